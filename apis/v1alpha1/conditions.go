@@ -1,0 +1,111 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+// Condition types. Ready is always present; Reconciling and Stalled follow
+// kstatus: abnormal when True, absent otherwise.
+const (
+	// ReadyCondition is True when the object is in the state its spec asks for.
+	ReadyCondition = "Ready"
+	// ReconcilingCondition is True while work towards the spec goes on.
+	ReconcilingCondition = "Reconciling"
+	// StalledCondition is True when no retry will help until something outside
+	// changes: the spec, the revision, a Secret, a setting on GitHub.
+	StalledCondition = "Stalled"
+	// TemplateValidCondition is on a RunnerPool: the API server accepts the pod of
+	// the current revision (a dry run, once per revision).
+	TemplateValidCondition = "TemplateValid"
+	// ListeningCondition is on a ScaleSet: a message session is open and was polled.
+	ListeningCondition = "Listening"
+	// LabelsAcceptedCondition is on a ScaleSet: GitHub read back the labels we set.
+	LabelsAcceptedCondition = "LabelsAccepted"
+)
+
+// Reasons of conditions and events. They are part of the API: change them as you
+// would change a field.
+const (
+	// SucceededReason is true when everything asked for was done.
+	SucceededReason = "Succeeded"
+	// ProgressingReason is true while work goes on.
+	ProgressingReason = "Progressing"
+	// ProgressingWithRetryReason is true when the last attempt failed and another follows.
+	ProgressingWithRetryReason = "ProgressingWithRetry"
+	// SuspendedReason is true when spec.suspend stopped the object.
+	SuspendedReason = "Suspended"
+	// InvalidSpecReason is true when the spec can't be acted on as it stands.
+	InvalidSpecReason = "InvalidSpec"
+
+	// ConnectionNotReadyReason is true when the GitHubConnection is absent or not Ready.
+	ConnectionNotReadyReason = "ConnectionNotReady"
+	// CredentialsMissingReason is true when the Secret or the mounted folder, or a key in it, is absent.
+	CredentialsMissingReason = "CredentialsMissing"
+	// CredentialsRefusedReason is true when GitHub answers 401 to the credentials.
+	CredentialsRefusedReason = "CredentialsRefused"
+	// PermissionMissingReason is true when the credentials are good but lack a right; the message names it.
+	PermissionMissingReason = "PermissionMissing"
+	// ScopeNotFoundReason is true when the organization, repository or enterprise isn't there or isn't visible.
+	ScopeNotFoundReason = "ScopeNotFound"
+	// GitHubUnavailableReason is true when GitHub can't be reached or answers 5xx or 429.
+	GitHubUnavailableReason = "GitHubUnavailable"
+
+	// RunnerGroupNotFoundReason is true when spec.runnerGroup names no group that the connection sees.
+	RunnerGroupNotFoundReason = "RunnerGroupNotFound"
+	// OwnedElsewhereReason is true when another cluster or pool holds the scale set's session.
+	OwnedElsewhereReason = "OwnedElsewhere"
+	// SessionRefusedReason is true while a stale session of our own blocks a new one (60 to 92 s after a crash).
+	SessionRefusedReason = "SessionRefused"
+	// LabelsDroppedReason is true when GitHub read back fewer labels than we set (GHES before 3.21).
+	LabelsDroppedReason = "LabelsDropped"
+	// ScaleSetNotReadyReason is true until the pool's ScaleSet exists on GitHub.
+	ScaleSetNotReadyReason = "ScaleSetNotReady"
+	// DrainingReason is true while runners end before something is deleted.
+	DrainingReason = "Draining"
+	// TemplateInvalidReason is true when the pod template can't be decoded or the API server refuses the pod.
+	TemplateInvalidReason = "TemplateInvalid"
+
+	// ArtifactFailedReason is true when a source's files can't be fetched.
+	ArtifactFailedReason = "ArtifactFailed"
+	// BuildFailedReason is true when a revision doesn't compile; the message has file:line:col.
+	BuildFailedReason = "BuildFailed"
+	// ApplyFailedReason is true when the API server refuses a compiled object.
+	ApplyFailedReason = "ApplyFailed"
+	// PruneRefusedReason is true when removing what left the source would end too many pools.
+	PruneRefusedReason = "PruneRefused"
+	// PruneFailedReason is true when an object that left the source can't be deleted.
+	PruneFailedReason = "PruneFailed"
+)
+
+// Labels and annotations Corral sets on objects it makes, or reads on objects users make.
+const (
+	// PoolLabel names the RunnerPool a Runner, Secret, Pod or ControllerRevision belongs to.
+	PoolLabel = "corral.dev/pool"
+	// RunnerLabel names the Runner a Pod or Secret belongs to.
+	RunnerLabel = "corral.dev/runner"
+	// RevisionLabel names the ControllerRevision (template revision) of a Runner and its Pod.
+	RevisionLabel = "corral.dev/revision"
+	// SourceLabel names the PoolSource that applied an object.
+	SourceLabel = "corral.dev/source"
+	// AllowPruneAnnotation on a PoolSource allows one revision to remove more pools
+	// than the safety limit; its value is that revision.
+	AllowPruneAnnotation = "corral.dev/allow-prune"
+	// JobRepositoryLabel, JobRunIDLabel and JobIDLabel are put on a Pod when its runner starts a job.
+	JobRepositoryLabel = "corral.dev/job-repository"
+	// JobRunIDLabel is the workflow run's id.
+	JobRunIDLabel = "corral.dev/job-run-id"
+	// JobIDLabel is the job's id.
+	JobIDLabel = "corral.dev/job-id"
+	// JobAnnotation is the whole job identity as JSON (JobReference) on a Pod.
+	JobAnnotation = "corral.dev/job"
+)
+
+// Finalizers, only on objects Corral makes itself.
+const (
+	// RunnerFinalizer holds a Runner until GitHub no longer knows it and its Pod is gone.
+	RunnerFinalizer = "corral.dev/deregister"
+	// ScaleSetFinalizer holds a ScaleSet until GitHub no longer knows it.
+	ScaleSetFinalizer = "corral.dev/delete-scale-set"
+)
+
+// RunnerContainerName is the container of a pod template that runs the runner, as in ARC.
+const RunnerContainerName = "runner"

@@ -1,0 +1,124 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	"github.com/fluxcd/pkg/apis/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Keys of the credentials, in a Secret or as file names in a mounted folder: the ones ARC uses.
+const (
+	// TokenKey holds a personal access token.
+	TokenKey = "github_token"
+	// AppIDKey holds a GitHub App's id or client id.
+	AppIDKey = "github_app_id"
+	// AppInstallationIDKey holds the id of the App's installation.
+	AppInstallationIDKey = "github_app_installation_id"
+	// AppPrivateKeyKey holds the App's private key, PEM.
+	AppPrivateKeyKey = "github_app_private_key"
+)
+
+// GitHubConnectionSpec is one GitHub identity: where, and as whom.
+// +kubebuilder:validation:XValidation:rule="has(self.secretRef) != has(self.mountRef)",message="exactly one of secretRef and mountRef must be set"
+type GitHubConnectionSpec struct {
+	// url of the organization, repository or enterprise that runners serve, as a
+	// browser shows it: https://github.com/ORG, https://HOST/OWNER/REPO or
+	// https://HOST/enterprises/NAME. A host other than github.com and *.ghe.com is
+	// taken as GitHub Enterprise Server.
+	// +required
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:Pattern=`^https?://[^/?#\s]+/[^?#\s]+$`
+	URL string `json:"url"`
+
+	// secretRef names a Secret with either github_token, or github_app_id,
+	// github_app_installation_id and github_app_private_key.
+	// +optional
+	SecretRef *LocalObjectReference `json:"secretRef,omitempty"`
+
+	// mountRef names a folder below the controller's --credentials-dir that holds the
+	// same keys as files, for credentials that a vault or a CSI driver mounts.
+	// +optional
+	MountRef *MountReference `json:"mountRef,omitempty"`
+
+	// suspend stops verification; pools on this connection keep working.
+	// +optional
+	Suspend bool `json:"suspend,omitempty"`
+}
+
+// MountReference names a folder of mounted credentials.
+type MountReference struct {
+	// name of the folder, without a path.
+	// +required
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	Name string `json:"name"`
+}
+
+// GitHubConnectionStatus is what the controller saw when it last connected.
+type GitHubConnectionStatus struct {
+	// observedGeneration is the last generation acted on.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// conditions: Ready, and Reconciling or Stalled while they hold.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// scope is organization, repository or enterprise.
+	// +optional
+	Scope string `json:"scope,omitempty"`
+
+	// identity is who we are to GitHub: app/SLUG, or the token's login.
+	// +optional
+	Identity string `json:"identity,omitempty"`
+
+	// serverVersion is the version of GitHub Enterprise Server; empty for github.com.
+	// +optional
+	ServerVersion string `json:"serverVersion,omitempty"`
+
+	// credentialsHash identifies the credentials that were verified, without revealing them.
+	// +optional
+	CredentialsHash string `json:"credentialsHash,omitempty"`
+
+	meta.ReconcileRequestStatus `json:",inline"`
+}
+
+// GitHubConnection is one GitHub identity that pools use.
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=ghc,categories=corral
+// +kubebuilder:printcolumn:name="URL",type=string,JSONPath=`.spec.url`
+// +kubebuilder:printcolumn:name="Identity",type=string,JSONPath=`.status.identity`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type GitHubConnection struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// +required
+	Spec GitHubConnectionSpec `json:"spec"`
+	// +optional
+	Status GitHubConnectionStatus `json:"status,omitempty"`
+}
+
+// GetConditions returns the status conditions.
+func (c *GitHubConnection) GetConditions() []metav1.Condition { return c.Status.Conditions }
+
+// SetConditions replaces the status conditions.
+func (c *GitHubConnection) SetConditions(conditions []metav1.Condition) {
+	c.Status.Conditions = conditions
+}
+
+// GitHubConnectionList is a list of GitHubConnections.
+// +kubebuilder:object:root=true
+type GitHubConnectionList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []GitHubConnection `json:"items"`
+}

@@ -1,0 +1,147 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// RunnerSpec says what a runner belongs to; it never changes.
+// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a Runner's spec never changes"
+type RunnerSpec struct {
+	// poolRef names the RunnerPool.
+	// +required
+	PoolRef LocalObjectReference `json:"poolRef"`
+
+	// connectionRef names the GitHubConnection, so that the runner can be deregistered without its pool.
+	// +required
+	ConnectionRef LocalObjectReference `json:"connectionRef"`
+
+	// scaleSetID on GitHub the runner registers with.
+	// +required
+	ScaleSetID int64 `json:"scaleSetID"`
+
+	// revision names the ControllerRevision whose pod template is used.
+	// +required
+	// +kubebuilder:validation:MaxLength=253
+	Revision string `json:"revision"`
+}
+
+// RunnerState is where a runner is in its life.
+// +kubebuilder:validation:Enum=Pending;Idle;Busy;Finished;Failed
+type RunnerState string
+
+const (
+	// RunnerPending is registered or about to be, without a running container yet.
+	RunnerPending RunnerState = "Pending"
+	// RunnerIdle runs and has no job.
+	RunnerIdle RunnerState = "Idle"
+	// RunnerBusy runs a job.
+	RunnerBusy RunnerState = "Busy"
+	// RunnerFinished is done with its job; it has left the pool's supply.
+	RunnerFinished RunnerState = "Finished"
+	// RunnerFailed ended without a job or is past a deadline; it counts for nothing.
+	RunnerFailed RunnerState = "Failed"
+)
+
+// JobReference identifies a job and says how it ended.
+type JobReference struct {
+	// id of the job (a GUID on github.com).
+	// +required
+	ID string `json:"id"`
+	// repository as OWNER/NAME.
+	// +optional
+	Repository string `json:"repository,omitempty"`
+	// workflow is the workflow's ref, as OWNER/NAME/.github/workflows/ci.yml@refs/heads/main.
+	// +optional
+	Workflow string `json:"workflow,omitempty"`
+	// runID of the workflow run.
+	// +optional
+	RunID int64 `json:"runID,omitempty"`
+	// name of the job as shown.
+	// +optional
+	Name string `json:"name,omitempty"`
+	// startedAt is when the runner took the job.
+	// +optional
+	StartedAt *metav1.Time `json:"startedAt,omitempty"`
+	// completedAt is when the job ended.
+	// +optional
+	CompletedAt *metav1.Time `json:"completedAt,omitempty"`
+	// result is succeeded, failed, canceled or another word of GitHub's.
+	// +optional
+	Result string `json:"result,omitempty"`
+}
+
+// RunnerStatus is the runner as last observed.
+type RunnerStatus struct {
+	// observedGeneration is the last generation acted on.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// conditions: Ready, and Reconciling or Stalled while they hold.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// state of the runner.
+	// +optional
+	State RunnerState `json:"state,omitempty"`
+
+	// reason for the state, in one sentence.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+
+	// runnerID of the registration on GitHub.
+	// +optional
+	RunnerID int64 `json:"runnerID,omitempty"`
+
+	// startedAt is when the runner's container started.
+	// +optional
+	StartedAt *metav1.Time `json:"startedAt,omitempty"`
+
+	// endedAt is when the runner's container ended.
+	// +optional
+	EndedAt *metav1.Time `json:"endedAt,omitempty"`
+
+	// job the runner took, once it has one.
+	// +optional
+	Job *JobReference `json:"job,omitempty"`
+}
+
+// Runner is one runner: a registration on GitHub, a JIT Secret and a Pod.
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:categories=corral
+// +kubebuilder:printcolumn:name="Pool",type=string,JSONPath=`.spec.poolRef.name`
+// +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`
+// +kubebuilder:printcolumn:name="Repository",type=string,JSONPath=`.status.job.repository`
+// +kubebuilder:printcolumn:name="Job",type=string,JSONPath=`.status.job.name`
+// +kubebuilder:printcolumn:name="Revision",type=string,JSONPath=`.spec.revision`,priority=1
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.reason`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type Runner struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// +required
+	Spec RunnerSpec `json:"spec"`
+	// +optional
+	Status RunnerStatus `json:"status,omitempty"`
+}
+
+// GetConditions returns the status conditions.
+func (r *Runner) GetConditions() []metav1.Condition { return r.Status.Conditions }
+
+// SetConditions replaces the status conditions.
+func (r *Runner) SetConditions(conditions []metav1.Condition) { r.Status.Conditions = conditions }
+
+// RunnerList is a list of Runners.
+// +kubebuilder:object:root=true
+type RunnerList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Runner `json:"items"`
+}

@@ -1,0 +1,95 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// ScaleSetSpec is what the pool wants to exist on GitHub, with all that deleting it needs.
+type ScaleSetSpec struct {
+	// poolRef names the RunnerPool.
+	// +required
+	PoolRef LocalObjectReference `json:"poolRef"`
+	// poolUID is the RunnerPool's UID, the second half of the session owner's name.
+	// +required
+	// +kubebuilder:validation:MaxLength=64
+	PoolUID string `json:"poolUID"`
+	// connectionRef names the GitHubConnection.
+	// +required
+	ConnectionRef LocalObjectReference `json:"connectionRef"`
+	// name on GitHub, unique in its runner group.
+	// +required
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name"`
+	// runnerGroup on GitHub.
+	// +required
+	// +kubebuilder:validation:MaxLength=128
+	RunnerGroup string `json:"runnerGroup"`
+	// labels that jobs ask for.
+	// +required
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=50
+	Labels []string `json:"labels"`
+}
+
+// ScaleSetStatus is what exists on GitHub.
+type ScaleSetStatus struct {
+	// observedGeneration is the last generation acted on.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// conditions: Ready, Listening, LabelsAccepted, and Reconciling or Stalled while they hold.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// id on GitHub; 0 until it exists.
+	// +optional
+	ID int64 `json:"id,omitempty"`
+	// name, runnerGroup and labels as GitHub last had them.
+	// +optional
+	Name string `json:"name,omitempty"`
+	// runnerGroup as GitHub last had it.
+	// +optional
+	RunnerGroup string `json:"runnerGroup,omitempty"`
+	// labels as GitHub last had them.
+	// +optional
+	Labels []string `json:"labels,omitempty"`
+}
+
+// ScaleSet records what exists on GitHub for a pool. Corral makes it; its finalizer deletes there.
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:categories=corral
+// +kubebuilder:printcolumn:name="ID",type=integer,JSONPath=`.status.id`
+// +kubebuilder:printcolumn:name="Name",type=string,JSONPath=`.spec.name`
+// +kubebuilder:printcolumn:name="Group",type=string,JSONPath=`.spec.runnerGroup`
+// +kubebuilder:printcolumn:name="Listening",type=string,JSONPath=`.status.conditions[?(@.type=="Listening")].status`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type ScaleSet struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// +required
+	Spec ScaleSetSpec `json:"spec"`
+	// +optional
+	Status ScaleSetStatus `json:"status,omitempty"`
+}
+
+// GetConditions returns the status conditions.
+func (s *ScaleSet) GetConditions() []metav1.Condition { return s.Status.Conditions }
+
+// SetConditions replaces the status conditions.
+func (s *ScaleSet) SetConditions(conditions []metav1.Condition) { s.Status.Conditions = conditions }
+
+// ScaleSetList is a list of ScaleSets.
+// +kubebuilder:object:root=true
+type ScaleSetList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []ScaleSet `json:"items"`
+}
