@@ -115,6 +115,11 @@ func (c *GitHubConnection) SetConditions(conditions []metav1.Condition) {
 	c.Status.Conditions = conditions
 }
 
+// SetObservedGeneration records the generation that was acted on.
+func (c *GitHubConnection) SetObservedGeneration(generation int64) {
+	c.Status.ObservedGeneration = generation
+}
+
 // GitHubConnectionList is a list of GitHubConnections.
 // +kubebuilder:object:root=true
 type GitHubConnectionList struct {

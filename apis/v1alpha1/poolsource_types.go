@@ -250,6 +250,11 @@ func (g *GitSource) GetRef() GitReference {
 	return *g.Ref
 }
 
+// SetObservedGeneration records the generation that was acted on.
+func (s *PoolSource) SetObservedGeneration(generation int64) {
+	s.Status.ObservedGeneration = generation
+}
+
 // PoolSourceList is a list of PoolSources.
 // +kubebuilder:object:root=true
 type PoolSourceList struct {

@@ -138,6 +138,9 @@ func (r *Runner) GetConditions() []metav1.Condition { return r.Status.Conditions
 // SetConditions replaces the status conditions.
 func (r *Runner) SetConditions(conditions []metav1.Condition) { r.Status.Conditions = conditions }
 
+// SetObservedGeneration records the generation that was acted on.
+func (r *Runner) SetObservedGeneration(generation int64) { r.Status.ObservedGeneration = generation }
+
 // RunnerList is a list of Runners.
 // +kubebuilder:object:root=true
 type RunnerList struct {

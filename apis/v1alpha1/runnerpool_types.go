@@ -241,6 +241,11 @@ func valueOr(v *int32, fallback int32) int32 {
 	return *v
 }
 
+// SetObservedGeneration records the generation that was acted on.
+func (p *RunnerPool) SetObservedGeneration(generation int64) {
+	p.Status.ObservedGeneration = generation
+}
+
 // RunnerPoolList is a list of RunnerPools.
 // +kubebuilder:object:root=true
 type RunnerPoolList struct {

@@ -86,6 +86,9 @@ func (s *ScaleSet) GetConditions() []metav1.Condition { return s.Status.Conditio
 // SetConditions replaces the status conditions.
 func (s *ScaleSet) SetConditions(conditions []metav1.Condition) { s.Status.Conditions = conditions }
 
+// SetObservedGeneration records the generation that was acted on.
+func (s *ScaleSet) SetObservedGeneration(generation int64) { s.Status.ObservedGeneration = generation }
+
 // ScaleSetList is a list of ScaleSets.
 // +kubebuilder:object:root=true
 type ScaleSetList struct {

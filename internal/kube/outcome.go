@@ -1,0 +1,59 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// stalling is an outcome that no retry helps until something outside changes.
+type stalling struct {
+	reason string
+	err    error
+}
+
+func (s *stalling) Error() string { return s.err.Error() }
+func (s *stalling) Unwrap() error { return s.err }
+
+// Stall ends a reconciliation as Stalled: nothing is retried until the object,
+// its revision or something that is watched changes. The format may wrap with %w.
+func Stall(reason, format string, args ...any) error {
+	return &stalling{reason: reason, err: fmt.Errorf(format, args...)}
+}
+
+// waiting is an outcome that is tried again after a known time.
+type waiting struct {
+	reason string
+	after  time.Duration
+	err    error
+}
+
+func (w *waiting) Error() string { return w.err.Error() }
+func (w *waiting) Unwrap() error { return w.err }
+
+// Wait ends a reconciliation as "not ready yet" and tries again after the given
+// time, without counting it as a failure. The format may wrap with %w.
+func Wait(reason string, after time.Duration, format string, args ...any) error {
+	return &waiting{reason: reason, after: after, err: fmt.Errorf(format, args...)}
+}
+
+// ReasonOf returns the condition reason an outcome carries, or fallback for a
+// plain error.
+func ReasonOf(err error, fallback string) string {
+	if s := new(stalling); errors.As(err, &s) {
+		return s.reason
+	}
+	if w := new(waiting); errors.As(err, &w) {
+		return w.reason
+	}
+	return fallback
+}
+
+// IsStalled says whether the outcome is a Stall.
+func IsStalled(err error) bool {
+	s := new(stalling)
+	return errors.As(err, &s)
+}

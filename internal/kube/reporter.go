@@ -1,0 +1,161 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package kube holds what every controller needs of Kubernetes and no controller
+// should write again: the outcome of a reconciliation turned into conditions,
+// one status write, one event and one log line; and server-side apply.
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fluxcd/pkg/runtime/conditions"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// maxMessage bounds condition and event messages, in bytes: the API server takes
+// 32 KiB in a condition and 1 KiB in an event's note.
+const (
+	maxConditionMessage = 8 << 10
+	maxEventNote        = 1000
+)
+
+// Object is one of our kinds: it has conditions and an observed generation.
+type Object interface {
+	client.Object
+	conditions.Setter
+	SetObservedGeneration(int64)
+}
+
+// Reporter writes the outcome of reconciliations.
+type Reporter struct {
+	Client client.Client
+	Events events.EventRecorder
+}
+
+// Attempt is one reconciliation of an object under way.
+type Attempt struct {
+	reporter *Reporter
+	obj      Object
+	before   Object // as read: what a change is told against
+	saved    Object // as last written: what a write is made against
+}
+
+// Done is what a reconciliation that went well reports.
+type Done struct {
+	// Message of the Ready condition.
+	Message string
+	// After is the time to the next look; 0 for none. It also holds for a Stalled outcome.
+	After time.Duration
+	// Unready, when set, is the reason for Ready=False although nothing failed (as when
+	// suspended).
+	Unready string
+	// Progressing says that Ready is not reached yet, but under way (Ready=Unknown).
+	Progressing bool
+}
+
+// Begin remembers the object as it was read. Call it before the first change.
+func (r *Reporter) Begin(obj Object) *Attempt {
+	before := obj.DeepCopyObject().(Object)
+	return &Attempt{reporter: r, obj: obj, before: before, saved: before}
+}
+
+// Finish turns the outcome into conditions, writes the status once if anything in
+// it changed, and only then tells of a change of Ready in an event and a log line.
+// A plain error is returned for the work queue's back-off.
+func (a *Attempt) Finish(ctx context.Context, done Done, outcome error) (ctrl.Result, error) {
+	a.obj.SetObservedGeneration(a.obj.GetGeneration())
+	result, retry := a.summarize(done, outcome)
+	if err := a.Save(ctx); err != nil {
+		return ctrl.Result{}, errors.Join(retry, err)
+	}
+	a.tell(ctx, outcome)
+	return result, retry
+}
+
+// Save writes the status if it differs from the one read or last saved. An object
+// that is gone is not an error.
+func (a *Attempt) Save(ctx context.Context) error {
+	if equality.Semantic.DeepEqual(a.saved, a.obj) {
+		return nil
+	}
+	written := a.obj.DeepCopyObject().(Object)
+	if err := a.reporter.Client.Status().Patch(ctx, written.DeepCopyObject().(Object), client.MergeFrom(a.saved)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("writing status: %w", err)
+	}
+	a.saved = written
+	return nil
+}
+
+func (a *Attempt) summarize(done Done, outcome error) (ctrl.Result, error) {
+	stall, wait := new(stalling), new(waiting)
+	switch {
+	case errors.As(outcome, &stall):
+		message := clip(outcome.Error(), maxConditionMessage)
+		conditions.MarkFalse(a.obj, v1alpha1.ReadyCondition, stall.reason, "%s", message)
+		conditions.MarkStalled(a.obj, stall.reason, "%s", message)
+		return ctrl.Result{RequeueAfter: done.After}, nil
+	case errors.As(outcome, &wait):
+		a.retrying(wait.reason, outcome)
+		return ctrl.Result{RequeueAfter: wait.after}, nil
+	case outcome != nil:
+		a.retrying(v1alpha1.ProgressingWithRetryReason, outcome)
+		return ctrl.Result{}, outcome
+	}
+	conditions.Delete(a.obj, v1alpha1.StalledCondition)
+	conditions.Delete(a.obj, v1alpha1.ReconcilingCondition)
+	switch {
+	case done.Unready != "":
+		conditions.MarkFalse(a.obj, v1alpha1.ReadyCondition, done.Unready, "%s", done.Message)
+	case done.Progressing:
+		conditions.MarkUnknown(a.obj, v1alpha1.ReadyCondition, v1alpha1.ProgressingReason, "%s", done.Message)
+		conditions.MarkReconciling(a.obj, v1alpha1.ProgressingReason, "%s", done.Message)
+	default:
+		conditions.MarkTrue(a.obj, v1alpha1.ReadyCondition, v1alpha1.SucceededReason, "%s", done.Message)
+	}
+	return ctrl.Result{RequeueAfter: done.After}, nil
+}
+
+func (a *Attempt) retrying(reason string, outcome error) {
+	message := clip(outcome.Error(), maxConditionMessage)
+	conditions.MarkFalse(a.obj, v1alpha1.ReadyCondition, reason, "%s", message)
+	conditions.MarkReconciling(a.obj, v1alpha1.ProgressingWithRetryReason, "%s", message)
+}
+
+// tell speaks of a change of Ready, once.
+func (a *Attempt) tell(ctx context.Context, outcome error) {
+	was, is := conditions.Get(a.before, v1alpha1.ReadyCondition), conditions.Get(a.obj, v1alpha1.ReadyCondition)
+	if is == nil || (was != nil && was.Status == is.Status && was.Reason == is.Reason && was.Message == is.Message) {
+		return
+	}
+	kind := corev1.EventTypeNormal
+	if outcome != nil {
+		kind = corev1.EventTypeWarning
+	}
+	a.reporter.Event(a.obj, kind, is.Reason, is.Message)
+	log.FromContext(ctx).Info("Ready changed", "status", is.Status, "reason", is.Reason, "message", is.Message)
+}
+
+// Event records an event about an object; the reason is a condition reason or a
+// word of the same kind.
+func (r *Reporter) Event(obj runtime.Object, kind, reason, message string) {
+	r.Events.Eventf(obj, nil, kind, reason, "Reconcile", "%s", clip(message, maxEventNote))
+}
+
+func clip(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	return s[:limit-3] + "..."
+}
