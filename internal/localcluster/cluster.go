@@ -1,0 +1,210 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package localcluster runs a real Kubernetes control plane on this machine, for tests and for the demo: etcd,
+// kube-apiserver with RBAC on, and the controllers that tidy up. It has no nodes: package nodeplay plays one.
+package localcluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+)
+
+// Options say what runs beside etcd and kube-apiserver.
+type Options struct {
+	// ControllerManager runs garbage collection, namespace deletion, ServiceAccounts and resource quotas. Without it none of
+	// these happen, and pods are admitted without a ServiceAccount.
+	ControllerManager bool
+	// Manifests are applied before the controller-manager starts: its garbage collector looks for new kinds only every
+	// 30 seconds, and knows those at once that were there before it.
+	Manifests [][]byte
+	// Progress receives what Assets reports while it builds; standard error when nil.
+	Progress io.Writer
+}
+
+// Cluster is a running control plane. Its processes end with Stop, and with this process however that ends.
+type Cluster struct {
+	// Config is the administrator's, without a client-side rate limit. Copy it before changing it.
+	Config *rest.Config
+
+	options     Options
+	assets      string
+	dir         string
+	environment *envtest.Environment
+	manager     *controllerManager
+	client      client.Client
+	stopped     chan struct{}
+}
+
+// Start runs a control plane on free ports of the loopback interface and returns when it is ready for use, usually within
+// five seconds. On error nothing is left running; the error carries the end of the failing component's log.
+func Start(ctx context.Context, o Options) (*Cluster, error) {
+	if o.Progress == nil {
+		o.Progress = os.Stderr
+	}
+	assets, err := Assets(ctx, o.Progress)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "localcluster-")
+	if err != nil {
+		return nil, fmt.Errorf("making the cluster's folder: %w", err)
+	}
+	c := &Cluster{options: o, assets: assets, dir: dir, stopped: make(chan struct{})}
+	if err := c.start(ctx); err != nil {
+		return nil, errors.Join(err, c.Stop())
+	}
+	return c, nil
+}
+
+// Stop ends the controller-manager, then the API server, then etcd: an API server that has lost its etcd hangs. It removes
+// all that the cluster wrote, and reports a component that ended on its own or did not end.
+func (c *Cluster) Stop() error {
+	defer close(c.stopped)
+	err := c.manager.stop()
+	if c.environment != nil {
+		err = errors.Join(err, c.environment.Stop())
+	}
+	return errors.Join(err, os.RemoveAll(c.dir))
+}
+
+// Kubeconfig is the path of the administrator's kubeconfig file. It exists until Stop.
+func (c *Cluster) Kubeconfig() string { return filepath.Join(c.dir, "admin.kubeconfig") }
+
+func (c *Cluster) start(ctx context.Context) error {
+	if err := c.startControlPlane(); err != nil {
+		return err
+	}
+	if err := WriteKubeconfig(c.Kubeconfig(), c.Config); err != nil {
+		return err
+	}
+	var err error
+	if c.client, err = client.New(c.Config, client.Options{}); err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+	if err := c.Apply(ctx, c.options.Manifests...); err != nil {
+		return err
+	}
+	if !c.options.ControllerManager {
+		return nil
+	}
+	err = c.onLastingThread(func() (err error) {
+		c.manager, err = startControllerManager(c.assets, c.dir, c.Kubeconfig(), c.Config.CAData)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return c.waitForServiceAccount(ctx, "default")
+}
+
+// startControlPlane runs etcd and kube-apiserver through envtest. Priority and fairness is off, so that many controllers
+// and played pods on one small machine meet one generous limit and not several shares.
+func (c *Cluster) startControlPlane() error {
+	certificates := filepath.Join(c.dir, "certificates")
+	if err := os.Mkdir(certificates, 0o700); err != nil {
+		return fmt.Errorf("making the certificates' folder: %w", err)
+	}
+	apiServerLog, err := os.Create(filepath.Join(c.dir, "kube-apiserver.log"))
+	if err != nil {
+		return fmt.Errorf("making the API server's log: %w", err)
+	}
+	defer func() { _ = apiServerLog.Close() }()
+	server := &envtest.APIServer{CertDir: certificates, Out: apiServerLog, Err: apiServerLog}
+	server.Configure().
+		Set("authorization-mode", "RBAC").
+		Set("endpoint-reconciler-type", "none").
+		Set("enable-priority-and-fairness", "false").
+		Set("max-requests-inflight", "3000").
+		Set("max-mutating-requests-inflight", "1000")
+	if c.options.ControllerManager {
+		server.Configure().Disable("disable-admission-plugins")
+	}
+	etcd := &envtest.Etcd{DataDir: filepath.Join(c.dir, "etcd")}
+	c.environment = &envtest.Environment{
+		BinaryAssetsDirectory:    c.assets,
+		ControlPlane:             envtest.ControlPlane{APIServer: server, Etcd: etcd},
+		ControlPlaneStartTimeout: time.Minute,
+		ControlPlaneStopTimeout:  time.Minute,
+	}
+	err = c.onLastingThread(func() (err error) {
+		c.Config, err = c.environment.Start()
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("starting the control plane: %w\n%s", err, logTail(apiServerLog.Name()))
+	}
+	c.Config.QPS = -1
+	return nil
+}
+
+// onLastingThread runs start on a thread that lives until Stop. The components ask to die with their parent, and that is
+// for the kernel the thread, not the process, that started them.
+func (c *Cluster) onLastingThread(start func() error) error {
+	started := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		started <- start()
+		<-c.stopped
+	}()
+	return <-started
+}
+
+// CreateNamespace makes a namespace and, where the controller-manager runs, waits until pods can be created in it.
+func (c *Cluster) CreateNamespace(ctx context.Context, name string) error {
+	if err := c.client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+		return fmt.Errorf("creating namespace %s: %w", name, err)
+	}
+	if !c.options.ControllerManager {
+		return nil
+	}
+	return c.waitForServiceAccount(ctx, name)
+}
+
+// waitForServiceAccount returns when the controllers have given the namespace its default ServiceAccount.
+func (c *Cluster) waitForServiceAccount(ctx context.Context, namespace string) error {
+	key := client.ObjectKey{Namespace: namespace, Name: "default"}
+	err := poll(ctx, func(ctx context.Context) (bool, error) {
+		err := c.client.Get(ctx, key, &corev1.ServiceAccount{})
+		return err == nil, client.IgnoreNotFound(err)
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for ServiceAccount %s: %w\n%s", key, err, logTail(controllerManagerLog(c.dir)))
+	}
+	return nil
+}
+
+// poll asks often, for half a minute at most; an API server that is still settling may refuse now and then.
+func poll(ctx context.Context, done wait.ConditionWithContextFunc) error {
+	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+		ok, err := done(ctx)
+		if apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) {
+			return false, nil
+		}
+		return ok, err
+	})
+}
+
+// logTail reads the end of a component's log for an error message.
+func logTail(path string) string {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	return tail(string(content))
+}
