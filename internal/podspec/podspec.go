@@ -1,0 +1,219 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package podspec builds a runner's pod from a pool's template. It is pure.
+package podspec
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kjson "sigs.k8s.io/json"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+const (
+	// JITEnv is the environment variable a runner reads its JIT configuration from.
+	JITEnv = "ACTIONS_RUNNER_INPUT_JITCONFIG"
+	// JITKey is the key of the JIT configuration in a runner's Secret, as in ARC.
+	JITKey = "jitToken"
+	// RunnerIDKey is the key of the registration's id in a runner's Secret.
+	RunnerIDKey = "runnerID"
+	// jitSuffix ends the name of every runner's Secret, so that a template that names one is recognised.
+	jitSuffix = "-jit"
+	// revisionLength is how many hexadecimal digits of a template's hash name a revision.
+	revisionLength = 10
+)
+
+// Runner is the identity a pod is built for.
+type Runner struct {
+	Namespace, Name, Pool, Revision string
+}
+
+// SecretName returns the name of the Secret with a runner's JIT configuration.
+func SecretName(runner string) string { return runner + jitSuffix }
+
+// Hash identifies a template by its content; formatting and key order do not matter.
+func Hash(template []byte) (string, error) {
+	var content any
+	if err := json.Unmarshal(template, &content); err != nil {
+		return "", fmt.Errorf("decoding the template: %w", err)
+	}
+	canonical, err := json.Marshal(content)
+	if err != nil {
+		return "", fmt.Errorf("encoding the template: %w", err)
+	}
+	sum := sha256.Sum256(canonical)
+	return hex.EncodeToString(sum[:])[:revisionLength], nil
+}
+
+// Build makes the pod of a runner. An error names the field of the template.
+func Build(r Runner, template []byte) (*corev1.Pod, error) {
+	t, err := decode(template)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(t.Spec.Containers, func(c corev1.Container) bool { return c.Name == v1alpha1.RunnerContainerName })
+	if i < 0 {
+		return nil, fmt.Errorf("spec.template.spec.containers: a container named %q is required", v1alpha1.RunnerContainerName)
+	}
+	container := &t.Spec.Containers[i]
+	container.Env = append(slices.DeleteFunc(container.Env, func(e corev1.EnvVar) bool { return e.Name == JITEnv }), jitEnv(r.Name))
+	switch t.Spec.RestartPolicy {
+	case "", corev1.RestartPolicyNever:
+		t.Spec.RestartPolicy = corev1.RestartPolicyNever
+	default:
+		return nil, fmt.Errorf("spec.template.spec.restartPolicy: must be Never, a runner takes one job; found %s", t.Spec.RestartPolicy)
+	}
+	if t.Spec.AutomountServiceAccountToken == nil {
+		t.Spec.AutomountServiceAccountToken = new(bool)
+	}
+	return &corev1.Pod{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: r.Namespace, Name: r.Name,
+			Labels: Labels(r, t.Labels), Annotations: t.Annotations,
+		},
+		Spec: t.Spec,
+	}, nil
+}
+
+// Labels returns the labels of what belongs to a runner, over those given.
+func Labels(r Runner, given map[string]string) map[string]string {
+	labels := make(map[string]string, len(given)+3)
+	for k, v := range given {
+		labels[k] = v
+	}
+	labels[v1alpha1.PoolLabel] = r.Pool
+	labels[v1alpha1.RunnerLabel] = r.Name
+	labels[v1alpha1.RevisionLabel] = r.Revision
+	return labels
+}
+
+func decode(template []byte) (*corev1.PodTemplateSpec, error) {
+	t := &corev1.PodTemplateSpec{}
+	strict, err := kjson.UnmarshalStrict(template, t)
+	if err != nil {
+		return nil, fmt.Errorf("spec.template: %w", err)
+	}
+	if len(strict) > 0 {
+		return nil, fmt.Errorf("spec.template: %w", errors.Join(strict...))
+	}
+	return t, nil
+}
+
+func jitEnv(runner string) corev1.EnvVar {
+	return corev1.EnvVar{Name: JITEnv, ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
+		LocalObjectReference: corev1.LocalObjectReference{Name: SecretName(runner)}, Key: JITKey,
+	}}}
+}
+
+// CheckSecrets refuses a pod that references a Secret it must never see: one that
+// a connection uses (by name), or the JIT Secret of another runner.
+func CheckSecrets(pod *corev1.Pod, connectionSecrets []string) error {
+	own := SecretName(pod.Name)
+	for _, ref := range secretRefs(&pod.Spec) {
+		switch {
+		case ref.name == own:
+		case slices.Contains(connectionSecrets, ref.name):
+			return fmt.Errorf("spec.template.%s: Secret %q holds the credentials of a GitHubConnection; a runner may not read it", ref.path, ref.name)
+		case strings.HasSuffix(ref.name, jitSuffix):
+			return fmt.Errorf("spec.template.%s: Secret %q is named like a runner's registration (*%s); a runner may not read another's", ref.path, ref.name, jitSuffix)
+		}
+	}
+	return nil
+}
+
+type secretRef struct{ path, name string }
+
+// secretRefs lists every Secret a pod references by environment, volume,
+// projection or image pull.
+func secretRefs(spec *corev1.PodSpec) []secretRef {
+	var refs []secretRef
+	add := func(name, path string, args ...any) {
+		if name != "" {
+			refs = append(refs, secretRef{"spec." + fmt.Sprintf(path, args...), name})
+		}
+	}
+	containers := func(list []corev1.Container, field string) {
+		for i, c := range list {
+			for j, e := range c.Env {
+				if e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil {
+					add(e.ValueFrom.SecretKeyRef.Name, "%s[%d].env[%d]", field, i, j)
+				}
+			}
+			for j, e := range c.EnvFrom {
+				if e.SecretRef != nil {
+					add(e.SecretRef.Name, "%s[%d].envFrom[%d]", field, i, j)
+				}
+			}
+		}
+	}
+	containers(spec.Containers, "containers")
+	containers(spec.InitContainers, "initContainers")
+	for i, s := range spec.ImagePullSecrets {
+		add(s.Name, "imagePullSecrets[%d]", i)
+	}
+	for i, v := range spec.Volumes {
+		for _, name := range volumeSecrets(&v) {
+			add(name, "volumes[%d]", i)
+		}
+	}
+	return refs
+}
+
+// volumeSecrets lists the Secrets of one volume, whatever its kind.
+func volumeSecrets(v *corev1.Volume) []string {
+	var names []string
+	if v.Secret != nil {
+		names = append(names, v.Secret.SecretName)
+	}
+	if v.Projected != nil {
+		for _, s := range v.Projected.Sources {
+			if s.Secret != nil {
+				names = append(names, s.Secret.Name)
+			}
+		}
+	}
+	local := func(ref *corev1.LocalObjectReference) {
+		if ref != nil {
+			names = append(names, ref.Name)
+		}
+	}
+	if v.CSI != nil {
+		local(v.CSI.NodePublishSecretRef)
+	}
+	if v.CephFS != nil {
+		local(v.CephFS.SecretRef)
+	}
+	if v.RBD != nil {
+		local(v.RBD.SecretRef)
+	}
+	if v.ISCSI != nil {
+		local(v.ISCSI.SecretRef)
+	}
+	if v.ScaleIO != nil {
+		local(v.ScaleIO.SecretRef)
+	}
+	if v.StorageOS != nil {
+		local(v.StorageOS.SecretRef)
+	}
+	if v.FlexVolume != nil {
+		local(v.FlexVolume.SecretRef)
+	}
+	if v.Cinder != nil {
+		local(v.Cinder.SecretRef)
+	}
+	if v.AzureFile != nil {
+		names = append(names, v.AzureFile.SecretName)
+	}
+	return names
+}

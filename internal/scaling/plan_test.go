@@ -1,0 +1,199 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package scaling_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/scaling"
+)
+
+var now = time.Unix(1_000_000, 0)
+
+const old = time.Hour
+
+func runner(name string, state v1alpha1.RunnerState, age time.Duration) scaling.Runner {
+	return scaling.Runner{Name: name, State: state, Since: now.Add(-age)}
+}
+
+func many(n int, state v1alpha1.RunnerState, age time.Duration) []scaling.Runner {
+	var list []scaling.Runner
+	for i := range n {
+		list = append(list, runner(fmt.Sprintf("%s-%d", state, i), state, age))
+	}
+	return list
+}
+
+func outdated(list []scaling.Runner) []scaling.Runner {
+	for i := range list {
+		list[i].Outdated = true
+		list[i].Name = "old-" + list[i].Name
+	}
+	return list
+}
+
+func concat(lists ...[]scaling.Runner) []scaling.Runner {
+	var all []scaling.Runner
+	for _, l := range lists {
+		all = append(all, l...)
+	}
+	return all
+}
+
+func TestDecide(t *testing.T) {
+	unbounded := scaling.Limits{Max: v1alpha1.UnboundedMax}
+	cases := map[string]struct {
+		in   scaling.Input
+		want scaling.Plan
+	}{
+		"from zero": {
+			in:   scaling.Input{Limits: scaling.Limits{Max: 10}, Jobs: 3},
+			want: scaling.Plan{Desired: 3, Create: 3, Announce: 10, Reason: "3 jobs"},
+		},
+		"at zero, capacity is still announced": {
+			in:   scaling.Input{Limits: scaling.Limits{Max: 10}},
+			want: scaling.Plan{Announce: 10, Reason: "0 jobs"},
+		},
+		"idle comes on top of jobs": {
+			in:   scaling.Input{Limits: scaling.Limits{Max: 10, Idle: 2}, Jobs: 1, Runners: many(1, v1alpha1.RunnerBusy, old)},
+			want: scaling.Plan{Desired: 3, Supply: 1, Create: 2, Announce: 10, Reason: "1 job + 2 idle"},
+		},
+		"min is a floor of the total": {
+			in:   scaling.Input{Limits: scaling.Limits{Max: 10, Min: 4, Idle: 1}, Jobs: 1},
+			want: scaling.Plan{Desired: 4, Create: 4, Announce: 10, Reason: "1 job + 1 idle, raised to min 4"},
+		},
+		"max bounds idle": {
+			in:   scaling.Input{Limits: scaling.Limits{Max: 4, Idle: 2}, Jobs: 3},
+			want: scaling.Plan{Desired: 4, Create: 4, Announce: 4, Reason: "3 jobs + 2 idle, bounded by max 4"},
+		},
+		"no maximum": {
+			in:   scaling.Input{Limits: unbounded, Jobs: 500},
+			want: scaling.Plan{Desired: 500, Create: 500, Announce: v1alpha1.UnboundedMax, Reason: "500 jobs"},
+		},
+		"jobs accepted before max fell are served": {
+			in:   scaling.Input{Limits: scaling.Limits{Max: 2}, Jobs: 5, Runners: many(3, v1alpha1.RunnerBusy, old)},
+			want: scaling.Plan{Desired: 5, Supply: 3, Create: 2, Announce: 3, Reason: "5 jobs accepted before max fell to 2 are served"},
+		},
+		"suspended: accepted jobs are served, nothing is announced, idle runners end": {
+			in: scaling.Input{Limits: scaling.Limits{Max: 9, Min: 3, Idle: 2}, Suspended: true, Jobs: 1,
+				Runners: concat(many(1, v1alpha1.RunnerBusy, old), many(2, v1alpha1.RunnerIdle, old))},
+			want: scaling.Plan{Desired: 1, Supply: 3, Drain: []string{"Idle-0", "Idle-1"}, Reason: "suspended: serving 1 job"},
+		},
+		"nothing heard yet: hold": {
+			in:   scaling.Input{Limits: scaling.Limits{Max: 9, Min: 3}, Runners: many(2, v1alpha1.RunnerIdle, old)},
+			want: scaling.Plan{Desired: 2, Supply: 2, Announce: 9, Reason: "waiting for the first word from GitHub: nothing is started or ended"},
+		},
+		"failed and finished runners count for nothing": {
+			in: scaling.Input{Limits: scaling.Limits{Max: 9}, Jobs: 2,
+				Runners: concat(many(2, v1alpha1.RunnerFailed, old), many(3, v1alpha1.RunnerFinished, old))},
+			want: scaling.Plan{Desired: 2, Create: 2, Announce: 9, Reason: "2 jobs"},
+		},
+		"a runner that ended before its job's completion was counted keeps its place": {
+			in: scaling.Input{Limits: scaling.Limits{Max: 9}, Jobs: 1,
+				Runners: []scaling.Runner{{Name: "a", State: v1alpha1.RunnerFinished, Settling: true, Since: now}}},
+			want: scaling.Plan{Desired: 1, Supply: 1, Announce: 9, Reason: "1 job"},
+		},
+		"surplus within its protection is kept, and looked at again": {
+			in:   scaling.Input{Limits: scaling.Limits{Max: 9}, Runners: []scaling.Runner{runner("a", v1alpha1.RunnerIdle, 10*time.Second)}},
+			want: scaling.Plan{Supply: 1, Announce: 9, Reason: "0 jobs", LookAgain: 20 * time.Second},
+		},
+		"surplus: starting before idle, the longest idle first": {
+			in: scaling.Input{Limits: scaling.Limits{Max: 9}, Jobs: 1, Runners: []scaling.Runner{
+				runner("idle-young", v1alpha1.RunnerIdle, time.Minute), runner("idle-old", v1alpha1.RunnerIdle, old), runner("starting", v1alpha1.RunnerPending, time.Minute),
+			}},
+			want: scaling.Plan{Desired: 1, Supply: 3, Drain: []string{"starting", "idle-old"}, Announce: 9, Reason: "1 job"},
+		},
+		"a busy runner is never drained": {
+			in:   scaling.Input{Limits: scaling.Limits{Max: 1}, Runners: many(3, v1alpha1.RunnerBusy, old)},
+			want: scaling.Plan{Supply: 3, Announce: 3, Reason: "0 jobs"},
+		},
+		"a runner being ended leaves supply but takes room": {
+			in: scaling.Input{Limits: scaling.Limits{Max: 2}, Jobs: 2,
+				Runners: []scaling.Runner{{Name: "a", State: v1alpha1.RunnerIdle, Deleting: true, Since: now}}},
+			want: scaling.Plan{Desired: 2, Create: 1, Announce: 2, Reason: "2 jobs"},
+		},
+		"outdated idle runners are replaced, surge-wise": {
+			in:   scaling.Input{Limits: scaling.Limits{Max: 8, Idle: 8}, Runners: outdated(many(8, v1alpha1.RunnerIdle, old))},
+			want: scaling.Plan{Desired: 8, Supply: 8, Create: 2, Announce: 8, Reason: "0 jobs + 8 idle"},
+		},
+		"outdated idle runners end as replacements run": {
+			in: scaling.Input{Limits: scaling.Limits{Max: 4, Idle: 4},
+				Runners: concat(outdated(many(4, v1alpha1.RunnerIdle, old)), many(1, v1alpha1.RunnerIdle, time.Second))},
+			want: scaling.Plan{Desired: 4, Supply: 5, Drain: []string{"old-Idle-0"}, Announce: 4, Reason: "0 jobs + 4 idle"},
+		},
+		"outdated idle runners that nobody needs end at once": {
+			in:   scaling.Input{Limits: scaling.Limits{Max: 4}, Runners: outdated(many(1, v1alpha1.RunnerIdle, time.Second))},
+			want: scaling.Plan{Supply: 1, Drain: []string{"old-Idle-0"}, Announce: 4, Reason: "0 jobs"},
+		},
+		"outdated busy runners finish and count": {
+			in:   scaling.Input{Limits: scaling.Limits{Max: 4}, Jobs: 2, Runners: outdated(many(2, v1alpha1.RunnerBusy, old))},
+			want: scaling.Plan{Desired: 2, Supply: 2, Announce: 4, Reason: "2 jobs"},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			tc.in.Now = now
+			tc.in.JobsKnown = name != "nothing heard yet: hold"
+			if diff := cmp.Diff(tc.want, scaling.Decide(tc.in)); diff != "" {
+				t.Errorf("plan (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Whatever the state, a plan keeps to the rules that hold everywhere.
+func TestDecideKeepsItsInvariants(t *testing.T) {
+	states := []v1alpha1.RunnerState{v1alpha1.RunnerPending, v1alpha1.RunnerIdle, v1alpha1.RunnerBusy, v1alpha1.RunnerFinished, v1alpha1.RunnerFailed}
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 20_000 {
+		limit := random.Int32N(20)
+		in := scaling.Input{
+			Limits: scaling.Limits{Max: limit, Min: random.Int32N(limit + 1), Idle: random.Int32N(limit + 1)},
+			Jobs:   random.Int32N(25), JobsKnown: random.IntN(20) > 0, Suspended: random.IntN(5) == 0, Now: now,
+		}
+		state := map[string]scaling.Runner{}
+		var live, stale int32
+		for i := range random.IntN(25) {
+			r := runner(fmt.Sprint("r", i), states[random.IntN(len(states))], time.Duration(random.IntN(60))*time.Second)
+			r.Outdated, r.Deleting = random.IntN(3) == 0, random.IntN(6) == 0
+			r.Settling = r.State == v1alpha1.RunnerFinished && random.IntN(2) == 0
+			state[r.Name] = r
+			in.Runners = append(in.Runners, r)
+			if r.State == v1alpha1.RunnerPending || r.State == v1alpha1.RunnerIdle || r.State == v1alpha1.RunnerBusy {
+				live++
+			}
+			if r.Outdated && r.State != v1alpha1.RunnerBusy {
+				stale++
+			}
+		}
+		p := scaling.Decide(in)
+		for _, name := range p.Drain {
+			if r := state[name]; r.State == v1alpha1.RunnerBusy || r.Settling || r.Deleting {
+				t.Fatalf("drains %+v\nof %+v", r, in)
+			}
+		}
+		surge := int32(0)
+		if stale > 0 {
+			surge = max(1, (p.Desired+3)/4)
+		}
+		if bound := max(in.Limits.Max, in.Jobs) + surge; p.Create < 0 || (p.Create > 0 && live+p.Create > bound) {
+			t.Fatalf("creates %d beside %d live, bound %d\nof %+v", p.Create, live, bound, in)
+		}
+		if !in.JobsKnown && (p.Create > 0 || len(p.Drain) > 0) {
+			t.Fatalf("acts before GitHub was heard: %+v", p)
+		}
+		if in.JobsKnown && p.Desired < in.Jobs {
+			t.Fatalf("desired %d is below %d accepted jobs", p.Desired, in.Jobs)
+		}
+		if in.Suspended && in.JobsKnown && p.Announce != 0 {
+			t.Fatalf("suspended, yet announces %d", p.Announce)
+		}
+	}
+}
