@@ -1,0 +1,414 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package gitsource
+
+import (
+	"context"
+	"encoding/pem"
+	"errors"
+	"io/fs"
+	"net/http"
+	"net/http/cgi"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/go-git/go-git/v5"
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/object"
+	"github.com/google/go-cmp/cmp"
+)
+
+// signature is who commits in these tests, and when.
+var signature = &object.Signature{Name: "Test", Email: "test@example.com", When: time.Unix(1_000_000_000, 0)}
+
+// repo is a repository under test.
+type repo struct {
+	t   *testing.T
+	dir string
+	git *git.Repository
+}
+
+func newRepo(t *testing.T) *repo {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "repo")
+	made, err := git.PlainInitWithOptions(dir, &git.PlainInitOptions{InitOptions: git.InitOptions{DefaultBranch: "refs/heads/main"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &repo{t: t, dir: dir, git: made}
+}
+
+// commit adds files to those that are there.
+func (r *repo) commit(files map[string]string) string {
+	r.t.Helper()
+	for name, content := range files {
+		file := filepath.Join(r.dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			r.t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	return r.commitAll()
+}
+
+func (r *repo) commitAll() string {
+	r.t.Helper()
+	tree, err := r.git.Worktree()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if err := tree.AddGlob("."); err != nil {
+		r.t.Fatal(err)
+	}
+	hash, err := tree.Commit("change", &git.CommitOptions{Author: signature})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return hash.String()
+}
+
+func (r *repo) tag(name string) {
+	r.t.Helper()
+	head, err := r.git.Head()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if _, err := r.git.CreateTag(name, head.Hash(), &git.CreateTagOptions{Tagger: signature, Message: name}); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// serve puts the repository behind git's own HTTP backend.
+func (r *repo) serve() http.Handler {
+	r.t.Helper()
+	path, err := exec.Command("git", "--exec-path").Output()
+	if err != nil {
+		r.t.Fatalf("git is needed to serve a repository: %v", err)
+	}
+	return &cgi.Handler{
+		Path: filepath.Join(strings.TrimSpace(string(path)), "git-http-backend"),
+		Env: []string{
+			"GIT_PROJECT_ROOT=" + r.dir, "GIT_HTTP_EXPORT_ALL=1",
+			"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*",
+		},
+	}
+}
+
+// start serves over TLS and returns the repository's URL and the certificate to trust.
+func start(t *testing.T, handler http.Handler) (string, []byte) {
+	t.Helper()
+	server := httptest.NewTLSServer(handler)
+	t.Cleanup(server.Close)
+	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	return server.URL + "/.git", certificate
+}
+
+func contents(t *testing.T, files fs.FS) map[string]string {
+	t.Helper()
+	got := map[string]string{}
+	err := fs.WalkDir(files, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		data, err := fs.ReadFile(files, name)
+		got[name] = string(data)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func TestFetchOverTLSAndFromDisk(t *testing.T) {
+	r := newRepo(t)
+	first := r.commit(map[string]string{"pools/linux.cue": "old", "cue.mod/module.cue": "module: \"x\""})
+	r.tag("v1")
+	second := r.commit(map[string]string{"pools/linux.cue": "new"})
+	url, certificate := start(t, r.serve())
+
+	oldFiles := map[string]string{"pools/linux.cue": "old", "cue.mod/module.cue": "module: \"x\""}
+	newFiles := map[string]string{"pools/linux.cue": "new", "cue.mod/module.cue": "module: \"x\""}
+	cases := map[string]struct {
+		ref      Ref
+		revision string
+		files    map[string]string
+	}{
+		"the tip of a branch": {Ref{Branch: "main"}, "main@sha1:" + second, newFiles},
+		"an annotated tag":    {Ref{Tag: "v1"}, "v1@sha1:" + first, oldFiles},
+		"a commit":            {Ref{Commit: second}, "sha1:" + second, newFiles},
+	}
+	for name, tc := range cases {
+		for via, request := range map[string]Request{
+			"https": {URL: url, Ref: tc.ref, Auth: Auth{CAPEM: certificate}},
+			"file":  {URL: "file://" + r.dir, Ref: tc.ref},
+		} {
+			t.Run(name+" by "+via, func(t *testing.T) {
+				c := &Client{AllowFile: true}
+				resolved, err := c.Resolve(t.Context(), request)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := c.Fetch(t.Context(), request)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if resolved != tc.revision || got.Revision != tc.revision {
+					t.Errorf("resolved %s, fetched %s, want %s", resolved, got.Revision, tc.revision)
+				}
+				if diff := cmp.Diff(tc.files, contents(t, got.FS)); diff != "" {
+					t.Error(diff)
+				}
+				if err := fstest.TestFS(got.FS, "pools/linux.cue"); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+// A later version of a file is stored as a difference to an earlier one, and both are
+// received when both are in the tree.
+func TestFetchUnpacksDeltas(t *testing.T) {
+	r := newRepo(t)
+	long := strings.Repeat("a line that both files have, number N\n", 500)
+	files := map[string]string{"a.txt": long, "b.txt": long + "and one more"}
+	r.commit(files)
+	if out, err := exec.Command("git", "-C", r.dir, "gc", "--quiet").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	url, certificate := start(t, r.serve())
+	got, err := (&Client{}).Fetch(t.Context(), Request{URL: url, Ref: Ref{Branch: "main"}, Auth: Auth{CAPEM: certificate}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(files, contents(t, got.FS)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestLinksAreNotFollowed(t *testing.T) {
+	r := newRepo(t)
+	if err := os.Symlink("/etc/passwd", filepath.Join(r.dir, "link.txt")); err != nil {
+		t.Fatal(err)
+	}
+	r.commit(map[string]string{"a.cue": "a"})
+	request := Request{URL: "file://" + r.dir, Ref: Ref{Branch: "main"}}
+	c := &Client{AllowFile: true}
+	got, err := c.Fetch(t.Context(), request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]string{"a.cue": "a"}, contents(t, got.FS)); diff != "" {
+		t.Error(diff)
+	}
+
+	if err := os.Symlink("a.cue", filepath.Join(r.dir, "b.cue")); err != nil {
+		t.Fatal(err)
+	}
+	r.commitAll()
+	if _, err := c.Fetch(t.Context(), request); !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), "b.cue is a symbolic link") {
+		t.Errorf("a definition that is a link: %v", err)
+	}
+}
+
+func TestCredentials(t *testing.T) {
+	r := newRepo(t)
+	r.commit(map[string]string{"a.cue": "a"})
+	backend := r.serve()
+	url, certificate := start(t, http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		user, password, _ := request.BasicAuth()
+		switch {
+		case user == "known" && password == "wrong":
+			http.Error(w, "no", http.StatusForbidden)
+		case user == "git" && password == "secret", request.Header.Get("Authorization") == "Bearer token":
+			backend.ServeHTTP(w, request)
+		default:
+			http.Error(w, "who?", http.StatusUnauthorized)
+		}
+	}))
+	cases := map[string]struct {
+		auth Auth
+		want error
+	}{
+		"none":                  {Auth{}, ErrAuthRefused},
+		"unknown":               {Auth{Username: "git", Password: "old"}, ErrAuthRefused},
+		"without the right":     {Auth{Username: "known", Password: "wrong"}, ErrAuthRefused},
+		"username and password": {Auth{Username: "git", Password: "secret"}, nil},
+		"bearer token":          {Auth{BearerToken: "token"}, nil},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			tc.auth.CAPEM = certificate
+			_, err := (&Client{}).Fetch(t.Context(), Request{URL: url, Ref: Ref{Branch: "main"}, Auth: tc.auth})
+			if !errors.Is(err, tc.want) {
+				t.Errorf("got %v, want %v", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestRedirectToAnotherHostCarriesNoCredentials(t *testing.T) {
+	r := newRepo(t)
+	r.commit(map[string]string{"a.cue": "a"})
+	backend, seen := r.serve(), []string{}
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		seen = append(seen, request.Header.Get("Authorization"))
+		backend.ServeHTTP(w, request)
+	}))
+	t.Cleanup(elsewhere.Close)
+	first := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		http.Redirect(w, request, strings.Replace(elsewhere.URL, "127.0.0.1", "localhost", 1)+request.URL.String(), http.StatusFound)
+	}))
+	t.Cleanup(first.Close)
+	c := &Client{AllowHTTP: true}
+	request := Request{URL: first.URL + "/.git", Ref: Ref{Branch: "main"}, Auth: Auth{Username: "git", Password: "secret"}}
+	if _, err := c.Fetch(t.Context(), request); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"", ""}, seen); diff != "" {
+		t.Errorf("credentials seen elsewhere: %s", diff)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	r := newRepo(t)
+	r.commit(map[string]string{"a.cue": strings.Repeat("a", 5000), "b/c.cue": "c"})
+	url, certificate := start(t, r.serve())
+	missing := strings.Repeat("0", 39) + "1"
+	main := Ref{Branch: "main"}
+	cases := map[string]struct {
+		client Client
+		url    string
+		ref    Ref
+		want   error
+	}{
+		"no such repository":        {Client{}, strings.Replace(url, ".git", "none.git", 1), main, ErrNotFound},
+		"no such folder":            {Client{AllowFile: true}, "file:///none", main, ErrNotFound},
+		"no such branch":            {Client{}, url, Ref{Branch: "next"}, ErrRefNotFound},
+		"no such tag":               {Client{}, url, Ref{Tag: "v9"}, ErrRefNotFound},
+		"no such commit":            {Client{}, url, Ref{Commit: missing}, ErrRefNotFound},
+		"no such branch on disk":    {Client{AllowFile: true}, "file://" + r.dir, Ref{Branch: "next"}, ErrRefNotFound},
+		"no such commit on disk":    {Client{AllowFile: true}, "file://" + r.dir, Ref{Commit: missing}, ErrRefNotFound},
+		"file is not allowed":       {Client{}, "file://" + r.dir, main, ErrNotAllowed},
+		"http is not allowed":       {Client{}, "http://example.com/x.git", main, ErrNotAllowed},
+		"another scheme":            {Client{}, "ssh://example.com/x.git", main, ErrNotAllowed},
+		"credentials in the URL":    {Client{}, "https://a:b@example.com/x.git", main, ErrNotAllowed},
+		"no host":                   {Client{}, "https:///x.git", main, ErrNotAllowed},
+		"malformed URL":             {Client{}, "https://%zz", main, ErrNotAllowed},
+		"no reference":              {Client{}, url, Ref{}, ErrNotAllowed},
+		"two references":            {Client{}, url, Ref{Branch: "a", Tag: "b"}, ErrNotAllowed},
+		"not a commit":              {Client{}, url, Ref{Commit: "main"}, ErrNotAllowed},
+		"download beyond the limit": {Client{Limits: Limits{DownloadBytes: 100}}, url, main, ErrTooLarge},
+		"file beyond the limit":     {Client{Limits: Limits{FileBytes: 4999}}, url, main, ErrTooLarge},
+		"total beyond the limit":    {Client{Limits: Limits{TotalBytes: 4999}}, url, main, ErrTooLarge},
+		"objects beyond the limit":  {Client{Limits: Limits{Objects: 4}}, url, main, ErrTooLarge},
+		"files beyond the limit":    {Client{AllowFile: true, Limits: Limits{Objects: 2}}, "file://" + r.dir, main, ErrTooLarge},
+		"file on disk too large":    {Client{AllowFile: true, Limits: Limits{FileBytes: 4999}}, "file://" + r.dir, main, ErrTooLarge},
+		"total on disk too large":   {Client{AllowFile: true, Limits: Limits{TotalBytes: 4999}}, "file://" + r.dir, main, ErrTooLarge},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			_, err := tc.client.Fetch(t.Context(), Request{URL: tc.url, Ref: tc.ref, Auth: Auth{CAPEM: certificate}})
+			if !errors.Is(err, tc.want) {
+				t.Errorf("got %v, want %v", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestUntrustedCertificateIsRefused(t *testing.T) {
+	url, _ := start(t, http.NotFoundHandler())
+	_, err := (&Client{}).Resolve(t.Context(), Request{URL: url, Ref: Ref{Branch: "main"}})
+	if err == nil || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("got %v", err)
+	}
+	_, err = (&Client{}).Resolve(t.Context(), Request{URL: url, Ref: Ref{Branch: "main"}, Auth: Auth{CAPEM: []byte("none")}})
+	if !errors.Is(err, ErrNotAllowed) {
+		t.Errorf("ca.crt without a certificate: %v", err)
+	}
+}
+
+// A server may hang before it answers or in the middle of a packfile.
+func TestHangEndsAtTheDeadline(t *testing.T) {
+	r := newRepo(t)
+	r.commit(map[string]string{"a.cue": "a"})
+	backend := r.serve()
+	for name, hangs := range map[string]func(*http.Request) bool{
+		"at once":         func(*http.Request) bool { return true },
+		"in the packfile": func(request *http.Request) bool { return request.Method == http.MethodPost },
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, expire := context.WithCancelCause(context.Background())
+			defer expire(nil)
+			url, certificate := start(t, http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+				if !hangs(request) {
+					backend.ServeHTTP(w, request)
+					return
+				}
+				w.WriteHeader(http.StatusOK)
+				w.(http.Flusher).Flush()
+				expire(nil)
+				<-request.Context().Done()
+			}))
+			_, err := (&Client{}).Fetch(deadline{ctx}, Request{URL: url, Ref: Ref{Branch: "main"}, Auth: Auth{CAPEM: certificate}})
+			if !errors.Is(err, ErrTimeout) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// deadline is a context whose end is that of a deadline, without waiting for one.
+type deadline struct{ context.Context }
+
+func (d deadline) Err() error {
+	if d.Context.Err() == nil {
+		return nil
+	}
+	return context.DeadlineExceeded
+}
+
+func TestServeHandsOutOnlyTips(t *testing.T) {
+	r := newRepo(t)
+	old := r.commit(map[string]string{"a.cue": "a"})
+	r.commit(map[string]string{"a.cue": "b"})
+	url, certificate := start(t, r.serve())
+	request := Request{URL: url, Ref: Ref{Commit: old}, Auth: Auth{CAPEM: certificate}}
+	if _, err := (&Client{}).Fetch(t.Context(), request); !errors.Is(err, ErrRefNotFound) {
+		t.Errorf("a commit below the tip: %v", err)
+	}
+
+	settings, err := r.git.Config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings.Raw.SetOption("uploadpack", "", "allowReachableSHA1InWant", "true")
+	if err := r.git.SetConfig(settings); err != nil {
+		t.Fatal(err)
+	}
+	got, err := (&Client{}).Fetch(t.Context(), request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]string{"a.cue": "a"}, contents(t, got.FS)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestResolveOfACommitAsksNobody(t *testing.T) {
+	commit := plumbing.ComputeHash(plumbing.BlobObject, nil).String()
+	got, err := (&Client{}).Resolve(t.Context(), Request{URL: "https://192.0.2.1/x.git", Ref: Ref{Commit: commit}})
+	if err != nil || got != "sha1:"+commit {
+		t.Errorf("got %s, %v", got, err)
+	}
+}

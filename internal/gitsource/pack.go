@@ -1,0 +1,118 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package gitsource
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/go-git/go-git/v5/plumbing/format/packfile"
+	"github.com/go-git/go-git/v5/plumbing/storer"
+	"github.com/go-git/go-git/v5/storage/memory"
+)
+
+// unpack turns a packfile into objects in memory, after it was weighed.
+func unpack(pack io.ReadSeeker, limits Limits) (storer.EncodedObjectStorer, error) {
+	if err := weigh(pack, limits); err != nil {
+		return nil, err
+	}
+	if _, err := pack.Seek(0, io.SeekStart); err != nil {
+		return nil, fmt.Errorf("rewinding the packfile: %w", err)
+	}
+	objects := memory.NewStorage()
+	parser, err := packfile.NewParserWithStorage(packfile.NewScanner(pack), objects)
+	if err != nil {
+		return nil, fmt.Errorf("%w: reading the packfile: %w", ErrUnusable, err)
+	}
+	if _, err := parser.Parse(); err != nil {
+		return nil, fmt.Errorf("%w: reading the packfile: %w", ErrUnusable, err)
+	}
+	return objects, nil
+}
+
+// weigh reads a packfile without keeping anything of it and refuses one whose
+// objects are too many or would inflate to too much. A whole object inflates to the size
+// in its header, which the scanner enforces; a delta to the target size at its start,
+// which is enforced when it is applied (gitformat-pack(5)).
+func weigh(pack io.Reader, limits Limits) error {
+	scanner := packfile.NewScanner(pack)
+	_, count, err := scanner.Header()
+	if err != nil {
+		return fmt.Errorf("%w: reading the packfile: %w", ErrUnusable, err)
+	}
+	if int64(count) > int64(limits.Objects) {
+		return fmt.Errorf("%w: the revision has %d objects, more than %d", ErrTooLarge, count, limits.Objects)
+	}
+	total := int64(0)
+	for range count {
+		size, err := weighNext(scanner, limits)
+		if err != nil {
+			return err
+		}
+		if total += size; total > limits.TotalBytes {
+			return fmt.Errorf("%w: the revision's files are more than %d bytes in total", ErrTooLarge, limits.TotalBytes)
+		}
+	}
+	return nil
+}
+
+// weighNext returns the size of the next object once it is inflated and, if it is a
+// delta, applied.
+func weighNext(scanner *packfile.Scanner, limits Limits) (int64, error) {
+	header, err := scanner.NextObjectHeader()
+	if err != nil {
+		return 0, fmt.Errorf("%w: reading the packfile: %w", ErrUnusable, err)
+	}
+	if err := limits.checkFile(header.Length); err != nil {
+		return 0, err
+	}
+	start := &prefix{}
+	if _, _, err := scanner.NextObject(start); err != nil {
+		return 0, fmt.Errorf("%w: reading the packfile: %w", ErrUnusable, err)
+	}
+	if !header.Type.IsDelta() {
+		return header.Length, nil
+	}
+	size, err := start.deltaTarget()
+	if err != nil {
+		return 0, err
+	}
+	return size, limits.checkFile(size)
+}
+
+func (l Limits) checkFile(size int64) error {
+	if size < 0 || size > l.FileBytes {
+		return fmt.Errorf("%w: a file of %d bytes is more than %d", ErrTooLarge, size, l.FileBytes)
+	}
+	return nil
+}
+
+// prefix keeps the start of what is written to it: enough for two sizes.
+type prefix struct {
+	bytes [2 * binary.MaxVarintLen64]byte
+	n     int
+}
+
+// Write keeps what there is room for and drops the rest.
+func (p *prefix) Write(b []byte) (int, error) {
+	p.n += copy(p.bytes[p.n:], b)
+	return len(b), nil
+}
+
+// deltaTarget reads the second of the two sizes that a delta starts with.
+func (p *prefix) deltaTarget() (int64, error) {
+	_, first := binary.Uvarint(p.bytes[:p.n])
+	if first <= 0 {
+		return 0, fmt.Errorf("%w: %w", ErrUnusable, errDelta)
+	}
+	size, second := binary.Uvarint(p.bytes[first:p.n])
+	if second <= 0 {
+		return 0, fmt.Errorf("%w: %w", ErrUnusable, errDelta)
+	}
+	return int64(min(size, 1<<62)), nil
+}
+
+var errDelta = errors.New("a delta in the packfile is malformed")

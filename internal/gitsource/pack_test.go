@@ -1,0 +1,177 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package gitsource
+
+import (
+	"bytes"
+	"compress/zlib"
+	"context"
+	"crypto/sha1"
+	"encoding/binary"
+	"errors"
+	"testing"
+
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/filemode"
+	"github.com/go-git/go-git/v5/plumbing/object"
+	"github.com/go-git/go-git/v5/storage/memory"
+)
+
+const (
+	blobType     = 3
+	refDeltaType = 7
+)
+
+// packBuilder writes packfiles that git would not.
+type packBuilder struct {
+	bytes.Buffer
+}
+
+func newPack(count uint32) *packBuilder {
+	p := &packBuilder{}
+	p.WriteString("PACK")
+	p.Write(binary.BigEndian.AppendUint32(nil, 2))
+	p.Write(binary.BigEndian.AppendUint32(nil, count))
+	return p
+}
+
+// add writes an object that declares a size, whatever its content is.
+func (p *packBuilder) add(kind byte, declared uint64, base, content []byte) *packBuilder {
+	first := kind<<4 | byte(declared&0xf)
+	for declared >>= 4; declared > 0; declared >>= 7 {
+		p.WriteByte(first | 0x80)
+		first = byte(declared & 0x7f)
+	}
+	p.WriteByte(first)
+	p.Write(base)
+	w := zlib.NewWriter(&p.Buffer)
+	_, _ = w.Write(content)
+	_ = w.Close()
+	return p
+}
+
+func (p *packBuilder) end() *bytes.Reader {
+	sum := sha1.Sum(p.Bytes())
+	p.Write(sum[:])
+	return bytes.NewReader(p.Bytes())
+}
+
+func TestPackBombsAreRefused(t *testing.T) {
+	limits := Limits{FileBytes: 1000, TotalBytes: 2000, Objects: 10}.orDefaults()
+	zeros := make([]byte, 1000)
+	base := plumbing.ComputeHash(plumbing.BlobObject, zeros)
+	// A delta: size of the base, size of the target, one copy instruction.
+	delta := append(binary.AppendUvarint(binary.AppendUvarint(nil, 1000), 1<<40), 0x80|0x10, 1)
+	cases := map[string]struct {
+		pack *bytes.Reader
+		want error
+	}{
+		"within the limits":              {newPack(2).add(blobType, 1000, nil, zeros).add(blobType, 3, nil, []byte("abc")).end(), nil},
+		"declares many objects":          {newPack(1 << 31).end(), ErrTooLarge},
+		"declares a large object":        {newPack(1).add(blobType, 1<<50, nil, nil).end(), ErrTooLarge},
+		"inflates beyond what it says":   {newPack(1).add(blobType, 10, nil, make([]byte, 1<<20)).end(), ErrUnusable},
+		"many objects, each within":      {newPack(3).add(blobType, 1000, nil, zeros).add(blobType, 1000, nil, zeros).add(blobType, 1000, nil, zeros).end(), ErrTooLarge},
+		"a delta that grows":             {newPack(2).add(blobType, 1000, nil, zeros).add(refDeltaType, uint64(len(delta)), base[:], delta).end(), ErrTooLarge},
+		"a delta without sizes":          {newPack(1).add(refDeltaType, 1, base[:], []byte{0x80}).end(), ErrUnusable},
+		"a delta with one size":          {newPack(1).add(refDeltaType, 1, base[:], []byte{0x01}).end(), ErrUnusable},
+		"a delta on an object elsewhere": {newPack(1).add(refDeltaType, 4, base[:], []byte{1, 1, 1, 0}).end(), ErrUnusable},
+		"fewer objects than declared":    {newPack(2).add(blobType, 3, nil, []byte("abc")).end(), ErrUnusable},
+		"not a pack":                     {bytes.NewReader([]byte("<html>")), ErrUnusable},
+		"nothing":                        {bytes.NewReader(nil), ErrUnusable},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if _, err := unpack(tc.pack, limits); !errors.Is(err, tc.want) {
+				t.Errorf("got %v, want %v", err, tc.want)
+			}
+		})
+	}
+}
+
+func FuzzUnpack(f *testing.F) {
+	f.Add([]byte("PACK"))
+	seed := newPack(1).add(blobType, 3, nil, []byte("abc")).end()
+	content := make([]byte, seed.Len())
+	_, _ = seed.Read(content)
+	f.Add(content)
+	f.Fuzz(func(_ *testing.T, pack []byte) {
+		_, _ = unpack(bytes.NewReader(pack), Limits{FileBytes: 1 << 16, TotalBytes: 1 << 18, Objects: 100}.orDefaults())
+	})
+}
+
+// tree stores a tree of entries and returns its hash.
+func tree(t *testing.T, objects *memory.Storage, entries ...object.TreeEntry) plumbing.Hash {
+	t.Helper()
+	return store(t, objects, &object.Tree{Entries: entries})
+}
+
+func commitOf(t *testing.T, objects *memory.Storage, root plumbing.Hash) plumbing.Hash {
+	t.Helper()
+	return store(t, objects, &object.Commit{TreeHash: root, Author: *signature, Committer: *signature})
+}
+
+func store(t *testing.T, objects *memory.Storage, encoder interface {
+	Encode(plumbing.EncodedObject) error
+}) plumbing.Hash {
+	t.Helper()
+	encoded := objects.NewEncodedObject()
+	if err := encoder.Encode(encoded); err != nil {
+		t.Fatal(err)
+	}
+	hash, err := objects.SetEncodedObject(encoded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return hash
+}
+
+// Ten folders that each hold the same folder ten times, nine levels deep, are a
+// thousand million files in ten objects.
+func TestTreeBombIsRefused(t *testing.T) {
+	objects := memory.NewStorage()
+	hash := tree(t, objects)
+	for range 9 {
+		entries := make([]object.TreeEntry, 10)
+		for i := range entries {
+			entries[i] = object.TreeEntry{Name: string(rune('a' + i)), Mode: filemode.Dir, Hash: hash}
+		}
+		hash = tree(t, objects, entries...)
+	}
+	_, err := readTree(context.Background(), objects, commitOf(t, objects, hash), Limits{Objects: 1000}.orDefaults())
+	if !errors.Is(err, ErrTooLarge) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestDeepTreeIsRefused(t *testing.T) {
+	objects := memory.NewStorage()
+	hash := tree(t, objects)
+	for range maxDepth + 1 {
+		hash = tree(t, objects, object.TreeEntry{Name: "a", Mode: filemode.Dir, Hash: hash})
+	}
+	_, err := readTree(context.Background(), objects, commitOf(t, objects, hash), Limits{}.orDefaults())
+	if !errors.Is(err, ErrTooLarge) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestNamesThatLeaveTheTreeAreRefused(t *testing.T) {
+	for _, name := range []string{"..", ".", "a/b", "\xff"} {
+		objects := memory.NewStorage()
+		hash := tree(t, objects, object.TreeEntry{Name: name, Mode: filemode.Dir, Hash: tree(t, objects)})
+		_, err := readTree(context.Background(), objects, commitOf(t, objects, hash), Limits{}.orDefaults())
+		if !errors.Is(err, ErrUnusable) {
+			t.Errorf("%q: got %v", name, err)
+		}
+	}
+}
+
+func TestSubmodulesAreIgnored(t *testing.T) {
+	objects := memory.NewStorage()
+	hash := tree(t, objects, object.TreeEntry{Name: "module", Mode: filemode.Submodule, Hash: plumbing.ComputeHash(plumbing.CommitObject, nil)})
+	files, err := readTree(context.Background(), objects, commitOf(t, objects, hash), Limits{}.orDefaults())
+	if err != nil || len(contents(t, files)) != 0 {
+		t.Errorf("got %v, %v", files, err)
+	}
+}

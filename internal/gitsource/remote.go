@@ -1,0 +1,214 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package gitsource
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp/sideband"
+	"github.com/go-git/go-git/v5/plumbing/storer"
+	"github.com/go-git/go-git/v5/plumbing/transport"
+	githttp "github.com/go-git/go-git/v5/plumbing/transport/http"
+)
+
+// remote is a repository behind a server that speaks Git's smart HTTP protocol
+// (gitprotocol-http(5)).
+type remote struct {
+	session    transport.UploadPackSession
+	connection *http.Transport
+	meter      *meter
+	limits     Limits
+	advertised *packp.AdvRefs
+}
+
+// openRemote asks the server for its references.
+func openRemote(ctx context.Context, request Request, limits Limits) (repository, error) {
+	endpoint, err := transport.NewEndpoint(request.URL)
+	if err != nil {
+		return nil, fmt.Errorf("%w: the URL is malformed", ErrNotAllowed)
+	}
+	connection, err := newConnection(request.Auth.CAPEM)
+	if err != nil {
+		return nil, err
+	}
+	r := &remote{connection: connection, meter: &meter{next: connection, limit: limits.DownloadBytes}, limits: limits}
+	// go-git drops the credentials when a redirect leaves the repository's origin,
+	// and follows redirects only for the first request.
+	git := githttp.NewClient(&http.Client{Transport: r.meter})
+	if r.session, err = git.NewUploadPackSession(endpoint, authMethod(request.Auth)); err != nil {
+		return nil, err
+	}
+	if r.advertised, err = r.session.AdvertisedReferencesContext(ctx); err != nil {
+		r.close()
+		return nil, r.meter.explain(err)
+	}
+	return r, nil
+}
+
+func newConnection(caPEM []byte) (*http.Transport, error) {
+	connection := http.DefaultTransport.(*http.Transport).Clone()
+	connection.MaxResponseHeaderBytes = 1 << 20
+	if len(caPEM) == 0 {
+		return connection, nil
+	}
+	roots, err := x509.SystemCertPool()
+	if err != nil {
+		return nil, fmt.Errorf("reading the system's certificates: %w", err)
+	}
+	if !roots.AppendCertsFromPEM(caPEM) {
+		return nil, fmt.Errorf("%w: ca.crt holds no PEM certificate", ErrNotAllowed)
+	}
+	connection.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+	return connection, nil
+}
+
+func authMethod(auth Auth) transport.AuthMethod {
+	switch {
+	case auth.BearerToken != "":
+		return &githttp.TokenAuth{Token: auth.BearerToken}
+	case auth.Username != "" || auth.Password != "":
+		return &githttp.BasicAuth{Username: auth.Username, Password: auth.Password}
+	}
+	return nil
+}
+
+func (r *remote) close() { r.connection.CloseIdleConnections() }
+
+func (r *remote) resolve(ref Ref) (plumbing.Hash, error) {
+	switch {
+	case ref.Commit != "":
+		return r.resolveCommit(plumbing.NewHash(ref.Commit))
+	case ref.Branch != "":
+		return r.resolveName(plumbing.NewBranchReferenceName(ref.Branch))
+	}
+	return r.resolveName(plumbing.NewTagReferenceName(ref.Tag))
+}
+
+func (r *remote) resolveName(name plumbing.ReferenceName) (plumbing.Hash, error) {
+	if peeled, ok := r.advertised.Peeled[name.String()]; ok {
+		return peeled, nil
+	}
+	if hash, ok := r.advertised.References[name.String()]; ok {
+		return hash, nil
+	}
+	return plumbing.ZeroHash, fmt.Errorf("%w: the repository has no %s", ErrRefNotFound, name)
+}
+
+// resolveCommit says no only when the server would: not every server hands out a
+// commit that is not the tip of a reference.
+func (r *remote) resolveCommit(commit plumbing.Hash) (plumbing.Hash, error) {
+	capabilities := r.advertised.Capabilities
+	if capabilities.Supports(capability.AllowReachableSHA1InWant) || capabilities.Supports(capability.AllowTipSHA1InWant) {
+		return commit, nil
+	}
+	for _, tips := range []map[string]plumbing.Hash{r.advertised.References, r.advertised.Peeled} {
+		for _, tip := range tips {
+			if tip == commit {
+				return commit, nil
+			}
+		}
+	}
+	return plumbing.ZeroHash, fmt.Errorf("%w: no branch or tag stands at %s, and the server hands out no other commits; name a branch or a tag",
+		ErrRefNotFound, commit)
+}
+
+// fetch receives the commit without its history. All of it is received before any
+// of it is inflated, so that the limits can be checked against what it declares.
+func (r *remote) fetch(ctx context.Context, commit plumbing.Hash) (storer.EncodedObjectStorer, error) {
+	request, err := r.newUploadRequest(commit)
+	if err != nil {
+		return nil, err
+	}
+	response, err := r.session.UploadPack(ctx, request)
+	if err != nil {
+		return nil, r.meter.explain(err)
+	}
+	defer func() { _ = response.Close() }()
+	pack, err := io.ReadAll(demultiplexed(response, request.Capabilities))
+	if err != nil {
+		return nil, r.meter.explain(err)
+	}
+	return unpack(bytes.NewReader(pack), r.limits)
+}
+
+func (r *remote) newUploadRequest(commit plumbing.Hash) (*packp.UploadPackRequest, error) {
+	request := packp.NewUploadPackRequestFromCapabilities(r.advertised.Capabilities)
+	request.Wants = []plumbing.Hash{commit}
+	if r.advertised.Capabilities.Supports(capability.NoProgress) {
+		if err := request.Capabilities.Set(capability.NoProgress); err != nil {
+			return nil, err
+		}
+	}
+	if r.advertised.Capabilities.Supports(capability.Shallow) {
+		request.Depth = packp.DepthCommits(1)
+		if err := request.Capabilities.Set(capability.Shallow); err != nil {
+			return nil, err
+		}
+	}
+	return request, nil
+}
+
+// demultiplexed is the packfile's part of the answer.
+func demultiplexed(response io.Reader, capabilities *capability.List) io.Reader {
+	switch {
+	case capabilities.Supports(capability.Sideband64k):
+		return sideband.NewDemuxer(sideband.Sideband64k, response)
+	case capabilities.Supports(capability.Sideband):
+		return sideband.NewDemuxer(sideband.Sideband, response)
+	}
+	return response
+}
+
+// meter ends answers that are longer than the limit, each counted after
+// decompression.
+type meter struct {
+	next     http.RoundTripper
+	limit    int64
+	exceeded atomic.Bool
+}
+
+// RoundTrip sends a request whose answer is bounded.
+func (m *meter) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := m.next.RoundTrip(request)
+	if err != nil {
+		return nil, err
+	}
+	response.Body = &meteredBody{ReadCloser: response.Body, meter: m, left: m.limit}
+	return response, nil
+}
+
+// explain says so when an error came of the limit, whatever go-git made of it.
+func (m *meter) explain(err error) error {
+	if m.exceeded.Load() {
+		return fmt.Errorf("%w: the server sent more than %d bytes; keep definitions in a smaller repository", ErrTooLarge, m.limit)
+	}
+	return err
+}
+
+type meteredBody struct {
+	io.ReadCloser
+	meter *meter
+	left  int64
+}
+
+// Read fails at the first byte beyond the limit.
+func (b *meteredBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.left -= int64(n)
+	if b.left < 0 {
+		b.meter.exceeded.Store(true)
+		return 0, ErrTooLarge
+	}
+	return n, err
+}

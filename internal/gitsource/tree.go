@@ -1,0 +1,130 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package gitsource
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"strings"
+	"testing/fstest"
+
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/filemode"
+	"github.com/go-git/go-git/v5/plumbing/object"
+	"github.com/go-git/go-git/v5/plumbing/storer"
+)
+
+// maxDepth bounds how deep folders are nested.
+const maxDepth = 64
+
+// reader gathers the files of one commit.
+type reader struct {
+	ctx     context.Context
+	objects storer.EncodedObjectStorer
+	limits  Limits
+	files   fstest.MapFS // an fs.FS over a map, which needs no test to be useful
+	entries int
+	bytes   int64
+}
+
+// readTree reads a commit's files. The same folder may stand in a tree many times: it
+// is counted each time, so that a small repository can't unfold into a large one.
+func readTree(ctx context.Context, objects storer.EncodedObjectStorer, hash plumbing.Hash, limits Limits) (fs.FS, error) {
+	commit, err := object.GetCommit(objects, hash)
+	if errors.Is(err, plumbing.ErrObjectNotFound) {
+		return nil, fmt.Errorf("%w: the repository has no commit %s", ErrRefNotFound, hash)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: reading commit %s: %w", ErrUnusable, hash, err)
+	}
+	r := &reader{ctx: ctx, objects: objects, limits: limits, files: fstest.MapFS{}}
+	if err := r.readFolder(".", commit.TreeHash, 0); err != nil {
+		return nil, err
+	}
+	return r.files, nil
+}
+
+func (r *reader) readFolder(folder string, hash plumbing.Hash, depth int) error {
+	if depth > maxDepth {
+		return fmt.Errorf("%w: %s: folders are nested more than %d deep", ErrTooLarge, folder, maxDepth)
+	}
+	if err := r.ctx.Err(); err != nil {
+		return err
+	}
+	if err := r.checkSize(folder, hash); err != nil {
+		return err
+	}
+	tree, err := object.GetTree(r.objects, hash)
+	if err != nil {
+		return fmt.Errorf("%w: reading %s: %w", ErrUnusable, folder, err)
+	}
+	for _, entry := range tree.Entries {
+		if err := r.readEntry(folder, entry, depth); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *reader) readEntry(folder string, entry object.TreeEntry, depth int) error {
+	if r.entries++; r.entries > r.limits.Objects {
+		return fmt.Errorf("%w: the revision has more than %d files", ErrTooLarge, r.limits.Objects)
+	}
+	if entry.Name == "." || strings.Contains(entry.Name, "/") || !fs.ValidPath(entry.Name) {
+		return fmt.Errorf("%w: %s: %q is not a file name", ErrUnusable, folder, entry.Name)
+	}
+	name := path.Join(folder, entry.Name)
+	switch entry.Mode {
+	case filemode.Dir:
+		return r.readFolder(name, entry.Hash, depth+1)
+	case filemode.Regular, filemode.Executable, filemode.Deprecated:
+		return r.readFile(name, entry.Hash)
+	case filemode.Symlink:
+		// Left out in silence, a definition would be missed without a word.
+		if path.Ext(name) == ".cue" {
+			return fmt.Errorf("%w: %s is a symbolic link, and links are not followed; commit the file itself", ErrUnusable, name)
+		}
+	}
+	return nil
+}
+
+func (r *reader) readFile(name string, hash plumbing.Hash) (err error) {
+	if err := r.checkSize(name, hash); err != nil {
+		return err
+	}
+	blob, err := object.GetBlob(r.objects, hash)
+	if err != nil {
+		return fmt.Errorf("%w: reading %s: %w", ErrUnusable, name, err)
+	}
+	if r.bytes += blob.Size; r.bytes > r.limits.TotalBytes {
+		return fmt.Errorf("%w: the revision's files are more than %d bytes in total", ErrTooLarge, r.limits.TotalBytes)
+	}
+	content, err := blob.Reader()
+	if err != nil {
+		return fmt.Errorf("%w: reading %s: %w", ErrUnusable, name, err)
+	}
+	defer func() { err = errors.Join(err, content.Close()) }()
+	data := make([]byte, blob.Size)
+	if _, err := io.ReadFull(content, data); err != nil {
+		return fmt.Errorf("%w: reading %s: %w", ErrUnusable, name, err)
+	}
+	r.files[name] = &fstest.MapFile{Data: data, Mode: 0o444}
+	return nil
+}
+
+// checkSize looks at an object's size before the object is read.
+func (r *reader) checkSize(name string, hash plumbing.Hash) error {
+	size, err := r.objects.EncodedObjectSize(hash)
+	if err != nil {
+		return fmt.Errorf("%w: reading %s: %w", ErrUnusable, name, err)
+	}
+	if size > r.limits.FileBytes {
+		return fmt.Errorf("%w: %s is %d bytes, more than %d a file", ErrTooLarge, name, size, r.limits.FileBytes)
+	}
+	return nil
+}
