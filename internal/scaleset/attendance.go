@@ -1,0 +1,302 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package scaleset
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// maxAhead bounds how many messages are read before the first of them is acknowledged.
+const maxAhead = 16
+
+// attendance is a Listener's work on one session. Its methods are for one goroutine;
+// another records events, in order.
+type attendance struct {
+	*Listener
+	session *session
+	cursor  int   // the last message seen; the queue keeps it until acknowledged
+	ahead   int   // messages seen and not acknowledged
+	due     []int // messages to acknowledge, oldest first
+
+	unrecorded chan delivery
+	recorded   chan struct{} // has a token when takeRecorded has something
+	mu         sync.Mutex
+	done       []int
+	stop       context.CancelFunc
+	stopped    chan struct{}
+}
+
+// delivery is a message whose events are to be made durable.
+type delivery struct {
+	id     int
+	events []JobEvent
+}
+
+func newAttendance(l *Listener, s *session) *attendance {
+	return &attendance{
+		Listener: l, session: s, unrecorded: make(chan delivery, maxAhead), recorded: make(chan struct{}, 1),
+		stop: func() {}, stopped: make(chan struct{}),
+	}
+}
+
+// listen reads messages until the session is lost or ctx ends. Errors that pass are
+// waited out in the session for a while.
+func (a *attendance) listen(ctx context.Context) error {
+	recording, stop := context.WithCancel(ctx)
+	a.stop = stop
+	go a.record(recording)
+
+	var failing time.Time
+	for ctx.Err() == nil {
+		err := a.step(ctx)
+		switch {
+		case err == nil:
+			failing = time.Time{}
+			continue
+		case ctx.Err() != nil:
+			return nil
+		case failing.IsZero():
+			failing = time.Now()
+		}
+		if !passes(err) || time.Since(failing) > a.config.Pace.Patience {
+			return err
+		}
+		a.enter(Failing, "", err)
+		a.pause(ctx, a.wait(err))
+	}
+	return nil
+}
+
+// passes says whether the session may still be good after the error.
+func passes(err error) bool {
+	_, limited := IsRateLimited(err)
+	return limited || IsUnavailable(err)
+}
+
+// step acknowledges what is due, then polls once.
+func (a *attendance) step(ctx context.Context) error {
+	if err := a.acknowledgeDue(ctx); err != nil {
+		return err
+	}
+	if a.awaitRecorder(ctx) {
+		return nil
+	}
+	if err := a.verify(ctx); err != nil {
+		return err
+	}
+	m, interrupted, err := a.poll(ctx)
+	if interrupted && err != nil {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	a.backoff.reset()
+	a.seen.polled(a.config.Now())
+	a.enter(Listening, "", nil)
+	if m == nil {
+		return nil
+	}
+	return a.handle(ctx, m)
+}
+
+// poll asks for the next message. A new capacity and a due acknowledgement interrupt
+// it: the session does one thing at a time. Nothing is lost, as the cursor only moves
+// with a message in hand.
+func (a *attendance) poll(ctx context.Context) (m *message, interrupted bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	drain(a.announced)
+	capacity := int(a.capacity.Load())
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.announced:
+		case <-a.recorded:
+		}
+		interrupted = true
+		cancel()
+	}()
+	m, err = a.session.poll(ctx, a.config.Pace.Hold+pollMargin, a.cursor, capacity, a.config.Now)
+	cancel()
+	<-watched
+	return m, interrupted, err
+}
+
+// handle takes a message in. Offered jobs are acquired first: if that fails, the
+// cursor stays and the message comes again.
+func (a *attendance) handle(ctx context.Context, m *message) error {
+	messages.Inc()
+	for _, u := range m.unknown {
+		unknowns.WithLabelValues(u.part).Inc()
+		a.log.Warn("Message not understood", "messageID", m.id, "part", u.part, "type", u.name)
+	}
+	if len(m.available) > 0 {
+		if err := a.session.acquire(ctx, m.available); err != nil && (passes(err) || IsUnauthorized(err)) {
+			return err
+		} else if err != nil {
+			a.log.Warn("Offered jobs weren't acquired", "messageID", m.id, "reason", err.Error())
+		}
+	}
+	a.cursor = max(a.cursor, m.id)
+	if a.seen.take(m, a.config.Now()) {
+		a.config.Changed()
+	}
+	a.deliver(m)
+	if isSuspect(m) {
+		return a.check(ctx)
+	}
+	return nil
+}
+
+// deliver has the events recorded, or the message acknowledged if there are none and
+// none is before it.
+func (a *attendance) deliver(m *message) {
+	events := durable(m.events)
+	a.ahead++
+	if len(events) == 0 && a.ahead == 1 {
+		a.due = append(a.due, m.id)
+		return
+	}
+	a.unrecorded <- delivery{id: m.id, events: events} // has room: awaitRecorder sees to it
+}
+
+// isSuspect says whether a message names assigned jobs and counts none, as was seen in
+// actions-runner-controller's issues 3204 and 3420.
+func isSuspect(m *message) bool {
+	if m.statistics != nil && m.statistics.AssignedJobs > 0 {
+		return false
+	}
+	assigned := 0
+	for _, event := range m.events {
+		switch event.Type {
+		case JobAssigned:
+			assigned++
+		case JobCompleted:
+			assigned--
+		}
+	}
+	return assigned > 0
+}
+
+// verify fetches the statistics now and then, as an empty poll brings none.
+func (a *attendance) verify(ctx context.Context) error {
+	_, counted := a.seen.progress()
+	if age := a.config.Now().Sub(counted); age < a.config.Pace.Verify || time.Since(a.refreshed) < a.config.Pace.Verify {
+		return nil
+	}
+	return a.check(ctx)
+}
+
+// check fetches the statistics. Only the scale set's absence ends the session.
+func (a *attendance) check(ctx context.Context) error {
+	if err := a.refresh(ctx); IsNotFound(err) {
+		return err
+	}
+	return nil
+}
+
+// acknowledgeDue deletes, in order, the messages whose events are durable.
+func (a *attendance) acknowledgeDue(ctx context.Context) error {
+	drain(a.recorded)
+	a.due = append(a.due, a.takeRecorded()...)
+	for len(a.due) > 0 {
+		if err := a.session.acknowledge(ctx, a.due[0]); err != nil {
+			return err
+		}
+		a.due = a.due[1:]
+		a.ahead--
+	}
+	return nil
+}
+
+// awaitRecorder gives the recorder a moment before the next poll, or all the time it
+// needs when too many messages wait for it. True: there is something to acknowledge.
+func (a *attendance) awaitRecorder(ctx context.Context) bool {
+	if a.ahead == 0 {
+		return false
+	}
+	var enough <-chan time.Time
+	if a.ahead < maxAhead {
+		timer := time.NewTimer(a.config.Pace.Gather)
+		defer timer.Stop()
+		enough = timer.C
+	}
+	select {
+	case <-ctx.Done():
+		return true
+	case <-a.recorded:
+		return true
+	case <-enough:
+		return false
+	}
+}
+
+// record makes events durable, message by message, until ctx ends.
+func (a *attendance) record(ctx context.Context) {
+	defer close(a.stopped)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case d := <-a.unrecorded:
+			if !a.recordOne(ctx, d) {
+				return
+			}
+			a.mu.Lock()
+			a.done = append(a.done, d.id)
+			a.mu.Unlock()
+			notify(a.recorded)
+		}
+	}
+}
+
+func (a *attendance) recordOne(ctx context.Context, d delivery) bool {
+	wait := backoff{least: a.config.Pace.BackoffMin, most: a.config.Pace.BackoffMax}
+	for len(d.events) > 0 {
+		err := a.config.Recorder.RecordJobs(ctx, d.events)
+		if err == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		a.log.Warn("Job events weren't recorded; trying again", "messageID", d.id, "reason", err.Error())
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(wait.next()):
+		}
+	}
+	return true
+}
+
+func (a *attendance) takeRecorded() []int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	done := a.done
+	a.done = nil
+	return done
+}
+
+// end stops the recorder and closes the session, in bounded time. On the way out, what
+// was recorded is acknowledged first, or the next session would read it again.
+func (a *attendance) end(ctx context.Context) {
+	a.stop()
+	<-a.stopped
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.config.Pace.Close)
+	defer cancel()
+	if ctx.Err() != nil {
+		if err := a.acknowledgeDue(closing); err != nil {
+			a.log.Debug("Messages weren't acknowledged on the way out", "reason", err.Error())
+		}
+	}
+	if err := a.session.close(closing); err != nil {
+		a.log.Info("Session wasn't closed; it expires by itself within 92 s", "reason", err.Error())
+	}
+}

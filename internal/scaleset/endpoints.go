@@ -1,0 +1,105 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package scaleset
+
+import (
+	"net/http"
+	"strings"
+)
+
+// endpoint is a class of requests: a metric label, and what an error's meaning depends on.
+type endpoint string
+
+const (
+	endpointAccessToken        endpoint = "access_token"
+	endpointRegistrationToken  endpoint = "registration_token"
+	endpointRunnerRegistration endpoint = "runner_registration"
+	endpointScaleSetFind       endpoint = "scale_set_find"
+	endpointScaleSetGet        endpoint = "scale_set_get"
+	endpointScaleSetCreate     endpoint = "scale_set_create"
+	endpointScaleSetUpdate     endpoint = "scale_set_update"
+	endpointScaleSetDelete     endpoint = "scale_set_delete"
+	endpointRunnerGroup        endpoint = "runner_group"
+	endpointGenerateJIT        endpoint = "generate_jit"
+	endpointRunnerGet          endpoint = "runner_get"
+	endpointRunnerDelete       endpoint = "runner_delete"
+	endpointSessionCreate      endpoint = "session_create"
+	endpointSessionRefresh     endpoint = "session_refresh"
+	endpointSessionDelete      endpoint = "session_delete"
+	endpointMessagePoll        endpoint = "message_poll"
+	endpointMessageAck         endpoint = "message_ack"
+	endpointAcquireJobs        endpoint = "acquire_jobs"
+	endpointOther              endpoint = "other"
+)
+
+// isToken says whether the endpoint gives out a token that tokenSource keeps.
+func (e endpoint) isToken() bool {
+	return e == endpointAccessToken || e == endpointRegistrationToken || e == endpointRunnerRegistration
+}
+
+// endpointOf classifies a request by its method and path. The number of classes is
+// bounded: what is not known is "other".
+func endpointOf(req *http.Request) endpoint {
+	path := req.URL.Path
+	if i := strings.Index(path, "/_apis/"); i >= 0 {
+		return serviceEndpoint(req.Method, strings.Split(strings.Trim(path[i+len("/_apis/"):], "/"), "/"))
+	}
+	switch {
+	case req.Method != http.MethodPost:
+		return endpointOther
+	case strings.HasSuffix(path, "/access_tokens"):
+		return endpointAccessToken
+	case strings.HasSuffix(path, "/actions/runners/registration-token"):
+		return endpointRegistrationToken
+	case strings.HasSuffix(path, "/actions/runner-registration"):
+		return endpointRunnerRegistration
+	}
+	return endpointOther
+}
+
+// route is one row of the Actions service: method, path below _apis, where * stands
+// for one segment, and class.
+type route struct {
+	method, path string
+	endpoint     endpoint
+}
+
+// Paths as in scaleset v0.4.0: client.go, session_client.go.
+var routes = []route{
+	{http.MethodGet, "runtime/runnerscalesets", endpointScaleSetFind},
+	{http.MethodPost, "runtime/runnerscalesets", endpointScaleSetCreate},
+	{http.MethodGet, "runtime/runnerscalesets/*", endpointScaleSetGet},
+	{http.MethodPatch, "runtime/runnerscalesets/*", endpointScaleSetUpdate},
+	{http.MethodDelete, "runtime/runnerscalesets/*", endpointScaleSetDelete},
+	{http.MethodPost, "runtime/runnerscalesets/*/generatejitconfig", endpointGenerateJIT},
+	{http.MethodPost, "runtime/runnerscalesets/*/acquirejobs", endpointAcquireJobs},
+	{http.MethodPost, "runtime/runnerscalesets/*/sessions", endpointSessionCreate},
+	{http.MethodPatch, "runtime/runnerscalesets/*/sessions/*", endpointSessionRefresh},
+	{http.MethodDelete, "runtime/runnerscalesets/*/sessions/*", endpointSessionDelete},
+	{http.MethodGet, "runtime/runnergroups", endpointRunnerGroup},
+	{http.MethodGet, "distributedtask/pools/*/agents", endpointRunnerGet},
+	{http.MethodGet, "distributedtask/pools/*/agents/*", endpointRunnerGet},
+	{http.MethodDelete, "distributedtask/pools/*/agents/*", endpointRunnerDelete},
+}
+
+func serviceEndpoint(method string, segments []string) endpoint {
+	for _, r := range routes {
+		if r.method == method && matches(strings.Split(r.path, "/"), segments) {
+			return r.endpoint
+		}
+	}
+	return endpointOther
+}
+
+func matches(pattern, segments []string) bool {
+	if len(pattern) != len(segments) {
+		return false
+	}
+	for i, p := range pattern {
+		if p != "*" && p != segments[i] {
+			return false
+		}
+	}
+	return true
+}

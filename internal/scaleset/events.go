@@ -1,0 +1,93 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package scaleset
+
+import (
+	"time"
+
+	official "github.com/actions/scaleset"
+)
+
+// EventType is what happened to a job.
+type EventType string
+
+// Types of job events.
+const (
+	// JobAssigned is true when the job counts among the scale set's assigned jobs.
+	JobAssigned EventType = "JobAssigned"
+	// JobStarted is true when a runner has taken the job: the only word on which runner has which job.
+	JobStarted EventType = "JobStarted"
+	// JobCompleted is true when the job ended; without a runner if it never ran.
+	JobCompleted EventType = "JobCompleted"
+)
+
+// JobEvent is one event of a message. It may come more than once, and late.
+type JobEvent struct {
+	Type EventType
+	// JobID identifies the job: a GUID on github.com.
+	JobID string
+	// Repository is OWNER/NAME.
+	Repository string
+	// Workflow is the workflow's ref: OWNER/NAME/.github/workflows/FILE@REF.
+	Workflow string
+	// Name of the job as shown.
+	Name string
+	// RunID is the workflow run.
+	RunID int64
+	// RunnerID and RunnerName say who has the job; 0 and "" when nobody.
+	RunnerID   int64
+	RunnerName string
+	// Result of a completed job: succeeded, failed, canceled or another word of GitHub's.
+	Result string
+	// QueuedAt is when the job was queued; zero when GitHub didn't say.
+	QueuedAt time.Time
+	// At is when it happened; when the message came, if GitHub didn't say.
+	At time.Time
+}
+
+func eventsOf(m *official.RunnerScaleSetMessage, received time.Time) []JobEvent {
+	events := make([]JobEvent, 0, len(m.JobAssignedMessages)+len(m.JobStartedMessages)+len(m.JobCompletedMessages))
+	for _, job := range m.JobAssignedMessages {
+		events = append(events, eventOf(JobAssigned, job.JobMessageBase, job.ScaleSetAssignTime, received))
+	}
+	for _, job := range m.JobStartedMessages {
+		event := eventOf(JobStarted, job.JobMessageBase, job.RunnerAssignTime, received)
+		event.RunnerID, event.RunnerName = int64(job.RunnerID), job.RunnerName
+		events = append(events, event)
+	}
+	for _, job := range m.JobCompletedMessages {
+		event := eventOf(JobCompleted, job.JobMessageBase, job.FinishTime, received)
+		event.RunnerID, event.RunnerName, event.Result = int64(job.RunnerID), job.RunnerName, job.Result
+		events = append(events, event)
+	}
+	return events
+}
+
+func eventOf(kind EventType, job official.JobMessageBase, at, received time.Time) JobEvent {
+	if at.IsZero() {
+		at = received
+	}
+	return JobEvent{
+		Type: kind, JobID: job.JobID, Repository: repository(job.OwnerName, job.RepositoryName), Workflow: job.JobWorkflowRef,
+		Name: job.JobDisplayName, RunID: job.WorkflowRunID, QueuedAt: job.QueueTime, At: at,
+	}
+}
+
+func repository(owner, name string) string {
+	if owner == "" {
+		return name
+	}
+	return owner + "/" + name
+}
+
+// durable returns the events that must not be lost: who has which job, and how it ended.
+func durable(events []JobEvent) []JobEvent {
+	var kept []JobEvent
+	for _, event := range events {
+		if event.Type == JobStarted || event.Type == JobCompleted {
+			kept = append(kept, event)
+		}
+	}
+	return kept
+}

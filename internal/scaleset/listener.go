@@ -1,0 +1,294 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package scaleset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// Recorder makes job events durable. It is asked again, with the same events, until it
+// returns nil; only then is the message deleted on GitHub. Events come at least once.
+type Recorder interface {
+	RecordJobs(ctx context.Context, events []JobEvent) error
+}
+
+// Config of a Listener.
+type Config struct {
+	// Client calls GitHub.
+	Client *Client
+	// SetID of the scale set whose messages are read.
+	SetID int64
+	// Owner of the session, as CLUSTER/POOL_UID.
+	Owner string
+	// Recorder makes events durable before their message is acknowledged.
+	Recorder Recorder
+	// Changed is called after each change that a Snapshot shows, never under a lock. It
+	// must not block; nil for none.
+	Changed func()
+	// OwnerGone says whether an owner of this cluster is a pool that is no more, whose
+	// session will expire; nil for never.
+	OwnerGone func(owner string) bool
+	// Log gets a line per change of state; discarded if nil.
+	Log *slog.Logger
+	// Now is the clock that stamps what a Snapshot tells; time.Now if nil.
+	Now func() time.Time
+	// Pace is how long things take; zero fields have defaults.
+	Pace Pace
+}
+
+// Pace is how long a Listener waits for what.
+type Pace struct {
+	// Hold is the longest GitHub holds a poll; 100 s if 0 (50 s is documented, 88 s was
+	// measured). A poll without an answer has failed 20 s later.
+	Hold time.Duration
+	// BackoffMin and BackoffMax bound the jittered exponential wait after errors; 1 s and
+	// 30 s if 0.
+	BackoffMin, BackoffMax time.Duration
+	// Refused is the wait for a stale session of our own to expire; 7 s if 0.
+	Refused time.Duration
+	// Elsewhere is the wait while another owner has the session; 30 s if 0.
+	Elsewhere time.Duration
+	// Statistics is how often statistics are fetched while no session brings them; 7 s if 0.
+	Statistics time.Duration
+	// Verify is how often they are fetched although a session is open; 5 min if 0.
+	Verify time.Duration
+	// Patience is how long a session is kept over errors that pass: closing one and
+	// failing to say so blocks the next for 60 to 92 s. 45 s if 0.
+	Patience time.Duration
+	// Gather is how long an acknowledgement is waited for before polling ahead, as
+	// interrupting a poll costs a connection; 100 ms if 0.
+	Gather time.Duration
+	// Close bounds the closing of the session; 5 s if 0.
+	Close time.Duration
+}
+
+// pollMargin is the time for a poll's answer beyond GitHub's holding time.
+const pollMargin = 20 * time.Second
+
+func (p Pace) withDefaults() Pace {
+	for field, standard := range map[*time.Duration]time.Duration{
+		&p.Hold: 100 * time.Second, &p.BackoffMin: time.Second, &p.BackoffMax: 30 * time.Second,
+		&p.Refused: 7 * time.Second, &p.Elsewhere: 30 * time.Second, &p.Statistics: 7 * time.Second,
+		&p.Verify: 5 * time.Minute, &p.Patience: 45 * time.Second, &p.Gather: 100 * time.Millisecond, &p.Close: 5 * time.Second,
+	} {
+		if *field <= 0 {
+			*field = standard
+		}
+	}
+	return p
+}
+
+// Listener keeps a message session of one scale set open, whatever happens: it reads
+// messages ahead, has their events made durable, acknowledges them in order, and
+// knows the newest statistics, also while it is refused a session.
+type Listener struct {
+	config   Config
+	log      *slog.Logger
+	seen     *observation
+	capacity atomic.Int64
+	// announced has a token when capacity changed since the poll began.
+	announced chan struct{}
+
+	// Of Run's goroutine:
+	backoff   backoff
+	refreshed time.Time // when statistics were last asked for
+}
+
+// NewListener returns a Listener that does nothing until Run, and announces 0 until Announce.
+func NewListener(config Config) *Listener {
+	config.Pace = config.Pace.withDefaults()
+	if config.Log == nil {
+		config.Log = slog.New(slog.DiscardHandler)
+	}
+	if config.Now == nil {
+		config.Now = time.Now
+	}
+	if config.Changed == nil {
+		config.Changed = func() {}
+	}
+	if config.OwnerGone == nil {
+		config.OwnerGone = func(string) bool { return false }
+	}
+	return &Listener{
+		config: config, log: config.Log.With("scaleSetID", config.SetID), seen: newObservation(),
+		announced: make(chan struct{}, 1), backoff: backoff{least: config.Pace.BackoffMin, most: config.Pace.BackoffMax},
+	}
+}
+
+// Announce sets how many jobs may be assigned in total, and interrupts a held poll so
+// that it takes effect at once. Announcing is accepting: a job can't be handed back.
+func (l *Listener) Announce(capacity int) {
+	if l.capacity.Swap(int64(max(0, capacity))) != int64(max(0, capacity)) {
+		notify(l.announced)
+	}
+}
+
+// Snapshot returns what is known now.
+func (l *Listener) Snapshot() Snapshot { return l.seen.get() }
+
+// Retain forgets the events of runners that keep doesn't want. It must be called now
+// and then, or memory grows with each runner; keep must not call the Listener.
+func (l *Listener) Retain(keep func(runnerName string) bool) { l.seen.retain(keep) }
+
+// Run holds sessions, one after the other, until ctx ends; then it closes the session
+// within Pace.Close and returns. No error ends it. It may be called once.
+func (l *Listener) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := l.attend(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		l.pause(ctx, l.judge(err))
+	}
+}
+
+// attend opens a session and listens until an error ends it.
+func (l *Listener) attend(ctx context.Context) error {
+	s, statistics, err := l.config.Client.openSession(ctx, l.config.SetID, l.config.Owner)
+	if err != nil {
+		return err
+	}
+	sessions.WithLabelValues("opened").Inc()
+	a := newAttendance(l, s)
+	defer a.end(ctx)
+	l.opened(statistics)
+	return a.listen(ctx)
+}
+
+func (l *Listener) opened(statistics *Statistics) {
+	messages, _ := l.seen.progress()
+	l.refreshed = time.Now()
+	l.seen.polled(l.config.Now())
+	changed := l.seen.count(statistics, messages, l.config.Now())
+	if !l.enter(Listening, "", nil) && changed {
+		l.config.Changed()
+	}
+}
+
+// enter changes the state, and tells of it if it is another one.
+func (l *Listener) enter(state State, owner string, err error) bool {
+	if !l.seen.setState(state, owner, err) {
+		return false
+	}
+	attrs := []any{"state", string(state)}
+	if err != nil {
+		attrs = append(attrs, "reason", err.Error())
+	}
+	l.log.Info("Session state changed", attrs...)
+	l.config.Changed()
+	return true
+}
+
+// judge turns the error that ended a session, or kept it from opening, into a state
+// and the time to the next attempt.
+func (l *Listener) judge(err error) time.Duration {
+	owner, conflict := IsSessionConflict(err)
+	if !conflict {
+		sessions.WithLabelValues("failed").Inc()
+		l.enter(Failing, "", err)
+		return l.wait(err)
+	}
+	sessions.WithLabelValues("conflict").Inc()
+	if l.isOurs(owner) {
+		l.enter(Refused, owner, fmt.Errorf("an earlier session of %s wasn't closed and expires within 92 s: %w", owner, err))
+		return jitter(l.config.Pace.Refused)
+	}
+	l.enter(OwnedElsewhere, owner, err)
+	return jitter(l.config.Pace.Elsewhere)
+}
+
+// isOurs says whether the owner is this pool, or one of this cluster that is no more.
+func (l *Listener) isOurs(owner string) bool {
+	if owner == l.config.Owner {
+		return true
+	}
+	ours, _, _ := strings.Cut(l.config.Owner, "/")
+	theirs, _, named := strings.Cut(owner, "/")
+	return named && ours == theirs && l.config.OwnerGone(owner)
+}
+
+// wait is the back-off, or what GitHub asks for if that is longer.
+func (l *Listener) wait(err error) time.Duration {
+	next := l.backoff.next()
+	if e := new(Error); errors.As(err, &e) {
+		next = max(next, min(e.RetryAfter, maxLimit))
+	}
+	return next
+}
+
+// pause waits, and keeps the statistics current meanwhile.
+func (l *Listener) pause(ctx context.Context, d time.Duration) {
+	over := time.NewTimer(d)
+	defer over.Stop()
+	for {
+		due := time.NewTimer(l.config.Pace.Statistics - time.Since(l.refreshed))
+		select {
+		case <-ctx.Done():
+			due.Stop()
+			return
+		case <-over.C:
+			due.Stop()
+			return
+		case <-due.C:
+			if err := l.refresh(ctx); IsNotFound(err) {
+				l.enter(Failing, "", err)
+			}
+		}
+	}
+}
+
+// refresh fetches the statistics, which needs no session.
+func (l *Listener) refresh(ctx context.Context) error {
+	messages, _ := l.seen.progress()
+	set, err := l.config.Client.Get(ctx, l.config.SetID)
+	l.refreshed = time.Now()
+	if err != nil {
+		return err
+	}
+	if set != nil && l.seen.count(set.Statistics, messages, l.config.Now()) {
+		l.config.Changed()
+	}
+	return nil
+}
+
+// backoff doubles from least to most; each wait is 50 to 100 % of it.
+type backoff struct {
+	least, most time.Duration
+	last        time.Duration
+}
+
+func (b *backoff) next() time.Duration {
+	b.last = min(b.most, max(b.least, 2*b.last))
+	return b.last/2 + jitter(b.last/2)
+}
+
+func (b *backoff) reset() { b.last = 0 }
+
+// jitter returns 50 to 100 % of d, so that pools don't call in step.
+func jitter(d time.Duration) time.Duration {
+	return d/2 + time.Duration(rand.Int64N(int64(d/2)+1)) //nolint:gosec // spreading load, not secrets
+}
+
+// notify puts the one token in.
+func notify(tokens chan struct{}) {
+	select {
+	case tokens <- struct{}{}:
+	default:
+	}
+}
+
+// drain takes the token out, if there is one.
+func drain(tokens chan struct{}) {
+	select {
+	case <-tokens:
+	default:
+	}
+}

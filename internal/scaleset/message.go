@@ -1,0 +1,104 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package scaleset
+
+import (
+	"encoding/json"
+
+	official "github.com/actions/scaleset"
+)
+
+// jobMessages is the one type of message the official client takes.
+const jobMessages = "RunnerScaleSetJobMessages"
+
+// Parts of a message that may be unknown.
+const (
+	partMessage = "message"
+	partBody    = "body"
+	partEvent   = "event"
+)
+
+// unknownPart is something in a message that is acknowledged without being understood.
+type unknownPart struct {
+	part string // partMessage, partBody or partEvent
+	name string // its type as GitHub calls it
+}
+
+// wireMessage is a message as the queue sends it.
+type wireMessage struct {
+	MessageID   int             `json:"messageId"`
+	MessageType string          `json:"messageType"`
+	Body        string          `json:"body"`
+	Statistics  json.RawMessage `json:"statistics,omitempty"`
+}
+
+// harmless rewrites a message so that the official client, which fails on a type of
+// message it doesn't know and on an event that doesn't decode, returns what is left
+// with the id to acknowledge and the statistics. One odd message would be delivered
+// again for ever otherwise. What isn't even a message is returned as it is.
+func harmless(raw []byte) ([]byte, []unknownPart) {
+	var m wireMessage
+	if err := json.Unmarshal(trimBOM(raw), &m); err != nil {
+		return raw, nil
+	}
+	var unknown []unknownPart
+	if m.MessageType != jobMessages {
+		unknown = append(unknown, unknownPart{partMessage, clip(m.MessageType)})
+		m.MessageType, m.Body = jobMessages, ""
+	}
+	m.Body, unknown = harmlessBody(m.Body, unknown)
+	if len(unknown) == 0 {
+		return raw, nil
+	}
+	clean, err := json.Marshal(m)
+	if err != nil {
+		return raw, nil
+	}
+	return clean, unknown
+}
+
+func harmlessBody(body string, unknown []unknownPart) (string, []unknownPart) {
+	if body == "" {
+		return "", unknown
+	}
+	var events []json.RawMessage
+	if err := json.Unmarshal([]byte(body), &events); err != nil {
+		return "", append(unknown, unknownPart{partBody, "undecodable"})
+	}
+	kept := make([]json.RawMessage, 0, len(events))
+	for _, event := range events {
+		if name, ok := knownEvent(event); !ok {
+			unknown = append(unknown, unknownPart{partEvent, clip(name)})
+			continue
+		}
+		kept = append(kept, event)
+	}
+	clean, err := json.Marshal(kept)
+	if err != nil {
+		return "", append(unknown, unknownPart{partBody, "undecodable"})
+	}
+	return string(clean), unknown
+}
+
+// knownEvent says whether the official client can decode the event.
+func knownEvent(event json.RawMessage) (name string, ok bool) {
+	var head official.JobMessageType
+	if err := json.Unmarshal(event, &head); err != nil {
+		return "undecodable", false
+	}
+	var into any
+	switch head.MessageType {
+	case official.MessageTypeJobAvailable:
+		into = &official.JobAvailable{}
+	case official.MessageTypeJobAssigned:
+		into = &official.JobAssigned{}
+	case official.MessageTypeJobStarted:
+		into = &official.JobStarted{}
+	case official.MessageTypeJobCompleted:
+		into = &official.JobCompleted{}
+	default:
+		return string(head.MessageType), false
+	}
+	return string(head.MessageType), json.Unmarshal(event, into) == nil
+}

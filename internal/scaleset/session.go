@@ -1,0 +1,118 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package scaleset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	official "github.com/actions/scaleset"
+)
+
+// session is an open message session, with an official client of its own: the
+// session's calls hold that client's lock. Its methods are for one goroutine.
+type session struct {
+	client  *Client
+	wire    *official.MessageSessionClient
+	timeout time.Duration
+}
+
+// message is what came with one poll.
+type message struct {
+	id         int
+	statistics *Statistics
+	events     []JobEvent
+	available  []int64 // requests to acquire; none on github.com
+	unknown    []unknownPart
+}
+
+// openSession opens the scale set's message session and returns the statistics that
+// came with it, which may be nil.
+func (c *Client) openSession(ctx context.Context, setID int64, owner string) (*session, *Statistics, error) {
+	doing := fmt.Sprintf("opening the message session of scale set %d", setID)
+	if err := c.obeyLimit(endpointSessionCreate, doing); err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
+	defer cancel()
+	m, err := c.newMember(subsystemListener, setID)
+	if err != nil {
+		return nil, nil, err
+	}
+	s := &session{client: c, timeout: c.options.Timeout}
+	err = c.heal(m, subsystemListener, setID, func() error {
+		return c.observe(ctx, &exchange{}, doing, m.client, func(ctx context.Context, oc *official.Client) (err error) {
+			s.wire, err = oc.MessageSessionClient(ctx, int(setID), owner)
+			return err
+		})
+	})
+	c.noteLimit(endpointSessionCreate, err)
+	if err != nil {
+		return nil, nil, err
+	}
+	opened := s.wire.Session()
+	if opened.MessageQueueURL == "" {
+		err := &Error{Kind: KindUnavailable, Doing: doing, message: "GitHub gave no message queue URL"}
+		return nil, nil, errors.Join(err, s.close(ctx))
+	}
+	return s, statisticsOf(opened.Statistics), nil
+}
+
+// poll waits for the message after the given one, announcing capacity; nil when none
+// came within GitHub's holding time. No answer at all before the deadline is an error.
+func (s *session) poll(ctx context.Context, deadline time.Duration, after, capacity int, now func() time.Time) (*message, error) {
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	x := &exchange{mode: endpointMessagePoll}
+	var got *official.RunnerScaleSetMessage
+	err := s.client.observe(ctx, x, "polling for messages", nil, func(ctx context.Context, _ *official.Client) (err error) {
+		got, err = s.wire.GetMessage(ctx, after, capacity)
+		return err
+	})
+	if err != nil || got == nil {
+		return nil, err
+	}
+	m := &message{id: got.MessageID, statistics: statisticsOf(got.Statistics), unknown: x.unknown, events: eventsOf(got, now())}
+	for _, job := range got.JobAvailableMessages {
+		m.available = append(m.available, job.RunnerRequestID)
+	}
+	return m, nil
+}
+
+// acknowledge deletes a message; one that is gone is fine, as an answer may be lost.
+func (s *session) acknowledge(ctx context.Context, id int) error {
+	err := s.call(ctx, endpointMessageAck, fmt.Sprintf("acknowledging message %d", id), func(ctx context.Context) error {
+		return s.wire.DeleteMessage(ctx, id)
+	})
+	if IsNotFound(err) {
+		err = nil
+	}
+	if err != nil {
+		acknowledgements.WithLabelValues("failed").Inc()
+		return err
+	}
+	acknowledgements.WithLabelValues("ok").Inc()
+	return nil
+}
+
+// acquire takes jobs that were offered (GHES; github.com assigns them itself). Jobs
+// that another took meanwhile are not an error: what counts is the statistics.
+func (s *session) acquire(ctx context.Context, requests []int64) error {
+	return s.call(ctx, "", fmt.Sprintf("acquiring %d jobs", len(requests)), func(ctx context.Context) error {
+		_, err := s.wire.AcquireJobs(ctx, requests)
+		return err
+	})
+}
+
+func (s *session) close(ctx context.Context) error {
+	return s.call(ctx, "", "closing the message session", s.wire.Close)
+}
+
+func (s *session) call(ctx context.Context, mode endpoint, doing string, op func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	return s.client.observe(ctx, &exchange{mode: mode}, doing, nil, func(ctx context.Context, _ *official.Client) error { return op(ctx) })
+}

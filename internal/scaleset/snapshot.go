@@ -1,0 +1,151 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package scaleset
+
+import (
+	"maps"
+	"sync"
+	"time"
+)
+
+// State of a Listener.
+type State string
+
+// States of a Listener.
+const (
+	// Opening is true until the first answer to the first attempt.
+	Opening State = "Opening"
+	// Listening is true while a session is open.
+	Listening State = "Listening"
+	// Refused is true while a session of our own that wasn't closed blocks a new one, for
+	// 60 to 92 s after a crash.
+	Refused State = "Refused"
+	// OwnedElsewhere is true while another cluster or pool has the session.
+	OwnedElsewhere State = "OwnedElsewhere"
+	// Failing is true while Err keeps the session from working. IsNotFound(Err) means that
+	// the scale set is gone.
+	Failing State = "Failing"
+)
+
+// Snapshot is what a Listener knows at one moment. Statistics and the events that
+// came in the same message are in the same Snapshot or in neither.
+type Snapshot struct {
+	State State
+	// Message says why the state is not Listening; empty when it is.
+	Message string
+	// Err is why, when there is an error.
+	Err error
+	// Owner of the session in the way, when Refused or OwnedElsewhere.
+	Owner string
+
+	// Known says whether statistics were ever seen; without them Assigned says nothing.
+	Known bool
+	// Assigned is how many jobs are assigned and not completed, those running included.
+	Assigned int
+	// Statistics as GitHub last had them.
+	Statistics Statistics
+
+	// Started and Completed are the last such event of each runner, by the runner's name.
+	Started, Completed map[string]JobEvent
+
+	// LastPoll is when GitHub last answered a poll, or the opening of the session.
+	LastPoll time.Time
+}
+
+// observation is the Snapshot under its lock.
+type observation struct {
+	mu       sync.Mutex
+	snapshot Snapshot
+	counted  time.Time // when the statistics came
+	messages uint64    // how many messages were taken in
+}
+
+func newObservation() *observation {
+	return &observation{snapshot: Snapshot{State: Opening, Started: map[string]JobEvent{}, Completed: map[string]JobEvent{}}}
+}
+
+func (o *observation) get() Snapshot {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s := o.snapshot
+	s.Started, s.Completed = maps.Clone(s.Started), maps.Clone(s.Completed)
+	return s
+}
+
+// setState says whether anything but the wording changed.
+func (o *observation) setState(state State, owner string, err error) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s := &o.snapshot
+	changed := s.State != state || s.Owner != owner || KindOf(s.Err) != KindOf(err)
+	s.State, s.Owner, s.Err, s.Message = state, owner, err, ""
+	if err != nil {
+		s.Message = err.Error()
+	}
+	return changed
+}
+
+func (o *observation) polled(now time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.snapshot.LastPoll = now
+}
+
+// count takes statistics in, unless a message was taken in since the given number of
+// them: its own are newer than an answer that was on its way.
+func (o *observation) count(statistics *Statistics, since uint64, now time.Time) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.messages != since {
+		return false
+	}
+	return o.countLocked(statistics, now)
+}
+
+func (o *observation) countLocked(statistics *Statistics, now time.Time) bool {
+	if statistics == nil {
+		return false
+	}
+	o.counted = now
+	s := &o.snapshot
+	changed := !s.Known || s.Statistics != *statistics
+	s.Known, s.Statistics = true, *statistics
+	s.Assigned = max(statistics.AssignedJobs, statistics.RunningJobs)
+	return changed
+}
+
+// take takes a message in, whole. It says whether anything changed.
+func (o *observation) take(m *message, now time.Time) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.messages++
+	changed := o.countLocked(m.statistics, now)
+	for _, event := range durable(m.events) {
+		if event.RunnerName == "" {
+			continue
+		}
+		changed = true
+		if event.Type == JobStarted {
+			o.snapshot.Started[event.RunnerName] = event
+		} else {
+			o.snapshot.Completed[event.RunnerName] = event
+		}
+	}
+	return changed
+}
+
+// progress is how many messages were taken in, and when the statistics came.
+func (o *observation) progress() (messages uint64, counted time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.messages, o.counted
+}
+
+func (o *observation) retain(keep func(runnerName string) bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	gone := func(name string, _ JobEvent) bool { return !keep(name) }
+	maps.DeleteFunc(o.snapshot.Started, gone)
+	maps.DeleteFunc(o.snapshot.Completed, gone)
+}

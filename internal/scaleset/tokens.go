@@ -1,0 +1,193 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package scaleset
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"golang.org/x/sync/singleflight"
+)
+
+// Tokens are renewed this long before they expire. The official client renews its
+// admin token when less than 60 s are left, so an answer kept longer would be asked
+// for again with each request.
+const tokenMargin = 90 * time.Second
+
+// tokenSource answers the three token calls of all official clients of a connection,
+// so that many of them cost one set of calls per renewal. Only good answers are kept.
+type tokenSource struct {
+	next    http.RoundTripper
+	now     func() time.Time
+	timeout time.Duration
+	flights singleflight.Group
+
+	mu         sync.Mutex
+	generation uint64 // grows when tokens are found to be dead before their time
+	answers    map[endpoint]*answer
+}
+
+// answer is an HTTP answer that can be given many times.
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+	until  time.Time
+}
+
+func newTokenSource(next http.RoundTripper, now func() time.Time, timeout time.Duration) *tokenSource {
+	return &tokenSource{next: next, now: now, timeout: timeout, answers: map[endpoint]*answer{}}
+}
+
+// RoundTrip answers a token call from memory, or joins the call that is under way.
+func (t *tokenSource) RoundTrip(req *http.Request) (*http.Response, error) {
+	class := requestEndpoint(req)
+	if !class.isToken() {
+		return t.next.RoundTrip(req)
+	}
+	body, err := readRequest(req)
+	if err != nil {
+		return nil, err
+	}
+	generation, kept := t.kept(class)
+	if kept != nil {
+		return kept.response(req), nil
+	}
+	// The flight outlives the caller that began it: others wait for it too.
+	flight := t.flights.DoChan(fmt.Sprintf("%d/%s", generation, class), func() (any, error) {
+		return t.fetch(class, generation, req, body)
+	})
+	select {
+	case <-req.Context().Done():
+		return nil, req.Context().Err()
+	case landed := <-flight:
+		if landed.Err != nil {
+			return nil, landed.Err
+		}
+		return landed.Val.(*answer).response(req), nil
+	}
+}
+
+func readRequest(req *http.Request) ([]byte, error) {
+	if req.Body == nil {
+		return nil, nil
+	}
+	defer req.Body.Close() //nolint:errcheck // nothing was written
+	body, err := io.ReadAll(req.Body)
+	if err != nil {
+		return nil, fmt.Errorf("reading the request: %w", err)
+	}
+	return body, nil
+}
+
+func (t *tokenSource) kept(class endpoint) (uint64, *answer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	a := t.answers[class]
+	if a != nil && !t.now().Before(a.until) {
+		delete(t.answers, class)
+		a = nil
+	}
+	return t.generation, a
+}
+
+func (t *tokenSource) fetch(class endpoint, generation uint64, req *http.Request, body []byte) (*answer, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(req.Context()), t.timeout)
+	defer cancel()
+	out := req.Clone(ctx)
+	out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	resp, err := t.next.RoundTrip(out)
+	if err != nil {
+		return nil, err
+	}
+	content, err := readAll(resp)
+	if err != nil {
+		return nil, err
+	}
+	a := &answer{status: resp.StatusCode, header: resp.Header, body: content}
+	t.keep(class, generation, a)
+	return a, nil
+}
+
+// keep remembers a good answer, and forgets the tokens behind one that was refused.
+func (t *tokenSource) keep(class endpoint, generation uint64, a *answer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if generation != t.generation {
+		return
+	}
+	switch {
+	case a.status < http.StatusMultipleChoices:
+		if a.until = t.keepUntil(class, a.body); t.now().Before(a.until) {
+			t.answers[class] = a
+		}
+	case a.status == http.StatusUnauthorized || a.status == http.StatusForbidden:
+		delete(t.answers, endpointAccessToken)
+		delete(t.answers, endpointRegistrationToken)
+	}
+}
+
+// keepUntil is short of the token's expiry by tokenMargin, or by half of what is left
+// of a token that doesn't live long; the zero time when the expiry can't be read.
+func (t *tokenSource) keepUntil(class endpoint, body []byte) time.Time {
+	var token struct {
+		Token     string    `json:"token"`
+		ExpiresAt time.Time `json:"expires_at"`
+	}
+	if err := json.Unmarshal(trimBOM(body), &token); err != nil {
+		return time.Time{}
+	}
+	expires := token.ExpiresAt
+	if class == endpointRunnerRegistration {
+		expires = expiryOf(token.Token)
+	}
+	return expires.Add(-min(tokenMargin, expires.Sub(t.now())/2))
+}
+
+// expiryOf reads the exp claim without judging the signature, which is not ours to check.
+func expiryOf(token string) time.Time {
+	var claims jwt.RegisteredClaims
+	if _, _, err := jwt.NewParser().ParseUnverified(token, &claims); err != nil || claims.ExpiresAt == nil {
+		return time.Time{}
+	}
+	return claims.ExpiresAt.Time
+}
+
+// current is the generation of tokens handed out now.
+func (t *tokenSource) current() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.generation
+}
+
+// discard drops the tokens of a generation that GitHub refused. It says whether trying
+// again can help: not when the refused tokens were not from memory.
+func (t *tokenSource) discard(generation uint64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if generation != t.generation {
+		return true
+	}
+	if len(t.answers) == 0 {
+		return false
+	}
+	t.generation++
+	clear(t.answers)
+	return true
+}
+
+func (a *answer) response(req *http.Request) *http.Response {
+	return &http.Response{
+		Status: fmt.Sprintf("%d %s", a.status, http.StatusText(a.status)), StatusCode: a.status,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: a.header.Clone(),
+		Body: io.NopCloser(bytes.NewReader(a.body)), ContentLength: int64(len(a.body)), Request: req,
+	}
+}
