@@ -97,6 +97,10 @@ type RunnerStatus struct {
 	// +optional
 	RunnerID int64 `json:"runnerID,omitempty"`
 
+	// deregisteredAt is when GitHub confirmed that it no longer knows the runner.
+	// +optional
+	DeregisteredAt *metav1.Time `json:"deregisteredAt,omitempty"`
+
 	// startedAt is when the runner's container started.
 	// +optional
 	StartedAt *metav1.Time `json:"startedAt,omitempty"`
@@ -104,6 +108,11 @@ type RunnerStatus struct {
 	// endedAt is when the runner's container ended.
 	// +optional
 	EndedAt *metav1.Time `json:"endedAt,omitempty"`
+
+	// endedClean is true when the container ended with exit code 0, which says
+	// nothing about the job.
+	// +optional
+	EndedClean bool `json:"endedClean,omitempty"`
 
 	// job the runner took, once it has one.
 	// +optional

@@ -19,11 +19,17 @@ const FieldOwner = client.FieldOwner("corral")
 // Apply makes an object so by server-side apply, taking over fields that others
 // hold. A typed object must not carry a status.
 func Apply(ctx context.Context, c client.Client, obj client.Object) error {
+	return ApplyAs(ctx, c, obj, FieldOwner)
+}
+
+// ApplyAs is Apply under another field manager. An unstructured object then holds
+// the answer of the API server.
+func ApplyAs(ctx context.Context, c client.Client, obj client.Object, owner client.FieldOwner) error {
 	u, err := toUnstructured(c, obj)
 	if err != nil {
 		return fmt.Errorf("encoding %T: %w", obj, err)
 	}
-	if err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), FieldOwner, client.ForceOwnership); err != nil {
+	if err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), owner, client.ForceOwnership); err != nil {
 		return fmt.Errorf("applying %s %s: %w", u.GetKind(), client.ObjectKeyFromObject(u), err)
 	}
 	return nil

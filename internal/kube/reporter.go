@@ -42,6 +42,8 @@ type Object interface {
 type Reporter struct {
 	Client client.Client
 	Events events.EventRecorder
+	// WarningsOnly leaves out events of the normal course, for kinds that live briefly.
+	WarningsOnly bool
 }
 
 // Attempt is one reconciliation of an object under way.
@@ -143,7 +145,9 @@ func (a *Attempt) tell(ctx context.Context, outcome error) {
 	if outcome != nil {
 		kind = corev1.EventTypeWarning
 	}
-	a.reporter.Event(a.obj, kind, is.Reason, is.Message)
+	if kind == corev1.EventTypeWarning || !a.reporter.WarningsOnly {
+		a.reporter.Event(a.obj, kind, is.Reason, is.Message)
+	}
 	log.FromContext(ctx).Info("Ready changed", "status", is.Status, "reason", is.Reason, "message", is.Message)
 }
 

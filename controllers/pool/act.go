@@ -1,0 +1,94 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/podspec"
+)
+
+// parallel bounds how many runners of one pool are created or ended at once.
+const parallel = 32
+
+// act carries out the plan. Capacity is announced first: what GitHub may assign
+// must not wait for pods.
+func (x *run) act(ctx context.Context) error {
+	x.Sessions.Announce(x.key, int(x.plan.Announce))
+	if x.plan.Create > 0 || len(x.plan.Drain) > 0 {
+		log.FromContext(ctx).Info("Scaling", "desired", x.plan.Desired, "supply", x.plan.Supply,
+			"create", x.plan.Create, "drain", len(x.plan.Drain), "announce", x.plan.Announce, "reason", x.plan.Reason)
+	}
+	return errors.Join(x.create(ctx), x.drain(ctx), x.sweepRevisions(ctx))
+}
+
+func (x *run) create(ctx context.Context) error {
+	if x.plan.Create == 0 || x.set == nil || x.set.Status.ID == 0 || x.moving() {
+		return nil
+	}
+	var g errgroup.Group
+	g.SetLimit(parallel)
+	for range x.plan.Create {
+		g.Go(func() error { return x.createOne(ctx) })
+	}
+	return g.Wait()
+}
+
+// createOne creates one runner. It is expected from before the request on, so that
+// no later pass counts it as missing, whatever the cache shows and the answer was.
+func (x *run) createOne(ctx context.Context) error {
+	name := x.NewName(x.pool.Name)
+	r := &v1alpha1.Runner{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: x.key.Namespace, Name: name, Finalizers: []string{v1alpha1.RunnerFinalizer},
+			Labels: podspec.Labels(podspec.Runner{Name: name, Pool: x.pool.Name, Revision: x.pool.Status.Revision}, nil),
+		},
+		Spec: v1alpha1.RunnerSpec{
+			PoolRef: v1alpha1.LocalObjectReference{Name: x.pool.Name}, ConnectionRef: x.set.Spec.ConnectionRef,
+			ScaleSetID: x.set.Status.ID, Revision: x.pool.Status.Revision,
+		},
+	}
+	if err := controllerutil.SetControllerReference(x.pool, r, x.Client.Scheme()); err != nil {
+		return fmt.Errorf("owning a runner: %w", err)
+	}
+	r.CreationTimestamp = metav1.Time{Time: x.Now()}
+	x.expected.expect(x.key, r.DeepCopy())
+	r.CreationTimestamp = metav1.Time{}
+	if err := x.Client.Create(ctx, r); err != nil {
+		x.expected.failed(x.key, name)
+		return fmt.Errorf("creating a runner: %w", err)
+	}
+	createdTotal.WithLabelValues(x.key.Namespace, x.key.Name).Inc()
+	return nil
+}
+
+func (x *run) drain(ctx context.Context) error {
+	var g errgroup.Group
+	g.SetLimit(parallel)
+	for _, name := range x.plan.Drain {
+		g.Go(func() error {
+			r := &v1alpha1.Runner{ObjectMeta: metav1.ObjectMeta{Namespace: x.key.Namespace, Name: name}}
+			if err := x.Client.Delete(ctx, r); client.IgnoreNotFound(err) != nil {
+				return fmt.Errorf("ending runner %s: %w", name, err)
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+func (x *run) decision() *v1alpha1.Decision {
+	return &v1alpha1.Decision{
+		Time: metav1.Time{Time: x.Now()}, Desired: x.plan.Desired, Announced: x.plan.Announce, Reason: x.plan.Reason,
+	}
+}

@@ -1,0 +1,91 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pool
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers/runner"
+	"github.com/corral-dev/corral/internal/poolstatus"
+)
+
+// observed is one runner and the state it is in.
+type observed struct {
+	runner  *v1alpha1.Runner
+	verdict poolstatus.Verdict
+}
+
+// observe judges every runner by its object, its pod and what GitHub said last.
+// The words of GitHub are taken first: a runner created after them is then surely
+// seen, and one whose job they completed is judged by them.
+func (x *run) observe(ctx context.Context) error {
+	x.words, _ = x.Sessions.Snapshot(x.key)
+	runners, err := x.list(ctx)
+	if err != nil {
+		return err
+	}
+	pods, err := x.pods(ctx)
+	if err != nil {
+		return err
+	}
+	present := make(map[string]bool, len(runners))
+	for _, r := range runners {
+		present[r.Name] = true
+		x.runners = append(x.runners, observed{runner: r, verdict: x.judge(r, pods[r.Name])})
+	}
+	x.Sessions.Retain(x.key, func(name string) bool { return present[name] })
+	return nil
+}
+
+func (x *run) judge(r *v1alpha1.Runner, pod *corev1.Pod) poolstatus.Verdict {
+	if pod != nil && !metav1.IsControlledBy(pod, r) {
+		pod = nil
+	}
+	seen := r.DeepCopy()
+	if e, ok := x.words.Started[r.Name]; ok {
+		seen.Status.Job = runner.Merge(seen.Status.Job, e)
+	}
+	if e, ok := x.words.Completed[r.Name]; ok {
+		seen.Status.Job = runner.Merge(seen.Status.Job, e)
+	}
+	return poolstatus.Judge(poolstatus.Observe(seen, pod, x.pool.Spec.Deadlines.GetStartup(), x.Now()), x.Now())
+}
+
+// list returns the pool's runners, sorted by name, with those just created that
+// the cache does not show yet.
+func (x *run) list(ctx context.Context) ([]*v1alpha1.Runner, error) {
+	list := &v1alpha1.RunnerList{}
+	if err := x.Client.List(ctx, list, client.InNamespace(x.key.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: x.pool.Name}); err != nil {
+		return nil, fmt.Errorf("listing runners: %w", err)
+	}
+	var runners []*v1alpha1.Runner
+	for i := range list.Items {
+		if metav1.IsControlledBy(&list.Items[i], x.pool) {
+			runners = append(runners, &list.Items[i])
+		}
+	}
+	runners = append(runners, x.expected.missing(x.key, runners, x.Now())...)
+	slices.SortFunc(runners, func(a, b *v1alpha1.Runner) int { return strings.Compare(a.Name, b.Name) })
+	return runners, nil
+}
+
+func (x *run) pods(ctx context.Context) (map[string]*corev1.Pod, error) {
+	list := &corev1.PodList{}
+	if err := x.Client.List(ctx, list, client.InNamespace(x.key.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: x.pool.Name}); err != nil {
+		return nil, fmt.Errorf("listing pods: %w", err)
+	}
+	pods := make(map[string]*corev1.Pod, len(list.Items))
+	for i := range list.Items {
+		pods[list.Items[i].Name] = &list.Items[i]
+	}
+	return pods, nil
+}

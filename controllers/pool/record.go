@@ -1,0 +1,79 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pool
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/kube"
+)
+
+// record keeps the pool's ScaleSet as the pool declares it. One that belongs to
+// another connection, or to a former pool of the same name, has to go first.
+func (x *run) record(ctx context.Context) error {
+	set := &v1alpha1.ScaleSet{}
+	err := x.Client.Get(ctx, x.key, set)
+	switch {
+	case apierrors.IsNotFound(err):
+		return x.apply(ctx)
+	case err != nil:
+		return fmt.Errorf("reading the scale set's record: %w", err)
+	}
+	x.set = set
+	if x.moving() {
+		return x.retire(ctx)
+	}
+	if equality.Semantic.DeepEqual(set.Spec, x.wantedSet()) {
+		return nil
+	}
+	return x.apply(ctx)
+}
+
+// moving is true while the record on hand is not this pool's on its connection.
+func (x *run) moving() bool {
+	return x.set != nil && (!x.set.DeletionTimestamp.IsZero() ||
+		x.set.Spec.ConnectionRef != x.pool.Spec.ConnectionRef || x.set.Spec.PoolUID != string(x.pool.UID))
+}
+
+// retire deletes a record that is this pool's no more; its finalizer waits for the runners.
+func (x *run) retire(ctx context.Context) error {
+	if !x.set.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	if err := x.Client.Delete(ctx, x.set.DeepCopy()); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting the former scale set's record: %w", err)
+	}
+	return nil
+}
+
+func (x *run) wantedSet() v1alpha1.ScaleSetSpec {
+	return v1alpha1.ScaleSetSpec{
+		PoolRef: v1alpha1.LocalObjectReference{Name: x.pool.Name}, PoolUID: string(x.pool.UID),
+		ConnectionRef: x.pool.Spec.ConnectionRef, Name: x.pool.GetScaleSetName(),
+		RunnerGroup: x.pool.Spec.GetRunnerGroup(), Labels: x.pool.GetRunnerLabels(),
+	}
+}
+
+func (x *run) apply(ctx context.Context) error {
+	set := &v1alpha1.ScaleSet{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: x.key.Namespace, Name: x.key.Name,
+			Labels:     map[string]string{v1alpha1.PoolLabel: x.pool.Name},
+			Finalizers: []string{v1alpha1.ScaleSetFinalizer},
+		},
+		Spec: x.wantedSet(),
+	}
+	if err := controllerutil.SetControllerReference(x.pool, set, x.Client.Scheme()); err != nil {
+		return fmt.Errorf("owning the scale set's record: %w", err)
+	}
+	return kube.Apply(ctx, x.Client, set)
+}

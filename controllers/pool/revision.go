@@ -1,0 +1,143 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pool
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/fluxcd/pkg/runtime/conditions"
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers/runner"
+	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/podspec"
+)
+
+// probeName is the runner's name in the dry run of a template.
+const probeName = "template-check"
+
+// revision makes the spec's template the pool's current revision, once the API
+// server accepted the pod it leads to. A template that can't be used leaves the
+// last good revision in force.
+func (x *run) revision(ctx context.Context) error {
+	hash, err := podspec.Hash(x.pool.Spec.Template.Raw)
+	if err != nil {
+		return kube.Stall(v1alpha1.TemplateInvalidReason, "spec.template: %w", err)
+	}
+	name := x.pool.Name + "-" + hash
+	known := &appsv1.ControllerRevision{}
+	switch err := x.Client.Get(ctx, client.ObjectKey{Namespace: x.key.Namespace, Name: name}, known); {
+	case err == nil && metav1.IsControlledBy(known, x.pool):
+		x.adopt(name)
+		return nil
+	case err == nil:
+		return kube.Wait(v1alpha1.ProgressingReason, recordRetry, "a ControllerRevision %q of a former pool is still there", name)
+	case !apierrors.IsNotFound(err):
+		return fmt.Errorf("reading the revision: %w", err)
+	}
+	if err := x.probe(ctx); err != nil {
+		return x.refuse(err)
+	}
+	if err := x.Client.Create(ctx, x.newRevision(name)); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("storing the revision: %w", err)
+	}
+	x.adopt(name)
+	return nil
+}
+
+func (x *run) adopt(name string) {
+	x.pool.Status.Revision = name
+	conditions.MarkTrue(x.pool, v1alpha1.TemplateValidCondition, v1alpha1.SucceededReason, "revision %s", name)
+}
+
+// refuse keeps the last good revision in force and remembers why; without one
+// there is nothing to go on with.
+func (x *run) refuse(err error) error {
+	if !kube.IsStalled(err) {
+		return err
+	}
+	conditions.MarkFalse(x.pool, v1alpha1.TemplateValidCondition, v1alpha1.TemplateInvalidReason, "%s", err)
+	if x.pool.Status.Revision == "" {
+		return err
+	}
+	x.invalid = kube.Stall(v1alpha1.TemplateInvalidReason, "revision %s goes on: %w", x.pool.Status.Revision, err)
+	return nil
+}
+
+// probe builds the pod of the template and lets the API server judge it by a dry
+// run. A refusal for want of quota is no fault of the template's.
+func (x *run) probe(ctx context.Context) error {
+	identity := podspec.Runner{Namespace: x.key.Namespace, Name: x.pool.Name + "-" + probeName, Pool: x.pool.Name, Revision: probeName}
+	pod, err := podspec.Build(identity, x.pool.Spec.Template.Raw)
+	if err != nil {
+		return kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
+	}
+	secrets, err := runner.ConnectionSecrets(ctx, x.Client, x.key.Namespace)
+	if err != nil {
+		return err
+	}
+	if err := podspec.CheckSecrets(pod, secrets); err != nil {
+		return kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
+	}
+	err = x.Client.Create(ctx, pod, client.DryRunAll)
+	switch {
+	case err == nil, apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota"):
+		return nil
+	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err):
+		return kube.Stall(v1alpha1.TemplateInvalidReason, "spec.template: %w", err)
+	}
+	return fmt.Errorf("trying the template: %w", err)
+}
+
+func (x *run) newRevision(name string) *appsv1.ControllerRevision {
+	revision := &appsv1.ControllerRevision{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: x.key.Namespace, Name: name,
+			Labels: map[string]string{v1alpha1.PoolLabel: x.pool.Name},
+		},
+		Data:     runtime.RawExtension{Raw: x.pool.Spec.Template.Raw},
+		Revision: x.pool.Generation,
+	}
+	// The pool is of a known kind in the scheme: this can't fail.
+	_ = controllerutil.SetControllerReference(x.pool, revision, x.Client.Scheme())
+	return revision
+}
+
+// outdated says whether a runner was made from another template than the current.
+func (x *run) outdated(r *v1alpha1.Runner) bool { return r.Spec.Revision != x.pool.Status.Revision }
+
+// sweepRevisions deletes revisions that no runner was made from.
+func (x *run) sweepRevisions(ctx context.Context) error {
+	used := map[string]bool{x.pool.Status.Revision: true}
+	for _, o := range x.runners {
+		used[o.runner.Spec.Revision] = true
+	}
+	list := &appsv1.ControllerRevisionList{}
+	if err := x.Client.List(ctx, list, client.InNamespace(x.key.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: x.pool.Name}); err != nil {
+		return fmt.Errorf("listing revisions: %w", err)
+	}
+	for i := range list.Items {
+		revision := &list.Items[i]
+		if used[revision.Name] || !metav1.IsControlledBy(revision, x.pool) {
+			continue
+		}
+		if err := x.Client.Delete(ctx, revision); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("deleting revision %s: %w", revision.Name, err)
+		}
+	}
+	return nil
+}
+
+// recordRetry is the time to the next look at what another controller brings about;
+// its watch usually comes first.
+const recordRetry = 5 * time.Second

@@ -1,0 +1,126 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package runner
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/podspec"
+	actions "github.com/corral-dev/corral/internal/scaleset"
+)
+
+// connectionRetry is the time to the next look for a connection that isn't there yet.
+const connectionRetry = 5 * time.Second
+
+// register makes sure that the runner is registered on GitHub and that its JIT
+// configuration is in its Secret. The happy path is one JIT call and one create;
+// a Secret is read only where something was lost on the way.
+func (x *run) register(ctx context.Context) error {
+	if x.runner.Status.RunnerID != 0 {
+		return nil
+	}
+	if x.pod != nil {
+		return x.recallSecret(ctx)
+	}
+	gh, ok := x.client()
+	if !ok {
+		return kube.Wait(v1alpha1.ConnectionNotReadyReason, connectionRetry, "GitHubConnection %q is not ready", x.runner.Spec.ConnectionRef.Name)
+	}
+	jit, err := gh.GenerateJIT(ctx, x.runner.Spec.ScaleSetID, x.runner.Name)
+	if actions.IsRunnerExists(err) {
+		return x.reregister(ctx, gh)
+	}
+	if err != nil {
+		return githubOutcome(err)
+	}
+	return x.storeSecret(ctx, jit)
+}
+
+// reregister comes after an attempt that lost its answer or its Secret: with the
+// Secret the registration can be used; without it the registration is removed, so
+// that the next attempt can make a new one under the same name.
+func (x *run) reregister(ctx context.Context, gh *actions.Client) error {
+	if err := x.recallSecret(ctx); !apierrors.IsNotFound(err) {
+		return err
+	}
+	known, err := gh.RunnerByName(ctx, x.runner.Name)
+	if err != nil {
+		return githubOutcome(err)
+	}
+	if known != nil {
+		if known.SetID != x.runner.Spec.ScaleSetID {
+			return kube.Stall(v1alpha1.InvalidSpecReason, "a runner named %q is registered with another scale set (id %d)", x.runner.Name, known.SetID)
+		}
+		if err := gh.RemoveRunner(ctx, known.ID); err != nil {
+			return githubOutcome(err)
+		}
+	}
+	return kube.Wait(v1alpha1.ProgressingReason, time.Millisecond, "registering again: the first registration's configuration was lost")
+}
+
+// recallSecret takes the registration's id from the runner's Secret.
+func (x *run) recallSecret(ctx context.Context) error {
+	secret := &corev1.Secret{}
+	key := client.ObjectKey{Namespace: x.runner.Namespace, Name: podspec.SecretName(x.runner.Name)}
+	if err := x.Secrets.Get(ctx, key, secret); err != nil {
+		return fmt.Errorf("reading the registration: %w", err)
+	}
+	if !metav1.IsControlledBy(secret, x.runner) {
+		return kube.Stall(v1alpha1.InvalidSpecReason, "Secret %q belongs to something else", secret.Name)
+	}
+	id, err := strconv.ParseInt(string(secret.Data[podspec.RunnerIDKey]), 10, 64)
+	if err != nil {
+		return kube.Stall(v1alpha1.InvalidSpecReason, "Secret %q, key %s: %w", secret.Name, podspec.RunnerIDKey, err)
+	}
+	x.runner.Status.RunnerID = id
+	return nil
+}
+
+func (x *run) storeSecret(ctx context.Context, jit actions.JIT) error {
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: x.runner.Namespace, Name: podspec.SecretName(x.runner.Name),
+			Labels: podspec.Labels(x.identity(), nil),
+		},
+		Data: map[string][]byte{
+			podspec.JITKey:      []byte(jit.Encoded),
+			podspec.RunnerIDKey: []byte(strconv.FormatInt(jit.RunnerID, 10)),
+		},
+	}
+	if err := controllerutil.SetControllerReference(x.runner, secret, x.Client.Scheme()); err != nil {
+		return fmt.Errorf("owning the registration's Secret: %w", err)
+	}
+	if err := x.Client.Create(ctx, secret); err != nil {
+		return fmt.Errorf("storing the registration: %w", err)
+	}
+	x.runner.Status.RunnerID = jit.RunnerID
+	return nil
+}
+
+func (x *run) identity() podspec.Runner {
+	return podspec.Runner{
+		Namespace: x.runner.Namespace, Name: x.runner.Name,
+		Pool: x.runner.Spec.PoolRef.Name, Revision: x.runner.Spec.Revision,
+	}
+}
+
+// githubOutcome turns GitHub's refusal to be asked too often into a wait; every
+// other error is retried with the work queue's back-off.
+func githubOutcome(err error) error {
+	if after, limited := actions.IsRateLimited(err); limited {
+		return kube.Wait(v1alpha1.GitHubUnavailableReason, max(after, time.Second), "%w", err)
+	}
+	return err
+}

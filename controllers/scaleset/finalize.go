@@ -1,0 +1,141 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package scaleset
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/kube"
+	actions "github.com/corral-dev/corral/internal/scaleset"
+)
+
+const (
+	// orphanAfter is how long deletion waits for a connection that is gone.
+	orphanAfter = 5 * time.Minute
+	// drainRetry is the time to the next look at remaining runners, should a watch miss one.
+	drainRetry = 15 * time.Second
+	// closeTimeout bounds the closing of a session.
+	closeTimeout = 10 * time.Second
+)
+
+// finalize deletes the scale set on GitHub: it takes in nothing more, the pool's
+// runners end first, and only who holds the session deletes.
+func (x *run) finalize(ctx context.Context) error {
+	x.Sessions.Announce(x.key, 0)
+	gh, ok := x.Clients.Get(x.set.Namespace + "/" + x.set.Spec.ConnectionRef.Name)
+	if !ok {
+		return x.orphan(ctx)
+	}
+	x.github = gh
+	if err := x.drained(ctx); err != nil {
+		return err
+	}
+	there, err := x.locate(ctx)
+	if err != nil {
+		return err
+	}
+	if there {
+		if err := x.deleteThere(ctx); err != nil {
+			return err
+		}
+	}
+	return x.release(ctx)
+}
+
+// drained waits until none of the pool's runners is left.
+func (x *run) drained(ctx context.Context) error {
+	runners := &v1alpha1.RunnerList{}
+	if err := x.Client.List(ctx, runners, client.InNamespace(x.key.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: x.set.Spec.PoolRef.Name}); err != nil {
+		return fmt.Errorf("listing runners: %w", err)
+	}
+	left := 0
+	for i := range runners.Items {
+		if owner := metav1.GetControllerOf(&runners.Items[i]); owner != nil && owner.UID == types.UID(x.set.Spec.PoolUID) {
+			left++
+		}
+	}
+	if left > 0 {
+		return kube.Wait(v1alpha1.DrainingReason, drainRetry, "waiting for %d runners to end", left)
+	}
+	return nil
+}
+
+// locate says whether there is something to delete; a lost answer to the creation
+// may have left a scale set whose id was never written down.
+func (x *run) locate(ctx context.Context) (bool, error) {
+	if x.set.Status.ID != 0 {
+		return true, nil
+	}
+	group, err := x.github.RunnerGroupID(ctx, x.set.Spec.RunnerGroup)
+	if actions.IsRunnerGroupNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, outcome(err)
+	}
+	remote, err := x.github.Find(ctx, group, x.set.Spec.Name)
+	if err != nil || remote == nil {
+		return false, outcome(err)
+	}
+	x.note(remote)
+	return true, nil
+}
+
+func (x *run) deleteThere(ctx context.Context) error {
+	x.ensureSession()
+	x.Sessions.Announce(x.key, 0)
+	switch {
+	case x.snapshot.State == actions.OwnedElsewhere:
+		x.Event(x.set, corev1.EventTypeWarning, v1alpha1.OwnedElsewhereReason,
+			fmt.Sprintf("scale set %q (id %d) is left on GitHub: it is held by %s", x.set.Spec.Name, x.set.Status.ID, x.snapshot.Owner))
+		return nil
+	case actions.IsNotFound(x.snapshot.Err):
+		return nil
+	case x.snapshot.State != actions.Listening:
+		return kube.Wait(v1alpha1.DrainingReason, connectionRetry, "deleting needs the session: %s", x.snapshot.State)
+	}
+	stopping, cancel := context.WithTimeout(ctx, closeTimeout)
+	defer cancel()
+	x.Sessions.Stop(stopping, x.key)
+	return outcome(x.github.Delete(ctx, x.set.Status.ID))
+}
+
+// orphan waits for a connection that is gone, for a bounded time; then the scale
+// set is left on GitHub, to be adopted when its name is declared again.
+func (x *run) orphan(ctx context.Context) error {
+	left := orphanAfter - x.Now().Sub(x.set.DeletionTimestamp.Time)
+	if left > 0 && x.set.Status.ID != 0 {
+		return kube.Wait(v1alpha1.ConnectionNotReadyReason, min(left, connectionRetry), "deleting the scale set needs GitHubConnection %q", x.set.Spec.ConnectionRef.Name)
+	}
+	if x.set.Status.ID != 0 {
+		orphansTotal.Inc()
+		x.Event(x.set, corev1.EventTypeWarning, v1alpha1.ConnectionNotReadyReason,
+			fmt.Sprintf("scale set %q (id %d) is left on GitHub: GitHubConnection %q has been gone for %s", x.set.Spec.Name, x.set.Status.ID, x.set.Spec.ConnectionRef.Name, orphanAfter))
+	}
+	return x.release(ctx)
+}
+
+// release ends the session and removes the finalizer.
+func (x *run) release(ctx context.Context) error {
+	stopping, cancel := context.WithTimeout(ctx, closeTimeout)
+	defer cancel()
+	x.Sessions.Stop(stopping, x.key)
+	x.verified.Delete(x.set.UID)
+	base := x.set.DeepCopy()
+	controllerutil.RemoveFinalizer(x.set, v1alpha1.ScaleSetFinalizer)
+	if err := x.Client.Patch(ctx, x.set.DeepCopy(), client.MergeFrom(base)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("letting go of the scale set: %w", err)
+	}
+	x.gone = true
+	return nil
+}

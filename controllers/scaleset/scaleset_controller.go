@@ -1,0 +1,276 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package scaleset keeps what exists on GitHub for each pool as the pool declares
+// it, and runs the message sessions.
+package scaleset
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fluxcd/pkg/runtime/conditions"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers/runner"
+	"github.com/corral-dev/corral/internal/kube"
+	actions "github.com/corral-dev/corral/internal/scaleset"
+)
+
+const (
+	// verifyInterval is how often the scale set on GitHub is compared with the record.
+	verifyInterval = 10 * time.Minute
+	// settingRetry is the time to the next look for what only a human on GitHub can mend.
+	settingRetry = time.Minute
+	// connectionRetry is the time to the next look for a connection that isn't ready.
+	connectionRetry = 5 * time.Second
+)
+
+// Clients finds the GitHub client of a connection by NAMESPACE/NAME.
+type Clients interface {
+	Get(key string) (*actions.Client, bool)
+}
+
+// Reconciler reconciles ScaleSets.
+//
+// +kubebuilder:rbac:groups=corral.dev,resources=scalesets,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=corral.dev,resources=scalesets/status,verbs=patch
+// +kubebuilder:rbac:groups=corral.dev,resources=runnerpools;runners,verbs=get;list;watch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+type Reconciler struct {
+	kube.Reporter
+	Clients  Clients
+	Sessions *Sessions
+	// Cluster identifies this cluster in the session owner's name.
+	Cluster string
+	Now     func() time.Time
+
+	verified sync.Map // types.UID → verification
+}
+
+// verification says which generation was compared with GitHub, and when.
+type verification struct {
+	generation int64
+	at         time.Time
+}
+
+// run is one reconciliation of one scale set.
+type run struct {
+	*Reconciler
+	key      types.NamespacedName
+	set      *v1alpha1.ScaleSet
+	github   *actions.Client
+	remote   *actions.Set // as GitHub has it; nil when it was not asked
+	snapshot actions.Snapshot
+	gone     bool // let go of: there is no status to write any more
+}
+
+// Reconcile keeps one scale set as its record wants it:
+//
+//  1. connect: the connection's client
+//  2. exist: found, adopted or created on GitHub, and looked at again now and then
+//  3. listen: a message session; only who holds it may change or delete
+//  4. update: name, group and labels
+//
+// A deleted one is drained, then deleted there (finalize.go).
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	set := &v1alpha1.ScaleSet{}
+	if err := r.Client.Get(ctx, req.NamespacedName, set); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	x := &run{Reconciler: r, key: req.NamespacedName, set: set}
+	attempt := r.Begin(set)
+	steps := []func(context.Context) error{x.connect, x.exist, x.listen, x.update}
+	if !set.DeletionTimestamp.IsZero() {
+		if !controllerutil.ContainsFinalizer(set, v1alpha1.ScaleSetFinalizer) {
+			return ctrl.Result{}, nil
+		}
+		steps = []func(context.Context) error{x.finalize}
+	}
+	var err error
+	for _, step := range steps {
+		if err = step(ctx); err != nil {
+			break
+		}
+	}
+	if x.gone {
+		return ctrl.Result{}, nil
+	}
+	after := verifyInterval
+	if kube.IsStalled(err) {
+		after = settingRetry
+	}
+	return attempt.Finish(ctx, kube.Done{Message: "listening", After: after}, err)
+}
+
+func (x *run) connect(context.Context) error {
+	gh, ok := x.Clients.Get(x.set.Namespace + "/" + x.set.Spec.ConnectionRef.Name)
+	if !ok {
+		return kube.Wait(v1alpha1.ConnectionNotReadyReason, connectionRetry, "GitHubConnection %q is not ready", x.set.Spec.ConnectionRef.Name)
+	}
+	x.github = gh
+	return nil
+}
+
+// exist makes sure that the scale set is there. What GitHub has is asked for when
+// the record changed, when the session says that it is gone, and now and then.
+func (x *run) exist(ctx context.Context) error {
+	last, _ := x.verified.Load(x.set.UID)
+	v, _ := last.(verification)
+	x.snapshot, _ = x.Sessions.Snapshot(x.key)
+	if x.set.Status.ID != 0 && v.generation == x.set.Generation && x.Now().Sub(v.at) < verifyInterval && !actions.IsNotFound(x.snapshot.Err) {
+		return nil
+	}
+	group, err := x.group(ctx)
+	if err != nil {
+		return err
+	}
+	if x.remote, err = x.findOrCreate(ctx, group); err != nil {
+		return outcome(err)
+	}
+	x.note(x.remote)
+	x.verified.Store(x.set.UID, verification{generation: x.set.Generation, at: x.Now()})
+	return nil
+}
+
+func (x *run) group(ctx context.Context) (int64, error) {
+	id, err := x.github.RunnerGroupID(ctx, x.set.Spec.RunnerGroup)
+	if actions.IsRunnerGroupNotFound(err) {
+		return 0, kube.Stall(v1alpha1.RunnerGroupNotFoundReason,
+			"runner group %q is not there, or GitHubConnection %q may not see it: create it on GitHub, or correct spec.runnerGroup", x.set.Spec.RunnerGroup, x.set.Spec.ConnectionRef.Name)
+	}
+	return id, outcome(err)
+}
+
+// findOrCreate looks by id, then by name, then creates. A name that is taken in
+// between is looked up again by the next attempt.
+func (x *run) findOrCreate(ctx context.Context, group int64) (*actions.Set, error) {
+	if id := x.set.Status.ID; id != 0 {
+		remote, err := x.github.Get(ctx, id)
+		if err == nil || !actions.IsNotFound(err) {
+			return remote, err
+		}
+	}
+	spec := x.set.Spec
+	remote, err := x.github.Find(ctx, group, spec.Name)
+	if err != nil || remote != nil {
+		return remote, err
+	}
+	return x.github.Create(ctx, actions.Set{Name: spec.Name, GroupID: group, Labels: spec.Labels})
+}
+
+// listen runs the session and tells how it stands.
+func (x *run) listen(context.Context) error {
+	x.ensureSession()
+	switch s := x.snapshot; s.State {
+	case actions.Listening:
+		conditions.MarkTrue(x.set, v1alpha1.ListeningCondition, v1alpha1.SucceededReason, "session open")
+		return nil
+	case actions.OwnedElsewhere:
+		err := kube.Stall(v1alpha1.OwnedElsewhereReason,
+			"the scale set %q is held by %s: it belongs to another cluster or pool; choose another spec.scaleSetName or end the other", x.set.Spec.Name, s.Owner)
+		conditions.MarkFalse(x.set, v1alpha1.ListeningCondition, v1alpha1.OwnedElsewhereReason, "%s", err)
+		return err
+	case actions.Refused:
+		conditions.MarkFalse(x.set, v1alpha1.ListeningCondition, v1alpha1.SessionRefusedReason, "an earlier session of this pool has not expired yet")
+		return kube.Wait(v1alpha1.SessionRefusedReason, connectionRetry, "an earlier session of this pool has not expired yet; jobs are served meanwhile")
+	default:
+		conditions.MarkUnknown(x.set, v1alpha1.ListeningCondition, v1alpha1.ProgressingReason, "opening a session")
+		if s.Err != nil {
+			return kube.Wait(v1alpha1.GitHubUnavailableReason, connectionRetry, "listening: %w", s.Err)
+		}
+		return kube.Wait(v1alpha1.ProgressingReason, connectionRetry, "opening a session")
+	}
+}
+
+func (x *run) ensureSession() {
+	x.Sessions.Ensure(x.key, actions.Config{
+		Client: x.github, SetID: x.set.Status.ID, Owner: x.Cluster + "/" + x.set.Spec.PoolUID,
+		Recorder:  &runner.Recorder{Client: x.Client, Namespace: x.set.Namespace},
+		OwnerGone: x.ownerGone, Now: x.Now,
+	})
+	x.snapshot, _ = x.Sessions.Snapshot(x.key)
+}
+
+// ownerGone says whether a session owner of this cluster is a pool that is not
+// there any more, as after a restore of all objects under new UIDs.
+func (x *run) ownerGone(owner string) bool {
+	uid, ours := strings.CutPrefix(owner, x.Cluster+"/")
+	if !ours {
+		return false
+	}
+	pools := &v1alpha1.RunnerPoolList{}
+	if err := x.Client.List(context.Background(), pools); err != nil {
+		return false
+	}
+	return !slices.ContainsFunc(pools.Items, func(p v1alpha1.RunnerPool) bool { return string(p.UID) == uid })
+}
+
+// update changes name, group and labels on GitHub where they differ. It runs only
+// after listen: who does not hold the session changes nothing.
+func (x *run) update(ctx context.Context) error {
+	if x.remote == nil {
+		return nil
+	}
+	group, err := x.group(ctx)
+	if err != nil {
+		return err
+	}
+	want := actions.Set{Name: x.set.Spec.Name, GroupID: group, Labels: x.set.Spec.Labels}
+	if x.remote.Name != want.Name || x.remote.GroupID != want.GroupID || !sameLabels(x.remote.Labels, want.Labels) {
+		if x.remote, err = x.github.Update(ctx, x.remote.ID, want); err != nil {
+			x.verified.Delete(x.set.UID)
+			return outcome(err)
+		}
+		x.note(x.remote)
+	}
+	if !sameLabels(x.remote.Labels, want.Labels) {
+		conditions.MarkFalse(x.set, v1alpha1.LabelsAcceptedCondition, v1alpha1.LabelsDroppedReason,
+			"GitHub kept %s of %s: servers before 3.21 take one label; jobs find this pool by those only", strings.Join(x.remote.Labels, ", "), strings.Join(want.Labels, ", "))
+		return nil
+	}
+	conditions.MarkTrue(x.set, v1alpha1.LabelsAcceptedCondition, v1alpha1.SucceededReason, "%s", strings.Join(want.Labels, ", "))
+	return nil
+}
+
+// note writes down what GitHub has.
+func (x *run) note(remote *actions.Set) {
+	s := &x.set.Status
+	s.ID, s.Name, s.RunnerGroup, s.Labels = remote.ID, remote.Name, remote.GroupName, remote.Labels
+}
+
+// sameLabels compares labels as GitHub does: whatever their order and case.
+func sameLabels(a, b []string) bool {
+	return slices.Equal(normalLabels(a), normalLabels(b))
+}
+
+func normalLabels(labels []string) []string {
+	lower := make([]string, len(labels))
+	for i, l := range labels {
+		lower[i] = strings.ToLower(l)
+	}
+	slices.Sort(lower)
+	return slices.Compact(lower)
+}
+
+// outcome turns GitHub's answers into outcomes: limits and outages are waited for,
+// refusals stall until somebody changes something.
+func outcome(err error) error {
+	if after, limited := actions.IsRateLimited(err); limited {
+		return kube.Wait(v1alpha1.GitHubUnavailableReason, max(after, time.Second), "%w", err)
+	}
+	switch {
+	case actions.IsUnauthorized(err):
+		return kube.Stall(v1alpha1.CredentialsRefusedReason, "%w", err)
+	case actions.IsForbidden(err):
+		return kube.Stall(v1alpha1.PermissionMissingReason, "%w", err)
+	}
+	return err
+}

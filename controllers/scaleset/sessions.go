@@ -1,0 +1,170 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package scaleset
+
+import (
+	"context"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	actions "github.com/corral-dev/corral/internal/scaleset"
+)
+
+// queue is a controller's work queue.
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// Sessions runs one message session for each pool, in this process. A session is
+// kept under the pool's key, which is also its ScaleSet's.
+//
+// It is a manager.Runnable: when the manager stops, every session is closed on
+// GitHub, or the next leader would wait a minute and a half for each.
+type Sessions struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	mu      sync.Mutex
+	running map[types.NamespacedName]*session
+	onWord  []queue // woken by every word from GitHub
+	onState []queue // woken when a session's state changes
+}
+
+type session struct {
+	listener *actions.Listener
+	client   *actions.Client
+	setID    int64
+	state    actions.State
+	cancel   context.CancelFunc
+	done     chan struct{}
+}
+
+// NewSessions returns a Sessions with no session.
+func NewSessions() *Sessions {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Sessions{ctx: ctx, cancel: cancel, running: map[types.NamespacedName]*session{}}
+}
+
+// Start waits for the manager to stop, then closes all sessions.
+func (s *Sessions) Start(ctx context.Context) error {
+	<-ctx.Done()
+	s.cancel()
+	s.mu.Lock()
+	ending := make([]*session, 0, len(s.running))
+	for _, x := range s.running {
+		ending = append(ending, x)
+	}
+	s.mu.Unlock()
+	for _, x := range ending {
+		<-x.done
+	}
+	return nil
+}
+
+// NeedLeaderElection is true: only the leader listens.
+func (*Sessions) NeedLeaderElection() bool { return true }
+
+// Ensure runs a session for the pool; one of another scale set or of a replaced
+// client is ended first.
+func (s *Sessions) Ensure(key types.NamespacedName, c actions.Config) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if x := s.running[key]; x != nil {
+		if x.setID == c.SetID && x.client == c.Client {
+			return
+		}
+		x.cancel()
+		delete(s.running, key)
+	}
+	c.Changed = func() { s.wake(key) }
+	ctx, cancel := context.WithCancel(s.ctx)
+	x := &session{listener: actions.NewListener(c), client: c.Client, setID: c.SetID, cancel: cancel, done: make(chan struct{})}
+	s.running[key] = x
+	go func() {
+		defer close(x.done)
+		x.listener.Run(ctx)
+	}()
+}
+
+// Stop ends a pool's session and waits until it is closed or ctx ends.
+func (s *Sessions) Stop(ctx context.Context, key types.NamespacedName) {
+	s.mu.Lock()
+	x := s.running[key]
+	delete(s.running, key)
+	s.mu.Unlock()
+	if x == nil {
+		return
+	}
+	x.cancel()
+	select {
+	case <-x.done:
+	case <-ctx.Done():
+	}
+}
+
+// Snapshot returns what a pool's session knows; false when there is none.
+func (s *Sessions) Snapshot(key types.NamespacedName) (actions.Snapshot, bool) {
+	if l := s.listener(key); l != nil {
+		return l.Snapshot(), true
+	}
+	return actions.Snapshot{}, false
+}
+
+// Announce sets the capacity a pool accepts, as a total number of jobs.
+func (s *Sessions) Announce(key types.NamespacedName, capacity int) {
+	if l := s.listener(key); l != nil {
+		l.Announce(capacity)
+	}
+}
+
+// Retain forgets the jobs of runners that keep says are gone.
+func (s *Sessions) Retain(key types.NamespacedName, keep func(runner string) bool) {
+	if l := s.listener(key); l != nil {
+		l.Retain(keep)
+	}
+}
+
+func (s *Sessions) listener(key types.NamespacedName) *actions.Listener {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if x := s.running[key]; x != nil {
+		return x.listener
+	}
+	return nil
+}
+
+// Words is an event source that wakes a controller with every word from GitHub.
+func (s *Sessions) Words() source.Source { return s.subscribe(&s.onWord) }
+
+// States is an event source that wakes a controller when a session's state changes.
+func (s *Sessions) States() source.Source { return s.subscribe(&s.onState) }
+
+func (s *Sessions) subscribe(list *[]queue) source.Source {
+	return source.Func(func(_ context.Context, q queue) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		*list = append(*list, q)
+		return nil
+	})
+}
+
+func (s *Sessions) wake(key types.NamespacedName) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x := s.running[key]
+	if x == nil {
+		return
+	}
+	for _, q := range s.onWord {
+		q.Add(reconcile.Request{NamespacedName: key})
+	}
+	if state := x.listener.Snapshot().State; state != x.state {
+		x.state = state
+		for _, q := range s.onState {
+			q.Add(reconcile.Request{NamespacedName: key})
+		}
+	}
+}

@@ -1,0 +1,105 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package poolstatus
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// Observe gathers what a Runner and its Pod (nil if there is none) tell.
+func Observe(r *v1alpha1.Runner, pod *corev1.Pod, deadline time.Duration, now time.Time) Observation {
+	o := Observation{
+		CreatedAt: r.CreationTimestamp.Time, Deadline: deadline,
+		Job: r.Status.Job,
+	}
+	if r.Status.StartedAt != nil {
+		o.StartedAt = r.Status.StartedAt.Time
+	}
+	if r.Status.EndedAt != nil {
+		o.EndedAt, o.EndReason = r.Status.EndedAt.Time, r.Status.Reason
+		o.EndedClean = r.Status.EndedClean
+		return o
+	}
+	if pod == nil {
+		if !o.StartedAt.IsZero() {
+			o.EndedAt, o.EndReason = now, "the pod is gone"
+		}
+		return o
+	}
+	if o.Job == nil {
+		o.Job = JobOf(pod)
+	}
+	observePod(&o, pod, now)
+	return o
+}
+
+// JobOf reads the job identity that was put on a pod when its runner started the
+// job, so that it survives the loss of the Runner's status. It returns nil for none.
+func JobOf(pod *corev1.Pod) *v1alpha1.JobReference {
+	text, ok := pod.Annotations[v1alpha1.JobAnnotation]
+	if !ok {
+		return nil
+	}
+	job := &v1alpha1.JobReference{}
+	if json.Unmarshal([]byte(text), job) != nil || job.ID == "" {
+		return nil
+	}
+	return job
+}
+
+func observePod(o *Observation, pod *corev1.Pod, now time.Time) {
+	i := slices.IndexFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Name == v1alpha1.RunnerContainerName })
+	if i >= 0 {
+		observeContainer(o, pod.Status.ContainerStatuses[i].State)
+	}
+	if o.EndedAt.IsZero() && (pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded) {
+		// Evicted, preempted or lost with its node: there may be no container status at all.
+		o.EndedAt, o.EndedClean = now, pod.Status.Phase == corev1.PodSucceeded
+		o.EndReason = describe(pod.Status.Reason, pod.Status.Message)
+	}
+	if o.StartedAt.IsZero() && o.EndedAt.IsZero() && o.EndReason == "" {
+		o.EndReason = unscheduled(pod)
+	}
+}
+
+func observeContainer(o *Observation, s corev1.ContainerState) {
+	switch {
+	case s.Terminated != nil:
+		t := s.Terminated
+		o.StartedAt, o.EndedAt = t.StartedAt.Time, t.FinishedAt.Time
+		o.EndedClean = t.ExitCode == 0
+		o.EndReason = fmt.Sprintf("%s (exit code %d)", word(t.Reason, "ended"), t.ExitCode)
+	case s.Running != nil:
+		o.StartedAt = s.Running.StartedAt.Time
+	case s.Waiting != nil && s.Waiting.Reason != "ContainerCreating" && s.Waiting.Reason != "PodInitializing":
+		o.EndReason = describe(s.Waiting.Reason, s.Waiting.Message)
+	}
+}
+
+// unscheduled says why a pod has no node yet; "" when it has one or nobody tried.
+func unscheduled(pod *corev1.Pod) string {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return describe(c.Reason, c.Message)
+		}
+	}
+	return ""
+}
+
+func describe(reason, message string) string {
+	switch {
+	case message == "":
+		return reason
+	case reason == "":
+		return message
+	}
+	return reason + ": " + message
+}
