@@ -62,19 +62,23 @@ type Error struct {
 
 // Error tells what was tried, what GitHub said, and the ids its support asks for.
 func (e *Error) Error() string {
-	var b strings.Builder
-	b.WriteString(e.Doing + ": ")
+	return e.Doing + ": " + e.cause() + e.ids()
+}
+
+func (e *Error) cause() string {
 	switch {
+	case e.Status >= http.StatusMultipleChoices && e.message != "":
+		return fmt.Sprintf("GitHub answered %d: %s", e.Status, e.message)
 	case e.Status >= http.StatusMultipleChoices:
-		fmt.Fprintf(&b, "GitHub answered %d", e.Status)
-		if e.message != "" {
-			b.WriteString(": " + e.message)
-		}
-	case e.err != nil:
-		b.WriteString(e.err.Error())
-	default:
-		b.WriteString(e.message)
+		return fmt.Sprintf("GitHub answered %d", e.Status)
+	case e.message != "" || e.err == nil:
+		return e.message
 	}
+	return e.err.Error()
+}
+
+func (e *Error) ids() string {
+	var b strings.Builder
 	if e.ActivityID != "" {
 		fmt.Fprintf(&b, " (ActivityId %s)", e.ActivityID)
 	}
@@ -82,6 +86,15 @@ func (e *Error) Error() string {
 		fmt.Fprintf(&b, " (X-GitHub-Request-Id %s)", e.RequestID)
 	}
 	return b.String()
+}
+
+// Summary is an error's text without the ids that differ each time: for conditions,
+// which would change with each attempt otherwise.
+func Summary(err error) string {
+	if e := new(Error); errors.As(err, &e) {
+		return strings.Replace(err.Error(), e.ids(), "", 1)
+	}
+	return err.Error()
 }
 
 // Unwrap returns the official client's error.

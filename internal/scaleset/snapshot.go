@@ -32,7 +32,8 @@ const (
 // came in the same message are in the same Snapshot or in neither.
 type Snapshot struct {
 	State State
-	// Message says why the state is not Listening; empty when it is.
+	// Message says why the state is not Listening, without ids that differ each time; empty
+	// when it is Listening.
 	Message string
 	// Err is why, when there is an error.
 	Err error
@@ -81,7 +82,7 @@ func (o *observation) setState(state State, owner string, err error) bool {
 	changed := s.State != state || s.Owner != owner || KindOf(s.Err) != KindOf(err)
 	s.State, s.Owner, s.Err, s.Message = state, owner, err, ""
 	if err != nil {
-		s.Message = err.Error()
+		s.Message = Summary(err)
 	}
 	return changed
 }

@@ -128,6 +128,7 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	x.endpoint, x.status, x.header, x.typeName, x.message = requestEndpoint(req), 0, nil, "", ""
 	resp, err := o.next.RoundTrip(req)
 	if err != nil {
+		x.message = "no answer: " + err.Error()
 		return nil, err
 	}
 	isMessage := x.endpoint == endpointMessagePoll && resp.StatusCode == http.StatusOK
@@ -137,6 +138,7 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	body, err := readAll(resp)
 	if err != nil {
+		x.message = err.Error()
 		return nil, err
 	}
 	x.status, x.header = resp.StatusCode, resp.Header
