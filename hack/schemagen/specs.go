@@ -1,0 +1,105 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/ast/astutil"
+	"cuelang.org/go/cue/cuecontext"
+	"cuelang.org/go/cue/format"
+	"cuelang.org/go/cue/token"
+	"cuelang.org/go/encoding/jsonschema"
+	"cuelang.org/go/encoding/yaml"
+)
+
+const apiVersion = "v1alpha1"
+
+// specDefinitions returns a CUE file with one definition #KINDSpec for each of the
+// named CRDs in dir (plural, as in the file's name), in that order.
+func specDefinitions(dir string, plurals ...string) ([]byte, error) {
+	file := &ast.File{Decls: []ast.Decl{&ast.Package{Name: ast.NewIdent("schema")}}}
+	for _, plural := range plurals {
+		field, err := specDefinition(filepath.Join(dir, "corral.dev_"+plural+".yaml"))
+		if err != nil {
+			return nil, err
+		}
+		file.Decls = append(file.Decls, field)
+	}
+	if err := astutil.Sanitize(file); err != nil {
+		return nil, fmt.Errorf("adding imports: %w", err)
+	}
+	tidy(file)
+	return format.Node(file)
+}
+
+// specDefinition extracts the schema of spec from one CRD.
+func specDefinition(path string) (*ast.Field, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading CRD: %w", err)
+	}
+	yamlFile, err := yaml.Extract(path, data)
+	if err != nil {
+		return nil, fmt.Errorf("parsing CRD: %w", err)
+	}
+	crds, err := jsonschema.ExtractCRDs(cuecontext.New().BuildFile(yamlFile), nil)
+	if err != nil {
+		return nil, fmt.Errorf("extracting %s: %w", path, err)
+	}
+	if len(crds) != 1 {
+		return nil, fmt.Errorf("extracting %s: want one CRD, got %d", path, len(crds))
+	}
+	version, ok := crds[0].Versions[apiVersion]
+	if !ok {
+		return nil, fmt.Errorf("extracting %s: no version %s", path, apiVersion)
+	}
+	for _, decl := range version.Decls {
+		field, ok := decl.(*ast.Field)
+		if !ok || labelName(field.Label) != "spec" {
+			continue
+		}
+		field.Label = ast.NewIdent("#" + crds[0].Data.Spec.Names.Kind + "Spec")
+		field.Constraint = token.ILLEGAL
+		return field, nil
+	}
+	return nil, fmt.Errorf("extracting %s: no spec", path)
+}
+
+// tidy writes labels without quotes where CUE allows it, and calls on one line.
+func tidy(file *ast.File) {
+	ast.Walk(file, func(n ast.Node) bool {
+		switch x := n.(type) {
+		case *ast.Field:
+			if name := labelName(x.Label); ast.IsValidIdent(name) {
+				label := ast.NewIdent(name)
+				ast.SetRelPos(label, x.Label.Pos().RelPos())
+				x.Label = label
+			}
+		case *ast.CallExpr:
+			for _, arg := range x.Args {
+				ast.SetRelPos(arg, token.NoSpace)
+			}
+		}
+		return true
+	}, nil)
+}
+
+func labelName(label ast.Label) string {
+	switch x := label.(type) {
+	case *ast.Ident:
+		return x.Name
+	case *ast.BasicLit:
+		name, err := strconv.Unquote(x.Value)
+		if err == nil && !slices.Contains([]string{"true", "false", "null"}, name) {
+			return name
+		}
+	}
+	return ""
+}

@@ -1,0 +1,175 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package compile turns a tree of CUE files into the objects they declare, or into
+// diagnostics that say where and what is wrong.
+//
+// It's pure: the same files, path and tags give the same bytes; nothing outside the
+// tree is read, no network, no environment, no clock. CUE can't be cancelled and can be
+// made to use any amount of time and memory, so what isn't trusted belongs into
+// internal/compileworker, which runs this package in a limited child process.
+package compile
+
+import (
+	"cmp"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/cuecontext"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// Bounds of one compilation. Beyond one of them there is a diagnostic.
+const (
+	// MaxFiles is the most files read.
+	MaxFiles = 500
+	// MaxFileBytes is the largest file read.
+	MaxFileBytes = 1 << 20
+	// MaxTotalBytes is the most that is read in total.
+	MaxTotalBytes = 8 << 20
+	// MaxObjects is the most objects a tree may declare.
+	MaxObjects = 5000
+	// MaxOutputBytes bounds the JSON of all objects together.
+	MaxOutputBytes = 16 << 20
+	// MaxDiagnostics is how many diagnostics are reported, plus one that counts the rest.
+	MaxDiagnostics = 100
+)
+
+// Options of a compilation.
+type Options struct {
+	// Path of the folder to compile, with slashes, relative to the root of the tree;
+	// "" and "." are the root. Every package in it and below is compiled.
+	Path string
+	// Tags are values for fields marked @tag(NAME).
+	Tags map[string]string
+}
+
+// Object is one declared object.
+type Object struct {
+	// Manifest is the object with the schema's defaults filled in.
+	Manifest unstructured.Unstructured `json:"manifest"`
+	// File, Line and Column say where it's declared, as in a Diagnostic.
+	File   string `json:"file,omitempty"`
+	Line   int    `json:"line,omitempty"`
+	Column int    `json:"column,omitempty"`
+	// Path of the field that declares it, as pools.linux.
+	Path string `json:"path,omitempty"`
+}
+
+// Result of a compilation. With any diagnostic, Objects holds what could be compiled
+// nevertheless, and must not be applied.
+type Result struct {
+	// Objects sorted by kind (connections before pools), namespace and name.
+	Objects []Object `json:"objects,omitempty"`
+	// Diagnostics sorted by position, at most MaxDiagnostics and a count of the rest.
+	Diagnostics []v1alpha1.Diagnostic `json:"diagnostics,omitempty"`
+}
+
+// Format writes a diagnostic as file:line:col: path: message, without the parts it lacks.
+func Format(d v1alpha1.Diagnostic) string {
+	var b strings.Builder
+	if d.File != "" {
+		b.WriteString(d.File)
+		if d.Line > 0 {
+			fmt.Fprintf(&b, ":%d:%d", d.Line, d.Column)
+		}
+		b.WriteString(": ")
+	}
+	if d.Path != "" {
+		b.WriteString(d.Path + ": ")
+	}
+	b.WriteString(d.Message)
+	return b.String()
+}
+
+// Compile compiles every package at and below options.Path in fsys. What is wrong with
+// the definitions is in the result's diagnostics; it never panics.
+func Compile(fsys fs.FS, options Options) (result Result) {
+	defer func() {
+		if r := recover(); r != nil {
+			result = Result{Diagnostics: []v1alpha1.Diagnostic{{
+				Message: fmt.Sprintf("the CUE evaluator crashed on these definitions, please report it: %v", r),
+			}}}
+		}
+	}()
+	tree, diagnostics := gather(fsys, options.Path)
+	c := &compilation{cue: cuecontext.New(), diagnostics: diagnostics}
+	if len(diagnostics) == 0 {
+		c.compileTree(tree, options)
+	}
+	return c.result()
+}
+
+// compilation collects what one call of Compile finds.
+type compilation struct {
+	cue         *cue.Context
+	objects     []Object
+	outputBytes int
+	diagnostics []v1alpha1.Diagnostic
+}
+
+func (c *compilation) compileTree(t *tree, options Options) {
+	c.checkTags(t, options.Tags)
+	for _, m := range t.modules {
+		c.compileModule(m, options.Tags)
+	}
+	c.dropDuplicates()
+	isPool := func(o Object) bool { return o.Manifest.GetKind() == "RunnerPool" }
+	if len(c.diagnostics) == 0 && !slices.ContainsFunc(c.objects, isPool) {
+		c.report(v1alpha1.Diagnostic{Message: fmt.Sprintf(
+			"no pools found in %s: declare at least one RunnerPool, as `pools: schema.#Pools & {NAME: spec: …}`", t.path)})
+	}
+}
+
+func (c *compilation) report(d v1alpha1.Diagnostic) {
+	c.diagnostics = append(c.diagnostics, d)
+}
+
+// result sorts what was found.
+func (c *compilation) result() Result {
+	slices.SortStableFunc(c.objects, func(a, b Object) int {
+		return cmp.Or(
+			cmp.Compare(kindOrder[a.Manifest.GetKind()], kindOrder[b.Manifest.GetKind()]),
+			cmp.Compare(a.Manifest.GetNamespace(), b.Manifest.GetNamespace()),
+			cmp.Compare(a.Manifest.GetName(), b.Manifest.GetName()))
+	})
+	slices.SortFunc(c.diagnostics, func(a, b v1alpha1.Diagnostic) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column),
+			cmp.Compare(a.Path, b.Path), cmp.Compare(a.Message, b.Message))
+	})
+	diagnostics := slices.Compact(c.diagnostics)
+	if rest := len(diagnostics) - MaxDiagnostics; rest > 0 {
+		diagnostics = append(diagnostics[:MaxDiagnostics:MaxDiagnostics],
+			v1alpha1.Diagnostic{Message: fmt.Sprintf("and %d more", rest)})
+	}
+	return Result{Objects: c.objects, Diagnostics: diagnostics}
+}
+
+// dropDuplicates keeps one of each object that two packages share, because a package
+// includes the files of the same package in the folders above, and reports objects of
+// one kind, namespace and name that differ.
+func (c *compilation) dropDuplicates() {
+	type key struct{ kind, namespace, name string }
+	first := map[key]Object{}
+	var kept []Object
+	for _, o := range c.objects {
+		k := key{o.Manifest.GetKind(), o.Manifest.GetNamespace(), o.Manifest.GetName()}
+		other, ok := first[k]
+		if !ok {
+			first[k] = o
+			kept = append(kept, o)
+			continue
+		}
+		if sameDeclaration(o, other) {
+			continue
+		}
+		c.report(v1alpha1.Diagnostic{File: o.File, Line: o.Line, Column: o.Column, Path: o.Path, Message: fmt.Sprintf(
+			"%s %s is declared twice, also at %s:%d:%d as %s", k.kind, k.name, other.File, other.Line, other.Column, other.Path)})
+	}
+	c.objects = kept
+}

@@ -1,0 +1,296 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package compile
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/corral-dev/corral/schema"
+)
+
+const (
+	moduleFile = "module: \"acme.test/pools@v0\"\nlanguage: version: \"v0.16.0\"\n"
+	withDeps   = moduleFile + "deps: \"corral.dev/schema@v0\": v: \"v0.1.0\"\n"
+	head       = "package pools\n\nimport \"corral.dev/schema@v0\"\n\n"
+	template   = `template: spec: containers: [{name: "runner", image: "runner:1"}]`
+	body       = "\tconnectionRef: name: \"acme\"\n\t" + template + "\n"
+	onePool    = head + "pools: schema.#Pools\npools: linux: spec: {\n" + body + "}\n"
+	rawPool    = `{apiVersion: "corral.dev/v1alpha1", kind: "RunnerPool", metadata: name: "raw", spec: {` + "\n" + body + "}}\n"
+)
+
+// pool is the source of one RunnerPool with spec, which begins at line 8.
+func pool(spec string) string {
+	return head + "pools: schema.#Pools\npools: linux: spec: {\n\tconnectionRef: name: \"acme\"\n" + spec + "\n}\n"
+}
+
+// repository returns a tree with a module file and one file of pools.
+func repository(cue string) Files {
+	return Files{"cue.mod/module.cue": []byte(withDeps), "pools.cue": []byte(cue)}
+}
+
+func texts(r Result) []string {
+	var out []string
+	for _, d := range r.Diagnostics {
+		out = append(out, Format(d))
+	}
+	return out
+}
+
+// declared lists objects as KIND/NAME FILE:LINE:COL PATH.
+func declared(r Result) []string {
+	var out []string
+	for _, o := range r.Objects {
+		out = append(out, fmt.Sprintf("%s/%s %s:%d:%d %s", o.Manifest.GetKind(), o.Manifest.GetName(), o.File, o.Line, o.Column, o.Path))
+	}
+	return out
+}
+
+func TestDiagnosticsSayWhereAndWhat(t *testing.T) {
+	for name, tc := range map[string]struct {
+		cue  string
+		want []string
+	}{
+		"unknown field": {pool("scale: idel: 3\n" + template), []string{
+			"pools.cue:8:8: pools.linux.spec.scale.idel: field not allowed; did you mean idle?"}},
+		"several typos at once, also in the pod": {
+			pool("scal: max: 3\ntemplate: spec: {servceAccountName: \"x\", containers: [{name: \"runner\", imge: \"x\"}]}"), []string{
+				"pools.cue:8:1: pools.linux.spec.scal: field not allowed; did you mean scale?",
+				"pools.cue:9:18: pools.linux.spec.template.spec.servceAccountName: field not allowed; did you mean serviceAccountName?",
+				"pools.cue:9:72: pools.linux.spec.template.spec.containers[0].imge: field not allowed; did you mean image?"}},
+		"a field that resembles none": {pool("scale: threshold: 3\n" + template), []string{
+			"pools.cue:8:8: pools.linux.spec.scale.threshold: field not allowed; allowed here: idle, max, min"}},
+		"min and idle above max": {pool("scale: {max: 2, min: 3, idle: 4}\n" + template), []string{
+			"pools.cue:8:22: pools.linux.spec.scale.min: min 3 is above max 2",
+			"pools.cue:8:31: pools.linux.spec.scale.idle: idle 4 is above max 2"}},
+		"below the bound": {pool("scale: {max: -2}\n" + template), []string{
+			"pools.cue:8:14: pools.linux.spec.scale.max: invalid value -2 (out of bound >=0)"}},
+		"of another type": {pool("scale: {max: \"2\"}\n" + template), []string{
+			`pools.cue:8:14: pools.linux.spec.scale.max: conflicting values "2" and int (mismatched types string and int)`}},
+		"not a duration": {pool("deadlines: startup: \"10\"\n" + template), []string{
+			`pools.cue:8:21: pools.linux.spec.deadlines.startup: invalid value "10" (does not satisfy time.Duration): time: missing unit in duration "10"`}},
+		"not a quantity, not one of an enumeration": {
+			pool(`template: spec: containers: [{name: "runner", imagePullPolicy: "always", resources: limits: cpu: "8GiB"}]`), []string{
+				`pools.cue:8:64: pools.linux.spec.template.spec.containers[0].imagePullPolicy: invalid value "always": must be "Always" or "IfNotPresent" or "Never"`,
+				"pools.cue:8:98: pools.linux.spec.template.spec.containers[0].resources.limits.cpu: must be a quantity such as 500m or 8Gi"}},
+		"no container runs the runner": {pool(`template: spec: containers: [{name: "runer"}]`), []string{
+			"pools.cue:8:11: pools.linux.spec.template.spec: no container is named runner"}},
+		"a required field is missing": {pool(""), []string{
+			"pools.cue:6:15: pools.linux.spec.template.spec: field is required but not present"}},
+		"two values for one field": {pool("scale: max: 3\nscale: max: 4\n" + template), []string{
+			"pools.cue:8:13: pools.linux.spec.scale.max: conflicting values 4 and 3"}},
+		"a field without a value": {pool("scale: max: int\n" + template), []string{
+			"pools.cue:8:8: pools.linux.spec.scale.max: incomplete value >=0 & <=100000 & int; make a building block a definition (#name) or a hidden field (_name)"}},
+		"an unknown reference": {pool("scale: max: most\n" + template), []string{
+			`pools.cue:8:13: pools.linux.spec.scale.max: reference "most" not found`}},
+		"in a comprehension": {
+			head + "for s in [\"a\"] {\n\tpools: \"linux-\\(s)\": schema.#RunnerPool & {\n\t\tmetadata: name: \"linux-\\(s)\"\n\t\tspec: {connectionRef: name: \"acme\", scale: max: -3, " + template + "}\n\t}\n}\n", []string{
+				`pools.cue:8:51: pools."linux-a".spec.scale.max: invalid value -3 (out of bound >=0)`}},
+		"without the schema the same rules hold": {
+			"package pools\n" + strings.Replace("p: "+rawPool, "connectionRef", "conectionRef", 1), []string{
+				"pools.cue:3:2: p.spec.conectionRef: field not allowed; did you mean connectionRef?"}},
+		"credentials of a connection": {
+			onePool + "c: schema.#Connections & {\n\ta: spec: url: \"https://github.com/a\"\n\tb: spec: {url: \"github.com/a\", secretRef: name: \"x\"}\n\tB_: spec: {url: \"https://github.com/a\", secretRef: name: \"x\"}\n}\n", []string{
+				"pools.cue:11:5: c.a.spec: exactly one of secretRef and mountRef must be set",
+				`pools.cue:12:17: c.b.spec.url: invalid value "github.com/a": must match ^https?://[^/?#\s]+/[^?#\s]+$`,
+				"pools.cue:13:2: c.B_.metadata.name: must be lower-case letters, digits, - and ."}},
+		"syntax": {"package pools\n\npools: {\n", []string{"pools.cue:3:10: expected '}', found 'EOF'"}},
+		"unknown import": {"package pools\n\nimport \"example.com/x@v0\"\n\na: x.y\n", []string{
+			`pools.cue:3:8: unknown import "example.com/x@v0": nothing is downloaded; Corral brings "corral.dev/schema@v0" along, others are copied to cue.mod/pkg`}},
+		"unused import": {"package pools\n\nimport \"strings\"\n\na: 1\n", []string{`pools.cue:3:8: imported and not used: "strings"`}},
+		"no package":    {"a: 1\n", []string{"pools.cue:1:1: the file is in no package, so it would be passed over: begin it with `package pools`"}},
+		"no pools": {"package pools\na: 1\n", []string{
+			"no pools found in .: declare at least one RunnerPool, as `pools: schema.#Pools & {NAME: spec: …}`"}},
+		"a Secret": {onePool + "s: {apiVersion: \"v1\", kind: \"Secret\", metadata: name: \"x\"}\n", []string{
+			"pools.cue:10:1: s: v1 Secret is not applied from here: secrets don't belong in Git: make the Secret in the cluster and name it in spec.secretRef"}},
+		"a kind of somebody else": {onePool + "s: [{apiVersion: \"v1\", kind: \"ConfigMap\", metadata: name: \"x\"}]\n", []string{
+			"pools.cue:10:5: s[0]: v1 ConfigMap is not applied from here: only GitHubConnection and RunnerPool are declared here; make a building block a definition (#name) or a hidden field (_name)"}},
+		"another version": {onePool + "s: {apiVersion: \"corral.dev/v2\", kind: \"RunnerPool\"}\n", []string{
+			"pools.cue:10:1: s: RunnerPool corral.dev/v2 is not known, corral.dev/v1alpha1 is"}},
+		"a duplicate": {onePool + "more: again: pools.linux\n", []string{
+			"pools.cue:10:7: more.again: RunnerPool linux is declared twice, also at pools.cue:6:8 as pools.linux"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, texts(Compile(repository(tc.cue), Options{}))); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestTreesThatCompile(t *testing.T) {
+	vendoredSchema, err := schema.FS.ReadFile("schema.cue")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		files   map[string]string
+		options Options
+		want    []string
+	}{
+		"the schema in deps": {
+			map[string]string{"cue.mod/module.cue": withDeps, "pools/a.cue": onePool}, Options{},
+			[]string{"RunnerPool/linux pools/a.cue:6:8 pools.linux"}},
+		"the schema vendored, imported without its major version": {
+			map[string]string{"cue.mod/module.cue": moduleFile, "a.cue": strings.Replace(onePool, "@v0", "", 1),
+				"cue.mod/pkg/corral.dev/schema/schema.cue": string(vendoredSchema)}, Options{},
+			[]string{"RunnerPool/linux a.cue:6:8 pools.linux"}},
+		"the embedded schema wins over a vendored one": {
+			map[string]string{"cue.mod/module.cue": withDeps, "a.cue": onePool,
+				"cue.mod/pkg/corral.dev/schema/schema.cue": "package schema\n\n#Pools: 3\n"}, Options{},
+			[]string{"RunnerPool/linux a.cue:6:8 pools.linux"}},
+		"no module file, no schema": {
+			map[string]string{"a.cue": "package pools\n\np: " + rawPool}, Options{},
+			[]string{"RunnerPool/raw a.cue:3:1 p"}},
+		"other packages vendored": {
+			map[string]string{"cue.mod/module.cue": moduleFile, "a.cue": "package pools\n\nimport \"acme.test/lib/base\"\n\np: base.#Raw\n",
+				"cue.mod/pkg/acme.test/lib/base/base.cue": "package base\n\n#Raw: " + rawPool}, Options{},
+			[]string{"RunnerPool/raw a.cue:5:1 p"}},
+		"a path below the module, with an import from beside it": {
+			map[string]string{"cue.mod/module.cue": withDeps, "lib/lib.cue": "package lib\n\nmax: 7\n", "other/b.cue": onePool,
+				"clusters/prod/a.cue": "package pools\n\nimport (\n\t\"acme.test/pools/lib\"\n)\n\np: " + strings.Replace(rawPool, "\tconn", "\tscale: max: lib.max\n\tconn", 1)},
+			Options{Path: "clusters/prod"},
+			[]string{"RunnerPool/raw clusters/prod/a.cue:7:1 p"}},
+		"a module below the path": {
+			map[string]string{"team/cue.mod/module.cue": withDeps, "team/a.cue": onePool}, Options{},
+			[]string{"RunnerPool/linux team/a.cue:6:8 pools.linux"}},
+		"two packages in a folder, and one that unifies with the folder above": {
+			map[string]string{"cue.mod/module.cue": withDeps, "a.cue": onePool, "raw.cue": "package raw\n\np: " + rawPool,
+				"sub/b.cue": "package pools\n\nx: 1\n"}, Options{},
+			[]string{"RunnerPool/linux a.cue:6:8 pools.linux", "RunnerPool/raw raw.cue:3:1 p"}},
+		"tests, tools, hidden and ignored files are passed over": {
+			map[string]string{"cue.mod/module.cue": withDeps, "a.cue": onePool, "a_test.cue": "bad", "a_tool.cue": "bad", ".git/x.cue": "bad", "_x.cue": "bad",
+				"off.cue": "@ignore()\npackage pools\n\nx: 1 & 2\n"}, Options{},
+			[]string{"RunnerPool/linux a.cue:6:8 pools.linux"}},
+		"tags": {
+			map[string]string{"cue.mod/module.cue": withDeps, "a.cue": pool("scale: max: int @tag(max,type=int)\n" + template)}, Options{Tags: map[string]string{"max": "9"}},
+			[]string{"RunnerPool/linux a.cue:6:8 pools.linux"}},
+		"an embedded file": {
+			map[string]string{"cue.mod/module.cue": withDeps, "scale.json": `{"max": 3}`,
+				"a.cue": "@extern(embed)\n\n" + pool("scale: _ @embed(file=scale.json)\n"+template)}, Options{},
+			[]string{"RunnerPool/linux a.cue:8:8 pools.linux"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files := Files{}
+			for path, text := range tc.files {
+				files[path] = []byte(text)
+			}
+			r := Compile(files, tc.options)
+			if diff := cmp.Diff([]string(nil), texts(r)); diff != "" {
+				t.Error(diff)
+			}
+			if diff := cmp.Diff(tc.want, declared(r)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestTreesThatAreRefused(t *testing.T) {
+	big := bytes.Repeat([]byte("// filler\n"), MaxFileBytes/10+1)
+	many := Files{}
+	for i := range MaxFiles + 1 {
+		many[fmt.Sprintf("f%04d.cue", i)] = []byte("package pools\n")
+	}
+	total := Files{}
+	for i := range MaxTotalBytes/MaxFileBytes + 1 {
+		total[fmt.Sprintf("f%d.cue", i)] = big[:MaxFileBytes]
+	}
+	for name, tc := range map[string]struct {
+		files   Files
+		options Options
+		want    []string
+	}{
+		"no such folder":   {repository(onePool), Options{Path: "nowhere"}, []string{"there is no folder nowhere to compile"}},
+		"an escaping path": {repository(onePool), Options{Path: "../x"}, []string{"there is no folder ../x to compile"}},
+		"an unused tag":    {repository(onePool), Options{Tags: map[string]string{"env": "prod"}}, []string{`tag "env" is set, but no field is marked @tag(env)`}},
+		"an unknown version of the schema": {
+			Files{"cue.mod/module.cue": []byte(strings.Replace(withDeps, "v0.1.0", "v0.9.0", 1)), "a.cue": []byte(onePool)}, Options{},
+			[]string{"corral.dev/schema@v0 v0.9.0 is not known to this version of Corral, which has v0.1.0 of corral.dev/schema@v0"}},
+		"an unknown module in deps": {
+			Files{"cue.mod/module.cue": []byte(withDeps + "deps: \"example.com/x@v0\": v: \"v0.1.0\"\n"), "a.cue": []byte("package pools\n\nimport \"example.com/x@v0\"\n\na: x.b\n")}, Options{},
+			[]string{`a.cue:3:8: module example.com/x@v0.1.0 can't be had: nothing is downloaded; Corral brings corral.dev/schema@v0 along, others are copied to cue.mod/pkg`}},
+		"a large file": {Files{"a.cue": big}, Options{}, []string{"a.cue: the file is larger than 1048576 bytes, the most that is read"}},
+		"many files": {many, Options{}, []string{
+			"f0500.cue: more than 500 files, the most that is read: compile a smaller folder with a cue.mod of its own"}},
+		"many bytes": {total, Options{}, []string{"f8.cue: more than 8388608 bytes in total, the most that is read"}},
+		"many objects": {
+			repository("package pools\n\nimport \"list\"\n\nx: [for i in list.Range(0, 5001, 1) {apiVersion: \"corral.dev/v1alpha1\", kind: \"GitHubConnection\", metadata: name: \"c\\(i)\", spec: {url: \"https://github.com/a\", mountRef: name: \"m\"}}]\n"), Options{},
+			[]string{"more than 5000 objects, the most that a tree may declare"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, texts(Compile(tc.files, tc.options))); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestFewDiagnosticsOfMany(t *testing.T) {
+	src := "package pools\n"
+	for i := range MaxDiagnostics + 20 {
+		src += fmt.Sprintf("x%03d: 1 & 2\n", i)
+	}
+	got := texts(Compile(repository(src), Options{}))
+	if len(got) != MaxDiagnostics+1 || got[MaxDiagnostics] != "and 20 more" {
+		t.Errorf("got %d diagnostics ending with %q", len(got), got[len(got)-1])
+	}
+}
+
+func TestLinksStayInTheTree(t *testing.T) {
+	outside := filepath.Join(t.TempDir(), "secret.cue")
+	dir := t.TempDir()
+	write(t, outside, "package pools\n")
+	write(t, filepath.Join(dir, "real.cue"), onePool)
+	if err := os.Symlink(outside, filepath.Join(dir, "link.cue")); err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	got := texts(Compile(root.FS(), Options{}))
+	if len(got) != 1 || !strings.HasPrefix(got[0], "link.cue: the file can't be read, or is a link that leaves the tree") {
+		t.Errorf("got %q", got)
+	}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestFilesIsAFileSystem(t *testing.T) {
+	files := Files{"a": []byte("1"), "b/c": []byte("2"), "b/d/e": nil}
+	if err := fstest.TestFS(files, "a", "b/c", "b/d/e"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSameInputSameBytes(t *testing.T) {
+	src := head + "pools: schema.#Pools & {for i in [3, 1, 2] {\"p\\(i)\": spec: {\n" + body + "}}}\n" +
+		"connections: schema.#Connections & {acme: spec: {url: \"https://github.com/acme\", secretRef: name: \"github\"}}\n"
+	first := Compile(repository(src), Options{})
+	if diff := cmp.Diff(first, Compile(repository(src), Options{})); diff != "" {
+		t.Error(diff)
+	}
+	want := []string{"GitHubConnection/acme", "RunnerPool/p1", "RunnerPool/p2", "RunnerPool/p3"}
+	var got []string
+	for _, o := range first.Objects {
+		got = append(got, o.Manifest.GetKind()+"/"+o.Manifest.GetName())
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff, texts(first))
+	}
+}

@@ -1,0 +1,214 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package compile
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"cuelang.org/go/cue"
+	cueerrors "cuelang.org/go/cue/errors"
+	"cuelang.org/go/cue/token"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/schema"
+)
+
+// outOfPattern is CUE's message for a string that doesn't match a regular expression.
+var outOfPattern = regexp.MustCompile(`^invalid value (.*) \(out of bound =~(".*")\)$`)
+
+// cannotFetch is the loader's message around that of our registry.
+var cannotFetch = regexp.MustCompile(`cannot fetch .*: (module .* can't be had: .*)`)
+
+// finding is one error of the evaluator in our words.
+type finding struct {
+	path      []string
+	format    string
+	args      []any
+	message   string
+	positions []token.Pos
+}
+
+// reportAt reports a message about the struct v.
+func (c *compilation) reportAt(p *pkg, v cue.Value, message string) {
+	at := p.position(selectors(v.Path()), v.Pos())
+	c.report(v1alpha1.Diagnostic{File: at.Filename, Line: at.Line, Column: at.Column, Path: v.Path().String(), Message: message})
+}
+
+// reportError reports each of the errors that err holds. The package is nil before
+// evaluation; object is the one that was checked, if any.
+func (c *compilation) reportError(p *pkg, err error, object ...cue.Value) {
+	var prefix []string
+	var around []token.Pos
+	for _, v := range object {
+		prefix, around = selectors(v.Path()), []token.Pos{v.Pos()}
+	}
+	var cueError cueerrors.Error
+	if !errors.As(err, &cueError) {
+		c.report(v1alpha1.Diagnostic{Path: joinPath(prefix), Message: err.Error()})
+		return
+	}
+	var findings []finding
+	for _, e := range cueerrors.Errors(err) {
+		format, args := e.Msg()
+		path := unquoted(e.Path())
+		if prefix != nil && !hasPrefix(path, prefix) {
+			path = append(slices.Clone(prefix), withoutDefinition(path)...)
+		}
+		findings = append(findings, finding{path: path, format: format, args: args, message: text(e), positions: append(cueerrors.Positions(e), around...)})
+	}
+	for _, f := range simplify(findings) {
+		f = c.explain(p, f)
+		at := p.position(f.path, f.positions...)
+		c.report(v1alpha1.Diagnostic{File: at.Filename, Line: at.Line, Column: at.Column,
+			Path: joinPath(f.path), Message: f.message})
+	}
+}
+
+// withoutDefinition drops the name of a definition that an object was unified with.
+func withoutDefinition(path []string) []string {
+	if len(path) > 0 && strings.HasPrefix(path[0], "#") {
+		return path[1:]
+	}
+	return path
+}
+
+// text is an error's message with its causes, without path and positions.
+func text(e cueerrors.Error) string {
+	return cueerrors.StringWithConfig(e, &cueerrors.Config{OmitPath: true})
+}
+
+// simplify replaces the errors of each alternative of a failed disjunction by one: a
+// message of its own if there is any, or else what was allowed.
+func simplify(findings []finding) []finding {
+	byPath := map[string][]finding{}
+	var order []string
+	for _, f := range findings {
+		key := strings.Join(f.path, "\x00")
+		if byPath[key] == nil {
+			order = append(order, key)
+		}
+		byPath[key] = append(byPath[key], f)
+	}
+	var out []finding
+	for _, key := range order {
+		group := byPath[key]
+		if len(group) > 1 && slices.ContainsFunc(group, isDisjunction) {
+			group = simplifyDisjunction(group)
+		}
+		out = append(out, group...)
+	}
+	return out
+}
+
+func isDisjunction(f finding) bool { return strings.Contains(f.format, "errors in empty disjunction") }
+
+func isConflict(f finding) bool { return strings.HasPrefix(f.format, "conflicting values") }
+
+func simplifyDisjunction(group []finding) []finding {
+	alternatives := slices.DeleteFunc(slices.Clone(group), isDisjunction)
+	other := slices.DeleteFunc(slices.Clone(alternatives), isConflict)
+	if len(other) > 0 {
+		return other
+	}
+	if len(alternatives) == 0 {
+		return group
+	}
+	merged := alternatives[0]
+	merged.message = conflictMessage(alternatives)
+	for _, f := range alternatives[1:] {
+		merged.positions = append(merged.positions, f.positions...)
+	}
+	return []finding{merged}
+}
+
+// conflictMessage says what was given and what is allowed. Each of the conflicts names
+// the value given and one that is allowed.
+func conflictMessage(conflicts []finding) string {
+	seen := map[string]int{}
+	for _, f := range conflicts {
+		for _, arg := range f.args[:min(2, len(f.args))] {
+			seen[fmt.Sprint(arg)]++
+		}
+	}
+	var given string
+	var allowed []string
+	for _, f := range conflicts {
+		for _, arg := range f.args[:min(2, len(f.args))] {
+			s := fmt.Sprint(arg)
+			switch {
+			case seen[s] == len(conflicts) && len(conflicts) > 1:
+				given = s
+			case !slices.Contains(allowed, s):
+				allowed = append(allowed, s)
+			}
+		}
+	}
+	if given == "" {
+		return conflicts[0].message
+	}
+	return fmt.Sprintf("invalid value %s: must be %s", given, strings.Join(allowed, " or "))
+}
+
+// explain words a finding so that it says what to do.
+func (c *compilation) explain(p *pkg, f finding) finding {
+	switch {
+	case strings.HasPrefix(f.message, "field not allowed") && p != nil:
+		return p.explainUnknown(f)
+	case strings.HasPrefix(f.message, "incomplete value"):
+		f.message += "; make a building block a definition (#name) or a hidden field (_name)"
+	case strings.Contains(f.message, "cannot find module providing package"):
+		_, name, _ := strings.Cut(f.message, "cannot find module providing package ")
+		f.message = fmt.Sprintf("unknown import %q: nothing is downloaded; Corral brings %q along, others are copied to cue.mod/pkg",
+			name, schema.Module)
+		f.path = nil
+	case cannotFetch.MatchString(f.message):
+		f.message = cannotFetch.FindStringSubmatch(f.message)[1]
+		f.path = nil
+	case strings.Contains(f.message, "import failed: "):
+		_, f.message, _ = strings.Cut(f.message, "import failed: ")
+		f.path = nil
+	case outOfPattern.MatchString(f.message):
+		m := outOfPattern.FindStringSubmatch(f.message)
+		if pattern, err := strconv.Unquote(m[2]); err == nil {
+			f.message = fmt.Sprintf("invalid value %s: must match %s", m[1], pattern)
+		}
+	}
+	return f
+}
+
+func unquoted(path []string) []string {
+	out := make([]string, len(path))
+	for i, label := range path {
+		out[i] = label
+		if s, err := strconv.Unquote(label); err == nil {
+			out[i] = s
+		}
+	}
+	return out
+}
+
+func joinPath(path []string) string {
+	selectors := make([]cue.Selector, len(path))
+	for i, label := range path {
+		n, err := strconv.Atoi(label)
+		switch {
+		case err == nil && n >= 0:
+			selectors[i] = cue.Index(n)
+		case strings.HasPrefix(label, "#"):
+			selectors[i] = cue.Def(label)
+		default:
+			selectors[i] = cue.Str(label)
+		}
+	}
+	return cue.MakePath(selectors...).String()
+}
+
+func hasPrefix(path, prefix []string) bool {
+	return len(path) >= len(prefix) && slices.Equal(path[:len(prefix)], prefix)
+}

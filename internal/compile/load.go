@@ -1,0 +1,202 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package compile
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/build"
+	"cuelang.org/go/cue/load"
+	"cuelang.org/go/cue/parser"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/schema"
+)
+
+// pkg is one evaluated package.
+type pkg struct {
+	instance *build.Instance
+	value    cue.Value
+	// fields finds where the user wrote a field.
+	fields *fieldIndex
+	// definitions is the schema package.
+	definitions cue.Value
+}
+
+// compileModule evaluates the packages of one module and collects their objects.
+func (c *compilation) compileModule(m *module, tags map[string]string) {
+	c.checkPackageClauses(m)
+	instances, err := m.load(tags)
+	if err != nil {
+		c.reportError(nil, err)
+		return
+	}
+	definitions, err := c.loadSchema(instances)
+	if err != nil {
+		c.reportError(nil, err)
+		return
+	}
+	for _, instance := range instances {
+		if instance.Err != nil {
+			c.reportError(nil, instance.Err)
+			continue
+		}
+		c.compilePackage(instance, definitions)
+	}
+}
+
+func (c *compilation) compilePackage(instance *build.Instance, definitions cue.Value) {
+	p := &pkg{
+		instance:    instance,
+		value:       c.cue.BuildInstance(instance),
+		fields:      indexFields(instance.Files),
+		definitions: definitions,
+	}
+	if err := p.value.Validate(); err != nil {
+		c.reportError(p, err)
+		return
+	}
+	c.collect(p, p.value)
+}
+
+// load finds and parses the packages at and below m.path with their imports.
+func (m *module) load(tags map[string]string) ([]*build.Instance, error) {
+	folders := m.packageFolders()
+	if len(folders) == 0 {
+		return nil, nil
+	}
+	files, reg, err := m.loadable()
+	if err != nil {
+		return nil, err
+	}
+	return load.Instances(folders, &load.Config{
+		FS:         files,
+		FromFSPath: m.shownName,
+		Dir:        path.Join("/", m.root),
+		ModuleRoot: path.Join("/", m.root),
+		Package:    "*",
+		Registry:   reg,
+		Env:        []string{},
+		Tags:       m.usedTags(tags),
+	}), nil
+}
+
+// packageFolders returns the folders at and below m.path with CUE files, as arguments
+// of the loader.
+func (m *module) packageFolders() []string {
+	seen := map[string]bool{}
+	for name := range m.files {
+		if m.compiles(name) {
+			seen["./"+strings.TrimPrefix(strings.TrimPrefix(path.Dir(name), m.root), "/")] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(seen))
+}
+
+// compiles says whether name is a CUE file of a package at or below m.path.
+func (m *module) compiles(name string) bool {
+	return path.Ext(name) == ".cue" && within(m.path, name) && !within(path.Join(m.root, "cue.mod"), name)
+}
+
+// shownName maps a name the loader uses to one for people: relative to the tree, or
+// marked as the schema's.
+func (m *module) shownName(name string) string {
+	name = path.Clean(strings.TrimPrefix(name, "/"))
+	if rest, ok := strings.CutPrefix(name, schemaMount+"/"); ok {
+		return schemaName + rest
+	}
+	if rest, ok := strings.CutPrefix(name, vendorMount+"/"); ok {
+		return path.Join(m.root, "cue.mod/pkg", rest)
+	}
+	return name
+}
+
+// checkPackageClauses reports files that CUE would pass over because they are in no package.
+func (c *compilation) checkPackageClauses(m *module) {
+	for _, name := range m.files.sortedNames() {
+		if !m.compiles(name) {
+			continue
+		}
+		file, err := parser.ParseFile(name, m.files[name], parser.PackageClauseOnly)
+		if err == nil && file.PackageName() == "" && !isIgnored(file) {
+			c.report(v1alpha1.Diagnostic{File: name, Line: 1, Column: 1,
+				Message: "the file is in no package, so it would be passed over: begin it with `package pools`"})
+		}
+	}
+}
+
+// isIgnored says whether a file asks to be passed over with @ignore().
+func isIgnored(file *ast.File) bool {
+	for _, decl := range file.Decls {
+		if attribute, ok := decl.(*ast.Attribute); ok && strings.HasPrefix(attribute.Text, "@ignore(") {
+			return true
+		}
+	}
+	return false
+}
+
+// usedTags returns the tags that a file of m mentions, as the loader wants them.
+func (m *module) usedTags(tags map[string]string) []string {
+	var used []string
+	for _, name := range slices.Sorted(maps.Keys(tags)) {
+		if m.mentionsTag(name) {
+			used = append(used, name+"="+tags[name])
+		}
+	}
+	return used
+}
+
+func (m *module) mentionsTag(tag string) bool {
+	for name, data := range m.files {
+		if path.Ext(name) == ".cue" && (bytes.Contains(data, []byte("@tag("+tag+")")) || bytes.Contains(data, []byte("@tag("+tag+","))) {
+			return true
+		}
+	}
+	return false
+}
+
+// checkTags reports tags that nothing asks for: probably misspelt.
+func (c *compilation) checkTags(t *tree, tags map[string]string) {
+	for _, tag := range slices.Sorted(maps.Keys(tags)) {
+		mentions := func(m *module) bool { return m.mentionsTag(tag) }
+		if !slices.ContainsFunc(t.modules, mentions) {
+			c.report(v1alpha1.Diagnostic{Message: fmt.Sprintf("tag %q is set, but no field is marked @tag(%s)", tag, tag)})
+		}
+	}
+}
+
+// loadSchema returns the schema package: the one the instances import, or else a fresh one.
+func (c *compilation) loadSchema(instances []*build.Instance) (cue.Value, error) {
+	for _, instance := range instances {
+		for _, imported := range instance.Imports {
+			if before, _, _ := strings.Cut(imported.ImportPath, "@"); before == schema.ImportPath && imported.Err == nil {
+				return c.buildSchema(imported)
+			}
+		}
+	}
+	own := load.Instances([]string{"."}, &load.Config{
+		FS:         schema.FS,
+		FromFSPath: func(name string) string { return schemaName + strings.TrimPrefix(name, "/") },
+		Dir:        "/",
+		ModuleRoot: "/",
+		Registry:   registry{},
+		Env:        []string{},
+	})
+	if own[0].Err != nil {
+		return cue.Value{}, own[0].Err
+	}
+	return c.buildSchema(own[0])
+}
+
+func (c *compilation) buildSchema(instance *build.Instance) (cue.Value, error) {
+	value := c.cue.BuildInstance(instance)
+	return value, value.Err()
+}

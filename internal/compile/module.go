@@ -1,0 +1,166 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package compile
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+
+	"cuelang.org/go/mod/modfile"
+	cuemodule "cuelang.org/go/mod/module"
+
+	"github.com/corral-dev/corral/schema"
+)
+
+// languageVersion is assumed of a tree without a module file.
+const languageVersion = "v0.16.0"
+
+// schemaName begins the names of the schema's files in positions; no file of a tree can
+// have such a name, because its paths are clean.
+const schemaName = "//" + schema.Module + "/"
+
+// Where the loader finds the modules that a tree depends on. Folders that begin with a
+// dot aren't read from a tree, so nothing of a tree can be there.
+const (
+	schemaMount = ".corral/schema"
+	vendorMount = ".corral/vendor"
+)
+
+// vendorVersion is given to what lies below cue.mod/pkg, which has none.
+const vendorVersion = "v0.0.0"
+
+// loadable returns m's files as the loader shall see them, and the registry that serves
+// the modules they import.
+//
+// The loader doesn't find packages below cue.mod/pkg in an fs.FS, so each host there
+// becomes a module of its own. The schema is the embedded one always, whether a
+// repository lists it in deps or has a copy below cue.mod/pkg: what counts is what this
+// build knows.
+func (m *module) loadable() (Files, registry, error) {
+	files := make(Files, len(m.files)+8)
+	hosts := map[string]bool{}
+	pkgFolder := path.Join(m.root, "cue.mod/pkg") + "/"
+	for name, data := range m.files {
+		if rest, ok := strings.CutPrefix(name, pkgFolder); ok {
+			host, _, _ := strings.Cut(rest, "/")
+			hosts[host] = true
+			name = path.Join(vendorMount, rest)
+		}
+		files[name] = data
+	}
+	schemaFiles, err := embeddedSchema()
+	if err != nil {
+		return nil, registry{}, err
+	}
+	for name, data := range schemaFiles {
+		files[path.Join(schemaMount, name)] = data
+	}
+	reg := registry{files: files, folders: map[string]string{schema.Module + " " + schema.Version: schemaMount}}
+	for host := range hosts {
+		reg.folders[host+"@v0 "+vendorVersion] = path.Join(vendorMount, host)
+		files[path.Join(vendorMount, host, "cue.mod/module.cue")] = emptyModuleFile(host + "@v0")
+	}
+	moduleFile := path.Join(m.root, "cue.mod/module.cue")
+	files[moduleFile], err = reg.adapt(files[moduleFile], moduleFile)
+	return files, reg, err
+}
+
+// embeddedSchema returns the files of the embedded schema.
+func embeddedSchema() (Files, error) {
+	files := Files{}
+	err := fs.WalkDir(schema.FS, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		files[name], err = schema.FS.ReadFile(name)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading the embedded schema: %w", err)
+	}
+	return files, nil
+}
+
+// registry serves the modules of one tree and nothing else. It implements modconfig.Registry.
+type registry struct {
+	files Files
+	// folders holds the folder of each module in files, by "PATH VERSION".
+	folders map[string]string
+}
+
+// adapt checks that a module file asks only for the schema that is embedded, and adds the
+// modules that are served. Without a file it makes one up: a folder with one CUE file
+// is enough to begin.
+func (r registry) adapt(data []byte, name string) ([]byte, error) {
+	if len(data) == 0 {
+		data = emptyModuleFile("corral.local/pools@v0")
+	}
+	file, err := modfile.ParseNonStrict(data, name)
+	if err != nil {
+		return nil, err
+	}
+	for dep, at := range file.Deps {
+		if before, _, _ := strings.Cut(dep, "@"); before == schema.ImportPath && (dep != schema.Module || at.Version != schema.Version) {
+			return nil, fmt.Errorf("%s %s is not known to this version of Corral, which has %s of %s",
+				dep, at.Version, schema.Version, schema.Module)
+		}
+	}
+	if file.Deps == nil {
+		file.Deps = map[string]*modfile.Dep{}
+	}
+	for key := range r.folders {
+		dep, version, _ := strings.Cut(key, " ")
+		file.Deps[dep] = &modfile.Dep{Version: version, Default: true}
+	}
+	return modfile.Format(file)
+}
+
+// emptyModuleFile returns the text of a module file without dependencies.
+func emptyModuleFile(module string) []byte {
+	return fmt.Appendf(nil, "module: %q\nlanguage: version: %q\n", module, languageVersion)
+}
+
+// ModFile returns the module file of a served module.
+func (r registry) ModFile(_ context.Context, m cuemodule.Version) (*modfile.File, error) {
+	if _, err := r.folder(m); err != nil {
+		return nil, err
+	}
+	return modfile.Parse(emptyModuleFile(m.Path()), "module.cue")
+}
+
+// Fetch returns where the files of a served module are.
+func (r registry) Fetch(_ context.Context, m cuemodule.Version) (cuemodule.SourceLoc, error) {
+	folder, err := r.folder(m)
+	if err != nil {
+		return cuemodule.SourceLoc{}, err
+	}
+	sub, err := fs.Sub(r.files, folder)
+	if err != nil {
+		return cuemodule.SourceLoc{}, err
+	}
+	return cuemodule.SourceLoc{FS: mounted{FS: sub, root: "/" + folder}, Dir: "."}, nil
+}
+
+// ModuleVersions returns none: versions are never chosen.
+func (r registry) ModuleVersions(context.Context, string) ([]string, error) { return nil, nil }
+
+func (r registry) folder(m cuemodule.Version) (string, error) {
+	folder, ok := r.folders[m.Path()+" "+m.Version()]
+	if !ok {
+		return "", fmt.Errorf("module %v can't be had: nothing is downloaded; Corral brings %s along, others are copied to cue.mod/pkg", m, schema.Module)
+	}
+	return folder, nil
+}
+
+// mounted tells the loader where in its load.Config.FS the files of a module are
+// (module.OSRootFS).
+type mounted struct {
+	fs.FS
+	root string
+}
+
+func (m mounted) OSRoot() string { return m.root }

@@ -1,0 +1,154 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package compile
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"cuelang.org/go/cue"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// kindOrder holds the kinds that a tree may declare, in the order they are applied.
+var kindOrder = map[string]int{"GitHubConnection": 1, "RunnerPool": 2}
+
+// refusals explain why other kinds that people try are not among them.
+var refusals = map[string]string{
+	"PoolSource": "a PoolSource is not applied from a source, because whoever writes to one repository could then have " +
+		"another's credentials sent anywhere: apply it with kubectl or your GitOps tool",
+	"Secret":   "secrets don't belong in Git: make the Secret in the cluster and name it in spec.secretRef",
+	"Runner":   "Corral makes Runners itself, from a RunnerPool",
+	"ScaleSet": "Corral makes ScaleSets itself, from a RunnerPool",
+	"List":     "write the items as fields",
+}
+
+// collect walks the regular fields and list elements of v for objects: structs with
+// apiVersion and kind.
+func (c *compilation) collect(p *pkg, v cue.Value) {
+	switch v.IncompleteKind() {
+	case cue.StructKind:
+		if isObject(v) {
+			c.compileObject(p, v)
+			return
+		}
+		fields, err := v.Fields()
+		if err != nil {
+			return
+		}
+		for fields.Next() {
+			c.collect(p, fields.Value())
+		}
+	case cue.ListKind:
+		elements, err := v.List()
+		if err != nil {
+			return
+		}
+		for elements.Next() {
+			c.collect(p, elements.Value())
+		}
+	}
+}
+
+func isObject(v cue.Value) bool {
+	return v.LookupPath(cue.MakePath(cue.Str("apiVersion"))).Exists() && v.LookupPath(cue.MakePath(cue.Str("kind"))).Exists()
+}
+
+// compileObject checks one object against the schema and keeps it.
+func (c *compilation) compileObject(p *pkg, v cue.Value) {
+	kind, ok := c.checkKind(p, v)
+	if !ok {
+		return
+	}
+	data, err := c.checkObject(p, v, kind)
+	if err != nil {
+		c.reportError(p, err, v)
+		return
+	}
+	if !c.fits(len(data)) {
+		return
+	}
+	o := Object{Path: v.Path().String()}
+	if err := o.Manifest.UnmarshalJSON(data); err != nil {
+		c.reportError(p, err, v)
+		return
+	}
+	at := p.position(selectors(v.Path()), v.Pos())
+	o.File, o.Line, o.Column = at.Filename, at.Line, at.Column
+	c.objects = append(c.objects, o)
+}
+
+// checkObject returns the object as JSON with the schema's rules checked and its
+// defaults filled in. What is checked is the data alone: a definition around it that
+// the user closed must not forbid the defaults.
+func (c *compilation) checkObject(p *pkg, v cue.Value, kind string) ([]byte, error) {
+	if err := v.Validate(cue.Concrete(true), cue.Final()); err != nil {
+		return nil, err
+	}
+	data, err := v.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	checked := p.definitions.LookupPath(cue.MakePath(cue.Def(kind))).Unify(c.cue.CompileBytes(data))
+	if err := checked.Validate(cue.Concrete(true), cue.Final()); err != nil {
+		return nil, err
+	}
+	return checked.MarshalJSON()
+}
+
+// fits says whether one more object of that many bytes of JSON is within the limits.
+func (c *compilation) fits(size int) bool {
+	c.outputBytes += size
+	var message string
+	switch {
+	case len(c.objects) >= MaxObjects:
+		message = fmt.Sprintf("more than %d objects, the most that a tree may declare", MaxObjects)
+	case c.outputBytes > MaxOutputBytes:
+		message = fmt.Sprintf("the objects take more than %d bytes of JSON, the most that a tree may declare", MaxOutputBytes)
+	default:
+		return true
+	}
+	c.report(v1alpha1.Diagnostic{Message: message})
+	return false
+}
+
+// checkKind returns the kind of an object that may be declared.
+func (c *compilation) checkKind(p *pkg, v cue.Value) (string, bool) {
+	var text [2]string
+	for i, field := range []string{"apiVersion", "kind"} {
+		value, err := v.LookupPath(cue.MakePath(cue.Str(field))).String()
+		if err != nil {
+			c.reportAt(p, v, fmt.Sprintf("%s has no value yet; make a building block a definition (#name) or a hidden field (_name)", field))
+			return "", false
+		}
+		text[i] = value
+	}
+	apiVersion, kind := text[0], text[1]
+	_, known := kindOrder[kind]
+	if known && apiVersion == v1alpha1.GroupVersion.String() {
+		return kind, true
+	}
+	if known {
+		c.reportAt(p, v, fmt.Sprintf("%s %s is not known, %s is", kind, apiVersion, v1alpha1.GroupVersion))
+		return "", false
+	}
+	why, ok := refusals[kind]
+	if !ok {
+		kinds := slices.Sorted(maps.Keys(kindOrder))
+		why = fmt.Sprintf("only %s are declared here; make a building block a definition (#name) or a hidden field (_name)",
+			strings.Join(kinds, " and "))
+	}
+	c.reportAt(p, v, fmt.Sprintf("%s %s is not applied from here: %s", apiVersion, kind, why))
+	return "", false
+}
+
+// sameDeclaration says whether two objects come from one place in the files and agree.
+func sameDeclaration(a, b Object) bool {
+	return a.File == b.File && a.Line == b.Line && a.Column == b.Column && a.Path == b.Path &&
+		equality.Semantic.DeepEqual(a.Manifest.Object, b.Manifest.Object)
+}

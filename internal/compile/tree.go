@@ -1,0 +1,226 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package compile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/schema"
+)
+
+// maxEntries bounds how many directory entries are looked at to find the files.
+const maxEntries = 100_000
+
+// vendored is where a module keeps its copy of the schema. What lies there is for
+// editors and the cue command; Corral uses the embedded schema in its place.
+const vendored = "cue.mod/pkg/" + schema.ImportPath
+
+// tree is what one compilation reads.
+type tree struct {
+	path    string
+	modules []*module
+}
+
+// module is one CUE module of a tree, or the part of it that is compiled.
+type module struct {
+	// root is the folder that holds cue.mod; path is the folder compiled with all below.
+	root, path string
+	files      Files
+}
+
+// Gather returns the files that Compile would read for path, by their path in fsys:
+// the CUE files of the module around path (the closest folder at or above it with a
+// cue.mod) and of modules below path, and the other files too where a CUE file embeds some.
+// Limits and unreadable files are diagnostics.
+func Gather(fsys fs.FS, path string) (Files, []v1alpha1.Diagnostic) {
+	t, diagnostics := gather(fsys, path)
+	all := Files{}
+	if t != nil {
+		for _, m := range t.modules {
+			for name, data := range m.files {
+				all[name] = data
+			}
+		}
+	}
+	return all, diagnostics
+}
+
+func gather(fsys fs.FS, folder string) (*tree, []v1alpha1.Diagnostic) {
+	folder = path.Clean("./" + folder)
+	info, err := fs.Stat(fsys, folder)
+	if err != nil || !info.IsDir() {
+		return nil, []v1alpha1.Diagnostic{{Message: fmt.Sprintf("there is no folder %s to compile", folder)}}
+	}
+	g := &gatherer{fsys: fsys, tree: &tree{path: folder}}
+	pending := []*module{{root: moduleRoot(fsys, folder), path: folder}}
+	for len(pending) > 0 && len(g.diagnostics) == 0 {
+		m := pending[0]
+		m.files = Files{}
+		nested := g.gatherModule(m)
+		pending = append(pending[1:], nested...)
+		g.tree.modules = append(g.tree.modules, m)
+	}
+	return g.tree, g.diagnostics
+}
+
+// moduleRoot returns the closest folder at or above folder with a cue.mod, or else folder.
+func moduleRoot(fsys fs.FS, folder string) string {
+	for dir := folder; ; dir = path.Dir(dir) {
+		if hasModule(fsys, dir) {
+			return dir
+		}
+		if dir == "." {
+			return folder
+		}
+	}
+}
+
+func hasModule(fsys fs.FS, dir string) bool {
+	_, err := fs.Stat(fsys, path.Join(dir, "cue.mod", "module.cue"))
+	return err == nil
+}
+
+// gatherer reads files within the limits.
+type gatherer struct {
+	fsys                  fs.FS
+	tree                  *tree
+	files, total, entries int
+	diagnostics           []v1alpha1.Diagnostic
+}
+
+// errLimit ends a walk whose diagnostic is already reported.
+var errLimit = errors.New("limit reached")
+
+// gatherModule reads the files of m and returns the modules found below m.path.
+func (g *gatherer) gatherModule(m *module) (nested []*module) {
+	var others []string
+	embeds := false
+	err := fs.WalkDir(g.fsys, m.root, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if g.entries++; g.entries > maxEntries {
+			return g.refuse("", "more than %d files and folders: compile a smaller folder with a cue.mod of its own", maxEntries)
+		}
+		switch {
+		case entry.IsDir():
+			if skipped(m.root, name) {
+				return fs.SkipDir
+			}
+			if name != m.root && path.Base(name) != "cue.mod" && hasModule(g.fsys, name) {
+				if within(m.path, name) {
+					nested = append(nested, &module{root: name, path: name})
+				}
+				return fs.SkipDir
+			}
+		case isDefinition(name):
+			if err := g.read(m, name); err != nil {
+				return err
+			}
+			embeds = embeds || bytes.Contains(m.files[name], []byte("@embed("))
+		default:
+			others = append(others, name)
+		}
+		return nil
+	})
+	if err == nil && embeds {
+		err = g.readAll(m, others)
+	}
+	if err != nil && !errors.Is(err, errLimit) {
+		g.diagnostics = append(g.diagnostics, v1alpha1.Diagnostic{Message: fmt.Sprintf("reading %s: %v", m.root, err)})
+	}
+	return nested
+}
+
+func (g *gatherer) readAll(m *module, names []string) error {
+	for _, name := range names {
+		if path.Ext(name) == ".cue" {
+			continue
+		}
+		if err := g.read(m, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// read adds one file to m, following a link as far as fsys allows.
+func (g *gatherer) read(m *module, name string) error {
+	info, err := fs.Stat(g.fsys, name)
+	if err != nil {
+		return g.refuse(name, "the file can't be read, or is a link that leaves the tree: %v", err)
+	}
+	if info.IsDir() {
+		return nil
+	}
+	if !info.Mode().IsRegular() {
+		return g.refuse(name, "not a regular file")
+	}
+	file, err := g.fsys.Open(name)
+	if err != nil {
+		return g.refuse(name, "the file can't be read: %v", err)
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, MaxFileBytes+1))
+	if err != nil {
+		return g.refuse(name, "the file can't be read: %v", err)
+	}
+	g.files++
+	g.total += len(data)
+	switch {
+	case len(data) > MaxFileBytes:
+		return g.refuse(name, "the file is larger than %d bytes, the most that is read", MaxFileBytes)
+	case g.files > MaxFiles:
+		return g.refuse(name, "more than %d files, the most that is read: compile a smaller folder with a cue.mod of its own", MaxFiles)
+	case g.total > MaxTotalBytes:
+		return g.refuse(name, "more than %d bytes in total, the most that is read", MaxTotalBytes)
+	}
+	m.files[name] = data
+	return nil
+}
+
+func (g *gatherer) refuse(file, format string, args ...any) error {
+	g.diagnostics = append(g.diagnostics, v1alpha1.Diagnostic{File: file, Message: fmt.Sprintf(format, args...)})
+	return errLimit
+}
+
+// isDefinition says whether Corral compiles a file: CUE's own rule, without tests and tools.
+func isDefinition(name string) bool {
+	base := path.Base(name)
+	return path.Ext(base) == ".cue" && !strings.HasPrefix(base, ".") && !strings.HasPrefix(base, "_") &&
+		!strings.HasSuffix(base, "_test.cue") && !strings.HasSuffix(base, "_tool.cue")
+}
+
+// skipped says whether a folder of the module at root is none of ours: hidden ones as
+// CUE has it, and the vendored schema.
+func skipped(root, folder string) bool {
+	if folder == root {
+		return false
+	}
+	base := path.Base(folder)
+	return strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_") || folder == path.Join(root, vendored)
+}
+
+// within says whether name is folder or lies below it.
+func within(folder, name string) bool {
+	return folder == "." || name == folder || strings.HasPrefix(name, folder+"/")
+}
+
+// sortedNames returns the paths of f in order.
+func (f Files) sortedNames() []string {
+	names := make([]string, 0, len(f))
+	for name := range f {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,21 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package schema embeds the CUE module that pool definitions import.
+package schema
+
+import "embed"
+
+// Module is the path of the CUE module, and of its only package.
+const Module = "corral.dev/schema@v0"
+
+// ImportPath is Module without its major version: where a vendored copy lies below cue.mod/pkg.
+const ImportPath = "corral.dev/schema"
+
+// Version of the module that is embedded, the only one this build serves.
+const Version = "v0.1.0"
+
+// FS holds the module: cue.mod/module.cue and the files of the package.
+//
+//go:embed *.cue cue.mod/module.cue
+var FS embed.FS
