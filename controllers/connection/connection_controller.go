@@ -47,15 +47,19 @@ type Clients interface {
 type Verifier func(ctx context.Context, creds scaleset.Credentials) (githubapi.Identity, error)
 
 // Reconciler reconciles GitHubConnections.
+//
+// +kubebuilder:rbac:groups=corral.dev,resources=githubconnections,verbs=get;list;watch
+// +kubebuilder:rbac:groups=corral.dev,resources=githubconnections/status,verbs=patch
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 type Reconciler struct {
-	Client client.Client
+	kube.Reporter
 	// Secrets reads without a cache, so that the right to list isn't needed.
 	Secrets client.Reader
 	// CredentialsDir has the folders that mountRef names; empty when there are none.
 	CredentialsDir string
 	Clients        Clients
 	Verify         Verifier
-	Reporter       *kube.Reporter
 	Now            func() time.Time
 
 	mu       sync.Mutex
@@ -77,13 +81,11 @@ type verdict struct {
 // Key is how a connection's client is found in the registry.
 func Key(connection types.NamespacedName) string { return connection.String() }
 
-// +kubebuilder:rbac:groups=corral.dev,resources=githubconnections,verbs=get;list;watch
-// +kubebuilder:rbac:groups=corral.dev,resources=githubconnections/status,verbs=get;patch
-// +kubebuilder:rbac:groups="",resources=secrets,verbs=get
-// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
-
-// Reconcile reads the credentials, verifies them when it is time, puts good ones to
-// use, and reports.
+// Reconcile keeps one connection verified:
+//
+//  1. credentials: read them
+//  2. verdict: what GitHub says of them, asked when something changed or it is time
+//  3. use: good ones become the client of all pools on the connection
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	conn := &v1alpha1.GitHubConnection{}
 	if err := r.Client.Get(ctx, req.NamespacedName, conn); client.IgnoreNotFound(err) != nil {
@@ -92,7 +94,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		r.forget(req.NamespacedName)
 		return ctrl.Result{}, nil
 	}
-	attempt := r.Reporter.Begin(conn)
+	attempt := r.Begin(conn)
 	if request, ok := meta.ReconcileAnnotationValue(conn.Annotations); ok {
 		conn.Status.SetLastHandledReconcileRequest(request)
 	}
@@ -118,7 +120,7 @@ func (r *Reconciler) reconcile(ctx context.Context, conn *v1alpha1.GitHubConnect
 	}
 	v := r.verdict(ctx, conn, creds)
 	if v.err != nil {
-		return again, r.outcome(v)
+		return again, v.outcome(r.Now())
 	}
 	if err := r.use(conn, creds); err != nil {
 		return again, err
@@ -179,13 +181,13 @@ func (r *Reconciler) verdict(ctx context.Context, conn *v1alpha1.GitHubConnectio
 
 // outcome waits for a GitHub that is unavailable, and stalls on everything that only
 // a change helps; that is looked at again too, as the change may be on GitHub.
-func (r *Reconciler) outcome(v verdict) error {
+func (v verdict) outcome(now time.Time) error {
 	e := new(githubapi.Error)
 	if !errors.As(v.err, &e) {
 		return fmt.Errorf("verifying the credentials: %w", v.err)
 	}
 	if e.Reason == v1alpha1.GitHubUnavailableReason {
-		return kube.Wait(e.Reason, min(rereadInterval, max(time.Second, v.next.Sub(r.Now()))), "%w", e)
+		return kube.Wait(e.Reason, min(rereadInterval, max(time.Second, v.next.Sub(now))), "%w", e)
 	}
 	return kube.Stall(e.Reason, "%w", e)
 }

@@ -13,17 +13,14 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// parallel is how many connections are looked at at once, so that those whose GitHub
-// doesn't answer hold up no other.
-const parallel = 10
-
 // SetupWithManager registers the reconciler: it runs on changes of a spec, on request,
-// and by its own schedule.
-func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+// and by its own schedule. Several run at once, so that a connection whose GitHub
+// doesn't answer holds up no other.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("githubconnection").
 		For(&v1alpha1.GitHubConnection{}, builder.WithPredicates(
 			predicate.Or(predicate.GenerationChangedPredicate{}, predicates.ReconcileRequestedPredicate{}))).
-		WithOptions(controller.Options{MaxConcurrentReconciles: parallel}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent}).
 		Complete(r)
 }
