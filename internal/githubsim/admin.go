@@ -1,0 +1,212 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package githubsim
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// maxWait bounds a call to /_sim/wait-idle.
+const maxWait = 10 * time.Minute
+
+// adminRoutes serve the admin API: the methods of [Server] for other processes.
+// It asks for no token.
+func (s *Server) adminRoutes(mux *http.ServeMux) {
+	for pattern, h := range map[string]handler{
+		"GET /_sim/report":                  func(*http.Request) answer { return ok(s.Report()) },
+		"GET /_sim/jobs":                    func(*http.Request) answer { return ok(s.Jobs()) },
+		"GET /_sim/invariants":              func(*http.Request) answer { return ok(notNil(s.Invariants())) },
+		"GET /_sim/leftovers":               func(*http.Request) answer { return ok(notNil(s.Leftovers())) },
+		"GET /_sim/wait-idle":               s.simWaitIdle,
+		"POST /_sim/jobs":                   s.simAddJobs,
+		"DELETE /_sim/jobs/{job}":           s.simCancelJob,
+		"POST /_sim/faults":                 s.simAddFault,
+		"DELETE /_sim/faults":               done(s.ClearFaults),
+		"POST /_sim/reset-counters":         done(s.ResetCounters),
+		"POST /_sim/expire-admin-tokens":    done(s.ExpireAdminTokens),
+		"POST /_sim/expire-queue-tokens":    done(s.ExpireQueueTokens),
+		"POST /_sim/tokens":                 s.simAddToken,
+		"DELETE /_sim/tokens/{token}":       s.simRevokeToken,
+		"POST /_sim/orgs":                   s.simAddOrg,
+		"POST /_sim/repositories":           s.simAddRepository,
+		"POST /_sim/groups":                 s.simAddGroup,
+		"POST /_sim/scale-sets/{id}/forget": byID(s.ForgetScaleSet),
+		"POST /_sim/scale-sets/{id}/expire": byID(s.ExpireSession),
+		"POST /_sim/scale-sets/{id}/steal":  s.simStealSession,
+		"POST /_sim/runners/{id}/purge":     byID(s.PurgeRunner),
+		"/_sim/":                            func(*http.Request) answer { return simError(http.StatusNotFound, "no such admin call") },
+	} {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { h(r).write(w) })
+	}
+}
+
+func simError(status int, message string) answer {
+	return answer{status: status, body: map[string]string{"error": message}}
+}
+
+func notNil(list []string) []string {
+	if list == nil {
+		return []string{}
+	}
+	return list
+}
+
+func done(do func()) handler {
+	return func(*http.Request) answer {
+		do()
+		return noContent()
+	}
+}
+
+// byID serves a method that says whether there was something of that id.
+func byID(do func(id int) bool) handler {
+	return func(r *http.Request) answer {
+		if !do(pathID(r, "id")) {
+			return simError(http.StatusNotFound, "nothing with id "+r.PathValue("id"))
+		}
+		return noContent()
+	}
+}
+
+// simDuration is a duration as "1.5s" in JSON.
+type simDuration time.Duration
+
+func (d *simDuration) UnmarshalJSON(b []byte) error {
+	text, err := strconv.Unquote(string(b))
+	if err != nil {
+		return fmt.Errorf("a duration is a string as %q: %w", "1.5s", err)
+	}
+	parsed, err := time.ParseDuration(text)
+	if err != nil {
+		return fmt.Errorf("reading a duration: %w", err)
+	}
+	*d = simDuration(parsed)
+	return nil
+}
+
+// simAddJobs takes a list of jobs, each with "duration" beside the fields of
+// [Job] and "count" for several alike, and answers with their ids.
+func (s *Server) simAddJobs(r *http.Request) answer {
+	var jobs []struct {
+		Job
+		Duration simDuration `json:"duration"`
+		Count    int         `json:"count"`
+	}
+	if err := decode(r, &jobs); err != nil {
+		return simError(http.StatusBadRequest, err.Error())
+	}
+	ids := []string{}
+	for _, j := range jobs {
+		j.Job.Duration = time.Duration(j.Duration)
+		for range min(max(j.Count, 1), 100_000) {
+			id, err := s.AddJob(j.Job)
+			if err != nil {
+				return simError(http.StatusBadRequest, err.Error())
+			}
+			ids = append(ids, id)
+		}
+	}
+	return created(map[string][]string{"ids": ids})
+}
+
+func (s *Server) simCancelJob(r *http.Request) answer {
+	if !s.CancelJob(r.PathValue("job")) {
+		return simError(http.StatusNotFound, "no unfinished job of that id")
+	}
+	return noContent()
+}
+
+// simAddFault takes a [Fault] with "delay" and "retryAfter" as durations.
+func (s *Server) simAddFault(r *http.Request) answer {
+	var f struct {
+		Fault
+		Delay      simDuration `json:"delay"`
+		RetryAfter simDuration `json:"retryAfter"`
+	}
+	if err := decode(r, &f); err != nil || f.Endpoint == "" {
+		return simError(http.StatusBadRequest, "the body is not a fault with an endpoint")
+	}
+	f.Fault.Delay, f.Fault.RetryAfter = time.Duration(f.Delay), time.Duration(f.RetryAfter)
+	s.AddFault(f.Fault)
+	return noContent()
+}
+
+func (s *Server) simAddToken(r *http.Request) answer {
+	var body struct {
+		Token  string   `json:"token"`
+		Grants []string `json:"grants"`
+	}
+	if err := decode(r, &body); err != nil || body.Token == "" {
+		return simError(http.StatusBadRequest, "the body has no token")
+	}
+	s.AddToken(body.Token, body.Grants...)
+	return noContent()
+}
+
+func (s *Server) simRevokeToken(r *http.Request) answer {
+	s.RevokeToken(r.PathValue("token"))
+	return noContent()
+}
+
+func (s *Server) simAddOrg(r *http.Request) answer {
+	var body struct {
+		Name string `json:"name"`
+	}
+	if err := decode(r, &body); err != nil || body.Name == "" {
+		return simError(http.StatusBadRequest, "the body has no name")
+	}
+	s.AddOrg(body.Name)
+	return noContent()
+}
+
+func (s *Server) simAddRepository(r *http.Request) answer {
+	var body Repository
+	if err := decode(r, &body); err != nil {
+		return simError(http.StatusBadRequest, err.Error())
+	}
+	if err := s.AddRepository(body); err != nil {
+		return simError(http.StatusBadRequest, err.Error())
+	}
+	return noContent()
+}
+
+func (s *Server) simAddGroup(r *http.Request) answer {
+	var body struct {
+		Group
+		Owner string `json:"owner"`
+	}
+	if err := decode(r, &body); err != nil || body.Owner == "" || body.Name == "" {
+		return simError(http.StatusBadRequest, "the body has no owner or no name")
+	}
+	return created(map[string]int{"id": s.AddRunnerGroup(body.Owner, body.Group)})
+}
+
+func (s *Server) simStealSession(r *http.Request) answer {
+	var body struct {
+		Owner string `json:"owner"`
+	}
+	if err := json.NewDecoder(r.Body).Decode(&body); err != nil || body.Owner == "" {
+		return simError(http.StatusBadRequest, "the body has no owner")
+	}
+	return byID(func(id int) bool { return s.StealSession(id, body.Owner) })(r)
+}
+
+// simWaitIdle is held until all jobs are finished, at most for "timeout".
+func (s *Server) simWaitIdle(r *http.Request) answer {
+	timeout := maxWait
+	if asked, err := time.ParseDuration(r.URL.Query().Get("timeout")); err == nil {
+		timeout = min(asked, maxWait)
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), timeout)
+	defer cancel()
+	if s.WaitIdle(ctx) != nil {
+		return simError(http.StatusRequestTimeout, "jobs are not finished")
+	}
+	return noContent()
+}

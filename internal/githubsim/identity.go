@@ -1,0 +1,228 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package githubsim
+
+import (
+	"crypto/rsa"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// App is a GitHub App, installed once.
+type App struct {
+	ID             int64
+	ClientID       string
+	InstallationID int64
+	PublicKey      *rsa.PublicKey
+	// Account is the organization or user that it is installed on.
+	Account string
+	// Permissions as GitHub names them, for example
+	// {"organization_self_hosted_runners": "write"}.
+	Permissions map[string]string
+	// Suspended installations get no access token.
+	Suspended bool
+}
+
+// identity is who a bearer token stands for.
+type identity struct {
+	login   string
+	app     *App            // nil for a personal token
+	scopes  []string        // of a classic token
+	classic bool            // scopes decide
+	granted map[string]bool // "permission:level"; nil with classic false: everything
+	expires time.Time       // zero: never
+
+	used       int
+	windowEnds time.Time
+}
+
+type identities struct {
+	byToken map[string]*identity
+	apps    map[int64]*App // by installation
+	// registration tokens and the scope they are for
+	registrations map[string]registration
+	adminEpoch    int
+	queueEpoch    int
+}
+
+type registration struct {
+	scope   *scope
+	expires time.Time
+}
+
+func newIdentities() identities {
+	return identities{
+		byToken: map[string]*identity{}, apps: map[int64]*App{}, registrations: map[string]registration{},
+	}
+}
+
+// AddToken makes a personal access token. With no grants it may do everything.
+// A grant "permission:level" (as "administration:write") makes it fine-grained,
+// one without a level (as "repo" or "admin:org") makes it a classic token with
+// these scopes.
+func (s *Server) AddToken(token string, grants ...string) {
+	s.lock()
+	defer s.unlock()
+	id := &identity{login: "octocat"}
+	for _, grant := range grants {
+		_, level, _ := strings.Cut(grant, ":")
+		if level == "read" || level == "write" {
+			if id.granted == nil {
+				id.granted = map[string]bool{}
+			}
+			id.granted[grant] = true
+			continue
+		}
+		id.classic = true
+		id.scopes = append(id.scopes, grant)
+	}
+	s.identities.byToken[token] = id
+}
+
+// RevokeToken makes a token of any kind worthless: personal, installation or registration.
+func (s *Server) RevokeToken(token string) {
+	s.lock()
+	defer s.unlock()
+	delete(s.identities.byToken, token)
+	delete(s.identities.registrations, token)
+}
+
+// AddApp makes or replaces an App by its installation id. Tokens that the
+// installation has got keep the permissions they were made with.
+func (s *Server) AddApp(app App) {
+	s.lock()
+	defer s.unlock()
+	s.identities.apps[app.InstallationID] = &app
+}
+
+// ExpireAdminTokens ends all admin tokens of the Actions service before their time.
+func (s *Server) ExpireAdminTokens() {
+	s.lock()
+	defer s.unlock()
+	s.identities.adminEpoch++
+}
+
+// ExpireQueueTokens ends all message queue tokens before their time.
+func (s *Server) ExpireQueueTokens() {
+	s.lock()
+	defer s.unlock()
+	s.identities.queueEpoch++
+}
+
+// allowed says whether the identity has the permission at the level, "read" or "write".
+func (id *identity) allowed(permission, level string) bool {
+	if id.classic {
+		return slices.ContainsFunc(classicScopes[permission], func(sc string) bool { return slices.Contains(id.scopes, sc) })
+	}
+	if id.granted == nil && id.app == nil {
+		return true
+	}
+	return id.granted[permission+":write"] || level == "read" && id.granted[permission+":read"]
+}
+
+// classicScopes are the scopes of a classic token that stand for a permission.
+var classicScopes = map[string][]string{
+	permRepoAdmin:         {"repo"},
+	permOrgRunners:        {"admin:org", "manage_runners:org"},
+	permEnterpriseRunners: {"admin:enterprise", "manage_runners:enterprise"},
+}
+
+// Permissions by GitHub's names.
+const (
+	permRepoAdmin         = "administration"
+	permOrgRunners        = "organization_self_hosted_runners"
+	permEnterpriseRunners = "enterprise_self_hosted_runners"
+)
+
+func runnersPermission(kind scopeKind) string {
+	switch kind {
+	case repoScope:
+		return permRepoAdmin
+	case enterpriseScope:
+		return permEnterpriseRunners
+	default:
+		return permOrgRunners
+	}
+}
+
+// reaches says whether the identity sees the scope at all.
+func (id *identity) reaches(sc *scope) bool {
+	return id.app == nil || strings.EqualFold(id.app.Account, sc.owner())
+}
+
+// require gives the answer for an identity that may not do what it asks for.
+func (id *identity) require(sc *scope, level string) (answer, bool) {
+	if sc == nil || !id.reaches(sc) {
+		return restError(http.StatusNotFound, "Not Found"), false
+	}
+	permission := runnersPermission(sc.kind)
+	if id.allowed(permission, level) {
+		return answer{}, true
+	}
+	return id.forbidden(sc).with("X-Accepted-GitHub-Permissions", permission+"="+level).
+		with("X-Accepted-OAuth-Scopes", strings.Join(classicScopes[permission], ", ")), false
+}
+
+func (id *identity) forbidden(sc *scope) answer {
+	switch {
+	case id.app != nil:
+		return restError(http.StatusForbidden, "Resource not accessible by integration")
+	case !id.classic:
+		return restError(http.StatusForbidden, "Resource not accessible by personal access token")
+	case sc.kind == repoScope:
+		return restError(http.StatusForbidden, "Must have admin rights to Repository.")
+	default:
+		return restError(http.StatusForbidden, "You must have the manage_runners or admin scope of the "+string(sc.kind)+" to do this.")
+	}
+}
+
+// bearer takes the token out of "Bearer T", "token T" or "RemoteAuth T".
+func bearer(r *http.Request) string {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	switch strings.ToLower(scheme) {
+	case "bearer", "token", "remoteauth":
+		return token
+	default:
+		return ""
+	}
+}
+
+// caller finds who calls the REST API, or the answer to give instead.
+func (s *Server) caller(r *http.Request) (*identity, answer) {
+	token := bearer(r)
+	id := s.identities.byToken[token]
+	switch {
+	case token == "":
+		return nil, restError(http.StatusUnauthorized, "Requires authentication")
+	case id == nil:
+		return nil, restError(http.StatusUnauthorized, "Bad credentials")
+	case !id.expires.IsZero() && !id.expires.After(s.now()):
+		delete(s.identities.byToken, token)
+		return nil, restError(http.StatusUnauthorized, "Bad credentials")
+	}
+	return id, answer{}
+}
+
+// spend takes one call off the identity's hourly budget and gives the headers
+// that say so; false when none is left.
+func (s *Server) spend(id *identity) (map[string]string, bool) {
+	now := s.now()
+	if !id.windowEnds.After(now) {
+		id.used, id.windowEnds = 0, now.Add(time.Hour)
+	}
+	within := id.used < s.opts.RateLimit
+	if within {
+		id.used++
+	}
+	return map[string]string{
+		"x-ratelimit-limit":     strconv.Itoa(s.opts.RateLimit),
+		"x-ratelimit-remaining": strconv.Itoa(s.opts.RateLimit - id.used),
+		"x-ratelimit-used":      strconv.Itoa(id.used),
+		"x-ratelimit-reset":     strconv.FormatInt(id.windowEnds.Unix(), 10),
+		"x-ratelimit-resource":  "core",
+	}, within
+}

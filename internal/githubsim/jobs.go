@@ -1,0 +1,282 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package githubsim
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Job is one to be done.
+type Job struct {
+	// Repository is "owner/name"; it is made, private, when it is not there.
+	Repository string `json:"repository"`
+	// Workflow is the file below .github/workflows; "ci.yml" when empty.
+	Workflow string `json:"workflow,omitempty"`
+	// Name is the job's display name; "build" when empty.
+	Name string `json:"name,omitempty"`
+	// Labels that a runner must have; at least one.
+	Labels []string `json:"labels"`
+	// Event that started the workflow; "push" when empty.
+	Event string `json:"event,omitempty"`
+	// RunID puts several jobs into one workflow run; a run of its own when 0.
+	RunID int64 `json:"runId,omitempty"`
+	// Duration that the runner takes for it, real time.
+	Duration time.Duration `json:"-"`
+	// Result that it ends with unless it is cancelled or lost; "succeeded" when empty.
+	Result string `json:"result,omitempty"`
+}
+
+// JobState is how far a job has come.
+type JobState string
+
+const (
+	// JobQueued waits for a scale set.
+	JobQueued JobState = "queued"
+	// JobAvailable is offered to a scale set and not acquired.
+	JobAvailable JobState = "available"
+	// JobAssigned is a scale set's and no runner has started it.
+	JobAssigned JobState = "assigned"
+	// JobRunning is done by a runner.
+	JobRunning JobState = "running"
+	// JobCompleted has a result.
+	JobCompleted JobState = "completed"
+)
+
+// Results of jobs, as the queue words them.
+const (
+	ResultSucceeded = "succeeded"
+	ResultFailed    = "failed"
+	ResultCanceled  = "canceled"
+)
+
+// JobTimeline is what happened to a job. Times are zero for what has not
+// happened; of what happened again, the last time is kept, but for Queued.
+type JobTimeline struct {
+	ID         string    `json:"id"`
+	RunID      int64     `json:"runId"`
+	RequestID  int64     `json:"requestId,omitempty"`
+	Repository string    `json:"repository"`
+	Workflow   string    `json:"workflow"`
+	Name       string    `json:"name"`
+	Labels     []string  `json:"labels"`
+	State      JobState  `json:"state"`
+	ScaleSetID int       `json:"scaleSetId,omitempty"`
+	ScaleSet   string    `json:"scaleSet,omitempty"`
+	RunnerID   int       `json:"runnerId,omitempty"`
+	Runner     string    `json:"runner,omitempty"`
+	Queued     time.Time `json:"queued,omitzero"`
+	Available  time.Time `json:"available,omitzero"`
+	Acquired   time.Time `json:"acquired,omitzero"`
+	Assigned   time.Time `json:"assigned,omitzero"`
+	Started    time.Time `json:"started,omitzero"`
+	Finished   time.Time `json:"finished,omitzero"`
+	Result     string    `json:"result,omitempty"`
+	// Attempts counts the assignments to a scale set.
+	Attempts int `json:"attempts"`
+	// Starts counts the runners that began it.
+	Starts int `json:"starts"`
+}
+
+type job struct {
+	JobTimeline
+	spec      Job
+	seq       int
+	repo      *repository
+	bucket    string
+	lowLabels []string
+	scaleSet  *scaleSet
+	runner    *runner
+	cancel    chan struct{} // closed when a running job is to stop
+}
+
+type jobIndex struct {
+	byID       map[string]*job
+	ordered    []*job
+	byRequest  map[int64]*job
+	buckets    map[string]*bucket
+	unfinished int
+	lastRun    int64
+}
+
+func newJobIndex() jobIndex {
+	return jobIndex{
+		byID: map[string]*job{}, byRequest: map[int64]*job{}, buckets: map[string]*bucket{}, lastRun: 5000,
+	}
+}
+
+func (j *Job) setDefaults() {
+	orElse := func(s *string, otherwise string) {
+		if *s == "" {
+			*s = otherwise
+		}
+	}
+	orElse(&j.Workflow, "ci.yml")
+	orElse(&j.Name, "build")
+	orElse(&j.Event, "push")
+	orElse(&j.Result, ResultSucceeded)
+}
+
+// AddJob queues a job and returns its id. It errs without a label or when the
+// repository is not "owner/name".
+func (s *Server) AddJob(spec Job) (string, error) {
+	if len(spec.Labels) == 0 {
+		return "", errors.New("a job needs at least one label")
+	}
+	spec.setDefaults()
+	s.lock()
+	defer s.unlock()
+	repo := s.world.repos[strings.ToLower(spec.Repository)]
+	if repo == nil {
+		var err error
+		if repo, err = s.world.addRepository(Repository{FullName: spec.Repository}); err != nil {
+			return "", err
+		}
+	}
+	j := s.newJob(spec, repo)
+	s.enqueue(j)
+	for _, ss := range s.scaleSets.ordered {
+		if ss.room() > 0 && s.accepts(ss, j.repo, j.lowLabels) {
+			s.dispatch(ss)
+			break
+		}
+	}
+	return j.ID, nil
+}
+
+func (s *Server) newJob(spec Job, repo *repository) *job {
+	if spec.RunID == 0 {
+		s.jobs.lastRun++
+		spec.RunID = s.jobs.lastRun
+	}
+	j := &job{spec: spec, seq: len(s.jobs.ordered), repo: repo, cancel: make(chan struct{})}
+	j.JobTimeline = JobTimeline{
+		ID: s.newID(), RunID: spec.RunID, Repository: repo.FullName, Workflow: spec.Workflow, Name: spec.Name,
+		Labels: slices.Clone(spec.Labels), State: JobQueued, Queued: s.now(),
+	}
+	for _, l := range spec.Labels {
+		j.lowLabels = append(j.lowLabels, strings.ToLower(l))
+	}
+	slices.Sort(j.lowLabels)
+	j.lowLabels = slices.Compact(j.lowLabels)
+	j.bucket = strings.ToLower(repo.FullName) + "|" + strings.Join(j.lowLabels, "|")
+	if s.opts.Mode == Acquire {
+		j.RequestID = int64(len(s.jobs.ordered) + 1)
+		s.jobs.byRequest[j.RequestID] = j
+	}
+	s.jobs.byID[j.ID] = j
+	s.jobs.ordered = append(s.jobs.ordered, j)
+	s.jobs.unfinished++
+	return j
+}
+
+// setState moves the job and keeps the scale set's statistics.
+func (j *job) setState(to JobState) {
+	j.count(-1)
+	j.State = to
+	j.count(+1)
+}
+
+func (j *job) count(by int) {
+	if j.scaleSet == nil {
+		return
+	}
+	stats := &j.scaleSet.stats
+	switch j.State {
+	case JobAvailable:
+		stats.Available += by
+	case JobAssigned:
+		stats.Assigned += by
+	case JobRunning:
+		stats.Assigned += by
+		stats.Running += by
+	}
+}
+
+// CancelJob cancels a job: at once when no runner has started it, else when its
+// runner has stopped. It says false when the job is unknown or finished.
+func (s *Server) CancelJob(id string) bool {
+	s.lock()
+	defer s.unlock()
+	j := s.jobs.byID[id]
+	if j == nil || j.State == JobCompleted {
+		return false
+	}
+	if j.State == JobRunning {
+		j.askToStop()
+		return true
+	}
+	if rn := j.runner; rn != nil {
+		s.release(rn)
+	} else if j.State == JobAssigned {
+		j.scaleSet.unwait(j)
+	}
+	s.finish(j, ResultCanceled)
+	return true
+}
+
+func (j *job) askToStop() {
+	select {
+	case <-j.cancel:
+	default:
+		close(j.cancel)
+	}
+}
+
+// finish ends a job and makes room for the next.
+func (s *Server) finish(j *job, result string) {
+	offered := j.State == JobAvailable
+	j.setState(JobCompleted)
+	j.Finished, j.Result = s.now(), result
+	s.jobs.unfinished--
+	ss := j.scaleSet
+	if ss == nil {
+		return
+	}
+	if offered {
+		delete(ss.queue.offered, j.ID)
+	} else {
+		s.tell(j, "JobCompleted")
+	}
+	s.dispatch(ss)
+}
+
+// tell puts an event about the job into its scale set's queue.
+func (s *Server) tell(j *job, messageType string) {
+	if j.scaleSet.gone {
+		return
+	}
+	e := jobEvent{
+		MessageType: messageType, RunnerRequestID: j.RequestID, RepositoryName: j.repo.name, OwnerName: j.repo.owner,
+		JobID: j.ID, JobDisplayName: j.Name, WorkflowRunID: j.RunID, EventName: j.spec.Event, RequestLabels: j.Labels,
+		JobWorkflowRef: j.Repository + "/.github/workflows/" + j.Workflow + "@refs/heads/main",
+		QueueTime:      j.Queued.UTC(), ScaleSetAssignTime: j.Assigned.UTC(),
+	}
+	switch messageType {
+	case "JobStarted":
+		e.RunnerID, e.RunnerName, e.RunnerAssignTime = j.RunnerID, j.Runner, j.Started.UTC()
+	case "JobCompleted":
+		e.RunnerID, e.RunnerName, e.RunnerAssignTime = j.RunnerID, j.Runner, j.Started.UTC()
+		e.FinishTime, e.Result = s.now().UTC(), ResultCanceled
+		if j.State == JobCompleted {
+			e.Result = j.Result
+		}
+	case "JobAvailable":
+		e.AcquireJobURL = "acquirejobs"
+	}
+	j.scaleSet.queue.push(e)
+}
+
+// Jobs tells what happened to each job, oldest first.
+func (s *Server) Jobs() []JobTimeline {
+	s.rlock()
+	defer s.mu.Unlock()
+	out := make([]JobTimeline, 0, len(s.jobs.ordered))
+	for _, j := range s.jobs.ordered {
+		out = append(out, j.JobTimeline)
+	}
+	return out
+}

@@ -1,0 +1,135 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package githubsim_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/actions/scaleset"
+	"github.com/actions/scaleset/listener"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/corral-dev/corral/internal/githubsim"
+	"github.com/corral-dev/corral/internal/githubsim/simrunner"
+)
+
+// fleet is the simplest scaler: it starts as many runners as are wanted.
+type fleet struct {
+	t      *testing.T
+	client *scaleset.Client
+	setID  int
+	alive  sync.WaitGroup
+
+	mu        sync.Mutex
+	running   int
+	made      int
+	started   []string
+	completed []string
+	results   map[string]int
+}
+
+func (f *fleet) HandleJobStarted(_ context.Context, job *scaleset.JobStarted) error {
+	f.started = append(f.started, job.JobID)
+	return nil
+}
+
+func (f *fleet) HandleJobCompleted(_ context.Context, job *scaleset.JobCompleted) error {
+	f.completed = append(f.completed, job.JobID)
+	f.results[job.Result]++
+	return nil
+}
+
+func (f *fleet) HandleDesiredRunnerCount(ctx context.Context, count int) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for f.running < count {
+		f.made++
+		jit, err := f.client.GenerateJitRunnerConfig(ctx,
+			&scaleset.RunnerScaleSetJitRunnerSetting{Name: fmt.Sprintf("runner-%d", f.made)}, f.setID)
+		if err != nil {
+			return 0, err
+		}
+		f.running++
+		f.alive.Go(func() { f.run(jit.EncodedJITConfig) })
+	}
+	return count, nil
+}
+
+func (f *fleet) run(config string) {
+	code, err := simrunner.Run(f.t.Context(), config)
+	if code != simrunner.ExitOK {
+		f.t.Errorf("runner ended with %d: %v", code, err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.running--
+}
+
+func TestListenerServesJobsToTheirEnd(t *testing.T) {
+	for name, mode := range map[string]githubsim.Mode{
+		"github.com": githubsim.AutoAssign, "enterprise server": githubsim.Acquire,
+	} {
+		t.Run(name, func(t *testing.T) {
+			sim := start(t, githubsim.Options{Mode: mode})
+			ctx := testContext(t)
+			client := newClient(t, sim, "acme")
+			set := newSet(t, client, "pool")
+			const jobs = 60
+			for range jobs - 1 {
+				addJob(t, sim, githubsim.Job{})
+			}
+			addJob(t, sim, githubsim.Job{Result: githubsim.ResultFailed})
+
+			f := &fleet{t: t, client: client, setID: set.ID, results: map[string]int{}}
+			session := openSession(t, client, set.ID)
+			l, err := listener.New(session, listener.Config{ScaleSetID: set.ID, MaxRunners: 10})
+			if err != nil {
+				t.Fatal(err)
+			}
+			listening, stop := context.WithCancel(ctx)
+			ended := make(chan error, 1)
+			go func() { ended <- l.Run(listening, f) }()
+
+			if err := sim.WaitIdle(ctx); err != nil {
+				t.Fatalf("jobs not done: %v; %+v", err, sim.Report())
+			}
+			waitUntil(t, sim, func() bool { return sim.Report().ScaleSets[0].Messages == 0 })
+			stop()
+			if err := <-ended; !errors.Is(err, context.Canceled) {
+				t.Errorf("listener ended with %v", err)
+			}
+			f.alive.Wait()
+			checkListened(t, sim, f, jobs)
+			if err := session.Close(ctx); err != nil {
+				t.Error(err)
+			}
+			if err := client.DeleteRunnerScaleSet(ctx, set.ID); err != nil {
+				t.Error(err)
+			}
+			if left := append(sim.Leftovers(), sim.Invariants()...); len(left) > 0 {
+				t.Errorf("left over or broken: %v", left)
+			}
+		})
+	}
+}
+
+func checkListened(t *testing.T, sim *githubsim.Running, f *fleet, jobs int) {
+	t.Helper()
+	report := sim.Report()
+	if diff := cmp.Diff(map[string]int{"succeeded": jobs - 1, "failed": 1}, report.Results); diff != "" {
+		t.Errorf("results (-want +got):\n%s", diff)
+	}
+	for _, job := range sim.Jobs() {
+		if job.Starts != 1 || job.Attempts != 1 || job.Runner == "" || job.Finished.Before(job.Started) {
+			t.Errorf("odd timeline: %+v", job)
+		}
+	}
+	if len(f.started) > jobs || len(f.completed) > jobs {
+		t.Errorf("%d started and %d completed events for %d jobs", len(f.started), len(f.completed), jobs)
+	}
+}

@@ -1,0 +1,253 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package githubsim
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+)
+
+const (
+	// firstMessageID is where ids of messages start, as on github.com.
+	firstMessageID = 100000001
+	// maxEvents is the most job events that one message carries.
+	maxEvents = 50
+	// capacityHeader announces how many jobs the poller takes in all.
+	capacityHeader = "X-ScaleSetMaxCapacity"
+)
+
+// jobEvent is an element of a message's body.
+type jobEvent struct {
+	MessageType        string    `json:"messageType"`
+	AcquireJobURL      string    `json:"acquireJobUrl,omitempty"`
+	RunnerRequestID    int64     `json:"runnerRequestId"`
+	RepositoryName     string    `json:"repositoryName"`
+	OwnerName          string    `json:"ownerName"`
+	JobID              string    `json:"jobId"`
+	JobWorkflowRef     string    `json:"jobWorkflowRef"`
+	JobDisplayName     string    `json:"jobDisplayName"`
+	WorkflowRunID      int64     `json:"workflowRunId"`
+	EventName          string    `json:"eventName"`
+	RequestLabels      []string  `json:"requestLabels"`
+	QueueTime          time.Time `json:"queueTime"`
+	ScaleSetAssignTime time.Time `json:"scaleSetAssignTime"`
+	RunnerAssignTime   time.Time `json:"runnerAssignTime"`
+	FinishTime         time.Time `json:"finishTime"`
+	RunnerID           int       `json:"runnerId,omitempty"`
+	RunnerName         string    `json:"runnerName,omitempty"`
+	Result             string    `json:"result,omitempty"`
+}
+
+type message struct {
+	id     int
+	events []jobEvent
+}
+
+type messageBody struct {
+	MessageID   int         `json:"messageId"`
+	MessageType string      `json:"messageType"`
+	Body        string      `json:"body"`
+	Statistics  *Statistics `json:"statistics"`
+}
+
+// queue belongs to a scale set and outlives its sessions. Events become
+// messages when somebody polls; a message stays until it is deleted.
+type queue struct {
+	pending  []jobEvent
+	messages []message // by id
+	last     int
+	offered  map[string]*job
+	wake     chan struct{}
+}
+
+func newQueue() queue {
+	return queue{last: firstMessageID - 1, offered: map[string]*job{}, wake: make(chan struct{})}
+}
+
+// wakeAll lets held polls look again.
+func (q *queue) wakeAll() {
+	close(q.wake)
+	q.wake = make(chan struct{})
+}
+
+func (q *queue) push(e jobEvent) {
+	q.pending = append(q.pending, e)
+	q.wakeAll()
+}
+
+// next is the first message after the cursor, made of what is pending when
+// there is none yet; nil when nothing happened.
+func (q *queue) next(after int) *message {
+	at, _ := slices.BinarySearchFunc(q.messages, after+1, func(m message, id int) int { return m.id - id })
+	if at < len(q.messages) {
+		return &q.messages[at]
+	}
+	if len(q.pending) == 0 {
+		return nil
+	}
+	n := min(len(q.pending), maxEvents)
+	q.append(slices.Clone(q.pending[:n]))
+	q.pending = slices.Delete(q.pending, 0, n)
+	if after >= q.last { // a cursor beyond the log sees nothing
+		return nil
+	}
+	return &q.messages[len(q.messages)-1]
+}
+
+func (q *queue) append(events []jobEvent) {
+	q.last++
+	q.messages = append(q.messages, message{id: q.last, events: events})
+}
+
+// delete takes a message out and says whether it was there.
+func (q *queue) delete(id int) (message, bool) {
+	at, found := slices.BinarySearchFunc(q.messages, id, func(m message, id int) int { return m.id - id })
+	if !found {
+		return message{}, false
+	}
+	m := q.messages[at]
+	q.messages = slices.Delete(q.messages, at, at+1)
+	return m, true
+}
+
+// queueCaller finds the session that a queue token is for. The token of an
+// ended session is refused like an expired one.
+func (s *Server) queueCaller(r *http.Request) (*session, answer) {
+	claims, valid := s.verify(r, queueAudience, s.identities.queueEpoch)
+	refused := serviceError(http.StatusUnauthorized, "InvalidTokenException", "The token is not valid or has expired.")
+	if !valid {
+		return nil, refused
+	}
+	id := pathID(r, "id")
+	if id == 0 {
+		id, _ = strconv.Atoi(r.URL.Query().Get("scaleSetId")) // 0 is no scale set
+	}
+	ss := s.scaleSets.byID[id]
+	if ss == nil || ss.session == nil || ss.session.id != claims.Session {
+		return nil, refused
+	}
+	return ss.session, answer{}
+}
+
+// getMessage holds the poll until there is a message after the cursor.
+func (s *Server) getMessage(r *http.Request) answer {
+	after, _ := strconv.Atoi(r.URL.Query().Get("lastMessageId")) // absent: from the start
+	capacity, err := strconv.Atoi(r.Header.Get(capacityHeader))
+	if err != nil || capacity < 0 {
+		return serviceError(http.StatusBadRequest, "ArgumentException", "%s is not a number", capacityHeader)
+	}
+	se, wake, a, done := s.beginPoll(r, after, capacity)
+	if done {
+		return a
+	}
+	defer s.endPoll(se)
+	hold := time.NewTimer(s.opts.Hold)
+	defer hold.Stop()
+	for {
+		select {
+		case <-wake:
+		case <-hold.C:
+			return accepted()
+		case <-r.Context().Done():
+			return answer{}
+		case <-s.done:
+			return accepted()
+		}
+		if wake, a, done = s.lookAgain(r, se, after); done {
+			return a
+		}
+	}
+}
+
+// beginPoll takes the announcement and looks at the queue once.
+func (s *Server) beginPoll(r *http.Request, after, capacity int) (*session, chan struct{}, answer, bool) {
+	s.lock()
+	defer s.unlock()
+	se, refusal := s.queueCaller(r)
+	if se == nil {
+		return nil, nil, refusal, true
+	}
+	se.lastSeen = s.now()
+	se.scaleSet.capacity = capacity
+	s.dispatch(se.scaleSet)
+	if a, found := s.deliver(r, se.scaleSet, after); found {
+		return nil, nil, a, true
+	}
+	se.polls++
+	return se, se.scaleSet.queue.wake, answer{}, false
+}
+
+func (s *Server) lookAgain(r *http.Request, se *session, after int) (chan struct{}, answer, bool) {
+	s.rlock()
+	defer s.mu.Unlock()
+	if se.scaleSet.session != se {
+		a := serviceError(http.StatusUnauthorized, "InvalidTokenException", "The session has ended.")
+		return nil, a, true
+	}
+	a, found := s.deliver(r, se.scaleSet, after)
+	return se.scaleSet.queue.wake, a, found
+}
+
+func (s *Server) endPoll(se *session) {
+	s.rlock()
+	defer s.mu.Unlock()
+	se.polls--
+	se.lastSeen = s.now()
+}
+
+// deliver gives the next message with statistics as they are now.
+func (s *Server) deliver(r *http.Request, ss *scaleSet, after int) (answer, bool) {
+	m := ss.queue.next(after)
+	if m == nil {
+		return answer{}, false
+	}
+	stats := ss.stats
+	body := messageBody{MessageID: m.id, MessageType: "RunnerScaleSetJobMessages", Statistics: &stats}
+	events := slices.Clone(m.events)
+	alterMessage(alteration(r), &body, &events)
+	encoded, err := json.Marshal(events)
+	if err != nil {
+		panic(err) // an event holds nothing that JSON cannot
+	}
+	body.Body = string(encoded)
+	return ok(body), true
+}
+
+// alterMessage spoils a message as a fault asks for.
+func alterMessage(how Alteration, body *messageBody, events *[]jobEvent) {
+	switch how {
+	case AlterUnknownOuterType:
+		body.MessageType = "RunnerScaleSetNewsMessages"
+	case AlterUnknownInnerType:
+		*events = append(*events, jobEvent{MessageType: "JobDreamt", JobID: "unknown"})
+	case AlterReorder:
+		slices.Reverse(*events)
+	case AlterDuplicate:
+		*events = append(*events, *events...)
+	case AlterZeroStatistics:
+		body.Statistics = &Statistics{}
+	case AlterNoStatistics:
+		body.Statistics = nil
+	}
+}
+
+func (s *Server) deleteMessage(r *http.Request) answer {
+	s.lock()
+	defer s.unlock()
+	se, refusal := s.queueCaller(r)
+	if se == nil {
+		return refusal
+	}
+	se.lastSeen = s.now()
+	q := &se.scaleSet.queue
+	m, found := q.delete(pathID(r, "message"))
+	if found && alteration(r) == AlterDuplicate {
+		q.append(m.events)
+		q.wakeAll()
+	}
+	return noContent()
+}

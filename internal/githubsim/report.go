@@ -1,0 +1,181 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package githubsim
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+)
+
+// maxBreaches bounds the list of broken invariants.
+const maxBreaches = 1000
+
+// breach notes that something happened that never may.
+func (s *Server) breach(format string, args ...any) {
+	if len(s.broken) < maxBreaches {
+		s.broken = append(s.broken, fmt.Sprintf(format, args...))
+	}
+}
+
+// Invariants tells what happened that never may: a job lost or run twice, a
+// busy runner ended, a job assigned above the announced capacity or given to a
+// runner that is not registered. It is empty when all is well.
+func (s *Server) Invariants() []string {
+	s.rlock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.broken)
+}
+
+// Leftovers tells what should not be there once everything is over: unfinished
+// jobs, registered runners, scale sets and open sessions.
+func (s *Server) Leftovers() []string {
+	s.rlock()
+	defer s.mu.Unlock()
+	var left []string
+	for _, j := range s.jobs.ordered {
+		if j.State != JobCompleted {
+			left = append(left, fmt.Sprintf("job %s (%s) is %s", j.ID, j.Name, j.State))
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(s.runners.byID)) {
+		left = append(left, fmt.Sprintf("runner %s (%d) is registered", s.runners.byID[id].name, id))
+	}
+	for _, ss := range s.scaleSets.ordered {
+		left = append(left, fmt.Sprintf("scale set %s (%d) exists", ss.name, ss.id))
+		if ss.session != nil {
+			left = append(left, fmt.Sprintf("scale set %s (%d) has a session of %s", ss.name, ss.id, ss.session.owner))
+		}
+	}
+	return left
+}
+
+// Quantiles of durations; in nanoseconds in JSON.
+type Quantiles struct {
+	P50 time.Duration `json:"p50"`
+	P95 time.Duration `json:"p95"`
+	Max time.Duration `json:"max"`
+}
+
+// RunnerReport is a registered runner.
+type RunnerReport struct {
+	ID         int       `json:"id"`
+	Name       string    `json:"name"`
+	ScaleSetID int       `json:"scaleSetId"`
+	Registered time.Time `json:"registered"`
+	// EverSeen says that a process has connected with its configuration.
+	EverSeen bool   `json:"everSeen"`
+	Online   bool   `json:"online"`
+	Job      string `json:"job,omitempty"`
+}
+
+// ScaleSetReport is a scale set.
+type ScaleSetReport struct {
+	ID      int      `json:"id"`
+	Name    string   `json:"name"`
+	Scope   string   `json:"scope"`
+	GroupID int      `json:"groupId"`
+	Labels  []string `json:"labels"`
+	// Capacity is what the last poll announced.
+	Capacity int `json:"capacity"`
+	// SessionOwner is empty when there is no session.
+	SessionOwner string `json:"sessionOwner,omitempty"`
+	// Messages that nobody deleted.
+	Messages   int        `json:"messages"`
+	Statistics Statistics `json:"statistics"`
+}
+
+// Report sums up.
+type Report struct {
+	Mode    Mode             `json:"mode"`
+	Jobs    map[JobState]int `json:"jobs"`
+	Results map[string]int   `json:"results"`
+	// QueueWait is from being queued to being started, over all started jobs.
+	QueueWait    Quantiles        `json:"queueWait"`
+	RunnersMade  int              `json:"runnersMade"`
+	Runners      []RunnerReport   `json:"runners"`
+	ScaleSets    []ScaleSetReport `json:"scaleSets"`
+	SessionsOpen int              `json:"sessionsOpen"`
+	// Requests by endpoint, those of runners included.
+	Requests map[Endpoint]int `json:"requests"`
+	// Broken invariants, see [Server.Invariants].
+	Broken []string `json:"broken"`
+}
+
+// Report sums up what is and what was.
+func (s *Server) Report() Report {
+	s.rlock()
+	defer s.mu.Unlock()
+	report := Report{
+		Mode: s.opts.Mode, Jobs: map[JobState]int{}, Results: map[string]int{}, RunnersMade: s.made,
+		Requests: maps.Clone(s.requests), Broken: slices.Clone(s.broken), Runners: s.runnerReports(),
+	}
+	var waits []time.Duration
+	for _, j := range s.jobs.ordered {
+		report.Jobs[j.State]++
+		if j.State == JobCompleted {
+			report.Results[j.Result]++
+		}
+		if !j.Started.IsZero() {
+			waits = append(waits, j.Started.Sub(j.Queued))
+		}
+	}
+	report.QueueWait = quantiles(waits)
+	for _, ss := range s.scaleSets.ordered {
+		report.ScaleSets = append(report.ScaleSets, ss.report())
+		if ss.session != nil {
+			report.SessionsOpen++
+		}
+	}
+	return report
+}
+
+func (s *Server) runnerReports() []RunnerReport {
+	var out []RunnerReport
+	for _, id := range slices.Sorted(maps.Keys(s.runners.byID)) {
+		rn := s.runners.byID[id]
+		r := RunnerReport{
+			ID: id, Name: rn.name, ScaleSetID: rn.scaleSet.id, Registered: rn.created, EverSeen: rn.everSeen, Online: rn.online,
+		}
+		if rn.job != nil {
+			r.Job = rn.job.ID
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+func (ss *scaleSet) report() ScaleSetReport {
+	r := ScaleSetReport{
+		ID: ss.id, Name: ss.name, Scope: ss.scope.key(), GroupID: ss.group.id, Capacity: ss.capacity,
+		Messages: len(ss.queue.messages), Statistics: ss.stats,
+	}
+	for _, l := range ss.labels {
+		r.Labels = append(r.Labels, l.Name)
+	}
+	if ss.session != nil {
+		r.SessionOwner = ss.session.owner
+	}
+	return r
+}
+
+// quantiles by the nearest rank.
+func quantiles(all []time.Duration) Quantiles {
+	if len(all) == 0 {
+		return Quantiles{}
+	}
+	slices.Sort(all)
+	at := func(p float64) time.Duration { return all[int(math.Ceil(p*float64(len(all))))-1] }
+	return Quantiles{P50: at(0.5), P95: at(0.95), Max: all[len(all)-1]}
+}
+
+// ResetCounters forgets counted requests, made runners and broken invariants.
+func (s *Server) ResetCounters() {
+	s.lock()
+	defer s.unlock()
+	clear(s.requests)
+	s.made, s.broken = 0, nil
+}

@@ -1,0 +1,167 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package githubsim
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+type restGroup struct {
+	ID           int    `json:"id"`
+	Name         string `json:"name"`
+	Visibility   string `json:"visibility"`
+	Default      bool   `json:"default"`
+	AllowsPublic bool   `json:"allows_public_repositories"`
+}
+
+func restGroupOf(g *group) restGroup {
+	return restGroup{ID: g.id, Name: g.Name, Visibility: g.Visibility, Default: g.id == 1, AllowsPublic: g.AllowsPublic}
+}
+
+func (s *Server) listGroups(r *http.Request, id *identity) answer {
+	sc := s.restScope(r)
+	if refusal, granted := id.require(sc, "read"); !granted {
+		return refusal
+	}
+	groups := []restGroup{}
+	only := r.URL.Query().Get("visible_to_repository")
+	for _, g := range sc.groups {
+		repo := s.world.repos[strings.ToLower(sc.name+"/"+only)]
+		if only == "" || repo != nil && g.sees(repo) {
+			groups = append(groups, restGroupOf(g))
+		}
+	}
+	page, link := paginate(r, groups)
+	return withLink(ok(map[string]any{"total_count": len(groups), "runner_groups": page}), link)
+}
+
+func (s *Server) getGroup(r *http.Request, id *identity) answer {
+	sc := s.restScope(r)
+	if refusal, granted := id.require(sc, "read"); !granted {
+		return refusal
+	}
+	g := sc.group(pathID(r, "id"))
+	if g == nil {
+		return restError(http.StatusNotFound, "Not Found")
+	}
+	return ok(restGroupOf(g))
+}
+
+type restLabel struct {
+	ID   int    `json:"id"`
+	Name string `json:"name"`
+	Type string `json:"type"`
+}
+
+type restRunner struct {
+	ID        int         `json:"id"`
+	Name      string      `json:"name"`
+	OS        string      `json:"os"`
+	Status    string      `json:"status"`
+	Busy      bool        `json:"busy"`
+	Ephemeral bool        `json:"ephemeral"`
+	GroupID   int         `json:"runner_group_id"`
+	Labels    []restLabel `json:"labels"`
+}
+
+func restRunnerOf(rn *runner) restRunner {
+	out := restRunner{
+		ID: rn.id, Name: rn.name, OS: "linux", Status: "offline", Busy: rn.job != nil, Ephemeral: true,
+		GroupID: rn.scaleSet.group.id, Labels: []restLabel{},
+	}
+	if rn.online {
+		out.Status = "online"
+	}
+	for i, l := range rn.scaleSet.labels {
+		out.Labels = append(out.Labels, restLabel{ID: i + 1, Name: l.Name, Type: "custom"})
+	}
+	return out
+}
+
+func (s *Server) listRunners(r *http.Request, id *identity) answer {
+	sc := s.restScope(r)
+	if refusal, granted := id.require(sc, "read"); !granted {
+		return refusal
+	}
+	name := r.URL.Query().Get("name")
+	found := []*runner{}
+	for _, rn := range s.runners.byID {
+		if rn.scope == sc && (name == "" || rn.name == name) {
+			found = append(found, rn)
+		}
+	}
+	slices.SortFunc(found, func(a, b *runner) int { return a.id - b.id })
+	page, link := paginate(r, found)
+	runners := make([]restRunner, 0, len(page))
+	for _, rn := range page {
+		runners = append(runners, restRunnerOf(rn))
+	}
+	return withLink(ok(map[string]any{"total_count": len(found), "runners": runners}), link)
+}
+
+// restRunnerByID finds the runner that the path names for who has the permission.
+func (s *Server) restRunnerByID(r *http.Request, id *identity, level string) (*runner, answer) {
+	sc := s.restScope(r)
+	if refusal, granted := id.require(sc, level); !granted {
+		return nil, refusal
+	}
+	rn := s.runners.byID[pathID(r, "id")]
+	if rn == nil || rn.scope != sc {
+		return nil, restError(http.StatusNotFound, "Not Found")
+	}
+	return rn, answer{}
+}
+
+func (s *Server) getRunner(r *http.Request, id *identity) answer {
+	rn, refusal := s.restRunnerByID(r, id, "read")
+	if rn == nil {
+		return refusal
+	}
+	return ok(restRunnerOf(rn))
+}
+
+func (s *Server) deleteRunner(r *http.Request, id *identity) answer {
+	rn, refusal := s.restRunnerByID(r, id, "write")
+	if rn == nil {
+		return refusal
+	}
+	if rn.job != nil || alteration(r) == AlterJobStillRunning {
+		return restError(http.StatusUnprocessableEntity,
+			fmt.Sprintf("Bad request - Runner %q is still running a job", rn.name))
+	}
+	s.removeRunner(rn)
+	return noContent()
+}
+
+// paginate cuts the page that the query asks for and gives the Link header.
+func paginate[T any](r *http.Request, all []T) ([]T, string) {
+	query := r.URL.Query()
+	number := func(key string, otherwise int) int {
+		if n, err := strconv.Atoi(query.Get(key)); err == nil && n > 0 && n < 1<<20 {
+			return n
+		}
+		return otherwise
+	}
+	size, page := min(number("per_page", 30), 100), number("page", 1)
+	from := min((page-1)*size, len(all))
+	to := min(from+size, len(all))
+	link := ""
+	if to < len(all) {
+		query.Set("page", strconv.Itoa(page+1))
+		path, _, _ := strings.Cut(r.RequestURI, "?") // with the prefix that routing took off
+		link = fmt.Sprintf("<http://%s%s?%s>; rel=\"next\"", r.Host, path, query.Encode())
+	}
+	return all[from:to], link
+}
+
+func withLink(a answer, link string) answer {
+	if link == "" {
+		return a
+	}
+	return a.with("Link", link)
+}

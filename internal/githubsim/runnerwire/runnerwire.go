@@ -1,0 +1,146 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package runnerwire holds what the simulated GitHub and the simulated runner
+// say to each other: the JIT configuration and the bodies of the runner's calls.
+//
+// The configuration has the shape of GitHub's own. The calls are a short form
+// of the broker protocol of the real runner, which nothing but a runner speaks.
+package runnerwire
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+)
+
+// Paths of the runner's calls, below the server's base URL.
+const (
+	// PathSession is opened with POST and left with DELETE.
+	PathSession = "/_runner/session"
+	// PathMessage is polled with GET for a job.
+	PathMessage = "/_runner/message"
+	// PathAcknowledge accepts the job that a message carried (POST).
+	PathAcknowledge = "/_runner/acknowledge"
+	// PathRenew is held (POST) while the job runs: it keeps the job's lock and
+	// carries the word that the job was cancelled.
+	PathRenew = "/_runner/renew"
+	// PathComplete reports the job's result (POST).
+	PathComplete = "/_runner/complete"
+)
+
+// HeaderSession carries the runner's session id on each call but the first.
+const HeaderSession = "X-Runner-Session"
+
+// Settings is the ".runner" file of a JIT configuration.
+type Settings struct {
+	AgentID       string `json:"AgentId"`
+	AgentName     string `json:"AgentName"`
+	PoolID        string `json:"PoolId"`
+	PoolName      string `json:"PoolName"`
+	ServerURL     string `json:"ServerUrl"`
+	ServerURLV2   string `json:"ServerUrlV2"`
+	UseV2Flow     string `json:"UseV2Flow"`
+	Ephemeral     string `json:"Ephemeral"`
+	DisableUpdate string `json:"DisableUpdate"`
+	WorkFolder    string `json:"WorkFolder"`
+	GitHubURL     string `json:"GitHubUrl"`
+}
+
+// Credentials is the ".credentials" file of a JIT configuration.
+type Credentials struct {
+	Scheme string            `json:"Scheme"`
+	Data   map[string]string `json:"Data"`
+}
+
+// Key is the ".credentials_rsaparams" file of a JIT configuration. D is what
+// the runner proves its identity with.
+type Key struct {
+	D        string `json:"d"`
+	DP       string `json:"dp"`
+	DQ       string `json:"dq"`
+	Exponent string `json:"exponent"`
+	InverseQ string `json:"inverseQ"`
+	Modulus  string `json:"modulus"`
+	P        string `json:"p"`
+	Q        string `json:"q"`
+}
+
+// Config is a decoded JIT configuration.
+type Config struct {
+	Settings    Settings
+	Credentials Credentials
+	Key         Key
+}
+
+// Encode gives the configuration as GitHub hands it out: base64 of a JSON
+// object whose keys are file names and whose values are base64 of the files.
+func (c Config) Encode() (string, error) {
+	files := map[string][]byte{}
+	for name, content := range map[string]any{
+		".runner": c.Settings, ".credentials": c.Credentials, ".credentials_rsaparams": c.Key,
+	} {
+		file, err := json.Marshal(content)
+		if err != nil {
+			return "", fmt.Errorf("encoding %s: %w", name, err)
+		}
+		files[name] = file
+	}
+	all, err := json.Marshal(files)
+	if err != nil {
+		return "", fmt.Errorf("encoding the files: %w", err)
+	}
+	return base64.StdEncoding.EncodeToString(all), nil
+}
+
+// Decode is the inverse of [Config.Encode]. It errs when a file is missing or
+// is not what it should be.
+func Decode(encoded string) (Config, error) {
+	all, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil {
+		return Config{}, fmt.Errorf("decoding the JIT configuration: %w", err)
+	}
+	files := map[string][]byte{}
+	if err := json.Unmarshal(all, &files); err != nil {
+		return Config{}, fmt.Errorf("decoding the JIT configuration's files: %w", err)
+	}
+	var c Config
+	for name, into := range map[string]any{
+		".runner": &c.Settings, ".credentials": &c.Credentials, ".credentials_rsaparams": &c.Key,
+	} {
+		if err := json.Unmarshal(files[name], into); err != nil {
+			return Config{}, fmt.Errorf("decoding %s: %w", name, err)
+		}
+	}
+	return c, nil
+}
+
+// Session answers the opening of a session.
+type Session struct {
+	SessionID string `json:"sessionId"`
+}
+
+// JobMessage tells the runner that a job is its own.
+type JobMessage struct {
+	JobID string `json:"jobId"`
+	Name  string `json:"name"`
+}
+
+// Work answers the acknowledgement: what to pretend to do.
+type Work struct {
+	// DurationMillis is how long the job takes, in milliseconds.
+	DurationMillis int64 `json:"durationMillis"`
+	// Result is what the job ends with when nobody cancels it.
+	Result string `json:"result"`
+}
+
+// Renewal answers a renewal that was held.
+type Renewal struct {
+	// Cancelled says that the job has to stop.
+	Cancelled bool `json:"cancelled"`
+}
+
+// Completion is the body of the report of a job's end.
+type Completion struct {
+	Result string `json:"result"`
+}

@@ -1,0 +1,251 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package githubsim
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// label of a scale set on the wire.
+type label struct {
+	Type string `json:"type"`
+	Name string `json:"name"`
+}
+
+type runnerSetting struct {
+	DisableUpdate bool `json:"disableUpdate,omitempty"`
+}
+
+// Statistics of a scale set, as its queue tells them.
+type Statistics struct {
+	// Available jobs are offered and not acquired.
+	Available int `json:"totalAvailableJobs"`
+	// Acquired jobs are not assigned yet.
+	Acquired int `json:"totalAcquiredJobs"`
+	// Assigned jobs are not completed; running ones are among them.
+	Assigned int `json:"totalAssignedJobs"`
+	Running  int `json:"totalRunningJobs"`
+	// Registered runners, online or not.
+	Registered int `json:"totalRegisteredRunners"`
+	Busy       int `json:"totalBusyRunners"`
+	// Idle runners are online and without a job.
+	Idle int `json:"totalIdleRunners"`
+}
+
+// scaleSetBody is a scale set on the wire, in both directions.
+type scaleSetBody struct {
+	ID            int            `json:"id"`
+	Name          string         `json:"name"`
+	GroupID       int            `json:"runnerGroupId"`
+	GroupName     string         `json:"runnerGroupName"`
+	Labels        []label        `json:"labels"`
+	RunnerSetting *runnerSetting `json:"RunnerSetting"`
+	CreatedOn     time.Time      `json:"createdOn"`
+	JITConfigURL  string         `json:"runnerJitConfigUrl"`
+	Statistics    *Statistics    `json:"statistics"`
+}
+
+type scaleSet struct {
+	id      int
+	scope   *scope
+	name    string
+	group   *group
+	labels  []label
+	setting runnerSetting
+	created time.Time
+	stats   Statistics
+
+	session  *session
+	capacity int // as announced by the last poll
+	queue    queue
+	waiting  []*job // assigned, and no runner has it
+	free     runnerQueue
+	gone     bool
+}
+
+// scaleSetIndex holds the scale sets. ordered is by id, for a stable choice
+// when several match a job.
+type scaleSetIndex struct {
+	byID    map[int]*scaleSet
+	ordered []*scaleSet
+	last    int
+}
+
+func newScaleSetIndex() scaleSetIndex { return scaleSetIndex{byID: map[int]*scaleSet{}} }
+
+func (x *scaleSetIndex) find(sc *scope, groupID int, name string) *scaleSet {
+	for _, ss := range x.ordered {
+		if ss.scope == sc && ss.group.id == groupID && strings.EqualFold(ss.name, name) {
+			return ss
+		}
+	}
+	return nil
+}
+
+func (ss *scaleSet) body(base string) scaleSetBody {
+	stats, setting := ss.stats, ss.setting
+	return scaleSetBody{
+		ID: ss.id, Name: ss.name, GroupID: ss.group.id, GroupName: ss.group.Name,
+		Labels: slices.Clone(ss.labels), RunnerSetting: &setting, CreatedOn: ss.created, Statistics: &stats,
+		JITConfigURL: fmt.Sprintf("%s%s/%d/_apis/runtime/runnerscalesets/%d/generatejitconfig",
+			base, servicePrefix, ss.scope.tenant, ss.id),
+	}
+}
+
+func scaleSetNotFound(id int) answer {
+	return serviceError(http.StatusNotFound, "RunnerScaleSetNotFoundException",
+		"No runner scale set found with identifier %d.", id)
+}
+
+func groupNotFound(id int) answer {
+	return serviceError(http.StatusNotFound, "RunnerGroupNotFoundException", "No runner group found with identifier %d.", id)
+}
+
+func (s *Server) findScaleSet(r *http.Request, sc *scope) answer {
+	query := r.URL.Query()
+	groupID, err := strconv.Atoi(query.Get("runnerGroupId"))
+	if err != nil {
+		return serviceError(http.StatusBadRequest, "ArgumentException", "runnerGroupId is not a number")
+	}
+	var found []scaleSetBody
+	if ss := s.scaleSets.find(sc, groupID, query.Get("name")); ss != nil {
+		found = append(found, ss.body(s.baseURL(r)))
+	}
+	return ok(listOf(found))
+}
+
+func (s *Server) getScaleSet(r *http.Request, ss *scaleSet) answer {
+	return ok(ss.body(s.baseURL(r)))
+}
+
+func (s *Server) createScaleSet(r *http.Request, sc *scope) answer {
+	var body scaleSetBody
+	if err := decode(r, &body); err != nil || body.Name == "" {
+		return serviceError(http.StatusBadRequest, "ArgumentException", "A runner scale set needs a name.")
+	}
+	if body.GroupID == 0 {
+		body.GroupID = 1
+	}
+	g := sc.group(body.GroupID)
+	if g == nil {
+		return groupNotFound(body.GroupID)
+	}
+	if s.scaleSets.find(sc, g.id, body.Name) != nil {
+		return scaleSetExists(body.Name)
+	}
+	s.scaleSets.last++
+	ss := &scaleSet{
+		id: s.scaleSets.last, scope: sc, name: body.Name, group: g, created: s.now().UTC(), queue: newQueue(),
+	}
+	ss.labels = s.keptLabels(body.Labels, body.Name)
+	if body.RunnerSetting != nil {
+		ss.setting = *body.RunnerSetting
+	}
+	s.scaleSets.byID[ss.id] = ss
+	s.scaleSets.ordered = append(s.scaleSets.ordered, ss)
+	return ok(ss.body(s.baseURL(r)))
+}
+
+func scaleSetExists(name string) answer {
+	return serviceError(http.StatusConflict, "RunnerScaleSetExistsException",
+		"A runner scale set with name %s already exists in this runner group.", name)
+}
+
+func (s *Server) keptLabels(labels []label, name string) []label {
+	if len(labels) == 0 {
+		labels = []label{{Type: "System", Name: name}}
+	}
+	if s.opts.SingleLabel {
+		labels = labels[:1]
+	}
+	return slices.Clone(labels)
+}
+
+func (s *Server) updateScaleSet(r *http.Request, ss *scaleSet) answer {
+	var body scaleSetBody
+	if err := decode(r, &body); err != nil {
+		return serviceError(http.StatusBadRequest, "ArgumentException", "The body is not a runner scale set.")
+	}
+	name, g := ss.name, ss.group
+	if body.Name != "" {
+		name = body.Name
+	}
+	if body.GroupID != 0 {
+		if g = ss.scope.group(body.GroupID); g == nil {
+			return groupNotFound(body.GroupID)
+		}
+	}
+	if other := s.scaleSets.find(ss.scope, g.id, name); other != nil && other != ss {
+		return scaleSetExists(name)
+	}
+	ss.name, ss.group = name, g
+	if len(body.Labels) > 0 {
+		ss.labels = s.keptLabels(body.Labels, name)
+	}
+	if body.RunnerSetting != nil {
+		ss.setting = *body.RunnerSetting
+	}
+	s.dispatch(ss)
+	return ok(ss.body(s.baseURL(r)))
+}
+
+func (s *Server) deleteScaleSet(_ *http.Request, ss *scaleSet) answer {
+	s.dropScaleSet(ss)
+	return noContent()
+}
+
+// dropScaleSet ends a scale set. Jobs that no runner has go back to the queue;
+// runners keep their registration and, when they have one, their job.
+func (s *Server) dropScaleSet(ss *scaleSet) {
+	ss.gone = true
+	delete(s.scaleSets.byID, ss.id)
+	s.scaleSets.ordered = slices.DeleteFunc(s.scaleSets.ordered, func(other *scaleSet) bool { return other == ss })
+	s.endSession(ss)
+	for _, j := range ss.waiting {
+		s.requeue(j)
+	}
+	ss.waiting = nil
+	ss.queue.wakeAll()
+	s.dispatchAll()
+}
+
+// ForgetScaleSet removes a scale set behind its owner's back. It says false
+// when there is none of that id.
+func (s *Server) ForgetScaleSet(id int) bool {
+	s.lock()
+	defer s.unlock()
+	ss := s.scaleSets.byID[id]
+	if ss != nil {
+		s.dropScaleSet(ss)
+	}
+	return ss != nil
+}
+
+func (s *Server) findGroup(r *http.Request, sc *scope) answer {
+	type body struct {
+		ID      int    `json:"id"`
+		Name    string `json:"name"`
+		Size    int    `json:"size"`
+		Default bool   `json:"isDefaultGroup"`
+	}
+	name, found := r.URL.Query().Get("groupName"), []body{}
+	for _, g := range sc.groups {
+		if name != "" && !strings.EqualFold(g.Name, name) {
+			continue
+		}
+		b := body{ID: g.id, Name: g.Name, Default: g.id == 1}
+		for _, ss := range s.scaleSets.ordered {
+			if ss.group == g {
+				b.Size += ss.stats.Registered
+			}
+		}
+		found = append(found, b)
+	}
+	return ok(listOf(found))
+}

@@ -1,0 +1,156 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package githubsim
+
+import (
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// session is the one right to poll a scale set's queue.
+type session struct {
+	id       string
+	owner    string
+	scaleSet *scaleSet
+	lastSeen time.Time
+	polls    int // held right now
+}
+
+type sessionBody struct {
+	SessionID   string       `json:"sessionId"`
+	OwnerName   string       `json:"ownerName"`
+	ScaleSet    scaleSetBody `json:"runnerScaleSet"`
+	QueueURL    string       `json:"messageQueueUrl"`
+	AccessToken string       `json:"messageQueueAccessToken"`
+	Statistics  *Statistics  `json:"statistics"`
+}
+
+func (s *Server) sessionBody(r *http.Request, ss *scaleSet) sessionBody {
+	stats := ss.stats
+	query := url.Values{"scaleSetId": {strconv.Itoa(ss.id)}, "sessionId": {ss.session.id}}
+	body := sessionBody{
+		SessionID: ss.session.id, OwnerName: ss.session.owner, ScaleSet: ss.body(s.baseURL(r)), Statistics: &stats,
+		QueueURL: s.baseURL(r) + queuePath + "?" + query.Encode(),
+		AccessToken: s.sign(queueAudience, s.opts.QueueTokenTTL, serviceClaims{
+			Tenant: ss.scope.tenant, Session: ss.session.id, Epoch: s.identities.queueEpoch,
+		}),
+	}
+	switch alteration(r) {
+	case AlterEmptyQueueURL:
+		body.QueueURL = ""
+	case AlterNoStatistics:
+		body.Statistics = nil
+	}
+	return body
+}
+
+func (s *Server) createSession(r *http.Request, ss *scaleSet) answer {
+	var body struct {
+		OwnerName string `json:"ownerName"`
+	}
+	if err := decode(r, &body); err != nil {
+		return serviceError(http.StatusBadRequest, "ArgumentException", "The body is not a session.")
+	}
+	if ss.session != nil {
+		return serviceError(http.StatusConflict, "RunnerScaleSetSessionConflictException",
+			"The runner scale set %s already has an active session for owner %s.", ss.name, ss.session.owner)
+	}
+	s.openSession(ss, body.OwnerName)
+	return ok(s.sessionBody(r, ss))
+}
+
+func (s *Server) openSession(ss *scaleSet, owner string) {
+	ss.session = &session{id: s.newID(), owner: owner, scaleSet: ss, lastSeen: s.now()}
+	s.watchSession(ss.session)
+}
+
+// watchSession ends the session once it was not used for long enough.
+func (s *Server) watchSession(se *session) {
+	left := se.lastSeen.Add(s.opts.SessionExpiry).Sub(s.now())
+	if se.polls > 0 {
+		left = s.opts.SessionExpiry
+	}
+	s.after(left, func() {
+		switch {
+		case se.scaleSet.session != se:
+		case se.polls == 0 && !se.lastSeen.Add(s.opts.SessionExpiry).After(s.now()):
+			s.endSession(se.scaleSet)
+		default:
+			s.watchSession(se)
+		}
+	})
+}
+
+// endSession ends the scale set's session, if it has one, and with it the
+// announced capacity. Jobs that were offered and not acquired are free again;
+// messages stay.
+func (s *Server) endSession(ss *scaleSet) {
+	if ss.session == nil {
+		return
+	}
+	ss.session, ss.capacity = nil, 0
+	for _, j := range ss.queue.offered {
+		s.requeue(j)
+	}
+	clear(ss.queue.offered)
+	ss.queue.wakeAll()
+	s.dispatchAll()
+}
+
+// sessionOf finds the session that the path names.
+func sessionOf(r *http.Request, ss *scaleSet) (*session, answer) {
+	id := r.PathValue("sid")
+	if ss.session == nil || ss.session.id != id {
+		return nil, serviceError(http.StatusBadRequest, "RunnerScaleSetSessionExpiredException",
+			"The session identifier %s is not valid.", id)
+	}
+	return ss.session, answer{}
+}
+
+func (s *Server) refreshSession(r *http.Request, ss *scaleSet) answer {
+	se, refusal := sessionOf(r, ss)
+	if se == nil {
+		return refusal
+	}
+	se.lastSeen = s.now()
+	return ok(s.sessionBody(r, ss))
+}
+
+func (s *Server) deleteSession(r *http.Request, ss *scaleSet) answer {
+	if se, refusal := sessionOf(r, ss); se == nil {
+		return refusal
+	}
+	s.endSession(ss)
+	return noContent()
+}
+
+// ExpireSession ends a scale set's session as silence would. It says false
+// when there was none.
+func (s *Server) ExpireSession(scaleSetID int) bool {
+	s.lock()
+	defer s.unlock()
+	ss := s.scaleSets.byID[scaleSetID]
+	if ss == nil || ss.session == nil {
+		return false
+	}
+	s.endSession(ss)
+	return true
+}
+
+// StealSession replaces a scale set's session with one of another owner, who
+// never polls: it blocks others until it expires or is ended. It says false
+// when there is no such scale set.
+func (s *Server) StealSession(scaleSetID int, owner string) bool {
+	s.lock()
+	defer s.unlock()
+	ss := s.scaleSets.byID[scaleSetID]
+	if ss == nil {
+		return false
+	}
+	s.endSession(ss)
+	s.openSession(ss, owner)
+	return true
+}
