@@ -1,0 +1,166 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package source
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/kube"
+)
+
+// Reasons of events that tell of single objects.
+const (
+	adoptedEvent = "Adopted"
+	prunedEvent  = "Pruned"
+)
+
+// stillNeeded is how soon a connection that can't go yet is looked at again.
+const stillNeeded = 30 * time.Second
+
+// apply makes the objects so. One that can't be applied does not keep the others from it,
+// but nothing is pruned then.
+func (x *run) apply(ctx context.Context) error {
+	failures, transient := slices.Clone(x.plan.refused), false
+	for _, o := range x.plan.apply {
+		err := x.applyOne(ctx, o)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			failures = append(failures, at(o, err.Error()))
+			transient = transient || !isPermanent(err)
+			continue
+		}
+		x.holds[idOf(o)] = true
+	}
+	switch {
+	case len(failures) == 0:
+		return nil
+	case transient:
+		return kube.Wait(v1alpha1.ApplyFailedReason, x.retryAfter(), "%s", x.notAll(failures))
+	}
+	return kube.Stall(v1alpha1.ApplyFailedReason, "%s", x.notAll(failures))
+}
+
+// applyOne applies an object. The API server writes nothing when nothing changes.
+func (x *run) applyOne(ctx context.Context, o compile.Object) error {
+	object := x.desired(o)
+	if err := kube.ApplyAs(ctx, x.Client, object, fieldOwner); err != nil {
+		return err
+	}
+	if slices.Contains(x.plan.adopted, idOf(o)) {
+		x.Event(x.source, corev1.EventTypeNormal, adoptedEvent, fmt.Sprintf("Took over %s, which no source held", idOf(o)))
+	}
+	metadata := &metav1.PartialObjectMetadata{}
+	metadata.SetGroupVersionKind(object.GroupVersionKind())
+	metadata.Namespace, metadata.Name = object.GetNamespace(), object.GetName()
+	metadata.ResourceVersion, metadata.OwnerReferences = object.GetResourceVersion(), object.GetOwnerReferences()
+	return x.bindOne(ctx, metadata)
+}
+
+// desired is what is applied of an object: nothing of its metadata that is not the author's to say.
+func (x *run) desired(o compile.Object) *unstructured.Unstructured {
+	object := &unstructured.Unstructured{}
+	object.SetGroupVersionKind(o.Manifest.GroupVersionKind())
+	object.SetNamespace(x.source.Namespace)
+	object.SetName(o.Manifest.GetName())
+	object.SetAnnotations(o.Manifest.GetAnnotations())
+	labels := o.Manifest.GetLabels()
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[v1alpha1.SourceLabel] = x.source.Name
+	object.SetLabels(labels)
+	if spec, ok := o.Manifest.Object["spec"]; ok {
+		object.Object["spec"] = runtime.DeepCopyJSONValue(spec)
+	}
+	return object
+}
+
+// isPermanent says whether the API server refused an object for what it is.
+func isPermanent(err error) bool {
+	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) ||
+		apierrors.IsRequestEntityTooLargeError(err)
+}
+
+func (x *run) notAll(failures []string) string {
+	shown := failures[:min(len(failures), maxMessageDiagnostics)]
+	if rest := len(failures) - len(shown); rest > 0 {
+		shown = append(slices.Clone(shown), fmt.Sprintf("and %d more", rest))
+	}
+	return fmt.Sprintf("%s\nThe other objects of revision %s were applied; nothing was pruned", strings.Join(shown, "\n"), x.revision)
+}
+
+// prune deletes what left the source. A connection waits for the runners that have to be
+// deregistered with it.
+func (x *run) prune(ctx context.Context) error {
+	var failures []string
+	for _, i := range x.plan.remove {
+		needed, err := x.isNeeded(ctx, i)
+		if err != nil {
+			return err
+		}
+		if needed {
+			x.waits += fmt.Sprintf("; %s left the source and stays until its scale sets and runners are gone", i)
+			x.done.After = min(x.done.After, stillNeeded)
+			continue
+		}
+		if err := x.delete(ctx, i); err != nil {
+			failures = append(failures, fmt.Sprintf("%s: %v", i, err))
+			continue
+		}
+		delete(x.holds, i)
+	}
+	if len(failures) > 0 {
+		return kube.Wait(v1alpha1.PruneFailedReason, x.retryAfter(), "pruning: %s", strings.Join(failures, "; "))
+	}
+	return nil
+}
+
+// isNeeded says whether something is still to be done on GitHub with a connection.
+func (x *run) isNeeded(ctx context.Context, i id) (bool, error) {
+	if i.kind != connectionKind {
+		return false, nil
+	}
+	scaleSets, runners := &v1alpha1.ScaleSetList{}, &v1alpha1.RunnerList{}
+	for _, objects := range []client.ObjectList{scaleSets, runners} {
+		if err := x.Client.List(ctx, objects, client.InNamespace(x.source.Namespace)); err != nil {
+			return false, fmt.Errorf("looking who needs %s: %w", i, err)
+		}
+	}
+	return slices.ContainsFunc(scaleSets.Items, func(s v1alpha1.ScaleSet) bool { return s.Spec.ConnectionRef.Name == i.name }) ||
+		slices.ContainsFunc(runners.Items, func(r v1alpha1.Runner) bool { return r.Spec.ConnectionRef.Name == i.name }), nil
+}
+
+// delete removes an object that carries the source's label at that very moment.
+func (x *run) delete(ctx context.Context, i id) error {
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		object := &metav1.PartialObjectMetadata{}
+		object.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(i.kind))
+		err := x.Live.Get(ctx, client.ObjectKey{Namespace: x.source.Namespace, Name: i.name}, object)
+		if err != nil || object.Labels[v1alpha1.SourceLabel] != x.source.Name {
+			return client.IgnoreNotFound(err)
+		}
+		same := client.Preconditions{UID: &object.UID, ResourceVersion: &object.ResourceVersion}
+		if err := x.Client.Delete(ctx, object, same); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+		x.Event(x.source, corev1.EventTypeNormal, prunedEvent, fmt.Sprintf("Deleted %s, which left the source", i))
+		return nil
+	})
+}

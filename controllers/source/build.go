@@ -1,0 +1,197 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package source
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/gitsource"
+	"github.com/corral-dev/corral/internal/kube"
+)
+
+// Keys of the Secret with the credentials of a Git server: the ones Flux uses.
+const (
+	usernameKey    = "username"
+	passwordKey    = "password"
+	bearerTokenKey = "bearerToken"
+	caKey          = "ca.crt"
+)
+
+// maxStatusDiagnostics is how many diagnostics the status takes, maxMessageDiagnostics
+// how many of them are in the message of the condition.
+const (
+	maxStatusDiagnostics  = 20
+	maxMessageDiagnostics = 5
+)
+
+// cacheKey says what a compiled revision was made of. The source and the URL are part of
+// it because a server may claim any commit: no source is given what another's
+// repository compiled to. The schema is not: it changes only with the program.
+type cacheKey struct {
+	source              types.UID
+	url, revision, path string
+	tags                string
+}
+
+// resolve asks the server which revision is to be applied.
+func (x *run) resolve(ctx context.Context) error {
+	auth, err := x.credentials(ctx)
+	if err != nil {
+		return err
+	}
+	git := x.source.Spec.Git
+	x.request = gitsource.Request{URL: git.URL, Ref: gitsource.Ref(git.GetRef()), Auth: auth}
+	limited, cancel := context.WithTimeout(ctx, x.source.Spec.GetTimeout())
+	defer cancel()
+	if x.revision, err = x.Fetcher.Resolve(limited, x.request); err != nil {
+		return x.fetchFailed(ctx, err)
+	}
+	return nil
+}
+
+func (x *run) credentials(ctx context.Context) (gitsource.Auth, error) {
+	ref := x.source.Spec.Git.SecretRef
+	if ref == nil {
+		return gitsource.Auth{}, nil
+	}
+	secret := &corev1.Secret{}
+	err := x.Live.Get(ctx, types.NamespacedName{Namespace: x.source.Namespace, Name: ref.Name}, secret)
+	if apierrors.IsNotFound(err) {
+		return gitsource.Auth{}, kube.Wait(v1alpha1.CredentialsMissingReason, x.retryAfter(), "Secret %s is not there", ref.Name)
+	}
+	if err != nil {
+		return gitsource.Auth{}, fmt.Errorf("reading Secret %s: %w", ref.Name, err)
+	}
+	auth := gitsource.Auth{
+		Username:    string(secret.Data[usernameKey]),
+		Password:    string(secret.Data[passwordKey]),
+		BearerToken: string(secret.Data[bearerTokenKey]),
+		CAPEM:       secret.Data[caKey],
+	}
+	if auth.Username+auth.Password+auth.BearerToken == "" && len(auth.CAPEM) == 0 {
+		return gitsource.Auth{}, kube.Wait(v1alpha1.CredentialsMissingReason, x.retryAfter(),
+			"Secret %s has none of the keys %s and %s, %s, %s", ref.Name, usernameKey, passwordKey, bearerTokenKey, caKey)
+	}
+	return auth, nil
+}
+
+// build sets what the revision declares, or stalls with what is wrong with it.
+func (x *run) build(ctx context.Context) error {
+	result, err := x.compile(ctx)
+	if err != nil {
+		return err
+	}
+	status := &x.source.Status
+	status.LastAttemptedRevision = x.revision
+	status.Diagnostics = slices.Clone(result.Diagnostics[:min(len(result.Diagnostics), maxStatusDiagnostics)])
+	if len(result.Diagnostics) > 0 {
+		return kube.Stall(v1alpha1.BuildFailedReason, "%s\n%s", summarize(result.Diagnostics), x.notApplied())
+	}
+	x.objects = result.Objects
+	return nil
+}
+
+// compile returns what the revision compiles to, from memory if it can. Who asks for another
+// look at a revision that failed gets one: it may have failed for want of time.
+func (x *run) compile(ctx context.Context) (compile.Result, error) {
+	if known, ok := x.compiled.Get(x.cacheKey()); ok {
+		result := known.(compile.Result)
+		if len(result.Diagnostics) == 0 || !x.requested {
+			return result, nil
+		}
+	}
+	if x.revision != x.source.Status.LastAttemptedRevision || x.source.Generation != x.source.Status.ObservedGeneration {
+		if err := x.attempt.Progress(ctx, "Fetching and compiling revision "+x.revision); err != nil {
+			return compile.Result{}, err
+		}
+	}
+	checkout, err := x.fetch(ctx)
+	if err != nil {
+		return compile.Result{}, err
+	}
+	x.revision = checkout.Revision // the branch may have moved on since
+	timer := prometheus.NewTimer(compileSeconds)
+	result, err := x.Compiler.Compile(ctx, checkout.FS, compile.Options{Path: x.source.Spec.GetPath(), Tags: x.source.Spec.Tags})
+	if ctx.Err() != nil {
+		return compile.Result{}, ctx.Err()
+	}
+	if err != nil {
+		return compile.Result{}, kube.Wait(v1alpha1.BuildFailedReason, x.retryAfter(), "compiling revision %s: %w", x.revision, err)
+	}
+	timer.ObserveDuration()
+	x.compiled.Add(x.cacheKey(), result)
+	return result, nil
+}
+
+func (x *run) fetch(ctx context.Context) (gitsource.Checkout, error) {
+	limited, cancel := context.WithTimeout(ctx, x.source.Spec.GetTimeout())
+	defer cancel()
+	timer := prometheus.NewTimer(fetchSeconds)
+	checkout, err := x.Fetcher.Fetch(limited, x.request)
+	if err != nil {
+		x.source.Status.LastAttemptedRevision = x.revision
+		return gitsource.Checkout{}, x.fetchFailed(ctx, err)
+	}
+	timer.ObserveDuration()
+	return checkout, nil
+}
+
+// fetchFailed tells what only a change to the spec or the repository mends from what
+// may pass.
+func (x *run) fetchFailed(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, gitsource.ErrNotAllowed):
+		return kube.Stall(v1alpha1.InvalidSpecReason, "spec.git: %w", err)
+	case errors.Is(err, gitsource.ErrTooLarge), errors.Is(err, gitsource.ErrUnusable):
+		return kube.Stall(v1alpha1.ArtifactFailedReason, "fetching the repository: %w\n%s", err, x.notApplied())
+	}
+	return kube.Wait(v1alpha1.ArtifactFailedReason, x.retryAfter(), "fetching the repository: %w", err)
+}
+
+func (x *run) cacheKey() cacheKey {
+	// Marshalling a map of strings sorts its keys and can't fail.
+	tags, _ := json.Marshal(x.source.Spec.Tags)
+	return cacheKey{
+		source: x.source.UID, url: x.source.Spec.Git.URL, revision: x.revision, path: x.source.Spec.GetPath(), tags: string(tags),
+	}
+}
+
+// notApplied ends the message of a refusal: what holds now.
+func (x *run) notApplied() string {
+	if last := x.source.Status.LastAppliedRevision; last != "" && last != x.revision {
+		return fmt.Sprintf("Nothing of revision %s was applied; %s stays in force", x.revision, last)
+	}
+	return fmt.Sprintf("Nothing of revision %s was applied", x.revision)
+}
+
+// summarize writes the first diagnostics a line each, so that the first line of the message
+// is the first of them.
+func summarize(diagnostics []v1alpha1.Diagnostic) string {
+	var lines []string
+	for _, d := range diagnostics[:min(len(diagnostics), maxMessageDiagnostics)] {
+		lines = append(lines, compile.Format(d))
+	}
+	if rest := len(diagnostics) - len(lines); rest > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more", rest))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// sourceKey is where a source is.
+func (x *run) sourceKey() types.NamespacedName { return client.ObjectKeyFromObject(x.source) }

@@ -1,0 +1,207 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package source
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/kube"
+)
+
+// Kinds that a source may apply.
+const (
+	connectionKind = "GitHubConnection"
+	poolKind       = "RunnerPool"
+)
+
+// kinds holds them in the order in which they are applied; they are pruned the other way round.
+var kinds = []string{connectionKind, poolKind}
+
+// id names an object in the source's namespace.
+type id struct{ kind, name string }
+
+func (i id) String() string { return i.kind + " " + i.name }
+
+// compareIDs sorts by the order of application, then by name.
+func compareIDs(a, b id) int {
+	return cmp.Or(cmp.Compare(slices.Index(kinds, a.kind), slices.Index(kinds, b.kind)), cmp.Compare(a.name, b.name))
+}
+
+// scene is what stands in the source's namespace.
+type scene struct {
+	live    map[id]*metav1.PartialObjectMetadata // objects of the kinds a source may apply
+	sources sets.Set[string]                     // names of PoolSources
+}
+
+// heldBy returns what carries a source's label and is not being deleted, sorted.
+func (s scene) heldBy(source string) []id {
+	var held []id
+	for i, object := range s.live {
+		if object.Labels[v1alpha1.SourceLabel] == source && object.DeletionTimestamp.IsZero() {
+			held = append(held, i)
+		}
+	}
+	slices.SortFunc(held, compareIDs)
+	return held
+}
+
+// plan says what one revision means for the namespace.
+type plan struct {
+	apply   []compile.Object // in order
+	refused []string         // what may not be applied, and why, with its position
+	adopted []id             // to be applied, held by no source so far
+	remove  []id             // to be deleted, in order
+	held    []id             // of the source before
+	pools   int              // that the revision declares
+}
+
+// makePlan compares what a revision declares with what stands there. An object that another
+// source holds is refused; one that nobody holds is taken over, as is one whose source is gone.
+// applied is what the source had applied before, should an object have lost its label.
+func makePlan(source types.NamespacedName, declared []compile.Object, now scene, applied map[id]bool) plan {
+	p := plan{held: now.heldBy(source.Name)}
+	wanted := map[id]bool{}
+	for _, o := range declared {
+		i := id{o.Manifest.GetKind(), o.Manifest.GetName()}
+		wanted[i] = true
+		if i.kind == poolKind {
+			p.pools++
+		}
+		holder, stands := "", now.live[i] != nil
+		if stands {
+			holder = now.live[i].Labels[v1alpha1.SourceLabel]
+		}
+		if why := refusal(source, o, holder, now.sources); why != "" {
+			p.refused = append(p.refused, at(o, why))
+			continue
+		}
+		if stands && holder != source.Name && !applied[i] {
+			p.adopted = append(p.adopted, i)
+		}
+		p.apply = append(p.apply, o)
+	}
+	slices.SortStableFunc(p.apply, func(a, b compile.Object) int { return compareIDs(idOf(a), idOf(b)) })
+	for _, i := range slices.Backward(p.held) {
+		if !wanted[i] {
+			p.remove = append(p.remove, i)
+		}
+	}
+	return p
+}
+
+// refusal says why an object may not be applied; it is empty if it may.
+func refusal(source types.NamespacedName, o compile.Object, holder string, sources sets.Set[string]) string {
+	namespace, version := o.Manifest.GetNamespace(), o.Manifest.GetAPIVersion()
+	switch {
+	case !slices.Contains(kinds, o.Manifest.GetKind()) || version != v1alpha1.GroupVersion.String():
+		return fmt.Sprintf("a PoolSource applies only %s of %s, not %s of %s",
+			strings.Join(kinds, " and "), v1alpha1.GroupVersion, o.Manifest.GetKind(), version)
+	case namespace != "" && namespace != source.Namespace:
+		return fmt.Sprintf("it names namespace %s, and a PoolSource applies only into its own, %s; leave metadata.namespace out",
+			namespace, source.Namespace)
+	case holder != "" && holder != source.Name && sources.Has(holder):
+		return fmt.Sprintf("held by PoolSource %s; remove it there first", holder)
+	}
+	return ""
+}
+
+func idOf(o compile.Object) id { return id{o.Manifest.GetKind(), o.Manifest.GetName()} }
+
+// at puts an object's position and name before what is said of it.
+func at(o compile.Object, what string) string {
+	return compile.Format(v1alpha1.Diagnostic{
+		File: o.File, Line: o.Line, Column: o.Column, Path: o.Path, Message: fmt.Sprintf("%s: %s", idOf(o), what),
+	})
+}
+
+// decide plans the revision and refuses it as a whole when it would remove too many pools:
+// what is wrong in one part of it is likely wrong in the rest. From here on, no other
+// source of the namespace decides who holds what until this one is done.
+func (x *run) decide(ctx context.Context) error {
+	x.release = x.claim(x.source.Namespace)
+	now, err := x.look(ctx)
+	if err != nil {
+		return err
+	}
+	x.plan = makePlan(x.sourceKey(), x.objects, now, x.applied)
+	x.holds = setOf(x.plan.held)
+	if !x.source.Spec.GetPrune() {
+		x.plan.remove = nil
+	}
+	why := x.plan.tooMuch()
+	if why == "" || allows(x.source.Annotations[v1alpha1.AllowPruneAnnotation], x.revision) {
+		return nil
+	}
+	return kube.Stall(v1alpha1.PruneRefusedReason, "%s\n%s. If this is meant: kubectl annotate poolsource -n %s %s --overwrite %s=%s",
+		why, x.notApplied(), x.source.Namespace, x.source.Name, v1alpha1.AllowPruneAnnotation, x.revision)
+}
+
+// tooMuch says why the plan removes more pools than is done without being asked twice: so
+// many that none is left, or more than half of those that the source held. One of two
+// may go, one of one or two of three may not. It is empty when the plan may go ahead.
+func (p plan) tooMuch() string {
+	held, removed := poolsOf(p.held), poolsOf(p.remove)
+	switch {
+	case len(removed) == 0:
+		return ""
+	case p.pools == 0:
+		return fmt.Sprintf("It would remove all %d pools: %s", len(removed), list(removed))
+	case 2*len(removed) > len(held):
+		return fmt.Sprintf("It would remove %d of %d pools, more than half: %s", len(removed), len(held), list(removed))
+	}
+	return ""
+}
+
+// allows says whether an annotation names a revision, in full or by its commit alone.
+func allows(annotation, revision string) bool {
+	_, commit, _ := strings.Cut(revision, "sha1:")
+	return annotation != "" && (annotation == revision || annotation == commit)
+}
+
+func poolsOf(ids []id) []id {
+	return slices.DeleteFunc(slices.Clone(ids), func(i id) bool { return i.kind != poolKind })
+}
+
+// list names the first few.
+func list(ids []id) string {
+	const few = 10
+	names := make([]string, 0, few)
+	for _, i := range ids[:min(len(ids), few)] {
+		names = append(names, i.name)
+	}
+	if rest := len(ids) - len(names); rest > 0 {
+		names = append(names, fmt.Sprintf("and %d more", rest))
+	}
+	return strings.Join(names, ", ")
+}
+
+// summary counts what was applied, as "3 pools, 1 connection".
+func (p plan) summary() string {
+	return plural(p.pools, "pool") + ", " + plural(len(p.apply)-p.pools, "connection")
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+func setOf(ids []id) map[id]bool {
+	set := make(map[id]bool, len(ids))
+	for _, i := range ids {
+		set[i] = true
+	}
+	return set
+}

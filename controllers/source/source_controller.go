@@ -1,0 +1,163 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package source makes the cluster hold what a Git repository declares: it fetches a
+// revision, compiles it, applies its objects and prunes what left it. A revision that does
+// not compile, or that would remove too much, changes nothing.
+package source
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"sync"
+	"time"
+
+	"github.com/fluxcd/pkg/apis/meta"
+	"github.com/fluxcd/pkg/runtime/jitter"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/lru"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/gitsource"
+	"github.com/corral-dev/corral/internal/kube"
+)
+
+// fieldOwner is the field manager of what sources apply.
+const fieldOwner = client.FieldOwner("corral-source")
+
+// Fetcher reads Git repositories.
+type Fetcher interface {
+	// Resolve returns the revision a request stands for, cheaply.
+	Resolve(context.Context, gitsource.Request) (string, error)
+	// Fetch reads that revision.
+	Fetch(context.Context, gitsource.Request) (gitsource.Checkout, error)
+}
+
+// Compiler turns files into objects, within limits. What is wrong with the files, or costs more
+// than the limits, is in the result's diagnostics; an error means that it could not be tried.
+type Compiler interface {
+	Compile(context.Context, fs.FS, compile.Options) (compile.Result, error)
+}
+
+// +kubebuilder:rbac:groups=corral.dev,resources=poolsources,verbs=get;list;watch
+// +kubebuilder:rbac:groups=corral.dev,resources=poolsources/status,verbs=patch
+// +kubebuilder:rbac:groups=corral.dev,resources=runnerpools;githubconnections,verbs=get;list;create;patch;delete
+// +kubebuilder:rbac:groups=corral.dev,resources=scalesets;runners,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// Reconciler reconciles PoolSources.
+type Reconciler struct {
+	kube.Reporter
+	// Live reads without a cache: Secrets by name, and who holds which object.
+	Live     client.Reader
+	Fetcher  Fetcher
+	Compiler Compiler
+
+	jitter   jitter.Duration
+	compiled *lru.Cache // of cacheKey to compile.Result
+	claims   sync.Map   // of namespace to *sync.Mutex
+}
+
+// run is one reconciliation of one source.
+type run struct {
+	*Reconciler
+	source  *v1alpha1.PoolSource
+	attempt *kube.Attempt
+	done    kube.Done
+	over    bool   // the remaining steps are left out
+	waits   string // what could not be pruned yet, for the message
+	release func() // of the claim on the namespace
+
+	requested bool // by annotation, and not handled yet
+
+	applied map[id]bool // what the inventory held when the run began
+	holds   map[id]bool // what the source holds now
+
+	request  gitsource.Request
+	revision string
+	objects  []compile.Object
+	plan     plan
+}
+
+// Reconcile brings one source up to date:
+//
+//  1. check: can this source be named in a label?
+//  2. bind: owner references follow spec.deletionPolicy            (hold.go)
+//  3. suspend: stop here when spec.suspend is set
+//  4. resolve: which revision does the reference stand for?        (build.go)
+//  5. build: fetch and compile it, unless that is known            (build.go)
+//  6. decide: what to apply, refuse and remove                     (plan.go)
+//  7. apply: server-side apply, connections first                  (apply.go)
+//  8. prune: delete what left the source, pools first              (apply.go)
+//
+// There is no finalizer: what becomes of the objects when the source is deleted is said
+// by their owner references.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	source := &v1alpha1.PoolSource{}
+	if err := r.Client.Get(ctx, req.NamespacedName, source); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if !source.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, nil
+	}
+	x := r.begin(source)
+	defer func() { x.release() }()
+	var err error
+	for _, step := range []func(context.Context) error{
+		x.check, x.bind, x.suspend, x.resolve, x.build, x.decide, x.apply, x.prune, x.succeed,
+	} {
+		if err = step(ctx); err != nil || x.over {
+			break
+		}
+	}
+	x.writeInventory()
+	x.count(err)
+	return x.attempt.Finish(ctx, x.done, err)
+}
+
+func (r *Reconciler) begin(source *v1alpha1.PoolSource) *run {
+	x := &run{
+		Reconciler: r,
+		source:     source,
+		attempt:    r.Begin(source),
+		done:       kube.Done{After: r.jitter(source.Spec.Interval.Duration)},
+		release:    func() {},
+		applied:    inventoryOf(source),
+	}
+	if request, ok := meta.ReconcileAnnotationValue(source.Annotations); ok && !source.Spec.Suspend {
+		x.requested = request != source.Status.LastHandledReconcileAt
+		source.Status.SetLastHandledReconcileRequest(request)
+	}
+	return x
+}
+
+func (x *run) check(context.Context) error {
+	if errs := validation.IsValidLabelValue(x.source.Name); len(errs) > 0 {
+		return kube.Stall(v1alpha1.InvalidSpecReason, "the source's name is put on objects as a label: %s", errs[0])
+	}
+	return nil
+}
+
+func (x *run) suspend(context.Context) error {
+	if x.source.Spec.Suspend {
+		x.over = true
+		x.done = kube.Done{Unready: v1alpha1.SuspendedReason, Message: "Suspended: what was applied keeps running as it is"}
+	}
+	return nil
+}
+
+func (x *run) succeed(context.Context) error {
+	x.source.Status.LastAppliedRevision = x.revision
+	x.done.Message = fmt.Sprintf("Applied revision %s: %s%s", x.revision, x.plan.summary(), x.waits)
+	return nil
+}
+
+// retryAfter is the time to the next attempt after one that failed.
+func (x *run) retryAfter() time.Duration {
+	return x.jitter(x.source.Spec.GetRetryInterval())
+}

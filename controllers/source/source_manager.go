@@ -1,0 +1,104 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package source
+
+import (
+	"fmt"
+
+	"github.com/fluxcd/pkg/runtime/jitter"
+	"github.com/fluxcd/pkg/runtime/predicates"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/lru"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/kube"
+)
+
+// compiledRevisions is how many compiled revisions are kept, so that looking at an unchanged
+// branch costs neither a fetch nor a compilation.
+const compiledRevisions = 256
+
+// Options of the controller.
+type Options struct {
+	// Concurrent is how many sources are worked on at once; at least 1.
+	Concurrent int
+	// JitterPercent spreads the sources' intervals by so much to either side, 0 to 99.
+	JitterPercent int
+}
+
+// SetupWithManager watches PoolSources. Their objects are not watched: what others change in
+// them is put right at the interval.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, options Options) error {
+	if options.JitterPercent < 0 || options.JitterPercent > 99 {
+		return fmt.Errorf("setting up the source controller: a jitter of %d%% is not between 0 and 99", options.JitterPercent)
+	}
+	r.prepare(options)
+	asked := builder.WithPredicates(predicate.Or(
+		predicate.GenerationChangedPredicate{}, predicates.ReconcileRequestedPredicate{}, pruneAllowed))
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("poolsource").
+		For(&v1alpha1.PoolSource{}, asked).
+		WithOptions(controller.Options{MaxConcurrentReconciles: options.Concurrent}).
+		Complete(r)
+}
+
+func (r *Reconciler) prepare(options Options) {
+	r.jitter = jitter.NoJitter
+	if options.JitterPercent > 0 {
+		r.jitter = jitter.Percent(float64(options.JitterPercent)/100, nil)
+	}
+	r.compiled = lru.New(compiledRevisions)
+}
+
+// pruneAllowed passes updates that let a revision remove more, or take that back.
+var pruneAllowed = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	return e.ObjectOld.GetAnnotations()[v1alpha1.AllowPruneAnnotation] != e.ObjectNew.GetAnnotations()[v1alpha1.AllowPruneAnnotation]
+}}
+
+var (
+	syncsTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "corral_source_syncs_total",
+		Help: "Reconciliations of PoolSources by how they ended: a reason of the Ready condition.",
+	}, []string{"reason"})
+	fetchSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "corral_source_fetch_duration_seconds", Help: "Time to fetch a new revision.",
+		Buckets: prometheus.ExponentialBuckets(0.05, 2, 11),
+	})
+	compileSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "corral_source_compile_duration_seconds", Help: "Time to compile a new revision.",
+		Buckets: prometheus.ExponentialBuckets(0.05, 2, 11),
+	})
+)
+
+func init() {
+	for _, reason := range []string{
+		v1alpha1.SucceededReason, v1alpha1.SuspendedReason, v1alpha1.InvalidSpecReason, v1alpha1.CredentialsMissingReason,
+		v1alpha1.ArtifactFailedReason, v1alpha1.BuildFailedReason, v1alpha1.ApplyFailedReason, v1alpha1.PruneRefusedReason,
+		v1alpha1.PruneFailedReason, v1alpha1.ProgressingWithRetryReason,
+	} {
+		syncsTotal.WithLabelValues(reason)
+	}
+}
+
+// Collectors returns the metrics of this package.
+func Collectors() []prometheus.Collector {
+	return []prometheus.Collector{syncsTotal, fetchSeconds, compileSeconds}
+}
+
+// count adds the run to the metrics.
+func (x *run) count(outcome error) {
+	reason := v1alpha1.SucceededReason
+	switch {
+	case outcome != nil:
+		reason = kube.ReasonOf(outcome, v1alpha1.ProgressingWithRetryReason)
+	case x.done.Unready != "":
+		reason = x.done.Unready
+	}
+	syncsTotal.WithLabelValues(reason).Inc()
+}
