@@ -46,12 +46,12 @@ type Clients interface {
 // errors are *githubapi.Error.
 type Verifier func(ctx context.Context, creds scaleset.Credentials) (githubapi.Identity, error)
 
-// Reconciler reconciles GitHubConnections.
-//
 // +kubebuilder:rbac:groups=corral.dev,resources=githubconnections,verbs=get;list;watch
 // +kubebuilder:rbac:groups=corral.dev,resources=githubconnections/status,verbs=patch
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// Reconciler reconciles GitHubConnections.
 type Reconciler struct {
 	kube.Reporter
 	// Secrets reads without a cache, so that the right to list isn't needed.

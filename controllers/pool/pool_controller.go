@@ -31,8 +31,6 @@ type Sessions interface {
 	Retain(key types.NamespacedName, keep func(runner string) bool)
 }
 
-// Reconciler reconciles RunnerPools.
-//
 // +kubebuilder:rbac:groups=corral.dev,resources=runnerpools,verbs=get;list;watch
 // +kubebuilder:rbac:groups=corral.dev,resources=runnerpools/status,verbs=patch
 // +kubebuilder:rbac:groups=corral.dev,resources=runnerpools/finalizers,verbs=update
@@ -42,6 +40,8 @@ type Sessions interface {
 // +kubebuilder:rbac:groups=apps,resources=controllerrevisions,verbs=get;list;watch;create;delete
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// Reconciler reconciles RunnerPools.
 type Reconciler struct {
 	kube.Reporter
 	Sessions Sessions

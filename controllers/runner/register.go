@@ -120,7 +120,7 @@ func (x *run) identity() podspec.Runner {
 // other error is retried with the work queue's back-off.
 func githubOutcome(err error) error {
 	if after, limited := actions.IsRateLimited(err); limited {
-		return kube.Wait(v1alpha1.GitHubUnavailableReason, max(after, time.Second), "%w", err)
+		return kube.Wait(v1alpha1.GitHubUnavailableReason, max(after, time.Second), "%s", actions.Summary(err))
 	}
 	return err
 }

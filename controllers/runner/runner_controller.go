@@ -32,8 +32,6 @@ type Clients interface {
 	Get(key string) (*actions.Client, bool)
 }
 
-// Reconciler reconciles Runners.
-//
 // +kubebuilder:rbac:groups=corral.dev,resources=runners,verbs=get;list;watch;create;delete;patch
 // +kubebuilder:rbac:groups=corral.dev,resources=runners/status,verbs=patch
 // +kubebuilder:rbac:groups=corral.dev,resources=runners/finalizers,verbs=update
@@ -41,6 +39,8 @@ type Clients interface {
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get;create
 // +kubebuilder:rbac:groups=apps,resources=controllerrevisions,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// Reconciler reconciles Runners.
 type Reconciler struct {
 	kube.Reporter
 	// Secrets reads Secrets by name, without a cache.

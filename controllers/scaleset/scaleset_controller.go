@@ -38,12 +38,12 @@ type Clients interface {
 	Get(key string) (*actions.Client, bool)
 }
 
-// Reconciler reconciles ScaleSets.
-//
 // +kubebuilder:rbac:groups=corral.dev,resources=scalesets,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=corral.dev,resources=scalesets/status,verbs=patch
 // +kubebuilder:rbac:groups=corral.dev,resources=runnerpools;runners,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// Reconciler reconciles ScaleSets.
 type Reconciler struct {
 	kube.Reporter
 	Clients  Clients
@@ -184,7 +184,7 @@ func (x *run) listen(context.Context) error {
 	default:
 		conditions.MarkUnknown(x.set, v1alpha1.ListeningCondition, v1alpha1.ProgressingReason, "opening a session")
 		if s.Err != nil {
-			return kube.Wait(v1alpha1.GitHubUnavailableReason, connectionRetry, "listening: %w", s.Err)
+			return kube.Wait(v1alpha1.GitHubUnavailableReason, connectionRetry, "listening: %s", s.Message)
 		}
 		return kube.Wait(v1alpha1.ProgressingReason, connectionRetry, "opening a session")
 	}
@@ -264,13 +264,13 @@ func normalLabels(labels []string) []string {
 // refusals stall until somebody changes something.
 func outcome(err error) error {
 	if after, limited := actions.IsRateLimited(err); limited {
-		return kube.Wait(v1alpha1.GitHubUnavailableReason, max(after, time.Second), "%w", err)
+		return kube.Wait(v1alpha1.GitHubUnavailableReason, max(after, time.Second), "%s", actions.Summary(err))
 	}
 	switch {
 	case actions.IsUnauthorized(err):
-		return kube.Stall(v1alpha1.CredentialsRefusedReason, "%w", err)
+		return kube.Stall(v1alpha1.CredentialsRefusedReason, "%s", actions.Summary(err))
 	case actions.IsForbidden(err):
-		return kube.Stall(v1alpha1.PermissionMissingReason, "%w", err)
+		return kube.Stall(v1alpha1.PermissionMissingReason, "%s", actions.Summary(err))
 	}
 	return err
 }

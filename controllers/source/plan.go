@@ -92,11 +92,13 @@ func makePlan(source types.NamespacedName, declared []compile.Object, now scene,
 		p.apply = append(p.apply, o)
 	}
 	slices.SortStableFunc(p.apply, func(a, b compile.Object) int { return compareIDs(idOf(a), idOf(b)) })
-	for _, i := range slices.Backward(p.held) {
+	for _, i := range p.held {
 		if !wanted[i] {
 			p.remove = append(p.remove, i)
 		}
 	}
+	// Pools go before their connections.
+	slices.SortStableFunc(p.remove, func(a, b id) int { return slices.Index(kinds, b.kind) - slices.Index(kinds, a.kind) })
 	return p
 }
 

@@ -60,7 +60,7 @@ func TestMakePlan(t *testing.T) {
 			now:      standing(map[id]string{poolA: "us", poolB: "us", main: "us"}, "us"),
 			want: want{
 				Apply:  []string{"GitHubConnection next", "RunnerPool c"},
-				Remove: []string{"RunnerPool b", "RunnerPool a", "GitHubConnection main"},
+				Remove: []string{"RunnerPool a", "RunnerPool b", "GitHubConnection main"},
 			},
 		},
 		"what others hold is not ours to remove": {

@@ -1,0 +1,131 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/go-logr/zapr"
+	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/corral-dev/corral/controllers"
+)
+
+// controllerFlags are the flags of `corral controller`; names as Flux users know them.
+type controllerFlags struct {
+	controllers controllers.Options
+	manager     controllers.ManagerOptions
+	kubeconfig  string
+	logLevel    string
+	logEncoding string
+}
+
+// controllerCommand runs the controllers until it is told to end.
+func controllerCommand(version string) *cobra.Command {
+	f := &controllerFlags{controllers: controllers.Options{Version: version}}
+	c := &cobra.Command{
+		Use:   "controller",
+		Short: "Run the controllers in a cluster",
+		Long: `Run the controllers: sources are compiled and applied, pools are scaled, runners
+are started and ended. Several replicas may run; one of them, the leader, works.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return f.run(c) },
+	}
+	f.bind(c)
+	return c
+}
+
+func (f *controllerFlags) bind(c *cobra.Command) {
+	flags := c.Flags()
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file; in a cluster, the pod's ServiceAccount is used")
+	flags.StringSliceVar(&f.manager.Namespaces, "watch-namespaces", nil, "namespaces to work in (default: all)")
+	flags.StringVar(&f.manager.MetricsAddress, "metrics-addr", ":8080", "address that serves /metrics and /loglevel; 0 for none")
+	flags.StringVar(&f.manager.HealthAddress, "health-addr", ":9440", "address that serves /healthz and /readyz; 0 for none")
+	flags.BoolVar(&f.manager.LeaderElection, "leader-elect", true, "let one of several replicas work")
+	flags.StringVar(&f.manager.LeaderElectionNamespace, "leader-election-namespace", "", "namespace of the lease (default: the pod's)")
+	flags.StringVar(&f.controllers.Cluster, "cluster-id", "", "name of this cluster to GitHub (default: the UID of namespace kube-system)")
+	flags.StringVar(&f.controllers.CredentialsDir, "credentials-dir", "/etc/corral/credentials", "folder of the mounted credentials that connections name by mountRef")
+	flags.BoolVar(&f.controllers.AllowFileSources, "allow-file-sources", false, "let sources name file:// repositories of the controller's own file system")
+	flags.IntVar(&f.controllers.JitterPercent, "interval-jitter-percentage", 5, "spread of the sources' intervals to either side, 0 to 99")
+	flags.IntVar(&f.controllers.Runners, "concurrent-runners", 64, "runners worked on at once")
+	flags.IntVar(&f.controllers.Others, "concurrent", 8, "objects of each other kind worked on at once")
+	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info or error; changed at run time with PUT /loglevel on the metrics address")
+	flags.StringVar(&f.logEncoding, "log-encoding", "json", "json or text")
+}
+
+func (f *controllerFlags) run(c *cobra.Command) error {
+	level, err := f.setLogger()
+	if err != nil {
+		return err
+	}
+	f.manager.LogLevel = level
+	config, err := f.config()
+	if err != nil {
+		return err
+	}
+	config.UserAgent = "corral/" + f.controllers.Version
+	if f.controllers.Cluster == "" {
+		if f.controllers.Cluster, err = controllers.ClusterID(c.Context(), config); err != nil {
+			return err
+		}
+	}
+	metrics.Registry.MustRegister(controllers.Collectors()...)
+	mgr, err := controllers.NewManager(config, f.manager)
+	if err != nil {
+		return err
+	}
+	if err := controllers.All(mgr, f.controllers); err != nil {
+		return err
+	}
+	return mgr.Start(ctrl.SetupSignalHandler())
+}
+
+func (f *controllerFlags) config() (*rest.Config, error) {
+	if f.kubeconfig == "" {
+		return ctrl.GetConfig()
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", f.kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("reading --kubeconfig: %w", err)
+	}
+	return config, nil
+}
+
+// setLogger makes every library log through one logger, with the version on each
+// line, and returns the level's switch.
+func (f *controllerFlags) setLogger() (*zap.AtomicLevel, error) {
+	level, err := zap.ParseAtomicLevel(f.logLevel)
+	if err != nil {
+		return nil, fmt.Errorf("reading --log-level: %w", err)
+	}
+	config := zap.NewProductionConfig()
+	config.Level, config.Sampling = level, nil
+	config.OutputPaths = []string{"stderr"}
+	config.EncoderConfig.TimeKey = "ts"
+	config.EncoderConfig.EncodeTime = zapcore.TimeEncoderOfLayout(time.RFC3339Nano)
+	config.DisableStacktrace = true
+	switch f.logEncoding {
+	case "json":
+	case "text":
+		config.Encoding = "console"
+	default:
+		return nil, fmt.Errorf("reading --log-encoding: %q is neither json nor text", f.logEncoding)
+	}
+	logger, err := config.Build()
+	if err != nil {
+		return nil, fmt.Errorf("making the logger: %w", err)
+	}
+	log := zapr.NewLogger(logger.With(zap.String("version", f.controllers.Version)))
+	ctrl.SetLogger(log)
+	klog.SetLogger(log)
+	return &level, nil
+}

@@ -1,0 +1,108 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package controllers lists every controller and makes the manager they run in.
+// The main loop is controllers/pool.
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers/connection"
+	"github.com/corral-dev/corral/controllers/pool"
+	"github.com/corral-dev/corral/controllers/runner"
+	"github.com/corral-dev/corral/controllers/scaleset"
+	"github.com/corral-dev/corral/internal/githubapi"
+	"github.com/corral-dev/corral/internal/kube"
+	actions "github.com/corral-dev/corral/internal/scaleset"
+)
+
+// Scheme knows every kind the controllers read or write.
+func Scheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(s))
+	utilruntime.Must(v1alpha1.AddToScheme(s))
+	return s
+}
+
+// Collectors returns the metrics of all controllers and of the calls to GitHub, to be registered once.
+func Collectors() []prometheus.Collector {
+	return slices.Concat(pool.Collectors(), runner.Collectors(), scaleset.Collectors(), actions.Collectors())
+}
+
+// Options of the controllers.
+type Options struct {
+	// Version of Corral, told to GitHub.
+	Version string
+	// Cluster names this cluster to GitHub: the first half of a session owner's name.
+	Cluster string
+	// CredentialsDir holds the folders that GitHubConnections name by mountRef.
+	CredentialsDir string
+	// AllowFileSources lets PoolSources name repositories of the own file system.
+	AllowFileSources bool
+	// JitterPercent spreads the sources' intervals to either side, 0 to 99.
+	JitterPercent int
+	// Runners is how many runners are reconciled at once.
+	Runners int
+	// Others is how many objects of each other kind are reconciled at once.
+	Others int
+}
+
+// All adds every controller to the manager: one line each.
+func All(mgr ctrl.Manager, o Options) error {
+	report := kube.Reporter{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("corral")}
+	quiet := report
+	quiet.WarningsOnly = true
+	secrets := mgr.GetAPIReader()
+	clients := actions.NewRegistry(actions.Options{Version: o.Version})
+	sessions := scaleset.NewSessions()
+
+	verify := func(ctx context.Context, c actions.Credentials) (githubapi.Identity, error) {
+		return githubapi.Verify(ctx, c, githubapi.Options{Version: o.Version})
+	}
+
+	return firstError(
+		(&connection.Reconciler{Reporter: report, Secrets: secrets, CredentialsDir: o.CredentialsDir, Clients: clients, Verify: verify, Now: time.Now}).SetupWithManager(mgr, o.Others),
+		(&scaleset.Reconciler{Reporter: report, Clients: clients, Sessions: sessions, Cluster: o.Cluster, Now: time.Now}).SetupWithManager(mgr, o.Others),
+		(&pool.Reconciler{Reporter: report, Sessions: sessions, Now: time.Now, NewName: pool.RandomName}).SetupWithManager(mgr, sessions.Words(), o.Others),
+		(&runner.Reconciler{Reporter: quiet, Secrets: secrets, Clients: clients, Now: time.Now}).SetupWithManager(mgr, o.Runners),
+	)
+}
+
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return fmt.Errorf("setting up a controller: %w", err)
+		}
+	}
+	return nil
+}
+
+// +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get
+
+// ClusterID returns the UID of the namespace kube-system: it stays the same as long
+// as the cluster does.
+func ClusterID(ctx context.Context, config *rest.Config) (string, error) {
+	c, err := client.New(config, client.Options{})
+	if err != nil {
+		return "", fmt.Errorf("making a client: %w", err)
+	}
+	ns := &corev1.Namespace{}
+	if err := c.Get(ctx, client.ObjectKey{Name: "kube-system"}, ns); err != nil {
+		return "", fmt.Errorf("reading the cluster's identity: %w", err)
+	}
+	return string(ns.UID), nil
+}

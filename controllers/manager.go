@@ -1,0 +1,71 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"fmt"
+	"net/http"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// ManagerOptions say how the controllers' process runs.
+type ManagerOptions struct {
+	// Namespaces to watch; all if empty.
+	Namespaces []string
+	// MetricsAddress and HealthAddress to listen on; "0" for none.
+	MetricsAddress, HealthAddress string
+	// LogLevel answers GET and PUT of /loglevel beside the metrics.
+	LogLevel http.Handler
+	// LeaderElection lets one of several replicas work; LeaderElectionNamespace holds the lease.
+	LeaderElection          bool
+	LeaderElectionNamespace string
+}
+
+// NewManager makes a manager whose cache holds our kinds, and only those pods and
+// revisions that belong to a pool. Secrets are never cached, so never listed.
+func NewManager(config *rest.Config, o ManagerOptions) (ctrl.Manager, error) {
+	ours, err := labels.NewRequirement(v1alpha1.PoolLabel, selection.Exists, nil)
+	if err != nil {
+		return nil, fmt.Errorf("selecting what belongs to pools: %w", err)
+	}
+	belonging := cache.ByObject{Label: labels.NewSelector().Add(*ours)}
+	namespaces := map[string]cache.Config{}
+	for _, ns := range o.Namespaces {
+		namespaces[ns] = cache.Config{}
+	}
+	config = rest.CopyConfig(config)
+	config.QPS = -1 // the API server's priority and fairness is the limit
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
+		Scheme:                        Scheme(),
+		LeaderElection:                o.LeaderElection,
+		LeaderElectionID:              "corral.corral.dev",
+		LeaderElectionNamespace:       o.LeaderElectionNamespace,
+		LeaderElectionReleaseOnCancel: true,
+		HealthProbeBindAddress:        o.HealthAddress,
+		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddress, ExtraHandlers: map[string]http.Handler{"/loglevel": o.LogLevel}},
+		Client:                        client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}},
+		Cache: cache.Options{
+			DefaultNamespaces: namespaces,
+			ByObject: map[client.Object]cache.ByObject{
+				&corev1.Pod{}: belonging, &appsv1.ControllerRevision{}: belonging,
+			},
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making the manager: %w", err)
+	}
+	return mgr, firstError(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping))
+}

@@ -1,0 +1,197 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package world is everything around the controller, on one machine: an API server
+// with our kinds and the controller's rights installed, a simulated GitHub, and a
+// node that runs the pods' runners. The demo and the tests live in it.
+package world
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/charts"
+	"github.com/corral-dev/corral/controllers"
+	"github.com/corral-dev/corral/internal/githubsim"
+	"github.com/corral-dev/corral/internal/githubsim/simrunner"
+	"github.com/corral-dev/corral/internal/localcluster"
+	"github.com/corral-dev/corral/internal/localcluster/nodeplay"
+)
+
+const (
+	// SystemNamespace is where the controller's ServiceAccount and lease are.
+	SystemNamespace = "corral-system"
+	// ServiceAccount is whom the controller runs as.
+	ServiceAccount = "corral"
+	// Token is a personal access token that the simulated GitHub takes for everything.
+	Token = "ghp_simulated"
+)
+
+// Options of a World.
+type Options struct {
+	GitHub githubsim.Options
+	// Progress of the long part, building the control plane.
+	Progress io.Writer
+	// StartDelay is how long a pod takes to start.
+	StartDelay time.Duration
+}
+
+// World is all but the controller.
+type World struct {
+	Cluster *localcluster.Cluster
+	GitHub  *githubsim.Running
+	// Client is the administrator's.
+	Client client.Client
+	// Dir is a folder of the world's own, gone with it.
+	Dir string
+
+	stopNode context.CancelFunc
+	nodeDone chan error
+}
+
+// Start makes a world. Stop it also when the caller's context has ended.
+func Start(ctx context.Context, o Options) (*World, error) {
+	manifests, err := install()
+	if err != nil {
+		return nil, err
+	}
+	cluster, err := localcluster.Start(ctx, localcluster.Options{ControllerManager: true, Manifests: manifests, Progress: o.Progress})
+	if err != nil {
+		return nil, err
+	}
+	w := &World{Cluster: cluster}
+	if err := w.start(ctx, o); err != nil {
+		return nil, errors.Join(err, w.Stop())
+	}
+	return w, nil
+}
+
+func (w *World) start(ctx context.Context, o Options) (err error) {
+	if w.Dir, err = os.MkdirTemp("", "corral-world-"); err != nil {
+		return fmt.Errorf("making the world's folder: %w", err)
+	}
+	if w.Client, err = client.New(w.Cluster.Config, client.Options{Scheme: controllers.Scheme()}); err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+	if w.GitHub, err = githubsim.Start(o.GitHub); err != nil {
+		return fmt.Errorf("starting the simulated GitHub: %w", err)
+	}
+	w.GitHub.AddToken(Token)
+	node, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	w.stopNode, w.nodeDone = cancel, make(chan error, 1)
+	go func() {
+		w.nodeDone <- nodeplay.Play(node, w.Cluster.Config, nodeplay.Options{Run: runRunner, StartDelay: o.StartDelay})
+	}()
+	return nil
+}
+
+// runRunner is the runner container of every pod.
+func runRunner(ctx context.Context, jitConfig string) int {
+	code, _ := simrunner.Run(ctx, jitConfig)
+	return code
+}
+
+// Stop ends the node, GitHub and the cluster, in this order.
+func (w *World) Stop() error {
+	var errs []error
+	if w.stopNode != nil {
+		w.stopNode()
+		errs = append(errs, <-w.nodeDone)
+	}
+	if w.GitHub != nil {
+		w.GitHub.Close()
+	}
+	errs = append(errs, w.Cluster.Stop())
+	if w.Dir != "" {
+		errs = append(errs, os.RemoveAll(w.Dir))
+	}
+	return errors.Join(errs...)
+}
+
+// install returns what a cluster needs before the controller can run: our kinds,
+// and the ServiceAccount with the generated rights.
+func install() ([][]byte, error) {
+	manifests := [][]byte{[]byte(access)}
+	err := fs.WalkDir(charts.Corral, "corral/files", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || filepath.Ext(path) != ".yaml" {
+			return err
+		}
+		text, err := charts.Corral.ReadFile(path)
+		manifests = append(manifests, bytes.TrimSpace(text))
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading the chart: %w", err)
+	}
+	return manifests, nil
+}
+
+// access is what the chart makes besides the generated rules.
+const access = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: ` + SystemNamespace + `}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: ` + ServiceAccount + `, namespace: ` + SystemNamespace + `}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: corral}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: corral}
+subjects: [{kind: ServiceAccount, name: ` + ServiceAccount + `, namespace: ` + SystemNamespace + `}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: corral-leader, namespace: ` + SystemNamespace + `}
+rules:
+- {apiGroups: [coordination.k8s.io], resources: [leases], verbs: [get, create, update]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: corral-leader, namespace: ` + SystemNamespace + `}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: corral-leader}
+subjects: [{kind: ServiceAccount, name: ` + ServiceAccount + `, namespace: ` + SystemNamespace + `}]
+`
+
+// Connect makes a namespace with a GitHubConnection to an account of the simulated
+// GitHub (ORG, or OWNER/REPO) and its Secret.
+func (w *World) Connect(ctx context.Context, namespace, name, account string) error {
+	if err := w.Cluster.CreateNamespace(ctx, namespace); err != nil {
+		return fmt.Errorf("making namespace %s: %w", namespace, err)
+	}
+	if err := w.Client.Create(ctx, w.CredentialsSecret(namespace, name)); err != nil {
+		return fmt.Errorf("making the credentials: %w", err)
+	}
+	connection := &v1alpha1.GitHubConnection{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: v1alpha1.GitHubConnectionSpec{
+			URL: w.GitHub.ConfigURL(account), SecretRef: &v1alpha1.LocalObjectReference{Name: name},
+		},
+	}
+	if err := w.Client.Create(ctx, connection); err != nil {
+		return fmt.Errorf("making the connection: %w", err)
+	}
+	return nil
+}
+
+// CredentialsSecret returns a Secret with a token that works.
+func (*World) CredentialsSecret(namespace, name string) *corev1.Secret {
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		StringData: map[string]string{v1alpha1.TokenKey: Token},
+	}
+}
