@@ -18,9 +18,11 @@ import (
 	"github.com/corral-dev/corral/internal/githubsim/simrunner"
 )
 
-// fleet is the simplest scaler: it starts as many runners as are wanted.
+// fleet is the simplest scaler: it starts as many runners as are wanted, and
+// at times more, as the wanted count lags behind the runners that end.
 type fleet struct {
 	t      *testing.T
+	life   context.Context
 	client *scaleset.Client
 	setID  int
 	alive  sync.WaitGroup
@@ -61,7 +63,7 @@ func (f *fleet) HandleDesiredRunnerCount(ctx context.Context, count int) (int, e
 }
 
 func (f *fleet) run(config string) {
-	code, err := simrunner.Run(f.t.Context(), config)
+	code, err := simrunner.Run(f.life, config)
 	if code != simrunner.ExitOK {
 		f.t.Errorf("runner ended with %d: %v", code, err)
 	}
@@ -85,7 +87,9 @@ func TestListenerServesJobsToTheirEnd(t *testing.T) {
 			}
 			addJob(t, sim, githubsim.Job{Result: githubsim.ResultFailed})
 
-			f := &fleet{t: t, client: client, setID: set.ID, results: map[string]int{}}
+			life, end := context.WithCancel(ctx)
+			defer end()
+			f := &fleet{t: t, life: life, client: client, setID: set.ID, results: map[string]int{}}
 			session := openSession(t, client, set.ID)
 			l, err := listener.New(session, listener.Config{ScaleSetID: set.ID, MaxRunners: 10})
 			if err != nil {
@@ -100,11 +104,17 @@ func TestListenerServesJobsToTheirEnd(t *testing.T) {
 			}
 			waitUntil(t, sim, func() bool { return sim.Report().ScaleSets[0].Messages == 0 })
 			stop()
+			end()
 			if err := <-ended; !errors.Is(err, context.Canceled) {
 				t.Errorf("listener ended with %v", err)
 			}
 			f.alive.Wait()
 			checkListened(t, sim, f, jobs)
+			for _, surplus := range sim.Report().Runners {
+				if err := client.RemoveRunner(ctx, int64(surplus.ID)); err != nil {
+					t.Error(err)
+				}
+			}
 			if err := session.Close(ctx); err != nil {
 				t.Error(err)
 			}
