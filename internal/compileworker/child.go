@@ -1,0 +1,47 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package compileworker
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+
+	"github.com/corral-dev/corral/internal/compile"
+)
+
+// maxRequestBytes bounds what a child reads: the files in base64, and some for the rest.
+const maxRequestBytes = 2 * compile.MaxTotalBytes
+
+// IsChild says whether this process was started to call Main.
+func IsChild() bool { return len(os.Args) > 1 && os.Args[1] == Command }
+
+// Main is the child: it limits itself, reads a request from standard input, compiles,
+// writes the result to standard output, and exits.
+func Main() {
+	if err := serve(os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func serve(in io.Reader, out io.Writer) error {
+	var r request
+	if err := json.NewDecoder(io.LimitReader(in, maxRequestBytes)).Decode(&r); err != nil {
+		return fmt.Errorf("reading the request: %w", err)
+	}
+	if err := limit(r.Limits); err != nil {
+		return fmt.Errorf("limiting the compiler: %w", err)
+	}
+	// Collecting harder near the limit costs time, which is limited too.
+	debug.SetMemoryLimit(int64(r.Limits.Memory / 4 * 3))
+	result := compile.Compile(r.Files, compile.Options{Path: r.Path, Tags: r.Tags})
+	if err := json.NewEncoder(out).Encode(result); err != nil {
+		return fmt.Errorf("writing the result: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,192 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package compileworker compiles definitions that aren't trusted in a child process with
+// limits on memory, CPU time, wall time and output.
+//
+// CUE has no cancellation, and 300 bytes of it can take gigabytes or never end. So the
+// running binary executes itself as `corral compile-worker`, with an empty environment,
+// sends it the files on standard input and reads the result from standard output. What
+// goes beyond a limit is a diagnostic for whoever wrote the definitions.
+package compileworker
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/compile"
+)
+
+// Command is the hidden command under which the binary must call Main.
+const Command = "compile-worker"
+
+// Limits of one compilation. Memory and CPU time hold on Linux; elsewhere only the wall
+// time and the output are bounded.
+type Limits struct {
+	// Memory in bytes: address space (RLIMIT_AS) beyond what the process has when it starts.
+	Memory uint64 `json:"memory"`
+	// CPU time, in whole seconds (RLIMIT_CPU).
+	CPU time.Duration `json:"cpu"`
+	// Wall time from the start of the process to its end.
+	Wall time.Duration `json:"wall"`
+	// OutputBytes of the result's JSON.
+	OutputBytes int `json:"outputBytes"`
+}
+
+// DefaultLimits are ample for 1,000 pools in one tree.
+func DefaultLimits() Limits {
+	return Limits{Memory: 1 << 30, CPU: 20 * time.Second, Wall: 60 * time.Second, OutputBytes: 24 << 20}
+}
+
+// Worker compiles in child processes, a bounded number at once. It's safe for concurrent use.
+type Worker struct {
+	// Executable that runs Main when its first argument is Command.
+	Executable string
+	// Limits of each compilation.
+	Limits Limits
+
+	slots chan struct{}
+}
+
+// New returns a Worker that executes the running binary, at most concurrency at once.
+func New(concurrency int, limits Limits) (*Worker, error) {
+	executable, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("finding the running binary: %w", err)
+	}
+	return &Worker{Executable: executable, Limits: limits, slots: make(chan struct{}, max(1, concurrency))}, nil
+}
+
+// request is what a child reads from standard input.
+type request struct {
+	Limits Limits            `json:"limits"`
+	Path   string            `json:"path"`
+	Tags   map[string]string `json:"tags,omitempty"`
+	Files  compile.Files     `json:"files"`
+}
+
+// Compile is compile.Compile in a child process. An error means that the child couldn't
+// be run, or that ctx ended; what is wrong with the definitions is in the result.
+func (w *Worker) Compile(ctx context.Context, fsys fs.FS, options compile.Options) (compile.Result, error) {
+	files, diagnostics := compile.Gather(fsys, options.Path)
+	if len(diagnostics) > 0 {
+		return compile.Result{Diagnostics: diagnostics}, nil
+	}
+	input, err := json.Marshal(request{Limits: w.Limits, Path: options.Path, Tags: options.Tags, Files: files})
+	if err != nil {
+		return compile.Result{}, fmt.Errorf("encoding definitions: %w", err)
+	}
+	select {
+	case w.slots <- struct{}{}:
+		defer func() { <-w.slots }()
+	case <-ctx.Done():
+		return compile.Result{}, fmt.Errorf("waiting to compile: %w", ctx.Err())
+	}
+	return w.run(ctx, input)
+}
+
+// run executes one child and reads its result.
+func (w *Worker) run(ctx context.Context, input []byte) (compile.Result, error) {
+	wallCtx, cancel := context.WithTimeout(ctx, w.Limits.Wall)
+	defer cancel()
+	stdout := &capped{limit: w.Limits.OutputBytes, full: cancel}
+	stderr := &capped{limit: 64 << 10}
+	cmd := exec.CommandContext(wallCtx, w.Executable, Command)
+	cmd.Dir = "/"
+	cmd.Env = []string{}
+	cmd.Stdin = bytes.NewReader(input)
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	cmd.WaitDelay = 5 * time.Second
+	isolate(cmd)
+	err := runOnOneThread(cmd)
+	switch {
+	case ctx.Err() != nil:
+		return compile.Result{}, fmt.Errorf("compiling: %w", ctx.Err())
+	case cmd.ProcessState == nil:
+		return compile.Result{}, fmt.Errorf("starting the compiler: %w", err)
+	case stdout.overflowed:
+		return refused("the objects take more than %d bytes, the most that is accepted: declare fewer or smaller ones", w.Limits.OutputBytes), nil
+	case err != nil:
+		return w.explain(cmd.ProcessState, wallCtx.Err(), string(stderr.kept)), nil
+	}
+	var result compile.Result
+	if err := json.Unmarshal(stdout.kept, &result); err != nil {
+		return compile.Result{}, fmt.Errorf("reading the compiler's result: %w", err)
+	}
+	return result, nil
+}
+
+// runOnOneThread runs cmd so that its parent, to the kernel the thread that started it,
+// lives as long as it does: the signal for an orphan is sent when that thread ends.
+func runOnOneThread(cmd *exec.Cmd) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		done <- cmd.Run()
+	}()
+	return <-done
+}
+
+// What users can do about definitions that need too much.
+const advice = "look for lists that multiply (comprehensions in comprehensions), values that contain each other, or large `&` of alternatives"
+
+// explain turns the end of a child that failed into a diagnostic.
+func (w *Worker) explain(state *os.ProcessState, wall error, stderr string) compile.Result {
+	cpu := state.UserTime() + state.SystemTime()
+	switch {
+	case isOutOfMemory(stderr):
+		return refused("compiling needs more than %d MiB of memory, the most that is allowed: %s", w.Limits.Memory>>20, advice)
+	case strings.Contains(stderr, "stack exceeds"):
+		return refused("compiling recurses too deeply: %s", advice)
+	case !state.Success() && cpu >= w.Limits.CPU-w.Limits.CPU/10:
+		return refused("compiling takes more than %s of CPU time, the most that is allowed: %s", w.Limits.CPU, advice)
+	case errors.Is(wall, context.DeadlineExceeded):
+		return refused("compiling takes longer than %s, the most that is allowed: %s", w.Limits.Wall, advice)
+	}
+	first, _, _ := strings.Cut(strings.TrimSpace(stderr), "\n")
+	return refused("the compiler ended with %s: %s", state, first)
+}
+
+func isOutOfMemory(stderr string) bool {
+	for _, sign := range []string{"out of memory", "cannot allocate memory", "failed to create new OS thread", "failed to reserve"} {
+		if strings.Contains(stderr, sign) {
+			return true
+		}
+	}
+	return false
+}
+
+func refused(format string, args ...any) compile.Result {
+	return compile.Result{Diagnostics: []v1alpha1.Diagnostic{{Message: fmt.Sprintf(format, args...)}}}
+}
+
+// capped keeps the first limit bytes written to it, and calls full once there are more.
+type capped struct {
+	kept       []byte
+	limit      int
+	full       func()
+	overflowed bool
+}
+
+func (c *capped) Write(data []byte) (int, error) {
+	room := c.limit - len(c.kept)
+	c.kept = append(c.kept, data[:min(room, len(data))]...)
+	if len(data) > room && !c.overflowed {
+		c.overflowed = true
+		if c.full != nil {
+			c.full()
+		}
+	}
+	return len(data), nil
+}

@@ -1,0 +1,144 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package compileworker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/corral-dev/corral/internal/compile"
+)
+
+func TestMain(m *testing.M) {
+	if IsChild() {
+		Main()
+	}
+	os.Exit(m.Run())
+}
+
+const pools = `package pools
+
+import "corral.dev/schema"
+
+pools: schema.#Pools & {
+	linux: spec: {
+		connectionRef: name: "acme"
+		scale: max: int @tag(max,type=int)
+		template: spec: containers: [{name: "runner", image: "runner:1"}]
+	}
+}
+`
+
+func newWorker(t *testing.T, limits Limits) *Worker {
+	t.Helper()
+	w, err := New(2, limits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func TestTheChildCompilesAsThisProcessDoes(t *testing.T) {
+	for name, src := range map[string]string{"good": pools, "bad": strings.Replace(pools, "scale", "scal", 1)} {
+		t.Run(name, func(t *testing.T) {
+			files := compile.Files{"team/a.cue": []byte(src)}
+			options := compile.Options{Path: "team", Tags: map[string]string{"max": "7"}}
+			got, err := newWorker(t, DefaultLimits()).Compile(t.Context(), files, options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(compile.Compile(files, options), got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// growing is 300 bytes that take gigabytes: each string is ten times the one before.
+func growing() string {
+	var b strings.Builder
+	b.WriteString("package pools\n\na0: \"0123456789\"\n")
+	for i := 1; i <= 8; i++ {
+		fmt.Fprintf(&b, "a%d: a%d%s\n", i, i-1, strings.Repeat(fmt.Sprintf("+a%d", i-1), 9))
+	}
+	return b.String()
+}
+
+const endless = `package pools
+
+import "list"
+
+r: list.Range(0, 60, 1)
+x: len([for a in r for b in r for c in r for d in r if a+b+c+d < 0 {1}])
+`
+
+func TestHostileDefinitionsEndWithADiagnostic(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("memory and CPU time are limited on Linux only")
+	}
+	limits := DefaultLimits()
+	limits.CPU = time.Second
+	memory := DefaultLimits()
+	memory.Memory = 512 << 20
+	wall := DefaultLimits()
+	wall.Wall = 300 * time.Millisecond
+	output := DefaultLimits()
+	output.OutputBytes = 100
+	for name, tc := range map[string]struct {
+		cue    string
+		limits Limits
+		want   string
+	}{
+		"memory": {growing(), memory, "compiling needs more than 512 MiB of memory, the most that is allowed: "},
+		"CPU":    {endless, limits, "compiling takes more than 1s of CPU time, the most that is allowed: "},
+		"wall":   {endless, wall, "compiling takes longer than 300ms, the most that is allowed: "},
+		"output": {strings.Replace(pools, "int @tag(max,type=int)", "3", 1), output, "the objects take more than 100 bytes, the most that is accepted: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := newWorker(t, tc.limits).Compile(t.Context(), compile.Files{"a.cue": []byte(tc.cue)}, compile.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(got.Diagnostics) != 1 || !strings.HasPrefix(got.Diagnostics[0].Message, tc.want) {
+				t.Errorf("got %v", got.Diagnostics)
+			}
+		})
+	}
+}
+
+func TestWhatIsNotTheDefinitionsFaultIsAnError(t *testing.T) {
+	files := compile.Files{"a.cue": []byte(endless)}
+	t.Run("canceled", func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if _, err := newWorker(t, DefaultLimits()).Compile(ctx, files, compile.Options{}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("canceled while others compile", func(t *testing.T) {
+		w := newWorker(t, DefaultLimits())
+		w.slots <- struct{}{}
+		w.slots <- struct{}{}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := w.Compile(ctx, files, compile.Options{}); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("no binary", func(t *testing.T) {
+		w := newWorker(t, DefaultLimits())
+		w.Executable = "/nonexistent"
+		if _, err := w.Compile(t.Context(), files, compile.Options{}); err == nil {
+			t.Error("got no error")
+		}
+	})
+}
