@@ -25,7 +25,10 @@ import (
 	"github.com/corral-dev/corral/controllers/pool"
 	"github.com/corral-dev/corral/controllers/runner"
 	"github.com/corral-dev/corral/controllers/scaleset"
+	"github.com/corral-dev/corral/controllers/source"
+	"github.com/corral-dev/corral/internal/compileworker"
 	"github.com/corral-dev/corral/internal/githubapi"
+	"github.com/corral-dev/corral/internal/gitsource"
 	"github.com/corral-dev/corral/internal/kube"
 	actions "github.com/corral-dev/corral/internal/scaleset"
 )
@@ -61,6 +64,9 @@ type Options struct {
 	Others int
 }
 
+// compilers is how many child processes compile at once: each may take a gigabyte.
+const compilers = 2
+
 // All adds every controller to the manager: one line each.
 func All(mgr ctrl.Manager, o Options) error {
 	report := kube.Reporter{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("corral")}
@@ -74,7 +80,14 @@ func All(mgr ctrl.Manager, o Options) error {
 		return githubapi.Verify(ctx, c, githubapi.Options{Version: o.Version})
 	}
 
+	compiler, err := compileworker.New(compilers, compileworker.DefaultLimits())
+	if err != nil {
+		return err
+	}
+	git := &gitsource.Client{AllowFile: o.AllowFileSources}
+
 	return firstError(
+		(&source.Reconciler{Reporter: report, Live: secrets, Fetcher: git, Compiler: compiler}).SetupWithManager(mgr, source.Options{Concurrent: o.Others, JitterPercent: o.JitterPercent}),
 		(&connection.Reconciler{Reporter: report, Secrets: secrets, CredentialsDir: o.CredentialsDir, Clients: clients, Verify: verify, Now: time.Now}).SetupWithManager(mgr, o.Others),
 		(&scaleset.Reconciler{Reporter: report, Clients: clients, Sessions: sessions, Cluster: o.Cluster, Now: time.Now}).SetupWithManager(mgr, o.Others),
 		(&pool.Reconciler{Reporter: report, Sessions: sessions, Now: time.Now, NewName: pool.RandomName}).SetupWithManager(mgr, sessions.Words(), o.Others),

@@ -3,11 +3,18 @@
 
 package main
 
-import "os"
+import (
+	"os"
+
+	"github.com/corral-dev/corral/internal/compileworker"
+)
 
 var version = "dev"
 
 func main() {
+	if compileworker.IsChild() {
+		compileworker.Main()
+	}
 	c := controllerCommand(version)
 	c.SetArgs(os.Args[2:])
 	if c.Execute() != nil {
