@@ -105,8 +105,9 @@ func (c *Client) newMember(subsystem string, setID int64) (*member, error) {
 	retrying := retryablehttp.NewClient()
 	retrying.HTTPClient = &http.Client{Transport: c.network}
 	retrying.RetryMax = 0
-	retrying.CheckRetry = func(context.Context, *http.Response, error) (bool, error) { return false, nil }
-	retrying.ErrorHandler = retryablehttp.PassthroughErrorHandler
+	// The official client sets its own CheckRetry on a token call and never takes it back,
+	// so ours is set before each request.
+	retrying.RequestLogHook = func(retryablehttp.Logger, *http.Request, int) { retrying.CheckRetry = neverRetry }
 	options := []official.HTTPOption{official.WithRetryableHTTPClint(retrying), official.WithRetryMax(0)}
 	info := official.SystemInfo{System: "corral", Version: c.options.Version, Subsystem: subsystem, ScaleSetID: int(setID)}
 
@@ -116,6 +117,9 @@ func (c *Client) newMember(subsystem string, setID int64) (*member, error) {
 	}
 	return &member{client: client, generation: generation}, nil
 }
+
+// neverRetry passes answers and errors on as they are.
+func neverRetry(context.Context, *http.Response, error) (bool, error) { return false, nil }
 
 func (c *Client) newOfficial(info official.SystemInfo, options []official.HTTPOption) (*official.Client, error) {
 	app := c.creds.App
