@@ -117,8 +117,8 @@ func (s *Server) serve(name Endpoint, h handler) http.Handler {
 
 // admit counts a call and takes the fault that is meant for it.
 func (s *Server) admit(name Endpoint) (*Fault, string) {
-	s.rlock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	s.requests[name]++
 	return s.takeFault(name), s.newID()
 }
