@@ -61,7 +61,7 @@ func ParseURL(raw string) (Target, error) {
 	if (u.Scheme != "https" && u.Scheme != "http") || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return Target{}, errors.New("the URL must be https://HOST/PATH without user, query and fragment")
 	}
-	t, err := parsePath(strings.Split(strings.Trim(u.Path, "/"), "/"))
+	t, err := parsePath(strings.Split(strings.Trim(u.EscapedPath(), "/"), "/"))
 	if err != nil {
 		return Target{}, err
 	}
