@@ -1,23 +1,28 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
+// Command corral runs fleets of GitHub Actions runners: `corral controller` in the
+// cluster, and the same rules on the command line.
 package main
 
 import (
+	"fmt"
 	"os"
 
+	"github.com/corral-dev/corral/internal/cli"
 	"github.com/corral-dev/corral/internal/compileworker"
 )
 
+// version is set when a release is built.
 var version = "dev"
 
 func main() {
 	if compileworker.IsChild() {
 		compileworker.Main()
 	}
-	c := controllerCommand(version)
-	c.SetArgs(os.Args[2:])
-	if c.Execute() != nil {
-		os.Exit(1)
+	err := cli.NewRoot(version, controllerCommand(version)).Execute()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "Error:", err)
 	}
+	os.Exit(cli.ExitCode(err))
 }

@@ -1,0 +1,208 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+)
+
+// outcome is what a user sees of one command.
+type outcome struct {
+	stdout, stderr string
+	code           int
+}
+
+// corral runs one command in folder.
+func corral(t *testing.T, folder string, args ...string) outcome {
+	t.Helper()
+	t.Chdir(folder)
+	var stdout, stderr bytes.Buffer
+	root := NewRoot("v1.2.3")
+	root.SetArgs(args)
+	root.SetOut(&stdout)
+	root.SetErr(&stderr)
+	err := root.Execute()
+	if err != nil {
+		fmt.Fprintln(&stderr, "Error:", err)
+	}
+	return outcome{stdout.String(), stderr.String(), ExitCode(err)}
+}
+
+// repositoryOf returns a folder that init wrote, with changes to its files.
+func repositoryOf(t *testing.T, changes map[string]string) string {
+	t.Helper()
+	folder := t.TempDir()
+	if got := corral(t, folder, "init"); got.code != ExitOK {
+		t.Fatal(got.stderr)
+	}
+	for name, text := range changes {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return folder
+}
+
+const brokenPool = `package pools
+
+pools: broken: spec: {
+	connectionRef: name: "acme"
+	scale: {max: 1, min: 2}
+	template: spec: containers: [{name: "runner"}]
+}
+`
+
+func TestVet(t *testing.T) {
+	broken := map[string]string{"pools/broken.cue": brokenPool}
+	for name, tc := range map[string]struct {
+		changes map[string]string
+		args    []string
+		want    outcome
+	}{
+		"a new repository is clean": {nil, []string{"vet"}, outcome{stdout: "ok: 1 pool, 1 connection\n"}},
+		"a folder inside":           {nil, []string{"vet", "pools"}, outcome{stdout: "ok: 1 pool, 1 connection\n"}},
+		"as JSON": {nil, []string{"vet", "-o", "json"}, outcome{
+			stdout: "{\n  \"objects\": {\n    \"GitHubConnection\": 1,\n    \"RunnerPool\": 1\n  },\n  \"diagnostics\": []\n}\n"}},
+		"a problem": {broken, []string{"vet"}, outcome{
+			stderr: "pools/broken.cue:5:23: pools.broken.spec.scale.min: min 2 is above max 1\nError: 1 problem\n", code: ExitError}},
+		"a problem as YAML": {broken, []string{"vet", "pools", "--output", "yaml"}, outcome{
+			stdout: "diagnostics:\n- column: 23\n  file: pools/broken.cue\n  line: 5\n  message: min 2 is above max 1\n" +
+				"  path: pools.broken.spec.scale.min\nobjects: {}\n",
+			stderr: "Error: 1 problem\n", code: ExitError}},
+		"an unused tag": {nil, []string{"vet", "--tag", "env=prod"}, outcome{
+			stderr: "tag \"env\" is set, but no field is marked @tag(env)\nError: 1 problem\n", code: ExitError}},
+		"an unknown format": {nil, []string{"vet", "-o", "xml"}, outcome{
+			stderr: "Error: invalid argument \"xml\" for \"-o, --output\" flag: must be one of text, json, yaml\n", code: ExitError}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := corral(t, repositoryOf(t, tc.changes), tc.args...)
+			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(outcome{})); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestBuildPrintsTheSameBytesEachTime(t *testing.T) {
+	folder := repositoryOf(t, nil)
+	first := corral(t, folder, "build")
+	if first.code != ExitOK || strings.Count(first.stdout, "---\n") != 2 {
+		t.Errorf("got %+v", first)
+	}
+	if diff := cmp.Diff(first, corral(t, folder, "build"), cmp.AllowUnexported(outcome{})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestBuildFillsInTheNamespace(t *testing.T) {
+	var list struct {
+		Items []struct {
+			Metadata struct{ Namespace string }
+		}
+	}
+	got := corral(t, repositoryOf(t, nil), "build", "-o", "json", "--namespace", "runners")
+	if err := json.Unmarshal([]byte(got.stdout), &list); err != nil {
+		t.Fatal(err, got.stderr)
+	}
+	for _, item := range list.Items {
+		if item.Metadata.Namespace != "runners" {
+			t.Errorf("got namespace %q", item.Metadata.Namespace)
+		}
+	}
+}
+
+func TestBuildPrintsNothingWhenItFails(t *testing.T) {
+	empty := t.TempDir()
+	for name, tc := range map[string]struct {
+		folder string
+		want   string
+	}{
+		"a problem": {repositoryOf(t, map[string]string{"pools/broken.cue": brokenPool}), "min 2 is above max 1"},
+		"no pools":  {empty, "no pools found"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := corral(t, tc.folder, "build")
+			if got.code != ExitError || got.stdout != "" || !strings.Contains(got.stderr, tc.want) {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+}
+
+func TestInitNeverOverwrites(t *testing.T) {
+	folder := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(folder, "pools"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	mine := filepath.Join(folder, "pools", "linux.cue")
+	if err := os.WriteFile(mine, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := corral(t, folder, "init")
+	want := outcome{stderr: "Error: pools/linux.cue is there already, nothing was written\n", code: ExitError}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(outcome{})); diff != "" {
+		t.Error(diff)
+	}
+	entries, err := os.ReadDir(folder)
+	if err != nil || len(entries) != 1 {
+		t.Errorf("got %d entries, %v", len(entries), err)
+	}
+}
+
+func TestInitWritesModuleAndVersion(t *testing.T) {
+	folder := t.TempDir()
+	if got := corral(t, folder, "init", "new/runners", "--module", "github.com/acme/runners@v0"); got.code != ExitOK {
+		t.Fatal(got.stderr)
+	}
+	for name, want := range map[string]string{
+		"cue.mod/module.cue":                          `module: "github.com/acme/runners@v0"`,
+		".github/workflows/corral.yaml":               "cmd/corral@v1.2.3",
+		"cue.mod/pkg/corral.dev/schema/schema.cue":    "#RunnerPool:",
+		"cue.mod/pkg/corral.dev/schema/specs_gen.cue": "#RunnerPoolSpec:",
+		"policies/README.md":                          "corral.scaling",
+	} {
+		data, err := os.ReadFile(filepath.Join(folder, "new/runners", name))
+		if err != nil || !strings.Contains(string(data), want) {
+			t.Errorf("%s: %v, want %q in it", name, err, want)
+		}
+	}
+}
+
+func TestVersion(t *testing.T) {
+	var got map[string]string
+	if err := json.Unmarshal([]byte(corral(t, t.TempDir(), "version", "-o", "json").stdout), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got["version"] != "v1.2.3" || got["apiVersion"] != "corral.dev/v1alpha1" || got["schema"] != "corral.dev/schema@v0 v0.1.0" {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	for want, err := range map[int]error{
+		ExitOK:     nil,
+		ExitError:  os.ErrNotExist,
+		ExitDenied: fmt.Errorf("pool linux: %w", ErrDenied),
+	} {
+		if got := ExitCode(err); got != want {
+			t.Errorf("ExitCode(%v) = %d, want %d", err, got, want)
+		}
+	}
+}
+
+func TestOtherCommandsJoin(t *testing.T) {
+	root := NewRoot("dev", &cobra.Command{Use: "controller", Run: func(*cobra.Command, []string) {}})
+	if found, _, err := root.Find([]string{"controller"}); err != nil || found.Name() != "controller" {
+		t.Errorf("got %v, %v", found, err)
+	}
+}

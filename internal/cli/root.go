@@ -1,0 +1,55 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cli is the command line: flags and output around the pure packages.
+package cli
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes of every command.
+const (
+	// ExitOK means that everything asked for was done.
+	ExitOK = 0
+	// ExitError means that something is wrong with the input, or went wrong.
+	ExitError = 1
+	// ExitDenied means that a policy refuses what it was asked about.
+	ExitDenied = 2
+)
+
+// ErrDenied is wrapped by the error of a command whose answer is a policy's no.
+var ErrDenied = errors.New("denied by policy")
+
+const longHelp = `Corral runs fleets of GitHub Actions runners on Kubernetes. Pools are declared in CUE,
+live in Git, and are compiled to objects that controllers act on.
+
+Exit codes: 0 all is well, 1 an error (also: something is wrong with the definitions),
+2 denied by a policy.`
+
+// NewRoot returns the command corral with those of this package and the extra ones.
+func NewRoot(version string, extra ...*cobra.Command) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "corral",
+		Short:         "Run fleets of GitHub Actions runners on Kubernetes",
+		Long:          longHelp,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.AddCommand(newInit(version), newVet(), newBuild(), newVersion(version))
+	root.AddCommand(extra...)
+	return root
+}
+
+// ExitCode returns the exit code for the error of a command.
+func ExitCode(err error) int {
+	switch {
+	case err == nil:
+		return ExitOK
+	case errors.Is(err, ErrDenied):
+		return ExitDenied
+	}
+	return ExitError
+}

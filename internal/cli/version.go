@@ -1,0 +1,65 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/schema"
+)
+
+// build is the output of version.
+type build struct {
+	Version    string `json:"version"`
+	Commit     string `json:"commit,omitempty"`
+	Go         string `json:"go"`
+	Platform   string `json:"platform"`
+	APIVersion string `json:"apiVersion"`
+	Schema     string `json:"schema"`
+}
+
+func newVersion(version string) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version of corral, of its API and of its schema",
+		Args:  cobra.NoArgs,
+	}
+	f := bindFormat(c, "text", "json", "yaml")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		b := build{
+			Version:    version,
+			Commit:     commit(),
+			Go:         runtime.Version(),
+			Platform:   runtime.GOOS + "/" + runtime.GOARCH,
+			APIVersion: v1alpha1.GroupVersion.String(),
+			Schema:     schema.Module + " " + schema.Version,
+		}
+		if f.value != "text" {
+			return f.write(c.OutOrStdout(), b)
+		}
+		_, err := fmt.Fprintf(c.OutOrStdout(), "corral %s (%s, %s)\napi %s\nschema %s\n",
+			b.Version, b.Go, b.Platform, b.APIVersion, b.Schema)
+		return err
+	}
+	return c
+}
+
+// commit is the revision the binary was built from, if the build recorded it.
+func commit() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	for _, setting := range info.Settings {
+		if setting.Key == "vcs.revision" {
+			return setting.Value
+		}
+	}
+	return ""
+}
