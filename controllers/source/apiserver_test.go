@@ -24,6 +24,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
@@ -362,7 +363,10 @@ func storyOfTwoSources(s *site) {
 
 // storyOfTheManager runs the controller as the program does, with an interval that never passes.
 func storyOfTheManager(s *site) {
-	mgr, err := ctrl.NewManager(s.cluster.Config, ctrl.Options{Scheme: s.client.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}})
+	mgr, err := ctrl.NewManager(s.cluster.Config, ctrl.Options{
+		Scheme: s.client.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"},
+		Cache: cache.Options{DefaultNamespaces: map[string]cache.Config{s.namespace: {}}},
+	})
 	s.must(err)
 	s.must(s.newReconciler(mgr.GetClient()).SetupWithManager(mgr, Options{Concurrent: 2, JitterPercent: 10}))
 	ctx, stop := context.WithCancel(s.t.Context())

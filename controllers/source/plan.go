@@ -31,6 +31,7 @@ var kinds = []string{connectionKind, poolKind}
 // id names an object in the source's namespace.
 type id struct{ kind, name string }
 
+// String returns the kind and the name.
 func (i id) String() string { return i.kind + " " + i.name }
 
 // compareIDs sorts by the order of application, then by name.

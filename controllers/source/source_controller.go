@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/fluxcd/pkg/apis/meta"
-	"github.com/fluxcd/pkg/runtime/jitter"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/lru"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -58,7 +57,7 @@ type Reconciler struct {
 	Fetcher  Fetcher
 	Compiler Compiler
 
-	jitter   jitter.Duration
+	jitter   func(time.Duration) time.Duration
 	compiled *lru.Cache // of cacheKey to compile.Result
 	claims   sync.Map   // of namespace to *sync.Mutex
 }

@@ -612,3 +612,23 @@ func TestASourceThatIsBeingDeletedOrGoneIsLeftAlone(t *testing.T) {
 		}
 	}
 }
+
+func TestSpread(t *testing.T) {
+	cases := map[string]struct {
+		percent int
+		chance  float64
+		want    time.Duration
+	}{
+		"off":      {0, 1, 100 * time.Second},
+		"earliest": {10, 0, 90 * time.Second},
+		"middle":   {10, 0.5, 100 * time.Second},
+		"latest":   {10, 1, 110 * time.Second},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := spread(100*time.Second, tc.percent, tc.chance); got != tc.want {
+				t.Errorf("got %s, want %s", got, tc.want)
+			}
+		})
+	}
+}

@@ -5,8 +5,9 @@ package source
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"time"
 
-	"github.com/fluxcd/pkg/runtime/jitter"
 	"github.com/fluxcd/pkg/runtime/predicates"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/lru"
@@ -49,11 +50,13 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, options Options) error {
 }
 
 func (r *Reconciler) prepare(options Options) {
-	r.jitter = jitter.NoJitter
-	if options.JitterPercent > 0 {
-		r.jitter = jitter.Percent(float64(options.JitterPercent)/100, nil)
-	}
+	r.jitter = func(d time.Duration) time.Duration { return spread(d, options.JitterPercent, rand.Float64()) }
 	r.compiled = lru.New(compiledRevisions)
+}
+
+// spread moves a duration by up to so many percent to either side, as chance, from 0 to 1, has it.
+func spread(d time.Duration, percent int, chance float64) time.Duration {
+	return d + time.Duration(float64(d)*float64(percent)/100*(2*chance-1))
 }
 
 // pruneAllowed passes updates that let a revision remove more, or take that back.

@@ -348,7 +348,7 @@ func TestHangEndsAtTheDeadline(t *testing.T) {
 		"in the packfile": func(request *http.Request) bool { return request.Method == http.MethodPost },
 	} {
 		t.Run(name, func(t *testing.T) {
-			ctx, expire := context.WithCancelCause(context.Background())
+			ctx, expire := context.WithCancelCause(t.Context())
 			defer expire(nil)
 			url, certificate := start(t, http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 				if !hangs(request) {

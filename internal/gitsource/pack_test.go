@@ -6,7 +6,6 @@ package gitsource
 import (
 	"bytes"
 	"compress/zlib"
-	"context"
 	"crypto/sha1"
 	"encoding/binary"
 	"errors"
@@ -138,7 +137,7 @@ func TestTreeBombIsRefused(t *testing.T) {
 		}
 		hash = tree(t, objects, entries...)
 	}
-	_, err := readTree(context.Background(), objects, commitOf(t, objects, hash), Limits{Objects: 1000}.orDefaults())
+	_, err := readTree(t.Context(), objects, commitOf(t, objects, hash), Limits{Objects: 1000}.orDefaults())
 	if !errors.Is(err, ErrTooLarge) {
 		t.Errorf("got %v", err)
 	}
@@ -150,7 +149,7 @@ func TestDeepTreeIsRefused(t *testing.T) {
 	for range maxDepth + 1 {
 		hash = tree(t, objects, object.TreeEntry{Name: "a", Mode: filemode.Dir, Hash: hash})
 	}
-	_, err := readTree(context.Background(), objects, commitOf(t, objects, hash), Limits{}.orDefaults())
+	_, err := readTree(t.Context(), objects, commitOf(t, objects, hash), Limits{}.orDefaults())
 	if !errors.Is(err, ErrTooLarge) {
 		t.Errorf("got %v", err)
 	}
@@ -160,7 +159,7 @@ func TestNamesThatLeaveTheTreeAreRefused(t *testing.T) {
 	for _, name := range []string{"..", ".", "a/b", "\xff"} {
 		objects := memory.NewStorage()
 		hash := tree(t, objects, object.TreeEntry{Name: name, Mode: filemode.Dir, Hash: tree(t, objects)})
-		_, err := readTree(context.Background(), objects, commitOf(t, objects, hash), Limits{}.orDefaults())
+		_, err := readTree(t.Context(), objects, commitOf(t, objects, hash), Limits{}.orDefaults())
 		if !errors.Is(err, ErrUnusable) {
 			t.Errorf("%q: got %v", name, err)
 		}
@@ -170,7 +169,7 @@ func TestNamesThatLeaveTheTreeAreRefused(t *testing.T) {
 func TestSubmodulesAreIgnored(t *testing.T) {
 	objects := memory.NewStorage()
 	hash := tree(t, objects, object.TreeEntry{Name: "module", Mode: filemode.Submodule, Hash: plumbing.ComputeHash(plumbing.CommitObject, nil)})
-	files, err := readTree(context.Background(), objects, commitOf(t, objects, hash), Limits{}.orDefaults())
+	files, err := readTree(t.Context(), objects, commitOf(t, objects, hash), Limits{}.orDefaults())
 	if err != nil || len(contents(t, files)) != 0 {
 		t.Errorf("got %v, %v", files, err)
 	}

@@ -24,7 +24,6 @@ const maxDepth = 64
 
 // reader gathers the files of one commit.
 type reader struct {
-	ctx     context.Context
 	objects storer.EncodedObjectStorer
 	limits  Limits
 	files   fstest.MapFS // an fs.FS over a map, which needs no test to be useful
@@ -42,18 +41,18 @@ func readTree(ctx context.Context, objects storer.EncodedObjectStorer, hash plum
 	if err != nil {
 		return nil, fmt.Errorf("%w: reading commit %s: %w", ErrUnusable, hash, err)
 	}
-	r := &reader{ctx: ctx, objects: objects, limits: limits, files: fstest.MapFS{}}
-	if err := r.readFolder(".", commit.TreeHash, 0); err != nil {
+	r := &reader{objects: objects, limits: limits, files: fstest.MapFS{}}
+	if err := r.readFolder(ctx, ".", commit.TreeHash, 0); err != nil {
 		return nil, err
 	}
 	return r.files, nil
 }
 
-func (r *reader) readFolder(folder string, hash plumbing.Hash, depth int) error {
+func (r *reader) readFolder(ctx context.Context, folder string, hash plumbing.Hash, depth int) error {
 	if depth > maxDepth {
 		return fmt.Errorf("%w: %s: folders are nested more than %d deep", ErrTooLarge, folder, maxDepth)
 	}
-	if err := r.ctx.Err(); err != nil {
+	if err := ctx.Err(); err != nil {
 		return err
 	}
 	if err := r.checkSize(folder, hash); err != nil {
@@ -64,14 +63,14 @@ func (r *reader) readFolder(folder string, hash plumbing.Hash, depth int) error 
 		return fmt.Errorf("%w: reading %s: %w", ErrUnusable, folder, err)
 	}
 	for _, entry := range tree.Entries {
-		if err := r.readEntry(folder, entry, depth); err != nil {
+		if err := r.readEntry(ctx, folder, entry, depth); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (r *reader) readEntry(folder string, entry object.TreeEntry, depth int) error {
+func (r *reader) readEntry(ctx context.Context, folder string, entry object.TreeEntry, depth int) error {
 	if r.entries++; r.entries > r.limits.Objects {
 		return fmt.Errorf("%w: the revision has more than %d files", ErrTooLarge, r.limits.Objects)
 	}
@@ -81,7 +80,7 @@ func (r *reader) readEntry(folder string, entry object.TreeEntry, depth int) err
 	name := path.Join(folder, entry.Name)
 	switch entry.Mode {
 	case filemode.Dir:
-		return r.readFolder(name, entry.Hash, depth+1)
+		return r.readFolder(ctx, name, entry.Hash, depth+1)
 	case filemode.Regular, filemode.Executable, filemode.Deprecated:
 		return r.readFile(name, entry.Hash)
 	case filemode.Symlink:
