@@ -5,7 +5,6 @@ package githubsim
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -191,7 +190,7 @@ func (s *Server) simStealSession(r *http.Request) answer {
 	var body struct {
 		Owner string `json:"owner"`
 	}
-	if err := json.NewDecoder(r.Body).Decode(&body); err != nil || body.Owner == "" {
+	if err := decode(r, &body); err != nil || body.Owner == "" {
 		return simError(http.StatusBadRequest, "the body has no owner")
 	}
 	return byID(func(id int) bool { return s.StealSession(id, body.Owner) })(r)

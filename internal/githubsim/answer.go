@@ -40,8 +40,6 @@ func (a answer) with(key, value string) answer {
 	return a
 }
 
-func (a answer) failed() bool { return a.status >= http.StatusBadRequest }
-
 // restError is an error as GitHub's REST API words it.
 func restError(status int, message string) answer {
 	return answer{status: status, body: map[string]string{

@@ -230,8 +230,8 @@ func (s *Server) runnerRenews(r *http.Request) answer {
 }
 
 func (s *Server) beginRenewal(r *http.Request) (*runner, *job, answer) {
-	s.rlock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	rn, refusal := s.sessionRunner(r)
 	if rn == nil {
 		return nil, nil, refusal
@@ -244,8 +244,8 @@ func (s *Server) beginRenewal(r *http.Request) (*runner, *job, answer) {
 }
 
 func (s *Server) endRenewal(rn *runner) {
-	s.rlock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	rn.polls--
 	rn.lastSeen = s.now()
 }

@@ -80,7 +80,7 @@ func TestScaleSetsOfOneScopeAreHiddenFromAnother(t *testing.T) {
 	if err := sim.AddRepository(githubsim.Repository{FullName: "acme/app"}); err != nil {
 		t.Fatal(err)
 	}
-	set := newSet(t, newClient(t, sim, "acme"), "pool")
+	set := newSet(t, newClient(t, sim, "acme"))
 	_, err := newClient(t, sim, "acme/app").GetRunnerScaleSetByID(testContext(t), set.ID)
 	wantError(t, err, "404", "RunnerScaleSetNotFoundException")
 }
@@ -109,7 +109,7 @@ func TestClientManagesRunners(t *testing.T) {
 	sim := start(t, githubsim.Options{})
 	ctx := testContext(t)
 	client := newClient(t, sim, "acme")
-	set := newSet(t, client, "pool")
+	set := newSet(t, client)
 	setting := &scaleset.RunnerScaleSetJitRunnerSetting{Name: "r1"}
 	jit, err := client.GenerateJitRunnerConfig(ctx, setting, set.ID)
 	if err != nil {
@@ -150,7 +150,7 @@ func TestSessionIsExclusiveUntilItEnds(t *testing.T) {
 	sim := start(t, githubsim.Options{Clock: clock.now})
 	ctx := testContext(t)
 	client := newClient(t, sim, "acme")
-	set := newSet(t, client, "pool")
+	set := newSet(t, client)
 	first := openSession(t, client, set.ID)
 	if stats := first.Session().Statistics; stats == nil || *stats != (scaleset.RunnerScaleSetStatistic{}) {
 		t.Errorf("statistics of the new session: %+v", stats)
@@ -181,7 +181,7 @@ func TestAdminTokenIsCheckedAndExpires(t *testing.T) {
 	sim := start(t, githubsim.Options{Clock: clock.now, AdminTokenTTL: time.Hour})
 	ctx := testContext(t)
 	client := newClient(t, sim, "acme")
-	set := newSet(t, client, "pool")
+	set := newSet(t, client)
 	for name, spoil := range map[string]func(){
 		"expired": func() { clock.advance(2 * time.Hour) },
 		"revoked": sim.ExpireAdminTokens,
@@ -199,7 +199,7 @@ func TestAdminTokenIsCheckedAndExpires(t *testing.T) {
 func TestScaleSetForgottenBehindTheClient(t *testing.T) {
 	sim := start(t, githubsim.Options{})
 	client := newClient(t, sim, "acme")
-	set := newSet(t, client, "pool")
+	set := newSet(t, client)
 	if !sim.ForgetScaleSet(set.ID) || sim.ForgetScaleSet(set.ID) {
 		t.Error("forgetting says nothing of what it did")
 	}

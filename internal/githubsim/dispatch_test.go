@@ -88,7 +88,7 @@ func TestWaitingJobsOfADeletedScaleSetAreQueuedAgain(t *testing.T) {
 	sim := start(t, githubsim.Options{})
 	ctx := testContext(t)
 	client := newClient(t, sim, "acme")
-	set := newSet(t, client, "pool")
+	set := newSet(t, client)
 	addJob(t, sim, githubsim.Job{})
 	poll(t, openSession(t, client, set.ID), 0, 1)
 	if err := client.DeleteRunnerScaleSet(ctx, set.ID); err != nil {
@@ -97,7 +97,7 @@ func TestWaitingJobsOfADeletedScaleSetAreQueuedAgain(t *testing.T) {
 	if got := sim.Jobs()[0]; got.State != githubsim.JobQueued || got.ScaleSetID != 0 {
 		t.Errorf("after deletion: %+v", got)
 	}
-	next := newSet(t, client, "pool")
+	next := newSet(t, client)
 	poll(t, openSession(t, client, next.ID), 0, 1)
 	if got := sim.Jobs()[0]; got.State != githubsim.JobAssigned || got.ScaleSetID != next.ID {
 		t.Errorf("with a new scale set: %+v", got)
@@ -108,7 +108,7 @@ func TestJobThatNobodyPicksUpIsAssignedThreeTimes(t *testing.T) {
 	clock := newClock()
 	sim := start(t, githubsim.Options{Clock: clock.now, PickupTimeout: time.Minute, SessionExpiry: time.Hour})
 	client := newClient(t, sim, "acme")
-	set := newSet(t, client, "pool")
+	set := newSet(t, client)
 	session := openSession(t, client, set.ID)
 	addJob(t, sim, githubsim.Job{})
 	after := 0

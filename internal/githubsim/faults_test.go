@@ -139,7 +139,7 @@ func TestLostAnswerLeavesTheChange(t *testing.T) {
 func TestLostAnswerToASessionConflictsWithOneself(t *testing.T) {
 	sim := start(t, githubsim.Options{})
 	client := newClient(t, sim, "acme")
-	set := newSet(t, client, "pool")
+	set := newSet(t, client)
 	sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, Times: 1, DropAnswer: true})
 	if _, err := client.MessageSessionClient(testContext(t), set.ID, "me"); err == nil {
 		t.Error("the answer was to be lost")
@@ -181,7 +181,7 @@ func TestDelayedCallIsAnsweredAfterAll(t *testing.T) {
 func TestSessionFaults(t *testing.T) {
 	sim := start(t, githubsim.Options{})
 	client := newClient(t, sim, "acme")
-	set := newSet(t, client, "pool")
+	set := newSet(t, client)
 	for how, spoiled := range map[githubsim.Alteration]func(scaleset.RunnerScaleSetSession) bool{
 		githubsim.AlterEmptyQueueURL: func(s scaleset.RunnerScaleSetSession) bool { return s.MessageQueueURL == "" },
 		githubsim.AlterNoStatistics:  func(s scaleset.RunnerScaleSetSession) bool { return s.Statistics == nil },

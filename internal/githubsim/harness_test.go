@@ -69,11 +69,11 @@ func newClient(t *testing.T, sim *githubsim.Running, path string) *scaleset.Clie
 	return client
 }
 
-// newSet makes a scale set with the label "linux".
-func newSet(t *testing.T, client *scaleset.Client, name string) *scaleset.RunnerScaleSet {
+// newSet makes the scale set "pool" with the label "linux".
+func newSet(t *testing.T, client *scaleset.Client) *scaleset.RunnerScaleSet {
 	t.Helper()
 	set, err := client.CreateRunnerScaleSet(testContext(t), &scaleset.RunnerScaleSet{
-		Name: name, RunnerGroupID: 1, Labels: []scaleset.Label{{Name: "linux"}},
+		Name: "pool", RunnerGroupID: 1, Labels: []scaleset.Label{{Name: "linux"}},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -80,7 +80,7 @@ func TestListenerServesJobsToTheirEnd(t *testing.T) {
 			sim := start(t, githubsim.Options{Mode: mode})
 			ctx := testContext(t)
 			client := newClient(t, sim, "acme")
-			set := newSet(t, client, "pool")
+			set := newSet(t, client)
 			const jobs = 60
 			for range jobs - 1 {
 				addJob(t, sim, githubsim.Job{})

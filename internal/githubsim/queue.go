@@ -193,8 +193,8 @@ func (s *Server) lookAgain(r *http.Request, se *session, after int) (chan struct
 }
 
 func (s *Server) endPoll(se *session) {
-	s.rlock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	se.polls--
 	se.lastSeen = s.now()
 }

@@ -37,7 +37,7 @@ func TestMessagesComeAgainUntilDeleted(t *testing.T) {
 	sim := start(t, githubsim.Options{Hold: time.Millisecond})
 	ctx := testContext(t)
 	client := newClient(t, sim, "acme")
-	set := newSet(t, client, "pool")
+	set := newSet(t, client)
 	session := openSession(t, client, set.ID)
 	first := addJob(t, sim, githubsim.Job{})
 	one := poll(t, session, 0, 5)
@@ -78,7 +78,7 @@ func TestMessagesComeAgainUntilDeleted(t *testing.T) {
 func TestMessageCarriesFiftyEventsAtMost(t *testing.T) {
 	sim := start(t, githubsim.Options{})
 	client := newClient(t, sim, "acme")
-	set := newSet(t, client, "pool")
+	set := newSet(t, client)
 	for range 120 {
 		addJob(t, sim, githubsim.Job{})
 	}
@@ -100,7 +100,7 @@ func TestMessageCarriesFiftyEventsAtMost(t *testing.T) {
 func TestAnnouncedCapacityIsObeyed(t *testing.T) {
 	sim := start(t, githubsim.Options{Hold: time.Millisecond})
 	client := newClient(t, sim, "acme")
-	set := newSet(t, client, "pool")
+	set := newSet(t, client)
 	for range 5 {
 		addJob(t, sim, githubsim.Job{})
 	}
@@ -124,7 +124,7 @@ func TestAnnouncedCapacityIsObeyed(t *testing.T) {
 func TestPollIsHeldUntilSomethingHappens(t *testing.T) {
 	sim := start(t, githubsim.Options{Hold: time.Hour})
 	client := newClient(t, sim, "acme")
-	set := newSet(t, client, "pool")
+	set := newSet(t, client)
 	session := openSession(t, client, set.ID)
 	answered := make(chan *scaleset.RunnerScaleSetMessage, 1)
 	go func() {
@@ -141,7 +141,7 @@ func TestPollIsHeldUntilSomethingHappens(t *testing.T) {
 func TestPollEndsWithItsCaller(t *testing.T) {
 	sim := start(t, githubsim.Options{Hold: time.Hour, SessionExpiry: time.Millisecond})
 	client := newClient(t, sim, "acme")
-	set := newSet(t, client, "pool")
+	set := newSet(t, client)
 	session := openSession(t, client, set.ID)
 	ctx, leave := context.WithCancel(testContext(t))
 	ended := make(chan error, 1)
@@ -161,7 +161,7 @@ func TestQueueTokenExpiresAndIsRefreshed(t *testing.T) {
 	clock := newClock()
 	sim := start(t, githubsim.Options{Clock: clock.now, QueueTokenTTL: 30 * time.Second, AdminTokenTTL: time.Hour})
 	client := newClient(t, sim, "acme")
-	set := newSet(t, client, "pool")
+	set := newSet(t, client)
 	session := openSession(t, client, set.ID)
 	before := session.Session()
 	addJob(t, sim, githubsim.Job{})
@@ -188,7 +188,7 @@ func TestEndedSessionIsRefusedToItsClient(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			sim := start(t, githubsim.Options{})
 			client := newClient(t, sim, "acme")
-			set := newSet(t, client, "pool")
+			set := newSet(t, client)
 			session := openSession(t, client, set.ID)
 			if !end(sim, set.ID) {
 				t.Fatal("there was no session")
@@ -203,7 +203,7 @@ func TestJobsAreOfferedAndAcquired(t *testing.T) {
 	sim := start(t, githubsim.Options{Mode: githubsim.Acquire, Hold: time.Millisecond})
 	ctx := testContext(t)
 	client := newClient(t, sim, "acme")
-	set := newSet(t, client, "pool")
+	set := newSet(t, client)
 	addJob(t, sim, githubsim.Job{})
 	addJob(t, sim, githubsim.Job{})
 	session := openSession(t, client, set.ID)
@@ -231,7 +231,7 @@ func TestOfferIsRepeatedInTheNextSession(t *testing.T) {
 	sim := start(t, githubsim.Options{Mode: githubsim.Acquire})
 	ctx := testContext(t)
 	client := newClient(t, sim, "acme")
-	set := newSet(t, client, "pool")
+	set := newSet(t, client)
 	addJob(t, sim, githubsim.Job{})
 	session := openSession(t, client, set.ID)
 	offer := poll(t, session, 0, 1)
@@ -250,7 +250,7 @@ func TestOfferIsRepeatedInTheNextSession(t *testing.T) {
 func TestAcquireIsUnknownToGitHubCom(t *testing.T) {
 	sim := start(t, githubsim.Options{})
 	client := newClient(t, sim, "acme")
-	set := newSet(t, client, "pool")
+	set := newSet(t, client)
 	_, err := openSession(t, client, set.ID).AcquireJobs(testContext(t), []int64{1})
 	wantError(t, err, "404")
 }

@@ -67,9 +67,12 @@ type RunnerReport struct {
 	ScaleSetID int       `json:"scaleSetId"`
 	Registered time.Time `json:"registered"`
 	// EverSeen says that a process has connected with its configuration.
-	EverSeen bool   `json:"everSeen"`
-	Online   bool   `json:"online"`
-	Job      string `json:"job,omitempty"`
+	EverSeen bool `json:"everSeen"`
+	Online   bool `json:"online"`
+	// Ended says that its process has come and gone without a job: the
+	// registration is leaked unless somebody removes it.
+	Ended bool   `json:"ended"`
+	Job   string `json:"job,omitempty"`
 }
 
 // ScaleSetReport is a scale set.
@@ -139,6 +142,7 @@ func (s *Server) runnerReports() []RunnerReport {
 		rn := s.runners.byID[id]
 		r := RunnerReport{
 			ID: id, Name: rn.name, ScaleSetID: rn.scaleSet.id, Registered: rn.created, EverSeen: rn.everSeen, Online: rn.online,
+			Ended: rn.everSeen && rn.session == "" && rn.job == nil,
 		}
 		if rn.job != nil {
 			r.Job = rn.job.ID

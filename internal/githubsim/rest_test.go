@@ -112,7 +112,7 @@ func TestRESTPathsTokensAndPermissions(t *testing.T) {
 func TestRESTManagesRunners(t *testing.T) {
 	sim := start(t, githubsim.Options{})
 	client := newClient(t, sim, "acme")
-	set := newSet(t, client, "pool")
+	set := newSet(t, client)
 	for i := range 3 {
 		setting := &scaleset.RunnerScaleSetJitRunnerSetting{Name: fmt.Sprintf("r%d", i)}
 		if _, err := client.GenerateJitRunnerConfig(testContext(t), setting, set.ID); err != nil {
@@ -237,4 +237,67 @@ func TestAppProvesItselfAndGetsATokenWithItsPermissions(t *testing.T) {
 	app.PublicKey = &other.PublicKey
 	sim.AddApp(app)
 	wantError(t, asApp("acme", "Iv1", 42), "401", "could not be decoded")
+}
+
+// post sends JSON and decodes the answer, which may be empty, into into.
+func post(t *testing.T, url, authorization, body string, into any) int {
+	t.Helper()
+	req, err := http.NewRequestWithContext(testContext(t), http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", authorization)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode
+}
+
+func TestRegistrationTokenIsForItsScopeAndTime(t *testing.T) {
+	clock := newClock()
+	sim := start(t, githubsim.Options{Clock: clock.now, Mode: githubsim.Acquire})
+	sim.AddOrg("other")
+	var token, connection struct{ Token, URL string }
+	post(t, sim.URL+"/orgs/acme/actions/runners/registration-token", "Bearer secret", "", &token)
+	register := func(path, authorization string) int {
+		body := fmt.Sprintf(`{"url":%q,"runner_event":"register"}`, sim.ConfigURL(path))
+		return post(t, sim.URL+"/actions/runner-registration", authorization, body, &connection)
+	}
+	for name, tc := range map[string]struct {
+		path, authorization string
+		want                int
+	}{
+		"its scope":       {"acme", "RemoteAuth " + token.Token, 200},
+		"another scope":   {"other", "RemoteAuth " + token.Token, 404},
+		"a wrong scheme":  {"acme", "Bearer " + token.Token, 401},
+		"a wrong token":   {"acme", "RemoteAuth secret", 401},
+		"no such account": {"none", "RemoteAuth " + token.Token, 404},
+	} {
+		if got := register(tc.path, tc.authorization); got != tc.want {
+			t.Errorf("%s: %d, want %d", name, got, tc.want)
+		}
+	}
+	register("acme", "RemoteAuth "+token.Token)
+	p := newPool(t, sim)
+	offered := func() int {
+		path := fmt.Sprintf("%s_apis/runtime/runnerscalesets/%d/acquirablejobs", strings.TrimPrefix(connection.URL, sim.URL), p.set.ID)
+		_, _, body := ask(t, sim, "GET", path, connection.Token)
+		count, _ := body["count"].(float64)
+		return int(count)
+	}
+	before := offered()
+	addJob(t, sim, githubsim.Job{})
+	poll(t, p.session, 0, 1)
+	if after := offered(); before != 0 || after != 1 {
+		t.Errorf("acquirable jobs: %d, then %d; want 0, then 1", before, after)
+	}
+	clock.advance(2 * time.Hour)
+	if got := register("acme", "RemoteAuth "+token.Token); got != 401 {
+		t.Errorf("after its time: %d", got)
+	}
 }

@@ -104,6 +104,9 @@ func (s *Server) serve(name Endpoint, h handler) http.Handler {
 		if strings.HasPrefix(r.URL.Path, servicePrefix) {
 			w.Header().Set("ActivityId", requestID)
 		}
+		if s.opts.ServerVersion != "" {
+			w.Header().Set("X-GitHub-Enterprise-Version", s.opts.ServerVersion)
+		}
 		if s.opts.Latency > 0 && !s.pause(r.Context(), s.opts.Latency) {
 			return
 		}

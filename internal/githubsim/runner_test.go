@@ -26,7 +26,7 @@ type pool struct {
 func newPool(t *testing.T, sim *githubsim.Running) pool {
 	t.Helper()
 	p := pool{client: newClient(t, sim, "acme")}
-	p.set = newSet(t, p.client, "pool")
+	p.set = newSet(t, p.client)
 	p.session = openSession(t, p.client, p.set.ID)
 	jit, err := p.client.GenerateJitRunnerConfig(testContext(t), &scaleset.RunnerScaleSetJitRunnerSetting{Name: "r1"}, p.set.ID)
 	if err != nil {
@@ -60,8 +60,8 @@ func online(sim *githubsim.Running) func() bool {
 	}
 }
 
-func jobIs(sim *githubsim.Running, state githubsim.JobState) func() bool {
-	return func() bool { return sim.Jobs()[0].State == state }
+func jobRuns(sim *githubsim.Running) func() bool {
+	return func() bool { return sim.Jobs()[0].State == githubsim.JobRunning }
 }
 
 func TestRunnerDoesItsJobAndIsForgotten(t *testing.T) {
@@ -112,7 +112,7 @@ func TestSecondProcessWithTheSameConfigurationConflicts(t *testing.T) {
 		t.Errorf("the first process ended with %+v", end)
 	}
 	waitUntil(t, sim, func() bool { return !online(sim)() })
-	if got := sim.Report(); len(got.Runners) != 1 || len(got.Broken) != 0 {
+	if got := sim.Report(); len(got.Runners) != 1 || !got.Runners[0].Ended || len(got.Broken) != 0 {
 		t.Errorf("an idle runner that ends stays registered and breaks nothing: %+v", got)
 	}
 }
@@ -145,7 +145,7 @@ func TestBusyRunnerCannotBeRemoved(t *testing.T) {
 	id := addJob(t, sim, githubsim.Job{Duration: time.Hour})
 	poll(t, p.session, 0, 1)
 	ended, _ := run(t, p.jit.EncodedJITConfig)
-	waitUntil(t, sim, jobIs(sim, githubsim.JobRunning))
+	waitUntil(t, sim, jobRuns(sim))
 	err := p.client.RemoveRunner(testContext(t), int64(p.jit.Runner.ID))
 	wantError(t, err, "job still running")
 	if sim.PurgeRunner(p.jit.Runner.ID) {
@@ -169,7 +169,7 @@ func TestEndingABusyRunnerBreaksInvariantsAndFailsTheJob(t *testing.T) {
 	addJob(t, sim, githubsim.Job{Duration: time.Hour})
 	poll(t, p.session, 0, 1)
 	ended, kill := run(t, p.jit.EncodedJITConfig)
-	waitUntil(t, sim, jobIs(sim, githubsim.JobRunning))
+	waitUntil(t, sim, jobRuns(sim))
 	kill()
 	<-ended
 	waitUntil(t, sim, func() bool { return len(sim.Invariants()) == 1 })
@@ -226,4 +226,79 @@ func TestStatisticsCountRunners(t *testing.T) {
 		return stats() == githubsim.Statistics{Assigned: 1, Running: 1, Registered: 1, Busy: 1}
 	})
 	stop()
+}
+
+// deliver lets a runner's process come as far as having a job that it has not
+// acknowledged. The function ends the process.
+func deliver(t *testing.T, sim *githubsim.Running, p pool) (ended chan ending, kill context.CancelFunc) {
+	t.Helper()
+	sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointRunnerAcknowledge, Times: 1, Hang: true})
+	poll(t, p.session, 0, 1)
+	ended, kill = run(t, p.jit.EncodedJITConfig)
+	waitUntil(t, sim, func() bool { return sim.Report().Requests[githubsim.EndpointRunnerAcknowledge] == 1 })
+	return ended, kill
+}
+
+func TestJobThatWasNotAcknowledgedGoesToTheNextRunner(t *testing.T) {
+	for name, lastWord := range map[string]githubsim.Fault{
+		"the first one left":        {Endpoint: githubsim.EndpointUser},
+		"the first one fell silent": {Endpoint: githubsim.EndpointRunnerLeave, Times: 1, Status: 503},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clock := newClock()
+			sim := start(t, githubsim.Options{Clock: clock.now, AdminTokenTTL: 24 * time.Hour, QueueTokenTTL: 24 * time.Hour})
+			p := newPool(t, sim)
+			addJob(t, sim, githubsim.Job{})
+			second, err := p.client.GenerateJitRunnerConfig(testContext(t), &scaleset.RunnerScaleSetJitRunnerSetting{Name: "r2"}, p.set.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sim.AddFault(lastWord)
+			ended, kill := deliver(t, sim, p)
+			kill()
+			<-ended
+			clock.advance(2 * time.Minute)
+			if end := runToEnd(t, second.EncodedJITConfig); end.code != simrunner.ExitOK {
+				t.Errorf("the second process ended with %+v", end)
+			}
+			if got := sim.Jobs()[0]; got.Runner != "r2" || got.Starts != 1 || len(sim.Invariants()) != 0 {
+				t.Errorf("the job: %+v; broken: %v", got, sim.Invariants())
+			}
+		})
+	}
+}
+
+func TestCancelledBeforeTheAcknowledgementLeavesTheRunnerIdle(t *testing.T) {
+	sim := start(t, githubsim.Options{})
+	p := newPool(t, sim)
+	id := addJob(t, sim, githubsim.Job{})
+	ended, kill := deliver(t, sim, p)
+	if !sim.CancelJob(id) {
+		t.Error("the job could not be cancelled")
+	}
+	if got := sim.Report().ScaleSets[0].Statistics; got.Busy != 0 || got.Idle != 1 || got.Assigned != 0 {
+		t.Errorf("after cancelling: %+v", got)
+	}
+	kill()
+	<-ended
+}
+
+func TestBusyRunnerThatFallsSilentIsLost(t *testing.T) {
+	clock := newClock()
+	sim := start(t, githubsim.Options{Clock: clock.now, LostAfter: time.Minute})
+	p := newPool(t, sim)
+	addJob(t, sim, githubsim.Job{Duration: time.Hour})
+	poll(t, p.session, 0, 1)
+	sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointRunnerLeave, Times: 1, Status: 503})
+	ended, kill := run(t, p.jit.EncodedJITConfig)
+	waitUntil(t, sim, jobRuns(sim))
+	kill()
+	<-ended
+	waitUntil(t, sim, func() bool {
+		clock.advance(61 * time.Second)
+		return sim.Jobs()[0].State == githubsim.JobCompleted
+	})
+	if broken := sim.Invariants(); len(broken) != 2 || !strings.Contains(broken[0], "fell silent") {
+		t.Errorf("broken: %v", broken)
+	}
 }
