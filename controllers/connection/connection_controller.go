@@ -201,5 +201,5 @@ func (r *Reconciler) forget(key types.NamespacedName) {
 
 // jitter returns 90 to 110 % of d, so that connections aren't verified in step.
 func jitter(d time.Duration) time.Duration {
-	return d*9/10 + time.Duration(rand.Int64N(int64(d/5)+1)) //nolint:gosec // spreading load, not secrets
+	return d*9/10 + time.Duration(rand.Int64N(int64(d/5)+1))
 }

@@ -112,7 +112,7 @@ func readFile(folder *os.Root, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer file.Close() //nolint:errcheck // only read from
+	defer file.Close()
 	content, err := io.ReadAll(io.LimitReader(file, maxCredential+1))
 	if err != nil {
 		return "", err

@@ -274,7 +274,7 @@ func (b *backoff) reset() { b.last = 0 }
 
 // jitter returns 50 to 100 % of d, so that pools don't call in step.
 func jitter(d time.Duration) time.Duration {
-	return d/2 + time.Duration(rand.Int64N(int64(d/2)+1)) //nolint:gosec // spreading load, not secrets
+	return d/2 + time.Duration(rand.Int64N(int64(d/2)+1))
 }
 
 // notify puts the one token in.

@@ -80,7 +80,7 @@ func readRequest(req *http.Request) ([]byte, error) {
 	if req.Body == nil {
 		return nil, nil
 	}
-	defer req.Body.Close() //nolint:errcheck // nothing was written
+	defer req.Body.Close()
 	body, err := io.ReadAll(req.Body)
 	if err != nil {
 		return nil, fmt.Errorf("reading the request: %w", err)

@@ -36,6 +36,7 @@ func Instrument(next http.RoundTripper) http.RoundTripper { return &instrumented
 
 type instrumented struct{ next http.RoundTripper }
 
+// RoundTrip sends the request and counts it.
 func (i *instrumented) RoundTrip(req *http.Request) (*http.Response, error) {
 	class, begun := requestEndpoint(req), time.Now()
 	resp, err := i.next.RoundTrip(req)
@@ -55,6 +56,7 @@ type boundedBody struct {
 	left int64
 }
 
+// Read reads up to the bound.
 func (b *boundedBody) Read(p []byte) (int, error) {
 	if b.left <= 0 {
 		return 0, fmt.Errorf("the answer is larger than %d bytes", maxBody)
@@ -120,6 +122,7 @@ func requestEndpoint(req *http.Request) endpoint {
 // the official client to parse.
 type observer struct{ next http.RoundTripper }
 
+// RoundTrip sends the request and notes the answer.
 func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	x := exchangeOf(req.Context())
 	if x == nil {
