@@ -24,6 +24,9 @@ const (
 		"// SPDX-License-Identifier: Apache-2.0\n\n"
 )
 
+// kinds are the CRDs whose specs users write, by the plural that names the file.
+var kinds = []string{"poolsources", "githubconnections", "runnerpools"}
+
 func main() {
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "schemagen:", err)
@@ -32,7 +35,7 @@ func main() {
 }
 
 func run() error {
-	specs, err := specDefinitions(crdDir, "poolsources", "githubconnections", "runnerpools")
+	specs, err := specDefinitions(crdDir, kinds...)
 	if err != nil {
 		return err
 	}

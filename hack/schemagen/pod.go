@@ -105,7 +105,7 @@ func (g *generator) fields(b *strings.Builder, t reflect.Type) error {
 	help := docs(t)
 	for i := range t.NumField() {
 		field := t.Field(i)
-		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
+		name, options, _ := cutTag(field)
 		if name == "" && field.Anonymous {
 			if err := g.fields(b, field.Type); err != nil {
 				return err
@@ -127,6 +127,11 @@ func (g *generator) fields(b *strings.Builder, t reflect.Type) error {
 		fmt.Fprintf(b, "%s%s: %s\n", ast.NewStringLabel(name).(*ast.Ident).Name, constraint, value)
 	}
 	return nil
+}
+
+// cutTag splits a field's JSON tag into its name and its options.
+func cutTag(field reflect.StructField) (name, options string, found bool) {
+	return strings.Cut(field.Tag.Get("json"), ",")
 }
 
 // expression returns the CUE type of values of t, in the form that follows a label.

@@ -1,0 +1,109 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	cueformat "cuelang.org/go/cue/format"
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+const top = "../.."
+
+func TestExamplesCompileToTheirObjects(t *testing.T) {
+	folders, err := filepath.Glob(filepath.Join(top, "examples", "*", "README.md"))
+	if err != nil || len(folders) < 5 {
+		t.Fatalf("got %d examples, %v", len(folders), err)
+	}
+	for _, readme := range folders {
+		folder, err := filepath.Abs(filepath.Dir(readme))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Run(filepath.Base(folder), func(t *testing.T) {
+			got := corral(t, folder, "build")
+			if got.code != ExitOK {
+				t.Fatal(got.stderr)
+			}
+			golden := filepath.Join(folder, "objects.yaml")
+			if os.Getenv("UPDATE_GOLDEN") != "" {
+				if err := os.WriteFile(golden, []byte(got.stdout), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkTypes(t, got.stdout)
+			if diff := cmp.Diff(string(want), got.stdout); diff != "" {
+				t.Errorf("UPDATE_GOLDEN=1 accepts this:\n%s", diff)
+			}
+		})
+	}
+}
+
+// checkTypes decodes objects into the Go types, refusing what those don't know.
+func checkTypes(t *testing.T, documents string) {
+	t.Helper()
+	for document := range strings.SplitSeq(strings.TrimPrefix(documents, "---\n"), "---\n") {
+		var into any = &v1alpha1.GitHubConnection{}
+		var pool v1alpha1.RunnerPool
+		if strings.Contains(document, "kind: RunnerPool\n") {
+			into = &pool
+		}
+		if err := yaml.UnmarshalStrict([]byte(document), into); err != nil {
+			t.Error(err)
+		}
+		if into == &pool {
+			if err := yaml.UnmarshalStrict(pool.Spec.Template.Raw, &corev1.PodTemplateSpec{}); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+func TestTheDemoTakesItsValuesFromTags(t *testing.T) {
+	folder, err := filepath.Abs(filepath.Join(top, "examples", "demo"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := corral(t, folder, "build", "--tag", "url=http://127.0.0.1:1/acme,image=simulated"); got.code != ExitOK {
+		t.Error(got.stderr)
+	}
+}
+
+func TestDefinitionsAreFormatted(t *testing.T) {
+	for _, folder := range []string{"schema", "examples", "internal/cli/repository"} {
+		err := filepath.WalkDir(filepath.Join(top, folder), func(name string, _ fs.DirEntry, err error) error {
+			if err != nil || filepath.Ext(name) != ".cue" {
+				return err
+			}
+			data, err := os.ReadFile(name)
+			if err != nil {
+				return err
+			}
+			formatted, err := cueformat.Source(data)
+			if err != nil {
+				return err
+			}
+			if diff := cmp.Diff(string(formatted), string(data)); diff != "" {
+				t.Errorf("%s: cue fmt would change it:\n%s", name, diff)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
