@@ -139,7 +139,8 @@ func TestPollIsHeldUntilSomethingHappens(t *testing.T) {
 }
 
 func TestPollEndsWithItsCaller(t *testing.T) {
-	sim := start(t, githubsim.Options{Hold: time.Hour, SessionExpiry: time.Millisecond})
+	clock := newClock()
+	sim := start(t, githubsim.Options{Clock: clock.now, Hold: time.Hour})
 	client := newClient(t, sim, "acme")
 	set := newSet(t, client)
 	session := openSession(t, client, set.ID)
@@ -154,7 +155,10 @@ func TestPollEndsWithItsCaller(t *testing.T) {
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("the poll ended with %v", err)
 	}
-	waitUntil(t, sim, func() bool { return sim.Report().SessionsOpen == 0 }) // it expires, as nobody holds it
+	waitUntil(t, sim, func() bool { // it expires once nobody holds it
+		clock.advance(92 * time.Second)
+		return sim.Report().SessionsOpen == 0
+	})
 }
 
 func TestQueueTokenExpiresAndIsRefreshed(t *testing.T) {

@@ -96,11 +96,9 @@ type refusal struct {
 func (r *refusal) Error() string { return fmt.Sprintf("%d: %s", r.status, r.message) }
 
 func (p *process) live(ctx context.Context) error {
-	var session runnerwire.Session
-	if _, err := p.call(ctx, http.MethodPost, runnerwire.PathSession, nil, &session); err != nil {
-		return fmt.Errorf("opening the runner's session: %w", err)
+	if err := p.join(ctx); err != nil {
+		return err
 	}
-	p.session = session.SessionID
 	for {
 		work, err := p.nextJob(ctx)
 		if err != nil {
@@ -117,6 +115,20 @@ func (p *process) live(ctx context.Context) error {
 		}
 		return p.complete(ctx, result)
 	}
+}
+
+// join opens the session. When ctx ends meanwhile, the answer is waited for a
+// little longer: a session whose id is not known could not be left.
+func (p *process) join(ctx context.Context) error {
+	joining, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(leaveWithin, cancel) })()
+	var session runnerwire.Session
+	if _, err := p.call(joining, http.MethodPost, runnerwire.PathSession, nil, &session); err != nil {
+		return fmt.Errorf("opening the runner's session: %w", err)
+	}
+	p.session = session.SessionID
+	return nil
 }
 
 // nextJob waits for a job and acknowledges it; nil when there was none yet or
