@@ -7,7 +7,7 @@ import (
 	"encoding/json"
 	"os"
 	"reflect"
-	"strconv"
+	"strings"
 	"testing"
 
 	"cuelang.org/go/cue"
@@ -22,23 +22,7 @@ import (
 // sample sets every field of v to a value that its type allows.
 func sample(t *testing.T, v reflect.Value) {
 	t.Helper()
-	switch x := v.Addr().Interface().(type) {
-	case *resource.Quantity:
-		*x = resource.MustParse("500m")
-		return
-	case *intstr.IntOrString:
-		*x = intstr.FromString("http")
-		return
-	case *metav1.ObjectMeta:
-		x.Labels, x.Annotations = map[string]string{"a": "b"}, map[string]string{"c": "d"}
-		return
-	}
-	if list, ok := enums[v.Type()]; ok {
-		value, err := strconv.Unquote(list[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		v.SetString(value)
+	if setSpecial(v) {
 		return
 	}
 	switch v.Kind() {
@@ -69,6 +53,26 @@ func sample(t *testing.T, v reflect.Value) {
 	default:
 		t.Fatalf("no sample for %s", v.Type())
 	}
+}
+
+// setSpecial sets v if its type has values of its own.
+func setSpecial(v reflect.Value) bool {
+	switch x := v.Addr().Interface().(type) {
+	case *resource.Quantity:
+		*x = resource.MustParse("500m")
+		return true
+	case *intstr.IntOrString:
+		*x = intstr.FromString("http")
+		return true
+	case *metav1.ObjectMeta:
+		x.Labels, x.Annotations = map[string]string{"a": "b"}, map[string]string{"c": "d"}
+		return true
+	}
+	list, ok := enums[v.Type()]
+	if ok {
+		v.SetString(strings.Trim(list[0], `"`))
+	}
+	return ok
 }
 
 func TestEveryFieldOfAPodTemplateIsAllowed(t *testing.T) {

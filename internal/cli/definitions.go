@@ -63,6 +63,9 @@ func locate(folder string) (root, path string, err error) {
 	if err != nil {
 		return "", "", fmt.Errorf("finding the definitions: %w", err)
 	}
+	if _, err := os.Stat(absolute); err != nil {
+		return "", "", fmt.Errorf("finding the definitions: %w", err)
+	}
 	for dir := absolute; ; dir = filepath.Dir(dir) {
 		if _, err := os.Stat(filepath.Join(dir, "cue.mod", "module.cue")); err == nil {
 			rel, err := filepath.Rel(dir, absolute)

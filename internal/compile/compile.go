@@ -168,8 +168,13 @@ func (c *compilation) dropDuplicates() {
 		if sameDeclaration(o, other) {
 			continue
 		}
-		c.report(v1alpha1.Diagnostic{File: o.File, Line: o.Line, Column: o.Column, Path: o.Path, Message: fmt.Sprintf(
-			"%s %s is declared twice, also at %s:%d:%d as %s", k.kind, k.name, other.File, other.Line, other.Column, other.Path)})
+		c.reportTwice(o, other)
+		c.reportTwice(other, o)
 	}
 	c.objects = kept
+}
+
+func (c *compilation) reportTwice(o, other Object) {
+	c.report(v1alpha1.Diagnostic{File: o.File, Line: o.Line, Column: o.Column, Path: o.Path, Message: fmt.Sprintf(
+		"%s %s is declared twice, here and as %s", o.Manifest.GetKind(), o.Manifest.GetName(), other.Path)})
 }

@@ -94,6 +94,9 @@ func TestDiagnosticsSayWhereAndWhat(t *testing.T) {
 		"in a comprehension": {
 			head + "for s in [\"a\"] {\n\tpools: \"linux-\\(s)\": schema.#RunnerPool & {\n\t\tmetadata: name: \"linux-\\(s)\"\n\t\tspec: {connectionRef: name: \"acme\", scale: max: -3, " + template + "}\n\t}\n}\n", []string{
 				`pools.cue:8:51: pools."linux-a".spec.scale.max: invalid value -3 (out of bound >=0)`}},
+		"missing in a comprehension": {
+			head + "pools: schema.#Pools & {\n\tfor s in [\"a\"] {\n\t\t\"linux-\\(s)\": spec: " + template + "\n\t}\n}\n", []string{
+				`pools.cue:7:17: pools."linux-a".spec.connectionRef: field is required but not present`}},
 		"without the schema the same rules hold": {
 			"package pools\n" + strings.Replace("p: "+rawPool, "connectionRef", "conectionRef", 1), []string{
 				"pools.cue:3:2: p.spec.conectionRef: field not allowed; did you mean connectionRef?"}},
@@ -116,7 +119,8 @@ func TestDiagnosticsSayWhereAndWhat(t *testing.T) {
 		"another version": {onePool + "s: {apiVersion: \"corral.dev/v2\", kind: \"RunnerPool\"}\n", []string{
 			"pools.cue:10:1: s: RunnerPool corral.dev/v2 is not known, corral.dev/v1alpha1 is"}},
 		"a duplicate": {onePool + "more: again: pools.linux\n", []string{
-			"pools.cue:10:7: more.again: RunnerPool linux is declared twice, also at pools.cue:6:8 as pools.linux"}},
+			"pools.cue:6:8: pools.linux: RunnerPool linux is declared twice, here and as more.again",
+			"pools.cue:10:7: more.again: RunnerPool linux is declared twice, here and as pools.linux"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(tc.want, texts(Compile(repository(tc.cue), Options{}))); diff != "" {
@@ -153,6 +157,11 @@ func TestTreesThatCompile(t *testing.T) {
 		"other packages vendored": {
 			map[string]string{"cue.mod/module.cue": moduleFile, "a.cue": "package pools\n\nimport \"acme.test/lib/base\"\n\np: base.#Raw\n",
 				"cue.mod/pkg/acme.test/lib/base/base.cue": "package base\n\n#Raw: " + rawPool}, Options{},
+			[]string{"RunnerPool/raw a.cue:5:1 p"}},
+		"generated packages, and a replacement for one machine": {
+			map[string]string{"cue.mod/module.cue": withDeps, "a.cue": "package pools\n\nimport \"acme.test/lib\"\n\np: lib.#Raw\n",
+				"cue.mod/gen/acme.test/lib/lib.cue": "package lib\n\n#Raw: " + rawPool,
+				"cue.mod/local-module.cue":          "deps: \"corral.dev/schema@v0\": replaceWith: \"./x\"\n"}, Options{},
 			[]string{"RunnerPool/raw a.cue:5:1 p"}},
 		"a path below the module, with an import from beside it": {
 			map[string]string{"cue.mod/module.cue": withDeps, "lib/lib.cue": "package lib\n\nmax: 7\n", "other/b.cue": onePool,
@@ -214,7 +223,13 @@ func TestTreesThatAreRefused(t *testing.T) {
 		"an unused tag":    {repository(onePool), Options{Tags: map[string]string{"env": "prod"}}, []string{`tag "env" is set, but no field is marked @tag(env)`}},
 		"an unknown version of the schema": {
 			Files{"cue.mod/module.cue": []byte(strings.Replace(withDeps, "v0.1.0", "v0.9.0", 1)), "a.cue": []byte(onePool)}, Options{},
-			[]string{"corral.dev/schema@v0 v0.9.0 is not known to this version of Corral, which has v0.1.0 of corral.dev/schema@v0"}},
+			[]string{"cue.mod/module.cue: corral.dev/schema@v0 v0.9.0 is not known to this version of Corral, which has v0.1.0 of corral.dev/schema@v0"}},
+		"a newer language": {
+			Files{"cue.mod/module.cue": []byte("module: \"a.test/b@v0\"\nlanguage: version: \"v0.99.0\"\n"), "a.cue": []byte(onePool)}, Options{},
+			[]string{`cue.mod/module.cue: language version "v0.99.0" declared in module.cue is too new for current language version "v0.17.1"`}},
+		"a module file with a typo": {
+			Files{"cue.mod/module.cue": []byte(moduleFile + "dep: 1\n"), "a.cue": []byte(onePool)}, Options{},
+			[]string{"cue.mod/module.cue:3:1: dep: field not allowed"}},
 		"an unknown module in deps": {
 			Files{"cue.mod/module.cue": []byte(withDeps + "deps: \"example.com/x@v0\": v: \"v0.1.0\"\n"), "a.cue": []byte("package pools\n\nimport \"example.com/x@v0\"\n\na: x.b\n")}, Options{},
 			[]string{`a.cue:3:8: module example.com/x@v0.1.0 can't be had: nothing is downloaded; Corral brings corral.dev/schema@v0 along, others are copied to cue.mod/pkg`}},

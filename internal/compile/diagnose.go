@@ -6,6 +6,7 @@ package compile
 import (
 	"errors"
 	"fmt"
+	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -56,17 +57,30 @@ func (c *compilation) reportError(p *pkg, err error, object ...cue.Value) {
 	var findings []finding
 	for _, e := range cueerrors.Errors(err) {
 		format, args := e.Msg()
-		path := unquoted(e.Path())
-		if prefix != nil && !hasPrefix(path, prefix) {
-			path = append(slices.Clone(prefix), withoutDefinition(path)...)
+		at := unquoted(e.Path())
+		if prefix != nil && !hasPrefix(at, prefix) {
+			at = append(slices.Clone(prefix), withoutDefinition(at)...)
 		}
-		findings = append(findings, finding{path: path, format: format, args: args, message: text(e), positions: append(cueerrors.Positions(e), around...)})
+		findings = append(findings, finding{path: at, format: format, args: args, message: text(e), positions: append(cueerrors.Positions(e), around...)})
 	}
 	for _, f := range simplify(findings) {
 		f = c.explain(p, f)
 		at := p.position(f.path, f.positions...)
 		c.report(v1alpha1.Diagnostic{File: at.Filename, Line: at.Line, Column: at.Column,
 			Path: joinPath(f.path), Message: f.message})
+	}
+}
+
+// reportModuleError reports what went wrong before evaluation. What has no place is
+// mostly about the module file.
+func (c *compilation) reportModuleError(m *module, err error) {
+	before := len(c.diagnostics)
+	c.reportError(nil, err)
+	moduleFile := path.Join(m.root, "cue.mod/module.cue")
+	for i := before; i < len(c.diagnostics); i++ {
+		if c.diagnostics[i].File == "" && m.files[moduleFile] != nil {
+			c.diagnostics[i].File = moduleFile
+		}
 	}
 }
 

@@ -36,7 +36,7 @@ func (c *compilation) compileModule(m *module, tags map[string]string) {
 	c.checkPackageClauses(m)
 	instances, err := m.load(tags)
 	if err != nil {
-		c.reportError(nil, err)
+		c.reportModuleError(m, err)
 		return
 	}
 	definitions, err := c.loadSchema(instances)
@@ -46,7 +46,7 @@ func (c *compilation) compileModule(m *module, tags map[string]string) {
 	}
 	for _, instance := range instances {
 		if instance.Err != nil {
-			c.reportError(nil, instance.Err)
+			c.reportModuleError(m, instance.Err)
 			continue
 		}
 		c.compilePackage(instance, definitions)
@@ -114,7 +114,11 @@ func (m *module) shownName(name string) string {
 		return schemaName + rest
 	}
 	if rest, ok := strings.CutPrefix(name, vendorMount+"/"); ok {
-		return path.Join(m.root, "cue.mod/pkg", rest)
+		for _, folder := range vendorFolders {
+			if shown := path.Join(m.root, folder, rest); m.files[shown] != nil {
+				return shown
+			}
+		}
 	}
 	return name
 }

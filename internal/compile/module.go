@@ -30,22 +30,21 @@ const (
 	vendorMount = ".corral/vendor"
 )
 
-// vendorVersion is given to what lies below cue.mod/pkg, which has none.
+// vendorVersion is given to vendored packages, which have none.
 const vendorVersion = "v0.0.0"
 
 // loadable returns m's files as the loader shall see them, and the registry that serves
 // the modules they import.
 //
-// The loader doesn't find packages below cue.mod/pkg in an fs.FS, so each host there
-// becomes a module of its own. The schema is the embedded one always, whether a
+// The loader doesn't find vendored packages in an fs.FS, so each host there becomes a
+// module of its own. The schema is the embedded one always, whether a
 // repository lists it in deps or has a copy below cue.mod/pkg: what counts is what this
 // build knows.
 func (m *module) loadable() (Files, registry, error) {
 	files := make(Files, len(m.files)+8)
 	hosts := map[string]bool{}
-	pkgFolder := path.Join(m.root, "cue.mod/pkg") + "/"
 	for name, data := range m.files {
-		if rest, ok := strings.CutPrefix(name, pkgFolder); ok {
+		if rest, ok := m.vendored(name); ok {
 			host, _, _ := strings.Cut(rest, "/")
 			hosts[host] = true
 			name = path.Join(vendorMount, rest)
@@ -67,6 +66,19 @@ func (m *module) loadable() (Files, registry, error) {
 	moduleFile := path.Join(m.root, "cue.mod/module.cue")
 	files[moduleFile], err = reg.adapt(files[moduleFile], moduleFile)
 	return files, reg, err
+}
+
+// vendorFolders hold packages of others, as the cue command has them.
+var vendorFolders = []string{"cue.mod/pkg", "cue.mod/gen", "cue.mod/usr"}
+
+// vendored returns the path of a vendored file below its folder.
+func (m *module) vendored(name string) (string, bool) {
+	for _, folder := range vendorFolders {
+		if rest, ok := strings.CutPrefix(name, path.Join(m.root, folder)+"/"); ok {
+			return rest, true
+		}
+	}
+	return "", false
 }
 
 // embeddedSchema returns the files of the embedded schema.

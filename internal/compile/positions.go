@@ -50,6 +50,8 @@ func (x *fieldIndex) addDecls(decls []ast.Decl) {
 			sub.addExpr(d.Value)
 		case *ast.EmbedDecl:
 			x.addExpr(d.Expr)
+		case *ast.Comprehension:
+			x.addExpr(d.Value)
 		}
 	}
 }
@@ -122,30 +124,31 @@ func (p *pkg) position(path []string, candidates ...token.Pos) token.Position {
 		return first(candidates)
 	}
 	nodes, depth := p.fields.find(path)
-	for _, node := range nodes {
-		for _, c := range candidates {
-			if depth == len(path) && contains(node, c) {
-				return nodeStart(node, c)
-			}
-		}
-	}
-	if depth == len(path) && len(nodes) > 0 {
+	exact := depth == len(path) && len(nodes) > 0
+	node, pos, found := inside(nodes, candidates)
+	switch {
+	case found && exact:
+		return nodeStart(node, pos)
+	case found:
+		return pos.Position()
+	case exact || len(candidates) == 0 && len(nodes) > 0:
 		return nodes[0].Pos().Position()
-	}
-	for _, node := range nodes {
-		for _, c := range candidates {
-			if contains(node, c) {
-				return c.Position()
-			}
-		}
-	}
-	if len(candidates) > 0 {
-		return first(candidates[len(candidates)-1:])
-	}
-	if len(nodes) > 0 {
-		return nodes[0].Pos().Position()
+	case len(candidates) > 0:
+		return candidates[len(candidates)-1].Position()
 	}
 	return token.Position{}
+}
+
+// inside returns the first of the positions that lies in one of the nodes, and that node.
+func inside(nodes []ast.Node, positions []token.Pos) (ast.Node, token.Pos, bool) {
+	for _, node := range nodes {
+		for _, pos := range positions {
+			if contains(node, pos) {
+				return node, pos, true
+			}
+		}
+	}
+	return nil, token.NoPos, false
 }
 
 // nodeStart prefers the evaluator's position inside a scalar's field, its value, to the label.

@@ -101,44 +101,62 @@ type gatherer struct {
 var errLimit = errors.New("limit reached")
 
 // gatherModule reads the files of m and returns the modules found below m.path.
-func (g *gatherer) gatherModule(m *module) (nested []*module) {
-	var others []string
-	embeds := false
-	err := fs.WalkDir(g.fsys, m.root, func(name string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if g.entries++; g.entries > maxEntries {
-			return g.refuse("", "more than %d files and folders: compile a smaller folder with a cue.mod of its own", maxEntries)
-		}
-		switch {
-		case entry.IsDir():
-			if skipped(m.root, name) {
-				return fs.SkipDir
-			}
-			if name != m.root && path.Base(name) != "cue.mod" && hasModule(g.fsys, name) {
-				if within(m.path, name) {
-					nested = append(nested, &module{root: name, path: name})
-				}
-				return fs.SkipDir
-			}
-		case isDefinition(name):
-			if err := g.read(m, name); err != nil {
-				return err
-			}
-			embeds = embeds || bytes.Contains(m.files[name], []byte("@embed("))
-		default:
-			others = append(others, name)
-		}
-		return nil
-	})
-	if err == nil && embeds {
-		err = g.readAll(m, others)
+func (g *gatherer) gatherModule(m *module) []*module {
+	w := &walk{gatherer: g, module: m}
+	err := fs.WalkDir(g.fsys, m.root, w.visit)
+	if err == nil && w.embeds {
+		err = g.readAll(m, w.others)
 	}
 	if err != nil && !errors.Is(err, errLimit) {
 		g.diagnostics = append(g.diagnostics, v1alpha1.Diagnostic{Message: fmt.Sprintf("reading %s: %v", m.root, err)})
 	}
-	return nested
+	return w.nested
+}
+
+// walk is one pass over the folder of a module.
+type walk struct {
+	*gatherer
+	module *module
+	// nested are the modules below the path to compile.
+	nested []*module
+	// embeds says that a definition embeds files; others are the files it may mean.
+	embeds bool
+	others []string
+}
+
+func (w *walk) visit(name string, entry fs.DirEntry, err error) error {
+	if err != nil {
+		return err
+	}
+	if w.entries++; w.entries > maxEntries {
+		return w.refuse("", "more than %d files and folders: compile a smaller folder with a cue.mod of its own", maxEntries)
+	}
+	if entry.IsDir() {
+		return w.visitFolder(name)
+	}
+	if !isDefinition(name) {
+		w.others = append(w.others, name)
+		return nil
+	}
+	if err := w.read(w.module, name); err != nil {
+		return err
+	}
+	w.embeds = w.embeds || bytes.Contains(w.module.files[name], []byte("@embed("))
+	return nil
+}
+
+// visitFolder passes over folders that aren't the module's, and notes modules in it.
+func (w *walk) visitFolder(name string) error {
+	if skipped(w.module.root, name) {
+		return fs.SkipDir
+	}
+	if name == w.module.root || path.Base(name) == "cue.mod" || !hasModule(w.fsys, name) {
+		return nil
+	}
+	if within(w.module.path, name) {
+		w.nested = append(w.nested, &module{root: name, path: name})
+	}
+	return fs.SkipDir
 }
 
 func (g *gatherer) readAll(m *module, names []string) error {
@@ -193,11 +211,13 @@ func (g *gatherer) refuse(file, format string, args ...any) error {
 	return errLimit
 }
 
-// isDefinition says whether Corral compiles a file: CUE's own rule, without tests and tools.
+// isDefinition says whether Corral compiles a file: CUE's own rule, without tests and
+// tools, and without the file that replaces modules on a developer's machine.
 func isDefinition(name string) bool {
 	base := path.Base(name)
 	return path.Ext(base) == ".cue" && !strings.HasPrefix(base, ".") && !strings.HasPrefix(base, "_") &&
-		!strings.HasSuffix(base, "_test.cue") && !strings.HasSuffix(base, "_tool.cue")
+		!strings.HasSuffix(base, "_test.cue") && !strings.HasSuffix(base, "_tool.cue") &&
+		!strings.HasSuffix(name, "cue.mod/local-module.cue")
 }
 
 // skipped says whether a folder of the module at root is none of ours: hidden ones as

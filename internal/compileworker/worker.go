@@ -158,8 +158,9 @@ func (w *Worker) explain(state *os.ProcessState, wall error, stderr string) comp
 	return refused("the compiler ended with %s: %s", state, first)
 }
 
+// isOutOfMemory knows the last words of Go's runtime, and of the race detector's.
 func isOutOfMemory(stderr string) bool {
-	for _, sign := range []string{"out of memory", "cannot allocate memory", "failed to create new OS thread", "failed to reserve"} {
+	for _, sign := range []string{"out of memory", "cannot allocate memory", "failed to create new OS thread", "failed to reserve", "failed to allocate"} {
 		if strings.Contains(stderr, sign) {
 			return true
 		}
