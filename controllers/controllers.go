@@ -43,7 +43,7 @@ func Scheme() *runtime.Scheme {
 
 // Collectors returns the metrics of all controllers and of the calls to GitHub, to be registered once.
 func Collectors() []prometheus.Collector {
-	return slices.Concat(pool.Collectors(), runner.Collectors(), scaleset.Collectors(), actions.Collectors())
+	return slices.Concat(source.Collectors(), pool.Collectors(), runner.Collectors(), scaleset.Collectors(), actions.Collectors())
 }
 
 // Options of the controllers.

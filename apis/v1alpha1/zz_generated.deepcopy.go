@@ -642,6 +642,10 @@ func (in *RunnerStatus) DeepCopyInto(out *RunnerStatus) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
+	if in.DeregisteredAt != nil {
+		in, out := &in.DeregisteredAt, &out.DeregisteredAt
+		*out = (*in).DeepCopy()
+	}
 	if in.StartedAt != nil {
 		in, out := &in.StartedAt, &out.StartedAt
 		*out = (*in).DeepCopy()

@@ -159,6 +159,7 @@ kind: Role
 metadata: {name: corral-leader, namespace: ` + SystemNamespace + `}
 rules:
 - {apiGroups: [coordination.k8s.io], resources: [leases], verbs: [get, create, update]}
+- {apiGroups: ["", events.k8s.io], resources: [events], verbs: [create, patch]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
@@ -167,9 +168,10 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: corral-leader}
 subjects: [{kind: ServiceAccount, name: ` + ServiceAccount + `, namespace: ` + SystemNamespace + `}]
 `
 
-// Connect makes a namespace with a GitHubConnection to an account of the simulated
-// GitHub (ORG, or OWNER/REPO) and its Secret.
-func (w *World) Connect(ctx context.Context, namespace, name, account string) error {
+// Connect makes an organization on the simulated GitHub and a namespace with a
+// GitHubConnection to it and its Secret.
+func (w *World) Connect(ctx context.Context, namespace, name, organization string) error {
+	w.GitHub.AddOrg(organization)
 	if err := w.Cluster.CreateNamespace(ctx, namespace); err != nil {
 		return fmt.Errorf("making namespace %s: %w", namespace, err)
 	}
@@ -179,7 +181,7 @@ func (w *World) Connect(ctx context.Context, namespace, name, account string) er
 	connection := &v1alpha1.GitHubConnection{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: v1alpha1.GitHubConnectionSpec{
-			URL: w.GitHub.ConfigURL(account), SecretRef: &v1alpha1.LocalObjectReference{Name: name},
+			URL: w.GitHub.ConfigURL(organization), SecretRef: &v1alpha1.LocalObjectReference{Name: name},
 		},
 	}
 	if err := w.Client.Create(ctx, connection); err != nil {

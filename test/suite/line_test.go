@@ -9,36 +9,55 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/githubsim"
 )
 
-func metaItems(list client.ObjectList) (int, error) { return meta.LenList(list), nil }
-
-func TestJobsAreDoneFromZeroToZero(t *testing.T) {
-	ctx := t.Context()
-	must(t, w.Connect(ctx, "line", "acme", "line-org"))
-	controller(t)
-	pool := newPool("line", "linux", "acme")
-	must(t, w.Client.Create(ctx, pool))
-	for range 20 {
-		if _, err := w.GitHub.AddJob(githubsim.Job{Repository: "line-org/app", Labels: []string{"linux"}, Duration: 100 * time.Millisecond}); err != nil {
-			t.Fatal(err)
-		}
+// addJobs adds jobs to an account and returns their ids.
+func addJobs(t *testing.T, account, label string, n int, duration time.Duration) []string {
+	t.Helper()
+	ids := make([]string, n)
+	for i := range ids {
+		id, err := w.GitHub.AddJob(githubsim.Job{Repository: account + "/app", Labels: []string{label}, Duration: duration})
+		must(t, err)
+		ids[i] = id
 	}
+	return ids
+}
+
+// allDone waits until all jobs succeeded.
+func allDone(t *testing.T, ids []string) {
+	t.Helper()
 	eventually(t, func(context.Context) error {
-		if r := w.GitHub.Report(); r.Jobs[githubsim.JobCompleted] != 20 {
-			return fmt.Errorf("jobs: %v", r.Jobs)
+		states := map[string]int{}
+		succeeded := map[string]bool{}
+		for _, j := range w.GitHub.Jobs() {
+			succeeded[j.ID] = j.Result == githubsim.ResultSucceeded
+		}
+		for _, id := range ids {
+			if succeeded[id] {
+				states["succeeded"]++
+			}
+		}
+		if states["succeeded"] != len(ids) {
+			return fmt.Errorf("%d of %d jobs succeeded: %v", states["succeeded"], len(ids), w.GitHub.Report().Jobs)
 		}
 		return nil
 	})
-	must(t, w.Client.Delete(ctx, pool))
-	eventually(t, func(ctx context.Context) error { return left(ctx, "line") })
-	if r := w.GitHub.Report(); len(r.Broken) > 0 || len(w.GitHub.Leftovers()) > 0 {
-		t.Errorf("broken: %v, left: %v", r.Broken, w.GitHub.Leftovers())
-	}
-	_ = v1alpha1.RunnerIdle
+}
+
+func TestJobsAreDoneFromZeroToZero(t *testing.T) {
+	must(t, w.Connect(t.Context(), "line", "acme", "line-org"))
+	controller(t)
+	must(t, w.Client.Create(t.Context(), newPool("line", "linux", "acme")))
+	allDone(t, addJobs(t, "line-org", "linux", 25, 50*time.Millisecond))
+	eventually(t, func(ctx context.Context) error {
+		p := &v1alpha1.RunnerPool{}
+		must(t, w.Client.Get(ctx, key("line", "linux"), p))
+		if p.Status.Runners.Total != 0 || p.Status.Jobs != 0 || p.Status.Decision == nil || p.Status.Decision.Desired != 0 {
+			return fmt.Errorf("the pool is %+v, decided %+v", p.Status.Runners, p.Status.Decision)
+		}
+		return nil
+	})
+	cleanUp(t, "line")
 }

@@ -14,12 +14,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/githubsim"
+	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/world"
 )
 
@@ -33,6 +37,7 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) int {
+	log.SetLogger(logr.Discard())
 	dir, err := os.MkdirTemp("", "corral-suite-")
 	if err != nil {
 		return fail(err)
@@ -134,19 +139,24 @@ func newPool(namespace, name, connection string, change ...func(*v1alpha1.Runner
 	return p
 }
 
+func key(namespace, name string) client.ObjectKey {
+	return client.ObjectKey{Namespace: namespace, Name: name}
+}
+
 // left lists what Corral made in a namespace and what it left on GitHub there.
 func left(ctx context.Context, namespace string) error {
 	for _, list := range []client.ObjectList{&v1alpha1.RunnerList{}, &v1alpha1.ScaleSetList{}} {
 		if err := w.Client.List(ctx, list, client.InNamespace(namespace)); err != nil {
 			return err
 		}
-		items, err := metaItems(list)
-		if err != nil {
-			return err
-		}
-		if items > 0 {
+		if items := meta.LenList(list); items > 0 {
 			return fmt.Errorf("%d of %T left", items, list)
 		}
 	}
 	return nil
+}
+
+// eachItem calls do with every object of a list of ours.
+func eachItem(list client.ObjectList, do func(kube.Object) error) error {
+	return meta.EachListItem(list, func(item runtime.Object) error { return do(item.(kube.Object)) })
 }

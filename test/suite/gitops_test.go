@@ -1,0 +1,290 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package suite
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fluxcd/pkg/apis/meta"
+	"github.com/fluxcd/pkg/runtime/conditions"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/githubsim"
+)
+
+// definitions are two pools on the connection acme.
+func definitions(maximum int, label, image string, second bool) string {
+	text := fmt.Sprintf(`package pools
+
+import "corral.dev/schema@v0"
+
+pools: schema.#Pools
+pools: linux: spec: {
+	connectionRef: name: "acme"
+	labels: [%q]
+	scale: max: %d
+	template: spec: containers: [{name: "runner", image: %q}]
+}
+`, label, maximum, image)
+	if second {
+		text += `pools: extra: spec: {
+	connectionRef: name: "acme"
+	labels: ["extra"]
+	template: spec: containers: [{name: "runner", image: "runner:1"}]
+}
+`
+	}
+	return text
+}
+
+// gitops is a PoolSource on a repository.
+type gitops struct {
+	*repository
+	namespace string
+	key       client.ObjectKey
+	requests  int
+}
+
+func newGitops(t *testing.T, namespace string, interval time.Duration) *gitops {
+	t.Helper()
+	g := &gitops{repository: newRepository(t), namespace: namespace, key: client.ObjectKey{Namespace: namespace, Name: "pools"}}
+	must(t, w.Connect(t.Context(), namespace, "acme", namespace+"-org"))
+	g.write("pools.cue", definitions(3, "linux", "runner:1", true))
+	g.push("Two pools")
+	must(t, w.Client.Create(t.Context(), &v1alpha1.PoolSource{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "pools"},
+		Spec: v1alpha1.PoolSourceSpec{
+			Git: v1alpha1.GitSource{URL: g.url()}, Interval: metav1.Duration{Duration: interval},
+		},
+	}))
+	return g
+}
+
+// request asks for a reconciliation, as `flux reconcile` does.
+func (g *gitops) request() {
+	g.t.Helper()
+	g.requests++
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:"%d"}}}`, meta.ReconcileRequestAnnotation, g.requests)
+	must(g.t, w.Client.Patch(g.t.Context(), &v1alpha1.PoolSource{ObjectMeta: metav1.ObjectMeta{Namespace: g.namespace, Name: "pools"}},
+		client.RawPatch("application/merge-patch+json", []byte(patch))))
+}
+
+// applied waits until a commit is applied.
+func (g *gitops) applied(commit string) {
+	g.t.Helper()
+	eventually(g.t, func(ctx context.Context) error {
+		s := &v1alpha1.PoolSource{}
+		if err := w.Client.Get(ctx, g.key, s); err != nil {
+			return err
+		}
+		if !strings.HasSuffix(s.Status.LastAppliedRevision, commit) || !conditions.IsReady(s) {
+			return fmt.Errorf("applied is %q, not %q: %v", s.Status.LastAppliedRevision, commit, conditions.Get(s, meta.ReadyCondition))
+		}
+		return nil
+	})
+}
+
+func (g *gitops) job(label string, duration time.Duration) string {
+	g.t.Helper()
+	id, err := w.GitHub.AddJob(githubsim.Job{Repository: g.namespace + "-org/app", Labels: []string{label}, Duration: duration})
+	must(g.t, err)
+	return id
+}
+
+// remote returns what the simulated GitHub has of a scale set; nil if it isn't there.
+func (g *gitops) remote(name string) *githubsim.ScaleSetReport {
+	for _, s := range w.GitHub.Report().ScaleSets {
+		if s.Name == name && strings.Contains(s.Scope, g.namespace+"-org") {
+			return &s
+		}
+	}
+	return nil
+}
+
+func (g *gitops) waitRemote(name string, check func(*githubsim.ScaleSetReport) bool) {
+	g.t.Helper()
+	eventually(g.t, func(context.Context) error {
+		if s := g.remote(name); !check(s) {
+			return fmt.Errorf("scale set %s on GitHub is %+v", name, s)
+		}
+		return nil
+	})
+}
+
+func TestACommitTakesEffectOnRequest(t *testing.T) {
+	g := newGitops(t, "gitops", time.Hour)
+	controller(t)
+	g.waitRemote("linux", func(s *githubsim.ScaleSetReport) bool { return s != nil && s.Capacity == 3 })
+	g.waitRemote("extra", func(s *githubsim.ScaleSetReport) bool { return s != nil && s.SessionOwner != "" })
+	id := g.remote("linux").ID
+
+	t.Run("a changed max is announced", func(t *testing.T) {
+		g.t = t
+		g.write("pools.cue", definitions(7, "linux", "runner:1", true))
+		commit := g.push("Raise max")
+		g.request()
+		g.applied(commit)
+		g.waitRemote("linux", func(s *githubsim.ScaleSetReport) bool { return s.Capacity == 7 })
+	})
+	t.Run("a changed label is set on the same scale set", func(t *testing.T) {
+		g.t = t
+		g.write("pools.cue", definitions(7, "linux-x64", "runner:1", true))
+		g.push("Change the label")
+		g.request()
+		g.waitRemote("linux", func(s *githubsim.ScaleSetReport) bool {
+			return slices.Equal(s.Labels, []string{"linux-x64"}) && s.ID == id
+		})
+	})
+	t.Run("a changed template reaches new runners, a busy one finishes", func(t *testing.T) {
+		g.t = t
+		busy := g.job("linux-x64", 3*time.Second)
+		old := g.runnerOf(busy)
+		g.write("pools.cue", definitions(7, "linux-x64", "runner:2", true))
+		g.applied2(g.push("New image"))
+		young := g.runnerOf(g.job("linux-x64", time.Millisecond))
+		if image := g.image(old); image != "runner:1" {
+			t.Errorf("the busy runner has %s", image)
+		}
+		g.finished(busy)
+		if young == old {
+			t.Error("one runner did both jobs")
+		}
+	})
+	t.Run("a broken commit is refused with file, line and column; the last good one runs on", func(t *testing.T) {
+		g.t = t
+		g.write("pools.cue", strings.Replace(definitions(7, "linux-x64", "runner:2", true), "scale: max: 7", "scale: {min: 9, max: 7}\n\tlables: [1]", 1))
+		commit := g.push("Break it")
+		g.request()
+		eventually(t, func(ctx context.Context) error {
+			s := &v1alpha1.PoolSource{}
+			must(t, w.Client.Get(ctx, g.key, s))
+			ready := conditions.Get(s, meta.ReadyCondition)
+			if !conditions.IsStalled(s) || !strings.HasSuffix(s.Status.LastAttemptedRevision, commit) || !strings.Contains(ready.Message, "pools.cue:9:15: ") {
+				return fmt.Errorf("attempted %s, ready %+v", s.Status.LastAttemptedRevision, ready)
+			}
+			if strings.HasSuffix(s.Status.LastAppliedRevision, commit) {
+				return fmt.Errorf("the broken commit is said to be applied")
+			}
+			return nil
+		})
+		g.finished(g.job("linux-x64", time.Millisecond))
+	})
+	t.Run("a removed pool drains and disappears here and on GitHub", func(t *testing.T) {
+		g.t = t
+		busy := g.job("extra", 2*time.Second)
+		g.runnerOf(busy)
+		g.write("pools.cue", definitions(7, "linux-x64", "runner:2", false))
+		commit := g.push("Remove a pool")
+		g.request()
+		g.applied(commit)
+		g.waitRemote("extra", func(s *githubsim.ScaleSetReport) bool { return s == nil })
+		g.finished(busy)
+	})
+	g.t = t
+	g.idleAgain()
+}
+
+func TestACommitTakesEffectWithinOneInterval(t *testing.T) {
+	g := newGitops(t, "interval", time.Second)
+	controller(t)
+	g.waitRemote("linux", func(s *githubsim.ScaleSetReport) bool { return s != nil && s.Capacity == 3 })
+	g.write("pools.cue", definitions(5, "lean", "runner:3", true))
+	g.applied(g.push("Change everything"))
+	g.waitRemote("linux", func(s *githubsim.ScaleSetReport) bool {
+		return s.Capacity == 5 && slices.Equal(s.Labels, []string{"lean"})
+	})
+	job := g.job("lean", time.Second)
+	if image := g.image(g.runnerOf(job)); image != "runner:3" {
+		t.Errorf("a new runner has %s", image)
+	}
+	g.finished(job)
+	g.idleAgain()
+}
+
+func TestDeletingAPoolLetsItsJobFinish(t *testing.T) {
+	g := newGitops(t, "deletion", time.Hour)
+	controller(t)
+	g.waitRemote("linux", func(s *githubsim.ScaleSetReport) bool { return s != nil && s.SessionOwner != "" })
+	busy := g.job("linux", 3*time.Second)
+	g.runnerOf(busy)
+	must(t, w.Client.Delete(t.Context(), &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: g.namespace, Name: "linux"}}))
+	g.waitRemote("linux", func(s *githubsim.ScaleSetReport) bool { return s == nil })
+	g.finished(busy)
+	g.idleAgain()
+}
+
+// applied2 asks for a commit and waits for it.
+func (g *gitops) applied2(commit string) {
+	g.t.Helper()
+	g.request()
+	g.applied(commit)
+}
+
+// runnerOf waits for a job to run and returns its runner.
+func (g *gitops) runnerOf(job string) string {
+	g.t.Helper()
+	var runner string
+	eventually(g.t, func(context.Context) error {
+		for _, j := range w.GitHub.Jobs() {
+			if j.ID == job && j.Runner != "" {
+				runner = j.Runner
+				return nil
+			}
+		}
+		return fmt.Errorf("job %s has no runner", job)
+	})
+	return runner
+}
+
+func (g *gitops) image(runner string) string {
+	g.t.Helper()
+	pod := &corev1.Pod{}
+	must(g.t, w.Client.Get(g.t.Context(), client.ObjectKey{Namespace: g.namespace, Name: runner}, pod))
+	return pod.Spec.Containers[0].Image
+}
+
+// finished waits for a job to succeed.
+func (g *gitops) finished(job string) {
+	g.t.Helper()
+	eventually(g.t, func(context.Context) error {
+		for _, j := range w.GitHub.Jobs() {
+			if j.ID == job {
+				if j.Result == githubsim.ResultSucceeded {
+					return nil
+				}
+				return fmt.Errorf("job %s is %s %s", job, j.State, j.Result)
+			}
+		}
+		return fmt.Errorf("job %s is unknown", job)
+	})
+}
+
+// idleAgain removes everything and checks that nothing is left.
+func (g *gitops) idleAgain() {
+	g.t.Helper()
+	must(g.t, w.Client.Delete(g.t.Context(), &v1alpha1.PoolSource{ObjectMeta: metav1.ObjectMeta{Namespace: g.namespace, Name: "pools"}}))
+	cleanUp(g.t, g.namespace)
+}
+
+// cleanUp deletes the pools of a namespace and waits until nothing of them is left
+// here or on GitHub, and no promise was broken.
+func cleanUp(t *testing.T, namespace string) {
+	t.Helper()
+	must(t, w.Client.DeleteAllOf(t.Context(), &v1alpha1.RunnerPool{}, client.InNamespace(namespace)))
+	eventually(t, func(ctx context.Context) error { return left(ctx, namespace) })
+	if broken := w.GitHub.Invariants(); len(broken) > 0 {
+		t.Errorf("broken promises: %v", broken)
+	}
+	if rest := w.GitHub.Leftovers(); len(rest) > 0 {
+		t.Errorf("left on GitHub: %v", rest)
+	}
+}

@@ -1,0 +1,126 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package suite
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/githubsim"
+	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/world"
+)
+
+// start runs a controller that the test ends itself.
+func start(t *testing.T) *world.Controller {
+	t.Helper()
+	c, err := w.RunController(t.Context(), binary)
+	must(t, err)
+	t.Cleanup(func() {
+		c.Kill()
+		showLog(t, c)
+	})
+	return c
+}
+
+// untilDone waits until at least n of an account's jobs are completed.
+func untilDone(t *testing.T, ids []string, n int) {
+	t.Helper()
+	mine := map[string]bool{}
+	for _, id := range ids {
+		mine[id] = true
+	}
+	must(t, w.GitHub.WaitUntil(t.Context(), func() bool {
+		done := 0
+		for _, j := range w.GitHub.Jobs() {
+			if mine[j.ID] && j.State == githubsim.JobCompleted {
+				done++
+			}
+		}
+		return done >= n
+	}))
+}
+
+func TestAControllerKilledInABurstLosesNothing(t *testing.T) {
+	must(t, w.Connect(t.Context(), "crash", "acme", "crash-org"))
+	first := start(t)
+	must(t, w.Client.Create(t.Context(), newPool("crash", "linux", "acme", func(p *v1alpha1.RunnerPool) { *p.Spec.Scale.Max = 60 })))
+	ids := addJobs(t, "crash-org", "linux", 200, 200*time.Millisecond)
+	untilDone(t, ids, 40)
+	first.Kill()
+	start(t)
+	allDone(t, ids)
+	for _, j := range w.GitHub.Jobs() {
+		if j.Attempts > 1 {
+			t.Errorf("job %s was run %d times", j.ID, j.Attempts)
+		}
+	}
+	cleanUp(t, "crash")
+}
+
+func TestTheLossOfAllStatusIsRecovered(t *testing.T) {
+	must(t, w.Connect(t.Context(), "loss", "acme", "loss-org"))
+	first := start(t)
+	idle := int32(2)
+	must(t, w.Client.Create(t.Context(), newPool("loss", "linux", "acme", func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = &idle })))
+	busy := addJobs(t, "loss-org", "linux", 3, 6*time.Second)
+	var before []string
+	eventually(t, func(ctx context.Context) (err error) {
+		before, err = settled(ctx, "loss", 3, 2)
+		return err
+	})
+	sets := len(w.GitHub.Report().ScaleSets)
+	made := w.GitHub.Report().RunnersMade
+	must(t, first.Stop())
+
+	wipe(t, "loss")
+	start(t)
+	eventually(t, func(ctx context.Context) error {
+		after, err := settled(ctx, "loss", 3, 2)
+		if err == nil && fmt.Sprint(after) != fmt.Sprint(before) {
+			return fmt.Errorf("the runners were %v and are %v", before, after)
+		}
+		return err
+	})
+	if r := w.GitHub.Report(); len(r.ScaleSets) != sets || r.RunnersMade != made {
+		t.Errorf("there were %d scale sets and %d registrations, now %d and %d", sets, made, len(r.ScaleSets), r.RunnersMade)
+	}
+	allDone(t, busy)
+	cleanUp(t, "loss")
+}
+
+// settled returns a namespace's runners once so many of them are busy and idle.
+func settled(ctx context.Context, namespace string, busy, idle int) ([]string, error) {
+	list := &v1alpha1.RunnerList{}
+	if err := w.Client.List(ctx, list, client.InNamespace(namespace)); err != nil {
+		return nil, err
+	}
+	states := map[v1alpha1.RunnerState]int{}
+	var names []string
+	for _, r := range list.Items {
+		states[r.Status.State]++
+		names = append(names, fmt.Sprintf("%s=%d", r.Name, r.Status.RunnerID))
+	}
+	if states[v1alpha1.RunnerBusy] != busy || states[v1alpha1.RunnerIdle] != idle || len(list.Items) != busy+idle {
+		return nil, fmt.Errorf("runners are %v", states)
+	}
+	return names, nil
+}
+
+// wipe removes the status of everything, as a restore from a backup does.
+func wipe(t *testing.T, namespace string) {
+	t.Helper()
+	lists := []client.ObjectList{&v1alpha1.GitHubConnectionList{}, &v1alpha1.RunnerPoolList{}, &v1alpha1.RunnerList{}, &v1alpha1.ScaleSetList{}}
+	for _, list := range lists {
+		must(t, w.Client.List(t.Context(), list, client.InNamespace(namespace)))
+		must(t, eachItem(list, func(obj kube.Object) error {
+			return w.Client.Status().Patch(t.Context(), obj, client.RawPatch("application/merge-patch+json", []byte(`{"status":null}`)))
+		}))
+	}
+}
