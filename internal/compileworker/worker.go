@@ -160,7 +160,7 @@ func (w *Worker) explain(state *os.ProcessState, wall error, stderr string) comp
 
 // isOutOfMemory knows the last words of Go's runtime, and of the race detector's.
 func isOutOfMemory(stderr string) bool {
-	for _, sign := range []string{"out of memory", "cannot allocate memory", "failed to create new OS thread", "failed to reserve", "failed to allocate"} {
+	for _, sign := range []string{"out of memory", "cannot allocate memory", "failed to create new OS thread", "failed to reserve", "failed to allocate", "address space collisions"} {
 		if strings.Contains(stderr, sign) {
 			return true
 		}
