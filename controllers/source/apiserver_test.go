@@ -321,6 +321,13 @@ func storyOfPruning(s *site) {
 	s.change("us", func(p *v1alpha1.PoolSource) { p.Annotations = map[string]string{v1alpha1.AllowPruneAnnotation: all} })
 	s.expectSync("us", "Succeeded: Applied revision "+all+": 1 pool, 1 connection")
 	s.expectPools("new")
+
+	none := s.commit(poolsIn())
+	s.expectSync("us", "PruneRefused: It would remove all 1 pools: new")
+	s.expectPools("new")
+	s.change("us", func(p *v1alpha1.PoolSource) { p.Annotations = map[string]string{v1alpha1.AllowPruneAnnotation: none} })
+	s.expectSync("us", "Succeeded: Applied revision "+none+": 0 pools, 1 connection")
+	s.expectPools()
 }
 
 func storyOfTheDeletionPolicy(s *site) {

@@ -125,7 +125,9 @@ func (x *run) compile(ctx context.Context) (compile.Result, error) {
 	}
 	x.revision = checkout.Revision // the branch may have moved on since
 	timer := prometheus.NewTimer(compileSeconds)
-	result, err := x.Compiler.Compile(ctx, checkout.FS, compile.Options{Path: x.source.Spec.GetPath(), Tags: x.source.Spec.Tags})
+	result, err := x.Compiler.Compile(ctx, checkout.FS, compile.Options{
+		Path: x.source.Spec.GetPath(), Tags: x.source.Spec.Tags, AllowEmpty: x.allowEmpty(),
+	})
 	if ctx.Err() != nil {
 		return compile.Result{}, ctx.Err()
 	}
@@ -171,6 +173,10 @@ func (x *run) cacheKey() cacheKey {
 		source: x.source.UID, url: x.source.Spec.Git.URL, revision: x.revision, path: x.source.Spec.GetPath(), tags: string(tags),
 	}
 }
+
+// allowEmpty lets a revision without pools compile where there is something to
+// remove: whether it may be removed is the prune rule's to say, not the compiler's.
+func (x *run) allowEmpty() bool { return x.source.Status.LastAppliedRevision != "" }
 
 // notApplied ends the message of a refusal: what holds now.
 func (x *run) notApplied() string {

@@ -47,6 +47,8 @@ type Options struct {
 	Path string
 	// Tags are values for fields marked @tag(NAME).
 	Tags map[string]string
+	// AllowEmpty accepts a tree that declares no pool.
+	AllowEmpty bool
 }
 
 // Object is one declared object.
@@ -120,7 +122,7 @@ func (c *compilation) compileTree(t *tree, options Options) {
 	}
 	c.dropDuplicates()
 	isPool := func(o Object) bool { return o.Manifest.GetKind() == "RunnerPool" }
-	if len(c.diagnostics) == 0 && !slices.ContainsFunc(c.objects, isPool) {
+	if len(c.diagnostics) == 0 && !options.AllowEmpty && !slices.ContainsFunc(c.objects, isPool) {
 		c.report(v1alpha1.Diagnostic{Message: fmt.Sprintf(
 			"no pools found in %s: declare at least one RunnerPool, as `pools: schema.#Pools & {NAME: spec: …}`", t.path)})
 	}

@@ -39,7 +39,7 @@ func serve(in io.Reader, out io.Writer) error {
 	}
 	// Collecting harder near the limit costs time, which is limited too.
 	debug.SetMemoryLimit(int64(r.Limits.Memory / 4 * 3))
-	result := compile.Compile(r.Files, compile.Options{Path: r.Path, Tags: r.Tags})
+	result := compile.Compile(r.Files, compile.Options{Path: r.Path, Tags: r.Tags, AllowEmpty: r.AllowEmpty})
 	if err := json.NewEncoder(out).Encode(result); err != nil {
 		return fmt.Errorf("writing the result: %w", err)
 	}

@@ -69,10 +69,11 @@ func New(concurrency int, limits Limits) (*Worker, error) {
 
 // request is what a child reads from standard input.
 type request struct {
-	Limits Limits            `json:"limits"`
-	Path   string            `json:"path"`
-	Tags   map[string]string `json:"tags,omitempty"`
-	Files  compile.Files     `json:"files"`
+	Limits     Limits            `json:"limits"`
+	Path       string            `json:"path"`
+	Tags       map[string]string `json:"tags,omitempty"`
+	AllowEmpty bool              `json:"allowEmpty,omitempty"`
+	Files      compile.Files     `json:"files"`
 }
 
 // Compile is compile.Compile in a child process. An error means that the child couldn't
@@ -82,7 +83,7 @@ func (w *Worker) Compile(ctx context.Context, fsys fs.FS, options compile.Option
 	if len(diagnostics) > 0 {
 		return compile.Result{Diagnostics: diagnostics}, nil
 	}
-	input, err := json.Marshal(request{Limits: w.Limits, Path: options.Path, Tags: options.Tags, Files: files})
+	input, err := json.Marshal(request{Limits: w.Limits, Path: options.Path, Tags: options.Tags, AllowEmpty: options.AllowEmpty, Files: files})
 	if err != nil {
 		return compile.Result{}, fmt.Errorf("encoding definitions: %w", err)
 	}
