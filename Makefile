@@ -6,19 +6,44 @@ SHELL := bash
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 GO      ?= go
 TOOL    := $(GO) tool -modfile=hack/tools/go.mod
+LINT    := $(GO) tool -modfile=hack/lint/go.mod golangci-lint
 LDFLAGS := -s -w -X main.version=$(VERSION)
+P       ?= ./...
+T       ?= .
 
 export CGO_ENABLED ?= 0
+# One set of flags for build and test: with others, nothing of the build cache is shared.
+export GOFLAGS := -buildvcs=false -trimpath
 
 .PHONY: help
 help: ## List the targets.
-	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
 .PHONY: build
 build: ## Build bin/corral and bin/corral-demo.
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
+	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
-##@ Generated files
+.PHONY: demo
+demo: build ## The main job on this machine: Git, API server, controller, simulated GitHub, jobs. ARGS for flags.
+	bin/corral-demo $(ARGS)
+
+.PHONY: test
+test: ## All tests that need no hardware, the real API server included.
+	$(GO) run ./hack/assets
+	$(GO) test -timeout 20m ./...
+
+.PHONY: test-one
+test-one: ## One package, one test: make test-one P=./internal/scaling T=TestDecide.
+	$(GO) test -run '$(T)' -v $(P)
+
+.PHONY: test-race
+test-race: ## All tests under the race detector (needs a C compiler).
+	$(GO) run ./hack/assets
+	CGO_ENABLED=1 $(GO) test -race -timeout 30m ./...
+
+.PHONY: e2e
+e2e: build ## One story on a real kubelet, containerd and runc; skipped with a word where that can't be.
+	hack/e2e/run.sh
 
 .PHONY: generate
 generate: ## Generate deep copies, CRDs, RBAC, the CUE schema and the reference pages.
@@ -26,3 +51,20 @@ generate: ## Generate deep copies, CRDs, RBAC, the CUE schema and the reference 
 	$(TOOL) controller-gen crd paths=./apis/... output:crd:dir=charts/corral/files/crds
 	$(TOOL) controller-gen rbac:roleName=corral paths=./controllers/... output:rbac:dir=charts/corral/files/rbac
 	$(GO) run ./hack/schemagen
+	$(GO) run ./hack/docgen
+
+.PHONY: fmt
+fmt: ## Format.
+	$(LINT) fmt
+
+.PHONY: lint
+lint: ## Lint, with the fences between packages.
+	$(LINT) run ./...
+
+.PHONY: verify
+verify: generate fmt lint ## Generate, format, lint; then fail if anything in the tree changed.
+	@test -z "$$(git status --porcelain)" || { git status --short; git --no-pager diff --stat; echo 'The tree is not clean: commit what was generated or formatted.'; exit 1; }
+
+.PHONY: clean
+clean: ## Remove what was built; the cached control plane stays in .cache.
+	rm -rf bin dist

@@ -1,0 +1,279 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package runner
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/fluxcd/pkg/runtime/conditions"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/githubsim"
+	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/podspec"
+	actions "github.com/corral-dev/corral/internal/scaleset"
+)
+
+// bench is one Runner on a fake cluster, and a simulated GitHub with its scale set.
+type bench struct {
+	*Reconciler
+	t      *testing.T
+	github *githubsim.Running
+	set    *actions.Set
+	now    time.Time
+	events chan string
+}
+
+// registry finds one client, unless it is gone.
+type registry struct {
+	client *actions.Client
+	gone   bool
+}
+
+func (r *registry) Get(string) (*actions.Client, bool) { return r.client, !r.gone }
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	github, err := githubsim.Start(githubsim.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(github.Close)
+	github.AddToken("t")
+	github.AddOrg("acme")
+	gh, err := actions.NewClient(actions.Credentials{ConfigURL: github.ConfigURL("acme"), Token: "t"}, actions.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := gh.Create(t.Context(), actions.Set{Name: "linux", GroupID: 1, Labels: []string{"linux"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := &bench{t: t, github: github, set: set, now: time.Unix(1_000_000, 0)}
+	revision := &appsv1.ControllerRevision{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux-1"},
+		Data:       runtime.RawExtension{Raw: []byte(`{"spec":{"containers":[{"name":"runner","image":"r"}]}}`)},
+	}
+	runner := &v1alpha1.Runner{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ci", Name: "linux-a", UID: "u1", Finalizers: []string{v1alpha1.RunnerFinalizer}, CreationTimestamp: metav1.Time{Time: b.now},
+		},
+		Spec: v1alpha1.RunnerSpec{
+			PoolRef: v1alpha1.LocalObjectReference{Name: "linux"}, ConnectionRef: v1alpha1.LocalObjectReference{Name: "acme"},
+			ScaleSetID: set.ID, Revision: "linux-1",
+		},
+	}
+	recorder := events.NewFakeRecorder(20)
+	b.events = recorder.Events
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(revision, runner).WithStatusSubresource(runner).Build()
+	b.Reconciler = &Reconciler{
+		Reporter: kube.Reporter{Client: c, Events: recorder, WarningsOnly: true}, Secrets: c,
+		Clients: &registry{client: gh}, Now: func() time.Time { return b.now },
+	}
+	return b
+}
+
+func (b *bench) reconcile() ctrl.Result {
+	b.t.Helper()
+	result, err := b.Reconcile(b.t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "ci", Name: "linux-a"}})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return result
+}
+
+// runner returns the Runner; nil if it is gone.
+func (b *bench) runner() *v1alpha1.Runner {
+	b.t.Helper()
+	r := &v1alpha1.Runner{}
+	return get(b, r, "linux-a")
+}
+
+func get[T client.Object](b *bench, obj T, name string) T {
+	b.t.Helper()
+	var none T
+	err := b.Client.Get(b.t.Context(), client.ObjectKey{Namespace: "ci", Name: name}, obj)
+	if apierrors.IsNotFound(err) {
+		return none
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return obj
+}
+
+func (b *bench) pod() *corev1.Pod { return get(b, &corev1.Pod{}, "linux-a") }
+
+func (b *bench) delete() {
+	b.t.Helper()
+	if err := b.Client.Delete(b.t.Context(), b.runner()); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) registered() int { return len(b.github.Report().Runners) }
+
+func TestARunnerIsRegisteredAndGetsItsPod(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	r, secret := b.runner(), get(b, &corev1.Secret{}, "linux-a-jit")
+	if r.Status.RunnerID == 0 || string(secret.Data[podspec.RunnerIDKey]) != strconv.FormatInt(r.Status.RunnerID, 10) || len(secret.Data[podspec.JITKey]) == 0 {
+		t.Errorf("runner %d, secret %v", r.Status.RunnerID, secret.Data)
+	}
+	if !metav1.IsControlledBy(secret, r) || !metav1.IsControlledBy(b.pod(), r) {
+		t.Error("the Secret and the Pod don't belong to the Runner")
+	}
+	if r.Status.State != v1alpha1.RunnerPending || !conditions.IsReconciling(r) {
+		t.Errorf("state %s, conditions %+v", r.Status.State, r.Status.Conditions)
+	}
+}
+
+func TestARegistrationWhoseAnswerWasLostIsMadeAgain(t *testing.T) {
+	b := newBench(t)
+	b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointJITConfig, Times: 1, DropAnswer: true, Status: 502})
+	_, _ = b.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "ci", Name: "linux-a"}})
+	if b.registered() != 1 {
+		t.Fatalf("%d registrations after the lost answer", b.registered())
+	}
+	b.reconcile()
+	b.reconcile()
+	if b.registered() != 1 || b.pod() == nil {
+		t.Errorf("%d registrations, pod %v", b.registered(), b.pod())
+	}
+}
+
+func TestLostStatusIsReadBackFromTheSecret(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	want := b.runner().Status.RunnerID
+	for _, podToo := range []bool{false, true} {
+		if podToo {
+			if err := b.Client.Delete(t.Context(), b.pod()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := b.runner()
+		r.Status = v1alpha1.RunnerStatus{}
+		if err := b.Client.Status().Update(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		b.reconcile()
+		if got := b.runner().Status.RunnerID; got != want || b.registered() != 1 || b.pod() == nil {
+			t.Errorf("pod lost %v: runner %d, want %d; %d registrations", podToo, got, want, b.registered())
+		}
+	}
+}
+
+func TestADeletedRunnerIsDeregisteredBeforeItsPodGoes(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	b.setPod(corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Time{Time: b.now}}})
+	b.delete()
+	b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointDeleteAgent, Times: 1, Alter: githubsim.AlterJobStillRunning})
+	if b.reconcile().RequeueAfter == 0 || b.pod() == nil || b.registered() != 1 {
+		t.Fatal("a busy runner was touched")
+	}
+	b.reconcile()
+	if b.registered() != 0 || b.pod() != nil {
+		t.Errorf("%d registrations, pod %v", b.registered(), b.pod())
+	}
+	b.reconcile()
+	if r := b.runner(); r != nil {
+		t.Errorf("the runner is still there: %+v", r.Status)
+	}
+}
+
+func TestARunnerWithoutItsConnectionIsGivenUpAfterABound(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	b.setPod(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{FinishedAt: metav1.Time{Time: b.now}}})
+	b.Clients.(*registry).gone = true
+	b.delete()
+	if result := b.reconcile(); result.RequeueAfter == 0 || b.runner() == nil {
+		t.Fatal("given up at once")
+	}
+	b.now = b.runner().DeletionTimestamp.Add(orphanAfter)
+	b.reconcile()
+	if b.runner() != nil {
+		t.Error("not given up")
+	}
+	if len(b.events) == 0 {
+		t.Error("nobody was told")
+	}
+}
+
+func TestAFinishedRunnerEndsItself(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	b.setPod(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 0, FinishedAt: metav1.Time{Time: b.now}}})
+	b.reconcile()
+	if r := b.runner(); r == nil || !r.DeletionTimestamp.IsZero() {
+		t.Fatal("ended before its job's completion was seen")
+	}
+	recorder := &Recorder{Client: b.Client, Namespace: "ci"}
+	events := []actions.JobEvent{{Type: actions.JobCompleted, JobID: "j", RunnerName: "linux-a", Result: "succeeded", At: b.now}}
+	if err := recorder.RecordJobs(t.Context(), events); err != nil {
+		t.Fatal(err)
+	}
+	b.reconcile()
+	if r := b.runner(); r == nil || r.DeletionTimestamp.IsZero() || r.Status.State != v1alpha1.RunnerFinished {
+		t.Errorf("not ended: %+v", r)
+	}
+}
+
+func TestTheJobIsOnTheRunnerAndItsPod(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	recorder := &Recorder{Client: b.Client, Namespace: "ci"}
+	event := actions.JobEvent{Type: actions.JobStarted, JobID: "j", Repository: "acme/app", RunID: 9, Name: "build", RunnerName: "linux-a", At: b.now}
+	gone := event
+	gone.RunnerName = "not-there"
+	if err := recorder.RecordJobs(t.Context(), []actions.JobEvent{event, gone}); err != nil {
+		t.Fatal(err)
+	}
+	b.reconcile()
+	r, pod := b.runner(), b.pod()
+	if r.Status.State != v1alpha1.RunnerBusy || r.Status.Job.Repository != "acme/app" {
+		t.Errorf("status %+v", r.Status)
+	}
+	if pod.Labels[v1alpha1.JobRepositoryLabel] != "acme_app" || pod.Labels[v1alpha1.JobRunIDLabel] != "9" || pod.Annotations[v1alpha1.JobAnnotation] == "" {
+		t.Errorf("labels %v, annotations %v", pod.Labels, pod.Annotations)
+	}
+	version := r.ResourceVersion
+	if err := recorder.RecordJobs(t.Context(), []actions.JobEvent{event}); err != nil {
+		t.Fatal(err)
+	}
+	if b.runner().ResourceVersion != version {
+		t.Error("a repeated event wrote again")
+	}
+}
+
+// setPod gives the runner's container a state.
+func (b *bench) setPod(state corev1.ContainerState) {
+	b.t.Helper()
+	pod := b.pod()
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: v1alpha1.RunnerContainerName, State: state}}
+	if err := b.Client.Status().Update(context.Background(), pod); err != nil {
+		b.t.Fatal(err)
+	}
+}

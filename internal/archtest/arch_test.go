@@ -1,0 +1,65 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package archtest holds the fence that linters can't see: what packages reach
+// through others.
+package archtest
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/corral-dev/corral/"
+
+// deps lists all that a package reaches.
+func deps(t *testing.T, pkg string) []string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", module+pkg).CombinedOutput()
+	if err != nil {
+		t.Fatalf("listing what %s reaches: %v\n%s", pkg, err, out)
+	}
+	return strings.Fields(string(out))
+}
+
+func TestPurePackagesReachNoClient(t *testing.T) {
+	never := []string{
+		"k8s.io/client-go", "sigs.k8s.io/controller-runtime", "github.com/actions/scaleset",
+		"github.com/google/go-github", "github.com/go-git", module + "internal/kube", module + "controllers",
+	}
+	for _, pkg := range []string{"apis/v1alpha1", "internal/compile", "internal/podspec", "internal/poolstatus", "internal/scaling"} {
+		t.Run(pkg, func(t *testing.T) { reachesNone(t, pkg, never) })
+	}
+}
+
+func TestPurePackagesMeetOnlyThroughValuesOfTheAPI(t *testing.T) {
+	pure := []string{"internal/compile", "internal/podspec", "internal/poolstatus", "internal/scaling"}
+	for _, pkg := range pure {
+		var others []string
+		for _, other := range pure {
+			if other != pkg {
+				others = append(others, module+other)
+			}
+		}
+		t.Run(pkg, func(t *testing.T) { reachesNone(t, pkg, others) })
+	}
+}
+
+func TestTheShippedBinaryHoldsNoSimulatedWorld(t *testing.T) {
+	reachesNone(t, "cmd/corral", []string{
+		module + "internal/githubsim", module + "internal/localcluster", module + "internal/world",
+		"sigs.k8s.io/controller-runtime/pkg/envtest",
+	})
+}
+
+func reachesNone(t *testing.T, pkg string, never []string) {
+	t.Helper()
+	for _, dep := range deps(t, pkg) {
+		for _, prefix := range never {
+			if dep == prefix || strings.HasPrefix(dep, prefix+"/") {
+				t.Errorf("%s reaches %s", pkg, dep)
+			}
+		}
+	}
+}

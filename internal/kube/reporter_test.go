@@ -1,0 +1,144 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kube_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/fluxcd/pkg/runtime/conditions"
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/kube"
+)
+
+// bench is a reporter over a fake cluster with one pool, and what it did.
+type bench struct {
+	reporter *kube.Reporter
+	client   client.Client
+	writes   int
+	events   chan string
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{}
+	pool := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux", Generation: 3}}
+	b.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(pool).WithStatusSubresource(pool).WithInterceptorFuncs(interceptor.Funcs{
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, obj client.Object, patch client.Patch, o ...client.SubResourcePatchOption) error {
+			b.writes++
+			return c.SubResource(sub).Patch(ctx, obj, patch, o...)
+		},
+	}).Build()
+	recorder := events.NewFakeRecorder(10)
+	b.events = recorder.Events
+	b.reporter = &kube.Reporter{Client: b.client, Events: recorder}
+	return b
+}
+
+func (b *bench) pool(t *testing.T) *v1alpha1.RunnerPool {
+	t.Helper()
+	p := &v1alpha1.RunnerPool{}
+	if err := b.client.Get(t.Context(), client.ObjectKey{Namespace: "ci", Name: "linux"}, p); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestFinishTurnsOutcomesIntoConditions(t *testing.T) {
+	failure := errors.New("no route")
+	cases := map[string]struct {
+		done    kube.Done
+		outcome error
+		// want are the conditions as TYPE=STATUS/REASON.
+		want   []string
+		result ctrl.Result
+		err    error
+	}{
+		"well": {
+			done: kube.Done{Message: "listening", After: time.Minute},
+			want: []string{"Ready=True/Succeeded"}, result: ctrl.Result{RequeueAfter: time.Minute},
+		},
+		"under way": {
+			done: kube.Done{Message: "starting", Progressing: true},
+			want: []string{"Reconciling=True/Progressing", "Ready=Unknown/Progressing"},
+		},
+		"suspended": {
+			done: kube.Done{Message: "suspended", Unready: v1alpha1.SuspendedReason},
+			want: []string{"Ready=False/Suspended"},
+		},
+		"stalled": {
+			done: kube.Done{After: time.Hour}, outcome: kube.Stall(v1alpha1.RunnerGroupNotFoundReason, "group: %w", failure),
+			want:   []string{"Stalled=True/RunnerGroupNotFound", "Ready=False/RunnerGroupNotFound"},
+			result: ctrl.Result{RequeueAfter: time.Hour},
+		},
+		"waiting": {
+			outcome: kube.Wait(v1alpha1.DrainingReason, time.Second, "one left"),
+			want:    []string{"Reconciling=True/ProgressingWithRetry", "Ready=False/Draining"},
+			result:  ctrl.Result{RequeueAfter: time.Second},
+		},
+		"failed": {
+			outcome: failure, err: failure,
+			want: []string{"Reconciling=True/ProgressingWithRetry", "Ready=False/ProgressingWithRetry"},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			result, err := b.reporter.Begin(b.pool(t)).Finish(t.Context(), tc.done, tc.outcome)
+			if result != tc.result || !errors.Is(err, tc.err) {
+				t.Errorf("got %+v, %v", result, err)
+			}
+			p := b.pool(t)
+			var got []string
+			for _, c := range p.GetConditions() {
+				got = append(got, c.Type+"="+string(c.Status)+"/"+c.Reason)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("conditions (-want +got):\n%s", diff)
+			}
+			if p.Status.ObservedGeneration != 3 {
+				t.Errorf("observed generation %d", p.Status.ObservedGeneration)
+			}
+		})
+	}
+}
+
+func TestWhatDoesNotChangeIsNeitherWrittenNorTold(t *testing.T) {
+	b := newBench(t)
+	for range 3 {
+		if _, err := b.reporter.Begin(b.pool(t)).Finish(t.Context(), kube.Done{Message: "listening"}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if b.writes != 1 || len(b.events) != 1 {
+		t.Errorf("%d writes and %d events for one change", b.writes, len(b.events))
+	}
+}
+
+func TestAnAbnormalConditionGoesWithItsCause(t *testing.T) {
+	b := newBench(t)
+	for _, outcome := range []error{kube.Stall(v1alpha1.InvalidSpecReason, "wrong"), nil} {
+		if _, err := b.reporter.Begin(b.pool(t)).Finish(t.Context(), kube.Done{}, outcome); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if p := b.pool(t); conditions.IsStalled(p) || !conditions.IsReady(p) {
+		t.Errorf("conditions are %+v", p.GetConditions())
+	}
+}
