@@ -29,7 +29,7 @@ demo: build ## The main job on this machine: Git, API server, controller, simula
 
 .PHONY: test
 test: ## All tests that need no hardware, the real API server included.
-	$(GO) run ./hack/assets
+	$(GO) run ./internal/localcluster/cmd/assets
 	$(GO) test -timeout 20m ./...
 
 .PHONY: test-one
@@ -38,7 +38,7 @@ test-one: ## One package, one test: make test-one P=./internal/scaling T=TestDec
 
 .PHONY: test-race
 test-race: ## All tests under the race detector (needs a C compiler).
-	$(GO) run ./hack/assets
+	$(GO) run ./internal/localcluster/cmd/assets
 	CGO_ENABLED=1 $(GO) test -race -timeout 30m ./...
 
 .PHONY: e2e

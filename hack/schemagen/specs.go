@@ -32,7 +32,7 @@ func specDefinitions(dir string, plurals ...string) ([]byte, error) {
 		}
 		file.Decls = append(file.Decls, field)
 	}
-	if err := astutil.Sanitize(file); err != nil {
+	if err := astutil.SanitizeFiles([]*ast.File{file}); err != nil {
 		return nil, fmt.Errorf("adding imports: %w", err)
 	}
 	tidy(file)

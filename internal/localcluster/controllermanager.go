@@ -84,6 +84,6 @@ func (m *controllerManager) stop() error {
 	}
 	insist := time.AfterFunc(10*time.Second, func() { _ = m.command.Process.Kill() })
 	defer insist.Stop()
-	<-m.ended // its exit code after a signal means nothing
+	<-m.ended //nolint:errcheck // its exit code after a signal means nothing
 	return nil
 }

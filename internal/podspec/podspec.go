@@ -183,37 +183,36 @@ func volumeSecrets(v *corev1.Volume) []string {
 			}
 		}
 	}
-	local := func(ref *corev1.LocalObjectReference) {
+	for _, ref := range driverSecrets(v) {
 		if ref != nil {
 			names = append(names, ref.Name)
 		}
-	}
-	if v.CSI != nil {
-		local(v.CSI.NodePublishSecretRef)
-	}
-	if v.CephFS != nil {
-		local(v.CephFS.SecretRef)
-	}
-	if v.RBD != nil {
-		local(v.RBD.SecretRef)
-	}
-	if v.ISCSI != nil {
-		local(v.ISCSI.SecretRef)
-	}
-	if v.ScaleIO != nil {
-		local(v.ScaleIO.SecretRef)
-	}
-	if v.StorageOS != nil {
-		local(v.StorageOS.SecretRef)
-	}
-	if v.FlexVolume != nil {
-		local(v.FlexVolume.SecretRef)
-	}
-	if v.Cinder != nil {
-		local(v.Cinder.SecretRef)
 	}
 	if v.AzureFile != nil {
 		names = append(names, v.AzureFile.SecretName)
 	}
 	return names
+}
+
+// driverSecrets lists the references of a volume's storage driver; unset ones are nil.
+func driverSecrets(v *corev1.Volume) []*corev1.LocalObjectReference {
+	switch {
+	case v.CSI != nil:
+		return []*corev1.LocalObjectReference{v.CSI.NodePublishSecretRef}
+	case v.CephFS != nil:
+		return []*corev1.LocalObjectReference{v.CephFS.SecretRef}
+	case v.RBD != nil:
+		return []*corev1.LocalObjectReference{v.RBD.SecretRef}
+	case v.ISCSI != nil:
+		return []*corev1.LocalObjectReference{v.ISCSI.SecretRef}
+	case v.ScaleIO != nil:
+		return []*corev1.LocalObjectReference{v.ScaleIO.SecretRef}
+	case v.StorageOS != nil:
+		return []*corev1.LocalObjectReference{v.StorageOS.SecretRef}
+	case v.FlexVolume != nil:
+		return []*corev1.LocalObjectReference{v.FlexVolume.SecretRef}
+	case v.Cinder != nil:
+		return []*corev1.LocalObjectReference{v.Cinder.SecretRef}
+	}
+	return nil
 }

@@ -215,12 +215,12 @@ func (x *exchange) tellsAbsence() bool {
 }
 
 func classifyConflict(x *exchange) Kind {
-	switch {
-	case x.endpoint == endpointSessionCreate:
+	switch x.endpoint {
+	case endpointSessionCreate:
 		return KindSessionConflict
-	case x.endpoint == endpointGenerateJIT:
+	case endpointGenerateJIT:
 		return KindRunnerExists
-	case x.endpoint == endpointScaleSetCreate, x.endpoint == endpointScaleSetUpdate:
+	case endpointScaleSetCreate, endpointScaleSetUpdate:
 		return KindExists
 	}
 	return KindUnexpected

@@ -168,7 +168,7 @@ func (p *process) work(ctx context.Context, work runnerwire.Work) (string, error
 	select {
 	case <-timer.C:
 		stop()
-		<-ended
+		<-ended //nolint:errcheck // the job is over: how the renewals ended doesn't matter
 		return work.Result, nil
 	case err := <-ended:
 		if err != nil {
