@@ -1,0 +1,253 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package nodeplay
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+// Exit codes as the kubelet reports them.
+const (
+	exitKilled  = 137 // 128 + SIGKILL: did not end within the grace period, or never started
+	exitUnknown = 255 // found running by a node that did not start it
+)
+
+// secretRetry is how often a missing Secret is looked for. A kubelet waits about ten seconds.
+const secretRetry = time.Second
+
+// actor plays one pod. Of its contexts each ends with those below it.
+type actor struct {
+	node   *node
+	pod    *corev1.Pod // as first seen
+	runner *corev1.Container
+	status statusWriter
+
+	term     context.Context // ends when the pod is being deleted: SIGTERM
+	sendTerm context.CancelFunc
+	kill     context.Context // ends with the grace period: SIGKILL
+	sendKill context.CancelFunc
+	life     context.Context // ends when the pod or the node is no more
+	gone     context.CancelFunc
+
+	grace *int64 // seconds, as last told; guarded by node.mu
+}
+
+func newActor(ctx context.Context, n *node, pod *corev1.Pod, runner *corev1.Container) *actor {
+	a := &actor{node: n, pod: pod, runner: runner}
+	a.life, a.gone = context.WithCancel(ctx)
+	a.kill, a.sendKill = context.WithCancel(a.life)
+	a.term, a.sendTerm = context.WithCancel(a.kill)
+	a.status = statusWriter{pod: pod, runner: runner, address: podIP(n.address.Add(1))}
+	return a
+}
+
+// terminate asks the pod to end, and insists when the grace period is over. Asked again, only a shorter period changes that.
+func (a *actor) terminate(graceSeconds *int64) {
+	a.sendTerm()
+	if graceSeconds == nil || a.grace != nil && *graceSeconds >= *a.grace {
+		return
+	}
+	a.grace = graceSeconds
+	insist := time.AfterFunc(time.Duration(*graceSeconds)*time.Second, a.sendKill)
+	context.AfterFunc(a.life, func() { insist.Stop() })
+}
+
+// play takes the pod from wherever it stands to its end, and removes it when that was asked for.
+func (a *actor) play() {
+	defer a.gone()
+	if err := a.toEnd(); err != nil && a.life.Err() == nil {
+		log.FromContext(a.life).Error(err, "Playing a pod", "pod", a.pod.Namespace+"/"+a.pod.Name)
+	}
+}
+
+func (a *actor) toEnd() error {
+	exitCode, ended, err := a.outcome()
+	if err != nil {
+		return err
+	}
+	if !ended {
+		if err := a.report(a.status.terminated(exitCode)); err != nil {
+			return err
+		}
+	}
+	<-a.term.Done()
+	if a.life.Err() != nil {
+		return nil
+	}
+	return a.remove()
+}
+
+// outcome runs the pod and returns its exit code, or that the pod had ended before.
+func (a *actor) outcome() (exitCode int, ended bool, err error) {
+	switch a.pod.Status.Phase {
+	case corev1.PodSucceeded, corev1.PodFailed:
+		return 0, true, nil
+	case corev1.PodRunning:
+		return exitUnknown, false, nil
+	}
+	if err := a.bind(); err != nil {
+		return 0, false, err
+	}
+	jitConfig, err := a.prepare()
+	if a.term.Err() != nil {
+		return exitKilled, false, nil
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	exitCode, err = a.run(jitConfig)
+	return exitCode, false, err
+}
+
+// bind assigns the pod to the node, as a scheduler does: only then does its deletion have a grace period.
+func (a *actor) bind() error {
+	if a.pod.Spec.NodeName != "" {
+		return nil
+	}
+	binding := &corev1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: a.pod.Namespace, Name: a.pod.Name, UID: a.pod.UID},
+		Target:     corev1.ObjectReference{Kind: "Node", Name: a.node.options.NodeName},
+	}
+	err := a.persistently(func(ctx context.Context) error {
+		return a.node.client.CoreV1().Pods(a.pod.Namespace).Bind(ctx, binding, metav1.CreateOptions{})
+	})
+	if err != nil {
+		return fmt.Errorf("binding the pod: %w", err)
+	}
+	return nil
+}
+
+// prepare waits as long as starting takes and returns the runner's configuration. While the Secret is missing the pod
+// waits, and says so. An error when the pod is being deleted first.
+func (a *actor) prepare() (jitConfig string, err error) {
+	if a.node.options.StartDelay > 0 {
+		if err := a.report(a.status.waiting("ContainerCreating", "")); err != nil {
+			return "", err
+		}
+		if err := pause(a.term, a.node.options.StartDelay); err != nil {
+			return "", err
+		}
+	}
+	for reported := ""; ; {
+		value, missing := a.jitConfig()
+		if missing == "" || a.term.Err() != nil {
+			return value, a.term.Err()
+		}
+		if missing != reported {
+			if err := a.report(a.status.waiting("CreateContainerConfigError", missing)); err != nil {
+				return "", err
+			}
+			reported = missing
+		}
+		if err := pause(a.term, secretRetry); err != nil {
+			return "", err
+		}
+	}
+}
+
+// jitConfig reads the Secret that the container names, or tells in the kubelet's words why it cannot.
+func (a *actor) jitConfig() (value, missing string) {
+	ref := jitConfigRef(a.runner)
+	secret, err := a.node.client.CoreV1().Secrets(a.pod.Namespace).Get(a.term, ref.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return "", fmt.Sprintf("secret %q not found", ref.Name)
+	}
+	if err != nil {
+		return "", err.Error()
+	}
+	content, ok := secret.Data[ref.Key]
+	if !ok {
+		return "", fmt.Sprintf("couldn't find key %s in Secret %s/%s", ref.Key, a.pod.Namespace, ref.Name)
+	}
+	return string(content), ""
+}
+
+// run calls Run, reports that it runs, and waits for it, but no longer than the grace period of a deletion.
+func (a *actor) run(jitConfig string) (exitCode int, err error) {
+	result := make(chan int, 1)
+	a.node.running.Go(func() { result <- a.node.options.Run(a.term, jitConfig) })
+	if err := a.report(a.status.running()); err != nil {
+		return 0, err
+	}
+	select {
+	case exitCode := <-result:
+		return exitCode, nil
+	case <-a.kill.Done():
+	}
+	select {
+	case exitCode := <-result: // both at once: it did end in time
+		return exitCode, nil
+	default:
+		return exitKilled, nil
+	}
+}
+
+// report writes the pod's status. A pod of the same name but another UID is never touched.
+func (a *actor) report(status corev1.PodStatus) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": a.pod.UID}, "status": status})
+	if err != nil {
+		return fmt.Errorf("encoding the pod's status: %w", err)
+	}
+	err = a.persistently(func(ctx context.Context) error {
+		_, err := a.node.client.CoreV1().Pods(a.pod.Namespace).
+			Patch(ctx, a.pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("reporting the pod's status: %w", err)
+	}
+	return nil
+}
+
+// remove is the kubelet's last word on a pod that is being deleted.
+func (a *actor) remove() error {
+	err := a.persistently(func(ctx context.Context) error {
+		return a.node.client.CoreV1().Pods(a.pod.Namespace).Delete(ctx, a.pod.Name, metav1.DeleteOptions{
+			GracePeriodSeconds: new(int64),
+			Preconditions:      metav1.NewUIDPreconditions(string(a.pod.UID)),
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("removing the pod: %w", err)
+	}
+	return nil
+}
+
+// persistently repeats a write, with growing pauses for about half a minute, until it succeeds or cannot any more because the
+// pod is no more or a different one.
+func (a *actor) persistently(write func(ctx context.Context) error) error {
+	backoff := wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 10, Cap: 5 * time.Second}
+	var last error
+	_ = wait.ExponentialBackoffWithContext(a.life, backoff, func(ctx context.Context) (bool, error) {
+		last = write(ctx)
+		final := last == nil || apierrors.IsNotFound(last) || apierrors.IsConflict(last) || apierrors.IsInvalid(last)
+		return final, nil
+	})
+	if apierrors.IsNotFound(last) || apierrors.IsConflict(last) {
+		a.gone()
+	}
+	return last
+}
+
+// pause waits for a time, or returns an error as soon as ctx ends.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,134 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package nodeplay
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// hostIP is the node's address: one that is reserved for documentation, so nothing answers there.
+const hostIP = "192.0.2.1"
+
+// podIP is an address of the benchmark range 198.18.0.0/15 for the nth pod.
+func podIP(n uint32) string {
+	return fmt.Sprintf("198.%d.%d.%d", 18+n>>16&1, n>>8&255, n&255)
+}
+
+// statusWriter composes what the kubelet would report of one pod.
+type statusWriter struct {
+	pod     *corev1.Pod
+	runner  *corev1.Container
+	address string
+	started metav1.Time // of the pod
+	ran     metav1.Time // of the containers, zero before they run
+}
+
+// waiting is the status of a pod that is assigned to the node but whose runner does not run yet.
+func (w *statusWriter) waiting(reason, message string) corev1.PodStatus {
+	status := w.base(corev1.PodPending)
+	status.Conditions = conditions(corev1.ConditionFalse, "ContainersNotReady", "containers with unready status: ["+w.runner.Name+"]")
+	state := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}
+	status.ContainerStatuses = w.containers(w.pod.Spec.Containers, state)
+	return status
+}
+
+// running is the status of a pod all of whose containers run.
+func (w *statusWriter) running() corev1.PodStatus {
+	w.ran = metav1.Now()
+	status := w.base(corev1.PodRunning)
+	status.PodIP = w.address
+	status.PodIPs = []corev1.PodIP{{IP: w.address}}
+	status.Conditions = conditions(corev1.ConditionTrue, "", "")
+	status.ContainerStatuses = w.containers(w.pod.Spec.Containers, corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: w.ran}})
+	return status
+}
+
+// terminated is the status of a pod whose runner ended. The other containers end well with it.
+func (w *statusWriter) terminated(exitCode int) corev1.PodStatus {
+	phase, reason := corev1.PodSucceeded, "PodCompleted"
+	if exitCode != 0 {
+		phase, reason = corev1.PodFailed, "PodFailed"
+	}
+	status := w.base(phase)
+	status.Conditions = conditions(corev1.ConditionFalse, reason, "")
+	status.ContainerStatuses = w.containers(w.pod.Spec.Containers, w.ended(0))
+	for i := range status.ContainerStatuses {
+		if status.ContainerStatuses[i].Name == w.runner.Name {
+			status.ContainerStatuses[i].State = w.ended(exitCode)
+		}
+	}
+	return status
+}
+
+func (w *statusWriter) base(phase corev1.PodPhase) corev1.PodStatus {
+	switch {
+	case w.pod.Status.StartTime != nil:
+		w.started = *w.pod.Status.StartTime
+	case w.started.IsZero():
+		w.started = metav1.Now()
+	}
+	status := corev1.PodStatus{
+		Phase: phase, StartTime: &w.started, HostIP: hostIP, HostIPs: []corev1.HostIP{{IP: hostIP}},
+	}
+	for i := range w.pod.Spec.InitContainers {
+		container := &w.pod.Spec.InitContainers[i]
+		status.InitContainerStatuses = append(status.InitContainerStatuses, containerStatus(container, w.initState(container, phase)))
+	}
+	return status
+}
+
+// initState is the state of an init container: one that is no sidecar has ended once the pod runs.
+func (w *statusWriter) initState(container *corev1.Container, phase corev1.PodPhase) corev1.ContainerState {
+	sidecar := container.RestartPolicy != nil && *container.RestartPolicy == corev1.ContainerRestartPolicyAlways
+	switch {
+	case phase == corev1.PodPending:
+		return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "PodInitializing"}}
+	case phase == corev1.PodRunning && sidecar:
+		return corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: w.ran}}
+	}
+	return w.ended(0)
+}
+
+func (w *statusWriter) containers(all []corev1.Container, state corev1.ContainerState) []corev1.ContainerStatus {
+	statuses := make([]corev1.ContainerStatus, 0, len(all))
+	for i := range all {
+		statuses = append(statuses, containerStatus(&all[i], state))
+	}
+	return statuses
+}
+
+func (w *statusWriter) ended(exitCode int) corev1.ContainerState {
+	reason := "Completed"
+	switch {
+	case exitCode == exitUnknown:
+		reason = "ContainerStatusUnknown"
+	case exitCode != 0:
+		reason = "Error"
+	}
+	started := w.ran
+	if started.IsZero() {
+		started = w.started
+	}
+	return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+		ExitCode: int32(exitCode), Reason: reason, StartedAt: started, FinishedAt: metav1.Now(),
+	}}
+}
+
+func containerStatus(container *corev1.Container, state corev1.ContainerState) corev1.ContainerStatus {
+	running := state.Running != nil
+	return corev1.ContainerStatus{Name: container.Name, Image: container.Image, State: state, Started: &running, Ready: running}
+}
+
+// conditions are those that a kubelet owns; the patch leaves others, such as PodScheduled, as they are.
+func conditions(ready corev1.ConditionStatus, reason, message string) []corev1.PodCondition {
+	now := metav1.Now()
+	return []corev1.PodCondition{
+		{Type: corev1.PodInitialized, Status: corev1.ConditionTrue, LastTransitionTime: now},
+		{Type: corev1.ContainersReady, Status: ready, LastTransitionTime: now, Reason: reason, Message: message},
+		{Type: corev1.PodReady, Status: ready, LastTransitionTime: now, Reason: reason, Message: message},
+	}
+}
