@@ -87,7 +87,8 @@ func (x *run) locate(ctx context.Context) (bool, error) {
 	if err != nil || remote == nil {
 		return false, outcome(err)
 	}
-	x.note(remote)
+	x.remote = remote
+	x.note()
 	return true, nil
 }
 

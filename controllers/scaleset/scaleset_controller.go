@@ -55,8 +55,10 @@ type Reconciler struct {
 	verified sync.Map // types.UID → verification
 }
 
-// verification says which generation was compared with GitHub, and when.
+// verification is what GitHub had when it was last asked, for which generation of
+// the record, and when.
 type verification struct {
+	remote     *actions.Set
 	generation int64
 	at         time.Time
 }
@@ -67,7 +69,7 @@ type run struct {
 	key      types.NamespacedName
 	set      *v1alpha1.ScaleSet
 	github   *actions.Client
-	remote   *actions.Set // as GitHub has it; nil when it was not asked
+	remote   *actions.Set // as GitHub has it, now or when it was last asked
 	snapshot actions.Snapshot
 	gone     bool // let go of: there is no status to write any more
 }
@@ -125,7 +127,9 @@ func (x *run) exist(ctx context.Context) error {
 	last, _ := x.verified.Load(x.set.UID)
 	v, _ := last.(verification)
 	x.snapshot, _ = x.Sessions.Snapshot(x.key)
-	if x.set.Status.ID != 0 && v.generation == x.set.Generation && x.Now().Sub(v.at) < verifyInterval && !actions.IsNotFound(x.snapshot.Err) {
+	if v.remote != nil && x.set.Status.ID == v.remote.ID && v.generation == x.set.Generation &&
+		x.Now().Sub(v.at) < verifyInterval && !actions.IsNotFound(x.snapshot.Err) {
+		x.remote = v.remote
 		return nil
 	}
 	group, err := x.group(ctx)
@@ -135,8 +139,7 @@ func (x *run) exist(ctx context.Context) error {
 	if x.remote, err = x.findOrCreate(ctx, group); err != nil {
 		return outcome(err)
 	}
-	x.note(x.remote)
-	x.verified.Store(x.set.UID, verification{generation: x.set.Generation, at: x.Now()})
+	x.note()
 	return nil
 }
 
@@ -216,20 +219,19 @@ func (x *run) ownerGone(owner string) bool {
 // update changes name, group and labels on GitHub where they differ. It runs only
 // after listen: who does not hold the session changes nothing.
 func (x *run) update(ctx context.Context) error {
-	if x.remote == nil {
-		return nil
-	}
-	group, err := x.group(ctx)
-	if err != nil {
-		return err
-	}
-	want := actions.Set{Name: x.set.Spec.Name, GroupID: group, Labels: x.set.Spec.Labels}
-	if x.remote.Name != want.Name || x.remote.GroupID != want.GroupID || !sameLabels(x.remote.Labels, want.Labels) {
-		if x.remote, err = x.github.Update(ctx, x.remote.ID, want); err != nil {
+	want := x.set.Spec
+	if x.remote.Name != want.Name || !strings.EqualFold(x.remote.GroupName, want.RunnerGroup) || !sameLabels(x.remote.Labels, want.Labels) {
+		group, err := x.group(ctx)
+		if err != nil {
+			return err
+		}
+		remote, err := x.github.Update(ctx, x.remote.ID, actions.Set{Name: want.Name, GroupID: group, Labels: want.Labels})
+		if err != nil {
 			x.verified.Delete(x.set.UID)
 			return outcome(err)
 		}
-		x.note(x.remote)
+		x.remote = remote
+		x.note()
 	}
 	if !sameLabels(x.remote.Labels, want.Labels) {
 		conditions.MarkFalse(x.set, v1alpha1.LabelsAcceptedCondition, v1alpha1.LabelsDroppedReason,
@@ -241,9 +243,10 @@ func (x *run) update(ctx context.Context) error {
 }
 
 // note writes down what GitHub has.
-func (x *run) note(remote *actions.Set) {
+func (x *run) note() {
 	s := &x.set.Status
-	s.ID, s.Name, s.RunnerGroup, s.Labels = remote.ID, remote.Name, remote.GroupName, remote.Labels
+	s.ID, s.Name, s.RunnerGroup, s.Labels = x.remote.ID, x.remote.Name, x.remote.GroupName, x.remote.Labels
+	x.verified.Store(x.set.UID, verification{remote: x.remote, generation: x.set.Generation, at: x.Now()})
 }
 
 // sameLabels compares labels as GitHub does: whatever their order and case.
