@@ -1,0 +1,320 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pool
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fluxcd/pkg/runtime/conditions"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/kube"
+	actions "github.com/corral-dev/corral/internal/scaleset"
+)
+
+var key = types.NamespacedName{Namespace: "ci", Name: "linux"}
+
+// bench is one RunnerPool with a ready ScaleSet on a fake cluster, and a session
+// that says what the test wants.
+type bench struct {
+	*Reconciler
+	t         *testing.T
+	words     actions.Snapshot
+	announced []int
+	now       time.Time
+	refusal   error // of the API server, to the dry run of a pod
+	made      int
+}
+
+func (b *bench) Snapshot(types.NamespacedName) (actions.Snapshot, bool) { return b.words, true }
+func (b *bench) Announce(_ types.NamespacedName, capacity int) {
+	b.announced = append(b.announced, capacity)
+}
+func (b *bench) Retain(_ types.NamespacedName, _ func(runner string) bool) {}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	must(t, clientgoscheme.AddToScheme(scheme))
+	must(t, v1alpha1.AddToScheme(scheme))
+	limit := int32(5)
+	p := &v1alpha1.RunnerPool{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux", UID: "p1", Generation: 1},
+		Spec: v1alpha1.RunnerPoolSpec{
+			ConnectionRef: v1alpha1.LocalObjectReference{Name: "acme"}, Scale: v1alpha1.ScaleSpec{Max: &limit}, Template: template("runner:1"),
+		},
+	}
+	connection := &v1alpha1.GitHubConnection{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "acme"},
+		Spec:       v1alpha1.GitHubConnectionSpec{SecretRef: &v1alpha1.LocalObjectReference{Name: "github"}},
+	}
+	b := &bench{t: t, now: time.Unix(1_000_000, 0), words: actions.Snapshot{State: actions.Listening, Known: true}}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(p, connection).
+		WithStatusSubresource(&v1alpha1.RunnerPool{}, &v1alpha1.ScaleSet{}, &v1alpha1.Runner{}).
+		WithInterceptorFuncs(interceptor.Funcs{Create: b.create}).Build()
+	b.Reconciler = &Reconciler{
+		Reporter: kube.Reporter{Client: c, Events: events.NewFakeRecorder(100)}, Sessions: b,
+		Now: func() time.Time { return b.now },
+		NewName: func(pool string) string {
+			b.made++
+			return fmt.Sprintf("%s-%d", pool, b.made)
+		},
+	}
+	return b
+}
+
+// create refuses the dry run of a pod if the test wants it, and sets the time of creation.
+func (b *bench) create(ctx context.Context, c client.WithWatch, obj client.Object, o ...client.CreateOption) error {
+	if _, isPod := obj.(*corev1.Pod); isPod && b.refusal != nil {
+		return b.refusal
+	}
+	obj.SetCreationTimestamp(metav1.Time{Time: b.now})
+	return c.Create(ctx, obj, o...)
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func template(image string) runtime.RawExtension {
+	return runtime.RawExtension{Raw: fmt.Appendf(nil, `{"spec":{"containers":[{"name":"runner","image":%q}]}}`, image)}
+}
+
+func (b *bench) reconcile() {
+	b.t.Helper()
+	_, err := b.Reconcile(b.t.Context(), ctrl.Request{NamespacedName: key})
+	must(b.t, err)
+}
+
+// start makes the record and lets the scale set be ready.
+func (b *bench) start() {
+	b.t.Helper()
+	b.reconcile()
+	set := &v1alpha1.ScaleSet{}
+	must(b.t, b.Client.Get(b.t.Context(), key, set))
+	set.Status.ID, set.Status.Name, set.Status.ObservedGeneration = 7, set.Spec.Name, set.Generation
+	conditions.MarkTrue(set, v1alpha1.ReadyCondition, v1alpha1.SucceededReason, "listening")
+	must(b.t, b.Client.Status().Update(b.t.Context(), set))
+	b.reconcile()
+}
+
+func (b *bench) pool() *v1alpha1.RunnerPool {
+	b.t.Helper()
+	p := &v1alpha1.RunnerPool{}
+	must(b.t, b.Client.Get(b.t.Context(), key, p))
+	return p
+}
+
+func (b *bench) change(do func(*v1alpha1.RunnerPool)) {
+	b.t.Helper()
+	p := b.pool()
+	do(p)
+	p.Generation++
+	must(b.t, b.Client.Update(b.t.Context(), p))
+}
+
+func (b *bench) runners() []v1alpha1.Runner {
+	b.t.Helper()
+	list := &v1alpha1.RunnerList{}
+	must(b.t, b.Client.List(b.t.Context(), list))
+	return list.Items
+}
+
+func (b *bench) readyReason() string {
+	b.t.Helper()
+	c := conditions.Get(b.pool(), v1alpha1.ReadyCondition)
+	return fmt.Sprintf("%s %s: %s", c.Status, c.Reason, c.Message)
+}
+
+func TestJobsBecomeRunnersOnce(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.words.Assigned = 3
+	b.reconcile()
+	b.reconcile()
+	if n := len(b.runners()); n != 3 {
+		t.Errorf("%d runners for 3 jobs", n)
+	}
+	p := b.pool()
+	if d := p.Status.Decision; d.Desired != 3 || d.Announced != 5 || d.Reason != "3 jobs" || p.Status.Jobs != 3 || p.Status.Runners.Pending != 3 {
+		t.Errorf("decision %+v, runners %+v", d, p.Status.Runners)
+	}
+	if !conditions.IsReady(p) {
+		t.Errorf("ready: %s", b.readyReason())
+	}
+	if last := b.announced[len(b.announced)-1]; last != 5 {
+		t.Errorf("announced %d", last)
+	}
+}
+
+func TestNothingIsStartedBeforeTheScaleSetIsThere(t *testing.T) {
+	b := newBench(t)
+	b.words.Assigned = 3
+	b.reconcile()
+	if n := len(b.runners()); n != 0 {
+		t.Errorf("%d runners", n)
+	}
+	if got := b.readyReason(); !strings.HasPrefix(got, "Unknown Progressing") {
+		t.Errorf("ready: %s", got)
+	}
+}
+
+func TestAJobThatCompletedLeavesSupplyAtOnce(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.words.Assigned = 2
+	b.reconcile()
+	name := b.runners()[0].Name
+	event := actions.JobEvent{Type: actions.JobCompleted, JobID: "j", RunnerName: name, Result: "succeeded", At: b.now}
+	b.words.Completed = map[string]actions.JobEvent{name: event}
+	b.reconcile()
+	if n := len(b.runners()); n != 3 {
+		t.Errorf("%d runners: 2 jobs are assigned, and one runner is done", n)
+	}
+}
+
+func TestABadTemplateLeavesTheLastGoodOneInForce(t *testing.T) {
+	invalid := apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "x", nil)
+	quota := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "x", fmt.Errorf("exceeded quota: team"))
+	cases := map[string]struct {
+		template runtime.RawExtension
+		refusal  error
+		want     string // of Ready; "" for accepted
+	}{
+		"a typo":                 {runtime.RawExtension{Raw: []byte(`{"spec":{"containers":[{"name":"runner","imge":"x"}]}}`)}, nil, `unknown field "spec.containers[0].imge"`},
+		"refused by the server":  {template("runner:2"), invalid, "is invalid"},
+		"a connection's Secret":  {runtime.RawExtension{Raw: []byte(`{"spec":{"containers":[{"name":"runner","image":"x","envFrom":[{"secretRef":{"name":"github"}}]}]}}`)}, nil, "credentials of a GitHubConnection"},
+		"an exhausted quota":     {template("runner:2"), quota, ""},
+		"formatted another way":  {runtime.RawExtension{Raw: []byte(`{"spec": {"containers": [{"image": "runner:1", "name": "runner"}]}}`)}, invalid, ""},
+		"accepted by the server": {template("runner:2"), nil, ""},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.start()
+			good := b.pool().Status.Revision
+			b.refusal = tc.refusal
+			b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Template = tc.template })
+			b.words.Assigned = 1
+			b.reconcile()
+			p := b.pool()
+			valid := conditions.IsTrue(p, v1alpha1.TemplateValidCondition)
+			if valid != (tc.want == "") || conditions.IsStalled(p) == valid || !strings.Contains(b.readyReason(), tc.want) {
+				t.Errorf("ready: %s", b.readyReason())
+			}
+			if !valid && p.Status.Revision != good {
+				t.Errorf("revision %s, not %s", p.Status.Revision, good)
+			}
+			if list := b.runners(); len(list) != 1 || list[0].Spec.Revision != p.Status.Revision {
+				t.Errorf("runners: %+v", list)
+			}
+		})
+	}
+}
+
+func TestRevisionsThatNoRunnerWasMadeFromGo(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	for i := range 3 {
+		b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Template = template(fmt.Sprint("runner:", i+2)) })
+		b.reconcile()
+	}
+	list := &appsv1.ControllerRevisionList{}
+	must(t, b.Client.List(t.Context(), list))
+	if len(list.Items) != 1 || list.Items[0].Name != b.pool().Status.Revision {
+		t.Errorf("%d revisions", len(list.Items))
+	}
+}
+
+func TestSuspensionAnnouncesNothingAndServesWhatWasAccepted(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Suspend = true })
+	b.words.Assigned = 1
+	b.reconcile()
+	if last := b.announced[len(b.announced)-1]; last != 0 || len(b.runners()) != 1 {
+		t.Errorf("announced %d, %d runners", last, len(b.runners()))
+	}
+	if got := b.readyReason(); !strings.HasPrefix(got, "False Suspended") {
+		t.Errorf("ready: %s", got)
+	}
+}
+
+func TestAnotherConnectionMeansAnotherScaleSet(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.ConnectionRef.Name = "other" })
+	b.reconcile()
+	set := &v1alpha1.ScaleSet{}
+	must(t, b.Client.Get(t.Context(), key, set))
+	if set.DeletionTimestamp.IsZero() || b.announced[len(b.announced)-1] != 0 {
+		t.Errorf("the former scale set stays: %+v, announced %v", set, b.announced)
+	}
+}
+
+func TestTheScaleSetsTroubleIsThePools(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	set := &v1alpha1.ScaleSet{}
+	must(t, b.Client.Get(t.Context(), key, set))
+	conditions.MarkFalse(set, v1alpha1.ReadyCondition, v1alpha1.RunnerGroupNotFoundReason, "no such group")
+	conditions.MarkStalled(set, v1alpha1.RunnerGroupNotFoundReason, "no such group")
+	must(t, b.Client.Status().Update(t.Context(), set))
+	b.reconcile()
+	if got := b.readyReason(); got != "False RunnerGroupNotFound: scale set: no such group" || !conditions.IsStalled(b.pool()) {
+		t.Errorf("ready: %s", got)
+	}
+}
+
+// A pass on a cache that does not show a runner yet must not make it again.
+func TestCreatedRunnersAreExpected(t *testing.T) {
+	var e expectations
+	now := time.Unix(1000, 0)
+	made := func(name string) *v1alpha1.Runner {
+		return &v1alpha1.Runner{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.Time{Time: now}}}
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		e.expect(key, made(name))
+	}
+	e.failed(key, "c")
+	if missing := e.missing(key, []*v1alpha1.Runner{made("a")}, now); len(missing) != 1 || missing[0].Name != "b" {
+		t.Errorf("missing %v", missing)
+	}
+	if missing := e.missing(key, nil, now.Add(expectationLife)); len(missing) != 1 {
+		t.Errorf("b is given up within its time, or a is expected again: %v", missing)
+	}
+	if missing := e.missing(key, nil, now.Add(expectationLife+1)); len(missing) != 0 {
+		t.Errorf("believed in for ever: %v", missing)
+	}
+}
+
+func TestRunnerNamesFitEverywhere(t *testing.T) {
+	for _, pool := range []string{"linux", strings.Repeat("x", 253), strings.Repeat("a.", 100), strings.Repeat("x", 47) + "-.x"} {
+		name := RandomName(pool)
+		if bad := append(validation.IsDNS1123Subdomain(name), validation.IsValidLabelValue(name)...); len(bad) > 0 || len(name) > maxRunnerName {
+			t.Errorf("%q: %v", name, bad)
+		}
+	}
+}
