@@ -1,0 +1,117 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package suite
+
+import (
+	"io"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/localcluster"
+)
+
+// kubectl runs kubectl as the administrator.
+func kubectl(t *testing.T, input string, args ...string) (string, error) {
+	t.Helper()
+	assets, err := localcluster.Assets(t.Context(), io.Discard)
+	must(t, err)
+	c := exec.CommandContext(t.Context(), filepath.Join(assets, "kubectl"), append([]string{"--kubeconfig", w.Cluster.Kubeconfig()}, args...)...)
+	c.Stdin = strings.NewReader(input)
+	out, err := c.CombinedOutput()
+	return string(out), err
+}
+
+func TestTheAPIServerRefusesWhatCannotBeMeant(t *testing.T) {
+	must(t, w.Cluster.CreateNamespace(t.Context(), "refusals"))
+	const pool = "apiVersion: corral.dev/v1alpha1\nkind: RunnerPool\nmetadata: {name: p, namespace: refusals}\nspec: "
+	const connection = "apiVersion: corral.dev/v1alpha1\nkind: GitHubConnection\nmetadata: {name: c, namespace: refusals}\nspec: "
+	const source = "apiVersion: corral.dev/v1alpha1\nkind: PoolSource\nmetadata: {name: s, namespace: refusals}\nspec: "
+	cases := map[string]struct{ manifest, want string }{
+		"min above max":         {pool + "{connectionRef: {name: c}, scale: {min: 3, max: 2}, template: {}}", "min must not be above max"},
+		"idle above max":        {pool + "{connectionRef: {name: c}, scale: {idle: 3, max: 2}, template: {}}", "idle must not be above max"},
+		"negative":              {pool + "{connectionRef: {name: c}, scale: {max: -1}, template: {}}", "spec.scale.max"},
+		"unknown field":         {pool + "{connectionRef: {name: c}, lables: [x], template: {}}", `unknown field "spec.lables"`},
+		"no connection":         {pool + "{template: {}}", "spec.connectionRef: Required"},
+		"no template":           {pool + "{connectionRef: {name: c}}", "spec.template: Required"},
+		"odd scale set name":    {pool + "{connectionRef: {name: c}, scaleSetName: 'a b', template: {}}", "spec.scaleSetName"},
+		"no credentials":        {connection + "{url: 'https://github.com/acme'}", "exactly one of secretRef and mountRef must be set"},
+		"both credentials":      {connection + "{url: 'https://github.com/acme', secretRef: {name: a}, mountRef: {name: b}}", "exactly one of secretRef and mountRef must be set"},
+		"mount outside":         {connection + "{url: 'https://github.com/acme', mountRef: {name: ../b}}", "spec.mountRef.name"},
+		"URL without an owner":  {connection + "{url: 'https://github.com', secretRef: {name: a}}", "spec.url"},
+		"two references":        {source + "{interval: 1m, git: {url: 'https://x/y', ref: {branch: a, tag: b}}}", "exactly one of branch, tag and commit must be set"},
+		"ssh, not yet":          {source + "{interval: 1m, git: {url: 'ssh://x/y'}}", "spec.git.url"},
+		"an interval of zero":   {source + "{interval: 0s, git: {url: 'https://x/y'}}", "interval must be at least 1s"},
+		"unknown deletion word": {source + "{interval: 1m, deletionPolicy: Keep, git: {url: 'https://x/y'}}", "spec.deletionPolicy"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if out, err := kubectl(t, tc.manifest, "create", "--dry-run=server", "-f", "-"); err == nil || !strings.Contains(out, tc.want) {
+				t.Errorf("kubectl said %v:\n%s\nnot %q", err, out, tc.want)
+			}
+		})
+	}
+}
+
+func TestARunnersSpecNeverChanges(t *testing.T) {
+	must(t, w.Cluster.CreateNamespace(t.Context(), "immutable"))
+	ref := v1alpha1.LocalObjectReference{Name: "x"}
+	r := &v1alpha1.Runner{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "immutable", Name: "r"},
+		Spec:       v1alpha1.RunnerSpec{PoolRef: ref, ConnectionRef: ref, ScaleSetID: 1, Revision: "x"},
+	}
+	must(t, w.Client.Create(t.Context(), r))
+	changed := r.DeepCopy()
+	changed.Spec.ScaleSetID = 2
+	if err := w.Client.Patch(t.Context(), changed, client.MergeFrom(r)); err == nil || !strings.Contains(err.Error(), "never changes") {
+		t.Errorf("the API server said %v", err)
+	}
+	must(t, w.Client.Delete(t.Context(), r))
+}
+
+// age is the one column that depends on when one looks.
+var age = regexp.MustCompile(`\b\d+[smhd]\S*|<invalid>|<unknown>`)
+
+func TestKubectlGetReadsWell(t *testing.T) {
+	must(t, w.Connect(t.Context(), "columns", "acme", "columns-org"))
+	objects := []client.Object{
+		newPool("columns", "linux", "acme"),
+		&v1alpha1.Runner{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "columns", Name: "linux-x7k2p9qd"},
+			Spec: v1alpha1.RunnerSpec{
+				PoolRef: v1alpha1.LocalObjectReference{Name: "linux"}, ConnectionRef: v1alpha1.LocalObjectReference{Name: "acme"}, ScaleSetID: 1, Revision: "linux-1",
+			},
+		},
+	}
+	for _, obj := range objects {
+		must(t, w.Client.Create(t.Context(), obj))
+	}
+	const status = `{"status":{"jobs":12,"runners":{"total":14,"pending":1,"idle":2,"busy":11,"finished":0,"failed":0,"outdated":0},` +
+		`"decision":{"time":"2000-01-01T00:00:00Z","desired":14,"announced":20,"reason":"12 jobs + 2 idle"},` +
+		`"conditions":[{"type":"Ready","status":"True","reason":"Succeeded","message":"listening","lastTransitionTime":"2000-01-01T00:00:00Z"}]}}`
+	must(t, w.Client.Status().Patch(t.Context(), objects[0], client.RawPatch("application/merge-patch+json", []byte(status))))
+	const busy = `{"status":{"state":"Busy","reason":"running a job","job":{"id":"j","repository":"acme/app","name":"build"}}}`
+	must(t, w.Client.Status().Patch(t.Context(), objects[1], client.RawPatch("application/merge-patch+json", []byte(busy))))
+	out, err := kubectl(t, "", "get", "runnerpools,runners", "-n", "columns")
+	must(t, err)
+	const want = `NAME                          READY   JOBS   DESIRED   RUNNERS   IDLE   BUSY   MAX   WHY                AGE
+runnerpool.corral.dev/linux   True    12     14        14        2      11     10    12 jobs + 2 idle   AGE
+
+NAME                               POOL    STATE   REPOSITORY   JOB     REASON          AGE
+runner.corral.dev/linux-x7k2p9qd   linux   Busy    acme/app     build   running a job   AGE
+`
+	if diff := cmp.Diff(want, age.ReplaceAllString(out, "AGE")); diff != "" {
+		t.Errorf("kubectl get (-want +got):\n%s", diff)
+	}
+	for _, obj := range objects {
+		must(t, w.Client.Delete(t.Context(), obj))
+	}
+}
