@@ -132,21 +132,28 @@ type RunnerPoolStatus struct {
 	meta.ReconcileRequestStatus `json:",inline"`
 }
 
-// RunnerCounts counts a pool's runners by state.
+// RunnerCounts counts a pool's runners by state. A count that is zero may be absent.
 type RunnerCounts struct {
 	// total of all Runner objects.
+	// +optional
 	Total int32 `json:"total"`
 	// pending: not registered or without a running container yet.
+	// +optional
 	Pending int32 `json:"pending"`
 	// idle: running, without a job.
+	// +optional
 	Idle int32 `json:"idle"`
 	// busy: running a job.
+	// +optional
 	Busy int32 `json:"busy"`
 	// finished: done with its job, being cleaned up.
+	// +optional
 	Finished int32 `json:"finished"`
 	// failed: ended without a job, or past a deadline.
+	// +optional
 	Failed int32 `json:"failed"`
 	// outdated: of an older template revision (also counted in its state).
+	// +optional
 	Outdated int32 `json:"outdated"`
 }
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,7 +43,7 @@ type bench struct {
 	announced []int
 	now       time.Time
 	refusal   error // of the API server, to the dry run of a pod
-	made      int
+	made      atomic.Int32
 }
 
 func (b *bench) Snapshot(types.NamespacedName) (actions.Snapshot, bool) { return b.words, true }
@@ -75,8 +76,7 @@ func newBench(t *testing.T) *bench {
 		Reporter: kube.Reporter{Client: c, Events: events.NewFakeRecorder(100)}, Sessions: b,
 		Now: func() time.Time { return b.now },
 		NewName: func(pool string) string {
-			b.made++
-			return fmt.Sprintf("%s-%d", pool, b.made)
+			return fmt.Sprintf("%s-%d", pool, b.made.Add(1))
 		},
 	}
 	return b

@@ -7,16 +7,20 @@ package scaleset
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/fluxcd/pkg/runtime/conditions"
+	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/runner"
@@ -198,6 +202,7 @@ func (x *run) ensureSession() {
 		Client: x.github, SetID: x.set.Status.ID, Owner: x.Cluster + "/" + x.set.Spec.PoolUID,
 		Recorder:  &runner.Recorder{Client: x.Client, Namespace: x.set.Namespace},
 		OwnerGone: x.ownerGone, Now: x.Now,
+		Log: slog.New(logr.ToSlogHandler(log.Log.WithName("session").WithValues("scaleSet", klog.KObj(x.set)))),
 	})
 	x.snapshot, _ = x.Sessions.Snapshot(x.key)
 }
