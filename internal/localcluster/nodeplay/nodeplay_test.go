@@ -290,6 +290,7 @@ func TestMissingSecretKeepsThePodPending(t *testing.T) {
 	if config := <-got; config != "now" {
 		t.Errorf("the runner was given %q", config)
 	}
+	follow(t, pod, func(p *corev1.Pod, _ bool) bool { return p.Status.Phase == corev1.PodSucceeded })
 }
 
 func TestPodThatNeverStartedIsRemoved(t *testing.T) {
