@@ -357,5 +357,6 @@ func TestNothingRunsOnAfterTheNode(t *testing.T) {
 		follow(t, createPod(t, namespace, name), func(p *corev1.Pod, _ bool) bool { return p.Status.Phase == corev1.PodRunning })
 	}
 	stop()
-	goleak.VerifyNone(t, ignore)
+	// A connection may outlive its last request by a moment, and the test has one of its own.
+	goleak.VerifyNone(t, ignore, goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*clientConnReadLoop).run"))
 }
