@@ -57,8 +57,6 @@ const (
 	SessionRefusedReason = "SessionRefused"
 	// LabelsDroppedReason is true when GitHub read back fewer labels than we set (GHES before 3.21).
 	LabelsDroppedReason = "LabelsDropped"
-	// ScaleSetNotReadyReason is true until the pool's ScaleSet exists on GitHub.
-	ScaleSetNotReadyReason = "ScaleSetNotReady"
 	// DrainingReason is true while runners end before something is deleted.
 	DrainingReason = "Draining"
 	// TemplateInvalidReason is true when the pod template can't be decoded or the API server refuses the pod.
@@ -82,6 +80,8 @@ const (
 	PoolLabel = "corral.dev/pool"
 	// RunnerLabel names the Runner a Pod or Secret belongs to.
 	RunnerLabel = "corral.dev/runner"
+	// RunnerUIDAnnotation on a Pod is the UID of its Runner, which deletes it.
+	RunnerUIDAnnotation = "corral.dev/runner-uid"
 	// RevisionLabel names the ControllerRevision (template revision) of a Runner and its Pod.
 	RevisionLabel = "corral.dev/revision"
 	// SourceLabel names the PoolSource that applied an object.

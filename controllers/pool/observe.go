@@ -15,6 +15,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/runner"
+	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/poolstatus"
 )
 
@@ -47,7 +48,7 @@ func (x *run) observe(ctx context.Context) error {
 }
 
 func (x *run) judge(r *v1alpha1.Runner, pod *corev1.Pod) poolstatus.Verdict {
-	if pod != nil && !metav1.IsControlledBy(pod, r) {
+	if pod != nil && !podspec.BelongsTo(pod, r) {
 		pod = nil
 	}
 	seen := r.DeepCopy()

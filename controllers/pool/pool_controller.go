@@ -36,7 +36,7 @@ type Sessions interface {
 // +kubebuilder:rbac:groups=corral.dev,resources=runnerpools/finalizers,verbs=update
 // +kubebuilder:rbac:groups=corral.dev,resources=runners,verbs=get;list;watch;create;delete
 // +kubebuilder:rbac:groups=corral.dev,resources=scalesets,verbs=get;list;watch;create;patch;delete
-// +kubebuilder:rbac:groups=corral.dev,resources=githubconnections,verbs=get;list;watch
+// +kubebuilder:rbac:groups=corral.dev,resources=githubconnections;poolsources,verbs=get;list;watch
 // +kubebuilder:rbac:groups=apps,resources=controllerrevisions,verbs=get;list;watch;create;delete
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch

@@ -205,7 +205,7 @@ func TestABadTemplateLeavesTheLastGoodOneInForce(t *testing.T) {
 	}{
 		"a typo":                 {runtime.RawExtension{Raw: []byte(`{"spec":{"containers":[{"name":"runner","imge":"x"}]}}`)}, nil, `unknown field "spec.containers[0].imge"`},
 		"refused by the server":  {template("runner:2"), invalid, "is invalid"},
-		"a connection's Secret":  {runtime.RawExtension{Raw: []byte(`{"spec":{"containers":[{"name":"runner","image":"x","envFrom":[{"secretRef":{"name":"github"}}]}]}}`)}, nil, "credentials of a GitHubConnection"},
+		"a connection's Secret":  {runtime.RawExtension{Raw: []byte(`{"spec":{"containers":[{"name":"runner","image":"x","envFrom":[{"secretRef":{"name":"github"}}]}]}}`)}, nil, "credentials of a GitHubConnection or a PoolSource"},
 		"an exhausted quota":     {template("runner:2"), quota, ""},
 		"formatted another way":  {runtime.RawExtension{Raw: []byte(`{"spec": {"containers": [{"image": "runner:1", "name": "runner"}]}}`)}, invalid, ""},
 		"accepted by the server": {template("runner:2"), nil, ""},

@@ -77,12 +77,12 @@ func (x *run) refuse(err error) error {
 // probe builds the pod of the template and lets the API server judge it by a dry
 // run. A refusal for want of quota is no fault of the template's.
 func (x *run) probe(ctx context.Context) error {
-	identity := podspec.Runner{Namespace: x.key.Namespace, Name: x.pool.Name + "-" + probeName, Pool: x.pool.Name, Revision: probeName}
+	identity := podspec.Runner{Namespace: x.key.Namespace, Name: x.pool.Name + "-" + probeName, Pool: x.pool.Name, Revision: probeName, UID: x.pool.UID}
 	pod, err := podspec.Build(identity, x.pool.Spec.Template.Raw)
 	if err != nil {
 		return kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
 	}
-	secrets, err := runner.ConnectionSecrets(ctx, x.Client, x.key.Namespace)
+	secrets, err := runner.Credentials(ctx, x.Client, x.key.Namespace)
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/kube"
@@ -35,15 +34,12 @@ func (x *run) reconcilePod(ctx context.Context) error {
 	if err != nil {
 		return kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
 	}
-	secrets, err := ConnectionSecrets(ctx, x.Client, x.runner.Namespace)
+	secrets, err := Credentials(ctx, x.Client, x.runner.Namespace)
 	if err != nil {
 		return err
 	}
 	if err := podspec.CheckSecrets(pod, secrets); err != nil {
 		return kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
-	}
-	if err := controllerutil.SetControllerReference(x.runner, pod, x.Client.Scheme()); err != nil {
-		return fmt.Errorf("owning the pod: %w", err)
 	}
 	switch err := x.Client.Create(ctx, pod); {
 	case err == nil, apierrors.IsAlreadyExists(err):
@@ -55,17 +51,25 @@ func (x *run) reconcilePod(ctx context.Context) error {
 	}
 }
 
-// ConnectionSecrets lists the Secrets of a namespace that hold GitHub credentials.
-func ConnectionSecrets(ctx context.Context, c client.Reader, namespace string) ([]string, error) {
-	list := &v1alpha1.GitHubConnectionList{}
-	if err := c.List(ctx, list, client.InNamespace(namespace)); err != nil {
-		return nil, fmt.Errorf("listing connections: %w", err)
+// Credentials lists the Secrets of a namespace that connections and sources use.
+func Credentials(ctx context.Context, c client.Reader, namespace string) ([]string, error) {
+	connections, sources := &v1alpha1.GitHubConnectionList{}, &v1alpha1.PoolSourceList{}
+	for _, list := range []client.ObjectList{connections, sources} {
+		if err := c.List(ctx, list, client.InNamespace(namespace)); err != nil {
+			return nil, fmt.Errorf("listing who uses credentials: %w", err)
+		}
 	}
 	var names []string
-	for _, connection := range list.Items {
-		if ref := connection.Spec.SecretRef; ref != nil {
+	add := func(ref *v1alpha1.LocalObjectReference) {
+		if ref != nil {
 			names = append(names, ref.Name)
 		}
+	}
+	for i := range connections.Items {
+		add(connections.Items[i].Spec.SecretRef)
+	}
+	for i := range sources.Items {
+		add(sources.Items[i].Spec.Git.SecretRef)
 	}
 	return names, nil
 }

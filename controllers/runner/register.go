@@ -111,7 +111,7 @@ func (x *run) storeSecret(ctx context.Context, jit actions.JIT) error {
 
 func (x *run) identity() podspec.Runner {
 	return podspec.Runner{
-		Namespace: x.runner.Namespace, Name: x.runner.Name,
+		Namespace: x.runner.Namespace, Name: x.runner.Name, UID: x.runner.UID,
 		Pool: x.runner.Spec.PoolRef.Name, Revision: x.runner.Spec.Revision,
 	}
 }

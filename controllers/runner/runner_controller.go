@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/poolstatus"
 	actions "github.com/corral-dev/corral/internal/scaleset"
 )
@@ -68,7 +70,7 @@ type run struct {
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	runner := &v1alpha1.Runner{}
 	if err := r.Client.Get(ctx, req.NamespacedName, runner); err != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(err)
+		return ctrl.Result{}, r.sweep(ctx, req, err)
 	}
 	pod, err := r.podOf(ctx, runner)
 	if err != nil {
@@ -168,10 +170,27 @@ func (r *Reconciler) podOf(ctx context.Context, runner *v1alpha1.Runner) (*corev
 		}
 		return nil, fmt.Errorf("reading the pod: %w", err)
 	}
-	if !metav1.IsControlledBy(pod, runner) {
+	if !podspec.BelongsTo(pod, runner) {
 		return nil, nil
 	}
 	return pod, nil
+}
+
+// sweep deletes an ended pod whose Runner is gone: somebody took its finalizer away.
+// One that runs is left to finish its job.
+func (r *Reconciler) sweep(ctx context.Context, req ctrl.Request, reading error) error {
+	if !apierrors.IsNotFound(reading) {
+		return reading
+	}
+	pod := &corev1.Pod{}
+	if err := r.Client.Get(ctx, req.NamespacedName, pod); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+	if !ended || pod.Annotations[v1alpha1.RunnerUIDAnnotation] == "" {
+		return nil
+	}
+	return client.IgnoreNotFound(r.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}))
 }
 
 // client finds the runner's GitHub client.

@@ -140,7 +140,7 @@ func TestARunnerIsRegisteredAndGetsItsPod(t *testing.T) {
 	if r.Status.RunnerID == 0 || string(secret.Data[podspec.RunnerIDKey]) != strconv.FormatInt(r.Status.RunnerID, 10) || len(secret.Data[podspec.JITKey]) == 0 {
 		t.Errorf("runner %d, secret %v", r.Status.RunnerID, secret.Data)
 	}
-	if !metav1.IsControlledBy(secret, r) || !metav1.IsControlledBy(b.pod(), r) {
+	if !metav1.IsControlledBy(secret, r) || !podspec.BelongsTo(b.pod(), r) {
 		t.Error("the Secret and the Pod don't belong to the Runner")
 	}
 	if r.Status.State != v1alpha1.RunnerPending || !conditions.IsReconciling(r) {

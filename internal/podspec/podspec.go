@@ -10,11 +10,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	kjson "sigs.k8s.io/json"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -36,6 +38,16 @@ const (
 // Runner is the identity a pod is built for.
 type Runner struct {
 	Namespace, Name, Pool, Revision string
+	UID                             types.UID
+}
+
+// BelongsTo says whether a pod is the Runner's, and not another's of the same name.
+//
+// A pod has no owner reference: a foreground deletion of the pool, as some GitOps
+// tools do it, would reach through the Runner and end a pod whose job goes on. Its
+// Runner deletes it, held by a finalizer until it did.
+func BelongsTo(pod *corev1.Pod, r *v1alpha1.Runner) bool {
+	return pod.Namespace == r.Namespace && pod.Annotations[v1alpha1.RunnerUIDAnnotation] == string(r.UID)
 }
 
 // SecretName returns the name of the Secret with a runner's JIT configuration.
@@ -80,7 +92,7 @@ func Build(r Runner, template []byte) (*corev1.Pod, error) {
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: r.Namespace, Name: r.Name,
-			Labels: Labels(r, t.Labels), Annotations: t.Annotations,
+			Labels: Labels(r, t.Labels), Annotations: with(t.Annotations, v1alpha1.RunnerUIDAnnotation, string(r.UID)),
 		},
 		Spec: t.Spec,
 	}, nil
@@ -88,14 +100,17 @@ func Build(r Runner, template []byte) (*corev1.Pod, error) {
 
 // Labels returns the labels of what belongs to a runner, over those given.
 func Labels(r Runner, given map[string]string) map[string]string {
-	labels := make(map[string]string, len(given)+3)
-	for k, v := range given {
-		labels[k] = v
-	}
-	labels[v1alpha1.PoolLabel] = r.Pool
+	labels := with(given, v1alpha1.PoolLabel, r.Pool)
 	labels[v1alpha1.RunnerLabel] = r.Name
 	labels[v1alpha1.RevisionLabel] = r.Revision
 	return labels
+}
+
+func with(given map[string]string, key, value string) map[string]string {
+	all := make(map[string]string, len(given)+1)
+	maps.Copy(all, given)
+	all[key] = value
+	return all
 }
 
 func decode(template []byte) (*corev1.PodTemplateSpec, error) {
@@ -117,14 +132,14 @@ func jitEnv(runner string) corev1.EnvVar {
 }
 
 // CheckSecrets refuses a pod that references a Secret it must never see: one that
-// a connection uses (by name), or the JIT Secret of another runner.
-func CheckSecrets(pod *corev1.Pod, connectionSecrets []string) error {
+// holds credentials of ours (by name), or the JIT Secret of another runner.
+func CheckSecrets(pod *corev1.Pod, credentials []string) error {
 	own := SecretName(pod.Name)
 	for _, ref := range secretRefs(&pod.Spec) {
 		switch {
 		case ref.name == own:
-		case slices.Contains(connectionSecrets, ref.name):
-			return fmt.Errorf("spec.template.%s: Secret %q holds the credentials of a GitHubConnection; a runner may not read it", ref.path, ref.name)
+		case slices.Contains(credentials, ref.name):
+			return fmt.Errorf("spec.template.%s: Secret %q holds the credentials of a GitHubConnection or a PoolSource; a runner may not read it", ref.path, ref.name)
 		case strings.HasSuffix(ref.name, jitSuffix):
 			return fmt.Errorf("spec.template.%s: Secret %q is named like a runner's registration (*%s); a runner may not read another's", ref.path, ref.name, jitSuffix)
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/corral-dev/corral/internal/podspec"
 )
 
-var runner = podspec.Runner{Namespace: "ci", Name: "linux-abc", Pool: "linux", Revision: "linux-0123456789"}
+var runner = podspec.Runner{Namespace: "ci", Name: "linux-abc", Pool: "linux", Revision: "linux-0123456789", UID: "u1"}
 
 func TestBuild(t *testing.T) {
 	pod, err := podspec.Build(runner, []byte(`{
@@ -32,6 +32,7 @@ func TestBuild(t *testing.T) {
 kind: Pod
 metadata:
   annotations:
+    corral.dev/runner-uid: u1
     note: x
   labels:
     corral.dev/pool: linux

@@ -149,7 +149,7 @@ func TestACommitTakesEffectOnRequest(t *testing.T) {
 		busy := g.job("linux-x64", 3*time.Second)
 		old := g.runnerOf(busy)
 		g.write("pools.cue", definitions(7, "linux-x64", "runner:2", true))
-		g.applied2(g.push("New image"))
+		g.sync(g.push("New image"))
 		young := g.runnerOf(g.job("linux-x64", time.Millisecond))
 		if image := g.image(old); image != "runner:1" {
 			t.Errorf("the busy runner has %s", image)
@@ -211,19 +211,25 @@ func TestACommitTakesEffectWithinOneInterval(t *testing.T) {
 }
 
 func TestDeletingAPoolLetsItsJobFinish(t *testing.T) {
-	g := newGitops(t, "deletion", time.Hour)
 	controller(t)
-	g.waitRemote("linux", func(s *githubsim.ScaleSetReport) bool { return s != nil && s.SessionOwner != "" })
-	busy := g.job("linux", 3*time.Second)
-	g.runnerOf(busy)
-	must(t, w.Client.Delete(t.Context(), &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: g.namespace, Name: "linux"}}))
-	g.waitRemote("linux", func(s *githubsim.ScaleSetReport) bool { return s == nil })
-	g.finished(busy)
-	g.idleAgain()
+	// Foreground is how some GitOps tools prune: everything below is deleted at once.
+	for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground} {
+		t.Run(string(policy), func(t *testing.T) {
+			g := newGitops(t, "deletion-"+strings.ToLower(string(policy)), time.Hour)
+			g.waitRemote("linux", func(s *githubsim.ScaleSetReport) bool { return s != nil && s.SessionOwner != "" })
+			busy := g.job("linux", 3*time.Second)
+			g.runnerOf(busy)
+			pool := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: g.namespace, Name: "linux"}}
+			must(t, w.Client.Delete(t.Context(), pool, client.PropagationPolicy(policy)))
+			g.waitRemote("linux", func(s *githubsim.ScaleSetReport) bool { return s == nil })
+			g.finished(busy)
+			g.idleAgain()
+		})
+	}
 }
 
-// applied2 asks for a commit and waits for it.
-func (g *gitops) applied2(commit string) {
+// sync asks for a commit to be applied and waits for it.
+func (g *gitops) sync(commit string) {
 	g.t.Helper()
 	g.request()
 	g.applied(commit)
