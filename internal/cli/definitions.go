@@ -93,7 +93,7 @@ func relative(file string) string {
 // printDiagnostics writes one line for each diagnostic.
 func printDiagnostics(w io.Writer, result compile.Result) {
 	for _, d := range result.Diagnostics {
-		fmt.Fprintln(w, compile.Format(d)) //nolint:errcheck // there is no other place to say so
+		fmt.Fprintln(w, compile.Format(d))
 	}
 }
 
