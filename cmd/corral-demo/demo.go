@@ -78,7 +78,7 @@ func (d *demo) run(ctx context.Context) error {
 	case !d.firstJob.IsZero():
 		err = errors.Join(err, d.sumUp(ctx))
 	}
-	return errors.Join(err, d.cleanUp(err != nil, interrupted))
+	return errors.Join(err, d.cleanUp(err != nil && !interrupted, interrupted))
 }
 
 // tell does one step after the other.
@@ -229,7 +229,7 @@ func (d *demo) cleanUp(keepLog, interrupted bool) error {
 	return errors.Join(errs...)
 }
 
-// keep saves the controller's log from being removed and returns where it is.
+// keep saves the controller's log from being removed; its error says where it is.
 func keep(log string) error {
 	text, err := os.Open(log)
 	if err != nil {
