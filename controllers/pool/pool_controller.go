@@ -61,8 +61,6 @@ type run struct {
 	words   actions.Snapshot   // what GitHub said
 	runners []observed
 	plan    scaling.Plan
-	// pending is what the pool still waits for; "" when it is as declared.
-	pending string
 	// invalid is why the template of the spec can't be used; the last valid one goes on.
 	invalid error
 }
@@ -137,20 +135,19 @@ func (x *run) report(context.Context) error {
 
 // mirror passes on what keeps the scale set from being ready.
 func (x *run) mirror() error {
-	x.pending = "the scale set is being made"
 	if x.set == nil || x.moving() {
-		return nil
+		return kube.Progress(recordRetry, "the scale set is being made")
 	}
 	ready := conditions.Get(x.set, v1alpha1.ReadyCondition)
 	switch {
 	case ready == nil || x.set.Status.ObservedGeneration != x.set.Generation:
-		return nil
+		return kube.Progress(recordRetry, "the scale set is being made")
 	case conditions.IsStalled(x.set):
 		return kube.Stall(ready.Reason, "scale set: %s", ready.Message)
 	case ready.Status == metav1.ConditionFalse:
 		return kube.Wait(ready.Reason, recordRetry, "scale set: %s", ready.Message)
-	case ready.Status == metav1.ConditionTrue:
-		x.pending = ""
+	case ready.Status == metav1.ConditionUnknown:
+		return kube.Progress(recordRetry, "scale set: %s", ready.Message)
 	}
 	return nil
 }
@@ -161,8 +158,6 @@ func (x *run) done() kube.Done {
 	switch {
 	case x.pool.Spec.Suspend:
 		d.Unready, d.Message = v1alpha1.SuspendedReason, "suspended: no new jobs are taken in"
-	case x.pending != "":
-		d.Progressing, d.Message = true, x.pending
 	case x.set != nil:
 		d.Message = fmt.Sprintf("listening as scale set %q (id %d)", x.set.Status.Name, x.set.Status.ID)
 	}

@@ -50,7 +50,8 @@ func (x *run) finalize(ctx context.Context) error {
 
 // deregister removes the registration, once.
 func (x *run) deregister(ctx context.Context) error {
-	if x.runner.Status.DeregisteredAt != nil {
+	name := client.ObjectKeyFromObject(x.runner)
+	if uid, ok := x.deregistered.Load(name); x.runner.Status.DeregisteredAt != nil || ok && uid == x.runner.UID {
 		return nil
 	}
 	gh, ok := x.client()
@@ -67,6 +68,7 @@ func (x *run) deregister(ctx context.Context) error {
 	case err != nil:
 		return githubOutcome(err)
 	}
+	x.deregistered.Store(name, x.runner.UID)
 	x.runner.Status.DeregisteredAt = &metav1.Time{Time: x.Now()}
 	return nil
 }

@@ -8,6 +8,7 @@ package runner
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -49,6 +50,10 @@ type Reconciler struct {
 	Secrets client.Reader
 	Clients Clients
 	Now     func() time.Time
+
+	// deregistered has the UIDs of runners that GitHub forgot, by name: a cache that does
+	// not show it yet must not make us ask again.
+	deregistered sync.Map
 }
 
 // run is one reconciliation of one runner.
@@ -114,6 +119,8 @@ func (x *run) observe(ctx context.Context) error {
 // given a moment to exit by itself.
 func (x *run) end(ctx context.Context) error {
 	switch {
+	case x.verdict.State == v1alpha1.RunnerPending:
+		return kube.Progress(max(time.Millisecond, x.verdict.Until.Sub(x.Now())), "%s: %s", x.verdict.State, x.verdict.Reason)
 	case x.verdict.Settling:
 		return nil
 	case x.verdict.State == v1alpha1.RunnerFailed:
@@ -138,8 +145,6 @@ func (x *run) now(bound time.Duration) time.Duration {
 func (x *run) done() kube.Done {
 	d := kube.Done{Message: string(x.verdict.State) + ": " + x.verdict.Reason}
 	switch x.verdict.State {
-	case v1alpha1.RunnerPending:
-		d.Progressing = true
 	case v1alpha1.RunnerFinished, v1alpha1.RunnerFailed:
 		d.Unready = string(x.verdict.State)
 	}
@@ -182,6 +187,7 @@ func (r *Reconciler) sweep(ctx context.Context, req ctrl.Request, reading error)
 	if !apierrors.IsNotFound(reading) {
 		return reading
 	}
+	r.deregistered.Delete(req.NamespacedName)
 	pod := &corev1.Pod{}
 	if err := r.Client.Get(ctx, req.NamespacedName, pod); err != nil {
 		return client.IgnoreNotFound(err)

@@ -193,7 +193,7 @@ func (x *run) listen(context.Context) error {
 		if s.Err != nil {
 			return kube.Wait(v1alpha1.GitHubUnavailableReason, connectionRetry, "listening: %s", s.Message)
 		}
-		return kube.Wait(v1alpha1.ProgressingReason, connectionRetry, "opening a session")
+		return kube.Progress(connectionRetry, "opening a session")
 	}
 }
 

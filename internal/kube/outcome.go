@@ -40,6 +40,20 @@ func Wait(reason string, after time.Duration, format string, args ...any) error 
 	return &waiting{reason: reason, after: after, err: fmt.Errorf(format, args...)}
 }
 
+// progressing is an outcome that is neither ready nor amiss.
+type progressing struct {
+	message string
+	after   time.Duration
+}
+
+func (p *progressing) Error() string { return p.message }
+
+// Progress ends a reconciliation as under way: nothing is amiss, and a watch or, at
+// the latest, the given time brings the next look; 0 leaves it to the watch.
+func Progress(after time.Duration, format string, args ...any) error {
+	return &progressing{message: fmt.Sprintf(format, args...), after: after}
+}
+
 // ReasonOf returns the condition reason an outcome carries, or fallback for a
 // plain error.
 func ReasonOf(err error, fallback string) string {

@@ -8,6 +8,7 @@ package kube
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -15,7 +16,9 @@ import (
 	"github.com/fluxcd/pkg/runtime/conditions"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -63,8 +66,6 @@ type Done struct {
 	// Unready, when set, is the reason for Ready=False although nothing failed (as when
 	// suspended).
 	Unready string
-	// Progressing says that Ready is not reached yet, but under way (Ready=Unknown).
-	Progressing bool
 }
 
 // Begin remembers the object as it was read. Call it before the first change.
@@ -92,17 +93,42 @@ func (a *Attempt) Save(ctx context.Context) error {
 	if equality.Semantic.DeepEqual(a.saved, a.obj) {
 		return nil
 	}
+	patch, err := a.patch()
+	if err != nil {
+		return err
+	}
 	written := a.obj.DeepCopyObject().(Object)
-	if err := a.reporter.Client.Status().Patch(ctx, written.DeepCopyObject().(Object), client.MergeFrom(a.saved)); client.IgnoreNotFound(err) != nil {
+	if err := a.reporter.Client.Status().Patch(ctx, written.DeepCopyObject().(Object), patch); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("writing status: %w", err)
 	}
 	a.saved = written
 	return nil
 }
 
+// patch holds what changed; of a first status it holds everything, or numbers that
+// are zero would stay absent and kubectl would show a blank for them.
+func (a *Attempt) patch() (client.Patch, error) {
+	if len(a.saved.GetConditions()) > 0 {
+		return client.MergeFrom(a.saved), nil
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(a.obj)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the status: %w", err)
+	}
+	data, err := json.Marshal(map[string]any{"status": content["status"]})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the status: %w", err)
+	}
+	return client.RawPatch(types.MergePatchType, data), nil
+}
+
 func (a *Attempt) summarize(done Done, outcome error) (ctrl.Result, error) {
-	stall, wait := new(stalling), new(waiting)
+	stall, wait, progress := new(stalling), new(waiting), new(progressing)
 	switch {
+	case errors.As(outcome, &progress):
+		conditions.MarkUnknown(a.obj, v1alpha1.ReadyCondition, v1alpha1.ProgressingReason, "%s", progress.message)
+		conditions.MarkReconciling(a.obj, v1alpha1.ProgressingReason, "%s", progress.message)
+		return ctrl.Result{RequeueAfter: progress.after}, nil
 	case errors.As(outcome, &stall):
 		message := clip(outcome.Error(), maxConditionMessage)
 		conditions.MarkFalse(a.obj, v1alpha1.ReadyCondition, stall.reason, "%s", message)
@@ -117,13 +143,9 @@ func (a *Attempt) summarize(done Done, outcome error) (ctrl.Result, error) {
 	}
 	conditions.Delete(a.obj, v1alpha1.StalledCondition)
 	conditions.Delete(a.obj, v1alpha1.ReconcilingCondition)
-	switch {
-	case done.Unready != "":
+	if done.Unready != "" {
 		conditions.MarkFalse(a.obj, v1alpha1.ReadyCondition, done.Unready, "%s", done.Message)
-	case done.Progressing:
-		conditions.MarkUnknown(a.obj, v1alpha1.ReadyCondition, v1alpha1.ProgressingReason, "%s", done.Message)
-		conditions.MarkReconciling(a.obj, v1alpha1.ProgressingReason, "%s", done.Message)
-	default:
+	} else {
 		conditions.MarkTrue(a.obj, v1alpha1.ReadyCondition, v1alpha1.SucceededReason, "%s", done.Message)
 	}
 	return ctrl.Result{RequeueAfter: done.After}, nil
@@ -142,7 +164,7 @@ func (a *Attempt) tell(ctx context.Context, outcome error) {
 		return
 	}
 	kind := corev1.EventTypeNormal
-	if outcome != nil {
+	if is.Status == metav1.ConditionFalse && outcome != nil {
 		kind = corev1.EventTypeWarning
 	}
 	if kind == corev1.EventTypeWarning || !a.reporter.WarningsOnly {

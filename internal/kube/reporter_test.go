@@ -4,8 +4,10 @@
 package kube_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -28,6 +30,7 @@ type bench struct {
 	reporter *kube.Reporter
 	client   client.Client
 	writes   int
+	last     []byte // patch of the last write
 	events   chan string
 }
 
@@ -42,6 +45,7 @@ func newBench(t *testing.T) *bench {
 	b.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(pool).WithStatusSubresource(pool).WithInterceptorFuncs(interceptor.Funcs{
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, obj client.Object, patch client.Patch, o ...client.SubResourcePatchOption) error {
 			b.writes++
+			b.last, _ = patch.Data(obj)
 			return c.SubResource(sub).Patch(ctx, obj, patch, o...)
 		},
 	}).Build()
@@ -75,8 +79,9 @@ func TestFinishTurnsOutcomesIntoConditions(t *testing.T) {
 			want: []string{"Ready=True/Succeeded"}, result: ctrl.Result{RequeueAfter: time.Minute},
 		},
 		"under way": {
-			done: kube.Done{Message: "starting", Progressing: true},
-			want: []string{"Reconciling=True/Progressing", "Ready=Unknown/Progressing"},
+			outcome: kube.Progress(time.Second, "starting"),
+			want:    []string{"Reconciling=True/Progressing", "Ready=Unknown/Progressing"},
+			result:  ctrl.Result{RequeueAfter: time.Second},
 		},
 		"suspended": {
 			done: kube.Done{Message: "suspended", Unready: v1alpha1.SuspendedReason},
@@ -128,6 +133,18 @@ func TestWhatDoesNotChangeIsNeitherWrittenNorTold(t *testing.T) {
 	}
 	if b.writes != 1 || len(b.events) != 1 {
 		t.Errorf("%d writes and %d events for one change", b.writes, len(b.events))
+	}
+}
+
+func TestTheFirstStatusIsWholeAndLaterOnesAreWhatChanged(t *testing.T) {
+	b := newBench(t)
+	for i, want := range []bool{true, false} {
+		if _, err := b.reporter.Begin(b.pool(t)).Finish(t.Context(), kube.Done{Message: fmt.Sprint("look ", i)}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(b.last, []byte(`"total":0`)) != want {
+			t.Errorf("write %d is %s", i, b.last)
+		}
 	}
 }
 

@@ -17,9 +17,11 @@ const maxAhead = 16
 type attendance struct {
 	*Listener
 	session *session
-	cursor  int   // the last message seen; the queue keeps it until acknowledged
-	ahead   int   // messages seen and not acknowledged
-	due     []int // messages to acknowledge, oldest first
+	cursor  int       // the last message seen; the queue keeps it until acknowledged
+	told    int       // the capacity of the last poll
+	asked   time.Time // when the last poll began
+	ahead   int       // messages seen and not acknowledged
+	due     []int     // messages to acknowledge, oldest first
 
 	unrecorded chan delivery
 	recorded   chan struct{} // has a token when takeRecorded has something
@@ -49,6 +51,7 @@ func (a *attendance) listen(ctx context.Context) error {
 	a.stop = stop
 	go a.record(recording)
 
+	a.awaitAnnouncement(ctx)
 	var failing time.Time
 	for ctx.Err() == nil {
 		err := a.step(ctx)
@@ -68,6 +71,21 @@ func (a *attendance) listen(ctx context.Context) error {
 		a.pause(ctx, a.wait(err))
 	}
 	return nil
+}
+
+// awaitAnnouncement gives the first capacity a moment to come, as a poll that
+// announces nothing would have to be interrupted at once.
+func (a *attendance) awaitAnnouncement(ctx context.Context) {
+	if a.capacity.Load() >= 0 {
+		return
+	}
+	timer := time.NewTimer(a.config.Pace.Announcement)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-a.announced:
+	case <-timer.C:
+	}
 }
 
 // passes says whether the session may still be good after the error.
@@ -109,7 +127,8 @@ func (a *attendance) step(ctx context.Context) error {
 func (a *attendance) poll(ctx context.Context) (m *message, interrupted bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	drain(a.announced)
-	capacity := int(a.capacity.Load())
+	capacity := max(0, int(a.capacity.Load()))
+	a.letArrive(ctx, capacity)
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
@@ -126,6 +145,21 @@ func (a *attendance) poll(ctx context.Context) (m *message, interrupted bool, er
 	cancel()
 	<-watched
 	return m, interrupted, err
+}
+
+// letArrive waits until an interrupted poll with another capacity has surely reached
+// GitHub. The two travel on different connections: should the older arrive last, its
+// capacity would hold for as long as the newer poll is held.
+func (a *attendance) letArrive(ctx context.Context, capacity int) {
+	if left := a.config.Pace.Arrival - time.Since(a.asked); capacity != a.told && left > 0 {
+		timer := time.NewTimer(left)
+		defer timer.Stop()
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+	}
+	a.told, a.asked = capacity, time.Now()
 }
 
 // handle takes a message in. Offered jobs are acquired first: if that fails, the

@@ -66,6 +66,11 @@ type Pace struct {
 	// Gather is how long an acknowledgement is waited for before polling ahead, as
 	// interrupting a poll costs a connection; 100 ms if 0.
 	Gather time.Duration
+	// Announcement is how long the first poll waits for a capacity; 2 s if 0.
+	Announcement time.Duration
+	// Arrival is how long a poll is given to reach GitHub before one with another capacity
+	// follows it; 250 ms if 0.
+	Arrival time.Duration
 	// Close bounds the closing of the session; 5 s if 0.
 	Close time.Duration
 }
@@ -78,6 +83,7 @@ func (p Pace) withDefaults() Pace {
 		&p.Hold: 100 * time.Second, &p.BackoffMin: time.Second, &p.BackoffMax: 30 * time.Second,
 		&p.Refused: 7 * time.Second, &p.Elsewhere: 30 * time.Second, &p.Statistics: 7 * time.Second,
 		&p.Verify: 5 * time.Minute, &p.Patience: 45 * time.Second, &p.Gather: 100 * time.Millisecond, &p.Close: 5 * time.Second,
+		&p.Announcement: 2 * time.Second, &p.Arrival: 250 * time.Millisecond,
 	} {
 		if *field <= 0 {
 			*field = standard
@@ -102,7 +108,8 @@ type Listener struct {
 	refreshed time.Time // when statistics were last asked for
 }
 
-// NewListener returns a Listener that does nothing until Run, and announces 0 until Announce.
+// NewListener returns a Listener that does nothing until Run. It announces 0 if no
+// Announce comes within Pace.Announcement.
 func NewListener(config Config) *Listener {
 	config.Pace = config.Pace.withDefaults()
 	if config.Log == nil {
@@ -117,10 +124,12 @@ func NewListener(config Config) *Listener {
 	if config.OwnerGone == nil {
 		config.OwnerGone = func(string) bool { return false }
 	}
-	return &Listener{
+	l := &Listener{
 		config: config, log: config.Log.With("scaleSetID", config.SetID), seen: newObservation(),
 		announced: make(chan struct{}, 1), backoff: backoff{least: config.Pace.BackoffMin, most: config.Pace.BackoffMax},
 	}
+	l.capacity.Store(-1) // not announced yet
+	return l
 }
 
 // Announce sets how many jobs may be assigned in total, and interrupts a held poll so

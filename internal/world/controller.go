@@ -65,7 +65,10 @@ func (w *World) RunController(ctx context.Context, binary string, args ...string
 		"--kubeconfig=" + kubeconfig, "--metrics-addr=" + metrics, "--health-addr=" + health,
 		"--leader-election-namespace=" + SystemNamespace, "--log-encoding=json", "--allow-file-sources"}, args...)...)
 	c.command.Stdout, c.command.Stderr = log, log
-	c.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	c.command.SysProcAttr = &syscall.SysProcAttr{
+		Pdeathsig: syscall.SIGKILL,
+		Setpgid:   true, // an interrupt at the terminal is ours to pass on
+	}
 	if err := c.command.Start(); err != nil {
 		return nil, fmt.Errorf("starting the controller: %w", err)
 	}
