@@ -222,6 +222,20 @@ func TestCapacityTakesEffectDuringAHeldPoll(t *testing.T) {
 	s.awaitAssigned(3)
 }
 
+// Polls travel on different connections; the older must not arrive last.
+func TestTheLastOfManyCapacitiesHolds(t *testing.T) {
+	s := newStage(t, githubsim.Options{Hold: time.Hour})
+	s.listen(1)
+	s.awaitState(Listening)
+	for capacity := range 50 {
+		s.listener.Announce(capacity)
+	}
+	s.awaitSim("the last capacity", func() bool { return s.sim.Report().ScaleSets[0].Capacity == 49 })
+	if polls := s.requests(githubsim.EndpointGetMessage); polls > 4 {
+		t.Errorf("%d polls for capacities that came at once", polls)
+	}
+}
+
 func TestMessageIsAcknowledgedOnlyWhenItsEventsAreDurable(t *testing.T) {
 	s := newStage(t, githubsim.Options{})
 	s.memory.hold, s.memory.fail = make(chan struct{}), 2
