@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/actions/scaleset"
 	"github.com/actions/scaleset/listener"
@@ -141,5 +142,106 @@ func checkListened(t *testing.T, sim *githubsim.Running, f *fleet, jobs int) {
 	}
 	if len(f.started) > jobs || len(f.completed) > jobs {
 		t.Errorf("%d started and %d completed events for %d jobs", len(f.started), len(f.completed), jobs)
+	}
+}
+
+// The listener ends on every error; what it must meet is the fault as it was set,
+// and no other.
+func TestListenerMeetsEachFault(t *testing.T) {
+	const served = "" // the jobs are done as if there were no fault
+	const gaveUp = "giving up after 1 attempt"
+	cases := map[string]struct {
+		mode  githubsim.Mode
+		fault githubsim.Fault
+		want  string // served, or words of the error that ends the listener
+	}{
+		"poll answers 500":            {githubsim.AutoAssign, githubsim.Fault{Endpoint: githubsim.EndpointGetMessage, Status: 500}, gaveUp},
+		"poll is limited":             {githubsim.AutoAssign, githubsim.Fault{Endpoint: githubsim.EndpointGetMessage, Status: 429, RetryAfter: time.Second}, gaveUp},
+		"poll is late":                {githubsim.AutoAssign, githubsim.Fault{Endpoint: githubsim.EndpointGetMessage, Delay: 20 * time.Millisecond}, served},
+		"poll loses its answer":       {githubsim.AutoAssign, githubsim.Fault{Endpoint: githubsim.EndpointGetMessage, DropAnswer: true, Status: 502}, gaveUp},
+		"unknown message":             {githubsim.AutoAssign, githubsim.Fault{Endpoint: githubsim.EndpointGetMessage, Alter: githubsim.AlterUnknownOuterType}, "unsupported message type"},
+		"unknown event":               {githubsim.AutoAssign, githubsim.Fault{Endpoint: githubsim.EndpointGetMessage, Alter: githubsim.AlterUnknownInnerType}, served},
+		"events out of order":         {githubsim.AutoAssign, githubsim.Fault{Endpoint: githubsim.EndpointGetMessage, Alter: githubsim.AlterReorder}, served},
+		"events twice":                {githubsim.AutoAssign, githubsim.Fault{Endpoint: githubsim.EndpointGetMessage, Alter: githubsim.AlterDuplicate}, served},
+		"byte order mark":             {githubsim.AutoAssign, githubsim.Fault{Endpoint: githubsim.EndpointGetMessage, Alter: githubsim.AlterByteOrderMark}, served},
+		"acknowledgement answers 503": {githubsim.AutoAssign, githubsim.Fault{Endpoint: githubsim.EndpointDeleteMessage, Status: 503}, gaveUp},
+		"deleted message comes back":  {githubsim.AutoAssign, githubsim.Fault{Endpoint: githubsim.EndpointDeleteMessage, Alter: githubsim.AlterDuplicate}, served},
+		"acknowledgement lost":        {githubsim.AutoAssign, githubsim.Fault{Endpoint: githubsim.EndpointDeleteMessage, DropAnswer: true, Status: 502}, gaveUp},
+		"acquiring answers 500":       {githubsim.Acquire, githubsim.Fault{Endpoint: githubsim.EndpointAcquireJobs, Status: 500}, gaveUp},
+		"acquiring is late":           {githubsim.Acquire, githubsim.Fault{Endpoint: githubsim.EndpointAcquireJobs, Delay: 20 * time.Millisecond}, served},
+		"registering answers 429":     {githubsim.AutoAssign, githubsim.Fault{Endpoint: githubsim.EndpointJITConfig, Status: 429}, gaveUp},
+		"registering is late":         {githubsim.AutoAssign, githubsim.Fault{Endpoint: githubsim.EndpointJITConfig, Delay: 20 * time.Millisecond}, served},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			sim := start(t, githubsim.Options{Mode: tc.mode})
+			ctx := testContext(t)
+			client := newClient(t, sim, "acme")
+			set := newSet(t, client)
+			life, end := context.WithCancel(ctx)
+			f := &fleet{t: t, life: life, client: client, setID: set.ID, results: map[string]int{}}
+			defer f.alive.Wait()
+			defer end()
+			l, err := listener.New(openSession(t, client, set.ID), listener.Config{ScaleSetID: set.ID, MaxRunners: 10})
+			if err != nil {
+				t.Fatal(err)
+			}
+			tc.fault.Times = 1
+			sim.AddFault(tc.fault)
+			for range 3 {
+				addJob(t, sim, githubsim.Job{})
+			}
+			listening, stop := context.WithCancel(ctx)
+			defer stop()
+			ended := make(chan error, 1)
+			go func() { ended <- l.Run(listening, f) }()
+			if tc.want != served {
+				wantError(t, <-ended, tc.want)
+				return
+			}
+			if err := sim.WaitIdle(ctx); err != nil {
+				t.Errorf("jobs not done: %v; %+v", err, sim.Report())
+			}
+			stop()
+			<-ended
+			if broken := sim.Invariants(); len(broken) > 0 {
+				t.Errorf("broken: %v", broken)
+			}
+		})
+	}
+}
+
+// The session faults reach the listener before its first poll.
+func TestListenerMeetsEachFaultOfItsSession(t *testing.T) {
+	const gaveUp = "giving up after 1 attempt"
+	for name, tc := range map[string]struct {
+		fault githubsim.Fault
+		want  string
+	}{
+		"no session":      {githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, Status: 500}, gaveUp},
+		"no queue":        {githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, Alter: githubsim.AlterEmptyQueueURL}, "unsupported protocol scheme"},
+		"no statistics":   {githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, Alter: githubsim.AlterNoStatistics}, "statistics"},
+		"no renewed one":  {githubsim.Fault{Endpoint: githubsim.EndpointRefreshSession, Status: 500}, gaveUp},
+		"no admin access": {githubsim.Fault{Endpoint: githubsim.EndpointRunnerRegistration, Status: 404}, "404"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sim := start(t, githubsim.Options{})
+			ctx := testContext(t)
+			set := newSet(t, newClient(t, sim, "acme"))
+			client := newClient(t, sim, "acme") // has no token yet
+			sim.AddFault(tc.fault)
+			session, err := client.MessageSessionClient(ctx, set.ID, "cluster/pool")
+			if err != nil {
+				wantError(t, err, tc.want)
+				return
+			}
+			l, err := listener.New(session, listener.Config{ScaleSetID: set.ID, MaxRunners: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			sim.ExpireQueueTokens()
+			f := &fleet{t: t, life: ctx, client: client, setID: set.ID, results: map[string]int{}}
+			wantError(t, l.Run(ctx, f), tc.want)
+		})
 	}
 }
