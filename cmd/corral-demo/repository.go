@@ -67,15 +67,15 @@ func findExamples() (string, error) {
 // url is what a PoolSource names.
 func (r *repository) url() string { return "file://" + r.bare }
 
-// replace changes text that stands in a file once.
-func (r *repository) replace(file, old, new string) error {
-	path := filepath.Join(r.tree, file)
+// replace changes text that stands in the pools' file once.
+func (r *repository) replace(old, new string) error {
+	path := filepath.Join(r.tree, poolsFile)
 	content, err := os.ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("editing a file: %w", err)
 	}
 	if n := strings.Count(string(content), old); n != 1 {
-		return fmt.Errorf("editing %s: %q stands there %d times", file, old, n)
+		return fmt.Errorf("editing %s: %q stands there %d times", poolsFile, old, n)
 	}
 	if err := os.WriteFile(path, []byte(strings.Replace(string(content), old, new, 1)), 0o600); err != nil {
 		return fmt.Errorf("editing a file: %w", err)

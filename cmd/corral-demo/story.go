@@ -190,10 +190,10 @@ func (d *demo) commitChange(ctx context.Context) error {
 	if err := d.at(ctx, 0.3); err != nil {
 		return err
 	}
-	if err := d.repository.replace(poolsFile, maxIs(maxAtFirst), maxIs(maxLowered)); err != nil {
+	if err := d.repository.replace(maxIs(maxAtFirst), maxIs(maxLowered)); err != nil {
 		return err
 	}
-	if err := d.repository.replace(poolsFile, "actions-runner:latest", "actions-runner:2.331.0"); err != nil {
+	if err := d.repository.replace("actions-runner:latest", "actions-runner:2.331.0"); err != nil {
 		return err
 	}
 	commit, err := d.push(ctx, fmt.Sprintf("Lower %s to %d, pin the image", smallPool, maxLowered))
@@ -266,7 +266,7 @@ func (d *demo) commitTypo(ctx context.Context) error {
 	if err := d.at(ctx, 0.6); err != nil {
 		return err
 	}
-	if err := d.repository.replace(poolsFile, maxIs(maxLowered), maxIs(maxRaised)+typo); err != nil {
+	if err := d.repository.replace(maxIs(maxLowered), maxIs(maxRaised)+typo); err != nil {
 		return err
 	}
 	commit, err := d.push(ctx, fmt.Sprintf("Raise %s to %d", smallPool, maxRaised))
@@ -296,7 +296,7 @@ func (d *demo) fixTypo(ctx context.Context) error {
 	}
 	after, _, _ := d.progress()
 	d.screen.say("Jobs: %d were done since, by the pools of the last good commit", after-before)
-	if err := d.repository.replace(poolsFile, typo, ""); err != nil {
+	if err := d.repository.replace(typo, ""); err != nil {
 		return err
 	}
 	commit, err := d.push(ctx, "Fix the typo")
