@@ -1,0 +1,224 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package chart
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/corral-dev/corral/charts"
+)
+
+// UPDATE_GOLDEN=1 rewrites the file. What is generated, definitions and rules, is left out: it changes with the Go types.
+func TestDefaultRender(t *testing.T) {
+	rendered := render(t, nil)
+	notes := rendered["NOTES.txt"]
+	delete(rendered, "crds.yaml")
+	delete(rendered, "role.yaml")
+	got := joined(rendered) + "# NOTES.txt\n#\n# " + strings.ReplaceAll(strings.TrimSpace(notes), "\n", "\n# ") + "\n"
+	file := filepath.Join("testdata", "default.yaml")
+	if os.Getenv("UPDATE_GOLDEN") != "" {
+		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("UPDATE_GOLDEN=1 accepts this:\n%s", diff)
+	}
+}
+
+func TestDefinitionsAreKeptOnUninstall(t *testing.T) {
+	for name, keep := range map[string]bool{"by default": true, "unless told otherwise": false} {
+		t.Run(name, func(t *testing.T) {
+			count := 0
+			for key, object := range objects(t, render(t, map[string]any{"crds": map[string]any{"keep": keep}})) {
+				if object.GetKind() != "CustomResourceDefinition" {
+					continue
+				}
+				count++
+				if kept := object.GetAnnotations()["helm.sh/resource-policy"] == "keep"; kept != keep {
+					t.Errorf("%s: kept %t, want %t", key, kept, keep)
+				}
+			}
+			files, err := charts.Corral.ReadDir("corral/files/crds")
+			if err != nil || count != len(files) {
+				t.Errorf("%d definitions rendered of %d (%v)", count, len(files), err)
+			}
+		})
+	}
+}
+
+func TestDefinitionsAreThoseGenerated(t *testing.T) {
+	all := objects(t, render(t, nil))
+	for file, want := range generated(t, "crds") {
+		got := all["CustomResourceDefinition /"+want.GetName()]
+		if got == nil {
+			t.Errorf("%s isn't rendered", file)
+			continue
+		}
+		if diff := cmp.Diff(want.Object["spec"], got.Object["spec"]); diff != "" {
+			t.Errorf("%s:\n%s", file, diff)
+		}
+	}
+}
+
+func TestRulesAreThoseGenerated(t *testing.T) {
+	want := generated(t, "rbac")["role.yaml"]
+	got := objects(t, render(t, nil))["ClusterRole /corral"]
+	if diff := cmp.Diff(rules(want), rules(got)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestWatchedNamespacesGetRolesOfTheirOwn(t *testing.T) {
+	all := objects(t, render(t, map[string]any{"watchNamespaces": []any{"team-a", "team-b"}, "crds": map[string]any{"install": false}}))
+	want := []string{
+		"ClusterRole /corral", "ClusterRoleBinding /corral",
+		"Deployment corral-system/corral",
+		"Role corral-system/corral-leader", "Role team-a/corral", "Role team-b/corral",
+		"RoleBinding corral-system/corral-leader", "RoleBinding team-a/corral", "RoleBinding team-b/corral",
+		"Service corral-system/corral-metrics", "ServiceAccount corral-system/corral",
+	}
+	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(all))); diff != "" {
+		t.Fatal(diff)
+	}
+	remaining := []string{`{"apiGroups":[""],"resourceNames":["kube-system"],"resources":["namespaces"],"verbs":["get"]}`}
+	if diff := cmp.Diff(remaining, rules(all["ClusterRole /corral"])); diff != "" {
+		t.Errorf("what is left cluster-wide:\n%s", diff)
+	}
+	for _, role := range []string{"Role team-a/corral", "Role team-b/corral"} {
+		together := slices.Sorted(slices.Values(append(rules(all[role]), remaining...)))
+		if diff := cmp.Diff(rules(generated(t, "rbac")["role.yaml"]), together); diff != "" {
+			t.Errorf("%s and the ClusterRole, against what is generated:\n%s", role, diff)
+		}
+	}
+	for key, object := range all {
+		if !strings.Contains(object.GetKind(), "Binding") {
+			continue
+		}
+		subjects, _, err := unstructured.NestedSlice(object.Object, "subjects")
+		account := []any{map[string]any{"kind": "ServiceAccount", "name": "corral", "namespace": namespace}}
+		if diff := cmp.Diff(account, subjects); err != nil || diff != "" {
+			t.Errorf("subjects of %s (%v):\n%s", key, err, diff)
+		}
+	}
+}
+
+func TestNothingHooksIntoHelmOrHoldsBackDeletion(t *testing.T) {
+	for _, template := range load(t).Templates {
+		if strings.Contains(string(template.Data), "lookup") {
+			t.Errorf("%s asks the cluster: it renders differently under GitOps tools", template.Name)
+		}
+	}
+	for key, object := range objects(t, render(t, everything(t))) {
+		if len(object.GetFinalizers()) > 0 {
+			t.Errorf("%s has finalizers", key)
+		}
+		for annotation := range object.GetAnnotations() {
+			if strings.HasPrefix(annotation, "helm.sh/hook") {
+				t.Errorf("%s has %s", key, annotation)
+			}
+		}
+	}
+}
+
+func TestPodLabelsDoNotReplaceThoseOfTheSelector(t *testing.T) {
+	rendered := render(t, map[string]any{"podLabels": map[string]any{"app.kubernetes.io/name": "other"}})
+	if strings.Contains(joined(rendered), "app.kubernetes.io/name: other") {
+		t.Error("the Deployment would not select its own pods")
+	}
+}
+
+func TestControllerTakesTheArguments(t *testing.T) {
+	for name, tc := range map[string]struct {
+		values     map[string]any
+		deployment string
+	}{
+		"default":        {deployment: "corral"},
+		"everything set": {values: everything(t), deployment: "runners"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			deployment := objects(t, render(t, tc.values))["Deployment "+namespace+"/"+tc.deployment]
+			if deployment == nil {
+				t.Fatalf("there is no Deployment %s", tc.deployment)
+			}
+			// With --help, flags are parsed and nothing is run.
+			args := append([]string{"run", "../../cmd/corral"}, containerArgs(t, deployment)...)
+			if out, err := exec.CommandContext(t.Context(), "go", append(args, "--help")...).CombinedOutput(); err != nil {
+				t.Errorf("corral %q: %v\n%s", args[2:], err, out)
+			}
+		})
+	}
+}
+
+func containerArgs(t *testing.T, deployment *unstructured.Unstructured) []string {
+	t.Helper()
+	containers, _, err := unstructured.NestedSlice(deployment.Object, "spec", "template", "spec", "containers")
+	if err != nil || len(containers) != 1 {
+		t.Fatalf("%d containers (%v), want 1", len(containers), err)
+	}
+	args, _, err := unstructured.NestedStringSlice(containers[0].(map[string]any), "args")
+	if err != nil || len(args) == 0 {
+		t.Fatalf("no arguments (%v)", err)
+	}
+	return args
+}
+
+// generated returns the objects in a folder of generated files, by file.
+func generated(t *testing.T, folder string) map[string]*unstructured.Unstructured {
+	t.Helper()
+	dir := "corral/files/" + folder
+	files, err := charts.Corral.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]*unstructured.Unstructured{}
+	for _, file := range files {
+		text, err := charts.Corral.ReadFile(dir + "/" + file.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		object := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal(text, &object.Object); err != nil {
+			t.Fatal(err)
+		}
+		all[file.Name()] = object
+	}
+	return all
+}
+
+// rules returns each rule of a role as JSON, sorted.
+func rules(role *unstructured.Unstructured) []string {
+	list, _, err := unstructured.NestedSlice(role.Object, "rules")
+	if err != nil {
+		return []string{err.Error()}
+	}
+	var out []string
+	for _, rule := range list {
+		text, err := yaml.Marshal(rule)
+		if err == nil {
+			text, err = yaml.YAMLToJSON(text)
+		}
+		if err != nil {
+			return []string{fmt.Sprint(rule, err)}
+		}
+		out = append(out, strings.TrimSpace(string(text)))
+	}
+	slices.Sort(out)
+	return out
+}

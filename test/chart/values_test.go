@@ -1,0 +1,188 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package chart
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// effect is what a value other than the default does to the rendered chart.
+type effect struct {
+	value any
+	want  string // stands there now, and not by default
+	gone  string // stands there by default, and not now
+}
+
+const digest = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+// effects has every value of values.yaml.
+var effects = map[string]effect{
+	"fullnameOverride":           {value: "runners", want: "name: runners-metrics"},
+	"image.repository":           {value: "registry.example/corral", want: `image: "registry.example/corral:dev"`},
+	"image.tag":                  {value: "v1", want: `image: "corral:v1"`},
+	"image.digest":               {value: digest, want: `image: "corral@` + digest + `"`},
+	"image.pullPolicy":           {value: "Always", want: "imagePullPolicy: Always"},
+	"imagePullSecrets":           {value: []any{map[string]any{"name": "pull"}}, want: "- name: pull"},
+	"replicas":                   {value: 3, want: "replicas: 3"},
+	"crds.install":               {value: false, gone: "kind: CustomResourceDefinition"},
+	"crds.keep":                  {value: false, gone: "helm.sh/resource-policy: keep"},
+	"serviceAccount.create":      {value: false, want: "serviceAccountName: default", gone: "kind: ServiceAccount\nmetadata"},
+	"serviceAccount.name":        {value: "robot", want: "serviceAccountName: robot"},
+	"serviceAccount.annotations": {value: map[string]any{"example.test/role": "r"}, want: "example.test/role: r"},
+	"watchNamespaces":            {value: []any{"team-a", "team-b"}, want: "--watch-namespaces=team-a,team-b"},
+	"clusterID":                  {value: "blue: 1", want: `"--cluster-id=blue: 1"`},
+	"credentials": {
+		value: []any{map[string]any{"name": "app.one", "volume": map[string]any{"secret": map[string]any{"secretName": "s"}}}},
+		want:  "mountPath: /etc/corral/credentials/app.one",
+	},
+	"log.level":                 {value: "debug", want: "--log-level=debug"},
+	"log.encoding":              {value: "text", want: "--log-encoding=text"},
+	"concurrency.runners":       {value: 7, want: "--concurrent-runners=7"},
+	"concurrency.others":        {value: 3, want: "--concurrent=3"},
+	"intervalJitterPercentage":  {value: 0, want: "--interval-jitter-percentage=0"},
+	"env":                       {value: []any{map[string]any{"name": "HTTPS_PROXY", "value": "http://proxy.example"}}, want: "value: http://proxy.example"},
+	"resources.requests.cpu":    {value: "250m", want: "cpu: 250m"},
+	"resources.requests.memory": {value: "300Mi", want: "memory: 300Mi"},
+	"resources.limits.memory":   {value: "4Gi", want: "memory: 4Gi"},
+	"podLabels":                 {value: map[string]any{"example.test/team": "ci"}, want: "example.test/team: ci"},
+	"podAnnotations":            {value: map[string]any{"example.test/scrape": "yes"}, want: `example.test/scrape: "yes"`},
+	"nodeSelector":              {value: map[string]any{"kubernetes.io/os": "linux"}, want: "kubernetes.io/os: linux"},
+	"tolerations":               {value: []any{map[string]any{"operator": "Exists"}}, want: "operator: Exists"},
+	"affinity":                  {value: map[string]any{"podAntiAffinity": map[string]any{}}, want: "podAntiAffinity: {}"},
+	"topologySpreadConstraints": {
+		value: []any{map[string]any{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}},
+		want:  "topologyKey: zone",
+	},
+	"priorityClassName": {value: "high", want: "priorityClassName: high"},
+}
+
+// everything is all values that add something, together.
+func everything(t *testing.T) map[string]any {
+	t.Helper()
+	values := map[string]any{}
+	for path, e := range effects {
+		if e.value != false {
+			set(values, path, e.value)
+		}
+	}
+	return values
+}
+
+func set(values map[string]any, path string, value any) {
+	keys := strings.Split(path, ".")
+	for _, key := range keys[:len(keys)-1] {
+		if values[key] == nil {
+			values[key] = map[string]any{}
+		}
+		values = values[key].(map[string]any)
+	}
+	values[keys[len(keys)-1]] = value
+}
+
+func TestEveryValueHasAnEffect(t *testing.T) {
+	if diff := cmp.Diff(leaves("", load(t).Values), slices.Sorted(maps.Keys(effects))); diff != "" {
+		t.Errorf("values of values.yaml, and of this table:\n%s", diff)
+	}
+	byDefault := joined(render(t, nil))
+	for path, e := range effects {
+		t.Run(path, func(t *testing.T) {
+			values := map[string]any{}
+			set(values, path, e.value)
+			got := joined(render(t, values))
+			if !strings.Contains(got, e.want) || e.want != "" && strings.Contains(byDefault, e.want) {
+				t.Errorf("%q stands in what is rendered: %t; by default: %t", e.want, strings.Contains(got, e.want), strings.Contains(byDefault, e.want))
+			}
+			if e.gone != "" && (strings.Contains(got, e.gone) || !strings.Contains(byDefault, e.gone)) {
+				t.Errorf("%q stands in what is rendered: %t; by default: %t", e.gone, strings.Contains(got, e.gone), strings.Contains(byDefault, e.gone))
+			}
+		})
+	}
+}
+
+// leaves returns the paths of what is not a table, or an empty one, sorted.
+func leaves(prefix string, values map[string]any) []string {
+	var out []string
+	for key, value := range values {
+		if table, ok := value.(map[string]any); ok && len(table) > 0 {
+			out = append(out, leaves(prefix+key+".", table)...)
+			continue
+		}
+		out = append(out, prefix+key)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func TestSchemaRefuses(t *testing.T) {
+	for name, tc := range map[string]struct {
+		path  string
+		value any
+		want  []string // parts of the message; none when the value is taken
+	}{
+		"an unknown value":            {path: "replica", value: 2, want: []string{"replica", "not allowed"}},
+		"an unknown value further in": {path: "image.repo", value: "x", want: []string{"/image", "repo", "not allowed"}},
+		"a wrong type":                {path: "replicas", value: "two", want: []string{"/replicas", "want integer"}},
+		"a wrong type further in":     {path: "crds.install", value: "yes", want: []string{"/crds/install", "want boolean"}},
+		"a level nobody knows":        {path: "log.level", value: "loud", want: []string{"/log/level", "debug"}},
+		"a cut digest":                {path: "image.digest", value: "sha256:e3b0", want: []string{"/image/digest"}},
+		"a folder that leads out": {
+			path:  "credentials",
+			value: []any{map[string]any{"name": "../app", "volume": map[string]any{"emptyDir": map[string]any{}}}},
+			want:  []string{"/credentials/0/name"},
+		},
+		"nothing in what a parent chart hands down": {path: "global", value: map[string]any{"anything": 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			values := map[string]any{}
+			set(values, tc.path, tc.value)
+			_, err := tryRender(t, release, namespace, values)
+			if err == nil && len(tc.want) > 0 {
+				t.Fatal("taken")
+			}
+			if err != nil && len(tc.want) == 0 {
+				t.Fatal(err)
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%q is not said in: %v", want, err)
+				}
+			}
+		})
+	}
+}
+
+func TestSchemaIsClosedAndKnowsNoOtherValues(t *testing.T) {
+	c := load(t)
+	var schema map[string]any
+	if err := json.Unmarshal(c.Schema, &schema); err != nil {
+		t.Fatal(err)
+	}
+	known := c.Values
+	known["global"] = map[string]any{}
+	compareWithSchema(t, "values", schema, known)
+}
+
+func compareWithSchema(t *testing.T, path string, schema, values map[string]any) {
+	t.Helper()
+	properties, ok := schema["properties"].(map[string]any)
+	if !ok {
+		return
+	}
+	if schema["additionalProperties"] != false {
+		t.Errorf("%s takes unknown values", path)
+	}
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(values)), slices.Sorted(maps.Keys(properties))); diff != "" {
+		t.Errorf("%s in values.yaml, and in the schema:\n%s", path, diff)
+	}
+	for key, property := range properties {
+		table, _ := values[key].(map[string]any)
+		compareWithSchema(t, path+"."+key, property.(map[string]any), table)
+	}
+}
