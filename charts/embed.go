@@ -7,6 +7,13 @@ package charts
 
 import "embed"
 
+// Default is the chart as it renders with its default values, for release corral in
+// namespace corral-system, without the CRDs and the generated role: test/chart keeps
+// it current.
+//
+//go:embed default.yaml
+var Default []byte
+
 // Corral is the chart, below corral/.
 //
 //go:embed all:corral

@@ -123,7 +123,7 @@ func (w *World) Stop() error {
 // install returns what a cluster needs before the controller can run: our kinds,
 // and the ServiceAccount with the generated rights.
 func install() ([][]byte, error) {
-	manifests := [][]byte{[]byte(access)}
+	manifests := access()
 	err := fs.WalkDir(charts.Corral, "corral/files", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || filepath.Ext(path) != ".yaml" {
 			return err
@@ -138,35 +138,17 @@ func install() ([][]byte, error) {
 	return manifests, nil
 }
 
-// access is what the chart makes besides the generated rules.
-const access = `
-apiVersion: v1
-kind: Namespace
-metadata: {name: ` + SystemNamespace + `}
----
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: ` + ServiceAccount + `, namespace: ` + SystemNamespace + `}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: corral}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: corral}
-subjects: [{kind: ServiceAccount, name: ` + ServiceAccount + `, namespace: ` + SystemNamespace + `}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: corral-leader, namespace: ` + SystemNamespace + `}
-rules:
-- {apiGroups: [coordination.k8s.io], resources: [leases], verbs: [get, create, update]}
-- {apiGroups: ["", events.k8s.io], resources: [events], verbs: [create, patch]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: corral-leader, namespace: ` + SystemNamespace + `}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: corral-leader}
-subjects: [{kind: ServiceAccount, name: ` + ServiceAccount + `, namespace: ` + SystemNamespace + `}]
-`
+// access is what the chart makes besides the generated rules, without the controller:
+// that is a process of its own here.
+func access() [][]byte {
+	documents := [][]byte{[]byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: " + SystemNamespace + "}\n")}
+	for document := range bytes.SplitSeq(charts.Default, []byte("---\n")) {
+		if !bytes.Contains(document, []byte("\nkind: Deployment\n")) {
+			documents = append(documents, document)
+		}
+	}
+	return documents
+}
 
 // Connect makes an organization on the simulated GitHub and a namespace with a
 // GitHubConnection to it and its Secret.

@@ -27,7 +27,7 @@ func TestDefaultRender(t *testing.T) {
 	delete(rendered, "crds.yaml")
 	delete(rendered, "role.yaml")
 	got := joined(rendered) + "# NOTES.txt\n#\n# " + strings.ReplaceAll(strings.TrimSpace(notes), "\n", "\n# ") + "\n"
-	file := filepath.Join("testdata", "default.yaml")
+	file := filepath.Join("..", "..", "charts", "default.yaml")
 	if os.Getenv("UPDATE_GOLDEN") != "" {
 		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
 			t.Fatal(err)
