@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers/connection"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/poolstatus"
 	actions "github.com/corral-dev/corral/internal/scaleset"
@@ -56,7 +57,7 @@ func (x *run) deregister(ctx context.Context) error {
 	}
 	gh, ok := x.client()
 	if !ok {
-		return x.orphan()
+		return x.orphan(ctx)
 	}
 	id, err := x.registration(ctx, gh)
 	if err != nil || id == 0 {
@@ -89,12 +90,16 @@ func (x *run) registration(ctx context.Context, gh *actions.Client) (int64, erro
 	return known.ID, nil
 }
 
-// orphan waits for a connection that is gone, for a bounded time; then the
-// registration is left to GitHub, which purges it after about a day.
-func (x *run) orphan() error {
-	left := orphanAfter - x.Now().Sub(x.runner.DeletionTimestamp.Time)
-	if left > 0 {
-		return kube.Wait(v1alpha1.ConnectionNotReadyReason, min(left, connectionRetry), "deregistering needs GitHubConnection %q", x.runner.Spec.ConnectionRef.Name)
+// orphan waits for a connection that isn't ready; for one that is gone, a bounded
+// time. Then the registration is left to GitHub, which purges it after about a day.
+// A runner known to have a job is waited for all the same.
+func (x *run) orphan(ctx context.Context) error {
+	gone, err := connection.Gone(ctx, x.Client, client.ObjectKey{Namespace: x.runner.Namespace, Name: x.runner.Spec.ConnectionRef.Name})
+	if err != nil {
+		return err
+	}
+	if !gone || x.verdict.State == v1alpha1.RunnerBusy || x.Now().Sub(x.runner.DeletionTimestamp.Time) < orphanAfter {
+		return kube.Wait(v1alpha1.ConnectionNotReadyReason, connectionRetry, "deregistering needs GitHubConnection %q", x.runner.Spec.ConnectionRef.Name)
 	}
 	orphansTotal.Inc()
 	x.Event(x.runner, corev1.EventTypeWarning, v1alpha1.ConnectionNotReadyReason,

@@ -62,16 +62,16 @@ type run struct {
 	runner  *v1alpha1.Runner
 	pod     *corev1.Pod // nil if there is none
 	verdict poolstatus.Verdict
-	gone    bool // let go of: there is no status to write any more
+	trouble error // why it could not be started yet; its deadline runs on
+	gone    bool  // let go of: there is no status to write any more
 }
 
 // Reconcile brings one runner a step further:
 //
 //  1. deleting: deregister, delete the pod, let go (finalize.go)
-//  2. register: JIT configuration into a Secret   (register.go)
-//  3. pod: create it                              (pod.go)
-//  4. observe: state and its reason
-//  5. end: delete the Runner when it is over, which leads to 1
+//  2. start: JIT configuration into a Secret (register.go), then the pod (pod.go)
+//  3. observe: state and its reason
+//  4. end: delete the Runner when it is over, which leads to 1
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	runner := &v1alpha1.Runner{}
 	if err := r.Client.Get(ctx, req.NamespacedName, runner); err != nil {
@@ -83,7 +83,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	x := &run{Reconciler: r, runner: runner, pod: pod}
 	attempt := r.Begin(runner)
-	steps := []func(context.Context) error{x.register, x.reconcilePod, x.observe, x.end}
+	steps := []func(context.Context) error{x.start, x.observe, x.end}
 	if !runner.DeletionTimestamp.IsZero() {
 		if !controllerutil.ContainsFinalizer(runner, v1alpha1.RunnerFinalizer) {
 			return ctrl.Result{}, nil
@@ -99,6 +99,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, nil
 	}
 	return attempt.Finish(ctx, x.done(), err)
+}
+
+// start registers the runner and creates its pod. What goes wrong is told at the end:
+// a runner that can't be started must still be given up at its deadline.
+func (x *run) start(ctx context.Context) error {
+	if x.trouble = x.register(ctx); x.trouble == nil {
+		x.trouble = x.reconcilePod(ctx)
+	}
+	return nil
 }
 
 // observe writes down the runner's state.
@@ -119,6 +128,8 @@ func (x *run) observe(ctx context.Context) error {
 // given a moment to exit by itself.
 func (x *run) end(ctx context.Context) error {
 	switch {
+	case x.trouble != nil && x.verdict.State != v1alpha1.RunnerFailed:
+		return x.trouble
 	case x.verdict.State == v1alpha1.RunnerPending:
 		return kube.Progress(max(time.Millisecond, x.verdict.Until.Sub(x.Now())), "%s: %s", x.verdict.State, x.verdict.Reason)
 	case x.verdict.Settling:

@@ -206,19 +206,56 @@ func TestADeletedRunnerIsDeregisteredBeforeItsPodGoes(t *testing.T) {
 func TestARunnerWithoutItsConnectionIsGivenUpAfterABound(t *testing.T) {
 	b := newBench(t)
 	b.reconcile()
-	b.setPod(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{FinishedAt: metav1.Time{Time: b.now}}})
+	b.setPod(corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Time{Time: b.now}}})
 	b.Clients.(*registry).gone = true
 	b.delete()
+	connection := &v1alpha1.GitHubConnection{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "acme"}}
+	if err := b.Client.Create(t.Context(), connection); err != nil {
+		t.Fatal(err)
+	}
+	b.now = b.now.Add(orphanAfter * 10)
+	b.reconcile()
+	if b.pod() == nil {
+		t.Fatal("given up although the connection is there, as after a restart")
+	}
+	if err := b.Client.Delete(t.Context(), connection); err != nil {
+		t.Fatal(err)
+	}
+	b.now = b.runner().DeletionTimestamp.Time
 	if result := b.reconcile(); result.RequeueAfter == 0 || b.runner() == nil {
 		t.Fatal("given up at once")
 	}
 	b.now = b.runner().DeletionTimestamp.Add(orphanAfter)
+	recorder := &Recorder{Client: b.Client, Namespace: "ci"}
+	started := actions.JobEvent{Type: actions.JobStarted, JobID: "j", RunnerName: "linux-a", At: b.now}
+	if err := recorder.RecordJobs(t.Context(), []actions.JobEvent{started}); err != nil {
+		t.Fatal(err)
+	}
+	b.reconcile()
+	if b.pod() == nil {
+		t.Fatal("a runner with a job was ended")
+	}
+	b.setPod(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{FinishedAt: metav1.Time{Time: b.now}}})
 	b.reconcile()
 	if b.runner() != nil {
 		t.Error("not given up")
 	}
 	if len(b.events) == 0 {
 		t.Error("nobody was told")
+	}
+}
+
+func TestARunnerThatCannotRegisterIsGivenUpAtItsDeadline(t *testing.T) {
+	b := newBench(t)
+	b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointJITConfig, Status: 500})
+	request := ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "ci", Name: "linux-a"}}
+	if _, err := b.Reconcile(t.Context(), request); err == nil {
+		t.Error("the failure was not retried")
+	}
+	b.now = b.now.Add(v1alpha1.DefaultStartupDeadline)
+	b.reconcile()
+	if r := b.runner(); r.DeletionTimestamp.IsZero() || r.Status.State != v1alpha1.RunnerFailed {
+		t.Errorf("not given up: %+v", r.Status)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers/connection"
 	"github.com/corral-dev/corral/internal/kube"
 	actions "github.com/corral-dev/corral/internal/scaleset"
 )
@@ -111,12 +112,16 @@ func (x *run) deleteThere(ctx context.Context) error {
 	return outcome(x.github.Delete(ctx, x.set.Status.ID))
 }
 
-// orphan waits for a connection that is gone, for a bounded time; then the scale
-// set is left on GitHub, to be adopted when its name is declared again.
+// orphan waits for a connection that isn't ready; for one that is gone, a bounded
+// time. Then the scale set is left on GitHub, to be adopted when its name is declared
+// again.
 func (x *run) orphan(ctx context.Context) error {
-	left := orphanAfter - x.Now().Sub(x.set.DeletionTimestamp.Time)
-	if left > 0 && x.set.Status.ID != 0 {
-		return kube.Wait(v1alpha1.ConnectionNotReadyReason, min(left, connectionRetry), "deleting the scale set needs GitHubConnection %q", x.set.Spec.ConnectionRef.Name)
+	gone, err := connection.Gone(ctx, x.Client, client.ObjectKey{Namespace: x.set.Namespace, Name: x.set.Spec.ConnectionRef.Name})
+	if err != nil {
+		return err
+	}
+	if !gone || x.set.Status.ID != 0 && x.Now().Sub(x.set.DeletionTimestamp.Time) < orphanAfter {
+		return kube.Wait(v1alpha1.ConnectionNotReadyReason, connectionRetry, "deleting the scale set needs GitHubConnection %q", x.set.Spec.ConnectionRef.Name)
 	}
 	if x.set.Status.ID != 0 {
 		orphansTotal.Inc()
