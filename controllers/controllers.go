@@ -72,7 +72,7 @@ func All(mgr ctrl.Manager, o Options) error {
 	report := kube.Reporter{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("corral")}
 	quiet := report
 	quiet.WarningsOnly = true
-	secrets := mgr.GetAPIReader()
+	live := mgr.GetAPIReader()
 	clients := actions.NewRegistry(actions.Options{Version: o.Version})
 	sessions := scaleset.NewSessions()
 
@@ -87,11 +87,11 @@ func All(mgr ctrl.Manager, o Options) error {
 	git := &gitsource.Client{AllowFile: o.AllowFileSources}
 
 	return firstError(
-		(&source.Reconciler{Reporter: report, Live: secrets, Fetcher: git, Compiler: compiler}).SetupWithManager(mgr, source.Options{Concurrent: o.Others, JitterPercent: o.JitterPercent}),
-		(&connection.Reconciler{Reporter: report, Secrets: secrets, CredentialsDir: o.CredentialsDir, Clients: clients, Verify: verify, Now: time.Now}).SetupWithManager(mgr, o.Others),
+		(&source.Reconciler{Reporter: report, Live: live, Fetcher: git, Compiler: compiler}).SetupWithManager(mgr, source.Options{Concurrent: o.Others, JitterPercent: o.JitterPercent}),
+		(&connection.Reconciler{Reporter: report, Secrets: live, CredentialsDir: o.CredentialsDir, Clients: clients, Verify: verify, Now: time.Now}).SetupWithManager(mgr, o.Others),
 		(&scaleset.Reconciler{Reporter: report, Clients: clients, Sessions: sessions, Cluster: o.Cluster, Now: time.Now}).SetupWithManager(mgr, o.Others),
 		(&pool.Reconciler{Reporter: report, Sessions: sessions, Now: time.Now, NewName: pool.RandomName}).SetupWithManager(mgr, sessions.Words(), o.Others),
-		(&runner.Reconciler{Reporter: quiet, Secrets: secrets, Clients: clients, Now: time.Now}).SetupWithManager(mgr, o.Runners),
+		(&runner.Reconciler{Reporter: quiet, Live: live, Clients: clients, Now: time.Now}).SetupWithManager(mgr, o.Runners),
 	)
 }
 

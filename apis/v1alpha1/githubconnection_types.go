@@ -26,10 +26,12 @@ type GitHubConnectionSpec struct {
 	// url of the organization, repository or enterprise that runners serve, as a
 	// browser shows it: https://github.com/ORG, https://HOST/OWNER/REPO or
 	// https://HOST/enterprises/NAME. A host other than github.com and *.ghe.com is
-	// taken as GitHub Enterprise Server.
+	// taken as GitHub Enterprise Server. It never changes: runners and scale sets belong
+	// to it; make another connection and point the pools at it.
 	// +required
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:Pattern=`^https?://[^/?#\s]+/[^?#\s]+$`
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="url never changes: make another GitHubConnection and point the pools at it"
 	URL string `json:"url"`
 
 	// secretRef names a Secret with either github_token, or github_app_id,

@@ -6,6 +6,7 @@
 package pool
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -23,6 +24,10 @@ import (
 	actions "github.com/corral-dev/corral/internal/scaleset"
 	"github.com/corral-dev/corral/internal/scaling"
 )
+
+// recheck is the time to the next pass if nothing happens before: what a template
+// needs may have come about, such as a ServiceAccount.
+const recheck = time.Minute
 
 // Sessions is what the main loop needs of the pools' message sessions.
 type Sessions interface {
@@ -99,7 +104,7 @@ func (x *run) decide(context.Context) error {
 	in := scaling.Input{
 		Limits:    scaling.Limits{Min: s.GetMin(), Max: s.GetMax(), Idle: s.GetIdle()},
 		Suspended: x.pool.Spec.Suspend || x.moving(),
-		Jobs:      int32(x.words.Assigned), JobsKnown: x.words.Known, //nolint:gosec // GitHub's counts fit
+		Jobs:      int32(x.words.Assigned), JobsKnown: x.words.Known && x.words.State != actions.OwnedElsewhere, //nolint:gosec // GitHub's counts fit
 		Now: x.Now(),
 	}
 	for _, o := range x.runners {
@@ -154,7 +159,7 @@ func (x *run) mirror() error {
 
 // done says how a pass that went well is reported.
 func (x *run) done() kube.Done {
-	d := kube.Done{After: x.plan.LookAgain}
+	d := kube.Done{After: cmp.Or(x.plan.LookAgain, recheck)}
 	switch {
 	case x.pool.Spec.Suspend:
 		d.Unready, d.Message = v1alpha1.SuspendedReason, "suspended: no new jobs are taken in"

@@ -234,6 +234,58 @@ func TestABadTemplateLeavesTheLastGoodOneInForce(t *testing.T) {
 	}
 }
 
+func TestJobsAreServedWhileATemplateCannotBeTried(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	good := b.pool().Status.Revision
+	b.refusal = apierrors.NewInternalError(fmt.Errorf("an admission webhook is down"))
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Template = template("runner:2") })
+	b.words.Assigned = 2
+	b.reconcile()
+	if list := b.runners(); len(list) != 2 || list[0].Spec.Revision != good {
+		t.Errorf("runners: %+v", list)
+	}
+	b.refusal = nil
+	b.reconcile()
+	if b.pool().Status.Revision == good {
+		t.Error("not tried again")
+	}
+}
+
+func TestATemplateThatIsRefusedAtFirstIsTriedAgain(t *testing.T) {
+	b := newBench(t)
+	b.refusal = apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "x", fmt.Errorf("serviceaccount ci not found"))
+	result, err := b.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
+	if err != nil || result.RequeueAfter == 0 || !conditions.IsStalled(b.pool()) {
+		t.Errorf("%+v, %v: %s", result, err, b.readyReason())
+	}
+}
+
+func TestAScaleSetHeldElsewhereIsNotServed(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.words.State, b.words.Assigned = actions.OwnedElsewhere, 4
+	b.reconcile()
+	if n := len(b.runners()); n != 0 {
+		t.Errorf("%d runners for another's jobs", n)
+	}
+}
+
+func TestRunnersOfAFormerScaleSetAreReplaced(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.words.Assigned = 1
+	b.reconcile()
+	set := &v1alpha1.ScaleSet{}
+	must(t, b.Client.Get(t.Context(), key, set))
+	set.Status.ID = 8
+	must(t, b.Client.Status().Update(t.Context(), set))
+	b.reconcile()
+	if list := b.runners(); len(list) != 2 || list[1].Spec.ScaleSetID != 8 {
+		t.Errorf("runners: %+v", list)
+	}
+}
+
 func TestRevisionsThatNoRunnerWasMadeFromGo(t *testing.T) {
 	b := newBench(t)
 	b.start()

@@ -37,7 +37,7 @@ func (x *run) revision(ctx context.Context) error {
 	name := x.pool.Name + "-" + hash
 	known := &appsv1.ControllerRevision{}
 	switch err := x.Client.Get(ctx, client.ObjectKey{Namespace: x.key.Namespace, Name: name}, known); {
-	case err == nil && metav1.IsControlledBy(known, x.pool):
+	case err == nil && (metav1.IsControlledBy(known, x.pool) || metav1.GetControllerOf(known) == nil):
 		x.adopt(name)
 		return nil
 	case err == nil:
@@ -64,7 +64,11 @@ func (x *run) adopt(name string) {
 // there is nothing to go on with.
 func (x *run) refuse(err error) error {
 	if !kube.IsStalled(err) {
-		return err
+		if x.pool.Status.Revision == "" {
+			return err
+		}
+		x.invalid = kube.Wait(v1alpha1.ProgressingReason, recordRetry, "revision %s goes on: %w", x.pool.Status.Revision, err)
+		return nil
 	}
 	conditions.MarkFalse(x.pool, v1alpha1.TemplateValidCondition, v1alpha1.TemplateInvalidReason, "%s", err)
 	if x.pool.Status.Revision == "" {
@@ -113,8 +117,11 @@ func (x *run) newRevision(name string) *appsv1.ControllerRevision {
 	return revision
 }
 
-// outdated says whether a runner was made from another template than the current.
-func (x *run) outdated(r *v1alpha1.Runner) bool { return r.Spec.Revision != x.pool.Status.Revision }
+// outdated says whether a runner was made from another template than the current, or
+// belongs to a scale set that GitHub has no more.
+func (x *run) outdated(r *v1alpha1.Runner) bool {
+	return r.Spec.Revision != x.pool.Status.Revision || x.set != nil && x.set.Status.ID != 0 && r.Spec.ScaleSetID != x.set.Status.ID
+}
 
 // sweepRevisions deletes revisions that no runner was made from.
 func (x *run) sweepRevisions(ctx context.Context) error {

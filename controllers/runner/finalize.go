@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -16,6 +17,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/connection"
 	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/poolstatus"
 	actions "github.com/corral-dev/corral/internal/scaleset"
 )
@@ -64,6 +66,8 @@ func (x *run) deregister(ctx context.Context) error {
 		return err
 	}
 	switch err := gh.RemoveRunner(ctx, id); {
+	case actions.IsUnauthorized(err), actions.IsForbidden(err):
+		return x.giveUp(actions.Summary(err))
 	case actions.IsJobStillRunning(err):
 		return kube.Wait(v1alpha1.DrainingReason, busyRetry, "its job goes on; the runner ends after it")
 	case err != nil:
@@ -90,28 +94,36 @@ func (x *run) registration(ctx context.Context, gh *actions.Client) (int64, erro
 	return known.ID, nil
 }
 
-// orphan waits for a connection that isn't ready; for one that is gone, a bounded
-// time. Then the registration is left to GitHub, which purges it after about a day.
-// A runner known to have a job is waited for all the same.
+// orphan waits for a connection that isn't ready; one that is gone is given up.
 func (x *run) orphan(ctx context.Context) error {
 	gone, err := connection.Gone(ctx, x.Client, client.ObjectKey{Namespace: x.runner.Namespace, Name: x.runner.Spec.ConnectionRef.Name})
 	if err != nil {
 		return err
 	}
-	if !gone || x.verdict.State == v1alpha1.RunnerBusy || x.Now().Sub(x.runner.DeletionTimestamp.Time) < orphanAfter {
+	if !gone {
 		return kube.Wait(v1alpha1.ConnectionNotReadyReason, connectionRetry, "deregistering needs GitHubConnection %q", x.runner.Spec.ConnectionRef.Name)
+	}
+	return x.giveUp(fmt.Sprintf("GitHubConnection %q is gone", x.runner.Spec.ConnectionRef.Name))
+}
+
+// giveUp waits a bounded time for rights that were taken away; then the registration is
+// left to GitHub, which purges it after about a day. A runner known to have a job is
+// waited for all the same.
+func (x *run) giveUp(why string) error {
+	if x.verdict.State == v1alpha1.RunnerBusy || x.Now().Sub(x.runner.DeletionTimestamp.Time) < orphanAfter {
+		return kube.Wait(v1alpha1.ConnectionNotReadyReason, connectionRetry, "deregistering: %s", why)
 	}
 	orphansTotal.Inc()
 	x.Event(x.runner, corev1.EventTypeWarning, v1alpha1.ConnectionNotReadyReason,
-		fmt.Sprintf("runner %d may still be registered on GitHub: GitHubConnection %q has been gone for %s", x.runner.Status.RunnerID, x.runner.Spec.ConnectionRef.Name, orphanAfter))
+		fmt.Sprintf("runner %d may still be registered on GitHub: %s", x.runner.Status.RunnerID, why))
 	return nil
 }
 
 // deletePod deletes the pod, within its grace period, and waits for one that still
 // runs to go. It is never a busy one: its registration could not have been removed.
 func (x *run) deletePod(ctx context.Context) error {
-	if x.pod == nil {
-		return nil
+	if err := x.findPod(ctx); err != nil || x.pod == nil {
+		return err
 	}
 	if x.pod.DeletionTimestamp.IsZero() {
 		uid := x.pod.UID
@@ -123,4 +135,23 @@ func (x *run) deletePod(ctx context.Context) error {
 		return nil
 	}
 	return kube.Wait(v1alpha1.DrainingReason, poolstatus.Settle, "waiting for the pod to end")
+}
+
+// findPod looks for a pod that the cache may not show yet: one that was created just
+// before the runner was ended would stay behind for ever.
+func (x *run) findPod(ctx context.Context) error {
+	if x.pod != nil || x.runner.Status.StartedAt != nil {
+		return nil
+	}
+	pod := &corev1.Pod{}
+	if err := x.Live.Get(ctx, client.ObjectKeyFromObject(x.runner), pod); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("looking for the pod: %w", err)
+	}
+	if podspec.BelongsTo(pod, x.runner) {
+		x.pod = pod
+	}
+	return nil
 }

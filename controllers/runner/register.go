@@ -5,6 +5,7 @@ package runner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -21,8 +22,12 @@ import (
 	actions "github.com/corral-dev/corral/internal/scaleset"
 )
 
-// connectionRetry is the time to the next look for a connection that isn't there yet.
-const connectionRetry = 5 * time.Second
+const (
+	// connectionRetry is the time to the next look for a connection that isn't there yet.
+	connectionRetry = 5 * time.Second
+	// registerRetry is the time to the next registration after one was removed.
+	registerRetry = time.Second
+)
 
 // register makes sure that the runner is registered on GitHub and that its JIT
 // configuration is in its Secret. The happy path is one JIT call and one create;
@@ -67,14 +72,14 @@ func (x *run) reregister(ctx context.Context, gh *actions.Client) error {
 			return githubOutcome(err)
 		}
 	}
-	return kube.Wait(v1alpha1.ProgressingReason, time.Millisecond, "registering again: the first registration's configuration was lost")
+	return kube.Wait(v1alpha1.ProgressingReason, registerRetry, "registering again: the first registration's configuration was lost")
 }
 
 // recallSecret takes the registration's id from the runner's Secret.
 func (x *run) recallSecret(ctx context.Context) error {
 	secret := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: x.runner.Namespace, Name: podspec.SecretName(x.runner.Name)}
-	if err := x.Secrets.Get(ctx, key, secret); err != nil {
+	if err := x.Live.Get(ctx, key, secret); err != nil {
 		return fmt.Errorf("reading the registration: %w", err)
 	}
 	if !metav1.IsControlledBy(secret, x.runner) {
@@ -122,5 +127,7 @@ func githubOutcome(err error) error {
 	if after, limited := actions.IsRateLimited(err); limited {
 		return kube.Wait(v1alpha1.GitHubUnavailableReason, max(after, time.Second), "%s", actions.Summary(err))
 	}
-	return err
+	// Without the ids of the request: a message that is new each time would be written,
+	// and the write would wake the runner before its back-off is over.
+	return errors.New(actions.Summary(err))
 }

@@ -46,8 +46,8 @@ type Clients interface {
 // Reconciler reconciles Runners.
 type Reconciler struct {
 	kube.Reporter
-	// Secrets reads Secrets by name, without a cache.
-	Secrets client.Reader
+	// Live reads without a cache: Secrets by name, and what the cache may not show yet.
+	Live    client.Reader
 	Clients Clients
 	Now     func() time.Time
 

@@ -87,7 +87,7 @@ func newBench(t *testing.T) *bench {
 	b.events = recorder.Events
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(revision, runner).WithStatusSubresource(runner).Build()
 	b.Reconciler = &Reconciler{
-		Reporter: kube.Reporter{Client: c, Events: recorder, WarningsOnly: true}, Secrets: c,
+		Reporter: kube.Reporter{Client: c, Events: recorder, WarningsOnly: true}, Live: c,
 		Clients: &registry{client: gh}, Now: func() time.Time { return b.now },
 	}
 	return b

@@ -38,6 +38,10 @@ func (x *run) finalize(ctx context.Context) error {
 		return x.orphan(ctx)
 	}
 	x.github = gh
+	if x.set.Status.ID != 0 {
+		x.ensureSession() // the runners that are waited for are told of their jobs by it
+		x.Sessions.Announce(x.key, 0)
+	}
 	if err := x.drained(ctx); err != nil {
 		return err
 	}
@@ -103,6 +107,9 @@ func (x *run) deleteThere(ctx context.Context) error {
 		return nil
 	case actions.IsNotFound(x.snapshot.Err):
 		return nil
+	case x.mayNot() && x.Now().Sub(x.set.DeletionTimestamp.Time) >= orphanAfter:
+		x.abandon(x.snapshot.Message)
+		return nil
 	case x.snapshot.State != actions.Listening:
 		return kube.Wait(v1alpha1.DrainingReason, connectionRetry, "deleting needs the session: %s", x.snapshot.State)
 	}
@@ -124,11 +131,21 @@ func (x *run) orphan(ctx context.Context) error {
 		return kube.Wait(v1alpha1.ConnectionNotReadyReason, connectionRetry, "deleting the scale set needs GitHubConnection %q", x.set.Spec.ConnectionRef.Name)
 	}
 	if x.set.Status.ID != 0 {
-		orphansTotal.Inc()
-		x.Event(x.set, corev1.EventTypeWarning, v1alpha1.ConnectionNotReadyReason,
-			fmt.Sprintf("scale set %q (id %d) is left on GitHub: GitHubConnection %q has been gone for %s", x.set.Spec.Name, x.set.Status.ID, x.set.Spec.ConnectionRef.Name, orphanAfter))
+		x.abandon(fmt.Sprintf("GitHubConnection %q is gone", x.set.Spec.ConnectionRef.Name))
 	}
 	return x.release(ctx)
+}
+
+// mayNot says whether GitHub refuses us: the token was revoked, or the App removed.
+func (x *run) mayNot() bool {
+	return actions.IsUnauthorized(x.snapshot.Err) || actions.IsForbidden(x.snapshot.Err)
+}
+
+// abandon tells that the scale set is left on GitHub.
+func (x *run) abandon(why string) {
+	orphansTotal.Inc()
+	x.Event(x.set, corev1.EventTypeWarning, v1alpha1.ConnectionNotReadyReason,
+		fmt.Sprintf("scale set %q (id %d) is left on GitHub: %s", x.set.Spec.Name, x.set.Status.ID, why))
 }
 
 // release ends the session and removes the finalizer.

@@ -7,6 +7,7 @@ package scaleset
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/fluxcd/pkg/runtime/conditions"
 	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -89,6 +91,9 @@ type run struct {
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	set := &v1alpha1.ScaleSet{}
 	if err := r.Client.Get(ctx, req.NamespacedName, set); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.Sessions.Stop(ctx, req.NamespacedName) // somebody took its finalizer away
+		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	x := &run{Reconciler: r, key: req.NamespacedName, set: set}
@@ -279,6 +284,8 @@ func outcome(err error) error {
 		return kube.Stall(v1alpha1.CredentialsRefusedReason, "%s", actions.Summary(err))
 	case actions.IsForbidden(err):
 		return kube.Stall(v1alpha1.PermissionMissingReason, "%s", actions.Summary(err))
+	case err != nil:
+		return errors.New(actions.Summary(err)) // without the request's ids: the same message each time
 	}
-	return err
+	return nil
 }

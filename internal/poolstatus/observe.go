@@ -38,6 +38,7 @@ func Observe(r *v1alpha1.Runner, pod *corev1.Pod, deadline time.Duration, now ti
 		o.Job = JobOf(pod)
 	}
 	observePod(&o, pod, now)
+	o.Removed = !pod.DeletionTimestamp.IsZero() && r.DeletionTimestamp.IsZero()
 	return o
 }
 

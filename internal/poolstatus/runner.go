@@ -27,6 +27,8 @@ type Observation struct {
 	EndedClean bool
 	// EndReason says how the container or its pod ended, or why it does not start.
 	EndReason string
+	// Removed is true when somebody else deletes the pod: a drain, or a node that is gone.
+	Removed bool
 	// Job is the runner's job if it has or had one.
 	Job *v1alpha1.JobReference
 	// Deadline is how long the runner may take from creation to start.
@@ -58,6 +60,8 @@ func Judge(o Observation, now time.Time) Verdict {
 			since = o.Job.StartedAt.Time
 		}
 		return Verdict{State: v1alpha1.RunnerBusy, Since: since, Reason: "running a job"}
+	case o.Removed:
+		return Verdict{State: v1alpha1.RunnerFailed, Since: now, Reason: "its pod is being removed"}
 	case !o.StartedAt.IsZero():
 		return Verdict{State: v1alpha1.RunnerIdle, Since: o.StartedAt, Reason: "waiting for a job"}
 	}

@@ -73,6 +73,14 @@ func TestJudge(t *testing.T) {
 			o: poolstatus.Observation{StartedAt: at(3), EndedAt: at(20), EndedClean: true}, now: at(35),
 			want: poolstatus.Verdict{State: v1alpha1.RunnerFailed, Reason: "ended without a job", Since: at(20)},
 		},
+		"without a job, and its pod is taken away": {
+			o: poolstatus.Observation{StartedAt: at(3), Removed: true}, now: at(5),
+			want: poolstatus.Verdict{State: v1alpha1.RunnerFailed, Reason: "its pod is being removed", Since: at(5)},
+		},
+		"with a job, and its pod is taken away": {
+			o: poolstatus.Observation{StartedAt: at(3), Removed: true, Job: job(4, 0, "")}, now: at(5),
+			want: poolstatus.Verdict{State: v1alpha1.RunnerBusy, Reason: "running a job", Since: at(4)},
+		},
 		"crashed": {
 			o: poolstatus.Observation{StartedAt: at(3), EndedAt: at(4), EndReason: "OOMKilled (exit code 137)"}, now: at(5),
 			want: poolstatus.Verdict{State: v1alpha1.RunnerFailed, Reason: "OOMKilled (exit code 137)", Since: at(4)},

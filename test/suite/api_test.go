@@ -77,6 +77,21 @@ func TestARunnersSpecNeverChanges(t *testing.T) {
 	must(t, w.Client.Delete(t.Context(), r))
 }
 
+func TestAConnectionsURLNeverChanges(t *testing.T) {
+	must(t, w.Cluster.CreateNamespace(t.Context(), "urls"))
+	c := &v1alpha1.GitHubConnection{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "urls", Name: "c"},
+		Spec:       v1alpha1.GitHubConnectionSpec{URL: "https://github.com/acme", SecretRef: &v1alpha1.LocalObjectReference{Name: "x"}},
+	}
+	must(t, w.Client.Create(t.Context(), c))
+	changed := c.DeepCopy()
+	changed.Spec.URL = "https://github.com/other"
+	if err := w.Client.Patch(t.Context(), changed, client.MergeFrom(c)); err == nil || !strings.Contains(err.Error(), "make another GitHubConnection") {
+		t.Errorf("the API server said %v", err)
+	}
+	must(t, w.Client.Delete(t.Context(), c))
+}
+
 // age is the one column that depends on when one looks.
 var age = regexp.MustCompile(`\b\d+[smhd]\S*|<invalid>|<unknown>`)
 
