@@ -26,7 +26,7 @@ const (
 	// busyRetry is the time to the next attempt to deregister a runner that has a job.
 	// The end of its pod is noticed at once; this is for what no watch shows.
 	busyRetry = 15 * time.Second
-	// orphanAfter is how long deregistering waits for a connection that is gone.
+	// orphanAfter is how long deregistering waits for a connection or rights that are gone.
 	orphanAfter = 5 * time.Minute
 )
 

@@ -38,6 +38,7 @@ type Clients interface {
 // +kubebuilder:rbac:groups=corral.dev,resources=runners,verbs=get;list;watch;create;delete;patch
 // +kubebuilder:rbac:groups=corral.dev,resources=runners/status,verbs=patch
 // +kubebuilder:rbac:groups=corral.dev,resources=runners/finalizers,verbs=update
+// +kubebuilder:rbac:groups=corral.dev,resources=runnerpools;githubconnections;poolsources,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;delete;patch
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get;create
 // +kubebuilder:rbac:groups=apps,resources=controllerrevisions,verbs=get;list;watch
@@ -135,7 +136,7 @@ func (x *run) end(ctx context.Context) error {
 	case x.verdict.Settling:
 		return nil
 	case x.verdict.State == v1alpha1.RunnerFailed:
-	case x.verdict.State == v1alpha1.RunnerFinished && (x.runner.Status.EndedAt != nil || x.now(lingering) >= 0):
+	case x.verdict.State == v1alpha1.RunnerFinished && (x.runner.Status.EndedAt != nil || x.beyond(lingering) >= 0):
 	default:
 		return nil
 	}
@@ -147,20 +148,20 @@ func (x *run) end(ctx context.Context) error {
 	return nil
 }
 
-// now returns the time since the verdict began beyond a bound; negative when within it.
-func (x *run) now(bound time.Duration) time.Duration {
+// beyond returns by how much the runner has been in its state for longer than a bound;
+// negative when it has not.
+func (x *run) beyond(bound time.Duration) time.Duration {
 	return x.Now().Sub(x.verdict.Since) - bound
 }
 
 // done tells when to look again if nothing happens.
 func (x *run) done() kube.Done {
 	d := kube.Done{Message: string(x.verdict.State) + ": " + x.verdict.Reason}
-	switch x.verdict.State {
-	case v1alpha1.RunnerFinished, v1alpha1.RunnerFailed:
+	if x.verdict.State == v1alpha1.RunnerFinished || x.verdict.State == v1alpha1.RunnerFailed {
 		d.Unready = string(x.verdict.State)
 	}
 	if x.verdict.State == v1alpha1.RunnerFinished && x.runner.Status.EndedAt == nil {
-		d.After = max(time.Second, -x.now(lingering))
+		d.After = max(time.Second, -x.beyond(lingering))
 	}
 	if !x.verdict.Until.IsZero() {
 		d.After = max(time.Millisecond, x.verdict.Until.Sub(x.Now()))
