@@ -1,0 +1,149 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fairqueue
+
+// line holds the keys that wait: groups take turns, within a group its flows do, and
+// within a flow the first come is the first served. Empty groups and flows are dropped.
+type line struct {
+	perGroup int // less than 1 is no bound
+	groups   map[string]*group
+	// ready are the groups with a waiting key and a free place, the next first.
+	ready   list[*group]
+	waiting int
+}
+
+// group is a set of flows that share places at the workers.
+type group struct {
+	name    string
+	flows   map[string]*flow
+	turns   list[*flow] // the next first; none is empty
+	turn    link[*group]
+	running int
+}
+
+// flow is a line of keys within a group.
+type flow struct {
+	name  string
+	group *group
+	keys  list[*entry]
+	turn  link[*flow]
+}
+
+func newLine(perGroup int) line {
+	return line{perGroup: perGroup, groups: map[string]*group{}}
+}
+
+// push puts a key at the end of the flow it was classified to.
+func (l *line) push(e *entry) {
+	g := l.groups[e.group]
+	if g == nil {
+		g = &group{name: e.group, flows: map[string]*flow{}}
+		g.turn.of = g
+		l.groups[e.group] = g
+	}
+	f := g.flows[e.flow]
+	if f == nil {
+		f = &flow{name: e.flow, group: g}
+		f.turn.of = f
+		g.flows[e.flow] = f
+		g.turns.push(&f.turn)
+	}
+	f.keys.push(&e.place)
+	e.waiting = f
+	l.waiting++
+	l.settle(g)
+}
+
+// pop takes the key whose turn it is as one that is processed; nil if there is none.
+func (l *line) pop() *entry {
+	turn := l.ready.front()
+	if turn == nil {
+		return nil
+	}
+	g := turn.of
+	f := g.turns.front().of
+	e := f.keys.front().of
+	g.turns.remove(&f.turn)
+	g.turns.push(&f.turn)
+	l.ready.remove(turn)
+	g.running++
+	e.running = g
+	l.remove(e)
+	return e
+}
+
+// remove takes a waiting key out.
+func (l *line) remove(e *entry) {
+	f := e.waiting
+	f.keys.remove(&e.place)
+	e.waiting = nil
+	l.waiting--
+	if f.keys.front() == nil {
+		f.group.turns.remove(&f.turn)
+		delete(f.group.flows, f.name)
+	}
+	l.settle(f.group)
+}
+
+// done frees the key's place, and tells whether another of its group may have it.
+func (l *line) done(e *entry) bool {
+	g := e.running
+	e.running = nil
+	g.running--
+	l.settle(g)
+	return g.turn.in()
+}
+
+// settle puts a group at the end of those that take turns, or takes it out.
+func (l *line) settle(g *group) {
+	works := g.turns.front() != nil
+	switch may := works && (l.perGroup < 1 || g.running < l.perGroup); {
+	case may && !g.turn.in():
+		l.ready.push(&g.turn)
+	case !may && g.turn.in():
+		l.ready.remove(&g.turn)
+	}
+	if !works && g.running == 0 {
+		delete(l.groups, g.name)
+	}
+}
+
+// list is a doubly linked list whose links are parts of what they link: nothing is
+// allocated. Its zero value is empty.
+type list[T any] struct{ first, last *link[T] }
+
+// link is a place in a list.
+type link[T any] struct {
+	of         T
+	prev, next *link[T]
+	list       *list[T]
+}
+
+func (k *link[T]) in() bool { return k.list != nil }
+
+func (l *list[T]) front() *link[T] { return l.first }
+
+func (l *list[T]) push(k *link[T]) {
+	k.list, k.prev = l, l.last
+	if l.last == nil {
+		l.first = k
+	} else {
+		l.last.next = k
+	}
+	l.last = k
+}
+
+func (l *list[T]) remove(k *link[T]) {
+	if k.prev == nil {
+		l.first = k.next
+	} else {
+		k.prev.next = k.next
+	}
+	if k.next == nil {
+		l.last = k.prev
+	} else {
+		k.next.prev = k.prev
+	}
+	k.prev, k.next, k.list = nil, nil, nil
+}
