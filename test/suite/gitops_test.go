@@ -19,6 +19,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/githubsim"
+	"github.com/corral-dev/corral/test/harness"
 )
 
 // definitions are two pools on the connection acme.
@@ -48,7 +49,7 @@ pools: linux: spec: {
 
 // gitops is a PoolSource on a repository.
 type gitops struct {
-	*repository
+	*harness.Repository
 	namespace string
 	key       client.ObjectKey
 	requests  int
@@ -56,14 +57,14 @@ type gitops struct {
 
 func newGitops(t *testing.T, namespace string, interval time.Duration) *gitops {
 	t.Helper()
-	g := &gitops{repository: newRepository(t), namespace: namespace, key: client.ObjectKey{Namespace: namespace, Name: "pools"}}
+	g := &gitops{Repository: harness.NewRepository(t), namespace: namespace, key: client.ObjectKey{Namespace: namespace, Name: "pools"}}
 	must(t, w.Connect(t.Context(), namespace, "acme", namespace+"-org"))
-	g.write("pools.cue", definitions(3, "linux", "runner:1", true))
-	g.push("Two pools")
+	g.Write("pools.cue", definitions(3, "linux", "runner:1", true))
+	g.Push("Two pools")
 	must(t, w.Client.Create(t.Context(), &v1alpha1.PoolSource{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "pools"},
 		Spec: v1alpha1.PoolSourceSpec{
-			Git: v1alpha1.GitSource{URL: g.url()}, Interval: metav1.Duration{Duration: interval},
+			Git: v1alpha1.GitSource{URL: g.URL()}, Interval: metav1.Duration{Duration: interval},
 		},
 	}))
 	return g
@@ -71,17 +72,17 @@ func newGitops(t *testing.T, namespace string, interval time.Duration) *gitops {
 
 // request asks for a reconciliation, as `flux reconcile` does.
 func (g *gitops) request() {
-	g.t.Helper()
+	g.T.Helper()
 	g.requests++
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:"%d"}}}`, meta.ReconcileRequestAnnotation, g.requests)
-	must(g.t, w.Client.Patch(g.t.Context(), &v1alpha1.PoolSource{ObjectMeta: metav1.ObjectMeta{Namespace: g.namespace, Name: "pools"}},
+	must(g.T, w.Client.Patch(g.T.Context(), &v1alpha1.PoolSource{ObjectMeta: metav1.ObjectMeta{Namespace: g.namespace, Name: "pools"}},
 		client.RawPatch("application/merge-patch+json", []byte(patch))))
 }
 
 // applied waits until a commit is applied.
 func (g *gitops) applied(commit string) {
-	g.t.Helper()
-	eventually(g.t, func(ctx context.Context) error {
+	g.T.Helper()
+	eventually(g.T, func(ctx context.Context) error {
 		s := &v1alpha1.PoolSource{}
 		if err := w.Client.Get(ctx, g.key, s); err != nil {
 			return err
@@ -94,9 +95,9 @@ func (g *gitops) applied(commit string) {
 }
 
 func (g *gitops) job(label string, duration time.Duration) string {
-	g.t.Helper()
+	g.T.Helper()
 	id, err := w.GitHub.AddJob(githubsim.Job{Repository: g.namespace + "-org/app", Labels: []string{label}, Duration: duration})
-	must(g.t, err)
+	must(g.T, err)
 	return id
 }
 
@@ -111,8 +112,8 @@ func (g *gitops) remote(name string) *githubsim.ScaleSetReport {
 }
 
 func (g *gitops) waitRemote(name string, check func(*githubsim.ScaleSetReport) bool) {
-	g.t.Helper()
-	eventually(g.t, func(context.Context) error {
+	g.T.Helper()
+	eventually(g.T, func(context.Context) error {
 		if s := g.remote(name); !check(s) {
 			return fmt.Errorf("scale set %s on GitHub is %+v", name, s)
 		}
@@ -128,28 +129,28 @@ func TestACommitTakesEffectOnRequest(t *testing.T) {
 	id := g.remote("linux").ID
 
 	t.Run("a changed max is announced", func(t *testing.T) {
-		g.t = t
-		g.write("pools.cue", definitions(7, "linux", "runner:1", true))
-		commit := g.push("Raise max")
+		g.T = t
+		g.Write("pools.cue", definitions(7, "linux", "runner:1", true))
+		commit := g.Push("Raise max")
 		g.request()
 		g.applied(commit)
 		g.waitRemote("linux", func(s *githubsim.ScaleSetReport) bool { return s.Capacity == 7 })
 	})
 	t.Run("a changed label is set on the same scale set", func(t *testing.T) {
-		g.t = t
-		g.write("pools.cue", definitions(7, "linux-x64", "runner:1", true))
-		g.push("Change the label")
+		g.T = t
+		g.Write("pools.cue", definitions(7, "linux-x64", "runner:1", true))
+		g.Push("Change the label")
 		g.request()
 		g.waitRemote("linux", func(s *githubsim.ScaleSetReport) bool {
 			return slices.Equal(s.Labels, []string{"linux-x64"}) && s.ID == id
 		})
 	})
 	t.Run("a changed template reaches new runners, a busy one finishes", func(t *testing.T) {
-		g.t = t
+		g.T = t
 		busy := g.job("linux-x64", 3*time.Second)
 		old := g.runnerOf(busy)
-		g.write("pools.cue", definitions(7, "linux-x64", "runner:2", true))
-		g.sync(g.push("New image"))
+		g.Write("pools.cue", definitions(7, "linux-x64", "runner:2", true))
+		g.sync(g.Push("New image"))
 		young := g.runnerOf(g.job("linux-x64", time.Millisecond))
 		if image := g.image(old); image != "runner:1" {
 			t.Errorf("the busy runner has %s", image)
@@ -160,9 +161,9 @@ func TestACommitTakesEffectOnRequest(t *testing.T) {
 		}
 	})
 	t.Run("a broken commit is refused with file, line and column; the last good one runs on", func(t *testing.T) {
-		g.t = t
-		g.write("pools.cue", strings.Replace(definitions(7, "linux-x64", "runner:2", true), "scale: max: 7", "scale: {min: 9, max: 7}\n\tlables: [1]", 1))
-		commit := g.push("Break it")
+		g.T = t
+		g.Write("pools.cue", strings.Replace(definitions(7, "linux-x64", "runner:2", true), "scale: max: 7", "scale: {min: 9, max: 7}\n\tlables: [1]", 1))
+		commit := g.Push("Break it")
 		g.request()
 		eventually(t, func(ctx context.Context) error {
 			s := &v1alpha1.PoolSource{}
@@ -179,17 +180,17 @@ func TestACommitTakesEffectOnRequest(t *testing.T) {
 		g.finished(g.job("linux-x64", time.Millisecond))
 	})
 	t.Run("a removed pool drains and disappears here and on GitHub", func(t *testing.T) {
-		g.t = t
+		g.T = t
 		busy := g.job("extra", 2*time.Second)
 		g.runnerOf(busy)
-		g.write("pools.cue", definitions(7, "linux-x64", "runner:2", false))
-		commit := g.push("Remove a pool")
+		g.Write("pools.cue", definitions(7, "linux-x64", "runner:2", false))
+		commit := g.Push("Remove a pool")
 		g.request()
 		g.applied(commit)
 		g.waitRemote("extra", func(s *githubsim.ScaleSetReport) bool { return s == nil })
 		g.finished(busy)
 	})
-	g.t = t
+	g.T = t
 	g.idleAgain()
 }
 
@@ -197,8 +198,8 @@ func TestACommitTakesEffectWithinOneInterval(t *testing.T) {
 	g := newGitops(t, "interval", time.Second)
 	controller(t)
 	g.waitRemote("linux", func(s *githubsim.ScaleSetReport) bool { return s != nil && s.Capacity == 3 })
-	g.write("pools.cue", definitions(5, "lean", "runner:3", true))
-	g.applied(g.push("Change everything"))
+	g.Write("pools.cue", definitions(5, "lean", "runner:3", true))
+	g.applied(g.Push("Change everything"))
 	g.waitRemote("linux", func(s *githubsim.ScaleSetReport) bool {
 		return s.Capacity == 5 && slices.Equal(s.Labels, []string{"lean"})
 	})
@@ -230,16 +231,16 @@ func TestDeletingAPoolLetsItsJobFinish(t *testing.T) {
 
 // sync asks for a commit to be applied and waits for it.
 func (g *gitops) sync(commit string) {
-	g.t.Helper()
+	g.T.Helper()
 	g.request()
 	g.applied(commit)
 }
 
 // runnerOf waits for a job to run and returns its runner.
 func (g *gitops) runnerOf(job string) string {
-	g.t.Helper()
+	g.T.Helper()
 	var runner string
-	eventually(g.t, func(context.Context) error {
+	eventually(g.T, func(context.Context) error {
 		for _, j := range w.GitHub.Jobs() {
 			if j.ID == job && j.Runner != "" {
 				runner = j.Runner
@@ -252,16 +253,16 @@ func (g *gitops) runnerOf(job string) string {
 }
 
 func (g *gitops) image(runner string) string {
-	g.t.Helper()
+	g.T.Helper()
 	pod := &corev1.Pod{}
-	must(g.t, w.Client.Get(g.t.Context(), client.ObjectKey{Namespace: g.namespace, Name: runner}, pod))
+	must(g.T, w.Client.Get(g.T.Context(), client.ObjectKey{Namespace: g.namespace, Name: runner}, pod))
 	return pod.Spec.Containers[0].Image
 }
 
 // finished waits for a job to succeed.
 func (g *gitops) finished(job string) {
-	g.t.Helper()
-	eventually(g.t, func(context.Context) error {
+	g.T.Helper()
+	eventually(g.T, func(context.Context) error {
 		for _, j := range w.GitHub.Jobs() {
 			if j.ID == job {
 				if j.Result == githubsim.ResultSucceeded {
@@ -276,9 +277,9 @@ func (g *gitops) finished(job string) {
 
 // idleAgain removes everything and checks that nothing is left.
 func (g *gitops) idleAgain() {
-	g.t.Helper()
-	must(g.t, w.Client.Delete(g.t.Context(), &v1alpha1.PoolSource{ObjectMeta: metav1.ObjectMeta{Namespace: g.namespace, Name: "pools"}}))
-	cleanUp(g.t, g.namespace)
+	g.T.Helper()
+	must(g.T, w.Client.Delete(g.T.Context(), &v1alpha1.PoolSource{ObjectMeta: metav1.ObjectMeta{Namespace: g.namespace, Name: "pools"}}))
+	cleanUp(g.T, g.namespace)
 }
 
 // cleanUp deletes the pools of a namespace and waits until nothing of them is left
@@ -286,7 +287,7 @@ func (g *gitops) idleAgain() {
 func cleanUp(t *testing.T, namespace string) {
 	t.Helper()
 	must(t, w.Client.DeleteAllOf(t.Context(), &v1alpha1.RunnerPool{}, client.InNamespace(namespace)))
-	eventually(t, func(ctx context.Context) error { return left(ctx, namespace) })
+	eventually(t, func(ctx context.Context) error { return w.Left(ctx, namespace) })
 	if broken := w.GitHub.Invariants(); len(broken) > 0 {
 		t.Errorf("broken promises: %v", broken)
 	}

@@ -10,40 +10,19 @@ import (
 	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/githubsim"
+	"github.com/corral-dev/corral/test/harness"
 )
 
 // addJobs adds jobs to an account and returns their ids.
 func addJobs(t *testing.T, account, label string, n int, duration time.Duration) []string {
 	t.Helper()
-	ids := make([]string, n)
-	for i := range ids {
-		id, err := w.GitHub.AddJob(githubsim.Job{Repository: account + "/app", Labels: []string{label}, Duration: duration})
-		must(t, err)
-		ids[i] = id
-	}
-	return ids
+	return harness.AddJobs(t, w.GitHub, account, label, n, duration)
 }
 
 // allDone waits until all jobs succeeded.
 func allDone(t *testing.T, ids []string) {
 	t.Helper()
-	eventually(t, func(context.Context) error {
-		states := map[string]int{}
-		succeeded := map[string]bool{}
-		for _, j := range w.GitHub.Jobs() {
-			succeeded[j.ID] = j.Result == githubsim.ResultSucceeded
-		}
-		for _, id := range ids {
-			if succeeded[id] {
-				states["succeeded"]++
-			}
-		}
-		if states["succeeded"] != len(ids) {
-			return fmt.Errorf("%d of %d jobs succeeded: %v", states["succeeded"], len(ids), w.GitHub.Report().Jobs)
-		}
-		return nil
-	})
+	harness.AllDone(t, w.GitHub, ids)
 }
 
 func TestJobsAreDoneFromZeroToZero(t *testing.T) {

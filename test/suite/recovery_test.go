@@ -15,16 +15,17 @@ import (
 	"github.com/corral-dev/corral/internal/githubsim"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/world"
+	"github.com/corral-dev/corral/test/harness"
 )
 
 // start runs a controller that the test ends itself.
 func start(t *testing.T) *world.Controller {
 	t.Helper()
-	c, err := w.RunController(t.Context(), binary)
+	c, err := w.RunController(t.Context(), w.Binary)
 	must(t, err)
 	t.Cleanup(func() {
 		c.Kill()
-		showLog(t, c)
+		harness.ShowLog(t, c)
 	})
 	return c
 }

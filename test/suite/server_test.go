@@ -25,6 +25,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/githubsim"
+	"github.com/corral-dev/corral/test/harness"
 )
 
 // A GitHub Enterprise Server offers jobs, which have to be acquired; the App's
@@ -82,7 +83,7 @@ func TestAnAppOnAnEnterpriseServer(t *testing.T) {
 		_, err := server.AddJob(githubsim.Job{Repository: "acme/app", Labels: []string{"linux"}, Duration: 20 * time.Millisecond})
 		must(t, err)
 	}
-	within, cancel := context.WithTimeout(ctx, patience)
+	within, cancel := context.WithTimeout(ctx, harness.Patience)
 	defer cancel()
 	must(t, server.WaitIdle(within))
 	cleanUp(t, "ghes")

@@ -1,0 +1,275 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package abuse treats the controller badly in every way we know, one test a way: each shows
+// what a user reads then, and that other pools go on. docs/faults.md lists them all.
+package abuse
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/fluxcd/pkg/apis/meta"
+	"github.com/fluxcd/pkg/runtime/conditions"
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/githubsim"
+	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/world"
+	"github.com/corral-dev/corral/test/harness"
+)
+
+var (
+	w       *harness.World    // shared by the tests, which have namespaces and accounts of their own
+	process *world.Controller // one for all tests: whatever one of them does, it serves the others
+)
+
+// Words of the harness.
+var (
+	must       = harness.Must
+	eventually = harness.Eventually
+	newPool    = harness.NewPool
+	key        = harness.Key
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	must := func(err error) {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	if flag.Lookup("test.parallel").Value.String() == flag.Lookup("test.parallel").DefValue {
+		must(flag.Set("test.parallel", "16")) // tests wait much and work little
+	}
+	options := world.Options{GitHub: githubsim.Options{SessionExpiry: 3 * time.Second, LostAfter: 10 * time.Second}}
+	os.Exit(harness.Run(m, options, func(made *harness.World) (func() error, error) {
+		w = made
+		var err error
+		if process, err = w.RunController(context.Background(), w.Binary); err != nil {
+			return nil, err
+		}
+		return process.Stop, nil // it errs if the controller has ended before
+	}))
+}
+
+// scene is a test's part of the world: a namespace with the connection acme to an account of
+// its own, and a bystander, a pool on another connection that must go on whatever happens.
+type scene struct {
+	*testing.T
+	// namespace is also the account's name.
+	namespace string
+	// github is where the account is.
+	github *githubsim.Running
+}
+
+const bystander = "bystander"
+
+// newScene makes the scene of a test, which runs beside the others from here on.
+func newScene(t *testing.T) *scene {
+	t.Helper()
+	return setScene(t, w.GitHub)
+}
+
+// newSceneOnOwnGitHub makes a scene whose account is on a GitHub that no other test uses, so that
+// faults of its endpoints are this test's alone.
+func newSceneOnOwnGitHub(t *testing.T, options githubsim.Options) *scene {
+	t.Helper()
+	github, err := githubsim.Start(options)
+	must(t, err)
+	t.Cleanup(github.Close)
+	github.AddToken(world.Token)
+	return setScene(t, github)
+}
+
+func setScene(t *testing.T, github *githubsim.Running) *scene {
+	t.Helper()
+	t.Parallel()
+	s := &scene{T: t, namespace: kebab(strings.TrimPrefix(t.Name(), "Test")), github: github}
+	must(t, w.Connect(t.Context(), s.namespace, bystander, s.namespace+"-bystander"))
+	github.AddOrg(s.namespace)
+	s.create(w.CredentialsSecret(s.namespace, "acme"))
+	s.create(&v1alpha1.GitHubConnection{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "acme"},
+		Spec:       v1alpha1.GitHubConnectionSpec{URL: github.ConfigURL(s.namespace), SecretRef: &v1alpha1.LocalObjectReference{Name: "acme"}},
+	})
+	s.create(newPool(s.namespace, bystander, bystander))
+	t.Cleanup(s.leave)
+	return s
+}
+
+// leave takes away what keeps the controller busy. Nobody waits for it.
+func (s *scene) leave() {
+	ctx := context.WithoutCancel(s.Context())
+	for _, kind := range []client.Object{&v1alpha1.PoolSource{}, &v1alpha1.RunnerPool{}} {
+		if err := w.Client.DeleteAllOf(ctx, kind, client.InNamespace(s.namespace)); err != nil {
+			s.Error(err)
+		}
+	}
+	if s.Failed() {
+		s.showLog()
+	}
+}
+
+// showLog shows the last of the controller's words about the scene.
+func (s *scene) showLog() {
+	text, err := os.ReadFile(process.LogPath)
+	must(s.T, err)
+	var mine []string
+	for line := range strings.Lines(string(text)) {
+		if strings.Contains(line, `"`+s.namespace+`"`) {
+			mine = append(mine, line)
+		}
+	}
+	s.Logf("the controller's log about %s ends with:\n%s", s.namespace, strings.Join(mine[max(0, len(mine)-30):], ""))
+}
+
+// othersGoOn fails the test unless a job of the bystander's is done now.
+func (s *scene) othersGoOn() {
+	s.Helper()
+	harness.AllDone(s.T, w.GitHub, harness.AddJobs(s.T, w.GitHub, s.namespace+"-bystander", bystander, 1, time.Millisecond))
+}
+
+// addJobs adds jobs to the scene's account and returns their ids.
+func (s *scene) addJobs(label string, n int, duration time.Duration) []string {
+	s.Helper()
+	return harness.AddJobs(s.T, s.github, s.namespace, label, n, duration)
+}
+
+// allDone waits until all jobs succeeded.
+func (s *scene) allDone(ids []string) {
+	s.Helper()
+	harness.AllDone(s.T, s.github, ids)
+}
+
+func (s *scene) create(obj client.Object) {
+	s.Helper()
+	must(s.T, w.Client.Create(s.Context(), obj))
+}
+
+// pool makes a pool on the connection acme.
+func (s *scene) pool(name string, change ...func(*v1alpha1.RunnerPool)) *v1alpha1.RunnerPool {
+	s.Helper()
+	p := newPool(s.namespace, name, "acme", change...)
+	s.create(p)
+	return p
+}
+
+// connection is the one that the scene's account is reached with.
+func (s *scene) connection() *v1alpha1.GitHubConnection {
+	return &v1alpha1.GitHubConnection{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "acme"}}
+}
+
+// patch merges JSON into an object.
+func (s *scene) patch(obj client.Object, json string) {
+	s.Helper()
+	must(s.T, w.Client.Patch(s.Context(), obj, client.RawPatch("application/merge-patch+json", []byte(json))))
+}
+
+// request asks for a reconciliation now, as `flux reconcile` does.
+func (s *scene) request(obj client.Object) {
+	s.Helper()
+	s.patch(obj, fmt.Sprintf(`{"metadata":{"annotations":{%q:"%d"}}}`, meta.ReconcileRequestAnnotation, time.Now().UnixNano()))
+}
+
+// verdict is what an object's conditions tell its owner.
+type verdict struct {
+	Ready           metav1.ConditionStatus
+	Reason, Message string
+	Stalled         bool
+}
+
+// says waits until an object's conditions tell so, word for word. Words come in pairs: what
+// can't be known beforehand, and what stands for it in the verdict.
+func (s *scene) says(obj kube.Object, want verdict, words ...string) {
+	s.Helper()
+	eventually(s.T, func(ctx context.Context) error {
+		if err := w.Client.Get(ctx, client.ObjectKeyFromObject(obj), obj); err != nil {
+			return err
+		}
+		if diff := cmp.Diff(want, verdictOf(obj, words...)); diff != "" {
+			return fmt.Errorf("%T %s (-want +got):\n%s", obj, obj.GetName(), diff)
+		}
+		return nil
+	})
+}
+
+func verdictOf(obj kube.Object, words ...string) verdict {
+	ready := conditions.Get(obj, v1alpha1.ReadyCondition)
+	if ready == nil {
+		return verdict{}
+	}
+	return verdict{
+		Ready: ready.Status, Reason: ready.Reason, Message: strings.NewReplacer(words...).Replace(ready.Message),
+		Stalled: conditions.IsTrue(obj, v1alpha1.StalledCondition),
+	}
+}
+
+// has waits until a condition has a status, a reason and, word for word, a message.
+func (s *scene) has(obj kube.Object, want metav1.Condition) {
+	s.Helper()
+	eventually(s.T, func(ctx context.Context) error {
+		if err := w.Client.Get(ctx, client.ObjectKeyFromObject(obj), obj); err != nil {
+			return err
+		}
+		got := conditions.Get(obj, want.Type)
+		if got == nil || got.Status != want.Status || got.Reason != want.Reason || got.Message != want.Message {
+			return fmt.Errorf("%T %s: %s is %+v", obj, obj.GetName(), want.Type, got)
+		}
+		return nil
+	})
+}
+
+// ready waits until an object is.
+func (s *scene) ready(obj kube.Object) {
+	s.Helper()
+	eventually(s.T, func(ctx context.Context) error {
+		if err := w.Client.Get(ctx, client.ObjectKeyFromObject(obj), obj); err != nil {
+			return err
+		}
+		if !conditions.IsReady(obj) || obj.GetGeneration() != conditions.Get(obj, v1alpha1.ReadyCondition).ObservedGeneration {
+			return fmt.Errorf("%T %s is not ready: %+v", obj, obj.GetName(), conditions.Get(obj, v1alpha1.ReadyCondition))
+		}
+		return nil
+	})
+}
+
+// pods lists the scene's runner pods of a pool.
+func (s *scene) pods(ctx context.Context, pool string) ([]corev1.Pod, error) {
+	pods := &corev1.PodList{}
+	err := w.Client.List(ctx, pods, client.InNamespace(s.namespace), client.MatchingLabels{v1alpha1.PoolLabel: pool})
+	return pods.Items, err
+}
+
+// runners lists the scene's runners of a pool.
+func (s *scene) runners(ctx context.Context, pool string) ([]v1alpha1.Runner, error) {
+	runners := &v1alpha1.RunnerList{}
+	err := w.Client.List(ctx, runners, client.InNamespace(s.namespace), client.MatchingLabels{v1alpha1.PoolLabel: pool})
+	return runners.Items, err
+}
+
+// kebab writes a test's name so that it can name a namespace.
+func kebab(name string) string {
+	var b strings.Builder
+	for i, r := range name {
+		switch {
+		case r == '/' || r == '_':
+			r = '-'
+		case unicode.IsUpper(r) && i > 0:
+			b.WriteByte('-')
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return strings.Trim(b.String()[:min(b.Len(), 40)], "-")
+}

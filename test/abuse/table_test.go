@@ -1,0 +1,68 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package abuse
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var testName = regexp.MustCompile("`(Test\\w+)`")
+
+// Each test is a row of docs/faults.md, and each row has its test.
+func TestTheTableOfFaultsIsWhole(t *testing.T) {
+	page, err := os.ReadFile("../../docs/faults.md")
+	must(t, err)
+	tests := testsHere(t)
+	var told []string
+	for line := range strings.Lines(string(page)) {
+		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| what goes wrong ") {
+			continue
+		}
+		names := testName.FindAllStringSubmatch(line, -1)
+		if len(names) == 0 {
+			t.Errorf("a row names no test: %s", line)
+		}
+		for _, name := range names {
+			told = append(told, name[1])
+			if !slices.Contains(tests, name[1]) {
+				t.Errorf("docs/faults.md names %s, which is not there", name[1])
+			}
+		}
+	}
+	for _, name := range tests {
+		if !slices.Contains(told, name) {
+			t.Errorf("docs/faults.md does not tell of %s", name)
+		}
+	}
+}
+
+// testsHere lists the tests of this package but the one of the table.
+func testsHere(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob("*_test.go")
+	must(t, err)
+	var names []string
+	for _, file := range files {
+		if file == "table_test.go" {
+			continue
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		must(t, err)
+		for _, decl := range parsed.Decls {
+			f, ok := decl.(*ast.FuncDecl)
+			if ok && strings.HasPrefix(f.Name.Name, "Test") && f.Name.Name != "TestMain" {
+				names = append(names, f.Name.Name)
+			}
+		}
+	}
+	return names
+}
