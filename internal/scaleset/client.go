@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,13 +18,14 @@ import (
 
 // Options of a Client. The zero value has sensible defaults.
 type Options struct {
-	// Parallel is how many calls may be under way at once; 8 if 0. A call of the
-	// official client holds the client's lock, so this is how many of them there are.
+	// Parallel is the most calls that may be under way at once; 96 if 0. How many are
+	// allowed follows GitHub's answers: 32 to begin with, more while it answers well,
+	// down to 1 while it is overloaded.
 	Parallel int
 	// Version of Corral, told to GitHub in the User-Agent.
 	Version string
-	// Timeout of a call, time to wait for a free client included; 30 s if 0. It also
-	// bounds each token call. Message polls have Config.Hold instead.
+	// Timeout of a call, token calls included, and of the wait for its turn before it;
+	// 15 s if 0. Message polls have Pace.Hold instead.
 	Timeout time.Duration
 	// Transport is the network; NewTransport() if nil. It may be shared by clients.
 	Transport http.RoundTripper
@@ -33,10 +35,10 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	if o.Parallel <= 0 {
-		o.Parallel = 8
+		o.Parallel = mostParallel
 	}
 	if o.Timeout <= 0 {
-		o.Timeout = 30 * time.Second
+		o.Timeout = 15 * time.Second
 	}
 	if o.Transport == nil {
 		o.Transport = NewTransport()
@@ -50,21 +52,22 @@ func (o Options) withDefaults() Options {
 // Client calls GitHub for one connection. It is safe for concurrent use; every call
 // has a deadline, and every error is an *Error. Nothing is retried, except once with
 // fresh tokens when GitHub refuses those in use: back-off belongs to the caller.
+//
+// Calls wait for their turn while GitHub has enough of them: first those that remove a
+// runner, then those that register one, then changes of sessions and scale sets, then
+// lookups, each in turn among scale sets. What doesn't answer is not called, but for a
+// probe: such calls fail at once with KindUnavailable.
 type Client struct {
 	creds   Credentials
 	options Options
 	tokens  *tokenSource
 	network http.RoundTripper
-	idle    chan *member
+	turns   *limiter
+	health  *health
+	members members
 
 	mu      sync.Mutex
 	limited map[endpoint]time.Time // until when GitHub asked not to be called
-}
-
-// member is an official client that is used by one call at a time.
-type member struct {
-	client     *official.Client
-	generation uint64 // of the tokens it may hold
 }
 
 // NewClient returns a client that has not called GitHub yet. It fails on credentials
@@ -77,14 +80,10 @@ func NewClient(creds Credentials, options Options) (*Client, error) {
 	tokens := newTokenSource(Instrument(options.Transport), options.Now, options.Timeout)
 	c := &Client{
 		creds: creds, options: options, tokens: tokens, network: asTransport(&observer{next: tokens}),
-		idle: make(chan *member, options.Parallel), limited: map[endpoint]time.Time{},
+		turns: newLimiter(options.Parallel), health: newHealth(options.Now), limited: map[endpoint]time.Time{},
 	}
-	for range options.Parallel {
-		m, err := c.newMember(subsystemController, 0)
-		if err != nil {
-			return nil, err
-		}
-		c.idle <- m
+	if _, err := c.newMember(subsystemController, 0); err != nil {
+		return nil, err
 	}
 	return c, nil
 }
@@ -102,9 +101,7 @@ const (
 // answer, whatever its status, instead of "giving up".
 func (c *Client) newMember(subsystem string, setID int64) (*member, error) {
 	generation := c.tokens.current()
-	retrying := retryablehttp.NewClient()
-	retrying.HTTPClient = &http.Client{Transport: c.network}
-	retrying.RetryMax = 0
+	retrying := &retryablehttp.Client{HTTPClient: &http.Client{Transport: c.network}, Backoff: retryablehttp.DefaultBackoff}
 	// The official client sets its own CheckRetry on a token call and never takes it back,
 	// so ours is set before each request.
 	retrying.RequestLogHook = func(retryablehttp.Logger, *http.Request, int) { retrying.CheckRetry = neverRetry }
@@ -138,39 +135,117 @@ func (c *Client) newOfficial(info official.SystemInfo, options []official.HTTPOp
 // operation is one call of the official client.
 type operation func(context.Context, *official.Client) error
 
-// do runs an operation with a free official client and a deadline. When GitHub refuses
-// the tokens, it is tried once more with new ones. The class, if any, is the endpoint
-// whose rate limit the call obeys.
+// do runs an operation with an official client, when it may, in its turn, and with a
+// deadline. When GitHub refuses the tokens, it is tried once more with new ones.
 func (c *Client) do(ctx context.Context, class endpoint, doing string, op operation) error {
-	if err := c.obeyLimit(class, doing); err != nil {
-		return err
+	return c.admitted(ctx, class, doing, func(ctx context.Context) error {
+		m := c.members.take()
+		defer func() { c.members.put(m) }()
+		if err := c.refreshed(&m); err != nil {
+			return err
+		}
+		return c.heal(m, subsystemController, 0, func() error { return c.observe(ctx, &exchange{}, doing, m.client, op) })
+	})
+}
+
+// refreshed makes the member one that holds no dead tokens.
+func (c *Client) refreshed(m **member) error {
+	if *m != nil && (*m).generation == c.tokens.current() {
+		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
-	defer cancel()
-	m, err := c.acquire(ctx)
-	if err != nil {
-		return &Error{Kind: KindUnavailable, Doing: doing, err: fmt.Errorf("waiting for other calls: %w", err)}
+	fresh, err := c.newMember(subsystemController, 0)
+	if err == nil {
+		*m = fresh
 	}
-	defer func() { c.idle <- m }()
-	err = c.heal(m, subsystemController, 0, func() error { return c.observe(ctx, &exchange{}, doing, m.client, op) })
-	c.noteLimit(class, err)
 	return err
 }
 
-func (c *Client) acquire(ctx context.Context) (*member, error) {
-	select {
-	case m := <-c.idle:
-		if m.generation == c.tokens.current() {
-			return m, nil
-		}
-		if err := c.renew(m, subsystemController, 0); err != nil {
-			c.idle <- m
-			return nil, err
-		}
-		return m, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
+// admitted makes a call of an endpoint, unless GitHub asked to wait or doesn't answer.
+// It may wait for its turn before that; a probe needs none, as it may hang.
+func (c *Client) admitted(ctx context.Context, class endpoint, doing string, call func(context.Context) error) error {
+	p, err := c.admit(class, doing)
+	if err != nil {
+		return err
 	}
+	if p.isProbe() {
+		return c.report(ctx, class, p, c.timed(ctx, call))
+	}
+	c.health.giveBack(p)
+	round, err := c.awaitTurn(ctx, class, doing)
+	if err != nil {
+		return err
+	}
+	if p, err = c.admit(class, doing); err != nil || p.isProbe() { // much may have happened
+		c.turns.leave(round, unknown)
+		if err != nil {
+			return err
+		}
+		return c.report(ctx, class, p, c.timed(ctx, call))
+	}
+	err = c.timed(ctx, call)
+	c.turns.leave(round, bearingOf(ctx, err))
+	return c.report(ctx, class, p, err)
+}
+
+// admit says whether an endpoint may be called.
+func (c *Client) admit(class endpoint, doing string) (*pass, error) {
+	if err := c.obeyLimit(class, doing); err != nil {
+		return nil, err
+	}
+	p, refusal := c.health.admit(class)
+	if refusal != nil {
+		refusal.Doing = doing
+		return nil, refusal
+	}
+	return p, nil
+}
+
+func (c *Client) awaitTurn(ctx context.Context, class endpoint, doing string) (round int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
+	defer cancel()
+	if round, err = c.turns.enter(ctx, class.rank(), flowOf(ctx)); err != nil {
+		return 0, &Error{Kind: KindUnavailable, Doing: doing, message: "other calls to GitHub took too long", err: err}
+	}
+	return round, nil
+}
+
+func (c *Client) timed(ctx context.Context, call func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
+	defer cancel()
+	return call(ctx)
+}
+
+// bearingOf says what a call's end tells of GitHub's load.
+func bearingOf(ctx context.Context, err error) bearing {
+	_, limited := IsRateLimited(err)
+	switch {
+	case err == nil:
+		return good
+	case ctx.Err() != nil:
+		return unknown
+	case limited, IsUnavailable(err):
+		return overloaded
+	}
+	return good
+}
+
+// report learns from a call's end.
+func (c *Client) report(ctx context.Context, class endpoint, p *pass, err error) error {
+	c.noteLimit(class, err)
+	e := new(Error)
+	typed := errors.As(err, &e)
+	switch {
+	case err == nil, typed && !e.silent:
+		c.health.answered(p)
+	case !typed, ctx.Err() != nil:
+		c.health.giveBack(p)
+	default:
+		if dead := c.health.unanswered(p, strings.TrimPrefix(e.message, "no answer: ")); dead != nil {
+			dead.Doing, dead.err = e.Doing, err
+			return dead
+		}
+	}
+	return err
 }
 
 // renew replaces an official client that may hold dead tokens: it has no way to drop them.
@@ -218,7 +293,7 @@ func (c *Client) obeyLimit(class endpoint, doing string) error {
 	if left <= 0 {
 		return nil
 	}
-	return &Error{Kind: KindRateLimited, Doing: doing, RetryAfter: left, message: "GitHub asked to wait; not called"}
+	return &Error{Kind: KindRateLimited, Doing: doing, RetryAfter: left, message: "GitHub asked to wait", uncalled: true}
 }
 
 func (c *Client) noteLimit(class endpoint, err error) {

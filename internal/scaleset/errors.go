@@ -51,18 +51,21 @@ type Error struct {
 	Status int
 	// Owner of the session that is in the way (KindSessionConflict); empty when GitHub didn't say.
 	Owner string
-	// RetryAfter is how long GitHub asks to wait; 0 when it didn't say.
+	// RetryAfter is how long GitHub asks to wait, or how long it isn't called because it
+	// doesn't answer; 0 when neither is so.
 	RetryAfter time.Duration
 	// ActivityID and RequestID are what GitHub's support asks for.
 	ActivityID, RequestID string
 
-	message string
-	err     error
+	message  string
+	silent   bool // there was no answer at all
+	uncalled bool // GitHub was not called
+	err      error
 }
 
 // Error tells what was tried, what GitHub said, and the ids its support asks for.
 func (e *Error) Error() string {
-	return e.Doing + ": " + e.cause() + e.ids()
+	return e.Doing + ": " + e.cause() + e.passing()
 }
 
 func (e *Error) cause() string {
@@ -77,8 +80,12 @@ func (e *Error) cause() string {
 	return e.err.Error()
 }
 
-func (e *Error) ids() string {
+// passing is what differs each time.
+func (e *Error) passing() string {
 	var b strings.Builder
+	if e.uncalled {
+		fmt.Fprintf(&b, " (next attempt in %s)", e.RetryAfter.Round(time.Second))
+	}
 	if e.ActivityID != "" {
 		fmt.Fprintf(&b, " (ActivityId %s)", e.ActivityID)
 	}
@@ -88,11 +95,11 @@ func (e *Error) ids() string {
 	return b.String()
 }
 
-// Summary is an error's text without the ids that differ each time: for conditions,
-// which would change with each attempt otherwise.
+// Summary is an error's text without ids and times that differ each time: for
+// conditions, which would change with each attempt otherwise.
 func Summary(err error) string {
 	if e := new(Error); errors.As(err, &e) {
-		return strings.Replace(err.Error(), e.ids(), "", 1)
+		return strings.Replace(err.Error(), e.passing(), "", 1)
 	}
 	return err.Error()
 }
@@ -155,7 +162,7 @@ func IsRateLimited(err error) (retryAfter time.Duration, yes bool) {
 // newError judges the official client's error by the last answer it got.
 func newError(doing string, x *exchange, err error, now time.Time) *Error {
 	e := &Error{
-		Kind: classify(x, err), Doing: doing, Status: x.status, message: x.explanation(), err: err,
+		Kind: classify(x, err), Doing: doing, Status: x.status, message: x.explanation(), err: err, silent: x.silent,
 		ActivityID: x.header.Get("ActivityId"), RequestID: x.header.Get("X-GitHub-Request-Id"),
 	}
 	if e.Kind == KindSessionConflict {

@@ -9,6 +9,9 @@ import (
 	"crypto/rsa"
 	"crypto/x509"
 	"encoding/pem"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"sync"
 	"testing"
 	"time"
@@ -95,4 +98,26 @@ func (c *testClock) advance(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.at = c.at.Add(d)
+}
+
+// inMemory is a network whose other end is a handler, for tests in simulated time.
+func inMemory(server http.Handler) http.RoundTripper {
+	return roundTripper(func(req *http.Request) (resp *http.Response, err error) {
+		defer func() {
+			if recover() != nil { // http.ErrAbortHandler: the connection is cut
+				resp, err = nil, io.ErrUnexpectedEOF
+			}
+			if req.Context().Err() != nil {
+				resp, err = nil, req.Context().Err()
+			}
+		}()
+		in := req.Clone(req.Context())
+		in.Host = req.URL.Host
+		if in.Body == nil {
+			in.Body = http.NoBody
+		}
+		recorder := httptest.NewRecorder()
+		server.ServeHTTP(recorder, in)
+		return recorder.Result(), nil
+	})
 }

@@ -34,7 +34,7 @@ type Runner struct {
 // GitHub's answer to an earlier call was lost; then RunnerByName, RemoveRunner, again.
 func (c *Client) GenerateJIT(ctx context.Context, setID int64, runnerName string) (JIT, error) {
 	var jit JIT
-	err := c.do(ctx, endpointGenerateJIT, fmt.Sprintf("registering runner %q", runnerName), func(ctx context.Context, oc *official.Client) error {
+	err := c.do(InFlow(ctx, setID), endpointGenerateJIT, fmt.Sprintf("registering runner %q", runnerName), func(ctx context.Context, oc *official.Client) error {
 		config, err := oc.GenerateJitRunnerConfig(ctx, &official.RunnerScaleSetJitRunnerSetting{Name: runnerName, WorkFolder: workFolder}, int(setID))
 		if err != nil {
 			return err
@@ -65,7 +65,7 @@ func (c *Client) RunnerByName(ctx context.Context, name string) (*Runner, error)
 }
 
 // RemoveRunner ends a registration; one that is gone is fine. The runner has a job:
-// KindJobStillRunning.
+// KindJobStillRunning. InFlow says whose turn it takes.
 func (c *Client) RemoveRunner(ctx context.Context, id int64) error {
 	err := c.do(ctx, endpointRunnerDelete, fmt.Sprintf("removing runner %d", id), func(ctx context.Context, oc *official.Client) error {
 		return oc.RemoveRunner(ctx, id)

@@ -33,23 +33,19 @@ type message struct {
 // came with it, which may be nil.
 func (c *Client) openSession(ctx context.Context, setID int64, owner string) (*session, *Statistics, error) {
 	doing := fmt.Sprintf("opening the message session of scale set %d", setID)
-	if err := c.obeyLimit(endpointSessionCreate, doing); err != nil {
-		return nil, nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
-	defer cancel()
-	m, err := c.newMember(subsystemListener, setID)
-	if err != nil {
-		return nil, nil, err
-	}
 	s := &session{client: c, timeout: c.options.Timeout}
-	err = c.heal(m, subsystemListener, setID, func() error {
-		return c.observe(ctx, &exchange{}, doing, m.client, func(ctx context.Context, oc *official.Client) (err error) {
-			s.wire, err = oc.MessageSessionClient(ctx, int(setID), owner)
+	err := c.admitted(InFlow(ctx, setID), endpointSessionCreate, doing, func(ctx context.Context) error {
+		m, err := c.newMember(subsystemListener, setID)
+		if err != nil {
 			return err
+		}
+		return c.heal(m, subsystemListener, setID, func() error {
+			return c.observe(ctx, &exchange{}, doing, m.client, func(ctx context.Context, oc *official.Client) (err error) {
+				s.wire, err = oc.MessageSessionClient(ctx, int(setID), owner)
+				return err
+			})
 		})
 	})
-	c.noteLimit(endpointSessionCreate, err)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -69,7 +69,7 @@ func (c *Client) Find(ctx context.Context, groupID int64, name string) (*Set, er
 
 // Get reads a scale set with its statistics. Not there: KindNotFound.
 func (c *Client) Get(ctx context.Context, id int64) (*Set, error) {
-	return c.set(ctx, endpointScaleSetGet, fmt.Sprintf("reading scale set %d", id), func(ctx context.Context, oc *official.Client) (*official.RunnerScaleSet, error) {
+	return c.set(InFlow(ctx, id), endpointScaleSetGet, fmt.Sprintf("reading scale set %d", id), func(ctx context.Context, oc *official.Client) (*official.RunnerScaleSet, error) {
 		return oc.GetRunnerScaleSetByID(ctx, int(id))
 	})
 }
@@ -84,14 +84,14 @@ func (c *Client) Create(ctx context.Context, set Set) (*Set, error) {
 
 // Update renames a scale set, moves it to another runner group and sets its labels.
 func (c *Client) Update(ctx context.Context, id int64, set Set) (*Set, error) {
-	return c.set(ctx, endpointScaleSetUpdate, fmt.Sprintf("updating scale set %d", id), func(ctx context.Context, oc *official.Client) (*official.RunnerScaleSet, error) {
+	return c.set(InFlow(ctx, id), endpointScaleSetUpdate, fmt.Sprintf("updating scale set %d", id), func(ctx context.Context, oc *official.Client) (*official.RunnerScaleSet, error) {
 		return oc.UpdateRunnerScaleSet(ctx, int(id), wireSet(set))
 	})
 }
 
 // Delete removes a scale set; one that is gone is fine.
 func (c *Client) Delete(ctx context.Context, id int64) error {
-	err := c.do(ctx, endpointScaleSetDelete, fmt.Sprintf("deleting scale set %d", id), func(ctx context.Context, oc *official.Client) error {
+	err := c.do(InFlow(ctx, id), endpointScaleSetDelete, fmt.Sprintf("deleting scale set %d", id), func(ctx context.Context, oc *official.Client) error {
 		return oc.DeleteRunnerScaleSet(ctx, int(id))
 	})
 	if IsNotFound(err) {

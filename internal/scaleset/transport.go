@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -20,11 +21,16 @@ import (
 // maxBody bounds an answer, in bytes. 50 events, the most a message has, are some 50 kB.
 const maxBody = 8 << 20
 
+// dialTimeout bounds the making of a connection: GitHub is up in milliseconds or not at all.
+const dialTimeout = 5 * time.Second
+
 // NewTransport returns the network as this package uses it: proxies from the
 // environment, many connections per host, and dead HTTP/2 connections noticed.
 func NewTransport() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.MaxIdleConnsPerHost = 32
+	t.DialContext = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext
+	t.TLSHandshakeTimeout = dialTimeout
+	t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, mostParallel
 	t.ResponseHeaderTimeout = 0 // a message poll is answered after up to 90 s; requests have deadlines
 	t.HTTP2 = &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second}
 	return t
@@ -90,6 +96,7 @@ type exchange struct {
 	header   http.Header
 	typeName string
 	message  string
+	silent   bool // there was no answer
 	// unknown parts of a polled message.
 	unknown []unknownPart
 }
@@ -128,10 +135,10 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	if x == nil {
 		x = &exchange{}
 	}
-	x.endpoint, x.status, x.header, x.typeName, x.message = requestEndpoint(req), 0, nil, "", ""
+	x.endpoint, x.status, x.header, x.typeName, x.message, x.silent = requestEndpoint(req), 0, nil, "", "", false
 	resp, err := o.next.RoundTrip(req)
 	if err != nil {
-		x.message = "no answer: " + err.Error()
+		x.message, x.silent = silence(err), true
 		return nil, err
 	}
 	isMessage := x.endpoint == endpointMessagePoll && resp.StatusCode == http.StatusOK
@@ -152,6 +159,20 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	return resp, nil
+}
+
+// silence says why there was no answer, in words that are the same at each attempt:
+// the local port is not.
+func silence(err error) string {
+	if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
+		return "no answer in time"
+	}
+	if op := new(net.OpError); errors.As(err, &op) {
+		bare := *op
+		bare.Source = nil
+		return "no answer: " + bare.Error()
+	}
+	return "no answer: " + clip(err.Error())
 }
 
 func readAll(resp *http.Response) ([]byte, error) {
