@@ -120,6 +120,13 @@ func (s *Sessions) Announce(key types.NamespacedName, capacity int) {
 	}
 }
 
+// Refresh asks GitHub for newer statistics of a pool's scale set.
+func (s *Sessions) Refresh(key types.NamespacedName) {
+	if l := s.listener(key); l != nil {
+		l.Refresh()
+	}
+}
+
 // Retain forgets the jobs of runners that keep says are gone.
 func (s *Sessions) Retain(key types.NamespacedName, keep func(runner string) bool) {
 	if l := s.listener(key); l != nil {

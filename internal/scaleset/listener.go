@@ -103,6 +103,9 @@ type Listener struct {
 	// announced has a token when capacity changed since the poll began.
 	announced chan struct{}
 
+	// stale is true when newer statistics are asked for.
+	stale atomic.Bool
+
 	// Of Run's goroutine:
 	backoff   backoff
 	refreshed time.Time // when statistics were last asked for
@@ -136,6 +139,13 @@ func NewListener(config Config) *Listener {
 // that it takes effect at once. Announcing is accepting: a job can't be handed back.
 func (l *Listener) Announce(capacity int) {
 	if l.capacity.Swap(int64(max(0, capacity))) != int64(max(0, capacity)) {
+		notify(l.announced)
+	}
+}
+
+// Refresh asks for newer statistics than those known, and interrupts a held poll for it.
+func (l *Listener) Refresh() {
+	if !l.stale.Swap(true) {
 		notify(l.announced)
 	}
 }
@@ -257,6 +267,7 @@ func (l *Listener) pause(ctx context.Context, d time.Duration) {
 // refresh fetches the statistics, which needs no session.
 func (l *Listener) refresh(ctx context.Context) error {
 	messages, _ := l.seen.progress()
+	l.stale.Store(false)
 	set, err := l.config.Client.Get(ctx, l.config.SetID)
 	l.refreshed = time.Now()
 	if err != nil {

@@ -46,6 +46,8 @@ type Snapshot struct {
 	Assigned int
 	// Statistics as GitHub last had them.
 	Statistics Statistics
+	// Counted is when they came.
+	Counted time.Time
 
 	// Started and Completed are the last such event of each runner, by the runner's name.
 	Started, Completed map[string]JobEvent
@@ -58,7 +60,6 @@ type Snapshot struct {
 type observation struct {
 	mu       sync.Mutex
 	snapshot Snapshot
-	counted  time.Time // when the statistics came
 	messages uint64    // how many messages were taken in
 }
 
@@ -108,8 +109,8 @@ func (o *observation) countLocked(statistics *Statistics, now time.Time) bool {
 	if statistics == nil {
 		return false
 	}
-	o.counted = now
 	s := &o.snapshot
+	s.Counted = now
 	changed := !s.Known || s.Statistics != *statistics
 	s.Known, s.Statistics = true, *statistics
 	s.Assigned = max(statistics.AssignedJobs, statistics.RunningJobs)
@@ -140,7 +141,7 @@ func (o *observation) take(m *message, now time.Time) bool {
 func (o *observation) progress() (messages uint64, counted time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.messages, o.counted
+	return o.messages, o.snapshot.Counted
 }
 
 func (o *observation) retain(keep func(runnerName string) bool) {
