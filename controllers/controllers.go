@@ -27,6 +27,7 @@ import (
 	"github.com/corral-dev/corral/controllers/scaleset"
 	"github.com/corral-dev/corral/controllers/source"
 	"github.com/corral-dev/corral/internal/compileworker"
+	"github.com/corral-dev/corral/internal/fairqueue"
 	"github.com/corral-dev/corral/internal/githubapi"
 	"github.com/corral-dev/corral/internal/gitsource"
 	"github.com/corral-dev/corral/internal/kube"
@@ -43,7 +44,7 @@ func Scheme() *runtime.Scheme {
 
 // Collectors returns the metrics of all controllers and of the calls to GitHub, to be registered once.
 func Collectors() []prometheus.Collector {
-	return slices.Concat(source.Collectors(), pool.Collectors(), runner.Collectors(), scaleset.Collectors(), actions.Collectors())
+	return slices.Concat(source.Collectors(), pool.Collectors(), runner.Collectors(), scaleset.Collectors(), actions.Collectors(), fairqueue.Collectors())
 }
 
 // Options of the controllers.
@@ -64,14 +65,24 @@ type Options struct {
 	Others int
 }
 
+const (
+	// poolStatusInterval is how long a pool's counts are gathered for one write.
+	poolStatusInterval = time.Second
+	// runnerStatusDelay is how long a runner's changes are gathered for one write: those
+	// of its start, as a rule, and of a short job.
+	runnerStatusDelay = 2 * time.Second
+)
+
 // compilers is how many child processes compile at once: each may take a gigabyte.
 const compilers = 2
 
 // All adds every controller to the manager: one line each.
 func All(mgr ctrl.Manager, o Options) error {
 	report := kube.Reporter{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("corral")}
-	quiet := report
-	quiet.WarningsOnly = true
+	ofPools, ofRunners := report, report
+	ofPools.Gathered = kube.Gather(poolStatusInterval, time.Now)
+	ofRunners.WarningsOnly, ofRunners.Gathered = true, kube.Gather(runnerStatusDelay, time.Now)
+	notes := &runner.Notes{}
 	live := mgr.GetAPIReader()
 	clients := actions.NewRegistry(actions.Options{Version: o.Version})
 	sessions := scaleset.NewSessions()
@@ -89,9 +100,9 @@ func All(mgr ctrl.Manager, o Options) error {
 	return firstError(
 		(&source.Reconciler{Reporter: report, Live: live, Fetcher: git, Compiler: compiler}).SetupWithManager(mgr, source.Options{Concurrent: o.Others, JitterPercent: o.JitterPercent}),
 		(&connection.Reconciler{Reporter: report, Secrets: live, CredentialsDir: o.CredentialsDir, Clients: clients, Verify: verify, Now: time.Now}).SetupWithManager(mgr, o.Others),
-		(&scaleset.Reconciler{Reporter: report, Clients: clients, Sessions: sessions, Cluster: o.Cluster, Now: time.Now}).SetupWithManager(mgr, o.Others),
-		(&pool.Reconciler{Reporter: report, Sessions: sessions, Now: time.Now, NewName: pool.RandomName}).SetupWithManager(mgr, sessions.Words(), o.Others),
-		(&runner.Reconciler{Reporter: quiet, Live: live, Clients: clients, Now: time.Now}).SetupWithManager(mgr, o.Runners),
+		(&scaleset.Reconciler{Reporter: report, Clients: clients, Sessions: sessions, Notes: notes, Cluster: o.Cluster, Now: time.Now}).SetupWithManager(mgr, o.Others),
+		(&pool.Reconciler{Reporter: ofPools, Sessions: sessions, Failures: notes, Now: time.Now}).SetupWithManager(mgr, sessions.Words(), o.Others),
+		(&runner.Reconciler{Reporter: ofRunners, Live: live, Clients: clients, Notes: notes, Now: time.Now}).SetupWithManager(mgr, o.Runners),
 	)
 }
 

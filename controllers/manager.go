@@ -19,6 +19,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/podspec"
 )
 
 // ManagerOptions say how the controllers' process runs.
@@ -41,7 +42,10 @@ func NewManager(config *rest.Config, o ManagerOptions) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("selecting what belongs to pools: %w", err)
 	}
-	belonging := cache.ByObject{Label: labels.NewSelector().Add(*ours)}
+	// What is read of these two is not changed, so it need not be copied.
+	belonging := cache.ByObject{Label: labels.NewSelector().Add(*ours), UnsafeDisableDeepCopy: new(true)}
+	pods := belonging
+	pods.Transform = podspec.Trim
 	namespaces := map[string]cache.Config{}
 	for _, ns := range o.Namespaces {
 		namespaces[ns] = cache.Config{}
@@ -59,9 +63,8 @@ func NewManager(config *rest.Config, o ManagerOptions) (ctrl.Manager, error) {
 		Client:                        client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}},
 		Cache: cache.Options{
 			DefaultNamespaces: namespaces,
-			ByObject: map[client.Object]cache.ByObject{
-				&corev1.Pod{}: belonging, &appsv1.ControllerRevision{}: belonging,
-			},
+			DefaultTransform:  cache.TransformStripManagedFields(),
+			ByObject:          map[client.Object]cache.ByObject{&corev1.Pod{}: pods, &appsv1.ControllerRevision{}: belonging},
 		},
 	})
 	if err != nil {

@@ -16,6 +16,9 @@ const (
 	// TemplateValidCondition is on a RunnerPool: the API server accepts the pod of
 	// the current revision (a dry run, once per revision).
 	TemplateValidCondition = "TemplateValid"
+	// HealthyCondition is on a RunnerPool: False while its runners fail one after the
+	// other for a cause that another attempt won't mend.
+	HealthyCondition = "Healthy"
 	// ListeningCondition is on a ScaleSet: a message session is open and was polled.
 	ListeningCondition = "Listening"
 	// LabelsAcceptedCondition is on a ScaleSet: GitHub read back the labels we set.
@@ -61,6 +64,11 @@ const (
 	DrainingReason = "Draining"
 	// TemplateInvalidReason is true when the pod template can't be decoded or the API server refuses the pod.
 	TemplateInvalidReason = "TemplateInvalid"
+	// QuotaExceededReason is true while a ResourceQuota of the namespace admits no more pods.
+	QuotaExceededReason = "QuotaExceeded"
+	// RunnersFailingReason is true while a pool's runners fail one after the other; the
+	// message names the cause, and one runner is tried now and then.
+	RunnersFailingReason = "RunnersFailing"
 
 	// ArtifactFailedReason is true when a source's files can't be fetched.
 	ArtifactFailedReason = "ArtifactFailed"
@@ -82,6 +90,8 @@ const (
 	RunnerLabel = "corral.dev/runner"
 	// RunnerUIDAnnotation on a Pod is the UID of its Runner, which deletes it.
 	RunnerUIDAnnotation = "corral.dev/runner-uid"
+	// RunnerIDAnnotation on a Pod is the id of its runner's registration on GitHub.
+	RunnerIDAnnotation = "corral.dev/runner-id"
 	// RevisionLabel names the ControllerRevision (template revision) of a Runner and its Pod.
 	RevisionLabel = "corral.dev/revision"
 	// SourceLabel names the PoolSource that applied an object.

@@ -45,6 +45,42 @@ const (
 	RunnerFailed RunnerState = "Failed"
 )
 
+// RunnerCause is why a runner does not start, or ended without a job.
+// +kubebuilder:validation:Enum=Unschedulable;Quota;Refused;ImagePull;Config;Crash;NeverConnected;Removed;GitHub;Slow
+type RunnerCause string
+
+const (
+	// CauseUnschedulable: no node takes the pod.
+	CauseUnschedulable RunnerCause = "Unschedulable"
+	// CauseQuota: a ResourceQuota of the namespace admits no more pods.
+	CauseQuota RunnerCause = "Quota"
+	// CauseRefused: the API server refuses the pod.
+	CauseRefused RunnerCause = "Refused"
+	// CauseImagePull: the image can't be pulled.
+	CauseImagePull RunnerCause = "ImagePull"
+	// CauseConfig: the container can't be made or started, as for want of a ConfigMap.
+	CauseConfig RunnerCause = "Config"
+	// CauseCrash: the container ended before it had a job.
+	CauseCrash RunnerCause = "Crash"
+	// CauseNeverConnected: the container runs and GitHub doesn't see the runner.
+	CauseNeverConnected RunnerCause = "NeverConnected"
+	// CauseRemoved: somebody else deletes the pod: a node that is drained or gone.
+	CauseRemoved RunnerCause = "Removed"
+	// CauseGitHub: GitHub doesn't register the runner.
+	CauseGitHub RunnerCause = "GitHub"
+	// CauseSlow: nothing is known to be amiss, it just takes too long.
+	CauseSlow RunnerCause = "Slow"
+)
+
+// Permanent says whether another attempt is likely to end the same way.
+func (c RunnerCause) Permanent() bool {
+	switch c {
+	case CauseRefused, CauseImagePull, CauseConfig, CauseCrash, CauseNeverConnected:
+		return true
+	}
+	return false
+}
+
 // JobReference identifies a job and says how it ended.
 type JobReference struct {
 	// id of the job (a GUID on github.com).
@@ -93,6 +129,10 @@ type RunnerStatus struct {
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
+	// cause that keeps the runner from starting, or that ended it without a job.
+	// +optional
+	Cause RunnerCause `json:"cause,omitempty"`
+
 	// runnerID of the registration on GitHub.
 	// +optional
 	RunnerID int64 `json:"runnerID,omitempty"`
@@ -117,6 +157,15 @@ type RunnerStatus struct {
 	// job the runner took, once it has one.
 	// +optional
 	Job *JobReference `json:"job,omitempty"`
+}
+
+// Trouble returns why the runner's registration or pod could not be made, and its
+// cause; "" when nothing is amiss.
+func (s *RunnerStatus) Trouble() (reason string, cause RunnerCause) {
+	if s.Cause == CauseGitHub || s.Cause == CauseQuota || s.Cause == CauseRefused {
+		return s.Reason, s.Cause
+	}
+	return "", ""
 }
 
 // Runner is one runner: a registration on GitHub, a JIT Secret and a Pod.

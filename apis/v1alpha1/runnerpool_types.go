@@ -18,6 +18,8 @@ const (
 	DefaultRunnerGroup = "default"
 	// DefaultStartupDeadline is how long a runner may take from creation to a running container.
 	DefaultStartupDeadline = 10 * time.Minute
+	// DefaultConnectDeadline is how long a runner may take from a running container to GitHub.
+	DefaultConnectDeadline = 2 * time.Minute
 )
 
 // RunnerPoolSpec declares one set of runners.
@@ -99,6 +101,11 @@ type DeadlinesSpec struct {
 	// past it the runner counts for nothing and is replaced. Default: 10m.
 	// +optional
 	Startup *metav1.Duration `json:"startup,omitempty"`
+
+	// connect is the longest time from a running container to a runner that GitHub counts
+	// as online; past it the runner is replaced. Default: 2m.
+	// +optional
+	Connect *metav1.Duration `json:"connect,omitempty"`
 }
 
 // RunnerPoolStatus is the pool as last decided and observed.
@@ -107,7 +114,7 @@ type RunnerPoolStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// conditions: Ready, TemplateValid, and Reconciling or Stalled while they hold.
+	// conditions: Ready, TemplateValid, Healthy, and Reconciling or Stalled while they hold.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -232,6 +239,14 @@ func (s *ScaleSpec) GetMax() int32 { return valueOr(s.Max, UnboundedMax) }
 
 // GetIdle returns how many runners are kept free.
 func (s *ScaleSpec) GetIdle() int32 { return valueOr(s.Idle, 0) }
+
+// GetConnect returns the longest time from a running container to a runner that GitHub sees.
+func (d *DeadlinesSpec) GetConnect() time.Duration {
+	if d.Connect == nil {
+		return DefaultConnectDeadline
+	}
+	return d.Connect.Duration
+}
 
 // GetStartup returns the longest time from creation to a running container.
 func (d *DeadlinesSpec) GetStartup() time.Duration {

@@ -7,10 +7,11 @@ import (
 	"github.com/fluxcd/pkg/runtime/predicates"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/kube"
 )
 
 // SetupWithManager registers the reconciler: it runs on changes of a spec, on request,
@@ -21,6 +22,10 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
 		Named("githubconnection").
 		For(&v1alpha1.GitHubConnection{}, builder.WithPredicates(
 			predicate.Or(predicate.GenerationChangedPredicate{}, predicates.ReconcileRequestedPredicate{}))).
-		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent}).
+		WithOptions(kube.Fair(concurrent, tenant)).
 		Complete(r)
 }
+
+// tenant has the connections of one namespace wait for each other, should all of them
+// lead to nowhere.
+func tenant(req reconcile.Request) (group, flow string) { return req.Namespace, req.Name }

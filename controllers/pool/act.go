@@ -7,14 +7,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers/runner"
 	"github.com/corral-dev/corral/internal/podspec"
 )
 
@@ -29,7 +32,7 @@ func (x *run) act(ctx context.Context) error {
 		log.FromContext(ctx).Info("Scaling", "desired", x.plan.Desired, "supply", x.plan.Supply,
 			"create", x.plan.Create, "drain", len(x.plan.Drain), "announce", x.plan.Announce, "reason", x.plan.Reason)
 	}
-	return errors.Join(x.create(ctx), x.drain(ctx), x.sweepRevisions(ctx))
+	return errors.Join(x.create(ctx), x.drain(ctx), x.endLost(ctx), x.sweepRevisions(ctx))
 }
 
 func (x *run) create(ctx context.Context) error {
@@ -47,7 +50,7 @@ func (x *run) create(ctx context.Context) error {
 // createOne creates one runner. It is expected from before the request on, so that
 // no later pass counts it as missing, whatever the cache shows and the answer was.
 func (x *run) createOne(ctx context.Context) error {
-	name := x.NewName(x.pool.Name)
+	name := stem(x.pool.Name, x.pool.UID) + strconv.FormatInt(x.recall.next(), 10)
 	r := &v1alpha1.Runner{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: x.key.Namespace, Name: name, Finalizers: []string{v1alpha1.RunnerFinalizer},
@@ -62,10 +65,13 @@ func (x *run) createOne(ctx context.Context) error {
 		return fmt.Errorf("owning a runner: %w", err)
 	}
 	r.CreationTimestamp = metav1.Time{Time: x.Now()}
-	x.expected.expect(x.key, r.DeepCopy())
+	x.recall.expect(r.DeepCopy())
 	r.CreationTimestamp = metav1.Time{}
-	if err := x.Client.Create(ctx, r); err != nil {
-		x.expected.failed(x.key, name)
+	switch err := x.Client.Create(ctx, r); {
+	case apierrors.IsAlreadyExists(err):
+		return nil // the cache is stale: it is there, and stays expected until it shows
+	case err != nil:
+		x.recall.failed(name)
 		return fmt.Errorf("creating a runner: %w", err)
 	}
 	createdTotal.WithLabelValues(x.key.Namespace, x.key.Name).Inc()
@@ -85,6 +91,15 @@ func (x *run) drain(ctx context.Context) error {
 		})
 	}
 	return g.Wait()
+}
+
+// endLost ends the runners that this pass has given up.
+func (x *run) endLost(ctx context.Context) error {
+	var errs []error
+	for _, r := range x.lost {
+		errs = append(errs, runner.End(ctx, x.Client, r))
+	}
+	return errors.Join(errs...)
 }
 
 func (x *run) decision() *v1alpha1.Decision {

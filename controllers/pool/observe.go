@@ -38,9 +38,11 @@ func (x *run) observe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	begin := stem(x.pool.Name, x.pool.UID)
 	present := make(map[string]bool, len(runners))
 	for _, r := range runners {
 		present[r.Name] = true
+		x.recall.count(numberOf(begin, r.Name))
 		x.runners = append(x.runners, observed{runner: r, verdict: x.judge(r, pods[r.Name])})
 	}
 	x.Sessions.Retain(x.key, func(name string) bool { return present[name] })
@@ -51,21 +53,21 @@ func (x *run) judge(r *v1alpha1.Runner, pod *corev1.Pod) poolstatus.Verdict {
 	if pod != nil && !podspec.BelongsTo(pod, r) {
 		pod = nil
 	}
-	seen := r.DeepCopy()
+	seen := *r // what is changed below is its own
 	if e, ok := x.words.Started[r.Name]; ok {
 		seen.Status.Job = runner.Merge(seen.Status.Job, e)
 	}
 	if e, ok := x.words.Completed[r.Name]; ok {
 		seen.Status.Job = runner.Merge(seen.Status.Job, e)
 	}
-	return poolstatus.Judge(poolstatus.Observe(seen, pod, x.pool.Spec.Deadlines.GetStartup(), x.Now()), x.Now())
+	return poolstatus.Judge(poolstatus.Observe(&seen, pod, x.pool.Spec.Deadlines.GetStartup(), x.Now()), x.Now())
 }
 
 // list returns the pool's runners, sorted by name, with those just created that
-// the cache does not show yet.
+// the cache does not show yet. They are the cache's own: not to be changed.
 func (x *run) list(ctx context.Context) ([]*v1alpha1.Runner, error) {
 	list := &v1alpha1.RunnerList{}
-	if err := x.Client.List(ctx, list, client.InNamespace(x.key.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: x.pool.Name}); err != nil {
+	if err := x.Client.List(ctx, list, client.InNamespace(x.key.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: x.pool.Name}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing runners: %w", err)
 	}
 	var runners []*v1alpha1.Runner
@@ -74,14 +76,14 @@ func (x *run) list(ctx context.Context) ([]*v1alpha1.Runner, error) {
 			runners = append(runners, &list.Items[i])
 		}
 	}
-	runners = append(runners, x.expected.missing(x.key, runners, x.Now())...)
+	runners = append(runners, x.recall.missing(runners, x.Now())...)
 	slices.SortFunc(runners, func(a, b *v1alpha1.Runner) int { return strings.Compare(a.Name, b.Name) })
 	return runners, nil
 }
 
 func (x *run) pods(ctx context.Context) (map[string]*corev1.Pod, error) {
 	list := &corev1.PodList{}
-	if err := x.Client.List(ctx, list, client.InNamespace(x.key.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: x.pool.Name}); err != nil {
+	if err := x.Client.List(ctx, list, client.InNamespace(x.key.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: x.pool.Name}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing pods: %w", err)
 	}
 	pods := make(map[string]*corev1.Pod, len(list.Items))

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers/runner"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/poolstatus"
 	actions "github.com/corral-dev/corral/internal/scaleset"
@@ -34,6 +35,12 @@ type Sessions interface {
 	Snapshot(key types.NamespacedName) (actions.Snapshot, bool)
 	Announce(key types.NamespacedName, capacity int)
 	Retain(key types.NamespacedName, keep func(runner string) bool)
+	Refresh(key types.NamespacedName)
+}
+
+// Failures are those of a pool's runners that nobody took yet.
+type Failures interface {
+	TakeFailures(pool types.NamespacedName) []runner.Failure
 }
 
 // +kubebuilder:rbac:groups=corral.dev,resources=runnerpools,verbs=get;list;watch
@@ -50,11 +57,10 @@ type Sessions interface {
 type Reconciler struct {
 	kube.Reporter
 	Sessions Sessions
+	Failures Failures
 	Now      func() time.Time
-	// NewName names a runner of a pool; it must not repeat itself.
-	NewName func(pool string) string
 
-	expected expectations
+	memory memory
 }
 
 // run is one reconciliation of one pool.
@@ -65,7 +71,13 @@ type run struct {
 	set     *v1alpha1.ScaleSet // nil until the record is in the cache
 	words   actions.Snapshot   // what GitHub said
 	runners []observed
+	lost    []*v1alpha1.Runner // given up by this pass
+	recall  *recollection
+	holds   []scaling.Hold
 	plan    scaling.Plan
+	again   time.Duration // to the next pass if nothing happens; 0 for no wish
+	// ailment is what holds the pool back although its record and template are good.
+	ailment error
 	// invalid is why the template of the spec can't be used; the last valid one goes on.
 	invalid error
 }
@@ -75,9 +87,10 @@ type run struct {
 //  1. revision: the template becomes a ControllerRevision, if the API server takes the pod (revision.go)
 //  2. record:   what should exist on GitHub becomes a ScaleSet                            (record.go)
 //  3. observe:  runners, pods and the words of GitHub become states                       (observe.go)
-//  4. decide:   internal/scaling says how many, which and how much to accept
-//  5. act:      runners are created and ended, capacity is announced                      (act.go)
-//  6. report:   numbers, their reason, conditions
+//  4. examine:  runners that never connect, rows of failures, quotas hold the pool back   (health.go)
+//  5. decide:   internal/scaling says how many, which and how much to accept
+//  6. act:      runners are created and ended, capacity is announced                      (act.go)
+//  7. report:   numbers, their reason, conditions
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	pool := &v1alpha1.RunnerPool{}
 	if err := r.Client.Get(ctx, req.NamespacedName, pool); err != nil {
@@ -87,10 +100,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if !pool.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, nil // garbage collection reaches its runners and its ScaleSet
 	}
-	x := &run{Reconciler: r, key: req.NamespacedName, pool: pool}
+	x := &run{Reconciler: r, key: req.NamespacedName, pool: pool, recall: r.memory.of(req.NamespacedName)}
 	attempt := r.Begin(pool)
 	var err error
-	for _, step := range []func(context.Context) error{x.revision, x.record, x.observe, x.decide, x.act, x.report} {
+	for _, step := range []func(context.Context) error{x.revision, x.record, x.observe, x.examine, x.decide, x.act, x.report} {
 		if err = step(ctx); err != nil {
 			break
 		}
@@ -105,7 +118,7 @@ func (x *run) decide(context.Context) error {
 		Limits:    scaling.Limits{Min: s.GetMin(), Max: s.GetMax(), Idle: s.GetIdle()},
 		Suspended: x.pool.Spec.Suspend || x.moving(),
 		Jobs:      int32(x.words.Assigned), JobsKnown: x.words.Known && x.words.State != actions.OwnedElsewhere, //nolint:gosec // GitHub's counts fit
-		Now: x.Now(),
+		Holds: x.holds, Now: x.Now(),
 	}
 	for _, o := range x.runners {
 		in.Runners = append(in.Runners, scaling.Runner{
@@ -114,6 +127,7 @@ func (x *run) decide(context.Context) error {
 		})
 	}
 	x.plan = scaling.Decide(in)
+	x.lookAgain(x.plan.LookAgain)
 	return nil
 }
 
@@ -135,7 +149,10 @@ func (x *run) report(context.Context) error {
 	if x.invalid != nil {
 		return x.invalid
 	}
-	return x.mirror()
+	if err := x.mirror(); err != nil {
+		return err
+	}
+	return x.ailment
 }
 
 // mirror passes on what keeps the scale set from being ready.
@@ -159,7 +176,7 @@ func (x *run) mirror() error {
 
 // done says how a pass that went well is reported.
 func (x *run) done() kube.Done {
-	d := kube.Done{After: cmp.Or(x.plan.LookAgain, recheck)}
+	d := kube.Done{After: cmp.Or(x.again, recheck)}
 	switch {
 	case x.pool.Spec.Suspend:
 		d.Unready, d.Message = v1alpha1.SuspendedReason, "suspended: no new jobs are taken in"

@@ -6,8 +6,8 @@ package pool
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,8 +28,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers/runner"
 	"github.com/corral-dev/corral/internal/kube"
 	actions "github.com/corral-dev/corral/internal/scaleset"
+	"github.com/corral-dev/corral/internal/scaling"
 )
 
 var key = types.NamespacedName{Namespace: "ci", Name: "linux"}
@@ -43,12 +45,20 @@ type bench struct {
 	announced []int
 	now       time.Time
 	refusal   error // of the API server, to the dry run of a pod
-	made      atomic.Int32
+	stale     bool  // the cache shows no Runner
+	asked     int   // for newer counts
+	failures  []runner.Failure
 }
 
 func (b *bench) Snapshot(types.NamespacedName) (actions.Snapshot, bool) { return b.words, true }
 func (b *bench) Announce(_ types.NamespacedName, capacity int) {
 	b.announced = append(b.announced, capacity)
+}
+func (b *bench) Refresh(types.NamespacedName) { b.asked++ }
+func (b *bench) TakeFailures(types.NamespacedName) []runner.Failure {
+	taken := b.failures
+	b.failures = nil
+	return taken
 }
 func (b *bench) Retain(_ types.NamespacedName, _ func(runner string) bool) {}
 
@@ -71,13 +81,10 @@ func newBench(t *testing.T) *bench {
 	b := &bench{t: t, now: time.Unix(1_000_000, 0), words: actions.Snapshot{State: actions.Listening, Known: true}}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(p, connection).
 		WithStatusSubresource(&v1alpha1.RunnerPool{}, &v1alpha1.ScaleSet{}, &v1alpha1.Runner{}).
-		WithInterceptorFuncs(interceptor.Funcs{Create: b.create}).Build()
+		WithInterceptorFuncs(interceptor.Funcs{Create: b.create, List: b.list}).Build()
 	b.Reconciler = &Reconciler{
-		Reporter: kube.Reporter{Client: c, Events: events.NewFakeRecorder(100)}, Sessions: b,
+		Reporter: kube.Reporter{Client: c, Events: events.NewFakeRecorder(100)}, Sessions: b, Failures: b,
 		Now: func() time.Time { return b.now },
-		NewName: func(pool string) string {
-			return fmt.Sprintf("%s-%d", pool, b.made.Add(1))
-		},
 	}
 	return b
 }
@@ -89,6 +96,14 @@ func (b *bench) create(ctx context.Context, c client.WithWatch, obj client.Objec
 	}
 	obj.SetCreationTimestamp(metav1.Time{Time: b.now})
 	return c.Create(ctx, obj, o...)
+}
+
+// list hides the Runners if the test wants it.
+func (b *bench) list(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
+	if _, runners := list.(*v1alpha1.RunnerList); runners && b.stale {
+		return nil
+	}
+	return c.List(ctx, list, o...)
 }
 
 func must(t *testing.T, err error) {
@@ -342,31 +357,157 @@ func TestTheScaleSetsTroubleIsThePools(t *testing.T) {
 
 // A pass on a cache that does not show a runner yet must not make it again.
 func TestCreatedRunnersAreExpected(t *testing.T) {
-	var e expectations
+	e := new(memory).of(key)
 	now := time.Unix(1000, 0)
 	made := func(name string) *v1alpha1.Runner {
 		return &v1alpha1.Runner{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.Time{Time: now}}}
 	}
 	for _, name := range []string{"a", "b", "c"} {
-		e.expect(key, made(name))
+		e.expect(made(name))
 	}
-	e.failed(key, "c")
-	if missing := e.missing(key, []*v1alpha1.Runner{made("a")}, now); len(missing) != 1 || missing[0].Name != "b" {
+	e.failed("c")
+	if missing := e.missing([]*v1alpha1.Runner{made("a")}, now); len(missing) != 1 || missing[0].Name != "b" {
 		t.Errorf("missing %v", missing)
 	}
-	if missing := e.missing(key, nil, now.Add(expectationLife)); len(missing) != 1 {
+	if missing := e.missing(nil, now.Add(expectationLife)); len(missing) != 1 {
 		t.Errorf("b is given up within its time, or a is expected again: %v", missing)
 	}
-	if missing := e.missing(key, nil, now.Add(expectationLife+1)); len(missing) != 0 {
+	if missing := e.missing(nil, now.Add(expectationLife+1)); len(missing) != 0 {
 		t.Errorf("believed in for ever: %v", missing)
 	}
 }
 
+// Another process with no memory and a stale cache comes to the same names.
+func TestAStaleCacheNeverCreatesTwice(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.words.Assigned = 3
+	b.stale = true
+	b.reconcile()
+	b.memory = memory{}
+	b.reconcile()
+	b.stale = false
+	if n := len(b.runners()); n != 3 {
+		t.Errorf("%d runners for 3 jobs", n)
+	}
+	b.words.Assigned = 4
+	b.reconcile()
+	if n := len(b.runners()); n != 4 {
+		t.Errorf("%d runners for 4 jobs", n)
+	}
+}
+
 func TestRunnerNamesFitEverywhere(t *testing.T) {
-	for _, pool := range []string{"linux", strings.Repeat("x", 253), strings.Repeat("a.", 100), strings.Repeat("x", 47) + "-.x"} {
-		name := RandomName(pool)
+	for _, pool := range []string{"linux", strings.Repeat("x", 253), strings.Repeat("a.", 100), strings.Repeat("x", 37) + "-.x"} {
+		begin := stem(pool, "p1")
+		name := begin + strconv.Itoa(1<<40)
 		if bad := append(validation.IsDNS1123Subdomain(name), validation.IsValidLabelValue(name)...); len(bad) > 0 || len(name) > maxRunnerName {
 			t.Errorf("%q: %v", name, bad)
 		}
+		if n := numberOf(begin, name); n != 1<<40 {
+			t.Errorf("%q has number %d", name, n)
+		}
+	}
+	for _, foreign := range []string{"linux-x", "linux-1", stem("linux", "p2") + "7", stem("linux", "p1") + "-7"} {
+		if n := numberOf(stem("linux", "p1"), foreign); n != 0 {
+			t.Errorf("%q has number %d", foreign, n)
+		}
+	}
+}
+
+func (b *bench) fail(n int, cause v1alpha1.RunnerCause) {
+	for range n {
+		b.failures = append(b.failures, runner.Failure{Revision: b.pool().Status.Revision, Cause: cause, Message: "no such image", At: b.now})
+	}
+}
+
+func TestARowOfFailuresHoldsThePoolBack(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.words.Assigned = 3
+	b.fail(3, v1alpha1.CauseImagePull)
+	b.reconcile()
+	if n, last := len(b.runners()), b.announced[len(b.announced)-1]; n != 0 || last != 0 {
+		t.Errorf("%d runners made, %d announced", n, last)
+	}
+	if got := b.readyReason(); got != "False RunnersFailing: 3 runners in a row failed (ImagePull: no such image); one is tried after 10s" || !conditions.IsFalse(b.pool(), v1alpha1.HealthyCondition) {
+		t.Errorf("ready: %s", got)
+	}
+	b.now = b.now.Add(scaling.ProbeMin)
+	b.reconcile()
+	b.reconcile()
+	if n, last := len(b.runners()), b.announced[len(b.announced)-1]; n != 1 || last != 1 {
+		t.Fatalf("%d runners made, %d announced", n, last)
+	}
+	name := b.runners()[0].Name
+	b.words.Started = map[string]actions.JobEvent{name: {Type: actions.JobStarted, JobID: "j", RunnerName: name, At: b.now.Add(time.Second)}}
+	b.reconcile()
+	if n, last := len(b.runners()), b.announced[len(b.announced)-1]; n != 3 || last != 5 || !conditions.IsReady(b.pool()) {
+		t.Errorf("one runner has a job: %d runners, %d announced, %s", n, last, b.readyReason())
+	}
+}
+
+func TestAnotherTemplateIsTriedAfresh(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.words.Assigned = 2
+	b.fail(3, v1alpha1.CauseImagePull)
+	b.reconcile()
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Template = template("runner:2") })
+	b.fail(3, v1alpha1.CauseUnschedulable)
+	b.reconcile()
+	if n := len(b.runners()); n != 2 {
+		t.Errorf("%d runners for 2 jobs", n)
+	}
+}
+
+func TestAQuotaLowersWhatIsTakenIn(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.words.Assigned = 3
+	b.reconcile()
+	blocked := b.runners()[0]
+	blocked.Status.Cause, blocked.Status.Reason = v1alpha1.CauseQuota, "exceeded quota: pods"
+	must(t, b.Client.Status().Update(t.Context(), &blocked))
+	b.words.Assigned = 5
+	b.reconcile()
+	if n, last := len(b.runners()), b.announced[len(b.announced)-1]; n != 3 || last != 2 {
+		t.Errorf("%d runners, %d announced", n, last)
+	}
+	if got := b.readyReason(); got != "False QuotaExceeded: runner "+blocked.Name+": exceeded quota: pods" {
+		t.Errorf("ready: %s", got)
+	}
+}
+
+func TestARunnerThatGitHubDoesNotSeeIsReplacedFirst(t *testing.T) {
+	b := newBench(t)
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })
+	b.start()
+	b.reconcile()
+	r := b.runners()[0]
+	r.Status.StartedAt = &metav1.Time{Time: b.now}
+	must(t, b.Client.Status().Update(t.Context(), &r))
+	must(t, b.Client.Create(t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: r.Name, Labels: r.Labels, Annotations: map[string]string{v1alpha1.RunnerUIDAnnotation: string(r.UID)}},
+		Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
+			Name: v1alpha1.RunnerContainerName, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Time{Time: b.now}}},
+		}}},
+	}))
+	b.words.Counted = b.now
+	b.now = b.now.Add(v1alpha1.DefaultConnectDeadline)
+	b.reconcile()
+	if n := len(b.runners()); n != 1 || b.asked != 1 {
+		t.Fatalf("%d runners, GitHub asked %d times: its count is from before the deadline", n, b.asked)
+	}
+	b.words.Counted = b.now
+	b.reconcile()
+	ending := 0
+	for _, r := range b.runners() {
+		if !r.DeletionTimestamp.IsZero() {
+			ending++
+		}
+	}
+	if n := len(b.runners()); n != 2 || ending != 1 {
+		t.Errorf("%d runners, %d of them ending", n, ending)
 	}
 }

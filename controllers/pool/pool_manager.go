@@ -5,30 +5,29 @@ package pool
 
 import (
 	"context"
-	"strings"
+	"time"
 
 	"github.com/fluxcd/pkg/runtime/predicates"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers/runner"
 )
 
-const (
-	// maxRunnerName is the longest name of a runner: a label's value and GitHub's bound.
-	maxRunnerName = 57
-	// nameSuffix is the length of the random end of a runner's name.
-	nameSuffix = 8
-)
+// gathering is how long events of runners and pods are gathered for one pass: in a
+// burst they come by the hundreds a second. GitHub's words are acted on at once.
+const gathering = 100 * time.Millisecond
 
 // SetupWithManager watches pools, what they own, their runners' pods, and the
 // words of GitHub.
@@ -37,29 +36,42 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, words source.Source, con
 		Named("runnerpool").
 		For(&v1alpha1.RunnerPool{}, builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicates.ReconcileRequestedPredicate{}))).
 		Owns(&v1alpha1.ScaleSet{}).
-		Owns(&v1alpha1.Runner{}).
-		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(poolOf)).
+		Watches(&v1alpha1.Runner{}, gathered(), builder.WithPredicates(runnerChanged())).
+		Watches(&corev1.Pod{}, gathered(), builder.WithPredicates(runner.PodChanged())).
 		WatchesRawSource(words).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent}).
 		Complete(r)
 }
 
-func poolOf(_ context.Context, obj client.Object) []reconcile.Request {
-	pool := obj.GetLabels()[v1alpha1.PoolLabel]
-	if pool == "" {
-		return nil
+// gathered wakes the pool of an object a moment after the first of many events.
+func gathered() handler.EventHandler {
+	wake := func(q workqueue.TypedRateLimitingInterface[reconcile.Request], obj client.Object) {
+		if pool := obj.GetLabels()[v1alpha1.PoolLabel]; pool != "" {
+			q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: obj.GetNamespace(), Name: pool}}, gathering)
+		}
 	}
-	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: obj.GetNamespace(), Name: pool}}}
+	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	return handler.Funcs{
+		CreateFunc:  func(_ context.Context, e event.CreateEvent, q queue) { wake(q, e.Object) },
+		UpdateFunc:  func(_ context.Context, e event.UpdateEvent, q queue) { wake(q, e.ObjectNew) },
+		DeleteFunc:  func(_ context.Context, e event.DeleteEvent, q queue) { wake(q, e.Object) },
+		GenericFunc: func(_ context.Context, e event.GenericEvent, q queue) { wake(q, e.Object) },
+	}
 }
 
-// RandomName names a runner: the pool's name and a random end.
-func RandomName(pool string) string {
-	stem := strings.TrimRight(pool[:min(len(pool), maxRunnerName-nameSuffix-1)], "-.")
-	return stem + "-" + rand.String(nameSuffix)
+// runnerChanged lets those updates of Runners pass that say more than their pod does.
+func runnerChanged() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, ok1 := e.ObjectOld.(*v1alpha1.Runner)
+		after, ok2 := e.ObjectNew.(*v1alpha1.Runner)
+		return !ok1 || !ok2 || before.Generation != after.Generation || before.Status.Cause != after.Status.Cause ||
+			before.Status.State != after.Status.State
+	}}
 }
 
 // forget drops what is remembered of a pool that is gone.
 func (r *Reconciler) forget(key types.NamespacedName) {
-	r.expected.drop(key)
+	r.memory.drop(key)
+	r.Failures.TakeFailures(key)
 	unmeasure(key)
 }

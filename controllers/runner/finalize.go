@@ -26,6 +26,11 @@ const (
 	// busyRetry is the time to the next attempt to deregister a runner that has a job.
 	// The end of its pod is noticed at once; this is for what no watch shows.
 	busyRetry = 15 * time.Second
+	// lingering is how long a runner's container may go on after its job is over.
+	lingering = time.Minute
+	// podGone is how long a pod may take to go, beyond its grace period: longer, and its
+	// node is gone with it. Kubernetes removes it when the node comes back or is deleted.
+	podGone = 2 * time.Minute
 	// orphanAfter is how long deregistering waits for a connection or rights that are gone.
 	orphanAfter = 5 * time.Minute
 )
@@ -35,6 +40,9 @@ const (
 func (x *run) finalize(ctx context.Context) error {
 	if err := x.observe(ctx); err != nil {
 		return err
+	}
+	if left := x.lingers(); left > 0 {
+		return kube.Progress(left, "its job is over; waiting for its container to end")
 	}
 	if err := x.deregister(ctx); err != nil {
 		return err
@@ -51,10 +59,31 @@ func (x *run) finalize(ctx context.Context) error {
 	return nil
 }
 
+// jobOver says whether GitHub told that the runner's job completed.
+func (x *run) jobOver() bool {
+	job := x.runner.Status.Job
+	return job != nil && job.CompletedAt != nil || x.Notes.isComplete(client.ObjectKeyFromObject(x.runner), x.runner.UID)
+}
+
+// lingers returns how much longer a container may go on whose job is over: it may have
+// things to put away.
+func (x *run) lingers() time.Duration {
+	if x.pod == nil || x.runner.Status.StartedAt == nil || x.runner.Status.EndedAt != nil || !x.jobOver() {
+		return 0
+	}
+	return lingering - x.Now().Sub(x.runner.DeletionTimestamp.Time)
+}
+
+// forgotten says whether GitHub has no registration to remove: it forgets an ephemeral
+// runner itself when its job is over. An exit without an error makes sure that the
+// runner had no trouble with that.
+func (x *run) forgotten() bool {
+	return x.note.deregistered || x.runner.Status.DeregisteredAt != nil || x.runner.Status.EndedClean && x.jobOver()
+}
+
 // deregister removes the registration, once.
 func (x *run) deregister(ctx context.Context) error {
-	name := client.ObjectKeyFromObject(x.runner)
-	if uid, ok := x.deregistered.Load(name); x.runner.Status.DeregisteredAt != nil || ok && uid == x.runner.UID {
+	if x.forgotten() {
 		return nil
 	}
 	gh, ok := x.client()
@@ -69,19 +98,19 @@ func (x *run) deregister(ctx context.Context) error {
 	case actions.IsUnauthorized(err), actions.IsForbidden(err):
 		return x.giveUp(actions.Summary(err))
 	case actions.IsJobStillRunning(err):
-		return kube.Wait(v1alpha1.DrainingReason, busyRetry, "its job goes on; the runner ends after it")
+		return kube.Progress(busyRetry, "its job goes on; the runner ends after it")
 	case err != nil:
 		return githubOutcome(err)
 	}
-	x.deregistered.Store(name, x.runner.UID)
+	x.note.deregistered = true
 	x.runner.Status.DeregisteredAt = &metav1.Time{Time: x.Now()}
 	return nil
 }
 
 // registration finds the id of the registration; 0 when there is none.
 func (x *run) registration(ctx context.Context, gh *actions.Client) (int64, error) {
-	if id := x.runner.Status.RunnerID; id != 0 {
-		return id, nil
+	if x.recall() {
+		return x.runner.Status.RunnerID, nil
 	}
 	known, err := gh.RunnerByName(ctx, x.runner.Name)
 	if err != nil {
@@ -110,7 +139,7 @@ func (x *run) orphan(ctx context.Context) error {
 // left to GitHub, which purges it after about a day. A runner known to have a job is
 // waited for all the same.
 func (x *run) giveUp(why string) error {
-	if x.verdict.State == v1alpha1.RunnerBusy || x.Now().Sub(x.runner.DeletionTimestamp.Time) < orphanAfter {
+	if x.verdict.State == v1alpha1.RunnerBusy && !x.jobOver() || x.Now().Sub(x.runner.DeletionTimestamp.Time) < orphanAfter {
 		return kube.Wait(v1alpha1.ConnectionNotReadyReason, connectionRetry, "deregistering: %s", why)
 	}
 	orphansTotal.Inc()
@@ -134,7 +163,12 @@ func (x *run) deletePod(ctx context.Context) error {
 	if x.runner.Status.EndedAt != nil {
 		return nil
 	}
-	return kube.Wait(v1alpha1.DrainingReason, poolstatus.Settle, "waiting for the pod to end")
+	if over := x.pod.DeletionTimestamp; over != nil && x.Now().After(over.Add(podGone)) {
+		x.Event(x.runner, corev1.EventTypeWarning, string(v1alpha1.CauseRemoved),
+			fmt.Sprintf("pod %s was deleted and doesn't go: its node %q is likely gone; the runner is let go, Kubernetes removes the pod with the node", x.pod.Name, x.pod.Spec.NodeName))
+		return nil
+	}
+	return kube.Progress(poolstatus.Settle, "waiting for the pod to end")
 }
 
 // findPod looks for a pod that the cache may not show yet: one that was created just

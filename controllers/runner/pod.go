@@ -6,6 +6,7 @@ package runner
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -22,7 +23,7 @@ const refusalRetry = 10 * time.Second
 
 // reconcilePod creates the runner's pod unless it has one or had one.
 func (x *run) reconcilePod(ctx context.Context) error {
-	if x.pod != nil || x.runner.Status.StartedAt != nil {
+	if x.pod != nil || x.note.podMade || x.runner.Status.StartedAt != nil {
 		return nil
 	}
 	revision := &appsv1.ControllerRevision{}
@@ -43,7 +44,10 @@ func (x *run) reconcilePod(ctx context.Context) error {
 	}
 	switch err := x.Client.Create(ctx, pod); {
 	case err == nil, apierrors.IsAlreadyExists(err):
-		return nil // an existing one is ours from an earlier attempt, not in the cache yet
+		x.note.podMade = true // an existing one is ours from an earlier attempt
+		return nil
+	case IsQuota(err):
+		return kube.Wait(v1alpha1.QuotaExceededReason, refusalRetry, "creating the pod: %w", err)
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
 		return kube.Wait(v1alpha1.TemplateInvalidReason, refusalRetry, "creating the pod: %w", err)
 	default:
@@ -51,11 +55,17 @@ func (x *run) reconcilePod(ctx context.Context) error {
 	}
 }
 
+// IsQuota says whether the API server refused an object because a ResourceQuota admits
+// no more: https://kubernetes.io/docs/concepts/policy/resource-quotas/
+func IsQuota(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
+}
+
 // Credentials lists the Secrets of a namespace that connections and sources use.
 func Credentials(ctx context.Context, c client.Reader, namespace string) ([]string, error) {
 	connections, sources := &v1alpha1.GitHubConnectionList{}, &v1alpha1.PoolSourceList{}
 	for _, list := range []client.ObjectList{connections, sources} {
-		if err := c.List(ctx, list, client.InNamespace(namespace)); err != nil {
+		if err := c.List(ctx, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 			return nil, fmt.Errorf("listing who uses credentials: %w", err)
 		}
 	}

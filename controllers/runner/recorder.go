@@ -4,6 +4,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -24,14 +25,15 @@ import (
 // recordParallel bounds how many runners of one message are written at once.
 const recordParallel = 16
 
-// Recorder makes what GitHub says of jobs durable: on the Runner's status, and the
-// identity of the job on its Pod. It serves one namespace.
+// Recorder makes what GitHub says of jobs durable: a start as a mark on the runner's
+// pod, a completion as the beginning of the runner's end. It serves one namespace.
 type Recorder struct {
 	Client    client.Client
 	Namespace string
+	Notes     *Notes
 }
 
-// RecordJobs writes started and completed jobs to their runners. A runner that is
+// RecordJobs records started and completed jobs at their runners. A runner that is
 // not there any more is passed over; repeated events write nothing.
 func (r *Recorder) RecordJobs(ctx context.Context, events []actions.JobEvent) error {
 	g, ctx := errgroup.WithContext(ctx)
@@ -58,24 +60,32 @@ func (r *Recorder) record(ctx context.Context, name string, events []actions.Job
 	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: name}, runner); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	base := runner.DeepCopy()
+	known := runner.Status.Job
+	var job *v1alpha1.JobReference
 	for _, e := range events {
-		runner.Status.Job = Merge(runner.Status.Job, e)
+		job = Merge(cmp.Or(job, known), e)
 	}
-	if sameJob(base.Status.Job, runner.Status.Job) {
+	if sameJob(known, job) {
 		return nil
 	}
-	if started(base.Status.Job, runner.Status.Job) {
-		if err := r.mark(ctx, runner); err != nil {
-			return err
-		}
+	if err := r.make(ctx, runner, job); err != nil {
+		return err
 	}
-	if err := r.Client.Status().Patch(ctx, runner, client.MergeFrom(base)); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("recording the job of runner %s: %w", name, err)
-	}
-	log.FromContext(ctx).Info("Job "+what(runner.Status.Job), "runner", name, "namespace", r.Namespace, "job", runner.Status.Job.ID,
-		"repository", runner.Status.Job.Repository, "runID", runner.Status.Job.RunID, "result", runner.Status.Job.Result)
+	log.FromContext(ctx).Info("Job "+what(job), "runner", name, "namespace", r.Namespace, "job", job.ID,
+		"repository", job.Repository, "runID", job.RunID, "result", job.Result)
 	return nil
+}
+
+// make makes durable what is known of the job.
+func (r *Recorder) make(ctx context.Context, runner *v1alpha1.Runner, job *v1alpha1.JobReference) error {
+	if job.CompletedAt == nil {
+		return r.mark(ctx, runner.Name, job)
+	}
+	r.Notes.complete(client.ObjectKeyFromObject(runner), runner.UID)
+	if !runner.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	return End(ctx, r.Client, runner)
 }
 
 // Merge adds an event to what is known of a runner's job. Events may come twice
@@ -108,11 +118,6 @@ func sameJob(a, b *v1alpha1.JobReference) bool {
 	return a != nil && b != nil && a.ID == b.ID && (a.StartedAt == nil) == (b.StartedAt == nil) && (a.CompletedAt == nil) == (b.CompletedAt == nil)
 }
 
-// started says whether the job's start is news and its end has not come yet.
-func started(before, after *v1alpha1.JobReference) bool {
-	return after.CompletedAt == nil && after.StartedAt != nil && (before == nil || before.StartedAt == nil)
-}
-
 func what(job *v1alpha1.JobReference) string {
 	if job.CompletedAt != nil {
 		return "completed"
@@ -121,9 +126,8 @@ func what(job *v1alpha1.JobReference) string {
 }
 
 // mark puts the job's identity on the runner's pod, for whoever looks at pods,
-// logs or costs.
-func (r *Recorder) mark(ctx context.Context, runner *v1alpha1.Runner) error {
-	job := runner.Status.Job
+// logs or costs, and for the Runner's controller.
+func (r *Recorder) mark(ctx context.Context, runner string, job *v1alpha1.JobReference) error {
 	text, err := json.Marshal(job)
 	if err != nil {
 		return fmt.Errorf("encoding the job: %w", err)
@@ -139,9 +143,9 @@ func (r *Recorder) mark(ctx context.Context, runner *v1alpha1.Runner) error {
 	if err != nil {
 		return fmt.Errorf("encoding the pod's marks: %w", err)
 	}
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: runner.Namespace, Name: runner.Name}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: runner}}
 	if err := r.Client.Patch(ctx, pod, client.RawPatch(types.MergePatchType, patch)); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("marking the pod of runner %s: %w", runner.Name, err)
+		return fmt.Errorf("marking the pod of runner %s: %w", runner, err)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,7 +34,7 @@ const (
 // configuration is in its Secret. The happy path is one JIT call and one create;
 // a Secret is read only where something was lost on the way.
 func (x *run) register(ctx context.Context) error {
-	if x.runner.Status.RunnerID != 0 {
+	if x.recall() {
 		return nil
 	}
 	if x.pod != nil {
@@ -51,6 +52,22 @@ func (x *run) register(ctx context.Context) error {
 		return githubOutcome(err)
 	}
 	return x.storeSecret(ctx, jit)
+}
+
+// recall finds the registration without a request: in the status, in what this process
+// noted, or on the pod.
+func (x *run) recall() bool {
+	s := &x.runner.Status
+	s.RunnerID = cmp.Or(s.RunnerID, x.note.registration)
+	if s.RunnerID == 0 && x.pod != nil {
+		s.RunnerID = podspec.RegistrationOf(x.pod)
+	}
+	return s.RunnerID != 0
+}
+
+// remember notes a registration that its Secret holds.
+func (x *run) remember(id int64) {
+	x.runner.Status.RunnerID, x.note.registration = id, id
 }
 
 // reregister comes after an attempt that lost its answer or its Secret: with the
@@ -89,7 +106,7 @@ func (x *run) recallSecret(ctx context.Context) error {
 	if err != nil {
 		return kube.Stall(v1alpha1.InvalidSpecReason, "Secret %q, key %s: %w", secret.Name, podspec.RunnerIDKey, err)
 	}
-	x.runner.Status.RunnerID = id
+	x.remember(id)
 	return nil
 }
 
@@ -110,14 +127,14 @@ func (x *run) storeSecret(ctx context.Context, jit actions.JIT) error {
 	if err := x.Client.Create(ctx, secret); err != nil {
 		return fmt.Errorf("storing the registration: %w", err)
 	}
-	x.runner.Status.RunnerID = jit.RunnerID
+	x.remember(jit.RunnerID)
 	return nil
 }
 
 func (x *run) identity() podspec.Runner {
 	return podspec.Runner{
 		Namespace: x.runner.Namespace, Name: x.runner.Name, UID: x.runner.UID,
-		Pool: x.runner.Spec.PoolRef.Name, Revision: x.runner.Spec.Revision,
+		Pool: x.runner.Spec.PoolRef.Name, Revision: x.runner.Spec.Revision, ID: x.runner.Status.RunnerID,
 	}
 }
 

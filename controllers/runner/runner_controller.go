@@ -8,7 +8,6 @@ package runner
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,10 +24,6 @@ import (
 	"github.com/corral-dev/corral/internal/poolstatus"
 	actions "github.com/corral-dev/corral/internal/scaleset"
 )
-
-// lingering is how long a runner's container may go on after its job completed
-// before the runner is ended.
-const lingering = time.Minute
 
 // Clients finds the GitHub client of a connection by NAMESPACE/NAME.
 type Clients interface {
@@ -50,17 +45,15 @@ type Reconciler struct {
 	// Live reads without a cache: Secrets by name, and what the cache may not show yet.
 	Live    client.Reader
 	Clients Clients
+	Notes   *Notes
 	Now     func() time.Time
-
-	// deregistered has the UIDs of runners that GitHub forgot, by name: a cache that does
-	// not show it yet must not make us ask again.
-	deregistered sync.Map
 }
 
 // run is one reconciliation of one runner.
 type run struct {
 	*Reconciler
 	runner  *v1alpha1.Runner
+	note    *note
 	pod     *corev1.Pod // nil if there is none
 	verdict poolstatus.Verdict
 	trouble error // why it could not be started yet; its deadline runs on
@@ -69,10 +62,11 @@ type run struct {
 
 // Reconcile brings one runner a step further:
 //
-//  1. deleting: deregister, delete the pod, let go (finalize.go)
-//  2. start: JIT configuration into a Secret (register.go), then the pod (pod.go)
-//  3. observe: state and its reason
-//  4. end: delete the Runner when it is over, which leads to 1
+//  1. start: JIT configuration into a Secret (register.go), then the pod (pod.go)
+//  2. observe: state, its reason and its cause
+//  3. end: delete the Runner when it is over; its job's completion does so too (recorder.go)
+//
+// A deleted one is deregistered, its pod is deleted, and it is let go (finalize.go).
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	runner := &v1alpha1.Runner{}
 	if err := r.Client.Get(ctx, req.NamespacedName, runner); err != nil {
@@ -82,8 +76,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	x := &run{Reconciler: r, runner: runner, pod: pod}
+	x := &run{Reconciler: r, runner: runner, pod: pod, note: r.Notes.of(req.NamespacedName, runner.UID)}
 	attempt := r.Begin(runner)
+	x.recollect()
 	steps := []func(context.Context) error{x.start, x.observe, x.end}
 	if !runner.DeletionTimestamp.IsZero() {
 		if !controllerutil.ContainsFinalizer(runner, v1alpha1.RunnerFinalizer) {
@@ -97,9 +92,20 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		}
 	}
 	if x.gone {
+		r.Gathered.Forget(runner.UID)
 		return ctrl.Result{}, nil
 	}
 	return attempt.Finish(ctx, x.done(), err)
+}
+
+// recollect adds to what the cache shows what this process knows already.
+func (x *run) recollect() {
+	if x.pod != nil {
+		x.note.podMade = false
+	}
+	if x.runner.Status.StartedAt == nil {
+		x.runner.Status.StartedAt = timeOrNil(x.note.started)
+	}
 }
 
 // start registers the runner and creates its pod. What goes wrong is told at the end:
@@ -118,40 +124,61 @@ func (x *run) observe(ctx context.Context) error {
 		return err
 	}
 	o := poolstatus.Observe(x.runner, x.pod, deadline, x.Now())
+	if x.trouble != nil && o.StartedAt.IsZero() {
+		o.EndReason, o.Cause = x.trouble.Error(), causeOf(x.trouble)
+	}
+	x.note.started = o.StartedAt
 	x.verdict = poolstatus.Judge(o, x.Now())
 	s := &x.runner.Status
 	s.StartedAt, s.EndedAt, s.EndedClean = timeOrNil(o.StartedAt), timeOrNil(o.EndedAt), o.EndedClean
-	s.State, s.Reason, s.Job = x.verdict.State, x.verdict.Reason, o.Job
+	s.State, s.Reason, s.Cause, s.Job = x.verdict.State, x.verdict.Reason, x.verdict.Cause, o.Job
 	return nil
 }
 
-// end deletes a runner that is over. A finished one whose container still runs is
-// given a moment to exit by itself.
+// causeOf names what keeps a runner from being registered or from getting its pod.
+func causeOf(trouble error) v1alpha1.RunnerCause {
+	switch kube.ReasonOf(trouble, v1alpha1.GitHubUnavailableReason) {
+	case v1alpha1.TemplateInvalidReason:
+		return v1alpha1.CauseRefused
+	case v1alpha1.QuotaExceededReason:
+		return v1alpha1.CauseQuota
+	}
+	return v1alpha1.CauseGitHub
+}
+
+// end deletes a runner that is over, which leads to finalize.
 func (x *run) end(ctx context.Context) error {
 	switch {
-	case x.trouble != nil && x.verdict.State != v1alpha1.RunnerFailed:
+	case x.verdict.State == v1alpha1.RunnerFailed:
+		x.fail()
+	case x.trouble != nil:
 		return x.trouble
 	case x.verdict.State == v1alpha1.RunnerPending:
 		return kube.Progress(max(time.Millisecond, x.verdict.Until.Sub(x.Now())), "%s: %s", x.verdict.State, x.verdict.Reason)
-	case x.verdict.Settling:
-		return nil
-	case x.verdict.State == v1alpha1.RunnerFailed:
-	case x.verdict.State == v1alpha1.RunnerFinished && (x.runner.Status.EndedAt != nil || x.beyond(lingering) >= 0):
-	default:
+	case x.verdict.State != v1alpha1.RunnerFinished || x.verdict.Settling:
 		return nil
 	}
-	uid := x.runner.UID
-	err := x.Client.Delete(ctx, x.runner.DeepCopy(), client.Preconditions{UID: &uid})
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("ending the runner: %w", err)
-	}
-	return nil
+	return End(ctx, x.Client, x.runner)
 }
 
-// beyond returns by how much the runner has been in its state for longer than a bound;
-// negative when it has not.
-func (x *run) beyond(bound time.Duration) time.Duration {
-	return x.Now().Sub(x.verdict.Since) - bound
+// fail tells the pool why a runner failed that had no job.
+func (x *run) fail() {
+	if x.runner.Status.Job != nil {
+		return
+	}
+	x.Notes.fail(types.NamespacedName{Namespace: x.runner.Namespace, Name: x.runner.Spec.PoolRef.Name}, Failure{
+		Runner: x.runner.Name, Revision: x.runner.Spec.Revision, Cause: x.verdict.Cause, Message: x.verdict.Reason, At: x.Now(),
+	})
+}
+
+// End begins the end of a runner; one that is gone is fine.
+func End(ctx context.Context, c client.Client, r *v1alpha1.Runner) error {
+	uid := r.UID
+	err := c.Delete(ctx, r.DeepCopy(), client.Preconditions{UID: &uid})
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("ending runner %s: %w", r.Name, err)
+	}
+	return nil
 }
 
 // done tells when to look again if nothing happens.
@@ -159,9 +186,6 @@ func (x *run) done() kube.Done {
 	d := kube.Done{Message: string(x.verdict.State) + ": " + x.verdict.Reason}
 	if x.verdict.State == v1alpha1.RunnerFinished || x.verdict.State == v1alpha1.RunnerFailed {
 		d.Unready = string(x.verdict.State)
-	}
-	if x.verdict.State == v1alpha1.RunnerFinished && x.runner.Status.EndedAt == nil {
-		d.After = max(time.Second, -x.beyond(lingering))
 	}
 	if !x.verdict.Until.IsZero() {
 		d.After = max(time.Millisecond, x.verdict.Until.Sub(x.Now()))
@@ -199,7 +223,7 @@ func (r *Reconciler) sweep(ctx context.Context, req ctrl.Request, reading error)
 	if !apierrors.IsNotFound(reading) {
 		return reading
 	}
-	r.deregistered.Delete(req.NamespacedName)
+	r.Notes.forget(req.NamespacedName)
 	pod := &corev1.Pod{}
 	if err := r.Client.Get(ctx, req.NamespacedName, pod); err != nil {
 		return client.IgnoreNotFound(err)

@@ -88,7 +88,7 @@ func newBench(t *testing.T) *bench {
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(revision, runner).WithStatusSubresource(runner).Build()
 	b.Reconciler = &Reconciler{
 		Reporter: kube.Reporter{Client: c, Events: recorder, WarningsOnly: true}, Live: c,
-		Clients: &registry{client: gh}, Now: func() time.Time { return b.now },
+		Clients: &registry{client: gh}, Notes: &Notes{}, Now: func() time.Time { return b.now },
 	}
 	return b
 }
@@ -174,6 +174,7 @@ func TestLostStatusIsReadBackFromTheSecret(t *testing.T) {
 		}
 		r := b.runner()
 		r.Status = v1alpha1.RunnerStatus{}
+		b.Notes = &Notes{}
 		if err := b.Client.Status().Update(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
@@ -226,7 +227,7 @@ func TestARunnerWithoutItsConnectionIsGivenUpAfterABound(t *testing.T) {
 		t.Fatal("given up at once")
 	}
 	b.now = b.runner().DeletionTimestamp.Add(orphanAfter)
-	recorder := &Recorder{Client: b.Client, Namespace: "ci"}
+	recorder := &Recorder{Client: b.Client, Namespace: "ci", Notes: b.Notes}
 	started := actions.JobEvent{Type: actions.JobStarted, JobID: "j", RunnerName: "linux-a", At: b.now}
 	if err := recorder.RecordJobs(t.Context(), []actions.JobEvent{started}); err != nil {
 		t.Fatal(err)
@@ -267,21 +268,24 @@ func TestAFinishedRunnerEndsItself(t *testing.T) {
 	if r := b.runner(); r == nil || !r.DeletionTimestamp.IsZero() {
 		t.Fatal("ended before its job's completion was seen")
 	}
-	recorder := &Recorder{Client: b.Client, Namespace: "ci"}
+	recorder := &Recorder{Client: b.Client, Namespace: "ci", Notes: b.Notes}
 	events := []actions.JobEvent{{Type: actions.JobCompleted, JobID: "j", RunnerName: "linux-a", Result: "succeeded", At: b.now}}
 	if err := recorder.RecordJobs(t.Context(), events); err != nil {
 		t.Fatal(err)
 	}
 	b.reconcile()
-	if r := b.runner(); r == nil || r.DeletionTimestamp.IsZero() || r.Status.State != v1alpha1.RunnerFinished {
-		t.Errorf("not ended: %+v", r)
+	if b.runner() != nil || b.pod() != nil {
+		t.Errorf("not ended: %+v", b.runner())
+	}
+	if n := b.github.Report().Requests[githubsim.EndpointDeleteAgent]; n != 0 {
+		t.Errorf("GitHub forgets such a runner by itself, and was asked to %d times", n)
 	}
 }
 
 func TestTheJobIsOnTheRunnerAndItsPod(t *testing.T) {
 	b := newBench(t)
 	b.reconcile()
-	recorder := &Recorder{Client: b.Client, Namespace: "ci"}
+	recorder := &Recorder{Client: b.Client, Namespace: "ci", Notes: b.Notes}
 	event := actions.JobEvent{Type: actions.JobStarted, JobID: "j", Repository: "acme/app", RunID: 9, Name: "build", RunnerName: "linux-a", At: b.now}
 	gone := event
 	gone.RunnerName = "not-there"
@@ -312,5 +316,49 @@ func (b *bench) setPod(state corev1.ContainerState) {
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: v1alpha1.RunnerContainerName, State: state}}
 	if err := b.Client.Status().Update(context.Background(), pod); err != nil {
 		b.t.Fatal(err)
+	}
+}
+
+func TestAContainerMayGoOnForAMomentAfterItsJob(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	b.setPod(corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Time{Time: b.now}}})
+	recorder := &Recorder{Client: b.Client, Namespace: "ci", Notes: b.Notes}
+	events := []actions.JobEvent{{Type: actions.JobCompleted, JobID: "j", RunnerName: "linux-a", Result: "canceled", At: b.now}}
+	if err := recorder.RecordJobs(t.Context(), events); err != nil {
+		t.Fatal(err)
+	}
+	b.now = b.runner().DeletionTimestamp.Time
+	if after := b.reconcile().RequeueAfter; after != lingering || b.pod() == nil {
+		t.Fatalf("looks again in %s", after)
+	}
+	b.now = b.now.Add(lingering)
+	b.reconcile()
+	if b.registered() != 0 || b.pod() != nil {
+		t.Errorf("it hangs, and was not ended: %d registrations", b.registered())
+	}
+}
+
+// A pod on a lost node is never removed: nobody confirms that it ended.
+func TestAPodThatDoesNotGoIsLetGo(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	b.setPod(corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Time{Time: b.now}}})
+	pod := b.pod()
+	pod.Finalizers = []string{"test/kept"}
+	if err := b.Client.Update(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	b.delete()
+	b.reconcile()
+	b.now = b.pod().DeletionTimestamp.Add(podGone)
+	b.reconcile()
+	if b.runner() == nil {
+		t.Fatal("let go too early")
+	}
+	b.now = b.now.Add(time.Second)
+	b.reconcile()
+	if b.runner() != nil || len(b.events) == 0 {
+		t.Error("the runner is held by a pod that never goes, or nobody was told")
 	}
 }

@@ -54,6 +54,7 @@ type Reconciler struct {
 	kube.Reporter
 	Clients  Clients
 	Sessions *Sessions
+	Notes    *runner.Notes
 	// Cluster identifies this cluster in the session owner's name.
 	Cluster string
 	Now     func() time.Time
@@ -205,7 +206,7 @@ func (x *run) listen(context.Context) error {
 func (x *run) ensureSession() {
 	x.Sessions.Ensure(x.key, actions.Config{
 		Client: x.github, SetID: x.set.Status.ID, Owner: x.Cluster + "/" + x.set.Spec.PoolUID,
-		Recorder:  &runner.Recorder{Client: x.Client, Namespace: x.set.Namespace},
+		Recorder:  &runner.Recorder{Client: x.Client, Namespace: x.set.Namespace, Notes: x.Notes},
 		OwnerGone: x.ownerGone, Now: x.Now,
 		Log: slog.New(logr.ToSlogHandler(log.Log.WithName("session").WithValues("scaleSet", klog.KObj(x.set)))),
 	})

@@ -11,13 +11,13 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/kube"
 )
 
 var orphansTotal = prometheus.NewCounter(prometheus.CounterOpts{
@@ -44,8 +44,17 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
 		For(&v1alpha1.ScaleSet{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.Runner{}, handler.EnqueueRequestsFromMapFunc(scaleSetOf), builder.WithPredicates(removed)).
 		WatchesRawSource(r.Sessions.States()).
-		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent}).
+		WithOptions(kube.Fair(concurrent, r.classify)).
 		Complete(r)
+}
+
+// classify says that a scale set waits for its connection.
+func (r *Reconciler) classify(req reconcile.Request) (connection, pool string) {
+	set := &v1alpha1.ScaleSet{}
+	if err := r.Client.Get(context.Background(), req.NamespacedName, set); err != nil {
+		return "", ""
+	}
+	return set.Namespace + "/" + set.Spec.ConnectionRef.Name, set.Name
 }
 
 func scaleSetOf(_ context.Context, obj client.Object) []reconcile.Request {

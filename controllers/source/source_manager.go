@@ -13,9 +13,9 @@ import (
 	"k8s.io/utils/lru"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/kube"
@@ -45,9 +45,13 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, options Options) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("poolsource").
 		For(&v1alpha1.PoolSource{}, asked).
-		WithOptions(controller.Options{MaxConcurrentReconciles: options.Concurrent}).
+		WithOptions(kube.Fair(options.Concurrent, tenant)).
 		Complete(r)
 }
+
+// tenant has the sources of one namespace wait for each other, should all of them name
+// servers that don't answer.
+func tenant(req reconcile.Request) (group, flow string) { return req.Namespace, req.Name }
 
 func (r *Reconciler) prepare(options Options) {
 	r.jitter = func(d time.Duration) time.Duration { return spread(d, options.JitterPercent, rand.Float64()) }

@@ -71,3 +71,8 @@ func IsStalled(err error) bool {
 	s := new(stalling)
 	return errors.As(err, &s)
 }
+
+func isProgress(err error) bool {
+	p := new(progressing)
+	return errors.As(err, &p)
+}

@@ -46,7 +46,10 @@ type Reporter struct {
 	Client client.Client
 	Events events.EventRecorder
 	// WarningsOnly leaves out events of the normal course, for kinds that live briefly.
+	// With Gathered, their normal course is gathered too.
 	WarningsOnly bool
+	// Gathered puts off writes that bring no news; nil writes each change at once.
+	Gathered *Gathered
 }
 
 // Attempt is one reconciliation of an object under way.
@@ -80,6 +83,12 @@ func (r *Reporter) Begin(obj Object) *Attempt {
 func (a *Attempt) Finish(ctx context.Context, done Done, outcome error) (ctrl.Result, error) {
 	a.obj.SetObservedGeneration(a.obj.GetGeneration())
 	result, retry := a.summarize(done, outcome)
+	if wait := a.putOff(outcome); wait > 0 {
+		if result.RequeueAfter == 0 || wait < result.RequeueAfter {
+			result.RequeueAfter = wait
+		}
+		return result, retry
+	}
 	if err := a.Save(ctx); err != nil {
 		return ctrl.Result{}, errors.Join(retry, err)
 	}

@@ -159,3 +159,43 @@ func TestAnAbnormalConditionGoesWithItsCause(t *testing.T) {
 		t.Errorf("conditions are %+v", p.GetConditions())
 	}
 }
+
+func TestChangesWithoutNewsAreGathered(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	finish := func(t *testing.T, b *bench, jobs int32, outcome error) ctrl.Result {
+		t.Helper()
+		p := b.pool(t)
+		attempt := b.reporter.Begin(p)
+		p.Status.Jobs = jobs
+		result, err := attempt.Finish(t.Context(), kube.Done{Message: "fine", After: time.Minute}, outcome)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return result
+	}
+	b := newBench(t)
+	b.reporter.Gathered = kube.Gather(time.Second, func() time.Time { return now })
+	steps := []struct {
+		name    string
+		after   time.Duration
+		jobs    int32
+		outcome error
+		writes  int
+		again   time.Duration
+	}{
+		{name: "a new condition is news", jobs: 1, writes: 1, again: time.Minute},
+		{name: "a count waits", jobs: 2, writes: 1, again: time.Second},
+		{name: "with those that follow", after: 400 * time.Millisecond, jobs: 3, writes: 1, again: 600 * time.Millisecond},
+		{name: "for a bounded time", after: 600 * time.Millisecond, jobs: 4, writes: 2, again: time.Minute},
+		{name: "no change, no write", after: time.Hour, jobs: 4, writes: 2, again: time.Minute},
+		{name: "the next waits again", jobs: 5, writes: 2, again: time.Second},
+		{name: "trouble does not", jobs: 6, outcome: kube.Wait("Quota", time.Minute, "no room"), writes: 3, again: time.Minute},
+	}
+	for _, step := range steps {
+		now = now.Add(step.after)
+		result := finish(t, b, step.jobs, step.outcome)
+		if b.writes != step.writes || result.RequeueAfter != step.again {
+			t.Errorf("%s: %d writes, want %d; next look in %s, want %s", step.name, b.writes, step.writes, result.RequeueAfter, step.again)
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,6 +40,8 @@ const (
 type Runner struct {
 	Namespace, Name, Pool, Revision string
 	UID                             types.UID
+	// ID of the registration on GitHub; 0 before there is one.
+	ID int64
 }
 
 // BelongsTo says whether a pod is the Runner's, and not another's of the same name.
@@ -88,14 +91,61 @@ func Build(r Runner, template []byte) (*corev1.Pod, error) {
 	if t.Spec.AutomountServiceAccountToken == nil {
 		t.Spec.AutomountServiceAccountToken = new(bool)
 	}
+	annotations := with(t.Annotations, v1alpha1.RunnerUIDAnnotation, string(r.UID))
+	if r.ID != 0 {
+		annotations[v1alpha1.RunnerIDAnnotation] = strconv.FormatInt(r.ID, 10)
+	}
 	return &corev1.Pod{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: r.Namespace, Name: r.Name,
-			Labels: Labels(r, t.Labels), Annotations: with(t.Annotations, v1alpha1.RunnerUIDAnnotation, string(r.UID)),
-		},
-		Spec: t.Spec,
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: r.Name, Labels: Labels(r, t.Labels), Annotations: annotations},
+		Spec:       t.Spec,
 	}, nil
+}
+
+// Trim leaves of a pod what the controllers read, as a cache.TransformFunc: whose it is,
+// its marks, and how its containers are. A pod of the API server's is twenty times that.
+func Trim(obj any) (any, error) {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return obj, nil
+	}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+			CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp,
+			Labels: ours(pod.Labels), Annotations: ours(pod.Annotations),
+		},
+		Spec: corev1.PodSpec{NodeName: pod.Spec.NodeName},
+		Status: corev1.PodStatus{
+			Phase: pod.Status.Phase, Reason: pod.Status.Reason, Message: pod.Status.Message,
+			Conditions: pod.Status.Conditions, ContainerStatuses: trimStatuses(pod.Status.ContainerStatuses),
+		},
+	}, nil
+}
+
+func trimStatuses(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
+	trimmed := make([]corev1.ContainerStatus, 0, len(statuses))
+	for _, s := range statuses {
+		trimmed = append(trimmed, corev1.ContainerStatus{Name: s.Name, State: s.State})
+	}
+	return trimmed
+}
+
+// ours leaves the labels or annotations that are Corral's.
+func ours(all map[string]string) map[string]string {
+	kept := maps.Clone(all)
+	maps.DeleteFunc(kept, func(key, _ string) bool { return !strings.HasPrefix(key, v1alpha1.GroupVersion.Group+"/") })
+	return kept
+}
+
+// RegistrationOf returns the id of the registration that a runner's pod was made for; 0
+// if it isn't there.
+func RegistrationOf(pod *corev1.Pod) int64 {
+	id, err := strconv.ParseInt(pod.Annotations[v1alpha1.RunnerIDAnnotation], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return id
 }
 
 // Labels returns the labels of what belongs to a runner, over those given.

@@ -18,19 +18,22 @@ import (
 func Observe(r *v1alpha1.Runner, pod *corev1.Pod, deadline time.Duration, now time.Time) Observation {
 	o := Observation{
 		CreatedAt: r.CreationTimestamp.Time, Deadline: deadline,
-		Job: r.Status.Job,
+		Job:         r.Status.Job,
+		Terminating: !r.DeletionTimestamp.IsZero(), Deregistered: r.Status.DeregisteredAt != nil,
 	}
 	if r.Status.StartedAt != nil {
 		o.StartedAt = r.Status.StartedAt.Time
 	}
 	if r.Status.EndedAt != nil {
-		o.EndedAt, o.EndReason = r.Status.EndedAt.Time, r.Status.Reason
+		o.EndedAt, o.EndReason, o.Cause = r.Status.EndedAt.Time, r.Status.Reason, r.Status.Cause
 		o.EndedClean = r.Status.EndedClean
 		return o
 	}
 	if pod == nil {
 		if !o.StartedAt.IsZero() {
-			o.EndedAt, o.EndReason = now, "the pod is gone"
+			o.EndedAt, o.EndReason, o.Cause = now, "the pod is gone", v1alpha1.CauseRemoved
+		} else {
+			o.EndReason, o.Cause = r.Status.Trouble()
 		}
 		return o
 	}
@@ -64,10 +67,12 @@ func observePod(o *Observation, pod *corev1.Pod, now time.Time) {
 	if o.EndedAt.IsZero() && (pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded) {
 		// Evicted, preempted or lost with its node: there may be no container status at all.
 		o.EndedAt, o.EndedClean = now, pod.Status.Phase == corev1.PodSucceeded
-		o.EndReason = describe(pod.Status.Reason, pod.Status.Message)
+		o.EndReason, o.Cause = describe(pod.Status.Reason, pod.Status.Message), v1alpha1.CauseRemoved
 	}
 	if o.StartedAt.IsZero() && o.EndedAt.IsZero() && o.EndReason == "" {
-		o.EndReason = unscheduled(pod)
+		if o.EndReason = unscheduled(pod); o.EndReason != "" {
+			o.Cause = v1alpha1.CauseUnschedulable
+		}
 	}
 }
 
@@ -81,8 +86,20 @@ func observeContainer(o *Observation, s corev1.ContainerState) {
 	case s.Running != nil:
 		o.StartedAt = s.Running.StartedAt.Time
 	case s.Waiting != nil && s.Waiting.Reason != "ContainerCreating" && s.Waiting.Reason != "PodInitializing":
-		o.EndReason = describe(s.Waiting.Reason, s.Waiting.Message)
+		o.EndReason, o.Cause = describe(s.Waiting.Reason, s.Waiting.Message), causeOf(s.Waiting.Reason)
 	}
+}
+
+// causeOf sorts the kubelet's reasons for a container that waits
+// (k8s.io/kubernetes pkg/kubelet/images/types.go and container/sync_result.go).
+func causeOf(waiting string) v1alpha1.RunnerCause {
+	switch waiting {
+	case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable", "SignatureValidationFailed":
+		return v1alpha1.CauseImagePull
+	case "CreateContainerConfigError", "CreateContainerError", "RunContainerError", "StartError", "ContainerCannotRun":
+		return v1alpha1.CauseConfig
+	}
+	return ""
 }
 
 // unscheduled says why a pod has no node yet; "" when it has one or nobody tried.

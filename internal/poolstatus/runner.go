@@ -17,6 +17,11 @@ import (
 // or so of the end; past this bound the message is taken as lost.
 const Settle = 15 * time.Second
 
+// JobLost bounds how long GitHub may count the job of a runner that died with it: it
+// fails the job after some 9.5 minutes without a word from the runner. No other runner
+// gets that job, so none is made for it.
+const JobLost = 15 * time.Minute
+
 // Observation is what is known of one runner: from its Runner object, its Pod and
 // the messages of its scale set.
 type Observation struct {
@@ -27,6 +32,11 @@ type Observation struct {
 	EndedClean bool
 	// EndReason says how the container or its pod ended, or why it does not start.
 	EndReason string
+	// Cause is the name of that; "" when nothing is amiss.
+	Cause v1alpha1.RunnerCause
+	// Terminating is true while the Runner is being ended; Deregistered when GitHub has
+	// forgotten it, so that it can't get a job any more.
+	Terminating, Deregistered bool
 	// Removed is true when somebody else deletes the pod: a drain, or a node that is gone.
 	Removed bool
 	// Job is the runner's job if it has or had one.
@@ -41,11 +51,18 @@ type Verdict struct {
 	State  v1alpha1.RunnerState
 	Reason string
 	Since  time.Time
-	// Settling is true of an ended runner whose job GitHub still counts.
+	// Settling is true of an ended runner, Finished or Failed, whose job GitHub still counts.
 	Settling bool
 	// Until is when the verdict changes if nothing else happens; zero for never.
 	Until time.Time
+	// Cause that keeps a Pending runner from starting, or that a Failed one failed of.
+	Cause v1alpha1.RunnerCause
 }
+
+// StuckDeadline is how long after a runner's creation a cause that waiting won't mend
+// may keep it from starting: an image that can't be pulled, a ConfigMap that isn't
+// there. The kubelet tries several times in that time.
+const StuckDeadline = time.Minute
 
 // Judge says which state a runner is in at a time.
 func Judge(o Observation, now time.Time) Verdict {
@@ -54,6 +71,9 @@ func Judge(o Observation, now time.Time) Verdict {
 		return Verdict{State: v1alpha1.RunnerFinished, Since: o.Job.CompletedAt.Time, Reason: "job " + word(o.Job.Result, "completed")}
 	case !o.EndedAt.IsZero():
 		return ended(o, now)
+	case o.Job != nil && o.Terminating && o.Deregistered:
+		// GitHub would not have let go of a runner with a job.
+		return Verdict{State: v1alpha1.RunnerFinished, Since: o.StartedAt, Reason: "job over, the container still runs"}
 	case o.Job != nil:
 		since := o.StartedAt
 		if o.Job.StartedAt != nil {
@@ -61,7 +81,7 @@ func Judge(o Observation, now time.Time) Verdict {
 		}
 		return Verdict{State: v1alpha1.RunnerBusy, Since: since, Reason: "running a job"}
 	case o.Removed:
-		return Verdict{State: v1alpha1.RunnerFailed, Since: now, Reason: "its pod is being removed"}
+		return Verdict{State: v1alpha1.RunnerFailed, Since: now, Reason: "its pod is being removed", Cause: v1alpha1.CauseRemoved}
 	case !o.StartedAt.IsZero():
 		return Verdict{State: v1alpha1.RunnerIdle, Since: o.StartedAt, Reason: "waiting for a job"}
 	}
@@ -70,27 +90,50 @@ func Judge(o Observation, now time.Time) Verdict {
 
 // ended judges a runner whose container ended before its job's completion was seen.
 func ended(o Observation, now time.Time) Verdict {
-	settled := o.EndedAt.Add(Settle)
+	settled, lost := o.EndedAt.Add(Settle), o.EndedAt.Add(JobLost)
 	switch {
+	case !o.EndedClean && o.Job != nil && now.Before(lost):
+		return Verdict{State: v1alpha1.RunnerFailed, Since: o.EndedAt, Settling: true, Until: lost, Reason: word(o.EndReason, "the container ended with an error") + ", with a job: GitHub will fail it"}
 	case !o.EndedClean:
-		return Verdict{State: v1alpha1.RunnerFailed, Since: o.EndedAt, Reason: word(o.EndReason, "the container ended with an error")}
+		return Verdict{State: v1alpha1.RunnerFailed, Since: o.EndedAt, Reason: word(o.EndReason, "the container ended with an error"), Cause: crash(o)}
 	case now.Before(settled):
 		return Verdict{State: v1alpha1.RunnerFinished, Since: o.EndedAt, Settling: true, Until: settled, Reason: "ended, waiting for the job's completion"}
 	case o.Job == nil:
-		return Verdict{State: v1alpha1.RunnerFailed, Since: o.EndedAt, Reason: "ended without a job"}
+		return Verdict{State: v1alpha1.RunnerFailed, Since: o.EndedAt, Reason: "ended without a job", Cause: v1alpha1.CauseCrash}
 	}
 	return Verdict{State: v1alpha1.RunnerFinished, Since: o.EndedAt, Reason: "ended; the job's completion was not seen"}
 }
 
+// crash names why a container ended with an error. With a job it's the job's matter.
+func crash(o Observation) v1alpha1.RunnerCause {
+	switch {
+	case o.Job != nil, o.Terminating:
+		return ""
+	case o.Removed:
+		return v1alpha1.CauseRemoved
+	case o.Cause != "":
+		return o.Cause
+	}
+	return v1alpha1.CauseCrash
+}
+
 func starting(o Observation, now time.Time) Verdict {
-	due := o.CreatedAt.Add(o.Deadline)
+	deadline := o.Deadline
+	if o.Cause == v1alpha1.CauseImagePull || o.Cause == v1alpha1.CauseConfig {
+		deadline = min(deadline, StuckDeadline)
+	}
+	due := o.CreatedAt.Add(deadline)
 	if now.Before(due) {
-		return Verdict{State: v1alpha1.RunnerPending, Since: o.CreatedAt, Until: due, Reason: word(o.EndReason, "starting")}
+		return Verdict{State: v1alpha1.RunnerPending, Since: o.CreatedAt, Until: due, Reason: word(o.EndReason, "starting"), Cause: o.Cause}
 	}
-	return Verdict{
-		State: v1alpha1.RunnerFailed, Since: due,
-		Reason: fmt.Sprintf("not running %s after its creation: %s", o.Deadline, word(o.EndReason, "no container status")),
+	v := Verdict{
+		State: v1alpha1.RunnerFailed, Since: due, Cause: o.Cause,
+		Reason: fmt.Sprintf("not running %s after its creation: %s", deadline, word(o.EndReason, "no container status")),
 	}
+	if v.Cause == "" {
+		v.Cause = v1alpha1.CauseSlow
+	}
+	return v
 }
 
 func word(s, fallback string) string {

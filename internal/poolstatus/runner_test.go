@@ -38,8 +38,8 @@ func TestJudge(t *testing.T) {
 			want: poolstatus.Verdict{State: v1alpha1.RunnerPending, Reason: "ErrImagePull: no such image", Since: created, Until: at(60)},
 		},
 		"past its startup deadline": {
-			o: poolstatus.Observation{EndReason: "Unschedulable"}, now: at(60),
-			want: poolstatus.Verdict{State: v1alpha1.RunnerFailed, Reason: "not running 1m0s after its creation: Unschedulable", Since: at(60)},
+			o: poolstatus.Observation{EndReason: "Unschedulable", Cause: v1alpha1.CauseUnschedulable}, now: at(60),
+			want: poolstatus.Verdict{State: v1alpha1.RunnerFailed, Reason: "not running 1m0s after its creation: Unschedulable", Since: at(60), Cause: v1alpha1.CauseUnschedulable},
 		},
 		"idle": {
 			o: poolstatus.Observation{StartedAt: at(3)}, now: at(90),
@@ -71,11 +71,11 @@ func TestJudge(t *testing.T) {
 		},
 		"ended without ever having a job": {
 			o: poolstatus.Observation{StartedAt: at(3), EndedAt: at(20), EndedClean: true}, now: at(35),
-			want: poolstatus.Verdict{State: v1alpha1.RunnerFailed, Reason: "ended without a job", Since: at(20)},
+			want: poolstatus.Verdict{State: v1alpha1.RunnerFailed, Reason: "ended without a job", Since: at(20), Cause: v1alpha1.CauseCrash},
 		},
 		"without a job, and its pod is taken away": {
 			o: poolstatus.Observation{StartedAt: at(3), Removed: true}, now: at(5),
-			want: poolstatus.Verdict{State: v1alpha1.RunnerFailed, Reason: "its pod is being removed", Since: at(5)},
+			want: poolstatus.Verdict{State: v1alpha1.RunnerFailed, Reason: "its pod is being removed", Since: at(5), Cause: v1alpha1.CauseRemoved},
 		},
 		"with a job, and its pod is taken away": {
 			o: poolstatus.Observation{StartedAt: at(3), Removed: true, Job: job(4, 0, "")}, now: at(5),
@@ -83,7 +83,27 @@ func TestJudge(t *testing.T) {
 		},
 		"crashed": {
 			o: poolstatus.Observation{StartedAt: at(3), EndedAt: at(4), EndReason: "OOMKilled (exit code 137)"}, now: at(5),
-			want: poolstatus.Verdict{State: v1alpha1.RunnerFailed, Reason: "OOMKilled (exit code 137)", Since: at(4)},
+			want: poolstatus.Verdict{State: v1alpha1.RunnerFailed, Reason: "OOMKilled (exit code 137)", Since: at(4), Cause: v1alpha1.CauseCrash},
+		},
+		"ended with an error because its pod is taken away": {
+			o: poolstatus.Observation{StartedAt: at(3), EndedAt: at(4), EndReason: "Error (exit code 143)", Removed: true}, now: at(5),
+			want: poolstatus.Verdict{State: v1alpha1.RunnerFailed, Reason: "Error (exit code 143)", Since: at(4), Cause: v1alpha1.CauseRemoved},
+		},
+		"died with a job: no other runner gets that job": {
+			o: poolstatus.Observation{StartedAt: at(3), EndedAt: at(20), EndReason: "OOMKilled (exit code 137)", Job: job(9, 0, "")}, now: at(500),
+			want: poolstatus.Verdict{State: v1alpha1.RunnerFailed, Reason: "OOMKilled (exit code 137), with a job: GitHub will fail it", Since: at(20), Settling: true, Until: at(920)},
+		},
+		"died with a job that GitHub never failed": {
+			o: poolstatus.Observation{StartedAt: at(3), EndedAt: at(20), EndReason: "OOMKilled (exit code 137)", Job: job(9, 0, "")}, now: at(920),
+			want: poolstatus.Verdict{State: v1alpha1.RunnerFailed, Reason: "OOMKilled (exit code 137)", Since: at(20)},
+		},
+		"nothing amiss, but too slow": {
+			o: poolstatus.Observation{}, now: at(60),
+			want: poolstatus.Verdict{State: v1alpha1.RunnerFailed, Reason: "not running 1m0s after its creation: no container status", Since: at(60), Cause: v1alpha1.CauseSlow},
+		},
+		"its job is over: GitHub let go of it": {
+			o: poolstatus.Observation{StartedAt: at(3), Job: job(9, 0, ""), Terminating: true, Deregistered: true}, now: at(90),
+			want: poolstatus.Verdict{State: v1alpha1.RunnerFinished, Reason: "job over, the container still runs", Since: at(3)},
 		},
 	}
 	for name, tc := range cases {
@@ -91,6 +111,60 @@ func TestJudge(t *testing.T) {
 			tc.o.CreatedAt, tc.o.Deadline = created, time.Minute
 			if diff := cmp.Diff(tc.want, poolstatus.Judge(tc.o, tc.now)); diff != "" {
 				t.Errorf("verdict (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestWhatWaitingWontMendIsNotWaitedForLong(t *testing.T) {
+	created := time.Unix(1_000_000, 0)
+	o := poolstatus.Observation{CreatedAt: created, Deadline: time.Hour, Cause: v1alpha1.CauseImagePull, EndReason: "ErrImagePull: not found"}
+	due := created.Add(poolstatus.StuckDeadline)
+	for name, tc := range map[string]struct {
+		now  time.Time
+		want poolstatus.Verdict
+	}{
+		"the kubelet tries again": {
+			now:  due.Add(-time.Second),
+			want: poolstatus.Verdict{State: v1alpha1.RunnerPending, Reason: "ErrImagePull: not found", Since: created, Until: due, Cause: v1alpha1.CauseImagePull},
+		},
+		"given up": {
+			now:  due,
+			want: poolstatus.Verdict{State: v1alpha1.RunnerFailed, Reason: "not running 1m0s after its creation: ErrImagePull: not found", Since: due, Cause: v1alpha1.CauseImagePull},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, poolstatus.Judge(o, tc.now)); diff != "" {
+				t.Errorf("verdict (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestUnconnected(t *testing.T) {
+	start := time.Unix(1_000_000, 0)
+	idle := []poolstatus.Idle{{Name: "b", Since: start.Add(time.Second)}, {Name: "a", Since: start}, {Name: "young", Since: start.Add(time.Minute)}}
+	cases := map[string]struct {
+		online, busy int
+		counted      time.Duration
+		want         []string
+		ask          bool
+		next         time.Duration
+	}{
+		"all are online":                       {online: 3, counted: 31 * time.Second, next: 59 * time.Second},
+		"counted too early to tell":            {counted: 10 * time.Second, ask: true},
+		"one is missing: the oldest is taken":  {online: 1, counted: 31 * time.Second, want: []string{"a"}, next: 59 * time.Second},
+		"none is online":                       {counted: 31 * time.Second, want: []string{"a", "b"}, next: 59 * time.Second},
+		"a busy one is online too":             {online: 3, busy: 1, counted: 31 * time.Second, next: 59 * time.Second},
+		"the busy one is online, an idle not":  {online: 2, busy: 1, counted: 31 * time.Second, want: []string{"a"}, next: 59 * time.Second},
+		"those that are young may yet connect": {online: 2, counted: 31 * time.Second, next: 59 * time.Second},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got := poolstatus.Connections(idle, tc.busy, tc.online, start.Add(tc.counted), 30*time.Second, start.Add(31*time.Second))
+			want := poolstatus.Connected{Missing: tc.want, Ask: tc.ask, Next: tc.next}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -8,7 +8,8 @@
 //	supply   = usable runners: starting, idle, busy, and ended ones GitHub still counts
 //	create   = desired − supply, within max(max, jobs) + surge
 //	drain    = surplus runners without a job that are past their protection window
-//	announce = max(runners with a job, max): a total, never derived from desired
+//	announce = max(runners with a job, max): a total, never derived from desired;
+//	           less while something holds the pool back: its health, or a quota
 package scaling
 
 import (
@@ -54,7 +55,19 @@ type Input struct {
 	// JobsKnown is false until GitHub was heard once: then nothing is grown or ended.
 	JobsKnown bool
 	Runners   []Runner
-	Now       time.Time
+	// Holds keep the plan below what the limits allow, for reasons of health or quota.
+	Holds []Hold
+	Now   time.Time
+}
+
+// Hold keeps a plan back for a reason outside the limits.
+type Hold struct {
+	// Announce is the most jobs to accept in total; runners with a job are always covered.
+	Announce int32
+	// Create is the most runners to create now.
+	Create int32
+	// Reason in one sentence without a full stop.
+	Reason string
 }
 
 // Plan is what to do, and why.
@@ -87,6 +100,11 @@ func Decide(in Input) Plan {
 	desired, reason := desire(in)
 	p := Plan{Desired: desired, Supply: c.supply(), Announce: announce(in, c), Reason: reason}
 	p.Create = creations(in, c, desired)
+	for _, h := range in.Holds {
+		p.Announce = max(min(p.Announce, h.Announce), min(p.Announce, c.busy))
+		p.Create = min(p.Create, h.Create)
+		p.Reason += "; " + h.Reason
+	}
 	p.Drain, p.LookAgain = drains(in, c, desired)
 	return p
 }

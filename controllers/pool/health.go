@@ -1,0 +1,138 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pool
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/fluxcd/pkg/runtime/conditions"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/poolstatus"
+	"github.com/corral-dev/corral/internal/scaling"
+)
+
+// healthy is how long a runner has to wait for jobs to count as one in good health.
+const healthy = 10 * time.Second
+
+// examine looks at what ails the pool's runners: those that GitHub doesn't see, a row of
+// failures, a quota.
+func (x *run) examine(context.Context) error {
+	x.connections()
+	x.judgeHealth()
+	x.judgeQuota()
+	return nil
+}
+
+// connections gives up runners that run and that GitHub doesn't see.
+func (x *run) connections() {
+	if !x.words.Known || x.words.Counted.IsZero() {
+		return
+	}
+	var idle []poolstatus.Idle
+	busy := 0
+	for _, o := range x.runners {
+		switch {
+		case o.verdict.State == v1alpha1.RunnerBusy:
+			busy++
+		case o.verdict.State == v1alpha1.RunnerIdle && o.runner.DeletionTimestamp.IsZero():
+			idle = append(idle, poolstatus.Idle{Name: o.runner.Name, Since: o.verdict.Since})
+		}
+	}
+	deadline := x.pool.Spec.Deadlines.GetConnect()
+	online := x.words.Statistics.IdleRunners + x.words.Statistics.BusyRunners
+	c := poolstatus.Connections(idle, busy, online, x.words.Counted, deadline, x.Now())
+	if c.Ask {
+		x.Sessions.Refresh(x.key)
+	}
+	x.lookAgain(c.Next)
+	for _, name := range c.Missing {
+		x.giveUp(name, fmt.Sprintf("its container runs, but GitHub doesn't see it %s later: can it reach GitHub?", deadline))
+	}
+}
+
+// giveUp counts a runner for nothing and ends it: it is deregistered first, so it
+// can't be one with a job.
+func (x *run) giveUp(name, why string) {
+	for i := range x.runners {
+		if o := &x.runners[i]; o.runner.Name == name {
+			o.verdict = poolstatus.Verdict{State: v1alpha1.RunnerFailed, Reason: why, Since: x.Now(), Cause: v1alpha1.CauseNeverConnected}
+			x.lost = append(x.lost, o.runner)
+			x.recall.circuit = x.recall.circuit.Failed(o.verdict.Cause, why, x.Now())
+		}
+	}
+}
+
+// judgeHealth opens and closes the pool's circuit.
+func (x *run) judgeHealth() {
+	c := x.recall.circuit
+	if c.Revision != x.pool.Status.Revision {
+		c = scaling.Circuit{Revision: x.pool.Status.Revision}
+	}
+	for _, f := range x.Failures.TakeFailures(x.key) {
+		if f.Revision == c.Revision {
+			c = c.Failed(f.Cause, f.Message, f.At)
+		}
+	}
+	var busy, free int32
+	for _, o := range x.runners {
+		current := o.runner.Spec.Revision == c.Revision
+		since := o.verdict.Since
+		switch o.verdict.State {
+		case v1alpha1.RunnerBusy:
+			busy++
+			if current && since.After(c.Last) {
+				c = c.Succeeded()
+			}
+		case v1alpha1.RunnerIdle:
+			free++
+			if current && since.After(c.Last) && x.Now().Sub(since) >= healthy {
+				c = c.Succeeded()
+			} else if c.Open() {
+				x.lookAgain(healthy)
+			}
+		case v1alpha1.RunnerPending:
+			free++
+		}
+	}
+	x.recall.circuit = c
+	if !c.Open() {
+		conditions.MarkTrue(x.pool, v1alpha1.HealthyCondition, v1alpha1.SucceededReason, "runners start")
+		return
+	}
+	hold, next := c.Hold(busy, free, x.Now())
+	x.holds = append(x.holds, hold)
+	x.lookAgain(next)
+	conditions.MarkFalse(x.pool, v1alpha1.HealthyCondition, v1alpha1.RunnersFailingReason, "%s", c)
+	x.ailment = kube.Wait(v1alpha1.RunnersFailingReason, max(next, time.Second), "%s", c)
+}
+
+// judgeQuota takes in no more than a ResourceQuota admits, as long as a runner waits for it.
+func (x *run) judgeQuota() {
+	var admitted int32
+	var waiting *v1alpha1.Runner
+	for _, o := range x.runners {
+		switch {
+		case o.runner.Status.Cause == v1alpha1.CauseQuota && o.verdict.State == v1alpha1.RunnerPending:
+			waiting = o.runner
+		case o.verdict.State == v1alpha1.RunnerPending, o.verdict.State == v1alpha1.RunnerIdle, o.verdict.State == v1alpha1.RunnerBusy:
+			admitted++
+		}
+	}
+	if waiting == nil {
+		return
+	}
+	x.holds = append(x.holds, scaling.Hold{Announce: admitted, Reason: fmt.Sprintf("the namespace's quota admits %d", admitted)})
+	x.ailment = kube.Wait(v1alpha1.QuotaExceededReason, recheck, "runner %s: %s", waiting.Name, waiting.Status.Reason)
+}
+
+// lookAgain asks for the next pass within a time; 0 asks for nothing.
+func (x *run) lookAgain(after time.Duration) {
+	if after > 0 && (x.again == 0 || after < x.again) {
+		x.again = after
+	}
+}

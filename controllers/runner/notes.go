@@ -1,0 +1,101 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package runner
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// maxFailures bounds how many failures of a pool are kept until somebody takes them.
+const maxFailures = 100
+
+// Notes are what this process did or saw and the cache may not show yet, so that it
+// neither does it twice nor asks for it. All of it can be found out again: nothing is
+// lost with the process but a few requests. The zero value is ready for use.
+type Notes struct {
+	mu       sync.Mutex
+	runners  map[types.NamespacedName]*note
+	failures map[types.NamespacedName][]Failure
+}
+
+// note is about one runner.
+type note struct {
+	uid          types.UID
+	registration int64     // 0 until registered
+	podMade      bool      // and not in the cache yet
+	started      time.Time // when its container did
+	completed    bool      // GitHub said that its job is over
+	deregistered bool
+}
+
+// Failure of a runner that never had a job.
+type Failure struct {
+	Runner, Revision string
+	Cause            v1alpha1.RunnerCause
+	Message          string
+	At               time.Time
+}
+
+// of returns the note of a runner; another of the same name starts afresh. It is for
+// the one worker that has the runner, but for its field completed.
+func (n *Notes) of(key types.NamespacedName, uid types.UID) *note {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.locked(key, uid)
+}
+
+func (n *Notes) locked(key types.NamespacedName, uid types.UID) *note {
+	if n.runners == nil {
+		n.runners = map[types.NamespacedName]*note{}
+	}
+	if known := n.runners[key]; known != nil && known.uid == uid {
+		return known
+	}
+	n.runners[key] = &note{uid: uid}
+	return n.runners[key]
+}
+
+func (n *Notes) complete(key types.NamespacedName, uid types.UID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.locked(key, uid).completed = true
+}
+
+func (n *Notes) isComplete(key types.NamespacedName, uid types.UID) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	known := n.runners[key]
+	return known != nil && known.uid == uid && known.completed
+}
+
+func (n *Notes) forget(key types.NamespacedName) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.runners, key)
+}
+
+func (n *Notes) fail(pool types.NamespacedName, f Failure) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.failures == nil {
+		n.failures = map[types.NamespacedName][]Failure{}
+	}
+	if len(n.failures[pool]) < maxFailures {
+		n.failures[pool] = append(n.failures[pool], f)
+	}
+}
+
+// TakeFailures returns the failures of a pool's runners since it was last asked.
+func (n *Notes) TakeFailures(pool types.NamespacedName) []Failure {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	taken := n.failures[pool]
+	delete(n.failures, pool)
+	return taken
+}

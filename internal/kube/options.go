@@ -1,0 +1,27 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/corral-dev/corral/internal/fairqueue"
+)
+
+// share is which part of a controller's workers one group may hold.
+const share = 4
+
+// Fair returns the options of a controller whose work waits for remote ends: classify
+// names the remote end that a key's work waits for, and whose turn it is among those
+// that need the same. One remote end holds a quarter of the workers at most.
+func Fair(concurrent int, classify func(reconcile.Request) (group, flow string)) controller.Options {
+	return controller.Options{
+		MaxConcurrentReconciles: concurrent,
+		NewQueue: func(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+			return fairqueue.New(fairqueue.Options{Name: name, Classify: classify, PerGroup: max(1, concurrent/share), Limiter: limiter})
+		},
+	}
+}

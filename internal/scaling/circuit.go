@@ -1,0 +1,83 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package scaling
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// A Circuit opens when Tolerated runners in a row failed for a permanent cause. While
+// it is open, one runner is tried after ProbeMin, doubling to ProbeMax.
+const (
+	Tolerated = 3
+	ProbeMin  = 10 * time.Second
+	ProbeMax  = 5 * time.Minute
+)
+
+// Circuit counts the failures of one template's runners, so that what can't work isn't
+// tried over and over. The zero value is closed.
+type Circuit struct {
+	// Revision of the template; another one starts afresh.
+	Revision string
+	// Failures in a row, the cause and words of the last, and when it was.
+	Failures int
+	Cause    v1alpha1.RunnerCause
+	Message  string
+	Last     time.Time
+}
+
+// Failed counts a failure. Causes that pass by themselves don't count.
+func (c Circuit) Failed(cause v1alpha1.RunnerCause, message string, at time.Time) Circuit {
+	if !cause.Permanent() {
+		return c
+	}
+	c.Failures++
+	c.Cause, c.Message = cause, message
+	if at.After(c.Last) {
+		c.Last = at
+	}
+	return c
+}
+
+// Succeeded closes the circuit: a runner got a job, or waits for one in good health.
+func (c Circuit) Succeeded() Circuit { return Circuit{Revision: c.Revision} }
+
+// Open says whether runners are held back.
+func (c Circuit) Open() bool { return c.Failures >= Tolerated }
+
+// Interval is the time from the last failure to the next probe.
+func (c Circuit) Interval() time.Duration {
+	wait := ProbeMin
+	for range c.Failures - Tolerated {
+		if wait = min(2*wait, ProbeMax); wait == ProbeMax {
+			break
+		}
+	}
+	return wait
+}
+
+// Hold is what an open circuit allows: nothing beyond the runners with a job until the
+// next probe is due, then one runner and one job to try it with. A probe under way, so
+// many runners without a job as free says, is waited for. The time is that to the next
+// probe; 0 when it is due or under way.
+func (c Circuit) Hold(busy, free int32, now time.Time) (Hold, time.Duration) {
+	h := Hold{Announce: busy, Reason: c.String()}
+	if free > 0 {
+		h.Announce = busy + 1
+		return h, 0
+	}
+	if wait := c.Last.Add(c.Interval()).Sub(now); wait > 0 {
+		return h, wait
+	}
+	h.Announce, h.Create = busy+1, 1
+	return h, 0
+}
+
+// String says what is amiss, in words that change only with a failure.
+func (c Circuit) String() string {
+	return fmt.Sprintf("%d runners in a row failed (%s: %s); one is tried after %s", c.Failures, c.Cause, c.Message, c.Interval())
+}

@@ -1,0 +1,57 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package scaling_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/scaling"
+)
+
+func TestCircuit(t *testing.T) {
+	start := time.Unix(1_000_000, 0)
+	failing := func(n int, cause v1alpha1.RunnerCause) scaling.Circuit {
+		c := scaling.Circuit{Revision: "r1"}
+		for range n {
+			c = c.Failed(cause, "no such image", start)
+		}
+		return c
+	}
+	const words = " runners in a row failed (ImagePull: no such image); one is tried after "
+	cases := map[string]struct {
+		circuit    scaling.Circuit
+		after      time.Duration
+		busy, free int32
+		open       bool
+		want       scaling.Hold
+		wait       time.Duration
+	}{
+		"two failures are tolerated":                  {circuit: failing(2, v1alpha1.CauseImagePull)},
+		"want of room passes by itself":               {circuit: failing(9, v1alpha1.CauseUnschedulable)},
+		"a success closes it":                         {circuit: failing(9, v1alpha1.CauseImagePull).Succeeded()},
+		"open: what has a job goes on":                {circuit: failing(3, v1alpha1.CauseImagePull), busy: 4, open: true, want: scaling.Hold{Announce: 4, Reason: "3" + words + "10s"}, wait: 10 * time.Second},
+		"open: one is tried when its time has come":   {circuit: failing(3, v1alpha1.CauseImagePull), after: 10 * time.Second, open: true, want: scaling.Hold{Announce: 1, Create: 1, Reason: "3" + words + "10s"}},
+		"open: a probe under way is waited for":       {circuit: failing(3, v1alpha1.CauseImagePull), after: time.Minute, free: 1, open: true, want: scaling.Hold{Announce: 1, Reason: "3" + words + "10s"}},
+		"open: the next failure doubles the interval": {circuit: failing(5, v1alpha1.CauseImagePull), after: 10 * time.Second, open: true, want: scaling.Hold{Reason: "5" + words + "40s"}, wait: 30 * time.Second},
+		"open: the interval has an end":               {circuit: failing(60, v1alpha1.CauseImagePull), open: true, want: scaling.Hold{Reason: "60" + words + "5m0s"}, wait: 5 * time.Minute},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if tc.circuit.Open() != tc.open {
+				t.Fatalf("open is %v, want %v", tc.circuit.Open(), tc.open)
+			}
+			if !tc.open {
+				return
+			}
+			hold, wait := tc.circuit.Hold(tc.busy, tc.free, start.Add(tc.after))
+			if diff := cmp.Diff(tc.want, hold); diff != "" || wait != tc.wait {
+				t.Errorf("next probe in %s, want %s; hold (-want +got):\n%s", wait, tc.wait, diff)
+			}
+		})
+	}
+}
