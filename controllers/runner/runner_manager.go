@@ -5,11 +5,11 @@ package runner
 
 import (
 	"context"
+	"reflect"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -69,7 +69,7 @@ func PodChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok1 := e.ObjectOld.(*corev1.Pod)
 		after, ok2 := e.ObjectNew.(*corev1.Pod)
-		return !ok1 || !ok2 || before.UID != after.UID || !equality.Semantic.DeepEqual(seen(before), seen(after))
+		return !ok1 || !ok2 || before.UID != after.UID || !reflect.DeepEqual(seen(before), seen(after))
 	}}
 }
 
