@@ -161,9 +161,12 @@ func (x *run) fetchFailed(ctx context.Context, err error) error {
 	case errors.Is(err, gitsource.ErrNotAllowed):
 		return kube.Stall(v1alpha1.InvalidSpecReason, "spec.git: %w", err)
 	case errors.Is(err, gitsource.ErrTooLarge), errors.Is(err, gitsource.ErrUnusable):
-		return kube.Stall(v1alpha1.ArtifactFailedReason, "fetching the repository: %w\n%s", err, x.notApplied())
+		return kube.Stall(v1alpha1.ArtifactFailedReason, "fetching %s: %w\n%s", x.source.Spec.Git.URL, err, x.notApplied())
 	}
-	return kube.Wait(v1alpha1.ArtifactFailedReason, x.retryAfter(), "fetching the repository: %w", err)
+	if errors.Is(err, gitsource.ErrTimeout) {
+		err = fmt.Errorf("%w (spec.timeout is %s)", err, x.source.Spec.GetTimeout())
+	}
+	return kube.Wait(v1alpha1.ArtifactFailedReason, x.retryAfter(), "fetching %s: %w", x.source.Spec.Git.URL, err)
 }
 
 func (x *run) cacheKey() cacheKey {

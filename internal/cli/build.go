@@ -29,7 +29,7 @@ code is 1, so that a tool that prunes never sees a part of the objects.`,
 	f := bindFormat(c, "yaml", "json")
 	namespace := c.Flags().StringP("namespace", "n", "", "namespace for the objects that name none")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		result, err := d.compile(args)
+		result, err := d.compile(c.Context(), args)
 		if err != nil {
 			return err
 		}

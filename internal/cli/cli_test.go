@@ -14,7 +14,16 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
+
+	"github.com/corral-dev/corral/internal/compileworker"
 )
+
+func TestMain(m *testing.M) {
+	if compileworker.IsChild() {
+		compileworker.Main()
+	}
+	os.Exit(m.Run())
+}
 
 // outcome is what a user sees of one command.
 type outcome struct {

@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/compileworker"
 )
 
 // definitions says which definitions a command works on.
@@ -27,9 +29,10 @@ func bindDefinitions(c *cobra.Command) *definitions {
 }
 
 // compile compiles the folder that a command was given, or the current one. The files
-// of diagnostics and objects are named relative to the current folder. The definitions
-// are the user's own, so no child process is needed; links that leave the module are refused.
-func (d *definitions) compile(args []string) (compile.Result, error) {
+// of diagnostics and objects are named relative to the current folder. It compiles as the
+// controller does, in a child process with its limits: what is checked in a pull request is
+// not always the user's own. Links that leave the module are refused.
+func (d *definitions) compile(ctx context.Context, args []string) (compile.Result, error) {
 	folder := "."
 	if len(args) > 0 {
 		folder = args[0]
@@ -43,7 +46,14 @@ func (d *definitions) compile(args []string) (compile.Result, error) {
 		return compile.Result{}, fmt.Errorf("opening the definitions: %w", err)
 	}
 	defer root.Close() //nolint:errcheck // nothing was written
-	result := compile.Compile(root.FS(), compile.Options{Path: path, Tags: d.tags})
+	compiler, err := compileworker.New(1, compileworker.DefaultLimits())
+	if err != nil {
+		return compile.Result{}, err
+	}
+	result, err := compiler.Compile(ctx, root.FS(), compile.Options{Path: path, Tags: d.tags})
+	if err != nil {
+		return compile.Result{}, err
+	}
 	shown := func(file string) string { return relative(filepath.Join(rootPath, filepath.FromSlash(file))) }
 	for i := range result.Diagnostics {
 		if result.Diagnostics[i].File != "" {

@@ -33,7 +33,7 @@ standard output.`,
 	d := bindDefinitions(c)
 	f := bindFormat(c, "text", "json", "yaml")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		result, err := d.compile(args)
+		result, err := d.compile(c.Context(), args)
 		if err != nil {
 			return err
 		}

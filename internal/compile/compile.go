@@ -49,6 +49,9 @@ type Options struct {
 	Tags map[string]string
 	// AllowEmpty accepts a tree that declares no pool.
 	AllowEmpty bool
+	// Begin is told of each package before it is evaluated, by its file, or its folder and a
+	// slash if there are several; nil tells nobody. Should the evaluation never end, it was there.
+	Begin func(place string)
 }
 
 // Object is one declared object.
@@ -100,7 +103,7 @@ func Compile(fsys fs.FS, options Options) (result Result) {
 		}
 	}()
 	tree, diagnostics := gather(fsys, options.Path)
-	c := &compilation{cue: cuecontext.New(), diagnostics: diagnostics}
+	c := &compilation{cue: cuecontext.New(), diagnostics: diagnostics, begin: options.Begin}
 	if len(diagnostics) == 0 {
 		c.compileTree(tree, options)
 	}
@@ -113,6 +116,7 @@ type compilation struct {
 	objects     []Object
 	outputBytes int
 	diagnostics []v1alpha1.Diagnostic
+	begin       func(place string)
 }
 
 func (c *compilation) compileTree(t *tree, options Options) {
@@ -128,8 +132,19 @@ func (c *compilation) compileTree(t *tree, options Options) {
 	}
 }
 
+// report adds a diagnostic. What it quotes is shortened: a definition may hold a megabyte of it.
 func (c *compilation) report(d v1alpha1.Diagnostic) {
+	d.File, d.Path, d.Message = shorten(d.File), shorten(d.Path), shorten(d.Message)
 	c.diagnostics = append(c.diagnostics, d)
+}
+
+// shorten keeps the start and the end of a text of more than a kilobyte.
+func shorten(s string) string {
+	const ends = 500
+	if len(s) <= 2*ends {
+		return s
+	}
+	return strings.ToValidUTF8(s[:ends], "") + "…" + strings.ToValidUTF8(s[len(s)-ends:], "")
 }
 
 // result sorts what was found.

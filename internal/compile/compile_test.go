@@ -74,7 +74,7 @@ func TestDiagnosticsSayWhereAndWhat(t *testing.T) {
 		"below the bound": {pool("scale: {max: -2}\n" + template), []string{
 			"pools.cue:8:14: pools.linux.spec.scale.max: invalid value -2 (out of bound >=0)"}},
 		"of another type": {pool("scale: {max: \"2\"}\n" + template), []string{
-			`pools.cue:8:14: pools.linux.spec.scale.max: conflicting values "2" and int (mismatched types string and int)`}},
+			`pools.cue:8:14: pools.linux.spec.scale.max: invalid value "2": must be int, not string`}},
 		"not a duration": {pool("deadlines: startup: \"10\"\n" + template), []string{
 			`pools.cue:8:21: pools.linux.spec.deadlines.startup: invalid value "10" (does not satisfy time.Duration): time: missing unit in duration "10"`}},
 		"not a quantity, not one of an enumeration": {
@@ -105,6 +105,18 @@ func TestDiagnosticsSayWhereAndWhat(t *testing.T) {
 				"pools.cue:11:5: c.a.spec: exactly one of secretRef and mountRef must be set",
 				`pools.cue:12:17: c.b.spec.url: invalid value "github.com/a": must match ^https?://[^/?#\s]+/[^?#\s]+$`,
 				"pools.cue:13:2: c.B_.metadata.name: must be lower-case letters, digits, - and ."}},
+		"a reference that is wrong is not a missing one": {
+			onePool + "c: schema.#Connections & {\n\ta: spec: {url: \"https://github.com/a\", secretRef: name: \"\"}\n\tb: spec: {url: \"https://github.com/a\", secretRef: nam: \"x\"}\n}\n", []string{
+				"pools.cue:11:58: c.a.spec.secretRef.name: must not be empty",
+				"pools.cue:12:52: c.b.spec.secretRef.nam: field not allowed; did you mean name?"}},
+		"of another type than a struct or a list": {pool("deadlines: \"10m\"\nlabels: \"x\"\n" + template), []string{
+			`pools.cue:8:12: pools.linux.spec.deadlines: invalid value "10m": must be struct, not string`,
+			`pools.cue:9:9: pools.linux.spec.labels: invalid value "x": must be list, not string`}},
+		"a struct or a list where there is none": {pool("runnerGroup: [\"a\"]\nscale: max: {a: 1}\n" + template), []string{
+			`pools.cue:8:14: pools.linux.spec.runnerGroup: invalid value ["a"]: must be string, not list`,
+			"pools.cue:9:8: pools.linux.spec.scale.max: invalid value {a:1}: must be int, not struct"}},
+		"too long": {pool("runnerGroup: \"" + strings.Repeat("ab", 200) + "\"\n" + template), []string{
+			"pools.cue:8:14: pools.linux.spec.runnerGroup: must have at most 128 characters"}},
 		"syntax": {"package pools\n\npools: {\n", []string{"pools.cue:3:10: expected '}', found 'EOF'"}},
 		"unknown import": {"package pools\n\nimport \"example.com/x@v0\"\n\na: x.y\n", []string{
 			`pools.cue:3:8: unknown import "example.com/x@v0": nothing is downloaded; Corral brings "corral.dev/schema@v0" along, others are copied to cue.mod/pkg`}},
@@ -307,5 +319,16 @@ func TestSameInputSameBytes(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff, texts(first))
+	}
+}
+
+func TestLongTextsOfADiagnosticAreShortened(t *testing.T) {
+	long := strings.Repeat("ab", MaxFileBytes/8)
+	files := repository(pool("scale: max: \"" + long + "\"\n\"" + long + "\": 1\n" + template))
+	files[strings.Repeat("long/", 300)+"a.cue"] = []byte("x")
+	for _, d := range Compile(files, Options{}).Diagnostics {
+		if n := len(Format(d)); n > 3100 {
+			t.Errorf("a diagnostic has %d bytes", n)
+		}
 	}
 }

@@ -23,6 +23,12 @@ import (
 // outOfPattern is CUE's message for a string that doesn't match a regular expression.
 var outOfPattern = regexp.MustCompile(`^invalid value (.*) \(out of bound =~(".*")\)$`)
 
+// mismatch is CUE's message for two values of different types.
+var mismatch = regexp.MustCompile(`(?s)^conflicting values (.*) and (.*) \(mismatched types (\S+) and (\S+)\)$`)
+
+// runes is CUE's message for a string that is too short or too long.
+var runes = regexp.MustCompile(`(?s)^invalid value (".*") \(does not satisfy strings\.(Min|Max)Runes\((\d+)\)\)$`)
+
 // cannotFetch is the loader's message around that of our registry.
 var cannotFetch = regexp.MustCompile(`cannot fetch .*: (module .* can't be had: .*)`)
 
@@ -63,7 +69,7 @@ func (c *compilation) reportError(p *pkg, err error, object ...cue.Value) {
 		}
 		findings = append(findings, finding{path: at, format: format, args: args, message: text(e), positions: append(cueerrors.Positions(e), around...)})
 	}
-	for _, f := range simplify(findings) {
+	for _, f := range withoutConsequences(simplify(findings)) {
 		f = c.explain(p, f)
 		at := p.position(f.path, f.positions...)
 		c.report(v1alpha1.Diagnostic{File: at.Filename, Line: at.Line, Column: at.Column,
@@ -118,6 +124,17 @@ func simplify(findings []finding) []finding {
 		out = append(out, group...)
 	}
 	return out
+}
+
+// withoutConsequences drops what is said of a struct by naming one of its fields where something
+// is wrong with that field: to a rule of the schema, a field that is wrong is not there.
+func withoutConsequences(findings []finding) []finding {
+	return slices.DeleteFunc(slices.Clone(findings), func(f finding) bool {
+		return slices.ContainsFunc(findings, func(other finding) bool {
+			return len(other.path) > len(f.path) && hasPrefix(other.path, f.path) &&
+				slices.Contains(strings.Fields(f.message), other.path[len(f.path)])
+		})
+	})
 }
 
 func isDisjunction(f finding) bool { return strings.Contains(f.format, "errors in empty disjunction") }
@@ -192,8 +209,34 @@ func (c *compilation) explain(p *pkg, f finding) finding {
 		if pattern, err := strconv.Unquote(m[2]); err == nil {
 			f.message = fmt.Sprintf("invalid value %s: must match %s", m[1], pattern)
 		}
+	case runes.MatchString(f.message):
+		m := runes.FindStringSubmatch(f.message)
+		f.message = fmt.Sprintf("must have at %s %s characters", map[string]string{"Min": "least", "Max": "most"}[m[2]], m[3])
+		if m[1] == `""` {
+			f.message = "must not be empty"
+		}
+	case mismatch.MatchString(f.message):
+		m := mismatch.FindStringSubmatch(f.message)
+		f.message = mismatchMessage(f.message, m[1], m[2], m[3], m[4])
 	}
 	return f
+}
+
+// ofSchema begins or marks what no one writes into a definition: a validator, or a field with a mark.
+var ofSchema = regexp.MustCompile(`^(\(|=~|strings\.|time\.|list\.)|[!?]:|\.\.\.`)
+
+// mismatchMessage says which of two values was given and of what type it must be. The schema's is
+// the type itself or a validator; else a plain value beside a struct or a list is somebody's.
+func mismatchMessage(message, a, b, typeOfA, typeOfB string) string {
+	isSchema := func(value, kind string) bool { return value == kind || ofSchema.MatchString(value) }
+	isPlain := func(kind string) bool { return kind != "struct" && kind != "list" }
+	switch {
+	case isSchema(b, typeOfB) && !isSchema(a, typeOfA), isPlain(typeOfA) && !isPlain(typeOfB) && !isSchema(a, typeOfA):
+		return fmt.Sprintf("invalid value %s: must be %s, not %s", a, typeOfB, typeOfA)
+	case isSchema(a, typeOfA) && !isSchema(b, typeOfB), isPlain(typeOfB) && !isPlain(typeOfA) && !isSchema(b, typeOfB):
+		return fmt.Sprintf("invalid value %s: must be %s, not %s", b, typeOfA, typeOfB)
+	}
+	return message
 }
 
 func unquoted(path []string) []string {

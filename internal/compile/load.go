@@ -54,6 +54,9 @@ func (c *compilation) compileModule(m *module, tags map[string]string) {
 }
 
 func (c *compilation) compilePackage(instance *build.Instance, definitions cue.Value) {
+	if c.begin != nil {
+		c.begin(placeOf(instance))
+	}
 	p := &pkg{
 		instance:    instance,
 		value:       c.cue.BuildInstance(instance),
@@ -65,6 +68,19 @@ func (c *compilation) compilePackage(instance *build.Instance, definitions cue.V
 		return
 	}
 	c.collect(p, p.value)
+}
+
+// placeOf returns the package's file, or the folder of its last one if there are several: the
+// loader puts those of the folders above first.
+func placeOf(instance *build.Instance) string {
+	files := instance.Files
+	switch len(files) {
+	case 0:
+		return ""
+	case 1:
+		return files[0].Filename
+	}
+	return path.Dir(files[len(files)-1].Filename) + "/"
 }
 
 // load finds and parses the packages at and below m.path with their imports.

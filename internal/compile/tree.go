@@ -108,7 +108,7 @@ func (g *gatherer) gatherModule(m *module) []*module {
 		err = g.readAll(m, w.others)
 	}
 	if err != nil && !errors.Is(err, errLimit) {
-		g.diagnostics = append(g.diagnostics, v1alpha1.Diagnostic{Message: fmt.Sprintf("reading %s: %v", m.root, err)})
+		g.diagnostics = append(g.diagnostics, v1alpha1.Diagnostic{Message: shorten(fmt.Sprintf("reading %s: %v", m.root, err))})
 	}
 	return w.nested
 }
@@ -207,7 +207,7 @@ func (g *gatherer) read(m *module, name string) error {
 }
 
 func (g *gatherer) refuse(file, format string, args ...any) error {
-	g.diagnostics = append(g.diagnostics, v1alpha1.Diagnostic{File: file, Message: fmt.Sprintf(format, args...)})
+	g.diagnostics = append(g.diagnostics, v1alpha1.Diagnostic{File: shorten(file), Message: shorten(fmt.Sprintf(format, args...))})
 	return errLimit
 }
 

@@ -22,14 +22,17 @@ func IsChild() bool { return len(os.Args) > 1 && os.Args[1] == Command }
 // Main is the child: it limits itself, reads a request from standard input, compiles,
 // writes the result to standard output, and exits.
 func Main() {
-	if err := serve(os.Stdin, os.Stdout); err != nil {
+	if err := serve(os.Stdin, os.Stdout, os.Stderr); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	os.Exit(0)
 }
 
-func serve(in io.Reader, out io.Writer) error {
+// placeMark begins a line of the child's standard error that says where it is.
+const placeMark = "compiling "
+
+func serve(in io.Reader, out, places io.Writer) error {
 	var r request
 	if err := json.NewDecoder(io.LimitReader(in, maxRequestBytes)).Decode(&r); err != nil {
 		return fmt.Errorf("reading the request: %w", err)
@@ -39,7 +42,8 @@ func serve(in io.Reader, out io.Writer) error {
 	}
 	// Collecting harder near the limit costs time, which is limited too.
 	debug.SetMemoryLimit(int64(r.Limits.Memory / 4 * 3))
-	result := compile.Compile(r.Files, compile.Options{Path: r.Path, Tags: r.Tags, AllowEmpty: r.AllowEmpty})
+	result := compile.Compile(r.Files, compile.Options{Path: r.Path, Tags: r.Tags, AllowEmpty: r.AllowEmpty,
+		Begin: func(place string) { fmt.Fprintf(places, "%s%s\n", placeMark, place) }})
 	if err := json.NewEncoder(out).Encode(result); err != nil {
 		return fmt.Errorf("writing the result: %w", err)
 	}

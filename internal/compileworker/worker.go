@@ -118,7 +118,7 @@ func (w *Worker) run(ctx context.Context, input []byte) (compile.Result, error) 
 	case stdout.overflowed:
 		return refused("the objects take more than %d bytes, the most that is accepted: declare fewer or smaller ones", w.Limits.OutputBytes), nil
 	case err != nil:
-		return w.explain(cmd.ProcessState, wallCtx.Err(), string(stderr.kept)), nil
+		return w.explain(cmd.ProcessState, wallCtx.Err(), stderr), nil
 	}
 	var result compile.Result
 	if err := json.Unmarshal(stdout.kept, &result); err != nil {
@@ -143,20 +143,39 @@ func runOnOneThread(cmd *exec.Cmd) error {
 const advice = "look for lists that multiply (comprehensions in comprehensions), values that contain each other, or large `&` of alternatives"
 
 // explain turns the end of a child that failed into a diagnostic.
-func (w *Worker) explain(state *os.ProcessState, wall error, stderr string) compile.Result {
+func (w *Worker) explain(state *os.ProcessState, wall error, said *capped) compile.Result {
+	places, stderr := split(string(said.kept))
 	cpu := state.UserTime() + state.SystemTime()
+	var result compile.Result
 	switch {
 	case isOutOfMemory(stderr):
-		return refused("compiling needs more than %d MiB of memory, the most that is allowed: %s", w.Limits.Memory>>20, advice)
+		result = refused("compiling needs more than %d MiB of memory, the most that is allowed: %s", w.Limits.Memory>>20, advice)
 	case strings.Contains(stderr, "stack exceeds"):
-		return refused("compiling recurses too deeply: %s", advice)
+		result = refused("compiling recurses too deeply: %s", advice)
 	case !state.Success() && cpu >= w.Limits.CPU-w.Limits.CPU/10:
-		return refused("compiling takes more than %s of CPU time, the most that is allowed: %s", w.Limits.CPU, advice)
+		result = refused("compiling takes more than %s of CPU time, the most that is allowed: %s", w.Limits.CPU, advice)
 	case errors.Is(wall, context.DeadlineExceeded):
-		return refused("compiling takes longer than %s, the most that is allowed: %s", w.Limits.Wall, advice)
+		result = refused("compiling takes longer than %s, the most that is allowed: %s", w.Limits.Wall, advice)
+	default:
+		first, _, _ := strings.Cut(strings.TrimSpace(stderr), "\n")
+		result = refused("the compiler ended with %s: %s", state, first)
 	}
-	first, _, _ := strings.Cut(strings.TrimSpace(stderr), "\n")
-	return refused("the compiler ended with %s: %s", state, first)
+	if len(places) > 0 && !said.overflowed {
+		result.Diagnostics[0].File = places[len(places)-1]
+	}
+	return result
+}
+
+// split tells where the child was, in order, from what else it said.
+func split(stderr string) (places []string, rest string) {
+	for strings.HasPrefix(stderr, placeMark) {
+		place, after, whole := strings.Cut(stderr[len(placeMark):], "\n")
+		if !whole {
+			break
+		}
+		places, stderr = append(places, place), after
+	}
+	return places, stderr
 }
 
 // isOutOfMemory knows the last words of Go's runtime, and of the race detector's.

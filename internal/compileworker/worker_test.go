@@ -98,9 +98,9 @@ func TestHostileDefinitionsEndWithADiagnostic(t *testing.T) {
 		limits Limits
 		want   string
 	}{
-		"memory": {growing(), memory, "compiling needs more than 512 MiB of memory, the most that is allowed: "},
-		"CPU":    {endless, limits, "compiling takes more than 1s of CPU time, the most that is allowed: "},
-		"wall":   {endless, wall, "compiling takes longer than 300ms, the most that is allowed: "},
+		"memory": {growing(), memory, "a.cue: compiling needs more than 512 MiB of memory, the most that is allowed: "},
+		"CPU":    {endless, limits, "a.cue: compiling takes more than 1s of CPU time, the most that is allowed: "},
+		"wall":   {endless, wall, "a.cue: compiling takes longer than 300ms, the most that is allowed: "},
 		"output": {strings.Replace(pools, "int @tag(max,type=int)", "3", 1), output, "the objects take more than 100 bytes, the most that is accepted: "},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -108,7 +108,7 @@ func TestHostileDefinitionsEndWithADiagnostic(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(got.Diagnostics) != 1 || !strings.HasPrefix(got.Diagnostics[0].Message, tc.want) {
+			if len(got.Diagnostics) != 1 || !strings.HasPrefix(compile.Format(got.Diagnostics[0]), tc.want) {
 				t.Errorf("got %v", got.Diagnostics)
 			}
 		})

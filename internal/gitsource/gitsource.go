@@ -41,6 +41,10 @@ var (
 	ErrUnusable = errors.New("unusable")
 )
 
+// advice is what to do about a repository that is too large: the limits hold for all of it, as
+// all of it is received.
+const advice = "keep definitions in a repository of their own"
+
 // Limits bound one checkout. The zero value of a field stands for its default.
 type Limits struct {
 	// DownloadBytes is the most that is received from the server for one request, in bytes. Default: 64 MiB.

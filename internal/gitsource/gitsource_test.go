@@ -257,26 +257,38 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-func TestRedirectToAnotherHostCarriesNoCredentials(t *testing.T) {
+func TestRedirects(t *testing.T) {
 	r := newRepo(t)
 	r.commit(map[string]string{"a.cue": "a"})
-	backend, seen := r.serve(), []string{}
-	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		seen = append(seen, request.Header.Get("Authorization"))
-		backend.ServeHTTP(w, request)
-	}))
+	backend := r.serve()
+	asked := 0
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked++ }))
 	t.Cleanup(elsewhere.Close)
-	first := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		http.Redirect(w, request, strings.Replace(elsewhere.URL, "127.0.0.1", "localhost", 1)+request.URL.String(), http.StatusFound)
-	}))
-	t.Cleanup(first.Close)
-	c := &Client{AllowHTTP: true}
-	request := Request{URL: first.URL + "/.git", Ref: Ref{Branch: "main"}, Auth: Auth{Username: "git", Password: "secret"}}
-	if _, err := c.Fetch(t.Context(), request); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]string{"", ""}, seen); diff != "" {
-		t.Errorf("credentials seen elsewhere: %s", diff)
+	for name, tc := range map[string]struct{ to, want string }{
+		"to another path": {"", ""},
+		"to another host": {strings.Replace(elsewhere.URL, "127.0.0.1", "localhost", 1), "not allowed: the server redirects to another host, HOST; if that is right, name it in the URL"},
+		"to another port": {elsewhere.URL, "not allowed: the server redirects to another host, HOST; if that is right, name it in the URL"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+				if path, old := strings.CutPrefix(request.URL.Path, "/old"); old {
+					http.Redirect(w, request, tc.to+path+"?"+request.URL.RawQuery, http.StatusFound)
+					return
+				}
+				backend.ServeHTTP(w, request)
+			}))
+			t.Cleanup(server.Close)
+			_, err := (&Client{AllowHTTP: true}).Fetch(t.Context(), Request{
+				URL: server.URL + "/old/.git", Ref: Ref{Branch: "main"}, Auth: Auth{Username: "git", Password: "secret"},
+			})
+			got := ""
+			if err != nil {
+				got = strings.Replace(err.Error(), tc.to, "HOST", 1)
+			}
+			if got != tc.want || asked > 0 {
+				t.Errorf("got %q, not %q; the other host was asked %d times", got, tc.want, asked)
+			}
+		})
 	}
 }
 

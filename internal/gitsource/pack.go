@@ -44,7 +44,7 @@ func weigh(pack io.Reader, limits Limits) error {
 		return fmt.Errorf("%w: reading the packfile: %w", ErrUnusable, err)
 	}
 	if int64(count) > int64(limits.Objects) {
-		return fmt.Errorf("%w: the revision has %d objects, more than %d", ErrTooLarge, count, limits.Objects)
+		return fmt.Errorf("%w: the revision has %d objects (files, folders), more than %d; %s", ErrTooLarge, count, limits.Objects, advice)
 	}
 	total := int64(0)
 	for range count {
@@ -53,7 +53,7 @@ func weigh(pack io.Reader, limits Limits) error {
 			return err
 		}
 		if total += size; total > limits.TotalBytes {
-			return fmt.Errorf("%w: the revision's files are more than %d bytes in total", ErrTooLarge, limits.TotalBytes)
+			return fmt.Errorf("%w: the revision's files are more than %d bytes in total; %s", ErrTooLarge, limits.TotalBytes, advice)
 		}
 	}
 	return nil
@@ -85,7 +85,7 @@ func weighNext(scanner *packfile.Scanner, limits Limits) (int64, error) {
 
 func (l Limits) checkFile(size int64) error {
 	if size < 0 || size > l.FileBytes {
-		return fmt.Errorf("%w: a file of %d bytes is more than %d", ErrTooLarge, size, l.FileBytes)
+		return fmt.Errorf("%w: a file, or the list of a folder's files, is %d bytes, more than %d; %s", ErrTooLarge, size, l.FileBytes, advice)
 	}
 	return nil
 }

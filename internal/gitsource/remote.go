@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
+	"strings"
 	"sync/atomic"
 
 	"github.com/go-git/go-git/v5/plumbing"
@@ -43,9 +45,8 @@ func openRemote(ctx context.Context, request Request, limits Limits) (repository
 		return nil, err
 	}
 	r := &remote{connection: connection, meter: &meter{next: connection, limit: limits.DownloadBytes}, limits: limits}
-	// go-git drops the credentials when a redirect leaves the repository's origin,
-	// and follows redirects only for the first request.
-	git := githttp.NewClient(&http.Client{Transport: r.meter})
+	// go-git follows redirects only for the first request.
+	git := githttp.NewClient(&http.Client{Transport: r.meter, CheckRedirect: r.meter.checkRedirect})
 	if r.session, err = git.NewUploadPackSession(endpoint, authMethod(request.Auth)); err != nil {
 		return nil, err
 	}
@@ -176,6 +177,20 @@ type meter struct {
 	next     http.RoundTripper
 	limit    int64
 	exceeded atomic.Bool
+	astray   atomic.Pointer[url.URL] // where a redirect led that is not followed
+}
+
+// checkRedirect lets a server send us elsewhere on itself, as to another path or from http to https.
+// To another host it may not: what is asked, and what is believed, is what the spec names, and a
+// server outside could lead into a network that only we can reach.
+func (m *meter) checkRedirect(request *http.Request, via []*http.Request) error {
+	from, to := via[0].URL, request.URL
+	upgraded := from.Scheme == "http" && to.Scheme == "https" && from.Hostname() == to.Hostname()
+	if upgraded || from.Scheme == to.Scheme && strings.EqualFold(from.Host, to.Host) {
+		return nil
+	}
+	m.astray.Store(to)
+	return ErrNotAllowed
 }
 
 // RoundTrip sends a request whose answer is bounded.
@@ -188,10 +203,13 @@ func (m *meter) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// explain says so when an error came of the limit, whatever go-git made of it.
+// explain says so when an error came of the limit or of a redirect, whatever go-git made of it.
 func (m *meter) explain(err error) error {
+	if to := m.astray.Load(); to != nil {
+		return fmt.Errorf("%w: the server redirects to another host, %.100s://%.200s; if that is right, name it in the URL", ErrNotAllowed, to.Scheme, to.Host)
+	}
 	if m.exceeded.Load() {
-		return fmt.Errorf("%w: the server sent more than %d bytes; keep definitions in a smaller repository", ErrTooLarge, m.limit)
+		return fmt.Errorf("%w: the server sent more than %d bytes; %s", ErrTooLarge, m.limit, advice)
 	}
 	return err
 }

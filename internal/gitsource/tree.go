@@ -19,8 +19,12 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/storer"
 )
 
-// maxDepth bounds how deep folders are nested.
-const maxDepth = 64
+const (
+	// maxDepth bounds how deep folders are nested.
+	maxDepth = 64
+	// maxName bounds the name of a file or folder in bytes, as file systems do.
+	maxName = 255
+)
 
 // reader gathers the files of one commit.
 type reader struct {
@@ -55,7 +59,7 @@ func (r *reader) readFolder(ctx context.Context, folder string, hash plumbing.Ha
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := r.checkSize(folder, hash); err != nil {
+	if err := r.checkFolder(folder, hash); err != nil {
 		return err
 	}
 	tree, err := object.GetTree(r.objects, hash)
@@ -72,10 +76,10 @@ func (r *reader) readFolder(ctx context.Context, folder string, hash plumbing.Ha
 
 func (r *reader) readEntry(ctx context.Context, folder string, entry object.TreeEntry, depth int) error {
 	if r.entries++; r.entries > r.limits.Objects {
-		return fmt.Errorf("%w: the revision has more than %d files", ErrTooLarge, r.limits.Objects)
+		return fmt.Errorf("%w: the revision has more than %d files and folders; %s", ErrTooLarge, r.limits.Objects, advice)
 	}
-	if entry.Name == "." || strings.Contains(entry.Name, "/") || !fs.ValidPath(entry.Name) {
-		return fmt.Errorf("%w: %s: %q is not a file name", ErrUnusable, folder, entry.Name)
+	if len(entry.Name) > maxName || entry.Name == "." || strings.Contains(entry.Name, "/") || !fs.ValidPath(entry.Name) {
+		return fmt.Errorf("%w: %s: %.300q is not a file name", ErrUnusable, folder, entry.Name)
 	}
 	name := path.Join(folder, entry.Name)
 	switch entry.Mode {
@@ -93,7 +97,7 @@ func (r *reader) readEntry(ctx context.Context, folder string, entry object.Tree
 }
 
 func (r *reader) readFile(name string, hash plumbing.Hash) (err error) {
-	if err := r.checkSize(name, hash); err != nil {
+	if err := r.checkFile(name, hash); err != nil {
 		return err
 	}
 	blob, err := object.GetBlob(r.objects, hash)
@@ -101,7 +105,7 @@ func (r *reader) readFile(name string, hash plumbing.Hash) (err error) {
 		return fmt.Errorf("%w: reading %s: %w", ErrUnusable, name, err)
 	}
 	if r.bytes += blob.Size; r.bytes > r.limits.TotalBytes {
-		return fmt.Errorf("%w: the revision's files are more than %d bytes in total", ErrTooLarge, r.limits.TotalBytes)
+		return fmt.Errorf("%w: the revision's files are more than %d bytes in total; %s", ErrTooLarge, r.limits.TotalBytes, advice)
 	}
 	content, err := blob.Reader()
 	if err != nil {
@@ -116,14 +120,34 @@ func (r *reader) readFile(name string, hash plumbing.Hash) (err error) {
 	return nil
 }
 
-// checkSize looks at an object's size before the object is read.
-func (r *reader) checkSize(name string, hash plumbing.Hash) error {
-	size, err := r.objects.EncodedObjectSize(hash)
+// checkFolder looks at the size of a folder's list of files before the list is read.
+func (r *reader) checkFolder(name string, hash plumbing.Hash) error {
+	size, err := r.size(name, hash)
 	if err != nil {
-		return fmt.Errorf("%w: reading %s: %w", ErrUnusable, name, err)
+		return err
 	}
 	if size > r.limits.FileBytes {
-		return fmt.Errorf("%w: %s is %d bytes, more than %d a file", ErrTooLarge, name, size, r.limits.FileBytes)
+		return fmt.Errorf("%w: the folder %s has too many files: their list is %d bytes, more than %d; %s", ErrTooLarge, name, size, r.limits.FileBytes, advice)
 	}
 	return nil
+}
+
+// checkFile looks at a file's size before the file is read.
+func (r *reader) checkFile(name string, hash plumbing.Hash) error {
+	size, err := r.size(name, hash)
+	if err != nil {
+		return err
+	}
+	if size > r.limits.FileBytes {
+		return fmt.Errorf("%w: %s is %d bytes, more than %d a file; %s", ErrTooLarge, name, size, r.limits.FileBytes, advice)
+	}
+	return nil
+}
+
+func (r *reader) size(name string, hash plumbing.Hash) (int64, error) {
+	size, err := r.objects.EncodedObjectSize(hash)
+	if err != nil {
+		return 0, fmt.Errorf("%w: reading %s: %w", ErrUnusable, name, err)
+	}
+	return size, nil
 }
