@@ -22,6 +22,8 @@ type attendance struct {
 	asked   time.Time // when the last poll began
 	ahead   int       // messages seen and not acknowledged
 	due     []int     // messages to acknowledge, oldest first
+	follows bool      // the next poll follows a message, and takes a token
+	tokens  bucket
 
 	unrecorded chan delivery
 	recorded   chan struct{} // has a token when takeRecorded has something
@@ -40,7 +42,7 @@ type delivery struct {
 func newAttendance(l *Listener, s *session) *attendance {
 	return &attendance{
 		Listener: l, session: s, unrecorded: make(chan delivery, maxAhead), recorded: make(chan struct{}, 1),
-		stop: func() {}, stopped: make(chan struct{}),
+		stop: func() {}, stopped: make(chan struct{}), tokens: bucket{most: l.config.Pace.Burst, each: l.config.Pace.Refill},
 	}
 }
 
@@ -102,6 +104,10 @@ func (a *attendance) step(ctx context.Context) error {
 	if a.awaitRecorder(ctx) {
 		return nil
 	}
+	if again, err := a.awaitToken(ctx); again || err != nil {
+		return err
+	}
+	drain(a.announced)
 	if err := a.verify(ctx); err != nil {
 		return err
 	}
@@ -121,30 +127,74 @@ func (a *attendance) step(ctx context.Context) error {
 	return a.handle(ctx, m)
 }
 
-// poll asks for the next message. A new capacity and a due acknowledgement interrupt
-// it: the session does one thing at a time. Nothing is lost, as the cursor only moves
-// with a message in hand.
+// awaitToken keeps the pace of a busy session: what happens meanwhile comes in one
+// message. True: there is something else to do first.
+func (a *attendance) awaitToken(ctx context.Context) (again bool, err error) {
+	if !a.follows {
+		return false, nil
+	}
+	if left := a.tokens.wait(time.Now()); left > 0 {
+		timer := time.NewTimer(left)
+		defer timer.Stop()
+		select {
+		case <-ctx.Done():
+			return true, nil
+		case <-a.recorded:
+			notify(a.recorded)
+			return true, nil
+		case <-a.announced:
+			if a.announces() == a.told { // statistics are asked for
+				return true, a.check(ctx)
+			}
+			a.follows = false
+			return false, nil
+		case <-timer.C:
+		}
+	}
+	a.tokens.take(time.Now())
+	a.follows = false
+	return false, nil
+}
+
+// announces is the capacity to announce now.
+func (a *attendance) announces() int { return max(0, int(a.capacity.Load())) }
+
+// poll asks for the next message. A new capacity and, after a while, a due
+// acknowledgement interrupt it: the session does one thing at a time. Nothing is lost,
+// as the cursor only moves with a message in hand.
 func (a *attendance) poll(ctx context.Context) (m *message, interrupted bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	drain(a.announced)
-	capacity := max(0, int(a.capacity.Load()))
+	capacity := a.announces()
 	a.letArrive(ctx, capacity)
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
-		select {
-		case <-ctx.Done():
-			return
-		case <-a.announced:
-		case <-a.recorded:
-		}
-		interrupted = true
+		interrupted = a.isWanted(ctx)
 		cancel()
 	}()
 	m, err = a.session.poll(ctx, a.config.Pace.Hold+pollMargin, a.cursor, capacity, a.config.Now)
 	cancel()
 	<-watched
 	return m, interrupted, err
+}
+
+// isWanted waits for a reason to interrupt a poll; false when ctx ended first.
+func (a *attendance) isWanted(ctx context.Context) bool {
+	linger := time.NewTimer(a.config.Pace.Linger)
+	defer linger.Stop()
+	var recorded <-chan struct{}
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-linger.C:
+			recorded = a.recorded
+		case <-recorded:
+			return true
+		case <-a.announced:
+			return true
+		}
+	}
 }
 
 // letArrive waits until an interrupted poll with another capacity has surely reached
@@ -182,6 +232,7 @@ func (a *attendance) handle(ctx context.Context, m *message) error {
 		a.config.Changed()
 	}
 	a.deliver(m)
+	a.follows = m.size < fullMessage
 	if isSuspect(m) {
 		return a.check(ctx)
 	}

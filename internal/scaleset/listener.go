@@ -44,54 +44,6 @@ type Config struct {
 	Pace Pace
 }
 
-// Pace is how long a Listener waits for what.
-type Pace struct {
-	// Hold is the longest GitHub holds a poll; 100 s if 0 (50 s is documented, 88 s was
-	// measured). A poll without an answer has failed 20 s later.
-	Hold time.Duration
-	// BackoffMin and BackoffMax bound the jittered exponential wait after errors; 1 s and
-	// 30 s if 0.
-	BackoffMin, BackoffMax time.Duration
-	// Refused is the wait for a stale session of our own to expire; 7 s if 0.
-	Refused time.Duration
-	// Elsewhere is the wait while another owner has the session; 30 s if 0.
-	Elsewhere time.Duration
-	// Statistics is how often statistics are fetched while no session brings them; 7 s if 0.
-	Statistics time.Duration
-	// Verify is how often they are fetched although a session is open; 5 min if 0.
-	Verify time.Duration
-	// Patience is how long a session is kept over errors that pass: closing one and
-	// failing to say so blocks the next for 60 to 92 s. 45 s if 0.
-	Patience time.Duration
-	// Gather is how long an acknowledgement is waited for before polling ahead, as
-	// interrupting a poll costs a connection; 100 ms if 0.
-	Gather time.Duration
-	// Announcement is how long the first poll waits for a capacity; 2 s if 0.
-	Announcement time.Duration
-	// Arrival is how long a poll is given to reach GitHub before one with another capacity
-	// follows it; 250 ms if 0.
-	Arrival time.Duration
-	// Close bounds the closing of the session; 5 s if 0.
-	Close time.Duration
-}
-
-// pollMargin is the time for a poll's answer beyond GitHub's holding time.
-const pollMargin = 20 * time.Second
-
-func (p Pace) withDefaults() Pace {
-	for field, standard := range map[*time.Duration]time.Duration{
-		&p.Hold: 100 * time.Second, &p.BackoffMin: time.Second, &p.BackoffMax: 30 * time.Second,
-		&p.Refused: 7 * time.Second, &p.Elsewhere: 30 * time.Second, &p.Statistics: 7 * time.Second,
-		&p.Verify: 5 * time.Minute, &p.Patience: 45 * time.Second, &p.Gather: 100 * time.Millisecond, &p.Close: 5 * time.Second,
-		&p.Announcement: 2 * time.Second, &p.Arrival: 250 * time.Millisecond,
-	} {
-		if *field <= 0 {
-			*field = standard
-		}
-	}
-	return p
-}
-
 // Listener keeps a message session of one scale set open, whatever happens: it reads
 // messages ahead, has their events made durable, acknowledges them in order, and
 // knows the newest statistics, also while it is refused a session.

@@ -26,6 +26,7 @@ const owner = "cluster/pool"
 var quickly = Pace{
 	BackoffMin: time.Millisecond, BackoffMax: 20 * time.Millisecond, Refused: 20 * time.Millisecond,
 	Elsewhere: 20 * time.Millisecond, Statistics: 10 * time.Millisecond, Gather: time.Millisecond,
+	Linger: time.Millisecond, Burst: 1000,
 }
 
 // memory is a Recorder that remembers, and fails or waits on demand.

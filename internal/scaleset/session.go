@@ -27,6 +27,7 @@ type message struct {
 	events     []JobEvent
 	available  []int64 // requests to acquire; none on github.com
 	unknown    []unknownPart
+	size       int // how many events it had
 }
 
 // openSession opens the scale set's message session and returns the statistics that
@@ -72,6 +73,7 @@ func (s *session) poll(ctx context.Context, deadline time.Duration, after, capac
 		return nil, err
 	}
 	m := &message{id: got.MessageID, statistics: statisticsOf(got.Statistics), unknown: x.unknown, events: eventsOf(got, now())}
+	m.size = len(m.events) + len(got.JobAvailableMessages) + len(m.unknown)
 	for _, job := range got.JobAvailableMessages {
 		m.available = append(m.available, job.RunnerRequestID)
 	}

@@ -60,7 +60,7 @@ type Snapshot struct {
 type observation struct {
 	mu       sync.Mutex
 	snapshot Snapshot
-	messages uint64    // how many messages were taken in
+	messages uint64 // how many messages were taken in
 }
 
 func newObservation() *observation {

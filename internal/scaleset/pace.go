@@ -1,0 +1,88 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package scaleset
+
+import "time"
+
+// fullMessage is how many events GitHub puts into a message at most; more wait then.
+const fullMessage = 50
+
+// Pace is how long a Listener waits for what.
+type Pace struct {
+	// Hold is the longest GitHub holds a poll; 100 s if 0 (50 s is documented, 88 s was
+	// measured). A poll without an answer has failed 20 s later.
+	Hold time.Duration
+	// Burst is how many polls may follow a message at once; 4 if 0. A pool with little to
+	// do never waits; a busy one has several events in one message.
+	Burst int
+	// Refill is how long after one of them another may; 1 s if 0. A new capacity is
+	// announced, and a backlog is read, without waiting.
+	Refill time.Duration
+	// BackoffMin and BackoffMax bound the jittered exponential wait after errors; 1 s and
+	// 30 s if 0.
+	BackoffMin, BackoffMax time.Duration
+	// Refused is the wait for a stale session of our own to expire; 7 s if 0.
+	Refused time.Duration
+	// Elsewhere is the wait while another owner has the session; 30 s if 0.
+	Elsewhere time.Duration
+	// Statistics is how often statistics are fetched while no session brings them; 7 s if 0.
+	Statistics time.Duration
+	// Verify is how often they are fetched although a session is open; 5 min if 0.
+	Verify time.Duration
+	// Patience is how long a session is kept over errors that pass: closing one and
+	// failing to say so blocks the next for 60 to 92 s. 45 s if 0.
+	Patience time.Duration
+	// Gather is how long an acknowledgement is waited for before polling ahead; 100 ms if 0.
+	Gather time.Duration
+	// Linger is how long a poll is held before an acknowledgement interrupts it, which
+	// costs another poll: more messages may come and be acknowledged with it. 2 s if 0.
+	Linger time.Duration
+	// Announcement is how long the first poll waits for a capacity; 2 s if 0.
+	Announcement time.Duration
+	// Arrival is how long a poll is given to reach GitHub before one with another capacity
+	// follows it; 250 ms if 0.
+	Arrival time.Duration
+	// Close bounds the closing of the session; 5 s if 0.
+	Close time.Duration
+}
+
+// pollMargin is the time for a poll's answer beyond GitHub's holding time.
+const pollMargin = 20 * time.Second
+
+func (p Pace) withDefaults() Pace {
+	for field, standard := range map[*time.Duration]time.Duration{
+		&p.Hold: 100 * time.Second, &p.Refill: time.Second, &p.BackoffMin: time.Second, &p.BackoffMax: 30 * time.Second,
+		&p.Refused: 7 * time.Second, &p.Elsewhere: 30 * time.Second, &p.Statistics: 7 * time.Second,
+		&p.Verify: 5 * time.Minute, &p.Patience: 45 * time.Second, &p.Gather: 100 * time.Millisecond, &p.Close: 5 * time.Second,
+		&p.Linger: 2 * time.Second, &p.Announcement: 2 * time.Second, &p.Arrival: 250 * time.Millisecond,
+	} {
+		if *field <= 0 {
+			*field = standard
+		}
+	}
+	if p.Burst <= 0 {
+		p.Burst = 4
+	}
+	return p
+}
+
+// bucket has tokens: most of them at first and after a pause, then one each interval.
+type bucket struct {
+	most int
+	each time.Duration
+	full time.Time // when it is full again
+}
+
+// wait returns how long there will be no token; 0 or less when there is one.
+func (b *bucket) wait(now time.Time) time.Duration {
+	return max(0, b.full.Sub(now)) - time.Duration(b.most-1)*b.each
+}
+
+// take takes a token out, also one that isn't there yet.
+func (b *bucket) take(now time.Time) {
+	if b.full.Before(now) {
+		b.full = now
+	}
+	b.full = b.full.Add(b.each)
+}
