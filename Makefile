@@ -27,6 +27,10 @@ build: ## Build bin/corral and bin/corral-demo.
 demo: build ## The main job on this machine: Git, API server, controller, simulated GitHub, jobs. ARGS for flags.
 	bin/corral-demo $(ARGS)
 
+.PHONY: bench
+bench: build ## Measure latency, requests, CPU and memory on this machine; docs/performance.md explains. ARGS for flags.
+	$(GO) run ./test/bench $(ARGS)
+
 .PHONY: test
 test: ## All tests that need no hardware, the real API server included.
 	$(GO) run ./internal/localcluster/cmd/assets

@@ -28,6 +28,7 @@ type runner struct {
 	lastSeen  time.Time
 	polls     int
 	online    bool
+	idleSince time.Time // zero unless online without a job
 	job       *job // delivered, and started when it was acknowledged
 	inLine    *list.Element
 	delivered chan struct{} // closed when a waiting runner gets a job or is removed

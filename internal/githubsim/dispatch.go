@@ -220,12 +220,26 @@ func (s *Server) setJob(rn *runner, j *job) {
 	rn.count(-1)
 	rn.job = j
 	rn.count(+1)
+	s.noteIdle(rn)
 }
 
 func (s *Server) setOnline(rn *runner, online bool) {
 	rn.count(-1)
 	rn.online = online
 	rn.count(+1)
+	s.noteIdle(rn)
+}
+
+// noteIdle adds up the time in which runners are online without a job.
+func (s *Server) noteIdle(rn *runner) {
+	idle := rn.online && rn.job == nil
+	switch {
+	case idle && rn.idleSince.IsZero():
+		rn.idleSince = s.now()
+	case !idle && !rn.idleSince.IsZero():
+		s.idle += s.now().Sub(rn.idleSince)
+		rn.idleSince = time.Time{}
+	}
 }
 
 func (rn *runner) count(by int) {

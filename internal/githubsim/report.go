@@ -97,8 +97,10 @@ type Report struct {
 	Jobs    map[JobState]int `json:"jobs"`
 	Results map[string]int   `json:"results"`
 	// QueueWait is from being queued to being started, over all started jobs.
-	QueueWait    Quantiles        `json:"queueWait"`
-	RunnersMade  int              `json:"runnersMade"`
+	QueueWait   Quantiles `json:"queueWait"`
+	RunnersMade int       `json:"runnersMade"`
+	// IdleTime is how long runners were online without a job, added up over all runners.
+	IdleTime     time.Duration    `json:"idleTime"`
 	Runners      []RunnerReport   `json:"runners"`
 	ScaleSets    []ScaleSetReport `json:"scaleSets"`
 	SessionsOpen int              `json:"sessionsOpen"`
@@ -114,7 +116,12 @@ func (s *Server) Report() Report {
 	defer s.mu.Unlock()
 	report := Report{
 		Mode: s.opts.Mode, Jobs: map[JobState]int{}, Results: map[string]int{}, RunnersMade: s.made,
-		Requests: maps.Clone(s.requests), Broken: slices.Clone(s.broken), Runners: s.runnerReports(),
+		Requests: maps.Clone(s.requests), Broken: slices.Clone(s.broken), Runners: s.runnerReports(), IdleTime: s.idle,
+	}
+	for _, rn := range s.runners.byID {
+		if !rn.idleSince.IsZero() {
+			report.IdleTime += s.now().Sub(rn.idleSince)
+		}
 	}
 	var waits []time.Duration
 	for _, j := range s.jobs.ordered {

@@ -120,7 +120,8 @@ type Server struct {
 	faults     []*Fault
 	requests   map[Endpoint]int
 	broken     []string
-	made       int // runners ever registered
+	made       int           // runners ever registered
+	idle       time.Duration // that runners were idle, those that still are not counted
 }
 
 // New makes a server that knows nobody and nothing yet. End it with [Server.Close].

@@ -32,6 +32,8 @@ type Options struct {
 	// Manifests are applied before the controller-manager starts: its garbage collector looks for new kinds only every
 	// 30 seconds, and knows those at once that were there before it.
 	Manifests [][]byte
+	// AuditUser names the user whose requests the API server logs, see AuditLog; nobody's when empty.
+	AuditUser string
 	// Progress receives what Assets reports while it builds; standard error when nil.
 	Progress io.Writer
 }
@@ -131,6 +133,9 @@ func (c *Cluster) startControlPlane() error {
 		Set("enable-priority-and-fairness", "false").
 		Set("max-requests-inflight", "3000").
 		Set("max-mutating-requests-inflight", "1000")
+	if err := c.audit(server.Configure()); err != nil {
+		return err
+	}
 	if c.options.ControllerManager {
 		server.Configure().Disable("disable-admission-plugins")
 	}

@@ -46,6 +46,8 @@ type Options struct {
 	Progress io.Writer
 	// StartDelay is how long a pod takes to start.
 	StartDelay time.Duration
+	// Audit has the API server log the controller's requests to Cluster.AuditLog.
+	Audit bool
 }
 
 // World is all but the controller.
@@ -67,7 +69,11 @@ func Start(ctx context.Context, o Options) (*World, error) {
 	if err != nil {
 		return nil, err
 	}
-	cluster, err := localcluster.Start(ctx, localcluster.Options{ControllerManager: true, Manifests: manifests, Progress: o.Progress})
+	options := localcluster.Options{ControllerManager: true, Manifests: manifests, Progress: o.Progress}
+	if o.Audit {
+		options.AuditUser = "system:serviceaccount:" + SystemNamespace + ":" + ServiceAccount
+	}
+	cluster, err := localcluster.Start(ctx, options)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,145 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// maxAuditLine bounds a line of the audit log, in bytes.
+const maxAuditLine = 1 << 20
+
+// auditEvent is what we read of an audit.k8s.io/v1 Event:
+// https://kubernetes.io/docs/reference/config-api/apiserver-audit.v1/
+type auditEvent struct {
+	AuditID    string    `json:"auditID"`
+	Verb       string    `json:"verb"`
+	RequestURI string    `json:"requestURI"`
+	UserAgent  string    `json:"userAgent"`
+	Received   time.Time `json:"requestReceivedTimestamp"`
+	ObjectRef  *struct {
+		Resource    string `json:"resource"`
+		Subresource string `json:"subresource"`
+	} `json:"objectRef"`
+}
+
+// name is the verb and what it was for.
+func (e *auditEvent) name() string {
+	if e.ObjectRef == nil {
+		path, _, _ := strings.Cut(e.RequestURI, "?")
+		return e.Verb + " " + path
+	}
+	if e.ObjectRef.Subresource != "" {
+		return e.Verb + " " + e.ObjectRef.Resource + "/" + e.ObjectRef.Subresource
+	}
+	return e.Verb + " " + e.ObjectRef.Resource
+}
+
+// countAudit counts the requests that the API server received in a span of time, by verb and
+// resource. The log is the controller's user's alone. It fails on one with another user agent
+// than the controller's.
+func countAudit(log io.Reader, from, to time.Time) (map[string]int, error) {
+	counts, known := map[string]int{}, map[string]bool{}
+	lines := bufio.NewScanner(log)
+	lines.Buffer(nil, maxAuditLine)
+	for lines.Scan() {
+		e := auditEvent{}
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			return nil, fmt.Errorf("reading the audit log: %w", err)
+		}
+		if e.Received.Before(from) || !e.Received.Before(to) || known[e.AuditID] {
+			continue
+		}
+		if !strings.HasPrefix(e.UserAgent, "corral/") {
+			return nil, fmt.Errorf("%s came from user agent %q", e.name(), e.UserAgent)
+		}
+		known[e.AuditID] = true
+		counts[e.name()]++
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("reading the audit log: %w", err)
+	}
+	return counts, nil
+}
+
+func readAudit(path string, from, to time.Time) (map[string]int, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("opening the audit log: %w", err)
+	}
+	defer file.Close()
+	return countAudit(file, from, to)
+}
+
+// exclusive are requests that nobody but the controller makes: what the audit log says of
+// them must be what the API server's metrics say.
+var exclusive = map[string]string{
+	"create runners": "POST runners", "create pods": "POST pods", "create secrets": "POST secrets",
+}
+
+// serverCounts reads the API server's own counters of the exclusive requests.
+func serverCounts(ctx context.Context, config *rest.Config) (map[string]int, error) {
+	clients, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	text, err := clients.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading the API server's metrics: %w", err)
+	}
+	return parseRequestTotal(string(text))
+}
+
+// parseRequestTotal sums apiserver_request_total by verb and resource; subresources are left out.
+func parseRequestTotal(metrics string) (map[string]int, error) {
+	counts := map[string]int{}
+	for text := range strings.Lines(metrics) {
+		labels, found := strings.CutPrefix(text, "apiserver_request_total{")
+		if !found || !strings.Contains(labels, `subresource=""`) {
+			continue
+		}
+		labels, value, found := strings.Cut(labels, "} ")
+		if !found {
+			return nil, fmt.Errorf("reading the API server's metrics: %q", text)
+		}
+		n, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+		if err != nil {
+			return nil, fmt.Errorf("reading the API server's metrics: %w", err)
+		}
+		counts[label(labels, "verb")+" "+label(labels, "resource")] += int(n)
+	}
+	return counts, nil
+}
+
+// label finds a label's value; none of ours has a quote in it.
+func label(labels, name string) string {
+	for pair := range strings.SplitSeq(labels, ",") {
+		if value, found := strings.CutPrefix(pair, name+`="`); found {
+			return strings.TrimSuffix(value, `"`)
+		}
+	}
+	return ""
+}
+
+// disagreements between the audit log and the growth of the API server's counters.
+func disagreements(audit, before, after map[string]int) []string {
+	var found []string
+	for audited, counted := range exclusive {
+		if grown := after[counted] - before[counted]; grown != audit[audited] {
+			found = append(found, fmt.Sprintf("%s: the audit log has %d, the API server's metrics %d", audited, audit[audited], grown))
+		}
+	}
+	return found
+}

@@ -1,0 +1,124 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// figures are what was measured, by name; see figureNames. Names with a slash are parts of
+// a sum: kube/VERB RESOURCE and github/ENDPOINT, both per job.
+type figures map[string]float64
+
+// Prefixes of the parts of a sum.
+const (
+	kubePrefix   = "kube/"
+	githubPrefix = "github/"
+)
+
+// figureName is how a figure is shown.
+type figureName struct{ key, label, format string }
+
+// figureNames are in the order of the table.
+var figureNames = []figureName{
+	{"jobs", "jobs", "%.0f"},
+	{"pod_p50_ms", "demand to pod, p50, ms", "%.0f"},
+	{"pod_p95_ms", "demand to pod, p95, ms", "%.0f"},
+	{"pod_p99_ms", "demand to pod, p99, ms", "%.0f"},
+	{"pod_max_ms", "demand to pod, max, ms", "%.0f"},
+	{"floor_p50_ms", "floor, p50, ms", "%.0f"},
+	{"floor_p95_ms", "floor, p95, ms", "%.0f"},
+	{"floor_p99_ms", "floor, p99, ms", "%.0f"},
+	{"floor_max_ms", "floor, max, ms", "%.0f"},
+	{"p99_to_floor", "p99 to the floor's", "%.2f"},
+	{"kube_per_job", "Kubernetes requests per job", "%.2f"},
+	{"github_per_job", "GitHub requests per job", "%.2f"},
+	{"runners_per_job", "runners made per job", "%.3f"},
+	{"idle_s_per_job", "idle runner-seconds per job", "%.3f"},
+	{"cpu_ms_per_job", "controller CPU per job, ms", "%.1f"},
+	{"peak_mib", "controller memory, peak, MiB", "%.0f"},
+	{"done_s", "until all jobs were done, s", "%.1f"},
+	{"cleanup_s", "clean-up after the last job, s", "%.1f"},
+}
+
+// summary is one line on a run.
+func (f figures) summary() string {
+	var parts []string
+	for _, n := range []figureName{
+		{"pod_p99_ms", "p99 %s ms", "%.0f"}, {"p99_to_floor", "%s of the floor", "%.2f"}, {"kube_per_job", "Kubernetes %s", "%.2f"},
+		{"github_per_job", "GitHub %s", "%.2f"}, {"runners_per_job", "runners %s", "%.3f"}, {"idle_s_per_job", "idle %s s", "%.3f"},
+		{"cpu_ms_per_job", "CPU %s ms a job", "%.1f"}, {"peak_mib", "%s MiB", "%.0f"}, {"cleanup_s", "clean-up %s s", "%.1f"},
+	} {
+		if v, ok := f[n.key]; ok {
+			parts = append(parts, fmt.Sprintf(n.label, fmt.Sprintf(n.format, v)))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// latencies adds the quantiles of times, in milliseconds, as PREFIX_p50_ms and so on.
+func (f figures) latencies(prefix string, all []time.Duration) {
+	sorted := slices.Sorted(slices.Values(all))
+	for name, p := range map[string]float64{"p50": 0.50, "p95": 0.95, "p99": 0.99, "max": 1} {
+		f[prefix+"_"+name+"_ms"] = float64(quantile(sorted, p)) / float64(time.Millisecond)
+	}
+}
+
+// counts adds parts and their sum, each divided.
+func (f figures) counts(sum, prefix string, parts map[string]int, by float64) {
+	total := 0
+	for name, n := range parts {
+		if n != 0 {
+			f[prefix+name] = float64(n) / by
+			total += n
+		}
+	}
+	f[sum] = float64(total) / by
+}
+
+// quantile of sorted values by the nearest rank; 0 of none.
+func quantile(sorted []time.Duration, p float64) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[max(0, int(math.Ceil(p*float64(len(sorted))))-1)]
+}
+
+// medians takes the median of each figure over runs; of an even number, the lower of the
+// two in the middle. A part that a run doesn't have is 0 there.
+func medians(runs []figures) figures {
+	out := figures{}
+	for _, run := range runs {
+		for name := range run {
+			if _, done := out[name]; done {
+				continue
+			}
+			values := make([]float64, 0, len(runs))
+			for _, other := range runs {
+				values = append(values, other[name])
+			}
+			slices.Sort(values)
+			out[name] = values[(len(values)-1)/2]
+		}
+	}
+	return out
+}
+
+// matchFIFO returns the time from the kth demand of a pool to its kth pod, for all that
+// have one; 0 when the pod was there before.
+func matchFIFO(demands, pods map[string][]time.Time) []time.Duration {
+	var all []time.Duration
+	for pool, queued := range demands {
+		queued = slices.SortedFunc(slices.Values(queued), time.Time.Compare)
+		seen := slices.SortedFunc(slices.Values(pods[pool]), time.Time.Compare)
+		for k := range min(len(queued), len(seen)) {
+			all = append(all, max(0, seen[k].Sub(queued[k])))
+		}
+	}
+	return all
+}

@@ -1,0 +1,66 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// userHZ is the unit of times in /proc, per second: 100 on Linux, whatever the kernel's own.
+const userHZ = 100
+
+// cpuTime is what a process has used so far, in user and kernel mode.
+func cpuTime(pid int) (time.Duration, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, fmt.Errorf("reading the controller's CPU time: %w", err)
+	}
+	return parseCPUTime(string(text))
+}
+
+// parseCPUTime reads utime and stime, fields 14 and 15 of proc_pid_stat(5).
+func parseCPUTime(stat string) (time.Duration, error) {
+	_, rest, found := strings.Cut(stat, ") ") // the name, in brackets, may hold spaces
+	fields := strings.Fields(rest)
+	if !found || len(fields) < 13 {
+		return 0, fmt.Errorf("reading the controller's CPU time: %q is not a line of /proc/PID/stat", stat)
+	}
+	var ticks int64
+	for _, field := range fields[11:13] {
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("reading the controller's CPU time: %w", err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * time.Second / userHZ, nil
+}
+
+// memory reads a field of proc_pid_status(5), as VmHWM or VmRSS, in MiB.
+func memory(pid int, field string) (float64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, fmt.Errorf("reading the controller's memory: %w", err)
+	}
+	return parseMemory(string(text), field)
+}
+
+func parseMemory(status, field string) (float64, error) {
+	for text := range strings.Lines(status) {
+		value, found := strings.CutPrefix(text, field+":")
+		if !found {
+			continue
+		}
+		kib, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")), 64)
+		if err != nil {
+			return 0, fmt.Errorf("reading %s: %w", field, err)
+		}
+		return kib / 1024, nil
+	}
+	return 0, fmt.Errorf("reading the controller's memory: there is no %s", field)
+}

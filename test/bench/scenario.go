@@ -1,0 +1,66 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// jobDuration is how long each job takes its runner.
+const jobDuration = 2 * time.Second
+
+// scenario is a kind of traffic.
+type scenario struct {
+	name, about string
+	// far says that it is also run with GitHub far away.
+	far bool
+	// run measures once, in a new world.
+	run func(ctx context.Context, o *options, latency time.Duration) (figures, error)
+}
+
+func scenarios() []scenario {
+	return []scenario{
+		{"burst-100", "100 jobs at once for one pool", true, runBurst(1, 100)},
+		{"burst-500", "500 jobs at once for one pool", true, runBurst(1, 500)},
+		{"pools-20x25", "25 jobs at once for each of 20 pools", true, runBurst(20, 25)},
+	}
+}
+
+func describe() string {
+	var b strings.Builder
+	for _, s := range scenarios() {
+		fmt.Fprintf(&b, "  %-14s%s\n", s.name, s.about)
+	}
+	return b.String()
+}
+
+// benchCase is a scenario with GitHub at a distance.
+type benchCase struct {
+	scenario
+	latency time.Duration
+}
+
+func (c benchCase) String() string {
+	return fmt.Sprintf("%s with GitHub at %d ms", c.name, c.latency.Milliseconds())
+}
+
+// cases are the scenarios that are wanted; those that are not run far away have the first latency.
+func (o *options) cases(wanted *regexp.Regexp) []benchCase {
+	var all []benchCase
+	for _, s := range scenarios() {
+		if !wanted.MatchString(s.name) {
+			continue
+		}
+		for i, latency := range o.latencies {
+			if s.far || i == 0 {
+				all = append(all, benchCase{s, latency})
+			}
+		}
+	}
+	return all
+}
