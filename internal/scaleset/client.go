@@ -101,7 +101,9 @@ const (
 // answer, whatever its status, instead of "giving up".
 func (c *Client) newMember(subsystem string, setID int64) (*member, error) {
 	generation := c.tokens.current()
-	retrying := &retryablehttp.Client{HTTPClient: &http.Client{Transport: c.network}, Backoff: retryablehttp.DefaultBackoff}
+	// Every call has a deadline. A time-out of the HTTP client, 5 min unless it is set,
+	// would cost two goroutines for each held poll; a negative one is none.
+	retrying := &retryablehttp.Client{HTTPClient: &http.Client{Transport: c.network, Timeout: -1}, Backoff: retryablehttp.DefaultBackoff}
 	// The official client sets its own CheckRetry on a token call and never takes it back,
 	// so ours is set before each request.
 	retrying.RequestLogHook = func(retryablehttp.Logger, *http.Request, int) { retrying.CheckRetry = neverRetry }

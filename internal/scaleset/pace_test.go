@@ -243,7 +243,9 @@ func TestStatisticsAreAskedForWithoutAPoll(t *testing.T) {
 	s.addJobs(1)
 	s.awaitAssigned(1)
 	s.runRunner("linux-1")
-	s.awaitSim("a session that waits", func() bool { return s.requests(githubsim.EndpointGetMessage) >= 2 && s.sim.Report().ScaleSets[0].Messages == 0 })
+	s.awaitSim("a session that waits", func() bool {
+		return s.requests(githubsim.EndpointGetMessage) >= 2 && s.sim.Report().ScaleSets[0].Messages == 0
+	})
 	s.listener.Refresh()
 	s.awaitAssigned(0)
 }
