@@ -11,8 +11,10 @@ import (
 	"github.com/fluxcd/pkg/runtime/conditions"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers/runner"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/poolstatus"
+	actions "github.com/corral-dev/corral/internal/scaleset"
 	"github.com/corral-dev/corral/internal/scaling"
 )
 
@@ -74,7 +76,7 @@ func (x *run) judgeHealth() {
 		c = scaling.Circuit{Revision: x.pool.Status.Revision}
 	}
 	for _, f := range x.Failures.TakeFailures(x.key) {
-		if f.Revision == c.Revision {
+		if f.Revision == c.Revision && x.isCertain(f) {
 			c = c.Failed(f.Cause, f.Message, f.At)
 		}
 	}
@@ -109,6 +111,13 @@ func (x *run) judgeHealth() {
 	x.lookAgain(next)
 	conditions.MarkFalse(x.pool, v1alpha1.HealthyCondition, v1alpha1.RunnersFailingReason, "%s", c)
 	x.ailment = kube.Wait(v1alpha1.RunnersFailingReason, max(next, time.Second), "%s", c)
+}
+
+// isCertain says whether a failure was one. A runner that ended while nobody listened to
+// GitHub may have had a job.
+func (x *run) isCertain(f runner.Failure) bool {
+	return f.Cause != v1alpha1.CauseCrash ||
+		x.words.State == actions.Listening && f.At.Sub(x.words.Since) >= poolstatus.Settle
 }
 
 // judgeQuota takes in no more than a ResourceQuota admits, as long as a runner waits for it.

@@ -447,6 +447,30 @@ func TestARowOfFailuresHoldsThePoolBack(t *testing.T) {
 	}
 }
 
+// After a restart the completions of jobs come later than the ends of their runners.
+func TestWhatEndedWhileNobodyListenedIsNoFailure(t *testing.T) {
+	for name, tc := range map[string]struct {
+		state     actions.State
+		listening time.Duration
+		open      bool
+	}{
+		"a session was just opened": {state: actions.Listening, listening: time.Second},
+		"there is no session":       {state: actions.Refused, listening: time.Hour},
+		"it was listened to GitHub": {state: actions.Listening, listening: time.Hour, open: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.start()
+			b.words.State, b.words.Since = tc.state, b.now.Add(-tc.listening)
+			b.fail(3, v1alpha1.CauseCrash)
+			b.reconcile()
+			if open := conditions.IsFalse(b.pool(), v1alpha1.HealthyCondition); open != tc.open {
+				t.Errorf("held back: %v", open)
+			}
+		})
+	}
+}
+
 func TestAnotherTemplateIsTriedAfresh(t *testing.T) {
 	b := newBench(t)
 	b.start()

@@ -30,6 +30,7 @@ type note struct {
 	registration int64     // 0 until registered
 	podMade      bool      // and not in the cache yet
 	started      time.Time // when its container did
+	ended        time.Time // when its container's end was first seen
 	completed    bool      // GitHub said that its job is over
 	deregistered bool
 }

@@ -128,6 +128,10 @@ func (x *run) observe(ctx context.Context) error {
 		o.EndReason, o.Cause = x.trouble.Error(), causeOf(x.trouble)
 	}
 	x.note.started = o.StartedAt
+	if !o.EndedAt.IsZero() && x.note.ended.IsZero() {
+		x.note.ended = x.Now()
+	}
+	o.Noticed = x.note.ended
 	x.verdict = poolstatus.Judge(o, x.Now())
 	s := &x.runner.Status
 	s.StartedAt, s.EndedAt, s.EndedClean = timeOrNil(o.StartedAt), timeOrNil(o.EndedAt), o.EndedClean

@@ -28,6 +28,9 @@ type Observation struct {
 	CreatedAt time.Time
 	// StartedAt and EndedAt are when the runner's container started and ended; zero if not yet.
 	StartedAt, EndedAt time.Time
+	// Noticed is when the end was first seen: what GitHub had to say before that, while
+	// nobody listened, comes after it. Zero if that doesn't matter.
+	Noticed time.Time
 	// EndedClean is true when the container ended with exit code 0, which says nothing about the job.
 	EndedClean bool
 	// EndReason says how the container or its pod ended, or why it does not start.
@@ -91,6 +94,9 @@ func Judge(o Observation, now time.Time) Verdict {
 // ended judges a runner whose container ended before its job's completion was seen.
 func ended(o Observation, now time.Time) Verdict {
 	settled, lost := o.EndedAt.Add(Settle), o.EndedAt.Add(JobLost)
+	if again := o.Noticed.Add(Settle); again.After(settled) {
+		settled = again
+	}
 	switch {
 	case !o.EndedClean && o.Job != nil && now.Before(lost):
 		return Verdict{State: v1alpha1.RunnerFailed, Since: o.EndedAt, Settling: true, Until: lost, Reason: word(o.EndReason, "the container ended with an error") + ", with a job: GitHub will fail it"}

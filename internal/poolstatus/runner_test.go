@@ -65,6 +65,10 @@ func TestJudge(t *testing.T) {
 			o: poolstatus.Observation{StartedAt: at(3), EndedAt: at(4), EndedClean: true}, now: at(5),
 			want: poolstatus.Verdict{State: v1alpha1.RunnerFinished, Settling: true, Reason: "ended, waiting for the job's completion", Since: at(4), Until: at(19)},
 		},
+		"ended while nobody looked: the completion is still to come": {
+			o: poolstatus.Observation{StartedAt: at(3), EndedAt: at(20), EndedClean: true, Noticed: at(50)}, now: at(60),
+			want: poolstatus.Verdict{State: v1alpha1.RunnerFinished, Settling: true, Reason: "ended, waiting for the job's completion", Since: at(20), Until: at(65)},
+		},
 		"ended, and the completion never came": {
 			o: poolstatus.Observation{StartedAt: at(3), EndedAt: at(20), EndedClean: true, Job: job(9, 0, "")}, now: at(35),
 			want: poolstatus.Verdict{State: v1alpha1.RunnerFinished, Reason: "ended; the job's completion was not seen", Since: at(20)},

@@ -146,7 +146,7 @@ func (l *Listener) opened(statistics *Statistics) {
 
 // enter changes the state, and tells of it if it is another one.
 func (l *Listener) enter(state State, owner string, err error) bool {
-	if !l.seen.setState(state, owner, err) {
+	if !l.seen.setState(state, owner, err, l.config.Now()) {
 		return false
 	}
 	attrs := []any{"state", string(state)}

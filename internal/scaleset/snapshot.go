@@ -32,6 +32,8 @@ const (
 // came in the same message are in the same Snapshot or in neither.
 type Snapshot struct {
 	State State
+	// Since when the state is that.
+	Since time.Time
 	// Message says why the state is not Listening, without ids that differ each time; empty
 	// when it is Listening.
 	Message string
@@ -76,10 +78,13 @@ func (o *observation) get() Snapshot {
 }
 
 // setState says whether anything but the wording changed.
-func (o *observation) setState(state State, owner string, err error) bool {
+func (o *observation) setState(state State, owner string, err error, now time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s := &o.snapshot
+	if s.State != state {
+		s.Since = now
+	}
 	changed := s.State != state || s.Owner != owner || KindOf(s.Err) != KindOf(err)
 	s.State, s.Owner, s.Err, s.Message = state, owner, err, ""
 	if err != nil {
