@@ -15,6 +15,7 @@ import (
 )
 
 // Files is a read-only tree in memory: contents by path, with slashes, relative to the root.
+// An empty folder is a name that ends in a slash.
 type Files map[string][]byte
 
 // Open implements fs.FS.
@@ -38,13 +39,17 @@ func (f Files) list(folder string) ([]fs.DirEntry, bool) {
 	if folder == "." {
 		prefix = ""
 	}
-	found := map[string]fileInfo{}
+	found, exists := map[string]fileInfo{}, folder == "."
 	for name, data := range f {
 		rest, ok := strings.CutPrefix(name, prefix)
 		if !ok {
 			continue
 		}
+		exists = true
 		base, _, deeper := strings.Cut(rest, "/")
+		if base == "" {
+			continue
+		}
 		if deeper {
 			found[base] = fileInfo{name: base, folder: true}
 		} else {
@@ -55,7 +60,7 @@ func (f Files) list(folder string) ([]fs.DirEntry, bool) {
 	for _, name := range slices.Sorted(maps.Keys(found)) {
 		entries = append(entries, fs.FileInfoToDirEntry(found[name]))
 	}
-	return entries, len(found) > 0 || folder == "."
+	return entries, exists
 }
 
 // fileInfo describes a file or folder of Files.

@@ -50,6 +50,9 @@ func Gather(fsys fs.FS, path string) (Files, []v1alpha1.Diagnostic) {
 				all[name] = data
 			}
 		}
+		if _, err := fs.Stat(all, t.path); err != nil {
+			all[t.path+"/"] = nil // it is there, without anything to compile
+		}
 	}
 	return all, diagnostics
 }

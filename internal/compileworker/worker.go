@@ -45,7 +45,7 @@ type Limits struct {
 
 // DefaultLimits are ample for 1,000 pools in one tree.
 func DefaultLimits() Limits {
-	return Limits{Memory: 1 << 30, CPU: 20 * time.Second, Wall: 60 * time.Second, OutputBytes: 24 << 20}
+	return Limits{Memory: 1 << 30, CPU: 10 * time.Second, Wall: 60 * time.Second, OutputBytes: 24 << 20}
 }
 
 // Worker compiles in child processes, a bounded number at once. It's safe for concurrent use.

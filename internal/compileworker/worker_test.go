@@ -38,6 +38,19 @@ pools: schema.#Pools & {
 }
 `
 
+func TestAFolderWithoutDefinitionsIsNotAnAbsentOne(t *testing.T) {
+	files := compile.Files{"pools/a.cue": []byte(pools), "docs/README.md": []byte("# Docs")}
+	for _, folder := range []string{"docs", "none"} {
+		got, err := newWorker(t, DefaultLimits()).Compile(t.Context(), files, compile.Options{Path: folder})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(compile.Compile(files, compile.Options{Path: folder}), got); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
 func newWorker(t *testing.T, limits Limits) *Worker {
 	t.Helper()
 	w, err := New(2, limits)

@@ -9,6 +9,8 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -151,6 +153,29 @@ func (s *scene) addJobs(label string, n int, duration time.Duration) []string {
 func (s *scene) allDone(ids []string) {
 	s.Helper()
 	harness.AllDone(s.T, s.github, ids)
+}
+
+// memoryLimit is far above what the controller needs, and below what choking on a repository takes.
+const memoryLimit = 256 << 20
+
+// processIsWell fails the test if the controller's process has grown out of all proportion.
+func (s *scene) processIsWell() {
+	s.Helper()
+	request, err := http.NewRequestWithContext(s.Context(), http.MethodGet, process.MetricsURL, http.NoBody)
+	must(s.T, err)
+	answer, err := http.DefaultClient.Do(request)
+	must(s.T, err)
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	must(s.T, err)
+	_, rest, _ := strings.Cut(string(text), "\nprocess_resident_memory_bytes ")
+	var resident float64
+	if _, err := fmt.Sscan(rest, &resident); err != nil {
+		s.Fatalf("the controller tells no process_resident_memory_bytes: %v", err)
+	}
+	if resident > memoryLimit {
+		s.Errorf("the controller takes %.0f MiB of memory", resident/(1<<20))
+	}
 }
 
 func (s *scene) create(obj client.Object) {

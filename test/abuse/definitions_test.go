@@ -4,13 +4,21 @@
 package abuse
 
 import (
+	"context"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -46,35 +54,54 @@ func declare(names ...string) string {
 	return b.String()
 }
 
-// vet runs `corral vet` on a repository's files. It returns what is said and the exit code.
-func vet(t *testing.T, r *harness.Repository) (string, int) {
+// vet runs `corral vet` in a folder. It returns what is said, without the sum, and the exit code.
+func vet(t *testing.T, folder string) (string, int) {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), w.Binary, "vet")
-	c.Dir = r.Path("")
+	c.Dir = folder
 	out, err := c.CombinedOutput()
 	if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
 	}
-	return string(out), c.ProcessState.ExitCode()
+	said, _, _ := strings.Cut(string(out), "\nError: ")
+	return said, c.ProcessState.ExitCode()
 }
 
-// refused shows that a definition is refused, in the same words by `corral vet` and by a PoolSource,
+// mistake is a definition that must not get into a cluster, and what is said of it.
+type mistake struct {
+	name, text string // of the file
+	complaint  string
+}
+
+// known is one of the mistakes that all layers share, see testdata/refused.
+func known(t *testing.T, folder string) mistake {
+	t.Helper()
+	read := func(name string) string {
+		text, err := os.ReadFile(filepath.Join("..", "..", "testdata", "refused", folder, name))
+		must(t, err)
+		return string(text)
+	}
+	complaint, _, _ := strings.Cut(read("refused.txt"), "\nError: ")
+	return mistake{name: "pools.cue", text: read("pools.cue"), complaint: complaint}
+}
+
+// refuses shows that a mistake is refused, in the same words by `corral vet` and by a PoolSource,
 // and that the commit before it stays in force.
-func (s *scene) refused(r *harness.Repository, name, text, complaint string) {
+func (s *scene) refuses(m mistake) {
 	s.Helper()
+	r := repository(s.T)
 	good := r.Push("Before")
 	source := s.source("pools", r.URL())
 	s.ready(source)
-	r.Write(name, text)
-	bad := r.Push("Something bad")
+	r.Write(m.name, m.text)
+	bad := r.Push("A mistake")
 	s.request(source)
 	s.says(source, verdict{
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.BuildFailedReason, Stalled: true,
-		Message: complaint + "\nNothing of revision main@sha1:BAD was applied; main@sha1:GOOD stays in force",
+		Message: m.complaint + "\nNothing of revision main@sha1:BAD was applied; main@sha1:GOOD stays in force",
 	}, bad, "BAD", good, "GOOD")
-	said, code := vet(s.T, r)
-	if first, _, _ := strings.Cut(said, "\nError: "); first != complaint || code != 1 {
-		s.Errorf("vet ended with %d and said:\n%s\nnot:\n%s", code, said, complaint)
+	if said, code := vet(s.T, r.Path("")); said != m.complaint || code != 1 {
+		s.Errorf("vet ended with %d and said:\n%s\nnot:\n%s", code, said, m.complaint)
 	}
 	s.allDone(s.addJobs("linux", 1, time.Millisecond))
 	s.othersGoOn()
@@ -88,8 +115,235 @@ func repository(t *testing.T) *harness.Repository {
 	return r
 }
 
-func TestATypoInAField(t *testing.T) {
+func TestATypoInAField(t *testing.T)        { newScene(t).refuses(known(t, "typo")) }
+func TestAFieldOfTheWrongType(t *testing.T) { newScene(t).refuses(known(t, "wrong-type")) }
+func TestMinAboveMax(t *testing.T)          { newScene(t).refuses(known(t, "min-above-max")) }
+func TestADuplicatePool(t *testing.T)       { newScene(t).refuses(known(t, "duplicate")) }
+func TestAnUnknownImport(t *testing.T)      { newScene(t).refuses(known(t, "unknown-import")) }
+
+// Each string is ten times the one before: 300 bytes that take gigabytes.
+func TestDefinitionsThatExplodeInMemory(t *testing.T) {
+	text := strings.Builder{}
+	text.WriteString("package growing\n\na0: \"0123456789\"\n")
+	for i := 1; i <= 8; i++ {
+		fmt.Fprintf(&text, "a%d: a%d%s\n", i, i-1, strings.Repeat(fmt.Sprintf("+a%d", i-1), 9))
+	}
+	newScene(t).refuses(mistake{
+		name: "team/growing.cue", text: text.String(),
+		complaint: "team/growing.cue: compiling needs more than 1024 MiB of memory, the most that is allowed: " + compileAdvice,
+	})
+}
+
+const compileAdvice = "look for lists that multiply (comprehensions in comprehensions), values that contain each other, or large `&` of alternatives"
+
+func TestDefinitionsThatNeverEnd(t *testing.T) {
+	newScene(t).refuses(mistake{
+		name: "team/endless.cue", text: `package endless
+
+import "list"
+
+r: list.Range(0, 60, 1)
+x: len([for a in r for b in r for c in r for d in r if a+b+c+d < 0 {1}])
+`,
+		complaint: "team/endless.cue: compiling takes more than 10s of CPU time, the most that is allowed: " + compileAdvice,
+	})
+}
+
+// rejects shows that a repository can't be used as it is, and that the commit before stays in force.
+func (s *scene) rejects(r *harness.Repository, complaint string, spoil func() (bad string)) {
+	s.Helper()
+	good := r.Push("Before")
+	source := s.source("pools", r.URL())
+	s.ready(source)
+	bad := spoil()
+	s.request(source)
+	s.says(source, verdict{
+		Ready: metav1.ConditionFalse, Reason: v1alpha1.ArtifactFailedReason, Stalled: true,
+		Message: "fetching " + r.URL() + ": " + complaint + "\nNothing of revision main@sha1:BAD was applied; main@sha1:GOOD stays in force",
+	}, bad, "BAD", good, "GOOD")
+	s.allDone(s.addJobs("linux", 1, time.Millisecond))
+	s.othersGoOn()
+}
+
+func TestALinkOutOfTheTree(t *testing.T) {
+	s, r := newScene(t), repository(t)
+	s.rejects(r, "unusable: stolen.cue is a symbolic link, and links are not followed; commit the file itself", func() string {
+		must(t, os.Symlink("/etc/passwd", r.Path("stolen.cue")))
+		return r.Push("Link")
+	})
+	const complaint = "stolen.cue: the file can't be read, or is a link that leaves the tree: statat stolen.cue: path escapes from parent"
+	if said, code := vet(t, r.Path("")); said != complaint || code != 1 {
+		t.Errorf("vet ended with %d and said:\n%s\nnot:\n%s", code, said, complaint)
+	}
+}
+
+// The list of a folder is one object: a thousand folders that are the same take no room.
+func TestHalfAMillionFiles(t *testing.T) {
+	s, r := newScene(t), repository(t)
+	s.rejects(r, "too large: the revision has more than 50000 files and folders; keep definitions in a repository of their own", func() string {
+		return commitFiles(r, 1000, 500)
+	})
+	s.processIsWell()
+}
+
+func TestHalfAMillionFilesInOneFolder(t *testing.T) {
+	s, r := newScene(t), repository(t)
+	s.rejects(r, "too large: the folder folder-0 has too many files: their list is 21500000 bytes, more than 8388608; keep definitions in a repository of their own", func() string {
+		return commitFiles(r, 1, 500_000)
+	})
+	s.processIsWell()
+}
+
+// commitFiles commits folders with so many files each, all the same, without writing them to disk.
+func commitFiles(r *harness.Repository, folders, files int) string {
+	r.T.Helper()
+	blob := r.GitIn(r.Path(""), "package pools\n", "hash-object", "-w", "--stdin")
+	var list strings.Builder
+	for i := range files {
+		fmt.Fprintf(&list, "100644 blob %s\tfile-%06d.cue\n", blob, i)
+	}
+	folder := r.GitIn(r.Path(""), list.String(), "mktree")
+	list.Reset()
+	for i := range folders {
+		fmt.Fprintf(&list, "040000 tree %s\tfolder-%d\n", folder, i)
+	}
+	root := r.GitIn(r.Path(""), list.String(), "mktree")
+	commit := r.GitIn(r.Path(""), "Many files\n", "-c", "user.name=Platform", "-c", "user.email=platform@acme.example", "commit-tree", root, "-p", "HEAD")
+	r.Git(r.Path(""), "push", "--quiet", "origin", commit+":refs/heads/main")
+	return commit
+}
+
+func TestAFileOf200Megabytes(t *testing.T) {
+	s, r := newScene(t), repository(t)
+	s.rejects(r, "too large: dump.bin is 209715200 bytes, more than 8388608 a file; keep definitions in a repository of their own", func() string {
+		r.Write("dump.bin", "")
+		must(t, os.Truncate(r.Path("dump.bin"), 200<<20))
+		return r.Push("A dump")
+	})
+	s.processIsWell()
+}
+
+func TestAFolderWithoutPools(t *testing.T) {
+	s, r := newScene(t), repository(t)
+	r.Write("docs/README.md", "# Nothing to see here\n")
+	commit := r.Push("A folder without pools")
+	inDocs := func(source *v1alpha1.PoolSource) { source.Spec.Path = "docs" }
+	empty := s.source("empty", r.URL(), inDocs)
+	s.says(empty, verdict{
+		Ready: metav1.ConditionFalse, Reason: v1alpha1.BuildFailedReason, Stalled: true,
+		Message: "no pools found in docs: declare at least one RunnerPool, as `pools: schema.#Pools & {NAME: spec: …}`\nNothing of revision main@sha1:COMMIT was applied",
+	}, commit, "COMMIT")
+	if said, code := vet(t, r.Path("docs")); code != 1 || !strings.HasPrefix(said, "no pools found in docs: ") {
+		t.Errorf("vet ended with %d and said:\n%s", code, said)
+	}
+	absent := s.source("absent", r.URL(), func(source *v1alpha1.PoolSource) { source.Spec.Path = "pool" })
+	s.says(absent, verdict{
+		Ready: metav1.ConditionFalse, Reason: v1alpha1.BuildFailedReason, Stalled: true,
+		Message: "there is no folder pool to compile\nNothing of revision main@sha1:COMMIT was applied",
+	}, commit, "COMMIT")
+	// A source that already holds pools does not give them up because its path is wrong now.
+	source := s.source("pools", r.URL())
+	s.ready(source)
+	s.patch(source, `{"spec":{"path":"docs"}}`)
+	s.says(source, refusedPrune(s, "It would remove all 1 pools: linux"), commit, "COMMIT")
+	s.allDone(s.addJobs("linux", 1, time.Millisecond))
+	s.othersGoOn()
+}
+
+// refusedPrune is what the PoolSource pools says when too much would go.
+func refusedPrune(s *scene, why string) verdict {
+	return verdict{
+		Ready: metav1.ConditionFalse, Reason: v1alpha1.PruneRefusedReason, Stalled: true,
+		Message: why + "\nNothing of revision main@sha1:COMMIT was applied. If this is meant: " +
+			"kubectl annotate poolsource -n " + s.namespace + " pools --overwrite corral.dev/allow-prune=main@sha1:COMMIT",
+	}
+}
+
+func TestARepositoryThatShrinksToNothing(t *testing.T) {
+	s, r := newScene(t), repository(t)
+	r.Write("pools.cue", declare("linux", "windows"))
+	good := r.Push("Two pools")
+	source := s.source("pools", r.URL())
+	s.ready(source)
+	r.Remove("pools.cue")
+	r.Remove("cue.mod")
+	empty := r.Push("Remove everything")
+	s.request(source)
+	want := refusedPrune(s, "It would remove all 2 pools: linux, windows")
+	want.Message = strings.Replace(want.Message, "was applied.", "was applied; main@sha1:GOOD stays in force.", 1)
+	s.says(source, want, empty, "COMMIT", good, "GOOD")
+	s.allDone(s.addJobs("linux", 1, time.Millisecond))
+	s.allDone(s.addJobs("windows", 1, time.Millisecond))
+	s.patch(source, `{"metadata":{"annotations":{"corral.dev/allow-prune":"main@sha1:`+empty+`"}}}`)
+	s.says(source, verdict{Ready: metav1.ConditionTrue, Reason: v1alpha1.SucceededReason, Message: "Applied revision main@sha1:COMMIT: 0 pools, 0 connections"}, empty, "COMMIT")
+	eventually(t, func(ctx context.Context) error {
+		if err := w.Client.Get(ctx, key(s.namespace, "linux"), &v1alpha1.RunnerPool{}); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("the pool is there: %v", err)
+		}
+		return nil
+	})
+	s.othersGoOn()
+}
+
+func TestTwoSourcesClaimOnePool(t *testing.T) {
+	s, r := newScene(t), repository(t)
+	commit := r.Push("A pool")
+	s.ready(s.source("first", r.URL()))
+	second := s.source("second", r.URL())
+	s.says(second, verdict{
+		Ready: metav1.ConditionFalse, Reason: v1alpha1.ApplyFailedReason, Stalled: true,
+		Message: "pools.cue:6:8: pools.linux: RunnerPool linux: held by PoolSource first; remove it there first\n" +
+			"The other objects of revision main@sha1:COMMIT were applied; nothing was pruned",
+	}, commit, "COMMIT")
+	s.allDone(s.addJobs("linux", 1, time.Millisecond))
+	s.othersGoOn()
+}
+
+// gitServer answers as it is told to, over TLS. The Secret git trusts it.
+func (s *scene) gitServer(answer http.HandlerFunc) (url string, trusting func(*v1alpha1.PoolSource)) {
+	s.Helper()
+	server := httptest.NewTLSServer(answer)
+	s.Cleanup(server.Close)
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	s.create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "git"}, Data: map[string][]byte{
+		"ca.crt": ca, "username": []byte("git"), "password": []byte("secret"),
+	}})
+	return server.URL, func(source *v1alpha1.PoolSource) {
+		source.Spec.Git.SecretRef = &v1alpha1.LocalObjectReference{Name: "git"}
+		source.Spec.Timeout = &metav1.Duration{Duration: time.Second}
+	}
+}
+
+// More sources hang than are worked on at once, and again and again.
+func TestAGitServerThatHangs(t *testing.T) {
 	s := newScene(t)
-	s.refused(repository(t), "pools.cue", strings.Replace(declare("linux"), "labels", "lables", 1),
-		"pools.cue:8:2: pools.linux.spec.lables: field not allowed; did you mean labels?")
+	url, trusting := s.gitServer(func(_ http.ResponseWriter, request *http.Request) { <-request.Context().Done() })
+	var source *v1alpha1.PoolSource
+	for i := range 20 {
+		source = s.source(fmt.Sprintf("hangs-%d", i), url+"/pools.git", trusting, func(source *v1alpha1.PoolSource) {
+			source.Spec.Interval.Duration = time.Second
+		})
+	}
+	s.says(source, verdict{
+		Ready: metav1.ConditionFalse, Reason: v1alpha1.ArtifactFailedReason,
+		Message: "fetching URL/pools.git: timed out: the server did not answer in time; check that it can be reached, or allow more time (spec.timeout is 1s)",
+	}, url, "URL")
+	r := repository(t)
+	r.Push("A pool")
+	s.ready(s.source("pools", r.URL()))
+	s.allDone(s.addJobs("linux", 1, time.Millisecond))
+	s.othersGoOn()
+}
+
+func TestAGitServerThatRedirects(t *testing.T) {
+	s := newScene(t)
+	url, trusting := s.gitServer(func(w http.ResponseWriter, request *http.Request) {
+		http.Redirect(w, request, "https://git.attacker.example"+request.URL.String(), http.StatusFound)
+	})
+	source := s.source("pools", url+"/pools.git", trusting)
+	s.says(source, verdict{
+		Ready: metav1.ConditionFalse, Reason: v1alpha1.InvalidSpecReason, Stalled: true,
+		Message: "spec.git: not allowed: the server redirects to another host, https://git.attacker.example; if that is right, name it in the URL",
+	})
+	s.othersGoOn()
 }

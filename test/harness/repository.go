@@ -61,8 +61,15 @@ func (r *Repository) Path(name string) string { return filepath.Join(r.tree, nam
 // Git runs git in a folder and returns what it says.
 func (r *Repository) Git(dir string, args ...string) string {
 	r.T.Helper()
+	return r.GitIn(dir, "", args...)
+}
+
+// GitIn is Git with an input.
+func (r *Repository) GitIn(dir, input string, args ...string) string {
+	r.T.Helper()
 	c := exec.Command("git", args...)
 	c.Dir = dir
+	c.Stdin = strings.NewReader(input)
 	c.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null")
 	out, err := c.CombinedOutput()
 	if err != nil {
