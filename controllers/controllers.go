@@ -70,7 +70,7 @@ const (
 	poolStatusInterval = time.Second
 	// runnerStatusDelay is how long a runner's changes are gathered for one write: those
 	// of its start, as a rule, and of a short job.
-	runnerStatusDelay = 2 * time.Second
+	runnerStatusDelay = 3 * time.Second
 )
 
 // compilers is how many child processes compile at once: each may take a gigabyte.

@@ -55,7 +55,7 @@ func (x *run) finalize(ctx context.Context) error {
 	if err := x.Client.Patch(ctx, x.runner.DeepCopy(), client.MergeFrom(base)); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("letting go of the runner: %w", err)
 	}
-	x.gone = true
+	x.gone, x.note.released = true, true
 	return nil
 }
 
@@ -154,11 +154,12 @@ func (x *run) deletePod(ctx context.Context) error {
 	if err := x.findPod(ctx); err != nil || x.pod == nil {
 		return err
 	}
-	if x.pod.DeletionTimestamp.IsZero() {
+	if x.pod.DeletionTimestamp.IsZero() && x.note.podEnded != x.pod.UID {
 		uid := x.pod.UID
 		if err := x.Client.Delete(ctx, x.pod, client.Preconditions{UID: &uid}); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("deleting the pod: %w", err)
 		}
+		x.note.podEnded = uid
 	}
 	if x.runner.Status.EndedAt != nil {
 		return nil

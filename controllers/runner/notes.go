@@ -33,6 +33,8 @@ type note struct {
 	ended        time.Time // when its container's end was first seen
 	completed    bool      // GitHub said that its job is over
 	deregistered bool
+	podEnded     types.UID // of the pod whose deletion was asked for
+	released     bool      // its finalizer is off
 }
 
 // Failure of a runner that never had a job.

@@ -81,7 +81,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	x.recollect()
 	steps := []func(context.Context) error{x.start, x.observe, x.end}
 	if !runner.DeletionTimestamp.IsZero() {
-		if !controllerutil.ContainsFinalizer(runner, v1alpha1.RunnerFinalizer) {
+		if !controllerutil.ContainsFinalizer(runner, v1alpha1.RunnerFinalizer) || x.note.released {
 			return ctrl.Result{}, nil
 		}
 		steps = []func(context.Context) error{x.finalize}

@@ -37,8 +37,16 @@ func (g *Gathered) Forget(uid types.UID) {
 	delete(g.since, uid)
 }
 
+// ending is by how much longer changes of an object that is being deleted are gathered:
+// as a rule it is gone before somebody could look.
+const ending = 5
+
 // left returns how much longer a change of the object may wait; 0 when it is due.
-func (g *Gathered) left(uid types.UID) time.Duration {
+func (g *Gathered) left(obj Object) time.Duration {
+	uid, after := obj.GetUID(), g.after
+	if !obj.GetDeletionTimestamp().IsZero() {
+		after *= ending
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := g.now()
@@ -47,7 +55,7 @@ func (g *Gathered) left(uid types.UID) time.Duration {
 		since = now
 		g.since[uid] = now
 	}
-	return max(0, g.after-now.Sub(since))
+	return max(0, after-now.Sub(since))
 }
 
 // putOff says how long the write of this attempt may wait; 0 when there is none to
@@ -58,7 +66,7 @@ func (a *Attempt) putOff(outcome error) time.Duration {
 		return 0
 	}
 	if !equality.Semantic.DeepEqual(a.saved, a.obj) && !a.isNews(outcome) {
-		if left := g.left(a.obj.GetUID()); left > 0 {
+		if left := g.left(a.obj); left > 0 {
 			return left
 		}
 	}
