@@ -22,7 +22,7 @@ type attendance struct {
 	asked   time.Time // when the last poll began
 	ahead   int       // messages seen and not acknowledged
 	due     []int     // messages to acknowledge, oldest first
-	follows bool      // the next poll follows a message, and takes a token
+	follows bool      // the next poll follows an answer, and takes a token
 	tokens  bucket
 
 	unrecorded chan delivery
@@ -121,6 +121,7 @@ func (a *attendance) step(ctx context.Context) error {
 	a.backoff.reset()
 	a.seen.polled(a.config.Now())
 	a.enter(Listening, "", nil)
+	a.follows = m == nil || m.size < fullMessage || m.id <= a.cursor
 	if m == nil {
 		return nil
 	}
@@ -232,7 +233,6 @@ func (a *attendance) handle(ctx context.Context, m *message) error {
 		a.config.Changed()
 	}
 	a.deliver(m)
-	a.follows = m.size < fullMessage
 	if isSuspect(m) {
 		return a.check(ctx)
 	}
