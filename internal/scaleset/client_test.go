@@ -237,7 +237,11 @@ func TestCallsThatFailAreTyped(t *testing.T) {
 			if tc.token != "" {
 				creds.Token = tc.token
 			}
-			c := startClient(t, creds, Options{Timeout: 200 * time.Millisecond})
+			timeout := patience
+			if tc.fault.Hang {
+				timeout = 200 * time.Millisecond
+			}
+			c := startClient(t, creds, Options{Timeout: timeout})
 			_, err := c.Find(testContext(t), DefaultRunnerGroupID, "linux")
 			if got := KindOf(err); got != tc.want {
 				t.Errorf("got %q (%v); want %q", got, err, tc.want)
