@@ -154,7 +154,7 @@ func (x *run) deletePod(ctx context.Context) error {
 	if err := x.findPod(ctx); err != nil || x.pod == nil {
 		return err
 	}
-	if x.pod.DeletionTimestamp.IsZero() && x.note.podEnded != x.pod.UID {
+	if x.pod.DeletionTimestamp.IsZero() && !x.Notes.isEnding(client.ObjectKeyFromObject(x.pod), x.pod.UID) {
 		uid := x.pod.UID
 		if err := x.Client.Delete(ctx, x.pod, client.Preconditions{UID: &uid}); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("deleting the pod: %w", err)

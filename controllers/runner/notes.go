@@ -77,6 +77,14 @@ func (n *Notes) isComplete(key types.NamespacedName, uid types.UID) bool {
 	return known != nil && known.uid == uid && known.completed
 }
 
+// isEnding says whether the deletion of a pod was asked for.
+func (n *Notes) isEnding(key types.NamespacedName, pod types.UID) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	known := n.runners[key]
+	return known != nil && known.podEnded != "" && known.podEnded == pod
+}
+
 func (n *Notes) forget(key types.NamespacedName) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

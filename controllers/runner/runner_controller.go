@@ -227,10 +227,13 @@ func (r *Reconciler) sweep(ctx context.Context, req ctrl.Request, reading error)
 	if !apierrors.IsNotFound(reading) {
 		return reading
 	}
-	r.Notes.forget(req.NamespacedName)
 	pod := &corev1.Pod{}
 	if err := r.Client.Get(ctx, req.NamespacedName, pod); err != nil {
+		r.Notes.forget(req.NamespacedName)
 		return client.IgnoreNotFound(err)
+	}
+	if r.Notes.isEnding(req.NamespacedName, pod.UID) {
+		return nil
 	}
 	ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 	if !ended || pod.Annotations[v1alpha1.RunnerUIDAnnotation] == "" {
