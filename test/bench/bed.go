@@ -7,11 +7,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -41,7 +43,8 @@ const template = `{"spec":{"containers":[{"name":"runner","image":"ghcr.io/actio
 type bed struct {
 	*world.World
 	controller *world.Controller
-	client     client.WithWatch
+	client     client.Client    // the floor's
+	eyes       client.WithWatch // the watches'
 	pools      []string
 	failed     bool // keep the controller's log
 }
@@ -61,7 +64,10 @@ func makeBed(ctx context.Context, o *options, latency time.Duration, pools int) 
 }
 
 func (b *bed) make(ctx context.Context, o *options, pools int) (err error) {
-	if b.client, err = client.NewWithWatch(b.Cluster.Config, client.Options{Scheme: controllers.Scheme()}); err != nil {
+	if b.client, err = client.New(ownConnections(b.Cluster.Config), client.Options{Scheme: controllers.Scheme()}); err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+	if b.eyes, err = client.NewWithWatch(ownConnections(b.Cluster.Config), client.Options{Scheme: controllers.Scheme()}); err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
 	if b.controller, err = b.RunController(ctx, o.corral); err != nil {
@@ -77,6 +83,14 @@ func (b *bed) make(ctx context.Context, o *options, pools int) (err error) {
 		return err
 	}
 	return b.listen(ctx)
+}
+
+// ownConnections keeps a client from sharing connections with others of this process, which
+// client-go would have it do: what is measured must not wait for the played node's requests.
+func ownConnections(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.Dial = (&net.Dialer{Timeout: 30 * time.Second}).DialContext
+	return config
 }
 
 func (b *bed) createPools(ctx context.Context, namespace, connection string, names []string) error {
@@ -163,8 +177,11 @@ func until(ctx context.Context, limit time.Duration, check func() error) error {
 	}
 }
 
-// pause waits.
+// pause waits; not at all when there is nothing to wait for.
 func pause(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -42,6 +42,7 @@ var figureNames = []figureName{
 	{"idle_s_per_job", "idle runner-seconds per job", "%.3f"},
 	{"cpu_ms_per_job", "controller CPU per job, ms", "%.1f"},
 	{"peak_mib", "controller memory, peak, MiB", "%.0f"},
+	{"cuts", "watches of the bench cut short", "%.0f"},
 	{"done_s", "until all jobs were done, s", "%.1f"},
 	{"cleanup_s", "clean-up after the last job, s", "%.1f"},
 }

@@ -27,12 +27,14 @@ import (
 const (
 	// workers is how many runners the bare client makes at once.
 	workers = 64
-	// floorLimit bounds each step of measuring the floor.
+	// floorLimit bounds measuring the floor, beyond the time over which jobs arrive.
 	floorLimit = 2 * time.Minute
 )
 
-// spare is a runner that is registered on GitHub and is still to be made in the cluster.
+// spare is a runner that is registered on GitHub and is still to be made in the cluster,
+// some time after the first.
 type spare struct {
+	after    time.Duration
 	pool     *v1alpha1.RunnerPool
 	template []byte
 	setID    int64
@@ -48,7 +50,8 @@ func (b *bed) compare(ctx context.Context, f figures, arrivals []arrival) error 
 		return err
 	}
 	b.controller = nil
-	ctx, cancel := context.WithTimeoutCause(ctx, floorLimit, fmt.Errorf("measuring the floor takes longer than %s", floorLimit))
+	limit := floorLimit + arrivals[len(arrivals)-1].after
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("measuring the floor takes longer than %s", limit))
 	defer cancel()
 	listening, stop := context.WithCancel(ctx)
 	var listeners sync.WaitGroup
@@ -125,7 +128,7 @@ func (b *bed) spares(ctx context.Context, gh *scaleset.Client, sets map[string]i
 	g.SetLimit(workers)
 	for i, a := range arrivals {
 		s := *first[a.pool]
-		s.name = fmt.Sprintf("%s-floor-%05d", a.pool, i)
+		s.after, s.name = a.after, fmt.Sprintf("%s-floor-%05d", a.pool, i)
 		spares[i] = &s
 		g.Go(func() (err error) {
 			s.jit, err = gh.GenerateJIT(ctx, s.setID, s.name)
@@ -135,18 +138,22 @@ func (b *bed) spares(ctx context.Context, gh *scaleset.Client, sets map[string]i
 	return spares, g.Wait()
 }
 
-// floor makes all runners as fast as the API server lets a bare client, and returns the time
-// from the start until each pod was seen.
+// floor makes each runner when its job arrived, as fast as the API server lets a bare client,
+// and returns the time from then until its pod was seen.
 func (b *bed) floor(ctx context.Context, spares []*spare) ([]time.Duration, error) {
-	s, err := look(ctx, b.client, namespace)
+	s, err := look(ctx, b.eyes, namespace)
 	if err != nil {
 		return nil, err
 	}
 	defer s.stop()
-	began := time.Now()
+	demands, began := map[string][]time.Time{}, time.Now()
 	g, making := errgroup.WithContext(ctx)
 	g.SetLimit(workers)
 	for _, spare := range spares {
+		if err := pause(ctx, spare.after-time.Since(began)); err != nil {
+			return nil, err
+		}
+		demands[spare.pool.Name] = append(demands[spare.pool.Name], began.Add(spare.after))
 		g.Go(func() error { return b.create(making, spare) })
 	}
 	if err := g.Wait(); err != nil {
@@ -154,18 +161,12 @@ func (b *bed) floor(ctx context.Context, spares []*spare) ([]time.Duration, erro
 	}
 	err = until(ctx, floorLimit, func() error {
 		_, _, created, err := s.there()
-		if created != len(spares) {
+		if err == nil && created != len(spares) {
 			return fmt.Errorf("%d of %d pods are seen", created, len(spares))
 		}
 		return err
 	})
-	var times []time.Duration
-	for _, seen := range s.sightings() {
-		for _, at := range seen {
-			times = append(times, at.Sub(began))
-		}
-	}
-	return times, err
+	return matchFIFO(demands, s.sightings()), err
 }
 
 // create makes what the controller makes for a runner: a Runner, its Secret and its Pod.

@@ -28,6 +28,7 @@ func scenarios() []scenario {
 		{"burst-100", "100 jobs at once for one pool", true, runBurst(1, 100)},
 		{"burst-500", "500 jobs at once for one pool", true, runBurst(1, 500)},
 		{"pools-20x25", "25 jobs at once for each of 20 pools", true, runBurst(20, 25)},
+		{"poisson", "3 jobs a second, one by one, over 4 pools", false, runStream(4)},
 	}
 }
 

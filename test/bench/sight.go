@@ -14,8 +14,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,7 +30,8 @@ type sight struct {
 	running sync.WaitGroup
 
 	mu      sync.Mutex
-	err     error // a watch ended on its own
+	err     error // a watch failed
+	cuts    int   // watches that the API server ended
 	pods    map[types.UID]bool
 	runners map[types.UID]bool
 	created map[string][]time.Time // pods, by pool
@@ -40,11 +41,11 @@ type sight struct {
 func look(ctx context.Context, c client.WithWatch, namespace string) (*sight, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &sight{cancel: cancel, pods: map[types.UID]bool{}, runners: map[types.UID]bool{}, created: map[string][]time.Time{}}
-	for kind, note := range map[schema.GroupVersionKind]noteFunc{
-		corev1.SchemeGroupVersion.WithKind("PodList"): s.notePod,
-		v1alpha1.GroupVersion.WithKind("RunnerList"):  s.noteRunner,
+	for _, f := range []*follower{
+		{kind: "Pods", newList: func() client.ObjectList { return &corev1.PodList{} }, note: s.notePod},
+		{kind: "Runners", newList: func() client.ObjectList { return &v1alpha1.RunnerList{} }, note: s.noteRunner},
 	} {
-		f := &follower{client: c, namespace: namespace, kind: kind, note: note}
+		f.client, f.namespace, f.cut = c, namespace, s.noteCut
 		events, err := f.begin(ctx)
 		if err != nil {
 			s.stop()
@@ -66,28 +67,27 @@ func (s *sight) stop() {
 	s.running.Wait()
 }
 
-type noteFunc func(watch.Event, *metav1.PartialObjectMetadata)
-
 // follower reads the events of a kind. The API server ends a watch that it can't serve in
 // time, which happens on a busy machine; then it goes on where it was.
 type follower struct {
 	client    client.WithWatch
 	namespace string
-	kind      schema.GroupVersionKind
-	note      noteFunc
+	kind      string
+	newList   func() client.ObjectList
+	note      func(watch.EventType, client.Object)
+	cut       func() // called when the API server has ended the watch
 	version   string // of the last object seen
 }
 
 func (f *follower) begin(ctx context.Context) (watch.Interface, error) {
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(f.kind)
+	list := f.newList()
 	if err := f.client.List(ctx, list, f.options()...); err != nil {
-		return nil, fmt.Errorf("listing %s: %w", f.kind.Kind, err)
+		return nil, fmt.Errorf("listing %s: %w", f.kind, err)
 	}
-	if len(list.Items) > 0 {
-		return nil, fmt.Errorf("there is %s already", list.Items[0].Name)
+	if n := meta.LenList(list); n > 0 {
+		return nil, fmt.Errorf("there are %d %s already", n, f.kind)
 	}
-	f.version = list.ResourceVersion
+	f.version = list.GetResourceVersion()
 	return f.watch(ctx)
 }
 
@@ -96,12 +96,10 @@ func (f *follower) options() []client.ListOption {
 }
 
 func (f *follower) watch(ctx context.Context) (watch.Interface, error) {
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(f.kind)
 	from := &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: f.version}}
-	events, err := f.client.Watch(ctx, list, append([]client.ListOption{from}, f.options()...)...)
+	events, err := f.client.Watch(ctx, f.newList(), append([]client.ListOption{from}, f.options()...)...)
 	if err != nil {
-		return nil, fmt.Errorf("watching %s: %w", f.kind.Kind, err)
+		return nil, fmt.Errorf("watching %s: %w", f.kind, err)
 	}
 	return events, nil
 }
@@ -112,6 +110,7 @@ func (f *follower) follow(ctx context.Context, events watch.Interface) (err erro
 		if err := f.read(events); err != nil || ctx.Err() != nil {
 			return err
 		}
+		f.cut()
 		if events, err = f.watch(ctx); err != nil {
 			return err
 		}
@@ -122,39 +121,52 @@ func (f *follower) follow(ctx context.Context, events watch.Interface) (err erro
 func (f *follower) read(events watch.Interface) error {
 	defer events.Stop()
 	for e := range events.ResultChan() {
-		object, ok := e.Object.(*metav1.PartialObjectMetadata)
-		if !ok {
-			return fmt.Errorf("watching %s: %w", f.kind.Kind, apierrors.FromObject(e.Object))
+		object, ok := e.Object.(client.Object)
+		if e.Type == watch.Error || !ok {
+			return fmt.Errorf("watching %s: %w", f.kind, apierrors.FromObject(e.Object))
 		}
-		f.version = object.ResourceVersion
-		f.note(e, object)
+		f.version = object.GetResourceVersion()
+		f.note(e.Type, object)
 	}
 	return nil
 }
 
-func (s *sight) notePod(e watch.Event, pod *metav1.PartialObjectMetadata) {
+func (s *sight) notePod(what watch.EventType, pod client.Object) {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch e.Type {
+	switch what {
 	case watch.Added:
-		s.pods[pod.UID] = true
-		pool := pod.Labels[v1alpha1.PoolLabel]
+		s.pods[pod.GetUID()] = true
+		pool := pod.GetLabels()[v1alpha1.PoolLabel]
 		s.created[pool] = append(s.created[pool], now)
 	case watch.Deleted:
-		delete(s.pods, pod.UID)
+		delete(s.pods, pod.GetUID())
 	}
 }
 
-func (s *sight) noteRunner(e watch.Event, runner *metav1.PartialObjectMetadata) {
+func (s *sight) noteRunner(what watch.EventType, runner client.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch e.Type {
+	switch what {
 	case watch.Added:
-		s.runners[runner.UID] = true
+		s.runners[runner.GetUID()] = true
 	case watch.Deleted:
-		delete(s.runners, runner.UID)
+		delete(s.runners, runner.GetUID())
 	}
+}
+
+func (s *sight) noteCut() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cuts++
+}
+
+// timesCut is how often the API server has ended one of the watches.
+func (s *sight) timesCut() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cuts
 }
 
 // there are as many pods and runners now, and so many pods were created.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -41,6 +42,30 @@ func burst(pools []string, each int) []arrival {
 		}
 	}
 	return all
+}
+
+// jobsPerSecond is the mean rate of a stream, over all its pools.
+const jobsPerSecond = 3
+
+// stream are jobs that arrive one by one, independently of each other: a Poisson process, so
+// the times between them are distributed exponentially.
+func stream(pools []string, seed uint64, duration time.Duration) []arrival {
+	random := rand.New(rand.NewPCG(seed, 0))
+	var all []arrival
+	for at := time.Duration(0); ; {
+		at += time.Duration(random.ExpFloat64() / jobsPerSecond * float64(time.Second))
+		if at >= duration && len(all) > 0 {
+			return all
+		}
+		all = append(all, arrival{after: at, pool: pools[random.IntN(len(pools))]})
+	}
+}
+
+// runStream is a scenario of a stream over some pools.
+func runStream(pools int) func(context.Context, *options, time.Duration) (figures, error) {
+	return func(ctx context.Context, o *options, latency time.Duration) (figures, error) {
+		return runTraffic(ctx, o, latency, pools, func(names []string) []arrival { return stream(names, o.seed, o.duration) })
+	}
 }
 
 // runBurst is a scenario of a burst for each of some pools.
@@ -90,7 +115,7 @@ func (b *bed) use(ctx context.Context) (u use, err error) {
 
 // measure lets jobs arrive and takes all figures but the floor.
 func (b *bed) measure(ctx context.Context, o *options, arrivals []arrival) (figures, error) {
-	s, err := look(ctx, b.client, namespace)
+	s, err := look(ctx, b.eyes, namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -127,10 +152,8 @@ func (b *bed) measure(ctx context.Context, o *options, arrivals []arrival) (figu
 func (b *bed) arrive(ctx context.Context, arrivals []arrival) error {
 	began := time.Now()
 	for _, a := range arrivals {
-		if left := a.after - time.Since(began); left > 0 {
-			if err := pause(ctx, left); err != nil {
-				return err
-			}
+		if err := pause(ctx, a.after-time.Since(began)); err != nil {
+			return err
 		}
 		if err := b.addJob(a.pool); err != nil {
 			return err
@@ -256,6 +279,7 @@ func (b *bed) times(o *options, f figures, s *sight, began, cleaned time.Time) e
 	}
 	pods := s.sightings()
 	f.latencies("pod", matchFIFO(demands, pods))
+	f["cuts"] = float64(s.timesCut())
 	f["done_s"] = last.Sub(began).Seconds()
 	f["cleanup_s"] = cleaned.Sub(last).Seconds()
 	if o.timeline == "" {
