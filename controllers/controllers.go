@@ -69,8 +69,11 @@ const (
 	// poolStatusInterval is how long a pool's counts are gathered for one write.
 	poolStatusInterval = time.Second
 	// runnerStatusDelay is how long a runner's changes are gathered for one write: those
-	// of its start, as a rule, and of a short job.
-	runnerStatusDelay = 3 * time.Second
+	// of its start, as a rule.
+	runnerStatusDelay = 2 * time.Second
+	// statusRate is how many such writes a second are made before they wait longer, for
+	// pools and for runners each.
+	statusRate = 25
 )
 
 // compilers is how many child processes compile at once: each may take a gigabyte.
@@ -80,8 +83,8 @@ const compilers = 2
 func All(mgr ctrl.Manager, o Options) error {
 	report := kube.Reporter{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("corral")}
 	ofPools, ofRunners := report, report
-	ofPools.Gathered = kube.Gather(poolStatusInterval, time.Now)
-	ofRunners.WarningsOnly, ofRunners.Gathered = true, kube.Gather(runnerStatusDelay, time.Now)
+	ofPools.Gathered = kube.Gather(poolStatusInterval, statusRate, time.Now)
+	ofRunners.WarningsOnly, ofRunners.Gathered = true, kube.Gather(runnerStatusDelay, statusRate, time.Now)
 	notes := &runner.Notes{}
 	live := mgr.GetAPIReader()
 	clients := actions.NewRegistry(actions.Options{Version: o.Version})

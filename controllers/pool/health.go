@@ -4,8 +4,10 @@
 package pool
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/fluxcd/pkg/runtime/conditions"
@@ -36,18 +38,14 @@ func (x *run) connections() {
 		return
 	}
 	var idle []poolstatus.Idle
-	busy := 0
 	for _, o := range x.runners {
-		switch {
-		case o.verdict.State == v1alpha1.RunnerBusy:
-			busy++
-		case o.verdict.State == v1alpha1.RunnerIdle && o.runner.DeletionTimestamp.IsZero():
+		if o.verdict.State == v1alpha1.RunnerIdle && o.runner.DeletionTimestamp.IsZero() {
 			idle = append(idle, poolstatus.Idle{Name: o.runner.Name, Since: o.verdict.Since})
 		}
 	}
 	deadline := x.pool.Spec.Deadlines.GetConnect()
 	online := x.words.Statistics.IdleRunners + x.words.Statistics.BusyRunners
-	c := poolstatus.Connections(idle, busy, online, x.words.Counted, deadline, x.Now())
+	c := poolstatus.Connections(idle, int(x.count(v1alpha1.RunnerBusy)), online, x.words.Counted, deadline, x.Now())
 	if c.Ask {
 		x.Sessions.Refresh(x.key)
 	}
@@ -80,37 +78,40 @@ func (x *run) judgeHealth() {
 			c = c.Failed(f.Cause, f.Message, f.At)
 		}
 	}
-	var busy, free int32
-	for _, o := range x.runners {
-		current := o.runner.Spec.Revision == c.Revision
-		since := o.verdict.Since
-		switch o.verdict.State {
-		case v1alpha1.RunnerBusy:
-			busy++
-			if current && since.After(c.Last) {
-				c = c.Succeeded()
-			}
-		case v1alpha1.RunnerIdle:
-			free++
-			if current && since.After(c.Last) && x.Now().Sub(since) >= healthy {
-				c = c.Succeeded()
-			} else if c.Open() {
-				x.lookAgain(healthy)
-			}
-		case v1alpha1.RunnerPending:
-			free++
-		}
+	if x.succeeded(c) {
+		c = c.Succeeded()
 	}
 	x.recall.circuit = c
 	if !c.Open() {
 		conditions.MarkTrue(x.pool, v1alpha1.HealthyCondition, v1alpha1.SucceededReason, "runners start")
 		return
 	}
-	hold, next := c.Hold(busy, free, x.Now())
+	hold, next := c.Hold(x.count(v1alpha1.RunnerBusy), x.count(v1alpha1.RunnerIdle, v1alpha1.RunnerPending), x.Now())
 	x.holds = append(x.holds, hold)
-	x.lookAgain(next)
+	x.lookAgain(cmp.Or(next, healthy))
 	conditions.MarkFalse(x.pool, v1alpha1.HealthyCondition, v1alpha1.RunnersFailingReason, "%s", c)
-	x.ailment = kube.Wait(v1alpha1.RunnersFailingReason, max(next, time.Second), "%s", c)
+	x.ailment = kube.Wait(v1alpha1.RunnersFailingReason, cmp.Or(next, healthy), "%s", c)
+}
+
+// succeeded says whether a runner of the circuit's template got a job since the last
+// failure, or waits for one in good health.
+func (x *run) succeeded(c scaling.Circuit) bool {
+	return slices.ContainsFunc(x.runners, func(o observed) bool {
+		since := o.verdict.Since
+		well := o.verdict.State == v1alpha1.RunnerBusy || o.verdict.State == v1alpha1.RunnerIdle && x.Now().Sub(since) >= healthy
+		return well && o.runner.Spec.Revision == c.Revision && since.After(c.Last)
+	})
+}
+
+// count returns how many runners are in one of some states.
+func (x *run) count(states ...v1alpha1.RunnerState) int32 {
+	var n int32
+	for _, o := range x.runners {
+		if slices.Contains(states, o.verdict.State) {
+			n++
+		}
+	}
+	return n
 }
 
 // isCertain says whether a failure was one. A runner that ended while nobody listened to
@@ -122,14 +123,12 @@ func (x *run) isCertain(f runner.Failure) bool {
 
 // judgeQuota takes in no more than a ResourceQuota admits, as long as a runner waits for it.
 func (x *run) judgeQuota() {
-	var admitted int32
+	admitted := x.count(v1alpha1.RunnerPending, v1alpha1.RunnerIdle, v1alpha1.RunnerBusy)
 	var waiting *v1alpha1.Runner
 	for _, o := range x.runners {
-		switch {
-		case o.runner.Status.Cause == v1alpha1.CauseQuota && o.verdict.State == v1alpha1.RunnerPending:
+		if o.runner.Status.Cause == v1alpha1.CauseQuota && o.verdict.State == v1alpha1.RunnerPending {
 			waiting = o.runner
-		case o.verdict.State == v1alpha1.RunnerPending, o.verdict.State == v1alpha1.RunnerIdle, o.verdict.State == v1alpha1.RunnerBusy:
-			admitted++
+			admitted--
 		}
 	}
 	if waiting == nil {

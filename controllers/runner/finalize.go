@@ -66,9 +66,11 @@ func (x *run) jobOver() bool {
 }
 
 // lingers returns how much longer a container may go on whose job is over: it may have
-// things to put away.
+// things to put away. GitHub's word is often quicker than that of the node, so it may
+// not be seen running, or at all, yet.
 func (x *run) lingers() time.Duration {
-	if x.pod == nil || x.runner.Status.StartedAt == nil || x.runner.Status.EndedAt != nil || !x.jobOver() {
+	hasPod := x.pod != nil || x.note.podMade
+	if !hasPod || x.runner.Status.EndedAt != nil || !x.jobOver() {
 		return 0
 	}
 	return lingering - x.Now().Sub(x.runner.DeletionTimestamp.Time)

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,8 +23,11 @@ import (
 	actions "github.com/corral-dev/corral/internal/scaleset"
 )
 
-// recordParallel bounds how many runners of one message are written at once.
+// recordParallel bounds how many records of all pools are written at once: they give
+// way to runners that are to be created.
 const recordParallel = 16
+
+var recording = semaphore.NewWeighted(recordParallel)
 
 // Recorder makes what GitHub says of jobs durable: a start as a mark on the runner's
 // pod, a completion as the beginning of the runner's end. It serves one namespace.
@@ -37,9 +41,14 @@ type Recorder struct {
 // not there any more is passed over; repeated events write nothing.
 func (r *Recorder) RecordJobs(ctx context.Context, events []actions.JobEvent) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(recordParallel)
 	for name, list := range byRunner(events) {
-		g.Go(func() error { return r.record(ctx, name, list) })
+		g.Go(func() error {
+			if err := recording.Acquire(ctx, 1); err != nil {
+				return err
+			}
+			defer recording.Release(1)
+			return r.record(ctx, name, list)
+		})
 	}
 	return g.Wait()
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,15 +17,18 @@ import (
 // status holds must be recoverable without it: nothing that is put off is durable.
 type Gathered struct {
 	after time.Duration
+	rate  *rate.Limiter
 	now   func() time.Time
 
 	mu    sync.Mutex
 	since map[types.UID]time.Time // when the first change came that isn't written
 }
 
-// Gather puts changes off for the given time after the first of them.
-func Gather(after time.Duration, now func() time.Time) *Gathered {
-	return &Gathered{after: after, now: now, since: map[types.UID]time.Time{}}
+// Gather puts changes off for the given time after the first of them, and up to five
+// times as long while more than so many a second are due: they must not hinder the work
+// that they tell of.
+func Gather(after time.Duration, perSecond int, now func() time.Time) *Gathered {
+	return &Gathered{after: after, rate: rate.NewLimiter(rate.Limit(perSecond), perSecond), now: now, since: map[types.UID]time.Time{}}
 }
 
 // Forget drops what is remembered of an object that is gone.
@@ -37,15 +41,15 @@ func (g *Gathered) Forget(uid types.UID) {
 	delete(g.since, uid)
 }
 
-// ending is by how much longer changes of an object that is being deleted are gathered:
-// as a rule it is gone before somebody could look.
-const ending = 5
+// stretch is by how much longer than usual changes may be gathered. Those of an object
+// that is being deleted always are: as a rule it is gone before somebody could look.
+const stretch = 5
 
 // left returns how much longer a change of the object may wait; 0 when it is due.
 func (g *Gathered) left(obj Object) time.Duration {
 	uid, after := obj.GetUID(), g.after
 	if !obj.GetDeletionTimestamp().IsZero() {
-		after *= ending
+		after *= stretch
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -55,7 +59,11 @@ func (g *Gathered) left(obj Object) time.Duration {
 		since = now
 		g.since[uid] = now
 	}
-	return max(0, after-now.Sub(since))
+	age := now.Sub(since)
+	if age >= after && age < stretch*g.after && !g.rate.AllowN(now, 1) {
+		return g.after
+	}
+	return max(0, after-age)
 }
 
 // putOff says how long the write of this attempt may wait; 0 when there is none to

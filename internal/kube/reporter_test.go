@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -174,7 +175,7 @@ func TestChangesWithoutNewsAreGathered(t *testing.T) {
 		return result
 	}
 	b := newBench(t)
-	b.reporter.Gathered = kube.Gather(time.Second, func() time.Time { return now })
+	b.reporter.Gathered = kube.Gather(time.Second, 100, func() time.Time { return now })
 	steps := []struct {
 		name    string
 		after   time.Duration
@@ -197,5 +198,34 @@ func TestChangesWithoutNewsAreGathered(t *testing.T) {
 		if b.writes != step.writes || result.RequeueAfter != step.again {
 			t.Errorf("%s: %d writes, want %d; next look in %s, want %s", step.name, b.writes, step.writes, result.RequeueAfter, step.again)
 		}
+	}
+}
+
+func TestManyChangesWaitTheirTurnForABoundedTime(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	gathered := kube.Gather(time.Second, 1, func() time.Time { return now })
+	benches := []*bench{newBench(t), newBench(t), newBench(t)}
+	change := func(jobs int32) (writes int) {
+		for i, b := range benches {
+			b.reporter.Gathered = gathered
+			p := b.pool(t)
+			p.UID = types.UID(fmt.Sprint(i))
+			attempt := b.reporter.Begin(p)
+			p.Status.Jobs = jobs
+			if _, err := attempt.Finish(t.Context(), kube.Done{}, nil); err != nil {
+				t.Fatal(err)
+			}
+			writes += b.writes
+		}
+		return writes
+	}
+	var got []int
+	for jobs := range int32(7) {
+		got = append(got, change(jobs+1))
+		now = now.Add(time.Second)
+	}
+	// The first of each is news. Then one a second, and after five seconds whoever still waits.
+	if diff := cmp.Diff([]int{3, 3, 4, 5, 6, 7, 9}, got); diff != "" {
+		t.Errorf("writes (-want +got):\n%s", diff)
 	}
 }
