@@ -12,6 +12,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -216,7 +217,7 @@ type verdict struct {
 }
 
 // says waits until an object's conditions tell so, word for word. Words come in pairs: what
-// can't be known beforehand, and what stands for it in the verdict.
+// can't be known beforehand, and what stands for it in the verdict. Runners are RUNNER in it.
 func (s *scene) says(obj kube.Object, want verdict, words ...string) {
 	s.Helper()
 	eventually(s.T, func(ctx context.Context) error {
@@ -230,13 +231,16 @@ func (s *scene) says(obj kube.Object, want verdict, words ...string) {
 	})
 }
 
+// runnerName matches the names that pools give.
+var runnerName = regexp.MustCompile(`\b[a-z][a-z-]*-[a-v0-9]{5}-\d+\b`)
+
 func verdictOf(obj kube.Object, words ...string) verdict {
 	ready := conditions.Get(obj, v1alpha1.ReadyCondition)
 	if ready == nil {
 		return verdict{}
 	}
 	return verdict{
-		Ready: ready.Status, Reason: ready.Reason, Message: strings.NewReplacer(words...).Replace(ready.Message),
+		Ready: ready.Status, Reason: ready.Reason, Message: runnerName.ReplaceAllString(strings.NewReplacer(words...).Replace(ready.Message), "RUNNER"),
 		Stalled: conditions.IsTrue(obj, v1alpha1.StalledCondition),
 	}
 }

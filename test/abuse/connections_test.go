@@ -1,0 +1,225 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package abuse
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/githubsim"
+	actions "github.com/corral-dev/corral/internal/scaleset"
+	"github.com/corral-dev/corral/internal/world"
+)
+
+// useToken puts a token into the Secret of the connection acme and has it looked at.
+func (s *scene) useToken(token string) {
+	s.Helper()
+	s.patch(w.CredentialsSecret(s.namespace, "acme"), fmt.Sprintf(`{"stringData":{%q:%q}}`, v1alpha1.TokenKey, token))
+	s.request(s.connection())
+}
+
+// ready puts up a pool that listens.
+func (s *scene) listening(name string, change ...func(*v1alpha1.RunnerPool)) *v1alpha1.RunnerPool {
+	s.Helper()
+	p := s.pool(name, change...)
+	s.ready(p)
+	return p
+}
+
+const badToken = "github_token is wrong, expired or revoked: GET GITHUB/api/v3/user: 401 Bad credentials []"
+
+func TestAWrongToken(t *testing.T) {
+	s := newScene(t)
+	secret := w.CredentialsSecret(s.namespace, "wrong")
+	secret.StringData[v1alpha1.TokenKey] = "ghp_wrong"
+	s.create(secret)
+	connection := s.connection()
+	connection.Name = "wrong"
+	connection.Spec = v1alpha1.GitHubConnectionSpec{URL: s.github.ConfigURL(s.namespace), SecretRef: &v1alpha1.LocalObjectReference{Name: "wrong"}}
+	s.create(connection)
+	s.says(connection, verdict{
+		Ready: metav1.ConditionFalse, Reason: v1alpha1.CredentialsRefusedReason, Stalled: true, Message: badToken,
+	}, s.github.URL, "GITHUB")
+	pool := newPool(s.namespace, "linux", "wrong")
+	s.create(pool)
+	s.says(pool, verdict{
+		Ready: metav1.ConditionFalse, Reason: v1alpha1.ConnectionNotReadyReason,
+		Message: `scale set: GitHubConnection "wrong" is not ready`,
+	})
+	s.othersGoOn()
+	s.patch(secret, fmt.Sprintf(`{"stringData":{%q:%q}}`, v1alpha1.TokenKey, world.Token))
+	s.request(connection)
+	s.allDone(s.addJobs("linux", 1, time.Millisecond))
+}
+
+func TestARotationToAWrongToken(t *testing.T) {
+	s := newScene(t)
+	s.listening("linux")
+	s.useToken("ghp_wrong")
+	s.says(s.connection(), verdict{
+		Ready: metav1.ConditionFalse, Reason: v1alpha1.CredentialsRefusedReason, Stalled: true, Message: badToken,
+	}, s.github.URL, "GITHUB")
+	s.allDone(s.addJobs("linux", 1, time.Millisecond)) // with the token before
+	s.othersGoOn()
+}
+
+func TestATokenThatLosesItsRightsLater(t *testing.T) {
+	s := newSceneOnOwnGitHub(t, githubsim.Options{SessionExpiry: 3 * time.Second})
+	token := "ghp_" + s.namespace
+	s.github.AddToken(token)
+	s.useToken(token)
+	s.listening("linux")
+	s.allDone(s.addJobs("linux", 1, time.Millisecond))
+
+	s.github.AddToken(token, "organization_self_hosted_runners:read")
+	s.github.ExpireAdminTokens()
+	s.request(s.connection())
+	s.says(s.connection(), verdict{
+		Ready: metav1.ConditionFalse, Reason: v1alpha1.PermissionMissingReason, Stalled: true,
+		Message: `a fine-grained token needs the organization permission "Self-hosted runners: read and write", a classic one the scope admin:org: ` +
+			"POST GITHUB/api/v3/orgs/ORG/actions/runners/registration-token: 403 Resource not accessible by personal access token []",
+	}, s.github.URL, "GITHUB", s.namespace, "ORG")
+	waiting := s.addJobs("linux", 1, time.Millisecond)
+	s.othersGoOn()
+
+	s.github.AddToken(token)
+	s.request(s.connection())
+	s.allDone(waiting)
+}
+
+func TestARunnerGroupThatDoesNotExist(t *testing.T) {
+	s := newScene(t)
+	pool := s.pool("linux", func(p *v1alpha1.RunnerPool) { p.Spec.RunnerGroup = "gpu" })
+	s.says(pool, verdict{
+		Ready: metav1.ConditionFalse, Reason: v1alpha1.RunnerGroupNotFoundReason, Stalled: true,
+		Message: `scale set: runner group "gpu" is not there, or GitHubConnection "acme" may not see it: create it on GitHub, or correct spec.runnerGroup`,
+	})
+	s.othersGoOn()
+	s.patch(pool, `{"spec":{"runnerGroup":"default"}}`)
+	s.allDone(s.addJobs("linux", 1, time.Millisecond))
+}
+
+// refusesTemplate shows that a template is refused with a reason, in a new pool and as a change to a
+// running one, which goes on with the template before.
+func (s *scene) refusesTemplate(template, complaint string) {
+	s.Helper()
+	fresh := s.pool("fresh", func(p *v1alpha1.RunnerPool) { p.Spec.Template = runtime.RawExtension{Raw: []byte(template)} })
+	want := verdict{Ready: metav1.ConditionFalse, Reason: v1alpha1.TemplateInvalidReason, Stalled: true, Message: complaint}
+	s.says(fresh, want, "fresh-template-check", "POD")
+	changed := s.listening("linux")
+	before := changed.Status.Revision
+	s.patch(changed, `{"spec":{"template":`+template+`}}`)
+	want.Message = "revision BEFORE goes on: " + complaint
+	s.says(changed, want, "linux-template-check", "POD", before, "BEFORE")
+	s.allDone(s.addJobs("linux", 1, time.Millisecond))
+	s.othersGoOn()
+}
+
+func TestAPodTemplateThatTheAPIServerRefuses(t *testing.T) {
+	newScene(t).refusesTemplate(
+		`{"spec":{"containers":[{"name":"runner","image":"runner:1","resources":{"requests":{"cpu":"2"},"limits":{"cpu":"1"}}}]}}`,
+		`spec.template: Pod "POD" is invalid: spec.containers[0].resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1`)
+}
+
+func TestATemplateThatMountsTheConnectionsSecret(t *testing.T) {
+	newScene(t).refusesTemplate(
+		`{"spec":{"containers":[{"name":"runner","image":"runner:1","envFrom":[{"secretRef":{"name":"acme"}}]}]}}`,
+		`spec.template.spec.containers[0].envFrom[0]: Secret "acme" holds the credentials of a GitHubConnection or a PoolSource; a runner may not read it`)
+}
+
+func TestATemplateThatMountsAnotherRunnersSecret(t *testing.T) {
+	newScene(t).refusesTemplate(
+		`{"spec":{"containers":[{"name":"runner","image":"runner:1"}],"volumes":[{"name":"other","projected":{"sources":[{"secret":{"name":"bystander-00000-1-jit"}}]}}]}}`,
+		`spec.template.spec.volumes[0]: Secret "RUNNER-jit" is named like a runner's registration (*-jit); a runner may not read another's`)
+}
+
+// The quota is on pods with requests, which the bystander's have none of.
+func TestAnExhaustedQuota(t *testing.T) {
+	s := newScene(t)
+	s.create(&corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "runners"},
+		Spec: corev1.ResourceQuotaSpec{
+			Hard:   corev1.ResourceList{corev1.ResourcePods: resource.MustParse("2")},
+			Scopes: []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeNotBestEffort},
+		},
+	})
+	pool := s.listening("linux", func(p *v1alpha1.RunnerPool) {
+		p.Spec.Template.Raw = []byte(`{"spec":{"containers":[{"name":"runner","image":"runner:1","resources":{"requests":{"cpu":"1"}}}]}}`)
+	})
+	ids := s.addJobs("linux", 6, 3*time.Second)
+	s.says(pool, verdict{
+		Ready: metav1.ConditionFalse, Reason: v1alpha1.QuotaExceededReason,
+		Message: `runner RUNNER: creating the pod: pods "RUNNER" is forbidden: exceeded quota: runners, requested: pods=1, used: pods=2, limited: pods=2`,
+	})
+	s.othersGoOn()
+	s.allDone(ids)
+	s.ready(pool)
+}
+
+func TestAScaleSetThatAnotherPoolHolds(t *testing.T) {
+	s := newScene(t)
+	first := s.listening("linux")
+	second := s.pool("thief", func(p *v1alpha1.RunnerPool) { p.Spec.ScaleSetName = "linux" })
+	s.says(second, verdict{
+		Ready: metav1.ConditionFalse, Reason: v1alpha1.OwnedElsewhereReason, Stalled: true,
+		Message: `scale set: the scale set "linux" is held by CLUSTER/UID: it belongs to another cluster or pool; choose another spec.scaleSetName or end the other`,
+	}, clusterID(t), "CLUSTER", string(first.UID), "UID")
+	s.allDone(s.addJobs("linux", 3, time.Millisecond))
+	s.othersGoOn()
+}
+
+func clusterID(t *testing.T) string {
+	t.Helper()
+	ns := &corev1.Namespace{}
+	must(t, w.Client.Get(t.Context(), key("", "kube-system"), ns))
+	return string(ns.UID)
+}
+
+// The next name that a pool will give is taken by a runner of another scale set.
+func TestARunnerNameThatIsTaken(t *testing.T) {
+	s := newScene(t)
+	s.listening("linux", func(p *v1alpha1.RunnerPool) { p.Spec.Deadlines.Startup = &metav1.Duration{Duration: 10 * time.Second} })
+	other := s.listening("other")
+	first := s.addJobs("linux", 1, time.Millisecond)
+	s.allDone(first)
+	next := s.nextRunner(first[0])
+	set := &v1alpha1.ScaleSet{}
+	must(t, w.Client.Get(t.Context(), key(s.namespace, other.Name), set))
+	github, err := actions.NewRegistry(actions.Options{}).Set("here", actions.Credentials{ConfigURL: s.github.ConfigURL(s.namespace), Token: world.Token})
+	must(t, err)
+	_, err = github.GenerateJIT(t.Context(), set.Status.ID, next)
+	must(t, err)
+	second := s.addJobs("linux", 1, time.Millisecond)
+	s.says(&v1alpha1.Runner{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: next}}, verdict{
+		Ready: metav1.ConditionFalse, Reason: v1alpha1.InvalidSpecReason, Stalled: true,
+		Message: `a runner named "RUNNER" is registered with another scale set (id OTHER)`,
+	}, fmt.Sprintf("(id %d)", set.Status.ID), "(id OTHER)")
+	s.othersGoOn()
+	s.allDone(second) // by the runner that comes after it
+}
+
+// nextRunner is the name that comes after that of the runner that did a job.
+func (s *scene) nextRunner(job string) string {
+	s.Helper()
+	for _, j := range s.github.Jobs() {
+		if j.ID != job {
+			continue
+		}
+		parts := regexp.MustCompile(`^(.*-)(\d+)$`).FindStringSubmatch(j.Runner)
+		number, err := strconv.Atoi(parts[2])
+		must(s.T, err)
+		return parts[1] + strconv.Itoa(number+1)
+	}
+	s.Fatalf("job %s is unknown", job)
+	return ""
+}
