@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	// namespace, connection and organization of all pools, unless a scenario has others.
+	// namespace, connection and organization of the pools.
 	namespace    = "bench"
 	connection   = "github"
 	organization = "bench-org"
@@ -79,10 +79,10 @@ func (b *bed) make(ctx context.Context, o *options, pools int) (err error) {
 	for i := range pools {
 		b.pools = append(b.pools, fmt.Sprintf("pool-%02d", i+1))
 	}
-	if err := b.createPools(ctx, namespace, connection, b.pools); err != nil {
+	if err := b.createPools(ctx, namespace, b.pools); err != nil {
 		return err
 	}
-	return b.listen(ctx)
+	return listen(ctx, b.GitHub, len(b.pools))
 }
 
 // ownConnections keeps a client from sharing connections with others of this process, which
@@ -93,7 +93,7 @@ func ownConnections(config *rest.Config) *rest.Config {
 	return config
 }
 
-func (b *bed) createPools(ctx context.Context, namespace, connection string, names []string) error {
+func (b *bed) createPools(ctx context.Context, namespace string, names []string) error {
 	for _, name := range names {
 		pool := &v1alpha1.RunnerPool{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
@@ -109,17 +109,17 @@ func (b *bed) createPools(ctx context.Context, namespace, connection string, nam
 	return nil
 }
 
-// listen waits until each pool has announced its capacity and all is quiet.
-func (b *bed) listen(ctx context.Context) error {
+// listen waits until so many pools have announced their capacity to a GitHub and all is quiet.
+func listen(ctx context.Context, gh *githubsim.Running, pools int) error {
 	err := until(ctx, readyLimit, func() error {
 		listening := 0
-		for _, s := range b.GitHub.Report().ScaleSets {
+		for _, s := range gh.Report().ScaleSets {
 			if s.SessionOwner != "" && s.Capacity > 0 {
 				listening++
 			}
 		}
-		if listening != len(b.pools) {
-			return fmt.Errorf("%d of %d pools listen", listening, len(b.pools))
+		if listening != pools {
+			return fmt.Errorf("%d of %d pools listen", listening, pools)
 		}
 		return nil
 	})

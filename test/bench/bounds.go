@@ -35,6 +35,7 @@ var (
 		{"pools-20x25", nil, "idle_s_per_job", 0.2, "at most 0.2 idle runner-seconds per job"},
 		{"burst-500", nil, "cpu_ms_per_job", 12, "at most 12 ms of controller CPU per job"},
 		{"pools-20x25", nil, "cpu_ms_per_job", 12, "at most 12 ms of controller CPU per job"},
+		{"deaf-100", nil, "p99_to_answering", 1.2, "the other 100 pools lose less than 20 % at p99"},
 	}
 )
 

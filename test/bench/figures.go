@@ -36,6 +36,9 @@ var figureNames = []figureName{
 	{"floor_p99_ms", "floor, p99, ms", "%.0f"},
 	{"floor_max_ms", "floor, max, ms", "%.0f"},
 	{"p99_to_floor", "p99 to the floor's", "%.2f"},
+	{"answering_p50_ms", "the same while the other half answers, p50, ms", "%.0f"},
+	{"answering_p99_ms", "the same while the other half answers, p99, ms", "%.0f"},
+	{"p99_to_answering", "p99 to that", "%.2f"},
 	{"kube_per_job", "Kubernetes requests per job", "%.2f"},
 	{"github_per_job", "GitHub requests per job", "%.2f"},
 	{"runners_per_job", "runners made per job", "%.3f"},
@@ -52,6 +55,7 @@ func (f figures) summary() string {
 	var parts []string
 	for _, n := range []figureName{
 		{"pod_p99_ms", "p99 %s ms", "%.0f"}, {"p99_to_floor", "%s of the floor", "%.2f"}, {"kube_per_job", "Kubernetes %s", "%.2f"},
+		{"p99_to_answering", "%s of that while all answer", "%.2f"},
 		{"github_per_job", "GitHub %s", "%.2f"}, {"runners_per_job", "runners %s", "%.3f"}, {"idle_s_per_job", "idle %s s", "%.3f"},
 		{"cpu_ms_per_job", "CPU %s ms a job", "%.1f"}, {"peak_mib", "%s MiB", "%.0f"}, {"cleanup_s", "clean-up %s s", "%.1f"},
 	} {

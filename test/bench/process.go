@@ -25,9 +25,9 @@ func cpuTime(pid int) (time.Duration, error) {
 
 // parseCPUTime reads utime and stime, fields 14 and 15 of proc_pid_stat(5).
 func parseCPUTime(stat string) (time.Duration, error) {
-	_, rest, found := strings.Cut(stat, ") ") // the name, in brackets, may hold spaces
-	fields := strings.Fields(rest)
-	if !found || len(fields) < 13 {
+	// The name before is in brackets and may hold any of these characters itself.
+	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+	if len(fields) < 13 {
 		return 0, fmt.Errorf("reading the controller's CPU time: %q is not a line of /proc/PID/stat", stat)
 	}
 	var ticks int64
