@@ -132,7 +132,7 @@ func (s *Server) simAddFault(r *http.Request) answer {
 		return simError(http.StatusBadRequest, "the body is not a fault with an endpoint")
 	}
 	f.Fault.Delay, f.Fault.RetryAfter = time.Duration(f.Delay), time.Duration(f.RetryAfter)
-	s.AddFault(f.Fault)
+	_ = s.AddFault(f.Fault) // DELETE removes all
 	return noContent()
 }
 

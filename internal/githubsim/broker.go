@@ -4,6 +4,7 @@
 package githubsim
 
 import (
+	"io"
 	"net/http"
 	"time"
 
@@ -87,7 +88,7 @@ func (s *Server) runnerEnds(rn *runner, how string) {
 	case j.State != JobRunning:
 		s.takeBack(rn)
 	default:
-		s.breach("busy runner ended: %s %s with job %s", rn.name, how, j.ID)
+		s.blame(rn, "busy runner ended: %s %s with job %s", rn.name, how, j.ID)
 		left := rn.lastSeen.Add(s.opts.LostAfter).Sub(s.now())
 		s.after(left, func() { s.lose(rn, j) })
 	}
@@ -99,7 +100,7 @@ func (s *Server) lose(rn *runner, j *job) {
 		return
 	}
 	s.setJob(rn, nil)
-	s.breach("job %s is lost: no communication with runner %s", j.ID, rn.name)
+	s.blame(rn, "job %s is lost: no communication with runner %s", j.ID, rn.name)
 	s.finish(j, ResultFailed)
 }
 
@@ -114,8 +115,13 @@ func (s *Server) runnerLeaves(r *http.Request) answer {
 	return noContent()
 }
 
+// drain reads a body to its end: only then is it noticed that the caller of a
+// held call has left.
+func drain(r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }
+
 // runnerPolls holds the runner's call until it has a job.
 func (s *Server) runnerPolls(r *http.Request) answer {
+	drain(r)
 	rn, delivered, a := s.lineUp(r)
 	if delivered == nil {
 		return a
@@ -211,6 +217,7 @@ func (s *Server) runnerStarts(r *http.Request) answer {
 // runnerRenews is held while the job runs. It ends early when the job is
 // cancelled.
 func (s *Server) runnerRenews(r *http.Request) answer {
+	drain(r)
 	rn, j, refusal := s.beginRenewal(r)
 	if j == nil {
 		return refusal

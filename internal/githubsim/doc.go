@@ -43,8 +43,10 @@
 //
 // # When things go wrong
 //
-// [Server.AddFault] spoils calls to an endpoint; see [Fault] and the Alter
-// constants. [Server.ForgetScaleSet], [Server.PurgeRunner],
+// [Server.AddFault] spoils calls to an endpoint, of one scale set or of all,
+// always or by chance; see [Fault] and the Alter constants. [Server.FaultsHit]
+// tells what was spoiled. [Server.Excuse] tells what a fault did to a runner's
+// process from what the client under test did to it. [Server.ForgetScaleSet], [Server.PurgeRunner],
 // [Server.ExpireAdminTokens], [Server.ExpireQueueTokens],
 // [Server.ExpireSession], [Server.StealSession] and [Server.RevokeToken] are what
 // others may do behind a client's back.

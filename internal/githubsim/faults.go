@@ -5,9 +5,12 @@ package githubsim
 
 import (
 	"context"
+	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -27,6 +30,12 @@ const (
 	AlterUnknownInnerType Alteration = "unknown-inner-type"
 	// AlterReorder turns the order of a message's events round (get-message).
 	AlterReorder Alteration = "reorder"
+	// AlterOutOfOrder puts the older half of the events that wait for delivery
+	// behind the newer half, into a message of their own (get-message).
+	AlterOutOfOrder Alteration = "out-of-order"
+	// AlterRedeliver gives the oldest message that is not deleted, whatever the
+	// cursor says (get-message).
+	AlterRedeliver Alteration = "redeliver"
 	// AlterDuplicate has each event twice in a message (get-message), or lets a
 	// deleted message come back under a new id (delete-message).
 	AlterDuplicate Alteration = "duplicate"
@@ -42,6 +51,11 @@ const (
 // handling with Alter; DropAnswer.
 type Fault struct {
 	Endpoint Endpoint `json:"endpoint"`
+	// ScaleSet is the name of the one scale set whose calls it hits; all when
+	// empty. Creating a scale set and calls of the REST API are nobody's.
+	ScaleSet string `json:"scaleSet,omitempty"`
+	// Probability with which it hits, 0 to 1; always when 0. See [Options.Seed].
+	Probability float64 `json:"probability,omitempty"`
 	// Skip lets so many calls through first.
 	Skip int `json:"skip,omitempty"`
 	// Times is how many calls it hits; 0 means all until [Server.ClearFaults].
@@ -66,39 +80,159 @@ type Fault struct {
 	Alter Alteration `json:"alter,omitempty"`
 }
 
-// AddFault lets an endpoint go wrong from the next call on. Of several faults
-// for an endpoint the oldest goes first.
-func (s *Server) AddFault(f Fault) {
+// String says what goes wrong, in short.
+func (f Fault) String() string {
+	parts := []string{string(f.Endpoint)}
+	say := func(when bool, format string, args ...any) {
+		if when {
+			parts = append(parts, fmt.Sprintf(format, args...))
+		}
+	}
+	say(f.ScaleSet != "", "of %s", f.ScaleSet)
+	say(f.Delay > 0, "late by %s", f.Delay)
+	say(f.Hang, "hangs")
+	say(f.DropAnswer, "answer lost")
+	say(f.Status != 0, "status %d", f.Status)
+	say(f.RetryAfter > 0, "retry after %s", f.RetryAfter)
+	say(f.Alter != "", "%s", f.Alter)
+	say(f.Probability > 0, "p=%.2f", f.Probability)
+	say(f.Skip > 0, "after %d", f.Skip)
+	say(f.Times > 0, "%d times", f.Times)
+	return strings.Join(parts, " ")
+}
+
+// SecondaryLimit is GitHub's refusal of too many calls in a short time.
+func SecondaryLimit(endpoint Endpoint, retryAfter time.Duration) Fault {
+	return Fault{
+		Endpoint: endpoint, Status: http.StatusForbidden, RetryAfter: retryAfter,
+		Body: `{"message":"You have exceeded a secondary rate limit. Please wait a few minutes before you try again.",` +
+			`"documentation_url":"https://docs.github.com/rest/overview/rate-limits-for-the-rest-api#about-secondary-rate-limits"}`,
+	}
+}
+
+// maxHits bounds what is remembered of faults.
+const maxHits = 50_000
+
+// Hit is a call that a fault spoiled.
+type Hit struct {
+	At       time.Time
+	ScaleSet string // empty when it is nobody's
+	Fault    string
+}
+
+// faultList holds the faults, the oldest first.
+type faultList struct {
+	list   []*Fault
+	random *rand.Rand
+	hits   []Hit
+}
+
+// AddFault lets an endpoint go wrong from the next call on, until the returned
+// function is called. Of several faults for a call the oldest goes first; one
+// that misses by its probability lets the next try.
+func (s *Server) AddFault(f Fault) (remove func()) {
 	s.lock()
 	defer s.unlock()
-	s.faults = append(s.faults, &f)
+	s.faults.list = append(s.faults.list, &f)
+	return func() {
+		s.lock()
+		defer s.unlock()
+		s.faults.list = slices.DeleteFunc(s.faults.list, func(other *Fault) bool { return other == &f })
+	}
 }
 
 // ClearFaults lets everything go right again. Calls that hang stay hanging.
 func (s *Server) ClearFaults() {
 	s.lock()
 	defer s.unlock()
-	s.faults = nil
+	s.faults.list = nil
 }
 
-// takeFault uses up one hit of the endpoint's oldest fault.
-func (s *Server) takeFault(name Endpoint) *Fault {
-	at := slices.IndexFunc(s.faults, func(f *Fault) bool { return f.Endpoint == name })
-	if at < 0 {
-		return nil
+// FaultsHit tells which calls were spoiled, oldest first, 50,000 at most.
+func (s *Server) FaultsHit() []Hit {
+	s.rlock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.faults.hits)
+}
+
+// takeFault uses up one hit of the oldest fault that is meant for the call.
+func (s *Server) takeFault(name Endpoint, r *http.Request) *Fault {
+	owner := ""
+	for at, f := range s.faults.list {
+		if f.Endpoint != name {
+			continue
+		}
+		if owner == "" {
+			owner = s.scaleSetOf(r)
+		}
+		if f.ScaleSet != "" && f.ScaleSet != owner {
+			continue
+		}
+		if f.Skip > 0 {
+			f.Skip--
+			return nil
+		}
+		if f.Probability > 0 && s.faults.random.Float64() >= f.Probability {
+			continue
+		}
+		hit := *f
+		if f.Times == 1 {
+			s.faults.list = slices.Delete(s.faults.list, at, at+1)
+		} else if f.Times > 1 {
+			f.Times--
+		}
+		if len(s.faults.hits) < maxHits {
+			s.faults.hits = append(s.faults.hits, Hit{At: s.now(), ScaleSet: owner, Fault: hit.String()})
+		}
+		return &hit
 	}
-	f := s.faults[at]
-	if f.Skip > 0 {
-		f.Skip--
-		return nil
+	return nil
+}
+
+// scaleSetOf finds the name of the scale set that a call is about.
+func (s *Server) scaleSetOf(r *http.Request) string {
+	var rn *runner
+	switch path, query := r.URL.Path, r.URL.Query(); {
+	case strings.Contains(path, "/runnerscalesets/"), query.Has("scaleSetId"):
+		id := pathID(r, "id")
+		if id == 0 {
+			id, _ = strconv.Atoi(query.Get("scaleSetId")) // 0 is no scale set
+		}
+		if ss := s.scaleSets.byID[id]; ss != nil {
+			return ss.name
+		}
+	case strings.HasSuffix(path, "/runnerscalesets"):
+		return query.Get("name")
+	case strings.Contains(path, "/agents/"):
+		rn = s.runners.byID[pathID(r, "id")]
+	case strings.HasSuffix(path, "/agents"):
+		for _, other := range s.runners.byID {
+			if other.name == query.Get("agentName") {
+				rn = other
+			}
+		}
+	default:
+		rn = s.runners.byCredential[bearer(r)]
 	}
-	if f.Times == 1 {
-		s.faults = slices.Delete(s.faults, at, at+1)
-	} else if f.Times > 1 {
-		f.Times--
+	if rn == nil {
+		return ""
 	}
-	hit := *f
-	return &hit
+	return rn.scaleSet.name
+}
+
+// Excuse says that what becomes of a runner's process from now on is the doing
+// of a fault: neither its end nor the loss of its job is a broken invariant.
+func (s *Server) Excuse(runnerName string) {
+	s.lock()
+	defer s.unlock()
+	s.excused[runnerName] = true
+}
+
+// blame notes a broken invariant, unless the runner's end is excused.
+func (s *Server) blame(rn *runner, format string, args ...any) {
+	if !s.excused[rn.name] {
+		s.breach(format, args...)
+	}
 }
 
 type alterationKey struct{}

@@ -6,10 +6,12 @@ package githubsim_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/actions/scaleset"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/corral-dev/corral/internal/githubsim"
 	"github.com/corral-dev/corral/internal/githubsim/simrunner"
@@ -282,5 +284,126 @@ func TestRunnerSurvivesLostAnswers(t *testing.T) {
 	}
 	if got := sim.Jobs()[0]; got.Starts != 1 || got.Result != githubsim.ResultSucceeded || len(sim.Invariants()) != 0 {
 		t.Errorf("the job: %+v, broken: %v", got, sim.Invariants())
+	}
+}
+
+func TestFaultHitsOneScaleSetByChance(t *testing.T) {
+	sim := start(t, githubsim.Options{Seed: 1})
+	p := newPool(t, sim)
+	get := func() error {
+		_, err := p.client.GetRunnerScaleSetByID(testContext(t), p.set.ID)
+		return err
+	}
+	sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointGetScaleSet, ScaleSet: "another", Status: 500})
+	if err := get(); err != nil {
+		t.Errorf("another scale set's fault: %v", err)
+	}
+	remove := sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointGetScaleSet, ScaleSet: "pool", Status: 500, Probability: 0.5})
+	failed := 0
+	for range 40 {
+		if get() != nil {
+			failed++
+		}
+	}
+	if failed < 10 || failed > 30 {
+		t.Errorf("of 40 calls %d failed", failed)
+	}
+	hits := sim.FaultsHit()
+	if len(hits) != failed || hits[0].ScaleSet != "pool" || hits[0].Fault != "get-scale-set of pool status 500 p=0.50" {
+		t.Errorf("told of %d hits, the first %+v", len(hits), hits[0])
+	}
+	remove()
+	for range 10 {
+		if err := get(); err != nil {
+			t.Errorf("after the fault: %v", err)
+		}
+	}
+}
+
+func TestFaultOfAScaleSetHitsItsCallsOnly(t *testing.T) {
+	sim := start(t, githubsim.Options{Hold: time.Millisecond})
+	p := newPool(t, sim)
+	ctx := testContext(t)
+	for endpoint, call := range map[githubsim.Endpoint]func() error{
+		githubsim.EndpointGetMessage: func() error { _, err := p.session.GetMessage(ctx, 0, 1); return err },
+		githubsim.EndpointGetAgent:   func() error { _, err := p.client.GetRunner(ctx, p.jit.Runner.ID); return err },
+		githubsim.EndpointFindAgent:  func() error { _, err := p.client.GetRunnerByName(ctx, "r1"); return err },
+		githubsim.EndpointFindScaleSet: func() error {
+			_, err := p.client.GetRunnerScaleSet(ctx, 1, "pool")
+			return err
+		},
+		githubsim.EndpointDeleteMessage: func() error { return p.session.DeleteMessage(ctx, 1) },
+	} {
+		sim.AddFault(githubsim.Fault{Endpoint: endpoint, ScaleSet: "another", Status: 500})
+		if err := call(); err != nil {
+			t.Errorf("%s, another's fault: %v", endpoint, err)
+		}
+		sim.AddFault(githubsim.Fault{Endpoint: endpoint, ScaleSet: "pool", Status: 500})
+		if call() == nil {
+			t.Errorf("%s, its own fault: no error", endpoint)
+		}
+	}
+}
+
+func TestSecondaryLimitIsWordedAsGitHubDoes(t *testing.T) {
+	sim := start(t, githubsim.Options{})
+	sim.AddFault(githubsim.SecondaryLimit(githubsim.EndpointUser, 3*time.Second))
+	status, header, body := ask(t, sim, "GET", "/user", "secret")
+	message, _ := body["message"].(string)
+	if status != 403 || header.Get("Retry-After") != "3" || !strings.HasPrefix(message, "You have exceeded a secondary rate limit") {
+		t.Errorf("%d %q %v", status, header.Get("Retry-After"), body)
+	}
+}
+
+func TestMessagesOutOfOrderAndAgain(t *testing.T) {
+	sim := start(t, githubsim.Options{})
+	p := newPool(t, sim)
+	var ids []string
+	for range 3 {
+		ids = append(ids, addJob(t, sim, githubsim.Job{}))
+	}
+	sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointGetMessage, Times: 1, Alter: githubsim.AlterOutOfOrder})
+	newer := poll(t, p.session, 0, 3)
+	older := poll(t, p.session, newer.MessageID, 3)
+	var got []string
+	for _, m := range append(newer.JobAssignedMessages, older.JobAssignedMessages...) {
+		got = append(got, m.JobID)
+	}
+	if diff := cmp.Diff([]string{ids[1], ids[2], ids[0]}, got); diff != "" {
+		t.Errorf("the order of jobs (-want +got):\n%s", diff)
+	}
+	sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointGetMessage, Times: 1, Alter: githubsim.AlterRedeliver})
+	if again := poll(t, p.session, older.MessageID, 3); again.MessageID != newer.MessageID {
+		t.Errorf("again came message %d, want %d", again.MessageID, newer.MessageID)
+	}
+}
+
+func TestExcusedEndOfABusyRunnerBreaksNothing(t *testing.T) {
+	clock := newClock()
+	sim := start(t, githubsim.Options{Clock: clock.now, LostAfter: time.Minute})
+	p := newPool(t, sim)
+	addJob(t, sim, githubsim.Job{Duration: time.Hour})
+	poll(t, p.session, 0, 1)
+	ctx, kill := context.WithCancelCause(testContext(t))
+	working, ended := make(chan bool), make(chan int)
+	go func() {
+		code, _ := simrunner.Hooks{Working: func() { close(working) }}.Run(ctx, p.jit.EncodedJITConfig)
+		ended <- code
+	}()
+	<-working
+	sim.Excuse("r1")
+	kill(errors.New("out of memory"))
+	if code := <-ended; code != simrunner.ExitKilled {
+		t.Errorf("the process ended with %d", code)
+	}
+	waitUntil(t, sim, func() bool {
+		clock.advance(61 * time.Second)
+		return sim.Jobs()[0].Result == githubsim.ResultFailed
+	})
+	if broken := sim.Invariants(); len(broken) != 0 {
+		t.Errorf("broken: %v", broken)
+	}
+	if n := sim.Report().Requests[githubsim.EndpointRunnerLeave]; n != 0 {
+		t.Error("a killed process said goodbye")
 	}
 }

@@ -80,8 +80,11 @@ func (q *queue) push(e jobEvent) {
 }
 
 // next is the first message after the cursor, made of what is pending when
-// there is none yet; nil when nothing happened.
-func (q *queue) next(after int) *message {
+// there is none yet; nil when nothing happened. A fault may want another one.
+func (q *queue) next(after int, how Alteration) *message {
+	if how == AlterRedeliver && len(q.messages) > 0 {
+		return &q.messages[0]
+	}
 	at, _ := slices.BinarySearchFunc(q.messages, after+1, func(m message, id int) int { return m.id - id })
 	if at < len(q.messages) {
 		return &q.messages[at]
@@ -90,6 +93,12 @@ func (q *queue) next(after int) *message {
 		return nil
 	}
 	n := min(len(q.pending), maxEvents)
+	if older := n / 2; how == AlterOutOfOrder && older > 0 {
+		n -= older
+		newer := slices.Clone(q.pending[older : older+n])
+		copy(q.pending[n:], q.pending[:older])
+		copy(q.pending, newer)
+	}
 	q.append(slices.Clone(q.pending[:n]))
 	q.pending = slices.Delete(q.pending, 0, n)
 	if after >= q.last { // a cursor beyond the log sees nothing
@@ -201,14 +210,15 @@ func (s *Server) endPoll(se *session) {
 
 // deliver gives the next message with statistics as they are now.
 func (s *Server) deliver(r *http.Request, ss *scaleSet, after int) (answer, bool) {
-	m := ss.queue.next(after)
+	how := alteration(r)
+	m := ss.queue.next(after, how)
 	if m == nil {
 		return answer{}, false
 	}
 	stats := ss.stats
 	body := messageBody{MessageID: m.id, MessageType: "RunnerScaleSetJobMessages", Statistics: &stats}
 	events := slices.Clone(m.events)
-	alterMessage(alteration(r), &body, &events)
+	alterMessage(how, &body, &events)
 	encoded, err := json.Marshal(events)
 	if err != nil {
 		panic(err) // an event holds nothing that JSON cannot

@@ -99,7 +99,7 @@ func (s *Server) runnerRoutes(mux *http.ServeMux) {
 // answer with the ids that GitHub's support asks for.
 func (s *Server) serve(name Endpoint, h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fault, requestID := s.admit(name)
+		fault, requestID := s.admit(name, r)
 		w.Header().Set("X-GitHub-Request-Id", strings.ToUpper(requestID[:18]))
 		if strings.HasPrefix(r.URL.Path, servicePrefix) {
 			w.Header().Set("ActivityId", requestID)
@@ -119,11 +119,11 @@ func (s *Server) serve(name Endpoint, h handler) http.Handler {
 }
 
 // admit counts a call and takes the fault that is meant for it.
-func (s *Server) admit(name Endpoint) (*Fault, string) {
+func (s *Server) admit(name Endpoint, r *http.Request) (*Fault, string) {
 	s.lock()
 	defer s.unlock()
 	s.requests[name]++
-	return s.takeFault(name), s.newID()
+	return s.takeFault(name, r), s.newID()
 }
 
 // rest lets in who has a valid token and calls left, holding the lock.

@@ -63,7 +63,7 @@ type Options struct {
 	// ServerVersion is told by /meta; "3.21.0" when empty and the mode is
 	// Acquire. github.com tells none.
 	ServerVersion string
-	// Seed makes ids and tokens repeatable.
+	// Seed makes ids, tokens and the probabilities of faults repeatable.
 	Seed uint64
 	// Clock is time.Now when nil. It decides on expiry only; holds and delays
 	// take real time.
@@ -117,7 +117,8 @@ type Server struct {
 	scaleSets  scaleSetIndex
 	runners    runnerIndex
 	jobs       jobIndex
-	faults     []*Fault
+	faults     faultList
+	excused    map[string]bool // runners by name
 	requests   map[Endpoint]int
 	broken     []string
 	made       int           // runners ever registered
@@ -142,6 +143,8 @@ func New(opts Options) *Server {
 		runners:    newRunnerIndex(),
 		jobs:       newJobIndex(),
 		requests:   map[Endpoint]int{},
+		excused:    map[string]bool{},
+		faults:     faultList{random: rand.New(rand.NewPCG(opts.Seed, 1))},
 	}
 	s.signKey = []byte(s.secret(32))
 	s.handler = s.routes()

@@ -46,6 +46,10 @@ type Options struct {
 	Progress io.Writer
 	// StartDelay is how long a pod takes to start.
 	StartDelay time.Duration
+	// Nodes is how many nodes there are; one when 0.
+	Nodes int
+	// NoNodes leaves all pods to the caller, who plays nodes of its own with RunRunner.
+	NoNodes bool
 	// Audit has the API server log the controller's requests to Cluster.AuditLog.
 	Audit bool
 }
@@ -54,6 +58,8 @@ type Options struct {
 type World struct {
 	Cluster *localcluster.Cluster
 	GitHub  *githubsim.Running
+	// Node plays the pods, and lets faults strike them; nil with NoNodes.
+	Node *nodeplay.Node
 	// Client is the administrator's.
 	Client client.Client
 	// Dir is a folder of the world's own, gone with it.
@@ -95,17 +101,29 @@ func (w *World) start(ctx context.Context, o Options) (err error) {
 		return fmt.Errorf("starting the simulated GitHub: %w", err)
 	}
 	w.GitHub.AddToken(Token)
+	if o.NoNodes {
+		return nil
+	}
+	w.Node, err = nodeplay.New(w.Cluster.Config, nodeplay.Options{
+		Nodes: o.Nodes, Run: RunRunner, StartDelay: o.StartDelay,
+		OnFault: func(pod *corev1.Pod, _ nodeplay.Mishap) { w.GitHub.Excuse(pod.Name) },
+	})
+	if err != nil {
+		return err
+	}
 	node, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	w.stopNode, w.nodeDone = cancel, make(chan error, 1)
-	go func() {
-		w.nodeDone <- nodeplay.Play(node, w.Cluster.Config, nodeplay.Options{Run: runRunner, StartDelay: o.StartDelay})
-	}()
+	go func() { w.nodeDone <- w.Node.Play(node) }()
 	return nil
 }
 
-// runRunner is the runner container of every pod.
-func runRunner(ctx context.Context, jitConfig string) int {
-	code, _ := simrunner.Run(ctx, jitConfig)
+// RunRunner is the runner container of every pod.
+func RunRunner(ctx context.Context, jitConfig string, reached func(nodeplay.Stage)) int {
+	hooks := simrunner.Hooks{
+		Connected: func() { reached(nodeplay.Connected) },
+		Working:   func() { reached(nodeplay.Working) },
+	}
+	code, _ := hooks.Run(ctx, jitConfig)
 	return code
 }
 

@@ -28,7 +28,23 @@ const (
 	ExitTerminated = 1
 	// ExitSessionConflict: another process uses the same configuration.
 	ExitSessionConflict = 5
+	// ExitKilled: the process was killed, and said nothing to anybody.
+	ExitKilled = 137
 )
+
+// Hooks tell how far a runner has come. Each may be nil; none may block.
+type Hooks struct {
+	// Connected is called once the server knows the process.
+	Connected func()
+	// Working is called once a job is the runner's.
+	Working func()
+}
+
+func tell(hook func()) {
+	if hook != nil {
+		hook()
+	}
+}
 
 const (
 	callTimeout = 2 * time.Minute
@@ -54,9 +70,16 @@ func ContainerExitCode(code int) int {
 // and, when that is not 0, why.
 //
 // When ctx ends while it waits, it leaves its session and returns 0; the
-// registration stays. When ctx ends while a job runs, the job is abandoned, as
-// by a runner that is killed.
+// registration stays. When ctx ends while a job runs, the job is abandoned and
+// the session left. When ctx ends with a cause of its own (see
+// [context.WithCancelCause]) the process is killed: it leaves nothing and
+// reports nothing any more.
 func Run(ctx context.Context, jitConfig string) (exitCode int, err error) {
+	return Hooks{}.Run(ctx, jitConfig)
+}
+
+// Run is [Run], telling how far it has come.
+func (h Hooks) Run(ctx context.Context, jitConfig string) (exitCode int, err error) {
 	config, err := runnerwire.Decode(jitConfig)
 	if err != nil {
 		return ExitTerminated, err
@@ -67,10 +90,13 @@ func Run(ctx context.Context, jitConfig string) (exitCode int, err error) {
 		base:       config.Settings.ServerURLV2,
 		credential: config.Key.D,
 		http:       &http.Client{Transport: transport, Timeout: callTimeout},
+		hooks:      h,
 	}
 	err = p.live(ctx)
 	var refused *refusal
 	switch {
+	case killed(ctx):
+		return ExitKilled, context.Cause(ctx)
 	case err == nil, ctx.Err() != nil:
 		return ExitOK, nil
 	case errors.As(err, &refused) && refused.status == http.StatusConflict:
@@ -85,6 +111,21 @@ type process struct {
 	credential string
 	session    string
 	http       *http.Client
+	hooks      Hooks
+}
+
+// killed says whether ctx ended with a cause of its own.
+func killed(ctx context.Context) bool { return ctx.Err() != nil && context.Cause(ctx) != ctx.Err() }
+
+// outlasting is ctx for what must be said although ctx ends, unless it ends by a kill.
+func outlasting(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	context.AfterFunc(ctx, func() {
+		if killed(ctx) {
+			cancel()
+		}
+	})
+	return longer, cancel
 }
 
 // refusal is an answer that does not get better by asking again.
@@ -99,6 +140,7 @@ func (p *process) live(ctx context.Context) error {
 	if err := p.join(ctx); err != nil {
 		return err
 	}
+	tell(p.hooks.Connected)
 	for {
 		work, err := p.nextJob(ctx)
 		if err != nil {
@@ -108,6 +150,7 @@ func (p *process) live(ctx context.Context) error {
 		if work == nil {
 			continue
 		}
+		tell(p.hooks.Working)
 		result, err := p.work(ctx, *work)
 		if err != nil {
 			p.leave(ctx)
@@ -193,7 +236,7 @@ func (p *process) renew(ctx context.Context) error {
 
 // complete reports the result. Once sent it must arrive, also when ctx ends.
 func (p *process) complete(ctx context.Context, result string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	ctx, cancel := outlasting(ctx, callTimeout)
 	defer cancel()
 	_, err := p.call(ctx, http.MethodPost, runnerwire.PathComplete, runnerwire.Completion{Result: result}, nil)
 	if err != nil {
@@ -204,7 +247,10 @@ func (p *process) complete(ctx context.Context, result string) error {
 
 // leave ends the session as far as that is still possible.
 func (p *process) leave(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
+	if killed(ctx) {
+		return
+	}
+	ctx, cancel := outlasting(ctx, leaveWithin)
 	defer cancel()
 	_, _ = p.once(ctx, http.MethodDelete, runnerwire.PathSession, nil, nil) // it expires otherwise
 }

@@ -19,38 +19,52 @@ import (
 
 // Exit codes as the kubelet reports them.
 const (
-	exitKilled  = 137 // 128 + SIGKILL: did not end within the grace period, or never started
-	exitUnknown = 255 // found running by a node that did not start it
+	exitKilled            = 137 // 128 + SIGKILL: did not end within the grace period, or never started
+	exitSegmentationFault = 139 // 128 + SIGSEGV
+	exitTerminated        = 143 // 128 + SIGTERM
+	exitUnknown           = 255 // found running by a node that did not start it
 )
 
 // secretRetry is how often a missing Secret is looked for. A kubelet waits about ten seconds.
 const secretRetry = time.Second
 
+// Pauses between pulls of an image that is refused. A kubelet waits from 10 s to 5 min.
+const (
+	firstBackOff = time.Second
+	lastBackOff  = 30 * time.Second
+)
+
 // actor plays one pod. Of its contexts each ends with those below it.
 type actor struct {
-	node   *node
+	node   *Node
 	pod    *corev1.Pod // as first seen
 	runner *corev1.Container
 	status statusWriter
+	fault  *injected // that strikes the pod; nil for none
 
 	term     context.Context // ends when the pod is being deleted: SIGTERM
 	sendTerm context.CancelFunc
 	kill     context.Context // ends with the grace period: SIGKILL
 	sendKill context.CancelFunc
 	life     context.Context // ends when the pod or the node is no more
-	gone     context.CancelFunc
+	end      context.CancelCauseFunc
 
-	grace *int64 // seconds, as last told; guarded by node.mu
+	// guarded by node.mu
+	grace *int64 // seconds, as last told
+	place string // the node's name, empty until it is scheduled
 }
 
-func newActor(ctx context.Context, n *node, pod *corev1.Pod, runner *corev1.Container) *actor {
-	a := &actor{node: n, pod: pod, runner: runner}
-	a.life, a.gone = context.WithCancel(ctx)
+func newActor(ctx context.Context, n *Node, pod *corev1.Pod, runner *corev1.Container) *actor {
+	a := &actor{node: n, pod: pod, runner: runner, place: pod.Spec.NodeName}
+	a.life, a.end = context.WithCancelCause(ctx)
 	a.kill, a.sendKill = context.WithCancel(a.life)
 	a.term, a.sendTerm = context.WithCancel(a.kill)
 	a.status = statusWriter{pod: pod, runner: runner, address: podIP(n.address.Add(1))}
 	return a
 }
+
+// gone ends the actor of a pod that is no more.
+func (a *actor) gone() { a.end(nil) }
 
 // terminate asks the pod to end, and insists when the grace period is over. Asked again, only a shorter period changes that.
 func (a *actor) terminate(graceSeconds *int64) {
@@ -66,18 +80,23 @@ func (a *actor) terminate(graceSeconds *int64) {
 // play takes the pod from wherever it stands to its end, and removes it when that was asked for.
 func (a *actor) play() {
 	defer a.gone()
-	if err := a.toEnd(); err != nil && a.life.Err() == nil {
+	a.complain(a.toEnd())
+}
+
+// complain logs what went wrong with a pod that is still there.
+func (a *actor) complain(err error) {
+	if err != nil && a.life.Err() == nil {
 		log.FromContext(a.life).Error(err, "Playing a pod", "pod", a.pod.Namespace+"/"+a.pod.Name)
 	}
 }
 
 func (a *actor) toEnd() error {
-	exitCode, ended, err := a.outcome()
+	end, ended, err := a.outcome()
 	if err != nil {
 		return err
 	}
 	if !ended {
-		if err := a.report(a.status.terminated(exitCode)); err != nil {
+		if err := a.report(a.status.terminated(end)); err != nil {
 			return err
 		}
 	}
@@ -88,36 +107,64 @@ func (a *actor) toEnd() error {
 	return a.remove()
 }
 
-// outcome runs the pod and returns its exit code, or that the pod had ended before.
-func (a *actor) outcome() (exitCode int, ended bool, err error) {
+// outcome runs the pod and tells how it ended, or that it had ended before.
+func (a *actor) outcome() (end ending, ended bool, err error) {
 	switch a.pod.Status.Phase {
 	case corev1.PodSucceeded, corev1.PodFailed:
-		return 0, true, nil
+		return ending{}, true, nil
 	case corev1.PodRunning:
-		return exitUnknown, false, nil
+		return ending{exitCode: exitUnknown}, false, nil
 	}
-	if err := a.bind(); err != nil {
-		return 0, false, err
+	a.fault = a.node.faults.strike(a.pod)
+	if err := a.schedule(); err != nil {
+		return ending{}, false, err
 	}
 	jitConfig, err := a.prepare()
 	if a.term.Err() != nil {
-		return exitKilled, false, nil
+		return ending{exitCode: exitKilled}, false, nil
 	}
 	if err != nil {
-		return 0, false, err
+		return ending{}, false, err
 	}
-	exitCode, err = a.run(jitConfig)
-	return exitCode, false, err
+	end, err = a.run(jitConfig)
+	return end, false, err
 }
 
-// bind assigns the pod to the node, as a scheduler does: only then does its deletion have a grace period.
-func (a *actor) bind() error {
+// schedule assigns the pod to a node, as a scheduler does: only then does its deletion have a grace period. While there is
+// none that takes it, the pod waits, and says so.
+func (a *actor) schedule() error {
 	if a.pod.Spec.NodeName != "" {
 		return nil
 	}
+	if a.suffers(Unschedulable) {
+		a.struck(Unschedulable)
+		if err := a.report(a.status.unschedulable("Insufficient cpu")); err != nil {
+			return err
+		}
+		if err := a.suffer(); err != nil {
+			return err
+		}
+	}
+	for {
+		place, changed := a.node.choose(a)
+		if place != "" {
+			return a.bind(place)
+		}
+		if err := a.report(a.status.unschedulable("node(s) had untolerated taint {node.kubernetes.io/unreachable: }")); err != nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-a.term.Done():
+			return a.term.Err()
+		}
+	}
+}
+
+func (a *actor) bind(place string) error {
 	binding := &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: a.pod.Namespace, Name: a.pod.Name, UID: a.pod.UID},
-		Target:     corev1.ObjectReference{Kind: "Node", Name: a.node.options.NodeName},
+		Target:     corev1.ObjectReference{Kind: "Node", Name: place},
 	}
 	err := a.persistently(func(ctx context.Context) error {
 		return a.node.client.CoreV1().Pods(a.pod.Namespace).Bind(ctx, binding, metav1.CreateOptions{})
@@ -139,6 +186,11 @@ func (a *actor) prepare() (jitConfig string, err error) {
 			return "", err
 		}
 	}
+	if a.suffers(ImageRefused) {
+		if err := a.failPulls(); err != nil {
+			return "", err
+		}
+	}
 	for reported := ""; ; {
 		value, missing := a.jitConfig()
 		if missing == "" || a.term.Err() != nil {
@@ -152,6 +204,34 @@ func (a *actor) prepare() (jitConfig string, err error) {
 		}
 		if err := pause(a.term, secretRetry); err != nil {
 			return "", err
+		}
+	}
+}
+
+// failPulls tells of failed pulls, with growing pauses, until the fault is over.
+func (a *actor) failPulls() error {
+	a.struck(ImageRefused)
+	over := make(chan error, 1)
+	a.node.running.Go(func() { over <- a.suffer() })
+	image := a.runner.Image
+	refusal := fmt.Sprintf("failed to pull and unpack image %q: failed to resolve reference %q: %s: not found", image, image, image)
+	for backOff := firstBackOff; ; backOff = min(2*backOff, lastBackOff) {
+		if err := a.report(a.status.waiting("ErrImagePull", refusal)); err != nil {
+			return err
+		}
+		select {
+		case err := <-over:
+			return err
+		case <-time.After(backOff / 4):
+		}
+		backingOff := fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %s", image, refusal)
+		if err := a.report(a.status.waiting("ImagePullBackOff", backingOff)); err != nil {
+			return err
+		}
+		select {
+		case err := <-over:
+			return err
+		case <-time.After(backOff):
 		}
 	}
 }
@@ -171,26 +251,6 @@ func (a *actor) jitConfig() (value, missing string) {
 		return "", fmt.Sprintf("couldn't find key %s in Secret %s/%s", ref.Key, a.pod.Namespace, ref.Name)
 	}
 	return string(content), ""
-}
-
-// run calls Run, reports that it runs, and waits for it, but no longer than the grace period of a deletion.
-func (a *actor) run(jitConfig string) (exitCode int, err error) {
-	result := make(chan int, 1)
-	a.node.running.Go(func() { result <- a.node.options.Run(a.term, jitConfig) })
-	if err := a.report(a.status.running()); err != nil {
-		return 0, err
-	}
-	select {
-	case exitCode := <-result:
-		return exitCode, nil
-	case <-a.kill.Done():
-	}
-	select {
-	case exitCode := <-result: // both at once: it did end in time
-		return exitCode, nil
-	default:
-		return exitKilled, nil
-	}
 }
 
 // report writes the pod's status. A pod of the same name but another UID is never touched.

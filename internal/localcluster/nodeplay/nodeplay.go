@@ -9,6 +9,9 @@ package nodeplay
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +24,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 )
@@ -33,55 +37,94 @@ const JITConfigEnv = "ACTIONS_RUNNER_INPUT_JITCONFIG"
 type Options struct {
 	// NodeName is the node's name, "played" when empty.
 	NodeName string
+	// Nodes is how many nodes are played; one when 0. When several, their names are NodeName-1, NodeName-2 and so on.
+	Nodes int
+	// Namespace whose pods are played; those of all when empty.
+	Namespace string
+	// Scheduler is what the pods that are played name as theirs; the default scheduler when empty.
+	Scheduler string
 	// Run is the runner container: it is called with the value from the pod's Secret and returns the exit code. It must
-	// return when ctx ends, which stands for SIGTERM. It is called at the same time for many pods.
-	Run func(ctx context.Context, jitConfig string) (exitCode int)
+	// return when ctx ends, which stands for SIGTERM, and say nothing more to anybody when the cause is ErrKilled. It tells
+	// how far it has come. It is called at the same time for many pods.
+	Run func(ctx context.Context, jitConfig string, reached func(Stage)) (exitCode int)
 	// StartDelay is the time that pulling the image and starting the container seem to take.
 	StartDelay time.Duration
+	// OnFault is told of each fault just before it strikes a pod; may be nil. It is called at the same time for many pods.
+	OnFault func(pod *corev1.Pod, m Mishap)
+	// Seed decides which pods faults with a probability strike.
+	Seed uint64
 }
 
-// Play registers a node and plays the pods of all namespaces until ctx ends. Then it ends what runs, waits for each call of
-// Run to return, and returns nil; the pods stay as they are, as on a node that lost its power. It returns an error when the
-// node cannot be registered.
-func Play(ctx context.Context, config *rest.Config, o Options) error {
+// Node plays the pods of one or several nodes.
+type Node struct {
+	client     kubernetes.Interface
+	httpClient *http.Client
+	options    Options
+	faults     faultList
+	running    sync.WaitGroup // one for each actor, and for all that it starts
+	address    atomic.Uint32  // counts the pod IPs given out
+
+	mu      sync.Mutex
+	ctx     context.Context // of Play, nil before
+	pods    corelisters.PodLister
+	actors  map[types.UID]*actor
+	places  []string                      // names of the nodes
+	lost    map[string]context.CancelFunc // ends what happens to the pods of a lost node
+	changed chan struct{}                 // closed when a node returns
+	turn    int                           // of the node that gets the next pod
+}
+
+// New makes the nodes; they do nothing until [Node.Play].
+func New(config *rest.Config, o Options) (*Node, error) {
 	if o.NodeName == "" {
 		o.NodeName = "played"
+	}
+	if o.Scheduler == "" {
+		o.Scheduler = corev1.DefaultSchedulerName
 	}
 	config = rest.CopyConfig(config)
 	config.QPS = -1
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
-		return fmt.Errorf("making an HTTP client: %w", err)
+		return nil, fmt.Errorf("making an HTTP client: %w", err)
 	}
-	defer utilnet.CloseIdleConnectionsFor(httpClient.Transport)
 	clients, err := kubernetes.NewForConfigAndClient(config, httpClient)
 	if err != nil {
-		return fmt.Errorf("making a client: %w", err)
+		return nil, fmt.Errorf("making a client: %w", err)
 	}
-	n := &node{client: clients, options: o, actors: map[types.UID]*actor{}}
-	if err := n.register(ctx); err != nil {
-		return err
+	n := &Node{
+		client: clients, httpClient: httpClient, options: o, actors: map[types.UID]*actor{},
+		lost: map[string]context.CancelFunc{}, changed: make(chan struct{}), places: []string{o.NodeName},
+	}
+	if o.Nodes > 1 {
+		n.places = nil
+		for i := range o.Nodes {
+			n.places = append(n.places, fmt.Sprintf("%s-%d", o.NodeName, i+1))
+		}
+	}
+	n.faults.random = rand.New(rand.NewPCG(o.Seed, 0))
+	return n, nil
+}
+
+// Play registers the nodes and plays their pods until ctx ends. Then it ends what runs, waits for each call of Run to return,
+// and returns nil; the pods stay as they are, as on nodes that lost their power. It returns an error when a node cannot be
+// registered. It is called once.
+func (n *Node) Play(ctx context.Context) error {
+	defer utilnet.CloseIdleConnectionsFor(n.httpClient.Transport)
+	for _, name := range n.places {
+		if err := n.register(ctx, name); err != nil {
+			return err
+		}
 	}
 	return n.watch(ctx)
 }
 
-// node holds what is known of the pods it plays.
-type node struct {
-	client  kubernetes.Interface
-	options Options
-	running sync.WaitGroup // one for each actor, and for each call of Run
-	address atomic.Uint32  // counts the pod IPs given out
-
-	mu     sync.Mutex
-	actors map[types.UID]*actor
-}
-
-// register makes the node, or takes over one of the same name, and calls it ready.
-func (n *node) register(ctx context.Context) error {
+// register makes a node, or takes over one of the same name, and calls it ready.
+func (n *Node) register(ctx context.Context, name string) error {
 	nodes := n.client.CoreV1().Nodes()
 	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
-		Name:   n.options.NodeName,
-		Labels: map[string]string{corev1.LabelHostname: n.options.NodeName, corev1.LabelOSStable: "linux"},
+		Name:   name,
+		Labels: map[string]string{corev1.LabelHostname: name, corev1.LabelOSStable: "linux"},
 	}}
 	_, err := nodes.Create(ctx, object, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
@@ -107,12 +150,16 @@ func (n *node) register(ctx context.Context) error {
 	return nil
 }
 
-// watch follows all pods until ctx ends and returns when nothing runs any more.
-func (n *node) watch(ctx context.Context) error {
-	factory := informers.NewSharedInformerFactory(n.client, 0)
-	_, err := factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(object any) { n.observe(ctx, object.(*corev1.Pod)) },
-		UpdateFunc: func(_, object any) { n.observe(ctx, object.(*corev1.Pod)) },
+// watch follows the pods until ctx ends and returns when nothing runs any more.
+func (n *Node) watch(ctx context.Context) error {
+	factory := informers.NewSharedInformerFactoryWithOptions(n.client, 0, informers.WithNamespace(n.options.Namespace))
+	pods := factory.Core().V1().Pods()
+	n.mu.Lock()
+	n.ctx, n.pods = ctx, pods.Lister()
+	n.mu.Unlock()
+	_, err := pods.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object any) { n.observe(object.(*corev1.Pod)) },
+		UpdateFunc: func(_, object any) { n.observe(object.(*corev1.Pod)) },
 		DeleteFunc: n.forget,
 	})
 	if err != nil {
@@ -126,16 +173,19 @@ func (n *node) watch(ctx context.Context) error {
 }
 
 // observe gives each new pod an actor, and tells it when the pod is to end.
-func (n *node) observe(ctx context.Context, pod *corev1.Pod) {
+func (n *Node) observe(pod *corev1.Pod) {
 	runner := runnerContainer(pod)
-	if runner == nil || pod.Spec.NodeName != "" && pod.Spec.NodeName != n.options.NodeName {
+	if runner == nil || pod.Spec.SchedulerName != n.options.Scheduler || pod.Spec.NodeName != "" && !slices.Contains(n.places, pod.Spec.NodeName) {
 		return
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	a, known := n.actors[pod.UID]
 	if !known {
-		a = newActor(ctx, n, pod, runner)
+		if n.lost[pod.Spec.NodeName] != nil {
+			return
+		}
+		a = newActor(n.ctx, n, pod, runner)
 		n.actors[pod.UID] = a
 		n.running.Go(a.play)
 	}
@@ -145,7 +195,7 @@ func (n *node) observe(ctx context.Context, pod *corev1.Pod) {
 }
 
 // forget ends the actor of a pod that is no more.
-func (n *node) forget(object any) {
+func (n *Node) forget(object any) {
 	if gone, ok := object.(cache.DeletedFinalStateUnknown); ok {
 		object = gone.Obj
 	}

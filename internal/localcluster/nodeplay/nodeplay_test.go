@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -61,15 +62,22 @@ func run(m *testing.M) (code int) {
 // play runs a node until the test ends, or until the returned function is called.
 func play(t *testing.T, run func(ctx context.Context, jitConfig string) int) (stop func()) {
 	t.Helper()
+	_, stop = playWith(t, nodeplay.Options{Run: func(ctx context.Context, jitConfig string, _ func(nodeplay.Stage)) int {
+		return run(ctx, jitConfig)
+	}})
+	return stop
+}
+
+func playWith(t *testing.T, o nodeplay.Options) (node *nodeplay.Node, stop func()) {
+	t.Helper()
+	node, err := nodeplay.New(cluster.Config, o)
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- nodeplay.Play(ctx, cluster.Config, nodeplay.Options{Run: run}) }()
-	stopped := false
-	stop = func() {
-		if stopped {
-			return
-		}
-		stopped = true
+	go func() { done <- node.Play(ctx) }()
+	stop = sync.OnceFunc(func() {
 		cancel()
 		select {
 		case err := <-done:
@@ -79,9 +87,9 @@ func play(t *testing.T, run func(ctx context.Context, jitConfig string) int) (st
 		case <-time.After(limit):
 			t.Error("the node did not stop")
 		}
-	}
+	})
 	t.Cleanup(stop)
-	return stop
+	return node, stop
 }
 
 func newNamespace(t *testing.T) string {

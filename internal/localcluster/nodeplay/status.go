@@ -27,6 +27,14 @@ type statusWriter struct {
 	ran     metav1.Time // of the containers, zero before they run
 }
 
+// unschedulable is what a scheduler reports of a pod that no node takes.
+func (w *statusWriter) unschedulable(why string) corev1.PodStatus {
+	return corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{
+		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, LastTransitionTime: metav1.Now(),
+		Message: "0/3 nodes are available: 3 " + why + ". preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling.",
+	}}}
+}
+
 // waiting is the status of a pod that is assigned to the node but whose runner does not run yet.
 func (w *statusWriter) waiting(reason, message string) corev1.PodStatus {
 	status := w.base(corev1.PodPending)
@@ -48,17 +56,17 @@ func (w *statusWriter) running() corev1.PodStatus {
 }
 
 // terminated is the status of a pod whose runner ended. The other containers end well with it.
-func (w *statusWriter) terminated(exitCode int) corev1.PodStatus {
+func (w *statusWriter) terminated(end ending) corev1.PodStatus {
 	phase, reason := corev1.PodSucceeded, "PodCompleted"
-	if exitCode != 0 {
+	if end.exitCode != 0 {
 		phase, reason = corev1.PodFailed, "PodFailed"
 	}
 	status := w.base(phase)
 	status.Conditions = conditions(corev1.ConditionFalse, reason, "")
-	status.ContainerStatuses = w.containers(w.pod.Spec.Containers, w.ended(0))
+	status.ContainerStatuses = w.containers(w.pod.Spec.Containers, w.ended(ending{}))
 	for i := range status.ContainerStatuses {
 		if status.ContainerStatuses[i].Name == w.runner.Name {
-			status.ContainerStatuses[i].State = w.ended(exitCode)
+			status.ContainerStatuses[i].State = w.ended(end)
 		}
 	}
 	return status
@@ -90,7 +98,7 @@ func (w *statusWriter) initState(container *corev1.Container, phase corev1.PodPh
 	case phase == corev1.PodRunning && sidecar:
 		return corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: w.ran}}
 	}
-	return w.ended(0)
+	return w.ended(ending{})
 }
 
 func (w *statusWriter) containers(all []corev1.Container, state corev1.ContainerState) []corev1.ContainerStatus {
@@ -101,20 +109,23 @@ func (w *statusWriter) containers(all []corev1.Container, state corev1.Container
 	return statuses
 }
 
-func (w *statusWriter) ended(exitCode int) corev1.ContainerState {
-	reason := "Completed"
+func (w *statusWriter) ended(end ending) corev1.ContainerState {
+	reason := end.reason
 	switch {
-	case exitCode == exitUnknown:
+	case reason != "":
+	case end.exitCode == exitUnknown:
 		reason = "ContainerStatusUnknown"
-	case exitCode != 0:
+	case end.exitCode != 0:
 		reason = "Error"
+	default:
+		reason = "Completed"
 	}
 	started := w.ran
 	if started.IsZero() {
 		started = w.started
 	}
 	return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
-		ExitCode: int32(exitCode), Reason: reason, StartedAt: started, FinishedAt: metav1.Now(),
+		ExitCode: int32(end.exitCode), Reason: reason, StartedAt: started, FinishedAt: metav1.Now(),
 	}}
 }
 

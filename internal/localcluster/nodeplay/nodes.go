@@ -1,0 +1,245 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package nodeplay
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+// Loss says what becomes of the pods of a node that is lost. Nothing when zero: they stay as they were last seen.
+type Loss struct {
+	// EvictAfter is when they are deleted, as Kubernetes does after five minutes. Nobody is there to end them: they stay
+	// until the node returns or is removed. Never when 0.
+	EvictAfter time.Duration
+	// RemoveAfter is when the Node object is deleted, and its pods without the node's word. Never when 0.
+	RemoveAfter time.Duration
+}
+
+// Places returns the names of the nodes.
+func (n *Node) Places() []string { return slices.Clone(n.places) }
+
+// choose assigns the actor to the next node that is there, and returns its name, or a channel that ends when one returns.
+func (n *Node) choose(a *actor) (place string, changed <-chan struct{}) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for range n.places {
+		n.turn++
+		if name := n.places[n.turn%len(n.places)]; n.lost[name] == nil {
+			a.place = name
+			return name, nil
+		}
+	}
+	return "", n.changed
+}
+
+// Lose takes a node away without a word, as a lost machine: the processes of its pods are killed, the pods stay as they are
+// and get no node's attention until [Node.Return]. The node is NotReady. It errs when there is no such node, when it is lost
+// already, and before Play.
+func (n *Node) Lose(ctx context.Context, name string, loss Loss) error {
+	aftermath, err := n.cut(name)
+	if err != nil {
+		return err
+	}
+	if err := n.lookAgain(""); err != nil { // those that were just being assigned to it
+		return err
+	}
+	if err := n.markLost(ctx, name); err != nil {
+		return err
+	}
+	if loss.EvictAfter > 0 {
+		n.later(aftermath, loss.EvictAfter, func() error { return n.evictAll(aftermath, name) })
+	}
+	if loss.RemoveAfter > 0 {
+		n.later(aftermath, loss.RemoveAfter, func() error { return n.removeNode(aftermath, name) })
+	}
+	return nil
+}
+
+// cut ends all that runs on a node. The returned context ends when the node returns.
+func (n *Node) cut(name string) (context.Context, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch {
+	case n.ctx == nil:
+		return nil, errors.New("the nodes are not played yet")
+	case !slices.Contains(n.places, name):
+		return nil, fmt.Errorf("there is no node %q", name)
+	case n.lost[name] != nil:
+		return nil, fmt.Errorf("node %s is lost already", name)
+	}
+	aftermath, returned := context.WithCancel(n.ctx)
+	n.lost[name] = returned
+	for uid, a := range n.actors {
+		if a.place == name {
+			a.struck(NodeLost)
+			a.end(ErrKilled)
+			delete(n.actors, uid)
+		}
+	}
+	return aftermath, nil
+}
+
+// Return brings a lost node back, as after a reboot: its pods that ran have ended, those that are being deleted go, and
+// those that had not started do. It errs when the node is not lost.
+func (n *Node) Return(ctx context.Context, name string) error {
+	n.mu.Lock()
+	returned := n.lost[name]
+	n.mu.Unlock()
+	if returned == nil {
+		return fmt.Errorf("node %q is not lost", name)
+	}
+	returned()
+	if err := n.register(ctx, name); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	delete(n.lost, name)
+	close(n.changed)
+	n.changed = make(chan struct{})
+	n.mu.Unlock()
+	return n.lookAgain(name)
+}
+
+// lookAgain gives a node's pods their actors, or with an empty name those that no node has.
+func (n *Node) lookAgain(name string) error {
+	pods, err := n.pods.List(labels.Everything())
+	if err != nil {
+		return fmt.Errorf("listing the node's pods: %w", err)
+	}
+	for _, pod := range pods {
+		if pod.Spec.NodeName == name {
+			n.observe(pod)
+		}
+	}
+	return nil
+}
+
+// ReturnAll brings all lost nodes back.
+func (n *Node) ReturnAll(ctx context.Context) error {
+	var errs []error
+	for _, name := range n.places {
+		n.mu.Lock()
+		lost := n.lost[name] != nil
+		n.mu.Unlock()
+		if lost {
+			errs = append(errs, n.Return(ctx, name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (n *Node) later(ctx context.Context, after time.Duration, do func() error) {
+	n.running.Go(func() {
+		if pause(ctx, after) != nil {
+			return
+		}
+		if err := do(); err != nil && ctx.Err() == nil {
+			log.FromContext(ctx).Error(err, "Playing the loss of a node")
+		}
+	})
+}
+
+// markLost is the node controller's word on a node that stopped reporting, and on its pods.
+func (n *Node) markLost(ctx context.Context, name string) error {
+	condition := map[string]any{
+		"type": corev1.NodeReady, "status": corev1.ConditionUnknown, "reason": "NodeStatusUnknown",
+		"message": "Kubelet stopped posting node status.", "lastTransitionTime": metav1.Now(),
+	}
+	patch, err := statusPatch(condition)
+	if err != nil {
+		return err
+	}
+	if _, err := n.client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
+		return fmt.Errorf("reporting the node lost: %w", err)
+	}
+	return n.eachPod(ctx, name, func(pod *corev1.Pod) error {
+		if pod.Status.Phase != corev1.PodRunning {
+			return nil
+		}
+		return n.patchPod(ctx, pod, map[string]any{"type": corev1.PodReady, "status": corev1.ConditionFalse, "lastTransitionTime": metav1.Now()})
+	})
+}
+
+// evictAll is what the taint manager does to pods that do not tolerate an unreachable node for longer.
+func (n *Node) evictAll(ctx context.Context, name string) error {
+	return n.eachPod(ctx, name, func(pod *corev1.Pod) error {
+		if pod.DeletionTimestamp != nil {
+			return nil
+		}
+		err := n.patchPod(ctx, pod, disruption("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint"))
+		return errors.Join(err, n.deletePod(ctx, pod, nil))
+	})
+}
+
+// removeNode deletes the Node, and does what the pod garbage collector does then.
+func (n *Node) removeNode(ctx context.Context, name string) error {
+	if err := n.client.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("deleting the node: %w", err)
+	}
+	return n.eachPod(ctx, name, func(pod *corev1.Pod) error {
+		err := n.patchPod(ctx, pod, disruption("DeletionByPodGC", "PodGC: node no longer exists"))
+		return errors.Join(err, n.deletePod(ctx, pod, new(int64)))
+	})
+}
+
+func disruption(reason, message string) map[string]any {
+	return map[string]any{
+		"type": corev1.DisruptionTarget, "status": corev1.ConditionTrue, "reason": reason, "message": message, "lastTransitionTime": metav1.Now(),
+	}
+}
+
+// eachPod calls do with each pod of a node.
+func (n *Node) eachPod(ctx context.Context, name string, do func(*corev1.Pod) error) error {
+	selector := fields.OneTermEqualSelector("spec.nodeName", name).String()
+	pods, err := n.client.CoreV1().Pods(n.options.Namespace).List(ctx, metav1.ListOptions{FieldSelector: selector})
+	if err != nil {
+		return fmt.Errorf("listing the node's pods: %w", err)
+	}
+	var errs []error
+	for i := range pods.Items {
+		errs = append(errs, do(&pods.Items[i]))
+	}
+	return errors.Join(errs...)
+}
+
+func (n *Node) patchPod(ctx context.Context, pod *corev1.Pod, condition map[string]any) error {
+	patch, err := statusPatch(condition)
+	if err != nil {
+		return err
+	}
+	_, err = n.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("reporting pod %s: %w", pod.Name, err)
+	}
+	return nil
+}
+
+func (n *Node) deletePod(ctx context.Context, pod *corev1.Pod, grace *int64) error {
+	options := metav1.DeleteOptions{GracePeriodSeconds: grace, Preconditions: metav1.NewUIDPreconditions(string(pod.UID))}
+	if err := n.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, options); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("deleting pod %s: %w", pod.Name, err)
+	}
+	return nil
+}
+
+func statusPatch(condition map[string]any) ([]byte, error) {
+	patch, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []any{condition}}})
+	if err != nil {
+		return nil, fmt.Errorf("encoding a condition: %w", err)
+	}
+	return patch, nil
+}
