@@ -1,0 +1,487 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package abuse
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fluxcd/pkg/runtime/conditions"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/githubsim"
+	"github.com/corral-dev/corral/internal/localcluster/nodeplay"
+	"github.com/corral-dev/corral/internal/poolstatus"
+	"github.com/corral-dev/corral/internal/world"
+)
+
+// ward is a scene with a pool whose pods are struck, on a GitHub of its own, and a pool on the
+// same connection whose pods are not.
+type ward struct {
+	*scene
+	pool *v1alpha1.RunnerPool
+}
+
+const (
+	struck = "struck"
+	spared = "spared"
+)
+
+// newWard makes the scene. The pool itself comes with admit.
+func newWard(t *testing.T) *ward {
+	t.Helper()
+	s := newSceneOnOwnGitHub(t, githubsim.Options{SessionExpiry: 3 * time.Second, LostAfter: 10 * time.Second})
+	s.pool(spared)
+	return &ward{scene: s}
+}
+
+// admit makes the pool. Its deadlines are short.
+func (a *ward) admit(change ...func(*v1alpha1.RunnerPool)) {
+	a.Helper()
+	deadline := metav1.Duration{Duration: 5 * time.Second}
+	short := func(p *v1alpha1.RunnerPool) {
+		p.Spec.Deadlines = v1alpha1.DeadlinesSpec{Startup: &deadline, Connect: &deadline}
+	}
+	a.scene.pool(struck, append([]func(*v1alpha1.RunnerPool){short}, change...)...)
+	a.pool = &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: a.namespace, Name: struck}}
+}
+
+// strike lets a fault strike the pool's pods.
+func (a *ward) strike(m nodeplay.Mishap, times int) (heal func()) {
+	return w.Node.Inject(nodeplay.Fault{
+		Mishap: m, Times: times, After: 3 * time.Second, Namespace: a.namespace, Labels: map[string]string{v1alpha1.PoolLabel: struck},
+	})
+}
+
+// keepCorpses lets GitHub hold on to every registration, so that no runner can be cleaned up,
+// until bury is called. What comes about meanwhile doesn't wait for the cleaning.
+func (a *ward) keepCorpses() (bury func()) {
+	a.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointDeleteAgent, Alter: githubsim.AlterJobStillRunning})
+	return a.github.ClearFaults
+}
+
+// runnerSays waits until a runner of the pool is in a state, for a cause unless it's empty, and with words
+// in its reason or in its condition, and returns its name.
+func (a *ward) runnerSays(state v1alpha1.RunnerState, cause v1alpha1.RunnerCause, words string) (name string) {
+	a.Helper()
+	eventually(a.T, func(ctx context.Context) error {
+		runners, err := a.runners(ctx, struck)
+		if err != nil {
+			return err
+		}
+		var seen []string
+		for _, r := range runners {
+			said := r.Status.Reason + "; " + conditions.GetMessage(&r, v1alpha1.ReadyCondition)
+			if r.Status.State == state && (cause == "" || r.Status.Cause == cause) && strings.Contains(said, words) {
+				name = r.Name
+				return nil
+			}
+			seen = append(seen, fmt.Sprintf("%s is %s (%s): %s", r.Name, r.Status.State, r.Status.Cause, said))
+		}
+		return fmt.Errorf("no runner is %s (%s) with %q:\n%s", state, cause, words, strings.Join(seen, "\n"))
+	})
+	return name
+}
+
+// isReplacedFirst waits until the pool's first runner is given up and another one is made, and fails the
+// test unless its pod is still there then. It returns the name of the first.
+func (a *ward) isReplacedFirst() (corpse string) {
+	a.Helper()
+	eventually(a.T, func(ctx context.Context) error {
+		runners, err := a.runners(ctx, struck)
+		if err != nil {
+			return err
+		}
+		for _, r := range runners {
+			if number(a.T, r.Name) == 1 && !r.DeletionTimestamp.IsZero() && len(runners) > 1 {
+				corpse = r.Name
+				return nil
+			}
+		}
+		return fmt.Errorf("none is replaced of %d runners", len(runners))
+	})
+	must(a.T, w.Client.Get(a.Context(), key(a.namespace, corpse), &corev1.Pod{}))
+	return corpse
+}
+
+// isGone waits until nothing is left of a runner.
+func (a *ward) isGone(corpse string) {
+	a.Helper()
+	eventually(a.T, func(ctx context.Context) error {
+		if err := w.Client.Get(ctx, key(a.namespace, corpse), &v1alpha1.Runner{}); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("runner %s: %w", corpse, err)
+		}
+		if err := w.Client.Get(ctx, key(a.namespace, corpse), &corev1.Pod{}); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("pod %s: %w", corpse, err)
+		}
+		return nil
+	})
+	for _, r := range a.github.Report().Runners {
+		if r.Name == corpse {
+			a.Errorf("%s is still registered", corpse)
+		}
+	}
+}
+
+// listens waits until the pool was listened for so long that what ends without a word of a job is a failure.
+func (a *ward) listens() {
+	a.Helper()
+	set := &v1alpha1.ScaleSet{}
+	eventually(a.T, func(ctx context.Context) error {
+		if err := w.Client.Get(ctx, key(a.namespace, struck), set); err != nil {
+			return err
+		}
+		c := conditions.Get(set, v1alpha1.ListeningCondition)
+		if c == nil || c.Status != metav1.ConditionTrue || time.Since(c.LastTransitionTime.Time) <= poolstatus.Settle+time.Second {
+			return fmt.Errorf("Listening: %+v", c)
+		}
+		return nil
+	})
+}
+
+// isHeldBack waits until so many runners have failed in a row, or more, and the pool says so. No more than
+// one other may have been made, the next that is tried.
+func (a *ward) isHeldBack(failures int, cause v1alpha1.RunnerCause, words string) {
+	a.Helper()
+	failed := 0
+	eventually(a.T, func(ctx context.Context) error {
+		if err := w.Client.Get(ctx, key(a.namespace, struck), a.pool); err != nil {
+			return err
+		}
+		for _, kind := range []string{v1alpha1.HealthyCondition, v1alpha1.ReadyCondition} {
+			c := conditions.Get(a.pool, kind)
+			if c == nil || c.Status != metav1.ConditionFalse || c.Reason != v1alpha1.RunnersFailingReason || !strings.Contains(c.Message, words) {
+				return fmt.Errorf("%s is %+v, want %s", kind, c, words)
+			}
+			var named v1alpha1.RunnerCause
+			_, err := fmt.Sscanf(c.Message, "%d runners in a row failed (%s ", &failed, &named)
+			if err != nil || failed < failures || named != cause+":" {
+				return fmt.Errorf("%s says %s, want %d or more of %s", kind, c.Message, failures, cause)
+			}
+		}
+		return nil
+	})
+	runners, err := a.runners(a.Context(), struck)
+	must(a.T, err)
+	for _, r := range runners {
+		if n := number(a.T, r.Name); n > failed+1 {
+			a.Errorf("%s was made when %d had failed", r.Name, failed)
+		}
+	}
+}
+
+// number is a runner's among those of its pool, from 1 on.
+func number(t *testing.T, runner string) int {
+	t.Helper()
+	n, err := strconv.Atoi(runner[strings.LastIndexByte(runner, '-')+1:])
+	must(t, err)
+	return n
+}
+
+// announces waits until GitHub was told a capacity.
+func (a *ward) announces(capacity int) {
+	a.Helper()
+	eventually(a.T, func(context.Context) error {
+		for _, set := range a.github.Report().ScaleSets {
+			if set.Name == struck && set.Capacity != capacity {
+				return fmt.Errorf("%d is announced, want %d", set.Capacity, capacity)
+			}
+		}
+		return nil
+	})
+}
+
+// isHealthy waits until the pool says that its runners start.
+func (a *ward) isHealthy() {
+	a.Helper()
+	a.has(a.pool, metav1.Condition{Type: v1alpha1.HealthyCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.SucceededReason, Message: "runners start"})
+	a.ready(a.pool)
+}
+
+// sparedGoesOn fails the test unless jobs are done for the pool beside, and for that on another connection.
+func (a *ward) sparedGoesOn() {
+	a.Helper()
+	a.allDone(a.addJobs(spared, 1, time.Millisecond))
+	a.othersGoOn()
+}
+
+// result waits until a job ended, by GitHub's word, and returns how.
+func (a *ward) result(id string) (result string) {
+	a.Helper()
+	eventually(a.T, func(context.Context) error {
+		j := a.job(id)
+		if result = j.Result; result == "" {
+			return fmt.Errorf("job %s is %s", id, j.State)
+		}
+		return nil
+	})
+	return result
+}
+
+func (a *ward) job(id string) githubsim.JobTimeline {
+	jobs := a.github.Jobs()
+	return jobs[slices.IndexFunc(jobs, func(j githubsim.JobTimeline) bool { return j.ID == id })]
+}
+
+// gitHubIsContent fails the test if a job was lost or ran twice, or a busy runner was ended, unless it's
+// of the runner that the fault struck.
+func (a *ward) gitHubIsContent(corpse string) {
+	a.Helper()
+	for _, broken := range a.github.Invariants() {
+		if !strings.Contains(broken, corpse) {
+			a.Errorf("GitHub says: %s", broken)
+		}
+	}
+}
+
+func atMost(n int32) func(*v1alpha1.RunnerPool) {
+	return func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Max = &n }
+}
+
+func template(spec string) func(*v1alpha1.RunnerPool) {
+	return func(p *v1alpha1.RunnerPool) {
+		p.Spec.Template = runtime.RawExtension{Raw: fmt.Appendf(nil, `{"spec":{"containers":[{"name":"runner","image":"runner:1"}],%s}}`, spec)}
+	}
+}
+
+// Want of room passes by itself, as when nodes are added: each runner waits until its deadline.
+func TestAPodThatIsNeverScheduled(t *testing.T) {
+	a := newWard(t)
+	const words = "Unschedulable: 0/3 nodes are available: 3 Insufficient cpu."
+	heal, bury := a.strike(nodeplay.Unschedulable, 0), a.keepCorpses()
+	a.admit()
+	jobs := a.addJobs(struck, 1, time.Millisecond)
+	a.runnerSays(v1alpha1.RunnerPending, v1alpha1.CauseUnschedulable, words)
+	a.runnerSays(v1alpha1.RunnerFailed, v1alpha1.CauseUnschedulable, "not running 5s after its creation: "+words)
+	corpse := a.isReplacedFirst()
+	a.sparedGoesOn()
+	bury()
+	a.isGone(corpse)
+	heal()
+	a.allDone(jobs)
+	a.isHealthy()
+	a.gitHubIsContent(corpse)
+}
+
+// ill is a fault that strikes every runner of a pool, and what is read of it.
+type ill struct {
+	mishap nodeplay.Mishap
+	// state and words of the runner that failed first.
+	state v1alpha1.RunnerState
+	words string
+	// cause and complaint of the pool.
+	cause     v1alpha1.RunnerCause
+	complaint string
+	// idle runners that are wanted; one job waits when there are none.
+	idle int
+}
+
+// neverStarts shows what comes of it: the pool is held back, one runner is tried now and then, and
+// when the fault is gone it takes up work again.
+func neverStarts(t *testing.T, i ill) {
+	t.Helper()
+	a := newWard(t)
+	a.admit()
+	a.listens()
+	heal, bury := a.strike(i.mishap, 0), a.keepCorpses()
+	a.patch(a.pool, fmt.Sprintf(`{"spec":{"scale":{"idle":%d}}}`, i.idle))
+	jobs := a.addJobs(struck, 1-i.idle, time.Millisecond)
+	corpse := a.isReplacedFirst()
+	a.runnerSays(i.state, "", i.words)
+	bury()
+	a.isHeldBack(3, i.cause, i.complaint)
+	a.announces(0)
+	a.sparedGoesOn()
+	a.isHeldBack(4, i.cause, i.complaint)
+	heal()
+	a.allDone(jobs)
+	a.isHealthy()
+	a.announces(10)
+	a.allDone(a.addJobs(struck, 1, time.Millisecond))
+	a.isGone(corpse)
+	a.gitHubIsContent(corpse)
+}
+
+func TestAnImageThatIsRefused(t *testing.T) {
+	const words = `failed to pull and unpack image "runner:1"`
+	neverStarts(t, ill{
+		mishap: nodeplay.ImageRefused, state: v1alpha1.RunnerFailed, words: "not running 5s after its creation: ",
+		cause: v1alpha1.CauseImagePull, complaint: words,
+	})
+}
+
+func TestARunnerThatCrashesBeforeItConnects(t *testing.T) {
+	const words = "Error (exit code 1)"
+	neverStarts(t, ill{
+		mishap: nodeplay.CrashBeforeConnecting, state: v1alpha1.RunnerFailed, words: words,
+		cause: v1alpha1.CauseCrash, complaint: words,
+	})
+}
+
+func TestARunnerThatCrashesWhileIdle(t *testing.T) {
+	const words = "Error (exit code 139)"
+	neverStarts(t, ill{
+		idle:   1,
+		mishap: nodeplay.CrashConnected, state: v1alpha1.RunnerFailed, words: words,
+		cause: v1alpha1.CauseCrash, complaint: words,
+	})
+}
+
+func TestARunnerThatNeverConnects(t *testing.T) {
+	neverStarts(t, ill{
+		mishap: nodeplay.NeverConnects, state: v1alpha1.RunnerIdle, words: "waiting for a job",
+		cause: v1alpha1.CauseNeverConnected, complaint: "its container runs, but GitHub doesn't see it 5s later: can it reach GitHub?",
+	})
+}
+
+// nodes plays two nodes for the pods that name the scene as their scheduler.
+func (a *ward) nodes() *nodeplay.Node {
+	a.Helper()
+	n, err := nodeplay.New(w.Cluster.Config, nodeplay.Options{
+		NodeName: a.namespace, Nodes: 2, Namespace: a.namespace, Scheduler: a.namespace, Run: world.RunRunner,
+	})
+	must(a.T, err)
+	ctx, stop := context.WithCancel(a.Context())
+	done := make(chan error, 1)
+	go func() { done <- n.Play(ctx) }()
+	a.Cleanup(func() {
+		stop()
+		must(a.T, <-done)
+	})
+	return n
+}
+
+// scheduled lets the nodes of the scene play a pool's pods.
+func (a *ward) scheduled() func(*v1alpha1.RunnerPool) {
+	return template(fmt.Sprintf(`"schedulerName":%q,"terminationGracePeriodSeconds":1`, a.namespace))
+}
+
+// loses waits for so many runners in a state and takes the node of one of them away for good: its pods are
+// deleted, and nobody is there to end them. It returns the names of the node and of the runners it had.
+func (a *ward) loses(n *nodeplay.Node, state v1alpha1.RunnerState, count int) (node string, corpses []string) {
+	a.Helper()
+	eventually(a.T, func(ctx context.Context) error {
+		runners, err := a.runners(ctx, struck)
+		if err != nil {
+			return err
+		}
+		runners = slices.DeleteFunc(runners, func(r v1alpha1.Runner) bool { return r.Status.State != state })
+		if len(runners) != count {
+			return fmt.Errorf("%d runners are %s, want %d", len(runners), state, count)
+		}
+		return nil
+	})
+	pods, err := a.pods(a.Context(), struck)
+	must(a.T, err)
+	node = pods[0].Spec.NodeName
+	for _, p := range pods {
+		if p.Spec.NodeName == node {
+			corpses = append(corpses, p.Name)
+		}
+	}
+	must(a.T, n.Lose(a.Context(), node, nodeplay.Loss{EvictAfter: time.Second}))
+	return node, corpses
+}
+
+func TestANodeThatIsLostWithIdleRunners(t *testing.T) {
+	a := newWard(t)
+	n := a.nodes()
+	a.admit(a.scheduled(), func(p *v1alpha1.RunnerPool) {
+		p.Spec.Scale.Idle, p.Spec.Deadlines.Connect = new(int32(6)), nil
+	})
+	node, corpses := a.loses(n, v1alpha1.RunnerIdle, 6)
+	eventually(t, func(ctx context.Context) error {
+		pods, err := a.pods(ctx, struck)
+		if err != nil {
+			return err
+		}
+		running := slices.DeleteFunc(pods, func(p corev1.Pod) bool { return p.Status.Phase != corev1.PodRunning || p.DeletionTimestamp != nil })
+		if len(running) != 6 {
+			return fmt.Errorf("%d pods run", len(running))
+		}
+		return nil
+	})
+	a.runnerSays(v1alpha1.RunnerIdle, "", "waiting for the pod to end")
+	for _, corpse := range corpses {
+		must(t, w.Client.Get(t.Context(), key(a.namespace, corpse), &corev1.Pod{}))
+	}
+	a.allDone(a.addJobs(struck, 3, time.Millisecond))
+	a.sparedGoesOn()
+	a.isHealthy()
+	must(t, n.Return(t.Context(), node))
+	for _, corpse := range corpses {
+		a.isGone(corpse)
+	}
+	a.gitHubIsContent(corpses[0])
+}
+
+// GitHub alone says when a job has failed.
+func TestANodeThatIsLostWithAJob(t *testing.T) {
+	a := newWard(t)
+	n := a.nodes()
+	a.admit(a.scheduled())
+	lost := a.addJobs(struck, 1, time.Hour)[0]
+	node, corpses := a.loses(n, v1alpha1.RunnerBusy, 1)
+	a.allDone(a.addJobs(struck, 1, time.Millisecond))
+	a.runnerSays(v1alpha1.RunnerBusy, "", "its job is over; waiting for its container to end")
+	if got := a.result(lost); got != githubsim.ResultFailed {
+		t.Errorf("the lost job %s", got)
+	}
+	a.sparedGoesOn()
+	a.isHealthy()
+	must(t, n.Return(t.Context(), node))
+	a.isGone(corpses[0])
+	a.gitHubIsContent(corpses[0])
+}
+
+// No other runner gets the job of one that died with it, so none is made for it.
+func TestARunnerThatIsKilledInItsJob(t *testing.T) {
+	a := newWard(t)
+	heal, bury := a.strike(nodeplay.KilledInJob, 1), a.keepCorpses()
+	defer heal()
+	a.admit()
+	killed := a.addJobs(struck, 1, time.Hour)[0]
+	corpse := a.runnerSays(v1alpha1.RunnerFailed, "", "OOMKilled (exit code 137), with a job: GitHub will fail it")
+	a.allDone(a.addJobs(struck, 1, time.Millisecond))
+	must(t, w.Client.Get(t.Context(), key(a.namespace, corpse), &corev1.Pod{}))
+	a.sparedGoesOn()
+	if got := a.result(killed); got != githubsim.ResultFailed {
+		t.Errorf("the killed runner's job %s", got)
+	}
+	bury()
+	a.isGone(corpse)
+	a.isHealthy()
+	a.gitHubIsContent(corpse)
+}
+
+// A job is over when GitHub says so: its runner's place is free, although its container goes on.
+func TestARunnerThatHangsAfterItsJobIsCancelled(t *testing.T) {
+	a := newWard(t)
+	heal, bury := a.strike(nodeplay.HangsAfterJob, 1), a.keepCorpses()
+	defer heal()
+	a.admit(atMost(1), template(`"terminationGracePeriodSeconds":1`))
+	cancelled := a.addJobs(struck, 1, time.Hour)[0]
+	a.runnerSays(v1alpha1.RunnerBusy, "", "running a job")
+	a.github.CancelJob(cancelled)
+	corpse := a.runnerSays(v1alpha1.RunnerBusy, "", "its job is over; waiting for its container to end")
+	a.allDone(a.addJobs(struck, 1, time.Millisecond))
+	must(t, w.Client.Get(t.Context(), key(a.namespace, corpse), &corev1.Pod{}))
+	a.sparedGoesOn()
+	if got := a.result(cancelled); got != githubsim.ResultCanceled {
+		t.Errorf("the cancelled job %s", got)
+	}
+	bury()
+	a.isGone(corpse)
+	a.isHealthy()
+	a.gitHubIsContent(corpse)
+}
