@@ -23,9 +23,10 @@ import (
 	actions "github.com/corral-dev/corral/internal/scaleset"
 )
 
-// recordParallel bounds how many records of all pools are written at once: they give
-// way to runners that are to be created.
-const recordParallel = 16
+// recordParallel bounds how many records of all pools are written at once. Each lets a
+// runner end, which costs as much as to start one: with more of them, the first jobs'
+// ends hold up the last jobs' runners in a burst.
+const recordParallel = 4
 
 var recording = semaphore.NewWeighted(recordParallel)
 
