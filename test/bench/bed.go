@@ -27,6 +27,8 @@ const (
 	namespace    = "bench"
 	connection   = "github"
 	organization = "bench-org"
+	// appConnection is one with an App's credentials.
+	appConnection = "github-app"
 	// readyLimit bounds the time until all pools listen.
 	readyLimit = 3 * time.Minute
 	// settle is how long a quiet world is left alone before and after the jobs, so that
@@ -79,7 +81,7 @@ func (b *bed) make(ctx context.Context, o *options, pools int) (err error) {
 	for i := range pools {
 		b.pools = append(b.pools, fmt.Sprintf("pool-%02d", i+1))
 	}
-	if err := b.createPools(ctx, namespace, b.pools); err != nil {
+	if err := b.createPools(ctx, namespace, connection, b.pools); err != nil {
 		return err
 	}
 	return listen(ctx, b.GitHub, len(b.pools))
@@ -93,7 +95,7 @@ func ownConnections(config *rest.Config) *rest.Config {
 	return config
 }
 
-func (b *bed) createPools(ctx context.Context, namespace string, names []string) error {
+func (b *bed) createPools(ctx context.Context, namespace, connection string, names []string) error {
 	for _, name := range names {
 		pool := &v1alpha1.RunnerPool{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},

@@ -36,6 +36,9 @@ var (
 		{"burst-500", nil, "cpu_ms_per_job", 12, "at most 12 ms of controller CPU per job"},
 		{"pools-20x25", nil, "cpu_ms_per_job", 12, "at most 12 ms of controller CPU per job"},
 		{"deaf-100", nil, "p99_to_answering", 1.2, "the other 100 pools lose less than 20 % at p99"},
+		{"idle-200", nil, "writes_per_pool", 1, "at most one Kubernetes write per idle pool"},
+		{"idle-200", nil, "rss_mib_per_pool", 0.5, "at most 0.5 MiB per idle pool"},
+		{"idle-200", nil, "rest_calls", 120, "at most 120 REST calls"},
 	}
 )
 

@@ -101,7 +101,7 @@ func (b *bed) addHalf(ctx context.Context, gh *githubsim.Running) error {
 			return fmt.Errorf("creating %T: %w", object, err)
 		}
 	}
-	if err := b.createPools(ctx, deafNamespace, b.pools); err != nil {
+	if err := b.createPools(ctx, deafNamespace, connection, b.pools); err != nil {
 		return err
 	}
 	return listen(ctx, gh, len(b.pools))

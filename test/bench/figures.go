@@ -46,6 +46,18 @@ var figureNames = []figureName{
 	{"cpu_ms_per_job", "controller CPU per job, ms", "%.1f"},
 	{"peak_mib", "controller memory, peak, MiB", "%.0f"},
 	{"cuts", "watches of the bench cut short", "%.0f"},
+	{"pools", "idle pools", "%.0f"},
+	{"window_s", "watched for, s", "%.0f"},
+	{"rest_calls", "REST calls to GitHub meanwhile", "%.0f"},
+	{"writes_per_pool", "Kubernetes writes per pool meanwhile", "%.3f"},
+	{"kube_per_pool", "Kubernetes requests per pool meanwhile", "%.3f"},
+	{"github_per_pool", "GitHub requests per pool meanwhile", "%.2f"},
+	{"idle_cpu_ms_per_s", "controller CPU, ms per s", "%.1f"},
+	{"rss_empty_mib", "controller memory without pools, MiB", "%.1f"},
+	{"rss_mib", "controller memory with the idle pools, MiB", "%.1f"},
+	{"rss_mib_per_pool", "memory per idle pool, resident, MiB", "%.3f"},
+	{"heap_mib_per_pool", "memory per idle pool, Go heap in use, MiB", "%.3f"},
+	{"stack_mib_per_pool", "memory per idle pool, Go stacks, MiB", "%.3f"},
 	{"done_s", "until all jobs were done, s", "%.1f"},
 	{"cleanup_s", "clean-up after the last job, s", "%.1f"},
 }
@@ -57,6 +69,7 @@ func (f figures) summary() string {
 		{"pod_p99_ms", "p99 %s ms", "%.0f"}, {"p99_to_floor", "%s of the floor", "%.2f"}, {"kube_per_job", "Kubernetes %s", "%.2f"},
 		{"p99_to_answering", "%s of that while all answer", "%.2f"},
 		{"github_per_job", "GitHub %s", "%.2f"}, {"runners_per_job", "runners %s", "%.3f"}, {"idle_s_per_job", "idle %s s", "%.3f"},
+		{"rest_calls", "%s REST calls", "%.0f"}, {"writes_per_pool", "%s writes a pool", "%.3f"}, {"rss_mib_per_pool", "%s MiB a pool", "%.3f"},
 		{"cpu_ms_per_job", "CPU %s ms a job", "%.1f"}, {"peak_mib", "%s MiB", "%.0f"}, {"cleanup_s", "clean-up %s s", "%.1f"},
 	} {
 		if v, ok := f[n.key]; ok {

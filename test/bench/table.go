@@ -48,13 +48,15 @@ func printTables(to io.Writer, results []result, markdown bool) {
 		rows = append(rows, row(results, n.key, n.label, n.format)...)
 	}
 	printTable(to, "median of the runs", results, rows, markdown)
-	for prefix, head := range map[string]string{kubePrefix: "Kubernetes requests per job", githubPrefix: "GitHub requests per job"} {
+	for _, sum := range []struct{ prefix, head string }{
+		{kubePrefix, "Kubernetes requests per job or idle pool"}, {githubPrefix, "GitHub requests per job or idle pool"},
+	} {
 		rows = nil
-		for _, key := range parts(results, prefix) {
-			rows = append(rows, row(results, key, strings.TrimPrefix(key, prefix), "%.3f")...)
+		for _, key := range parts(results, sum.prefix) {
+			rows = append(rows, row(results, key, strings.TrimPrefix(key, sum.prefix), "%.3f")...)
 		}
 		if len(rows) > 0 {
-			printTable(to, head, results, rows, markdown)
+			printTable(to, sum.head, results, rows, markdown)
 		}
 	}
 }
