@@ -323,7 +323,7 @@ func storyOfPruning(s *site) {
 	s.expectPools("new")
 
 	none := s.commit(poolsIn())
-	s.expectSync("us", "PruneRefused: It would remove all 1 pools: new")
+	s.expectSync("us", "PruneRefused: It would remove the only pool, new")
 	s.expectPools("new")
 	s.change("us", func(p *v1alpha1.PoolSource) { p.Annotations = map[string]string{v1alpha1.AllowPruneAnnotation: none} })
 	s.expectSync("us", "Succeeded: Applied revision "+none+": 0 pools, 1 connection")

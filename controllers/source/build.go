@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fluxcd/pkg/runtime/conditions"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -57,7 +58,11 @@ func (x *run) resolve(ctx context.Context) error {
 	x.request = gitsource.Request{URL: git.URL, Ref: gitsource.Ref(git.GetRef()), Auth: auth}
 	limited, cancel := context.WithTimeout(ctx, x.source.Spec.GetTimeout())
 	defer cancel()
-	if x.revision, err = x.Fetcher.Resolve(limited, x.request); err != nil {
+	err = x.hosts.ask(git.URL, func() (err error) {
+		x.revision, err = x.Fetcher.Resolve(limited, x.request)
+		return err
+	})
+	if err != nil {
 		return x.fetchFailed(ctx, err)
 	}
 	return nil
@@ -143,7 +148,11 @@ func (x *run) fetch(ctx context.Context) (gitsource.Checkout, error) {
 	limited, cancel := context.WithTimeout(ctx, x.source.Spec.GetTimeout())
 	defer cancel()
 	timer := prometheus.NewTimer(fetchSeconds)
-	checkout, err := x.Fetcher.Fetch(limited, x.request)
+	var checkout gitsource.Checkout
+	err := x.hosts.ask(x.request.URL, func() (err error) {
+		checkout, err = x.Fetcher.Fetch(limited, x.request)
+		return err
+	})
 	if err != nil {
 		x.source.Status.LastAttemptedRevision = x.revision
 		return gitsource.Checkout{}, x.fetchFailed(ctx, err)
@@ -158,6 +167,10 @@ func (x *run) fetchFailed(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
+	case errors.Is(err, errBusy), errors.Is(err, errLate) && conditions.GetReason(x.source, v1alpha1.ReadyCondition) == v1alpha1.ArtifactFailedReason:
+		return errBusy // what was said last still holds
+	case errors.Is(err, errLate):
+		return kube.Wait(v1alpha1.ArtifactFailedReason, x.jitter(busyRetry), "fetching %s: %w; it is asked again in turn", x.source.Spec.Git.URL, err)
 	case errors.Is(err, gitsource.ErrNotAllowed):
 		return kube.Stall(v1alpha1.InvalidSpecReason, "spec.git: %w", err)
 	case errors.Is(err, gitsource.ErrTooLarge), errors.Is(err, gitsource.ErrUnusable):

@@ -158,6 +158,8 @@ func (p plan) tooMuch() string {
 	switch {
 	case len(removed) == 0:
 		return ""
+	case p.pools == 0 && len(removed) == 1:
+		return fmt.Sprintf("It would remove the only pool, %s", removed[0].name)
 	case p.pools == 0:
 		return fmt.Sprintf("It would remove all %d pools: %s", len(removed), list(removed))
 	case 2*len(removed) > len(held):

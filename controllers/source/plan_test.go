@@ -155,7 +155,7 @@ func TestTooMuch(t *testing.T) {
 		"nothing held":               {0, 0, 3, ""},
 		"nothing removed":            {3, 0, 3, ""},
 		"none left, none held":       {0, 0, 0, ""},
-		"the only one":               {1, 1, 0, "It would remove all 1 pools: p0"},
+		"the only one":               {1, 1, 0, "It would remove the only pool, p0"},
 		"the only one, renamed":      {1, 1, 1, "It would remove 1 of 1 pools, more than half: p0"},
 		"one of two":                 {2, 1, 1, ""},
 		"both of two":                {2, 2, 0, "It would remove all 2 pools: p0, p1"},

@@ -8,6 +8,7 @@ package source
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"sync"
@@ -58,6 +59,7 @@ type Reconciler struct {
 	Compiler Compiler
 
 	jitter   func(time.Duration) time.Duration
+	hosts    *hosts
 	compiled *lru.Cache // of cacheKey to compile.Result
 	claims   sync.Map   // of namespace to *sync.Mutex
 }
@@ -113,6 +115,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		if err = step(ctx); err != nil || x.over {
 			break
 		}
+	}
+	if errors.Is(err, errBusy) {
+		return ctrl.Result{RequeueAfter: r.jitter(busyRetry)}, nil
 	}
 	x.writeInventory()
 	x.count(err)

@@ -632,3 +632,27 @@ func TestSpread(t *testing.T) {
 		})
 	}
 }
+
+// While another source waits in vain for the server, this one neither waits nor says something new.
+func TestAServerThatDidNotAnswerIsAskedInTurn(t *testing.T) {
+	w := newWorld(t, us())
+	w.err = fmt.Errorf("asking: %w", gitsource.ErrTimeout)
+	w.reconcile()
+	const late = "False ArtifactFailed Reconciling"
+	w.expectReady(late, "fetching https://example.com/pools.git: asking: timed out (spec.timeout is 1m0s)")
+	w.told()
+	w.err = nil
+	w.push("r1", pool("linux"))
+	err := w.reconciler.hosts.ask(us().Spec.Git.URL, func() error {
+		if result := w.reconcile(); result.RequeueAfter != busyRetry {
+			t.Errorf("looks again after %s", result.RequeueAfter)
+		}
+		w.expectReady(late, "timed out (spec.timeout is 1m0s)")
+		return nil
+	})
+	if err != nil || len(w.told()) > 0 {
+		t.Errorf("asking: %v; told again", err)
+	}
+	w.reconcile()
+	w.expectReady("True Succeeded")
+}

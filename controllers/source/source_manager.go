@@ -56,6 +56,7 @@ func tenant(req reconcile.Request) (group, flow string) { return req.Namespace, 
 func (r *Reconciler) prepare(options Options) {
 	r.jitter = func(d time.Duration) time.Duration { return spread(d, options.JitterPercent, rand.Float64()) }
 	r.compiled = lru.New(compiledRevisions)
+	r.hosts = newHosts(options.Concurrent)
 }
 
 // spread moves a duration by up to so many percent to either side, as chance, from 0 to 1, has it.

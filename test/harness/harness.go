@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/corral-dev/corral/internal/world"
@@ -32,6 +33,7 @@ type World struct {
 // the tests are over; it may be nil.
 func Run(m *testing.M, options world.Options, ready func(*World) (end func() error, err error)) int {
 	log.SetLogger(logr.Discard())
+	klog.SetLogger(logr.Discard())
 	dir, err := os.MkdirTemp("", "corral-tests-")
 	if err != nil {
 		return fail(err)
