@@ -181,8 +181,9 @@ func (a *attendance) poll(ctx context.Context) (m *message, interrupted bool, er
 
 // isWanted waits for a reason to interrupt a poll; false when ctx ended first.
 func (a *attendance) isWanted(ctx context.Context) bool {
-	linger := time.NewTimer(a.config.Pace.Linger)
+	linger, taken := time.NewTimer(a.config.Pace.Linger), time.NewTimer(a.config.Pace.Taken)
 	defer linger.Stop()
+	defer taken.Stop()
 	var recorded <-chan struct{}
 	for {
 		select {
@@ -190,6 +191,8 @@ func (a *attendance) isWanted(ctx context.Context) bool {
 			return false
 		case <-linger.C:
 			recorded = a.recorded
+		case <-taken.C: // GitHub holds it: what went wrong is over
+			a.enter(Listening, "", nil)
 		case <-recorded:
 			return true
 		case <-a.announced:

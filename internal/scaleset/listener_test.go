@@ -317,6 +317,14 @@ func TestSessionSurvives(t *testing.T) {
 	}
 }
 
+func TestAHeldPollEndsTheTrouble(t *testing.T) {
+	s := newStage(t, githubsim.Options{Hold: time.Hour})
+	s.sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointGetMessage, Times: 2, Status: 503})
+	s.listen(5, func(c *Config) { c.Pace.Taken = 50 * time.Millisecond })
+	s.awaitState(Failing)
+	s.awaitState(Listening)
+}
+
 func TestQueueTokenIsRenewed(t *testing.T) {
 	s := newStage(t, githubsim.Options{})
 	s.listen(5)
