@@ -321,7 +321,7 @@ func TestAHeldPollEndsTheTrouble(t *testing.T) {
 	s := newStage(t, githubsim.Options{Hold: time.Hour})
 	s.sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointGetMessage, Times: 2, Status: 503})
 	s.listen(5, func(c *Config) { c.Pace.Taken = 50 * time.Millisecond })
-	s.awaitState(Failing)
+	s.awaitSim("a third poll", func() bool { return s.requests(githubsim.EndpointGetMessage) == 3 })
 	s.awaitState(Listening)
 }
 
