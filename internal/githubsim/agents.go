@@ -29,7 +29,7 @@ type runner struct {
 	polls     int
 	online    bool
 	idleSince time.Time // zero unless online without a job
-	job       *job // delivered, and started when it was acknowledged
+	job       *job      // delivered, and started when it was acknowledged
 	inLine    *list.Element
 	delivered chan struct{} // closed when a waiting runner gets a job or is removed
 	gone      bool

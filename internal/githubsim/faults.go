@@ -62,7 +62,8 @@ type Fault struct {
 	Times int `json:"times,omitempty"`
 	// Delay before anything else, real time.
 	Delay time.Duration `json:"-"`
-	// Hang never answers: it ends when the caller leaves or the server is closed.
+	// Hang never answers: the connection is cut when the caller leaves, the fault
+	// is removed or the server is closed.
 	Hang bool `json:"hang,omitempty"`
 	// Status answers with an error instead of handling the call. With
 	// DropAnswer the call is handled first and its answer replaced.
@@ -78,6 +79,8 @@ type Fault struct {
 	DropAnswer bool `json:"dropAnswer,omitempty"`
 	// Alter changes the content of the answer.
 	Alter Alteration `json:"alter,omitempty"`
+
+	removed chan struct{} // closed once the fault is removed
 }
 
 // String says what goes wrong, in short.
@@ -123,6 +126,7 @@ type Hit struct {
 // faultList holds the faults, the oldest first.
 type faultList struct {
 	list   []*Fault
+	all    []*Fault // also those that are used up: calls may hang because of them
 	random *rand.Rand
 	hits   []Hit
 }
@@ -133,19 +137,34 @@ type faultList struct {
 func (s *Server) AddFault(f Fault) (remove func()) {
 	s.lock()
 	defer s.unlock()
+	f.removed = make(chan struct{})
 	s.faults.list = append(s.faults.list, &f)
+	s.faults.all = append(s.faults.all, &f)
 	return func() {
 		s.lock()
 		defer s.unlock()
 		s.faults.list = slices.DeleteFunc(s.faults.list, func(other *Fault) bool { return other == &f })
+		f.end()
 	}
 }
 
-// ClearFaults lets everything go right again. Calls that hang stay hanging.
+// end cuts the calls that hang because of the fault.
+func (f *Fault) end() {
+	select {
+	case <-f.removed:
+	default:
+		close(f.removed)
+	}
+}
+
+// ClearFaults lets everything go right again.
 func (s *Server) ClearFaults() {
 	s.lock()
 	defer s.unlock()
-	s.faults.list = nil
+	for _, f := range s.faults.all {
+		f.end()
+	}
+	s.faults.list, s.faults.all = nil, nil
 }
 
 // FaultsHit tells which calls were spoiled, oldest first, 50,000 at most.
@@ -250,6 +269,7 @@ func (s *Server) serveFault(f *Fault, h handler, w http.ResponseWriter, r *http.
 	if f.Hang {
 		select {
 		case <-r.Context().Done():
+		case <-f.removed:
 		case <-s.done:
 		}
 		panic(http.ErrAbortHandler) // cuts the connection

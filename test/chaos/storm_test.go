@@ -1,0 +1,274 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/githubsim"
+	"github.com/corral-dev/corral/internal/localcluster/nodeplay"
+	"github.com/corral-dev/corral/internal/world"
+	"github.com/corral-dev/corral/test/harness"
+)
+
+// storm is one seed's: a namespace with 20 pools on four connections, a GitHub, three nodes and a
+// controller process that sees nothing but the namespace.
+type storm struct {
+	*testing.T
+	seed      uint64
+	namespace string
+	schedule  schedule
+	github    *githubsim.Running
+	node      *nodeplay.Node
+	log       *eventLog
+
+	running    sync.WaitGroup // what the schedule started
+	mu         sync.Mutex
+	controller *world.Controller
+	canceled   map[string]bool // jobs by id
+}
+
+func token(org int) string { return fmt.Sprintf("ghp_%s", connectionName(org)) }
+
+// blow is the storm of a seed, from its beginning to the verdict.
+func blow(t *testing.T, seed uint64) {
+	s := &storm{T: t, seed: seed, namespace: fmt.Sprintf("storm-%d", seed), canceled: map[string]bool{}}
+	s.schedule = plan(seed, s.namespace)
+	s.log = newEventLog(s)
+	s.prepare()
+	s.log.add("", "storm", "begins")
+	s.play()
+	s.log.add("", "storm", "is over")
+	s.calm()
+	s.judge()
+}
+
+// prepare makes all that the storm is to hit, and waits until it works.
+func (s *storm) prepare() {
+	s.Helper()
+	var err error
+	s.github, err = githubsim.Start(githubsim.Options{
+		Seed: s.seed, SessionExpiry: 3 * time.Second, LostAfter: 5 * time.Second, QueueTokenTTL: 20 * time.Second,
+	})
+	harness.Must(s.T, err)
+	s.Cleanup(s.github.Close)
+	s.Cleanup(s.log.tell)
+	s.startNodes()
+	harness.Must(s.T, w.Cluster.CreateNamespace(s.Context(), s.namespace))
+	s.log.watch()
+	for i := range connections {
+		s.connect(i)
+	}
+	s.startController()
+	s.Cleanup(s.stopController)
+	for i := range pools {
+		harness.Must(s.T, w.Client.Create(s.Context(), s.pool(i)))
+	}
+	if !s.eventually(func(context.Context) error { return errors.Join(s.listening(), s.capacity()) }) {
+		s.FailNow()
+	}
+}
+
+func (s *storm) startNodes() {
+	var err error
+	s.node, err = nodeplay.New(w.Cluster.Config, nodeplay.Options{
+		NodeName: s.namespace, Nodes: nodesPerStorm, Namespace: s.namespace, Seed: s.seed, Run: world.RunRunner,
+		StartDelay: 100 * time.Millisecond,
+		OnFault: func(pod *corev1.Pod, m nodeplay.Mishap) {
+			s.log.add(pod.Labels[v1alpha1.PoolLabel], "pod", "%s: %s", pod.Name, m)
+			s.github.Excuse(pod.Name)
+		},
+	})
+	harness.Must(s.T, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.node.Play(ctx) }()
+	s.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			s.Error(err)
+		}
+	})
+}
+
+func (s *storm) connect(i int) {
+	name := connectionName(i)
+	s.github.AddOrg(name)
+	s.github.AddToken(token(i))
+	meta := metav1.ObjectMeta{Namespace: s.namespace, Name: name}
+	harness.Must(s.T, w.Client.Create(s.Context(), &corev1.Secret{ObjectMeta: meta, StringData: map[string]string{v1alpha1.TokenKey: token(i)}}))
+	harness.Must(s.T, w.Client.Create(s.Context(), &v1alpha1.GitHubConnection{ObjectMeta: meta, Spec: v1alpha1.GitHubConnectionSpec{
+		URL: s.github.ConfigURL(name), SecretRef: &v1alpha1.LocalObjectReference{Name: name},
+	}}))
+}
+
+// wanted is how many idle runners a pool has when nothing happens.
+func wanted(i int) int { return i % 3 }
+
+// pool has short deadlines; two of three keep runners idle, one of these two by its minimum.
+func (s *storm) pool(i int) *v1alpha1.RunnerPool {
+	p := harness.NewPool(s.namespace, poolName(i), connectionName(i))
+	p.Spec.Scale.Max = new(int32(6))
+	switch wanted(i) {
+	case 1:
+		p.Spec.Scale.Min = new(int32(1))
+	case 2:
+		p.Spec.Scale.Idle = new(int32(2))
+	}
+	deadline := &metav1.Duration{Duration: 10 * time.Second}
+	p.Spec.Deadlines = v1alpha1.DeadlinesSpec{Startup: deadline, Connect: deadline}
+	p.Spec.Template = runtime.RawExtension{
+		Raw: []byte(`{"spec":{"terminationGracePeriodSeconds":2,"containers":[{"name":"runner","image":"runner:1"}]}}`),
+	}
+	return p
+}
+
+// play lets the schedule happen.
+func (s *storm) play() {
+	begin := time.Now()
+	s.running.Go(func() {
+		for _, a := range s.schedule.arrivals {
+			s.until(begin.Add(a.at))
+			if _, err := s.github.AddJob(a.job); err != nil {
+				s.Error(err)
+			}
+		}
+	})
+	for _, x := range s.schedule.steps {
+		s.until(begin.Add(x.at))
+		s.log.add("", "schedule", "%s", x.what)
+		x.do(s.Context(), s)
+	}
+	s.until(begin.Add(duration))
+	s.running.Wait()
+}
+
+func (s *storm) until(at time.Time) {
+	timer := time.NewTimer(time.Until(at))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-s.Context().Done():
+	}
+}
+
+// later does something after a time, within the storm.
+func (s *storm) later(after time.Duration, do func()) {
+	at := time.Now().Add(after)
+	s.running.Go(func() {
+		s.until(at)
+		do()
+	})
+}
+
+// calm ends all that goes wrong.
+func (s *storm) calm() {
+	s.github.ClearFaults()
+	s.node.ClearFaults()
+	if err := s.node.ReturnAll(s.Context()); err != nil {
+		s.Error(err)
+	}
+	for i := range connections {
+		s.github.AddToken(token(i))
+	}
+}
+
+// onScaleSet does something to the scale set of a pool if it has one.
+func (s *storm) onScaleSet(pool string, do func(id int) bool) {
+	for _, ss := range s.github.Report().ScaleSets {
+		if ss.Name == pool {
+			do(ss.ID)
+		}
+	}
+}
+
+// purge removes the registration of one of the runners that have no job.
+func (s *storm) purge(choice uint64) {
+	runners := slices.DeleteFunc(s.github.Report().Runners, func(r githubsim.RunnerReport) bool { return r.Job != "" })
+	if len(runners) == 0 {
+		return
+	}
+	r := runners[choice%uint64(len(runners))]
+	purged := s.github.PurgeRunner(r.ID)
+	s.log.add("", "purge", "%s: %t", r.Name, purged)
+}
+
+// cancelJob cancels one of the jobs that are not finished.
+func (s *storm) cancelJob(choice uint64) {
+	jobs := slices.DeleteFunc(s.github.Jobs(), func(j githubsim.JobTimeline) bool { return j.State == githubsim.JobCompleted })
+	if len(jobs) == 0 {
+		return
+	}
+	j := jobs[choice%uint64(len(jobs))]
+	s.mu.Lock()
+	s.canceled[j.ID] = true
+	s.mu.Unlock()
+	s.github.CancelJob(j.ID)
+	s.log.add(j.Labels[0], "cancel", "%s", j.Name)
+}
+
+func (s *storm) loseNode(ctx context.Context, number int, loss nodeplay.Loss, lasts time.Duration) {
+	name := s.node.Places()[number]
+	if err := s.node.Lose(ctx, name, loss); err != nil {
+		s.Error(err)
+		return
+	}
+	s.later(lasts, func() {
+		if err := s.node.Return(ctx, name); err != nil {
+			s.Error(err)
+		}
+	})
+}
+
+// starting lets one controller start at a time: they share the file with their kubeconfig.
+var starting sync.Mutex
+
+func (s *storm) startController() {
+	starting.Lock()
+	defer starting.Unlock()
+	c, err := w.RunController(s.Context(), w.Binary, "--watch-namespaces="+s.namespace, "--leader-elect=false")
+	if err != nil {
+		s.Error(err)
+		return
+	}
+	s.log.controllers = append(s.log.controllers, c.LogPath)
+	s.controller = c
+}
+
+func (s *storm) stopController() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.controller == nil {
+		return
+	}
+	if err := s.controller.Stop(); err != nil {
+		s.Error(err)
+	}
+}
+
+// killController kills the controller and starts another one after a time.
+func (s *storm) killController(away time.Duration) {
+	s.running.Go(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.controller == nil {
+			return
+		}
+		s.controller.Kill()
+		s.controller = nil
+		s.until(time.Now().Add(away))
+		s.startController()
+	})
+}

@@ -1,0 +1,178 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/githubsim"
+)
+
+// recovery bounds the wait for each thing that must come about once all faults are over. A circuit
+// that a pool's failures opened is tried again after at most 80 s here.
+const recovery = 150 * time.Second
+
+// judge checks what must hold after the storm.
+func (s *storm) judge() {
+	s.Helper()
+	if s.eventually(func(context.Context) error { return s.jobsDone() }) {
+		s.log.add("", "storm", "all jobs are done")
+	}
+	if s.eventually(func(context.Context) error { return s.capacity() }) {
+		s.log.add("", "storm", "the capacity is back")
+	}
+	s.eachJob()
+	for i := range pools {
+		if err := w.Client.Delete(s.Context(), s.pool(i)); err != nil {
+			s.Error(err)
+		}
+	}
+	if s.eventually(s.nothingLeft) {
+		s.log.add("", "storm", "nothing is left")
+	}
+	for _, broken := range s.github.Invariants() {
+		s.complain("broken: %s", broken)
+	}
+}
+
+// complain fails the storm.
+func (s *storm) complain(format string, args ...any) {
+	s.Helper()
+	s.log.add("", "COMPLAINT", format, args...)
+	s.Errorf(format, args...)
+}
+
+// eventually is harness.Eventually with the storm's patience; what never comes about does not hide
+// what else is wrong.
+func (s *storm) eventually(check func(ctx context.Context) error) (came bool) {
+	s.Helper()
+	ctx, cancel := context.WithTimeout(s.Context(), recovery)
+	defer cancel()
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for complaint := error(nil); ; {
+		err := check(ctx)
+		if err == nil {
+			return true
+		}
+		if ctx.Err() == nil || complaint == nil {
+			complaint = err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			s.complain("after %s: %v", recovery, complaint)
+			return false
+		}
+	}
+}
+
+// listening says which pools have no session.
+func (s *storm) listening() error {
+	open := map[string]bool{}
+	for _, ss := range s.github.Report().ScaleSets {
+		open[ss.Name] = ss.SessionOwner != ""
+	}
+	for i := range pools {
+		if !open[poolName(i)] {
+			return fmt.Errorf("%s has no session", poolName(i))
+		}
+	}
+	return nil
+}
+
+// jobsDone says which jobs are not finished.
+func (s *storm) jobsDone() error {
+	var errs []error
+	for _, j := range s.github.Jobs() {
+		if j.State != githubsim.JobCompleted {
+			errs = append(errs, fmt.Errorf("%s of %v is %s, runner %s", j.Name, j.Labels, j.State, j.Runner))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// capacity says which pools don't have the idle runners that they want, by GitHub's count.
+func (s *storm) capacity() error {
+	idle := map[string]githubsim.ScaleSetReport{}
+	for _, ss := range s.github.Report().ScaleSets {
+		idle[ss.Name] = ss
+	}
+	var errs []error
+	for i := range pools {
+		if ss := idle[poolName(i)]; ss.Statistics.Idle < wanted(i) || ss.SessionOwner == "" {
+			errs = append(errs, fmt.Errorf("%s has %d idle runners and wants %d, session of %q", poolName(i), ss.Statistics.Idle, wanted(i), ss.SessionOwner))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// eachJob checks how the jobs ended. That one is run twice or lost by our doing is an invariant.
+func (s *storm) eachJob() {
+	jobs := s.github.Jobs()
+	if len(jobs) != len(s.schedule.arrivals) {
+		s.complain("of %d jobs there are %d", len(s.schedule.arrivals), len(jobs))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, j := range jobs {
+		switch {
+		case j.Starts > 1:
+			s.complain("%s of %v was run %d times", j.Name, j.Labels, j.Starts)
+		case j.Result == githubsim.ResultCanceled && !s.canceled[j.ID]:
+			s.complain("%s of %v was canceled by nobody", j.Name, j.Labels)
+		case j.Result != githubsim.ResultCanceled && j.Starts == 0:
+			s.complain("%s of %v ended as %s without being run", j.Name, j.Labels, j.Result)
+		case j.Result == githubsim.ResultSucceeded && s.schedule.arrivals[i].job.Result != j.Result:
+			s.complain("%s of %v succeeded, it was to fail", j.Name, j.Labels)
+		}
+	}
+}
+
+// nothingLeft says what the deleted pools left behind.
+func (s *storm) nothingLeft(ctx context.Context) error {
+	var errs []error
+	for kind, list := range map[string]client.ObjectList{
+		"Runner": &v1alpha1.RunnerList{}, "ScaleSet": &v1alpha1.ScaleSetList{}, "Pod": &corev1.PodList{}, "Secret": &corev1.SecretList{},
+	} {
+		in := []client.ListOption{client.InNamespace(s.namespace)}
+		if kind == "Secret" {
+			in = append(in, client.HasLabels{v1alpha1.PoolLabel})
+		}
+		if err := w.Client.List(ctx, list, in...); err != nil {
+			return err
+		}
+		if n := meta.LenList(list); n > 0 {
+			errs = append(errs, fmt.Errorf("%d of kind %s are left: %s", n, kind, names(list)))
+		}
+	}
+	for _, left := range s.github.Leftovers() {
+		errs = append(errs, errors.New(left))
+	}
+	return errors.Join(errs...)
+}
+
+func names(list client.ObjectList) []string {
+	items, err := meta.ExtractList(list)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	var all []string
+	for _, item := range items[:min(len(items), 10)] {
+		if o, err := meta.Accessor(item); err == nil {
+			all = append(all, o.GetName())
+		}
+	}
+	slices.Sort(all)
+	return all
+}
