@@ -35,6 +35,7 @@ var figureNames = []figureName{
 	{"floor_p95_ms", "floor, p95, ms", "%.0f"},
 	{"floor_p99_ms", "floor, p99, ms", "%.0f"},
 	{"floor_max_ms", "floor, max, ms", "%.0f"},
+	{"floor_answered_p99_ms", "floor, p99 by the creations' answers, ms", "%.0f"},
 	{"p99_to_floor", "p99 to the floor's", "%.2f"},
 	{"answering_p50_ms", "the same while the other half answers, p50, ms", "%.0f"},
 	{"answering_p99_ms", "the same while the other half answers, p99, ms", "%.0f"},

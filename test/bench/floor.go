@@ -35,6 +35,7 @@ const (
 // some time after the first.
 type spare struct {
 	after    time.Duration
+	answered time.Time // when the API server had its Pod
 	pool     *v1alpha1.RunnerPool
 	template []byte
 	setID    int64
@@ -61,11 +62,12 @@ func (b *bed) compare(ctx context.Context, f figures, arrivals []arrival) error 
 	if err != nil {
 		return fmt.Errorf("preparing the floor: %w", err)
 	}
-	times, err := b.floor(ctx, spares)
+	seen, answered, err := b.floor(ctx, spares)
 	if err != nil {
 		return fmt.Errorf("measuring the floor: %w", err)
 	}
-	f.latencies("floor", times)
+	f.latencies("floor", seen)
+	f.latencies("floor_answered", answered)
 	f["p99_to_floor"] = f["pod_p99_ms"] / f["floor_p99_ms"]
 	return nil
 }
@@ -139,11 +141,11 @@ func (b *bed) spares(ctx context.Context, gh *scaleset.Client, sets map[string]i
 }
 
 // floor makes each runner when its job arrived, as fast as the API server lets a bare client,
-// and returns the time from then until its pod was seen.
-func (b *bed) floor(ctx context.Context, spares []*spare) ([]time.Duration, error) {
+// and returns the times from then until its pod was seen, and until the API server had it.
+func (b *bed) floor(ctx context.Context, spares []*spare) (seen, answered []time.Duration, err error) {
 	s, err := look(ctx, b.eyes, namespace)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer s.stop()
 	demands, began := map[string][]time.Time{}, time.Now()
@@ -151,13 +153,13 @@ func (b *bed) floor(ctx context.Context, spares []*spare) ([]time.Duration, erro
 	g.SetLimit(workers)
 	for _, spare := range spares {
 		if err := pause(ctx, spare.after-time.Since(began)); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		demands[spare.pool.Name] = append(demands[spare.pool.Name], began.Add(spare.after))
 		g.Go(func() error { return b.create(making, spare) })
 	}
 	if err := g.Wait(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	err = until(ctx, floorLimit, func() error {
 		_, _, created, err := s.there()
@@ -166,7 +168,10 @@ func (b *bed) floor(ctx context.Context, spares []*spare) ([]time.Duration, erro
 		}
 		return err
 	})
-	return matchFIFO(demands, s.sightings()), err
+	for _, spare := range spares {
+		answered = append(answered, spare.answered.Sub(began.Add(spare.after)))
+	}
+	return matchFIFO(demands, s.sightings()), answered, err
 }
 
 // create makes what the controller makes for a runner: a Runner, its Secret and its Pod.
@@ -207,5 +212,6 @@ func (b *bed) create(ctx context.Context, s *spare) error {
 	if err := b.client.Create(ctx, pod); err != nil {
 		return fmt.Errorf("creating a Pod: %w", err)
 	}
+	s.answered = time.Now()
 	return nil
 }
