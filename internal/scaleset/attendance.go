@@ -387,7 +387,28 @@ func (a *attendance) end(ctx context.Context) {
 			a.log.Debug("Messages weren't acknowledged on the way out", "reason", err.Error())
 		}
 	}
-	if err := a.session.close(closing); err != nil {
+	if err := a.leave(closing); err != nil {
 		a.log.Info("Session wasn't closed; it expires by itself within 92 s", "reason", err.Error())
+	}
+}
+
+// leave closes the session, trying until ctx ends: one that stays open blocks the next.
+func (a *attendance) leave(ctx context.Context) error {
+	wait := backoff{least: a.config.Pace.BackoffMin, most: a.config.Pace.BackoffMax}
+	for again := false; ; again = true {
+		err := a.session.close(ctx)
+		switch {
+		case err == nil, again && KindOf(err) == KindUnexpected: // gone: an answer was lost
+			return nil
+		case !passes(err):
+			return err
+		}
+		timer := time.NewTimer(waitAfter(err, &wait))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return err
+		case <-timer.C:
+		}
 	}
 }

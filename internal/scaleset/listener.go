@@ -186,9 +186,12 @@ func (l *Listener) isOurs(owner string) bool {
 	return named && ours == theirs && l.config.OwnerGone(owner)
 }
 
-// wait is the back-off, or what GitHub asks for if that is longer.
-func (l *Listener) wait(err error) time.Duration {
-	next := l.backoff.next()
+// wait is how long to wait after an error.
+func (l *Listener) wait(err error) time.Duration { return waitAfter(err, &l.backoff) }
+
+// waitAfter is the back-off, or what GitHub asks for if that is longer.
+func waitAfter(err error, b *backoff) time.Duration {
+	next := b.next()
 	if e := new(Error); errors.As(err, &e) {
 		next = max(next, min(e.RetryAfter, maxLimit))
 	}
@@ -219,13 +222,13 @@ func (l *Listener) pause(ctx context.Context, d time.Duration) {
 // refresh fetches the statistics, which needs no session.
 func (l *Listener) refresh(ctx context.Context) error {
 	messages, _ := l.seen.progress()
-	l.stale.Store(false)
+	asked := l.stale.Swap(false)
 	set, err := l.config.Client.Get(ctx, l.config.SetID)
 	l.refreshed = time.Now()
 	if err != nil {
 		return err
 	}
-	if set != nil && l.seen.count(set.Statistics, messages, l.config.Now()) {
+	if set != nil && l.seen.count(set.Statistics, messages, l.config.Now()) || asked {
 		l.config.Changed()
 	}
 	return nil

@@ -438,6 +438,26 @@ func TestSessionIsClosedOnTheWayOut(t *testing.T) {
 	}
 }
 
+func TestSessionIsClosedAlthoughGitHubStumbles(t *testing.T) {
+	for name, fault := range map[string]githubsim.Fault{
+		"error":       {Status: 500},
+		"rate limit":  {Status: 429, RetryAfter: time.Second},
+		"lost answer": {Status: 502, DropAnswer: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t, githubsim.Options{Hold: time.Hour})
+			fault.Endpoint, fault.Times = githubsim.EndpointDeleteSession, 2
+			s.sim.AddFault(fault)
+			s.listen(1)
+			s.awaitState(Listening)
+			s.stop()
+			if n := s.sim.Report().SessionsOpen; n != 0 {
+				t.Error("the session is still open")
+			}
+		})
+	}
+}
+
 func TestShutdownIsBounded(t *testing.T) {
 	s := newStage(t, githubsim.Options{})
 	s.sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointDeleteSession, Hang: true})

@@ -63,6 +63,9 @@ func (t *tokenSource) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	// The flight outlives the caller that began it: others wait for it too.
 	flight := t.flights.DoChan(fmt.Sprintf("%d/%s", generation, class), func() (any, error) {
+		if _, kept := t.kept(class); kept != nil { // by a flight that landed meanwhile
+			return kept, nil
+		}
 		return t.fetch(class, generation, req, body)
 	})
 	select {
