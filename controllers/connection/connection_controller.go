@@ -120,7 +120,7 @@ func (r *Reconciler) reconcile(ctx context.Context, conn *v1alpha1.GitHubConnect
 	}
 	v := r.verdict(ctx, conn, creds)
 	if v.err != nil {
-		return again, v.outcome(r.Now())
+		return again, v.outcome(r.Now(), conn)
 	}
 	if err := r.use(conn, creds); err != nil {
 		return again, err
@@ -181,13 +181,16 @@ func (r *Reconciler) verdict(ctx context.Context, conn *v1alpha1.GitHubConnectio
 
 // outcome waits for a GitHub that is unavailable, and stalls on everything that only
 // a change helps; that is looked at again too, as the change may be on GitHub.
-func (v verdict) outcome(now time.Time) error {
+func (v verdict) outcome(now time.Time, conn *v1alpha1.GitHubConnection) error {
 	e := new(githubapi.Error)
 	if !errors.As(v.err, &e) {
 		return fmt.Errorf("verifying the credentials: %w", v.err)
 	}
 	if e.Reason == v1alpha1.GitHubUnavailableReason {
 		return kube.Wait(e.Reason, min(rereadInterval, max(time.Second, v.next.Sub(now))), "%w", e)
+	}
+	if conn.Spec.SecretRef != nil {
+		return kube.Stall(e.Reason, "Secret %q: %w", conn.Spec.SecretRef.Name, e)
 	}
 	return kube.Stall(e.Reason, "%w", e)
 }

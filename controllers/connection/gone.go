@@ -27,3 +27,16 @@ func Gone(ctx context.Context, c client.Reader, key client.ObjectKey) (bool, err
 	}
 	return conditions.GetReason(found, v1alpha1.ReadyCondition) == v1alpha1.CredentialsMissingReason, nil
 }
+
+// NotReady says in words that a connection has no client yet, and why as far as it says.
+func NotReady(ctx context.Context, c client.Reader, key client.ObjectKey) string {
+	found := &v1alpha1.GitHubConnection{}
+	if err := c.Get(ctx, key, found); err != nil {
+		return fmt.Sprintf("GitHubConnection %q is not there", key.Name)
+	}
+	words := fmt.Sprintf("GitHubConnection %q is not ready", key.Name)
+	if reason := conditions.GetReason(found, v1alpha1.ReadyCondition); reason != "" {
+		words += ": " + reason
+	}
+	return words
+}

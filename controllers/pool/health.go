@@ -7,10 +7,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/fluxcd/pkg/runtime/conditions"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/runner"
@@ -23,12 +26,16 @@ import (
 // healthy is how long a runner has to wait for jobs to count as one in good health.
 const healthy = 10 * time.Second
 
+// passing is how long GitHub may fail to register a runner before the pool tells of it.
+const passing = 5 * time.Second
+
 // examine looks at what ails the pool's runners: those that GitHub doesn't see, a row of
 // failures, a quota.
 func (x *run) examine(context.Context) error {
 	x.connections()
 	x.judgeHealth()
 	x.judgeQuota()
+	x.judgeRegistration()
 	return nil
 }
 
@@ -51,18 +58,41 @@ func (x *run) connections() {
 	}
 	x.lookAgain(c.Next)
 	for _, name := range c.Missing {
-		x.giveUp(name, fmt.Sprintf("its container runs, but GitHub doesn't see it %s later: can it reach GitHub?", deadline))
+		if x.recall.connected[name] {
+			x.giveUp(name, v1alpha1.CauseRemoved, "GitHub doesn't see it any more: is its node gone?")
+		} else {
+			x.giveUp(name, v1alpha1.CauseNeverConnected, fmt.Sprintf("its container runs, but GitHub doesn't see it %s later: can it reach GitHub?", deadline))
+		}
+	}
+	x.noteConnected(c, idle, deadline)
+}
+
+// noteConnected remembers the runners that had to be connected when GitHub counted and
+// missed none.
+func (x *run) noteConnected(c poolstatus.Connected, idle []poolstatus.Idle, deadline time.Duration) {
+	maps.DeleteFunc(x.recall.connected, func(name string, _ bool) bool {
+		return !slices.ContainsFunc(x.runners, func(o observed) bool { return o.runner.Name == name })
+	})
+	if c.Ask || len(c.Missing) > 0 {
+		return
+	}
+	for _, r := range idle {
+		if !x.words.Counted.Before(r.Since.Add(deadline)) {
+			x.recall.connected[r.Name] = true
+		}
 	}
 }
 
 // giveUp counts a runner for nothing and ends it: it is deregistered first, so it
 // can't be one with a job.
-func (x *run) giveUp(name, why string) {
+func (x *run) giveUp(name string, cause v1alpha1.RunnerCause, why string) {
 	for i := range x.runners {
 		if o := &x.runners[i]; o.runner.Name == name {
-			o.verdict = poolstatus.Verdict{State: v1alpha1.RunnerFailed, Reason: why, Since: x.Now(), Cause: v1alpha1.CauseNeverConnected}
+			o.verdict = poolstatus.Verdict{State: v1alpha1.RunnerFailed, Reason: why, Since: x.Now(), Cause: cause}
 			x.lost = append(x.lost, o.runner)
-			x.recall.circuit = x.recall.circuit.Failed(o.verdict.Cause, why, x.Now())
+			x.Failures.Condemn(client.ObjectKeyFromObject(o.runner), o.runner.UID, o.verdict)
+			x.Event(o.runner, corev1.EventTypeWarning, string(v1alpha1.RunnerFailed), fmt.Sprintf("%s: %s", cause, why))
+			x.recall.circuit = x.recall.circuit.Failed(cause, why, x.Now())
 		}
 	}
 }
@@ -86,7 +116,7 @@ func (x *run) judgeHealth() {
 		conditions.MarkTrue(x.pool, v1alpha1.HealthyCondition, v1alpha1.SucceededReason, "runners start")
 		return
 	}
-	hold, next := c.Hold(x.count(v1alpha1.RunnerBusy), x.count(v1alpha1.RunnerIdle, v1alpha1.RunnerPending), x.Now())
+	hold, next := c.Hold(x.count(v1alpha1.RunnerBusy), x.free(), x.Now())
 	x.holds = append(x.holds, hold)
 	x.lookAgain(cmp.Or(next, healthy))
 	conditions.MarkFalse(x.pool, v1alpha1.HealthyCondition, v1alpha1.RunnersFailingReason, "%s", c)
@@ -97,10 +127,18 @@ func (x *run) judgeHealth() {
 // failure, or waits for one in good health.
 func (x *run) succeeded(c scaling.Circuit) bool {
 	return slices.ContainsFunc(x.runners, func(o observed) bool {
-		since := o.verdict.Since
-		well := o.verdict.State == v1alpha1.RunnerBusy || o.verdict.State == v1alpha1.RunnerIdle && x.Now().Sub(since) >= healthy
-		return well && o.runner.Spec.Revision == c.Revision && since.After(c.Last)
+		well := o.verdict.State == v1alpha1.RunnerBusy || o.verdict.State == v1alpha1.RunnerIdle && x.isWell(c, o.verdict.Since)
+		return well && o.runner.Spec.Revision == c.Revision && o.verdict.Since.After(c.Last)
 	})
+}
+
+// isWell says whether a runner that is idle since a time is in good health, as far as
+// what others failed of goes.
+func (x *run) isWell(c scaling.Circuit, since time.Time) bool {
+	if c.Cause == v1alpha1.CauseNeverConnected {
+		return !x.words.Counted.Before(since.Add(x.pool.Spec.Deadlines.GetConnect()))
+	}
+	return x.Now().Sub(since) >= healthy
 }
 
 // count returns how many runners are in one of some states.
@@ -114,10 +152,21 @@ func (x *run) count(states ...v1alpha1.RunnerState) int32 {
 	return n
 }
 
-// isCertain says whether a failure was one. A runner that ended while nobody listened to
-// GitHub may have had a job.
+// free counts the runners that may get a job yet.
+func (x *run) free() int32 {
+	var n int32
+	for _, o := range x.runners {
+		if o.runner.DeletionTimestamp.IsZero() && (o.verdict.State == v1alpha1.RunnerIdle || o.verdict.State == v1alpha1.RunnerPending) {
+			n++
+		}
+	}
+	return n
+}
+
+// isCertain says whether a failure was one. A runner that ended in peace while nobody
+// listened to GitHub may have had a job.
 func (x *run) isCertain(f runner.Failure) bool {
-	return f.Cause != v1alpha1.CauseCrash ||
+	return !f.Clean ||
 		x.words.State == actions.Listening && f.At.Sub(x.words.Since) >= poolstatus.Settle
 }
 
@@ -136,6 +185,25 @@ func (x *run) judgeQuota() {
 	}
 	x.holds = append(x.holds, scaling.Hold{Announce: admitted, Reason: fmt.Sprintf("the namespace's quota admits %d", admitted)})
 	x.ailment = kube.Wait(v1alpha1.QuotaExceededReason, recheck, "runner %s: %s", waiting.Name, waiting.Status.Reason)
+}
+
+// judgeRegistration tells why GitHub registers no runners.
+func (x *run) judgeRegistration() {
+	for _, o := range x.runners {
+		if o.runner.Status.Cause != v1alpha1.CauseGitHub || o.verdict.State != v1alpha1.RunnerPending {
+			continue
+		}
+		if age := x.Now().Sub(o.runner.CreationTimestamp.Time); age < passing {
+			x.lookAgain(passing - age)
+			continue
+		}
+		reason := conditions.GetReason(o.runner, v1alpha1.ReadyCondition)
+		if reason == v1alpha1.ProgressingWithRetryReason {
+			reason = v1alpha1.GitHubUnavailableReason
+		}
+		x.ailment = kube.Wait(reason, recheck, "runner %s: %s", o.runner.Name, o.runner.Status.Reason)
+		return
+	}
 }
 
 // lookAgain asks for the next pass within a time; 0 asks for nothing.

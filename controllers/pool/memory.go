@@ -32,6 +32,9 @@ type recollection struct {
 	created map[string]*v1alpha1.Runner
 	// last is the highest number given to a runner.
 	last int64
+	// connected has runners that GitHub was once seen to see; of the one worker that has
+	// the pool, as circuit is.
+	connected map[string]bool
 	// circuit is of the one worker that has the pool.
 	circuit scaling.Circuit
 }
@@ -43,7 +46,7 @@ func (m *memory) of(pool types.NamespacedName) *recollection {
 		m.pools = map[types.NamespacedName]*recollection{}
 	}
 	if m.pools[pool] == nil {
-		m.pools[pool] = &recollection{created: map[string]*v1alpha1.Runner{}}
+		m.pools[pool] = &recollection{created: map[string]*v1alpha1.Runner{}, connected: map[string]bool{}}
 	}
 	return m.pools[pool]
 }

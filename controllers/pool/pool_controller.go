@@ -38,9 +38,11 @@ type Sessions interface {
 	Refresh(key types.NamespacedName)
 }
 
-// Failures are those of a pool's runners that nobody took yet.
+// Failures are those of a pool's runners that nobody took yet, and those that the pool
+// adds to them.
 type Failures interface {
 	TakeFailures(pool types.NamespacedName) []runner.Failure
+	Condemn(runner types.NamespacedName, uid types.UID, why poolstatus.Verdict)
 }
 
 // +kubebuilder:rbac:groups=corral.dev,resources=runnerpools,verbs=get;list;watch

@@ -6,6 +6,7 @@ package pool
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -30,6 +31,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/runner"
 	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/poolstatus"
 	actions "github.com/corral-dev/corral/internal/scaleset"
 	"github.com/corral-dev/corral/internal/scaling"
 )
@@ -48,6 +50,7 @@ type bench struct {
 	stale     bool  // the cache shows no Runner
 	asked     int   // for newer counts
 	failures  []runner.Failure
+	condemned []v1alpha1.RunnerCause
 }
 
 func (b *bench) Snapshot(types.NamespacedName) (actions.Snapshot, bool) { return b.words, true }
@@ -59,6 +62,9 @@ func (b *bench) TakeFailures(types.NamespacedName) []runner.Failure {
 	taken := b.failures
 	b.failures = nil
 	return taken
+}
+func (b *bench) Condemn(_ types.NamespacedName, _ types.UID, why poolstatus.Verdict) {
+	b.condemned = append(b.condemned, why.Cause)
 }
 func (b *bench) Retain(_ types.NamespacedName, _ func(runner string) bool) {}
 
@@ -452,17 +458,22 @@ func TestWhatEndedWhileNobodyListenedIsNoFailure(t *testing.T) {
 	for name, tc := range map[string]struct {
 		state     actions.State
 		listening time.Duration
+		clean     bool
 		open      bool
 	}{
-		"a session was just opened": {state: actions.Listening, listening: time.Second},
-		"there is no session":       {state: actions.Refused, listening: time.Hour},
-		"it was listened to GitHub": {state: actions.Listening, listening: time.Hour, open: true},
+		"a session was just opened": {state: actions.Listening, listening: time.Second, clean: true},
+		"there is no session":       {state: actions.Refused, listening: time.Hour, clean: true},
+		"it was listened to GitHub": {state: actions.Listening, listening: time.Hour, clean: true, open: true},
+		"it ended with an error":    {state: actions.Opening, open: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			b.start()
 			b.words.State, b.words.Since = tc.state, b.now.Add(-tc.listening)
 			b.fail(3, v1alpha1.CauseCrash)
+			for i := range b.failures {
+				b.failures[i].Clean = tc.clean
+			}
 			b.reconcile()
 			if open := conditions.IsFalse(b.pool(), v1alpha1.HealthyCondition); open != tc.open {
 				t.Errorf("held back: %v", open)
@@ -503,20 +514,25 @@ func TestAQuotaLowersWhatIsTakenIn(t *testing.T) {
 	}
 }
 
-func TestARunnerThatGitHubDoesNotSeeIsReplacedFirst(t *testing.T) {
-	b := newBench(t)
-	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })
-	b.start()
-	b.reconcile()
-	r := b.runners()[0]
+// run lets a runner's container run.
+func (b *bench) run(r v1alpha1.Runner) {
+	b.t.Helper()
 	r.Status.StartedAt = &metav1.Time{Time: b.now}
-	must(t, b.Client.Status().Update(t.Context(), &r))
-	must(t, b.Client.Create(t.Context(), &corev1.Pod{
+	must(b.t, b.Client.Status().Update(b.t.Context(), &r))
+	must(b.t, b.Client.Create(b.t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: r.Name, Labels: r.Labels, Annotations: map[string]string{v1alpha1.RunnerUIDAnnotation: string(r.UID)}},
 		Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
 			Name: v1alpha1.RunnerContainerName, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Time{Time: b.now}}},
 		}}},
 	}))
+}
+
+func TestARunnerThatGitHubDoesNotSeeIsReplacedFirst(t *testing.T) {
+	b := newBench(t)
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })
+	b.start()
+	b.reconcile()
+	b.run(b.runners()[0])
 	b.words.Counted = b.now
 	b.now = b.now.Add(v1alpha1.DefaultConnectDeadline)
 	b.reconcile()
@@ -531,7 +547,23 @@ func TestARunnerThatGitHubDoesNotSeeIsReplacedFirst(t *testing.T) {
 			ending++
 		}
 	}
-	if n := len(b.runners()); n != 2 || ending != 1 {
-		t.Errorf("%d runners, %d of them ending", n, ending)
+	if n := len(b.runners()); n != 2 || ending != 1 || !slices.Equal(b.condemned, []v1alpha1.RunnerCause{v1alpha1.CauseNeverConnected}) {
+		t.Errorf("%d runners, %d of them ending, %v", n, ending, b.condemned)
+	}
+}
+
+func TestARunnerThatGitHubSawOnceIsLostAndNotToBlame(t *testing.T) {
+	b := newBench(t)
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })
+	b.start()
+	b.reconcile()
+	b.run(b.runners()[0])
+	b.now = b.now.Add(v1alpha1.DefaultConnectDeadline)
+	b.words.Counted, b.words.Statistics.IdleRunners = b.now, 1
+	b.reconcile()
+	b.words.Statistics.IdleRunners = 0
+	b.reconcile()
+	if !slices.Equal(b.condemned, []v1alpha1.RunnerCause{v1alpha1.CauseRemoved}) {
+		t.Errorf("given up for %v", b.condemned)
 	}
 }

@@ -6,7 +6,6 @@ package pool
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/fluxcd/pkg/runtime/conditions"
@@ -95,10 +94,10 @@ func (x *run) probe(ctx context.Context) error {
 	}
 	err = x.Client.Create(ctx, pod, client.DryRunAll)
 	switch {
-	case err == nil, apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota"):
+	case err == nil, runner.IsQuota(err):
 		return nil
 	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err):
-		return kube.Stall(v1alpha1.TemplateInvalidReason, "spec.template: %w", err)
+		return kube.Stall(v1alpha1.TemplateInvalidReason, "%s", kube.Refusal(err, "spec.template"))
 	}
 	return fmt.Errorf("trying the template: %w", err)
 }

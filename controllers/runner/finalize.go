@@ -127,7 +127,7 @@ func (x *run) registration(ctx context.Context, gh *actions.Client) (int64, erro
 
 // orphan waits for a connection that isn't ready; one that is gone is given up.
 func (x *run) orphan(ctx context.Context) error {
-	gone, err := connection.Gone(ctx, x.Client, client.ObjectKey{Namespace: x.runner.Namespace, Name: x.runner.Spec.ConnectionRef.Name})
+	gone, err := connection.Gone(ctx, x.Client, x.connectionKey())
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/poolstatus"
 )
 
 // maxFailures bounds how many failures of a pool are kept until somebody takes them.
@@ -33,8 +34,9 @@ type note struct {
 	ended        time.Time // when its container's end was first seen
 	completed    bool      // GitHub said that its job is over
 	deregistered bool
-	podEnded     types.UID // of the pod whose deletion was asked for
-	released     bool      // its finalizer is off
+	podEnded     types.UID           // of the pod whose deletion was asked for
+	released     bool                // its finalizer is off
+	failed       *poolstatus.Verdict // why it is being ended, if it failed
 }
 
 // Failure of a runner that never had a job.
@@ -43,10 +45,12 @@ type Failure struct {
 	Cause            v1alpha1.RunnerCause
 	Message          string
 	At               time.Time
+	// Clean is true of a container that ended with exit code 0: it may have had a job.
+	Clean bool
 }
 
 // of returns the note of a runner; another of the same name starts afresh. It is for
-// the one worker that has the runner, but for its field completed.
+// the one worker that has the runner, but for its fields completed and failed.
 func (n *Notes) of(key types.NamespacedName, uid types.UID) *note {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -68,6 +72,20 @@ func (n *Notes) complete(key types.NamespacedName, uid types.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.locked(key, uid).completed = true
+}
+
+// Condemn notes why the pool gave a runner up that it is about to end.
+func (n *Notes) Condemn(key types.NamespacedName, uid types.UID, why poolstatus.Verdict) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.locked(key, uid).failed = &why
+}
+
+// failure returns why a runner failed, nil if it didn't.
+func (n *Notes) failure(key types.NamespacedName, uid types.UID) *poolstatus.Verdict {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.locked(key, uid).failed
 }
 
 func (n *Notes) isComplete(key types.NamespacedName, uid types.UID) bool {

@@ -49,7 +49,7 @@ func (x *run) reconcilePod(ctx context.Context) error {
 	case IsQuota(err):
 		return kube.Wait(v1alpha1.QuotaExceededReason, refusalRetry, "creating the pod: %w", err)
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
-		return kube.Wait(v1alpha1.TemplateInvalidReason, refusalRetry, "creating the pod: %w", err)
+		return kube.Wait(v1alpha1.TemplateInvalidReason, refusalRetry, "creating the pod: %s", kube.Refusal(err, "spec.template"))
 	default:
 		return fmt.Errorf("creating the pod: %w", err)
 	}

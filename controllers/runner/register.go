@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers/connection"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/podspec"
 	actions "github.com/corral-dev/corral/internal/scaleset"
@@ -26,6 +27,8 @@ import (
 const (
 	// connectionRetry is the time to the next look for a connection that isn't there yet.
 	connectionRetry = 5 * time.Second
+	// rightsRetry is the time to the next attempt after GitHub refused the credentials.
+	rightsRetry = 15 * time.Second
 	// registerRetry is the time to the next registration after one was removed.
 	registerRetry = time.Second
 )
@@ -42,7 +45,7 @@ func (x *run) register(ctx context.Context) error {
 	}
 	gh, ok := x.client()
 	if !ok {
-		return kube.Wait(v1alpha1.ConnectionNotReadyReason, connectionRetry, "GitHubConnection %q is not ready", x.runner.Spec.ConnectionRef.Name)
+		return kube.Wait(v1alpha1.ConnectionNotReadyReason, connectionRetry, "%s", connection.NotReady(ctx, x.Client, x.connectionKey()))
 	}
 	jit, err := gh.GenerateJIT(ctx, x.runner.Spec.ScaleSetID, x.runner.Name)
 	if actions.IsRunnerExists(err) {
@@ -83,7 +86,8 @@ func (x *run) reregister(ctx context.Context, gh *actions.Client) error {
 	}
 	if known != nil {
 		if known.SetID != x.runner.Spec.ScaleSetID {
-			return kube.Stall(v1alpha1.InvalidSpecReason, "a runner named %q is registered with another scale set (id %d)", x.runner.Name, known.SetID)
+			x.taken = fmt.Sprintf("a runner named %q is registered with another scale set (id %d)", x.runner.Name, known.SetID)
+			return nil
 		}
 		if err := gh.RemoveRunner(ctx, known.ID); err != nil {
 			return githubOutcome(err)
@@ -138,11 +142,18 @@ func (x *run) identity() podspec.Runner {
 	}
 }
 
-// githubOutcome turns GitHub's refusal to be asked too often into a wait; every
-// other error is retried with the work queue's back-off.
+// githubOutcome turns GitHub's refusals into waits: to be asked too often, and for want
+// of rights, which somebody has to give back. Every other error is retried with the work
+// queue's back-off.
 func githubOutcome(err error) error {
-	if after, limited := actions.IsRateLimited(err); limited {
+	after, limited := actions.IsRateLimited(err)
+	switch {
+	case limited:
 		return kube.Wait(v1alpha1.GitHubUnavailableReason, max(after, time.Second), "%s", actions.Summary(err))
+	case actions.IsUnauthorized(err):
+		return kube.Wait(v1alpha1.CredentialsRefusedReason, rightsRetry, "%s", actions.Summary(err))
+	case actions.IsForbidden(err):
+		return kube.Wait(v1alpha1.PermissionMissingReason, rightsRetry, "%s", actions.Summary(err))
 	}
 	// Without the ids of the request: a message that is new each time would be written,
 	// and the write would wake the runner before its back-off is over.

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers/connection"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/poolstatus"
@@ -56,8 +57,9 @@ type run struct {
 	note    *note
 	pod     *corev1.Pod // nil if there is none
 	verdict poolstatus.Verdict
-	trouble error // why it could not be started yet; its deadline runs on
-	gone    bool  // let go of: there is no status to write any more
+	trouble error  // why it could not be started yet; its deadline runs on
+	taken   string // why its name can't be registered
+	gone    bool   // let go of: there is no status to write any more
 }
 
 // Reconcile brings one runner a step further:
@@ -111,7 +113,7 @@ func (x *run) recollect() {
 // start registers the runner and creates its pod. What goes wrong is told at the end:
 // a runner that can't be started must still be given up at its deadline.
 func (x *run) start(ctx context.Context) error {
-	if x.trouble = x.register(ctx); x.trouble == nil {
+	if x.trouble = x.register(ctx); x.trouble == nil && x.taken == "" {
 		x.trouble = x.reconcilePod(ctx)
 	}
 	return nil
@@ -133,10 +135,25 @@ func (x *run) observe(ctx context.Context) error {
 	}
 	o.Noticed = x.note.ended
 	x.verdict = poolstatus.Judge(o, x.Now())
+	x.overrule()
 	s := &x.runner.Status
 	s.StartedAt, s.EndedAt, s.EndedClean = timeOrNil(o.StartedAt), timeOrNil(o.EndedAt), o.EndedClean
 	s.State, s.Reason, s.Cause, s.Job = x.verdict.State, x.verdict.Reason, x.verdict.Cause, o.Job
 	return nil
+}
+
+// overrule puts in place of what the pod tells what is known better: that the name is
+// taken, that the job is over, and why a runner that is being ended had failed.
+func (x *run) overrule() {
+	failed := x.Notes.failure(client.ObjectKeyFromObject(x.runner), x.runner.UID)
+	switch {
+	case x.taken != "":
+		x.verdict = poolstatus.Verdict{State: v1alpha1.RunnerFailed, Since: x.Now(), Cause: v1alpha1.CauseGitHub, Reason: x.taken}
+	case x.verdict.State == v1alpha1.RunnerBusy && x.jobOver():
+		x.verdict = poolstatus.Verdict{State: v1alpha1.RunnerFinished, Since: x.Now(), Reason: "job over, the container still runs"}
+	case failed != nil && x.verdict.State != v1alpha1.RunnerBusy && !x.runner.DeletionTimestamp.IsZero():
+		x.verdict = *failed
+	}
 }
 
 // causeOf names what keeps a runner from being registered or from getting its pod.
@@ -165,13 +182,21 @@ func (x *run) end(ctx context.Context) error {
 	return End(ctx, x.Client, x.runner)
 }
 
-// fail tells the pool why a runner failed that had no job.
+// fail tells the pool, and whoever looks for the runner later, once, why it failed.
+// That of a runner with a job is the job's matter.
 func (x *run) fail() {
+	key := client.ObjectKeyFromObject(x.runner)
+	if x.Notes.failure(key, x.runner.UID) != nil {
+		return
+	}
+	x.Notes.Condemn(key, x.runner.UID, x.verdict)
 	if x.runner.Status.Job != nil {
 		return
 	}
+	x.Event(x.runner, corev1.EventTypeWarning, string(v1alpha1.RunnerFailed), fmt.Sprintf("%s: %s", x.verdict.Cause, x.verdict.Reason))
 	x.Notes.fail(types.NamespacedName{Namespace: x.runner.Namespace, Name: x.runner.Spec.PoolRef.Name}, Failure{
 		Runner: x.runner.Name, Revision: x.runner.Spec.Revision, Cause: x.verdict.Cause, Message: x.verdict.Reason, At: x.Now(),
+		Clean: x.runner.Status.EndedClean,
 	})
 }
 
@@ -244,7 +269,11 @@ func (r *Reconciler) sweep(ctx context.Context, req ctrl.Request, reading error)
 
 // client finds the runner's GitHub client.
 func (x *run) client() (*actions.Client, bool) {
-	return x.Clients.Get(x.runner.Namespace + "/" + x.runner.Spec.ConnectionRef.Name)
+	return x.Clients.Get(connection.Key(x.connectionKey()))
+}
+
+func (x *run) connectionKey() types.NamespacedName {
+	return types.NamespacedName{Namespace: x.runner.Namespace, Name: x.runner.Spec.ConnectionRef.Name}
 }
 
 func timeOrNil(t time.Time) *metav1.Time {

@@ -8,6 +8,7 @@ package scaleset
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -25,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers/connection"
 	"github.com/corral-dev/corral/controllers/runner"
 	"github.com/corral-dev/corral/internal/kube"
 	actions "github.com/corral-dev/corral/internal/scaleset"
@@ -122,10 +124,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return attempt.Finish(ctx, kube.Done{Message: "listening", After: after}, err)
 }
 
-func (x *run) connect(context.Context) error {
+func (x *run) connect(ctx context.Context) error {
 	gh, ok := x.Clients.Get(x.set.Namespace + "/" + x.set.Spec.ConnectionRef.Name)
 	if !ok {
-		return kube.Wait(v1alpha1.ConnectionNotReadyReason, connectionRetry, "GitHubConnection %q is not ready", x.set.Spec.ConnectionRef.Name)
+		key := types.NamespacedName{Namespace: x.set.Namespace, Name: x.set.Spec.ConnectionRef.Name}
+		return kube.Wait(v1alpha1.ConnectionNotReadyReason, connectionRetry, "%s", connection.NotReady(ctx, x.Client, key))
 	}
 	x.github = gh
 	return nil
@@ -188,7 +191,7 @@ func (x *run) listen(context.Context) error {
 		return nil
 	case actions.OwnedElsewhere:
 		err := kube.Stall(v1alpha1.OwnedElsewhereReason,
-			"the scale set %q is held by %s: it belongs to another cluster or pool; choose another spec.scaleSetName or end the other", x.set.Spec.Name, s.Owner)
+			"the scale set %q is held by %s; choose another spec.scaleSetName or end the other", x.set.Spec.Name, x.nameOwner(s.Owner))
 		conditions.MarkFalse(x.set, v1alpha1.ListeningCondition, v1alpha1.OwnedElsewhereReason, "%s", err)
 		return err
 	case actions.Refused:
@@ -216,15 +219,39 @@ func (x *run) ensureSession() {
 // ownerGone says whether a session owner of this cluster is a pool that is not
 // there any more, as after a restore of all objects under new UIDs.
 func (x *run) ownerGone(owner string) bool {
+	holder, ours, err := x.holder(owner)
+	return ours && err == nil && holder == nil
+}
+
+// holder finds the pool of this cluster that a session owner is; ours is false of an
+// owner in another cluster.
+func (x *run) holder(owner string) (pool *v1alpha1.RunnerPool, ours bool, err error) {
 	uid, ours := strings.CutPrefix(owner, x.Cluster+"/")
 	if !ours {
-		return false
+		return nil, false, nil
 	}
 	pools := &v1alpha1.RunnerPoolList{}
-	if err := x.Client.List(context.Background(), pools); err != nil {
-		return false
+	if err := x.Client.List(context.Background(), pools, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, true, err
 	}
-	return !slices.ContainsFunc(pools.Items, func(p v1alpha1.RunnerPool) bool { return string(p.UID) == uid })
+	i := slices.IndexFunc(pools.Items, func(p v1alpha1.RunnerPool) bool { return string(p.UID) == uid })
+	if i < 0 {
+		return nil, true, nil
+	}
+	return &pools.Items[i], true, nil
+}
+
+// nameOwner says who holds a session.
+func (x *run) nameOwner(owner string) string {
+	switch holder, ours, _ := x.holder(owner); {
+	case holder != nil:
+		return fmt.Sprintf("RunnerPool %s/%s of this cluster", holder.Namespace, holder.Name)
+	case ours:
+		return "a former pool of this cluster"
+	case owner == "":
+		return "somebody else"
+	}
+	return fmt.Sprintf("another cluster or program, as %q", owner)
 }
 
 // update changes name, group and labels on GitHub where they differ. It runs only

@@ -21,6 +21,9 @@ func Observe(r *v1alpha1.Runner, pod *corev1.Pod, deadline time.Duration, now ti
 		Job:         r.Status.Job,
 		Terminating: !r.DeletionTimestamp.IsZero(), Deregistered: r.Status.DeregisteredAt != nil,
 	}
+	if o.Job == nil && pod != nil {
+		o.Job = JobOf(pod)
+	}
 	if r.Status.StartedAt != nil {
 		o.StartedAt = r.Status.StartedAt.Time
 	}
@@ -36,9 +39,6 @@ func Observe(r *v1alpha1.Runner, pod *corev1.Pod, deadline time.Duration, now ti
 			o.EndReason, o.Cause = r.Status.Trouble()
 		}
 		return o
-	}
-	if o.Job == nil {
-		o.Job = JobOf(pod)
 	}
 	observePod(&o, pod, now)
 	o.Removed = !pod.DeletionTimestamp.IsZero() && r.DeletionTimestamp.IsZero()
