@@ -21,7 +21,6 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/githubsim"
 	"github.com/corral-dev/corral/internal/localcluster/nodeplay"
-	"github.com/corral-dev/corral/internal/poolstatus"
 	"github.com/corral-dev/corral/internal/world"
 )
 
@@ -131,22 +130,6 @@ func (a *ward) isGone(corpse string) {
 			a.Errorf("%s is still registered", corpse)
 		}
 	}
-}
-
-// listens waits until the pool was listened for so long that what ends without a word of a job is a failure.
-func (a *ward) listens() {
-	a.Helper()
-	set := &v1alpha1.ScaleSet{}
-	eventually(a.T, func(ctx context.Context) error {
-		if err := w.Client.Get(ctx, key(a.namespace, struck), set); err != nil {
-			return err
-		}
-		c := conditions.Get(set, v1alpha1.ListeningCondition)
-		if c == nil || c.Status != metav1.ConditionTrue || time.Since(c.LastTransitionTime.Time) <= poolstatus.Settle+time.Second {
-			return fmt.Errorf("Listening: %+v", c)
-		}
-		return nil
-	})
 }
 
 // isHeldBack waits until so many runners have failed in a row, or more, and the pool says so. No more than
@@ -276,8 +259,7 @@ func TestAPodThatIsNeverScheduled(t *testing.T) {
 // ill is a fault that strikes every runner of a pool, and what is read of it.
 type ill struct {
 	mishap nodeplay.Mishap
-	// state and words of the runner that failed first.
-	state v1alpha1.RunnerState
+	// words of the runner that failed first.
 	words string
 	// cause and complaint of the pool.
 	cause     v1alpha1.RunnerCause
@@ -292,12 +274,11 @@ func neverStarts(t *testing.T, i ill) {
 	t.Helper()
 	a := newWard(t)
 	a.admit()
-	a.listens()
 	heal, bury := a.strike(i.mishap, 0), a.keepCorpses()
 	a.patch(a.pool, fmt.Sprintf(`{"spec":{"scale":{"idle":%d}}}`, i.idle))
 	jobs := a.addJobs(struck, 1-i.idle, time.Millisecond)
 	corpse := a.isReplacedFirst()
-	a.runnerSays(i.state, "", i.words)
+	a.runnerSays(v1alpha1.RunnerFailed, i.cause, i.words)
 	bury()
 	a.isHeldBack(3, i.cause, i.complaint)
 	a.announces(0)
@@ -315,7 +296,7 @@ func neverStarts(t *testing.T, i ill) {
 func TestAnImageThatIsRefused(t *testing.T) {
 	const words = `failed to pull and unpack image "runner:1"`
 	neverStarts(t, ill{
-		mishap: nodeplay.ImageRefused, state: v1alpha1.RunnerFailed, words: "not running 5s after its creation: ",
+		mishap: nodeplay.ImageRefused, words: "not running 5s after its creation: ",
 		cause: v1alpha1.CauseImagePull, complaint: words,
 	})
 }
@@ -323,7 +304,7 @@ func TestAnImageThatIsRefused(t *testing.T) {
 func TestARunnerThatCrashesBeforeItConnects(t *testing.T) {
 	const words = "Error (exit code 1)"
 	neverStarts(t, ill{
-		mishap: nodeplay.CrashBeforeConnecting, state: v1alpha1.RunnerFailed, words: words,
+		mishap: nodeplay.CrashBeforeConnecting, words: words,
 		cause: v1alpha1.CauseCrash, complaint: words,
 	})
 }
@@ -332,16 +313,14 @@ func TestARunnerThatCrashesWhileIdle(t *testing.T) {
 	const words = "Error (exit code 139)"
 	neverStarts(t, ill{
 		idle:   1,
-		mishap: nodeplay.CrashConnected, state: v1alpha1.RunnerFailed, words: words,
+		mishap: nodeplay.CrashConnected, words: words,
 		cause: v1alpha1.CauseCrash, complaint: words,
 	})
 }
 
 func TestARunnerThatNeverConnects(t *testing.T) {
-	neverStarts(t, ill{
-		mishap: nodeplay.NeverConnects, state: v1alpha1.RunnerIdle, words: "waiting for a job",
-		cause: v1alpha1.CauseNeverConnected, complaint: "its container runs, but GitHub doesn't see it 5s later: can it reach GitHub?",
-	})
+	const words = "its container runs, but GitHub doesn't see it 5s later: can it reach GitHub?"
+	neverStarts(t, ill{mishap: nodeplay.NeverConnects, words: words, cause: v1alpha1.CauseNeverConnected, complaint: words})
 }
 
 // nodes plays two nodes for the pods that name the scene as their scheduler.
@@ -411,7 +390,7 @@ func TestANodeThatIsLostWithIdleRunners(t *testing.T) {
 		}
 		return nil
 	})
-	a.runnerSays(v1alpha1.RunnerIdle, "", "waiting for the pod to end")
+	a.runnerSays(v1alpha1.RunnerFailed, v1alpha1.CauseRemoved, "its pod is being removed")
 	for _, corpse := range corpses {
 		must(t, w.Client.Get(t.Context(), key(a.namespace, corpse), &corev1.Pod{}))
 	}
@@ -433,7 +412,7 @@ func TestANodeThatIsLostWithAJob(t *testing.T) {
 	lost := a.addJobs(struck, 1, time.Hour)[0]
 	node, corpses := a.loses(n, v1alpha1.RunnerBusy, 1)
 	a.allDone(a.addJobs(struck, 1, time.Millisecond))
-	a.runnerSays(v1alpha1.RunnerBusy, "", "its job is over; waiting for its container to end")
+	a.runnerSays(v1alpha1.RunnerFinished, "", "its job is over; waiting for its container to end")
 	if got := a.result(lost); got != githubsim.ResultFailed {
 		t.Errorf("the lost job %s", got)
 	}
@@ -473,7 +452,7 @@ func TestARunnerThatHangsAfterItsJobIsCancelled(t *testing.T) {
 	cancelled := a.addJobs(struck, 1, time.Hour)[0]
 	a.runnerSays(v1alpha1.RunnerBusy, "", "running a job")
 	a.github.CancelJob(cancelled)
-	corpse := a.runnerSays(v1alpha1.RunnerBusy, "", "its job is over; waiting for its container to end")
+	corpse := a.runnerSays(v1alpha1.RunnerFinished, "", "its job is over; waiting for its container to end")
 	a.allDone(a.addJobs(struck, 1, time.Millisecond))
 	must(t, w.Client.Get(t.Context(), key(a.namespace, corpse), &corev1.Pod{}))
 	a.sparedGoesOn()
