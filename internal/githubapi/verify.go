@@ -94,7 +94,7 @@ func (v *verification) token(ctx context.Context, token string) (Identity, error
 	case err == nil:
 		login = user.GetLogin()
 	case statusOf(resp) == http.StatusUnauthorized:
-		return Identity{}, newError(v1alpha1.CredentialsRefusedReason, err, "%s is wrong, expired or revoked", v1alpha1.TokenKey)
+		return Identity{}, newError(v1alpha1.CredentialsRefusedReason, nil, "%s is wrong, expired or revoked: GitHub answered 401", v1alpha1.TokenKey)
 	default:
 		if e := unavailable(resp, err, v.options.Now()); e != nil {
 			return Identity{}, e

@@ -4,11 +4,19 @@
 package kube
 
 import (
+	"time"
+
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/corral-dev/corral/internal/fairqueue"
+)
+
+// retryMin and retryMax bound the exponential back-off after failures.
+const (
+	retryMin = 200 * time.Millisecond
+	retryMax = 2 * time.Minute
 )
 
 // share is which part of a controller's workers one group may hold.
@@ -20,6 +28,9 @@ const share = 4
 func Fair(concurrent int, classify func(reconcile.Request) (group, flow string)) controller.Options {
 	return controller.Options{
 		MaxConcurrentReconciles: concurrent,
+		// Without the usual limit of 10 retries a second for all together: it lets the trouble
+		// of one remote end delay the others.
+		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](retryMin, retryMax),
 		NewQueue: func(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
 			return fairqueue.New(fairqueue.Options{Name: name, Classify: classify, PerGroup: max(1, concurrent/share), Limiter: limiter})
 		},
