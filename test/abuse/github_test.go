@@ -1,0 +1,467 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package abuse
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/githubsim"
+)
+
+// newSceneOnFaultyGitHub makes a scene on a GitHub that forgets a lost session soon.
+func newSceneOnFaultyGitHub(t *testing.T) *scene {
+	t.Helper()
+	return newSceneOnOwnGitHub(t, githubsim.Options{SessionExpiry: 3 * time.Second, LostAfter: 10 * time.Second})
+}
+
+// doneOnce waits until all jobs succeeded, and fails the test if one was run twice, lost, or
+// its runner ended.
+func (s *scene) doneOnce(ids []string) {
+	s.Helper()
+	s.allDone(ids)
+	if broken := s.github.Invariants(); len(broken) > 0 {
+		s.Errorf("broken: %s", strings.Join(broken, "; "))
+	}
+}
+
+// jobs adds some and waits until they are done, each once.
+func (s *scene) jobs(label string, n int) {
+	s.Helper()
+	s.doneOnce(s.addJobs(label, n, 50*time.Millisecond))
+}
+
+// dismiss deletes a pool and waits until nothing of it is left, here and on GitHub.
+func (s *scene) dismiss(pool *v1alpha1.RunnerPool) {
+	s.Helper()
+	must(s.T, w.Client.Delete(s.Context(), pool))
+	eventually(s.T, func(ctx context.Context) error {
+		if err := w.Client.Get(ctx, client.ObjectKeyFromObject(pool), &v1alpha1.ScaleSet{}); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("the ScaleSet is left: %w", err)
+		}
+		if left, err := s.runners(ctx, pool.Name); err != nil || len(left) > 0 {
+			return fmt.Errorf("%d runners are left: %w", len(left), err)
+		}
+		if set := s.onGitHub(pool.Name); set.ID != 0 {
+			return fmt.Errorf("left on GitHub: %+v", set)
+		}
+		return nil
+	})
+}
+
+// wholeLife makes a pool, has it do jobs before and after a change, and deletes it.
+func (s *scene) wholeLife() {
+	s.Helper()
+	s.github.AddRunnerGroup(s.namespace, githubsim.Group{Name: "big"})
+	pool := s.pool("linux", func(p *v1alpha1.RunnerPool) { p.Spec.RunnerGroup, p.Spec.Scale.Idle = "big", new(int32(1)) })
+	s.jobs("linux", 3)
+	s.patch(pool, `{"spec":{"labels":["linux","x64"]}}`)
+	eventually(s.T, func(context.Context) error {
+		if set := s.onGitHub("linux"); !slices.Contains(set.Labels, "x64") {
+			return fmt.Errorf("labels on GitHub are %v", set.Labels)
+		}
+		return nil
+	})
+	s.github.ExpireQueueTokens()
+	s.patch(pool, `{"spec":{"scale":{"max":9}}}`) // ends the held poll, whose token was good
+	s.jobs("x64", 3)
+	s.dismiss(pool)
+}
+
+// onGitHub is what GitHub has of a scale set; zero if nothing.
+func (s *scene) onGitHub(name string) githubsim.ScaleSetReport {
+	for _, set := range s.github.Report().ScaleSets {
+		if set.Name == name {
+			return set
+		}
+	}
+	return githubsim.ScaleSetReport{}
+}
+
+// lifeEndpoints are those that a whole life calls.
+var lifeEndpoints = []githubsim.Endpoint{
+	githubsim.EndpointRegistrationToken, githubsim.EndpointRunnerRegistration,
+	githubsim.EndpointFindGroup, githubsim.EndpointFindScaleSet, githubsim.EndpointCreateScaleSet, githubsim.EndpointGetScaleSet,
+	githubsim.EndpointUpdateScaleSet, githubsim.EndpointDeleteScaleSet,
+	githubsim.EndpointCreateSession, githubsim.EndpointRefreshSession, githubsim.EndpointDeleteSession,
+	githubsim.EndpointGetMessage, githubsim.EndpointDeleteMessage,
+	githubsim.EndpointJITConfig, githubsim.EndpointDeleteAgent,
+}
+
+// livesWith has a fault at each endpoint during a whole life, and fails the test if one was
+// not met.
+func (s *scene) livesWith(fault githubsim.Fault) {
+	s.Helper()
+	for _, fault.Endpoint = range lifeEndpoints {
+		s.github.AddFault(fault)
+	}
+	s.wholeLife()
+	s.othersGoOn()
+	for _, endpoint := range lifeEndpoints {
+		if !slices.ContainsFunc(s.github.FaultsHit(), func(h githubsim.Hit) bool { return strings.HasPrefix(h.Fault, string(endpoint)+" ") }) {
+			s.Errorf("nothing went wrong at %s", endpoint)
+		}
+	}
+}
+
+func TestServerErrorsAtEachEndpoint(t *testing.T) {
+	newSceneOnOwnGitHub(t, githubsim.Options{}).livesWith(githubsim.Fault{Times: 1, Status: 500})
+}
+
+func TestRateLimitsAtEachEndpoint(t *testing.T) {
+	newSceneOnOwnGitHub(t, githubsim.Options{}).livesWith(githubsim.Fault{Times: 1, Status: 429, RetryAfter: time.Second})
+}
+
+func TestSecondaryLimitsAtEachEndpoint(t *testing.T) {
+	fault := githubsim.SecondaryLimit("", time.Second)
+	fault.Times = 1
+	newSceneOnOwnGitHub(t, githubsim.Options{}).livesWith(fault)
+}
+
+func TestSlowAnswersAtEachEndpoint(t *testing.T) {
+	newSceneOnOwnGitHub(t, githubsim.Options{}).livesWith(githubsim.Fault{Times: 3, Delay: time.Second})
+}
+
+// unavailable is what a pool says of a GitHub that doesn't serve it.
+func unavailable(message string) verdict {
+	return verdict{Ready: metav1.ConditionFalse, Reason: v1alpha1.GitHubUnavailableReason, Message: message}
+}
+
+// TestWordsOfAnOutage has one endpoint fail for as long as it takes to read what is said.
+func TestWordsOfAnOutage(t *testing.T) {
+	for name, tc := range map[string]struct {
+		fault githubsim.Fault
+		want  verdict
+	}{
+		"find": {
+			fault: githubsim.Fault{Endpoint: githubsim.EndpointFindScaleSet, Status: 503},
+			want:  verdict{Ready: metav1.ConditionFalse, Reason: v1alpha1.ProgressingWithRetryReason, Message: `scale set: looking for scale set "linux": GitHub answered 503`},
+		},
+		"create": {
+			fault: githubsim.Fault{Endpoint: githubsim.EndpointCreateScaleSet, Status: 500},
+			want:  verdict{Ready: metav1.ConditionFalse, Reason: v1alpha1.ProgressingWithRetryReason, Message: `scale set: creating scale set "linux": GitHub answered 500`},
+		},
+		"session": {
+			fault: githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, Status: 500},
+			want:  unavailable("scale set: listening: opening the message session of scale set 1: GitHub answered 500"),
+		},
+		"poll": {
+			fault: githubsim.Fault{Endpoint: githubsim.EndpointGetMessage, Status: 502},
+			want:  unavailable("scale set: listening: polling for messages: GitHub answered 502"),
+		},
+		"limited": {
+			fault: githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, Status: 429, RetryAfter: 5 * time.Second},
+			want:  unavailable("scale set: listening: opening the message session of scale set 1: GitHub answered 429"),
+		},
+		"hangs": {
+			fault: githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, Hang: true},
+			want:  unavailable("scale set: listening: opening the message session of scale set 1: GitHub didn't answer the last 3 calls (no answer in time)"),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSceneOnFaultyGitHub(t)
+			s.ready(s.connection())
+			s.github.AddFault(tc.fault)
+			pool := s.pool("linux")
+			s.says(pool, tc.want)
+			s.othersGoOn()
+			s.github.ClearFaults()
+			s.jobs("linux", 3)
+			s.ready(pool)
+		})
+	}
+}
+
+// runnerTells waits until a runner of the pool says why it isn't ready.
+func (s *scene) runnerTells(pool, words string) {
+	s.Helper()
+	eventually(s.T, func(ctx context.Context) error {
+		runners, err := s.runners(ctx, pool)
+		if err != nil {
+			return err
+		}
+		var told []string
+		for i := range runners {
+			told = append(told, verdictOf(&runners[i]).Message)
+		}
+		if !slices.Contains(told, words) {
+			return fmt.Errorf("no runner tells %q, but:\n%s", words, strings.Join(told, "\n"))
+		}
+		return nil
+	})
+}
+
+func TestALimitedEndpointLeavesTheOthersAlone(t *testing.T) {
+	s := newSceneOnFaultyGitHub(t)
+	s.pool("linux", func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })
+	long := s.addJobs("linux", 1, 5*time.Second)
+	eventually(s.T, func(context.Context) error { return s.running(1) })
+	s.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointJITConfig, Status: 429, RetryAfter: 10 * time.Minute})
+	s.addJobs("linux", 2, time.Millisecond)
+	s.runnerTells("linux", `registering runner "RUNNER": GitHub answered 429`)
+	s.doneOnce(long)                // polls and acknowledgements go on
+	s.dismiss(s.listening("other")) // so do scale sets and sessions
+	s.othersGoOn()
+}
+
+// running says whether so many jobs run.
+func (s *scene) running(n int) error {
+	if got := s.github.Report().Jobs[githubsim.JobRunning]; got != n {
+		return fmt.Errorf("%d jobs run; want %d", got, n)
+	}
+	return nil
+}
+
+func TestAGitHubThatHangs(t *testing.T) {
+	s := newSceneOnFaultyGitHub(t)
+	pool := s.listening("linux")
+	for _, endpoint := range lifeEndpoints {
+		if endpoint != githubsim.EndpointGetMessage { // a poll may be held
+			s.github.AddFault(githubsim.Fault{Endpoint: endpoint, Hang: true})
+		}
+	}
+	ids := s.addJobs("linux", 5, time.Millisecond)
+	s.runnerTells("linux", `registering runner "RUNNER": GitHub didn't answer the last 3 calls (no answer in time)`)
+	other := s.pool("other")
+	s.says(other, verdict{
+		Ready: metav1.ConditionFalse, Reason: v1alpha1.ProgressingWithRetryReason,
+		Message: `scale set: looking for scale set "other": GitHub didn't answer the last 3 calls (no answer in time)`,
+	})
+	s.othersGoOn()
+	s.github.ClearFaults()
+	s.doneOnce(ids)
+	s.jobs("other", 1)
+	s.ready(pool)
+}
+
+func TestLostAnswers(t *testing.T) {
+	for name, endpoint := range map[string]githubsim.Endpoint{
+		"registration": githubsim.EndpointJITConfig,
+		"session":      githubsim.EndpointCreateSession,
+		"scale-set":    githubsim.EndpointCreateScaleSet,
+		"removal":      githubsim.EndpointDeleteAgent,
+		"ack":          githubsim.EndpointDeleteMessage,
+		"deletion":     githubsim.EndpointDeleteScaleSet,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSceneOnFaultyGitHub(t)
+			s.github.AddFault(githubsim.Fault{Endpoint: endpoint, Times: 2, DropAnswer: true, Status: 502})
+			pool := s.pool("linux", func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })
+			s.jobs("linux", 3)
+			s.othersGoOn()
+			s.ready(pool)
+			s.dismiss(pool)
+			if hit := s.github.FaultsHit(); len(hit) == 0 {
+				t.Error("no answer was lost")
+			}
+		})
+	}
+}
+
+// queueMisbehaves does jobs while messages come in some odd way.
+func queueMisbehaves(t *testing.T, faults ...githubsim.Fault) {
+	s := newSceneOnFaultyGitHub(t)
+	pool := s.listening("linux")
+	for _, f := range faults {
+		s.github.AddFault(f)
+	}
+	for range 3 {
+		s.jobs("linux", 5)
+	}
+	s.othersGoOn()
+	s.ready(pool)
+	if hit := s.github.FaultsHit(); len(hit) < len(faults) {
+		s.Errorf("only this went wrong: %v", hit)
+	}
+	s.dismiss(pool)
+}
+
+func TestMessagesThatComeTwice(t *testing.T) {
+	queueMisbehaves(t,
+		githubsim.Fault{Endpoint: githubsim.EndpointGetMessage, Times: 5, Alter: githubsim.AlterDuplicate},
+		githubsim.Fault{Endpoint: githubsim.EndpointGetMessage, Times: 5, Alter: githubsim.AlterRedeliver},
+		githubsim.Fault{Endpoint: githubsim.EndpointDeleteMessage, Times: 5, Alter: githubsim.AlterDuplicate})
+}
+
+func TestMessagesOutOfOrder(t *testing.T) {
+	queueMisbehaves(t,
+		githubsim.Fault{Endpoint: githubsim.EndpointGetMessage, Times: 5, Alter: githubsim.AlterReorder},
+		githubsim.Fault{Endpoint: githubsim.EndpointGetMessage, Times: 5, Alter: githubsim.AlterOutOfOrder})
+}
+
+func TestMessagesOfAnUnknownType(t *testing.T) {
+	queueMisbehaves(t, githubsim.Fault{Endpoint: githubsim.EndpointGetMessage, Times: 3, Alter: githubsim.AlterUnknownOuterType})
+}
+
+func TestEventsOfAnUnknownType(t *testing.T) {
+	queueMisbehaves(t, githubsim.Fault{Endpoint: githubsim.EndpointGetMessage, Alter: githubsim.AlterUnknownInnerType})
+}
+
+func TestASessionWithoutAQueue(t *testing.T) {
+	s := newSceneOnFaultyGitHub(t)
+	s.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, Alter: githubsim.AlterEmptyQueueURL})
+	pool := s.pool("linux")
+	s.says(pool, unavailable("scale set: listening: opening the message session of scale set 1: GitHub gave no message queue URL"))
+	s.othersGoOn()
+	s.github.ClearFaults()
+	s.jobs("linux", 3)
+}
+
+func TestTokensThatExpireEarly(t *testing.T) {
+	s := newSceneOnFaultyGitHub(t)
+	pool := s.listening("linux")
+	for range 3 {
+		s.github.ExpireAdminTokens()
+		s.github.ExpireQueueTokens()
+		s.jobs("linux", 3)
+	}
+	s.othersGoOn()
+	s.dismiss(pool)
+}
+
+func TestATokenThatIsRevoked(t *testing.T) {
+	s := newSceneOnFaultyGitHub(t)
+	token := "ghp_" + s.namespace
+	s.github.AddToken(token)
+	s.useToken(token)
+	pool := s.listening("linux")
+	long := s.addJobs("linux", 1, 5*time.Second)
+	eventually(s.T, func(context.Context) error { return s.running(1) })
+	s.github.RevokeToken(token)
+	s.github.ExpireAdminTokens()
+	s.github.ExpireQueueTokens()
+	s.patch(pool, `{"spec":{"scale":{"max":9}}}`) // ends the held poll, whose token was good
+	waiting := s.addJobs("linux", 2, time.Millisecond)
+	s.says(pool, unavailable("scale set: listening: opening the message session of scale set 1: GitHub answered 401: Bad credentials"))
+	s.request(s.connection())
+	s.says(s.connection(), verdict{Ready: metav1.ConditionFalse, Reason: v1alpha1.CredentialsRefusedReason, Stalled: true, Message: `Secret "acme": github_token is wrong, expired or revoked: GitHub answered 401`})
+	s.doneOnce(long)
+	s.othersGoOn()
+	s.github.AddToken(token + "_new")
+	s.useToken(token + "_new")
+	s.doneOnce(waiting)
+	s.ready(pool)
+}
+
+// setID is the id of the pool's scale set on GitHub.
+func (s *scene) setID(pool *v1alpha1.RunnerPool) int {
+	s.Helper()
+	set := &v1alpha1.ScaleSet{}
+	must(s.T, w.Client.Get(s.Context(), client.ObjectKeyFromObject(pool), set))
+	return int(set.Status.ID)
+}
+
+func TestASessionThatIsStolen(t *testing.T) {
+	s := newSceneOnFaultyGitHub(t)
+	pool := s.listening("linux")
+	long := s.addJobs("linux", 1, 10*time.Second)
+	eventually(s.T, func(context.Context) error { return s.running(1) })
+	if !s.github.StealSession(s.setID(pool), "elsewhere/pool") {
+		t.Fatal("no session to steal")
+	}
+	s.says(pool, verdict{
+		Ready: metav1.ConditionFalse, Reason: v1alpha1.OwnedElsewhereReason, Stalled: true,
+		Message: `scale set: the scale set "linux" is held by another cluster or program, as "elsewhere/pool"; choose another spec.scaleSetName or end the other`,
+	})
+	s.othersGoOn()
+	s.doneOnce(long) // its runner goes on
+	s.patch(pool, `{"spec":{"labels":["linux","x64"]}}`)
+	// The thief's session expires by itself, and the pool goes on.
+	s.jobs("linux", 2)
+	s.jobs("x64", 1)
+	s.ready(pool)
+}
+
+func TestAScaleSetThatIsForgotten(t *testing.T) {
+	s := newSceneOnFaultyGitHub(t)
+	pool := s.listening("linux")
+	s.jobs("linux", 1)
+	before := s.setID(pool)
+	s.github.ForgetScaleSet(before)
+	s.jobs("linux", 3)
+	s.othersGoOn()
+	if after := s.setID(pool); after == before {
+		t.Errorf("the scale set is still %d", after)
+	}
+	s.ready(pool)
+	s.dismiss(pool)
+}
+
+func TestARunnerThatGitHubSaysIsBusy(t *testing.T) {
+	s := newSceneOnFaultyGitHub(t)
+	pool := s.pool("linux", func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })
+	s.jobs("linux", 1)
+	eventually(s.T, func(ctx context.Context) error { return s.idle(ctx, "linux", 1) })
+	s.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointDeleteAgent, Times: 2, Alter: githubsim.AlterJobStillRunning})
+	must(t, w.Client.DeleteAllOf(t.Context(), &v1alpha1.Runner{}, client.InNamespace(s.namespace), client.MatchingLabels{v1alpha1.PoolLabel: "linux"}))
+	s.runnerTells("linux", "its job goes on; the runner ends after it")
+	s.jobs("linux", 3)
+	s.othersGoOn()
+	s.dismiss(pool)
+}
+
+// idle says whether so many runners of a pool wait for jobs, as GitHub sees it.
+func (s *scene) idle(ctx context.Context, pool string, n int) error {
+	runners, err := s.runners(ctx, pool)
+	if err != nil {
+		return err
+	}
+	idle := 0
+	for _, r := range runners {
+		if r.Status.State == v1alpha1.RunnerIdle {
+			idle++
+		}
+	}
+	if online := s.onGitHub(pool).Statistics.Idle; idle != n || online != n {
+		return fmt.Errorf("%d runners are idle, %d on GitHub; want %d", idle, online, n)
+	}
+	return nil
+}
+
+func TestARegistrationThatIsPurged(t *testing.T) {
+	t.Run("idle", func(t *testing.T) {
+		s := newSceneOnFaultyGitHub(t)
+		pool := s.pool("linux", func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })
+		eventually(s.T, func(ctx context.Context) error { return s.idle(ctx, "linux", 1) })
+		s.purge("linux")
+		s.jobs("linux", 3)
+		s.othersGoOn()
+		s.dismiss(pool)
+	})
+	t.Run("not-connected", func(t *testing.T) {
+		s := newSceneOnFaultyGitHub(t)
+		s.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointRunnerSession, Hang: true})
+		pool := s.pool("linux", func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })
+		eventually(s.T, func(context.Context) error {
+			if s.github.Report().Requests[githubsim.EndpointRunnerSession] == 0 {
+				return fmt.Errorf("no runner connects")
+			}
+			return nil
+		})
+		s.purge("linux")
+		s.github.ClearFaults()
+		s.jobs("linux", 3)
+		s.othersGoOn()
+		s.dismiss(pool)
+	})
+}
+
+// purge lets GitHub forget the runners of a pool.
+func (s *scene) purge(pool string) {
+	s.Helper()
+	for _, r := range s.github.Report().Runners {
+		if !s.github.PurgeRunner(r.ID) {
+			s.Errorf("runner %s of %s was gone", r.Name, pool)
+		}
+	}
+}
