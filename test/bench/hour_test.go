@@ -68,13 +68,8 @@ func TestAnIdleHourCostsFewRESTCallsHoweverManyPoolsThereAre(t *testing.T) {
 
 // idleHour counts the calls of an hour, from a minute after the start on.
 func idleHour(t *testing.T, key *rsa.PrivateKey, pools int) map[string]int {
-	server := githubsim.New(githubsim.Options{})
+	server := newAppServer(key)
 	t.Cleanup(server.Close)
-	server.AddOrg("acme")
-	server.AddApp(githubsim.App{
-		ID: 7, InstallationID: 70, Account: "acme", PublicKey: &key.PublicKey,
-		Permissions: map[string]string{"organization_self_hosted_runners": "write"},
-	})
 	network := shortcut{server}
 	clients := scaleset.NewRegistry(scaleset.Options{Transport: network})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -107,6 +102,17 @@ func idleHour(t *testing.T, key *rsa.PrivateKey, pools int) map[string]int {
 	return githubRequests(before, server.Report().Requests)
 }
 
+// newAppServer is a GitHub with an App.
+func newAppServer(key *rsa.PrivateKey) *githubsim.Server {
+	server := githubsim.New(githubsim.Options{})
+	server.AddOrg("acme")
+	server.AddApp(githubsim.App{
+		ID: 7, InstallationID: 70, Account: "acme", PublicKey: &key.PublicKey,
+		Permissions: map[string]string{"organization_self_hosted_runners": "write"},
+	})
+	return server
+}
+
 // attendPool keeps a session of a new scale set open, and compares it as its controller does.
 func attendPool(ctx context.Context, t *testing.T, running *sync.WaitGroup, gh *scaleset.Client, name string) {
 	set, err := gh.Create(ctx, scaleset.Set{Name: name, GroupID: scaleset.DefaultRunnerGroupID, Labels: []string{name}})
@@ -128,7 +134,9 @@ func attendPool(ctx context.Context, t *testing.T, running *sync.WaitGroup, gh *
 // connectionReconciler is the controller of a connection with an App's credentials.
 func connectionReconciler(t *testing.T, clients *scaleset.Registry, network http.RoundTripper, key *rsa.PrivateKey, name types.NamespacedName) *connectionctl.Reconciler {
 	text := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
-	cluster := fake.NewClientBuilder().WithScheme(controllers.Scheme()).WithStatusSubresource(&v1alpha1.GitHubConnection{}).WithObjects(
+	cluster := fake.NewClientBuilder().WithScheme(controllers.Scheme()).WithStatusSubresource(
+		&v1alpha1.GitHubConnection{}, &v1alpha1.ScaleSet{}, &v1alpha1.RunnerPool{},
+	).WithObjects(
 		&v1alpha1.GitHubConnection{
 			ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, UID: "uid", Generation: 1},
 			Spec:       v1alpha1.GitHubConnectionSpec{URL: "http://github.test/acme", SecretRef: &v1alpha1.LocalObjectReference{Name: "app"}},
