@@ -10,6 +10,7 @@ LINT    := $(GO) tool -modfile=hack/lint/go.mod golangci-lint
 LDFLAGS := -s -w -X main.version=$(VERSION)
 P       ?= ./...
 T       ?= .
+FUZZTIME ?= 60s
 
 export CGO_ENABLED ?= 0
 # One set of flags for build and test: with others, nothing of the build cache is shared.
@@ -39,6 +40,15 @@ test: ## All tests that need no hardware, the real API server included.
 .PHONY: test-one
 test-one: ## One package, one test: make test-one P=./internal/scaling T=TestDecide.
 	$(GO) test -run '$(T)' -v $(P)
+
+.PHONY: fuzz
+fuzz: ## Fuzz each target for FUZZTIME (60s); a finding stays as a seed under testdata/fuzz.
+	@for p in $$(git grep -l '^func Fuzz' -- '*_test.go' | xargs -n1 dirname | sort -u); do \
+	  for f in $$($(GO) test -list '^Fuzz' ./$$p | grep '^Fuzz'); do \
+	    echo "== $$p $$f"; \
+	    $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x -parallel 1 ./$$p; \
+	  done; \
+	done
 
 .PHONY: test-race
 test-race: ## All tests under the race detector (needs a C compiler).

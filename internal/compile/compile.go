@@ -138,13 +138,13 @@ func (c *compilation) report(d v1alpha1.Diagnostic) {
 	c.diagnostics = append(c.diagnostics, d)
 }
 
-// shorten keeps the start and the end of a text of more than a kilobyte.
+// shorten makes a text valid, and keeps the start and the end of one of more than a kilobyte.
 func shorten(s string) string {
 	const ends = 500
-	if len(s) <= 2*ends {
-		return s
+	if len(s) > 2*ends {
+		s = s[:ends] + "…" + s[len(s)-ends:]
 	}
-	return strings.ToValidUTF8(s[:ends], "") + "…" + strings.ToValidUTF8(s[len(s)-ends:], "")
+	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
 // result sorts what was found.
