@@ -189,7 +189,7 @@ func (v verdict) outcome(now time.Time, conn *v1alpha1.GitHubConnection) error {
 	if e.Reason == v1alpha1.GitHubUnavailableReason {
 		return kube.Wait(e.Reason, min(rereadInterval, max(time.Second, v.next.Sub(now))), "%w", e)
 	}
-	if conn.Spec.SecretRef != nil {
+	if conn.Spec.SecretRef != nil && e.Reason == v1alpha1.CredentialsRefusedReason {
 		return kube.Stall(e.Reason, "Secret %q: %w", conn.Spec.SecretRef.Name, e)
 	}
 	return kube.Stall(e.Reason, "%w", e)

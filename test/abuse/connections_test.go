@@ -40,7 +40,7 @@ func (s *scene) listening(name string, change ...func(*v1alpha1.RunnerPool)) *v1
 	return p
 }
 
-const badToken = "Secret \"wrong\": github_token is wrong, expired or revoked: GitHub answered 401"
+const badToken = "Secret \"SECRET\": github_token is wrong, expired or revoked: GitHub answered 401"
 
 func TestAWrongToken(t *testing.T) {
 	s := newScene(t)
@@ -53,7 +53,7 @@ func TestAWrongToken(t *testing.T) {
 	s.create(connection)
 	s.says(connection, verdict{
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.CredentialsRefusedReason, Stalled: true, Message: badToken,
-	})
+	}, `"wrong"`, `"SECRET"`)
 	pool := newPool(s.namespace, "linux", "wrong")
 	s.create(pool)
 	s.says(pool, verdict{
@@ -72,7 +72,7 @@ func TestARotationToAWrongToken(t *testing.T) {
 	s.useToken("ghp_wrong")
 	s.says(s.connection(), verdict{
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.CredentialsRefusedReason, Stalled: true, Message: badToken,
-	}, s.github.URL, "GITHUB")
+	}, `"acme"`, `"SECRET"`)
 	s.allDone(s.addJobs("linux", 1, time.Millisecond)) // with the token before
 	s.othersGoOn()
 }
