@@ -24,9 +24,9 @@ const (
 	pools          = 20
 	connections    = 4
 	jobsPerSecond  = 2.0
-	githubFaults   = 90
-	podFaults      = 40
-	instants       = 24
+	githubFaults   = 130
+	podFaults      = 60
+	instants       = 30
 	nodesPerStorm  = 3
 	longestJob     = 3 * time.Second
 	longestGitHub  = 12 * time.Second // of a fault
