@@ -9,6 +9,7 @@ TOOL    := $(GO) tool -modfile=hack/tools/go.mod
 LINT    := $(GO) tool -modfile=hack/lint/go.mod golangci-lint
 LDFLAGS := -s -w -X main.version=$(VERSION)
 P       ?= ./...
+SEEDS   ?= 1-20
 T       ?= .
 FUZZTIME ?= 60s
 
@@ -49,6 +50,11 @@ fuzz: ## Fuzz each target for FUZZTIME (60s); a finding stays as a seed under te
 	    $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x -parallel 1 ./$$p; \
 	  done; \
 	done
+
+.PHONY: chaos
+chaos: ## A storm of every fault for each of SEEDS (1-20), three at a time; one that fails tells its schedule and its log.
+	$(GO) run ./internal/localcluster/cmd/assets
+	CORRAL_CHAOS_SEEDS=$(SEEDS) $(GO) test -count=1 -timeout 60m -run TestStorm -v ./test/chaos
 
 .PHONY: test-race
 test-race: ## All tests under the race detector (needs a C compiler).

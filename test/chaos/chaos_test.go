@@ -21,7 +21,9 @@ const (
 	// seedsVariable names the seeds to run, as "7", "1-20" or "3,5,8-10".
 	seedsVariable = "CORRAL_CHAOS_SEEDS"
 	defaultSeeds  = "1-3"
-	maxSeeds      = 1000
+	// keepVariable, when set, keeps the logs of storms that pass, too.
+	keepVariable = "CORRAL_CHAOS_KEEP"
+	maxSeeds     = 1000
 )
 
 var w *harness.World // shared by the storms, which have a namespace, a GitHub, nodes and a controller each
