@@ -143,7 +143,7 @@ func (b *bed) spares(ctx context.Context, gh *scaleset.Client, sets map[string]i
 // floor makes each runner when its job arrived, as fast as the API server lets a bare client,
 // and returns the times from then until its pod was seen, and until the API server had it.
 func (b *bed) floor(ctx context.Context, spares []*spare) (seen, answered []time.Duration, err error) {
-	s, err := look(ctx, b.eyes, namespace)
+	s, err := look(ctx, b.eyes)
 	if err != nil {
 		return nil, nil, err
 	}

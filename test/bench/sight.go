@@ -37,15 +37,15 @@ type sight struct {
 	created map[string][]time.Time // pods, by pool
 }
 
-// look begins to watch a namespace in which there is no pod and no runner yet.
-func look(ctx context.Context, c client.WithWatch, namespace string) (*sight, error) {
+// look begins to watch the pools' namespace, in which there is no pod and no runner yet.
+func look(ctx context.Context, c client.WithWatch) (*sight, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &sight{cancel: cancel, pods: map[types.UID]bool{}, runners: map[types.UID]bool{}, created: map[string][]time.Time{}}
 	for _, f := range []*follower{
 		{kind: "Pods", newList: func() client.ObjectList { return &corev1.PodList{} }, note: s.notePod},
 		{kind: "Runners", newList: func() client.ObjectList { return &v1alpha1.RunnerList{} }, note: s.noteRunner},
 	} {
-		f.client, f.namespace, f.cut = c, namespace, s.noteCut
+		f.client, f.cut = c, s.noteCut
 		events, err := f.begin(ctx)
 		if err != nil {
 			s.stop()
@@ -70,13 +70,12 @@ func (s *sight) stop() {
 // follower reads the events of a kind. The API server ends a watch that it can't serve in
 // time, which happens on a busy machine; then it goes on where it was.
 type follower struct {
-	client    client.WithWatch
-	namespace string
-	kind      string
-	newList   func() client.ObjectList
-	note      func(watch.EventType, client.Object)
-	cut       func() // called when the API server has ended the watch
-	version   string // of the last object seen
+	client  client.WithWatch
+	kind    string
+	newList func() client.ObjectList
+	note    func(watch.EventType, client.Object)
+	cut     func() // called when the API server has ended the watch
+	version string // of the last object seen
 }
 
 func (f *follower) begin(ctx context.Context) (watch.Interface, error) {
@@ -91,8 +90,8 @@ func (f *follower) begin(ctx context.Context) (watch.Interface, error) {
 	return f.watch(ctx)
 }
 
-func (f *follower) options() []client.ListOption {
-	return []client.ListOption{client.InNamespace(f.namespace), client.HasLabels{v1alpha1.PoolLabel}}
+func (*follower) options() []client.ListOption {
+	return []client.ListOption{client.InNamespace(namespace), client.HasLabels{v1alpha1.PoolLabel}}
 }
 
 func (f *follower) watch(ctx context.Context) (watch.Interface, error) {

@@ -115,7 +115,7 @@ func (b *bed) use(ctx context.Context) (u use, err error) {
 
 // measure lets jobs arrive and takes all figures but the floor.
 func (b *bed) measure(ctx context.Context, o *options, arrivals []arrival) (figures, error) {
-	s, err := look(ctx, b.eyes, namespace)
+	s, err := look(ctx, b.eyes)
 	if err != nil {
 		return nil, err
 	}
