@@ -165,7 +165,7 @@ func TestWordsOfAnOutage(t *testing.T) {
 		},
 		"hangs": {
 			fault: githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, Hang: true},
-			want:  unavailable("scale set: listening: opening the message session of scale set 1: GitHub didn't answer the last 3 calls (no answer in time)"),
+			want:  unavailable("scale set: listening: opening the message session of scale set 1: no answer in time"),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
