@@ -13,6 +13,7 @@ import (
 
 	"github.com/fluxcd/pkg/runtime/conditions"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -33,6 +34,7 @@ const passing = 5 * time.Second
 // failures, a quota.
 func (x *run) examine(context.Context) error {
 	x.connections()
+	x.doubt()
 	x.judgeHealth()
 	x.judgeQuota()
 	x.judgeRegistration()
@@ -44,12 +46,7 @@ func (x *run) connections() {
 	if !x.words.Known || x.words.Counted.IsZero() {
 		return
 	}
-	var idle []poolstatus.Idle
-	for _, o := range x.runners {
-		if o.verdict.State == v1alpha1.RunnerIdle && o.runner.DeletionTimestamp.IsZero() {
-			idle = append(idle, poolstatus.Idle{Name: o.runner.Name, Since: o.verdict.Since})
-		}
-	}
+	idle := x.staying(v1alpha1.RunnerIdle)
 	deadline := x.pool.Spec.Deadlines.GetConnect()
 	online := x.words.Statistics.IdleRunners + x.words.Statistics.BusyRunners
 	c := poolstatus.Connections(idle, int(x.count(v1alpha1.RunnerBusy)), online, x.words.Counted, deadline, x.Now())
@@ -67,9 +64,30 @@ func (x *run) connections() {
 	x.noteConnected(c, idle, deadline)
 }
 
+// doubt has the registrations of runners looked up that are busy only by our account.
+func (x *run) doubt() {
+	if !x.words.Known {
+		return
+	}
+	for _, name := range poolstatus.Doubtful(x.staying(v1alpha1.RunnerBusy), x.words.Statistics.BusyRunners, x.words.Counted) {
+		x.Failures.Doubt(types.NamespacedName{Namespace: x.key.Namespace, Name: name}, x.Now())
+	}
+}
+
+// staying returns the runners in a state that aren't being ended.
+func (x *run) staying(state v1alpha1.RunnerState) []poolstatus.Runner {
+	var list []poolstatus.Runner
+	for _, o := range x.runners {
+		if o.verdict.State == state && o.runner.DeletionTimestamp.IsZero() {
+			list = append(list, poolstatus.Runner{Name: o.runner.Name, Since: o.verdict.Since})
+		}
+	}
+	return list
+}
+
 // noteConnected remembers the runners that had to be connected when GitHub counted and
 // missed none.
-func (x *run) noteConnected(c poolstatus.Connected, idle []poolstatus.Idle, deadline time.Duration) {
+func (x *run) noteConnected(c poolstatus.Connected, idle []poolstatus.Runner, deadline time.Duration) {
 	maps.DeleteFunc(x.recall.connected, func(name string, _ bool) bool {
 		return !slices.ContainsFunc(x.runners, func(o observed) bool { return o.runner.Name == name })
 	})
@@ -154,13 +172,7 @@ func (x *run) count(states ...v1alpha1.RunnerState) int32 {
 
 // free counts the runners that may get a job yet.
 func (x *run) free() int32 {
-	var n int32
-	for _, o := range x.runners {
-		if o.runner.DeletionTimestamp.IsZero() && (o.verdict.State == v1alpha1.RunnerIdle || o.verdict.State == v1alpha1.RunnerPending) {
-			n++
-		}
-	}
-	return n
+	return int32(len(x.staying(v1alpha1.RunnerIdle)) + len(x.staying(v1alpha1.RunnerPending))) //nolint:gosec // far below
 }
 
 // isCertain says whether a failure was one. A runner that ended in peace while nobody

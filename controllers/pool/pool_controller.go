@@ -38,11 +38,12 @@ type Sessions interface {
 	Refresh(key types.NamespacedName)
 }
 
-// Failures are those of a pool's runners that nobody took yet, and those that the pool
-// adds to them.
+// Failures are those of a pool's runners that nobody took yet, those that the pool adds
+// to them, and its doubts of runners that seem busy.
 type Failures interface {
 	TakeFailures(pool types.NamespacedName) []runner.Failure
 	Condemn(runner types.NamespacedName, uid types.UID, why poolstatus.Verdict)
+	Doubt(runner types.NamespacedName, now time.Time)
 }
 
 // +kubebuilder:rbac:groups=corral.dev,resources=runnerpools,verbs=get;list;watch

@@ -51,6 +51,7 @@ type bench struct {
 	asked     int   // for newer counts
 	failures  []runner.Failure
 	condemned []v1alpha1.RunnerCause
+	doubted   []string
 }
 
 func (b *bench) Snapshot(types.NamespacedName) (actions.Snapshot, bool) { return b.words, true }
@@ -65,6 +66,9 @@ func (b *bench) TakeFailures(types.NamespacedName) []runner.Failure {
 }
 func (b *bench) Condemn(_ types.NamespacedName, _ types.UID, why poolstatus.Verdict) {
 	b.condemned = append(b.condemned, why.Cause)
+}
+func (b *bench) Doubt(name types.NamespacedName, _ time.Time) {
+	b.doubted = append(b.doubted, name.Name)
 }
 func (b *bench) Retain(_ types.NamespacedName, _ func(runner string) bool) {}
 
@@ -549,6 +553,28 @@ func TestARunnerThatGitHubDoesNotSeeIsReplacedFirst(t *testing.T) {
 	}
 	if n := len(b.runners()); n != 2 || ending != 1 || !slices.Equal(b.condemned, []v1alpha1.RunnerCause{v1alpha1.CauseNeverConnected}) {
 		t.Errorf("%d runners, %d of them ending, %v", n, ending, b.condemned)
+	}
+}
+
+// The message of a completion can be lost, and its container can hang.
+func TestARunnerThatIsBusyOnlyByOurAccountIsDoubted(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.words.Assigned = 1
+	b.reconcile()
+	r := b.runners()[0]
+	b.run(r)
+	b.words.Started = map[string]actions.JobEvent{r.Name: {Type: actions.JobStarted, JobID: "j", RunnerName: r.Name, At: b.now}}
+	b.now = b.now.Add(poolstatus.Settle)
+	b.words.Counted, b.words.Statistics.BusyRunners = b.now, 1
+	b.reconcile()
+	if len(b.doubted) != 0 {
+		t.Errorf("doubted %v", b.doubted)
+	}
+	b.words.Statistics.BusyRunners = 0
+	b.reconcile()
+	if !slices.Equal(b.doubted, []string{r.Name}) {
+		t.Errorf("doubted %v", b.doubted)
 	}
 }
 

@@ -4,10 +4,14 @@
 package runner
 
 import (
+	"context"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/poolstatus"
@@ -23,6 +27,20 @@ type Notes struct {
 	mu       sync.Mutex
 	runners  map[types.NamespacedName]*note
 	failures map[types.NamespacedName][]Failure
+	doubts   map[types.NamespacedName]doubt
+	queue    queue // of the Runners' controller; nil until it runs
+}
+
+// queue is a controller's work queue.
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// doubtInterval is the least time between two looks at one runner's registration.
+const doubtInterval = time.Minute
+
+// doubt of a runner that seems busy.
+type doubt struct {
+	at   time.Time
+	open bool
 }
 
 // note is about one runner.
@@ -88,6 +106,44 @@ func (n *Notes) failure(key types.NamespacedName, uid types.UID) *poolstatus.Ver
 	return n.locked(key, uid).failed
 }
 
+// Doubt asks for a look at the registration of a runner that seems busy; now and then
+// at most.
+func (n *Notes) Doubt(key types.NamespacedName, now time.Time) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.doubts == nil {
+		n.doubts = map[types.NamespacedName]doubt{}
+	}
+	if last, doubted := n.doubts[key]; doubted && now.Sub(last.at) < doubtInterval {
+		return
+	}
+	n.doubts[key] = doubt{at: now, open: true}
+	if n.queue != nil {
+		n.queue.Add(reconcile.Request{NamespacedName: key})
+	}
+}
+
+// takeDoubt says whether a runner is doubted, once for each doubt.
+func (n *Notes) takeDoubt(key types.NamespacedName) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	d := n.doubts[key]
+	if d.open {
+		n.doubts[key] = doubt{at: d.at}
+	}
+	return d.open
+}
+
+// source wakes the controller of a doubted runner.
+func (n *Notes) source() source.Source {
+	return source.Func(func(_ context.Context, q queue) error {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.queue = q
+		return nil
+	})
+}
+
 func (n *Notes) isComplete(key types.NamespacedName, uid types.UID) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -107,6 +163,7 @@ func (n *Notes) forget(key types.NamespacedName) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.runners, key)
+	delete(n.doubts, key)
 }
 
 func (n *Notes) fail(pool types.NamespacedName, f Failure) {

@@ -142,6 +142,25 @@ func (x *run) identity() podspec.Runner {
 	}
 }
 
+// verify looks for the registration of a runner that seems busy and that GitHub doesn't
+// count as such. GitHub forgets an ephemeral runner when its job is over, so one that it
+// doesn't know has none any more: the message of the completion was lost.
+func (x *run) verify(ctx context.Context) error {
+	key := client.ObjectKeyFromObject(x.runner)
+	gh, ok := x.client()
+	if !ok || !x.Notes.takeDoubt(key) {
+		return nil
+	}
+	known, err := gh.RunnerByName(ctx, x.runner.Name)
+	if err != nil {
+		return githubOutcome(err)
+	}
+	if known == nil {
+		x.Notes.complete(key, x.runner.UID)
+	}
+	return nil
+}
+
 // githubOutcome turns GitHub's refusals into waits: to be asked too often, and for want
 // of rights, which somebody has to give back. Every other error is retried with the work
 // queue's back-off.

@@ -65,8 +65,9 @@ type run struct {
 // Reconcile brings one runner a step further:
 //
 //  1. start: JIT configuration into a Secret (register.go), then the pod (pod.go)
-//  2. observe: state, its reason and its cause
-//  3. end: delete the Runner when it is over; its job's completion does so too (recorder.go)
+//  2. verify: the registration, if GitHub's counts contradict that it is busy (register.go)
+//  3. observe: state, its reason and its cause
+//  4. end: delete the Runner when it is over; its job's completion does so too (recorder.go)
 //
 // A deleted one is deregistered, its pod is deleted, and it is let go (finalize.go).
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
@@ -81,7 +82,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	x := &run{Reconciler: r, runner: runner, pod: pod, note: r.Notes.of(req.NamespacedName, runner.UID)}
 	attempt := r.Begin(runner)
 	x.recollect()
-	steps := []func(context.Context) error{x.start, x.observe, x.end}
+	steps := []func(context.Context) error{x.start, x.verify, x.observe, x.end}
 	if !runner.DeletionTimestamp.IsZero() {
 		if !controllerutil.ContainsFinalizer(runner, v1alpha1.RunnerFinalizer) || x.note.released {
 			return ctrl.Result{}, nil
@@ -176,6 +177,7 @@ func (x *run) end(ctx context.Context) error {
 		return x.trouble
 	case x.verdict.State == v1alpha1.RunnerPending:
 		return kube.Progress(max(time.Millisecond, x.verdict.Until.Sub(x.Now())), "%s: %s", x.verdict.State, x.verdict.Reason)
+	case x.jobOver():
 	case x.verdict.State != v1alpha1.RunnerFinished || x.verdict.Settling:
 		return nil
 	}

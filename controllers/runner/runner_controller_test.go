@@ -362,3 +362,34 @@ func TestAPodThatDoesNotGoIsLetGo(t *testing.T) {
 		t.Error("the runner is held by a pod that never goes, or nobody was told")
 	}
 }
+
+func TestAJobWhoseCompletionWasLostIsOverWhenGitHubForgotTheRunner(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	b.setPod(corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Time{Time: b.now}}})
+	recorder := &Recorder{Client: b.Client, Namespace: "ci", Notes: b.Notes}
+	started := actions.JobEvent{Type: actions.JobStarted, JobID: "j", RunnerName: "linux-a", At: b.now}
+	if err := recorder.RecordJobs(t.Context(), []actions.JobEvent{started}); err != nil {
+		t.Fatal(err)
+	}
+	key := client.ObjectKey{Namespace: "ci", Name: "linux-a"}
+	b.Notes.Doubt(key, b.now)
+	b.reconcile()
+	if r := b.runner(); r.Status.State != v1alpha1.RunnerBusy || !r.DeletionTimestamp.IsZero() {
+		t.Fatalf("GitHub knows it: %+v", r.Status)
+	}
+	gh, _ := b.Clients.Get("")
+	if err := gh.RemoveRunner(t.Context(), b.runner().Status.RunnerID); err != nil {
+		t.Fatal(err)
+	}
+	b.Notes.Doubt(key, b.now)
+	b.reconcile()
+	if r := b.runner(); !r.DeletionTimestamp.IsZero() {
+		t.Fatal("asked twice within a minute")
+	}
+	b.Notes.Doubt(key, b.now.Add(doubtInterval))
+	b.reconcile()
+	if r := b.runner(); r.DeletionTimestamp.IsZero() || r.Status.State != v1alpha1.RunnerFinished {
+		t.Errorf("not ended: %+v", r.Status)
+	}
+}

@@ -84,6 +84,9 @@ func (a *Attempt) Finish(ctx context.Context, done Done, outcome error) (ctrl.Re
 	a.obj.SetObservedGeneration(a.obj.GetGeneration())
 	result, retry := a.summarize(done, outcome)
 	if wait := a.putOff(outcome); wait > 0 {
+		if retry != nil {
+			return ctrl.Result{}, retry
+		}
 		if result.RequeueAfter == 0 || wait < result.RequeueAfter {
 			result.RequeueAfter = wait
 		}

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Idle is a runner whose container runs since a time and that has no job.
-type Idle struct {
+// Runner is a runner that is in its state since a time.
+type Runner struct {
 	Name  string
 	Since time.Time
 }
@@ -30,9 +30,9 @@ type Connected struct {
 // Connections compares idle runners and the number of busy ones with how many runners
 // GitHub counted as online at a time. A runner has to be online by its deadline after
 // its container started.
-func Connections(idle []Idle, busy, online int, counted time.Time, deadline time.Duration, now time.Time) Connected {
+func Connections(idle []Runner, busy, online int, counted time.Time, deadline time.Duration, now time.Time) Connected {
 	var c Connected
-	var old []Idle
+	var old []Runner
 	for _, r := range idle {
 		due := r.Since.Add(deadline)
 		switch {
@@ -50,15 +50,29 @@ func Connections(idle []Idle, busy, online int, counted time.Time, deadline time
 		return Connected{Ask: true}
 	}
 	// Those that aren't due may be online too: then one too few is missing, until their time comes.
-	missing := min(len(old), max(0, len(old)+busy-online))
-	slices.SortFunc(old, func(a, b Idle) int {
+	c.Missing = oldest(old, len(old)+busy-online)
+	return c
+}
+
+// Doubtful names runners that are taken for busy although GitHub counted fewer as busy
+// at a time, the longest busy first: the completion of their job may have been lost.
+// Those that got their job just before GitHub counted aren't doubted.
+func Doubtful(busy []Runner, counted int, at time.Time) []string {
+	old := slices.DeleteFunc(slices.Clone(busy), func(r Runner) bool { return at.Before(r.Since.Add(Settle)) })
+	return oldest(old, len(old)-counted)
+}
+
+// oldest names the first n of the runners that are longest in their state.
+func oldest(runners []Runner, n int) []string {
+	slices.SortFunc(runners, func(a, b Runner) int {
 		if d := a.Since.Compare(b.Since); d != 0 {
 			return d
 		}
 		return strings.Compare(a.Name, b.Name)
 	})
-	for _, r := range old[:missing] {
-		c.Missing = append(c.Missing, r.Name)
+	var names []string
+	for _, r := range runners[:min(len(runners), max(0, n))] {
+		names = append(names, r.Name)
 	}
-	return c
+	return names
 }

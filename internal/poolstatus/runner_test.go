@@ -147,7 +147,7 @@ func TestWhatWaitingWontMendIsNotWaitedForLong(t *testing.T) {
 
 func TestUnconnected(t *testing.T) {
 	start := time.Unix(1_000_000, 0)
-	idle := []poolstatus.Idle{{Name: "b", Since: start.Add(time.Second)}, {Name: "a", Since: start}, {Name: "young", Since: start.Add(time.Minute)}}
+	idle := []poolstatus.Runner{{Name: "b", Since: start.Add(time.Second)}, {Name: "a", Since: start}, {Name: "young", Since: start.Add(time.Minute)}}
 	cases := map[string]struct {
 		online, busy int
 		counted      time.Duration
@@ -168,6 +168,27 @@ func TestUnconnected(t *testing.T) {
 			got := poolstatus.Connections(idle, tc.busy, tc.online, start.Add(tc.counted), 30*time.Second, start.Add(31*time.Second))
 			want := poolstatus.Connected{Missing: tc.want, Ask: tc.ask, Next: tc.next}
 			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestDoubtful(t *testing.T) {
+	start := time.Unix(1_000_000, 0)
+	busy := []poolstatus.Runner{{Name: "b", Since: start.Add(time.Second)}, {Name: "a", Since: start}, {Name: "new", Since: start.Add(time.Minute)}}
+	for name, tc := range map[string]struct {
+		counted int
+		after   time.Duration
+		want    []string
+	}{
+		"GitHub counts as many":            {counted: 2, after: time.Minute},
+		"GitHub counts one less":           {counted: 1, after: time.Minute, want: []string{"a"}},
+		"GitHub counts none":               {after: time.Minute, want: []string{"a", "b"}},
+		"the count is from before the job": {after: time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, poolstatus.Doubtful(busy, tc.counted, start.Add(tc.after))); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})

@@ -25,6 +25,8 @@ type attendance struct {
 	follows bool      // the next poll follows an answer, and takes a token
 	tokens  bucket
 
+	retry backoff // of its own: what kept it from opening is over
+
 	unrecorded chan delivery
 	recorded   chan struct{} // has a token when takeRecorded has something
 	mu         sync.Mutex
@@ -42,7 +44,8 @@ type delivery struct {
 func newAttendance(l *Listener, s *session) *attendance {
 	return &attendance{
 		Listener: l, session: s, unrecorded: make(chan delivery, maxAhead), recorded: make(chan struct{}, 1),
-		stop: func() {}, stopped: make(chan struct{}), tokens: bucket{most: l.config.Pace.Burst, each: l.config.Pace.Refill},
+		retry: backoff{least: l.config.Pace.BackoffMin, most: l.config.Pace.BackoffMax},
+		stop:  func() {}, stopped: make(chan struct{}), tokens: bucket{most: l.config.Pace.Burst, each: l.config.Pace.Refill},
 	}
 }
 
@@ -70,7 +73,7 @@ func (a *attendance) listen(ctx context.Context) error {
 			return err
 		}
 		a.enter(Failing, "", err)
-		a.pause(ctx, a.wait(err))
+		a.pause(ctx, waitAfter(err, &a.retry))
 	}
 	return nil
 }
@@ -119,6 +122,7 @@ func (a *attendance) step(ctx context.Context) error {
 		return err
 	}
 	a.backoff.reset()
+	a.retry.reset()
 	a.seen.polled(a.config.Now())
 	a.enter(Listening, "", nil)
 	a.follows = m == nil || m.size < fullMessage || m.id <= a.cursor
