@@ -82,7 +82,7 @@ func TestATokenThatLosesItsRightsLater(t *testing.T) {
 	token := "ghp_" + s.namespace
 	s.github.AddToken(token)
 	s.useToken(token)
-	s.listening("linux")
+	pool := s.listening("linux")
 	s.allDone(s.addJobs("linux", 1, time.Millisecond))
 
 	s.github.AddToken(token, "organization_self_hosted_runners:read")
@@ -94,6 +94,10 @@ func TestATokenThatLosesItsRightsLater(t *testing.T) {
 			"POST GITHUB/api/v3/orgs/ORG/actions/runners/registration-token: 403 Resource not accessible by personal access token []",
 	}, s.github.URL, "GITHUB", s.namespace, "ORG")
 	waiting := s.addJobs("linux", 1, time.Millisecond)
+	s.says(pool, verdict{
+		Ready: metav1.ConditionFalse, Reason: v1alpha1.PermissionMissingReason,
+		Message: `runner RUNNER: registering runner "RUNNER": GitHub answered 403: Resource not accessible by personal access token`,
+	})
 	s.othersGoOn()
 
 	s.github.AddToken(token)
