@@ -279,7 +279,7 @@ func isSuspect(m *message) bool {
 // verify fetches the statistics now and then, as an empty poll brings none.
 func (a *attendance) verify(ctx context.Context) error {
 	_, counted := a.seen.progress()
-	if a.stale.Load() {
+	if a.stale.Load() || counted.IsZero() {
 		return a.check(ctx)
 	}
 	if age := a.config.Now().Sub(counted); age < a.config.Pace.Verify || time.Since(a.refreshed) < a.config.Pace.Verify {

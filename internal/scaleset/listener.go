@@ -137,6 +137,9 @@ func (l *Listener) attend(ctx context.Context) error {
 func (l *Listener) opened(statistics *Statistics) {
 	messages, _ := l.seen.progress()
 	l.refreshed = time.Now()
+	if statistics == nil { // they may be the only ones for long: an empty poll brings none
+		l.stale.Store(true)
+	}
 	l.seen.polled(l.config.Now())
 	changed := l.seen.count(statistics, messages, l.config.Now())
 	if !l.enter(Listening, "", nil) && changed {

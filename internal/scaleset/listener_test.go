@@ -317,6 +317,13 @@ func TestSessionSurvives(t *testing.T) {
 	}
 }
 
+func TestASessionWithoutStatisticsAsksForThem(t *testing.T) {
+	s := newStage(t, githubsim.Options{})
+	s.sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, Times: 1, Alter: githubsim.AlterNoStatistics})
+	s.listen(5)
+	s.await("statistics", func(snapshot Snapshot) bool { return snapshot.Known })
+}
+
 func TestAHeldPollEndsTheTrouble(t *testing.T) {
 	s := newStage(t, githubsim.Options{Hold: time.Hour})
 	s.sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointGetMessage, Times: 2, Status: 503})
