@@ -115,7 +115,9 @@ type process struct {
 }
 
 // killed says whether ctx ended with a cause of its own.
-func killed(ctx context.Context) bool { return ctx.Err() != nil && context.Cause(ctx) != ctx.Err() }
+func killed(ctx context.Context) bool {
+	return ctx.Err() != nil && !errors.Is(context.Cause(ctx), ctx.Err())
+}
 
 // outlasting is ctx for what must be said although ctx ends, unless it ends by a kill.
 func outlasting(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
