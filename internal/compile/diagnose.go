@@ -211,15 +211,23 @@ func (c *compilation) explain(p *pkg, f finding) finding {
 		}
 	case runes.MatchString(f.message):
 		m := runes.FindStringSubmatch(f.message)
-		f.message = fmt.Sprintf("must have at %s %s characters", map[string]string{"Min": "least", "Max": "most"}[m[2]], m[3])
-		if m[1] == `""` {
-			f.message = "must not be empty"
-		}
+		f.message = lengthMessage(m[1], m[2], m[3])
 	case mismatch.MatchString(f.message):
 		m := mismatch.FindStringSubmatch(f.message)
 		f.message = mismatchMessage(f.message, m[1], m[2], m[3], m[4])
 	}
 	return f
+}
+
+// lengthMessage says how long a string must be; it doesn't quote what may be very long.
+func lengthMessage(value, bound, characters string) string {
+	switch {
+	case value == `""`:
+		return "must not be empty"
+	case bound == "Min":
+		return "must have at least " + characters + " characters"
+	}
+	return "must have at most " + characters + " characters"
 }
 
 // ofSchema begins or marks what no one writes into a definition: a validator, or a field with a mark.
