@@ -84,7 +84,7 @@ func All(mgr ctrl.Manager, o Options) error {
 	report := kube.Reporter{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("corral")}
 	ofPools, ofRunners := report, report
 	ofPools.Gathered = kube.Gather(poolStatusInterval, statusRate, time.Now)
-	ofRunners.WarningsOnly, ofRunners.Gathered = true, kube.Gather(runnerStatusDelay, statusRate, time.Now)
+	ofRunners.Quiet, ofRunners.Gathered = true, kube.Gather(runnerStatusDelay, statusRate, time.Now)
 	notes := &runner.Notes{}
 	live := mgr.GetAPIReader()
 	clients := actions.NewRegistry(actions.Options{Version: o.Version})

@@ -96,13 +96,13 @@ func (x *run) deregister(ctx context.Context) error {
 	if err != nil || id == 0 {
 		return err
 	}
-	switch err := gh.RemoveRunner(ctx, id); {
+	switch err := gh.RemoveRunner(actions.InFlow(ctx, x.runner.Spec.ScaleSetID), id); {
 	case actions.IsUnauthorized(err), actions.IsForbidden(err):
 		return x.giveUp(actions.Summary(err))
 	case actions.IsJobStillRunning(err):
 		return kube.Progress(busyRetry, "its job goes on; the runner ends after it")
 	case err != nil:
-		return githubOutcome(err)
+		return x.githubOutcome(err)
 	}
 	x.note.deregistered = true
 	x.runner.Status.DeregisteredAt = &metav1.Time{Time: x.Now()}
@@ -114,9 +114,9 @@ func (x *run) registration(ctx context.Context, gh *actions.Client) (int64, erro
 	if x.recall() {
 		return x.runner.Status.RunnerID, nil
 	}
-	known, err := gh.RunnerByName(ctx, x.runner.Name)
+	known, err := gh.RunnerByName(actions.InFlow(ctx, x.runner.Spec.ScaleSetID), x.runner.Name)
 	if err != nil {
-		return 0, githubOutcome(err)
+		return 0, x.githubOutcome(err)
 	}
 	if known == nil || known.SetID != x.runner.Spec.ScaleSetID {
 		return 0, nil

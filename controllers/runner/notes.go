@@ -54,6 +54,7 @@ type note struct {
 	deregistered bool
 	podEnded     types.UID           // of the pod whose deletion was asked for
 	released     bool                // its finalizer is off
+	refused      int                 // how often GitHub was away
 	failed       *poolstatus.Verdict // why it is being ended, if it failed
 }
 

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"time"
 
@@ -27,6 +28,8 @@ import (
 const (
 	// connectionRetry is the time to the next look for a connection that isn't there yet.
 	connectionRetry = 5 * time.Second
+	// awayMin and awayMax bound the back-off while GitHub is away.
+	awayMin, awayMax = 500 * time.Millisecond, 30 * time.Second
 	// rightsRetry is the time to the next attempt after GitHub refused the credentials.
 	rightsRetry = 15 * time.Second
 	// registerRetry is the time to the next registration after one was removed.
@@ -52,7 +55,7 @@ func (x *run) register(ctx context.Context) error {
 		return x.reregister(ctx, gh)
 	}
 	if err != nil {
-		return githubOutcome(err)
+		return x.githubOutcome(err)
 	}
 	return x.storeSecret(ctx, jit)
 }
@@ -70,7 +73,7 @@ func (x *run) recall() bool {
 
 // remember notes a registration that its Secret holds.
 func (x *run) remember(id int64) {
-	x.runner.Status.RunnerID, x.note.registration = id, id
+	x.runner.Status.RunnerID, x.note.registration, x.note.refused = id, id, 0
 }
 
 // reregister comes after an attempt that lost its answer or its Secret: with the
@@ -82,7 +85,7 @@ func (x *run) reregister(ctx context.Context, gh *actions.Client) error {
 	}
 	known, err := gh.RunnerByName(ctx, x.runner.Name)
 	if err != nil {
-		return githubOutcome(err)
+		return x.githubOutcome(err)
 	}
 	if known != nil {
 		if known.SetID != x.runner.Spec.ScaleSetID {
@@ -90,7 +93,7 @@ func (x *run) reregister(ctx context.Context, gh *actions.Client) error {
 			return nil
 		}
 		if err := gh.RemoveRunner(ctx, known.ID); err != nil {
-			return githubOutcome(err)
+			return x.githubOutcome(err)
 		}
 	}
 	return kube.Wait(v1alpha1.ProgressingReason, registerRetry, "registering again: the first registration's configuration was lost")
@@ -153,7 +156,7 @@ func (x *run) verify(ctx context.Context) error {
 	}
 	known, err := gh.RunnerByName(ctx, x.runner.Name)
 	if err != nil {
-		return githubOutcome(err)
+		return x.githubOutcome(err)
 	}
 	if known == nil {
 		x.Notes.complete(key, x.runner.UID)
@@ -161,20 +164,27 @@ func (x *run) verify(ctx context.Context) error {
 	return nil
 }
 
-// githubOutcome turns GitHub's refusals into waits: to be asked too often, and for want
-// of rights, which somebody has to give back. Every other error is retried with the work
-// queue's back-off.
-func githubOutcome(err error) error {
-	after, limited := actions.IsRateLimited(err)
+// githubOutcome turns GitHub's refusals into waits: while it is away or asks to come
+// back later, and for want of rights, which somebody has to give back. What else goes
+// wrong is retried with the work queue's back-off.
+func (x *run) githubOutcome(err error) error {
+	after, away := actions.ComeBack(err)
 	switch {
-	case limited:
-		return kube.Wait(v1alpha1.GitHubUnavailableReason, max(after, time.Second), "%s", actions.Summary(err))
+	case away:
+		x.note.refused++
+		return kube.Wait(v1alpha1.GitHubUnavailableReason, max(after, patience(x.note.refused)), "%s", actions.Summary(err))
 	case actions.IsUnauthorized(err):
 		return kube.Wait(v1alpha1.CredentialsRefusedReason, rightsRetry, "%s", actions.Summary(err))
 	case actions.IsForbidden(err):
 		return kube.Wait(v1alpha1.PermissionMissingReason, rightsRetry, "%s", actions.Summary(err))
 	}
-	// Without the ids of the request: a message that is new each time would be written,
-	// and the write would wake the runner before its back-off is over.
+	// Without the ids of the request: a message that is new each time would be written.
 	return errors.New(actions.Summary(err))
+}
+
+// patience is the time to the next attempt after so many in vain: 500 ms, doubling to
+// 30 s, less up to a half of it so that runners don't ask in step.
+func patience(failures int) time.Duration {
+	wait := min(awayMax, awayMin<<min(failures-1, 10))
+	return wait/2 + time.Duration(rand.Int64N(int64(wait/2)+1))
 }

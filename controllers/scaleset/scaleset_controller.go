@@ -304,8 +304,8 @@ func normalLabels(labels []string) []string {
 // outcome turns GitHub's answers into outcomes: limits and outages are waited for,
 // refusals stall until somebody changes something.
 func outcome(err error) error {
-	if after, limited := actions.IsRateLimited(err); limited {
-		return kube.Wait(v1alpha1.GitHubUnavailableReason, max(after, time.Second), "%s", actions.Summary(err))
+	if after, away := actions.ComeBack(err); away {
+		return kube.Wait(v1alpha1.GitHubUnavailableReason, max(after, connectionRetry), "%s", actions.Summary(err))
 	}
 	switch {
 	case actions.IsUnauthorized(err):

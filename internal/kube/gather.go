@@ -85,7 +85,7 @@ func (a *Attempt) putOff(outcome error) time.Duration {
 // isNews says whether a condition changed in a way that somebody may wait for: a
 // trouble, and for kinds that live long each change of a status or reason.
 func (a *Attempt) isNews(outcome error) bool {
-	if a.reporter.WarningsOnly && (outcome == nil || isProgress(outcome)) {
+	if a.reporter.Quiet && (outcome == nil || isProgress(outcome)) {
 		return false
 	}
 	return !equality.Semantic.DeepEqual(gist(a.saved.GetConditions()), gist(a.obj.GetConditions()))

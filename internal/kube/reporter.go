@@ -45,9 +45,9 @@ type Object interface {
 type Reporter struct {
 	Client client.Client
 	Events events.EventRecorder
-	// WarningsOnly leaves out events of the normal course, for kinds that live briefly.
-	// With Gathered, their normal course is gathered too.
-	WarningsOnly bool
+	// Quiet leaves out events, for kinds that live briefly and are many: what is worth an
+	// event of theirs is told by Event. With Gathered, only their troubles are news.
+	Quiet bool
 	// Gathered puts off writes that bring no news; nil writes each change at once.
 	Gathered *Gathered
 }
@@ -179,7 +179,7 @@ func (a *Attempt) tell(ctx context.Context, outcome error) {
 	if is.Status == metav1.ConditionFalse && outcome != nil {
 		kind = corev1.EventTypeWarning
 	}
-	if kind == corev1.EventTypeWarning || !a.reporter.WarningsOnly {
+	if !a.reporter.Quiet {
 		a.reporter.Event(a.obj, kind, is.Reason, is.Message)
 	}
 	log.FromContext(ctx).Info("Ready changed", "status", is.Status, "reason", is.Reason, "message", is.Message)

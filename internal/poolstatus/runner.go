@@ -64,7 +64,7 @@ type Verdict struct {
 
 // StuckDeadline is how long after a runner's creation a cause that waiting won't mend
 // may keep it from starting: an image that can't be pulled, a ConfigMap that isn't
-// there. The kubelet tries several times in that time.
+// there, a pod that the API server refuses. All are tried several times in that time.
 const StuckDeadline = time.Minute
 
 // Judge says which state a runner is in at a time.
@@ -125,7 +125,7 @@ func crash(o Observation) v1alpha1.RunnerCause {
 
 func starting(o Observation, now time.Time) Verdict {
 	deadline := o.Deadline
-	if o.Cause == v1alpha1.CauseImagePull || o.Cause == v1alpha1.CauseConfig {
+	if o.Cause == v1alpha1.CauseImagePull || o.Cause == v1alpha1.CauseConfig || o.Cause == v1alpha1.CauseRefused {
 		deadline = min(deadline, StuckDeadline)
 	}
 	due := o.CreatedAt.Add(deadline)

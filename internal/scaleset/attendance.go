@@ -156,7 +156,7 @@ func (a *attendance) awaitToken(ctx context.Context) (again bool, err error) {
 		case <-timer.C:
 		}
 	}
-	a.tokens.take(time.Now())
+	a.tokens.take(time.Now(), cost(a.tokens.each, a.seen.jobs()))
 	a.follows = false
 	return false, nil
 }

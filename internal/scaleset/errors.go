@@ -261,3 +261,13 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	}
 	return max(0, time.Unix(reset, 0).Sub(now))
 }
+
+// ComeBack says whether GitHub is away or asks to be asked again later, and after how
+// long at the earliest; 0 when it didn't say.
+func ComeBack(err error) (after time.Duration, away bool) {
+	e := new(Error)
+	if !errors.As(err, &e) || e.Kind != KindUnavailable && e.Kind != KindRateLimited {
+		return 0, false
+	}
+	return e.RetryAfter, true
+}

@@ -16,8 +16,9 @@ type Pace struct {
 	// Burst is how many polls may follow a message at once; 4 if 0. A pool with little to
 	// do never waits; a busy one has several events in one message.
 	Burst int
-	// Refill is how long after one of them another may; 1 s if 0. A new capacity is
-	// announced, and a backlog is read, without waiting.
+	// Refill is how long after one of them another may, in a pool with 25 jobs or more; 1 s
+	// if 0. With fewer jobs it's that much shorter, as there is less to come that could
+	// share a message. A new capacity is announced, and a backlog is read, without waiting.
 	Refill time.Duration
 	// BackoffMin and BackoffMax bound the jittered exponential wait after errors; 1 s and
 	// 30 s if 0.
@@ -70,6 +71,15 @@ func (p Pace) withDefaults() Pace {
 	return p
 }
 
+// busyPool is the number of jobs in a pool from which on a poll costs a whole token.
+const busyPool = 25
+
+// cost is what a poll costs of a token that comes back after the given time, in a pool
+// with so many jobs.
+func cost(token time.Duration, jobs int) time.Duration {
+	return token * time.Duration(min(busyPool, max(1, jobs))) / busyPool
+}
+
 // bucket has tokens: most of them at first and after a pause, then one each interval.
 type bucket struct {
 	most int
@@ -82,10 +92,11 @@ func (b *bucket) wait(now time.Time) time.Duration {
 	return max(0, b.full.Sub(now)) - time.Duration(b.most-1)*b.each
 }
 
-// take takes a token out, also one that isn't there yet.
-func (b *bucket) take(now time.Time) {
+// take takes a token out, or a part of one as long as that takes to come back; also one
+// that isn't there yet.
+func (b *bucket) take(now time.Time, part time.Duration) {
 	if b.full.Before(now) {
 		b.full = now
 	}
-	b.full = b.full.Add(b.each)
+	b.full = b.full.Add(part)
 }

@@ -28,19 +28,27 @@ func TestTokensComeBackOneByOne(t *testing.T) {
 	now := start
 	for range 6 { // as fast as it goes
 		now = now.Add(max(0, b.wait(now)))
-		b.take(now)
+		b.take(now, b.each)
 		got = append(got, now.Sub(start))
 	}
 	now = now.Add(time.Hour) // more than enough: not more than three at once
 	for range 4 {
 		now = now.Add(max(0, b.wait(now)))
-		b.take(now)
+		b.take(now, b.each)
 		got = append(got, now.Sub(start).Truncate(time.Hour))
 	}
 	got = append(got, b.wait(now))
 	want := []time.Duration{0, 0, 0, time.Second, 2 * time.Second, 3 * time.Second, time.Hour, time.Hour, time.Hour, time.Hour, time.Second}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestAPollCostsWhatItsPoolHasToDo(t *testing.T) {
+	for jobs, want := range map[int]time.Duration{0: 40 * time.Millisecond, 1: 40 * time.Millisecond, 5: 200 * time.Millisecond, 25: time.Second, 500: time.Second} {
+		if got := cost(time.Second, jobs); got != want {
+			t.Errorf("%d jobs: %s, want %s", jobs, got, want)
+		}
 	}
 }
 

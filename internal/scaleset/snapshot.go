@@ -77,6 +77,13 @@ func (o *observation) get() Snapshot {
 	return s
 }
 
+// jobs is how many jobs are assigned and not completed.
+func (o *observation) jobs() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.snapshot.Assigned
+}
+
 // setState says whether anything but the wording changed.
 func (o *observation) setState(state State, owner string, err error, now time.Time) bool {
 	o.mu.Lock()

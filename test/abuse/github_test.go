@@ -145,11 +145,11 @@ func TestWordsOfAnOutage(t *testing.T) {
 	}{
 		"find": {
 			fault: githubsim.Fault{Endpoint: githubsim.EndpointFindScaleSet, Status: 503},
-			want:  verdict{Ready: metav1.ConditionFalse, Reason: v1alpha1.ProgressingWithRetryReason, Message: `scale set: looking for scale set "linux": GitHub answered 503`},
+			want:  unavailable(`scale set: looking for scale set "linux": GitHub answered 503`),
 		},
 		"create": {
 			fault: githubsim.Fault{Endpoint: githubsim.EndpointCreateScaleSet, Status: 500},
-			want:  verdict{Ready: metav1.ConditionFalse, Reason: v1alpha1.ProgressingWithRetryReason, Message: `scale set: creating scale set "linux": GitHub answered 500`},
+			want:  unavailable(`scale set: creating scale set "linux": GitHub answered 500`),
 		},
 		"session": {
 			fault: githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, Status: 500},
@@ -233,10 +233,7 @@ func TestAGitHubThatHangs(t *testing.T) {
 	ids := s.addJobs("linux", 5, time.Millisecond)
 	s.runnerTells("linux", `registering runner "RUNNER": GitHub didn't answer the last 3 calls (no answer in time)`)
 	other := s.pool("other")
-	s.says(other, verdict{
-		Ready: metav1.ConditionFalse, Reason: v1alpha1.ProgressingWithRetryReason,
-		Message: `scale set: looking for scale set "other": GitHub didn't answer the last 3 calls (no answer in time)`,
-	})
+	s.says(other, unavailable(`scale set: looking for scale set "other": GitHub didn't answer the last 3 calls (no answer in time)`))
 	s.othersGoOn()
 	s.github.ClearFaults()
 	s.doneOnce(ids)

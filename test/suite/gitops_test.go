@@ -15,6 +15,7 @@ import (
 	"github.com/fluxcd/pkg/runtime/conditions"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -278,7 +279,17 @@ func (g *gitops) finished(job string) {
 // idleAgain removes everything and checks that nothing is left.
 func (g *gitops) idleAgain() {
 	g.T.Helper()
-	must(g.T, w.Client.Delete(g.T.Context(), &v1alpha1.PoolSource{ObjectMeta: metav1.ObjectMeta{Namespace: g.namespace, Name: "pools"}}))
+	// A source at work may apply its pools once more after it is deleted.
+	source := &v1alpha1.PoolSource{ObjectMeta: metav1.ObjectMeta{Namespace: g.namespace, Name: "pools"}}
+	must(g.T, w.Client.Patch(g.T.Context(), source, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"suspend":true}}`))))
+	eventually(g.T, func(ctx context.Context) error {
+		must(g.T, w.Client.Get(ctx, client.ObjectKeyFromObject(source), source))
+		if reason := conditions.GetReason(source, v1alpha1.ReadyCondition); reason != v1alpha1.SuspendedReason {
+			return fmt.Errorf("the source is %s", reason)
+		}
+		return nil
+	})
+	must(g.T, w.Client.Delete(g.T.Context(), source))
 	cleanUp(g.T, g.namespace)
 }
 
