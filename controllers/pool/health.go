@@ -134,7 +134,7 @@ func (x *run) judgeHealth() {
 		conditions.MarkTrue(x.pool, v1alpha1.HealthyCondition, v1alpha1.SucceededReason, "runners start")
 		return
 	}
-	hold, next := c.Hold(x.count(v1alpha1.RunnerBusy), x.free(), x.Now())
+	hold, next := c.Hold(x.count(v1alpha1.RunnerBusy), x.free(), x.probes(c), x.Now())
 	x.holds = append(x.holds, hold)
 	x.lookAgain(cmp.Or(next, healthy))
 	conditions.MarkFalse(x.pool, v1alpha1.HealthyCondition, v1alpha1.RunnersFailingReason, "%s", c)
@@ -146,7 +146,7 @@ func (x *run) judgeHealth() {
 func (x *run) succeeded(c scaling.Circuit) bool {
 	return slices.ContainsFunc(x.runners, func(o observed) bool {
 		well := o.verdict.State == v1alpha1.RunnerBusy || o.verdict.State == v1alpha1.RunnerIdle && x.isWell(c, o.verdict.Since)
-		return well && o.runner.Spec.Revision == c.Revision && o.verdict.Since.After(c.Last)
+		return well && o.runner.Spec.Revision == c.Revision && c.IsNewer(o.verdict.Since)
 	})
 }
 
@@ -173,6 +173,17 @@ func (x *run) count(states ...v1alpha1.RunnerState) int32 {
 // free counts the runners that may get a job yet.
 func (x *run) free() int32 {
 	return int32(len(x.staying(v1alpha1.RunnerIdle)) + len(x.staying(v1alpha1.RunnerPending))) //nolint:gosec // far below
+}
+
+// probes counts the runners whose success or failure will be news to the circuit.
+func (x *run) probes(c scaling.Circuit) int32 {
+	n := len(x.staying(v1alpha1.RunnerPending))
+	for _, r := range x.staying(v1alpha1.RunnerIdle) {
+		if c.IsNewer(r.Since) {
+			n++
+		}
+	}
+	return int32(n) //nolint:gosec // far below
 }
 
 // isCertain says whether a failure was one. A runner that ended in peace while nobody

@@ -457,6 +457,28 @@ func TestARowOfFailuresHoldsThePoolBack(t *testing.T) {
 	}
 }
 
+// What waited for jobs before the failures neither proves nor tries anything.
+func TestAnOlderIdleRunnerKeepsNoProbeAway(t *testing.T) {
+	b := newBench(t)
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })
+	b.start()
+	b.reconcile()
+	b.run(b.runners()[0])
+	b.now = b.now.Add(time.Hour)
+	b.words.Counted, b.words.Statistics.IdleRunners = b.now, 1
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(2)) })
+	b.fail(3, v1alpha1.CauseImagePull)
+	b.reconcile()
+	if n := len(b.runners()); n != 1 {
+		t.Fatalf("%d runners right after the failures", n)
+	}
+	b.now = b.now.Add(scaling.ProbeMin)
+	b.reconcile()
+	if n := len(b.runners()); n != 2 || !conditions.IsFalse(b.pool(), v1alpha1.HealthyCondition) {
+		t.Errorf("%d runners, one of them to try, %s", n, b.readyReason())
+	}
+}
+
 // After a restart the completions of jobs come later than the ends of their runners.
 func TestWhatEndedWhileNobodyListenedIsNoFailure(t *testing.T) {
 	for name, tc := range map[string]struct {

@@ -43,6 +43,11 @@ func (c Circuit) Failed(cause v1alpha1.RunnerCause, message string, at time.Time
 	return c
 }
 
+// IsNewer says whether what began at a time began after the last failure. Kubernetes cuts
+// times to the second: what began in the same one counts as newer, or a runner that does
+// well would never be believed.
+func (c Circuit) IsNewer(began time.Time) bool { return !began.Before(c.Last.Truncate(time.Second)) }
+
 // Succeeded closes the circuit: a runner got a job, or waits for one in good health.
 func (c Circuit) Succeeded() Circuit { return Circuit{Revision: c.Revision} }
 
@@ -61,13 +66,12 @@ func (c Circuit) Interval() time.Duration {
 }
 
 // Hold is what an open circuit allows: nothing beyond the runners with a job until the
-// next probe is due, then one runner and one job to try it with. A probe under way, so
-// many runners without a job as free says, is waited for. The time is that to the next
-// probe; 0 when it is due or under way.
-func (c Circuit) Hold(busy, free int32, now time.Time) (Hold, time.Duration) {
-	h := Hold{Announce: busy, Reason: c.String()}
-	if free > 0 {
-		h.Announce = busy + 1
+// next probe is due, then one runner and one job to try it with; one job also while free
+// runners have none. A probe under way is waited for. The time is that to the next probe;
+// 0 when it is due or under way.
+func (c Circuit) Hold(busy, free, probes int32, now time.Time) (Hold, time.Duration) {
+	h := Hold{Announce: busy + min(free, 1), Reason: c.String()}
+	if probes > 0 {
 		return h, 0
 	}
 	if wait := c.Last.Add(c.Interval()).Sub(now); wait > 0 {

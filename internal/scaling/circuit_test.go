@@ -27,6 +27,7 @@ func TestCircuit(t *testing.T) {
 		circuit    scaling.Circuit
 		after      time.Duration
 		busy, free int32
+		probes     int32
 		open       bool
 		want       scaling.Hold
 		wait       time.Duration
@@ -36,7 +37,9 @@ func TestCircuit(t *testing.T) {
 		"a success closes it":                         {circuit: failing(9, v1alpha1.CauseImagePull).Succeeded()},
 		"open: what has a job goes on":                {circuit: failing(3, v1alpha1.CauseImagePull), busy: 4, open: true, want: scaling.Hold{Announce: 4, Reason: "3" + words + "10s"}, wait: 10 * time.Second},
 		"open: one is tried when its time has come":   {circuit: failing(3, v1alpha1.CauseImagePull), after: 10 * time.Second, open: true, want: scaling.Hold{Announce: 1, Create: 1, Reason: "3" + words + "10s"}},
-		"open: a probe under way is waited for":       {circuit: failing(3, v1alpha1.CauseImagePull), after: time.Minute, free: 1, open: true, want: scaling.Hold{Announce: 1, Reason: "3" + words + "10s"}},
+		"open: a probe under way is waited for":       {circuit: failing(3, v1alpha1.CauseImagePull), after: time.Minute, free: 1, probes: 1, open: true, want: scaling.Hold{Announce: 1, Reason: "3" + words + "10s"}},
+		"open: what was idle before gets a job":       {circuit: failing(3, v1alpha1.CauseImagePull), free: 2, open: true, want: scaling.Hold{Announce: 1, Reason: "3" + words + "10s"}, wait: 10 * time.Second},
+		"open: what was idle before is no probe":      {circuit: failing(3, v1alpha1.CauseImagePull), after: time.Minute, free: 2, open: true, want: scaling.Hold{Announce: 1, Create: 1, Reason: "3" + words + "10s"}},
 		"open: the next failure doubles the interval": {circuit: failing(5, v1alpha1.CauseImagePull), after: 10 * time.Second, open: true, want: scaling.Hold{Reason: "5" + words + "40s"}, wait: 30 * time.Second},
 		"open: the interval has an end":               {circuit: failing(60, v1alpha1.CauseImagePull), open: true, want: scaling.Hold{Reason: "60" + words + "5m0s"}, wait: 5 * time.Minute},
 	}
@@ -48,10 +51,20 @@ func TestCircuit(t *testing.T) {
 			if !tc.open {
 				return
 			}
-			hold, wait := tc.circuit.Hold(tc.busy, tc.free, start.Add(tc.after))
+			hold, wait := tc.circuit.Hold(tc.busy, tc.free, tc.probes, start.Add(tc.after))
 			if diff := cmp.Diff(tc.want, hold); diff != "" || wait != tc.wait {
 				t.Errorf("next probe in %s, want %s; hold (-want +got):\n%s", wait, tc.wait, diff)
 			}
 		})
+	}
+}
+
+func TestWhatBeganInTheSecondOfAFailureIsNewer(t *testing.T) {
+	second := time.Unix(1_000_000, 0)
+	c := scaling.Circuit{}.Failed(v1alpha1.CauseCrash, "", second.Add(260*time.Millisecond))
+	for began, want := range map[time.Time]bool{second.Add(-time.Second): false, second: true, second.Add(time.Second): true} {
+		if c.IsNewer(began) != want {
+			t.Errorf("what began %s after the second of the failure: newer is %t", began.Sub(second), !want)
+		}
 	}
 }
