@@ -77,10 +77,11 @@ func (x *run) lingers() time.Duration {
 }
 
 // forgotten says whether GitHub has no registration to remove: it forgets an ephemeral
-// runner itself when its job is over. An exit without an error makes sure that the
-// runner had no trouble with that.
+// runner itself when that reports the end of its job. An exit without an error makes sure
+// that the runner had no trouble with that. One that had to be deregistered before reported
+// nothing: GitHub failed its job for it.
 func (x *run) forgotten() bool {
-	return x.note.deregistered || x.runner.Status.DeregisteredAt != nil || x.runner.Status.EndedClean && x.jobOver()
+	return x.note.deregistered || x.runner.Status.DeregisteredAt != nil || x.runner.Status.EndedClean && x.jobOver() && !x.note.abandoned
 }
 
 // deregister removes the registration, once.
@@ -96,6 +97,7 @@ func (x *run) deregister(ctx context.Context) error {
 	if err != nil || id == 0 {
 		return err
 	}
+	x.note.abandoned = x.note.abandoned || !x.jobOver()
 	switch err := gh.RemoveRunner(actions.InFlow(ctx, x.runner.Spec.ScaleSetID), id); {
 	case actions.IsUnauthorized(err), actions.IsForbidden(err):
 		return x.giveUp(actions.Summary(err))

@@ -51,6 +51,7 @@ type note struct {
 	started      time.Time // when its container did
 	ended        time.Time // when its container's end was first seen
 	completed    bool      // GitHub said that its job is over
+	abandoned    bool      // it had to be deregistered before its job was over
 	deregistered bool
 	podEnded     types.UID           // of the pod whose deletion was asked for
 	released     bool                // its finalizer is off

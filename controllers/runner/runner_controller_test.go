@@ -204,6 +204,26 @@ func TestADeletedRunnerIsDeregisteredBeforeItsPodGoes(t *testing.T) {
 	}
 }
 
+// GitHub fails the job of a runner that was ended from outside after a while, and keeps its
+// registration: the runner never reported the job's end.
+func TestARunnerThatEndedBeforeItsJobIsDeregisteredAfterIt(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	b.setPod(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 0, FinishedAt: metav1.Time{Time: b.now}}})
+	b.delete()
+	b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointDeleteAgent, Times: 1, Alter: githubsim.AlterJobStillRunning})
+	b.reconcile()
+	recorder := &Recorder{Client: b.Client, Namespace: "ci", Notes: b.Notes}
+	events := []actions.JobEvent{{Type: actions.JobCompleted, JobID: "j", RunnerName: "linux-a", Result: "failed", At: b.now}}
+	if err := recorder.RecordJobs(t.Context(), events); err != nil {
+		t.Fatal(err)
+	}
+	b.reconcile()
+	if b.registered() != 0 || b.runner() != nil {
+		t.Errorf("%d registrations, runner %+v", b.registered(), b.runner())
+	}
+}
+
 func TestARunnerWithoutItsConnectionIsGivenUpAfterABound(t *testing.T) {
 	b := newBench(t)
 	b.reconcile()
