@@ -85,7 +85,7 @@ func All(mgr ctrl.Manager, o Options) error {
 	ofPools, ofRunners := report, report
 	ofPools.Gathered = kube.Gather(poolStatusInterval, statusRate, time.Now)
 	ofRunners.Quiet, ofRunners.Gathered = true, kube.Gather(runnerStatusDelay, statusRate, time.Now)
-	notes := &runner.Notes{}
+	notes := runner.NewNotes()
 	live := mgr.GetAPIReader()
 	clients := actions.NewRegistry(actions.Options{Version: o.Version})
 	sessions := scaleset.NewSessions()

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -22,13 +23,24 @@ const maxFailures = 100
 
 // Notes are what this process did or saw and the cache may not show yet, so that it
 // neither does it twice nor asks for it. All of it can be found out again: nothing is
-// lost with the process but a few requests. The zero value is ready for use.
+// lost with the process but a few requests.
 type Notes struct {
 	mu       sync.Mutex
 	runners  map[types.NamespacedName]*note
 	failures map[types.NamespacedName][]Failure
 	doubts   map[types.NamespacedName]doubt
 	queue    queue // of the Runners' controller; nil until it runs
+	starting int   // runners that have no pod yet
+
+	recording *semaphore.Weighted
+}
+
+// NewNotes returns empty Notes.
+func NewNotes() *Notes {
+	return &Notes{
+		runners: map[types.NamespacedName]*note{}, failures: map[types.NamespacedName][]Failure{}, doubts: map[types.NamespacedName]doubt{},
+		recording: semaphore.NewWeighted(recordParallel),
+	}
 }
 
 // queue is a controller's work queue.
@@ -47,6 +59,7 @@ type doubt struct {
 type note struct {
 	uid          types.UID
 	registration int64     // 0 until registered
+	begun        bool      // has or had a pod, or needs none; guarded by Notes
 	podMade      bool      // and not in the cache yet
 	started      time.Time // when its container did
 	ended        time.Time // when its container's end was first seen
@@ -78,14 +91,53 @@ func (n *Notes) of(key types.NamespacedName, uid types.UID) *note {
 }
 
 func (n *Notes) locked(key types.NamespacedName, uid types.UID) *note {
-	if n.runners == nil {
-		n.runners = map[types.NamespacedName]*note{}
-	}
 	if known := n.runners[key]; known != nil && known.uid == uid {
 		return known
 	}
+	n.dropLocked(key)
 	n.runners[key] = &note{uid: uid}
+	n.starting++
 	return n.runners[key]
+}
+
+func (n *Notes) dropLocked(key types.NamespacedName) {
+	if known := n.runners[key]; known != nil && !known.begun {
+		n.starting--
+	}
+	delete(n.runners, key)
+}
+
+// begun says that a runner has or had its pod, or needs none any more.
+func (n *Notes) begun(r *note) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !r.begun {
+		r.begun = true
+		n.starting--
+	}
+}
+
+// recordParallel bounds how many records of all pools are written at once, and
+// recordBeside how many while runners are to be started. A record leads to a runner's
+// end, which costs as much as to start one: in a burst, the ends of the first jobs would
+// hold up the runners of the last.
+const (
+	recordParallel = 32
+	recordBeside   = 4
+)
+
+// giveWay waits until a record may be written, and returns what to call after it.
+func (n *Notes) giveWay(ctx context.Context) (release func(), err error) {
+	n.mu.Lock()
+	weight := 1
+	if n.starting > 0 {
+		weight = recordParallel / recordBeside
+	}
+	n.mu.Unlock()
+	if err := n.recording.Acquire(ctx, int64(weight)); err != nil {
+		return nil, err
+	}
+	return func() { n.recording.Release(int64(weight)) }, nil
 }
 
 func (n *Notes) complete(key types.NamespacedName, uid types.UID) {
@@ -113,9 +165,6 @@ func (n *Notes) failure(key types.NamespacedName, uid types.UID) *poolstatus.Ver
 func (n *Notes) Doubt(key types.NamespacedName, now time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.doubts == nil {
-		n.doubts = map[types.NamespacedName]doubt{}
-	}
 	if last, doubted := n.doubts[key]; doubted && now.Sub(last.at) < doubtInterval {
 		return
 	}
@@ -164,16 +213,13 @@ func (n *Notes) isEnding(key types.NamespacedName, pod types.UID) bool {
 func (n *Notes) forget(key types.NamespacedName) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	delete(n.runners, key)
+	n.dropLocked(key)
 	delete(n.doubts, key)
 }
 
 func (n *Notes) fail(pool types.NamespacedName, f Failure) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.failures == nil {
-		n.failures = map[types.NamespacedName][]Failure{}
-	}
 	if len(n.failures[pool]) < maxFailures {
 		n.failures[pool] = append(n.failures[pool], f)
 	}

@@ -45,6 +45,7 @@ func (x *run) reconcilePod(ctx context.Context) error {
 	switch err := x.Client.Create(ctx, pod); {
 	case err == nil, apierrors.IsAlreadyExists(err):
 		x.note.podMade = true // an existing one is ours from an earlier attempt
+		x.Notes.begun(x.note)
 		return nil
 	case IsQuota(err):
 		return kube.Wait(v1alpha1.QuotaExceededReason, refusalRetry, "creating the pod: %w", err)

@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sync/semaphore"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,13 +21,6 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	actions "github.com/corral-dev/corral/internal/scaleset"
 )
-
-// recordParallel bounds how many records of all pools are written at once. Each lets a
-// runner end, which costs as much as to start one: with more of them, the first jobs'
-// ends hold up the last jobs' runners in a burst.
-const recordParallel = 4
-
-var recording = semaphore.NewWeighted(recordParallel)
 
 // Recorder makes what GitHub says of jobs durable: a start as a mark on the runner's
 // pod, a completion as the beginning of the runner's end. It serves one namespace.
@@ -44,10 +36,11 @@ func (r *Recorder) RecordJobs(ctx context.Context, events []actions.JobEvent) er
 	g, ctx := errgroup.WithContext(ctx)
 	for name, list := range byRunner(events) {
 		g.Go(func() error {
-			if err := recording.Acquire(ctx, 1); err != nil {
+			release, err := r.Notes.giveWay(ctx)
+			if err != nil {
 				return err
 			}
-			defer recording.Release(1)
+			defer release()
 			return r.record(ctx, name, list)
 		})
 	}

@@ -158,10 +158,11 @@ func (x *run) verify(ctx context.Context) error {
 	if err != nil {
 		return x.githubOutcome(err)
 	}
-	if known == nil {
-		x.Notes.complete(key, x.runner.UID)
+	if known != nil {
+		return nil
 	}
-	return nil
+	x.Notes.complete(key, x.runner.UID)
+	return End(ctx, x.Client, x.runner)
 }
 
 // githubOutcome turns GitHub's refusals into waits: while it is away or asks to come

@@ -103,6 +103,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 
 // recollect adds to what the cache shows what this process knows already.
 func (x *run) recollect() {
+	if x.pod != nil || x.note.podMade || !x.runner.DeletionTimestamp.IsZero() {
+		x.Notes.begun(x.note)
+	}
 	if x.pod != nil {
 		x.note.podMade = false
 	}
@@ -177,7 +180,6 @@ func (x *run) end(ctx context.Context) error {
 		return x.trouble
 	case x.verdict.State == v1alpha1.RunnerPending:
 		return kube.Progress(max(time.Millisecond, x.verdict.Until.Sub(x.Now())), "%s: %s", x.verdict.State, x.verdict.Reason)
-	case x.jobOver():
 	case x.verdict.State != v1alpha1.RunnerFinished || x.verdict.Settling:
 		return nil
 	}

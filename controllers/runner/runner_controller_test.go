@@ -88,7 +88,7 @@ func newBench(t *testing.T) *bench {
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(revision, runner).WithStatusSubresource(runner).Build()
 	b.Reconciler = &Reconciler{
 		Reporter: kube.Reporter{Client: c, Events: recorder, Quiet: true}, Live: c,
-		Clients: &registry{client: gh}, Notes: &Notes{}, Now: func() time.Time { return b.now },
+		Clients: &registry{client: gh}, Notes: NewNotes(), Now: func() time.Time { return b.now },
 	}
 	return b
 }
@@ -174,7 +174,7 @@ func TestLostStatusIsReadBackFromTheSecret(t *testing.T) {
 		}
 		r := b.runner()
 		r.Status = v1alpha1.RunnerStatus{}
-		b.Notes = &Notes{}
+		b.Notes = NewNotes()
 		if err := b.Client.Status().Update(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}

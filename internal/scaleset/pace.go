@@ -16,7 +16,7 @@ type Pace struct {
 	// Burst is how many polls may follow a message at once; 4 if 0. A pool with little to
 	// do never waits; a busy one has several events in one message.
 	Burst int
-	// Refill is how long after one of them another may, in a pool with 25 jobs or more; 1 s
+	// Refill is how long after one of them another may, in a pool with 8 jobs or more; 1 s
 	// if 0. With fewer jobs it's that much shorter, as there is less to come that could
 	// share a message. A new capacity is announced, and a backlog is read, without waiting.
 	Refill time.Duration
@@ -72,7 +72,7 @@ func (p Pace) withDefaults() Pace {
 }
 
 // busyPool is the number of jobs in a pool from which on a poll costs a whole token.
-const busyPool = 25
+const busyPool = 8
 
 // cost is what a poll costs of a token that comes back after the given time, in a pool
 // with so many jobs.

@@ -45,7 +45,7 @@ func TestTokensComeBackOneByOne(t *testing.T) {
 }
 
 func TestAPollCostsWhatItsPoolHasToDo(t *testing.T) {
-	for jobs, want := range map[int]time.Duration{0: 40 * time.Millisecond, 1: 40 * time.Millisecond, 5: 200 * time.Millisecond, 25: time.Second, 500: time.Second} {
+	for jobs, want := range map[int]time.Duration{0: 125 * time.Millisecond, 1: 125 * time.Millisecond, 4: 500 * time.Millisecond, 8: time.Second, 500: time.Second} {
 		if got := cost(time.Second, jobs); got != want {
 			t.Errorf("%d jobs: %s, want %s", jobs, got, want)
 		}
