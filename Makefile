@@ -52,7 +52,7 @@ fuzz: ## Fuzz each target for FUZZTIME (60s); a finding stays as a seed under te
 	done
 
 .PHONY: chaos
-chaos: ## A storm of every fault for each of SEEDS (1-20), three at a time; one that fails tells its schedule and its log.
+chaos: ## A storm of every fault for each of SEEDS (1-20), four at a time; one that fails tells its schedule and its log.
 	$(GO) run ./internal/localcluster/cmd/assets
 	CORRAL_CHAOS_SEEDS=$(SEEDS) $(GO) test -count=1 -timeout 60m -run TestStorm -v ./test/chaos
 

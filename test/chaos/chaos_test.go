@@ -29,7 +29,7 @@ const (
 var w *harness.World // shared by the storms, which have a namespace, a GitHub, nodes and a controller each
 
 // atOnce is how many storms blow at the same time, however few processors there are: a storm mostly waits.
-const atOnce = "3"
+const atOnce = "4"
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -65,7 +65,7 @@ func seeds(text string) ([]uint64, error) {
 	return all, nil
 }
 
-// Three storms blow at the same time, each in a world of its own but for the API server.
+// Several storms blow at the same time, each in a world of its own but for the API server.
 func TestStorm(t *testing.T) {
 	text := os.Getenv(seedsVariable)
 	if text == "" {
