@@ -67,7 +67,7 @@ type Options struct {
 
 const (
 	// poolStatusInterval is how long a pool's counts are gathered for one write.
-	poolStatusInterval = time.Second
+	poolStatusInterval = 2 * time.Second
 	// runnerStatusDelay is how long a runner's changes are gathered for one write: those
 	// of its start, as a rule.
 	runnerStatusDelay = 2 * time.Second
