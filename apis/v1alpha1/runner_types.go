@@ -50,25 +50,25 @@ const (
 type RunnerCause string
 
 const (
-	// CauseUnschedulable: no node takes the pod.
+	// CauseUnschedulable is when no node takes the pod.
 	CauseUnschedulable RunnerCause = "Unschedulable"
-	// CauseQuota: a ResourceQuota of the namespace admits no more pods.
+	// CauseQuota is when a ResourceQuota of the namespace admits no more pods.
 	CauseQuota RunnerCause = "Quota"
-	// CauseRefused: the API server refuses the pod.
+	// CauseRefused is when the API server refuses the pod.
 	CauseRefused RunnerCause = "Refused"
-	// CauseImagePull: the image can't be pulled.
+	// CauseImagePull is when the image can't be pulled.
 	CauseImagePull RunnerCause = "ImagePull"
-	// CauseConfig: the container can't be made or started, as for want of a ConfigMap.
+	// CauseConfig is when the container can't be made or started, as for want of a ConfigMap.
 	CauseConfig RunnerCause = "Config"
-	// CauseCrash: the container ended before it had a job.
+	// CauseCrash is when the container ended before it had a job.
 	CauseCrash RunnerCause = "Crash"
-	// CauseNeverConnected: the container runs and GitHub doesn't see the runner.
+	// CauseNeverConnected is when the container runs and GitHub doesn't see the runner.
 	CauseNeverConnected RunnerCause = "NeverConnected"
-	// CauseRemoved: somebody else deletes the pod: a node that is drained or gone.
+	// CauseRemoved is when somebody else deletes the pod: its node is drained or gone.
 	CauseRemoved RunnerCause = "Removed"
-	// CauseGitHub: GitHub doesn't register the runner.
+	// CauseGitHub is when GitHub doesn't register the runner.
 	CauseGitHub RunnerCause = "GitHub"
-	// CauseSlow: nothing is known to be amiss, it just takes too long.
+	// CauseSlow is when nothing is known to be amiss, and it takes too long.
 	CauseSlow RunnerCause = "Slow"
 )
 

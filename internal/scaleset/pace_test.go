@@ -186,8 +186,13 @@ func (r *runnerCalls) call(method, path string, body, into any) {
 	req.Header.Set("Authorization", "Bearer "+r.credential)
 	req.Header.Set(runnerwire.HeaderSession, r.session)
 	resp, err := r.network.RoundTrip(req)
-	if err != nil || resp.StatusCode >= http.StatusMultipleChoices || into != nil && json.NewDecoder(resp.Body).Decode(into) != nil {
-		r.Errorf("%s %s: %v, %v", method, path, resp, err)
+	if err != nil {
+		r.Error(err)
+		return
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode >= http.StatusMultipleChoices || into != nil && json.NewDecoder(resp.Body).Decode(into) != nil {
+		r.Errorf("%s %s: %v", method, path, resp)
 	}
 }
 

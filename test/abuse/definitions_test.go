@@ -279,7 +279,7 @@ func TestARepositoryThatShrinksToNothing(t *testing.T) {
 	s.says(source, verdict{Ready: metav1.ConditionTrue, Reason: v1alpha1.SucceededReason, Message: "Applied revision main@sha1:COMMIT: 0 pools, 0 connections"}, empty, "COMMIT")
 	eventually(t, func(ctx context.Context) error {
 		if err := w.Client.Get(ctx, key(s.namespace, "linux"), &v1alpha1.RunnerPool{}); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("the pool is there: %v", err)
+			return fmt.Errorf("the pool may be there: %w", err)
 		}
 		return nil
 	})

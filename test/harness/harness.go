@@ -47,8 +47,9 @@ func Run(m *testing.M, options world.Options, ready func(*World) (end func() err
 	if err != nil {
 		return fail(err)
 	}
-	code, end := 1, (func() error)(nil)
-	if end, err = ready(&World{World: w, Binary: binary}); err == nil {
+	code := 1
+	end, err := ready(&World{World: w, Binary: binary})
+	if err == nil {
 		code = m.Run()
 	}
 	for _, err := range []error{err, call(end), w.Stop()} {
