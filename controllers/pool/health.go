@@ -43,7 +43,7 @@ func (x *run) examine(context.Context) error {
 
 // connections gives up runners that run and that GitHub doesn't see.
 func (x *run) connections() {
-	if !x.words.Known || x.words.Counted.IsZero() {
+	if !x.counted() {
 		return
 	}
 	idle := x.staying(v1alpha1.RunnerIdle)
@@ -64,9 +64,16 @@ func (x *run) connections() {
 	x.noteConnected(c, idle, deadline)
 }
 
+// counted says whether GitHub's counts of runners can be compared with what we see.
+func (x *run) counted() bool {
+	s := x.words.Statistics
+	x.recall.counts = x.recall.counts || s.RegisteredRunners+s.IdleRunners+s.BusyRunners > 0
+	return x.words.Known && !x.words.Counted.IsZero() && x.recall.counts
+}
+
 // doubt has the registrations of runners looked up that are busy only by our account.
 func (x *run) doubt() {
-	if !x.words.Known {
+	if !x.counted() {
 		return
 	}
 	for _, name := range poolstatus.Doubtful(x.staying(v1alpha1.RunnerBusy), x.words.Statistics.BusyRunners, x.words.Counted) {

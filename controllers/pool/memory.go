@@ -35,6 +35,8 @@ type recollection struct {
 	// connected has runners that GitHub was once seen to see; of the one worker that has
 	// the pool, as circuit is.
 	connected map[string]bool
+	// counts is true once GitHub counted a runner of the pool: not every server does.
+	counts bool
 	// circuit is of the one worker that has the pool.
 	circuit scaling.Circuit
 }

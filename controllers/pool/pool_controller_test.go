@@ -88,7 +88,7 @@ func newBench(t *testing.T) *bench {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "acme"},
 		Spec:       v1alpha1.GitHubConnectionSpec{SecretRef: &v1alpha1.LocalObjectReference{Name: "github"}},
 	}
-	b := &bench{t: t, now: time.Unix(1_000_000, 0), words: actions.Snapshot{State: actions.Listening, Known: true}}
+	b := &bench{t: t, now: time.Unix(1_000_000, 0), words: actions.Snapshot{State: actions.Listening, Known: true, Statistics: actions.Statistics{RegisteredRunners: 1}}}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(p, connection).
 		WithStatusSubresource(&v1alpha1.RunnerPool{}, &v1alpha1.ScaleSet{}, &v1alpha1.Runner{}).
 		WithInterceptorFuncs(interceptor.Funcs{Create: b.create, List: b.list}).Build()
