@@ -48,7 +48,7 @@ func (x *run) register(ctx context.Context) error {
 	}
 	gh, ok := x.client()
 	if !ok {
-		return kube.Wait(v1alpha1.ConnectionNotReadyReason, connectionRetry, "%s", connection.NotReady(ctx, x.Client, x.connectionKey()))
+		return connection.NotReady(ctx, x.Client, x.connectionKey())
 	}
 	jit, err := gh.GenerateJIT(ctx, x.runner.Spec.ScaleSetID, x.runner.Name)
 	if actions.IsRunnerExists(err) {

@@ -128,7 +128,7 @@ func (x *run) connect(ctx context.Context) error {
 	gh, ok := x.Clients.Get(x.set.Namespace + "/" + x.set.Spec.ConnectionRef.Name)
 	if !ok {
 		key := types.NamespacedName{Namespace: x.set.Namespace, Name: x.set.Spec.ConnectionRef.Name}
-		return kube.Wait(v1alpha1.ConnectionNotReadyReason, connectionRetry, "%s", connection.NotReady(ctx, x.Client, key))
+		return connection.NotReady(ctx, x.Client, key)
 	}
 	x.github = gh
 	return nil
