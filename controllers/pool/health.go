@@ -41,9 +41,10 @@ func (x *run) examine(context.Context) error {
 	return nil
 }
 
-// connections gives up runners that run and that GitHub doesn't see.
+// connections gives up runners that run and that GitHub doesn't see. Where GitHub may be
+// one that doesn't count, their registrations are looked up instead.
 func (x *run) connections() {
-	if !x.counted() {
+	if !x.words.Known || x.words.Counted.IsZero() {
 		return
 	}
 	idle := x.staying(v1alpha1.RunnerIdle)
@@ -55,25 +56,28 @@ func (x *run) connections() {
 	}
 	x.lookAgain(c.Next)
 	for _, name := range c.Missing {
-		if x.recall.connected[name] {
+		switch {
+		case !x.counts():
+			x.Failures.Doubt(types.NamespacedName{Namespace: x.key.Namespace, Name: name}, x.Now())
+		case x.recall.connected[name]:
 			x.giveUp(name, v1alpha1.CauseRemoved, "GitHub doesn't see it any more: is its node gone?")
-		} else {
+		default:
 			x.giveUp(name, v1alpha1.CauseNeverConnected, fmt.Sprintf("its container runs, but GitHub doesn't see it %s later: can it reach GitHub?", deadline))
 		}
 	}
 	x.noteConnected(c, idle, deadline)
 }
 
-// counted says whether GitHub's counts of runners can be compared with what we see.
-func (x *run) counted() bool {
+// counts says whether GitHub was seen to count the pool's runners.
+func (x *run) counts() bool {
 	s := x.words.Statistics
 	x.recall.counts = x.recall.counts || s.RegisteredRunners+s.IdleRunners+s.BusyRunners > 0
-	return x.words.Known && !x.words.Counted.IsZero() && x.recall.counts
+	return x.recall.counts
 }
 
 // doubt has the registrations of runners looked up that are busy only by our account.
 func (x *run) doubt() {
-	if !x.counted() {
+	if !x.words.Known || !x.counts() {
 		return
 	}
 	for _, name := range poolstatus.Doubtful(x.staying(v1alpha1.RunnerBusy), x.words.Statistics.BusyRunners, x.words.Counted) {

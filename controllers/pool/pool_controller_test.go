@@ -600,6 +600,22 @@ func TestARunnerThatIsBusyOnlyByOurAccountIsDoubted(t *testing.T) {
 	}
 }
 
+// A server that doesn't count runners can't tell that one is missing.
+func TestWhereGitHubMayNotCountRegistrationsAreLookedUp(t *testing.T) {
+	b := newBench(t)
+	b.words.Statistics.RegisteredRunners = 0
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })
+	b.start()
+	b.reconcile()
+	b.run(b.runners()[0])
+	b.now = b.now.Add(v1alpha1.DefaultConnectDeadline)
+	b.words.Counted = b.now
+	b.reconcile()
+	if len(b.doubted) != 1 || len(b.condemned) != 0 {
+		t.Errorf("doubted %v, given up %v", b.doubted, b.condemned)
+	}
+}
+
 func TestARunnerThatGitHubSawOnceIsLostAndNotToBlame(t *testing.T) {
 	b := newBench(t)
 	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })

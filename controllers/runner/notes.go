@@ -49,7 +49,7 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 // doubtInterval is the least time between two looks at one runner's registration.
 const doubtInterval = time.Minute
 
-// doubt of a runner that seems busy.
+// doubt of a runner.
 type doubt struct {
 	at   time.Time
 	open bool
@@ -160,8 +160,8 @@ func (n *Notes) failure(key types.NamespacedName, uid types.UID) *poolstatus.Ver
 	return n.locked(key, uid).failed
 }
 
-// Doubt asks for a look at the registration of a runner that seems busy; now and then
-// at most.
+// Doubt asks for a look at the registration of a runner that GitHub doesn't count as we
+// do; now and then at most.
 func (n *Notes) Doubt(key types.NamespacedName, now time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -22,6 +22,7 @@ import (
 	"github.com/corral-dev/corral/controllers/connection"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/podspec"
+	"github.com/corral-dev/corral/internal/poolstatus"
 	actions "github.com/corral-dev/corral/internal/scaleset"
 )
 
@@ -145,9 +146,10 @@ func (x *run) identity() podspec.Runner {
 	}
 }
 
-// verify looks for the registration of a runner that seems busy and that GitHub doesn't
-// count as such. GitHub forgets an ephemeral runner when its job is over, so one that it
-// doesn't know has none any more: the message of the completion was lost.
+// verify looks for the registration of a runner that GitHub doesn't count as we do.
+// GitHub forgets an ephemeral runner when its job is over, so a busy one that it doesn't
+// know has no job any more: the message of the completion was lost. An idle one that it
+// doesn't know will never get a job.
 func (x *run) verify(ctx context.Context) error {
 	key := client.ObjectKeyFromObject(x.runner)
 	gh, ok := x.client()
@@ -161,7 +163,13 @@ func (x *run) verify(ctx context.Context) error {
 	if known != nil {
 		return nil
 	}
-	x.Notes.complete(key, x.runner.UID)
+	if x.runner.Status.Job == nil && (x.pod == nil || poolstatus.JobOf(x.pod) == nil) {
+		x.Notes.Condemn(key, x.runner.UID, poolstatus.Verdict{
+			State: v1alpha1.RunnerFailed, Since: x.Now(), Cause: v1alpha1.CauseRemoved, Reason: "GitHub has forgotten its registration",
+		})
+	} else {
+		x.Notes.complete(key, x.runner.UID)
+	}
 	return End(ctx, x.Client, x.runner)
 }
 

@@ -412,3 +412,23 @@ func TestAJobWhoseCompletionWasLostIsOverWhenGitHubForgotTheRunner(t *testing.T)
 		t.Errorf("not ended: %+v", r.Status)
 	}
 }
+
+func TestAnIdleRunnerThatGitHubForgotFailed(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	b.setPod(corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Time{Time: b.now}}})
+	gh, _ := b.Clients.Get("")
+	if err := gh.RemoveRunner(t.Context(), b.runner().Status.RunnerID); err != nil {
+		t.Fatal(err)
+	}
+	b.Notes.Doubt(client.ObjectKey{Namespace: "ci", Name: "linux-a"}, b.now)
+	b.reconcile()
+	b.reconcile()
+	if b.pod() != nil {
+		t.Error("its pod is still there")
+	}
+	b.reconcile()
+	if r := b.runner(); r != nil {
+		t.Errorf("not ended: %+v", r.Status)
+	}
+}
