@@ -18,7 +18,6 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/runner"
-	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/poolstatus"
 	actions "github.com/corral-dev/corral/internal/scaleset"
 	"github.com/corral-dev/corral/internal/scaling"
@@ -44,20 +43,21 @@ func (x *run) examine(context.Context) error {
 // connections gives up runners that run and that GitHub doesn't see. Where GitHub may be
 // one that doesn't count, their registrations are looked up instead.
 func (x *run) connections() {
-	if !x.words.Known || x.words.Counted.IsZero() {
+	if !x.words.Known || x.words.Counted.IsZero() || x.words.State != actions.Listening {
 		return
 	}
 	idle := x.staying(v1alpha1.RunnerIdle)
 	deadline := x.pool.Spec.Deadlines.GetConnect()
-	online := x.words.Statistics.IdleRunners + x.words.Statistics.BusyRunners
-	c := poolstatus.Connections(idle, int(x.count(v1alpha1.RunnerBusy)), online, x.words.Counted, deadline, x.Now())
+	busy := len(x.staying(v1alpha1.RunnerBusy))
+	s := x.words.Statistics
+	c := poolstatus.Connections(idle, busy, s.IdleRunners+s.BusyRunners, x.words.Counted, deadline, x.Now())
 	if c.Ask {
 		x.Sessions.Refresh(x.key)
 	}
 	x.lookAgain(c.Next)
 	for _, name := range c.Missing {
 		switch {
-		case !x.counts():
+		case !x.counts(), s.RegisteredRunners < len(idle)+busy: // or the counts are of another time
 			x.Failures.Doubt(types.NamespacedName{Namespace: x.key.Namespace, Name: name}, x.Now())
 		case x.recall.connected[name]:
 			x.giveUp(name, v1alpha1.CauseRemoved, "GitHub doesn't see it any more: is its node gone?")
@@ -89,7 +89,8 @@ func (x *run) doubt() {
 func (x *run) staying(state v1alpha1.RunnerState) []poolstatus.Runner {
 	var list []poolstatus.Runner
 	for _, o := range x.runners {
-		if o.verdict.State == state && o.runner.DeletionTimestamp.IsZero() {
+		here := x.set == nil || o.runner.Spec.ScaleSetID == x.set.Status.ID // GitHub's counts are of one set
+		if here && o.verdict.State == state && o.runner.DeletionTimestamp.IsZero() {
 			list = append(list, poolstatus.Runner{Name: o.runner.Name, Since: o.verdict.Since})
 		}
 	}
@@ -121,7 +122,9 @@ func (x *run) giveUp(name string, cause v1alpha1.RunnerCause, why string) {
 			x.lost = append(x.lost, o.runner)
 			x.Failures.Condemn(client.ObjectKeyFromObject(o.runner), o.runner.UID, o.verdict)
 			x.Event(o.runner, corev1.EventTypeWarning, string(v1alpha1.RunnerFailed), fmt.Sprintf("%s: %s", cause, why))
-			x.recall.circuit = x.recall.circuit.Failed(cause, why, x.Now())
+			if o.runner.Spec.Revision == x.recall.circuit.Revision {
+				x.recall.circuit = x.recall.circuit.Failed(cause, why, o.runner.CreationTimestamp.Time, x.Now())
+			}
 		}
 	}
 }
@@ -134,7 +137,7 @@ func (x *run) judgeHealth() {
 	}
 	for _, f := range x.Failures.TakeFailures(x.key) {
 		if f.Revision == c.Revision && x.isCertain(f) {
-			c = c.Failed(f.Cause, f.Message, f.At)
+			c = c.Failed(f.Cause, f.Message, f.Began, f.At)
 		}
 	}
 	if x.succeeded(c) {
@@ -149,7 +152,7 @@ func (x *run) judgeHealth() {
 	x.holds = append(x.holds, hold)
 	x.lookAgain(cmp.Or(next, healthy))
 	conditions.MarkFalse(x.pool, v1alpha1.HealthyCondition, v1alpha1.RunnersFailingReason, "%s", c)
-	x.ailment = kube.Wait(v1alpha1.RunnersFailingReason, cmp.Or(next, healthy), "%s", c)
+	x.ailment, x.ails = v1alpha1.RunnersFailingReason, c.String()
 }
 
 // succeeded says whether a runner of the circuit's template got a job since the last
@@ -209,7 +212,7 @@ func (x *run) judgeQuota() {
 	admitted := x.count(v1alpha1.RunnerPending, v1alpha1.RunnerIdle, v1alpha1.RunnerBusy)
 	var waiting *v1alpha1.Runner
 	for _, o := range x.runners {
-		if o.runner.Status.Cause == v1alpha1.CauseQuota && o.verdict.State == v1alpha1.RunnerPending {
+		if o.runner.Status.Cause == v1alpha1.CauseQuota && o.verdict.State == v1alpha1.RunnerPending && !x.outdated(o.runner) {
 			waiting = o.runner
 			admitted--
 		}
@@ -218,7 +221,7 @@ func (x *run) judgeQuota() {
 		return
 	}
 	x.holds = append(x.holds, scaling.Hold{Announce: admitted, Reason: fmt.Sprintf("the namespace's quota admits %d", admitted)})
-	x.ailment = kube.Wait(v1alpha1.QuotaExceededReason, recheck, "runner %s: %s", waiting.Name, waiting.Status.Reason)
+	x.ailment, x.ails = v1alpha1.QuotaExceededReason, fmt.Sprintf("runner %s: %s", waiting.Name, waiting.Status.Reason)
 }
 
 // judgeRegistration tells why GitHub registers no runners.
@@ -235,7 +238,7 @@ func (x *run) judgeRegistration() {
 		if reason == v1alpha1.ProgressingWithRetryReason {
 			reason = v1alpha1.GitHubUnavailableReason
 		}
-		x.ailment = kube.Wait(reason, recheck, "runner %s: %s", o.runner.Name, o.runner.Status.Reason)
+		x.ailment, x.ails = reason, fmt.Sprintf("runner %s: %s", o.runner.Name, o.runner.Status.Reason)
 		return
 	}
 }

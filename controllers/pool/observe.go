@@ -4,6 +4,7 @@
 package pool
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -54,13 +55,21 @@ func (x *run) judge(r *v1alpha1.Runner, pod *corev1.Pod) poolstatus.Verdict {
 		pod = nil
 	}
 	seen := *r // what is changed below is its own
-	if e, ok := x.words.Started[r.Name]; ok {
+	id := cmp.Or(r.Status.RunnerID, registrationOf(pod))
+	if e, ok := x.words.Started[r.Name]; ok && e.IsAbout(id) {
 		seen.Status.Job = runner.Merge(seen.Status.Job, e)
 	}
-	if e, ok := x.words.Completed[r.Name]; ok {
+	if e, ok := x.words.Completed[r.Name]; ok && e.IsAbout(id) {
 		seen.Status.Job = runner.Merge(seen.Status.Job, e)
 	}
 	return poolstatus.Judge(poolstatus.Observe(&seen, pod, x.pool.Spec.Deadlines.GetStartup(), x.Now()), x.Now())
+}
+
+func registrationOf(pod *corev1.Pod) int64 {
+	if pod == nil {
+		return 0
+	}
+	return podspec.RegistrationOf(pod)
 }
 
 // list returns the pool's runners, sorted by name, with those just created that

@@ -79,8 +79,10 @@ type run struct {
 	holds   []scaling.Hold
 	plan    scaling.Plan
 	again   time.Duration // to the next pass if nothing happens; 0 for no wish
-	// ailment is what holds the pool back although its record and template are good.
-	ailment error
+	// ailment is the reason that holds the pool back although its record and template are
+	// good, and ails says why; "" for none.
+	ailment, ails string
+	stored        string // the revision that the status had
 	// invalid is why the template of the spec can't be used; the last valid one goes on.
 	invalid error
 }
@@ -103,7 +105,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if !pool.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, nil // garbage collection reaches its runners and its ScaleSet
 	}
-	x := &run{Reconciler: r, key: req.NamespacedName, pool: pool, recall: r.memory.of(req.NamespacedName)}
+	x := &run{Reconciler: r, key: req.NamespacedName, pool: pool, recall: r.memory.of(req.NamespacedName), stored: pool.Status.Revision}
 	attempt := r.Begin(pool)
 	var err error
 	for _, step := range []func(context.Context) error{x.revision, x.record, x.observe, x.examine, x.decide, x.act, x.report} {
@@ -155,8 +157,14 @@ func (x *run) report(context.Context) error {
 	if err := x.mirror(); err != nil {
 		return err
 	}
-	return x.ailment
+	if x.ailment != "" {
+		return kube.Wait(x.ailment, x.next(), "%s", x.ails)
+	}
+	return nil
 }
+
+// next is the time to the next pass if nothing happens before.
+func (x *run) next() time.Duration { return min(cmp.Or(x.again, recheck), recheck) }
 
 // mirror passes on what keeps the scale set from being ready.
 func (x *run) mirror() error {
@@ -179,7 +187,7 @@ func (x *run) mirror() error {
 
 // done says how a pass that went well is reported.
 func (x *run) done() kube.Done {
-	d := kube.Done{After: cmp.Or(x.again, recheck)}
+	d := kube.Done{After: x.next()}
 	switch {
 	case x.pool.Spec.Suspend:
 		d.Unready, d.Message = v1alpha1.SuspendedReason, "suspended: no new jobs are taken in"

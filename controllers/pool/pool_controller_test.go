@@ -318,6 +318,7 @@ func TestRevisionsThatNoRunnerWasMadeFromGo(t *testing.T) {
 		b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Template = template(fmt.Sprint("runner:", i+2)) })
 		b.reconcile()
 	}
+	b.reconcile() // the former one is kept until the new one is stored
 	list := &appsv1.ControllerRevisionList{}
 	must(t, b.Client.List(t.Context(), list))
 	if len(list.Items) != 1 || list.Items[0].Name != b.pool().Status.Revision {
@@ -427,7 +428,7 @@ func TestRunnerNamesFitEverywhere(t *testing.T) {
 
 func (b *bench) fail(n int, cause v1alpha1.RunnerCause) {
 	for range n {
-		b.failures = append(b.failures, runner.Failure{Revision: b.pool().Status.Revision, Cause: cause, Message: "no such image", At: b.now})
+		b.failures = append(b.failures, runner.Failure{Revision: b.pool().Status.Revision, Cause: cause, Message: "no such image", Began: b.now, At: b.now})
 	}
 }
 

@@ -124,7 +124,7 @@ func (x *run) outdated(r *v1alpha1.Runner) bool {
 
 // sweepRevisions deletes revisions that no runner was made from.
 func (x *run) sweepRevisions(ctx context.Context) error {
-	used := map[string]bool{x.pool.Status.Revision: true}
+	used := map[string]bool{x.pool.Status.Revision: true, x.stored: true} // what is stored may be gone back to
 	for _, o := range x.runners {
 		used[o.runner.Spec.Revision] = true
 	}

@@ -62,7 +62,7 @@ func (x *run) finalize(ctx context.Context) error {
 // jobOver says whether GitHub told that the runner's job completed.
 func (x *run) jobOver() bool {
 	job := x.runner.Status.Job
-	return job != nil && job.CompletedAt != nil || x.Notes.isComplete(client.ObjectKeyFromObject(x.runner), x.runner.UID)
+	return job != nil && job.CompletedAt != nil || !x.completed().IsZero()
 }
 
 // lingers returns how much longer a container may go on whose job is over: it may have
@@ -73,7 +73,16 @@ func (x *run) lingers() time.Duration {
 	if !hasPod || x.runner.Status.EndedAt != nil || !x.jobOver() {
 		return 0
 	}
-	return lingering - x.Now().Sub(x.runner.DeletionTimestamp.Time)
+	since := x.runner.DeletionTimestamp.Time
+	if completed := x.completed(); completed.After(since) {
+		since = completed
+	}
+	return lingering - x.Now().Sub(since)
+}
+
+// completed is when GitHub said that the job was over; the zero time if it wasn't noted.
+func (x *run) completed() time.Time {
+	return x.Notes.completedAt(client.ObjectKeyFromObject(x.runner), x.runner.UID)
 }
 
 // forgotten says whether GitHub has no registration to remove: it forgets an ephemeral

@@ -30,7 +30,7 @@ type Notes struct {
 	failures map[types.NamespacedName][]Failure
 	doubts   map[types.NamespacedName]doubt
 	queue    queue // of the Runners' controller; nil until it runs
-	starting int   // runners that have no pod yet
+	starting int   // runners that wait for nothing but their pods
 
 	recording *semaphore.Weighted
 }
@@ -59,11 +59,11 @@ type doubt struct {
 type note struct {
 	uid          types.UID
 	registration int64     // 0 until registered
-	begun        bool      // has or had a pod, or needs none; guarded by Notes
+	starting     bool      // registered, and without a pod yet; guarded by Notes
 	podMade      bool      // and not in the cache yet
 	started      time.Time // when its container did
 	ended        time.Time // when its container's end was first seen
-	completed    bool      // GitHub said that its job is over
+	completed    time.Time // when its job was over, by GitHub's word
 	abandoned    bool      // it had to be deregistered before its job was over
 	deregistered bool
 	podEnded     types.UID           // of the pod whose deletion was asked for
@@ -77,7 +77,8 @@ type Failure struct {
 	Runner, Revision string
 	Cause            v1alpha1.RunnerCause
 	Message          string
-	At               time.Time
+	// Began is when the runner was created, At when it failed.
+	Began, At time.Time
 	// Clean is true of a container that ended with exit code 0: it may have had a job.
 	Clean bool
 }
@@ -96,23 +97,32 @@ func (n *Notes) locked(key types.NamespacedName, uid types.UID) *note {
 	}
 	n.dropLocked(key)
 	n.runners[key] = &note{uid: uid}
-	n.starting++
 	return n.runners[key]
 }
 
 func (n *Notes) dropLocked(key types.NamespacedName) {
-	if known := n.runners[key]; known != nil && !known.begun {
+	if known := n.runners[key]; known != nil && known.starting {
 		n.starting--
 	}
 	delete(n.runners, key)
+}
+
+// begin says that a runner waits for nothing but its pod.
+func (n *Notes) begin(r *note) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !r.starting {
+		r.starting = true
+		n.starting++
+	}
 }
 
 // begun says that a runner has or had its pod, or needs none any more.
 func (n *Notes) begun(r *note) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !r.begun {
-		r.begun = true
+	if r.starting {
+		r.starting = false
 		n.starting--
 	}
 }
@@ -140,10 +150,28 @@ func (n *Notes) giveWay(ctx context.Context) (release func(), err error) {
 	return func() { n.recording.Release(int64(weight)) }, nil
 }
 
-func (n *Notes) complete(key types.NamespacedName, uid types.UID) {
+func (n *Notes) complete(key types.NamespacedName, uid types.UID, at time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.locked(key, uid).completed = true
+	n.locked(key, uid).completed = at
+}
+
+// register notes the id of a runner's registration.
+func (n *Notes) register(r *note, id int64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	r.registration, r.refused = id, 0
+}
+
+// registration returns the id that a runner was registered under by this process; 0 if
+// it wasn't.
+func (n *Notes) registration(key types.NamespacedName, uid types.UID) int64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if known := n.runners[key]; known != nil && known.uid == uid {
+		return known.registration
+	}
+	return 0
 }
 
 // Condemn notes why the pool gave a runner up that it is about to end.
@@ -195,11 +223,14 @@ func (n *Notes) source() source.Source {
 	})
 }
 
-func (n *Notes) isComplete(key types.NamespacedName, uid types.UID) bool {
+// completedAt returns when a runner's job was over; the zero time if it isn't known to be.
+func (n *Notes) completedAt(key types.NamespacedName, uid types.UID) time.Time {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	known := n.runners[key]
-	return known != nil && known.uid == uid && known.completed
+	if known := n.runners[key]; known != nil && known.uid == uid {
+		return known.completed
+	}
+	return time.Time{}
 }
 
 // isEnding says whether the deletion of a pod was asked for.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -43,8 +44,10 @@ func (x *run) reconcilePod(ctx context.Context) error {
 		return kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
 	}
 	switch err := x.Client.Create(ctx, pod); {
-	case err == nil, apierrors.IsAlreadyExists(err):
-		x.note.podMade = true // an existing one is ours from an earlier attempt
+	case apierrors.IsAlreadyExists(err):
+		return x.recognize(ctx)
+	case err == nil:
+		x.note.podMade = true
 		x.Notes.begun(x.note)
 		return nil
 	case IsQuota(err):
@@ -54,6 +57,22 @@ func (x *run) reconcilePod(ctx context.Context) error {
 	default:
 		return fmt.Errorf("creating the pod: %w", err)
 	}
+}
+
+// recognize looks at a pod that is there already and that the cache doesn't show: it is
+// ours from an earlier attempt, or of a former runner of this name, whose node is lost.
+func (x *run) recognize(ctx context.Context) error {
+	pod := &corev1.Pod{}
+	if err := x.Live.Get(ctx, client.ObjectKeyFromObject(x.runner), pod); err != nil {
+		return fmt.Errorf("reading the pod: %w", err)
+	}
+	if !podspec.BelongsTo(pod, x.runner) {
+		x.taken = fmt.Sprintf("a pod named %q is there already", pod.Name)
+		return nil
+	}
+	x.note.podMade = true
+	x.Notes.begun(x.note)
+	return nil
 }
 
 // IsQuota says whether the API server refused an object because a ResourceQuota admits

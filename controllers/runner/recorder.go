@@ -10,9 +10,11 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,6 +23,9 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	actions "github.com/corral-dev/corral/internal/scaleset"
 )
+
+// recordTimeout bounds one record: others wait for their turn.
+const recordTimeout = 15 * time.Second
 
 // Recorder makes what GitHub says of jobs durable: a start as a mark on the runner's
 // pod, a completion as the beginning of the runner's end. It serves one namespace.
@@ -33,7 +38,7 @@ type Recorder struct {
 // RecordJobs records started and completed jobs at their runners. A runner that is
 // not there any more is passed over; repeated events write nothing.
 func (r *Recorder) RecordJobs(ctx context.Context, events []actions.JobEvent) error {
-	g, ctx := errgroup.WithContext(ctx)
+	var g errgroup.Group // one that can't be recorded doesn't keep the others
 	for name, list := range byRunner(events) {
 		g.Go(func() error {
 			release, err := r.Notes.giveWay(ctx)
@@ -41,6 +46,8 @@ func (r *Recorder) RecordJobs(ctx context.Context, events []actions.JobEvent) er
 				return err
 			}
 			defer release()
+			ctx, cancel := context.WithTimeout(ctx, recordTimeout)
+			defer cancel()
 			return r.record(ctx, name, list)
 		})
 	}
@@ -65,10 +72,13 @@ func (r *Recorder) record(ctx context.Context, name string, events []actions.Job
 	}
 	known := runner.Status.Job
 	var job *v1alpha1.JobReference
+	id := cmp.Or(runner.Status.RunnerID, r.Notes.registration(client.ObjectKeyFromObject(runner), runner.UID))
 	for _, e := range events {
-		job = Merge(cmp.Or(job, known), e)
+		if e.IsAbout(id) { // and not about a former runner of this name
+			job = Merge(cmp.Or(job, known), e)
+		}
 	}
-	if sameJob(known, job) {
+	if job == nil || sameJob(known, job) {
 		return nil
 	}
 	if err := r.make(ctx, runner, job); err != nil {
@@ -82,13 +92,28 @@ func (r *Recorder) record(ctx context.Context, name string, events []actions.Job
 // make makes durable what is known of the job.
 func (r *Recorder) make(ctx context.Context, runner *v1alpha1.Runner, job *v1alpha1.JobReference) error {
 	if job.CompletedAt == nil {
-		return r.mark(ctx, runner.Name, job)
+		return r.start(ctx, runner, job)
 	}
-	r.Notes.complete(client.ObjectKeyFromObject(runner), runner.UID)
+	r.Notes.complete(client.ObjectKeyFromObject(runner), runner.UID, job.CompletedAt.Time)
 	if !runner.DeletionTimestamp.IsZero() {
 		return nil
 	}
 	return End(ctx, r.Client, runner)
+}
+
+// start marks the runner's pod with its job. Where that is forbidden, as by an admission
+// policy, the Runner's status has it.
+func (r *Recorder) start(ctx context.Context, runner *v1alpha1.Runner, job *v1alpha1.JobReference) error {
+	err := r.mark(ctx, runner.Name, job)
+	if !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
+		return err
+	}
+	base := runner.DeepCopy()
+	runner.Status.Job = job
+	if err := r.Client.Status().Patch(ctx, runner, client.MergeFrom(base)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("recording the job of runner %s: %w", runner.Name, err)
+	}
+	return nil
 }
 
 // Merge adds an event to what is known of a runner's job. Events may come twice

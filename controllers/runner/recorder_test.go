@@ -56,3 +56,20 @@ func TestLabelValuesAreValid(t *testing.T) {
 		t.Errorf("acme/app becomes %q", got)
 	}
 }
+
+// A restarted controller numbers its runners anew, and reads old messages again.
+func TestWordsAboutAFormerRunnerOfTheNameAreNotTaken(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	recorder := &Recorder{Client: b.Client, Namespace: "ci", Notes: b.Notes}
+	id := b.runner().Status.RunnerID
+	for _, kind := range []actions.EventType{actions.JobStarted, actions.JobCompleted} {
+		event := actions.JobEvent{Type: kind, JobID: "former", RunnerName: "linux-a", RunnerID: id + 1, At: b.now}
+		if err := recorder.RecordJobs(t.Context(), []actions.JobEvent{event}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r := b.runner(); !r.DeletionTimestamp.IsZero() || b.pod().Annotations[v1alpha1.JobAnnotation] != "" {
+		t.Errorf("taken for its own: %+v, %v", r.DeletionTimestamp, b.pod().Annotations)
+	}
+}

@@ -52,6 +52,9 @@ func (x *run) register(ctx context.Context) error {
 		return connection.NotReady(ctx, x.Client, x.connectionKey())
 	}
 	jit, err := gh.GenerateJIT(ctx, x.runner.Spec.ScaleSetID, x.runner.Name)
+	if err == nil {
+		x.Notes.begin(x.note)
+	}
 	if actions.IsRunnerExists(err) {
 		return x.reregister(ctx, gh)
 	}
@@ -74,7 +77,8 @@ func (x *run) recall() bool {
 
 // remember notes a registration that its Secret holds.
 func (x *run) remember(id int64) {
-	x.runner.Status.RunnerID, x.note.registration, x.note.refused = id, id, 0
+	x.runner.Status.RunnerID = id
+	x.Notes.register(x.note, id)
 }
 
 // reregister comes after an attempt that lost its answer or its Secret: with the
@@ -163,12 +167,15 @@ func (x *run) verify(ctx context.Context) error {
 	if known != nil {
 		return nil
 	}
+	if _, err := gh.Get(ctx, x.runner.Spec.ScaleSetID); err != nil {
+		return nil // this may not be the GitHub that the runner is registered with
+	}
 	if x.runner.Status.Job == nil && (x.pod == nil || poolstatus.JobOf(x.pod) == nil) {
 		x.Notes.Condemn(key, x.runner.UID, poolstatus.Verdict{
 			State: v1alpha1.RunnerFailed, Since: x.Now(), Cause: v1alpha1.CauseRemoved, Reason: "GitHub has forgotten its registration",
 		})
 	} else {
-		x.Notes.complete(key, x.runner.UID)
+		x.Notes.complete(key, x.runner.UID, x.Now())
 	}
 	return End(ctx, x.Client, x.runner)
 }

@@ -120,6 +120,9 @@ func (x *run) start(ctx context.Context) error {
 	if x.trouble = x.register(ctx); x.trouble == nil && x.taken == "" {
 		x.trouble = x.reconcilePod(ctx)
 	}
+	if x.trouble != nil {
+		x.Notes.begun(x.note) // it waits for more than its turn
+	}
 	return nil
 }
 
@@ -199,7 +202,7 @@ func (x *run) fail() {
 	}
 	x.Event(x.runner, corev1.EventTypeWarning, string(v1alpha1.RunnerFailed), fmt.Sprintf("%s: %s", x.verdict.Cause, x.verdict.Reason))
 	x.Notes.fail(types.NamespacedName{Namespace: x.runner.Namespace, Name: x.runner.Spec.PoolRef.Name}, Failure{
-		Runner: x.runner.Name, Revision: x.runner.Spec.Revision, Cause: x.verdict.Cause, Message: x.verdict.Reason, At: x.Now(),
+		Runner: x.runner.Name, Revision: x.runner.Spec.Revision, Cause: x.verdict.Cause, Message: x.verdict.Reason, Began: x.runner.CreationTimestamp.Time, At: x.Now(),
 		Clean: x.runner.Status.EndedClean,
 	})
 }

@@ -25,8 +25,8 @@ type Gathered struct {
 }
 
 // Gather puts changes off for the given time after the first of them, and up to five
-// times as long while more than so many a second are due: they must not hinder the work
-// that they tell of.
+// times as long while more than so many a second are due, news included: they must not
+// hinder the work of others than those that they tell of.
 func Gather(after time.Duration, perSecond int, now func() time.Time) *Gathered {
 	return &Gathered{after: after, rate: rate.NewLimiter(rate.Limit(perSecond), perSecond), now: now, since: map[types.UID]time.Time{}}
 }
@@ -45,10 +45,14 @@ func (g *Gathered) Forget(uid types.UID) {
 // that is being deleted always are: as a rule it is gone before somebody could look.
 const stretch = 5
 
-// left returns how much longer a change of the object may wait; 0 when it is due.
-func (g *Gathered) left(obj Object) time.Duration {
+// left returns how much longer a change of the object may wait; 0 when it is due. News
+// is due at once.
+func (g *Gathered) left(obj Object, news bool) time.Duration {
 	uid, after := obj.GetUID(), g.after
-	if !obj.GetDeletionTimestamp().IsZero() {
+	switch {
+	case news:
+		after = 0
+	case !obj.GetDeletionTimestamp().IsZero():
 		after *= stretch
 	}
 	g.mu.Lock()
@@ -73,8 +77,8 @@ func (a *Attempt) putOff(outcome error) time.Duration {
 	if g == nil {
 		return 0
 	}
-	if !equality.Semantic.DeepEqual(a.saved, a.obj) && !a.isNews(outcome) {
-		if left := g.left(a.obj); left > 0 {
+	if !equality.Semantic.DeepEqual(a.saved, a.obj) {
+		if left := g.left(a.obj, a.isNews(outcome)); left > 0 {
 			return left
 		}
 	}

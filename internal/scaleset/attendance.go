@@ -236,11 +236,15 @@ func (a *attendance) handle(ctx context.Context, m *message) error {
 		}
 	}
 	a.cursor = max(a.cursor, m.id)
+	suspect := isSuspect(m)
+	if suspect {
+		m.statistics = nil // fetched below
+	}
 	if a.seen.take(m, a.config.Now()) {
 		a.config.Changed()
 	}
 	a.deliver(m)
-	if isSuspect(m) {
+	if suspect {
 		return a.check(ctx)
 	}
 	return nil

@@ -91,3 +91,9 @@ func durable(events []JobEvent) []JobEvent {
 	}
 	return kept
 }
+
+// IsAbout says whether the event is about the runner with a registration's id: names come
+// again, ids don't. An id that isn't known, 0, is no objection.
+func (e JobEvent) IsAbout(runnerID int64) bool {
+	return e.RunnerID == 0 || runnerID == 0 || e.RunnerID == runnerID
+}

@@ -30,12 +30,16 @@ type Circuit struct {
 	Last     time.Time
 }
 
-// Failed counts a failure. Causes that pass by themselves don't count.
-func (c Circuit) Failed(cause v1alpha1.RunnerCause, message string, at time.Time) Circuit {
+// Failed counts a failure of a runner that began at a time. Causes that pass by
+// themselves don't count; nor do, once the circuit is open, runners that began before the
+// last failure: they are of the same batch, and say nothing new.
+func (c Circuit) Failed(cause v1alpha1.RunnerCause, message string, began, at time.Time) Circuit {
 	if !cause.Permanent() {
 		return c
 	}
-	c.Failures++
+	if !c.Open() || c.IsNewer(began) {
+		c.Failures++
+	}
 	c.Cause, c.Message = cause, message
 	if at.After(c.Last) {
 		c.Last = at

@@ -18,7 +18,7 @@ func TestCircuit(t *testing.T) {
 	failing := func(n int, cause v1alpha1.RunnerCause) scaling.Circuit {
 		c := scaling.Circuit{Revision: "r1"}
 		for range n {
-			c = c.Failed(cause, "no such image", start)
+			c = c.Failed(cause, "no such image", start, start)
 		}
 		return c
 	}
@@ -59,9 +59,25 @@ func TestCircuit(t *testing.T) {
 	}
 }
 
+// Fifty runners that fail together are one failure more, not fifty doublings.
+func TestABatchOfFailuresIsNotManyAttempts(t *testing.T) {
+	start := time.Unix(1_000_000, 0)
+	var c scaling.Circuit
+	for range 50 {
+		c = c.Failed(v1alpha1.CauseImagePull, "no such image", start, start.Add(time.Minute))
+	}
+	if c.Interval() != scaling.ProbeMin {
+		t.Errorf("the first probe comes after %s", c.Interval())
+	}
+	c = c.Failed(v1alpha1.CauseImagePull, "no such image", start.Add(2*time.Minute), start.Add(3*time.Minute))
+	if c.Interval() != 2*scaling.ProbeMin {
+		t.Errorf("the second probe comes after %s", c.Interval())
+	}
+}
+
 func TestWhatBeganInTheSecondOfAFailureIsNewer(t *testing.T) {
 	second := time.Unix(1_000_000, 0)
-	c := scaling.Circuit{}.Failed(v1alpha1.CauseCrash, "", second.Add(260*time.Millisecond))
+	c := scaling.Circuit{}.Failed(v1alpha1.CauseCrash, "", second, second.Add(260*time.Millisecond))
 	for began, want := range map[time.Time]bool{second.Add(-time.Second): false, second: true, second.Add(time.Second): true} {
 		if c.IsNewer(began) != want {
 			t.Errorf("what began %s after the second of the failure: newer is %t", began.Sub(second), !want)
