@@ -24,8 +24,6 @@ const (
 	grace = 3 * time.Minute
 	// lookLimit bounds the last look at what is left.
 	lookLimit = 10 * time.Second
-	// glance is the time between two looks at what is waited for.
-	glance = 100 * time.Millisecond
 	// drawInterval is the time between two views, sampleInterval between two looks at the controller's use.
 	drawInterval   = 250 * time.Millisecond
 	sampleInterval = 5 * time.Second
@@ -89,25 +87,6 @@ func (d *demo) tell(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// until looks again and again until check returns nil; its last complaint is part of the error.
-func until(ctx context.Context, limit time.Duration, check func(context.Context) error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not within %s", limit))
-	defer cancel()
-	tick := time.NewTicker(glance)
-	defer tick.Stop()
-	for {
-		err := check(ctx)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
-		}
-	}
 }
 
 // pause waits until a moment.

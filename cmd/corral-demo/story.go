@@ -120,7 +120,7 @@ func (d *demo) followRepository(ctx context.Context) error {
 			return fmt.Errorf("creating %T: %w", object, err)
 		}
 	}
-	if err := until(ctx, effectLimit, d.poolsListen); err != nil {
+	if err := world.Until(ctx, effectLimit, d.poolsListen); err != nil {
 		return err
 	}
 	d.screen.say("Pools: all three listen, and %s keeps %d runners free", warmPool, warmIdle)
@@ -206,7 +206,7 @@ func (d *demo) commitChange(ctx context.Context) error {
 	if err := d.waitAnnounced(ctx, maxLowered); err != nil {
 		return err
 	}
-	if err := until(ctx, effectLimit, d.noRunnerIsOutdated); err != nil {
+	if err := world.Until(ctx, effectLimit, d.noRunnerIsOutdated); err != nil {
 		return err
 	}
 	d.screen.say("Runners: all have the new image; idle ones were replaced, busy ones finished")
@@ -219,7 +219,7 @@ func maxIs(n int) string { return fmt.Sprintf("scale: {min: 0, max: %d}", n) }
 func (d *demo) waitApplied(ctx context.Context, commit string) error {
 	began := time.Now()
 	var message string
-	err := until(ctx, effectLimit, func(ctx context.Context) (err error) {
+	err := world.Until(ctx, effectLimit, func(ctx context.Context) (err error) {
 		message, err = d.applied(ctx, commit)
 		return err
 	})
@@ -231,7 +231,7 @@ func (d *demo) waitApplied(ctx context.Context, commit string) error {
 
 // waitAnnounced waits until a new maximum is decided, and has reached GitHub.
 func (d *demo) waitAnnounced(ctx context.Context, maximum int) error {
-	err := until(ctx, effectLimit, func(ctx context.Context) error {
+	err := world.Until(ctx, effectLimit, func(ctx context.Context) error {
 		p, err := d.pool(ctx, smallPool)
 		if err != nil {
 			return err
@@ -278,7 +278,7 @@ func (d *demo) commitTypo(ctx context.Context) error {
 
 func (d *demo) waitRefused(ctx context.Context, commit, reason string) error {
 	var message string
-	err := until(ctx, effectLimit, func(ctx context.Context) (err error) {
+	err := world.Until(ctx, effectLimit, func(ctx context.Context) (err error) {
 		message, err = d.refused(ctx, commit, reason)
 		return err
 	})
@@ -347,7 +347,7 @@ func (d *demo) removePools(ctx context.Context) error {
 }
 
 func (d *demo) waitUntilNothingIsLeft(ctx context.Context) error {
-	err := until(ctx, removalLimit, func(ctx context.Context) error {
+	err := world.Until(ctx, removalLimit, func(ctx context.Context) error {
 		left, err := d.leftovers(ctx)
 		if err == nil && len(left) > 0 {
 			return fmt.Errorf("%d things are left, the first is %s", len(left), left[0])

@@ -187,7 +187,7 @@ func (x *run) mirror() error {
 
 // done says how a pass that went well is reported.
 func (x *run) done() kube.Done {
-	d := kube.Done{After: x.next()}
+	d := kube.Done{After: x.next(), Urgent: x.pool.Status.Revision != x.stored} // what goes on when a later template is refused
 	switch {
 	case x.pool.Spec.Suspend:
 		d.Unready, d.Message = v1alpha1.SuspendedReason, "suspended: no new jobs are taken in"

@@ -107,7 +107,7 @@ func (x *run) deregister(ctx context.Context) error {
 		return err
 	}
 	x.note.abandoned = x.note.abandoned || !x.jobOver()
-	switch err := gh.RemoveRunner(actions.InFlow(ctx, x.runner.Spec.ScaleSetID), id); {
+	switch err := gh.RemoveRunner(ctx, id); {
 	case actions.IsUnauthorized(err), actions.IsForbidden(err):
 		return x.giveUp(actions.Summary(err))
 	case actions.IsJobStillRunning(err):
@@ -125,7 +125,7 @@ func (x *run) registration(ctx context.Context, gh *actions.Client) (int64, erro
 	if x.recall() {
 		return x.runner.Status.RunnerID, nil
 	}
-	known, err := gh.RunnerByName(actions.InFlow(ctx, x.runner.Spec.ScaleSetID), x.runner.Name)
+	known, err := gh.RunnerByName(ctx, x.runner.Name)
 	if err != nil {
 		return 0, x.githubOutcome(err)
 	}

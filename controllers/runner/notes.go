@@ -100,6 +100,15 @@ func (n *Notes) locked(key types.NamespacedName, uid types.UID) *note {
 	return n.runners[key]
 }
 
+// outside returns the note of a runner for somebody else than its worker, which is woken if
+// there was none: it drops that of a runner that is gone.
+func (n *Notes) outside(key types.NamespacedName, uid types.UID) *note {
+	if known := n.runners[key]; (known == nil || known.uid != uid) && n.queue != nil {
+		n.queue.Add(reconcile.Request{NamespacedName: key})
+	}
+	return n.locked(key, uid)
+}
+
 func (n *Notes) dropLocked(key types.NamespacedName) {
 	if known := n.runners[key]; known != nil && known.starting {
 		n.starting--
@@ -153,7 +162,7 @@ func (n *Notes) giveWay(ctx context.Context) (release func(), err error) {
 func (n *Notes) complete(key types.NamespacedName, uid types.UID, at time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.locked(key, uid).completed = at
+	n.outside(key, uid).completed = at
 }
 
 // register notes the id of a runner's registration.
@@ -178,7 +187,7 @@ func (n *Notes) registration(key types.NamespacedName, uid types.UID) int64 {
 func (n *Notes) Condemn(key types.NamespacedName, uid types.UID, why poolstatus.Verdict) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.locked(key, uid).failed = &why
+	n.outside(key, uid).failed = &why
 }
 
 // failure returns why a runner failed, nil if it didn't.

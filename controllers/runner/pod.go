@@ -67,7 +67,7 @@ func (x *run) recognize(ctx context.Context) error {
 		return fmt.Errorf("reading the pod: %w", err)
 	}
 	if !podspec.BelongsTo(pod, x.runner) {
-		x.taken = fmt.Sprintf("a pod named %q is there already", pod.Name)
+		x.nameTaken(v1alpha1.CauseRemoved, "a pod named %q is there already, of a former runner: its node may be lost", pod.Name)
 		return nil
 	}
 	x.note.podMade = true

@@ -4,13 +4,20 @@
 package runner
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	actions "github.com/corral-dev/corral/internal/scaleset"
@@ -71,5 +78,55 @@ func TestWordsAboutAFormerRunnerOfTheNameAreNotTaken(t *testing.T) {
 	}
 	if r := b.runner(); !r.DeletionTimestamp.IsZero() || b.pod().Annotations[v1alpha1.JobAnnotation] != "" {
 		t.Errorf("taken for its own: %+v, %v", r.DeletionTimestamp, b.pod().Annotations)
+	}
+}
+
+// As by an admission policy that lets nobody change pods that run.
+func TestAJobWhosePodMayNotBeMarkedIsOnItsRunner(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	forbidding := interceptor.NewClient(b.Client.(client.WithWatch), interceptor.Funcs{
+		Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "linux-a", nil)
+		},
+	})
+	recorder := &Recorder{Client: forbidding, Namespace: "ci", Notes: b.Notes}
+	started := actions.JobEvent{Type: actions.JobStarted, JobID: "j", RunnerName: "linux-a", At: b.now}
+	if err := recorder.RecordJobs(t.Context(), []actions.JobEvent{started}); err != nil {
+		t.Fatal(err)
+	}
+	b.reconcile()
+	if s := b.runner().Status; s.State != v1alpha1.RunnerBusy || s.Job == nil || s.Job.ID != "j" {
+		t.Errorf("status %+v", s)
+	}
+}
+
+// A completion that comes when the runner is gone leaves nothing behind.
+func TestNothingIsKeptOfARunnerThatIsGone(t *testing.T) {
+	b := newBench(t)
+	key := client.ObjectKey{Namespace: "ci", Name: "gone"}
+	b.Notes.complete(key, "u9", b.now)
+	if _, err := b.Reconcile(t.Context(), ctrl.Request{NamespacedName: key}); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(b.Notes.runners); n != 0 {
+		t.Errorf("%d notes", n)
+	}
+}
+
+// Numbers start again with the controller; the pod of a lost node may still be there.
+func TestARunnerWhosePodsNameIsTakenMakesRoomForTheNext(t *testing.T) {
+	b := newBench(t)
+	former := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux-a", Annotations: map[string]string{v1alpha1.RunnerUIDAnnotation: "former"}}}
+	if err := b.Client.Create(t.Context(), former); err != nil {
+		t.Fatal(err)
+	}
+	b.reconcile()
+	if r := b.runner(); r.DeletionTimestamp.IsZero() || r.Status.State != v1alpha1.RunnerFailed || r.Status.Cause != v1alpha1.CauseRemoved {
+		t.Errorf("status %+v", r.Status)
+	}
+	b.reconcile()
+	if b.runner() != nil || b.registered() != 0 || b.pod() == nil {
+		t.Errorf("runner %v, %d registrations; the other's pod is there: %v", b.runner(), b.registered(), b.pod() != nil)
 	}
 }

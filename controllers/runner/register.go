@@ -94,7 +94,7 @@ func (x *run) reregister(ctx context.Context, gh *actions.Client) error {
 	}
 	if known != nil {
 		if known.SetID != x.runner.Spec.ScaleSetID {
-			x.taken = fmt.Sprintf("a runner named %q is registered with another scale set (id %d)", x.runner.Name, known.SetID)
+			x.nameTaken(v1alpha1.CauseGitHub, "a runner named %q is registered with another scale set (id %d)", x.runner.Name, known.SetID)
 			return nil
 		}
 		if err := gh.RemoveRunner(ctx, known.ID); err != nil {

@@ -57,15 +57,15 @@ type run struct {
 	note    *note
 	pod     *corev1.Pod // nil if there is none
 	verdict poolstatus.Verdict
-	trouble error  // why it could not be started yet; its deadline runs on
-	taken   string // why its name can't be registered
-	gone    bool   // let go of: there is no status to write any more
+	trouble error               // why it could not be started yet; its deadline runs on
+	taken   *poolstatus.Verdict // set if its name is another's, here or on GitHub
+	gone    bool                // let go of: there is no status to write any more
 }
 
 // Reconcile brings one runner a step further:
 //
 //  1. start: JIT configuration into a Secret (register.go), then the pod (pod.go)
-//  2. verify: the registration, if GitHub's counts contradict that it is busy (register.go)
+//  2. verify: the registration, if GitHub's counts contradict ours (register.go)
 //  3. observe: state, its reason and its cause
 //  4. end: delete the Runner when it is over; its job's completion does so too (recorder.go)
 //
@@ -79,6 +79,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	ctx = actions.InFlow(ctx, runner.Spec.ScaleSetID)
 	x := &run{Reconciler: r, runner: runner, pod: pod, note: r.Notes.of(req.NamespacedName, runner.UID)}
 	attempt := r.Begin(runner)
 	x.recollect()
@@ -117,7 +118,7 @@ func (x *run) recollect() {
 // start registers the runner and creates its pod. What goes wrong is told at the end:
 // a runner that can't be started must still be given up at its deadline.
 func (x *run) start(ctx context.Context) error {
-	if x.trouble = x.register(ctx); x.trouble == nil && x.taken == "" {
+	if x.trouble = x.register(ctx); x.trouble == nil && x.taken == nil {
 		x.trouble = x.reconcilePod(ctx)
 	}
 	if x.trouble != nil {
@@ -154,13 +155,18 @@ func (x *run) observe(ctx context.Context) error {
 func (x *run) overrule() {
 	failed := x.Notes.failure(client.ObjectKeyFromObject(x.runner), x.runner.UID)
 	switch {
-	case x.taken != "":
-		x.verdict = poolstatus.Verdict{State: v1alpha1.RunnerFailed, Since: x.Now(), Cause: v1alpha1.CauseGitHub, Reason: x.taken}
+	case x.taken != nil:
+		x.verdict = *x.taken
 	case x.verdict.State == v1alpha1.RunnerBusy && x.jobOver():
 		x.verdict = poolstatus.Verdict{State: v1alpha1.RunnerFinished, Since: x.Now(), Reason: "job over, the container still runs"}
 	case failed != nil && x.verdict.State != v1alpha1.RunnerBusy && !x.runner.DeletionTimestamp.IsZero():
 		x.verdict = *failed
 	}
+}
+
+// nameTaken fails a runner whose name is another's: the pool goes on with the next.
+func (x *run) nameTaken(cause v1alpha1.RunnerCause, format string, args ...any) {
+	x.taken = &poolstatus.Verdict{State: v1alpha1.RunnerFailed, Since: x.Now(), Cause: cause, Reason: fmt.Sprintf(format, args...)}
 }
 
 // causeOf names what keeps a runner from being registered or from getting its pod.

@@ -14,7 +14,8 @@ import (
 )
 
 // Gathered puts off status writes, so that many changes in a row cost one write. What a
-// status holds must be recoverable without it: nothing that is put off is durable.
+// status holds must be recoverable without it, or its write be Urgent: nothing that is put
+// off is durable.
 type Gathered struct {
 	after time.Duration
 	rate  *rate.Limiter
@@ -25,8 +26,8 @@ type Gathered struct {
 }
 
 // Gather puts changes off for the given time after the first of them, and up to five
-// times as long while more than so many a second are due, news included: they must not
-// hinder the work of others than those that they tell of.
+// times as long while more than so many a second are due, news included: what is told of
+// some must not hinder the work of others.
 func Gather(after time.Duration, perSecond int, now func() time.Time) *Gathered {
 	return &Gathered{after: after, rate: rate.NewLimiter(rate.Limit(perSecond), perSecond), now: now, since: map[types.UID]time.Time{}}
 }
@@ -72,12 +73,12 @@ func (g *Gathered) left(obj Object, news bool) time.Duration {
 
 // putOff says how long the write of this attempt may wait; 0 when there is none to
 // make or it has to be made now.
-func (a *Attempt) putOff(outcome error) time.Duration {
+func (a *Attempt) putOff(done Done, outcome error) time.Duration {
 	g := a.reporter.Gathered
 	if g == nil {
 		return 0
 	}
-	if !equality.Semantic.DeepEqual(a.saved, a.obj) {
+	if !done.Urgent && !equality.Semantic.DeepEqual(a.saved, a.obj) {
 		if left := g.left(a.obj, a.isNews(outcome)); left > 0 {
 			return left
 		}

@@ -66,6 +66,8 @@ type Done struct {
 	Message string
 	// After is the time to the next look; 0 for none. It also holds for a Stalled outcome.
 	After time.Duration
+	// Urgent writes the status at once, also if its writes are gathered.
+	Urgent bool
 	// Unready, when set, is the reason for Ready=False although nothing failed (as when
 	// suspended).
 	Unready string
@@ -83,7 +85,7 @@ func (r *Reporter) Begin(obj Object) *Attempt {
 func (a *Attempt) Finish(ctx context.Context, done Done, outcome error) (ctrl.Result, error) {
 	a.obj.SetObservedGeneration(a.obj.GetGeneration())
 	result, retry := a.summarize(done, outcome)
-	if wait := a.putOff(outcome); wait > 0 {
+	if wait := a.putOff(done, outcome); wait > 0 {
 		if retry != nil {
 			return ctrl.Result{}, retry
 		}

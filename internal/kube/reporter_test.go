@@ -163,12 +163,12 @@ func TestAnAbnormalConditionGoesWithItsCause(t *testing.T) {
 
 func TestChangesWithoutNewsAreGathered(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
-	finish := func(t *testing.T, b *bench, jobs int32, outcome error) ctrl.Result {
+	finish := func(t *testing.T, b *bench, jobs int32, urgent bool, outcome error) ctrl.Result {
 		t.Helper()
 		p := b.pool(t)
 		attempt := b.reporter.Begin(p)
 		p.Status.Jobs = jobs
-		result, err := attempt.Finish(t.Context(), kube.Done{Message: "fine", After: time.Minute}, outcome)
+		result, err := attempt.Finish(t.Context(), kube.Done{Message: "fine", After: time.Minute, Urgent: urgent}, outcome)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -180,6 +180,7 @@ func TestChangesWithoutNewsAreGathered(t *testing.T) {
 		name    string
 		after   time.Duration
 		jobs    int32
+		urgent  bool
 		outcome error
 		writes  int
 		again   time.Duration
@@ -190,11 +191,12 @@ func TestChangesWithoutNewsAreGathered(t *testing.T) {
 		{name: "for a bounded time", after: 600 * time.Millisecond, jobs: 4, writes: 2, again: time.Minute},
 		{name: "no change, no write", after: time.Hour, jobs: 4, writes: 2, again: time.Minute},
 		{name: "the next waits again", jobs: 5, writes: 2, again: time.Second},
-		{name: "trouble does not", jobs: 6, outcome: kube.Wait("Quota", time.Minute, "no room"), writes: 3, again: time.Minute},
+		{name: "what is urgent does not", jobs: 6, urgent: true, writes: 3, again: time.Minute},
+		{name: "nor does trouble", jobs: 7, outcome: kube.Wait("Quota", time.Minute, "no room"), writes: 4, again: time.Minute},
 	}
 	for _, step := range steps {
 		now = now.Add(step.after)
-		result := finish(t, b, step.jobs, step.outcome)
+		result := finish(t, b, step.jobs, step.urgent, step.outcome)
 		if b.writes != step.writes || result.RequeueAfter != step.again {
 			t.Errorf("%s: %d writes, want %d; next look in %s, want %s", step.name, b.writes, step.writes, result.RequeueAfter, step.again)
 		}

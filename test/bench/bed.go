@@ -34,8 +34,6 @@ const (
 	// settle is how long a quiet world is left alone before and after the jobs, so that
 	// writes which are made late are not missed and not counted for something else.
 	settle = 3 * time.Second
-	// glance is the time between two looks at what is waited for.
-	glance = 50 * time.Millisecond
 )
 
 // template is the pods' template.
@@ -113,7 +111,7 @@ func (b *bed) createPools(ctx context.Context, namespace, connection string, nam
 
 // listen waits until so many pools have announced their capacity to a GitHub and all is quiet.
 func listen(ctx context.Context, gh *githubsim.Running, pools int) error {
-	err := until(ctx, readyLimit, func() error {
+	err := world.Until(ctx, readyLimit, func(context.Context) error {
 		listening := 0
 		for _, s := range gh.Report().ScaleSets {
 			if s.SessionOwner != "" && s.Capacity > 0 {
@@ -158,25 +156,6 @@ func keep(log string) error {
 		return fmt.Errorf("keeping the controller's log: %w", err)
 	}
 	return fmt.Errorf("the controller's log is %s", kept.Name())
-}
-
-// until looks again and again until check returns nil; its last complaint is part of the error.
-func until(ctx context.Context, limit time.Duration, check func() error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not within %s", limit))
-	defer cancel()
-	tick := time.NewTicker(glance)
-	defer tick.Stop()
-	for {
-		err := check()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
-		}
-	}
 }
 
 // pause waits; not at all when there is nothing to wait for.

@@ -117,7 +117,7 @@ func (b *bed) deafen(ctx context.Context, gh *githubsim.Running) error {
 			return fmt.Errorf("adding a job: %w", err)
 		}
 	}
-	err := until(ctx, readyLimit, func() error {
+	err := world.Until(ctx, readyLimit, func(context.Context) error {
 		runners, pods := &v1alpha1.RunnerList{}, &corev1.PodList{}
 		if err := b.client.List(ctx, runners, client.InNamespace(deafNamespace)); err != nil {
 			return fmt.Errorf("listing Runners: %w", err)

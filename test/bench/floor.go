@@ -161,7 +161,7 @@ func (b *bed) floor(ctx context.Context, spares []*spare) (seen, answered []time
 	if err := g.Wait(); err != nil {
 		return nil, nil, err
 	}
-	err = until(ctx, floorLimit, func() error {
+	err = world.Until(ctx, floorLimit, func(context.Context) error {
 		_, _, created, err := s.there()
 		if err == nil && created != len(spares) {
 			return fmt.Errorf("%d of %d pods are seen", created, len(spares))

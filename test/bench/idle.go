@@ -22,6 +22,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/githubsim"
+	"github.com/corral-dev/corral/internal/world"
 )
 
 const (
@@ -173,7 +174,7 @@ func (b *bed) calmMemory(ctx context.Context) (memoryUse, error) {
 	}
 	since := float64(time.Now().Unix())
 	var u memoryUse
-	err := until(ctx, collectLimit, func() error {
+	err := world.Until(ctx, collectLimit, func(context.Context) error {
 		metrics, err := goMetrics(ctx, b.controller.MetricsURL)
 		if err != nil {
 			return err

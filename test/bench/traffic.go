@@ -15,6 +15,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/githubsim"
+	"github.com/corral-dev/corral/internal/world"
 )
 
 const (
@@ -205,7 +206,7 @@ func (b *bed) verify() error {
 // clean waits until no Runner, Pod and registration is left, and says when that was. The
 // Secrets follow by garbage collection, whose time is not Corral's.
 func (b *bed) clean(ctx context.Context, s *sight) (time.Time, error) {
-	err := until(ctx, cleanLimit, func() error {
+	err := world.Until(ctx, cleanLimit, func(context.Context) error {
 		pods, runners, _, err := s.there()
 		registered := len(b.GitHub.Report().Runners)
 		if err == nil && pods+runners+registered > 0 {
@@ -217,7 +218,7 @@ func (b *bed) clean(ctx context.Context, s *sight) (time.Time, error) {
 		return time.Time{}, err
 	}
 	cleaned := time.Now()
-	return cleaned, until(ctx, secretLimit, func() error {
+	return cleaned, world.Until(ctx, secretLimit, func(context.Context) error {
 		secrets := &corev1.SecretList{}
 		if err := b.client.List(ctx, secrets, client.InNamespace(namespace), client.HasLabels{v1alpha1.RunnerLabel}); err != nil {
 			return fmt.Errorf("looking for Secrets: %w", err)

@@ -117,23 +117,8 @@ const Patience = 90 * time.Second
 // have moved on; the last complaint is the failure.
 func Eventually(t *testing.T, check func(ctx context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), Patience)
-	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for complaint := error(nil); ; {
-		err := check(ctx)
-		if err == nil {
-			return
-		}
-		if ctx.Err() == nil || complaint == nil {
-			complaint = err // what is said once the time is up is only that
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("after %s: %v", Patience, complaint)
-		}
+	if err := world.Until(t.Context(), Patience, check); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -1,0 +1,36 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package world
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// glance is the time between two looks.
+const glance = 50 * time.Millisecond
+
+// Until looks again and again until check returns nil, for a time at most. What it
+// complained of last, while there was time, is part of the error.
+func Until(ctx context.Context, limit time.Duration, check func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not within %s", limit))
+	defer cancel()
+	tick := time.NewTicker(glance)
+	defer tick.Stop()
+	for complaint := error(nil); ; {
+		err := check(ctx)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() == nil || complaint == nil {
+			complaint = err // what is said once the time is up is only that
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", context.Cause(ctx), complaint)
+		}
+	}
+}
