@@ -62,7 +62,8 @@ func (x *run) finalize(ctx context.Context) error {
 // jobOver says whether GitHub told that the runner's job completed.
 func (x *run) jobOver() bool {
 	job := x.runner.Status.Job
-	return job != nil && job.CompletedAt != nil || !x.completed().IsZero()
+	completed, _ := x.completion()
+	return job != nil && job.CompletedAt != nil || !completed.IsZero()
 }
 
 // lingers returns how much longer a container may go on whose job is over: it may have
@@ -74,23 +75,24 @@ func (x *run) lingers() time.Duration {
 		return 0
 	}
 	since := x.runner.DeletionTimestamp.Time
-	if completed := x.completed(); completed.After(since) {
+	if completed, _ := x.completion(); completed.After(since) {
 		since = completed
 	}
 	return lingering - x.Now().Sub(since)
 }
 
-// completed is when GitHub said that the job was over; the zero time if it wasn't noted.
-func (x *run) completed() time.Time {
-	return x.Notes.completedAt(client.ObjectKeyFromObject(x.runner), x.runner.UID)
+// completion is when GitHub said that the job was over, the zero time if it wasn't noted,
+// and whether the runner's registration ended with it.
+func (x *run) completion() (time.Time, bool) {
+	return x.Notes.completion(client.ObjectKeyFromObject(x.runner), x.runner.UID)
 }
 
 // forgotten says whether GitHub has no registration to remove: it forgets an ephemeral
 // runner itself when that reports the end of its job. An exit without an error makes sure
-// that the runner had no trouble with that. One that had to be deregistered before reported
-// nothing: GitHub failed its job for it.
+// that the runner had no trouble with that.
 func (x *run) forgotten() bool {
-	return x.note.deregistered || x.runner.Status.DeregisteredAt != nil || x.runner.Status.EndedClean && x.jobOver() && !x.note.abandoned
+	_, forgotten := x.completion()
+	return x.note.deregistered || x.runner.Status.DeregisteredAt != nil || x.runner.Status.EndedClean && forgotten
 }
 
 // deregister removes the registration, once.
@@ -106,7 +108,6 @@ func (x *run) deregister(ctx context.Context) error {
 	if err != nil || id == 0 {
 		return err
 	}
-	x.note.abandoned = x.note.abandoned || !x.jobOver()
 	switch err := gh.RemoveRunner(ctx, id); {
 	case actions.IsUnauthorized(err), actions.IsForbidden(err):
 		return x.giveUp(actions.Summary(err))

@@ -64,7 +64,7 @@ type note struct {
 	started      time.Time // when its container did
 	ended        time.Time // when its container's end was first seen
 	completed    time.Time // when its job was over, by GitHub's word
-	abandoned    bool      // it had to be deregistered before its job was over
+	forgotten    bool      // GitHub has removed its registration by itself
 	deregistered bool
 	podEnded     types.UID           // of the pod whose deletion was asked for
 	released     bool                // its finalizer is off
@@ -84,7 +84,7 @@ type Failure struct {
 }
 
 // of returns the note of a runner; another of the same name starts afresh. It is for
-// the one worker that has the runner, but for its fields completed and failed.
+// the one worker that has the runner, but for its fields completed, forgotten and failed.
 func (n *Notes) of(key types.NamespacedName, uid types.UID) *note {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -159,10 +159,12 @@ func (n *Notes) giveWay(ctx context.Context) (release func(), err error) {
 	return func() { n.recording.Release(int64(weight)) }, nil
 }
 
-func (n *Notes) complete(key types.NamespacedName, uid types.UID, at time.Time) {
+// complete notes when a runner's job was over, and whether GitHub has forgotten the runner.
+func (n *Notes) complete(key types.NamespacedName, uid types.UID, at time.Time, forgotten bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.outside(key, uid).completed = at
+	known := n.outside(key, uid)
+	known.completed, known.forgotten = at, forgotten
 }
 
 // register notes the id of a runner's registration.
@@ -232,14 +234,15 @@ func (n *Notes) source() source.Source {
 	})
 }
 
-// completedAt returns when a runner's job was over; the zero time if it isn't known to be.
-func (n *Notes) completedAt(key types.NamespacedName, uid types.UID) time.Time {
+// completion returns when a runner's job was over, the zero time if it isn't known to be,
+// and whether GitHub has forgotten the runner since.
+func (n *Notes) completion(key types.NamespacedName, uid types.UID) (at time.Time, forgotten bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if known := n.runners[key]; known != nil && known.uid == uid {
-		return known.completed
+		return known.completed, known.forgotten
 	}
-	return time.Time{}
+	return time.Time{}, false
 }
 
 // isEnding says whether the deletion of a pod was asked for.

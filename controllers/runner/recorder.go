@@ -94,12 +94,16 @@ func (r *Recorder) make(ctx context.Context, runner *v1alpha1.Runner, job *v1alp
 	if job.CompletedAt == nil {
 		return r.start(ctx, runner, job)
 	}
-	r.Notes.complete(client.ObjectKeyFromObject(runner), runner.UID, job.CompletedAt.Time)
+	r.Notes.complete(client.ObjectKeyFromObject(runner), runner.UID, job.CompletedAt.Time, reported(job.Result))
 	if !runner.DeletionTimestamp.IsZero() {
 		return nil
 	}
 	return End(ctx, r.Client, runner)
 }
+
+// reported says whether it was the runner that told GitHub of its job's end. One that was
+// killed or deregistered in its job tells nothing: GitHub fails the job in its place.
+func reported(result string) bool { return strings.EqualFold(result, "succeeded") }
 
 // start marks the runner's pod with its job. Where that is forbidden, as by an admission
 // policy, the Runner's status has it.

@@ -105,7 +105,7 @@ func TestAJobWhosePodMayNotBeMarkedIsOnItsRunner(t *testing.T) {
 func TestNothingIsKeptOfARunnerThatIsGone(t *testing.T) {
 	b := newBench(t)
 	key := client.ObjectKey{Namespace: "ci", Name: "gone"}
-	b.Notes.complete(key, "u9", b.now)
+	b.Notes.complete(key, "u9", b.now, true)
 	if _, err := b.Reconcile(t.Context(), ctrl.Request{NamespacedName: key}); err != nil {
 		t.Fatal(err)
 	}

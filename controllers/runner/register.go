@@ -175,7 +175,7 @@ func (x *run) verify(ctx context.Context) error {
 			State: v1alpha1.RunnerFailed, Since: x.Now(), Cause: v1alpha1.CauseRemoved, Reason: "GitHub has forgotten its registration",
 		})
 	} else {
-		x.Notes.complete(key, x.runner.UID, x.Now())
+		x.Notes.complete(key, x.runner.UID, x.Now(), true)
 	}
 	return End(ctx, x.Client, x.runner)
 }

@@ -279,25 +279,31 @@ func TestARunnerThatCannotRegisterIsGivenUpAtItsDeadline(t *testing.T) {
 	}
 }
 
+// An exit without an error and a job that is over don't tell who ended it: a runner that was
+// asked to stop in its job, as by an eviction, ends like that and stays registered.
 func TestAFinishedRunnerEndsItself(t *testing.T) {
-	b := newBench(t)
-	b.reconcile()
-	b.setPod(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 0, FinishedAt: metav1.Time{Time: b.now}}})
-	b.reconcile()
-	if r := b.runner(); r == nil || !r.DeletionTimestamp.IsZero() {
-		t.Fatal("ended before its job's completion was seen")
-	}
-	recorder := &Recorder{Client: b.Client, Namespace: "ci", Notes: b.Notes}
-	events := []actions.JobEvent{{Type: actions.JobCompleted, JobID: "j", RunnerName: "linux-a", Result: "succeeded", At: b.now}}
-	if err := recorder.RecordJobs(t.Context(), events); err != nil {
-		t.Fatal(err)
-	}
-	b.reconcile()
-	if b.runner() != nil || b.pod() != nil {
-		t.Errorf("not ended: %+v", b.runner())
-	}
-	if n := b.github.Report().Requests[githubsim.EndpointDeleteAgent]; n != 0 {
-		t.Errorf("GitHub forgets such a runner by itself, and was asked to %d times", n)
+	for result, calls := range map[string]int{"succeeded": 0, "failed": 1, "canceled": 1} {
+		t.Run(result, func(t *testing.T) {
+			b := newBench(t)
+			b.reconcile()
+			b.setPod(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 0, FinishedAt: metav1.Time{Time: b.now}}})
+			b.reconcile()
+			if r := b.runner(); r == nil || !r.DeletionTimestamp.IsZero() {
+				t.Fatal("ended before its job's completion was seen")
+			}
+			recorder := &Recorder{Client: b.Client, Namespace: "ci", Notes: b.Notes}
+			events := []actions.JobEvent{{Type: actions.JobCompleted, JobID: "j", RunnerName: "linux-a", Result: result, At: b.now}}
+			if err := recorder.RecordJobs(t.Context(), events); err != nil {
+				t.Fatal(err)
+			}
+			b.reconcile()
+			if b.runner() != nil || b.pod() != nil {
+				t.Errorf("not ended: %+v", b.runner())
+			}
+			if n := b.github.Report().Requests[githubsim.EndpointDeleteAgent]; n != calls {
+				t.Errorf("GitHub was asked %d times to forget it, want %d", n, calls)
+			}
+		})
 	}
 }
 
