@@ -19,6 +19,10 @@ const (
 	// HealthyCondition is on a RunnerPool: False while its runners fail one after the
 	// other for a cause that another attempt won't mend.
 	HealthyCondition = "Healthy"
+	// PolicyCondition is on a RunnerPool: policies allow its template and decided its limits.
+	PolicyCondition = "PolicyAllowed"
+	// UpdatedCondition is on a RunnerPool: all its runners that may be replaced are of the template of its spec.
+	UpdatedCondition = "Updated"
 	// ListeningCondition is on a ScaleSet: a message session is open and was polled.
 	ListeningCondition = "Listening"
 	// LabelsAcceptedCondition is on a ScaleSet: GitHub read back the labels we set.
@@ -70,6 +74,19 @@ const (
 	// message names the cause, and one runner is tried now and then.
 	RunnersFailingReason = "RunnersFailing"
 
+	// PolicyPendingReason is true until policies have decided for a pool once: it starts and announces nothing.
+	PolicyPendingReason = "PolicyPending"
+	// PolicyDeniedReason is true when a policy denies the template; the message names the rule and what to change.
+	PolicyDeniedReason = "PolicyDenied"
+	// PolicyFailedReason is true while a policy can't be asked: what it decided last goes on to hold.
+	PolicyFailedReason = "PolicyFailed"
+	// PolicyInvalidReason is true when a policy can't be loaded; status.diagnostics has file and line.
+	PolicyInvalidReason = "PolicyInvalid"
+	// RolledBackReason is true when the runners of a new template failed and the former is in force again.
+	RolledBackReason = "RolledBack"
+	// UpdateHeldReason is true while a policy, or spec.update.paused, holds an update.
+	UpdateHeldReason = "UpdateHeld"
+
 	// ArtifactFailedReason is true when a source's files can't be fetched.
 	ArtifactFailedReason = "ArtifactFailed"
 	// BuildFailedReason is true when a revision doesn't compile; the message has file:line:col.
@@ -96,6 +113,8 @@ const (
 	RevisionLabel = "corral.dev/revision"
 	// SourceLabel names the PoolSource that applied an object.
 	SourceLabel = "corral.dev/source"
+	// TerminateAnnotation on a Runner ends it although it may have a job; its value is the reason.
+	TerminateAnnotation = "corral.dev/terminate"
 	// AllowPruneAnnotation on a PoolSource allows one revision to remove more pools
 	// than the safety limit; its value is that revision.
 	AllowPruneAnnotation = "corral.dev/allow-prune"

@@ -10,6 +10,7 @@ import (
 	"github.com/fluxcd/pkg/apis/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // Defaults of RunnerPoolSpec.
@@ -20,6 +21,10 @@ const (
 	DefaultStartupDeadline = 10 * time.Minute
 	// DefaultConnectDeadline is how long a runner may take from a running container to GitHub.
 	DefaultConnectDeadline = 2 * time.Minute
+	// DefaultMaxSurge is what a rolling update may take beyond the desired number.
+	DefaultMaxSurge = "25%"
+	// DefaultCanaryPause is how long canaries have to do well.
+	DefaultCanaryPause = 5 * time.Minute
 )
 
 // RunnerPoolSpec declares one set of runners.
@@ -54,6 +59,16 @@ type RunnerPoolSpec struct {
 	// deadlines bound how long a runner may stay in a state.
 	// +optional
 	Deadlines DeadlinesSpec `json:"deadlines,omitempty"`
+
+	// trust says whose code the runners run, in a word that policies know, such as public, internal or release.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Trust string `json:"trust,omitempty"`
+
+	// update says how runners are replaced when the template changes.
+	// +optional
+	Update UpdateSpec `json:"update,omitempty"`
 
 	// template of the runner's pod: a PodTemplateSpec with a container named runner.
 	// It is kept as written; unknown fields are refused when the pod is built.
@@ -108,13 +123,69 @@ type DeadlinesSpec struct {
 	Connect *metav1.Duration `json:"connect,omitempty"`
 }
 
+// UpdateStrategy says which runners of a former template are replaced, and when.
+// +kubebuilder:validation:Enum=RollingUpdate;Recreate;OnIdle
+type UpdateStrategy string
+
+const (
+	// RollingUpdate replaces idle runners in steps, new ones first.
+	RollingUpdate UpdateStrategy = "RollingUpdate"
+	// Recreate ends all idle runners of the former template at once.
+	Recreate UpdateStrategy = "Recreate"
+	// OnIdle ends none for the update: runners leave with their job, or as surplus.
+	OnIdle UpdateStrategy = "OnIdle"
+)
+
+// UpdateSpec says how a change of the template rolls out. A runner with a job always finishes it.
+// +kubebuilder:validation:XValidation:rule="!(has(self.maxSurge) && has(self.maxUnavailable) && string(self.maxSurge) in ['0', '0%'] && string(self.maxUnavailable) in ['0', '0%'])",message="maxSurge and maxUnavailable must not both be 0"
+type UpdateSpec struct {
+	// strategy is RollingUpdate (default), Recreate or OnIdle.
+	// +optional
+	Strategy UpdateStrategy `json:"strategy,omitempty"`
+
+	// maxSurge is how many runners beyond the desired number there may be meanwhile, as a number or
+	// a percentage of it, rounded up. Default: 25%.
+	// +optional
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:Pattern=`^[0-9]+%?$`
+	MaxSurge *intstr.IntOrString `json:"maxSurge,omitempty"`
+
+	// maxUnavailable is how many runners below the desired number there may be meanwhile, as a number
+	// or a percentage of it, rounded down. Default: 0.
+	// +optional
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:Pattern=`^[0-9]+%?$`
+	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
+
+	// canary tries the new template with a few runners first.
+	// +optional
+	Canary *CanarySpec `json:"canary,omitempty"`
+
+	// paused holds the update where it is: new runners are made from the former template.
+	// +optional
+	Paused bool `json:"paused,omitempty"`
+}
+
+// CanarySpec is the first step of an update.
+type CanarySpec struct {
+	// runners of the new template, as a number or a percentage of the desired number, rounded up.
+	// +required
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:Pattern=`^[0-9]+%?$`
+	Runners intstr.IntOrString `json:"runners"`
+
+	// pause is how long the canaries have to do well before the update goes on. Default: 5m.
+	// +optional
+	Pause *metav1.Duration `json:"pause,omitempty"`
+}
+
 // RunnerPoolStatus is the pool as last decided and observed.
 type RunnerPoolStatus struct {
 	// observedGeneration is the last generation acted on.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// conditions: Ready, TemplateValid, Healthy, and Reconciling or Stalled while they hold.
+	// conditions: Ready, TemplateValid, PolicyAllowed, Healthy, Updated, and Reconciling or Stalled while they hold.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -123,6 +194,14 @@ type RunnerPoolStatus struct {
 	// revision is the name of the ControllerRevision new runners are made from.
 	// +optional
 	Revision string `json:"revision,omitempty"`
+
+	// update is the change of the template under way, or the last that was rolled back.
+	// +optional
+	Update *UpdateStatus `json:"update,omitempty"`
+
+	// template is what policies say of the pod of the spec.
+	// +optional
+	Template *TemplateVerdict `json:"template,omitempty"`
 
 	// jobs assigned to the pool and not finished.
 	// +optional
@@ -174,6 +253,154 @@ type Decision struct {
 	Announced int32 `json:"announced"`
 	// reason in one sentence.
 	Reason string `json:"reason"`
+
+	// id of the policies' decision on the limits.
+	// +optional
+	ID string `json:"id,omitempty"`
+	// digest of the policies that were asked; empty if none is bound.
+	// +optional
+	Digest string `json:"digest,omitempty"`
+	// limits that hold. They go on to hold while a policy can't be asked.
+	// +optional
+	Limits *DecidedLimits `json:"limits,omitempty"`
+	// waiting is how many accepted jobs wait because a policy bounds the pool hard.
+	// +optional
+	Waiting int32 `json:"waiting,omitempty"`
+	// before are the numbers of the decision before.
+	// +optional
+	Before *DecidedNumbers `json:"before,omitempty"`
+}
+
+// DecidedNumbers are the numbers of a decision.
+type DecidedNumbers struct {
+	// desired number of runners.
+	Desired int32 `json:"desired"`
+	// announced capacity.
+	Announced int32 `json:"announced"`
+	// max that was decided.
+	Max int32 `json:"max"`
+}
+
+// DecidedLimits are a pool's numbers after policies were asked.
+type DecidedLimits struct {
+	// min runners.
+	Min int32 `json:"min"`
+	// max runners; 2147483647 stands for no bound.
+	Max int32 `json:"max"`
+	// idle runners.
+	Idle int32 `json:"idle"`
+	// hard is true when jobs accepted beyond max wait.
+	// +optional
+	Hard bool `json:"hard,omitempty"`
+	// until is when they are decided again at the latest.
+	// +optional
+	Until *metav1.Time `json:"until,omitempty"`
+	// bounds are the rules that made a number another than the declared one.
+	// +optional
+	// +kubebuilder:validation:MaxItems=16
+	Bounds []LimitBound `json:"bounds,omitempty"`
+	// conflicts are rules that lost against others, and rules that have no say.
+	// +optional
+	// +kubebuilder:validation:MaxItems=16
+	Conflicts []string `json:"conflicts,omitempty"`
+}
+
+// LimitBound is a rule that bounds a number.
+type LimitBound struct {
+	// field is min, max or idle.
+	Field string `json:"field"`
+	// declared number.
+	Declared int32 `json:"declared"`
+	// value that the rule makes of it.
+	Value int32 `json:"value"`
+	// reason that the rule gives.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// rule that says so.
+	Rule RuleReference `json:"rule"`
+}
+
+// RuleReference says where a rule stands.
+type RuleReference struct {
+	// policy as KIND/NAME or KIND/NAMESPACE/NAME.
+	Policy string `json:"policy"`
+	// name of the rule, as corral.scaling.limit, with its code if it has one.
+	Name string `json:"name"`
+	// file that holds it.
+	// +optional
+	File string `json:"file,omitempty"`
+	// line in the file.
+	// +optional
+	Line int `json:"line,omitempty"`
+}
+
+// PolicyFinding is what a rule says of a pod.
+type PolicyFinding struct {
+	// message says what is wrong.
+	Message string `json:"message"`
+	// path of the field in the pod, as spec.containers[0].image.
+	// +optional
+	Path string `json:"path,omitempty"`
+	// code of the finding, if the rule gives one.
+	// +optional
+	Code string `json:"code,omitempty"`
+	// severity, if the rule gives one.
+	// +optional
+	Severity string `json:"severity,omitempty"`
+	// remediation says what to change.
+	// +optional
+	Remediation string `json:"remediation,omitempty"`
+	// rule that says so.
+	Rule RuleReference `json:"rule"`
+}
+
+// TemplateVerdict is what policies say of the pod of a template.
+type TemplateVerdict struct {
+	// revision that was judged.
+	Revision string `json:"revision"`
+	// digest of the policies that judged it.
+	// +optional
+	Digest string `json:"digest,omitempty"`
+	// allowed is false when a policy denies it.
+	Allowed bool `json:"allowed"`
+	// denials, the first 16.
+	// +optional
+	// +kubebuilder:validation:MaxItems=16
+	Denials []PolicyFinding `json:"denials,omitempty"`
+	// warnings, the first 16.
+	// +optional
+	// +kubebuilder:validation:MaxItems=16
+	Warnings []PolicyFinding `json:"warnings,omitempty"`
+}
+
+// UpdatePhase is where an update is.
+// +kubebuilder:validation:Enum=Canary;Rolling;Held;RolledBack
+type UpdatePhase string
+
+const (
+	// UpdateCanary has the canaries of the new template, and waits how they do.
+	UpdateCanary UpdatePhase = "Canary"
+	// UpdateRolling replaces the runners of the former template.
+	UpdateRolling UpdatePhase = "Rolling"
+	// UpdateHeld goes no further: paused, or held by a policy.
+	UpdateHeld UpdatePhase = "Held"
+	// UpdateRolledBack is over: runners of the new template failed, the former is in force.
+	UpdateRolledBack UpdatePhase = "RolledBack"
+)
+
+// UpdateStatus is a change of the template under way.
+type UpdateStatus struct {
+	// from is the revision that is replaced.
+	From string `json:"from"`
+	// to is the revision that replaces it.
+	To string `json:"to"`
+	// phase of the update.
+	Phase UpdatePhase `json:"phase"`
+	// since is when the phase began.
+	Since metav1.Time `json:"since"`
+	// reason in one sentence.
+	// +optional
+	Reason string `json:"reason,omitempty"`
 }
 
 // RunnerPool is one set of runners.
@@ -254,6 +481,38 @@ func (d *DeadlinesSpec) GetStartup() time.Duration {
 		return DefaultStartupDeadline
 	}
 	return d.Startup.Duration
+}
+
+// GetStrategy returns which runners are replaced, and when.
+func (u *UpdateSpec) GetStrategy() UpdateStrategy {
+	if u.Strategy == "" {
+		return RollingUpdate
+	}
+	return u.Strategy
+}
+
+// GetMaxSurge returns how many runners beyond the desired number there may be.
+func (u *UpdateSpec) GetMaxSurge() intstr.IntOrString {
+	if u.MaxSurge == nil {
+		return intstr.FromString(DefaultMaxSurge)
+	}
+	return *u.MaxSurge
+}
+
+// GetMaxUnavailable returns how many runners below the desired number there may be.
+func (u *UpdateSpec) GetMaxUnavailable() intstr.IntOrString {
+	if u.MaxUnavailable == nil {
+		return intstr.FromInt32(0)
+	}
+	return *u.MaxUnavailable
+}
+
+// GetPause returns how long canaries have to do well.
+func (c *CanarySpec) GetPause() time.Duration {
+	if c.Pause == nil {
+		return DefaultCanaryPause
+	}
+	return c.Pause.Duration
 }
 
 func valueOr(v *int32, fallback int32) int32 {

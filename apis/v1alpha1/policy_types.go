@@ -1,0 +1,262 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	"github.com/fluxcd/pkg/apis/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// PolicyMode says what becomes of a policy's answers.
+// +kubebuilder:validation:Enum=Enforce;Audit
+type PolicyMode string
+
+const (
+	// PolicyEnforce lets the policy decide.
+	PolicyEnforce PolicyMode = "Enforce"
+	// PolicyAudit asks the policy and only tells what would change.
+	PolicyAudit PolicyMode = "Audit"
+)
+
+// Bounds of one policy's Rego.
+const (
+	// MaxPolicyModules is the most modules of one policy.
+	MaxPolicyModules = 64
+	// MaxPolicyBytes is the most that its modules and data take together.
+	MaxPolicyBytes = 512 << 10
+)
+
+// PolicyRules is what both kinds of policies have: rules, and the pools they are asked about.
+type PolicyRules struct {
+	// mode is Enforce (default) or Audit: ask, change nothing, and tell in status what would change.
+	// +optional
+	Mode PolicyMode `json:"mode,omitempty"`
+
+	// selector of pools by their labels. Default: every pool in reach.
+	// +optional
+	Selector *metav1.LabelSelector `json:"selector,omitempty"`
+
+	// library switches on rules of the built-in library.
+	// +optional
+	Library *PolicyLibrary `json:"library,omitempty"`
+
+	// modules are Rego files by name (NAME.rego), in the packages corral.scaling,
+	// corral.template and corral.update, and any others that help them.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:validation:XValidation:rule="self.all(name, name.endsWith('.rego'))",message="modules are named NAME.rego"
+	Modules map[string]string `json:"modules,omitempty"`
+
+	// data that rules read below data, as a JSON object.
+	// +optional
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:pruning:PreserveUnknownFields
+	Data *runtime.RawExtension `json:"data,omitempty"`
+
+	// parameters that the policy's own rules read as data.parameters, as a JSON object.
+	// +optional
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:pruning:PreserveUnknownFields
+	Parameters *runtime.RawExtension `json:"parameters,omitempty"`
+}
+
+// RunnerPolicySpec is a policy for the pools of its namespace. It can narrow what they
+// declare, never widen it.
+type RunnerPolicySpec struct {
+	PolicyRules `json:",inline"`
+
+	// modulesFrom names ConfigMaps of the namespace: each key *.rego is a module, the keys data.json and
+	// data.yaml are data. They are read again each minute, and at once when labelled
+	// reconcile.fluxcd.io/watch: Enabled.
+	// +optional
+	// +kubebuilder:validation:MaxItems=16
+	ModulesFrom []LocalObjectReference `json:"modulesFrom,omitempty"`
+}
+
+// ClusterRunnerPolicySpec is a policy for pools of any namespace: the guard rail, which no
+// RunnerPolicy can widen.
+type ClusterRunnerPolicySpec struct {
+	PolicyRules `json:",inline"`
+
+	// namespaces whose pools are bound, by name or with * for any characters. Default: all.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=253
+	// +kubebuilder:validation:items:Pattern=`^[a-z0-9*]([-a-z0-9*]*[a-z0-9*])?$`
+	Namespaces []string `json:"namespaces,omitempty"`
+
+	// modulesFrom names ConfigMaps: each key *.rego is a module, the keys data.json and
+	// data.yaml are data.
+	// +optional
+	// +kubebuilder:validation:MaxItems=16
+	ModulesFrom []NamespacedObjectReference `json:"modulesFrom,omitempty"`
+}
+
+// NamespacedObjectReference names an object in any namespace.
+type NamespacedObjectReference struct {
+	// namespace of the referent.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Namespace string `json:"namespace"`
+	// name of the referent.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+}
+
+// RunnerPolicyStatus is the policy as loaded, and what it does.
+type RunnerPolicyStatus struct {
+	// observedGeneration is the last generation acted on.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// conditions: Ready, and Reconciling or Stalled while they hold.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// digest of the modules, data, library and parameters that are loaded.
+	// +optional
+	Digest string `json:"digest,omitempty"`
+
+	// decisions it takes part in: scaling, template, update.
+	// +optional
+	// +listType=set
+	Decisions []string `json:"decisions,omitempty"`
+
+	// pools that it binds.
+	// +optional
+	Pools int32 `json:"pools"`
+
+	// diagnostics say what keeps it from being loaded, the first 20.
+	// +optional
+	// +kubebuilder:validation:MaxItems=20
+	Diagnostics []Diagnostic `json:"diagnostics,omitempty"`
+
+	// wouldChange are decisions that would be others if an audited policy were enforced, the first 20.
+	// +optional
+	// +kubebuilder:validation:MaxItems=20
+	WouldChange []AuditFinding `json:"wouldChange,omitempty"`
+
+	meta.ReconcileRequestStatus `json:",inline"`
+}
+
+// AuditFinding is one decision that an audited policy would change.
+type AuditFinding struct {
+	// pool as NAMESPACE/NAME.
+	Pool string `json:"pool"`
+	// decision is scaling, template or update.
+	Decision string `json:"decision"`
+	// message says what would change, and by which rule.
+	Message string `json:"message"`
+}
+
+// RunnerPolicy holds rules for the pools of its namespace.
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=rpol,categories=corral
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.spec.mode`
+// +kubebuilder:printcolumn:name="Decisions",type=string,JSONPath=`.status.decisions`
+// +kubebuilder:printcolumn:name="Pools",type=integer,JSONPath=`.status.pools`
+// +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type RunnerPolicy struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// +required
+	Spec RunnerPolicySpec `json:"spec"`
+	// +optional
+	Status RunnerPolicyStatus `json:"status,omitempty"`
+}
+
+// GetConditions returns the status conditions.
+func (p *RunnerPolicy) GetConditions() []metav1.Condition { return p.Status.Conditions }
+
+// SetConditions replaces the status conditions.
+func (p *RunnerPolicy) SetConditions(conditions []metav1.Condition) { p.Status.Conditions = conditions }
+
+// SetObservedGeneration records the generation that was acted on.
+func (p *RunnerPolicy) SetObservedGeneration(generation int64) {
+	p.Status.ObservedGeneration = generation
+}
+
+// GetRules returns what both kinds of policies have.
+func (p *RunnerPolicy) GetRules() *PolicyRules { return &p.Spec.PolicyRules }
+
+// GetPolicyStatus returns the status.
+func (p *RunnerPolicy) GetPolicyStatus() *RunnerPolicyStatus { return &p.Status }
+
+// RunnerPolicyList is a list of RunnerPolicies.
+// +kubebuilder:object:root=true
+type RunnerPolicyList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []RunnerPolicy `json:"items"`
+}
+
+// ClusterRunnerPolicy holds rules for pools of any namespace.
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,shortName=crpol,categories=corral
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.spec.mode`
+// +kubebuilder:printcolumn:name="Decisions",type=string,JSONPath=`.status.decisions`
+// +kubebuilder:printcolumn:name="Pools",type=integer,JSONPath=`.status.pools`
+// +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type ClusterRunnerPolicy struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// +required
+	Spec ClusterRunnerPolicySpec `json:"spec"`
+	// +optional
+	Status RunnerPolicyStatus `json:"status,omitempty"`
+}
+
+// GetConditions returns the status conditions.
+func (p *ClusterRunnerPolicy) GetConditions() []metav1.Condition { return p.Status.Conditions }
+
+// SetConditions replaces the status conditions.
+func (p *ClusterRunnerPolicy) SetConditions(conditions []metav1.Condition) {
+	p.Status.Conditions = conditions
+}
+
+// SetObservedGeneration records the generation that was acted on.
+func (p *ClusterRunnerPolicy) SetObservedGeneration(generation int64) {
+	p.Status.ObservedGeneration = generation
+}
+
+// GetRules returns what both kinds of policies have.
+func (p *ClusterRunnerPolicy) GetRules() *PolicyRules { return &p.Spec.PolicyRules }
+
+// GetPolicyStatus returns the status.
+func (p *ClusterRunnerPolicy) GetPolicyStatus() *RunnerPolicyStatus { return &p.Status }
+
+// ClusterRunnerPolicyList is a list of ClusterRunnerPolicies.
+// +kubebuilder:object:root=true
+type ClusterRunnerPolicyList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []ClusterRunnerPolicy `json:"items"`
+}
+
+// GetMode returns what becomes of the answers.
+func (r *PolicyRules) GetMode() PolicyMode {
+	if r.Mode == "" {
+		return PolicyEnforce
+	}
+	return r.Mode
+}

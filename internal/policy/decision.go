@@ -1,0 +1,103 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"time"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// Failure is why a policy could not be asked, or gave an answer that is none. A decision
+// with a failure of an enforced policy is void: what was decided before goes on to hold.
+type Failure struct {
+	// Policy as KIND/NAME or KIND/NAMESPACE/NAME.
+	Policy string
+	// Kind of the failure.
+	Kind FailureKind
+	// Message has file and line where there is one, and says what to do.
+	Message string
+}
+
+// FailureKind says what went wrong with a policy.
+type FailureKind string
+
+const (
+	// NotLoaded is when a policy that binds the pool has no usable modules.
+	NotLoaded FailureKind = "NotLoaded"
+	// EvaluationError is when a rule ended with an error.
+	EvaluationError FailureKind = "EvaluationError"
+	// TimedOut is when it took longer than it may.
+	TimedOut FailureKind = "TimedOut"
+	// Quarantined is when it timed out three times: it isn't asked until its digest changes.
+	Quarantined FailureKind = "Quarantined"
+	// InvalidAnswer is when an answer is not of the form that the decision documents.
+	InvalidAnswer FailureKind = "InvalidAnswer"
+)
+
+// Scaling is the answer of corral.scaling: the limits that hold. Equal inputs give equal values.
+type Scaling struct {
+	// ID identifies the decision: a hash of its input and Digest.
+	ID string
+	// Digest of the policies that were asked; empty if none is bound.
+	Digest string
+	// Scale after composition: 0 ≤ Min ≤ Max, 0 ≤ Idle ≤ Max. Meaningless with Failures.
+	Scale Scale
+	// Hard is true when jobs accepted beyond Max wait.
+	Hard bool
+	// Until is when it should be decided again; the zero time for no wish.
+	Until time.Time
+	// Bounds are the rules that made a number another than the declared, sorted.
+	Bounds []v1alpha1.LimitBound
+	// Conflicts tell of rules that lost against others, or have no say, sorted.
+	Conflicts []string
+	// Failures of enforced policies, sorted.
+	Failures []Failure
+	// Audit tells what audited policies would change, or how they failed, sorted.
+	Audit []Audit
+}
+
+// Template is the answer of corral.template. It is allowed when there are neither denials
+// nor failures.
+type Template struct {
+	ID       string
+	Digest   string
+	Denials  []v1alpha1.PolicyFinding
+	Warnings []v1alpha1.PolicyFinding
+	Failures []Failure
+	Audit    []Audit
+}
+
+// Update is the answer of corral.update: the bounds of an update. The most careful of all
+// answers and of what the pool declares.
+type Update struct {
+	ID     string
+	Digest string
+	// Hold is true when the update may not go on.
+	Hold bool
+	// Strategy, as declared or more careful.
+	Strategy v1alpha1.UpdateStrategy
+	// MaxSurge, MaxUnavailable and Canary in runners; a Canary of 0 is none.
+	MaxSurge, MaxUnavailable, Canary int32
+	// Until is when it should be decided again; the zero time for no wish.
+	Until time.Time
+	// Reasons of the rules that bound it, sorted.
+	Reasons  []UpdateReason
+	Failures []Failure
+	Audit    []Audit
+}
+
+// UpdateReason is what a rule says of an update.
+type UpdateReason struct {
+	Message string
+	Rule    v1alpha1.RuleReference
+}
+
+// Audit is what an audited policy would change.
+type Audit struct {
+	// Policy as KIND/NAME or KIND/NAMESPACE/NAME.
+	Policy string
+	// Message says what would change, and by which rule.
+	Message string
+}

@@ -1,0 +1,128 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import "encoding/json"
+
+// Pool is a pool as declared: what every decision is about.
+type Pool struct {
+	Namespace   string            `json:"namespace"`
+	Name        string            `json:"name"`
+	Labels      map[string]string `json:"labels"`
+	Annotations map[string]string `json:"annotations"`
+	// Connection names the GitHubConnection.
+	Connection string `json:"connection"`
+	// ScaleSet is its name on GitHub.
+	ScaleSet    string `json:"scaleSet"`
+	RunnerGroup string `json:"runnerGroup"`
+	// RunnerLabels are what jobs ask for with runs-on.
+	RunnerLabels []string `json:"runnerLabels"`
+	// Trust says whose code the runners run; empty if not declared.
+	Trust string `json:"trust"`
+	// Scale has the declared numbers; a max of 2147483647 stands for none.
+	Scale     Scale `json:"scale"`
+	Suspended bool  `json:"suspended"`
+}
+
+// Scale are the three numbers of a pool.
+type Scale struct {
+	Min  int32 `json:"min"`
+	Max  int32 `json:"max"`
+	Idle int32 `json:"idle"`
+}
+
+// Runners counts a pool's runners by state.
+type Runners struct {
+	Total    int32 `json:"total"`
+	Pending  int32 `json:"pending"`
+	Idle     int32 `json:"idle"`
+	Busy     int32 `json:"busy"`
+	Finished int32 `json:"finished"`
+	Failed   int32 `json:"failed"`
+	Outdated int32 `json:"outdated"`
+}
+
+// ScalingInput is what the package corral.scaling is asked about: what limits hold now?
+type ScalingInput struct {
+	Pool Pool `json:"pool"`
+	// Jobs assigned to the pool and not finished.
+	Jobs    int32   `json:"jobs"`
+	Runners Runners `json:"runners"`
+	Usage   Usage   `json:"usage"`
+	// Now in nanoseconds since 1970, as OPA's time functions take it.
+	Now int64 `json:"now"`
+	// Zone is the controller's time zone in the IANA database.
+	Zone string `json:"zone"`
+}
+
+// Usage is what is granted across the fleet: of each pool the larger of the runners it has and
+// those it was to have. The groups are those that the pool is in, without the pool itself.
+type Usage struct {
+	// Granted to the pool itself.
+	Granted int32 `json:"granted"`
+	// All other pools.
+	All Group `json:"all"`
+	// Namespace: the others of its namespace.
+	Namespace Group `json:"namespace"`
+	// Connection: the others of its GitHubConnection.
+	Connection Group `json:"connection"`
+	// Labels: by label of the pool, the others, of any namespace, that have it with the same value.
+	Labels map[string]Group `json:"labels"`
+}
+
+// Group is what other pools use together.
+type Group struct {
+	// Granted to them in total.
+	Granted int32 `json:"granted"`
+	// Pools are how many they are.
+	Pools int32 `json:"pools"`
+	// Members are they, sorted by namespace and name.
+	Members []Member `json:"members"`
+}
+
+// Member is another pool of a group.
+type Member struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Granted   int32  `json:"granted"`
+	// Wanted is what it would have if no policy bound it.
+	Wanted int32 `json:"wanted"`
+}
+
+// TemplateInput is what the package corral.template is asked about: may this pod run? It has
+// no clock and no counts: the same pod and policies give the same verdict.
+type TemplateInput struct {
+	Pool Pool `json:"pool"`
+	// Pod is the core/v1 Pod as it would be created, with defaults, and a placeholder for its
+	// runner's name and Secret.
+	Pod json.RawMessage `json:"pod"`
+}
+
+// UpdateInput is what the package corral.update is asked about: how may this change roll out?
+type UpdateInput struct {
+	Pool    Pool    `json:"pool"`
+	Change  Change  `json:"change"`
+	Jobs    int32   `json:"jobs"`
+	Runners Runners `json:"runners"`
+	Now     int64   `json:"now"`
+	Zone    string  `json:"zone"`
+}
+
+// Change is an update under way.
+type Change struct {
+	// From and To are revisions.
+	From string `json:"from"`
+	To   string `json:"to"`
+	// Phase is empty before the first step, then Canary, Rolling or Held.
+	Phase string `json:"phase"`
+	// Since is when the phase began, in nanoseconds since 1970; 0 before the first step.
+	Since int64 `json:"since"`
+	// Updated counts usable runners of the new revision.
+	Updated int32 `json:"updated"`
+	// Strategy, MaxSurge, MaxUnavailable and Canary are what the pool declares, as numbers of runners.
+	Strategy       string `json:"strategy"`
+	MaxSurge       int32  `json:"maxSurge"`
+	MaxUnavailable int32  `json:"maxUnavailable"`
+	Canary         int32  `json:"canary"`
+}
