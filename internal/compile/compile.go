@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package compile turns a tree of CUE files into the objects they declare, or into
-// diagnostics that say where and what is wrong.
+// diagnostics that say where and what is wrong. Rego files in it become a policy.
 //
 // It's pure: the same files, path and tags give the same bytes; nothing outside the
 // tree is read, no network, no environment, no clock. CUE can't be cancelled and can be
@@ -49,6 +49,8 @@ type Options struct {
 	Tags map[string]string
 	// AllowEmpty accepts a tree that declares no pool.
 	AllowEmpty bool
+	// PolicyName names the RunnerPolicy that the tree's Rego files become. Default: DefaultPolicyName.
+	PolicyName string
 	// Begin is told of each package before it is evaluated, by its file, or its folder and a
 	// slash if there are several; nil tells nobody. Should the evaluation never end, it was there.
 	Begin func(place string)
@@ -69,7 +71,7 @@ type Object struct {
 // Result of a compilation. With any diagnostic, Objects holds what could be compiled
 // nevertheless, and must not be applied.
 type Result struct {
-	// Objects sorted by kind (connections before pools), namespace and name.
+	// Objects sorted by kind (connections, policies, pools), namespace and name.
 	Objects []Object `json:"objects,omitempty"`
 	// Diagnostics sorted by position, at most MaxDiagnostics and a count of the rest.
 	Diagnostics []v1alpha1.Diagnostic `json:"diagnostics,omitempty"`
@@ -124,6 +126,7 @@ func (c *compilation) compileTree(t *tree, options Options) {
 	for _, m := range t.modules {
 		c.compileModule(m, options.Tags)
 	}
+	c.compilePolicy(t, options.PolicyName)
 	c.dropDuplicates()
 	isPool := func(o Object) bool { return o.Manifest.GetKind() == "RunnerPool" }
 	if len(c.diagnostics) == 0 && !options.AllowEmpty && !slices.ContainsFunc(c.objects, isPool) {

@@ -127,7 +127,7 @@ func TestDiagnosticsSayWhereAndWhat(t *testing.T) {
 		"a Secret": {onePool + "s: {apiVersion: \"v1\", kind: \"Secret\", metadata: name: \"x\"}\n", []string{
 			"pools.cue:10:1: s: v1 Secret is not applied from here: secrets don't belong in Git: make the Secret in the cluster and name it in spec.secretRef"}},
 		"a kind of somebody else": {onePool + "s: [{apiVersion: \"v1\", kind: \"ConfigMap\", metadata: name: \"x\"}]\n", []string{
-			"pools.cue:10:5: s[0]: v1 ConfigMap is not applied from here: only GitHubConnection and RunnerPool are declared here; make a building block a definition (#name) or a hidden field (_name)"}},
+			"pools.cue:10:5: s[0]: v1 ConfigMap is not applied from here: only GitHubConnection, RunnerPolicy and RunnerPool are declared here; make a building block a definition (#name) or a hidden field (_name)"}},
 		"another version": {onePool + "s: {apiVersion: \"corral.dev/v2\", kind: \"RunnerPool\"}\n", []string{
 			"pools.cue:10:1: s: RunnerPool corral.dev/v2 is not known, corral.dev/v1alpha1 is"}},
 		"a duplicate": {onePool + "more: again: pools.linux\n", []string{

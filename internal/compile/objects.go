@@ -16,16 +16,17 @@ import (
 )
 
 // kindOrder holds the kinds that a tree may declare, in the order they are applied.
-var kindOrder = map[string]int{"GitHubConnection": 1, "RunnerPool": 2}
+var kindOrder = map[string]int{"GitHubConnection": 1, policyKind: 2, "RunnerPool": 3}
 
 // refusals explain why other kinds that people try are not among them.
 var refusals = map[string]string{
 	"PoolSource": "a PoolSource is not applied from a source, because whoever writes to one repository could then have " +
 		"another's credentials sent anywhere: apply it with kubectl or your GitOps tool",
-	"Secret":   "secrets don't belong in Git: make the Secret in the cluster and name it in spec.secretRef",
-	"Runner":   "Corral makes Runners itself, from a RunnerPool",
-	"ScaleSet": "Corral makes ScaleSets itself, from a RunnerPool",
-	"List":     "write the items as fields",
+	"ClusterRunnerPolicy": "it would bind pools of other teams: whoever runs the cluster applies it, with kubectl or a GitOps tool",
+	"Secret":              "secrets don't belong in Git: make the Secret in the cluster and name it in spec.secretRef",
+	"Runner":              "Corral makes Runners itself, from a RunnerPool",
+	"ScaleSet":            "Corral makes ScaleSets itself, from a RunnerPool",
+	"List":                "write the items as fields",
 }
 
 // collect walks the regular fields and list elements of v for objects: structs with
@@ -140,8 +141,9 @@ func (c *compilation) checkKind(p *pkg, v cue.Value) (string, bool) {
 	why, ok := refusals[kind]
 	if !ok {
 		kinds := slices.Sorted(maps.Keys(kindOrder))
-		why = fmt.Sprintf("only %s are declared here; make a building block a definition (#name) or a hidden field (_name)",
-			strings.Join(kinds, " and "))
+		last := len(kinds) - 1
+		why = fmt.Sprintf("only %s and %s are declared here; make a building block a definition (#name) or a hidden field (_name)",
+			strings.Join(kinds[:last], ", "), kinds[last])
 	}
 	c.reportAt(p, v, fmt.Sprintf("%s %s is not applied from here: %s", apiVersion, kind, why))
 	return "", false

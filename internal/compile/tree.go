@@ -39,7 +39,8 @@ type module struct {
 
 // Gather returns the files that Compile would read for path, by their path in fsys:
 // the CUE files of the module around path (the closest folder at or above it with a
-// cue.mod) and of modules below path, and the other files too where a CUE file embeds some.
+// cue.mod) and of modules below path, the Rego files below path and the data beside them, and
+// the other files too where a CUE file embeds some.
 // Limits and unreadable files are diagnostics.
 func Gather(fsys fs.FS, path string) (Files, []v1alpha1.Diagnostic) {
 	t, diagnostics := gather(fsys, path)
@@ -137,7 +138,7 @@ func (w *walk) visit(name string, entry fs.DirEntry, err error) error {
 	if entry.IsDir() {
 		return w.visitFolder(name)
 	}
-	if !isDefinition(name) {
+	if !isDefinition(name) && !(isPolicyFile(name) && within(w.tree.path, name)) {
 		w.others = append(w.others, name)
 		return nil
 	}

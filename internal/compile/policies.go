@@ -1,0 +1,118 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package compile
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// DefaultPolicyName names the policy made of the Rego files of a tree.
+const DefaultPolicyName = "repository"
+
+// policyKind is what the Rego files of a tree become.
+const policyKind = "RunnerPolicy"
+
+// isPolicyFile says whether a file may be part of a tree's policy: Rego, and the data beside it.
+func isPolicyFile(name string) bool { return isModule(name) || isPolicyData(name) }
+
+func isModule(name string) bool {
+	base := path.Base(name)
+	return path.Ext(base) == ".rego" && !strings.HasPrefix(base, ".") && !strings.HasPrefix(base, "_")
+}
+
+func isPolicyTest(name string) bool { return strings.HasSuffix(name, "_test.rego") }
+
+func isPolicyData(name string) bool {
+	return slices.Contains([]string{"data.json", "data.yaml", "data.yml"}, path.Base(name))
+}
+
+// compilePolicy makes one RunnerPolicy of the Rego files of a tree, without their tests, and of
+// the data in their folders. Rules are not looked at here: whoever loads the policy does.
+func (c *compilation) compilePolicy(t *tree, name string) {
+	modules, data := map[string]any{}, map[string]any{}
+	files := t.policyFiles()
+	for _, f := range files {
+		if isModule(f) && !isPolicyTest(f) {
+			modules[f] = string(t.file(f))
+		}
+	}
+	if len(modules) == 0 {
+		return
+	}
+	origin := map[string]string{}
+	for _, f := range files {
+		if isPolicyData(f) {
+			c.mergeData(data, origin, f, t.file(f))
+		}
+	}
+	spec := map[string]any{"modules": modules}
+	if len(data) > 0 {
+		spec["data"] = data
+	}
+	first := slices.IndexFunc(files, func(f string) bool { return modules[f] != nil })
+	c.objects = append(c.objects, Object{
+		File: files[first], Line: 1, Column: 1,
+		Manifest: unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": v1alpha1.GroupVersion.String(), "kind": policyKind,
+			"metadata": map[string]any{"name": cmp.Or(name, DefaultPolicyName)}, "spec": spec,
+		}},
+	})
+}
+
+// mergeData adds what one data file holds at the root of data.
+func (c *compilation) mergeData(data map[string]any, origin map[string]string, file string, content []byte) {
+	var object map[string]any
+	if err := yaml.UnmarshalStrict(content, &object); err != nil {
+		c.report(v1alpha1.Diagnostic{File: file, Line: 1, Column: 1, Message: fmt.Sprintf("data of policies must be a JSON or YAML object: %v", err)})
+		return
+	}
+	for key, value := range object {
+		if other, taken := origin[key]; taken {
+			c.report(v1alpha1.Diagnostic{File: file, Line: 1, Column: 1, Message: fmt.Sprintf("data.%s is in %s too; all files named data.* of a tree share one root", key, other)})
+			continue
+		}
+		data[key], origin[key] = value, file
+	}
+}
+
+// policyFiles returns the Rego files below the tree's path, and the data files of their folders, sorted.
+func (t *tree) policyFiles() []string {
+	var names []string
+	folders := map[string]bool{}
+	for _, m := range t.modules {
+		for name := range m.files {
+			if isModule(name) && within(t.path, name) {
+				names = append(names, name)
+				folders[path.Dir(name)] = true
+			}
+		}
+	}
+	for _, m := range t.modules {
+		for name := range m.files {
+			if isPolicyData(name) && folders[path.Dir(name)] && within(t.path, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func (t *tree) file(name string) []byte {
+	for _, m := range t.modules {
+		if data, ok := m.files[name]; ok {
+			return data
+		}
+	}
+	return nil
+}
