@@ -11,7 +11,23 @@ import (
 	"runtime/debug"
 
 	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/policy"
 )
+
+// work does what a request asks for.
+func work(r request, begin func(place string)) compile.Result {
+	if r.Policy != nil {
+		_, diagnostics := policy.Load(*r.Policy)
+		return compile.Result{Diagnostics: diagnostics}
+	}
+	result := compile.Compile(r.Files, compile.Options{
+		Path: r.Path, Tags: r.Tags, AllowEmpty: r.AllowEmpty, PolicyName: r.PolicyName, Begin: begin,
+	})
+	if len(result.Diagnostics) == 0 {
+		result.Diagnostics = checkPolicies(result.Objects, begin)
+	}
+	return result
+}
 
 // maxRequestBytes bounds what a child reads: the files in base64, and some for the rest.
 const maxRequestBytes = 2 * compile.MaxTotalBytes
@@ -42,8 +58,8 @@ func serve(in io.Reader, out, places io.Writer) error {
 	}
 	// Collecting harder near the limit costs time, which is limited too.
 	debug.SetMemoryLimit(int64(r.Limits.Memory / 4 * 3))
-	result := compile.Compile(r.Files, compile.Options{Path: r.Path, Tags: r.Tags, AllowEmpty: r.AllowEmpty,
-		Begin: func(place string) { fmt.Fprintf(places, "%s%s\n", placeMark, place) }})
+	begin := func(place string) { fmt.Fprintf(places, "%s%s\n", placeMark, place) }
+	result := work(r, begin)
 	if err := json.NewEncoder(out).Encode(result); err != nil {
 		return fmt.Errorf("writing the result: %w", err)
 	}

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package compileworker compiles definitions that aren't trusted in a child process with
-// limits on memory, CPU time, wall time and output.
+// Package compileworker compiles definitions and loads policies that aren't trusted in a child
+// process with limits on memory, CPU time, wall time and output.
 //
 // CUE has no cancellation, and 300 bytes of it can take gigabytes or never end. So the
 // running binary executes itself as `corral compile-worker`, with an empty environment,
@@ -25,6 +25,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/policy"
 )
 
 // Command is the hidden command under which the binary must call Main.
@@ -73,17 +74,35 @@ type request struct {
 	Path       string            `json:"path"`
 	Tags       map[string]string `json:"tags,omitempty"`
 	AllowEmpty bool              `json:"allowEmpty,omitempty"`
-	Files      compile.Files     `json:"files"`
+	PolicyName string            `json:"policyName,omitempty"`
+	Files      compile.Files     `json:"files,omitempty"`
+	// Policy asks for nothing but a look at it.
+	Policy *policy.Source `json:"policy,omitempty"`
 }
 
-// Compile is compile.Compile in a child process. An error means that the child couldn't
+// CheckPolicy loads a policy in a child process, for what is wrong with it. An error means
+// that it could not be tried.
+func (w *Worker) CheckPolicy(ctx context.Context, source policy.Source) ([]v1alpha1.Diagnostic, error) {
+	result, err := w.ask(ctx, request{Limits: w.Limits, Policy: &source})
+	return result.Diagnostics, err
+}
+
+// Compile is compile.Compile in a child process, which also loads the policies that the
+// definitions declare. An error means that the child couldn't
 // be run, or that ctx ended; what is wrong with the definitions is in the result.
 func (w *Worker) Compile(ctx context.Context, fsys fs.FS, options compile.Options) (compile.Result, error) {
 	files, diagnostics := compile.Gather(fsys, options.Path)
 	if len(diagnostics) > 0 {
 		return compile.Result{Diagnostics: diagnostics}, nil
 	}
-	input, err := json.Marshal(request{Limits: w.Limits, Path: options.Path, Tags: options.Tags, AllowEmpty: options.AllowEmpty, Files: files})
+	return w.ask(ctx, request{
+		Limits: w.Limits, Path: options.Path, Tags: options.Tags, AllowEmpty: options.AllowEmpty, PolicyName: options.PolicyName, Files: files,
+	})
+}
+
+// ask sends a request to a child, in its turn.
+func (w *Worker) ask(ctx context.Context, r request) (compile.Result, error) {
+	input, err := json.Marshal(r)
 	if err != nil {
 		return compile.Result{}, fmt.Errorf("encoding definitions: %w", err)
 	}

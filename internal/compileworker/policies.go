@@ -1,0 +1,48 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package compileworker
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/policy"
+)
+
+// checkPolicies loads every declared policy, for what is wrong with it.
+func checkPolicies(objects []compile.Object, begin func(place string)) []v1alpha1.Diagnostic {
+	var diagnostics []v1alpha1.Diagnostic
+	for _, o := range objects {
+		if o.Manifest.GetKind() == policy.KindRunnerPolicy {
+			begin(o.File)
+			diagnostics = append(diagnostics, checkPolicy(o)...)
+		}
+	}
+	return diagnostics
+}
+
+func checkPolicy(o compile.Object) []v1alpha1.Diagnostic {
+	object := &v1alpha1.RunnerPolicy{}
+	err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Manifest.Object, object)
+	var source policy.Source
+	if err == nil {
+		source, err = policy.SourceOf(object)
+	}
+	if err != nil {
+		return []v1alpha1.Diagnostic{{File: o.File, Line: o.Line, Column: o.Column, Path: o.Path, Message: err.Error()}}
+	}
+	_, diagnostics := policy.Load(source)
+	if o.Path == "" {
+		return diagnostics // its modules are files of the tree
+	}
+	for i, d := range diagnostics {
+		diagnostics[i] = v1alpha1.Diagnostic{
+			File: o.File, Line: o.Line, Column: o.Column, Path: fmt.Sprintf("%s.spec.modules", o.Path), Message: compile.Format(d),
+		}
+	}
+	return diagnostics
+}

@@ -1,0 +1,53 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// SourceOf returns what an object declares, without the ConfigMaps that it names. An error names the field.
+func SourceOf(p *v1alpha1.RunnerPolicy) (Source, error) {
+	s, err := sourceOf(&p.Spec.PolicyRules)
+	s.Kind, s.Namespace, s.Name = KindRunnerPolicy, p.Namespace, p.Name
+	return s, err
+}
+
+// ClusterSourceOf is SourceOf for the cluster kind.
+func ClusterSourceOf(p *v1alpha1.ClusterRunnerPolicy) (Source, error) {
+	s, err := sourceOf(&p.Spec.PolicyRules)
+	s.Kind, s.Name, s.Namespaces = KindClusterRunnerPolicy, p.Name, p.Spec.Namespaces
+	return s, err
+}
+
+func sourceOf(r *v1alpha1.PolicyRules) (Source, error) {
+	s := Source{Mode: r.GetMode(), Selector: r.Selector, Library: r.Library, Modules: maps.Clone(r.Modules)}
+	var err error
+	if s.Data, err = object(r.Data, "spec.data"); err != nil {
+		return s, err
+	}
+	s.Parameters, err = object(r.Parameters, "spec.parameters")
+	return s, err
+}
+
+// object decodes a JSON object, with its numbers as they are written.
+func object(raw *runtime.RawExtension, field string) (map[string]any, error) {
+	if raw == nil || len(raw.Raw) == 0 {
+		return nil, nil
+	}
+	var content map[string]any
+	decoder := json.NewDecoder(bytes.NewReader(raw.Raw))
+	decoder.UseNumber()
+	if err := decoder.Decode(&content); err != nil {
+		return nil, fmt.Errorf("%s must be an object: %w", field, err)
+	}
+	return content, nil
+}
