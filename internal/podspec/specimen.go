@@ -1,0 +1,30 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package podspec
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+const (
+	// specimenSuffix ends the name of the runner that a specimen is of.
+	specimenSuffix = "-specimen"
+	specimenUID    = "00000000-0000-0000-0000-000000000000"
+)
+
+// Specimen builds the pod that runners of the pool get, for who judges it: with a
+// placeholder for what differs between runners, the names of the runner and its Secret.
+// Pools of one namespace, name and template have equal specimens. An error names the field of the template.
+func Specimen(pool *v1alpha1.RunnerPool) (*corev1.Pod, error) {
+	hash, err := Hash(pool.Spec.Template.Raw)
+	if err != nil {
+		return nil, err
+	}
+	return Build(Runner{
+		Namespace: pool.Namespace, Name: pool.Name + specimenSuffix, Pool: pool.Name,
+		Revision: pool.Name + "-" + hash, UID: specimenUID,
+	}, pool.Spec.Template.Raw)
+}
