@@ -26,7 +26,7 @@ func FuzzDecide(f *testing.F) {
 	f.Fuzz(func(t *testing.T, maximum, minimum, idle, jobs, holdAnnounce, holdCreate int32, flags byte, runners []byte) {
 		maximum = positive(maximum)
 		in := scaling.Input{
-			Limits: scaling.Limits{Max: maximum, Min: min(positive(minimum), maximum), Idle: min(positive(idle), maximum)},
+			Limits: scaling.Limits{Max: maximum, Min: min(positive(minimum), maximum), Idle: min(positive(idle), maximum), Hard: flags&8 != 0},
 			Jobs:   positive(jobs), JobsKnown: flags&1 != 0, Suspended: flags&2 != 0, Now: now, Runners: fuzzedRunners(runners),
 		}
 		if flags&4 != 0 {
@@ -109,6 +109,9 @@ func broken(in scaling.Input, p scaling.Plan) []string {
 		}
 	}
 	jobs, limit, desired := int64(in.Jobs), int64(in.Limits.Max), int64(p.Desired)
+	if in.Limits.Hard && !in.Suspended {
+		jobs = min(jobs, limit)
+	}
 	surge := int64(0)
 	if stale > 0 {
 		surge = max(1, (desired+3)/4)

@@ -4,7 +4,7 @@
 // Package scaling decides how many runners a pool should have, which to end and
 // how much work to accept. It is pure: numbers in, numbers and their reason out.
 //
-//	desired  = max(jobs, min(max, max(min, jobs+idle)))   accepted jobs are served even above max
+//	desired  = max(jobs, min(max, max(min, jobs+idle)))   accepted jobs are served even above max, unless it is hard
 //	supply   = usable runners: starting, idle, busy, and ended ones GitHub still counts
 //	create   = desired − supply, within max(max, jobs) + surge
 //	drain    = surplus runners without a job that are past their protection window
@@ -28,6 +28,8 @@ const Protection = 30 * time.Second
 // Limits bound the number of runners: 0 ≤ Min ≤ Max, 0 ≤ Idle ≤ Max.
 type Limits struct {
 	Min, Max, Idle int32
+	// Hard has jobs wait that were accepted before Max fell; otherwise they are served.
+	Hard bool
 }
 
 // Runner is what a decision needs to know of one runner.
@@ -172,6 +174,9 @@ func desire(in Input) (int32, string) {
 		wanted = l.Max
 		reason = fmt.Sprintf("%s, bounded by max %d", reason, l.Max)
 	}
+	if in.Jobs > wanted && l.Hard {
+		return wanted, fmt.Sprintf("%s; %s accepted before wait, by policy", reason, jobs(in.Jobs-wanted))
+	}
 	if in.Jobs > wanted {
 		return in.Jobs, fmt.Sprintf("%s accepted before max fell to %d are served", jobs(in.Jobs), l.Max)
 	}
@@ -206,7 +211,11 @@ func surge(c census, desired int32) int32 {
 
 func creations(in Input, c census, desired int32) int32 {
 	missing := desired - c.current
-	ceiling := int64(max(in.Limits.Max, in.Jobs)) + int64(surge(c, desired))
+	bound := max(in.Limits.Max, in.Jobs)
+	if in.Limits.Hard {
+		bound = in.Limits.Max
+	}
+	ceiling := int64(bound) + int64(surge(c, desired))
 	room := ceiling - int64(c.live)
 	return int32(max(0, min(int64(missing), room)))
 }

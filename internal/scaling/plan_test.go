@@ -81,6 +81,10 @@ func TestDecide(t *testing.T) {
 			in:   scaling.Input{Limits: scaling.Limits{Max: 2}, Jobs: 5, Runners: many(3, v1alpha1.RunnerBusy, old)},
 			want: scaling.Plan{Desired: 5, Supply: 3, Create: 2, Announce: 3, Reason: "5 jobs accepted before max fell to 2 are served"},
 		},
+		"a hard max: jobs accepted before it fell wait": {
+			in:   scaling.Input{Limits: scaling.Limits{Max: 2, Hard: true}, Jobs: 5, Runners: many(1, v1alpha1.RunnerBusy, old)},
+			want: scaling.Plan{Desired: 2, Supply: 1, Create: 1, Announce: 2, Reason: "5 jobs, bounded by max 2; 3 jobs accepted before wait, by policy"},
+		},
 		"suspended: accepted jobs are served, nothing is announced, idle runners end": {
 			in: scaling.Input{Limits: scaling.Limits{Max: 9, Min: 3, Idle: 2}, Suspended: true, Jobs: 1,
 				Runners: concat(many(1, v1alpha1.RunnerBusy, old), many(2, v1alpha1.RunnerIdle, old))},
