@@ -35,16 +35,21 @@ type PolicyLibrary struct {
 	Ceilings []Ceiling `json:"ceilings,omitempty"`
 }
 
-// ImageRules say which images are allowed.
+// ImageRules say which images are allowed: those of containers, init containers and volumes.
+// +kubebuilder:validation:MinProperties=1
 type ImageRules struct {
-	// allowed are the images that may be used, as prefixes that end in / or with * for any
-	// characters: ghcr.io/acme/*. Default: any.
+	// allowed are the images that may be used: a registry (ghcr.io/), a path in it (ghcr.io/acme/, and all
+	// below), or one image (ghcr.io/acme/runner, with any tag; ghcr.io/acme/runner:v2, this tag only). In
+	// the host, * stands for any characters but /; in the path for any at all: ghcr.io/acme-*/runner. As in
+	// images, what names no host is of docker.io: library/alpine. * alone is any image. Default: any.
 	// +optional
+	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=256
+	// +kubebuilder:validation:items:Pattern=`^(\*|[A-Za-z0-9._:*-]+/[A-Za-z0-9._:/@*-]*)$`
 	Allowed []string `json:"allowed,omitempty"`
 
-	// requireDigest refuses images that aren't named by their digest.
+	// requireDigest refuses images that aren't named by their digest: name@sha256:…
 	// +optional
 	RequireDigest bool `json:"requireDigest,omitempty"`
 }
@@ -53,7 +58,7 @@ type ImageRules struct {
 // +kubebuilder:validation:Enum=privileged;baseline;restricted
 type PodSecurityLevel string
 
-// PodSecurityRules say which Pod Security level holds.
+// PodSecurityRules say which level of the Kubernetes Pod Security Standards holds.
 type PodSecurityRules struct {
 	// level of pools whose trust isn't named below.
 	// +required
@@ -64,62 +69,90 @@ type PodSecurityRules struct {
 	// +kubebuilder:validation:MaxProperties=16
 	ByTrust map[string]PodSecurityLevel `json:"byTrust,omitempty"`
 
-	// hostPaths that pods may mount although their level forbids it, and what is below them.
+	// hostPaths that pods may mount although their level forbids it, and what is below them: /var/cache/ci.
+	// Who may write there may put links to other places of the node there.
 	// +optional
+	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MaxLength=1024
+	// +kubebuilder:validation:items:Pattern=`^/`
+	// +kubebuilder:validation:XValidation:rule="self.all(p, !('..' in p.split('/')))",message="a host path must not have .. in it"
 	HostPaths []string `json:"hostPaths,omitempty"`
 }
 
 // ResourceRules say what containers must ask for and may have.
+// +kubebuilder:validation:MinProperties=1
 type ResourceRules struct {
-	// requireRequests of every container, as cpu and memory.
+	// requireRequests of every container, init containers too, for these resources: cpu, memory. A limit
+	// counts as the request that Kubernetes makes of it, resources of the whole pod for each container.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16
 	RequireRequests []corev1.ResourceName `json:"requireRequests,omitempty"`
 
-	// requireLimits of every container.
+	// requireLimits of every container, init containers too, for these resources.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16
 	RequireLimits []corev1.ResourceName `json:"requireLimits,omitempty"`
 
-	// maxPerPod is the most that a pod's containers may request, and have as limits, in total.
+	// maxPerPod is the most that a pod may request, and have as limits, in total, counted as Kubernetes
+	// does: {cpu: 4, memory: 8Gi, nvidia.com/gpu: 1}. A container without a limit has nothing to count:
+	// use requireLimits with it.
 	// +optional
+	// +kubebuilder:validation:MaxProperties=16
 	MaxPerPod corev1.ResourceList `json:"maxPerPod,omitempty"`
 }
 
-// HourRules bound pools by time.
+// HourRules bound pools by the time.
+//
+// Times are those of a clock on the wall in the zone. When it is put back, it is taken to stand
+// still until it shows a later time than before: no window opens or closes twice. When it is put
+// forward, what was to begin or end in between does so at that moment.
+// +kubebuilder:validation:XValidation:rule="!has(self.closed) || has(self.open)",message="closed needs open: the windows outside of which it holds"
 type HourRules struct {
 	// zone of the times, as in the IANA database: Europe/Berlin. Default: UTC.
 	// +optional
+	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="self != 'Local'",message="zone must be a name of the IANA database, such as Europe/Berlin"
 	Zone string `json:"zone,omitempty"`
 
-	// open are the windows of the week outside of which the numbers below hold.
+	// open are the windows of the week outside of which closed holds. Default: always open.
 	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=32
 	Open []WeeklyWindow `json:"open,omitempty"`
 
-	// closed holds outside of the open windows.
+	// closed are the limits that hold outside of the open windows. Default: max 0.
 	// +optional
-	Closed *ClosedLimits `json:"closed,omitempty"`
+	Closed *HourLimits `json:"closed,omitempty"`
 
-	// freezes hold updates, and bound pools, for a time.
+	// updates are the windows of the week in which updates go on; outside of them they are held. Default: any time.
 	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=32
+	Updates []WeeklyWindow `json:"updates,omitempty"`
+
+	// freezes hold updates for a time, and may limit pools meanwhile.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=64
 	Freezes []Freeze `json:"freezes,omitempty"`
 }
 
-// WeeklyWindow is a time of the week. One that ends before it begins goes on past midnight.
+// WeeklyWindow is a time of the week. One whose to isn't later than its from goes on past
+// midnight, to the next day.
 type WeeklyWindow struct {
-	// days on which it begins.
-	// +required
+	// days on which it begins. Default: every day.
+	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=7
-	Days []Weekday `json:"days"`
+	Days []Weekday `json:"days,omitempty"`
 
 	// from is when it begins, HH:MM.
 	// +required
@@ -136,8 +169,10 @@ type WeeklyWindow struct {
 // +kubebuilder:validation:Enum=Monday;Tuesday;Wednesday;Thursday;Friday;Saturday;Sunday
 type Weekday string
 
-// ClosedLimits are upper bounds of a pool's numbers.
-type ClosedLimits struct {
+// HourLimits are upper bounds of a pool's numbers.
+// +kubebuilder:validation:MinProperties=1
+// +kubebuilder:validation:XValidation:rule="!has(self.hard) || has(self.max)",message="hard needs max"
+type HourLimits struct {
 	// max runners.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
@@ -150,35 +185,59 @@ type ClosedLimits struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Idle *int32 `json:"idle,omitempty"`
+	// hard lets jobs wait too that GitHub had assigned before. Otherwise they are still served, above max.
+	// +optional
+	Hard bool `json:"hard,omitempty"`
 }
 
 // Freeze is a time in which pools aren't updated.
+// +kubebuilder:validation:XValidation:rule="self.from < self.to",message="from must be before to"
 type Freeze struct {
 	// name to call it by.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
 	Name string `json:"name"`
-	// from is when it begins.
+	// from is when it begins: 2026-12-20T00:00:00Z, or with an offset such as +01:00.
 	// +required
 	From metav1.Time `json:"from"`
 	// to is when it ends.
 	// +required
 	To metav1.Time `json:"to"`
-	// limits that hold meanwhile.
+	// limits that hold meanwhile. Default: none.
 	// +optional
-	Limits *ClosedLimits `json:"limits,omitempty"`
+	Limits *HourLimits `json:"limits,omitempty"`
 }
 
 // CeilingGroup says which pools share a ceiling.
 // +kubebuilder:validation:Enum=All;Namespace;Connection;Label
 type CeilingGroup string
 
+const (
+	// CeilingAll has all pools share a ceiling.
+	CeilingAll CeilingGroup = "All"
+	// CeilingNamespace has a ceiling for each namespace.
+	CeilingNamespace CeilingGroup = "Namespace"
+	// CeilingConnection has a ceiling for each GitHubConnection.
+	CeilingConnection CeilingGroup = "Connection"
+	// CeilingLabel has a ceiling for each value of a label.
+	CeilingLabel CeilingGroup = "Label"
+)
+
 // CeilingShare says how pools share a ceiling.
 // +kubebuilder:validation:Enum=FirstCome;Fair
 type CeilingShare string
 
-// Ceiling is the most runners that a group of pools has together.
+const (
+	// ShareFair reserves an equal part for each pool that wants runners; what others don't want may be borrowed.
+	ShareFair CeilingShare = "Fair"
+	// ShareFirstCome reserves nothing.
+	ShareFirstCome CeilingShare = "FirstCome"
+)
+
+// Ceiling is the most runners that a group of pools has together. What counts is what is granted to
+// a pool: the larger of the runners that it has and those that it is to have.
+// +kubebuilder:validation:XValidation:rule="!has(self.overrides) || self.by != 'All'",message="overrides need by: Namespace, Connection or Label"
 // +kubebuilder:validation:XValidation:rule="(self.by == 'Label') == has(self.label)",message="label must be set when by is Label, and only then"
 type Ceiling struct {
 	// name to call it by.
@@ -201,6 +260,12 @@ type Ceiling struct {
 	// +kubebuilder:validation:Minimum=0
 	Max int32 `json:"max"`
 
+	// overrides are the max of single groups, by the name of their namespace or connection, or the value
+	// of their label.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=256
+	Overrides map[string]CeilingMax `json:"overrides,omitempty"`
+
 	// share is Fair (default): each pool that wants runners may have an equal part of them, and borrow
 	// what others don't want. FirstCome: whoever asks first.
 	// +optional
@@ -210,3 +275,7 @@ type Ceiling struct {
 	// +optional
 	Soft bool `json:"soft,omitempty"`
 }
+
+// CeilingMax is the most runners of one group.
+// +kubebuilder:validation:Minimum=0
+type CeilingMax int32

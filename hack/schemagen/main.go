@@ -25,7 +25,7 @@ const (
 )
 
 // kinds are the CRDs whose specs users write, by the plural that names the file.
-var kinds = []string{"poolsources", "githubconnections", "runnerpools"}
+var kinds = []string{"poolsources", "githubconnections", "runnerpools", "runnerpolicies", "clusterrunnerpolicies"}
 
 func main() {
 	if err := run(); err != nil {
