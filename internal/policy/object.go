@@ -38,6 +38,18 @@ func sourceOf(r *v1alpha1.PolicyRules) (Source, error) {
 	return s, err
 }
 
+// PoolOf returns what policies are told of a pool as it is declared.
+func PoolOf(p *v1alpha1.RunnerPool) Pool {
+	scale := &p.Spec.Scale
+	return Pool{
+		Namespace: p.Namespace, Name: p.Name, Labels: p.Labels, Annotations: p.Annotations,
+		Connection: p.Spec.ConnectionRef.Name, ScaleSet: p.GetScaleSetName(),
+		RunnerGroup: p.Spec.GetRunnerGroup(), RunnerLabels: p.GetRunnerLabels(), Trust: p.Spec.Trust,
+		Scale:     Scale{Min: scale.GetMin(), Max: scale.GetMax(), Idle: scale.GetIdle()},
+		Suspended: p.Spec.Suspend,
+	}
+}
+
 // object decodes a JSON object, with its numbers as they are written.
 func object(raw *runtime.RawExtension, field string) (map[string]any, error) {
 	if raw == nil || len(raw.Raw) == 0 {
