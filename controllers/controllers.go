@@ -22,6 +22,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/connection"
+	policies "github.com/corral-dev/corral/controllers/policy"
 	"github.com/corral-dev/corral/controllers/pool"
 	"github.com/corral-dev/corral/controllers/runner"
 	"github.com/corral-dev/corral/controllers/scaleset"
@@ -31,6 +32,7 @@ import (
 	"github.com/corral-dev/corral/internal/githubapi"
 	"github.com/corral-dev/corral/internal/gitsource"
 	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/policy"
 	actions "github.com/corral-dev/corral/internal/scaleset"
 )
 
@@ -59,6 +61,8 @@ type Options struct {
 	AllowFileSources bool
 	// JitterPercent spreads the sources' intervals to either side, 0 to 99.
 	JitterPercent int
+	// Zone is the time zone, in the IANA database, that policies are told. Default: UTC.
+	Zone string
 	// Runners is how many runners are reconciled at once.
 	Runners int
 	// Others is how many objects of each other kind are reconciled at once.
@@ -87,6 +91,7 @@ func All(mgr ctrl.Manager, o Options) error {
 	ofRunners.Quiet, ofRunners.Gathered = true, kube.Gather(runnerStatusDelay, statusRate, time.Now)
 	notes := runner.NewNotes()
 	live := mgr.GetAPIReader()
+	engine := policies.NewEngine(time.Now)
 	clients := actions.NewRegistry(actions.Options{Version: o.Version})
 	sessions := scaleset.NewSessions()
 
@@ -99,12 +104,18 @@ func All(mgr ctrl.Manager, o Options) error {
 		return err
 	}
 	git := &gitsource.Client{AllowFile: o.AllowFileSources}
+	ofPolicies := func(kind string) *policies.Reconciler {
+		return &policies.Reconciler{Reporter: report, Live: live, Checker: compiler, Engine: engine, Kind: kind}
+	}
 
 	return firstError(
+		mgr.Add(engine),
+		ofPolicies(policy.KindClusterRunnerPolicy).SetupWithManager(mgr, o.Others),
+		ofPolicies(policy.KindRunnerPolicy).SetupWithManager(mgr, o.Others),
 		(&source.Reconciler{Reporter: report, Live: live, Fetcher: git, Compiler: compiler}).SetupWithManager(mgr, source.Options{Concurrent: o.Others, JitterPercent: o.JitterPercent}),
 		(&connection.Reconciler{Reporter: report, Secrets: live, CredentialsDir: o.CredentialsDir, Clients: clients, Verify: verify, Now: time.Now}).SetupWithManager(mgr, o.Others),
 		(&scaleset.Reconciler{Reporter: report, Clients: clients, Sessions: sessions, Notes: notes, Cluster: o.Cluster, Now: time.Now}).SetupWithManager(mgr, o.Others),
-		(&pool.Reconciler{Reporter: ofPools, Sessions: sessions, Failures: notes, Now: time.Now}).SetupWithManager(mgr, sessions.Words(), o.Others),
+		(&pool.Reconciler{Reporter: ofPools, Sessions: sessions, Failures: notes, Policies: engine, Zone: o.Zone, Now: time.Now}).SetupWithManager(mgr, sessions.Words(), o.Others),
 		(&runner.Reconciler{Reporter: ofRunners, Live: live, Clients: clients, Notes: notes, Now: time.Now}).SetupWithManager(mgr, o.Runners),
 	)
 }

@@ -9,6 +9,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/client-go/rest"
@@ -19,6 +20,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	policies "github.com/corral-dev/corral/controllers/policy"
 	"github.com/corral-dev/corral/internal/podspec"
 )
 
@@ -46,6 +48,8 @@ func NewManager(config *rest.Config, o ManagerOptions) (ctrl.Manager, error) {
 	belonging := cache.ByObject{Label: labels.NewSelector().Add(*ours), UnsafeDisableDeepCopy: new(true)}
 	pods := belonging
 	pods.Transform = podspec.Trim
+	configMaps := &metav1.PartialObjectMetadata{}
+	configMaps.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
 	namespaces := map[string]cache.Config{}
 	for _, ns := range o.Namespaces {
 		namespaces[ns] = cache.Config{}
@@ -60,11 +64,14 @@ func NewManager(config *rest.Config, o ManagerOptions) (ctrl.Manager, error) {
 		LeaderElectionReleaseOnCancel: true,
 		HealthProbeBindAddress:        o.HealthAddress,
 		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddress, ExtraHandlers: map[string]http.Handler{"/loglevel": o.LogLevel}},
-		Client:                        client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}},
+		Client:                        client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}}}},
 		Cache: cache.Options{
 			DefaultNamespaces: namespaces,
 			DefaultTransform:  cache.TransformStripManagedFields(),
-			ByObject:          map[client.Object]cache.ByObject{&corev1.Pod{}: pods, &appsv1.ControllerRevision{}: belonging},
+			ByObject: map[client.Object]cache.ByObject{
+				&corev1.Pod{}: pods, &appsv1.ControllerRevision{}: belonging,
+				configMaps: {Label: labels.SelectorFromSet(policies.WatchedConfigMaps())},
+			},
 		},
 	})
 	if err != nil {

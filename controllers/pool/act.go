@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -102,8 +103,39 @@ func (x *run) endLost(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// decision is what was decided, and what the decision before was.
 func (x *run) decision() *v1alpha1.Decision {
-	return &v1alpha1.Decision{
+	d := &v1alpha1.Decision{
 		Time: metav1.Time{Time: x.Now()}, Desired: x.plan.Desired, Announced: x.plan.Announce, Reason: x.plan.Reason,
+		ID: x.asked.ID, Digest: x.asked.Digest, Limits: x.limits,
 	}
+	last := x.pool.Status.Decision
+	if len(x.failures) > 0 && last != nil {
+		d.ID, d.Digest = last.ID, last.Digest // the limits are of that one
+	}
+	if x.limits != nil {
+		if x.limits.Hard {
+			d.Waiting = max(0, x.pool.Status.Jobs-x.plan.Desired)
+		}
+		d.Reason += because(x.limits.Bounds)
+	}
+	if last != nil {
+		d.Before = &v1alpha1.DecidedNumbers{Desired: last.Desired, Announced: last.Announced}
+		if last.Limits != nil {
+			d.Before.Max = last.Limits.Max
+		}
+	}
+	return d
+}
+
+// sameDecision says whether two decisions differ in nothing but their time, their id, and what was before.
+func sameDecision(a, b *v1alpha1.Decision) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	x, y := *a, *b
+	for _, d := range []*v1alpha1.Decision{&x, &y} {
+		d.Time, d.ID, d.Before = metav1.Time{}, "", nil
+	}
+	return equality.Semantic.DeepEqual(x, y)
 }

@@ -19,8 +19,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	policies "github.com/corral-dev/corral/controllers/policy"
 	"github.com/corral-dev/corral/controllers/runner"
 	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/poolstatus"
 	actions "github.com/corral-dev/corral/internal/scaleset"
 	"github.com/corral-dev/corral/internal/scaling"
@@ -61,7 +63,11 @@ type Reconciler struct {
 	kube.Reporter
 	Sessions Sessions
 	Failures Failures
-	Now      func() time.Time
+	// Policies decide on limits and templates.
+	Policies *policies.Engine
+	// Zone is the time zone that policies are told. Default: UTC.
+	Zone string
+	Now  func() time.Time
 
 	memory memory
 }
@@ -82,20 +88,30 @@ type run struct {
 	// ailment is the reason that holds the pool back although its record and template are
 	// good, and ails says why; "" for none.
 	ailment, ails string
-	stored        string // the revision that the status had
+	stored        string        // the revision that the status had
+	facts         policy.Pool   // what policies are told of the pool
+	bound         *policy.Bound // the policies that bind it
+	unasked       []policy.Failure
+	failures      []policy.Failure        // of policies that could not be asked
+	asked         policy.Scaling          // the answer that the limits are of
+	limits        *v1alpha1.DecidedLimits // that hold; nil if there never were any
 	// invalid is why the template of the spec can't be used; the last valid one goes on.
 	invalid error
 }
 
 // Reconcile is the main loop, one pass of one pool:
 //
-//  1. revision: the template becomes a ControllerRevision, if the API server takes the pod (revision.go)
-//  2. record:   what should exist on GitHub becomes a ScaleSet                            (record.go)
-//  3. observe:  runners, pods and the words of GitHub become states                       (observe.go)
-//  4. examine:  runners that never connect, rows of failures, quotas hold the pool back   (health.go)
-//  5. decide:   internal/scaling says how many, which and how much to accept
-//  6. act:      runners are created and ended, capacity is announced                      (act.go)
-//  7. report:   numbers, their reason, conditions
+//  1. bind:     which policies bind the pool?                                             (policy.go)
+//  2. revision: the template becomes a ControllerRevision, if policies and the API server
+//     take the pod                                                                        (revision.go)
+//  3. record:   what should exist on GitHub becomes a ScaleSet                            (record.go)
+//  4. observe:  runners, pods and the words of GitHub become states                       (observe.go)
+//  5. bar:      runners whose template policies deny by now are ended                     (policy.go)
+//  6. examine:  runners that never connect, rows of failures, quotas hold the pool back   (health.go)
+//  7. decide:   policies say within which limits, internal/scaling how many, which and how
+//     much to accept
+//  8. act:      runners are created and ended, capacity is announced                      (act.go)
+//  9. report:   numbers, their reason, conditions
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	pool := &v1alpha1.RunnerPool{}
 	if err := r.Client.Get(ctx, req.NamespacedName, pool); err != nil {
@@ -108,7 +124,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	x := &run{Reconciler: r, key: req.NamespacedName, pool: pool, recall: r.memory.of(req.NamespacedName), stored: pool.Status.Revision}
 	attempt := r.Begin(pool)
 	var err error
-	for _, step := range []func(context.Context) error{x.revision, x.record, x.observe, x.examine, x.decide, x.act, x.report} {
+	for _, step := range []func(context.Context) error{x.bind, x.revision, x.record, x.observe, x.bar, x.examine, x.decide, x.act, x.report} {
 		if err = step(ctx); err != nil {
 			break
 		}
@@ -116,13 +132,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return attempt.Finish(ctx, x.done(), err)
 }
 
-// decide lets scaling compute the plan from what was observed.
-func (x *run) decide(context.Context) error {
-	s := x.pool.Spec.Scale
+// decide asks policies for the limits and lets scaling compute the plan within them.
+func (x *run) decide(ctx context.Context) error {
+	x.tally()
 	in := scaling.Input{
-		Limits:    scaling.Limits{Min: s.GetMin(), Max: s.GetMax(), Idle: s.GetIdle()},
 		Suspended: x.pool.Spec.Suspend || x.moving(),
-		Jobs:      int32(x.words.Assigned), JobsKnown: x.words.Known && x.words.State != actions.OwnedElsewhere, //nolint:gosec // GitHub's counts fit
+		Jobs:      x.pool.Status.Jobs, JobsKnown: x.words.Known && x.words.State != actions.OwnedElsewhere,
 		Holds: x.holds, Now: x.Now(),
 	}
 	for _, o := range x.runners {
@@ -131,22 +146,32 @@ func (x *run) decide(context.Context) error {
 			Outdated: x.outdated(o.runner), Deleting: !o.runner.DeletionTimestamp.IsZero(),
 		})
 	}
-	x.plan = scaling.Decide(in)
+	x.Policies.Scaling(ctx, x.bound, x.question(), func(answer policy.Scaling) policies.Grant {
+		x.limit(&in, answer)
+		x.plan = scaling.Decide(in)
+		return x.grant(in)
+	})
 	x.lookAgain(x.plan.LookAgain)
 	return nil
 }
 
-// report writes down the numbers, and turns what is amiss into an outcome.
-func (x *run) report(context.Context) error {
+// tally counts jobs and runners.
+func (x *run) tally() {
 	s := &x.pool.Status
 	s.Jobs = int32(x.words.Assigned) //nolint:gosec // GitHub's counts fit
 	s.Runners = v1alpha1.RunnerCounts{}
 	for _, o := range x.runners {
 		poolstatus.Count(&s.Runners, o.verdict.State, x.outdated(o.runner))
 	}
+}
+
+// report writes down the numbers, and turns what is amiss into an outcome.
+func (x *run) report(context.Context) error {
+	s := &x.pool.Status
 	measure(x.key, s, x.plan.Desired, x.plan.Announce)
-	if d := s.Decision; d == nil || d.Desired != x.plan.Desired || d.Announced != x.plan.Announce || d.Reason != x.plan.Reason {
-		s.Decision = x.decision()
+	x.tellPolicies(lastLimits(x.pool))
+	if d := x.decision(); !sameDecision(s.Decision, d) {
+		s.Decision = d
 	}
 	if at, ok := meta.ReconcileAnnotationValue(x.pool.Annotations); ok {
 		s.LastHandledReconcileAt = at

@@ -29,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	policies "github.com/corral-dev/corral/controllers/policy"
 	"github.com/corral-dev/corral/controllers/runner"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/poolstatus"
@@ -94,7 +95,8 @@ func newBench(t *testing.T) *bench {
 		WithInterceptorFuncs(interceptor.Funcs{Create: b.create, List: b.list}).Build()
 	b.Reconciler = &Reconciler{
 		Reporter: kube.Reporter{Client: c, Events: events.NewFakeRecorder(100)}, Sessions: b, Failures: b,
-		Now: func() time.Time { return b.now },
+		Policies: policies.NewEngine(func() time.Time { return b.now }),
+		Now:      func() time.Time { return b.now },
 	}
 	return b
 }

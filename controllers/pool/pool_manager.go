@@ -39,6 +39,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, words source.Source, con
 		Watches(&v1alpha1.Runner{}, gathered(), builder.WithPredicates(runnerChanged())).
 		Watches(&corev1.Pod{}, gathered(), builder.WithPredicates(runner.PodChanged())).
 		WatchesRawSource(words).
+		WatchesRawSource(r.Policies.Pools()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent}).
 		Complete(r)
 }
@@ -73,5 +74,6 @@ func runnerChanged() predicate.Predicate {
 func (r *Reconciler) forget(key types.NamespacedName) {
 	r.memory.drop(key)
 	r.Failures.TakeFailures(key)
+	r.Policies.Forget(key)
 	unmeasure(key)
 }

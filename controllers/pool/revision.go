@@ -34,6 +34,9 @@ func (x *run) revision(ctx context.Context) error {
 		return kube.Stall(v1alpha1.TemplateInvalidReason, "spec.template: %w", err)
 	}
 	name := x.pool.Name + "-" + hash
+	if err := x.permit(ctx, name); err != nil {
+		return x.refuse(name, err)
+	}
 	known := &appsv1.ControllerRevision{}
 	switch err := x.Client.Get(ctx, client.ObjectKey{Namespace: x.key.Namespace, Name: name}, known); {
 	case err == nil && (metav1.IsControlledBy(known, x.pool) || metav1.GetControllerOf(known) == nil):
@@ -45,7 +48,7 @@ func (x *run) revision(ctx context.Context) error {
 		return fmt.Errorf("reading the revision: %w", err)
 	}
 	if err := x.probe(ctx); err != nil {
-		return x.refuse(err)
+		return x.refuse(name, err)
 	}
 	if err := x.Client.Create(ctx, x.newRevision(name)); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("storing the revision: %w", err)
@@ -61,19 +64,27 @@ func (x *run) adopt(name string) {
 
 // refuse keeps the last good revision in force and remembers why; without one
 // there is nothing to go on with.
-func (x *run) refuse(err error) error {
-	if !kube.IsStalled(err) {
-		if x.pool.Status.Revision == "" {
-			return err
-		}
-		x.invalid = kube.Wait(v1alpha1.ProgressingReason, recordRetry, "revision %s goes on: %w", x.pool.Status.Revision, err)
-		return nil
+func (x *run) refuse(name string, err error) error {
+	denied := kube.ReasonOf(err, "") == v1alpha1.PolicyDeniedReason
+	switch {
+	case denied:
+		conditions.MarkFalse(x.pool, v1alpha1.PolicyCondition, v1alpha1.PolicyDeniedReason, "%s", err)
+	case kube.IsStalled(err):
+		conditions.MarkFalse(x.pool, v1alpha1.TemplateValidCondition, v1alpha1.TemplateInvalidReason, "%s", err)
 	}
-	conditions.MarkFalse(x.pool, v1alpha1.TemplateValidCondition, v1alpha1.TemplateInvalidReason, "%s", err)
 	if x.pool.Status.Revision == "" {
 		return err
 	}
-	x.invalid = kube.Stall(v1alpha1.TemplateInvalidReason, "revision %s goes on: %w", x.pool.Status.Revision, err)
+	reason := kube.ReasonOf(err, v1alpha1.ProgressingReason)
+	if denied && x.pool.Status.Revision == name {
+		x.invalid = err // it was allowed once; see bar
+		return nil
+	}
+	if kube.IsStalled(err) {
+		x.invalid = kube.Stall(reason, "revision %s goes on: %w", x.pool.Status.Revision, err)
+	} else {
+		x.invalid = kube.Wait(reason, recordRetry, "revision %s goes on: %w", x.pool.Status.Revision, err)
+	}
 	return nil
 }
 

@@ -29,14 +29,22 @@ const (
 	prunedEvent  = "Pruned"
 )
 
+// policyWait is how soon policies that are being loaded are looked at again.
+const policyWait = 200 * time.Millisecond
+
 // stillNeeded is how soon a connection that can't go yet is looked at again.
 const stillNeeded = 30 * time.Second
 
-// apply makes the objects so. One that can't be applied does not keep the others from it,
+// apply makes the objects so: connections, policies, and once those are in force, pools. One that can't be applied does not keep the others from it,
 // but nothing is pruned then.
 func (x *run) apply(ctx context.Context) error {
 	failures, transient := slices.Clone(x.plan.refused), false
-	for _, o := range x.plan.apply {
+	for i, o := range x.plan.apply {
+		if idOf(o).kind == poolKind && i > 0 && idOf(x.plan.apply[i-1]).kind == policyKind {
+			if err := x.awaitPolicies(ctx); err != nil {
+				return err
+			}
+		}
 		err := x.applyOne(ctx, o)
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -55,6 +63,24 @@ func (x *run) apply(ctx context.Context) error {
 		return kube.Wait(v1alpha1.ApplyFailedReason, x.retryAfter(), "%s", x.notAll(failures))
 	}
 	return kube.Stall(v1alpha1.ApplyFailedReason, "%s", x.notAll(failures))
+}
+
+// awaitPolicies waits until the revision's policies are in force: no pool of it is seen without them.
+func (x *run) awaitPolicies(ctx context.Context) error {
+	for _, o := range x.plan.apply {
+		i := idOf(o)
+		if i.kind != policyKind || !x.holds[i] {
+			continue
+		}
+		p := &v1alpha1.RunnerPolicy{}
+		if err := x.Live.Get(ctx, client.ObjectKey{Namespace: x.source.Namespace, Name: i.name}, p); err != nil {
+			return fmt.Errorf("looking at %s: %w", i, err)
+		}
+		if p.Status.ObservedGeneration != p.Generation {
+			return kube.Progress(policyWait, "%s of revision %s is being loaded", i, x.revision)
+		}
+	}
+	return nil
 }
 
 // applyOne applies an object. The API server writes nothing when nothing changes.

@@ -131,7 +131,7 @@ func (x *run) compile(ctx context.Context) (compile.Result, error) {
 	x.revision = checkout.Revision // the branch may have moved on since
 	timer := prometheus.NewTimer(compileSeconds)
 	result, err := x.Compiler.Compile(ctx, checkout.FS, compile.Options{
-		Path: x.source.Spec.GetPath(), Tags: x.source.Spec.Tags, AllowEmpty: x.allowEmpty(),
+		Path: x.source.Spec.GetPath(), Tags: x.source.Spec.Tags, AllowEmpty: x.allowEmpty(), PolicyName: x.source.Name,
 	})
 	if ctx.Err() != nil {
 		return compile.Result{}, ctx.Err()

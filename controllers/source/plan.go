@@ -22,11 +22,12 @@ import (
 // Kinds that a source may apply.
 const (
 	connectionKind = "GitHubConnection"
+	policyKind     = "RunnerPolicy"
 	poolKind       = "RunnerPool"
 )
 
 // kinds holds them in the order in which they are applied; they are pruned the other way round.
-var kinds = []string{connectionKind, poolKind}
+var kinds = []string{connectionKind, policyKind, poolKind}
 
 // id names an object in the source's namespace.
 type id struct{ kind, name string }
@@ -109,7 +110,7 @@ func refusal(source types.NamespacedName, o compile.Object, holder string, sourc
 	switch {
 	case !slices.Contains(kinds, o.Manifest.GetKind()) || version != v1alpha1.GroupVersion.String():
 		return fmt.Sprintf("a PoolSource applies only %s of %s, not %s of %s",
-			strings.Join(kinds, " and "), v1alpha1.GroupVersion, o.Manifest.GetKind(), version)
+			strings.Join(kinds, ", "), v1alpha1.GroupVersion, o.Manifest.GetKind(), version)
 	case namespace != "" && namespace != source.Namespace:
 		return fmt.Sprintf("it names namespace %s, and a PoolSource applies only into its own, %s; leave metadata.namespace out",
 			namespace, source.Namespace)
@@ -191,16 +192,24 @@ func list(ids []id) string {
 	return strings.Join(names, ", ")
 }
 
-// summary counts what was applied, as "3 pools, 1 connection".
+// summary counts what was applied, as "3 pools, 1 connection, 1 policy".
 func (p plan) summary() string {
-	return plural(p.pools, "pool") + ", " + plural(len(p.apply)-p.pools, "connection")
+	n := map[string]int{}
+	for _, o := range p.apply {
+		n[idOf(o).kind]++
+	}
+	words := plural(n[poolKind], "pool", "pools") + ", " + plural(n[connectionKind], "connection", "connections")
+	if n[policyKind] > 0 {
+		words += ", " + plural(n[policyKind], "policy", "policies")
+	}
+	return words
 }
 
-func plural(n int, noun string) string {
+func plural(n int, one, many string) string {
 	if n == 1 {
-		return "1 " + noun
+		return "1 " + one
 	}
-	return fmt.Sprintf("%d %ss", n, noun)
+	return fmt.Sprintf("%d %s", n, many)
 }
 
 func setOf(ids []id) map[id]bool {

@@ -45,7 +45,7 @@ type Compiler interface {
 
 // +kubebuilder:rbac:groups=corral.dev,resources=poolsources,verbs=get;list;watch
 // +kubebuilder:rbac:groups=corral.dev,resources=poolsources/status,verbs=patch
-// +kubebuilder:rbac:groups=corral.dev,resources=runnerpools;githubconnections,verbs=get;list;create;patch;delete
+// +kubebuilder:rbac:groups=corral.dev,resources=runnerpools;githubconnections;runnerpolicies,verbs=get;list;create;patch;delete
 // +kubebuilder:rbac:groups=corral.dev,resources=scalesets;runners,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
@@ -93,7 +93,7 @@ type run struct {
 //  4. resolve: which revision does the reference stand for?        (build.go)
 //  5. build: fetch and compile it, unless that is known            (build.go)
 //  6. decide: what to apply, refuse and remove                     (plan.go)
-//  7. apply: server-side apply, connections first                  (apply.go)
+//  7. apply: server-side apply; pools once policies are in force   (apply.go)
 //  8. prune: delete what left the source, pools first              (apply.go)
 //
 // There is no finalizer: what becomes of the objects when the source is deleted is said

@@ -21,12 +21,20 @@ func (s *Set) For(Pool) *Bound { return &Bound{} }
 // Bound are the policies that bind one pool.
 type Bound struct{}
 
-// Needs are the costly parts of an input that rules read.
+// Needs are the costly parts of an input that scaling rules read.
 type Needs struct {
-	// Usage is true when a rule reads input.usage.
-	Usage bool
-	// Members is true when a rule reads the members of a group of input.usage.
+	// All, Namespace and Connection are true when a rule reads that group of input.usage.
+	All, Namespace, Connection bool
+	// Labels are the labels whose groups a rule reads, sorted; AnyLabel is true when that isn't known.
+	Labels   []string
+	AnyLabel bool
+	// Members is true when a rule reads the members of a group.
 	Members bool
+}
+
+// Usage is true when a rule reads input.usage at all.
+func (n Needs) Usage() bool {
+	return n.All || n.Namespace || n.Connection || n.AnyLabel || len(n.Labels) > 0
 }
 
 // Digest identifies the policies, those audited included; empty if there are none.

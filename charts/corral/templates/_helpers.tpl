@@ -43,11 +43,21 @@ namespace: {{ .Release.Namespace }}
 {{- define "corral.rules" -}}
 {{- $cluster := list -}}
 {{- $namespaced := list -}}
-{{- range (.Files.Get "files/rbac/role.yaml" | fromYaml).rules -}}
-{{- if has "namespaces" .resources -}}
-{{- $cluster = append $cluster . -}}
+{{- range $rule := (.Files.Get "files/rbac/role.yaml" | fromYaml).rules -}}
+{{- $without := list -}}
+{{- $within := list -}}
+{{- range .resources -}}
+{{- if or (eq . "namespaces") (hasPrefix "cluster" .) -}}
+{{- $without = append $without . -}}
 {{- else -}}
-{{- $namespaced = append $namespaced . -}}
+{{- $within = append $within . -}}
+{{- end -}}
+{{- end -}}
+{{- with $without -}}
+{{- $cluster = append $cluster (set (deepCopy $rule) "resources" .) -}}
+{{- end -}}
+{{- with $within -}}
+{{- $namespaced = append $namespaced (set (deepCopy $rule) "resources" .) -}}
 {{- end -}}
 {{- end -}}
 {{- dict "cluster" $cluster "namespaced" $namespaced | toYaml -}}

@@ -1,0 +1,236 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/corral-dev/corral/internal/policy"
+)
+
+// Grant is what a pool has and is to have.
+type Grant struct {
+	// Granted is the larger of the runners it has and those it is to have.
+	Granted int32
+	// Wanted is what it would have if no policy bound it.
+	Wanted int32
+}
+
+// Scaling asks what limits hold for a pool, has the caller decide on them, and enters what the
+// pool was granted into the ledger. Where rules read what other pools were granted, nobody else
+// is granted anything meanwhile: so grants under a shared ceiling never sum above it, in
+// whatever order pools are asked about.
+func (e *Engine) Scaling(ctx context.Context, b *policy.Bound, in policy.ScalingInput, decide func(policy.Scaling) Grant) {
+	needs := b.Needs()
+	if !needs.Usage() {
+		answer := e.scaling(ctx, b, in)
+		e.note(keyOf(in.Pool), policy.DecisionScaling, answer.Audit)
+		e.reconsider(e.ledger.enter(in, needs, decide(answer), nil))
+		return
+	}
+	e.ledger.order.Lock()
+	in.Usage = e.ledger.usage(in.Pool, needs)
+	answer := e.scaling(ctx, b, in)
+	sharers := e.ledger.enter(in, needs, decide(answer), &answer)
+	e.ledger.order.Unlock()
+	e.note(keyOf(in.Pool), policy.DecisionScaling, answer.Audit)
+	e.reconsider(sharers)
+}
+
+// ledger knows what is granted to which pool.
+type ledger struct {
+	order sync.Mutex // held from reading what is granted until the next grant is entered
+
+	mu      sync.Mutex
+	entries map[types.NamespacedName]*entry
+	groups  map[group]*tally
+}
+
+// entry is one pool of the ledger.
+type entry struct {
+	in     policy.ScalingInput // what it was asked about last
+	needs  policy.Needs
+	grant  Grant
+	answer *policy.Scaling // the last, if it depends on what others use
+}
+
+// group is what pools have in common.
+type group struct{ by, value string }
+
+// tally sums up a group.
+type tally struct {
+	granted int64
+	members []types.NamespacedName // sorted
+}
+
+func newLedger() ledger {
+	return ledger{entries: map[types.NamespacedName]*entry{}, groups: map[group]*tally{}}
+}
+
+// groupsOf lists the groups that a pool is in.
+func groupsOf(p policy.Pool) []group {
+	groups := []group{{by: "all"}, {"namespace", p.Namespace}, {"connection", p.Namespace + "/" + p.Connection}}
+	for key, value := range p.Labels {
+		groups = append(groups, labelGroup(key, value))
+	}
+	return groups
+}
+
+func labelGroup(key, value string) group { return group{"label " + key, value} }
+
+// usage sums up what the pool's groups use without it, as far as rules read it.
+func (l *ledger) usage(p policy.Pool, needs policy.Needs) policy.Usage {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	key := keyOf(p)
+	u := policy.Usage{Labels: map[string]policy.Group{}}
+	if known := l.entries[key]; known != nil {
+		u.Granted = known.grant.Granted
+	}
+	u.All = l.sum(group{by: "all"}, key, needs.All, needs.Members)
+	u.Namespace = l.sum(group{"namespace", p.Namespace}, key, needs.Namespace, needs.Members)
+	u.Connection = l.sum(group{"connection", p.Namespace + "/" + p.Connection}, key, needs.Connection, needs.Members)
+	for name, value := range p.Labels {
+		if needs.AnyLabel || slices.Contains(needs.Labels, name) {
+			u.Labels[name] = l.sum(labelGroup(name, value), key, true, needs.Members)
+		}
+	}
+	return u
+}
+
+func (l *ledger) sum(g group, without types.NamespacedName, read, members bool) policy.Group {
+	t := l.groups[g]
+	if !read || t == nil {
+		return policy.Group{}
+	}
+	granted, n := t.granted, len(t.members)
+	if self := l.entries[without]; self != nil && slices.Contains(groupsOf(self.in.Pool), g) {
+		granted, n = granted-int64(self.grant.Granted), n-1
+	}
+	sum := policy.Group{Granted: clamp(granted), Pools: clamp(int64(n))}
+	if members {
+		for _, key := range t.members {
+			if key != without {
+				grant := l.entries[key].grant
+				sum.Members = append(sum.Members, policy.Member{Namespace: key.Namespace, Name: key.Name, Granted: grant.Granted, Wanted: grant.Wanted})
+			}
+		}
+	}
+	return sum
+}
+
+func clamp(n int64) int32 { return int32(max(0, min(n, 1<<31-1))) } //nolint:gosec // it was just made to fit
+
+// entry returns what is known of a pool.
+func (l *ledger) entry(key types.NamespacedName) (entry, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	known := l.entries[key]
+	if known == nil {
+		return entry{}, false
+	}
+	return *known, true
+}
+
+// enter notes a pool's grant and returns the pools that have to be looked at for it: those that
+// share a group which their rules read.
+func (l *ledger) enter(in policy.ScalingInput, needs policy.Needs, grant Grant, answer *policy.Scaling) []types.NamespacedName {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	key := keyOf(in.Pool)
+	before := l.entries[key]
+	l.take(key)
+	in.Usage = policy.Usage{}
+	l.entries[key] = &entry{in: in, needs: needs, grant: grant, answer: answer}
+	for _, g := range groupsOf(in.Pool) {
+		t := l.groups[g]
+		if t == nil {
+			t = &tally{}
+			l.groups[g] = t
+		}
+		t.granted += int64(grant.Granted)
+		i, _ := slices.BinarySearchFunc(t.members, key, compareKeys)
+		t.members = slices.Insert(t.members, i, key)
+	}
+	if before != nil && before.grant == grant {
+		return nil
+	}
+	return l.sharers(key, in.Pool)
+}
+
+// drop takes a pool that is gone out and returns the pools that shared something with it.
+func (l *ledger) drop(key types.NamespacedName) []types.NamespacedName {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	known := l.entries[key]
+	if known == nil {
+		return nil
+	}
+	sharers := l.sharers(key, known.in.Pool)
+	l.take(key)
+	delete(l.entries, key)
+	return sharers
+}
+
+// take takes a pool out of its groups.
+func (l *ledger) take(key types.NamespacedName) {
+	known := l.entries[key]
+	if known == nil {
+		return
+	}
+	for _, g := range groupsOf(known.in.Pool) {
+		t := l.groups[g]
+		t.granted -= int64(known.grant.Granted)
+		if i, found := slices.BinarySearchFunc(t.members, key, compareKeys); found {
+			t.members = slices.Delete(t.members, i, i+1)
+		}
+		if len(t.members) == 0 {
+			delete(l.groups, g)
+		}
+	}
+}
+
+// sharers lists the other pools whose rules read a group that the pool is in.
+func (l *ledger) sharers(key types.NamespacedName, p policy.Pool) []types.NamespacedName {
+	found := map[types.NamespacedName]bool{}
+	for _, g := range groupsOf(p) {
+		t := l.groups[g]
+		if t == nil {
+			continue
+		}
+		for _, other := range t.members {
+			if other != key && reads(l.entries[other].needs, g) {
+				found[other] = true
+			}
+		}
+	}
+	keys := make([]types.NamespacedName, 0, len(found))
+	for other := range found {
+		keys = append(keys, other)
+	}
+	slices.SortFunc(keys, compareKeys)
+	return keys
+}
+
+// reads says whether rules read what a group uses.
+func reads(needs policy.Needs, g group) bool {
+	switch g.by {
+	case "all":
+		return needs.All
+	case "namespace":
+		return needs.Namespace
+	case "connection":
+		return needs.Connection
+	}
+	return needs.AnyLabel || slices.ContainsFunc(needs.Labels, func(name string) bool { return labelGroup(name, g.value) == g })
+}
+
+func compareKeys(a, b types.NamespacedName) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}

@@ -1,0 +1,101 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"context"
+	"fmt"
+	"path"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/policy"
+)
+
+// collect gathers what a policy is made of. What is wrong with it is a diagnostic; an error
+// means that it could not be read now.
+func (r *Reconciler) collect(ctx context.Context, obj object) (policy.Source, []v1alpha1.Diagnostic, error) {
+	var source policy.Source
+	var from []client.ObjectKey
+	var err error
+	switch p := obj.(type) {
+	case *v1alpha1.RunnerPolicy:
+		source, err = policy.SourceOf(p)
+		for _, c := range p.Spec.ModulesFrom {
+			from = append(from, client.ObjectKey{Namespace: p.Namespace, Name: c.Name})
+		}
+	case *v1alpha1.ClusterRunnerPolicy:
+		source, err = policy.ClusterSourceOf(p)
+		for _, c := range p.Spec.ModulesFrom {
+			from = append(from, client.ObjectKey{Namespace: c.Namespace, Name: c.Name})
+		}
+	default:
+		return source, nil, errKind
+	}
+	if err != nil {
+		return source, []v1alpha1.Diagnostic{{Message: err.Error()}}, nil
+	}
+	for i, key := range from {
+		diagnostics, err := r.merge(ctx, &source, key, fmt.Sprintf("spec.modulesFrom[%d]", i))
+		if err != nil || len(diagnostics) > 0 {
+			return source, diagnostics, err
+		}
+	}
+	return source, nil, nil
+}
+
+// merge adds the modules and the data of a ConfigMap.
+func (r *Reconciler) merge(ctx context.Context, source *policy.Source, key client.ObjectKey, field string) ([]v1alpha1.Diagnostic, error) {
+	config := &corev1.ConfigMap{}
+	err := r.Live.Get(ctx, key, config)
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
+		return []v1alpha1.Diagnostic{{Path: field, Message: fmt.Sprintf("ConfigMap %s can't be read: %v", key, err)}}, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading ConfigMap %s: %w", key, err)
+	}
+	if source.Modules == nil {
+		source.Modules = map[string]string{}
+	}
+	for name, text := range config.Data {
+		complaint := ""
+		switch {
+		case path.Ext(name) == ".rego":
+			file := key.Name + "/" + name
+			if _, taken := source.Modules[file]; taken {
+				complaint = fmt.Sprintf("a module %s is there already", file)
+			}
+			source.Modules[file] = text
+		case name == "data.json", name == "data.yaml", name == "data.yml":
+			complaint = mergeData(source, text)
+		default:
+			complaint = "is neither NAME.rego nor data.json or data.yaml"
+		}
+		if complaint != "" {
+			return []v1alpha1.Diagnostic{{Path: field, Message: fmt.Sprintf("ConfigMap %s, key %s: %s", key, name, complaint)}}, nil
+		}
+	}
+	return nil, nil
+}
+
+func mergeData(source *policy.Source, text string) (complaint string) {
+	var content map[string]any
+	if err := yaml.UnmarshalStrict([]byte(text), &content); err != nil {
+		return fmt.Sprintf("data must be a JSON or YAML object: %v", err)
+	}
+	if source.Data == nil {
+		source.Data = map[string]any{}
+	}
+	for name, value := range content {
+		if _, taken := source.Data[name]; taken {
+			return fmt.Sprintf("data.%s is there already", name)
+		}
+		source.Data[name] = value
+	}
+	return ""
+}

@@ -1,0 +1,92 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// passDelay is how long changes of what pools are granted are gathered before those that share
+// a ceiling with them are looked at.
+const passDelay = 100 * time.Millisecond
+
+// Start looks at pools that share something with one whose grant changed, and wakes those whose
+// limits are others now, until ctx ends. It is a manager.Runnable.
+func (e *Engine) Start(ctx context.Context) error {
+	for {
+		select {
+		case <-e.stirred:
+		case <-ctx.Done():
+			return nil
+		}
+		gathered := time.NewTimer(passDelay)
+		select {
+		case <-gathered.C:
+		case <-ctx.Done():
+			gathered.Stop()
+			return nil
+		}
+		e.pass(ctx)
+	}
+}
+
+// NeedLeaderElection is true: only the leader decides.
+func (*Engine) NeedLeaderElection() bool { return true }
+
+// reconsider has pools looked at in the next pass.
+func (e *Engine) reconsider(pools []types.NamespacedName) {
+	if len(pools) == 0 {
+		return
+	}
+	e.mu.Lock()
+	for _, key := range pools {
+		e.dirty[key] = true
+	}
+	e.mu.Unlock()
+	select {
+	case e.stirred <- struct{}{}:
+	default: // a pass is to come anyway
+	}
+}
+
+// pass asks about the pools that have to be looked at, in the order of their names, and wakes
+// those whose answer is another.
+func (e *Engine) pass(ctx context.Context) {
+	e.mu.Lock()
+	keys := make([]types.NamespacedName, 0, len(e.dirty))
+	for key := range e.dirty {
+		keys = append(keys, key)
+	}
+	clear(e.dirty)
+	e.mu.Unlock()
+	slices.SortFunc(keys, compareKeys)
+	for _, key := range keys {
+		if ctx.Err() == nil && e.differs(ctx, key) {
+			e.mu.Lock()
+			e.wake(key)
+			e.mu.Unlock()
+		}
+	}
+}
+
+// differs says whether the limits of a pool are others than when it was asked about last.
+func (e *Engine) differs(ctx context.Context, key types.NamespacedName) bool {
+	known, ok := e.ledger.entry(key)
+	if !ok || known.answer == nil {
+		return false
+	}
+	e.ledger.order.Lock()
+	defer e.ledger.order.Unlock()
+	in := known.in
+	in.Usage, in.Now = e.ledger.usage(in.Pool, known.needs), e.Now().UnixNano()
+	answer := e.scaling(ctx, e.For(in.Pool), in)
+	before := known.answer
+	return answer.Scale != before.Scale || answer.Hard != before.Hard || len(answer.Failures) != len(before.Failures) ||
+		!equality.Semantic.DeepEqual(answer.Bounds, before.Bounds)
+}

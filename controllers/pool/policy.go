@@ -1,0 +1,300 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pool
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/fluxcd/pkg/runtime/conditions"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	policies "github.com/corral-dev/corral/controllers/policy"
+	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/poolstatus"
+	"github.com/corral-dev/corral/internal/scaling"
+)
+
+// limitsChanged is the reason of the event that tells of other limits.
+const limitsChanged = "LimitsChanged"
+
+// maxShown bounds what a message and the status say of many findings.
+const maxShown = 16
+
+// bind finds the policies that bind the pool. Until all there are have been loaded, one that
+// is not known yet may be among them: then everything is held.
+func (x *run) bind(ctx context.Context) error {
+	synced, err := x.Policies.Synced(ctx, x.Client)
+	if err != nil {
+		return err
+	}
+	x.facts = policy.PoolOf(x.pool)
+	x.bound = x.Policies.For(x.facts)
+	if !synced {
+		x.unasked = []policy.Failure{{Kind: policy.NotLoaded, Message: "policies are being loaded"}}
+	}
+	return nil
+}
+
+// permit asks policies about the pod of the spec's template. Nil means that it may run; one
+// that was allowed goes on while policies can't be asked.
+func (x *run) permit(ctx context.Context, revision string) error {
+	last := x.pool.Status.Template
+	accepted := last != nil && last.Revision == revision && last.Allowed || last == nil && x.stored == revision
+	answer := policy.Template{Failures: x.unasked}
+	if len(x.unasked) == 0 {
+		var err error
+		if answer, err = x.Policies.Permit(ctx, x.pool, revision, x.pool.Spec.Template.Raw); err != nil {
+			return kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
+		}
+	}
+	switch {
+	case len(answer.Failures) > 0 && accepted:
+		x.failures = answer.Failures
+		return nil
+	case len(answer.Failures) > 0:
+		return kube.Wait(x.undecided(), recheck, "%s", describe(answer.Failures))
+	}
+	x.pool.Status.Template = nil
+	if answer.Digest != "" {
+		x.pool.Status.Template = &v1alpha1.TemplateVerdict{
+			Revision: revision, Digest: answer.Digest, Allowed: len(answer.Denials) == 0,
+			Denials: head(answer.Denials), Warnings: head(answer.Warnings),
+		}
+	}
+	if len(answer.Denials) > 0 {
+		return kube.Stall(v1alpha1.PolicyDeniedReason, "%s", denial(answer.Denials))
+	}
+	return nil
+}
+
+// undecided is the reason while policies that were never asked can't be: a pool without any
+// accepted decision is pending.
+func (x *run) undecided() string {
+	if x.stored == "" {
+		return v1alpha1.PolicyPendingReason
+	}
+	return v1alpha1.PolicyFailedReason
+}
+
+// bar ends the runners without a job whose template policies deny by now, and starts none of
+// a denied one.
+func (x *run) bar(ctx context.Context) error {
+	if x.bound.Digest() == "" || len(x.unasked) > 0 {
+		return nil
+	}
+	for _, revision := range x.revisions() {
+		template, err := x.templateOf(ctx, revision)
+		if err != nil || template == nil {
+			return err
+		}
+		answer, err := x.Policies.Permit(ctx, x.pool, revision, template)
+		if err != nil || len(answer.Denials) == 0 {
+			continue // it was accepted once: what can't be asked now goes on
+		}
+		why := denial(answer.Denials)
+		if revision == x.pool.Status.Revision {
+			x.holds = append(x.holds, scaling.Hold{Reason: "policy denies the template"})
+		}
+		for i := range x.runners {
+			x.expel(&x.runners[i], revision, why)
+		}
+	}
+	return nil
+}
+
+// expel ends a runner of a denied revision, if it has no job: it is deregistered first.
+func (x *run) expel(o *observed, revision, why string) {
+	waits := o.verdict.State == v1alpha1.RunnerPending || o.verdict.State == v1alpha1.RunnerIdle
+	if o.runner.Spec.Revision != revision || !waits || !o.runner.DeletionTimestamp.IsZero() {
+		return
+	}
+	o.verdict = poolstatus.Verdict{State: v1alpha1.RunnerFailed, Reason: why, Since: x.Now(), Cause: v1alpha1.CauseRefused}
+	x.lost = append(x.lost, o.runner)
+	x.Failures.Condemn(client.ObjectKeyFromObject(o.runner), o.runner.UID, o.verdict)
+	x.Event(o.runner, corev1.EventTypeWarning, v1alpha1.PolicyDeniedReason, why)
+}
+
+// revisions lists those of the runners and the one in force, sorted.
+func (x *run) revisions() []string {
+	var names []string
+	if x.pool.Status.Revision != "" {
+		names = append(names, x.pool.Status.Revision)
+	}
+	for _, o := range x.runners {
+		names = append(names, o.runner.Spec.Revision)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// templateOf returns the template of a revision; nil if it is gone.
+func (x *run) templateOf(ctx context.Context, revision string) ([]byte, error) {
+	known := &appsv1.ControllerRevision{}
+	err := x.Client.Get(ctx, types.NamespacedName{Namespace: x.key.Namespace, Name: revision}, known)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading revision %s: %w", revision, err)
+	}
+	return known.Data.Raw, nil
+}
+
+// question is what corral.scaling is asked about the pool.
+func (x *run) question() policy.ScalingInput {
+	c := x.pool.Status.Runners
+	return policy.ScalingInput{
+		Pool: x.facts, Jobs: x.pool.Status.Jobs, Now: x.Now().UnixNano(), Zone: cmp.Or(x.Zone, "UTC"),
+		Runners: policy.Runners{
+			Total: c.Total, Pending: c.Pending, Idle: c.Idle, Busy: c.Busy, Finished: c.Finished, Failed: c.Failed, Outdated: c.Outdated,
+		},
+	}
+}
+
+// limit takes the limits of an answer, or holds those that were accepted last. A pool without
+// any starts and announces nothing.
+func (x *run) limit(in *scaling.Input, answer policy.Scaling) {
+	declared := x.facts.Scale
+	failures := slices.Concat(x.unasked, answer.Failures)
+	if len(failures) == 0 {
+		in.Limits = scaling.Limits{Min: answer.Scale.Min, Max: answer.Scale.Max, Idle: answer.Scale.Idle, Hard: answer.Hard}
+		x.limits, x.asked = limitsOf(answer), answer
+		if !answer.Until.IsZero() {
+			x.lookAgain(answer.Until.Sub(x.Now()))
+		}
+		return
+	}
+	x.failures = failures
+	last := lastLimits(x.pool)
+	if last == nil {
+		in.Limits = scaling.Limits{}
+		in.Holds = append(in.Holds, scaling.Hold{Reason: "policies have not decided yet"})
+		x.ailment, x.ails = v1alpha1.PolicyPendingReason, describe(failures)
+		return
+	}
+	x.limits = last
+	in.Limits = scaling.Limits{Min: min(declared.Min, last.Min), Max: min(declared.Max, last.Max), Idle: min(declared.Idle, last.Idle), Hard: last.Hard}
+	in.Limits.Min, in.Limits.Idle = min(in.Limits.Min, in.Limits.Max), min(in.Limits.Idle, in.Limits.Max)
+}
+
+// lastLimits are those of the last decision that policies were asked for; nil if there is none.
+func lastLimits(p *v1alpha1.RunnerPool) *v1alpha1.DecidedLimits {
+	if p.Status.Decision == nil {
+		return nil
+	}
+	return p.Status.Decision.Limits
+}
+
+func limitsOf(answer policy.Scaling) *v1alpha1.DecidedLimits {
+	l := &v1alpha1.DecidedLimits{
+		Min: answer.Scale.Min, Max: answer.Scale.Max, Idle: answer.Scale.Idle, Hard: answer.Hard,
+		Bounds: head(answer.Bounds), Conflicts: head(answer.Conflicts),
+	}
+	if !answer.Until.IsZero() {
+		l.Until = &metav1.Time{Time: answer.Until}
+	}
+	return l
+}
+
+// tellPolicies sets the condition that says what policies make of the pool, and tells of
+// limits that are others than before.
+func (x *run) tellPolicies(before *v1alpha1.DecidedLimits) {
+	switch {
+	case len(x.failures) > 0:
+		reason := v1alpha1.PolicyFailedReason
+		if x.ailment == v1alpha1.PolicyPendingReason {
+			reason = x.ailment
+		}
+		words := "what was decided last goes on to hold: " + describe(x.failures)
+		conditions.MarkFalse(x.pool, v1alpha1.PolicyCondition, reason, "%s", words)
+		if x.ailment == "" {
+			x.ailment, x.ails = reason, words
+		}
+	case x.bound.Digest() == "":
+		conditions.Delete(x.pool, v1alpha1.PolicyCondition)
+	case x.pool.Status.Template == nil || x.pool.Status.Template.Allowed:
+		conditions.MarkTrue(x.pool, v1alpha1.PolicyCondition, v1alpha1.SucceededReason, "policies allow the template and decided the limits")
+	}
+	if now := x.limits; before != nil && now != nil && (now.Min != before.Min || now.Max != before.Max || now.Idle != before.Idle || now.Hard != before.Hard) {
+		x.Event(x.pool, corev1.EventTypeNormal, limitsChanged, fmt.Sprintf("min %d, max %d, idle %d (before: %d, %d, %d)%s",
+			now.Min, now.Max, now.Idle, before.Min, before.Max, before.Idle, because(now.Bounds)))
+	}
+}
+
+// because names the rules that bound a pool.
+func because(bounds []v1alpha1.LimitBound) string {
+	var words []string
+	for _, b := range bounds {
+		words = append(words, fmt.Sprintf("%s %d → %d by %s", b.Field, b.Declared, b.Value, ruleWords(b.Rule, b.Reason)))
+	}
+	if len(words) == 0 {
+		return ""
+	}
+	return "; " + strings.Join(words, "; ")
+}
+
+// ruleWords names a rule, where it stands, and what it says.
+func ruleWords(r v1alpha1.RuleReference, says string) string {
+	words := r.Policy + " " + r.Name
+	if r.File != "" {
+		words += fmt.Sprintf(" (%s:%d)", r.File, r.Line)
+	}
+	if says != "" {
+		words += ": " + says
+	}
+	return words
+}
+
+// denial says what policies deny, by which rules, and what to change.
+func denial(denials []v1alpha1.PolicyFinding) string {
+	var lines []string
+	for _, d := range denials[:min(len(denials), maxShown)] {
+		line := d.Message
+		if d.Path != "" {
+			line = "spec.template." + d.Path + ": " + line
+		}
+		line += " [" + ruleWords(d.Rule, "") + "]"
+		if d.Remediation != "" {
+			line += "; " + d.Remediation
+		}
+		lines = append(lines, line)
+	}
+	if rest := len(denials) - len(lines); rest > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more", rest))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func describe(failures []policy.Failure) string {
+	var lines []string
+	for _, f := range failures[:min(len(failures), maxShown)] {
+		line := f.Message
+		if f.Policy != "" {
+			line = fmt.Sprintf("%s: %s: %s", f.Policy, f.Kind, line)
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, "\n")
+}
+
+func head[T any](list []T) []T { return slices.Clone(list[:min(len(list), maxShown)]) }
+
+// grant is what the plan grants the pool, and what it would have without policies.
+func (x *run) grant(in scaling.Input) policies.Grant {
+	declared := in
+	declared.Limits = scaling.Limits{Min: x.facts.Scale.Min, Max: x.facts.Scale.Max, Idle: x.facts.Scale.Idle}
+	live := x.count(v1alpha1.RunnerPending, v1alpha1.RunnerIdle, v1alpha1.RunnerBusy)
+	return policies.Grant{Granted: max(live, x.plan.Desired), Wanted: scaling.Decide(declared).Desired}
+}
