@@ -41,6 +41,11 @@ func (x *run) finalize(ctx context.Context) error {
 	if err := x.observe(ctx); err != nil {
 		return err
 	}
+	if x.terminated() != "" { // GitHub lets go of a runner with a job only when that is gone
+		if err := x.deletePod(ctx); err != nil {
+			return err
+		}
+	}
 	if left := x.lingers(); left > 0 {
 		return kube.Progress(left, "its job is over; waiting for its container to end")
 	}

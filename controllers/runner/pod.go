@@ -32,6 +32,9 @@ func (x *run) reconcilePod(ctx context.Context) error {
 	if err := x.Client.Get(ctx, key, revision); err != nil {
 		return fmt.Errorf("reading the template: %w", err)
 	}
+	if err := x.permit(ctx, revision.Data.Raw); err != nil {
+		return err
+	}
 	pod, err := podspec.Build(x.identity(), revision.Data.Raw)
 	if err != nil {
 		return kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
@@ -57,6 +60,24 @@ func (x *run) reconcilePod(ctx context.Context) error {
 	default:
 		return fmt.Errorf("creating the pod: %w", err)
 	}
+}
+
+// permit asks policies once more whether the pod may run: they may have changed since the pool
+// asked for the runner. While they can't be asked, what was allowed goes on.
+func (x *run) permit(ctx context.Context, template []byte) error {
+	pool, err := x.pool(ctx)
+	if err != nil || pool == nil {
+		return err
+	}
+	answer, err := x.Policies.Permit(ctx, pool, x.runner.Spec.Revision, template)
+	if err != nil {
+		return kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
+	}
+	if len(answer.Denials) > 0 {
+		d := answer.Denials[0]
+		return kube.Wait(v1alpha1.PolicyDeniedReason, refusalRetry, "%s denies the pod: %s", d.Rule.Policy, d.Message)
+	}
+	return nil
 }
 
 // recognize looks at a pod that is there already and that the cache doesn't show: it is

@@ -22,6 +22,7 @@ import (
 	"github.com/corral-dev/corral/controllers/connection"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/podspec"
+	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/poolstatus"
 	actions "github.com/corral-dev/corral/internal/scaleset"
 )
@@ -47,7 +48,14 @@ type Reconciler struct {
 	Live    client.Reader
 	Clients Clients
 	Notes   *Notes
-	Now     func() time.Time
+	// Policies are asked before a pod is created.
+	Policies Policies
+	Now      func() time.Time
+}
+
+// Policies say whether the pods of a revision of a pool's template may run.
+type Policies interface {
+	Permit(ctx context.Context, pool *v1alpha1.RunnerPool, revision string, template []byte) (policy.Template, error)
 }
 
 // run is one reconciliation of one runner.
@@ -64,10 +72,11 @@ type run struct {
 
 // Reconcile brings one runner a step further:
 //
-//  1. start: JIT configuration into a Secret (register.go), then the pod (pod.go)
-//  2. verify: the registration, if GitHub's counts contradict ours (register.go)
-//  3. observe: state, its reason and its cause
-//  4. end: delete the Runner when it is over; its job's completion does so too (recorder.go)
+//  1. terminate: somebody ends it with an annotation, job or not (terminate.go)
+//  2. start: JIT configuration into a Secret (register.go), then the pod (pod.go)
+//  3. verify: the registration, if GitHub's counts contradict ours (register.go)
+//  4. observe: state, its reason and its cause
+//  5. end: delete the Runner when it is over; its job's completion does so too (recorder.go)
 //
 // A deleted one is deregistered, its pod is deleted, and it is let go (finalize.go).
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
@@ -83,7 +92,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	x := &run{Reconciler: r, runner: runner, pod: pod, note: r.Notes.of(req.NamespacedName, runner.UID)}
 	attempt := r.Begin(runner)
 	x.recollect()
-	steps := []func(context.Context) error{x.start, x.verify, x.observe, x.end}
+	steps := []func(context.Context) error{x.terminate, x.start, x.verify, x.observe, x.end}
 	if !runner.DeletionTimestamp.IsZero() {
 		if !controllerutil.ContainsFinalizer(runner, v1alpha1.RunnerFinalizer) || x.note.released {
 			return ctrl.Result{}, nil
@@ -172,7 +181,7 @@ func (x *run) nameTaken(cause v1alpha1.RunnerCause, format string, args ...any) 
 // causeOf names what keeps a runner from being registered or from getting its pod.
 func causeOf(trouble error) v1alpha1.RunnerCause {
 	switch kube.ReasonOf(trouble, v1alpha1.GitHubUnavailableReason) {
-	case v1alpha1.TemplateInvalidReason:
+	case v1alpha1.TemplateInvalidReason, v1alpha1.PolicyDeniedReason:
 		return v1alpha1.CauseRefused
 	case v1alpha1.QuotaExceededReason:
 		return v1alpha1.CauseQuota
@@ -236,12 +245,24 @@ func (x *run) done() kube.Done {
 }
 
 func (x *run) startupDeadline(ctx context.Context) (time.Duration, error) {
-	pool := &v1alpha1.RunnerPool{}
-	key := types.NamespacedName{Namespace: x.runner.Namespace, Name: x.runner.Spec.PoolRef.Name}
-	if err := x.Client.Get(ctx, key, pool); client.IgnoreNotFound(err) != nil {
-		return 0, fmt.Errorf("reading the pool: %w", err)
+	pool, err := x.pool(ctx)
+	if err != nil || pool == nil {
+		return v1alpha1.DefaultStartupDeadline, err
 	}
 	return pool.Spec.Deadlines.GetStartup(), nil
+}
+
+// pool reads the runner's pool; nil if it is gone.
+func (x *run) pool(ctx context.Context) (*v1alpha1.RunnerPool, error) {
+	pool := &v1alpha1.RunnerPool{}
+	key := types.NamespacedName{Namespace: x.runner.Namespace, Name: x.runner.Spec.PoolRef.Name}
+	if err := x.Client.Get(ctx, key, pool); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("reading the pool: %w", err)
+	}
+	return pool, nil
 }
 
 // podOf finds the runner's pod; nil if there is none, or another of its name.

@@ -6,6 +6,7 @@ package runner
 import (
 	"context"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,6 +26,7 @@ import (
 	"github.com/corral-dev/corral/internal/githubsim"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/podspec"
+	"github.com/corral-dev/corral/internal/policy"
 	actions "github.com/corral-dev/corral/internal/scaleset"
 )
 
@@ -45,6 +47,20 @@ type registry struct {
 }
 
 func (r *registry) Get(string) (*actions.Client, bool) { return r.client, !r.gone }
+
+// allowing are policies that allow everything.
+type allowing struct{}
+
+func (allowing) Permit(context.Context, *v1alpha1.RunnerPool, string, []byte) (policy.Template, error) {
+	return policy.Template{}, nil
+}
+
+// denying are policies that deny everything.
+type denying struct{}
+
+func (denying) Permit(context.Context, *v1alpha1.RunnerPool, string, []byte) (policy.Template, error) {
+	return policy.Template{Denials: []v1alpha1.PolicyFinding{{Message: "no", Rule: v1alpha1.RuleReference{Policy: "ClusterRunnerPolicy/guard"}}}}, nil
+}
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
@@ -88,7 +104,7 @@ func newBench(t *testing.T) *bench {
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(revision, runner).WithStatusSubresource(runner).Build()
 	b.Reconciler = &Reconciler{
 		Reporter: kube.Reporter{Client: c, Events: recorder, Quiet: true}, Live: c,
-		Clients: &registry{client: gh}, Notes: NewNotes(), Now: func() time.Time { return b.now },
+		Clients: &registry{client: gh}, Notes: NewNotes(), Policies: allowing{}, Now: func() time.Time { return b.now },
 	}
 	return b
 }
@@ -436,5 +452,52 @@ func TestAnIdleRunnerThatGitHubForgotFailed(t *testing.T) {
 	b.reconcile()
 	if r := b.runner(); r != nil {
 		t.Errorf("not ended: %+v", r.Status)
+	}
+}
+
+// The pool asked for the runner, then a policy changed.
+func TestAPodThatPoliciesDenyIsNotCreated(t *testing.T) {
+	b := newBench(t)
+	pool := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux"}}
+	if err := b.Client.Create(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	b.Policies = denying{}
+	b.reconcile()
+	if r := b.runner(); b.pod() != nil || r.Status.Cause != v1alpha1.CauseRefused || r.Status.Reason != "ClusterRunnerPolicy/guard denies the pod: no" {
+		t.Errorf("pod %v, status %+v", b.pod(), r.Status)
+	}
+	b.Policies = allowing{}
+	b.reconcile()
+	if b.pod() == nil {
+		t.Error("no pod although it is allowed by now")
+	}
+}
+
+// GitHub goes on to say that the job runs until its runner is gone for a while.
+func TestSomebodyMayEndARunnerWithItsJob(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	b.setPod(corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Time{Time: b.now}}})
+	recorder := &Recorder{Client: b.Client, Namespace: "ci", Notes: b.Notes}
+	started := actions.JobEvent{Type: actions.JobStarted, JobID: "j", Repository: "acme/app", RunnerName: "linux-a", At: b.now}
+	if err := recorder.RecordJobs(t.Context(), []actions.JobEvent{started}); err != nil {
+		t.Fatal(err)
+	}
+	b.reconcile()
+	r := b.runner()
+	r.Annotations = map[string]string{v1alpha1.TerminateAnnotation: "mines coins"}
+	if err := b.Client.Update(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointDeleteAgent, Alter: githubsim.AlterJobStillRunning, Times: 1})
+	for range 4 {
+		b.reconcile()
+	}
+	if b.pod() != nil {
+		t.Error("its pod is still there")
+	}
+	if e := <-b.events; !strings.Contains(e, "mines coins") || !strings.Contains(e, "acme/app") {
+		t.Errorf("event %q", e)
 	}
 }

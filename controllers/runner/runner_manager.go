@@ -35,7 +35,7 @@ func Collectors() []prometheus.Collector { return []prometheus.Collector{orphans
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("runner").
-		For(&v1alpha1.Runner{}, builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, statusLost()))).
+		For(&v1alpha1.Runner{}, builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, statusLost(), terminated()))).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(runnerOf), builder.WithPredicates(PodChanged())).
 		WatchesRawSource(r.Notes.source()).
 		WithOptions(kube.Fair(concurrent, r.classify)).
@@ -62,6 +62,13 @@ func statusLost() predicate.Predicate {
 		before, ok1 := e.ObjectOld.(*v1alpha1.Runner)
 		after, ok2 := e.ObjectNew.(*v1alpha1.Runner)
 		return ok1 && ok2 && before.Status.State != "" && after.Status.State == ""
+	}}
+}
+
+// terminated lets updates pass by which somebody ends a runner.
+func terminated() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		return e.ObjectOld.GetAnnotations()[v1alpha1.TerminateAnnotation] != e.ObjectNew.GetAnnotations()[v1alpha1.TerminateAnnotation]
 	}}
 }
 

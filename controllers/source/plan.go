@@ -110,7 +110,7 @@ func refusal(source types.NamespacedName, o compile.Object, holder string, sourc
 	switch {
 	case !slices.Contains(kinds, o.Manifest.GetKind()) || version != v1alpha1.GroupVersion.String():
 		return fmt.Sprintf("a PoolSource applies only %s of %s, not %s of %s",
-			strings.Join(kinds, ", "), v1alpha1.GroupVersion, o.Manifest.GetKind(), version)
+			strings.Join(kinds[:len(kinds)-1], ", ")+" and "+kinds[len(kinds)-1], v1alpha1.GroupVersion, o.Manifest.GetKind(), version)
 	case namespace != "" && namespace != source.Namespace:
 		return fmt.Sprintf("it names namespace %s, and a PoolSource applies only into its own, %s; leave metadata.namespace out",
 			namespace, source.Namespace)

@@ -104,12 +104,12 @@ func TestMakePlan(t *testing.T) {
 		"another kind is refused": {
 			declared: []compile.Object{foreign},
 			want: want{Refused: []string{
-				"a.cue:3:5: Secret a: a PoolSource applies only GitHubConnection and RunnerPool of corral.dev/v1alpha1, not Secret of corral.dev/v1alpha1"}},
+				"a.cue:3:5: Secret a: a PoolSource applies only GitHubConnection, RunnerPolicy and RunnerPool of corral.dev/v1alpha1, not Secret of corral.dev/v1alpha1"}},
 		},
 		"another version is refused": {
 			declared: []compile.Object{old},
 			want: want{Refused: []string{
-				"a.cue:3:5: RunnerPool a: a PoolSource applies only GitHubConnection and RunnerPool of corral.dev/v1alpha1, not RunnerPool of corral.dev/v1"}},
+				"a.cue:3:5: RunnerPool a: a PoolSource applies only GitHubConnection, RunnerPolicy and RunnerPool of corral.dev/v1alpha1, not RunnerPool of corral.dev/v1"}},
 		},
 	}
 	for name, tc := range cases {

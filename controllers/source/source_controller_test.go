@@ -259,7 +259,7 @@ func TestARevisionIsApplied(t *testing.T) {
 	if status.LastAppliedRevision != "main@sha1:1" || status.LastAttemptedRevision != "main@sha1:1" || len(status.Inventory.Entries) != 3 {
 		t.Errorf("status: %+v", status)
 	}
-	if diff := cmp.Diff(compile.Options{Path: "pools", Tags: map[string]string{"env": "prod"}}, w.options); diff != "" {
+	if diff := cmp.Diff(compile.Options{Path: "pools", Tags: map[string]string{"env": "prod"}, PolicyName: "us"}, w.options); diff != "" {
 		t.Error(diff)
 	}
 	if diff := cmp.Diff([]string{"Normal Succeeded"}, w.told()); diff != "" {
