@@ -86,9 +86,6 @@ func (w *World) RunController(ctx context.Context, binary string, args ...string
 // Ended is closed once the process has ended, whoever ended it.
 func (c *Controller) Ended() <-chan struct{} { return c.ended }
 
-// PID is the process's id.
-func (c *Controller) PID() int { return c.command.Process.Pid }
-
 // Stop asks the controller to end and waits for it.
 func (c *Controller) Stop() error {
 	if err := c.command.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {

@@ -188,7 +188,7 @@ func (b *bed) calmMemory(ctx context.Context) (memoryUse, error) {
 	if err != nil {
 		return memoryUse{}, err
 	}
-	u.rss, err = memory(b.controller.PID(), "VmRSS")
+	u.rss, err = b.controller.Memory("VmRSS")
 	return u, err
 }
 

@@ -107,7 +107,7 @@ func (b *bed) use(ctx context.Context) (u use, err error) {
 		return use{}, err
 	}
 	u.github = b.GitHub.Report()
-	if u.cpu, err = cpuTime(b.controller.PID()); err != nil {
+	if u.cpu, err = b.controller.CPUTime(); err != nil {
 		return use{}, err
 	}
 	u.at = time.Now()
@@ -248,7 +248,7 @@ func (b *bed) costs(ctx context.Context, f figures, before, after use) error {
 	f["runners_per_job"] = float64(after.github.RunnersMade-before.github.RunnersMade) / jobs
 	f["idle_s_per_job"] = (after.github.IdleTime - before.github.IdleTime).Seconds() / jobs
 	f["cpu_ms_per_job"] = float64((after.cpu - before.cpu).Microseconds()) / 1000 / jobs
-	f["peak_mib"], err = memory(b.controller.PID(), "VmHWM")
+	f["peak_mib"], err = b.controller.Memory("VmHWM")
 	return err
 }
 

@@ -97,6 +97,18 @@ func (w *World) Controller(t *testing.T, args ...string) *world.Controller {
 	return c
 }
 
+// Corral runs the corral command as the cluster's administrator and returns what it says; it must end well.
+func (w *World) Corral(t *testing.T, args ...string) string {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), w.Binary, args...)
+	c.Env = append(os.Environ(), "KUBECONFIG="+w.Cluster.Kubeconfig())
+	out, err := c.CombinedOutput()
+	if err != nil {
+		t.Fatalf("corral %v: %v\n%s", args, err, out)
+	}
+	return string(out)
+}
+
 // ShowLog shows the end of the controller's log if the test failed.
 func ShowLog(t *testing.T, c *world.Controller) {
 	if !t.Failed() {

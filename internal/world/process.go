@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package world
 
 import (
 	"fmt"
@@ -14,9 +14,9 @@ import (
 // userHZ is the unit of times in /proc, per second: 100 on Linux, whatever the kernel's own.
 const userHZ = 100
 
-// cpuTime is what a process has used so far, in user and kernel mode.
-func cpuTime(pid int) (time.Duration, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+// CPUTime is what the controller has used so far, in user and kernel mode.
+func (c *Controller) CPUTime() (time.Duration, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.command.Process.Pid))
 	if err != nil {
 		return 0, fmt.Errorf("reading the controller's CPU time: %w", err)
 	}
@@ -41,9 +41,9 @@ func parseCPUTime(stat string) (time.Duration, error) {
 	return time.Duration(ticks) * time.Second / userHZ, nil
 }
 
-// memory reads a field of proc_pid_status(5), as VmHWM or VmRSS, in MiB.
-func memory(pid int, field string) (float64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+// Memory reads a field of the controller's proc_pid_status(5), as VmHWM or VmRSS, in MiB.
+func (c *Controller) Memory(field string) (float64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.command.Process.Pid))
 	if err != nil {
 		return 0, fmt.Errorf("reading the controller's memory: %w", err)
 	}
