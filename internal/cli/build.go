@@ -34,8 +34,8 @@ code is 1, so that a tool that prunes never sees a part of the objects.`,
 			return err
 		}
 		if len(result.Diagnostics) > 0 {
-			printDiagnostics(c.ErrOrStderr(), result)
-			return problems(result)
+			printDiagnostics(c.ErrOrStderr(), result.Diagnostics)
+			return problems(result.Diagnostics)
 		}
 		fillNamespace(result.Objects, *namespace)
 		if f.value == "json" {

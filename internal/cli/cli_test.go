@@ -91,7 +91,7 @@ func TestVet(t *testing.T) {
 		"an unused tag": {nil, []string{"vet", "--tag", "env=prod"}, outcome{
 			stderr: "tag \"env\" is set, but no field is marked @tag(env)\nError: 1 problem\n", code: ExitError}},
 		"an unknown format": {nil, []string{"vet", "-o", "xml"}, outcome{
-			stderr: "Error: invalid argument \"xml\" for \"-o, --output\" flag: must be one of text, json, yaml\n", code: ExitError}},
+			stderr: "Error: invalid argument \"xml\" for \"-o, --output\" flag: must be one of text, json, yaml, github, sarif, junit\n", code: ExitError}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := corral(t, repositoryOf(t, tc.changes), tc.args...)

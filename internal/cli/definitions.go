@@ -5,6 +5,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/compileworker"
 )
@@ -19,6 +21,8 @@ import (
 // definitions says which definitions a command works on.
 type definitions struct {
 	tags map[string]string
+	// allowEmpty accepts a folder that declares no pool.
+	allowEmpty bool
 }
 
 func bindDefinitions(c *cobra.Command) *definitions {
@@ -28,42 +32,55 @@ func bindDefinitions(c *cobra.Command) *definitions {
 	return d
 }
 
+// compiled is what definitions compile to, and where they lie.
+type compiled struct {
+	compile.Result
+	// root is the folder that the names of modules are relative to; path is the folder
+	// that was asked for, relative to it, with slashes.
+	root, path string
+	compiler   *compileworker.Worker
+}
+
 // compile compiles the folder that a command was given, or the current one. The files
 // of diagnostics and objects are named relative to the current folder. It compiles as the
 // controller does, in a child process with its limits: what is checked in a pull request is
 // not always the user's own. Links that leave the module are refused.
-func (d *definitions) compile(ctx context.Context, args []string) (compile.Result, error) {
+func (d *definitions) compile(ctx context.Context, args []string) (compiled, error) {
 	folder := "."
 	if len(args) > 0 {
 		folder = args[0]
 	}
 	rootPath, path, err := locate(folder)
 	if err != nil {
-		return compile.Result{}, err
+		return compiled{}, err
 	}
 	root, err := os.OpenRoot(rootPath)
 	if err != nil {
-		return compile.Result{}, fmt.Errorf("opening the definitions: %w", err)
+		return compiled{}, fmt.Errorf("opening the definitions: %w", err)
 	}
-	defer root.Close() //nolint:errcheck // nothing was written
+	defer root.Close()
 	compiler, err := compileworker.New(1, compileworker.DefaultLimits())
 	if err != nil {
-		return compile.Result{}, err
+		return compiled{}, err
 	}
-	result, err := compiler.Compile(ctx, root.FS(), compile.Options{Path: path, Tags: d.tags})
+	result, err := compiler.Compile(ctx, root.FS(), compile.Options{Path: path, Tags: d.tags, AllowEmpty: d.allowEmpty})
 	if err != nil {
-		return compile.Result{}, err
+		return compiled{}, err
 	}
-	shown := func(file string) string { return relative(filepath.Join(rootPath, filepath.FromSlash(file))) }
 	for i := range result.Diagnostics {
 		if result.Diagnostics[i].File != "" {
-			result.Diagnostics[i].File = shown(result.Diagnostics[i].File)
+			result.Diagnostics[i].File = shown(rootPath, result.Diagnostics[i].File)
 		}
 	}
 	for i := range result.Objects {
-		result.Objects[i].File = shown(result.Objects[i].File)
+		result.Objects[i].File = shown(rootPath, result.Objects[i].File)
 	}
-	return result, nil
+	return compiled{Result: result, root: rootPath, path: path, compiler: compiler}, nil
+}
+
+// shown names a file of a tree as seen from the current folder.
+func shown(root, file string) string {
+	return filepath.ToSlash(relative(filepath.Join(root, filepath.FromSlash(file))))
 }
 
 // locate returns the closest folder at or above folder with a CUE module, or else
@@ -101,16 +118,28 @@ func relative(file string) string {
 }
 
 // printDiagnostics writes one line for each diagnostic.
-func printDiagnostics(w io.Writer, result compile.Result) {
-	for _, d := range result.Diagnostics {
+func printDiagnostics(w io.Writer, diagnostics []v1alpha1.Diagnostic) {
+	for _, d := range diagnostics {
 		fmt.Fprintln(w, compile.Format(d))
 	}
 }
 
 // problems is the error of a command that found some.
-func problems(result compile.Result) error {
-	if n := len(result.Diagnostics); n != 1 {
-		return fmt.Errorf("%d problems", n)
+func problems(diagnostics []v1alpha1.Diagnostic) error {
+	return errors.New(count(len(diagnostics), "problem"))
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
 	}
-	return fmt.Errorf("1 problem")
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// qualified names an object, with its namespace if it has one.
+func qualified(namespace, name string) string {
+	if namespace == "" {
+		return name
+	}
+	return namespace + "/" + name
 }

@@ -46,6 +46,11 @@ func TestExamplesCompileToTheirObjects(t *testing.T) {
 				t.Fatal(err)
 			}
 			checkTypes(t, got.stdout)
+			for _, command := range []string{"vet", "test"} {
+				if got := corral(t, folder, command); got.code != ExitOK {
+					t.Errorf("%s: %s%s", command, got.stdout, got.stderr)
+				}
+			}
 			if diff := cmp.Diff(string(want), got.stdout); diff != "" {
 				t.Errorf("UPDATE_GOLDEN=1 accepts this:\n%s", diff)
 			}
@@ -59,8 +64,11 @@ func checkTypes(t *testing.T, documents string) {
 	for document := range strings.SplitSeq(strings.TrimPrefix(documents, "---\n"), "---\n") {
 		var into any = &v1alpha1.GitHubConnection{}
 		var pool v1alpha1.RunnerPool
-		if strings.Contains(document, "kind: RunnerPool\n") {
+		switch {
+		case strings.Contains(document, "\nkind: RunnerPool\n"):
 			into = &pool
+		case strings.Contains(document, "\nkind: RunnerPolicy\n"):
+			into = &v1alpha1.RunnerPolicy{}
 		}
 		if err := yaml.UnmarshalStrict([]byte(document), into); err != nil {
 			t.Error(err)

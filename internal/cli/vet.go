@@ -4,73 +4,228 @@
 package cli
 
 import (
+	"context"
 	"fmt"
+	"io"
+	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/report"
 )
 
-// report is the output of vet as JSON and YAML.
-type report struct {
+// vetReport is the output of vet.
+type vetReport struct {
 	// Objects counts what is declared, by kind.
 	Objects map[string]int `json:"objects"`
-	// Diagnostics are empty when all is well.
+	// Diagnostics are empty when the definitions are well.
 	Diagnostics []v1alpha1.Diagnostic `json:"diagnostics"`
+	// At is the time that policies were asked about.
+	At string `json:"at,omitempty"`
+	// Policies that were asked.
+	Policies []vetPolicy `json:"policies,omitempty"`
+	// Pools as policies judge them; none without policies.
+	Pools []vetPool `json:"pools,omitempty"`
+
+	version string
 }
 
-func newVet() *cobra.Command {
+// vetPolicy is a policy that was asked.
+type vetPolicy struct {
+	Policy    string              `json:"policy"`
+	File      string              `json:"file,omitempty"`
+	Line      int                 `json:"line,omitempty"`
+	Mode      v1alpha1.PolicyMode `json:"mode"`
+	Digest    string              `json:"digest"`
+	Decisions []string            `json:"decisions"`
+	// Pools that it binds.
+	Pools int `json:"pools"`
+	// Remark says what keeps it from being judged by here.
+	Remark string `json:"remark,omitempty"`
+}
+
+// vetPool is a pool as policies judge it.
+type vetPool struct {
+	Namespace string          `json:"namespace,omitempty"`
+	Name      string          `json:"name"`
+	File      string          `json:"file,omitempty"`
+	Line      int             `json:"line,omitempty"`
+	Column    int             `json:"column,omitempty"`
+	Path      string          `json:"path,omitempty"`
+	Template  *templateAnswer `json:"template"`
+	Scaling   *scalingAnswer  `json:"scaling"`
+}
+
+func newVet(version string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "vet [DIR]",
-		Short: "Check definitions",
+		Short: "Check definitions, and judge pools by policy",
 		Long: `Check the definitions in DIR (default: the current folder) and below, as the controller
 would at the next commit. Each problem is a line FILE:LINE:COLUMN: PATH: MESSAGE on
-standard error, and the exit code is 1; --output json or yaml puts all of them on
-standard output.`,
-		Example: "  corral vet\n  corral vet pools -o json\n  corral vet --tag env=prod",
+standard error, and the exit code is 1.
+
+Then every pool is judged by the policies beside it, the *.rego files and RunnerPolicies of
+DIR, and by those of --policy: may its pod run, and what limits hold for it when it is idle,
+at the time --at? A denial, or a policy that fails, is told on standard error with its rule
+and what to change, and the exit code is 2. Numbers that policies change, warnings, and what
+audited policies would do, are told and change no exit code.
+
+--output github annotates a pull request, sarif is for code scanning, junit for CI systems.`,
+		Example: "  corral vet\n  corral vet pools -o json\n  corral vet --tag env=prod\n" +
+			"  corral vet --policy ../guard --namespace ci\n  corral vet --at 2026-12-24T20:00:00Z -o sarif > corral.sarif",
 	}
 	d := bindDefinitions(c)
-	f := bindFormat(c, "text", "json", "yaml")
+	o := bindPolicyOptions(c)
+	at := bindTime(c)
+	f := bindFormat(c, "text", "json", "yaml", "github", "sarif", "junit")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		result, err := d.compile(c.Context(), args)
+		w, err := open(c.Context(), d, o, args)
 		if err != nil {
 			return err
 		}
-		if err := writeReport(c, f, result); err != nil {
+		r := &vetReport{Objects: map[string]int{}, Diagnostics: w.Diagnostics, version: version}
+		for _, object := range w.Objects {
+			r.Objects[object.Manifest.GetKind()]++
+		}
+		if len(r.Diagnostics) == 0 && len(w.policies) > 0 {
+			r.judge(c.Context(), w, at.at.or(time.Now), at.zone)
+		}
+		if err := r.write(c, f); err != nil {
 			return err
 		}
-		if len(result.Diagnostics) > 0 {
-			return problems(result)
-		}
-		return nil
+		return r.err()
 	}
 	return c
 }
 
-func writeReport(c *cobra.Command, f *format, result compile.Result) error {
-	r := report{Objects: map[string]int{}, Diagnostics: result.Diagnostics}
-	for _, o := range result.Objects {
-		r.Objects[o.Manifest.GetKind()]++
-	}
-	if f.value != "text" {
-		if r.Diagnostics == nil {
-			r.Diagnostics = []v1alpha1.Diagnostic{}
+// judge asks the policies about each pool.
+func (r *vetReport) judge(ctx context.Context, w *workspace, at time.Time, in zone) {
+	r.At = instant(at)
+	r.Policies = policiesOf(w)
+	a := w.asker()
+	for _, p := range w.pools {
+		question, err := templateInput(p.RunnerPool)
+		if err != nil {
+			r.Diagnostics = append(r.Diagnostics, v1alpha1.Diagnostic{
+				File: p.object.File, Line: p.object.Line, Column: p.object.Column, Path: p.object.Path, Message: err.Error()})
+			continue
 		}
-		return f.write(c.OutOrStdout(), r)
+		r.Pools = append(r.Pools, vetPool{
+			Namespace: p.Namespace, Name: p.Name, File: p.object.File, Line: p.object.Line, Column: p.object.Column, Path: p.object.Path,
+			Template: a.askTemplate(ctx, question),
+			Scaling:  a.askScaling(ctx, scalingInput(question.Pool, &situation{}, at, string(in))),
+		})
 	}
-	printDiagnostics(c.ErrOrStderr(), result)
-	if len(result.Diagnostics) > 0 {
+}
+
+func policiesOf(w *workspace) []vetPolicy {
+	var policies []vetPolicy
+	for _, p := range w.policies {
+		if p.testsOnly {
+			continue
+		}
+		v := vetPolicy{
+			Policy: p.source.Ref(), File: p.origin.File, Line: p.origin.Line,
+			Mode: p.loaded.Mode(), Digest: p.loaded.Digest(), Decisions: p.loaded.Decisions(),
+		}
+		for _, pool := range w.pools {
+			if p.loaded.Binds(policy.PoolOf(pool.RunnerPool)) {
+				v.Pools++
+			}
+		}
+		switch {
+		case p.partial:
+			v.Remark = "its rules in ConfigMaps can't be read here and aren't asked"
+		case v.Pools == 0 && p.source.Kind == policy.KindRunnerPolicy && p.source.Namespace != w.options.namespace:
+			v.Remark = fmt.Sprintf("binds no pool: it is of the namespace %s, the pools are not; --namespace %[1]s puts them there", p.source.Namespace)
+		}
+		policies = append(policies, v)
+	}
+	return policies
+}
+
+// err is what vet ends with.
+func (r *vetReport) err() error {
+	if len(r.Diagnostics) > 0 {
+		return problems(r.Diagnostics)
+	}
+	denied, failed := 0, false
+	for _, p := range r.Pools {
+		if !p.Template.Allowed || len(p.Scaling.Failures) > 0 {
+			denied++
+		}
+		failed = failed || len(p.Template.Failures)+len(p.Scaling.Failures) > 0
+	}
+	switch {
+	case denied == 0:
+		return nil
+	case failed:
+		return fmt.Errorf("%d of %s %w, or not decided because a policy failed", denied, count(len(r.Pools), "pool"), ErrDenied)
+	}
+	return fmt.Errorf("%d of %s %w", denied, count(len(r.Pools), "pool"), ErrDenied)
+}
+
+func (r *vetReport) write(c *cobra.Command, f *format) error {
+	switch f.value {
+	case "text":
+		return r.writeText(c.OutOrStdout(), c.ErrOrStderr())
+	case "github":
+		return report.GitHub(c.OutOrStdout(), fromCheckout(r.findings()))
+	case "sarif":
+		return report.SARIF(c.OutOrStdout(), r.version, fromCheckout(r.findings()))
+	case "junit":
+		return report.JUnit(c.OutOrStdout(), r.suites())
+	}
+	if r.Diagnostics == nil {
+		r.Diagnostics = []v1alpha1.Diagnostic{}
+	}
+	return f.write(c.OutOrStdout(), r)
+}
+
+func (r *vetReport) writeText(stdout, stderr io.Writer) error {
+	for _, f := range r.findings() {
+		if f.Level != report.Note {
+			fmt.Fprint(stderr, plain(f))
+		}
+	}
+	for _, p := range r.Pools {
+		p.writeNotes(stdout)
+	}
+	if r.err() != nil {
 		return nil
 	}
-	_, err := fmt.Fprintf(c.OutOrStdout(), "ok: %s, %s\n",
-		count(r.Objects["RunnerPool"], "pool"), count(r.Objects["GitHubConnection"], "connection"))
+	text := fmt.Sprintf("ok: %s, %s", count(r.Objects["RunnerPool"], "pool"), count(r.Objects["GitHubConnection"], "connection"))
+	switch n := len(r.Policies); n {
+	case 0:
+	case 1:
+		text += ", 1 policy"
+	default:
+		text += fmt.Sprintf(", %d policies", n)
+	}
+	_, err := fmt.Fprintln(stdout, text)
 	return err
 }
 
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
+// writeNotes tells what policies change and would change.
+func (p vetPool) writeNotes(w io.Writer) {
+	for _, note := range p.notes() {
+		fmt.Fprintf(w, "pool %s: %s\n", p.name(), note)
 	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
+
+// notes are what policies change, and would change.
+func (p vetPool) notes() []string {
+	notes := p.Scaling.changes()
+	for _, c := range p.Scaling.Conflicts {
+		notes = append(notes, "conflict: "+c)
+	}
+	for _, x := range slices.Concat(p.Template.Audit, p.Scaling.Audit) {
+		notes = append(notes, fmt.Sprintf("audit: %s: %s", x.Policy, x.Message))
+	}
+	return notes
+}
+
+func (p vetPool) name() string { return qualified(p.Namespace, p.Name) }

@@ -1,0 +1,345 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/policy"
+)
+
+// answer is what every decision has.
+type answer struct {
+	// ID of the decision, and the Digest of the policies that were asked; empty if none is bound.
+	ID     string `json:"id,omitempty"`
+	Digest string `json:"digest,omitempty"`
+	// Failures void the decision.
+	Failures []failure `json:"failures,omitempty"`
+	// Audit tells what audited policies would change.
+	Audit []audit `json:"audit,omitempty"`
+}
+
+// scalingAnswer is a decision on a pool's numbers.
+type scalingAnswer struct {
+	answer
+	Declared policy.Scale `json:"declared"`
+	// Effective is absent when a policy failed.
+	Effective *policy.Scale `json:"effective,omitempty"`
+	Hard      bool          `json:"hard,omitempty"`
+	Until     string        `json:"until,omitempty"`
+	Bounds    []bound       `json:"bounds,omitempty"`
+	Conflicts []string      `json:"conflicts,omitempty"`
+}
+
+// templateAnswer is a verdict on a pool's pod.
+type templateAnswer struct {
+	answer
+	Allowed  bool      `json:"allowed"`
+	Denials  []verdict `json:"denials,omitempty"`
+	Warnings []verdict `json:"warnings,omitempty"`
+}
+
+// updateAnswer bounds an update.
+type updateAnswer struct {
+	answer
+	Hold           bool           `json:"hold"`
+	Strategy       string         `json:"strategy"`
+	MaxSurge       int32          `json:"maxSurge"`
+	MaxUnavailable int32          `json:"maxUnavailable"`
+	Canary         int32          `json:"canary"`
+	Until          string         `json:"until,omitempty"`
+	Reasons        []updateReason `json:"reasons,omitempty"`
+}
+
+type bound struct {
+	Field    string `json:"field"`
+	Declared int32  `json:"declared"`
+	Value    int32  `json:"value"`
+	Reason   string `json:"reason,omitempty"`
+	Rule     rule   `json:"rule"`
+}
+
+type verdict struct {
+	Message     string `json:"message"`
+	Path        string `json:"path,omitempty"`
+	Code        string `json:"code,omitempty"`
+	Severity    string `json:"severity,omitempty"`
+	Remediation string `json:"remediation,omitempty"`
+	Rule        rule   `json:"rule"`
+}
+
+type updateReason struct {
+	Message string `json:"message"`
+	Rule    rule   `json:"rule"`
+}
+
+type failure struct {
+	Policy  string `json:"policy"`
+	Kind    string `json:"kind"`
+	Message string `json:"message"`
+}
+
+type audit struct {
+	Policy  string `json:"policy"`
+	Message string `json:"message"`
+}
+
+// rule says where a rule stands, seen from the current folder.
+type rule struct {
+	Policy string `json:"policy"`
+	Name   string `json:"name"`
+	File   string `json:"file,omitempty"`
+	Line   int    `json:"line,omitempty"`
+	// Module and line in the policy, where that isn't the file.
+	Module string `json:"module,omitempty"`
+}
+
+// String writes the rule's name and place.
+func (r rule) String() string {
+	text := r.Name
+	if r.File != "" {
+		text += ", " + r.File
+		if r.Line > 0 {
+			text += ":" + strconv.Itoa(r.Line)
+		}
+	}
+	switch {
+	case r.Module != "" && r.File != "":
+		text += " (" + r.Module + ")"
+	case r.Module != "":
+		text += ", " + r.Module + " of the built-in library"
+	}
+	return text
+}
+
+// translator turns answers of policies into what is shown.
+type translator struct{ policies []*declaredPolicy }
+
+func (t translator) rule(r v1alpha1.RuleReference) rule {
+	shown := rule{Policy: r.Policy, Name: r.Name}
+	module := r.File
+	if r.Line > 0 {
+		module = fmt.Sprintf("%s:%d", r.File, r.Line)
+	}
+	p := policyNamed(t.policies, r.Policy)
+	if p == nil {
+		shown.Module = module
+		return shown
+	}
+	at := p.place(r.File, r.Line)
+	shown.File, shown.Line = at.File, at.Line
+	if _, inline := p.lines[r.File]; p.folder == "" && !inline || at.File == "" {
+		shown.Module = module
+	}
+	return shown
+}
+
+func (t translator) scaling(in policy.Scale, s policy.Scaling) *scalingAnswer {
+	a := &scalingAnswer{
+		answer: t.common(s.ID, s.Digest, s.Failures, s.Audit), Declared: in,
+		Hard: s.Hard, Until: instant(s.Until), Conflicts: s.Conflicts,
+	}
+	if len(s.Failures) == 0 {
+		a.Effective = &s.Scale
+	}
+	for _, b := range s.Bounds {
+		a.Bounds = append(a.Bounds, bound{b.Field, b.Declared, b.Value, b.Reason, t.rule(b.Rule)})
+	}
+	return a
+}
+
+func (t translator) template(s policy.Template) *templateAnswer {
+	return &templateAnswer{
+		answer:  t.common(s.ID, s.Digest, s.Failures, s.Audit),
+		Allowed: len(s.Denials) == 0 && len(s.Failures) == 0,
+		Denials: t.verdicts(s.Denials), Warnings: t.verdicts(s.Warnings),
+	}
+}
+
+func (t translator) update(s policy.Update) *updateAnswer {
+	a := &updateAnswer{
+		answer: t.common(s.ID, s.Digest, s.Failures, s.Audit),
+		Hold:   s.Hold, Strategy: string(s.Strategy), Until: instant(s.Until),
+		MaxSurge: s.MaxSurge, MaxUnavailable: s.MaxUnavailable, Canary: s.Canary,
+	}
+	for _, r := range s.Reasons {
+		a.Reasons = append(a.Reasons, updateReason{r.Message, t.rule(r.Rule)})
+	}
+	return a
+}
+
+func (t translator) verdicts(findings []v1alpha1.PolicyFinding) []verdict {
+	var verdicts []verdict
+	for _, f := range findings {
+		verdicts = append(verdicts, verdict{f.Message, f.Path, f.Code, f.Severity, f.Remediation, t.rule(f.Rule)})
+	}
+	return verdicts
+}
+
+func (t translator) common(id, digest string, failures []policy.Failure, audits []policy.Audit) answer {
+	a := answer{ID: id, Digest: digest}
+	for _, f := range failures {
+		a.Failures = append(a.Failures, failure{f.Policy, string(f.Kind), f.Message})
+	}
+	for _, x := range audits {
+		a.Audit = append(a.Audit, audit{x.Policy, x.Message})
+	}
+	return a
+}
+
+// instant writes a time in UTC; the zero time is empty.
+func instant(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+// number writes a number of runners.
+func number(n int32) string {
+	if n == v1alpha1.UnboundedMax {
+		return "unbounded"
+	}
+	return strconv.Itoa(int(n))
+}
+
+// changes says which numbers policies changed, one line each, and by which rule.
+func (a *scalingAnswer) changes() []string {
+	if a.Effective == nil {
+		return nil
+	}
+	var lines []string
+	for _, f := range []struct {
+		name                string
+		declared, effective int32
+	}{
+		{"max", a.Declared.Max, a.Effective.Max}, {"min", a.Declared.Min, a.Effective.Min}, {"idle", a.Declared.Idle, a.Effective.Idle},
+	} {
+		if f.declared == f.effective {
+			continue
+		}
+		lines = append(lines, fmt.Sprintf("%s %s → %s%s", f.name, number(f.declared), number(f.effective), a.because(f.name, f.effective)))
+	}
+	return lines
+}
+
+// because names the rules that gave a field its value.
+func (a *scalingAnswer) because(field string, value int32) string {
+	var rules []string
+	for _, b := range a.Bounds {
+		if b.Field != field || b.Value != value {
+			continue
+		}
+		text := "rule " + b.Rule.String()
+		if b.Reason != "" {
+			text += ": " + b.Reason
+		}
+		rules = append(rules, text)
+	}
+	if len(rules) == 0 {
+		return " (never above max)"
+	}
+	return " (" + strings.Join(rules, "; ") + ")"
+}
+
+// write tells a decision on numbers in words.
+func (a *scalingAnswer) write(w io.Writer) {
+	if a.Effective != nil {
+		e := a.Effective
+		fmt.Fprintf(w, "max %s, min %s, idle %s", number(e.Max), number(e.Min), number(e.Idle))
+		if a.Hard {
+			fmt.Fprint(w, ", hard: jobs accepted beyond max wait")
+		}
+		fmt.Fprintln(w)
+	}
+	for _, line := range a.changes() {
+		fmt.Fprintf(w, "  %s\n", line)
+	}
+	for _, c := range a.Conflicts {
+		fmt.Fprintf(w, "  conflict: %s\n", c)
+	}
+	if a.Until != "" {
+		fmt.Fprintf(w, "  until %s\n", a.Until)
+	}
+	a.answer.write(w)
+}
+
+// write tells a verdict in words.
+func (a *templateAnswer) write(w io.Writer) {
+	switch {
+	case a.Allowed:
+		fmt.Fprintln(w, "allowed")
+	case len(a.Denials) > 0:
+		fmt.Fprintln(w, "denied")
+	}
+	for _, d := range a.Denials {
+		d.write(w, "denied: ")
+	}
+	for _, d := range a.Warnings {
+		d.write(w, "warning: ")
+	}
+	a.answer.write(w)
+}
+
+// write tells what bounds an update in words.
+func (a *updateAnswer) write(w io.Writer) {
+	if len(a.Failures) == 0 {
+		if a.Hold {
+			fmt.Fprint(w, "hold, ")
+		}
+		fmt.Fprintf(w, "%s, maxSurge %d, maxUnavailable %d, canary %d\n", a.Strategy, a.MaxSurge, a.MaxUnavailable, a.Canary)
+	}
+	for _, r := range a.Reasons {
+		fmt.Fprintf(w, "  %s (rule %s)\n", cmp.Or(r.Message, "no reason given"), r.Rule)
+	}
+	if a.Until != "" {
+		fmt.Fprintf(w, "  until %s\n", a.Until)
+	}
+	a.answer.write(w)
+}
+
+// words are the lines of an answer in words, without its ID.
+func words(write func(io.Writer)) []string {
+	var b strings.Builder
+	write(&b)
+	var lines []string
+	for line := range strings.Lines(b.String()) {
+		if line = strings.TrimRight(line, "\n"); !strings.HasPrefix(line, "  id ") {
+			lines = append(lines, strings.TrimPrefix(line, "  "))
+		}
+	}
+	return lines
+}
+
+func (v verdict) write(w io.Writer, kind string) {
+	head := kind
+	if v.Path != "" {
+		head += v.Path + ": "
+	}
+	fmt.Fprintf(w, "  %s%s\n    rule: %s\n", head, v.Message, v.Rule)
+	if v.Remediation != "" {
+		fmt.Fprintf(w, "    fix: %s\n", v.Remediation)
+	}
+}
+
+func (a answer) write(w io.Writer) {
+	for _, f := range a.Failures {
+		fmt.Fprintf(w, "  failed: %s\n", f)
+	}
+	for _, x := range a.Audit {
+		fmt.Fprintf(w, "  audit: %s: %s\n", x.Policy, x.Message)
+	}
+	if a.Digest != "" {
+		fmt.Fprintf(w, "  id %s, digest %s\n", a.ID, a.Digest)
+	}
+}
+
+// String says which policy failed, how, and what to do.
+func (f failure) String() string { return fmt.Sprintf("%s (%s): %s", f.Policy, f.Kind, f.Message) }

@@ -1,0 +1,127 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/podspec"
+	"github.com/corral-dev/corral/internal/policy"
+)
+
+// asker asks a set of policies, each of them for no longer than the time-out.
+type asker struct {
+	set     *policy.Set
+	timeout time.Duration
+	translator
+}
+
+func (w *workspace) asker() asker {
+	return asker{w.set, w.options.timeout, translator{w.policies}}
+}
+
+// bounded gives each policy the time-out.
+func (a asker) bounded(ctx context.Context) context.Context {
+	return policy.WithGuard(ctx, func(ctx context.Context) (context.Context, context.CancelFunc) {
+		return context.WithTimeout(ctx, a.timeout)
+	})
+}
+
+func (a asker) askScaling(ctx context.Context, in policy.ScalingInput) *scalingAnswer {
+	return a.scaling(in.Pool.Scale, a.set.For(in.Pool).Scaling(a.bounded(ctx), in))
+}
+
+func (a asker) askTemplate(ctx context.Context, in policy.TemplateInput) *templateAnswer {
+	return a.template(a.set.For(in.Pool).Template(a.bounded(ctx), in))
+}
+
+func (a asker) askUpdate(ctx context.Context, in policy.UpdateInput) *updateAnswer {
+	return a.update(a.set.For(in.Pool).Update(a.bounded(ctx), in))
+}
+
+// templateInput is the question whether a pool's pod may run. An error names the field of the pool.
+func templateInput(pool *v1alpha1.RunnerPool) (policy.TemplateInput, error) {
+	pod, err := podspec.Specimen(pool)
+	if err != nil {
+		return policy.TemplateInput{}, err
+	}
+	content, err := json.Marshal(pod)
+	if err != nil {
+		return policy.TemplateInput{}, fmt.Errorf("encoding the pod: %w", err)
+	}
+	return policy.TemplateInput{Pool: policy.PoolOf(pool), Pod: content}, nil
+}
+
+// timeOptions say when a question is asked.
+type timeOptions struct {
+	at   moment
+	zone zone
+}
+
+func bindTime(c *cobra.Command) *timeOptions {
+	o := &timeOptions{zone: "UTC"}
+	c.Flags().Var(&o.at, "at", "time of the question, as 2026-07-05T18:00:00Z (default now)")
+	c.Flags().Var(&o.zone, "zone", "time zone of the controller, as in the IANA database")
+	return o
+}
+
+// moment is the value of --at.
+type moment struct{ time time.Time }
+
+// or returns the time that was given, or now.
+func (m moment) or(now func() time.Time) time.Time {
+	if m.time.IsZero() {
+		return now().Truncate(time.Second)
+	}
+	return m.time
+}
+
+// String implements pflag.Value.
+func (m *moment) String() string { return instant(m.time) }
+
+// Type implements pflag.Value.
+func (m *moment) Type() string { return "time" }
+
+// Set implements pflag.Value.
+func (m *moment) Set(value string) error {
+	var err error
+	m.time, err = parseTime(value)
+	return err
+}
+
+func parseTime(value string) (time.Time, error) {
+	at, err := time.Parse(time.RFC3339, value)
+	if err != nil {
+		return at, fmt.Errorf("must be a time as 2026-07-05T18:00:00Z or 2026-07-05T20:00:00+02:00, found %q", value)
+	}
+	return at, nil
+}
+
+// zone is the value of --zone.
+type zone string
+
+// String implements pflag.Value.
+func (z *zone) String() string { return string(*z) }
+
+// Type implements pflag.Value.
+func (z *zone) Type() string { return "zone" }
+
+// Set implements pflag.Value.
+func (z *zone) Set(value string) error {
+	*z = zone(value)
+	return checkZone(value)
+}
+
+func checkZone(value string) error {
+	if _, err := time.LoadLocation(value); err != nil || value == "" || value == "Local" {
+		return fmt.Errorf("must be a time zone as Europe/Berlin or UTC, found %q", value)
+	}
+	return nil
+}

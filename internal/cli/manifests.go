@@ -1,0 +1,213 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+
+	yamlv3 "go.yaml.in/yaml/v3"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/report"
+)
+
+// configMap is a ConfigMap among the files of policies: modulesFrom may name it.
+type configMap struct {
+	corev1.ConfigMap
+	document document
+}
+
+// manifestReader reads policies from manifests.
+type manifestReader struct {
+	namespace   string
+	configMaps  map[types.NamespacedName]configMap
+	policies    []*declaredPolicy
+	diagnostics []v1alpha1.Diagnostic
+}
+
+// manifests returns the policies that files declare as YAML or JSON. Objects of other kinds
+// are passed over; so is data of Rego files.
+func (l policyLoader) manifests(folder string, files compile.Files) ([]*declaredPolicy, []v1alpha1.Diagnostic) {
+	r := &manifestReader{namespace: l.namespace, configMaps: map[types.NamespacedName]configMap{}}
+	var documents []document
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if path.Ext(name) == ".rego" || isPolicyData(name) {
+			continue
+		}
+		found, diagnostics := parseDocuments(shown(folder, name), files[name])
+		r.diagnostics = append(r.diagnostics, diagnostics...)
+		documents = append(documents, itemsOf(found)...)
+	}
+	for _, d := range documents {
+		r.noteConfigMap(d)
+	}
+	for _, d := range documents {
+		r.read(d)
+	}
+	return r.policies, r.diagnostics
+}
+
+// itemsOf takes lists of objects apart, as kubectl prints them.
+func itemsOf(documents []document) []document {
+	var all []document
+	for _, d := range documents {
+		var list struct {
+			Kind  string            `json:"kind"`
+			Items []json.RawMessage `json:"items"`
+		}
+		nodes := resolve(get(d.node, "items"))
+		if json.Unmarshal(d.json, &list) != nil || list.Kind != "List" || nodes == nil || len(nodes.Content) != len(list.Items) {
+			all = append(all, d)
+			continue
+		}
+		for i, item := range list.Items {
+			all = append(all, d.child(resolve(nodes.Content[i]), item))
+		}
+	}
+	return all
+}
+
+// kindOf returns the kind of an object, if its API is the given one.
+func kindOf(d document, apiVersion string) string {
+	var object metav1.TypeMeta
+	if json.Unmarshal(d.json, &object) != nil || object.APIVersion != apiVersion {
+		return ""
+	}
+	return object.Kind
+}
+
+func (r *manifestReader) noteConfigMap(d document) {
+	if kindOf(d, "v1") != "ConfigMap" {
+		return
+	}
+	c := configMap{document: d}
+	if diagnostics := d.decode(&c.ConfigMap); len(diagnostics) > 0 {
+		r.diagnostics = append(r.diagnostics, diagnostics...)
+		return
+	}
+	if c.Namespace == "" {
+		c.Namespace = r.namespace
+	}
+	r.configMaps[types.NamespacedName{Namespace: c.Namespace, Name: c.Name}] = c
+}
+
+// read adds the policy that a document declares, if it does.
+func (r *manifestReader) read(d document) {
+	var source policy.Source
+	var from []types.NamespacedName
+	var err error
+	switch kindOf(d, v1alpha1.GroupVersion.String()) {
+	case policy.KindRunnerPolicy:
+		object := &v1alpha1.RunnerPolicy{}
+		if !r.decode(d, object) {
+			return
+		}
+		if object.Namespace == "" {
+			object.Namespace = r.namespace
+		}
+		source, err = policy.SourceOf(object)
+		for _, c := range object.Spec.ModulesFrom {
+			from = append(from, types.NamespacedName{Namespace: object.Namespace, Name: c.Name})
+		}
+	case policy.KindClusterRunnerPolicy:
+		object := &v1alpha1.ClusterRunnerPolicy{}
+		if !r.decode(d, object) {
+			return
+		}
+		source, err = policy.ClusterSourceOf(object)
+		for _, c := range object.Spec.ModulesFrom {
+			from = append(from, types.NamespacedName{Namespace: c.Namespace, Name: c.Name})
+		}
+	default:
+		return
+	}
+	if err == nil && !slices.Contains([]v1alpha1.PolicyMode{"", v1alpha1.PolicyEnforce, v1alpha1.PolicyAudit}, source.Mode) {
+		err = fmt.Errorf("spec.mode must be %s or %s, found %q", v1alpha1.PolicyEnforce, v1alpha1.PolicyAudit, source.Mode)
+	}
+	if err == nil && source.Name == "" {
+		err = fmt.Errorf("metadata.name is required")
+	}
+	if err != nil {
+		r.diagnostics = append(r.diagnostics, d.problem("", "%v", err))
+		return
+	}
+	p := &declaredPolicy{source: source, origin: report.Place{File: d.file, Line: d.line(), Column: 1}, lines: map[string]int{}}
+	p.noteLines(d, get(get(d.node, "spec"), "modules"), "")
+	for i, name := range from {
+		r.merge(d, p, name, fmt.Sprintf("spec.modulesFrom[%d]", i))
+	}
+	r.policies = append(r.policies, p)
+}
+
+func (r *manifestReader) decode(d document, object any) bool {
+	diagnostics := d.decode(object)
+	r.diagnostics = append(r.diagnostics, diagnostics...)
+	return len(diagnostics) == 0
+}
+
+// noteLines remembers where the modules of a mapping begin, those written as blocks.
+func (p *declaredPolicy) noteLines(d document, modules *yamlv3.Node, prefix string) {
+	modules = resolve(modules)
+	if modules == nil || d.file != p.origin.File {
+		return
+	}
+	for i := 0; i+1 < len(modules.Content); i += 2 {
+		if text := modules.Content[i+1]; text.Style&yamlv3.LiteralStyle != 0 {
+			p.lines[prefix+modules.Content[i].Value] = d.offset + text.Line
+		}
+	}
+}
+
+// merge adds the modules and the data of a ConfigMap, as the controller does.
+func (r *manifestReader) merge(d document, p *declaredPolicy, from types.NamespacedName, field string) {
+	config, ok := r.configMaps[from]
+	if !ok {
+		r.diagnostics = append(r.diagnostics, d.problem(field, "ConfigMap %s is not among the files given", from))
+		return
+	}
+	for _, key := range slices.Sorted(maps.Keys(config.Data)) {
+		text, name := config.Data[key], from.Name+"/"+key
+		switch {
+		case path.Ext(key) == ".rego":
+			if p.source.Modules == nil {
+				p.source.Modules = map[string]string{}
+			}
+			p.source.Modules[name] = text
+		case isPolicyData(key):
+			if err := mergeData(&p.source, text); err != nil {
+				r.diagnostics = append(r.diagnostics, config.document.problem("data."+key, "%v", err))
+			}
+		default:
+			r.diagnostics = append(r.diagnostics, config.document.problem("data", "key %s is neither NAME.rego nor data.json or data.yaml", key))
+		}
+	}
+	p.noteLines(config.document, get(config.document.node, "data"), from.Name+"/")
+}
+
+func mergeData(source *policy.Source, text string) error {
+	var content map[string]any
+	if err := yaml.UnmarshalStrict([]byte(text), &content); err != nil {
+		return fmt.Errorf("data must be a JSON or YAML object: %w", err)
+	}
+	if source.Data == nil {
+		source.Data = map[string]any{}
+	}
+	for name, value := range content {
+		if _, taken := source.Data[name]; taken {
+			return fmt.Errorf("data.%s is there already", name)
+		}
+		source.Data[name] = value
+	}
+	return nil
+}

@@ -1,0 +1,345 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/compileworker"
+	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/report"
+)
+
+const (
+	testSuffix  = "_test.rego"
+	maxFolders  = 10_000
+	atMostFiles = "the most that is read: name a smaller folder"
+)
+
+// declaredPolicy is a policy, and where it comes from.
+type declaredPolicy struct {
+	// source has the tests among its modules.
+	source policy.Source
+	// loaded is nil until load.
+	loaded *policy.Policy
+	// origin is where it is declared.
+	origin report.Place
+	// folder that the modules lie in, by their names, if they are files.
+	folder string
+	// lines before a module that is written in the file of origin.
+	lines map[string]int
+	// partial is true when some of its rules are in ConfigMaps, which aren't read.
+	partial bool
+	// tests alone: there is no rule to ask.
+	testsOnly bool
+}
+
+// place returns where a line of a module stands: in its file, in the manifest that holds it, or
+// else where the policy is declared. The built-in library has no place.
+func (p *declaredPolicy) place(module string, line int) report.Place {
+	before, inline := p.lines[module]
+	switch _, own := p.source.Modules[module]; {
+	case !own:
+		return report.Place{}
+	case p.folder != "":
+		return report.Place{File: shown(p.folder, module), Line: line}
+	case inline:
+		return report.Place{File: p.origin.File, Line: before + line}
+	}
+	return p.origin
+}
+
+// diagnostic tells where one of the policy's diagnostics is, seen from the current folder.
+func (p *declaredPolicy) diagnostic(d v1alpha1.Diagnostic) v1alpha1.Diagnostic {
+	at := p.place(d.File, d.Line)
+	switch {
+	case at.File == "":
+		at = p.origin
+		d.Message = compile.Format(d)
+		d.Path, d.Column = "", at.Column
+	case at == p.origin:
+		d.Message = compile.Format(d)
+		d.Path, d.Column = "", at.Column
+	}
+	d.File, d.Line = at.File, at.Line
+	return d
+}
+
+// load compiles the policy.
+func (p *declaredPolicy) load() []v1alpha1.Diagnostic {
+	var diagnostics []v1alpha1.Diagnostic
+	p.loaded, diagnostics = policy.Load(p.source)
+	return p.translate(diagnostics)
+}
+
+func (p *declaredPolicy) translate(diagnostics []v1alpha1.Diagnostic) []v1alpha1.Diagnostic {
+	translated := make([]v1alpha1.Diagnostic, 0, len(diagnostics))
+	for _, d := range diagnostics {
+		translated = append(translated, p.diagnostic(d))
+	}
+	return translated
+}
+
+// policiesBeside returns the policies that are declared beside the pools, with their tests.
+func policiesBeside(c compiled, namespace string) ([]*declaredPolicy, error) {
+	policies, err := policiesAmong(c.Objects, c.root, namespace)
+	if err != nil {
+		return nil, err
+	}
+	tests, err := testsBeside(c)
+	if err != nil {
+		return nil, err
+	}
+	return withTests(policies, tests, c.root, namespace), nil
+}
+
+// policiesAmong returns the policies among objects that were compiled from a tree.
+func policiesAmong(objects []compile.Object, root, namespace string) ([]*declaredPolicy, error) {
+	var policies []*declaredPolicy
+	for _, o := range objects {
+		if o.Manifest.GetKind() != policy.KindRunnerPolicy {
+			continue
+		}
+		object := &v1alpha1.RunnerPolicy{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Manifest.Object, object); err != nil {
+			return nil, fmt.Errorf("reading %s: %w", o.Path, err)
+		}
+		if object.Namespace == "" {
+			object.Namespace = namespace
+		}
+		source, err := policy.SourceOf(object)
+		if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", o.Path, err)
+		}
+		p := &declaredPolicy{source: source, origin: report.Place{File: o.File, Line: o.Line, Column: o.Column}}
+		if o.Path == "" {
+			p.folder = root // it was made of files
+		}
+		p.partial = len(object.Spec.ModulesFrom) > 0
+		policies = append(policies, p)
+	}
+	return policies, nil
+}
+
+// testsBeside returns the Rego tests of the folder that was compiled.
+func testsBeside(c compiled) (map[string]string, error) {
+	root, err := os.OpenRoot(c.root)
+	if err != nil {
+		return nil, fmt.Errorf("opening the definitions: %w", err)
+	}
+	defer root.Close()
+	files, _ := compile.Gather(root.FS(), c.path) // what is wrong with them is in the result already
+	tests := map[string]string{}
+	for name, data := range files {
+		if strings.HasSuffix(name, testSuffix) {
+			tests[name] = string(data)
+		}
+	}
+	return tests, nil
+}
+
+// withTests adds tests to the policy that was made of the files beside them. Without one, what they
+// test is in them.
+func withTests(policies []*declaredPolicy, tests map[string]string, folder, namespace string) []*declaredPolicy {
+	if len(tests) == 0 {
+		return policies
+	}
+	i := slices.IndexFunc(policies, func(p *declaredPolicy) bool { return p.folder == folder })
+	if i < 0 {
+		return append(policies, &declaredPolicy{
+			source: policy.Source{Kind: policy.KindRunnerPolicy, Namespace: namespace, Name: compile.DefaultPolicyName, Modules: tests},
+			folder: folder, testsOnly: true, origin: report.Place{File: shown(folder, slices.Min(slices.Collect(maps.Keys(tests)))), Line: 1},
+		})
+	}
+	maps.Copy(policies[i].source.Modules, tests)
+	return policies
+}
+
+// policyLoader reads policies that a command is given by path.
+type policyLoader struct {
+	compiler  *compileworker.Worker
+	namespace string
+}
+
+// read returns the policies of a file or folder: manifests, and one made of its Rego files.
+// What is wrong with them is a diagnostic.
+func (l policyLoader) read(ctx context.Context, given string) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
+	absolute, err := filepath.Abs(given)
+	if err != nil {
+		return nil, nil, fmt.Errorf("finding policies: %w", err)
+	}
+	info, err := os.Stat(absolute)
+	if err != nil {
+		return nil, nil, fmt.Errorf("finding policies: %w", err)
+	}
+	folder, name, only := absolute, filepath.Base(absolute), ""
+	if !info.IsDir() {
+		folder, only = filepath.Split(absolute)
+		name = strings.TrimSuffix(only, ".rego")
+	}
+	files, err := readPolicyFiles(folder, only)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading policies of %s: %w", given, err)
+	}
+	policies, diagnostics := l.manifests(folder, files)
+	if len(diagnostics) == 0 {
+		diagnostics, err = l.check(ctx, policies)
+	}
+	if err != nil || len(diagnostics) > 0 {
+		return nil, diagnostics, err
+	}
+	made, diagnostics, err := l.compileRego(ctx, folder, name, files)
+	if err != nil || len(diagnostics) > 0 {
+		return nil, diagnostics, err
+	}
+	if policies = append(policies, made...); len(policies) == 0 {
+		return nil, []v1alpha1.Diagnostic{{File: shown(folder, only), Message: "no policy is here: neither *.rego files nor manifests of RunnerPolicies or ClusterRunnerPolicies"}}, nil
+	}
+	return policies, nil, nil
+}
+
+// check looks at policies in a child process: what they are made of may be anybody's.
+func (l policyLoader) check(ctx context.Context, policies []*declaredPolicy) ([]v1alpha1.Diagnostic, error) {
+	var diagnostics []v1alpha1.Diagnostic
+	for _, p := range policies {
+		found, err := l.compiler.CheckPolicy(ctx, p.source)
+		if err != nil {
+			return nil, fmt.Errorf("checking %s: %w", p.source.Ref(), err)
+		}
+		diagnostics = append(diagnostics, p.translate(found)...)
+	}
+	return diagnostics, nil
+}
+
+// compileRego makes a ClusterRunnerPolicy of Rego files, as a PoolSource makes a RunnerPolicy of them.
+func (l policyLoader) compileRego(ctx context.Context, folder, name string, files compile.Files) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
+	rego, tests := compile.Files{}, map[string]string{}
+	for file, data := range files {
+		switch {
+		case strings.HasSuffix(file, testSuffix):
+			tests[file] = string(data)
+		case path.Ext(file) == ".rego", isPolicyData(file):
+			rego[file] = data
+		}
+	}
+	result, err := l.compiler.Compile(ctx, rego, compile.Options{AllowEmpty: true, PolicyName: name})
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range result.Diagnostics {
+		result.Diagnostics[i].File = shown(folder, result.Diagnostics[i].File)
+	}
+	if len(result.Diagnostics) > 0 {
+		return nil, result.Diagnostics, nil
+	}
+	for i := range result.Objects {
+		result.Objects[i].File = shown(folder, result.Objects[i].File)
+	}
+	made, err := policiesAmong(result.Objects, folder, "")
+	if err != nil {
+		return nil, nil, err
+	}
+	made = withTests(made, tests, folder, "")
+	for _, p := range made {
+		p.source.Kind, p.source.Name = policy.KindClusterRunnerPolicy, name
+	}
+	return made, nil, nil
+}
+
+func isPolicyData(file string) bool {
+	return slices.Contains([]string{"data.json", "data.yaml", "data.yml"}, path.Base(file))
+}
+
+// readPolicyFiles reads the Rego, YAML and JSON files at and below a folder, or the one that is
+// asked for and what belongs to it: the data beside a Rego file, and its tests.
+func readPolicyFiles(folder, only string) (compile.Files, error) {
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	r := &policyFiles{fsys: root.FS(), files: compile.Files{}, wanted: isPolicyPart}
+	if only == "" {
+		return r.files, fs.WalkDir(r.fsys, ".", r.visit)
+	}
+	names := []string{only}
+	if stem, isRego := strings.CutSuffix(only, ".rego"); isRego {
+		names = append(names, "data.json", "data.yaml", "data.yml", stem+testSuffix)
+	}
+	for i, name := range names {
+		if _, err := fs.Stat(r.fsys, name); err != nil && i > 0 {
+			continue
+		}
+		if err := r.read(name); err != nil {
+			return nil, err
+		}
+	}
+	return r.files, nil
+}
+
+func isPolicyPart(name string) bool {
+	return slices.Contains([]string{".rego", ".yaml", ".yml", ".json"}, path.Ext(name)) && !isScenario(name)
+}
+
+// policyFiles reads files within the bounds that definitions have.
+type policyFiles struct {
+	fsys           fs.FS
+	wanted         func(name string) bool
+	files          compile.Files
+	entries, total int
+}
+
+func (r *policyFiles) visit(name string, entry fs.DirEntry, err error) error {
+	if err != nil {
+		return err
+	}
+	if r.entries++; r.entries > maxFolders {
+		return fmt.Errorf("more than %d files and folders, %s", maxFolders, atMostFiles)
+	}
+	if base := path.Base(name); name != "." && (strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_")) {
+		if entry.IsDir() {
+			return fs.SkipDir
+		}
+		return nil
+	}
+	if entry.IsDir() || !r.wanted(name) {
+		return nil
+	}
+	return r.read(name)
+}
+
+func (r *policyFiles) read(name string) error {
+	info, err := fs.Stat(r.fsys, name)
+	if err != nil {
+		return err
+	}
+	switch r.total += int(info.Size()); {
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s is not a regular file", name)
+	case info.Size() > compile.MaxFileBytes:
+		return fmt.Errorf("%s is larger than %d bytes, the most that is read", name, compile.MaxFileBytes)
+	case r.total > compile.MaxTotalBytes:
+		return fmt.Errorf("more than %d bytes in total, %s", compile.MaxTotalBytes, atMostFiles)
+	case len(r.files) >= compile.MaxFiles:
+		return fmt.Errorf("more than %d files, %s", compile.MaxFiles, atMostFiles)
+	}
+	data, err := fs.ReadFile(r.fsys, name)
+	if err != nil {
+		return err
+	}
+	r.files[name] = data
+	return nil
+}

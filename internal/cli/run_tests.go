@@ -1,0 +1,266 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/policy"
+)
+
+// testReport is the output of test.
+type testReport struct {
+	// Diagnostics say what keeps tests from being run.
+	Diagnostics []v1alpha1.Diagnostic `json:"diagnostics"`
+	Suites      []testSuite           `json:"suites"`
+	// Coverage of Rego by Rego tests; absent unless it was asked for.
+	Coverage *coverage `json:"coverage,omitempty"`
+
+	options testOptions
+}
+
+// testSuite is the Rego tests of a policy, or the cases of a scenario file.
+type testSuite struct {
+	Name  string     `json:"name"`
+	Kind  string     `json:"kind"`
+	Tests []testCase `json:"tests"`
+}
+
+// testCase is one test.
+type testCase struct {
+	Name   string `json:"name"`
+	File   string `json:"file,omitempty"`
+	Line   int    `json:"line,omitempty"`
+	Result string `json:"result"`
+	// Failure says what is wrong: a diff for a scenario.
+	Failure string `json:"failure,omitempty"`
+	// Because names the rules that made the answer of a scenario that failed.
+	Because []string `json:"because,omitempty"`
+	Output  string   `json:"output,omitempty"`
+	Seconds float64  `json:"seconds"`
+}
+
+// Kinds of suites.
+const (
+	kindRego     = "rego"
+	kindScenario = "scenario"
+)
+
+// Results of a test.
+const (
+	passed  = "pass"
+	failed  = "fail"
+	skipped = "skip"
+)
+
+// coverage tells which lines of rules the tests reached.
+type coverage struct {
+	Percent float64        `json:"percent"`
+	Files   []fileCoverage `json:"files"`
+}
+
+type fileCoverage struct {
+	File       string  `json:"file"`
+	Percent    float64 `json:"percent"`
+	NotCovered []int   `json:"notCovered,omitempty"`
+
+	reached int
+}
+
+// testOptions are the flags of test.
+type testOptions struct {
+	run       string
+	verbose   bool
+	coverage  bool
+	threshold float64
+}
+
+func newTest() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "test [DIR]",
+		Short: "Run tests of policies: Rego tests and scenarios",
+		Long: `Run the tests of the policies in DIR (default: the current folder) and of those given with
+--policy: the rules test_… of *_test.rego files, and the cases of *.scenario.yaml files,
+which say what policies are to decide about a pool in a situation. Policies decide as they
+do in the cluster: the same engine, without network, clock and random.
+
+A failed test is told with what was expected, what came, and the rules that made it; the
+exit code is 1. The same holds when less than --threshold percent of the lines of rules is
+reached by Rego tests.`,
+		Example: "  corral test\n  corral test --run closed -v\n  corral test policies --coverage --threshold 90\n  corral test --policy ../guard -o junit > junit.xml",
+	}
+	d := bindDefinitions(c)
+	d.allowEmpty = true
+	o := bindPolicyOptions(c)
+	var t testOptions
+	flags := c.Flags()
+	flags.StringVar(&t.run, "run", "", "run only tests whose name matches this regular expression: data.PACKAGE.NAME, or FILE/CASE of a scenario")
+	flags.BoolVarP(&t.verbose, "verbose", "v", false, "tell of the tests that passed, too")
+	flags.BoolVar(&t.coverage, "coverage", false, "tell which lines of rules the Rego tests reach")
+	flags.Float64Var(&t.threshold, "threshold", 0, "least coverage in percent, 0 to 100")
+	f := bindFormat(c, "text", "json", "github", "junit")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		run, err := t.check()
+		if err != nil {
+			return err
+		}
+		w, err := open(c.Context(), d, o, args)
+		if err != nil {
+			return err
+		}
+		r := &testReport{Diagnostics: w.Diagnostics, options: t}
+		if len(r.Diagnostics) == 0 {
+			if err := r.run(c.Context(), w, run); err != nil {
+				return err
+			}
+		}
+		if err := r.write(c, f); err != nil {
+			return err
+		}
+		return r.err()
+	}
+	return c
+}
+
+// check refuses options that can't be meant, and completes them.
+func (t *testOptions) check() (*regexp.Regexp, error) {
+	if t.threshold < 0 || t.threshold > 100 {
+		return nil, fmt.Errorf("--threshold must be from 0 to 100, found %g", t.threshold)
+	}
+	t.coverage = t.coverage || t.threshold > 0
+	run, err := regexp.Compile(t.run)
+	if err != nil {
+		return nil, fmt.Errorf("--run must be a regular expression: %w", err)
+	}
+	return run, nil
+}
+
+// run runs all tests.
+func (r *testReport) run(ctx context.Context, w *workspace, only *regexp.Regexp) error {
+	lines := &coverage{Files: []fileCoverage{}}
+	for _, p := range w.policies {
+		if p.hasTests() || r.options.coverage && !p.testsOnly {
+			r.runRego(ctx, p, w.options.timeout, lines)
+		}
+	}
+	if err := r.runScenarios(ctx, w, only); err != nil {
+		return err
+	}
+	if r.options.coverage {
+		lines.complete()
+		r.Coverage = lines
+	}
+	return nil
+}
+
+// runRego runs the Rego tests of one policy.
+func (r *testReport) runRego(ctx context.Context, p *declaredPolicy, timeout time.Duration, lines *coverage) {
+	result, diagnostics := policy.Test(ctx, p.source, policy.TestOptions{Timeout: timeout, Run: r.options.run, Coverage: r.options.coverage})
+	r.Diagnostics = append(r.Diagnostics, p.translate(diagnostics)...)
+	suite := testSuite{Name: p.source.Ref(), Kind: kindRego}
+	for _, t := range result.Tests {
+		at := p.place(t.File, t.Line)
+		c := testCase{
+			Name: "data." + t.Package + "." + t.Name, File: at.File, Line: at.Line, Result: passed,
+			Output: t.Output, Seconds: t.Duration.Seconds(),
+		}
+		switch {
+		case t.Skipped:
+			c.Result = skipped
+		case !t.Passed:
+			c.Result, c.Failure = failed, cmp.Or(t.Error, "the rule is not true")
+		}
+		suite.Tests = append(suite.Tests, c)
+	}
+	if len(suite.Tests) > 0 {
+		r.Suites = append(r.Suites, suite)
+	}
+	for _, f := range result.Coverage {
+		if at := p.place(f.File, 1); at.File != "" && !strings.HasSuffix(f.File, testSuffix) {
+			lines.add(at.File, f)
+		}
+	}
+}
+
+// hasTests says whether there are Rego tests of the policy.
+func (p *declaredPolicy) hasTests() bool {
+	for module := range p.source.Modules {
+		if strings.HasSuffix(module, testSuffix) {
+			return true
+		}
+	}
+	return false
+}
+
+// add adds the lines of a file. Modules that are written in one manifest are counted together.
+func (c *coverage) add(file string, f policy.FileCoverage) {
+	i := slices.IndexFunc(c.Files, func(known fileCoverage) bool { return known.File == file })
+	if i < 0 {
+		i = len(c.Files)
+		c.Files = append(c.Files, fileCoverage{File: file})
+	}
+	c.Files[i].reached += len(f.Covered)
+	c.Files[i].NotCovered = append(c.Files[i].NotCovered, f.NotCovered...)
+}
+
+// complete works out the percentages.
+func (c *coverage) complete() {
+	slices.SortFunc(c.Files, func(a, b fileCoverage) int { return cmp.Compare(a.File, b.File) })
+	reached, missed := 0, 0
+	for i := range c.Files {
+		f := &c.Files[i]
+		f.Percent = percent(f.reached, len(f.NotCovered))
+		reached, missed = reached+f.reached, missed+len(f.NotCovered)
+	}
+	c.Percent = percent(reached, missed)
+}
+
+// percent of lines that were reached, with one digit.
+func percent(reached, missed int) float64 {
+	if reached+missed == 0 {
+		return 0
+	}
+	return math.Round(1000*float64(reached)/float64(reached+missed)) / 10
+}
+
+// counts of tests by their result.
+func (r *testReport) counts() map[string]int {
+	counts := map[string]int{}
+	for _, s := range r.Suites {
+		for _, t := range s.Tests {
+			counts[t.Result]++
+		}
+	}
+	return counts
+}
+
+// err is what test ends with.
+func (r *testReport) err() error {
+	if len(r.Diagnostics) > 0 {
+		return problems(r.Diagnostics)
+	}
+	counts := r.counts()
+	total := counts[passed] + counts[failed] + counts[skipped]
+	switch {
+	case counts[failed] > 0:
+		return fmt.Errorf("%d of %s failed", counts[failed], count(total, "test"))
+	case r.missesThreshold():
+		return fmt.Errorf("coverage is %.1f %%, below the threshold of %g %%", r.Coverage.Percent, r.options.threshold)
+	}
+	return nil
+}
+
+func (r *testReport) missesThreshold() bool {
+	return r.Coverage != nil && r.Coverage.Percent < r.options.threshold
+}

@@ -1,0 +1,194 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/report"
+)
+
+// Rules of findings that aren't a policy's.
+const (
+	ruleDefinition = "corral.definition"
+	ruleFailed     = "corral.policy.failed"
+	ruleNotAsked   = "corral.policy.not-asked"
+	ruleEffect     = "corral.policy.effect"
+	ruleTest       = "corral.test"
+	ruleCoverage   = "corral.coverage"
+)
+
+// findings lists all that vet found.
+func (r *vetReport) findings() []report.Finding {
+	findings := diagnosed(r.Diagnostics)
+	for _, p := range r.Policies {
+		if p.Remark != "" {
+			findings = append(findings, report.Finding{
+				Level: report.Warning, Rule: ruleNotAsked, Title: "Policy not asked", Subject: p.Policy, Message: p.Remark,
+				Place: report.Place{File: p.File, Line: p.Line},
+			})
+		}
+	}
+	for _, p := range r.Pools {
+		findings = append(findings, p.findings()...)
+	}
+	return findings
+}
+
+// diagnosed are the findings of diagnostics.
+func diagnosed(diagnostics []v1alpha1.Diagnostic) []report.Finding {
+	var findings []report.Finding
+	for _, d := range diagnostics {
+		findings = append(findings, report.Finding{
+			Level: report.Error, Rule: ruleDefinition, Title: "Definition refused", Message: d.Message, Path: d.Path,
+			Place: report.Place{File: d.File, Line: d.Line, Column: d.Column},
+		})
+	}
+	return findings
+}
+
+// findings lists what policies say of the pool.
+func (p vetPool) findings() []report.Finding {
+	var findings []report.Finding
+	add := func(f report.Finding) {
+		f.Subject = "pool " + p.name()
+		f.Place = report.Place{File: p.File, Line: p.Line, Column: p.Column}
+		findings = append(findings, f)
+	}
+	for _, v := range p.Template.Denials {
+		add(p.judged(v, report.Error, "Denied by policy", "denied: "))
+	}
+	for _, f := range p.failures() {
+		add(report.Finding{Level: report.Error, Rule: ruleFailed, Title: "Policy failed", Message: "a policy failed, so nothing is decided: " + f.String(), Path: p.Path})
+	}
+	for _, v := range p.Template.Warnings {
+		add(p.judged(v, report.Warning, "Warning by policy", "warning: "))
+	}
+	for _, note := range p.notes() {
+		add(report.Finding{Level: report.Note, Rule: ruleEffect, Title: "Effect of policies", Message: note, Path: p.Path})
+	}
+	return findings
+}
+
+// failures of both decisions, each once.
+func (p vetPool) failures() []failure {
+	var all []failure
+	seen := map[failure]bool{}
+	for _, failures := range [][]failure{p.Template.Failures, p.Scaling.Failures} {
+		for _, f := range failures {
+			if !seen[f] {
+				all = append(all, f)
+			}
+			seen[f] = true
+		}
+	}
+	return all
+}
+
+func (p vetPool) judged(v verdict, level report.Level, title, prefix string) report.Finding {
+	f := report.Finding{
+		Level: level, Rule: v.Rule.Name, Title: title, Message: prefix + v.Message, Help: v.Remediation,
+		Path: p.Path + ".spec.template", Source: report.Place{File: v.Rule.File, Line: v.Rule.Line}, By: v.Rule.String(),
+	}
+	if v.Path != "" {
+		f.Path += "." + v.Path
+	}
+	return f
+}
+
+// plain writes a finding as text: a line as compilers do, and below it what more there is.
+func plain(f report.Finding) string {
+	var b strings.Builder
+	if f.Place.File != "" {
+		b.WriteString(f.Place.String())
+		if f.Place.Column > 0 {
+			fmt.Fprintf(&b, ":%d", f.Place.Column)
+		}
+		b.WriteString(": ")
+	}
+	if f.Path != "" {
+		b.WriteString(f.Path + ": ")
+	} else if f.Subject != "" {
+		b.WriteString(f.Subject + ": ")
+	}
+	b.WriteString(f.Message + "\n")
+	if f.By != "" {
+		fmt.Fprintf(&b, "  rule: %s\n", f.By)
+	}
+	if f.Help != "" {
+		fmt.Fprintf(&b, "  fix: %s\n", f.Help)
+	}
+	return b.String()
+}
+
+// fromCheckout names files as GitHub knows them: from the root of the checkout, also when a
+// workflow works in a folder of it.
+func fromCheckout(findings []report.Finding) []report.Finding {
+	checkout := os.Getenv("GITHUB_WORKSPACE")
+	if checkout == "" {
+		return findings
+	}
+	rename := func(file string) string {
+		absolute, err := filepath.Abs(file)
+		if err != nil || file == "" {
+			return file
+		}
+		rel, err := filepath.Rel(checkout, absolute)
+		if err != nil || !filepath.IsLocal(rel) {
+			return file
+		}
+		return filepath.ToSlash(rel)
+	}
+	for i := range findings {
+		findings[i].Place.File, findings[i].Source.File = rename(findings[i].Place.File), rename(findings[i].Source.File)
+	}
+	return findings
+}
+
+// suites tells the report as tests: one of the definitions, and two a pool.
+func (r *vetReport) suites() []report.Suite {
+	suites := []report.Suite{definitionSuite(r.Diagnostics)}
+	for _, p := range r.Pools {
+		suites = append(suites, p.suite())
+	}
+	return suites
+}
+
+// definitionSuite is one case: do the definitions compile?
+func definitionSuite(diagnostics []v1alpha1.Diagnostic) report.Suite {
+	var lines []string
+	for _, d := range diagnostics {
+		lines = append(lines, compile.Format(d))
+	}
+	return report.Suite{Name: "definitions", Cases: []report.Case{{Name: "compile", Failure: strings.Join(lines, "\n")}}}
+}
+
+// suite is two cases: is the template allowed, and could limits be decided?
+func (p vetPool) suite() report.Suite {
+	var denials []string
+	for _, v := range p.Template.Denials {
+		denials = append(denials, strings.TrimSuffix(plain(p.judged(v, report.Error, "", "denied: ")), "\n"))
+	}
+	place := report.Place{File: p.File, Line: p.Line}
+	var template, scaling strings.Builder
+	p.Template.write(&template)
+	p.Scaling.write(&scaling)
+	return report.Suite{Name: "pool " + p.name(), Cases: []report.Case{
+		{Name: "template", Place: place, Failure: strings.Join(append(denials, failureLines(p.Template.Failures)...), "\n"), Output: template.String()},
+		{Name: "scaling", Place: place, Failure: strings.Join(failureLines(p.Scaling.Failures), "\n"), Output: scaling.String()},
+	}}
+}
+
+func failureLines(failures []failure) []string {
+	var lines []string
+	for _, f := range failures {
+		lines = append(lines, "failed: "+f.String())
+	}
+	return lines
+}

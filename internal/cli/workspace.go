@@ -1,0 +1,162 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/report"
+)
+
+// defaultTimeout bounds one evaluation on the command line.
+const defaultTimeout = time.Second
+
+// policyOptions say which policies a command asks, and how long it waits for them.
+type policyOptions struct {
+	paths     []string
+	namespace string
+	timeout   time.Duration
+}
+
+func bindPolicyOptions(c *cobra.Command) *policyOptions {
+	o := &policyOptions{}
+	flags := c.Flags()
+	flags.StringArrayVar(&o.paths, "policy", nil,
+		"more policies: a file or folder of manifests, or of *.rego files, which become a ClusterRunnerPolicy named after it; may be repeated")
+	flags.StringVarP(&o.namespace, "namespace", "n", "", "namespace for the objects that name none")
+	flags.DurationVar(&o.timeout, "timeout", defaultTimeout, "longest time for one evaluation of one policy")
+	return o
+}
+
+// workspace is what a command works on: pools, and the policies that may bind them.
+type workspace struct {
+	compiled
+	options  policyOptions
+	pools    []declaredPool
+	policies []*declaredPolicy
+	set      *policy.Set
+	// given are the policies of paths that were read already.
+	given map[string][]*declaredPolicy
+}
+
+// declaredPool is a pool, and where it is declared.
+type declaredPool struct {
+	*v1alpha1.RunnerPool
+	object compile.Object
+}
+
+// place of the pool's declaration.
+func (p declaredPool) place() report.Place {
+	return report.Place{File: p.object.File, Line: p.object.Line, Column: p.object.Column}
+}
+
+// open compiles definitions and loads the policies beside them and those given. With
+// diagnostics there is nothing to go on with.
+func open(ctx context.Context, d *definitions, o *policyOptions, args []string) (*workspace, error) {
+	if o.timeout <= 0 {
+		return nil, fmt.Errorf("--timeout must be more than 0, found %s", o.timeout)
+	}
+	result, err := d.compile(ctx, args)
+	if err != nil {
+		return nil, err
+	}
+	w := &workspace{compiled: result, options: *o, given: map[string][]*declaredPolicy{}}
+	if len(w.Diagnostics) > 0 {
+		return w, nil
+	}
+	fillNamespace(w.Objects, o.namespace)
+	for _, object := range w.Objects {
+		if object.Manifest.GetKind() != "RunnerPool" {
+			continue
+		}
+		pool := &v1alpha1.RunnerPool{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Manifest.Object, pool); err != nil {
+			return nil, fmt.Errorf("reading %s: %w", object.Path, err)
+		}
+		w.pools = append(w.pools, declaredPool{pool, object})
+	}
+	return w, w.loadPolicies(ctx)
+}
+
+// loadPolicies loads the policies beside the pools and those of --policy.
+func (w *workspace) loadPolicies(ctx context.Context) error {
+	policies, err := policiesBeside(w.compiled, w.options.namespace)
+	if err != nil {
+		return err
+	}
+	for _, p := range policies {
+		w.Diagnostics = append(w.Diagnostics, p.load()...)
+	}
+	for _, path := range w.options.paths {
+		more, diagnostics, err := w.policiesAt(ctx, path)
+		if err != nil {
+			return err
+		}
+		policies = append(policies, more...)
+		w.Diagnostics = append(w.Diagnostics, diagnostics...)
+	}
+	w.policies = policies
+	set, diagnostics := setOf(policies)
+	w.set = set
+	w.Diagnostics = append(w.Diagnostics, diagnostics...)
+	return nil
+}
+
+// policiesAt loads the policies of a path, once.
+func (w *workspace) policiesAt(ctx context.Context, path string) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
+	if known, ok := w.given[path]; ok {
+		return known, nil, nil
+	}
+	loader := policyLoader{compiler: w.compiler, namespace: w.options.namespace}
+	policies, diagnostics, err := loader.read(ctx, path)
+	if err != nil || len(diagnostics) > 0 {
+		return nil, diagnostics, err
+	}
+	for _, p := range policies {
+		diagnostics = append(diagnostics, p.load()...)
+	}
+	w.given[path] = policies
+	return policies, diagnostics, nil
+}
+
+// setOf makes a set of policies; two of the same name are a problem.
+func setOf(policies []*declaredPolicy) (*policy.Set, []v1alpha1.Diagnostic) {
+	first := map[string]*declaredPolicy{}
+	var loaded []*policy.Policy
+	var diagnostics []v1alpha1.Diagnostic
+	for _, p := range policies {
+		if p.testsOnly {
+			continue
+		}
+		ref := p.source.Ref()
+		if other, taken := first[ref]; taken {
+			diagnostics = append(diagnostics, v1alpha1.Diagnostic{
+				File: p.origin.File, Line: p.origin.Line, Column: p.origin.Column,
+				Message: fmt.Sprintf("%s is declared twice, here and in %s", ref, other.origin),
+			})
+			continue
+		}
+		first[ref] = p
+		loaded = append(loaded, p.loaded)
+	}
+	return policy.NewSet(loaded...), diagnostics
+}
+
+// policyNamed returns a policy of the list by its reference, or nil.
+func policyNamed(policies []*declaredPolicy, ref string) *declaredPolicy {
+	for _, p := range policies {
+		if p.source.Ref() == ref {
+			return p
+		}
+	}
+	return nil
+}

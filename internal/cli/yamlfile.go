@@ -1,0 +1,181 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	yamlv3 "go.yaml.in/yaml/v3"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// document is one document of a YAML file; JSON is YAML too.
+type document struct {
+	file string
+	// offset is how many lines of the file are before it.
+	offset int
+	// json is what it says, read as Kubernetes reads YAML.
+	json json.RawMessage
+	// node knows the lines.
+	node *yamlv3.Node
+}
+
+// parseDocuments reads the documents of a file, those without content left out.
+func parseDocuments(file string, data []byte) ([]document, []v1alpha1.Diagnostic) {
+	var documents []document
+	line, start := 0, 0
+	var text strings.Builder
+	var diagnostics []v1alpha1.Diagnostic
+	flush := func() {
+		d, diagnostic := parseDocument(file, start, text.String())
+		if diagnostic != nil {
+			diagnostics = append(diagnostics, *diagnostic)
+		} else if d.node != nil {
+			documents = append(documents, d)
+		}
+		text.Reset()
+	}
+	for row := range strings.Lines(string(data)) {
+		line++
+		if separator := strings.TrimRight(row, " \t\r\n"); separator == "---" || strings.HasPrefix(row, "--- ") {
+			flush()
+			start = line
+			continue
+		}
+		text.WriteString(row)
+	}
+	flush()
+	return documents, diagnostics
+}
+
+func parseDocument(file string, offset int, text string) (document, *v1alpha1.Diagnostic) {
+	var root yamlv3.Node
+	err := yamlv3.Unmarshal([]byte(text), &root)
+	var content []byte
+	if err == nil {
+		content, err = yaml.YAMLToJSONStrict([]byte(text))
+	}
+	if err != nil {
+		return document{}, yamlProblem(file, offset, err)
+	}
+	if len(root.Content) == 0 || string(content) == "null" {
+		return document{}, nil
+	}
+	return document{file: file, offset: offset, json: content, node: root.Content[0]}, nil
+}
+
+var yamlLine = regexp.MustCompile(`\bline (\d+): ?`)
+
+// yamlProblem tells what a YAML parser doesn't like, with the line of the file.
+func yamlProblem(file string, offset int, err error) *v1alpha1.Diagnostic {
+	message := strings.Join(strings.Fields(err.Error()), " ")
+	line := 1
+	if found := yamlLine.FindStringSubmatch(message); found != nil {
+		if n, err := strconv.Atoi(found[1]); err == nil {
+			line = n
+		}
+		message = yamlLine.ReplaceAllString(message, "")
+	}
+	return &v1alpha1.Diagnostic{File: file, Line: offset + line, Column: 1, Message: message}
+}
+
+// get returns the value of a field, following aliases, or nil.
+func get(n *yamlv3.Node, key string) *yamlv3.Node {
+	n = resolve(n)
+	if n == nil || n.Kind != yamlv3.MappingNode {
+		return nil
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return n.Content[i+1]
+		}
+	}
+	return nil
+}
+
+func resolve(n *yamlv3.Node) *yamlv3.Node {
+	if n != nil && n.Kind == yamlv3.AliasNode {
+		return n.Alias
+	}
+	return n
+}
+
+// child is one part of d, as a document of its own; content is its JSON.
+func (d document) child(n *yamlv3.Node, content json.RawMessage) document {
+	return document{file: d.file, offset: d.offset, json: content, node: n}
+}
+
+// line returns the line of the file where d begins.
+func (d document) line() int { return d.offset + d.node.Line }
+
+// at returns the line and column of a field such as cases[0].expect, or of the closest that is there.
+func (d document) at(path string) (line, column int) {
+	n := d.node
+	for _, step := range strings.FieldsFunc(path, func(r rune) bool { return r == '.' || r == '[' || r == ']' }) {
+		next := get(n, step)
+		if i, err := strconv.Atoi(step); err == nil && next == nil {
+			if list := resolve(n); list.Kind == yamlv3.SequenceNode && i >= 0 && i < len(list.Content) {
+				next = list.Content[i]
+			}
+		}
+		if next == nil {
+			break
+		}
+		n = next
+	}
+	return d.offset + n.Line, n.Column
+}
+
+var typeError = regexp.MustCompile(`^json: cannot unmarshal (\S+) into Go (?:struct field \w+\.(\S+)|value) of type (\S+)$`)
+
+// decode reads d into v, refusing fields that v doesn't have.
+func (d document) decode(v any) []v1alpha1.Diagnostic {
+	strict, err := kjson.UnmarshalStrict(d.json, v)
+	if err != nil {
+		path, message := "", err.Error()
+		if found := typeError.FindStringSubmatch(message); found != nil {
+			path, message = found[2], fmt.Sprintf("must be %s, found a JSON %s", typeWords(found[3]), found[1])
+		}
+		return []v1alpha1.Diagnostic{d.problem(path, "%s", message)}
+	}
+	var diagnostics []v1alpha1.Diagnostic
+	for _, err := range strict {
+		var field kjson.FieldError
+		path := ""
+		if f, ok := err.(kjson.FieldError); ok { //nolint:errorlint // the documented way: these errors are never wrapped
+			field = f
+			path = field.FieldPath()
+		}
+		diagnostics = append(diagnostics, d.problem(path, "%s", err))
+	}
+	return diagnostics
+}
+
+// typeWords names a Go type as users know it.
+func typeWords(goType string) string {
+	switch {
+	case strings.HasPrefix(goType, "int"), strings.HasPrefix(goType, "uint"):
+		return "a whole number"
+	case goType == "bool":
+		return "true or false"
+	case goType == "string":
+		return "a string"
+	case strings.HasPrefix(goType, "[]"):
+		return "a list"
+	}
+	return "an object"
+}
+
+// problem is a diagnostic at a field of d.
+func (d document) problem(path, format string, args ...any) v1alpha1.Diagnostic {
+	line, column := d.at(path)
+	return v1alpha1.Diagnostic{File: d.file, Line: line, Column: column, Path: path, Message: fmt.Sprintf(format, args...)}
+}
