@@ -23,11 +23,14 @@ const (
 type Circuit struct {
 	// Revision of the template; another one starts afresh.
 	Revision string
-	// Failures in a row, the cause and words of the last, and when it was.
-	Failures int
-	Cause    v1alpha1.RunnerCause
-	Message  string
-	Last     time.Time
+	// Failures in a row, the cause and words of the last, and when the first and the last were.
+	Failures    int
+	Cause       v1alpha1.RunnerCause
+	Message     string
+	First, Last time.Time
+	// Owned are those of them whose cause is the template's own: not one of the network
+	// between the runner and GitHub.
+	Owned int
 }
 
 // Failed counts a failure of a runner that began at a time. Causes that pass by
@@ -37,8 +40,14 @@ func (c Circuit) Failed(cause v1alpha1.RunnerCause, message string, began, at ti
 	if !cause.Permanent() {
 		return c
 	}
+	if c.Failures == 0 {
+		c.First = at
+	}
 	if !c.Open() || c.IsNewer(began) {
 		c.Failures++
+		if cause != v1alpha1.CauseNeverConnected {
+			c.Owned++
+		}
 	}
 	c.Cause, c.Message = cause, message
 	if at.After(c.Last) {

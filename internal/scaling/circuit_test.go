@@ -84,3 +84,14 @@ func TestWhatBeganInTheSecondOfAFailureIsNewer(t *testing.T) {
 		}
 	}
 }
+
+func TestOnlyFailuresThatTheTemplateOwnsSpeakAgainstIt(t *testing.T) {
+	start := time.Unix(1_000_000, 0)
+	var c scaling.Circuit
+	for i, cause := range []v1alpha1.RunnerCause{v1alpha1.CauseNeverConnected, v1alpha1.CauseCrash, v1alpha1.CauseGitHub, v1alpha1.CauseConfig} {
+		c = c.Failed(cause, "", start, start.Add(time.Duration(i)*time.Minute))
+	}
+	if c.Failures != 3 || c.Owned != 2 || !c.First.Equal(start) {
+		t.Errorf("%+v", c)
+	}
+}

@@ -19,15 +19,16 @@ import (
 // FuzzDecide plans on any state: numbers as large as they come, runners of two bytes each, in any
 // state. The rules that hold everywhere hold.
 func FuzzDecide(f *testing.F) {
-	f.Add(int32(10), int32(2), int32(1), int32(5), int32(3), int32(1), byte(1), []byte("\x00\x00\x01\x08\x02\x10"))
-	f.Add(int32(0), int32(0), int32(0), int32(7), int32(0), int32(0), byte(1), []byte("\x0a\x20\x12\x30\x02\xff\x01\x40"))
-	f.Add(int32(math.MaxInt32), int32(100_000), int32(100_000), int32(math.MaxInt32), int32(1), int32(1), byte(5), []byte("\x01\x01"))
-	f.Add(int32(3), int32(3), int32(3), int32(0), int32(-1), int32(-1), byte(7), []byte("\x09\x50\x09\x51\x09\x52\x01\x53\x24\x54\x44\x55"))
-	f.Fuzz(func(t *testing.T, maximum, minimum, idle, jobs, holdAnnounce, holdCreate int32, flags byte, runners []byte) {
+	f.Add(int32(10), int32(2), int32(1), int32(5), int32(3), int32(1), int32(2), int32(2), byte(1), []byte("\x00\x00\x01\x08\x02\x10"))
+	f.Add(int32(0), int32(0), int32(0), int32(7), int32(0), int32(0), int32(0), int32(1), byte(1), []byte("\x0a\x20\x12\x30\x02\xff\x01\x40"))
+	f.Add(int32(math.MaxInt32), int32(100_000), int32(100_000), int32(math.MaxInt32), int32(1), int32(1), int32(math.MaxInt32), int32(math.MaxInt32), byte(5), []byte("\x01\x01"))
+	f.Add(int32(3), int32(3), int32(3), int32(0), int32(-1), int32(-1), int32(3), int32(1), byte(7), []byte("\x09\x50\x09\x51\x09\x52\x01\x53\x24\x54\x44\x55"))
+	f.Add(int32(math.MaxInt32-67), int32(100_000), int32(100_000), int32(math.MaxInt32-128), int32(1), int32(1), int32(1), int32(1), byte(9), []byte("0"))
+	f.Fuzz(func(t *testing.T, maximum, minimum, idle, jobs, holdAnnounce, holdCreate, extra, surge int32, flags byte, runners []byte) {
 		maximum = positive(maximum)
 		in := scaling.Input{
 			Limits: scaling.Limits{Max: maximum, Min: min(positive(minimum), maximum), Idle: min(positive(idle), maximum), Hard: flags&8 != 0},
-			Jobs:   positive(jobs), JobsKnown: flags&1 != 0, Suspended: flags&2 != 0, Now: now, Runners: fuzzedRunners(runners),
+			Jobs:   positive(jobs), JobsKnown: flags&1 != 0, Suspended: flags&2 != 0, Now: now, Extra: positive(extra), Surge: positive(surge), Runners: fuzzedRunners(runners),
 		}
 		if flags&4 != 0 {
 			in.Holds = []scaling.Hold{{Announce: positive(holdAnnounce), Create: positive(holdCreate), Reason: "held back"}}
@@ -71,26 +72,25 @@ func fuzzedRunners(bytes []byte) []scaling.Runner {
 
 // broken lists the rules that a plan breaks.
 func broken(in scaling.Input, p scaling.Plan) []string {
-	var live, busy, current, stale int64
+	var live, busy, running, supply int64
 	byName := map[string]scaling.Runner{}
 	for _, r := range in.Runners {
 		byName[r.Name] = r
 		alive := r.State == v1alpha1.RunnerPending || r.State == v1alpha1.RunnerIdle || r.State == v1alpha1.RunnerBusy
-		switch {
-		case r.Settling:
-			current++
-		case r.State == v1alpha1.RunnerBusy:
-			busy, current = busy+1, current+1
-		case alive && !r.Deleting && r.Outdated:
-			stale++
-		case alive && !r.Deleting:
-			current++
+		if r.State == v1alpha1.RunnerBusy {
+			busy++
+		}
+		if r.Settling || r.State == v1alpha1.RunnerBusy || alive && !r.Deleting {
+			supply++
+		}
+		if r.Settling || r.State == v1alpha1.RunnerBusy || r.State == v1alpha1.RunnerIdle && !r.Deleting {
+			running++
 		}
 		if alive {
 			live++
 		}
 	}
-	var drained int64 // of the current template
+	var idle int64 // that it ends
 	seen := map[string]bool{}
 	var complaints []string
 	complain := func(isBroken bool, complaint string) {
@@ -102,26 +102,24 @@ func broken(in scaling.Input, p scaling.Plan) []string {
 		r := byName[name]
 		complain(seen[name], "it ends one runner twice")
 		complain(r.State == v1alpha1.RunnerBusy || r.Settling || r.Deleting, "it ends a runner with a job, or one that is ended")
-		complain(!r.Outdated && in.Now.Sub(r.Since) < scaling.Protection, "it ends a runner that a job may be on its way to")
+		complain(in.Now.Sub(r.Since) < scaling.Protection, "it ends a runner that a job may be on its way to")
 		seen[name] = true
-		if !r.Outdated {
-			drained++
+		if r.State == v1alpha1.RunnerIdle {
+			idle++
 		}
 	}
+	drained, extra, surge := int64(len(p.Drain)), int64(min(in.Extra, in.Surge)), int64(in.Surge)
 	jobs, limit, desired := int64(in.Jobs), int64(in.Limits.Max), int64(p.Desired)
-	if in.Limits.Hard && !in.Suspended {
+	if in.Limits.Hard {
 		jobs = min(jobs, limit)
-	}
-	surge := int64(0)
-	if stale > 0 {
-		surge = max(1, (desired+3)/4)
 	}
 	complain(p.Create < 0 || p.Desired < 0 || p.Supply < 0 || p.Announce < 0 || p.LookAgain < 0, "a number is negative")
 	complain(p.Reason == "", "it gives no reason")
 	complain(p.Create > 0 && live+int64(p.Create) > max(limit, jobs)+surge, "it creates above the bound")
-	complain(p.Create > 0 && current+int64(p.Create) > desired, "it creates more than is desired")
-	complain(p.Create > 0 && drained > 0, "it creates and ends runners of one template")
-	complain(drained > 0 && current-drained < desired, "it ends more than the surplus")
+	complain(p.Create > 0 && supply+int64(p.Create) > desired+extra, "it creates more than is desired")
+	complain(p.Create > 0 && drained > 0, "it creates and ends runners")
+	complain(drained > 0 && supply-drained < desired+extra, "it ends more than the surplus")
+	complain(idle > 0 && running-idle < desired, "it ends idle runners that others don't stand in for yet")
 	complain(int64(p.Announce) > max(busy, limit), "it accepts more than the limit")
 	if !in.JobsKnown {
 		complain(p.Create > 0 || len(p.Drain) > 0, "it acts before GitHub was heard")
@@ -131,7 +129,7 @@ func broken(in scaling.Input, p scaling.Plan) []string {
 	complain(!in.Suspended && desired < int64(in.Limits.Min), "what it desires is below min")
 	complain(in.Suspended && p.Announce != 0, "suspended, it accepts work")
 	complain(!in.Suspended && int64(p.Announce) < busy, "it accepts less than it has")
-	complain(len(in.Holds) == 0 && p.Create == 0 && current < desired && live < max(limit, jobs), "it leaves jobs without runners although there is room")
+	complain(len(in.Holds) == 0 && p.Create == 0 && supply < desired && live < max(limit, jobs), "it leaves jobs without runners although there is room")
 	for _, h := range in.Holds {
 		complain(p.Create > h.Create || int64(p.Announce) > max(busy, int64(h.Announce)), "it goes beyond what holds it back")
 	}

@@ -6,14 +6,19 @@
 //
 //	desired  = max(jobs, min(max, max(min, jobs+idle)))   accepted jobs are served even above max, unless it is hard
 //	supply   = usable runners: starting, idle, busy, and ended ones GitHub still counts
-//	create   = desired − supply, within max(max, jobs) + surge
+//	create   = desired + extra − supply, within max(max, jobs) + surge
 //	drain    = surplus runners without a job that are past their protection window
 //	announce = max(runners with a job, max): a total, never derived from desired;
 //	           less while something holds the pool back: its health, or a quota
+//
+// Extra and surge are what an update of the template may take meanwhile; which runners
+// it replaces, and by which, is not decided here.
 package scaling
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -39,9 +44,10 @@ type Runner struct {
 	// Settling is true of a runner that ended while GitHub's count of jobs still
 	// includes its job: it fills its place until the count is corrected.
 	Settling bool
-	// Outdated is true of a runner made from an older template.
+	// Outdated is true of a runner made from another template than new ones are: of
+	// idle runners that are surplus, it ends first.
 	Outdated bool
-	// Deleting is true of a runner that is being ended already.
+	// Deleting is true of a runner that is being ended already, or is about to be.
 	Deleting bool
 	// Since is when the runner came into its state.
 	Since time.Time
@@ -59,6 +65,12 @@ type Input struct {
 	Runners   []Runner
 	// Holds keep the plan below what the limits allow, for reasons of health or quota.
 	Holds []Hold
+	// Extra is how many runners to have beyond the desired number while an update replaces
+	// others, at most Surge.
+	Extra int32
+	// Surge is how many more runners than their bound there may be meanwhile, those that are
+	// being ended included.
+	Surge int32
 	Now   time.Time
 }
 
@@ -95,12 +107,12 @@ func Decide(in Input) Plan {
 	c := take(in.Runners)
 	if !in.JobsKnown {
 		return Plan{
-			Desired: c.supply(), Supply: c.supply(), Announce: announce(in, c),
+			Desired: c.supply, Supply: c.supply, Announce: announce(in, c),
 			Reason: "waiting for the first word from GitHub: nothing is started or ended",
 		}
 	}
 	desired, reason := desire(in)
-	p := Plan{Desired: desired, Supply: c.supply(), Announce: announce(in, c), Reason: reason}
+	p := Plan{Desired: desired, Supply: c.supply, Announce: announce(in, c), Reason: reason}
 	p.Create = creations(in, c, desired)
 	for _, h := range in.Holds {
 		p.Announce = max(min(p.Announce, h.Announce), min(p.Announce, c.busy))
@@ -111,41 +123,43 @@ func Decide(in Input) Plan {
 	return p
 }
 
+// Desired is the number of runners that a plan would desire: what an update is planned for.
+func Desired(in Input) int32 {
+	if !in.JobsKnown {
+		return take(in.Runners).supply
+	}
+	desired, _ := desire(in)
+	return desired
+}
+
 // census sorts runners by what they are good for.
 type census struct {
 	live    int32    // has or will have a pod that can work or is just ending
 	busy    int32    // with a job
-	running int32    // idle or busy, of the current template, or busy of an older one
-	current int32    // usable, of the current template, or busy, or settling
-	free    []Runner // current, without a job
-	stale   []Runner // outdated, without a job
+	running int32    // idle, busy, or settling
+	supply  int32    // running, or starting
+	free    []Runner // without a job
 }
-
-// supply counts usable runners of any template.
-func (c census) supply() int32 { return c.current + int32(len(c.stale)) }
 
 func take(runners []Runner) census {
 	var c census
 	for _, r := range runners {
 		switch {
 		case r.Settling:
-			c.current++
+			c.supply++
 			c.running++
 		case r.State == v1alpha1.RunnerBusy:
 			c.live++
 			c.busy++
-			c.current++
+			c.supply++
 			c.running++
 		case r.State != v1alpha1.RunnerPending && r.State != v1alpha1.RunnerIdle:
 			// Failed or finished: counts for nothing.
 		case r.Deleting:
 			c.live++ // its pod still takes room
-		case r.Outdated:
-			c.live++
-			c.stale = append(c.stale, r)
 		default:
 			c.live++
-			c.current++
+			c.supply++
 			c.free = append(c.free, r)
 			if r.State == v1alpha1.RunnerIdle {
 				c.running++
@@ -158,10 +172,13 @@ func take(runners []Runner) census {
 // desire computes how many runners there should be and says what decided it.
 func desire(in Input) (int32, string) {
 	l := in.Limits
+	if in.Suspended && l.Hard && in.Jobs > l.Max {
+		return l.Max, fmt.Sprintf("suspended: serving %s; %s accepted before wait, by policy", jobs(l.Max), jobs(in.Jobs-l.Max))
+	}
 	if in.Suspended {
 		return in.Jobs, fmt.Sprintf("suspended: serving %s", jobs(in.Jobs))
 	}
-	wanted := in.Jobs + l.Idle
+	wanted := int32(min(int64(in.Jobs)+int64(l.Idle), math.MaxInt32))
 	reason := jobs(in.Jobs)
 	if l.Idle > 0 {
 		reason = fmt.Sprintf("%s + %d idle", reason, l.Idle)
@@ -200,41 +217,32 @@ func announce(in Input, c census) int32 {
 	return max(c.busy, in.Limits.Max)
 }
 
-// surge is how many runners beyond the bound may exist while outdated ones are
-// replaced: a quarter of the desired number, at least one (a Deployment's default).
-func surge(c census, desired int32) int32 {
-	if len(c.stale) == 0 {
-		return 0
-	}
-	return max(1, (desired+3)/4)
-}
+// extra is how many runners to have beyond the desired number.
+func (in Input) extra() int64 { return int64(max(0, min(in.Extra, in.Surge))) }
 
 func creations(in Input, c census, desired int32) int32 {
-	missing := desired - c.current
+	missing := int64(desired) + in.extra() - int64(c.supply)
 	bound := max(in.Limits.Max, in.Jobs)
 	if in.Limits.Hard {
 		bound = in.Limits.Max
 	}
-	ceiling := int64(bound) + int64(surge(c, desired))
-	room := ceiling - int64(c.live)
-	return int32(max(0, min(int64(missing), room)))
+	room := int64(bound) + int64(max(0, in.Surge)) - int64(c.live)
+	return int32(min(max(0, min(missing, room)), math.MaxInt32))
 }
 
-// drains picks runners without a job to end: outdated ones as soon as running
-// runners cover the desired number without them, then surplus ones.
+// drains picks surplus runners without a job that are past their protection. Idle ones end
+// only as far as running ones cover the desired number without them: one that starts
+// yet doesn't stand in for them.
 func drains(in Input, c census, desired int32) ([]string, time.Duration) {
-	keep := max(0, desired-c.running)
-	names := pick(c.stale, int32(len(c.stale))-keep)
-	surplus := c.current - desired
+	surplus := int64(c.supply) - int64(desired) - in.extra()
 	if surplus <= 0 {
-		return names, 0
+		return nil, 0
 	}
 	ripe, next := ripen(c.free, in.Now)
-	names = append(names, pick(ripe, surplus)...)
-	if int32(len(ripe)) >= surplus {
+	if int64(len(ripe)) >= surplus {
 		next = 0
 	}
-	return names, next
+	return pick(ripe, surplus, max(0, int64(c.running)-int64(desired))), next
 }
 
 // ripen splits off the runners past their protection window and says when the
@@ -253,28 +261,37 @@ func ripen(runners []Runner, now time.Time) (ripe []Runner, next time.Duration) 
 	return ripe, next
 }
 
-// pick names the first n runners: those still starting before idle ones, the
-// longest in their state first, then by name.
-func pick(runners []Runner, n int32) []string {
-	if n <= 0 {
-		return nil
-	}
+// pick names the first n runners, of idle ones no more than some: those still starting
+// before idle ones, outdated ones before others, the longest in their state first, then
+// by name.
+func pick(runners []Runner, n, idle int64) []string {
 	sorted := slices.Clone(runners)
 	slices.SortFunc(sorted, func(a, b Runner) int {
-		if a.State != b.State {
-			if a.State == v1alpha1.RunnerPending {
-				return -1
-			}
-			return 1
-		}
-		if d := a.Since.Compare(b.Since); d != 0 {
-			return d
-		}
-		return strings.Compare(a.Name, b.Name)
+		return cmp.Or(
+			first(a.State == v1alpha1.RunnerPending, b.State == v1alpha1.RunnerPending),
+			first(a.Outdated, b.Outdated), a.Since.Compare(b.Since), strings.Compare(a.Name, b.Name),
+		)
 	})
-	names := make([]string, 0, n)
-	for _, r := range sorted[:min(int(n), len(sorted))] {
+	var names []string
+	for _, r := range sorted {
+		if r.State == v1alpha1.RunnerIdle {
+			idle--
+		}
+		if int64(len(names)) == n || idle < 0 {
+			break
+		}
 		names = append(names, r.Name)
 	}
 	return names
+}
+
+// first orders what is true before what isn't.
+func first(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
 }

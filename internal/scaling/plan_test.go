@@ -123,18 +123,29 @@ func TestDecide(t *testing.T) {
 				Runners: []scaling.Runner{{Name: "a", State: v1alpha1.RunnerIdle, Deleting: true, Since: now}}},
 			want: scaling.Plan{Desired: 2, Create: 1, Announce: 2, Reason: "2 jobs"},
 		},
-		"outdated idle runners are replaced, surge-wise": {
-			in:   scaling.Input{Limits: scaling.Limits{Max: 8, Idle: 8}, Runners: outdated(many(8, v1alpha1.RunnerIdle, old))},
+		"extra runners come on top, whatever replaces what": {
+			in:   scaling.Input{Limits: scaling.Limits{Max: 8, Idle: 8}, Extra: 2, Surge: 2, Runners: outdated(many(8, v1alpha1.RunnerIdle, old))},
 			want: scaling.Plan{Desired: 8, Supply: 8, Create: 2, Announce: 8, Reason: "0 jobs + 8 idle"},
 		},
-		"outdated idle runners end as replacements run": {
-			in: scaling.Input{Limits: scaling.Limits{Max: 4, Idle: 4},
-				Runners: concat(outdated(many(4, v1alpha1.RunnerIdle, old)), many(1, v1alpha1.RunnerIdle, time.Second))},
-			want: scaling.Plan{Desired: 4, Supply: 5, Drain: []string{"old-Idle-0"}, Announce: 4, Reason: "0 jobs + 4 idle"},
+		"extra runners are no surplus": {
+			in: scaling.Input{Limits: scaling.Limits{Max: 4, Idle: 4}, Extra: 1, Surge: 1,
+				Runners: concat(outdated(many(4, v1alpha1.RunnerIdle, old)), many(1, v1alpha1.RunnerIdle, old))},
+			want: scaling.Plan{Desired: 4, Supply: 5, Announce: 4, Reason: "0 jobs + 4 idle"},
 		},
-		"outdated idle runners that nobody needs end at once": {
-			in:   scaling.Input{Limits: scaling.Limits{Max: 4}, Runners: outdated(many(1, v1alpha1.RunnerIdle, time.Second))},
-			want: scaling.Plan{Supply: 1, Drain: []string{"old-Idle-0"}, Announce: 4, Reason: "0 jobs"},
+		"what is being ended for others takes room of the surge": {
+			in: scaling.Input{Limits: scaling.Limits{Max: 4, Idle: 4}, Extra: 3, Surge: 3,
+				Runners: concat(many(4, v1alpha1.RunnerIdle, old), []scaling.Runner{{Name: "a", State: v1alpha1.RunnerIdle, Deleting: true}})},
+			want: scaling.Plan{Desired: 4, Supply: 4, Create: 2, Announce: 4, Reason: "0 jobs + 4 idle"},
+		},
+		"surplus: of idle runners the outdated first": {
+			in: scaling.Input{Limits: scaling.Limits{Max: 4}, Jobs: 2,
+				Runners: concat(many(2, v1alpha1.RunnerIdle, 2*old), outdated(many(1, v1alpha1.RunnerIdle, old)))},
+			want: scaling.Plan{Desired: 2, Supply: 3, Drain: []string{"old-Idle-0"}, Announce: 4, Reason: "2 jobs"},
+		},
+		"surplus: an idle runner stays until others that start run": {
+			in: scaling.Input{Limits: scaling.Limits{Max: 4}, Jobs: 1,
+				Runners: concat(many(1, v1alpha1.RunnerIdle, old), many(1, v1alpha1.RunnerPending, time.Second))},
+			want: scaling.Plan{Desired: 1, Supply: 2, Announce: 4, Reason: "1 job"},
 		},
 		"outdated busy runners finish and count": {
 			in:   scaling.Input{Limits: scaling.Limits{Max: 4}, Jobs: 2, Runners: outdated(many(2, v1alpha1.RunnerBusy, old))},
@@ -163,7 +174,8 @@ func TestDecideKeepsItsInvariants(t *testing.T) {
 			Jobs:   random.Int32N(25), JobsKnown: random.IntN(20) > 0, Suspended: random.IntN(5) == 0, Now: now,
 		}
 		state := map[string]scaling.Runner{}
-		var live, stale int32
+		in.Extra, in.Surge = random.Int32N(5), random.Int32N(5)
+		var live int32
 		for i := range random.IntN(25) {
 			r := runner(fmt.Sprint("r", i), states[random.IntN(len(states))], time.Duration(random.IntN(60))*time.Second)
 			r.Outdated, r.Deleting = random.IntN(3) == 0, random.IntN(6) == 0
@@ -173,9 +185,6 @@ func TestDecideKeepsItsInvariants(t *testing.T) {
 			if r.State == v1alpha1.RunnerPending || r.State == v1alpha1.RunnerIdle || r.State == v1alpha1.RunnerBusy {
 				live++
 			}
-			if r.Outdated && r.State != v1alpha1.RunnerBusy {
-				stale++
-			}
 		}
 		p := scaling.Decide(in)
 		for _, name := range p.Drain {
@@ -183,12 +192,11 @@ func TestDecideKeepsItsInvariants(t *testing.T) {
 				t.Fatalf("drains %+v\nof %+v", r, in)
 			}
 		}
-		surge := int32(0)
-		if stale > 0 {
-			surge = max(1, (p.Desired+3)/4)
-		}
-		if bound := max(in.Limits.Max, in.Jobs) + surge; p.Create < 0 || (p.Create > 0 && live+p.Create > bound) {
+		if bound := max(in.Limits.Max, in.Jobs) + in.Surge; p.Create < 0 || (p.Create > 0 && live+p.Create > bound) {
 			t.Fatalf("creates %d beside %d live, bound %d\nof %+v", p.Create, live, bound, in)
+		}
+		if desired := scaling.Desired(in); desired != p.Desired {
+			t.Fatalf("plans for %d, desires %d", p.Desired, desired)
 		}
 		if !in.JobsKnown && (p.Create > 0 || len(p.Drain) > 0) {
 			t.Fatalf("acts before GitHub was heard: %+v", p)

@@ -1,0 +1,67 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// Bounds of an update, in runners.
+type Bounds struct {
+	Strategy v1alpha1.UpdateStrategy
+	// MaxSurge and MaxUnavailable are how many runners there may be above and below the
+	// desired number.
+	MaxSurge, MaxUnavailable int32
+	// Canary is how many runners the new template is tried with; 0 for no such step.
+	Canary int32
+	// Pause is how long they have to do well.
+	Pause time.Duration
+}
+
+// Declared turns what a pool declares into numbers for a desired number of runners, as a
+// Deployment does: surge and canaries are rounded up, unavailability down; and if nothing
+// is left of either, one runner may be unavailable.
+func Declared(spec v1alpha1.UpdateSpec, desired int32) Bounds {
+	b := Bounds{
+		Strategy: spec.GetStrategy(),
+		MaxSurge: scaled(spec.GetMaxSurge(), desired, true), MaxUnavailable: scaled(spec.GetMaxUnavailable(), desired, false),
+	}
+	if b.MaxSurge == 0 && b.MaxUnavailable == 0 {
+		b.MaxUnavailable = 1
+	}
+	if spec.Canary != nil {
+		b.Pause = spec.Canary.GetPause()
+		b.Canary = scaled(spec.Canary.Runners, max(1, desired), true)
+	}
+	return b
+}
+
+// scaled is a number, or a percentage of a total. What isn't a number counts as 0, and what
+// is too large as the largest there is.
+func scaled(v intstr.IntOrString, total int32, up bool) int32 {
+	if v.Type == intstr.Int {
+		return max(0, v.IntVal)
+	}
+	digits, isPercentage := strings.CutSuffix(v.StrVal, "%")
+	n, err := strconv.ParseUint(digits, 10, 31)
+	if err != nil && n == 0 {
+		return 0
+	}
+	n = min(n, math.MaxInt32)
+	if !isPercentage {
+		return int32(n) //nolint:gosec // bounded above
+	}
+	part := n * uint64(max(0, total)) //nolint:gosec // not negative
+	if up {
+		part += 99
+	}
+	return int32(min(part/100, math.MaxInt32)) //nolint:gosec // bounded
+}

@@ -1,0 +1,193 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/scaling"
+)
+
+func canary(n int32, pause time.Duration) *v1alpha1.CanarySpec {
+	return &v1alpha1.CanarySpec{Runners: intstr.FromInt32(n), Pause: &metav1.Duration{Duration: pause}}
+}
+
+// edit changes the template.
+func (c *cluster) edit(to string) {
+	c.say("the template changes from %s to %s", c.to, to)
+	c.to = to
+}
+
+func (c *cluster) freeze(reason string) {
+	c.say("hold: %q", reason)
+	c.hold = reason
+}
+
+func (c *cluster) addJobs(n int) {
+	c.say("%d jobs", n)
+	c.queued += n
+}
+
+// The logs are what reviewers read: UPDATE_GOLDEN=1 writes them anew.
+func TestUpdatesGoAsTheirLogsSay(t *testing.T) {
+	warm := scaling.Limits{Max: 8, Idle: 8}
+	cases := map[string]func(c *cluster){
+		"rolling": func(c *cluster) {
+			c.limits = scaling.Limits{Max: 12, Idle: 8}
+			c.run(20 * time.Second)
+			c.addJobs(2)
+			c.run(5 * time.Second)
+			c.edit("B")
+			c.run(4 * time.Minute)
+		},
+		"canary": func(c *cluster) {
+			c.limits, c.spec.Canary = warm, canary(2, time.Minute)
+			c.run(20 * time.Second)
+			c.edit("B")
+			c.run(4 * time.Minute)
+		},
+		"canary-from-zero": func(c *cluster) {
+			c.limits, c.spec.Canary = scaling.Limits{Max: 4}, canary(1, time.Minute)
+			c.run(10 * time.Second)
+			c.edit("B")
+			c.run(time.Minute)
+			c.addJobs(3)
+			c.run(2 * time.Minute)
+			c.addJobs(2)
+			c.run(2 * time.Minute)
+		},
+		"recreate": func(c *cluster) {
+			c.limits, c.spec.Strategy = warm, v1alpha1.Recreate
+			c.run(20 * time.Second)
+			c.addJobs(2)
+			c.run(5 * time.Second)
+			c.edit("B")
+			c.run(2 * time.Minute)
+		},
+		"on-idle": func(c *cluster) {
+			c.limits, c.spec.Strategy = scaling.Limits{Max: 8, Idle: 3}, v1alpha1.OnIdle
+			c.run(20 * time.Second)
+			c.edit("B")
+			c.run(30 * time.Second)
+			c.addJobs(2)
+			c.run(time.Minute)
+			c.addJobs(2)
+			c.run(2 * time.Minute)
+		},
+		"bad-image": func(c *cluster) {
+			c.limits = warm
+			c.run(20 * time.Second)
+			c.fates["B"] = fate{cause: v1alpha1.CauseImagePull, lasts: time.Minute}
+			c.addJobs(2)
+			c.edit("B")
+			c.run(3 * time.Minute)
+			c.addJobs(4)
+			c.run(time.Minute)
+			c.edit("C")
+			c.run(3 * time.Minute)
+		},
+		"bad-image-at-zero": func(c *cluster) {
+			c.limits = scaling.Limits{Max: 5}
+			c.fates["B"] = fate{cause: v1alpha1.CauseImagePull, lasts: time.Minute}
+			c.run(10 * time.Second)
+			c.edit("B")
+			c.run(10 * time.Second)
+			c.addJobs(3)
+			c.run(4 * time.Minute)
+		},
+		"never-connects": func(c *cluster) {
+			c.limits, c.spec.Canary = scaling.Limits{Max: 8, Idle: 4}, canary(3, 5*time.Minute)
+			c.run(20 * time.Second)
+			c.fates["B"] = fate{cause: v1alpha1.CauseNeverConnected, lasts: 25 * time.Second}
+			c.edit("B")
+			c.run(3 * time.Minute)
+			c.say("the network is mended")
+			delete(c.fates, "B")
+			c.run(8 * time.Minute)
+		},
+		"freeze-and-thaw": func(c *cluster) {
+			c.limits = warm
+			c.run(20 * time.Second)
+			c.edit("B")
+			c.run(30 * time.Second)
+			c.freeze("no updates at night")
+			c.addJobs(5)
+			c.run(2 * time.Minute)
+			c.freeze("")
+			c.run(4 * time.Minute)
+		},
+		"edit-during-an-update": func(c *cluster) {
+			c.limits = warm
+			c.run(20 * time.Second)
+			c.edit("B")
+			c.run(40 * time.Second)
+			c.edit("C")
+			c.run(5 * time.Minute)
+		},
+		"taken-back": func(c *cluster) {
+			c.limits, c.spec.Canary = warm, canary(2, time.Minute)
+			c.run(20 * time.Second)
+			c.edit("B")
+			c.run(40 * time.Second)
+			c.edit("A")
+			c.run(2 * time.Minute)
+		},
+		"max-falls-meanwhile": func(c *cluster) {
+			c.limits = scaling.Limits{Max: 8, Idle: 4}
+			c.run(20 * time.Second)
+			c.addJobs(6)
+			c.run(5 * time.Second)
+			c.edit("B")
+			c.run(10 * time.Second)
+			c.say("max falls to 3")
+			c.limits = scaling.Limits{Max: 3, Idle: 3}
+			c.run(3 * time.Minute)
+		},
+		"unavailable-instead-of-surge": func(c *cluster) {
+			c.limits = warm
+			none, two := intstr.FromInt32(0), intstr.FromInt32(2)
+			c.spec.MaxSurge, c.spec.MaxUnavailable = &none, &two
+			c.run(20 * time.Second)
+			c.edit("B")
+			c.run(3 * time.Minute)
+		},
+	}
+	for name, story := range cases {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, nil)
+			story(c)
+			if c.state != nil && c.state.Phase != v1alpha1.UpdateRolledBack {
+				t.Errorf("the update doesn't end: %+v", c.state)
+			}
+			golden(t, filepath.Join("testdata", name+".log"), c.log.String())
+		})
+	}
+}
+
+func golden(t *testing.T, path, got string) {
+	t.Helper()
+	if os.Getenv("UPDATE_GOLDEN") != "" {
+		if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("the log (-want +got; UPDATE_GOLDEN=1 accepts it):\n%s", diff)
+	}
+}

@@ -1,0 +1,180 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// begin finds the update under way, or begins one; nil if all is as it should be.
+//
+// What is replaced is the last revision that an update was done with: an edit in the middle
+// of one changes where it leads, not where it comes from. Without a state it is the
+// revision before, and without that the most common one of the runners there are.
+func begin(in Input) *update {
+	s := in.State
+	switch {
+	case s != nil && s.To == in.To:
+		return &update{Input: in, from: s.From, before: s.Phase}
+	case s != nil && s.From == in.To: // the change is taken back
+		return &update{Input: in, from: in.To}
+	case s != nil:
+		return &update{Input: in, from: in.usable(s.From, in.Stored)}
+	case in.Stored != "" && in.Stored != in.To:
+		return &update{Input: in, from: in.usable(in.Stored)}
+	}
+	counts := in.others()
+	if len(counts) == 0 {
+		return nil
+	}
+	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(counts[b]-counts[a], strings.Compare(a, b))
+	})
+	return &update{Input: in, from: in.usable(names...)}
+}
+
+// usable returns the first of the revisions that runners can be made from and that is not
+// the new one; "" if there is none.
+func (in Input) usable(revisions ...string) string {
+	for _, r := range revisions {
+		if r != in.To && slices.Contains(in.Usable, r) {
+			return r
+		}
+	}
+	return ""
+}
+
+// others counts the runners of other revisions that may have to be replaced. Those with a
+// job only count when the status is lost: otherwise what is left are they alone, after an
+// update.
+func (in Input) others() map[string]int {
+	counts := map[string]int{}
+	for _, r := range in.Runners {
+		waits := (r.State == v1alpha1.RunnerPending || r.State == v1alpha1.RunnerIdle) && !r.Deleting
+		lost := in.Stored == "" && (r.State == v1alpha1.RunnerBusy || r.Settling)
+		if r.Revision != in.To && (waits || lost) {
+			counts[r.Revision]++
+		}
+	}
+	return counts
+}
+
+// enter decides on the phase.
+func (u *update) enter() {
+	u.crew = u.muster(u.To)
+	record, hold := u.Records[u.To], u.hold()
+	switch {
+	case u.canGoBack() && (u.before == v1alpha1.UpdateRolledBack || record.Owned >= Tolerated && !u.bothFail()):
+		u.phase = v1alpha1.UpdateRolledBack
+		u.reason = fmt.Sprintf("%s: %s goes on until spec.template changes", record.Words, u.from)
+		if u.before == v1alpha1.UpdateRolledBack {
+			u.reason = u.State.Reason
+		}
+	case hold != "" && (u.before != v1alpha1.UpdateRolling || len(u.crew.others) > 0):
+		u.phase, u.reason = v1alpha1.UpdateHeld, hold
+	case u.Bounds.Canary > 0 && u.canGoBack() && u.before != v1alpha1.UpdateRolling && !u.proven():
+		u.phase = v1alpha1.UpdateCanary
+	default:
+		u.phase = v1alpha1.UpdateRolling
+	}
+}
+
+// hold says why the update may not go on; "" if it may.
+func (u *update) hold() string {
+	b := u.Bounds
+	if u.Hold == "" && b.Strategy == v1alpha1.RollingUpdate && b.MaxSurge <= 0 && b.MaxUnavailable <= 0 {
+		return "neither surge nor unavailability is allowed"
+	}
+	return u.Hold
+}
+
+// canGoBack says whether there is another revision that runners can be made from.
+func (u *update) canGoBack() bool { return u.usable(u.from) != "" }
+
+// bothFail says whether runners of the former template failed in the same time as those of
+// the new one: then it is not the new template that is to blame.
+func (u *update) bothFail() bool {
+	former := u.Records[u.from]
+	return !former.Last.IsZero() && !former.Last.Before(u.Records[u.To].First)
+}
+
+// inForce is the revision that runners are to be of.
+func (u *update) inForce() string {
+	if u.phase == v1alpha1.UpdateRolledBack {
+		return u.from
+	}
+	return u.To
+}
+
+// wanted is how many canaries have to do well: no more than the pool has runners.
+func (u *update) wanted() int { return int(min(u.Bounds.Canary, max(1, u.Desired))) }
+
+// proven says whether the canaries did well: so many runners of the new template began to
+// run at least the pause ago, and run, or had a job. Otherwise it notes when they will have.
+func (u *update) proven() bool {
+	started := slices.Clone(u.Tried)
+	for _, r := range u.Runners {
+		runs := r.State == v1alpha1.RunnerIdle && !r.Deleting || r.State == v1alpha1.RunnerBusy || r.Settling
+		if r.Revision == u.To && runs && !r.Started.IsZero() {
+			started = append(started, r.Started)
+		}
+	}
+	slices.SortFunc(started, time.Time.Compare)
+	wanted := u.wanted()
+	u.reason = fmt.Sprintf("%d of %d canaries run; they have to do well for %s", min(len(started), wanted), wanted, u.Bounds.Pause)
+	if record := u.Records[u.To]; record.Open {
+		u.reason = fmt.Sprintf("%s; %s makes up for it", record.Words, u.from)
+		return false
+	}
+	if len(started) < wanted {
+		return false
+	}
+	u.next = max(0, started[wanted-1].Add(u.Bounds.Pause).Sub(u.Now))
+	return u.next == 0
+}
+
+// status is the state to store after a step.
+func (u *update) status(p *Plan) *v1alpha1.UpdateStatus {
+	if u.isOver(p) {
+		return nil
+	}
+	s := &v1alpha1.UpdateStatus{From: u.from, To: u.To, Phase: u.phase, Since: metav1.Time{Time: u.Now}, Reason: u.reason}
+	if u.phase == v1alpha1.UpdateRolling {
+		s.Reason = u.progress(p)
+	}
+	if u.before == u.phase {
+		s.Since = u.State.Since
+	}
+	return s
+}
+
+// progress says how far the replacement of runners is.
+func (u *update) progress(p *Plan) string {
+	left := len(u.crew.others) - len(p.End)
+	switch record := u.Records[u.To]; {
+	case record.Open && p.Rest != u.To:
+		return fmt.Sprintf("%s; %s makes up for it", record.Words, u.from)
+	case left == 0:
+		return fmt.Sprintf("all is replaced; %s is kept until a runner of %s has done well", u.from, u.To)
+	case u.Bounds.Strategy == v1alpha1.OnIdle:
+		return fmt.Sprintf("%s of former templates left, until their next job", runners(left))
+	}
+	return fmt.Sprintf("%s of former templates left to replace", runners(left))
+}
+
+func runners(n int) string {
+	if n == 1 {
+		return "1 runner"
+	}
+	return fmt.Sprintf("%d runners", n)
+}

@@ -1,0 +1,140 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/scaling"
+)
+
+// seeds is how many random stories are played.
+const seeds = 600
+
+// Whatever happens in whatever order, the promises hold (check looks after each pass), and an
+// update ends when nothing holds it.
+func TestNoPromiseIsBrokenInAnyOrderOfEvents(t *testing.T) {
+	ends := map[string]int{}
+	for seed := range uint64(seeds) {
+		c := newCluster(t, rand.New(rand.NewPCG(seed, 1)))
+		c.say("seed %d", seed)
+		c.choose()
+		for range 60 {
+			c.disturb()
+			c.run(tick)
+		}
+		ends[c.settle()]++
+	}
+	t.Logf("stories end with: %v", ends)
+	for _, end := range []string{"done", "rolled back"} {
+		if ends[end] < seeds/20 {
+			t.Errorf("only %d stories end with %q: %v", ends[end], end, ends)
+		}
+	}
+}
+
+// choose makes up a pool, and what its templates are worth.
+func (c *cluster) choose() {
+	r := c.random
+	c.choosePool()
+	strategies := []v1alpha1.UpdateStrategy{"", v1alpha1.RollingUpdate, v1alpha1.RollingUpdate, v1alpha1.Recreate, v1alpha1.OnIdle}
+	c.spec.Strategy = strategies[r.IntN(len(strategies))]
+	if r.IntN(2) == 0 {
+		surge := intstr.FromInt32(r.Int32N(4))
+		c.spec.MaxSurge = &surge
+	}
+	if r.IntN(2) == 0 {
+		unavailable := intstr.FromString(fmt.Sprintf("%d%%", r.IntN(60)))
+		c.spec.MaxUnavailable = &unavailable
+	}
+	if r.IntN(2) == 0 {
+		c.spec.Canary = canary(1+r.Int32N(4), time.Duration(r.IntN(60))*time.Second)
+	}
+	fates := []fate{
+		{}, {}, {}, {starts: 40 * time.Second},
+		{cause: v1alpha1.CauseImagePull, lasts: 30 * time.Second}, {cause: v1alpha1.CauseCrash, lasts: 10 * time.Second},
+		{cause: v1alpha1.CauseNeverConnected, lasts: 30 * time.Second},
+	}
+	for _, revision := range []string{"B", "C"} {
+		c.fates[revision] = fates[r.IntN(len(fates))]
+	}
+}
+
+func (c *cluster) choosePool() {
+	most := 1 + c.random.Int32N(12)
+	c.limits = scaling.Limits{Max: most, Idle: c.random.Int32N(most + 1), Min: c.random.Int32N(most/2 + 1)}
+}
+
+// disturb lets something happen, now and then.
+func (c *cluster) disturb() {
+	r := c.random
+	switch r.IntN(40) {
+	case 0, 1, 2:
+		c.edit(string("ABC"[r.IntN(3)]))
+	case 3, 4, 5, 6:
+		c.addJobs(1 + r.IntN(5))
+	case 7:
+		c.freeze("frozen")
+	case 8, 9:
+		c.freeze("")
+	case 10:
+		c.say("other limits")
+		c.choosePool()
+	case 11:
+		c.say("the status is lost")
+		c.state, c.stored = nil, ""
+	case 12:
+		c.say("the state of the update is lost")
+		c.state = nil
+	case 13:
+		c.say("the controller starts anew")
+		c.circuits, c.tried = map[string]scaling.Circuit{}, map[string][]time.Time{}
+	case 14:
+		c.denied = []string{string("ABC"[r.IntN(3)])}
+		c.say("%s is denied", c.denied)
+	case 15:
+		c.denied = nil
+	}
+}
+
+// settle lets go of all that holds the update, waits, and says how it ended.
+func (c *cluster) settle() string {
+	c.t.Helper()
+	c.say("nothing holds it any more")
+	c.hold, c.denied = "", nil
+	c.limits.Max += 20 // for jobs that queued
+	c.run(15 * time.Minute)
+	left := c.usable("") - c.usable(c.to) - c.count("A", v1alpha1.RunnerBusy)
+	bad := c.fates[c.to].cause != ""
+	s := c.state
+	switch {
+	case s == nil && !bad:
+		if left > 0 || c.queued+c.assigned > 0 {
+			c.t.Fatalf("it is over with %d former runners and %d jobs left\n%s", left, c.queued+c.assigned, c.log.String())
+		}
+		return "done"
+	case s != nil && s.Phase == v1alpha1.UpdateRolledBack:
+		if !bad {
+			c.t.Fatalf("a good template is rolled back\n%s", c.log.String())
+		}
+		if n := c.count(s.To, v1alpha1.RunnerPending); n > 0 || c.fates[s.From].cause == "" && c.queued+c.assigned > 0 {
+			c.t.Fatalf("rolled back with %d runners of the failed template starting, and %d jobs left\n%s", n, c.queued+c.assigned, c.log.String())
+		}
+		return "rolled back"
+	case bad:
+		return "bad"
+	case c.plan.Desired == 0:
+		return "untried"
+	case c.spec.Strategy == v1alpha1.OnIdle:
+		return "waits for jobs"
+	}
+	c.t.Fatalf("the update doesn't end\n%s", c.log.String())
+	return ""
+}
