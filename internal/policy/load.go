@@ -4,7 +4,11 @@
 package policy
 
 import (
+	"path"
+	"slices"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
@@ -59,21 +63,69 @@ func (s Source) Ref() string {
 	return s.Kind + "/" + s.Namespace + "/" + s.Name
 }
 
-// Policy is one policy object, loaded. It never changes, but for a count of its time-outs.
+// Policy is one policy object, loaded. It never changes, but for the count of its time-outs.
 type Policy struct {
 	source      Source
+	ref         string
+	digest      string
+	selector    labels.Selector // nil when the source's is none
 	diagnostics []v1alpha1.Diagnostic
-	decisions   []string
+	program     *program // nil with diagnostics
+	patience    patience
 }
 
 // Load parses, checks and compiles a policy. With diagnostics it can't be asked: it binds
 // its pools all the same, and fails with NotLoaded for every decision.
 func Load(source Source) (*Policy, []v1alpha1.Diagnostic) {
-	return &Policy{source: source}, nil
+	p := &Policy{source: source, ref: source.Ref(), digest: digest(&source)}
+	p.source.Modules, p.source.Data, p.source.Parameters = nil, nil, nil // the program has them
+	var d diagnostics
+	selector, err := metav1.LabelSelectorAsSelector(source.Selector)
+	if err != nil {
+		d.add(nil, "selector: %v; without one that holds, the policy binds every pool in reach", err)
+	}
+	if source.Selector != nil && err == nil {
+		p.selector = selector
+	}
+	checkSource(&source, &d)
+	if len(d) == 0 {
+		p.program = tryBuild(&source, &d)
+	}
+	p.diagnostics = d.sorted()
+	if len(p.diagnostics) > 0 {
+		p.program = nil
+	}
+	return p, p.Diagnostics()
+}
+
+// tryBuild builds a policy, and tells of a fault of the compiler instead of falling over it.
+func tryBuild(source *Source, d *diagnostics) (p *program) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			p = nil
+			d.add(nil, "OPA can't compile the policy, for a fault of its own (%v): simplify the rules changed last", fault)
+		}
+	}()
+	return build(source, d)
+}
+
+// Broken returns a policy that binds its pools and fails every decision with NotLoaded, for
+// what keeps it from being made, such as a ConfigMap that is gone.
+func Broken(source Source, diagnostics []v1alpha1.Diagnostic) *Policy {
+	p, found := Load(Source{
+		Kind: source.Kind, Namespace: source.Namespace, Name: source.Name, Mode: source.Mode,
+		Selector: source.Selector, Namespaces: source.Namespaces,
+	})
+	p.digest = digest(&source)
+	p.diagnostics, p.program = append(slices.Clone(diagnostics), found...), nil
+	if len(p.diagnostics) == 0 {
+		p.diagnostics = []v1alpha1.Diagnostic{{Message: "the policy could not be read"}}
+	}
+	return p
 }
 
 // Ref names the policy, as Source.Ref.
-func (p *Policy) Ref() string { return p.source.Ref() }
+func (p *Policy) Ref() string { return p.ref }
 
 // Mode says what becomes of its answers.
 func (p *Policy) Mode() v1alpha1.PolicyMode {
@@ -84,13 +136,28 @@ func (p *Policy) Mode() v1alpha1.PolicyMode {
 }
 
 // Digest is a hash of modules, data, library and parameters.
-func (p *Policy) Digest() string { return "" }
+func (p *Policy) Digest() string { return p.digest }
 
 // Decisions that it takes part in, sorted.
-func (p *Policy) Decisions() []string { return p.decisions }
+func (p *Policy) Decisions() []string { return p.program.decisions() }
 
 // Diagnostics say what keeps it from being loaded.
-func (p *Policy) Diagnostics() []v1alpha1.Diagnostic { return p.diagnostics }
+func (p *Policy) Diagnostics() []v1alpha1.Diagnostic { return slices.Clone(p.diagnostics) }
 
 // Binds tells whether the policy is asked about the pool.
-func (p *Policy) Binds(Pool) bool { return false }
+func (p *Policy) Binds(pool Pool) bool {
+	return p.reaches(pool.Namespace) && (p.selector == nil || p.selector.Matches(labels.Set(pool.Labels)))
+}
+
+// reaches tells whether pools of the namespace can be bound.
+func (p *Policy) reaches(namespace string) bool {
+	if !p.isCluster() {
+		return p.source.Namespace == namespace
+	}
+	return len(p.source.Namespaces) == 0 || slices.ContainsFunc(p.source.Namespaces, func(pattern string) bool {
+		ok, err := path.Match(pattern, namespace)
+		return ok || err != nil // what can't be read binds all
+	})
+}
+
+func (p *Policy) isCluster() bool { return p.source.Kind == KindClusterRunnerPolicy }

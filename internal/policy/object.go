@@ -38,12 +38,6 @@ func sourceOf(r *v1alpha1.PolicyRules) (Source, error) {
 	return s, err
 }
 
-// Broken returns a policy that binds its pools and fails every decision with NotLoaded, for
-// what keeps it from being made, such as a ConfigMap that is gone.
-func Broken(source Source, diagnostics []v1alpha1.Diagnostic) *Policy {
-	return &Policy{source: source, diagnostics: diagnostics}
-}
-
 // PoolOf returns what policies are told of a pool as it is declared.
 func PoolOf(p *v1alpha1.RunnerPool) Pool {
 	scale := &p.Spec.Scale

@@ -4,57 +4,101 @@
 package policy
 
 import (
-	"context"
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
 // Set holds policies. It never changes.
-type Set struct{ policies []*Policy }
-
-// NewSet returns a Set of policies, in the order of their names.
-func NewSet(policies ...*Policy) *Set { return &Set{policies: policies} }
-
-// For returns the policies that bind the pool. It may be kept while the Set and the pool are the same.
-func (s *Set) For(Pool) *Bound { return &Bound{} }
-
-// Bound are the policies that bind one pool.
-type Bound struct{}
-
-// Needs are the costly parts of an input that scaling rules read.
-type Needs struct {
-	// All, Namespace and Connection are true when a rule reads that group of input.usage.
-	All, Namespace, Connection bool
-	// Labels are the labels whose groups a rule reads, sorted; AnyLabel is true when that isn't known.
-	Labels   []string
-	AnyLabel bool
-	// Members is true when a rule reads the members of a group.
-	Members bool
+type Set struct {
+	// cluster policies, and the others by their namespace, sorted.
+	cluster    []*Policy
+	namespaced map[string][]*Policy
 }
 
-// Usage is true when a rule reads input.usage at all.
-func (n Needs) Usage() bool {
-	return n.All || n.Namespace || n.Connection || n.AnyLabel || len(n.Labels) > 0
+// NewSet returns a Set of policies, in the order of their names.
+func NewSet(policies ...*Policy) *Set {
+	s := &Set{namespaced: map[string][]*Policy{}}
+	sorted := slices.SortedFunc(slices.Values(policies), func(a, b *Policy) int {
+		return cmp.Or(cmp.Compare(a.Ref(), b.Ref()), cmp.Compare(a.Digest(), b.Digest()), cmp.Compare(a.Mode(), b.Mode()))
+	})
+	for _, p := range sorted {
+		if p.isCluster() {
+			s.cluster = append(s.cluster, p)
+		} else {
+			s.namespaced[p.source.Namespace] = append(s.namespaced[p.source.Namespace], p)
+		}
+	}
+	return s
+}
+
+// For returns the policies that bind the pool. It may be kept while the Set and the pool are the same.
+func (s *Set) For(pool Pool) *Bound {
+	b := &Bound{pool: pool}
+	h := newHash()
+	for _, list := range [][]*Policy{s.cluster, s.namespaced[pool.Namespace]} {
+		for _, p := range list {
+			if p.Binds(pool) {
+				b.policies = append(b.policies, p)
+				h.text(p.Ref(), string(p.Mode()), p.Digest())
+			}
+		}
+	}
+	if len(b.policies) > 0 {
+		b.digest = fmt.Sprintf("sha256:%x", h.sum())
+	}
+	for _, p := range b.policies {
+		if p.program != nil {
+			b.needs = b.needs.and(p.program.needs)
+		}
+	}
+	return b
+}
+
+// Bound are the policies that bind one pool. Several may ask it at once.
+type Bound struct {
+	pool     Pool
+	policies []*Policy
+	digest   string
+	needs    Needs
+	// known is the pool as rules read it, made when it is first asked for.
+	known func() value
+	once  sync.Once
 }
 
 // Digest identifies the policies, those audited included; empty if there are none.
-func (b *Bound) Digest() string { return "" }
+func (b *Bound) Digest() string { return b.digest }
 
 // Needs tells what the scaling rules read.
-func (b *Bound) Needs() Needs { return Needs{} }
+func (b *Bound) Needs() Needs { return b.needs }
 
-// Scaling asks what limits hold. The deadline of each policy's evaluation comes with ctx.
-func (b *Bound) Scaling(_ context.Context, in ScalingInput) Scaling {
-	return Scaling{Scale: in.Pool.Scale}
+// Policies that bind the pool: those of the cluster first, each kind by name.
+func (b *Bound) Policies() []*Policy { return slices.Clone(b.policies) }
+
+// takePart tells whether a policy has a say in a decision; one that isn't loaded may have.
+func takePart(p *Policy, decision string) bool {
+	return p.program == nil || p.program.queries[decision] != nil
 }
 
-// Template asks whether a pod may run.
-func (b *Bound) Template(context.Context, TemplateInput) Template { return Template{} }
+// isAsked tells whether any policy has a say in a decision.
+func (b *Bound) isAsked(decision string) bool {
+	return slices.ContainsFunc(b.policies, func(p *Policy) bool { return takePart(p, decision) })
+}
 
-// Update asks how a change may roll out.
-func (b *Bound) Update(_ context.Context, in UpdateInput) Update {
-	return Update{
-		Strategy: v1alpha1.UpdateStrategy(in.Change.Strategy),
-		MaxSurge: in.Change.MaxSurge, MaxUnavailable: in.Change.MaxUnavailable, Canary: in.Change.Canary,
+// poolOf returns a pool as rules read it; that which the policies were found for is made once.
+func (b *Bound) poolOf(pool Pool) value {
+	if !b.pool.equal(pool) {
+		return poolValue(pool)
 	}
+	b.once.Do(func() {
+		v := poolValue(b.pool)
+		b.known = func() value { return v }
+	})
+	return b.known()
 }
+
+// isAudited tells whether a policy only tells what it would change.
+func isAudited(p *Policy) bool { return p.Mode() == v1alpha1.PolicyAudit }

@@ -1,0 +1,239 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/big"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+)
+
+const (
+	// maxElements bounds what one policy says in one decision.
+	maxElements = 1000
+	// maxText bounds each text of an answer, in bytes; what is longer is cut.
+	maxText = 1024
+)
+
+// said is what one policy says in a decision.
+type said[T any] struct {
+	policy   *Policy
+	elements []T
+}
+
+// hearing is what all policies say in a decision.
+type hearing[T any] struct {
+	enforced []T
+	audited  []said[T]
+	failures []Failure
+	audit    []Audit
+}
+
+// hear asks each policy that has a say in the decision.
+func hear[T any](ctx context.Context, b *Bound, q question, decode func(*Policy, *element) T) hearing[T] {
+	var h hearing[T]
+	for _, p := range b.policies {
+		if !takePart(p, q.decision) {
+			continue
+		}
+		elements, failure := listen(ctx, p, q, decode)
+		switch {
+		case failure != nil && isAudited(p):
+			h.audit = append(h.audit, Audit{Policy: p.Ref(), Message: fmt.Sprintf("%s: %s", failure.Kind, failure.Message)})
+		case failure != nil:
+			h.failures = append(h.failures, *failure)
+		case isAudited(p):
+			h.audited = append(h.audited, said[T]{policy: p, elements: elements})
+		default:
+			h.enforced = append(h.enforced, elements...)
+		}
+	}
+	sortFailures(h.failures)
+	return h
+}
+
+// listen asks one policy, and decodes what it says.
+func listen[T any](ctx context.Context, p *Policy, q question, decode func(*Policy, *element) T) ([]T, *Failure) {
+	given, failure := p.ask(ctx, q)
+	if failure != nil {
+		return nil, failure
+	}
+	all := make([]T, 0, len(given))
+	for _, g := range given {
+		e := elementOf(g)
+		all = append(all, decode(p, e))
+		if e.err != nil {
+			at := g.origin.rule
+			return nil, p.failure(InvalidAnswer, "%s:%d: %s: %v", at.File, at.Line, at.Name, e.err)
+		}
+	}
+	return all, nil
+}
+
+// element reads the properties of an element. The first that is wrong is kept as err.
+type element struct {
+	*origin
+	object ast.Object
+	// plain is set for an element that is a string.
+	plain string
+	err   error
+}
+
+func elementOf(g given) *element {
+	e := &element{origin: g.origin}
+	switch v := g.element.(type) {
+	case ast.Object:
+		e.object = v
+		v.Foreach(func(k, _ *ast.Term) { e.checkKey(k) })
+	case ast.String:
+		e.plain = clean(string(v))
+		e.require(e.promise.plain && e.plain != "", "an element is an object with %s, not a string", strings.Join(e.promise.keys, ", "))
+	default:
+		e.require(false, "an element is an object with %s, not %s", strings.Join(e.promise.keys, ", "), ast.ValueName(g.element))
+	}
+	return e
+}
+
+func (e *element) checkKey(k *ast.Term) {
+	name, ok := k.Value.(ast.String)
+	e.require(ok, "a key of an element is a string, not %s", k)
+	if ok && !slices.Contains(e.promise.keys, string(name)) {
+		e.require(false, "an element has no %q: %s", string(name), oneOf(string(name), e.promise.keys))
+	}
+}
+
+// require keeps what is wrong first; of several keys the first by name, so that it is always the same.
+func (e *element) require(ok bool, format string, args ...any) {
+	if ok {
+		return
+	}
+	if err := fmt.Errorf(format, args...); e.err == nil {
+		e.err = err
+	}
+}
+
+// get returns a property, or nil.
+func (e *element) get(name string) ast.Value {
+	if e.object == nil {
+		return nil
+	}
+	term := e.object.Get(key(name))
+	if term == nil {
+		return nil
+	}
+	return term.Value
+}
+
+// has tells whether there is such a property.
+func (e *element) has(name string) bool { return e.get(name) != nil }
+
+func (e *element) text(name string) string {
+	switch v := e.get(name).(type) {
+	case nil:
+		return ""
+	case ast.String:
+		return clean(string(v))
+	default:
+		e.require(false, "%s is a string, not %s", name, ast.ValueName(v))
+		return ""
+	}
+}
+
+func (e *element) boolean(name string) bool {
+	switch v := e.get(name).(type) {
+	case nil:
+		return false
+	case ast.Boolean:
+		return bool(v)
+	default:
+		e.require(false, "%s is true or false, not %s", name, ast.ValueName(v))
+		return false
+	}
+}
+
+// number reads a number of runners.
+func (e *element) number(name string) int32 {
+	v := e.get(name)
+	if v == nil {
+		return 0
+	}
+	n, ok := v.(ast.Number)
+	e.require(ok, "%s is a number, not %s", name, ast.ValueName(v))
+	whole, fits := wholeNumber(n)
+	e.require(!ok || fits && whole >= 0 && whole <= math.MaxInt32, "%s is a whole number from 0 to %d, not %s", name, math.MaxInt32, clean(string(n)))
+	return int32(whole)
+}
+
+// wholeNumber reads a number without a fraction, as 3, 3.0 or 3e0.
+func wholeNumber(n ast.Number) (int64, bool) {
+	if i, ok := n.Int64(); ok {
+		return i, true
+	}
+	f, err := json.Number(n).Float64()
+	if err != nil || f != math.Trunc(f) || math.Abs(f) >= 1<<63 {
+		return 0, false
+	}
+	exact, _, err := big.ParseFloat(string(n), 10, 256, big.ToNearestEven)
+	return int64(f), err == nil && exact.IsInt()
+}
+
+// until reads a time: RFC 3339, or nanoseconds since 1970.
+func (e *element) until() time.Time {
+	switch v := e.get("until").(type) {
+	case nil:
+		return time.Time{}
+	case ast.String:
+		at, err := time.Parse(time.RFC3339Nano, string(v))
+		e.require(err == nil, "until is a time as 2026-05-01T06:00:00Z, not %q", clean(string(v)))
+		return at.UTC()
+	case ast.Number:
+		ns, ok := wholeNumber(v)
+		e.require(ok, "until is a whole number of nanoseconds, not %s", clean(string(v)))
+		return time.Unix(0, ns).UTC()
+	default:
+		e.require(false, "until is a string or a number, not %s", ast.ValueName(v))
+		return time.Time{}
+	}
+}
+
+// reason reads the reason; without one, the title in the rule's metadata is it.
+func (e *element) reason() string {
+	reason := e.text("reason")
+	if reason == "" {
+		reason = e.title
+	}
+	e.require(reason != "", "it must have a reason")
+	return reason
+}
+
+// clean makes a text fit to be told: valid, and not too long.
+func clean(text string) string {
+	if len(text) > maxText {
+		text = text[:maxText]
+		for !utf8.RuneStart(text[len(text)-1]) {
+			text = text[:len(text)-1]
+		}
+		text = text[:len(text)-1] + "…"
+	}
+	return strings.ToValidUTF8(text, "\uFFFD")
+}
+
+// earliest returns the first of the times that is after now; the zero time if none is.
+func earliest(now int64, times ...time.Time) time.Time {
+	var first time.Time
+	for _, t := range times {
+		if t.After(time.Unix(0, now)) && (first.IsZero() || t.Before(first)) {
+			first = t
+		}
+	}
+	return first
+}

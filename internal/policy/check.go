@@ -1,0 +1,188 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+)
+
+// promise is a set that a decision asks for.
+type promise struct {
+	decision, set string
+	// keys of an element, and those that each must have.
+	keys, required []string
+	// words that the value of a key is one of.
+	words map[string][]string
+	// plain is true when an element may be a string.
+	plain bool
+}
+
+// promises are all sets that are asked for, and so the whole contract with policies.
+var promises = []promise{
+	{
+		decision: DecisionScaling, set: "limit",
+		keys:     []string{"field", "atMost", "atLeast", "reason", "until", "hard"},
+		required: []string{"field"},
+		words:    map[string][]string{"field": {"max", "min", "idle"}},
+	},
+	{decision: DecisionTemplate, set: "deny", keys: findingKeys, required: []string{"msg"}, plain: true},
+	{decision: DecisionTemplate, set: "warn", keys: findingKeys, required: []string{"msg"}, plain: true},
+	{
+		decision: DecisionUpdate, set: "rollout",
+		keys:  []string{"hold", "strategy", "maxSurge", "maxUnavailable", "canary", "reason", "until"},
+		words: map[string][]string{"strategy": {"RollingUpdate", "Recreate", "OnIdle"}},
+	},
+}
+
+var findingKeys = []string{"msg", "path", "code", "severity", "remediation"}
+
+// packageName is a package's name without data.
+func packageName(module *ast.Module) string {
+	return strings.TrimPrefix(module.Package.Path.String(), "data.")
+}
+
+// promised returns what is asked of rules of that name in the package, or nil.
+func promised(module *ast.Module, rule *ast.Rule) *promise {
+	name := ruleName(rule)
+	for i, p := range promises {
+		if packageName(module) == "corral."+p.decision && name == p.set {
+			return &promises[i]
+		}
+	}
+	return nil
+}
+
+// ruleName is the first part of what a rule defines.
+func ruleName(rule *ast.Rule) string {
+	name, _ := rule.Head.Ref()[0].Value.(ast.Var)
+	return string(name)
+}
+
+// isSet tells whether a rule adds elements to a set of its name.
+func isSet(rule *ast.Rule) bool {
+	return rule.Head.RuleKind() == ast.MultiValue && len(rule.Head.Ref()) == 1 && !rule.Default && len(rule.Head.Args) == 0
+}
+
+// checkModule tells of what the engine forbids although OPA wouldn't.
+func checkModule(module *ast.Module, d *diagnostics) {
+	parts := strings.Split(packageName(module), ".")
+	if why, ok := reserved[parts[0]]; ok && parts[0] != "corral" {
+		d.add(module.Package.Location, "a package can't be named %s: %s; rename it", packageName(module), why)
+	}
+	for _, rule := range module.Rules {
+		if strings.HasPrefix(ruleName(rule), "__") {
+			d.add(rule.Location, "names that begin with __ are for the engine: rename %s", ruleName(rule))
+		}
+		p := promised(module, rule)
+		switch {
+		case p == nil:
+		case !isSet(rule):
+			d.add(rule.Location, "%s", noSet(p, rule))
+		default:
+			checkElement(p, rule.Head.Key, d)
+		}
+	}
+}
+
+// noSet explains what is wrong with a rule that should add to a set.
+func noSet(p *promise, rule *ast.Rule) string {
+	name := fmt.Sprintf("corral.%s.%s", p.decision, p.set)
+	example := fmt.Sprintf("%s contains %s if { … }", p.set, p.example())
+	switch {
+	case rule.Default:
+		return fmt.Sprintf("%s can't have a default: it is a set, empty if no rule adds to it; remove the default", name)
+	case len(rule.Head.Args) > 0:
+		return fmt.Sprintf("%s can't be a function: it is a set; write %s", name, example)
+	case rule.Head.RuleKind() == ast.MultiValue:
+		return fmt.Sprintf("%s can't have sets in it: it is a set itself; write %s", name, example)
+	case len(rule.Head.Ref()) > 1:
+		return fmt.Sprintf("%s would have the value true for each key, and say nothing: it is a set; write %s", name, example)
+	case rule.Head.Value != nil && rule.Head.Value.Equal(ast.InternedTerm(true)):
+		return fmt.Sprintf("%s would be true, and say nothing: it is a set; write %s", name, example)
+	default:
+		return fmt.Sprintf("%s can't have one value: it is a set that rules add to; write %s", name, example)
+	}
+}
+
+func (p *promise) example() string {
+	switch p.decision {
+	case DecisionScaling:
+		return `{"field": "max", "atMost": 10, "reason": "…"}`
+	case DecisionTemplate:
+		return `"…"`
+	default:
+		return `{"hold": true, "reason": "…"}`
+	}
+}
+
+// checkElement tells of what is wrong with an element as far as it stands in the rule's head.
+func checkElement(p *promise, key *ast.Term, d *diagnostics) {
+	name := fmt.Sprintf("corral.%s.%s", p.decision, p.set)
+	switch value := key.Value.(type) {
+	case ast.Boolean, ast.Null, ast.Number, *ast.Array, ast.Set:
+		d.add(key.Location, "an element of %s can't be %s, which says nothing: write %s contains %s if { … }", name, key, p.set, p.example())
+	case ast.String:
+		if !p.plain {
+			d.add(key.Location, "an element of %s can't be a string: write %s contains %s if { … }", name, p.set, p.example())
+		}
+	case ast.Object:
+		checkObject(p, name, key, value, d)
+	}
+}
+
+func checkObject(p *promise, name string, key *ast.Term, object ast.Object, d *diagnostics) {
+	var have []string
+	open := false // when a key isn't known before the rule runs
+	object.Foreach(func(k, v *ast.Term) {
+		property, ok := k.Value.(ast.String)
+		if !ok {
+			open = true
+			return
+		}
+		have = append(have, string(property))
+		if !slices.Contains(p.keys, string(property)) {
+			d.add(at(k, key), "an element of %s has no %s: %s", name, property, oneOf(string(property), p.keys))
+		}
+		if word, ok := v.Value.(ast.String); ok && p.words[string(property)] != nil && !slices.Contains(p.words[string(property)], string(word)) {
+			d.add(at(v, key), "%s of %s can't be %q: %s", property, name, string(word), oneOf(string(word), p.words[string(property)]))
+		}
+	})
+	for _, required := range p.required {
+		if !open && !slices.Contains(have, required) {
+			d.add(key.Location, "an element of %s must have %s: write %s contains %s if { … }", name, required, p.set, p.example())
+		}
+	}
+}
+
+// at is where a term stands, or that which it is part of.
+func at(term, whole *ast.Term) *ast.Location {
+	if term.Location != nil {
+		return term.Location
+	}
+	return whole.Location
+}
+
+// checkOverlap tells of rules that have the name of one in the library: both would be one.
+func checkOverlap(own, library map[string]*ast.Module, d *diagnostics) {
+	taken := map[string]bool{}
+	for _, module := range library {
+		for _, rule := range module.Rules {
+			if promised(module, rule) == nil {
+				taken[packageName(module)+"."+ruleName(rule)] = true
+			}
+		}
+	}
+	for _, file := range slices.Sorted(maps.Keys(own)) {
+		for _, rule := range own[file].Rules {
+			if name := packageName(own[file]) + "." + ruleName(rule); taken[name] {
+				d.add(rule.Location, "the built-in library has a rule %s already: rename this one", name)
+			}
+		}
+	}
+}

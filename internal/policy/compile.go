@@ -1,0 +1,201 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/storage"
+	"github.com/open-policy-agent/opa/v1/storage/inmem"
+)
+
+// program is a policy that can be asked.
+type program struct {
+	compiler *ast.Compiler
+	store    storage.Store
+	// queries by decision; none for one that the policy has no rule for.
+	queries map[string]ast.Body
+	// origins are the rules of the promised sets, by the index that answers have.
+	origins []origin
+	needs   Needs
+}
+
+// answer is the variable of a query.
+const answer = ast.Var("answer")
+
+// build compiles a policy's modules; nil with diagnostics.
+func build(s *Source, d *diagnostics) *program {
+	own, chosen := parseModules(s, d), parseLibrary(s, d)
+	if len(*d) > 0 {
+		return nil
+	}
+	p := &program{queries: map[string]ast.Body{}}
+	all := maps.Clone(chosen)
+	maps.Copy(all, own)
+	names := slices.Sorted(maps.Keys(all))
+	var list []*ast.Module
+	for _, name := range names {
+		p.origins = copyRules(all[name], s.Ref(), own[name] != nil, p.origins)
+		list = append(list, all[name])
+	}
+	typeInputs(list)
+	data := dataOf(s, d)
+	if data == nil {
+		return nil
+	}
+	p.store = inmem.NewFromASTObject(data)
+	p.compile(all, d)
+	if len(*d) > 0 {
+		return nil
+	}
+	p.checkReach(s, own, d)
+	p.needs = p.readOf(s)
+	if len(*d) > 0 {
+		return nil
+	}
+	return p
+}
+
+// parseModules returns the policy's own modules, without its tests.
+func parseModules(s *Source, d *diagnostics) map[string]*ast.Module {
+	modules := map[string]*ast.Module{}
+	m := measure{diagnostics: d}
+	for _, name := range slices.Sorted(maps.Keys(s.Modules)) {
+		if testFile(name) {
+			continue
+		}
+		module, err := parse(name, s.Modules[name])
+		switch {
+		case err != nil:
+			d.addErrors(name, err)
+		case module == nil:
+			d.add(&ast.Location{File: name, Row: 1, Col: 1}, "the module is empty: begin it with its package, as in package corral.template")
+		default:
+			m.module(module)
+			checkModule(module, d)
+			modules[name] = module
+		}
+	}
+	return modules
+}
+
+// parseLibrary returns copies of the library's modules that the policy switches on.
+func parseLibrary(s *Source, d *diagnostics) map[string]*ast.Module {
+	chosen, err := libraryFor(s.Library)
+	if err != nil {
+		d.add(nil, "%v", err)
+	}
+	modules := map[string]*ast.Module{}
+	for name, m := range chosen {
+		modules[name] = m.module.Copy()
+	}
+	return modules
+}
+
+// dataOf returns what rules read below data; nil with a diagnostic.
+func dataOf(s *Source, d *diagnostics) ast.Object {
+	data := map[string]any{}
+	maps.Copy(data, s.Data)
+	data["parameters"] = s.Parameters
+	if s.Parameters == nil {
+		data["parameters"] = map[string]any{}
+	}
+	if s.Library != nil {
+		var content any
+		if err := json.Unmarshal(jsonOf(s.Library), &content); err != nil {
+			d.add(nil, "spec.library: %v", err)
+			return nil
+		}
+		data["library"] = content
+	}
+	value, err := ast.InterfaceToValue(data)
+	if err != nil {
+		d.add(nil, "spec.data and spec.parameters must be JSON: %v", err)
+		return nil
+	}
+	return value.(ast.Object)
+}
+
+// compile checks and compiles all modules, and prepares the queries.
+func (p *program) compile(modules map[string]*ast.Module, d *diagnostics) {
+	ctx := context.Background() // the store is in memory: nothing waits
+	txn, err := p.store.NewTransaction(ctx)
+	if err != nil {
+		d.add(nil, "reading data: %v", err)
+		return
+	}
+	defer p.store.Abort(ctx, txn)
+	set := ast.NewSchemaSet()
+	for name, schema := range schemas() {
+		set.Put(schemaRef(name), schema)
+	}
+	p.compiler = ast.NewCompiler().WithStrict(true).WithCapabilities(sandbox()).WithSchemas(set).
+		WithUseTypeCheckAnnotations(true).WithEnablePrintStatements(false).
+		WithPathConflictsCheck(storage.NonEmpty(ctx, p.store, txn)).SetErrorLimit(maxDiagnostics)
+	p.compiler.Compile(modules)
+	if p.compiler.Failed() {
+		d.addErrors("", withoutCopies(p.compiler.Errors))
+		return
+	}
+	for _, o := range p.origins {
+		decision := o.promise.decision
+		if p.queries[decision] != nil {
+			continue
+		}
+		query := ast.NewBody(ast.Equality.Expr(
+			ast.RefTerm(ast.DefaultRootDocument, ast.StringTerm("corral"), ast.StringTerm(decision), ast.StringTerm(answers)),
+			ast.NewTerm(answer),
+		))
+		p.queries[decision], err = p.compiler.QueryCompiler().Compile(query)
+		if err != nil {
+			d.add(nil, "preparing the query of %s: %v", decision, err)
+		}
+	}
+}
+
+// withoutCopies leaves out what is said of the copy of a rule, for it is said of the rule too.
+func withoutCopies(errors ast.Errors) ast.Errors {
+	var kept ast.Errors
+	for _, e := range errors {
+		if !strings.Contains(e.Message, answers) {
+			kept = append(kept, e)
+		}
+	}
+	if kept == nil {
+		return errors
+	}
+	return kept
+}
+
+// decisions are those that the policy has rules for, sorted.
+func (p *program) decisions() []string {
+	if p == nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(p.queries))
+}
+
+// digest is a hash of all that decides what a policy answers.
+func digest(s *Source) string {
+	h := newHash()
+	h.text("corral policy 1") // another number when the engine answers differently
+	for _, name := range slices.Sorted(maps.Keys(s.Modules)) {
+		if !testFile(name) {
+			h.text(name, s.Modules[name])
+		}
+	}
+	h.text(string(jsonOf(s.Data)), string(jsonOf(s.Parameters)), string(jsonOf(s.Library)))
+	if chosen, err := libraryFor(s.Library); err == nil {
+		for _, name := range slices.Sorted(maps.Keys(chosen)) {
+			h.text(name, chosen[name].text)
+		}
+	}
+	return fmt.Sprintf("sha256:%x", h.sum())
+}

@@ -1,0 +1,188 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/agnivade/levenshtein"
+	"github.com/open-policy-agent/opa/v1/ast"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// maxDiagnostics bounds what is told of one policy.
+const maxDiagnostics = 100
+
+// diagnostics gathers what is wrong with a policy.
+type diagnostics []v1alpha1.Diagnostic
+
+// add tells of something at a place; nil is the policy as a whole.
+func (d *diagnostics) add(at *ast.Location, format string, args ...any) {
+	diagnostic := v1alpha1.Diagnostic{Message: fmt.Sprintf(format, args...)}
+	if at != nil {
+		diagnostic.File, diagnostic.Line, diagnostic.Column = at.File, at.Row, at.Col
+	}
+	*d = append(*d, diagnostic)
+}
+
+// addErrors tells of what OPA found, with what to do about it.
+func (d *diagnostics) addErrors(file string, err error) {
+	var list ast.Errors
+	var one *ast.Error
+	switch {
+	case errors.As(err, &list):
+	case errors.As(err, &one):
+		list = ast.Errors{one}
+	default:
+		*d = append(*d, v1alpha1.Diagnostic{File: file, Message: err.Error()})
+	}
+	for _, e := range list {
+		at := e.Location
+		if at == nil {
+			at = &ast.Location{}
+		}
+		if at.File == "" {
+			at = &ast.Location{File: file, Row: at.Row, Col: at.Col}
+		}
+		d.add(at, "%s", explain(e))
+	}
+}
+
+// sorted returns what was gathered by place, once each.
+func (d diagnostics) sorted() []v1alpha1.Diagnostic {
+	slices.SortFunc(d, func(a, b v1alpha1.Diagnostic) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column), cmp.Compare(a.Message, b.Message))
+	})
+	all := slices.Compact(d)
+	return all[:min(len(all), maxDiagnostics)]
+}
+
+// explain says what is wrong, and what to do.
+func explain(e *ast.Error) string {
+	var ref *ast.RefErrInvalidDetail
+	var unification *ast.UnificationErrDetail
+	switch detail := e.Details.(type) {
+	case *ast.RefErrInvalidDetail:
+		ref = detail
+	case *ast.UnificationErrDetail:
+		unification = detail
+	}
+	message := e.Message
+	switch {
+	case ref != nil && ref.Pos < len(ref.Ref):
+		return fmt.Sprintf("%s: %s", message, missing(ref))
+	case unification != nil:
+		return fmt.Sprintf("%s: the two sides can never be equal (%s); compare values of one type", message, oneLine(unification.Lines()))
+	case strings.HasPrefix(message, "undefined function "):
+		return message + ": " + undefinedFunction(strings.TrimPrefix(message, "undefined function "))
+	case e.Code == ast.ParseErr:
+		if e.Details != nil && strings.Contains(message, "unexpected") {
+			message = fmt.Sprintf("%s at %q", message, strings.TrimSpace(e.Details.Lines()[0]))
+		}
+		return message + hint(message, "; rules are written in Rego v1")
+	default:
+		return message + hint(message, "")
+	}
+}
+
+// missing says what a reference could have named.
+func missing(detail *ast.RefErrInvalidDetail) string {
+	var known []string
+	for _, v := range detail.OneOf {
+		if name, ok := v.(ast.String); ok {
+			known = append(known, string(name))
+		}
+	}
+	have, isName := detail.Ref[detail.Pos].Value.(ast.String)
+	parent := detail.Ref[:detail.Pos].String()
+	switch {
+	case isName && len(known) > 0:
+		return fmt.Sprintf("%s has no %s; %s", parent, have, oneOf(string(have), known))
+	case len(known) > 0:
+		return fmt.Sprintf("%s has %s only", parent, strings.Join(known, ", "))
+	default:
+		return fmt.Sprintf("there is nothing of that name or type below %s", parent)
+	}
+}
+
+// oneOf proposes one of the names that there are for one that there isn't.
+func oneOf(name string, known []string) string {
+	if close := closest(name, known); close != "" {
+		return fmt.Sprintf("did you mean %s?", close)
+	}
+	return "there are " + strings.Join(known, ", ")
+}
+
+// closest returns the name that was probably meant, or nothing.
+func closest(name string, known []string) string {
+	best, distance := "", 1+len(name)/4
+	for _, k := range known {
+		if d := levenshtein.ComputeDistance(strings.ToLower(name), strings.ToLower(k)); d <= distance && k != name {
+			best, distance = k, d-1
+		}
+	}
+	return best
+}
+
+func undefinedFunction(name string) string {
+	switch {
+	case name == "time.now_ns":
+		return "policies have no clock: use input.now"
+	case isForbidden(name):
+		return "policies have no network, clock, randomness or environment: what a rule needs must be in input or data"
+	case strings.HasPrefix(name, "data."):
+		return "define it in a module of this policy"
+	}
+	var known []string
+	for _, b := range sandbox().Builtins {
+		known = append(known, b.Name)
+	}
+	if close := closest(name, known); close != "" {
+		return fmt.Sprintf("did you mean %s?", close)
+	}
+	return "OPA has no such function; define it, or correct its name"
+}
+
+// hints say what to do, by a part of what OPA says.
+var hints = []struct{ part, hint string }{
+	{"is unsafe", ": it has no value; bind it in the body, outside of a negation, as in x := input.pool.name"},
+	{"assigned var", ": remove it, or use _ for what isn't read"},
+	{"declared var", ": remove it, or use _ for what isn't read"},
+	{"rego_recursion_error", ": rules can't read themselves; break the circle"},
+	{"is recursive", ": rules can't read themselves; break the circle"},
+	{"conflicting rule for data path", ": spec.data has a value there; rename the key or the package"},
+	{"import data.", ": remove it"},
+	{"arity", ": give it as many arguments as it takes"},
+	{"var cannot be used for rule name", ": a file holds rules only, as in deny contains msg if { … }"},
+	{"`if` keyword is required", ": write RULE if { … }"},
+	{"`contains` keyword is required", ": write deny contains msg if { … }"},
+	{"conflicting rules", ": rules of one name must be all sets, all functions or all values"},
+	{"must not shadow", ": choose another name"},
+	{"package expected", ": begin the file with its package, as in package corral.template"},
+	{"empty module", ": begin the file with its package, as in package corral.template"},
+	{"no package", ": begin the file with its package, as in package corral.template"},
+	{"max parsing recursion depth", ": nest it less deeply"},
+}
+
+func hint(message, otherwise string) string {
+	for _, h := range hints {
+		if strings.Contains(message, h.part) {
+			return h.hint
+		}
+	}
+	return otherwise
+}
+
+// oneLine joins the lines of a detail.
+func oneLine(lines []string) string {
+	for i, line := range lines {
+		lines[i] = strings.Join(strings.Fields(line), " ")
+	}
+	return strings.Join(lines, ", ")
+}

@@ -1,0 +1,187 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/metrics"
+	"github.com/open-policy-agent/opa/v1/topdown"
+
+	// Rules compute in time zones; the host may have none, or others.
+	_ "time/tzdata"
+)
+
+const (
+	// quarantineAfter is after how many time-outs a policy isn't asked any more.
+	quarantineAfter = 3
+	// forgetAfter is after how many answers in time its time-outs are forgotten: a busy machine
+	// is no fault of a policy.
+	forgetAfter = 1000
+)
+
+// patience counts a policy's time-outs.
+type patience struct{ timeouts, answers atomic.Int32 }
+
+func (p *patience) isOver() bool { return p.timeouts.Load() >= quarantineAfter }
+
+func (p *patience) timedOut() {
+	p.timeouts.Add(1)
+	p.answers.Store(0)
+}
+
+func (p *patience) answered() {
+	if p.timeouts.Load() > 0 && p.answers.Add(1) >= forgetAfter {
+		p.timeouts.Store(0)
+	}
+}
+
+// given is an element of an answer, and the rule that gave it.
+type given struct {
+	element ast.Value
+	origin  *origin
+}
+
+// ask asks a policy. A failure is returned instead of an answer.
+func (p *Policy) ask(ctx context.Context, q question) ([]given, *Failure) {
+	switch {
+	case p.program == nil:
+		return nil, p.failure(NotLoaded, "%s", p.whyNotLoaded())
+	case p.patience.isOver():
+		return nil, p.failure(Quarantined, "it timed out %d times, and isn't asked until it changes: make its rules cheaper", quarantineAfter)
+	case ctx.Err() != nil:
+		return nil, p.failure(TimedOut, "it wasn't asked: the time for the decision was over")
+	}
+	inner, done := guarded(ctx)
+	defer done()
+	set, err := p.program.evaluate(inner, q)
+	if err == nil {
+		p.patience.answered()
+		return p.origins(set)
+	}
+	if topdown.IsCancel(err) || inner.Err() != nil {
+		if ctx.Err() == nil {
+			p.patience.timedOut()
+			return nil, p.failure(TimedOut, "it took more time or memory than it may: look for loops over loops, and for large ranges")
+		}
+		return nil, p.failure(TimedOut, "the time for the decision was over before it answered")
+	}
+	return nil, p.failure(EvaluationError, "%s", describe(err))
+}
+
+func (p *Policy) failure(kind FailureKind, format string, args ...any) *Failure {
+	return &Failure{Policy: p.Ref(), Kind: kind, Message: fmt.Sprintf(format, args...)}
+}
+
+// whyNotLoaded is the first diagnostic, and how many more there are.
+func (p *Policy) whyNotLoaded() string {
+	if len(p.diagnostics) == 0 {
+		return "it could not be loaded"
+	}
+	d := p.diagnostics[0]
+	message := place(d.File, d.Line, d.Column) + d.Message
+	if more := len(p.diagnostics) - 1; more > 0 {
+		message += fmt.Sprintf(" (and %d more)", more)
+	}
+	return message
+}
+
+// place begins a message with where it is about.
+func place(file string, line, column int) string {
+	switch {
+	case file == "":
+		return ""
+	case line == 0:
+		return file + ": "
+	default:
+		return fmt.Sprintf("%s:%d:%d: ", file, line, column)
+	}
+}
+
+// evaluate runs the query of a decision, and returns its set.
+func (p *program) evaluate(ctx context.Context, q question) (set ast.Set, err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = fmt.Errorf("OPA failed by a fault of its own (%v): simplify the rules changed last", fault)
+		}
+	}()
+	txn, err := p.store.NewTransaction(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading data: %w", err)
+	}
+	defer p.store.Abort(ctx, txn)
+	cancel := topdown.NewCancel()
+	defer context.AfterFunc(ctx, cancel.Cancel)()
+	query := topdown.NewQuery(p.queries[q.decision]).
+		WithCompiler(p.compiler).WithStore(p.store).WithTransaction(txn).WithInput(q.input).
+		WithTime(time.Unix(0, q.now)).WithCancel(cancel).WithStrictBuiltinErrors(true).WithMetrics(metrics.NoOp())
+	err = query.Iter(ctx, func(result topdown.QueryResult) error {
+		set, _ = result[answer].Value.(ast.Set)
+		return nil
+	})
+	return set, err
+}
+
+// origins finds the rules that gave the elements of a set.
+func (p *Policy) origins(set ast.Set) ([]given, *Failure) {
+	if set == nil || set.Len() == 0 {
+		return nil, nil
+	}
+	if set.Len() > maxElements {
+		return nil, p.failure(InvalidAnswer, "it gave %d elements, more than %d: give one for each finding", set.Len(), maxElements)
+	}
+	all := make([]given, 0, set.Len())
+	for _, term := range set.Slice() {
+		wrapped := term.Value.(ast.Object)
+		index, _ := wrapped.Get(indexKey).Value.(ast.Number).Int()
+		all = append(all, given{element: wrapped.Get(valueKey).Value, origin: &p.program.origins[index]})
+	}
+	return all, nil
+}
+
+var indexKey, valueKey = ast.StringTerm("i"), ast.StringTerm("v")
+
+// describe says where an evaluation failed, and what to do.
+func describe(err error) string {
+	var e *topdown.Error
+	if !errors.As(err, &e) {
+		return err.Error()
+	}
+	where := ""
+	if e.Location != nil {
+		where = place(e.Location.File, e.Location.Row, e.Location.Col)
+	}
+	message := where + strings.TrimSpace(e.Message)
+	switch e.Code {
+	case topdown.BuiltinErr, topdown.TypeErr:
+		return message + "; check the value before the call"
+	case topdown.ConflictErr:
+		return message + "; let only one of the rules hold at a time"
+	default:
+		return message
+	}
+}
+
+// sortFailures sorts failures by policy.
+func sortFailures(list []Failure) {
+	slices.SortFunc(list, func(a, b Failure) int {
+		return cmp.Or(cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Message, b.Message))
+	})
+}
+
+// sortAudit sorts by policy.
+func sortAudit(list []Audit) []Audit {
+	slices.SortFunc(list, func(a, b Audit) int {
+		return cmp.Or(cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.Message, b.Message))
+	})
+	return slices.Compact(list)
+}

@@ -1,0 +1,89 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"io/fs"
+	"path"
+	"reflect"
+	"strings"
+	"sync"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/policies"
+)
+
+// libraryPrefix begins the names of the library's files where rules are told of.
+const libraryPrefix = "library/"
+
+// libraryModule is one file of the built-in library.
+type libraryModule struct {
+	text   string
+	module *ast.Module
+	// family that switches it on, as in spec.library, in small letters; empty for a helper of all.
+	family string
+}
+
+// library is the built-in library, parsed once.
+var library = sync.OnceValues(func() (map[string]libraryModule, error) {
+	families := map[string]bool{}
+	for field := range reflect.TypeFor[v1alpha1.PolicyLibrary]().Fields() {
+		families[strings.ToLower(field.Name)] = true
+	}
+	modules := map[string]libraryModule{}
+	err := fs.WalkDir(policies.FS, ".", func(file string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(file, ".rego") || testFile(file) {
+			return err
+		}
+		text, err := fs.ReadFile(policies.FS, file)
+		if err != nil {
+			return fmt.Errorf("reading the library: %w", err)
+		}
+		name := libraryPrefix + file
+		module, err := parse(name, string(text))
+		if err != nil {
+			return fmt.Errorf("reading the library: %w", err)
+		}
+		family := strings.TrimSuffix(path.Base(file), ".rego")
+		if !families[family] {
+			family = ""
+		}
+		modules[name] = libraryModule{text: string(text), module: module, family: family}
+		return nil
+	})
+	return modules, err
+})
+
+// libraryFor returns the modules of the families that are switched on, and their helpers.
+func libraryFor(parameters *v1alpha1.PolicyLibrary) (map[string]libraryModule, error) {
+	if parameters == nil {
+		return nil, nil
+	}
+	all, err := library()
+	if err != nil {
+		return nil, err
+	}
+	on := map[string]bool{"": true}
+	value := reflect.ValueOf(*parameters)
+	for field, v := range value.Fields() {
+		on[strings.ToLower(field.Name)] = !v.IsZero()
+	}
+	chosen := map[string]libraryModule{}
+	for name, m := range all {
+		if on[m.family] {
+			chosen[name] = m
+		}
+	}
+	return chosen, nil
+}
+
+// parse reads a module of Rego v1.
+func parse(file, text string) (*ast.Module, error) {
+	return ast.ParseModuleWithOpts(file, text, ast.ParserOptions{
+		RegoVersion: ast.RegoV1, ProcessAnnotation: true, Capabilities: sandbox(),
+	})
+}

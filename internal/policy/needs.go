@@ -1,0 +1,109 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"slices"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// Needs are the costly parts of an input that scaling rules read.
+type Needs struct {
+	// Granted is true when a rule reads what is granted to the pool itself.
+	Granted bool
+	// All, Namespace and Connection are true when a rule reads that group of input.usage.
+	All, Namespace, Connection bool
+	// Labels are the labels whose groups a rule reads, sorted; AnyLabel is true when that isn't known.
+	Labels   []string
+	AnyLabel bool
+	// Members is true when a rule reads the members of a group.
+	Members bool
+}
+
+// everything is what is needed when it isn't known what a rule reads.
+var everything = Needs{Granted: true, All: true, Namespace: true, Connection: true, AnyLabel: true, Members: true}
+
+// Usage is true when a rule reads input.usage at all.
+func (n Needs) Usage() bool {
+	return n.Granted || n.All || n.Namespace || n.Connection || n.AnyLabel || len(n.Labels) > 0
+}
+
+// and joins two needs.
+func (n Needs) and(o Needs) Needs {
+	return Needs{
+		Granted: n.Granted || o.Granted, All: n.All || o.All, Namespace: n.Namespace || o.Namespace,
+		Connection: n.Connection || o.Connection, AnyLabel: n.AnyLabel || o.AnyLabel, Members: n.Members || o.Members,
+		Labels: slices.Concat(n.Labels, o.Labels),
+	}.normal()
+}
+
+// normal sorts the labels, and leaves them out when any may be read.
+func (n Needs) normal() Needs {
+	if n.AnyLabel {
+		n.Labels = nil
+	}
+	slices.Sort(n.Labels)
+	n.Labels = slices.Compact(n.Labels)
+	return n
+}
+
+// addCeiling adds what the library reads for a ceiling.
+func (n *Needs) addCeiling(c v1alpha1.Ceiling) {
+	n.Granted = true
+	switch c.By {
+	case v1alpha1.CeilingAll:
+		n.All = true
+	case v1alpha1.CeilingNamespace:
+		n.Namespace = true
+	case v1alpha1.CeilingConnection:
+		n.Connection = true
+	case v1alpha1.CeilingLabel:
+		n.Labels = append(n.Labels, c.Label)
+	}
+	n.Members = n.Members || c.Share != v1alpha1.ShareFirstCome
+}
+
+// addReference adds what a reference to the input reads. One that ends before a number may go on
+// elsewhere, in a rule that is given its value.
+func (n *Needs) addReference(ref ast.Ref) {
+	if len(ref) > 1 && isName(ref[1]) && !ref[1].Equal(usageKey) {
+		return
+	}
+	if len(ref) < 3 || !isName(ref[1]) || !isName(ref[2]) {
+		*n = everything
+		return
+	}
+	rest := ref[3:]
+	switch string(ref[2].Value.(ast.String)) {
+	case "granted":
+		n.Granted = true
+		return
+	case "all":
+		n.All = true
+	case "namespace":
+		n.Namespace = true
+	case "connection":
+		n.Connection = true
+	case "labels":
+		if len(rest) == 0 || !isName(rest[0]) {
+			n.AnyLabel = true
+		} else {
+			n.Labels = append(n.Labels, string(rest[0].Value.(ast.String)))
+		}
+		rest = rest[min(1, len(rest)):]
+	}
+	if len(rest) == 0 || !rest[0].Equal(grantedKey) && !rest[0].Equal(poolsKey) {
+		n.Members = true
+	}
+}
+
+var usageKey, grantedKey, poolsKey = ast.StringTerm("usage"), ast.StringTerm("granted"), ast.StringTerm("pools")
+
+func isName(t *ast.Term) bool {
+	_, ok := t.Value.(ast.String)
+	return ok
+}

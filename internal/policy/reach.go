@@ -1,0 +1,183 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+)
+
+// rules calls f for each rule of the compiled modules, in the order of files and lines.
+func (p *program) rules(f func(file string, module *ast.Module, rule *ast.Rule)) {
+	for _, file := range slices.Sorted(maps.Keys(p.compiler.Modules)) {
+		module := p.compiler.Modules[file]
+		for _, rule := range module.Rules {
+			f(file, module, rule)
+		}
+	}
+}
+
+// reach returns all rules that the given ones read, themselves included.
+func (p *program) reach(from ...*ast.Rule) map[*ast.Rule]bool {
+	reached := map[*ast.Rule]bool{}
+	for len(from) > 0 {
+		rule := from[len(from)-1]
+		from = from[:len(from)-1]
+		if reached[rule] {
+			continue
+		}
+		reached[rule] = true
+		for dependency := range p.compiler.Graph.Dependencies(rule) {
+			from = append(from, dependency.(*ast.Rule))
+		}
+		if rule.Else != nil {
+			from = append(from, rule.Else)
+		}
+	}
+	return reached
+}
+
+// checkReach tells of rules that nothing reads, and of references to rules that there aren't.
+func (p *program) checkReach(s *Source, own map[string]*ast.Module, d *diagnostics) {
+	var asked []*ast.Rule
+	p.rules(func(_ string, module *ast.Module, rule *ast.Rule) {
+		if promised(module, rule) != nil || ruleName(rule) == answers || strings.HasPrefix(ruleName(rule), "test_") {
+			asked = append(asked, rule)
+		}
+	})
+	reached := p.reach(asked...)
+	var inTests map[string]bool
+	p.rules(func(file string, module *ast.Module, rule *ast.Rule) {
+		if own[file] == nil {
+			return
+		}
+		p.checkReferences(rule, d)
+		if reached[rule] || !strings.HasPrefix(packageName(module)+".", "corral.") {
+			return
+		}
+		if inTests == nil {
+			inTests = namesInTests(s)
+		}
+		if !inTests[ruleName(rule)] {
+			d.add(rule.Location, "%s", unread(module, rule))
+		}
+	})
+	if len(own) > 0 && len(p.queries) == 0 && len(*d) == 0 {
+		d.add(nil, "no rule of this policy is ever asked for: write rules corral.scaling.limit, corral.template.deny, corral.template.warn or corral.update.rollout")
+	}
+}
+
+// unread says what a rule that nothing reads was probably meant to be.
+func unread(module *ast.Module, rule *ast.Rule) string {
+	name, of := ruleName(rule), packageName(module)
+	var sets, packages []string
+	for _, p := range promises {
+		full := "corral." + p.decision
+		packages = append(packages, full)
+		if full == of {
+			sets = append(sets, p.set)
+		}
+	}
+	message := fmt.Sprintf("rule %s of the package %s is read by no decision and no test", name, of)
+	if close := closest(name, sets); close != "" {
+		return fmt.Sprintf("%s: did you mean %s?", message, close)
+	}
+	if sets == nil {
+		if close := closest(of, packages); close != "" {
+			return fmt.Sprintf("%s: did you mean package %s?", message, close)
+		}
+		return fmt.Sprintf("%s: remove it; decisions ask %s", message, strings.Join(slices.Compact(packages), ", "))
+	}
+	return fmt.Sprintf("%s: remove it, or read it in a rule of %s", message, strings.Join(sets, " or "))
+}
+
+// namesInTests returns all names and strings in the policy's tests: what they may read.
+func namesInTests(s *Source) map[string]bool {
+	names := map[string]bool{}
+	for file, text := range s.Modules {
+		if !testFile(file) {
+			continue
+		}
+		module, err := parse(file, text)
+		if err != nil || module == nil {
+			continue // tests tell of it when they run
+		}
+		ast.WalkTerms(module, func(t *ast.Term) bool {
+			switch v := t.Value.(type) {
+			case ast.Var:
+				names[string(v)] = true
+			case ast.String:
+				names[string(v)] = true
+			}
+			return false
+		})
+	}
+	return names
+}
+
+// checkReferences tells of references below data.corral that nothing defines.
+func (p *program) checkReferences(rule *ast.Rule, d *diagnostics) {
+	corral := ast.Ref{ast.DefaultRootDocument, ast.StringTerm("corral")}
+	seen := map[string]bool{}
+	ast.WalkTerms(rule, func(t *ast.Term) bool {
+		ref, ok := t.Value.(ast.Ref)
+		if !ok || !ref.HasPrefix(corral) {
+			return false
+		}
+		prefix := ref.ConstantPrefix()
+		if len(p.compiler.GetRules(prefix)) > 0 || seen[prefix.String()] {
+			return false
+		}
+		seen[prefix.String()] = true
+		at := t.Location
+		if at == nil {
+			at = rule.Location
+		}
+		d.add(at, "%s: this policy has no such rule; %s", prefix, p.similar(prefix.String()))
+		return false
+	})
+}
+
+// similar proposes a rule for a reference to none.
+func (p *program) similar(name string) string {
+	var known []string
+	p.rules(func(_ string, module *ast.Module, rule *ast.Rule) {
+		if ruleName(rule) != answers {
+			known = append(known, module.Package.Path.String()+"."+ruleName(rule))
+		}
+	})
+	if close := closest(name, known); close != "" {
+		return fmt.Sprintf("did you mean %s?", close)
+	}
+	return "define it, or switch on the part of the library (spec.library) that has it"
+}
+
+// readOf finds what of input.usage the scaling rules read.
+func (p *program) readOf(s *Source) Needs {
+	var needs Needs
+	if s.Library != nil {
+		for _, ceiling := range s.Library.Ceilings {
+			needs.addCeiling(ceiling)
+		}
+	}
+	var asked []*ast.Rule
+	p.rules(func(_ string, module *ast.Module, rule *ast.Rule) {
+		if o := promised(module, rule); o != nil && o.decision == DecisionScaling && !strings.HasPrefix(rule.Location.File, libraryPrefix) {
+			asked = append(asked, rule)
+		}
+	})
+	for rule := range p.reach(asked...) {
+		ast.WalkRefs(rule, func(ref ast.Ref) bool {
+			if ref[0].Equal(ast.InputRootDocument) {
+				needs.addReference(ref)
+			}
+			return false
+		})
+	}
+	return needs.normal()
+}

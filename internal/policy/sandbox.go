@@ -1,0 +1,40 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+)
+
+// forbidden are builtins that a policy can't call, by name or by what their names begin
+// with, beyond those that OPA itself knows not to be deterministic. A decision must be the
+// same for the same input, and must end in time.
+var forbidden = []string{
+	// Reach out, or read a clock.
+	"http.", "net.lookup", "opa.", "rand.", "uuid.rfc4122", "time.now_ns", "providers.",
+	"io.jwt.decode_verify", "io.jwt.encode_sign", "crypto.x509.parse_and_verify", "json.match_schema", "json.verify_schema",
+	// Run templates and parsers of their own, which no deadline ends.
+	"strings.render_template", "graphql.", "rego.parse_module", "net.cidr_expand",
+	"trace",
+}
+
+// sandbox is what rules may use.
+var sandbox = sync.OnceValue(func() *ast.Capabilities {
+	capabilities := ast.CapabilitiesForThisVersion()
+	capabilities.AllowNet = []string{}
+	capabilities.Builtins = slices.DeleteFunc(capabilities.Builtins, func(b *ast.Builtin) bool {
+		return b.Nondeterministic || slices.ContainsFunc(forbidden, func(name string) bool { return strings.HasPrefix(b.Name, name) })
+	})
+	return capabilities
+})
+
+// isForbidden tells whether OPA has a builtin of that name, and policies may not call it.
+func isForbidden(name string) bool {
+	return ast.BuiltinMap[name] != nil &&
+		!slices.ContainsFunc(sandbox().Builtins, func(b *ast.Builtin) bool { return b.Name == name })
+}

@@ -1,0 +1,286 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// limit is one element of corral.scaling.limit.
+type limit struct {
+	field string
+	n     int32
+	// floor is true for atLeast, else it is a ceiling.
+	floor, hard bool
+	reason      string
+	until       time.Time
+	rule        v1alpha1.RuleReference
+	// cluster is true for rules of cluster policies.
+	cluster bool
+}
+
+// fields are those that limits are about. Max comes first: the others are cut to it.
+var fields = []string{"max", "min", "idle"}
+
+// Scaling asks what limits hold. Each policy is asked within the guard's bounds, if ctx has one.
+func (b *Bound) Scaling(ctx context.Context, in ScalingInput) Scaling {
+	if len(b.policies) == 0 {
+		return Scaling{Scale: compose(in.Pool.Scale, 0, nil).scale}
+	}
+	q := b.question(DecisionScaling, in.Pool, in.Now,
+		property("jobs", ast.InternedTerm(int(in.Jobs))),
+		property("now", ast.InternedTerm(int(in.Now))),
+		property("runners", runnersTerm(in.Runners)),
+		property("usage", usageTerm(in.Usage)),
+		textProperty("zone", in.Zone),
+	)
+	heard := hear(ctx, b, q, decodeLimit)
+	answer := Scaling{ID: q.id, Digest: b.digest, Failures: heard.failures, Audit: heard.audit}
+	if len(answer.Failures) == 0 {
+		c := compose(in.Pool.Scale, in.Jobs, heard.enforced)
+		answer.Scale, answer.Hard, answer.Bounds, answer.Conflicts = c.scale, c.hard, c.bounds, c.conflicts
+		for _, l := range heard.enforced {
+			answer.Until = earliest(in.Now, answer.Until, l.until)
+		}
+		for _, a := range heard.audited {
+			with := compose(in.Pool.Scale, in.Jobs, slices.Concat(heard.enforced, a.elements))
+			answer.Audit = append(answer.Audit, c.changes(with, a.policy.Ref())...)
+		}
+	}
+	answer.Audit = sortAudit(answer.Audit)
+	return answer
+}
+
+func decodeLimit(p *Policy, e *element) limit {
+	l := limit{
+		field: e.text("field"), reason: e.reason(), until: e.until(), hard: e.boolean("hard"), floor: e.has("atLeast"),
+		rule: e.rule, cluster: p.isCluster(),
+	}
+	e.require(slices.Contains(fields, l.field), "field is max, min or idle, not %q", l.field)
+	e.require(e.has("atMost") != e.has("atLeast"), "it must have atMost or atLeast, and not both")
+	e.require(!e.has("hard") || l.field == "max" && !l.floor, "hard goes with atMost of max only")
+	l.n = e.number("atMost") + e.number("atLeast") // one of them is 0
+	return l
+}
+
+// composition is what limits make of declared numbers.
+type composition struct {
+	scale     Scale
+	hard      bool
+	bounds    []v1alpha1.LimitBound
+	conflicts []string
+}
+
+// compose lets limits narrow what is declared. Their order doesn't matter.
+func compose(declared Scale, jobs int32, limits []limit) composition {
+	c := composition{scale: declared}
+	max := c.field("max", declared.Max, limits)
+	c.scale.Max = max.value
+	c.hard = isHard(max.value, jobs, limits)
+	c.bound("max", declared, max.value, max.binding)
+	for _, name := range fields[1:] {
+		f := c.field(name, *declared.number(name), limits)
+		c.cut(name, *declared.number(name), &f, max)
+		*c.scale.number(name) = f.value
+		c.bound(name, declared, f.value, f.binding)
+	}
+	slices.SortFunc(c.bounds, compareBounds)
+	c.bounds = slices.Compact(c.bounds)
+	slices.Sort(c.conflicts)
+	c.conflicts = slices.Compact(c.conflicts)
+	return c
+}
+
+// isHard tells whether jobs beyond max wait: a hard rule gives the max, or more jobs than a
+// hard rule allows are there, and a lower max that isn't hard must not let them through.
+func isHard(max, jobs int32, limits []limit) bool {
+	return slices.ContainsFunc(limits, func(l limit) bool { return l.hard && (l.n == max || l.n > max && jobs > l.n) })
+}
+
+// cut keeps min and idle within max. What bounds max then bounds them too.
+func (c *composition) cut(name string, declared int32, f *fieldLimits, max fieldLimits) {
+	if f.value <= max.value {
+		return
+	}
+	for _, l := range f.binding {
+		if l.floor {
+			c.conflicts = append(c.conflicts, fmt.Sprintf("%s: %s is more than max, so %s is %d", name, l, name, max.value))
+		}
+	}
+	if max.value <= declared {
+		f.binding = nil
+	}
+	f.value, f.binding = max.value, slices.Concat(f.binding, max.binding)
+}
+
+func (s *Scale) number(field string) *int32 {
+	switch field {
+	case "max":
+		return &s.Max
+	case "min":
+		return &s.Min
+	default:
+		return &s.Idle
+	}
+}
+
+// fieldLimits is what limits make of one number, and those that give it its value.
+type fieldLimits struct {
+	value   int32
+	binding []limit
+}
+
+// field composes one number: namespaced ceilings lower it, floors of the cluster raise it, and
+// ceilings of the cluster lower it last. What loses is a conflict.
+func (c *composition) field(name string, declared int32, limits []limit) fieldLimits {
+	f := fieldLimits{value: declared}
+	of := func(cluster, floor bool) (chosen []limit) {
+		for _, l := range limits {
+			if l.field == name && l.cluster == cluster && l.floor == floor {
+				chosen = append(chosen, l)
+			}
+		}
+		return chosen
+	}
+	ceilings, wishes, floors, guards := of(false, false), of(false, true), of(true, true), of(true, false)
+	f.lower(ceilings)
+	f.raise(floors)
+	f.lower(guards)
+	for _, l := range slices.Concat(ceilings, floors) {
+		c.overruled(l, f)
+	}
+	for _, l := range wishes {
+		c.wish(l, declared, f)
+	}
+	return f
+}
+
+// lower applies ceilings.
+func (f *fieldLimits) lower(ceilings []limit) {
+	for _, l := range ceilings {
+		switch {
+		case l.n < f.value:
+			f.value, f.binding = l.n, []limit{l}
+		case l.n == f.value:
+			f.binding = append(f.binding, l)
+		}
+	}
+}
+
+// raise applies floors.
+func (f *fieldLimits) raise(floors []limit) {
+	for _, l := range floors {
+		switch {
+		case l.n > f.value:
+			f.value, f.binding = l.n, []limit{l}
+		case l.n == f.value && len(f.binding) > 0 && f.binding[0].floor:
+			f.binding = append(f.binding, l)
+		}
+	}
+}
+
+// overruled tells of a rule that others beat.
+func (c *composition) overruled(l limit, f fieldLimits) {
+	if l.floor && l.n <= f.value || !l.floor && l.n >= f.value {
+		return
+	}
+	c.conflicts = append(c.conflicts, fmt.Sprintf("%s: %s is beaten by %s, so %s is %d", l.field, l, describeLimits(f.binding), l.field, f.value))
+}
+
+// wish tells of a namespaced floor that isn't met: it never raises a number.
+func (c *composition) wish(l limit, declared int32, f fieldLimits) {
+	switch {
+	case l.n <= f.value:
+	case l.n > declared:
+		c.conflicts = append(c.conflicts, fmt.Sprintf("%s: %s has no say: only a ClusterRunnerPolicy may ask for more than the declared %d", l.field, l, declared))
+	default:
+		c.overruled(l, f)
+	}
+}
+
+// bound records the rules that made a number another than the declared.
+func (c *composition) bound(name string, declared Scale, value int32, binding []limit) {
+	if was := *declared.number(name); was != value {
+		for _, l := range binding {
+			c.bounds = append(c.bounds, v1alpha1.LimitBound{Field: name, Declared: was, Value: value, Reason: l.reason, Rule: l.rule})
+		}
+	}
+}
+
+// changes tells what one more policy makes of the composition.
+func (c *composition) changes(with composition, policy string) []Audit {
+	var all []Audit
+	tell := func(format string, args ...any) {
+		all = append(all, Audit{Policy: policy, Message: fmt.Sprintf(format, args...)})
+	}
+	for _, name := range fields {
+		if is, would := *c.scale.number(name), *with.scale.number(name); is != would {
+			tell("%s would be %d, not %d%s", name, would, is, with.why(name, policy))
+		}
+	}
+	if c.hard != with.hard {
+		tell("jobs beyond max would %s", map[bool]string{true: "wait", false: "be served"}[with.hard])
+	}
+	return all
+}
+
+// why gives the rules of a policy that bound a number.
+func (c *composition) why(field, policy string) string {
+	var rules []string
+	for _, b := range c.bounds {
+		if b.Field == field && b.Rule.Policy == policy {
+			rules = append(rules, fmt.Sprintf("%s (%s)", b.Reason, rulePlace(b.Rule)))
+		}
+	}
+	if len(rules) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(rules, "; ")
+}
+
+// String tells of a limit in a message.
+func (l limit) String() string {
+	bound := "atMost"
+	if l.floor {
+		bound = "atLeast"
+	}
+	return fmt.Sprintf("%s %d of %s, %s", bound, l.n, l.rule.Policy, rulePlace(l.rule))
+}
+
+func describeLimits(limits []limit) string {
+	var texts []string
+	for _, l := range limits {
+		texts = append(texts, l.String())
+	}
+	slices.Sort(texts)
+	return strings.Join(slices.Compact(texts), " and ")
+}
+
+// rulePlace names a rule with its file and line.
+func rulePlace(r v1alpha1.RuleReference) string {
+	return fmt.Sprintf("%s, %s:%d", r.Name, r.File, r.Line)
+}
+
+func compareBounds(a, b v1alpha1.LimitBound) int {
+	return cmp.Or(
+		cmp.Compare(slices.Index(fields, a.Field), slices.Index(fields, b.Field)),
+		compareRules(a.Rule, b.Rule), cmp.Compare(a.Reason, b.Reason),
+	)
+}
+
+func compareRules(a, b v1alpha1.RuleReference) int {
+	return cmp.Or(
+		cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.File, b.File),
+		cmp.Compare(a.Line, b.Line), cmp.Compare(a.Name, b.Name),
+	)
+}

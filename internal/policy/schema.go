@@ -1,0 +1,149 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"encoding/json"
+	"maps"
+	"reflect"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// inputs are the types that the decisions are asked about.
+var inputs = map[string]reflect.Type{
+	DecisionScaling:  reflect.TypeFor[ScalingInput](),
+	DecisionTemplate: reflect.TypeFor[TemplateInput](),
+	DecisionUpdate:   reflect.TypeFor[UpdateInput](),
+}
+
+var podType = reflect.TypeFor[corev1.Pod]()
+
+// InputSchema returns the JSON Schema (draft 7) of a decision's input. Unknown properties are
+// refused, but for maps such as labels.
+func InputSchema(decision string) map[string]any {
+	t, ok := inputs[decision]
+	if !ok {
+		return nil
+	}
+	s := schemaWriter{definitions: map[string]any{}}
+	schema := s.object(t)
+	schema["$schema"] = "http://json-schema.org/draft-07/schema#"
+	schema["title"] = "Input of corral." + decision
+	schema["definitions"] = s.definitions
+	return schema
+}
+
+// anyInputSchema describes what helpers that any decision may call can read: all that the
+// three inputs have.
+func anyInputSchema() map[string]any {
+	properties, definitions := map[string]any{}, map[string]any{}
+	for decision := range inputs {
+		schema := InputSchema(decision)
+		maps.Copy(properties, schema["properties"].(map[string]any))
+		maps.Copy(definitions, schema["definitions"].(map[string]any))
+	}
+	return map[string]any{"type": "object", "additionalProperties": false, "properties": properties, "definitions": definitions}
+}
+
+// schemas are those of the decisions, and the one for all others: any.
+var schemas = sync.OnceValue(func() map[string]any {
+	all := map[string]any{"any": anyInputSchema()}
+	for decision := range inputs {
+		all[decision] = InputSchema(decision)
+	}
+	return all
+})
+
+// schemaWriter makes a schema out of Go types as encoding/json sees them.
+type schemaWriter struct{ definitions map[string]any }
+
+// leaves are types whose JSON isn't what their structure says.
+var leaves = map[reflect.Type]any{
+	reflect.TypeFor[resource.Quantity]():  anyOf("string", "number"),
+	reflect.TypeFor[intstr.IntOrString](): anyOf("integer", "string"),
+	reflect.TypeFor[metav1.Time]():        typed("string"),
+	reflect.TypeFor[metav1.MicroTime]():   typed("string"),
+	reflect.TypeFor[metav1.FieldsV1]():    typed("object"),
+	reflect.TypeFor[[]byte]():             typed("string"),
+}
+
+func typed(name string) map[string]any { return map[string]any{"type": name} }
+
+func anyOf(names ...string) map[string]any {
+	var list []any
+	for _, name := range names {
+		list = append(list, typed(name))
+	}
+	return map[string]any{"anyOf": list}
+}
+
+// of returns the schema of a type.
+func (s schemaWriter) of(t reflect.Type) any {
+	if leaf, ok := leaves[t]; ok {
+		return leaf
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return s.of(t.Elem())
+	case reflect.Bool:
+		return typed("boolean")
+	case reflect.String:
+		return typed("string")
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		return typed("integer")
+	case reflect.Slice:
+		if t == reflect.TypeFor[json.RawMessage]() { // the only one is the pod
+			return s.of(podType)
+		}
+		return map[string]any{"type": "array", "items": s.of(t.Elem())}
+	case reflect.Map:
+		return map[string]any{"type": "object", "additionalProperties": s.of(t.Elem())}
+	default:
+		return s.reference(t)
+	}
+}
+
+// reference returns a $ref to a struct, which is defined once.
+func (s schemaWriter) reference(t reflect.Type) any {
+	if _, ok := s.definitions[t.Name()]; !ok {
+		s.definitions[t.Name()] = nil // ends recursion
+		s.definitions[t.Name()] = s.object(t)
+	}
+	return map[string]any{"$ref": "#/definitions/" + t.Name()}
+}
+
+// object returns the closed schema of a struct.
+func (s schemaWriter) object(t reflect.Type) map[string]any {
+	properties := map[string]any{}
+	var required []any
+	s.fields(t, properties, &required)
+	schema := map[string]any{"type": "object", "additionalProperties": false, "properties": properties}
+	if len(required) > 0 {
+		schema["required"] = required
+	}
+	return schema
+}
+
+// fields adds a struct's properties, and those of the structs that are inlined in it.
+func (s schemaWriter) fields(t reflect.Type, properties map[string]any, required *[]any) {
+	for field := range t.Fields() {
+		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
+		switch {
+		case name == "-" || !field.IsExported():
+		case name == "":
+			s.fields(field.Type, properties, required)
+		default:
+			properties[name] = s.of(field.Type)
+			if !strings.Contains(options, "omit") {
+				*required = append(*required, name)
+			}
+		}
+	}
+}

@@ -1,0 +1,80 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// finding is one element of corral.template.deny or corral.template.warn.
+type finding struct {
+	v1alpha1.PolicyFinding
+	denies bool
+}
+
+// Template asks whether a pod may run. Each policy is asked within the guard's bounds, if ctx
+// has one.
+func (b *Bound) Template(ctx context.Context, in TemplateInput) Template {
+	if !b.isAsked(DecisionTemplate) {
+		return Template{Digest: b.digest}
+	}
+	pod := in.Parsed
+	if pod == nil {
+		var err error
+		if pod, err = ParsePod(in.Pod); err != nil {
+			return Template{Digest: b.digest, Failures: []Failure{{Kind: EvaluationError, Message: err.Error()}}}
+		}
+	}
+	q := b.aboutPod(in.Pool, pod)
+	heard := hear(ctx, b, q, decodeFinding)
+	answer := Template{ID: q.id, Digest: b.digest, Failures: heard.failures, Audit: heard.audit}
+	for _, f := range heard.enforced {
+		if f.denies {
+			answer.Denials = append(answer.Denials, f.PolicyFinding)
+		} else {
+			answer.Warnings = append(answer.Warnings, f.PolicyFinding)
+		}
+	}
+	slices.SortFunc(answer.Denials, compareFindings)
+	slices.SortFunc(answer.Warnings, compareFindings)
+	for _, a := range heard.audited {
+		for _, f := range a.elements {
+			answer.Audit = append(answer.Audit, Audit{Policy: a.policy.Ref(), Message: f.wouldBe()})
+		}
+	}
+	answer.Audit = sortAudit(answer.Audit)
+	return answer
+}
+
+func (f finding) wouldBe() string {
+	verb := "would warn"
+	if f.denies {
+		verb = "would deny the pod"
+	}
+	return fmt.Sprintf("%s: %s (%s)", verb, f.Message, rulePlace(f.Rule))
+}
+
+func decodeFinding(_ *Policy, e *element) finding {
+	f := finding{denies: e.promise.set == "deny"}
+	f.Rule = e.rule
+	f.Message = cmp.Or(e.plain, e.text("msg"))
+	f.Path = e.text("path")
+	f.Code = cmp.Or(e.text("code"), e.code)
+	f.Severity = cmp.Or(e.text("severity"), e.severity)
+	f.Remediation = cmp.Or(e.text("remediation"), e.remediation)
+	e.require(f.Message != "", "it must have a msg")
+	return f
+}
+
+func compareFindings(a, b v1alpha1.PolicyFinding) int {
+	return cmp.Or(
+		compareRules(a.Rule, b.Rule), cmp.Compare(a.Path, b.Path), cmp.Compare(a.Message, b.Message),
+		cmp.Compare(a.Code, b.Code), cmp.Compare(a.Severity, b.Severity), cmp.Compare(a.Remediation, b.Remediation),
+	)
+}

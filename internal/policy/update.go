@@ -1,0 +1,166 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// rollout is one element of corral.update.rollout. What it doesn't say is nil or empty.
+type rollout struct {
+	hold               bool
+	strategy           v1alpha1.UpdateStrategy
+	surge, unavailable *int32
+	canary             *int32
+	reason             string
+	until              time.Time
+	rule               v1alpha1.RuleReference
+}
+
+// care is how careful the strategies are, least first.
+var care = []v1alpha1.UpdateStrategy{v1alpha1.Recreate, v1alpha1.RollingUpdate, v1alpha1.OnIdle}
+
+// Update asks how a change may roll out. Each policy is asked within the guard's bounds, if ctx
+// has one.
+func (b *Bound) Update(ctx context.Context, in UpdateInput) Update {
+	if len(b.policies) == 0 {
+		return merge(in.Change, nil)
+	}
+	q := b.question(DecisionUpdate, in.Pool, in.Now,
+		property("change", changeTerm(in.Change)),
+		property("jobs", ast.InternedTerm(int(in.Jobs))),
+		property("now", ast.InternedTerm(int(in.Now))),
+		property("runners", runnersTerm(in.Runners)),
+		textProperty("zone", in.Zone),
+	)
+	heard := hear(ctx, b, q, decodeRollout)
+	answer := Update{}
+	if len(heard.failures) == 0 {
+		answer = merge(in.Change, heard.enforced)
+		for _, r := range heard.enforced {
+			answer.Until = earliest(in.Now, answer.Until, r.until)
+		}
+		for _, a := range heard.audited {
+			with := merge(in.Change, slices.Concat(heard.enforced, a.elements))
+			answer.Audit = append(answer.Audit, answer.changes(with, a.policy.Ref())...)
+		}
+	}
+	answer.ID, answer.Digest, answer.Failures = q.id, b.digest, heard.failures
+	answer.Audit = sortAudit(append(answer.Audit, heard.audit...))
+	return answer
+}
+
+func decodeRollout(_ *Policy, e *element) rollout {
+	r := rollout{
+		hold: e.boolean("hold"), strategy: v1alpha1.UpdateStrategy(e.text("strategy")), reason: e.reason(), until: e.until(), rule: e.rule,
+		surge: e.optional("maxSurge"), unavailable: e.optional("maxUnavailable"), canary: e.optional("canary"),
+	}
+	e.require(!e.has("strategy") || slices.Contains(care, r.strategy), "strategy is RollingUpdate, Recreate or OnIdle, not %q", r.strategy)
+	says := slices.ContainsFunc([]string{"hold", "strategy", "maxSurge", "maxUnavailable", "canary"}, e.has)
+	e.require(says, "it must have hold, strategy, maxSurge, maxUnavailable or canary")
+	return r
+}
+
+// optional reads a number of runners; nil if there is none.
+func (e *element) optional(name string) *int32 {
+	if !e.has(name) {
+		return nil
+	}
+	n := e.number(name)
+	return &n
+}
+
+// merge takes the most careful of what is declared and what rules say. Their order doesn't matter.
+func merge(declared Change, rules []rollout) Update {
+	u := Update{
+		Strategy: v1alpha1.UpdateStrategy(declared.Strategy),
+		MaxSurge: declared.MaxSurge, MaxUnavailable: declared.MaxUnavailable, Canary: declared.Canary,
+	}
+	for _, r := range rules {
+		u.Hold = u.Hold || r.hold
+		if slices.Index(care, r.strategy) > slices.Index(care, u.Strategy) {
+			u.Strategy = r.strategy
+		}
+		u.MaxSurge = lower(u.MaxSurge, r.surge)
+		u.MaxUnavailable = lower(u.MaxUnavailable, r.unavailable)
+		if r.canary != nil && *r.canary > 0 && (u.Canary == 0 || *r.canary < u.Canary) {
+			u.Canary = *r.canary
+		}
+	}
+	// Without room above or below, no step can be taken that keeps what the rules ask for.
+	stuck := u.MaxSurge == 0 && u.MaxUnavailable == 0 && u.Strategy != v1alpha1.OnIdle &&
+		(u.Strategy == v1alpha1.RollingUpdate || declared.MaxSurge > 0 || declared.MaxUnavailable > 0)
+	for _, r := range rules {
+		if r.hold || u.isBoundBy(r, declared) || stuck && (isZero(r.surge) || isZero(r.unavailable)) {
+			u.Reasons = append(u.Reasons, UpdateReason{Message: r.reason, Rule: r.rule})
+		}
+	}
+	u.Hold = u.Hold || stuck
+	slices.SortFunc(u.Reasons, func(a, b UpdateReason) int {
+		return cmp.Or(compareRules(a.Rule, b.Rule), cmp.Compare(a.Message, b.Message))
+	})
+	u.Reasons = slices.Compact(u.Reasons)
+	return u
+}
+
+// lower returns the lower of a number and of what a rule says.
+func lower(n int32, said *int32) int32 {
+	if said == nil {
+		return n
+	}
+	return min(n, *said)
+}
+
+func isZero(n *int32) bool { return n != nil && *n == 0 }
+
+// isBoundBy tells whether a rule gives one of the values that aren't as declared.
+func (u *Update) isBoundBy(r rollout, declared Change) bool {
+	gives := func(said *int32, value, was int32) bool { return said != nil && *said == value && value != was }
+	return r.strategy == u.Strategy && string(r.strategy) != declared.Strategy ||
+		gives(r.surge, u.MaxSurge, declared.MaxSurge) ||
+		gives(r.unavailable, u.MaxUnavailable, declared.MaxUnavailable) ||
+		gives(r.canary, u.Canary, declared.Canary)
+}
+
+// changes tells what one more policy makes of the update.
+func (u *Update) changes(with Update, policy string) []Audit {
+	var changes []string
+	if u.Hold != with.Hold {
+		changes = append(changes, "the update would be held")
+	}
+	if u.Strategy != with.Strategy {
+		changes = append(changes, fmt.Sprintf("strategy would be %s, not %s", with.Strategy, u.Strategy))
+	}
+	for _, n := range []struct {
+		name      string
+		is, would int32
+	}{
+		{"maxSurge", u.MaxSurge, with.MaxSurge},
+		{"maxUnavailable", u.MaxUnavailable, with.MaxUnavailable},
+		{"canary", u.Canary, with.Canary},
+	} {
+		if n.is != n.would {
+			changes = append(changes, fmt.Sprintf("%s would be %d, not %d", n.name, n.would, n.is))
+		}
+	}
+	if len(changes) == 0 {
+		return nil
+	}
+	var why []string
+	for _, r := range with.Reasons {
+		if r.Rule.Policy == policy {
+			why = append(why, fmt.Sprintf("%s (%s)", r.Message, rulePlace(r.Rule)))
+		}
+	}
+	return []Audit{{Policy: policy, Message: fmt.Sprintf("%s: %s", strings.Join(changes, ", "), strings.Join(why, "; "))}}
+}

@@ -1,0 +1,207 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"crypto/sha256"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+)
+
+// value is a part of an input as rules read it, with a hash of what it says. It is never
+// changed, and may be shared.
+type value struct {
+	term *ast.Term
+	sum  [sha256.Size]byte
+}
+
+// valueOf returns a term with the hash of its text, which has the keys of objects sorted.
+func valueOf(term *ast.Term) value {
+	text, err := term.AppendText(make([]byte, 0, 1024))
+	if err != nil { // never, for what JSON can say
+		text = []byte(term.String())
+	}
+	return value{term: term, sum: sha256.Sum256(text)}
+}
+
+// keys are the terms of all names in inputs, made once.
+var keys = func() map[string]*ast.Term {
+	known := map[string]*ast.Term{}
+	seen := map[reflect.Type]bool{}
+	for _, t := range inputs {
+		addKeys(t, known, seen)
+	}
+	addKeys(podType, known, seen)
+	return known
+}()
+
+func addKeys(t reflect.Type, known map[string]*ast.Term, seen map[reflect.Type]bool) {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map:
+		addKeys(t.Elem(), known, seen)
+	case reflect.Struct:
+		if seen[t] {
+			return
+		}
+		seen[t] = true
+		for field := range t.Fields() {
+			if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "" && name != "-" {
+				known[name] = ast.StringTerm(name)
+			}
+			addKeys(field.Type, known, seen)
+		}
+	}
+}
+
+// key returns the term of a name.
+func key(name string) *ast.Term {
+	if known, ok := keys[name]; ok {
+		return known
+	}
+	return ast.StringTerm(name)
+}
+
+func property(name string, v *ast.Term) [2]*ast.Term { return [2]*ast.Term{key(name), v} }
+
+func textProperty(name, text string) [2]*ast.Term { return property(name, ast.StringTerm(text)) }
+
+func numberProperty(name string, n int32) [2]*ast.Term {
+	return property(name, ast.InternedTerm(int(n)))
+}
+
+func mapTerm(m map[string]string) *ast.Term {
+	object := ast.NewObject()
+	for name, text := range m {
+		object.Insert(key(name), ast.StringTerm(text))
+	}
+	return ast.NewTerm(object)
+}
+
+func listTerm(list []string) *ast.Term {
+	terms := make([]*ast.Term, len(list))
+	for i, text := range list {
+		terms[i] = ast.StringTerm(text)
+	}
+	return ast.ArrayTerm(terms...)
+}
+
+// equal compares with another pool.
+func (p *Pool) equal(o Pool) bool {
+	return p.Namespace == o.Namespace && p.Name == o.Name && maps.Equal(p.Labels, o.Labels) &&
+		maps.Equal(p.Annotations, o.Annotations) && p.Connection == o.Connection && p.ScaleSet == o.ScaleSet &&
+		p.RunnerGroup == o.RunnerGroup && slices.Equal(p.RunnerLabels, o.RunnerLabels) &&
+		p.Trust == o.Trust && p.Scale == o.Scale && p.Suspended == o.Suspended
+}
+
+func poolValue(p Pool) value {
+	return valueOf(ast.ObjectTerm(
+		textProperty("namespace", p.Namespace),
+		textProperty("name", p.Name),
+		property("labels", mapTerm(p.Labels)),
+		property("annotations", mapTerm(p.Annotations)),
+		textProperty("connection", p.Connection),
+		textProperty("scaleSet", p.ScaleSet),
+		textProperty("runnerGroup", p.RunnerGroup),
+		property("runnerLabels", listTerm(p.RunnerLabels)),
+		textProperty("trust", p.Trust),
+		property("scale", ast.ObjectTerm(
+			numberProperty("min", p.Scale.Min),
+			numberProperty("max", p.Scale.Max),
+			numberProperty("idle", p.Scale.Idle),
+		)),
+		property("suspended", ast.InternedTerm(p.Suspended)),
+	))
+}
+
+func runnersTerm(r Runners) *ast.Term {
+	return ast.ObjectTerm(
+		numberProperty("total", r.Total),
+		numberProperty("pending", r.Pending),
+		numberProperty("idle", r.Idle),
+		numberProperty("busy", r.Busy),
+		numberProperty("finished", r.Finished),
+		numberProperty("failed", r.Failed),
+		numberProperty("outdated", r.Outdated),
+	)
+}
+
+func usageTerm(u Usage) *ast.Term {
+	labels := ast.NewObject()
+	for name, group := range u.Labels {
+		labels.Insert(key(name), groupTerm(group))
+	}
+	return ast.ObjectTerm(
+		numberProperty("granted", u.Granted),
+		property("all", groupTerm(u.All)),
+		property("namespace", groupTerm(u.Namespace)),
+		property("connection", groupTerm(u.Connection)),
+		property("labels", ast.NewTerm(labels)),
+	)
+}
+
+func groupTerm(g Group) *ast.Term {
+	members := make([]*ast.Term, len(g.Members))
+	for i, m := range g.Members {
+		members[i] = ast.ObjectTerm(
+			textProperty("namespace", m.Namespace),
+			textProperty("name", m.Name),
+			numberProperty("granted", m.Granted),
+			numberProperty("wanted", m.Wanted),
+		)
+	}
+	return ast.ObjectTerm(
+		numberProperty("granted", g.Granted),
+		numberProperty("pools", g.Pools),
+		property("members", ast.ArrayTerm(members...)),
+	)
+}
+
+func changeTerm(c Change) *ast.Term {
+	return ast.ObjectTerm(
+		textProperty("from", c.From),
+		textProperty("to", c.To),
+		textProperty("phase", c.Phase),
+		property("since", ast.InternedTerm(int(c.Since))),
+		numberProperty("updated", c.Updated),
+		textProperty("strategy", c.Strategy),
+		numberProperty("maxSurge", c.MaxSurge),
+		numberProperty("maxUnavailable", c.MaxUnavailable),
+		numberProperty("canary", c.Canary),
+	)
+}
+
+// question is what a decision is asked about.
+type question struct {
+	decision string
+	input    *ast.Term
+	// now in nanoseconds since 1970; 0 for a decision without a clock.
+	now int64
+	// id of the decision.
+	id string
+}
+
+// question makes a question of the pool and what else is in the input, in the order of its names.
+func (b *Bound) question(decision string, pool Pool, now int64, rest ...[2]*ast.Term) question {
+	known := b.poolOf(pool)
+	h := newHash()
+	h.text(b.digest, decision, string(known.sum[:]))
+	for _, part := range rest {
+		h.term(part[1])
+	}
+	input := ast.ObjectTerm(append(rest, property("pool", known.term))...)
+	return question{decision: decision, input: input, now: now, id: h.id()}
+}
+
+// aboutPod makes a question of the pool and a pod.
+func (b *Bound) aboutPod(pool Pool, pod *ParsedPod) question {
+	known := b.poolOf(pool)
+	h := newHash()
+	h.text(b.digest, DecisionTemplate, string(known.sum[:]), string(pod.value.sum[:]))
+	input := ast.ObjectTerm(property("pool", known.term), property("pod", pod.value.term))
+	return question{decision: DecisionTemplate, input: input, id: h.id()}
+}
