@@ -32,7 +32,7 @@ func (e *Engine) Start(ctx context.Context) error {
 			gathered.Stop()
 			return nil
 		}
-		e.pass(ctx)
+		e.Pass(ctx)
 	}
 }
 
@@ -55,9 +55,9 @@ func (e *Engine) reconsider(pools []types.NamespacedName) {
 	}
 }
 
-// pass asks about the pools that have to be looked at, in the order of their names, and wakes
-// those whose answer is another.
-func (e *Engine) pass(ctx context.Context) {
+// Pass asks about the pools that have to be looked at, in the order of their names, and wakes
+// those whose answer is another. It returns how many it asked about.
+func (e *Engine) Pass(ctx context.Context) int {
 	e.mu.Lock()
 	keys := make([]types.NamespacedName, 0, len(e.dirty))
 	for key := range e.dirty {
@@ -73,6 +73,7 @@ func (e *Engine) pass(ctx context.Context) {
 			e.mu.Unlock()
 		}
 	}
+	return len(keys)
 }
 
 // differs says whether the limits of a pool are others than when it was asked about last.

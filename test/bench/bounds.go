@@ -35,6 +35,10 @@ func bounds() []bound {
 		{"idle-200", anywhere, "writes_per_pool", 1, "at most one Kubernetes write per idle pool"},
 		{"idle-200", anywhere, "rss_mib_per_pool", 0.5, "at most 0.5 MiB per idle pool"},
 		{"idle-200", anywhere, "rest_calls", 120, "at most 120 REST calls"},
+		{"policy-1000", anywhere, "scaling_us", 100, "a scaling decision within 100 µs"},
+		{"policy-1000", anywhere, "template_us", 200, "a template decision within 200 µs"},
+		{"policy-1000", anywhere, "rejudge_cpu_s", 1, "1,000 pools judged after a policy change within 1 s"},
+		{"policy-1000", anywhere, "sharers", judgedPools - 1, "a usage change has only those asked about that share the ceiling"},
 	}
 	for _, scenario := range []string{"burst-500", "pools-20x25"} {
 		all = append(all,

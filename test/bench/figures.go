@@ -59,6 +59,11 @@ var figureNames = []figureName{
 	{"rss_mib_per_pool", "memory per idle pool, resident, MiB", "%.3f"},
 	{"heap_mib_per_pool", "memory per idle pool, Go heap in use, MiB", "%.3f"},
 	{"stack_mib_per_pool", "memory per idle pool, Go stacks, MiB", "%.3f"},
+	{"judged_pools", "pools judged", "%.0f"},
+	{"scaling_us", "CPU per scaling decision, µs", "%.0f"},
+	{"template_us", "CPU per template decision, µs", "%.0f"},
+	{"rejudge_cpu_s", "CPU to judge all pools after a policy change, s", "%.2f"},
+	{"sharers", "pools asked about after one usage change", "%.0f"},
 	{"done_s", "until all jobs were done, s", "%.1f"},
 	{"cleanup_s", "clean-up after the last job, s", "%.1f"},
 }

@@ -1,0 +1,246 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package suite
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fluxcd/pkg/runtime/conditions"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/test/harness"
+)
+
+// teamPolicy is the policy that the repository holds: its deny is in line 7, its limit in line 16.
+const teamPolicy = `package corral.template
+
+import rego.v1
+
+# METADATA
+# title: No privileged containers
+deny contains finding if {
+	some i, c in input.pod.spec.containers
+	c.securityContext.privileged == true
+	finding := {
+		"msg": sprintf("container %s is privileged", [c.name]),
+		"path": sprintf("spec.containers[%d].securityContext.privileged", [i]),
+		"remediation": "set privileged to false",
+	}
+}
+`
+
+const teamLimits = `package corral.scaling
+
+import rego.v1
+
+limit contains {"field": "max", "atMost": 60, "reason": "a team has 60 runners"} if input.pool.scale.max > 60
+`
+
+// poolWith declares one pool, linux.
+func poolWith(maximum int, privileged bool) string {
+	context := ""
+	if privileged {
+		context = ", securityContext: privileged: true"
+	}
+	return fmt.Sprintf(`package pools
+
+import "corral.dev/schema@v0"
+
+pools: schema.#Pools & {linux: spec: {
+	connectionRef: name: "acme"
+	scale: max: %d
+	template: spec: containers: [{name: "runner", image: "runner:1"%s}]
+}}
+`, maximum, context)
+}
+
+// A commit adds a pool and the policy that denies it; the next one mends the pool; a policy from elsewhere
+// can't be widened by anything in the repository.
+func TestPoliciesOfARepositoryDecideOnItsPools(t *testing.T) {
+	controller(t)
+	namespace := "policies-git"
+	must(t, w.Connect(t.Context(), namespace, "acme", namespace+"-org"))
+	g := &gitops{Repository: harness.NewRepository(t), namespace: namespace, key: client.ObjectKey{Namespace: namespace, Name: "pools"}}
+	g.Write("pools.cue", poolWith(500, true))
+	g.Write("policies/template.rego", teamPolicy)
+	g.Write("policies/limits.rego", teamLimits)
+	commit := g.Push("A privileged pool")
+	must(t, w.Client.Create(t.Context(), &v1alpha1.PoolSource{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "pools"},
+		Spec:       v1alpha1.PoolSourceSpec{Git: v1alpha1.GitSource{URL: g.URL()}, Interval: metav1.Duration{Duration: time.Hour}},
+	}))
+	g.applied(commit)
+	waitPool(t, key(namespace, "linux"), func(p *v1alpha1.RunnerPool) error {
+		ready := conditions.Get(p, v1alpha1.ReadyCondition)
+		want := "spec.template.spec.containers[0].securityContext.privileged: container runner is privileged " +
+			"[RunnerPolicy/" + namespace + "/pools corral.template.deny (policies/template.rego:7)]; set privileged to false"
+		if ready == nil || ready.Reason != v1alpha1.PolicyDeniedReason || ready.Message != want || !conditions.IsStalled(p) {
+			return fmt.Errorf("Ready is %+v, want %s: %s", ready, v1alpha1.PolicyDeniedReason, want)
+		}
+		return nil
+	})
+	if s := g.remote("linux"); s != nil {
+		t.Errorf("a denied pool announces on GitHub: %+v", s)
+	}
+
+	g.Write("pools.cue", poolWith(500, false))
+	g.applied(g.pushAndRequest("An ordinary pool"))
+	waitLimits(t, key(namespace, "linux"), 60)
+	g.waitAnnounced("linux", 60)
+	explained := w.Corral(t, "explain", "pool/linux", "-n", namespace)
+	for _, words := range []string{"60", "500", "RunnerPolicy/" + namespace + "/pools", "policies/limits.rego:5", "a team has 60 runners"} {
+		if !strings.Contains(explained, words) {
+			t.Errorf("corral explain doesn't say %q:\n%s", words, explained)
+		}
+	}
+	id := g.job("linux", 100*time.Millisecond)
+	harness.AllDone(t, w.GitHub, []string{id})
+
+	guard := &v1alpha1.ClusterRunnerPolicy{ObjectMeta: metav1.ObjectMeta{Name: "guard-" + namespace}}
+	guard.Spec.Namespaces = []string{namespace}
+	guard.Spec.Modules = map[string]string{"guard.rego": strings.ReplaceAll(teamLimits, "60", "7")}
+	must(t, w.Client.Create(t.Context(), guard))
+	t.Cleanup(func() { must(t, w.Client.Delete(context.Background(), guard)) })
+	waitLimits(t, key(namespace, "linux"), 7)
+	g.Write("policies/limits.rego", strings.ReplaceAll(strings.ReplaceAll(teamLimits, "atMost", "atLeast"), "60", "400"))
+	g.applied(g.pushAndRequest("A policy that would widen"))
+	waitPool(t, key(namespace, "linux"), func(p *v1alpha1.RunnerPool) error {
+		d := p.Status.Decision
+		if d == nil || d.Limits == nil || d.Limits.Max != 7 || len(d.Limits.Conflicts) == 0 {
+			return fmt.Errorf("decision %+v", d)
+		}
+		return nil
+	})
+	g.Remove("policies")
+	g.applied(g.pushAndRequest("No policies at all"))
+	waitLimits(t, key(namespace, "linux"), 7)
+}
+
+// pushAndRequest pushes and has the source look at once.
+func (g *gitops) pushAndRequest(message string) string {
+	g.T.Helper()
+	commit := g.Push(message)
+	g.request()
+	return commit
+}
+
+// waitAnnounced waits until GitHub has heard of a capacity.
+func (g *gitops) waitAnnounced(set string, capacity int) {
+	g.T.Helper()
+	eventually(g.T, func(context.Context) error {
+		if s := g.remote(set); s == nil || s.Capacity != capacity {
+			return fmt.Errorf("GitHub has %+v", s)
+		}
+		return nil
+	})
+}
+
+func waitPool(t *testing.T, key client.ObjectKey, check func(*v1alpha1.RunnerPool) error) {
+	t.Helper()
+	eventually(t, func(ctx context.Context) error {
+		p := &v1alpha1.RunnerPool{}
+		if err := w.Client.Get(ctx, key, p); err != nil {
+			return err
+		}
+		return check(p)
+	})
+}
+
+func waitLimits(t *testing.T, key client.ObjectKey, maximum int32) {
+	t.Helper()
+	waitPool(t, key, func(p *v1alpha1.RunnerPool) error {
+		if d := p.Status.Decision; d == nil || d.Limits == nil || d.Limits.Max != maximum || d.Announced != maximum {
+			return fmt.Errorf("decision %+v", d)
+		}
+		return nil
+	})
+}
+
+// A change of a policy alone moves the limits of the pools that it binds, without waiting for an interval. No
+// pod is started again, no busy runner ended, and accepted jobs are served.
+func TestAPolicyChangeMovesLimitsAtOnce(t *testing.T) {
+	controller(t)
+	namespace := "policies-change"
+	must(t, w.Connect(t.Context(), namespace, "acme", namespace+"-org"))
+	policy := limitPolicy(namespace, "limits", 20)
+	must(t, w.Client.Create(t.Context(), policy))
+	const pools = 5
+	for i := range pools {
+		must(t, w.Client.Create(t.Context(), newPool(namespace, fmt.Sprintf("p%d", i), "acme", func(p *v1alpha1.RunnerPool) {
+			p.Spec.Scale.Max = new(int32(100))
+		})))
+	}
+	for i := range pools {
+		waitLimits(t, key(namespace, fmt.Sprintf("p%d", i)), 20)
+	}
+	// Jobs that run and jobs that were accepted before the limit fell.
+	running := harness.AddJobs(t, w.GitHub, namespace+"-org", "p0", 6, 4*time.Second)
+	waitPool(t, key(namespace, "p0"), func(p *v1alpha1.RunnerPool) error {
+		if p.Status.Runners.Busy < 6 {
+			return fmt.Errorf("runners %+v", p.Status.Runners)
+		}
+		return nil
+	})
+	before := podUIDs(t, namespace)
+	changePolicy(t, policy, 2)
+	for i := range pools {
+		waitPool(t, key(namespace, fmt.Sprintf("p%d", i)), func(p *v1alpha1.RunnerPool) error {
+			if d := p.Status.Decision; d.Limits.Max != 2 {
+				return fmt.Errorf("decision %+v", d)
+			}
+			return nil
+		})
+	}
+	for name, uid := range podUIDs(t, namespace) {
+		if old, ok := before[name]; ok && old != uid {
+			t.Errorf("pod %s was made again", name)
+		}
+	}
+	harness.AllDone(t, w.GitHub, running)
+	changePolicy(t, policy, 30)
+	for i := range pools {
+		waitLimits(t, key(namespace, fmt.Sprintf("p%d", i)), 30)
+	}
+}
+
+// limitPolicy bounds every pool of a namespace.
+func limitPolicy(namespace, name string, maximum int) *v1alpha1.RunnerPolicy {
+	p := &v1alpha1.RunnerPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	p.Spec.Modules = map[string]string{"limits.rego": limitModule(maximum)}
+	return p
+}
+
+func limitModule(maximum int) string {
+	return fmt.Sprintf("package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": %d, \"reason\": \"for now\"}\n", maximum)
+}
+
+func changePolicy(t *testing.T, p *v1alpha1.RunnerPolicy, maximum int) {
+	t.Helper()
+	setModule(t, p, limitModule(maximum))
+}
+
+func setModule(t *testing.T, p *v1alpha1.RunnerPolicy, module string) {
+	t.Helper()
+	base := p.DeepCopy()
+	p.Spec.Modules = map[string]string{"limits.rego": module}
+	must(t, w.Client.Patch(t.Context(), p, client.MergeFrom(base)))
+}
+
+func podUIDs(t *testing.T, namespace string) map[string]string {
+	t.Helper()
+	pods := &corev1.PodList{}
+	must(t, w.Client.List(t.Context(), pods, client.InNamespace(namespace)))
+	uids := map[string]string{}
+	for _, p := range pods.Items {
+		uids[p.Name] = string(p.UID)
+	}
+	return uids
+}

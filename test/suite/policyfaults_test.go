@@ -1,0 +1,204 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package suite
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fluxcd/pkg/runtime/conditions"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/test/harness"
+)
+
+// What goes wrong with a policy that had decided, and what the pool's condition says then.
+var policyFaults = []struct{ name, module, says string }{
+	{
+		name:   "loops",
+		module: "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 90} if {\n\tsome i in numbers.range(1, 60000)\n\tsome j in numbers.range(1, 60000)\n\ti * j == -1\n}\n",
+		says:   "RunnerPolicy/NAMESPACE/limits: TimedOut",
+	},
+	{
+		name:   "fills the memory",
+		module: hungryModule(0),
+		says:   "RunnerPolicy/NAMESPACE/limits: TimedOut",
+	},
+	{
+		name:   "ends with an error",
+		module: "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 90, \"reason\": r} if r := sprintf(\"%d\", [to_number(input.pool.name)])\n",
+		says:   "RunnerPolicy/NAMESPACE/limits: EvaluationError",
+	},
+	{
+		name:   "answers what is none",
+		module: "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": \"many\"}\n",
+		says:   "RunnerPolicy/NAMESPACE/limits: InvalidAnswer",
+	},
+	{
+		name:   "could be undefined",
+		module: "package corral.scaling\n\nlimit := {\"field\": \"max\", \"atMost\": 90} if input.pool.name == \"other\"\n",
+		says:   "limits.rego:3",
+	},
+	{
+		name:   "is broken",
+		module: "package corral.scaling\n\nlimit contains {\n",
+		says:   "limits.rego:",
+	},
+}
+
+// hungryModule fills the memory as fast as Rego can; n makes it one of many.
+func hungryModule(n int) string {
+	return fmt.Sprintf("package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": count(list)} if list := [[i, %d, \"x\"] | some i in numbers.range(1, 50000000)]\n", n)
+}
+
+// While a policy can't be asked, what it decided last goes on to hold: nothing grows beyond it, no job is lost,
+// conditions say so, and it recovers without a restart.
+func TestPoliciesThatFail(t *testing.T) {
+	c := controller(t)
+	namespace := "policies-fail"
+	must(t, w.Connect(t.Context(), namespace, "acme", namespace+"-org"))
+	policy := limitPolicy(namespace, "limits", 8)
+	must(t, w.Client.Create(t.Context(), policy))
+	must(t, w.Client.Create(t.Context(), newPool(namespace, "linux", "acme", func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Max = new(int32(100)) })))
+	waitLimits(t, key(namespace, "linux"), 8)
+	jobs := harness.AddJobs(t, w.GitHub, namespace+"-org", "linux", 100, 500*time.Millisecond)
+	for _, fault := range policyFaults {
+		setModule(t, policy, fault.module)
+		waitHeld(t, key(namespace, "linux"), strings.ReplaceAll(fault.says, "NAMESPACE", namespace), 8)
+		setModule(t, policy, limitModule(8))
+		waitDecided(t, key(namespace, "linux"))
+	}
+	harness.AllDone(t, w.GitHub, jobs)
+	vanishes(t, namespace)
+
+	// The same after a restart in that state; a pool that is new then is never served.
+	setModule(t, policy, policyFaults[5].module)
+	waitHeld(t, key(namespace, "linux"), policyFaults[5].says, 8)
+	must(t, c.Stop())
+	controller(t)
+	must(t, w.Client.Create(t.Context(), newPool(namespace, "late", "acme")))
+	waitReason(t, key(namespace, "late"), v1alpha1.PolicyPendingReason)
+	waitHeld(t, key(namespace, "linux"), policyFaults[5].says, 8)
+	more := harness.AddJobs(t, w.GitHub, namespace+"-org", "linux", 12, 100*time.Millisecond)
+	harness.AllDone(t, w.GitHub, more)
+	late := &v1alpha1.RunnerPool{}
+	must(t, w.Client.Get(t.Context(), key(namespace, "late"), late))
+	if late.Status.Runners.Total != 0 || late.Status.Decision != nil && late.Status.Decision.Announced != 0 {
+		t.Errorf("a pool that no policy has decided on: %+v", late.Status)
+	}
+	setModule(t, policy, limitModule(8))
+	waitDecided(t, key(namespace, "linux"))
+	waitDecided(t, key(namespace, "late"))
+}
+
+// vanishes takes the ConfigMap away that a policy's modules are in.
+func vanishes(t *testing.T, namespace string) {
+	t.Helper()
+	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "rules", Labels: map[string]string{"reconcile.fluxcd.io/watch": "Enabled"}}}
+	config.Data = map[string]string{"limits.rego": limitModule(5)}
+	must(t, w.Client.Create(t.Context(), config))
+	p := &v1alpha1.RunnerPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "from"}}
+	p.Spec.ModulesFrom = []v1alpha1.LocalObjectReference{{Name: "rules"}}
+	must(t, w.Client.Create(t.Context(), p))
+	waitLimits(t, key(namespace, "linux"), 5)
+	must(t, w.Client.Delete(t.Context(), config))
+	waitHeld(t, key(namespace, "linux"), "ConfigMap "+namespace+"/rules can't be read", 5)
+	config.ResourceVersion = ""
+	must(t, w.Client.Create(t.Context(), config))
+	waitDecided(t, key(namespace, "linux"))
+	must(t, w.Client.Delete(t.Context(), p))
+	waitLimits(t, key(namespace, "linux"), 8)
+}
+
+// waitHeld waits until a pool says that policies can't be asked, and why, and holds its limit.
+func waitHeld(t *testing.T, key client.ObjectKey, says string, maximum int32) {
+	t.Helper()
+	waitPool(t, key, func(p *v1alpha1.RunnerPool) error {
+		ready, c := conditions.Get(p, v1alpha1.ReadyCondition), conditions.Get(p, v1alpha1.PolicyCondition)
+		if c == nil || c.Status != metav1.ConditionFalse || c.Reason != v1alpha1.PolicyFailedReason || !strings.Contains(c.Message, says) || ready.Reason != v1alpha1.PolicyFailedReason {
+			return fmt.Errorf("want %q, conditions are %+v", says, p.Status.Conditions)
+		}
+		return nil
+	})
+	p := &v1alpha1.RunnerPool{}
+	must(t, w.Client.Get(t.Context(), key, p))
+	if d := p.Status.Decision; d.Limits.Max != maximum || d.Announced != maximum {
+		t.Errorf("not held: %+v", d)
+	}
+	runners := &v1alpha1.RunnerList{}
+	must(t, w.Client.List(t.Context(), runners, client.InNamespace(key.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: key.Name}))
+	live := 0
+	for _, r := range runners.Items {
+		if s := r.Status.State; r.DeletionTimestamp.IsZero() && s != v1alpha1.RunnerFinished && s != v1alpha1.RunnerFailed {
+			live++
+		}
+	}
+	if live > int(maximum)+int(maximum+3)/4 {
+		t.Errorf("%d runners beyond a maximum of %d", live, maximum)
+	}
+}
+
+// waitDecided waits until policies decide on a pool again.
+func waitDecided(t *testing.T, key client.ObjectKey) {
+	t.Helper()
+	waitPool(t, key, func(p *v1alpha1.RunnerPool) error {
+		if !conditions.IsTrue(p, v1alpha1.PolicyCondition) || !conditions.IsReady(p) {
+			return fmt.Errorf("conditions are %+v", p.Status.Conditions)
+		}
+		return nil
+	})
+}
+
+func waitReason(t *testing.T, key client.ObjectKey, reason string) {
+	t.Helper()
+	waitPool(t, key, func(p *v1alpha1.RunnerPool) error {
+		if got := conditions.GetReason(p, v1alpha1.ReadyCondition); got != reason {
+			return fmt.Errorf("the reason is %s, not %s: %+v", got, reason, p.Status.Conditions)
+		}
+		return nil
+	})
+}
+
+// A hundred pools, each with a policy of its own that fills the memory.
+func TestManyHungryPolicies(t *testing.T) {
+	c := controller(t)
+	namespace := "policies-hungry"
+	must(t, w.Connect(t.Context(), namespace, "acme", namespace+"-org"))
+	before, err := c.Memory("VmRSS")
+	must(t, err)
+	const pools = 100
+	for i := range pools {
+		name := fmt.Sprintf("p%d", i)
+		p := limitPolicy(namespace, name, 0)
+		p.Spec.Modules["limits.rego"] = hungryModule(i)
+		p.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"name": name}}
+		must(t, w.Client.Create(t.Context(), p))
+		must(t, w.Client.Create(t.Context(), newPool(namespace, name, "acme", func(p *v1alpha1.RunnerPool) { p.Labels = map[string]string{"name": name} })))
+	}
+	eventually(t, func(ctx context.Context) error {
+		list := &v1alpha1.RunnerPoolList{}
+		if err := w.Client.List(ctx, list, client.InNamespace(namespace)); err != nil {
+			return err
+		}
+		for i := range list.Items {
+			p := &list.Items[i]
+			if reason := conditions.GetReason(p, v1alpha1.ReadyCondition); reason != v1alpha1.PolicyPendingReason {
+				return fmt.Errorf("%s is %s", p.Name, reason)
+			}
+		}
+		return nil
+	})
+	peak, err := c.Memory("VmHWM")
+	must(t, err)
+	t.Logf("%.0f MiB before, %.0f MiB at the peak", before, peak)
+	if peak-before > 512 {
+		t.Errorf("the peak is %.0f MiB above the %.0f MiB before", peak-before, before)
+	}
+}
