@@ -137,10 +137,38 @@ func (e *Engine) Synced(ctx context.Context, c client.Reader) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	if err := e.seed(ctx, c); err != nil {
+		return false, err
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.synced = !slices.ContainsFunc(refs, func(ref string) bool { return e.loaded[ref].policy == nil })
 	return e.synced, nil
+}
+
+// seed enters what pools have and were last granted into the ledger: the first that is decided
+// on after a start must not take what is another's.
+func (e *Engine) seed(ctx context.Context, c client.Reader) error {
+	pools, runners := &v1alpha1.RunnerPoolList{}, &v1alpha1.RunnerList{}
+	for _, list := range []client.ObjectList{pools, runners} {
+		if err := c.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+			return fmt.Errorf("listing what pools have: %w", err)
+		}
+	}
+	have := map[types.NamespacedName]int32{}
+	for _, r := range runners.Items {
+		have[types.NamespacedName{Namespace: r.Namespace, Name: r.Spec.PoolRef.Name}]++
+	}
+	for i := range pools.Items {
+		p := &pools.Items[i]
+		granted := have[client.ObjectKeyFromObject(p)]
+		if d := p.Status.Decision; d != nil {
+			granted = max(granted, d.Desired)
+		}
+		facts := policy.PoolOf(p)
+		e.ledger.seed(policy.ScalingInput{Pool: facts}, e.For(facts).Needs(), Grant{Granted: granted, Wanted: granted})
+	}
+	return nil
 }
 
 // references lists every policy that is not being deleted.

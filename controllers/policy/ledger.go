@@ -138,6 +138,13 @@ func (l *ledger) entry(key types.NamespacedName) (entry, bool) {
 	return *known, true
 }
 
+// seed notes the grant of a pool that was not decided on yet.
+func (l *ledger) seed(in policy.ScalingInput, needs policy.Needs, grant Grant) {
+	if _, known := l.entry(keyOf(in.Pool)); !known {
+		l.enter(in, needs, grant, nil)
+	}
+}
+
 // enter notes a pool's grant and returns the pools that have to be looked at for it: those that
 // share a group which their rules read.
 func (l *ledger) enter(in policy.ScalingInput, needs policy.Needs, grant Grant, answer *policy.Scaling) []types.NamespacedName {

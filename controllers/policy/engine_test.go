@@ -1,0 +1,199 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/policy"
+)
+
+func newEngine() *Engine { return NewEngine(func() time.Time { return time.Unix(1_800_000_000, 0) }) }
+
+// put loads a policy of one module or of the library.
+func put(t *testing.T, e *Engine, source policy.Source) {
+	t.Helper()
+	loaded, diagnostics := policy.Load(source)
+	if len(diagnostics) > 0 {
+		t.Fatalf("loading %s: %+v", source.Ref(), diagnostics)
+	}
+	e.Put(loaded, source)
+}
+
+// ask asks for a pool's limits and grants it what it wants within them, like the plan does
+// for jobs that wait where a limit is hard; what it has already can't be taken away.
+func ask(e *Engine, p policy.Pool, jobs, has int32) (int32, policy.Scaling) {
+	var granted int32
+	var answer policy.Scaling
+	in := policy.ScalingInput{Pool: p, Jobs: jobs, Now: e.Now().UnixNano(), Zone: "UTC"}
+	e.Scaling(context.Background(), e.For(p), in, func(a policy.Scaling) Grant {
+		answer, granted = a, max(has, min(jobs, a.Scale.Max))
+		return Grant{Granted: granted, Wanted: min(jobs, p.Scale.Max)}
+	})
+	return granted, answer
+}
+
+// For any order in which pools are asked about, what is granted under a shared ceiling never sums above it.
+func TestGrantsNeverSumAboveACeiling(t *testing.T) {
+	const ceiling = 40
+	sources := map[string]policy.Source{
+		"a rule of one's own": {Modules: map[string]string{"c.rego": fmt.Sprintf(
+			"package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": max([0, %d - input.usage.namespace.granted]), \"hard\": true, \"reason\": \"ceiling\"}\n", ceiling)}},
+		"fair shares": {Library: &v1alpha1.PolicyLibrary{Ceilings: []v1alpha1.Ceiling{{Name: "c", By: v1alpha1.CeilingNamespace, Max: ceiling, Share: v1alpha1.ShareFair}}}},
+		"first come":  {Library: &v1alpha1.PolicyLibrary{Ceilings: []v1alpha1.Ceiling{{Name: "c", By: v1alpha1.CeilingNamespace, Max: ceiling, Share: v1alpha1.ShareFirstCome}}}},
+	}
+	for name, source := range sources {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(40) {
+				neverAbove(t, source, ceiling, rand.New(rand.NewPCG(seed, 1)))
+			}
+		})
+	}
+}
+
+// neverAbove has pools of two namespaces grow and shrink at random.
+func neverAbove(t *testing.T, source policy.Source, ceiling int32, random *rand.Rand) {
+	t.Helper()
+	e := newEngine()
+	source.Kind, source.Name = policy.KindClusterRunnerPolicy, "ceiling"
+	put(t, e, source)
+	pools := 2 + random.IntN(6)
+	has := make([]int32, pools)
+	for range 40 {
+		i := random.IntN(pools)
+		p := facts("ci", fmt.Sprint("p", i), "acme", nil)
+		p.Scale.Max = int32(10 + random.IntN(60))
+		jobs := int32(random.IntN(50))
+		has[i] = int32(random.IntN(int(has[i]) + 1)) // some have ended since
+		granted, answer := ask(e, p, jobs, has[i])
+		if len(answer.Failures) > 0 {
+			t.Fatalf("failures %+v", answer.Failures)
+		}
+		has[i] = granted
+		sum := int32(0)
+		for _, n := range has {
+			sum += n
+		}
+		if sum > ceiling {
+			t.Fatalf("%d are granted under a ceiling of %d: %v", sum, ceiling, has)
+		}
+		ask(e, facts("other", "q", "acme", nil), int32(random.IntN(50)), 0) // of no matter
+	}
+}
+
+func TestOnlyThoseThatShareACeilingAreAskedAboutAfterAChange(t *testing.T) {
+	e := newEngine()
+	put(t, e, policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "c", Library: &v1alpha1.PolicyLibrary{
+		Ceilings: []v1alpha1.Ceiling{{Name: "c", By: v1alpha1.CeilingNamespace, Max: 10}},
+	}})
+	for _, namespace := range []string{"a", "b"} {
+		for i := range 3 {
+			p := facts(namespace, fmt.Sprint("p", i), "acme", nil)
+			p.Scale.Max = 10
+			ask(e, p, 1, 0)
+		}
+	}
+	e.Pass(t.Context())
+	p := facts("a", "p0", "acme", nil)
+	p.Scale.Max = 10
+	ask(e, p, 5, 0)
+	if n := e.Pass(t.Context()); n != 2 {
+		t.Errorf("%d pools were asked about, want the 2 others of the namespace", n)
+	}
+	if n := e.Pass(t.Context()); n != 0 {
+		t.Errorf("%d pools were asked about although nothing changed", n)
+	}
+}
+
+func TestAVerdictIsRememberedUntilPoliciesChange(t *testing.T) {
+	e := newEngine()
+	pool := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux"}}
+	template := []byte(`{"spec":{"containers":[{"name":"runner","image":"i"}]}}`)
+	permit := func() int {
+		answer, err := e.Permit(t.Context(), pool, "r1", template)
+		if err != nil || len(answer.Failures) > 0 {
+			t.Fatalf("%v, %+v", err, answer.Failures)
+		}
+		return len(answer.Denials)
+	}
+	source := func(module string) policy.Source {
+		return policy.Source{Kind: policy.KindRunnerPolicy, Namespace: "ci", Name: "p", Modules: map[string]string{"p.rego": "package corral.template\n\n" + module}}
+	}
+	if permit() != 0 {
+		t.Error("denied by no policy")
+	}
+	put(t, e, source(`deny contains "no" if input.pod.spec.containers[_].image == "i"`))
+	if permit() != 1 || permit() != 1 {
+		t.Error("not denied")
+	}
+	put(t, e, source(`deny contains "no" if input.pod.spec.containers[_].image == "j"`))
+	if permit() != 0 {
+		t.Error("denied by a policy that is another now")
+	}
+	pool.Spec.Trust = "public"
+	put(t, e, source(`deny contains "no" if input.pool.trust == "public"`))
+	if permit() != 1 {
+		t.Error("not denied for what the pool declares")
+	}
+}
+
+// After a start nothing is decided before every policy is loaded, and what pools have is known.
+func TestAnEngineKnowsAllBeforeItDecides(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	running := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "a"}}
+	running.Status.Decision = &v1alpha1.Decision{Desired: 7}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(
+		&v1alpha1.ClusterRunnerPolicy{ObjectMeta: metav1.ObjectMeta{Name: "c"}}, running,
+	).Build()
+	e := newEngine()
+	if synced, err := e.Synced(t.Context(), c); err != nil || synced {
+		t.Fatalf("synced %t, %v although a policy isn't loaded", synced, err)
+	}
+	put(t, e, policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "c", Library: &v1alpha1.PolicyLibrary{
+		Ceilings: []v1alpha1.Ceiling{{Name: "c", By: v1alpha1.CeilingNamespace, Max: 10}},
+	}})
+	if synced, err := e.Synced(t.Context(), c); err != nil || !synced {
+		t.Fatalf("synced %t, %v", synced, err)
+	}
+	p := facts("ci", "b", "acme", nil)
+	p.Scale.Max = 100
+	if _, answer := ask(e, p, 10, 0); answer.Scale.Max != 3 {
+		t.Errorf("max %d although another pool has 7 of 10: %+v", answer.Scale.Max, answer)
+	}
+}
+
+// What an audited policy would change is told, and nothing is changed.
+func TestWhatAnAuditWouldChangeIsTold(t *testing.T) {
+	e := newEngine()
+	put(t, e, policy.Source{
+		Kind: policy.KindRunnerPolicy, Namespace: "ci", Name: "p", Mode: v1alpha1.PolicyAudit,
+		Modules: map[string]string{"p.rego": "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 3, \"reason\": \"few\"}\n"},
+	})
+	p := facts("ci", "a", "acme", nil)
+	p.Scale.Max = 10
+	_, answer := ask(e, p, 5, 0)
+	if answer.Scale.Max != 10 || len(answer.Bounds) != 0 {
+		t.Errorf("it changed %+v", answer)
+	}
+	found := e.findings("RunnerPolicy/ci/p")
+	if len(found) != 1 || found[0].Pool != "ci/a" || found[0].Decision != "scaling" {
+		t.Errorf("findings %s", cmp.Diff(nil, found))
+	}
+	if n := e.bound(e.Loaded("RunnerPolicy/ci/p")); n != 1 {
+		t.Errorf("it binds %d pools", n)
+	}
+}
