@@ -1,0 +1,269 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// HistoryKey is the key of the ConfigMap that holds a pool's history.
+const HistoryKey = "decisions.json"
+
+// Bounds of a history.
+const (
+	// MaxEntries is how many entries are kept.
+	MaxEntries = 200
+	// MaxHistoryBytes is how long its text may be.
+	MaxHistoryBytes = 64 << 10
+	// Together is how long entries that differ in nothing but numbers are told as one.
+	Together = time.Minute
+
+	maxEntryBytes = 16 << 10 // of one entry, or its texts are cut
+	maxText       = 256      // bytes of a text that is cut
+	maxName       = 253      // bytes of an object's name
+	historySuffix = "-decisions"
+)
+
+// HistoryName is the name of the ConfigMap of a pool's history: POOL-decisions, or of a pool
+// with a very long name its beginning and what tells it from others.
+func HistoryName(pool string) string {
+	if len(pool)+len(historySuffix) <= maxName {
+		return pool + historySuffix
+	}
+	sum := sha256.Sum256([]byte(pool))
+	kin := "-" + hex.EncodeToString(sum[:5])
+	return strings.TrimRight(pool[:maxName-len(historySuffix)-len(kin)], "-.") + kin + historySuffix
+}
+
+// Entry tells of one decision, or of several that were taken within a minute.
+type Entry struct {
+	// Time at which the decision was taken; of several the last.
+	Time metav1.Time `json:"time"`
+	// Since is when the first of several was taken; absent for one.
+	Since *metav1.Time `json:"since,omitempty"`
+	// Jobs and Runners that the decision was taken on.
+	Jobs    int32                 `json:"jobs"`
+	Runners v1alpha1.RunnerCounts `json:"runners"`
+	// Decision that holds from then on; of several the last, with what was before the first.
+	Decision *v1alpha1.Decision `json:"decision,omitempty"`
+	// Template is what policies say of the template, if they say something else than before.
+	Template *v1alpha1.TemplateVerdict `json:"template,omitempty"`
+}
+
+// start is when the entry's first decision was taken.
+func (e *Entry) start() time.Time {
+	if e.Since != nil {
+		return e.Since.Time
+	}
+	return e.Time.Time
+}
+
+// SameDecision says whether a decision is no news after another: it has the same numbers and
+// limits, by the same policies. Either may be nil.
+func SameDecision(a, b *v1alpha1.Decision) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Desired == b.Desired && a.Announced == b.Announced && a.Waiting == b.Waiting && sameRules(a, b)
+}
+
+// sameRules says whether decisions are of the same policies, and those made the same limits.
+func sameRules(a, b *v1alpha1.Decision) bool {
+	return a.Digest == b.Digest && equality.Semantic.DeepEqual(lasting(a.Limits), lasting(b.Limits))
+}
+
+// lasting are limits without when they are decided again.
+func lasting(l *v1alpha1.DecidedLimits) *v1alpha1.DecidedLimits {
+	if l == nil {
+		return nil
+	}
+	copied := *l
+	copied.Until = nil
+	return &copied
+}
+
+// SameVerdict says whether a verdict is no news after another. Either may be nil.
+func SameVerdict(a, b *v1alpha1.TemplateVerdict) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	x, y := *a, *b
+	x.Digest, y.Digest = "", ""
+	return equality.Semantic.DeepEqual(x, y)
+}
+
+// Numbers are those that a decision is told by later. Nil for none.
+func Numbers(d *v1alpha1.Decision) *v1alpha1.DecidedNumbers {
+	if d == nil {
+		return nil
+	}
+	n := &v1alpha1.DecidedNumbers{Desired: d.Desired, Announced: d.Announced}
+	if d.Limits != nil {
+		n.Max = d.Limits.Max
+	}
+	return n
+}
+
+// History is a list of entries, the newest first, as it is stored. The zero History is empty.
+type History struct {
+	newest *Entry
+	lines  []string // one entry each, as JSON
+	bytes  int
+}
+
+// Add enters an entry: together with the newest if only numbers differ, else before it.
+// What is too old or too much is dropped.
+func (h *History) Add(e Entry) {
+	if h.newest.takes(&e) {
+		since := metav1.Time{Time: h.newest.start()}
+		e.Since, e.Template = &since, h.newest.Template
+		e.Decision.Before = h.newest.Decision.Before
+		h.bytes -= len(h.lines[0])
+		h.lines = h.lines[1:]
+	}
+	h.newest = &e
+	line := encode(&e)
+	h.lines = append([]string{line}, h.lines...)
+	h.bytes += len(line)
+	h.trim()
+}
+
+// takes says whether a later entry can be told together with this one.
+func (e *Entry) takes(later *Entry) bool {
+	return e != nil && e.Decision != nil && later.Decision != nil && later.Template == nil &&
+		later.Time.Sub(e.start()) < Together && sameRules(e.Decision, later.Decision)
+}
+
+// Load appends the entries of a stored text after those that are there. An error means that
+// the text is no history; nothing is appended then.
+func (h *History) Load(text string) error {
+	entries, err := ParseHistory(text)
+	if err != nil {
+		return err
+	}
+	if h.newest == nil && len(entries) > 0 {
+		h.newest = &entries[0]
+	}
+	for i := range entries {
+		line := encode(&entries[i])
+		h.lines = append(h.lines, line)
+		h.bytes += len(line)
+	}
+	h.trim()
+	return nil
+}
+
+func (h *History) trim() {
+	const frame = len(",\n")
+	for n := len(h.lines); n > MaxEntries || h.bytes+(n+1)*frame > MaxHistoryBytes; n = len(h.lines) {
+		h.bytes -= len(h.lines[n-1])
+		h.lines = h.lines[:n-1]
+	}
+}
+
+// String is the text to store: a JSON list with an entry a line.
+func (h *History) String() string { return "[\n" + strings.Join(h.lines, ",\n") + "\n]" }
+
+// ParseHistory reads a stored text. Empty text is an empty history.
+func ParseHistory(text string) ([]Entry, error) {
+	var entries []Entry
+	if strings.TrimSpace(text) == "" {
+		return nil, nil
+	}
+	if err := json.Unmarshal([]byte(text), &entries); err != nil {
+		return nil, fmt.Errorf("reading the history: %w", err)
+	}
+	return entries, nil
+}
+
+// At returns the entry that held at a time, newest first among entries: false if all are later.
+func At(entries []Entry, at time.Time) (Entry, bool) {
+	for _, e := range entries {
+		if !e.start().After(at) {
+			return e, true
+		}
+	}
+	return Entry{}, false
+}
+
+// encode writes an entry in bounded length: long texts are cut, and what is too long even so
+// is left out.
+func encode(e *Entry) string {
+	line := marshal(e)
+	if len(line) <= maxEntryBytes {
+		return line
+	}
+	short := *e
+	short.Decision, short.Template = e.Decision.DeepCopy(), e.Template.DeepCopy()
+	short.cut()
+	if line = marshal(&short); len(line) <= maxEntryBytes {
+		return line
+	}
+	if short.Decision != nil && short.Decision.Limits != nil {
+		short.Decision.Limits.Bounds, short.Decision.Limits.Conflicts = nil, nil
+	}
+	if short.Template != nil {
+		short.Template.Denials, short.Template.Warnings = nil, nil
+	}
+	return marshal(&short)
+}
+
+func marshal(e *Entry) string {
+	text, err := json.Marshal(e)
+	if err != nil {
+		return "{}" // it has nothing that JSON can't hold
+	}
+	return string(text)
+}
+
+// cut shortens every text that others wrote.
+func (e *Entry) cut() {
+	var texts []*string
+	if d := e.Decision; d != nil {
+		texts = append(texts, &d.Reason)
+		if d.Limits != nil {
+			for i := range d.Limits.Bounds {
+				b := &d.Limits.Bounds[i]
+				texts = append(texts, &b.Reason, &b.Rule.File, &b.Rule.Name, &b.Rule.Policy)
+			}
+			for i := range d.Limits.Conflicts {
+				texts = append(texts, &d.Limits.Conflicts[i])
+			}
+		}
+	}
+	if v := e.Template; v != nil {
+		for _, list := range [][]v1alpha1.PolicyFinding{v.Denials, v.Warnings} {
+			for i := range list {
+				f := &list[i]
+				texts = append(texts, &f.Message, &f.Path, &f.Code, &f.Severity, &f.Remediation, &f.Rule.File, &f.Rule.Name, &f.Rule.Policy)
+			}
+		}
+	}
+	for _, t := range texts {
+		*t = clip(*t, maxText)
+	}
+}
+
+// clip cuts a text to a length in bytes, between characters.
+func clip(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	end := limit - len("…")
+	for end > 0 && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + "…"
+}
