@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sync/errgroup"
@@ -29,9 +30,10 @@ const parallel = 32
 // must not wait for pods.
 func (x *run) act(ctx context.Context) error {
 	x.Sessions.Announce(x.key, int(x.plan.Announce))
-	if x.plan.Create > 0 || len(x.plan.Drain) > 0 {
+	ends := len(x.plan.Drain) + len(x.step.End)
+	if x.plan.Create > 0 || ends > 0 {
 		log.FromContext(ctx).Info("Scaling", "desired", x.plan.Desired, "supply", x.plan.Supply,
-			"create", x.plan.Create, "drain", len(x.plan.Drain), "announce", x.plan.Announce, "reason", x.plan.Reason)
+			"create", x.plan.Create, "drain", ends, "announce", x.plan.Announce, "reason", x.plan.Reason)
 	}
 	return errors.Join(x.create(ctx), x.drain(ctx), x.endLost(ctx), x.sweepRevisions(ctx))
 }
@@ -42,24 +44,24 @@ func (x *run) create(ctx context.Context) error {
 	}
 	var g errgroup.Group
 	g.SetLimit(parallel)
-	for range x.plan.Create {
-		g.Go(func() error { return x.createOne(ctx) })
+	for i := range x.plan.Create {
+		g.Go(func() error { return x.createOne(ctx, x.step.Of(i)) })
 	}
 	return g.Wait()
 }
 
-// createOne creates one runner. It is expected from before the request on, so that
+// createOne creates one runner of a revision. It is expected from before the request on, so that
 // no later pass counts it as missing, whatever the cache shows and the answer was.
-func (x *run) createOne(ctx context.Context) error {
+func (x *run) createOne(ctx context.Context, revision string) error {
 	name := stem(x.pool.Name, x.pool.UID) + strconv.FormatInt(x.recall.next(), 10)
 	r := &v1alpha1.Runner{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: x.key.Namespace, Name: name, Finalizers: []string{v1alpha1.RunnerFinalizer},
-			Labels: podspec.Labels(podspec.Runner{Name: name, Pool: x.pool.Name, Revision: x.pool.Status.Revision}, nil),
+			Labels: podspec.Labels(podspec.Runner{Name: name, Pool: x.pool.Name, Revision: revision}, nil),
 		},
 		Spec: v1alpha1.RunnerSpec{
 			PoolRef: v1alpha1.LocalObjectReference{Name: x.pool.Name}, ConnectionRef: x.set.Spec.ConnectionRef,
-			ScaleSetID: x.set.Status.ID, Revision: x.pool.Status.Revision,
+			ScaleSetID: x.set.Status.ID, Revision: revision,
 		},
 	}
 	if err := controllerutil.SetControllerReference(x.pool, r, x.Client.Scheme()); err != nil {
@@ -79,10 +81,11 @@ func (x *run) createOne(ctx context.Context) error {
 	return nil
 }
 
+// drain ends the runners that an update replaces, and those that are surplus.
 func (x *run) drain(ctx context.Context) error {
 	var g errgroup.Group
 	g.SetLimit(parallel)
-	for _, name := range x.plan.Drain {
+	for _, name := range slices.Concat(x.step.End, x.plan.Drain) {
 		g.Go(func() error {
 			r := &v1alpha1.Runner{ObjectMeta: metav1.ObjectMeta{Namespace: x.key.Namespace, Name: name}}
 			if err := x.Client.Delete(ctx, r); client.IgnoreNotFound(err) != nil {

@@ -122,34 +122,55 @@ func (x *run) giveUp(name string, cause v1alpha1.RunnerCause, why string) {
 			x.lost = append(x.lost, o.runner)
 			x.Failures.Condemn(client.ObjectKeyFromObject(o.runner), o.runner.UID, o.verdict)
 			x.Event(o.runner, corev1.EventTypeWarning, string(v1alpha1.RunnerFailed), fmt.Sprintf("%s: %s", cause, why))
-			if o.runner.Spec.Revision == x.recall.circuit.Revision {
-				x.recall.circuit = x.recall.circuit.Failed(cause, why, o.runner.CreationTimestamp.Time, x.Now())
+			if c, ok := x.recall.circuits[o.runner.Spec.Revision]; ok {
+				x.recall.circuits[c.Revision] = c.Failed(cause, why, o.runner.CreationTimestamp.Time, x.Now())
 			}
 		}
 	}
 }
 
-// judgeHealth opens and closes the pool's circuit.
+// judgeHealth opens and closes the circuits of the revisions that runners are made from.
 func (x *run) judgeHealth() {
-	c := x.recall.circuit
-	if c.Revision != x.pool.Status.Revision {
-		c = scaling.Circuit{Revision: x.pool.Status.Revision}
-	}
-	for _, f := range x.Failures.TakeFailures(x.key) {
-		if f.Revision == c.Revision && x.isCertain(f) {
-			c = c.Failed(f.Cause, f.Message, f.Began, f.At)
+	circuits := map[string]scaling.Circuit{}
+	for _, revision := range x.sources() {
+		circuits[revision] = scaling.Circuit{Revision: revision}
+		if c, ok := x.recall.circuits[revision]; ok {
+			circuits[revision] = c
 		}
 	}
-	if x.succeeded(c) {
-		c = c.Succeeded()
+	for _, f := range x.Failures.TakeFailures(x.key) {
+		if c, ok := circuits[f.Revision]; ok && x.isCertain(f) {
+			circuits[f.Revision] = c.Failed(f.Cause, f.Message, f.Began, f.At)
+		}
 	}
-	x.recall.circuit = c
+	for revision, c := range circuits {
+		if x.succeeded(c) {
+			circuits[revision] = c.Succeeded()
+		}
+	}
+	x.recall.circuits = circuits
+}
+
+// sources are the revisions that runners are made from: that of the spec, and while an
+// update is under way the former.
+func (x *run) sources() []string {
+	names := []string{x.pool.Status.Revision, x.stored}
+	if u := x.pool.Status.Update; u != nil {
+		names = append(names, u.From)
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return name == "" })
+}
+
+// holdBack holds the pool back while the runners fail of the revision that new ones are made
+// from.
+func (x *run) holdBack(in *scaling.Input) {
+	c := x.recall.circuits[x.step.Rest]
 	if !c.Open() {
 		conditions.MarkTrue(x.pool, v1alpha1.HealthyCondition, v1alpha1.SucceededReason, "runners start")
 		return
 	}
 	hold, next := c.Hold(x.count(v1alpha1.RunnerBusy), x.free(), x.probes(c), x.Now())
-	x.holds = append(x.holds, hold)
+	in.Holds = append(in.Holds, hold)
 	x.lookAgain(cmp.Or(next, healthy))
 	conditions.MarkFalse(x.pool, v1alpha1.HealthyCondition, v1alpha1.RunnersFailingReason, "%s", c)
 	x.ailment, x.ails = v1alpha1.RunnersFailingReason, c.String()
@@ -191,13 +212,14 @@ func (x *run) free() int32 {
 
 // probes counts the runners whose success or failure will be news to the circuit.
 func (x *run) probes(c scaling.Circuit) int32 {
-	n := len(x.staying(v1alpha1.RunnerPending))
-	for _, r := range x.staying(v1alpha1.RunnerIdle) {
-		if c.IsNewer(r.Since) {
+	var n int32
+	for _, o := range x.runners {
+		mayTell := o.verdict.State == v1alpha1.RunnerPending || o.verdict.State == v1alpha1.RunnerIdle && c.IsNewer(o.verdict.Since)
+		if mayTell && o.runner.Spec.Revision == c.Revision && o.runner.DeletionTimestamp.IsZero() {
 			n++
 		}
 	}
-	return int32(n) //nolint:gosec // far below
+	return n
 }
 
 // isCertain says whether a failure was one. A runner that ended in peace while nobody
@@ -212,7 +234,7 @@ func (x *run) judgeQuota() {
 	admitted := x.count(v1alpha1.RunnerPending, v1alpha1.RunnerIdle, v1alpha1.RunnerBusy)
 	var waiting *v1alpha1.Runner
 	for _, o := range x.runners {
-		if o.runner.Status.Cause == v1alpha1.CauseQuota && o.verdict.State == v1alpha1.RunnerPending && !x.outdated(o.runner) {
+		if o.runner.Status.Cause == v1alpha1.CauseQuota && o.verdict.State == v1alpha1.RunnerPending && slices.Contains(x.sources(), o.runner.Spec.Revision) {
 			waiting = o.runner
 			admitted--
 		}

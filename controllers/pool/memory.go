@@ -33,12 +33,15 @@ type recollection struct {
 	// last is the highest number given to a runner.
 	last int64
 	// connected has runners that GitHub was once seen to see; of the one worker that has
-	// the pool, as circuit is.
+	// the pool, as all that follows.
 	connected map[string]bool
 	// counts is true once GitHub counted a runner of the pool: not every server does.
 	counts bool
-	// circuit is of the one worker that has the pool.
-	circuit scaling.Circuit
+	// circuits are of the revisions that runners are made from.
+	circuits map[string]scaling.Circuit
+	// trial is of the runners of a new template, and told is the update's phase that was told of.
+	trial trial
+	told  string
 }
 
 func (m *memory) of(pool types.NamespacedName) *recollection {
@@ -48,7 +51,7 @@ func (m *memory) of(pool types.NamespacedName) *recollection {
 		m.pools = map[types.NamespacedName]*recollection{}
 	}
 	if m.pools[pool] == nil {
-		m.pools[pool] = &recollection{created: map[string]*v1alpha1.Runner{}, connected: map[string]bool{}}
+		m.pools[pool] = &recollection{created: map[string]*v1alpha1.Runner{}, connected: map[string]bool{}, circuits: map[string]scaling.Circuit{}}
 	}
 	return m.pools[pool]
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/poolstatus"
+	"github.com/corral-dev/corral/internal/rollout"
 	actions "github.com/corral-dev/corral/internal/scaleset"
 	"github.com/corral-dev/corral/internal/scaling"
 )
@@ -83,6 +84,11 @@ type run struct {
 	lost    []*v1alpha1.Runner // given up by this pass
 	recall  *recollection
 	holds   []scaling.Hold
+	known   []string        // the revisions that are stored
+	barred  map[string]bool // those that policies deny
+	care    care            // what policies make of an update
+	step    rollout.Plan    // of an update
+	was     *v1alpha1.UpdateStatus
 	plan    scaling.Plan
 	again   time.Duration // to the next pass if nothing happens; 0 for no wish
 	// ailment is the reason that holds the pool back although its record and template are
@@ -97,6 +103,8 @@ type run struct {
 	limits        *v1alpha1.DecidedLimits // that hold; nil if there never were any
 	// invalid is why the template of the spec can't be used; the last valid one goes on.
 	invalid error
+	// newPhase is true when an update came into another phase.
+	newPhase bool
 }
 
 // Reconcile is the main loop, one pass of one pool:
@@ -108,8 +116,8 @@ type run struct {
 //  4. observe:  runners, pods and the words of GitHub become states                       (observe.go)
 //  5. bar:      runners whose template policies deny by now are ended                     (policy.go)
 //  6. examine:  runners that never connect, rows of failures, quotas hold the pool back   (health.go)
-//  7. decide:   policies say within which limits, internal/scaling how many, which and how
-//     much to accept
+//  7. decide:   policies say within which limits, internal/rollout what an update replaces,
+//     internal/scaling how many, which and how much to accept
 //  8. act:      runners are created and ended, capacity is announced                      (act.go)
 //  9. report:   numbers, their reason, conditions
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
@@ -129,12 +137,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 			break
 		}
 	}
+	x.takeBack()
 	return attempt.Finish(ctx, x.done(), err)
 }
 
 // decide asks policies for the limits and lets scaling compute the plan within them.
 func (x *run) decide(ctx context.Context) error {
 	x.tally()
+	if err := x.know(ctx); err != nil {
+		return err
+	}
 	in := scaling.Input{
 		Suspended: x.pool.Spec.Suspend || x.moving(),
 		Jobs:      x.pool.Status.Jobs, JobsKnown: x.words.Known && x.words.State != actions.OwnedElsewhere,
@@ -143,11 +155,12 @@ func (x *run) decide(ctx context.Context) error {
 	for _, o := range x.runners {
 		in.Runners = append(in.Runners, scaling.Runner{
 			Name: o.runner.Name, State: o.verdict.State, Settling: o.verdict.Settling, Since: o.verdict.Since,
-			Outdated: x.outdated(o.runner), Deleting: !o.runner.DeletionTimestamp.IsZero(),
+			Deleting: !o.runner.DeletionTimestamp.IsZero(),
 		})
 	}
 	x.Policies.Scaling(ctx, x.bound, x.question(), func(answer policy.Scaling) policies.Grant {
 		x.limit(&in, answer)
+		x.rollOut(&in)
 		x.plan = scaling.Decide(in)
 		return x.grant(in)
 	})
@@ -170,6 +183,7 @@ func (x *run) report(context.Context) error {
 	s := &x.pool.Status
 	measure(x.key, s, x.plan.Desired, x.plan.Announce)
 	x.tellPolicies(lastLimits(x.pool))
+	x.tellUpdate()
 	if d := x.decision(); !sameDecision(s.Decision, d) {
 		s.Decision = d
 	}
@@ -212,7 +226,8 @@ func (x *run) mirror() error {
 
 // done says how a pass that went well is reported.
 func (x *run) done() kube.Done {
-	d := kube.Done{After: x.next(), Urgent: x.pool.Status.Revision != x.stored} // what goes on when a later template is refused
+	// What goes on when a later template is refused, or fails, has to be durable.
+	d := kube.Done{After: x.next(), Urgent: x.newPhase || x.pool.Status.Revision != x.stored}
 	switch {
 	case x.pool.Spec.Suspend:
 		d.Unready, d.Message = v1alpha1.SuspendedReason, "suspended: no new jobs are taken in"

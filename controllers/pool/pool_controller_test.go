@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/fluxcd/pkg/runtime/conditions"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,6 +48,7 @@ type bench struct {
 	now       time.Time
 	refusal   error // of the API server, to the dry run of a pod
 	stale     bool  // the cache shows no Runner
+	broken    bool  // it can't be read
 	asked     int   // for newer counts
 	failures  []runner.Failure
 	condemned []v1alpha1.RunnerCause
@@ -112,8 +112,11 @@ func (b *bench) create(ctx context.Context, c client.WithWatch, obj client.Objec
 
 // list hides the Runners if the test wants it.
 func (b *bench) list(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
-	if _, runners := list.(*v1alpha1.RunnerList); runners && b.stale {
+	switch _, runners := list.(*v1alpha1.RunnerList); {
+	case runners && b.stale:
 		return nil
+	case runners && b.broken:
+		return fmt.Errorf("the cache is broken")
 	}
 	return c.List(ctx, list, o...)
 }
@@ -316,15 +319,22 @@ func TestRunnersOfAFormerScaleSetAreReplaced(t *testing.T) {
 func TestRevisionsThatNoRunnerWasMadeFromGo(t *testing.T) {
 	b := newBench(t)
 	b.start()
+	first := b.pool().Status.Revision
 	for i := range 3 {
 		b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Template = template(fmt.Sprint("runner:", i+2)) })
 		b.reconcile()
 	}
-	b.reconcile() // the former one is kept until the new one is stored
-	list := &appsv1.ControllerRevisionList{}
-	must(t, b.Client.List(t.Context(), list))
-	if len(list.Items) != 1 || list.Items[0].Name != b.pool().Status.Revision {
-		t.Errorf("%d revisions", len(list.Items))
+	b.reconcile()
+	if names := b.revisions(); len(names) != 2 || !slices.Contains(names, first) {
+		t.Errorf("none of them ran yet: %v are left, not the first and the last", names)
+	}
+	b.words.Assigned = 1
+	b.reconcile()
+	b.work(b.runners()[0].Name)
+	b.reconcile()
+	b.reconcile()
+	if names := b.revisions(); len(names) != 1 || names[0] != b.pool().Status.Revision {
+		t.Errorf("the last did well: %v are left", names)
 	}
 }
 

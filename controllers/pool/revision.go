@@ -130,26 +130,28 @@ func (x *run) newRevision(name string) *appsv1.ControllerRevision {
 // outdated says whether a runner was made from another template than the current, or
 // belongs to a scale set that GitHub has no more.
 func (x *run) outdated(r *v1alpha1.Runner) bool {
-	return r.Spec.Revision != x.pool.Status.Revision || x.set != nil && x.set.Status.ID != 0 && r.Spec.ScaleSetID != x.set.Status.ID
+	return r.Spec.Revision != x.pool.Status.Revision || x.isStray(r)
 }
 
-// sweepRevisions deletes revisions that no runner was made from.
+// sweepRevisions deletes revisions that no runner was made from, or will be.
 func (x *run) sweepRevisions(ctx context.Context) error {
-	used := map[string]bool{x.pool.Status.Revision: true, x.stored: true} // what is stored may be gone back to
+	used := map[string]bool{}
+	for _, name := range x.sources() { // what is stored may be gone back to
+		used[name] = true
+	}
+	if x.was != nil {
+		used[x.was.From] = true
+	}
 	for _, o := range x.runners {
 		used[o.runner.Spec.Revision] = true
 	}
-	list := &appsv1.ControllerRevisionList{}
-	if err := x.Client.List(ctx, list, client.InNamespace(x.key.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: x.pool.Name}); err != nil {
-		return fmt.Errorf("listing revisions: %w", err)
-	}
-	for i := range list.Items {
-		revision := &list.Items[i]
-		if used[revision.Name] || !metav1.IsControlledBy(revision, x.pool) {
+	for _, name := range x.known {
+		if used[name] {
 			continue
 		}
+		revision := &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Namespace: x.key.Namespace, Name: name}}
 		if err := x.Client.Delete(ctx, revision); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("deleting revision %s: %w", revision.Name, err)
+			return fmt.Errorf("deleting revision %s: %w", name, err)
 		}
 	}
 	return nil

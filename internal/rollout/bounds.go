@@ -4,6 +4,7 @@
 package rollout
 
 import (
+	"cmp"
 	"math"
 	"strconv"
 	"strings"
@@ -40,6 +41,25 @@ func Declared(spec v1alpha1.UpdateSpec, desired int32) Bounds {
 	if spec.Canary != nil {
 		b.Pause = spec.Canary.GetPause()
 		b.Canary = scaled(spec.Canary.Runners, max(1, desired), true)
+	}
+	return b
+}
+
+// Narrowed are the bounds after somebody was asked, who got to see some and answered with
+// others: what the answer makes more careful holds.
+func (b Bounds) Narrowed(asked, answer Bounds) Bounds {
+	b.Strategy = answer.Strategy
+	if answer.MaxSurge < asked.MaxSurge {
+		b.MaxSurge = min(b.MaxSurge, answer.MaxSurge)
+	}
+	if answer.MaxUnavailable < asked.MaxUnavailable {
+		b.MaxUnavailable = min(b.MaxUnavailable, answer.MaxUnavailable)
+	}
+	if answer.Canary > 0 && answer.Canary != asked.Canary {
+		if b.Canary == 0 {
+			b.Pause = v1alpha1.DefaultCanaryPause
+		}
+		b.Canary = min(cmp.Or(b.Canary, answer.Canary), answer.Canary)
 	}
 	return b
 }

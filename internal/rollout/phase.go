@@ -74,7 +74,7 @@ func (u *update) enter() {
 	u.crew = u.muster(u.To)
 	record, hold := u.Records[u.To], u.hold()
 	switch {
-	case u.canGoBack() && (u.before == v1alpha1.UpdateRolledBack || record.Owned >= Tolerated && !u.bothFail()):
+	case u.before == v1alpha1.UpdateRolledBack && u.canGoBack(), record.Owned >= Tolerated && u.isSound() && !u.bothFail():
 		u.phase = v1alpha1.UpdateRolledBack
 		u.reason = fmt.Sprintf("%s: %s goes on until spec.template changes", record.Words, u.from)
 		if u.before == v1alpha1.UpdateRolledBack {
@@ -82,7 +82,7 @@ func (u *update) enter() {
 		}
 	case hold != "" && (u.before != v1alpha1.UpdateRolling || len(u.crew.others) > 0):
 		u.phase, u.reason = v1alpha1.UpdateHeld, hold
-	case u.Bounds.Canary > 0 && u.canGoBack() && u.before != v1alpha1.UpdateRolling && !u.proven():
+	case u.Bounds.Canary > 0 && u.isSound() && u.before != v1alpha1.UpdateRolling && !u.proven():
 		u.phase = v1alpha1.UpdateCanary
 	default:
 		u.phase = v1alpha1.UpdateRolling
@@ -100,6 +100,9 @@ func (u *update) hold() string {
 
 // canGoBack says whether there is another revision that runners can be made from.
 func (u *update) canGoBack() bool { return u.usable(u.from) != "" }
+
+// isSound says whether there is one, and its runners are not known to fail.
+func (u *update) isSound() bool { return u.canGoBack() && !u.Records[u.from].Open }
 
 // bothFail says whether runners of the former template failed in the same time as those of
 // the new one: then it is not the new template that is to blame.

@@ -223,7 +223,7 @@ func (u *update) step() Plan {
 // new one can't be made, the former makes up for them and nothing ends.
 func (u *update) roll(p *Plan) {
 	room := int32(math.MaxInt32)
-	if u.Records[u.To].Open && u.canGoBack() && !u.bothFail() {
+	if u.Records[u.To].Open && u.isSound() && !u.bothFail() {
 		p.New, p.Rest = u.tried(room), u.from
 		room = p.New
 	}

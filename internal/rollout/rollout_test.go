@@ -219,6 +219,17 @@ func TestNext(t *testing.T) {
 			want: outcome{Phase: "RolledBack", From: "A", InForce: "A", Next3: allA,
 				Reason: "3 runners in a row failed (ImagePull: no such image): A goes on until spec.template changes"},
 		},
+		"the former is known to fail: a new one is tried at once": {
+			in: rollout.Input{Stored: "A", Desired: 2, Bounds: tried, Runners: idle("A", 1), Records: map[string]rollout.Record{"A": broken}},
+			want: outcome{Phase: "Rolling", From: "A", InForce: "B", Extra: 1, Surge: 2, Next3: allB,
+				Reason: "1 runner of former templates left to replace"},
+		},
+		"and isn't gone back to": {
+			in: rollout.Input{State: state("A", "B", "Rolling"), Desired: 1, Bounds: rolling, Runners: idle("A", 1),
+				Records: map[string]rollout.Record{"B": broken, "A": {Open: true, Last: now.Add(-2 * time.Minute)}}},
+			want: outcome{Phase: "Rolling", From: "A", InForce: "B", Extra: 1, Surge: 2, Next3: allB, PhaseAges: time.Hour,
+				Reason: "1 runner of former templates left to replace"},
+		},
 		"what may be the network's: the former makes up for it, nothing ends": {
 			in: rollout.Input{State: state("A", "B", "Rolling"), Desired: 4, Bounds: rollout.Bounds{Strategy: v1alpha1.RollingUpdate, MaxSurge: 2, MaxUnavailable: 4},
 				Runners: idle("A", 4), Records: map[string]rollout.Record{"B": astray}},
@@ -318,6 +329,25 @@ func TestDeclared(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tc.want.Strategy = v1alpha1.RollingUpdate
 			if diff := cmp.Diff(tc.want, rollout.Declared(tc.spec, tc.desired)); diff != "" {
+				t.Errorf("bounds (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAnAnswerNarrowsWhatItWasAskedAbout(t *testing.T) {
+	declared := rollout.Bounds{Strategy: v1alpha1.RollingUpdate, MaxSurge: 3, MaxUnavailable: 2}
+	atZero := rollout.Bounds{Strategy: v1alpha1.RollingUpdate, MaxUnavailable: 1}
+	cases := map[string]struct{ bounds, asked, answer, want rollout.Bounds }{
+		"as asked, when there was nothing":  {declared, atZero, atZero, declared},
+		"less surge":                        {declared, declared, rollout.Bounds{Strategy: v1alpha1.OnIdle, MaxSurge: 1, MaxUnavailable: 2}, rollout.Bounds{Strategy: v1alpha1.OnIdle, MaxSurge: 1, MaxUnavailable: 2}},
+		"less unavailability":               {declared, declared, rollout.Bounds{Strategy: v1alpha1.RollingUpdate, MaxSurge: 3}, rollout.Bounds{Strategy: v1alpha1.RollingUpdate, MaxSurge: 3}},
+		"canaries where there were none":    {declared, declared, rollout.Bounds{Strategy: v1alpha1.RollingUpdate, MaxSurge: 3, MaxUnavailable: 2, Canary: 4}, rollout.Bounds{Strategy: v1alpha1.RollingUpdate, MaxSurge: 3, MaxUnavailable: 2, Canary: 4, Pause: v1alpha1.DefaultCanaryPause}},
+		"fewer canaries than were declared": {rollout.Bounds{Canary: 5, Pause: 1}, rollout.Bounds{Canary: 5}, rollout.Bounds{Canary: 2}, rollout.Bounds{Canary: 2, Pause: 1}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, tc.bounds.Narrowed(tc.asked, tc.answer)); diff != "" {
 				t.Errorf("bounds (-want +got):\n%s", diff)
 			}
 		})

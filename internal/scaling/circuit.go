@@ -94,7 +94,12 @@ func (c Circuit) Hold(busy, free, probes int32, now time.Time) (Hold, time.Durat
 	return h, 0
 }
 
+// Row says what failed, in a sentence without a full stop.
+func (c Circuit) Row() string {
+	return fmt.Sprintf("%d runners in a row failed (%s: %s)", c.Failures, c.Cause, c.Message)
+}
+
 // String says what is amiss, in words that change only with a failure.
 func (c Circuit) String() string {
-	return fmt.Sprintf("%d runners in a row failed (%s: %s); one is tried after %s", c.Failures, c.Cause, c.Message, c.Interval())
+	return fmt.Sprintf("%s; one is tried after %s", c.Row(), c.Interval())
 }
