@@ -32,7 +32,8 @@ const answer = ast.Var("answer")
 
 // build compiles a policy's modules; nil with diagnostics.
 func build(s *Source, d *diagnostics) *program {
-	own, chosen := parseModules(s, d), parseLibrary(s, d)
+	own, chosen := parseModules(s, false, d), parseLibrary(s, d)
+	checkOverlap(own, chosen, d)
 	if len(*d) > 0 {
 		return nil
 	}
@@ -63,12 +64,12 @@ func build(s *Source, d *diagnostics) *program {
 	return p
 }
 
-// parseModules returns the policy's own modules, without its tests.
-func parseModules(s *Source, d *diagnostics) map[string]*ast.Module {
+// parseModules returns the policy's own modules, with or without its tests.
+func parseModules(s *Source, tests bool, d *diagnostics) map[string]*ast.Module {
 	modules := map[string]*ast.Module{}
 	m := measure{diagnostics: d}
 	for _, name := range slices.Sorted(maps.Keys(s.Modules)) {
-		if testFile(name) {
+		if testFile(name) && !tests {
 			continue
 		}
 		module, err := parse(name, s.Modules[name])
@@ -132,13 +133,7 @@ func (p *program) compile(modules map[string]*ast.Module, d *diagnostics) {
 		return
 	}
 	defer p.store.Abort(ctx, txn)
-	set := ast.NewSchemaSet()
-	for name, schema := range schemas() {
-		set.Put(schemaRef(name), schema)
-	}
-	p.compiler = ast.NewCompiler().WithStrict(true).WithCapabilities(sandbox()).WithSchemas(set).
-		WithUseTypeCheckAnnotations(true).WithEnablePrintStatements(false).
-		WithPathConflictsCheck(storage.NonEmpty(ctx, p.store, txn)).SetErrorLimit(maxDiagnostics)
+	p.compiler = newCompiler().WithPathConflictsCheck(storage.NonEmpty(ctx, p.store, txn))
 	p.compiler.Compile(modules)
 	if p.compiler.Failed() {
 		d.addErrors("", withoutCopies(p.compiler.Errors))
@@ -158,6 +153,16 @@ func (p *program) compile(modules map[string]*ast.Module, d *diagnostics) {
 			d.add(nil, "preparing the query of %s: %v", decision, err)
 		}
 	}
+}
+
+// newCompiler returns a compiler with the sandbox and the types of the inputs.
+func newCompiler() *ast.Compiler {
+	set := ast.NewSchemaSet()
+	for name, schema := range schemas() {
+		set.Put(schemaRef(name), schema)
+	}
+	return ast.NewCompiler().WithStrict(true).WithCapabilities(sandbox()).WithSchemas(set).
+		WithUseTypeCheckAnnotations(true).WithEnablePrintStatements(false).SetErrorLimit(maxDiagnostics)
 }
 
 // withoutCopies leaves out what is said of the copy of a rule, for it is said of the rule too.

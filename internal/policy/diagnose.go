@@ -81,6 +81,8 @@ func explain(e *ast.Error) string {
 		return fmt.Sprintf("%s: the two sides can never be equal (%s); compare values of one type", message, oneLine(unification.Lines()))
 	case strings.HasPrefix(message, "undefined function "):
 		return message + ": " + undefinedFunction(strings.TrimPrefix(message, "undefined function "))
+	case strings.Contains(message, "may be recursive"):
+		return "the rule may read itself by a computed name: begin the reference with names, as in data.teams[input.pool.name]"
 	case e.Code == ast.ParseErr:
 		if e.Details != nil && strings.Contains(message, "unexpected") {
 			message = fmt.Sprintf("%s at %q", message, strings.TrimSpace(e.Details.Lines()[0]))

@@ -160,7 +160,7 @@ func describe(err error) string {
 	if e.Location != nil {
 		where = place(e.Location.File, e.Location.Row, e.Location.Col)
 	}
-	message := where + strings.TrimSpace(e.Message)
+	message := where + strings.Join(strings.Fields(e.Message), " ")
 	switch e.Code {
 	case topdown.BuiltinErr, topdown.TypeErr:
 		return message + "; check the value before the call"

@@ -4,11 +4,25 @@
 package policy
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/cover"
+	"github.com/open-policy-agent/opa/v1/storage/inmem"
+	"github.com/open-policy-agent/opa/v1/tester"
+	"github.com/open-policy-agent/opa/v1/topdown"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
+
+// testTimeout is how long a test may take, if nothing else is asked for.
+const testTimeout = 5 * time.Second
 
 // TestOptions say how Rego tests run.
 type TestOptions struct {
@@ -18,6 +32,8 @@ type TestOptions struct {
 	Run string
 	// Coverage asks which lines the tests reached.
 	Coverage bool
+	// CoverLibrary asks it of the built-in library too.
+	CoverLibrary bool
 }
 
 // TestReport is what Rego tests of one policy did, and reached.
@@ -37,7 +53,9 @@ type TestResult struct {
 	Passed        bool
 	Skipped       bool
 	// Error is set when the test could not be run to its end.
-	Error    string
+	Error string
+	// Cases that failed, of a test that has cases.
+	Cases    []string
 	Duration time.Duration
 	// Output of print.
 	Output string
@@ -54,24 +72,122 @@ type FileCoverage struct {
 
 // Test runs the tests of a policy (rules test_… in *_test.rego) in the sandbox that its
 // rules run in. Diagnostics say what keeps them from being compiled.
-func Test(context.Context, Source, TestOptions) (TestReport, []v1alpha1.Diagnostic) {
-	return TestReport{}, nil
+func Test(ctx context.Context, source Source, options TestOptions) (TestReport, []v1alpha1.Diagnostic) {
+	var d diagnostics
+	checkSource(&source, &d)
+	modules := parseModules(&source, true, &d)
+	maps.Copy(modules, parseLibrary(&source, &d))
+	data := dataOf(&source, &d)
+	if len(d) > 0 {
+		return TestReport{}, d.sorted()
+	}
+	typeInputs(slices.Collect(maps.Values(modules)))
+	t := testRun{options: options, modules: modules}
+	report, err := t.run(ctx, data)
+	if err != nil {
+		d.addErrors("", err)
+	}
+	return report, d.sorted()
 }
 
-// Annotation is what the metadata of a rule says.
-type Annotation struct {
-	// Package as corral.scaling, Rule as limit; Rule is empty for the package's own.
-	Package, Rule string
-	File          string
-	Line          int
-	Title         string
-	Description   string
-	// Code is custom.code.
-	Code string
-	// Custom is all of custom.
-	Custom map[string]any
+// testRun is a run of the tests of some modules.
+type testRun struct {
+	options TestOptions
+	modules map[string]*ast.Module
 }
 
-// Annotations returns the metadata in the modules, by file and line. Modules that don't
-// parse give diagnostics.
-func Annotations(map[string]string) ([]Annotation, []v1alpha1.Diagnostic) { return nil, nil }
+func (t *testRun) run(ctx context.Context, data ast.Object) (TestReport, error) {
+	store := inmem.NewFromASTObject(data)
+	txn, err := store.NewTransaction(ctx)
+	if err != nil {
+		return TestReport{}, fmt.Errorf("reading data: %w", err)
+	}
+	defer store.Abort(ctx, txn)
+	runner := tester.NewRunner().SetCompiler(newCompiler().WithEnablePrintStatements(true)).SetStore(store).
+		SetModules(t.modules).CapturePrintOutput(true).RaiseBuiltinErrors(true).
+		SetTimeout(cmp.Or(t.options.Timeout, testTimeout)).Filter(t.options.Run)
+	reached := cover.New()
+	if t.options.Coverage {
+		runner.SetCoverageRuns(nil).SetCoverageQueryTracer(reached)
+	}
+	results, err := runner.RunTests(ctx, txn)
+	if err != nil {
+		return TestReport{}, err //nolint:wrapcheck // the compiler's errors, to be told one by one
+	}
+	var report TestReport
+	for r := range results {
+		report.Tests = append(report.Tests, t.result(r))
+	}
+	slices.SortFunc(report.Tests, func(a, b TestResult) int {
+		return cmp.Or(cmp.Compare(a.Package, b.Package), cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Name, b.Name))
+	})
+	if t.options.Coverage {
+		report.Coverage = t.coverage(reached)
+	}
+	return report, nil
+}
+
+func (t *testRun) result(r *tester.Result) TestResult {
+	result := TestResult{
+		Package: strings.TrimPrefix(r.Package, "data."), Name: r.Name,
+		Passed: !r.Fail && !r.Skip && r.Error == nil, Skipped: r.Skip, Duration: r.Duration, Output: string(r.Output),
+	}
+	if r.Location != nil {
+		result.File, result.Line = r.Location.File, r.Location.Row
+	}
+	switch {
+	case topdown.IsCancel(r.Error):
+		result.Error = fmt.Sprintf("it took longer than %s", cmp.Or(t.options.Timeout, testTimeout))
+	case r.Error != nil:
+		result.Error = describe(r.Error)
+	case r.Fail:
+		result.Cases = failed(r.SubResults, "")
+	}
+	return result
+}
+
+// failed lists the cases of a test that failed, as CASE or CASE/CASE, sorted.
+func failed(results tester.SubResultMap, prefix string) []string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(results)) {
+		if r := results[name]; len(r.SubResults) > 0 {
+			all = append(all, failed(r.SubResults, prefix+name+"/")...)
+		} else if r.Fail {
+			all = append(all, prefix+name)
+		}
+	}
+	return all
+}
+
+// coverage tells of each file but the tests, sorted.
+func (t *testRun) coverage(reached *cover.Cover) []FileCoverage {
+	report := reached.Report(t.modules)
+	var all []FileCoverage
+	for _, file := range slices.Sorted(maps.Keys(report.Files)) {
+		if testFile(file) || strings.HasPrefix(file, libraryPrefix) && !t.options.CoverLibrary {
+			continue
+		}
+		f := FileCoverage{File: file, Covered: linesOf(report.Files[file].Covered)}
+		covered := map[int]bool{}
+		for _, line := range f.Covered {
+			covered[line] = true
+		}
+		f.NotCovered = slices.DeleteFunc(linesOf(report.Files[file].NotCovered), func(line int) bool { return covered[line] })
+		if n := len(f.Covered) + len(f.NotCovered); n > 0 {
+			f.Percent = 100 * float64(len(f.Covered)) / float64(n)
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+func linesOf(ranges []cover.Range) []int {
+	var all []int
+	for _, r := range ranges {
+		for line := r.Start.Row; line <= r.End.Row; line++ {
+			all = append(all, line)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}

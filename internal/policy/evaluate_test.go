@@ -1,0 +1,226 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// load loads a policy that must be fine.
+func load(t testing.TB, source Source) *Policy {
+	t.Helper()
+	p, found := Load(source)
+	if found != nil {
+		t.Fatalf("loading %s: %v", source.Ref(), lines(found))
+	}
+	return p
+}
+
+// pool is one of the namespace ci.
+func pool() Pool {
+	return Pool{Namespace: "ci", Name: "linux", Scale: Scale{Min: 2, Max: 100, Idle: 4}}
+}
+
+// limits is a module of corral.scaling with the elements, one a line from line 2 on.
+func limits(elements ...string) string {
+	var b strings.Builder
+	b.WriteString("package corral.scaling\n")
+	for _, e := range elements {
+		fmt.Fprintf(&b, "limit contains %s\n", e)
+	}
+	return b.String()
+}
+
+func TestAPolicyThatCannotAnswerVoidsTheDecision(t *testing.T) {
+	cases := map[string]struct {
+		text string
+		want Failure
+	}{
+		"doesn't load": {"package corral.scaling\nlimit if input.jobs", Failure{
+			Kind:    NotLoaded,
+			Message: `p.rego:2:1: corral.scaling.limit would be true, and say nothing: it is a set; write limit contains {"field": "max", "atMost": 10, "reason": "…"} if { … }`,
+		}},
+		"an error": {limits(`{"field": "max", "atMost": to_number(input.pool.name), "reason": "r"}`), Failure{
+			Kind:    EvaluationError,
+			Message: `p.rego:2:43: to_number: strconv.ParseFloat: parsing "linux": invalid syntax; check the value before the call`,
+		}},
+		"two values of one rule": {limits(`{"field": "max", "atMost": n, "reason": "r"}`) + "n := 1 if input.pool.name\nn := 2 if input.pool.namespace\n", Failure{
+			Kind:    EvaluationError,
+			Message: "p.rego:4:1: rule data.corral.scaling.n produced conflicting values: 1 at p.rego:3 2 at p.rego:4; let only one of the rules hold at a time",
+		}},
+		"division by zero": {limits(`{"field": "max", "atMost": 10 / input.jobs, "reason": "r"}`), Failure{
+			Kind: EvaluationError, Message: "p.rego:2:43: div: divide by zero; check the value before the call",
+		}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			broken, _ := Load(namespaced(c.text))
+			good := load(t, Source{Kind: KindClusterRunnerPolicy, Name: "guard", Modules: map[string]string{"g.rego": limits(`{"field": "max", "atMost": 5, "reason": "r"}`)}})
+			c.want.Policy = "RunnerPolicy/ci/p"
+			got := NewSet(broken, good).For(pool()).Scaling(t.Context(), ScalingInput{Pool: pool()})
+			want := Scaling{Failures: []Failure{c.want}}
+			if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(Scaling{}, "ID", "Digest")); diff != "" {
+				t.Errorf("the decision differs (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAnInvalidAnswerNamesItsRule(t *testing.T) {
+	cases := map[string]struct{ element, want string }{
+		"no object":         {`e`, "an element is an object with field, atMost, atLeast, reason, until, hard, not number"},
+		"plain string":      {`s`, "an element is an object with field, atMost, atLeast, reason, until, hard, not a string"},
+		"unknown key":       {`object.union({"field": "max", "atMost": 1, "reason": "r"}, {"hrad": true})`, `an element has no "hrad": did you mean hard?`},
+		"key of no string":  {`{"field": "max", "atMost": 1, "reason": "r", e: 1}`, "a key of an element is a string, not 1"},
+		"unknown field":     {`{"field": s, "atMost": 1, "reason": "r"}`, `field is max, min or idle, not "x"`},
+		"neither":           {`{"field": "max", "reason": "r"}`, "it must have atMost or atLeast, and not both"},
+		"both":              {`{"field": "max", "atMost": 1, "atLeast": 1, "reason": "r"}`, "it must have atMost or atLeast, and not both"},
+		"negative":          {`{"field": "max", "atMost": -1, "reason": "r"}`, "atMost is a whole number from 0 to 2147483647, not -1"},
+		"fraction":          {`{"field": "max", "atMost": 1.5, "reason": "r"}`, "atMost is a whole number from 0 to 2147483647, not 1.5"},
+		"hidden fraction":   {`{"field": "max", "atMost": 5000000000000000000000000.1, "reason": "r"}`, "atMost is a whole number from 0 to 2147483647, not 5000000000000000000000000.1"},
+		"too many":          {`{"field": "max", "atMost": 3000000000, "reason": "r"}`, "atMost is a whole number from 0 to 2147483647, not 3000000000"},
+		"no number":         {`{"field": "max", "atMost": "1", "reason": "r"}`, "atMost is a number, not string"},
+		"no reason":         {`{"field": "max", "atMost": 1}`, "it must have a reason"},
+		"reason of no text": {`{"field": "max", "atMost": 1, "reason": 1}`, "reason is a string, not number"},
+		"hard min":          {`{"field": "min", "atMost": 1, "reason": "r", "hard": true}`, "hard goes with atMost of max only"},
+		"hard floor":        {`{"field": "max", "atLeast": 1, "reason": "r", "hard": true}`, "hard goes with atMost of max only"},
+		"hard of no truth":  {`{"field": "max", "atMost": 1, "reason": "r", "hard": 1}`, "hard is true or false, not number"},
+		"until of no time":  {`{"field": "max", "atMost": 1, "reason": "r", "until": "tomorrow"}`, `until is a time as 2026-05-01T06:00:00Z, not "tomorrow"`},
+		"until of no whole": {`{"field": "max", "atMost": 1, "reason": "r", "until": 1.5}`, "until is a whole number of nanoseconds, not 1.5"},
+		"until of no kind":  {`{"field": "max", "atMost": 1, "reason": "r", "until": true}`, "until is a string or a number, not boolean"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			// The element is made in the body, so that nothing is seen when the policy is loaded.
+			text := "package corral.scaling\nlimit contains l if {\n\te := count([input.pool.name])\n\ts := substring(\"x\", 0, e)\n\tl := " + c.element + "\n\te > 0\n\ts\n}\n"
+			p := load(t, namespaced(text))
+			got := NewSet(p).For(pool()).Scaling(t.Context(), ScalingInput{Pool: pool()})
+			want := []Failure{{Policy: "RunnerPolicy/ci/p", Kind: InvalidAnswer, Message: "p.rego:2: corral.scaling.limit: " + c.want}}
+			if diff := cmp.Diff(want, got.Failures); diff != "" {
+				t.Errorf("failures differ (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestNumbersMayBeWrittenInAnyWay(t *testing.T) {
+	for text, want := range map[string]int32{"3": 3, "3.0": 3, "3e0": 3, "0.5e1": 5, "-0": 0, "count([1, 2])": 2, "round(2.6)": 3, "7 / 1": 7} {
+		p := load(t, namespaced(limits(`{"field": "max", "atMost": `+text+`, "reason": "r"}`)))
+		got := NewSet(p).For(pool()).Scaling(t.Context(), ScalingInput{Pool: pool()})
+		if got.Failures != nil || got.Scale.Max != want {
+			t.Errorf("atMost %s gives max %d, want %d; failures %v", text, got.Scale.Max, want, got.Failures)
+		}
+	}
+}
+
+// endless is a rule that no machine gets to the end of.
+const endless = "package corral.scaling\nlimit contains {\"field\": \"max\", \"atMost\": 1, \"reason\": \"r\"} if {\n" +
+	"\tsome i in numbers.range(1, 1000000)\n\tsome j in numbers.range(1, 1000000)\n\ti + j == 0\n}\n"
+
+// impatient returns a guard that ends every second evaluation at once.
+func impatient() Guard {
+	calls := 0
+	return func(ctx context.Context) (context.Context, context.CancelFunc) {
+		ctx, cancel := context.WithCancel(ctx)
+		if calls++; calls%2 == 0 {
+			cancel()
+		}
+		return ctx, cancel
+	}
+}
+
+func TestAPolicyThatTimesOutIsQuarantined(t *testing.T) {
+	guarded := WithGuard(t.Context(), impatient())
+	slow := load(t, namespaced(endless))
+	quick := load(t, Source{Kind: KindClusterRunnerPolicy, Name: "guard", Modules: map[string]string{"g.rego": limits(`{"field": "max", "atMost": 5, "reason": "r"}`)}})
+	b := NewSet(slow, quick).For(pool()) // asks the cluster's first
+	var got []FailureKind
+	for range quarantineAfter + 1 {
+		for _, f := range b.Scaling(guarded, ScalingInput{Pool: pool()}).Failures {
+			if f.Policy == slow.Ref() {
+				got = append(got, f.Kind)
+			}
+		}
+	}
+	want := []FailureKind{TimedOut, TimedOut, TimedOut, Quarantined}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("failures differ (-want +got):\n%s", diff)
+	}
+	if quick.patience.isOver() {
+		t.Error("a policy that answers is quarantined")
+	}
+	if again := load(t, namespaced(endless)); again.patience.isOver() {
+		t.Error("the quarantine outlives the policy")
+	}
+}
+
+func TestTimeOutsAreForgottenAfterManyAnswers(t *testing.T) {
+	var p patience
+	p.timedOut()
+	p.timedOut()
+	for range forgetAfter {
+		p.answered()
+	}
+	p.timedOut()
+	if p.isOver() {
+		t.Error("time-outs long ago count")
+	}
+}
+
+func TestTheCallersEndIsNoFaultOfThePolicy(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	p := load(t, namespaced(endless))
+	for range quarantineAfter + 1 {
+		got := NewSet(p).For(pool()).Scaling(ctx, ScalingInput{Pool: pool()})
+		if len(got.Failures) != 1 || got.Failures[0].Kind != TimedOut {
+			t.Fatalf("failures are %v, want one time-out", got.Failures)
+		}
+	}
+}
+
+func TestAPodThatCannotBeReadIsNotAllowed(t *testing.T) {
+	p := load(t, namespaced("package corral.template\ndeny contains \"a\" if input.pod.spec.hostNetwork\n"))
+	b := NewSet(p).For(pool())
+	for _, pod := range []string{"", "{", "[]", strings.Repeat(`{"a":`, 100) + "1" + strings.Repeat("}", 100)} {
+		got := b.Template(t.Context(), TemplateInput{Pool: pool(), Pod: json.RawMessage(pod)})
+		if len(got.Failures) != 1 || got.Failures[0].Kind != EvaluationError {
+			t.Errorf("pod %.20q: failures are %v", pod, got.Failures)
+		}
+	}
+}
+
+func TestPoliciesAreAskedAboutWhatTheyBind(t *testing.T) {
+	byLabel := &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
+	cases := map[string]struct {
+		source Source
+		pool   Pool
+		want   bool
+	}{
+		"its namespace":       {Source{Kind: KindRunnerPolicy, Namespace: "ci"}, Pool{Namespace: "ci"}, true},
+		"another namespace":   {Source{Kind: KindRunnerPolicy, Namespace: "ci"}, Pool{Namespace: "cd"}, false},
+		"cluster":             {Source{Kind: KindClusterRunnerPolicy}, Pool{Namespace: "cd"}, true},
+		"cluster, by name":    {Source{Kind: KindClusterRunnerPolicy, Namespaces: []string{"a", "cd"}}, Pool{Namespace: "cd"}, true},
+		"cluster, by pattern": {Source{Kind: KindClusterRunnerPolicy, Namespaces: []string{"team-*"}}, Pool{Namespace: "team-a"}, true},
+		"cluster, others":     {Source{Kind: KindClusterRunnerPolicy, Namespaces: []string{"team-*"}}, Pool{Namespace: "a-team-a"}, false},
+		"label":               {Source{Kind: KindClusterRunnerPolicy, Selector: byLabel}, Pool{Labels: map[string]string{"a": "b"}}, true},
+		"no label":            {Source{Kind: KindClusterRunnerPolicy, Selector: byLabel}, Pool{Labels: map[string]string{"a": "c"}}, false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			p := load(t, c.source)
+			if got := len(NewSet(p).For(c.pool).Policies()) == 1; got != c.want {
+				t.Errorf("the policy is asked: %v, want %v", got, c.want)
+			}
+		})
+	}
+}
