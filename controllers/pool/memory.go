@@ -42,6 +42,8 @@ type recollection struct {
 	// trial is of the runners of a new template, and told is the update's phase that was told of.
 	trial trial
 	told  string
+	// history of what was decided.
+	history history
 }
 
 func (m *memory) of(pool types.NamespacedName) *recollection {

@@ -101,6 +101,8 @@ type run struct {
 	failures      []policy.Failure        // of policies that could not be asked
 	asked         policy.Scaling          // the answer that the limits are of
 	limits        *v1alpha1.DecidedLimits // that hold; nil if there never were any
+	// judged is what the status said of the template.
+	judged *v1alpha1.TemplateVerdict
 	// invalid is why the template of the spec can't be used; the last valid one goes on.
 	invalid error
 	// newPhase is true when an update came into another phase.
@@ -129,7 +131,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if !pool.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, nil // garbage collection reaches its runners and its ScaleSet
 	}
-	x := &run{Reconciler: r, key: req.NamespacedName, pool: pool, recall: r.memory.of(req.NamespacedName), stored: pool.Status.Revision}
+	x := &run{Reconciler: r, key: req.NamespacedName, pool: pool, recall: r.memory.of(req.NamespacedName), stored: pool.Status.Revision, judged: pool.Status.Template}
 	attempt := r.Begin(pool)
 	var err error
 	for _, step := range []func(context.Context) error{x.bind, x.revision, x.record, x.observe, x.bar, x.examine, x.decide, x.act, x.report} {
@@ -137,6 +139,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 			break
 		}
 	}
+	x.chronicle(ctx)
 	x.takeBack()
 	return attempt.Finish(ctx, x.done(), err)
 }
@@ -184,7 +187,9 @@ func (x *run) report(context.Context) error {
 	measure(x.key, s, x.plan.Desired, x.plan.Announce)
 	x.tellPolicies(lastLimits(x.pool))
 	x.tellUpdate()
-	if d := x.decision(); !sameDecision(s.Decision, d) {
+	d := x.decision()
+	x.note(d)
+	if !sameDecision(s.Decision, d) {
 		s.Decision = d
 	}
 	if at, ok := meta.ReconcileAnnotationValue(x.pool.Annotations); ok {
