@@ -33,6 +33,10 @@ type PolicyLibrary struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=16
 	Ceilings []Ceiling `json:"ceilings,omitempty"`
+
+	// pause stops pools at once, until it is taken away: in a ClusterRunnerPolicy, everything.
+	// +optional
+	Pause *Pause `json:"pause,omitempty"`
 }
 
 // ImageRules say which images are allowed: those of containers, init containers and volumes.
@@ -279,3 +283,21 @@ type Ceiling struct {
 // CeilingMax is the most runners of one group.
 // +kubebuilder:validation:Minimum=0
 type CeilingMax int32
+
+// Pause stops pools: they take in no jobs and keep no runners without one. Jobs that GitHub had
+// assigned before are still served, and updates are held.
+type Pause struct {
+	// reason for it, as people will read it.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	Reason string `json:"reason"`
+
+	// until is when it ends. Default: when it is taken away.
+	// +optional
+	Until *metav1.Time `json:"until,omitempty"`
+
+	// updatesOnly holds updates, and stops nothing else.
+	// +optional
+	UpdatesOnly bool `json:"updatesOnly,omitempty"`
+}

@@ -1,0 +1,20 @@
+# SPDX-FileCopyrightText: The Corral Authors
+# SPDX-License-Identifier: Apache-2.0
+
+package corral.scaling
+
+import data.corral.library.pause
+
+# METADATA
+# scope: rule
+# title: Paused
+# description: >-
+#  With data.library.pause, pools take in no jobs and keep no runners without one, until its end if it has one. Jobs that
+#  GitHub had assigned before are still served.
+# custom:
+#  code: CORRAL-PAUSE-001
+#  family: pause
+limit contains object.union(pause.end, {"field": field, "atMost": 0, "reason": pause.reason}) if {
+	not data.library.pause.updatesOnly
+	some field in ["max", "min", "idle"]
+}

@@ -1,0 +1,46 @@
+# SPDX-FileCopyrightText: The Corral Authors
+# SPDX-License-Identifier: Apache-2.0
+
+package corral.template
+
+import data.corral.library.images
+
+# METADATA
+# scope: rule
+# title: Images of allowed registries only
+# description: >-
+#  The image of each container, init container and image volume must be one of data.library.images.allowed.
+#  Names are completed first, as who pulls them does: alpine is docker.io/library/alpine.
+# custom:
+#  code: CORRAL-IMG-001
+#  family: images
+deny contains {
+	"msg": sprintf("image %s is not of an allowed registry or repository", [name]),
+	"path": path,
+	"code": "CORRAL-IMG-001",
+	"severity": "high",
+	"remediation": sprintf("use an image of %s", [concat(", ", data.library.images.allowed)]),
+} if {
+	some name in images.refused
+	some path in images.places(name)
+}
+
+# METADATA
+# scope: rule
+# title: Images named by their digest
+# description: >-
+#  With data.library.images.requireDigest, each image must be named by its digest, so that what was judged is what runs.
+# custom:
+#  code: CORRAL-IMG-002
+#  family: images
+deny contains {
+	"msg": sprintf("image %s is not named by its digest", [name]),
+	"path": path,
+	"code": "CORRAL-IMG-002",
+	"severity": "medium",
+	"remediation": "add the digest of the image: name:tag@sha256:…",
+} if {
+	data.library.images.requireDigest
+	some name in images.undigested
+	some path in images.places(name)
+}
