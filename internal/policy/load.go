@@ -144,6 +144,9 @@ func (p *Policy) Decisions() []string { return p.program.decisions() }
 // Diagnostics say what keeps it from being loaded.
 func (p *Policy) Diagnostics() []v1alpha1.Diagnostic { return slices.Clone(p.diagnostics) }
 
+// IsQuarantined tells whether it timed out too often to be asked again.
+func (p *Policy) IsQuarantined() bool { return p.patience.isOver() }
+
 // Binds tells whether the policy is asked about the pool.
 func (p *Policy) Binds(pool Pool) bool {
 	return p.reaches(pool.Namespace) && (p.selector == nil || p.selector.Matches(labels.Set(pool.Labels)))
