@@ -19,12 +19,16 @@ import (
 )
 
 const (
-	// evaluationLimit is how long one policy may take for one answer. Usual is a tenth of a millisecond.
-	evaluationLimit = 100 * time.Millisecond
-	// allocationLimit is how many bytes the process may allocate while one policy is asked for
-	// longer than allocationLook: a rule that fills the memory does it faster than that limit.
+	// cpuLimit is how much CPU time the process may use while one policy is asked. Usual is a tenth of a
+	// millisecond. It is not the time by the clock that counts: a busy machine is no fault of a policy.
+	cpuLimit = 100 * time.Millisecond
+	// wallLimit bounds the time by the clock nevertheless.
+	wallLimit = 2 * time.Second
+	// allocationLimit is how many bytes the process may allocate while one policy is asked: a rule
+	// that fills the memory does it faster than the other limits end it.
 	allocationLimit = 96 << 20
-	allocationLook  = 5 * time.Millisecond
+	// look is the time between two looks at what an evaluation uses; most end before the first.
+	look = 5 * time.Millisecond
 )
 
 // Permit asks whether the pods of a revision of a pool's template may run. The answer is
@@ -50,8 +54,10 @@ func (e *Engine) Permit(ctx context.Context, p *v1alpha1.RunnerPool, revision st
 		return policy.Template{}, fmt.Errorf("encoding the pod for policies: %w", err)
 	}
 	var answer policy.Template
-	e.ask(ctx, func(ctx context.Context) { answer = bound.Template(ctx, policy.TemplateInput{Pool: facts, Pod: text}) })
+	in := policy.TemplateInput{Pool: facts, Pod: text}
+	took := e.ask(ctx, bound, policy.DecisionTemplate, func(ctx context.Context) { answer = bound.Template(ctx, in) })
 	e.keep(keyOf(facts), bound, revision, answer)
+	e.tellTemplate(bound, revision, in, &answer, took)
 	return answer, nil
 }
 
@@ -82,45 +88,50 @@ func (e *Engine) keep(key types.NamespacedName, b *policy.Bound, revision string
 // Update asks how a change may roll out.
 func (e *Engine) Update(ctx context.Context, b *policy.Bound, in policy.UpdateInput) policy.Update {
 	var answer policy.Update
-	e.ask(ctx, func(ctx context.Context) { answer = b.Update(ctx, in) })
+	took := e.ask(ctx, b, policy.DecisionUpdate, func(ctx context.Context) { answer = b.Update(ctx, in) })
 	e.note(keyOf(in.Pool), policy.DecisionUpdate, answer.Audit)
+	e.tellUpdate(b, in, &answer, took)
 	return answer
 }
 
-// scaling asks what limits hold.
-func (e *Engine) scaling(ctx context.Context, b *policy.Bound, in policy.ScalingInput) policy.Scaling {
-	var answer policy.Scaling
-	e.ask(ctx, func(ctx context.Context) { answer = b.Scaling(ctx, in) })
-	return answer
+// scaling asks what limits hold, and says how long that took.
+func (e *Engine) scaling(ctx context.Context, b *policy.Bound, in policy.ScalingInput) (answer policy.Scaling, took time.Duration) {
+	took = e.ask(ctx, b, policy.DecisionScaling, func(ctx context.Context) { answer = b.Scaling(ctx, in) })
+	return answer, took
 }
 
-// ask runs an evaluation in its turn, each policy of it within the limits.
-func (e *Engine) ask(ctx context.Context, evaluate func(context.Context)) {
+// ask runs an evaluation in its turn, each policy of it within the limits, and says how long
+// it took.
+func (e *Engine) ask(ctx context.Context, b *policy.Bound, decision string, evaluate func(context.Context)) time.Duration {
 	select {
 	case e.slots <- struct{}{}:
 		defer func() { <-e.slots }()
 	case <-ctx.Done():
 	}
+	began := e.Now()
 	evaluate(policy.WithGuard(ctx, guard))
+	took := e.Now().Sub(began)
+	observe(b, decision, took)
+	return took
 }
 
 // guard bounds the evaluation of one policy.
 func guard(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(ctx, evaluationLimit)
-	before := allocated()
-	look := time.AfterFunc(allocationLook, func() { watch(ctx, cancel, before) })
+	ctx, cancel := context.WithTimeout(ctx, wallLimit)
+	watching := time.AfterFunc(look, func() { watch(ctx, cancel) })
 	return ctx, func() {
-		look.Stop()
+		watching.Stop()
 		cancel()
 	}
 }
 
-// watch ends an evaluation that fills the memory. The process does other things beside it; so
-// the limit is generous, and only holds for what takes long.
-func watch(ctx context.Context, cancel context.CancelFunc, before uint64) {
-	tick := time.NewTicker(allocationLook)
+// watch ends an evaluation that uses too much. The process does other things beside it; so
+// the limits are generous, and only hold for what takes long.
+func watch(ctx context.Context, cancel context.CancelFunc) {
+	bytes, used := allocated(), cpuUsed()
+	tick := time.NewTicker(look)
 	defer tick.Stop()
-	for allocated()-before < allocationLimit {
+	for allocated()-bytes < allocationLimit && cpuUsed()-used < cpuLimit {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

@@ -28,6 +28,8 @@ import (
 type Engine struct {
 	// Now is the clock.
 	Now func() time.Time
+	// Log of decisions; nil for none.
+	Log *DecisionLog
 
 	slots chan struct{}
 
@@ -101,6 +103,7 @@ func (e *Engine) changed(of ...*policy.Policy) {
 		all = append(all, l.policy)
 	}
 	e.set = policy.NewSet(all...)
+	e.census()
 	for key, known := range e.pools {
 		binds := slices.ContainsFunc(of, func(p *policy.Policy) bool { return p != nil && p.Binds(known.facts) })
 		if binds || !e.synced {
@@ -220,6 +223,7 @@ func (e *Engine) Forget(key types.NamespacedName) {
 	e.mu.Lock()
 	delete(e.pools, key)
 	e.mu.Unlock()
+	e.Log.forget(key)
 	e.reconsider(e.ledger.drop(key))
 }
 

@@ -29,17 +29,19 @@ type Grant struct {
 func (e *Engine) Scaling(ctx context.Context, b *policy.Bound, in policy.ScalingInput, decide func(policy.Scaling) Grant) {
 	needs := b.Needs()
 	if !needs.Usage() {
-		answer := e.scaling(ctx, b, in)
+		answer, took := e.scaling(ctx, b, in)
 		e.note(keyOf(in.Pool), policy.DecisionScaling, answer.Audit)
+		e.tellScaling(b, in, &answer, took)
 		e.reconsider(e.ledger.enter(in, needs, decide(answer), nil))
 		return
 	}
 	e.ledger.order.Lock()
 	in.Usage = e.ledger.usage(in.Pool, needs)
-	answer := e.scaling(ctx, b, in)
+	answer, took := e.scaling(ctx, b, in)
 	sharers := e.ledger.enter(in, needs, decide(answer), &answer)
 	e.ledger.order.Unlock()
 	e.note(keyOf(in.Pool), policy.DecisionScaling, answer.Audit)
+	e.tellScaling(b, in, &answer, took)
 	e.reconsider(sharers)
 }
 

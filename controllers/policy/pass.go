@@ -86,7 +86,7 @@ func (e *Engine) differs(ctx context.Context, key types.NamespacedName) bool {
 	defer e.ledger.order.Unlock()
 	in := known.in
 	in.Usage, in.Now = e.ledger.usage(in.Pool, known.needs), e.Now().UnixNano()
-	answer := e.scaling(ctx, e.For(in.Pool), in)
+	answer, _ := e.scaling(ctx, e.For(in.Pool), in)
 	before := known.answer
 	return answer.Scale != before.Scale || answer.Hard != before.Hard || len(answer.Failures) != len(before.Failures) ||
 		!equality.Semantic.DeepEqual(answer.Bounds, before.Bounds)

@@ -7,15 +7,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/fluxcd/pkg/runtime/conditions"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -23,6 +21,7 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/poolstatus"
+	"github.com/corral-dev/corral/internal/rollout"
 	"github.com/corral-dev/corral/internal/scaling"
 )
 
@@ -91,18 +90,19 @@ func (x *run) undecided() string {
 // bar ends the runners without a job whose template policies deny by now, and starts none of
 // a denied one.
 func (x *run) bar(ctx context.Context) error {
+	if err := x.know(ctx); err != nil {
+		return err
+	}
+	x.barred = map[string]bool{}
 	if x.bound.Digest() == "" || len(x.unasked) > 0 {
 		return nil
 	}
-	for _, revision := range x.revisions() {
-		template, err := x.templateOf(ctx, revision)
-		if err != nil || template == nil {
-			return err
-		}
-		answer, err := x.Policies.Permit(ctx, x.pool, revision, template)
+	for _, revision := range slices.Sorted(maps.Keys(x.known)) {
+		answer, err := x.Policies.Permit(ctx, x.pool, revision, x.known[revision])
 		if err != nil || len(answer.Denials) == 0 {
 			continue // it was accepted once: what can't be asked now goes on
 		}
+		x.barred[revision] = true
 		why := denial(answer.Denials)
 		if revision == x.pool.Status.Revision {
 			x.holds = append(x.holds, scaling.Hold{Reason: "policy denies the template"})
@@ -126,30 +126,43 @@ func (x *run) expel(o *observed, revision, why string) {
 	x.Event(o.runner, corev1.EventTypeWarning, v1alpha1.PolicyDeniedReason, why)
 }
 
-// revisions lists those of the runners and the one in force, sorted.
-func (x *run) revisions() []string {
-	var names []string
-	if x.pool.Status.Revision != "" {
-		names = append(names, x.pool.Status.Revision)
+// consult asks policies before each step of an update. One that can't be asked holds it.
+func (x *run) consult(ctx context.Context) error {
+	change, asked, underWay := x.change()
+	if !underWay || x.bound.Digest() == "" && len(x.unasked) == 0 {
+		return nil
 	}
-	for _, o := range x.runners {
-		names = append(names, o.runner.Spec.Revision)
+	answer := policy.Update{Failures: x.unasked}
+	if len(x.unasked) == 0 {
+		q := x.question()
+		answer = x.Policies.Update(ctx, x.bound, policy.UpdateInput{
+			Pool: q.Pool, Change: change, Jobs: q.Jobs, Runners: q.Runners, Now: q.Now, Zone: q.Zone,
+		})
 	}
-	slices.Sort(names)
-	return slices.Compact(names)
+	switch {
+	case len(answer.Failures) > 0:
+		x.failures = answer.Failures
+		x.care.hold = "policies can't be asked: " + describe(answer.Failures)
+		return nil
+	case answer.Hold:
+		x.care.hold = reasons(answer.Reasons)
+	}
+	x.care.asked, x.care.answer = asked, rollout.Bounds{
+		Strategy: answer.Strategy, MaxSurge: answer.MaxSurge, MaxUnavailable: answer.MaxUnavailable, Canary: answer.Canary,
+	}
+	if !answer.Until.IsZero() {
+		x.lookAgain(answer.Until.Sub(x.Now()))
+	}
+	return nil
 }
 
-// templateOf returns the template of a revision; nil if it is gone.
-func (x *run) templateOf(ctx context.Context, revision string) ([]byte, error) {
-	known := &appsv1.ControllerRevision{}
-	err := x.Client.Get(ctx, types.NamespacedName{Namespace: x.key.Namespace, Name: revision}, known)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
+// reasons say by which rules an update is held.
+func reasons(list []policy.UpdateReason) string {
+	var words []string
+	for _, r := range list[:min(len(list), maxShown)] {
+		words = append(words, ruleWords(r.Rule, r.Message))
 	}
-	if err != nil {
-		return nil, fmt.Errorf("reading revision %s: %w", revision, err)
-	}
-	return known.Data.Raw, nil
+	return strings.Join(words, "; ")
 }
 
 // question is what corral.scaling is asked about the pool.

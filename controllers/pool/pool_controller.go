@@ -84,10 +84,10 @@ type run struct {
 	lost    []*v1alpha1.Runner // given up by this pass
 	recall  *recollection
 	holds   []scaling.Hold
-	known   []string        // the revisions that are stored
-	barred  map[string]bool // those that policies deny
-	care    care            // what policies make of an update
-	step    rollout.Plan    // of an update
+	known   map[string][]byte // the templates of the revisions that are stored
+	barred  map[string]bool   // those that policies deny
+	care    care              // what policies make of an update
+	step    rollout.Plan      // of an update
 	was     *v1alpha1.UpdateStatus
 	plan    scaling.Plan
 	again   time.Duration // to the next pass if nothing happens; 0 for no wish
@@ -147,7 +147,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 // decide asks policies for the limits and lets scaling compute the plan within them.
 func (x *run) decide(ctx context.Context) error {
 	x.tally()
-	if err := x.know(ctx); err != nil {
+	if err := x.consult(ctx); err != nil {
 		return err
 	}
 	in := scaling.Input{

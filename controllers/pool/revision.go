@@ -145,7 +145,7 @@ func (x *run) sweepRevisions(ctx context.Context) error {
 	for _, o := range x.runners {
 		used[o.runner.Spec.Revision] = true
 	}
-	for _, name := range x.known {
+	for name := range x.known {
 		if used[name] {
 			continue
 		}

@@ -6,6 +6,8 @@ package pool
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/fluxcd/pkg/runtime/conditions"
@@ -120,15 +122,16 @@ func (x *run) strays() []string {
 	return names
 }
 
-// know lists the revisions that are stored.
+// know lists the revisions that are stored, with their templates.
 func (x *run) know(ctx context.Context) error {
 	list := &appsv1.ControllerRevisionList{}
 	if err := x.Client.List(ctx, list, client.InNamespace(x.key.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: x.pool.Name}, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing revisions: %w", err)
 	}
+	x.known = map[string][]byte{}
 	for i := range list.Items {
 		if metav1.IsControlledBy(&list.Items[i], x.pool) {
-			x.known = append(x.known, list.Items[i].Name)
+			x.known[list.Items[i].Name] = list.Items[i].Data.Raw
 		}
 	}
 	return nil
@@ -137,7 +140,7 @@ func (x *run) know(ctx context.Context) error {
 // usable lists the revisions that runners can be made from.
 func (x *run) usable() []string {
 	var names []string
-	for _, name := range x.known {
+	for _, name := range slices.Sorted(maps.Keys(x.known)) {
 		if !x.barred[name] {
 			names = append(names, name)
 		}
