@@ -99,6 +99,14 @@ type rule struct {
 	Line   int    `json:"line,omitempty"`
 	// Module and line in the policy, where that isn't the file.
 	Module string `json:"module,omitempty"`
+
+	at annotated
+}
+
+// annotated is the place of a rule that may have metadata; the library is of no policy.
+type annotated struct {
+	policy, module string
+	line           int
 }
 
 // String writes the rule's name and place.
@@ -119,11 +127,16 @@ func (r rule) String() string {
 	return text
 }
 
+// full is String with the rule's policy.
+func (r rule) full() string {
+	return r.Name + " of " + r.Policy + strings.TrimPrefix(r.String(), r.Name)
+}
+
 // translator turns answers of policies into what is shown.
 type translator struct{ policies []*declaredPolicy }
 
 func (t translator) rule(r v1alpha1.RuleReference) rule {
-	shown := rule{Policy: r.Policy, Name: r.Name}
+	shown := rule{Policy: r.Policy, Name: r.Name, at: annotated{r.Policy, r.File, r.Line}}
 	module := r.File
 	if r.Line > 0 {
 		module = fmt.Sprintf("%s:%d", r.File, r.Line)
@@ -271,6 +284,32 @@ func (a *scalingAnswer) write(w io.Writer) {
 	a.answer.write(w)
 }
 
+// reasons names the rules of a verdict, one line each.
+func (a *templateAnswer) reasons() []string {
+	var lines []string
+	for _, v := range a.Denials {
+		lines = append(lines, "denied: "+v.String())
+	}
+	for _, v := range a.Warnings {
+		lines = append(lines, "warning: "+v.String())
+	}
+	return lines
+}
+
+// reasons names the rules that bound an update, one line each.
+func (a *updateAnswer) reasons() []string {
+	var lines []string
+	for _, r := range a.Reasons {
+		lines = append(lines, r.String())
+	}
+	return lines
+}
+
+// String tells what a rule says of an update.
+func (r updateReason) String() string {
+	return fmt.Sprintf("%s (rule %s)", cmp.Or(r.Message, "no reason given"), r.Rule)
+}
+
 // write tells a verdict in words.
 func (a *templateAnswer) write(w io.Writer) {
 	switch {
@@ -297,25 +336,12 @@ func (a *updateAnswer) write(w io.Writer) {
 		fmt.Fprintf(w, "%s, maxSurge %d, maxUnavailable %d, canary %d\n", a.Strategy, a.MaxSurge, a.MaxUnavailable, a.Canary)
 	}
 	for _, r := range a.Reasons {
-		fmt.Fprintf(w, "  %s (rule %s)\n", cmp.Or(r.Message, "no reason given"), r.Rule)
+		fmt.Fprintf(w, "  %s\n", r)
 	}
 	if a.Until != "" {
 		fmt.Fprintf(w, "  until %s\n", a.Until)
 	}
 	a.answer.write(w)
-}
-
-// words are the lines of an answer in words, without its ID.
-func words(write func(io.Writer)) []string {
-	var b strings.Builder
-	write(&b)
-	var lines []string
-	for line := range strings.Lines(b.String()) {
-		if line = strings.TrimRight(line, "\n"); !strings.HasPrefix(line, "  id ") {
-			lines = append(lines, strings.TrimPrefix(line, "  "))
-		}
-	}
-	return lines
 }
 
 func (v verdict) write(w io.Writer, kind string) {

@@ -58,7 +58,7 @@ func (d *definitions) compile(ctx context.Context, args []string) (compiled, err
 	if err != nil {
 		return compiled{}, fmt.Errorf("opening the definitions: %w", err)
 	}
-	defer root.Close()
+	defer root.Close() //nolint:errcheck // nothing was written
 	compiler, err := compileworker.New(1, compileworker.DefaultLimits())
 	if err != nil {
 		return compiled{}, err

@@ -84,10 +84,7 @@ is denied or a policy fails.`,
 		r := &evalReport{Decision: args[0]}
 		diagnostics := w.Diagnostics
 		if len(diagnostics) == 0 {
-			diagnostics, err = r.eval(c.Context(), w, e, data)
-		}
-		if err != nil {
-			return err
+			diagnostics = r.eval(c.Context(), w, e, data)
 		}
 		if len(diagnostics) > 0 {
 			printDiagnostics(c.ErrOrStderr(), diagnostics)
@@ -120,27 +117,27 @@ func readInput(stdin io.Reader, name string) ([]byte, error) {
 }
 
 // eval asks what a file asks: an input, or a scenario.
-func (r *evalReport) eval(ctx context.Context, w *workspace, e evalOptions, data []byte) ([]v1alpha1.Diagnostic, error) {
+func (r *evalReport) eval(ctx context.Context, w *workspace, e evalOptions, data []byte) []v1alpha1.Diagnostic {
 	documents, diagnostics := parseDocuments(e.file, data)
 	switch {
 	case len(diagnostics) > 0:
-		return diagnostics, nil
+		return diagnostics
 	case len(documents) != 1:
-		return []v1alpha1.Diagnostic{{File: e.file, Message: fmt.Sprintf("must hold one document, found %d", len(documents))}}, nil
+		return []v1alpha1.Diagnostic{{File: e.file, Message: fmt.Sprintf("must hold one document, found %d", len(documents))}}
 	case isInput(documents[0]):
-		return r.evalInput(ctx, w, documents[0]), nil
+		return r.evalInput(ctx, w, documents[0])
 	}
 	c, diagnostics := e.pick(data)
 	if len(diagnostics) > 0 {
-		return diagnostics, nil
+		return diagnostics
 	}
 	q, diagnostics := c.question(w, e.at.or(time.Now), e.zone)
 	if len(diagnostics) > 0 {
-		return diagnostics, nil
+		return diagnostics
 	}
-	a, diagnostics, err := c.asker(ctx, w)
-	if err != nil || len(diagnostics) > 0 {
-		return diagnostics, err
+	a, diagnostics := c.asker(ctx, w)
+	if len(diagnostics) > 0 {
+		return diagnostics
 	}
 	switch r.Decision {
 	case policy.DecisionScaling:
@@ -150,11 +147,11 @@ func (r *evalReport) eval(ctx context.Context, w *workspace, e evalOptions, data
 	default:
 		in, err := templateInput(q.pool)
 		if err != nil {
-			return []v1alpha1.Diagnostic{c.problem("pool", "%v", err)}, nil
+			return []v1alpha1.Diagnostic{c.problem("pool", "%v", err)}
 		}
 		r.askTemplate(ctx, a, in)
 	}
-	return nil, nil
+	return nil
 }
 
 // isInput tells an input, whose pool is as rules read it, from a scenario.

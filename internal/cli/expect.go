@@ -161,11 +161,7 @@ func (want *updateExpectation) compare(got *updateAnswer) []string {
 		d.number("canary", want.Canary, got.Canary)
 		d.instant("until", want.Until, got.Until)
 	}
-	var reasons []string
-	for _, r := range got.Reasons {
-		reasons = append(reasons, r.Message+" ("+r.Rule.String()+")")
-	}
-	d.texts("reasons", want.Reasons, reasons)
+	d.texts("reasons", want.Reasons, got.reasons())
 	return d.lines
 }
 
@@ -191,7 +187,7 @@ func (want boundExpectation) String() string {
 
 // String tells what a rule bounds, to what, and why.
 func (b bound) String() string {
-	return fmt.Sprintf("%s %s → %s: %s (%s, %s)", b.Field, number(b.Declared), number(b.Value), b.Reason, b.Rule.Policy, b.Rule)
+	return fmt.Sprintf("%s %s → %s: %s (rule %s)", b.Field, number(b.Declared), number(b.Value), b.Reason, b.Rule.full())
 }
 
 // among says whether one of the verdicts is as expected.
@@ -219,7 +215,7 @@ func (v verdict) String() string {
 	if v.Code != "" {
 		text += " [" + v.Code + "]"
 	}
-	return fmt.Sprintf("%s (%s, %s)", text, v.Rule.Policy, v.Rule)
+	return fmt.Sprintf("%s (rule %s)", text, v.Rule.full())
 }
 
 // parts writes the fields that are set.

@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -96,50 +97,22 @@ func (r *manifestReader) noteConfigMap(d document) {
 		r.diagnostics = append(r.diagnostics, diagnostics...)
 		return
 	}
-	if c.Namespace == "" {
-		c.Namespace = r.namespace
-	}
+	c.Namespace = cmp.Or(c.Namespace, r.namespace)
 	r.configMaps[types.NamespacedName{Namespace: c.Namespace, Name: c.Name}] = c
 }
 
 // read adds the policy that a document declares, if it does.
 func (r *manifestReader) read(d document) {
-	var source policy.Source
-	var from []types.NamespacedName
-	var err error
-	switch kindOf(d, v1alpha1.GroupVersion.String()) {
-	case policy.KindRunnerPolicy:
-		object := &v1alpha1.RunnerPolicy{}
-		if !r.decode(d, object) {
-			return
-		}
-		if object.Namespace == "" {
-			object.Namespace = r.namespace
-		}
-		source, err = policy.SourceOf(object)
-		for _, c := range object.Spec.ModulesFrom {
-			from = append(from, types.NamespacedName{Namespace: object.Namespace, Name: c.Name})
-		}
-	case policy.KindClusterRunnerPolicy:
-		object := &v1alpha1.ClusterRunnerPolicy{}
-		if !r.decode(d, object) {
-			return
-		}
-		source, err = policy.ClusterSourceOf(object)
-		for _, c := range object.Spec.ModulesFrom {
-			from = append(from, types.NamespacedName{Namespace: c.Namespace, Name: c.Name})
-		}
-	default:
+	source, from, ok := r.source(d)
+	if !ok {
 		return
 	}
-	if err == nil && !slices.Contains([]v1alpha1.PolicyMode{"", v1alpha1.PolicyEnforce, v1alpha1.PolicyAudit}, source.Mode) {
-		err = fmt.Errorf("spec.mode must be %s or %s, found %q", v1alpha1.PolicyEnforce, v1alpha1.PolicyAudit, source.Mode)
-	}
-	if err == nil && source.Name == "" {
-		err = fmt.Errorf("metadata.name is required")
-	}
-	if err != nil {
-		r.diagnostics = append(r.diagnostics, d.problem("", "%v", err))
+	switch {
+	case !slices.Contains([]v1alpha1.PolicyMode{"", v1alpha1.PolicyEnforce, v1alpha1.PolicyAudit}, source.Mode):
+		r.refuse(d, "spec.mode", "must be %s or %s, found %q", v1alpha1.PolicyEnforce, v1alpha1.PolicyAudit, source.Mode)
+		return
+	case source.Name == "":
+		r.refuse(d, "metadata", "metadata.name is required")
 		return
 	}
 	p := &declaredPolicy{source: source, origin: report.Place{File: d.file, Line: d.line(), Column: 1}, lines: map[string]int{}}
@@ -148,6 +121,42 @@ func (r *manifestReader) read(d document) {
 		r.merge(d, p, name, fmt.Sprintf("spec.modulesFrom[%d]", i))
 	}
 	r.policies = append(r.policies, p)
+}
+
+// source returns what a document declares, if it is a policy, and the ConfigMaps that it names.
+func (r *manifestReader) source(d document) (source policy.Source, from []types.NamespacedName, ok bool) {
+	var err error
+	switch kindOf(d, v1alpha1.GroupVersion.String()) {
+	case policy.KindRunnerPolicy:
+		object := &v1alpha1.RunnerPolicy{}
+		if !r.decode(d, object) {
+			return source, nil, false
+		}
+		object.Namespace = cmp.Or(object.Namespace, r.namespace)
+		source, err = policy.SourceOf(object)
+		for _, c := range object.Spec.ModulesFrom {
+			from = append(from, types.NamespacedName{Namespace: object.Namespace, Name: c.Name})
+		}
+	case policy.KindClusterRunnerPolicy:
+		object := &v1alpha1.ClusterRunnerPolicy{}
+		if !r.decode(d, object) {
+			return source, nil, false
+		}
+		source, err = policy.ClusterSourceOf(object)
+		for _, c := range object.Spec.ModulesFrom {
+			from = append(from, types.NamespacedName{Namespace: c.Namespace, Name: c.Name})
+		}
+	default:
+		return source, nil, false
+	}
+	if err != nil {
+		r.refuse(d, "", "%v", err)
+	}
+	return source, from, err == nil
+}
+
+func (r *manifestReader) refuse(d document, field, format string, args ...any) {
+	r.diagnostics = append(r.diagnostics, d.problem(field, format, args...))
 }
 
 func (r *manifestReader) decode(d document, object any) bool {
@@ -173,7 +182,7 @@ func (p *declaredPolicy) noteLines(d document, modules *yamlv3.Node, prefix stri
 func (r *manifestReader) merge(d document, p *declaredPolicy, from types.NamespacedName, field string) {
 	config, ok := r.configMaps[from]
 	if !ok {
-		r.diagnostics = append(r.diagnostics, d.problem(field, "ConfigMap %s is not among the files given", from))
+		r.refuse(d, field, "ConfigMap %s is not among the files given", from)
 		return
 	}
 	for _, key := range slices.Sorted(maps.Keys(config.Data)) {
@@ -186,10 +195,10 @@ func (r *manifestReader) merge(d document, p *declaredPolicy, from types.Namespa
 			p.source.Modules[name] = text
 		case isPolicyData(key):
 			if err := mergeData(&p.source, text); err != nil {
-				r.diagnostics = append(r.diagnostics, config.document.problem("data."+key, "%v", err))
+				r.refuse(config.document, "data", "key %s: %v", key, err)
 			}
 		default:
-			r.diagnostics = append(r.diagnostics, config.document.problem("data", "key %s is neither NAME.rego nor data.json or data.yaml", key))
+			r.refuse(config.document, "data", "key %s is neither NAME.rego nor data.json or data.yaml", key)
 		}
 	}
 	p.noteLines(config.document, get(config.document.node, "data"), from.Name+"/")

@@ -140,7 +140,7 @@ func testsBeside(c compiled) (map[string]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the definitions: %w", err)
 	}
-	defer root.Close()
+	defer root.Close()                            //nolint:errcheck // nothing was written
 	files, _ := compile.Gather(root.FS(), c.path) // what is wrong with them is in the result already
 	tests := map[string]string{}
 	for name, data := range files {
@@ -270,7 +270,7 @@ func readPolicyFiles(folder, only string) (compile.Files, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer root.Close()
+	defer root.Close() //nolint:errcheck // nothing was written
 	r := &policyFiles{fsys: root.FS(), files: compile.Files{}, wanted: isPolicyPart}
 	if only == "" {
 		return r.files, fs.WalkDir(r.fsys, ".", r.visit)

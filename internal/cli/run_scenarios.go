@@ -34,11 +34,7 @@ func (r *testReport) runScenarios(ctx context.Context, w *workspace, only *regex
 			if !only.MatchString(suite.Name + "/" + c.Name) {
 				continue
 			}
-			result, err := r.runCase(ctx, w, c)
-			if err != nil {
-				return err
-			}
-			suite.Tests = append(suite.Tests, result)
+			suite.Tests = append(suite.Tests, r.runCase(ctx, w, c))
 		}
 		if len(suite.Tests) > 0 {
 			r.Suites = append(r.Suites, suite)
@@ -68,7 +64,7 @@ func (w *workspace) scenarios() (map[string][]byte, error) {
 		}
 		found := &policyFiles{fsys: root.FS(), files: compile.Files{}, wanted: isScenario}
 		err = fs.WalkDir(found.fsys, ".", found.visit)
-		root.Close()
+		_ = root.Close() // nothing was written
 		if err != nil {
 			return nil, fmt.Errorf("reading scenarios of %s: %w", folder, err)
 		}
@@ -80,29 +76,29 @@ func (w *workspace) scenarios() (map[string][]byte, error) {
 }
 
 // runCase asks policies what a case asks, and compares.
-func (r *testReport) runCase(ctx context.Context, w *workspace, c scenarioCase) (testCase, error) {
+func (r *testReport) runCase(ctx context.Context, w *workspace, c scenarioCase) testCase {
 	began := time.Now()
 	t := testCase{Name: c.Name, File: c.file, Line: c.line, Result: passed}
 	if c.Expect == nil || *c.Expect == (expectation{}) {
 		r.Diagnostics = append(r.Diagnostics, c.problem("expect", "expect is required: scaling, template or update"))
-		return t, nil
+		return t
 	}
 	q, diagnostics := c.question(w, time.Time{}, "UTC")
 	if len(diagnostics) > 0 {
 		r.Diagnostics = append(r.Diagnostics, diagnostics...)
-		return t, nil
+		return t
 	}
-	a, diagnostics, err := c.asker(ctx, w)
-	if err != nil || len(diagnostics) > 0 {
+	a, diagnostics := c.asker(ctx, w)
+	if len(diagnostics) > 0 {
 		r.Diagnostics = append(r.Diagnostics, diagnostics...)
-		return t, err
+		return t
 	}
 	lines, because := c.Expect.compare(ctx, a, q)
 	if len(lines) > 0 {
 		t.Result, t.Failure, t.Because = failed, strings.Join(lines, "\n"), because
 	}
 	t.Seconds = time.Since(began).Seconds()
-	return t, nil
+	return t
 }
 
 // compare asks for each decision that is expected. It returns how the answers differ, and the rules
@@ -121,36 +117,36 @@ func (e *expectation) compare(ctx context.Context, a asker, q question) (lines, 
 		}
 		got := a.askTemplate(ctx, in)
 		if found := e.Template.compare(got); len(found) > 0 {
-			lines, because = append(lines, found...), append(because, words(got.write)...)
+			lines, because = append(lines, found...), append(because, got.reasons()...)
 		}
 	}
 	if e.Update != nil {
 		got := a.askUpdate(ctx, updateInput(q))
 		if found := e.Update.compare(got); len(found) > 0 {
-			lines, because = append(lines, found...), append(because, words(got.write)...)
+			lines, because = append(lines, found...), append(because, got.reasons()...)
 		}
 	}
 	return lines, because
 }
 
 // asker asks the policies beside the pools, those of --policy, and those that the case names.
-func (c scenarioCase) asker(ctx context.Context, w *workspace) (asker, []v1alpha1.Diagnostic, error) {
+func (c scenarioCase) asker(ctx context.Context, w *workspace) (asker, []v1alpha1.Diagnostic) {
 	if len(c.Policies) == 0 {
-		return w.asker(), nil, nil
+		return w.asker(), nil
 	}
 	policies := slices.Clone(w.policies)
 	var diagnostics []v1alpha1.Diagnostic
 	for i, path := range c.Policies {
 		field := fmt.Sprintf("policies[%d]", i)
 		if path == "" || filepath.IsAbs(path) {
-			return asker{}, []v1alpha1.Diagnostic{c.problem(field, "must be a path relative to this file")}, nil
+			return asker{}, []v1alpha1.Diagnostic{c.problem(field, "must be a path relative to this file")}
 		}
 		more, found, err := w.policiesAt(ctx, filepath.Join(filepath.Dir(c.file), filepath.FromSlash(path)))
 		if err != nil {
-			return asker{}, []v1alpha1.Diagnostic{c.problem(field, "%v", err)}, nil
+			return asker{}, []v1alpha1.Diagnostic{c.problem(field, "%v", err)}
 		}
 		policies, diagnostics = append(policies, more...), append(diagnostics, found...)
 	}
 	set, twice := setOf(policies)
-	return asker{set, w.options.timeout, translator{policies}}, append(diagnostics, twice...), nil
+	return asker{set, w.options.timeout, translator{policies}}, append(diagnostics, twice...)
 }

@@ -12,10 +12,9 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/intstr"
-
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/rollout"
 )
 
 // scenarioFile is a file *.scenario.yaml: cases, and what they have in common. Without cases it is one.
@@ -316,30 +315,18 @@ func (s *situation) runners() policy.Runners {
 
 // updateInput is the question how a change may roll out.
 func updateInput(q question) policy.UpdateInput {
-	s, spec := q.state, &q.pool.Spec.Update
+	s := q.state
 	desired := s.runners().Total
 	if s.Desired != nil {
 		desired = *s.Desired
 	}
-	surge, unavailable := spec.GetMaxSurge(), spec.GetMaxUnavailable()
+	declared := rollout.Declared(q.pool.Spec.Update, desired)
 	c := policy.Change{
-		From: s.Change.From, To: s.Change.To, Phase: s.Change.Phase, Updated: s.Change.Updated,
-		Strategy: string(spec.GetStrategy()), MaxSurge: part(surge, desired, true), MaxUnavailable: part(unavailable, desired, false),
-	}
-	if spec.Canary != nil {
-		c.Canary = part(spec.Canary.Runners, desired, true)
+		From: s.Change.From, To: s.Change.To, Phase: s.Change.Phase, Updated: s.Change.Updated, Strategy: string(declared.Strategy),
+		MaxSurge: declared.MaxSurge, MaxUnavailable: declared.MaxUnavailable, Canary: declared.Canary,
 	}
 	if since, err := parseTime(s.Change.Since); err == nil {
 		c.Since = since.UnixNano()
 	}
 	return policy.UpdateInput{Pool: policy.PoolOf(q.pool), Change: c, Jobs: s.Jobs, Runners: s.runners(), Now: q.at.UnixNano(), Zone: q.zone}
-}
-
-// part is a number of runners, or a percentage of those desired.
-func part(of intstr.IntOrString, desired int32, up bool) int32 {
-	n, err := intstr.GetScaledValueFromIntOrPercent(&of, int(desired), up)
-	if err != nil {
-		return 0
-	}
-	return int32(n) //nolint:gosec // a part of an int32
 }

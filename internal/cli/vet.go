@@ -31,6 +31,8 @@ type vetReport struct {
 	Pools []vetPool `json:"pools,omitempty"`
 
 	version string
+	// titles of rules that have one.
+	titles map[annotated]string
 }
 
 // vetPolicy is a policy that was asked.
@@ -92,6 +94,7 @@ audited policies would do, are told and change no exit code.
 		}
 		if len(r.Diagnostics) == 0 && len(w.policies) > 0 {
 			r.judge(c.Context(), w, at.at.or(time.Now), at.zone)
+			r.titles = titlesOf(w.policies)
 		}
 		if err := r.write(c, f); err != nil {
 			return err

@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/report"
 )
 
@@ -36,9 +38,35 @@ func (r *vetReport) findings() []report.Finding {
 		}
 	}
 	for _, p := range r.Pools {
-		findings = append(findings, p.findings()...)
+		findings = append(findings, p.findings(r.titles)...)
 	}
 	return findings
+}
+
+// titlesOf reads the titles in the metadata of rules, those of the library too.
+func titlesOf(policies []*declaredPolicy) map[annotated]string {
+	titles := map[annotated]string{}
+	add := func(ref string, modules map[string]string) {
+		annotations, _ := policy.Annotations(modules) // they were loaded: there is nothing wrong with them
+		for _, a := range annotations {
+			if a.Title != "" {
+				titles[annotated{ref, a.File, a.Line}] = a.Title
+			}
+		}
+	}
+	for _, p := range policies {
+		add(p.source.Ref(), p.source.Modules)
+	}
+	if library, err := policy.LibraryModules(); err == nil {
+		add("", library)
+	}
+	return titles
+}
+
+// titleOf returns a rule's title, if it has one.
+func titleOf(titles map[annotated]string, r rule, otherwise string) string {
+	own, library := titles[r.at], titles[annotated{"", r.at.module, r.at.line}]
+	return cmp.Or(own, library, otherwise)
 }
 
 // diagnosed are the findings of diagnostics.
@@ -54,7 +82,7 @@ func diagnosed(diagnostics []v1alpha1.Diagnostic) []report.Finding {
 }
 
 // findings lists what policies say of the pool.
-func (p vetPool) findings() []report.Finding {
+func (p vetPool) findings(titles map[annotated]string) []report.Finding {
 	var findings []report.Finding
 	add := func(f report.Finding) {
 		f.Subject = "pool " + p.name()
@@ -62,13 +90,13 @@ func (p vetPool) findings() []report.Finding {
 		findings = append(findings, f)
 	}
 	for _, v := range p.Template.Denials {
-		add(p.judged(v, report.Error, "Denied by policy", "denied: "))
+		add(p.judged(v, report.Error, titleOf(titles, v.Rule, "Denied by policy"), "denied: "))
 	}
 	for _, f := range p.failures() {
 		add(report.Finding{Level: report.Error, Rule: ruleFailed, Title: "Policy failed", Message: "a policy failed, so nothing is decided: " + f.String(), Path: p.Path})
 	}
 	for _, v := range p.Template.Warnings {
-		add(p.judged(v, report.Warning, "Warning by policy", "warning: "))
+		add(p.judged(v, report.Warning, titleOf(titles, v.Rule, "Warning by policy"), "warning: "))
 	}
 	for _, note := range p.notes() {
 		add(report.Finding{Level: report.Note, Rule: ruleEffect, Title: "Effect of policies", Message: note, Path: p.Path})
@@ -91,10 +119,18 @@ func (p vetPool) failures() []failure {
 	return all
 }
 
+// ruleID tells rules of one set apart by their codes.
+func (v verdict) ruleID() string {
+	if v.Code == "" || strings.HasSuffix(v.Rule.Name, v.Code) {
+		return v.Rule.Name
+	}
+	return v.Rule.Name + "/" + v.Code
+}
+
 func (p vetPool) judged(v verdict, level report.Level, title, prefix string) report.Finding {
 	f := report.Finding{
-		Level: level, Rule: v.Rule.Name, Title: title, Message: prefix + v.Message, Help: v.Remediation,
-		Path: p.Path + ".spec.template", Source: report.Place{File: v.Rule.File, Line: v.Rule.Line}, By: v.Rule.String(),
+		Level: level, Rule: v.ruleID(), Title: title, Message: prefix + v.Message, Help: v.Remediation,
+		Path: p.Path + ".spec.template", Source: report.Place{File: v.Rule.File, Line: v.Rule.Line}, By: v.Rule.full(),
 	}
 	if v.Path != "" {
 		f.Path += "." + v.Path

@@ -14,7 +14,6 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/policy"
-	"github.com/corral-dev/corral/internal/report"
 )
 
 // defaultTimeout bounds one evaluation on the command line.
@@ -52,11 +51,6 @@ type workspace struct {
 type declaredPool struct {
 	*v1alpha1.RunnerPool
 	object compile.Object
-}
-
-// place of the pool's declaration.
-func (p declaredPool) place() report.Place {
-	return report.Place{File: p.object.File, Line: p.object.Line, Column: p.object.Column}
 }
 
 // open compiles definitions and loads the policies beside them and those given. With

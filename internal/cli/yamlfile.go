@@ -5,6 +5,7 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -89,16 +90,22 @@ func yamlProblem(file string, offset int, err error) *v1alpha1.Diagnostic {
 
 // get returns the value of a field, following aliases, or nil.
 func get(n *yamlv3.Node, key string) *yamlv3.Node {
+	_, value := field(n, key)
+	return value
+}
+
+// field returns the name of a field, as it stands there, and its value, or nil.
+func field(n *yamlv3.Node, key string) (name, value *yamlv3.Node) {
 	n = resolve(n)
 	if n == nil || n.Kind != yamlv3.MappingNode {
-		return nil
+		return nil, nil
 	}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value == key {
-			return n.Content[i+1]
+			return n.Content[i], n.Content[i+1]
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 func resolve(n *yamlv3.Node) *yamlv3.Node {
@@ -118,23 +125,26 @@ func (d document) line() int { return d.offset + d.node.Line }
 
 // at returns the line and column of a field such as cases[0].expect, or of the closest that is there.
 func (d document) at(path string) (line, column int) {
-	n := d.node
+	n, place := d.node, d.node
 	for _, step := range strings.FieldsFunc(path, func(r rune) bool { return r == '.' || r == '[' || r == ']' }) {
-		next := get(n, step)
+		name, next := field(n, step)
 		if i, err := strconv.Atoi(step); err == nil && next == nil {
 			if list := resolve(n); list.Kind == yamlv3.SequenceNode && i >= 0 && i < len(list.Content) {
-				next = list.Content[i]
+				name, next = list.Content[i], list.Content[i]
 			}
 		}
 		if next == nil {
 			break
 		}
-		n = next
+		n, place = next, name
 	}
-	return d.offset + n.Line, n.Column
+	return d.offset + place.Line, place.Column
 }
 
 var typeError = regexp.MustCompile(`^json: cannot unmarshal (\S+) into Go (?:struct field \w+\.(\S+)|value) of type (\S+)$`)
+
+// embedded are parts of structs that have no field of their own.
+var embedded = strings.NewReplacer("scenario.", "", "commonExpectation.", "")
 
 // decode reads d into v, refusing fields that v doesn't have.
 func (d document) decode(v any) []v1alpha1.Diagnostic {
@@ -142,17 +152,15 @@ func (d document) decode(v any) []v1alpha1.Diagnostic {
 	if err != nil {
 		path, message := "", err.Error()
 		if found := typeError.FindStringSubmatch(message); found != nil {
-			path, message = found[2], fmt.Sprintf("must be %s, found a JSON %s", typeWords(found[3]), found[1])
+			path, message = embedded.Replace(found[2]), fmt.Sprintf("must be %s, found a JSON %s", typeWords(found[3]), found[1])
 		}
 		return []v1alpha1.Diagnostic{d.problem(path, "%s", message)}
 	}
 	var diagnostics []v1alpha1.Diagnostic
 	for _, err := range strict {
-		var field kjson.FieldError
 		path := ""
-		if f, ok := err.(kjson.FieldError); ok { //nolint:errorlint // the documented way: these errors are never wrapped
-			field = f
-			path = field.FieldPath()
+		if f := kjson.FieldError(nil); errors.As(err, &f) {
+			path = f.FieldPath()
 		}
 		diagnostics = append(diagnostics, d.problem(path, "%s", err))
 	}

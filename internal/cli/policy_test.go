@@ -1,0 +1,296 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// durations differ from run to run; so do digests, with whatever the engine hashes.
+var durations = regexp.MustCompile(`\d\.\d+s\b|"seconds": \S+|time="[0-9.]+"|sha256:[0-9a-f]+|\b[0-9a-f]{16,64}\b`)
+
+// checkGolden compares all that a user sees of a command with a file.
+func checkGolden(t *testing.T, name string, args []string, got outcome) {
+	t.Helper()
+	text := fmt.Sprintf("$ corral %s\n%s--- stderr\n%s--- exit code %d\n", strings.Join(args, " "), got.stdout, got.stderr, got.code)
+	text = durations.ReplaceAllString(text, "~")
+	golden := filepath.Join(goldens, name)
+	if os.Getenv("UPDATE_GOLDEN") != "" {
+		if err := os.WriteFile(golden, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), text); diff != "" {
+		t.Errorf("UPDATE_GOLDEN=1 accepts this:\n%s", diff)
+	}
+}
+
+var goldens, judged = absolute("testdata/golden"), absolute("testdata/judged")
+
+func absolute(name string) string {
+	path, err := filepath.Abs(name)
+	if err != nil {
+		panic(err)
+	}
+	return path
+}
+
+func TestAnswers(t *testing.T) {
+	t.Setenv("GITHUB_WORKSPACE", "")
+	const noon = "2026-07-07T12:00:00Z"
+	vet := func(more ...string) []string {
+		return append([]string{"vet", "--at", noon, "--policy", "audited.yaml"}, more...)
+	}
+	for name, args := range map[string][]string{
+		"vet.txt":              vet(),
+		"vet-zone.txt":         {"vet", "--at", noon, "--zone", "Asia/Tokyo"},
+		"vet-guard.txt":        vet("--policy", "guard", "--namespace", "ci"),
+		"vet.json":             vet("--policy", "guard", "-o", "json"),
+		"vet.yaml":             vet("-o", "yaml"),
+		"vet.github":           vet("-o", "github"),
+		"vet.sarif":            vet("-o", "sarif"),
+		"vet.junit":            vet("-o", "junit"),
+		"test.txt":             {"test"},
+		"test-verbose.txt":     {"test", "-v", "--run", "capped"},
+		"test-coverage.txt":    {"test", "--run", "capped", "--coverage", "--threshold", "90"},
+		"test.json":            {"test", "-o", "json", "--coverage"},
+		"test.github":          {"test", "-o", "github"},
+		"test.junit":           {"test", "-o", "junit"},
+		"eval-scaling.txt":     {"eval", "scaling", "-f", "web.scenario.yaml", "--case", "guarded"},
+		"eval-scaling.json":    {"eval", "scaling", "-f", "web.scenario.yaml", "--case", "guarded", "-o", "json"},
+		"eval-template.txt":    {"eval", "template", "-f", "web.scenario.yaml", "--case", "guarded"},
+		"eval-update.yaml":     {"eval", "update", "-f", "web.scenario.yaml", "--case", "guarded", "-o", "yaml"},
+		"eval-update.txt":      {"eval", "update", "-f", "web.scenario.yaml", "--case", "guarded"},
+		"eval-which.txt":       {"eval", "update", "-f", "web.scenario.yaml"},
+		"eval-no-decision.txt": {"eval", "scale", "-f", "web.scenario.yaml"},
+	} {
+		t.Run(name, func(t *testing.T) { checkGolden(t, name, args, corral(t, judged, args...)) })
+	}
+}
+
+const module = `module: "example.com/pools@v0"
+language: version: "v0.16.0"
+deps: "corral.dev/schema@v0": v: "v0.1.0"
+`
+
+const onePool = `package pools
+
+import "corral.dev/schema@v0"
+
+pools: schema.#Pools & {
+	a: spec: {connectionRef: name: "c", scale: max: 9, template: spec: containers: [{name: "runner", image: "i"}]}
+}
+`
+
+// treeOf writes files into a new folder, with a module and a pool.
+func treeOf(t *testing.T, files map[string]string) string {
+	t.Helper()
+	folder := t.TempDir()
+	all := map[string]string{"cue.mod/module.cue": module, "pools.cue": onePool}
+	maps.Copy(all, files)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		path := filepath.Join(folder, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(all[name]), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return folder
+}
+
+const cap3 = "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 3, \"reason\": \"three\"}\n"
+
+// What is wrong with what a user gives is told with its file and line, and what to do.
+func TestComplaints(t *testing.T) {
+	one := func(text string) map[string]string { return map[string]string{"a.scenario.yaml": text} }
+	manifest := func(text string) map[string]string { return map[string]string{"guard.yaml": text} }
+	for name, tc := range map[string]struct {
+		files map[string]string
+		args  string
+		want  string
+		code  int
+	}{
+		"a field that scenarios don't have": {one("pool: a\nat: 2026-07-07T12:00:00Z\ncases:\n- name: x\n  expect:\n    scaling: {maxx: 3}\n"), "test",
+			"a.scenario.yaml:6:15: cases[0].expect.scaling.maxx: unknown field \"cases[0].expect.scaling.maxx\"\n", 1},
+		"a number that is none": {one("pool: a\nat: 2026-07-07T12:00:00Z\nexpect: {scaling: {max: many}}\n"), "test",
+			"a.scenario.yaml:3:20: expect.scaling.max: must be a whole number, found a JSON string\n", 1},
+		"a scenario without time": {one("pool: a\nexpect: {scaling: {max: 3}}\n"), "test", "a.scenario.yaml:1:1: at: at is required", 1},
+		"a time without zone":     {one("pool: a\nat: 2026-07-07T12:00:00\nexpect: {scaling: {max: 3}}\n"), "test", "a.scenario.yaml:2:1: at: must be a time as", 1},
+		"an unknown zone":         {one("pool: a\nzone: Mars/Base\nat: 2026-07-07T12:00:00Z\nexpect: {scaling: {max: 3}}\n"), "test", "a.scenario.yaml:2:1: zone: must be a time zone as Europe/Berlin", 1},
+		"a pool that is not there": {one("cases:\n- name: x\n  pool: b\n  expect: {template: {allowed: true}}\n"), "test",
+			"a.scenario.yaml:3:3: cases[0].pool: there is no pool \"b\", but a\n", 1},
+		"a pool with a typo":       {one("pool: {metadata: {name: p}, spec: {scael: {}}}\nexpect: {template: {allowed: true}}\n"), "test", "pool: unknown field \"spec.scael\"", 1},
+		"no pool":                  {one("expect: {template: {allowed: true}}\n"), "test", "pool is required", 1},
+		"nothing expected":         {one("pool: a\n"), "test", "expect is required: scaling, template or update", 1},
+		"expect beside cases":      {one("pool: a\nexpect: {template: {}}\ncases: [{name: x, expect: {template: {}}}]\n"), "test", "a.scenario.yaml:2:1: expect: each case has an expect of its own", 1},
+		"a case without name":      {one("pool: a\ncases:\n- expect: {template: {}}\n"), "test", "a.scenario.yaml:3:3: cases[0]: name is required", 1},
+		"no YAML":                  {one("pool: a\n  at: [\n"), "test", "a.scenario.yaml:2:1: ", 1},
+		"an empty file":            {one("# nothing\n"), "test", "a.scenario.yaml:1:1: the file is empty", 1},
+		"a path that is not there": {one("pool: a\npolicies: [nowhere]\nexpect: {template: {}}\n"), "test", "a.scenario.yaml:2:12: policies[0]: finding policies: stat", 1},
+		"a path of this machine":   {one("pool: a\npolicies: [/etc]\nexpect: {template: {}}\n"), "test", "must be a path relative to this file", 1},
+		"a pattern that is none":   {nil, "test --run (", "--run must be a regular expression", 1},
+		"a threshold beyond all":   {nil, "test --threshold 101", "--threshold must be from 0 to 100, found 101", 1},
+		"no tests":                 {nil, "test", "no tests found: name Rego tests", 0},
+		"no tests for a threshold": {map[string]string{"a.rego": cap3}, "test --threshold 1", "coverage is 0.0 %, below the threshold of 1 %", 1},
+		"policies that are none":   {map[string]string{"guard/README.md": ""}, "vet --policy guard", "guard: no policy is here: neither *.rego files nor manifests", 1},
+		"a path without anything":  {nil, "vet --policy nowhere", "finding policies: stat ", 1},
+		"a time-out of nothing":    {nil, "vet --timeout 0s", "--timeout must be more than 0", 1},
+		"a time that is none":      {nil, "vet --at noon", "must be a time as 2026-07-05T18:00:00Z", 1},
+		"Rego that doesn't parse":  {map[string]string{"policies/x.rego": "package corral.scaling\n\nlimit contains {"}, "vet", "policies/x.rego:3:", 1},
+		"Rego of others that doesn't parse": {map[string]string{".guard/x.rego": "package corral.scaling\n\nlimit contains {"}, "vet --policy .guard",
+			".guard/x.rego:3:", 1},
+		"the same policy twice": {map[string]string{"guard.rego": cap3}, "vet --policy guard.rego --policy ./guard.rego",
+			"guard.rego:1:1: ClusterRunnerPolicy/guard is declared twice, here and in guard.rego:1\n", 1},
+		"a manifest with a typo": {manifest("---\napiVersion: corral.dev/v1alpha1\nkind: ClusterRunnerPolicy\nmetadata: {name: x}\nspec:\n  modes: Audit\n"), "vet --policy guard.yaml",
+			"guard.yaml:6:3: spec.modes: unknown field \"spec.modes\"\n", 1},
+		"a mode that is none": {manifest("apiVersion: corral.dev/v1alpha1\nkind: ClusterRunnerPolicy\nmetadata: {name: x}\nspec: {mode: audit}\n"), "vet --policy guard.yaml",
+			"guard.yaml:4:8: spec.mode: must be Enforce or Audit, found \"audit\"\n", 1},
+		"rules in a manifest that are none": {
+			manifest("apiVersion: corral.dev/v1alpha1\nkind: ClusterRunnerPolicy\nmetadata: {name: x}\nspec:\n  modules:\n    a.rego: |\n      package corral.scaling\n\n      limit contains input.pool.xname\n"),
+			"vet --policy guard.yaml", "guard.yaml:9:", 1},
+		"a ConfigMap that is not there": {
+			manifest("apiVersion: corral.dev/v1alpha1\nkind: ClusterRunnerPolicy\nmetadata: {name: x}\nspec:\n  modulesFrom:\n  - {name: r, namespace: ns}\n"),
+			"vet --policy guard.yaml", "guard.yaml:6:5: spec.modulesFrom[0]: ConfigMap ns/r is not among the files given\n", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := corral(t, treeOf(t, tc.files), strings.Fields(tc.args)...)
+			if got.code != tc.code || !strings.Contains(got.stdout+got.stderr, tc.want) {
+				t.Errorf("got %+v\nwant %q and code %d", got, tc.want, tc.code)
+			}
+		})
+	}
+}
+
+// What a policy does to pools of a folder, in one line each.
+func TestWhichPoolsPoliciesBind(t *testing.T) {
+	rego := map[string]string{"guard/x.rego": cap3, "guard/x_test.rego": "package x\n"}
+	manifest := func(kind, meta, spec string) map[string]string {
+		return map[string]string{"guard.json": fmt.Sprintf(
+			`{"apiVersion": "corral.dev/v1alpha1", "kind": %q, "metadata": {"name": "x"%s}, "spec": {"modules": {"a.rego": %q}%s}}`, kind, meta, cap3, spec)}
+	}
+	const bound = "max 9 → 3"
+	for name, tc := range map[string]struct {
+		files map[string]string
+		args  string
+		binds bool
+		want  string
+	}{
+		"Rego beside the pools":              {map[string]string{"p/x.rego": cap3}, "vet", true, "p/x.rego:3: three)"},
+		"a folder of Rego":                   {rego, "vet --policy guard", true, "guard/x.rego:3"},
+		"a file of Rego":                     {rego, "vet --policy guard/x.rego", true, "guard/x.rego:3"},
+		"a cluster policy":                   {manifest("ClusterRunnerPolicy", "", ""), "vet --policy guard.json", true, "guard.json:1 (a.rego:3)"},
+		"a policy without namespace":         {manifest("RunnerPolicy", "", ""), "vet --policy guard.json", true, ""},
+		"a policy in the pools' namespace":   {manifest("RunnerPolicy", `, "namespace": "ci"`, ""), "vet --policy guard.json -n ci", true, "pool ci/a: max"},
+		"a policy in another namespace":      {manifest("RunnerPolicy", `, "namespace": "ci"`, ""), "vet --policy guard.json", false, "it is of the namespace ci"},
+		"a cluster policy for a namespace":   {manifest("ClusterRunnerPolicy", "", `, "namespaces": ["c*"]`), "vet --policy guard.json -n ci", true, ""},
+		"a cluster policy for another":       {manifest("ClusterRunnerPolicy", "", `, "namespaces": ["c*"]`), "vet --policy guard.json -n other", false, "ok: "},
+		"a policy for pools of another team": {manifest("ClusterRunnerPolicy", "", `, "selector": {"matchLabels": {"team": "x"}}`), "vet --policy guard.json", false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files := maps.Clone(tc.files)
+			if _, beside := files["guard/x.rego"]; beside {
+				// The folder is beside the definitions, not among them.
+				files["here/cue.mod/module.cue"], files["here/pools.cue"] = module, onePool
+				tc.args += " here"
+			}
+			got := corral(t, treeOf(t, files), strings.Fields(tc.args)...)
+			if got.code != ExitOK || strings.Contains(got.stdout, bound) != tc.binds || !strings.Contains(got.stdout+got.stderr, tc.want) {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+}
+
+func TestAPolicyThatFailsIsNoYes(t *testing.T) {
+	for name, tc := range map[string]struct{ rego, want string }{
+		"an error": {"package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": to_number(input.pool.name)}\n", "RunnerPolicy/repository (EvaluationError): "},
+		"a loop": {"package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": n} if {\n\tn := count([1 | some i in numbers.range(1, 10000); some j in numbers.range(1, 10000)])\n}\n",
+			"RunnerPolicy/repository (TimedOut): "},
+		"no answer": {"package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": count(input.pool.name) - 2}\n", "RunnerPolicy/repository (InvalidAnswer): "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			folder := treeOf(t, map[string]string{"x.rego": tc.rego, "a.scenario.yaml": "pool: a\nat: 2026-07-07T12:00:00Z\ncases:\n" +
+				"- {name: not expected, expect: {scaling: {max: 9}}}\n- {name: expected, expect: {scaling: {failures: [RunnerPolicy/repository]}}}\n"})
+			got := corral(t, folder, "vet", "--timeout", "50ms")
+			if got.code != ExitDenied || !strings.Contains(got.stderr, tc.want) {
+				t.Errorf("got %+v", got)
+			}
+			got = corral(t, folder, "test", "--timeout", "50ms", "-v")
+			if got.code != ExitError || !strings.Contains(got.stdout, "FAIL: not expected") || !strings.Contains(got.stdout, "PASS: expected") {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+}
+
+func TestAnInputIsAskedAsItIs(t *testing.T) {
+	folder := treeOf(t, map[string]string{
+		"x.rego":        cap3 + "\nlimit contains {\"field\": \"idle\", \"atMost\": input.usage.all.granted, \"reason\": \"used\"}\n",
+		"input.json":    `{"pool": {"name": "p", "scale": {"min": 0, "max": 7, "idle": 5}}, "usage": {"all": {"granted": 2}}, "now": 1783425600000000000, "zone": "UTC"}`,
+		"template.yaml": "pool: {name: p}\npod: {spec: {containers: [{name: runner}]}}\n",
+		"typo.yaml":     "pool: {xname: p}\npod: {}\n",
+	})
+	for args, want := range map[string]outcome{
+		"eval scaling -f input.json":     {stdout: "pool p, scaling, at 2026-07-07T12:00:00Z (UTC)\npolicies: RunnerPolicy/repository\nmax 3, min 0, idle 2\n"},
+		"eval template -f template.yaml": {stdout: "pool p, template\npolicies: RunnerPolicy/repository\nallowed\n"},
+		"eval template -f typo.yaml":     {stderr: "typo.yaml:1:8: pool.xname: unknown field \"pool.xname\"\nError: 1 problem\n", code: ExitError},
+	} {
+		t.Run(args, func(t *testing.T) {
+			got := corral(t, folder, strings.Fields(args)...)
+			if got.code != want.code || !strings.HasPrefix(got.stdout, want.stdout) || got.stderr != want.stderr {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+}
+
+// GitHub knows files from the root of the checkout, wherever in it a workflow works.
+func TestAnnotationsAreSeenFromTheCheckout(t *testing.T) {
+	t.Setenv("GITHUB_WORKSPACE", filepath.Dir(judged))
+	got := corral(t, judged, "vet", "--at", "2026-07-07T12:00:00Z", "-o", "github")
+	if !strings.Contains(got.stdout, "::error file=judged/pools.cue,line=") {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// Whatever is in a file, it is refused in words or understood.
+func FuzzScenarios(f *testing.F) {
+	for _, seed := range []string{
+		"", "a", "- a", "{", "a: &a [*a]", "cases: [{name: x}]", "---\n--- \nb: 1\n---", "cases: {}", "pool: {metadata: {name: 1}}",
+		"<<: &x {pool: a}\ncases: [*x]", "state: {jobs: 1e99}", "at: 2026-07-07", "\x00", "? [a]\n: b", "cases: [[[[]]]]", "expect: {scaling: {bounds: [1]}}",
+	} {
+		f.Add([]byte(seed))
+	}
+	web, err := os.ReadFile("testdata/judged/web.scenario.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(web)
+	w := &workspace{}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		cases, diagnostics := parseScenarios("a.scenario.yaml", data)
+		if len(cases) == 0 && len(diagnostics) == 0 && len(data) == 0 {
+			t.Error("nothing was said of an empty file")
+		}
+		for _, c := range cases {
+			c.question(w, time.Time{}, "UTC")
+		}
+	})
+}
