@@ -46,7 +46,7 @@ func Scheme() *runtime.Scheme {
 
 // Collectors returns the metrics of all controllers and of the calls to GitHub, to be registered once.
 func Collectors() []prometheus.Collector {
-	return slices.Concat(source.Collectors(), pool.Collectors(), runner.Collectors(), scaleset.Collectors(), actions.Collectors(), fairqueue.Collectors())
+	return slices.Concat(source.Collectors(), policies.Collectors(), pool.Collectors(), runner.Collectors(), scaleset.Collectors(), actions.Collectors(), fairqueue.Collectors())
 }
 
 // Options of the controllers.
@@ -63,6 +63,10 @@ type Options struct {
 	JitterPercent int
 	// Zone is the time zone, in the IANA database, that policies are told. Default: UTC.
 	Zone string
+	// LogDecisions has policies' decisions logged that change something, and of the others every
+	// DecisionSample-th, if it isn't 0.
+	LogDecisions   bool
+	DecisionSample int
 	// Runners is how many runners are reconciled at once.
 	Runners int
 	// Others is how many objects of each other kind are reconciled at once.
@@ -92,6 +96,9 @@ func All(mgr ctrl.Manager, o Options) error {
 	notes := runner.NewNotes()
 	live := mgr.GetAPIReader()
 	engine := policies.NewEngine(time.Now)
+	if o.LogDecisions {
+		engine.Log = policies.NewDecisionLog(ctrl.Log.WithName("decision"), o.DecisionSample, time.Now)
+	}
 	clients := actions.NewRegistry(actions.Options{Version: o.Version})
 	sessions := scaleset.NewSessions()
 

@@ -27,6 +27,7 @@ type controllerFlags struct {
 	kubeconfig  string
 	logLevel    string
 	logEncoding string
+	decisionLog string
 }
 
 // controllerCommand runs the controllers until it is told to end.
@@ -61,6 +62,8 @@ func (f *controllerFlags) bind(c *cobra.Command) {
 	flags.IntVar(&f.controllers.Others, "concurrent", 32, "objects of each other kind worked on at once")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info or error; changed at run time with PUT /loglevel on the metrics address")
 	flags.StringVar(&f.logEncoding, "log-encoding", "json", "json or text")
+	flags.StringVar(&f.decisionLog, "decision-log", "changes", "changes or off: log what policies decide whenever it is something else than before")
+	flags.IntVar(&f.controllers.DecisionSample, "decision-log-sample", 0, "of the decisions that change nothing, log one in so many, too; 0 for none")
 }
 
 func (f *controllerFlags) run(c *cobra.Command) error {
@@ -71,6 +74,9 @@ func (f *controllerFlags) run(c *cobra.Command) error {
 	f.manager.LogLevel = level
 	if _, err := time.LoadLocation(f.controllers.Zone); err != nil {
 		return fmt.Errorf("--time-zone: %w", err)
+	}
+	if err := f.setDecisionLog(); err != nil {
+		return err
 	}
 	config, err := f.config()
 	if err != nil {
@@ -91,6 +97,18 @@ func (f *controllerFlags) run(c *cobra.Command) error {
 		return err
 	}
 	return mgr.Start(ctrl.SetupSignalHandler())
+}
+
+// setDecisionLog takes what the flags say of the decision log.
+func (f *controllerFlags) setDecisionLog() error {
+	if f.decisionLog != "changes" && f.decisionLog != "off" {
+		return fmt.Errorf("reading --decision-log: %q is neither changes nor off", f.decisionLog)
+	}
+	if f.controllers.DecisionSample < 0 {
+		return fmt.Errorf("reading --decision-log-sample: %d is below 0", f.controllers.DecisionSample)
+	}
+	f.controllers.LogDecisions = f.decisionLog == "changes"
+	return nil
 }
 
 func (f *controllerFlags) config() (*rest.Config, error) {
