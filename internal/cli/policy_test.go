@@ -201,6 +201,7 @@ func TestWhichPoolsPoliciesBind(t *testing.T) {
 		"a policy in another namespace":      {manifest("RunnerPolicy", `, "namespace": "ci"`, ""), "vet --policy guard.json", false, "it is of the namespace ci"},
 		"a cluster policy for a namespace":   {manifest("ClusterRunnerPolicy", "", `, "namespaces": ["c*"]`), "vet --policy guard.json -n ci", true, ""},
 		"a cluster policy for another":       {manifest("ClusterRunnerPolicy", "", `, "namespaces": ["c*"]`), "vet --policy guard.json -n other", false, "ok: "},
+		"a cluster policy, no namespace":     {manifest("ClusterRunnerPolicy", "", `, "namespaces": ["c*"]`), "vet --policy guard.json", false, "it is for the namespaces c*, the pools are in none"},
 		"a policy for pools of another team": {manifest("ClusterRunnerPolicy", "", `, "selector": {"matchLabels": {"team": "x"}}`), "vet --policy guard.json", false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

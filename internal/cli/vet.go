@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -144,6 +145,8 @@ func policiesOf(w *workspace) []vetPolicy {
 			v.Remark = "its rules in ConfigMaps can't be read here and aren't asked"
 		case v.Pools == 0 && p.source.Kind == policy.KindRunnerPolicy && p.source.Namespace != w.options.namespace:
 			v.Remark = fmt.Sprintf("binds no pool: it is of the namespace %s, the pools are not; --namespace %[1]s puts them there", p.source.Namespace)
+		case v.Pools == 0 && len(p.source.Namespaces) > 0 && w.options.namespace == "":
+			v.Remark = fmt.Sprintf("binds no pool: it is for the namespaces %s, the pools are in none; --namespace puts them into one", strings.Join(p.source.Namespaces, ", "))
 		}
 		policies = append(policies, v)
 	}

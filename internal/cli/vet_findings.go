@@ -121,7 +121,7 @@ func (p vetPool) failures() []failure {
 
 // ruleID tells rules of one set apart by their codes.
 func (v verdict) ruleID() string {
-	if v.Code == "" || strings.HasSuffix(v.Rule.Name, v.Code) {
+	if v.Code == "" || strings.Contains(v.Rule.Name, v.Code) {
 		return v.Rule.Name
 	}
 	return v.Rule.Name + "/" + v.Code
