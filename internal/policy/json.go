@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -100,7 +101,28 @@ func (r *jsonReader) object(depth int) (*ast.Term, error) {
 		properties = append(properties, property(name, v))
 	}
 	r.at++
-	return ast.ObjectTerm(properties...), nil
+	return objectOf(properties), nil
+}
+
+// objectOf makes an object of properties, of which the last of a name holds. To insert one by one
+// costs more, and is needed only for many, or for two of a name.
+func objectOf(properties [][2]*ast.Term) *ast.Term {
+	const few = 32
+	alike := func(p [2]*ast.Term, others [][2]*ast.Term) bool {
+		return slices.ContainsFunc(others, func(o [2]*ast.Term) bool { return o[0].Value == p[0].Value })
+	}
+	distinct := len(properties) <= few
+	for i := 0; distinct && i < len(properties); i++ {
+		distinct = !alike(properties[i], properties[:i])
+	}
+	if distinct {
+		return ast.ObjectTerm(properties...)
+	}
+	object := ast.NewObject()
+	for _, p := range properties {
+		object.Insert(p[0], p[1])
+	}
+	return ast.NewTerm(object)
 }
 
 func (r *jsonReader) array(depth int) (*ast.Term, error) {

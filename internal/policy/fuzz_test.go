@@ -1,0 +1,85 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+	"unicode/utf8"
+)
+
+// FuzzLoad loads any text. It must tell what is wrong, with a place in the text, or give a
+// policy that can be asked.
+func FuzzLoad(f *testing.F) {
+	for _, seed := range []string{
+		"", "package a", limits(`{"field": "max", "atMost": 60, "reason": "r"}`), endless, checks, told, toldTemplate, toldUpdate,
+		"package corral.template\ndefault deny := false", "package corral.template\ndeny[x] if x := 1",
+		"package corral.template\ndeny contains x if { some i; x := [y | y := [z | z := i]] }",
+		"package corral.scaling\nlimit contains $\"{input.pool.name}\" if every x in [1] { x }",
+		"# METADATA\n# title: a\npackage corral.update\n# METADATA\n# custom: {code: 1}\nrollout contains {\"hold\": true} if { not input.jobs with input as {} }",
+		"package corral.template\ndeny contains msg if { msg := {\"a\": 1}.a } else := 3 if false\n",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		p, found := Load(namespaced(text))
+		for _, d := range found {
+			if d.Message == "" || !utf8.ValidString(d.Message) || d.Line < 0 {
+				t.Errorf("diagnostic %+v of %q", d, text)
+			}
+		}
+		ctx := WithGuard(t.Context(), func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, 100*time.Millisecond)
+		})
+		b := NewSet(p).For(pool())
+		s := b.Scaling(ctx, ScalingInput{Pool: pool()})
+		v := b.Template(ctx, TemplateInput{Pool: pool(), Pod: json.RawMessage("{}")})
+		u := b.Update(ctx, UpdateInput{Pool: pool()})
+		if found != nil && (len(s.Failures) != 1 || len(v.Failures) != 1 || len(u.Failures) != 1) {
+			t.Errorf("%q isn't loaded, and doesn't fail", text)
+		}
+	})
+}
+
+// FuzzAnswers has rules answer any JSON. It must be refused, or leave the numbers in order.
+func FuzzAnswers(f *testing.F) {
+	for _, seed := range []string{
+		`{"field": "max", "atMost": 3, "reason": "r", "hard": true, "until": "2026-01-01T00:00:00Z"}`,
+		`{"field": "min", "atLeast": 1e400, "reason": "r", "until": 99999999999999999999}`, `{"field": "idle", "atMost": 0.5e1, "reason": ""}`,
+		`{"hold": true, "canary": 3, "strategy": "OnIdle", "maxSurge": 2147483648, "reason": "r"}`, `[]`, `null`, `"\u0000"`, `{"1": {}}`, `-0.0`,
+	} {
+		f.Add(seed)
+	}
+	policy := players(f)[0].policy
+	f.Fuzz(func(t *testing.T, answer string) {
+		p := pool()
+		p.Annotations = map[string]string{"p0-limits": "[" + answer + "]", "p0-rollouts": "[" + answer + "]", "p0-findings": "[]"}
+		b := NewSet(policy).For(p)
+		s := b.Scaling(t.Context(), ScalingInput{Pool: p})
+		if len(s.Failures) == 0 {
+			decided{Scaling: s}.numbersStayInOrder(t)
+		}
+		for _, failure := range append(s.Failures, b.Update(t.Context(), UpdateInput{Pool: p}).Failures...) {
+			if failure.Message == "" || !utf8.ValidString(failure.Message) {
+				t.Errorf("%q fails with %+v", answer, failure)
+			}
+		}
+	})
+}
+
+// FuzzPods compares with encoding/json.
+func FuzzPods(f *testing.F) {
+	f.Add(`{"a": [1, {"b": "c\n"}], "a": null}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		pod, err := ParsePod(json.RawMessage(text))
+		if err != nil {
+			return
+		}
+		if want := byGo(t, text); pod.value.term.Value.Compare(want) != 0 {
+			t.Errorf("ParsePod(%q) = %v, want %v", text, pod.value.term, want)
+		}
+	})
+}
