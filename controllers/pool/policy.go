@@ -87,8 +87,8 @@ func (x *run) undecided() string {
 	return v1alpha1.PolicyFailedReason
 }
 
-// bar ends the runners without a job whose template policies deny by now, and starts none of
-// a denied one.
+// bar ends the runners without a job whose template policies deny by now. None are made of a
+// denied one: see rollOut.
 func (x *run) bar(ctx context.Context) error {
 	if err := x.know(ctx); err != nil {
 		return err
@@ -104,9 +104,6 @@ func (x *run) bar(ctx context.Context) error {
 		}
 		x.barred[revision] = true
 		why := denial(answer.Denials)
-		if revision == x.pool.Status.Revision {
-			x.holds = append(x.holds, scaling.Hold{Reason: "policy denies the template"})
-		}
 		for i := range x.runners {
 			x.expel(&x.runners[i], revision, why)
 		}
@@ -145,7 +142,7 @@ func (x *run) consult(ctx context.Context) error {
 		x.care.hold = "policies can't be asked: " + describe(answer.Failures)
 		return nil
 	case answer.Hold:
-		x.care.hold = reasons(answer.Reasons)
+		x.care.hold = cmp.Or(reasons(answer.Reasons), "held by policies")
 	}
 	x.care.asked, x.care.answer = asked, rollout.Bounds{
 		Strategy: answer.Strategy, MaxSurge: answer.MaxSurge, MaxUnavailable: answer.MaxUnavailable, Canary: answer.Canary,

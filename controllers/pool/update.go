@@ -49,9 +49,12 @@ func (x *run) rollOut(in *scaling.Input) {
 	if x.pool.Spec.Update.Paused {
 		hold = pausedReason
 	}
-	runners := x.crew()
+	runners, denied := x.crew(), ""
+	if to := x.pool.Status.Revision; x.barred[to] {
+		denied = "policies deny revision " + to
+	}
 	x.step = rollout.Next(rollout.Input{
-		To: x.pool.Status.Revision, Stored: x.stored, State: x.pool.Status.Update, Bounds: bounds, Hold: hold,
+		To: x.pool.Status.Revision, Stored: x.stored, State: x.pool.Status.Update, Bounds: bounds, Hold: hold, Denied: denied,
 		Desired: desired, JobsKnown: in.JobsKnown, Runners: runners, Usable: x.usable(), Records: x.records(),
 		Tried: x.recall.trial.over(), Well: x.pool.Spec.Deadlines.GetConnect(), Now: x.Now(),
 	})
@@ -67,6 +70,9 @@ func (x *run) rollOut(in *scaling.Input) {
 	for i := range in.Runners {
 		in.Runners[i].Outdated = runners[i].Revision != x.step.InForce
 		in.Runners[i].Deleting = in.Runners[i].Deleting || ends[in.Runners[i].Name]
+	}
+	if x.barred[x.step.Rest] {
+		in.Holds = append(in.Holds, scaling.Hold{Reason: "policies deny the template"})
 	}
 	x.holdBack(in)
 	x.lookAgain(x.step.LookAgain)
@@ -298,24 +304,28 @@ func (t *trial) look(revision string, runners []observed) {
 	before := t.seen
 	t.seen = map[string]tried{}
 	for _, o := range runners {
-		s := o.verdict.State
-		known, wasSeen := before[o.runner.Name]
+		known := before[o.runner.Name]
 		delete(before, o.runner.Name)
-		if o.runner.Spec.Revision != revision || s == v1alpha1.RunnerPending || s == v1alpha1.RunnerFailed && !known.job {
-			continue
+		if now, ok := known.after(o); ok && o.runner.Spec.Revision == revision {
+			t.seen[o.runner.Name] = now
 		}
-		if !wasSeen {
-			known.started = startOf(o)
-		}
-		known.job = known.job || s == v1alpha1.RunnerBusy || s == v1alpha1.RunnerFinished
-		known.ended = s == v1alpha1.RunnerFinished || s == v1alpha1.RunnerFailed
-		t.seen[o.runner.Name] = known
 	}
 	for _, r := range before {
 		if r.job && len(t.gone) < maxTried {
 			t.gone = append(t.gone, r.started)
 		}
 	}
+}
+
+// after is what is known of a runner after another look; false if it tells nothing.
+func (r tried) after(o observed) (tried, bool) {
+	s := o.verdict.State
+	r.ended = s == v1alpha1.RunnerFinished || s == v1alpha1.RunnerFailed
+	r.job = r.job || s == v1alpha1.RunnerBusy || s == v1alpha1.RunnerFinished
+	if r.started.IsZero() {
+		r.started = startOf(o)
+	}
+	return r, s != v1alpha1.RunnerPending && (r.job || s != v1alpha1.RunnerFailed)
 }
 
 // over lists when those began to run whose job is over.

@@ -290,11 +290,13 @@ func TestAnUpdateSurvivesTheLossOfStatus(t *testing.T) {
 func TestPoliciesNarrowAnUpdate(t *testing.T) {
 	asked := rollout.Bounds{Strategy: v1alpha1.RollingUpdate, MaxSurge: 1}
 	cases := map[string]struct {
-		care care
-		want v1alpha1.UpdatePhase
-		made int // of the new template
+		care   care
+		denied bool // the new template
+		want   v1alpha1.UpdatePhase
+		made   int // of the new template
 	}{
 		"no answer":        {want: v1alpha1.UpdateRolling, made: 1},
+		"denied":           {denied: true, want: v1alpha1.UpdateHeld},
 		"held":             {care: care{hold: "no updates on Friday"}, want: v1alpha1.UpdateHeld},
 		"as declared":      {care: care{asked: asked, answer: asked}, want: v1alpha1.UpdateRolling, made: 1},
 		"none ends":        {care: care{asked: asked, answer: rollout.Bounds{Strategy: v1alpha1.OnIdle, MaxSurge: 1}}, want: v1alpha1.UpdateRolling},
@@ -317,7 +319,11 @@ func TestPoliciesNarrowAnUpdate(t *testing.T) {
 			for _, o := range x.runners {
 				in.Runners = append(in.Runners, scaling.Runner{Name: o.runner.Name, State: o.verdict.State, Since: o.verdict.Since})
 			}
+			x.barred = map[string]bool{x.pool.Status.Revision: tc.denied}
 			x.rollOut(&in)
+			if tc.denied && (x.step.Of(0) != former || len(in.Holds) > 0) {
+				t.Errorf("held back: %v; runners are made of %s", in.Holds, x.step.Of(0))
+			}
 			if got := x.step.State; got.Phase != tc.want || int(scaling.Decide(in).Create) != tc.made {
 				t.Errorf("%s: %s, %d made", got.Phase, got.Reason, scaling.Decide(in).Create)
 			}

@@ -80,6 +80,8 @@ func (u *update) enter() {
 		if u.before == v1alpha1.UpdateRolledBack {
 			u.reason = u.State.Reason
 		}
+	case u.Denied != "" && u.canGoBack():
+		u.phase, u.reason = v1alpha1.UpdateHeld, u.Denied
 	case hold != "" && (u.before != v1alpha1.UpdateRolling || len(u.crew.others) > 0):
 		u.phase, u.reason = v1alpha1.UpdateHeld, hold
 	case u.Bounds.Canary > 0 && u.isSound() && u.before != v1alpha1.UpdateRolling && !u.proven():

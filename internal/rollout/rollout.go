@@ -69,6 +69,8 @@ type Input struct {
 	Bounds Bounds
 	// Hold is why the update may go no further, in a sentence without a full stop; "" if it may.
 	Hold string
+	// Denied is why no runners may be made of To any more, alike; "" if they may.
+	Denied string
 	// Desired number of runners, and whether GitHub was heard: until then nothing ends.
 	Desired   int32
 	JobsKnown bool

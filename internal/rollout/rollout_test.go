@@ -174,6 +174,14 @@ func TestNext(t *testing.T) {
 			want: outcome{Phase: "Rolling", From: "A", InForce: "B", Updated: true, Next3: allB, PhaseAges: time.Hour,
 				Reason: "all is replaced; A is kept until a runner of B has done well"},
 		},
+		"what may be made no more is held in any phase": {
+			in:   rollout.Input{State: state("A", "B", "Rolling"), Denied: "policies deny it", Desired: 1, Bounds: rolling, Runners: busy("B", 1)},
+			want: outcome{Phase: "Held", From: "A", InForce: "B", Next3: allA, Reason: "policies deny it"},
+		},
+		"what may be made no more, and nothing to go back to": {
+			in:   rollout.Input{Stored: "B", Denied: "policies deny it"},
+			want: outcome{InForce: "B", Updated: true, Next3: allB},
+		},
 		"without room nothing moves": {
 			in:   rollout.Input{Stored: "A", Desired: 2, Bounds: rollout.Bounds{Strategy: v1alpha1.RollingUpdate}, Runners: idle("A", 2)},
 			want: outcome{Phase: "Held", From: "A", InForce: "B", Next3: allA, Reason: "neither surge nor unavailability is allowed"},
