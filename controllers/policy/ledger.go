@@ -117,14 +117,28 @@ func (l *ledger) sum(g group, without types.NamespacedName, read, members bool) 
 	}
 	sum := policy.Group{Granted: clamp(granted), Pools: clamp(int64(n))}
 	if members {
-		for _, key := range t.members {
-			if key != without {
-				grant := l.entries[key].grant
-				sum.Members = append(sum.Members, policy.Member{Namespace: key.Namespace, Name: key.Name, Granted: grant.Granted, Wanted: grant.Wanted})
-			}
-		}
+		l.list(&sum, t, without)
 	}
 	return sum
+}
+
+// list adds the members of a group, and what they claim.
+func (l *ledger) list(sum *policy.Group, t *tally, without types.NamespacedName) {
+	claimed := int64(0)
+	for _, key := range t.members {
+		if key == without {
+			continue
+		}
+		grant := l.entries[key].grant
+		claim := max(grant.Granted, grant.Wanted)
+		claimed += int64(claim)
+		sum.Largest = max(sum.Largest, claim)
+		if grant.Wanted > 0 {
+			sum.Wanting++
+		}
+		sum.Members = append(sum.Members, policy.Member{Namespace: key.Namespace, Name: key.Name, Granted: grant.Granted, Wanted: grant.Wanted})
+	}
+	sum.Claimed = clamp(claimed)
 }
 
 func clamp(n int64) int32 { return int32(max(0, min(n, 1<<31-1))) } //nolint:gosec // it was just made to fit

@@ -33,10 +33,12 @@ func TestALedgerSumsUpWhatOthersUse(t *testing.T) {
 	b := policy.Member{Namespace: "ci", Name: "b", Granted: 5, Wanted: 10}
 	c := policy.Member{Namespace: "prod", Name: "c", Granted: 7, Wanted: 14}
 	want := policy.Usage{
-		Granted: 3,
-		All:     policy.Group{Granted: 12, Pools: 2, Members: []policy.Member{b, c}}, Namespace: policy.Group{Granted: 5, Pools: 1, Members: []policy.Member{b}},
+		Granted:   3,
+		All:       policy.Group{Granted: 12, Pools: 2, Claimed: 24, Wanting: 2, Largest: 14, Members: []policy.Member{b, c}},
+		Namespace: policy.Group{Granted: 5, Pools: 1, Claimed: 10, Wanting: 1, Largest: 10, Members: []policy.Member{b}},
 		Labels: map[string]policy.Group{
-			"team": {Granted: 12, Pools: 2, Members: []policy.Member{b, c}}, "gpu": {Granted: 7, Pools: 1, Members: []policy.Member{c}},
+			"team": {Granted: 12, Pools: 2, Claimed: 24, Wanting: 2, Largest: 14, Members: []policy.Member{b, c}},
+			"gpu":  {Granted: 7, Pools: 1, Claimed: 14, Wanting: 1, Largest: 14, Members: []policy.Member{c}},
 		},
 	}
 	if diff := cmp.Diff(want, l.usage(facts("ci", "a", "acme", gpu), everything)); diff != "" {

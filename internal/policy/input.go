@@ -77,6 +77,11 @@ type Group struct {
 	Granted int32 `json:"granted"`
 	// Pools are how many they are.
 	Pools int32 `json:"pools"`
+	// Claimed is the sum of what each was granted or wants, whichever is more; Wanting how many
+	// want any; Largest the most that one of them claims.
+	Claimed int32 `json:"claimed"`
+	Wanting int32 `json:"wanting"`
+	Largest int32 `json:"largest"`
 	// Members are they, sorted by namespace and name.
 	Members []Member `json:"members"`
 }

@@ -20,7 +20,7 @@ type Needs struct {
 	// Labels are the labels whose groups a rule reads, sorted; AnyLabel is true when that isn't known.
 	Labels   []string
 	AnyLabel bool
-	// Members is true when a rule reads the members of a group.
+	// Members is true when a rule reads the members of a group, or what they claim.
 	Members bool
 }
 
@@ -96,12 +96,15 @@ func (n *Needs) addReference(ref ast.Ref) {
 		}
 		rest = rest[min(1, len(rest)):]
 	}
-	if len(rest) == 0 || !rest[0].Equal(grantedKey) && !rest[0].Equal(poolsKey) {
+	if len(rest) == 0 || !slices.ContainsFunc(sums, rest[0].Equal) {
 		n.Members = true
 	}
 }
 
-var usageKey, grantedKey, poolsKey = ast.StringTerm("usage"), ast.StringTerm("granted"), ast.StringTerm("pools")
+var usageKey = ast.StringTerm("usage")
+
+// sums of a group are at hand without a look at its members.
+var sums = []*ast.Term{ast.StringTerm("granted"), ast.StringTerm("pools")}
 
 func isName(t *ast.Term) bool {
 	_, ok := t.Value.(ast.String)

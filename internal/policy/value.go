@@ -157,6 +157,9 @@ func groupTerm(g Group) *ast.Term {
 	return ast.ObjectTerm(
 		numberProperty("granted", g.Granted),
 		numberProperty("pools", g.Pools),
+		numberProperty("claimed", g.Claimed),
+		numberProperty("wanting", g.Wanting),
+		numberProperty("largest", g.Largest),
 		property("members", ast.ArrayTerm(members...)),
 	)
 }
