@@ -81,7 +81,7 @@ func explain(e *ast.Error) string {
 		return fmt.Sprintf("%s: the two sides can never be equal (%s); compare values of one type", message, oneLine(unification.Lines()))
 	case strings.HasPrefix(message, "undefined function "):
 		return message + ": " + undefinedFunction(strings.TrimPrefix(message, "undefined function "))
-	case strings.Contains(message, "may be recursive"):
+	case strings.Contains(message, "may be recursive"), e.Code == ast.RecursionErr && strings.Contains(message, answers):
 		return "the rule may read itself by a computed name: begin the reference with names, as in data.teams[input.pool.name]"
 	case e.Code == ast.ParseErr:
 		if e.Details != nil && strings.Contains(message, "unexpected") {
@@ -137,7 +137,7 @@ func undefinedFunction(name string) string {
 	case name == "time.now_ns":
 		return "policies have no clock: use input.now"
 	case isForbidden(name):
-		return "policies have no network, clock, randomness or environment: what a rule needs must be in input or data"
+		return "policies can't call it: they have no network, clock, randomness or keys, and no function that no deadline ends; what a rule needs must be in input or data"
 	case strings.HasPrefix(name, "data."):
 		return "define it in a module of this policy"
 	}

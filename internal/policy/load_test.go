@@ -111,7 +111,7 @@ func TestLoadTellsWhatIsWrongInAModule(t *testing.T) {
 		},
 		"http": {
 			text: "package corral.template\ndeny contains \"a\" if http.send({\"url\": \"http://x\", \"method\": \"get\"})",
-			want: []string{"p.rego:2:22: undefined function http.send: policies have no network, clock, randomness or environment: what a rule needs must be in input or data"},
+			want: []string{"p.rego:2:22: undefined function http.send: policies can't call it: they have no network, clock, randomness or keys, and no function that no deadline ends; what a rule needs must be in input or data"},
 		},
 		"now": {
 			text: "package corral.scaling\nlimit contains {\"field\": \"max\", \"atMost\": 3, \"reason\": \"x\"} if time.now_ns() > 1",
@@ -119,11 +119,11 @@ func TestLoadTellsWhatIsWrongInAModule(t *testing.T) {
 		},
 		"rand": {
 			text: "package corral.template\ndeny contains \"a\" if rand.intn(\"a\", 3) == 1",
-			want: []string{"p.rego:2:22: undefined function rand.intn: policies have no network, clock, randomness or environment: what a rule needs must be in input or data"},
+			want: []string{"p.rego:2:22: undefined function rand.intn: policies can't call it: they have no network, clock, randomness or keys, and no function that no deadline ends; what a rule needs must be in input or data"},
 		},
 		"jwt": {
 			text: "package corral.template\ndeny contains \"a\" if io.jwt.decode_verify(input.pool.name, {})",
-			want: []string{"p.rego:2:22: undefined function io.jwt.decode_verify: policies have no network, clock, randomness or environment: what a rule needs must be in input or data"},
+			want: []string{"p.rego:2:22: undefined function io.jwt.decode_verify: policies can't call it: they have no network, clock, randomness or keys, and no function that no deadline ends; what a rule needs must be in input or data"},
 		},
 		"unknown function": {
 			text: "package corral.template\ndeny contains \"a\" if startwith(input.pool.name, \"a\")",

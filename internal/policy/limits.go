@@ -1,0 +1,141 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/topdown"
+)
+
+// A deadline ends a rule between calls of builtins, not within one. So one call must not do
+// much with little: what its operands can make of it is worked out before.
+const (
+	// maxResult bounds what a builtin may make, in bytes.
+	maxResult = 8 << 20
+	// maxPattern and maxMatched bound a regular expression and what it is held against, in bytes.
+	maxPattern, maxMatched = 4 << 10, 16 << 10
+	// maxFactors bounds how many numbers are multiplied.
+	maxFactors = 1000
+	// maxShown is what a format can make of a number, in bytes.
+	maxShown = 1 << 20
+)
+
+// limited are the builtins that need it; each function says why a call is too much, or nothing.
+// OPA has one table of builtins for the whole process, and this package alone uses OPA.
+var limited = map[string]func(operands []*ast.Term) string{
+	ast.Concat.Name:                     limitConcat,
+	ast.Sprintf.Name:                    limitSprintf,
+	ast.Product.Name:                    limitProduct,
+	ast.RegexMatch.Name:                 func(o []*ast.Term) string { return limitRegex(o[0], o[1]) },
+	ast.RegexFindAllStringSubmatch.Name: func(o []*ast.Term) string { return limitRegex(o[0], o[1]) },
+	ast.RegexFind.Name:                  func(o []*ast.Term) string { return limitRegex(o[0], o[1]) },
+	ast.RegexSplit.Name:                 func(o []*ast.Term) string { return limitRegex(o[0], o[1]) },
+	ast.RegexTemplateMatch.Name:         func(o []*ast.Term) string { return limitRegex(o[0], o[1]) },
+	ast.RegexIsValid.Name:               func(o []*ast.Term) string { return limitRegex(o[0], o[0]) },
+	ast.RegexReplace.Name:               limitRegexReplace,
+	ast.GlobMatch.Name:                  func(o []*ast.Term) string { return limitRegex(o[0], o[2]) },
+}
+
+func init() {
+	for name, limit := range limited {
+		original := topdown.GetBuiltin(name)
+		topdown.RegisterBuiltinFunc(name, func(ctx topdown.BuiltinContext, operands []*ast.Term, result func(*ast.Term) error) error {
+			if why := limit(operands); why != "" {
+				return fmt.Errorf("it would take too much: %s", why)
+			}
+			return original(ctx, operands, result)
+		})
+	}
+}
+
+// length is that of a string, or 0.
+func length(t *ast.Term) int {
+	text, _ := t.Value.(ast.String)
+	return len(text)
+}
+
+// each calls f for the elements of an array or set.
+func each(t *ast.Term, f func(*ast.Term)) {
+	switch v := t.Value.(type) {
+	case *ast.Array:
+		v.Foreach(f)
+	case ast.Set:
+		v.Foreach(f)
+	}
+}
+
+func limitConcat(operands []*ast.Term) string {
+	size := 0
+	each(operands[1], func(t *ast.Term) { size += length(operands[0]) + length(t) })
+	return tooLong(size)
+}
+
+// limitSprintf reckons with each verb showing the longest of the arguments.
+func limitSprintf(operands []*ast.Term) string {
+	format, ok := operands[0].Value.(ast.String)
+	if !ok {
+		return ""
+	}
+	verbs := strings.Count(string(format), "%")
+	longest := 0
+	each(operands[1], func(t *ast.Term) { longest = max(longest, t.StringLength()) })
+	if longDigits(string(format)) {
+		longest += maxShown
+	}
+	return tooLong(len(format) + verbs*longest)
+}
+
+// longDigits tells whether a format has a width or precision that may be a large one.
+func longDigits(format string) bool {
+	digits := 0
+	for _, c := range format {
+		switch {
+		case c == '*':
+			return true
+		case c < '0' || c > '9':
+			digits = 0
+		default:
+			if digits++; digits > 3 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func limitProduct(operands []*ast.Term) string {
+	n := 0
+	each(operands[0], func(*ast.Term) { n++ })
+	if n > maxFactors {
+		return fmt.Sprintf("more than %d factors", maxFactors)
+	}
+	return ""
+}
+
+func limitRegex(pattern, text *ast.Term) string {
+	if length(pattern) > maxPattern || length(text) > maxMatched {
+		return fmt.Sprintf("a pattern has at most %d bytes, what it is held against %d", maxPattern, maxMatched)
+	}
+	return ""
+}
+
+// limitRegexReplace reckons with a match at each place, and with all of the text for each group.
+func limitRegexReplace(operands []*ast.Term) string {
+	text, value := length(operands[0]), operands[2]
+	if why := limitRegex(operands[1], operands[0]); why != "" {
+		return why
+	}
+	with, _ := value.Value.(ast.String)
+	return tooLong((text+1)*(len(with)+1) + strings.Count(string(with), "$")*text)
+}
+
+func tooLong(size int) string {
+	if size > maxResult {
+		return fmt.Sprintf("more than %d bytes at once", maxResult)
+	}
+	return ""
+}
