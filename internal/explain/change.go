@@ -1,0 +1,180 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// remedies say what to do by the reason of Ready.
+var remedies = map[string]string{
+	v1alpha1.SuspendedReason:           "Set spec.suspend to false: then it takes in jobs again.",
+	v1alpha1.RunnerGroupNotFoundReason: "Create the runner group on GitHub, let the connection see it, or correct spec.runnerGroup.",
+	v1alpha1.OwnedElsewhereReason:      "Choose another spec.scaleSetName, or end the pool that holds the scale set.",
+	v1alpha1.SessionRefusedReason:      "Wait: a session that was not closed expires within 92 s.",
+	v1alpha1.GitHubUnavailableReason:   "Wait for GitHub: it is asked again.",
+	v1alpha1.RunnersFailingReason:      "Mend what its runners fail of. One is tried now and then; the first that does well lets the pool go on.",
+	v1alpha1.QuotaExceededReason:       "Raise the namespace's ResourceQuota, or lower spec.scale.max.",
+	v1alpha1.TemplateInvalidReason:     "Correct spec.template: the message names the field.",
+	v1alpha1.PolicyPendingReason:       "Mend the policies that can't be asked: until they answered once, the pool starts nothing and takes in no jobs.",
+	v1alpha1.PolicyFailedReason:        "Mend the policies that can't be asked: until then the last limits hold, and nothing grows beyond them.",
+}
+
+// ofConnection are reasons that the pool's GitHubConnection has to mend.
+var ofConnection = []string{
+	v1alpha1.ConnectionNotReadyReason, v1alpha1.CredentialsMissingReason, v1alpha1.CredentialsRefusedReason,
+	v1alpha1.PermissionMissingReason, v1alpha1.ScopeNotFoundReason,
+}
+
+// causes say what to do by the cause that keeps a runner from starting, or that ended it.
+var causes = map[v1alpha1.RunnerCause]string{
+	v1alpha1.CauseUnschedulable:  "Let a node take its pod: look at the template's requests, node selector and tolerations, and at the nodes' room.",
+	v1alpha1.CauseQuota:          "Raise the namespace's ResourceQuota, or lower spec.scale.max.",
+	v1alpha1.CauseRefused:        "Correct spec.template, or what refuses its pod.",
+	v1alpha1.CauseImagePull:      "Correct the image's name, or let the nodes pull it.",
+	v1alpha1.CauseConfig:         "Make what the container needs, such as a ConfigMap or a Secret.",
+	v1alpha1.CauseCrash:          "Look at the container's log while its pod is there: it ends before it has a job.",
+	v1alpha1.CauseNeverConnected: "Let the runner reach GitHub: its container runs, and GitHub doesn't see it.",
+	v1alpha1.CauseGitHub:         "Mend the GitHubConnection, or wait for GitHub: it registers no runners.",
+	v1alpha1.CauseSlow:           "Look at the events of its pod: nothing is known to be amiss, and it takes too long.",
+}
+
+// changes say what would change the answer.
+func (f *PoolFacts) changes() []string {
+	var all []string
+	all = append(all, f.blockers()...)
+	all = append(all, f.bounds()...)
+	all = append(all, f.starting()...)
+	all = append(all, f.ofUpdate()...)
+	if d := f.Pool.Status.Decision; d != nil && d.Announced > 0 && f.Pool.Status.Jobs == 0 && len(all) == 0 {
+		all = append(all, fmt.Sprintf("Jobs make runners: GitHub assigns those whose runs-on are all among %s, of repositories that may use the runner group %q.",
+			strings.Join(f.Pool.GetRunnerLabels(), ", "), f.Pool.Spec.GetRunnerGroup()))
+	}
+	return all
+}
+
+// blockers say what would let a pool go on that isn't ready.
+func (f *PoolFacts) blockers() []string {
+	s := &f.Pool.Status
+	var all []string
+	if s.Template != nil && !s.Template.Allowed {
+		for _, d := range s.Template.Denials {
+			all = append(all, denialWords(d))
+		}
+	}
+	ready := ConditionOf(s.Conditions, v1alpha1.ReadyCondition)
+	switch {
+	case !ready.isFalse():
+	case slices.Contains(ofConnection, ready.Reason):
+		all = append(all, fmt.Sprintf("Mend the GitHubConnection %s/%s: %s", f.Pool.Namespace, f.Pool.Spec.ConnectionRef.Name, ready.Message))
+	case remedies[ready.Reason] != "":
+		all = append(all, remedies[ready.Reason])
+	}
+	if f.Pool.Spec.Suspend && (ready == nil || ready.Reason != v1alpha1.SuspendedReason) {
+		all = append(all, remedies[v1alpha1.SuspendedReason])
+	}
+	return all
+}
+
+// denialWords say what to change of a template.
+func denialWords(d v1alpha1.PolicyFinding) string {
+	what := "Change spec.template"
+	if d.Path != "" {
+		what += "." + d.Path
+	}
+	says := d.Remediation
+	if says == "" {
+		says = d.Message
+	}
+	return fmt.Sprintf("%s: %s. It is denied by %s.", what, strings.TrimSuffix(says, "."), ruleWords(d.Rule))
+}
+
+// bounds say what would change the limits.
+func (f *PoolFacts) bounds() []string {
+	d := f.Pool.Status.Decision
+	if d == nil || d.Limits == nil {
+		return nil
+	}
+	var all []string
+	for _, l := range f.limits(d) {
+		for _, b := range l.Rules {
+			all = append(all, f.useless(b, d.Limits))
+		}
+	}
+	scale := &f.Pool.Spec.Scale
+	wanted := int64(f.Pool.Status.Jobs) + int64(d.Limits.Idle)
+	byRule := slices.ContainsFunc(d.Limits.Bounds, func(b v1alpha1.LimitBound) bool { return b.Field == "max" })
+	if !byRule && wanted > int64(d.Limits.Max) && scale.Max != nil && !f.Pool.Spec.Suspend {
+		all = append(all, fmt.Sprintf("Raise spec.scale.max, now %d: jobs and idle runners together ask for %d.", *scale.Max, wanted))
+	}
+	return all
+}
+
+// useless says that declaring more, or less, doesn't help, and what would.
+func (f *PoolFacts) useless(b v1alpha1.LimitBound, l *v1alpha1.DecidedLimits) string {
+	words := fmt.Sprintf("Raising spec.scale.%s above %d is of no use", b.Field, b.Value)
+	if b.Value > b.Declared {
+		words = fmt.Sprintf("Lowering spec.scale.%s below %d is of no use", b.Field, b.Value)
+	}
+	words += fmt.Sprintf(": the rule %s bounds it", ruleWords(b.Rule))
+	if l.Until != nil && l.Until.After(f.Now) {
+		words += fmt.Sprintf(", and is asked again at %s at the latest", stamp(l.Until.Time))
+	}
+	words += "; change it, or ask its owner"
+	for _, p := range f.Policies {
+		if p.Policy == b.Rule.Policy && p.Source != "" {
+			words += fmt.Sprintf(" (it comes from PoolSource %s)", p.Source)
+		}
+	}
+	return words + "."
+}
+
+// starting says why runners don't start, by cause.
+func (f *PoolFacts) starting() []string {
+	var all []string
+	for _, cause := range []v1alpha1.RunnerCause{
+		v1alpha1.CauseUnschedulable, v1alpha1.CauseQuota, v1alpha1.CauseRefused, v1alpha1.CauseImagePull, v1alpha1.CauseConfig,
+		v1alpha1.CauseCrash, v1alpha1.CauseNeverConnected, v1alpha1.CauseGitHub, v1alpha1.CauseSlow,
+	} {
+		var n int32
+		says := ""
+		for _, r := range f.Runners {
+			if r.Cause == cause && (r.State == v1alpha1.RunnerPending || r.State == v1alpha1.RunnerFailed) {
+				n++
+				says = r.Reason
+			}
+		}
+		if n > 0 {
+			all = append(all, fmt.Sprintf("%s %s (%s): %s", count(n, "runner"), stuck(n), with(string(cause), says), causes[cause]))
+		}
+	}
+	return all
+}
+
+func stuck(n int32) string {
+	if n == 1 {
+		return "doesn't start"
+	}
+	return "don't start"
+}
+
+// ofUpdate says what would let an update go on.
+func (f *PoolFacts) ofUpdate() []string {
+	u := f.Pool.Status.Update
+	switch {
+	case u == nil:
+		return nil
+	case u.Phase == v1alpha1.UpdateHeld && f.Pool.Spec.Update.Paused:
+		return []string{"Set spec.update.paused to false: then the update goes on."}
+	case u.Phase == v1alpha1.UpdateHeld:
+		return []string{"The update goes on when nothing holds it any more: " + u.Reason}
+	case u.Phase == v1alpha1.UpdateRolledBack:
+		return []string{"Change spec.template: runners of " + u.To + " failed, and " + u.From + " is in force again."}
+	}
+	return nil
+}

@@ -1,0 +1,116 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// PoolFacts is what is known of a pool.
+type PoolFacts struct {
+	Pool *v1alpha1.RunnerPool
+	// Runners of the pool, sorted by name.
+	Runners []Runner
+	// Policies that bind the pool.
+	Policies []Policy
+	// History of the pool, the newest first.
+	History []Entry
+	// Unknown says what could not be read, and why.
+	Unknown []string
+	Now     time.Time
+	// At is the time that is asked about; zero for now.
+	At time.Time
+}
+
+// Runner is a runner and what can be said of it now.
+type Runner struct {
+	Object *v1alpha1.Runner
+	Judgement
+	// HasPod is true if its pod is there.
+	HasPod bool
+}
+
+// Judgement is the state of a runner, why and since when, and when time alone will change it;
+// zero for never.
+type Judgement struct {
+	State        v1alpha1.RunnerState
+	Reason       string
+	Cause        v1alpha1.RunnerCause
+	Since, Until time.Time
+}
+
+// Policy is a policy that binds a pool.
+type Policy struct {
+	// Policy as KIND/NAME or KIND/NAMESPACE/NAME.
+	Policy string              `json:"policy"`
+	Mode   v1alpha1.PolicyMode `json:"mode"`
+	Digest string              `json:"digest,omitempty"`
+	// Decisions that it takes part in.
+	Decisions []string `json:"decisions,omitempty"`
+	// Ready is nil until the controller has looked at it.
+	Ready *Condition `json:"ready,omitempty"`
+	// Source is the PoolSource that applies it, as NAMESPACE/NAME, if one does.
+	Source string `json:"source,omitempty"`
+	// WouldChange are the pool's decisions that would be others if the policy were enforced.
+	WouldChange []string `json:"wouldChange,omitempty"`
+}
+
+// Condition is a condition of an object.
+type Condition struct {
+	Status  metav1.ConditionStatus `json:"status"`
+	Reason  string                 `json:"reason"`
+	Message string                 `json:"message,omitempty"`
+	Since   metav1.Time            `json:"since"`
+}
+
+// ConditionOf returns a condition by its type; nil if there is none.
+func ConditionOf(conditions []metav1.Condition, name string) *Condition {
+	for _, c := range conditions {
+		if c.Type == name {
+			return &Condition{Status: c.Status, Reason: c.Reason, Message: c.Message, Since: c.LastTransitionTime}
+		}
+	}
+	return nil
+}
+
+// isFalse says whether a condition is there and False.
+func (c *Condition) isFalse() bool { return c != nil && c.Status == metav1.ConditionFalse }
+
+// Connection is where a GitHubConnection points to.
+type Connection struct {
+	Namespace, Name string
+	// Host of GitHub, with the port if it has one.
+	Host string
+	// Scope is organization, repository or enterprise.
+	Scope string
+	// Owner is the organization or the repository's owner; Path the repository's or the
+	// enterprise's name.
+	Owner, Path string
+}
+
+// JobPod is a pod whose runner took a job.
+type JobPod struct {
+	Namespace, Runner, Pool string
+	Job                     v1alpha1.JobReference
+}
+
+// JobFacts is what is known of a job and of the pools that might serve it.
+type JobFacts struct {
+	URL JobURL
+	// RunsOn are the labels that the job asks for, if they were given.
+	RunsOn []string
+	// Pods of the job's workflow run.
+	Pods []JobPod
+	// Pools of the cluster, or of the namespaces that can be read, sorted.
+	Pools []PoolFacts
+	// Connections by NAMESPACE/NAME.
+	Connections map[string]Connection
+	// Unknown says what could not be read, and why.
+	Unknown []string
+	Now     time.Time
+}

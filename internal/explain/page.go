@@ -1,0 +1,145 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// page is text under way. What others wrote can't break out of its place in it.
+type page struct {
+	b   strings.Builder
+	now time.Time
+}
+
+// line writes a line. Further lines of a text stand under it, and what can't be printed is a
+// space.
+func (p *page) line(indent int, format string, args ...any) {
+	text := strings.Map(func(r rune) rune {
+		if r != '\n' && !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, fmt.Sprintf(format, args...))
+	margin := strings.Repeat(" ", indent)
+	for i, l := range strings.Split(strings.TrimSpace(text), "\n") {
+		l = strings.TrimSpace(l)
+		switch {
+		case i == 0:
+			p.b.WriteString(margin + l + "\n")
+		case l != "":
+			p.b.WriteString(margin + "  " + l + "\n")
+		}
+	}
+}
+
+// gap writes an empty line.
+func (p *page) gap() { p.b.WriteString("\n") }
+
+// section begins a part of the page.
+func (p *page) section(title string) {
+	p.b.WriteString("\n" + title + "\n")
+}
+
+// list writes a section with an item for each text; nothing if there are none.
+func (p *page) list(title string, texts []string) {
+	if len(texts) == 0 {
+		return
+	}
+	p.section(title)
+	for _, t := range texts {
+		p.line(2, "- %s", t)
+	}
+}
+
+// when writes a time, and how long ago it was or is to come.
+func (p *page) when(t time.Time) string {
+	return fmt.Sprintf("%s (%s)", stamp(t), distance(t, p.now))
+}
+
+func (p *page) String() string { return p.b.String() }
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// distance says how far a time is from now.
+func distance(t, now time.Time) string {
+	d := now.Sub(t)
+	switch {
+	case d < -time.Second:
+		return "in " + span(-d)
+	case d < time.Second:
+		return "now"
+	}
+	return span(d) + " ago"
+}
+
+// span writes a time span in one unit, or two.
+func span(d time.Duration) string {
+	switch {
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh%dm", int(d.Hours()), int(d.Minutes())%60)
+	}
+	return fmt.Sprintf("%dd", int(d.Hours())/24)
+}
+
+// count writes a number and its noun.
+func count(n int32, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// number writes a limit.
+func number(n int32) string {
+	if n == v1alpha1.UnboundedMax {
+		return "no bound"
+	}
+	return fmt.Sprint(n)
+}
+
+// capacity writes how many jobs a pool takes in.
+func capacity(n int32) string {
+	switch n {
+	case 0:
+		return "no jobs"
+	case v1alpha1.UnboundedMax:
+		return "any number of jobs"
+	}
+	return "up to " + count(n, "job") + " in total"
+}
+
+// ruleWords names a rule and where it stands.
+func ruleWords(r v1alpha1.RuleReference) string {
+	words := r.Policy + " " + r.Name
+	if r.File != "" {
+		words += fmt.Sprintf(" (%s:%d)", r.File, r.Line)
+	}
+	return words
+}
+
+// words are what a condition says.
+func (c *Condition) words() string {
+	if strings.HasPrefix(strings.ToLower(c.Message), strings.ToLower(c.Reason)) {
+		return c.Message
+	}
+	return with(c.Reason, c.Message)
+}
+
+// with appends what somebody says, if anything.
+func with(words, says string) string {
+	if says == "" {
+		return words
+	}
+	return words + ": " + says
+}

@@ -1,0 +1,193 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// RunnerFacts is what is known of a runner.
+type RunnerFacts struct {
+	Runner Runner
+	// Pool of the runner; nil if it is gone or can't be read.
+	Pool *v1alpha1.RunnerPool
+	// Unknown says what could not be read, and why.
+	Unknown []string
+	Now     time.Time
+}
+
+// RunnerAnswer says what a runner is about.
+type RunnerAnswer struct {
+	// Runner and Pool as NAMESPACE/NAME.
+	Runner string `json:"runner"`
+	Pool   string `json:"pool"`
+	// State, why, and since when.
+	State  v1alpha1.RunnerState `json:"state"`
+	Reason string               `json:"reason,omitempty"`
+	Cause  v1alpha1.RunnerCause `json:"cause,omitempty"`
+	Since  *metav1.Time         `json:"since,omitempty"`
+	// WaitsFor says what has to come about next.
+	WaitsFor string `json:"waitsFor"`
+	// Deadline is when the state changes if that doesn't come about.
+	Deadline *metav1.Time `json:"deadline,omitempty"`
+	// EndingSince is when it was asked to end.
+	EndingSince *metav1.Time `json:"endingSince,omitempty"`
+	// Revision of the template that it was made from, and whether the pool makes runners of it.
+	Revision string `json:"revision"`
+	Current  *bool  `json:"current,omitempty"`
+	// RunnerID of the registration on GitHub; 0 for none.
+	RunnerID int64 `json:"runnerID,omitempty"`
+	// Job that it has or had.
+	Job *v1alpha1.JobReference `json:"job,omitempty"`
+	// Changes say what would change the answer.
+	Changes []string `json:"changes,omitempty"`
+	// Unknown says what could not be read, and why.
+	Unknown []string `json:"unknown,omitempty"`
+
+	now time.Time
+}
+
+// OfRunner explains a runner.
+func OfRunner(f RunnerFacts) RunnerAnswer {
+	r := f.Runner.Object
+	a := RunnerAnswer{
+		Runner: r.Namespace + "/" + r.Name, Pool: r.Namespace + "/" + r.Spec.PoolRef.Name,
+		State: f.Runner.State, Reason: f.Runner.Reason, Cause: f.Runner.Cause,
+		Since: timeOrNil(f.Runner.Since), Deadline: timeOrNil(f.Runner.Until), EndingSince: r.DeletionTimestamp,
+		WaitsFor: f.Runner.waitsFor(), Revision: r.Spec.Revision, RunnerID: r.Status.RunnerID, Job: r.Status.Job,
+		Unknown: f.Unknown, now: f.Now,
+	}
+	if f.Pool != nil {
+		a.Current = new(f.Pool.Status.Revision == r.Spec.Revision)
+	}
+	if remedy := causes[a.Cause]; remedy != "" && (a.State == v1alpha1.RunnerPending || a.State == v1alpha1.RunnerFailed) {
+		a.Changes = append(a.Changes, remedy)
+	}
+	if a.State == v1alpha1.RunnerBusy {
+		a.Changes = append(a.Changes, fmt.Sprintf("Only a person can end it before its job is over: kubectl annotate runner -n %s %s %s=REASON.",
+			r.Namespace, r.Name, v1alpha1.TerminateAnnotation))
+	}
+	return a
+}
+
+func timeOrNil(t time.Time) *metav1.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &metav1.Time{Time: t}
+}
+
+// waitsFor says what has to come about next.
+func (r *Runner) waitsFor() string {
+	o := r.Object
+	switch {
+	case o.DeletionTimestamp != nil && o.Status.DeregisteredAt == nil:
+		return "GitHub to let go of it: a runner with a job finishes it first"
+	case o.DeletionTimestamp != nil:
+		return "the end of its pod"
+	}
+	switch r.State {
+	case v1alpha1.RunnerPending:
+		return r.startsWith()
+	case v1alpha1.RunnerIdle:
+		return "a job"
+	case v1alpha1.RunnerBusy:
+		return "the end of its job; no scale-down, update or policy ends it before"
+	}
+	return "its clean-up: it is deregistered, then its pod is deleted"
+}
+
+// startsWith says what a runner needs next to start.
+func (r *Runner) startsWith() string {
+	switch {
+	case r.Cause == v1alpha1.CauseQuota:
+		return "room in the namespace's quota"
+	case r.Object.Status.RunnerID == 0 && !r.HasPod:
+		return "its registration on GitHub"
+	case !r.HasPod:
+		return "its pod"
+	case r.Cause == v1alpha1.CauseUnschedulable:
+		return "a node that takes its pod"
+	case r.Cause == v1alpha1.CauseImagePull:
+		return "its image"
+	case r.Cause == v1alpha1.CauseConfig:
+		return "what its container needs"
+	}
+	return "its container to start"
+}
+
+// Text tells the answer in plain words.
+func (a RunnerAnswer) Text() string {
+	p := &page{now: a.now}
+	since := ""
+	if a.Since != nil {
+		since = " since " + p.when(a.Since.Time)
+	}
+	p.line(0, "Runner %s of RunnerPool %s is %s%s: %s", a.Runner, a.Pool, a.State, since, a.Reason)
+	p.gap()
+	field := func(name, text string) { p.line(2, "%-10s %s", name, text) }
+	if a.Cause != "" {
+		field("Cause", string(a.Cause))
+	}
+	if a.EndingSince != nil {
+		field("Ending", "since "+p.when(a.EndingSince.Time))
+	}
+	field("Waits for", a.WaitsFor)
+	if a.Deadline != nil {
+		field("Deadline", p.when(a.Deadline.Time)+deadlineWords(a.State))
+	}
+	field("Revision", a.Revision+revisionWords(a.Current))
+	field("Job", jobWords(p, a.Job))
+	if a.RunnerID != 0 {
+		field("On GitHub", fmt.Sprintf("registration %d", a.RunnerID))
+	}
+	p.list("What would change this", a.Changes)
+	p.list("Not known", a.Unknown)
+	return p.String()
+}
+
+func deadlineWords(state v1alpha1.RunnerState) string {
+	if state == v1alpha1.RunnerPending {
+		return "; then it counts for nothing and is replaced"
+	}
+	return ""
+}
+
+func revisionWords(current *bool) string {
+	switch {
+	case current == nil:
+		return ""
+	case *current:
+		return ", the one in force"
+	}
+	return ", not the one in force"
+}
+
+func jobWords(p *page, j *v1alpha1.JobReference) string {
+	if j == nil {
+		return "none"
+	}
+	words := j.ID
+	if j.Name != "" {
+		words = j.Name
+	}
+	if j.Repository != "" {
+		words += " of " + j.Repository
+	}
+	if j.RunID != 0 {
+		words += fmt.Sprintf(", run %d", j.RunID)
+	}
+	if j.StartedAt != nil {
+		words += ", since " + p.when(j.StartedAt.Time)
+	}
+	if j.CompletedAt != nil {
+		words += fmt.Sprintf(", %s at %s", j.Result, p.when(j.CompletedAt.Time))
+	}
+	return words
+}
