@@ -1,0 +1,129 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// wholeLibrary is a policy with each family of the library switched on.
+func wholeLibrary() Source {
+	weekdays := []v1alpha1.Weekday{"Monday", "Tuesday", "Wednesday", "Thursday", "Friday"}
+	names := []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}
+	return Source{
+		Kind: KindClusterRunnerPolicy, Name: "guard",
+		Library: &v1alpha1.PolicyLibrary{
+			Images:      &v1alpha1.ImageRules{Allowed: []string{"ghcr.io/acme/", "ghcr.io/actions/*"}, RequireDigest: true},
+			PodSecurity: &v1alpha1.PodSecurityRules{Level: "restricted"},
+			Resources: &v1alpha1.ResourceRules{RequireRequests: names, RequireLimits: names, MaxPerPod: corev1.ResourceList{
+				corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourceMemory: resource.MustParse("32Gi"),
+			}},
+			Hours: &v1alpha1.HourRules{
+				Zone:    "Europe/Berlin",
+				Open:    []v1alpha1.WeeklyWindow{{Days: weekdays, From: "06:00", To: "22:00"}},
+				Closed:  &v1alpha1.HourLimits{Idle: new(int32(0))},
+				Freezes: []v1alpha1.Freeze{{Name: "year's end", From: metav1.Unix(1_703_000_000, 0), To: metav1.Unix(1_704_000_000, 0)}},
+			},
+			Ceilings: []v1alpha1.Ceiling{{Name: "team", By: v1alpha1.CeilingNamespace, Max: 400, Share: v1alpha1.ShareFair}},
+		},
+	}
+}
+
+// fleetInput is a pool among 20 of its namespace.
+func fleetInput() ScalingInput {
+	p := pool()
+	p.Labels = map[string]string{"team": "payments", "size": "small"}
+	p.RunnerLabels, p.Connection, p.ScaleSet, p.RunnerGroup = []string{"linux", "x64"}, "acme", "linux", "default"
+	in := ScalingInput{Pool: p, Jobs: 4, Runners: Runners{Total: 5, Busy: 4, Idle: 1}, Now: 1_800_000_000_000_000_000, Zone: "UTC"}
+	group := &in.Usage.Namespace
+	for i := range 19 {
+		group.Members = append(group.Members, Member{Namespace: p.Namespace, Name: fmt.Sprintf("pool-%d", i), Granted: 5, Wanted: 7})
+		group.Pools, group.Granted, group.Claimed, group.Wanting, group.Largest = int32(i+1), group.Granted+5, group.Claimed+7, int32(i+1), 7
+	}
+	return in
+}
+
+func readPod(t testing.TB) json.RawMessage {
+	t.Helper()
+	text, err := os.ReadFile("testdata/pod.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, text); err != nil {
+		t.Fatal(err)
+	}
+	return compact.Bytes()
+}
+
+func BenchmarkScaling(b *testing.B) {
+	for name, source := range map[string]Source{
+		"one rule":      guard(`{"field": "max", "atMost": 60, "reason": "r"} if input.pool.labels.team == "payments"`),
+		"whole library": wholeLibrary(),
+	} {
+		b.Run(name, func(b *testing.B) {
+			in := fleetInput()
+			bound := NewSet(load(b, source)).For(in.Pool)
+			if got := bound.Scaling(b.Context(), in); got.Failures != nil {
+				b.Fatal(got.Failures)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				bound.Scaling(b.Context(), in)
+			}
+		})
+	}
+}
+
+func BenchmarkTemplate(b *testing.B) {
+	pod := readPod(b)
+	parsed, err := ParsePod(pod)
+	if err != nil {
+		b.Fatal(err)
+	}
+	p := fleetInput().Pool
+	bound := NewSet(load(b, wholeLibrary())).For(p)
+	for name, in := range map[string]TemplateInput{"text": {Pool: p, Pod: pod}, "parsed": {Pool: p, Parsed: parsed}} {
+		if got := bound.Template(b.Context(), in); got.Failures != nil || len(got.Denials) > 0 {
+			b.Fatalf("%+v", got)
+		}
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				bound.Template(b.Context(), in)
+			}
+		})
+	}
+}
+
+func BenchmarkParsePod(b *testing.B) {
+	pod := readPod(b)
+	b.SetBytes(int64(len(pod)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := ParsePod(pod); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkLoad(b *testing.B) {
+	for name, source := range map[string]Source{"one rule": team(mute), "whole library": wholeLibrary()} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				load(b, source)
+			}
+		})
+	}
+}
