@@ -72,23 +72,38 @@ func (in Input) others() map[string]int {
 // enter decides on the phase.
 func (u *update) enter() {
 	u.crew = u.muster(u.To)
-	record, hold := u.Records[u.To], u.hold()
 	switch {
-	case u.before == v1alpha1.UpdateRolledBack && u.canGoBack(), record.Owned >= Tolerated && u.isSound() && !u.bothFail():
+	case u.hasFailed():
 		u.phase = v1alpha1.UpdateRolledBack
-		u.reason = fmt.Sprintf("%s: %s goes on until spec.template changes", record.Words, u.from)
-		if u.before == v1alpha1.UpdateRolledBack {
-			u.reason = u.State.Reason
-		}
-	case u.Denied != "" && u.canGoBack():
-		u.phase, u.reason = v1alpha1.UpdateHeld, u.Denied
-	case hold != "" && (u.before != v1alpha1.UpdateRolling || len(u.crew.others) > 0):
-		u.phase, u.reason = v1alpha1.UpdateHeld, hold
+	case u.isHeld():
+		u.phase = v1alpha1.UpdateHeld
 	case u.Bounds.Canary > 0 && u.isSound() && u.before != v1alpha1.UpdateRolling && !u.proven():
 		u.phase = v1alpha1.UpdateCanary
 	default:
 		u.phase = v1alpha1.UpdateRolling
 	}
+}
+
+// hasFailed says whether the former template is to be in force again, and why.
+func (u *update) hasFailed() bool {
+	if u.before == v1alpha1.UpdateRolledBack {
+		u.reason = u.State.Reason
+		return u.canGoBack()
+	}
+	record := u.Records[u.To]
+	u.reason = fmt.Sprintf("%s: %s goes on until spec.template changes", record.Words, u.from)
+	return record.Owned >= Tolerated && u.isSound() && !u.bothFail()
+}
+
+// isHeld says whether the update goes no further, and why. What is replaced already can't be
+// held, unless no more runners may be made of the new template.
+func (u *update) isHeld() bool {
+	if u.Denied != "" && u.canGoBack() {
+		u.reason = u.Denied
+		return true
+	}
+	u.reason = u.hold()
+	return u.reason != "" && (u.before != v1alpha1.UpdateRolling || len(u.crew.others) > 0)
 }
 
 // hold says why the update may not go on; "" if it may.
