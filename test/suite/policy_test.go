@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/world"
 	"github.com/corral-dev/corral/test/harness"
 )
 
@@ -67,6 +68,7 @@ pools: schema.#Pools & {linux: spec: {
 func TestPoliciesOfARepositoryDecideOnItsPools(t *testing.T) {
 	controller(t)
 	namespace := "policies-git"
+	ends(t, namespace)
 	must(t, w.Connect(t.Context(), namespace, "acme", namespace+"-org"))
 	g := &gitops{Repository: harness.NewRepository(t), namespace: namespace, key: client.ObjectKey{Namespace: namespace, Name: "pools"}}
 	g.Write("pools.cue", poolWith(500, true))
@@ -124,6 +126,18 @@ func TestPoliciesOfARepositoryDecideOnItsPools(t *testing.T) {
 	waitLimits(t, key(namespace, "linux"), 7)
 }
 
+// ends deletes what a story declared, and waits until nothing of it is left: others look at the whole of GitHub.
+func ends(t *testing.T, namespace string) {
+	t.Helper()
+	t.Cleanup(func() {
+		ctx := context.Background()
+		for _, kind := range []client.Object{&v1alpha1.PoolSource{}, &v1alpha1.RunnerPool{}, &v1alpha1.RunnerPolicy{}} {
+			must(t, w.Client.DeleteAllOf(ctx, kind, client.InNamespace(namespace)))
+		}
+		must(t, world.Until(ctx, harness.Patience, func(ctx context.Context) error { return w.Left(ctx, namespace) }))
+	})
+}
+
 // pushAndRequest pushes and has the source look at once.
 func (g *gitops) pushAndRequest(message string) string {
 	g.T.Helper()
@@ -169,6 +183,7 @@ func waitLimits(t *testing.T, key client.ObjectKey, maximum int32) {
 func TestAPolicyChangeMovesLimitsAtOnce(t *testing.T) {
 	controller(t)
 	namespace := "policies-change"
+	ends(t, namespace)
 	must(t, w.Connect(t.Context(), namespace, "acme", namespace+"-org"))
 	policy := limitPolicy(namespace, "limits", 20)
 	must(t, w.Client.Create(t.Context(), policy))

@@ -63,6 +63,7 @@ func hungryModule(n int) string {
 func TestPoliciesThatFail(t *testing.T) {
 	c := controller(t)
 	namespace := "policies-fail"
+	ends(t, namespace)
 	must(t, w.Connect(t.Context(), namespace, "acme", namespace+"-org"))
 	policy := limitPolicy(namespace, "limits", 8)
 	must(t, w.Client.Create(t.Context(), policy))
@@ -83,6 +84,7 @@ func TestPoliciesThatFail(t *testing.T) {
 	waitHeld(t, key(namespace, "linux"), policyFaults[5].says, 8)
 	must(t, c.Stop())
 	controller(t)
+	ends(t, namespace) // while this one is there
 	must(t, w.Client.Create(t.Context(), newPool(namespace, "late", "acme")))
 	waitReason(t, key(namespace, "late"), v1alpha1.PolicyPendingReason)
 	waitHeld(t, key(namespace, "linux"), policyFaults[5].says, 8)
@@ -170,6 +172,7 @@ func waitReason(t *testing.T, key client.ObjectKey, reason string) {
 func TestManyHungryPolicies(t *testing.T) {
 	c := controller(t)
 	namespace := "policies-hungry"
+	ends(t, namespace)
 	must(t, w.Connect(t.Context(), namespace, "acme", namespace+"-org"))
 	before, err := c.Memory("VmRSS")
 	must(t, err)
@@ -180,6 +183,21 @@ func TestManyHungryPolicies(t *testing.T) {
 		p.Spec.Modules["limits.rego"] = hungryModule(i)
 		p.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"name": name}}
 		must(t, w.Client.Create(t.Context(), p))
+	}
+	eventually(t, func(ctx context.Context) error {
+		list := &v1alpha1.RunnerPolicyList{}
+		if err := w.Client.List(ctx, list, client.InNamespace(namespace)); err != nil {
+			return err
+		}
+		for i := range list.Items {
+			if p := &list.Items[i]; !conditions.IsReady(p) {
+				return fmt.Errorf("policy %s isn't loaded: %+v", p.Name, p.Status.Conditions)
+			}
+		}
+		return nil
+	})
+	for i := range pools {
+		name := fmt.Sprintf("p%d", i)
 		must(t, w.Client.Create(t.Context(), newPool(namespace, name, "acme", func(p *v1alpha1.RunnerPool) { p.Labels = map[string]string{"name": name} })))
 	}
 	eventually(t, func(ctx context.Context) error {

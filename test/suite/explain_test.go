@@ -1,0 +1,176 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package suite
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/explain"
+	"github.com/corral-dev/corral/internal/githubsim"
+	"github.com/corral-dev/corral/internal/localcluster"
+)
+
+// asker is who may read Corral's objects and pods of one namespace, and one ConfigMap: what
+// docs/policies/explain.md asks for.
+const asker = `
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: asker, namespace: NAMESPACE}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: asker, namespace: NAMESPACE}
+rules:
+- {apiGroups: [corral.dev], resources: ["*"], verbs: [get, list]}
+- {apiGroups: [""], resources: [pods], verbs: [get, list]}
+- {apiGroups: [""], resources: [configmaps], resourceNames: [linux-decisions], verbs: [get]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: asker, namespace: NAMESPACE}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: asker}
+subjects:
+- {kind: ServiceAccount, name: asker, namespace: NAMESPACE}
+`
+
+// question is the corral command in the hands of somebody with few rights.
+type question struct {
+	t          *testing.T
+	kubeconfig string
+}
+
+func newQuestion(t *testing.T, namespace string) question {
+	t.Helper()
+	must(t, w.Cluster.Apply(t.Context(), []byte(strings.ReplaceAll(asker, "NAMESPACE", namespace))))
+	config, err := w.Cluster.ServiceAccountConfig(t.Context(), namespace, "asker")
+	must(t, err)
+	q := question{t: t, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
+	must(t, localcluster.WriteKubeconfig(q.kubeconfig, config))
+	return q
+}
+
+// ask runs `corral explain` and returns what it says, its complaint, and its exit code.
+func (q question) ask(args ...string) (answer, complaint string, code int) {
+	q.t.Helper()
+	c := exec.CommandContext(q.t.Context(), w.Binary, append([]string{"explain", "--kubeconfig", q.kubeconfig}, args...)...)
+	var stdout, stderr bytes.Buffer
+	c.Stdout, c.Stderr, c.Env = &stdout, &stderr, append(os.Environ(), "KUBECONFIG=/nowhere")
+	err := c.Run()
+	if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
+		q.t.Fatal(err)
+	}
+	return stdout.String(), stderr.String(), c.ProcessState.ExitCode()
+}
+
+// says checks that an answer has some words.
+func (q question) says(args []string, words ...string) {
+	q.t.Helper()
+	answer, complaint, code := q.ask(args...)
+	if code != 0 || complaint != "" {
+		q.t.Errorf("%v: exit code %d: %s", args, code, complaint)
+	}
+	for _, word := range words {
+		if !strings.Contains(answer, word) {
+			q.t.Errorf("%v: %q is not in:\n%s", args, word, answer)
+		}
+	}
+}
+
+// Somebody whose job waits is told for which pool and by which rule, with rights in one namespace only.
+func TestExplainSaysWhyAJobWaits(t *testing.T) {
+	namespace := "explain"
+	must(t, w.Connect(t.Context(), namespace, "acme", namespace+"-org"))
+	must(t, w.Client.Create(t.Context(), limitPolicy(namespace, "limits", 1)))
+	controller(t)
+	must(t, w.Client.Create(t.Context(), newPool(namespace, "linux", "acme")))
+	waitLimits(t, key(namespace, "linux"), 1)
+	q := newQuestion(t, namespace)
+
+	working, waiting := longJob(t, namespace, 9001), longJob(t, namespace, 9002)
+	runner := busyRunner(t, namespace)
+	bound := "RunnerPolicy/explain/limits corral.scaling.limit (limits.rego:3)"
+	q.says([]string{"pool/linux", "-n", namespace},
+		"RunnerPool explain/linux is ready", "max   1; declared is 10", "1 by "+bound+": for now",
+		"Raising spec.scale.max above 1 is of no use", "RunnerPolicy/explain/limits (enforced, on scaling): ready", "the policies of the cluster: ")
+	page := w.GitHub.ConfigURL(namespace+"-org") + "/app/actions/runs/"
+	q.says([]string{"job", page + "9001", "-n", namespace}, "Runners here have 1 job of this run.", "explain/"+runner+" of RunnerPool explain/linux")
+	q.says([]string{"job", page + "9002/job/2", "--labels", "linux", "-n", namespace},
+		"It waits for RunnerPool explain/linux: it is full: it has 1 job of the 1 that it takes in. Its max is 1, declared 10, by the rule "+bound)
+	q.says([]string{"runner/" + runner, "-n", namespace}, "Runner explain/"+runner+" of RunnerPool explain/linux is Busy", "the end of its job", "run 9001")
+	historyIsKept(t, q, namespace)
+
+	_, complaint, code := q.ask("pool/lunix", "-n", namespace)
+	if want := "Error: there is no RunnerPool \"lunix\" in namespace explain; there are linux\n"; code != 1 || complaint != want {
+		t.Errorf("exit code %d: %s", code, complaint)
+	}
+	for _, id := range []string{working, waiting} {
+		if !w.GitHub.CancelJob(id) {
+			t.Errorf("job %s can't be cancelled", id)
+		}
+	}
+	cleanUp(t, namespace)
+}
+
+// longJob adds a job that lasts until it is cancelled.
+func longJob(t *testing.T, namespace string, run int64) (id string) {
+	t.Helper()
+	id, err := w.GitHub.AddJob(githubsim.Job{Repository: namespace + "-org/app", Labels: []string{"linux"}, RunID: run, Duration: time.Hour})
+	must(t, err)
+	return id
+}
+
+// busyRunner waits for a runner whose status has its job.
+func busyRunner(t *testing.T, namespace string) (name string) {
+	t.Helper()
+	eventually(t, func(ctx context.Context) error {
+		list := &v1alpha1.RunnerList{}
+		if err := w.Client.List(ctx, list); err != nil {
+			return err
+		}
+		for _, r := range list.Items {
+			if r.Namespace == namespace && r.Status.State == v1alpha1.RunnerBusy && r.Status.Job != nil {
+				name = r.Name
+				return nil
+			}
+		}
+		return fmt.Errorf("no busy runner among %d", len(list.Items))
+	})
+	return name
+}
+
+// historyIsKept checks that what was decided is in the pool's ConfigMap, and is answered from there.
+func historyIsKept(t *testing.T, q question, namespace string) {
+	t.Helper()
+	pool, config := &v1alpha1.RunnerPool{}, &corev1.ConfigMap{}
+	must(t, w.Client.Get(t.Context(), key(namespace, "linux"), pool))
+	must(t, w.Client.Get(t.Context(), key(namespace, "linux-decisions"), config))
+	entries, err := explain.ParseHistory(config.Data[explain.HistoryKey])
+	must(t, err)
+	if len(entries) == 0 || entries[0].Decision == nil || entries[0].Decision.Announced != 1 || !metav1.IsControlledBy(config, pool) {
+		t.Fatalf("the history of %v is %+v", config.OwnerReferences, entries)
+	}
+	at := entries[0].Time.UTC().Format(time.RFC3339)
+	answer, complaint, code := q.ask("pool/linux", "-n", namespace, "--at", at, "-o", "json")
+	var past explain.PoolAnswer
+	if err := json.Unmarshal([]byte(answer), &past); err != nil || code != 0 || !past.Past || past.Decision.Announced != 1 || past.Decision.ID == "" {
+		t.Errorf("at %s: exit code %d, %v: %s%s", at, code, err, complaint, answer)
+	}
+	if _, complaint, code := q.ask("pool/linux", "-n", namespace, "--at", "240h"); code != 1 || !strings.Contains(complaint, "its history begins at") {
+		t.Errorf("ten days ago: exit code %d: %s", code, complaint)
+	}
+}
