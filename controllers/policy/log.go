@@ -172,7 +172,8 @@ func (l *DecisionLog) tell(b *policy.Bound, pool policy.Pool, revision string, e
 	if err != nil {
 		return // it has nothing that JSON can't hold
 	}
-	if !l.isDue(keyOf(pool), event.decision+"/"+revision, text) {
+	quiet := o.Outcome == abstained && len(o.Audit) == 0
+	if !l.isDue(keyOf(pool), event.decision+"/"+revision, text, quiet) {
 		return
 	}
 	event.result, event.at, event.bundles = text, l.now(), map[string]bundle{}
@@ -186,15 +187,17 @@ func (l *DecisionLog) tell(b *policy.Bound, pool policy.Pool, revision string, e
 	l.add(&event)
 }
 
-// isDue says whether a decision is to be written, and remembers its outcome.
-func (l *DecisionLog) isDue(pool types.NamespacedName, subject string, text []byte) bool {
+// isDue says whether a decision is to be written, and remembers its outcome. A quiet one is
+// only news after another.
+func (l *DecisionLog) isDue(pool types.NamespacedName, subject string, text []byte, quiet bool) bool {
 	h := fnv.New64a()
 	_, _ = h.Write(text) // never fails
 	sum := h.Sum64()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	known := l.last[pool]
-	if last, ok := known[subject]; ok && last == sum {
+	last, before := known[subject]
+	if before && last == sum {
 		l.same++
 		if l.sample == 0 || l.same < l.sample {
 			return false
@@ -207,7 +210,7 @@ func (l *DecisionLog) isDue(pool types.NamespacedName, subject string, text []by
 		l.last[pool] = known
 	}
 	known[subject] = sum
-	return true
+	return before || !quiet
 }
 
 // forget drops what is known of a pool that is gone.

@@ -110,6 +110,27 @@ func TestDecisionsAreLoggedWhenTheyChange(t *testing.T) {
 	}
 }
 
+func TestThatNoPolicyHasASayIsNews(t *testing.T) {
+	e, p := newEngine(), &paper{}
+	logged(e, 0, p)
+	other := limits("")
+	other.Modules = map[string]string{"t.rego": "package corral.template\n\ndeny contains \"no\" if input.pod.spec.hostNetwork\n"}
+	pool := facts("ci", "linux", "acme", nil)
+	pool.Scale.Max = 10
+	put(t, e, other)
+	ask(e, pool, 3, 0)
+	if events := p.read(t, e.Log); len(events) != 0 {
+		t.Errorf("logged although nobody has a say: %v", events)
+	}
+	put(t, e, limits(notAbove))
+	ask(e, pool, 3, 0)
+	put(t, e, other)
+	ask(e, pool, 3, 0)
+	if events := p.read(t, e.Log); len(events) != 2 || events[1]["result"].(map[string]any)["outcome"] != "abstained" {
+		t.Errorf("logged are %v", events)
+	}
+}
+
 func TestALoggedDecisionHasTheFieldsOfOPA(t *testing.T) {
 	e, p := newEngine(), &paper{}
 	logged(e, 0, p)

@@ -252,6 +252,8 @@ func (a *JobAnswer) summary() string {
 		return fmt.Sprintf("Runners here have %s of this run.", count(int32(len(a.Found)), "job")) //nolint:gosec // far below
 	case len(a.Found) > 0:
 		return fmt.Sprintf("Runners here have %s of its run. Whether this one is among them can't be told from here.", count(int32(len(a.Found)), "job")) //nolint:gosec // far below
+	case len(a.Pools) == 0 && len(a.Unknown) > 0:
+		return fmt.Sprintf("No pool that can be seen serves %s, and not everything could be read: see below.", a.Repository)
 	case len(a.Pools) == 0:
 		return fmt.Sprintf("No pool that can be seen serves %s: no GitHubConnection with a pool points to it.", a.Repository)
 	case len(fit) == 0:
