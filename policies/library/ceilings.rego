@@ -12,78 +12,111 @@
 #  had gets no more than what the others leave, and the sum is within the ceiling after that grant. A pool that may have
 #  less than it was granted keeps at most that: a runner with a job isn't ended. Then the sum doesn't grow. It begins at
 #  0, so by induction over the grants it is never above the ceiling, in whatever order pools are asked, as long as each
-#  grant is recorded before the next pool is asked; and when a ceiling is lowered, or first holds, it falls towards it.
+#  grant is recorded before the next pool is asked. When a ceiling is lowered, or first holds, the sum falls towards it.
 package corral.library.ceilings
 
-# shares are what each ceiling leaves to the pool, as [ceiling, rest, others], others being who has how much. Where the
-# others leave more than the pool may want anyway, nothing is said.
-shares contains [ceiling, left, others] if {
+# limits are what each ceiling leaves to the pool, as [ceiling, rest, reason], if that is less than it declares.
+limits contains [ceiling, rest, reason] if {
 	some ceiling in data.library.ceilings
-	ceiling.share == "FirstCome"
-	others := group(ceiling)
-	left := most(ceiling) - others.granted
-	left < input.pool.scale.max
+	others := group(ceiling.by, ceiling)
+	most := at_most(ceiling)
+	rest := max({0, left(object.get(ceiling, "share", "Fair"), most, others)})
+	rest < input.pool.scale.max
+	reason := sprintf("ceiling %s: of %d, other pools%s have %d%s", [
+		ceiling.name, most, whose(ceiling.by, ceiling), others.granted, and_kept((most - others.granted) - rest),
+	])
 }
 
-shares contains [ceiling, left, others] if {
-	some ceiling in data.library.ceilings
-	not ceiling.share == "FirstCome"
-	others := group(ceiling)
-	not ample(most(ceiling), others)
-	left := most(ceiling) - claims(most(ceiling), others)
-	left < input.pool.scale.max
-}
+# group(by, ceiling) are the other pools that share it. For a label, only a pool that has it shares.
+group("All", _) := input.usage.all
 
-# group(ceiling) are the other pools that share it. For a label, only a pool that has it shares.
-group(ceiling) := input.usage.all if ceiling.by == "All"
+group("Namespace", _) := input.usage.namespace
 
-group(ceiling) := input.usage.namespace if ceiling.by == "Namespace"
+group("Connection", _) := input.usage.connection
 
-group(ceiling) := input.usage.connection if ceiling.by == "Connection"
-
-group(ceiling) := object.get(input.usage.labels, ceiling.label, {"granted": 0, "pools": 0, "members": []}) if {
-	ceiling.by == "Label"
+group("Label", ceiling) := object.get(input.usage.labels, ceiling.label, {"granted": 0, "pools": 0, "members": []}) if {
 	input.pool.labels[ceiling.label]
 }
 
-# key(ceiling) is what the pools of the group have in common.
-key(ceiling) := "" if ceiling.by == "All"
+# key(by, ceiling) is what the pools of the group have in common.
+key("All", _) := ""
 
-key(ceiling) := input.pool.namespace if ceiling.by == "Namespace"
+key("Namespace", _) := input.pool.namespace
 
-key(ceiling) := input.pool.connection if ceiling.by == "Connection"
+key("Connection", _) := input.pool.connection
 
-key(ceiling) := input.pool.labels[ceiling.label] if ceiling.by == "Label"
+key("Label", ceiling) := input.pool.labels[ceiling.label]
 
-# most(ceiling) is the most that the group may have.
-most(ceiling) := object.get(ceiling, ["overrides", key(ceiling)], ceiling.max)
+# at_most(ceiling) is how many the group may have.
+at_most(ceiling) := most if {
+	most := ceiling.overrides[key(ceiling.by, ceiling)]
+} else := ceiling.max
 
-# ample(most, others) holds if the pool may have all it declares without a look at each of the others: no more than an
-# equal part if all wanted runners, and no more than the others leave.
-ample(most, others) if {
+# whose(by, ceiling) says it in words.
+whose("All", _) := ""
+
+whose("Namespace", _) := sprintf(" of namespace %s", [input.pool.namespace])
+
+whose("Connection", _) := sprintf(" of connection %s", [input.pool.connection])
+
+whose("Label", ceiling) := sprintf(" with %s=%s", [ceiling.label, input.pool.labels[ceiling.label]])
+
+# and_kept(kept) says how many are kept for others beyond what they have.
+and_kept(kept) := "" if kept <= 0
+
+and_kept(kept) := sprintf(", and %d are kept for them", [kept]) if kept > 0
+
+# left(share, most, others) is what others leave.
+#
+# Fair keeps what they want, up to an equal part for each pool that wants any: the rest may be borrowed. Beyond its own
+# part, a pool leaves one runner to those that have less than theirs. A pool that may have none isn't given jobs by
+# GitHub, so it could never show that it wants some: with that one it can, and then gets more of its part, as those that
+# borrowed it finish jobs. Where more pools want runners than there are, a part is less than one, and it is whoever asks
+# first.
+left("FirstCome", most, others) := most - others.granted
+
+# As in most cases, there is an end to it without a look at each pool: the pool wants no more than an equal part if all
+# wanted any, and the others leave it that. Or each of the others has and wants less than its part.
+left("Fair", most, others) := most - others.granted if {
 	input.pool.scale.max * (others.pools + 1) <= most
 	input.pool.scale.max + others.granted <= most
+} else := with_one_to_spare(rest, part) if {
+	part := part_of(most, others.pools, others.wanting)
+	others.pools > 0
+	others.largest < part
+	rest := most - others.claimed
+} else := among(most, others.members, part) if {
+	part := part_of(most, others.pools, count([true | others.members[_].wanted > 0]))
 }
 
-# claims(most, others) is what the others have a right to: what they were granted, or if they want more, that up to an
-# equal part for each pool that wants any. What they don't want is to be had.
-claims(most, others) := others.granted + sum([more |
-	part := floor(most / (count([true | others.members[_].wanted > 0]) + 1))
-	some member in others.members
+among(most, members, part) := with_one_to_spare(most - claims(members, part), part) if {
+	has_less(members, part)
+} else := most - claims(members, part)
+
+has_less(members, part) if {
+	some member in members
+	member.wanted < part
 	member.granted < part
-	more := min({member.wanted, part}) - member.granted
-	more > 0
-])
+}
 
-hard(ceiling) if not ceiling.soft
+with_one_to_spare(rest, part) := max({rest - 1, min({rest, part})})
 
-hard(ceiling) := false if ceiling.soft
+# part_of(most, others, wanting) is the equal part of a pool when so many of the others want runners. One is kept for
+# those that want none, if there is more than one for each that wants some.
+part_of(most, others, wanting) := floor((most - 1) / (wanting + 1)) if {
+	others > wanting
+	most > wanting + 1
+} else := floor(most / (wanting + 1))
 
-# whose(ceiling) names the group.
-whose(ceiling) := "other pools" if ceiling.by == "All"
-
-whose(ceiling) := sprintf("other pools of namespace %s", [key(ceiling)]) if ceiling.by == "Namespace"
-
-whose(ceiling) := sprintf("other pools of connection %s", [key(ceiling)]) if ceiling.by == "Connection"
-
-whose(ceiling) := sprintf("other pools with %s=%s", [ceiling.label, key(ceiling)]) if ceiling.by == "Label"
+# claims(members, part) is what they claim: what they want up to a part, and what they were granted.
+claims(members, part) := sum([member.granted | some member in members]) + (sum([more |
+	some member in members
+	member.wanted <= part
+	member.granted < member.wanted
+	more := member.wanted - member.granted
+]) + sum([more |
+	some member in members
+	member.wanted > part
+	member.granted < part
+	more := part - member.granted
+]))

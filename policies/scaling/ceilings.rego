@@ -9,18 +9,14 @@ import data.corral.library.ceilings
 # scope: rule
 # title: Shared ceilings
 # description: >-
-#  The pools of a group (all, or those of a namespace, of a connection, or with the same value of a label) may have no
-#  more runners together than the max of a ceiling of data.library.ceilings. With the share Fair, each pool that wants
-#  runners may have an equal part, and what others don't want of theirs; with FirstCome, what others weren't granted.
-#  Jobs that GitHub had assigned before wait, unless the ceiling is soft.
+#  The pools of a group (all, or those of a namespace, of a connection, or with the same value of a label) have no more
+#  runners together than the max of a ceiling of data.library.ceilings. With the share Fair, an equal part is kept for
+#  each pool that wants it, and what others don't want of theirs may be borrowed; with FirstCome, nothing is kept. Jobs
+#  that GitHub had assigned before wait, unless the ceiling is soft.
 # custom:
 #  code: CORRAL-CEIL-001
 #  family: ceilings
-limit contains {
-	"field": "max",
-	"atMost": max([0, left]),
-	"hard": ceilings.hard(ceiling),
-	"reason": sprintf("ceiling %s: %s have %d of %d", [ceiling.name, ceilings.whose(ceiling), others.granted, ceilings.most(ceiling)]),
-} if {
-	some [ceiling, left, others] in ceilings.shares
+limit contains {"field": "max", "atMost": left, "hard": hard, "reason": reason} if {
+	some [ceiling, left, reason] in ceilings.limits
+	hard := object.get(ceiling, "soft", false) == false
 }

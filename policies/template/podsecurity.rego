@@ -212,7 +212,7 @@ deny contains {
 #  code: CORRAL-PSS-010
 #  family: podSecurity
 deny contains {
-	"msg": sprintf("%s has the SELinux type %s", [who, context.seLinuxOptions.type]),
+	"msg": sprintf("%s has the SELinux type %s", [who, type]),
 	"path": sprintf("%s.seLinuxOptions.type", [path]),
 	"code": "CORRAL-PSS-010",
 	"severity": "medium",
@@ -220,7 +220,8 @@ deny contains {
 } if {
 	pss.context_fields.seLinuxOptions
 	some [path, who, context] in pss.contexts
-	not context.seLinuxOptions.type in pss.selinux_types
+	type := context.seLinuxOptions.type
+	not type in pss.selinux_types
 }
 
 # METADATA
