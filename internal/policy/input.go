@@ -93,6 +93,20 @@ type Member struct {
 	Granted   int32  `json:"granted"`
 	// Wanted is what it would have if no policy bound it.
 	Wanted int32 `json:"wanted"`
+
+	known *knownMember // set by NewMember
+}
+
+// Equal compares what rules read.
+func (m Member) Equal(o Member) bool {
+	return m.Namespace == o.Namespace && m.Name == o.Name && m.Granted == o.Granted && m.Wanted == o.Wanted
+}
+
+// NewMember returns a member that is made ready for rules once, however many decisions read it.
+func NewMember(namespace, name string, granted, wanted int32) Member {
+	m := Member{Namespace: namespace, Name: name, Granted: granted, Wanted: wanted}
+	m.known = &knownMember{of: m, term: memberTerm(&m)}
+	return m
 }
 
 // TemplateInput is what the package corral.template is asked about: may this pod run? It has

@@ -4,11 +4,12 @@
 package policy
 
 import (
-	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -25,7 +26,7 @@ func ParsePod(text json.RawMessage) (*ParsedPod, error) {
 	if !json.Valid(text) {
 		return nil, errors.New("reading the pod: it isn't JSON")
 	}
-	r := jsonReader{text: text}
+	r := jsonReader{text: string(text), valid: utf8.Valid(text)}
 	term, err := r.value(0)
 	if err != nil {
 		return nil, fmt.Errorf("reading the pod: %w", err)
@@ -33,13 +34,31 @@ func ParsePod(text json.RawMessage) (*ParsedPod, error) {
 	if _, ok := term.Value.(ast.Object); !ok {
 		return nil, errors.New("reading the pod: it isn't an object")
 	}
-	return &ParsedPod{value: valueOf(term)}, nil
+	return &ParsedPod{value: value{term: term, sum: sha256.Sum256(text)}}, nil
 }
 
-// jsonReader makes terms of valid JSON, several times faster than by way of Go's values.
+// jsonReader makes terms of valid JSON, several times faster than by way of Go's values. Texts
+// are parts of one string, and terms are allocated many at once.
 type jsonReader struct {
-	text []byte
-	at   int
+	text string
+	// valid is true when all of text is valid UTF-8.
+	valid bool
+	at    int
+	terms []ast.Term
+	// properties and elements of what is being read, those of the outer first.
+	properties [][2]*ast.Term
+	elements   []*ast.Term
+}
+
+func (r *jsonReader) term(v ast.Value) *ast.Term {
+	const many = 64
+	if len(r.terms) == 0 {
+		r.terms = make([]ast.Term, many)
+	}
+	t := &r.terms[0]
+	r.terms = r.terms[1:]
+	t.Value = v
+	return t
 }
 
 func (r *jsonReader) skipSpace() {
@@ -65,7 +84,7 @@ func (r *jsonReader) value(depth int) (*ast.Term, error) {
 		return r.array(depth)
 	case '"':
 		text, err := r.string()
-		return ast.StringTerm(text), err
+		return r.term(ast.String(text)), err
 	case 't':
 		r.at += len("true")
 		return ast.InternedTerm(true), nil
@@ -81,7 +100,7 @@ func (r *jsonReader) value(depth int) (*ast.Term, error) {
 }
 
 func (r *jsonReader) object(depth int) (*ast.Term, error) {
-	var properties [][2]*ast.Term
+	outer := len(r.properties)
 	r.at++
 	for r.next() != '}' {
 		if r.text[r.at] == ',' {
@@ -98,35 +117,16 @@ func (r *jsonReader) object(depth int) (*ast.Term, error) {
 		if err != nil {
 			return nil, err
 		}
-		properties = append(properties, property(name, v))
+		r.properties = append(r.properties, property(name, v))
 	}
 	r.at++
-	return objectOf(properties), nil
-}
-
-// objectOf makes an object of properties, of which the last of a name holds. To insert one by one
-// costs more, and is needed only for many, or for two of a name.
-func objectOf(properties [][2]*ast.Term) *ast.Term {
-	const few = 32
-	alike := func(p [2]*ast.Term, others [][2]*ast.Term) bool {
-		return slices.ContainsFunc(others, func(o [2]*ast.Term) bool { return o[0].Value == p[0].Value })
-	}
-	distinct := len(properties) <= few
-	for i := 0; distinct && i < len(properties); i++ {
-		distinct = !alike(properties[i], properties[:i])
-	}
-	if distinct {
-		return ast.ObjectTerm(properties...)
-	}
-	object := ast.NewObject()
-	for _, p := range properties {
-		object.Insert(p[0], p[1])
-	}
-	return ast.NewTerm(object)
+	object := objectOf(r.properties[outer:])
+	r.properties = r.properties[:outer]
+	return r.term(object), nil
 }
 
 func (r *jsonReader) array(depth int) (*ast.Term, error) {
-	var elements []*ast.Term
+	outer := len(r.elements)
 	r.at++
 	for r.next() != ']' {
 		if r.text[r.at] == ',' {
@@ -136,17 +136,40 @@ func (r *jsonReader) array(depth int) (*ast.Term, error) {
 		if err != nil {
 			return nil, err
 		}
-		elements = append(elements, v)
+		r.elements = append(r.elements, v)
 	}
 	r.at++
-	return ast.ArrayTerm(elements...), nil
+	array := ast.NewArray(slices.Clone(r.elements[outer:])...)
+	r.elements = r.elements[:outer]
+	return r.term(array), nil
+}
+
+// objectOf makes an object of properties, of which the last of a name holds. To insert one by one
+// costs more, and is needed only for many, or for two of a name.
+func objectOf(properties [][2]*ast.Term) ast.Object {
+	const few = 32
+	alike := func(p [2]*ast.Term, others [][2]*ast.Term) bool {
+		return slices.ContainsFunc(others, func(o [2]*ast.Term) bool { return o[0].Value == p[0].Value })
+	}
+	distinct := len(properties) <= few
+	for i := 0; distinct && i < len(properties); i++ {
+		distinct = !alike(properties[i], properties[:i])
+	}
+	if distinct {
+		return ast.NewObject(properties...)
+	}
+	object := ast.NewObject()
+	for _, p := range properties {
+		object.Insert(p[0], p[1])
+	}
+	return object
 }
 
 // string reads a string: as it stands, unless something in it is escaped.
 func (r *jsonReader) string() (string, error) {
 	start := r.at
 	r.at++
-	plain := true
+	plain := r.valid
 	for ; r.text[r.at] != '"'; r.at++ {
 		if r.text[r.at] == '\\' {
 			plain = false
@@ -154,18 +177,18 @@ func (r *jsonReader) string() (string, error) {
 		}
 	}
 	r.at++
-	if content := r.text[start+1 : r.at-1]; plain && utf8.Valid(content) {
-		return string(content), nil
+	if plain {
+		return r.text[start+1 : r.at-1], nil
 	}
 	var text string
-	err := json.Unmarshal(r.text[start:r.at], &text)
+	err := json.Unmarshal([]byte(r.text[start:r.at]), &text)
 	return text, err
 }
 
 func (r *jsonReader) number() *ast.Term {
 	start := r.at
-	for r.at < len(r.text) && !bytes.ContainsRune([]byte(",]} \n\t\r"), rune(r.text[r.at])) {
+	for r.at < len(r.text) && strings.IndexByte(",]} \n\t\r", r.text[r.at]) < 0 {
 		r.at++
 	}
-	return ast.NumberTerm(json.Number(r.text[start:r.at]))
+	return r.term(ast.Number(r.text[start:r.at]))
 }

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/open-policy-agent/opa/v1/ast"
-
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
@@ -37,13 +35,7 @@ func (b *Bound) Scaling(ctx context.Context, in ScalingInput) Scaling {
 	if len(b.policies) == 0 {
 		return Scaling{Scale: compose(in.Pool.Scale, 0, nil).scale}
 	}
-	q := b.question(DecisionScaling, in.Pool, in.Now,
-		property("jobs", ast.InternedTerm(int(in.Jobs))),
-		property("now", ast.InternedTerm(int(in.Now))),
-		property("runners", runnersTerm(in.Runners)),
-		property("usage", usageTerm(in.Usage)),
-		textProperty("zone", in.Zone),
-	)
+	q := b.aboutScaling(&in)
 	heard := hear(ctx, b, q, decodeLimit)
 	answer := Scaling{ID: q.id, Digest: b.digest, Failures: heard.failures, Audit: heard.audit}
 	if len(answer.Failures) == 0 {

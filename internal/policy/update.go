@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/open-policy-agent/opa/v1/ast"
-
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
@@ -36,13 +34,7 @@ func (b *Bound) Update(ctx context.Context, in UpdateInput) Update {
 	if len(b.policies) == 0 {
 		return merge(in.Change, nil)
 	}
-	q := b.question(DecisionUpdate, in.Pool, in.Now,
-		property("change", changeTerm(in.Change)),
-		property("jobs", ast.InternedTerm(int(in.Jobs))),
-		property("now", ast.InternedTerm(int(in.Now))),
-		property("runners", runnersTerm(in.Runners)),
-		textProperty("zone", in.Zone),
-	)
+	q := b.aboutUpdate(&in)
 	heard := hear(ctx, b, q, decodeRollout)
 	answer := Update{}
 	if len(heard.failures) == 0 {

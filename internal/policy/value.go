@@ -130,29 +130,38 @@ func runnersTerm(r Runners) *ast.Term {
 	)
 }
 
-func usageTerm(u Usage) *ast.Term {
-	labels := ast.NewObject()
-	for name, group := range u.Labels {
-		labels.Insert(key(name), groupTerm(group))
+func usageTerm(u *Usage) *ast.Term {
+	labels := ast.InternedEmptyObject
+	if len(u.Labels) > 0 {
+		object := ast.NewObject()
+		for name, group := range u.Labels {
+			object.Insert(key(name), groupTerm(&group))
+		}
+		labels = ast.NewTerm(object)
 	}
 	return ast.ObjectTerm(
 		numberProperty("granted", u.Granted),
-		property("all", groupTerm(u.All)),
-		property("namespace", groupTerm(u.Namespace)),
-		property("connection", groupTerm(u.Connection)),
-		property("labels", ast.NewTerm(labels)),
+		property("all", groupTerm(&u.All)),
+		property("namespace", groupTerm(&u.Namespace)),
+		property("connection", groupTerm(&u.Connection)),
+		property("labels", labels),
 	)
 }
 
-func groupTerm(g Group) *ast.Term {
+// noGroup is what a group is that has nobody, or that rules don't read.
+var noGroup = makeGroup(&Group{})
+
+func groupTerm(g *Group) *ast.Term {
+	if g.Pools == 0 && len(g.Members) == 0 && g.Granted == 0 && g.Claimed == 0 && g.Wanting == 0 && g.Largest == 0 {
+		return noGroup
+	}
+	return makeGroup(g)
+}
+
+func makeGroup(g *Group) *ast.Term {
 	members := make([]*ast.Term, len(g.Members))
-	for i, m := range g.Members {
-		members[i] = ast.ObjectTerm(
-			textProperty("namespace", m.Namespace),
-			textProperty("name", m.Name),
-			numberProperty("granted", m.Granted),
-			numberProperty("wanted", m.Wanted),
-		)
+	for i := range g.Members {
+		members[i] = g.Members[i].asTerm()
 	}
 	return ast.ObjectTerm(
 		numberProperty("granted", g.Granted),
@@ -161,6 +170,29 @@ func groupTerm(g Group) *ast.Term {
 		numberProperty("wanting", g.Wanting),
 		numberProperty("largest", g.Largest),
 		property("members", ast.ArrayTerm(members...)),
+	)
+}
+
+// knownMember is a member as rules read it.
+type knownMember struct {
+	of   Member
+	term *ast.Term
+}
+
+// asTerm returns what was made of the member, unless it was changed since.
+func (m *Member) asTerm() *ast.Term {
+	if m.known != nil && m.known.of.Equal(*m) {
+		return m.known.term
+	}
+	return memberTerm(m)
+}
+
+func memberTerm(m *Member) *ast.Term {
+	return ast.ObjectTerm(
+		textProperty("namespace", m.Namespace),
+		textProperty("name", m.Name),
+		numberProperty("granted", m.Granted),
+		numberProperty("wanted", m.Wanted),
 	)
 }
 
@@ -188,23 +220,49 @@ type question struct {
 	id string
 }
 
-// question makes a question of the pool and what else is in the input, in the order of its names.
-func (b *Bound) question(decision string, pool Pool, now int64, rest ...[2]*ast.Term) question {
+// question makes a question of the pool, of what else is in the input and of a hash over that.
+func (b *Bound) question(decision string, pool Pool, now int64, h *hash, rest ...[2]*ast.Term) question {
 	known := b.poolOf(pool)
-	h := newHash()
 	h.text(b.digest, decision, string(known.sum[:]))
-	for _, part := range rest {
-		h.term(part[1])
-	}
 	input := ast.ObjectTerm(append(rest, property("pool", known.term))...)
 	return question{decision: decision, input: input, now: now, id: h.id()}
 }
 
-// aboutPod makes a question of the pool and a pod.
-func (b *Bound) aboutPod(pool Pool, pod *ParsedPod) question {
-	known := b.poolOf(pool)
+// aboutScaling makes the question of corral.scaling.
+func (b *Bound) aboutScaling(in *ScalingInput) question {
 	h := newHash()
-	h.text(b.digest, DecisionTemplate, string(known.sum[:]), string(pod.value.sum[:]))
-	input := ast.ObjectTerm(property("pool", known.term), property("pod", pod.value.term))
-	return question{decision: DecisionTemplate, input: input, id: h.id()}
+	h.number(int64(in.Jobs), in.Now)
+	h.runners(in.Runners)
+	h.usage(&in.Usage)
+	h.text(in.Zone)
+	return b.question(DecisionScaling, in.Pool, in.Now, h,
+		numberProperty("jobs", in.Jobs),
+		property("now", ast.InternedTerm(int(in.Now))),
+		property("runners", runnersTerm(in.Runners)),
+		property("usage", usageTerm(&in.Usage)),
+		textProperty("zone", in.Zone),
+	)
+}
+
+// aboutPod makes the question of corral.template.
+func (b *Bound) aboutPod(pool Pool, pod *ParsedPod) question {
+	h := newHash()
+	h.text(string(pod.value.sum[:]))
+	return b.question(DecisionTemplate, pool, 0, h, property("pod", pod.value.term))
+}
+
+// aboutUpdate makes the question of corral.update.
+func (b *Bound) aboutUpdate(in *UpdateInput) question {
+	h := newHash()
+	h.number(int64(in.Jobs), in.Now)
+	h.runners(in.Runners)
+	h.change(in.Change)
+	h.text(in.Zone)
+	return b.question(DecisionUpdate, in.Pool, in.Now, h,
+		property("change", changeTerm(in.Change)),
+		numberProperty("jobs", in.Jobs),
+		property("now", ast.InternedTerm(int(in.Now))),
+		property("runners", runnersTerm(in.Runners)),
+		textProperty("zone", in.Zone),
+	)
 }
