@@ -292,6 +292,9 @@ type DecidedLimits struct {
 	// hard is true when jobs accepted beyond max wait.
 	// +optional
 	Hard bool `json:"hard,omitempty"`
+	// shared is true when rules read what other pools were granted.
+	// +optional
+	Shared bool `json:"shared,omitempty"`
 	// until is when they are decided again at the latest.
 	// +optional
 	Until *metav1.Time `json:"until,omitempty"`

@@ -33,10 +33,12 @@ type Engine struct {
 
 	slots chan struct{}
 
+	seeding sync.Mutex // held while what pools have is learnt
+	seeded  bool
+
 	mu     sync.Mutex
 	loaded map[string]loaded // by Ref
 	set    *policy.Set
-	synced bool // every policy there was at the start is loaded
 	pools  map[types.NamespacedName]*pool
 	dirty  map[types.NamespacedName]bool // to be looked at in the next pass
 	queue  queue                         // of the pools' controller; nil until it runs
@@ -49,6 +51,8 @@ type Engine struct {
 type loaded struct {
 	policy *policy.Policy
 	source policy.Source
+	// unfinished is true when it could not be read or checked, and is to be tried again.
+	unfinished bool
 }
 
 // queue is a controller's work queue.
@@ -61,6 +65,7 @@ type pool struct {
 	bound    *policy.Bound
 	verdicts map[string]policy.Template // by revision, of the bound policies and these facts
 	audit    map[string][]policy.Audit  // by decision
+	waits    bool                       // for a policy to be loaded
 }
 
 // parallel is how many evaluations run at once: each may take some 100 MB for a moment.
@@ -76,14 +81,21 @@ func NewEngine(now func() time.Time) *Engine {
 
 // Put puts a policy into force and wakes the pools that it binds or bound.
 func (e *Engine) Put(p *policy.Policy, source policy.Source) {
+	e.put(loaded{policy: p, source: source})
+}
+
+func (e *Engine) put(l loaded) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	before := e.loaded[p.Ref()].policy
-	if before != nil && len(p.Diagnostics()) > 0 && equality.Semantic.DeepEqual(before.Diagnostics(), p.Diagnostics()) && before.Digest() == p.Digest() {
-		return // as broken as before
+	before := e.loaded[l.policy.Ref()]
+	e.loaded[l.policy.Ref()] = l
+	asBroken := before.policy != nil && len(l.policy.Diagnostics()) > 0 && equality.Semantic.DeepEqual(before.source, l.source) &&
+		equality.Semantic.DeepEqual(before.policy.Diagnostics(), l.policy.Diagnostics())
+	if asBroken {
+		e.loaded[l.policy.Ref()] = loaded{policy: before.policy, source: l.source, unfinished: l.unfinished}
+		return
 	}
-	e.loaded[p.Ref()] = loaded{policy: p, source: source}
-	e.changed(before, p)
+	e.changed(before.policy, l.policy)
 }
 
 // Remove takes a policy out of force.
@@ -105,8 +117,8 @@ func (e *Engine) changed(of ...*policy.Policy) {
 	e.set = policy.NewSet(all...)
 	e.census()
 	for key, known := range e.pools {
-		binds := slices.ContainsFunc(of, func(p *policy.Policy) bool { return p != nil && p.Binds(known.facts) })
-		if binds || !e.synced {
+		if known.waits || slices.ContainsFunc(of, func(p *policy.Policy) bool { return p != nil && p.Binds(known.facts) }) {
+			known.waits = false
 			e.wake(key)
 		}
 	}
@@ -124,29 +136,64 @@ func (e *Engine) isLoaded(s policy.Source) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	known, ok := e.loaded[s.Ref()]
-	return ok && equality.Semantic.DeepEqual(known.source, s)
+	return ok && !known.unfinished && equality.Semantic.DeepEqual(known.source, s)
 }
 
-// Synced says whether every policy that there is has been loaded since the process started.
-// Until then pools hold: one that isn't known yet may bind them.
-func (e *Engine) Synced(ctx context.Context, c client.Reader) (bool, error) {
-	e.mu.Lock()
-	synced := e.synced
-	e.mu.Unlock()
-	if synced {
-		return true, nil
-	}
-	refs, err := references(ctx, c)
-	if err != nil {
+// Knows says whether every policy that there is and that may bind a pool has been loaded: one that
+// is not known yet could. When it is first asked, it also learns what pools have.
+func (e *Engine) Knows(ctx context.Context, c client.Reader, facts policy.Pool) (bool, error) {
+	if err := e.learn(ctx, c); err != nil {
 		return false, err
 	}
-	if err := e.seed(ctx, c); err != nil {
+	sources, err := sources(ctx, c, facts.Namespace)
+	if err != nil {
 		return false, err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.synced = !slices.ContainsFunc(refs, func(ref string) bool { return e.loaded[ref].policy == nil })
-	return e.synced, nil
+	unknown := slices.ContainsFunc(sources, func(s policy.Source) bool {
+		return e.loaded[s.Ref()].policy == nil && policy.Broken(s, nil).Binds(facts)
+	})
+	if unknown {
+		e.remember(facts).waits = true // for Put
+	}
+	return !unknown, nil
+}
+
+// sources lists the policies that are not being deleted and may bind pools of a namespace, without
+// their rules.
+func sources(ctx context.Context, c client.Reader, namespace string) ([]policy.Source, error) {
+	cluster, namespaced := &v1alpha1.ClusterRunnerPolicyList{}, &v1alpha1.RunnerPolicyList{}
+	if err := c.List(ctx, cluster, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing policies: %w", err)
+	}
+	if err := c.List(ctx, namespaced, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing policies: %w", err)
+	}
+	var list []policy.Source
+	for _, p := range cluster.Items {
+		if p.DeletionTimestamp.IsZero() {
+			list = append(list, policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: p.Name, Selector: p.Spec.Selector, Namespaces: p.Spec.Namespaces})
+		}
+	}
+	for _, p := range namespaced.Items {
+		if p.DeletionTimestamp.IsZero() {
+			list = append(list, policy.Source{Kind: policy.KindRunnerPolicy, Namespace: p.Namespace, Name: p.Name, Selector: p.Spec.Selector})
+		}
+	}
+	return list, nil
+}
+
+// learn seeds the ledger, once.
+func (e *Engine) learn(ctx context.Context, c client.Reader) error {
+	e.seeding.Lock()
+	defer e.seeding.Unlock()
+	if e.seeded {
+		return nil
+	}
+	err := e.seed(ctx, c)
+	e.seeded = err == nil
+	return err
 }
 
 // seed enters what pools have and were last granted into the ledger: the first that is decided
@@ -200,12 +247,7 @@ func references(ctx context.Context, c client.Reader) ([]string, error) {
 func (e *Engine) For(facts policy.Pool) *policy.Bound {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	key := keyOf(facts)
-	known := e.pools[key]
-	if known == nil {
-		known = &pool{audit: map[string][]policy.Audit{}}
-		e.pools[key] = known
-	}
+	known := e.remember(facts)
 	same := known.bound != nil && equality.Semantic.DeepEqual(known.facts, facts)
 	if known.set == e.set && same {
 		return known.bound
@@ -216,6 +258,17 @@ func (e *Engine) For(facts policy.Pool) *policy.Bound {
 	}
 	known.facts, known.set, known.bound = facts, e.set, bound
 	return bound
+}
+
+// remember returns what is known of a pool; with the lock.
+func (e *Engine) remember(facts policy.Pool) *pool {
+	key := keyOf(facts)
+	known := e.pools[key]
+	if known == nil {
+		known = &pool{audit: map[string][]policy.Audit{}}
+		e.pools[key] = known
+	}
+	return known
 }
 
 // Forget drops what is known of a pool that is gone.

@@ -157,20 +157,23 @@ func TestAnEngineKnowsAllBeforeItDecides(t *testing.T) {
 	running := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "a"}}
 	running.Status.Decision = &v1alpha1.Decision{Desired: 7}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(
-		&v1alpha1.ClusterRunnerPolicy{ObjectMeta: metav1.ObjectMeta{Name: "c"}}, running,
+		&v1alpha1.ClusterRunnerPolicy{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: v1alpha1.ClusterRunnerPolicySpec{Namespaces: []string{"c*"}}}, running,
 	).Build()
 	e := newEngine()
-	if synced, err := e.Synced(t.Context(), c); err != nil || synced {
-		t.Fatalf("synced %t, %v although a policy isn't loaded", synced, err)
+	p := facts("ci", "b", "acme", nil)
+	p.Scale.Max = 100
+	if knows, err := e.Knows(t.Context(), c, p); err != nil || knows {
+		t.Fatalf("knows all: %t, %v although a policy isn't loaded", knows, err)
+	}
+	if knows, err := e.Knows(t.Context(), c, facts("elsewhere", "b", "acme", nil)); err != nil || !knows {
+		t.Fatalf("knows all: %t, %v although the policy is for other pools", knows, err)
 	}
 	put(t, e, policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "c", Library: &v1alpha1.PolicyLibrary{
 		Ceilings: []v1alpha1.Ceiling{{Name: "c", By: v1alpha1.CeilingNamespace, Max: 10}},
 	}})
-	if synced, err := e.Synced(t.Context(), c); err != nil || !synced {
-		t.Fatalf("synced %t, %v", synced, err)
+	if knows, err := e.Knows(t.Context(), c, p); err != nil || !knows {
+		t.Fatalf("knows all: %t, %v", knows, err)
 	}
-	p := facts("ci", "b", "acme", nil)
-	p.Scale.Max = 100
 	if _, answer := ask(e, p, 10, 0); answer.Scale.Max != 3 {
 		t.Errorf("max %d although another pool has 7 of 10: %+v", answer.Scale.Max, answer)
 	}

@@ -102,14 +102,15 @@ func (r *Reconciler) load(ctx context.Context, obj object) error {
 	case !r.Engine.isLoaded(source):
 		err = r.compile(ctx, source)
 	}
-	switch loaded := r.Engine.Loaded(source.Ref()); {
-	case err != nil && loaded == nil:
-		r.Engine.Put(policy.Broken(source, []v1alpha1.Diagnostic{{Message: err.Error()}}), policy.Source{})
+	switch known := r.Engine.Loaded(source.Ref()); {
+	case err != nil && known == nil:
+		broken := policy.Broken(source, []v1alpha1.Diagnostic{{Message: err.Error()}})
+		r.Engine.put(loaded{policy: broken, source: source, unfinished: true})
 		return err
 	case err != nil:
 		return err
-	case len(loaded.Diagnostics()) > 0:
-		return kube.Stall(v1alpha1.PolicyInvalidReason, "%s\nThe pools that it binds keep what was decided last", summarize(loaded.Diagnostics()))
+	case len(known.Diagnostics()) > 0:
+		return kube.Stall(v1alpha1.PolicyInvalidReason, "%s\nThe pools that it binds keep what was decided last", summarize(known.Diagnostics()))
 	}
 	return nil
 }

@@ -131,7 +131,8 @@ func (x *run) decision() *v1alpha1.Decision {
 	return d
 }
 
-// sameDecision says whether two decisions differ in nothing but their time, their id, and what was before.
+// sameDecision says whether two decisions differ in nothing but their time, their id, what was before, and when
+// they end: rules may say another time in each.
 func sameDecision(a, b *v1alpha1.Decision) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -139,6 +140,10 @@ func sameDecision(a, b *v1alpha1.Decision) bool {
 	x, y := *a, *b
 	for _, d := range []*v1alpha1.Decision{&x, &y} {
 		d.Time, d.ID, d.Before = metav1.Time{}, "", nil
+		if d.Limits != nil {
+			d.Limits = d.Limits.DeepCopy()
+			d.Limits.Until = nil
+		}
 	}
 	return equality.Semantic.DeepEqual(x, y)
 }

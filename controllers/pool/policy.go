@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/fluxcd/pkg/runtime/conditions"
 	corev1 "k8s.io/api/core/v1"
@@ -28,19 +29,26 @@ import (
 // limitsChanged is the reason of the event that tells of other limits.
 const limitsChanged = "LimitsChanged"
 
+// leastUntil is the least time after which a rule may have a pool decided on again.
+const leastUntil = time.Second
+
 // maxShown bounds what a message and the status say of many findings.
 const maxShown = 16
 
-// bind finds the policies that bind the pool. Until all there are have been loaded, one that
-// is not known yet may be among them: then everything is held.
+// bind finds the policies that bind the pool. While one that may is not loaded yet, everything
+// is held.
 func (x *run) bind(ctx context.Context) error {
-	synced, err := x.Policies.Synced(ctx, x.Client)
+	x.facts = policy.PoolOf(x.pool)
+	reader := client.Reader(x.Client)
+	if lastLimits(x.pool) == nil {
+		reader = x.Live // a pool may be seen before the policy that was made before it
+	}
+	known, err := x.Policies.Knows(ctx, reader, x.facts)
 	if err != nil {
 		return err
 	}
-	x.facts = policy.PoolOf(x.pool)
 	x.bound = x.Policies.For(x.facts)
-	if !synced {
+	if !known {
 		x.unasked = []policy.Failure{{Kind: policy.NotLoaded, Message: "policies are being loaded"}}
 	}
 	return nil
@@ -59,8 +67,9 @@ func (x *run) permit(ctx context.Context, revision string) error {
 		}
 	}
 	switch {
+	case len(answer.Denials) > 0: // whatever the others would say
 	case len(answer.Failures) > 0 && accepted:
-		x.failures = answer.Failures
+		x.failures = slices.Concat(x.failures, answer.Failures)
 		return nil
 	case len(answer.Failures) > 0:
 		return kube.Wait(x.undecided(), recheck, "%s", describe(answer.Failures))
@@ -138,7 +147,7 @@ func (x *run) consult(ctx context.Context) error {
 	}
 	switch {
 	case len(answer.Failures) > 0:
-		x.failures = answer.Failures
+		x.failures = slices.Concat(x.failures, answer.Failures)
 		x.care.hold = "policies can't be asked: " + describe(answer.Failures)
 		return nil
 	case answer.Hold:
@@ -148,7 +157,7 @@ func (x *run) consult(ctx context.Context) error {
 		Strategy: answer.Strategy, MaxSurge: answer.MaxSurge, MaxUnavailable: answer.MaxUnavailable, Canary: answer.Canary,
 	}
 	if !answer.Until.IsZero() {
-		x.lookAgain(answer.Until.Sub(x.Now()))
+		x.lookAgain(max(leastUntil, answer.Until.Sub(x.Now())))
 	}
 	return nil
 }
@@ -173,30 +182,44 @@ func (x *run) question() policy.ScalingInput {
 	}
 }
 
-// limit takes the limits of an answer, or holds those that were accepted last. A pool without
-// any starts and announces nothing.
+// limit takes the limits of an answer, or holds those that were accepted last.
 func (x *run) limit(in *scaling.Input, answer policy.Scaling) {
-	declared := x.facts.Scale
-	failures := slices.Concat(x.unasked, answer.Failures)
-	if len(failures) == 0 {
-		in.Limits = scaling.Limits{Min: answer.Scale.Min, Max: answer.Scale.Max, Idle: answer.Scale.Idle, Hard: answer.Hard}
-		x.limits, x.asked = limitsOf(answer), answer
-		if !answer.Until.IsZero() {
-			x.lookAgain(answer.Until.Sub(x.Now()))
-		}
+	if !answer.Until.IsZero() {
+		x.lookAgain(max(leastUntil, answer.Until.Sub(x.Now())))
+	}
+	x.failures = slices.Concat(x.failures, x.unasked, answer.Failures)
+	if len(x.unasked)+len(answer.Failures) > 0 {
+		x.holdLimits(in, answer)
 		return
 	}
-	x.failures = failures
+	in.Limits = scaling.Limits{Min: answer.Scale.Min, Max: answer.Scale.Max, Idle: answer.Scale.Idle, Hard: answer.Hard}
+	x.limits, x.asked = limitsOf(answer), answer
+	x.limits.Shared = x.bound.Needs().Usage()
+}
+
+// holdLimits holds the limits that were accepted last, as far as what is declared and the policies that did
+// answer leave them. A share of a ceiling is held at what the pool has: nobody sees to the sum. A pool
+// without any limits starts and announces nothing.
+func (x *run) holdLimits(in *scaling.Input, answer policy.Scaling) {
 	last := lastLimits(x.pool)
 	if last == nil {
 		in.Limits = scaling.Limits{}
 		in.Holds = append(in.Holds, scaling.Hold{Reason: "policies have not decided yet"})
-		x.ailment, x.ails = v1alpha1.PolicyPendingReason, describe(failures)
+		x.ailment, x.ails = v1alpha1.PolicyPendingReason, describe(x.failures)
 		return
 	}
 	x.limits = last
-	in.Limits = scaling.Limits{Min: min(declared.Min, last.Min), Max: min(declared.Max, last.Max), Idle: min(declared.Idle, last.Idle), Hard: last.Hard}
-	in.Limits.Min, in.Limits.Idle = min(in.Limits.Min, in.Limits.Max), min(in.Limits.Idle, in.Limits.Max)
+	most := last.Max
+	if last.Shared {
+		live := x.count(v1alpha1.RunnerPending, v1alpha1.RunnerIdle, v1alpha1.RunnerBusy)
+		most = min(most, max(live, x.pool.Status.Decision.Desired))
+	}
+	narrowest := func(held, declared, answered int32) int32 { return min(held, declared, answered) }
+	declared, answered := x.facts.Scale, answer.Scale
+	limits := scaling.Limits{Max: narrowest(most, declared.Max, answered.Max), Hard: last.Hard || answer.Hard}
+	limits.Min = min(limits.Max, narrowest(last.Min, declared.Min, answered.Min))
+	limits.Idle = min(limits.Max, narrowest(last.Idle, declared.Idle, answered.Idle))
+	in.Limits = limits
 }
 
 // lastLimits are those of the last decision that policies were asked for; nil if there is none.
@@ -289,6 +312,7 @@ func denial(denials []v1alpha1.PolicyFinding) string {
 
 func describe(failures []policy.Failure) string {
 	var lines []string
+	failures = distinct(failures)
 	for _, f := range failures[:min(len(failures), maxShown)] {
 		line := f.Message
 		if f.Policy != "" {
@@ -297,6 +321,17 @@ func describe(failures []policy.Failure) string {
 		lines = append(lines, line)
 	}
 	return strings.Join(lines, "\n")
+}
+
+// distinct leaves out what was said already: one policy fails in each decision for one reason.
+func distinct(failures []policy.Failure) []policy.Failure {
+	var list []policy.Failure
+	for _, f := range failures {
+		if !slices.Contains(list, f) {
+			list = append(list, f)
+		}
+	}
+	return list
 }
 
 func head[T any](list []T) []T { return slices.Clone(list[:min(len(list), maxShown)]) }

@@ -64,6 +64,8 @@ type Reconciler struct {
 	kube.Reporter
 	Sessions Sessions
 	Failures Failures
+	// Live reads without a cache, for what a new pool must not miss.
+	Live client.Reader
 	// Policies decide on limits and templates.
 	Policies *policies.Engine
 	// Zone is the time zone that policies are told. Default: UTC.

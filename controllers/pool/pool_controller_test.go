@@ -95,6 +95,7 @@ func newBench(t *testing.T) *bench {
 		WithInterceptorFuncs(interceptor.Funcs{Create: b.create, List: b.list}).Build()
 	b.Reconciler = &Reconciler{
 		Reporter: kube.Reporter{Client: c, Events: events.NewFakeRecorder(100)}, Sessions: b, Failures: b,
+		Live:     c,
 		Policies: policies.NewEngine(func() time.Time { return b.now }),
 		Now:      func() time.Time { return b.now },
 	}

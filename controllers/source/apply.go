@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fluxcd/pkg/runtime/conditions"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,9 +39,12 @@ const stillNeeded = 30 * time.Second
 // apply makes the objects so: connections, policies, and once those are in force, pools. One that can't be applied does not keep the others from it,
 // but nothing is pruned then.
 func (x *run) apply(ctx context.Context) error {
-	failures, transient := slices.Clone(x.plan.refused), false
+	failures, transient, unruled := slices.Clone(x.plan.refused), false, x.refusesPolicies()
 	for i, o := range x.plan.apply {
-		if idOf(o).kind == poolKind && i > 0 && idOf(x.plan.apply[i-1]).kind == policyKind {
+		if idOf(o).kind == poolKind && (i == 0 || idOf(x.plan.apply[i-1]).kind != poolKind) {
+			if unruled {
+				break // no pool of the revision without its policies
+			}
 			if err := x.awaitPolicies(ctx); err != nil {
 				return err
 			}
@@ -52,6 +56,7 @@ func (x *run) apply(ctx context.Context) error {
 		if err != nil {
 			failures = append(failures, at(o, err.Error()))
 			transient = transient || !isPermanent(err)
+			unruled = unruled || idOf(o).kind == policyKind
 			continue
 		}
 		x.holds[idOf(o)] = true
@@ -76,11 +81,25 @@ func (x *run) awaitPolicies(ctx context.Context) error {
 		if err := x.Live.Get(ctx, client.ObjectKey{Namespace: x.source.Namespace, Name: i.name}, p); err != nil {
 			return fmt.Errorf("looking at %s: %w", i, err)
 		}
-		if p.Status.ObservedGeneration != p.Generation {
+		isJudged := conditions.IsReady(p) || conditions.IsStalled(p)
+		if p.Status.ObservedGeneration != p.Generation || !isJudged {
 			return kube.Progress(policyWait, "%s of revision %s is being loaded", i, x.revision)
 		}
 	}
 	return nil
+}
+
+// refusesPolicies says whether a policy of the revision may not be applied.
+func (x *run) refusesPolicies() bool {
+	count := func(list []compile.Object) (n int) {
+		for _, o := range list {
+			if idOf(o).kind == policyKind {
+				n++
+			}
+		}
+		return n
+	}
+	return count(x.objects) != count(x.plan.apply)
 }
 
 // applyOne applies an object. The API server writes nothing when nothing changes.

@@ -42,7 +42,8 @@ type Scaling struct {
 	ID string
 	// Digest of the policies that were asked; empty if none is bound.
 	Digest string
-	// Scale after composition: 0 ≤ Min ≤ Max, 0 ≤ Idle ≤ Max. Meaningless with Failures.
+	// Scale after composition: 0 ≤ Min ≤ Max, 0 ≤ Idle ≤ Max. With Failures it is what the policies
+	// say that did answer: no decision, but what is held must not be above it.
 	Scale Scale
 	// Hard is true when jobs accepted beyond Max wait.
 	Hard bool

@@ -38,16 +38,14 @@ func (b *Bound) Scaling(ctx context.Context, in ScalingInput) Scaling {
 	q := b.aboutScaling(&in)
 	heard := hear(ctx, b, q, decodeLimit)
 	answer := Scaling{ID: q.id, Digest: b.digest, Failures: heard.failures, Audit: heard.audit}
-	if len(answer.Failures) == 0 {
-		c := compose(in.Pool.Scale, in.Jobs, heard.enforced)
-		answer.Scale, answer.Hard, answer.Bounds, answer.Conflicts = c.scale, c.hard, c.bounds, c.conflicts
-		for _, l := range heard.enforced {
-			answer.Until = earliest(in.Now, answer.Until, l.until)
-		}
-		for _, a := range heard.audited {
-			with := compose(in.Pool.Scale, in.Jobs, slices.Concat(heard.enforced, a.elements))
-			answer.Audit = append(answer.Audit, c.changes(with, a.policy.Ref())...)
-		}
+	c := compose(in.Pool.Scale, in.Jobs, heard.enforced)
+	answer.Scale, answer.Hard, answer.Bounds, answer.Conflicts = c.scale, c.hard, c.bounds, c.conflicts
+	for _, l := range heard.enforced {
+		answer.Until = earliest(in.Now, answer.Until, l.until)
+	}
+	for _, a := range heard.audited {
+		with := compose(in.Pool.Scale, in.Jobs, slices.Concat(heard.enforced, a.elements))
+		answer.Audit = append(answer.Audit, c.changes(with, a.policy.Ref())...)
 	}
 	answer.Audit = sortAudit(answer.Audit)
 	return answer

@@ -100,7 +100,7 @@ func newOffice(t *testing.T, key *rsa.PrivateKey) *office {
 	o.work(connections)
 	o.work(&scalesetctl.Reconciler{Reporter: report, Clients: clients, Sessions: sessions, Notes: notes, Cluster: "cluster", Now: time.Now}, sessions.States())
 	report.Gathered = kube.Gather(time.Second, 25, time.Now)
-	o.work(&poolctl.Reconciler{Reporter: report, Sessions: sessions, Failures: notes, Policies: policies.NewEngine(time.Now), Now: time.Now}, sessions.Words())
+	o.work(&poolctl.Reconciler{Reporter: report, Sessions: sessions, Failures: notes, Live: report.Client, Policies: policies.NewEngine(time.Now), Now: time.Now}, sessions.Words())
 	o.queues[0].Add(reconcile.Request{NamespacedName: appName})
 	return o
 }
