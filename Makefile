@@ -70,11 +70,12 @@ e2e: build ## One story on a real kubelet, containerd and runc; skipped with a w
 	hack/e2e/run.sh
 
 .PHONY: generate
-generate: ## Generate deep copies, CRDs, RBAC, the CUE schema and the reference pages.
+generate: ## Generate deep copies, CRDs, RBAC, the CUE schema, the schemas of policies' inputs and the reference pages.
 	$(TOOL) controller-gen object:headerFile=hack/boilerplate.go.txt paths=./apis/...
 	$(TOOL) controller-gen crd paths=./apis/... output:crd:dir=charts/corral/files/crds
 	$(TOOL) controller-gen rbac:roleName=corral paths=./controllers/... output:rbac:dir=charts/corral/files/rbac
 	$(GO) run ./hack/schemagen
+	$(GO) run ./hack/policyschema
 	$(GO) run ./hack/docgen
 
 .PHONY: fmt
