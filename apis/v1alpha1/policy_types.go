@@ -24,8 +24,9 @@ const (
 const (
 	// MaxPolicyModules is the most modules of one policy.
 	MaxPolicyModules = 64
-	// MaxPolicyBytes is the most that its modules and data take together.
-	MaxPolicyBytes = 512 << 10
+	// MaxPolicyBytes is the most that its modules and data take together. Loaded, each byte may
+	// take a hundred and more.
+	MaxPolicyBytes = 128 << 10
 )
 
 // PolicyRules is what both kinds of policies have: rules, and the pools they are asked about.

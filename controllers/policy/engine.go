@@ -33,6 +33,7 @@ type Engine struct {
 
 	slots chan struct{}
 
+	loading sync.Mutex // held while a policy is loaded
 	seeding sync.Mutex // held while what pools have is learnt
 	seeded  bool
 
@@ -96,6 +97,36 @@ func (e *Engine) put(l loaded) {
 		return
 	}
 	e.changed(before.policy, l.policy)
+}
+
+// The most that the modules and data of all policies of a namespace take, and of all there are.
+const (
+	maxNamespaceBytes = 4 * v1alpha1.MaxPolicyBytes
+	maxAllBytes       = 64 * v1alpha1.MaxPolicyBytes
+)
+
+// tooMuch says why a policy is not loaded: with the others it would take too much memory. It is empty
+// if it may be.
+func (e *Engine) tooMuch(s policy.Source) string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	beside, all := s.Size(), s.Size()
+	for ref, l := range e.loaded {
+		if ref == s.Ref() || len(l.policy.Diagnostics()) > 0 {
+			continue
+		}
+		all += l.source.Size()
+		if s.Namespace != "" && l.source.Namespace == s.Namespace {
+			beside += l.source.Size()
+		}
+	}
+	switch {
+	case s.Namespace != "" && beside > maxNamespaceBytes:
+		return fmt.Sprintf("the policies of namespace %s have %d bytes of modules and data, more than %d: leave out what isn't needed", s.Namespace, beside, maxNamespaceBytes)
+	case all > maxAllBytes:
+		return fmt.Sprintf("all policies of the cluster have %d bytes of modules and data, more than %d: leave out what isn't needed", all, maxAllBytes)
+	}
+	return ""
 }
 
 // Remove takes a policy out of force.

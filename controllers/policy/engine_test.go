@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -176,6 +177,54 @@ func TestAnEngineKnowsAllBeforeItDecides(t *testing.T) {
 	}
 	if _, answer := ask(e, p, 10, 0); answer.Scale.Max != 3 {
 		t.Errorf("max %d although another pool has 7 of 10: %+v", answer.Scale.Max, answer)
+	}
+}
+
+// Its text is as broken as before, and it binds others now.
+func TestABrokenPolicyIsTakenAnewWhenItBindsOthers(t *testing.T) {
+	e := newEngine()
+	broken := func(mode v1alpha1.PolicyMode, namespaces ...string) {
+		s := policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "c", Mode: mode, Namespaces: namespaces}
+		e.Put(policy.Broken(s, []v1alpha1.Diagnostic{{Message: "broken"}}), s)
+	}
+	fails := func(namespace string) bool {
+		_, answer := ask(e, facts(namespace, "p", "acme", nil), 1, 0)
+		return len(answer.Failures) > 0
+	}
+	broken(v1alpha1.PolicyEnforce, "a")
+	if !fails("a") || fails("b") {
+		t.Error("it binds others than it says")
+	}
+	broken(v1alpha1.PolicyEnforce, "b")
+	if fails("a") || !fails("b") {
+		t.Error("it still binds those that it bound before")
+	}
+	broken(v1alpha1.PolicyAudit, "b")
+	if fails("b") {
+		t.Error("an audited policy voids decisions")
+	}
+}
+
+func TestPoliciesTogetherAreBounded(t *testing.T) {
+	e := newEngine()
+	source := func(namespace, name string) policy.Source {
+		return policy.Source{Kind: policy.KindRunnerPolicy, Namespace: namespace, Name: name, Data: map[string]any{"d": strings.Repeat("x", v1alpha1.MaxPolicyBytes-100)}}
+	}
+	for i := range 4 {
+		s := source("a", fmt.Sprint("p", i))
+		if why := e.tooMuch(s); why != "" {
+			t.Fatalf("policy %d: %s", i, why)
+		}
+		put(t, e, s)
+	}
+	if e.tooMuch(source("a", "p4")) == "" {
+		t.Error("a fifth is not too much")
+	}
+	if why := e.tooMuch(source("a", "p3")); why != "" {
+		t.Errorf("one that is there already: %s", why)
+	}
+	if why := e.tooMuch(source("b", "p0")); why != "" {
+		t.Errorf("one of another namespace: %s", why)
 	}
 }
 

@@ -115,8 +115,12 @@ func (r *Reconciler) load(ctx context.Context, obj object) error {
 	return nil
 }
 
-// compile loads what a child process found nothing wrong with.
+// compile loads what a child process found nothing wrong with, one at a time.
 func (r *Reconciler) compile(ctx context.Context, source policy.Source) error {
+	if why := r.Engine.tooMuch(source); why != "" {
+		r.Engine.Put(policy.Broken(source, []v1alpha1.Diagnostic{{Message: why}}), source)
+		return nil
+	}
 	diagnostics, err := r.Checker.CheckPolicy(ctx, source)
 	if err != nil {
 		return fmt.Errorf("checking the policy: %w", err)
@@ -125,6 +129,8 @@ func (r *Reconciler) compile(ctx context.Context, source policy.Source) error {
 		r.Engine.Put(policy.Broken(source, diagnostics), source)
 		return nil
 	}
+	r.Engine.loading.Lock()
+	defer r.Engine.loading.Unlock()
 	loaded, _ := policy.Load(source)
 	r.Engine.Put(loaded, source)
 	return nil

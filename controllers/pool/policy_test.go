@@ -106,6 +106,58 @@ func TestWhatWasDecidedLastHoldsWhileAPolicyCannotBeAsked(t *testing.T) {
 	}
 }
 
+// A team must not be able to switch the guard rail off with a policy of its own that fails.
+func TestAFailingPolicyDoesNotSwitchAnotherOff(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.put("p", brokenModule)
+	source := policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "guard", Modules: map[string]string{"g.rego": limit(1, "")}}
+	guard, diagnostics := policy.Load(source)
+	if len(diagnostics) > 0 {
+		t.Fatal(diagnostics)
+	}
+	b.Policies.Put(guard, source)
+	b.reconcile()
+	if b.lastAnnounced() != 1 {
+		t.Errorf("announced %d", b.lastAnnounced())
+	}
+	b.Policies.Remove("ClusterRunnerPolicy/guard")
+	b.reconcile()
+	if b.lastAnnounced() != 5 {
+		t.Errorf("announced %d after the guard is gone, although 5 were accepted before", b.lastAnnounced())
+	}
+}
+
+// Each of the pools that shared a ceiling was told that it might have all of the rest.
+func TestAShareIsHeldAtWhatThePoolHas(t *testing.T) {
+	b := newBench(t)
+	b.put("p", "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 4 - input.usage.namespace.granted, \"reason\": \"ceiling\"}\n")
+	b.start()
+	b.words.Assigned = 1
+	b.reconcile()
+	if b.lastAnnounced() != 4 {
+		t.Fatalf("announced %d", b.lastAnnounced())
+	}
+	b.put("p", brokenModule)
+	b.reconcile()
+	if b.lastAnnounced() != 1 {
+		t.Errorf("announced %d", b.lastAnnounced())
+	}
+}
+
+// Rules may say another time, or a time that is almost there, each time they are asked.
+func TestATimeThatMovesCausesNeitherWritesNorHaste(t *testing.T) {
+	b := newBench(t)
+	b.put("p", "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 2, \"reason\": \"few\", \"until\": input.now + 1000}\n")
+	b.start()
+	before := b.pool().ResourceVersion
+	b.now = b.now.Add(time.Minute)
+	result, err := b.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
+	if err != nil || result.RequeueAfter < time.Second || b.pool().ResourceVersion != before {
+		t.Errorf("looks again in %s, %v; it was written: %t", result.RequeueAfter, err, b.pool().ResourceVersion != before)
+	}
+}
+
 func TestAPoolThatPoliciesNeverDecidedOnStartsNothing(t *testing.T) {
 	b := newBench(t)
 	b.put("p", brokenModule)

@@ -38,6 +38,19 @@ func sourceOf(r *v1alpha1.PolicyRules) (Source, error) {
 	return s, err
 }
 
+// Size is how many bytes modules, data and parameters take.
+func (s Source) Size() int {
+	n := 0
+	for name, text := range s.Modules {
+		n += len(name) + len(text)
+	}
+	for _, content := range []map[string]any{s.Data, s.Parameters} {
+		text, _ := json.Marshal(content) // it came from JSON
+		n += len(text)
+	}
+	return n
+}
+
 // PoolOf returns what policies are told of a pool as it is declared.
 func PoolOf(p *v1alpha1.RunnerPool) Pool {
 	scale := &p.Spec.Scale
