@@ -190,7 +190,7 @@ func TestLoadTellsWhatIsWrongInAModule(t *testing.T) {
 			want: []string{"p.rego:2:1: the rule is nested too deeply: make several rules of it"},
 		},
 		"brackets": {
-			text: "package corral.template\ndeny contains \"a\" if " + strings.Repeat("[", 200000) + strings.Repeat("]", 200000),
+			text: "package corral.template\ndeny contains \"a\" if " + strings.Repeat("[", 60000),
 			want: []string{"p.rego:2:50018: max parsing recursion depth exceeded: nest it less deeply"},
 		},
 		"conflict": {
@@ -224,7 +224,7 @@ func TestLoadTellsWhatIsWrongInAModule(t *testing.T) {
 			source.Data = map[string]any{"teams": map[string]any{"limits": map[string]any{"ci": 1}}}
 			p, found := Load(source)
 			if diff := cmp.Diff(c.want, lines(found)); diff != "" {
-				t.Errorf("Load(%q) differs (-want +got):\n%s", c.text, diff)
+				t.Errorf("Load(%.200q) differs (-want +got):\n%s", c.text, diff)
 			}
 			if got := p.Decisions(); got != nil {
 				t.Errorf("a policy that isn't loaded takes part in %v", got)
