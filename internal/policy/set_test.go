@@ -1,0 +1,140 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+func TestNeedsAreWhatScalingRulesRead(t *testing.T) {
+	cases := map[string]struct {
+		body string
+		want Needs
+	}{
+		"nothing":           {`input.jobs > 3`, Needs{}},
+		"its own":           {`input.usage.granted > 3`, Needs{Granted: true}},
+		"all":               {`input.usage.all.granted > 3`, Needs{All: true}},
+		"namespace":         {`input.usage.namespace.pools > 3`, Needs{Namespace: true}},
+		"connection":        {`input.usage["connection"].granted > 3`, Needs{Connection: true}},
+		"members":           {`input.usage.namespace.members[_].wanted > 3`, Needs{Namespace: true, Members: true}},
+		"claims":            {`input.usage.namespace.claimed > 3`, Needs{Namespace: true, Members: true}},
+		"labels":            {`input.usage.labels.team.granted + input.usage.labels["a/b"].granted > 3`, Needs{Labels: []string{"a/b", "team"}}},
+		"any label":         {`input.usage.labels[input.pool.trust].granted > 3`, Needs{AnyLabel: true}},
+		"labels at all":     {`count(input.usage.labels) > 3`, Needs{AnyLabel: true, Members: true}},
+		"a group elsewhere": {`some g in [input.usage.all]; g.granted > 3`, Needs{All: true, Members: true}},
+		"usage elsewhere":   {`u := input.usage; u.all.granted > 3`, everything},
+		"any group":         {`input.usage[input.pool.trust].granted > 3`, everything},
+		"the input":         {`count(input) > 3`, everything},
+		"by a function":     {`f(1)`, Needs{All: true}},
+		"by a helper":       {`data.helpers.busy`, Needs{Namespace: true}},
+		"by with":           {`data.helpers.busy with input.usage as {}`, everything},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := team(mute)
+			s.Modules["p.rego"] += "limit contains {\"field\": \"max\", \"atMost\": 1, \"reason\": \"r\"} if {\n" + c.body + "\n}\nf(x) if input.usage.all.granted > x\nunasked := input.usage.connection.granted\ntest_it if { f(1); unasked }\n"
+			s.Modules["helpers.rego"] = "package helpers\nbusy if input.usage.namespace.granted > 3\n"
+			got := boundBy(t, s).Needs()
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("needs differ (-want +got):\n%s", diff)
+			}
+			if got.Usage() != !cmp.Equal(got, Needs{}) {
+				t.Errorf("Usage() is %v of %+v", got.Usage(), got)
+			}
+		})
+	}
+}
+
+func TestNeedsOfTheLibraryAreThoseOfItsCeilings(t *testing.T) {
+	ceilings := func(list ...v1alpha1.Ceiling) Source {
+		return Source{Kind: KindClusterRunnerPolicy, Name: "guard", Library: &v1alpha1.PolicyLibrary{Ceilings: list}}
+	}
+	cases := map[string]struct {
+		sources []Source
+		want    Needs
+	}{
+		"no ceilings": {[]Source{{Kind: KindClusterRunnerPolicy, Library: wholeLibrary().Library}}, Needs{Granted: true, Namespace: true, Members: true}},
+		"first come": {
+			[]Source{ceilings(v1alpha1.Ceiling{Name: "a", By: v1alpha1.CeilingAll, Share: v1alpha1.ShareFirstCome})}, Needs{Granted: true, All: true},
+		},
+		"fair": {[]Source{ceilings(v1alpha1.Ceiling{Name: "a", By: v1alpha1.CeilingConnection})}, Needs{Granted: true, Connection: true, Members: true}},
+		"labels": {[]Source{
+			ceilings(v1alpha1.Ceiling{Name: "a", By: v1alpha1.CeilingLabel, Label: "team", Share: v1alpha1.ShareFirstCome}, v1alpha1.Ceiling{Name: "b", By: v1alpha1.CeilingLabel, Label: "team"}),
+			ceilings(v1alpha1.Ceiling{Name: "a", By: v1alpha1.CeilingLabel, Label: "size", Share: v1alpha1.ShareFirstCome}),
+		}, Needs{Granted: true, Labels: []string{"size", "team"}, Members: true}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(c.want, boundBy(t, c.sources...).Needs()); diff != "" {
+				t.Errorf("needs differ (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestDigestsOfABoundTellItsPoliciesApart(t *testing.T) {
+	digest := func(sources ...Source) string { return boundBy(t, sources...).Digest() }
+	same := digest(team(mute), guard(mute))
+	if again := digest(guard(mute), team(mute)); again != same {
+		t.Error("the digest depends on the order")
+	}
+	other := team(mute)
+	other.Name = "q"
+	for name, d := range map[string]string{
+		"fewer": digest(team(mute)), "another name": digest(other, guard(mute)), "another mode": digest(team(mute), audited(guard(mute))),
+	} {
+		if d == same {
+			t.Errorf("the digest with %s is the same", name)
+		}
+	}
+}
+
+// TestABoundMayBeAskedBySeveral is for the race detector, and for what is made when it is first asked.
+func TestABoundMayBeAskedBySeveral(t *testing.T) {
+	b := boundBy(t, wholeLibrary())
+	in := fleetInput()
+	in.Pool = pool()
+	want := b.Scaling(t.Context(), in)
+	fresh := boundBy(t, wholeLibrary())
+	var group sync.WaitGroup
+	answers := make([]Scaling, 8)
+	for i := range answers {
+		group.Go(func() { answers[i] = fresh.Scaling(t.Context(), in) })
+	}
+	group.Wait()
+	for _, got := range answers {
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("decisions differ (-want +got):\n%s", diff)
+		}
+	}
+}
+
+func TestAPoolThatWasChangedIsToldAsItIs(t *testing.T) {
+	b := boundBy(t, guard(`{"field": "max", "atMost": 3, "reason": "r"} if input.pool.trust == "none"`))
+	p := pool()
+	if got := b.Scaling(t.Context(), ScalingInput{Pool: p}).Scale.Max; got != 100 {
+		t.Errorf("max is %d, want 100", got)
+	}
+	p.Trust = "none"
+	if got := b.Scaling(t.Context(), ScalingInput{Pool: p}).Scale.Max; got != 3 {
+		t.Errorf("max is %d, want 3", got)
+	}
+}
+
+func TestMembersMadeReadyAreReadAlike(t *testing.T) {
+	plain, ready := Member{Namespace: "a", Name: "b", Granted: 3, Wanted: 4}, NewMember("a", "b", 3, 4)
+	changed := ready
+	changed.Granted = 9
+	if got := ready.asTerm(); !got.Equal(plain.asTerm()) {
+		t.Errorf("a member that was made ready is %v", got)
+	}
+	if got := changed.asTerm().String(); got != `{"granted": 9, "name": "b", "namespace": "a", "wanted": 4}` {
+		t.Errorf("a member that was changed is %s", got)
+	}
+}
