@@ -63,8 +63,18 @@ contexts contains [sprintf("%s.securityContext", [path]), sprintf("container %s"
 	some [path, container] in containers
 }
 
-# seccomp are the types of all seccomp profiles.
-seccomp := {type | type := with_pod[_].seccompProfile.type}
+# adding holds if a container adds capabilities, unconfined if seccomp may be switched off somewhere.
+adding if {
+	checked
+	distinct[_].capabilities.add[_]
+}
+
+unconfined if {
+	checked
+	type := with_pod[_].seccompProfile.type
+	type != "RuntimeDefault"
+	type != "Localhost"
+}
 
 # capabilities that containers may add.
 capabilities := {"NET_BIND_SERVICE"} if restricted
@@ -140,6 +150,3 @@ rootable contains [sprintf("%s.securityContext.runAsNonRoot", [path]), sprintf("
 	some [path, container] in containers
 	not object.get(container, ["securityContext", "runAsNonRoot"], not_root)
 }
-
-# users are the numbers of those that containers run as.
-users := {user | user := with_pod[_].runAsUser}

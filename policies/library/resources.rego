@@ -37,27 +37,20 @@ containers contains [sprintf("spec.%s[%d]", [kind, i]), container, object.get(co
 	some i, container in input.pod.spec[kind]
 }
 
-# exceeds(name, most) holds if the pod takes more of a resource than most. If it wouldn't even if each container
-# took as much as the largest, nothing has to be added up.
-exceeds(name, most) if {
-	not modest(name, most)
+# exceeding are the resources of data.library.resources.maxPerPod that the pod takes more of. If it wouldn't even if each
+# container took as much as the largest, nothing has to be added up.
+exceeding contains name if {
+	some name, most in data.library.resources.maxPerPod
+	some resources in distinct
+	part := object.get(resources, ["limits", name], object.get(resources, ["requests", name], "0"))
+	size * amount(part) > amount(most)
 	total(name) > amount(most)
 }
 
-modest(name, most) if {
-	not input.pod.spec.resources
-	not input.pod.spec.overhead
-	quantities := {object.get(resources, ["limits", name], object.get(resources, ["requests", name], "0")) |
-		some resources in distinct
-	}
-	plain(quantities | {most})
-	size * max({units.parse(quantity) | some quantity in quantities}) <= units.parse(most)
-}
-
-# plain(quantities) holds if they are all strings, which are more than numbers, that units.parse knows.
-plain(quantities) if {
-	min(quantities) >= ""
-	not strings.any_suffix_match(quantities, ["n", "u"])
+exceeding contains name if {
+	input.pod.spec[["resources", "overhead"][_]]
+	some name, most in data.library.resources.maxPerPod
+	total(name) > amount(most)
 }
 
 # size is how many containers there are.
@@ -94,24 +87,27 @@ sidecars contains i if {
 	container.restartPolicy == "Always"
 }
 
-# part(resources, name) is the quantity that counts: the limit, or else the request.
-part(resources, name) := object.get(resources, ["limits", name], object.get(resources, ["requests", name], "0"))
-
-# parts(field, name) are those of all containers, in thousandths.
-parts(field, name) := [amount(part(object.get(container, "resources", {}), name)) |
+# parts(field, name) are those of all containers, in thousandths: the limit counts, or else the request.
+parts(field, name) := [amount(part) |
 	some container in object.get(input.pod.spec, field, [])
+	resources := object.get(container, "resources", {})
+	part := object.get(resources, ["limits", name], object.get(resources, ["requests", name], "0"))
 ]
 
-# amount(quantity) is a Kubernetes quantity in thousandths: whole numbers can be added without error. (For
-# units.parse_bytes the m of Kubernetes, a thousandth, is a million.)
-amount(quantity) := round(units.parse(quantity) * 1000) if {
+# amount(quantity) is a Kubernetes quantity in thousandths: whole numbers can be added without error. (units.parse is slow
+# with m, and doesn't know n and u; units.parse_bytes takes m for a million.)
+amount(quantity) := to_number(trim_suffix(quantity, "m")) if {
+	is_string(quantity)
+	endswith(quantity, "m")
+} else := round(units.parse(quantity) * 1000) if {
 	is_string(quantity)
 	not strings.any_suffix_match(quantity, ["n", "u"])
-} else := ceil(to_number(trim_right(quantity, "nu")) / parts_of_thousandth[substring(quantity, count(quantity) - 1, 1)]) if {
+} else := round(to_number(trim_suffix(quantity, "u")) / 1000) if {
+	is_string(quantity)
+	endswith(quantity, "u")
+} else := round(to_number(trim_suffix(quantity, "n")) / 1000000) if {
 	is_string(quantity)
 } else := round(quantity * 1000)
-
-parts_of_thousandth := {"n": 1000000, "u": 1000}
 
 # shown(thousandths) is an amount as people write it.
 shown(thousandths) := sprintf("%dm", [thousandths]) if thousandths % 1000 != 0

@@ -85,11 +85,10 @@ deny contains {
 	"severity": "high",
 	"remediation": sprintf("remove %s from capabilities.add", [capability]),
 } if {
-	pss.context_fields.capabilities
-	added := {capability | capability := pss.distinct[_].capabilities.add[_]}
-	some capability in added - pss.capabilities
+	pss.adding
 	some [path, container] in pss.containers
-	capability in container.securityContext.capabilities.add
+	some capability in container.securityContext.capabilities.add
+	not capability in pss.capabilities
 }
 
 # METADATA
@@ -281,10 +280,10 @@ deny contains {
 	"severity": "medium",
 	"remediation": "use RuntimeDefault or Localhost",
 } if {
-	pss.context_fields.seccompProfile
-	some profile in pss.seccomp - pss.profiles
+	pss.unconfined
 	some [path, who, context] in pss.contexts
-	context.seccompProfile.type == profile
+	profile := context.seccompProfile.type
+	not profile in pss.profiles
 }
 
 # METADATA
@@ -388,8 +387,7 @@ deny contains {
 	"remediation": "use another runAsUser: the runner image of GitHub has 1001",
 } if {
 	pss.restricted
-	pss.context_fields.runAsUser
-	0 in pss.users
+	pss.with_pod[_].runAsUser == 0
 	not pss.user_namespace
 	some [path, who, context] in pss.contexts
 	context.runAsUser == 0

@@ -65,6 +65,6 @@ deny contains {
 	"severity": "medium",
 	"remediation": sprintf("lower the limits or requests for %s to %v in total", [name, most]),
 } if {
-	some name, most in data.library.resources.maxPerPod
-	resources.exceeds(name, most)
+	some name in resources.exceeding
+	most := data.library.resources.maxPerPod[name]
 }
