@@ -79,7 +79,7 @@ func (p *Policy) ask(ctx context.Context, q question) ([]given, *Failure) {
 }
 
 func (p *Policy) failure(kind FailureKind, format string, args ...any) *Failure {
-	return &Failure{Policy: p.Ref(), Kind: kind, Message: fmt.Sprintf(format, args...)}
+	return &Failure{Policy: p.Ref(), Kind: kind, Message: clean(fmt.Sprintf(format, args...))}
 }
 
 // whyNotLoaded is the first diagnostic, and how many more there are.

@@ -15,9 +15,14 @@ import (
 // much with little: what its operands can make of it is worked out before.
 const (
 	// maxResult bounds what a builtin may make, in bytes.
-	maxResult = 8 << 20
-	// maxPattern and maxMatched bound a regular expression and what it is held against, in bytes.
+	maxResult = 1 << 20
+	// maxPattern and maxMatched bound a regular expression and what it is held against, in bytes;
+	// maxOnce bounds their product, maxAll that of the pattern and the text's square where all
+	// matches are looked for: each may look at the rest of the text.
 	maxPattern, maxMatched = 4 << 10, 16 << 10
+	maxOnce, maxAll        = 256 << 10, 16 << 20
+	// maxParsed and maxYAML bound what is parsed or split into values, in bytes.
+	maxParsed, maxYAML = 64 << 10, 8 << 10
 	// maxFactors bounds how many numbers are multiplied.
 	maxFactors = 1000
 	// maxShown is what a format can make of a number, in bytes.
@@ -31,13 +36,19 @@ var limited = map[string]func(operands []*ast.Term) string{
 	ast.Sprintf.Name:                    limitSprintf,
 	ast.Product.Name:                    limitProduct,
 	ast.RegexMatch.Name:                 func(o []*ast.Term) string { return limitRegex(o[0], o[1]) },
-	ast.RegexFindAllStringSubmatch.Name: func(o []*ast.Term) string { return limitRegex(o[0], o[1]) },
-	ast.RegexFind.Name:                  func(o []*ast.Term) string { return limitRegex(o[0], o[1]) },
-	ast.RegexSplit.Name:                 func(o []*ast.Term) string { return limitRegex(o[0], o[1]) },
+	ast.RegexFindAllStringSubmatch.Name: func(o []*ast.Term) string { return limitRegexAll(o[0], o[1]) },
+	ast.RegexFind.Name:                  func(o []*ast.Term) string { return limitRegexAll(o[0], o[1]) },
+	ast.RegexSplit.Name:                 func(o []*ast.Term) string { return limitRegexAll(o[0], o[1]) },
 	ast.RegexTemplateMatch.Name:         func(o []*ast.Term) string { return limitRegex(o[0], o[1]) },
 	ast.RegexIsValid.Name:               func(o []*ast.Term) string { return limitRegex(o[0], o[0]) },
 	ast.RegexReplace.Name:               limitRegexReplace,
 	ast.GlobMatch.Name:                  func(o []*ast.Term) string { return limitRegex(o[0], o[2]) },
+	ast.JSONUnmarshal.Name:              func(o []*ast.Term) string { return limitParsed(o[0], maxParsed) },
+	ast.JSONIsValid.Name:                func(o []*ast.Term) string { return limitParsed(o[0], maxParsed) },
+	ast.YAMLUnmarshal.Name:              func(o []*ast.Term) string { return limitParsed(o[0], maxYAML) },
+	ast.YAMLIsValid.Name:                func(o []*ast.Term) string { return limitParsed(o[0], maxYAML) },
+	ast.URLQueryDecodeObject.Name:       func(o []*ast.Term) string { return limitParsed(o[0], maxParsed) },
+	ast.Split.Name:                      func(o []*ast.Term) string { return limitParsed(o[0], maxParsed) },
 }
 
 func init() {
@@ -120,13 +131,33 @@ func limitRegex(pattern, text *ast.Term) string {
 	if length(pattern) > maxPattern || length(text) > maxMatched {
 		return fmt.Sprintf("a pattern has at most %d bytes, what it is held against %d", maxPattern, maxMatched)
 	}
+	if length(pattern)*length(text) > maxOnce {
+		return fmt.Sprintf("the bytes of a pattern times those it is held against are at most %d", maxOnce)
+	}
+	return ""
+}
+
+func limitRegexAll(pattern, text *ast.Term) string {
+	if why := limitRegex(pattern, text); why != "" {
+		return why
+	}
+	if length(pattern)*length(text)*length(text) > maxAll {
+		return fmt.Sprintf("where all matches are looked for, the bytes of a pattern times the square of those it is held against are at most %d", maxAll)
+	}
+	return ""
+}
+
+func limitParsed(text *ast.Term, most int) string {
+	if length(text) > most {
+		return fmt.Sprintf("at most %d bytes are taken apart at once", most)
+	}
 	return ""
 }
 
 // limitRegexReplace reckons with a match at each place, and with all of the text for each group.
 func limitRegexReplace(operands []*ast.Term) string {
 	text, value := length(operands[0]), operands[2]
-	if why := limitRegex(operands[1], operands[0]); why != "" {
+	if why := limitRegexAll(operands[1], operands[0]); why != "" {
 		return why
 	}
 	with, _ := value.Value.(ast.String)

@@ -128,6 +128,15 @@ func (s *Scale) number(field string) *int32 {
 type fieldLimits struct {
 	value   int32
 	binding []limit
+	words   string // names those, once it was asked for
+}
+
+// winners names the limits that give the number its value.
+func (f *fieldLimits) winners() string {
+	if f.words == "" {
+		f.words = describeLimits(f.binding)
+	}
+	return f.words
 }
 
 // field composes one number: namespaced ceilings lower it, floors of the cluster raise it, and
@@ -147,10 +156,10 @@ func (c *composition) field(name string, declared int32, limits []limit) fieldLi
 	f.raise(floors)
 	f.lower(guards)
 	for _, l := range slices.Concat(ceilings, floors) {
-		c.overruled(l, f)
+		c.overruled(l, &f)
 	}
 	for _, l := range wishes {
-		c.wish(l, declared, f)
+		c.wish(l, declared, &f)
 	}
 	return f
 }
@@ -180,15 +189,15 @@ func (f *fieldLimits) raise(floors []limit) {
 }
 
 // overruled tells of a rule that others beat.
-func (c *composition) overruled(l limit, f fieldLimits) {
+func (c *composition) overruled(l limit, f *fieldLimits) {
 	if l.floor && l.n <= f.value || !l.floor && l.n >= f.value {
 		return
 	}
-	c.conflicts = append(c.conflicts, fmt.Sprintf("%s: %s is beaten by %s, so %s is %d", l.field, l, describeLimits(f.binding), l.field, f.value))
+	c.conflicts = append(c.conflicts, fmt.Sprintf("%s: %s is beaten by %s, so %s is %d", l.field, l, f.winners(), l.field, f.value))
 }
 
 // wish tells of a namespaced floor that isn't met: it never raises a number.
-func (c *composition) wish(l limit, declared int32, f fieldLimits) {
+func (c *composition) wish(l limit, declared int32, f *fieldLimits) {
 	switch {
 	case l.n <= f.value:
 	case l.n > declared:
@@ -247,13 +256,20 @@ func (l limit) String() string {
 	return fmt.Sprintf("%s %d of %s, %s", bound, l.n, l.rule.Policy, rulePlace(l.rule))
 }
 
+// maxNamed is how many rules a message names.
+const maxNamed = 3
+
 func describeLimits(limits []limit) string {
 	var texts []string
 	for _, l := range limits {
 		texts = append(texts, l.String())
 	}
 	slices.Sort(texts)
-	return strings.Join(slices.Compact(texts), " and ")
+	texts = slices.Compact(texts)
+	if rest := len(texts) - maxNamed; rest > 0 {
+		texts = append(texts[:maxNamed:maxNamed], fmt.Sprintf("%d more", rest))
+	}
+	return strings.Join(texts, " and ")
 }
 
 // rulePlace names a rule with its file and line.
