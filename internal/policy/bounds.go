@@ -6,6 +6,7 @@ package policy
 import (
 	"encoding/json"
 	"maps"
+	"math"
 	"path"
 	"slices"
 	"strings"
@@ -33,6 +34,28 @@ func testFile(name string) bool { return strings.HasSuffix(name, "_test.rego") }
 
 // checkSource tells of what can be seen without parsing.
 func checkSource(s *Source, d *diagnostics) {
+	checkModules(s, d)
+	for _, pattern := range s.Namespaces {
+		if _, err := path.Match(pattern, ""); err != nil {
+			d.add(nil, "namespaces: %q is no pattern; write a name, with * for any characters", pattern)
+		}
+	}
+	for _, key := range []string{"library", "parameters", "corral"} {
+		if _, ok := s.Data[key]; ok {
+			d.add(nil, "spec.data must not have the key %s: %s; rename it", key, reserved[key])
+		}
+	}
+	if s.Library != nil && s.Library.Hours != nil {
+		if _, err := locationOf(s.Library.Hours.Zone); err != nil {
+			d.add(nil, "spec.library.hours.zone: %v", err)
+		}
+	}
+	checkDepth(s.Data, "spec.data", d)
+	checkDepth(s.Parameters, "spec.parameters", d)
+}
+
+// checkModules bounds the number and size of modules.
+func checkModules(s *Source, d *diagnostics) {
 	count, size := 0, len(jsonOf(s.Data))+len(jsonOf(s.Parameters))+len(jsonOf(s.Library))
 	for _, name := range slices.Sorted(maps.Keys(s.Modules)) {
 		text := s.Modules[name]
@@ -53,18 +76,6 @@ func checkSource(s *Source, d *diagnostics) {
 	if size > v1alpha1.MaxPolicyBytes {
 		d.add(nil, "the policy's modules and data take %d bytes, more than %d: make two policies of it", size, v1alpha1.MaxPolicyBytes)
 	}
-	for _, pattern := range s.Namespaces {
-		if _, err := path.Match(pattern, ""); err != nil {
-			d.add(nil, "namespaces: %q is no pattern; write a name, with * for any characters", pattern)
-		}
-	}
-	for _, key := range []string{"library", "parameters", "corral"} {
-		if _, ok := s.Data[key]; ok {
-			d.add(nil, "spec.data must not have the key %s: %s; rename it", key, reserved[key])
-		}
-	}
-	checkDepth(s.Data, "spec.data", d)
-	checkDepth(s.Parameters, "spec.parameters", d)
 }
 
 // reserved says what the names of data are for that a policy can't use.
@@ -156,23 +167,20 @@ func (m *measure) walk(node any) {
 
 func (m *measure) enter(node any) bool {
 	m.depth++
-	if m.depth > 4*maxNesting { // a term is up to four nodes deep
-		m.tooMuch = "is nested too deeply"
-	}
+	m.require(m.depth <= 4*maxNesting, "is nested too deeply") // a term is up to four nodes deep
 	if isClosure(node) {
 		m.closures++
-		cost := 1
-		for range m.closures {
-			cost *= 3
-		}
-		m.cost += cost
-		if m.closures > maxClosures {
-			m.tooMuch = "nests comprehensions too deeply"
-		}
+		m.cost += int(math.Pow(3, float64(min(m.closures, maxClosures))))
+		m.require(m.closures <= maxClosures, "nests comprehensions too deeply")
 	}
-	if m.tooMuch != "" {
-		return true
+	if m.tooMuch == "" {
+		m.inspect(node)
 	}
+	return m.tooMuch != ""
+}
+
+// inspect bounds how much there is of one node's parts.
+func (m *measure) inspect(node any) {
 	switch x := node.(type) {
 	case *ast.Head:
 		if x.Key != nil { // the visitor leaves it out
@@ -195,11 +203,10 @@ func (m *measure) enter(node any) bool {
 	case *ast.Expr:
 		m.require(len(x.With) <= maxWith, "has too many replacements by with")
 	}
-	return m.tooMuch != ""
 }
 
 func (m *measure) require(ok bool, otherwise string) {
-	if !ok {
+	if !ok && m.tooMuch == "" {
 		m.tooMuch = otherwise
 	}
 }

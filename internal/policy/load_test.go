@@ -89,9 +89,9 @@ func TestLoadTellsWhatIsWrongInAModule(t *testing.T) {
 			text: "package corral.scalling\nlimit contains {\"field\": \"max\", \"atMost\": 3, \"reason\": \"x\"}",
 			want: []string{"p.rego:2:1: rule limit of the package corral.scalling is read by no decision and no test: did you mean package corral.scaling?"},
 		},
-		"nmae": {
-			text: "package corral.scaling\nlimit contains {\"field\": \"max\", \"atMost\": 3, \"reason\": \"x\"} if input.pool.nmae == \"a\"",
-			want: []string{`p.rego:2:64: undefined ref: input.pool.nmae: input.pool has no "nmae"; did you mean name?`},
+		"nam": {
+			text: "package corral.scaling\nlimit contains {\"field\": \"max\", \"atMost\": 3, \"reason\": \"x\"} if input.pool.nam == \"a\"",
+			want: []string{`p.rego:2:64: undefined ref: input.pool.nam: input.pool has no "nam"; did you mean name?`},
 		},
 		"pod in scaling": {
 			text: "package corral.scaling\nlimit contains {\"field\": \"max\", \"atMost\": 3, \"reason\": \"x\"} if input.pod",
@@ -102,8 +102,8 @@ func TestLoadTellsWhatIsWrongInAModule(t *testing.T) {
 			want: []string{`p.rego:2:22: undefined ref: input.pod.spec.containers[_].imagee: input.pod.spec.containers[_] has no "imagee"; did you mean image?`},
 		},
 		"some container": {
-			text: "package corral.template\ndeny contains \"a\" if {\n\tsome c in input.pod.spec.containers\n\tc.securityContext.priviliged\n}",
-			want: []string{`p.rego:4:2: undefined ref: c.securityContext.priviliged: c.securityContext has no "priviliged"; did you mean privileged?`},
+			text: "package corral.template\ndeny contains \"a\" if {\n\tsome c in input.pod.spec.containers\n\tc.securityContext.privilegd\n}",
+			want: []string{`p.rego:4:2: undefined ref: c.securityContext.privilegd: c.securityContext has no "privilegd"; did you mean privileged?`},
 		},
 		"types": {
 			text: "package corral.template\ndeny contains \"a\" if input.pool.name == 1",
@@ -265,6 +265,10 @@ func TestLoadTellsWhatIsWrongInASource(t *testing.T) {
 			Source{Data: map[string]any{"parameters": 1}}, []string{"spec.data must not have the key parameters: data.parameters is what spec.parameters says; rename it"},
 		},
 		"data.corral": {Source{Data: map[string]any{"corral": 1}}, []string{"spec.data must not have the key corral: data.corral has the packages of the decisions; rename it"}},
+		"time zone": {
+			Source{Library: &v1alpha1.PolicyLibrary{Hours: &v1alpha1.HourRules{Zone: "Mars/Olympus"}}},
+			[]string{`spec.library.hours.zone: there is no time zone "Mars/Olympus": use a name of the IANA database, such as Europe/Berlin`},
+		},
 		"a rule of the library": {
 			Source{
 				Library: &v1alpha1.PolicyLibrary{Images: &v1alpha1.ImageRules{RequireDigest: true}},

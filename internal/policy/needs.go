@@ -89,16 +89,21 @@ func (n *Needs) addReference(ref ast.Ref) {
 	case "connection":
 		n.Connection = true
 	case "labels":
-		if len(rest) == 0 || !isName(rest[0]) {
-			n.AnyLabel = true
-		} else {
-			n.Labels = append(n.Labels, string(rest[0].Value.(ast.String)))
-		}
-		rest = rest[min(1, len(rest)):]
+		rest = n.addLabel(rest)
 	}
 	if len(rest) == 0 || !slices.ContainsFunc(sums, rest[0].Equal) {
 		n.Members = true
 	}
+}
+
+// addLabel adds the label that the rest of a reference begins with, and returns what follows.
+func (n *Needs) addLabel(rest ast.Ref) ast.Ref {
+	if len(rest) == 0 || !isName(rest[0]) {
+		n.AnyLabel = true
+	} else {
+		n.Labels = append(n.Labels, string(rest[0].Value.(ast.String)))
+	}
+	return rest[min(1, len(rest)):]
 }
 
 var usageKey = ast.StringTerm("usage")

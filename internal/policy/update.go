@@ -79,19 +79,9 @@ func merge(declared Change, rules []rollout) Update {
 		MaxSurge: declared.MaxSurge, MaxUnavailable: declared.MaxUnavailable, Canary: declared.Canary,
 	}
 	for _, r := range rules {
-		u.Hold = u.Hold || r.hold
-		if slices.Index(care, r.strategy) > slices.Index(care, u.Strategy) {
-			u.Strategy = r.strategy
-		}
-		u.MaxSurge = lower(u.MaxSurge, r.surge)
-		u.MaxUnavailable = lower(u.MaxUnavailable, r.unavailable)
-		if r.canary != nil && *r.canary > 0 && (u.Canary == 0 || *r.canary < u.Canary) {
-			u.Canary = *r.canary
-		}
+		u.add(r)
 	}
-	// Without room above or below, no step can be taken that keeps what the rules ask for.
-	stuck := u.MaxSurge == 0 && u.MaxUnavailable == 0 && u.Strategy != v1alpha1.OnIdle &&
-		(u.Strategy == v1alpha1.RollingUpdate || declared.MaxSurge > 0 || declared.MaxUnavailable > 0)
+	stuck := u.isStuck(declared)
 	for _, r := range rules {
 		if r.hold || u.isBoundBy(r, declared) || stuck && (isZero(r.surge) || isZero(r.unavailable)) {
 			u.Reasons = append(u.Reasons, UpdateReason{Message: r.reason, Rule: r.rule})
@@ -103,6 +93,28 @@ func merge(declared Change, rules []rollout) Update {
 	})
 	u.Reasons = slices.Compact(u.Reasons)
 	return u
+}
+
+// add lets a rule make the update more careful.
+func (u *Update) add(r rollout) {
+	u.Hold = u.Hold || r.hold
+	if slices.Index(care, r.strategy) > slices.Index(care, u.Strategy) {
+		u.Strategy = r.strategy
+	}
+	u.MaxSurge = lower(u.MaxSurge, r.surge)
+	u.MaxUnavailable = lower(u.MaxUnavailable, r.unavailable)
+	if r.canary != nil && *r.canary > 0 && (u.Canary == 0 || *r.canary < u.Canary) {
+		u.Canary = *r.canary
+	}
+}
+
+// isStuck tells whether there is no room above or below for a step: neither with a strategy that
+// needs it, nor left by rules of what was declared.
+func (u *Update) isStuck(declared Change) bool {
+	if u.MaxSurge > 0 || u.MaxUnavailable > 0 || u.Strategy == v1alpha1.OnIdle {
+		return false
+	}
+	return u.Strategy == v1alpha1.RollingUpdate || declared.MaxSurge > 0 || declared.MaxUnavailable > 0
 }
 
 // lower returns the lower of a number and of what a rule says.
