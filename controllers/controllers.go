@@ -96,6 +96,7 @@ func All(mgr ctrl.Manager, o Options) error {
 	notes := runner.NewNotes()
 	live := mgr.GetAPIReader()
 	engine := policies.NewEngine(time.Now)
+	engine.Cache = mgr.GetClient()
 	if o.LogDecisions {
 		engine.Log = policies.NewDecisionLog(ctrl.Log.WithName("decision"), o.DecisionSample, time.Now)
 	}

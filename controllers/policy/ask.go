@@ -36,6 +36,11 @@ const (
 // names the field of a template that makes no pod.
 func (e *Engine) Permit(ctx context.Context, p *v1alpha1.RunnerPool, revision string, template []byte) (policy.Template, error) {
 	facts := policy.PoolOf(p)
+	if e.Cache != nil {
+		if known, err := e.Knows(ctx, e.Cache, facts); err != nil || !known {
+			return policy.Template{Failures: []policy.Failure{Unloaded}}, err
+		}
+	}
 	bound := e.For(facts)
 	if bound.Digest() == "" {
 		return policy.Template{}, nil

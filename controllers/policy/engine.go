@@ -28,6 +28,8 @@ import (
 type Engine struct {
 	// Now is the clock.
 	Now func() time.Time
+	// Cache has the policies that there are; nil if all are put into force by hand.
+	Cache client.Reader
 	// Log of decisions; nil for none.
 	Log *DecisionLog
 
@@ -79,6 +81,9 @@ func NewEngine(now func() time.Time) *Engine {
 		pools: map[types.NamespacedName]*pool{}, dirty: map[types.NamespacedName]bool{}, stirred: make(chan struct{}, 1), ledger: newLedger(),
 	}
 }
+
+// Unloaded is why nothing can be asked as long as a policy that may bind the pool isn't loaded.
+var Unloaded = policy.Failure{Kind: policy.NotLoaded, Message: "policies are being loaded"}
 
 // Put puts a policy into force and wakes the pools that it binds or bound.
 func (e *Engine) Put(p *policy.Policy, source policy.Source) {

@@ -49,7 +49,7 @@ func (x *run) bind(ctx context.Context) error {
 	}
 	x.bound = x.Policies.For(x.facts)
 	if !known {
-		x.unasked = []policy.Failure{{Kind: policy.NotLoaded, Message: "policies are being loaded"}}
+		x.unasked = []policy.Failure{policies.Unloaded}
 	}
 	return nil
 }
@@ -103,21 +103,37 @@ func (x *run) bar(ctx context.Context) error {
 		return err
 	}
 	x.barred = map[string]bool{}
-	if x.bound.Digest() == "" || len(x.unasked) > 0 {
-		return nil
-	}
 	for _, revision := range slices.Sorted(maps.Keys(x.known)) {
-		answer, err := x.Policies.Permit(ctx, x.pool, revision, x.known[revision])
-		if err != nil || len(answer.Denials) == 0 {
-			continue // it was accepted once: what can't be asked now goes on
+		denials := x.denials(ctx, revision)
+		if len(denials) == 0 {
+			continue
 		}
 		x.barred[revision] = true
-		why := denial(answer.Denials)
+		why := denial(denials)
+		if revision == x.pool.Status.Revision {
+			x.holds = append(x.holds, scaling.Hold{Reason: "policy denies the template"})
+		}
 		for i := range x.runners {
 			x.expel(&x.runners[i], revision, why)
 		}
 	}
 	return nil
+}
+
+// denials are what policies have against a revision. While they can't be asked, what they said
+// last holds: one that was accepted goes on, one that was denied stays so.
+func (x *run) denials(ctx context.Context, revision string) []v1alpha1.PolicyFinding {
+	answer := policy.Template{Failures: x.unasked}
+	if len(x.unasked) == 0 {
+		var err error
+		if answer, err = x.Policies.Permit(ctx, x.pool, revision, x.known[revision]); err != nil {
+			return nil // it makes no pod
+		}
+	}
+	if last := x.judged; len(answer.Failures) > 0 && len(answer.Denials) == 0 && last != nil && last.Revision == revision && !last.Allowed {
+		return last.Denials
+	}
+	return answer.Denials
 }
 
 // expel ends a runner of a denied revision, if it has no job: it is deregistered first.

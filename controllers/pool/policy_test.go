@@ -213,6 +213,25 @@ func TestRunnersOfATemplateThatIsDeniedLaterEndUnlessTheyHaveAJob(t *testing.T) 
 	}
 }
 
+func TestADeniedTemplateStaysDeniedWhileThePolicyCannotBeAsked(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.put("p", deny("runner:1"))
+	b.words.Assigned = 1
+	b.reconcile()
+	b.put("p", brokenModule)
+	b.reconcile()
+	b.reconcile()
+	if len(b.runners()) != 0 || b.lastAnnounced() != 0 {
+		t.Errorf("%d runners, announced %d: %s", len(b.runners()), b.lastAnnounced(), b.readyReason())
+	}
+	b.put("p", deny("another"))
+	b.reconcile()
+	if len(b.runners()) != 1 || b.lastAnnounced() != 5 {
+		t.Errorf("mended: %d runners, announced %d: %s", len(b.runners()), b.lastAnnounced(), b.readyReason())
+	}
+}
+
 func TestAPolicyHoldsAnUpdate(t *testing.T) {
 	b := newBench(t)
 	b.start()

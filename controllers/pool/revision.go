@@ -76,7 +76,7 @@ func (x *run) refuse(name string, err error) error {
 		return err
 	}
 	reason := kube.ReasonOf(err, v1alpha1.ProgressingReason)
-	if denied && x.pool.Status.Revision == name {
+	if x.pool.Status.Revision == name {
 		x.invalid = err // it was allowed once; see bar
 		return nil
 	}

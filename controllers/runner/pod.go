@@ -73,8 +73,12 @@ func (x *run) permit(ctx context.Context, template []byte) error {
 	if err != nil {
 		return kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
 	}
-	if len(answer.Denials) > 0 {
-		d := answer.Denials[0]
+	denials := answer.Denials
+	if t := pool.Status.Template; len(answer.Failures) > 0 && t != nil && t.Revision == x.runner.Spec.Revision && !t.Allowed {
+		denials = append(denials, t.Denials...)
+	}
+	if len(denials) > 0 {
+		d := denials[0]
 		return kube.Wait(v1alpha1.PolicyDeniedReason, refusalRetry, "%s denies the pod: %s", d.Rule.Policy, d.Message)
 	}
 	return nil
