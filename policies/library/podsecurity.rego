@@ -17,16 +17,12 @@ restricted if level == "restricted"
 kinds := ["containers", "initContainers"]
 
 # distinct are the security contexts of all containers, each once: most containers of a pod have the same.
-distinct := {object.get(container, "securityContext", {}) | container := input.pod.spec[["containers", "initContainers"][_]][_]}
+distinct := {object.get(container, "securityContext", {}) |
+	container := input.pod.spec[["containers", "initContainers"][_]][_]
+} if checked
 
 # with_pod has that of the pod too.
 with_pod := distinct | {pod_context}
-
-# context_fields are the names of all fields that any of them sets.
-context_fields := union({object.keys(context) | some context in with_pod}) if checked
-
-# volume_fields are the names of all fields that volumes set.
-volume_fields := union({object.keys(volume) | some volume in input.pod.spec.volumes}) if checked
 
 checked if level != "privileged"
 
@@ -37,6 +33,14 @@ lax if {
 	restricted
 	some context in distinct
 	not strict(context)
+}
+
+# lax_user holds if it may be that something runs as root.
+lax_user if lax
+
+lax_user if {
+	restricted
+	pod_context.runAsNonRoot == false
 }
 
 strict(context) if {
@@ -63,14 +67,8 @@ contexts contains [sprintf("%s.securityContext", [path]), sprintf("container %s"
 	some [path, container] in containers
 }
 
-# adding holds if a container adds capabilities, unconfined if seccomp may be switched off somewhere.
-adding if {
-	checked
-	distinct[_].capabilities.add[_]
-}
-
+# unconfined holds if seccomp may be switched off somewhere.
 unconfined if {
-	checked
 	type := with_pod[_].seccompProfile.type
 	type != "RuntimeDefault"
 	type != "Localhost"
@@ -104,23 +102,41 @@ sysctls := {
 	"net.ipv4.tcp_wmem",
 }
 
-# volumes are the kinds that the level restricted allows. Host paths have a rule of their own.
-volumes := {
-	"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "hostPath", "image", "name",
-	"persistentVolumeClaim", "projected", "secret",
+# unusual are the kinds of volumes that the level restricted doesn't allow. Host paths have a rule of their own.
+unusual contains kind if {
+	restricted
+	volume := input.pod.spec.volumes[_]
+	some kind in object.keys(volume) - {
+		"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "hostPath", "image", "name",
+		"persistentVolumeClaim", "projected", "secret",
+	}
 }
 
 selinux_types := {"", "container_t", "container_init_t", "container_kvm_t", "container_engine_t"}
 
 profiles := {"RuntimeDefault", "Localhost"}
 
-# handlers are the fields of a container that may have kubelet call a host.
-handlers := {
-	"livenessProbe": ["livenessProbe"],
-	"readinessProbe": ["readinessProbe"],
-	"startupProbe": ["startupProbe"],
-	"lifecycle.postStart": ["lifecycle", "postStart"],
-	"lifecycle.preStop": ["lifecycle", "preStop"],
+# calling holds if a probe or hook has the kubelet call a host.
+calling if {
+	checked
+	container := input.pod.spec[["containers", "initContainers"][_]][_]
+	probe := container[["livenessProbe", "readinessProbe", "startupProbe"][_]]
+	probe[["httpGet", "tcpSocket"][_]].host != ""
+}
+
+calling if {
+	checked
+	hook := input.pod.spec[["containers", "initContainers"][_]][_].lifecycle[_]
+	hook[["httpGet", "tcpSocket"][_]].host != ""
+}
+
+# handlers(container) are its probes and hooks by the path of their field.
+handlers(container) := {
+	"livenessProbe": object.get(container, "livenessProbe", {}),
+	"readinessProbe": object.get(container, "readinessProbe", {}),
+	"startupProbe": object.get(container, "startupProbe", {}),
+	"lifecycle.postStart": object.get(container, ["lifecycle", "postStart"], {}),
+	"lifecycle.preStop": object.get(container, ["lifecycle", "preStop"], {}),
 }
 
 # windows holds for a pod that says so. What makes no sense there can't be set there.

@@ -24,7 +24,7 @@ deny contains {
 	"severity": "high",
 	"remediation": "remove windowsOptions.hostProcess",
 } if {
-	pss.context_fields.windowsOptions
+	pss.with_pod[_].windowsOptions.hostProcess
 	some [path, who, context] in pss.contexts
 	context.windowsOptions.hostProcess
 }
@@ -44,9 +44,9 @@ deny contains {
 	"severity": "high",
 	"remediation": sprintf("remove %s", [field]),
 } if {
-	pss.checked
 	some field in ["hostNetwork", "hostPID", "hostIPC"]
 	input.pod.spec[field]
+	pss.checked
 }
 
 # METADATA
@@ -64,7 +64,7 @@ deny contains {
 	"severity": "high",
 	"remediation": "remove privileged: to build images, use a builder that runs without, such as rootless BuildKit or Kaniko",
 } if {
-	pss.context_fields.privileged
+	pss.distinct[_].privileged
 	some [path, container] in pss.containers
 	container.securityContext.privileged
 }
@@ -85,7 +85,7 @@ deny contains {
 	"severity": "high",
 	"remediation": sprintf("remove %s from capabilities.add", [capability]),
 } if {
-	pss.adding
+	pss.distinct[_].capabilities.add[_]
 	some [path, container] in pss.containers
 	some capability in container.securityContext.capabilities.add
 	not capability in pss.capabilities
@@ -101,16 +101,16 @@ deny contains {
 #  code: CORRAL-PSS-005
 #  family: podSecurity
 deny contains {
-	"msg": sprintf("volume %s is the path %s of the node", [volume.name, volume.hostPath.path]),
+	"msg": sprintf("volume %s is the path %s of the node", [volume.name, path]),
 	"path": sprintf("spec.volumes[%d].hostPath.path", [i]),
 	"code": "CORRAL-PSS-005",
 	"severity": "high",
 	"remediation": "use an emptyDir, a volume claim or an ephemeral volume",
 } if {
-	pss.volume_fields.hostPath
 	some i, volume in input.pod.spec.volumes
-	volume.hostPath
-	not pss.mountable(volume.hostPath.path)
+	path := volume.hostPath.path
+	pss.checked
+	not pss.mountable(path)
 }
 
 # METADATA
@@ -128,8 +128,8 @@ deny contains {
 	"severity": "medium",
 	"remediation": "remove hostPort",
 } if {
-	pss.checked
 	input.pod.spec[["containers", "initContainers"][_]][_].ports[_].hostPort != 0
+	pss.checked
 	some [path, container] in pss.containers
 	some i, port in container.ports
 	port.hostPort != 0
@@ -150,12 +150,11 @@ deny contains {
 	"severity": "medium",
 	"remediation": "remove host: without it the pod itself is called",
 } if {
-	pss.checked
-	input.pod.spec[["containers", "initContainers"][_]][_][["livenessProbe", "readinessProbe", "startupProbe", "lifecycle"][_]]
+	pss.calling
 	some [path, container] in pss.containers
-	some field, keys in pss.handlers
+	some field, handler in pss.handlers(container)
 	some call in ["httpGet", "tcpSocket"]
-	host := object.get(container, array.concat(keys, [call, "host"]), "")
+	host := handler[call].host
 	host != ""
 }
 
@@ -174,7 +173,7 @@ deny contains {
 	"severity": "medium",
 	"remediation": "use RuntimeDefault or Localhost, or remove appArmorProfile",
 } if {
-	pss.context_fields.appArmorProfile
+	pss.with_pod[_].appArmorProfile
 	some [path, who, context] in pss.contexts
 	profile := object.get(context.appArmorProfile, "type", "")
 	not profile in pss.profiles
@@ -195,9 +194,9 @@ deny contains {
 	"severity": "medium",
 	"remediation": "remove the annotation, or use runtime/default or localhost/NAME",
 } if {
-	pss.checked
 	some key, profile in input.pod.metadata.annotations
 	startswith(key, "container.apparmor.security.beta.kubernetes.io/")
+	pss.checked
 	not profile in {"", "runtime/default"}
 	not startswith(profile, "localhost/")
 }
@@ -217,7 +216,7 @@ deny contains {
 	"severity": "medium",
 	"remediation": "use container_t, container_init_t, container_kvm_t or container_engine_t, or remove the type",
 } if {
-	pss.context_fields.seLinuxOptions
+	pss.with_pod[_].seLinuxOptions
 	some [path, who, context] in pss.contexts
 	type := context.seLinuxOptions.type
 	not type in pss.selinux_types
@@ -238,7 +237,7 @@ deny contains {
 	"severity": "medium",
 	"remediation": sprintf("remove seLinuxOptions.%s", [field]),
 } if {
-	pss.context_fields.seLinuxOptions
+	pss.with_pod[_].seLinuxOptions
 	some [path, who, context] in pss.contexts
 	some field in ["user", "role"]
 	context.seLinuxOptions[field] != ""
@@ -259,7 +258,7 @@ deny contains {
 	"severity": "medium",
 	"remediation": "remove procMount",
 } if {
-	pss.context_fields.procMount
+	pss.distinct[_].procMount != "Default"
 	not pss.unmasked
 	some [path, container] in pss.containers
 	container.securityContext.procMount != "Default"
@@ -301,8 +300,8 @@ deny contains {
 	"severity": "medium",
 	"remediation": sprintf("remove the sysctl, or use one of %s", [concat(", ", pss.sysctls)]),
 } if {
-	pss.context_fields.sysctls
 	some i, sysctl in input.pod.spec.securityContext.sysctls
+	pss.checked
 	not sysctl.name in pss.sysctls
 }
 
@@ -322,8 +321,7 @@ deny contains {
 	"severity": "medium",
 	"remediation": "use a volume claim, an ephemeral volume or an emptyDir",
 } if {
-	pss.restricted
-	some kind in pss.volume_fields - pss.volumes
+	some kind in pss.unusual
 	some i, volume in input.pod.spec.volumes
 	volume[kind]
 }
@@ -366,7 +364,7 @@ deny contains {
 	"severity": "medium",
 	"remediation": "set runAsNonRoot: true, and a runAsUser if the image names none by number",
 } if {
-	pss.restricted
+	pss.lax_user
 	not pss.user_namespace
 	some [path, who] in pss.rootable
 }
