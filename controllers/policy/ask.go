@@ -10,7 +10,6 @@ import (
 	"runtime/metrics"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -48,9 +47,7 @@ func (e *Engine) Permit(ctx context.Context, p *v1alpha1.RunnerPool, revision st
 	if answer, ok := e.verdict(keyOf(facts), bound, revision); ok {
 		return answer, nil
 	}
-	of := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}}
-	of.Spec.Template.Raw = template
-	pod, err := podspec.Specimen(of)
+	pod, err := podspec.SpecimenOf(p.Namespace, p.Name, revision, template)
 	if err != nil {
 		return policy.Template{}, fmt.Errorf("building the pod for policies: %w", err)
 	}

@@ -54,6 +54,7 @@ type Engine struct {
 type loaded struct {
 	policy *policy.Policy
 	source policy.Source
+	size   int // of the source
 	// unfinished is true when it could not be read or checked, and is to be tried again.
 	unfinished bool
 }
@@ -94,20 +95,23 @@ func (e *Engine) put(l loaded) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	before := e.loaded[l.policy.Ref()]
+	l.size = l.source.Size()
 	e.loaded[l.policy.Ref()] = l
 	asBroken := before.policy != nil && len(l.policy.Diagnostics()) > 0 && equality.Semantic.DeepEqual(before.source, l.source) &&
 		equality.Semantic.DeepEqual(before.policy.Diagnostics(), l.policy.Diagnostics())
 	if asBroken {
-		e.loaded[l.policy.Ref()] = loaded{policy: before.policy, source: l.source, unfinished: l.unfinished}
+		e.loaded[l.policy.Ref()] = loaded{policy: before.policy, source: l.source, size: l.size, unfinished: l.unfinished}
 		return
 	}
 	e.changed(before.policy, l.policy)
 }
 
-// The most that the modules and data of all policies of a namespace take, and of all there are.
+// The most that the modules and data of all policies of a namespace take, of all namespaces, and of the
+// cluster's own: no namespace can keep the guard rail from being loaded.
 const (
 	maxNamespaceBytes = 4 * v1alpha1.MaxPolicyBytes
 	maxAllBytes       = 64 * v1alpha1.MaxPolicyBytes
+	maxClusterBytes   = 16 * v1alpha1.MaxPolicyBytes
 )
 
 // tooMuch says why a policy is not loaded: with the others it would take too much memory. It is empty
@@ -115,21 +119,27 @@ const (
 func (e *Engine) tooMuch(s policy.Source) string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	beside, all := s.Size(), s.Size()
+	size := s.Size()
+	beside, all := size, size
 	for ref, l := range e.loaded {
-		if ref == s.Ref() || len(l.policy.Diagnostics()) > 0 {
+		if ref == s.Ref() || len(l.policy.Diagnostics()) > 0 || l.source.Kind != s.Kind {
 			continue
 		}
-		all += l.source.Size()
-		if s.Namespace != "" && l.source.Namespace == s.Namespace {
-			beside += l.source.Size()
+		all += l.size
+		if l.source.Namespace == s.Namespace {
+			beside += l.size
 		}
 	}
+	const advice = "leave out what isn't needed"
 	switch {
-	case s.Namespace != "" && beside > maxNamespaceBytes:
-		return fmt.Sprintf("the policies of namespace %s have %d bytes of modules and data, more than %d: leave out what isn't needed", s.Namespace, beside, maxNamespaceBytes)
+	case s.Kind == policy.KindClusterRunnerPolicy && all > maxClusterBytes:
+		return fmt.Sprintf("all ClusterRunnerPolicies have %d bytes of modules and data, more than %d: %s", all, maxClusterBytes, advice)
+	case s.Kind == policy.KindClusterRunnerPolicy:
+		return ""
+	case beside > maxNamespaceBytes:
+		return fmt.Sprintf("the policies of namespace %s have %d bytes of modules and data, more than %d: %s", s.Namespace, beside, maxNamespaceBytes, advice)
 	case all > maxAllBytes:
-		return fmt.Sprintf("all policies of the cluster have %d bytes of modules and data, more than %d: leave out what isn't needed", all, maxAllBytes)
+		return fmt.Sprintf("all RunnerPolicies have %d bytes of modules and data, more than %d: %s", all, maxAllBytes, advice)
 	}
 	return ""
 }
@@ -253,6 +263,10 @@ func (e *Engine) seed(ctx context.Context, c client.Reader) error {
 		}
 		facts := policy.PoolOf(p)
 		e.ledger.seed(policy.ScalingInput{Pool: facts}, e.For(facts).Needs(), Grant{Granted: granted, Wanted: granted})
+		delete(have, client.ObjectKeyFromObject(p))
+	}
+	for key, n := range have { // of pools that are gone
+		e.ledger.seed(policy.ScalingInput{Pool: policy.Pool{Namespace: key.Namespace, Name: key.Name}}, policy.Needs{}, Grant{Granted: n})
 	}
 	return nil
 }
@@ -284,7 +298,7 @@ func (e *Engine) For(facts policy.Pool) *policy.Bound {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	known := e.remember(facts)
-	same := known.bound != nil && equality.Semantic.DeepEqual(known.facts, facts)
+	same := known.bound != nil && known.facts.Equal(facts)
 	if known.set == e.set && same {
 		return known.bound
 	}
@@ -307,12 +321,16 @@ func (e *Engine) remember(facts policy.Pool) *pool {
 	return known
 }
 
-// Forget drops what is known of a pool that is gone.
-func (e *Engine) Forget(key types.NamespacedName) {
+// Forget drops what is known of a pool that is gone, but for the runners that it left.
+func (e *Engine) Forget(key types.NamespacedName, left int32) {
 	e.mu.Lock()
 	delete(e.pools, key)
 	e.mu.Unlock()
 	e.Log.forget(key)
+	if left > 0 {
+		e.reconsider(e.ledger.keep(key, left))
+		return
+	}
 	e.reconsider(e.ledger.drop(key))
 }
 

@@ -205,6 +205,23 @@ func TestABrokenPolicyIsTakenAnewWhenItBindsOthers(t *testing.T) {
 	}
 }
 
+// Its pods go on until their jobs are done.
+func TestRunnersOfAPoolThatIsGoneCountAsLongAsTheyAreThere(t *testing.T) {
+	e := newEngine()
+	put(t, e, policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "c", Library: &v1alpha1.PolicyLibrary{
+		Ceilings: []v1alpha1.Ceiling{{Name: "c", By: v1alpha1.CeilingNamespace, Max: 10, Share: v1alpha1.ShareFirstCome}},
+	}})
+	gone, other := facts("ci", "gone", "acme", nil), facts("ci", "other", "acme", nil)
+	gone.Scale.Max, other.Scale.Max = 100, 100
+	ask(e, gone, 8, 0)
+	for _, step := range []struct{ left, want int32 }{{6, 4}, {0, 10}} {
+		e.Forget(keyOf(gone), step.left)
+		if granted, _ := ask(e, other, 50, 0); granted != step.want {
+			t.Errorf("with %d runners left, %d are granted to another, want %d", step.left, granted, step.want)
+		}
+	}
+}
+
 func TestPoliciesTogetherAreBounded(t *testing.T) {
 	e := newEngine()
 	source := func(namespace, name string) policy.Source {
@@ -225,6 +242,11 @@ func TestPoliciesTogetherAreBounded(t *testing.T) {
 	}
 	if why := e.tooMuch(source("b", "p0")); why != "" {
 		t.Errorf("one of another namespace: %s", why)
+	}
+	guard := source("", "guard")
+	guard.Kind = policy.KindClusterRunnerPolicy
+	if why := e.tooMuch(guard); why != "" {
+		t.Errorf("the guard rail: %s", why)
 	}
 }
 

@@ -35,11 +35,15 @@ func (e *Engine) Scaling(ctx context.Context, b *policy.Bound, in policy.Scaling
 		e.reconsider(e.ledger.enter(in, needs, decide(answer), nil))
 		return
 	}
-	e.ledger.order.Lock()
-	in.Usage = e.ledger.usage(in.Pool, needs)
-	answer, took := e.scaling(ctx, b, in)
-	sharers := e.ledger.enter(in, needs, decide(answer), &answer)
-	e.ledger.order.Unlock()
+	var answer policy.Scaling
+	var sharers []types.NamespacedName
+	took := e.ask(ctx, b, policy.DecisionScaling, func(ctx context.Context) { // in its turn, so that nobody waits for one with the ledger in hand
+		e.ledger.order.Lock()
+		defer e.ledger.order.Unlock()
+		in.Usage = e.ledger.usage(in.Pool, needs)
+		answer = b.Scaling(ctx, in)
+		sharers = e.ledger.enter(in, needs, decide(answer), &answer)
+	})
 	e.note(keyOf(in.Pool), policy.DecisionScaling, answer.Audit)
 	e.tellScaling(b, in, &answer, took)
 	e.reconsider(sharers)
@@ -60,6 +64,16 @@ type entry struct {
 	needs  policy.Needs
 	grant  Grant
 	answer *policy.Scaling // the last, if it depends on what others use
+	member *policy.Member  // it as rules of others read it, once they did
+}
+
+// asMember makes it ready for rules once for each grant.
+func (e *entry) asMember(key types.NamespacedName) *policy.Member {
+	if e.member == nil {
+		m := policy.NewMember(key.Namespace, key.Name, e.grant.Granted, e.grant.Wanted)
+		e.member = &m
+	}
+	return e.member
 }
 
 // group is what pools have in common.
@@ -136,7 +150,7 @@ func (l *ledger) list(sum *policy.Group, t *tally, without types.NamespacedName)
 		if grant.Wanted > 0 {
 			sum.Wanting++
 		}
-		sum.Members = append(sum.Members, policy.Member{Namespace: key.Namespace, Name: key.Name, Granted: grant.Granted, Wanted: grant.Wanted})
+		sum.Members = append(sum.Members, *l.entries[key].asMember(key))
 	}
 	sum.Claimed = clamp(claimed)
 }
@@ -171,6 +185,9 @@ func (l *ledger) enter(in policy.ScalingInput, needs policy.Needs, grant Grant, 
 	l.take(key)
 	in.Usage = policy.Usage{}
 	l.entries[key] = &entry{in: in, needs: needs, grant: grant, answer: answer}
+	if before != nil && before.grant == grant {
+		l.entries[key].member = before.member
+	}
 	for _, g := range groupsOf(in.Pool) {
 		t := l.groups[g]
 		if t == nil {
@@ -181,10 +198,32 @@ func (l *ledger) enter(in policy.ScalingInput, needs policy.Needs, grant Grant, 
 		i, _ := slices.BinarySearchFunc(t.members, key, compareKeys)
 		t.members = slices.Insert(t.members, i, key)
 	}
-	if before != nil && before.grant == grant {
+	if before == nil {
+		return l.sharers(key, in.Pool)
+	}
+	moved := !in.Pool.Equal(before.in.Pool)
+	switch {
+	case before.grant == grant && !moved:
 		return nil
+	case moved:
+		return union(l.sharers(key, in.Pool), l.sharers(key, before.in.Pool))
 	}
 	return l.sharers(key, in.Pool)
+}
+
+// keep notes what a pool left that is gone.
+func (l *ledger) keep(key types.NamespacedName, left int32) []types.NamespacedName {
+	known, ok := l.entry(key)
+	if !ok {
+		return nil
+	}
+	return l.enter(known.in, policy.Needs{}, Grant{Granted: left}, nil)
+}
+
+func union(a, b []types.NamespacedName) []types.NamespacedName {
+	all := slices.Concat(a, b)
+	slices.SortFunc(all, compareKeys)
+	return slices.Compact(all)
 }
 
 // drop takes a pool that is gone out and returns the pools that shared something with it.

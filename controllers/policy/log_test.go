@@ -102,7 +102,7 @@ func TestDecisionsAreLoggedWhenTheyChange(t *testing.T) {
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Error(diff)
 			}
-			e.Forget(keyOf(pool))
+			e.Forget(keyOf(pool), 0)
 			if len(e.Log.last) != 0 {
 				t.Error("a pool that is gone is remembered")
 			}

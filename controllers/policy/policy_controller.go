@@ -117,10 +117,6 @@ func (r *Reconciler) load(ctx context.Context, obj object) error {
 
 // compile loads what a child process found nothing wrong with, one at a time.
 func (r *Reconciler) compile(ctx context.Context, source policy.Source) error {
-	if why := r.Engine.tooMuch(source); why != "" {
-		r.Engine.Put(policy.Broken(source, []v1alpha1.Diagnostic{{Message: why}}), source)
-		return nil
-	}
 	diagnostics, err := r.Checker.CheckPolicy(ctx, source)
 	if err != nil {
 		return fmt.Errorf("checking the policy: %w", err)
@@ -131,8 +127,13 @@ func (r *Reconciler) compile(ctx context.Context, source policy.Source) error {
 	}
 	r.Engine.loading.Lock()
 	defer r.Engine.loading.Unlock()
-	loaded, _ := policy.Load(source)
-	r.Engine.Put(loaded, source)
+	if why := r.Engine.tooMuch(source); why != "" {
+		broken := policy.Broken(source, []v1alpha1.Diagnostic{{Message: why}})
+		r.Engine.put(loaded{policy: broken, source: source, unfinished: true}) // others may go
+		return nil
+	}
+	p, _ := policy.Load(source)
+	r.Engine.Put(p, source)
 	return nil
 }
 

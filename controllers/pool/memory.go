@@ -37,6 +37,10 @@ type recollection struct {
 	connected map[string]bool
 	// counts is true once GitHub counted a runner of the pool: not every server does.
 	counts bool
+	// limits are those that were decided last, and looked is true once policies were looked for that the
+	// cache may not show yet; of the one worker that has the pool.
+	limits *v1alpha1.DecidedLimits
+	looked bool
 	// circuits are of the revisions that runners are made from.
 	circuits map[string]scaling.Circuit
 	// trial is of the runners of a new template, and told is the update's phase that was told of.

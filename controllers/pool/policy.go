@@ -40,8 +40,8 @@ const maxShown = 16
 func (x *run) bind(ctx context.Context) error {
 	x.facts = policy.PoolOf(x.pool)
 	reader := client.Reader(x.Client)
-	if lastLimits(x.pool) == nil {
-		reader = x.Live // a pool may be seen before the policy that was made before it
+	if x.held == nil && !x.recall.looked {
+		reader, x.recall.looked = x.Live, true // a pool may be seen before the policy that was made before it
 	}
 	known, err := x.Policies.Knows(ctx, reader, x.facts)
 	if err != nil {
@@ -217,19 +217,19 @@ func (x *run) limit(in *scaling.Input, answer policy.Scaling) {
 // answer leave them. A share of a ceiling is held at what the pool has: nobody sees to the sum. A pool
 // without any limits starts and announces nothing.
 func (x *run) holdLimits(in *scaling.Input, answer policy.Scaling) {
-	last := lastLimits(x.pool)
+	last := x.held
 	if last == nil {
-		in.Limits = scaling.Limits{}
-		in.Holds = append(in.Holds, scaling.Hold{Reason: "policies have not decided yet"})
+		in.Limits, in.JobsKnown = scaling.Limits{}, false // nothing is started or ended
 		x.ailment, x.ails = v1alpha1.PolicyPendingReason, describe(x.failures)
 		return
 	}
+	if last.Shared { // once: what it has falls with each job that ends
+		live := x.count(v1alpha1.RunnerPending, v1alpha1.RunnerIdle, v1alpha1.RunnerBusy)
+		last = last.DeepCopy()
+		last.Max, last.Shared = min(last.Max, max(live, x.pool.Status.Decision.Desired)), false
+	}
 	x.limits = last
 	most := last.Max
-	if last.Shared {
-		live := x.count(v1alpha1.RunnerPending, v1alpha1.RunnerIdle, v1alpha1.RunnerBusy)
-		most = min(most, max(live, x.pool.Status.Decision.Desired))
-	}
 	narrowest := func(held, declared, answered int32) int32 { return min(held, declared, answered) }
 	declared, answered := x.facts.Scale, answer.Scale
 	limits := scaling.Limits{Max: narrowest(most, declared.Max, answered.Max), Hard: last.Hard || answer.Hard}
@@ -259,7 +259,7 @@ func limitsOf(answer policy.Scaling) *v1alpha1.DecidedLimits {
 
 // tellPolicies sets the condition that says what policies make of the pool, and tells of
 // limits that are others than before.
-func (x *run) tellPolicies(before *v1alpha1.DecidedLimits) {
+func (x *run) tellPolicies() {
 	switch {
 	case len(x.failures) > 0:
 		reason := v1alpha1.PolicyFailedReason
@@ -276,11 +276,22 @@ func (x *run) tellPolicies(before *v1alpha1.DecidedLimits) {
 	case x.pool.Status.Template == nil || x.pool.Status.Template.Allowed:
 		conditions.MarkTrue(x.pool, v1alpha1.PolicyCondition, v1alpha1.SucceededReason, "policies allow the template and decided the limits")
 	}
-	if now := x.limits; before != nil && now != nil && (now.Min != before.Min || now.Max != before.Max || now.Idle != before.Idle || now.Hard != before.Hard) {
+	before, now := x.held, x.limits
+	x.recall.limits = now
+	x.newLimits = now != nil && (before == nil || !sameNumbers(*now, *before))
+	if x.newLimits && before != nil {
 		x.Event(x.pool, corev1.EventTypeNormal, limitsChanged, fmt.Sprintf("min %d, max %d, idle %d (before: %d, %d, %d)%s",
 			now.Min, now.Max, now.Idle, before.Min, before.Max, before.Idle, because(now.Bounds)))
 	}
 }
+
+// sameNumbers says whether limits differ in nothing that they allow.
+func sameNumbers(a, b v1alpha1.DecidedLimits) bool {
+	return a.Min == b.Min && a.Max == b.Max && a.Idle == b.Idle && a.Hard == b.Hard && a.Shared == b.Shared
+}
+
+// isAllowed says whether a template was not denied.
+func isAllowed(t *v1alpha1.TemplateVerdict) bool { return t == nil || t.Allowed }
 
 // because names the rules that bound a pool.
 func because(bounds []v1alpha1.LimitBound) string {

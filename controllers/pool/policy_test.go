@@ -143,6 +143,33 @@ func TestAShareIsHeldAtWhatThePoolHas(t *testing.T) {
 	if b.lastAnnounced() != 1 {
 		t.Errorf("announced %d", b.lastAnnounced())
 	}
+	b.words.Assigned = 0
+	b.reconcile()
+	b.reconcile()
+	if b.lastAnnounced() != 1 {
+		t.Errorf("announced %d once its job is done: it would never get another", b.lastAnnounced())
+	}
+}
+
+// Status lost, and a policy that can't be asked.
+func TestAPoolWithoutLimitsEndsNothing(t *testing.T) {
+	b := newBench(t)
+	b.warm(2)
+	b.put("p", brokenModule)
+	b.memory = memory{}
+	p := b.pool()
+	p.Status.Decision = nil
+	must(t, b.Client.Status().Update(t.Context(), p))
+	b.now = b.now.Add(time.Hour)
+	b.reconcile()
+	for _, r := range b.runners() {
+		if !r.DeletionTimestamp.IsZero() {
+			t.Errorf("%s is being ended", r.Name)
+		}
+	}
+	if b.lastAnnounced() != 0 {
+		t.Errorf("announced %d", b.lastAnnounced())
+	}
 }
 
 // Rules may say another time, or a time that is almost there, each time they are asked.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fluxcd/pkg/apis/meta"
 	"github.com/fluxcd/pkg/runtime/conditions"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -103,10 +104,13 @@ type run struct {
 	failures      []policy.Failure        // of policies that could not be asked
 	asked         policy.Scaling          // the answer that the limits are of
 	limits        *v1alpha1.DecidedLimits // that hold; nil if there never were any
+	held          *v1alpha1.DecidedLimits // that held before this pass
 	// judged is what the status said of the template.
 	judged *v1alpha1.TemplateVerdict
 	// invalid is why the template of the spec can't be used; the last valid one goes on.
 	invalid error
+	// newLimits is true when the limits are others than before.
+	newLimits bool
 	// newPhase is true when an update came into another phase.
 	newPhase bool
 }
@@ -127,13 +131,19 @@ type run struct {
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	pool := &v1alpha1.RunnerPool{}
 	if err := r.Client.Get(ctx, req.NamespacedName, pool); err != nil {
-		r.forget(req.NamespacedName)
-		return ctrl.Result{}, client.IgnoreNotFound(err)
+		if !apierrors.IsNotFound(err) {
+			return ctrl.Result{}, fmt.Errorf("reading the pool: %w", err)
+		}
+		return ctrl.Result{}, r.forget(ctx, req.NamespacedName)
 	}
 	if !pool.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, nil // garbage collection reaches its runners and its ScaleSet
 	}
 	x := &run{Reconciler: r, key: req.NamespacedName, pool: pool, recall: r.memory.of(req.NamespacedName), stored: pool.Status.Revision, judged: pool.Status.Template}
+	x.held = x.recall.limits
+	if x.held == nil {
+		x.held = lastLimits(pool)
+	}
 	attempt := r.Begin(pool)
 	var err error
 	for _, step := range []func(context.Context) error{x.bind, x.revision, x.record, x.observe, x.bar, x.examine, x.decide, x.act, x.report} {
@@ -167,6 +177,9 @@ func (x *run) decide(ctx context.Context) error {
 		x.limit(&in, answer)
 		x.rollOut(&in)
 		x.plan = scaling.Decide(in)
+		if x.limits == nil {
+			x.plan.Reason = "policies have not decided yet: nothing is started or ended"
+		}
 		return x.grant(in)
 	})
 	x.lookAgain(x.plan.LookAgain)
@@ -187,7 +200,7 @@ func (x *run) tally() {
 func (x *run) report(context.Context) error {
 	s := &x.pool.Status
 	measure(x.key, s, x.plan.Desired, x.plan.Announce)
-	x.tellPolicies(lastLimits(x.pool))
+	x.tellPolicies()
 	x.tellUpdate()
 	d := x.decision()
 	x.note(d)
@@ -234,7 +247,7 @@ func (x *run) mirror() error {
 // done says how a pass that went well is reported.
 func (x *run) done() kube.Done {
 	// What goes on when a later template is refused, or fails, has to be durable.
-	d := kube.Done{After: x.next(), Urgent: x.newPhase || x.pool.Status.Revision != x.stored}
+	d := kube.Done{After: x.next(), Urgent: x.newPhase || x.newLimits || x.pool.Status.Revision != x.stored || isAllowed(x.pool.Status.Template) != isAllowed(x.judged)}
 	switch {
 	case x.pool.Spec.Suspend:
 		d.Unready, d.Message = v1alpha1.SuspendedReason, "suspended: no new jobs are taken in"

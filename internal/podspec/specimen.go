@@ -23,8 +23,10 @@ func Specimen(pool *v1alpha1.RunnerPool) (*corev1.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Build(Runner{
-		Namespace: pool.Namespace, Name: pool.Name + specimenSuffix, Pool: pool.Name,
-		Revision: pool.Name + "-" + hash, UID: specimenUID,
-	}, pool.Spec.Template.Raw)
+	return SpecimenOf(pool.Namespace, pool.Name, pool.Name+"-"+hash, pool.Spec.Template.Raw)
+}
+
+// SpecimenOf is Specimen for a revision of a pool's template.
+func SpecimenOf(namespace, pool, revision string, template []byte) (*corev1.Pod, error) {
+	return Build(Runner{Namespace: namespace, Name: pool + specimenSuffix, Pool: pool, Revision: revision, UID: specimenUID}, template)
 }

@@ -90,7 +90,7 @@ func (b *Bound) isAsked(decision string) bool {
 
 // poolOf returns a pool as rules read it; that which the policies were found for is made once.
 func (b *Bound) poolOf(pool Pool) value {
-	if !b.pool.equal(pool) {
+	if !b.pool.Equal(pool) {
 		return poolValue(pool)
 	}
 	b.once.Do(func() {

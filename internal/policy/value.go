@@ -90,8 +90,8 @@ func listTerm(list []string) *ast.Term {
 	return ast.ArrayTerm(terms...)
 }
 
-// equal compares with another pool.
-func (p *Pool) equal(o Pool) bool {
+// Equal compares with another pool.
+func (p *Pool) Equal(o Pool) bool {
 	return p.Namespace == o.Namespace && p.Name == o.Name && maps.Equal(p.Labels, o.Labels) &&
 		maps.Equal(p.Annotations, o.Annotations) && p.Connection == o.Connection && p.ScaleSet == o.ScaleSet &&
 		p.RunnerGroup == o.RunnerGroup && slices.Equal(p.RunnerLabels, o.RunnerLabels) &&
