@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command docgen writes the generated part of docs/reference: a page for each
-// command, from the binary's own help, and a page for each kind, from the CRDs of
-// the chart. Run it from the root of the repository.
+// Command docgen writes the generated pages of docs: in reference, one for each
+// command, from the binary's own help, and one for each kind, from the CRDs of the
+// chart; in policies, those of the library, from the metadata of its rules, and of
+// the cookbook. Run it from the root of the repository.
 package main
 
 import (
@@ -37,7 +38,11 @@ func run() error {
 			return err
 		}
 	}
-	return nil
+	policies, err := policyPages("policies/cookbook")
+	if err != nil {
+		return err
+	}
+	return write("docs/policies", policies)
 }
 
 // replace makes a folder hold these pages and no others.
@@ -57,6 +62,11 @@ func replace(folder string, pages map[string]string) error {
 			return fmt.Errorf("removing a page: %w", err)
 		}
 	}
+	return write(folder, pages)
+}
+
+// write puts pages into a folder.
+func write(folder string, pages map[string]string) error {
 	for name, text := range pages {
 		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
 			return fmt.Errorf("writing a page: %w", err)

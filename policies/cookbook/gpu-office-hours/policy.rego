@@ -1,0 +1,29 @@
+# SPDX-FileCopyrightText: The Corral Authors
+# SPDX-License-Identifier: Apache-2.0
+
+# METADATA
+# scope: package
+# title: No GPUs outside of office hours
+# description: |
+#  Pools with the label `gpu` have no runners at night and on weekends. Jobs that GitHub had assigned before still run.
+#  Elsewhere `library.hours` does this; this one shows how to read a clock, and `until` says when to ask again.
+# custom:
+#  kind: ClusterRunnerPolicy
+#  parameters:
+#   zone: Europe/Berlin
+package corral.scaling
+
+limit contains {"field": "max", "atMost": 0, "reason": "GPUs rest outside of office hours", "until": until} if {
+	input.pool.labels.gpu
+	not office_hours
+	until := (input.now - (input.now % hour)) + hour
+}
+
+office_hours if {
+	[clock, _, _] := time.clock([input.now, data.parameters.zone])
+	clock >= 8
+	clock < 18
+	not time.weekday([input.now, data.parameters.zone]) in {"Saturday", "Sunday"}
+}
+
+hour := (60 * 60) * 1000000000

@@ -1,0 +1,36 @@
+# SPDX-FileCopyrightText: The Corral Authors
+# SPDX-License-Identifier: Apache-2.0
+
+# METADATA
+# scope: package
+# title: No latest
+# description: |
+#  An image must say which version it is: by a tag other than `latest`, or by its digest. Otherwise the same revision of a
+#  pool means another image tomorrow, and there is nothing to roll back to.
+# custom:
+#  kind: RunnerPolicy
+package corral.template
+
+# METADATA
+# title: Images have a version
+# custom:
+#  code: ACME-IMAGE-1
+deny contains {
+	"msg": sprintf("image %s has no version", [container.image]),
+	"path": sprintf("spec.%s[%d].image", [kind, i]),
+	"code": "ACME-IMAGE-1",
+	"remediation": "name a tag other than latest, or a digest",
+} if {
+	some kind in ["containers", "initContainers"]
+	some i, container in input.pod.spec[kind]
+	not versioned(container.image)
+}
+
+versioned(image) if contains(image, "@")
+
+# A port of the registry isn't a tag: only what follows the last slash counts.
+versioned(image) if {
+	parts := split(image, "/")
+	[_, tag] := split(parts[count(parts) - 1], ":")
+	tag != "latest"
+}

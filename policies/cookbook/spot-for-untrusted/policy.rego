@@ -1,0 +1,44 @@
+# SPDX-FileCopyrightText: The Corral Authors
+# SPDX-License-Identifier: Apache-2.0
+
+# METADATA
+# scope: package
+# title: Spot nodes for untrusted code, and nothing else there
+# description: |
+#  Pools that run everybody's pull requests (`trust: public`) belong on spot nodes, away from the rest; release builds
+#  must not be interrupted, so they don't. Name the label that your nodes have.
+# custom:
+#  kind: ClusterRunnerPolicy
+#  parameters:
+#   label: karpenter.sh/capacity-type
+package corral.template
+
+# METADATA
+# title: Untrusted code runs on spot nodes
+# custom:
+#  code: ACME-SPOT-1
+deny contains {
+	"msg": "a public pool must run on spot nodes",
+	"path": "spec.nodeSelector",
+	"code": "ACME-SPOT-1",
+	"remediation": sprintf("set nodeSelector %s: spot", [data.parameters.label]),
+} if {
+	input.pool.trust == "public"
+	not on_spot
+}
+
+# METADATA
+# title: Trusted code does not
+# custom:
+#  code: ACME-SPOT-2
+deny contains {
+	"msg": "only a public pool may run on spot nodes",
+	"path": "spec.nodeSelector",
+	"code": "ACME-SPOT-2",
+	"remediation": sprintf("set nodeSelector %s: on-demand", [data.parameters.label]),
+} if {
+	input.pool.trust != "public"
+	on_spot
+}
+
+on_spot if input.pod.spec.nodeSelector[data.parameters.label] == "spot"
