@@ -18,8 +18,6 @@ import (
 )
 
 const (
-	// maxElements bounds what one policy says in one decision.
-	maxElements = 1000
 	// maxText bounds each text of an answer, in bytes; what is longer is cut.
 	maxText = 1024
 )
@@ -105,7 +103,7 @@ func elementOf(g given) *element {
 
 func (e *element) checkKey(k *ast.Term) {
 	name, ok := k.Value.(ast.String)
-	e.require(ok, "a key of an element is a string, not %s", k)
+	e.require(ok, "a key of an element is a string, not %s", ast.ValueName(k.Value))
 	if ok && !slices.Contains(e.promise.keys, string(name)) {
 		e.require(false, "an element has no %q: %s", string(name), oneOf(string(name), e.promise.keys))
 	}

@@ -136,14 +136,14 @@ func (p *Policy) origins(set ast.Set) ([]given, *Failure) {
 	if set == nil || set.Len() == 0 {
 		return nil, nil
 	}
-	if set.Len() > maxElements {
-		return nil, p.failure(InvalidAnswer, "it gave %d elements, more than %d: give one for each finding", set.Len(), maxElements)
-	}
 	all := make([]given, 0, set.Len())
 	for _, term := range set.Slice() {
 		wrapped := term.Value.(ast.Object)
 		index, _ := wrapped.Get(indexKey).Value.(ast.Number).Int()
 		all = append(all, given{element: wrapped.Get(valueKey).Value, origin: &p.program.origins[index]})
+		if most := all[0].origin.promise.most(); set.Len() > most {
+			return nil, p.failure(InvalidAnswer, "it gave %d elements, more than %d: give one for each finding", set.Len(), most)
+		}
 	}
 	return all, nil
 }

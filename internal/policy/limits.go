@@ -5,6 +5,7 @@ package policy
 
 import (
 	"fmt"
+	"regexp/syntax"
 	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -23,8 +24,9 @@ const (
 	maxOnce, maxAll        = 256 << 10, 16 << 20
 	// maxParsed and maxYAML bound what is parsed or split into values, in bytes.
 	maxParsed, maxYAML = 64 << 10, 8 << 10
-	// maxFactors bounds how many numbers are multiplied.
-	maxFactors = 1000
+	// maxFactors bounds how many numbers are multiplied, maxCut what is trimmed off a text, in bytes,
+	// and maxPairs how many elements of arrays are compared with each other.
+	maxFactors, maxCut, maxPairs = 1000, 256, 1 << 20
 	// maxShown is what a format can make of a number, in bytes.
 	maxShown = 1 << 20
 )
@@ -49,6 +51,14 @@ var limited = map[string]func(operands []*ast.Term) string{
 	ast.YAMLIsValid.Name:                func(o []*ast.Term) string { return limitParsed(o[0], maxYAML) },
 	ast.URLQueryDecodeObject.Name:       func(o []*ast.Term) string { return limitParsed(o[0], maxParsed) },
 	ast.Split.Name:                      func(o []*ast.Term) string { return limitParsed(o[0], maxParsed) },
+	ast.SplitN.Name:                     func(o []*ast.Term) string { return limitParsed(o[0], maxParsed) },
+	ast.JSONMarshal.Name:                func(o []*ast.Term) string { return limitShown(o[0], maxResult) },
+	ast.YAMLMarshal.Name:                func(o []*ast.Term) string { return limitShown(o[0], maxParsed) },
+	ast.URLQueryEncodeObject.Name:       func(o []*ast.Term) string { return limitShown(o[0], maxResult) },
+	ast.Trim.Name:                       limitTrim,
+	ast.TrimLeft.Name:                   limitTrim,
+	ast.TrimRight.Name:                  limitTrim,
+	ast.ObjectSubset.Name:               limitSubset,
 }
 
 func init() {
@@ -64,9 +74,12 @@ func init() {
 }
 
 // length is that of a string, or 0.
-func length(t *ast.Term) int {
+func length(t *ast.Term) int { return len(textOf(t)) }
+
+// textOf is a string, or nothing.
+func textOf(t *ast.Term) string {
 	text, _ := t.Value.(ast.String)
-	return len(text)
+	return string(text)
 }
 
 // each calls f for the elements of an array or set.
@@ -92,8 +105,15 @@ func limitSprintf(operands []*ast.Term) string {
 		return ""
 	}
 	verbs := strings.Count(string(format), "%")
-	longest := 0
-	each(operands[1], func(t *ast.Term) { longest = max(longest, t.StringLength()) })
+	longest, rest := 0, maxResult
+	each(operands[1], func(t *ast.Term) {
+		before := rest
+		rest = shown(t.Value, rest)
+		longest = max(longest, before-rest)
+	})
+	if rest < 0 {
+		return tooLong(maxResult + 1)
+	}
 	if longDigits(string(format)) {
 		longest += maxShown
 	}
@@ -127,12 +147,77 @@ func limitProduct(operands []*ast.Term) string {
 	return ""
 }
 
+// shown takes what a value has to show, in bytes, off what there may be, and ends as soon as nothing is left: parts
+// of a value that are one in memory can be very many when they are written down.
+func shown(v ast.Value, rest int) int {
+	rest--
+	if rest < 0 {
+		return rest
+	}
+	stop := func(t *ast.Term) bool {
+		rest = shown(t.Value, rest)
+		return rest < 0
+	}
+	switch v := v.(type) {
+	case ast.String:
+		return rest - len(v)
+	case ast.Number:
+		return rest - len(v)
+	case *ast.Array:
+		v.Until(stop)
+	case ast.Set:
+		v.Until(stop)
+	case ast.Object:
+		v.Until(func(key, value *ast.Term) bool { return stop(key) || stop(value) })
+	}
+	return rest
+}
+
+func limitShown(t *ast.Term, most int) string {
+	if shown(t.Value, most) < 0 {
+		return fmt.Sprintf("more than %d bytes at once", most)
+	}
+	return ""
+}
+
+func limitTrim(operands []*ast.Term) string {
+	if length(operands[1]) > maxCut {
+		return fmt.Sprintf("more than %d bytes to trim off", maxCut)
+	}
+	return ""
+}
+
+func limitSubset(operands []*ast.Term) string {
+	super, ok := operands[0].Value.(*ast.Array)
+	sub, isArray := operands[1].Value.(*ast.Array)
+	if ok && isArray && super.Len()*sub.Len() > maxPairs {
+		return fmt.Sprintf("more than %d pairs of elements", maxPairs)
+	}
+	return ""
+}
+
+// programSize is what a regular expression is made of: a count such as {1,100} multiplies what it repeats.
+func programSize(pattern string) int {
+	if !strings.Contains(pattern, "{") {
+		return len(pattern)
+	}
+	parsed, err := syntax.Parse(pattern, syntax.Perl)
+	if err != nil {
+		return len(pattern) // OPA tells what is wrong with it
+	}
+	program, err := syntax.Compile(parsed.Simplify())
+	if err != nil {
+		return len(pattern)
+	}
+	return max(len(pattern), len(program.Inst))
+}
+
 func limitRegex(pattern, text *ast.Term) string {
 	if length(pattern) > maxPattern || length(text) > maxMatched {
 		return fmt.Sprintf("a pattern has at most %d bytes, what it is held against %d", maxPattern, maxMatched)
 	}
-	if length(pattern)*length(text) > maxOnce {
-		return fmt.Sprintf("the bytes of a pattern times those it is held against are at most %d", maxOnce)
+	if programSize(textOf(pattern))*length(text) > maxOnce {
+		return fmt.Sprintf("the steps of a pattern times the bytes it is held against are at most %d", maxOnce)
 	}
 	return ""
 }
@@ -141,8 +226,8 @@ func limitRegexAll(pattern, text *ast.Term) string {
 	if why := limitRegex(pattern, text); why != "" {
 		return why
 	}
-	if length(pattern)*length(text)*length(text) > maxAll {
-		return fmt.Sprintf("where all matches are looked for, the bytes of a pattern times the square of those it is held against are at most %d", maxAll)
+	if programSize(textOf(pattern))*length(text)*length(text) > maxAll {
+		return fmt.Sprintf("where all matches are looked for, the steps of a pattern times the square of the bytes it is held against are at most %d", maxAll)
 	}
 	return ""
 }

@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -86,9 +87,21 @@ func compose(declared Scale, jobs int32, limits []limit) composition {
 	}
 	slices.SortFunc(c.bounds, compareBounds)
 	c.bounds = slices.Compact(c.bounds)
-	slices.Sort(c.conflicts)
-	c.conflicts = slices.Compact(c.conflicts)
+	c.conflicts = fewConflicts(c.conflicts)
 	return c
+}
+
+// maxConflicts is how many conflicts are told of.
+const maxConflicts = 64
+
+// fewConflicts sorts conflicts, and leaves out what nobody would read.
+func fewConflicts(all []string) []string {
+	slices.Sort(all)
+	all = slices.Compact(all)
+	if more := len(all) - maxConflicts; more > 0 {
+		all = append(all[:maxConflicts:maxConflicts], fmt.Sprintf("and %d conflicts more", more))
+	}
+	return all
 }
 
 // isHard tells whether jobs beyond max wait: a hard rule gives the max, or more jobs than a
@@ -224,13 +237,21 @@ func (c *composition) changes(with composition, policy string) []Audit {
 	}
 	for _, name := range fields {
 		if is, would := *c.scale.number(name), *with.scale.number(name); is != would {
-			tell("%s would be %d, not %d%s", name, would, is, with.why(name, policy))
+			tell("%s would be %s, not %s%s", name, numberText(would), numberText(is), with.why(name, policy))
 		}
 	}
 	if c.hard != with.hard {
 		tell("jobs beyond max would %s", map[bool]string{true: "wait", false: "be served"}[with.hard])
 	}
 	return all
+}
+
+// numberText is a number of runners as people read it.
+func numberText(n int32) string {
+	if n == v1alpha1.UnboundedMax {
+		return "unbounded"
+	}
+	return strconv.Itoa(int(n))
 }
 
 // why gives the rules of a policy that bound a number.
