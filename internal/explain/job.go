@@ -241,17 +241,10 @@ func (f *PoolFacts) maxWords() string {
 
 // summary answers in a sentence or two.
 func (a *JobAnswer) summary() string {
-	var fit []Candidate
-	for _, c := range a.Pools {
-		if !c.isOut() {
-			fit = append(fit, c)
-		}
-	}
+	fit := slices.DeleteFunc(slices.Clone(a.Pools), func(c Candidate) bool { return c.isOut() })
 	switch {
-	case len(a.Found) > 0 && a.JobID == 0:
-		return fmt.Sprintf("Runners here have %s of this run.", count(int32(len(a.Found)), "job")) //nolint:gosec // far below
 	case len(a.Found) > 0:
-		return fmt.Sprintf("Runners here have %s of its run. Whether this one is among them can't be told from here.", count(int32(len(a.Found)), "job")) //nolint:gosec // far below
+		return a.foundWords()
 	case len(a.Pools) == 0 && len(a.Unknown) > 0:
 		return fmt.Sprintf("No pool that can be seen serves %s, and not everything could be read: see below.", a.Repository)
 	case len(a.Pools) == 0:
@@ -264,10 +257,20 @@ func (a *JobAnswer) summary() string {
 	if i := slices.IndexFunc(fit, func(c Candidate) bool { return c.open }); i >= 0 {
 		return fmt.Sprintf("No runner here has it, and RunnerPool %s %s. So GitHub has not assigned it there, or did a moment ago.", fit[i].Pool, fit[i].Situation)
 	}
+	only := ""
 	if len(a.runsOn) == 0 {
-		return fmt.Sprintf("It waits for RunnerPool %s if it asks for nothing but %s: it %s.", fit[0].Pool, strings.Join(fit[0].Labels, ", "), fit[0].Situation)
+		only = " if it asks for nothing but " + strings.Join(fit[0].Labels, ", ")
 	}
-	return fmt.Sprintf("It waits for RunnerPool %s: it %s.", fit[0].Pool, fit[0].Situation)
+	return fmt.Sprintf("It waits for RunnerPool %s%s: it %s.", fit[0].Pool, only, fit[0].Situation)
+}
+
+// foundWords say that runners here have jobs of the run.
+func (a *JobAnswer) foundWords() string {
+	jobs := count(int32(len(a.Found)), "job") //nolint:gosec // far below
+	if a.JobID == 0 {
+		return fmt.Sprintf("Runners here have %s of this run.", jobs)
+	}
+	return fmt.Sprintf("Runners here have %s of its run. Whether this one is among them can't be told from here.", jobs)
 }
 
 // beyond is what only GitHub knows.

@@ -22,44 +22,24 @@ type JobURL struct {
 	RunID, JobID int64
 }
 
-var ownerPattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,100}$`)
+// jobPath has owner, repository, run and, if it is there, job.
+var jobPath = regexp.MustCompile(`^/([A-Za-z0-9_.-]{1,100})/([A-Za-z0-9_.-]{1,100})/actions/runs/([1-9][0-9]{0,17})(?:/attempts/[0-9]{1,9})?(?:/jobs?/([1-9][0-9]{0,17}))?/?$`)
 
 // ParseJobURL reads https://HOST/OWNER/REPO/actions/runs/RUN[/attempts/N][/job/JOB].
 func ParseJobURL(raw string) (JobURL, error) {
-	wrong := fmt.Errorf("%q is no job: want https://HOST/OWNER/REPO/actions/runs/RUN_ID or the same with /job/JOB_ID", clip(raw, maxText))
 	u, err := url.Parse(raw)
-	if err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Host == "" {
-		return JobURL{}, wrong
-	}
-	parts := strings.Split(strings.Trim(u.Path, "/"), "/")
-	if len(parts) < 5 || parts[2] != "actions" || parts[3] != "runs" || !ownerPattern.MatchString(parts[0]) || !ownerPattern.MatchString(parts[1]) {
-		return JobURL{}, wrong
-	}
-	j := JobURL{Host: hostOf(u.Host), Owner: parts[0], Name: parts[1]}
-	if j.RunID, err = id(parts[4]); err != nil {
-		return JobURL{}, wrong
-	}
-	for rest := parts[5:]; len(rest) > 0; rest = rest[2:] {
-		if len(rest) < 2 || rest[0] != "job" && rest[0] != "jobs" && rest[0] != "attempts" {
-			return JobURL{}, wrong
-		}
-		n, err := id(rest[1])
-		if err != nil {
-			return JobURL{}, wrong
-		}
-		if rest[0] != "attempts" {
-			j.JobID = n
+	if err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" {
+		if parts := jobPath.FindStringSubmatch(u.Path); parts != nil {
+			return JobURL{Host: hostOf(u.Host), Owner: parts[1], Name: parts[2], RunID: number64(parts[3]), JobID: number64(parts[4])}, nil
 		}
 	}
-	return j, nil
+	return JobURL{}, fmt.Errorf("%q is no job: want https://HOST/OWNER/REPO/actions/runs/RUN_ID or the same with /job/JOB_ID", clip(raw, maxText))
 }
 
-func id(text string) (int64, error) {
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err == nil && n <= 0 {
-		err = strconv.ErrRange
-	}
-	return n, err
+// number64 reads digits that fit; 0 for none.
+func number64(digits string) int64 {
+	n, _ := strconv.ParseInt(digits, 10, 64) // the pattern lets nothing else through
+	return n
 }
 
 // hostOf is a host as it is compared.
