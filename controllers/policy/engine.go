@@ -271,28 +271,6 @@ func (e *Engine) seed(ctx context.Context, c client.Reader) error {
 	return nil
 }
 
-// references lists every policy that is not being deleted.
-func references(ctx context.Context, c client.Reader) ([]string, error) {
-	var refs []string
-	cluster, namespaced := &v1alpha1.ClusterRunnerPolicyList{}, &v1alpha1.RunnerPolicyList{}
-	for _, list := range []client.ObjectList{cluster, namespaced} {
-		if err := c.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
-			return nil, fmt.Errorf("listing policies: %w", err)
-		}
-	}
-	for _, p := range cluster.Items {
-		if p.DeletionTimestamp.IsZero() {
-			refs = append(refs, policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: p.Name}.Ref())
-		}
-	}
-	for _, p := range namespaced.Items {
-		if p.DeletionTimestamp.IsZero() {
-			refs = append(refs, policy.Source{Kind: policy.KindRunnerPolicy, Namespace: p.Namespace, Name: p.Name}.Ref())
-		}
-	}
-	return refs, nil
-}
-
 // For returns the policies that bind a pool.
 func (e *Engine) For(facts policy.Pool) *policy.Bound {
 	e.mu.Lock()

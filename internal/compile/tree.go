@@ -138,7 +138,7 @@ func (w *walk) visit(name string, entry fs.DirEntry, err error) error {
 	if entry.IsDir() {
 		return w.visitFolder(name)
 	}
-	if !isDefinition(name) && !(isPolicyFile(name) && within(w.tree.path, name)) {
+	if !isDefinition(name) && (!isPolicyFile(name) || !within(w.tree.path, name)) {
 		w.others = append(w.others, name)
 		return nil
 	}
