@@ -112,7 +112,7 @@ func hard(f *PoolFacts) {
 		Time: ago(20 * time.Second), Desired: 5, Announced: 5, Waiting: 7, ID: "f00d", Digest: "sha256:88",
 		Reason: "12 jobs + 2 idle, bounded by max 5; 7 jobs accepted before wait, by policy; max 500 → 5 by ClusterRunnerPolicy/hours …",
 		Limits: &v1alpha1.DecidedLimits{
-			Min: 0, Max: 5, Idle: 2, Hard: true, Until: &metav1.Time{Time: noon.Add(6 * time.Hour)},
+			Min: 0, Max: 5, Idle: 2, Hard: true, Shared: true, Until: &metav1.Time{Time: noon.Add(6 * time.Hour)},
 			Bounds:    []v1alpha1.LimitBound{{Field: "max", Declared: 500, Value: 5, Reason: "the night has 5 runners", Rule: rule}},
 			Conflicts: []string{"RunnerPolicy/ci/wish corral.scaling.limit: min at least 8 is above what the pool declares: only a ClusterRunnerPolicy may raise it"},
 		},

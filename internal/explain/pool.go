@@ -302,6 +302,9 @@ func (a *PoolAnswer) limits(p *page) {
 		if d.Hard {
 			p.line(2, "The bound is hard: jobs accepted beyond it wait; %d do.", a.Decision.Waiting)
 		}
+		if d.Shared {
+			p.line(2, "Rules read what other pools were granted: they may change when others grow or shrink.")
+		}
 		if d.Until != nil {
 			p.line(2, "They are decided again at %s at the latest.", p.when(d.Until.Time))
 		}
