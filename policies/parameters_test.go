@@ -1,0 +1,76 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policies_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/localcluster"
+)
+
+// TestParametersOnAnAPIServer tells what the definitions' rules between fields let through: only
+// an API server knows.
+func TestParametersOnAnAPIServer(t *testing.T) {
+	definition, err := os.ReadFile(filepath.FromSlash("../charts/corral/files/crds/corral.dev_runnerpolicies.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster, err := localcluster.Start(t.Context(), localcluster.Options{Manifests: [][]byte{definition}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	c, err := client.New(cluster.Config, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for library, want := range map[string]string{
+		`{"images":{"allowed":["ghcr.io/acme/","*","library/x"]}}`:                                            "",
+		`{"images":{"allowed":["ghcr.io"]}}`:                                                                  "has a slash",
+		`{"images":{}}`:                                                                                       "at least 1",
+		`{"podSecurity":{"level":"baseline","hostPaths":["/a/b.."]}}`:                                         "",
+		`{"podSecurity":{"level":"baseline","hostPaths":["/a/../b"]}}`:                                        "must not have ..",
+		`{"resources":{"requireLimits":["cpu"],"maxPerPod":{"cpu":4,"nvidia.com/gpu":"1"}}}`:                  "",
+		`{"resources":{"maxPerPod":{"cpu":"four"}}}`:                                                          "maxPerPod",
+		`{"hours":{"open":[{"from":"08:00","to":"24:00"}],"closed":{"max":0,"hard":true}}}`:                   "",
+		`{"hours":{"open":[{"from":"08:00","to":"24:00"}],"closed":{"min":0,"hard":true}}}`:                   "hard needs max",
+		`{"hours":{"open":[{"from":"8:00","to":"24:00"}]}}`:                                                   "open[0].from",
+		`{"hours":{"closed":{"max":0}}}`:                                                                      "closed needs open",
+		`{"hours":{"zone":"Local"}}`:                                                                          "zone must be",
+		`{"hours":{"freezes":[{"name":"a","from":"2026-01-02T00:00:00Z","to":"2026-01-01T23:00:00-05:00"}]}}`: "",
+		`{"hours":{"freezes":[{"name":"a","from":"2026-01-02T00:00:00Z","to":"2026-01-01T00:00:00Z"}]}}`:      "from must be before",
+		`{"ceilings":[{"name":"a","by":"Label","label":"team","max":3,"overrides":{"a":1}}]}`:                 "",
+		`{"ceilings":[{"name":"a","by":"Label","max":3}]}`:                                                    "label must",
+		`{"ceilings":[{"name":"a","by":"All","label":"team","max":3}]}`:                                       "label must",
+		`{"ceilings":[{"name":"a","by":"All","max":3,"overrides":{"a":1}}]}`:                                  "overrides need",
+		`{"pause":{"reason":"incident 42","until":"2026-01-02T00:00:00Z"}}`:                                   "",
+		`{"pause":{}}`: "reason",
+	} {
+		var rules map[string]any
+		if err := json.Unmarshal([]byte(library), &rules); err != nil {
+			t.Fatal(err)
+		}
+		object := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": v1alpha1.GroupVersion.String(), "kind": "RunnerPolicy",
+			"metadata": map[string]any{"generateName": "a-", "namespace": "default"},
+			"spec":     map[string]any{"library": rules},
+		}}
+		err := c.Create(t.Context(), object)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: got %v, want %q", library, err, want)
+		}
+	}
+}
