@@ -69,6 +69,8 @@ test_fair if {
 		"a part is rounded down": [4, [[3, 20], [3, 20]]],
 		"one wants a lot, one a bit": [5, [[0, 20], [1, 1]]],
 		"one wants a lot, one nothing": [5, [[0, 20], [0, 0]]],
+		"one has some of its part": [5, [[2, 20]]],
+		"one wants a lot, one more than it has": [4, [[0, 20], [1, 3]]],
 		"as many as runners": [1, [[1, 1], [1, 1], [1, 1], [1, 1], [1, 1], [1, 1], [1, 1], [1, 1], [1, 1]]],
 		"more than runners": [8, [[2, 9], [0, 1], [0, 1], [0, 1], [0, 1], [0, 1], [0, 1], [0, 1], [0, 1], [0, 1]]],
 	} {
@@ -78,7 +80,23 @@ test_fair if {
 	}
 }
 
+# One has and wants no less than its part: nothing has to be left to it.
+test_what_is_beyond_a_part if {
+	left(100, {"max": 11}, [[4, 5]]) == 6
+	left(100, {"max": 11}, [[5, 3]]) == 6
+	left(100, {"max": 11}, [[4, 4]]) == 6
+	left(100, {"max": 12}, [[4, 4]]) == 7
+}
+
+# A pool that declares less than is left may still want more than its part.
+test_declared_max if {
+	left(8, {"max": 10}, [[0, 20]]) == 5
+	left(5, {"max": 10}, [[0, 20]]) == 5
+	left(6, {"max": 10}, [[0, 0]]) == 6
+}
+
 test_one_runner if {
+	left(100, {"max": 2}, [[0, 1], [0, 0]]) == 1
 	left(100, {"max": 1}, [[0, 0], [0, 0]]) == 1
 	left(100, {"max": 1}, [[1, 1]]) == 0
 	left(100, {"max": 0}, []) == 0

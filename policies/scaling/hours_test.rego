@@ -179,6 +179,14 @@ frozen := {"freezes": [
 	{"name": "holidays", "from": "2026-05-04T09:00:00+02:00", "to": "2026-05-05T00:00:00Z"},
 ]}
 
+test_the_next_of_several_changes if {
+	later := {"name": "later", "from": "2026-05-06T10:00:00Z", "to": "2026-05-07T00:00:00Z", "limits": {"max": 1}}
+	unlimited := {"name": "unlimited", "from": "2026-05-04T09:30:00Z", "to": "2026-05-07T00:00:00Z"}
+	both := object.union(office, {"freezes": [later, frozen.freezes[0], unlimited]})
+	{element.until | some element in limit("2026-05-04T09:00:00Z", both)} == {ns("2026-05-04T10:00:00Z")}
+	{element.until | some element in limit("2026-05-05T09:00:00Z", both)} == {ns("2026-05-05T16:30:00Z")}
+}
+
 test_freezes if {
 	every at in ["2026-05-04T10:00:00Z", "2026-05-04T11:59:59Z"] {
 		limit(at, frozen) == {

@@ -35,6 +35,7 @@ test_allowed if {
 		"a star in the middle and at the end": ["ghcr.io/*/ci-*", "ghcr.io/a/ci-runner:1", "ghcr.io/a/runner:ci-1"],
 		"hosts": ["*.acme.com/", "eu.acme.com/x", "evil.com/x.acme.com/y"],
 		"hosts with a path": ["*.acme.com/ci/*", "eu.acme.com/ci/x", "eu.acme.com/cd/x"],
+		"any host, and a star in the middle": ["*.acme.com/r*er", "eu.acme.com/runner:1", "eu.acme.com/runner1"],
 		"any host": ["*/ci/", "evil.com/ci/x", "evil.com/x/ci/y"],
 		"no host": ["library/alpine", "alpine:3", "alpine2"],
 		"the folder of no host": ["library/", "alpine", "acme/alpine"],

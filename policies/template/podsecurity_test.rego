@@ -75,6 +75,8 @@ test_baseline_allows if {
 		"no seccomp": [without("/spec/securityContext"), without("$C/securityContext/seccompProfile")],
 		"sysctls": [add("/spec/securityContext/sysctls", [{"name": "net.ipv4.tcp_syncookies", "value": "1"}])],
 		"root": [add("/spec/securityContext/runAsUser", 0), add("$C/securityContext/runAsNonRoot", false)],
+		"a pod of root": [add("/spec/securityContext/runAsNonRoot", false)],
+		"other annotations": [add("/metadata/annotations/acme.example~1profile", "unconfined")],
 		"NFS": [add("/spec/volumes/1", {"name": "x", "nfs": {"server": "x", "path": "/"}})],
 	} {
 		print(name)
@@ -97,8 +99,12 @@ denied := [
 	["005", "spec.volumes[1].hostPath.path", [add("/spec/volumes/1", {"name": "x", "hostPath": {"path": "/opt/tools-evil"}})]],
 	["005", "spec.volumes[1].hostPath.path", [add("/spec/volumes/1", {"name": "x", "hostPath": {"path": "/opt/tools/../../etc"}})]],
 	["005", "spec.volumes[1].hostPath.path", [add("/spec/volumes/1", {"name": "x", "hostPath": {"path": "/opt"}})]],
-	["006", "spec.containers[0].ports[1].hostPort", [add("$C/ports", [{"containerPort": 80}, {"containerPort": 81, "hostPort": 81}])]],
-	["007", "spec.containers[0].livenessProbe.httpGet.host", [add("$C/livenessProbe", {"httpGet": {"host": "169.254.169.254"}})]],
+	["006", "spec.containers[0].ports[1].hostPort", [add("$C/ports", [{"hostPort": 0}, {"hostPort": 81}])]],
+	["006", "spec.initContainers[0].ports[0].hostPort", [add("$I/ports", [{"containerPort": 81, "hostPort": 81}])]],
+	["007", "spec.containers[0].livenessProbe.httpGet.host", [
+		add("$C/livenessProbe", {"httpGet": {"host": "169.254.169.254"}}),
+		add("$C/startupProbe", {"httpGet": {"host": ""}}),
+	]],
 	["007", "spec.containers[0].readinessProbe.tcpSocket.host", [add("$C/readinessProbe", {"tcpSocket": {"host": "x"}})]],
 	["007", "spec.initContainers[0].startupProbe.httpGet.host", [add("$I/startupProbe", {"httpGet": {"host": "x"}})]],
 	["007", "spec.containers[0].lifecycle.postStart.httpGet.host", [add("$C/lifecycle", {"postStart": {"httpGet": {"host": "x"}}})]],
@@ -113,7 +119,10 @@ denied := [
 	["010", "spec.securityContext.seLinuxOptions.type", [add("/spec/securityContext/seLinuxOptions", {"type": "unconfined_t"})]],
 	["011", "spec.containers[0].securityContext.seLinuxOptions.user", [add("$C/securityContext/seLinuxOptions", {"user": "system_u"})]],
 	["011", "spec.securityContext.seLinuxOptions.role", [add("/spec/securityContext/seLinuxOptions", {"role": "x", "type": ""})]],
-	["012", "spec.containers[0].securityContext.procMount", [add("$C/securityContext/procMount", "Unmasked")]],
+	["012", "spec.containers[0].securityContext.procMount", [
+		add("$C/securityContext/procMount", "Unmasked"),
+		add("$I/securityContext/procMount", "Default"),
+	]],
 	["013", "spec.containers[0].securityContext.seccompProfile.type", [add("$C/securityContext/seccompProfile", {"type": "Unconfined"})]],
 	["013", "spec.securityContext.seccompProfile.type", [add("/spec/securityContext/seccompProfile", {"type": "Unconfined"})]],
 	["014", "spec.securityContext.sysctls[1].name", [add("/spec/securityContext/sysctls", [{"name": "kernel.shm_rmid_forced"}, {"name": "kernel.msgmax"}])]],
@@ -220,6 +229,13 @@ test_what_is_said if {
 		"remediation": "remove privileged: to build images, use a builder that runs without, such as rootless BuildKit or Kaniko",
 		"severity": "high",
 	}}
+}
+
+test_no_seccomp_anywhere if {
+	unconfined := {"seccompProfile": {"type": "Unconfined"}}
+	deny("baseline", [without("/spec/initContainers"), without("/spec/securityContext"), add("$C/securityContext", unconfined)]) == {
+		["CORRAL-PSS-013", "spec.containers[0].securityContext.seccompProfile.type"],
+	}
 }
 
 test_every_host_path if {

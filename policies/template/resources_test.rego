@@ -40,6 +40,13 @@ test_limits if {
 	}
 }
 
+test_no_limits_at_all if {
+	deny({"containers": [{"name": "a"}]}, {"requireLimits": ["cpu"], "requireRequests": ["cpu"]}) == {
+		["CORRAL-RES-001", "spec.containers[0].resources.requests", "container a requests no cpu"],
+		["CORRAL-RES-002", "spec.containers[0].resources.limits", "container a has no limit for cpu"],
+	}
+}
+
 test_at_most if {
 	rules := {"maxPerPod": {"cpu": "4", "memory": "8Gi", "nvidia.com/gpu": "1"}}
 	two := [
@@ -71,6 +78,7 @@ test_added_up_as_kubernetes_does if {
 		"an init container after a sidecar": [4, {"containers": [a, a], "initContainers": [object.union(a, always), container("b", {"cpu": 3}, {})]}],
 		"an init container before a sidecar": [3, {"containers": [a], "initContainers": [container("b", {"cpu": 3}, {}), object.union(a, always)]}],
 		"the limit of the pod": [5, {"containers": [a, a], "resources": {"limits": {"cpu": "5"}, "requests": {"cpu": "1"}}}],
+		"the limit of the pod, and overhead": [6, {"containers": [a], "resources": {"limits": {"cpu": 5}}, "overhead": {"cpu": 1}}],
 		"a large request of the pod": [6, {"containers": [a, a], "resources": {"requests": {"cpu": "6"}}}],
 		"a small request of the pod": [2, {"containers": [a, a], "resources": {"requests": {"cpu": "1"}}}],
 	} {
