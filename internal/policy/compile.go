@@ -25,6 +25,8 @@ type program struct {
 	// origins are the rules of the promised sets, by the index that answers have.
 	origins []origin
 	needs   Needs
+	// hasOwn is true when there are modules beside the library's.
+	hasOwn bool
 }
 
 // answer is the variable of a query.
@@ -37,7 +39,7 @@ func build(s *Source, d *diagnostics) *program {
 	if len(*d) > 0 {
 		return nil
 	}
-	p := &program{queries: map[string]ast.Body{}}
+	p := &program{queries: map[string]ast.Body{}, hasOwn: len(own) > 0}
 	all := maps.Clone(chosen)
 	maps.Copy(all, own)
 	names := slices.Sorted(maps.Keys(all))
@@ -162,7 +164,8 @@ func newCompiler() *ast.Compiler {
 		set.Put(schemaRef(name), schema)
 	}
 	return ast.NewCompiler().WithStrict(true).WithCapabilities(sandbox()).WithSchemas(set).
-		WithUseTypeCheckAnnotations(true).WithEnablePrintStatements(false).SetErrorLimit(maxDiagnostics)
+		WithUseTypeCheckAnnotations(true).WithEnablePrintStatements(false).SetErrorLimit(maxDiagnostics).
+		WithStageAfterID(ast.StageCheckTypes, ast.CompilerStageDefinition{Name: "WeighValues", MetricName: "weigh_values", Stage: weighValues})
 }
 
 // withoutCopies leaves out what is said of the copy of a rule, for it is said of the rule too.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/agnivade/levenshtein"
 	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/types"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
@@ -78,7 +79,7 @@ func explain(e *ast.Error) string {
 	case ref != nil && ref.Pos < len(ref.Ref):
 		return fmt.Sprintf("%s: %s", message, missing(ref))
 	case unification != nil:
-		return fmt.Sprintf("%s: the two sides can never be equal (%s); compare values of one type", message, oneLine(unification.Lines()))
+		return fmt.Sprintf("%s: the two sides can never be equal, %s and %s; compare values of one type", message, typeName(unification.Left), typeName(unification.Right))
 	case strings.HasPrefix(message, "undefined function "):
 		return message + ": " + undefinedFunction(strings.TrimPrefix(message, "undefined function "))
 	case strings.Contains(message, "may be recursive"), e.Code == ast.RecursionErr && strings.Contains(message, answers):
@@ -181,10 +182,8 @@ func hint(message, otherwise string) string {
 	return otherwise
 }
 
-// oneLine joins the lines of a detail.
-func oneLine(lines []string) string {
-	for i, line := range lines {
-		lines[i] = strings.Join(strings.Fields(line), " ")
-	}
-	return strings.Join(lines, ", ")
+// typeName is the name of a type, without those of its parts: they may be very many.
+func typeName(t types.Type) string {
+	name := fmt.Sprintf("%T", t)
+	return strings.ToLower(name[strings.LastIndex(name, ".")+1:])
 }

@@ -68,7 +68,7 @@ func (p *Policy) ask(ctx context.Context, q question) ([]given, *Failure) {
 		p.patience.answered()
 		return p.origins(set)
 	}
-	if topdown.IsCancel(err) || inner.Err() != nil {
+	if topdown.IsCancel(err) || inner.Err() != nil && !errors.Is(err, errHeavy) {
 		if ctx.Err() == nil {
 			p.patience.timedOut()
 			return nil, p.failure(TimedOut, "it took more time or memory than it may: look for loops over loops, and for large ranges")
@@ -121,14 +121,18 @@ func (p *program) evaluate(ctx context.Context, q question) (set ast.Set, err er
 	defer p.store.Abort(ctx, txn)
 	cancel := topdown.NewCancel()
 	defer context.AfterFunc(ctx, cancel.Cancel)()
+	weigh := &scales{VirtualCache: topdown.NewVirtualCache(), cancel: cancel}
 	query := topdown.NewQuery(p.queries[q.decision]).
 		WithCompiler(p.compiler).WithStore(p.store).WithTransaction(txn).WithInput(q.input).
 		WithTime(time.Unix(0, q.now)).WithCancel(cancel).WithStrictBuiltinErrors(true).WithMetrics(metrics.NoOp())
+	if p.hasOwn {
+		query = query.WithVirtualCache(weigh)
+	}
 	err = query.Iter(ctx, func(result topdown.QueryResult) error {
 		set, _ = result[answer].Value.(ast.Set)
 		return nil
 	})
-	return set, err
+	return set, weigh.errorOf(err)
 }
 
 // origins finds the rules that gave the elements of a set.
@@ -161,6 +165,9 @@ func describe(err error) string {
 		where = place(e.Location.File, e.Location.Row, e.Location.Col)
 	}
 	message := where + strings.Join(strings.Fields(e.Message), " ")
+	if errors.Is(err, errHeavy) {
+		return where + errHeavy.Error()
+	}
 	switch e.Code {
 	case topdown.BuiltinErr, topdown.TypeErr:
 		return message + "; check the value before the call"

@@ -108,7 +108,7 @@ func limitSprintf(operands []*ast.Term) string {
 	longest, rest := 0, maxResult
 	each(operands[1], func(t *ast.Term) {
 		before := rest
-		rest = shown(t.Value, rest)
+		rest = weigh(t.Value, 1, rest)
 		longest = max(longest, before-rest)
 	})
 	if rest < 0 {
@@ -147,34 +147,8 @@ func limitProduct(operands []*ast.Term) string {
 	return ""
 }
 
-// shown takes what a value has to show, in bytes, off what there may be, and ends as soon as nothing is left: parts
-// of a value that are one in memory can be very many when they are written down.
-func shown(v ast.Value, rest int) int {
-	rest--
-	if rest < 0 {
-		return rest
-	}
-	stop := func(t *ast.Term) bool {
-		rest = shown(t.Value, rest)
-		return rest < 0
-	}
-	switch v := v.(type) {
-	case ast.String:
-		return rest - len(v)
-	case ast.Number:
-		return rest - len(v)
-	case *ast.Array:
-		v.Until(stop)
-	case ast.Set:
-		v.Until(stop)
-	case ast.Object:
-		v.Until(func(key, value *ast.Term) bool { return stop(key) || stop(value) })
-	}
-	return rest
-}
-
 func limitShown(t *ast.Term, most int) string {
-	if shown(t.Value, most) < 0 {
+	if weigh(t.Value, 1, most) < 0 {
 		return fmt.Sprintf("more than %d bytes at once", most)
 	}
 	return ""

@@ -91,10 +91,11 @@ func (n *Needs) addReference(ref ast.Ref) {
 	case "labels":
 		rest = n.addLabel(rest)
 	}
-	if len(rest) == 0 || !slices.ContainsFunc(sums, rest[0].Equal) {
-		n.Members = true
-	}
+	n.Members = n.Members || !isSum(rest)
 }
+
+// isSum tells whether the rest of a reference to a group names a sum of it.
+func isSum(rest ast.Ref) bool { return len(rest) > 0 && slices.ContainsFunc(sums, rest[0].Equal) }
 
 // addLabel adds the label that the rest of a reference begins with, and returns what follows.
 func (n *Needs) addLabel(rest ast.Ref) ast.Ref {

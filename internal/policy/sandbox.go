@@ -23,6 +23,8 @@ var forbidden = []string{
 	"json.verify_schema", "net.cidr_expand", "net.cidr_merge", "net.cidr_contains_matches", "regex.globs_match",
 	"rego.parse_module", "strings.render_template",
 	"trace",
+	// The engine's own.
+	lightFunction.Name,
 }
 
 // sandbox is what rules may use.
