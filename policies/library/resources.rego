@@ -37,13 +37,15 @@ containers contains [sprintf("spec.%s[%d]", [kind, i]), container, object.get(co
 	some i, container in input.pod.spec[kind]
 }
 
-# exceeding are the resources of data.library.resources.maxPerPod that the pod takes more of. If it wouldn't even if each
-# container took as much as the largest, nothing has to be added up.
+# exceeding are the resources of data.library.resources.maxPerPod that the pod takes more of. If all containers together
+# don't, whether side by side or not, nothing has to be told apart.
 exceeding contains name if {
 	some name, most in data.library.resources.maxPerPod
-	some resources in distinct
-	part := object.get(resources, ["limits", name], object.get(resources, ["requests", name], "0"))
-	size * amount(part) > amount(most)
+	parts := [amount(part) |
+		resources := input.pod.spec[["containers", "initContainers"][_]][_].resources
+		part := object.get(resources, ["limits", name], object.get(resources, ["requests", name], "0"))
+	]
+	sum(parts) > amount(most)
 	total(name) > amount(most)
 }
 
@@ -52,11 +54,6 @@ exceeding contains name if {
 	some name, most in data.library.resources.maxPerPod
 	total(name) > amount(most)
 }
-
-# size is how many containers there are.
-size := count(input.pod.spec.containers) + count(input.pod.spec.initContainers)
-
-size := count(input.pod.spec.containers) if not input.pod.spec.initContainers
 
 # total(name) is the most of a resource that the pod says it takes, in thousandths: of each container its limit,
 # or without one its request, added up as Kubernetes does.
