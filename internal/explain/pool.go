@@ -298,19 +298,23 @@ func (a *PoolAnswer) limits(p *page) {
 			p.line(8, "not above max, or not decided again since it was declared")
 		}
 	}
-	if d := a.Decision.Limits; d != nil {
-		if d.Hard {
-			p.line(2, "The bound is hard: jobs accepted beyond it wait; %d do.", a.Decision.Waiting)
-		}
-		if d.Shared {
-			p.line(2, "Rules read what other pools were granted: they may change when others grow or shrink.")
-		}
-		if d.Until != nil {
-			p.line(2, "They are decided again at %s at the latest.", p.when(d.Until.Time))
-		}
-		for _, c := range d.Conflicts {
-			p.line(2, "Without effect: %s", c)
-		}
+	a.terms(p)
+}
+
+// terms say what goes with the limits.
+func (a *PoolAnswer) terms(p *page) {
+	d := a.Decision.Limits
+	if d.Hard {
+		p.line(2, "The bound is hard: jobs accepted beyond it wait; %d do.", a.Decision.Waiting)
+	}
+	if d.Shared {
+		p.line(2, "Rules read what other pools were granted: they may change when others grow or shrink.")
+	}
+	if d.Until != nil {
+		p.line(2, "They are decided again at %s at the latest.", p.when(d.Until.Time))
+	}
+	for _, c := range d.Conflicts {
+		p.line(2, "Without effect: %s", c)
 	}
 }
 
