@@ -121,19 +121,26 @@ func checkPatterns(module *ast.Module) (refused *ast.Error) {
 	return refused
 }
 
+// varsOf are the variables that a pattern binds or reads.
 func varsOf(t *ast.Term) ast.VarSet {
-	vars := ast.VarSet{}
-	ast.WalkVars(t, func(v ast.Var) bool {
-		vars.Add(v)
-		return false
-	})
-	return vars
+	visitor := ast.NewVarVisitor().WithParams(ast.VarVisitorParams{SkipClosures: true, SkipRefCallHead: true})
+	visitor.Walk(t)
+	return visitor.Vars()
 }
 
 // weighed adds to a body a call for each value that it makes, and for what it gives.
 func weighed(body ast.Body, given ...*ast.Term) ast.Body {
 	bodied := make(ast.Body, 0, len(body))
-	for _, expr := range body {
+	for i, expr := range body {
+		if comprehension := compared(expr); comprehension > 0 {
+			// It has no name yet: it is given one.
+			name := ast.VarTerm(fmt.Sprintf("__weighed%d__", i))
+			named := ast.Equality.Expr(name, expr.Operand(comprehension-1))
+			named.Location, named.With, named.Generated = expr.Location, expr.With, true
+			bodied.Append(named)
+			bodied.Append(lightCall(name, expr.Location))
+			expr.Terms.([]*ast.Term)[comprehension] = name
+		}
 		bodied.Append(expr)
 		for _, t := range made(expr) {
 			bodied.Append(lightCall(t, expr.Location))
@@ -145,6 +152,20 @@ func weighed(body ast.Body, given ...*ast.Term) ast.Body {
 		}
 	}
 	return bodied
+}
+
+// compared returns which term of an equality is a comprehension that isn't assigned to a variable, or 0.
+func compared(expr *ast.Expr) int {
+	if !expr.IsEquality() {
+		return 0
+	}
+	for i := 1; i <= 2; i++ {
+		_, other := expr.Operand(2 - i).Value.(ast.Var)
+		if ast.IsComprehension(expr.Operand(i-1).Value) && (!other || expr.Negated) {
+			return i
+		}
+	}
+	return 0
 }
 
 func lightCall(t *ast.Term, at *ast.Location) *ast.Expr {

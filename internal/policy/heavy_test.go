@@ -68,6 +68,37 @@ func TestValuesOfAFleetAreLightEnough(t *testing.T) {
 	}
 }
 
+// TestWeighingChangesNothing has rules say what they say without it.
+func TestWeighingChangesNothing(t *testing.T) {
+	for name, body := range map[string]string{
+		"a comprehension that is compared":      `{x | some x in [1, 2]} == {2, 1}`,
+		"two of them":                           `{x | some x in [1, 2]} == {x | some x in [2, 1]}`,
+		"one that is not equal":                 `not {x | some x in [1, 2]} == {x | some x in [1]}`,
+		"one that is not what a variable is":    "a := {1}\n\tnot a == {x | some x in [1, 2]}",
+		"in a sum":                              `sum([x | some x in [1, 2]]) + 1 == 4`,
+		"in an array":                           `[[x | some x in [1, 2]], 3] == [[1, 2], 3]`,
+		"with another input":                    `{x | x := input.jobs} == {7} with input.jobs as 7`,
+		"in every":                              "every x in [[1], [1]] {\n\t\tx == [y | some y in [1]]\n\t}",
+		"in another comprehension":              `[z | some x in [1, 2]; z := [y | y := x]] == [[1], [2]]`,
+		"as an argument":                        `count({x | some x in [1, 2]}) == 2`,
+		"as a key":                              `object.get({{1, 2}: 3}, [{x | some x in [1, 2]}], 0) == 3`,
+		"taken apart":                           "[a, b] := [x | some x in [1, 2]]\n\ta + b == 3",
+		"a pattern":                             "some [a, {\"k\": b}] in [[1, {\"k\": 2}]]\n\ta + b == 3",
+		"a union":                               `({1} | {x | some x in [2]}) == {1, 2}`,
+		"a function that makes a value":         `pair(1) == [1, 1]`,
+		"a function with a comprehension in it": `squares([1, 2]) == [1, 4]`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := load(t, namespaced("package corral.scaling\nlimit contains {\"field\": \"max\", \"atMost\": 3, \"reason\": \"r\"} if {\n\t"+body+"\n}\n"+
+				"pair(x) := [x, x]\nsquares(list) := [y | some x in list; y := x * x]\ntest_all if {\n\tpair(1)\n\tsquares([1])\n}\n"))
+			got := NewSet(p).For(pool()).Scaling(t.Context(), ScalingInput{Pool: pool()})
+			if got.Failures != nil || got.Scale.Max != 3 {
+				t.Errorf("max is %d, failures %v\n%v", got.Scale.Max, got.Failures, p.program.compiler.Modules["p.rego"].Rules[0])
+			}
+		})
+	}
+}
+
 func TestAPatternWithAVariableOnBothSidesIsRefused(t *testing.T) {
 	_, found := Load(namespaced("package corral.template\ndeny contains \"a\" if {\n\t[x, y] = [1, [x, x]]\n\ty == input.pool.name\n}\n"))
 	want := "p.rego:3:2: a pattern has the same variable on both sides: take it apart in several steps"
