@@ -143,26 +143,16 @@ func minutesOf(t *ast.Term) (int, error) {
 func windowsAt(now time.Time, windows []window) (open bool, until time.Time) {
 	var ends, begins time.Time
 	for days := -1; days <= 15; days++ {
-		if days > 0 && (!ends.IsZero() || !begins.IsZero()) && days > 1 {
+		if days > 1 && (!ends.IsZero() || !begins.IsZero()) {
 			break // nothing later comes before what was found
 		}
-		year, month, day := now.Year(), now.Month(), now.Day()+days
-		weekday := time.Date(year, month, day, 0, 0, 0, 0, time.UTC).Weekday()
 		for _, w := range windows {
-			if !w.days[weekday] {
-				continue
-			}
-			to := w.to
-			if w.to <= w.from {
-				to += 24 * 60
-			}
-			from, end := firstShown(now.Location(), year, month, day, w.from), firstShown(now.Location(), year, month, day, to)
+			from, to, is := w.on(now, days)
 			switch {
-			case !from.After(now) && now.Before(end):
-				if end.After(ends) {
-					ends = end
-				}
-			case from.After(now) && from.Before(end) && (begins.IsZero() || from.Before(begins)):
+			case !is:
+			case !from.After(now) && now.Before(to):
+				ends = later(ends, to)
+			case from.After(now) && (begins.IsZero() || from.Before(begins)):
 				begins = from
 			}
 		}
@@ -171,6 +161,27 @@ func windowsAt(now time.Time, windows []window) (open bool, until time.Time) {
 		return true, ends
 	}
 	return false, begins
+}
+
+// on is when the window is that begins so many days from now; false if none does.
+func (w *window) on(now time.Time, days int) (from, to time.Time, is bool) {
+	year, month, day := now.Year(), now.Month(), now.Day()+days
+	if !w.days[time.Date(year, month, day, 0, 0, 0, 0, time.UTC).Weekday()] {
+		return from, to, false
+	}
+	end := w.to
+	if w.to <= w.from {
+		end += 24 * 60
+	}
+	from, to = firstShown(now.Location(), year, month, day, w.from), firstShown(now.Location(), year, month, day, end)
+	return from, to, from.Before(to)
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }
 
 // firstShown is when a clock in a place first shows a time of a day, or a later one.
