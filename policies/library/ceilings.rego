@@ -15,13 +15,13 @@
 #  grant is recorded before the next pool is asked. When a ceiling is lowered, or first holds, the sum falls towards it.
 package corral.library.ceilings
 
-# limits are what each ceiling leaves to the pool, as [ceiling, rest, reason], if that is less than it declares.
+# limits are what each ceiling leaves to the pool, as [ceiling, rest, reason]. It may be more than the pool declares: it
+# bounds what others raise that to.
 limits contains [ceiling, rest, reason] if {
 	some ceiling in data.library.ceilings
 	others := group(ceiling.by, ceiling)
 	most := at_most(ceiling)
 	rest := max({0, left(object.get(ceiling, "share", "Fair"), most, others)})
-	rest < input.pool.scale.max
 	reason := sprintf("ceiling %s: of %d, other pools%s have %d%s", [
 		ceiling.name, most, whose(ceiling.by, ceiling), others.granted, and_kept((most - others.granted) - rest),
 	])

@@ -37,11 +37,11 @@ limit(most, ceiling, usage) := found if {
 		}
 }
 
-# left(most, ceiling, members) is the max that a ceiling for all leaves besides these other pools; most if it says nothing.
+# left(most, ceiling, members) is the max that a ceiling for all leaves besides these other pools, up to what is declared.
 left(most, ceiling, members) := number if {
 	some element in limit(most, object.union({"by": "All"}, ceiling), {"all": group(members)})
-	number := element.atMost
-} else := most
+	number := min([most, element.atMost])
+}
 
 test_first_come if {
 	ceiling := {"max": 10, "share": "FirstCome"}
@@ -114,9 +114,16 @@ test_sums_are_enough_while_nobody_wants_a_part if {
 }
 
 test_no_look_at_others_when_there_is_plenty if {
-	limit(3, {"by": "All", "max": 9}, {"all": {"granted": 6, "pools": 2}}) == set()
-	count(limit(4, {"by": "All", "max": 9}, {"all": group([[3, 3], [3, 3]])})) == 1
-	count(limit(3, {"by": "All", "max": 9}, {"all": group([[7, 7], [0, 0]])})) == 1
+	{element.atMost | some element in limit(3, {"by": "All", "max": 9}, {"all": {"granted": 6, "pools": 2}})} == {3}
+	left(4, {"max": 9}, [[3, 3], [3, 3]]) == 3
+	left(3, {"max": 9}, [[7, 7], [0, 0]]) == 2
+}
+
+# A floor of another policy may raise the max above the declared one: not above the ceiling.
+test_a_ceiling_is_said_though_less_is_declared if {
+	every share in ["Fair", "FirstCome"] {
+		{element.atMost | some element in limit(3, {"by": "All", "max": 20, "share": share}, {"all": group([[4, 4]])})} == {16}
+	}
 }
 
 test_groups if {
