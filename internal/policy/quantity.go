@@ -1,0 +1,222 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/topdown"
+	"github.com/open-policy-agent/opa/v1/types"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// quantityFunction is corral.quantity(quantity): a Kubernetes quantity (a string, or a number) in
+// thousandths, rounded up to a whole number: "250m" is 250, "8Gi" is 8589934592000.
+var quantityFunction = &ast.Builtin{
+	Name:        "corral.quantity",
+	Description: "A Kubernetes quantity in thousandths.",
+	Decl:        types.NewFunction(types.Args(types.A), types.N),
+}
+
+// podResourcesFunction is corral.pod_resources(spec): what a pod takes of each resource, in
+// thousandths, by its name. Of each container the limit counts, or without one the request. They
+// are added up as Kubernetes does: containers and sidecars (init containers whose restartPolicy is
+// Always), or, if that is more, an init container with the sidecars before it; but at least the
+// request of the pod as a whole, and its limit instead of all that, if it has one; plus the overhead.
+var podResourcesFunction = &ast.Builtin{
+	Name:        "corral.pod_resources",
+	Description: "What a pod takes of each resource, in thousandths.",
+	Decl:        types.NewFunction(types.Args(types.A), types.NewObject(nil, types.NewDynamicProperty(types.S, types.N))),
+}
+
+func init() {
+	ast.RegisterBuiltin(quantityFunction)
+	topdown.RegisterBuiltinFunc(quantityFunction.Name, func(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
+		amount, err := thousandths(operands[0].Value)
+		if err != nil {
+			return err
+		}
+		return give(ast.InternedTerm(int(amount)))
+	})
+	ast.RegisterBuiltin(podResourcesFunction)
+	topdown.RegisterBuiltinFunc(podResourcesFunction.Name, func(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
+		spec, ok := operands[0].Value.(ast.Object)
+		if !ok {
+			return fmt.Errorf("the spec of a pod is an object, not %s", ast.ValueName(operands[0].Value))
+		}
+		total, err := podResources(spec)
+		if err != nil {
+			return err
+		}
+		return give(ast.NewTerm(total))
+	})
+}
+
+// maxUnits is the largest quantity that can be counted in thousandths.
+const maxUnits = math.MaxInt64 / 1000
+
+// plus adds amounts that aren't negative; what is more than fits is the most that does.
+func plus(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
+
+// thousandths reads a quantity. What is more than fits is an error.
+func thousandths(v ast.Value) (int64, error) {
+	var text string
+	switch v := v.(type) {
+	case ast.String:
+		text = string(v)
+	case ast.Number:
+		text = string(v)
+	default:
+		return 0, fmt.Errorf("a quantity is a string or a number, not %s", ast.ValueName(v))
+	}
+	quantity, err := resource.ParseQuantity(text)
+	if err != nil {
+		return 0, fmt.Errorf("%q is no quantity: write it as 250m, 2 or 8Gi", clean(text))
+	}
+	if quantity.CmpInt64(maxUnits) > 0 || quantity.CmpInt64(-maxUnits) < 0 {
+		return 0, fmt.Errorf("%q is more than can be counted", clean(text))
+	}
+	return quantity.MilliValue(), nil
+}
+
+// take is what a pod takes of one resource, in thousandths.
+type take struct {
+	name *ast.Term
+	// main are its containers, sidecars those init containers that go on beside them, and early the most that
+	// another init container takes with the sidecars before it.
+	main, sidecars, early int64
+	// limit and request are of the pod as a whole.
+	limit, request int64
+	hasLimit       bool
+	overhead       int64
+}
+
+func (t *take) total() int64 {
+	total := max(plus(t.main, t.sidecars), t.early, t.request)
+	if t.hasLimit {
+		total = t.limit
+	}
+	return plus(total, t.overhead)
+}
+
+// takes are those of a pod, in the order in which their names appear.
+type takes []*take
+
+func (t *takes) of(name *ast.Term) *take {
+	for _, known := range *t {
+		if known.name.Equal(name) {
+			return known
+		}
+	}
+	*t = append(*t, &take{name: name})
+	return (*t)[len(*t)-1]
+}
+
+var (
+	containersKey, initContainersKey, resourcesKey = key("containers"), key("initContainers"), key("resources")
+	limitsKey, requestsKey, overheadKey            = key("limits"), key("requests"), key("overhead")
+	restartPolicyKey, alwaysText                   = key("restartPolicy"), ast.StringTerm("Always")
+)
+
+// podResources adds up what a pod takes.
+func podResources(spec ast.Object) (ast.Object, error) {
+	var all takes
+	err := all.each(spec, containersKey, func(_ ast.Object, t *take, amount int64) { t.main = plus(t.main, amount) })
+	if err != nil {
+		return nil, err
+	}
+	err = all.each(spec, initContainersKey, func(container ast.Object, t *take, amount int64) {
+		if policy := container.Get(restartPolicyKey); policy != nil && policy.Equal(alwaysText) {
+			t.sidecars = plus(t.sidecars, amount)
+		} else {
+			t.early = max(t.early, plus(t.sidecars, amount))
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	whole := objectAt(spec, resourcesKey)
+	for _, part := range []struct {
+		amounts ast.Object
+		set     func(*take, int64)
+	}{
+		{objectAt(whole, limitsKey), func(t *take, amount int64) { t.limit, t.hasLimit = amount, true }},
+		{objectAt(whole, requestsKey), func(t *take, amount int64) { t.request = amount }},
+		{objectAt(spec, overheadKey), func(t *take, amount int64) { t.overhead = amount }},
+	} {
+		if err := all.amounts(part.amounts, part.set); err != nil {
+			return nil, err
+		}
+	}
+	total := ast.NewObject()
+	for _, t := range all {
+		total.Insert(t.name, ast.InternedTerm(int(t.total())))
+	}
+	return total, nil
+}
+
+// each calls add with what each container of a field takes of each resource.
+func (t *takes) each(spec ast.Object, field *ast.Term, add func(container ast.Object, t *take, amount int64)) error {
+	list := spec.Get(field)
+	if list == nil {
+		return nil
+	}
+	containers, ok := list.Value.(*ast.Array)
+	if !ok {
+		return fmt.Errorf("%s are an array, not %s", field, ast.ValueName(list.Value))
+	}
+	for i := range containers.Len() {
+		container, _ := containers.Elem(i).Value.(ast.Object)
+		own := objectAt(container, resourcesKey)
+		limits, requests := objectAt(own, limitsKey), objectAt(own, requestsKey)
+		err := t.amounts(limits, func(t *take, amount int64) { add(container, t, amount) })
+		if err != nil {
+			return err
+		}
+		err = t.amounts(requests, func(t *take, amount int64) {
+			if limits == nil || limits.Get(t.name) == nil {
+				add(container, t, amount)
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// amounts calls f with each of a list of amounts. One below 0, which Kubernetes refuses, counts as 0.
+func (t *takes) amounts(amounts ast.Object, f func(*take, int64)) error {
+	if amounts == nil {
+		return nil
+	}
+	return amounts.Iter(func(name, quantity *ast.Term) error {
+		amount, err := thousandths(quantity.Value)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		f(t.of(name), max(0, amount))
+		return nil
+	})
+}
+
+// objectAt returns an object in another, or nil.
+func objectAt(in ast.Object, name *ast.Term) ast.Object {
+	if in == nil {
+		return nil
+	}
+	term := in.Get(name)
+	if term == nil {
+		return nil
+	}
+	object, _ := term.Value.(ast.Object)
+	return object
+}
