@@ -22,10 +22,15 @@ limits contains [ceiling, rest, reason] if {
 	others := group(ceiling.by, ceiling)
 	most := at_most(ceiling)
 	rest := max({0, left(object.get(ceiling, "share", "Fair"), most, others)})
-	reason := sprintf("ceiling %s: of %d, other pools%s have %d%s", [
-		ceiling.name, most, whose(ceiling.by, ceiling), others.granted, and_kept((most - others.granted) - rest),
-	])
+	reason := why(ceiling, most, others.granted, rest)
 }
+
+# why(ceiling, most, granted, rest) gives the reason; in short, if the pool declares less anyway.
+why(ceiling, most, granted, rest) := sprintf("ceiling %s", [ceiling.name]) if {
+	rest >= input.pool.scale.max
+} else := sprintf("ceiling %s: of %d, other pools%s have %d%s", [
+	ceiling.name, most, whose(ceiling.by, ceiling), granted, and_kept((most - granted) - rest),
+])
 
 # group(by, ceiling) are the other pools that share it. For a label, only a pool that has it shares.
 group("All", _) := input.usage.all

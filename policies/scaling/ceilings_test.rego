@@ -122,7 +122,8 @@ test_no_look_at_others_when_there_is_plenty if {
 # A floor of another policy may raise the max above the declared one: not above the ceiling.
 test_a_ceiling_is_said_though_less_is_declared if {
 	every share in ["Fair", "FirstCome"] {
-		{element.atMost | some element in limit(3, {"by": "All", "max": 20, "share": share}, {"all": group([[4, 4]])})} == {16}
+		found := limit(3, {"by": "All", "max": 20, "share": share}, {"all": group([[4, 4]])})
+		{[element.atMost, element.reason] | some element in found} == {[16, "ceiling x"]}
 	}
 }
 
