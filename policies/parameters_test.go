@@ -10,7 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -33,7 +35,10 @@ func TestParametersOnAnAPIServer(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	c, err := client.New(cluster.Config, client.Options{})
+	// Not by discovery: it may not show yet what was just made.
+	kinds := meta.NewDefaultRESTMapper([]schema.GroupVersion{v1alpha1.GroupVersion})
+	kinds.Add(v1alpha1.GroupVersion.WithKind("RunnerPolicy"), meta.RESTScopeNamespace)
+	c, err := client.New(cluster.Config, client.Options{Mapper: kinds})
 	if err != nil {
 		t.Fatal(err)
 	}
