@@ -74,6 +74,9 @@ func locationOf(zone string) (*time.Location, error) {
 	if known, ok := locations.Load(zone); ok {
 		return known.(*time.Location), nil
 	}
+	if zone == "Local" {
+		return nil, errLocal
+	}
 	location, err := time.LoadLocation(zone)
 	if err != nil {
 		return nil, fmt.Errorf("there is no time zone %q: use a name of the IANA database, such as Europe/Berlin", clean(zone))

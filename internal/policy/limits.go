@@ -4,6 +4,7 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
 	"regexp/syntax"
 	"strings"
@@ -61,17 +62,47 @@ var limited = map[string]func(operands []*ast.Term) string{
 	ast.ObjectSubset.Name:               limitSubset,
 }
 
+// zoned are the builtins that take a time as [ns, zone].
+var zoned = []string{ast.Date.Name, ast.Clock.Name, ast.Weekday.Name, ast.AddDate.Name, ast.Diff.Name, ast.Format.Name}
+
 func init() {
 	for name, limit := range limited {
-		original := topdown.GetBuiltin(name)
-		topdown.RegisterBuiltinFunc(name, func(ctx topdown.BuiltinContext, operands []*ast.Term, result func(*ast.Term) error) error {
+		check(name, func(operands []*ast.Term) error {
 			if why := limit(operands); why != "" {
 				return fmt.Errorf("it would take too much: %s", why)
 			}
-			return original(ctx, operands, result)
+			return nil
 		})
 	}
+	for _, name := range zoned {
+		check(name, refuseLocal)
+	}
 }
+
+// check has a builtin called only with operands that are fine.
+func check(name string, operandsOf func([]*ast.Term) error) {
+	original := topdown.GetBuiltin(name)
+	topdown.RegisterBuiltinFunc(name, func(ctx topdown.BuiltinContext, operands []*ast.Term, result func(*ast.Term) error) error {
+		if err := operandsOf(operands); err != nil {
+			return err
+		}
+		return original(ctx, operands, result)
+	})
+}
+
+// errLocal is for the zone of the machine, which would have a decision depend on where it is made.
+var errLocal = errors.New("Local is another zone on each machine: use a name of the IANA database, such as Europe/Berlin")
+
+func refuseLocal(operands []*ast.Term) error {
+	for _, operand := range operands {
+		if at, ok := operand.Value.(*ast.Array); ok && at.Len() > 1 && at.Elem(1).Equal(localZone) {
+			return errLocal
+		}
+	}
+	return nil
+}
+
+var localZone = ast.StringTerm("Local")
 
 // length is that of a string, or 0.
 func length(t *ast.Term) int { return len(textOf(t)) }

@@ -37,6 +37,16 @@ func TestOneCallCannotDoMuchWithLittle(t *testing.T) {
 	}
 }
 
+func TestTimesAreNotThoseOfTheMachine(t *testing.T) {
+	for _, call := range []string{`time.clock([input.now, "Local"])`, `time.weekday([input.now, "Local"])`, `time.format([input.now, "Local"])`, `corral.windows(input.now, "Local", [])`} {
+		p := load(t, namespaced("package corral.scaling\nlimit contains {\"field\": \"max\", \"atMost\": 1, \"reason\": \"r\"} if "+call+"\n"))
+		failures := NewSet(p).For(pool()).Scaling(t.Context(), ScalingInput{Pool: pool()}).Failures
+		if len(failures) != 1 || !strings.Contains(failures[0].Message, "Europe/Berlin") {
+			t.Errorf("failures of %s are %v", call, failures)
+		}
+	}
+}
+
 // They go into the status of the pool, and into each log line.
 func TestMessagesOfManyRulesAreShort(t *testing.T) {
 	p := load(t, namespaced(`package corral.scaling

@@ -65,7 +65,7 @@ type Bound struct {
 	digest   string
 	needs    Needs
 	// known is the pool as rules read it, made when it is first asked for.
-	known func() value
+	known value
 	once  sync.Once
 }
 
@@ -93,11 +93,8 @@ func (b *Bound) poolOf(pool Pool) value {
 	if !b.pool.Equal(pool) {
 		return poolValue(pool)
 	}
-	b.once.Do(func() {
-		v := poolValue(b.pool)
-		b.known = func() value { return v }
-	})
-	return b.known()
+	b.once.Do(func() { b.known = poolValue(b.pool) })
+	return b.known
 }
 
 // isAudited tells whether a policy only tells what it would change.
