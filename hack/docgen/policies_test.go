@@ -53,6 +53,17 @@ func TestExamplesOfTheLibraryLoad(t *testing.T) {
 	}
 }
 
+var regoBlock = regexp.MustCompile("(?ms)^```rego\n(.*?)^```")
+
+func TestRulesOnTheLibrarysPageLoad(t *testing.T) {
+	for _, block := range regoBlock.FindAllStringSubmatch(libraryTemplate, -1) {
+		source := policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "example", Modules: map[string]string{"example.rego": block[1]}}
+		if _, diagnostics := policy.Load(source); len(diagnostics) > 0 {
+			t.Errorf("%v in:\n%s", diagnostics, block[1])
+		}
+	}
+}
+
 func TestRulesNeedAllOfTheirMetadata(t *testing.T) {
 	for name, rules := range map[string][]policy.Annotation{
 		"none":           nil,

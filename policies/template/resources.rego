@@ -59,12 +59,12 @@ deny contains {
 #  code: CORRAL-RES-003
 #  family: resources
 deny contains {
-	"msg": sprintf("the pod takes %v of %s in total, more than %v", [resources.shown(resources.total(name)), name, most]),
+	"msg": sprintf("the pod takes %v of %s in total, more than %v", [resources.shown(total), name, most]),
 	"path": "spec.containers",
 	"code": "CORRAL-RES-003",
 	"severity": "medium",
 	"remediation": sprintf("lower the limits or requests for %s to %v in total", [name, most]),
 } if {
-	some name in resources.exceeding
+	some name, total in resources.exceeding
 	most := data.library.resources.maxPerPod[name]
 }
