@@ -91,7 +91,7 @@ func check(name string, operandsOf func([]*ast.Term) error) {
 }
 
 // errLocal is for the zone of the machine, which would have a decision depend on where it is made.
-var errLocal = errors.New("Local is another zone on each machine: use a name of the IANA database, such as Europe/Berlin")
+var errLocal = errors.New("the zone Local is another on each machine: use a name of the IANA database, such as Europe/Berlin")
 
 func refuseLocal(operands []*ast.Term) error {
 	for _, operand := range operands {
