@@ -29,6 +29,7 @@ limit(most, ceiling, usage) := found if {
 				"namespace": "ci", "connection": "acme", "labels": {"team": "a", "size": "large"}, "scale": {"max": most},
 			},
 			"usage": {
+				"granted": 4, # is its own: no ceiling counts it
 				"all": object.get(usage, "all", nobody),
 				"namespace": object.get(usage, "namespace", nobody),
 				"connection": object.get(usage, "connection", nobody),
@@ -88,11 +89,14 @@ test_what_is_beyond_a_part if {
 	left(100, {"max": 12}, [[4, 4]]) == 7
 }
 
+test_a_part_is_rounded_down_where_one_is_kept if left(100, {"max": 12}, [[0, 20], [0, 20], [0, 0]]) == 5
+
 # A pool that declares less than is left may still want more than its part.
 test_declared_max if {
 	left(8, {"max": 10}, [[0, 20]]) == 5
 	left(5, {"max": 10}, [[0, 20]]) == 5
 	left(6, {"max": 10}, [[0, 0]]) == 6
+	left(3, {"max": 9}, [[7, 7], [0, 3]]) == 0
 }
 
 test_one_runner if {

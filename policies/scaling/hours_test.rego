@@ -163,6 +163,12 @@ test_closed_numbers if {
 	}
 	soft := limit("2026-05-04T05:00:00Z", object.union(office, {"closed": {"idle": 0}}))
 	{[element.field, element.atMost] | some element in soft} == {["idle", 0]}
+	all := limit("2026-05-04T05:00:00Z", object.union(office, {"closed": {"max": 2, "min": 1, "idle": 0}}))
+	{[element.field, element.atMost, object.get(element, "hard", false)] | some element in all} == {
+		["max", 2, false],
+		["min", 1, false],
+		["idle", 0, false],
+	}
 }
 
 test_next_change if {

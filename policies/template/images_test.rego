@@ -93,6 +93,19 @@ test_everywhere if {
 	}
 }
 
+# Of three images that stand in one place each.
+test_each_place_is_looked_at if {
+	every path, spec in {
+		"spec.containers[0].image": {"containers": [{"name": "a", "image": "evil"}]},
+		"spec.initContainers[0].image": {"containers": [], "initContainers": [{"name": "a", "image": "evil"}]},
+		"spec.volumes[0].image.reference": {"containers": [], "volumes": [{"name": "a", "image": {"reference": "evil"}}]},
+	} {
+		print(path)
+		found := template.deny with input as {"pod": {"spec": spec}} with data.library as {"images": {"allowed": ["ghcr.io/acme/"]}}
+		{finding.path | some finding in found} == {path}
+	}
+}
+
 test_digests if {
 	every image in [
 		concat("@", ["alpine", digest]),

@@ -107,6 +107,7 @@ denied := [
 	]],
 	["007", "spec.containers[0].readinessProbe.tcpSocket.host", [add("$C/readinessProbe", {"tcpSocket": {"host": "x"}})]],
 	["007", "spec.initContainers[0].startupProbe.httpGet.host", [add("$I/startupProbe", {"httpGet": {"host": "x"}})]],
+	["007", "spec.initContainers[0].lifecycle.preStop.httpGet.host", [add("$I/lifecycle", {"preStop": {"httpGet": {"host": "x"}}})]],
 	["007", "spec.containers[0].lifecycle.postStart.httpGet.host", [add("$C/lifecycle", {"postStart": {"httpGet": {"host": "x"}}})]],
 	["007", "spec.containers[0].lifecycle.preStop.tcpSocket.host", [add("$C/lifecycle", {"preStop": {"tcpSocket": {"host": "x"}}})]],
 	["008", "spec.securityContext.appArmorProfile.type", [add("/spec/securityContext/appArmorProfile", {"type": "Unconfined"})]],
@@ -229,6 +230,47 @@ test_what_is_said if {
 		"remediation": "remove privileged: to build images, use a builder that runs without, such as rootless BuildKit or Kaniko",
 		"severity": "high",
 	}}
+}
+
+# All capabilities of Linux, and which of them the levels allow.
+test_capabilities if {
+	usual := {
+		"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "SETFCAP", "SETGID", "SETPCAP",
+		"SETUID", "SYS_CHROOT",
+	}
+	unusual := {
+		"ALL", "AUDIT_CONTROL", "AUDIT_READ", "BLOCK_SUSPEND", "BPF", "CHECKPOINT_RESTORE", "DAC_READ_SEARCH", "IPC_LOCK", "IPC_OWNER",
+		"LEASE", "LINUX_IMMUTABLE", "MAC_ADMIN", "MAC_OVERRIDE", "NET_ADMIN", "NET_BROADCAST", "NET_RAW", "PERFMON", "SYS_ADMIN",
+		"SYS_BOOT", "SYS_MODULE", "SYS_NICE", "SYS_PACCT", "SYS_PTRACE", "SYS_RAWIO", "SYS_RESOURCE", "SYS_TIME", "SYS_TTY_CONFIG",
+		"SYSLOG", "WAKE_ALARM",
+	}
+	denied_of("baseline", usual | unusual) == unusual
+	denied_of("restricted", usual | unusual) == (usual | unusual) - {"NET_BIND_SERVICE"}
+}
+
+# denied_of(level, capabilities) are those that a level denies.
+denied_of(level, capabilities) := {capability |
+	some capability in capabilities
+	deny(level, [add("$C/securityContext/capabilities/add", [capability])]) != set()
+}
+
+test_sysctls if {
+	confined := [
+		"kernel.shm_rmid_forced", "net.ipv4.ip_local_port_range", "net.ipv4.ip_local_reserved_ports", "net.ipv4.ip_unprivileged_port_start",
+		"net.ipv4.ping_group_range", "net.ipv4.tcp_fin_timeout", "net.ipv4.tcp_keepalive_intvl", "net.ipv4.tcp_keepalive_probes",
+		"net.ipv4.tcp_keepalive_time", "net.ipv4.tcp_notsent_lowat", "net.ipv4.tcp_rmem", "net.ipv4.tcp_slow_start_after_idle",
+		"net.ipv4.tcp_syncookies", "net.ipv4.tcp_wmem",
+	]
+	deny("baseline", [add("/spec/securityContext/sysctls", [{"name": name} | some name in confined])]) == set()
+	every name in ["kernel.msgmax", "kernel.sem", "kernel.core_pattern", "net.ipv4.ip_forward", "net.core.somaxconn", "net.ipv4.tcp_mem", "vm.overcommit_memory"] {
+		count(deny("baseline", [add("/spec/securityContext/sysctls", [{"name": name}])])) == 1
+	}
+}
+
+test_selinux_types if {
+	every type in ["", "container_t", "container_init_t", "container_kvm_t", "container_engine_t"] {
+		deny("baseline", [add("$C/securityContext/seLinuxOptions", {"type": type})]) == set()
+	}
 }
 
 test_no_seccomp_anywhere if {
