@@ -189,6 +189,33 @@ func TestTheCallersEndIsNoFaultOfThePolicy(t *testing.T) {
 	}
 }
 
+func TestTheEndOfTheTimeIsNoFaultOfThePolicyThatIsAsked(t *testing.T) {
+	p := load(t, namespaced(endless))
+	for range quarantineAfter + 1 {
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := WithGuard(ctx, func(inner context.Context) (context.Context, context.CancelFunc) {
+			cancel()
+			return inner, func() {}
+		})
+		got := NewSet(p).For(pool()).Scaling(ended, ScalingInput{Pool: pool()})
+		if len(got.Failures) != 1 || got.Failures[0].Kind != TimedOut {
+			t.Fatalf("failures are %v, want one time-out", got.Failures)
+		}
+	}
+}
+
+func TestAPolicyWhoseReachCannotBeReadBindsAll(t *testing.T) {
+	near := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}
+	for name, source := range map[string]Source{
+		"namespaces": {Kind: KindClusterRunnerPolicy, Namespaces: []string{"[a"}},
+		"selector":   {Kind: KindClusterRunnerPolicy, Selector: near},
+	} {
+		if p, _ := Load(source); !p.Binds(pool()) {
+			t.Errorf("a policy whose %s can't be read binds no pool", name)
+		}
+	}
+}
+
 func TestAPodThatCannotBeReadIsNotAllowed(t *testing.T) {
 	p := load(t, namespaced("package corral.template\ndeny contains \"a\" if input.pod.spec.hostNetwork\n"))
 	b := NewSet(p).For(pool())

@@ -69,3 +69,17 @@ limit contains {"field": "max", "atLeast": 50, "reason": sprintf("%d", [i])} if 
 		}
 	}
 }
+
+// One function or more of each kind that policies can't call.
+func TestFunctionsThatPoliciesCannotCall(t *testing.T) {
+	for _, name := range []string{
+		"http.send", "net.lookup_ip_addr", "opa.runtime", "rand.intn", "uuid.rfc4122", "time.now_ns", "providers.aws.sign_req",
+		"io.jwt.decode", "io.jwt.verify_hs256", "crypto.x509.parse_certificates", "crypto.parse_private_keys", "crypto.hmac.sha256",
+		"bits.lsh", "graph.reachable", "graphql.parse", "array.flatten", "json.patch", "json.marshal_with_options", "json.match_schema", "json.verify_schema",
+		"net.cidr_expand", "net.cidr_merge", "net.cidr_contains_matches", "regex.globs_match", "rego.parse_module", "strings.render_template", "trace",
+	} {
+		if !isForbidden(name) {
+			t.Errorf("policies may call %s", name)
+		}
+	}
+}
