@@ -14,7 +14,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/policy"
@@ -151,6 +153,51 @@ func TestAVerdictIsRememberedUntilPoliciesChange(t *testing.T) {
 	}
 }
 
+// queueOf gives an engine a queue of the pools that it wakes.
+func queueOf(t *testing.T, e *Engine) queue {
+	t.Helper()
+	e.queue = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	t.Cleanup(e.queue.ShutDown)
+	return e.queue
+}
+
+// It was asked for when there was no time; the next time there is.
+func TestAFailureIsNotRemembered(t *testing.T) {
+	e := newEngine()
+	put(t, e, policy.Source{Kind: policy.KindRunnerPolicy, Namespace: "ci", Name: "p", Modules: map[string]string{"p.rego": "package corral.template\n\ndeny contains \"no\""}})
+	pool := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux"}}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for want, ctx := range []context.Context{ended, t.Context()} {
+		answer, err := e.Permit(ctx, pool, "r1", []byte(`{"spec":{"containers":[{"name":"runner","image":"i"}]}}`))
+		if err != nil || len(answer.Denials) != want || len(answer.Failures) != 1-want {
+			t.Errorf("%v, %+v, want %d denials and %d failures", err, answer, want, 1-want)
+		}
+	}
+}
+
+// What its limits are doesn't change, but what becomes of the jobs beyond them.
+func TestAPoolIsWokenWhenItsMaxBecomesHard(t *testing.T) {
+	e := newEngine()
+	woken := queueOf(t, e)
+	put(t, e, policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "c", Modules: map[string]string{
+		"c.rego": "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 10, \"hard\": input.usage.namespace.granted > 5, \"reason\": \"r\"}\n",
+	}})
+	p, other := facts("ci", "a", "acme", nil), facts("ci", "b", "acme", nil)
+	p.Scale.Max, other.Scale.Max = 10, 10
+	ask(e, p, 1, 0)
+	for _, step := range []struct {
+		granted int32
+		woken   int
+	}{{5, 0}, {6, 1}} {
+		ask(e, other, step.granted, 0)
+		e.Pass(t.Context())
+		if n := woken.Len(); n != step.woken {
+			t.Errorf("with %d runners of another, %d pools are woken, want %d", step.granted, n, step.woken)
+		}
+	}
+}
+
 // After a start nothing is decided before every policy is loaded, and what pools have is known.
 func TestAnEngineKnowsAllBeforeItDecides(t *testing.T) {
 	scheme := runtime.NewScheme()
@@ -163,6 +210,12 @@ func TestAnEngineKnowsAllBeforeItDecides(t *testing.T) {
 		&v1alpha1.ClusterRunnerPolicy{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: v1alpha1.ClusterRunnerPolicySpec{Namespaces: []string{"c*"}}}, running,
 	).Build()
 	e := newEngine()
+	woken := queueOf(t, e)
+	e.Cache = c
+	unasked, err := e.Permit(t.Context(), &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "b"}}, "r1", []byte(`{}`))
+	if err != nil || len(unasked.Failures) != 1 {
+		t.Errorf("a template is judged by a policy that isn't loaded: %+v, %v", unasked, err)
+	}
 	p := facts("ci", "b", "acme", nil)
 	p.Scale.Max = 100
 	if knows, err := e.Knows(t.Context(), c, p); err != nil || knows {
@@ -174,11 +227,43 @@ func TestAnEngineKnowsAllBeforeItDecides(t *testing.T) {
 	put(t, e, policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "c", Library: &v1alpha1.PolicyLibrary{
 		Ceilings: []v1alpha1.Ceiling{{Name: "c", By: v1alpha1.CeilingNamespace, Max: 10}},
 	}})
+	if n := woken.Len(); n != 2 {
+		t.Errorf("%d pools are woken, want the one that it binds and the one that waited for it", n)
+	}
 	if knows, err := e.Knows(t.Context(), c, p); err != nil || !knows {
 		t.Fatalf("knows all: %t, %v", knows, err)
 	}
 	if _, answer := ask(e, p, 10, 0); answer.Scale.Max != 3 {
 		t.Errorf("max %d although another pool has 7 of 10: %+v", answer.Scale.Max, answer)
+	}
+}
+
+// Also those beyond the last decision, and those of pools that are gone.
+func TestRunnersThatAreThereCountAfterAStart(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	pool := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "a"}}
+	pool.Status.Decision = &v1alpha1.Decision{Desired: 2}
+	b := fake.NewClientBuilder().WithScheme(scheme).WithObjects(pool)
+	for i, of := range []string{"a", "a", "a", "gone"} {
+		b.WithObjects(&v1alpha1.Runner{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: fmt.Sprint("r", i)},
+			Spec:       v1alpha1.RunnerSpec{PoolRef: v1alpha1.LocalObjectReference{Name: of}},
+		})
+	}
+	e := newEngine()
+	put(t, e, policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "c", Library: &v1alpha1.PolicyLibrary{
+		Ceilings: []v1alpha1.Ceiling{{Name: "c", By: v1alpha1.CeilingNamespace, Max: 10, Share: v1alpha1.ShareFirstCome}},
+	}})
+	p := facts("ci", "b", "acme", nil)
+	p.Scale.Max = 100
+	if _, err := e.Knows(t.Context(), b.Build(), p); err != nil {
+		t.Fatal(err)
+	}
+	if _, answer := ask(e, p, 10, 0); answer.Scale.Max != 6 {
+		t.Errorf("max %d although there are 4 other runners under a ceiling of 10: %+v", answer.Scale.Max, answer)
 	}
 }
 

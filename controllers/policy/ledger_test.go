@@ -75,9 +75,10 @@ func TestAChangedGrantConcernsThoseThatReadIt(t *testing.T) {
 	}{
 		"all that share a group that they read": {facts("ci", "x", "acme", team), Grant{Granted: 1}, []string{"ci/connection", "ci/label", "ci/namespace", "far/all"}},
 		"the same grant is no change":           {facts("ci", "x", "acme", team), Grant{Granted: 1}, nil},
+		"also those of a group that it left":    {facts("ci", "x", "acme", nil), Grant{Granted: 1}, []string{"ci/connection", "ci/label", "ci/namespace", "far/all"}},
 		"nor is its own namespace another's":    {facts("far", "y", "acme", team), Grant{Granted: 1}, []string{"ci/label", "far/all"}},
 	}
-	for _, name := range []string{"all that share a group that they read", "the same grant is no change", "nor is its own namespace another's"} {
+	for _, name := range []string{"all that share a group that they read", "the same grant is no change", "also those of a group that it left", "nor is its own namespace another's"} {
 		tc := cases[name]
 		var got []string
 		for _, key := range l.enter(policy.ScalingInput{Pool: tc.pool}, policy.Needs{}, tc.grant, nil) {
