@@ -224,7 +224,7 @@ func TestAnEngineKnowsAllBeforeItDecides(t *testing.T) {
 	if knows, err := e.Knows(t.Context(), c, facts("elsewhere", "b", "acme", nil)); err != nil || !knows {
 		t.Fatalf("knows all: %t, %v although the policy is for other pools", knows, err)
 	}
-	put(t, e, policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "c", Library: &v1alpha1.PolicyLibrary{
+	put(t, e, policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "c", Namespaces: []string{"c*"}, Library: &v1alpha1.PolicyLibrary{
 		Ceilings: []v1alpha1.Ceiling{{Name: "c", By: v1alpha1.CeilingNamespace, Max: 10}},
 	}})
 	if n := woken.Len(); n != 2 {
