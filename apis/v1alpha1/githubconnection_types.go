@@ -44,9 +44,27 @@ type GitHubConnectionSpec struct {
 	// +optional
 	MountRef *MountReference `json:"mountRef,omitempty"`
 
+	// webhook takes in events that GitHub sends, at /github/NAMESPACE/NAME of the webhook server.
+	// +optional
+	Webhook *ConnectionWebhook `json:"webhook,omitempty"`
+
 	// suspend stops verification; pools on this connection keep working.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
+}
+
+// ConnectionWebhook says how events are told to be GitHub's, and where those are asked for that were lost.
+type ConnectionWebhook struct {
+	// secretRef names a Secret with the webhook's secret under the key secret and, while it is changed, the former one
+	// under the key previous.
+	// +required
+	SecretRef LocalObjectReference `json:"secretRef"`
+
+	// hookID of the organization's, repository's or enterprise's webhook on GitHub, by which lost deliveries are asked for again.
+	// Default: the webhook of the App, with an App's credentials; none with a token.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	HookID int64 `json:"hookID,omitempty"`
 }
 
 // MountReference names a folder of mounted credentials.

@@ -9,6 +9,7 @@ import (
 
 // RunnerSpec says what a runner belongs to; it never changes.
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a Runner's spec never changes"
+// +kubebuilder:validation:XValidation:rule="has(self.scaleSetID) != has(self.rest)",message="exactly one of scaleSetID and rest must be set"
 type RunnerSpec struct {
 	// poolRef names the RunnerPool.
 	// +required
@@ -19,13 +20,30 @@ type RunnerSpec struct {
 	ConnectionRef LocalObjectReference `json:"connectionRef"`
 
 	// scaleSetID on GitHub the runner registers with.
-	// +required
-	ScaleSetID int64 `json:"scaleSetID"`
+	// +optional
+	ScaleSetID int64 `json:"scaleSetID,omitempty"`
+
+	// rest says how the runner registers without a scale set.
+	// +optional
+	REST *RESTRegistration `json:"rest,omitempty"`
 
 	// revision names the ControllerRevision whose pod template is used.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	Revision string `json:"revision"`
+}
+
+// RESTRegistration is how a runner registers by GitHub's REST API.
+type RESTRegistration struct {
+	// runnerGroup on GitHub.
+	// +required
+	// +kubebuilder:validation:MaxLength=128
+	RunnerGroup string `json:"runnerGroup"`
+	// labels that jobs ask for.
+	// +required
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=50
+	Labels []string `json:"labels"`
 }
 
 // RunnerState is where a runner is in its life.

@@ -28,6 +28,8 @@ const (
 )
 
 // RunnerPoolSpec declares one set of runners.
+// +kubebuilder:validation:XValidation:rule="has(self.registration) == has(oldSelf.registration) || (has(self.registration) ? self.registration : oldSelf.registration) == 'ScaleSet'",message="registration never changes: make another pool"
+// +kubebuilder:validation:XValidation:rule="!(has(self.registration) && self.registration == 'REST' && has(self.scaleSetName))",message="scaleSetName is of a scale set: runners with registration REST have none"
 type RunnerPoolSpec struct {
 	// connectionRef names the GitHubConnection, in the same namespace, that the runners belong to.
 	// +required
@@ -52,9 +54,37 @@ type RunnerPoolSpec struct {
 	// +kubebuilder:validation:items:MaxLength=255
 	Labels []string `json:"labels,omitempty"`
 
+	// registration is ScaleSet (default), or REST for runners without a scale set, whose jobs demand tells of.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="registration never changes: make another pool"
+	Registration Registration `json:"registration,omitempty"`
+
+	// mode is Active (default), or Observe for a pool that decides and reports what it would do, and acts on nothing.
+	// +optional
+	Mode PoolMode `json:"mode,omitempty"`
+
 	// scale bounds how many runners there are.
 	// +optional
 	Scale ScaleSpec `json:"scale,omitempty"`
+
+	// schedules set numbers of scale for times.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=32
+	Schedules []Schedule `json:"schedules,omitempty"`
+
+	// warm says how many idle runners there are beyond scale.idle, and for how long.
+	// +optional
+	Warm *WarmSpec `json:"warm,omitempty"`
+
+	// demand says what tells of jobs beside the scale set.
+	// +optional
+	Demand DemandSpec `json:"demand,omitempty"`
+
+	// behavior bounds how fast the number of runners changes.
+	// +optional
+	Behavior *ScalingBehavior `json:"behavior,omitempty"`
 
 	// deadlines bound how long a runner may stay in a state.
 	// +optional
@@ -206,6 +236,19 @@ type RunnerPoolStatus struct {
 	// jobs assigned to the pool and not finished.
 	// +optional
 	Jobs int32 `json:"jobs"`
+
+	// demand is what each of several sources says.
+	// +optional
+	// +kubebuilder:validation:MaxItems=20
+	Demand []DemandStatus `json:"demand,omitempty"`
+
+	// schedule is what schedules make of spec.scale.
+	// +optional
+	Schedule *ScheduleStatus `json:"schedule,omitempty"`
+
+	// observed is what a pool in the mode Observe would do.
+	// +optional
+	Observed *ObservedStatus `json:"observed,omitempty"`
 
 	// runners counts runners by state.
 	// +optional

@@ -1,0 +1,538 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Defaults of DemandSpec and what else says how many runners there should be.
+const (
+	// DefaultHoldFor is how long a job that waits counts without any news of it.
+	DefaultHoldFor = time.Hour
+	// DefaultSlackDuration is how long an event of a slack trigger counts.
+	DefaultSlackDuration = 10 * time.Minute
+	// DefaultMetricInterval is the time between two looks at a metric.
+	DefaultMetricInterval = time.Minute
+	// DefaultMetricMaxAge is how old the newest sample of a metric may be.
+	DefaultMetricMaxAge = 5 * time.Minute
+	// DefaultScaleUpThreshold and DefaultScaleDownThreshold are percentages of busy runners.
+	DefaultScaleUpThreshold, DefaultScaleDownThreshold = 80, 30
+	// DefaultScaleUpFactor and DefaultScaleDownFactor are percentages of the number before.
+	DefaultScaleUpFactor, DefaultScaleDownFactor = 130, 70
+)
+
+// Registration is how a pool's runners are registered on GitHub.
+// +kubebuilder:validation:Enum=ScaleSet;REST
+type Registration string
+
+const (
+	// RegisterScaleSet makes a runner scale set on GitHub, whose sessions tell of jobs.
+	RegisterScaleSet Registration = "ScaleSet"
+	// RegisterREST registers ephemeral runners by GitHub's REST API; demand tells of jobs.
+	RegisterREST Registration = "REST"
+)
+
+// PoolMode says whether a pool acts.
+// +kubebuilder:validation:Enum=Active;Observe
+type PoolMode string
+
+const (
+	// Active pools start and end runners.
+	Active PoolMode = "Active"
+	// Observe pools decide, and act on nothing.
+	Observe PoolMode = "Observe"
+)
+
+// DemandSpec says what tells of jobs beside the scale set's own session.
+type DemandSpec struct {
+	// webhook takes jobs from GitHub's workflow_job events.
+	// +optional
+	Webhook *WebhookDemand `json:"webhook,omitempty"`
+
+	// slack adds idle runners for a while when something happens on GitHub.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=8
+	Slack []SlackTrigger `json:"slack,omitempty"`
+
+	// metrics that are looked at in intervals. Of several that tell of jobs the largest holds.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=8
+	Metrics []MetricSource `json:"metrics,omitempty"`
+}
+
+// WebhookDemand counts the jobs that workflow_job events tell of.
+type WebhookDemand struct {
+	// holdFor is how long a job that waits counts without any news of it; it doesn't run down
+	// while the pool is at its max. Default: 1h.
+	// +optional
+	HoldFor *metav1.Duration `json:"holdFor,omitempty"`
+
+	// repositories whose jobs count, as OWNER/NAME with * for any characters but /. Default: all that
+	// the pool's runner group is visible to.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:items:MaxLength=140
+	Repositories []string `json:"repositories,omitempty"`
+}
+
+// SlackEvent is a kind of event on GitHub.
+// +kubebuilder:validation:Enum=check_run;pull_request;push
+type SlackEvent string
+
+// SlackTrigger adds idle runners for a while.
+type SlackTrigger struct {
+	// name to call it by.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name"`
+	// event that it waits for: check_run, pull_request or push.
+	// +required
+	Event SlackEvent `json:"event"`
+	// actions of the event, such as created or opened; push has none. Default: any.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=32
+	Actions []string `json:"actions,omitempty"`
+	// status of a check_run: queued, in_progress or completed. Default: any.
+	// +optional
+	// +kubebuilder:validation:Enum=queued;in_progress;completed
+	Status string `json:"status,omitempty"`
+	// names of check runs, with * for any characters. Default: any.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=32
+	Names []string `json:"names,omitempty"`
+	// branches that are pushed to, or that a pull request is to be merged into, with * for any characters but /. Default: any.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=32
+	Branches []string `json:"branches,omitempty"`
+	// repositories as OWNER/NAME, with * for any characters but /. Default: any that the pool's runner group is visible to.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=100
+	Repositories []string `json:"repositories,omitempty"`
+	// amount of idle runners that an event adds. Default: 1.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	Amount *int32 `json:"amount,omitempty"`
+	// duration for which an event counts. Default: 10m.
+	// +optional
+	Duration *metav1.Duration `json:"duration,omitempty"`
+}
+
+// MetricSource is a number that is looked at in intervals: exactly one of jobs, busy, prometheus and external.
+// While it gives no signal, the pool doesn't fall below the number that it asked for last.
+// +kubebuilder:validation:XValidation:rule="[has(self.jobs), has(self.busy), has(self.prometheus), has(self.external)].filter(x, x).size() == 1",message="exactly one of jobs, busy, prometheus and external must be set"
+type MetricSource struct {
+	// name to call it by.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name"`
+	// interval between two looks, 10s at least. Default: 1m.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self >= duration('10s') && self <= duration('1h')",message="interval must be 10s to 1h"
+	Interval *metav1.Duration `json:"interval,omitempty"`
+	// jobs counts queued and running jobs of repositories (ARC's TotalNumberOfQueuedAndInProgressWorkflowRuns).
+	// +optional
+	Jobs *JobsMetric `json:"jobs,omitempty"`
+	// busy keeps a part of the runners free (ARC's PercentageRunnersBusy).
+	// +optional
+	Busy *BusyMetric `json:"busy,omitempty"`
+	// prometheus asks a Prometheus server.
+	// +optional
+	Prometheus *PrometheusMetric `json:"prometheus,omitempty"`
+	// external asks the cluster's external metrics API, as a HorizontalPodAutoscaler does.
+	// +optional
+	External *ExternalMetric `json:"external,omitempty"`
+}
+
+// JobsMetric counts the queued and running jobs of repositories that ask for the pool's labels.
+type JobsMetric struct {
+	// repositories as OWNER/NAME, or NAME in the connection's organization; * stands for any characters but /.
+	// +required
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:items:MaxLength=140
+	Repositories []string `json:"repositories"`
+	// runnersPerJob is how many runners a job asks for: 500m is one for two jobs. Default: 1.
+	// +optional
+	RunnersPerJob *resource.Quantity `json:"runnersPerJob,omitempty"`
+}
+
+// BusyMetric proposes a total from the part of the runners that is busy.
+// +kubebuilder:validation:XValidation:rule="!(has(self.scaleUpFactor) && has(self.scaleUpAdjustment))",message="scaleUpFactor and scaleUpAdjustment must not both be set"
+// +kubebuilder:validation:XValidation:rule="!(has(self.scaleDownFactor) && has(self.scaleDownAdjustment))",message="scaleDownFactor and scaleDownAdjustment must not both be set"
+type BusyMetric struct {
+	// scaleUpThreshold is the percentage of busy runners from which there are more. Default: 80.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100
+	ScaleUpThreshold *int32 `json:"scaleUpThreshold,omitempty"`
+	// scaleDownThreshold is the percentage of busy runners below which there are fewer. Default: 30.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=99
+	ScaleDownThreshold *int32 `json:"scaleDownThreshold,omitempty"`
+	// scaleUpFactor is a percentage of the number before, rounded up. Default: 130.
+	// +optional
+	// +kubebuilder:validation:Minimum=101
+	// +kubebuilder:validation:Maximum=1000
+	ScaleUpFactor *int32 `json:"scaleUpFactor,omitempty"`
+	// scaleDownFactor is a percentage of the number before, rounded down. Default: 70.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=99
+	ScaleDownFactor *int32 `json:"scaleDownFactor,omitempty"`
+	// scaleUpAdjustment is how many more there are instead.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	ScaleUpAdjustment *int32 `json:"scaleUpAdjustment,omitempty"`
+	// scaleDownAdjustment is how many fewer there are instead.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	ScaleDownAdjustment *int32 `json:"scaleDownAdjustment,omitempty"`
+}
+
+// PrometheusMetric is the value of a query.
+type PrometheusMetric struct {
+	// server by the name that the controller's --prometheus-server gives it: the administrator says which may be asked.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Server string `json:"server"`
+	// query in PromQL, whose result is one number. No result, NaN and one that is too old are no signal.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=4096
+	Query string `json:"query"`
+	// averageValue is how much of the value one runner is for. Default: 1.
+	// +optional
+	AverageValue *resource.Quantity `json:"averageValue,omitempty"`
+	// maxAge of the sample. Default: 5m.
+	// +optional
+	MaxAge *metav1.Duration `json:"maxAge,omitempty"`
+}
+
+// ExternalMetric is a metric of the cluster's external metrics API.
+type ExternalMetric struct {
+	// metricName in the API external.metrics.k8s.io.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	MetricName string `json:"metricName"`
+	// selector of the metric's series, whose values are added up.
+	// +optional
+	Selector *metav1.LabelSelector `json:"selector,omitempty"`
+	// averageValue is how much of the value one runner is for. Default: 1.
+	// +optional
+	AverageValue *resource.Quantity `json:"averageValue,omitempty"`
+	// maxAge of the values. Default: 5m.
+	// +optional
+	MaxAge *metav1.Duration `json:"maxAge,omitempty"`
+}
+
+// WarmSpec says how many idle runners there are beyond scale.idle, and for how long.
+// +kubebuilder:validation:MinProperties=1
+type WarmSpec struct {
+	// percentOfBusy keeps idle runners as a percentage of those with a job, rounded up, where that is
+	// more than scale.idle.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	PercentOfBusy *int32 `json:"percentOfBusy,omitempty"`
+	// timeToLive ends idle runners when there was no job for so long; the next job brings them back. min stays.
+	// Default: they stay.
+	// +optional
+	TimeToLive *metav1.Duration `json:"timeToLive,omitempty"`
+}
+
+// Schedule sets numbers of spec.scale for a time: exactly one of weekly, cron and once says when. Of several that
+// hold at a time, the first in the list that sets a number decides on it.
+// +kubebuilder:validation:XValidation:rule="[has(self.weekly), has(self.cron), has(self.once)].filter(x, x).size() == 1",message="exactly one of weekly, cron and once must be set"
+// +kubebuilder:validation:XValidation:rule="!has(self.once) || !has(self.zone)",message="once has times with an offset, and no zone"
+type Schedule struct {
+	// name to call it by.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name"`
+	// zone of the times of weekly and cron, as in the IANA database: Europe/Berlin. Default: UTC.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="self != 'Local'",message="zone must be a name of the IANA database, such as Europe/Berlin"
+	Zone string `json:"zone,omitempty"`
+	// weekly is a time of the week.
+	// +optional
+	Weekly *WeeklyWindow `json:"weekly,omitempty"`
+	// cron begins by a cron expression, and lasts a time.
+	// +optional
+	Cron *CronWindow `json:"cron,omitempty"`
+	// once is a time that doesn't come again.
+	// +optional
+	Once *OnceWindow `json:"once,omitempty"`
+	// scale are the numbers that hold meanwhile, of those that it sets.
+	// +required
+	Scale ScheduledScale `json:"scale"`
+}
+
+// CronWindow begins by a cron expression.
+type CronWindow struct {
+	// start is when it begins: minute hour day-of-month month day-of-week, as in 0 7 * * MON-FRI.
+	// +required
+	// +kubebuilder:validation:MinLength=9
+	// +kubebuilder:validation:MaxLength=128
+	Start string `json:"start"`
+	// duration for which it lasts by the clock, at most 366 days.
+	// +required
+	// +kubebuilder:validation:XValidation:rule="self >= duration('1m') && self <= duration('8784h')",message="duration must be 1m to 8784h"
+	Duration metav1.Duration `json:"duration"`
+}
+
+// OnceWindow is a time that doesn't come again.
+// +kubebuilder:validation:XValidation:rule="self.from < self.to",message="from must be before to"
+type OnceWindow struct {
+	// from is when it begins: 2026-12-20T00:00:00Z, or with an offset such as +01:00.
+	// +required
+	From metav1.Time `json:"from"`
+	// to is when it ends.
+	// +required
+	To metav1.Time `json:"to"`
+}
+
+// ScheduledScale are numbers of spec.scale that hold for a time.
+// +kubebuilder:validation:MinProperties=1
+// +kubebuilder:validation:XValidation:rule="!has(self.max) || !has(self.min) || self.min <= self.max",message="min must not be above max"
+// +kubebuilder:validation:XValidation:rule="!has(self.max) || !has(self.idle) || self.idle <= self.max",message="idle must not be above max"
+type ScheduledScale struct {
+	// min is the fewest runners in total.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100000
+	Min *int32 `json:"min,omitempty"`
+	// idle is how many runners are kept free beyond those with jobs.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100000
+	Idle *int32 `json:"idle,omitempty"`
+	// max is the most runners in total.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100000
+	Max *int32 `json:"max,omitempty"`
+}
+
+// ScalingBehavior bounds how fast the number of runners changes, in the terms of a HorizontalPodAutoscaler.
+type ScalingBehavior struct {
+	// scaleUp bounds how it rises. Default: at once.
+	// +optional
+	ScaleUp *ScalingRules `json:"scaleUp,omitempty"`
+	// scaleDown bounds how it falls. Default: at once; idle runners are kept for 30 s in any case.
+	// +optional
+	ScaleDown *ScalingRules `json:"scaleDown,omitempty"`
+	// scaleDownDelay is how long the number doesn't fall after it rose (ARC's scaleDownDelaySecondsAfterScaleOut).
+	// +optional
+	ScaleDownDelay *metav1.Duration `json:"scaleDownDelay,omitempty"`
+}
+
+// ScalingPolicySelect says which of several policies holds.
+// +kubebuilder:validation:Enum=Max;Min;Disabled
+type ScalingPolicySelect string
+
+const (
+	// SelectMax takes the policy that allows the largest change.
+	SelectMax ScalingPolicySelect = "Max"
+	// SelectMin takes the policy that allows the smallest change.
+	SelectMin ScalingPolicySelect = "Min"
+	// SelectDisabled allows no change in this direction.
+	SelectDisabled ScalingPolicySelect = "Disabled"
+)
+
+// ScalingRules bound a change in one direction.
+type ScalingRules struct {
+	// stabilizationWindowSeconds is over how long the number is looked back at: of what was wanted in it, the
+	// smallest holds when it rises, the largest when it falls. Default: 0.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=3600
+	StabilizationWindowSeconds *int32 `json:"stabilizationWindowSeconds,omitempty"`
+	// selectPolicy is Max (default), Min or Disabled.
+	// +optional
+	SelectPolicy ScalingPolicySelect `json:"selectPolicy,omitempty"`
+	// policies say how much may change in a time. Default: any change.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8
+	Policies []ScalingPolicy `json:"policies,omitempty"`
+	// tolerance is how small a change is left alone, as a part of the number before: 0.1 is a tenth. Default: 0.
+	// +optional
+	Tolerance *resource.Quantity `json:"tolerance,omitempty"`
+}
+
+// ScalingPolicyType says what a ScalingPolicy counts in.
+// +kubebuilder:validation:Enum=Pods;Percent
+type ScalingPolicyType string
+
+const (
+	// ScalePods counts runners.
+	ScalePods ScalingPolicyType = "Pods"
+	// ScalePercent is a percentage of the number at the beginning of the period.
+	ScalePercent ScalingPolicyType = "Percent"
+)
+
+// ScalingPolicy says how much may change in a time.
+type ScalingPolicy struct {
+	// type is Pods or Percent.
+	// +required
+	Type ScalingPolicyType `json:"type"`
+	// value of the change.
+	// +required
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100000
+	Value int32 `json:"value"`
+	// periodSeconds is the time.
+	// +required
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1800
+	PeriodSeconds int32 `json:"periodSeconds"`
+}
+
+// DemandStatus is what one source of demand says.
+type DemandStatus struct {
+	// name of the source: scaleSet, webhook, or the name of a metric or slack trigger.
+	Name string `json:"name"`
+	// jobs that it tells of.
+	// +optional
+	Jobs *int32 `json:"jobs,omitempty"`
+	// total of runners that it proposes.
+	// +optional
+	Total *int32 `json:"total,omitempty"`
+	// idle runners that it asks for.
+	// +optional
+	Idle *int32 `json:"idle,omitempty"`
+	// reason in one sentence.
+	Reason string `json:"reason"`
+	// held is true while it gives no signal, and what it said last holds.
+	// +optional
+	Held bool `json:"held,omitempty"`
+}
+
+// ScheduleStatus is what schedules make of spec.scale.
+type ScheduleStatus struct {
+	// active are the names of the schedules that hold now.
+	// +optional
+	Active []string `json:"active,omitempty"`
+	// min, idle and max that hold now, before policies.
+	Min int32 `json:"min"`
+	// idle that holds now.
+	Idle int32 `json:"idle"`
+	// max that holds now; 2147483647 stands for no bound.
+	Max int32 `json:"max"`
+	// next is when that changes.
+	// +optional
+	Next *metav1.Time `json:"next,omitempty"`
+}
+
+// ObservedStatus is what a pool in the mode Observe would do, beside what runs.
+type ObservedStatus struct {
+	// desired number of runners that it would have.
+	Desired int32 `json:"desired"`
+	// actual number of runners that GitHub has with the pool's labels, whoever made them.
+	// +optional
+	Actual *int32 `json:"actual,omitempty"`
+	// busy of those.
+	// +optional
+	Busy *int32 `json:"busy,omitempty"`
+	// difference in one sentence.
+	Difference string `json:"difference"`
+}
+
+// GetHoldFor returns how long a job that waits counts without any news of it.
+func (w *WebhookDemand) GetHoldFor() time.Duration { return durationOr(w.HoldFor, DefaultHoldFor) }
+
+// GetAmount returns how many idle runners an event adds.
+func (s *SlackTrigger) GetAmount() int32 { return valueOr(s.Amount, 1) }
+
+// GetDuration returns how long an event counts.
+func (s *SlackTrigger) GetDuration() time.Duration {
+	return durationOr(s.Duration, DefaultSlackDuration)
+}
+
+// GetInterval returns the time between two looks.
+func (m *MetricSource) GetInterval() time.Duration {
+	return durationOr(m.Interval, DefaultMetricInterval)
+}
+
+// GetScaleUpThreshold returns the percentage of busy runners from which there are more.
+func (b *BusyMetric) GetScaleUpThreshold() int32 {
+	return valueOr(b.ScaleUpThreshold, DefaultScaleUpThreshold)
+}
+
+// GetScaleDownThreshold returns the percentage of busy runners below which there are fewer.
+func (b *BusyMetric) GetScaleDownThreshold() int32 {
+	return valueOr(b.ScaleDownThreshold, DefaultScaleDownThreshold)
+}
+
+// GetScaleUpFactor returns a percentage of the number before.
+func (b *BusyMetric) GetScaleUpFactor() int32 { return valueOr(b.ScaleUpFactor, DefaultScaleUpFactor) }
+
+// GetScaleDownFactor returns a percentage of the number before.
+func (b *BusyMetric) GetScaleDownFactor() int32 {
+	return valueOr(b.ScaleDownFactor, DefaultScaleDownFactor)
+}
+
+// GetMaxAge returns how old a sample may be.
+func (p *PrometheusMetric) GetMaxAge() time.Duration {
+	return durationOr(p.MaxAge, DefaultMetricMaxAge)
+}
+
+// GetMaxAge returns how old a value may be.
+func (e *ExternalMetric) GetMaxAge() time.Duration { return durationOr(e.MaxAge, DefaultMetricMaxAge) }
+
+// GetZone returns the zone of the times.
+func (s *Schedule) GetZone() string {
+	if s.Zone == "" {
+		return "UTC"
+	}
+	return s.Zone
+}
+
+// GetRegistration returns how the runners are registered.
+func (s *RunnerPoolSpec) GetRegistration() Registration {
+	if s.Registration == "" {
+		return RegisterScaleSet
+	}
+	return s.Registration
+}
+
+// GetMode returns whether the pool acts.
+func (s *RunnerPoolSpec) GetMode() PoolMode {
+	if s.Mode == "" {
+		return Active
+	}
+	return s.Mode
+}
+
+func durationOr(d *metav1.Duration, fallback time.Duration) time.Duration {
+	if d == nil {
+		return fallback
+	}
+	return d.Duration
+}
