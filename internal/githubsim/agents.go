@@ -7,6 +7,7 @@ import (
 	"container/list"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -40,6 +41,7 @@ type runnerIndex struct {
 	byID         map[int]*runner
 	byName       map[string]*runner // scope and lower-case name
 	byCredential map[string]*runner
+	solos        []*scaleSet // of runners that the REST API registered, in that order
 	last         int
 }
 
@@ -71,11 +73,15 @@ func (s *Server) generateJITConfig(r *http.Request, ss *scaleSet) answer {
 			"Pool 1 already contains a runner with name %s.", body.Name)
 	}
 	rn := s.register(ss, body.Name)
-	encoded, err := s.jitConfig(r, rn, body.WorkFolder).Encode()
+	return ok(map[string]any{"runner": rn.agent(), "encodedJITConfig": s.encodedJITConfig(r, rn, body.WorkFolder)})
+}
+
+func (s *Server) encodedJITConfig(r *http.Request, rn *runner, workFolder string) string {
+	encoded, err := s.jitConfig(r, rn, workFolder).Encode()
 	if err != nil {
 		panic(err) // made of strings
 	}
-	return ok(map[string]any{"runner": rn.agent(), "encodedJITConfig": encoded})
+	return encoded
 }
 
 func (s *Server) register(ss *scaleSet, name string) *runner {
@@ -133,6 +139,10 @@ func (s *Server) removeRunner(rn *runner) {
 	s.setOnline(rn, false)
 	rn.scaleSet.stats.Registered--
 	rn.scaleSet.free.remove(rn)
+	if rn.scaleSet.solo != nil {
+		rn.scaleSet.gone = true
+		s.runners.solos = slices.DeleteFunc(s.runners.solos, func(other *scaleSet) bool { return other == rn.scaleSet })
+	}
 	rn.wake()
 }
 
@@ -183,4 +193,18 @@ func (s *Server) PurgeRunner(id int) bool {
 	}
 	s.removeRunner(rn)
 	return true
+}
+
+// EndRunnerSession ends the session of a runner's process as silence would, which
+// gives a job back that it has not started. It says false when there is no such session.
+func (s *Server) EndRunnerSession(name string) bool {
+	s.lock()
+	defer s.unlock()
+	for _, rn := range s.runners.byID {
+		if rn.name == name && rn.session != "" {
+			s.runnerEnds(rn, "fell silent")
+			return true
+		}
+	}
+	return false
 }

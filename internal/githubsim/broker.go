@@ -155,10 +155,14 @@ func (s *Server) lineUp(r *http.Request) (*runner, chan struct{}, answer) {
 		return nil, nil, jobMessage(rn.job)
 	}
 	rn.wake() // a second poll ends the first
-	rn.delivered = make(chan struct{})
+	delivered := make(chan struct{})
+	rn.delivered = delivered
 	rn.polls++
 	rn.scaleSet.free.push(rn)
-	return rn, rn.delivered, answer{}
+	if rn.scaleSet.solo != nil {
+		s.dispatch(rn.scaleSet)
+	}
+	return rn, delivered, answer{}
 }
 
 func jobMessage(j *job) answer { return ok(runnerwire.JobMessage{JobID: j.ID, Name: j.Name}) }

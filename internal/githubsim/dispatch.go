@@ -49,7 +49,7 @@ func (s *Server) accepts(ss *scaleSet, repo *repository, labels []string) bool {
 			return false
 		}
 	}
-	if len(labels) == 1 && strings.EqualFold(labels[0], ss.name) {
+	if len(labels) == 1 && ss.solo == nil && strings.EqualFold(labels[0], ss.name) {
 		return true
 	}
 	return !slices.ContainsFunc(labels, func(wanted string) bool {
@@ -59,6 +59,12 @@ func (s *Server) accepts(ss *scaleSet, repo *repository, labels []string) bool {
 
 // room is how many more jobs the scale set takes.
 func (ss *scaleSet) room() int {
+	if rn := ss.solo; rn != nil {
+		if rn.inLine == nil || rn.job != nil || rn.gone {
+			return 0
+		}
+		return 1
+	}
 	if ss.gone || ss.session == nil {
 		return 0
 	}
@@ -116,14 +122,17 @@ func (s *Server) dispatchAll() {
 	for _, ss := range s.scaleSets.ordered {
 		s.dispatch(ss)
 	}
+	for _, ss := range s.runners.solos {
+		s.dispatch(ss)
+	}
 }
 
 // give assigns a queued job, or offers it where jobs have to be acquired.
 func (s *Server) give(j *job, ss *scaleSet) {
 	j.scaleSet, j.ScaleSetID, j.ScaleSet = ss, ss.id, ss.name
-	if s.opts.Mode == AutoAssign {
+	if s.opts.Mode == AutoAssign || ss.solo != nil {
 		s.assign(j)
-		if ss.stats.Assigned > ss.capacity {
+		if ss.solo == nil && ss.stats.Assigned > ss.capacity {
 			s.breach("job %s was assigned above the announced capacity %d of scale set %s", j.ID, ss.capacity, ss.name)
 		}
 		return
@@ -206,7 +215,7 @@ func (s *Server) release(rn *runner) *job {
 // takeBack lets another runner have the job.
 func (s *Server) takeBack(rn *runner) {
 	j := s.release(rn)
-	if j.scaleSet.gone {
+	if j.scaleSet.gone || j.scaleSet.solo != nil {
 		s.requeue(j)
 		s.dispatchAll()
 		return

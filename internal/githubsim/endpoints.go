@@ -20,6 +20,7 @@ const (
 	EndpointRunners            Endpoint = "runners"
 	EndpointRunner             Endpoint = "runner"
 	EndpointDeleteRunner       Endpoint = "delete-runner"
+	EndpointGenerateJITConfig  Endpoint = "generate-jitconfig"
 	EndpointRegistrationToken  Endpoint = "registration-token"
 	EndpointRunnerRegistration Endpoint = "runner-registration"
 )

@@ -56,7 +56,9 @@ const (
 // JobTimeline is what happened to a job. Times are zero for what has not
 // happened; of what happened again, the last time is kept, but for Queued.
 type JobTimeline struct {
-	ID         string    `json:"id"`
+	ID string `json:"id"`
+	// Number is the job's id in the REST API and in webhooks.
+	Number     int64     `json:"number"`
 	RunID      int64     `json:"runId"`
 	RequestID  int64     `json:"requestId,omitempty"`
 	Repository string    `json:"repository"`
@@ -102,6 +104,9 @@ type jobIndex struct {
 	lastRun    int64
 }
 
+// firstJobNumber is where the REST API's ids of jobs start.
+const firstJobNumber = 7_000_001
+
 func newJobIndex() jobIndex {
 	return jobIndex{
 		byID: map[string]*job{}, byRequest: map[int64]*job{}, buckets: map[string]*bucket{}, lastRun: 5000,
@@ -137,14 +142,26 @@ func (s *Server) AddJob(spec Job) (string, error) {
 		}
 	}
 	j := s.newJob(spec, repo)
+	s.queue(j)
+	return j.ID, nil
+}
+
+// queue puts a job into the queue, and gives it to whom may have it: scale sets
+// first, then runners of their own, in the order of their making.
+func (s *Server) queue(j *job) {
+	if s.opts.FailWithoutRunner && !s.hasRunnerFor(j) {
+		s.finish(j, ResultFailed)
+		return
+	}
 	s.enqueue(j)
-	for _, ss := range s.scaleSets.ordered {
-		if ss.room() > 0 && s.accepts(ss, j.repo, j.lowLabels) {
-			s.dispatch(ss)
-			break
+	for _, all := range [][]*scaleSet{s.scaleSets.ordered, s.runners.solos} {
+		for _, ss := range all {
+			if ss.room() > 0 && s.accepts(ss, j.repo, j.lowLabels) {
+				s.dispatch(ss)
+				return
+			}
 		}
 	}
-	return j.ID, nil
 }
 
 func (s *Server) newJob(spec Job, repo *repository) *job {
@@ -154,7 +171,7 @@ func (s *Server) newJob(spec Job, repo *repository) *job {
 	}
 	j := &job{spec: spec, seq: len(s.jobs.ordered), repo: repo, cancel: make(chan struct{})}
 	j.JobTimeline = JobTimeline{
-		ID: s.newID(), RunID: spec.RunID, Repository: repo.FullName, Workflow: spec.Workflow, Name: spec.Name,
+		ID: s.newID(), Number: firstJobNumber + int64(len(s.jobs.ordered)), RunID: spec.RunID, Repository: repo.FullName, Workflow: spec.Workflow, Name: spec.Name,
 		Labels: slices.Clone(spec.Labels), State: JobQueued, Queued: s.now(),
 	}
 	for _, l := range spec.Labels {
@@ -171,6 +188,18 @@ func (s *Server) newJob(spec Job, repo *repository) *job {
 	s.jobs.ordered = append(s.jobs.ordered, j)
 	s.jobs.unfinished++
 	return j
+}
+
+// hasRunnerFor says whether there is anybody who may have the job one day.
+func (s *Server) hasRunnerFor(j *job) bool {
+	for _, all := range [][]*scaleSet{s.scaleSets.ordered, s.runners.solos} {
+		for _, ss := range all {
+			if s.accepts(ss, j.repo, j.lowLabels) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // setState moves the job and keeps the scale set's statistics.
@@ -246,7 +275,7 @@ func (s *Server) finish(j *job, result string) {
 
 // tell puts an event about the job into its scale set's queue.
 func (s *Server) tell(j *job, messageType string) {
-	if j.scaleSet.gone {
+	if j.scaleSet.gone || j.scaleSet.solo != nil {
 		return
 	}
 	e := jobEvent{

@@ -69,6 +69,10 @@ type RunnerReport struct {
 	// EverSeen says that a process has connected with its configuration.
 	EverSeen bool `json:"everSeen"`
 	Online   bool `json:"online"`
+	// Labels and Scope ("orgs/acme") of a runner that the REST API registered.
+	Labels  []string `json:"labels,omitempty"`
+	Scope   string   `json:"scope,omitempty"`
+	GroupID int      `json:"groupId,omitempty"`
 	// Ended says that its process has come and gone without a job: the
 	// registration is leaked unless somebody removes it.
 	Ended bool   `json:"ended"`
@@ -153,6 +157,12 @@ func (s *Server) runnerReports() []RunnerReport {
 		}
 		if rn.job != nil {
 			r.Job = rn.job.ID
+		}
+		if ss := rn.scaleSet; ss.solo != nil {
+			r.Scope, r.GroupID = ss.scope.key(), ss.group.id
+			for _, l := range ss.labels {
+				r.Labels = append(r.Labels, l.Name)
+			}
 		}
 		out = append(out, r)
 	}

@@ -78,9 +78,73 @@ func restRunnerOf(rn *runner) restRunner {
 		out.Status = "online"
 	}
 	for i, l := range rn.scaleSet.labels {
-		out.Labels = append(out.Labels, restLabel{ID: i + 1, Name: l.Name, Type: "custom"})
+		kind := "custom"
+		if slices.Contains(systemLabels, strings.ToLower(l.Name)) {
+			kind = "read-only"
+		}
+		out.Labels = append(out.Labels, restLabel{ID: i + 1, Name: l.Name, Type: kind})
 	}
 	return out
+}
+
+// systemLabels are those that a runner which is configured by its own program gets by
+// itself. A runner with a JIT configuration has only the labels that it was made with.
+var systemLabels = []string{"self-hosted", "linux", "windows", "macos", "x64", "arm64", "arm"}
+
+// maxLabels is the most labels that a runner may be made with.
+const maxLabels = 100
+
+// generateRESTConfig registers an ephemeral runner that belongs to no scale set.
+func (s *Server) generateRESTConfig(r *http.Request, id *identity) answer {
+	sc := s.restScope(r)
+	if refusal, granted := id.require(sc, "write"); !granted {
+		return refusal
+	}
+	var body struct {
+		Name       string   `json:"name"`
+		GroupID    int      `json:"runner_group_id"`
+		Labels     []string `json:"labels"`
+		WorkFolder string   `json:"work_folder"`
+	}
+	if err := decode(r, &body); err != nil {
+		return restError(http.StatusBadRequest, "Problems parsing JSON")
+	}
+	if body.Name == "" || len(body.Name) > 64 || len(body.Labels) == 0 || len(body.Labels) > maxLabels ||
+		slices.Contains(body.Labels, "") {
+		return restError(http.StatusUnprocessableEntity, "Invalid request.\n\nA runner needs a name, and 1 to 100 labels.")
+	}
+	g := sc.group(body.GroupID)
+	if g == nil {
+		return restError(http.StatusNotFound, "Not Found")
+	}
+	if s.runners.byName[runnerKey(sc, body.Name)] != nil {
+		return restError(http.StatusConflict, "Already exists - A runner with the name "+body.Name+" already exists.")
+	}
+	rn := s.registerSolo(sc, g, body.Name, body.Labels)
+	return created(map[string]any{
+		"runner": restRunnerOf(rn), "encoded_jit_config": s.encodedJITConfig(r, rn, body.WorkFolder),
+	})
+}
+
+// registerSolo makes a runner of its own.
+func (s *Server) registerSolo(sc *scope, g *group, name string, labels []string) *runner {
+	ss := &scaleSet{scope: sc, group: g, created: s.now().UTC()}
+	for _, l := range labels {
+		if !slices.ContainsFunc(ss.labels, func(other label) bool { return strings.EqualFold(other.Name, l) }) {
+			ss.labels = append(ss.labels, label{Type: "User", Name: l})
+		}
+	}
+	rn := s.register(ss, name)
+	ss.solo = rn
+	s.runners.solos = append(s.runners.solos, ss)
+	if s.opts.OfflineTTL > 0 {
+		s.after(s.opts.OfflineTTL, func() {
+			if !rn.everSeen {
+				s.removeRunner(rn)
+			}
+		})
+	}
+	return rn
 }
 
 func (s *Server) listRunners(r *http.Request, id *identity) answer {

@@ -47,6 +47,7 @@ func (s *Server) restRoutes(mux *http.ServeMux) {
 	for _, prefix := range []string{"/orgs/{org}", "/repos/{owner}/{repo}", "/enterprises/{enterprise}"} {
 		runners := prefix + "/actions/runners"
 		mux.Handle("POST "+runners+"/registration-token", s.serve(EndpointRegistrationToken, s.rest(s.createRegistrationToken)))
+		mux.Handle("POST "+runners+"/generate-jitconfig", s.serve(EndpointGenerateJITConfig, s.rest(s.generateRESTConfig)))
 		mux.Handle("GET "+runners, s.serve(EndpointRunners, s.rest(s.listRunners)))
 		mux.Handle("GET "+runners+"/{id}", s.serve(EndpointRunner, s.rest(s.getRunner)))
 		mux.Handle("DELETE "+runners+"/{id}", s.serve(EndpointDeleteRunner, s.rest(s.deleteRunner)))

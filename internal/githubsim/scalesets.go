@@ -67,6 +67,11 @@ type scaleSet struct {
 	waiting  []*job // assigned, and no runner has it
 	free     runnerQueue
 	gone     bool
+
+	// solo is the runner that this is all about, when that was registered by the
+	// REST API: to the dispatch such a runner is a scale set of its own, for one job.
+	// It has no id, is in no index, and its queue is nil.
+	solo *runner
 }
 
 // scaleSetIndex holds the scale sets. ordered is by id, for a stable choice

@@ -53,6 +53,12 @@ type Options struct {
 	// PickupTimeout takes an assigned job back that no runner started in time,
 	// three times at most and each time later; never when 0.
 	PickupTimeout time.Duration
+	// OfflineTTL removes the registration of a runner that the REST API made and that
+	// never connected, as github.com does after a day; never when 0.
+	OfflineTTL time.Duration
+	// FailWithoutRunner fails a job at once when neither a scale set nor a registered
+	// runner, online or not, may have it, as releases of GitHub Enterprise Server do.
+	FailWithoutRunner bool
 	// Latency is added to every answer but those of the admin API.
 	Latency time.Duration
 	// RateLimit is the number of REST calls per identity and hour; 5000 when 0.

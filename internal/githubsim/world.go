@@ -228,4 +228,9 @@ func (s *Server) RemoveRunnerGroup(id int) {
 			ss.group = ss.scope.group(1)
 		}
 	}
+	for _, ss := range s.runners.solos {
+		if ss.group.id == id {
+			ss.group = ss.scope.group(1)
+		}
+	}
 }
