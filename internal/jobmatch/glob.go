@@ -1,0 +1,48 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package jobmatch
+
+import "strings"
+
+// Glob says whether text matches a pattern in which * stands for any characters but /.
+func Glob(pattern, text string) bool { return glob(pattern, text, '/') }
+
+// GlobAll is Glob with a * that stands for / too.
+func GlobAll(pattern, text string) bool { return glob(pattern, text, -1) }
+
+// AnyGlob says whether a repository as OWNER/NAME matches one of the patterns, whatever its case; no pattern is for all.
+func AnyGlob(patterns []string, repository string) bool {
+	if len(patterns) == 0 {
+		return true
+	}
+	repository = strings.ToLower(repository)
+	for _, p := range patterns {
+		if Glob(strings.ToLower(p), repository) {
+			return true
+		}
+	}
+	return false
+}
+
+// glob goes back to the last * only: as it can't pass a stop, what an earlier one took makes no difference to what follows.
+// So it takes as many steps as the two are long, multiplied, at most.
+func glob(pattern, text string, stop rune) bool {
+	p, t, star, mark := 0, 0, -1, 0
+	for t < len(text) {
+		switch {
+		case p < len(pattern) && pattern[p] == '*':
+			star, mark = p, t
+			p++
+		case p < len(pattern) && pattern[p] == text[t]:
+			p++
+			t++
+		case star >= 0 && rune(text[mark]) != stop:
+			mark++
+			p, t = star+1, mark
+		default:
+			return false
+		}
+	}
+	return strings.Trim(pattern[p:], "*") == ""
+}

@@ -1,0 +1,162 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package jobmatch
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var (
+	repo       = Scope{Host: "github.com", Kind: Repository, Path: "Acme/web"}
+	org        = Scope{Host: "github.com", Kind: Organization, Path: "acme"}
+	enterprise = Scope{Host: "github.com", Kind: Enterprise, Path: "big"}
+	day        = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+)
+
+func pool(name string, s Scope, labels ...string) Pool {
+	return NewPool(Pool{Namespace: "ci", Name: name, Scope: s, Created: day}, labels, linux, x64)
+}
+
+func with(p Pool, change func(*Pool)) Pool {
+	change(&p)
+	return p
+}
+
+func job(labels ...string) Job {
+	return Job{Host: "github.com", Repository: "acme/Web", Enterprise: "big", Labels: labels}
+}
+
+func TestOnePoolWins(t *testing.T) {
+	older := func(p *Pool) { p.Created = day.Add(-time.Hour) }
+	inGroup := func(p *Pool) { p.Group = "builders" }
+	cases := map[string]struct {
+		job    Job
+		pools  []Pool
+		hidden map[string]bool
+		want   string
+	}{
+		"labels whatever their case":            {job: job("GPU"), pools: []Pool{pool("a", org, "gpu")}, want: "a"},
+		"each label must be there":              {job: job("gpu", "big"), pools: []Pool{pool("a", org, "gpu")}},
+		"those of each runner count as there":   {job: job("self-hosted", "Linux", "X64", "gpu"), pools: []Pool{pool("a", org, "gpu")}, want: "a"},
+		"another architecture is not there":     {job: job("arm64", "gpu"), pools: []Pool{pool("a", org, "gpu")}},
+		"a declared architecture is":            {job: job("arm64", "gpu"), pools: []Pool{pool("a", org, "gpu", "ARM64")}, want: "a"},
+		"and no other":                          {job: job("x64", "gpu"), pools: []Pool{pool("a", org, "gpu", "ARM64")}},
+		"a job without labels":                  {job: job(), pools: []Pool{pool("a", org, "gpu")}},
+		"a job on GitHub's own runners":         {job: job("ubuntu-latest"), pools: []Pool{pool("a", org, "gpu")}},
+		"the repository's first":                {job: job("gpu"), pools: []Pool{pool("a", enterprise, "gpu"), pool("b", org, "gpu"), with(pool("c", repo, "gpu", "x", "y"), func(p *Pool) { p.Created = day.Add(1) })}, want: "c"},
+		"the organization's before":             {job: job("gpu"), pools: []Pool{pool("a", enterprise, "gpu"), pool("b", org, "gpu")}, want: "b"},
+		"a group before the default":            {job: job("gpu"), pools: []Pool{with(pool("a", org, "gpu"), older), with(pool("b", org, "gpu", "big"), inGroup)}, want: "b"},
+		"the fewest labels beyond":              {job: job("gpu"), pools: []Pool{with(pool("a", org, "gpu", "big"), older), pool("b", org, "gpu")}, want: "b"},
+		"the older":                             {job: job("gpu"), pools: []Pool{pool("a", org, "gpu"), with(pool("b", org, "gpu"), older)}, want: "b"},
+		"the first by name":                     {job: job("gpu"), pools: []Pool{pool("b", org, "gpu"), pool("a", org, "gpu")}, want: "a"},
+		"one that rests comes last":             {job: job("gpu"), pools: []Pool{with(pool("a", repo, "gpu"), func(p *Pool) { p.Resting = true }), pool("b", enterprise, "gpu", "big")}, want: "b"},
+		"and gets what no other gets":           {job: job("gpu"), pools: []Pool{with(pool("a", repo, "gpu"), func(p *Pool) { p.Resting = true })}, want: "a"},
+		"a group that the repository can't use": {job: job("gpu"), pools: []Pool{pool("a", repo, "gpu"), pool("b", org, "gpu")}, hidden: map[string]bool{"a": true}, want: "b"},
+		"another organization":                  {job: Job{Host: "github.com", Repository: "other/web", Labels: []string{"gpu"}}, pools: []Pool{pool("a", org, "gpu")}},
+		"another repository":                    {job: Job{Host: "github.com", Repository: "acme/api", Labels: []string{"gpu"}}, pools: []Pool{pool("a", repo, "gpu")}},
+		"another enterprise":                    {job: Job{Host: "github.com", Repository: "acme/web", Enterprise: "small", Labels: []string{"gpu"}}, pools: []Pool{pool("a", enterprise, "gpu")}},
+		"another GitHub":                        {job: Job{Host: "ghe.acme.io", Repository: "acme/web", Labels: []string{"gpu"}}, pools: []Pool{pool("a", org, "gpu")}},
+		"a user's repository":                   {job: Job{Host: "github.com", Repository: "acme/web", OfUser: true, Labels: []string{"gpu"}}, pools: []Pool{pool("a", org, "gpu"), pool("b", repo, "gpu")}, want: "b"},
+		"a repository that isn't one":           {job: Job{Host: "github.com", Repository: "acme", Labels: []string{"gpu"}}, pools: []Pool{pool("a", org, "gpu")}},
+		"repositories by pattern":               {job: job("gpu"), pools: []Pool{with(pool("a", org, "gpu"), func(p *Pool) { p.Repositories = []string{"acme/api", "ACME/w*"} })}, want: "a"},
+		"and no other repository":               {job: job("gpu"), pools: []Pool{with(pool("a", org, "gpu"), func(p *Pool) { p.Repositories = []string{"acme/api"} })}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			i := Winner(tc.job, tc.pools, func(i int) Visibility {
+				if tc.hidden[tc.pools[i].Name] {
+					return Hidden
+				}
+				return Unknown
+			})
+			got := ""
+			if i >= 0 {
+				got = tc.pools[i].Name
+			}
+			if got != tc.want {
+				t.Errorf("the winner is %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestPoolsCompete(t *testing.T) {
+	only := func(patterns ...string) func(*Pool) { return func(p *Pool) { p.Repositories = patterns } }
+	cases := map[string]struct {
+		a, b Pool
+		want bool
+	}{
+		"the same labels":            {a: pool("a", org, "gpu", "Linux"), b: pool("b", org, "GPU"), want: true},
+		"other labels":               {a: pool("a", org, "gpu"), b: pool("b", org, "cpu")},
+		"more labels":                {a: pool("a", org, "gpu"), b: pool("b", org, "gpu", "big")},
+		"another scope":              {a: pool("a", org, "gpu"), b: pool("b", repo, "gpu")},
+		"another organization":       {a: pool("a", org, "gpu"), b: pool("b", Scope{Host: "github.com", Kind: Organization, Path: "other"}, "gpu")},
+		"one in a group":             {a: pool("a", org, "gpu"), b: with(pool("b", org, "gpu"), func(p *Pool) { p.Group = "builders" })},
+		"both in groups":             {a: with(pool("a", org, "gpu"), func(p *Pool) { p.Group = "x" }), b: with(pool("b", org, "gpu"), func(p *Pool) { p.Group = "y" }), want: true},
+		"repositories apart":         {a: with(pool("a", org, "gpu"), only("acme/web")), b: with(pool("b", org, "gpu"), only("acme/api"))},
+		"a repository in common":     {a: with(pool("a", org, "gpu"), only("acme/*")), b: with(pool("b", org, "gpu"), only("acme/api")), want: true},
+		"one for all repositories":   {a: pool("a", org, "gpu"), b: with(pool("b", org, "gpu"), only("acme/api")), want: true},
+		"the architecture is enough": {a: pool("a", org, "gpu", "arm64"), b: pool("b", org, "gpu")},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := Compete(&tc.a, &tc.b); got != tc.want {
+				t.Errorf("they compete: %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestRunnersBearWhatGitHubGives(t *testing.T) {
+	cases := map[string]struct {
+		template string
+		labels   []string
+		want     []string
+	}{
+		"nothing said":            {labels: []string{"gpu"}, want: []string{"gpu", "self-hosted", "linux", "x64"}},
+		"declared":                {labels: []string{"Self-Hosted", "Linux", "ARM64"}, want: []string{"Self-Hosted", "Linux", "ARM64"}},
+		"by the node":             {template: `{"spec":{"nodeSelector":{"kubernetes.io/arch":"arm64","kubernetes.io/os":"windows"}}}`, labels: []string{"gpu"}, want: []string{"gpu", "self-hosted", "windows", "arm64"}},
+		"a template that is none": {template: `[`, labels: []string{"gpu"}, want: []string{"gpu", "self-hosted", "linux", "x64"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			os, arch := System([]byte(tc.template))
+			if diff := cmp.Diff(tc.want, Registered(tc.labels, os, arch)); diff != "" {
+				t.Errorf("labels (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestGlob(t *testing.T) {
+	for _, tc := range []struct {
+		pattern, text   string
+		want, unbounded bool
+	}{
+		{"acme/*", "acme/web", true, true},
+		{"acme/*", "acme/", true, true},
+		{"*/web", "acme/web", true, true},
+		{"*", "acme/web", false, true},
+		{"acme/w*b", "acme/web", true, true},
+		{"acme/w*x", "acme/web", false, false},
+		{"release/*", "release/1/2", false, true},
+		{"*/*b", "x/y/b", false, true},
+		{"*a*b", "xaab", true, true},
+		{"a[", "a[", true, true},
+		{"a", "aa", false, false},
+		{"", "", true, true},
+		{"**", "", true, true},
+		{"", "a", false, false},
+	} {
+		if got := Glob(tc.pattern, tc.text); got != tc.want {
+			t.Errorf("Glob(%q, %q) = %v", tc.pattern, tc.text, got)
+		}
+		if got := GlobAll(tc.pattern, tc.text); got != tc.unbounded {
+			t.Errorf("GlobAll(%q, %q) = %v", tc.pattern, tc.text, got)
+		}
+	}
+}
