@@ -39,10 +39,10 @@ type RESTRegistration struct {
 	// +required
 	// +kubebuilder:validation:MaxLength=128
 	RunnerGroup string `json:"runnerGroup"`
-	// labels that jobs ask for.
+	// labels on GitHub: those that jobs ask for, and one that tells whose the runner is.
 	// +required
 	// +listType=set
-	// +kubebuilder:validation:MaxItems=50
+	// +kubebuilder:validation:MaxItems=60
 	Labels []string `json:"labels"`
 }
 

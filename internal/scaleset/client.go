@@ -14,6 +14,8 @@ import (
 
 	official "github.com/actions/scaleset"
 	"github.com/hashicorp/go-retryablehttp"
+
+	"github.com/corral-dev/corral/internal/turns"
 )
 
 // Options of a Client. The zero value has sensible defaults.
@@ -35,7 +37,7 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	if o.Parallel <= 0 {
-		o.Parallel = mostParallel
+		o.Parallel = turns.Most
 	}
 	if o.Timeout <= 0 {
 		o.Timeout = 15 * time.Second
@@ -62,7 +64,7 @@ type Client struct {
 	options Options
 	tokens  *tokenSource
 	network http.RoundTripper
-	turns   *limiter
+	turns   *turns.Limiter
 	health  *health
 	members members
 
@@ -80,7 +82,7 @@ func NewClient(creds Credentials, options Options) (*Client, error) {
 	tokens := newTokenSource(Instrument(options.Transport), options.Now, options.Timeout)
 	c := &Client{
 		creds: creds, options: options, tokens: tokens, network: asTransport(&observer{next: tokens}),
-		turns: newLimiter(options.Parallel), health: newHealth(options.Now), limited: map[endpoint]time.Time{},
+		turns: turns.New(options.Parallel), health: newHealth(options.Now), limited: map[endpoint]time.Time{},
 	}
 	if _, err := c.newMember(subsystemController, 0); err != nil {
 		return nil, err
@@ -90,6 +92,9 @@ func NewClient(creds Credentials, options Options) (*Client, error) {
 
 // Hash is the Hash of the credentials in use.
 func (c *Client) Hash() string { return c.creds.Hash() }
+
+// Credentials are those in use.
+func (c *Client) Credentials() Credentials { return c.creds }
 
 // What part of Corral calls, as told to GitHub in the User-Agent.
 const (
@@ -178,14 +183,14 @@ func (c *Client) admitted(ctx context.Context, class endpoint, doing string, cal
 		return err
 	}
 	if p, err = c.admit(class, doing); err != nil || p.isProbe() { // much may have happened
-		c.turns.leave(round, unknown)
+		c.turns.Leave(round, turns.Unknown)
 		if err != nil {
 			return err
 		}
 		return c.report(ctx, class, p, c.timed(ctx, call))
 	}
 	err = c.timed(ctx, call)
-	c.turns.leave(round, bearingOf(ctx, err))
+	c.turns.Leave(round, bearingOf(ctx, err))
 	return c.report(ctx, class, p, err)
 }
 
@@ -205,7 +210,7 @@ func (c *Client) admit(class endpoint, doing string) (*pass, error) {
 func (c *Client) awaitTurn(ctx context.Context, class endpoint, doing string) (round int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
 	defer cancel()
-	if round, err = c.turns.enter(ctx, class.rank(), flowOf(ctx)); err != nil {
+	if round, err = c.turns.Enter(ctx, class.rank(), flowOf(ctx)); err != nil {
 		return 0, &Error{Kind: KindUnavailable, Doing: doing, message: "other calls to GitHub took too long", err: err}
 	}
 	return round, nil
@@ -218,17 +223,17 @@ func (c *Client) timed(ctx context.Context, call func(context.Context) error) er
 }
 
 // bearingOf says what a call's end tells of GitHub's load.
-func bearingOf(ctx context.Context, err error) bearing {
+func bearingOf(ctx context.Context, err error) turns.Bearing {
 	_, limited := IsRateLimited(err)
 	switch {
 	case err == nil:
-		return good
+		return turns.Good
 	case ctx.Err() != nil:
-		return unknown
+		return turns.Unknown
 	case limited, IsUnavailable(err):
-		return overloaded
+		return turns.Overloaded
 	}
-	return good
+	return turns.Good
 }
 
 // report learns from a call's end.

@@ -4,8 +4,12 @@
 package scaleset
 
 import (
+	"context"
 	"net/http"
+	"strconv"
 	"strings"
+
+	"github.com/corral-dev/corral/internal/turns"
 )
 
 // endpoint is a class of requests: a metric label, and what an error's meaning depends on.
@@ -102,4 +106,31 @@ func matches(pattern, segments []string) bool {
 		}
 	}
 	return true
+}
+
+// rank orders calls that wait for their turn.
+func (e endpoint) rank() turns.Rank {
+	switch e {
+	case endpointRunnerDelete:
+		return turns.Removing
+	case endpointGenerateJIT:
+		return turns.Registering
+	case endpointSessionCreate, endpointScaleSetCreate, endpointScaleSetUpdate, endpointScaleSetDelete:
+		return turns.Changing
+	}
+	return turns.Looking
+}
+
+// flowKey is the context key of the scale set that a call is made for.
+type flowKey struct{}
+
+// InFlow says which scale set calls are made for whose arguments don't tell. Calls that
+// wait for their turn are served one scale set after the other.
+func InFlow(ctx context.Context, setID int64) context.Context {
+	return context.WithValue(ctx, flowKey{}, setID)
+}
+
+func flowOf(ctx context.Context) string {
+	setID, _ := ctx.Value(flowKey{}).(int64)
+	return strconv.FormatInt(setID, 10)
 }

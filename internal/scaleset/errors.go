@@ -63,6 +63,12 @@ type Error struct {
 	err      error
 }
 
+// NewError makes an Error for a caller of GitHub that isn't a Client: what was tried, GitHub's
+// status (0 for no answer), how long it asks to wait, and what it said.
+func NewError(kind Kind, doing string, status int, retryAfter time.Duration, message string, err error) *Error {
+	return &Error{Kind: kind, Doing: doing, Status: status, RetryAfter: retryAfter, message: clip(message), silent: status == 0, err: err}
+}
+
 // Error tells what was tried, what GitHub said, and the ids its support asks for.
 func (e *Error) Error() string {
 	return e.Doing + ": " + e.cause() + e.passing()

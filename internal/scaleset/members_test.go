@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/corral-dev/corral/internal/githubsim"
+	"github.com/corral-dev/corral/internal/turns"
 )
 
 func TestManyCallsTravelTogetherAndNothingIsKept(t *testing.T) {
@@ -42,7 +43,7 @@ func TestManyCallsTravelTogetherAndNothingIsKept(t *testing.T) {
 		if took := time.Since(began); took > 2*time.Second {
 			t.Errorf("500 registrations, 100 ms each, took %s", took)
 		}
-		if n := resting(c); n < firstParallel || n > mostParallel {
+		if n := resting(c); n < turns.First || n > turns.Most {
 			t.Errorf("%d clients for the next call", n)
 		}
 		for range 3 {

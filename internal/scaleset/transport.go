@@ -16,6 +16,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/corral-dev/corral/internal/turns"
 )
 
 // maxBody bounds an answer, in bytes. 50 events, the most a message has, are some 50 kB.
@@ -30,7 +32,7 @@ func NewTransport() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DialContext = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext
 	t.TLSHandshakeTimeout = dialTimeout
-	t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, mostParallel
+	t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, turns.Most
 	t.ResponseHeaderTimeout = 0 // a message poll is answered after up to 90 s; requests have deadlines
 	t.HTTP2 = &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second}
 	return t

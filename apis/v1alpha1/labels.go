@@ -1,0 +1,87 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+	"strings"
+)
+
+// ownerLabelPrefix begins the label on GitHub that tells whose a runner is.
+const ownerLabelPrefix = "corral-owner-"
+
+// UnknownJob is the id of a job that a runner is seen to have, and that nobody has named yet.
+const UnknownJob = "unknown"
+
+// PlaceholderAnnotation on a pool with registration REST keeps a runner of its labels registered
+// that never runs, for servers that fail a job at once when no runner of its labels is there: "true".
+const PlaceholderAnnotation = "corral.dev/placeholder"
+
+// systems and architectures are the words that GitHub's own labels of a runner have:
+// https://docs.github.com/actions/hosting-your-own-runners/managing-self-hosted-runners/using-labels-with-self-hosted-runners
+var (
+	systems       = []string{"linux", "windows", "macos"}
+	architectures = []string{"x64", "arm64", "arm", "x86"}
+)
+
+// OwnerLabel is the label on GitHub of the runners that a pool of this cluster registers by the
+// REST API. It names both without telling of them, so that what is left behind is found.
+func OwnerLabel(cluster, poolUID string) string {
+	sum := sha256.Sum256([]byte(cluster + "/" + poolUID))
+	return ownerLabelPrefix + hex.EncodeToString(sum[:4])
+}
+
+// IsOwnerLabel says whether a label on GitHub tells whose a runner is.
+func IsOwnerLabel(label string) bool { return strings.HasPrefix(label, ownerLabelPrefix) }
+
+// GetRegisteredLabels returns the labels that a runner of the pool with registration REST has on
+// GitHub, but for its owner's: those declared, self-hosted, and those of its system and
+// architecture, which GitHub doesn't add by itself to a runner that is registered in advance. A
+// declared system or architecture is taken at its word.
+func (p *RunnerPool) GetRegisteredLabels() []string {
+	var labels []string
+	add := func(label string) {
+		if !slices.ContainsFunc(labels, func(l string) bool { return strings.EqualFold(l, label) }) {
+			labels = append(labels, label)
+		}
+	}
+	for _, label := range p.GetRunnerLabels() {
+		add(label)
+	}
+	hasSystem, hasArchitecture := anyFold(labels, systems), anyFold(labels, architectures)
+	add("self-hosted")
+	if !hasSystem {
+		add(systems[0])
+	}
+	if !hasArchitecture {
+		add(p.architecture())
+	}
+	return labels
+}
+
+// architecture is that of the nodes which the template asks for, by GitHub's name.
+func (p *RunnerPool) architecture() string {
+	var template struct {
+		Spec struct {
+			NodeSelector map[string]string `json:"nodeSelector"`
+		} `json:"spec"`
+	}
+	_ = json.Unmarshal(p.Spec.Template.Raw, &template) // what is wrong with it is told elsewhere
+	switch template.Spec.NodeSelector["kubernetes.io/arch"] {
+	case "arm64":
+		return "arm64"
+	case "arm":
+		return "arm"
+	}
+	return "x64"
+}
+
+func anyFold(labels, words []string) bool {
+	return slices.ContainsFunc(labels, func(l string) bool {
+		return slices.ContainsFunc(words, func(w string) bool { return strings.EqualFold(l, w) })
+	})
+}
