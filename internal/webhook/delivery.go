@@ -1,0 +1,293 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package webhook takes in events that GitHub sends: it bounds them, shows that they are
+// GitHub's, decodes the few fields that are used, and hands them to the leader's Desk. It
+// writes nothing to Kubernetes and remembers nothing of events that aren't shown to be GitHub's.
+//
+// The protocol is https://docs.github.com/en/webhooks: a POST whose body is signed by HMAC SHA-256
+// in the header X-Hub-Signature-256, named by X-GitHub-Event and X-GitHub-Delivery, that is never sent again
+// unless asked for, and is given up after 10 seconds.
+package webhook
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Events that are decoded. Others are answered and dropped.
+const (
+	// WorkflowJobEvent tells of a job: queued, waiting, in_progress or completed.
+	WorkflowJobEvent = "workflow_job"
+	// CheckRunEvent tells of a check run.
+	CheckRunEvent = "check_run"
+	// PullRequestEvent tells of a pull request.
+	PullRequestEvent = "pull_request"
+	// PushEvent tells of commits that were pushed to a branch or tag.
+	PushEvent = "push"
+)
+
+// Bounds of what is decoded.
+const (
+	// MaxBody is the size of the largest body, in bytes: GitHub sends none that is larger.
+	MaxBody = 25 << 20
+	// MaxLabels of a job, and MaxLabel bytes of each.
+	MaxLabels, MaxLabel = 100, 256
+	// maxName is the most bytes of a name by which something is found.
+	maxName = 1024
+)
+
+// Delivery is an event of GitHub as far as it is used.
+type Delivery struct {
+	// GUID that GitHub gave the event (X-GitHub-Delivery). It stays when the event is sent again.
+	GUID string
+	// Connection that the event came in for.
+	Connection types.NamespacedName
+	// Event is one of those that are decoded.
+	Event string
+	// Action of the event, such as queued; "" for a push.
+	Action string
+	// At is when it was received, or delivered where it was read through the API.
+	At time.Time
+	// Repository that it is about.
+	Repository Repository
+	// Organization by its login and Enterprise by its slug that the repository is in; "" if it isn't.
+	Organization, Enterprise string
+	// Job of a workflow_job.
+	Job *WorkflowJob
+	// CheckRun of a check_run.
+	CheckRun *CheckRun
+	// Branch that is pushed to, "" for tags and deletions; or that a pull request is to be merged into.
+	Branch string
+}
+
+// Repository is one on GitHub.
+type Repository struct {
+	ID int64
+	// FullName is OWNER/NAME.
+	FullName string
+	// OwnerType is User or Organization.
+	OwnerType string
+}
+
+// WorkflowJob is a job as an event tells of it.
+type WorkflowJob struct {
+	ID, RunID int64
+	// Status is queued, waiting, in_progress or completed; Conclusion is "" until then.
+	Status, Conclusion string
+	// Name, Workflow and Branch say which job it is.
+	Name, Workflow, Branch string
+	// Labels that it asks for: at most MaxLabels.
+	Labels []string
+	// Runner that it has; 0 and "" while it has none.
+	RunnerID      int64
+	RunnerName    string
+	RunnerGroupID int64
+	RunnerGroup   string
+	// Times that are zero where they aren't told.
+	CreatedAt, StartedAt, CompletedAt time.Time
+}
+
+// CheckRun is a check run as an event tells of it.
+type CheckRun struct {
+	Name string
+	// Status is queued, in_progress or completed.
+	Status string
+}
+
+// ErrNotReady says that a Desk can't take events yet: it is loading what it knows, or isn't
+// the leader's. GitHub is told to try later, and the event is asked for again.
+var ErrNotReady = errors.New("not ready to take events")
+
+// ErrBadEvent is what errors of Parse are.
+var ErrBadEvent = errors.New("bad event")
+
+// payload has the fields that are decoded, of all events.
+type payload struct {
+	Action     string `json:"action"`
+	Repository *struct {
+		ID       int64  `json:"id"`
+		FullName string `json:"full_name"`
+		Owner    struct {
+			Type string `json:"type"`
+		} `json:"owner"`
+	} `json:"repository"`
+	Organization *struct {
+		Login string `json:"login"`
+	} `json:"organization"`
+	Enterprise *struct {
+		Slug string `json:"slug"`
+	} `json:"enterprise"`
+	WorkflowJob *job `json:"workflow_job"`
+	CheckRun    *struct {
+		Name   string `json:"name"`
+		Status string `json:"status"`
+	} `json:"check_run"`
+	PullRequest *struct {
+		Base struct {
+			Ref string `json:"ref"`
+		} `json:"base"`
+	} `json:"pull_request"`
+	Ref     string `json:"ref"`
+	Deleted bool   `json:"deleted"`
+}
+
+// job has null where GitHub doesn't know yet, which leaves a field as it is.
+type job struct {
+	ID              int64     `json:"id"`
+	RunID           int64     `json:"run_id"`
+	Status          string    `json:"status"`
+	Conclusion      string    `json:"conclusion"`
+	Name            string    `json:"name"`
+	WorkflowName    string    `json:"workflow_name"`
+	HeadBranch      string    `json:"head_branch"`
+	Labels          []string  `json:"labels"`
+	RunnerID        int64     `json:"runner_id"`
+	RunnerName      string    `json:"runner_name"`
+	RunnerGroupID   int64     `json:"runner_group_id"`
+	RunnerGroupName string    `json:"runner_group_name"`
+	CreatedAt       time.Time `json:"created_at"`
+	StartedAt       time.Time `json:"started_at"`
+	CompletedAt     time.Time `json:"completed_at"`
+}
+
+// IsDecoded says whether events of a name are used; others are answered and dropped.
+func IsDecoded(event string) bool {
+	switch event {
+	case WorkflowJobEvent, CheckRunEvent, PullRequestEvent, PushEvent:
+		return true
+	}
+	return false
+}
+
+// Parse decodes the body of an event, JSON. GUID, Connection and At are left to the caller. Its
+// errors are ErrBadEvent and say what is wrong, without anything of the body.
+func Parse(event string, body []byte) (Delivery, error) {
+	if !IsDecoded(event) {
+		return Delivery{}, fmt.Errorf("%w: events of this name aren't used", ErrBadEvent)
+	}
+	if len(body) > MaxBody {
+		return Delivery{}, fmt.Errorf("%w: %d bytes, above %d", ErrBadEvent, len(body), MaxBody)
+	}
+	p := payload{}
+	if err := json.Unmarshal(body, &p); err != nil {
+		return Delivery{}, fmt.Errorf("%w: %s", ErrBadEvent, explainJSON(err))
+	}
+	d := Delivery{Event: event, Action: p.Action}
+	if err := d.setPlace(&p); err != nil {
+		return Delivery{}, fmt.Errorf("%w: %w", ErrBadEvent, err)
+	}
+	if err := d.setSubject(&p); err != nil {
+		return Delivery{}, fmt.Errorf("%w: %w", ErrBadEvent, err)
+	}
+	return d, nil
+}
+
+// setPlace says where it happened.
+func (d *Delivery) setPlace(p *payload) error {
+	if p.Repository == nil {
+		return errors.New("repository is missing")
+	}
+	d.Repository = Repository{ID: p.Repository.ID, FullName: p.Repository.FullName, OwnerType: p.Repository.Owner.Type}
+	if owner, name, ok := strings.Cut(d.Repository.FullName, "/"); !ok || owner == "" || name == "" || strings.Contains(name, "/") {
+		return errors.New("repository.full_name isn't OWNER/NAME")
+	}
+	if p.Organization != nil {
+		d.Organization = p.Organization.Login
+	}
+	if p.Enterprise != nil {
+		d.Enterprise = p.Enterprise.Slug
+	}
+	return bounded(map[string]string{
+		"action": d.Action, "repository.full_name": d.Repository.FullName, "repository.owner.type": d.Repository.OwnerType,
+		"organization.login": d.Organization, "enterprise.slug": d.Enterprise,
+	})
+}
+
+// setSubject says what happened to what.
+func (d *Delivery) setSubject(p *payload) error {
+	switch d.Event {
+	case WorkflowJobEvent:
+		return d.setJob(p.WorkflowJob)
+	case CheckRunEvent:
+		if p.CheckRun == nil {
+			return errors.New("check_run is missing")
+		}
+		d.CheckRun = &CheckRun{Name: cut(p.CheckRun.Name), Status: p.CheckRun.Status}
+		return bounded(map[string]string{"check_run.status": d.CheckRun.Status})
+	case PullRequestEvent:
+		if p.PullRequest == nil || p.PullRequest.Base.Ref == "" {
+			return errors.New("pull_request.base.ref is missing")
+		}
+		d.Branch = p.PullRequest.Base.Ref
+		return bounded(map[string]string{"pull_request.base.ref": d.Branch})
+	default:
+		if branch, ok := strings.CutPrefix(p.Ref, "refs/heads/"); ok && !p.Deleted {
+			d.Branch = branch
+		}
+		return bounded(map[string]string{"ref": p.Ref})
+	}
+}
+
+func (d *Delivery) setJob(j *job) error {
+	if j == nil || j.ID <= 0 {
+		return errors.New("workflow_job.id is missing")
+	}
+	if len(j.Labels) > MaxLabels {
+		return fmt.Errorf("workflow_job.labels has %d entries, above %d", len(j.Labels), MaxLabels)
+	}
+	for i, label := range j.Labels {
+		if len(label) > MaxLabel {
+			return fmt.Errorf("workflow_job.labels[%d] has %d bytes, above %d", i, len(label), MaxLabel)
+		}
+	}
+	d.Job = &WorkflowJob{
+		ID: j.ID, RunID: j.RunID, Status: j.Status, Conclusion: j.Conclusion,
+		Name: cut(j.Name), Workflow: cut(j.WorkflowName), Branch: cut(j.HeadBranch), Labels: j.Labels,
+		RunnerID: j.RunnerID, RunnerName: j.RunnerName, RunnerGroupID: j.RunnerGroupID, RunnerGroup: j.RunnerGroupName,
+		CreatedAt: j.CreatedAt, StartedAt: j.StartedAt, CompletedAt: j.CompletedAt,
+	}
+	return bounded(map[string]string{
+		"workflow_job.status": j.Status, "workflow_job.conclusion": j.Conclusion,
+		"workflow_job.runner_name": j.RunnerName, "workflow_job.runner_group_name": j.RunnerGroupName,
+	})
+}
+
+// bounded refuses names that GitHub wouldn't give.
+func bounded(names map[string]string) error {
+	for path, name := range names {
+		if len(name) > maxName {
+			return fmt.Errorf("%s has %d bytes, above %d", path, len(name), maxName)
+		}
+	}
+	return nil
+}
+
+// cut shortens a text that people wrote, as those may be as long as they like.
+func cut(text string) string {
+	if len(text) <= maxName {
+		return text
+	}
+	end := maxName
+	for !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end]
+}
+
+// explainJSON says what is wrong with a body without repeating any of it.
+func explainJSON(err error) string {
+	if syntax := new(json.SyntaxError); errors.As(err, &syntax) {
+		return fmt.Sprintf("the body isn't JSON, at byte %d", syntax.Offset)
+	}
+	if kind := new(json.UnmarshalTypeError); errors.As(err, &kind) {
+		return fmt.Sprintf("%s is of another kind", kind.Field)
+	}
+	return "the body isn't as GitHub sends it"
+}
