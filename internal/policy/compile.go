@@ -21,10 +21,12 @@ type program struct {
 	compiler *ast.Compiler
 	store    storage.Store
 	// queries by decision; none for one that the policy has no rule for.
-	queries map[string]ast.Body
+	queries map[string][]asked
 	// origins are the rules of the promised sets, by the index that answers have.
 	origins []origin
-	needs   Needs
+	// constants by decision.
+	constants map[string][]constant
+	needs     Needs
 	// hasOwn is true when there are modules beside the library's.
 	hasOwn bool
 }
@@ -39,7 +41,7 @@ func build(s *Source, d *diagnostics) *program {
 	if len(*d) > 0 {
 		return nil
 	}
-	p := &program{queries: map[string]ast.Body{}, hasOwn: len(own) > 0}
+	p := &program{queries: map[string][]asked{}, hasOwn: len(own) > 0}
 	all := maps.Clone(chosen)
 	maps.Copy(all, own)
 	names := slices.Sorted(maps.Keys(all))
@@ -60,6 +62,9 @@ func build(s *Source, d *diagnostics) *program {
 	}
 	p.checkReach(s, own, d)
 	p.needs = p.readOf(s)
+	if err := p.settle(); err != nil {
+		d.add(nil, "%v", err)
+	}
 	if len(*d) > 0 {
 		return nil
 	}
@@ -142,19 +147,25 @@ func (p *program) compile(modules map[string]*ast.Module, d *diagnostics) {
 		return
 	}
 	for _, o := range p.origins {
-		decision := o.promise.decision
-		if p.queries[decision] != nil {
-			continue
-		}
-		query := ast.NewBody(ast.Equality.Expr(
-			ast.RefTerm(ast.DefaultRootDocument, ast.StringTerm("corral"), ast.StringTerm(decision), ast.StringTerm(answers)),
-			ast.NewTerm(answer),
-		))
-		p.queries[decision], err = p.compiler.QueryCompiler().Compile(query)
-		if err != nil {
-			d.add(nil, "preparing the query of %s: %v", decision, err)
+		for _, field := range o.fields {
+			if err := p.prepare(o.promise.decision, field); err != nil {
+				d.add(nil, "preparing the query of %s: %v", o.promise.decision, err)
+			}
 		}
 	}
+}
+
+// prepare makes the query of a decision's rules that need a field, once.
+func (p *program) prepare(decision, field string) error {
+	if wants(p.queries[decision], field) {
+		return nil
+	}
+	query, err := p.compiler.QueryCompiler().Compile(ast.NewBody(ast.Equality.Expr(
+		ast.RefTerm(ast.DefaultRootDocument, ast.StringTerm("corral"), ast.StringTerm(decision), ast.StringTerm(answersOf(field))),
+		ast.NewTerm(answer),
+	)))
+	p.queries[decision] = append(p.queries[decision], asked{field: field, query: query})
+	return err
 }
 
 // newCompiler returns a compiler with the sandbox and the types of the inputs.

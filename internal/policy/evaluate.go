@@ -107,7 +107,7 @@ func place(file string, line, column int) string {
 	}
 }
 
-// evaluate runs the query of a decision, and returns its set.
+// evaluate runs the queries of a decision that can hold, and returns the set of what they give.
 func (p *program) evaluate(ctx context.Context, q question) (set ast.Set, err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
@@ -121,18 +121,43 @@ func (p *program) evaluate(ctx context.Context, q question) (set ast.Set, err er
 	defer p.store.Abort(ctx, txn)
 	cancel := topdown.NewCancel()
 	defer context.AfterFunc(ctx, cancel.Cancel)()
-	weigh := &scales{VirtualCache: topdown.NewVirtualCache(), cancel: cancel}
-	query := topdown.NewQuery(p.queries[q.decision]).
-		WithCompiler(p.compiler).WithStore(p.store).WithTransaction(txn).WithInput(q.input).
-		WithTime(time.Unix(0, q.now)).WithCancel(cancel).WithStrictBuiltinErrors(true).WithMetrics(metrics.NoOp())
+	shared := topdown.NewVirtualCache()
+	weigh := &scales{VirtualCache: shared, cancel: cancel}
 	if p.hasOwn {
-		query = query.WithVirtualCache(weigh)
+		shared = weigh
 	}
-	err = query.Iter(ctx, func(result topdown.QueryResult) error {
-		set, _ = result[answer].Value.(ast.Set)
-		return nil
-	})
-	return set, weigh.errorOf(err)
+	for _, c := range p.constants[q.decision] {
+		shared.Put(c.ref, c.value)
+	}
+	for _, a := range p.queries[q.decision] {
+		if a.field != "" && !q.sets[a.field] {
+			continue
+		}
+		query := topdown.NewQuery(a.query).
+			WithCompiler(p.compiler).WithStore(p.store).WithTransaction(txn).WithInput(q.input).
+			WithTime(time.Unix(0, q.now)).WithCancel(cancel).WithStrictBuiltinErrors(true).WithMetrics(metrics.NoOp()).
+			WithVirtualCache(shared)
+		err = query.Iter(ctx, func(result topdown.QueryResult) error {
+			set = union(set, result[answer].Value)
+			return nil
+		})
+		if err != nil {
+			return nil, weigh.errorOf(err)
+		}
+	}
+	return set, weigh.errorOf(nil)
+}
+
+// union adds what a query gave to what others gave.
+func union(set ast.Set, given ast.Value) ast.Set {
+	more, _ := given.(ast.Set)
+	switch {
+	case more == nil:
+		return set
+	case set == nil:
+		return more
+	}
+	return set.Union(more)
 }
 
 // origins finds the rules that gave the elements of a set.

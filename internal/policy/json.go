@@ -19,14 +19,17 @@ import (
 const maxPodNesting = 64
 
 // ParsedPod is a pod as rules read it. To parse it once serves all decisions about it.
-type ParsedPod struct{ value value }
+type ParsedPod struct {
+	value value
+	sets  map[string]bool // the fields that are set anywhere to more than false, of those that rules name
+}
 
 // ParsePod reads the JSON of a core/v1 Pod.
 func ParsePod(text json.RawMessage) (*ParsedPod, error) {
 	if !json.Valid(text) {
 		return nil, errors.New("reading the pod: it isn't JSON")
 	}
-	r := jsonReader{text: string(text), valid: utf8.Valid(text)}
+	r := jsonReader{text: string(text), valid: utf8.Valid(text), named: gates(), sets: map[string]bool{}}
 	term, err := r.value(0)
 	if err != nil {
 		return nil, fmt.Errorf("reading the pod: %w", err)
@@ -34,7 +37,7 @@ func ParsePod(text json.RawMessage) (*ParsedPod, error) {
 	if _, ok := term.Value.(ast.Object); !ok {
 		return nil, errors.New("reading the pod: it isn't an object")
 	}
-	return &ParsedPod{value: value{term: term, sum: sha256.Sum256(text)}}, nil
+	return &ParsedPod{value: value{term: term, sum: sha256.Sum256(text)}, sets: r.sets}, nil
 }
 
 // jsonReader makes terms of valid JSON, several times faster than by way of Go's values. Texts
@@ -48,6 +51,8 @@ type jsonReader struct {
 	// properties and elements of what is being read, those of the outer first.
 	properties [][2]*ast.Term
 	elements   []*ast.Term
+	// sets are the names of properties that were seen with more than false, of those that are named.
+	named, sets map[string]bool
 }
 
 func (r *jsonReader) term(v ast.Value) *ast.Term {
@@ -117,12 +122,23 @@ func (r *jsonReader) object(depth int) (*ast.Term, error) {
 		if err != nil {
 			return nil, err
 		}
+		r.note(name, v)
 		r.properties = append(r.properties, property(name, v))
 	}
 	r.at++
 	object := objectOf(r.properties[outer:])
 	r.properties = r.properties[:outer]
 	return r.term(object), nil
+}
+
+// note notes a property that rules name, by its name or the beginning of it up to its slash.
+func (r *jsonReader) note(name string, v *ast.Term) {
+	if slash := strings.IndexByte(name, '/'); slash >= 0 {
+		name = name[:slash+1]
+	}
+	if r.named[name] && !v.Equal(ast.InternedTerm(false)) {
+		r.sets[name] = true
+	}
 }
 
 func (r *jsonReader) array(depth int) (*ast.Term, error) {

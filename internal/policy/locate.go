@@ -22,9 +22,11 @@ type origin struct {
 	title, code, severity, remediation string
 	// own is false for rules of the built-in library.
 	own bool
+	// fields of which a pod must set one for the rule to hold; "" alone if it may hold for any.
+	fields []string
 }
 
-// copyRules adds to a module, for each rule of a promised set, one of the set of answers. The
+// copyRules adds to a module, for each rule of a promised set, one of a set of answers. The
 // rules stay as they are for others that read them.
 func copyRules(module *ast.Module, policy string, own bool, origins []origin) []origin {
 	for _, rule := range module.Rules[:len(module.Rules):len(module.Rules)] {
@@ -32,27 +34,38 @@ func copyRules(module *ast.Module, policy string, own bool, origins []origin) []
 		if p == nil || !isSet(rule) {
 			continue
 		}
-		c := rule.Copy()
-		c.Annotations = nil
-		c.Head.Name = ""
-		c.Head.SetRef(ast.Ref{ast.NewTerm(ast.Var(answers)).SetLocation(rule.Head.Location)})
-		c.Head.Key = ast.ObjectTerm(
-			ast.Item(ast.StringTerm("v"), c.Head.Key),
-			ast.Item(ast.StringTerm("i"), ast.InternedTerm(len(origins))),
-		).SetLocation(rule.Head.Location)
-		module.Rules = append(module.Rules, c)
-		for _, a := range rule.Annotations {
-			if a.Scope == "rule" {
-				module.Annotations = append(module.Annotations, a.Copy(c))
-			}
+		o := originOf(p, rule, policy, own)
+		for _, field := range o.fields {
+			copyRule(module, rule, answersOf(field), len(origins))
 		}
-		origins = append(origins, originOf(p, rule, policy, own))
+		origins = append(origins, o)
 	}
 	return origins
 }
 
+// copyRule adds a rule of the set of that name, with the index in each element.
+func copyRule(module *ast.Module, rule *ast.Rule, set string, index int) {
+	c := rule.Copy()
+	c.Annotations = nil
+	c.Head.Name = ""
+	c.Head.SetRef(ast.Ref{ast.NewTerm(ast.Var(set)).SetLocation(rule.Head.Location)})
+	c.Head.Key = ast.ObjectTerm(
+		ast.Item(ast.StringTerm("v"), c.Head.Key),
+		ast.Item(ast.StringTerm("i"), ast.InternedTerm(index)),
+	).SetLocation(rule.Head.Location)
+	module.Rules = append(module.Rules, c)
+	for _, a := range rule.Annotations {
+		if a.Scope == "rule" {
+			module.Annotations = append(module.Annotations, a.Copy(c))
+		}
+	}
+}
+
 func originOf(p *promise, rule *ast.Rule, policy string, own bool) origin {
-	o := origin{promise: p, own: own}
+	o := origin{promise: p, own: own, fields: []string{""}}
+	if fields := onlyWith(rule); !own && len(fields) > 0 {
+		o.fields = fields
+	}
 	for _, a := range rule.Annotations {
 		if a.Scope != "rule" {
 			continue

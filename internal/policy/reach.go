@@ -46,7 +46,7 @@ func (p *program) reach(from ...*ast.Rule) map[*ast.Rule]bool {
 func (p *program) checkReach(s *Source, own map[string]*ast.Module, d *diagnostics) {
 	var asked []*ast.Rule
 	p.rules(func(_ string, module *ast.Module, rule *ast.Rule) {
-		if promised(module, rule) != nil || ruleName(rule) == answers || strings.HasPrefix(ruleName(rule), "test_") {
+		if promised(module, rule) != nil || isAnswers(rule) || strings.HasPrefix(ruleName(rule), "test_") {
 			asked = append(asked, rule)
 		}
 	})
@@ -147,7 +147,7 @@ func (p *program) checkReferences(rule *ast.Rule, d *diagnostics) {
 func (p *program) similar(name string) string {
 	var known []string
 	p.rules(func(_ string, module *ast.Module, rule *ast.Rule) {
-		if ruleName(rule) != answers {
+		if !isAnswers(rule) {
 			known = append(known, module.Package.Path.String()+"."+ruleName(rule))
 		}
 	})

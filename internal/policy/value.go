@@ -218,6 +218,8 @@ type question struct {
 	now int64
 	// id of the decision.
 	id string
+	// sets are the fields that the pod sets, of those that rules name.
+	sets map[string]bool
 }
 
 // question makes a question of the pool, of what else is in the input and of a hash over that.
@@ -248,7 +250,9 @@ func (b *Bound) aboutScaling(in *ScalingInput) question {
 func (b *Bound) aboutPod(pool Pool, pod *ParsedPod) question {
 	h := newHash()
 	h.text(string(pod.value.sum[:]))
-	return b.question(DecisionTemplate, pool, 0, h, property("pod", pod.value.term))
+	q := b.question(DecisionTemplate, pool, 0, h, property("pod", pod.value.term))
+	q.sets = pod.sets
+	return q
 }
 
 // aboutUpdate makes the question of corral.update.

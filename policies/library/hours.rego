@@ -10,19 +10,17 @@
 #  between does so at that moment.
 package corral.library.hours
 
-zone := object.get(data.library.hours, "zone", "UTC")
+default zone := "UTC"
+
+zone := data.library.hours.zone
 
 # opening says whether one of the windows data.library.hours.open is now, and until when.
 opening := corral.windows(input.now, zone, data.library.hours.open)
 
-# closed_until is when the next of them begins, if there are any and none is now.
-closed_until := opening.until if not opening.open
+default closed := {"max": 0}
 
-# open_until is when the last of those ends that are now. Another may have begun by then.
-open_until := opening.until if opening.open
-
-# limits that hold while closed.
-limits := object.get(data.library.hours, "closed", {"max": 0})
+# closed are the limits that hold while none of them is.
+closed := data.library.hours.closed
 
 # held_until is when the next of the windows data.library.hours.updates begins, if there are any and none is now.
 held_until := state.until if {
@@ -38,13 +36,16 @@ freezes contains [freeze, to] if {
 	input.now < to
 }
 
-# next_freeze is when the next begins that limits pools.
-next_freeze := min({from |
+# changes are when limits will begin that don't hold yet: when the last of the windows ends that are now, though
+# another may have begun by then, and when a freeze begins that has limits.
+changes contains opening.until if opening.open
+
+changes contains from if {
 	some freeze in data.library.hours.freezes
 	freeze.limits
 	from := time.parse_rfc3339_ns(freeze.from)
 	from > input.now
-})
+}
 
 # shown(ns) is a time as people in the zone write it.
 shown(ns) := time.format([ns, zone, "Mon 2 Jan 2006 15:04 MST"])
@@ -54,8 +55,3 @@ bounds(limits) := {{"field": field, "atMost": limits[field]} | some field in ["m
 	not limits.hard
 } else := {{"field": "max", "atMost": limits.max, "hard": true}} |
 	{{"field": field, "atMost": limits[field]} | some field in ["min", "idle"]}
-
-# changes are when limits will begin that don't hold yet.
-changes contains open_until
-
-changes contains next_freeze

@@ -8,8 +8,9 @@
 package corral.library.images
 
 # names of the pod's images: those of its containers, init containers and volumes.
-names := {name | name := input.pod.spec[["containers", "initContainers"][_]][_].image} |
-	{name | name := input.pod.spec.volumes[_].image.reference}
+names contains corral.distinct(input.pod.spec, "image", "")[_]
+
+names contains input.pod.spec.volumes[_].image.reference
 
 # places(name) are where an image stands in the pod.
 places(name) := {sprintf("spec.%s[%d].image", [kind, i]) |

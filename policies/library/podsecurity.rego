@@ -10,16 +10,16 @@
 package corral.library.podsecurity
 
 # level that the pool's pods must keep.
-level := object.get(data.library.podSecurity, ["byTrust", input.pool.trust], data.library.podSecurity.level)
+level := special if {
+	special := data.library.podSecurity.byTrust[input.pool.trust]
+} else := data.library.podSecurity.level
 
 restricted if level == "restricted"
 
 kinds := ["containers", "initContainers"]
 
-# distinct are the security contexts of all containers, each once: most containers of a pod have the same.
-distinct := {object.get(container, "securityContext", {}) |
-	container := input.pod.spec[["containers", "initContainers"][_]][_]
-} if checked
+# distinct are the different security contexts of all containers.
+distinct := corral.distinct(input.pod.spec, "securityContext", {}) if checked
 
 # with_pod has that of the pod too.
 with_pod := distinct | {pod_context}
@@ -70,8 +70,7 @@ contexts contains [sprintf("%s.securityContext", [path]), sprintf("container %s"
 # unconfined holds if seccomp may be switched off somewhere.
 unconfined if {
 	type := with_pod[_].seccompProfile.type
-	type != "RuntimeDefault"
-	type != "Localhost"
+	not type in profiles
 }
 
 # capabilities that containers may add.
@@ -103,13 +102,11 @@ sysctls := {
 }
 
 # unusual are the kinds of volumes that the level restricted doesn't allow. Host paths have a rule of their own.
-unusual contains kind if {
+unusual := object.keys(object.union_n(input.pod.spec.volumes)) - {
+	"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "hostPath", "image", "name",
+	"persistentVolumeClaim", "projected", "secret",
+} if {
 	restricted
-	volume := input.pod.spec.volumes[_]
-	some kind in object.keys(volume) - {
-		"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "hostPath", "image", "name",
-		"persistentVolumeClaim", "projected", "secret",
-	}
 }
 
 selinux_types := {"", "container_t", "container_init_t", "container_kvm_t", "container_engine_t"}

@@ -7,29 +7,12 @@
 # description: What a pod's containers ask for, and what that comes to.
 package corral.library.resources
 
-# distinct are the resources of all containers, each once: most containers of a pod have the same.
-distinct := {object.get(container, "resources", {}) |
-	container := input.pod.spec[["containers", "initContainers"][_]][_]
-}
-
 # unrequested are the resources of data.library.resources.requireRequests that some container is without. A limit
 # without a request is the request too; what the whole pod has, each container has.
-unrequested contains name if {
-	some name in data.library.resources.requireRequests
-	some resources in distinct
-	not resources.requests[name]
-	not resources.limits[name]
-	not input.pod.spec.resources.requests[name]
-	not input.pod.spec.resources.limits[name]
-}
+unrequested := corral.missing(input.pod.spec, data.library.resources.requireRequests, ["requests", "limits"])
 
 # unlimited are those of data.library.resources.requireLimits.
-unlimited contains name if {
-	some name in data.library.resources.requireLimits
-	some resources in distinct
-	not resources.limits[name]
-	not input.pod.spec.resources.limits[name]
-}
+unlimited := corral.missing(input.pod.spec, data.library.resources.requireLimits, ["limits"])
 
 # containers are all of them, as [path, container, resources].
 containers contains [sprintf("spec.%s[%d]", [kind, i]), container, object.get(container, "resources", {})] if {

@@ -16,7 +16,8 @@ import data.corral.library.ceilings
 # custom:
 #  code: CORRAL-CEIL-001
 #  family: ceilings
-limit contains {"field": "max", "atMost": left, "hard": hard, "reason": reason} if {
-	some [ceiling, left, reason] in ceilings.limits
-	hard := object.get(ceiling, "soft", false) == false
+limit contains {"field": "max", "atMost": state.left, "hard": ceilings.hard(ceiling), "reason": reason} if {
+	some ceiling in data.library.ceilings
+	state := corral.ceiling(ceiling, input.pool, input.usage)
+	reason := ceilings.why(ceiling, state)
 }

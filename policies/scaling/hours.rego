@@ -18,8 +18,9 @@ limit contains object.union(bound, {
 	"reason": sprintf("closed until %s", [hours.shown(until)]),
 	"until": until,
 }) if {
-	until := hours.closed_until
-	some bound in hours.bounds(hours.limits)
+	not hours.opening.open
+	until := hours.opening.until
+	some bound in hours.bounds(hours.closed)
 }
 
 # METADATA
@@ -49,7 +50,7 @@ limit contains object.union(bound, {
 limit contains {
 	"field": "max",
 	"atMost": 2147483647, # what a max can be: a lower one would beat the floors of others
-	"reason": sprintf("no limit until %s", [hours.shown(until)]),
+	"reason": "no limit until then",
 	"until": until,
 } if {
 	until := min(hours.changes)

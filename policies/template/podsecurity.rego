@@ -17,6 +17,7 @@ import data.corral.library.podsecurity as pss
 # custom:
 #  code: CORRAL-PSS-001
 #  family: podSecurity
+#  only_with: [hostProcess]
 deny contains {
 	"msg": sprintf("%s is a process of its Windows host", [who]),
 	"path": sprintf("%s.windowsOptions.hostProcess", [path]),
@@ -37,6 +38,7 @@ deny contains {
 # custom:
 #  code: CORRAL-PSS-002
 #  family: podSecurity
+#  only_with: [hostNetwork, hostPID, hostIPC]
 deny contains {
 	"msg": sprintf("the pod uses the namespace of its node: %s", [field]),
 	"path": sprintf("spec.%s", [field]),
@@ -57,6 +59,7 @@ deny contains {
 # custom:
 #  code: CORRAL-PSS-003
 #  family: podSecurity
+#  only_with: [privileged]
 deny contains {
 	"msg": sprintf("container %s is privileged", [container.name]),
 	"path": sprintf("%s.securityContext.privileged", [path]),
@@ -78,6 +81,7 @@ deny contains {
 # custom:
 #  code: CORRAL-PSS-004
 #  family: podSecurity
+#  only_with: [add]
 deny contains {
 	"msg": sprintf("container %s adds the capability %s", [container.name, capability]),
 	"path": sprintf("%s.securityContext.capabilities.add", [path]),
@@ -100,6 +104,7 @@ deny contains {
 # custom:
 #  code: CORRAL-PSS-005
 #  family: podSecurity
+#  only_with: [hostPath]
 deny contains {
 	"msg": sprintf("volume %s is the path %s of the node", [volume.name, path]),
 	"path": sprintf("spec.volumes[%d].hostPath.path", [i]),
@@ -121,6 +126,7 @@ deny contains {
 # custom:
 #  code: CORRAL-PSS-006
 #  family: podSecurity
+#  only_with: [hostPort]
 deny contains {
 	"msg": sprintf("container %s opens port %d of the node", [container.name, port.hostPort]),
 	"path": sprintf("%s.ports[%d].hostPort", [path, i]),
@@ -143,6 +149,7 @@ deny contains {
 # custom:
 #  code: CORRAL-PSS-007
 #  family: podSecurity
+#  only_with: [host]
 deny contains {
 	"msg": sprintf("container %s has the kubelet call %s", [container.name, host]),
 	"path": sprintf("%s.%s.%s.host", [path, field, call]),
@@ -166,6 +173,7 @@ deny contains {
 # custom:
 #  code: CORRAL-PSS-008
 #  family: podSecurity
+#  only_with: [appArmorProfile]
 deny contains {
 	"msg": sprintf("%s has the AppArmor profile %s", [who, profile]),
 	"path": sprintf("%s.appArmorProfile.type", [path]),
@@ -187,6 +195,7 @@ deny contains {
 # custom:
 #  code: CORRAL-PSS-009
 #  family: podSecurity
+#  only_with: [container.apparmor.security.beta.kubernetes.io/]
 deny contains {
 	"msg": sprintf("the annotation %s chooses the AppArmor profile %s", [key, profile]),
 	"path": sprintf("metadata.annotations[%s]", [key]),
@@ -209,6 +218,7 @@ deny contains {
 # custom:
 #  code: CORRAL-PSS-010
 #  family: podSecurity
+#  only_with: [seLinuxOptions]
 deny contains {
 	"msg": sprintf("%s has the SELinux type %s", [who, type]),
 	"path": sprintf("%s.seLinuxOptions.type", [path]),
@@ -230,6 +240,7 @@ deny contains {
 # custom:
 #  code: CORRAL-PSS-011
 #  family: podSecurity
+#  only_with: [seLinuxOptions]
 deny contains {
 	"msg": sprintf("%s sets the SELinux %s %s", [who, field, context.seLinuxOptions[field]]),
 	"path": sprintf("%s.seLinuxOptions.%s", [path, field]),
@@ -251,6 +262,7 @@ deny contains {
 # custom:
 #  code: CORRAL-PSS-012
 #  family: podSecurity
+#  only_with: [procMount]
 deny contains {
 	"msg": sprintf("container %s has /proc mounted %s", [container.name, container.securityContext.procMount]),
 	"path": sprintf("%s.securityContext.procMount", [path]),
@@ -293,6 +305,7 @@ deny contains {
 # custom:
 #  code: CORRAL-PSS-014
 #  family: podSecurity
+#  only_with: [sysctls]
 deny contains {
 	"msg": sprintf("the pod sets the sysctl %s", [sysctl.name]),
 	"path": sprintf("spec.securityContext.sysctls[%d].name", [i]),
@@ -377,6 +390,7 @@ deny contains {
 # custom:
 #  code: CORRAL-PSS-104
 #  family: podSecurity
+#  only_with: [runAsUser]
 deny contains {
 	"msg": sprintf("%s runs as user 0", [who]),
 	"path": sprintf("%s.runAsUser", [path]),

@@ -1,0 +1,96 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/topdown"
+	"github.com/open-policy-agent/opa/v1/types"
+)
+
+// distinctFunction is corral.distinct(spec, field, otherwise): the set of the different values that the containers and
+// init containers of a pod have of a field; otherwise is the value of those that don't set it. Most containers of a pod
+// have the same, so what holds for each value holds for each container at a part of the cost.
+var distinctFunction = &ast.Builtin{
+	Name:        "corral.distinct",
+	Description: "The different values of a field of a pod's containers and init containers.",
+	Decl:        types.NewFunction(types.Args(types.A, types.S, types.A), types.NewSet(types.A)),
+}
+
+// missingFunction is corral.missing(spec, names, kinds): the set of those of the names of resources that some container
+// or init container of a pod has in none of the kinds, which are requests and limits, and the pod as a whole neither.
+var missingFunction = &ast.Builtin{
+	Name:        "corral.missing",
+	Description: "The resources that some container of a pod has no request or limit for.",
+	Decl:        types.NewFunction(types.Args(types.A, types.NewArray(nil, types.S), types.NewArray(nil, types.S)), types.NewSet(types.S)),
+}
+
+func init() {
+	ast.RegisterBuiltin(distinctFunction)
+	topdown.RegisterBuiltinFunc(distinctFunction.Name, callDistinct)
+	ast.RegisterBuiltin(missingFunction)
+	topdown.RegisterBuiltinFunc(missingFunction.Name, callMissing)
+}
+
+func callDistinct(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
+	found := ast.NewSet()
+	err := eachContainer(operands[0], func(container *ast.Term) {
+		value := within(container, operands[1])
+		if value == nil {
+			value = operands[2]
+		}
+		found.Add(value)
+	})
+	if err != nil {
+		return err
+	}
+	return give(ast.NewTerm(found))
+}
+
+func callMissing(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
+	names, okNames := operands[1].Value.(*ast.Array)
+	kinds, okKinds := operands[2].Value.(*ast.Array)
+	if !okNames || !okKinds {
+		return errors.New("names and kinds of resources are arrays")
+	}
+	has := func(of, name *ast.Term) bool {
+		resources := within(of, resourcesKey)
+		return kinds.Until(func(kind *ast.Term) bool { return within(within(resources, kind), name) != nil })
+	}
+	found := ast.NewSet()
+	err := eachContainer(operands[0], func(container *ast.Term) {
+		names.Foreach(func(name *ast.Term) {
+			if !has(container, name) && !has(operands[0], name) {
+				found.Add(name)
+			}
+		})
+	})
+	if err != nil {
+		return err
+	}
+	return give(ast.NewTerm(found))
+}
+
+// eachContainer calls f for each container and init container of a pod.
+func eachContainer(of *ast.Term, f func(*ast.Term)) error {
+	spec, ok := of.Value.(ast.Object)
+	if !ok {
+		return fmt.Errorf("the spec of a pod is an object, not %s", ast.ValueName(of.Value))
+	}
+	for _, kind := range []*ast.Term{containersKey, initContainersKey} {
+		list := spec.Get(kind)
+		if list == nil {
+			continue
+		}
+		array, ok := list.Value.(*ast.Array)
+		if !ok {
+			return fmt.Errorf("the %s of a pod are an array, not %s", kind.Value, ast.ValueName(list.Value))
+		}
+		array.Foreach(f)
+	}
+	return nil
+}
