@@ -48,18 +48,18 @@ type Pool struct {
 	Resting bool
 
 	labels map[string]struct{} // that its runners bear, in lower case
-	size   int                 // how many of them were declared
+	size   int                 // how many there are
 }
 
 // DefaultGroup is the runner group that each scope has.
 const DefaultGroup = "default"
 
-// NewPool returns p with the labels that its runners bear: declared ones and those that GitHub's runners have by themselves, for
-// the operating system and architecture as System returns them.
-func NewPool(p Pool, declared []string, os, arch string) Pool {
-	p.labels = make(map[string]struct{}, len(declared)+3)
-	for _, l := range Registered(declared, os, arch) {
-		p.labels[strings.ToLower(l)] = struct{}{}
+// NewPool returns p with the labels that its runners bear on GitHub: the declared ones, self-hosted, the operating system and the
+// architecture.
+func NewPool(p Pool, labels []string) Pool {
+	p.labels = make(map[string]struct{}, len(labels))
+	for _, l := range lower(labels) {
+		p.labels[l] = struct{}{}
 	}
 	p.size = len(p.labels)
 	p.Scope.Host, p.Scope.Path = strings.ToLower(p.Scope.Host), strings.ToLower(p.Scope.Path)

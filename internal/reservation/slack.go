@@ -1,0 +1,141 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reservation
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"time"
+)
+
+const (
+	// maxTriggers is how many triggers of a pool are kept account of.
+	maxTriggers = 16
+	// maxSlack is how many events of a trigger count at once.
+	maxSlack = 1_000
+	// formatSlack is the first byte of what is written down.
+	formatSlack = 2
+)
+
+// Slack holds the events of a pool's slack triggers that count at present. It is not safe for concurrent use.
+type Slack struct {
+	until map[string]map[uint64]int64 // by trigger and delivery: Unix seconds
+}
+
+// NewSlack returns a Slack without events.
+func NewSlack() *Slack { return &Slack{until: map[string]map[uint64]int64{}} }
+
+// Take enters an event of a trigger, which counts until a time; delivery tells it from others. It returns whether it is news
+// that counts.
+func (s *Slack) Take(trigger, delivery string, until, now time.Time) bool {
+	if !until.After(now) {
+		return false
+	}
+	events := s.until[trigger]
+	if events == nil {
+		if len(s.until) >= maxTriggers {
+			return false
+		}
+		events = map[uint64]int64{}
+		s.until[trigger] = events
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(delivery)) // never fails
+	sum := h.Sum64()
+	if _, known := events[sum]; known || len(events) >= maxSlack {
+		return false
+	}
+	events[sum] = until.Unix()
+	return true
+}
+
+// Count returns how many events of a trigger count, and when the next of them ends to; the zero time if none does.
+func (s *Slack) Count(trigger string, now time.Time) (n int, next time.Time) {
+	for _, until := range s.until[trigger] {
+		if until <= now.Unix() {
+			continue
+		}
+		n++
+		if t := time.Unix(until, 0); next.IsZero() || t.Before(next) {
+			next = t
+		}
+	}
+	return n, next
+}
+
+// Expire forgets events that count no more, and those of triggers that keep doesn't want. It returns whether there was one.
+func (s *Slack) Expire(keep func(trigger string) bool, now time.Time) bool {
+	changed := false
+	for name, events := range s.until {
+		for sum, until := range events {
+			if until <= now.Unix() {
+				delete(events, sum)
+				changed = true
+			}
+		}
+		if len(events) == 0 || !keep(name) {
+			changed = changed || len(events) > 0
+			delete(s.until, name)
+		}
+	}
+	return changed
+}
+
+// Merge adds what another Slack of the same pool knows.
+func (s *Slack) Merge(other *Slack) {
+	for name, events := range other.until {
+		if s.until[name] == nil {
+			s.until[name] = map[uint64]int64{}
+		}
+		maps.Copy(s.until[name], events)
+	}
+}
+
+// Empty says whether nothing counts.
+func (s *Slack) Empty() bool { return len(s.until) == 0 }
+
+// Encode writes it down: gzip of a byte for the format, and of each trigger the name and its deliveries with the second until
+// which they count.
+func (s *Slack) Encode() []byte {
+	text := []byte{formatSlack}
+	text = binary.AppendUvarint(text, uint64(len(s.until)))
+	for _, name := range slices.Sorted(maps.Keys(s.until)) {
+		events := s.until[name]
+		text = appendString(text, name)
+		text = binary.AppendUvarint(text, uint64(len(events)))
+		for _, sum := range slices.Sorted(maps.Keys(events)) {
+			text = binary.AppendUvarint(text, sum)
+			text = binary.AppendUvarint(text, uint64(max(events[sum], 0)))
+		}
+	}
+	return pack(text)
+}
+
+// DecodeSlack reads what Encode has written.
+func DecodeSlack(data []byte) (*Slack, error) {
+	text, err := unpack(data)
+	if err != nil {
+		return nil, fmt.Errorf("reading slack: %w", err)
+	}
+	s, r := NewSlack(), &reader{text: text}
+	if f := r.byte(); r.err == nil && f != formatSlack {
+		return nil, fmt.Errorf("reading slack: format %d is none that is known", f)
+	}
+	triggers := r.number(maxTriggers)
+	for i := uint64(0); i < triggers && r.err == nil; i++ {
+		name, events := r.string(maxName), map[uint64]int64{}
+		n := r.number(maxSlack)
+		for k := uint64(0); k < n && r.err == nil; k++ {
+			events[r.number(1<<64-1)] = int64(r.number(1 << 40)) //nolint:gosec // it is bounded
+		}
+		s.until[name] = events
+	}
+	if r.err != nil {
+		return nil, fmt.Errorf("reading slack: %w", r.err)
+	}
+	return s, nil
+}
