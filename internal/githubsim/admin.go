@@ -22,9 +22,19 @@ func (s *Server) adminRoutes(mux *http.ServeMux) {
 		"GET /_sim/jobs":                    func(*http.Request) answer { return ok(s.Jobs()) },
 		"GET /_sim/invariants":              func(*http.Request) answer { return ok(notNil(s.Invariants())) },
 		"GET /_sim/leftovers":               func(*http.Request) answer { return ok(notNil(s.Leftovers())) },
-		"GET /_sim/wait-idle":               s.simWaitIdle,
+		"GET /_sim/wait-idle":               s.simWait(s.WaitIdle, "jobs are not finished"),
 		"POST /_sim/jobs":                   s.simAddJobs,
 		"DELETE /_sim/jobs/{job}":           s.simCancelJob,
+		"POST /_sim/jobs/{job}/approve":     s.simApproveJob,
+		"POST /_sim/hooks":                  s.simAddHook,
+		"POST /_sim/hooks/{id}":             s.simChangeHook,
+		"DELETE /_sim/hooks/{id}":           s.simRemoveHook,
+		"POST /_sim/events":                 s.simSend,
+		"GET /_sim/deliveries":              s.simDeliveries,
+		"GET /_sim/wait-delivered":          s.simWait(s.WaitDelivered, "deliveries are on their way"),
+		"POST /_sim/deliveries/{id}/again":  byID(func(id int) bool { return s.Redeliver(int64(id)) }),
+		"POST /_sim/delivery-faults":        s.simAddDeliveryFault,
+		"DELETE /_sim/delivery-faults":      done(s.ClearDeliveryFaults),
 		"POST /_sim/faults":                 s.simAddFault,
 		"DELETE /_sim/faults":               done(s.ClearFaults),
 		"POST /_sim/reset-counters":         done(s.ResetCounters),
@@ -196,16 +206,95 @@ func (s *Server) simStealSession(r *http.Request) answer {
 	return byID(func(id int) bool { return s.StealSession(id, body.Owner) })(r)
 }
 
-// simWaitIdle is held until all jobs are finished, at most for "timeout".
-func (s *Server) simWaitIdle(r *http.Request) answer {
-	timeout := maxWait
-	if asked, err := time.ParseDuration(r.URL.Query().Get("timeout")); err == nil {
-		timeout = min(asked, maxWait)
+// simWait is held until what is waited for has happened, at most for "timeout".
+func (s *Server) simWait(until func(context.Context) error, otherwise string) handler {
+	return func(r *http.Request) answer {
+		timeout := maxWait
+		if asked, err := time.ParseDuration(r.URL.Query().Get("timeout")); err == nil {
+			timeout = min(asked, maxWait)
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), timeout)
+		defer cancel()
+		if until(ctx) != nil {
+			return simError(http.StatusRequestTimeout, otherwise)
+		}
+		return noContent()
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), timeout)
-	defer cancel()
-	if s.WaitIdle(ctx) != nil {
-		return simError(http.StatusRequestTimeout, "jobs are not finished")
+}
+
+func (s *Server) simApproveJob(r *http.Request) answer {
+	if !s.ApproveJob(r.PathValue("job")) {
+		return simError(http.StatusNotFound, "no job of that id waits")
 	}
+	return noContent()
+}
+
+func (s *Server) simAddHook(r *http.Request) answer {
+	var h Hook
+	if err := decode(r, &h); err != nil {
+		return simError(http.StatusBadRequest, err.Error())
+	}
+	id, err := s.AddHook(h)
+	if err != nil {
+		return simError(http.StatusBadRequest, err.Error())
+	}
+	return created(map[string]int64{"id": id})
+}
+
+// simChangeHook takes those of "url" and "secret" that change.
+func (s *Server) simChangeHook(r *http.Request) answer {
+	var body struct{ URL, Secret *string }
+	if err := decode(r, &body); err != nil {
+		return simError(http.StatusBadRequest, err.Error())
+	}
+	return byID(func(id int) bool {
+		return s.ChangeHook(int64(id), func(h *Hook) {
+			if body.URL != nil {
+				h.URL = *body.URL
+			}
+			if body.Secret != nil {
+				h.Secret = *body.Secret
+			}
+		})
+	})(r)
+}
+
+func (s *Server) simRemoveHook(r *http.Request) answer {
+	s.RemoveHook(int64(pathID(r, "id")))
+	return noContent()
+}
+
+func (s *Server) simSend(r *http.Request) answer {
+	var e Event
+	if err := decode(r, &e); err != nil || e.Event == "" {
+		return simError(http.StatusBadRequest, "the body is not an event")
+	}
+	if err := s.Send(e); err != nil {
+		return simError(http.StatusBadRequest, err.Error())
+	}
+	return noContent()
+}
+
+// simDeliveries are those of one hook with "hook", else of all.
+func (s *Server) simDeliveries(r *http.Request) answer {
+	hookID, _ := strconv.ParseInt(r.URL.Query().Get("hook"), 10, 64) // 0 is all
+	deliveries := s.Deliveries(hookID)
+	if deliveries == nil {
+		deliveries = []DeliveryReport{}
+	}
+	return ok(deliveries)
+}
+
+// simAddDeliveryFault takes a [DeliveryFault] with "delay" as a duration.
+func (s *Server) simAddDeliveryFault(r *http.Request) answer {
+	var f struct {
+		DeliveryFault
+		Delay simDuration `json:"delay"`
+	}
+	if err := decode(r, &f); err != nil {
+		return simError(http.StatusBadRequest, err.Error())
+	}
+	f.DeliveryFault.Delay = time.Duration(f.Delay)
+	_ = s.AddDeliveryFault(f.DeliveryFault) // DELETE removes all
 	return noContent()
 }

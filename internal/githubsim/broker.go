@@ -213,6 +213,7 @@ func (s *Server) runnerStarts(r *http.Request) answer {
 			s.breach("job %s was run twice, the second time by runner %s", j.ID, rn.name)
 		}
 		s.tell(j, "JobStarted")
+		s.emitJob(j, "in_progress")
 		s.watchRunner(rn, rn.session)
 	}
 	return ok(runnerwire.Work{DurationMillis: j.spec.Duration.Milliseconds(), Result: j.spec.Result})

@@ -30,6 +30,11 @@
 // the job runs. A runner that reports a result loses its registration, as it is
 // ephemeral. A deleted scale set gives jobs back that no runner has.
 //
+// A runner that the REST API registered belongs to no scale set. While it waits, it gets the
+// oldest queued job of its scope, group and labels. [Server.AddHook] has each step of a
+// job told to a webhook; deliveries are never repeated, [Server.AddDeliveryFault] loses,
+// delays, doubles and reorders them, and the REST API lists them, as github.com does.
+//
 // Announced capacity lasts as long as the session. A session ends when it is
 // deleted or was silent for [Options.SessionExpiry]; what was offered in it is
 // queued again, what was assigned stays assigned.

@@ -23,6 +23,17 @@ const (
 	EndpointGenerateJITConfig  Endpoint = "generate-jitconfig"
 	EndpointRegistrationToken  Endpoint = "registration-token"
 	EndpointRunnerRegistration Endpoint = "runner-registration"
+	EndpointGroupRepositories  Endpoint = "group-repositories"
+	EndpointOrgRepositories    Endpoint = "org-repositories"
+	EndpointRepositories       Endpoint = "installation-repositories"
+	EndpointRateLimit          Endpoint = "rate-limit"
+	EndpointWorkflowRuns       Endpoint = "workflow-runs"
+	EndpointWorkflowJobs       Endpoint = "workflow-jobs"
+	EndpointWorkflowJob        Endpoint = "workflow-job"
+	EndpointHook               Endpoint = "hook"
+	EndpointDeliveries         Endpoint = "deliveries"
+	EndpointDelivery           Endpoint = "delivery"
+	EndpointRedeliver          Endpoint = "redeliver"
 )
 
 // The Actions service.

@@ -7,7 +7,6 @@ import (
 	"crypto/rsa"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -38,6 +37,8 @@ type identity struct {
 
 	used       int
 	windowEnds time.Time
+	points     int // of the secondary limit
+	minuteEnds time.Time
 }
 
 type identities struct {
@@ -129,6 +130,9 @@ var classicScopes = map[string][]string{
 	permRepoAdmin:         {"repo"},
 	permOrgRunners:        {"admin:org", "manage_runners:org"},
 	permEnterpriseRunners: {"admin:enterprise", "manage_runners:enterprise"},
+	permActions:           {"repo"},
+	permOrgHooks:          {"admin:org_hook"},
+	permRepoHooks:         {"admin:repo_hook", "repo"},
 }
 
 // Permissions by GitHub's names.
@@ -136,6 +140,9 @@ const (
 	permRepoAdmin         = "administration"
 	permOrgRunners        = "organization_self_hosted_runners"
 	permEnterpriseRunners = "enterprise_self_hosted_runners"
+	permActions           = "actions"
+	permOrgHooks          = "organization_hooks"
+	permRepoHooks         = "repository_hooks"
 )
 
 func runnersPermission(kind scopeKind) string {
@@ -159,7 +166,14 @@ func (id *identity) require(sc *scope, level string) (answer, bool) {
 	if sc == nil || !id.reaches(sc) {
 		return restError(http.StatusNotFound, "Not Found"), false
 	}
-	permission := runnersPermission(sc.kind)
+	return id.permitted(sc, runnersPermission(sc.kind), level)
+}
+
+// permitted is require for another permission than that for runners.
+func (id *identity) permitted(sc *scope, permission, level string) (answer, bool) {
+	if sc == nil || !id.reaches(sc) {
+		return restError(http.StatusNotFound, "Not Found"), false
+	}
 	if id.allowed(permission, level) {
 		return answer{}, true
 	}
@@ -205,24 +219,4 @@ func (s *Server) caller(r *http.Request) (*identity, answer) {
 		return nil, restError(http.StatusUnauthorized, "Bad credentials")
 	}
 	return id, answer{}
-}
-
-// spend takes one call off the identity's hourly budget and gives the headers
-// that say so; false when none is left.
-func (s *Server) spend(id *identity) (map[string]string, bool) {
-	now := s.now()
-	if !id.windowEnds.After(now) {
-		id.used, id.windowEnds = 0, now.Add(time.Hour)
-	}
-	within := id.used < s.opts.RateLimit
-	if within {
-		id.used++
-	}
-	return map[string]string{
-		"x-ratelimit-limit":     strconv.Itoa(s.opts.RateLimit),
-		"x-ratelimit-remaining": strconv.Itoa(s.opts.RateLimit - id.used),
-		"x-ratelimit-used":      strconv.Itoa(id.used),
-		"x-ratelimit-reset":     strconv.FormatInt(id.windowEnds.Unix(), 10),
-		"x-ratelimit-resource":  "core",
-	}, within
 }

@@ -24,6 +24,8 @@ type Job struct {
 	Event string `json:"event,omitempty"`
 	// RunID puts several jobs into one workflow run; a run of its own when 0.
 	RunID int64 `json:"runId,omitempty"`
+	// Waiting holds it for the protection of its environment, until [Server.ApproveJob].
+	Waiting bool `json:"waiting,omitempty"`
 	// Duration that the runner takes for it, real time.
 	Duration time.Duration `json:"-"`
 	// Result that it ends with unless it is cancelled or lost; "succeeded" when empty.
@@ -34,7 +36,9 @@ type Job struct {
 type JobState string
 
 const (
-	// JobQueued waits for a scale set.
+	// JobWaiting waits for an approval, and is not in the queue.
+	JobWaiting JobState = "waiting"
+	// JobQueued waits for a scale set or a runner.
 	JobQueued JobState = "queued"
 	// JobAvailable is offered to a scale set and not acquired.
 	JobAvailable JobState = "available"
@@ -100,6 +104,8 @@ type jobIndex struct {
 	ordered    []*job
 	byRequest  map[int64]*job
 	buckets    map[string]*bucket
+	runs       map[runKey]*workflowRun
+	runsOf     map[*repository][]*workflowRun // the oldest first
 	unfinished int
 	lastRun    int64
 }
@@ -110,6 +116,7 @@ const firstJobNumber = 7_000_001
 func newJobIndex() jobIndex {
 	return jobIndex{
 		byID: map[string]*job{}, byRequest: map[int64]*job{}, buckets: map[string]*bucket{}, lastRun: 5000,
+		runs: map[runKey]*workflowRun{}, runsOf: map[*repository][]*workflowRun{},
 	}
 }
 
@@ -142,8 +149,28 @@ func (s *Server) AddJob(spec Job) (string, error) {
 		}
 	}
 	j := s.newJob(spec, repo)
+	if spec.Waiting {
+		j.State = JobWaiting
+		s.emitJob(j, "waiting")
+		return j.ID, nil
+	}
+	s.emitJob(j, "queued")
 	s.queue(j)
 	return j.ID, nil
+}
+
+// ApproveJob queues a job that waits for an approval. It says false when no such job waits.
+func (s *Server) ApproveJob(id string) bool {
+	s.lock()
+	defer s.unlock()
+	j := s.jobs.byID[id]
+	if j == nil || j.State != JobWaiting {
+		return false
+	}
+	j.setState(JobQueued)
+	s.emitJob(j, "queued")
+	s.queue(j)
+	return true
 }
 
 // queue puts a job into the queue, and gives it to whom may have it: scale sets
@@ -186,6 +213,7 @@ func (s *Server) newJob(spec Job, repo *repository) *job {
 	}
 	s.jobs.byID[j.ID] = j
 	s.jobs.ordered = append(s.jobs.ordered, j)
+	s.jobs.addToRun(j)
 	s.jobs.unfinished++
 	return j
 }
@@ -261,6 +289,7 @@ func (s *Server) finish(j *job, result string) {
 	j.setState(JobCompleted)
 	j.Finished, j.Result = s.now(), result
 	s.jobs.unfinished--
+	s.emitJob(j, "completed")
 	ss := j.scaleSet
 	if ss == nil {
 		return

@@ -39,6 +39,16 @@ func (s *Server) restRoutes(mux *http.ServeMux) {
 	mux.Handle("GET /user", s.serve(EndpointUser, s.rest(s.getUser)))
 	mux.Handle("GET /orgs/{org}", s.serve(EndpointOrg, s.rest(s.getOrg)))
 	mux.Handle("GET /repos/{owner}/{repo}", s.serve(EndpointRepository, s.rest(s.getRepository)))
+	repo := "/repos/{owner}/{repo}/actions"
+	mux.Handle("GET "+repo+"/runs", s.serve(EndpointWorkflowRuns, s.rest(s.listRuns)))
+	mux.Handle("GET "+repo+"/runs/{run}/jobs", s.serve(EndpointWorkflowJobs, s.rest(s.listRunJobs)))
+	mux.Handle("GET "+repo+"/jobs/{job}", s.serve(EndpointWorkflowJob, s.rest(s.getWorkflowJob)))
+	mux.Handle("GET /orgs/{org}/repos", s.serve(EndpointOrgRepositories, s.rest(s.listOrgRepositories)))
+	mux.Handle("GET /installation/repositories", s.serve(EndpointRepositories, s.rest(s.listInstallationRepositories)))
+	mux.Handle("GET /rate_limit", s.serve(EndpointRateLimit, s.free(s.getRateLimit)))
+	mux.Handle("GET /orgs/{org}/actions/runner-groups/{id}/repositories",
+		s.serve(EndpointGroupRepositories, s.rest(s.listGroupRepositories)))
+	s.hookRoutes(mux)
 	mux.Handle("POST /actions/runner-registration", s.serve(EndpointRunnerRegistration, s.registerRunner))
 	for _, prefix := range []string{"/orgs/{org}", "/enterprises/{enterprise}"} {
 		mux.Handle("GET "+prefix+"/actions/runner-groups", s.serve(EndpointRunnerGroups, s.rest(s.listGroups)))
@@ -136,18 +146,33 @@ func (s *Server) rest(h func(r *http.Request, id *identity) answer) handler {
 		if id == nil {
 			return refusal
 		}
-		headers, within := s.spend(id)
-		a := restError(http.StatusForbidden, "API rate limit exceeded for "+id.login+".")
+		a, within := s.limited(r, id)
 		if within {
-			a = h(r, id)
+			a = unmodified(r, h(r, id))
 		}
-		for key, value := range headers {
+		if within && a.status != http.StatusNotModified {
+			id.used++
+		}
+		for key, value := range s.limitHeaders(id) {
 			a = a.with(key, value)
 		}
 		if id.classic {
 			a = a.with("X-OAuth-Scopes", strings.Join(id.scopes, ", "))
 		}
 		return a
+	}
+}
+
+// free is rest for what costs no budget.
+func (s *Server) free(h func(r *http.Request, id *identity) answer) handler {
+	return func(r *http.Request) answer {
+		s.lock()
+		defer s.unlock()
+		id, refusal := s.caller(r)
+		if id == nil {
+			return refusal
+		}
+		return h(r, id)
 	}
 }
 

@@ -4,6 +4,7 @@
 package githubsim
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -59,6 +60,11 @@ type Options struct {
 	// FailWithoutRunner fails a job at once when neither a scale set nor a registered
 	// runner, online or not, may have it, as releases of GitHub Enterprise Server do.
 	FailWithoutRunner bool
+	// DeliveryTimeout is how long a webhook's receiver may take to answer; 10 s when 0.
+	DeliveryTimeout time.Duration
+	// SecondaryPoints is how many points an identity may spend in a minute, one for a GET and
+	// five for anything else; github.com's are 900. No such limit when 0.
+	SecondaryPoints int
 	// Latency is added to every answer but those of the admin API.
 	Latency time.Duration
 	// RateLimit is the number of REST calls per identity and hour; 5000 when 0.
@@ -87,6 +93,7 @@ func (o *Options) setDefaults() {
 	orElse(&o.AdminTokenTTL, 15*time.Minute)
 	orElse(&o.QueueTokenTTL, 15*time.Minute)
 	orElse(&o.RegistrationTokenTTL, time.Hour)
+	orElse(&o.DeliveryTimeout, 10*time.Second)
 	orElse(&o.LostAfter, 9*time.Minute+30*time.Second)
 	if o.Mode == "" {
 		o.Mode = AutoAssign
@@ -111,6 +118,11 @@ type Server struct {
 	done    chan struct{}
 	close   sync.Once
 	signKey []byte
+	address string // that it listens on, when it does
+
+	sending                    context.Context // of webhooks; ends with Close
+	stopSending                context.CancelFunc
+	hookClient, insecureClient *http.Client
 
 	mu        sync.Mutex // guards everything below
 	rng       *rand.ChaCha8
@@ -124,6 +136,7 @@ type Server struct {
 	runners    runnerIndex
 	jobs       jobIndex
 	faults     faultList
+	hooks      hookIndex
 	excused    map[string]bool // runners by name
 	requests   map[Endpoint]int
 	broken     []string
@@ -152,6 +165,8 @@ func New(opts Options) *Server {
 		excused:    map[string]bool{},
 		faults:     faultList{random: rand.New(rand.NewPCG(opts.Seed, 1))},
 	}
+	s.sending, s.stopSending = context.WithCancel(context.Background())
+	s.hookClient, s.insecureClient = newHookClients()
 	s.signKey = []byte(s.secret(32))
 	s.handler = s.routes()
 	return s
@@ -165,7 +180,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // Close ends held polls and stops the timer. Calls after it are still answered.
 func (s *Server) Close() {
-	s.close.Do(func() { close(s.done) })
+	s.close.Do(func() {
+		close(s.done)
+		s.stopSending()
+		s.hookClient.CloseIdleConnections()
+		s.insecureClient.CloseIdleConnections()
+	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.timer != nil {
@@ -219,9 +239,10 @@ func Start(opts Options) (*Running, error) {
 		return nil, fmt.Errorf("listening on %s: %w", address, err)
 	}
 	s := New(opts)
+	s.address = "http://" + listener.Addr().String()
 	r := &Running{
 		Server: s,
-		URL:    "http://" + listener.Addr().String(),
+		URL:    s.address,
 		http:   &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second},
 	}
 	if s.opts.PublicURL != "" {

@@ -1,0 +1,223 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package githubsim
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+// hookHandler answers a call about a webhook.
+type hookHandler func(r *http.Request, h *hook) answer
+
+// ownedHook serves calls about a webhook of an organization or a repository.
+func (s *Server) ownedHook(level string, do hookHandler) handler {
+	return s.rest(func(r *http.Request, id *identity) answer {
+		h, refusal := s.hookOf(r, id, level)
+		if h == nil {
+			return refusal
+		}
+		return do(r, h)
+	})
+}
+
+// ownAppHook serves calls about an App's webhook, which ask for the App's own token.
+func (s *Server) ownAppHook(do hookHandler) handler {
+	return func(r *http.Request) answer {
+		s.lock()
+		defer s.unlock()
+		h, refusal := s.appHook(r)
+		if h == nil {
+			return refusal
+		}
+		return do(r, h)
+	}
+}
+
+func (s *Server) hookRoutes(mux *http.ServeMux) {
+	mux.Handle("GET /app/hook/config", s.serve(EndpointHook, s.ownAppHook(getHookConfig)))
+	mux.Handle("GET /app/hook/deliveries", s.serve(EndpointDeliveries, s.ownAppHook(s.listDeliveries)))
+	mux.Handle("GET /app/hook/deliveries/{delivery}", s.serve(EndpointDelivery, s.ownAppHook(s.getDelivery)))
+	mux.Handle("POST /app/hook/deliveries/{delivery}/attempts", s.serve(EndpointRedeliver, s.ownAppHook(s.postAttempt)))
+	for _, prefix := range []string{"/orgs/{org}", "/repos/{owner}/{repo}"} {
+		one := prefix + "/hooks/{hook}"
+		mux.Handle("GET "+one, s.serve(EndpointHook, s.ownedHook("read", getHook)))
+		mux.Handle("GET "+one+"/deliveries", s.serve(EndpointDeliveries, s.ownedHook("read", s.listDeliveries)))
+		mux.Handle("GET "+one+"/deliveries/{delivery}", s.serve(EndpointDelivery, s.ownedHook("read", s.getDelivery)))
+		mux.Handle("POST "+one+"/deliveries/{delivery}/attempts", s.serve(EndpointRedeliver, s.ownedHook("write", s.postAttempt)))
+	}
+}
+
+func (h *hook) config() map[string]any {
+	config := map[string]any{"url": h.URL, "content_type": "json", "insecure_ssl": "0"}
+	if h.Form {
+		config["content_type"] = "form"
+	}
+	if h.InsecureSSL {
+		config["insecure_ssl"] = "1"
+	}
+	if h.Secret != "" {
+		config["secret"] = "********"
+	}
+	return config
+}
+
+func getHookConfig(_ *http.Request, h *hook) answer { return ok(h.config()) }
+
+func getHook(_ *http.Request, h *hook) answer {
+	events := h.Events
+	if len(events) == 0 {
+		events = []string{"*"}
+	}
+	return ok(map[string]any{"id": h.id, "type": "Hook", "name": "web", "active": true, "events": events, "config": h.config()})
+}
+
+// restDelivery is an attempt as the REST API lists it.
+type restDelivery struct {
+	ID             int64   `json:"id"`
+	GUID           string  `json:"guid"`
+	DeliveredAt    string  `json:"delivered_at"`
+	Redelivery     bool    `json:"redelivery"`
+	Duration       float64 `json:"duration"`
+	Status         string  `json:"status"`
+	StatusCode     int     `json:"status_code"`
+	Event          string  `json:"event"`
+	Action         *string `json:"action"`
+	InstallationID *int64  `json:"installation_id"`
+	RepositoryID   *int    `json:"repository_id"`
+}
+
+func (d *delivery) rest() restDelivery {
+	out := restDelivery{
+		ID: d.id, GUID: d.guid, DeliveredAt: d.at.UTC().Format("2006-01-02T15:04:05.000Z"), Redelivery: d.redelivery,
+		Duration: d.took.Seconds(), Status: d.status, StatusCode: d.code, Event: d.event,
+	}
+	if d.action != "" {
+		out.Action = &d.action
+	}
+	if d.installation != 0 {
+		out.InstallationID = &d.installation
+	}
+	if d.repositoryID != 0 {
+		out.RepositoryID = &d.repositoryID
+	}
+	return out
+}
+
+// listDeliveries gives the newest first; a page begins behind the cursor.
+func (s *Server) listDeliveries(r *http.Request, h *hook) answer {
+	query := r.URL.Query()
+	size := 30
+	if n, err := strconv.Atoi(query.Get("per_page")); err == nil && n > 0 {
+		size = min(n, 100)
+	}
+	before := int64(1) << 62
+	if cursor := query.Get("cursor"); cursor != "" {
+		id, err := strconv.ParseInt(strings.TrimPrefix(cursor, "v1_"), 10, 64)
+		if err != nil {
+			return restError(http.StatusUnprocessableEntity, "Invalid cursor")
+		}
+		before = id
+	}
+	page, more := []restDelivery{}, false
+	for at := len(h.log) - 1; at >= 0; at-- {
+		d := h.log[at]
+		if failed := d.code >= http.StatusBadRequest; d.id >= before ||
+			query.Get("status") == "failure" && !failed || query.Get("status") == "success" && failed {
+			continue
+		}
+		if len(page) == size {
+			more = true
+			break
+		}
+		page = append(page, d.rest())
+	}
+	a := ok(page)
+	if more {
+		query.Set("cursor", fmt.Sprintf("v1_%d", page[size-1].ID))
+		path, _, _ := strings.Cut(r.RequestURI, "?")
+		a = a.with("Link", fmt.Sprintf("<http://%s%s?%s>; rel=\"next\"", r.Host, path, query.Encode()))
+	}
+	return a
+}
+
+func deliveryOf(r *http.Request, h *hook) (*delivery, answer) {
+	d := h.find(int64(pathID(r, "delivery")))
+	if d == nil {
+		return nil, restError(http.StatusNotFound, "Not Found")
+	}
+	return d, answer{}
+}
+
+func (s *Server) getDelivery(r *http.Request, h *hook) answer {
+	d, refusal := deliveryOf(r, h)
+	if d == nil {
+		return refusal
+	}
+	payload := json.RawMessage(d.payload)
+	if !json.Valid(payload) {
+		payload = json.RawMessage("{}")
+	}
+	return ok(struct {
+		restDelivery
+		URL      string         `json:"url"`
+		Request  map[string]any `json:"request"`
+		Response map[string]any `json:"response"`
+	}{
+		d.rest(), h.URL,
+		map[string]any{"headers": flat(d.sent), "payload": payload},
+		map[string]any{"headers": flat(d.received), "payload": d.answer},
+	})
+}
+
+func flat(header http.Header) map[string]string {
+	out := map[string]string{}
+	for key := range header {
+		out[key] = header.Get(key)
+	}
+	return out
+}
+
+func (s *Server) postAttempt(r *http.Request, h *hook) answer {
+	d, refusal := deliveryOf(r, h)
+	if d == nil {
+		return refusal
+	}
+	s.redeliver(h, d)
+	return answer{status: http.StatusAccepted, body: map[string]any{}}
+}
+
+// hookOf finds the webhook that the path names, for who may see it.
+func (s *Server) hookOf(r *http.Request, id *identity, level string) (*hook, answer) {
+	sc := s.restScope(r)
+	permission := permOrgHooks
+	if sc != nil && sc.kind == repoScope {
+		permission = permRepoHooks
+	}
+	if refusal, granted := id.permitted(sc, permission, level); !granted {
+		return nil, refusal
+	}
+	h := s.hooks.find(int64(pathID(r, "hook")))
+	if h == nil || h.kind != sc.kind || !strings.EqualFold(h.name, sc.name) {
+		return nil, restError(http.StatusNotFound, "Not Found")
+	}
+	return h, answer{}
+}
+
+// appHook finds the webhook of the App that calls.
+func (s *Server) appHook(r *http.Request) (*hook, answer) {
+	app, refusal := s.verifyApp(r)
+	if app == nil {
+		return nil, refusal
+	}
+	for _, h := range s.hooks.list {
+		if h.kind == appScope && h.name == strconv.FormatInt(app.ID, 10) {
+			return h, answer{}
+		}
+	}
+	return nil, restError(http.StatusNotFound, "Not Found")
+}

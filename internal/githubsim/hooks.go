@@ -1,0 +1,529 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package githubsim
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha1" //nolint:gosec // the older of the two signatures that GitHub sends
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	// keptDeliveries bounds how many deliveries of a webhook are remembered.
+	keptDeliveries = 20_000
+	// keptFor is how long github.com remembers deliveries.
+	keptFor = 72 * time.Hour
+	// keptResponse bounds what is remembered of a receiver's answer, in bytes.
+	keptResponse = 4 << 10
+	// overtakenFor is how long a delivery waits at most for others to overtake it.
+	overtakenFor = time.Second
+)
+
+// Hook is a webhook.
+type Hook struct {
+	// Owner is an organization ("acme"), a repository ("acme/app"), an enterprise
+	// ("enterprises/corp") or an App by its id ("apps/7"). The events of an App are those
+	// of all accounts that it is installed on.
+	Owner string `json:"owner"`
+	// URL that deliveries are posted to.
+	URL string `json:"url"`
+	// Secret that signs them; none when empty.
+	Secret string `json:"secret,omitempty"`
+	// Events that it is for; all when empty.
+	Events []string `json:"events,omitempty"`
+	// Form sends application/x-www-form-urlencoded instead of JSON.
+	Form bool `json:"form,omitempty"`
+	// InsecureSSL takes any certificate of the receiver.
+	InsecureSSL bool `json:"insecureSSL,omitempty"`
+	// Parallel is how many deliveries are under way at a time; 1 when 0, which keeps
+	// them in order. GitHub's come in any order.
+	Parallel int `json:"parallel,omitempty"`
+}
+
+// DeliveryFault lets deliveries of webhooks go wrong. Empty fields match everything.
+type DeliveryFault struct {
+	Hook       int64  `json:"hook,omitempty"`
+	Event      string `json:"event,omitempty"`
+	Action     string `json:"action,omitempty"`
+	Repository string `json:"repository,omitempty"`
+	// Probability with which it hits, 0 to 1; always when 0. See [Options.Seed].
+	Probability float64 `json:"probability,omitempty"`
+	// Skip lets so many deliveries through first.
+	Skip int `json:"skip,omitempty"`
+	// Times is how many deliveries it hits; 0 means all until it is removed.
+	Times int `json:"times,omitempty"`
+
+	// Lose does not send it, and tells that the receiver could not be reached.
+	Lose bool `json:"lose,omitempty"`
+	// Swallow does not send it, and tells that the receiver took it.
+	Swallow bool `json:"swallow,omitempty"`
+	// Duplicate sends it so many times more, under the same GUID.
+	Duplicate int `json:"duplicate,omitempty"`
+	// Behind lets so many later deliveries of the hook overtake it, or those of one second.
+	Behind int `json:"behind,omitempty"`
+	// Delay before it is sent, real time.
+	Delay time.Duration `json:"-"`
+}
+
+// delivery is one attempt to deliver an event. Its id is that of the log.
+type delivery struct {
+	id           int64
+	guid         string
+	event        string
+	action       string
+	payload      []byte
+	repository   string
+	repositoryID int
+	installation int64
+	redelivery   bool
+	behind       int // deliveries that are to overtake it
+	unlogged     bool
+
+	at       time.Time
+	took     time.Duration
+	code     int
+	status   string
+	sent     http.Header
+	received http.Header
+	answer   string
+}
+
+type hook struct {
+	Hook
+	id      int64
+	kind    scopeKind // appScope for that of an App
+	name    string
+	active  int
+	pending []*delivery
+	held    []*delivery
+	log     []*delivery // by id
+	gone    bool
+}
+
+const appScope scopeKind = "apps"
+
+// hookIndex holds the webhooks and what is on its way.
+type hookIndex struct {
+	list        []*hook
+	faults      []*DeliveryFault
+	last        int64
+	lastID      int64
+	outstanding int
+}
+
+// AddHook makes a webhook and returns its id. It errs for an owner that is none.
+func (s *Server) AddHook(h Hook) (int64, error) {
+	kind, name := orgScope, h.Owner
+	switch before, after, found := strings.Cut(h.Owner, "/"); {
+	case found && (before == string(appScope) || before == string(enterpriseScope)):
+		kind, name = scopeKind(before), after
+	case found:
+		kind = repoScope
+	}
+	if name == "" || h.URL == "" {
+		return 0, errors.New("a webhook needs an owner and a URL")
+	}
+	if h.Parallel <= 0 {
+		h.Parallel = 1
+	}
+	s.lock()
+	defer s.unlock()
+	if kind != appScope && s.world.scopes[scopeKey(kind, name)] == nil {
+		return 0, fmt.Errorf("there is no %q for a webhook", h.Owner)
+	}
+	s.hooks.last++
+	s.hooks.list = append(s.hooks.list, &hook{Hook: h, id: s.hooks.last, kind: kind, name: name})
+	return s.hooks.last, nil
+}
+
+// ChangeHook changes a webhook: its secret, its URL. It says false when there is none
+// of that id. Deliveries that were not sent yet are sent as it says then.
+func (s *Server) ChangeHook(id int64, change func(*Hook)) bool {
+	s.lock()
+	defer s.unlock()
+	h := s.hooks.find(id)
+	if h != nil {
+		change(&h.Hook)
+	}
+	return h != nil
+}
+
+// RemoveHook takes a webhook away.
+func (s *Server) RemoveHook(id int64) {
+	s.lock()
+	defer s.unlock()
+	if h := s.hooks.find(id); h != nil {
+		h.gone = true
+		s.hooks.outstanding -= len(h.pending) + len(h.held)
+		h.pending, h.held = nil, nil
+		s.hooks.list = slices.DeleteFunc(s.hooks.list, func(other *hook) bool { return other == h })
+	}
+}
+
+func (x *hookIndex) find(id int64) *hook {
+	for _, h := range x.list {
+		if h.id == id {
+			return h
+		}
+	}
+	return nil
+}
+
+// AddDeliveryFault lets deliveries go wrong from the next one on, until the returned
+// function is called.
+func (s *Server) AddDeliveryFault(f DeliveryFault) (remove func()) {
+	s.lock()
+	defer s.unlock()
+	s.hooks.faults = append(s.hooks.faults, &f)
+	return func() {
+		s.lock()
+		defer s.unlock()
+		s.hooks.faults = slices.DeleteFunc(s.hooks.faults, func(other *DeliveryFault) bool { return other == &f })
+	}
+}
+
+// ClearDeliveryFaults lets deliveries go right again.
+func (s *Server) ClearDeliveryFaults() {
+	s.lock()
+	defer s.unlock()
+	s.hooks.faults = nil
+}
+
+// takeDeliveryFault uses up one hit of the oldest fault that is meant for the delivery.
+func (s *Server) takeDeliveryFault(h *hook, d *delivery) DeliveryFault {
+	for at, f := range s.hooks.faults {
+		if f.Hook != 0 && f.Hook != h.id || f.Event != "" && f.Event != d.event || f.Action != "" && f.Action != d.action ||
+			f.Repository != "" && !strings.EqualFold(f.Repository, d.repository) {
+			continue
+		}
+		if f.Skip > 0 {
+			f.Skip--
+			return DeliveryFault{}
+		}
+		if f.Probability > 0 && s.faults.random.Float64() >= f.Probability {
+			continue
+		}
+		hit := *f
+		if f.Times == 1 {
+			s.hooks.faults = slices.Delete(s.hooks.faults, at, at+1)
+		} else if f.Times > 1 {
+			f.Times--
+		}
+		return hit
+	}
+	return DeliveryFault{}
+}
+
+// wants says whether the hook is for an event of the repository, and for an App's hook by
+// which of its installations.
+func (s *Server) wants(h *hook, event string, repo *repository) (installation int64, wanted bool) {
+	if len(h.Events) > 0 && !slices.Contains(h.Events, event) {
+		return 0, false
+	}
+	switch h.kind {
+	case repoScope:
+		return 0, strings.EqualFold(h.name, repo.FullName)
+	case orgScope:
+		return 0, strings.EqualFold(h.name, repo.owner)
+	case enterpriseScope:
+		return 0, strings.EqualFold(h.name, s.world.enterprises[strings.ToLower(repo.owner)])
+	}
+	for id, app := range s.identities.apps {
+		if strconv.FormatInt(app.ID, 10) == h.name && strings.EqualFold(app.Account, repo.owner) && !app.Suspended {
+			return id, true
+		}
+	}
+	return 0, false
+}
+
+// emit sends an event of a repository to every webhook that is for it.
+func (s *Server) emit(event, action string, repo *repository, payload map[string]any) {
+	for _, h := range s.hooks.list {
+		installation, wanted := s.wants(h, event, repo)
+		if !wanted {
+			continue
+		}
+		delete(payload, "installation")
+		if installation != 0 {
+			payload["installation"] = map[string]any{"id": installation}
+		}
+		encoded, err := json.Marshal(payload)
+		if err != nil {
+			panic(err) // made of strings and numbers
+		}
+		s.post(h, &delivery{
+			guid: s.newID(), event: event, action: action, payload: encoded, installation: installation,
+			repository: repo.FullName, repositoryID: repo.id,
+		})
+	}
+}
+
+// post brings a delivery on its way, as faults let it.
+func (s *Server) post(h *hook, d *delivery) {
+	f := s.takeDeliveryFault(h, d)
+	s.hooks.outstanding++
+	switch {
+	case f.Lose:
+		d.code, d.status = http.StatusBadGateway, "failed to connect to host"
+		s.record(h, d)
+	case f.Swallow:
+		d.code, d.status = http.StatusOK, "OK"
+		s.record(h, d)
+	case f.Delay > 0 || f.Behind > 0:
+		d.behind = f.Behind
+		wait := f.Delay
+		if f.Behind > 0 {
+			wait = overtakenFor
+		}
+		h.held = append(h.held, d)
+		time.AfterFunc(wait, func() {
+			s.lock()
+			defer s.unlock()
+			s.letGo(h, d)
+		})
+	default:
+		s.send(h, d)
+	}
+	for range f.Duplicate {
+		again := *d
+		again.unlogged, again.behind = true, 0
+		s.hooks.outstanding++
+		s.send(h, &again)
+	}
+}
+
+// send lines a delivery up, and those behind it that it was to overtake.
+func (s *Server) send(h *hook, d *delivery) {
+	h.pending = append(h.pending, d)
+	if h.active < h.Parallel {
+		h.active++
+		go s.sendAll(h)
+	}
+	for _, other := range slices.Clone(h.held) {
+		if other.behind--; other.behind == 0 {
+			s.letGo(h, other)
+		}
+	}
+}
+
+// letGo sends what was held, unless it is sent already.
+func (s *Server) letGo(h *hook, d *delivery) {
+	at := slices.Index(h.held, d)
+	if at < 0 {
+		return
+	}
+	h.held = slices.Delete(h.held, at, at+1)
+	s.send(h, d)
+}
+
+// sendAll posts what is pending, one after the other.
+func (s *Server) sendAll(h *hook) {
+	for {
+		s.lock()
+		if len(h.pending) == 0 || s.sending.Err() != nil {
+			h.active--
+			s.unlock()
+			return
+		}
+		d := h.pending[0]
+		h.pending = h.pending[1:]
+		as := h.Hook
+		d.at = s.now()
+		s.unlock()
+		s.attempt(as, h.id, h.kind, d)
+		s.lock()
+		s.record(h, d)
+		s.unlock()
+	}
+}
+
+// record ends an attempt, and has it in the log.
+func (s *Server) record(h *hook, d *delivery) {
+	if h.gone {
+		s.hooks.outstanding = max(s.hooks.outstanding-1, 0)
+		return
+	}
+	s.hooks.outstanding--
+	if d.unlogged {
+		return
+	}
+	if d.at.IsZero() {
+		d.at = s.now()
+	}
+	s.hooks.lastID++
+	d.id = s.hooks.lastID
+	h.log = append(h.log, d)
+	old := max(len(h.log)-keptDeliveries, 0)
+	for old < len(h.log) && h.log[old].at.Before(s.now().Add(-keptFor)) {
+		old++
+	}
+	h.log = slices.Delete(h.log, 0, old)
+}
+
+// attempt posts a delivery, and notes what came of it. GitHub waits for ten seconds.
+func (s *Server) attempt(as Hook, id int64, kind scopeKind, d *delivery) {
+	began := time.Now()
+	defer func() { d.took = time.Since(began) }()
+	ctx, cancel := context.WithTimeout(s.sending, s.opts.DeliveryTimeout)
+	defer cancel()
+	body, contentType := d.payload, "application/json"
+	if as.Form {
+		body, contentType = []byte(url.Values{"payload": {string(d.payload)}}.Encode()), "application/x-www-form-urlencoded"
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, as.URL, bytes.NewReader(body))
+	if err != nil {
+		d.code, d.status = http.StatusBadGateway, "failed to connect to host"
+		return
+	}
+	s.sign256(req, as, id, kind, d, body)
+	req.Header.Set("Content-Type", contentType)
+	d.sent = req.Header
+	client := s.hookClient
+	if as.InsecureSSL {
+		client = s.insecureClient
+	}
+	resp, err := client.Do(req)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		d.code, d.status = http.StatusGatewayTimeout, "timed out"
+		return
+	case err != nil:
+		d.code, d.status = http.StatusBadGateway, "failed to connect to host"
+		return
+	}
+	defer func() { _ = resp.Body.Close() }()                         // read as far as it is kept
+	answer, _ := io.ReadAll(io.LimitReader(resp.Body, keptResponse)) // what came of it is kept
+	d.code, d.received, d.answer = resp.StatusCode, resp.Header, string(answer)
+	d.status = "OK"
+	if resp.StatusCode >= http.StatusBadRequest {
+		d.status = "Invalid HTTP Response: " + strconv.Itoa(resp.StatusCode)
+	}
+}
+
+// sign256 sets the headers that tell what it is, and by which secret.
+func (s *Server) sign256(req *http.Request, as Hook, id int64, kind scopeKind, d *delivery, body []byte) {
+	target := map[scopeKind]string{
+		repoScope: "repository", orgScope: "organization", enterpriseScope: "business", appScope: "integration",
+	}[kind]
+	for key, value := range map[string]string{
+		"User-Agent": "GitHub-Hookshot/sim", "Accept": "*/*",
+		"X-GitHub-Event": d.event, "X-GitHub-Delivery": d.guid, "X-GitHub-Hook-ID": strconv.FormatInt(id, 10),
+		"X-GitHub-Hook-Installation-Target-Type": target, "X-GitHub-Hook-Installation-Target-ID": "1",
+	} {
+		req.Header.Set(key, value)
+	}
+	if s.opts.ServerVersion != "" {
+		req.Header.Set("X-GitHub-Enterprise-Version", s.opts.ServerVersion)
+	}
+	if as.Secret == "" {
+		return
+	}
+	req.Header.Set("X-Hub-Signature", "sha1="+signature(sha1.New, as.Secret, body))
+	req.Header.Set("X-Hub-Signature-256", "sha256="+signature(sha256.New, as.Secret, body))
+}
+
+func signature(algorithm func() hash.Hash, secret string, body []byte) string {
+	mac := hmac.New(algorithm, []byte(secret))
+	mac.Write(body)
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
+// newHookClients makes the clients that deliver webhooks. They follow no redirect.
+func newHookClients() (secure, insecure *http.Client) {
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost = 64
+	trusting := transport.Clone()
+	trusting.TLSClientConfig = &tls.Config{InsecureSkipVerify: true} //nolint:gosec // the receiver is a test's
+	return &http.Client{Transport: transport, CheckRedirect: stay}, &http.Client{Transport: trusting, CheckRedirect: stay}
+}
+
+// WaitDelivered waits until no delivery is on its way.
+func (s *Server) WaitDelivered(ctx context.Context) error {
+	return s.WaitUntil(ctx, func() bool {
+		s.rlock()
+		defer s.mu.Unlock()
+		return s.hooks.outstanding == 0
+	})
+}
+
+// DeliveryReport is an attempt to deliver an event.
+type DeliveryReport struct {
+	ID         int64     `json:"id"`
+	GUID       string    `json:"guid"`
+	Hook       int64     `json:"hook"`
+	Event      string    `json:"event"`
+	Action     string    `json:"action,omitempty"`
+	Repository string    `json:"repository,omitempty"`
+	At         time.Time `json:"at"`
+	// Took is how long the receiver took to answer; in nanoseconds in JSON.
+	Took       time.Duration `json:"took"`
+	Code       int           `json:"code"`
+	Status     string        `json:"status"`
+	Redelivery bool          `json:"redelivery,omitempty"`
+}
+
+// Deliveries tells of each attempt that is over, of one hook or of all (0), by their ids.
+func (s *Server) Deliveries(hookID int64) []DeliveryReport {
+	s.rlock()
+	defer s.mu.Unlock()
+	var out []DeliveryReport
+	for _, h := range s.hooks.list {
+		if hookID != 0 && hookID != h.id {
+			continue
+		}
+		for _, d := range h.log {
+			out = append(out, DeliveryReport{
+				ID: d.id, GUID: d.guid, Hook: h.id, Event: d.event, Action: d.action, Repository: d.repository, At: d.at,
+				Took: d.took, Code: d.code, Status: d.status, Redelivery: d.redelivery,
+			})
+		}
+	}
+	slices.SortFunc(out, func(a, b DeliveryReport) int { return int(a.ID - b.ID) })
+	return out
+}
+
+// Redeliver sends what an attempt sent once more, as somebody may ask GitHub to. It says
+// false when there is no such attempt.
+func (s *Server) Redeliver(id int64) bool {
+	s.lock()
+	defer s.unlock()
+	for _, h := range s.hooks.list {
+		if d := h.find(id); d != nil {
+			s.redeliver(h, d)
+			return true
+		}
+	}
+	return false
+}
+
+func (h *hook) find(id int64) *delivery {
+	at, found := slices.BinarySearchFunc(h.log, id, func(d *delivery, id int64) int { return int(d.id - id) })
+	if !found {
+		return nil
+	}
+	return h.log[at]
+}
+
+func (s *Server) redeliver(h *hook, d *delivery) {
+	s.post(h, &delivery{
+		guid: d.guid, event: d.event, action: d.action, payload: d.payload, installation: d.installation,
+		repository: d.repository, repositoryID: d.repositoryID, redelivery: true,
+	})
+}
