@@ -1,0 +1,95 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+)
+
+const (
+	// dialWithin and passWithin are when the leader must have been reached, and have answered.
+	dialWithin, passWithin = time.Second, 5 * time.Second
+	// maxAnswer is how many bytes of the leader's answer are passed back.
+	maxAnswer = 1 << 10
+)
+
+// Leader says who takes events.
+type Leader interface {
+	// Leads says whether it is this process.
+	Leads() bool
+	// Address returns the host and port where the leader's server listens, or an error while that isn't known.
+	Address(ctx context.Context) (string, error)
+	// Failed says that nobody answered there.
+	Failed(address string)
+}
+
+// newForwarder makes a client that goes to the address that it is given and nowhere else.
+func newForwarder() *http.Client {
+	return &http.Client{
+		Timeout:       passWithin,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: &http.Transport{
+			Proxy:               nil,
+			DialContext:         (&net.Dialer{Timeout: dialWithin}).DialContext,
+			MaxIdleConnsPerHost: sourceSlots,
+			MaxConnsPerHost:     sourceSlots,
+			IdleConnTimeout:     time.Minute,
+		},
+	}
+}
+
+// pass sends an event on to the leader, as it came: the leader verifies the signature again, so a replica is trusted with nothing.
+func (s *Server) pass(d *delivery, body []byte) answer {
+	if d.Header.Get(forwardedHeader) != "" {
+		return answer{result: unready, status: http.StatusServiceUnavailable, text: "The leader has changed.", retry: retryAfter}
+	}
+	address, err := s.Leader.Address(d.Context())
+	if err != nil {
+		return answer{result: unready, status: http.StatusServiceUnavailable, text: "There is no leader now.", retry: retryAfter}
+	}
+	request, err := http.NewRequestWithContext(d.Context(), http.MethodPost, "http://"+address+d.URL.EscapedPath(), bytes.NewReader(body))
+	if err != nil {
+		return answer{result: unready, status: http.StatusServiceUnavailable, text: "The leader's address is none.", retry: retryAfter}
+	}
+	for _, header := range []string{signatureHeader, eventHeader, guidHeader, "Content-Type"} {
+		request.Header.Set(header, d.Header.Get(header))
+	}
+	request.Header.Set(forwardedHeader, "1")
+	d.passed = true
+	response, err := s.forward.Do(request)
+	if err != nil {
+		s.Leader.Failed(address)
+		if s.quiet.speaks(passed, d.began) {
+			s.Log.Error(err, "passing an event on to the leader", "address", address)
+		}
+		return answer{result: unready, status: http.StatusServiceUnavailable, text: "The leader doesn't answer.", retry: retryAfter}
+	}
+	defer response.Body.Close()
+	return answerOf(response)
+}
+
+// answerOf gives back what the leader said.
+func answerOf(response *http.Response) answer {
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	if err != nil {
+		text = nil
+	}
+	a := answer{result: passed, status: response.StatusCode, text: string(bytes.TrimSpace(text))}
+	switch {
+	case a.status == http.StatusAccepted:
+	case a.status >= 400 && a.status < 500 && a.status != http.StatusTooManyRequests:
+		// Signed, so its source isn't to blame.
+		a.result = unready
+	default:
+		a.result, a.status, a.retry = unready, http.StatusServiceUnavailable, retryAfter
+		a.text = fmt.Sprintf("The leader answered %d.", response.StatusCode)
+	}
+	return a
+}

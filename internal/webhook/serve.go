@@ -1,0 +1,59 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	stdlog "log"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/net/netutil"
+)
+
+const (
+	// maxConnections are open at once; others wait.
+	maxConnections = 2048
+	// maxHead is the most bytes of a request's headers.
+	maxHead = 16 << 10
+	// Times of a connection: for a request's head, for all of it, for the answer, and without a request.
+	headWithin, requestWithin, writeWithin, idleFor = 5 * time.Second, 15 * time.Second, 15 * time.Second, 90 * time.Second
+	// shutdownWithin is how long requests may take to end when the server is to.
+	shutdownWithin = 5 * time.Second
+)
+
+// Serve answers connections until ctx ends, and then lets those requests end that are under way.
+func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
+	server := &http.Server{
+		Handler: s, MaxHeaderBytes: maxHead,
+		ReadHeaderTimeout: headWithin, ReadTimeout: requestWithin, WriteTimeout: writeWithin, IdleTimeout: idleFor,
+	}
+	server.ErrorLog = stdlog.New(debugWriter{s.Log}, "", 0)
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(netutil.LimitListener(listener, maxConnections)) }()
+	select {
+	case err := <-ended:
+		return fmt.Errorf("serving webhooks: %w", err)
+	case <-ctx.Done():
+	}
+	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownWithin)
+	defer cancel()
+	if err := server.Shutdown(within); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("ending the webhook server: %w", err)
+	}
+	return server.Close()
+}
+
+// debugWriter logs what the HTTP server says, which anybody can make it say: only where somebody looks for it.
+type debugWriter struct{ log logr.Logger }
+
+func (w debugWriter) Write(line []byte) (int, error) {
+	w.log.V(1).Info(strings.TrimSpace(string(line)))
+	return len(line), nil
+}

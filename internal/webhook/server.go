@@ -1,0 +1,273 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Headers of a delivery, and the one by which replicas tell each other that they passed it on.
+const (
+	signatureHeader = "X-Hub-Signature-256"
+	eventHeader     = "X-GitHub-Event"
+	guidHeader      = "X-GitHub-Delivery"
+	forwardedHeader = "X-Corral-Forwarded"
+)
+
+const (
+	pathPrefix = "/github/"
+	pingEvent  = "ping"
+	// maxPath is the most bytes of a namespace and a name.
+	maxPath = 63 + 1 + 253
+	// maxHeader is the most bytes of an event's name or GUID: GitHub's have up to 40.
+	maxHeader = 64
+	// answerWithin is when an answer is due: GitHub gives up after 10 s.
+	answerWithin = 9 * time.Second
+	// retryAfter is told with answers that another attempt may change.
+	retryAfter = 5 * time.Second
+)
+
+// Desk takes in events; one process has it, the leader.
+type Desk interface {
+	// Take returns nil once it has the event in memory, and ErrNotReady while it can't have it.
+	Take(ctx context.Context, d Delivery) error
+}
+
+// Errors of Secrets.
+var (
+	// ErrUnknownConnection says that there is no connection of a name that takes in events.
+	ErrUnknownConnection = errors.New("no such GitHubConnection with spec.webhook")
+	// ErrNoSecret says that a connection's Secret is absent or has no secret in it.
+	ErrNoSecret = errors.New("no secret")
+)
+
+// Secrets are what connections' events are signed with.
+type Secrets interface {
+	// Of returns a connection's secrets, the current one first; none of them is empty. With fresh, they are read
+	// again unless that was just done. Errors are ErrUnknownConnection, ErrNoSecret, or those of a cluster that doesn't answer.
+	Of(ctx context.Context, connection types.NamespacedName, fresh bool) ([][]byte, error)
+}
+
+// Options of a Server.
+type Options struct {
+	Secrets Secrets
+	Desk    Desk
+	// Leader says who takes events; nil if that is always this process.
+	Leader Leader
+	// TrustedProxies are believed what they say in X-Forwarded-For.
+	TrustedProxies []netip.Prefix
+	Log            logr.Logger
+	Now            func() time.Time
+}
+
+// Server answers GitHub's deliveries at /github/NAMESPACE/CONNECTION. What it holds in memory is bounded, whatever it is sent.
+type Server struct {
+	Options
+	lanes   *lanes
+	sources *sources
+	seen    *seen
+	quiet   *quiet
+	forward *http.Client
+}
+
+// New makes a server. It is an http.Handler; Serve has it listen with limits in time.
+func New(o Options) *Server {
+	return &Server{Options: o, lanes: newLanes(), sources: newSources(), seen: newSeen(), quiet: &quiet{}, forward: newForwarder()}
+}
+
+// answer is what a request is told.
+type answer struct {
+	// result names it in metrics.
+	result result
+	status int
+	text   string
+	// retry is when another attempt may be made; 0 if that doesn't help.
+	retry time.Duration
+}
+
+// delivery is a request on its way.
+type delivery struct {
+	*http.Request
+	connection types.NamespacedName
+	event      string
+	guid       string
+	// claimed is the signature that the sender claims the body to have.
+	claimed [signatureSize]byte
+	source  netip.Prefix
+	began   time.Time
+	// passed is true once the body was given to a transport, which may read it even later.
+	passed bool
+}
+
+// ServeHTTP answers one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), answerWithin)
+	defer cancel()
+	d := &delivery{Request: r.WithContext(ctx), began: s.Now(), source: sourceOf(r, s.TrustedProxies)}
+	a := s.answer(w, d)
+	if a.result.isBad() {
+		s.sources.charge(d.source, d.began)
+		s.logRefusal(d, a)
+	}
+	requests.WithLabelValues(string(a.result)).Inc()
+	durations.WithLabelValues(string(a.result)).Observe(s.Now().Sub(d.began).Seconds())
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if a.retry > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(a.retry.Round(time.Second).Seconds())))
+	}
+	w.WriteHeader(a.status)
+	fmt.Fprintln(w, a.text)
+}
+
+// answer looks at what costs little first: the path, the headers, the connection, the size.
+func (s *Server) answer(w http.ResponseWriter, d *delivery) answer {
+	if d.URL.Path == "/" && (d.Method == http.MethodGet || d.Method == http.MethodHead) {
+		return answer{result: probed, status: http.StatusOK, text: "GitHub's events are taken in at " + pathPrefix + "NAMESPACE/CONNECTION."}
+	}
+	release, a := s.sources.admit(d.Context(), d.source, d.began)
+	if release == nil {
+		return a
+	}
+	defer release()
+	if a := d.readHead(w); a.status != 0 {
+		return a
+	}
+	secrets, err := s.Secrets.Of(d.Context(), d.connection, false)
+	if err != nil {
+		return refuseSecrets(d.connection, err)
+	}
+	leave, a := s.lanes.enter(d.Context(), d.ContentLength)
+	if leave == nil {
+		return a
+	}
+	defer leave()
+	body, a := s.read(w, d, secrets)
+	if a.status != 0 {
+		return a
+	}
+	a = s.take(d, body)
+	if !d.passed {
+		reuse(body)
+	}
+	return a
+}
+
+// readHead takes what is needed of the path and the headers.
+func (d *delivery) readHead(w http.ResponseWriter) answer {
+	ok := false
+	if d.connection, ok = connectionOf(d.URL.Path); !ok {
+		return answer{result: unknown, status: http.StatusNotFound, text: "The path must be " + pathPrefix + "NAMESPACE/CONNECTION."}
+	}
+	if d.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		return answer{result: malformed, status: http.StatusMethodNotAllowed, text: "GitHub's events are POSTed."}
+	}
+	d.event, d.guid = d.Header.Get(eventHeader), d.Header.Get(guidHeader)
+	if !isToken(d.event) || !isToken(d.guid) {
+		return answer{result: malformed, status: http.StatusBadRequest, text: eventHeader + " and " + guidHeader + " must have 1 to 64 letters, digits, - and _."}
+	}
+	if d.Header.Get(signatureHeader) == "" {
+		return answer{result: forged, status: http.StatusUnauthorized, text: signatureHeader + " is missing: give the webhook a secret on GitHub, the same as in the connection's Secret."}
+	}
+	if d.claimed, ok = parseSignature(d.Header.Get(signatureHeader)); !ok {
+		return answer{result: malformed, status: http.StatusBadRequest, text: signatureHeader + " must be sha256= and 64 hexadecimal digits."}
+	}
+	switch {
+	case d.ContentLength < 0:
+		return answer{result: malformed, status: http.StatusLengthRequired, text: "Content-Length is missing."}
+	case d.ContentLength > MaxBody:
+		return answer{result: oversized, status: http.StatusRequestEntityTooLarge, text: fmt.Sprintf("The body has %d bytes; GitHub sends %d at most.", d.ContentLength, MaxBody)}
+	}
+	return answer{}
+}
+
+// connectionOf returns the connection that a path names.
+func connectionOf(path string) (key types.NamespacedName, ok bool) {
+	rest, ok := strings.CutPrefix(path, pathPrefix)
+	if !ok || len(rest) > maxPath {
+		return key, false
+	}
+	key.Namespace, key.Name, ok = strings.Cut(rest, "/")
+	return key, ok && key.Namespace != "" && key.Name != "" && !strings.Contains(key.Name, "/")
+}
+
+// isToken says whether a header has what GitHub puts in it, and nothing that spoils a log.
+func isToken(value string) bool {
+	if value == "" || len(value) > maxHeader {
+		return false
+	}
+	for _, c := range []byte(value) {
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' {
+			return false
+		}
+	}
+	return true
+}
+
+// refuseSecrets tells the sender as much as helps whoever set up the webhook.
+func refuseSecrets(connection types.NamespacedName, err error) answer {
+	switch {
+	case errors.Is(err, ErrUnknownConnection):
+		return answer{result: unknown, status: http.StatusNotFound, text: fmt.Sprintf("There is no GitHubConnection %s with spec.webhook.", connection)}
+	case errors.Is(err, ErrNoSecret):
+		return answer{result: unready, status: http.StatusServiceUnavailable, text: fmt.Sprintf("The Secret of spec.webhook of GitHubConnection %s is absent, or has nothing under the key secret.", connection), retry: retryAfter}
+	}
+	return answer{result: unready, status: http.StatusServiceUnavailable, text: "The secret can't be read now.", retry: retryAfter}
+}
+
+// take has the leader take a body that is shown to be GitHub's. The body may be nil for events that aren't used.
+func (s *Server) take(d *delivery, body *bytes.Buffer) answer {
+	switch {
+	case d.event == pingEvent:
+		return answer{result: unused, status: http.StatusOK, text: "pong: the signature is right."}
+	case !IsDecoded(d.event):
+		return answer{result: unused, status: http.StatusAccepted, text: "Events of this name aren't used."}
+	}
+	if s.Leader != nil && !s.Leader.Leads() {
+		return s.pass(d, body.Bytes())
+	}
+	this := sighting{connection: d.connection, signature: d.claimed}
+	if s.seen.has(this, d.began) {
+		return answer{result: duplicate, status: http.StatusAccepted, text: "This event was taken before."}
+	}
+	payload, err := payloadOf(d.Header.Get("Content-Type"), body.Bytes())
+	if err != nil {
+		return answer{result: malformed, status: http.StatusBadRequest, text: err.Error() + "."}
+	}
+	event, err := Parse(d.event, payload)
+	if err != nil {
+		return answer{result: malformed, status: http.StatusBadRequest, text: err.Error() + "."}
+	}
+	event.GUID, event.Connection, event.At = d.guid, d.connection, d.began
+	if err := s.Desk.Take(d.Context(), event); err != nil {
+		return answer{result: unready, status: http.StatusServiceUnavailable, text: "The leader can't take events yet.", retry: retryAfter}
+	}
+	s.seen.add(this, d.began)
+	events.WithLabelValues(d.connection.Namespace, d.connection.Name, d.event).Inc()
+	return answer{result: accepted, status: http.StatusAccepted, text: "taken"}
+}
+
+// Forget drops the metrics of a connection that is gone.
+func Forget(connection types.NamespacedName) {
+	events.DeletePartialMatch(map[string]string{"namespace": connection.Namespace, "connection": connection.Name})
+}
+
+// logRefusal says, once in a while for each way, what is refused: by that an administrator finds a wrong secret.
+func (s *Server) logRefusal(d *delivery, a answer) {
+	if s.quiet.speaks(a.result, d.began) {
+		s.Log.Info("refused an event", "reason", string(a.result), "answer", a.text, "connection", d.connection.String(), "source", d.source.String())
+	}
+}

@@ -1,0 +1,185 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook
+
+import (
+	"context"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+	"golang.org/x/time/rate"
+)
+
+const (
+	// badRate and badBurst are how many bad requests a second, and at once, a source may send before it is suspect. The
+	// addresses of GitHub are those of whoever uses GitHub, so a suspect source isn't shut out.
+	badRate, badBurst = 10, 100
+	// suspectSlots are shared by all requests of suspect sources.
+	suspectSlots = 4
+	// sourceSlots are how many requests of one source are worked on at once.
+	sourceSlots = 48
+	// maxSources is how many sources are remembered, for twice sourcesFor at most.
+	maxSources = 4096
+	sourcesFor = 5 * time.Minute
+	// maxHops is how many addresses of X-Forwarded-For are looked at.
+	maxHops = 16
+)
+
+// sources keep those that send bad requests from crowding out the others.
+type sources struct {
+	mu sync.Mutex
+	// bad has what is left to sources that sent bad requests; both maps are bounded.
+	bad generations[netip.Prefix, *rate.Limiter]
+	// present are the sources of requests that are worked on or wait; they are bounded by the connections.
+	present  map[netip.Prefix]*presence
+	suspects *semaphore.Weighted
+}
+
+// presence is a source with requests.
+type presence struct {
+	requests int
+	slots    *semaphore.Weighted
+}
+
+func newSources() *sources {
+	return &sources{
+		bad:     generations[netip.Prefix, *rate.Limiter]{most: maxSources, lasts: sourcesFor},
+		present: map[netip.Prefix]*presence{}, suspects: semaphore.NewWeighted(suspectSlots),
+	}
+}
+
+// admit waits for its source's turn and returns how to let a request out; nil and an answer if that takes too long, or at
+// once if its source is suspect and others like it are worked on.
+func (s *sources) admit(ctx context.Context, source netip.Prefix, now time.Time) (release func(), a answer) {
+	ctx, cancel := context.WithTimeout(ctx, laneWait)
+	defer cancel()
+	here, slots := s.enter(source), s.suspects
+	suspect := s.isSuspect(source, now)
+	if !suspect {
+		slots = here.slots
+	}
+	if suspect && !slots.TryAcquire(1) || !suspect && slots.Acquire(ctx, 1) != nil {
+		s.leave(source)
+		return nil, answer{result: limited, status: http.StatusTooManyRequests, text: "Too many requests, or too many bad ones, from this address.", retry: retryAfter}
+	}
+	return func() {
+		slots.Release(1)
+		s.leave(source)
+	}, answer{}
+}
+
+func (s *sources) isSuspect(source netip.Prefix, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	limiter, known := s.bad.get(source, now)
+	return known && limiter.TokensAt(now) < 1
+}
+
+func (s *sources) enter(source netip.Prefix) *presence {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	here := s.present[source]
+	if here == nil {
+		here = &presence{slots: semaphore.NewWeighted(sourceSlots)}
+		s.present[source] = here
+	}
+	here.requests++
+	return here
+}
+
+func (s *sources) leave(source netip.Prefix) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	here := s.present[source]
+	if here.requests--; here.requests == 0 {
+		delete(s.present, source)
+	}
+}
+
+// charge counts a bad request.
+func (s *sources) charge(source netip.Prefix, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	limiter, known := s.bad.get(source, now)
+	if !known {
+		limiter = rate.NewLimiter(badRate, badBurst)
+		s.bad.put(source, limiter, now)
+	}
+	limiter.AllowN(now, 1)
+}
+
+// sourceOf returns whom a request comes from: the address of the connection or, if that is a trusted proxy's, the last one of
+// X-Forwarded-For that isn't. Of IPv6 addresses the first 64 bits count: a single machine has that many.
+func sourceOf(r *http.Request, trusted []netip.Prefix) netip.Prefix {
+	remote, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	address := remote.Addr().Unmap()
+	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
+	for range min(len(hops), maxHops) {
+		if !slices.ContainsFunc(trusted, func(p netip.Prefix) bool { return p.Contains(address) }) {
+			break
+		}
+		hop, err := netip.ParseAddr(strings.TrimSpace(hops[len(hops)-1]))
+		if err != nil {
+			break
+		}
+		address, hops = hop.Unmap(), hops[:len(hops)-1]
+	}
+	bits := address.BitLen()
+	if address.Is6() {
+		bits = 64
+	}
+	source, err := address.WithZone("").Prefix(bits)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	return source
+}
+
+// generations is a bounded map that forgets what was put in long ago: there are two maps, of which the elder is dropped when
+// the younger one is full or has lasted. It isn't safe for concurrent use.
+type generations[K comparable, V any] struct {
+	// most entries in each of the maps, and how long one lasts.
+	most  int
+	lasts time.Duration
+
+	young, old map[K]V
+	since      time.Time
+}
+
+func (g *generations[K, V]) get(key K, now time.Time) (V, bool) {
+	g.turn(now)
+	if v, ok := g.young[key]; ok {
+		return v, true
+	}
+	v, ok := g.old[key]
+	return v, ok
+}
+
+func (g *generations[K, V]) put(key K, v V, now time.Time) {
+	g.turn(now)
+	if len(g.young) >= g.most {
+		g.old, g.young, g.since = g.young, map[K]V{}, now
+	}
+	g.young[key] = v
+}
+
+// turn drops the elder map when it is time.
+func (g *generations[K, V]) turn(now time.Time) {
+	if g.young == nil {
+		g.young, g.since = map[K]V{}, now
+	}
+	if passed := now.Sub(g.since); passed >= 2*g.lasts {
+		g.old, g.young, g.since = nil, map[K]V{}, now
+	} else if passed >= g.lasts {
+		g.old, g.young, g.since = g.young, map[K]V{}, now
+	}
+}
