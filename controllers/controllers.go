@@ -123,7 +123,7 @@ func All(mgr ctrl.Manager, o Options) error {
 		(&source.Reconciler{Reporter: report, Live: live, Fetcher: git, Compiler: compiler}).SetupWithManager(mgr, source.Options{Concurrent: o.Others, JitterPercent: o.JitterPercent}),
 		(&connection.Reconciler{Reporter: report, Secrets: live, CredentialsDir: o.CredentialsDir, Clients: clients, Verify: verify, Now: time.Now}).SetupWithManager(mgr, o.Others),
 		(&scaleset.Reconciler{Reporter: report, Clients: clients, Sessions: sessions, Notes: notes, Cluster: o.Cluster, Now: time.Now}).SetupWithManager(mgr, o.Others),
-		(&pool.Reconciler{Reporter: ofPools, Sessions: sessions, Failures: notes, Live: live, Policies: engine, Zone: o.Zone, Now: time.Now}).SetupWithManager(mgr, sessions.Words(), o.Others),
+		(&pool.Reconciler{Reporter: ofPools, Sessions: sessions, Failures: notes, Live: live, Policies: engine, Cluster: o.Cluster, Zone: o.Zone, Now: time.Now}).SetupWithManager(mgr, sessions.Words(), o.Others),
 		(&runner.Reconciler{Reporter: ofRunners, Live: live, Clients: clients, Notes: notes, Policies: engine, Now: time.Now}).SetupWithManager(mgr, o.Runners),
 	)
 }

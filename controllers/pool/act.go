@@ -39,30 +39,29 @@ func (x *run) act(ctx context.Context) error {
 }
 
 func (x *run) create(ctx context.Context) error {
-	if x.plan.Create == 0 || x.set == nil || x.set.Status.ID == 0 || x.moving() {
+	spec := x.registration()
+	if x.plan.Create == 0 || spec == nil {
 		return nil
 	}
 	var g errgroup.Group
 	g.SetLimit(parallel)
 	for i := range x.plan.Create {
-		g.Go(func() error { return x.createOne(ctx, x.step.Of(i)) })
+		g.Go(func() error { return x.createOne(ctx, *spec, x.step.Of(i)) })
 	}
 	return g.Wait()
 }
 
 // createOne creates one runner of a revision. It is expected from before the request on, so that
 // no later pass counts it as missing, whatever the cache shows and the answer was.
-func (x *run) createOne(ctx context.Context, revision string) error {
+func (x *run) createOne(ctx context.Context, spec v1alpha1.RunnerSpec, revision string) error {
+	spec.Revision = revision
 	name := stem(x.pool.Name, x.pool.UID) + strconv.FormatInt(x.recall.next(), 10)
 	r := &v1alpha1.Runner{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: x.key.Namespace, Name: name, Finalizers: []string{v1alpha1.RunnerFinalizer},
 			Labels: podspec.Labels(podspec.Runner{Name: name, Pool: x.pool.Name, Revision: revision}, nil),
 		},
-		Spec: v1alpha1.RunnerSpec{
-			PoolRef: v1alpha1.LocalObjectReference{Name: x.pool.Name}, ConnectionRef: x.set.Spec.ConnectionRef,
-			ScaleSetID: x.set.Status.ID, Revision: revision,
-		},
+		Spec: spec,
 	}
 	if err := controllerutil.SetControllerReference(x.pool, r, x.Client.Scheme()); err != nil {
 		return fmt.Errorf("owning a runner: %w", err)

@@ -69,6 +69,8 @@ type Reconciler struct {
 	Live client.Reader
 	// Policies decide on limits and templates.
 	Policies *policies.Engine
+	// Cluster identifies this cluster in the label by which runners without a scale set are found.
+	Cluster string
 	// Zone is the time zone that policies are told. Default: UTC.
 	Zone string
 	Now  func() time.Time
@@ -197,7 +199,7 @@ func (x *run) tally() {
 }
 
 // report writes down the numbers, and turns what is amiss into an outcome.
-func (x *run) report(context.Context) error {
+func (x *run) report(ctx context.Context) error {
 	s := &x.pool.Status
 	measure(x.key, s, x.plan.Desired, x.plan.Announce)
 	x.tellPolicies()
@@ -213,7 +215,7 @@ func (x *run) report(context.Context) error {
 	if x.invalid != nil {
 		return x.invalid
 	}
-	if err := x.mirror(); err != nil {
+	if err := x.mirror(ctx); err != nil {
 		return err
 	}
 	if x.ailment != "" {
@@ -225,8 +227,11 @@ func (x *run) report(context.Context) error {
 // next is the time to the next pass if nothing happens before.
 func (x *run) next() time.Duration { return min(cmp.Or(x.again, recheck), recheck) }
 
-// mirror passes on what keeps the scale set from being ready.
-func (x *run) mirror() error {
+// mirror passes on what keeps the scale set from being ready, or runners from being registered.
+func (x *run) mirror(ctx context.Context) error {
+	if x.isREST() {
+		return x.mirrorREST(ctx)
+	}
 	if x.set == nil || x.moving() {
 		return kube.Progress(recordRetry, "the scale set is being made")
 	}
@@ -251,6 +256,8 @@ func (x *run) done() kube.Done {
 	switch {
 	case x.pool.Spec.Suspend:
 		d.Unready, d.Message = v1alpha1.SuspendedReason, "suspended: no new jobs are taken in"
+	case x.isREST():
+		d.Message = "registering runners by GitHub's REST API"
 	case x.set != nil:
 		d.Message = fmt.Sprintf("listening as scale set %q (id %d)", x.set.Status.Name, x.set.Status.ID)
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/fluxcd/pkg/runtime/conditions"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,12 +15,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers/connection"
 	"github.com/corral-dev/corral/internal/kube"
 )
 
 // record keeps the pool's ScaleSet as the pool declares it. One that belongs to
-// another connection, or to a former pool of the same name, has to go first.
+// another connection, or to a former pool of the same name, has to go first. A pool whose
+// runners register by the REST API has none.
 func (x *run) record(ctx context.Context) error {
+	if x.isREST() {
+		return nil
+	}
 	set := &v1alpha1.ScaleSet{}
 	err := x.Client.Get(ctx, x.key, set)
 	switch {
@@ -53,6 +59,55 @@ func (x *run) retire(ctx context.Context) error {
 		return fmt.Errorf("deleting the former scale set's record: %w", err)
 	}
 	return nil
+}
+
+// isREST says whether the pool's runners register by the REST API.
+func (x *run) isREST() bool { return x.pool.Spec.GetRegistration() == v1alpha1.RegisterREST }
+
+// registration is what a new runner belongs to on GitHub; nil while none can be registered.
+func (x *run) registration() *v1alpha1.RunnerSpec {
+	spec := &v1alpha1.RunnerSpec{PoolRef: v1alpha1.LocalObjectReference{Name: x.pool.Name}}
+	switch {
+	case x.isREST():
+		spec.ConnectionRef, spec.REST = x.pool.Spec.ConnectionRef, x.wantedREST()
+	case x.set == nil || x.set.Status.ID == 0 || x.moving():
+		return nil
+	default:
+		spec.ConnectionRef, spec.ScaleSetID = x.set.Spec.ConnectionRef, x.set.Status.ID
+	}
+	return spec
+}
+
+// wantedREST is how runners register by the REST API: with the labels that jobs ask for, and one
+// by which those are found that were left behind.
+func (x *run) wantedREST() *v1alpha1.RESTRegistration {
+	return &v1alpha1.RESTRegistration{
+		RunnerGroup: x.pool.Spec.GetRunnerGroup(),
+		Labels:      append(x.pool.GetRegisteredLabels(), v1alpha1.OwnerLabel(x.Cluster, string(x.pool.UID))),
+	}
+}
+
+// isStray says whether a runner belongs to a scale set that GitHub has no more, or is registered
+// otherwise than the pool declares by now: a change of labels, group or connection reaches no
+// runner that has registered.
+func (x *run) isStray(r *v1alpha1.Runner) bool {
+	if x.isREST() {
+		return r.Spec.ConnectionRef != x.pool.Spec.ConnectionRef || !equality.Semantic.DeepEqual(r.Spec.REST, x.wantedREST())
+	}
+	return x.set != nil && x.set.Status.ID != 0 && r.Spec.ScaleSetID != x.set.Status.ID
+}
+
+// mirrorREST tells what keeps runners from being registered by the REST API, as far as it is known
+// without one that tries.
+func (x *run) mirrorREST(ctx context.Context) error {
+	conn := &v1alpha1.GitHubConnection{}
+	key := client.ObjectKey{Namespace: x.key.Namespace, Name: x.pool.Spec.ConnectionRef.Name}
+	if err := x.Client.Get(ctx, key, conn); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading the connection: %w", err)
+	} else if err == nil && conditions.IsReady(conn) {
+		return nil
+	}
+	return connection.NotReady(ctx, x.Client, key)
 }
 
 func (x *run) wantedSet() v1alpha1.ScaleSetSpec {

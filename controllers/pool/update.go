@@ -111,11 +111,6 @@ func startOf(o observed) time.Time {
 	return o.verdict.Since
 }
 
-// isStray says whether a runner belongs to a scale set that GitHub has no more.
-func (x *run) isStray(r *v1alpha1.Runner) bool {
-	return x.set != nil && x.set.Status.ID != 0 && r.Spec.ScaleSetID != x.set.Status.ID
-}
-
 // strays names such runners, as far as they have no job and aren't being ended.
 func (x *run) strays() []string {
 	var names []string
