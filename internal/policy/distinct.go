@@ -29,7 +29,16 @@ var missingFunction = &ast.Builtin{
 	Decl:        types.NewFunction(types.Args(types.A, types.NewArray(nil, types.S), types.NewArray(nil, types.S)), types.NewSet(types.S)),
 }
 
+// imagesFunction is corral.images(spec): the set of the images of a pod, those of its containers, init containers and volumes.
+var imagesFunction = &ast.Builtin{
+	Name:        "corral.images",
+	Description: "The images of a pod's containers, init containers and volumes.",
+	Decl:        types.NewFunction(types.Args(types.A), types.NewSet(types.S)),
+}
+
 func init() {
+	ast.RegisterBuiltin(imagesFunction)
+	topdown.RegisterBuiltinFunc(imagesFunction.Name, callImages)
 	ast.RegisterBuiltin(distinctFunction)
 	topdown.RegisterBuiltinFunc(distinctFunction.Name, callDistinct)
 	ast.RegisterBuiltin(missingFunction)
@@ -50,6 +59,30 @@ func callDistinct(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast
 	}
 	return give(ast.NewTerm(found))
 }
+
+func callImages(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
+	found := ast.NewSet()
+	note := func(image *ast.Term) {
+		if image == nil {
+			return
+		}
+		if _, named := image.Value.(ast.String); named {
+			found.Add(image)
+		}
+	}
+	err := eachContainer(operands[0], func(container *ast.Term) { note(within(container, imageKey)) })
+	if err != nil {
+		return err
+	}
+	if volumes := within(operands[0], volumesKey); volumes != nil {
+		if array, ok := volumes.Value.(*ast.Array); ok {
+			array.Foreach(func(volume *ast.Term) { note(within(within(volume, imageKey), referenceKey)) })
+		}
+	}
+	return give(ast.NewTerm(found))
+}
+
+var imageKey, volumesKey, referenceKey = key("image"), key("volumes"), key("reference")
 
 func callMissing(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
 	names, okNames := operands[1].Value.(*ast.Array)

@@ -6,6 +6,7 @@ package policy
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -72,9 +73,18 @@ func FuzzAnswers(f *testing.F) {
 
 // FuzzPods compares with encoding/json.
 func FuzzPods(f *testing.F) {
-	f.Add(`{"a": [1, {"b": "c\n"}], "a": null}`)
+	for _, seed := range []string{
+		`{"a": [1, {"b": "c\n"}], "a": null}`, `{}`, ` { "a" : [ ] } `, `{"a": [1,]}`, `{"a": tru}`, `{"a": -01}`, `{"a": "\u12"}`, `{"a"`, `{"a": "`, `{"a": "\`,
+		`{} {}`, "{\"a\": \"\t\"}", "{}\x00", `{"a": 1.5e+3, "b": true, "c": false}`, `{,}`, `[`, `{"a" 1}`, ``,
+	} {
+		f.Add(seed)
+	}
 	f.Fuzz(func(t *testing.T, text string) {
 		pod, err := ParsePod(json.RawMessage(text))
+		var object map[string]json.RawMessage
+		if is := json.Unmarshal([]byte(text), &object) == nil && object != nil; is != (err == nil) && strings.Count(text, "[")+strings.Count(text, "{") < maxPodNesting {
+			t.Errorf("ParsePod(%q): %v; an object of JSON: %t", text, err, is)
+		}
 		if err != nil {
 			return
 		}

@@ -26,11 +26,12 @@ type ParsedPod struct {
 
 // ParsePod reads the JSON of a core/v1 Pod.
 func ParsePod(text json.RawMessage) (*ParsedPod, error) {
-	if !json.Valid(text) {
-		return nil, errors.New("reading the pod: it isn't JSON")
-	}
-	r := jsonReader{text: string(text), valid: utf8.Valid(text), named: gates(), sets: map[string]bool{}}
+	// The zero byte ends what can be read: it is part of no JSON.
+	r := jsonReader{text: string(text) + "\x00", valid: utf8.Valid(text), named: gates(), sets: map[string]bool{}}
 	term, err := r.value(0)
+	if err == nil && (r.next() != 0 || r.at != len(text)) {
+		err = r.unexpected()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the pod: %w", err)
 	}
@@ -40,10 +41,10 @@ func ParsePod(text json.RawMessage) (*ParsedPod, error) {
 	return &ParsedPod{value: value{term: term, sum: sha256.Sum256(text)}, sets: r.sets}, nil
 }
 
-// jsonReader makes terms of valid JSON, several times faster than by way of Go's values. Texts
-// are parts of one string, and terms are allocated many at once.
+// jsonReader makes terms of JSON, several times faster than by way of Go's values. Texts are parts
+// of one string, and terms are allocated many at once.
 type jsonReader struct {
-	text string
+	text string // ends with a zero byte
 	// valid is true when all of text is valid UTF-8.
 	valid bool
 	at    int
@@ -78,6 +79,19 @@ func (r *jsonReader) next() byte {
 	return r.text[r.at]
 }
 
+// unexpected is the error of what is no JSON.
+func (r *jsonReader) unexpected() error { return fmt.Errorf("it isn't JSON: byte %d", r.at+1) }
+
+// take goes past one of the given bytes, and says which.
+func (r *jsonReader) take(either, or byte) (byte, error) {
+	c := r.next()
+	if c != either && c != or {
+		return 0, r.unexpected()
+	}
+	r.at++
+	return c, nil
+}
+
 func (r *jsonReader) value(depth int) (*ast.Term, error) {
 	if depth > maxPodNesting {
 		return nil, fmt.Errorf("it is nested more than %d deep", maxPodNesting)
@@ -91,44 +105,66 @@ func (r *jsonReader) value(depth int) (*ast.Term, error) {
 		text, err := r.string()
 		return r.term(ast.String(text)), err
 	case 't':
-		r.at += len("true")
-		return ast.InternedTerm(true), nil
+		return r.word("true", ast.InternedTerm(true))
 	case 'f':
-		r.at += len("false")
-		return ast.InternedTerm(false), nil
+		return r.word("false", ast.InternedTerm(false))
 	case 'n':
-		r.at += len("null")
-		return ast.InternedNullTerm, nil
+		return r.word("null", ast.InternedNullTerm)
 	default:
-		return r.number(), nil
+		return r.number()
 	}
+}
+
+func (r *jsonReader) word(word string, means *ast.Term) (*ast.Term, error) {
+	if !strings.HasPrefix(r.text[r.at:], word) {
+		return nil, r.unexpected()
+	}
+	r.at += len(word)
+	return means, nil
 }
 
 func (r *jsonReader) object(depth int) (*ast.Term, error) {
 	outer := len(r.properties)
 	r.at++
-	for r.next() != '}' {
-		if r.text[r.at] == ',' {
+	for first := true; ; first = false {
+		if first && r.next() == '}' {
 			r.at++
-			r.skipSpace()
+			break
 		}
-		name, err := r.string()
+		if err := r.property(depth); err != nil {
+			return nil, err
+		}
+		end, err := r.take(',', '}')
 		if err != nil {
 			return nil, err
 		}
-		r.next()
-		r.at++ // the colon
-		v, err := r.value(depth + 1)
-		if err != nil {
-			return nil, err
+		if end == '}' {
+			break
 		}
-		r.note(name, v)
-		r.properties = append(r.properties, property(name, v))
 	}
-	r.at++
 	object := objectOf(r.properties[outer:])
 	r.properties = r.properties[:outer]
 	return r.term(object), nil
+}
+
+func (r *jsonReader) property(depth int) error {
+	if r.next() != '"' {
+		return r.unexpected()
+	}
+	name, err := r.string()
+	if err != nil {
+		return err
+	}
+	if _, err := r.take(':', ':'); err != nil {
+		return err
+	}
+	v, err := r.value(depth + 1)
+	if err != nil {
+		return err
+	}
+	r.note(name, v)
+	r.properties = append(r.properties, property(name, v))
+	return nil
 }
 
 // note notes a property that rules name, by its name or the beginning of it up to its slash.
@@ -144,17 +180,24 @@ func (r *jsonReader) note(name string, v *ast.Term) {
 func (r *jsonReader) array(depth int) (*ast.Term, error) {
 	outer := len(r.elements)
 	r.at++
-	for r.next() != ']' {
-		if r.text[r.at] == ',' {
+	for first := true; ; first = false {
+		if first && r.next() == ']' {
 			r.at++
+			break
 		}
 		v, err := r.value(depth + 1)
 		if err != nil {
 			return nil, err
 		}
 		r.elements = append(r.elements, v)
+		end, err := r.take(',', ']')
+		if err != nil {
+			return nil, err
+		}
+		if end == ']' {
+			break
+		}
 	}
-	r.at++
 	array := ast.NewArray(slices.Clone(r.elements[outer:])...)
 	r.elements = r.elements[:outer]
 	return r.term(array), nil
@@ -187,9 +230,15 @@ func (r *jsonReader) string() (string, error) {
 	r.at++
 	plain := r.valid
 	for ; r.text[r.at] != '"'; r.at++ {
-		if r.text[r.at] == '\\' {
+		switch {
+		case r.text[r.at] < ' ': // the end too
+			return "", r.unexpected()
+		case r.text[r.at] == '\\':
 			plain = false
 			r.at++
+			if r.text[r.at] == 0 {
+				return "", r.unexpected()
+			}
 		}
 	}
 	r.at++
@@ -197,14 +246,21 @@ func (r *jsonReader) string() (string, error) {
 		return r.text[start+1 : r.at-1], nil
 	}
 	var text string
-	err := json.Unmarshal([]byte(r.text[start:r.at]), &text)
-	return text, err
+	if err := json.Unmarshal([]byte(r.text[start:r.at]), &text); err != nil {
+		return "", fmt.Errorf("it isn't JSON: the string at byte %d: %w", start+1, err)
+	}
+	return text, nil
 }
 
-func (r *jsonReader) number() *ast.Term {
+func (r *jsonReader) number() (*ast.Term, error) {
 	start := r.at
-	for r.at < len(r.text) && strings.IndexByte(",]} \n\t\r", r.text[r.at]) < 0 {
+	for r.text[r.at] > ' ' && strings.IndexByte(",]}", r.text[r.at]) < 0 {
 		r.at++
 	}
-	return r.term(ast.Number(r.text[start:r.at]))
+	text := r.text[start:r.at]
+	if !json.Valid([]byte(text)) {
+		r.at = start
+		return nil, r.unexpected()
+	}
+	return r.term(ast.Number(text)), nil
 }

@@ -32,7 +32,17 @@ var podResourcesFunction = &ast.Builtin{
 	Decl:        types.NewFunction(types.Args(types.A), types.NewObject(nil, types.NewDynamicProperty(types.S, types.N))),
 }
 
+// exceedingFunction is corral.exceeding(spec, most): of what corral.pod_resources says, what is more than a quantity of
+// that name in most.
+var exceedingFunction = &ast.Builtin{
+	Name:        "corral.exceeding",
+	Description: "What a pod takes of each resource that it takes too much of, in thousandths.",
+	Decl:        types.NewFunction(types.Args(types.A, types.A), types.NewObject(nil, types.NewDynamicProperty(types.S, types.N))),
+}
+
 func init() {
+	ast.RegisterBuiltin(exceedingFunction)
+	topdown.RegisterBuiltinFunc(exceedingFunction.Name, callExceeding)
 	ast.RegisterBuiltin(quantityFunction)
 	topdown.RegisterBuiltinFunc(quantityFunction.Name, func(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
 		amount, err := thousandths(operands[0].Value)
@@ -43,16 +53,47 @@ func init() {
 	})
 	ast.RegisterBuiltin(podResourcesFunction)
 	topdown.RegisterBuiltinFunc(podResourcesFunction.Name, func(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
-		spec, ok := operands[0].Value.(ast.Object)
-		if !ok {
-			return fmt.Errorf("the spec of a pod is an object, not %s", ast.ValueName(operands[0].Value))
-		}
-		total, err := podResources(spec)
+		all, err := podResources(operands[0].Value)
 		if err != nil {
 			return err
 		}
-		return give(ast.NewTerm(total))
+		return give(all.term(func(*take) bool { return true }))
 	})
+}
+
+func callExceeding(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
+	all, err := podResources(operands[0].Value)
+	if err != nil {
+		return err
+	}
+	most, ok := operands[1].Value.(ast.Object)
+	if !ok {
+		return fmt.Errorf("what a pod may take is an object, not %s", ast.ValueName(operands[1].Value))
+	}
+	limits := map[*take]int64{}
+	err = most.Iter(func(name, quantity *ast.Term) error {
+		amount, err := thousandths(quantity.Value)
+		limits[all.of(name)] = amount
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return give(all.term(func(t *take) bool {
+		limit, limited := limits[t]
+		return limited && t.total() > limit
+	}))
+}
+
+// term gives those that f picks as an object.
+func (t *takes) term(f func(*take) bool) *ast.Term {
+	total := ast.NewObject()
+	for _, each := range *t {
+		if f(each) {
+			total.Insert(each.name, ast.InternedTerm(int(each.total())))
+		}
+	}
+	return ast.NewTerm(total)
 }
 
 // maxUnits is the largest quantity that can be counted in thousandths.
@@ -127,8 +168,12 @@ var (
 )
 
 // podResources adds up what a pod takes.
-func podResources(spec ast.Object) (ast.Object, error) {
-	var all takes
+func podResources(of ast.Value) (*takes, error) {
+	spec, ok := of.(ast.Object)
+	if !ok {
+		return nil, fmt.Errorf("the spec of a pod is an object, not %s", ast.ValueName(of))
+	}
+	all := &takes{}
 	err := all.each(spec, containersKey, func(_ ast.Object, t *take, amount int64) { t.main = plus(t.main, amount) })
 	if err != nil {
 		return nil, err
@@ -156,11 +201,7 @@ func podResources(spec ast.Object) (ast.Object, error) {
 			return nil, err
 		}
 	}
-	total := ast.NewObject()
-	for _, t := range all {
-		total.Insert(t.name, ast.InternedTerm(int(t.total())))
-	}
-	return total, nil
+	return all, nil
 }
 
 // each calls add with what each container of a field takes of each resource.

@@ -8,9 +8,7 @@
 package corral.library.images
 
 # names of the pod's images: those of its containers, init containers and volumes.
-names contains corral.distinct(input.pod.spec, "image", "")[_]
-
-names contains input.pod.spec.volumes[_].image.reference
+names := corral.images(input.pod.spec)
 
 # places(name) are where an image stands in the pod.
 places(name) := {sprintf("spec.%s[%d].image", [kind, i]) |

@@ -46,13 +46,12 @@ lax_user if {
 strict(context) if {
 	context.allowPrivilegeEscalation == false
 	"ALL" in context.capabilities.drop
-	object.get(context, "runAsNonRoot", not_root)
-	object.get(context, "seccompProfile", profiled)
+	all := object.union(pod_context, context)
+	all.runAsNonRoot
+	all.seccompProfile
 }
 
 not_root := object.get(pod_context, "runAsNonRoot", false)
-
-profiled := object.get(pod_context, "seccompProfile", false)
 
 # containers are all of them, as [path, container].
 containers contains [sprintf("spec.%s[%d]", [kind, i]), container] if {

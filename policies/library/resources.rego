@@ -22,12 +22,7 @@ containers contains [sprintf("spec.%s[%d]", [kind, i]), container, object.get(co
 
 # exceeding is what the pod takes of the resources of data.library.resources.maxPerPod that it takes too much of, in
 # thousandths.
-exceeding[name] := total if {
-	totals := corral.pod_resources(input.pod.spec)
-	some name, most in data.library.resources.maxPerPod
-	total := totals[name]
-	total > corral.quantity(most)
-}
+exceeding := corral.exceeding(input.pod.spec, data.library.resources.maxPerPod)
 
 # shown(thousandths) is an amount as people write it.
 shown(thousandths) := sprintf("%dm", [thousandths]) if thousandths % 1000 != 0
