@@ -154,6 +154,13 @@ func TestGroupsVisibleToARepository(t *testing.T) {
 	if _, _, some := ask(t, sim, "GET", groups+"?visible_to_repository=app", "secret"); some["total_count"] != 1.0 {
 		t.Errorf("visible: %v", some)
 	}
+	sim.AddEnterprise("corp", "acme", "other")
+	sim.AddRunnerGroup("enterprises/corp", githubsim.Group{Name: "some", Visibility: "selected", Organizations: []string{"acme"}})
+	for org, want := range map[string]float64{"acme": 2, "other": 1} {
+		if _, _, in := ask(t, sim, "GET", "/enterprises/corp/actions/runner-groups?visible_to_organization="+org, "secret"); in["total_count"] != want {
+			t.Errorf("visible to %s: %v", org, in)
+		}
+	}
 	sim.RemoveRunnerGroup(id)
 	if _, _, left := ask(t, sim, "GET", groups, "secret"); left["total_count"] != 1.0 {
 		t.Errorf("after removal: %v", left)

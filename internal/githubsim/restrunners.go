@@ -29,10 +29,10 @@ func (s *Server) listGroups(r *http.Request, id *identity) answer {
 		return refusal
 	}
 	groups := []restGroup{}
-	only := r.URL.Query().Get("visible_to_repository")
+	only, org := r.URL.Query().Get("visible_to_repository"), r.URL.Query().Get("visible_to_organization")
 	for _, g := range sc.groups {
 		repo := s.world.repos[strings.ToLower(sc.name+"/"+only)]
-		if only == "" || repo != nil && g.sees(repo) {
+		if (only == "" || repo != nil && g.sees(repo)) && (org == "" || g.seesOrg(org)) {
 			groups = append(groups, restGroupOf(g))
 		}
 	}

@@ -26,6 +26,8 @@ type Group struct {
 	Visibility string `json:"visibility,omitempty"`
 	// Repositories ("owner/name") that see a group with the visibility "selected".
 	Repositories []string `json:"repositories,omitempty"`
+	// Organizations that see an enterprise's group with the visibility "selected".
+	Organizations []string `json:"organizations,omitempty"`
 	// AllowsPublic lets jobs of public repositories in.
 	AllowsPublic bool `json:"allowsPublic,omitempty"`
 }
@@ -78,12 +80,19 @@ func (g *group) sees(repo *repository) bool {
 	case "private":
 		return !repo.Public
 	case "selected":
-		return slices.ContainsFunc(g.Repositories, func(name string) bool {
+		return g.seesOrg(repo.owner) || slices.ContainsFunc(g.Repositories, func(name string) bool {
 			return strings.EqualFold(name, repo.FullName)
 		})
 	default:
 		return true
 	}
+}
+
+// seesOrg says whether an enterprise's group is for all repositories of an organization.
+func (g *group) seesOrg(org string) bool {
+	return g.Visibility != "selected" || slices.ContainsFunc(g.Organizations, func(name string) bool {
+		return strings.EqualFold(name, org)
+	})
 }
 
 type repository struct {
