@@ -8,12 +8,15 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"net"
+	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -27,6 +30,7 @@ import (
 	"github.com/corral-dev/corral/controllers/runner"
 	"github.com/corral-dev/corral/controllers/scaleset"
 	"github.com/corral-dev/corral/controllers/source"
+	"github.com/corral-dev/corral/controllers/webhook"
 	"github.com/corral-dev/corral/internal/compileworker"
 	"github.com/corral-dev/corral/internal/fairqueue"
 	"github.com/corral-dev/corral/internal/githubapi"
@@ -34,6 +38,7 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/policy"
 	actions "github.com/corral-dev/corral/internal/scaleset"
+	hook "github.com/corral-dev/corral/internal/webhook"
 )
 
 // Scheme knows every kind the controllers read or write.
@@ -46,7 +51,7 @@ func Scheme() *runtime.Scheme {
 
 // Collectors returns the metrics of all controllers and of the calls to GitHub, to be registered once.
 func Collectors() []prometheus.Collector {
-	return slices.Concat(source.Collectors(), policies.Collectors(), pool.Collectors(), runner.Collectors(), scaleset.Collectors(), actions.Collectors(), fairqueue.Collectors())
+	return slices.Concat(source.Collectors(), policies.Collectors(), pool.Collectors(), runner.Collectors(), scaleset.Collectors(), actions.Collectors(), fairqueue.Collectors(), webhook.Collectors())
 }
 
 // Options of the controllers.
@@ -71,6 +76,18 @@ type Options struct {
 	Runners int
 	// Others is how many objects of each other kind are reconciled at once.
 	Others int
+	// Webhook is where GitHub's webhooks are answered; nil if they aren't.
+	Webhook *WebhookOptions
+}
+
+// WebhookOptions say where GitHub's webhooks are answered.
+type WebhookOptions struct {
+	// Listener that is answered, by this process whether it leads or not.
+	Listener net.Listener
+	// TrustedProxies are believed what they say in X-Forwarded-For.
+	TrustedProxies []netip.Prefix
+	// Lease by which replicas agree on a leader: ManagerOptions.Lease.
+	Lease types.NamespacedName
 }
 
 const (
@@ -118,6 +135,7 @@ func All(mgr ctrl.Manager, o Options) error {
 
 	return firstError(
 		mgr.Add(engine),
+		addWebhook(mgr, o.Webhook, noDesk{}),
 		ofPolicies(policy.KindClusterRunnerPolicy).SetupWithManager(mgr, o.Others),
 		ofPolicies(policy.KindRunnerPolicy).SetupWithManager(mgr, o.Others),
 		(&source.Reconciler{Reporter: report, Live: live, Fetcher: git, Compiler: compiler}).SetupWithManager(mgr, source.Options{Concurrent: o.Others, JitterPercent: o.JitterPercent}),
@@ -126,6 +144,19 @@ func All(mgr ctrl.Manager, o Options) error {
 		(&pool.Reconciler{Reporter: ofPools, Sessions: sessions, Failures: notes, Live: live, Policies: engine, Cluster: o.Cluster, Zone: o.Zone, Now: time.Now}).SetupWithManager(mgr, sessions.Words(), o.Others),
 		(&runner.Reconciler{Reporter: ofRunners, Live: live, Clients: clients, Notes: notes, Policies: engine, Now: time.Now}).SetupWithManager(mgr, o.Runners),
 	)
+}
+
+// noDesk takes no events.
+type noDesk struct{}
+
+func (noDesk) Take(context.Context, hook.Delivery) error { return hook.ErrNotReady }
+
+// addWebhook adds the webhook server, if there is to be one.
+func addWebhook(mgr ctrl.Manager, o *WebhookOptions, desk hook.Desk) error {
+	if o == nil {
+		return nil
+	}
+	return webhook.SetupWithManager(mgr, webhook.Options{Listener: o.Listener, TrustedProxies: o.TrustedProxies, Lease: o.Lease, Desk: desk, Now: time.Now})
 }
 
 func firstError(errs ...error) error {

@@ -6,12 +6,15 @@ package controllers
 import (
 	"fmt"
 	"net/http"
+	"net/netip"
+	"os"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -21,6 +24,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	policies "github.com/corral-dev/corral/controllers/policy"
+	"github.com/corral-dev/corral/controllers/webhook"
 	"github.com/corral-dev/corral/internal/podspec"
 )
 
@@ -35,6 +39,22 @@ type ManagerOptions struct {
 	// LeaderElection lets one of several replicas work; LeaderElectionNamespace holds the lease.
 	LeaderElection          bool
 	LeaderElectionNamespace string
+	// WebhookAddress is where other replicas reach this one's webhook server; the zero value if it has none.
+	WebhookAddress netip.AddrPort
+}
+
+// leaseName is the name of the lease by which replicas agree on a leader.
+const leaseName = "corral.corral.dev"
+
+// Lease returns the lease by which replicas agree on a leader.
+func (o ManagerOptions) Lease() types.NamespacedName {
+	namespace := o.LeaderElectionNamespace
+	if namespace == "" {
+		// As controller-runtime finds it. Outside of a cluster there is no such file, and no election without the option.
+		own, _ := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+		namespace = string(own)
+	}
+	return types.NamespacedName{Namespace: namespace, Name: leaseName}
 }
 
 // NewManager makes a manager whose cache holds our kinds, and only those pods and
@@ -59,7 +79,8 @@ func NewManager(config *rest.Config, o ManagerOptions) (ctrl.Manager, error) {
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:                        Scheme(),
 		LeaderElection:                o.LeaderElection,
-		LeaderElectionID:              "corral.corral.dev",
+		LeaderElectionID:              leaseName,
+		LeaderElectionLabels:          webhook.Labels(o.WebhookAddress),
 		LeaderElectionNamespace:       o.LeaderElectionNamespace,
 		LeaderElectionReleaseOnCancel: true,
 		HealthProbeBindAddress:        o.HealthAddress,

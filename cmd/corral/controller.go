@@ -28,6 +28,7 @@ type controllerFlags struct {
 	logLevel    string
 	logEncoding string
 	decisionLog string
+	webhook     webhookFlags
 }
 
 // controllerCommand runs the controllers until it is told to end.
@@ -64,6 +65,7 @@ func (f *controllerFlags) bind(c *cobra.Command) {
 	flags.StringVar(&f.logEncoding, "log-encoding", "json", "json or text")
 	flags.StringVar(&f.decisionLog, "decision-log", "changes", "changes or off: log what policies decide whenever it is something else than before")
 	flags.IntVar(&f.controllers.DecisionSample, "decision-log-sample", 0, "of the decisions that change nothing, log one in so many, too; 0 for none")
+	f.webhook.bind(flags)
 }
 
 func (f *controllerFlags) run(c *cobra.Command) error {
@@ -76,6 +78,9 @@ func (f *controllerFlags) run(c *cobra.Command) error {
 		return fmt.Errorf("--time-zone: %w", err)
 	}
 	if err := f.setDecisionLog(); err != nil {
+		return err
+	}
+	if err := f.webhook.listen(f); err != nil {
 		return err
 	}
 	config, err := f.config()
