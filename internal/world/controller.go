@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -52,11 +51,11 @@ func (w *World) RunController(ctx context.Context, binary string, args ...string
 		return nil, fmt.Errorf("making the controller's log: %w", err)
 	}
 	defer log.Close()
-	metrics, err := freeAddress()
+	metrics, err := FreeAddress()
 	if err != nil {
 		return nil, err
 	}
-	health, err := freeAddress()
+	health, err := FreeAddress()
 	if err != nil {
 		return nil, err
 	}
@@ -133,16 +132,6 @@ func (c *Controller) waitHealthy(ctx context.Context, url string) error {
 			return fmt.Errorf("the controller is not healthy: %w", ctx.Err())
 		}
 	}
-}
-
-// freeAddress returns an address of the loopback interface that nothing listens on.
-func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("finding a free port: %w", err)
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
 }
 
 // tail returns the end of a file, for an error message.

@@ -1,0 +1,80 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package world
+
+import (
+	"context"
+	"fmt"
+	"net"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/githubsim"
+)
+
+// WebhookSecret is what the world's webhooks are signed with.
+const WebhookSecret = "shared with GitHub"
+
+// FreeAddress returns an address of the loopback interface that nothing listens on, for
+// the --webhook-addr of a controller.
+func FreeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("finding a free port: %w", err)
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}
+
+// WebhookURL is where the controller that listens at an address takes in the events of a
+// connection.
+func WebhookURL(address, namespace, connection string) string {
+	return fmt.Sprintf("http://%s/github/%s/%s", address, namespace, connection)
+}
+
+// HookSecret returns the Secret that a connection's spec.webhook is to name.
+func HookSecret(namespace, name string) *corev1.Secret {
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		StringData: map[string]string{"secret": WebhookSecret},
+	}
+}
+
+// AddHook makes a webhook of an organization, a repository or an enterprise whose events go
+// to the controller that listens at an address. It returns the webhook's id.
+func (w *World) AddHook(owner, address, namespace, connection string) (int64, error) {
+	id, err := w.GitHub.AddHook(githubsim.Hook{
+		Owner: owner, URL: WebhookURL(address, namespace, connection), Secret: WebhookSecret,
+		Events: []string{"workflow_job", "check_run", "pull_request", "push"},
+	})
+	if err != nil {
+		return 0, fmt.Errorf("making the webhook: %w", err)
+	}
+	return id, nil
+}
+
+// ConnectHook is Connect for a connection that takes in an organization's events at an
+// address, and asks for lost ones. It returns the webhook's id.
+func (w *World) ConnectHook(ctx context.Context, namespace, name, organization, address string) (int64, error) {
+	if err := w.Connect(ctx, namespace, name, organization); err != nil {
+		return 0, err
+	}
+	id, err := w.AddHook(organization, address, namespace, name)
+	if err != nil {
+		return 0, err
+	}
+	secret := HookSecret(namespace, name+"-webhook")
+	if err := w.Client.Create(ctx, secret); err != nil {
+		return 0, fmt.Errorf("making the webhook's Secret: %w", err)
+	}
+	connection := &v1alpha1.GitHubConnection{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	patch := fmt.Sprintf(`{"spec":{"webhook":{"secretRef":{"name":%q},"hookID":%d}}}`, secret.Name, id)
+	if err := w.Client.Patch(ctx, connection, client.RawPatch("application/merge-patch+json", []byte(patch))); err != nil {
+		return 0, fmt.Errorf("naming the webhook's Secret: %w", err)
+	}
+	return id, nil
+}
