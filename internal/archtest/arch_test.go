@@ -14,7 +14,7 @@ import (
 const module = "github.com/corral-dev/corral/"
 
 // pure packages decide on values.
-var pure = []string{"internal/compile", "internal/explain", "internal/jobmatch", "internal/podspec", "internal/policy", "internal/poolstatus", "internal/reservation", "internal/rollout", "internal/scaling"}
+var pure = []string{"internal/compile", "internal/demand", "internal/explain", "internal/jobmatch", "internal/podspec", "internal/policy", "internal/poolstatus", "internal/reservation", "internal/rollout", "internal/scaling"}
 
 // deps lists all that a package reaches.
 func deps(t *testing.T, pkg string) []string {
