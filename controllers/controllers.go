@@ -51,7 +51,7 @@ func Scheme() *runtime.Scheme {
 
 // Collectors returns the metrics of all controllers and of the calls to GitHub, to be registered once.
 func Collectors() []prometheus.Collector {
-	return slices.Concat(source.Collectors(), policies.Collectors(), pool.Collectors(), runner.Collectors(), scaleset.Collectors(), actions.Collectors(), fairqueue.Collectors(), webhook.Collectors())
+	return slices.Concat(source.Collectors(), policies.Collectors(), pool.Collectors(), runner.Collectors(), scaleset.Collectors(), actions.Collectors(), githubapi.Collectors(), fairqueue.Collectors(), webhook.Collectors())
 }
 
 // Options of the controllers.
@@ -118,6 +118,7 @@ func All(mgr ctrl.Manager, o Options) error {
 		engine.Log = policies.NewDecisionLog(ctrl.Log.WithName("decision"), o.DecisionSample, time.Now)
 	}
 	clients := actions.NewRegistry(actions.Options{Version: o.Version})
+	rest := githubapi.NewRegistry(clients, githubapi.ClientOptions{Version: o.Version})
 	sessions := scaleset.NewSessions()
 
 	verify := func(ctx context.Context, c actions.Credentials) (githubapi.Identity, error) {
@@ -142,7 +143,8 @@ func All(mgr ctrl.Manager, o Options) error {
 		(&connection.Reconciler{Reporter: report, Secrets: live, CredentialsDir: o.CredentialsDir, Clients: clients, Verify: verify, Now: time.Now}).SetupWithManager(mgr, o.Others),
 		(&scaleset.Reconciler{Reporter: report, Clients: clients, Sessions: sessions, Notes: notes, Cluster: o.Cluster, Now: time.Now}).SetupWithManager(mgr, o.Others),
 		(&pool.Reconciler{Reporter: ofPools, Sessions: sessions, Failures: notes, Live: live, Policies: engine, Cluster: o.Cluster, Zone: o.Zone, Now: time.Now}).SetupWithManager(mgr, sessions.Words(), o.Others),
-		(&runner.Reconciler{Reporter: ofRunners, Live: live, Clients: clients, Notes: notes, Policies: engine, Now: time.Now}).SetupWithManager(mgr, o.Runners),
+		mgr.Add(&runner.Census{Reporter: report, Live: live, REST: rest, Notes: notes, Cluster: o.Cluster, Now: time.Now}),
+		(&runner.Reconciler{Reporter: ofRunners, Live: live, Clients: clients, REST: rest, Notes: notes, Policies: engine, Now: time.Now}).SetupWithManager(mgr, o.Runners),
 	)
 }
 

@@ -113,7 +113,7 @@ func (x *run) deregister(ctx context.Context) error {
 	if err != nil || id == 0 {
 		return err
 	}
-	switch err := gh.RemoveRunner(ctx, id); {
+	switch err := gh.remove(ctx, id); {
 	case actions.IsUnauthorized(err), actions.IsForbidden(err):
 		return x.giveUp(actions.Summary(err))
 	case actions.IsJobStillRunning(err):
@@ -127,19 +127,19 @@ func (x *run) deregister(ctx context.Context) error {
 }
 
 // registration finds the id of the registration; 0 when there is none.
-func (x *run) registration(ctx context.Context, gh *actions.Client) (int64, error) {
+func (x *run) registration(ctx context.Context, gh registrar) (int64, error) {
 	if x.recall() {
 		return x.runner.Status.RunnerID, nil
 	}
-	known, err := gh.RunnerByName(ctx, x.runner.Name)
+	known, err := gh.find(ctx)
 	if err != nil {
 		return 0, x.githubOutcome(err)
 	}
-	if known == nil || known.SetID != x.runner.Spec.ScaleSetID {
+	if known == nil || known.foreign != "" {
 		return 0, nil
 	}
-	x.runner.Status.RunnerID = known.ID
-	return known.ID, nil
+	x.runner.Status.RunnerID = known.id
+	return known.id, nil
 }
 
 // orphan waits for a connection that isn't ready; one that is gone is given up.

@@ -66,6 +66,7 @@ type note struct {
 	completed    time.Time // when its job was over, by GitHub's word
 	forgotten    bool      // GitHub has removed its registration by itself
 	deregistered bool
+	jobless      bool                // it ended in peace, and GitHub told that it had no job
 	podEnded     types.UID           // of the pod whose deletion was asked for
 	released     bool                // its finalizer is off
 	refused      int                 // how often GitHub was away
@@ -243,6 +244,12 @@ func (n *Notes) completion(key types.NamespacedName, uid types.UID) (at time.Tim
 		return known.completed, known.forgotten
 	}
 	return time.Time{}, false
+}
+
+// Completion returns when a runner's job was over, and whether it is known to be.
+func (n *Notes) Completion(key types.NamespacedName, uid types.UID) (at time.Time, over bool) {
+	at, _ = n.completion(key, uid)
+	return at, !at.IsZero()
 }
 
 // isEnding says whether the deletion of a pod was asked for.

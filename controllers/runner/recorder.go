@@ -121,13 +121,14 @@ func (r *Recorder) start(ctx context.Context, runner *v1alpha1.Runner, job *v1al
 }
 
 // Merge adds an event to what is known of a runner's job. Events may come twice
-// and in any order; what is known is never taken back.
+// and in any order; what is known is never taken back. A job that was seen before anybody
+// named it gets its name.
 func Merge(known *v1alpha1.JobReference, e actions.JobEvent) *v1alpha1.JobReference {
 	job := &v1alpha1.JobReference{
 		ID: e.JobID, Repository: e.Repository, Workflow: e.Workflow, RunID: e.RunID, Name: e.Name,
 	}
 	if known != nil {
-		if known.ID != e.JobID {
+		if known.ID != e.JobID && known.ID != v1alpha1.UnknownJob {
 			return known
 		}
 		job.StartedAt, job.CompletedAt, job.Result = known.StartedAt, known.CompletedAt, known.Result

@@ -51,7 +51,7 @@ func (x *run) register(ctx context.Context) error {
 	if !ok {
 		return connection.NotReady(ctx, x.Client, x.connectionKey())
 	}
-	jit, err := gh.GenerateJIT(ctx, x.runner.Spec.ScaleSetID, x.runner.Name)
+	jit, err := gh.generate(ctx)
 	if err == nil {
 		x.Notes.begin(x.note)
 	}
@@ -84,20 +84,20 @@ func (x *run) remember(id int64) {
 // reregister comes after an attempt that lost its answer or its Secret: with the
 // Secret the registration can be used; without it the registration is removed, so
 // that the next attempt can make a new one under the same name.
-func (x *run) reregister(ctx context.Context, gh *actions.Client) error {
+func (x *run) reregister(ctx context.Context, gh registrar) error {
 	if err := x.recallSecret(ctx); !apierrors.IsNotFound(err) {
 		return err
 	}
-	known, err := gh.RunnerByName(ctx, x.runner.Name)
+	known, err := gh.find(ctx)
 	if err != nil {
 		return x.githubOutcome(err)
 	}
 	if known != nil {
-		if known.SetID != x.runner.Spec.ScaleSetID {
-			x.nameTaken(v1alpha1.CauseGitHub, "a runner named %q is registered with another scale set (id %d)", x.runner.Name, known.SetID)
+		if known.foreign != "" {
+			x.nameTaken(v1alpha1.CauseGitHub, "a runner named %q is registered %s", x.runner.Name, known.foreign)
 			return nil
 		}
-		if err := gh.RemoveRunner(ctx, known.ID); err != nil {
+		if err := gh.remove(ctx, known.id); err != nil {
 			return x.githubOutcome(err)
 		}
 	}
@@ -160,14 +160,14 @@ func (x *run) verify(ctx context.Context) error {
 	if !ok || !x.Notes.takeDoubt(key) {
 		return nil
 	}
-	known, err := gh.RunnerByName(ctx, x.runner.Name)
+	known, err := gh.find(ctx)
 	if err != nil {
 		return x.githubOutcome(err)
 	}
 	if known != nil {
 		return nil
 	}
-	if _, err := gh.Get(ctx, x.runner.Spec.ScaleSetID); err != nil {
+	if err := gh.recognize(ctx); err != nil {
 		return nil // this may not be the GitHub that the runner is registered with
 	}
 	if x.runner.Status.Job == nil && (x.pod == nil || poolstatus.JobOf(x.pod) == nil) {
@@ -193,6 +193,8 @@ func (x *run) githubOutcome(err error) error {
 		return kube.Wait(v1alpha1.CredentialsRefusedReason, rightsRetry, "%s", actions.Summary(err))
 	case actions.IsForbidden(err):
 		return kube.Wait(v1alpha1.PermissionMissingReason, rightsRetry, "%s", actions.Summary(err))
+	case actions.IsRunnerGroupNotFound(err):
+		return kube.Wait(v1alpha1.RunnerGroupNotFoundReason, rightsRetry, "%s", actions.Summary(err))
 	}
 	// Without the ids of the request: a message that is new each time would be written.
 	return errors.New(actions.Summary(err))

@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/controllers/connection"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/policy"
@@ -47,7 +46,9 @@ type Reconciler struct {
 	// Live reads without a cache: Secrets by name, and what the cache may not show yet.
 	Live    client.Reader
 	Clients Clients
-	Notes   *Notes
+	// REST finds the clients of runners without a scale set.
+	REST  RESTClients
+	Notes *Notes
 	// Policies are asked before a pod is created.
 	Policies Policies
 	Now      func() time.Time
@@ -76,7 +77,8 @@ type run struct {
 //  2. start: JIT configuration into a Secret (register.go), then the pod (pod.go)
 //  3. verify: the registration, if GitHub's counts contradict ours (register.go)
 //  4. observe: state, its reason and its cause
-//  5. end: delete the Runner when it is over; its job's completion does so too (recorder.go)
+//  5. account: whether one that ended in peace had a job, if nothing tells of it (rest.go)
+//  6. end: delete the Runner when it is over; its job's completion does so too (recorder.go)
 //
 // A deleted one is deregistered, its pod is deleted, and it is let go (finalize.go).
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
@@ -88,11 +90,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	ctx = actions.InFlow(ctx, runner.Spec.ScaleSetID)
+	ctx = inFlow(ctx, runner)
 	x := &run{Reconciler: r, runner: runner, pod: pod, note: r.Notes.of(req.NamespacedName, runner.UID)}
 	attempt := r.Begin(runner)
 	x.recollect()
-	steps := []func(context.Context) error{x.terminate, x.start, x.verify, x.observe, x.end}
+	steps := []func(context.Context) error{x.terminate, x.start, x.verify, x.observe, x.account, x.end}
 	if !runner.DeletionTimestamp.IsZero() {
 		if !controllerutil.ContainsFinalizer(runner, v1alpha1.RunnerFinalizer) || x.note.released {
 			return ctrl.Result{}, nil
@@ -218,7 +220,7 @@ func (x *run) fail() {
 	x.Event(x.runner, corev1.EventTypeWarning, string(v1alpha1.RunnerFailed), fmt.Sprintf("%s: %s", x.verdict.Cause, x.verdict.Reason))
 	x.Notes.fail(types.NamespacedName{Namespace: x.runner.Namespace, Name: x.runner.Spec.PoolRef.Name}, Failure{
 		Runner: x.runner.Name, Revision: x.runner.Spec.Revision, Cause: x.verdict.Cause, Message: x.verdict.Reason, Began: x.runner.CreationTimestamp.Time, At: x.Now(),
-		Clean: x.runner.Status.EndedClean,
+		Clean: x.runner.Status.EndedClean && !x.note.jobless,
 	})
 }
 
@@ -299,11 +301,6 @@ func (r *Reconciler) sweep(ctx context.Context, req ctrl.Request, reading error)
 		return nil
 	}
 	return client.IgnoreNotFound(r.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}))
-}
-
-// client finds the runner's GitHub client.
-func (x *run) client() (*actions.Client, bool) {
-	return x.Clients.Get(connection.Key(x.connectionKey()))
 }
 
 func (x *run) connectionKey() types.NamespacedName {

@@ -28,8 +28,13 @@ var orphansTotal = prometheus.NewCounter(prometheus.CounterOpts{
 	Help: "Runner registrations left on GitHub because their connection was gone when they had to be removed.",
 })
 
+var leaksTotal = prometheus.NewCounter(prometheus.CounterOpts{
+	Name: "corral_leaked_registrations_removed_total",
+	Help: "Runner registrations that were found on GitHub with the mark of a pool and without a Runner, and were removed.",
+})
+
 // Collectors returns the metrics of this package.
-func Collectors() []prometheus.Collector { return []prometheus.Collector{orphansTotal} }
+func Collectors() []prometheus.Collector { return []prometheus.Collector{orphansTotal, leaksTotal} }
 
 // SetupWithManager watches Runners and their Pods.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {

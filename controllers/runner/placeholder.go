@@ -1,0 +1,66 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package runner
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/githubapi"
+	actions "github.com/corral-dev/corral/internal/scaleset"
+)
+
+// maxPlaceholderStem keeps the name of a placeholder within GitHub's bound of 64 characters.
+const maxPlaceholderStem = 40
+
+// wantsPlaceholder says whether a runner is to be kept registered that never runs. It has no pod,
+// so that no job can go to it; a server that fails jobs which nobody could ever take lets them wait.
+func wantsPlaceholder(p *v1alpha1.RunnerPool) bool {
+	return p.Annotations[v1alpha1.PlaceholderAnnotation] == "true" && p.DeletionTimestamp.IsZero() && !p.Spec.Suspend
+}
+
+// placeholderName is the same in each census, and no Runner's: those end in a number.
+func placeholderName(cluster string, p *v1alpha1.RunnerPool) string {
+	mark := v1alpha1.OwnerLabel(cluster, string(p.UID))
+	stem := strings.TrimRight(p.Name[:min(len(p.Name), maxPlaceholderStem)], "-.")
+	return stem + mark[strings.LastIndex(mark, "-"):] + "-placeholder"
+}
+
+// placehold registers the placeholders that are missing, and again those whose labels are the pool's
+// no more. GitHub forgets a runner that never connected after a day or so. What isn't wanted any more
+// is swept.
+func (v *visit) placehold(ctx context.Context, listed []githubapi.Runner) {
+	for _, p := range v.pools {
+		if !wantsPlaceholder(p) {
+			continue
+		}
+		ctx := githubapi.InFlow(ctx, p.Namespace+"/"+p.Name)
+		want := githubapi.Registration{
+			Name: placeholderName(v.Cluster, p), Group: p.Spec.GetRunnerGroup(),
+			Labels: append(p.GetRegisteredLabels(), v1alpha1.OwnerLabel(v.Cluster, string(p.UID))),
+		}
+		if err := v.keep(ctx, want, listed); err != nil {
+			v.log.Info("The placeholder of a pool can't be registered", "pool", p.Name, "reason", actions.Summary(err))
+		}
+	}
+}
+
+func (v *visit) keep(ctx context.Context, want githubapi.Registration, listed []githubapi.Runner) error {
+	i := slices.IndexFunc(listed, func(r githubapi.Runner) bool { return r.Name == want.Name })
+	if i >= 0 {
+		if slices.Equal(slices.Sorted(slices.Values(listed[i].Labels)), slices.Sorted(slices.Values(want.Labels))) {
+			return nil
+		}
+		if err := v.gh.RemoveRunner(ctx, listed[i].ID); err != nil {
+			return err
+		}
+	}
+	_, err := v.gh.GenerateJIT(ctx, want)
+	if actions.IsRunnerExists(err) {
+		return nil // it was listed before it was there
+	}
+	return err
+}

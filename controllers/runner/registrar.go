@@ -1,0 +1,128 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package runner
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers/connection"
+	"github.com/corral-dev/corral/internal/githubapi"
+	actions "github.com/corral-dev/corral/internal/scaleset"
+)
+
+// RESTClients finds the REST client of a connection by NAMESPACE/NAME.
+type RESTClients interface {
+	Get(key string) (*githubapi.Client, bool)
+}
+
+// registrar is where a runner is registered: with a scale set, or by the REST API. Its errors are
+// *scaleset.Error.
+type registrar interface {
+	// generate registers the runner.
+	generate(ctx context.Context) (actions.JIT, error)
+	// find looks for what is registered under the runner's name; nil if nothing is.
+	find(ctx context.Context) (*registered, error)
+	// remove ends a registration; one that is gone is fine.
+	remove(ctx context.Context, id int64) error
+	// recognize returns an error unless this is the GitHub that the runner registered with.
+	recognize(ctx context.Context) error
+}
+
+// registered is what has a runner's name on GitHub.
+type registered struct {
+	id int64
+	// foreign says how it is registered if it isn't the runner.
+	foreign string
+}
+
+// client finds where the runner is registered; false while its connection isn't ready.
+func (x *run) client() (registrar, bool) {
+	key := connection.Key(x.connectionKey())
+	if rest := x.runner.Spec.REST; rest != nil {
+		if x.REST == nil {
+			return nil, false
+		}
+		gh, ok := x.REST.Get(key)
+		return byREST{gh: gh, name: x.runner.Name, as: *rest}, ok
+	}
+	gh, ok := x.Clients.Get(key)
+	return byScaleSet{gh: gh, name: x.runner.Name, setID: x.runner.Spec.ScaleSetID}, ok
+}
+
+// inFlow lets calls for the runner take turns with those for other pools.
+func inFlow(ctx context.Context, r *v1alpha1.Runner) context.Context {
+	if r.Spec.REST != nil {
+		return githubapi.InFlow(ctx, r.Namespace+"/"+r.Spec.PoolRef.Name)
+	}
+	return actions.InFlow(ctx, r.Spec.ScaleSetID)
+}
+
+// byScaleSet registers a runner with a scale set.
+type byScaleSet struct {
+	gh    *actions.Client
+	name  string
+	setID int64
+}
+
+func (s byScaleSet) generate(ctx context.Context) (actions.JIT, error) {
+	return s.gh.GenerateJIT(ctx, s.setID, s.name)
+}
+
+func (s byScaleSet) find(ctx context.Context) (*registered, error) {
+	known, err := s.gh.RunnerByName(ctx, s.name)
+	if err != nil || known == nil {
+		return nil, err
+	}
+	r := &registered{id: known.ID}
+	if known.SetID != s.setID {
+		r.foreign = fmt.Sprintf("with another scale set (id %d)", known.SetID)
+	}
+	return r, nil
+}
+
+func (s byScaleSet) remove(ctx context.Context, id int64) error { return s.gh.RemoveRunner(ctx, id) }
+
+func (s byScaleSet) recognize(ctx context.Context) error {
+	_, err := s.gh.Get(ctx, s.setID)
+	return err
+}
+
+// byREST registers a runner by the REST API.
+type byREST struct {
+	gh   *githubapi.Client
+	name string
+	as   v1alpha1.RESTRegistration
+}
+
+// generate registers the runner. GitHub answers 404 to who lacks the right to; an Enterprise
+// Server that is too old does so, too.
+func (s byREST) generate(ctx context.Context) (actions.JIT, error) {
+	jit, err := s.gh.GenerateJIT(ctx, githubapi.Registration{Name: s.name, Group: s.as.RunnerGroup, Labels: s.as.Labels})
+	if actions.IsNotFound(err) {
+		return jit, actions.NewError(actions.KindForbidden, fmt.Sprintf("registering runner %q", s.name), http.StatusNotFound, 0,
+			fmt.Sprintf("the credentials may not register runners for %s, or the server has no just-in-time runners", s.gh.Target()), err)
+	}
+	return jit, err
+}
+
+func (s byREST) find(ctx context.Context) (*registered, error) {
+	known, err := s.gh.RunnerByName(ctx, s.name)
+	if err != nil || known == nil {
+		return nil, err
+	}
+	r := &registered{id: known.ID}
+	if !slices.ContainsFunc(known.Labels, func(l string) bool { return v1alpha1.IsOwnerLabel(l) && slices.Contains(s.as.Labels, l) }) {
+		r.foreign = "by somebody else"
+	}
+	return r, nil
+}
+
+func (s byREST) remove(ctx context.Context, id int64) error { return s.gh.RemoveRunner(ctx, id) }
+
+// recognize needs no call: a scope that isn't there, or isn't ours any more, is an error of find's.
+func (byREST) recognize(context.Context) error { return nil }

@@ -1,0 +1,40 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package runner
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// account finds out whether a runner without a scale set had a job, when it ended in peace and
+// nothing tells of one: webhooks may be late, lost, or not used at all. GitHub forgets an ephemeral
+// runner with its job, and only then. It is asked when the container has ended and, as it may take
+// GitHub a moment, once more before the runner is taken for one that failed.
+func (x *run) account(ctx context.Context) error {
+	s := &x.runner.Status
+	ended := x.verdict.Settling || x.verdict.State == v1alpha1.RunnerFailed
+	if x.runner.Spec.REST == nil || !ended || !s.EndedClean || s.Job != nil || x.note.jobless || s.RunnerID == 0 || x.taken != nil {
+		return nil
+	}
+	gh, ok := x.client()
+	if !ok {
+		return nil // it is asked by the next pass, or nobody can tell
+	}
+	known, err := gh.find(ctx)
+	if err != nil {
+		return x.githubOutcome(err)
+	}
+	if known != nil && known.id == s.RunnerID {
+		x.note.jobless = !x.verdict.Settling
+		return nil
+	}
+	x.Notes.complete(client.ObjectKeyFromObject(x.runner), x.runner.UID, x.Now(), true)
+	s.Job = &v1alpha1.JobReference{ID: v1alpha1.UnknownJob, CompletedAt: &metav1.Time{Time: x.Now()}}
+	return x.observe(ctx)
+}
