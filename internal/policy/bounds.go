@@ -15,6 +15,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/wallclock"
 )
 
 // Bounds of a rule. What they keep out makes OPA's compiler work for minutes: the time it
@@ -46,7 +47,7 @@ func checkSource(s *Source, d *diagnostics) {
 		}
 	}
 	if s.Library != nil && s.Library.Hours != nil {
-		if _, err := locationOf(s.Library.Hours.Zone); err != nil {
+		if _, err := wallclock.Location(s.Library.Hours.Zone); err != nil {
 			d.add(nil, "spec.library.hours.zone: %v", err)
 		}
 	}

@@ -4,13 +4,14 @@
 package policy
 
 import (
-	"errors"
 	"fmt"
 	"regexp/syntax"
 	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/topdown"
+
+	"github.com/corral-dev/corral/internal/wallclock"
 )
 
 // A deadline ends a rule between calls of builtins, not within one. So one call must not do
@@ -90,13 +91,10 @@ func check(name string, operandsOf func([]*ast.Term) error) {
 	})
 }
 
-// errLocal is for the zone of the machine, which would have a decision depend on where it is made.
-var errLocal = errors.New("the zone Local is another on each machine: use a name of the IANA database, such as Europe/Berlin")
-
 func refuseLocal(operands []*ast.Term) error {
 	for _, operand := range operands {
 		if at, ok := operand.Value.(*ast.Array); ok && at.Len() > 1 && at.Elem(1).Equal(localZone) {
-			return errLocal
+			return wallclock.ErrLocal
 		}
 	}
 	return nil

@@ -1,0 +1,102 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package wallclock computes with the times that clocks in a place show: windows of the week,
+// and which moment a shown time is when clocks are put forward or back.
+//
+// When the clock is put back, a time counts the first time that it is shown. When it is put
+// forward, what was to be in between is at that moment. A shown time is a time.Time in UTC
+// whose date and hour are what the clock shows, so that to add to it is to add by the clock.
+package wallclock
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+	_ "time/tzdata" // the same zones wherever it runs, also in an image that has none
+)
+
+// ErrLocal is for the zone of the machine, which would have a decision depend on where it is made.
+var ErrLocal = errors.New("the zone Local is another on each machine: use a name of the IANA database, such as Europe/Berlin")
+
+// locations are those asked for so far: to load one takes longer than a decision. There are only
+// as many as the database has.
+var locations sync.Map
+
+// Location returns a zone of the IANA database; no name is UTC. The error for a name that isn't
+// there, and for Local, says what to use.
+func Location(zone string) (*time.Location, error) {
+	if known, ok := locations.Load(zone); ok {
+		return known.(*time.Location), nil
+	}
+	if zone == "Local" {
+		return nil, ErrLocal
+	}
+	location, err := time.LoadLocation(zone)
+	if err != nil || zone == "localtime" { // which is a file of the machine, beside those of the database
+		return nil, fmt.Errorf("there is no time zone %.64q: use a name of the IANA database, such as Europe/Berlin", zone)
+	}
+	locations.Store(zone, location)
+	return location, nil
+}
+
+// widest is more than any place is from UTC, and more than any clock is put back.
+const widest = 26 * time.Hour
+
+// First is when a clock in a place first shows a time, or a later one where that time is skipped.
+func First(place *time.Location, shown time.Time) time.Time {
+	at := shown.Add(-widest)
+	for {
+		local := at.In(place)
+		_, end := local.ZoneBounds()
+		_, east := local.Zone()
+		first := shown.Add(-time.Duration(east) * time.Second)
+		if first.Before(at) { // the clock was put forward past it
+			first = at
+		}
+		if end.IsZero() || first.Before(end) {
+			return first.In(place)
+		}
+		at = end
+	}
+}
+
+// Shown is the latest time that a clock in a place has shown up to now: what it shows, or, in
+// the time that it shows again after it was put back, what it showed just before that.
+func Shown(place *time.Location, now time.Time) time.Time {
+	latest := faceOf(now.In(place))
+	for at := now; ; {
+		start, _ := at.In(place).ZoneBounds()
+		if start.IsZero() || now.Sub(start) >= widest {
+			return latest
+		}
+		at = start.Add(-time.Nanosecond)
+		if before := faceOf(at.In(place)); before.After(latest) {
+			latest = before
+		}
+	}
+}
+
+// faceOf is what the clock shows, as UTC.
+func faceOf(t time.Time) time.Time {
+	_, east := t.Zone()
+	return t.UTC().Add(time.Duration(east) * time.Second)
+}
+
+// Minutes reads HH:MM, to 24:00, as minutes of the day.
+func Minutes(text string) (int, error) {
+	if len(text) != 5 || text[2] != ':' {
+		return 0, fmt.Errorf("it is HH:MM, not %.40q", text)
+	}
+	for _, i := range []int{0, 1, 3, 4} {
+		if text[i] < '0' || text[i] > '9' {
+			return 0, fmt.Errorf("it is a time from 00:00 to 24:00, not %q", text)
+		}
+	}
+	hours, minutes := int(text[0]-'0')*10+int(text[1]-'0'), int(text[3]-'0')*10+int(text[4]-'0')
+	if minutes > 59 || hours*60+minutes > 24*60 {
+		return 0, fmt.Errorf("it is a time from 00:00 to 24:00, not %q", text)
+	}
+	return hours*60 + minutes, nil
+}
