@@ -204,10 +204,10 @@ func (d *Delivery) setPlace(p *payload) error {
 	if p.Enterprise != nil {
 		d.Enterprise = p.Enterprise.Slug
 	}
-	return bounded(map[string]string{
-		"action": d.Action, "repository.full_name": d.Repository.FullName, "repository.owner.type": d.Repository.OwnerType,
-		"organization.login": d.Organization, "enterprise.slug": d.Enterprise,
-	})
+	return bounded(
+		field{"action", d.Action}, field{"repository.full_name", d.Repository.FullName}, field{"repository.owner.type", d.Repository.OwnerType},
+		field{"organization.login", d.Organization}, field{"enterprise.slug", d.Enterprise},
+	)
 }
 
 // setSubject says what happened to what.
@@ -220,18 +220,18 @@ func (d *Delivery) setSubject(p *payload) error {
 			return errors.New("check_run is missing")
 		}
 		d.CheckRun = &CheckRun{Name: cut(p.CheckRun.Name), Status: p.CheckRun.Status}
-		return bounded(map[string]string{"check_run.status": d.CheckRun.Status})
+		return bounded(field{"check_run.status", d.CheckRun.Status})
 	case PullRequestEvent:
 		if p.PullRequest == nil || p.PullRequest.Base.Ref == "" {
 			return errors.New("pull_request.base.ref is missing")
 		}
 		d.Branch = p.PullRequest.Base.Ref
-		return bounded(map[string]string{"pull_request.base.ref": d.Branch})
+		return bounded(field{"pull_request.base.ref", d.Branch})
 	default:
 		if branch, ok := strings.CutPrefix(p.Ref, "refs/heads/"); ok && !p.Deleted {
 			d.Branch = branch
 		}
-		return bounded(map[string]string{"ref": p.Ref})
+		return bounded(field{"ref", p.Ref})
 	}
 }
 
@@ -253,17 +253,20 @@ func (d *Delivery) setJob(j *job) error {
 		RunnerID: j.RunnerID, RunnerName: j.RunnerName, RunnerGroupID: j.RunnerGroupID, RunnerGroup: j.RunnerGroupName,
 		CreatedAt: j.CreatedAt, StartedAt: j.StartedAt, CompletedAt: j.CompletedAt,
 	}
-	return bounded(map[string]string{
-		"workflow_job.status": j.Status, "workflow_job.conclusion": j.Conclusion,
-		"workflow_job.runner_name": j.RunnerName, "workflow_job.runner_group_name": j.RunnerGroupName,
-	})
+	return bounded(
+		field{"workflow_job.status", j.Status}, field{"workflow_job.conclusion", j.Conclusion},
+		field{"workflow_job.runner_name", j.RunnerName}, field{"workflow_job.runner_group_name", j.RunnerGroupName},
+	)
 }
 
+// field is a name and where it is in an event.
+type field struct{ path, name string }
+
 // bounded refuses names that GitHub wouldn't give.
-func bounded(names map[string]string) error {
-	for path, name := range names {
-		if len(name) > maxName {
-			return fmt.Errorf("%s has %d bytes, above %d", path, len(name), maxName)
+func bounded(fields ...field) error {
+	for _, f := range fields {
+		if len(f.name) > maxName {
+			return fmt.Errorf("%s has %d bytes, above %d", f.path, len(f.name), maxName)
 		}
 	}
 	return nil
@@ -287,6 +290,9 @@ func explainJSON(err error) string {
 		return fmt.Sprintf("the body isn't JSON, at byte %d", syntax.Offset)
 	}
 	if kind := new(json.UnmarshalTypeError); errors.As(err, &kind) {
+		if kind.Field == "" {
+			return "the body isn't an object"
+		}
 		return fmt.Sprintf("%s is of another kind", kind.Field)
 	}
 	return "the body isn't as GitHub sends it"

@@ -1,0 +1,131 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const place = `"repository":{"id":7,"full_name":"acme/shop","owner":{"type":"Organization","login":"acme"}},"organization":{"login":"acme"},"enterprise":{"slug":"works"},"sender":{"login":"hubot"}`
+
+func TestFieldsThatAreUsedAreDecoded(t *testing.T) {
+	at := Delivery{Repository: Repository{ID: 7, FullName: "acme/shop", OwnerType: "Organization"}, Organization: "acme", Enterprise: "works"}
+	with := func(change func(*Delivery)) Delivery {
+		d := at
+		change(&d)
+		return d
+	}
+	for name, tc := range map[string]struct {
+		event, body string
+		want        Delivery
+	}{
+		"queued job": {
+			WorkflowJobEvent, `{"action":"queued","workflow_job":{"id":29679449526,"run_id":5,"status":"queued","conclusion":null,"created_at":"2026-03-01T10:00:00Z","started_at":"2026-03-01T10:00:00Z","completed_at":null,
+				"name":"build (1)","workflow_name":"CI","head_branch":"main","labels":["self-hosted","Linux"],"runner_id":null,"runner_name":null,"runner_group_id":null,"runner_group_name":null,"steps":[]},` + place + `}`,
+			with(func(d *Delivery) {
+				d.Event, d.Action = WorkflowJobEvent, "queued"
+				d.Job = &WorkflowJob{
+					ID: 29679449526, RunID: 5, Status: "queued", Name: "build (1)", Workflow: "CI", Branch: "main", Labels: []string{"self-hosted", "Linux"},
+					CreatedAt: time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC), StartedAt: time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC),
+				}
+			}),
+		},
+		"completed job": {
+			WorkflowJobEvent, `{"action":"completed","workflow_job":{"id":1,"status":"completed","conclusion":"success","runner_id":4,"runner_name":"r-1","runner_group_id":2,"runner_group_name":"Default","completed_at":"2026-03-01T10:05:00Z"},` + place + `}`,
+			with(func(d *Delivery) {
+				d.Event, d.Action = WorkflowJobEvent, "completed"
+				d.Job = &WorkflowJob{ID: 1, Status: "completed", Conclusion: "success", RunnerID: 4, RunnerName: "r-1", RunnerGroupID: 2, RunnerGroup: "Default", CompletedAt: time.Date(2026, 3, 1, 10, 5, 0, 0, time.UTC)}
+			}),
+		},
+		"check run": {
+			CheckRunEvent, `{"action":"created","check_run":{"name":"lint","status":"queued"},` + place + `}`,
+			with(func(d *Delivery) {
+				d.Event, d.Action, d.CheckRun = CheckRunEvent, "created", &CheckRun{Name: "lint", Status: "queued"}
+			}),
+		},
+		"pull request": {
+			PullRequestEvent, `{"action":"opened","pull_request":{"head":{"ref":"topic"},"base":{"ref":"main"}},` + place + `}`,
+			with(func(d *Delivery) { d.Event, d.Action, d.Branch = PullRequestEvent, "opened", "main" }),
+		},
+		"push": {
+			PushEvent, `{"ref":"refs/heads/release/1","deleted":false,"commits":[{"id":"x"}],` + place + `}`,
+			with(func(d *Delivery) { d.Event, d.Branch = PushEvent, "release/1" }),
+		},
+		"push of a tag":         {PushEvent, `{"ref":"refs/tags/v1",` + place + `}`, with(func(d *Delivery) { d.Event = PushEvent })},
+		"deletion of a branch":  {PushEvent, `{"ref":"refs/heads/main","deleted":true,` + place + `}`, with(func(d *Delivery) { d.Event = PushEvent })},
+		"repository of no org.": {PushEvent, `{"ref":"refs/heads/main","repository":{"id":7,"full_name":"me/shop","owner":{"type":"User"}}}`, Delivery{Event: PushEvent, Branch: "main", Repository: Repository{ID: 7, FullName: "me/shop", OwnerType: "User"}}},
+		"long name that people wrote": {
+			CheckRunEvent, `{"check_run":{"name":"` + strings.Repeat("x", maxName-1) + `ü"},` + place + `}`,
+			with(func(d *Delivery) {
+				d.Event, d.CheckRun = CheckRunEvent, &CheckRun{Name: strings.Repeat("x", maxName-1)}
+			}),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := Parse(tc.event, []byte(tc.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestBadEventsAreRefusedWithWhatIsWrong(t *testing.T) {
+	long := strings.Repeat("x", maxName+1)
+	for name, tc := range map[string]struct{ event, body, want string }{
+		"no JSON":           {PushEvent, `secret!`, "bad event: the body isn't JSON, at byte 1"},
+		"cut off":           {PushEvent, `{"ref":"refs`, "bad event: the body isn't JSON, at byte 12"},
+		"empty":             {PushEvent, ``, "bad event: the body isn't JSON, at byte 0"},
+		"a list":            {PushEvent, `[]`, "bad event: the body isn't an object"},
+		"no repository":     {PushEvent, `{}`, "bad event: repository is missing"},
+		"no owner":          {PushEvent, `{"repository":{"full_name":"shop"}}`, "bad event: repository.full_name isn't OWNER/NAME"},
+		"a path":            {PushEvent, `{"repository":{"full_name":"a/b/c"}}`, "bad event: repository.full_name isn't OWNER/NAME"},
+		"long repository":   {PushEvent, `{"repository":{"full_name":"a/` + long + `"}}`, "bad event: repository.full_name has 1027 bytes, above 1024"},
+		"long ref":          {PushEvent, `{"ref":"` + long + `",` + place + `}`, "bad event: ref has 1025 bytes, above 1024"},
+		"no job":            {WorkflowJobEvent, `{` + place + `}`, "bad event: workflow_job.id is missing"},
+		"no job id":         {WorkflowJobEvent, `{"workflow_job":{},` + place + `}`, "bad event: workflow_job.id is missing"},
+		"negative id":       {WorkflowJobEvent, `{"workflow_job":{"id":-1},` + place + `}`, "bad event: workflow_job.id is missing"},
+		"huge id":           {WorkflowJobEvent, `{"workflow_job":{"id":99999999999999999999},` + place + `}`, "bad event: workflow_job.id is of another kind"},
+		"text for labels":   {WorkflowJobEvent, `{"workflow_job":{"id":1,"labels":"x"},` + place + `}`, "bad event: workflow_job.labels is of another kind"},
+		"time that is none": {WorkflowJobEvent, `{"workflow_job":{"id":1,"created_at":"soon"},` + place + `}`, "bad event: the body isn't as GitHub sends it"},
+		"many labels":       {WorkflowJobEvent, `{"workflow_job":{"id":1,"labels":["x"` + strings.Repeat(`,"x"`, MaxLabels) + `]},` + place + `}`, "bad event: workflow_job.labels has 101 entries, above 100"},
+		"long label":        {WorkflowJobEvent, `{"workflow_job":{"id":1,"labels":["x","` + long + `"]},` + place + `}`, "bad event: workflow_job.labels[1] has 1025 bytes, above 256"},
+		"long runner":       {WorkflowJobEvent, `{"workflow_job":{"id":1,"runner_name":"` + long + `"},` + place + `}`, "bad event: workflow_job.runner_name has 1025 bytes, above 1024"},
+		"no check run":      {CheckRunEvent, `{` + place + `}`, "bad event: check_run is missing"},
+		"no pull request":   {PullRequestEvent, `{` + place + `}`, "bad event: pull_request.base.ref is missing"},
+		"deep":              {PushEvent, strings.Repeat("[", 20000), "bad event: the body isn't JSON, at byte 10001"},
+		"another event":     {"issues", `{}`, "bad event: events of this name aren't used"},
+		"too large":         {PushEvent, strings.Repeat(" ", MaxBody+1), fmt.Sprintf("bad event: %d bytes, above %d", MaxBody+1, MaxBody)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Parse(tc.event, []byte(tc.body))
+			if !errors.Is(err, ErrBadEvent) || err.Error() != tc.want {
+				t.Errorf("got %q; want %q", err, tc.want)
+			}
+		})
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add(WorkflowJobEvent, []byte(`{"action":"queued","workflow_job":{"id":1,"labels":["x"]},`+place+`}`))
+	f.Add(PushEvent, []byte(`{"ref":"refs/heads/main",`+place+`}`))
+	f.Fuzz(func(t *testing.T, event string, body []byte) {
+		d, err := Parse(event, body)
+		if err != nil && !errors.Is(err, ErrBadEvent) {
+			t.Errorf("error %v", err)
+		}
+		if err == nil && (len(d.Repository.FullName) > maxName || d.Job != nil && (len(d.Job.Labels) > MaxLabels || d.Job.ID <= 0)) {
+			t.Errorf("%+v", d)
+		}
+	})
+}

@@ -1,0 +1,492 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+var (
+	main   = types.NamespacedName{Namespace: "team", Name: "main"}
+	secret = []byte("It's a Secret to Everybody")
+)
+
+const queued = `{"action":"queued","workflow_job":{"id":1,"labels":["linux"]},` + place + `}`
+
+// desk remembers what it takes, and the answers that a test wants.
+type desk struct {
+	mu    sync.Mutex
+	taken []Delivery
+	err   error
+}
+
+func (k *desk) Take(_ context.Context, d Delivery) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.err == nil {
+		k.taken = append(k.taken, d)
+	}
+	return k.err
+}
+
+func (k *desk) count() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.taken)
+}
+
+// secrets are those of the connections of a test. What is fresh is told only when that is asked for.
+type secrets struct {
+	known, fresh map[types.NamespacedName][][]byte
+	err          error
+	asked        int
+}
+
+func (s *secrets) Of(_ context.Context, connection types.NamespacedName, fresh bool) ([][]byte, error) {
+	s.asked++
+	if fresh && s.fresh != nil {
+		return s.fresh[connection], s.err
+	}
+	if s.known[connection] == nil && s.err == nil {
+		return nil, ErrUnknownConnection
+	}
+	return s.known[connection], s.err
+}
+
+// leader is another process, or this one if it has no address.
+type leader struct {
+	address string
+	err     error
+	failed  []string
+}
+
+func (l *leader) Leads() bool                             { return l.address == "" && l.err == nil }
+func (l *leader) Address(context.Context) (string, error) { return l.address, l.err }
+func (l *leader) Failed(address string)                   { l.failed = append(l.failed, address) }
+
+// stage is a server with one connection.
+type stage struct {
+	*testing.T
+	*Server
+	desk    *desk
+	secrets *secrets
+	now     time.Time
+}
+
+func newStage(t *testing.T) *stage {
+	s := &stage{T: t, desk: &desk{}, secrets: &secrets{known: map[types.NamespacedName][][]byte{main: {secret}}}, now: time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)}
+	s.Server = New(Options{Secrets: s.secrets, Desk: s.desk, Log: logr.Discard(), Now: func() time.Time { return s.now }, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}})
+	return s
+}
+
+// signed makes a request as GitHub does.
+func signed(event, guid, body string) *http.Request {
+	r := httptest.NewRequest(http.MethodPost, "/github/team/main", strings.NewReader(body))
+	r.Header.Set(signatureHeader, Sign(secret, []byte(body)))
+	r.Header.Set(eventHeader, event)
+	r.Header.Set(guidHeader, guid)
+	r.Header.Set("Content-Type", "application/json")
+	return r
+}
+
+func (s *stage) send(r *http.Request) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, r)
+	return w
+}
+
+func (s *stage) want(w *httptest.ResponseRecorder, status int, text string) {
+	s.Helper()
+	if w.Code != status || strings.TrimSpace(w.Body.String()) != text {
+		s.Errorf("got %d %q; want %d %q", w.Code, w.Body, status, text)
+	}
+}
+
+func TestSignatureIsTheOneOfGitHubsDocumentation(t *testing.T) {
+	// https://docs.github.com/en/webhooks/using-webhooks/validating-webhook-deliveries
+	if got := Sign(secret, []byte("Hello, World!")); got != "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17" {
+		t.Error(got)
+	}
+}
+
+func TestSignedEventIsTaken(t *testing.T) {
+	s := newStage(t)
+	s.want(s.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusAccepted, "taken")
+	want := []Delivery{{
+		GUID: "guid-1", Connection: main, Event: WorkflowJobEvent, Action: "queued", At: s.now, Job: &WorkflowJob{ID: 1, Labels: []string{"linux"}},
+		Repository: Repository{ID: 7, FullName: "acme/shop", OwnerType: "Organization"}, Organization: "acme", Enterprise: "works",
+	}}
+	if diff := cmp.Diff(want, s.desk.taken); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestFormIsTaken(t *testing.T) {
+	s := newStage(t)
+	r := signed(WorkflowJobEvent, "guid-1", "payload="+url.QueryEscape(queued))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	s.want(s.send(r), http.StatusAccepted, "taken")
+}
+
+func TestEitherSecretSigns(t *testing.T) {
+	s := newStage(t)
+	s.secrets.known[main] = [][]byte{[]byte("new"), secret}
+	s.want(s.send(signed(PushEvent, "guid-1", `{`+place+`}`)), http.StatusAccepted, "taken")
+	s.secrets.known[main] = [][]byte{secret, []byte("former")}
+	s.want(s.send(signed(PushEvent, "guid-2", `{"ref":"x",`+place+`}`)), http.StatusAccepted, "taken")
+}
+
+func TestSecretThatWasChangedJustNowIsReadAgain(t *testing.T) {
+	s := newStage(t)
+	s.secrets.known[main], s.secrets.fresh = [][]byte{[]byte("old")}, map[types.NamespacedName][][]byte{main: {secret}}
+	s.want(s.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusAccepted, "taken")
+}
+
+// What a sender may get wrong, and what it is told. Nothing of it reaches the Desk.
+func TestBadRequestsAreRefused(t *testing.T) {
+	const token = "X-GitHub-Event and X-GitHub-Delivery must have 1 to 64 letters, digits, - and _."
+	for name, tc := range map[string]struct {
+		change func(*http.Request)
+		status int
+		text   string
+	}{
+		"no signature":      {func(r *http.Request) { r.Header.Del(signatureHeader) }, 401, "X-Hub-Signature-256 is missing: give the webhook a secret on GitHub, the same as in the connection's Secret."},
+		"other signature":   {func(r *http.Request) { r.Header.Set(signatureHeader, Sign([]byte("x"), []byte(queued))) }, 401, "The signature isn't by the secret of GitHubConnection team/main."},
+		"other body":        {func(r *http.Request) { r.Body = io.NopCloser(strings.NewReader(strings.ToUpper(queued))) }, 401, "The signature isn't by the secret of GitHubConnection team/main."},
+		"short signature":   {func(r *http.Request) { r.Header.Set(signatureHeader, "sha256=00") }, 400, "X-Hub-Signature-256 must be sha256= and 64 hexadecimal digits."},
+		"SHA-1 alone":       {func(r *http.Request) { r.Header.Set(signatureHeader, "sha1="+strings.Repeat("0", 64)) }, 400, "X-Hub-Signature-256 must be sha256= and 64 hexadecimal digits."},
+		"other connection":  {func(r *http.Request) { r.URL.Path = "/github/team/other" }, 404, "There is no GitHubConnection team/other with spec.webhook."},
+		"no connection":     {func(r *http.Request) { r.URL.Path = "/github/team" }, 404, "The path must be /github/NAMESPACE/CONNECTION."},
+		"longer path":       {func(r *http.Request) { r.URL.Path = "/github/team/main/" }, 404, "The path must be /github/NAMESPACE/CONNECTION."},
+		"endless path":      {func(r *http.Request) { r.URL.Path = "/github/team/" + strings.Repeat("x", 1000) }, 404, "The path must be /github/NAMESPACE/CONNECTION."},
+		"root":              {func(r *http.Request) { r.URL.Path = "/" }, 404, "The path must be /github/NAMESPACE/CONNECTION."},
+		"GET":               {func(r *http.Request) { r.Method = http.MethodGet }, 405, "GitHub's events are POSTed."},
+		"no event":          {func(r *http.Request) { r.Header.Del(eventHeader) }, 400, token},
+		"no GUID":           {func(r *http.Request) { r.Header.Del(guidHeader) }, 400, token},
+		"odd GUID":          {func(r *http.Request) { r.Header.Set(guidHeader, "a b") }, 400, token},
+		"endless GUID":      {func(r *http.Request) { r.Header.Set(guidHeader, strings.Repeat("x", 65)) }, 400, token},
+		"no length":         {func(r *http.Request) { r.ContentLength = -1 }, 411, "Content-Length is missing."},
+		"oversized":         {func(r *http.Request) { r.ContentLength = MaxBody + 1 }, 413, fmt.Sprintf("The body has %d bytes; GitHub sends %d at most.", MaxBody+1, MaxBody)},
+		"body that ends":    {func(r *http.Request) { r.ContentLength++ }, 408, "The body didn't arrive within 3s."},
+		"no type":           {func(r *http.Request) { r.Header.Del("Content-Type") }, 400, "the Content-Type is neither application/json nor application/x-www-form-urlencoded."},
+		"other type":        {func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") }, 400, "the Content-Type is neither application/json nor application/x-www-form-urlencoded."},
+		"form without":      {func(r *http.Request) { r.Header.Set("Content-Type", "application/x-www-form-urlencoded") }, 400, "the form has no field payload."},
+		"job under push":    {func(r *http.Request) { r.Header.Set(eventHeader, CheckRunEvent) }, 400, "bad event: check_run is missing."},
+		"signed but broken": {func(r *http.Request) { *r = *signed(PushEvent, "guid-1", "{") }, 400, "bad event: the body isn't JSON, at byte 1."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t)
+			r := signed(WorkflowJobEvent, "guid-1", queued)
+			tc.change(r)
+			s.want(s.send(r), tc.status, tc.text)
+			if s.desk.count() != 0 {
+				t.Errorf("taken: %+v", s.desk.taken)
+			}
+			s.want(s.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusAccepted, "taken")
+		})
+	}
+}
+
+func TestEventsThatAreNotUsedAreAnswered(t *testing.T) {
+	s := newStage(t)
+	s.want(s.send(signed("ping", "guid-1", `{"zen":"."}`)), http.StatusOK, "pong: the signature is right.")
+	s.want(s.send(signed("issues", "guid-2", `{}`)), http.StatusAccepted, "Events of this name aren't used.")
+	large := strings.Repeat(" ", smallBody+1)
+	s.want(s.send(signed("issues", "guid-3", large)), http.StatusAccepted, "Events of this name aren't used.")
+	forged := signed("issues", "guid-4", large)
+	forged.Header.Set(signatureHeader, Sign([]byte("x"), []byte(large)))
+	s.want(s.send(forged), http.StatusUnauthorized, "The signature isn't by the secret of GitHubConnection team/main.")
+	s.want(s.send(httptest.NewRequest(http.MethodGet, "/", nil)), http.StatusOK, "GitHub's events are taken in at /github/NAMESPACE/CONNECTION.")
+	if s.desk.count() != 0 {
+		t.Errorf("taken: %+v", s.desk.taken)
+	}
+}
+
+func TestEventIsTakenOnceForEachConnection(t *testing.T) {
+	s := newStage(t)
+	other := types.NamespacedName{Namespace: "team", Name: "other"}
+	s.secrets.known[other] = [][]byte{secret}
+	s.want(s.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusAccepted, "taken")
+	s.want(s.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusAccepted, "This event was taken before.")
+	// The GUID isn't signed: whoever has an event could send it under another one.
+	s.want(s.send(signed(WorkflowJobEvent, "guid-2", queued)), http.StatusAccepted, "This event was taken before.")
+	elsewhere := signed(WorkflowJobEvent, "guid-1", queued)
+	elsewhere.URL.Path = "/github/team/other"
+	s.want(s.send(elsewhere), http.StatusAccepted, "taken")
+	s.now = s.now.Add(3 * seenFor)
+	s.want(s.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusAccepted, "taken")
+}
+
+func TestEventThatIsNotTakenIsTakenTheNextTime(t *testing.T) {
+	s := newStage(t)
+	s.desk.err = ErrNotReady
+	w := s.send(signed(WorkflowJobEvent, "guid-1", queued))
+	s.want(w, http.StatusServiceUnavailable, "The leader can't take events yet.")
+	if got := w.Header().Get("Retry-After"); got != "5" {
+		t.Errorf("Retry-After %q", got)
+	}
+	s.desk.err = nil
+	s.want(s.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusAccepted, "taken")
+}
+
+func TestWithoutSecretNothingIsTaken(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err  error
+		text string
+	}{
+		"absent":     {fmt.Errorf("reading: %w", ErrNoSecret), "The Secret of spec.webhook of GitHubConnection team/main is absent, or has nothing under the key secret."},
+		"no cluster": {errors.New("refused: 10.0.0.1"), "The secret can't be read now."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t)
+			s.secrets.err = tc.err
+			s.want(s.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusServiceUnavailable, tc.text)
+		})
+	}
+}
+
+func TestSourceOfManyBadRequestsLeavesRoomForOthers(t *testing.T) {
+	s := newStage(t)
+	forged := func() *http.Request {
+		r := signed(WorkflowJobEvent, "guid-1", queued)
+		r.Header.Set(signatureHeader, Sign([]byte("x"), nil))
+		r.RemoteAddr = "198.51.100.1:80"
+		return r
+	}
+	for range badBurst {
+		if w := s.send(forged()); w.Code != http.StatusUnauthorized {
+			t.Fatalf("got %d", w.Code)
+		}
+	}
+	// While others like it are worked on, it isn't.
+	for range suspectSlots {
+		if release, _ := s.sources.admit(t.Context(), netip.MustParsePrefix("198.51.100.1/32"), s.now); release == nil {
+			t.Fatal("not admitted")
+		}
+	}
+	asked := s.secrets.asked
+	s.want(s.send(forged()), http.StatusTooManyRequests, "Too many requests, or too many bad ones, from this address.")
+	if s.secrets.asked != asked {
+		t.Error("the secret was asked for")
+	}
+	s.want(s.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusAccepted, "taken")
+	// It is forgiven in time.
+	s.now = s.now.Add(time.Second)
+	if w := s.send(forged()); w.Code != http.StatusUnauthorized {
+		t.Errorf("got %d", w.Code)
+	}
+}
+
+func TestSourceIsWhoeverIsBehindTrustedProxies(t *testing.T) {
+	for name, tc := range map[string]struct{ remote, forwarded, want string }{
+		"direct":             {"198.51.100.1:80", "", "198.51.100.1/32"},
+		"not trusted":        {"198.51.100.1:80", "203.0.113.9", "198.51.100.1/32"},
+		"proxy":              {"192.0.2.1:80", "203.0.113.9", "203.0.113.9/32"},
+		"proxy says nothing": {"192.0.2.1:80", "", "192.0.2.1/32"},
+		"proxy says nobody":  {"192.0.2.1:80", "unknown", "192.0.2.1/32"},
+		"made up in front":   {"192.0.2.1:80", "10.1.1.1, 203.0.113.9", "203.0.113.9/32"},
+		"two proxies":        {"192.0.2.1:80", "10.1.1.1, 203.0.113.9 , 192.0.2.7", "203.0.113.9/32"},
+		"IPv6":               {"[2001:db8::1]:80", "", "2001:db8::/64"},
+		"IPv4 in IPv6":       {"[::ffff:198.51.100.1]:80", "", "198.51.100.1/32"},
+		"no address":         {"@", "", "invalid Prefix"},
+		"endless":            {"192.0.2.1:80", strings.Repeat("192.0.2.1,", 10000) + "192.0.2.1", "192.0.2.1/32"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := httptest.NewRequest(http.MethodPost, "/", nil)
+			r.RemoteAddr = tc.remote
+			if tc.forwarded != "" {
+				r.Header.Set("X-Forwarded-For", tc.forwarded)
+			}
+			if got := sourceOf(r, []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}).String(); got != tc.want {
+				t.Errorf("got %s; want %s", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestMemoryIsBounded(t *testing.T) {
+	s := newStage(t)
+	for i := range 3 * maxSources {
+		s.sources.charge(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 32), s.now)
+	}
+	if n := len(s.sources.bad.young) + len(s.sources.bad.old); n > 2*maxSources {
+		t.Errorf("%d sources", n)
+	}
+	for i := range 3 * seenMost {
+		s.seen.add(sighting{signature: [signatureSize]byte{byte(i >> 16), byte(i >> 8), byte(i)}}, s.now)
+	}
+	if n := len(s.seen.known.young) + len(s.seen.known.old); n > 2*seenMost {
+		t.Errorf("%d events", n)
+	}
+	before := testutil.CollectAndCount(requests)
+	for i := range 1000 {
+		r := signed(fmt.Sprintf("event%d", i), "guid", queued)
+		r.URL.Path = fmt.Sprintf("/github/team/c%d", i)
+		s.send(r)
+	}
+	if len(s.sources.present) != 0 || testutil.CollectAndCount(requests) != before || testutil.CollectAndCount(events) > 20 {
+		t.Error("something grows with what is sent")
+	}
+}
+
+// pair is a replica and the leader that it passes events on to.
+func newPair(t *testing.T) (replica, lead *stage, l *leader) {
+	lead = newStage(t)
+	server := httptest.NewServer(lead)
+	t.Cleanup(server.Close)
+	replica, l = newStage(t), &leader{address: strings.TrimPrefix(server.URL, "http://")}
+	replica.Leader = l
+	return replica, lead, l
+}
+
+func TestReplicaPassesEventsOnToTheLeader(t *testing.T) {
+	replica, lead, _ := newPair(t)
+	replica.want(replica.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusAccepted, "taken")
+	replica.want(replica.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusAccepted, "This event was taken before.")
+	if replica.desk.count() != 0 || lead.desk.count() != 1 || lead.desk.taken[0].GUID != "guid-1" {
+		t.Errorf("replica %+v, leader %+v", replica.desk.taken, lead.desk.taken)
+	}
+}
+
+func TestReplicaPassesOnOnlyWhatIsSignedAndUsed(t *testing.T) {
+	replica, lead, _ := newPair(t)
+	forged := signed(WorkflowJobEvent, "guid-1", queued)
+	forged.Header.Set(signatureHeader, Sign([]byte("x"), nil))
+	replica.send(forged)
+	replica.send(signed("issues", "guid-2", `{}`))
+	if lead.secrets.asked != 0 {
+		t.Error("the leader was asked")
+	}
+}
+
+func TestReplicaSaysWhatTheLeaderSays(t *testing.T) {
+	replica, lead, l := newPair(t)
+	unready := func(text string) {
+		t.Helper()
+		replica.want(replica.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusServiceUnavailable, text)
+	}
+	lead.desk.err = ErrNotReady
+	unready("The leader answered 503.")
+	lead.desk.err = nil
+	lead.secrets.known[main] = [][]byte{[]byte("newer")}
+	replica.want(replica.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusUnauthorized, "The signature isn't by the secret of GitHubConnection team/main.")
+	lead.secrets.known[main] = [][]byte{secret}
+	l.err = errors.New("nobody")
+	unready("There is no leader now.")
+	l.err, l.address = nil, "127.0.0.1:1"
+	unready("The leader doesn't answer.")
+	if diff := cmp.Diff([]string{"127.0.0.1:1"}, l.failed); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	l.address = ""
+	replica.want(replica.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusAccepted, "taken")
+}
+
+func TestEventIsPassedOnOnce(t *testing.T) {
+	// The former leader passes it on to itself.
+	s := newStage(t)
+	server := httptest.NewServer(s)
+	defer server.Close()
+	s.Leader = &leader{address: strings.TrimPrefix(server.URL, "http://")}
+	s.want(s.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusServiceUnavailable, "The leader answered 503.")
+}
+
+func TestLeaderIsNotFollowedElsewhere(t *testing.T) {
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("followed") }))
+	defer elsewhere.Close()
+	liar := httptest.NewServer(http.RedirectHandler(elsewhere.URL, http.StatusTemporaryRedirect))
+	defer liar.Close()
+	s := newStage(t)
+	s.Leader = &leader{address: strings.TrimPrefix(liar.URL, "http://")}
+	s.want(s.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusServiceUnavailable, "The leader answered 307.")
+}
+
+// pipes is a listener of connections in memory.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	c, ok := <-p
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+func (p pipes) Close() error   { close(p); return nil }
+func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+func TestSlowSenderIsCutOff(t *testing.T) {
+	for name, tc := range map[string]struct {
+		head string
+		want string
+	}{
+		"no request": {"", ""},
+		"head":       {"POST /github/team/main HTTP/1.1\r\n", ""},
+		"body":       {"POST /github/team/main HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\nX-GitHub-Event: push\r\nX-GitHub-Delivery: g\r\nX-Hub-Signature-256: " + Sign(secret, nil) + "\r\n\r\n{", "HTTP/1.1 408 Request Timeout"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t)
+				ctx, cancel := context.WithCancel(t.Context())
+				listener, ended := make(pipes, 1), make(chan error, 1)
+				go func() { ended <- s.Serve(ctx, listener) }()
+				ours, theirs := net.Pipe()
+				listener <- theirs
+				began := time.Now()
+				go func() { _, _ = io.WriteString(ours, tc.head) }()
+				answer, _ := io.ReadAll(ours)
+				if first, _, _ := strings.Cut(string(answer), "\r\n"); first != tc.want {
+					t.Errorf("got %q", answer)
+				}
+				if took := time.Since(began); took > idleFor {
+					t.Errorf("after %s", took)
+				}
+				cancel()
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+func TestWhenTooManyAreAtWorkOthersAreToldSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		for range smallSlots {
+			s.lanes.enter(t.Context(), 1)
+		}
+		s.want(s.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusServiceUnavailable, "Too many events at once.")
+		large := `{"x":"` + strings.Repeat("x", smallBody) + `",` + place + `}`
+		s.want(s.send(signed(PushEvent, "guid-1", large)), http.StatusAccepted, "taken")
+	})
+}
+
+func BenchmarkQueuedJob(b *testing.B) {
+	s := newStage(nil)
+	body := `{"action":"queued","workflow_job":{"id":1,"labels":["linux"]},` + place + `,"padding":"` + strings.Repeat(`{\"x\": 1}`, 1200) + `"}`
+	b.SetBytes(int64(len(body)))
+	b.ReportAllocs()
+	for b.Loop() {
+		s.now = s.now.Add(3 * seenFor)
+		s.send(signed(WorkflowJobEvent, "guid", body))
+	}
+}
