@@ -133,5 +133,8 @@ func (l *Leader) read(ctx context.Context) (string, error) {
 		return "", errors.New("nobody holds the lease")
 	}
 	address, err := addressOf(lease.Labels)
-	return address.String(), err
+	if err != nil {
+		return "", err
+	}
+	return address.String(), nil
 }
