@@ -285,12 +285,16 @@ func (l *Ledger) endUnlisted(t Truth, listed map[int64]bool, now time.Time) bool
 	return changed
 }
 
-// Doubtful returns the repositories, sorted, of jobs that wait and weren't heard of since a time; those of which nothing was heard for the
-// longest first, if there are more than most.
-func (l *Ledger) Doubtful(since time.Time, most int) []string {
+// Doubtful returns the repositories, sorted, of jobs that wait or run and weren't heard of since a time, which is another for the two; those
+// of which nothing was heard for the longest, if there are more than most.
+func (l *Ledger) Doubtful(waiting, running time.Time, most int) []string {
 	oldest := map[uint16]int64{}
 	for _, j := range l.jobs {
-		if (j.state == Queued || j.state == Waiting) && j.repo != 0 && j.taken < since.Unix() {
+		since := waiting
+		if j.state == Running {
+			since = running
+		}
+		if j.state.live() && j.repo != 0 && j.taken < since.Unix() {
 			if t, ok := oldest[j.repo]; !ok || j.taken < t {
 				oldest[j.repo] = j.taken
 			}

@@ -1,0 +1,359 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package demand
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/internal/githubapi"
+	actions "github.com/corral-dev/corral/internal/scaleset"
+	"github.com/corral-dev/corral/internal/webhook"
+)
+
+// GitHub never sends an event twice by itself. So a Desk lists the deliveries of each webhook now and then, and reads those that failed,
+// and after a start also those that the process before had taken in and not written down.
+const (
+	// catchInterval is the time between two looks at a webhook's deliveries.
+	catchInterval = time.Minute
+	// noClient is when a connection is looked at again that isn't ready.
+	noClient = 5 * time.Second
+	// hopeless is when it is looked at again if GitHub has no deliveries to show.
+	hopeless = 10 * time.Minute
+	// lag is how late a failed delivery may show up, or by how much clocks may differ.
+	lag = 5 * time.Minute
+	// durableLag is the same for those that were taken in.
+	durableLag = time.Minute
+	// firstLook is how far back the first look goes, where nothing is known of earlier ones.
+	firstLook = 10 * time.Minute
+	// furthest is how far back any look goes: GitHub keeps deliveries for three days.
+	furthest = 72 * time.Hour
+	// maxPages bounds a look, in pages of a hundred deliveries.
+	maxPages = 500
+	// readers is how many deliveries are read at once.
+	readers = 8
+	// cursorInterval is the least time between two writes of a cursor while events come; cursorIdle when none does that matters.
+	cursorInterval, cursorIdle = 5 * time.Second, time.Hour
+	// cursorKey holds the cursor in its ConfigMap.
+	cursorKey = "cursor"
+)
+
+// cursor says up to when the deliveries of a webhook are done with.
+type cursor struct {
+	// Looked is when the last look at all deliveries began: those that failed before were taken in.
+	Looked metav1.Time `json:"looked"`
+	// Durable is up to when all that was taken in is written down.
+	Durable metav1.Time `json:"durable"`
+}
+
+// DeliveriesName is the name of the ConfigMap that says up to when a connection's deliveries are done with.
+func DeliveriesName(connection string) string { return connection + "-deliveries" }
+
+// errNotReady is when a connection has no client yet.
+var errNotReady = errors.New("the connection is not ready")
+
+// catchUp takes in what was lost, as far as GitHub tells.
+func (k *Desk) catchUp(ctx context.Context, c *connection) {
+	err := k.lookBack(ctx, c)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now, e := k.Now(), &c.catching
+	e.busy = false
+	if err == nil {
+		e.failed, e.trouble, e.next = 0, "", now.Add(jittered(catchInterval))
+		return
+	}
+	e.failed++
+	e.next = now.Add(jittered(pauseAfter(err, e.failed)))
+	if text := actions.Summary(err); ctx.Err() == nil && text != e.trouble && !errors.Is(err, errNotReady) {
+		e.trouble = text
+		ctrl.Log.WithName("demand").Error(err, "Lost deliveries can't be asked for", "connection", c.key)
+	}
+}
+
+// pauseAfter is how long to wait after an error of GitHub's.
+func pauseAfter(err error, failed int) time.Duration {
+	if errors.Is(err, errNotReady) {
+		return noClient
+	}
+	if after, away := actions.ComeBack(err); away {
+		return max(after, backoff(failed))
+	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return backoff(failed)
+	}
+	return hopeless
+}
+
+// window is which deliveries a look is about.
+type window struct {
+	failed    time.Time // those that failed since
+	accepted  time.Time // those that were accepted since,
+	acceptedC time.Time // and before this process accepted them itself
+}
+
+func (w window) begin() time.Time {
+	if w.accepted.Before(w.failed) && w.accepted.Before(w.acceptedC) {
+		return w.accepted
+	}
+	return w.failed
+}
+
+// lookBack goes through the deliveries from the newest to the oldest that may be lost. So the end of a job is met before its beginning, and no
+// runner is started for a job that has ended.
+func (k *Desk) lookBack(ctx context.Context, c *connection) error {
+	gh, ok := k.GitHub(c.key)
+	if !ok {
+		return errNotReady
+	}
+	if err := k.readCursor(ctx, c); err != nil {
+		return err
+	}
+	began := k.Now()
+	w := k.window(c, began)
+	next := ""
+	for range maxPages {
+		list, after, err := k.page(ctx, gh, c, next)
+		if err != nil {
+			return err
+		}
+		if err := k.takeMissed(ctx, gh, c, list, w); err != nil {
+			return err
+		}
+		next = after
+		if next == "" || (len(list) > 0 && list[len(list)-1].DeliveredAt.Before(w.begin())) {
+			break
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	c.passed = [2]time.Time{began, k.Now()}
+	return nil
+}
+
+func (k *Desk) page(ctx context.Context, gh GitHub, c *connection, next string) ([]githubapi.Delivery, string, error) {
+	ctx, cancel := context.WithTimeout(ctx, remoteTimeout)
+	defer cancel()
+	list, after, err := gh.Deliveries(ctx, c.hookID, next)
+	if err != nil {
+		return nil, "", fmt.Errorf("looking for lost deliveries: %w", err)
+	}
+	return list, after, nil
+}
+
+// window of a look that begins now.
+func (k *Desk) window(c *connection, now time.Time) window {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	floor := now.Add(-furthest)
+	since := func(t time.Time, lag time.Duration) time.Time {
+		if t.IsZero() {
+			t = now.Add(-firstLook)
+		}
+		if t = t.Add(-lag); t.Before(floor) {
+			return floor
+		}
+		return t
+	}
+	looked := c.cursor.Looked.Time
+	if !c.passed[0].IsZero() {
+		looked = c.passed[0]
+	}
+	// Once a look has seen all that others accepted, this process knows what it accepted itself.
+	w := window{failed: since(looked, lag), accepted: since(c.cursor.Durable.Time, durableLag), acceptedC: c.since.Add(durableLag)}
+	if c.passed[0].After(w.acceptedC.Add(lag)) {
+		w.accepted = w.acceptedC
+	}
+	return w
+}
+
+// takeMissed takes in those deliveries of a page that were lost.
+func (k *Desk) takeMissed(ctx context.Context, gh GitHub, c *connection, list []githubapi.Delivery, w window) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(readers)
+	for _, d := range list {
+		if !k.isMissed(c, d, w) {
+			continue
+		}
+		g.Go(func() error { return k.takeAgain(ctx, gh, c, d) })
+	}
+	return g.Wait() //nolint:wrapcheck // it says what it was about
+}
+
+func (k *Desk) isMissed(c *connection, d githubapi.Delivery, w window) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	accepted := d.StatusCode >= 200 && d.StatusCode < 300
+	switch {
+	case !k.space(c.key.Namespace).concerns(d.Event), c.knows(d.GUID):
+		return false
+	case accepted:
+		return !d.DeliveredAt.Before(w.accepted) && d.DeliveredAt.Before(w.acceptedC)
+	}
+	return !d.DeliveredAt.Before(w.failed)
+}
+
+// concerns says whether events of a kind may concern a pool of the namespace.
+func (s *space) concerns(event string) bool {
+	if event == webhook.WorkflowJobEvent {
+		return len(s.active.pools)+len(s.observing.pools) > 0
+	}
+	for _, p := range s.members {
+		for i := range p.triggers {
+			if string(p.triggers[i].Event) == event {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// takeAgain reads a delivery and takes it in. Where GitHub doesn't show what it carried, it is to send it again.
+func (k *Desk) takeAgain(ctx context.Context, gh GitHub, c *connection, listed githubapi.Delivery) error {
+	ctx, cancel := context.WithTimeout(ctx, remoteTimeout)
+	defer cancel()
+	event, payload, err := gh.Payload(ctx, c.hookID, listed.ID)
+	switch {
+	case actions.IsNotFound(err):
+		return nil // it is too old
+	case err != nil:
+		return fmt.Errorf("reading a lost delivery: %w", err)
+	case len(payload) == 0:
+		caught.WithLabelValues("redelivered").Inc()
+		if err := gh.Redeliver(ctx, c.hookID, listed.ID); err != nil {
+			return fmt.Errorf("asking for a lost delivery: %w", err)
+		}
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		c.know(listed.GUID)
+		return nil
+	}
+	d, err := webhook.Parse(event, payload)
+	d.GUID, d.Connection, d.At = listed.GUID, c.key, listed.DeliveredAt
+	if err == nil {
+		caught.WithLabelValues("read").Inc()
+		runner := k.runnerOf(ctx, d)
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.take(c, d, runner)
+		return nil
+	}
+	caught.WithLabelValues("bad").Inc()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	c.know(listed.GUID) // it won't get better
+	return nil
+}
+
+// readCursor reads up to when the deliveries were done with before this process.
+func (k *Desk) readCursor(ctx context.Context, c *connection) error {
+	if c.cursorRead {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	config := &corev1.ConfigMap{}
+	err := k.Client.Get(ctx, client.ObjectKey{Namespace: c.key.Namespace, Name: DeliveriesName(c.key.Name)}, config)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("reading ConfigMap %s: %w", DeliveriesName(c.key.Name), err)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	c.cursorRead = true
+	if err != nil || !isOwnedBy(config, c.owner.UID) {
+		return nil
+	}
+	c.version = config.ResourceVersion
+	if err := json.Unmarshal(config.BinaryData[cursorKey], &c.cursor); err != nil {
+		c.cursor = cursor{} // the first look goes back as far as without one
+	}
+	c.written = c.cursor
+	return nil
+}
+
+// advance moves the cursor on, given up to when everything is durable, and says whether it is to be written.
+func (c *connection) advance(durable, now time.Time) bool {
+	if !c.cursorRead || durable.IsZero() || c.passed[0].IsZero() {
+		return false
+	}
+	c.cursor.Durable = metav1.Time{Time: durable}
+	if durable.After(c.passed[1]) {
+		c.cursor.Looked = metav1.Time{Time: c.passed[0]}
+	}
+	since := now.Sub(c.writtenAt)
+	matters := c.relevant.After(c.written.Durable.Time)
+	return c.cursor != c.written && (since >= cursorInterval && matters || since >= cursorIdle && !c.writtenAt.IsZero())
+}
+
+// writeCursor writes the cursor down.
+func (k *Desk) writeCursor(ctx context.Context, c *connection) {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	k.mu.Lock()
+	at, version, owner := c.cursor, c.version, c.owner
+	k.mu.Unlock()
+	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.key.Namespace, Name: DeliveriesName(c.key.Name)}}
+	text, err := json.Marshal(at)
+	if err == nil {
+		err = k.put(ctx, config, version, owner, "deliveries", "", map[string][]byte{cursorKey: text})
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	e, now := &c.writing, k.Now()
+	e.busy = false
+	if err == nil {
+		writes.WithLabelValues("deliveries").Inc()
+		c.version, c.written, c.writtenAt = config.ResourceVersion, at, now
+		e.failed, e.trouble = 0, ""
+		return
+	}
+	e.failed++
+	e.next = now.Add(backoff(e.failed))
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
+		k.recoverCursor(ctx, c)
+	}
+	if text := err.Error(); ctx.Err() == nil && text != e.trouble {
+		e.trouble = text
+		ctrl.Log.WithName("demand").Error(err, "It isn't written down which deliveries are done with", "connection", c.key)
+	}
+}
+
+// recoverCursor finds out which version there is to change.
+func (k *Desk) recoverCursor(ctx context.Context, c *connection) {
+	config := &corev1.ConfigMap{}
+	c.version = ""
+	if k.Client.Get(ctx, client.ObjectKey{Namespace: c.key.Namespace, Name: DeliveriesName(c.key.Name)}, config) == nil && isOwnedBy(config, c.owner.UID) {
+		c.version = config.ResourceVersion
+	}
+}
+
+// closeCursors writes down what is durable when the process ends, so that the next has little to look back to.
+func (k *Desk) closeCursors(ctx context.Context) {
+	k.mu.Lock()
+	now := k.Now()
+	for _, s := range k.spaces {
+		s.settle(now, k.seq) // all that was marked before is written,
+		s.settle(now, k.seq) // and all that was taken in since
+	}
+	var due []*connection
+	for _, c := range k.conns {
+		if c.hook && c.advance(k.space(c.key.Namespace).durable, now.Add(cursorIdle)) {
+			due = append(due, c)
+		}
+	}
+	k.mu.Unlock()
+	for _, c := range due {
+		k.writeCursor(ctx, c)
+	}
+}

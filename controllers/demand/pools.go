@@ -1,0 +1,308 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package demand
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/demand"
+	"github.com/corral-dev/corral/internal/githubapi"
+	"github.com/corral-dev/corral/internal/jobmatch"
+	"github.com/corral-dev/corral/internal/reservation"
+)
+
+// pool is what a Desk knows of a RunnerPool.
+type pool struct {
+	key      types.NamespacedName
+	owner    metav1.OwnerReference
+	conn     types.NamespacedName
+	observes bool
+	jobs     bool // it has spec.demand.webhook
+	rest     bool
+	hold     time.Duration
+	triggers []v1alpha1.SlackTrigger
+	// match is for jobs; any is the same without the webhook's repositories, for slack. They are of no use until placed.
+	match, any jobmatch.Pool
+	placed     bool // its connection is known
+
+	ledger *reservation.Ledger
+	slack  *reservation.Slack
+
+	// What is written down.
+	loaded  bool
+	busy    bool      // somebody reads or writes
+	seq     uint64    // of the last change
+	dirty   uint64    // of the first change that isn't being written; 0 if there is none
+	flying  uint64    // of the first change that is being written; 0 if none is
+	next    time.Time // when it may be written again
+	failed  int       // how often that failed in a row
+	trouble string    // told last
+	version string    // resourceVersion of the ConfigMap; "" if it isn't known or there is none
+
+	woken   time.Time
+	wakeDue bool
+}
+
+// wanted says whether events may concern the pool at all.
+func (p *pool) wanted() bool { return p.jobs || len(p.triggers) > 0 }
+
+func (p *pool) hasTrigger(name string) bool {
+	return slices.ContainsFunc(p.triggers, func(t v1alpha1.SlackTrigger) bool { return t.Name == name })
+}
+
+// signals is what events tell.
+func (p *pool) signals(now time.Time) []demand.Signal {
+	var all []demand.Signal
+	if p.jobs {
+		c := p.ledger.Counts()
+		reason := fmt.Sprintf("GitHub's events tell of %d waiting and %d running", c.Queued, c.Running)
+		if c.Dropped > 0 {
+			reason += fmt.Sprintf("; there was no room for %d more", c.Dropped)
+		}
+		all = append(all, demand.Signal{Name: WebhookSignal, Jobs: new(int32(c.Jobs())), Reason: reason, At: now}) //nolint:gosec // it is bounded
+	}
+	for i := range p.triggers {
+		t := &p.triggers[i]
+		n, _ := p.slack.Count(t.Name, now)
+		all = append(all, demand.Signal{
+			Name: t.Name, Idle: new(int32(n) * t.GetAmount()), At: now, //nolint:gosec // it is bounded
+			Reason: fmt.Sprintf("%d %s events in %s", n, t.Event, t.GetDuration()),
+		})
+	}
+	return all
+}
+
+// meet makes a pool known, or what changed of it.
+func (k *Desk) meet(obj *v1alpha1.RunnerPool) {
+	key := types.NamespacedName{Namespace: obj.Namespace, Name: obj.Name}
+	now := k.Now()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	p := k.pools[key]
+	if p != nil && p.owner.UID != obj.UID {
+		k.forgetLocked(p)
+		p = nil
+	}
+	if p == nil {
+		p = &pool{key: key, ledger: reservation.New(now), slack: reservation.NewSlack()}
+		k.pools[key] = p
+	}
+	observes, host := p.observes, p.match.Scope.Host
+	p.learn(obj)
+	k.place(p)
+	s := k.space(key.Namespace)
+	s.order(k.pools)
+	if observes != p.observes || host != p.match.Scope.Host {
+		s.enlist(p) // under other keys
+	}
+	k.wake(p, now)
+	k.poke()
+}
+
+// learn takes over what the object says.
+func (p *pool) learn(obj *v1alpha1.RunnerPool) {
+	p.owner = *metav1.NewControllerRef(obj, v1alpha1.GroupVersion.WithKind("RunnerPool"))
+	p.conn = types.NamespacedName{Namespace: obj.Namespace, Name: obj.Spec.ConnectionRef.Name}
+	p.observes = obj.Spec.GetMode() == v1alpha1.Observe
+	p.rest = obj.Spec.GetRegistration() == v1alpha1.RegisterREST
+	p.triggers = obj.Spec.Demand.Slack
+	p.jobs, p.hold = obj.Spec.Demand.Webhook != nil, v1alpha1.DefaultHoldFor
+	var repositories []string
+	if w := obj.Spec.Demand.Webhook; w != nil {
+		p.hold, repositories = w.GetHoldFor(), w.Repositories
+	}
+	labels := obj.GetRunnerLabels() // of a scale set: GitHub compares with no others
+	if p.rest || p.observes {
+		labels = obj.GetRegisteredLabels()
+	}
+	facts := jobmatch.Pool{
+		Namespace: obj.Namespace, Name: obj.Name, Created: obj.CreationTimestamp.Time, Group: obj.Spec.GetRunnerGroup(), Resting: obj.Spec.Suspend,
+	}
+	p.any = jobmatch.NewPool(facts, labels)
+	facts.Repositories = repositories
+	p.match = jobmatch.NewPool(facts, labels)
+}
+
+// place says where on GitHub a pool is, by its connection.
+func (k *Desk) place(p *pool) {
+	c := k.conns[p.conn]
+	p.placed = c != nil && c.placed
+	if p.placed {
+		p.match.Scope, p.any.Scope = c.scope, c.scope
+	}
+}
+
+// forget drops a pool that is gone. What was written down goes with it. The jobs that it had may be for others, who are told
+// by a look at GitHub.
+func (k *Desk) forget(key types.NamespacedName) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if p := k.pools[key]; p != nil {
+		k.forgetLocked(p)
+	}
+}
+
+func (k *Desk) forgetLocked(p *pool) {
+	k.suspectAll(p)
+	delete(k.pools, p.key)
+	unmeasure(p.key)
+	s := k.space(p.key.Namespace)
+	s.order(k.pools)
+	s.delist(p)
+}
+
+func (k *Desk) space(namespace string) *space {
+	s := k.spaces[namespace]
+	if s == nil {
+		s = &space{name: namespace, held: map[jobKey]*pool{}}
+		k.spaces[namespace] = s
+	}
+	return s
+}
+
+// jobKey names a job in a namespace. Pools that observe have jobs of their own, for they act on none.
+type jobKey struct {
+	host     string
+	id       int64
+	observes bool
+}
+
+// space is what pools of one namespace share: a job is for one of them.
+type space struct {
+	name string
+	// members are the pools that events may concern; active and observing those that take jobs.
+	members           []*pool
+	active, observing class
+	held              map[jobKey]*pool // may hold more than there is: ask the ledger
+
+	// marked is when and at which change a mark was made; the changes up to it are durable when durable says so.
+	marked  uint64
+	markAt  time.Time
+	durable time.Time
+}
+
+// class is pools that jobs are matched against.
+type class struct {
+	pools   []*pool
+	matches []jobmatch.Pool
+}
+
+func (s *space) class(observes bool) *class {
+	if observes {
+		return &s.observing
+	}
+	return &s.active
+}
+
+// order lists the pools of the namespace.
+func (s *space) order(pools map[types.NamespacedName]*pool) {
+	s.members, s.active, s.observing = nil, class{}, class{}
+	for key, p := range pools {
+		if key.Namespace != s.name || !p.wanted() {
+			continue
+		}
+		s.members = append(s.members, p)
+		if !p.jobs || !p.placed {
+			continue
+		}
+		c := s.class(p.observes)
+		c.pools, c.matches = append(c.pools, p), append(c.matches, p.match)
+	}
+}
+
+func (s *space) keyOf(p *pool, id int64) jobKey {
+	return jobKey{host: p.match.Scope.Host, id: id, observes: p.observes}
+}
+
+// enlist says which jobs a pool has.
+func (s *space) enlist(p *pool) {
+	s.delist(p)
+	p.ledger.All(func(id int64, _ reservation.State) bool {
+		if other := s.holder(s.keyOf(p, id)); other == nil {
+			s.held[s.keyOf(p, id)] = p
+		}
+		return true
+	})
+}
+
+func (s *space) delist(p *pool) {
+	for key, holder := range s.held {
+		if holder == p {
+			delete(s.held, key)
+		}
+	}
+}
+
+// holder returns the pool that has a job, nil if none has.
+func (s *space) holder(key jobKey) *pool {
+	p := s.held[key]
+	if p != nil && p.ledger.Has(key.id) == 0 {
+		delete(s.held, key)
+		return nil
+	}
+	return p
+}
+
+// tidy drops what ledgers have forgotten, when it is more than what they know.
+func (s *space) tidy(pools map[types.NamespacedName]*pool) {
+	known := 0
+	for key, p := range pools {
+		if key.Namespace == s.name {
+			c := p.ledger.Counts()
+			known += c.Jobs() + c.Waiting + c.Ended
+		}
+	}
+	if len(s.held) < 2*known+1000 {
+		return
+	}
+	for key := range s.held {
+		s.holder(key)
+	}
+}
+
+// settle moves the mark on: what was taken in before it is durable when no pool has an older change to be written.
+func (s *space) settle(now time.Time, seq uint64) {
+	for _, p := range s.members {
+		if p.unwritten(s.marked) {
+			return
+		}
+	}
+	s.durable = s.markAt
+	s.marked, s.markAt = seq, now
+}
+
+// unwritten says whether the pool has a change up to a mark that isn't written.
+func (p *pool) unwritten(mark uint64) bool {
+	return !p.loaded || (p.dirty != 0 && p.dirty <= mark) || (p.flying != 0 && p.flying <= mark)
+}
+
+// scopeOf returns what a connection's runners are registered for.
+func scopeOf(raw string) (jobmatch.Scope, bool) {
+	t, err := githubapi.ParseURL(raw)
+	if err != nil {
+		return jobmatch.Scope{}, false
+	}
+	u, err := url.Parse(raw)
+	if err != nil {
+		return jobmatch.Scope{}, false
+	}
+	s := jobmatch.Scope{Host: strings.ToLower(strings.TrimPrefix(strings.ToLower(u.Host), "www."))}
+	switch t.Scope {
+	case githubapi.Repository:
+		s.Kind, s.Path = jobmatch.Repository, t.Owner+"/"+t.Name
+	case githubapi.Organization:
+		s.Kind, s.Path = jobmatch.Organization, t.Owner
+	default:
+		s.Kind, s.Path = jobmatch.Enterprise, t.Name
+	}
+	return s, true
+}

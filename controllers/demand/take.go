@@ -1,0 +1,234 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package demand
+
+import (
+	"cmp"
+	"context"
+	"hash/fnv"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/jobmatch"
+	"github.com/corral-dev/corral/internal/reservation"
+	"github.com/corral-dev/corral/internal/webhook"
+)
+
+// outcome is what becomes of an event. The more it means, the smaller it is.
+type outcome int
+
+const (
+	taken      outcome = iota // it told of something new
+	known                     // it told of what was known
+	unmatched                 // no pool is for it
+	irrelevant                // it is of a kind that nobody waits for
+)
+
+var outcomes = [...]string{taken: "taken", known: "known", unmatched: "unmatched", irrelevant: "irrelevant"}
+
+// Take takes an event in. It does so in memory, and says webhook.ErrNotReady if this process doesn't lead or doesn't know
+// the connection yet. An event may come more than once.
+func (k *Desk) Take(ctx context.Context, d webhook.Delivery) error {
+	runner := k.runnerOf(ctx, d)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	c := k.conns[d.Connection]
+	if !k.leading || c == nil || !c.placed {
+		return webhook.ErrNotReady
+	}
+	k.take(c, d, runner)
+	return nil
+}
+
+// take takes an event in that came in, or was asked for.
+func (k *Desk) take(c *connection, d webhook.Delivery, runner types.NamespacedName) {
+	c.know(d.GUID)
+	result := irrelevant
+	switch {
+	case d.Event == webhook.WorkflowJobEvent && d.Job != nil:
+		result = k.takeJob(c, d, runner)
+	case d.Event != webhook.WorkflowJobEvent:
+		result = k.takeSlack(c, d)
+	}
+	if result == taken {
+		c.relevant = k.Now()
+	}
+	events.WithLabelValues(d.Event, outcomes[result]).Inc()
+}
+
+// runnerOf returns the pool of the Runner that has the job of an event; none if it is no Runner of this namespace. The cache knows it: a
+// runner is there long before its job.
+func (k *Desk) runnerOf(ctx context.Context, d webhook.Delivery) types.NamespacedName {
+	if d.Job == nil || d.Job.RunnerName == "" {
+		return types.NamespacedName{}
+	}
+	return k.poolOf(ctx, types.NamespacedName{Namespace: d.Connection.Namespace, Name: d.Job.RunnerName})
+}
+
+func (k *Desk) poolOf(ctx context.Context, key types.NamespacedName) types.NamespacedName {
+	r := &v1alpha1.Runner{}
+	if k.Client.Get(ctx, key, r) != nil {
+		return types.NamespacedName{}
+	}
+	return types.NamespacedName{Namespace: key.Namespace, Name: r.Spec.PoolRef.Name}
+}
+
+// stateOf returns how far an event says that a job has come; 0 if it says nothing that is known. Where action and status differ, the
+// later counts: GitHub tells the status of when it sends.
+func stateOf(action, status string) reservation.State {
+	states := map[string]reservation.State{
+		"waiting": reservation.Waiting, "pending": reservation.Waiting, "requested": reservation.Waiting, "queued": reservation.Queued,
+		"in_progress": reservation.Elsewhere, "completed": reservation.Done,
+	}
+	return max(states[action], states[status])
+}
+
+// takeJob gives an event's job to the pool that it is for, once to those that act and once to those that only observe.
+func (k *Desk) takeJob(c *connection, d webhook.Delivery, runner types.NamespacedName) outcome {
+	state := stateOf(d.Action, d.Job.Status)
+	if state == 0 {
+		return irrelevant
+	}
+	s, now := k.space(d.Connection.Namespace), k.Now()
+	k.recordLater(c, d, k.pools[runner], now)
+	n := news{
+		job:   jobmatch.Job{Host: c.scope.Host, Repository: d.Repository.FullName, OfUser: d.Repository.OwnerType == "User", Enterprise: c.enterprise(d), Labels: d.Job.Labels},
+		event: reservation.Event{ID: d.Job.ID, State: state, Repository: d.Repository.FullName, Runner: d.Job.RunnerName},
+		owner: k.pools[runner],
+	}
+	return min(k.enter(s, n, now), k.enter(s, n.observed(), now))
+}
+
+// enterprise that a delivery is from. An enterprise's own webhook has no other's.
+func (c *connection) enterprise(d webhook.Delivery) string {
+	if c.scope.Kind == jobmatch.Enterprise {
+		return cmp.Or(d.Enterprise, c.scope.Path)
+	}
+	return d.Enterprise
+}
+
+// news of a job, and what is needed to find whose it is.
+type news struct {
+	job      jobmatch.Job
+	event    reservation.Event
+	owner    *pool // whose Runner has the job; nil if it is nobody's
+	observes bool  // it is for the pools that observe
+}
+
+// observed is the same news for pools that observe: they have no runners, and count a job as long as anybody's runner has it.
+func (n news) observed() news {
+	n.observes, n.owner = true, nil
+	return n
+}
+
+// enter gives a job to its pool, or the news to the pool that has it.
+func (k *Desk) enter(s *space, n news, now time.Time) outcome {
+	class := s.class(n.observes)
+	if len(class.pools) == 0 {
+		return unmatched
+	}
+	key := jobKey{host: n.job.Host, id: n.event.ID, observes: n.observes}
+	holder := s.holder(key)
+	if n.observes && n.event.State == reservation.Elsewhere {
+		n.event.State = reservation.Running
+	}
+	if n.owner != nil && n.owner != holder && n.owner.jobs && n.owner.match.Scope.Host == n.job.Host {
+		if holder != nil {
+			k.enterAt(holder, n.event, now)
+		}
+		holder = n.owner // it is the pool's, wherever it was expected
+	}
+	if n.owner != nil && n.owner == holder && n.event.State == reservation.Elsewhere {
+		n.event.State = reservation.Running
+	}
+	if holder == nil {
+		holder = k.winner(class, n.job)
+	}
+	if holder == nil {
+		return unmatched
+	}
+	if !k.enterAt(holder, n.event, now) {
+		return known
+	}
+	s.held[key] = holder
+	return taken
+}
+
+// enterAt enters news of a job at a pool, which is woken if it then needs another number of runners.
+func (k *Desk) enterAt(p *pool, e reservation.Event, now time.Time) bool {
+	before := p.ledger.Counts()
+	if !p.ledger.Take(e, now) {
+		if p.ledger.Counts().Dropped > before.Dropped {
+			k.suspect(p, e.Repository)
+		}
+		return false
+	}
+	k.changed(p, now)
+	if p.ledger.Counts().Jobs() != before.Jobs() || before.Queued != p.ledger.Counts().Queued {
+		k.wake(p, now)
+	}
+	return true
+}
+
+// winner is the pool that a job is for; nil if none is.
+func (k *Desk) winner(c *class, job jobmatch.Job) *pool {
+	i := jobmatch.Winner(job, c.matches, func(i int) jobmatch.Visibility { return k.visible(c.pools[i], job.Repository) })
+	if i < 0 {
+		return nil
+	}
+	return c.pools[i]
+}
+
+// takeSlack has an event count for all triggers that it fits.
+func (k *Desk) takeSlack(c *connection, d webhook.Delivery) outcome {
+	now, result := k.Now(), irrelevant
+	job := jobmatch.Job{Host: c.scope.Host, Repository: d.Repository.FullName, OfUser: d.Repository.OwnerType == "User", Enterprise: c.enterprise(d)}
+	for _, p := range k.space(d.Connection.Namespace).members {
+		for i := range p.triggers {
+			t := &p.triggers[i]
+			if !p.placed || !fits(t, d) || !p.any.Covers(job) || k.visible(p, job.Repository) == jobmatch.Hidden {
+				continue
+			}
+			result = min(result, known)
+			if p.slack.Take(t.Name, d.GUID, d.At.Add(t.GetDuration()), now) {
+				result = taken
+				k.changed(p, now)
+				k.wake(p, now)
+			}
+		}
+	}
+	return result
+}
+
+// fits says whether an event is one that a trigger waits for.
+func fits(t *v1alpha1.SlackTrigger, d webhook.Delivery) bool {
+	if string(t.Event) != d.Event || !jobmatch.AnyGlob(t.Repositories, d.Repository.FullName) {
+		return false
+	}
+	if len(t.Actions) > 0 && d.Event != webhook.PushEvent && !slices.Contains(t.Actions, d.Action) {
+		return false
+	}
+	switch d.Event {
+	case webhook.CheckRunEvent:
+		return d.CheckRun != nil && (t.Status == "" || t.Status == d.CheckRun.Status) && anyOf(t.Names, d.CheckRun.Name, jobmatch.GlobAll)
+	case webhook.PushEvent:
+		return d.Branch != "" && anyOf(t.Branches, d.Branch, jobmatch.Glob)
+	}
+	return anyOf(t.Branches, d.Branch, jobmatch.Glob)
+}
+
+func anyOf(patterns []string, text string, glob func(pattern, text string) bool) bool {
+	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool { return glob(p, text) })
+}
+
+// hash of a name that is remembered by it.
+func hash(name string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(strings.ToLower(name))) // never fails
+	return h.Sum64()
+}

@@ -1,0 +1,202 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package demand
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/corral-dev/corral/internal/githubapi"
+	"github.com/corral-dev/corral/internal/jobmatch"
+	"github.com/corral-dev/corral/internal/reservation"
+	actions "github.com/corral-dev/corral/internal/scaleset"
+)
+
+// Jobs that wait for long without news are compared with what GitHub lists, one repository after the other. Repositories that nothing
+// is doubted of cost nothing.
+const (
+	// compareInterval is the time between two such looks of a connection, of compareMost repositories each.
+	compareInterval, compareMost = 30 * time.Second, 5
+	// doubtAfter is how long a job waits without news before it is looked for, and runs before.
+	doubtAfter, doubtRunningAfter = 5 * time.Minute, 30 * time.Minute
+	// suspectAfter is when a repository is looked at whose jobs may be with the wrong pool: GitHub's lists lag behind.
+	suspectAfter = reservation.Settle + 5*time.Second
+	// listAge is how old a list may be.
+	listAge = 20 * time.Second
+)
+
+// doubtful returns the repositories that are to be compared with GitHub by a connection.
+func (k *Desk) doubtful(c *connection, now time.Time) []string {
+	var list []string
+	for repository, due := range c.suspects {
+		if len(list) < compareMost && !now.Before(due) {
+			list = append(list, repository)
+			delete(c.suspects, repository)
+		}
+	}
+	for _, p := range k.pools {
+		if len(list) >= compareMost {
+			break
+		}
+		if p.conn != c.key || !p.loaded {
+			continue
+		}
+		for _, repository := range p.ledger.Doubtful(now.Add(-doubtAfter), now.Add(-doubtRunningAfter), compareMost) {
+			if len(list) < compareMost && !slices.Contains(list, repository) {
+				list = append(list, repository)
+			}
+		}
+	}
+	return list
+}
+
+// compare makes the jobs of repositories those that GitHub lists.
+func (k *Desk) compare(ctx context.Context, c *connection, repositories []string) {
+	var err error
+	if gh, ok := k.GitHub(c.key); ok {
+		err = k.compareAll(ctx, gh, c, repositories)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now, e := k.Now(), &c.comparing
+	e.busy = false
+	if err == nil {
+		e.failed, e.trouble = 0, ""
+		return
+	}
+	e.failed++
+	e.next = now.Add(jittered(max(pauseAfter(err, e.failed), compareInterval)))
+	if text := actions.Summary(err); ctx.Err() == nil && text != e.trouble && !errors.Is(err, errNotReady) {
+		e.trouble = text
+		ctrl.Log.WithName("demand").Error(err, "Waiting jobs can't be compared with GitHub", "connection", c.key)
+	}
+}
+
+// compareAll compares each, also when one can't be.
+func (k *Desk) compareAll(ctx context.Context, gh GitHub, c *connection, repositories []string) error {
+	var failed error
+	for _, repository := range repositories {
+		list, err := k.list(ctx, gh, repository)
+		if err != nil {
+			failed = errors.Join(failed, err)
+			if _, away := actions.ComeBack(err); away {
+				return failed
+			}
+			continue
+		}
+		k.reconcile(ctx, c, repository, list)
+		compared.Inc()
+	}
+	return failed
+}
+
+func (k *Desk) list(ctx context.Context, gh GitHub, repository string) (githubapi.JobList, error) {
+	ctx, cancel := context.WithTimeout(ctx, remoteTimeout)
+	defer cancel()
+	list, err := gh.Jobs(ctx, repository, listAge)
+	if actions.IsNotFound(err) {
+		return githubapi.JobList{Complete: true, At: k.Now()}, nil // with its jobs
+	}
+	if err != nil {
+		return list, fmt.Errorf("listing jobs of %s: %w", repository, err)
+	}
+	return list, nil
+}
+
+// reconcile gives each job of a list to its pool, and ends those that are not in it.
+func (k *Desk) reconcile(ctx context.Context, c *connection, repository string, list githubapi.JobList) {
+	owners := map[int64]types.NamespacedName{}
+	for i := range list.Jobs {
+		if j := &list.Jobs[i]; j.RunnerName != "" {
+			owners[j.ID] = k.poolOf(ctx, types.NamespacedName{Namespace: c.key.Namespace, Name: j.RunnerName})
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s, now := k.space(c.key.Namespace), k.Now()
+	for _, observes := range []bool{false, true} {
+		shares := map[*pool][]reservation.Event{}
+		for i := range list.Jobs {
+			n := c.newsOf(repository, &list.Jobs[i], observes)
+			if !observes {
+				n.owner = k.pools[owners[list.Jobs[i].ID]]
+			}
+			if p, e := k.claim(s, n, now); p != nil {
+				shares[p] = append(shares[p], e)
+			}
+		}
+		for _, p := range s.class(observes).pools {
+			if p.match.Scope.Host == c.scope.Host {
+				k.reconcileAt(s, p, reservation.Truth{Repository: repository, Began: list.At, Jobs: shares[p], Partial: !list.Complete}, now)
+			}
+		}
+	}
+}
+
+func (c *connection) newsOf(repository string, j *githubapi.Job, observes bool) news {
+	job := jobmatch.Job{Host: c.scope.Host, Repository: repository, Labels: j.Labels}
+	if c.scope.Kind == jobmatch.Enterprise {
+		job.Enterprise = c.scope.Path
+	}
+	return news{job: job, observes: observes, event: reservation.Event{ID: j.ID, State: stateOf("", j.Status), Repository: repository, Runner: j.RunnerName}}
+}
+
+// claim returns the pool that a listed job is for, and what that is to be told. A job that waits goes to the pool that it is for by
+// what is known now, wherever it was before.
+func (k *Desk) claim(s *space, n news, now time.Time) (*pool, reservation.Event) {
+	key := jobKey{host: n.job.Host, id: n.event.ID, observes: n.observes}
+	holder := s.holder(key)
+	switch {
+	case n.event.State == 0 || n.event.State == reservation.Done:
+		return nil, n.event
+	case n.event.State == reservation.Elsewhere && n.observes:
+		n.event.State = reservation.Running
+	case n.event.State == reservation.Elsewhere && n.owner != nil && n.owner.jobs && n.owner.match.Scope.Host == n.job.Host:
+		n.event.State = reservation.Running
+		return k.move(s, key, holder, n.owner, now), n.event
+	case n.event.State == reservation.Elsewhere:
+		return holder, n.event
+	}
+	if holder != nil && holder.ledger.Has(key.id) > reservation.Queued {
+		return holder, n.event // the list lags behind
+	}
+	p := k.winner(s.class(n.observes), n.job)
+	if p == nil {
+		p = holder
+	}
+	return k.move(s, key, holder, p, now), n.event
+}
+
+// move hands a job from the pool that has it to another.
+func (k *Desk) move(s *space, key jobKey, from, to *pool, now time.Time) *pool {
+	if from != nil && from != to {
+		from.ledger.Drop(key.id)
+		k.changed(from, now)
+		k.wake(from, now)
+	}
+	if to != nil {
+		s.held[key] = to
+	}
+	return to
+}
+
+func (k *Desk) reconcileAt(s *space, p *pool, t reservation.Truth, now time.Time) {
+	before := p.ledger.Counts()
+	if !p.ledger.Reconcile(t, now) {
+		return
+	}
+	k.changed(p, now)
+	if after := p.ledger.Counts(); after.Jobs() != before.Jobs() || after.Queued != before.Queued {
+		k.wake(p, now)
+	}
+	for _, e := range t.Jobs {
+		s.held[s.keyOf(p, e.ID)] = p
+	}
+}
