@@ -144,7 +144,7 @@ type MetricSource struct {
 	Name string `json:"name"`
 	// interval between two looks, 10s at least. Default: 1m.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="self >= duration('10s') && self <= duration('1h')",message="interval must be 10s to 1h"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s') && duration(self) <= duration('1h')",message="interval must be 10s to 1h"
 	Interval *metav1.Duration `json:"interval,omitempty"`
 	// jobs counts queued and running jobs of repositories (ARC's TotalNumberOfQueuedAndInProgressWorkflowRuns).
 	// +optional
@@ -302,7 +302,7 @@ type CronWindow struct {
 	Start string `json:"start"`
 	// duration for which it lasts by the clock, at most 366 days.
 	// +required
-	// +kubebuilder:validation:XValidation:rule="self >= duration('1m') && self <= duration('8784h')",message="duration must be 1m to 8784h"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1m') && duration(self) <= duration('8784h')",message="duration must be 1m to 8784h"
 	Duration metav1.Duration `json:"duration"`
 }
 
