@@ -36,21 +36,53 @@ func TestTheAPIServerRefusesWhatCannotBeMeant(t *testing.T) {
 	const connection = "apiVersion: corral.dev/v1alpha1\nkind: GitHubConnection\nmetadata: {name: c, namespace: refusals}\nspec: "
 	const source = "apiVersion: corral.dev/v1alpha1\nkind: PoolSource\nmetadata: {name: s, namespace: refusals}\nspec: "
 	cases := map[string]struct{ manifest, want string }{
-		"min above max":         {pool + "{connectionRef: {name: c}, scale: {min: 3, max: 2}, template: {}}", "min must not be above max"},
-		"idle above max":        {pool + "{connectionRef: {name: c}, scale: {idle: 3, max: 2}, template: {}}", "idle must not be above max"},
-		"negative":              {pool + "{connectionRef: {name: c}, scale: {max: -1}, template: {}}", "spec.scale.max"},
-		"unknown field":         {pool + "{connectionRef: {name: c}, lables: [x], template: {}}", `unknown field "spec.lables"`},
-		"no connection":         {pool + "{template: {}}", "spec.connectionRef: Required"},
-		"no template":           {pool + "{connectionRef: {name: c}}", "spec.template: Required"},
-		"odd scale set name":    {pool + "{connectionRef: {name: c}, scaleSetName: 'a b', template: {}}", "spec.scaleSetName"},
-		"no credentials":        {connection + "{url: 'https://github.com/acme'}", "exactly one of secretRef and mountRef must be set"},
-		"both credentials":      {connection + "{url: 'https://github.com/acme', secretRef: {name: a}, mountRef: {name: b}}", "exactly one of secretRef and mountRef must be set"},
-		"mount outside":         {connection + "{url: 'https://github.com/acme', mountRef: {name: ../b}}", "spec.mountRef.name"},
-		"URL without an owner":  {connection + "{url: 'https://github.com', secretRef: {name: a}}", "spec.url"},
-		"two references":        {source + "{interval: 1m, git: {url: 'https://x/y', ref: {branch: a, tag: b}}}", "exactly one of branch, tag and commit must be set"},
-		"ssh, not yet":          {source + "{interval: 1m, git: {url: 'ssh://x/y'}}", "spec.git.url"},
-		"an interval of zero":   {source + "{interval: 0s, git: {url: 'https://x/y'}}", "interval must be at least 1s"},
-		"unknown deletion word": {source + "{interval: 1m, deletionPolicy: Keep, git: {url: 'https://x/y'}}", "spec.deletionPolicy"},
+		"min above max":        {pool + "{connectionRef: {name: c}, scale: {min: 3, max: 2}, template: {}}", "min must not be above max"},
+		"idle above max":       {pool + "{connectionRef: {name: c}, scale: {idle: 3, max: 2}, template: {}}", "idle must not be above max"},
+		"negative":             {pool + "{connectionRef: {name: c}, scale: {max: -1}, template: {}}", "spec.scale.max"},
+		"unknown field":        {pool + "{connectionRef: {name: c}, lables: [x], template: {}}", `unknown field "spec.lables"`},
+		"no connection":        {pool + "{template: {}}", "spec.connectionRef: Required"},
+		"no template":          {pool + "{connectionRef: {name: c}}", "spec.template: Required"},
+		"odd scale set name":   {pool + "{connectionRef: {name: c}, scaleSetName: 'a b', template: {}}", "spec.scaleSetName"},
+		"no credentials":       {connection + "{url: 'https://github.com/acme'}", "exactly one of secretRef and mountRef must be set"},
+		"both credentials":     {connection + "{url: 'https://github.com/acme', secretRef: {name: a}, mountRef: {name: b}}", "exactly one of secretRef and mountRef must be set"},
+		"mount outside":        {connection + "{url: 'https://github.com/acme', mountRef: {name: ../b}}", "spec.mountRef.name"},
+		"URL without an owner": {connection + "{url: 'https://github.com', secretRef: {name: a}}", "spec.url"},
+		"two references":       {source + "{interval: 1m, git: {url: 'https://x/y', ref: {branch: a, tag: b}}}", "exactly one of branch, tag and commit must be set"},
+		"ssh, not yet":         {source + "{interval: 1m, git: {url: 'ssh://x/y'}}", "spec.git.url"},
+		"an interval of zero":  {source + "{interval: 0s, git: {url: 'https://x/y'}}", "interval must be at least 1s"},
+		"two times of a schedule": {
+			pool + "{connectionRef: {name: c}, template: {}, schedules: [{name: s, scale: {max: 1}, weekly: {from: '08:00', to: '09:00'}, cron: {start: '0 7 * * *', duration: 1h}}]}",
+			"exactly one of weekly, cron and once must be set",
+		},
+		"a schedule of nothing": {
+			pool + "{connectionRef: {name: c}, template: {}, schedules: [{name: s, scale: {}, weekly: {from: '08:00', to: '09:00'}}]}", "spec.schedules[0].scale",
+		},
+		"scheduled min above max": {
+			pool + "{connectionRef: {name: c}, template: {}, schedules: [{name: s, scale: {min: 2, max: 1}, weekly: {from: '08:00', to: '09:00'}}]}", "min must not be above max",
+		},
+		"a window that ends before it begins": {
+			pool + "{connectionRef: {name: c}, template: {}, schedules: [{name: s, scale: {max: 1}, once: {from: '2026-12-02T00:00:00Z', to: '2026-12-01T00:00:00Z'}}]}", "from must be before to",
+		},
+		"the machine's own zone": {
+			pool + "{connectionRef: {name: c}, template: {}, schedules: [{name: s, zone: Local, scale: {max: 1}, weekly: {from: '08:00', to: '09:00'}}]}", "zone must be a name of the IANA database",
+		},
+		"two sources in a metric": {
+			pool + "{connectionRef: {name: c}, template: {}, demand: {metrics: [{name: m, busy: {}, jobs: {repositories: [a]}}]}}", "exactly one of jobs, busy, prometheus and external must be set",
+		},
+		"a metric without a source": {pool + "{connectionRef: {name: c}, template: {}, demand: {metrics: [{name: m}]}}", "exactly one of jobs, busy, prometheus and external must be set"},
+		"a metric each second": {
+			pool + "{connectionRef: {name: c}, template: {}, demand: {metrics: [{name: m, interval: 1s, busy: {}}]}}", "interval must be 10s to 1h",
+		},
+		"a factor and an adjustment": {
+			pool + "{connectionRef: {name: c}, template: {}, demand: {metrics: [{name: m, busy: {scaleUpFactor: 120, scaleUpAdjustment: 1}}]}}", "scaleUpFactor and scaleUpAdjustment must not both be set",
+		},
+		"an unknown event": {pool + "{connectionRef: {name: c}, template: {}, demand: {slack: [{name: s, event: issues}]}}", "spec.demand.slack[0].event"},
+		"a scale set's name without one": {
+			pool + "{connectionRef: {name: c}, template: {}, registration: REST, scaleSetName: x}", "runners with registration REST have none",
+		},
+		"an unknown mode":         {pool + "{connectionRef: {name: c}, template: {}, mode: Watch}", "spec.mode"},
+		"a webhook without a key": {connection + "{url: 'https://github.com/acme', secretRef: {name: a}, webhook: {hookID: 1}}", "spec.webhook.secretRef: Required"},
+		"unknown deletion word":   {source + "{interval: 1m, deletionPolicy: Keep, git: {url: 'https://x/y'}}", "spec.deletionPolicy"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -59,6 +91,33 @@ func TestTheAPIServerRefusesWhatCannotBeMeant(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestTheAPIServerTakesTheExamples(t *testing.T) {
+	must(t, w.Cluster.CreateNamespace(t.Context(), "examples"))
+	objects, err := filepath.Glob(filepath.Join("..", "..", "examples", "*", "objects.yaml"))
+	if err != nil || len(objects) < 10 {
+		t.Fatalf("%d examples, %v", len(objects), err)
+	}
+	for _, file := range objects {
+		if out, err := kubectl(t, "", "create", "--dry-run=server", "-n", "examples", "-f", file); err != nil {
+			t.Errorf("%s: %s", file, out)
+		}
+	}
+}
+
+func TestAPoolsRegistrationNeverChanges(t *testing.T) {
+	must(t, w.Cluster.CreateNamespace(t.Context(), "registrations"))
+	p := newPool("registrations", "linux", "acme")
+	must(t, w.Client.Create(t.Context(), p))
+	for _, change := range []string{`{"spec":{"registration":"REST"}}`, `{"spec":{"mode":"Observe","registration":"REST"}}`} {
+		err := w.Client.Patch(t.Context(), p.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(change)))
+		if err == nil || !strings.Contains(err.Error(), "registration never changes") {
+			t.Errorf("%s: the API server said %v", change, err)
+		}
+	}
+	must(t, w.Client.Patch(t.Context(), p, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"registration":"ScaleSet"}}`))))
+	must(t, w.Client.Delete(t.Context(), p))
 }
 
 func TestARunnersSpecNeverChanges(t *testing.T) {
