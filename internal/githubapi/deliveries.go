@@ -106,11 +106,11 @@ func (c *Client) Payload(ctx context.Context, hookID, id int64) (event string, p
 		var d *github.HookDelivery
 		switch {
 		case h.id == 0:
-			d, resp, err = gh.Apps.GetHookDelivery(ctx, id)
+			d, resp, err = something(gh.Apps.GetHookDelivery(ctx, id))
 		case h.scope == Organization:
-			d, resp, err = gh.Organizations.GetHookDelivery(ctx, c.target.Owner, h.id, id)
+			d, resp, err = something(gh.Organizations.GetHookDelivery(ctx, c.target.Owner, h.id, id))
 		default:
-			d, resp, err = gh.Repositories.GetHookDelivery(ctx, c.target.Owner, c.target.Name, h.id, id)
+			d, resp, err = something(gh.Repositories.GetHookDelivery(ctx, c.target.Owner, c.target.Name, h.id, id))
 		}
 		if err != nil {
 			return resp, err

@@ -70,9 +70,9 @@ func (c *Client) groupID(ctx context.Context, name string) (int64, error) {
 // five minutes. One call per repository tells of all groups. For an enterprise, it is the
 // organization that the group has to be visible to.
 func (c *Client) Visible(ctx context.Context, group, repository string) (bool, error) {
-	owner, name, ok := strings.Cut(repository, "/")
-	if !ok || !namePattern.MatchString(owner) || !namePattern.MatchString(name) {
-		return false, scaleset.NewError(scaleset.KindUnexpected, "looking for runner groups", 0, 0, fmt.Sprintf("%q is no OWNER/NAME", repository), nil)
+	owner, name, err := splitRepository(repository)
+	if err != nil {
+		return false, err
 	}
 	subject := name
 	switch c.target.Scope {
@@ -116,7 +116,7 @@ func (c *Client) listGroups(ctx context.Context, doing, visibleTo string) ([]Gro
 func (c *Client) groupPage(ctx context.Context, gh *github.Client, visibleTo string, page github.ListOptions) ([]Group, *github.Response, error) {
 	var groups []Group
 	if c.target.Scope == Enterprise {
-		list, resp, err := gh.Enterprise.ListRunnerGroups(ctx, c.target.Name, &github.ListEnterpriseRunnerGroupOptions{ListOptions: page, VisibleToOrganization: visibleTo})
+		list, resp, err := something(gh.Enterprise.ListRunnerGroups(ctx, c.target.Name, &github.ListEnterpriseRunnerGroupOptions{ListOptions: page, VisibleToOrganization: visibleTo}))
 		if err != nil {
 			return nil, resp, err
 		}
@@ -125,7 +125,7 @@ func (c *Client) groupPage(ctx context.Context, gh *github.Client, visibleTo str
 		}
 		return groups, resp, nil
 	}
-	list, resp, err := gh.Actions.ListOrganizationRunnerGroups(ctx, c.target.Owner, &github.ListOrgRunnerGroupOptions{ListOptions: page, VisibleToRepository: visibleTo})
+	list, resp, err := something(gh.Actions.ListOrganizationRunnerGroups(ctx, c.target.Owner, &github.ListOrgRunnerGroupOptions{ListOptions: page, VisibleToRepository: visibleTo}))
 	if err != nil {
 		return nil, resp, err
 	}

@@ -54,6 +54,9 @@ type JobList struct {
 }
 
 func jobOf(j *github.WorkflowJob) Job {
+	if j == nil {
+		return Job{}
+	}
 	return Job{
 		ID: j.GetID(), RunID: j.GetRunID(), Name: j.GetName(), Workflow: j.GetWorkflowName(), Status: j.GetStatus(), Conclusion: j.GetConclusion(),
 		Labels: j.Labels, RunnerID: j.GetRunnerID(), RunnerName: j.GetRunnerName(), RunnerGroup: j.GetRunnerGroupName(),
@@ -69,7 +72,7 @@ func (c *Client) Job(ctx context.Context, repository string, id int64) (*Job, er
 	}
 	var found *github.WorkflowJob
 	err = c.do(ctx, kindJob, fmt.Sprintf("looking for job %d of %s", id, repository), func(ctx context.Context, gh *github.Client) (resp *github.Response, err error) {
-		found, resp, err = gh.Actions.GetWorkflowJobByID(ctx, owner, name, id)
+		found, resp, err = something(gh.Actions.GetWorkflowJobByID(ctx, owner, name, id))
 		return resp, err
 	})
 	if scaleset.IsNotFound(err) {
@@ -116,9 +119,9 @@ func (c *Client) runs(ctx context.Context, owner, name, status string) ([]int64,
 	var ids []int64
 	for page := 1; page != 0 && len(ids) <= mostRuns; {
 		err := c.do(ctx, kindRuns, fmt.Sprintf("listing the runs of %s/%s", owner, name), func(ctx context.Context, gh *github.Client) (*github.Response, error) {
-			list, resp, err := gh.Actions.ListRepositoryWorkflowRuns(ctx, owner, name, &github.ListWorkflowRunsOptions{
+			list, resp, err := something(gh.Actions.ListRepositoryWorkflowRuns(ctx, owner, name, &github.ListWorkflowRunsOptions{
 				Status: status, ExcludePullRequests: true, ListOptions: github.ListOptions{PerPage: pageSize, Page: page},
-			})
+			}))
 			if err != nil {
 				return resp, err
 			}
@@ -155,9 +158,9 @@ func (c *Client) jobsOfRun(ctx context.Context, owner, name string, run int64) (
 	var jobs []Job
 	for page := 1; page != 0 && page <= mostPages; {
 		err := c.do(ctx, kindJobs, fmt.Sprintf("listing the jobs of %s/%s", owner, name), func(ctx context.Context, gh *github.Client) (*github.Response, error) {
-			list, resp, err := gh.Actions.ListWorkflowJobs(ctx, owner, name, run, &github.ListWorkflowJobsOptions{
+			list, resp, err := something(gh.Actions.ListWorkflowJobs(ctx, owner, name, run, &github.ListWorkflowJobsOptions{
 				Filter: "latest", ListOptions: github.ListOptions{PerPage: pageSize, Page: page},
-			})
+			}))
 			if err != nil {
 				return resp, err
 			}
@@ -207,7 +210,7 @@ func (c *Client) Repositories(ctx context.Context, patterns []string) ([]string,
 }
 
 func (c *Client) matching(ctx context.Context, owner, pattern string) ([]string, error) {
-	if !namePattern.MatchString(owner) {
+	if !namePattern.MatchString(owner) || strings.Trim(owner, ".") == "" {
 		return nil, scaleset.NewError(scaleset.KindUnexpected, "listing repositories", 0, 0, fmt.Sprintf("%q is no owner of repositories: say OWNER/NAME", owner), nil)
 	}
 	all := []string{c.target.Name}
@@ -254,7 +257,8 @@ func (c *Client) repositoriesOf(ctx context.Context, owner string) ([]string, er
 
 func splitRepository(repository string) (owner, name string, err error) {
 	owner, name, ok := strings.Cut(repository, "/")
-	if !ok || !namePattern.MatchString(owner) || !namePattern.MatchString(name) || name == "." || name == ".." {
+	isName := func(s string) bool { return namePattern.MatchString(s) && s != "." && s != ".." }
+	if !ok || !isName(owner) || !isName(name) {
 		return "", "", scaleset.NewError(scaleset.KindUnexpected, "looking for a repository", 0, 0, fmt.Sprintf("%q is no OWNER/NAME", repository), nil)
 	}
 	return owner, name, nil

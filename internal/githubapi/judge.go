@@ -24,8 +24,11 @@ func (c *Client) judge(k kind, doing string, resp *github.Response, err error) e
 		return nil
 	}
 	status := statusOf(resp)
-	if status == 0 || status < http.StatusBadRequest {
+	switch {
+	case status == 0:
 		return scaleset.NewError(scaleset.KindUnavailable, doing, 0, 0, silence(err), err)
+	case status < http.StatusBadRequest:
+		return scaleset.NewError(scaleset.KindUnavailable, doing, status, 0, "the answer can't be used: "+err.Error(), err)
 	}
 	message := explanation(err)
 	if after, limited := limitOf(resp, message, c.options.Now()); limited {
@@ -37,6 +40,17 @@ func (c *Client) judge(k kind, doing string, resp *github.Response, err error) e
 		after = retryAfter(resp.Header, c.options.Now())
 	}
 	return scaleset.NewError(kind, doing, status, after, message, err)
+}
+
+// errNothing is of an answer that has nothing in it.
+var errNothing = errors.New("there is nothing in it")
+
+// something returns what go-github read, unless it is nothing: an empty body and null are no error of its.
+func something[T any](read *T, resp *github.Response, err error) (*T, *github.Response, error) {
+	if err == nil && read == nil {
+		return nil, resp, errNothing
+	}
+	return read, resp, err
 }
 
 func classify(k kind, status int) scaleset.Kind {

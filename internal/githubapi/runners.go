@@ -54,6 +54,9 @@ type Registration struct {
 }
 
 func runnerOf(r *github.Runner) Runner {
+	if r == nil {
+		return Runner{}
+	}
 	labels := make([]string, 0, len(r.Labels))
 	for _, l := range r.Labels {
 		labels = append(labels, l.GetName())
@@ -78,11 +81,11 @@ func (c *Client) GenerateJIT(ctx context.Context, r Registration) (scaleset.JIT,
 	err = c.do(ctx, kindJIT, doing, func(ctx context.Context, gh *github.Client) (resp *github.Response, err error) {
 		switch c.target.Scope {
 		case Organization:
-			made, resp, err = gh.Actions.CreateOrgJITConfig(ctx, c.target.Owner, body)
+			made, resp, err = something(gh.Actions.CreateOrgJITConfig(ctx, c.target.Owner, body))
 		case Repository:
-			made, resp, err = gh.Actions.CreateRepoJITConfig(ctx, c.target.Owner, c.target.Name, body)
+			made, resp, err = something(gh.Actions.CreateRepoJITConfig(ctx, c.target.Owner, c.target.Name, body))
 		default:
-			made, resp, err = gh.Enterprise.CreateJITConfig(ctx, c.target.Name, body)
+			made, resp, err = something(gh.Enterprise.CreateJITConfig(ctx, c.target.Name, body))
 		}
 		return resp, err
 	})
@@ -119,11 +122,11 @@ func (c *Client) Runner(ctx context.Context, id int64) (*Runner, error) {
 	err := c.do(ctx, kindRunner, fmt.Sprintf("looking for runner %d", id), func(ctx context.Context, gh *github.Client) (resp *github.Response, err error) {
 		switch c.target.Scope {
 		case Organization:
-			found, resp, err = gh.Actions.GetOrganizationRunner(ctx, c.target.Owner, id)
+			found, resp, err = something(gh.Actions.GetOrganizationRunner(ctx, c.target.Owner, id))
 		case Repository:
-			found, resp, err = gh.Actions.GetRunner(ctx, c.target.Owner, c.target.Name, id)
+			found, resp, err = something(gh.Actions.GetRunner(ctx, c.target.Owner, c.target.Name, id))
 		default:
-			found, resp, err = gh.Enterprise.GetRunner(ctx, c.target.Name, id)
+			found, resp, err = something(gh.Enterprise.GetRunner(ctx, c.target.Name, id))
 		}
 		return resp, err
 	})
@@ -176,11 +179,11 @@ func (c *Client) runnerPage(ctx context.Context, k kind, doing, name string, pag
 	err = c.do(ctx, k, doing, func(ctx context.Context, gh *github.Client) (resp *github.Response, err error) {
 		switch c.target.Scope {
 		case Organization:
-			list, resp, err = gh.Actions.ListOrganizationRunners(ctx, c.target.Owner, o)
+			list, resp, err = something(gh.Actions.ListOrganizationRunners(ctx, c.target.Owner, o))
 		case Repository:
-			list, resp, err = gh.Actions.ListRunners(ctx, c.target.Owner, c.target.Name, o)
+			list, resp, err = something(gh.Actions.ListRunners(ctx, c.target.Owner, c.target.Name, o))
 		default:
-			list, resp, err = gh.Enterprise.ListRunners(ctx, c.target.Name, o)
+			list, resp, err = something(gh.Enterprise.ListRunners(ctx, c.target.Name, o))
 		}
 		if err == nil {
 			next = resp.NextPage

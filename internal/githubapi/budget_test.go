@@ -1,0 +1,115 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package githubapi
+
+import (
+	"net/http"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/corral-dev/corral/internal/scaleset"
+	"github.com/corral-dev/corral/internal/turns"
+)
+
+func TestPointsAMinuteAreKept(t *testing.T) {
+	c := &clock{now: time.Unix(1_000_000, 0)}
+	b := newBudget(c.Now, true, "")
+	made := map[turns.Rank]int{}
+	for range 60 { // a minute in which everybody wants all
+		for _, r := range []turns.Rank{turns.Listing, turns.Looking, turns.Registering, turns.Removing} {
+			for range 20 {
+				if b.spend(r, "calling") == nil {
+					made[r]++
+				}
+			}
+		}
+		c.pass(time.Second)
+	}
+	points := made[turns.Listing] + made[turns.Looking] + 5*(made[turns.Registering]+made[turns.Removing])
+	if points > 900 || points < 850 {
+		t.Errorf("%d points in a minute: %v", points, made)
+	}
+	if made[turns.Registering] == 0 || made[turns.Removing] == 0 {
+		t.Errorf("listings took all: %v", made)
+	}
+	c.pass(time.Hour)
+	if err := b.spend(turns.Listing, "listing"); err != nil {
+		t.Errorf("an hour later: %v", err)
+	}
+}
+
+func TestAnEnterpriseServerCountsNoPoints(t *testing.T) {
+	c := &clock{now: time.Unix(1_000_000, 0)}
+	b := newBudget(c.Now, false, "")
+	for range 10_000 {
+		if err := b.spend(turns.Removing, "removing"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestAnswersThatOvertakeEachOther(t *testing.T) {
+	c := &clock{now: time.Unix(1_000_000, 0)}
+	header := func(remaining int, reset time.Duration) http.Header {
+		h := http.Header{}
+		h.Set("X-Ratelimit-Limit", "5000")
+		h.Set("X-Ratelimit-Remaining", strconv.Itoa(remaining))
+		h.Set("X-Ratelimit-Reset", strconv.FormatInt(c.Now().Add(reset).Unix(), 10))
+		return h
+	}
+	b := newBudget(c.Now, false, "")
+	for _, step := range []struct {
+		h    http.Header
+		want int
+	}{
+		{header(100, time.Hour), 100},
+		{header(103, time.Hour+time.Second), 100}, // sent before, come after
+		{header(90, time.Hour), 90},
+		{header(4999, 2*time.Hour), 4999},
+		{http.Header{}, 4999},
+	} {
+		if b.note(step.h); b.remaining != step.want {
+			t.Errorf("%d left after %v; want %d", b.remaining, step.h, step.want)
+		}
+	}
+}
+
+func TestTheSecondaryLimitWithoutATimeIsWaitedForLongerEachTime(t *testing.T) {
+	c := &clock{now: time.Unix(1_000_000, 0)}
+	b := newBudget(c.Now, true, "")
+	limited := scaleset.NewError(scaleset.KindRateLimited, "calling", 403, 0, "You have exceeded a secondary rate limit", nil)
+	for i, want := range []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute, 15 * time.Minute, 15 * time.Minute} {
+		began := c.Now()
+		b.learn(limited, began)
+		b.learn(limited, began.Add(-time.Second)) // was under way already
+		after, ok := scaleset.IsRateLimited(b.admit(turns.Removing, "removing"))
+		if !ok || after != want {
+			t.Errorf("time %d: waits %s; want %s", i, after, want)
+		}
+		c.pass(want)
+		if err := b.admit(turns.Removing, "removing"); err != nil {
+			t.Errorf("time %d: %v", i, err)
+		}
+		c.pass(time.Second)
+	}
+	b.learn(nil, c.Now())
+	c.pass(time.Second)
+	b.learn(limited, c.Now())
+	if after, _ := scaleset.IsRateLimited(b.admit(turns.Removing, "removing")); after != time.Minute {
+		t.Errorf("after an answer: waits %s", after)
+	}
+}
+
+func TestKeptAnswersAreBounded(t *testing.T) {
+	var a answers
+	for i := range 100 {
+		a.put(&answer{key: strconv.Itoa(i), tag: "t", body: make([]byte, 200_000)})
+	}
+	a.put(&answer{key: "huge", tag: "t", body: make([]byte, mostKeptOne+1)})
+	a.put(&answer{key: "99", tag: "new", body: make([]byte, 10)})
+	if a.size > mostKept || a.size < mostKept/2 || a.get("0") != nil || a.get("huge") != nil || a.get("99").tag != "new" || a.order.Len() != len(a.byKey) {
+		t.Errorf("%d bytes in %d answers", a.size, a.order.Len())
+	}
+}
