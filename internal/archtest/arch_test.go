@@ -7,6 +7,7 @@ package archtest
 
 import (
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -14,7 +15,10 @@ import (
 const module = "github.com/corral-dev/corral/"
 
 // pure packages decide on values.
-var pure = []string{"internal/compile", "internal/demand", "internal/explain", "internal/jobmatch", "internal/podspec", "internal/policy", "internal/poolstatus", "internal/reservation", "internal/rollout", "internal/scaling"}
+var pure = []string{"internal/compile", "internal/demand", "internal/explain", "internal/jobmatch", "internal/podspec", "internal/policy", "internal/poolstatus", "internal/reservation", "internal/rollout", "internal/scaling", "internal/schedule"}
+
+// leaves are small packages that pure ones share. They reach nothing of this module.
+var leaves = []string{"internal/wallclock"}
 
 // deps lists all that a package reaches.
 func deps(t *testing.T, pkg string) []string {
@@ -31,7 +35,7 @@ func TestPurePackagesReachNoClient(t *testing.T) {
 		"k8s.io/client-go", "sigs.k8s.io/controller-runtime", "github.com/actions/scaleset",
 		"github.com/google/go-github", "github.com/go-git", module + "internal/kube", module + "controllers",
 	}
-	for _, pkg := range append([]string{"apis/v1alpha1"}, pure...) {
+	for _, pkg := range slices.Concat([]string{"apis/v1alpha1"}, pure, leaves) {
 		t.Run(pkg, func(t *testing.T) { reachesNone(t, pkg, never) })
 	}
 }
@@ -45,6 +49,16 @@ func TestPurePackagesMeetOnlyThroughValuesOfTheAPI(t *testing.T) {
 			}
 		}
 		t.Run(pkg, func(t *testing.T) { reachesNone(t, pkg, others) })
+	}
+}
+
+func TestLeavesReachNothingOfOurs(t *testing.T) {
+	for _, pkg := range leaves {
+		for _, dep := range deps(t, pkg) {
+			if strings.HasPrefix(dep, module) && dep != module+pkg {
+				t.Errorf("%s reaches %s", pkg, dep)
+			}
+		}
 	}
 }
 

@@ -1,0 +1,162 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package schedule
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/robfig/cron/v3"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/wallclock"
+)
+
+// Problem is what is wrong with a schedule.
+type Problem struct {
+	// Path of the field in a RunnerPool, as spec.schedules[0].zone.
+	Path string
+	// Message says what is wrong and what to do.
+	Message string
+	// Warning is true when the schedule can be acted on.
+	Warning bool
+}
+
+// String is the path with the message.
+func (p Problem) String() string { return p.Path + ": " + p.Message }
+
+// Bounds of a CronWindow's duration.
+const minDuration, maxDuration = time.Minute, 366 * day
+
+// Compile reads schedules. What is wrong with them is in the problems, none of which is a
+// warning; the plan is of the others. Who has problems should not act on the plan: a number may be
+// missing from it.
+func Compile(schedules []v1alpha1.Schedule) (*Plan, []Problem) {
+	p := &Plan{}
+	var problems []Problem
+	for i := range schedules {
+		path := fmt.Sprintf("spec.schedules[%d]", i)
+		s, err := compile(&schedules[i])
+		if err != nil {
+			problems = append(problems, Problem{Path: path + err.path, Message: err.Error()})
+			continue
+		}
+		p.entries = append(p.entries, entry{name: schedules[i].Name, path: path, scale: schedules[i].Scale, span: s})
+	}
+	return p, problems
+}
+
+// fieldError is an error about a field of a schedule.
+type fieldError struct {
+	path string
+	error
+}
+
+func compile(s *v1alpha1.Schedule) (span, *fieldError) {
+	if s.Once != nil {
+		if !s.Once.From.Before(&s.Once.To) {
+			return nil, &fieldError{".once", errors.New("from must be before to")}
+		}
+		return once{s.Once.From.Time, s.Once.To.Time}, nil
+	}
+	place, err := wallclock.Location(s.GetZone())
+	if err != nil {
+		return nil, &fieldError{".zone", err}
+	}
+	switch {
+	case s.Weekly != nil:
+		return compileWeekly(place, s.Weekly)
+	case s.Cron != nil:
+		return compileCron(place, s.Cron)
+	}
+	return nil, &fieldError{"", errors.New("one of weekly, cron and once must be set")}
+}
+
+var weekdays = map[v1alpha1.Weekday]time.Weekday{
+	"Sunday": time.Sunday, "Monday": time.Monday, "Tuesday": time.Tuesday, "Wednesday": time.Wednesday,
+	"Thursday": time.Thursday, "Friday": time.Friday, "Saturday": time.Saturday,
+}
+
+// all are the days that a window of the week may be on before its weekdays are looked at.
+const all = 1<<63 - 1
+
+func compileWeekly(place *time.Location, w *v1alpha1.WeeklyWindow) (span, *fieldError) {
+	from, err := wallclock.Minutes(w.From)
+	if err == nil && from == 24*60 {
+		err = errors.New("it must be before 24:00: use 00:00 of the next day")
+	}
+	if err != nil {
+		return nil, &fieldError{".weekly.from", err}
+	}
+	to, err := wallclock.Minutes(w.To)
+	if err != nil {
+		return nil, &fieldError{".weekly.to", err}
+	}
+	if to <= from {
+		to += 24 * 60
+	}
+	d := days{month: all, month1: all}
+	for i, name := range w.Days {
+		weekday, known := weekdays[name]
+		if !known {
+			return nil, &fieldError{fmt.Sprintf(".weekly.days[%d]", i), fmt.Errorf("%.20q is no weekday: use Monday to Sunday", name)}
+		}
+		d.week |= 1 << weekday
+	}
+	if len(w.Days) == 0 {
+		d.week = all
+	}
+	return newRecurrence(place, d, []int{from}, time.Duration(to-from)*time.Minute), nil
+}
+
+// parser is for five fields; it must not see a zone, which is in a field of its own.
+var parser = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
+
+// star marks a field that is * in the masks of package cron.
+const star = 1 << 63
+
+func compileCron(place *time.Location, c *v1alpha1.CronWindow) (span, *fieldError) {
+	if lasts := c.Duration.Duration; lasts < minDuration || lasts > maxDuration {
+		return nil, &fieldError{".cron.duration", fmt.Errorf("%s is not from 1m to 8784h, which are 366 days", lasts)}
+	}
+	spec, err := parseCron(c.Start)
+	if err != nil {
+		return nil, &fieldError{".cron.start", err}
+	}
+	d := days{month: spec.Month &^ star, month1: spec.Dom &^ star, week: spec.Dow &^ star, either: spec.Dom&star == 0 && spec.Dow&star == 0}
+	var minutes []int
+	for m := range 24 * 60 {
+		if spec.Hour&(1<<(m/60)) != 0 && spec.Minute&(1<<(m%60)) != 0 {
+			minutes = append(minutes, m)
+		}
+	}
+	if len(minutes) == 0 || d.never() {
+		return nil, &fieldError{".cron.start", fmt.Errorf("%q never comes: no month has such a day, or a field is empty", c.Start)}
+	}
+	return newRecurrence(place, d, minutes, c.Duration.Duration), nil
+}
+
+const cronFields = "write minute hour day-of-month month day-of-week, as in 0 7 * * MON-FRI"
+
+func parseCron(start string) (*cron.SpecSchedule, error) {
+	switch {
+	case strings.Contains(start, "TZ="):
+		return nil, errors.New("a zone in it is not read: set the schedule's field zone")
+	case strings.HasPrefix(start, "@"):
+		return nil, fmt.Errorf("%.40q is a short form that is not read: %s", start, cronFields)
+	case len(start) > 128:
+		return nil, fmt.Errorf("it is longer than 128 characters: %s", cronFields)
+	}
+	parsed, err := parser.Parse(start)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s", err, cronFields)
+	}
+	spec, ok := parsed.(*cron.SpecSchedule)
+	if !ok {
+		return nil, fmt.Errorf("%.40q is not read: %s", start, cronFields)
+	}
+	return spec, nil
+}

@@ -1,0 +1,84 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package schedule
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	// lookout is how far is looked for an effect: a year, and then some.
+	lookout = 400 * day
+	// maxSteps bounds how many changes are looked at.
+	maxSteps = 20_000
+)
+
+// Warnings tells what of the schedules has no effect from a time on: those that are over, and
+// those that only hold while others before them set the same numbers. What can't be known
+// within 400 days and 20,000 changes is not told.
+func (p *Plan) Warnings(now time.Time) []Problem {
+	effects := p.effects(now)
+	var problems []Problem
+	for i, e := range p.entries {
+		warn := func(format string, args ...any) {
+			problems = append(problems, Problem{Path: e.path, Message: fmt.Sprintf(format, args...), Warning: true})
+		}
+		o, isOnce := e.span.(once)
+		switch {
+		case isOnce && !now.Before(o.to):
+			warn("schedule %s is over since %s: remove it", e.name, o.to.UTC().Format(time.RFC3339))
+		case effects == nil || !effects[i].held || effects[i].decided:
+		default:
+			warn("schedule %s has no effect: whenever it holds, %s sets the same numbers and is before it in the list. Put it first, or remove it",
+				e.name, strings.Join(effects[i].others, " or "))
+		}
+	}
+	return problems
+}
+
+// effect is what a schedule did.
+type effect struct {
+	held, decided bool
+	// others decided in its place.
+	others []string
+}
+
+// effects are those of each schedule within the lookout; nil if there is more to look at than is.
+func (p *Plan) effects(now time.Time) []effect {
+	effects := make([]effect, len(p.entries))
+	w := p.walk(now)
+	for range maxSteps {
+		w.judge(effects)
+		next := w.next()
+		if next.IsZero() || next.Sub(now) > lookout {
+			return effects
+		}
+		w.advance(next)
+	}
+	return nil
+}
+
+// judge notes who decides on what.
+func (w *walk) judge(effects []effect) {
+	var first [3]string
+	for i, e := range w.plan.entries {
+		if !w.states[i].holds {
+			continue
+		}
+		effects[i].held = true
+		for field, number := range [3]*int32{e.scale.Min, e.scale.Idle, e.scale.Max} {
+			switch {
+			case number == nil:
+			case first[field] == "":
+				first[field] = e.name
+				effects[i].decided = true
+			case !slices.Contains(effects[i].others, first[field]):
+				effects[i].others = append(effects[i].others, first[field])
+			}
+		}
+	}
+}

@@ -1,0 +1,166 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package schedule
+
+import (
+	"math/bits"
+	"time"
+
+	"github.com/corral-dev/corral/internal/wallclock"
+)
+
+const (
+	day = 24 * time.Hour
+	// horizon is how far is looked for a beginning, and for an end of what holds all along: 29
+	// February comes back after eight years at the latest.
+	horizon = 9 * 366
+)
+
+// recurrence holds for a time from each of its beginnings on, by the clock of a place. All but
+// its edges is computed with what the clock shows, see package wallclock: a moment is in a
+// window of shown times exactly if the latest time that the clock has shown up to it is.
+type recurrence struct {
+	place *time.Location
+	days  days
+	// minutes of a day at which it begins, in order; minutes are those from 0 to 1439.
+	minutes []int
+	// lasts at least a minute, and at most 366 days.
+	lasts time.Duration
+	// seamless is true when what begins in a day has no gap in it.
+	seamless bool
+}
+
+// days are those on which a recurrence begins: bits by number, as cron has them.
+type days struct {
+	month, month1, week uint64
+	// either is true when one of month1 and week is enough.
+	either bool
+}
+
+func newRecurrence(place *time.Location, d days, minutes []int, lasts time.Duration) *recurrence {
+	r := &recurrence{place: place, days: d, minutes: minutes, lasts: lasts, seamless: true}
+	for i := 1; i < len(minutes); i++ {
+		if time.Duration(minutes[i]-minutes[i-1])*time.Minute > lasts {
+			r.seamless = false
+		}
+	}
+	return r
+}
+
+// at implements span.
+func (r *recurrence) at(now time.Time) (holds bool, until time.Time) {
+	shown := wallclock.Shown(r.place, now)
+	holds, change := r.shown(shown)
+	for !change.IsZero() {
+		until = wallclock.First(r.place, change)
+		shown = wallclock.Shown(r.place, until)
+		var then bool
+		if then, change = r.shown(shown); then != holds {
+			return holds, until
+		} // else the clock was put forward past it
+	}
+	return holds, time.Time{}
+}
+
+// shown says whether it holds when a clock shows a time, and which time is shown when that
+// changes; zero if that is beyond the horizon.
+func (r *recurrence) shown(at time.Time) (holds bool, until time.Time) {
+	start, ok := r.last(at)
+	if !ok || !at.Before(start.Add(r.lasts)) {
+		next, _ := r.after(at)
+		return false, next
+	}
+	for limit := at.Add(horizon * day); start.Before(limit); {
+		end := start.Add(r.lasts)
+		if r.seamless {
+			start = midnight(start).Add(time.Duration(r.minutes[len(r.minutes)-1]) * time.Minute)
+			end = start.Add(r.lasts)
+		}
+		next, ok := r.after(start)
+		if !ok || next.After(end) {
+			return true, end
+		}
+		start = next
+	}
+	return true, time.Time{}
+}
+
+// last is the latest beginning up to a time, if one is recent enough to hold then.
+func (r *recurrence) last(at time.Time) (time.Time, bool) {
+	today := midnight(at)
+	minute := int(at.Sub(today) / time.Minute)
+	for back := 0; time.Duration(back-1)*day < r.lasts; back++ {
+		date := today.Add(-time.Duration(back) * day)
+		if !r.days.on(date) {
+			continue
+		}
+		for i := len(r.minutes) - 1; i >= 0; i-- {
+			if back > 0 || r.minutes[i] <= minute {
+				return date.Add(time.Duration(r.minutes[i]) * time.Minute), true
+			}
+		}
+	}
+	return time.Time{}, false
+}
+
+// after is the first beginning after a time, within the horizon.
+func (r *recurrence) after(at time.Time) (time.Time, bool) {
+	today := midnight(at)
+	minute := int(at.Sub(today) / time.Minute)
+	for ahead := range horizon {
+		date := today.Add(time.Duration(ahead) * day)
+		if !r.days.on(date) {
+			continue
+		}
+		for _, m := range r.minutes {
+			if ahead > 0 || m > minute {
+				return date.Add(time.Duration(m) * time.Minute), true
+			}
+		}
+	}
+	return time.Time{}, false
+}
+
+func midnight(t time.Time) time.Time { return t.Truncate(day) }
+
+// on says whether something begins on a date.
+func (d *days) on(date time.Time) bool {
+	_, month, dayOfMonth := date.Date()
+	if d.month&(1<<month) == 0 {
+		return false
+	}
+	inMonth, inWeek := d.month1&(1<<dayOfMonth) != 0, d.week&(1<<date.Weekday()) != 0
+	if d.either {
+		return inMonth || inWeek
+	}
+	return inMonth && inWeek
+}
+
+// never says that no date has such a day: 30 February.
+func (d *days) never() bool {
+	if d.either && d.week != 0 {
+		return d.month == 0
+	}
+	longest := 0
+	for month, length := range [13]int{0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31} {
+		if d.month&(1<<month) != 0 {
+			longest = max(longest, length)
+		}
+	}
+	return d.week == 0 || d.month1 == 0 || bits.TrailingZeros64(d.month1) > longest
+}
+
+// once holds from one moment to another.
+type once struct{ from, to time.Time }
+
+// at implements span.
+func (o once) at(now time.Time) (holds bool, until time.Time) {
+	switch {
+	case now.Before(o.from):
+		return false, o.from
+	case now.Before(o.to):
+		return true, o.to
+	}
+	return false, time.Time{}
+}
