@@ -20,6 +20,14 @@ const (
 	AppPrivateKeyKey = "github_app_private_key"
 )
 
+// Keys of the Secret that a webhook's events are signed with.
+const (
+	// WebhookSecretKey holds the secret.
+	WebhookSecretKey = "secret"
+	// WebhookPreviousKey holds the former one while it is changed.
+	WebhookPreviousKey = "previous"
+)
+
 // GitHubConnectionSpec is one GitHub identity: where, and as whom.
 // +kubebuilder:validation:XValidation:rule="has(self.secretRef) != has(self.mountRef)",message="exactly one of secretRef and mountRef must be set"
 type GitHubConnectionSpec struct {

@@ -86,6 +86,7 @@ func Key(connection types.NamespacedName) string { return connection.String() }
 //  1. credentials: read them
 //  2. verdict: what GitHub says of them, asked when something changed or it is time
 //  3. use: good ones become the client of all pools on the connection
+//  4. webhook: whether there is a secret for GitHub's events
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	conn := &v1alpha1.GitHubConnection{}
 	if err := r.Client.Get(ctx, req.NamespacedName, conn); client.IgnoreNotFound(err) != nil {
@@ -127,7 +128,7 @@ func (r *Reconciler) reconcile(ctx context.Context, conn *v1alpha1.GitHubConnect
 	}
 	conn.Status.Scope, conn.Status.Identity, conn.Status.ServerVersion = string(v.identity.Scope), v.identity.Login, v.identity.ServerVersion
 	again.Message = fmt.Sprintf("connected to %s %s as %s", v.identity.Scope, conn.Spec.URL, v.identity.Login)
-	return again, nil
+	return again, r.checkWebhook(ctx, conn)
 }
 
 // suspended keeps pools working with credentials that were verified, and asks nothing.

@@ -351,6 +351,28 @@ func TestMissingSecretIsNamed(t *testing.T) {
 	}
 }
 
+func TestMissingSecretOfTheWebhookIsNamedAndPoolsKeepWorking(t *testing.T) {
+	s := newStage(t)
+	s.change(func(c *v1alpha1.GitHubConnection) {
+		c.Spec.Webhook = &v1alpha1.ConnectionWebhook{SecretRef: v1alpha1.LocalObjectReference{Name: "absent"}}
+	})
+	conn, _ := s.reconcile()
+	s.wantReady(conn, metav1.ConditionFalse, v1alpha1.CredentialsMissingReason, true)
+	want := "spec.webhook.secretRef: Secret absent isn't there, so GitHub's events are refused"
+	if message := conditions.GetMessage(conn, v1alpha1.ReadyCondition); message != want || s.token() != "one" {
+		t.Errorf("%q, serving %q", message, s.token())
+	}
+	s.change(func(c *v1alpha1.GitHubConnection) { c.Spec.Webhook.SecretRef.Name = "github" })
+	conn, _ = s.reconcile()
+	want = "spec.webhook.secretRef: Secret github has nothing under the key secret, so GitHub's events are refused"
+	if message := conditions.GetMessage(conn, v1alpha1.ReadyCondition); message != want {
+		t.Errorf("%q", message)
+	}
+	s.setSecret(map[string]string{v1alpha1.TokenKey: "one", v1alpha1.WebhookSecretKey: "x"})
+	conn, _ = s.reconcile()
+	s.wantReady(conn, metav1.ConditionTrue, v1alpha1.SucceededReason, false)
+}
+
 func TestOneEventPerChange(t *testing.T) {
 	s := newStage(t)
 	for range 3 {

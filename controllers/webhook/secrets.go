@@ -24,8 +24,6 @@ import (
 )
 
 const (
-	// SecretKey and PreviousKey are the keys of a webhook's Secret.
-	SecretKey, PreviousKey = "secret", "previous"
 	// secretFor is how long a Secret that was read is taken for what it is, and missingFor one that couldn't be read.
 	secretFor, missingFor = time.Minute, 5 * time.Second
 	// freshAfter is how soon a Secret is read again because a signature doesn't fit: by forged events at most so often.
@@ -136,14 +134,14 @@ func readSecrets(ctx context.Context, live client.Reader, name types.NamespacedN
 		return nil, fmt.Errorf("reading Secret %s: %w", name.Name, err)
 	}
 	var secrets [][]byte
-	for _, key := range []string{SecretKey, PreviousKey} {
+	for _, key := range []string{v1alpha1.WebhookSecretKey, v1alpha1.WebhookPreviousKey} {
 		// Files that Secrets are made of end in a newline, as a rule; GitHub's secrets don't.
 		if value := bytes.TrimRight(secret.Data[key], "\r\n"); len(value) > 0 {
 			secrets = append(secrets, slices.Clone(value))
 		}
 	}
-	if len(bytes.TrimRight(secret.Data[SecretKey], "\r\n")) == 0 {
-		return nil, fmt.Errorf("%w: Secret %s has nothing under the key %s", hook.ErrNoSecret, name.Name, SecretKey)
+	if len(bytes.TrimRight(secret.Data[v1alpha1.WebhookSecretKey], "\r\n")) == 0 {
+		return nil, fmt.Errorf("%w: Secret %s has nothing under the key %s", hook.ErrNoSecret, name.Name, v1alpha1.WebhookSecretKey)
 	}
 	return secrets, nil
 }

@@ -103,10 +103,10 @@ func (s *stage) wantSecrets(x *Secrets, fresh bool, reads int, want ...string) {
 }
 
 func TestSecretIsReadOnceInAWhile(t *testing.T) {
-	s := newStage(t, connection("hook"), secretOf("hook", map[string]string{SecretKey: "new\n", PreviousKey: "old"}))
+	s := newStage(t, connection("hook"), secretOf("hook", map[string]string{v1alpha1.WebhookSecretKey: "new\n", v1alpha1.WebhookPreviousKey: "old"}))
 	x := &Secrets{Connections: s, Live: s, Now: s.clock}
 	s.wantSecrets(x, false, 1, "new", "old")
-	if err := s.Update(t.Context(), secretOf("hook", map[string]string{SecretKey: "newer", PreviousKey: "\n"})); err != nil {
+	if err := s.Update(t.Context(), secretOf("hook", map[string]string{v1alpha1.WebhookSecretKey: "newer", v1alpha1.WebhookPreviousKey: "\n"})); err != nil {
 		t.Fatal(err)
 	}
 	s.wantSecrets(x, false, 1, "new", "old")
@@ -133,10 +133,10 @@ func TestSecretThatIsNotThereIsSaid(t *testing.T) {
 		"no Secret": {[]client.Object{connection("hook")}, hook.ErrNoSecret, "no secret: Secret hook isn't there"},
 		"no key":    {[]client.Object{connection("hook"), secretOf("hook", map[string]string{"token": "x"})}, hook.ErrNoSecret, "no secret: Secret hook has nothing under the key secret"},
 		"only the former": {
-			[]client.Object{connection("hook"), secretOf("hook", map[string]string{PreviousKey: "x"})},
+			[]client.Object{connection("hook"), secretOf("hook", map[string]string{v1alpha1.WebhookPreviousKey: "x"})},
 			hook.ErrNoSecret, "no secret: Secret hook has nothing under the key secret",
 		},
-		"empty": {[]client.Object{connection("hook"), secretOf("hook", map[string]string{SecretKey: "\n"})}, hook.ErrNoSecret, "no secret: Secret hook has nothing under the key secret"},
+		"empty": {[]client.Object{connection("hook"), secretOf("hook", map[string]string{v1alpha1.WebhookSecretKey: "\n"})}, hook.ErrNoSecret, "no secret: Secret hook has nothing under the key secret"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t, tc.objects...)
@@ -153,7 +153,7 @@ func TestSecretThatIsNotThereIsSaid(t *testing.T) {
 }
 
 func TestSecretHoldsWhileTheClusterDoesNotAnswer(t *testing.T) {
-	s := newStage(t, connection("hook"), secretOf("hook", map[string]string{SecretKey: "one"}), secretOf("other", map[string]string{SecretKey: "two"}))
+	s := newStage(t, connection("hook"), secretOf("hook", map[string]string{v1alpha1.WebhookSecretKey: "one"}), secretOf("other", map[string]string{v1alpha1.WebhookSecretKey: "two"}))
 	x := &Secrets{Connections: s, Live: s, Now: s.clock}
 	s.wantSecrets(x, false, 1, "one")
 	s.down, s.now = errors.New("timed out"), s.now.Add(secretFor)
@@ -183,7 +183,7 @@ func TestSecretHoldsWhileTheClusterDoesNotAnswer(t *testing.T) {
 }
 
 func TestConnectionThatIsGoneIsForgotten(t *testing.T) {
-	s := newStage(t, connection("hook"), secretOf("hook", map[string]string{SecretKey: "one"}))
+	s := newStage(t, connection("hook"), secretOf("hook", map[string]string{v1alpha1.WebhookSecretKey: "one"}))
 	x := &Secrets{Connections: s, Live: s, Now: s.clock}
 	s.wantSecrets(x, false, 1, "one")
 	if err := s.Delete(t.Context(), connection("hook")); err != nil {

@@ -18,6 +18,7 @@ type effect struct {
 	value any
 	want  string // stands there now, and not by default
 	gone  string // stands there by default, and not now
+	with  string // what must be true for it to have an effect
 }
 
 const digest = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
@@ -42,20 +43,25 @@ var effects = map[string]effect{
 		value: []any{map[string]any{"name": "app.one", "volume": map[string]any{"secret": map[string]any{"secretName": "s"}}}},
 		want:  "mountPath: /etc/corral/credentials/app.one",
 	},
-	"log.level":                 {value: "debug", want: "--log-level=debug"},
-	"log.encoding":              {value: "text", want: "--log-encoding=text"},
-	"concurrency.runners":       {value: 7, want: "--concurrent-runners=7"},
-	"concurrency.others":        {value: 3, want: "--concurrent=3"},
-	"intervalJitterPercentage":  {value: 0, want: "--interval-jitter-percentage=0"},
-	"env":                       {value: []any{map[string]any{"name": "HTTPS_PROXY", "value": "http://proxy.example"}}, want: "value: http://proxy.example"},
-	"resources.requests.cpu":    {value: "250m", want: "cpu: 250m"},
-	"resources.requests.memory": {value: "300Mi", want: "memory: 300Mi"},
-	"resources.limits.memory":   {value: "4Gi", want: "memory: 4Gi"},
-	"podLabels":                 {value: map[string]any{"example.test/team": "ci"}, want: "example.test/team: ci"},
-	"podAnnotations":            {value: map[string]any{"example.test/scrape": "yes"}, want: `example.test/scrape: "yes"`},
-	"nodeSelector":              {value: map[string]any{"kubernetes.io/os": "linux"}, want: "kubernetes.io/os: linux"},
-	"tolerations":               {value: []any{map[string]any{"operator": "Exists"}}, want: "operator: Exists"},
-	"affinity":                  {value: map[string]any{"podAntiAffinity": map[string]any{}}, want: "podAntiAffinity: {}"},
+	"webhook.enabled":            {value: true, want: "name: corral-webhook"},
+	"webhook.port":               {value: 9000, with: "webhook.enabled", want: "--webhook-addr=:9000"},
+	"webhook.trustedProxies":     {value: []any{"10.0.0.0/8", "fd00::/8"}, with: "webhook.enabled", want: "--webhook-trusted-proxies=10.0.0.0/8,fd00::/8"},
+	"webhook.serviceType":        {value: "LoadBalancer", with: "webhook.enabled", want: "type: LoadBalancer"},
+	"webhook.serviceAnnotations": {value: map[string]any{"example.test/lb": "internal"}, with: "webhook.enabled", want: "example.test/lb: internal"},
+	"log.level":                  {value: "debug", want: "--log-level=debug"},
+	"log.encoding":               {value: "text", want: "--log-encoding=text"},
+	"concurrency.runners":        {value: 7, want: "--concurrent-runners=7"},
+	"concurrency.others":         {value: 3, want: "--concurrent=3"},
+	"intervalJitterPercentage":   {value: 0, want: "--interval-jitter-percentage=0"},
+	"env":                        {value: []any{map[string]any{"name": "HTTPS_PROXY", "value": "http://proxy.example"}}, want: "value: http://proxy.example"},
+	"resources.requests.cpu":     {value: "250m", want: "cpu: 250m"},
+	"resources.requests.memory":  {value: "300Mi", want: "memory: 300Mi"},
+	"resources.limits.memory":    {value: "4Gi", want: "memory: 4Gi"},
+	"podLabels":                  {value: map[string]any{"example.test/team": "ci"}, want: "example.test/team: ci"},
+	"podAnnotations":             {value: map[string]any{"example.test/scrape": "yes"}, want: `example.test/scrape: "yes"`},
+	"nodeSelector":               {value: map[string]any{"kubernetes.io/os": "linux"}, want: "kubernetes.io/os: linux"},
+	"tolerations":                {value: []any{map[string]any{"operator": "Exists"}}, want: "operator: Exists"},
+	"affinity":                   {value: map[string]any{"podAntiAffinity": map[string]any{}}, want: "podAntiAffinity: {}"},
 	"topologySpreadConstraints": {
 		value: []any{map[string]any{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}},
 		want:  "topologyKey: zone",
@@ -95,6 +101,9 @@ func TestEveryValueHasAnEffect(t *testing.T) {
 		t.Run(path, func(t *testing.T) {
 			values := map[string]any{}
 			set(values, path, e.value)
+			if e.with != "" {
+				set(values, e.with, true)
+			}
 			got := joined(render(t, values))
 			if !strings.Contains(got, e.want) || e.want != "" && strings.Contains(byDefault, e.want) {
 				t.Errorf("%q stands in what is rendered: %t; by default: %t", e.want, strings.Contains(got, e.want), strings.Contains(byDefault, e.want))
