@@ -1,0 +1,120 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package demand_test
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/demand"
+)
+
+func TestCombine(t *testing.T) {
+	jobs := func(name string, n int32, reason string) demand.Signal {
+		return demand.Signal{Name: name, Jobs: &n, Reason: reason}
+	}
+	idle := func(name string, n int32) demand.Signal {
+		return demand.Signal{Name: name, Idle: &n, Reason: "an event"}
+	}
+	total := func(name string, n int32) demand.Signal {
+		return demand.Signal{Name: name, Total: &n, Reason: "busy"}
+	}
+	silent := demand.Signal{Name: "queue", Reason: "no answer", Held: true}
+	known := func(signals ...demand.Signal) demand.Reading { return demand.Reading{Known: true, Signals: signals} }
+
+	for name, tc := range map[string]struct {
+		in   demand.Input
+		want demand.Demand
+	}{
+		"no source, no demand": {
+			want: demand.Demand{Known: true},
+		},
+		"of sources that tell of jobs the largest holds, the first of equal ones says why": {
+			in: demand.Input{Readings: []demand.Reading{
+				known(jobs("scaleSet", 3, "GitHub assigned 3")), known(jobs("webhook", 7, "7 jobs"), jobs("queue", 7, "the value is 7")),
+			}},
+			want: demand.Demand{Known: true, Jobs: 7, Reason: "webhook: 7 jobs"},
+		},
+		"jobs are no fewer than the runners with one": {
+			in:   demand.Input{Readings: []demand.Reading{known(jobs("webhook", 1, "1 job"))}, Busy: 4},
+			want: demand.Demand{Known: true, Jobs: 4, Reason: "4 runners have a job"},
+		},
+		"none is said to be none": {
+			in:   demand.Input{Readings: []demand.Reading{known(jobs("webhook", 0, "no jobs"))}},
+			want: demand.Demand{Known: true, Reason: "webhook: no jobs"},
+		},
+		"slack adds up, and the largest proposal for a total holds": {
+			in: demand.Input{Readings: []demand.Reading{known(idle("pr", 2), idle("push", 3), idle("check", 0), total("busy", 5), total("also", 9))}},
+			want: demand.Demand{
+				Known: true, Idle: 5, IdleReason: "pr: an event; push: an event", Total: 9, TotalReason: "also: busy",
+			},
+		},
+		"a source without a signal goes by what it said last": {
+			in: demand.Input{
+				Readings: []demand.Reading{known(jobs("webhook", 1, "1 job"), silent)},
+				Before:   []v1alpha1.DemandStatus{{Name: "queue", Jobs: new(int32(12)), Reason: "the value is 12"}, {Name: "gone", Jobs: new(int32(50))}},
+			},
+			want: demand.Demand{Known: true, Jobs: 12, Reason: "queue: no answer", Held: true},
+		},
+		"a source that was never heard keeps what runs, and stops no other": {
+			in:   demand.Input{Readings: []demand.Reading{known(jobs("webhook", 2, "2 jobs"), silent)}},
+			want: demand.Demand{Known: true, Keep: true, Jobs: 2, Reason: "webhook: 2 jobs", Held: true},
+		},
+		"before the first word, what was said before a restart holds": {
+			in: demand.Input{
+				Readings: []demand.Reading{{}, known(jobs("queue", 1, "the value is 1"))},
+				Before:   []v1alpha1.DemandStatus{{Name: "webhook", Jobs: new(int32(8)), Reason: "8 jobs"}, {Name: "queue", Jobs: new(int32(9))}},
+			},
+			want: demand.Demand{Known: true, Keep: true, Jobs: 8, Reason: "webhook: 8 jobs", Held: true},
+		},
+		"nothing heard and nothing remembered is nothing known": {
+			in:   demand.Input{Readings: []demand.Reading{{}}},
+			want: demand.Demand{Keep: true},
+		},
+		"a source that lies is cut": {
+			in: demand.Input{Readings: []demand.Reading{
+				known(jobs("queue", math.MaxInt32, "much"), jobs("less", -5, "little"), total("busy", math.MinInt32), idle("pr", math.MaxInt32), idle("push", 7)),
+			}},
+			want: demand.Demand{Known: true, Jobs: demand.MostJobs, Reason: "queue: much", TotalReason: "busy: busy", Idle: demand.MostJobs, IdleReason: "pr: an event; push: an event"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := demand.Combine(tc.in)
+			if diff := cmp.Diff(tc.want, got, cmpopts.IgnoreFields(demand.Demand{}, "Statuses")); diff != "" {
+				t.Errorf("demand (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestCombineTellsEachSource(t *testing.T) {
+	t.Parallel()
+	n := int32(4)
+	in := demand.Input{
+		Readings: []demand.Reading{{Known: true, Signals: []demand.Signal{
+			{Name: "webhook", Jobs: &n, Reason: "4 jobs"},
+			{Name: "queue", Reason: strings.Repeat("ü", 300), Held: true},
+		}}},
+		Before: []v1alpha1.DemandStatus{{Name: "queue", Jobs: new(int32(2))}},
+	}
+	got := demand.Combine(in).Statuses
+	want := []v1alpha1.DemandStatus{
+		{Name: "webhook", Jobs: new(int32(4)), Reason: "4 jobs"},
+		{Name: "queue", Jobs: new(int32(2)), Reason: strings.Repeat("ü", 126) + "…", Held: true},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("statuses (-want +got):\n%s", diff)
+	}
+	if got[0].Jobs == &n {
+		t.Error("the status shares a number with the signal")
+	}
+	if !demand.Equal(got, want) || demand.Equal(got, want[:1]) || demand.Equal(got, []v1alpha1.DemandStatus{want[0], {Name: "queue", Reason: want[1].Reason, Held: true}}) {
+		t.Error("Equal doesn't tell equal demands from others")
+	}
+}

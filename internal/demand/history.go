@@ -1,0 +1,243 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package demand
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+const (
+	// mostKept bounds each list of a History. Beyond it, what is close together is told as one.
+	mostKept = 64
+	// longestWindow and longestPeriod are the longest that a pool may declare.
+	longestWindow, longestPeriod = time.Hour, 30 * time.Minute
+	// longestText bounds what is read, in bytes.
+	longestText = 16 << 10
+)
+
+// History is what was wanted and done of late: what behavior looks back at. It is bounded. The zero one knows nothing.
+type History struct {
+	wanted []span   // in the order of time; each ends where the next begins
+	done   []change // in the order of time
+	rose   time.Time
+}
+
+// span is a time in which numbers were wanted.
+type span struct {
+	from        time.Time
+	least, most int32
+}
+
+// change is what was done.
+type change struct {
+	at time.Time
+	by int32
+}
+
+// Rebuilt is the history of a pool whose own is lost: as if the number of its last decision had been wanted up to now. Windows begin
+// anew, so that a restart makes nothing faster. Without a decision it is empty.
+func Rebuilt(last *v1alpha1.Decision, now time.Time) History {
+	if last == nil {
+		return History{}
+	}
+	h := History{wanted: []span{{from: earlier(last.Time.Time, now), least: last.Desired, most: last.Desired}}}
+	before := int32(0)
+	if last.Before != nil {
+		before = last.Before.Desired
+	}
+	h.did(before, last.Desired, earlier(last.Time.Time, now))
+	return h
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// want notes what is wanted from now on.
+func (h *History) want(n int32, now time.Time) {
+	h.settle(now)
+	if last := len(h.wanted) - 1; last < 0 || h.wanted[last].least != n || h.wanted[last].most != n {
+		h.wanted = append(h.wanted, span{from: now, least: n, most: n})
+	}
+	// The first goes when it ended before the longest window.
+	for len(h.wanted) > 1 && !h.wanted[1].from.After(now.Add(-longestWindow)) {
+		h.wanted = h.wanted[1:]
+	}
+	if len(h.wanted) > mostKept {
+		h.wanted = mergeSpans(h.wanted)
+	}
+}
+
+// settle has nothing be later than now: the clock may have been put back.
+func (h *History) settle(now time.Time) {
+	for i := range h.wanted {
+		h.wanted[i].from = earlier(h.wanted[i].from, now)
+	}
+	for i := range h.done {
+		h.done[i].at = earlier(h.done[i].at, now)
+	}
+	h.rose = earlier(h.rose, now)
+}
+
+// mergeSpans makes one of the two neighbors that are the shortest together; what is wanted now stays as it is.
+func mergeSpans(all []span) []span {
+	best, shortest := 0, time.Duration(math.MaxInt64)
+	for i := range len(all) - 2 {
+		if d := all[i+2].from.Sub(all[i].from); d < shortest {
+			best, shortest = i, d
+		}
+	}
+	merged := make([]span, 0, len(all)-1)
+	merged = append(merged, all[:best]...)
+	a, b := all[best], all[best+1]
+	merged = append(merged, span{from: a.from, least: min(a.least, b.least), most: max(a.most, b.most)})
+	return append(merged, all[best+2:]...)
+}
+
+// wantedIn tells the smallest and the largest number wanted in a time up to now, and when a part of it is to be forgotten.
+func (h *History) wantedIn(window time.Duration, now time.Time) (least, most int32, next time.Duration) {
+	last := h.wanted[len(h.wanted)-1]
+	least, most = last.least, last.most
+	for i, s := range h.wanted[:len(h.wanted)-1] {
+		left := h.wanted[i+1].from.Add(window).Sub(now)
+		if left <= 0 {
+			continue
+		}
+		least, most, next = min(least, s.least), max(most, s.most), sooner(next, left)
+	}
+	return least, most, next
+}
+
+// did notes a change.
+func (h *History) did(before, number int32, now time.Time) {
+	if number > before {
+		h.rose = now
+	}
+	if number != before {
+		h.done = append(h.done, change{at: now, by: number - before})
+	}
+	for len(h.done) > 0 && !h.done[0].at.After(now.Add(-longestPeriod)) {
+		h.done = h.done[1:]
+	}
+	if len(h.done) > mostKept {
+		h.done = mergeChanges(h.done)
+	}
+}
+
+// mergeChanges makes one of the two neighbors that are the closest, at the later time.
+func mergeChanges(all []change) []change {
+	best, shortest := 0, time.Duration(math.MaxInt64)
+	for i := range len(all) - 1 {
+		if d := all[i+1].at.Sub(all[i].at); d < shortest {
+			best, shortest = i, d
+		}
+	}
+	merged := make([]change, 0, len(all)-1)
+	merged = append(merged, all[:best]...)
+	by := min(max(int64(all[best].by)+int64(all[best+1].by), math.MinInt32), math.MaxInt32)
+	merged = append(merged, change{at: all[best+1].at, by: int32(by)}) //nolint:gosec // it is bounded
+	return append(merged, all[best+2:]...)
+}
+
+// changedIn tells by how much the number rose in a time up to now, fell if negative, and when a part of it is to be forgotten.
+func (h *History) changedIn(period time.Duration, now time.Time) (risen int64, next time.Duration) {
+	for _, c := range h.done {
+		left := c.at.Add(period).Sub(now)
+		if left <= 0 {
+			continue
+		}
+		risen, next = risen+int64(c.by), sooner(next, left)
+	}
+	return risen, next
+}
+
+// text is a History as it is written down: times in milliseconds since 1970.
+type text struct {
+	Wanted [][3]int64 `json:"wanted,omitempty"` // from, least, most
+	Done   [][2]int64 `json:"done,omitempty"`   // at, by
+	Rose   int64      `json:"rose,omitempty"`
+}
+
+// Encode writes it down, in at most 8 kB of JSON.
+func (h History) Encode() string {
+	var t text
+	for _, s := range h.wanted {
+		t.Wanted = append(t.Wanted, [3]int64{s.from.UnixMilli(), int64(s.least), int64(s.most)})
+	}
+	for _, c := range h.done {
+		t.Done = append(t.Done, [2]int64{c.at.UnixMilli(), int64(c.by)})
+	}
+	if !h.rose.IsZero() {
+		t.Rose = h.rose.UnixMilli()
+	}
+	raw, err := json.Marshal(t)
+	if err != nil {
+		return "" // numbers can't fail
+	}
+	return string(raw)
+}
+
+// ParseHistory reads what Encode wrote; the empty text is an empty history. What isn't in order, or too much, is an error.
+func ParseHistory(s string) (History, error) {
+	if s == "" {
+		return History{}, nil
+	}
+	var t text
+	if len(s) > longestText {
+		return History{}, fmt.Errorf("reading a history: it has %d bytes, more than %d", len(s), longestText)
+	}
+	if err := json.Unmarshal([]byte(s), &t); err != nil {
+		return History{}, fmt.Errorf("reading a history: %w", err)
+	}
+	if err := t.check(); err != nil {
+		return History{}, fmt.Errorf("reading a history: %w", err)
+	}
+	var h History
+	for _, w := range t.Wanted {
+		h.wanted = append(h.wanted, span{from: time.UnixMilli(w[0]), least: int32(w[1]), most: int32(w[2])}) //nolint:gosec // checked
+	}
+	for _, d := range t.Done {
+		h.done = append(h.done, change{at: time.UnixMilli(d[0]), by: int32(d[1])}) //nolint:gosec // checked
+	}
+	if t.Rose != 0 {
+		h.rose = time.UnixMilli(t.Rose)
+	}
+	return h, nil
+}
+
+// latest is the latest time that is read: what is later has no place in a calendar of four digits.
+const latest = 253_402_300_799_000
+
+func (t text) check() error {
+	if len(t.Wanted) > mostKept || len(t.Done) > mostKept {
+		return errors.New("it has too many entries")
+	}
+	before := int64(0)
+	for _, w := range t.Wanted {
+		if w[0] < before || w[0] > latest || w[1] < 0 || w[1] > w[2] || w[2] > math.MaxInt32 {
+			return errors.New("what was wanted is out of order")
+		}
+		before = w[0]
+	}
+	before = 0
+	for _, d := range t.Done {
+		if d[0] < before || d[0] > latest || d[1] < math.MinInt32 || d[1] > math.MaxInt32 {
+			return errors.New("what was done is out of order")
+		}
+		before = d[0]
+	}
+	if t.Rose < 0 || t.Rose > latest {
+		return errors.New("it rose at no time")
+	}
+	return nil
+}

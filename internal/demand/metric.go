@@ -1,0 +1,104 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package demand
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// NoSignal is the error of a value that says nothing: the source holds.
+type NoSignal struct{ Reason string }
+
+// Error says why.
+func (e *NoSignal) Error() string { return e.Reason }
+
+// FromJobs is how many runners jobs ask for, where a job asks for a number of runners; nil stands for 1.
+func FromJobs(queued, running int, perJob *resource.Quantity) (int32, string, error) {
+	reason := fmt.Sprintf("%d queued, %d running", queued, running)
+	n, cut := atMost(float64(queued) + float64(running))
+	if perJob != nil {
+		ratio := perJob.AsApproximateFloat64()
+		if !(ratio > 0) || math.IsInf(ratio, 0) {
+			return 0, "", &NoSignal{Reason: fmt.Sprintf("runnersPerJob is %s, and must be a number above 0", perJob)}
+		}
+		n, cut = atMost(math.Ceil(rounded((float64(queued) + float64(running)) * ratio)))
+		reason = fmt.Sprintf("%s, times %s", reason, perJob)
+	}
+	return n, withCut(reason, cut), nil
+}
+
+// FromValue is how many runners a value asks for, where a runner is for a part of it; nil stands for 1. A value that is no number,
+// without end or negative says nothing.
+func FromValue(value float64, average *resource.Quantity) (int32, string, error) {
+	shown := strconv.FormatFloat(value, 'g', 6, 64)
+	if math.IsNaN(value) || math.IsInf(value, 0) || value < 0 {
+		return 0, "", &NoSignal{Reason: fmt.Sprintf("the value is %s, which is no number of jobs", shown)}
+	}
+	share := 1.0
+	reason := "the value is " + shown
+	if average != nil {
+		share = average.AsApproximateFloat64()
+		reason = fmt.Sprintf("%s, at %s a runner", reason, average)
+	}
+	if !(share > 0) || math.IsInf(share, 0) {
+		return 0, "", &NoSignal{Reason: fmt.Sprintf("averageValue is %s, and must be a number above 0", average)}
+	}
+	n, cut := atMost(math.Ceil(rounded(value / share)))
+	return n, withCut(reason, cut), nil
+}
+
+// rounded takes off what calculating with binary fractions adds: 3 × 0.1 is 0.3, not a bit more.
+func rounded(v float64) float64 {
+	if whole := math.Round(v); math.Abs(v-whole) < 1e-9*math.Max(1, math.Abs(v)) {
+		return whole
+	}
+	return v
+}
+
+func withCut(reason string, cut bool) string {
+	if cut {
+		return fmt.Sprintf("%s, cut to %d", reason, MostJobs)
+	}
+	return reason
+}
+
+// FromBusy proposes a total by the part of the runners that is busy, given how many there were to be. From 0 it proposes none: without
+// runners none is busy.
+func FromBusy(b *v1alpha1.BusyMetric, busy, before int32) (int32, string) {
+	busy, before = max(0, busy), min(max(0, before), MostJobs)
+	if before == 0 {
+		return 0, "no runners, so that none can be busy"
+	}
+	percent := int64(busy) * 100 / int64(before)
+	reason := fmt.Sprintf("%d of %d busy", busy, before)
+	switch {
+	case int64(busy)*100 >= int64(before)*int64(b.GetScaleUpThreshold()):
+		return more(b, before), fmt.Sprintf("%s: %d %%, no less than %d %%", reason, percent, b.GetScaleUpThreshold())
+	case int64(busy)*100 < int64(before)*int64(b.GetScaleDownThreshold()):
+		return fewer(b, before), fmt.Sprintf("%s: %d %%, less than %d %%", reason, percent, b.GetScaleDownThreshold())
+	}
+	return before, reason
+}
+
+func more(b *v1alpha1.BusyMetric, before int32) int32 {
+	n := (int64(before)*int64(b.GetScaleUpFactor()) + 99) / 100
+	if b.ScaleUpAdjustment != nil {
+		n = int64(before) + int64(*b.ScaleUpAdjustment)
+	}
+	return int32(min(max(n, 0), MostJobs)) //nolint:gosec // it is bounded
+}
+
+func fewer(b *v1alpha1.BusyMetric, before int32) int32 {
+	n := int64(before) * int64(b.GetScaleDownFactor()) / 100
+	if b.ScaleDownAdjustment != nil {
+		n = int64(before) - int64(*b.ScaleDownAdjustment)
+	}
+	return int32(min(max(n, 0), MostJobs)) //nolint:gosec // it is bounded
+}
