@@ -88,13 +88,21 @@ func stateOf(action, status string) reservation.State {
 	return max(states[action], states[status])
 }
 
+// oldest is how long ago a job may have been made that waits: thirty days for an approval, and a day for a runner. GitHub ends it then.
+const oldest = 31 * 24 * time.Hour
+
+// isStale says whether an event is an old one that somebody sends again.
+func isStale(d webhook.Delivery, state reservation.State, now time.Time) bool {
+	return state <= reservation.Queued && !d.Job.CreatedAt.IsZero() && now.Sub(d.Job.CreatedAt) > oldest
+}
+
 // takeJob gives an event's job to the pool that it is for, once to those that act and once to those that only observe.
 func (k *Desk) takeJob(c *connection, d webhook.Delivery, runner types.NamespacedName) outcome {
-	state := stateOf(d.Action, d.Job.Status)
-	if state == 0 {
+	state, now := stateOf(d.Action, d.Job.Status), k.Now()
+	if state == 0 || isStale(d, state, now) {
 		return irrelevant
 	}
-	s, now := k.space(d.Connection.Namespace), k.Now()
+	s := k.space(d.Connection.Namespace)
 	k.recordLater(c, d, k.pools[runner], now)
 	n := news{
 		job:   jobmatch.Job{Host: c.scope.Host, Repository: d.Repository.FullName, OfUser: d.Repository.OwnerType == "User", Enterprise: c.enterprise(d), Labels: d.Job.Labels},
