@@ -48,7 +48,12 @@ type Reading struct {
 	Known bool
 	// Signals in the order of the pool's spec.
 	Signals []Signal
+	// Actual is what runs for a pool with the mode Observe, whoever made it; nil if that isn't known.
+	Actual *Actual
 }
+
+// Actual are the runners that GitHub has for a pool, and those of them with a job.
+type Actual struct{ Runners, Busy int32 }
 
 // Input is what the demand is made of.
 type Input struct {
