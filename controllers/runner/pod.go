@@ -122,6 +122,9 @@ func Credentials(ctx context.Context, c client.Reader, namespace string) ([]stri
 	}
 	for i := range connections.Items {
 		add(connections.Items[i].Spec.SecretRef)
+		if hook := connections.Items[i].Spec.Webhook; hook != nil {
+			add(&hook.SecretRef)
+		}
 	}
 	for i := range sources.Items {
 		add(sources.Items[i].Spec.Git.SecretRef)

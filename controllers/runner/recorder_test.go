@@ -30,16 +30,19 @@ func TestMergeIsWhateverTheOrderAndRepetition(t *testing.T) {
 	completed.Type, completed.Result, completed.At = actions.JobCompleted, "failed", at(9)
 	other := started
 	other.JobID = "j2"
+	unnamed := actions.JobEvent{Type: actions.JobStarted, JobID: v1alpha1.UnknownJob, At: at(1)}
 	want := &v1alpha1.JobReference{
 		ID: "j1", Repository: "acme/app", Name: "build", RunID: 7,
 		StartedAt: &metav1.Time{Time: at(1)}, CompletedAt: &metav1.Time{Time: at(9)}, Result: "failed",
 	}
 	for name, events := range map[string][]actions.JobEvent{
-		"in order":              {started, completed},
-		"reversed":              {completed, started},
-		"repeated":              {started, started, completed, completed, started},
-		"with another's in it":  {started, other, completed},
-		"repeated across a gap": {completed, started, completed},
+		"in order":               {started, completed},
+		"reversed":               {completed, started},
+		"repeated":               {started, started, completed, completed, started},
+		"with another's in it":   {started, other, completed},
+		"repeated across a gap":  {completed, started, completed},
+		"seen before it's named": {unnamed, completed, started},
+		"named before it's seen": {started, unnamed, completed, unnamed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got *v1alpha1.JobReference

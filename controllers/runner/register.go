@@ -153,7 +153,7 @@ func (x *run) identity() podspec.Runner {
 // verify looks for the registration of a runner that GitHub doesn't count as we do.
 // GitHub forgets an ephemeral runner when its job is over, so a busy one that it doesn't
 // know has no job any more: the message of the completion was lost. An idle one that it
-// doesn't know will never get a job.
+// doesn't know will never get a job; one without a scale set may have had one that nobody told of.
 func (x *run) verify(ctx context.Context) error {
 	key := client.ObjectKeyFromObject(x.runner)
 	gh, ok := x.client()
@@ -170,7 +170,7 @@ func (x *run) verify(ctx context.Context) error {
 	if err := gh.recognize(ctx); err != nil {
 		return nil // this may not be the GitHub that the runner is registered with
 	}
-	if x.runner.Status.Job == nil && (x.pod == nil || poolstatus.JobOf(x.pod) == nil) {
+	if x.runner.Spec.REST == nil && x.runner.Status.Job == nil && (x.pod == nil || poolstatus.JobOf(x.pod) == nil) {
 		x.Notes.Condemn(key, x.runner.UID, poolstatus.Verdict{
 			State: v1alpha1.RunnerFailed, Since: x.Now(), Cause: v1alpha1.CauseRemoved, Reason: "GitHub has forgotten its registration",
 		})

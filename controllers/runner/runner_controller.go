@@ -165,10 +165,11 @@ func (x *run) observe(ctx context.Context) error {
 // taken, that the job is over, and why a runner that is being ended had failed.
 func (x *run) overrule() {
 	failed := x.Notes.failure(client.ObjectKeyFromObject(x.runner), x.runner.UID)
+	works := x.verdict.State == v1alpha1.RunnerBusy || x.verdict.State == v1alpha1.RunnerIdle
 	switch {
 	case x.taken != nil:
 		x.verdict = *x.taken
-	case x.verdict.State == v1alpha1.RunnerBusy && x.jobOver():
+	case works && x.jobOver():
 		x.verdict = poolstatus.Verdict{State: v1alpha1.RunnerFinished, Since: x.Now(), Reason: "job over, the container still runs"}
 	case failed != nil && x.verdict.State != v1alpha1.RunnerBusy && !x.runner.DeletionTimestamp.IsZero():
 		x.verdict = *failed

@@ -52,8 +52,8 @@ func (h hook) do(ctx context.Context, k kind, doing string, op operation) error 
 }
 
 // Deliveries lists the deliveries of a webhook, the newest first, a hundred in a page. The webhook
-// 0 is the App's own, of which only those for this installation are returned. A cursor is what
-// the page before gave as next; next is empty at the end. GitHub keeps deliveries for some days.
+// 0 is the App's own, with those for all of its installations. A cursor is what the page before gave
+// as next; next is empty at the end. GitHub keeps deliveries for some days.
 func (c *Client) Deliveries(ctx context.Context, hookID int64, cursor string) (page []Delivery, next string, err error) {
 	doing := "listing deliveries"
 	h, err := c.hook(hookID, doing)
@@ -74,19 +74,15 @@ func (c *Client) Deliveries(ctx context.Context, hookID int64, cursor string) (p
 		if err != nil {
 			return resp, err
 		}
-		page, next = c.ours(list), resp.Cursor
+		page, next = deliveriesOf(list), resp.Cursor
 		return resp, nil
 	})
 	return page, next, err
 }
 
-// ours leaves out what an App was told of other installations.
-func (c *Client) ours(list []*github.HookDelivery) []Delivery {
+func deliveriesOf(list []*github.HookDelivery) []Delivery {
 	deliveries := make([]Delivery, 0, len(list))
 	for _, d := range list {
-		if c.creds.App != nil && d.GetInstallationID() != 0 && d.GetInstallationID() != c.creds.App.InstallationID {
-			continue
-		}
 		deliveries = append(deliveries, Delivery{
 			ID: d.GetID(), GUID: d.GetGUID(), Event: d.GetEvent(), Action: d.GetAction(), Status: d.GetStatus(), StatusCode: d.GetStatusCode(),
 			DeliveredAt: d.GetDeliveredAt().Time, Redelivery: d.GetRedelivery(), RepositoryID: d.GetRepositoryID(),
