@@ -25,6 +25,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/connection"
+	"github.com/corral-dev/corral/controllers/demand"
 	policies "github.com/corral-dev/corral/controllers/policy"
 	"github.com/corral-dev/corral/controllers/pool"
 	"github.com/corral-dev/corral/controllers/runner"
@@ -51,7 +52,7 @@ func Scheme() *runtime.Scheme {
 
 // Collectors returns the metrics of all controllers and of the calls to GitHub, to be registered once.
 func Collectors() []prometheus.Collector {
-	return slices.Concat(source.Collectors(), policies.Collectors(), pool.Collectors(), runner.Collectors(), scaleset.Collectors(), actions.Collectors(), githubapi.Collectors(), fairqueue.Collectors(), webhook.Collectors())
+	return slices.Concat(source.Collectors(), policies.Collectors(), pool.Collectors(), runner.Collectors(), scaleset.Collectors(), demand.Collectors(), actions.Collectors(), githubapi.Collectors(), fairqueue.Collectors(), webhook.Collectors())
 }
 
 // Options of the controllers.
@@ -134,24 +135,28 @@ func All(mgr ctrl.Manager, o Options) error {
 		return &policies.Reconciler{Reporter: report, Live: live, Checker: compiler, Engine: engine, Kind: kind}
 	}
 
+	desk := demand.NewDesk(demand.Config{
+		Client: mgr.GetClient(), GitHub: func(c types.NamespacedName) (demand.GitHub, bool) { return rest.Get(connection.Key(c)) },
+		Record: func(ctx context.Context, namespace string, events []actions.JobEvent) error {
+			return (&runner.Recorder{Client: mgr.GetClient(), Namespace: namespace, Notes: notes}).RecordJobs(ctx, events)
+		},
+		Now: time.Now,
+	})
+
 	return firstError(
 		mgr.Add(engine),
-		addWebhook(mgr, o.Webhook, noDesk{}),
+		desk.SetupWithManager(mgr),
+		addWebhook(mgr, o.Webhook, desk),
 		ofPolicies(policy.KindClusterRunnerPolicy).SetupWithManager(mgr, o.Others),
 		ofPolicies(policy.KindRunnerPolicy).SetupWithManager(mgr, o.Others),
 		(&source.Reconciler{Reporter: report, Live: live, Fetcher: git, Compiler: compiler}).SetupWithManager(mgr, source.Options{Concurrent: o.Others, JitterPercent: o.JitterPercent}),
 		(&connection.Reconciler{Reporter: report, Secrets: live, CredentialsDir: o.CredentialsDir, Clients: clients, Verify: verify, Now: time.Now}).SetupWithManager(mgr, o.Others),
 		(&scaleset.Reconciler{Reporter: report, Clients: clients, Sessions: sessions, Notes: notes, Cluster: o.Cluster, Now: time.Now}).SetupWithManager(mgr, o.Others),
-		(&pool.Reconciler{Reporter: ofPools, Sessions: sessions, Failures: notes, Live: live, Policies: engine, Cluster: o.Cluster, Zone: o.Zone, Now: time.Now}).SetupWithManager(mgr, sessions.Words(), o.Others),
+		(&pool.Reconciler{Reporter: ofPools, Sessions: sessions, Failures: notes, Live: live, Demand: []pool.Reader{desk}, Desk: desk, Policies: engine, Cluster: o.Cluster, Zone: o.Zone, Now: time.Now}).SetupWithManager(mgr, o.Others, sessions.Words(), desk.Words()),
 		mgr.Add(&runner.Census{Reporter: report, Live: live, REST: rest, Notes: notes, Cluster: o.Cluster, Now: time.Now}),
 		(&runner.Reconciler{Reporter: ofRunners, Live: live, Clients: clients, REST: rest, Notes: notes, Policies: engine, Now: time.Now}).SetupWithManager(mgr, o.Runners),
 	)
 }
-
-// noDesk takes no events.
-type noDesk struct{}
-
-func (noDesk) Take(context.Context, hook.Delivery) error { return hook.ErrNotReady }
 
 // addWebhook adds the webhook server, if there is to be one.
 func addWebhook(mgr ctrl.Manager, o *WebhookOptions, desk hook.Desk) error {

@@ -29,6 +29,7 @@ const (
 
 // RunnerPoolSpec declares one set of runners.
 // +kubebuilder:validation:XValidation:rule="has(self.registration) == has(oldSelf.registration) || (has(self.registration) ? self.registration : oldSelf.registration) == 'ScaleSet'",message="registration never changes: make another pool"
+// +kubebuilder:validation:XValidation:rule="!(has(self.mode) && self.mode == 'Observe') || (has(oldSelf.mode) && oldSelf.mode == 'Observe')",message="mode never goes back to Observe: suspend the pool, or make another"
 // +kubebuilder:validation:XValidation:rule="!(has(self.registration) && self.registration == 'REST' && has(self.scaleSetName))",message="scaleSetName is of a scale set: runners with registration REST have none"
 type RunnerPoolSpec struct {
 	// connectionRef names the GitHubConnection, in the same namespace, that the runners belong to.
@@ -59,7 +60,8 @@ type RunnerPoolSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="registration never changes: make another pool"
 	Registration Registration `json:"registration,omitempty"`
 
-	// mode is Active (default), or Observe for a pool that decides and reports what it would do, and acts on nothing.
+	// mode is Active (default), or Observe for a pool that decides and reports what it would do, and acts on nothing. An
+	// active pool never goes back to Observe.
 	// +optional
 	Mode PoolMode `json:"mode,omitempty"`
 

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/demand"
 	"github.com/corral-dev/corral/internal/scaling"
 )
 
@@ -48,6 +49,11 @@ type recollection struct {
 	told  string
 	// history of what was decided.
 	history history
+	// lastJob is when there was a job last, and paced what behavior looks back at, once isPaced; of the one
+	// worker that has the pool.
+	lastJob time.Time
+	paced   demand.History
+	isPaced bool
 }
 
 func (m *memory) of(pool types.NamespacedName) *recollection {

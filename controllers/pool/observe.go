@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -46,7 +47,9 @@ func (x *run) observe(ctx context.Context) error {
 		x.recall.count(numberOf(begin, r.Name))
 		x.runners = append(x.runners, observed{runner: r, verdict: x.judge(r, pods[r.Name])})
 	}
-	x.Sessions.Retain(x.key, func(name string) bool { return present[name] })
+	keep := func(name string) bool { return present[name] }
+	x.Sessions.Retain(x.key, keep)
+	x.Desk.Retain(x.key, keep)
 	return nil
 }
 
@@ -61,6 +64,11 @@ func (x *run) judge(r *v1alpha1.Runner, pod *corev1.Pod) poolstatus.Verdict {
 	}
 	if e, ok := x.words.Completed[r.Name]; ok && e.IsAbout(id) {
 		seen.Status.Job = runner.Merge(seen.Status.Job, e)
+	}
+	if at, over := x.Failures.Completion(types.NamespacedName{Namespace: r.Namespace, Name: r.Name}, r.UID); over && r.Spec.REST != nil && seen.Status.Job != nil {
+		job := *seen.Status.Job
+		job.CompletedAt = &metav1.Time{Time: at}
+		seen.Status.Job = &job
 	}
 	return poolstatus.Judge(poolstatus.Observe(&seen, pod, x.pool.Spec.Deadlines.GetStartup(), x.Now()), x.Now())
 }

@@ -190,8 +190,10 @@ func reasons(list []policy.UpdateReason) string {
 // question is what corral.scaling is asked about the pool.
 func (x *run) question() policy.ScalingInput {
 	c := x.pool.Status.Runners
+	facts := x.facts
+	facts.Scale = x.scale
 	return policy.ScalingInput{
-		Pool: x.facts, Jobs: x.pool.Status.Jobs, Now: x.Now().UnixNano(), Zone: cmp.Or(x.Zone, "UTC"),
+		Pool: facts, Jobs: x.pool.Status.Jobs, Now: x.Now().UnixNano(), Zone: cmp.Or(x.Zone, "UTC"),
 		Runners: policy.Runners{
 			Total: c.Total, Pending: c.Pending, Idle: c.Idle, Busy: c.Busy, Finished: c.Finished, Failed: c.Failed, Outdated: c.Outdated,
 		},
@@ -231,7 +233,7 @@ func (x *run) holdLimits(in *scaling.Input, answer policy.Scaling) {
 	x.limits = last
 	most := last.Max
 	narrowest := func(held, declared, answered int32) int32 { return min(held, declared, answered) }
-	declared, answered := x.facts.Scale, answer.Scale
+	declared, answered := x.scale, answer.Scale
 	limits := scaling.Limits{Max: narrowest(most, declared.Max, answered.Max), Hard: last.Hard || answer.Hard}
 	limits.Min = min(limits.Max, narrowest(last.Min, declared.Min, answered.Min))
 	limits.Idle = min(limits.Max, narrowest(last.Idle, declared.Idle, answered.Idle))
@@ -365,8 +367,11 @@ func head[T any](list []T) []T { return slices.Clone(list[:min(len(list), maxSho
 
 // grant is what the plan grants the pool, and what it would have without policies.
 func (x *run) grant(in scaling.Input) policies.Grant {
+	if x.observes() {
+		return policies.Grant{} // it takes nothing from others
+	}
 	declared := in
-	declared.Limits = scaling.Limits{Min: x.facts.Scale.Min, Max: x.facts.Scale.Max, Idle: x.facts.Scale.Idle}
+	declared.Limits, declared.Pace = scaling.Limits{Min: x.scale.Min, Max: x.scale.Max, Idle: x.scale.Idle}, nil
 	live := x.count(v1alpha1.RunnerPending, v1alpha1.RunnerIdle, v1alpha1.RunnerBusy)
 	return policies.Grant{Granted: max(live, x.plan.Desired), Wanted: scaling.Decide(declared).Desired}
 }

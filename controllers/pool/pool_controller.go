@@ -22,6 +22,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	policies "github.com/corral-dev/corral/controllers/policy"
 	"github.com/corral-dev/corral/controllers/runner"
+	"github.com/corral-dev/corral/internal/demand"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/poolstatus"
@@ -48,6 +49,7 @@ type Failures interface {
 	TakeFailures(pool types.NamespacedName) []runner.Failure
 	Condemn(runner types.NamespacedName, uid types.UID, why poolstatus.Verdict)
 	Doubt(runner types.NamespacedName, now time.Time)
+	Completion(runner types.NamespacedName, uid types.UID) (at time.Time, over bool)
 }
 
 // +kubebuilder:rbac:groups=corral.dev,resources=runnerpools,verbs=get;list;watch
@@ -67,6 +69,9 @@ type Reconciler struct {
 	Failures Failures
 	// Live reads without a cache, for what a new pool must not miss.
 	Live client.Reader
+	// Demand says what else tells of jobs, and Desk keeps account of those that events tell of.
+	Demand []Reader
+	Desk   Desk
 	// Policies decide on limits and templates.
 	Policies *policies.Engine
 	// Cluster identifies this cluster in the label by which runners without a scale set are found.
@@ -99,9 +104,15 @@ type run struct {
 	// ailment is the reason that holds the pool back although its record and template are
 	// good, and ails says why; "" for none.
 	ailment, ails string
-	stored        string        // the revision that the status had
-	facts         policy.Pool   // what policies are told of the pool
-	bound         *policy.Bound // the policies that bind it
+	demand        demand.Demand  // what tells of jobs
+	accepted      int32          // jobs that GitHub assigned
+	actual        *demand.Actual // what runs beside a pool that observes; nil if that isn't known
+	scale         policy.Scale   // the numbers that the pool declares now
+	idleWhy       string         // why idle is another than declared; "" if it isn't
+	unread        []string       // fields that mean nothing, with what is wrong
+	stored        string         // the revision that the status had
+	facts         policy.Pool    // what policies are told of the pool
+	bound         *policy.Bound  // the policies that bind it
 	unasked       []policy.Failure
 	failures      []policy.Failure        // of policies that could not be asked
 	asked         policy.Scaling          // the answer that the limits are of
@@ -126,10 +137,12 @@ type run struct {
 //  4. observe:  runners, pods and the words of GitHub become states                       (observe.go)
 //  5. bar:      runners whose template policies deny by now are ended                     (policy.go)
 //  6. examine:  runners that never connect, rows of failures, quotas hold the pool back   (health.go)
-//  7. decide:   policies say within which limits, internal/rollout what an update replaces,
-//     internal/scaling how many, which and how much to accept
+//  7. decide:   what tells of jobs is added up (demand.go), policies say within which limits,
+//     internal/rollout what an update replaces, internal/scaling how many, which and how much to accept
 //  8. act:      runners are created and ended, capacity is announced                      (act.go)
 //  9. report:   numbers, their reason, conditions
+//
+// A pool with the mode Observe only binds, decides and reports.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	pool := &v1alpha1.RunnerPool{}
 	if err := r.Client.Get(ctx, req.NamespacedName, pool); err != nil {
@@ -148,7 +161,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	attempt := r.Begin(pool)
 	var err error
-	for _, step := range []func(context.Context) error{x.bind, x.revision, x.record, x.observe, x.bar, x.examine, x.decide, x.act, x.report} {
+	steps := []func(context.Context) error{x.bind, x.revision, x.record, x.observe, x.bar, x.examine, x.decide, x.act, x.report}
+	if x.observes() {
+		steps = []func(context.Context) error{x.bind, x.decide, x.report}
+	}
+	for _, step := range steps {
 		if err = step(ctx); err != nil {
 			break
 		}
@@ -166,7 +183,8 @@ func (x *run) decide(ctx context.Context) error {
 	}
 	in := scaling.Input{
 		Suspended: x.pool.Spec.Suspend || x.moving(),
-		Jobs:      x.pool.Status.Jobs, JobsKnown: x.words.Known && x.words.State != actions.OwnedElsewhere,
+		Jobs:      x.accepted, Told: x.demand.Jobs, JobsKnown: x.demand.Known, Keep: x.demand.Keep, Demand: x.demand.Reason, IdleWhy: x.idleWhy,
+		Total: x.demand.Total, Why: x.demand.TotalReason,
 		Holds: x.holds, Now: x.Now(),
 	}
 	for _, o := range x.runners {
@@ -177,6 +195,7 @@ func (x *run) decide(ctx context.Context) error {
 	}
 	x.Policies.Scaling(ctx, x.bound, x.question(), func(answer policy.Scaling) policies.Grant {
 		x.limit(&in, answer)
+		x.pace(&in)
 		x.rollOut(&in)
 		x.plan = scaling.Decide(in)
 		if x.limits == nil {
@@ -191,11 +210,11 @@ func (x *run) decide(ctx context.Context) error {
 // tally counts jobs and runners.
 func (x *run) tally() {
 	s := &x.pool.Status
-	s.Jobs = int32(x.words.Assigned) //nolint:gosec // GitHub's counts fit
 	s.Runners = v1alpha1.RunnerCounts{}
 	for _, o := range x.runners {
 		poolstatus.Count(&s.Runners, o.verdict.State, x.outdated(o.runner))
 	}
+	x.gauge()
 }
 
 // report writes down the numbers, and turns what is amiss into an outcome.
@@ -204,6 +223,7 @@ func (x *run) report(ctx context.Context) error {
 	measure(x.key, s, x.plan.Desired, x.plan.Announce)
 	x.tellPolicies()
 	x.tellUpdate()
+	x.compare()
 	d := x.decision()
 	x.note(d)
 	if !sameDecision(s.Decision, d) {
@@ -212,8 +232,8 @@ func (x *run) report(ctx context.Context) error {
 	if at, ok := meta.ReconcileAnnotationValue(x.pool.Annotations); ok {
 		s.LastHandledReconcileAt = at
 	}
-	if x.invalid != nil {
-		return x.invalid
+	if err := cmp.Or(x.invalid, x.misunderstood()); err != nil {
+		return err
 	}
 	if err := x.mirror(ctx); err != nil {
 		return err
@@ -229,7 +249,7 @@ func (x *run) next() time.Duration { return min(cmp.Or(x.again, recheck), rechec
 
 // mirror passes on what keeps the scale set from being ready, or runners from being registered.
 func (x *run) mirror(ctx context.Context) error {
-	if x.isREST() {
+	if x.isREST() || x.observes() {
 		return x.mirrorREST(ctx)
 	}
 	if x.set == nil || x.moving() {
@@ -254,6 +274,8 @@ func (x *run) done() kube.Done {
 	// What goes on when a later template is refused, or fails, has to be durable.
 	d := kube.Done{After: x.next(), Urgent: x.newPhase || x.newLimits || x.pool.Status.Revision != x.stored || isAllowed(x.pool.Status.Template) != isAllowed(x.judged)}
 	switch {
+	case x.observes():
+		d.Message = "observing: " + x.pool.Status.Observed.Difference
 	case x.pool.Spec.Suspend:
 		d.Unready, d.Message = v1alpha1.SuspendedReason, "suspended: no new jobs are taken in"
 	case x.isREST():

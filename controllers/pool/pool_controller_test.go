@@ -30,6 +30,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	policies "github.com/corral-dev/corral/controllers/policy"
 	"github.com/corral-dev/corral/controllers/runner"
+	"github.com/corral-dev/corral/internal/demand"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/poolstatus"
 	actions "github.com/corral-dev/corral/internal/scaleset"
@@ -53,6 +54,8 @@ type bench struct {
 	failures  []runner.Failure
 	condemned []v1alpha1.RunnerCause
 	doubted   []string
+	reading   demand.Reading // of what else tells of jobs
+	atMax     bool
 }
 
 func (b *bench) Snapshot(types.NamespacedName) (actions.Snapshot, bool) { return b.words, true }
@@ -71,6 +74,11 @@ func (b *bench) Condemn(_ types.NamespacedName, _ types.UID, why poolstatus.Verd
 func (b *bench) Doubt(name types.NamespacedName, _ time.Time) {
 	b.doubted = append(b.doubted, name.Name)
 }
+func (b *bench) Completion(types.NamespacedName, types.UID) (time.Time, bool) {
+	return time.Time{}, false
+}
+func (b *bench) Reading(types.NamespacedName) demand.Reading               { return b.reading }
+func (b *bench) AtMax(_ types.NamespacedName, atMax bool)                  { b.atMax = atMax }
 func (b *bench) Retain(_ types.NamespacedName, _ func(runner string) bool) {}
 
 func newBench(t *testing.T) *bench {
@@ -95,7 +103,7 @@ func newBench(t *testing.T) *bench {
 		WithInterceptorFuncs(interceptor.Funcs{Create: b.create, List: b.list}).Build()
 	b.Reconciler = &Reconciler{
 		Reporter: kube.Reporter{Client: c, Events: events.NewFakeRecorder(100)}, Sessions: b, Failures: b,
-		Live:     c,
+		Live: c, Demand: []Reader{b}, Desk: b,
 		Policies: policies.NewEngine(func() time.Time { return b.now }),
 		Now:      func() time.Time { return b.now },
 	}

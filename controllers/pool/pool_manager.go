@@ -31,18 +31,20 @@ import (
 const gathering = 100 * time.Millisecond
 
 // SetupWithManager watches pools, what they own, their runners' pods, and the
-// words of GitHub.
-func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, words source.Source, concurrent int) error {
-	return ctrl.NewControllerManagedBy(mgr).
+// words of GitHub and of what else tells of jobs.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int, words ...source.Source) error {
+	b := ctrl.NewControllerManagedBy(mgr).
 		Named("runnerpool").
 		For(&v1alpha1.RunnerPool{}, builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicates.ReconcileRequestedPredicate{}))).
 		Owns(&v1alpha1.ScaleSet{}).
 		Watches(&v1alpha1.Runner{}, gathered(), builder.WithPredicates(runnerChanged())).
 		Watches(&corev1.Pod{}, gathered(), builder.WithPredicates(runner.PodChanged())).
-		WatchesRawSource(words).
 		WatchesRawSource(r.Policies.Pools()).
-		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent}).
-		Complete(r)
+		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent})
+	for _, w := range words {
+		b = b.WatchesRawSource(w)
+	}
+	return b.Complete(r)
 }
 
 // gathered wakes the pool of an object a moment after the first of many events.

@@ -4,7 +4,7 @@
 // Package scaling decides how many runners a pool should have, which to end and
 // how much work to accept. It is pure: numbers in, numbers and their reason out.
 //
-//	desired  = max(jobs, min(max, max(min, jobs+idle)))   accepted jobs are served even above max, unless it is hard
+//	desired  = max(jobs, min(max, max(min, total, jobs+idle)))   accepted jobs are served even above max, unless it is hard
 //	supply   = usable runners: starting, idle, busy, and ended ones GitHub still counts
 //	create   = desired + extra − supply, within max(max, jobs) + surge
 //	drain    = surplus runners without a job that are past their protection window
@@ -58,11 +58,23 @@ type Input struct {
 	Limits Limits
 	// Suspended takes in no new work.
 	Suspended bool
-	// Jobs assigned to the pool and not finished.
+	// Jobs assigned to the pool and not finished: they are served, whatever becomes of Max.
 	Jobs int32
+	// Told are the jobs that anything tells of, those included, if there are more.
+	Told int32
 	// JobsKnown is false until GitHub was heard once: then nothing is grown or ended.
 	JobsKnown bool
-	Runners   []Runner
+	// Demand says who tells of jobs, if not the scale set alone, and IdleWhy why Limits.Idle is another than
+	// declared; "" for nothing to say.
+	Demand, IdleWhy string
+	// Keep ends no runners for want of jobs: not all that tells of jobs was heard yet.
+	Keep bool
+	// Total of runners that something else than jobs asks for, and Why.
+	Total int32
+	Why   string
+	// Pace puts another number in the place of the desired one; nil for none.
+	Pace    *Pace
+	Runners []Runner
 	// Holds keep the plan below what the limits allow, for reasons of health or quota.
 	Holds []Hold
 	// Extra is how many runners to have beyond the desired number while an update replaces
@@ -72,6 +84,13 @@ type Input struct {
 	// being ended included.
 	Surge int32
 	Now   time.Time
+}
+
+// Pace is a number that is desired for now, on the way to the one that was decided.
+type Pace struct {
+	Desired int32
+	// Reason in one sentence without a full stop.
+	Reason string
 }
 
 // Hold keeps a plan back for a reason outside the limits.
@@ -119,7 +138,9 @@ func Decide(in Input) Plan {
 		p.Create = min(p.Create, h.Create)
 		p.Reason += "; " + h.Reason
 	}
-	p.Drain, p.LookAgain = drains(in, c, desired)
+	if !in.Keep {
+		p.Drain, p.LookAgain = drains(in, c, desired)
+	}
 	return p
 }
 
@@ -171,6 +192,25 @@ func take(runners []Runner) census {
 
 // desire computes how many runners there should be and says what decided it.
 func desire(in Input) (int32, string) {
+	if in.Pace == nil || in.Suspended {
+		return wish(in)
+	}
+	if most := in.bound(); in.Pace.Desired > most {
+		return most, fmt.Sprintf("%s, bounded by max %d", in.Pace.Reason, in.Limits.Max)
+	}
+	return in.Pace.Desired, in.Pace.Reason
+}
+
+// bound is the most runners that there may be: accepted jobs are served even above max, unless it is hard.
+func (in Input) bound() int32 {
+	if in.Limits.Hard {
+		return in.Limits.Max
+	}
+	return max(in.Limits.Max, in.Jobs)
+}
+
+// wish computes how many runners there should be at whatever pace.
+func wish(in Input) (int32, string) {
 	l := in.Limits
 	if in.Suspended && l.Hard && in.Jobs > l.Max {
 		return l.Max, fmt.Sprintf("suspended: serving %s; %s accepted before wait, by policy", jobs(l.Max), jobs(in.Jobs-l.Max))
@@ -178,14 +218,25 @@ func desire(in Input) (int32, string) {
 	if in.Suspended {
 		return in.Jobs, fmt.Sprintf("suspended: serving %s", jobs(in.Jobs))
 	}
-	wanted := int32(min(int64(in.Jobs)+int64(l.Idle), math.MaxInt32))
-	reason := jobs(in.Jobs)
+	told := max(in.Jobs, in.Told)
+	wanted := int32(min(int64(told)+int64(l.Idle), math.MaxInt32))
+	reason := jobs(told)
+	if in.Demand != "" {
+		reason += " (" + in.Demand + ")"
+	}
 	if l.Idle > 0 {
 		reason = fmt.Sprintf("%s + %d idle", reason, l.Idle)
+		if in.IdleWhy != "" {
+			reason += " (" + in.IdleWhy + ")"
+		}
 	}
 	if wanted < l.Min {
 		wanted = l.Min
 		reason = fmt.Sprintf("%s, raised to min %d", reason, l.Min)
+	}
+	if wanted < in.Total {
+		wanted = in.Total
+		reason = fmt.Sprintf("%s, raised to %d by %s", reason, in.Total, in.Why)
 	}
 	if wanted > l.Max {
 		wanted = l.Max
@@ -222,11 +273,7 @@ func (in Input) extra() int64 { return int64(max(0, min(in.Extra, in.Surge))) }
 
 func creations(in Input, c census, desired int32) int32 {
 	missing := int64(desired) + in.extra() - int64(c.supply)
-	bound := max(in.Limits.Max, in.Jobs)
-	if in.Limits.Hard {
-		bound = in.Limits.Max
-	}
-	room := int64(bound) + int64(max(0, in.Surge)) - int64(c.live)
+	room := int64(in.bound()) + int64(max(0, in.Surge)) - int64(c.live)
 	return int32(min(max(0, min(missing, room)), math.MaxInt32))
 }
 

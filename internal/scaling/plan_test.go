@@ -57,6 +57,38 @@ func TestDecide(t *testing.T) {
 			in:   scaling.Input{Limits: scaling.Limits{Max: 10}, Jobs: 3},
 			want: scaling.Plan{Desired: 3, Create: 3, Announce: 10, Reason: "3 jobs"},
 		},
+		"something else tells of jobs": {
+			in:   scaling.Input{Limits: scaling.Limits{Max: 10, Idle: 1}, Told: 3, Demand: "webhook: 3 wait", IdleWhy: "push to main"},
+			want: scaling.Plan{Desired: 4, Create: 4, Announce: 10, Reason: "3 jobs (webhook: 3 wait) + 1 idle (push to main)"},
+		},
+		"jobs that are only told of are not served above max": {
+			in:   scaling.Input{Limits: scaling.Limits{Max: 4}, Jobs: 1, Told: 9},
+			want: scaling.Plan{Desired: 4, Create: 4, Announce: 4, Reason: "9 jobs, bounded by max 4"},
+		},
+		"not all was heard: none ends": {
+			in:   scaling.Input{Limits: scaling.Limits{Max: 10}, Keep: true, Runners: many(2, v1alpha1.RunnerIdle, old)},
+			want: scaling.Plan{Supply: 2, Announce: 10, Reason: "0 jobs"},
+		},
+		"something asks for a total": {
+			in:   scaling.Input{Limits: scaling.Limits{Max: 10}, Jobs: 3, Total: 6, Why: "metric busy"},
+			want: scaling.Plan{Desired: 6, Create: 6, Announce: 10, Reason: "3 jobs, raised to 6 by metric busy"},
+		},
+		"a total is bounded by max": {
+			in:   scaling.Input{Limits: scaling.Limits{Max: 5}, Total: 6, Why: "metric busy"},
+			want: scaling.Plan{Desired: 5, Create: 5, Announce: 5, Reason: "0 jobs, raised to 6 by metric busy, bounded by max 5"},
+		},
+		"on the way up": {
+			in:   scaling.Input{Limits: scaling.Limits{Max: 10}, Jobs: 8, Pace: &scaling.Pace{Desired: 4, Reason: "8 jobs; at most 4 at once"}},
+			want: scaling.Plan{Desired: 4, Create: 4, Announce: 10, Reason: "8 jobs; at most 4 at once"},
+		},
+		"on the way down, max fell": {
+			in:   scaling.Input{Limits: scaling.Limits{Max: 2}, Jobs: 3, Pace: &scaling.Pace{Desired: 9, Reason: "kept for 5m"}, Runners: many(9, v1alpha1.RunnerBusy, old)},
+			want: scaling.Plan{Desired: 3, Supply: 9, Announce: 9, Reason: "kept for 5m, bounded by max 2"},
+		},
+		"on the way down, max fell hard": {
+			in:   scaling.Input{Limits: scaling.Limits{Max: 2, Hard: true}, Jobs: 3, Pace: &scaling.Pace{Desired: 9, Reason: "kept for 5m"}},
+			want: scaling.Plan{Desired: 2, Create: 2, Announce: 2, Reason: "kept for 5m, bounded by max 2"},
+		},
 		"at zero, capacity is still announced": {
 			in:   scaling.Input{Limits: scaling.Limits{Max: 10}},
 			want: scaling.Plan{Announce: 10, Reason: "0 jobs"},
