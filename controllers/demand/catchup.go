@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -25,14 +26,15 @@ import (
 // GitHub never sends an event twice by itself. So a Desk lists the deliveries of each webhook now and then, and reads those that failed,
 // and after a start also those that the process before had taken in and not written down.
 const (
-	// catchInterval is the time between two looks at a webhook's deliveries.
-	catchInterval = time.Minute
+	// catchInterval is the time between two looks at a webhook's deliveries, and catchMost where there are many: a look takes a call for each
+	// hundred, for which it is perPage later.
+	catchInterval, catchMost, perPage = time.Minute, 5 * time.Minute, 6 * time.Second
 	// noClient is when a connection is looked at again that isn't ready.
 	noClient = 5 * time.Second
 	// hopeless is when it is looked at again if GitHub has no deliveries to show.
 	hopeless = 10 * time.Minute
-	// lag is how late a failed delivery may show up, or by how much clocks may differ.
-	lag = 5 * time.Minute
+	// lag is how late a failed delivery may show up, or by how much clocks may differ: GitHub waits 10 s for an answer.
+	lag = 90 * time.Second
 	// durableLag is the same for those that were taken in.
 	durableLag = time.Minute
 	// firstLook is how far back the first look goes, where nothing is known of earlier ones.
@@ -60,6 +62,9 @@ type cursor struct {
 // DeliveriesName is the name of the ConfigMap that says up to when a connection's deliveries are done with.
 func DeliveriesName(connection string) string { return connection + "-deliveries" }
 
+// errTooMany is when there are more deliveries than are gone through.
+var errTooMany = fmt.Errorf("more than %d deliveries", maxPages*100)
+
 // errNotReady is when a connection has no client yet.
 var errNotReady = errors.New("the connection is not ready")
 
@@ -71,7 +76,7 @@ func (k *Desk) catchUp(ctx context.Context, c *connection) {
 	now, e := k.Now(), &c.catching
 	e.busy = false
 	if err == nil {
-		e.failed, e.trouble, e.next = 0, "", now.Add(jittered(catchInterval))
+		e.failed, e.trouble, e.next = 0, "", now.Add(jittered(min(max(catchInterval, time.Duration(c.pages)*perPage), catchMost)))
 		return
 	}
 	e.failed++
@@ -98,6 +103,7 @@ func pauseAfter(err error, failed int) time.Duration {
 
 // window is which deliveries a look is about.
 type window struct {
+	hook      int64
 	failed    time.Time // those that failed since
 	accepted  time.Time // those that were accepted since,
 	acceptedC time.Time // and before this process accepted them itself
@@ -122,9 +128,13 @@ func (k *Desk) lookBack(ctx context.Context, c *connection) error {
 	}
 	began := k.Now()
 	w := k.window(c, began)
-	next := ""
-	for range maxPages {
-		list, after, err := k.page(ctx, gh, c, next)
+	next, pages := "", 0
+	for ended := false; !ended; pages++ {
+		if pages == maxPages {
+			ctrl.Log.WithName("demand").Error(errTooMany, "Lost deliveries are left out", "connection", c.key, "since", w.begin())
+			break
+		}
+		list, after, err := k.page(ctx, gh, w, next)
 		if err != nil {
 			return err
 		}
@@ -132,20 +142,18 @@ func (k *Desk) lookBack(ctx context.Context, c *connection) error {
 			return err
 		}
 		next = after
-		if next == "" || (len(list) > 0 && list[len(list)-1].DeliveredAt.Before(w.begin())) {
-			break
-		}
+		ended = next == "" || (len(list) > 0 && list[len(list)-1].DeliveredAt.Before(w.begin()))
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	c.passed = [2]time.Time{began, k.Now()}
+	c.passed, c.pages = [2]time.Time{began, k.Now()}, pages
 	return nil
 }
 
-func (k *Desk) page(ctx context.Context, gh GitHub, c *connection, next string) ([]githubapi.Delivery, string, error) {
+func (k *Desk) page(ctx context.Context, gh GitHub, w window, next string) ([]githubapi.Delivery, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, remoteTimeout)
 	defer cancel()
-	list, after, err := gh.Deliveries(ctx, c.hookID, next)
+	list, after, err := gh.Deliveries(ctx, w.hook, next)
 	if err != nil {
 		return nil, "", fmt.Errorf("looking for lost deliveries: %w", err)
 	}
@@ -171,7 +179,7 @@ func (k *Desk) window(c *connection, now time.Time) window {
 		looked = c.passed[0]
 	}
 	// Once a look has seen all that others accepted, this process knows what it accepted itself.
-	w := window{failed: since(looked, lag), accepted: since(c.cursor.Durable.Time, durableLag), acceptedC: c.since.Add(durableLag)}
+	w := window{hook: c.hookID, failed: since(looked, lag), accepted: since(c.cursor.Durable.Time, durableLag), acceptedC: c.since.Add(durableLag)}
 	if c.passed[0].After(w.acceptedC.Add(lag)) {
 		w.accepted = w.acceptedC
 	}
@@ -186,7 +194,7 @@ func (k *Desk) takeMissed(ctx context.Context, gh GitHub, c *connection, list []
 		if !k.isMissed(c, d, w) {
 			continue
 		}
-		g.Go(func() error { return k.takeAgain(ctx, gh, c, d) })
+		g.Go(func() error { return k.takeAgain(ctx, gh, c, w.hook, d) })
 	}
 	return g.Wait() //nolint:wrapcheck // it says what it was about
 }
@@ -220,10 +228,10 @@ func (s *space) concerns(event string) bool {
 }
 
 // takeAgain reads a delivery and takes it in. Where GitHub doesn't show what it carried, it is to send it again.
-func (k *Desk) takeAgain(ctx context.Context, gh GitHub, c *connection, listed githubapi.Delivery) error {
+func (k *Desk) takeAgain(ctx context.Context, gh GitHub, c *connection, hook int64, listed githubapi.Delivery) error {
 	ctx, cancel := context.WithTimeout(ctx, remoteTimeout)
 	defer cancel()
-	event, payload, err := gh.Payload(ctx, c.hookID, listed.ID)
+	event, payload, err := gh.Payload(ctx, hook, listed.ID)
 	switch {
 	case actions.IsNotFound(err):
 		return nil // it is too old
@@ -231,7 +239,7 @@ func (k *Desk) takeAgain(ctx context.Context, gh GitHub, c *connection, listed g
 		return fmt.Errorf("reading a lost delivery: %w", err)
 	case len(payload) == 0:
 		caught.WithLabelValues("redelivered").Inc()
-		if err := gh.Redeliver(ctx, c.hookID, listed.ID); err != nil {
+		if err := gh.Redeliver(ctx, hook, listed.ID); err != nil {
 			return fmt.Errorf("asking for a lost delivery: %w", err)
 		}
 		k.mu.Lock()
@@ -308,6 +316,9 @@ func (k *Desk) writeCursor(ctx context.Context, c *connection) {
 	if err == nil {
 		err = k.put(ctx, config, version, owner, "deliveries", "", map[string][]byte{cursorKey: text})
 	}
+	if err != nil {
+		version = k.cursorVersion(ctx, c.key, owner.UID)
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	e, now := &c.writing, k.Now()
@@ -320,22 +331,20 @@ func (k *Desk) writeCursor(ctx context.Context, c *connection) {
 	}
 	e.failed++
 	e.next = now.Add(backoff(e.failed))
-	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
-		k.recoverCursor(ctx, c)
-	}
+	c.version = version
 	if text := err.Error(); ctx.Err() == nil && text != e.trouble {
 		e.trouble = text
 		ctrl.Log.WithName("demand").Error(err, "It isn't written down which deliveries are done with", "connection", c.key)
 	}
 }
 
-// recoverCursor finds out which version there is to change.
-func (k *Desk) recoverCursor(ctx context.Context, c *connection) {
+// cursorVersion finds out which version there is to change; "" if there is none of ours.
+func (k *Desk) cursorVersion(ctx context.Context, key types.NamespacedName, owner types.UID) string {
 	config := &corev1.ConfigMap{}
-	c.version = ""
-	if k.Client.Get(ctx, client.ObjectKey{Namespace: c.key.Namespace, Name: DeliveriesName(c.key.Name)}, config) == nil && isOwnedBy(config, c.owner.UID) {
-		c.version = config.ResourceVersion
+	if k.Client.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: DeliveriesName(key.Name)}, config) != nil || !isOwnedBy(config, owner) {
+		return ""
 	}
+	return config.ResourceVersion
 }
 
 // closeCursors writes down what is durable when the process ends, so that the next has little to look back to.

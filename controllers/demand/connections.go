@@ -62,10 +62,12 @@ type connection struct {
 	relevant   time.Time    // when an event last told something new
 	since      time.Time    // when this process began to lead
 	passed     [2]time.Time // begin and end of the last look at all deliveries
+	pages      int          // that it had
 
 	catching, writing, comparing errand
 	views                        map[uint64]view
 	suspects                     map[string]time.Time // repositories to compare, and when
+	shunned                      map[string]time.Time // repositories that can't be compared, and until when
 }
 
 // errand is something that is done now and then, and not twice at once.
@@ -103,7 +105,7 @@ func (k *Desk) meetConnection(obj *v1alpha1.GitHubConnection) {
 	defer k.mu.Unlock()
 	c := k.conns[key]
 	if c == nil || c.owner.UID != obj.UID {
-		c = &connection{key: key, views: map[uint64]view{}, suspects: map[string]time.Time{}}
+		c = &connection{key: key, views: map[uint64]view{}, suspects: map[string]time.Time{}, shunned: map[string]time.Time{}}
 		k.conns[key] = c
 		if k.leading {
 			c.leading(k.Now())

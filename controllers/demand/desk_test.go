@@ -924,3 +924,12 @@ func TestFailedWritesAreTriedAgain(t *testing.T) {
 		}
 	})
 }
+
+func (x *place) config(name string) *corev1.ConfigMap {
+	x.t.Helper()
+	config := &corev1.ConfigMap{}
+	if err := x.api.Get(x.t.Context(), keyOf(name), config); err != nil {
+		x.t.Fatal(err)
+	}
+	return config
+}

@@ -79,6 +79,9 @@ func (k *Desk) read(ctx context.Context, p *pool) error {
 	if p.version != "" {
 		return nil
 	}
+	k.mu.Lock()
+	owner := p.owner.UID
+	k.mu.Unlock()
 	config := &corev1.ConfigMap{}
 	err := k.Client.Get(ctx, client.ObjectKey{Namespace: p.key.Namespace, Name: JobsName(p.key.Name)}, config)
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -86,7 +89,7 @@ func (k *Desk) read(ctx context.Context, p *pool) error {
 	}
 	var jobs *reservation.Ledger
 	var slack *reservation.Slack
-	ours := err == nil && isOwnedBy(config, p.owner.UID)
+	ours := err == nil && isOwnedBy(config, owner)
 	if ours {
 		jobs, slack = k.decode(p.key, config.BinaryData)
 	}
@@ -143,12 +146,13 @@ func (k *Desk) write(ctx context.Context, p *pool) error {
 		k.mu.Unlock()
 		return nil
 	}
+	owner := p.owner
 	p.flying, p.dirty = p.dirty, 0
 	content := map[string][]byte{jobsKey: p.ledger.Encode(), slackKey: p.slack.Encode()}
 	k.mu.Unlock()
 
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: p.key.Namespace, Name: JobsName(p.key.Name)}}
-	err := k.put(ctx, config, p.version, p.owner, "jobs", p.key.Name, content)
+	err := k.put(ctx, config, p.version, owner, "jobs", p.key.Name, content)
 	if err != nil {
 		p.version = "" // look first, next time
 		return err

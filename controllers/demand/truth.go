@@ -48,8 +48,8 @@ func (k *Desk) doubtful(c *connection, now time.Time) []string {
 		if p.conn != c.key || !p.loaded {
 			continue
 		}
-		for _, repository := range p.ledger.Doubtful(now.Add(-doubtAfter), now.Add(-doubtRunningAfter), compareMost) {
-			if len(list) < compareMost && !slices.Contains(list, repository) {
+		for _, repository := range p.ledger.Doubtful(now.Add(-doubtAfter), now.Add(-doubtRunningAfter), compareMost+len(c.shunned)) {
+			if len(list) < compareMost && !slices.Contains(list, repository) && !now.Before(c.shunned[repository]) {
 				list = append(list, repository)
 			}
 		}
@@ -72,7 +72,9 @@ func (k *Desk) compare(ctx context.Context, c *connection, repositories []string
 		return
 	}
 	e.failed++
-	e.next = now.Add(jittered(max(pauseAfter(err, e.failed), compareInterval)))
+	if after, away := actions.ComeBack(err); away {
+		e.next = now.Add(jittered(max(after, backoff(e.failed), compareInterval)))
+	}
 	if text := actions.Summary(err); ctx.Err() == nil && text != e.trouble && !errors.Is(err, errNotReady) {
 		e.trouble = text
 		ctrl.Log.WithName("demand").Error(err, "Waiting jobs can't be compared with GitHub", "connection", c.key)
@@ -84,26 +86,35 @@ func (k *Desk) compareAll(ctx context.Context, gh GitHub, c *connection, reposit
 	var failed error
 	for _, repository := range repositories {
 		list, err := k.list(ctx, gh, repository)
-		if err != nil {
-			failed = errors.Join(failed, err)
-			if _, away := actions.ComeBack(err); away {
-				return failed
-			}
+		if err == nil {
+			k.reconcile(ctx, c, repository, list)
+			compared.Inc()
 			continue
 		}
-		k.reconcile(ctx, c, repository, list)
-		compared.Inc()
+		failed = errors.Join(failed, err)
+		if _, away := actions.ComeBack(err); away || ctx.Err() != nil {
+			return failed
+		}
+		k.shun(c, repository)
 	}
 	return failed
+}
+
+// shun leaves a repository alone for a while that can't be listed. A wrong guess would give up jobs that wait: GitHub also says "not
+// found" of what one may not see.
+func (k *Desk) shun(c *connection, repository string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(c.shunned) >= maxSuspects {
+		clear(c.shunned)
+	}
+	c.shunned[repository] = k.Now().Add(hopeless)
 }
 
 func (k *Desk) list(ctx context.Context, gh GitHub, repository string) (githubapi.JobList, error) {
 	ctx, cancel := context.WithTimeout(ctx, remoteTimeout)
 	defer cancel()
 	list, err := gh.Jobs(ctx, repository, listAge)
-	if actions.IsNotFound(err) {
-		return githubapi.JobList{Complete: true, At: k.Now()}, nil // with its jobs
-	}
 	if err != nil {
 		return list, fmt.Errorf("listing jobs of %s: %w", repository, err)
 	}

@@ -76,7 +76,7 @@ type job struct {
 	state  State
 	news   uint32 // seconds of Ledger.elapsed when it was last heard of
 	repo   uint16 // index in Ledger.repos
-	taken  int64  // Unix seconds when it was last heard of; 0 if that was another process
+	taken  int64  // Unix seconds when it was last heard of by this process, or read
 	runner string
 }
 
@@ -248,8 +248,8 @@ type Truth struct {
 	Partial bool
 }
 
-// Reconcile makes the repository's jobs those that GitHub lists: what isn't listed has ended, unless it was heard of just before. It returns
-// whether anything changed.
+// Reconcile makes the repository's jobs those that GitHub lists: what isn't listed is forgotten, unless it was heard of just before. That is not
+// as final as a word of its end, for lists can be wrong. It returns whether anything changed.
 func (l *Ledger) Reconcile(t Truth, now time.Time) bool {
 	l.advance(now)
 	changed := false
@@ -264,22 +264,21 @@ func (l *Ledger) Reconcile(t Truth, now time.Time) bool {
 			l.put(e.ID, j)
 		}
 	}
-	if !t.Partial && l.endUnlisted(t, listed, now) {
+	if !t.Partial && l.dropUnlisted(t, listed) {
 		changed = true
 	}
 	l.bound()
 	return changed
 }
 
-func (l *Ledger) endUnlisted(t Truth, listed map[int64]bool, now time.Time) bool {
+func (l *Ledger) dropUnlisted(t Truth, listed map[int64]bool) bool {
 	changed := false
 	repo, settled := l.repos.find(t.Repository), t.Began.Add(-Settle).Unix()
 	for id, j := range l.jobs {
 		if repo == 0 || j.repo != repo || !j.state.live() || listed[id] || j.taken > settled {
 			continue
 		}
-		j.state, j.news, j.taken = Done, l.seconds(), now.Unix()
-		l.put(id, j)
+		l.Drop(id)
 		changed = true
 	}
 	return changed
@@ -333,7 +332,7 @@ func (l *Ledger) Merge(before *Ledger) {
 		if mine, ok := l.jobs[id]; ok && mine.state >= j.state || !ok && j.state.live() && l.live() >= MaxJobs {
 			continue
 		}
-		j.repo = l.repos.index(before.repos.list[j.repo])
+		j.repo, j.taken = l.repos.index(before.repos.list[j.repo]), l.at.Unix()
 		l.put(id, j)
 	}
 	l.bound()
