@@ -152,7 +152,7 @@ func All(mgr ctrl.Manager, o Options) error {
 		(&source.Reconciler{Reporter: report, Live: live, Fetcher: git, Compiler: compiler}).SetupWithManager(mgr, source.Options{Concurrent: o.Others, JitterPercent: o.JitterPercent}),
 		(&connection.Reconciler{Reporter: report, Secrets: live, CredentialsDir: o.CredentialsDir, Clients: clients, Verify: verify, Now: time.Now}).SetupWithManager(mgr, o.Others),
 		(&scaleset.Reconciler{Reporter: report, Clients: clients, Sessions: sessions, Notes: notes, Cluster: o.Cluster, Now: time.Now}).SetupWithManager(mgr, o.Others),
-		(&pool.Reconciler{Reporter: ofPools, Sessions: sessions, Failures: notes, Live: live, Demand: []pool.Reader{desk}, Desk: desk, Policies: engine, Cluster: o.Cluster, Zone: o.Zone, Now: time.Now}).SetupWithManager(mgr, o.Others, sessions.Words(), desk.Words()),
+		(&pool.Reconciler{Reporter: ofPools, Sessions: sessions, Failures: notes, Live: live, Demand: []pool.Reader{desk}, Desk: desk, Policies: engine, REST: rest, Cluster: o.Cluster, Zone: o.Zone, Now: time.Now}).SetupWithManager(mgr, o.Others, sessions.Words(), desk.Words()),
 		mgr.Add(&runner.Census{Reporter: report, Live: live, REST: rest, Notes: notes, Cluster: o.Cluster, Now: time.Now}),
 		(&runner.Reconciler{Reporter: ofRunners, Live: live, Clients: clients, REST: rest, Notes: notes, Policies: engine, Now: time.Now}).SetupWithManager(mgr, o.Runners),
 	)

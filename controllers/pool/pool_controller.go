@@ -74,6 +74,8 @@ type Reconciler struct {
 	Desk   Desk
 	// Policies decide on limits and templates.
 	Policies *policies.Engine
+	// REST finds the clients by which runners without a scale set register; nil to not look.
+	REST runner.RESTClients
 	// Cluster identifies this cluster in the label by which runners without a scale set are found.
 	Cluster string
 	// Zone is the time zone that policies are told. Default: UTC.

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/fluxcd/pkg/runtime/conditions"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -98,13 +97,13 @@ func (x *run) isStray(r *v1alpha1.Runner) bool {
 }
 
 // mirrorREST tells what keeps runners from being registered by the REST API, as far as it is known
-// without one that tries.
+// without one that tries. Credentials that served once go on to serve while their connection isn't ready.
 func (x *run) mirrorREST(ctx context.Context) error {
-	conn := &v1alpha1.GitHubConnection{}
 	key := client.ObjectKey{Namespace: x.key.Namespace, Name: x.pool.Spec.ConnectionRef.Name}
-	if err := x.Client.Get(ctx, key, conn); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("reading the connection: %w", err)
-	} else if err == nil && conditions.IsReady(conn) {
+	if x.REST == nil {
+		return nil
+	}
+	if _, ok := x.REST.Get(connection.Key(key)); ok {
 		return nil
 	}
 	return connection.NotReady(ctx, x.Client, key)

@@ -4,6 +4,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -241,43 +242,49 @@ type visit struct {
 
 // compare looks at each Runner beside GitHub's word on it.
 func (v *visit) compare(ctx context.Context) {
-	offline := map[types.UID]bool{}
+	offline, online := map[types.UID]bool{}, map[types.UID]bool{}
 	for _, r := range v.runners {
-		id := v.Notes.registration(client.ObjectKeyFromObject(r), r.UID)
-		if r.Status.RunnerID != 0 {
-			id = r.Status.RunnerID
-		}
+		id := cmp.Or(r.Status.RunnerID, v.Notes.registration(client.ObjectKeyFromObject(r), r.UID))
 		if id == 0 || !r.DeletionTimestamp.IsZero() {
 			continue
 		}
 		known, listed := v.byID[id]
-		pod := v.pod(ctx, r)
-		hasJob := r.Status.Job != nil || pod != nil && poolstatus.JobOf(pod) != nil
-		switch {
-		case !listed:
-			if v.at.Sub(r.CreationTimestamp.Time) > justNow {
-				v.Notes.Doubt(client.ObjectKeyFromObject(r), v.Now())
-			}
-		case known.Busy && !hasJob:
-			v.began(ctx, r, known)
-		case known.Online:
-			v.online[r.UID] = true
-		case !hasJob && v.overdue(ctx, r, pod):
-			if offline[r.UID] = true; v.offline[r.UID] {
-				v.giveUp(ctx, r)
-			}
+		if !listed {
+			v.doubt(r)
+			continue
+		}
+		if online[r.UID] = v.online[r.UID] || known.Online; !known.Online || known.Busy {
+			offline[r.UID] = v.look(ctx, r, known)
 		}
 	}
-	v.offline = offline
-	present := make(map[types.UID]bool, len(v.runners))
-	for _, r := range v.runners {
-		present[r.UID] = true
+	v.online, v.offline = online, offline
+}
+
+// doubt has the registration looked up of a Runner that wasn't in the list. One that is young may
+// have registered after it.
+func (v *visit) doubt(r *v1alpha1.Runner) {
+	if v.at.Sub(r.CreationTimestamp.Time) > justNow {
+		v.Notes.Doubt(client.ObjectKeyFromObject(r), v.Now())
 	}
-	for uid := range v.online {
-		if !present[uid] {
-			delete(v.online, uid)
-		}
+}
+
+// look looks at a Runner that has a job or isn't connected. It says whether the Runner should have been
+// connected, and ends it when that was so the last time, too.
+func (v *visit) look(ctx context.Context, r *v1alpha1.Runner, known githubapi.Runner) (missing bool) {
+	pod := v.pod(ctx, r)
+	switch {
+	case r.Status.Job != nil, pod != nil && poolstatus.JobOf(pod) != nil:
+		return false
+	case known.Busy:
+		v.began(ctx, r, known)
+		return false
+	case !v.overdue(ctx, r, pod):
+		return false
 	}
+	if v.offline[r.UID] {
+		v.giveUp(ctx, r)
+	}
+	return true
 }
 
 func (v *visit) pod(ctx context.Context, r *v1alpha1.Runner) *corev1.Pod {
