@@ -71,6 +71,17 @@ func TestDiagnosticsSayWhereAndWhat(t *testing.T) {
 		"min and idle above max": {pool("scale: {max: 2, min: 3, idle: 4}\n" + template), []string{
 			"pools.cue:8:22: pools.linux.spec.scale.min: min 3 is above max 2",
 			"pools.cue:8:31: pools.linux.spec.scale.idle: idle 4 is above max 2"}},
+		"a schedule without a time": {pool("schedules: [{name: \"a\", scale: max: 1}]\n" + template), []string{
+			"pools.cue:8:13: pools.linux.spec.schedules[0]: exactly one of weekly, cron and once must be set"}},
+		"a schedule that holds once, in a zone": {
+			pool("schedules: [{name: \"b\", zone: \"Asia/Tokyo\", once: {from: \"2026-01-01T00:00:00Z\", to: \"2026-01-02T00:00:00Z\"}, scale: max: 1}]\n" + template), []string{
+				"pools.cue:8:13: pools.linux.spec.schedules[0]: once has times with an offset, and no zone"}},
+		"a schedule with min above max": {pool("schedules: [{name: \"c\", cron: {start: \"0 7 * * *\", duration: \"1h\"}, scale: {max: 1, min: 2}}]\n" + template), []string{
+			"pools.cue:8:69: pools.linux.spec.schedules[0].scale: min 2 is above max 1"}},
+		"a metric that is two": {pool("demand: metrics: [{name: \"b\", busy: {}, jobs: repositories: [\"x\"]}]\n" + template), []string{
+			"pools.cue:8:19: pools.linux.spec.demand.metrics[0]: exactly one of jobs, busy, prometheus and external must be set"}},
+		"a scale set's name without a scale set": {pool("registration: \"REST\"\nscaleSetName: \"x\"\n" + template), []string{
+			"pools.cue:6:15: pools.linux.spec: scaleSetName is of a scale set: runners with registration REST have none"}},
 		"below the bound": {pool("scale: {max: -2}\n" + template), []string{
 			"pools.cue:8:14: pools.linux.spec.scale.max: invalid value -2 (out of bound >=0)"}},
 		"of another type": {pool("scale: {max: \"2\"}\n" + template), []string{
