@@ -104,8 +104,16 @@ type transition struct {
 	Active []string
 }
 
+// changing says that a clock is changed about then.
+func changing(now time.Time) bool {
+	_, before := now.Add(-3 * time.Hour).Zone()
+	_, after := now.Add(3 * time.Hour).Zone()
+	return before != after
+}
+
 // TestTwoYearsOfTransitions compares each change that the plan foretells with what comes out of
-// following the schedules minute by minute on a clock.
+// following the schedules minute by minute on a clock, and what it says when it is asked in
+// between: at any time, and each minute when clocks are changed.
 func TestTwoYearsOfTransitions(t *testing.T) {
 	from := time.Date(2026, 1, 10, 0, 0, 0, 0, time.UTC)
 	to := from.AddDate(2, 0, 0)
@@ -121,6 +129,7 @@ func TestTwoYearsOfTransitions(t *testing.T) {
 			for _, e := range list {
 				schedules = append(schedules, e.schedule)
 			}
+			foretold := plan(t, schedules...)
 			var want []transition
 			c, active := clock{place: place}, []string(nil)
 			for now := from.AddDate(0, -2, 0); now.Before(to); now = now.Add(time.Minute) {
@@ -135,8 +144,13 @@ func TestTwoYearsOfTransitions(t *testing.T) {
 					want = append(want, transition{now.Format(time.RFC3339), holds})
 				}
 				active = holds
+				if now.After(from) && (now.Unix()/60%701 == 0 || changing(now.In(place))) {
+					if at := foretold.At(now, v1alpha1.ScaleSpec{}); !slices.Equal(at.Active, holds) {
+						t.Fatalf("at %s hold %q, not %q", now.In(place), holds, at.Active)
+					}
+				}
 			}
-			changes := plan(t, schedules...).Changes(from, to, v1alpha1.ScaleSpec{}, 1<<20)
+			changes := foretold.Changes(from, to, v1alpha1.ScaleSpec{}, 1<<20)
 			got := make([]transition, len(changes))
 			for i, change := range changes {
 				got[i] = transition{change.At.UTC().Format(time.RFC3339), change.Active}
