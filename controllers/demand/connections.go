@@ -112,7 +112,7 @@ func (k *Desk) meetConnection(obj *v1alpha1.GitHubConnection) {
 		}
 	}
 	c.owner = *metav1.NewControllerRef(obj, v1alpha1.GroupVersion.WithKind("GitHubConnection"))
-	c.scope, c.placed = scopeOf(obj.Spec.URL)
+	c.scope, c.placed = jobmatch.ScopeOf(obj.Spec.URL)
 	c.hook, c.hookID = obj.Spec.Webhook != nil, 0
 	if c.hook {
 		c.hookID = obj.Spec.Webhook.HookID

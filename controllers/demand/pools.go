@@ -5,9 +5,7 @@ package demand
 
 import (
 	"fmt"
-	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,7 +13,6 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/demand"
-	"github.com/corral-dev/corral/internal/githubapi"
 	"github.com/corral-dev/corral/internal/jobmatch"
 	"github.com/corral-dev/corral/internal/reservation"
 )
@@ -116,20 +113,12 @@ func (p *pool) learn(obj *v1alpha1.RunnerPool) {
 	p.rest = obj.Spec.GetRegistration() == v1alpha1.RegisterREST
 	p.triggers = obj.Spec.Demand.Slack
 	p.jobs, p.hold = obj.Spec.Demand.Webhook != nil, v1alpha1.DefaultHoldFor
-	var repositories []string
 	if w := obj.Spec.Demand.Webhook; w != nil {
-		p.hold, repositories = w.GetHoldFor(), w.Repositories
+		p.hold = w.GetHoldFor()
 	}
-	labels := obj.GetRunnerLabels() // of a scale set: GitHub compares with no others
-	if p.rest || p.observes {
-		labels = obj.GetRegisteredLabels()
-	}
-	facts := jobmatch.Pool{
-		Namespace: obj.Namespace, Name: obj.Name, Created: obj.CreationTimestamp.Time, Group: obj.Spec.GetRunnerGroup(), Resting: obj.Spec.Suspend,
-	}
-	p.any = jobmatch.NewPool(facts, labels)
-	facts.Repositories = repositories
-	p.match = jobmatch.NewPool(facts, labels)
+	p.match = jobmatch.Of(obj, jobmatch.Scope{})
+	p.any = p.match
+	p.any.Repositories = nil
 }
 
 // place says where on GitHub a pool is, by its connection.
@@ -283,26 +272,4 @@ func (s *space) settle(now time.Time, seq uint64) {
 // unwritten says whether the pool has a change up to a mark that isn't written.
 func (p *pool) unwritten(mark uint64) bool {
 	return !p.loaded || (p.dirty != 0 && p.dirty <= mark) || (p.flying != 0 && p.flying <= mark)
-}
-
-// scopeOf returns what a connection's runners are registered for.
-func scopeOf(raw string) (jobmatch.Scope, bool) {
-	t, err := githubapi.ParseURL(raw)
-	if err != nil {
-		return jobmatch.Scope{}, false
-	}
-	u, err := url.Parse(raw)
-	if err != nil {
-		return jobmatch.Scope{}, false
-	}
-	s := jobmatch.Scope{Host: strings.ToLower(strings.TrimPrefix(strings.ToLower(u.Host), "www."))}
-	switch t.Scope {
-	case githubapi.Repository:
-		s.Kind, s.Path = jobmatch.Repository, t.Owner+"/"+t.Name
-	case githubapi.Organization:
-		s.Kind, s.Path = jobmatch.Organization, t.Owner
-	default:
-		s.Kind, s.Path = jobmatch.Enterprise, t.Name
-	}
-	return s, true
 }

@@ -30,6 +30,8 @@ type vetReport struct {
 	Policies []vetPolicy `json:"policies,omitempty"`
 	// Pools as policies judge them; none without policies.
 	Pools []vetPool `json:"pools,omitempty"`
+	// Warnings of what is declared, whatever policies say of it.
+	Warnings []vetWarning `json:"warnings,omitempty"`
 
 	version string
 	// titles of rules that have one.
@@ -62,6 +64,19 @@ type vetPool struct {
 	Scaling   *scalingAnswer  `json:"scaling"`
 }
 
+// vetWarning is about a pool whose definition is well, and likely not what is meant.
+type vetWarning struct {
+	Pool    string `json:"pool"`
+	File    string `json:"file,omitempty"`
+	Line    int    `json:"line,omitempty"`
+	Column  int    `json:"column,omitempty"`
+	Path    string `json:"path,omitempty"`
+	Rule    string `json:"rule"`
+	Title   string `json:"title"`
+	Message string `json:"message"`
+	Help    string `json:"help,omitempty"`
+}
+
 func newVet(version string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "vet [DIR]",
@@ -92,6 +107,9 @@ audited policies would do, are told and change no exit code.
 		r := &vetReport{Objects: map[string]int{}, Diagnostics: w.Diagnostics, version: version}
 		for _, object := range w.Objects {
 			r.Objects[object.Manifest.GetKind()]++
+		}
+		if len(r.Diagnostics) == 0 {
+			r.Warnings = w.competing()
 		}
 		if len(r.Diagnostics) == 0 && len(w.policies) > 0 {
 			r.judge(c.Context(), w, at.at.or(time.Now), at.zone)

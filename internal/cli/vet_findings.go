@@ -22,6 +22,7 @@ const (
 	ruleFailed     = "corral.policy.failed"
 	ruleNotAsked   = "corral.policy.not-asked"
 	ruleEffect     = "corral.policy.effect"
+	ruleCompeting  = "corral.pool.competing"
 	ruleTest       = "corral.test"
 	ruleCoverage   = "corral.coverage"
 )
@@ -36,6 +37,12 @@ func (r *vetReport) findings() []report.Finding {
 				Place: report.Place{File: p.File, Line: p.Line},
 			})
 		}
+	}
+	for _, w := range r.Warnings {
+		findings = append(findings, report.Finding{
+			Level: report.Warning, Rule: w.Rule, Title: w.Title, Subject: "pool " + w.Pool, Path: w.Path, Message: "warning: " + w.Message, Help: w.Help,
+			Place: report.Place{File: w.File, Line: w.Line, Column: w.Column},
+		})
 	}
 	for _, p := range r.Pools {
 		findings = append(findings, p.findings(r.titles)...)

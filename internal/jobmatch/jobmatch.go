@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
 // Kind is what a pool's runners are registered for, the most specific first.
@@ -64,6 +66,20 @@ func NewPool(p Pool, labels []string) Pool {
 	p.size = len(p.labels)
 	p.Scope.Host, p.Scope.Path = strings.ToLower(p.Scope.Host), strings.ToLower(p.Scope.Path)
 	return p
+}
+
+// Of returns a RunnerPool as a job sees it, on what its connection is for. The jobs of a scale set name its own labels and no others.
+func Of(p *v1alpha1.RunnerPool, scope Scope) Pool {
+	match := Pool{
+		Namespace: p.Namespace, Name: p.Name, Created: p.CreationTimestamp.Time, Scope: scope, Group: p.Spec.GetRunnerGroup(), Resting: p.Spec.Suspend,
+	}
+	if w := p.Spec.Demand.Webhook; w != nil {
+		match.Repositories = w.Repositories
+	}
+	if p.Spec.GetRegistration() == v1alpha1.RegisterREST || p.Spec.GetMode() == v1alpha1.Observe {
+		return NewPool(match, p.GetRegisteredLabels())
+	}
+	return NewPool(match, p.GetRunnerLabels())
 }
 
 // Job is what an event tells of a job.

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
 var (
@@ -117,6 +119,45 @@ func TestPoolsCompete(t *testing.T) {
 				t.Errorf("they compete: %v, want %v", got, tc.want)
 			}
 		})
+	}
+}
+
+func TestThePoolOfAnObject(t *testing.T) {
+	set := &v1alpha1.RunnerPool{Spec: v1alpha1.RunnerPoolSpec{Labels: []string{"gpu"}, Demand: v1alpha1.DemandSpec{Webhook: &v1alpha1.WebhookDemand{Repositories: []string{"acme/web"}}}}}
+	rest := set.DeepCopy()
+	rest.Spec.Registration = v1alpha1.RegisterREST
+	observes := set.DeepCopy()
+	observes.Spec.Mode = v1alpha1.Observe
+	for name, tc := range map[string]struct {
+		pool *v1alpha1.RunnerPool
+		want bool
+	}{"a scale set's jobs name its labels only": {set, false}, "a runner has more": {rest, true}, "so have those that are observed": {observes, true}} {
+		p := Of(tc.pool, org)
+		if got := Winner(job("self-hosted", "linux", "gpu"), []Pool{p}, func(int) Visibility { return Unknown }) == 0; got != tc.want {
+			t.Errorf("%s: %v", name, got)
+		}
+		if Winner(Job{Host: "github.com", Repository: "acme/api", Labels: []string{"gpu"}}, []Pool{p}, func(int) Visibility { return Unknown }) == 0 {
+			t.Errorf("%s: it takes jobs of another repository", name)
+		}
+	}
+}
+
+func TestScopeOf(t *testing.T) {
+	for raw, want := range map[string]Scope{
+		"https://github.com/Acme":              org,
+		"https://www.GitHub.com/acme/":         org,
+		"https://github.com/acme/Web":          {Host: "github.com", Kind: Repository, Path: "acme/web"},
+		"https://ghe.acme.io/enterprises/Big":  {Host: "ghe.acme.io", Kind: Enterprise, Path: "big"},
+		"https://ghe.acme.io:8443/acme":        {Host: "ghe.acme.io:8443", Kind: Organization, Path: "acme"},
+		"https://github.com":                   {},
+		"https://github.com/acme/web/settings": {},
+		"acme/web":                             {},
+		"https://github.com/acme//":            org,
+		":":                                    {},
+	} {
+		if got, ok := ScopeOf(raw); got != want || ok != (want != Scope{}) {
+			t.Errorf("ScopeOf(%q) = %+v, %v", raw, got, ok)
+		}
 	}
 }
 

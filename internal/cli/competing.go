@@ -1,0 +1,67 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+
+	"github.com/corral-dev/corral/internal/jobmatch"
+)
+
+// competing warns of pools that webhooks tell of jobs, and that the same jobs are for: the older gets all of them. Of connections that
+// aren't declared here, only the name is known.
+func (w *workspace) competing() []vetWarning {
+	scopes := w.scopes()
+	var warnings []vetWarning
+	for i := range w.pools {
+		for j := range i {
+			first, second := &w.pools[j], &w.pools[i]
+			if first.Namespace != second.Namespace || !sourcesOverlap(first, second) {
+				continue
+			}
+			a, b := matchOf(first, scopes), matchOf(second, scopes)
+			if !jobmatch.Compete(&a, &b) {
+				continue
+			}
+			warnings = append(warnings, vetWarning{
+				Pool: qualified(second.Namespace, second.Name), File: second.object.File, Line: second.object.Line, Column: second.object.Column,
+				Path: second.object.Path + ".spec.labels", Rule: ruleCompeting, Title: "Pools compete for the same jobs",
+				Message: fmt.Sprintf("the same jobs are for pool %s: webhooks give all of them to the older of the two", qualified(first.Namespace, first.Name)),
+				Help:    "give one of them another label or runner group, or other repositories in spec.demand.webhook",
+			})
+		}
+	}
+	return warnings
+}
+
+// sourcesOverlap says whether both pools count jobs by webhooks, and both act or both observe.
+func sourcesOverlap(a, b *declaredPool) bool {
+	return a.Spec.Demand.Webhook != nil && b.Spec.Demand.Webhook != nil && a.Spec.GetMode() == b.Spec.GetMode()
+}
+
+// scopes of the connections that are declared, by namespace and name.
+func (w *workspace) scopes() map[string]jobmatch.Scope {
+	scopes := map[string]jobmatch.Scope{}
+	for _, object := range w.Objects {
+		m := object.Manifest
+		if m.GetKind() != "GitHubConnection" {
+			continue
+		}
+		spec, _ := m.Object["spec"].(map[string]any)
+		url, _ := spec["url"].(string)
+		if scope, ok := jobmatch.ScopeOf(url); ok {
+			scopes[qualified(m.GetNamespace(), m.GetName())] = scope
+		}
+	}
+	return scopes
+}
+
+func matchOf(p *declaredPool, scopes map[string]jobmatch.Scope) jobmatch.Pool {
+	connection := qualified(p.Namespace, p.Spec.ConnectionRef.Name)
+	scope, known := scopes[connection]
+	if !known {
+		scope = jobmatch.Scope{Kind: jobmatch.Organization, Path: connection}
+	}
+	return jobmatch.Of(p.RunnerPool, scope)
+}

@@ -1,0 +1,44 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+const rivals = `package pools
+
+_rival: {
+	connectionRef: name: "acme"
+	registration: "REST"
+	labels: ["gpu"]
+	demand: webhook: {}
+	template: spec: containers: [{name: "runner", image: "r"}]
+}
+pools: "gpu-a": spec: _rival
+pools: "gpu-b": spec: _rival
+pools: "gpu-c": spec: _rival & {runnerGroup: "builders"}
+pools: "gpu-d": spec: _rival & {labels: ["gpu"], mode: "Observe"}
+`
+
+func TestVetWarnsOfPoolsThatCompete(t *testing.T) {
+	folder := repositoryOf(t, map[string]string{"pools/rivals.cue": rivals})
+	got := corral(t, folder, "vet")
+	if got.code != ExitOK {
+		t.Fatalf("exit code %d:\n%s", got.code, got.stderr)
+	}
+	want := `spec.labels: warning: the same jobs are for pool gpu-a: webhooks give all of them to the older of the two`
+	if n := strings.Count(got.stderr, "warning: "); n != 1 || !strings.Contains(got.stderr, want) {
+		t.Errorf("%d warnings, want one of gpu-b:\n%s", n, got.stderr)
+	}
+	var r vetReport
+	if err := json.Unmarshal([]byte(corral(t, folder, "vet", "-o", "json").stdout), &r); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Warnings) != 1 || r.Warnings[0].Pool != "gpu-b" || r.Warnings[0].Rule != ruleCompeting {
+		t.Errorf("%+v", r.Warnings)
+	}
+}
