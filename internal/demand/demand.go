@@ -35,8 +35,8 @@ type Signal struct {
 	Jobs, Total, Idle *int32
 	// Reason in one sentence without a full stop.
 	Reason string
-	// Held is true while the source gives no signal. The numbers are then those that it said last; if it has none of them, those in
-	// the pool's status count.
+	// Held is true while the source gives no signal, or can't see all. The numbers are then those that it said last, or what it sees;
+	// those in the pool's status count if they are larger.
 	Held bool
 	// At is when it said so; zero if it never did.
 	At time.Time
@@ -115,11 +115,11 @@ func Combine(in Input) Demand {
 	return d
 }
 
-// add takes a signal in. One that is held, and has no numbers, takes those that it said last.
+// add takes a signal in. One that is held says no less than it said last.
 func (d *Demand) add(s Signal, before map[string]v1alpha1.DemandStatus) {
-	if s.Held && s.isEmpty() {
+	if s.Held {
 		last := before[s.Name]
-		s.Jobs, s.Total, s.Idle = last.Jobs, last.Total, last.Idle
+		s.Jobs, s.Total, s.Idle = larger(s.Jobs, last.Jobs), larger(s.Total, last.Total), larger(s.Idle, last.Idle)
 		d.Keep = d.Keep || s.isEmpty()
 	}
 	d.Held = d.Held || s.Held
@@ -163,6 +163,14 @@ func Equal(a, b []v1alpha1.DemandStatus) bool {
 func same(a, b *int32) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }
 
 func (s Signal) isEmpty() bool { return s.Jobs == nil && s.Total == nil && s.Idle == nil }
+
+// larger is the larger of two numbers, nil being none.
+func larger(a, b *int32) *int32 {
+	if a == nil || (b != nil && *b > *a) {
+		return b
+	}
+	return a
+}
 
 // bounded copies a number, within 0 and MostJobs.
 func bounded(n *int32) *int32 {

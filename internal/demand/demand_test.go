@@ -62,6 +62,15 @@ func TestCombine(t *testing.T) {
 			},
 			want: demand.Demand{Known: true, Jobs: 12, Reason: "queue: no answer", Held: true},
 		},
+		"one that can't see all says more than before, and no less": {
+			in: demand.Input{
+				Readings: []demand.Reading{known(
+					demand.Signal{Name: "queue", Reason: "part", Jobs: new(int32(5)), Held: true}, demand.Signal{Name: "other", Reason: "part", Jobs: new(int32(8)), Held: true},
+				)},
+				Before: []v1alpha1.DemandStatus{{Name: "queue", Jobs: new(int32(9))}, {Name: "other", Jobs: new(int32(7))}},
+			},
+			want: demand.Demand{Known: true, Jobs: 9, Reason: "queue: part", Held: true},
+		},
 		"a source that was never heard keeps what runs, and stops no other": {
 			in:   demand.Input{Readings: []demand.Reading{known(jobs("webhook", 2, "2 jobs"), silent)}},
 			want: demand.Demand{Known: true, Keep: true, Jobs: 2, Reason: "webhook: 2 jobs", Held: true},

@@ -1,0 +1,311 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package metricsource asks for single numbers: Prometheus servers that the administrator allows, and the cluster's external metrics.
+// What answers isn't trusted: time and size of an answer are bounded, no redirect is followed, and what isn't one fresh number is an error.
+package metricsource
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/corral-dev/corral/internal/demand"
+)
+
+const (
+	// Timeout bounds a question, from the connection to the last byte of the answer.
+	Timeout = 10 * time.Second
+	// mostAnswer bounds an answer, in bytes. One number takes a few hundred.
+	mostAnswer = 256 << 10
+	// mostHeader bounds the header of an answer, in bytes.
+	mostHeader = 32 << 10
+	// mostTold bounds what is told of a server's own words, in bytes.
+	mostTold = 160
+)
+
+// Servers are the Prometheus servers that may be asked, by name.
+type Servers struct {
+	urls   map[string]*url.URL
+	client *http.Client
+	now    func() time.Time
+}
+
+// ServersOptions for NewServers; all may be left out.
+type ServersOptions struct {
+	// Transport of the requests. Default: one of its own, with the proxies of the environment.
+	Transport http.RoundTripper
+	// Timeout of a question. Default: Timeout.
+	Timeout time.Duration
+	// Now is the clock.
+	Now func() time.Time
+}
+
+// NewServers returns the servers of flags of the form NAME=URL. The URL may have a path, under which the API's /api/v1 is.
+func NewServers(flags []string, o ServersOptions) (*Servers, error) {
+	s := &Servers{urls: map[string]*url.URL{}, now: o.Now}
+	for _, f := range flags {
+		name, raw, ok := strings.Cut(f, "=")
+		if !ok || len(validation.IsDNS1123Label(name)) > 0 {
+			return nil, fmt.Errorf("reading the Prometheus server %q: write NAME=URL, where NAME has lower-case letters, digits and dashes", redacted(f))
+		}
+		if s.urls[name] != nil {
+			return nil, fmt.Errorf("reading the Prometheus server %q: there are two of this name", name)
+		}
+		u, err := parseServer(raw)
+		if err != nil {
+			return nil, fmt.Errorf("reading the Prometheus server %q: %w", name, err)
+		}
+		s.urls[name] = u
+	}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	transport := o.Transport
+	if transport == nil {
+		transport = newTransport()
+	}
+	if o.Timeout == 0 {
+		o.Timeout = Timeout
+	}
+	s.client = &http.Client{
+		Transport: transport, Timeout: o.Timeout,
+		// A server that sends elsewhere could have the controller ask what only the controller can reach.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return s, nil
+}
+
+// redacted leaves out what may be a password.
+func redacted(flag string) string {
+	before, after, ok := strings.Cut(flag, "@")
+	if !ok {
+		return flag
+	}
+	scheme, _, _ := strings.Cut(before, "//")
+	return scheme + "//…@" + after
+}
+
+func parseServer(raw string) (*url.URL, error) {
+	u, err := url.Parse(raw)
+	switch {
+	case err != nil:
+		return nil, errors.New("it isn't a URL")
+	case u.Scheme != "http" && u.Scheme != "https", u.Host == "":
+		return nil, errors.New("the URL must begin with http:// or https:// and a host")
+	case u.User != nil, u.RawQuery != "", u.Fragment != "":
+		return nil, errors.New("the URL must have no user, query or fragment")
+	}
+	return u.JoinPath("api/v1/query"), nil
+}
+
+func newTransport() *http.Transport {
+	t := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck,forcetypeassert // it is one
+	t.MaxResponseHeaderBytes = mostHeader
+	t.MaxConnsPerHost = 16
+	t.MaxIdleConnsPerHost = 4
+	return t
+}
+
+// Names of the servers, sorted.
+func (s *Servers) Names() []string {
+	names := make([]string, 0, len(s.urls))
+	for name := range s.urls {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Query asks a server for the value of a query now. It is an error if the answer isn't one number, or is older than maxAge: a
+// *demand.NoSignal if the server did answer. Samples older than maxAge aren't looked at, if the server heeds lookback_delta, as
+// Prometheus does, and no part of the data may be missing, if it heeds partial_response, as Thanos does.
+//
+// The protocol is https://prometheus.io/docs/prometheus/latest/querying/api/#instant-queries.
+func (s *Servers) Query(ctx context.Context, server, query string, maxAge time.Duration) (float64, error) {
+	u := s.urls[server]
+	if u == nil {
+		return 0, &demand.NoSignal{Reason: fmt.Sprintf("there is no Prometheus server %q: the administrator allows %s", server, s.allowed())}
+	}
+	form := url.Values{
+		"query":            {query},
+		"timeout":          {seconds(s.client.Timeout)},
+		"lookback_delta":   {seconds(maxAge)},
+		"partial_response": {"false"},
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), strings.NewReader(form.Encode()))
+	if err != nil {
+		return 0, fmt.Errorf("asking Prometheus %q: %w", server, err)
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	req.Header.Set("Accept", "application/json")
+	resp, err := s.client.Do(req)
+	if err != nil {
+		return 0, fmt.Errorf("asking Prometheus %q: %w", server, plain(err))
+	}
+	defer resp.Body.Close()
+	body, err := readAnswer(resp.Body)
+	if err != nil {
+		return 0, fmt.Errorf("asking Prometheus %q: %w", server, err)
+	}
+	a, err := parseAnswer(resp, body)
+	if err != nil {
+		return 0, fmt.Errorf("asking Prometheus %q: %w", server, err)
+	}
+	return a.number(s.now(), maxAge)
+}
+
+func (s *Servers) allowed() string {
+	if len(s.urls) == 0 {
+		return "none (--prometheus-server)"
+	}
+	return strings.Join(s.Names(), ", ")
+}
+
+func seconds(d time.Duration) string {
+	return strconv.FormatFloat(math.Max(1, d.Seconds()), 'f', -1, 64)
+}
+
+// plain leaves out the URL, which a pool's status needn't show.
+func plain(err error) error {
+	if e := (*url.Error)(nil); errors.As(err, &e) {
+		if e.Timeout() {
+			return errors.New("it took too long")
+		}
+		return e.Err
+	}
+	return err
+}
+
+// readAnswer reads what was answered, if it isn't too much.
+func readAnswer(body io.Reader) ([]byte, error) {
+	raw, err := io.ReadAll(io.LimitReader(body, mostAnswer+1))
+	if err != nil {
+		if e := interface{ Timeout() bool }(nil); errors.As(err, &e) && e.Timeout() {
+			return nil, errors.New("it took too long")
+		}
+		return nil, fmt.Errorf("reading the answer: %w", err)
+	}
+	if len(raw) > mostAnswer {
+		return nil, &demand.NoSignal{Reason: fmt.Sprintf("the answer has more than %d kB: the query must give one number", mostAnswer>>10)}
+	}
+	return raw, nil
+}
+
+// answer of a Prometheus server.
+type answer struct {
+	Status   string   `json:"status"`
+	Error    string   `json:"error"`
+	Warnings []string `json:"warnings"`
+	Data     struct {
+		Type   string          `json:"resultType"`
+		Result json.RawMessage `json:"result"`
+	} `json:"data"`
+}
+
+func parseAnswer(resp *http.Response, raw []byte) (*answer, error) {
+	if resp.StatusCode >= 300 && resp.StatusCode < 400 {
+		return nil, fmt.Errorf("it answered %d, and redirects aren't followed", resp.StatusCode)
+	}
+	a := &answer{}
+	err := json.Unmarshal(raw, a)
+	switch {
+	case err == nil && a.Status == "error":
+		return nil, fmt.Errorf("it answered %d: %s", resp.StatusCode, quote(a.Error))
+	case resp.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("it answered %d", resp.StatusCode)
+	case err != nil || a.Status != "success":
+		return nil, errors.New("the answer isn't one of Prometheus")
+	}
+	return a, nil
+}
+
+// quote makes words of a server fit to be shown.
+func quote(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, s)
+	for i := range s {
+		if i > mostTold {
+			return s[:i] + "…"
+		}
+	}
+	return s
+}
+
+// sample is a time in seconds since 1970, and a number as text.
+type sample [2]json.RawMessage
+
+// number is the one that the answer holds.
+func (a *answer) number(now time.Time, maxAge time.Duration) (float64, error) {
+	if len(a.Warnings) > 0 {
+		return 0, &demand.NoSignal{Reason: "Prometheus warns: " + quote(a.Warnings[0])}
+	}
+	s, err := a.sample()
+	if err != nil {
+		return 0, err
+	}
+	value, at, err := s.parse()
+	if err != nil {
+		return 0, err
+	}
+	if age := now.Sub(at); age > maxAge || age < -maxAge {
+		return 0, &demand.NoSignal{Reason: fmt.Sprintf("the value is of %s, more than %s from now", at.UTC().Format(time.RFC3339), maxAge)}
+	}
+	return value, nil
+}
+
+// sample is the only one of the answer.
+func (a *answer) sample() (sample, error) {
+	var s sample
+	switch a.Data.Type {
+	case "scalar":
+		if err := json.Unmarshal(a.Data.Result, &s); err != nil {
+			return s, &demand.NoSignal{Reason: "the query's result can't be read"}
+		}
+		return s, nil
+	case "vector":
+		var series []struct {
+			Value sample `json:"value"`
+		}
+		if err := json.Unmarshal(a.Data.Result, &series); err != nil {
+			return s, &demand.NoSignal{Reason: "the query's result can't be read"}
+		}
+		switch len(series) {
+		case 0:
+			return s, &demand.NoSignal{Reason: "the query has no result"}
+		case 1:
+			return series[0].Value, nil
+		}
+		return s, &demand.NoSignal{Reason: fmt.Sprintf("the query has %d results: add them up, as with sum()", len(series))}
+	}
+	return s, &demand.NoSignal{Reason: fmt.Sprintf("the query's result is a %s, not one number", quote(a.Data.Type))}
+}
+
+func (s sample) parse() (float64, time.Time, error) {
+	var at float64
+	var text string
+	if json.Unmarshal(s[0], &at) != nil || json.Unmarshal(s[1], &text) != nil || math.Abs(at) > 1e11 {
+		return 0, time.Time{}, &demand.NoSignal{Reason: "the query's result isn't one number"}
+	}
+	value, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return 0, time.Time{}, &demand.NoSignal{Reason: fmt.Sprintf("the query's result is %s, not a number", quote(text))}
+	}
+	return value, time.UnixMilli(int64(at * 1000)), nil
+}
