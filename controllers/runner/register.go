@@ -31,6 +31,9 @@ const (
 	connectionRetry = 5 * time.Second
 	// awayMin and awayMax bound the back-off while GitHub is away.
 	awayMin, awayMax = 500 * time.Millisecond, 30 * time.Second
+	// awayLook is the longest time to the next look while GitHub asked to be left alone: it is not
+	// called before its time, but the runner's own deadline goes on.
+	awayLook = time.Minute
 	// rightsRetry is the time to the next attempt after GitHub refused the credentials.
 	rightsRetry = 15 * time.Second
 	// registerRetry is the time to the next registration after one was removed.
@@ -188,7 +191,7 @@ func (x *run) githubOutcome(err error) error {
 	switch {
 	case away:
 		x.note.refused++
-		return kube.Wait(v1alpha1.GitHubUnavailableReason, max(after, patience(x.note.refused)), "%s", actions.Summary(err))
+		return kube.Wait(v1alpha1.GitHubUnavailableReason, max(min(after, awayLook), patience(x.note.refused)), "%s", actions.Summary(err))
 	case actions.IsUnauthorized(err):
 		return kube.Wait(v1alpha1.CredentialsRefusedReason, rightsRetry, "%s", actions.Summary(err))
 	case actions.IsForbidden(err):
