@@ -8,6 +8,7 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"slices"
@@ -37,6 +38,7 @@ import (
 	"github.com/corral-dev/corral/internal/githubapi"
 	"github.com/corral-dev/corral/internal/gitsource"
 	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/metricsource"
 	"github.com/corral-dev/corral/internal/policy"
 	actions "github.com/corral-dev/corral/internal/scaleset"
 	hook "github.com/corral-dev/corral/internal/webhook"
@@ -77,6 +79,8 @@ type Options struct {
 	Runners int
 	// Others is how many objects of each other kind are reconciled at once.
 	Others int
+	// PrometheusServers that pools' metrics may name, each as NAME=URL.
+	PrometheusServers []string
 	// Webhook is where GitHub's webhooks are answered; nil if they aren't.
 	Webhook *WebhookOptions
 }
@@ -143,19 +147,43 @@ func All(mgr ctrl.Manager, o Options) error {
 		Now: time.Now,
 	})
 
+	poller, err := newPoller(mgr, o, clients, rest)
+	if err != nil {
+		return err
+	}
+
 	return firstError(
 		mgr.Add(engine),
 		desk.SetupWithManager(mgr),
+		poller.SetupWithManager(mgr),
 		addWebhook(mgr, o.Webhook, desk),
 		ofPolicies(policy.KindClusterRunnerPolicy).SetupWithManager(mgr, o.Others),
 		ofPolicies(policy.KindRunnerPolicy).SetupWithManager(mgr, o.Others),
 		(&source.Reconciler{Reporter: report, Live: live, Fetcher: git, Compiler: compiler}).SetupWithManager(mgr, source.Options{Concurrent: o.Others, JitterPercent: o.JitterPercent}),
 		(&connection.Reconciler{Reporter: report, Secrets: live, CredentialsDir: o.CredentialsDir, Clients: clients, Verify: verify, Now: time.Now}).SetupWithManager(mgr, o.Others),
 		(&scaleset.Reconciler{Reporter: report, Clients: clients, Sessions: sessions, Notes: notes, Cluster: o.Cluster, Now: time.Now}).SetupWithManager(mgr, o.Others),
-		(&pool.Reconciler{Reporter: ofPools, Sessions: sessions, Failures: notes, Live: live, Demand: []pool.Reader{desk}, Desk: desk, Policies: engine, REST: rest, Cluster: o.Cluster, Zone: o.Zone, Now: time.Now}).SetupWithManager(mgr, o.Others, sessions.Words(), desk.Words()),
+		(&pool.Reconciler{Reporter: ofPools, Sessions: sessions, Failures: notes, Live: live, Demand: []pool.Reader{desk, poller}, Desk: desk, Policies: engine, REST: rest, Cluster: o.Cluster, Zone: o.Zone, Now: time.Now}).SetupWithManager(mgr, o.Others, sessions.Words(), desk.Words(), poller.Words()),
 		mgr.Add(&runner.Census{Reporter: report, Live: live, REST: rest, Notes: notes, Cluster: o.Cluster, Now: time.Now}),
 		(&runner.Reconciler{Reporter: ofRunners, Live: live, Clients: clients, REST: rest, Notes: notes, Policies: engine, Now: time.Now}).SetupWithManager(mgr, o.Runners),
 	)
+}
+
+// newPoller makes what looks at pools' metrics.
+func newPoller(mgr ctrl.Manager, o Options, clients *actions.Registry, gh *githubapi.Registry) (*demand.Poller, error) {
+	servers, err := metricsource.NewServers(o.PrometheusServers, metricsource.ServersOptions{})
+	if err != nil {
+		return nil, err
+	}
+	external, err := metricsource.NewExternal(mgr.GetConfig(), time.Now)
+	if err != nil {
+		return nil, err
+	}
+	return demand.NewPoller(demand.PollerConfig{
+		Client:     mgr.GetClient(),
+		GitHub:     func(c types.NamespacedName) (demand.JobLister, bool) { return gh.Get(connection.Key(c)) },
+		ScaleSets:  func(c types.NamespacedName) (demand.SetFinder, bool) { return clients.Get(connection.Key(c)) },
+		Prometheus: servers, External: external, Now: time.Now, Random: rand.Float64,
+	}), nil
 }
 
 // addWebhook adds the webhook server, if there is to be one.

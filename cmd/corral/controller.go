@@ -65,6 +65,7 @@ func (f *controllerFlags) bind(c *cobra.Command) {
 	flags.StringVar(&f.logEncoding, "log-encoding", "json", "json or text")
 	flags.StringVar(&f.decisionLog, "decision-log", "changes", "changes or off: log what policies decide whenever it is something else than before")
 	flags.IntVar(&f.controllers.DecisionSample, "decision-log-sample", 0, "of the decisions that change nothing, log one in so many, too; 0 for none")
+	flags.StringArrayVar(&f.controllers.PrometheusServers, "prometheus-server", nil, "Prometheus server that pools may name in spec.demand.metrics, as NAME=URL; may be given several times (default: none)")
 	f.webhook.bind(flags)
 }
 
