@@ -174,12 +174,12 @@ func (k *Desk) window(c *connection, now time.Time) window {
 		}
 		return t
 	}
-	looked := c.cursor.Looked.Time
+	looked := c.inherited.Looked.Time
 	if !c.passed[0].IsZero() {
 		looked = c.passed[0]
 	}
 	// Once a look has seen all that others accepted, this process knows what it accepted itself.
-	w := window{hook: c.hookID, failed: since(looked, lag), accepted: since(c.cursor.Durable.Time, durableLag), acceptedC: c.since.Add(durableLag)}
+	w := window{hook: c.hookID, failed: since(looked, lag), accepted: since(c.inherited.Durable.Time, durableLag), acceptedC: c.since.Add(durableLag)}
 	if c.passed[0].After(w.acceptedC.Add(lag)) {
 		w.accepted = w.acceptedC
 	}
@@ -286,7 +286,7 @@ func (k *Desk) readCursor(ctx context.Context, c *connection) error {
 	if err := json.Unmarshal(config.BinaryData[cursorKey], &c.cursor); err != nil {
 		c.cursor = cursor{} // the first look goes back as far as without one
 	}
-	c.written = c.cursor
+	c.written, c.inherited = c.cursor, c.cursor
 	return nil
 }
 

@@ -55,6 +55,7 @@ type connection struct {
 	seen [2]map[uint64]struct{} // deliveries that were taken in, by their GUID's hash: the newer and the older half
 
 	cursor     cursor
+	inherited  cursor // of the process before
 	cursorRead bool
 	version    string       // of the cursor's ConfigMap
 	written    cursor       // last

@@ -33,8 +33,9 @@ const (
 	writeInterval = time.Second
 	// wakeInterval is the least time between two times that a pool is woken. The first is at once.
 	wakeInterval = 100 * time.Millisecond
-	// sweepInterval is how often jobs are looked at that may have expired.
-	sweepInterval = 10 * time.Second
+	// sweepInterval is how often a pool's jobs are looked at that may have expired, of sweepMost pools at a tick: it takes a millisecond for
+	// each ten thousand jobs, and events wait meanwhile.
+	sweepInterval, sweepMost = 10 * time.Second, 32
 	// remoteTimeout bounds a write, and a look at GitHub.
 	writeTimeout, remoteTimeout = 10 * time.Second, time.Minute
 	// writers is how many ConfigMaps are written or read at once.
@@ -72,7 +73,6 @@ type Desk struct {
 	spaces  map[string]*space
 	conns   map[types.NamespacedName]*connection
 	records map[types.NamespacedName]*record
-	swept   time.Time
 	onWord  []queue
 	work    sync.WaitGroup
 }
@@ -139,16 +139,18 @@ func (k *Desk) attend(ctx context.Context) {
 	now := k.Now()
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	swept := 0
 	for _, p := range k.pools {
 		k.attendPool(ctx, p, now)
-	}
-	if now.Sub(k.swept) >= sweepInterval {
-		k.swept = now
-		k.sweep(now)
+		if swept < sweepMost && now.Sub(p.swept) >= sweepInterval {
+			swept++
+			k.sweep(p, now)
+		}
 	}
 	k.attendRecords(ctx, now)
 	for _, s := range k.spaces {
 		s.settle(now, k.seq)
+		s.tidy()
 	}
 	for _, c := range k.conns {
 		k.attendConnection(ctx, c, now)
@@ -179,22 +181,16 @@ func (k *Desk) attendPool(ctx context.Context, p *pool, now time.Time) {
 	})
 }
 
-// sweep forgets jobs that expired.
-func (k *Desk) sweep(now time.Time) {
-	for _, p := range k.pools {
-		before := p.ledger.Counts()
-		n := p.ledger.Expire(p.hold, now)
-		if n > 0 {
-			expired.WithLabelValues(p.key.Namespace, p.key.Name).Add(float64(n))
-			k.suspectAll(p)
-		}
-		if p.ledger.Counts() != before {
-			k.changed(p, now)
-			k.wake(p, now)
-		}
+// sweep forgets a pool's jobs that expired.
+func (k *Desk) sweep(p *pool, now time.Time) {
+	p.swept = now
+	before := p.ledger.Counts()
+	if n := p.ledger.Expire(p.hold, now); n > 0 {
+		expired.WithLabelValues(p.key.Namespace, p.key.Name).Add(float64(n))
 	}
-	for _, s := range k.spaces {
-		s.tidy(k.pools)
+	if p.ledger.Counts() != before {
+		k.changed(p, now)
+		k.wake(p, now)
 	}
 }
 

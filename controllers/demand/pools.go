@@ -45,6 +45,7 @@ type pool struct {
 	trouble string    // told last
 	version string    // resourceVersion of the ConfigMap; "" if it isn't known or there is none
 
+	swept   time.Time
 	woken   time.Time
 	wakeDue bool
 }
@@ -99,6 +100,7 @@ func (k *Desk) meet(obj *v1alpha1.RunnerPool) {
 	s := k.space(key.Namespace)
 	s.order(k.pools)
 	if observes != p.observes || host != p.match.Scope.Host {
+		s.delist(p)
 		s.enlist(p) // under other keys
 	}
 	k.wake(p, now)
@@ -152,7 +154,7 @@ func (k *Desk) forgetLocked(p *pool) {
 func (k *Desk) space(namespace string) *space {
 	s := k.spaces[namespace]
 	if s == nil {
-		s = &space{name: namespace, held: map[jobKey]*pool{}}
+		s = &space{name: namespace, held: map[jobKey]*pool{}, tidyAt: 10_000}
 		k.spaces[namespace] = s
 	}
 	return s
@@ -172,6 +174,8 @@ type space struct {
 	members           []*pool
 	active, observing class
 	held              map[jobKey]*pool // may hold more than there is: ask the ledger
+
+	tidyAt int // as many are looked at
 
 	// marked is when and at which change a mark was made; the changes up to it are durable when durable says so.
 	marked  uint64
@@ -214,7 +218,6 @@ func (s *space) keyOf(p *pool, id int64) jobKey {
 
 // enlist says which jobs a pool has.
 func (s *space) enlist(p *pool) {
-	s.delist(p)
 	p.ledger.All(func(id int64, _ reservation.State) bool {
 		if other := s.holder(s.keyOf(p, id)); other == nil {
 			s.held[s.keyOf(p, id)] = p
@@ -241,21 +244,15 @@ func (s *space) holder(key jobKey) *pool {
 	return p
 }
 
-// tidy drops what ledgers have forgotten, when it is more than what they know.
-func (s *space) tidy(pools map[types.NamespacedName]*pool) {
-	known := 0
-	for key, p := range pools {
-		if key.Namespace == s.name {
-			c := p.ledger.Counts()
-			known += c.Jobs() + c.Waiting + c.Ended
-		}
-	}
-	if len(s.held) < 2*known+1000 {
+// tidy drops what ledgers have forgotten, when it may be more than what they know.
+func (s *space) tidy() {
+	if len(s.held) < s.tidyAt {
 		return
 	}
 	for key := range s.held {
 		s.holder(key)
 	}
+	s.tidyAt = 2*len(s.held) + 10_000
 }
 
 // settle moves the mark on: what was taken in before it is durable when no pool has an older change to be written.
