@@ -29,7 +29,7 @@ var (
 
 // Collectors returns the metrics of this package.
 func Collectors() []prometheus.Collector {
-	return []prometheus.Collector{events, caught, expired, compared, writes}
+	return append(pollerCollectors(), events, caught, expired, compared, writes)
 }
 
 // unmeasure drops the series of a pool that is gone.
