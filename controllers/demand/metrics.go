@@ -82,6 +82,9 @@ type ExternalMetrics interface {
 	Value(ctx context.Context, namespace, metric string, selector *metav1.LabelSelector, maxAge time.Duration) (float64, error)
 }
 
+// +kubebuilder:rbac:groups=corral.dev,resources=runnerpools;runners,verbs=get;list;watch
+// +kubebuilder:rbac:groups=external.metrics.k8s.io,resources=*,verbs=list
+
 // PollerConfig of a Poller.
 type PollerConfig struct {
 	// Client reads pools and Runners from the cache.

@@ -43,6 +43,7 @@ var effects = map[string]effect{
 		value: []any{map[string]any{"name": "app.one", "volume": map[string]any{"secret": map[string]any{"secretName": "s"}}}},
 		want:  "mountPath: /etc/corral/credentials/app.one",
 	},
+	"prometheusServers":          {value: map[string]any{"main": "http://prometheus.monitoring:9090/base"}, want: `"--prometheus-server=main=http://prometheus.monitoring:9090/base"`},
 	"webhook.enabled":            {value: true, want: "name: corral-webhook"},
 	"webhook.port":               {value: 9000, with: "webhook.enabled", want: "--webhook-addr=:9000"},
 	"webhook.trustedProxies":     {value: []any{"10.0.0.0/8", "fd00::/8"}, with: "webhook.enabled", want: "--webhook-trusted-proxies=10.0.0.0/8,fd00::/8"},
