@@ -32,6 +32,7 @@ type options struct {
 	duration   time.Duration
 	idleWindow time.Duration
 	seed       uint64
+	flood      int
 	corral     string
 	json       string
 	markdown   bool
@@ -68,6 +69,7 @@ once and nothing was left over; with --check also that no bound was broken. Scen
 	flags.DurationVar(&o.duration, "duration", 2*time.Minute, "time over which the jobs of scenario poisson arrive")
 	flags.DurationVar(&o.idleWindow, "idle-window", 5*time.Minute, "how long idle pools are watched")
 	flags.Uint64Var(&o.seed, "seed", 1, "seed of the jobs of scenario poisson")
+	flags.IntVar(&o.flood, "flood", 1_000_000, "requests of scenario webhooks-50 that mean nothing")
 	flags.StringVar(&o.corral, "corral", "bin/corral", "the corral binary")
 	flags.StringVar(&o.json, "json", "", "file to write the figures to, as JSON")
 	flags.BoolVar(&o.markdown, "markdown", false, "print the tables as Markdown")
