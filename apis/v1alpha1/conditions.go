@@ -47,6 +47,9 @@ const (
 	ConnectionNotReadyReason = "ConnectionNotReady"
 	// CredentialsMissingReason is true when the Secret or the mounted folder, or a key in it, is absent.
 	CredentialsMissingReason = "CredentialsMissing"
+	// WebhookSecretMissingReason is true when the Secret of spec.webhook, or the key in it, is absent. The connection serves its
+	// pools; GitHub's events are refused.
+	WebhookSecretMissingReason = "WebhookSecretMissing"
 	// CredentialsRefusedReason is true when GitHub answers 401 to the credentials.
 	CredentialsRefusedReason = "CredentialsRefused"
 	// PermissionMissingReason is true when the credentials are good but lack a right; the message names it.

@@ -357,7 +357,7 @@ func TestMissingSecretOfTheWebhookIsNamedAndPoolsKeepWorking(t *testing.T) {
 		c.Spec.Webhook = &v1alpha1.ConnectionWebhook{SecretRef: v1alpha1.LocalObjectReference{Name: "absent"}}
 	})
 	conn, _ := s.reconcile()
-	s.wantReady(conn, metav1.ConditionFalse, v1alpha1.CredentialsMissingReason, true)
+	s.wantReady(conn, metav1.ConditionFalse, v1alpha1.WebhookSecretMissingReason, true)
 	want := "spec.webhook.secretRef: Secret absent isn't there, so GitHub's events are refused"
 	if message := conditions.GetMessage(conn, v1alpha1.ReadyCondition); message != want || s.token() != "one" {
 		t.Errorf("%q, serving %q", message, s.token())

@@ -5,9 +5,12 @@ package webhook
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -41,6 +44,7 @@ type server struct {
 	*hook.Server
 	listener net.Listener
 	watch    func(context.Context) error
+	serving  atomic.Bool
 }
 
 // SetupWithManager has the manager run the server, whether it leads or not.
@@ -51,7 +55,18 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 		Secrets: secrets, Desk: o.Desk, Leader: leader, TrustedProxies: o.TrustedProxies, Log: mgr.GetLogger().WithName("webhook"), Now: o.Now,
 	})}
 	s.watch = func(ctx context.Context) error { return watch(ctx, mgr, secrets) }
+	if err := mgr.AddReadyzCheck("webhook", s.check); err != nil {
+		return fmt.Errorf("adding a check: %w", err)
+	}
 	return mgr.Add(s)
+}
+
+// check keeps events from being sent here that nobody would answer.
+func (s *server) check(*http.Request) error {
+	if !s.serving.Load() {
+		return errors.New("the webhook server isn't up yet")
+	}
+	return nil
 }
 
 // watch waits until connections are known, and forgets those that are deleted.
@@ -79,6 +94,8 @@ func (s *server) Start(ctx context.Context) error {
 	if err := s.watch(ctx); err != nil {
 		return err
 	}
+	s.serving.Store(true)
+	defer s.serving.Store(false)
 	return s.Serve(ctx, s.listener)
 }
 
