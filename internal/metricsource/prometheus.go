@@ -241,7 +241,7 @@ func quote(s string) string {
 		return r
 	}, s)
 	for i := range s {
-		if i > mostTold {
+		if i >= mostTold {
 			return s[:i] + "…"
 		}
 	}
