@@ -141,7 +141,7 @@ func (r *evalReport) eval(ctx context.Context, w *workspace, e evalOptions, data
 	}
 	switch r.Decision {
 	case policy.DecisionScaling:
-		r.askScaling(ctx, a, scalingInput(policy.PoolOf(q.pool), q.state, q.at, q.zone))
+		r.askScaling(ctx, a, scalingInput(scheduledAt(q.pool, q.at), q.state, q.at, q.zone))
 	case policy.DecisionUpdate:
 		r.askUpdate(ctx, a, updateInput(q))
 	default:

@@ -38,7 +38,7 @@ func NewRoot(version string, extra ...*cobra.Command) *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newInit(version), newVet(version), newBuild(), newTest(), newEval(), newVersion(version))
+	root.AddCommand(newInit(version), newVet(version), newBuild(), newCalendar(), newTest(), newEval(), newVersion(version))
 	root.AddCommand(extra...)
 	return root
 }

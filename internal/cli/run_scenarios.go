@@ -17,7 +17,6 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
-	"github.com/corral-dev/corral/internal/policy"
 )
 
 // runScenarios runs the cases of all scenario files.
@@ -105,7 +104,7 @@ func (r *testReport) runCase(ctx context.Context, w *workspace, c scenarioCase) 
 // that made them.
 func (e *expectation) compare(ctx context.Context, a asker, q question) (lines, because []string) {
 	if e.Scaling != nil {
-		got := a.askScaling(ctx, scalingInput(policy.PoolOf(q.pool), q.state, q.at, q.zone))
+		got := a.askScaling(ctx, scalingInput(scheduledAt(q.pool, q.at), q.state, q.at, q.zone))
 		if found := e.Scaling.compare(got); len(found) > 0 {
 			lines, because = append(lines, found...), append(because, got.changes()...)
 		}

@@ -223,7 +223,9 @@ func (c scenarioCase) question(w *workspace, fallback time.Time, in zone) (quest
 		}
 	}
 	var err error
-	q.pool, err = c.pool(w)
+	if q.pool, err = c.pool(w); err == nil {
+		err = checkSchedules(q.pool)
+	}
 	refuse("pool", err)
 	refuse("zone", checkZone(q.zone))
 	switch {

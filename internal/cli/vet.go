@@ -83,7 +83,8 @@ func newVet(version string) *cobra.Command {
 		Short: "Check definitions, and judge pools by policy",
 		Long: `Check the definitions in DIR (default: the current folder) and below, as the controller
 would at the next commit. Each problem is a line FILE:LINE:COLUMN: PATH: MESSAGE on
-standard error, and the exit code is 1.
+standard error, and the exit code is 1. So is a schedule in a zone that doesn't exist, or whose
+time never comes; one that is over, or that has no effect beside others, is a warning.
 
 Then every pool is judged by the policies beside it, the *.rego files and RunnerPolicies of
 DIR, and by those of --policy: may its pod run, and what limits hold for it when it is idle,
@@ -108,11 +109,12 @@ audited policies would do, are told and change no exit code.
 		for _, object := range w.Objects {
 			r.Objects[object.Manifest.GetKind()]++
 		}
+		now := at.at.or(time.Now)
 		if len(r.Diagnostics) == 0 {
-			r.Warnings = w.competing()
+			r.Warnings = slices.Concat(w.competing(), w.idleSchedules(now))
 		}
 		if len(r.Diagnostics) == 0 && len(w.policies) > 0 {
-			r.judge(c.Context(), w, at.at.or(time.Now), at.zone)
+			r.judge(c.Context(), w, now, at.zone)
 			r.titles = titlesOf(w.policies)
 		}
 		if err := r.write(c, f); err != nil {
@@ -138,7 +140,7 @@ func (r *vetReport) judge(ctx context.Context, w *workspace, at time.Time, in zo
 		r.Pools = append(r.Pools, vetPool{
 			Namespace: p.Namespace, Name: p.Name, File: p.object.File, Line: p.object.Line, Column: p.object.Column, Path: p.object.Path,
 			Template: a.askTemplate(ctx, question),
-			Scaling:  a.askScaling(ctx, scalingInput(question.Pool, &situation{}, at, string(in))),
+			Scaling:  a.askScaling(ctx, scalingInput(scheduled(p.RunnerPool, p.plan.At(at, p.Spec.Scale)), &situation{}, at, string(in))),
 		})
 	}
 }

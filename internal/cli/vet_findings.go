@@ -22,6 +22,7 @@ const (
 	ruleFailed     = "corral.policy.failed"
 	ruleNotAsked   = "corral.policy.not-asked"
 	ruleEffect     = "corral.policy.effect"
+	ruleSchedule   = "corral.schedule"
 	ruleCompeting  = "corral.pool.competing"
 	ruleTest       = "corral.test"
 	ruleCoverage   = "corral.coverage"

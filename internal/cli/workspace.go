@@ -14,6 +14,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/schedule"
 )
 
 // defaultTimeout bounds one evaluation on the command line.
@@ -51,6 +52,7 @@ type workspace struct {
 type declaredPool struct {
 	*v1alpha1.RunnerPool
 	object compile.Object
+	plan   *schedule.Plan
 }
 
 // open compiles definitions and loads the policies beside them and those given. With
@@ -76,7 +78,10 @@ func open(ctx context.Context, d *definitions, o *policyOptions, args []string) 
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Manifest.Object, pool); err != nil {
 			return nil, fmt.Errorf("reading %s: %w", object.Path, err)
 		}
-		w.pools = append(w.pools, declaredPool{pool, object})
+		plan, problems := schedule.Compile(pool.Spec.Schedules)
+		p := declaredPool{pool, object, plan}
+		w.pools = append(w.pools, p)
+		w.Diagnostics = append(w.Diagnostics, p.diagnose(problems)...)
 	}
 	return w, w.loadPolicies(ctx)
 }

@@ -1,0 +1,284 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/wallclock"
+)
+
+// calendarReport is the output of calendar.
+type calendarReport struct {
+	From string `json:"from"`
+	To   string `json:"to"`
+	// Pools in the order of their declarations.
+	Pools []calendarPool `json:"pools"`
+}
+
+// calendarPool is what holds for a pool, one period after the other.
+type calendarPool struct {
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+	File      string `json:"file,omitempty"`
+	Line      int    `json:"line,omitempty"`
+	// Zone of the times.
+	Zone    string   `json:"zone"`
+	Periods []period `json:"periods"`
+	// Truncated is true when there are more periods than are told.
+	Truncated bool `json:"truncated,omitempty"`
+}
+
+// period is a time in which nothing changes. It ends where the next begins.
+type period struct {
+	From string `json:"from"`
+	// Min, Idle and Max that hold, after policies.
+	policy.Scale
+	// Schedules that hold.
+	Schedules []string `json:"schedules,omitempty"`
+	// Policies change these of the pool's own numbers.
+	Policies []string `json:"policies,omitempty"`
+	// Failures of policies: then nothing is decided.
+	Failures []failure `json:"failures,omitempty"`
+
+	from time.Time
+}
+
+// same says whether nothing changes between two periods.
+func (p *period) same(other *period) bool {
+	return p.Scale == other.Scale && slices.Equal(p.Schedules, other.Schedules) && slices.Equal(p.Policies, other.Policies) &&
+		slices.Equal(p.Failures, other.Failures)
+}
+
+const (
+	// maxDays is how far the calendar goes.
+	maxDays = 3 * 366
+	// maxSteps bounds how often a pool's policies are asked; they may want to be each second.
+	maxSteps = 20_000
+)
+
+// calendarOptions are the flags of calendar.
+type calendarOptions struct {
+	*timeOptions
+	pools      []string
+	days, most int
+}
+
+func bindCalendar(c *cobra.Command) *calendarOptions {
+	o := &calendarOptions{timeOptions: &timeOptions{}}
+	flags := c.Flags()
+	flags.Var(&o.at, "from", "time at which the calendar begins, as 2026-07-05T18:00:00Z (default now)")
+	flags.Var(&o.zone, "zone", "time zone of the controller, and of the times (default UTC, and times are in the zone of a pool's schedules if they have one)")
+	flags.IntVar(&o.days, "days", 7, fmt.Sprintf("days that it covers, at most %d", maxDays))
+	flags.IntVar(&o.most, "most", 100, "most periods of a pool that are told")
+	flags.StringArrayVar(&o.pools, "pool", nil, "only this pool, as NAME or NAMESPACE/NAME; may be repeated (default all)")
+	return o
+}
+
+func newCalendar() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "calendar [DIR]",
+		Short: "Print what numbers hold when",
+		Long: `Print what min, idle and max hold when for the pools that are defined in DIR (default: the
+current folder) and below: what their schedules set, and what policies then make of it, those
+beside the pools and those of --policy.
+
+Policies are asked as if the pool had no jobs and no runners, whenever a schedule begins or ends,
+and when what they said is over. A rule that depends on the time and gives no until may change its
+mind in between.
+
+Times are by the clock of a place: when it is put back, a time counts the first time that it is
+shown; when it is put forward, what was to be in between is at that moment. The exit code is 2 when a
+policy fails.`,
+		Example: "  corral calendar\n  corral calendar --pool linux --days 365 -o json\n" +
+			"  corral calendar --from 2026-12-20T00:00:00Z --days 21 --zone Europe/Berlin --policy ../guard",
+	}
+	d := bindDefinitions(c)
+	o := bindPolicyOptions(c)
+	options := bindCalendar(c)
+	f := bindFormat(c, "text", "json", "yaml")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if options.days < 1 || options.days > maxDays || options.most < 1 {
+			return fmt.Errorf("--days must be 1 to %d and --most at least 1, found %d and %d", maxDays, options.days, options.most)
+		}
+		w, err := open(c.Context(), d, o, args)
+		if err != nil {
+			return err
+		}
+		if len(w.Diagnostics) > 0 {
+			printDiagnostics(c.ErrOrStderr(), w.Diagnostics)
+			return problems(w.Diagnostics)
+		}
+		r, err := options.report(c.Context(), w)
+		if err != nil {
+			return err
+		}
+		if f.value == "text" {
+			err = r.writeText(c.OutOrStdout())
+		} else {
+			err = f.write(c.OutOrStdout(), r)
+		}
+		return errors.Join(err, r.err())
+	}
+	return c
+}
+
+// report asks about each pool.
+func (o *calendarOptions) report(ctx context.Context, w *workspace) (*calendarReport, error) {
+	for _, name := range o.pools {
+		if _, err := w.poolNamed(name); err != nil {
+			return nil, fmt.Errorf("--pool: %w", err)
+		}
+	}
+	from := o.at.or(time.Now)
+	to := from.AddDate(0, 0, o.days)
+	r := &calendarReport{From: instant(from), To: instant(to), Pools: []calendarPool{}}
+	a := w.asker()
+	for _, p := range w.pools {
+		if len(o.pools) > 0 && !slices.Contains(o.pools, p.Name) && !slices.Contains(o.pools, p.Namespace+"/"+p.Name) {
+			continue
+		}
+		r.Pools = append(r.Pools, o.pool(ctx, a, p, from, to))
+	}
+	return r, nil
+}
+
+// pool goes from change to change.
+func (o *calendarOptions) pool(ctx context.Context, a asker, p declaredPool, from, to time.Time) calendarPool {
+	place := o.place(p)
+	c := calendarPool{Namespace: p.Namespace, Name: p.Name, File: p.object.File, Line: p.object.Line, Zone: place.String()}
+	at := from.In(place)
+	for range maxSteps {
+		next, now := o.period(ctx, a, p, at)
+		if last := len(c.Periods) - 1; last < 0 || !c.Periods[last].same(&now) {
+			if len(c.Periods) == o.most {
+				break
+			}
+			c.Periods = append(c.Periods, now)
+		}
+		if next.IsZero() || !next.Before(to) {
+			return c
+		}
+		at = next.In(place)
+	}
+	c.Truncated = true
+	return c
+}
+
+// period is what holds at a time, and when that has to be asked again; never, if that is zero.
+func (o *calendarOptions) period(ctx context.Context, a asker, p declaredPool, at time.Time) (next time.Time, now period) {
+	n := p.plan.At(at, p.Spec.Scale)
+	question := scalingInput(scheduled(p.RunnerPool, n), &situation{}, at, o.controllerZone())
+	answer := a.askScaling(ctx, question)
+	now = period{from: at, From: at.Format(time.RFC3339), Scale: question.Pool.Scale, Schedules: n.Active, Policies: answer.changes(), Failures: answer.Failures}
+	if answer.Effective != nil {
+		now.Scale = *answer.Effective
+	}
+	next = n.Next
+	if until, err := time.Parse(time.RFC3339, answer.Until); err == nil && until.After(at) && (next.IsZero() || until.Before(next)) {
+		next = until
+	}
+	return next, now
+}
+
+func (o *calendarOptions) controllerZone() string {
+	if o.zone == "" {
+		return "UTC"
+	}
+	return string(o.zone)
+}
+
+// place is where the clock is that times are told by.
+func (o *calendarOptions) place(p declaredPool) *time.Location {
+	zone := string(o.zone)
+	if zone == "" {
+		zone = zoneOf(p.Spec.Schedules)
+	}
+	place, err := wallclock.Location(zone)
+	if err != nil {
+		return time.UTC // both were checked
+	}
+	return place
+}
+
+// zoneOf is the zone of all schedules, or UTC.
+func zoneOf(schedules []v1alpha1.Schedule) string {
+	zone := ""
+	for i := range schedules {
+		s := &schedules[i]
+		switch {
+		case s.Once != nil: // it has no zone
+		case zone == "":
+			zone = s.GetZone()
+		case zone != s.GetZone():
+			return "UTC"
+		}
+	}
+	if zone == "" {
+		return "UTC"
+	}
+	return zone
+}
+
+// err is what calendar ends with.
+func (r *calendarReport) err() error {
+	for _, p := range r.Pools {
+		for _, q := range p.Periods {
+			if len(q.Failures) > 0 {
+				return fmt.Errorf("pool %s: %w, because a policy failed", qualified(p.Namespace, p.Name), ErrDenied)
+			}
+		}
+	}
+	return nil
+}
+
+func (r *calendarReport) writeText(w io.Writer) error {
+	for i, p := range r.Pools {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		if err := p.writeText(w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *calendarPool) writeText(w io.Writer) error {
+	fmt.Fprintf(w, "pool %s, times in %s\n", qualified(p.Namespace, p.Name), p.Zone)
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "  FROM\tMIN\tIDLE\tMAX\tWHY")
+	for _, q := range p.Periods {
+		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\n", q.from.Format("Mon 2006-01-02 15:04 MST"), number(q.Min), number(q.Idle), number(q.Max), q.why())
+	}
+	if err := table.Flush(); err != nil {
+		return fmt.Errorf("writing the calendar: %w", err)
+	}
+	if p.Truncated {
+		fmt.Fprintln(w, "  and more: see --most")
+	}
+	return nil
+}
+
+// why names the schedules, and what policies change.
+func (p *period) why() string {
+	reasons := []string{cmp.Or(strings.Join(p.Schedules, ", "), "no schedule")}
+	reasons = append(reasons, p.Policies...)
+	for _, f := range p.Failures {
+		reasons = append(reasons, "failed: "+f.String())
+	}
+	return strings.Join(reasons, "; ")
+}

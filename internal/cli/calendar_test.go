@@ -1,0 +1,119 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// poolsWith declares a pool with schedules.
+func poolsWith(schedules string) map[string]string {
+	return map[string]string{"pools.cue": fmt.Sprintf(`package pools
+
+import "corral.dev/schema@v0"
+
+pools: schema.#Pools & {
+	a: spec: {
+		connectionRef: name: "c"
+		scale: max: 9
+		schedules: [%s]
+		template: spec: containers: [{name: "runner", image: "i"}]
+	}
+}
+`, schedules)}
+}
+
+// closedAtNoon allows nothing from noon to one, and says until when that is so.
+const closedAtNoon = `package corral.scaling
+
+noon := corral.windows(input.now, "Europe/Berlin", [{"from": "12:00", "to": "13:00"}])
+
+limit contains {"field": "max", "atMost": 0, "reason": "lunch", "until": noon.until} if noon.open
+
+# So that the calendar looks again when it begins.
+limit contains {"field": "max", "atMost": 100, "reason": "fleet", "until": noon.until} if not noon.open
+`
+
+const officeAndNight = `
+	{name: "office", zone: "Europe/Berlin", weekly: {from: "08:00", to: "18:00"}, scale: {min: 2, max: 20}},
+	{name: "night", zone: "Europe/Berlin", cron: {start: "30 2 * * *", duration: "1h"}, scale: max: 1},
+`
+
+func TestCalendar(t *testing.T) {
+	scheduled := poolsWith(officeAndNight)
+	ruled := poolsWith(officeAndNight)
+	ruled["policies/noon.rego"] = closedAtNoon
+	failing := poolsWith("")
+	failing["policies/bad.rego"] = "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": -1, \"reason\": \"r\"}\n"
+	for name, tc := range map[string]struct {
+		files map[string]string
+		args  []string
+	}{
+		// From before the clock is put back to after it.
+		"calendar.txt":           {scheduled, []string{"--from", "2026-10-24T10:00:00Z", "--days", "2"}},
+		"calendar-forward.txt":   {scheduled, []string{"--from", "2026-03-28T22:00:00Z", "--days", "1", "--zone", "UTC", "--pool", "a"}},
+		"calendar-policies.txt":  {ruled, []string{"--from", "2026-07-06T00:00:00Z", "--days", "1"}},
+		"calendar-policies.yaml": {ruled, []string{"--from", "2026-07-06T09:00:00Z", "--days", "1", "--most", "2", "-o", "yaml"}},
+		"calendar-fails.txt":     {failing, []string{"--from", "2026-07-06T09:00:00Z"}},
+		"calendar-pool.txt":      {scheduled, []string{"--pool", "b"}},
+		"calendar-days.txt":      {scheduled, []string{"--days", "4000"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			args := append([]string{"calendar"}, tc.args...)
+			checkGolden(t, name, args, corral(t, treeOf(t, tc.files), args...))
+		})
+	}
+}
+
+// What is wrong with schedules is told by every command that asks about pools.
+func TestSchedulesAreChecked(t *testing.T) {
+	const twice = `{name: "x", weekly: {from: "08:00", to: "18:00"}, scale: min: 1}, {name: "y", weekly: {from: "09:00", to: "10:00"}, scale: min: 2}`
+	for name, tc := range map[string]struct {
+		schedules string
+		args      []string
+		want      outcome
+	}{
+		"a zone that does not exist": {
+			`{name: "x", zone: "Mars/Olympus", weekly: {from: "08:00", to: "18:00"}, scale: min: 1}`, []string{"vet"},
+			outcome{code: ExitError, stderr: "pools.cue:6:2: pools.a.spec.schedules[0].zone: there is no time zone \"Mars/Olympus\": use a name of the IANA database, such as Europe/Berlin\nError: 1 problem\n"}},
+		"in the calendar": {
+			`{name: "x", cron: {start: "0 0 30 2 *", duration: "1h"}, scale: min: 1}`, []string{"calendar"},
+			outcome{code: ExitError, stderr: "pools.cue:6:2: pools.a.spec.schedules[0].cron.start: \"0 0 30 2 *\" never comes: no month has such a day, or a field is empty\nError: 1 problem\n"}},
+		"one that has no effect": {
+			twice, []string{"vet"},
+			outcome{stdout: "ok: 1 pool, 0 connections\n", stderr: "pools.cue:6:2: pools.a.spec.schedules[1]: warning: schedule y has no effect: " +
+				"whenever it holds, x sets the same numbers and is before it in the list. Put it first, or remove it\n"}},
+		"one that is over": {
+			`{name: "x", once: {from: "2025-01-01T00:00:00Z", to: "2025-01-02T00:00:00Z"}, scale: min: 1}`, []string{"vet", "--at", "2026-01-01T00:00:00Z"},
+			outcome{stdout: "ok: 1 pool, 0 connections\n", stderr: "pools.cue:6:2: pools.a.spec.schedules[0]: warning: schedule x is over since 2025-01-02T00:00:00Z: remove it\n"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := corral(t, treeOf(t, poolsWith(tc.schedules)), tc.args...)
+			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(outcome{})); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// Policies are told the numbers that schedules make.
+func TestPoliciesAreAskedAfterSchedules(t *testing.T) {
+	files := poolsWith(officeAndNight)
+	files["policies/cap.rego"] = "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": input.pool.scale.max - 1, \"reason\": \"one less\"}\n"
+	files["a.scenario.yaml"] = "pool: a\nat: 2026-07-06T07:00:00Z\nexpect: {scaling: {max: 19, min: 2}}\n"
+	folder := treeOf(t, files)
+	if got := corral(t, folder, "test"); got.code != ExitOK {
+		t.Errorf("%+v", got)
+	}
+	if got := corral(t, folder, "vet", "--at", "2026-07-06T01:00:00Z"); !strings.Contains(got.stdout, "pool a: max 1 → 0") {
+		t.Errorf("%+v", got)
+	}
+	if got := corral(t, folder, "eval", "scaling", "-f", "a.scenario.yaml"); !strings.Contains(got.stdout, "max 20 → 19") {
+		t.Errorf("%+v", got)
+	}
+}

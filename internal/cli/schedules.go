@@ -1,0 +1,60 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"errors"
+	"time"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/schedule"
+)
+
+// scheduled is what policies are told of a pool: its numbers are those that its schedules make at a time.
+func scheduled(pool *v1alpha1.RunnerPool, now schedule.Now) policy.Pool {
+	p := policy.PoolOf(pool)
+	p.Scale = policy.Scale{Min: now.Min, Max: now.Max, Idle: now.Idle}
+	return p
+}
+
+// scheduledAt is scheduled for one time.
+func scheduledAt(pool *v1alpha1.RunnerPool, at time.Time) policy.Pool {
+	plan, _ := schedule.Compile(pool.Spec.Schedules) // checkSchedules told what is wrong
+	return scheduled(pool, plan.At(at, pool.Spec.Scale))
+}
+
+// checkSchedules tells the first problem of a pool's schedules.
+func checkSchedules(pool *v1alpha1.RunnerPool) error {
+	if _, problems := schedule.Compile(pool.Spec.Schedules); len(problems) > 0 {
+		return errors.New(problems[0].String())
+	}
+	return nil
+}
+
+// diagnose puts problems of schedules where the pool is declared.
+func (p declaredPool) diagnose(problems []schedule.Problem) []v1alpha1.Diagnostic {
+	var diagnostics []v1alpha1.Diagnostic
+	for _, problem := range problems {
+		diagnostics = append(diagnostics, v1alpha1.Diagnostic{
+			File: p.object.File, Line: p.object.Line, Column: p.object.Column,
+			Path: p.object.Path + "." + problem.Path, Message: problem.Message,
+		})
+	}
+	return diagnostics
+}
+
+// idleSchedules warns of schedules that have no effect from a time on.
+func (w *workspace) idleSchedules(now time.Time) []vetWarning {
+	var warnings []vetWarning
+	for _, p := range w.pools {
+		for _, d := range p.diagnose(p.plan.Warnings(now)) {
+			warnings = append(warnings, vetWarning{
+				Pool: qualified(p.Namespace, p.Name), File: d.File, Line: d.Line, Column: d.Column, Path: d.Path,
+				Rule: ruleSchedule, Title: "Schedule without effect", Message: d.Message,
+			})
+		}
+	}
+	return warnings
+}
