@@ -134,6 +134,11 @@ func (n news) observed() news {
 	return n
 }
 
+// isOwned says whether the job is on a runner of a pool that counts it.
+func (n news) isOwned() bool {
+	return n.owner != nil && n.owner.jobs && n.owner.match.Scope.Host == n.job.Host
+}
+
 // enter gives a job to its pool, or the news to the pool that has it.
 func (k *Desk) enter(s *space, n news, now time.Time) outcome {
 	class := s.class(n.observes)
@@ -142,16 +147,13 @@ func (k *Desk) enter(s *space, n news, now time.Time) outcome {
 	}
 	key := jobKey{host: n.job.Host, id: n.event.ID, observes: n.observes}
 	holder := s.holder(key)
-	if n.observes && n.event.State == reservation.Elsewhere {
-		n.event.State = reservation.Running
-	}
-	if n.owner != nil && n.owner != holder && n.owner.jobs && n.owner.match.Scope.Host == n.job.Host {
+	if n.isOwned() && n.owner != holder { // it is the pool's whose runner has it, wherever it was expected
 		if holder != nil {
 			k.enterAt(holder, n.event, now)
 		}
-		holder = n.owner // it is the pool's, wherever it was expected
+		holder = n.owner
 	}
-	if n.owner != nil && n.owner == holder && n.event.State == reservation.Elsewhere {
+	if n.event.State == reservation.Elsewhere && (n.observes || n.isOwned()) {
 		n.event.State = reservation.Running
 	}
 	if holder == nil {

@@ -169,7 +169,7 @@ func (k *Desk) claim(s *space, n news, now time.Time) (*pool, reservation.Event)
 		return nil, n.event
 	case n.event.State == reservation.Elsewhere && n.observes:
 		n.event.State = reservation.Running
-	case n.event.State == reservation.Elsewhere && n.owner != nil && n.owner.jobs && n.owner.match.Scope.Host == n.job.Host:
+	case n.event.State == reservation.Elsewhere && n.isOwned():
 		n.event.State = reservation.Running
 		return k.move(s, key, holder, n.owner, now), n.event
 	case n.event.State == reservation.Elsewhere:
