@@ -200,7 +200,11 @@ func (k *Desk) move(s *space, key jobKey, from, to *pool, now time.Time) *pool {
 
 func (k *Desk) reconcileAt(s *space, p *pool, t reservation.Truth, now time.Time) {
 	before := p.ledger.Counts()
-	if !p.ledger.Reconcile(t, now) {
+	changed := p.ledger.Reconcile(t, now)
+	if p.ledger.Counts().Dropped > before.Dropped {
+		k.suspect(p, t.Repository) // until there is room
+	}
+	if !changed {
 		return
 	}
 	k.changed(p, now)

@@ -68,7 +68,7 @@ type Ledger struct {
 	elapsed time.Duration
 	at      time.Time
 	paused  bool
-	dropped int // jobs that there was no room for
+	dropped int // jobs that there was no room for, since there was
 }
 
 // job takes 40 bytes, so that ten thousand of them are nothing to speak of.
@@ -96,7 +96,7 @@ type Counts struct {
 	Waiting int
 	// Ended jobs are remembered that need no runner of the pool any more.
 	Ended int
-	// Dropped is how many there was no room for.
+	// Dropped is how many news of jobs there was no room for, since there was.
 	Dropped int
 }
 
@@ -201,6 +201,9 @@ func (l *Ledger) Retain(keep func(runner string) bool, now time.Time) bool {
 func (l *Ledger) Expire(hold time.Duration, now time.Time) int {
 	l.advance(now)
 	expired, seconds := 0, l.seconds()
+	if l.live() < MaxJobs {
+		l.dropped = 0
+	}
 	for id, j := range l.jobs {
 		age := time.Duration(seconds-min(j.news, seconds)) * time.Second
 		switch {
