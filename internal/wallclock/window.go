@@ -31,9 +31,7 @@ func At(now time.Time, windows []Window) (open bool, until time.Time) {
 			switch {
 			case !is:
 			case !from.After(now) && now.Before(to):
-				if to.After(ends) {
-					ends = to
-				}
+				ends = later(ends, to)
 			case from.After(now) && (begins.IsZero() || from.Before(begins)):
 				begins = from
 			}
@@ -43,6 +41,13 @@ func At(now time.Time, windows []Window) (open bool, until time.Time) {
 		return true, ends
 	}
 	return false, begins
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }
 
 // on is when the window is that begins so many days from now; false if none does.
