@@ -224,20 +224,22 @@ func (t text) check() error {
 	}
 	before := int64(0)
 	for _, w := range t.Wanted {
-		if w[0] < before || w[0] > latest || w[1] < 0 || w[1] > w[2] || w[2] > math.MaxInt32 {
+		if !isTime(w[0], before) || w[1] < 0 || w[1] > w[2] || w[2] > math.MaxInt32 {
 			return errors.New("what was wanted is out of order")
 		}
 		before = w[0]
 	}
 	before = 0
 	for _, d := range t.Done {
-		if d[0] < before || d[0] > latest || d[1] < math.MinInt32 || d[1] > math.MaxInt32 {
+		if !isTime(d[0], before) || d[1] < math.MinInt32 || d[1] > math.MaxInt32 {
 			return errors.New("what was done is out of order")
 		}
 		before = d[0]
 	}
-	if t.Rose < 0 || t.Rose > latest {
+	if !isTime(t.Rose, 0) {
 		return errors.New("it rose at no time")
 	}
 	return nil
 }
+
+func isTime(ms, after int64) bool { return ms >= after && ms <= latest }

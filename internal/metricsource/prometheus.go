@@ -112,7 +112,7 @@ func parseServer(raw string) (*url.URL, error) {
 }
 
 func newTransport() *http.Transport {
-	t := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck,forcetypeassert // it is one
+	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxResponseHeaderBytes = mostHeader
 	t.MaxConnsPerHost = 16
 	t.MaxIdleConnsPerHost = 4
