@@ -23,8 +23,9 @@ import (
 	"github.com/corral-dev/corral/internal/webhook"
 )
 
-// GitHub never sends an event twice by itself. So a Desk lists the deliveries of each webhook now and then, and reads those that failed,
-// and after a start also those that the process before had taken in and not written down.
+// GitHub never sends an event twice by itself. So a Desk lists the deliveries of each webhook now and then, and reads those that failed
+// or that it doesn't know: somebody between GitHub and here may have accepted them. After a start it reads those too that the process
+// before had taken in and may not have written down.
 const (
 	// catchInterval is the time between two looks at a webhook's deliveries, and catchMost where there are many: a look takes a call for each
 	// hundred, for which it is perPage later.
@@ -106,7 +107,7 @@ type window struct {
 	hook      int64
 	failed    time.Time // those that failed since
 	accepted  time.Time // those that were accepted since,
-	acceptedC time.Time // and before this process accepted them itself
+	acceptedC time.Time // and before this process did that itself: of those, it knows which it has
 }
 
 func (w window) begin() time.Time {
@@ -206,10 +207,10 @@ func (k *Desk) isMissed(c *connection, d githubapi.Delivery, w window) bool {
 	switch {
 	case !k.space(c.key.Namespace).concerns(d.Event), c.knows(d.GUID):
 		return false
-	case accepted:
-		return !d.DeliveredAt.Before(w.accepted) && d.DeliveredAt.Before(w.acceptedC)
+	case accepted && d.DeliveredAt.Before(w.acceptedC):
+		return !d.DeliveredAt.Before(w.accepted)
 	}
-	return !d.DeliveredAt.Before(w.failed)
+	return !d.DeliveredAt.Before(w.failed) && (!accepted || c.remembers(d.DeliveredAt))
 }
 
 // concerns says whether events of a kind may concern a pool of the namespace.
@@ -244,7 +245,7 @@ func (k *Desk) takeAgain(ctx context.Context, gh GitHub, c *connection, hook int
 		}
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		c.know(listed.GUID)
+		c.know(listed.GUID, k.Now())
 		return nil
 	}
 	d, err := webhook.Parse(event, payload)
@@ -260,7 +261,7 @@ func (k *Desk) takeAgain(ctx context.Context, gh GitHub, c *connection, hook int
 	caught.WithLabelValues("bad").Inc()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	c.know(listed.GUID) // it won't get better
+	c.know(listed.GUID, k.Now()) // it won't get better
 	return nil
 }
 

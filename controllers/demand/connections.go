@@ -52,7 +52,9 @@ type connection struct {
 	hook   bool // events come in for it
 	hookID int64
 
-	seen [2]map[uint64]struct{} // deliveries that were taken in, by their GUID's hash: the newer and the older half
+	// seen are deliveries that were taken in, by their GUID's hash, the newer and the older half; begun is when each was.
+	seen  [2]map[uint64]struct{}
+	begun [2]time.Time
 
 	cursor     cursor
 	inherited  cursor // of the process before
@@ -142,9 +144,10 @@ func (k *Desk) forgetConnection(key types.NamespacedName) {
 func (c *connection) leading(now time.Time) { c.since = now }
 
 // know remembers a delivery that was taken in.
-func (c *connection) know(guid string) {
+func (c *connection) know(guid string, now time.Time) {
 	if c.seen[0] == nil || len(c.seen[0]) >= maxSeen {
 		c.seen[0], c.seen[1] = map[uint64]struct{}{}, c.seen[0]
+		c.begun[0], c.begun[1] = now, c.begun[0]
 	}
 	c.seen[0][hash(guid)] = struct{}{}
 }
@@ -154,6 +157,11 @@ func (c *connection) knows(guid string) bool {
 	_, newer := c.seen[0][h]
 	_, older := c.seen[1][h]
 	return newer || older
+}
+
+// remembers says whether all deliveries of a time, which this process took in, are still known. Before the first there was none.
+func (c *connection) remembers(at time.Time) bool {
+	return c.begun[1].IsZero() || at.After(c.begun[1].Add(durableLag))
 }
 
 // attendConnection does what is due of a connection.

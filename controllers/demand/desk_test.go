@@ -560,6 +560,25 @@ func TestTwentyMinutesOfLostDeliveriesAreCaughtUp(t *testing.T) {
 	})
 }
 
+// What GitHub takes for delivered may have been accepted by somebody else, such as a proxy.
+func TestADeliveryThatSomebodyElseAcceptedIsTakenIn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"))
+		x.lead()
+		defer x.end()
+		wait(10 * time.Minute)
+		d := job(1, "queued", "gpu")
+		x.take(d)
+		x.gh.event(d, 202)
+		x.gh.event(job(2, "queued", "gpu"), 200)
+		wait(2 * time.Minute)
+		x.want("gpu", 2)
+		if n := x.gh.count("payload"); n != 1 {
+			t.Errorf("%d deliveries were read, want the one that didn't come in", n)
+		}
+	})
+}
+
 func TestADeliveryWithoutAPayloadIsSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"))

@@ -47,7 +47,7 @@ func (k *Desk) Take(ctx context.Context, d webhook.Delivery) error {
 
 // take takes an event in that came in, or was asked for.
 func (k *Desk) take(c *connection, d webhook.Delivery, runner types.NamespacedName) {
-	c.know(d.GUID)
+	c.know(d.GUID, k.Now())
 	result := irrelevant
 	switch {
 	case d.Event == webhook.WorkflowJobEvent && d.Job != nil:
