@@ -29,12 +29,15 @@ type Step struct {
 }
 
 // Behave says how far the number goes from before to wanted now, and notes it in the history. Without a behavior, that is at once.
-// Before is the number that it gave last; after a restart, that of the pool's last decision.
+// It goes by the number that it gave last, whatever became of that; before is taken where it gave none.
 //
 // The terms are those of a HorizontalPodAutoscaler: first what was wanted in the stabilization windows, then the tolerance, then how
 // much the policies allow. Other than there, what was wanted holds until something else is, whether or not it was looked at;
 // a percentage allows a change of 1 at least, so that there is a way from 0; and the way to 0 is never too small a change.
 func (h *History) Behave(b *v1alpha1.ScalingBehavior, bounds Bounds, before, wanted int32, now time.Time) Step {
+	if h.number != nil {
+		before = *h.number
+	}
 	before, wanted = max(0, before), max(0, wanted)
 	h.want(wanted, now)
 	s := Step{Number: wanted}
@@ -46,6 +49,7 @@ func (h *History) Behave(b *v1alpha1.ScalingBehavior, bounds Bounds, before, wan
 		s = Step{Number: s.Number}
 	}
 	h.did(before, s.Number, now)
+	h.number = new(s.Number)
 	return s
 }
 

@@ -232,6 +232,20 @@ func TestRestartMakesNothingFaster(t *testing.T) {
 	}
 }
 
+// Who asks twice, and has the number of the first time not written down yet, gets it again.
+func TestBehaveRemembersWhatItGave(t *testing.T) {
+	b := &v1alpha1.ScalingBehavior{ScaleUp: &v1alpha1.ScalingRules{Policies: []v1alpha1.ScalingPolicy{pods(4, 60)}}}
+	var h demand.History
+	for i := range 3 {
+		if got := h.Behave(b, anything, 10, 20, start.Add(time.Duration(i)*time.Second)); got.Number != 14 {
+			t.Errorf("time %d: got %d (%s), want 14", i+1, got.Number, got.Reason)
+		}
+	}
+	if got := h.Behave(b, anything, 10, 20, start.Add(time.Minute)); got.Number != 18 {
+		t.Errorf("a minute later: got %d (%s), want 18", got.Number, got.Reason)
+	}
+}
+
 // A History that is written down and read goes on as one that isn't; none grows; the number is always within what was wanted.
 func TestHistoryIsBoundedAndDurable(t *testing.T) {
 	b := &v1alpha1.ScalingBehavior{
@@ -312,7 +326,8 @@ func TestParseHistoryRefuses(t *testing.T) {
 		"times out of order":    {`{"wanted":[[5,1,1],[4,1,1]]}`, "reading a history: what was wanted is out of order"},
 		"the least above most":  {`{"wanted":[[5,2,1]]}`, "reading a history: what was wanted is out of order"},
 		"what is after any day": {`{"done":[[9000000000000000,1]]}`, "reading a history: what was done is out of order"},
-		"a negative time":       {`{"rose":-1}`, "reading a history: it rose at no time"},
+		"a negative time":       {`{"rose":-1}`, "reading a history: it rose at no time, or to no number"},
+		"a negative number":     {`{"number":-1}`, "reading a history: it rose at no time, or to no number"},
 		"too many":              {`{"done":[` + strings.Repeat("[1,1],", 64) + `[1,1]]}`, "reading a history: it has too many entries"},
 		"too long":              {strings.Repeat(" ", 20_000), "reading a history: it has 20000 bytes, more than 16384"},
 	} {

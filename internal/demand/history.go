@@ -27,6 +27,7 @@ type History struct {
 	wanted []span   // in the order of time; each ends where the next begins
 	done   []change // in the order of time
 	rose   time.Time
+	number *int32 // that was given last
 }
 
 // span is a time in which numbers were wanted.
@@ -53,6 +54,7 @@ func Rebuilt(last *v1alpha1.Decision, now time.Time) History {
 		before = last.Before.Desired
 	}
 	h.did(before, last.Desired, earlier(last.Time.Time, now))
+	h.number = new(last.Desired)
 	return h
 }
 
@@ -166,11 +168,12 @@ type text struct {
 	Wanted [][3]int64 `json:"wanted,omitempty"` // from, least, most
 	Done   [][2]int64 `json:"done,omitempty"`   // at, by
 	Rose   int64      `json:"rose,omitempty"`
+	Number *int32     `json:"number,omitempty"`
 }
 
 // Encode writes it down, in at most 8 kB of JSON.
 func (h History) Encode() string {
-	var t text
+	t := text{Number: h.number}
 	for _, s := range h.wanted {
 		t.Wanted = append(t.Wanted, [3]int64{s.from.UnixMilli(), int64(s.least), int64(s.most)})
 	}
@@ -202,7 +205,7 @@ func ParseHistory(s string) (History, error) {
 	if err := t.check(); err != nil {
 		return History{}, fmt.Errorf("reading a history: %w", err)
 	}
-	var h History
+	h := History{number: t.Number}
 	for _, w := range t.Wanted {
 		h.wanted = append(h.wanted, span{from: time.UnixMilli(w[0]), least: int32(w[1]), most: int32(w[2])}) //nolint:gosec // checked
 	}
@@ -236,8 +239,8 @@ func (t text) check() error {
 		}
 		before = d[0]
 	}
-	if !isTime(t.Rose, 0) {
-		return errors.New("it rose at no time")
+	if !isTime(t.Rose, 0) || (t.Number != nil && *t.Number < 0) {
+		return errors.New("it rose at no time, or to no number")
 	}
 	return nil
 }
