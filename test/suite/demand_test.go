@@ -1,0 +1,305 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package suite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fluxcd/pkg/runtime/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/githubsim"
+	"github.com/corral-dev/corral/internal/world"
+)
+
+// demandWorld is a namespace whose pools have an organization of their own.
+type demandWorld struct {
+	t         *testing.T
+	namespace string
+	org       string
+	hook      int64
+}
+
+// listen runs a controller that takes webhooks in, and returns its address.
+func listen(t *testing.T, args ...string) string {
+	t.Helper()
+	address, err := world.FreeAddress()
+	must(t, err)
+	controller(t, append([]string{"--webhook-addr=" + address}, args...)...)
+	return address
+}
+
+// newDemandWorld makes a namespace with the connection acme, and a webhook of its organization.
+func newDemandWorld(t *testing.T, namespace, address string) *demandWorld {
+	t.Helper()
+	d := &demandWorld{t: t, namespace: namespace, org: namespace + "-org"}
+	hook, err := w.ConnectHook(t.Context(), namespace, "acme", d.org, address)
+	must(t, err)
+	d.hook = hook
+	return d
+}
+
+// example applies the pools of an example, as `corral build | kubectl apply` does. Its
+// organization becomes the world's own, and its texts are replaced as pairs say.
+func (d *demandWorld) example(name string, pairs ...string) {
+	d.t.Helper()
+	built := w.Corral(d.t, "build", filepath.Join("..", "..", "examples", name))
+	var pools []string
+	for document := range strings.SplitSeq(built, "---\n") {
+		if strings.Contains(document, "\nkind: RunnerPool\n") {
+			pools = append(pools, document)
+		}
+	}
+	for i := 0; i < len(pairs); i += 2 {
+		if !strings.Contains(built, pairs[i]) {
+			d.t.Fatalf("examples/%s has no %q", name, pairs[i])
+		}
+	}
+	replace := strings.NewReplacer(append([]string{"acme/", d.org + "/", "name: infra", "name: acme"}, pairs...)...)
+	d.apply(replace.Replace(strings.Join(pools, "---\n")))
+}
+
+func (d *demandWorld) apply(manifest string) {
+	d.t.Helper()
+	if out, err := kubectl(d.t, manifest, "apply", "-n", d.namespace, "-f", "-"); err != nil {
+		d.t.Fatalf("kubectl apply: %v\n%s", err, out)
+	}
+}
+
+// jobs adds jobs of a repository of the organization.
+func (d *demandWorld) jobs(n int, repository string, labels ...string) []string {
+	d.t.Helper()
+	ids := make([]string, n)
+	for i := range ids {
+		id, err := w.GitHub.AddJob(githubsim.Job{Repository: d.org + "/" + repository, Labels: labels, Duration: 200 * time.Millisecond})
+		must(d.t, err)
+		ids[i] = id
+	}
+	return ids
+}
+
+// registered counts the organization's runners that the REST API registered, by whether they are online.
+func (d *demandWorld) registered() (all, online int) {
+	for _, r := range w.GitHub.Report().Runners {
+		if r.Scope == "orgs/"+d.org {
+			all++
+			if r.Online {
+				online++
+			}
+		}
+	}
+	return all, online
+}
+
+func (d *demandWorld) pool(name string) *v1alpha1.RunnerPool {
+	d.t.Helper()
+	p := &v1alpha1.RunnerPool{}
+	must(d.t, w.Client.Get(d.t.Context(), key(d.namespace, name), p))
+	return p
+}
+
+// until waits until a pool is as wanted; got says what it is instead.
+func (d *demandWorld) until(name string, check func(*v1alpha1.RunnerPool) bool) {
+	d.t.Helper()
+	eventually(d.t, func(context.Context) error {
+		if p := d.pool(name); !check(p) {
+			return fmt.Errorf("%s has %+v, decided %+v, demand %+v, schedule %+v, observed %+v, conditions %+v",
+				name, p.Status.Runners, p.Status.Decision, p.Status.Demand, p.Status.Schedule, p.Status.Observed, p.Status.Conditions)
+		}
+		return nil
+	})
+}
+
+// ready says whether a pool is served.
+func ready(p *v1alpha1.RunnerPool) bool { return conditions.IsReady(p) }
+
+// idle waits until a pool has so many free runners, and none more.
+func (d *demandWorld) idle(name string, n int32) {
+	d.t.Helper()
+	d.until(name, func(p *v1alpha1.RunnerPool) bool {
+		return p.Status.Runners.Idle == n && p.Status.Runners.Total == n
+	})
+}
+
+// end removes the pools and looks that nothing of the organization is left.
+func (d *demandWorld) end() {
+	d.t.Helper()
+	must(d.t, w.Client.DeleteAllOf(d.t.Context(), &v1alpha1.RunnerPool{}, client.InNamespace(d.namespace)))
+	eventually(d.t, func(ctx context.Context) error {
+		if all, _ := d.registered(); all > 0 {
+			return fmt.Errorf("%d runners are still registered", all)
+		}
+		return w.Left(ctx, d.namespace)
+	})
+	if broken := w.GitHub.Invariants(); len(broken) > 0 {
+		d.t.Errorf("broken promises: %v", broken)
+	}
+}
+
+func TestWebhooksScaleAPoolWithoutAScaleSetFromZeroToZero(t *testing.T) {
+	d := newDemandWorld(t, "webhooks", listen(t))
+	d.example("webhooks", "5m", "6s")
+	d.until("linux-web", ready)
+	foreign := d.jobs(1, "elsewhere", "self-hosted", "linux", "web")
+	must(t, w.GitHub.WaitDelivered(t.Context()))
+	if all, _ := d.registered(); all != 0 {
+		t.Errorf("%d runners for a repository that the pool is not for", all)
+	}
+	w.GitHub.CancelJob(foreign[0])
+	allDone(t, d.jobs(12, "web-shop", "Self-Hosted", "linux", "web"))
+	d.idle("linux-web", 0)
+	for _, set := range w.GitHub.Report().ScaleSets {
+		if set.Name == "linux-web" {
+			t.Errorf("it has a scale set: %+v", set)
+		}
+	}
+
+	t.Run("an event adds free runners for a while", func(t *testing.T) {
+		d.t = t
+		must(t, w.GitHub.Send(githubsim.Event{Event: "pull_request", Action: "opened", Repository: d.org + "/web-shop", Branch: "release/1"}))
+		must(t, w.GitHub.Send(githubsim.Event{Event: "pull_request", Action: "closed", Repository: d.org + "/web-shop"}))
+		must(t, w.GitHub.Send(githubsim.Event{Event: "push", Repository: d.org + "/web-shop", Branch: "topic"}))
+		d.idle("review", 3)
+		d.idle("review", 0)
+	})
+	d.t = t
+	d.end()
+}
+
+func TestWhatWaitsForAnApprovalIsNoDemandYet(t *testing.T) {
+	d := newDemandWorld(t, "approval", listen(t))
+	d.example("webhooks")
+	id, err := w.GitHub.AddJob(githubsim.Job{Repository: d.org + "/shop", Labels: []string{"web"}, Waiting: true})
+	must(t, err)
+	must(t, w.GitHub.WaitDelivered(t.Context()))
+	d.until("linux-web", ready)
+	if all, _ := d.registered(); all != 0 {
+		t.Errorf("%d runners for a job that waits for an approval", all)
+	}
+	w.GitHub.ApproveJob(id)
+	allDone(t, []string{id})
+	d.idle("linux-web", 0)
+	d.end()
+}
+
+// lost lets a part of the deliveries go wrong in each way that there is.
+func lost(d *demandWorld) (clear func()) {
+	var remove []func()
+	for _, f := range []githubsim.DeliveryFault{
+		{Probability: 0.1, Lose: true}, {Probability: 0.1, Duplicate: 2}, {Probability: 0.1, Behind: 5},
+		{Probability: 0.1, Delay: 500 * time.Millisecond},
+	} {
+		f.Hook = d.hook
+		remove = append(remove, w.GitHub.AddDeliveryFault(f))
+	}
+	return func() {
+		for _, r := range remove {
+			r()
+		}
+	}
+}
+
+func TestDeliveriesGetLostLateDoubleAndOutOfOrder(t *testing.T) {
+	d := newDemandWorld(t, "unkind", listen(t))
+	d.example("webhooks", "max: 50", "max: 8")
+	clear := lost(d)
+	ids := d.jobs(60, "web-shop", "linux", "web")
+	allDone(t, ids)
+	clear()
+	d.idle("linux-web", 0)
+	d.end()
+}
+
+func TestAnOutageIsCaughtUpThroughTheListOfDeliveries(t *testing.T) {
+	address, err := world.FreeAddress()
+	must(t, err)
+	run := func() *world.Controller {
+		c, err := w.RunController(t.Context(), w.Binary, "--webhook-addr="+address)
+		must(t, err)
+		t.Cleanup(c.Kill)
+		return c
+	}
+	d := newDemandWorld(t, "outage", address)
+	first := run()
+	d.example("webhooks", "max: 50", "max: 10")
+	allDone(t, d.jobs(5, "web-shop", "linux", "web"))
+	d.idle("linux-web", 0)
+	first.Kill()
+	ids := d.jobs(40, "web-shop", "linux", "web")
+	must(t, w.GitHub.WaitDelivered(t.Context()))
+	before := w.GitHub.Report().Requests
+	run()
+	allDone(t, ids)
+	after := w.GitHub.Report().Requests
+	if polls := after[githubsim.EndpointWorkflowRuns] - before[githubsim.EndpointWorkflowRuns]; polls > 5 {
+		t.Errorf("repositories were looked at %d times", polls)
+	}
+	d.idle("linux-web", 0)
+	d.end()
+}
+
+func TestAQueueOfJobsIsFoundByLooking(t *testing.T) {
+	d := newDemandWorld(t, "looking", listen(t))
+	w.GitHub.AddRunnerGroup(d.org, githubsim.Group{Name: "builders"})
+	d.example("rest-runners", "jobs:\n", "interval: 10s\n      jobs:\n")
+	w.GitHub.RemoveHook(d.hook)
+	d.idle("deploy", 2)
+	allDone(t, append(d.jobs(6, "tools-x", "linux", "build"), d.jobs(3, "infra", "deploy")...))
+	d.idle("build", 0)
+	d.idle("deploy", 2)
+	d.end()
+}
+
+func TestAPoolThatObservesActsOnNothing(t *testing.T) {
+	d := newDemandWorld(t, "observe", listen(t))
+	d.example("observe", "interval: 2m", "interval: 10s")
+	ids := d.jobs(3, "app", "self-hosted", "linux")
+	d.until("linux", func(p *v1alpha1.RunnerPool) bool {
+		o := p.Status.Observed
+		return o != nil && o.Desired == 5 && o.Actual != nil && *o.Actual == 0 && o.Difference != ""
+	})
+	runners := &v1alpha1.RunnerList{}
+	must(t, w.Client.List(t.Context(), runners, client.InNamespace(d.namespace)))
+	if all, _ := d.registered(); all != 0 || len(runners.Items) != 0 {
+		t.Errorf("it has %d registrations and %d Runners", all, len(runners.Items))
+	}
+	for _, id := range ids {
+		if !w.GitHub.CancelJob(id) {
+			t.Error(errors.New("a job is gone"))
+		}
+	}
+	d.until("linux", func(p *v1alpha1.RunnerPool) bool { return p.Status.Observed != nil && p.Status.Observed.Desired == 2 })
+	d.end()
+}
+
+func TestASchedulesWindowOpensAndCloses(t *testing.T) {
+	d := newDemandWorld(t, "windows", listen(t))
+	pool := `
+apiVersion: corral.dev/v1alpha1
+kind: RunnerPool
+metadata: {name: linux}
+spec:
+  connectionRef: {name: acme}
+  scale: {max: 5}
+  template: {spec: {containers: [{name: runner, image: "runner:1"}]}}
+`
+	d.apply(pool)
+	d.until("linux", ready)
+	now := time.Now()
+	d.apply(pool + fmt.Sprintf("  schedules: [{name: now, once: {from: %q, to: %q}, scale: {idle: 2}}]\n",
+		now.Add(3*time.Second).Format(time.RFC3339), now.Add(13*time.Second).Format(time.RFC3339)))
+	d.until("linux", func(p *v1alpha1.RunnerPool) bool {
+		s := p.Status.Schedule
+		return s != nil && s.Next != nil && len(s.Active) == 1 && p.Status.Runners.Idle == 2
+	})
+	d.idle("linux", 0)
+	d.end()
+}
