@@ -52,7 +52,7 @@ func (f *webhookFlags) listen(of *controllerFlags) error {
 		return fmt.Errorf("listening at --webhook-addr: %w", err)
 	}
 	of.manager.WebhookAddress = webhook.Advertised(listener.Addr(), ip)
-	of.controllers.Webhook = &controllers.WebhookOptions{Listener: listener, TrustedProxies: proxies, Lease: of.manager.Lease()}
+	of.controllers.Webhook = &controllers.WebhookOptions{Listener: listener, TrustedProxies: proxies, Lease: of.manager.Lease(), Namespaces: of.manager.Namespaces}
 	return nil
 }
 

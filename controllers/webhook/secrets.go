@@ -38,7 +38,9 @@ type Secrets struct {
 	Connections client.Reader
 	// Live reads Secrets, which are never cached otherwise.
 	Live client.Reader
-	Now  func() time.Time
+	// Namespaces that are watched; all if empty.
+	Namespaces []string
+	Now        func() time.Time
 
 	mu    sync.Mutex
 	known map[types.NamespacedName]*entry
@@ -55,6 +57,9 @@ type entry struct {
 
 // Of implements hook.Secrets.
 func (s *Secrets) Of(ctx context.Context, connection types.NamespacedName, fresh bool) ([][]byte, error) {
+	if len(s.Namespaces) > 0 && !slices.Contains(s.Namespaces, connection.Namespace) {
+		return nil, hook.ErrUnknownConnection
+	}
 	conn := &v1alpha1.GitHubConnection{}
 	err := s.Connections.Get(ctx, connection, conn)
 	if err != nil && !apierrors.IsNotFound(err) {

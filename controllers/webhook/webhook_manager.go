@@ -34,6 +34,8 @@ type Options struct {
 	TrustedProxies []netip.Prefix
 	// Lease by which replicas agree on a leader.
 	Lease types.NamespacedName
+	// Namespaces that are watched; all if empty.
+	Namespaces []string
 	// Desk of this process, which takes events while it leads.
 	Desk hook.Desk
 	Now  func() time.Time
@@ -49,7 +51,7 @@ type server struct {
 
 // SetupWithManager has the manager run the server, whether it leads or not.
 func SetupWithManager(mgr ctrl.Manager, o Options) error {
-	secrets := &Secrets{Connections: mgr.GetCache(), Live: mgr.GetAPIReader(), Now: o.Now}
+	secrets := &Secrets{Connections: mgr.GetCache(), Live: mgr.GetAPIReader(), Namespaces: o.Namespaces, Now: o.Now}
 	leader := &Leader{Elected: mgr.Elected(), Live: mgr.GetAPIReader(), Lease: o.Lease, Now: o.Now}
 	s := &server{listener: o.Listener, Server: hook.New(hook.Options{
 		Secrets: secrets, Desk: o.Desk, Leader: leader, TrustedProxies: o.TrustedProxies, Log: mgr.GetLogger().WithName("webhook"), Now: o.Now,

@@ -194,6 +194,16 @@ func TestConnectionThatIsGoneIsForgotten(t *testing.T) {
 	}
 }
 
+func TestConnectionsOfOtherNamespacesAreUnknown(t *testing.T) {
+	s := newStage(t, connection("hook"), secretOf("hook", map[string]string{v1alpha1.WebhookSecretKey: "one"}))
+	x := &Secrets{Connections: s, Live: s, Namespaces: []string{"other"}, Now: s.clock}
+	if _, err := s.ask(x, false); !errors.Is(err, hook.ErrUnknownConnection) || s.reads != 0 {
+		t.Errorf("%v after %d reads", err, s.reads)
+	}
+	x.Namespaces = []string{"other", key.Namespace}
+	s.wantSecrets(x, false, 1, "one")
+}
+
 func TestAddressesSurviveTheLease(t *testing.T) {
 	for _, text := range []string{"10.1.2.3:8081", "[fd00::1]:8081", "[::1]:65535", "[2001:db8:1:2:3:4:5:6]:1"} {
 		address := netip.MustParseAddrPort(text)

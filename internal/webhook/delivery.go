@@ -37,8 +37,10 @@ const (
 const (
 	// MaxBody is the size of the largest body, in bytes: GitHub sends none that is larger.
 	MaxBody = 25 << 20
-	// MaxLabels of a job, and MaxLabel bytes of each.
-	MaxLabels, MaxLabel = 100, 256
+	// MaxLabels is how many labels a job may have.
+	MaxLabels = 100
+	// MaxLabel is how many bytes a label may have.
+	MaxLabel = 256
 	// maxName is the most bytes of a name by which something is found.
 	maxName = 1024
 )

@@ -167,7 +167,7 @@ func (s *Server) answer(w http.ResponseWriter, d *delivery) answer {
 
 // readHead takes what is needed of the path and the headers.
 func (d *delivery) readHead(w http.ResponseWriter) answer {
-	ok := false
+	var ok bool
 	if d.connection, ok = connectionOf(d.URL.Path); !ok {
 		return answer{result: unknown, status: http.StatusNotFound, text: "The path must be " + pathPrefix + "NAMESPACE/CONNECTION."}
 	}
