@@ -30,6 +30,8 @@ const (
 	// catchInterval is the time between two looks at a webhook's deliveries, and catchMost where there are many: a look takes a call for each
 	// hundred, for which it is perPage later.
 	catchInterval, catchMost, perPage = time.Minute, 5 * time.Minute, 6 * time.Second
+	// troubled is that time after a look that found some lost: likely there are more to come.
+	troubled = 15 * time.Second
 	// noClient is when a connection is looked at again that isn't ready.
 	noClient = 5 * time.Second
 	// hopeless is when it is looked at again if GitHub has no deliveries to show.
@@ -77,7 +79,7 @@ func (k *Desk) catchUp(ctx context.Context, c *connection) {
 	now, e := k.Now(), &c.catching
 	e.busy = false
 	if err == nil {
-		e.failed, e.trouble, e.next = 0, "", now.Add(jittered(min(max(catchInterval, time.Duration(c.pages)*perPage), catchMost)))
+		e.failed, e.trouble, e.next = 0, "", now.Add(jittered(c.pause()))
 		return
 	}
 	e.failed++
@@ -86,6 +88,15 @@ func (k *Desk) catchUp(ctx context.Context, c *connection) {
 		e.trouble = text
 		ctrl.Log.WithName("demand").Error(err, "Lost deliveries can't be asked for", "connection", c.key)
 	}
+}
+
+// pause is the time to the next look at a connection's deliveries.
+func (c *connection) pause() time.Duration {
+	least := catchInterval
+	if c.found > 0 {
+		least = troubled
+	}
+	return min(max(least, time.Duration(c.pages)*perPage), catchMost)
 }
 
 // pauseAfter is how long to wait after an error of GitHub's.
@@ -129,7 +140,7 @@ func (k *Desk) lookBack(ctx context.Context, c *connection) error {
 	}
 	began := k.Now()
 	w := k.window(c, began)
-	next, pages := "", 0
+	next, pages, found := "", 0, 0
 	for ended := false; !ended; pages++ {
 		if pages == maxPages {
 			ctrl.Log.WithName("demand").Error(errTooMany, "Lost deliveries are left out", "connection", c.key, "since", w.begin())
@@ -139,15 +150,17 @@ func (k *Desk) lookBack(ctx context.Context, c *connection) error {
 		if err != nil {
 			return err
 		}
-		if err := k.takeMissed(ctx, gh, c, list, w); err != nil {
+		n, err := k.takeMissed(ctx, gh, c, list, w)
+		if err != nil {
 			return err
 		}
+		found += n
 		next = after
 		ended = next == "" || (len(list) > 0 && list[len(list)-1].DeliveredAt.Before(w.begin()))
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	c.passed, c.pages = [2]time.Time{began, k.Now()}, pages
+	c.passed, c.pages, c.found = [2]time.Time{began, k.Now()}, pages, found
 	return nil
 }
 
@@ -187,17 +200,19 @@ func (k *Desk) window(c *connection, now time.Time) window {
 	return w
 }
 
-// takeMissed takes in those deliveries of a page that were lost.
-func (k *Desk) takeMissed(ctx context.Context, gh GitHub, c *connection, list []githubapi.Delivery, w window) error {
+// takeMissed takes in those deliveries of a page that were lost, and returns how many there were.
+func (k *Desk) takeMissed(ctx context.Context, gh GitHub, c *connection, list []githubapi.Delivery, w window) (int, error) {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(readers)
+	found := 0
 	for _, d := range list {
 		if !k.isMissed(c, d, w) {
 			continue
 		}
+		found++
 		g.Go(func() error { return k.takeAgain(ctx, gh, c, w.hook, d) })
 	}
-	return g.Wait() //nolint:wrapcheck // it says what it was about
+	return found, g.Wait()
 }
 
 func (k *Desk) isMissed(c *connection, d githubapi.Delivery, w window) bool {

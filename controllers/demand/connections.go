@@ -66,6 +66,7 @@ type connection struct {
 	since      time.Time    // when this process began to lead
 	passed     [2]time.Time // begin and end of the last look at all deliveries
 	pages      int          // that it had
+	found      int          // how many lost ones it found
 
 	catching, writing, comparing errand
 	views                        map[uint64]view
