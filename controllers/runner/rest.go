@@ -19,7 +19,8 @@ import (
 func (x *run) account(ctx context.Context) error {
 	s := &x.runner.Status
 	ended := x.verdict.Settling || x.verdict.State == v1alpha1.RunnerFailed
-	if x.runner.Spec.REST == nil || !ended || !s.EndedClean || s.Job != nil || x.note.jobless || s.RunnerID == 0 || x.taken != nil {
+	named := s.Job != nil && (s.Job.ID != v1alpha1.UnknownJob || s.Job.CompletedAt != nil) // and events tell of its end
+	if x.runner.Spec.REST == nil || !ended || !s.EndedClean || named || x.note.jobless || s.RunnerID == 0 || x.taken != nil {
 		return nil
 	}
 	gh, ok := x.client()
@@ -35,6 +36,11 @@ func (x *run) account(ctx context.Context) error {
 		return nil
 	}
 	x.Notes.complete(client.ObjectKeyFromObject(x.runner), x.runner.UID, x.Now(), true)
-	s.Job = &v1alpha1.JobReference{ID: v1alpha1.UnknownJob, CompletedAt: &metav1.Time{Time: x.Now()}}
+	job := v1alpha1.JobReference{ID: v1alpha1.UnknownJob}
+	if s.Job != nil {
+		job = *s.Job
+	}
+	job.CompletedAt = &metav1.Time{Time: x.Now()}
+	s.Job = &job
 	return x.observe(ctx)
 }

@@ -69,7 +69,7 @@ type Client struct {
 	runners shared[RunnerList]
 	groups  shared[[]Group]
 	visible shared[[]Group]
-	repos   shared[[]string]
+	repos   shared[repositoryList]
 	jobs    shared[JobList]
 }
 

@@ -422,6 +422,23 @@ func TestRepositoriesByPattern(t *testing.T) {
 	}
 }
 
+func TestANewRepositoryIsFoundWithinAMinute(t *testing.T) {
+	w := newWorld(t, githubsim.Options{})
+	c := w.token("acme")
+	must[[]string](t)(c.Repositories(t.Context(), []string{"*"}))
+	if err := w.AddRepository(githubsim.Repository{FullName: "acme/new"}); err != nil {
+		t.Fatal(err)
+	}
+	w.pass(time.Minute)
+	if found := must[[]string](t)(c.Repositories(t.Context(), []string{"*"})); len(found) != 2 {
+		t.Errorf("GitHub was asked twice in a minute: %v", found)
+	}
+	w.pass(time.Second)
+	if found := must[[]string](t)(c.Repositories(t.Context(), []string{"n*"})); len(found) != 1 {
+		t.Errorf("found %v", found)
+	}
+}
+
 func TestUnfinishedJobsAreListed(t *testing.T) {
 	w := newWorld(t, githubsim.Options{})
 	for _, job := range []githubsim.Job{

@@ -22,8 +22,9 @@ const (
 	mostRuns = 300
 	// runsAtOnce is how many of them at a time.
 	runsAtOnce = 4
-	// reposAge is how long the repositories of an organization are taken to be as they were.
-	reposAge = 10 * time.Minute
+	// reposAge is how long the repositories of an organization are taken to be as they were, for each
+	// page of them; reposMost bounds that.
+	reposAge, reposMost = time.Minute, 10 * time.Minute
 )
 
 // Job is a job of a workflow run.
@@ -184,7 +185,7 @@ func (c *Client) jobsOfRun(ctx context.Context, owner, name string, run int64) (
 
 // Repositories returns the repositories, as OWNER/NAME, that patterns are for: OWNER/NAME, or NAME
 // in the connection's organization, with * for any characters but /. Only patterns with a * cost
-// a listing, which is shared for ten minutes.
+// a listing, which is shared for a minute for each hundred repositories, ten at most.
 func (c *Client) Repositories(ctx context.Context, patterns []string) ([]string, error) {
 	var found []string
 	for _, pattern := range patterns {
@@ -216,8 +217,7 @@ func (c *Client) matching(ctx context.Context, owner, pattern string) ([]string,
 	all := []string{c.target.Name}
 	if c.target.Scope != Repository {
 		var err error
-		all, err = c.repos.get(ctx, c.options.Now, strings.ToLower(owner), reposAge, func(ctx context.Context) ([]string, error) { return c.repositoriesOf(ctx, owner) })
-		if err != nil {
+		if all, err = c.repositoriesOf(ctx, owner); err != nil {
 			return nil, err
 		}
 	} else if !strings.EqualFold(owner, c.target.Owner) {
@@ -232,7 +232,29 @@ func (c *Client) matching(ctx context.Context, owner, pattern string) ([]string,
 	return found, nil
 }
 
+// repositoryList are the repositories of an organization.
+type repositoryList struct {
+	names []string
+	at    time.Time
+}
+
 func (c *Client) repositoriesOf(ctx context.Context, owner string) ([]string, error) {
+	get := func(maxAge time.Duration) (repositoryList, error) {
+		return c.repos.get(ctx, c.options.Now, strings.ToLower(owner), maxAge, func(ctx context.Context) (repositoryList, error) {
+			at := c.options.Now()
+			names, err := c.listRepositories(ctx, owner)
+			return repositoryList{names: names, at: at}, err
+		})
+	}
+	list, err := get(reposMost)
+	age := min(reposMost, reposAge*time.Duration(1+len(list.names)/pageSize))
+	if err == nil && c.options.Now().Sub(list.at) > age {
+		list, err = get(age)
+	}
+	return list.names, err
+}
+
+func (c *Client) listRepositories(ctx context.Context, owner string) ([]string, error) {
 	var names []string
 	for page := 1; page != 0 && page <= mostPages; {
 		err := c.do(ctx, kindRepos, fmt.Sprintf("listing the repositories of %s", owner), func(ctx context.Context, gh *github.Client) (*github.Response, error) {
