@@ -5,6 +5,7 @@ package demand_test
 
 import (
 	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -126,4 +127,48 @@ func TestCombineTellsEachSource(t *testing.T) {
 	if !demand.Equal(got, want) || demand.Equal(got, want[:1]) || demand.Equal(got, []v1alpha1.DemandStatus{want[0], {Name: "queue", Reason: want[1].Reason, Held: true}}) {
 		t.Error("Equal doesn't tell equal demands from others")
 	}
+}
+
+// Whatever fails, and in whatever order: what a source said last holds until it says something else, and no other source is less for it.
+func TestNoFailureLowersTheDemand(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(3, 4))
+	names := []string{"scaleSet", "webhook", "queue", "load"}
+	said := map[string]int32{} // by each when there was a signal
+	var status []v1alpha1.DemandStatus
+	for i := range 20_000 {
+		var readings []demand.Reading
+		var want int32
+		keep := false
+		for _, name := range names {
+			r := demand.Reading{Known: random.IntN(10) > 0}
+			failed := random.IntN(3) == 0
+			switch n := random.Int32N(50); {
+			case !r.Known: // after a restart
+			case failed && random.IntN(2) == 0: // it forgot what it said
+				r.Signals = []demand.Signal{{Name: name, Held: true}}
+			case failed:
+				r.Signals = []demand.Signal{{Name: name, Held: true, Jobs: last(said, name)}}
+			default:
+				r.Signals, said[name] = []demand.Signal{{Name: name, Jobs: &n}}, n
+			}
+			if _, ok := said[name]; !ok || !r.Known {
+				keep = true
+			}
+			want = max(want, said[name])
+			readings = append(readings, r)
+		}
+		d := demand.Combine(demand.Input{Readings: readings, Before: status})
+		if d.Jobs != want || (d.Keep != keep) {
+			t.Fatalf("step %d: %d jobs, keep %v; want %d, %v\nof %+v\nafter %+v", i, d.Jobs, d.Keep, want, keep, readings, status)
+		}
+		status = d.Statuses
+	}
+}
+
+func last(said map[string]int32, name string) *int32 {
+	if n, ok := said[name]; ok {
+		return &n
+	}
+	return nil
 }

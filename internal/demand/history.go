@@ -225,19 +225,23 @@ func (t text) check() error {
 	if len(t.Wanted) > mostKept || len(t.Done) > mostKept {
 		return errors.New("it has too many entries")
 	}
-	before := int64(0)
+	at := int64(0)
 	for _, w := range t.Wanted {
-		if !isTime(w[0], before) || w[1] < 0 || w[1] > w[2] || w[2] > math.MaxInt32 {
+		if !isTime(w[0], at) || w[1] < 0 || w[1] > w[2] || w[2] > math.MaxInt32 {
 			return errors.New("what was wanted is out of order")
 		}
-		before = w[0]
+		at = w[0]
 	}
-	before = 0
+	return t.checkDone()
+}
+
+func (t text) checkDone() error {
+	at := int64(0)
 	for _, d := range t.Done {
-		if !isTime(d[0], before) || d[1] < math.MinInt32 || d[1] > math.MaxInt32 {
+		if !isTime(d[0], at) || d[1] < math.MinInt32 || d[1] > math.MaxInt32 {
 			return errors.New("what was done is out of order")
 		}
-		before = d[0]
+		at = d[0]
 	}
 	if !isTime(t.Rose, 0) || (t.Number != nil && *t.Number < 0) {
 		return errors.New("it rose at no time, or to no number")
