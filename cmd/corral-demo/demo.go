@@ -36,6 +36,7 @@ type demo struct {
 
 	world      *world.World
 	controller *world.Controller
+	webhooks   string // the controller's address for them
 	repository *repository
 	plan       []burst
 	arrived    chan struct{} // closed once every job has been added
@@ -179,6 +180,7 @@ func (d *demo) sumUp(ctx context.Context) (err error) {
 		return err
 	}
 	report := d.world.GitHub.Report()
+	o.Deliveries = d.world.GitHub.Deliveries(0)
 	o.Jobs, o.RunnersMade, o.Broken = d.world.GitHub.Jobs(), report.RunnersMade, report.Broken
 	o.Use.MemoryBytes = d.peakMemory // nobody else writes it any more
 	d.screen.print(o.lines(d.screen.palette)...)

@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,9 +24,13 @@ const (
 	namespace       = "runners"
 	sourceName      = "pools"
 	credentialsName = "github"
+	hookSecretName  = "github-webhook"
+	connectionName  = "acme"
 	poolsFile       = "pools.cue"
 
 	smallPool, largePool, warmPool = "linux-small", "linux-large", "warm"
+	// eventsPool has no scale set: webhooks tell of its jobs.
+	eventsPool = "events"
 	// maxAtFirst is linux-small's in examples/demo; a commit lowers it, a later one raises it.
 	maxAtFirst, maxLowered, maxRaised = 20, 6, 30
 	// warmIdle is how many runners warm keeps free.
@@ -90,12 +95,15 @@ func (d *demo) makeRepository(ctx context.Context) (err error) {
 	if d.repository, err = newRepository(ctx, d.world.Dir); err != nil {
 		return err
 	}
-	_, err = d.push(ctx, "Declare three pools")
+	_, err = d.push(ctx, "Declare four pools")
 	return err
 }
 
 func (d *demo) startController(ctx context.Context) (err error) {
-	if d.controller, err = d.world.RunController(ctx, d.corral); err != nil {
+	if d.webhooks, err = world.FreeAddress(); err != nil {
+		return err
+	}
+	if d.controller, err = d.world.RunController(ctx, d.corral, "--webhook-addr="+d.webhooks); err != nil {
 		return err
 	}
 	d.screen.say("Controller: a process of its own, as ServiceAccount %s/%s", world.SystemNamespace, world.ServiceAccount)
@@ -108,11 +116,15 @@ func (d *demo) followRepository(ctx context.Context) error {
 	if err := d.world.Cluster.CreateNamespace(ctx, namespace); err != nil {
 		return err
 	}
-	objects := []client.Object{d.world.CredentialsSecret(namespace, credentialsName), &v1alpha1.PoolSource{
+	hook, err := d.world.AddHook(organization, d.webhooks, namespace, connectionName)
+	if err != nil {
+		return err
+	}
+	objects := []client.Object{d.world.CredentialsSecret(namespace, credentialsName), world.HookSecret(namespace, hookSecretName), &v1alpha1.PoolSource{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: sourceName},
 		Spec: v1alpha1.PoolSourceSpec{
 			Git: v1alpha1.GitSource{URL: d.repository.url()}, Interval: metav1.Duration{Duration: interval},
-			Tags: map[string]string{"url": d.world.GitHub.ConfigURL(organization)},
+			Tags: map[string]string{"url": d.world.GitHub.ConfigURL(organization), "hook": strconv.FormatInt(hook, 10)},
 		},
 	}}
 	for _, object := range objects {
@@ -123,7 +135,8 @@ func (d *demo) followRepository(ctx context.Context) error {
 	if err := world.Until(ctx, effectLimit, d.poolsListen); err != nil {
 		return err
 	}
-	d.screen.say("Pools: all three listen, and %s keeps %d runners free", warmPool, warmIdle)
+	d.screen.say("Pools: three listen at their scale sets, and %s keeps %d runners free", warmPool, warmIdle)
+	d.screen.say("Webhook: GitHub posts to %s, which tells %s of its jobs", world.WebhookURL(d.webhooks, namespace, connectionName), eventsPool)
 	d.beside(ctx, d.watchPools)
 	return nil
 }
@@ -139,6 +152,13 @@ func (d *demo) poolsListen(ctx context.Context) error {
 			return fmt.Errorf("pool %s: %s; %d runners idle, %d announced to GitHub", name, row.Message, row.Idle, d.capacity(name))
 		}
 	}
+	p, err := d.pool(ctx, eventsPool)
+	if err != nil {
+		return err
+	}
+	if row := rowOf(p); !row.Ready {
+		return fmt.Errorf("pool %s: %s", eventsPool, row.Message)
+	}
 	return nil
 }
 
@@ -148,7 +168,7 @@ func (d *demo) letJobsArrive(ctx context.Context) (err error) {
 		return err
 	}
 	d.askedBefore = d.world.GitHub.Report().Requests
-	d.plan = planTraffic(d.seed, d.jobs, d.duration, []string{smallPool, largePool, warmPool})
+	d.plan = planTraffic(d.seed, d.jobs, d.duration, []string{smallPool, largePool, eventsPool, warmPool})
 	d.firstJob = time.Now()
 	d.screen.say("Jobs: %d arrive in %d bursts over %s", d.jobs, len(d.plan), d.duration)
 	d.beside(ctx, d.addJobs)
@@ -249,7 +269,7 @@ func (d *demo) waitAnnounced(ctx context.Context, maximum int) error {
 
 // noRunnerIsOutdated says which pool still has runners of an older template.
 func (d *demo) noRunnerIsOutdated(ctx context.Context) error {
-	for _, name := range []string{smallPool, largePool, warmPool} {
+	for _, name := range []string{smallPool, largePool, warmPool, eventsPool} {
 		p, err := d.pool(ctx, name)
 		if err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,6 +35,8 @@ type outcome struct {
 	RunnersMade int
 	// Requests to GitHub in the job phase.
 	Requests map[githubsim.Endpoint]int
+	// Deliveries of webhooks.
+	Deliveries []githubsim.DeliveryReport
 	// Use of the controller in the job phase, but for the memory: that is its peak.
 	Use use
 	// LogErrors is the number of errors in the controller's log.
@@ -90,6 +93,9 @@ func (o *outcome) lines(p palette) []string {
 	lines := []string{"", p.bold("Summary"), "  jobs             " + o.results()}
 	lines = append(lines, o.waits()...)
 	lines = append(lines, fmt.Sprintf("  runners          %d registered, %s a job", o.RunnersMade, o.perJob(float64(o.RunnersMade))))
+	if len(o.Deliveries) > 0 {
+		lines = append(lines, o.deliveries())
+	}
 	if o.JobPhase > 0 {
 		lines = append(lines, o.requests()...)
 		lines = append(lines, fmt.Sprintf("  to Kubernetes    %.0f requests, %s a job; the controller took %.1f s of CPU",
@@ -139,7 +145,11 @@ func (o *outcome) waits() []string {
 			continue
 		}
 		wait := j.Started.Sub(j.Queued)
-		waits[j.ScaleSet] = append(waits[j.ScaleSet], wait)
+		pool := j.ScaleSet
+		if pool == "" && len(j.Labels) > 0 {
+			pool = j.Labels[0] // of runners without a scale set: the demo's jobs ask for their pool
+		}
+		waits[pool] = append(waits[pool], wait)
 		waits[all] = append(waits[all], wait)
 	}
 	rows := [][]string{{"queue wait     ", "jobs", "p50", "p95", "max", ""}}
@@ -153,6 +163,23 @@ func (o *outcome) waits() []string {
 		lines[i] = "  " + strings.TrimRight(lines[i], " ")
 	}
 	return lines
+}
+
+// deliveries tells how webhooks were answered.
+func (o *outcome) deliveries() string {
+	failed, took := 0, make([]time.Duration, 0, len(o.Deliveries))
+	for _, d := range o.Deliveries {
+		if d.Code >= http.StatusBadRequest {
+			failed++
+		}
+		took = append(took, d.Took)
+	}
+	slices.Sort(took)
+	text := fmt.Sprintf("  from GitHub      %s, answered in %s at p95", plural(len(o.Deliveries), "webhook"), milliseconds(quantile(took, 0.95)))
+	if failed > 0 {
+		text += fmt.Sprintf(", %d refused", failed)
+	}
+	return text
 }
 
 // waitRow is a line of the table of waits.
@@ -205,6 +232,11 @@ func (o *outcome) perJob(n float64) string {
 // seconds writes a time with one decimal.
 func seconds(d time.Duration) string {
 	return strconv.FormatFloat(d.Seconds(), 'f', 1, 64) + "s"
+}
+
+// milliseconds writes a short time.
+func milliseconds(d time.Duration) string {
+	return strconv.FormatFloat(float64(d)/float64(time.Millisecond), 'f', 1, 64) + "ms"
 }
 
 func plural(n int, noun string) string {

@@ -43,6 +43,11 @@ func good() *outcome {
 	for range 5 {
 		o.Jobs = append(o.Jobs, job("w", "warm", 50*time.Millisecond))
 	}
+	for i := range 5 {
+		o.Jobs = append(o.Jobs, job("e", "", 70*time.Millisecond, func(j *githubsim.JobTimeline) { j.Labels = []string{"events"} }))
+		o.Deliveries = append(o.Deliveries, githubsim.DeliveryReport{Code: 202, Took: time.Duration(i+1) * 200 * time.Microsecond})
+	}
+	o.Planned += 5
 	return o
 }
 
@@ -51,6 +56,7 @@ func TestTheSummaryIsHonest(t *testing.T) {
 	bad := good()
 	bad.Jobs[0].Result, bad.Jobs[0].ID = githubsim.ResultFailed, "one"
 	bad.Jobs[1].Starts, bad.Jobs[1].ID = 2, "two"
+	bad.Deliveries[0].Code = 503
 	bad.Left, bad.Broken = []string{"v1.Pod warm-1"}, []string{"a busy runner was ended"}
 	golden(t, "summary-bad.txt", bad.lines(false))
 	golden(t, "summary-cut-short.txt", (&outcome{Planned: 2, Jobs: []githubsim.JobTimeline{{ID: "a", State: githubsim.JobQueued}}}).lines(false))

@@ -20,7 +20,7 @@ const (
 	EndpointRunners            Endpoint = "runners"
 	EndpointRunner             Endpoint = "runner"
 	EndpointDeleteRunner       Endpoint = "delete-runner"
-	EndpointGenerateJITConfig  Endpoint = "generate-jitconfig"
+	EndpointGenerateJITConfig  Endpoint = "rest-jit-config"
 	EndpointRegistrationToken  Endpoint = "registration-token"
 	EndpointRunnerRegistration Endpoint = "runner-registration"
 	EndpointGroupRepositories  Endpoint = "group-repositories"
