@@ -364,7 +364,8 @@ func TestPollerCountsJobs(t *testing.T) {
 		return githubapi.Job{Status: status, RunnerName: runner, Labels: labels}
 	}
 	metric := v1alpha1.MetricSource{Name: "jobs", Jobs: &v1alpha1.JobsMetric{Repositories: []string{"acme/*"}}}
-	gone := actions.NewError(actions.KindNotFound, "listing jobs of acme/web", 404, 0, "Not Found", nil)
+	down := actions.NewError(actions.KindUnavailable, "listing jobs of acme/web", 502, 0, "Bad Gateway", nil)
+	gone := actions.NewError(actions.KindNotFound, "listing jobs", 404, 0, "Not Found", nil)
 	repos := map[string]githubapi.JobList{
 		"acme/api": list(
 			on("queued", "", "self-hosted", "Linux", "A"), on("queued", "", "a"), on("queued", "", "gpu"), on("queued", ""), on("waiting", "", "a"),
@@ -399,16 +400,24 @@ func TestPollerCountsJobs(t *testing.T) {
 			repos: map[string]githubapi.JobList{"acme/api": list()}, want: jobsSignal("jobs", 0, "0 queued, 0 running"),
 		},
 		"a repository that fails leaves the others, and what was before": {
-			repos: repos, broken: map[string]error{"acme/web": gone},
-			want: held(jobsSignal("jobs", 5, ""), "2 queued, 3 running, and not all: listing jobs of acme/web: GitHub answered 404: Not Found"),
+			repos: repos, broken: map[string]error{"acme/web": down},
+			want: held(jobsSignal("jobs", 5, ""), "2 queued, 3 running, and not all: listing jobs of acme/web: GitHub answered 502: Bad Gateway"),
+		},
+		"a repository that isn't there has no jobs": {
+			repos: repos, broken: map[string]error{"acme/web": gone, "acme/old": gone, "acme/x": gone},
+			want: jobsSignal("jobs", 5, "2 queued, 3 running; GitHub has no repository acme/old for this connection, nor 2 others"),
+		},
+		"no repository is there": {
+			broken: map[string]error{"acme/web": gone},
+			want:   demand.Signal{Name: "jobs", Held: true, Reason: "no signal: GitHub has no repository acme/web for this connection"},
 		},
 		"more runs than are looked at": {
 			repos: map[string]githubapi.JobList{"acme/api": {Jobs: []githubapi.Job{on("queued", "", "a")}}},
 			want:  held(jobsSignal("jobs", 1, ""), "1 queued, 0 running, and not all: acme/api has more workflow runs than are looked at"),
 		},
 		"nothing heard": {
-			broken: map[string]error{"acme/web": gone},
-			want:   demand.Signal{Name: "jobs", Held: true, Reason: "no signal: listing jobs of acme/web: GitHub answered 404: Not Found"},
+			broken: map[string]error{"acme/web": down},
+			want:   demand.Signal{Name: "jobs", Held: true, Reason: "no signal: listing jobs of acme/web: GitHub answered 502: Bad Gateway"},
 		},
 		"no repository": {
 			change: func(p *v1alpha1.RunnerPool) {

@@ -4,6 +4,7 @@
 package demand
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -174,6 +175,17 @@ type tally struct {
 	queued, running int
 	heard           int   // repositories
 	missing         error // why it isn't all
+	absent          int   // repositories that aren't there, or that the connection may not see
+	example         string
+}
+
+// lack notes a repository that isn't there. It has no jobs, and must not hold those of the others for ever.
+func (t *tally) lack(repository string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.absent++; t.example == "" || repository < t.example {
+		t.example = repository
+	}
 }
 
 // addAll counts the jobs of repositories.
@@ -188,11 +200,14 @@ func (t *tally) addAll(ctx context.Context, gh JobLister, repositories []string,
 		work.Go(func() {
 			defer func() { <-slots }()
 			list, err := gh.Jobs(ctx, r, maxAge)
-			if err != nil {
+			switch {
+			case err == nil:
+				t.add(r, list)
+			case actions.IsNotFound(err):
+				t.lack(r)
+			default:
 				t.miss(err)
-				return
 			}
-			t.add(r, list)
 		})
 	}
 	work.Wait()
@@ -239,11 +254,17 @@ func (t *tally) add(repository string, list githubapi.JobList) {
 // finding is what the count says.
 func (t *tally) finding(m *v1alpha1.JobsMetric) (finding, error) {
 	if t.heard == 0 {
-		return finding{}, t.missing
+		return finding{}, cmp.Or(t.missing, error(&demand.NoSignal{Reason: "GitHub has no repository " + t.example + " for this connection"}))
 	}
 	n, reason, err := demand.FromJobs(t.queued, t.running, m.RunnersPerJob)
 	if err != nil {
 		return finding{}, err
+	}
+	if t.absent > 0 {
+		reason += fmt.Sprintf("; GitHub has no repository %s for this connection", t.example)
+	}
+	if t.absent > 1 {
+		reason += fmt.Sprintf(", nor %d others", t.absent-1)
 	}
 	s := demand.Signal{Jobs: &n, Reason: reason}
 	if t.missing == nil {
