@@ -37,7 +37,12 @@ const (
 // newRESTBench is a bench whose Runner registers by the REST API.
 func newRESTBench(t *testing.T) *bench {
 	t.Helper()
-	b := newBench(t)
+	return newRESTBenchOn(t, githubsim.Options{})
+}
+
+func newRESTBenchOn(t *testing.T, o githubsim.Options) *bench {
+	t.Helper()
+	b := newBenchOn(t, o)
 	network := actions.NewTransport()
 	t.Cleanup(network.CloseIdleConnections)
 	gh, err := githubapi.NewClient(actions.Credentials{ConfigURL: b.github.ConfigURL("acme"), Token: "t"},
@@ -224,22 +229,32 @@ func TestANameThatSomebodyElseRegisteredIsLeftAlone(t *testing.T) {
 	}
 }
 
-// Without webhooks nobody tells that a runner had a job.
+// Without webhooks nobody tells that a runner had a job, or that it is over.
 func TestARESTRunnerThatEndedInPeaceHadAJobIfGitHubForgotIt(t *testing.T) {
-	b := newRESTBench(t)
-	b.reconcile()
-	b.setPod(ended(b.now))
-	b.github.PurgeRunner(int(b.runner().Status.RunnerID)) // as with the end of its job
-	b.reconcile()
-	if r := b.runner(); r.Status.State != v1alpha1.RunnerFinished || r.DeletionTimestamp.IsZero() {
-		t.Errorf("status %+v", r.Status)
-	}
-	if _, over := b.Notes.Completion(client.ObjectKeyFromObject(b.runner()), b.runner().UID); !over {
-		t.Error("the pool isn't told")
-	}
-	b.reconcile()
-	if failures := b.Notes.TakeFailures(client.ObjectKey{Namespace: "ci", Name: "linux"}); b.runner() != nil || len(failures) != 0 {
-		t.Errorf("runner %+v, failures %+v", b.runner(), failures)
+	for name, seen := range map[string]bool{"that nobody saw": false, "that a census saw": true} {
+		t.Run(name, func(t *testing.T) {
+			b := newRESTBench(t)
+			b.reconcile()
+			if seen {
+				recorder := &Recorder{Client: b.Client, Namespace: "ci", Notes: b.Notes}
+				if err := recorder.RecordJobs(t.Context(), []actions.JobEvent{{Type: actions.JobStarted, JobID: v1alpha1.UnknownJob, RunnerName: "linux-a", At: b.now}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b.setPod(ended(b.now))
+			b.github.PurgeRunner(int(b.runner().Status.RunnerID)) // as with the end of its job
+			b.reconcile()
+			if r := b.runner(); r.Status.State != v1alpha1.RunnerFinished || r.DeletionTimestamp.IsZero() || r.Status.Job == nil || (r.Status.Job.StartedAt != nil) != seen {
+				t.Errorf("status %+v", r.Status)
+			}
+			if _, over := b.Notes.Completion(client.ObjectKeyFromObject(b.runner()), b.runner().UID); !over {
+				t.Error("the pool isn't told")
+			}
+			b.reconcile()
+			if failures := b.Notes.TakeFailures(client.ObjectKey{Namespace: "ci", Name: "linux"}); b.runner() != nil || len(failures) != 0 {
+				t.Errorf("runner %+v, failures %+v", b.runner(), failures)
+			}
+		})
 	}
 }
 
@@ -413,7 +428,19 @@ func TestARegistrationOfAPoolThatIsGoneIsSweptForAnHour(t *testing.T) {
 
 // Some servers fail a job at once when no runner of its labels is registered.
 func TestAPlaceholderKeepsJobsWaiting(t *testing.T) {
-	b := newRESTBench(t)
+	b := newRESTBenchOn(t, githubsim.Options{FailWithoutRunner: true})
+	queue := func() string {
+		id, err := b.github.AddJob(githubsim.Job{Repository: "acme/app", Labels: []string{"self-hosted", "gpu"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.github.CancelJob(id)
+		jobs := b.github.Jobs()
+		return string(jobs[len(jobs)-1].State)
+	}
+	if state := queue(); state != string(githubsim.JobCompleted) {
+		t.Fatalf("without a runner a job is %s", state)
+	}
 	c := b.newCensus()
 	b.delete()
 	b.reconcile()
@@ -426,6 +453,9 @@ func TestAPlaceholderKeepsJobsWaiting(t *testing.T) {
 	made := b.github.Report().Runners
 	if len(made) != 1 || len(made[0].Labels) != 5 || made[0].Online || len(made[0].Name) > 64 {
 		t.Fatalf("registered: %+v", made)
+	}
+	if state := queue(); state != string(githubsim.JobQueued) {
+		t.Errorf("with a placeholder a job is %s", state)
 	}
 	for range 8 {
 		b.census(c, time.Minute)

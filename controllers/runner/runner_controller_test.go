@@ -64,7 +64,13 @@ func (denying) Permit(context.Context, *v1alpha1.RunnerPool, string, []byte) (po
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	github, err := githubsim.Start(githubsim.Options{})
+	return newBenchOn(t, githubsim.Options{})
+}
+
+// newBenchOn is newBench with another GitHub.
+func newBenchOn(t *testing.T, o githubsim.Options) *bench {
+	t.Helper()
+	github, err := githubsim.Start(o)
 	if err != nil {
 		t.Fatal(err)
 	}
