@@ -17,10 +17,7 @@ import (
 // runner with its job, and only then. It is asked when the container has ended and, as it may take
 // GitHub a moment, once more before the runner is taken for one that failed.
 func (x *run) account(ctx context.Context) error {
-	s := &x.runner.Status
-	ended := x.verdict.Settling || x.verdict.State == v1alpha1.RunnerFailed
-	named := s.Job != nil && (s.Job.ID != v1alpha1.UnknownJob || s.Job.CompletedAt != nil) // and events tell of its end
-	if x.runner.Spec.REST == nil || !ended || !s.EndedClean || named || x.note.jobless || s.RunnerID == 0 || x.taken != nil {
+	if !x.isUnaccounted() {
 		return nil
 	}
 	gh, ok := x.client()
@@ -31,6 +28,7 @@ func (x *run) account(ctx context.Context) error {
 	if err != nil {
 		return x.githubOutcome(err)
 	}
+	s := &x.runner.Status
 	if known != nil && known.id == s.RunnerID {
 		x.note.jobless = !x.verdict.Settling
 		return nil
@@ -43,4 +41,13 @@ func (x *run) account(ctx context.Context) error {
 	job.CompletedAt = &metav1.Time{Time: x.Now()}
 	s.Job = &job
 	return x.observe(ctx)
+}
+
+// isUnaccounted says whether a runner without a scale set ended in peace, and nobody told of a job.
+func (x *run) isUnaccounted() bool {
+	s := &x.runner.Status
+	ended := s.EndedClean && (x.verdict.Settling || x.verdict.State == v1alpha1.RunnerFailed)
+	// Who named the job tells of its end, too.
+	told := s.Job != nil && (s.Job.ID != v1alpha1.UnknownJob || s.Job.CompletedAt != nil)
+	return x.runner.Spec.REST != nil && s.RunnerID != 0 && ended && !told && !x.note.jobless && x.taken == nil
 }
