@@ -49,7 +49,7 @@ const (
 	// readers is how many deliveries are read at once.
 	readers = 8
 	// cursorInterval is the least time between two writes of a cursor while events come; cursorIdle when none does that matters.
-	cursorInterval, cursorIdle = 5 * time.Second, time.Hour
+	cursorInterval, cursorIdle = 5 * time.Second, 10 * time.Minute
 	// cursorKey holds the cursor in its ConfigMap.
 	cursorKey = "cursor"
 )
@@ -316,8 +316,11 @@ func (c *connection) advance(durable, now time.Time) bool {
 		c.cursor.Looked = metav1.Time{Time: c.passed[0]}
 	}
 	since := now.Sub(c.writtenAt)
+	if c.writtenAt.IsZero() {
+		since = now.Sub(c.since)
+	}
 	matters := c.relevant.After(c.written.Durable.Time)
-	return c.cursor != c.written && (since >= cursorInterval && matters || since >= cursorIdle && !c.writtenAt.IsZero())
+	return c.cursor != c.written && (since >= cursorInterval && matters || since >= cursorIdle && c.version != "")
 }
 
 // writeCursor writes the cursor down.

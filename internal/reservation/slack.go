@@ -95,9 +95,6 @@ func (s *Slack) Merge(other *Slack) {
 	}
 }
 
-// Empty says whether nothing counts.
-func (s *Slack) Empty() bool { return len(s.until) == 0 }
-
 // Encode writes it down: gzip of a byte for the format, and of each trigger the name and its deliveries with the second until
 // which they count.
 func (s *Slack) Encode() []byte {

@@ -1,0 +1,299 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package demand
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/githubapi"
+	"github.com/corral-dev/corral/internal/reservation"
+	actions "github.com/corral-dev/corral/internal/scaleset"
+	"github.com/corral-dev/corral/internal/webhook"
+)
+
+func (x *place) cursor() cursor {
+	x.t.Helper()
+	var c cursor
+	if err := json.Unmarshal(x.config("acme-deliveries").BinaryData[cursorKey], &c); err != nil {
+		x.t.Fatal(err)
+	}
+	return c
+}
+
+func TestTheCursorFollowsWhatIsDurable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"))
+		x.lead()
+		wait(2 * time.Minute)
+		began := time.Now()
+		for i := range int64(100) {
+			x.take(job(i, "queued", "gpu"))
+			wait(200 * time.Millisecond)
+		}
+		if n := len(x.written("acme-deliveries")); n > 5 {
+			t.Errorf("it is written %d times in 20 seconds", n)
+		}
+		wait(10 * time.Second)
+		c := x.cursor()
+		if c.Durable.Time.Before(began.Add(20 * time.Second)) {
+			t.Errorf("it says %v, and all of %v is written down", c.Durable, began.Add(20*time.Second))
+		}
+		if c.Looked.Time.Before(began.Add(-2*time.Minute)) || c.Looked.Time.After(time.Now()) {
+			t.Errorf("the last look began at %v", c.Looked)
+		}
+		x.mu.Lock()
+		x.broken = fmt.Errorf("etcd is full")
+		x.mu.Unlock()
+		x.take(job(1000, "queued", "gpu"))
+		stuck := time.Now()
+		wait(time.Minute)
+		x.mu.Lock()
+		x.broken = nil
+		x.mu.Unlock()
+		if at := x.desk.spaces[ns].durable; at.After(stuck) {
+			t.Errorf("all up to %v is said to be durable, and an event of %v is not", at, stuck)
+		}
+		wait(20 * time.Minute) // nothing happens
+		if at := x.cursor().Durable; time.Since(at.Time) > 11*time.Minute {
+			t.Errorf("it still says %v after %v", at, time.Since(at.Time))
+		}
+		x.end()
+		if at := x.cursor().Durable; time.Since(at.Time) > time.Second {
+			t.Errorf("it says %v at the end", at)
+		}
+	})
+}
+
+// A process that was killed in the middle of its catching up has not moved the cursor past what it didn't get to.
+func TestAnUnfinishedLookMovesNoCursor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"))
+		x.lead()
+		wait(time.Minute)
+		x.take(job(1, "queued", "gpu"))
+		wait(time.Minute)
+		x.end()
+		before := x.cursor()
+		for i := range int64(30) {
+			x.gh.event(job(10+i, "queued", "gpu"), 503)
+			wait(time.Minute)
+		}
+		x.gh.payloads[1] = []byte("") // GitHub has it sent again, which fails too
+		x.gh.fails = actions.NewError(actions.KindUnavailable, "reading", 502, 0, "away", nil)
+		x.lead()
+		x.take(job(2, "queued", "gpu"))
+		wait(10 * time.Minute)
+		x.kill()
+		if diff := cmp.Diff(before, x.cursor()); diff != "" {
+			t.Errorf("the cursor moved (-before +after):\n%s", diff)
+		}
+		x.gh.mu.Lock()
+		x.gh.fails = nil
+		x.gh.mu.Unlock()
+		x.lead()
+		defer x.end()
+		wait(time.Minute)
+		x.want("gpu", 31) // 1 and 2, and 29 of 30: the one that GitHub doesn't show was asked for
+		if diff := cmp.Diff([]int64{1}, x.gh.again); diff != "" {
+			t.Errorf("asked for again (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestPausesAfterErrors(t *testing.T) {
+	limited := actions.NewError(actions.KindRateLimited, "listing", 429, 3*time.Minute, "slow down", nil)
+	for name, tc := range map[string]struct {
+		err  error
+		want time.Duration
+	}{
+		"not ready":      {errNotReady, noClient},
+		"limited":        {fmt.Errorf("looking: %w", limited), 3 * time.Minute},
+		"not allowed":    {actions.NewError(actions.KindForbidden, "listing", 403, 0, "no", nil), hopeless},
+		"no such API":    {actions.NewError(actions.KindUnexpected, "listing", 0, 0, "enterprise", nil), hopeless},
+		"GitHub is away": {actions.NewError(actions.KindUnavailable, "listing", 502, 0, "away", nil), 2 * time.Second},
+	} {
+		if got := pauseAfter(tc.err, 1); got != tc.want {
+			t.Errorf("%s: %v, want %v", name, got, tc.want)
+		}
+	}
+}
+
+// A repository that can't be listed keeps its jobs, and keeps no other from being compared.
+func TestWhatCantBeListedStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"))
+		x.lead()
+		defer x.end()
+		x.take(job(1, "queued", "gpu"))
+		c := x.desk.conns[keyOf("acme")]
+		x.gh.fails = actions.NewError(actions.KindNotFound, "listing", 404, 0, "not there, or not for you", nil)
+		wait(5*time.Minute + time.Second)
+		wait(5 * time.Minute)
+		x.want("gpu", 1)
+		if n := x.gh.count("jobs"); n != 1 {
+			t.Errorf("it was tried %d times in five minutes", n)
+		}
+		x.gh.mu.Lock()
+		x.gh.fails = nil
+		x.gh.mu.Unlock()
+		d := job(2, "queued", "gpu")
+		d.Repository.FullName = "acme/api"
+		x.take(d)
+		wait(5*time.Minute + 40*time.Second)
+		x.want("gpu", 0) // GitHub lists neither
+		x.desk.mu.Lock()
+		defer x.desk.mu.Unlock()
+		if c.comparing.trouble != "" {
+			t.Error(c.comparing.trouble)
+		}
+	})
+}
+
+func TestObserversAreComparedToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		watching := poolOf("watching", func(p *v1alpha1.RunnerPool) { p.Spec.Mode, p.Spec.Labels = v1alpha1.Observe, []string{"gpu"} })
+		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"), watching, runnerOf("gpu-1", "gpu"))
+		x.lead()
+		defer x.end()
+		list := githubapi.JobList{Complete: true, At: time.Now(), Jobs: []githubapi.Job{
+			{ID: 1, Status: "queued", Labels: []string{"gpu"}}, {ID: 2, Status: "in_progress", Labels: []string{"gpu"}, RunnerName: "arc-1"},
+			{ID: 3, Status: "in_progress", Labels: []string{"gpu"}, RunnerName: "gpu-1"}, {ID: 4, Status: "pending", Labels: []string{"gpu"}},
+			{ID: 5, Status: "completed", Labels: []string{"gpu"}}, {ID: 6, Status: "queued", Labels: []string{"cpu"}},
+		}}
+		x.desk.reconcile(t.Context(), x.desk.conns[keyOf("acme")], "acme/web", list)
+		x.want("gpu", 2)
+		x.want("watching", 3)
+	})
+}
+
+// A list that is behind an event doesn't take the job from the pool whose runner has it.
+func TestAListThatLagsBehindChangesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		big := poolOf("big", func(p *v1alpha1.RunnerPool) { p.Spec.Labels = []string{"gpu", "big"} })
+		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"), big, runnerOf("big-1", "big"))
+		x.lead()
+		defer x.end()
+		x.take(job(1, "queued", "gpu"), job(1, "in_progress", "gpu", "big-1"), job(2, "queued", "gpu"))
+		list := githubapi.JobList{Complete: true, At: time.Now(), Jobs: []githubapi.Job{{ID: 1, Status: "queued", Labels: []string{"gpu"}}}}
+		x.desk.reconcile(t.Context(), x.desk.conns[keyOf("acme")], "acme/web", list)
+		x.want("big", 1)
+		x.want("gpu", 1)
+	})
+}
+
+// A job that was given up and comes again goes to the pool that it is for by then.
+func TestAJobThatWasGivenUpComesAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"))
+		x.gh.fails = actions.NewError(actions.KindForbidden, "listing", 403, 0, "no", nil)
+		x.lead()
+		defer x.end()
+		x.desk.AtMax(keyOf("gpu"), false)
+		x.take(job(1, "queued", "gpu"))
+		wait(61 * time.Minute)
+		x.want("gpu", 0)
+		x.take(job(1, "queued", "gpu"))
+		x.want("gpu", 1)
+	})
+}
+
+func TestAPoolThatBeginsToObserveLetsGoOfItsJobs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"), poolOf("spare", func(p *v1alpha1.RunnerPool) { p.Spec.Labels = []string{"gpu", "spare"} }))
+		x.lead()
+		defer x.end()
+		x.take(job(1, "queued", "gpu"))
+		x.desk.meet(poolOf("gpu", func(p *v1alpha1.RunnerPool) { p.Spec.Mode = v1alpha1.Observe }))
+		x.take(job(1, "queued", "gpu")) // whoever acts may have it now
+		x.want("gpu", 1)
+		x.want("spare", 1)
+		x.take(job(1, "completed", "gpu"))
+		x.want("gpu", 0)
+		x.want("spare", 0)
+	})
+}
+
+func TestPoolsWithoutWebhooksHaveNothingToSay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu", func(p *v1alpha1.RunnerPool) { p.Spec.Demand = v1alpha1.DemandSpec{} }))
+		x.lead()
+		defer x.end()
+		x.take(job(1, "queued", "gpu"))
+		if r := x.desk.Reading(keyOf("gpu")); !r.Known || len(r.Signals) != 0 {
+			t.Errorf("%+v", r)
+		}
+		wait(time.Minute)
+		if len(x.writes) != 0 {
+			t.Errorf("%d writes", len(x.writes))
+		}
+	})
+}
+
+func TestThereIsABoundOfJobs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"))
+		x.gh.fails = actions.NewError(actions.KindForbidden, "listing", 403, 0, "no", nil)
+		x.lead()
+		defer x.end()
+		for i := range int64(reservation.MaxJobs + 5) {
+			x.take(job(i, "queued", "gpu"))
+		}
+		x.want("gpu", reservation.MaxJobs)
+		want := "GitHub's events tell of 20000 waiting and 0 running; there was no room for 5 more"
+		if got := x.desk.Reading(keyOf("gpu")).Signals[0].Reason; got != want {
+			t.Errorf("it says %q, want %q", got, want)
+		}
+		x.gh.mu.Lock()
+		x.gh.fails = nil
+		x.gh.jobs["acme/web"] = []githubapi.Job{{ID: reservation.MaxJobs + 3, Status: "queued", Labels: []string{"gpu"}}}
+		x.gh.mu.Unlock()
+		x.take(job(1, "completed", "gpu"))
+		wait(20 * time.Minute)
+		x.want("gpu", 1)
+	})
+}
+
+func TestConclusionsInTheWordsOfScaleSets(t *testing.T) {
+	for conclusion, want := range map[string]string{"success": "succeeded", "failure": "failed", "cancelled": "canceled", "timed_out": "timed_out"} {
+		d := job(5, "completed", "gpu", "gpu-1")
+		d.Job.Conclusion, d.Job.CompletedAt = conclusion, time.Unix(5, 0)
+		e, ok := jobEvent(d)
+		if !ok || e.Result != want || !e.At.Equal(time.Unix(5, 0)) {
+			t.Errorf("%s: %+v", conclusion, e)
+		}
+	}
+	if _, ok := jobEvent(job(5, "queued", "gpu")); ok {
+		t.Error("a job that waits is recorded")
+	}
+}
+
+func TestSlackIsForCoveredRepositoriesOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		trigger := v1alpha1.SlackTrigger{Name: "push", Event: "push"}
+		slack := func(p *v1alpha1.RunnerPool) {
+			p.Spec.Demand = v1alpha1.DemandSpec{Slack: []v1alpha1.SlackTrigger{trigger}, Webhook: &v1alpha1.WebhookDemand{Repositories: []string{"acme/api"}}}
+		}
+		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu", slack))
+		x.lead()
+		defer x.end()
+		for i, repository := range []string{"other/web", "acme/web"} { // the webhook's repositories are for jobs
+			x.take(webhook.Delivery{GUID: fmt.Sprint(i), Connection: keyOf("acme"), Event: "push", Branch: "main", At: time.Now(), Repository: webhook.Repository{FullName: repository}})
+		}
+		if got := *x.desk.Reading(keyOf("gpu")).Signals[1].Idle; got != 1 {
+			t.Errorf("%d idle runners, want 1", got)
+		}
+		wait(time.Second)
+		if got := x.config("gpu-jobs").OwnerReferences; len(got) != 1 || got[0] != *metav1.NewControllerRef(poolOf("gpu"), v1alpha1.GroupVersion.WithKind("RunnerPool")) {
+			t.Errorf("owners: %+v", got)
+		}
+	})
+}
