@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -403,11 +404,17 @@ func TestReplicaSaysWhatTheLeaderSays(t *testing.T) {
 
 func TestEventIsPassedOnOnce(t *testing.T) {
 	// The former leader passes it on to itself.
-	s := newStage(t)
-	server := httptest.NewServer(s)
+	s, passes := newStage(t), atomic.Int32{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		passes.Add(1)
+		s.ServeHTTP(w, r)
+	}))
 	defer server.Close()
 	s.Leader = &leader{address: strings.TrimPrefix(server.URL, "http://")}
 	s.want(s.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusServiceUnavailable, "The leader answered 503.")
+	if n := passes.Load(); n != 1 {
+		t.Errorf("passed on %d times", n)
+	}
 }
 
 func TestLeaderIsNotFollowedElsewhere(t *testing.T) {
