@@ -62,9 +62,9 @@ func (p *pool) signals(now time.Time) []demand.Signal {
 	var all []demand.Signal
 	if p.jobs {
 		c := p.ledger.Counts()
-		reason := fmt.Sprintf("GitHub's events tell of %d waiting and %d running", c.Queued, c.Running)
+		reason := fmt.Sprintf("%d waiting, %d running", c.Queued, c.Running)
 		if c.Dropped > 0 {
-			reason += fmt.Sprintf("; there was no room for %d more", c.Dropped)
+			reason += fmt.Sprintf(", and no room for %d more", c.Dropped)
 		}
 		all = append(all, demand.Signal{Name: WebhookSignal, Jobs: new(int32(c.Jobs())), Reason: reason, At: now}) //nolint:gosec // it is bounded
 	}
@@ -73,7 +73,7 @@ func (p *pool) signals(now time.Time) []demand.Signal {
 		n, _ := p.slack.Count(t.Name, now)
 		all = append(all, demand.Signal{
 			Name: t.Name, Idle: new(int32(n) * t.GetAmount()), At: now, //nolint:gosec // it is bounded
-			Reason: fmt.Sprintf("%d %s events in %s", n, t.Event, t.GetDuration()),
+			Reason: fmt.Sprintf("%s events in %s: %d", t.Event, t.GetDuration(), n),
 		})
 	}
 	return all

@@ -248,7 +248,7 @@ func TestThereIsABoundOfJobs(t *testing.T) {
 			x.take(job(i, "queued", "gpu"))
 		}
 		x.want("gpu", reservation.MaxJobs)
-		want := "GitHub's events tell of 20000 waiting and 0 running; there was no room for 5 more"
+		want := "20000 waiting, 0 running, and no room for 5 more"
 		if got := x.desk.Reading(keyOf("gpu")).Signals[0].Reason; got != want {
 			t.Errorf("it says %q, want %q", got, want)
 		}
@@ -292,8 +292,9 @@ func TestSlackIsForCoveredRepositoriesOnly(t *testing.T) {
 			t.Errorf("%d idle runners, want 1", got)
 		}
 		wait(time.Second)
-		if got := x.config("gpu-jobs").OwnerReferences; len(got) != 1 || got[0] != *metav1.NewControllerRef(poolOf("gpu"), v1alpha1.GroupVersion.WithKind("RunnerPool")) {
-			t.Errorf("owners: %+v", got)
+		owners := []metav1.OwnerReference{*metav1.NewControllerRef(poolOf("gpu"), v1alpha1.GroupVersion.WithKind("RunnerPool"))}
+		if diff := cmp.Diff(owners, x.config("gpu-jobs").OwnerReferences); diff != "" {
+			t.Errorf("owners (-want +got):\n%s", diff)
 		}
 	})
 }
