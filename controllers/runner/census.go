@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -96,6 +97,8 @@ func (*Census) NeedLeaderElection() bool { return true }
 type ward struct {
 	pools   []*v1alpha1.RunnerPool
 	runners []*v1alpha1.Runner
+	// placeholders are the names of those that pools of any connection want.
+	placeholders map[string]bool
 }
 
 // round begins a census of each connection that is due. None waits for another.
@@ -148,11 +151,11 @@ func (c *Census) wards(ctx context.Context) (map[types.NamespacedName]*ward, err
 			return nil, fmt.Errorf("listing pools and runners: %w", err)
 		}
 	}
-	wards := map[types.NamespacedName]*ward{}
+	wards, placeholders := map[types.NamespacedName]*ward{}, map[string]bool{}
 	of := func(namespace, connection string) *ward {
 		key := types.NamespacedName{Namespace: namespace, Name: connection}
 		if wards[key] == nil {
-			wards[key] = &ward{}
+			wards[key] = &ward{placeholders: placeholders}
 		}
 		return wards[key]
 	}
@@ -160,6 +163,9 @@ func (c *Census) wards(ctx context.Context) (map[types.NamespacedName]*ward, err
 		if p := &pools.Items[i]; p.Spec.GetRegistration() == v1alpha1.RegisterREST && p.Spec.GetMode() == v1alpha1.Active {
 			w := of(p.Namespace, p.Spec.ConnectionRef.Name)
 			w.pools = append(w.pools, p)
+			if wantsPlaceholder(p) {
+				placeholders[placeholderName(c.Cluster, p)] = true
+			}
 		}
 	}
 	for i := range runners.Items {
@@ -174,7 +180,7 @@ func (c *Census) wards(ctx context.Context) (map[types.NamespacedName]*ward, err
 		switch {
 		case wards[key] != nil, s.busy:
 		case len(s.marks) > 0:
-			wards[key] = &ward{}
+			wards[key] = &ward{placeholders: placeholders}
 		default:
 			delete(c.stations, key)
 		}
@@ -338,14 +344,9 @@ func (v *visit) giveUp(ctx context.Context, r *v1alpha1.Runner) {
 // sweep deregisters what bears the mark of one of our pools and is no Runner's: an answer of GitHub's was
 // lost, or a Runner was deleted by force. One with a job is left alone.
 func (v *visit) sweep(ctx context.Context) {
-	names := make(map[string]bool, len(v.runners))
+	names := maps.Clone(v.placeholders)
 	for _, r := range v.runners {
 		names[r.Name] = true
-	}
-	for _, p := range v.pools {
-		if wantsPlaceholder(p) {
-			names[placeholderName(v.Cluster, p)] = true
-		}
 	}
 	leaks := map[int64]time.Time{}
 	for id, known := range v.byID {

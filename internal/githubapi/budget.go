@@ -48,6 +48,7 @@ type budget struct {
 	// The primary limit, as GitHub told it last; limit is 0 while it didn't.
 	limit, remaining int
 	reset            time.Time
+	underWay         int // calls whose answers tell of it yet; those without a change cost none
 	// until is when GitHub may be called again, and why it may not before.
 	until time.Time
 	why   string
@@ -70,7 +71,7 @@ func (b *budget) admit(r turns.Rank, doing string) error {
 	return b.refusal(r, doing)
 }
 
-// spend is admit for a call that is about to be made.
+// spend is admit for a call that is about to be made; end has to follow.
 func (b *budget) spend(r turns.Rank, doing string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -78,10 +79,15 @@ func (b *budget) spend(r turns.Rank, doing string) error {
 		return err
 	}
 	b.points -= costOf(r)
-	if b.limit > 0 && b.now().Before(b.reset) {
-		b.remaining--
-	}
+	b.underWay++
 	return nil
+}
+
+// end is for a call that was made; how it ended is another matter.
+func (b *budget) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.underWay--
 }
 
 func costOf(r turns.Rank) float64 {
@@ -96,7 +102,7 @@ func (b *budget) refusal(r turns.Rank, doing string) error {
 	switch {
 	case now.Before(b.until):
 		return scaleset.NewError(b.kind, doing, 0, b.until.Sub(now), b.why, nil)
-	case b.limit > 0 && now.Before(b.reset) && float64(b.remaining) <= reserve[r]*float64(b.limit):
+	case b.limit > 0 && now.Before(b.reset) && float64(b.remaining-b.underWay) <= reserve[r]*float64(b.limit):
 		return scaleset.NewError(scaleset.KindRateLimited, doing, 0, min(mostWait, b.reset.Sub(now)), b.shortage(r), nil)
 	}
 	if missing := b.missing(r); missing > 0 {
@@ -113,6 +119,13 @@ func (b *budget) shortage(r turns.Rank) string {
 		return "GitHub's limit of calls an hour is near: listings wait"
 	}
 	return "GitHub's limit of calls an hour is near: what is left is for runners to start and to end"
+}
+
+// pause is how long a call has to wait for points; 0 for not at all.
+func (b *budget) pause(r turns.Rank) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.missing(r)
 }
 
 // missing is how long it takes until there are points for a call; 0 when there are.

@@ -4,9 +4,12 @@
 package githubapi
 
 import (
+	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/corral-dev/corral/internal/scaleset"
@@ -39,6 +42,38 @@ func TestPointsAMinuteAreKept(t *testing.T) {
 		t.Errorf("an hour later: %v", err)
 	}
 }
+
+func TestAListingOfManyPagesGoesOnSlowly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pages, begun := 0, time.Now()
+		answer := roundTrip(func(*http.Request) (*http.Response, error) {
+			pages++
+			header := http.Header{"Link": {`<https://api.github.com/orgs/acme/actions/runners?page=2>; rel="next"`}}
+			if pages%100 == 0 { // of each repository, say
+				header = http.Header{}
+			}
+			return &http.Response{StatusCode: http.StatusOK, Header: header, Body: io.NopCloser(strings.NewReader(`{"runners":[{"id":1}]}`))}, nil
+		})
+		c, err := NewClient(scaleset.Credentials{ConfigURL: "https://github.com/acme", Token: "secret"}, ClientOptions{Transport: answer})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 10 {
+			if _, err := c.Runners(t.Context(), 0); err != nil {
+				t.Fatalf("after %d pages: %v", pages, err)
+			}
+			c.runners = shared[RunnerList]{}
+		}
+		if took := time.Since(begun); pages != 1000 || took < time.Minute || took > 2*time.Minute {
+			t.Errorf("%d pages took %s", pages, took)
+		}
+	})
+}
+
+// roundTrip answers in GitHub's place.
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func TestAnEnterpriseServerCountsNoPoints(t *testing.T) {
 	c := &clock{now: time.Unix(1_000_000, 0)}

@@ -183,6 +183,7 @@ func (c *Client) once(ctx context.Context, k kind, token, doing string, op opera
 	if k.asApp {
 		who = c.asApp
 	}
+	c.pace(ctx, who.budget, k)
 	if err := who.budget.admit(k.rank, doing); err != nil {
 		return err
 	}
@@ -197,10 +198,30 @@ func (c *Client) once(ctx context.Context, k kind, token, doing string, op opera
 	began := c.options.Now()
 	err = c.timed(ctx, exchange{token: token, kind: k}, doing, who.client, op)
 	c.turns.Leave(round, bearingOf(ctx, err))
+	who.budget.end()
 	if ctx.Err() == nil {
 		who.budget.learn(err, began)
 	}
 	return err
+}
+
+// pace lets a listing wait for points, for the time of a call at most: one of many pages goes on,
+// slowly. Others fail, and come back.
+func (c *Client) pace(ctx context.Context, b *budget, k kind) {
+	for left := c.options.Timeout; k.rank == turns.Listing; {
+		wait := b.pause(k.rank)
+		if wait <= 0 || wait > left {
+			return
+		}
+		left -= wait
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+	}
 }
 
 func (c *Client) awaitTurn(ctx context.Context, k kind, doing string) (round int, err error) {
