@@ -1,0 +1,53 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package suite
+
+import (
+	"testing"
+	"time"
+
+	"github.com/corral-dev/corral/internal/githubsim"
+	"github.com/corral-dev/corral/internal/world"
+)
+
+// Registrations whose answer is lost, limits, a GitHub that fails, and a controller that is killed: each
+// job is done, and nothing is left registered.
+func TestRESTRunnersWhileGitHubAndTheControllerFail(t *testing.T) {
+	address, err := world.FreeAddress()
+	must(t, err)
+	run := func() *world.Controller {
+		c, err := w.RunController(t.Context(), w.Binary, "--webhook-addr="+address)
+		must(t, err)
+		t.Cleanup(c.Kill)
+		return c
+	}
+	d := newDemandWorld(t, "restfaults", address)
+	first := run()
+	d.example("webhooks", "max: 50", "max: 10")
+	d.until("linux-web", ready)
+	var remove []func()
+	for _, f := range []githubsim.Fault{
+		{Endpoint: githubsim.EndpointGenerateJITConfig, Probability: 0.15, DropAnswer: true, Status: 502},
+		{Endpoint: githubsim.EndpointGenerateJITConfig, Probability: 0.15, Status: 500},
+		{Endpoint: githubsim.EndpointDeleteRunner, Probability: 0.2, Status: 503},
+		{Endpoint: githubsim.EndpointRunners, Probability: 0.2, DropAnswer: true},
+		githubsim.SecondaryLimit(githubsim.EndpointGenerateJITConfig, 2*time.Second),
+	} {
+		if f.Probability == 0 {
+			f.Skip, f.Times = 5, 1
+		}
+		remove = append(remove, w.GitHub.AddFault(f))
+	}
+	ids := d.jobs(20, "web-shop", "linux", "web")
+	must(t, w.GitHub.WaitUntil(t.Context(), func() bool { return w.GitHub.Report().Jobs[githubsim.JobRunning] > 2 }))
+	first.Kill()
+	ids = append(ids, d.jobs(10, "web-shop", "linux", "web")...)
+	run()
+	allDone(t, ids)
+	for _, r := range remove {
+		r()
+	}
+	d.idle("linux-web", 0)
+	d.end()
+}
