@@ -13,6 +13,7 @@ import (
 
 // remedies say what to do by the reason of Ready.
 var remedies = map[string]string{
+	v1alpha1.InvalidSpecReason:         "Correct spec: the message names the fields. Meanwhile what can be read of it holds.",
 	v1alpha1.SuspendedReason:           "Set spec.suspend to false: then it takes in jobs again.",
 	v1alpha1.RunnerGroupNotFoundReason: "Create the runner group on GitHub, let the connection see it, or correct spec.runnerGroup.",
 	v1alpha1.OwnedElsewhereReason:      "Choose another spec.scaleSetName, or end the pool that holds the scale set.",
@@ -47,15 +48,37 @@ var causes = map[v1alpha1.RunnerCause]string{
 // changes say what would change the answer.
 func (f *PoolFacts) changes() []string {
 	var all []string
+	if f.observes() {
+		all = append(all, "Set spec.mode to Active: then it acts on what it decides. It never goes back to Observe.")
+	}
 	all = append(all, f.blockers()...)
+	all = append(all, f.ofDemand()...)
 	all = append(all, f.bounds()...)
 	all = append(all, f.starting()...)
 	all = append(all, f.ofUpdate()...)
 	if d := f.Pool.Status.Decision; d != nil && d.Announced > 0 && f.Pool.Status.Jobs == 0 && len(all) == 0 {
-		all = append(all, fmt.Sprintf("Jobs make runners: GitHub assigns those whose runs-on are all among %s, of repositories that may use the runner group %q.",
-			strings.Join(f.Pool.GetRunnerLabels(), ", "), f.Pool.Spec.GetRunnerGroup()))
+		all = append(all, f.jobsWanted())
 	}
 	return all
+}
+
+// jobsWanted says which jobs make runners.
+func (f *PoolFacts) jobsWanted() string {
+	who := "GitHub assigns those"
+	if f.isREST() {
+		who = "those that it is told of, and"
+	}
+	return fmt.Sprintf("Jobs make runners: %s whose runs-on are all among %s, of repositories that may use the runner group %q.",
+		who, strings.Join(f.labels(), ", "), f.Pool.Spec.GetRunnerGroup())
+}
+
+// labels are those that its runners offer to jobs: of runners without a scale set those that GitHub
+// gives others by itself, too.
+func (f *PoolFacts) labels() []string {
+	if f.isREST() || f.observes() {
+		return f.Pool.GetRegisteredLabels()
+	}
+	return f.Pool.GetRunnerLabels()
 }
 
 // blockers say what would let a pool go on that isn't ready.
@@ -106,13 +129,28 @@ func (f *PoolFacts) bounds() []string {
 			all = append(all, f.useless(b, d.Limits))
 		}
 	}
-	scale := &f.Pool.Spec.Scale
 	wanted := int64(f.Pool.Status.Jobs) + int64(d.Limits.Idle)
 	byRule := slices.ContainsFunc(d.Limits.Bounds, func(b v1alpha1.LimitBound) bool { return b.Field == "max" })
-	if !byRule && wanted > int64(d.Limits.Max) && scale.Max != nil && !f.Pool.Spec.Suspend {
-		all = append(all, fmt.Sprintf("Raise spec.scale.max, now %d: jobs and idle runners together ask for %d.", *scale.Max, wanted))
+	if !byRule && wanted > int64(d.Limits.Max) && !f.Pool.Spec.Suspend {
+		all = append(all, f.raise(wanted)...)
 	}
 	return all
+}
+
+// raise says where max is to be raised.
+func (f *PoolFacts) raise(wanted int64) []string {
+	asks := fmt.Sprintf("jobs and idle runners together ask for %d", wanted)
+	switch by, scale := f.decider("max"), &f.Pool.Spec.Scale; {
+	case by != "":
+		words := fmt.Sprintf("Raise max of the schedule %s, now %s: %s.", by, number(f.declared().Max), asks)
+		if next := f.Pool.Status.Schedule.Next; next != nil && next.After(f.Now) {
+			words += fmt.Sprintf(" The numbers change at %s.", stamp(next.Time))
+		}
+		return []string{words}
+	case scale.Max != nil:
+		return []string{fmt.Sprintf("Raise spec.scale.max, now %d: %s.", *scale.Max, asks)}
+	}
+	return nil
 }
 
 // useless says that declaring more, or less, doesn't help, and what would.

@@ -20,6 +20,9 @@ type PoolFacts struct {
 	Policies []Policy
 	// History of the pool, the newest first.
 	History []Entry
+	// Webhooks are the GitHubConnections that take events in for the pool, as NAMESPACE/NAME: those
+	// of its namespace and its GitHub with spec.webhook; nil if that isn't known.
+	Webhooks *[]string
 	// Unknown says what could not be read, and why.
 	Unknown []string
 	Now     time.Time
@@ -108,6 +111,8 @@ type JobFacts struct {
 	Pods []JobPod
 	// Pools of the cluster, or of the namespaces that can be read, sorted.
 	Pools []PoolFacts
+	// Events by NAMESPACE/NAME of the pools that count the jobs which GitHub's events tell of.
+	Events map[string]JobEvents
 	// Connections by NAMESPACE/NAME.
 	Connections map[string]Connection
 	// Unknown says what could not be read, and why.

@@ -63,6 +63,9 @@ type Candidate struct {
 	// part of that.
 	Serves  string `json:"serves"`
 	Certain bool   `json:"certain"`
+	// Registration of its runners. A pool that observes starts none.
+	Registration v1alpha1.Registration `json:"registration"`
+	Observes     bool                  `json:"observes,omitempty"`
 	// Labels that it offers, and RunnerGroup that says who may use it.
 	Labels      []string `json:"labels"`
 	RunnerGroup string   `json:"runnerGroup"`
@@ -75,12 +78,16 @@ type Candidate struct {
 	Jobs      int32                 `json:"jobs"`
 	Announced int32                 `json:"announced"`
 	Runners   v1alpha1.RunnerCounts `json:"runners"`
+	// Events is what it makes of the job by GitHub's events; absent if it doesn't count them.
+	Events *JobEvents `json:"events,omitempty"`
 	// Situation says whether it takes in jobs, and why not.
 	Situation string `json:"situation"`
 	// Changes say what would change that.
 	Changes []string `json:"changes,omitempty"`
 
-	open bool // takes in jobs
+	open    bool     // takes in jobs
+	isREST  bool     // its runners register without a scale set
+	sources []string // what says how many runners it has, without scale set and events
 }
 
 // Job explains why a job waits.
@@ -112,12 +119,17 @@ func Job(f JobFacts) JobAnswer {
 		case !covers:
 			a.Others++
 		default:
-			a.Pools = append(a.Pools, pool.candidate(c, certain, f.RunsOn))
+			a.Pools = append(a.Pools, pool.candidate(c, certain, f))
 		}
 	}
 	slices.SortStableFunc(a.Pools, func(x, y Candidate) int { return x.rank() - y.rank() })
 	a.Summary = a.summary()
-	a.Beyond = a.beyond()
+	if !a.isSettled() {
+		a.Beyond = a.beyond()
+	}
+	if f.URL.JobID == 0 && slices.ContainsFunc(a.Pools, func(c Candidate) bool { return c.Events != nil && c.Events.hears() }) {
+		a.Unknown = append(a.Unknown, "which jobs of the run pools have heard of: ask with the address of the job, that with /job/JOB_ID")
+	}
 	return a
 }
 
@@ -147,49 +159,73 @@ func (c Connection) String() string {
 }
 
 // candidate looks at a pool from a job's side.
-func (f *PoolFacts) candidate(connection Connection, certain bool, runsOn []string) Candidate {
+func (f *PoolFacts) candidate(connection Connection, certain bool, job JobFacts) Candidate {
 	p := f.Pool
 	c := Candidate{
-		Pool: f.name(), Serves: connection.String(), Certain: certain, Labels: p.GetRunnerLabels(), RunnerGroup: p.Spec.GetRunnerGroup(),
+		Pool: f.name(), Serves: connection.String(), Certain: certain, Labels: f.labels(), RunnerGroup: p.Spec.GetRunnerGroup(),
+		Registration: p.Spec.GetRegistration(), Observes: f.observes(), isREST: f.isREST(),
 		Ready: ConditionOf(p.Status.Conditions, v1alpha1.ReadyCondition), Jobs: p.Status.Jobs, Runners: p.Status.Runners,
 	}
 	if d := p.Status.Decision; d != nil {
 		c.Announced = d.Announced
 	}
-	if len(runsOn) > 0 {
-		for _, label := range runsOn {
-			if !slices.ContainsFunc(c.Labels, func(l string) bool { return strings.EqualFold(l, label) }) {
-				c.Missing = append(c.Missing, label)
-			}
-		}
-		c.Matches = new(len(c.Missing) == 0)
+	if e, ok := job.Events[c.Pool]; ok {
+		c.Events = &e
+	} else if c.isREST {
+		c.sources = f.otherSources()
 	}
+	c.offer(job.RunsOn)
 	if c.isOut() {
 		c.Situation = "doesn't offer " + strings.Join(c.Missing, ", ")
 		return c
 	}
 	c.open, c.Situation = f.situation()
+	if c.Observes {
+		return c
+	}
 	if !c.open || c.Jobs > c.Runners.Busy {
 		c.Changes = slices.Concat(f.blockers(), f.starting())
 	}
 	if !c.open && (c.Announced > 0 || !c.Ready.isFalse()) {
 		c.Changes = append(c.Changes, f.bounds()...)
 	}
+	c.Changes = append(c.Changes, c.unheard(p.Namespace)...)
 	return c
+}
+
+// offer compares what the job asks for with what the pool offers.
+func (c *Candidate) offer(runsOn []string) {
+	if len(runsOn) == 0 {
+		return
+	}
+	for _, label := range runsOn {
+		if !slices.ContainsFunc(c.Labels, func(l string) bool { return strings.EqualFold(l, label) }) {
+			c.Missing = append(c.Missing, label)
+		}
+	}
+	c.Matches = new(len(c.Missing) == 0)
+}
+
+// otherSources names what says how many runners a pool has that isn't told of single jobs.
+func (f *PoolFacts) otherSources() []string {
+	all := []string{"min", "idle"}
+	for _, s := range f.sources() {
+		all = append(all, s.title())
+	}
+	return all
 }
 
 // isOut says whether the pool can't serve the job for its labels.
 func (c *Candidate) isOut() bool { return c.Matches != nil && !*c.Matches }
 
-// rank orders those that may serve the job before those that can't, and those that are certain
-// first.
+// rank orders those that may serve the job before those that can't, those that act before those that
+// observe, those that are certain first, and the one that events count at before the others.
 func (c *Candidate) rank() int {
 	rank := 0
-	if c.isOut() {
-		rank += 2
-	}
-	if !c.Certain {
-		rank++
+	for i, worse := range []bool{c.loses(), !c.Certain, c.Observes, c.isOut()} {
+		if worse {
+			rank += 1 << i
+		}
 	}
 	return rank
 }
@@ -203,6 +239,10 @@ func (f *PoolFacts) situation() (open bool, words string) {
 		why = ready.words()
 	}
 	switch {
+	case f.observes():
+		return false, "only observes: it starts no runners"
+	case f.isREST():
+		return f.capacity(why)
 	case d == nil:
 		return false, with("takes in no jobs: nothing was decided on it yet", why)
 	case d.Announced == 0 && why != "":
@@ -225,6 +265,31 @@ func (f *PoolFacts) situation() (open bool, words string) {
 	return true, words
 }
 
+// capacity is the situation of a pool without a scale set: GitHub gives jobs to its runners, and never asks how many it takes.
+func (f *PoolFacts) capacity(why string) (open bool, words string) {
+	s := &f.Pool.Status
+	d := s.Decision
+	switch {
+	case d == nil:
+		return false, with("starts no runners: nothing was decided on it yet", why)
+	case d.Announced == 0 && why != "":
+		return false, "starts no runners: " + why
+	case d.Announced == 0:
+		return false, "starts no runners: " + d.Reason
+	case max(s.Jobs, d.Desired) >= d.Announced:
+		return false, fmt.Sprintf("has all the runners that it may have: %s for %s", number(d.Announced), count(s.Jobs, "job")) + f.maxWords()
+	}
+	words = fmt.Sprintf("knows of %s, is to have %s and may have any number", count(s.Jobs, "job"), count(d.Desired, "runner"))
+	if d.Announced != v1alpha1.UnboundedMax {
+		words = fmt.Sprintf("knows of %s, is to have %s and may have %d", count(s.Jobs, "job"), count(d.Desired, "runner"), d.Announced)
+	}
+	words += fmt.Sprintf(" (it has %s)", runnersWords(s.Runners))
+	if why != "" {
+		words += "; it isn't ready: " + why
+	}
+	return true, words
+}
+
 // maxWords says what bounds the pool.
 func (f *PoolFacts) maxWords() string {
 	d := f.Pool.Status.Decision
@@ -236,12 +301,19 @@ func (f *PoolFacts) maxWords() string {
 			return fmt.Sprintf(". Its max is %d, declared %s, by the rule %s", b.Value, number(b.Declared), with(ruleWords(b.Rule), b.Reason))
 		}
 	}
-	return fmt.Sprintf(". Its max is %s", number(d.Limits.Max))
+	words := fmt.Sprintf(". Its max is %s", number(d.Limits.Max))
+	if by := f.decider("max"); by != "" {
+		words += ", by the schedule " + by
+	}
+	return words
 }
 
 // summary answers in a sentence or two.
 func (a *JobAnswer) summary() string {
-	fit := slices.DeleteFunc(slices.Clone(a.Pools), func(c Candidate) bool { return c.isOut() })
+	fit := slices.DeleteFunc(slices.Clone(a.Pools), func(c Candidate) bool { return c.isOut() || c.Observes })
+	if heard := a.heard(); heard != "" {
+		return heard
+	}
 	switch {
 	case len(a.Found) > 0:
 		return a.foundWords()
@@ -249,12 +321,24 @@ func (a *JobAnswer) summary() string {
 		return fmt.Sprintf("No pool that can be seen serves %s, and not everything could be read: see below.", a.Repository)
 	case len(a.Pools) == 0:
 		return fmt.Sprintf("No pool that can be seen serves %s: no GitHubConnection with a pool points to it.", a.Repository)
+	case len(fit) == 0 && len(a.runsOn) == 0:
+		return fmt.Sprintf("No pool that serves %s acts: those that there are only observe.", a.Repository)
 	case len(fit) == 0:
 		return fmt.Sprintf("No pool that serves %s offers all of %s: GitHub has nobody to give it to.", a.Repository, strings.Join(a.runsOn, ", "))
 	case len(a.runsOn) == 0 && len(fit) > 1:
 		return fmt.Sprintf("No runner here has it. %d pools serve %s; which of them it waits for depends on its runs-on (--labels).", len(fit), a.Repository)
 	}
-	if i := slices.IndexFunc(fit, func(c Candidate) bool { return c.open }); i >= 0 {
+	return a.waits(fit)
+}
+
+// waits says for which of the pools it waits that may serve it.
+func (a *JobAnswer) waits(fit []Candidate) string {
+	if words := fit[0].missed(); words != "" {
+		return words
+	}
+	if i := slices.IndexFunc(fit, func(c Candidate) bool { return c.open }); i >= 0 && fit[i].isREST {
+		return fmt.Sprintf("No runner here has it, and RunnerPool %s would do: it %s.", fit[i].Pool, fit[i].Situation)
+	} else if i >= 0 {
 		return fmt.Sprintf("No runner here has it, and RunnerPool %s %s. So GitHub has not assigned it there, or did a moment ago.", fit[i].Pool, fit[i].Situation)
 	}
 	only := ""
@@ -289,7 +373,9 @@ func (a *JobAnswer) beyond() []string {
 			all = append(all, fmt.Sprintf("whether %s may use the runner group %q", a.Repository, c.RunnerGroup))
 		}
 	}
-	all = append(all, "whether the job still waits, and whether it waits for an approval, a concurrency group or another job rather than for a runner")
+	if !a.isHeard(JobQueued) {
+		all = append(all, "whether the job still waits, and whether it waits for an approval, a concurrency group or another job rather than for a runner")
+	}
 	slices.Sort(all)
 	return slices.Compact(all)
 }
@@ -309,7 +395,7 @@ func (a JobAnswer) Text() string {
 	if len(a.Pools) > 0 {
 		p.section("Pools that may serve " + a.Repository)
 		for _, c := range a.Pools {
-			c.text(p)
+			c.text(p, a.Repository)
 		}
 	}
 	if a.Others > 0 {
@@ -327,7 +413,7 @@ func otherWords(n int) string {
 	return fmt.Sprintf("%d other pools serve other accounts", n)
 }
 
-func (c *Candidate) text(p *page) {
+func (c *Candidate) text(p *page, repository string) {
 	ready := "not looked at yet"
 	switch {
 	case c.Ready == nil:
@@ -340,11 +426,20 @@ func (c *Candidate) text(p *page) {
 	if !c.Certain {
 		maybe = ", if the repository belongs to it"
 	}
-	p.line(2, "- %s (%s%s; labels %s; runner group %s): %s", c.Pool, c.Serves, maybe, strings.Join(c.Labels, ", "), c.RunnerGroup, ready)
+	kind := ""
+	if c.isREST {
+		kind = "; without a scale set"
+	}
+	p.line(2, "- %s (%s%s; labels %s; runner group %s%s): %s", c.Pool, c.Serves, maybe, strings.Join(c.Labels, ", "), c.RunnerGroup, kind, ready)
 	if c.Matches != nil && *c.Matches {
 		p.line(6, "offers all that the job asks for")
 	}
 	p.line(6, "%s", c.Situation)
+	if !c.isOut() {
+		for _, line := range c.told(p, repository) {
+			p.line(6, "%s", line)
+		}
+	}
 	for _, change := range c.Changes {
 		p.line(6, "* %s", change)
 	}

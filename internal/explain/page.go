@@ -119,6 +119,17 @@ func capacity(n int32) string {
 	return "up to " + count(n, "job") + " in total"
 }
 
+// room writes how many runners a pool may have that is told of jobs by others.
+func room(n int32) string {
+	switch n {
+	case 0:
+		return ", and starts no more"
+	case v1alpha1.UnboundedMax:
+		return ", and nothing bounds them"
+	}
+	return fmt.Sprintf(", of %d at most", n)
+}
+
 // ruleWords names a rule and where it stands.
 func ruleWords(r v1alpha1.RuleReference) string {
 	words := r.Policy + " " + r.Name

@@ -26,12 +26,21 @@ type PoolAnswer struct {
 	Past bool `json:"past,omitempty"`
 	// Ready is the pool's condition.
 	Ready *Condition `json:"ready,omitempty"`
-	// Jobs assigned to the pool and not finished.
+	// Registration of its runners, and Mode, whether it acts. Of a time in the past the mode isn't known.
+	Registration v1alpha1.Registration `json:"registration"`
+	Mode         v1alpha1.PoolMode     `json:"mode,omitempty"`
+	// Jobs of the pool that have not finished.
 	Jobs int32 `json:"jobs"`
 	// Runners by state.
 	Runners v1alpha1.RunnerCounts `json:"runners"`
 	// Decision that holds.
 	Decision *v1alpha1.Decision `json:"decision,omitempty"`
+	// Demand is what tells of jobs, if it isn't the scale set alone.
+	Demand *Demand `json:"demand,omitempty"`
+	// Schedule is what schedules make of spec.scale.
+	Schedule *Schedule `json:"schedule,omitempty"`
+	// Observed is what a pool that acts on nothing would do.
+	Observed *v1alpha1.ObservedStatus `json:"observed,omitempty"`
 	// Limits as declared and as decided.
 	Limits []Limit `json:"limits,omitempty"`
 	// Template is what policies say of it.
@@ -57,8 +66,13 @@ type PoolAnswer struct {
 type Limit struct {
 	// Field is min, max or idle.
 	Field string `json:"field"`
-	// Declared number; absent where it isn't known any more. 2147483647 stands for no bound.
+	// Declared number, after schedules; absent where it isn't known any more. 2147483647 stands for no bound.
 	Declared *int32 `json:"declared,omitempty"`
+	// Spec is the number of spec.scale, where Schedule makes it another.
+	Spec     *int32 `json:"spec,omitempty"`
+	Schedule string `json:"schedule,omitempty"`
+	// Added is true if warm capacity or slack makes it another than declared.
+	Added bool `json:"added,omitempty"`
 	// Decided number.
 	Decided int32 `json:"decided"`
 	// Rules that make it another than declared.
@@ -81,6 +95,7 @@ func Pool(f PoolFacts) (PoolAnswer, error) {
 	s := &f.Pool.Status
 	return PoolAnswer{
 		Pool: f.name(), Time: metav1.Time{Time: f.Now}, Ready: ConditionOf(s.Conditions, v1alpha1.ReadyCondition),
+		Registration: f.Pool.Spec.GetRegistration(), Mode: f.Pool.Spec.GetMode(), Demand: f.demand(), Schedule: f.schedule(), Observed: s.Observed,
 		Jobs: s.Jobs, Runners: s.Runners, Decision: s.Decision, Limits: f.limits(s.Decision), Template: s.Template, Update: s.Update,
 		Held: f.held(), Changes: f.changes(), Policies: f.Policies, Recent: f.History[:min(len(f.History), recent)],
 		Unknown: f.Unknown, now: f.Now,
@@ -105,7 +120,7 @@ func past(f PoolFacts) (PoolAnswer, error) {
 		return PoolAnswer{}, fmt.Errorf("nothing is known of RunnerPool %s at %s: its history begins at %s", f.name(), stamp(f.At), stamp(begin.start()))
 	}
 	a := PoolAnswer{
-		Pool: f.name(), Time: metav1.Time{Time: f.At}, Past: true, Jobs: entry.Jobs, Runners: entry.Runners,
+		Pool: f.name(), Time: metav1.Time{Time: f.At}, Past: true, Registration: f.Pool.Spec.GetRegistration(), Jobs: entry.Jobs, Runners: entry.Runners,
 		Decision: entry.Decision, Limits: pastLimits(entry.Decision), Unknown: f.Unknown, now: f.Now, since: entry.Since,
 	}
 	for _, e := range f.History {
@@ -126,14 +141,20 @@ func because(unknown []string) string {
 
 // limits are the pool's numbers as declared and as decided.
 func (f *PoolFacts) limits(d *v1alpha1.Decision) []Limit {
-	scale := &f.Pool.Spec.Scale
 	if d == nil || d.Limits == nil {
 		return nil
 	}
+	scale, now := &f.Pool.Spec.Scale, f.declared()
 	limits := pastLimits(d)
-	for i, declared := range []int32{scale.GetMin(), scale.GetMax(), scale.GetIdle()} {
-		limits[i].Declared = &declared
+	for i, n := range []struct{ declared, spec int32 }{{now.Min, scale.GetMin()}, {now.Max, scale.GetMax()}, {now.Idle, scale.GetIdle()}} {
+		l := &limits[i]
+		l.Declared = &n.declared
+		if n.spec != n.declared {
+			l.Spec, l.Schedule = &n.spec, f.decider(l.Field)
+		}
 	}
+	idle := &limits[2]
+	idle.Added = (f.Pool.Spec.Warm != nil || len(f.Pool.Spec.Demand.Slack) > 0) && len(idle.Rules) == 0 && idle.Decided != *idle.Declared
 	return limits
 }
 
@@ -187,6 +208,9 @@ func (a PoolAnswer) Text() string {
 	p := &page{now: a.now}
 	a.title(p)
 	a.numbers(p)
+	a.observed(p)
+	a.demand(p)
+	a.schedule(p)
 	a.limits(p)
 	a.template(p)
 	if u := a.Update; u != nil {
@@ -231,20 +255,37 @@ func (a *PoolAnswer) numbers(p *page) {
 	if a.Past {
 		has = "It had"
 	}
-	p.line(0, "%s %s and %s.", has, count(a.Jobs, "job"), runnersWords(a.Runners))
+	if a.Mode == v1alpha1.Observe && a.Runners.Total == 0 {
+		p.line(0, "It knows of %s, and starts no runners: it only observes.", count(a.Jobs, "job"))
+	} else {
+		p.line(0, "%s %s and %s.", has, count(a.Jobs, "job"), runnersWords(a.Runners))
+	}
 	if d == nil {
 		p.line(0, "Nothing was decided on it yet: it starts no runners and takes in no jobs.")
 		return
 	}
-	should := "It is to have %s, and takes in %s."
-	if a.Past {
-		should = "It was to have %s, and took in %s."
-	}
-	p.line(0, should, count(d.Desired, "runner"), capacity(d.Announced))
+	p.line(0, "%s", a.target())
 	p.line(0, "Why: %s", briefReason(d))
 	if a.since != nil {
 		p.line(0, "These are the last numbers of several that were decided from %s on, within a minute.", stamp(a.since.Time))
 	}
+}
+
+// target says how many runners it is to have, and what it takes in.
+func (a *PoolAnswer) target() string {
+	d := a.Decision
+	runners := count(d.Desired, "runner")
+	switch {
+	case a.Mode == v1alpha1.Observe:
+		return fmt.Sprintf("It would have %s%s.", runners, room(d.Announced))
+	case a.Registration == v1alpha1.RegisterREST && a.Past:
+		return fmt.Sprintf("It was to have %s%s.", runners, room(d.Announced))
+	case a.Registration == v1alpha1.RegisterREST:
+		return fmt.Sprintf("It is to have %s%s.", runners, room(d.Announced))
+	case a.Past:
+		return fmt.Sprintf("It was to have %s, and took in %s.", runners, capacity(d.Announced))
+	}
+	return fmt.Sprintf("It is to have %s, and takes in %s.", runners, capacity(d.Announced))
 }
 
 func runnersWords(c v1alpha1.RunnerCounts) string {
@@ -283,22 +324,41 @@ func (a *PoolAnswer) limits(p *page) {
 	}
 	p.section("Limits")
 	for _, l := range a.Limits {
-		switch {
-		case l.Declared == nil:
-			p.line(2, "%-4s  %s", l.Field, number(l.Decided))
-		case *l.Declared == l.Decided:
-			p.line(2, "%-4s  %s, as declared", l.Field, number(l.Decided))
-		default:
-			p.line(2, "%-4s  %s; declared is %s", l.Field, number(l.Decided), number(*l.Declared))
-		}
+		p.line(2, "%-4s  %s%s", l.Field, number(l.Decided), l.origin())
 		for _, b := range l.Rules {
 			p.line(8, "%s by %s", number(b.Value), with(ruleWords(b.Rule), b.Reason))
 		}
-		if l.Declared != nil && *l.Declared != l.Decided && len(l.Rules) == 0 {
+		switch {
+		case l.Added:
+			p.line(8, "by spec.warm or a slack trigger, within max")
+		case l.Declared != nil && *l.Declared != l.Decided && len(l.Rules) == 0:
 			p.line(8, "not above max, or not decided again since it was declared")
 		}
 	}
 	a.terms(p)
+}
+
+// origin says what a limit comes from, as far as it is declared.
+func (l *Limit) origin() string {
+	scheduled := ""
+	if l.Spec != nil {
+		scheduled = fmt.Sprintf("; spec.scale.%s is %s", l.Field, number(*l.Spec))
+	}
+	by := ""
+	if l.Schedule != "" {
+		by = " by " + l.Schedule
+	}
+	switch {
+	case l.Declared == nil:
+		return ""
+	case *l.Declared == l.Decided && l.Spec != nil:
+		return ", as scheduled" + by + scheduled
+	case *l.Declared == l.Decided:
+		return ", as declared"
+	case l.Spec != nil:
+		return fmt.Sprintf("; scheduled%s is %s%s", by, number(*l.Declared), scheduled)
+	}
+	return "; declared is " + number(*l.Declared)
 }
 
 // terms say what goes with the limits.

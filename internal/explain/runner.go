@@ -5,6 +5,8 @@ package explain
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,6 +43,9 @@ type RunnerAnswer struct {
 	// Revision of the template that it was made from, and whether the pool makes runners of it.
 	Revision string `json:"revision"`
 	Current  *bool  `json:"current,omitempty"`
+	// REST is how it registers without a scale set, and Outdated what the pool declares otherwise by now.
+	REST     *v1alpha1.RESTRegistration `json:"rest,omitempty"`
+	Outdated []string                   `json:"outdated,omitempty"`
 	// RunnerID of the registration on GitHub; 0 for none.
 	RunnerID int64 `json:"runnerID,omitempty"`
 	// Job that it has or had.
@@ -61,10 +66,11 @@ func OfRunner(f RunnerFacts) RunnerAnswer {
 		State: f.Runner.State, Reason: f.Runner.Reason, Cause: f.Runner.Cause,
 		Since: timeOrNil(f.Runner.Since), Deadline: timeOrNil(f.Runner.Until), EndingSince: r.DeletionTimestamp,
 		WaitsFor: f.Runner.waitsFor(), Revision: r.Spec.Revision, RunnerID: r.Status.RunnerID, Job: r.Status.Job,
-		Unknown: f.Unknown, now: f.Now,
+		REST: r.Spec.REST, Unknown: f.Unknown, now: f.Now,
 	}
 	if f.Pool != nil {
 		a.Current = new(f.Pool.Status.Revision == r.Spec.Revision)
+		a.Outdated = outdated(r, f.Pool)
 	}
 	if remedy := causes[a.Cause]; remedy != "" && (a.State == v1alpha1.RunnerPending || a.State == v1alpha1.RunnerFailed) {
 		a.Changes = append(a.Changes, remedy)
@@ -74,6 +80,25 @@ func OfRunner(f RunnerFacts) RunnerAnswer {
 			r.Namespace, r.Name, v1alpha1.TerminateAnnotation))
 	}
 	return a
+}
+
+// outdated names what a pool declares otherwise than a runner without a scale set is registered.
+func outdated(r *v1alpha1.Runner, pool *v1alpha1.RunnerPool) []string {
+	rest := r.Spec.REST
+	if rest == nil {
+		return nil
+	}
+	var all []string
+	if r.Spec.ConnectionRef != pool.Spec.ConnectionRef {
+		all = append(all, "connectionRef")
+	}
+	if rest.RunnerGroup != pool.Spec.GetRunnerGroup() {
+		all = append(all, "runnerGroup")
+	}
+	if !slices.Equal(slices.DeleteFunc(slices.Clone(rest.Labels), v1alpha1.IsOwnerLabel), pool.GetRegisteredLabels()) {
+		all = append(all, "labels")
+	}
+	return all
 }
 
 func timeOrNil(t time.Time) *metav1.Time {
@@ -96,6 +121,9 @@ func (r *Runner) waitsFor() string {
 	case v1alpha1.RunnerPending:
 		return r.startsWith()
 	case v1alpha1.RunnerIdle:
+		if o.Spec.REST != nil {
+			return "a job that asks for no labels but its own"
+		}
 		return "a job"
 	case v1alpha1.RunnerBusy:
 		return "the end of its job; no scale-down, update or policy ends it before"
@@ -147,9 +175,23 @@ func (a RunnerAnswer) Text() string {
 	if a.RunnerID != 0 {
 		field("On GitHub", fmt.Sprintf("registration %d", a.RunnerID))
 	}
+	a.registration(field)
 	p.list("What would change this", a.Changes)
 	p.list("Not known", a.Unknown)
 	return p.String()
+}
+
+// registration says how a runner without a scale set registers.
+func (a *RunnerAnswer) registration(field func(name, text string)) {
+	if a.REST == nil {
+		return
+	}
+	field("Registers", "by GitHub's REST API, without a scale set")
+	field("Group", a.REST.RunnerGroup)
+	field("Labels", strings.Join(a.REST.Labels, ", "))
+	if len(a.Outdated) > 0 {
+		field("Outdated", fmt.Sprintf("the pool has other %s by now: without a job it is replaced, with one it finishes it", strings.Join(a.Outdated, ", ")))
+	}
 }
 
 func deadlineWords(state v1alpha1.RunnerState) string {
@@ -174,6 +216,9 @@ func jobWords(p *page, j *v1alpha1.JobReference) string {
 		return "none"
 	}
 	words := j.ID
+	if j.ID == v1alpha1.UnknownJob {
+		words = "one that GitHub's list of runners shows, and that no event has named"
+	}
 	if j.Name != "" {
 		words = j.Name
 	}
