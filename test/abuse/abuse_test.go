@@ -35,6 +35,7 @@ import (
 var (
 	w       *harness.World    // shared by the tests, which have namespaces and accounts of their own
 	process *world.Controller // one for all tests: whatever one of them does, it serves the others
+	hooks   string            // where it takes webhooks in
 )
 
 // Words of the harness.
@@ -60,7 +61,10 @@ func TestMain(m *testing.M) {
 	os.Exit(harness.Run(m, options, func(made *harness.World) (func() error, error) {
 		w = made
 		var err error
-		if process, err = w.RunController(context.Background(), w.Binary); err != nil {
+		if hooks, err = world.FreeAddress(); err != nil {
+			return nil, err
+		}
+		if process, err = w.RunController(context.Background(), w.Binary, "--webhook-addr="+hooks); err != nil {
 			return nil, err
 		}
 		return process.Stop, nil // it errs if the controller has ended before

@@ -1,0 +1,274 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package abuse
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/githubsim"
+	"github.com/corral-dev/corral/internal/webhook"
+	"github.com/corral-dev/corral/internal/world"
+)
+
+// hookScene is a scene whose connection takes webhooks in.
+type hookScene struct {
+	*scene
+	url string
+	// told is a pool that may have no runners, so that what it is told of stays to be looked at.
+	told *v1alpha1.RunnerPool
+}
+
+func newHookScene(t *testing.T) *hookScene {
+	t.Helper()
+	s := &hookScene{scene: newScene(t)}
+	s.url = world.WebhookURL(hooks, s.namespace, "acme")
+	must(t, s.github.AddRepository(githubsim.Repository{FullName: s.namespace + "/app"}))
+	s.create(world.HookSecret(s.namespace, "hook"))
+	s.patch(s.connection(), `{"spec":{"webhook":{"secretRef":{"name":"hook"}}}}`)
+	s.told = s.restPool("told", 0)
+	// Until the leader knows the connection, it puts events off.
+	eventually(t, func(ctx context.Context) error {
+		if status, text := s.send(s.event("ping", "{}")); status != http.StatusOK {
+			return fmt.Errorf("answered %d: %s", status, text)
+		}
+		return ctx.Err()
+	})
+	s.tell("queued", 1)
+	s.toldOf(1)
+	s.tell("completed", 1)
+	s.toldOf(0)
+	return s
+}
+
+// restPool makes a pool without a scale set, and waits for it.
+func (s *hookScene) restPool(name string, most int32) *v1alpha1.RunnerPool {
+	s.Helper()
+	p := s.pool(name, func(p *v1alpha1.RunnerPool) {
+		p.Spec.Registration, p.Spec.Labels = v1alpha1.RegisterREST, []string{name}
+		p.Spec.Scale.Max, p.Spec.Demand.Webhook = &most, &v1alpha1.WebhookDemand{}
+	})
+	s.ready(p)
+	return p
+}
+
+// event makes a request as GitHub does.
+func (s *hookScene) event(name, body string) *http.Request {
+	s.Helper()
+	r, err := http.NewRequestWithContext(s.Context(), http.MethodPost, s.url, strings.NewReader(body))
+	must(s.T, err)
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("X-GitHub-Event", name)
+	r.Header.Set("X-GitHub-Delivery", fmt.Sprintf("guid-%d", guid.Add(1)))
+	r.Header.Set("X-Hub-Signature-256", webhook.Sign([]byte(world.WebhookSecret), []byte(body)))
+	return r
+}
+
+var guid atomic.Int64
+
+// sender has addresses of its own, so that the bad requests of these tests are theirs alone.
+var sender = &http.Client{Timeout: 30 * time.Second}
+
+func (s *hookScene) send(r *http.Request) (status int, text string) {
+	s.Helper()
+	return s.sendBy(sender, r)
+}
+
+func (s *hookScene) sendBy(client *http.Client, r *http.Request) (status int, text string) {
+	s.Helper()
+	answer, err := client.Do(r)
+	must(s.T, err)
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	must(s.T, err)
+	return answer.StatusCode, strings.TrimSpace(string(body))
+}
+
+// job is an event of a job for the pool told, which GitHub doesn't know.
+func (s *hookScene) job(action string, id int) string {
+	return fmt.Sprintf(`{"action":%q,"workflow_job":{"id":%d,"status":%[1]q,"labels":["told"]},"repository":{"id":1,"full_name":"%[3]s/app","owner":{"type":"Organization"}},"organization":{"login":%[3]q}}`, action, id, s.namespace)
+}
+
+// tell sends such an event, which is taken sooner or later.
+func (s *hookScene) tell(action string, id int) {
+	s.Helper()
+	eventually(s.T, func(ctx context.Context) error {
+		if status, text := s.send(s.event(webhook.WorkflowJobEvent, s.job(action, id))); status != http.StatusAccepted {
+			return fmt.Errorf("answered %d: %s", status, text)
+		}
+		return ctx.Err()
+	})
+}
+
+// toldOf waits until the pool told knows of so many jobs.
+func (s *hookScene) toldOf(jobs int32) {
+	s.Helper()
+	eventually(s.T, func(ctx context.Context) error {
+		if err := w.Client.Get(ctx, key(s.namespace, s.told.Name), s.told); err != nil {
+			return err
+		}
+		for _, d := range s.told.Status.Demand {
+			if d.Name == "webhook" && d.Jobs != nil && *d.Jobs == jobs {
+				return nil
+			}
+		}
+		return fmt.Errorf("it is told %+v", s.told.Status.Demand)
+	})
+}
+
+// refused sends a request that is to be refused with these words, and looks that nothing came of it.
+func (s *hookScene) refused(r *http.Request, status int, text string) {
+	s.Helper()
+	if gotStatus, got := s.send(r); gotStatus != status || got != text {
+		s.Errorf("answered %d %q; want %d %q", gotStatus, got, status, text)
+	}
+}
+
+// goesOn shows that real jobs are done, and that the refused ones count for nothing.
+func (s *hookScene) goesOn() {
+	s.Helper()
+	s.tell("queued", 1000)
+	s.toldOf(1)
+	s.othersGoOn()
+	s.processIsWell()
+}
+
+func TestAForgedWebhook(t *testing.T) {
+	s := newHookScene(t)
+	forged := s.event(webhook.WorkflowJobEvent, s.job("queued", 2))
+	forged.Header.Set("X-Hub-Signature-256", webhook.Sign([]byte("guessed"), []byte(s.job("queued", 2))))
+	s.refused(forged, http.StatusUnauthorized, "The signature isn't by the secret of GitHubConnection "+s.namespace+"/acme.")
+	unsigned := s.event(webhook.WorkflowJobEvent, s.job("queued", 2))
+	unsigned.Header.Del("X-Hub-Signature-256")
+	s.refused(unsigned, http.StatusUnauthorized, "X-Hub-Signature-256 is missing: give the webhook a secret on GitHub, the same as in the connection's Secret.")
+	s.goesOn()
+}
+
+func TestAReplayedWebhook(t *testing.T) {
+	s := newHookScene(t)
+	s.refused(s.event(webhook.WorkflowJobEvent, s.job("queued", 1)), http.StatusAccepted, "This event was taken before.")
+	// The same news, as if it had been kept for long.
+	s.refused(s.event(webhook.WorkflowJobEvent, s.job("queued", 1)+" "), http.StatusAccepted, "taken")
+	s.goesOn()
+}
+
+func TestAnOversizedWebhook(t *testing.T) {
+	s := newHookScene(t)
+	r := s.event(webhook.WorkflowJobEvent, "")
+	r.Body, r.ContentLength = io.NopCloser(strings.NewReader(strings.Repeat(" ", webhook.MaxBody+1))), webhook.MaxBody+1
+	r.Header.Set("Expect", "100-continue")
+	waits := &http.Client{Transport: &http.Transport{ExpectContinueTimeout: time.Minute}}
+	defer waits.CloseIdleConnections()
+	status, text := s.sendBy(waits, r)
+	if want := "The body has 26214401 bytes; GitHub sends 26214400 at most."; status != http.StatusRequestEntityTooLarge || text != want {
+		t.Errorf("answered %d %q; want %q", status, text, want)
+	}
+	s.goesOn()
+}
+
+func TestAMalformedWebhook(t *testing.T) {
+	s := newHookScene(t)
+	for body, want := range map[string]string{
+		`{"action":`:              "bad event: the body isn't JSON, at byte 10.",
+		`{"action":"queued"}`:     "bad event: repository is missing.",
+		strings.Repeat("[", 1e5):  "bad event: the body isn't JSON, at byte 10001.",
+		s.job("queued", -1):       "bad event: workflow_job.id is missing.",
+		`{"workflow_job":"none"}`: "bad event: workflow_job is of another kind.",
+	} {
+		s.refused(s.event(webhook.WorkflowJobEvent, body), http.StatusBadRequest, want)
+	}
+	s.goesOn()
+}
+
+func TestAWebhookForNobody(t *testing.T) {
+	s := newHookScene(t)
+	for path, want := range map[string]string{
+		"/github/" + s.namespace + "/bystander": "There is no GitHubConnection " + s.namespace + "/bystander with spec.webhook.",
+		"/github/" + s.namespace + "/nobody":    "There is no GitHubConnection " + s.namespace + "/nobody with spec.webhook.",
+		"/":                                     "The path must be /github/NAMESPACE/CONNECTION.",
+	} {
+		r := s.event(webhook.WorkflowJobEvent, s.job("queued", 2))
+		r.URL.Path = path
+		s.refused(r, http.StatusNotFound, want)
+	}
+	s.refused(s.event("issues", "{}"), http.StatusAccepted, "Events of this name aren't used.")
+	s.goesOn()
+}
+
+func TestWebhooksOutOfOrder(t *testing.T) {
+	s := newHookScene(t)
+	s.restPool("web", 5)
+	hook, err := s.github.AddHook(githubsim.Hook{Owner: s.namespace, URL: s.url, Secret: world.WebhookSecret, Parallel: 4})
+	must(t, err)
+	s.github.AddDeliveryFault(githubsim.DeliveryFault{Hook: hook, Probability: 0.3, Duplicate: 2})
+	s.github.AddDeliveryFault(githubsim.DeliveryFault{Hook: hook, Probability: 0.3, Behind: 4})
+	s.allDone(s.addJobs("web", 15, time.Millisecond))
+	// The end comes before the beginning: that is no job.
+	s.tell("completed", 2)
+	s.tell("queued", 2)
+	s.goesOn()
+}
+
+func TestAWebhookWithoutSecret(t *testing.T) {
+	s := newHookScene(t)
+	s.patch(s.connection(), `{"spec":{"webhook":{"secretRef":{"name":"absent"}}}}`)
+	s.says(s.connection(), verdict{
+		Ready: metav1.ConditionFalse, Reason: v1alpha1.WebhookSecretMissingReason, Stalled: true,
+		Message: "spec.webhook.secretRef: Secret absent isn't there, so GitHub's events are refused",
+	})
+	s.refused(s.event(webhook.WorkflowJobEvent, s.job("queued", 2)), http.StatusServiceUnavailable,
+		"The Secret of spec.webhook of GitHubConnection "+s.namespace+"/acme is absent, or has nothing under the key secret.")
+	s.listening("linux")
+	s.allDone(s.addJobs("linux", 1, time.Millisecond)) // by its scale set
+	s.patch(s.connection(), `{"spec":{"webhook":{"secretRef":{"name":"hook"}}}}`)
+	s.goesOn()
+}
+
+func TestAFloodOfForgedWebhooks(t *testing.T) {
+	s := newHookScene(t)
+	// From an address of its own, as a flood would be.
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 9, 9, 9)}}
+	flood := &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 8}}
+	defer flood.CloseIdleConnections()
+	answers := make(chan int, 3000)
+	for range 8 {
+		go func() {
+			for range cap(answers) / 8 {
+				r := s.event(webhook.WorkflowJobEvent, s.job("queued", 2))
+				r.Header.Set("X-Hub-Signature-256", webhook.Sign([]byte("guessed"), nil))
+				answer, err := flood.Do(r)
+				if err != nil {
+					answers <- 0
+					continue
+				}
+				_, _ = io.Copy(io.Discard, answer.Body)
+				_ = answer.Body.Close()
+				answers <- answer.StatusCode
+			}
+		}()
+	}
+	counts := map[int]int{}
+	for i := range cap(answers) {
+		counts[<-answers]++
+		if i%500 == 0 {
+			s.tell("queued", 100+i)
+		}
+	}
+	if counts[http.StatusUnauthorized]+counts[http.StatusTooManyRequests] != cap(answers) || counts[http.StatusTooManyRequests] == 0 {
+		t.Errorf("answers %v", counts)
+	}
+	s.toldOf(6)
+	s.othersGoOn()
+	s.processIsWell()
+}
