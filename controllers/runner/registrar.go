@@ -36,6 +36,8 @@ type registrar interface {
 // registered is what has a runner's name on GitHub.
 type registered struct {
 	id int64
+	// busy is true of one with a job. A scale set's doesn't say so.
+	busy bool
 	// foreign says how it is registered if it isn't the runner.
 	foreign string
 }
@@ -115,7 +117,7 @@ func (s byREST) find(ctx context.Context) (*registered, error) {
 	if err != nil || known == nil {
 		return nil, err
 	}
-	r := &registered{id: known.ID}
+	r := &registered{id: known.ID, busy: known.Busy}
 	if !slices.ContainsFunc(known.Labels, func(l string) bool { return v1alpha1.IsOwnerLabel(l) && slices.Contains(s.as.Labels, l) }) {
 		r.foreign = "by somebody else"
 	}

@@ -12,10 +12,11 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// account finds out whether a runner without a scale set had a job, when it ended in peace and
-// nothing tells of one: webhooks may be late, lost, or not used at all. GitHub forgets an ephemeral
-// runner with its job, and only then. It is asked when the container has ended and, as it may take
-// GitHub a moment, once more before the runner is taken for one that failed.
+// account finds out whether a runner without a scale set had a job, when it ended and nothing tells of
+// one: webhooks may be late, lost, or not used at all. GitHub forgets an ephemeral runner with its job, and
+// only then; one that was killed in its job it takes for busy for a while. It is asked when the container has
+// ended and, as it may take GitHub a moment, once more before a runner that ended in peace is taken
+// for one that failed.
 func (x *run) account(ctx context.Context) error {
 	if !x.isUnaccounted() {
 		return nil
@@ -29,24 +30,26 @@ func (x *run) account(ctx context.Context) error {
 		return x.githubOutcome(err)
 	}
 	s := &x.runner.Status
-	if known != nil && known.id == s.RunnerID {
-		x.note.jobless = !x.verdict.Settling
-		return nil
-	}
-	x.Notes.complete(client.ObjectKeyFromObject(x.runner), x.runner.UID, x.Now(), true)
 	job := v1alpha1.JobReference{ID: v1alpha1.UnknownJob}
 	if s.Job != nil {
 		job = *s.Job
 	}
-	job.CompletedAt = &metav1.Time{Time: x.Now()}
+	switch here := known != nil && known.id == s.RunnerID; {
+	case !here:
+		x.Notes.complete(client.ObjectKeyFromObject(x.runner), x.runner.UID, x.Now(), true)
+		job.CompletedAt = &metav1.Time{Time: x.Now()}
+	case !known.busy || s.Job != nil:
+		x.note.jobless = s.Job == nil && !x.verdict.Settling
+		return nil
+	}
 	s.Job = &job
 	return x.observe(ctx)
 }
 
-// isUnaccounted says whether a runner without a scale set ended in peace, and nobody told of a job.
+// isUnaccounted says whether a runner without a scale set ended, and nobody told how it was with its job.
 func (x *run) isUnaccounted() bool {
 	s := &x.runner.Status
-	ended := s.EndedClean && (x.verdict.Settling || x.verdict.State == v1alpha1.RunnerFailed)
+	ended := s.EndedAt != nil && (x.verdict.Settling || x.verdict.State == v1alpha1.RunnerFailed)
 	// Who named the job tells of its end, too.
 	told := s.Job != nil && (s.Job.ID != v1alpha1.UnknownJob || s.Job.CompletedAt != nil)
 	return x.runner.Spec.REST != nil && s.RunnerID != 0 && ended && !told && !x.note.jobless && x.taken == nil

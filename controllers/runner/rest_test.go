@@ -280,6 +280,43 @@ func TestARESTRunnerThatEndedInPeaceWithoutAJobFailed(t *testing.T) {
 	}
 }
 
+// What kills a runner in its job is the job's matter, and no reason to hold the pool back.
+func TestARESTRunnerThatIsKilledInItsJobIsNoFailureOfThePools(t *testing.T) {
+	b := newRESTBench(t)
+	b.reconcile()
+	end := b.job()
+	killed := ended(b.now)
+	killed.Terminated.ExitCode, killed.Terminated.Reason = 137, "OOMKilled"
+	b.setPod(killed)
+	b.reconcile()
+	if r := b.runner(); r.Status.State != v1alpha1.RunnerFailed || r.Status.Job == nil || !strings.Contains(r.Status.Reason, "with a job") {
+		t.Errorf("status %+v", r.Status)
+	}
+	b.reconcile()
+	if b.runner() == nil || b.registered() != 1 {
+		t.Error("let go before GitHub failed its job")
+	}
+	end()
+	b.reconcile()
+	if failures := b.Notes.TakeFailures(client.ObjectKey{Namespace: "ci", Name: "linux"}); b.runner() != nil || len(failures) != 0 {
+		t.Errorf("runner %+v, failures %+v", b.runner(), failures)
+	}
+}
+
+func TestARESTRunnerThatCrashesWithoutAJobFailed(t *testing.T) {
+	b := newRESTBench(t)
+	b.reconcile()
+	crashed := ended(b.now)
+	crashed.Terminated.ExitCode = 1
+	b.setPod(crashed)
+	b.reconcile()
+	b.reconcile()
+	failures := b.Notes.TakeFailures(client.ObjectKey{Namespace: "ci", Name: "linux"})
+	if b.runner() != nil || b.registered() != 0 || len(failures) != 1 || failures[0].Cause != v1alpha1.CauseCrash {
+		t.Errorf("runner %+v, failures %+v", b.runner(), failures)
+	}
+}
+
 // census takes one census after a time.
 func (b *bench) census(c *Census, after time.Duration) {
 	b.t.Helper()
