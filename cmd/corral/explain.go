@@ -44,8 +44,8 @@ func explainCommand(version string) *cobra.Command {
 		Short: "Say why a pool's numbers are what they are, and why a job waits",
 		Long: `Say in plain words why things are as they are, and what would change them:
 
-  pool/NAME    jobs, runners, what was decided, by which rules, what is held and since when;
-               with --at, what was decided at that time
+  pool/NAME    jobs, runners, what was decided, by which rules and schedules, what tells of jobs,
+               what is held and since when; with --at, what was decided at that time
   runner/NAME  its state, what it waits for, and until when
   job URL      who has the job, or which pools it may wait for and why they don't take it;
                URL as GitHub shows it, of a job or of a workflow run

@@ -99,7 +99,7 @@ func (e *explainer) pool(ctx context.Context, name string, at time.Time) (explan
 	}
 	f := explain.PoolFacts{Pool: pool, Now: e.now, At: at, History: e.history(ctx, pool)}
 	if at.IsZero() {
-		f.Runners, f.Policies = e.runners(ctx, pool), e.policies(ctx, pool)
+		f.Runners, f.Policies, f.Webhooks = e.runners(ctx, pool), e.policies(ctx, pool), e.webhooks(ctx, pool)
 	}
 	f.Unknown = e.unknown
 	return explain.Pool(f)
@@ -245,6 +245,7 @@ func (e *explainer) job(ctx context.Context, raw string, labels []string) (expla
 	}
 	f.Pods = jobPods(pods, runners)
 	f.Pools = poolsOf(pools, runners, e.now)
+	f.Events = e.events(ctx, at, labels, pools.Items, connections.Items)
 	f.Unknown = e.unknown
 	return explain.Job(f), nil
 }
