@@ -297,6 +297,22 @@ func TestSourceOfManyBadRequestsLeavesRoomForOthers(t *testing.T) {
 	}
 }
 
+func TestSuspectSourcesAreWorkedOnAtAPace(t *testing.T) {
+	s := newStage(t)
+	answers := map[int]int{}
+	for i := range 3 * suspectRate {
+		r := signed(WorkflowJobEvent, "guid-1", queued)
+		r.URL.Path = "/github/team/other"
+		// From several addresses: what they are suspect of is counted for each, the pace is theirs together.
+		r.RemoteAddr = fmt.Sprintf("198.51.100.%d:80", 1+i%2)
+		answers[s.send(r).Code]++
+	}
+	want := map[int]int{http.StatusNotFound: 2*badBurst + suspectRate, http.StatusTooManyRequests: 3*suspectRate - 2*badBurst - suspectRate}
+	if diff := cmp.Diff(want, answers); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
 func TestSourceIsWhoeverIsBehindTrustedProxies(t *testing.T) {
 	for name, tc := range map[string]struct{ remote, forwarded, want string }{
 		"direct":             {"198.51.100.1:80", "", "198.51.100.1/32"},

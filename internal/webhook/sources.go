@@ -20,8 +20,8 @@ const (
 	// badRate and badBurst are how many bad requests a second, and at once, a source may send before it is suspect. The
 	// addresses of GitHub are those of whoever uses GitHub, so a suspect source isn't shut out.
 	badRate, badBurst = 10, 100
-	// suspectSlots are shared by all requests of suspect sources.
-	suspectSlots = 4
+	// suspectSlots are shared by all requests of suspect sources, and suspectRate is how many of them a second are worked on.
+	suspectSlots, suspectRate = 4, 200
 	// sourceSlots are how many requests of one source are worked on at once.
 	sourceSlots = 48
 	// maxSources is how many sources are remembered, for twice sourcesFor at most.
@@ -39,6 +39,7 @@ type sources struct {
 	// present are the sources of requests that are worked on or wait; they are bounded by the connections.
 	present  map[netip.Prefix]*presence
 	suspects *semaphore.Weighted
+	pace     *rate.Limiter // of suspects
 }
 
 // presence is a source with requests.
@@ -50,21 +51,24 @@ type presence struct {
 func newSources() *sources {
 	return &sources{
 		bad:     generations[netip.Prefix, *rate.Limiter]{most: maxSources, lasts: sourcesFor},
-		present: map[netip.Prefix]*presence{}, suspects: semaphore.NewWeighted(suspectSlots),
+		present: map[netip.Prefix]*presence{}, suspects: semaphore.NewWeighted(suspectSlots), pace: rate.NewLimiter(suspectRate, suspectRate),
 	}
 }
 
 // admit waits for its source's turn and returns how to let a request out; nil and an answer if that takes too long, or at
-// once if its source is suspect and others like it are worked on.
+// once if its source is suspect and there is no room for such.
 func (s *sources) admit(ctx context.Context, source netip.Prefix, now time.Time) (release func(), a answer) {
-	ctx, cancel := context.WithTimeout(ctx, laneWait)
-	defer cancel()
-	here, slots := s.enter(source), s.suspects
-	suspect := s.isSuspect(source, now)
-	if !suspect {
-		slots = here.slots
+	here := s.enter(source)
+	slots, ok := here.slots, false
+	if s.isSuspect(source, now) {
+		slots = s.suspects
+		ok = s.pace.AllowN(now, 1) && slots.TryAcquire(1)
+	} else {
+		ctx, cancel := context.WithTimeout(ctx, laneWait)
+		defer cancel()
+		ok = slots.Acquire(ctx, 1) == nil
 	}
-	if suspect && !slots.TryAcquire(1) || !suspect && slots.Acquire(ctx, 1) != nil {
+	if !ok {
 		s.leave(source)
 		return nil, answer{result: limited, status: http.StatusTooManyRequests, text: "Too many requests, or too many bad ones, from this address.", retry: retryAfter}
 	}
