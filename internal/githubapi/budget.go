@@ -4,6 +4,7 @@
 package githubapi
 
 import (
+	"cmp"
 	"net/http"
 	"strconv"
 	"sync"
@@ -45,10 +46,11 @@ type budget struct {
 	name  string // in metrics; none if empty
 
 	mu sync.Mutex
-	// The primary limit, as GitHub told it last; limit is 0 while it didn't.
-	limit, remaining int
-	reset            time.Time
-	underWay         int // calls whose answers tell of it yet; those without a change cost none
+	// hours are the primary limits by GitHub's name for what they are of, as it told them last: core
+	// for most calls. counted says by which a kind of calls is counted.
+	hours    map[string]*hour
+	counted  map[string]string
+	underWay int // calls whose answers tell of it yet; those without a change cost none
 	// until is when GitHub may be called again, and why it may not before.
 	until time.Time
 	why   string
@@ -57,28 +59,40 @@ type budget struct {
 	silent, limited int
 	struck          time.Time // when one was last counted
 	points          float64
-	counted         time.Time // when points were
+	filled          time.Time // when points were added last
+}
+
+// core is GitHub's name for the primary limit of most calls.
+const core = "core"
+
+// mostHours bounds how many limits are kept; GitHub has about a dozen.
+const mostHours = 32
+
+// hour is a primary limit.
+type hour struct {
+	limit, remaining int
+	reset            time.Time
 }
 
 func newBudget(now func() time.Time, paced bool, name string) *budget {
-	return &budget{now: now, paced: paced, name: name, points: pointsAtOnce, counted: now()}
+	return &budget{now: now, paced: paced, name: name, points: pointsAtOnce, filled: now(), hours: map[string]*hour{}, counted: map[string]string{}}
 }
 
-// admit says whether a call of a rank may be made now.
-func (b *budget) admit(r turns.Rank, doing string) error {
+// admit says whether a call may be made now.
+func (b *budget) admit(k kind, doing string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.refusal(r, doing)
+	return b.refusal(k, doing)
 }
 
 // spend is admit for a call that is about to be made; end has to follow.
-func (b *budget) spend(r turns.Rank, doing string) error {
+func (b *budget) spend(k kind, doing string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err := b.refusal(r, doing); err != nil {
+	if err := b.refusal(k, doing); err != nil {
 		return err
 	}
-	b.points -= costOf(r)
+	b.points -= costOf(k.rank)
 	b.underWay++
 	return nil
 }
@@ -97,22 +111,34 @@ func costOf(r turns.Rank) float64 {
 	return pointsToWrite
 }
 
-func (b *budget) refusal(r turns.Rank, doing string) error {
+func (b *budget) refusal(k kind, doing string) error {
 	now := b.now()
-	switch {
-	case now.Before(b.until):
+	if now.Before(b.until) {
 		return scaleset.NewError(b.kind, doing, 0, b.until.Sub(now), b.why, nil)
-	case b.limit > 0 && now.Before(b.reset) && float64(b.remaining-b.underWay) <= reserve[r]*float64(b.limit):
-		return scaleset.NewError(scaleset.KindRateLimited, doing, 0, min(mostWait, b.reset.Sub(now)), b.shortage(r), nil)
 	}
-	if missing := b.missing(r); missing > 0 {
+	if h := b.hourOf(k); h != nil && float64(h.remaining-b.underWay) <= reserve[k.rank]*float64(h.limit) {
+		return scaleset.NewError(scaleset.KindRateLimited, doing, 0, min(mostWait, h.reset.Sub(now)), h.shortage(k.rank), nil)
+	}
+	if missing := b.missing(k.rank); missing > 0 {
 		return scaleset.NewError(scaleset.KindRateLimited, doing, 0, missing, "GitHub allows so many calls a minute, and they are used up", nil)
 	}
 	return nil
 }
 
-func (b *budget) shortage(r turns.Rank) string {
-	if b.remaining <= 0 {
+// hourOf is the primary limit that a kind of calls is counted by; nil while it isn't known.
+func (b *budget) hourOf(k kind) *hour {
+	resource := b.counted[k.name]
+	if resource == "" {
+		resource = core
+	}
+	if h := b.hours[resource]; h != nil && b.now().Before(h.reset) {
+		return h
+	}
+	return nil
+}
+
+func (h *hour) shortage(r turns.Rank) string {
+	if h.remaining <= 0 {
 		return "GitHub's limit of calls an hour is used up"
 	}
 	if r == turns.Listing {
@@ -134,8 +160,8 @@ func (b *budget) missing(r turns.Rank) time.Duration {
 		return 0
 	}
 	now := b.now()
-	b.points = min(pointsAtOnce, b.points+pointsPerSecond*max(0, now.Sub(b.counted).Seconds()))
-	b.counted = now
+	b.points = min(pointsAtOnce, b.points+pointsPerSecond*max(0, now.Sub(b.filled).Seconds()))
+	b.filled = now
 	short := costOf(r) + reserve[r]*pointsAtOnce - b.points
 	if short <= 0 {
 		return 0
@@ -145,29 +171,38 @@ func (b *budget) missing(r turns.Rank) time.Duration {
 
 // note takes in what an answer's header tells of the primary limit. Answers overtake each other:
 // within one hour the smallest number holds.
-func (b *budget) note(h http.Header) {
+func (b *budget) note(k kind, h http.Header) {
 	limit, err1 := strconv.Atoi(h.Get(github.HeaderRateLimit))
 	remaining, err2 := strconv.Atoi(h.Get(github.HeaderRateRemaining))
 	reset, err3 := strconv.ParseInt(h.Get(github.HeaderRateReset), 10, 64)
 	if err1 != nil || err2 != nil || err3 != nil || limit <= 0 {
 		return
 	}
-	at := time.Unix(reset, 0)
+	resource, at := cmp.Or(h.Get("X-Ratelimit-Resource"), core), time.Unix(reset, 0)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	// GitHub's servers differ by a second or so in when the hour ends.
-	if same := at.Sub(b.reset).Abs() < time.Minute; !same || remaining < b.remaining {
-		b.remaining = remaining
+	known := b.hours[resource]
+	if known == nil {
+		if len(b.hours) >= mostHours {
+			return
+		}
+		known = &hour{}
+		b.hours[resource] = known
 	}
-	b.limit, b.reset = limit, at
-	if b.name != "" {
-		remainingCalls.WithLabelValues(b.name).Set(float64(b.remaining))
+	b.counted[k.name] = resource
+	// GitHub's servers differ by a second or so in when the hour ends.
+	if same := at.Sub(known.reset).Abs() < time.Minute; !same || remaining < known.remaining {
+		known.remaining = remaining
+	}
+	known.limit, known.reset = limit, at
+	if b.name != "" && resource == core {
+		remainingCalls.WithLabelValues(b.name).Set(float64(known.remaining))
 	}
 }
 
 // learn takes in how a call ended that began at a time. Those that were under way when one
-// failed tell nothing new.
-func (b *budget) learn(err error, began time.Time) {
+// failed tell nothing new, nor does one that met the primary limit: its header did.
+func (b *budget) learn(k kind, err error, began time.Time) {
 	after, leave := scaleset.ComeBack(err)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -175,7 +210,8 @@ func (b *budget) learn(err error, began time.Time) {
 		b.silent, b.limited = 0, 0
 		return
 	}
-	if began.Before(b.struck) {
+	usedUp := !scaleset.IsUnavailable(err) && b.hourOf(k) != nil && b.hourOf(k).remaining <= 0
+	if began.Before(b.struck) || usedUp {
 		return
 	}
 	now := b.now()

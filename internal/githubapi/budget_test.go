@@ -21,10 +21,10 @@ func TestPointsAMinuteAreKept(t *testing.T) {
 	b := newBudget(c.Now, true, "")
 	made := map[turns.Rank]int{}
 	for range 60 { // a minute in which everybody wants all
-		for _, r := range []turns.Rank{turns.Listing, turns.Looking, turns.Registering, turns.Removing} {
+		for _, k := range []kind{kindRunners, kindRunner, kindJIT, kindRemove} {
 			for range 20 {
-				if b.spend(r, "calling") == nil {
-					made[r]++
+				if b.spend(k, "calling") == nil {
+					made[k.rank]++
 				}
 			}
 		}
@@ -38,7 +38,7 @@ func TestPointsAMinuteAreKept(t *testing.T) {
 		t.Errorf("listings took all: %v", made)
 	}
 	c.pass(time.Hour)
-	if err := b.spend(turns.Listing, "listing"); err != nil {
+	if err := b.spend(kindRunners, "listing"); err != nil {
 		t.Errorf("an hour later: %v", err)
 	}
 }
@@ -79,7 +79,7 @@ func TestAnEnterpriseServerCountsNoPoints(t *testing.T) {
 	c := &clock{now: time.Unix(1_000_000, 0)}
 	b := newBudget(c.Now, false, "")
 	for range 10_000 {
-		if err := b.spend(turns.Removing, "removing"); err != nil {
+		if err := b.spend(kindRemove, "removing"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -105,9 +105,40 @@ func TestAnswersThatOvertakeEachOther(t *testing.T) {
 		{header(4999, 2*time.Hour), 4999},
 		{http.Header{}, 4999},
 	} {
-		if b.note(step.h); b.remaining != step.want {
-			t.Errorf("%d left after %v; want %d", b.remaining, step.h, step.want)
+		if b.note(kindRunner, step.h); b.hours[core].remaining != step.want {
+			t.Errorf("%d left after %v; want %d", b.hours[core].remaining, step.h, step.want)
 		}
+	}
+}
+
+// GitHub counts some calls by another limit than the others.
+func TestALimitIsForTheCallsThatItCounts(t *testing.T) {
+	c := &clock{now: time.Unix(1_000_000, 0)}
+	header := func(resource string, remaining int) http.Header {
+		h := http.Header{}
+		h.Set("X-Ratelimit-Limit", "5000")
+		h.Set("X-Ratelimit-Remaining", strconv.Itoa(remaining))
+		h.Set("X-Ratelimit-Reset", strconv.FormatInt(c.Now().Add(time.Hour).Unix(), 10))
+		h.Set("X-Ratelimit-Resource", resource)
+		return h
+	}
+	b := newBudget(c.Now, false, "")
+	b.note(kindRunners, header(core, 4000))
+	b.note(kindJIT, header("actions_runner_registration", 0))
+	b.learn(kindJIT, scaleset.NewError(scaleset.KindRateLimited, "registering", 403, time.Hour, "API rate limit exceeded", nil), c.Now())
+	if after, limited := scaleset.IsRateLimited(b.admit(kindJIT, "registering")); !limited || after != time.Hour {
+		t.Errorf("registering: limited %v, after %s", limited, after)
+	}
+	for _, k := range []kind{kindRunners, kindRemove} {
+		if err := b.admit(k, "calling"); err != nil {
+			t.Errorf("%s: %v", k.name, err)
+		}
+	}
+	for i := range 100 {
+		b.note(kindRunner, header(strconv.Itoa(i), 1))
+	}
+	if len(b.hours) > mostHours {
+		t.Errorf("%d limits are kept", len(b.hours))
 	}
 }
 
@@ -117,22 +148,22 @@ func TestTheSecondaryLimitWithoutATimeIsWaitedForLongerEachTime(t *testing.T) {
 	limited := scaleset.NewError(scaleset.KindRateLimited, "calling", 403, 0, "You have exceeded a secondary rate limit", nil)
 	for i, want := range []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute, 15 * time.Minute, 15 * time.Minute} {
 		began := c.Now()
-		b.learn(limited, began)
-		b.learn(limited, began.Add(-time.Second)) // was under way already
-		after, ok := scaleset.IsRateLimited(b.admit(turns.Removing, "removing"))
+		b.learn(kindRemove, limited, began)
+		b.learn(kindRemove, limited, began.Add(-time.Second)) // was under way already
+		after, ok := scaleset.IsRateLimited(b.admit(kindRemove, "removing"))
 		if !ok || after != want {
 			t.Errorf("time %d: waits %s; want %s", i, after, want)
 		}
 		c.pass(want)
-		if err := b.admit(turns.Removing, "removing"); err != nil {
+		if err := b.admit(kindRemove, "removing"); err != nil {
 			t.Errorf("time %d: %v", i, err)
 		}
 		c.pass(time.Second)
 	}
-	b.learn(nil, c.Now())
+	b.learn(kindRemove, nil, c.Now())
 	c.pass(time.Second)
-	b.learn(limited, c.Now())
-	if after, _ := scaleset.IsRateLimited(b.admit(turns.Removing, "removing")); after != time.Minute {
+	b.learn(kindRemove, limited, c.Now())
+	if after, _ := scaleset.IsRateLimited(b.admit(kindRemove, "removing")); after != time.Minute {
 		t.Errorf("after an answer: waits %s", after)
 	}
 }

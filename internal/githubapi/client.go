@@ -184,14 +184,14 @@ func (c *Client) once(ctx context.Context, k kind, token, doing string, op opera
 		who = c.asApp
 	}
 	c.pace(ctx, who.budget, k)
-	if err := who.budget.admit(k.rank, doing); err != nil {
+	if err := who.budget.admit(k, doing); err != nil {
 		return err
 	}
 	round, err := c.awaitTurn(ctx, k, doing)
 	if err != nil {
 		return err
 	}
-	if err := who.budget.spend(k.rank, doing); err != nil { // much may have happened
+	if err := who.budget.spend(k, doing); err != nil { // much may have happened
 		c.turns.Leave(round, turns.Unknown)
 		return err
 	}
@@ -200,7 +200,7 @@ func (c *Client) once(ctx context.Context, k kind, token, doing string, op opera
 	c.turns.Leave(round, bearingOf(ctx, err))
 	who.budget.end()
 	if ctx.Err() == nil {
-		who.budget.learn(err, began)
+		who.budget.learn(k, err, began)
 	}
 	return err
 }

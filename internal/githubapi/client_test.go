@@ -236,7 +236,7 @@ func TestWhatDidNotChangeCostsNothing(t *testing.T) {
 	c := w.token("acme")
 	must[scaleset.JIT](t)(c.GenerateJIT(t.Context(), Registration{Name: "r1", Labels: []string{"linux"}}))
 	must[RunnerList](t)(c.Runners(t.Context(), 0))
-	before := c.regular.budget.remaining
+	before := c.regular.budget.hours[core].remaining
 	for range 3 {
 		w.pass(time.Minute)
 		if list := must[RunnerList](t)(c.Runners(t.Context(), 0)); len(list.Runners) != 1 || list.Runners[0].Name != "r1" {
@@ -245,8 +245,8 @@ func TestWhatDidNotChangeCostsNothing(t *testing.T) {
 	}
 	c.regular.budget.mu.Lock()
 	defer c.regular.budget.mu.Unlock()
-	if asked := w.called(githubsim.EndpointRunners); asked != 4 || c.regular.budget.remaining != before || c.regular.budget.underWay != 0 {
-		t.Errorf("GitHub was asked %d times: %d calls left, %d before; %d under way", asked, c.regular.budget.remaining, before, c.regular.budget.underWay)
+	if asked := w.called(githubsim.EndpointRunners); asked != 4 || c.regular.budget.hours[core].remaining != before || c.regular.budget.underWay != 0 {
+		t.Errorf("GitHub was asked %d times: %d calls left, %d before; %d under way", asked, c.regular.budget.hours[core].remaining, before, c.regular.budget.underWay)
 	}
 }
 

@@ -69,7 +69,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	requests.WithLabelValues(x.kind.name, strconv.Itoa(resp.StatusCode)).Inc()
-	t.budget.note(resp.Header)
+	t.budget.note(x.kind, resp.Header)
 	if resp.StatusCode == http.StatusNotModified && known != nil {
 		return known.again(req, resp), nil
 	}
