@@ -28,7 +28,7 @@ type Reader interface {
 
 // Desk keeps account of the jobs that GitHub's events tell of.
 type Desk interface {
-	// AtMax says whether the pool can take no more jobs: those that wait don't expire meanwhile.
+	// AtMax says whether jobs may wait for want of runners: they don't expire meanwhile.
 	AtMax(pool types.NamespacedName, atMax bool)
 	// Retain lets go of jobs on runners that are gone.
 	Retain(pool types.NamespacedName, keep func(runner string) bool)
@@ -156,6 +156,12 @@ func (x *run) pace(in *scaling.Input) {
 	if step.Number != wanted.Desired {
 		in.Pace = &scaling.Pace{Desired: step.Number, Reason: fmt.Sprintf("%s; %s", wanted.Reason, step.Reason)}
 	}
+}
+
+// isFull says whether a job that waits may wait for want of a runner: at its max, held back or suspended, a pool
+// can't take more.
+func (x *run) isFull() bool {
+	return x.limits == nil || x.pool.Spec.Suspend || x.plan.Desired >= x.limits.Max || x.plan.Supply < x.plan.Desired
 }
 
 // compare tells what a pool that only observes would do, beside what runs.

@@ -80,6 +80,30 @@ func TestAPoolWithoutAScaleSetServesWhatItIsTold(t *testing.T) {
 	b.wantDecided(0, "0 jobs")
 }
 
+func TestJobsDoNotExpireForWantOfRunners(t *testing.T) {
+	for name, tc := range map[string]struct {
+		do   func(*v1alpha1.RunnerPoolSpec)
+		jobs int32
+		want bool
+	}{
+		"room for more":     {func(*v1alpha1.RunnerPoolSpec) {}, 0, false},
+		"runners not there": {func(*v1alpha1.RunnerPoolSpec) {}, 1, true},
+		"at its max":        {func(s *v1alpha1.RunnerPoolSpec) { s.Scale.Max = new(int32(0)) }, 1, true},
+		"suspended":         {func(s *v1alpha1.RunnerPoolSpec) { s.Suspend = true }, 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.start()
+			b.declare(tc.do)
+			b.reading, b.atMax = told(tc.jobs, 0), !tc.want
+			b.reconcile()
+			if b.atMax != tc.want {
+				t.Errorf("jobs expire: %t", !b.atMax)
+			}
+		})
+	}
+}
+
 func TestSchedulesSetWhatAPoolDeclares(t *testing.T) {
 	b := newBench(t)
 	b.start()
