@@ -152,6 +152,7 @@ type place struct {
 	mu       sync.Mutex
 	writes   []write
 	broken   error // what writes end with
+	unread   error // what reads of ConfigMaps end with
 	recorded []actions.JobEvent
 	failing  int // how many records fail
 	queue    workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -183,6 +184,12 @@ func newPlace(t *testing.T, objects ...client.Object) *place {
 				return err
 			}
 			return c.Create(ctx, obj, opts...)
+		},
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+			if _, ok := obj.(*corev1.ConfigMap); ok && x.unread != nil {
+				return x.unread
+			}
+			return c.Get(ctx, key, obj, opts...)
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, p client.Patch, opts ...client.PatchOption) error {
 			if err := noted(obj); err != nil {
@@ -915,6 +922,27 @@ func TestIrrelevantEventsCostNoWrite(t *testing.T) {
 			t.Errorf("%d and %d deliveries are remembered, and %d jobs", len(c.seen[0]), len(c.seen[1]), len(x.desk.spaces[ns].held))
 		}
 		x.end()
+	})
+}
+
+// Until the account is read, nobody knows how many jobs there are; the first that come in are added to it then.
+func TestNothingIsSaidBeforeTheAccountIsRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"))
+		x.lead()
+		x.take(job(1, "queued", "gpu"))
+		x.end()
+		x.unread = apierrors.NewServiceUnavailable("away")
+		x.lead()
+		defer x.end()
+		x.take(job(2, "queued", "gpu"))
+		wait(3 * time.Second)
+		if r := x.desk.Reading(keyOf("gpu")); r.Known {
+			t.Errorf("it says %+v", r)
+		}
+		x.unread = nil
+		wait(time.Minute)
+		x.want("gpu", 2)
 	})
 }
 

@@ -72,6 +72,7 @@ func TestOnePoolWins(t *testing.T) {
 		"another enterprise":                    {job: Job{Host: "github.com", Repository: "acme/web", Enterprise: "small", Labels: []string{"gpu"}}, pools: []Pool{pool("a", enterprise, "gpu")}},
 		"another GitHub":                        {job: Job{Host: "ghe.acme.io", Repository: "acme/web", Labels: []string{"gpu"}}, pools: []Pool{pool("a", org, "gpu")}},
 		"a user's repository":                   {job: Job{Host: "github.com", Repository: "acme/web", OfUser: true, Labels: []string{"gpu"}}, pools: []Pool{pool("a", org, "gpu"), pool("b", repo, "gpu")}, want: "b"},
+		"and no organization's runners":         {job: Job{Host: "github.com", Repository: "acme/web", OfUser: true, Enterprise: "big", Labels: []string{"gpu"}}, pools: []Pool{pool("a", org, "gpu"), pool("b", enterprise, "gpu")}},
 		"a repository that isn't one":           {job: Job{Host: "github.com", Repository: "acme", Labels: []string{"gpu"}}, pools: []Pool{pool("a", org, "gpu")}},
 		"repositories by pattern":               {job: job("gpu"), pools: []Pool{with(pool("a", org, "gpu"), func(p *Pool) { p.Repositories = []string{"acme/api", "ACME/w*"} })}, want: "a"},
 		"and no other repository":               {job: job("gpu"), pools: []Pool{with(pool("a", org, "gpu"), func(p *Pool) { p.Repositories = []string{"acme/api"} })}},

@@ -173,6 +173,12 @@ func TestEventsOnlyGoForward(t *testing.T) {
 	}
 }
 
+func TestJobsAskForRunners(t *testing.T) {
+	if got := (Counts{Queued: 1, Running: 10, Waiting: 100, Ended: 1000, Dropped: 10_000}).Jobs(); got != 11 {
+		t.Errorf("they ask for %d, want 11: those that wait for one, and those that have one", got)
+	}
+}
+
 func TestWaitingJobsExpire(t *testing.T) {
 	l := running()
 	l.Take(Event{ID: 1, State: Queued}, start)
