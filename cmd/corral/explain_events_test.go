@@ -67,8 +67,11 @@ func jobsOf(pool *v1alpha1.RunnerPool, data []byte) *corev1.ConfigMap {
 
 func TestExplainAJobThatEventsTellOf(t *testing.T) {
 	gpu, big := gpuPool("gpu"), gpuPool("big", func(p *v1alpha1.RunnerPool) { p.Spec.Labels = []string{"gpu", "big"} })
+	watch := gpuPool("watch", func(p *v1alpha1.RunnerPool) { p.Spec.Mode = v1alpha1.Observe })
+	all := gpuPool("all", func(p *v1alpha1.RunnerPool) { p.Spec.ConnectionRef.Name = "big" })
+	other := gpuPool("other", func(p *v1alpha1.RunnerPool) { p.Spec.ConnectionRef.Name = "ghes" })
 	world := func(hook bool, config ...client.Object) []client.Object {
-		return append(config, connectionTo("acme", "https://github.com/acme", hook), connectionTo("ghes", "https://ghe.acme.io/acme", true), gpu, big)
+		return append(config, connectionTo("acme", "https://github.com/acme", hook), connectionTo("ghes", "https://ghe.acme.io/acme", true), connectionTo("big", "https://github.com/enterprises/big", false), gpu, big, watch, all, other)
 	}
 	elsewhere := jobsOf(gpu, written())
 	elsewhere.OwnerReferences = nil

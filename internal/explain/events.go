@@ -102,7 +102,7 @@ func (e *JobEvents) account(p *page, observes bool) string {
 		} else {
 			words += fmt.Sprintf("for %s after the last news of it", length(e.HoldFor.Duration))
 		}
-		return words + "; while the pool is at its max, that time stands still"
+		return words + ", unless there is other news; while the pool is at its max, that time stands still"
 	case JobElsewhere:
 		return "it has heard that a runner has the job which isn't its own: it doesn't count here"
 	case JobRunning:
