@@ -77,9 +77,15 @@ func (d *demandWorld) apply(manifest string) {
 // jobs adds jobs of a repository of the organization.
 func (d *demandWorld) jobs(n int, repository string, labels ...string) []string {
 	d.t.Helper()
+	return d.long(n, 200*time.Millisecond, repository, labels...)
+}
+
+// long is jobs for jobs that take longer.
+func (d *demandWorld) long(n int, each time.Duration, repository string, labels ...string) []string {
+	d.t.Helper()
 	ids := make([]string, n)
 	for i := range ids {
-		id, err := w.GitHub.AddJob(githubsim.Job{Repository: d.org + "/" + repository, Labels: labels, Duration: 200 * time.Millisecond})
+		id, err := w.GitHub.AddJob(githubsim.Job{Repository: d.org + "/" + repository, Labels: labels, Duration: each})
 		must(d.t, err)
 		ids[i] = id
 	}
@@ -144,8 +150,28 @@ func (d *demandWorld) end() {
 	}
 }
 
-func TestWebhooksScaleAPoolWithoutAScaleSetFromZeroToZero(t *testing.T) {
-	d := newDemandWorld(t, "webhooks", listen(t))
+// One controller serves all of these at once, each in a namespace of its own.
+func TestDemand(t *testing.T) {
+	prom := newPrometheus(t)
+	address := listen(t, "--prometheus-server=main="+prom.URL)
+	for name, tell := range map[string]func(*testing.T, string){
+		"webhooks scale a pool without a scale set from zero to zero": webhooksScaleAPool,
+		"what waits for an approval is no demand yet":                 whatWaitsForAnApproval,
+		"deliveries get lost, late, double and out of order":          deliveriesGoWrong,
+		"a queue of jobs is found by looking":                         queueIsFoundByLooking,
+		"a pool that observes acts on nothing":                        observingActsOnNothing,
+		"a schedule's window opens and closes":                        windowOpensAndCloses,
+		"metrics are demand":                                          func(t *testing.T, address string) { metricsAreDemand(t, address, prom) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tell(t, address)
+		})
+	}
+}
+
+func webhooksScaleAPool(t *testing.T, address string) {
+	d := newDemandWorld(t, "webhooks", address)
 	d.example("webhooks", "5m", "6s")
 	d.until("linux-web", ready)
 	foreign := d.jobs(1, "elsewhere", "self-hosted", "linux", "web")
@@ -174,8 +200,8 @@ func TestWebhooksScaleAPoolWithoutAScaleSetFromZeroToZero(t *testing.T) {
 	d.end()
 }
 
-func TestWhatWaitsForAnApprovalIsNoDemandYet(t *testing.T) {
-	d := newDemandWorld(t, "approval", listen(t))
+func whatWaitsForAnApproval(t *testing.T, address string) {
+	d := newDemandWorld(t, "approval", address)
 	d.example("webhooks")
 	id, err := w.GitHub.AddJob(githubsim.Job{Repository: d.org + "/shop", Labels: []string{"web"}, Waiting: true})
 	must(t, err)
@@ -207,8 +233,8 @@ func lost(d *demandWorld) (clear func()) {
 	}
 }
 
-func TestDeliveriesGetLostLateDoubleAndOutOfOrder(t *testing.T) {
-	d := newDemandWorld(t, "unkind", listen(t))
+func deliveriesGoWrong(t *testing.T, address string) {
+	d := newDemandWorld(t, "unkind", address)
 	d.example("webhooks", "max: 50", "max: 8")
 	clear := lost(d)
 	ids := d.jobs(60, "web-shop", "linux", "web")
@@ -246,9 +272,12 @@ func TestAnOutageIsCaughtUpThroughTheListOfDeliveries(t *testing.T) {
 	d.end()
 }
 
-func TestAQueueOfJobsIsFoundByLooking(t *testing.T) {
-	d := newDemandWorld(t, "looking", listen(t))
+func queueIsFoundByLooking(t *testing.T, address string) {
+	d := newDemandWorld(t, "looking", address)
 	w.GitHub.AddRunnerGroup(d.org, githubsim.Group{Name: "builders"})
+	for _, name := range []string{"tools-x", "infra"} { // which are listed once a minute
+		must(t, w.GitHub.AddRepository(githubsim.Repository{FullName: d.org + "/" + name}))
+	}
 	d.example("rest-runners", "jobs:\n", "interval: 10s\n      jobs:\n")
 	w.GitHub.RemoveHook(d.hook)
 	d.idle("deploy", 2)
@@ -258,8 +287,8 @@ func TestAQueueOfJobsIsFoundByLooking(t *testing.T) {
 	d.end()
 }
 
-func TestAPoolThatObservesActsOnNothing(t *testing.T) {
-	d := newDemandWorld(t, "observe", listen(t))
+func observingActsOnNothing(t *testing.T, address string) {
+	d := newDemandWorld(t, "observe", address)
 	d.example("observe", "interval: 2m", "interval: 10s")
 	ids := d.jobs(3, "app", "self-hosted", "linux")
 	d.until("linux", func(p *v1alpha1.RunnerPool) bool {
@@ -280,8 +309,8 @@ func TestAPoolThatObservesActsOnNothing(t *testing.T) {
 	d.end()
 }
 
-func TestASchedulesWindowOpensAndCloses(t *testing.T) {
-	d := newDemandWorld(t, "windows", listen(t))
+func windowOpensAndCloses(t *testing.T, address string) {
+	d := newDemandWorld(t, "windows", address)
 	pool := `
 apiVersion: corral.dev/v1alpha1
 kind: RunnerPool
