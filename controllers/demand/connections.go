@@ -71,7 +71,7 @@ type connection struct {
 	catching, writing, comparing errand
 	views                        map[uint64]view
 	suspects                     map[string]time.Time // repositories to compare, and when
-	shunned                      map[string]time.Time // repositories that can't be compared, and until when
+	shunned                      map[string]shunned   // repositories that can't be compared
 }
 
 // errand is something that is done now and then, and not twice at once.
@@ -109,7 +109,7 @@ func (k *Desk) meetConnection(obj *v1alpha1.GitHubConnection) {
 	defer k.mu.Unlock()
 	c := k.conns[key]
 	if c == nil || c.owner.UID != obj.UID {
-		c = &connection{key: key, views: map[uint64]view{}, suspects: map[string]time.Time{}, shunned: map[string]time.Time{}}
+		c = &connection{key: key, views: map[uint64]view{}, suspects: map[string]time.Time{}, shunned: map[string]shunned{}}
 		k.conns[key] = c
 		if k.leading {
 			c.leading(k.Now())

@@ -46,6 +46,7 @@ type github struct {
 	again      []int64         // deliveries that were asked for again
 	calls      map[string]int
 	fails      error
+	slow       map[string]error // repositories that can't be listed
 }
 
 func newGitHub() *github {
@@ -101,7 +102,7 @@ func (g *github) Redeliver(_ context.Context, _, id int64) error {
 func (g *github) Jobs(_ context.Context, repository string, _ time.Duration) (githubapi.JobList, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	err := g.call("jobs")
+	err := errors.Join(g.call("jobs"), g.slow[repository])
 	return githubapi.JobList{Jobs: g.jobs[repository], Complete: true, At: time.Now()}, err
 }
 

@@ -59,8 +59,8 @@ func TestLostDeliveriesAreReadFromGitHub(t *testing.T) {
 	}
 	x.want("gpu", 150)
 	conn := x.desk.conns[keyOf("acme")]
-	if err := x.desk.compareAll(t.Context(), gh, conn, []string{"acme/web"}); err != nil {
-		t.Error(err)
+	if left, err := x.desk.compareAll(t.Context(), gh, conn, []string{"acme/web"}); err != nil || len(left) > 0 {
+		t.Error(left, err)
 	}
 	x.want("gpu", 150)
 	if visible, err := gh.Visible(t.Context(), "default", "acme/web"); err != nil || !visible {

@@ -57,6 +57,9 @@ func (p *pool) hasTrigger(name string) bool {
 	return slices.ContainsFunc(p.triggers, func(t v1alpha1.SlackTrigger) bool { return t.Name == name })
 }
 
+// serves says whether the pool's runners may have jobs of a repository.
+func (p *pool) serves(job jobmatch.Job) bool { return p.placed && p.any.Covers(job) }
+
 // signals is what events tell.
 func (p *pool) signals(now time.Time) []demand.Signal {
 	var all []demand.Signal

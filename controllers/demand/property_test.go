@@ -6,11 +6,13 @@ package demand
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/githubapi"
@@ -33,19 +35,19 @@ func (j *life) event(action string) webhook.Delivery {
 	d := job(j.id, action, j.label)
 	d.Repository.FullName = j.repository
 	if action == "in_progress" || action == "completed" && j.on != "" {
-		d.Job.RunnerName = j.on
+		d.Job.RunnerName, d.Job.RunnerID = j.on, 1000+j.id
 	}
 	return d
 }
 
 func lives(r *rand.Rand, n int) []life {
 	paths := [][]string{{"queued"}, {"waiting"}, {"waiting", "queued"}, {"queued", "in_progress"}, {"queued", "in_progress", "completed"}, {"queued", "completed"}}
-	runners := []string{"gpu-1", "cpu-1", "vm-1"}
+	runners := []string{"gpu", "cpu", "vm"}
 	all := make([]life, n)
 	for i := range all {
 		j := life{id: int64(i + 1), repository: fmt.Sprintf("acme/r%d", r.IntN(8)), label: []string{"gpu", "cpu"}[r.IntN(2)], past: paths[r.IntN(len(paths))]}
 		if len(j.past) > 1 && j.past[1] == "in_progress" {
-			j.on = runners[r.IntN(len(runners))]
+			j.on = fmt.Sprint(runners[r.IntN(len(runners))], "-", j.id)
 		}
 		all[i] = j
 	}
@@ -61,7 +63,7 @@ func truly(all []life) map[string]map[int64]reservation.State {
 			want[j.label][j.id] = reservation.Queued
 		case j.now() == "waiting":
 			want[j.label][j.id] = reservation.Waiting
-		case j.now() == "in_progress" && j.on != "vm-1":
+		case j.now() == "in_progress" && !strings.HasPrefix(j.on, "vm"):
 			want[j.on[:3]][j.id] = reservation.Running
 		}
 	}
@@ -89,7 +91,7 @@ func lists(all []life) map[string][]githubapi.Job {
 	for _, j := range all {
 		list := jobs[j.repository]
 		if j.now() != "completed" {
-			list = append(list, githubapi.Job{ID: j.id, Status: j.now(), Labels: []string{j.label}, RunnerName: j.event(j.now()).Job.RunnerName})
+			list = append(list, githubapi.Job{ID: j.id, Status: j.now(), Labels: []string{j.label}, RunnerName: j.event(j.now()).Job.RunnerName, RunnerID: 1000 + j.id})
 		}
 		jobs[j.repository] = list
 	}
@@ -104,7 +106,13 @@ func TestAnyDeliveriesEndInTheTruth(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := rand.New(rand.NewPCG(seed, 11))
 				all := lives(r, 1000)
-				x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"), poolOf("cpu"), runnerOf("gpu-1", "gpu"), runnerOf("cpu-1", "cpu"))
+				objects := []client.Object{connOf("acme", "acme"), poolOf("gpu"), poolOf("cpu")}
+				for _, j := range all {
+					if j.on != "" && !strings.HasPrefix(j.on, "vm") {
+						objects = append(objects, runnerOf(j.on, j.on[:3]))
+					}
+				}
+				x := newPlace(t, objects...)
 				x.gh.fails = actions.NewError(actions.KindForbidden, "listing", 403, 0, "not before the end", nil)
 				x.lead()
 				type delivery struct {

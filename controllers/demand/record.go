@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/corral-dev/corral/internal/jobmatch"
 	"github.com/corral-dev/corral/internal/reservation"
 	actions "github.com/corral-dev/corral/internal/scaleset"
 	"github.com/corral-dev/corral/internal/webhook"
@@ -30,8 +31,8 @@ type record struct {
 }
 
 // recordLater has the job of a runner without a scale set recorded: nobody else tells of it at once.
-func (k *Desk) recordLater(c *connection, d webhook.Delivery, owner *pool, now time.Time) {
-	if k.Record == nil || owner == nil || !owner.rest || owner.conn.Namespace != c.key.Namespace || owner.match.Scope.Host != c.scope.Host {
+func (k *Desk) recordLater(d webhook.Delivery, job jobmatch.Job, owner *pool, now time.Time) {
+	if k.Record == nil || owner == nil || !owner.rest || !owner.serves(job) {
 		return
 	}
 	e, ok := jobEvent(d)

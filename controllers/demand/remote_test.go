@@ -158,6 +158,138 @@ func TestWhatCantBeListedStays(t *testing.T) {
 	})
 }
 
+// One repository whose list takes too long keeps no other from being compared.
+func TestASlowRepositoryStarvesNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"))
+		x.gh.slow = map[string]error{"acme/a": actions.NewError(actions.KindUnavailable, "listing", 0, 0, "it took too long", nil)}
+		x.lead()
+		defer x.end()
+		for i := range int64(10) {
+			d := job(i, "queued", "gpu")
+			d.Repository.FullName = []string{"acme/a", "acme/z"}[i%2]
+			x.take(d)
+		}
+		wait(10 * time.Minute)
+		x.want("gpu", 5) // those of acme/a stay
+		if n := x.gh.count("jobs"); n > 8 {
+			t.Errorf("%d lists in ten minutes", n)
+		}
+		x.gh.mu.Lock()
+		x.gh.slow = nil
+		x.gh.mu.Unlock()
+		wait(15 * time.Minute)
+		x.want("gpu", 0)
+	})
+}
+
+// What is to be looked at isn't forgotten when GitHub can't be asked.
+func TestSuspectsWaitForGitHub(t *testing.T) {
+	for name, err := range map[string]error{
+		"limited":        actions.NewError(actions.KindRateLimited, "listing", 429, 5*time.Minute, "slow down", nil),
+		"away":           actions.NewError(actions.KindUnavailable, "listing", 502, 0, "away", nil),
+		"not to be seen": actions.NewError(actions.KindForbidden, "listing", 403, 0, "no", nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"), poolOf("big", func(p *v1alpha1.RunnerPool) { p.Spec.Labels = []string{"gpu", "big"} }))
+				x.lead()
+				defer x.end()
+				x.take(job(1, "queued", "gpu"))
+				x.gh.mu.Lock()
+				x.gh.slow = map[string]error{"acme/web": err}
+				x.gh.jobs["acme/web"] = []githubapi.Job{{ID: 1, Status: "queued", Labels: []string{"gpu"}}}
+				x.gh.mu.Unlock()
+				x.desk.forget(keyOf("gpu"))
+				wait(5 * time.Minute)
+				x.gh.mu.Lock()
+				x.gh.slow = nil
+				x.gh.mu.Unlock()
+				wait(15 * time.Minute)
+				x.want("big", 1)
+			})
+		})
+	}
+}
+
+// Whoever has the secret of one repository's webhook, or of an organization's, speaks for that only.
+func TestAWebhookIsBelievedAboutItsOwn(t *testing.T) {
+	of := func(change func(*v1alpha1.GitHubConnection)) *v1alpha1.GitHubConnection {
+		c := connOf("hook", "acme")
+		change(c)
+		return c
+	}
+	cases := map[string]struct {
+		conn *v1alpha1.GitHubConnection
+		repo string
+		want int32
+	}{
+		"an App's, of all":               {of(func(*v1alpha1.GitHubConnection) {}), "acme/web", 1},
+		"an organization's, of it":       {of(func(c *v1alpha1.GitHubConnection) { c.Spec.Webhook.HookID = 5 }), "acme/web", 1},
+		"another organization's":         {of(func(c *v1alpha1.GitHubConnection) { c.Spec.URL, c.Spec.Webhook.HookID = "https://github.com/other", 5 }), "acme/web", 0},
+		"a repository's, of it":          {of(func(c *v1alpha1.GitHubConnection) { c.Spec.URL = "https://github.com/acme/web" }), "acme/web", 1},
+		"a repository's, of another":     {of(func(c *v1alpha1.GitHubConnection) { c.Spec.URL = "https://github.com/acme/web" }), "acme/api", 0},
+		"an App's, of an installation's": {of(func(c *v1alpha1.GitHubConnection) { c.Spec.URL = "https://github.com/other" }), "acme/web", 1},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				trigger := v1alpha1.SlackTrigger{Name: "push", Event: "push"}
+				x := newPlace(t, connOf("acme", "acme"), tc.conn, poolOf("gpu", func(p *v1alpha1.RunnerPool) { p.Spec.Demand.Slack = []v1alpha1.SlackTrigger{trigger} }), runnerOf("gpu-1", "gpu"))
+				x.lead()
+				defer x.end()
+				d, done := job(1, "queued", "gpu"), job(2, "completed", "gpu", "gpu-1")
+				push := webhook.Delivery{GUID: "p", Event: "push", Branch: "main", At: time.Now()}
+				for _, e := range []*webhook.Delivery{&d, &done, &push} {
+					e.Connection, e.Repository.FullName = keyOf("hook"), tc.repo
+					x.take(*e)
+				}
+				wait(time.Second)
+				x.want("gpu", tc.want)
+				if idle := *x.desk.Reading(keyOf("gpu")).Signals[1].Idle; idle != tc.want {
+					t.Errorf("%d idle runners, want %d", idle, tc.want)
+				}
+				if len(x.recorded) != int(tc.want) {
+					t.Errorf("recorded: %+v", x.recorded)
+				}
+			})
+		})
+	}
+}
+
+// A runner is told by its registration, not by a name that somebody else may say.
+func TestARunnerIsKnownByItsRegistration(t *testing.T) {
+	for name, tc := range map[string]struct {
+		id, known int64
+		repo      string
+		want      int32
+	}{
+		"its own":                         {7, 7, "acme/web", 1},
+		"not known yet":                   {7, 0, "acme/web", 1},
+		"another":                         {8, 7, "acme/web", 0},
+		"none":                            {0, 7, "acme/web", 0},
+		"of a repository that isn't ours": {7, 7, "other/web", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := runnerOf("gpu-1", "gpu")
+				r.Status.RunnerID = tc.known
+				x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"), r)
+				x.lead()
+				defer x.end()
+				d := job(1, "in_progress", "gpu", "gpu-1")
+				d.Job.RunnerID, d.Repository.FullName = tc.id, tc.repo
+				x.take(d)
+				wait(time.Second)
+				x.want("gpu", tc.want)
+				if len(x.recorded) != int(tc.want) {
+					t.Errorf("recorded: %+v", x.recorded)
+				}
+			})
+		})
+	}
+}
+
 func TestObserversAreComparedToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		watching := poolOf("watching", func(p *v1alpha1.RunnerPool) { p.Spec.Mode, p.Spec.Labels = v1alpha1.Observe, []string{"gpu"} })
@@ -165,8 +297,8 @@ func TestObserversAreComparedToo(t *testing.T) {
 		x.lead()
 		defer x.end()
 		list := githubapi.JobList{Complete: true, At: time.Now(), Jobs: []githubapi.Job{
-			{ID: 1, Status: "queued", Labels: []string{"gpu"}}, {ID: 2, Status: "in_progress", Labels: []string{"gpu"}, RunnerName: "arc-1"},
-			{ID: 3, Status: "in_progress", Labels: []string{"gpu"}, RunnerName: "gpu-1"}, {ID: 4, Status: "pending", Labels: []string{"gpu"}},
+			{ID: 1, Status: "queued", Labels: []string{"gpu"}}, {ID: 2, Status: "in_progress", Labels: []string{"gpu"}, RunnerName: "arc-1", RunnerID: 8},
+			{ID: 3, Status: "in_progress", Labels: []string{"gpu"}, RunnerName: "gpu-1", RunnerID: 7}, {ID: 4, Status: "pending", Labels: []string{"gpu"}},
 			{ID: 5, Status: "completed", Labels: []string{"gpu"}}, {ID: 6, Status: "queued", Labels: []string{"cpu"}},
 		}}
 		x.desk.reconcile(t.Context(), x.desk.conns[keyOf("acme")], "acme/web", list)

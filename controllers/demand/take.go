@@ -27,9 +27,10 @@ const (
 	known                     // it told of what was known
 	unmatched                 // no pool is for it
 	irrelevant                // it is of a kind that nobody waits for
+	foreign                   // it is about a repository that its connection doesn't cover
 )
 
-var outcomes = [...]string{taken: "taken", known: "known", unmatched: "unmatched", irrelevant: "irrelevant"}
+var outcomes = [...]string{taken: "taken", known: "known", unmatched: "unmatched", irrelevant: "irrelevant", foreign: "foreign"}
 
 // Take takes an event in. It does so in memory, and says webhook.ErrNotReady if this process doesn't lead or doesn't know
 // the connection yet. An event may come more than once.
@@ -61,18 +62,21 @@ func (k *Desk) take(c *connection, d webhook.Delivery, runner types.NamespacedNa
 	events.WithLabelValues(d.Event, outcomes[result]).Inc()
 }
 
-// runnerOf returns the pool of the Runner that has the job of an event; none if it is no Runner of this namespace. The cache knows it: a
-// runner is there long before its job.
+// runnerOf returns the pool of the Runner that has the job of an event; none if it is no Runner of this namespace, or another
+// registration of its name. The cache knows it: a runner is there long before its job.
 func (k *Desk) runnerOf(ctx context.Context, d webhook.Delivery) types.NamespacedName {
 	if d.Job == nil || d.Job.RunnerName == "" {
 		return types.NamespacedName{}
 	}
-	return k.poolOf(ctx, types.NamespacedName{Namespace: d.Connection.Namespace, Name: d.Job.RunnerName})
+	return k.poolOf(ctx, types.NamespacedName{Namespace: d.Connection.Namespace, Name: d.Job.RunnerName}, d.Job.RunnerID)
 }
 
-func (k *Desk) poolOf(ctx context.Context, key types.NamespacedName) types.NamespacedName {
+func (k *Desk) poolOf(ctx context.Context, key types.NamespacedName, id int64) types.NamespacedName {
 	r := &v1alpha1.Runner{}
 	if k.Client.Get(ctx, key, r) != nil {
+		return types.NamespacedName{}
+	}
+	if r.Spec.REST != nil && (id == 0 || r.Status.RunnerID != 0 && r.Status.RunnerID != id) {
 		return types.NamespacedName{}
 	}
 	return types.NamespacedName{Namespace: key.Namespace, Name: r.Spec.PoolRef.Name}
@@ -102,14 +106,33 @@ func (k *Desk) takeJob(c *connection, d webhook.Delivery, runner types.Namespace
 	if state == 0 || isStale(d, state, now) {
 		return irrelevant
 	}
+	job := c.jobOf(d)
+	if !c.hears(job) {
+		return foreign
+	}
 	s := k.space(d.Connection.Namespace)
-	k.recordLater(c, d, k.pools[runner], now)
+	k.recordLater(d, job, k.pools[runner], now)
 	n := news{
-		job:   jobmatch.Job{Host: c.scope.Host, Repository: d.Repository.FullName, OfUser: d.Repository.OwnerType == "User", Enterprise: c.enterprise(d), Labels: d.Job.Labels},
+		job:   job,
 		event: reservation.Event{ID: d.Job.ID, State: state, Repository: d.Repository.FullName, Runner: d.Job.RunnerName},
 		owner: k.pools[runner],
 	}
 	return min(k.enter(s, n, now), k.enter(s, n.observed(), now))
+}
+
+// jobOf is what pools are asked about: the job of an event, or its repository if it is of none.
+func (c *connection) jobOf(d webhook.Delivery) jobmatch.Job {
+	job := jobmatch.Job{Host: c.scope.Host, Repository: d.Repository.FullName, OfUser: d.Repository.OwnerType == "User", Enterprise: c.enterprise(d)}
+	if d.Job != nil {
+		job.Labels = d.Job.Labels
+	}
+	return job
+}
+
+// hears says whether the connection's webhook may tell of a repository: whoever has the secret of a repository's or an organization's
+// webhook speaks for that only. An App's webhook tells of all that the App is installed on.
+func (c *connection) hears(job jobmatch.Job) bool {
+	return c.hookID == 0 && c.scope.Kind != jobmatch.Repository || c.scope.Covers(job)
 }
 
 // enterprise that a delivery is from. An enterprise's own webhook has no other's.
@@ -136,7 +159,7 @@ func (n news) observed() news {
 
 // isOwned says whether the job is on a runner of a pool that counts it.
 func (n news) isOwned() bool {
-	return n.owner != nil && n.owner.jobs && n.owner.match.Scope.Host == n.job.Host
+	return n.owner != nil && n.owner.jobs && n.owner.serves(n.job)
 }
 
 // enter gives a job to its pool, or the news to the pool that has it.
@@ -197,11 +220,14 @@ func (k *Desk) winner(c *class, job jobmatch.Job) *pool {
 // takeSlack has an event count for all triggers that it fits.
 func (k *Desk) takeSlack(c *connection, d webhook.Delivery) outcome {
 	now, result := k.Now(), irrelevant
-	job := jobmatch.Job{Host: c.scope.Host, Repository: d.Repository.FullName, OfUser: d.Repository.OwnerType == "User", Enterprise: c.enterprise(d)}
+	job := c.jobOf(d)
+	if !c.hears(job) {
+		return foreign
+	}
 	for _, p := range k.space(d.Connection.Namespace).members {
 		for i := range p.triggers {
 			t := &p.triggers[i]
-			if !p.placed || !fits(t, d) || !p.any.Covers(job) || k.visible(p, job.Repository) == jobmatch.Hidden {
+			if !fits(t, d) || !p.serves(job) || k.visible(p, job.Repository) == jobmatch.Hidden {
 				continue
 			}
 			result = min(result, known)

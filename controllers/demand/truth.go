@@ -28,15 +28,17 @@ const (
 	doubtAfter, doubtRunningAfter = 5 * time.Minute, 30 * time.Minute
 	// suspectAfter is when a repository is looked at whose jobs may be with the wrong pool: GitHub's lists lag behind.
 	suspectAfter = reservation.Settle + 5*time.Second
-	// listAge is how old a list may be.
-	listAge = 20 * time.Second
+	// listAge is how old a list may be, and listTimeout how long one may take: of each unfinished run, the jobs are listed.
+	listAge, listTimeout = 2 * time.Minute, 3 * time.Minute
+	// shunFor is how long a repository is left alone first that wasn't listed in time.
+	shunFor = time.Minute
 )
 
 // doubtful returns the repositories that are to be compared with GitHub by a connection.
 func (k *Desk) doubtful(c *connection, now time.Time) []string {
 	var list []string
 	for repository, due := range c.suspects {
-		if len(list) < compareMost && !now.Before(due) {
+		if len(list) < compareMost && !now.Before(due) && !now.Before(c.shunned[repository].until) {
 			list = append(list, repository)
 			delete(c.suspects, repository)
 		}
@@ -49,7 +51,7 @@ func (k *Desk) doubtful(c *connection, now time.Time) []string {
 			continue
 		}
 		for _, repository := range p.ledger.Doubtful(now.Add(-doubtAfter), now.Add(-doubtRunningAfter), compareMost+len(c.shunned)) {
-			if len(list) < compareMost && !slices.Contains(list, repository) && !now.Before(c.shunned[repository]) {
+			if len(list) < compareMost && !slices.Contains(list, repository) && !now.Before(c.shunned[repository].until) {
 				list = append(list, repository)
 			}
 		}
@@ -57,22 +59,25 @@ func (k *Desk) doubtful(c *connection, now time.Time) []string {
 	return list
 }
 
-// compare makes the jobs of repositories those that GitHub lists.
+// compare makes the jobs of repositories those that GitHub lists. Those that can't be listed now are tried again.
 func (k *Desk) compare(ctx context.Context, c *connection, repositories []string) {
-	var err error
+	left, err := repositories, errNotReady
 	if gh, ok := k.GitHub(c.key); ok {
-		err = k.compareAll(ctx, gh, c, repositories)
+		left, err = k.compareAll(ctx, gh, c, repositories)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now, e := k.Now(), &c.comparing
 	e.busy = false
+	for _, repository := range left {
+		c.suspect(repository, now)
+	}
 	if err == nil {
 		e.failed, e.trouble = 0, ""
 		return
 	}
 	e.failed++
-	if after, away := actions.ComeBack(err); away {
+	if after, limited := actions.IsRateLimited(err); limited {
 		e.next = now.Add(jittered(max(after, backoff(e.failed), compareInterval)))
 	}
 	if text := actions.Summary(err); ctx.Err() == nil && text != e.trouble && !errors.Is(err, errNotReady) {
@@ -81,38 +86,57 @@ func (k *Desk) compare(ctx context.Context, c *connection, repositories []string
 	}
 }
 
-// compareAll compares each, also when one can't be.
-func (k *Desk) compareAll(ctx context.Context, gh GitHub, c *connection, repositories []string) error {
-	var failed error
-	for _, repository := range repositories {
+// compareAll compares each, also when one can't be, unless GitHub asks for less. It returns which are left.
+func (k *Desk) compareAll(ctx context.Context, gh GitHub, c *connection, repositories []string) (left []string, err error) {
+	var last error
+	for i, repository := range repositories {
 		list, err := k.list(ctx, gh, repository)
 		if err == nil {
 			k.reconcile(ctx, c, repository, list)
+			k.shun(c, repository, nil)
 			compared.Inc()
 			continue
 		}
-		failed = errors.Join(failed, err)
-		if _, away := actions.ComeBack(err); away || ctx.Err() != nil {
-			return failed
+		last = err
+		if _, limited := actions.IsRateLimited(err); limited || ctx.Err() != nil {
+			return append(left, repositories[i:]...), err
 		}
-		k.shun(c, repository)
+		k.shun(c, repository, err)
+		left = append(left, repository)
 	}
-	return failed
+	return left, last
 }
 
-// shun leaves a repository alone for a while that can't be listed. A wrong guess would give up jobs that wait: GitHub also says "not
-// found" of what one may not see.
-func (k *Desk) shun(c *connection, repository string) {
+// shunned is a repository that is left alone.
+type shunned struct {
+	until  time.Time
+	failed int
+}
+
+// shun leaves a repository alone for a while that can't be listed, and longer each time. It keeps its jobs: GitHub also says "not found" of
+// what one may not see.
+func (k *Desk) shun(c *connection, repository string, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if err == nil {
+		delete(c.shunned, repository)
+		return
+	}
 	if len(c.shunned) >= maxSuspects {
 		clear(c.shunned)
 	}
-	c.shunned[repository] = k.Now().Add(hopeless)
+	s := c.shunned[repository]
+	s.failed++
+	wait := hopeless
+	if _, away := actions.ComeBack(err); away {
+		wait = min(shunFor<<min(s.failed-1, 8), hopeless)
+	}
+	s.until = k.Now().Add(wait)
+	c.shunned[repository] = s
 }
 
 func (k *Desk) list(ctx context.Context, gh GitHub, repository string) (githubapi.JobList, error) {
-	ctx, cancel := context.WithTimeout(ctx, remoteTimeout)
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	list, err := gh.Jobs(ctx, repository, listAge)
 	if err != nil {
@@ -126,7 +150,7 @@ func (k *Desk) reconcile(ctx context.Context, c *connection, repository string, 
 	owners := map[int64]types.NamespacedName{}
 	for i := range list.Jobs {
 		if j := &list.Jobs[i]; j.RunnerName != "" {
-			owners[j.ID] = k.poolOf(ctx, types.NamespacedName{Namespace: c.key.Namespace, Name: j.RunnerName})
+			owners[j.ID] = k.poolOf(ctx, types.NamespacedName{Namespace: c.key.Namespace, Name: j.RunnerName}, j.RunnerID)
 		}
 	}
 	k.mu.Lock()

@@ -126,21 +126,22 @@ func Winner(job Job, pools []Pool, visible func(pool int) Visibility) int {
 
 // Covers says whether a repository's events concern a pool, by its scope and by the repositories it is bound to.
 func (p *Pool) Covers(job Job) bool {
-	if !strings.EqualFold(p.Scope.Host, job.Host) || !p.inScope(job) {
-		return false
-	}
-	return AnyGlob(p.Repositories, job.Repository)
+	return p.Scope.Covers(job) && AnyGlob(p.Repositories, job.Repository)
 }
 
-func (p *Pool) inScope(job Job) bool {
+// Covers says whether a job's repository is in the scope.
+func (s Scope) Covers(job Job) bool {
 	owner, _, ok := strings.Cut(job.Repository, "/")
-	switch p.Scope.Kind {
+	if !ok || !strings.EqualFold(s.Host, job.Host) {
+		return false
+	}
+	switch s.Kind {
 	case Repository:
-		return ok && strings.EqualFold(p.Scope.Path, job.Repository)
+		return strings.EqualFold(s.Path, job.Repository)
 	case Organization:
-		return ok && !job.OfUser && strings.EqualFold(p.Scope.Path, owner)
+		return !job.OfUser && strings.EqualFold(s.Path, owner)
 	case Enterprise:
-		return ok && !job.OfUser && job.Enterprise != "" && strings.EqualFold(p.Scope.Path, job.Enterprise)
+		return !job.OfUser && job.Enterprise != "" && strings.EqualFold(s.Path, job.Enterprise)
 	}
 	return false
 }

@@ -61,6 +61,7 @@ type Event struct {
 // Ledger holds a pool's jobs. It is not safe for concurrent use.
 type Ledger struct {
 	jobs  map[int64]job
+	on    map[string]int64 // the job that a runner has
 	count [Done + 1]int
 	repos names
 
@@ -85,7 +86,7 @@ func (s State) live() bool { return s == Waiting || s == Queued || s == Running 
 
 // New returns an empty ledger. Its clock stands still until it is told that the pool has room.
 func New(now time.Time) *Ledger {
-	return &Ledger{jobs: map[int64]job{}, repos: newNames(), at: now, paused: true}
+	return &Ledger{jobs: map[int64]job{}, on: map[string]int64{}, repos: newNames(), at: now, paused: true}
 }
 
 // Counts are what a ledger amounts to.
@@ -150,12 +151,23 @@ func (l *Ledger) Take(e Event, now time.Time) bool {
 	return true
 }
 
+// put enters a job. A runner has one job at a time: of two that are told to run on it, the older, by its id, is taken for over.
 func (l *Ledger) put(id int64, j job) {
+	l.Drop(id)
+	if j.state == Running && j.runner != "" {
+		if other, taken := l.on[j.runner]; taken && other > id {
+			j.state = Elsewhere
+		} else {
+			if taken {
+				former := l.jobs[other]
+				former.state = Elsewhere
+				l.put(other, former)
+			}
+			l.on[j.runner] = id
+		}
+	}
 	if j.state != Running {
 		j.runner = ""
-	}
-	if before, ok := l.jobs[id]; ok {
-		l.count[before.state]--
 	}
 	l.count[j.state]++
 	l.jobs[id] = j
@@ -171,9 +183,14 @@ func short(name string) string { return name[:min(len(name), maxName)] }
 
 // Drop forgets a job: another pool has it.
 func (l *Ledger) Drop(id int64) {
-	if j, ok := l.jobs[id]; ok {
-		l.count[j.state]--
-		delete(l.jobs, id)
+	j, ok := l.jobs[id]
+	if !ok {
+		return
+	}
+	l.count[j.state]--
+	delete(l.jobs, id)
+	if j.runner != "" && l.on[j.runner] == id {
+		delete(l.on, j.runner)
 	}
 }
 

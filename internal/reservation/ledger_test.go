@@ -254,6 +254,27 @@ func TestAJobThatLostItsRunnerIsFree(t *testing.T) {
 	}
 }
 
+// A runner has one job at a time, whatever events say, in any order.
+func TestARunnerCountsOnce(t *testing.T) {
+	for _, order := range [][]int64{{1, 2, 3}, {3, 2, 1}, {2, 3, 1}, {2, 1, 3}} {
+		l := running()
+		for _, id := range order {
+			l.Take(Event{ID: id, State: Running, Runner: "a"}, start)
+		}
+		l.Take(Event{ID: 4, State: Running, Runner: "b"}, start)
+		l = again(t, l, start)
+		if diff := cmp.Diff(map[int64]State{3: Running, 4: Running}, live(l)); diff != "" {
+			t.Errorf("%v (-want +got):\n%s", order, diff)
+		}
+		l.Take(Event{ID: 3, State: Done}, start)
+		l.Take(Event{ID: 2, State: Done}, start)
+		l.Take(Event{ID: 5, State: Running, Runner: "a"}, start)
+		if diff := cmp.Diff(map[int64]State{4: Running, 5: Running}, live(l)); diff != "" {
+			t.Errorf("%v, the next (-want +got):\n%s", order, diff)
+		}
+	}
+}
+
 func TestDoubtfulRepositories(t *testing.T) {
 	l := running()
 	l.Take(Event{ID: 1, State: Queued, Repository: "acme/c"}, start)
