@@ -35,6 +35,10 @@ type RunnerSpec struct {
 
 // RESTRegistration is how a runner registers by GitHub's REST API.
 type RESTRegistration struct {
+	// url of the connection when the runner was made. Another connection of that name may lead elsewhere.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	URL string `json:"url,omitempty"`
 	// runnerGroup on GitHub.
 	// +required
 	// +kubebuilder:validation:MaxLength=128

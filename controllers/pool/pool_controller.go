@@ -91,6 +91,7 @@ type run struct {
 	key     types.NamespacedName
 	pool    *v1alpha1.RunnerPool
 	set     *v1alpha1.ScaleSet // nil until the record is in the cache
+	url     string             // of the connection, for runners without a scale set; empty if it isn't there
 	words   actions.Snapshot   // what GitHub said
 	runners []observed
 	lost    []*v1alpha1.Runner // given up by this pass

@@ -95,7 +95,7 @@ func newBench(t *testing.T) *bench {
 	}
 	connection := &v1alpha1.GitHubConnection{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "acme"},
-		Spec:       v1alpha1.GitHubConnectionSpec{SecretRef: &v1alpha1.LocalObjectReference{Name: "github"}},
+		Spec:       v1alpha1.GitHubConnectionSpec{URL: "https://github.com/acme", SecretRef: &v1alpha1.LocalObjectReference{Name: "github"}},
 	}
 	b := &bench{t: t, now: time.Unix(1_000_000, 0), words: actions.Snapshot{State: actions.Listening, Known: true, Statistics: actions.Statistics{RegisteredRunners: 1}}}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(p, connection).

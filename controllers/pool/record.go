@@ -23,7 +23,7 @@ import (
 // runners register by the REST API has none.
 func (x *run) record(ctx context.Context) error {
 	if x.isREST() {
-		return nil
+		return x.locate(ctx)
 	}
 	set := &v1alpha1.ScaleSet{}
 	err := x.Client.Get(ctx, x.key, set)
@@ -60,6 +60,17 @@ func (x *run) retire(ctx context.Context) error {
 	return nil
 }
 
+// locate finds out where runners without a scale set register.
+func (x *run) locate(ctx context.Context) error {
+	conn := &v1alpha1.GitHubConnection{}
+	key := client.ObjectKey{Namespace: x.key.Namespace, Name: x.pool.Spec.ConnectionRef.Name}
+	if err := x.Client.Get(ctx, key, conn); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading the connection: %w", err)
+	}
+	x.url = conn.Spec.URL
+	return nil
+}
+
 // isREST says whether the pool's runners register by the REST API.
 func (x *run) isREST() bool { return x.pool.Spec.GetRegistration() == v1alpha1.RegisterREST }
 
@@ -67,6 +78,8 @@ func (x *run) isREST() bool { return x.pool.Spec.GetRegistration() == v1alpha1.R
 func (x *run) registration() *v1alpha1.RunnerSpec {
 	spec := &v1alpha1.RunnerSpec{PoolRef: v1alpha1.LocalObjectReference{Name: x.pool.Name}}
 	switch {
+	case x.isREST() && x.url == "":
+		return nil
 	case x.isREST():
 		spec.ConnectionRef, spec.REST = x.pool.Spec.ConnectionRef, x.wantedREST()
 	case x.set == nil || x.set.Status.ID == 0 || x.moving():
@@ -81,6 +94,7 @@ func (x *run) registration() *v1alpha1.RunnerSpec {
 // by which those are found that were left behind.
 func (x *run) wantedREST() *v1alpha1.RESTRegistration {
 	return &v1alpha1.RESTRegistration{
+		URL:         x.url,
 		RunnerGroup: x.pool.Spec.GetRunnerGroup(),
 		Labels:      append(x.pool.GetRegisteredLabels(), v1alpha1.OwnerLabel(x.Cluster, string(x.pool.UID))),
 	}
@@ -91,7 +105,11 @@ func (x *run) wantedREST() *v1alpha1.RESTRegistration {
 // runner that has registered.
 func (x *run) isStray(r *v1alpha1.Runner) bool {
 	if x.isREST() {
-		return r.Spec.ConnectionRef != x.pool.Spec.ConnectionRef || !equality.Semantic.DeepEqual(r.Spec.REST, x.wantedREST())
+		want := x.wantedREST()
+		if x.url == "" && r.Spec.REST != nil { // the connection may be on its way
+			want.URL = r.Spec.REST.URL
+		}
+		return r.Spec.ConnectionRef != x.pool.Spec.ConnectionRef || !equality.Semantic.DeepEqual(r.Spec.REST, want)
 	}
 	return x.set != nil && x.set.Status.ID != 0 && r.Spec.ScaleSetID != x.set.Status.ID
 }

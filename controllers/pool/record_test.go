@@ -36,7 +36,7 @@ func newRESTPool(t *testing.T) *bench {
 func TestRESTRunnersBearTheLabelsAndTheMarkOfTheirPool(t *testing.T) {
 	b := newRESTPool(t)
 	mark := v1alpha1.OwnerLabel("cluster", "p1")
-	want := &v1alpha1.RESTRegistration{RunnerGroup: "builders", Labels: []string{"gpu", "self-hosted", "linux", "x64", mark}}
+	want := &v1alpha1.RESTRegistration{URL: "https://github.com/acme", RunnerGroup: "builders", Labels: []string{"gpu", "self-hosted", "linux", "x64", mark}}
 	for _, r := range b.runners() {
 		if diff := cmp.Diff(want, r.Spec.REST); diff != "" || r.Spec.ConnectionRef.Name != "acme" {
 			t.Errorf("on %s: %s", r.Spec.ConnectionRef.Name, diff)
@@ -53,10 +53,29 @@ func TestRESTRunnersBearTheLabelsAndTheMarkOfTheirPool(t *testing.T) {
 }
 
 func TestRESTRunnersThatAreRegisteredOtherwiseAreReplacedAfterTheirJob(t *testing.T) {
-	for name, change := range map[string]func(*v1alpha1.RunnerPoolSpec){
-		"labels":     func(s *v1alpha1.RunnerPoolSpec) { s.Labels = []string{"gpu", "large"} },
-		"group":      func(s *v1alpha1.RunnerPoolSpec) { s.RunnerGroup = "" },
-		"connection": func(s *v1alpha1.RunnerPoolSpec) { s.ConnectionRef.Name = "other" },
+	pool := func(do func(*v1alpha1.RunnerPoolSpec)) func(*bench) {
+		return func(b *bench) { b.change(func(p *v1alpha1.RunnerPool) { do(&p.Spec) }) }
+	}
+	connect := func(b *bench, name, url string) {
+		must(b.t, b.Client.Create(b.t.Context(), &v1alpha1.GitHubConnection{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: name}, Spec: v1alpha1.GitHubConnectionSpec{URL: url},
+		}))
+	}
+	for name, change := range map[string]func(*bench){
+		"labels": pool(func(s *v1alpha1.RunnerPoolSpec) { s.Labels = []string{"gpu", "large"} }),
+		"group":  pool(func(s *v1alpha1.RunnerPoolSpec) { s.RunnerGroup = "" }),
+		"connection": func(b *bench) {
+			connect(b, "other", "https://github.com/acme")
+			pool(func(s *v1alpha1.RunnerPoolSpec) { s.ConnectionRef.Name = "other" })(b)
+		},
+		"another connection of that name": func(b *bench) {
+			must(b.t, b.Client.Delete(b.t.Context(), &v1alpha1.GitHubConnection{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "acme"}}))
+			b.reconcile()
+			if n := len(b.runners()); n != 2 {
+				b.t.Errorf("%d runners while the connection is on its way", n)
+			}
+			connect(b, "acme", "https://github.com/other")
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newRESTPool(t)
@@ -65,14 +84,14 @@ func TestRESTRunnersThatAreRegisteredOtherwiseAreReplacedAfterTheirJob(t *testin
 			busy.Status.StartedAt = &metav1.Time{Time: b.now}
 			busy.Status.Job = &v1alpha1.JobReference{ID: "7", StartedAt: &metav1.Time{Time: b.now}}
 			must(t, b.Client.Status().Update(t.Context(), &busy))
-			b.change(func(p *v1alpha1.RunnerPool) { change(&p.Spec) })
+			change(b)
 			b.reconcile()
 			var news int
 			has := func(name string) bool {
 				return slices.ContainsFunc(b.runners(), func(r v1alpha1.Runner) bool { return r.Name == name && r.DeletionTimestamp.IsZero() })
 			}
 			for _, r := range b.runners() {
-				if p := b.pool(); r.Spec.ConnectionRef == p.Spec.ConnectionRef && r.Spec.REST.RunnerGroup == p.Spec.GetRunnerGroup() && slices.Contains(r.Spec.REST.Labels, p.Spec.Labels[len(p.Spec.Labels)-1]) {
+				if r.Name != busy.Name && r.Name != before[1].Name && (r.Spec.ConnectionRef != busy.Spec.ConnectionRef || !cmp.Equal(r.Spec.REST, busy.Spec.REST)) {
 					news++
 				}
 			}

@@ -251,7 +251,7 @@ func (v *visit) compare(ctx context.Context) {
 	offline, online := map[types.UID]bool{}, map[types.UID]bool{}
 	for _, r := range v.runners {
 		id := cmp.Or(r.Status.RunnerID, v.Notes.registration(client.ObjectKeyFromObject(r), r.UID))
-		if id == 0 || !r.DeletionTimestamp.IsZero() {
+		if id == 0 || !r.DeletionTimestamp.IsZero() || !leadsTo(v.gh, r.Spec.REST) {
 			continue
 		}
 		known, listed := v.byID[id]

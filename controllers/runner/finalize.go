@@ -142,8 +142,11 @@ func (x *run) registration(ctx context.Context, gh registrar) (int64, error) {
 	return known.id, nil
 }
 
-// orphan waits for a connection that isn't ready; one that is gone is given up.
+// orphan waits for a connection that isn't ready; one that is gone, or was replaced, is given up.
 func (x *run) orphan(ctx context.Context) error {
+	if x.elsewhere {
+		return x.giveUp(fmt.Sprintf("GitHubConnection %q isn't for %s any more", x.runner.Spec.ConnectionRef.Name, x.runner.Spec.REST.URL))
+	}
 	gone, err := connection.Gone(ctx, x.Client, x.connectionKey())
 	if err != nil {
 		return err

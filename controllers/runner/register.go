@@ -51,7 +51,10 @@ func (x *run) register(ctx context.Context) error {
 		return x.recallSecret(ctx)
 	}
 	gh, ok := x.client()
-	if !ok {
+	switch {
+	case x.elsewhere:
+		return kube.Wait(v1alpha1.ConnectionNotReadyReason, connectionRetry, "GitHubConnection %q isn't for %s any more", x.runner.Spec.ConnectionRef.Name, x.runner.Spec.REST.URL)
+	case !ok:
 		return connection.NotReady(ctx, x.Client, x.connectionKey())
 	}
 	jit, err := gh.generate(ctx)

@@ -42,7 +42,8 @@ type registered struct {
 	foreign string
 }
 
-// client finds where the runner is registered; false while its connection isn't ready.
+// client finds where the runner is registered; false while its connection isn't ready, or if it
+// leads elsewhere by now.
 func (x *run) client() (registrar, bool) {
 	key := connection.Key(x.connectionKey())
 	if rest := x.runner.Spec.REST; rest != nil {
@@ -50,10 +51,19 @@ func (x *run) client() (registrar, bool) {
 			return nil, false
 		}
 		gh, ok := x.REST.Get(key)
-		return byREST{gh: gh, name: x.runner.Name, as: *rest}, ok
+		x.elsewhere = ok && !leadsTo(gh, rest)
+		return byREST{gh: gh, name: x.runner.Name, as: *rest}, ok && !x.elsewhere
 	}
 	gh, ok := x.Clients.Get(key)
 	return byScaleSet{gh: gh, name: x.runner.Name, setID: x.runner.Spec.ScaleSetID}, ok
+}
+
+// leadsTo says whether a client is for where a runner is, or is to be, registered. The url of a
+// connection never changes, but another connection may have its name. Ids are of one place: in another
+// the same one is somebody else's runner.
+func leadsTo(gh *githubapi.Client, rest *v1alpha1.RESTRegistration) bool {
+	was, err := githubapi.ParseURL(rest.URL)
+	return err == nil && gh.Target().Is(was)
 }
 
 // inFlow lets calls for the runner take turns with those for other pools.
@@ -126,5 +136,6 @@ func (s byREST) find(ctx context.Context) (*registered, error) {
 
 func (s byREST) remove(ctx context.Context, id int64) error { return s.gh.RemoveRunner(ctx, id) }
 
-// recognize needs no call: a scope that isn't there, or isn't ours any more, is an error of find's.
+// recognize needs no call: the client is of the runner's scope, and one that isn't there, or isn't ours
+// any more, is an error of find's.
 func (byREST) recognize(context.Context) error { return nil }

@@ -60,7 +60,7 @@ func newRESTBenchOn(t *testing.T, o githubsim.Options) *bench {
 	if err := b.Client.Delete(t.Context(), old); err != nil {
 		t.Fatal(err)
 	}
-	b.create(restRunner("linux-a", b.now))
+	b.create(restRunner("linux-a", b.now, b.github.ConfigURL("acme")))
 	b.create(restPool())
 	return b
 }
@@ -81,14 +81,14 @@ func restPool() *v1alpha1.RunnerPool {
 	}
 }
 
-func restRunner(name string, created time.Time) *v1alpha1.Runner {
+func restRunner(name string, created time.Time, url string) *v1alpha1.Runner {
 	return &v1alpha1.Runner{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "ci", Name: name, UID: "u1", Finalizers: []string{v1alpha1.RunnerFinalizer}, CreationTimestamp: metav1.Time{Time: created},
 		},
 		Spec: v1alpha1.RunnerSpec{
 			PoolRef: v1alpha1.LocalObjectReference{Name: "linux"}, ConnectionRef: v1alpha1.LocalObjectReference{Name: "acme"}, Revision: "linux-1",
-			REST: &v1alpha1.RESTRegistration{RunnerGroup: "default", Labels: []string{"gpu", v1alpha1.OwnerLabel(testCluster, testPoolUID)}},
+			REST: &v1alpha1.RESTRegistration{URL: url, RunnerGroup: "default", Labels: []string{"gpu", v1alpha1.OwnerLabel(testCluster, testPoolUID)}},
 		},
 	}
 }
@@ -376,6 +376,45 @@ func TestACensusEndsARunnerThatNeverConnects(t *testing.T) {
 	b.reconcile()
 	if r := b.runner(); r != nil && r.Status.State != v1alpha1.RunnerFailed {
 		t.Errorf("status %+v", r.Status)
+	}
+}
+
+// The url of a connection never changes, but it may be deleted, and another made of its name. There,
+// the runner's id is somebody else's.
+func TestARunnerWhoseConnectionLeadsElsewhereIsNotTakenForAnother(t *testing.T) {
+	b := newRESTBench(t)
+	c := b.newCensus()
+	b.reconcile()
+	b.setPod(running(b.now))
+	recorder := &Recorder{Client: b.Client, Namespace: "ci", Notes: b.Notes}
+	if err := recorder.RecordJobs(t.Context(), []actions.JobEvent{{Type: actions.JobStarted, JobID: "7", RunnerName: "linux-a", At: b.now}}); err != nil {
+		t.Fatal(err)
+	}
+	b.github.AddOrg("other")
+	network := actions.NewTransport()
+	t.Cleanup(network.CloseIdleConnections)
+	other, err := githubapi.NewClient(actions.Credentials{ConfigURL: b.github.ConfigURL("other"), Token: "t"}, githubapi.ClientOptions{Transport: network, Now: func() time.Time { return b.now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.REST = restRegistry{other}
+	c.REST = b.REST
+	b.create(&v1alpha1.GitHubConnection{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "acme"}})
+	b.census(c, time.Minute)
+	b.reconcile()
+	if r := b.runner(); r.Status.State != v1alpha1.RunnerBusy || !r.DeletionTimestamp.IsZero() {
+		t.Fatalf("status %+v", r.Status)
+	}
+	b.delete()
+	b.now = b.runner().DeletionTimestamp.Add(orphanAfter * 2)
+	b.reconcile()
+	if b.pod() == nil {
+		t.Fatal("a runner with a job was ended")
+	}
+	b.setPod(ended(b.now))
+	b.reconcile()
+	if b.runner() != nil || b.github.Report().Requests[githubsim.EndpointDeleteRunner] != 0 {
+		t.Errorf("not given up, or somebody else's was removed: %+v", b.runner())
 	}
 }
 

@@ -68,7 +68,9 @@ type run struct {
 	verdict poolstatus.Verdict
 	trouble error               // why it could not be started yet; its deadline runs on
 	taken   *poolstatus.Verdict // set if its name is another's, here or on GitHub
-	gone    bool                // let go of: there is no status to write any more
+	// elsewhere is true when the connection leads to another place than the runner registered with.
+	elsewhere bool
+	gone      bool // let go of: there is no status to write any more
 }
 
 // Reconcile brings one runner a step further:

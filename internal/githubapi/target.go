@@ -36,6 +36,11 @@ type Target struct {
 	Server bool
 }
 
+// Is says whether two targets are the same place.
+func (t Target) Is(other Target) bool {
+	return t.Scope == other.Scope && t.API == other.API && strings.EqualFold(t.Owner, other.Owner) && strings.EqualFold(t.Name, other.Name)
+}
+
 // String names the target as a message does.
 func (t Target) String() string {
 	switch t.Scope {
