@@ -231,6 +231,23 @@ func TestManyListAtOnceAndGitHubIsAskedOnce(t *testing.T) {
 	}
 }
 
+// Who asks for a list that takes longer than it may be old gets it the next time.
+func TestAListThatTakesLongIsSharedWhenItIsThere(t *testing.T) {
+	c := &clock{now: time.Unix(1_000_000, 0)}
+	var s shared[int]
+	fetched := 0
+	for range 2 {
+		got := must[int](t)(s.get(t.Context(), c.Now, "", time.Minute, func(context.Context) (int, error) {
+			fetched++
+			c.pass(5 * time.Minute)
+			return fetched, nil
+		}))
+		if got != 1 {
+			t.Errorf("got list %d", got)
+		}
+	}
+}
+
 func TestWhatDidNotChangeCostsNothing(t *testing.T) {
 	w := newWorld(t, githubsim.Options{})
 	c := w.token("acme")

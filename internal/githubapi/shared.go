@@ -27,7 +27,7 @@ type shared[T any] struct {
 
 type timed[T any] struct {
 	value T
-	at    time.Time // before it was asked for
+	at    time.Time // when it was there: a listing may take longer than it is shared for
 }
 
 // get returns what fetch returned no longer than maxAge ago, or does so now.
@@ -40,10 +40,9 @@ func (s *shared[T]) get(ctx context.Context, now func() time.Time, key string, m
 		if value, ok := s.fresh(key, now(), maxAge); ok { // by a flight that landed meanwhile
 			return value, nil
 		}
-		at := now()
 		value, err := fetch(context.WithoutCancel(ctx))
 		if err == nil {
-			s.put(key, timed[T]{value: value, at: at})
+			s.put(key, timed[T]{value: value, at: now()})
 		}
 		return value, err
 	})
