@@ -93,6 +93,8 @@ type WebhookOptions struct {
 	TrustedProxies []netip.Prefix
 	// Lease by which replicas agree on a leader: ManagerOptions.Lease.
 	Lease types.NamespacedName
+	// Key is ManagerOptions.WebhookKey.
+	Key string
 	// Namespaces that are watched: ManagerOptions.Namespaces.
 	Namespaces []string
 }
@@ -193,7 +195,7 @@ func addWebhook(mgr ctrl.Manager, o *WebhookOptions, desk hook.Desk) error {
 	if o == nil {
 		return nil
 	}
-	return webhook.SetupWithManager(mgr, webhook.Options{Listener: o.Listener, TrustedProxies: o.TrustedProxies, Lease: o.Lease, Namespaces: o.Namespaces, Desk: desk, Now: time.Now})
+	return webhook.SetupWithManager(mgr, webhook.Options{Listener: o.Listener, TrustedProxies: o.TrustedProxies, Lease: o.Lease, Key: o.Key, Namespaces: o.Namespaces, Desk: desk, Now: time.Now})
 }
 
 func firstError(errs ...error) error {

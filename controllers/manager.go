@@ -41,6 +41,8 @@ type ManagerOptions struct {
 	LeaderElectionNamespace string
 	// WebhookAddress is where other replicas reach this one's webhook server; the zero value if it has none.
 	WebhookAddress netip.AddrPort
+	// WebhookKey tells that server that a request comes from another replica.
+	WebhookKey string
 }
 
 // leaseName is the name of the lease by which replicas agree on a leader.
@@ -80,7 +82,7 @@ func NewManager(config *rest.Config, o ManagerOptions) (ctrl.Manager, error) {
 		Scheme:                        Scheme(),
 		LeaderElection:                o.LeaderElection,
 		LeaderElectionID:              leaseName,
-		LeaderElectionLabels:          webhook.Labels(o.WebhookAddress),
+		LeaderElectionLabels:          webhook.Labels(o.WebhookAddress, o.WebhookKey),
 		LeaderElectionNamespace:       o.LeaderElectionNamespace,
 		LeaderElectionReleaseOnCancel: true,
 		HealthProbeBindAddress:        o.HealthAddress,

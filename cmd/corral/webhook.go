@@ -4,6 +4,7 @@
 package main
 
 import (
+	"crypto/rand"
 	"fmt"
 	"net"
 	"net/netip"
@@ -51,8 +52,8 @@ func (f *webhookFlags) listen(of *controllerFlags) error {
 	if err != nil {
 		return fmt.Errorf("listening at --webhook-addr: %w", err)
 	}
-	of.manager.WebhookAddress = webhook.Advertised(listener.Addr(), ip)
-	of.controllers.Webhook = &controllers.WebhookOptions{Listener: listener, TrustedProxies: proxies, Lease: of.manager.Lease(), Namespaces: of.manager.Namespaces}
+	of.manager.WebhookAddress, of.manager.WebhookKey = webhook.Advertised(listener.Addr(), ip), rand.Text()
+	of.controllers.Webhook = &controllers.WebhookOptions{Listener: listener, TrustedProxies: proxies, Lease: of.manager.Lease(), Key: of.manager.WebhookKey, Namespaces: of.manager.Namespaces}
 	return nil
 }
 

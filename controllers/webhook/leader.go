@@ -17,13 +17,17 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	hook "github.com/corral-dev/corral/internal/webhook"
 )
 
 // Labels of the lease by which replicas agree on a leader: where its webhook server listens. They are written together with
-// the leader's name, so they are never a former leader's.
+// the leader's name, so they are never a former leader's. By the key, replicas tell the leader that a request comes from them, which
+// exempts it from the limits on sources, and from nothing else.
 const (
 	HostLabel = "corral.dev/webhook-host"
 	PortLabel = "corral.dev/webhook-port"
+	KeyLabel  = "corral.dev/webhook-key"
 )
 
 const (
@@ -35,13 +39,13 @@ const (
 
 // Labels returns the labels by which a leader says where its server listens; with empty values if there is none, so that those
 // of a former leader don't stay.
-func Labels(address netip.AddrPort) map[string]string {
+func Labels(address netip.AddrPort, key string) map[string]string {
 	if !address.IsValid() {
-		return map[string]string{HostLabel: "", PortLabel: ""}
+		return map[string]string{HostLabel: "", PortLabel: "", KeyLabel: ""}
 	}
 	// A label's value has no colons.
 	host := strings.ReplaceAll(address.Addr().Unmap().WithZone("").StringExpanded(), ":", "-")
-	return map[string]string{HostLabel: host, PortLabel: strconv.Itoa(int(address.Port()))}
+	return map[string]string{HostLabel: host, PortLabel: strconv.Itoa(int(address.Port())), KeyLabel: key}
 }
 
 // addressOf reads Labels.
@@ -82,10 +86,10 @@ type Leader struct {
 	Lease types.NamespacedName
 	Now   func() time.Time
 
-	mu      sync.Mutex
-	address string
-	err     error
-	until   time.Time
+	mu    sync.Mutex
+	peer  hook.Peer
+	err   error
+	until time.Time
 }
 
 // Leads implements hook.Leader.
@@ -98,43 +102,43 @@ func (l *Leader) Leads() bool {
 	}
 }
 
-// Address implements hook.Leader.
-func (l *Leader) Address(ctx context.Context) (string, error) {
+// Peer implements hook.Leader.
+func (l *Leader) Peer(ctx context.Context) (hook.Peer, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if now := l.Now(); !now.Before(l.until) {
-		l.address, l.err = l.read(ctx)
+		l.peer, l.err = l.read(ctx)
 		l.until = now.Add(leaseFor)
 		if l.err != nil {
 			l.until = now.Add(failedFor)
 		}
 	}
-	return l.address, l.err
+	return l.peer, l.err
 }
 
 // Failed implements hook.Leader.
 func (l *Leader) Failed(address string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.address == address {
-		l.address, l.err, l.until = "", errors.New("the leader didn't answer"), l.Now().Add(failedFor)
+	if l.peer.Address == address {
+		l.peer, l.err, l.until = hook.Peer{}, errors.New("the leader didn't answer"), l.Now().Add(failedFor)
 	}
 }
 
-func (l *Leader) read(ctx context.Context) (string, error) {
+func (l *Leader) read(ctx context.Context) (hook.Peer, error) {
 	// Others wait for it too, so it isn't ended when this request is.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readWithin)
 	defer cancel()
 	lease := &coordinationv1.Lease{}
 	if err := l.Live.Get(ctx, l.Lease, lease); err != nil {
-		return "", fmt.Errorf("reading the lease: %w", err)
+		return hook.Peer{}, fmt.Errorf("reading the lease: %w", err)
 	}
 	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
-		return "", errors.New("nobody holds the lease")
+		return hook.Peer{}, errors.New("nobody holds the lease")
 	}
 	address, err := addressOf(lease.Labels)
 	if err != nil {
-		return "", err
+		return hook.Peer{}, err
 	}
-	return address.String(), nil
+	return hook.Peer{Address: address.String(), Key: lease.Labels[KeyLabel]}, nil
 }

@@ -32,6 +32,8 @@ type Options struct {
 	Listener net.Listener
 	// TrustedProxies are believed what they say in X-Forwarded-For.
 	TrustedProxies []netip.Prefix
+	// Key by which other replicas tell that they passed a request on.
+	Key string
 	// Lease by which replicas agree on a leader.
 	Lease types.NamespacedName
 	// Namespaces that are watched; all if empty.
@@ -54,7 +56,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	secrets := &Secrets{Connections: mgr.GetCache(), Live: mgr.GetAPIReader(), Namespaces: o.Namespaces, Now: o.Now}
 	leader := &Leader{Elected: mgr.Elected(), Live: mgr.GetAPIReader(), Lease: o.Lease, Now: o.Now}
 	s := &server{listener: o.Listener, Server: hook.New(hook.Options{
-		Secrets: secrets, Desk: o.Desk, Leader: leader, TrustedProxies: o.TrustedProxies, Log: mgr.GetLogger().WithName("webhook"), Now: o.Now,
+		Secrets: secrets, Desk: o.Desk, Leader: leader, Key: o.Key, TrustedProxies: o.TrustedProxies, Log: mgr.GetLogger().WithName("webhook"), Now: o.Now,
 	})}
 	s.watch = func(ctx context.Context) error { return watch(ctx, mgr, secrets) }
 	if err := mgr.AddReadyzCheck("webhook", s.check); err != nil {

@@ -207,7 +207,7 @@ func TestConnectionsOfOtherNamespacesAreUnknown(t *testing.T) {
 func TestAddressesSurviveTheLease(t *testing.T) {
 	for _, text := range []string{"10.1.2.3:8081", "[fd00::1]:8081", "[::1]:65535", "[2001:db8:1:2:3:4:5:6]:1"} {
 		address := netip.MustParseAddrPort(text)
-		labels := Labels(address)
+		labels := Labels(address, "KEY")
 		for _, value := range labels {
 			if problems := validation.IsValidLabelValue(value); len(problems) > 0 {
 				t.Errorf("%s: %q: %v", text, value, problems)
@@ -217,7 +217,7 @@ func TestAddressesSurviveTheLease(t *testing.T) {
 			t.Errorf("%s: got %s, %v", text, got, err)
 		}
 	}
-	if _, err := addressOf(Labels(netip.AddrPort{})); err == nil {
+	if _, err := addressOf(Labels(netip.AddrPort{}, "KEY")); err == nil {
 		t.Error("no error for a leader without a server")
 	}
 }
@@ -245,7 +245,7 @@ func TestLeaderIsFoundByTheLease(t *testing.T) {
 	held := func(holder string, labels map[string]string) *coordinationv1.Lease {
 		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: lease.Namespace, Name: lease.Name, Labels: labels}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder}}
 	}
-	there := Labels(netip.MustParseAddrPort("10.1.2.3:8081"))
+	there := Labels(netip.MustParseAddrPort("10.1.2.3:8081"), "KEY")
 	for name, tc := range map[string]struct {
 		objects []client.Object
 		want    string
@@ -253,16 +253,16 @@ func TestLeaderIsFoundByTheLease(t *testing.T) {
 	}{
 		"held":             {[]client.Object{held("one", there)}, "10.1.2.3:8081", ""},
 		"released":         {[]client.Object{held("", there)}, "", "nobody holds the lease"},
-		"leader without":   {[]client.Object{held("one", Labels(netip.AddrPort{}))}, "", `reading where the leader listens: ParseAddr(""): unable to parse IP`},
+		"leader without":   {[]client.Object{held("one", Labels(netip.AddrPort{}, "KEY"))}, "", `reading where the leader listens: ParseAddr(""): unable to parse IP`},
 		"leader of before": {[]client.Object{held("one", nil)}, "", `reading where the leader listens: ParseAddr(""): unable to parse IP`},
 		"none":             {nil, "", `reading the lease: leases.coordination.k8s.io "corral.corral.dev" not found`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t, tc.objects...)
 			l := &Leader{Elected: make(chan struct{}), Live: s, Lease: lease, Now: s.clock}
-			got, err := l.Address(t.Context())
-			if got != tc.want || (err == nil) != (tc.err == "") || err != nil && err.Error() != tc.err {
-				t.Errorf("got %q, %v; want %q, %s", got, err, tc.want, tc.err)
+			got, err := l.Peer(t.Context())
+			if got.Address != tc.want || (got.Key == "KEY") != (tc.want != "") || (err == nil) != (tc.err == "") || err != nil && err.Error() != tc.err {
+				t.Errorf("got %+v, %v; want %q, %s", got, err, tc.want, tc.err)
 			}
 		})
 	}
@@ -271,22 +271,22 @@ func TestLeaderIsFoundByTheLease(t *testing.T) {
 func TestLeaseIsReadOnceInAWhile(t *testing.T) {
 	holder := "one"
 	s := newStage(t, &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: lease.Namespace, Name: lease.Name, Labels: Labels(netip.MustParseAddrPort("10.1.2.3:8081"))},
+		ObjectMeta: metav1.ObjectMeta{Namespace: lease.Namespace, Name: lease.Name, Labels: Labels(netip.MustParseAddrPort("10.1.2.3:8081"), "KEY")},
 		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder},
 	})
 	elected := make(chan struct{})
 	l := &Leader{Elected: elected, Live: s, Lease: lease, Now: s.clock}
-	address, err := l.Address(t.Context())
+	peer, err := l.Peer(t.Context())
 	want := func(fails bool, reads int) {
 		t.Helper()
-		if _, err = l.Address(t.Context()); (err != nil) != fails || s.reads != reads {
+		if _, err = l.Peer(t.Context()); (err != nil) != fails || s.reads != reads {
 			t.Errorf("%v after %d reads", err, s.reads)
 		}
 	}
 	want(false, 1)
 	l.Failed("another")
 	want(false, 1)
-	l.Failed(address)
+	l.Failed(peer.Address)
 	want(true, 1)
 	s.now = s.now.Add(failedFor)
 	want(false, 2)

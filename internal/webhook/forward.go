@@ -5,7 +5,9 @@ package webhook
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -24,10 +26,18 @@ const (
 type Leader interface {
 	// Leads says whether it is this process.
 	Leads() bool
-	// Address returns the host and port where the leader's server listens, or an error while that isn't known.
-	Address(ctx context.Context) (string, error)
-	// Failed says that nobody answered there.
+	// Peer returns where the leader's server listens, or an error while that isn't known.
+	Peer(ctx context.Context) (Peer, error)
+	// Failed says that nobody listens there.
 	Failed(address string)
+}
+
+// Peer is the server of another replica.
+type Peer struct {
+	// Address is its host and port.
+	Address string
+	// Key tells it that a request comes from a replica: Options.Key there.
+	Key string
 }
 
 // newForwarder makes a client that goes to the address that it is given and nowhere else.
@@ -50,29 +60,38 @@ func (s *Server) pass(d *delivery, body []byte) answer {
 	if d.Header.Get(forwardedHeader) != "" {
 		return answer{result: unready, status: http.StatusServiceUnavailable, text: "The leader has changed.", retry: retryAfter}
 	}
-	address, err := s.Leader.Address(d.Context())
+	leader, err := s.Leader.Peer(d.Context())
 	if err != nil {
 		return answer{result: unready, status: http.StatusServiceUnavailable, text: "There is no leader now.", retry: retryAfter}
 	}
-	request, err := http.NewRequestWithContext(d.Context(), http.MethodPost, "http://"+address+d.URL.EscapedPath(), bytes.NewReader(body))
+	request, err := http.NewRequestWithContext(d.Context(), http.MethodPost, "http://"+leader.Address+d.URL.EscapedPath(), bytes.NewReader(body))
 	if err != nil {
 		return answer{result: unready, status: http.StatusServiceUnavailable, text: "The leader's address is none.", retry: retryAfter}
 	}
 	for _, header := range []string{signatureHeader, eventHeader, guidHeader, "Content-Type"} {
 		request.Header.Set(header, d.Header.Get(header))
 	}
-	request.Header.Set(forwardedHeader, "1")
+	request.Header.Set(forwardedHeader, cmp.Or(leader.Key, "1"))
 	d.passed = true
 	response, err := s.forward.Do(request)
 	if err != nil {
-		s.Leader.Failed(address)
+		if d.Context().Err() == nil && isDial(err) {
+			s.Leader.Failed(leader.Address)
+		}
 		if s.quiet.speaks(passed, d.began) {
-			s.Log.Error(err, "passing an event on to the leader", "address", address)
+			s.Log.Error(err, "passing an event on to the leader", "address", leader.Address)
 		}
 		return answer{result: unready, status: http.StatusServiceUnavailable, text: "The leader doesn't answer.", retry: retryAfter}
 	}
 	defer response.Body.Close()
 	return answerOf(response)
+}
+
+// isDial says whether a connection couldn't be made. Other errors are of one request only: its sender may have gone, or
+// it may have waited for too long.
+func isDial(err error) bool {
+	op := new(net.OpError)
+	return errors.As(err, &op) && op.Op == "dial"
 }
 
 // answerOf gives back what the leader said.

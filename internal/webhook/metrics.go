@@ -19,7 +19,8 @@ const (
 	unused    result = "unused"    // signed, of an event that isn't used
 	probed    result = "probed"    // somebody looks whether there is a server
 	forged    result = "forged"    // not signed by the secret
-	malformed result = "malformed" // not as GitHub sends it
+	malformed result = "malformed" // headers not as GitHub sends them
+	unusable  result = "unusable"  // signed, and the body not as GitHub sends it
 	oversized result = "oversized" // larger than GitHub sends
 	unknown   result = "unknown"   // for no connection that takes events
 	slow      result = "slow"      // the body didn't arrive in time
@@ -28,17 +29,21 @@ const (
 	unready   result = "unready"   // no leader, or no secret
 )
 
-var results = []result{accepted, passed, duplicate, unused, probed, forged, malformed, oversized, unknown, slow, limited, busy, unready}
+var results = []result{accepted, passed, duplicate, unused, probed, forged, malformed, unusable, oversized, unknown, slow, limited, busy, unready}
 
-// isBad says whether a source is to blame.
+// isBad says whether a request is held against its source. What was signed never is: its source may be a proxy's, and the signer
+// one tenant of many. Nor is what costs nothing.
 func (r result) isBad() bool {
-	return slices.Contains([]result{forged, malformed, oversized, unknown, slow}, r)
+	return slices.Contains([]result{forged, malformed, oversized, slow}, r)
 }
+
+// isRefused says whether somebody may have to mend something.
+func (r result) isRefused() bool { return r.isBad() || r == unknown || r == unusable }
 
 var (
 	requests = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "corral_webhook_requests_total",
-		Help: "Requests to the webhook server by result: accepted, passed (on to the leader), duplicate, unused, probed, forged, malformed, oversized, unknown, slow, limited, busy or unready.",
+		Help: "Requests to the webhook server by result: accepted, passed (on to the leader), duplicate, unused, probed, forged, malformed, unusable, oversized, unknown, slow, limited, busy or unready.",
 	}, []string{"result"})
 	durations = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "corral_webhook_request_duration_seconds",

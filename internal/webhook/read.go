@@ -18,6 +18,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -29,8 +30,9 @@ const (
 	smallBody = 256 << 10
 	// smallSlots and largeSlots are how many are read and decoded at once.
 	smallSlots, largeSlots = 128, 2
-	// smallWithin and largeWithin are when a body must have arrived.
-	smallWithin, largeWithin = 3 * time.Second, 8 * time.Second
+	// smallWithin and largeWithin are when a body must have arrived; crowdedWithin is that for a small one while more than half of
+	// the slots are taken, and for one of a suspect source.
+	smallWithin, largeWithin, crowdedWithin = 2 * time.Second, 8 * time.Second, 500 * time.Millisecond
 	// laneWait is how long a request waits for its turn.
 	laneWait = 2 * time.Second
 )
@@ -38,24 +40,46 @@ const (
 const signatureSize = sha256.Size
 
 // lanes bound how many bodies are in memory.
-type lanes struct{ small, large *semaphore.Weighted }
+type lanes struct {
+	small, large *semaphore.Weighted
+	taken        atomic.Int32 // slots of the small lane
+}
 
 func newLanes() *lanes {
 	return &lanes{small: semaphore.NewWeighted(smallSlots), large: semaphore.NewWeighted(largeSlots)}
 }
 
-// enter waits for a slot and returns how to leave it; nil and an answer if there was none in time.
-func (l *lanes) enter(ctx context.Context, size int64) (leave func(), a answer) {
-	lane := l.small
-	if size > smallBody {
-		lane = l.large
+// enter waits for a slot and returns how to leave it; nil and an answer if there was none in time. Suspect sources have no
+// large bodies read.
+func (l *lanes) enter(d *delivery) (leave func(), a answer) {
+	lane, small := l.large, d.ContentLength <= smallBody
+	if small {
+		lane = l.small
 	}
-	ctx, cancel := context.WithTimeout(ctx, laneWait)
+	ctx, cancel := context.WithTimeout(d.Context(), laneWait)
 	defer cancel()
-	if lane.Acquire(ctx, 1) != nil {
+	if d.suspect && !small || lane.Acquire(ctx, 1) != nil {
 		return nil, answer{result: busy, status: http.StatusServiceUnavailable, text: "Too many events at once.", retry: retryAfter}
 	}
-	return func() { lane.Release(1) }, answer{}
+	if !small {
+		return func() { lane.Release(1) }, answer{}
+	}
+	l.taken.Add(1)
+	return func() {
+		l.taken.Add(-1)
+		lane.Release(1)
+	}, answer{}
+}
+
+// within returns how long a body may take to arrive.
+func (l *lanes) within(d *delivery) time.Duration {
+	switch {
+	case d.ContentLength > smallBody:
+		return largeWithin
+	case d.suspect || l.taken.Load() > smallSlots/2:
+		return crowdedWithin
+	}
+	return smallWithin
 }
 
 // buffers are used again for small bodies.
@@ -80,10 +104,7 @@ func reuse(b *bytes.Buffer) {
 // read takes the body in and shows that one of the secrets signed it. Large bodies of events that aren't used
 // are only looked at, not kept: then the body is nil.
 func (s *Server) read(w http.ResponseWriter, d *delivery, secrets [][]byte) (*bytes.Buffer, answer) {
-	size, within := d.ContentLength, smallWithin
-	if size > smallBody {
-		within = largeWithin
-	}
+	size, within := d.ContentLength, s.lanes.within(d)
 	var body *bytes.Buffer
 	if size <= smallBody || IsDecoded(d.event) {
 		body = bufferFor(size)

@@ -6,6 +6,7 @@ package webhook
 import (
 	"bytes"
 	"context"
+	"crypto/subtle"
 	"errors"
 	"fmt"
 	"net/http"
@@ -66,6 +67,8 @@ type Options struct {
 	Desk    Desk
 	// Leader says who takes events; nil if that is always this process.
 	Leader Leader
+	// Key by which other replicas tell that they passed a request on; "" if there are none.
+	Key string
 	// TrustedProxies are believed what they say in X-Forwarded-For.
 	TrustedProxies []netip.Prefix
 	Log            logr.Logger
@@ -107,6 +110,10 @@ type delivery struct {
 	claimed [signatureSize]byte
 	source  netip.Prefix
 	began   time.Time
+	// replica is true if another replica sent it, which isn't to blame for what it was sent.
+	replica bool
+	// suspect is true if its source sent too many bad requests.
+	suspect bool
 	// passed is true once the body was given to a transport, which may read it even later.
 	passed bool
 }
@@ -116,9 +123,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), answerWithin)
 	defer cancel()
 	d := &delivery{Request: r.WithContext(ctx), began: s.Now(), source: sourceOf(r, s.TrustedProxies)}
+	d.replica = s.Key != "" && subtle.ConstantTimeCompare([]byte(s.Key), []byte(r.Header.Get(forwardedHeader))) == 1
 	a := s.answer(w, d)
-	if a.result.isBad() {
+	if a.result.isBad() && !d.replica {
 		s.sources.charge(d.source, d.began)
+	}
+	if a.result.isRefused() {
 		s.logRefusal(d, a)
 	}
 	requests.WithLabelValues(string(a.result)).Inc()
@@ -137,7 +147,7 @@ func (s *Server) answer(w http.ResponseWriter, d *delivery) answer {
 	if d.URL.Path == "/" && (d.Method == http.MethodGet || d.Method == http.MethodHead) {
 		return answer{result: probed, status: http.StatusOK, text: "GitHub's events are taken in at " + pathPrefix + "NAMESPACE/CONNECTION."}
 	}
-	release, a := s.sources.admit(d.Context(), d.source, d.began)
+	release, a := s.sources.admit(d)
 	if release == nil {
 		return a
 	}
@@ -149,7 +159,7 @@ func (s *Server) answer(w http.ResponseWriter, d *delivery) answer {
 	if err != nil {
 		return refuseSecrets(d.connection, err)
 	}
-	leave, a := s.lanes.enter(d.Context(), d.ContentLength)
+	leave, a := s.lanes.enter(d)
 	if leave == nil {
 		return a
 	}
@@ -245,11 +255,11 @@ func (s *Server) take(d *delivery, body *bytes.Buffer) answer {
 	}
 	payload, err := payloadOf(d.Header.Get("Content-Type"), body.Bytes())
 	if err != nil {
-		return answer{result: malformed, status: http.StatusBadRequest, text: err.Error() + "."}
+		return answer{result: unusable, status: http.StatusBadRequest, text: err.Error() + "."}
 	}
 	event, err := Parse(d.event, payload)
 	if err != nil {
-		return answer{result: malformed, status: http.StatusBadRequest, text: err.Error() + "."}
+		return answer{result: unusable, status: http.StatusBadRequest, text: err.Error() + "."}
 	}
 	event.GUID, event.Connection, event.At = d.guid, d.connection, d.began
 	if err := s.Desk.Take(d.Context(), event); err != nil {

@@ -4,6 +4,7 @@
 package webhook
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -80,9 +81,12 @@ type leader struct {
 	failed  []string
 }
 
-func (l *leader) Leads() bool                             { return l.address == "" && l.err == nil }
-func (l *leader) Address(context.Context) (string, error) { return l.address, l.err }
-func (l *leader) Failed(address string)                   { l.failed = append(l.failed, address) }
+func (l *leader) Leads() bool                        { return l.address == "" && l.err == nil }
+func (l *leader) Peer(context.Context) (Peer, error) { return Peer{l.address, peerKey}, l.err }
+func (l *leader) Failed(address string)              { l.failed = append(l.failed, address) }
+
+// peerKey is the key of leaders.
+const peerKey = "KEY"
 
 // stage is a server with one connection.
 type stage struct {
@@ -95,7 +99,7 @@ type stage struct {
 
 func newStage(t *testing.T) *stage {
 	s := &stage{T: t, desk: &desk{}, secrets: &secrets{known: map[types.NamespacedName][][]byte{main: {secret}}}, now: time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)}
-	s.Server = New(Options{Secrets: s.secrets, Desk: s.desk, Log: logr.Discard(), Now: func() time.Time { return s.now }, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}})
+	s.Server = New(Options{Secrets: s.secrets, Desk: s.desk, Key: peerKey, Log: logr.Discard(), Now: func() time.Time { return s.now }, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}})
 	return s
 }
 
@@ -187,7 +191,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		"endless GUID":      {func(r *http.Request) { r.Header.Set(guidHeader, strings.Repeat("x", 65)) }, 400, token},
 		"no length":         {func(r *http.Request) { r.ContentLength = -1 }, 411, "Content-Length is missing."},
 		"oversized":         {func(r *http.Request) { r.ContentLength = MaxBody + 1 }, 413, fmt.Sprintf("The body has %d bytes; GitHub sends %d at most.", MaxBody+1, MaxBody)},
-		"body that ends":    {func(r *http.Request) { r.ContentLength++ }, 408, "The body didn't arrive within 3s."},
+		"body that ends":    {func(r *http.Request) { r.ContentLength++ }, 408, "The body didn't arrive within 2s."},
 		"no type":           {func(r *http.Request) { r.Header.Del("Content-Type") }, 400, "the Content-Type is neither application/json nor application/x-www-form-urlencoded."},
 		"other type":        {func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") }, 400, "the Content-Type is neither application/json nor application/x-www-form-urlencoded."},
 		"form without":      {func(r *http.Request) { r.Header.Set("Content-Type", "application/x-www-form-urlencoded") }, 400, "the form has no field payload."},
@@ -265,51 +269,110 @@ func TestWithoutSecretNothingIsTaken(t *testing.T) {
 	}
 }
 
-func TestSourceOfManyBadRequestsLeavesRoomForOthers(t *testing.T) {
+// bad makes a forged request from an address.
+func bad(address string) *http.Request {
+	r := signed(WorkflowJobEvent, "guid-1", queued)
+	r.Header.Set(signatureHeader, Sign([]byte("x"), nil))
+	r.RemoteAddr = address + ":80"
+	return r
+}
+
+// answers counts the answers to requests.
+func (s *stage) answers(n int, request func() *http.Request) map[int]int {
+	codes := map[int]int{}
+	for range n {
+		codes[s.send(request()).Code]++
+	}
+	return codes
+}
+
+func TestSuspectSourceIsWorkedOnAtAPaceAndOthersAsBefore(t *testing.T) {
 	s := newStage(t)
-	forged := func() *http.Request {
-		r := signed(WorkflowJobEvent, "guid-1", queued)
-		r.Header.Set(signatureHeader, Sign([]byte("x"), nil))
-		r.RemoteAddr = "198.51.100.1:80"
-		return r
-	}
-	for range badBurst {
-		if w := s.send(forged()); w.Code != http.StatusUnauthorized {
-			t.Fatalf("got %d", w.Code)
-		}
-	}
-	// While others like it are worked on, it isn't.
-	for range suspectSlots {
-		if release, _ := s.sources.admit(t.Context(), netip.MustParsePrefix("198.51.100.1/32"), s.now); release == nil {
-			t.Fatal("not admitted")
-		}
+	const attacker, other = "198.51.100.1", "198.51.100.2"
+	want := map[int]int{http.StatusUnauthorized: badBurst + suspectRate, http.StatusTooManyRequests: 50}
+	if diff := cmp.Diff(want, s.answers(badBurst+suspectRate+50, func() *http.Request { return bad(attacker) })); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
 	}
 	asked := s.secrets.asked
-	s.want(s.send(forged()), http.StatusTooManyRequests, "Too many requests, or too many bad ones, from this address.")
+	s.want(s.send(bad(attacker)), http.StatusTooManyRequests, "Too many requests, or too many bad ones, from this address.")
 	if s.secrets.asked != asked {
 		t.Error("the secret was asked for")
 	}
-	s.want(s.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusAccepted, "taken")
+	// Another one that is suspect has a pace of its own, as it may be one that GitHub sends from.
+	want = map[int]int{http.StatusUnauthorized: badBurst}
+	if diff := cmp.Diff(want, s.answers(badBurst, func() *http.Request { return bad(other) })); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	r := signed(WorkflowJobEvent, "guid-1", queued)
+	r.RemoteAddr = other + ":80"
+	s.want(s.send(r), http.StatusAccepted, "taken")
 	// It is forgiven in time.
 	s.now = s.now.Add(time.Second)
-	if w := s.send(forged()); w.Code != http.StatusUnauthorized {
+	if w := s.send(bad(attacker)); w.Code != http.StatusUnauthorized {
 		t.Errorf("got %d", w.Code)
 	}
 }
 
-func TestSuspectSourcesAreWorkedOnAtAPace(t *testing.T) {
+func TestSuspectSourceHasFewSlotsOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.answers(badBurst, func() *http.Request { return bad("198.51.100.1") })
+		s.answers(badBurst, func() *http.Request { return bad("198.51.100.2") })
+		admit := func(address string) func() {
+			r := bad(address)
+			release, _ := s.sources.admit(&delivery{Request: r, source: sourceOf(r, nil), began: s.now})
+			return release
+		}
+		for range suspectSlots {
+			if admit("198.51.100.1") == nil {
+				t.Fatal("not admitted")
+			}
+		}
+		if admit("198.51.100.1") != nil {
+			t.Error("admitted beyond its slots")
+		}
+		if admit("198.51.100.2") == nil {
+			t.Error("another one is kept out")
+		}
+		large := bad("198.51.100.2")
+		large.ContentLength = smallBody + 1
+		s.want(s.send(large), http.StatusServiceUnavailable, "Too many events at once.")
+	})
+}
+
+func TestWhatIsSignedIsNotHeldAgainstItsSource(t *testing.T) {
 	s := newStage(t)
-	answers := map[int]int{}
-	for i := range 3 * suspectRate {
-		r := signed(WorkflowJobEvent, "guid-1", queued)
-		r.URL.Path = "/github/team/other"
-		// From several addresses: what they are suspect of is counted for each, the pace is theirs together.
-		r.RemoteAddr = fmt.Sprintf("198.51.100.%d:80", 1+i%2)
-		answers[s.send(r).Code]++
-	}
-	want := map[int]int{http.StatusNotFound: 2*badBurst + suspectRate, http.StatusTooManyRequests: 3*suspectRate - 2*badBurst - suspectRate}
-	if diff := cmp.Diff(want, answers); diff != "" {
+	want := map[int]int{http.StatusBadRequest: 3 * badBurst}
+	if diff := cmp.Diff(want, s.answers(3*badBurst, func() *http.Request { return signed(PushEvent, "guid-1", "{") })); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+	if len(s.sources.known.young) != 0 {
+		t.Error("it is")
+	}
+}
+
+func TestWhatAReplicaWasSentIsNotHeldAgainstIt(t *testing.T) {
+	s := newStage(t)
+	want := map[int]int{http.StatusUnauthorized: 5 * badBurst}
+	got := s.answers(5*badBurst, func() *http.Request {
+		r := bad("198.51.100.1")
+		r.Header.Set(forwardedHeader, peerKey)
+		return r
+	})
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if len(s.sources.known.young) != 0 {
+		t.Error("it is")
+	}
+	// Whoever doesn't know the key is nobody's replica.
+	got = s.answers(5*badBurst, func() *http.Request {
+		r := bad("198.51.100.1")
+		r.Header.Set(forwardedHeader, "1")
+		return r
+	})
+	if got[http.StatusTooManyRequests] == 0 {
+		t.Errorf("got %v", got)
 	}
 }
 
@@ -322,7 +385,7 @@ func TestSourceIsWhoeverIsBehindTrustedProxies(t *testing.T) {
 		"proxy says nobody":  {"192.0.2.1:80", "unknown", "192.0.2.1/32"},
 		"made up in front":   {"192.0.2.1:80", "10.1.1.1, 203.0.113.9", "203.0.113.9/32"},
 		"two proxies":        {"192.0.2.1:80", "10.1.1.1, 203.0.113.9 , 192.0.2.7", "203.0.113.9/32"},
-		"IPv6":               {"[2001:db8::1]:80", "", "2001:db8::/64"},
+		"IPv6":               {"[2001:db8::1]:80", "", "2001:db8::/48"},
 		"IPv4 in IPv6":       {"[::ffff:198.51.100.1]:80", "", "198.51.100.1/32"},
 		"no address":         {"@", "", "invalid Prefix"},
 		"endless":            {"192.0.2.1:80", strings.Repeat("192.0.2.1,", 10000) + "192.0.2.1", "192.0.2.1/32"},
@@ -345,7 +408,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	for i := range 3 * maxSources {
 		s.sources.charge(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 32), s.now)
 	}
-	if n := len(s.sources.bad.young) + len(s.sources.bad.old); n > 2*maxSources {
+	if n := len(s.sources.known.young) + len(s.sources.known.old); n > 2*maxSources {
 		t.Errorf("%d sources", n)
 	}
 	for i := range 3 * seenMost {
@@ -416,6 +479,41 @@ func TestReplicaSaysWhatTheLeaderSays(t *testing.T) {
 	}
 	l.address = ""
 	replica.want(replica.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusAccepted, "taken")
+}
+
+// Events of one sender don't close the way for others'.
+func TestOnlyALeaderThatCannotBeReachedHasFailed(t *testing.T) {
+	for name, tc := range map[string]struct {
+		leader http.HandlerFunc
+		sender func(context.Context) context.Context
+	}{
+		"it ends the connection": {
+			leader: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+			sender: func(ctx context.Context) context.Context { return ctx },
+		},
+		"the sender is gone": {
+			leader: func(http.ResponseWriter, *http.Request) {},
+			sender: func(ctx context.Context) context.Context {
+				ctx, cancel := context.WithCancel(ctx)
+				cancel()
+				return ctx
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(tc.leader)
+			defer server.Close()
+			s, l := newStage(t), &leader{address: strings.TrimPrefix(server.URL, "http://")}
+			s.Leader = l
+			r := signed(WorkflowJobEvent, "guid-1", queued)
+			body := new(bytes.Buffer)
+			body.WriteString(queued)
+			a := s.pass(&delivery{Request: r.WithContext(tc.sender(t.Context())), began: s.now}, body.Bytes())
+			if a.status != http.StatusServiceUnavailable || len(l.failed) != 0 {
+				t.Errorf("answered %d, failed %v", a.status, l.failed)
+			}
+		})
+	}
 }
 
 func TestEventIsPassedOnOnce(t *testing.T) {
@@ -494,8 +592,15 @@ func TestSlowSenderIsCutOff(t *testing.T) {
 func TestWhenTooManyAreAtWorkOthersAreToldSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t)
+		small := &delivery{Request: signed(PushEvent, "guid-1", "{}")}
+		if got := s.lanes.within(small); got != smallWithin {
+			t.Errorf("a body may take %s", got)
+		}
 		for range smallSlots {
-			s.lanes.enter(t.Context(), 1)
+			s.lanes.enter(small)
+		}
+		if got := s.lanes.within(small); got != crowdedWithin {
+			t.Errorf("a body may take %s", got)
 		}
 		s.want(s.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusServiceUnavailable, "Too many events at once.")
 		large := `{"x":"` + strings.Repeat("x", smallBody) + `",` + place + `}`

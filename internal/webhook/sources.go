@@ -20,13 +20,17 @@ const (
 	// badRate and badBurst are how many bad requests a second, and at once, a source may send before it is suspect. The
 	// addresses of GitHub are those of whoever uses GitHub, so a suspect source isn't shut out.
 	badRate, badBurst = 10, 100
-	// suspectSlots are shared by all requests of suspect sources, and suspectRate is how many of them a second are worked on.
-	suspectSlots, suspectRate = 4, 200
+	// suspectRate is how many requests of a suspect source a second are worked on, and suspectSlots how many at once.
+	suspectRate, suspectSlots = 200, 2
+	// suspectsSlots are shared by all suspect sources: half of those that there are for bodies.
+	suspectsSlots = smallSlots / 2
 	// sourceSlots are how many requests of one source are worked on at once.
 	sourceSlots = 48
 	// maxSources is how many sources are remembered, for twice sourcesFor at most.
 	maxSources = 4096
 	sourcesFor = 5 * time.Minute
+	// siteBits is how much of an IPv6 address says whose it is.
+	siteBits = 48
 	// maxHops is how many addresses of X-Forwarded-For are looked at.
 	maxHops = 16
 )
@@ -34,67 +38,75 @@ const (
 // sources keep those that send bad requests from crowding out the others.
 type sources struct {
 	mu sync.Mutex
-	// bad has what is left to sources that sent bad requests; both maps are bounded.
-	bad generations[netip.Prefix, *rate.Limiter]
+	// known are the sources that sent bad requests; they are bounded.
+	known generations[netip.Prefix, *record]
 	// present are the sources of requests that are worked on or wait; they are bounded by the connections.
 	present  map[netip.Prefix]*presence
 	suspects *semaphore.Weighted
-	pace     *rate.Limiter // of suspects
+}
+
+// record is what is left to a source that sent bad requests.
+type record struct {
+	bad  *rate.Limiter // bad requests until it is suspect
+	pace *rate.Limiter // requests while it is
 }
 
 // presence is a source with requests.
 type presence struct {
-	requests int
-	slots    *semaphore.Weighted
+	requests   int
+	slots, few *semaphore.Weighted
 }
 
 func newSources() *sources {
 	return &sources{
-		bad:     generations[netip.Prefix, *rate.Limiter]{most: maxSources, lasts: sourcesFor},
-		present: map[netip.Prefix]*presence{}, suspects: semaphore.NewWeighted(suspectSlots), pace: rate.NewLimiter(suspectRate, suspectRate),
+		known:   generations[netip.Prefix, *record]{most: maxSources, lasts: sourcesFor},
+		present: map[netip.Prefix]*presence{}, suspects: semaphore.NewWeighted(suspectsSlots),
 	}
 }
 
-// admit waits for its source's turn and returns how to let a request out; nil and an answer if that takes too long, or at
-// once if its source is suspect and there is no room for such.
-func (s *sources) admit(ctx context.Context, source netip.Prefix, now time.Time) (release func(), a answer) {
-	here := s.enter(source)
-	slots, ok := here.slots, false
-	if s.isSuspect(source, now) {
-		slots = s.suspects
-		ok = s.pace.AllowN(now, 1) && slots.TryAcquire(1)
-	} else {
-		ctx, cancel := context.WithTimeout(ctx, laneWait)
-		defer cancel()
-		ok = slots.Acquire(ctx, 1) == nil
+// admit waits for its source's turn and returns how to let a request out; nil and an answer if that takes too long, or if its
+// source is suspect and sends too many.
+func (s *sources) admit(d *delivery) (release func(), a answer) {
+	if d.replica {
+		return func() {}, answer{}
 	}
-	if !ok {
-		s.leave(source)
-		return nil, answer{result: limited, status: http.StatusTooManyRequests, text: "Too many requests, or too many bad ones, from this address.", retry: retryAfter}
+	here, paced := s.enter(d)
+	ctx, cancel := context.WithTimeout(d.Context(), laneWait)
+	defer cancel()
+	turns := []*semaphore.Weighted{here.slots}
+	if d.suspect {
+		turns = []*semaphore.Weighted{here.few, s.suspects}
 	}
-	return func() {
-		slots.Release(1)
-		s.leave(source)
-	}, answer{}
+	var taken int
+	for paced && taken < len(turns) && turns[taken].Acquire(ctx, 1) == nil {
+		taken++
+	}
+	release = func() {
+		for _, turn := range turns[:taken] {
+			turn.Release(1)
+		}
+		s.leave(d.source)
+	}
+	if taken == len(turns) {
+		return release, answer{}
+	}
+	release()
+	return nil, answer{result: limited, status: http.StatusTooManyRequests, text: "Too many requests, or too many bad ones, from this address.", retry: retryAfter}
 }
 
-func (s *sources) isSuspect(source netip.Prefix, now time.Time) bool {
+// enter says whether a request's source is suspect and, if so, whether it keeps its pace.
+func (s *sources) enter(d *delivery) (here *presence, paced bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	limiter, known := s.bad.get(source, now)
-	return known && limiter.TokensAt(now) < 1
-}
-
-func (s *sources) enter(source netip.Prefix) *presence {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	here := s.present[source]
+	here = s.present[d.source]
 	if here == nil {
-		here = &presence{slots: semaphore.NewWeighted(sourceSlots)}
-		s.present[source] = here
+		here = &presence{slots: semaphore.NewWeighted(sourceSlots), few: semaphore.NewWeighted(suspectSlots)}
+		s.present[d.source] = here
 	}
 	here.requests++
-	return here
+	r, known := s.known.get(d.source, d.began)
+	d.suspect = known && r.bad.TokensAt(d.began) < 1
+	return here, !d.suspect || r.pace.AllowN(d.began, 1)
 }
 
 func (s *sources) leave(source netip.Prefix) {
@@ -110,16 +122,17 @@ func (s *sources) leave(source netip.Prefix) {
 func (s *sources) charge(source netip.Prefix, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	limiter, known := s.bad.get(source, now)
+	r, known := s.known.get(source, now)
 	if !known {
-		limiter = rate.NewLimiter(badRate, badBurst)
-		s.bad.put(source, limiter, now)
+		r = &record{bad: rate.NewLimiter(badRate, badBurst), pace: rate.NewLimiter(suspectRate, suspectRate)}
+		s.known.put(source, r, now)
 	}
-	limiter.AllowN(now, 1)
+	r.bad.AllowN(now, 1)
 }
 
 // sourceOf returns whom a request comes from: the address of the connection or, if that is a trusted proxy's, the last one of
-// X-Forwarded-For that isn't. Of IPv6 addresses the first 64 bits count: a single machine has that many.
+// X-Forwarded-For that isn't. Of IPv6 addresses the first 48 bits count: a single
+// owner has that many.
 func sourceOf(r *http.Request, trusted []netip.Prefix) netip.Prefix {
 	remote, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -139,7 +152,7 @@ func sourceOf(r *http.Request, trusted []netip.Prefix) netip.Prefix {
 	}
 	bits := address.BitLen()
 	if address.Is6() {
-		bits = 64
+		bits = siteBits
 	}
 	source, err := address.WithZone("").Prefix(bits)
 	if err != nil {
