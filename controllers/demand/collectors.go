@@ -29,8 +29,14 @@ var (
 
 // Collectors returns the metrics of this package.
 func Collectors() []prometheus.Collector {
-	return append(pollerCollectors(), events, caught, expired, compared, writes)
+	return append(pollerCollectors(), events, caught, expired, compared, writes, queueSeconds, runSeconds, conclusions)
 }
 
 // unmeasure drops the series of a pool that is gone.
-func unmeasure(key types.NamespacedName) { expired.DeleteLabelValues(key.Namespace, key.Name) }
+func unmeasure(key types.NamespacedName) {
+	labels := prometheus.Labels{"namespace": key.Namespace, "pool": key.Name}
+	expired.DeletePartialMatch(labels)
+	queueSeconds.DeletePartialMatch(labels)
+	runSeconds.DeletePartialMatch(labels)
+	conclusions.DeletePartialMatch(labels)
+}

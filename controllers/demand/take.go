@@ -117,6 +117,9 @@ func (k *Desk) takeJob(c *connection, d webhook.Delivery, runner types.Namespace
 		event: reservation.Event{ID: d.Job.ID, State: state, Repository: d.Repository.FullName, Runner: d.Job.RunnerName},
 		owner: k.pools[runner],
 	}
+	if state == reservation.Done {
+		n.ended = d.Job
+	}
 	return min(k.enter(s, n, now), k.enter(s, n.observed(), now))
 }
 
@@ -147,8 +150,9 @@ func (c *connection) enterprise(d webhook.Delivery) string {
 type news struct {
 	job      jobmatch.Job
 	event    reservation.Event
-	owner    *pool // whose Runner has the job; nil if it is nobody's
-	observes bool  // it is for the pools that observe
+	owner    *pool                // whose Runner has the job; nil if it is nobody's
+	observes bool                 // it is for the pools that observe
+	ended    *webhook.WorkflowJob // the job, if it has ended
 }
 
 // observed is the same news for pools that observe: they have no runners, and count a job as long as anybody's runner has it.
@@ -189,6 +193,9 @@ func (k *Desk) enter(s *space, n news, now time.Time) outcome {
 		return known
 	}
 	s.held[key] = holder
+	if n.ended != nil {
+		holder.tallyJob(n.ended)
+	}
 	return taken
 }
 
