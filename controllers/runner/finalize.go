@@ -131,7 +131,7 @@ func (x *run) registration(ctx context.Context, gh registrar) (int64, error) {
 	if x.recall() {
 		return x.runner.Status.RunnerID, nil
 	}
-	known, err := gh.find(ctx)
+	known, err := gh.find(ctx, 0)
 	if err != nil {
 		return 0, x.githubOutcome(err)
 	}

@@ -51,7 +51,11 @@ func (v *visit) placehold(ctx context.Context, listed []githubapi.Runner) {
 func (v *visit) keep(ctx context.Context, want githubapi.Registration, listed []githubapi.Runner) error {
 	i := slices.IndexFunc(listed, func(r githubapi.Runner) bool { return r.Name == want.Name })
 	if i >= 0 {
-		if slices.Equal(slices.Sorted(slices.Values(listed[i].Labels)), slices.Sorted(slices.Values(want.Labels))) {
+		group, err := v.gh.GroupID(ctx, want.Group)
+		if err != nil {
+			return err
+		}
+		if sameLabels(listed[i].Labels, want.Labels) && (listed[i].GroupID == group || listed[i].GroupID == 0) {
 			return nil
 		}
 		if err := v.gh.RemoveRunner(ctx, listed[i].ID); err != nil {
@@ -63,4 +67,17 @@ func (v *visit) keep(ctx context.Context, want githubapi.Registration, listed []
 		return nil // it was listed before it was there
 	}
 	return err
+}
+
+// sameLabels compares labels as GitHub does, which shows some in a case of its own, such as Linux and X64.
+func sameLabels(a, b []string) bool {
+	sorted := func(labels []string) []string {
+		lower := make([]string, 0, len(labels))
+		for _, l := range labels {
+			lower = append(lower, strings.ToLower(l))
+		}
+		slices.Sort(lower)
+		return lower
+	}
+	return slices.Equal(sorted(a), sorted(b))
 }

@@ -94,7 +94,7 @@ func (x *run) reregister(ctx context.Context, gh registrar) error {
 	if err := x.recallSecret(ctx); !apierrors.IsNotFound(err) {
 		return err
 	}
-	known, err := gh.find(ctx)
+	known, err := gh.find(ctx, 0)
 	if err != nil {
 		return x.githubOutcome(err)
 	}
@@ -166,7 +166,7 @@ func (x *run) verify(ctx context.Context) error {
 	if !ok || !x.Notes.takeDoubt(key) {
 		return nil
 	}
-	known, err := gh.find(ctx)
+	known, err := gh.find(ctx, x.runner.Status.RunnerID)
 	if err != nil {
 		return x.githubOutcome(err)
 	}

@@ -25,8 +25,9 @@ type RESTClients interface {
 type registrar interface {
 	// generate registers the runner.
 	generate(ctx context.Context) (actions.JIT, error)
-	// find looks for what is registered under the runner's name; nil if nothing is.
-	find(ctx context.Context) (*registered, error)
+	// find looks for the runner by the id that it registered under or, while that is 0, for what has its
+	// name; nil if nothing is there.
+	find(ctx context.Context, id int64) (*registered, error)
 	// remove ends a registration; one that is gone is fine.
 	remove(ctx context.Context, id int64) error
 	// recognize returns an error unless this is the GitHub that the runner registered with.
@@ -85,7 +86,8 @@ func (s byScaleSet) generate(ctx context.Context) (actions.JIT, error) {
 	return s.gh.GenerateJIT(ctx, s.setID, s.name)
 }
 
-func (s byScaleSet) find(ctx context.Context) (*registered, error) {
+// find looks by name: a scale set's runner has no other way.
+func (s byScaleSet) find(ctx context.Context, _ int64) (*registered, error) {
 	known, err := s.gh.RunnerByName(ctx, s.name)
 	if err != nil || known == nil {
 		return nil, err
@@ -122,8 +124,14 @@ func (s byREST) generate(ctx context.Context) (actions.JIT, error) {
 	return jit, err
 }
 
-func (s byREST) find(ctx context.Context) (*registered, error) {
-	known, err := s.gh.RunnerByName(ctx, s.name)
+func (s byREST) find(ctx context.Context, id int64) (*registered, error) {
+	var known *githubapi.Runner
+	var err error
+	if id != 0 {
+		known, err = s.gh.Runner(ctx, id)
+	} else {
+		known, err = s.gh.RunnerByName(ctx, s.name)
+	}
 	if err != nil || known == nil {
 		return nil, err
 	}

@@ -25,7 +25,7 @@ func (x *run) account(ctx context.Context) error {
 	if !ok {
 		return nil // it is asked by the next pass, or nobody can tell
 	}
-	known, err := gh.find(ctx)
+	known, err := gh.find(ctx, x.runner.Status.RunnerID)
 	if err != nil {
 		return x.githubOutcome(err)
 	}

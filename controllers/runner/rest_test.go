@@ -267,7 +267,7 @@ func TestARESTRunnerThatEndedInPeaceWithoutAJobFailed(t *testing.T) {
 		t.Fatalf("not waited for GitHub's word: %+v", r.Status)
 	}
 	b.now = b.now.Add(time.Minute)
-	b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointRunners, Times: 1, Status: 502})
+	b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointRunner, Times: 1, Status: 502})
 	b.reconcile()
 	if r := b.runner(); !r.DeletionTimestamp.IsZero() {
 		t.Fatal("judged while GitHub doesn't answer")
@@ -555,6 +555,13 @@ func TestAPlaceholderKeepsJobsWaiting(t *testing.T) {
 	b.census(c, leakAfter)
 	if b.registered() != 0 {
 		t.Error("kept although it isn't wanted any more")
+	}
+}
+
+func TestLabelsAreComparedAsGitHubDoes(t *testing.T) {
+	want := []string{"gpu", "self-hosted", "linux", "x64"}
+	if !sameLabels([]string{"self-hosted", "X64", "Linux", "gpu"}, want) || sameLabels([]string{"self-hosted", "X64", "Linux"}, want) {
+		t.Error("compared by their case, or their number isn't")
 	}
 }
 

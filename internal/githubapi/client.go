@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-github/v89/github"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/corral-dev/corral/internal/scaleset"
 	"github.com/corral-dev/corral/internal/turns"
@@ -29,7 +30,12 @@ type ClientOptions struct {
 	Transport http.RoundTripper
 	// Now is the clock; time.Now if nil.
 	Now func() time.Time
+
+	payloads *semaphore.Weighted // bounds how many payloads of deliveries are read at once
 }
+
+// payloadsAtOnce is how many payloads of deliveries are read at once by the clients of a Registry.
+const payloadsAtOnce = 8
 
 func (o ClientOptions) withDefaults() ClientOptions {
 	if o.Timeout <= 0 {
@@ -43,6 +49,9 @@ func (o ClientOptions) withDefaults() ClientOptions {
 	}
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.payloads == nil {
+		o.payloads = semaphore.NewWeighted(payloadsAtOnce)
 	}
 	return o
 }

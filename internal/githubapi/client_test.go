@@ -592,9 +592,54 @@ func TestAnswersThatMakeNoSense(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := answering(t, answer)
 			_, err := c.Runners(t.Context(), 0)
-			if _, away := scaleset.ComeBack(err); !away {
+			want := scaleset.KindUnavailable
+			if strings.HasPrefix(name, "too large") { // and will be so the next time
+				want = scaleset.KindUnexpected
+			}
+			if scaleset.KindOf(err) != want {
 				t.Errorf("got %v", err)
 			}
 		})
+	}
+}
+
+func TestADeliveryThatIsTooLargeIsNotRead(t *testing.T) {
+	c := answering(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprintf(w, `{"event":"push","request":{"payload":{"x":%q}}}`, strings.Repeat("x", mostPayload))
+	})
+	if _, _, err := c.Payload(t.Context(), 1, 2); scaleset.KindOf(err) != scaleset.KindUnexpected {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Older releases of GitHub Enterprise Server give all runners to who looks for one by its name.
+func TestARunnerIsFoundByNameAmongAll(t *testing.T) {
+	c := answering(t, func(w http.ResponseWriter, r *http.Request) {
+		page := r.URL.Query().Get("page")
+		if page == "1" {
+			w.Header().Set("Link", fmt.Sprintf(`<http://%s%s?page=2>; rel="next"`, r.Host, r.URL.Path))
+		}
+		_, _ = fmt.Fprintf(w, `{"runners":[{"id":%s,"name":"r%s"}]}`, page, page)
+	})
+	if r := must[*Runner](t)(c.RunnerByName(t.Context(), "r2")); r == nil || r.ID != 2 {
+		t.Errorf("found %+v", r)
+	}
+	if r := must[*Runner](t)(c.RunnerByName(t.Context(), "r3")); r != nil {
+		t.Errorf("found %+v", r)
+	}
+}
+
+func TestWhatIsSharedIsBounded(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	var s shared[int]
+	for i := range 3 * mostShared {
+		s.put(fmt.Sprint(i), timed[int]{at: now})
+	}
+	if n := len(s.kept); n > mostShared {
+		t.Errorf("%d lists are kept", n)
+	}
+	s.put("later", timed[int]{at: now.Add(sharedLife + time.Second)})
+	if n := len(s.kept); n != 1 {
+		t.Errorf("%d lists are kept after their time", n)
 	}
 }

@@ -26,8 +26,8 @@ type Delivery struct {
 	DeliveredAt time.Time
 	// Redelivery is true of those that were asked for.
 	Redelivery bool
-	// RepositoryID that the event is about; 0 for none.
-	RepositoryID int64
+	// RepositoryID that the event is about, and InstallationID of the App that it was sent to; 0 for none.
+	RepositoryID, InstallationID int64
 }
 
 // hook is where a webhook's deliveries are found.
@@ -85,19 +85,32 @@ func deliveriesOf(list []*github.HookDelivery) []Delivery {
 	for _, d := range list {
 		deliveries = append(deliveries, Delivery{
 			ID: d.GetID(), GUID: d.GetGUID(), Event: d.GetEvent(), Action: d.GetAction(), Status: d.GetStatus(), StatusCode: d.GetStatusCode(),
-			DeliveredAt: d.GetDeliveredAt().Time, Redelivery: d.GetRedelivery(), RepositoryID: d.GetRepositoryID(),
+			DeliveredAt: d.GetDeliveredAt().Time, Redelivery: d.GetRedelivery(), RepositoryID: d.GetRepositoryID(), InstallationID: d.GetInstallationID(),
 		})
 	}
 	return deliveries
 }
 
-// Payload returns what a delivery carried, in at most 26 MB.
+// InstallationID is the App's installation that the connection is; 0 with a token.
+func (c *Client) InstallationID() int64 {
+	if c.creds.App == nil {
+		return 0
+	}
+	return c.creds.App.InstallationID
+}
+
+// Payload returns what a delivery carried. One of more than 4 MB isn't read, which is KindUnexpected: all that
+// tells of jobs is far smaller. Few are read at once, by all clients of a Registry together.
 func (c *Client) Payload(ctx context.Context, hookID, id int64) (event string, payload []byte, err error) {
 	doing := fmt.Sprintf("reading delivery %d", id)
 	h, err := c.hook(hookID, doing)
 	if err != nil {
 		return "", nil, err
 	}
+	if err := c.options.payloads.Acquire(ctx, 1); err != nil {
+		return "", nil, scaleset.NewError(scaleset.KindUnavailable, doing, 0, 0, "other deliveries took too long", err)
+	}
+	defer c.options.payloads.Release(1)
 	err = h.do(ctx, kindPayload, doing, func(ctx context.Context, gh *github.Client) (resp *github.Response, err error) {
 		var d *github.HookDelivery
 		switch {

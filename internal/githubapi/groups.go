@@ -48,8 +48,9 @@ func (c *Client) groupsSince(ctx context.Context, maxAge time.Duration) ([]Group
 	})
 }
 
-// groupID finds a runner group by its name. One that was made just now is found.
-func (c *Client) groupID(ctx context.Context, name string) (int64, error) {
+// GroupID finds a runner group by its name: "" and "default", in any case, are the default group and
+// cost no request. One that was made just now is found. Not there: KindRunnerGroupNotFound.
+func (c *Client) GroupID(ctx context.Context, name string) (int64, error) {
 	if isDefaultGroup(name) {
 		return scaleset.DefaultRunnerGroupID, nil
 	}

@@ -20,6 +20,8 @@ import (
 const (
 	// mostRuns bounds how many unfinished runs of a repository are looked into.
 	mostRuns = 300
+	// mostJobs bounds how many jobs of a repository are told of.
+	mostJobs = 20_000
 	// runsAtOnce is how many of them at a time.
 	runsAtOnce = 4
 	// reposAge is how long the repositories of an organization are taken to be as they were, for each
@@ -48,7 +50,8 @@ type Job struct {
 // JobList are the unfinished jobs of a repository.
 type JobList struct {
 	Jobs []Job
-	// Complete is false when there are more runs than are looked into: then there may be more jobs.
+	// Complete is false when there are more runs than are looked into, 300, or more jobs than are told of,
+	// 20,000: then there may be more jobs.
 	Complete bool
 	// At is when the list was begun.
 	At time.Time
@@ -112,6 +115,9 @@ func (c *Client) Jobs(ctx context.Context, repository string, maxAge time.Durati
 			runs, list.Complete = runs[:mostRuns], false // the oldest come first
 		}
 		list.Jobs, err = c.jobsOf(ctx, owner, name, runs)
+		if len(list.Jobs) > mostJobs {
+			list.Jobs, list.Complete = slices.Clone(list.Jobs[:mostJobs]), false
+		}
 		return list, err
 	})
 }

@@ -24,7 +24,10 @@ func (c *Client) judge(k kind, doing string, resp *github.Response, err error) e
 		return nil
 	}
 	status := statusOf(resp)
+	large := tooLarge(0)
 	switch {
+	case errors.As(err, &large): // as it will be the next time
+		return scaleset.NewError(scaleset.KindUnexpected, doing, status, 0, large.Error(), err)
 	case status == 0:
 		return scaleset.NewError(scaleset.KindUnavailable, doing, 0, 0, silence(err), err)
 	case status < http.StatusBadRequest:

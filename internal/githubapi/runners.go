@@ -71,7 +71,7 @@ func runnerOf(r *github.Runner) Runner {
 // also when GitHub's answer to an earlier call was lost: KindRunnerExists. A runner group that
 // isn't there: KindRunnerGroupNotFound.
 func (c *Client) GenerateJIT(ctx context.Context, r Registration) (scaleset.JIT, error) {
-	group, err := c.groupID(ctx, r.Group)
+	group, err := c.GroupID(ctx, r.Group)
 	if err != nil {
 		return scaleset.JIT{}, err
 	}
@@ -140,16 +140,20 @@ func (c *Client) Runner(ctx context.Context, id int64) (*Runner, error) {
 	return &r, nil
 }
 
-// RunnerByName looks a registration up by its name; nil when there is none.
+// RunnerByName looks a registration up by its name; nil when there is none. Servers that don't know how to
+// look by name give all runners, in pages.
 func (c *Client) RunnerByName(ctx context.Context, name string) (*Runner, error) {
-	runners, _, err := c.runnerPage(ctx, kindRunner, fmt.Sprintf("looking for runner %q", name), name, 1)
-	if err != nil {
-		return nil, err
-	}
-	for _, r := range runners {
-		if r.Name == name {
-			return &r, nil
+	for page := 1; page != 0 && page <= mostPages; {
+		runners, next, err := c.runnerPage(ctx, kindRunner, fmt.Sprintf("looking for runner %q", name), name, page)
+		if err != nil {
+			return nil, err
 		}
+		for _, r := range runners {
+			if r.Name == name {
+				return &r, nil
+			}
+		}
+		page = next
 	}
 	return nil, nil
 }

@@ -13,8 +13,12 @@ import (
 	"github.com/corral-dev/corral/internal/scaleset"
 )
 
-// mostShared bounds how many answers of one kind are kept for others.
-const mostShared = 1000
+// mostShared bounds how many answers of one kind are kept for others, and sharedLife for how long at
+// most.
+const (
+	mostShared = 1000
+	sharedLife = 10 * time.Minute
+)
 
 // shared keeps answers for all who ask for the same within a time, and lets those who ask at once
 // wait for one. The zero value is ready for use.
@@ -71,11 +75,10 @@ func (s *shared[T]) put(key string, t timed[T]) {
 	if s.kept == nil {
 		s.kept = map[string]timed[T]{}
 	}
-	for other := range s.kept {
-		if len(s.kept) < mostShared {
-			break
+	for other, known := range s.kept {
+		if t.at.Sub(known.at) > sharedLife || len(s.kept) >= mostShared { // then any: it is asked for again
+			delete(s.kept, other)
 		}
-		delete(s.kept, other) // any: it is asked for again
 	}
 	s.kept[key] = t
 }

@@ -19,8 +19,9 @@ import (
 const (
 	// mostAnswer bounds an answer, in bytes: a page of 100 jobs with their steps is about 1 MB.
 	mostAnswer = 8 << 20
-	// mostPayload bounds that with a delivery's payload, of which GitHub caps the payload at 25 MB.
-	mostPayload = 26 << 20
+	// mostPayload bounds that with a delivery's payload: GitHub caps those at 25 MB, but only pushes of
+	// thousands of commits have megabytes.
+	mostPayload = 4 << 20
 	// mostKept bounds all answers of a client that are kept, and mostKeptOne each of them.
 	mostKept, mostKeptOne = 8 << 20, 1 << 20
 )
@@ -89,11 +90,16 @@ func bound(resp *http.Response, most int64) error {
 	}
 	if resp.ContentLength > most {
 		resp.Body.Close()
-		return fmt.Errorf("the answer is larger than %d bytes", most)
+		return tooLarge(most)
 	}
 	resp.Body = &boundedBody{ReadCloser: resp.Body, left: most, most: most}
 	return nil
 }
+
+// tooLarge is an answer of more than so many bytes.
+type tooLarge int64
+
+func (t tooLarge) Error() string { return fmt.Sprintf("the answer is larger than %d bytes", int64(t)) }
 
 type boundedBody struct {
 	io.ReadCloser
@@ -103,7 +109,7 @@ type boundedBody struct {
 // Read reads up to the bound.
 func (b *boundedBody) Read(p []byte) (int, error) {
 	if b.left <= 0 {
-		return 0, fmt.Errorf("the answer is larger than %d bytes", b.most)
+		return 0, tooLarge(b.most)
 	}
 	if int64(len(p)) > b.left {
 		p = p[:b.left]
