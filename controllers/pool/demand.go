@@ -94,19 +94,26 @@ func (x *run) sum() demand.Demand {
 	return demand.Combine(in)
 }
 
-// scheduled finds the numbers that the pool declares now. A schedule that can't be read is left out, and told of.
+// scheduled finds the numbers that the pool declares now. While a schedule can't be read, those that held last go on to.
 func (x *run) scheduled() {
-	declared := x.pool.Spec.Scale
+	declared, last := x.pool.Spec.Scale, x.pool.Status.Schedule
 	x.scale = policy.Scale{Min: declared.GetMin(), Max: declared.GetMax(), Idle: declared.GetIdle()}
 	x.pool.Status.Schedule = nil
 	if len(x.pool.Spec.Schedules) == 0 {
 		return
 	}
 	plan, problems := schedule.Compile(x.pool.Spec.Schedules)
+	readable := true
 	for _, p := range problems {
 		if !p.Warning {
 			x.misread(p.String())
+			readable = false
 		}
+	}
+	if !readable && last != nil {
+		x.scale = policy.Scale{Min: last.Min, Max: last.Max, Idle: last.Idle}
+		x.pool.Status.Schedule = last
+		return
 	}
 	now := plan.At(x.Now(), declared)
 	x.scale = policy.Scale{Min: now.Min, Max: now.Max, Idle: now.Idle}
@@ -139,19 +146,18 @@ func (x *run) misunderstood() error {
 func (x *run) pace(in *scaling.Input) {
 	b := x.pool.Spec.Behavior
 	if b == nil || !in.JobsKnown || in.Suspended {
-		x.recall.paced = demand.History{}
+		x.recall.isPaced = false
 		return
 	}
-	last := x.pool.Status.Decision
-	if !x.recall.isPaced {
+	if last := x.pool.Status.Decision; !x.recall.isPaced {
 		x.recall.paced, x.recall.isPaced = demand.Rebuilt(last, x.Now()), true
-	}
-	before := int32(0)
-	if last != nil {
-		before = last.Desired
+		if last != nil {
+			x.recall.desired = last.Desired
+		}
 	}
 	wanted := scaling.Decide(*in)
-	step := x.recall.paced.Behave(b, demand.Bounds{Min: in.Limits.Min, Max: max(in.Limits.Max, in.Jobs)}, before, wanted.Desired, x.Now())
+	step := x.recall.paced.Behave(b, demand.Bounds{Min: in.Limits.Min, Max: max(in.Limits.Max, in.Jobs)}, x.recall.desired, wanted.Desired, x.Now())
+	x.recall.desired = step.Number
 	x.lookAgain(step.Next)
 	if step.Number != wanted.Desired {
 		in.Pace = &scaling.Pace{Desired: step.Number, Reason: fmt.Sprintf("%s; %s", wanted.Reason, step.Reason)}

@@ -119,11 +119,14 @@ func TestSchedulesSetWhatAPoolDeclares(t *testing.T) {
 		t.Errorf("ready: %s", got)
 	}
 	b.now = b.now.Add(time.Minute)
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Schedules = p.Spec.Schedules[1:] })
 	b.wantDecided(2, "0 jobs + 2 idle")
 	s := b.pool().Status.Schedule
 	if s == nil || len(s.Active) != 1 || s.Active[0] != "day" || s.Idle != 2 || s.Max != 5 || !s.Next.Time.Equal(time.Date(2026, 5, 4, 18, 0, 0, 0, time.UTC)) {
 		t.Errorf("schedule: %+v", s)
 	}
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Schedules[0].Zone = "Mars/Olympus" })
+	b.wantDecided(2, "0 jobs + 2 idle")
 }
 
 func TestWarmRunnersEndWithoutJobs(t *testing.T) {

@@ -49,10 +49,11 @@ type recollection struct {
 	told  string
 	// history of what was decided.
 	history history
-	// lastJob is when there was a job last, and paced what behavior looks back at, once isPaced; of the one
-	// worker that has the pool.
+	// lastJob is when there was a job last, and paced what behavior looks back at, with the number that it gave
+	// last, once isPaced; of the one worker that has the pool.
 	lastJob time.Time
 	paced   demand.History
+	desired int32
 	isPaced bool
 }
 

@@ -65,8 +65,14 @@ func (x *run) judge(r *v1alpha1.Runner, pod *corev1.Pod) poolstatus.Verdict {
 	if e, ok := x.words.Completed[r.Name]; ok && e.IsAbout(id) {
 		seen.Status.Job = runner.Merge(seen.Status.Job, e)
 	}
-	if at, over := x.Failures.Completion(types.NamespacedName{Namespace: r.Namespace, Name: r.Name}, r.UID); over && r.Spec.REST != nil && seen.Status.Job != nil {
-		job := *seen.Status.Job
+	if at, over := x.Failures.Completion(types.NamespacedName{Namespace: r.Namespace, Name: r.Name}, r.UID); over && r.Spec.REST != nil {
+		job := v1alpha1.JobReference{ID: v1alpha1.UnknownJob}
+		switch {
+		case seen.Status.Job != nil:
+			job = *seen.Status.Job
+		case pod != nil && poolstatus.JobOf(pod) != nil:
+			job = *poolstatus.JobOf(pod)
+		}
 		job.CompletedAt = &metav1.Time{Time: at}
 		seen.Status.Job = &job
 	}

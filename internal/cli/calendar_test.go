@@ -101,6 +101,16 @@ func TestSchedulesAreChecked(t *testing.T) {
 	}
 }
 
+// What is wrong with demand is told where the pool is.
+func TestDemandIsChecked(t *testing.T) {
+	files := poolsWith(`{name: "x", weekly: {from: "08:00", to: "18:00"}, scale: min: 1}`)
+	files["more.cue"] = "package pools\n\npools: a: spec: demand: metrics: [{name: \"busy\", busy: {scaleUpThreshold: 20, scaleDownThreshold: 30}}]\n"
+	want := outcome{code: ExitError, stderr: "more.cue:3:8: pools.a.spec.demand.metrics[0].busy.scaleDownThreshold: Invalid value: 30: it must be below scaleUpThreshold\nError: 1 problem\n"}
+	if diff := cmp.Diff(want, corral(t, treeOf(t, files), "vet"), cmp.AllowUnexported(outcome{})); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // Policies are told the numbers that schedules make.
 func TestPoliciesAreAskedAfterSchedules(t *testing.T) {
 	files := poolsWith(officeAndNight)

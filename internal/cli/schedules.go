@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/demand"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/schedule"
 )
@@ -31,6 +32,15 @@ func checkSchedules(pool *v1alpha1.RunnerPool) error {
 		return errors.New(problems[0].String())
 	}
 	return nil
+}
+
+// demandProblems are what is wrong with a pool's demand and behavior.
+func demandProblems(pool *v1alpha1.RunnerPool) []schedule.Problem {
+	var problems []schedule.Problem
+	for _, e := range demand.Check(&pool.Spec) {
+		problems = append(problems, schedule.Problem{Path: e.Field, Message: e.ErrorBody()})
+	}
+	return problems
 }
 
 // diagnose puts problems of schedules where the pool is declared.

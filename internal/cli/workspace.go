@@ -81,7 +81,7 @@ func open(ctx context.Context, d *definitions, o *policyOptions, args []string) 
 		plan, problems := schedule.Compile(pool.Spec.Schedules)
 		p := declaredPool{pool, object, plan}
 		w.pools = append(w.pools, p)
-		w.Diagnostics = append(w.Diagnostics, p.diagnose(problems)...)
+		w.Diagnostics = append(w.Diagnostics, p.diagnose(append(problems, demandProblems(pool)...))...)
 	}
 	return w, w.loadPolicies(ctx)
 }
