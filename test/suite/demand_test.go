@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -161,6 +162,8 @@ func TestDemand(t *testing.T) {
 		"a queue of jobs is found by looking":                         queueIsFoundByLooking,
 		"a pool that observes acts on nothing":                        observingActsOnNothing,
 		"a schedule's window opens and closes":                        windowOpensAndCloses,
+		"a schedule that cannot be read changes nothing":              unreadableSchedule,
+		"a secret of a webhook is changed and no event lost":          secretChanges,
 		"metrics are demand":                                          func(t *testing.T, address string) { metricsAreDemand(t, address, prom) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -309,9 +312,8 @@ func observingActsOnNothing(t *testing.T, address string) {
 	d.end()
 }
 
-func windowOpensAndCloses(t *testing.T, address string) {
-	d := newDemandWorld(t, "windows", address)
-	pool := `
+// plain is a pool to which fields of its spec are added.
+const plain = `
 apiVersion: corral.dev/v1alpha1
 kind: RunnerPool
 metadata: {name: linux}
@@ -320,10 +322,13 @@ spec:
   scale: {max: 5}
   template: {spec: {containers: [{name: runner, image: "runner:1"}]}}
 `
-	d.apply(pool)
+
+func windowOpensAndCloses(t *testing.T, address string) {
+	d := newDemandWorld(t, "windows", address)
+	d.apply(plain)
 	d.until("linux", ready)
 	now := time.Now()
-	d.apply(pool + fmt.Sprintf("  schedules: [{name: now, once: {from: %q, to: %q}, scale: {idle: 2}}]\n",
+	d.apply(plain + fmt.Sprintf("  schedules: [{name: now, once: {from: %q, to: %q}, scale: {idle: 2}}]\n",
 		now.Add(3*time.Second).Format(time.RFC3339), now.Add(13*time.Second).Format(time.RFC3339)))
 	d.until("linux", func(p *v1alpha1.RunnerPool) bool {
 		s := p.Status.Schedule
@@ -331,4 +336,44 @@ spec:
 	})
 	d.idle("linux", 0)
 	d.end()
+}
+
+func unreadableSchedule(t *testing.T, address string) {
+	d := newDemandWorld(t, "unreadable", address)
+	one := strings.Replace(plain, "max: 5", "idle: 1, max: 5", 1)
+	d.apply(one)
+	d.idle("linux", 1)
+	for text, schedule := range map[string]string{
+		"Mars/Olympus": "{name: s, zone: Mars/Olympus, weekly: {from: '00:00', to: '24:00'}, scale: {idle: 0}}",
+		"(61)":         "{name: s, cron: {start: '61 * * * *', duration: 1h}, scale: {idle: 0}}",
+	} {
+		d.apply(one + "  schedules: [" + schedule + "]\n")
+		d.until("linux", func(p *v1alpha1.RunnerPool) bool {
+			c := conditions.Get(p, v1alpha1.ReadyCondition)
+			return conditions.IsStalled(p) && c.Reason == v1alpha1.InvalidSpecReason && strings.Contains(c.Message, text)
+		})
+		allDone(t, d.long(2, 200*time.Millisecond, "app", "linux"))
+		d.idle("linux", 1)
+	}
+	d.apply(one)
+	d.until("linux", ready)
+	d.end()
+}
+
+func secretChanges(t *testing.T, address string) {
+	d := newDemandWorld(t, "rotation", address)
+	d.example("webhooks")
+	d.until("linux-web", ready)
+	allDone(t, d.jobs(2, "shop", "web"))
+	both := fmt.Sprintf(`{"stringData":{"secret":"new","previous":%q}}`, world.WebhookSecret)
+	must(t, w.Client.Patch(t.Context(), world.HookSecret(d.namespace, "acme-webhook"), client.RawPatch("application/merge-patch+json", []byte(both))))
+	allDone(t, d.jobs(2, "shop", "web"))
+	w.GitHub.ChangeHook(d.hook, func(h *githubsim.Hook) { h.Secret = "new" })
+	allDone(t, d.jobs(2, "shop", "web")) // also of what came before the Secret was read again
+	d.end()
+	for _, delivery := range w.GitHub.Deliveries(d.hook) {
+		if delivery.Code != http.StatusAccepted && delivery.Code != http.StatusUnauthorized {
+			t.Errorf("%+v", delivery)
+		}
+	}
 }
