@@ -115,7 +115,10 @@ func pauseAfter(err error, failed int) time.Duration {
 
 // window is which deliveries a look is about.
 type window struct {
-	hook      int64
+	hook int64
+	// installations of the App that connections of the namespace are for; nil if the webhook isn't an App's.
+	installations map[int64]bool
+
 	failed    time.Time // those that failed since
 	accepted  time.Time // those that were accepted since,
 	acceptedC time.Time // and before this process did that itself: of those, it knows which it has
@@ -139,7 +142,7 @@ func (k *Desk) lookBack(ctx context.Context, c *connection) error {
 		return err
 	}
 	began := k.Now()
-	w := k.window(c, began)
+	w := k.window(c, gh, began)
 	next, pages, found := "", 0, 0
 	for ended := false; !ended; pages++ {
 		if pages == maxPages {
@@ -175,9 +178,10 @@ func (k *Desk) page(ctx context.Context, gh GitHub, w window, next string) ([]gi
 }
 
 // window of a look that begins now.
-func (k *Desk) window(c *connection, now time.Time) window {
+func (k *Desk) window(c *connection, gh GitHub, now time.Time) window {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	c.learn(gh)
 	floor := now.Add(-furthest)
 	since := func(t time.Time, lag time.Duration) time.Time {
 		if t.IsZero() {
@@ -197,7 +201,23 @@ func (k *Desk) window(c *connection, now time.Time) window {
 	if c.passed[0].After(w.acceptedC.Add(lag)) {
 		w.accepted = w.acceptedC
 	}
+	if c.speaker == appSpeaker {
+		w.installations = k.installations(c.key.Namespace)
+	}
 	return w
+}
+
+// installations of Apps that the connections of a namespace are for. An App's list of deliveries tells of all of its
+// installations; what others are told is not for this namespace.
+func (k *Desk) installations(namespace string) map[int64]bool {
+	all := map[int64]bool{}
+	for key, c := range k.conns {
+		if gh, ok := k.GitHub(key); ok && key.Namespace == namespace {
+			c.learn(gh)
+			all[c.installation] = true
+		}
+	}
+	return all
 }
 
 // takeMissed takes in those deliveries of a page that were lost, and returns how many there were.
@@ -220,12 +240,24 @@ func (k *Desk) isMissed(c *connection, d githubapi.Delivery, w window) bool {
 	defer k.mu.Unlock()
 	accepted := d.StatusCode >= 200 && d.StatusCode < 300
 	switch {
-	case !k.space(c.key.Namespace).concerns(d.Event), c.knows(d.GUID):
+	case !k.space(c.key.Namespace).concerns(d.Event), k.known(c.key.Namespace, d.GUID):
+		return false
+	case w.installations != nil && d.InstallationID != 0 && !w.installations[d.InstallationID]:
 		return false
 	case accepted && d.DeliveredAt.Before(w.acceptedC):
 		return !d.DeliveredAt.Before(w.accepted)
 	}
 	return !d.DeliveredAt.Before(w.failed) && (!accepted || c.remembers(d.DeliveredAt))
+}
+
+// known says whether a delivery came in for any connection of the namespace: they have the same pools.
+func (k *Desk) known(namespace, guid string) bool {
+	for key, c := range k.conns {
+		if key.Namespace == namespace && c.knows(guid) {
+			return true
+		}
+	}
+	return false
 }
 
 // concerns says whether events of a kind may concern a pool of the namespace.
@@ -249,8 +281,10 @@ func (k *Desk) takeAgain(ctx context.Context, gh GitHub, c *connection, hook int
 	defer cancel()
 	event, payload, err := gh.Payload(ctx, hook, listed.ID)
 	switch {
-	case actions.IsNotFound(err):
-		return nil // it is too old
+	case actions.IsNotFound(err): // it is too old
+		return k.giveUp(c, listed.GUID)
+	case actions.KindOf(err) == actions.KindUnexpected: // it is too large, or makes no sense
+		return k.giveUp(c, listed.GUID)
 	case err != nil:
 		return fmt.Errorf("reading a lost delivery: %w", err)
 	case len(payload) == 0:
@@ -273,10 +307,15 @@ func (k *Desk) takeAgain(ctx context.Context, gh GitHub, c *connection, hook int
 		k.take(c, d, runner)
 		return nil
 	}
+	return k.giveUp(c, listed.GUID)
+}
+
+// giveUp asks for a delivery no more: it won't get better.
+func (k *Desk) giveUp(c *connection, guid string) error {
 	caught.WithLabelValues("bad").Inc()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	c.know(listed.GUID, k.Now()) // it won't get better
+	c.know(guid, k.Now())
 	return nil
 }
 

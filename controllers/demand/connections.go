@@ -28,15 +28,16 @@ type GitHub interface {
 	Jobs(ctx context.Context, repository string, maxAge time.Duration) (githubapi.JobList, error)
 	// Visible says whether jobs of a repository may use a runner group.
 	Visible(ctx context.Context, group, repository string) (bool, error)
+	// InstallationID of the App whose credentials the connection has; 0 with a token.
+	InstallationID() int64
 }
 
 const (
 	// maxSeen is how many deliveries of a connection are remembered twice over.
 	maxSeen = 32_768
-	// maxViews is of how many repositories it is remembered which groups they may use; maxLooks is how many wait to be looked up.
-	maxViews, maxLooks = 20_000, 1_024
-	// lookers look up groups.
-	lookers = 2
+	// maxViews is of how many repositories of a connection it is remembered which groups they may use; maxLooks is how many wait to be looked
+	// up, by lookers.
+	maxViews, maxLooks, lookers = 20_000, 256, 2
 	// viewFor is how long that is believed, and doubtFor how long it isn't asked again after a failure.
 	viewFor, viewRetry = 10 * time.Minute, time.Minute
 	// maxSuspects is how many repositories wait to be compared with GitHub.
@@ -51,6 +52,9 @@ type connection struct {
 	placed bool // scope is known
 	hook   bool // events come in for it
 	hookID int64
+	// speaker is who sends the events, and installation the App's that the credentials are of.
+	speaker      speaker
+	installation int64
 
 	// seen are deliveries that were taken in, by their GUID's hash, the newer and the older half; begun is when each was.
 	seen  [2]map[uint64]struct{}
@@ -70,8 +74,27 @@ type connection struct {
 
 	catching, writing, comparing errand
 	views                        map[uint64]view
+	looks                        []look               // to come
+	looking                      int                  // lookers at work
 	suspects                     map[string]time.Time // repositories to compare, and when
 	shunned                      map[string]shunned   // repositories that can't be compared
+}
+
+// speaker is whose webhook a connection's events come from.
+type speaker int
+
+const (
+	unknownSpeaker speaker = iota
+	ownSpeaker             // that of what the connection is for: its repository's, organization's or enterprise's
+	appSpeaker             // the App's, which tells of all that it is installed on
+)
+
+// learn finds out who speaks, from the credentials.
+func (c *connection) learn(gh GitHub) {
+	c.installation, c.speaker = gh.InstallationID(), ownSpeaker
+	if c.hookID == 0 && c.installation != 0 {
+		c.speaker = appSpeaker
+	}
 }
 
 // errand is something that is done now and then, and not twice at once.
@@ -97,10 +120,7 @@ type view struct {
 }
 
 // look is a runner group to look up.
-type look struct {
-	conn              types.NamespacedName
-	group, repository string
-}
+type look struct{ group, repository string }
 
 // meetConnection makes a connection known, or what changed of it.
 func (k *Desk) meetConnection(obj *v1alpha1.GitHubConnection) {
@@ -117,7 +137,7 @@ func (k *Desk) meetConnection(obj *v1alpha1.GitHubConnection) {
 	}
 	c.owner = *metav1.NewControllerRef(obj, v1alpha1.GroupVersion.WithKind("GitHubConnection"))
 	c.scope, c.placed = jobmatch.ScopeOf(obj.Spec.URL)
-	c.hook, c.hookID = obj.Spec.Webhook != nil, 0
+	c.hook, c.hookID, c.speaker = obj.Spec.Webhook != nil, 0, unknownSpeaker
 	if c.hook {
 		c.hookID = obj.Spec.Webhook.HookID
 	}
@@ -196,11 +216,7 @@ func (k *Desk) visible(p *pool, repository string) jobmatch.Visibility {
 	key, now := hash(p.any.Group+"\x00"+repository), k.Now()
 	v, known := c.views[key]
 	if !v.asking && !now.Before(v.until) {
-		select {
-		case k.looks <- look{conn: c.key, group: p.any.Group, repository: repository}:
-			v.asking = true
-		default: // it is asked for with the next event
-		}
+		v.asking = k.lookFor(c, look{group: p.any.Group, repository: repository})
 		if !known && len(c.views) >= maxViews {
 			clear(c.views)
 		}
@@ -209,21 +225,38 @@ func (k *Desk) visible(p *pool, repository string) jobmatch.Visibility {
 	return v.seen
 }
 
-// lookUp looks up which repositories may use which groups.
-func (k *Desk) lookUp(ctx context.Context) {
+// lookFor has a group looked up; false if too many wait for it. Then it is asked for with the next event.
+func (k *Desk) lookFor(c *connection, l look) bool {
+	if len(c.looks) >= maxLooks || k.ctx == nil {
+		return false
+	}
+	c.looks = append(c.looks, l)
+	if c.looking < lookers {
+		c.looking++
+		k.work.Go(func() { k.lookUp(k.ctx, c) })
+	}
+	return true
+}
+
+// lookUp looks up which repositories may use which groups, until nobody asks.
+func (k *Desk) lookUp(ctx context.Context, c *connection) {
 	for {
-		select {
-		case <-ctx.Done():
+		k.mu.Lock()
+		if len(c.looks) == 0 || ctx.Err() != nil {
+			c.looking--
+			k.mu.Unlock()
 			return
-		case l := <-k.looks:
-			k.see(ctx, l)
 		}
+		l := c.looks[0]
+		c.looks = c.looks[1:]
+		k.mu.Unlock()
+		k.see(ctx, c, l)
 	}
 }
 
-func (k *Desk) see(ctx context.Context, l look) {
+func (k *Desk) see(ctx context.Context, c *connection, l look) {
 	v := view{until: k.Now().Add(viewRetry)}
-	if gh, ok := k.GitHub(l.conn); ok {
+	if gh, ok := k.GitHub(c.key); ok {
 		ctx, cancel := context.WithTimeout(ctx, remoteTimeout)
 		defer cancel()
 		switch visible, err := gh.Visible(ctx, l.group, l.repository); {
@@ -236,10 +269,6 @@ func (k *Desk) see(ctx context.Context, l look) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	c := k.conns[l.conn]
-	if c == nil {
-		return
-	}
 	key := hash(l.group + "\x00" + l.repository)
 	before := c.views[key]
 	if v.seen == jobmatch.Unknown {

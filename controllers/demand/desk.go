@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -61,12 +62,13 @@ type Config struct {
 type Desk struct {
 	Config
 
-	kick  chan struct{} // something is due at once
-	slots chan struct{} // for those who write
-	looks chan look     // runner groups to look up
+	writer string        // names this process
+	kick   chan struct{} // something is due at once
+	slots  chan struct{} // for those who write
 
 	mu      sync.Mutex
 	leading bool
+	ctx     context.Context // of Start
 	// seq numbers the changes, so that it is known what was written.
 	seq     uint64
 	pools   map[types.NamespacedName]*pool
@@ -80,7 +82,7 @@ type Desk struct {
 // NewDesk returns a Desk without pools.
 func NewDesk(c Config) *Desk {
 	return &Desk{
-		Config: c, kick: make(chan struct{}, 1), slots: make(chan struct{}, writers), looks: make(chan look, maxLooks),
+		Config: c, writer: string(uuid.NewUUID()), kick: make(chan struct{}, 1), slots: make(chan struct{}, writers),
 		pools: map[types.NamespacedName]*pool{}, spaces: map[string]*space{}, conns: map[types.NamespacedName]*connection{},
 		records: map[types.NamespacedName]*record{},
 	}
@@ -95,14 +97,11 @@ func (k *Desk) Start(ctx context.Context) error {
 		return err
 	}
 	k.mu.Lock()
-	k.leading = true
+	k.leading, k.ctx = true, ctx
 	for _, c := range k.conns {
 		c.leading(k.Now())
 	}
 	k.mu.Unlock()
-	for range lookers {
-		k.work.Go(func() { k.lookUp(ctx) })
-	}
 	t := time.NewTicker(tick)
 	defer t.Stop()
 	for ctx.Err() == nil {

@@ -46,7 +46,10 @@ type github struct {
 	again      []int64         // deliveries that were asked for again
 	calls      map[string]int
 	fails      error
-	slow       map[string]error // repositories that can't be listed
+
+	installation int64
+	unreadable   map[int64]error  // deliveries that can't be read
+	slow         map[string]error // repositories that can't be listed
 }
 
 func newGitHub() *github {
@@ -81,7 +84,7 @@ func (g *github) Deliveries(_ context.Context, _ int64, cursor string) ([]github
 func (g *github) Payload(_ context.Context, _, id int64) (string, []byte, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if err := g.call("payload"); err != nil {
+	if err := errors.Join(g.call("payload"), g.unreadable[id]); err != nil {
 		return "", nil, err
 	}
 	for _, d := range g.deliveries {
@@ -105,6 +108,8 @@ func (g *github) Jobs(_ context.Context, repository string, _ time.Duration) (gi
 	err := errors.Join(g.call("jobs"), g.slow[repository])
 	return githubapi.JobList{Jobs: g.jobs[repository], Complete: true, At: time.Now()}, err
 }
+
+func (g *github) InstallationID() int64 { return g.installation }
 
 func (g *github) Visible(_ context.Context, group, _ string) (bool, error) {
 	g.mu.Lock()

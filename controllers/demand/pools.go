@@ -104,7 +104,7 @@ func (k *Desk) meet(obj *v1alpha1.RunnerPool) {
 	s.order(k.pools)
 	if observes != p.observes || host != p.match.Scope.Host {
 		s.delist(p)
-		s.enlist(p) // under other keys
+		k.enlist(p) // under other keys
 	}
 	k.wake(p, now)
 	k.poke()
@@ -219,11 +219,25 @@ func (s *space) keyOf(p *pool, id int64) jobKey {
 	return jobKey{host: p.match.Scope.Host, id: id, observes: p.observes}
 }
 
-// enlist says which jobs a pool has.
-func (s *space) enlist(p *pool) {
-	p.ledger.All(func(id int64, _ reservation.State) bool {
-		if other := s.holder(s.keyOf(p, id)); other == nil {
-			s.held[s.keyOf(p, id)] = p
+// enlist says which jobs a pool has. Of two pools that have a job, one keeps it: the one that knows more.
+func (k *Desk) enlist(p *pool) {
+	s, now := k.space(p.key.Namespace), k.Now()
+	p.ledger.All(func(id int64, state reservation.State) bool {
+		key, loser := s.keyOf(p, id), (*pool)(nil)
+		switch other := s.holder(key); {
+		case other == nil || other == p:
+		case other.ledger.Has(id) >= state:
+			loser = p
+		default:
+			loser = other
+		}
+		if loser != p {
+			s.held[key] = p
+		}
+		if loser != nil {
+			loser.ledger.Drop(id)
+			k.changed(loser, now)
+			k.wake(loser, now)
 		}
 		return true
 	})

@@ -50,7 +50,7 @@ func (k *Desk) recordLater(d webhook.Delivery, job jobmatch.Job, owner *pool, no
 			return
 		}
 	}
-	if len(r.events) < 4 { // a runner has one job
+	if len(r.events) < 8 { // a runner has one job
 		r.events = append(r.events, e)
 	}
 	k.poke()

@@ -227,11 +227,16 @@ func TestAWebhookIsBelievedAboutItsOwn(t *testing.T) {
 		repo string
 		want int32
 	}{
-		"an App's, of all":               {of(func(*v1alpha1.GitHubConnection) {}), "acme/web", 1},
-		"an organization's, of it":       {of(func(c *v1alpha1.GitHubConnection) { c.Spec.Webhook.HookID = 5 }), "acme/web", 1},
-		"another organization's":         {of(func(c *v1alpha1.GitHubConnection) { c.Spec.URL, c.Spec.Webhook.HookID = "https://github.com/other", 5 }), "acme/web", 0},
-		"a repository's, of it":          {of(func(c *v1alpha1.GitHubConnection) { c.Spec.URL = "https://github.com/acme/web" }), "acme/web", 1},
-		"a repository's, of another":     {of(func(c *v1alpha1.GitHubConnection) { c.Spec.URL = "https://github.com/acme/web" }), "acme/api", 0},
+		"an App's":                        {of(func(*v1alpha1.GitHubConnection) {}), "acme/web", 1},
+		"an organization's, with a token": {of(func(c *v1alpha1.GitHubConnection) { c.Spec.URL, c.Name = "https://github.com/other", "token" }), "acme/web", 0},
+		"an organization's, of it":        {of(func(c *v1alpha1.GitHubConnection) { c.Spec.Webhook.HookID = 5 }), "acme/web", 1},
+		"another organization's":          {of(func(c *v1alpha1.GitHubConnection) { c.Spec.URL, c.Spec.Webhook.HookID = "https://github.com/other", 5 }), "acme/web", 0},
+		"a repository's, of it": {of(func(c *v1alpha1.GitHubConnection) {
+			c.Spec.URL, c.Spec.Webhook.HookID = "https://github.com/acme/web", 5
+		}), "acme/web", 1},
+		"a repository's, of another": {of(func(c *v1alpha1.GitHubConnection) {
+			c.Spec.URL, c.Spec.Webhook.HookID = "https://github.com/acme/web", 5
+		}), "acme/api", 0},
 		"an App's, of an installation's": {of(func(c *v1alpha1.GitHubConnection) { c.Spec.URL = "https://github.com/other" }), "acme/web", 1},
 	}
 	for name, tc := range cases {
@@ -239,12 +244,15 @@ func TestAWebhookIsBelievedAboutItsOwn(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				trigger := v1alpha1.SlackTrigger{Name: "push", Event: "push"}
 				x := newPlace(t, connOf("acme", "acme"), tc.conn, poolOf("gpu", func(p *v1alpha1.RunnerPool) { p.Spec.Demand.Slack = []v1alpha1.SlackTrigger{trigger} }), runnerOf("gpu-1", "gpu"))
+				if tc.conn.Name != "token" {
+					x.gh.installation = 70
+				}
 				x.lead()
 				defer x.end()
 				d, done := job(1, "queued", "gpu"), job(2, "completed", "gpu", "gpu-1")
 				push := webhook.Delivery{GUID: "p", Event: "push", Branch: "main", At: time.Now()}
 				for _, e := range []*webhook.Delivery{&d, &done, &push} {
-					e.Connection, e.Repository.FullName = keyOf("hook"), tc.repo
+					e.Connection, e.Repository.FullName = keyOf(tc.conn.Name), tc.repo
 					x.take(*e)
 				}
 				wait(time.Second)
@@ -291,6 +299,131 @@ func TestARunnerIsKnownByItsRegistration(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An App's list of deliveries tells of all its installations: those of other namespaces aren't read, and those that came in for another
+// connection of this one are known.
+func TestAnAppsDeliveriesAreReadOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newPlace(t, connOf("acme", "acme"), connOf("other", "other"), poolOf("gpu"))
+		x.gh.installation = 70
+		x.lead()
+		defer x.end()
+		wait(5 * time.Minute)
+		for i := range int64(20) {
+			d := job(i, "queued", "gpu")
+			x.gh.event(d, []int{202, 503}[i%2])
+			x.gh.deliveries[i].InstallationID = []int64{70, 71}[i/10]
+			if i%2 == 0 {
+				x.take(d)
+			}
+		}
+		wait(5 * time.Minute)
+		x.want("gpu", 15) // ten that came in, and five of this installation that didn't
+		if n := x.gh.count("payload"); n != 5 {
+			t.Errorf("%d deliveries were read, want 5", n)
+		}
+	})
+}
+
+func TestWhatCantBeReadIsTriedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"))
+		x.gh.unreadable = map[int64]error{
+			1: actions.NewError(actions.KindUnexpected, "reading", 0, 0, "it is too large", nil),
+			2: actions.NewError(actions.KindNotFound, "reading", 404, 0, "gone", nil),
+		}
+		x.lead()
+		defer x.end()
+		wait(5 * time.Minute)
+		for i := range int64(3) {
+			x.gh.event(job(i, "queued", "gpu"), 503)
+		}
+		wait(5 * time.Minute)
+		x.want("gpu", 1)
+		if n := x.gh.count("payload"); n != 3 {
+			t.Errorf("%d were read, want each once", n)
+		}
+	})
+}
+
+// What was dropped since the last write stays dropped, also when the next write fails.
+func TestAFailedWriteBringsNothingBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"))
+		x.lead()
+		defer x.end()
+		for i := range int64(50) {
+			x.take(job(i, "queued", "gpu"))
+		}
+		wait(time.Minute)
+		x.mu.Lock()
+		x.broken = fmt.Errorf("etcd is full")
+		x.mu.Unlock()
+		x.desk.reconcile(t.Context(), x.desk.conns[keyOf("acme")], "acme/web", githubapi.JobList{Complete: true, At: time.Now()})
+		x.want("gpu", 0)
+		wait(time.Minute)
+		x.want("gpu", 0)
+		x.mu.Lock()
+		x.broken = nil
+		x.mu.Unlock()
+		wait(time.Minute)
+		x.want("gpu", 0)
+		x.end()
+		x.lead()
+		x.want("gpu", 0)
+	})
+}
+
+// After a restart, a job of two accounts is the pool's that knows more of it.
+func TestAJobOfTwoAccountsIsOnePools(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		big := poolOf("big", func(p *v1alpha1.RunnerPool) { p.Spec.Labels = []string{"gpu", "big"} })
+		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"), big, runnerOf("big-1", "big"))
+		x.lead()
+		x.take(job(1, "queued", "gpu"), job(2, "queued", "gpu"))
+		wait(2 * time.Second)
+		x.desk.mu.Lock() // as if another process had written both
+		for id, s := range map[int64]reservation.State{1: reservation.Running, 2: reservation.Waiting} {
+			p := x.desk.pools[keyOf("big")]
+			p.ledger.Take(reservation.Event{ID: id, State: s, Repository: "acme/web", Runner: "big-1"}, time.Now())
+			x.desk.changed(p, time.Now())
+		}
+		x.desk.mu.Unlock()
+		wait(2 * time.Second)
+		x.end()
+		x.lead()
+		defer x.end()
+		x.want("gpu", 1)
+		x.want("big", 1)
+	})
+}
+
+// A repository that GitHub refuses to list is tried three times, and takes no other's turn.
+func TestRefusedSuspectsAreGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"))
+		x.lead()
+		defer x.end()
+		x.gh.mu.Lock()
+		x.gh.slow = map[string]error{}
+		x.desk.mu.Lock()
+		c := x.desk.conns[keyOf("acme")]
+		for i := range 100 {
+			name := fmt.Sprint("acme/gone-", i)
+			x.gh.slow[name] = actions.NewError(actions.KindNotFound, "listing", 404, 0, "gone", nil)
+			c.suspect(name, time.Now())
+		}
+		x.desk.mu.Unlock()
+		x.gh.mu.Unlock()
+		x.take(job(1, "queued", "gpu"))
+		wait(7 * time.Minute)
+		x.want("gpu", 0)
+		wait(3 * time.Hour)
+		if n := x.gh.count("jobs"); n > 301 {
+			t.Errorf("%d lists were asked for, want three of each", n)
+		}
+	})
 }
 
 func TestObserversAreComparedToo(t *testing.T) {

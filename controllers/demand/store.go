@@ -30,6 +30,8 @@ const (
 	partLabel = "corral.dev/part"
 	// jobsKey and slackKey hold the reservations and the slack of a pool, in its ConfigMap.
 	jobsKey, slackKey = "jobs", "slack"
+	// writerKey says which process has written them: what it has dropped since must not come back from there.
+	writerKey = "writer"
 	// maxBackoff is the longest time to the next attempt of what failed.
 	maxBackoff = 30 * time.Second
 )
@@ -90,14 +92,14 @@ func (k *Desk) read(ctx context.Context, p *pool) error {
 	var jobs *reservation.Ledger
 	var slack *reservation.Slack
 	ours := err == nil && isOwnedBy(config, owner)
-	if ours {
+	if ours && string(config.BinaryData[writerKey]) != k.writer {
 		jobs, slack = k.decode(p.key, config.BinaryData)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if jobs != nil {
 		p.ledger.Merge(jobs)
-		k.space(p.key.Namespace).enlist(p)
+		k.enlist(p)
 	}
 	if slack != nil {
 		p.slack.Merge(slack)
@@ -148,7 +150,7 @@ func (k *Desk) write(ctx context.Context, p *pool) error {
 	}
 	owner := p.owner
 	p.flying, p.dirty = p.dirty, 0
-	content := map[string][]byte{jobsKey: p.ledger.Encode(), slackKey: p.slack.Encode()}
+	content := map[string][]byte{jobsKey: p.ledger.Encode(), slackKey: p.slack.Encode(), writerKey: []byte(k.writer)}
 	k.mu.Unlock()
 
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: p.key.Namespace, Name: JobsName(p.key.Name)}}

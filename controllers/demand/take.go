@@ -42,6 +42,13 @@ func (k *Desk) Take(ctx context.Context, d webhook.Delivery) error {
 	if !k.leading || c == nil || !c.placed {
 		return webhook.ErrNotReady
 	}
+	if c.speaker == unknownSpeaker && !c.scope.Covers(c.jobOf(d)) {
+		gh, ok := k.GitHub(c.key)
+		if !ok {
+			return webhook.ErrNotReady // it is asked for again, when it is known whose word it is
+		}
+		c.learn(gh)
+	}
 	k.take(c, d, runner)
 	return nil
 }
@@ -135,7 +142,7 @@ func (c *connection) jobOf(d webhook.Delivery) jobmatch.Job {
 // hears says whether the connection's webhook may tell of a repository: whoever has the secret of a repository's or an organization's
 // webhook speaks for that only. An App's webhook tells of all that the App is installed on.
 func (c *connection) hears(job jobmatch.Job) bool {
-	return c.hookID == 0 && c.scope.Kind != jobmatch.Repository || c.scope.Covers(job)
+	return c.speaker == appSpeaker || c.scope.Covers(job)
 }
 
 // enterprise that a delivery is from. An enterprise's own webhook has no other's.

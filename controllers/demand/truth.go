@@ -24,6 +24,8 @@ import (
 const (
 	// compareInterval is the time between two such looks of a connection, of compareMost repositories each.
 	compareInterval, compareMost = 30 * time.Second, 5
+	// suspectMost is how many of them may be suspects, so that others have their turn; suspectTries is how often one is tried that is refused.
+	suspectMost, suspectTries = 3, 3
 	// doubtAfter is how long a job waits without news before it is looked for, and runs before.
 	doubtAfter, doubtRunningAfter = 5 * time.Minute, 30 * time.Minute
 	// suspectAfter is when a repository is looked at whose jobs may be with the wrong pool: GitHub's lists lag behind.
@@ -38,7 +40,7 @@ const (
 func (k *Desk) doubtful(c *connection, now time.Time) []string {
 	var list []string
 	for repository, due := range c.suspects {
-		if len(list) < compareMost && !now.Before(due) && !now.Before(c.shunned[repository].until) {
+		if len(list) < suspectMost && !now.Before(due) && !now.Before(c.shunned[repository].until) {
 			list = append(list, repository)
 			delete(c.suspects, repository)
 		}
@@ -101,8 +103,9 @@ func (k *Desk) compareAll(ctx context.Context, gh GitHub, c *connection, reposit
 		if _, limited := actions.IsRateLimited(err); limited || ctx.Err() != nil {
 			return append(left, repositories[i:]...), err
 		}
-		k.shun(c, repository, err)
-		left = append(left, repository)
+		if again := k.shun(c, repository, err); again {
+			left = append(left, repository)
+		}
 	}
 	return left, last
 }
@@ -114,13 +117,13 @@ type shunned struct {
 }
 
 // shun leaves a repository alone for a while that can't be listed, and longer each time. It keeps its jobs: GitHub also says "not found" of
-// what one may not see.
-func (k *Desk) shun(c *connection, repository string, err error) {
+// what one may not see. It returns whether a suspect is to be tried again.
+func (k *Desk) shun(c *connection, repository string, err error) (again bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err == nil {
 		delete(c.shunned, repository)
-		return
+		return false
 	}
 	if len(c.shunned) >= maxSuspects {
 		clear(c.shunned)
@@ -128,11 +131,13 @@ func (k *Desk) shun(c *connection, repository string, err error) {
 	s := c.shunned[repository]
 	s.failed++
 	wait := hopeless
-	if _, away := actions.ComeBack(err); away {
+	_, away := actions.ComeBack(err)
+	if away {
 		wait = min(shunFor<<min(s.failed-1, 8), hopeless)
 	}
 	s.until = k.Now().Add(wait)
 	c.shunned[repository] = s
+	return away || s.failed < suspectTries
 }
 
 func (k *Desk) list(ctx context.Context, gh GitHub, repository string) (githubapi.JobList, error) {

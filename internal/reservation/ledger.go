@@ -341,17 +341,21 @@ func (l *Ledger) All(f func(id int64, s State) bool) {
 	}
 }
 
-// Merge adds what another ledger of the same pool knows, which was written down before this one began.
+// Merge adds what another ledger of the same pool knows, which somebody else has written down. Jobs keep how long they have waited.
 func (l *Ledger) Merge(before *Ledger) {
-	l.elapsed += before.elapsed
-	for id, j := range l.jobs {
-		j.news += before.seconds()
-		l.jobs[id] = j
+	if shift := before.elapsed - l.elapsed; shift > 0 {
+		l.elapsed += shift
+		for id, j := range l.jobs {
+			j.news += uint32(shift / time.Second) //nolint:gosec // it is bounded
+			l.jobs[id] = j
+		}
 	}
 	for id, j := range before.jobs {
 		if mine, ok := l.jobs[id]; ok && mine.state >= j.state || !ok && j.state.live() && l.live() >= MaxJobs {
 			continue
 		}
+		age := before.seconds() - min(j.news, before.seconds())
+		j.news = l.seconds() - min(age, l.seconds())
 		j.repo, j.taken = l.repos.index(before.repos.list[j.repo]), l.at.Unix()
 		l.put(id, j)
 	}

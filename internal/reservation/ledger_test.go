@@ -217,6 +217,26 @@ func TestTheClockStandsStillAtMax(t *testing.T) {
 	}
 }
 
+// Jobs of two accounts keep how long they have waited, also when they are put together more than once.
+func TestPutTogetherJobsKeepTheirAge(t *testing.T) {
+	early, late := running(), running()
+	early.Take(Event{ID: 1, State: Queued}, start)
+	late.Take(Event{ID: 2, State: Queued}, start.Add(30*time.Minute))
+	early.Expire(time.Hour, start.Add(40*time.Minute)) // both clocks have run for 40 minutes
+	late.Expire(time.Hour, start.Add(40*time.Minute))
+	late.Merge(early)
+	late.Merge(early)
+	late.Merge(late)
+	late.Expire(time.Hour, start.Add(59*time.Minute))
+	if diff := cmp.Diff(map[int64]State{1: Queued, 2: Queued}, live(late)); diff != "" {
+		t.Errorf("after 59 minutes (-want +got):\n%s", diff)
+	}
+	late.Expire(time.Hour, start.Add(61*time.Minute))
+	if diff := cmp.Diff(map[int64]State{2: Queued}, live(late)); diff != "" {
+		t.Errorf("after 61 minutes (-want +got):\n%s", diff)
+	}
+}
+
 func TestALookRenewsWhatWaits(t *testing.T) {
 	l := running()
 	for id := int64(1); id <= 3; id++ {
