@@ -33,6 +33,9 @@ const (
 	podGone = 2 * time.Minute
 	// orphanAfter is how long deregistering waits for a connection or rights that are gone.
 	orphanAfter = 5 * time.Minute
+	// untoldAfter is that of a runner of which nobody can tell whether it has a job: as long as GitHub
+	// gives a job by default.
+	untoldAfter = 6 * time.Hour
 )
 
 // finalize ends a runner: GitHub forgets it first, so that no job can reach it,
@@ -159,15 +162,26 @@ func (x *run) orphan(ctx context.Context) error {
 
 // giveUp waits a bounded time for rights that were taken away; then the registration is
 // left to GitHub, which purges it after about a day. A runner known to have a job is
-// waited for all the same.
+// waited for all the same, and one that may have a job for long: it ends with it.
 func (x *run) giveUp(why string) error {
-	if x.verdict.State == v1alpha1.RunnerBusy && !x.jobOver() || x.Now().Sub(x.runner.DeletionTimestamp.Time) < orphanAfter {
+	patience := orphanAfter
+	if x.isUntold() {
+		patience = untoldAfter
+	}
+	if x.verdict.State == v1alpha1.RunnerBusy && !x.jobOver() || x.Now().Sub(x.runner.DeletionTimestamp.Time) < patience {
 		return kube.Wait(v1alpha1.ConnectionNotReadyReason, connectionRetry, "deregistering: %s", why)
 	}
 	orphansTotal.Inc()
 	x.Event(x.runner, corev1.EventTypeWarning, v1alpha1.ConnectionNotReadyReason,
 		fmt.Sprintf("runner %d may still be registered on GitHub: %s", x.runner.Status.RunnerID, why))
 	return nil
+}
+
+// isUntold says whether a runner's container runs, and only GitHub could tell whether it has a job. The
+// session of a scale set tells of jobs as they begin; webhooks may be late or not used at all.
+func (x *run) isUntold() bool {
+	s := &x.runner.Status
+	return x.runner.Spec.REST != nil && s.StartedAt != nil && s.EndedAt == nil && s.Job == nil && !x.jobOver()
 }
 
 // deletePod deletes the pod, within its grace period, and waits for one that still

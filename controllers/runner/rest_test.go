@@ -418,6 +418,40 @@ func TestARunnerWhoseConnectionLeadsElsewhereIsNotTakenForAnother(t *testing.T) 
 	}
 }
 
+// nowhere has no client of any connection.
+type nowhere struct{}
+
+func (nowhere) Get(string) (*githubapi.Client, bool) { return nil, false }
+
+// Without webhooks and without rights, nobody can tell whether a runner has a job.
+func TestARunnerThatMayHaveAJobIsWaitedFor(t *testing.T) {
+	for name, after := range map[string]time.Duration{"its container ends": orphanAfter, "it never does": untoldAfter} {
+		t.Run(name, func(t *testing.T) {
+			b := newRESTBench(t)
+			b.reconcile()
+			b.setPod(running(b.now))
+			b.reconcile()
+			b.REST = nowhere{} // nor is there a connection
+			b.delete()
+			begun := b.runner().DeletionTimestamp.Time
+			b.now = begun.Add(untoldAfter - time.Second)
+			b.reconcile()
+			if b.pod() == nil {
+				t.Fatal("its pod was ended")
+			}
+			b.now = begun.Add(after)
+			if after == orphanAfter {
+				b.setPod(ended(b.now))
+			}
+			b.reconcile()
+			b.reconcile()
+			if b.runner() != nil || b.pod() != nil {
+				t.Errorf("not given up: %+v", b.runner().Status)
+			}
+		})
+	}
+}
+
 func TestACensusLeavesARunnerAloneThatIsConnected(t *testing.T) {
 	b := newRESTBench(t)
 	c := b.newCensus()
