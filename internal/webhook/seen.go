@@ -4,6 +4,7 @@
 package webhook
 
 import (
+	"crypto/sha256"
 	"sync"
 	"time"
 
@@ -25,10 +26,12 @@ type seen struct {
 	known generations[sighting, struct{}]
 }
 
-// sighting is an event of a connection.
-type sighting struct {
-	connection types.NamespacedName
-	signature  [signatureSize]byte
+// sighting stands for an event of a connection. It has no pointers, so tens of thousands of them cost next to nothing.
+type sighting [16]byte
+
+func sightingOf(connection types.NamespacedName, signature [signatureSize]byte) sighting {
+	sum := sha256.Sum256(append(signature[:], connection.String()...))
+	return sighting(sum[:len(sighting{})])
 }
 
 func newSeen() *seen {

@@ -249,7 +249,7 @@ func (s *Server) take(d *delivery, body *bytes.Buffer) answer {
 	if s.Leader != nil && !s.Leader.Leads() {
 		return s.pass(d, body.Bytes())
 	}
-	this := sighting{connection: d.connection, signature: d.claimed}
+	this := sightingOf(d.connection, d.claimed)
 	if s.seen.has(this, d.began) {
 		return answer{result: duplicate, status: http.StatusAccepted, text: "This event was taken before."}
 	}

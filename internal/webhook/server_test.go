@@ -412,7 +412,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		t.Errorf("%d sources", n)
 	}
 	for i := range 3 * seenMost {
-		s.seen.add(sighting{signature: [signatureSize]byte{byte(i >> 16), byte(i >> 8), byte(i)}}, s.now)
+		s.seen.add(sighting{byte(i >> 16), byte(i >> 8), byte(i)}, s.now)
 	}
 	if n := len(s.seen.known.young) + len(s.seen.known.old); n > 2*seenMost {
 		t.Errorf("%d events", n)
