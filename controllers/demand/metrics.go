@@ -39,6 +39,8 @@ const (
 	// pollsAtOnce is how many looks there are at once at one server, or by one connection to GitHub: what doesn't answer takes no
 	// more. A pool has one of them.
 	pollsAtOnce = 8
+	// partlyHeld is for how long a number that misses a part holds what was seen before.
+	partlyHeld = 15 * time.Minute
 	// pollLimit bounds a look, of GitHub's lists of jobs at that.
 	pollLimit = 2 * time.Minute
 	// observeInterval is the time between two looks at what GitHub has for a pool that observes.
@@ -133,6 +135,8 @@ type probe struct {
 	due     time.Time
 	running bool
 	asked   bool
+	// partly is since when only a part is seen; zero while all is.
+	partly time.Time
 	// signal is what was said last; last is what was said when there was a signal. Neither has a name without demand.
 	signal, last demand.Signal
 }
@@ -341,6 +345,9 @@ func (p *Poller) finish(d duty, f finding, err error) {
 		f.signal = q.last
 		f.signal.Name, f.signal.Held, f.signal.Reason = before.Name, true, "no signal: "+reasonOf(err)
 	}
+	if err == nil {
+		q.trust(&f.signal, now)
+	}
 	if f.signal.Jobs != nil || f.signal.Total != nil {
 		q.last = f.signal
 	}
@@ -358,6 +365,18 @@ func (p *Poller) finish(d duty, f finding, err error) {
 	}
 	if changed {
 		p.wake(t.key)
+	}
+}
+
+// trust takes what is seen for all there is once it was only a part for long: a number that is held never falls.
+func (q *probe) trust(s *demand.Signal, now time.Time) {
+	switch {
+	case !s.Held:
+		q.partly = time.Time{}
+	case q.partly.IsZero():
+		q.partly = now
+	default:
+		s.Held = now.Sub(q.partly) < partlyHeld
 	}
 }
 

@@ -365,6 +365,7 @@ func TestPollerCountsJobs(t *testing.T) {
 	}
 	metric := v1alpha1.MetricSource{Name: "jobs", Jobs: &v1alpha1.JobsMetric{Repositories: []string{"acme/*"}}}
 	down := actions.NewError(actions.KindUnavailable, "listing jobs of acme/web", 502, 0, "Bad Gateway", nil)
+	barred := actions.NewError(actions.KindForbidden, "listing jobs of acme/web", 403, 0, "Forbidden", nil)
 	gone := actions.NewError(actions.KindNotFound, "listing jobs", 404, 0, "Not Found", nil)
 	repos := map[string]githubapi.JobList{
 		"acme/api": list(
@@ -413,7 +414,15 @@ func TestPollerCountsJobs(t *testing.T) {
 		},
 		"more runs than are looked at": {
 			repos: map[string]githubapi.JobList{"acme/api": {Jobs: []githubapi.Job{on("queued", "", "a")}}},
-			want:  held(jobsSignal("jobs", 1, ""), "1 queued, 0 running, and not all: acme/api has more workflow runs than are looked at"),
+			want:  jobsSignal("jobs", 1, "1 queued, 0 running; not seen is more: acme/api has more workflow runs than are looked at"),
+		},
+		"a repository that may not be looked at": {
+			repos: repos, broken: map[string]error{"acme/web": barred},
+			want: jobsSignal("jobs", 5, "2 queued, 3 running; not seen is more: acme/web: listing jobs of acme/web: GitHub answered 403: Forbidden"),
+		},
+		"none that may be looked at": {
+			broken: map[string]error{"acme/web": barred},
+			want:   demand.Signal{Name: "jobs", Held: true, Reason: "no signal: acme/web: listing jobs of acme/web: GitHub answered 403: Forbidden"},
 		},
 		"nothing heard": {
 			broken: map[string]error{"acme/web": down},
@@ -446,6 +455,30 @@ func TestPollerCountsJobs(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestAPartHoldsForAWhileOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newRound(t, metered("a", v1alpha1.MetricSource{Name: "jobs", Jobs: &v1alpha1.JobsMetric{Repositories: []string{"acme/*"}}}))
+		x.repos = map[string]githubapi.JobList{"acme/api": {Complete: true}}
+		x.broken = map[string]error{"acme/web": actions.NewError(actions.KindUnavailable, "listing jobs of acme/web", 502, 0, "Bad Gateway", nil)}
+		isHeld := func() bool {
+			signals := x.poller.Reading(keyOf("a")).Signals
+			return signals[len(signals)-1].Held
+		}
+		if wait(14 * time.Minute); !isHeld() {
+			t.Error("what was before isn't held")
+		}
+		if wait(3 * time.Minute); isHeld() {
+			t.Error("what was before is held for ever")
+		}
+		x.broken = nil
+		wait(2 * time.Minute)
+		x.broken = map[string]error{"acme/web": actions.NewError(actions.KindUnavailable, "listing jobs of acme/web", 502, 0, "Bad Gateway", nil)}
+		if wait(2 * time.Minute); !isHeld() {
+			t.Error("it isn't held the second time")
+		}
+	})
 }
 
 func ownRunner(name string) *v1alpha1.Runner {

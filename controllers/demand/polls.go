@@ -158,7 +158,7 @@ func (p *Poller) findJobs(ctx context.Context, pool *v1alpha1.RunnerPool, q *pro
 	}
 	t := &tally{labels: jobmatch.NewPool(jobmatch.Pool{}, labelsOf(pool)), names: names, observes: pool.Spec.GetMode() == v1alpha1.Observe}
 	if len(repositories) > mostRepositories {
-		t.miss(&demand.NoSignal{Reason: fmt.Sprintf("of %d repositories, %d are looked at", len(repositories), mostRepositories)})
+		t.overlook(fmt.Sprintf("of %d repositories, %d are looked at", len(repositories), mostRepositories))
 		repositories = repositories[:mostRepositories]
 	}
 	t.addAll(ctx, gh, repositories, max(youngest, q.interval/2))
@@ -173,9 +173,10 @@ type tally struct {
 
 	mu              sync.Mutex
 	queued, running int
-	heard           int   // repositories
-	missing         error // why it isn't all
-	absent          int   // repositories that aren't there, or that the connection may not see
+	heard           int    // repositories
+	missing         error  // why it isn't all, for now
+	unseen          string // what is never seen: "" if all is
+	absent          int    // repositories that aren't there, or that the connection may not see
 	example         string
 }
 
@@ -185,6 +186,15 @@ func (t *tally) lack(repository string) {
 	defer t.mu.Unlock()
 	if t.absent++; t.example == "" || repository < t.example {
 		t.example = repository
+	}
+}
+
+// overlook notes what is never seen: it lasts, so the number is told as it is.
+func (t *tally) overlook(what string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.unseen == "" || what < t.unseen {
+		t.unseen = what
 	}
 }
 
@@ -205,6 +215,8 @@ func (t *tally) addAll(ctx context.Context, gh JobLister, repositories []string,
 				t.add(r, list)
 			case actions.IsNotFound(err):
 				t.lack(r)
+			case actions.IsForbidden(err):
+				t.overlook(fmt.Sprintf("%s: %s", r, actions.Summary(err)))
 			default:
 				t.miss(err)
 			}
@@ -232,7 +244,7 @@ func (t *tally) miss(err error) {
 
 func (t *tally) add(repository string, list githubapi.JobList) {
 	if !list.Complete {
-		t.miss(&demand.NoSignal{Reason: fmt.Sprintf("%s has more workflow runs than are looked at", repository)})
+		t.overlook(repository + " has more workflow runs than are looked at")
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -253,6 +265,9 @@ func (t *tally) add(repository string, list githubapi.JobList) {
 
 // finding is what the count says.
 func (t *tally) finding(m *v1alpha1.JobsMetric) (finding, error) {
+	if t.heard == 0 && t.unseen != "" {
+		return finding{}, cmp.Or(t.missing, error(&demand.NoSignal{Reason: t.unseen}))
+	}
 	if t.heard == 0 {
 		return finding{}, cmp.Or(t.missing, error(&demand.NoSignal{Reason: "GitHub has no repository " + t.example + " for this connection"}))
 	}
@@ -265,6 +280,9 @@ func (t *tally) finding(m *v1alpha1.JobsMetric) (finding, error) {
 	}
 	if t.absent > 1 {
 		reason += fmt.Sprintf(", nor %d others", t.absent-1)
+	}
+	if t.unseen != "" {
+		reason += "; not seen is more: " + t.unseen
 	}
 	s := demand.Signal{Jobs: &n, Reason: reason}
 	if t.missing == nil {
