@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -246,8 +245,8 @@ func TestBehaveRemembersWhatItGave(t *testing.T) {
 	}
 }
 
-// A History that is written down and read goes on as one that isn't; none grows; the number is always within what was wanted.
-func TestHistoryIsBoundedAndDurable(t *testing.T) {
+// The number is always within what was wanted.
+func TestTheNumberStaysWithinWhatWasWanted(t *testing.T) {
 	b := &v1alpha1.ScalingBehavior{
 		ScaleUp:        &v1alpha1.ScalingRules{StabilizationWindowSeconds: new(int32(90)), Policies: []v1alpha1.ScalingPolicy{percent(50, 60), pods(5, 30)}},
 		ScaleDown:      &v1alpha1.ScalingRules{StabilizationWindowSeconds: new(int32(600)), Policies: []v1alpha1.ScalingPolicy{pods(7, 60)}},
@@ -259,18 +258,7 @@ func TestHistoryIsBoundedAndDurable(t *testing.T) {
 	for i := range 5000 {
 		now = now.Add(time.Duration(random.IntN(20_000)) * time.Millisecond)
 		wanted := random.Int32N(200)
-		text := kept.Encode()
-		if len(text) > 8<<10 {
-			t.Fatalf("step %d: a history of %d bytes", i, len(text))
-		}
-		read, err := demand.ParseHistory(text)
-		if err != nil {
-			t.Fatalf("step %d: %v in %s", i, err, text)
-		}
-		got, again := kept.Behave(b, anything, number, wanted, now), read.Behave(b, anything, number, wanted, now)
-		if diff := cmp.Diff(got, again); diff != "" {
-			t.Fatalf("step %d (-kept +read):\n%s", i, diff)
-		}
+		got := kept.Behave(b, anything, number, wanted, now)
 		if got.Number < min(number, wanted) || got.Number > max(number, wanted, 199) || (got.Number != wanted && (got.Reason == "" || got.Next < 0)) {
 			t.Fatalf("step %d: from %d to %d wanted: %+v", i, number, wanted, got)
 		}
@@ -317,27 +305,5 @@ func TestNextIsWhenItChanges(t *testing.T) {
 		if is != wanted {
 			t.Fatalf("case %d: %d in the end, %d wanted", i, is, wanted)
 		}
-	}
-}
-
-func TestParseHistoryRefuses(t *testing.T) {
-	for name, tc := range map[string]struct{ text, want string }{
-		"what is no JSON":       {"{", "reading a history: unexpected end of JSON input"},
-		"times out of order":    {`{"wanted":[[5,1,1],[4,1,1]]}`, "reading a history: what was wanted is out of order"},
-		"the least above most":  {`{"wanted":[[5,2,1]]}`, "reading a history: what was wanted is out of order"},
-		"what is after any day": {`{"done":[[9000000000000000,1]]}`, "reading a history: what was done is out of order"},
-		"a negative time":       {`{"rose":-1}`, "reading a history: it rose at no time, or to no number"},
-		"a negative number":     {`{"number":-1}`, "reading a history: it rose at no time, or to no number"},
-		"too many":              {`{"done":[` + strings.Repeat("[1,1],", 64) + `[1,1]]}`, "reading a history: it has too many entries"},
-		"too long":              {strings.Repeat(" ", 20_000), "reading a history: it has 20000 bytes, more than 16384"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if _, err := demand.ParseHistory(tc.text); err == nil || err.Error() != tc.want {
-				t.Errorf("error %v, want %s", err, tc.want)
-			}
-		})
-	}
-	if h, err := demand.ParseHistory(""); err != nil || h.Encode() != "{}" {
-		t.Errorf("the empty text: %s, %v", h.Encode(), err)
 	}
 }

@@ -4,9 +4,6 @@
 package demand
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
 	"math"
 	"time"
 
@@ -18,8 +15,6 @@ const (
 	mostKept = 64
 	// longestWindow and longestPeriod are the longest that a pool may declare.
 	longestWindow, longestPeriod = time.Hour, 30 * time.Minute
-	// longestText bounds what is read, in bytes.
-	longestText = 16 << 10
 )
 
 // History is what was wanted and done of late: what behavior looks back at. It is bounded. The zero one knows nothing.
@@ -162,91 +157,3 @@ func (h *History) changedIn(period time.Duration, now time.Time) (risen int64, n
 	}
 	return risen, next
 }
-
-// text is a History as it is written down: times in milliseconds since 1970.
-type text struct {
-	Wanted [][3]int64 `json:"wanted,omitempty"` // from, least, most
-	Done   [][2]int64 `json:"done,omitempty"`   // at, by
-	Rose   int64      `json:"rose,omitempty"`
-	Number *int32     `json:"number,omitempty"`
-}
-
-// Encode writes it down, in at most 8 kB of JSON.
-func (h History) Encode() string {
-	t := text{Number: h.number}
-	for _, s := range h.wanted {
-		t.Wanted = append(t.Wanted, [3]int64{s.from.UnixMilli(), int64(s.least), int64(s.most)})
-	}
-	for _, c := range h.done {
-		t.Done = append(t.Done, [2]int64{c.at.UnixMilli(), int64(c.by)})
-	}
-	if !h.rose.IsZero() {
-		t.Rose = h.rose.UnixMilli()
-	}
-	raw, err := json.Marshal(t)
-	if err != nil {
-		return "" // numbers can't fail
-	}
-	return string(raw)
-}
-
-// ParseHistory reads what Encode wrote; the empty text is an empty history. What isn't in order, or too much, is an error.
-func ParseHistory(s string) (History, error) {
-	if s == "" {
-		return History{}, nil
-	}
-	var t text
-	if len(s) > longestText {
-		return History{}, fmt.Errorf("reading a history: it has %d bytes, more than %d", len(s), longestText)
-	}
-	if err := json.Unmarshal([]byte(s), &t); err != nil {
-		return History{}, fmt.Errorf("reading a history: %w", err)
-	}
-	if err := t.check(); err != nil {
-		return History{}, fmt.Errorf("reading a history: %w", err)
-	}
-	h := History{number: t.Number}
-	for _, w := range t.Wanted {
-		h.wanted = append(h.wanted, span{from: time.UnixMilli(w[0]), least: int32(w[1]), most: int32(w[2])}) //nolint:gosec // checked
-	}
-	for _, d := range t.Done {
-		h.done = append(h.done, change{at: time.UnixMilli(d[0]), by: int32(d[1])}) //nolint:gosec // checked
-	}
-	if t.Rose != 0 {
-		h.rose = time.UnixMilli(t.Rose)
-	}
-	return h, nil
-}
-
-// latest is the latest time that is read: what is later has no place in a calendar of four digits.
-const latest = 253_402_300_799_000
-
-func (t text) check() error {
-	if len(t.Wanted) > mostKept || len(t.Done) > mostKept {
-		return errors.New("it has too many entries")
-	}
-	at := int64(0)
-	for _, w := range t.Wanted {
-		if !isTime(w[0], at) || w[1] < 0 || w[1] > w[2] || w[2] > math.MaxInt32 {
-			return errors.New("what was wanted is out of order")
-		}
-		at = w[0]
-	}
-	return t.checkDone()
-}
-
-func (t text) checkDone() error {
-	at := int64(0)
-	for _, d := range t.Done {
-		if !isTime(d[0], at) || d[1] < math.MinInt32 || d[1] > math.MaxInt32 {
-			return errors.New("what was done is out of order")
-		}
-		at = d[0]
-	}
-	if !isTime(t.Rose, 0) || (t.Number != nil && *t.Number < 0) {
-		return errors.New("it rose at no time, or to no number")
-	}
-	return nil
-}
-
-func isTime(ms, after int64) bool { return ms >= after && ms <= latest }
