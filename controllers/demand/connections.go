@@ -151,7 +151,9 @@ func (k *Desk) replace(conn types.NamespacedName) {
 			k.place(p)
 		}
 	}
-	k.space(conn.Namespace).order(k.pools)
+	s := k.space(conn.Namespace)
+	s.order(k.pools)
+	k.claimAll(s, k.Now())
 }
 
 // forgetConnection drops a connection that is gone.

@@ -106,6 +106,7 @@ func (k *Desk) meet(obj *v1alpha1.RunnerPool) {
 		s.delist(p)
 		k.enlist(p) // under other keys
 	}
+	k.claimAll(s, now)
 	k.wake(p, now)
 	k.poke()
 }
@@ -157,7 +158,7 @@ func (k *Desk) forgetLocked(p *pool) {
 func (k *Desk) space(namespace string) *space {
 	s := k.spaces[namespace]
 	if s == nil {
-		s = &space{name: namespace, held: map[jobKey]*pool{}, tidyAt: 10_000}
+		s = &space{name: namespace, held: map[jobKey]*pool{}, tidyAt: 10_000, unclaimed: map[jobKey]unclaimed{}}
 		k.spaces[namespace] = s
 	}
 	return s
@@ -178,7 +179,8 @@ type space struct {
 	active, observing class
 	held              map[jobKey]*pool // may hold more than there is: ask the ledger
 
-	tidyAt int // as many are looked at
+	tidyAt    int // as many are looked at
+	unclaimed map[jobKey]unclaimed
 
 	// marked is when and at which change a mark was made; the changes up to it are durable when durable says so.
 	marked  uint64

@@ -426,6 +426,31 @@ func TestRefusedSuspectsAreGivenUp(t *testing.T) {
 	})
 }
 
+// A pool that is made, or mended, after its jobs were queued gets them.
+func TestAPoolGetsJobsThatWaitedForIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newPlace(t, connOf("acme", "acme"), poolOf("cpu"))
+		x.lead()
+		defer x.end()
+		x.take(job(1, "queued", "gpu"))
+		wait(30 * time.Minute)
+		x.take(job(2, "queued", "gpu"), job(3, "queued", "gpu"), job(3, "in_progress", "gpu", "vm-1"), job(4, "queued", "gpu"), job(4, "completed", "gpu"),
+			job(5, "waiting", "gpu"), job(6, "queued", "ubuntu-latest"), job(2, "queued", "gpu"), job(5, "queued", "gpu"))
+		wait(31 * time.Minute)
+		x.desk.meet(poolOf("gpu"))
+		wait(time.Second)
+		x.want("gpu", 2) // 2 and 5; it is too long since 1
+		x.desk.meet(poolOf("gpu"))
+		x.want("gpu", 2)
+		for i := range int64(3 * maxUnclaimed) {
+			x.take(job(100+i, "queued", "nobodys"))
+		}
+		if n := len(x.desk.spaces[ns].unclaimed); n != maxUnclaimed {
+			t.Errorf("%d jobs are remembered that no pool is for", n)
+		}
+	})
+}
+
 func TestObserversAreComparedToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		watching := poolOf("watching", func(p *v1alpha1.RunnerPool) { p.Spec.Mode, p.Spec.Labels = v1alpha1.Observe, []string{"gpu"} })

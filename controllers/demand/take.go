@@ -175,10 +175,6 @@ func (n news) isOwned() bool {
 
 // enter gives a job to its pool, or the news to the pool that has it.
 func (k *Desk) enter(s *space, n news, now time.Time) outcome {
-	class := s.class(n.observes)
-	if len(class.pools) == 0 {
-		return unmatched
-	}
 	key := jobKey{host: n.job.Host, id: n.event.ID, observes: n.observes}
 	holder := s.holder(key)
 	if n.isOwned() && n.owner != holder { // it is the pool's whose runner has it, wherever it was expected
@@ -191,9 +187,10 @@ func (k *Desk) enter(s *space, n news, now time.Time) outcome {
 		n.event.State = reservation.Running
 	}
 	if holder == nil {
-		holder = k.winner(class, n.job)
+		holder = k.winner(s.class(n.observes), n.job)
 	}
 	if holder == nil {
+		s.leave(key, n, now)
 		return unmatched
 	}
 	if !k.enterAt(holder, n.event, now) {
