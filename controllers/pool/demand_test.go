@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -55,6 +56,9 @@ func TestTheLargestSourceOfJobsCounts(t *testing.T) {
 	b.wantDecided(5, "4 jobs (scaleSet: assigned by GitHub)")
 	if s := b.pool().Status; len(s.Demand) != 3 || s.Jobs != 4 {
 		t.Errorf("status: %d jobs, %+v", s.Jobs, s.Demand)
+	}
+	if jobs, limit := testutil.ToFloat64(demandGauge.WithLabelValues("ci", "linux", "webhook", "jobs")), testutil.ToFloat64(limitGauge.WithLabelValues("ci", "linux", "max")); jobs != 3 || limit != 5 {
+		t.Errorf("the metrics say %v jobs by webhook, max %v", jobs, limit)
 	}
 	b.reading = told(9, 0)
 	b.wantDecided(5, "9 jobs (webhook: jobs wait), bounded by max 5")

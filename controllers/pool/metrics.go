@@ -10,12 +10,14 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// Every series is bounded by the number of pools, whatever the number of jobs.
+// Every series is bounded by the number of pools and their sources of demand, whatever the number of jobs.
 var (
 	runnersGauge = gauge("corral_pool_runners", "Runners of a pool by state.", "state")
 	jobsGauge    = gauge("corral_pool_jobs", "Jobs assigned to a pool and not finished.")
 	desiredGauge = gauge("corral_pool_desired_runners", "Runners a pool should have.")
 	announced    = gauge("corral_pool_announced_capacity", "Most jobs GitHub may have assigned to a pool in total.")
+	limitGauge   = gauge("corral_pool_limit", "Numbers that hold for a pool after schedules and policies.", "field")
+	demandGauge  = gauge("corral_pool_demand", "What a source of demand asks for.", "source", "of")
 	createdTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "corral_pool_runners_created_total", Help: "Runners created for a pool.",
 	}, []string{"namespace", "pool"})
@@ -27,7 +29,7 @@ func gauge(name, help string, labels ...string) *prometheus.GaugeVec {
 
 // Collectors returns the metrics of this package.
 func Collectors() []prometheus.Collector {
-	return []prometheus.Collector{runnersGauge, jobsGauge, desiredGauge, announced, createdTotal}
+	return []prometheus.Collector{runnersGauge, jobsGauge, desiredGauge, announced, limitGauge, demandGauge, createdTotal}
 }
 
 // measure sets a pool's gauges.
@@ -43,12 +45,25 @@ func measure(key types.NamespacedName, s *v1alpha1.RunnerPoolStatus, desired, ca
 	set(jobsGauge, s.Jobs)
 	set(desiredGauge, desired)
 	set(announced, capacity)
+	demandGauge.DeletePartialMatch(prometheus.Labels{"namespace": key.Namespace, "pool": key.Name})
+	for _, d := range s.Demand {
+		for of, number := range map[string]*int32{"jobs": d.Jobs, "total": d.Total, "idle": d.Idle} {
+			if number != nil {
+				set(demandGauge, *number, d.Name, of)
+			}
+		}
+	}
+	if d := s.Decision; d != nil && d.Limits != nil {
+		set(limitGauge, d.Limits.Min, "min")
+		set(limitGauge, d.Limits.Max, "max")
+		set(limitGauge, d.Limits.Idle, "idle")
+	}
 }
 
 // unmeasure drops the series of a pool that is gone.
 func unmeasure(key types.NamespacedName) {
 	labels := prometheus.Labels{"namespace": key.Namespace, "pool": key.Name}
-	for _, g := range []*prometheus.GaugeVec{runnersGauge, jobsGauge, desiredGauge, announced} {
+	for _, g := range []*prometheus.GaugeVec{runnersGauge, jobsGauge, desiredGauge, announced, limitGauge, demandGauge} {
 		g.DeletePartialMatch(labels)
 	}
 	createdTotal.DeletePartialMatch(labels)

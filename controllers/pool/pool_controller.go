@@ -223,7 +223,6 @@ func (x *run) tally() {
 // report writes down the numbers, and turns what is amiss into an outcome.
 func (x *run) report(ctx context.Context) error {
 	s := &x.pool.Status
-	measure(x.key, s, x.plan.Desired, x.plan.Announce)
 	x.tellPolicies()
 	x.tellUpdate()
 	x.compare()
@@ -232,6 +231,7 @@ func (x *run) report(ctx context.Context) error {
 	if !sameDecision(s.Decision, d) {
 		s.Decision = d
 	}
+	measure(x.key, s, x.plan.Desired, x.plan.Announce)
 	if at, ok := meta.ReconcileAnnotationValue(x.pool.Annotations); ok {
 		s.LastHandledReconcileAt = at
 	}
