@@ -68,6 +68,7 @@ type Ledger struct {
 	// elapsed is the time that ran down for waiting jobs until at; it stands still while the ledger is paused.
 	elapsed time.Duration
 	at      time.Time
+	begun   time.Time
 	paused  bool
 	dropped int // jobs that there was no room for, since there was
 }
@@ -77,7 +78,7 @@ type job struct {
 	state  State
 	news   uint32 // seconds of Ledger.elapsed when it was last heard of
 	repo   uint16 // index in Ledger.repos
-	taken  int64  // Unix seconds when it was last heard of by this process, or read
+	taken  int64  // seconds since Ledger.begun when it was last heard of, or read
 	runner string
 }
 
@@ -86,7 +87,7 @@ func (s State) live() bool { return s == Waiting || s == Queued || s == Running 
 
 // New returns an empty ledger. Its clock stands still until it is told that the pool has room.
 func New(now time.Time) *Ledger {
-	return &Ledger{jobs: map[int64]job{}, on: map[string]int64{}, repos: newNames(), at: now, paused: true}
+	return &Ledger{jobs: map[int64]job{}, on: map[string]int64{}, repos: newNames(), at: now, begun: now, paused: true}
 }
 
 // Counts are what a ledger amounts to.
@@ -146,7 +147,7 @@ func (l *Ledger) Take(e Event, now time.Time) bool {
 	if repo == 0 {
 		repo = l.repos.index(e.Repository)
 	}
-	l.put(e.ID, job{state: e.State, news: l.seconds(), repo: repo, taken: now.Unix(), runner: short(e.Runner)})
+	l.put(e.ID, job{state: e.State, news: l.seconds(), repo: repo, taken: l.mark(now), runner: short(e.Runner)})
 	l.bound()
 	return true
 }
@@ -179,6 +180,9 @@ func (l *Ledger) seconds() uint32 {
 	return uint32(min(l.elapsed/time.Second, math.MaxUint32)) //nolint:gosec // it is bounded
 }
 
+// mark is a time in seconds since the ledger began. Differences of times within a process don't change with the clock on the wall.
+func (l *Ledger) mark(t time.Time) int64 { return int64(t.Sub(l.begun) / time.Second) }
+
 func short(name string) string { return name[:min(len(name), maxName)] }
 
 // Drop forgets a job: another pool has it.
@@ -204,7 +208,7 @@ func (l *Ledger) Retain(keep func(runner string) bool, now time.Time) bool {
 	changed := false
 	for id, j := range l.jobs {
 		if j.state == Running && !keep(j.runner) {
-			j.state, j.news, j.taken = Elsewhere, l.seconds(), now.Unix()
+			j.state, j.news, j.taken = Elsewhere, l.seconds(), l.mark(now)
 			l.put(id, j)
 			changed = true
 		}
@@ -280,7 +284,7 @@ func (l *Ledger) Reconcile(t Truth, now time.Time) bool {
 		if l.Take(e, now) {
 			changed = true
 		} else if j, ok := l.jobs[e.ID]; ok {
-			j.news, j.taken = l.seconds(), now.Unix() // it still is what it was
+			j.news, j.taken = l.seconds(), l.mark(now) // it still is what it was
 			l.put(e.ID, j)
 		}
 	}
@@ -293,7 +297,7 @@ func (l *Ledger) Reconcile(t Truth, now time.Time) bool {
 
 func (l *Ledger) dropUnlisted(t Truth, listed map[int64]bool) bool {
 	changed := false
-	repo, settled := l.repos.find(t.Repository), t.Began.Add(-Settle).Unix()
+	repo, settled := l.repos.find(t.Repository), l.mark(t.Began.Add(-Settle))
 	for id, j := range l.jobs {
 		if repo == 0 || j.repo != repo || !j.state.live() || listed[id] || j.taken > settled {
 			continue
@@ -313,7 +317,7 @@ func (l *Ledger) Doubtful(waiting, running time.Time, most int) []string {
 		if j.state == Running {
 			since = running
 		}
-		if j.state.live() && j.repo != 0 && j.taken < since.Unix() {
+		if j.state.live() && j.repo != 0 && j.taken < l.mark(since) {
 			if t, ok := oldest[j.repo]; !ok || j.taken < t {
 				oldest[j.repo] = j.taken
 			}
@@ -356,7 +360,7 @@ func (l *Ledger) Merge(before *Ledger) {
 		}
 		age := before.seconds() - min(j.news, before.seconds())
 		j.news = l.seconds() - min(age, l.seconds())
-		j.repo, j.taken = l.repos.index(before.repos.list[j.repo]), l.at.Unix()
+		j.repo, j.taken = l.repos.index(before.repos.list[j.repo]), l.mark(l.at)
 		l.put(id, j)
 	}
 	l.bound()
