@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	demandctl "github.com/corral-dev/corral/controllers/demand"
 	policies "github.com/corral-dev/corral/controllers/policy"
 	poolctl "github.com/corral-dev/corral/controllers/pool"
 	"github.com/corral-dev/corral/controllers/runner"
@@ -100,7 +101,9 @@ func newOffice(t *testing.T, key *rsa.PrivateKey) *office {
 	o.work(connections)
 	o.work(&scalesetctl.Reconciler{Reporter: report, Clients: clients, Sessions: sessions, Notes: notes, Cluster: "cluster", Now: time.Now}, sessions.States())
 	report.Gathered = kube.Gather(time.Second, 25, time.Now)
-	o.work(&poolctl.Reconciler{Reporter: report, Sessions: sessions, Failures: notes, Live: report.Client, Policies: policies.NewEngine(time.Now), Now: time.Now}, sessions.Words())
+	desk := demandctl.NewDesk(demandctl.Config{Client: report.Client, Now: time.Now})
+	o.running.Go(func() { _ = desk.Start(o.ctx) })
+	o.work(&poolctl.Reconciler{Reporter: report, Sessions: sessions, Desk: desk, Failures: notes, Live: report.Client, Policies: policies.NewEngine(time.Now), Now: time.Now}, sessions.Words())
 	o.queues[0].Add(reconcile.Request{NamespacedName: appName})
 	return o
 }
