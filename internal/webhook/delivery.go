@@ -14,6 +14,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -55,6 +56,11 @@ type Delivery struct {
 	Event string
 	// Action of the event, such as queued; "" for a push.
 	Action string
+	// Identity says which event it is, by what it is about: the GUID isn't signed, so the same event may come under another one. "" for
+	// workflow_job, whose jobs have ids, and where GitHub doesn't tell enough.
+	Identity string
+	// Happened is when it did, as far as GitHub tells; not of a workflow_job.
+	Happened time.Time
 	// At is when it was received, or delivered where it was read through the API.
 	At time.Time
 	// Repository that it is about.
@@ -116,6 +122,7 @@ type payload struct {
 	Repository *struct {
 		ID       int64  `json:"id"`
 		FullName string `json:"full_name"`
+		PushedAt moment `json:"pushed_at"`
 		Owner    struct {
 			Type string `json:"type"`
 		} `json:"owner"`
@@ -128,16 +135,36 @@ type payload struct {
 	} `json:"enterprise"`
 	WorkflowJob *job `json:"workflow_job"`
 	CheckRun    *struct {
-		Name   string `json:"name"`
-		Status string `json:"status"`
+		ID          int64  `json:"id"`
+		Name        string `json:"name"`
+		Status      string `json:"status"`
+		StartedAt   moment `json:"started_at"`
+		CompletedAt moment `json:"completed_at"`
 	} `json:"check_run"`
 	PullRequest *struct {
-		Base struct {
+		ID        int64  `json:"id"`
+		UpdatedAt moment `json:"updated_at"`
+		Base      struct {
 			Ref string `json:"ref"`
 		} `json:"base"`
 	} `json:"pull_request"`
 	Ref     string `json:"ref"`
+	Before  string `json:"before"`
+	After   string `json:"after"`
 	Deleted bool   `json:"deleted"`
+}
+
+// moment is a time as text or, in some places of a push, in seconds since 1970. What is neither is no time.
+type moment struct{ time.Time }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (m *moment) UnmarshalJSON(text []byte) error {
+	if seconds, err := strconv.ParseInt(string(text), 10, 64); err == nil {
+		m.Time = time.Unix(seconds, 0).UTC()
+	} else if err := m.Time.UnmarshalJSON(text); err != nil {
+		m.Time = time.Time{}
+	}
+	return nil
 }
 
 // job has null where GitHub doesn't know yet, which leaves a field as it is.
@@ -221,19 +248,38 @@ func (d *Delivery) setSubject(p *payload) error {
 		if p.CheckRun == nil {
 			return errors.New("check_run is missing")
 		}
-		d.CheckRun = &CheckRun{Name: cut(p.CheckRun.Name), Status: p.CheckRun.Status}
+		c := p.CheckRun
+		d.CheckRun = &CheckRun{Name: cut(c.Name), Status: c.Status}
+		// Only these two happen once; of others, such as rerequested, GitHub doesn't tell when.
+		switch d.Action {
+		case "created":
+			d.Happened = c.StartedAt.Time
+		case "completed":
+			d.Happened = c.CompletedAt.Time
+		}
+		d.identify(c.ID != 0 && !d.Happened.IsZero(), c.ID, d.Happened.Unix())
 		return bounded(field{"check_run.status", d.CheckRun.Status})
 	case PullRequestEvent:
 		if p.PullRequest == nil || p.PullRequest.Base.Ref == "" {
 			return errors.New("pull_request.base.ref is missing")
 		}
-		d.Branch = p.PullRequest.Base.Ref
+		d.Branch, d.Happened = p.PullRequest.Base.Ref, p.PullRequest.UpdatedAt.Time
+		d.identify(p.PullRequest.ID != 0 && !d.Happened.IsZero(), p.PullRequest.ID, d.Happened.Unix())
 		return bounded(field{"pull_request.base.ref", d.Branch})
 	default:
 		if branch, ok := strings.CutPrefix(p.Ref, "refs/heads/"); ok && !p.Deleted {
 			d.Branch = branch
 		}
-		return bounded(field{"ref", p.Ref})
+		d.Happened = p.Repository.PushedAt.Time
+		d.identify(p.After != "" && !d.Happened.IsZero(), p.Ref, p.Before, p.After, d.Happened.Unix())
+		return bounded(field{"ref", p.Ref}, field{"before", p.Before}, field{"after", p.After})
+	}
+}
+
+// identify sets the identity, if what it is made of is known.
+func (d *Delivery) identify(known bool, parts ...any) {
+	if known {
+		d.Identity = fmt.Sprintf("%s %s %d %v", d.Event, d.Action, d.Repository.ID, parts)
 	}
 }
 

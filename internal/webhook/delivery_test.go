@@ -80,6 +80,45 @@ func TestFieldsThatAreUsedAreDecoded(t *testing.T) {
 	}
 }
 
+// The same event is known again, whatever GUID and form it comes with, and another one is told apart.
+func TestEventsAreIdentified(t *testing.T) {
+	const repository = `"repository":{"id":7,"full_name":"acme/shop","pushed_at":1772359200}`
+	for name, tc := range map[string]struct {
+		event, body, identity string
+		happened              time.Time
+	}{
+		"push": {
+			PushEvent, `{"ref":"refs/heads/main","before":"a1","after":"b2",` + repository + `}`,
+			"push  7 [refs/heads/main a1 b2 1772359200]", time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC),
+		},
+		"push, not told enough": {PushEvent, `{"ref":"refs/heads/main",` + repository + `}`, "", time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)},
+		"pull request": {
+			PullRequestEvent, `{"action":"opened","pull_request":{"id":5,"updated_at":"2026-03-01T11:00:00+01:00","base":{"ref":"main"}},` + repository + `}`,
+			"pull_request opened 7 [5 1772359200]", time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC),
+		},
+		"pull request, not told when": {PullRequestEvent, `{"pull_request":{"id":5,"updated_at":"soon","base":{"ref":"main"}},` + repository + `}`, "", time.Time{}},
+		"check run": {
+			CheckRunEvent, `{"action":"completed","check_run":{"id":9,"status":"completed","started_at":"2026-03-01T09:00:00Z","completed_at":"2026-03-01T10:00:00Z"},` + repository + `}`,
+			"check_run completed 7 [9 1772359200]", time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC),
+		},
+		"check run that goes on": {
+			CheckRunEvent, `{"action":"created","check_run":{"id":9,"status":"queued","started_at":"2026-03-01T10:00:00Z","completed_at":null},` + repository + `}`,
+			"check_run created 7 [9 1772359200]", time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC),
+		},
+		"check run that is asked for again": {
+			CheckRunEvent, `{"action":"rerequested","check_run":{"id":9,"status":"completed","started_at":"2026-03-01T10:00:00Z","completed_at":"2026-03-01T10:00:00Z"},` + repository + `}`, "", time.Time{},
+		},
+		"job": {WorkflowJobEvent, `{"action":"queued","workflow_job":{"id":9},` + repository + `}`, "", time.Time{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, err := Parse(tc.event, []byte(tc.body))
+			if err != nil || d.Identity != tc.identity || !d.Happened.Equal(tc.happened) {
+				t.Errorf("got %q at %s, %v; want %q at %s", d.Identity, d.Happened, err, tc.identity, tc.happened)
+			}
+		})
+	}
+}
+
 func TestBadEventsAreRefusedWithWhatIsWrong(t *testing.T) {
 	long := strings.Repeat("x", maxName+1)
 	for name, tc := range map[string]struct{ event, body, want string }{
