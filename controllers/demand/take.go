@@ -242,7 +242,7 @@ func (k *Desk) takeSlack(c *connection, d webhook.Delivery) outcome {
 				continue
 			}
 			result = min(result, known)
-			if p.slack.Take(t.Name, d.GUID, d.At.Add(t.GetDuration()), now) {
+			if p.slack.Take(t.Name, cmp.Or(d.Identity, d.GUID), slackFrom(d).Add(t.GetDuration()), now) {
 				result = taken
 				k.changed(p, now)
 				k.wake(p, now)
@@ -250,6 +250,17 @@ func (k *Desk) takeSlack(c *connection, d webhook.Delivery) outcome {
 		}
 	}
 	return result
+}
+
+// slackLag is how much later than it happened an event may be told of, clocks that differ included.
+const slackLag = 5 * time.Minute
+
+// slackFrom is when an event begins to count: when it was told of, unless it is an old one that somebody tells of again.
+func slackFrom(d webhook.Delivery) time.Time {
+	if !d.Happened.IsZero() && d.Happened.Add(slackLag).Before(d.At) {
+		return d.Happened
+	}
+	return d.At
 }
 
 // fits says whether an event is one that a trigger waits for.
