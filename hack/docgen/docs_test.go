@@ -132,7 +132,7 @@ func TestEachReasonIsExplained(t *testing.T) {
 func TestEachMetricIsExplained(t *testing.T) {
 	metric := regexp.MustCompile(`"(corral_[a-z_]+)"`)
 	docs, metrics := read(t, filepath.Join(top, "docs/operations.md")), 0
-	for _, source := range files(t, ".go", "controllers", "internal/scaleset") {
+	for _, source := range files(t, ".go", "controllers", "internal") {
 		if strings.HasSuffix(source, "_test.go") {
 			continue
 		}
