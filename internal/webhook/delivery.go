@@ -245,35 +245,48 @@ func (d *Delivery) setSubject(p *payload) error {
 	case WorkflowJobEvent:
 		return d.setJob(p.WorkflowJob)
 	case CheckRunEvent:
-		if p.CheckRun == nil {
-			return errors.New("check_run is missing")
-		}
-		c := p.CheckRun
-		d.CheckRun = &CheckRun{Name: cut(c.Name), Status: c.Status}
-		// Only these two happen once; of others, such as rerequested, GitHub doesn't tell when.
-		switch d.Action {
-		case "created":
-			d.Happened = c.StartedAt.Time
-		case "completed":
-			d.Happened = c.CompletedAt.Time
-		}
-		d.identify(c.ID != 0 && !d.Happened.IsZero(), c.ID, d.Happened.Unix())
-		return bounded(field{"check_run.status", d.CheckRun.Status})
+		return d.setCheckRun(p)
 	case PullRequestEvent:
-		if p.PullRequest == nil || p.PullRequest.Base.Ref == "" {
-			return errors.New("pull_request.base.ref is missing")
-		}
-		d.Branch, d.Happened = p.PullRequest.Base.Ref, p.PullRequest.UpdatedAt.Time
-		d.identify(p.PullRequest.ID != 0 && !d.Happened.IsZero(), p.PullRequest.ID, d.Happened.Unix())
-		return bounded(field{"pull_request.base.ref", d.Branch})
+		return d.setPullRequest(p)
 	default:
-		if branch, ok := strings.CutPrefix(p.Ref, "refs/heads/"); ok && !p.Deleted {
-			d.Branch = branch
-		}
-		d.Happened = p.Repository.PushedAt.Time
-		d.identify(p.After != "" && !d.Happened.IsZero(), p.Ref, p.Before, p.After, d.Happened.Unix())
-		return bounded(field{"ref", p.Ref}, field{"before", p.Before}, field{"after", p.After})
+		return d.setPush(p)
 	}
+}
+
+func (d *Delivery) setCheckRun(p *payload) error {
+	c := p.CheckRun
+	if c == nil {
+		return errors.New("check_run is missing")
+	}
+	d.CheckRun = &CheckRun{Name: cut(c.Name), Status: c.Status}
+	// Only these two happen once; of others, such as rerequested, GitHub doesn't tell when.
+	switch d.Action {
+	case "created":
+		d.Happened = c.StartedAt.Time
+	case "completed":
+		d.Happened = c.CompletedAt.Time
+	}
+	d.identify(c.ID != 0 && !d.Happened.IsZero(), c.ID, d.Happened.Unix())
+	return bounded(field{"check_run.status", c.Status})
+}
+
+func (d *Delivery) setPullRequest(p *payload) error {
+	r := p.PullRequest
+	if r == nil || r.Base.Ref == "" {
+		return errors.New("pull_request.base.ref is missing")
+	}
+	d.Branch, d.Happened = r.Base.Ref, r.UpdatedAt.Time
+	d.identify(r.ID != 0 && !d.Happened.IsZero(), r.ID, d.Happened.Unix())
+	return bounded(field{"pull_request.base.ref", d.Branch})
+}
+
+func (d *Delivery) setPush(p *payload) error {
+	if branch, ok := strings.CutPrefix(p.Ref, "refs/heads/"); ok && !p.Deleted {
+		d.Branch = branch
+	}
+	d.Happened = p.Repository.PushedAt.Time
+	d.identify(p.After != "" && !d.Happened.IsZero(), p.Ref, p.Before, p.After, d.Happened.Unix())
+	return bounded(field{"ref", p.Ref}, field{"before", p.Before}, field{"after", p.After})
 }
 
 // identify sets the identity, if what it is made of is known.
