@@ -20,10 +20,14 @@ const (
 	DefaultMetricInterval = time.Minute
 	// DefaultMetricMaxAge is how old the newest sample of a metric may be.
 	DefaultMetricMaxAge = 5 * time.Minute
-	// DefaultScaleUpThreshold and DefaultScaleDownThreshold are percentages of busy runners.
-	DefaultScaleUpThreshold, DefaultScaleDownThreshold = 80, 30
-	// DefaultScaleUpFactor and DefaultScaleDownFactor are percentages of the number before.
-	DefaultScaleUpFactor, DefaultScaleDownFactor = 130, 70
+	// DefaultScaleUpThreshold is the percentage of busy runners from which there are more.
+	DefaultScaleUpThreshold = 80
+	// DefaultScaleDownThreshold is the percentage of busy runners below which there are fewer.
+	DefaultScaleDownThreshold = 30
+	// DefaultScaleUpFactor is the percentage of the number before that there are then.
+	DefaultScaleUpFactor = 130
+	// DefaultScaleDownFactor is the percentage of the number before that there are then.
+	DefaultScaleDownFactor = 70
 )
 
 // Registration is how a pool's runners are registered on GitHub.

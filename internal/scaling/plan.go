@@ -220,15 +220,9 @@ func wish(in Input) (int32, string) {
 	}
 	told := max(in.Jobs, in.Told)
 	wanted := int32(min(int64(told)+int64(l.Idle), math.MaxInt32))
-	reason := jobs(told)
-	if in.Demand != "" {
-		reason += " (" + in.Demand + ")"
-	}
+	reason := jobs(told) + because(in.Demand)
 	if l.Idle > 0 {
-		reason = fmt.Sprintf("%s + %d idle", reason, l.Idle)
-		if in.IdleWhy != "" {
-			reason += " (" + in.IdleWhy + ")"
-		}
+		reason = fmt.Sprintf("%s + %d idle%s", reason, l.Idle, because(in.IdleWhy))
 	}
 	if wanted < l.Min {
 		wanted = l.Min
@@ -249,6 +243,13 @@ func wish(in Input) (int32, string) {
 		return in.Jobs, fmt.Sprintf("%s accepted before max fell to %d are served", jobs(in.Jobs), l.Max)
 	}
 	return wanted, reason
+}
+
+func because(why string) string {
+	if why == "" {
+		return ""
+	}
+	return " (" + why + ")"
 }
 
 func jobs(n int32) string {
