@@ -81,6 +81,9 @@ func FuzzPods(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		pod, err := ParsePod(json.RawMessage(text))
+		if _, without := parsePod(json.RawMessage(text), map[string]bool{"a": true}); (without == nil) != (err == nil) {
+			t.Errorf("ParsePod(%q): %v; without a: %v", text, err, without)
+		}
 		var object map[string]json.RawMessage
 		if is := json.Unmarshal([]byte(text), &object) == nil && object != nil; is != (err == nil) && strings.Count(text, "[")+strings.Count(text, "{") < maxPodNesting {
 			t.Errorf("ParsePod(%q): %v; an object of JSON: %t", text, err, is)

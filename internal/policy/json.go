@@ -24,10 +24,16 @@ type ParsedPod struct {
 	sets  map[string]bool // the fields that are set anywhere to more than false, of those that rules name
 }
 
+// ofNoRule are the names of fields that no rule of the library reads. They are half of a pod and more.
+var ofNoRule = map[string]bool{"args": true, "command": true, "env": true, "envFrom": true, "volumeMounts": true}
+
 // ParsePod reads the JSON of a core/v1 Pod.
-func ParsePod(text json.RawMessage) (*ParsedPod, error) {
+func ParsePod(text json.RawMessage) (*ParsedPod, error) { return parsePod(text, nil) }
+
+// parsePod reads a pod without the fields of the names to leave out.
+func parsePod(text json.RawMessage, without map[string]bool) (*ParsedPod, error) {
 	// The zero byte ends what can be read: it is part of no JSON.
-	r := jsonReader{text: string(text) + "\x00", valid: utf8.Valid(text), named: gates(), sets: map[string]bool{}}
+	r := jsonReader{text: string(text) + "\x00", valid: utf8.Valid(text), named: gates(), sets: map[string]bool{}, without: without}
 	term, err := r.value(0)
 	if err == nil && (r.next() != 0 || r.at != len(text)) {
 		err = r.unexpected()
@@ -54,6 +60,9 @@ type jsonReader struct {
 	elements   []*ast.Term
 	// sets are the names of properties that were seen with more than false, of those that are named.
 	named, sets map[string]bool
+	// without are the names of properties that are left out, and leaving is true in one of them.
+	without map[string]bool
+	leaving bool
 }
 
 func (r *jsonReader) term(v ast.Value) *ast.Term {
@@ -103,6 +112,9 @@ func (r *jsonReader) value(depth int) (*ast.Term, error) {
 		return r.array(depth)
 	case '"':
 		text, err := r.string()
+		if r.leaving {
+			return nil, err
+		}
 		return r.term(ast.String(text)), err
 	case 't':
 		return r.word("true", ast.InternedTerm(true))
@@ -142,6 +154,9 @@ func (r *jsonReader) object(depth int) (*ast.Term, error) {
 			break
 		}
 	}
+	if r.leaving {
+		return nil, nil
+	}
 	object := objectOf(r.properties[outer:])
 	r.properties = r.properties[:outer]
 	return r.term(object), nil
@@ -158,12 +173,17 @@ func (r *jsonReader) property(depth int) error {
 	if _, err := r.take(':', ':'); err != nil {
 		return err
 	}
+	leaves := !r.leaving && r.without[name]
+	r.leaving = r.leaving || leaves
 	v, err := r.value(depth + 1)
 	if err != nil {
 		return err
 	}
 	r.note(name, v)
-	r.properties = append(r.properties, property(name, v))
+	if !r.leaving {
+		r.properties = append(r.properties, property(name, v))
+	}
+	r.leaving = r.leaving && !leaves
 	return nil
 }
 
@@ -172,7 +192,7 @@ func (r *jsonReader) note(name string, v *ast.Term) {
 	if slash := strings.IndexByte(name, '/'); slash >= 0 {
 		name = name[:slash+1]
 	}
-	if r.named[name] && !v.Equal(ast.InternedTerm(false)) {
+	if r.named[name] && (v == nil || !v.Equal(ast.InternedTerm(false))) {
 		r.sets[name] = true
 	}
 }
@@ -189,7 +209,9 @@ func (r *jsonReader) array(depth int) (*ast.Term, error) {
 		if err != nil {
 			return nil, err
 		}
-		r.elements = append(r.elements, v)
+		if !r.leaving {
+			r.elements = append(r.elements, v)
+		}
 		end, err := r.take(',', ']')
 		if err != nil {
 			return nil, err
@@ -197,6 +219,9 @@ func (r *jsonReader) array(depth int) (*ast.Term, error) {
 		if end == ']' {
 			break
 		}
+	}
+	if r.leaving {
+		return nil, nil
 	}
 	array := ast.NewArray(slices.Clone(r.elements[outer:])...)
 	r.elements = r.elements[:outer]
@@ -261,6 +286,9 @@ func (r *jsonReader) number() (*ast.Term, error) {
 	if !json.Valid([]byte(text)) {
 		r.at = start
 		return nil, r.unexpected()
+	}
+	if r.leaving {
+		return nil, nil
 	}
 	return r.term(ast.Number(text)), nil
 }

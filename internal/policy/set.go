@@ -83,6 +83,14 @@ func takePart(p *Policy, decision string) bool {
 	return p.program == nil || p.program.queries[decision] != nil
 }
 
+// without are the names of fields of a pod that none of the policies can read: those with rules of their own may read any.
+func (b *Bound) without() map[string]bool {
+	if slices.ContainsFunc(b.policies, func(p *Policy) bool { return p.program != nil && p.program.hasOwn }) {
+		return nil
+	}
+	return ofNoRule
+}
+
 // isAsked tells whether any policy has a say in a decision.
 func (b *Bound) isAsked(decision string) bool {
 	return slices.ContainsFunc(b.policies, func(p *Policy) bool { return takePart(p, decision) })

@@ -27,7 +27,7 @@ func (b *Bound) Template(ctx context.Context, in TemplateInput) Template {
 	pod := in.Parsed
 	if pod == nil {
 		var err error
-		if pod, err = ParsePod(in.Pod); err != nil {
+		if pod, err = parsePod(in.Pod, b.without()); err != nil {
 			return Template{Digest: b.digest, Failures: []Failure{{Kind: EvaluationError, Message: err.Error()}}}
 		}
 	}
