@@ -418,6 +418,14 @@ type ScalingPolicy struct {
 	PeriodSeconds int32 `json:"periodSeconds"`
 }
 
+// Names of sources of demand that no metric and no slack trigger may have.
+const (
+	// DemandScaleSet is the scale set's own session, or its statistics.
+	DemandScaleSet = "scaleSet"
+	// DemandWebhook are GitHub's workflow_job events.
+	DemandWebhook = "webhook"
+)
+
 // DemandStatus is what one source of demand says.
 type DemandStatus struct {
 	// name of the source: scaleSet, webhook, or the name of a metric or slack trigger.

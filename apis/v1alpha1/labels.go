@@ -63,6 +63,11 @@ func (p *RunnerPool) GetRegisteredLabels() []string {
 	return labels
 }
 
+// GetMarkedLabels returns those labels with the owner's, by which a cluster finds what it left behind.
+func (p *RunnerPool) GetMarkedLabels(cluster string) []string {
+	return append(p.GetRegisteredLabels(), OwnerLabel(cluster, string(p.UID)))
+}
+
 // architecture is that of the nodes which the template asks for, by GitHub's name.
 func (p *RunnerPool) architecture() string {
 	var template struct {

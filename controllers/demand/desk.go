@@ -23,9 +23,6 @@ import (
 	actions "github.com/corral-dev/corral/internal/scaleset"
 )
 
-// WebhookSignal is the name of the signal that jobs of events give; slack triggers have their own names.
-const WebhookSignal = "webhook"
-
 // Times that a Desk takes for things.
 const (
 	// tick is how often a Desk looks for what is due.

@@ -271,7 +271,7 @@ func (x *place) jobs(pool string) int32 {
 		return -1
 	}
 	for _, s := range r.Signals {
-		if s.Name == WebhookSignal {
+		if s.Name == v1alpha1.DemandWebhook {
 			return *s.Jobs
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/corral-dev/corral/internal/githubapi"
 	"github.com/corral-dev/corral/internal/githubsim"
@@ -51,11 +53,18 @@ func TestLostDeliveriesAreReadFromGitHub(t *testing.T) {
 	}
 	x.desk = NewDesk(Config{Client: x.api, Now: time.Now, GitHub: func(types.NamespacedName) (GitHub, bool) { return gh, true }})
 	ctx, stop := context.WithCancel(t.Context())
+	words := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	if err := x.desk.Words().Start(ctx, words); err != nil {
+		t.Fatal(err)
+	}
+	limit := time.AfterFunc(20*time.Second, words.ShutDown)
+	defer limit.Stop()
 	done := make(chan error, 1)
 	go func() { done <- x.desk.Start(ctx) }()
-	deadline := time.Now().Add(20 * time.Second)
-	for x.jobs("gpu") != 150 && time.Now().Before(deadline) {
-		time.Sleep(10 * time.Millisecond)
+	for over := false; !over && x.jobs("gpu") != 150; { // each word is one more reason to look
+		var pool reconcile.Request
+		pool, over = words.Get()
+		words.Done(pool)
 	}
 	x.want("gpu", 150)
 	conn := x.desk.conns[keyOf("acme")]

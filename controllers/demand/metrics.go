@@ -233,7 +233,7 @@ func probesOf(pool *v1alpha1.RunnerPool) []*probe {
 // newProbe completes a probe with what tells it from others.
 func newProbe(pool *v1alpha1.RunnerPool, q *probe) *probe {
 	if q.of == "observe" && pool.Spec.GetRegistration() == v1alpha1.RegisterScaleSet {
-		q.signal.Name = ScaleSetSignal
+		q.signal.Name = v1alpha1.DemandScaleSet
 	}
 	raw, err := json.Marshal(struct {
 		Of, Endpoint, Set, Group string

@@ -24,8 +24,6 @@ import (
 )
 
 const (
-	// ScaleSetSignal is the name of the signal that a scale set's statistics give.
-	ScaleSetSignal = "scaleSet"
 	// mostRepositories bounds how many repositories a metric's patterns may match.
 	mostRepositories = 500
 	// repositoriesAtOnce is how many of them are asked about at once.

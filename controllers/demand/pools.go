@@ -69,7 +69,7 @@ func (p *pool) signals(now time.Time) []demand.Signal {
 		if c.Dropped > 0 {
 			reason += fmt.Sprintf(", and no room for %d more", c.Dropped)
 		}
-		all = append(all, demand.Signal{Name: WebhookSignal, Jobs: new(int32(c.Jobs())), Reason: reason, At: now}) //nolint:gosec // it is bounded
+		all = append(all, demand.Signal{Name: v1alpha1.DemandWebhook, Jobs: new(int32(c.Jobs())), Reason: reason, At: now}) //nolint:gosec // it is bounded
 	}
 	for i := range p.triggers {
 		t := &p.triggers[i]

@@ -30,7 +30,6 @@ const parallel = 32
 // must not wait for pods.
 func (x *run) act(ctx context.Context) error {
 	x.Sessions.Announce(x.key, int(x.plan.Announce))
-	x.Desk.AtMax(x.key, x.isFull())
 	ends := len(x.plan.Drain) + len(x.step.End)
 	if x.plan.Create > 0 || ends > 0 {
 		log.FromContext(ctx).Info("Scaling", "desired", x.plan.Desired, "supply", x.plan.Supply,

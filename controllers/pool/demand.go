@@ -34,9 +34,6 @@ type Desk interface {
 	Retain(pool types.NamespacedName, keep func(runner string) bool)
 }
 
-// scaleSetSignal names what a scale set's own session tells.
-const scaleSetSignal = "scaleSet"
-
 // gauge finds out how many jobs there are, and which numbers hold now: those of the schedules, with warm
 // capacity and what slack triggers add.
 func (x *run) gauge() {
@@ -80,7 +77,7 @@ func (x *run) sum() demand.Demand {
 	if !x.isREST() && !x.observes() {
 		set := demand.Reading{Known: known}
 		if known {
-			set.Signals = []demand.Signal{{Name: scaleSetSignal, Jobs: &jobs, Reason: "assigned by GitHub", At: x.words.Counted}}
+			set.Signals = []demand.Signal{{Name: v1alpha1.DemandScaleSet, Jobs: &jobs, Reason: "assigned by GitHub", At: x.words.Counted}}
 		}
 		in.Readings = append(in.Readings, set)
 	}
@@ -103,14 +100,10 @@ func (x *run) scheduled() {
 		return
 	}
 	plan, problems := schedule.Compile(x.pool.Spec.Schedules)
-	readable := true
 	for _, p := range problems {
-		if !p.Warning {
-			x.misread(p.String())
-			readable = false
-		}
+		x.misread(p.String())
 	}
-	if !readable && last != nil {
+	if len(problems) > 0 && last != nil {
 		x.scale = policy.Scale{Min: last.Min, Max: last.Max, Idle: last.Idle}
 		x.pool.Status.Schedule = last
 		return
@@ -165,9 +158,12 @@ func (x *run) pace(in *scaling.Input) {
 }
 
 // isFull says whether a job that waits may wait for want of a runner: at its max, held back or suspended, a pool
-// can't take more.
+// can't take more. For one that only observes, others have runners.
 func (x *run) isFull() bool {
-	return x.limits == nil || x.pool.Spec.Suspend || x.plan.Desired >= x.limits.Max || x.plan.Supply < x.plan.Desired
+	if x.limits == nil || x.plan.Desired >= x.limits.Max {
+		return true
+	}
+	return !x.observes() && (x.pool.Spec.Suspend || x.plan.Supply < x.plan.Desired)
 }
 
 // compare tells what a pool that only observes would do, beside what runs.

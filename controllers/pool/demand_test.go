@@ -93,6 +93,7 @@ func TestJobsDoNotExpireForWantOfRunners(t *testing.T) {
 		"room for more":     {func(*v1alpha1.RunnerPoolSpec) {}, 0, false},
 		"runners not there": {func(*v1alpha1.RunnerPoolSpec) {}, 1, true},
 		"at its max":        {func(s *v1alpha1.RunnerPoolSpec) { s.Scale.Max = new(int32(0)) }, 1, true},
+		"observing":         {func(s *v1alpha1.RunnerPoolSpec) { s.Mode = v1alpha1.Observe }, 1, false},
 		"suspended":         {func(s *v1alpha1.RunnerPoolSpec) { s.Suspend = true }, 0, true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -206,6 +206,7 @@ func (x *run) decide(ctx context.Context) error {
 		}
 		return x.grant(in)
 	})
+	x.Desk.AtMax(x.key, x.isFull())
 	x.lookAgain(x.plan.LookAgain)
 	return nil
 }

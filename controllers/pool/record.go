@@ -96,7 +96,7 @@ func (x *run) wantedREST() *v1alpha1.RESTRegistration {
 	return &v1alpha1.RESTRegistration{
 		URL:         x.url,
 		RunnerGroup: x.pool.Spec.GetRunnerGroup(),
-		Labels:      append(x.pool.GetRegisteredLabels(), v1alpha1.OwnerLabel(x.Cluster, string(x.pool.UID))),
+		Labels:      x.pool.GetMarkedLabels(x.Cluster),
 	}
 }
 

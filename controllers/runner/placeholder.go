@@ -40,7 +40,7 @@ func (v *visit) placehold(ctx context.Context, listed []githubapi.Runner) {
 		ctx := githubapi.InFlow(ctx, p.Namespace+"/"+p.Name)
 		want := githubapi.Registration{
 			Name: placeholderName(v.Cluster, p), Group: p.Spec.GetRunnerGroup(),
-			Labels: append(p.GetRegisteredLabels(), v1alpha1.OwnerLabel(v.Cluster, string(p.UID))),
+			Labels: p.GetMarkedLabels(v.Cluster),
 		}
 		if err := v.keep(ctx, want, listed); err != nil {
 			v.log.Info("The placeholder of a pool can't be registered", "pool", p.Name, "reason", actions.Summary(err))

@@ -27,7 +27,7 @@ func Check(s *v1alpha1.RunnerPoolSpec) field.ErrorList {
 
 func checkDemand(d *v1alpha1.DemandSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	taken := sets.New("scaleSet", "webhook")
+	taken := sets.New(v1alpha1.DemandScaleSet, v1alpha1.DemandWebhook)
 	for i, t := range d.Slack {
 		errs = append(errs, checkName(t.Name, taken, at.Child("slack").Index(i).Child("name"))...)
 	}

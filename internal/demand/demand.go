@@ -14,7 +14,6 @@ package demand
 import (
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -151,16 +150,6 @@ func (d *Demand) remember(order []v1alpha1.DemandStatus, left map[string]v1alpha
 		d.add(Signal{Name: s.Name, Jobs: s.Jobs, Total: s.Total, Idle: s.Idle, Reason: s.Reason, Held: true}, left)
 	}
 }
-
-// Equal says whether two demands say the same, so that nothing needs to be told.
-func Equal(a, b []v1alpha1.DemandStatus) bool {
-	return slices.EqualFunc(a, b, func(a, b v1alpha1.DemandStatus) bool {
-		return a.Name == b.Name && a.Reason == b.Reason && a.Held == b.Held &&
-			same(a.Jobs, b.Jobs) && same(a.Total, b.Total) && same(a.Idle, b.Idle)
-	})
-}
-
-func same(a, b *int32) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }
 
 func (s Signal) isEmpty() bool { return s.Jobs == nil && s.Total == nil && s.Idle == nil }
 

@@ -11,12 +11,6 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// Names of sources in a pool's status. Those of metrics and slack triggers are the pool's own.
-const (
-	sourceScaleSet = "scaleSet"
-	sourceWebhook  = "webhook"
-)
-
 // Demand is what tells a pool of jobs, where that isn't its scale set alone.
 type Demand struct {
 	// Sources in the order of the spec; none if only min and idle say how many runners there are.
@@ -68,7 +62,7 @@ func (f *PoolFacts) isDeaf() bool {
 // demand is what tells the pool of jobs; nil if that is its scale set alone.
 func (f *PoolFacts) demand() *Demand {
 	declared := f.sources()
-	if len(declared) == 1 && declared[0].Name == sourceScaleSet && !f.observes() {
+	if len(declared) == 1 && declared[0].Name == v1alpha1.DemandScaleSet && !f.observes() {
 		return nil
 	}
 	d := &Demand{}
@@ -102,10 +96,10 @@ func (f *PoolFacts) sources() []Source {
 	var all []Source
 	d := &f.Pool.Spec.Demand
 	if !f.isREST() {
-		all = append(all, Source{Name: sourceScaleSet, Kind: sourceScaleSet})
+		all = append(all, Source{Name: v1alpha1.DemandScaleSet, Kind: v1alpha1.DemandScaleSet})
 	}
 	if d.Webhook != nil {
-		all = append(all, Source{Name: sourceWebhook, Kind: sourceWebhook})
+		all = append(all, Source{Name: v1alpha1.DemandWebhook, Kind: v1alpha1.DemandWebhook})
 	}
 	for i := range d.Slack {
 		all = append(all, Source{Name: d.Slack[i].Name, Kind: "slack"})
@@ -168,7 +162,7 @@ func (a *PoolAnswer) demand(p *page) {
 // title names a source and what it is.
 func (s *Source) title() string {
 	switch s.Kind {
-	case sourceScaleSet:
+	case v1alpha1.DemandScaleSet:
 		return "scale set"
 	case s.Name:
 		return s.Name

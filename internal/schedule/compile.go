@@ -21,8 +21,6 @@ type Problem struct {
 	Path string
 	// Message says what is wrong and what to do.
 	Message string
-	// Warning is true when the schedule can be acted on.
-	Warning bool
 }
 
 // String is the path with the message.

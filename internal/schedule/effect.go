@@ -25,7 +25,7 @@ func (p *Plan) Warnings(now time.Time) []Problem {
 	var problems []Problem
 	for i, e := range p.entries {
 		warn := func(format string, args ...any) {
-			problems = append(problems, Problem{Path: e.path, Message: fmt.Sprintf(format, args...), Warning: true})
+			problems = append(problems, Problem{Path: e.path, Message: fmt.Sprintf(format, args...)})
 		}
 		o, isOnce := e.span.(once)
 		switch {

@@ -171,7 +171,7 @@ func TestCompileRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			good := weekly("good", "", "08:00", "18:00", minOne)
 			plan, problems := Compile([]v1alpha1.Schedule{good, tc.schedule, good})
-			if len(problems) != 1 || !strings.Contains(problems[0].String(), tc.want) || problems[0].Warning {
+			if len(problems) != 1 || !strings.Contains(problems[0].String(), tc.want) {
 				t.Fatalf("got %v, want %s", problems, tc.want)
 			}
 			if now := plan.At(date(t, "2026-07-01T12:00:00Z"), v1alpha1.ScaleSpec{}); len(now.Active) != 2 {

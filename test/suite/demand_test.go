@@ -250,14 +250,8 @@ func deliveriesGoWrong(t *testing.T, address string) {
 func TestAnOutageIsCaughtUpThroughTheListOfDeliveries(t *testing.T) {
 	address, err := world.FreeAddress()
 	must(t, err)
-	run := func() *world.Controller {
-		c, err := w.RunController(t.Context(), w.Binary, "--webhook-addr="+address)
-		must(t, err)
-		t.Cleanup(c.Kill)
-		return c
-	}
 	d := newDemandWorld(t, "outage", address)
-	first := run()
+	first := start(t, "--webhook-addr="+address)
 	d.example("webhooks", "max: 50", "max: 10")
 	allDone(t, d.jobs(5, "web-shop", "linux", "web"))
 	d.idle("linux-web", 0)
@@ -265,7 +259,7 @@ func TestAnOutageIsCaughtUpThroughTheListOfDeliveries(t *testing.T) {
 	ids := d.jobs(40, "web-shop", "linux", "web")
 	must(t, w.GitHub.WaitDelivered(t.Context()))
 	before := w.GitHub.Report().Requests
-	run()
+	start(t, "--webhook-addr="+address)
 	allDone(t, ids)
 	after := w.GitHub.Report().Requests
 	if polls := after[githubsim.EndpointWorkflowRuns] - before[githubsim.EndpointWorkflowRuns]; polls > 5 {

@@ -19,9 +19,9 @@ import (
 )
 
 // start runs a controller that the test ends itself.
-func start(t *testing.T) *world.Controller {
+func start(t *testing.T, args ...string) *world.Controller {
 	t.Helper()
-	c, err := w.RunController(t.Context(), w.Binary)
+	c, err := w.RunController(t.Context(), w.Binary, args...)
 	must(t, err)
 	t.Cleanup(func() {
 		c.Kill()

@@ -12,7 +12,6 @@ import (
 
 	"github.com/corral-dev/corral/internal/githubsim"
 	"github.com/corral-dev/corral/internal/world"
-	"github.com/corral-dev/corral/test/harness"
 )
 
 // GitHub posts to a replica that isn't the leader, and the leader is lost without a word in
@@ -21,13 +20,7 @@ func TestALeaderLostInAStormOfWebhooksLosesNoEvent(t *testing.T) {
 	replica := func() (*world.Controller, string) {
 		address, err := world.FreeAddress()
 		must(t, err)
-		c, err := w.RunController(t.Context(), w.Binary, "--webhook-addr="+address)
-		must(t, err)
-		t.Cleanup(func() {
-			c.Kill()
-			harness.ShowLog(t, c)
-		})
-		return c, address
+		return start(t, "--webhook-addr="+address), address
 	}
 	leader, _ := replica()
 	d := newDemandWorld(t, "replicas", "127.0.0.1:1")

@@ -16,14 +16,8 @@ import (
 func TestRESTRunnersWhileGitHubAndTheControllerFail(t *testing.T) {
 	address, err := world.FreeAddress()
 	must(t, err)
-	run := func() *world.Controller {
-		c, err := w.RunController(t.Context(), w.Binary, "--webhook-addr="+address)
-		must(t, err)
-		t.Cleanup(c.Kill)
-		return c
-	}
 	d := newDemandWorld(t, "restfaults", address)
-	first := run()
+	first := start(t, "--webhook-addr="+address)
 	d.example("webhooks", "max: 50", "max: 10")
 	d.until("linux-web", ready)
 	var remove []func()
@@ -43,7 +37,7 @@ func TestRESTRunnersWhileGitHubAndTheControllerFail(t *testing.T) {
 	must(t, w.GitHub.WaitUntil(t.Context(), func() bool { return w.GitHub.Report().Jobs[githubsim.JobRunning] > 2 }))
 	first.Kill()
 	ids = append(ids, d.jobs(10, "web-shop", "linux", "web")...)
-	run()
+	start(t, "--webhook-addr="+address)
 	allDone(t, ids)
 	for _, r := range remove {
 		r()
