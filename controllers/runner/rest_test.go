@@ -230,6 +230,11 @@ func TestANameThatSomebodyElseRegisteredIsLeftAlone(t *testing.T) {
 }
 
 // Without webhooks nobody tells that a runner had a job, or that it is over.
+// failures of the pool's runners that nobody took yet.
+func (b *bench) failures() []Failure {
+	return b.Notes.TakeFailures(client.ObjectKey{Namespace: "ci", Name: "linux"})
+}
+
 func TestARESTRunnerThatEndedInPeaceHadAJobIfGitHubForgotIt(t *testing.T) {
 	for name, seen := range map[string]bool{"that nobody saw": false, "that a census saw": true} {
 		t.Run(name, func(t *testing.T) {
@@ -251,7 +256,7 @@ func TestARESTRunnerThatEndedInPeaceHadAJobIfGitHubForgotIt(t *testing.T) {
 				t.Error("the pool isn't told")
 			}
 			b.reconcile()
-			if failures := b.Notes.TakeFailures(client.ObjectKey{Namespace: "ci", Name: "linux"}); b.runner() != nil || len(failures) != 0 {
+			if failures := b.failures(); b.runner() != nil || len(failures) != 0 {
 				t.Errorf("runner %+v, failures %+v", b.runner(), failures)
 			}
 		})
@@ -274,7 +279,7 @@ func TestARESTRunnerThatEndedInPeaceWithoutAJobFailed(t *testing.T) {
 	}
 	b.reconcile()
 	b.reconcile()
-	failures := b.Notes.TakeFailures(client.ObjectKey{Namespace: "ci", Name: "linux"})
+	failures := b.failures()
 	if b.runner() != nil || b.registered() != 0 || len(failures) != 1 || failures[0].Clean || failures[0].Cause != v1alpha1.CauseCrash {
 		t.Errorf("runner %+v, failures %+v", b.runner(), failures)
 	}
@@ -298,7 +303,7 @@ func TestARESTRunnerThatIsKilledInItsJobIsNoFailureOfThePools(t *testing.T) {
 	}
 	end()
 	b.reconcile()
-	if failures := b.Notes.TakeFailures(client.ObjectKey{Namespace: "ci", Name: "linux"}); b.runner() != nil || len(failures) != 0 {
+	if failures := b.failures(); b.runner() != nil || len(failures) != 0 {
 		t.Errorf("runner %+v, failures %+v", b.runner(), failures)
 	}
 }
@@ -311,7 +316,7 @@ func TestARESTRunnerThatCrashesWithoutAJobFailed(t *testing.T) {
 	b.setPod(crashed)
 	b.reconcile()
 	b.reconcile()
-	failures := b.Notes.TakeFailures(client.ObjectKey{Namespace: "ci", Name: "linux"})
+	failures := b.failures()
 	if b.runner() != nil || b.registered() != 0 || len(failures) != 1 || failures[0].Cause != v1alpha1.CauseCrash {
 		t.Errorf("runner %+v, failures %+v", b.runner(), failures)
 	}
@@ -369,7 +374,7 @@ func TestACensusEndsARunnerThatNeverConnects(t *testing.T) {
 		t.Fatal("ended when it was seen offline once")
 	}
 	b.census(c, 2*time.Minute)
-	failures := b.Notes.TakeFailures(client.ObjectKey{Namespace: "ci", Name: "linux"})
+	failures := b.failures()
 	if r := b.runner(); r.DeletionTimestamp.IsZero() || len(failures) != 1 || failures[0].Cause != v1alpha1.CauseNeverConnected {
 		t.Errorf("failures %+v", failures)
 	}

@@ -116,21 +116,7 @@ func (b *bed) addIdlePools(ctx context.Context) error {
 
 // watchIdle counts the requests in a span of time in which nothing happens.
 func (b *bed) watchIdle(ctx context.Context, f figures, window time.Duration) error {
-	before, err := b.use(ctx)
-	if err != nil {
-		return err
-	}
-	if err := pause(ctx, window); err != nil {
-		return err
-	}
-	after, err := b.use(ctx)
-	if err != nil {
-		return err
-	}
-	if err := pause(ctx, auditDelay); err != nil {
-		return err
-	}
-	audit, err := readAudit(b.Cluster.AuditLog(), before.at, after.at)
+	before, after, audit, err := b.during(ctx, func() error { return pause(ctx, window) })
 	if err != nil {
 		return err
 	}
@@ -146,6 +132,24 @@ func (b *bed) watchIdle(ctx context.Context, f figures, window time.Duration) er
 	f.counts("kube_per_pool", kubePrefix, audit, idlePools)
 	f.counts("github_per_pool", githubPrefix, github, idlePools)
 	return nil
+}
+
+// during tells what was used before and after something was done, and the Kubernetes requests meanwhile.
+func (b *bed) during(ctx context.Context, do func() error) (before, after use, audit map[string]int, err error) {
+	if before, err = b.use(ctx); err != nil {
+		return before, after, nil, err
+	}
+	if err = do(); err != nil {
+		return before, after, nil, err
+	}
+	if after, err = b.use(ctx); err != nil {
+		return before, after, nil, err
+	}
+	if err = pause(ctx, auditDelay); err != nil {
+		return before, after, nil, err
+	}
+	audit, err = readAudit(b.Cluster.AuditLog(), before.at, after.at)
+	return before, after, audit, err
 }
 
 // writes counts the requests that change something, but for the leader's lease.

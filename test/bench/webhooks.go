@@ -317,25 +317,13 @@ func (b *hookBed) flood(ctx context.Context, f figures, n int) error {
 	if err != nil {
 		return err
 	}
-	before, err := b.use(ctx)
-	if err != nil {
-		return err
-	}
-	codes, err := b.sendFlood(ctx, n)
-	if err != nil {
-		return err
-	}
-	if err := pause(ctx, settle); err != nil {
-		return err
-	}
-	after, err := b.use(ctx)
-	if err != nil {
-		return err
-	}
-	if err := pause(ctx, auditDelay); err != nil {
-		return err
-	}
-	audit, err := readAudit(b.Cluster.AuditLog(), before.at, after.at)
+	var codes map[int]int
+	before, after, audit, err := b.during(ctx, func() (err error) {
+		if codes, err = b.sendFlood(ctx, n); err != nil {
+			return err
+		}
+		return pause(ctx, settle)
+	})
 	if err != nil {
 		return err
 	}
