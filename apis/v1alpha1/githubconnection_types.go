@@ -4,6 +4,8 @@
 package v1alpha1
 
 import (
+	"slices"
+
 	"github.com/fluxcd/pkg/apis/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -55,6 +57,15 @@ type GitHubConnectionSpec struct {
 	// webhook takes in events that GitHub sends, at /github/NAMESPACE/NAME of the webhook server.
 	// +optional
 	Webhook *ConnectionWebhook `json:"webhook,omitempty"`
+
+	// allowedNamespaces whose pools may use this connection, besides its own namespace's: names, or * for all. Their runners are
+	// registered by it; its credentials are never copied to them.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:Pattern=`^(\*|[a-z0-9]([-a-z0-9]*[a-z0-9])?)$`
+	AllowedNamespaces []string `json:"allowedNamespaces,omitempty"`
 
 	// suspend stops verification; pools on this connection keep working.
 	// +optional
@@ -133,6 +144,14 @@ type GitHubConnection struct {
 	Spec GitHubConnectionSpec `json:"spec"`
 	// +optional
 	Status GitHubConnectionStatus `json:"status,omitempty"`
+}
+
+// AllNamespaces in allowedNamespaces lets every namespace use a connection.
+const AllNamespaces = "*"
+
+// Allows says whether pools of a namespace may use the connection.
+func (c *GitHubConnection) Allows(namespace string) bool {
+	return namespace == c.Namespace || slices.Contains(c.Spec.AllowedNamespaces, AllNamespaces) || slices.Contains(c.Spec.AllowedNamespaces, namespace)
 }
 
 // GetConditions returns the status conditions.

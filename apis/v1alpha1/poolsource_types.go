@@ -30,10 +30,32 @@ const (
 )
 
 // PoolSourceSpec says where pool definitions come from and how they are applied.
+// +kubebuilder:validation:XValidation:rule="has(self.git) != has(self.sourceRef)",message="exactly one of git and sourceRef must be set"
 type PoolSourceSpec struct {
-	// git is the repository that holds the definitions.
-	// +required
-	Git GitSource `json:"git"`
+	// git is the repository that holds the definitions, read by Corral itself.
+	// +optional
+	Git *GitSource `json:"git,omitempty"`
+
+	// sourceRef names an object of Flux's source-controller whose artifact holds the definitions.
+	// +optional
+	SourceRef *SourceReference `json:"sourceRef,omitempty"`
+
+	// dependsOn names PoolSources that must be ready, and have applied what they hold now, before this one is applied. readyExpr, if
+	// set, is asked in CEL instead, with self and dep.
+	// +optional
+	// +kubebuilder:validation:MaxItems=32
+	DependsOn []meta.DependencyReference `json:"dependsOn,omitempty"`
+
+	// serviceAccountName in the source's namespace whose rights everything is applied and pruned with, instead of the controller's.
+	// Default: that of --default-service-account, or else the controller's own.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	ServiceAccountName string `json:"serviceAccountName,omitempty"`
+
+	// commitStatus tells GitHub what became of a revision: a commit status, and a check run with what is wrong at which line. Only
+	// where the controller runs with --post-status.
+	// +optional
+	CommitStatus *CommitStatus `json:"commitStatus,omitempty"`
 
 	// path of the folder to compile, relative to the root of the repository. Default: the root.
 	// +optional
@@ -74,26 +96,92 @@ type PoolSourceSpec struct {
 	Tags map[string]string `json:"tags,omitempty"`
 }
 
+// Kinds of Flux that a PoolSource may name.
+const (
+	GitRepositoryKind    = "GitRepository"
+	OCIRepositoryKind    = "OCIRepository"
+	BucketKind           = "Bucket"
+	ExternalArtifactKind = "ExternalArtifact"
+)
+
+// SourceReference names an object of Flux's source-controller (group source.toolkit.fluxcd.io).
+type SourceReference struct {
+	// kind: GitRepository, OCIRepository, Bucket or ExternalArtifact.
+	// +required
+	// +kubebuilder:validation:Enum=GitRepository;OCIRepository;Bucket;ExternalArtifact
+	Kind string `json:"kind"`
+
+	// name of the object.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+
+	// namespace of the object. Default: that of the PoolSource. Another one only where the controller runs with
+	// --no-cross-namespace-refs=false.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace,omitempty"`
+}
+
+// CommitStatus says as whom GitHub is told what became of a revision.
+type CommitStatus struct {
+	// connectionRef names a GitHubConnection in the same namespace with a GitHub App (or token) that may write commit statuses and, for an
+	// App, check runs of the repository.
+	// +required
+	ConnectionRef LocalObjectReference `json:"connectionRef"`
+}
+
 // GitSource is a Git repository and what to check out of it.
 type GitSource struct {
-	// url of the repository, https:// or file:// (file only where the controller allows it).
+	// url of the repository: https://, ssh:// or file:// (file only where the controller allows it).
 	// +required
 	// +kubebuilder:validation:MaxLength=2048
-	// +kubebuilder:validation:Pattern=`^(https?|file)://\S+$`
+	// +kubebuilder:validation:Pattern=`^(https?|ssh|file)://\S+$`
 	URL string `json:"url"`
 
 	// ref to check out. Default: the branch main.
 	// +optional
 	Ref *GitReference `json:"ref,omitempty"`
 
-	// secretRef names a Secret with username and password, or bearerToken, and
-	// optionally ca.crt.
+	// secretRef names a Secret. For https://: username and password, or bearerToken, and optionally ca.crt. For ssh://: identity (a
+	// private key), known_hosts, and password if the key has one.
 	// +optional
 	SecretRef *LocalObjectReference `json:"secretRef,omitempty"`
+
+	// verify accepts only what somebody signed whose key is known.
+	// +optional
+	Verify *GitVerification `json:"verify,omitempty"`
 }
 
-// GitReference names one of a branch, a tag or a commit.
-// +kubebuilder:validation:XValidation:rule="[has(self.branch), has(self.tag), has(self.commit)].filter(x, x).size() == 1",message="exactly one of branch, tag and commit must be set"
+// GitVerifyMode says what must be signed.
+// +kubebuilder:validation:Enum=HEAD;Tag;TagAndHEAD
+type GitVerifyMode string
+
+// What of a Git repository must be signed, as Flux has it.
+const (
+	// VerifyHEAD wants the commit signed.
+	VerifyHEAD GitVerifyMode = "HEAD"
+	// VerifyTag wants the annotated tag signed.
+	VerifyTag GitVerifyMode = "Tag"
+	// VerifyTagAndHEAD wants both signed.
+	VerifyTagAndHEAD GitVerifyMode = "TagAndHEAD"
+)
+
+// GitVerification says whose signatures are accepted.
+type GitVerification struct {
+	// mode: HEAD (default), Tag or TagAndHEAD.
+	// +optional
+	Mode GitVerifyMode `json:"mode,omitempty"`
+
+	// secretRef names a Secret with the public keys of those who may sign: OpenPGP keys, armored, under any keys that end in .asc, and
+	// SSH keys, one a line as in authorized_keys, under any that end in .pub.
+	// +required
+	SecretRef LocalObjectReference `json:"secretRef"`
+}
+
+// GitReference names one of a branch, a tag, a range of versions or a commit.
+// +kubebuilder:validation:XValidation:rule="[has(self.branch), has(self.tag), has(self.semver), has(self.commit)].filter(x, x).size() == 1",message="exactly one of branch, tag, semver and commit must be set"
 type GitReference struct {
 	// branch whose tip is followed.
 	// +optional
@@ -104,6 +192,11 @@ type GitReference struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=244
 	Tag string `json:"tag,omitempty"`
+
+	// semver is a range of versions, such as >=1.2.0 <2.0.0 or ~1.4: the highest tag in it is followed.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	SemVer string `json:"semver,omitempty"`
 
 	// commit to check out, 40 hexadecimal digits.
 	// +optional
@@ -126,7 +219,7 @@ type PoolSourceStatus struct {
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// lastAttemptedRevision is the last revision tried, as REF@sha1:COMMIT.
+	// lastAttemptedRevision is the last revision tried, as REF@sha1:COMMIT, or as the artifact of sourceRef has it.
 	// +optional
 	LastAttemptedRevision string `json:"lastAttemptedRevision,omitempty"`
 
@@ -241,6 +334,17 @@ func (s *PoolSourceSpec) GetDeletionPolicy() DeletionPolicy {
 	}
 	return s.DeletionPolicy
 }
+
+// GetMode returns what must be signed.
+func (v *GitVerification) GetMode() GitVerifyMode {
+	if v.Mode == "" {
+		return VerifyHEAD
+	}
+	return v.Mode
+}
+
+// GetDependsOn returns what must be ready first; Flux's helpers ask for it.
+func (s *PoolSource) GetDependsOn() []meta.DependencyReference { return s.Spec.DependsOn }
 
 // GetRef returns the reference to check out.
 func (g *GitSource) GetRef() GitReference {

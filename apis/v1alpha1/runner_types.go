@@ -17,7 +17,7 @@ type RunnerSpec struct {
 
 	// connectionRef names the GitHubConnection, so that the runner can be deregistered without its pool.
 	// +required
-	ConnectionRef LocalObjectReference `json:"connectionRef"`
+	ConnectionRef ConnectionReference `json:"connectionRef"`
 
 	// scaleSetID on GitHub the runner registers with.
 	// +optional

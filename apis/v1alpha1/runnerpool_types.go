@@ -32,9 +32,10 @@ const (
 // +kubebuilder:validation:XValidation:rule="!(has(self.mode) && self.mode == 'Observe') || (has(oldSelf.mode) && oldSelf.mode == 'Observe')",message="mode never goes back to Observe: suspend the pool, or make another"
 // +kubebuilder:validation:XValidation:rule="!(has(self.registration) && self.registration == 'REST' && has(self.scaleSetName))",message="scaleSetName is of a scale set: runners with registration REST have none"
 type RunnerPoolSpec struct {
-	// connectionRef names the GitHubConnection, in the same namespace, that the runners belong to.
+	// connectionRef names the GitHubConnection that the runners belong to; one of another namespace must allow this one
+	// (spec.allowedNamespaces).
 	// +required
-	ConnectionRef LocalObjectReference `json:"connectionRef"`
+	ConnectionRef ConnectionReference `json:"connectionRef"`
 
 	// scaleSetName is the name on GitHub, unique in its runner group. Default: the pool's name.
 	// +optional

@@ -18,7 +18,7 @@ type ScaleSetSpec struct {
 	PoolUID string `json:"poolUID"`
 	// connectionRef names the GitHubConnection.
 	// +required
-	ConnectionRef LocalObjectReference `json:"connectionRef"`
+	ConnectionRef ConnectionReference `json:"connectionRef"`
 	// name on GitHub, unique in its runner group.
 	// +required
 	// +kubebuilder:validation:MaxLength=63

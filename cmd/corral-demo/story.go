@@ -123,7 +123,7 @@ func (d *demo) followRepository(ctx context.Context) error {
 	objects := []client.Object{d.world.CredentialsSecret(namespace, credentialsName), world.HookSecret(namespace, hookSecretName), &v1alpha1.PoolSource{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: sourceName},
 		Spec: v1alpha1.PoolSourceSpec{
-			Git: v1alpha1.GitSource{URL: d.repository.url()}, Interval: metav1.Duration{Duration: interval},
+			Git: &v1alpha1.GitSource{URL: d.repository.url()}, Interval: metav1.Duration{Duration: interval},
 			Tags: map[string]string{"url": d.world.GitHub.ConfigURL(organization), "hook": strconv.FormatInt(hook, 10)},
 		},
 	}}

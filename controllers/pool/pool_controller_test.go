@@ -90,7 +90,7 @@ func newBench(t *testing.T) *bench {
 	p := &v1alpha1.RunnerPool{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux", UID: "p1", Generation: 1},
 		Spec: v1alpha1.RunnerPoolSpec{
-			ConnectionRef: v1alpha1.LocalObjectReference{Name: "acme"}, Scale: v1alpha1.ScaleSpec{Max: &limit}, Template: template("runner:1"),
+			ConnectionRef: v1alpha1.ConnectionReference{Name: "acme"}, Scale: v1alpha1.ScaleSpec{Max: &limit}, Template: template("runner:1"),
 		},
 	}
 	connection := &v1alpha1.GitHubConnection{

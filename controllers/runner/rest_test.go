@@ -76,7 +76,7 @@ func restPool() *v1alpha1.RunnerPool {
 	return &v1alpha1.RunnerPool{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux", UID: testPoolUID},
 		Spec: v1alpha1.RunnerPoolSpec{
-			ConnectionRef: v1alpha1.LocalObjectReference{Name: "acme"}, Registration: v1alpha1.RegisterREST, Labels: []string{"gpu"},
+			ConnectionRef: v1alpha1.ConnectionReference{Name: "acme"}, Registration: v1alpha1.RegisterREST, Labels: []string{"gpu"},
 		},
 	}
 }
@@ -87,7 +87,7 @@ func restRunner(name string, created time.Time, url string) *v1alpha1.Runner {
 			Namespace: "ci", Name: name, UID: "u1", Finalizers: []string{v1alpha1.RunnerFinalizer}, CreationTimestamp: metav1.Time{Time: created},
 		},
 		Spec: v1alpha1.RunnerSpec{
-			PoolRef: v1alpha1.LocalObjectReference{Name: "linux"}, ConnectionRef: v1alpha1.LocalObjectReference{Name: "acme"}, Revision: "linux-1",
+			PoolRef: v1alpha1.LocalObjectReference{Name: "linux"}, ConnectionRef: v1alpha1.ConnectionReference{Name: "acme"}, Revision: "linux-1",
 			REST: &v1alpha1.RESTRegistration{URL: url, RunnerGroup: "default", Labels: []string{"gpu", v1alpha1.OwnerLabel(testCluster, testPoolUID)}},
 		},
 	}

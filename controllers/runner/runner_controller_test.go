@@ -101,7 +101,7 @@ func newBenchOn(t *testing.T, o githubsim.Options) *bench {
 			Namespace: "ci", Name: "linux-a", UID: "u1", Finalizers: []string{v1alpha1.RunnerFinalizer}, CreationTimestamp: metav1.Time{Time: b.now},
 		},
 		Spec: v1alpha1.RunnerSpec{
-			PoolRef: v1alpha1.LocalObjectReference{Name: "linux"}, ConnectionRef: v1alpha1.LocalObjectReference{Name: "acme"},
+			PoolRef: v1alpha1.LocalObjectReference{Name: "linux"}, ConnectionRef: v1alpha1.ConnectionReference{Name: "acme"},
 			ScaleSetID: set.ID, Revision: "linux-1",
 		},
 	}

@@ -62,7 +62,7 @@ func newBench(t *testing.T, change ...func(*v1alpha1.ScaleSet)) *bench {
 	set := &v1alpha1.ScaleSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux", UID: "s1", Generation: 1, Finalizers: []string{v1alpha1.ScaleSetFinalizer}},
 		Spec: v1alpha1.ScaleSetSpec{
-			PoolRef: v1alpha1.LocalObjectReference{Name: "linux"}, PoolUID: "p1", ConnectionRef: v1alpha1.LocalObjectReference{Name: "acme"},
+			PoolRef: v1alpha1.LocalObjectReference{Name: "linux"}, PoolUID: "p1", ConnectionRef: v1alpha1.ConnectionReference{Name: "acme"},
 			Name: "linux", RunnerGroup: "default", Labels: []string{"linux", "x64"},
 		},
 	}

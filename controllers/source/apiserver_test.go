@@ -155,7 +155,7 @@ func (s *site) commit(definitions string) string {
 func (s *site) create(name string, change ...func(*v1alpha1.PoolSource)) {
 	s.t.Helper()
 	source := &v1alpha1.PoolSource{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name}}
-	source.Spec.Git.URL = "file://" + s.dir
+	source.Spec.Git = &v1alpha1.GitSource{URL: "file://" + s.dir}
 	source.Spec.Interval.Duration = time.Hour
 	for _, c := range change {
 		c(source)

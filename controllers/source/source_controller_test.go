@@ -120,7 +120,7 @@ func us(change ...func(*v1alpha1.PoolSource)) *v1alpha1.PoolSource {
 	source := &v1alpha1.PoolSource{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "us", UID: "uid-of-us", Generation: 1},
 		Spec: v1alpha1.PoolSourceSpec{
-			Git:           v1alpha1.GitSource{URL: "https://example.com/pools.git"},
+			Git: &v1alpha1.GitSource{URL: "https://example.com/pools.git"},
 			Interval:      metav1.Duration{Duration: 10 * time.Minute},
 			RetryInterval: &metav1.Duration{Duration: time.Minute},
 		},

@@ -55,7 +55,7 @@ func TestDefaultsOfTheSourceAgreeWithTheGetters(t *testing.T) {
 	defaults := func(s v1alpha1.PoolSourceSpec) []any {
 		return []any{s.GetPath(), s.GetTimeout(), s.GetPrune(), s.GetDeletionPolicy(), s.Git.GetRef()}
 	}
-	if diff := cmp.Diff(defaults(v1alpha1.PoolSourceSpec{}), defaults(source.Spec)); diff != "" {
+	if diff := cmp.Diff(defaults(v1alpha1.PoolSourceSpec{Git: &v1alpha1.GitSource{}}), defaults(source.Spec)); diff != "" {
 		t.Error(diff)
 	}
 	if source.Spec.Path == "" || source.Spec.Timeout == nil || source.Spec.Prune == nil || source.Spec.DeletionPolicy == "" || source.Spec.Git.Ref == nil {
@@ -63,10 +63,11 @@ func TestDefaultsOfTheSourceAgreeWithTheGetters(t *testing.T) {
 	}
 }
 
-func TestTheReferenceOfASourceIsOneOfThree(t *testing.T) {
+func TestTheReferenceOfASourceIsOneOfFour(t *testing.T) {
 	for ref, want := range map[string]v1alpha1.GitReference{
 		`branch: "next"`: {Branch: "next"},
 		`tag: "v1"`:      {Tag: "v1"},
+		`semver: "~1.4"`: {SemVer: "~1.4"},
 		`commit: "0123456789012345678901234567890123456789"`: {Commit: "0123456789012345678901234567890123456789"},
 	} {
 		var source v1alpha1.PoolSource

@@ -79,6 +79,8 @@ type Ref struct {
 	Branch string
 	// Tag, annotated or not.
 	Tag string
+	// SemVer is a range of versions: the highest tag in it is meant.
+	SemVer string
 	// Commit, 40 hexadecimal digits.
 	Commit string
 }

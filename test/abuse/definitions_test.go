@@ -31,7 +31,7 @@ func (s *scene) source(name, url string, change ...func(*v1alpha1.PoolSource)) *
 	s.Helper()
 	source := &v1alpha1.PoolSource{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name},
-		Spec:       v1alpha1.PoolSourceSpec{Git: v1alpha1.GitSource{URL: url}, Interval: metav1.Duration{Duration: time.Hour}},
+		Spec:       v1alpha1.PoolSourceSpec{Git: &v1alpha1.GitSource{URL: url}, Interval: metav1.Duration{Duration: time.Hour}},
 	}
 	for _, c := range change {
 		c(source)

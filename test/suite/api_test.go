@@ -125,7 +125,7 @@ func TestARunnersSpecNeverChanges(t *testing.T) {
 	ref := v1alpha1.LocalObjectReference{Name: "x"}
 	r := &v1alpha1.Runner{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "immutable", Name: "r"},
-		Spec:       v1alpha1.RunnerSpec{PoolRef: ref, ConnectionRef: ref, ScaleSetID: 1, Revision: "x"},
+		Spec:       v1alpha1.RunnerSpec{PoolRef: ref, ConnectionRef: v1alpha1.ConnectionReference{Name: "x"}, ScaleSetID: 1, Revision: "x"},
 	}
 	must(t, w.Client.Create(t.Context(), r))
 	changed := r.DeepCopy()
@@ -161,7 +161,7 @@ func TestKubectlGetReadsWell(t *testing.T) {
 		&v1alpha1.Runner{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "columns", Name: "linux-x7k2p9qd"},
 			Spec: v1alpha1.RunnerSpec{
-				PoolRef: v1alpha1.LocalObjectReference{Name: "linux"}, ConnectionRef: v1alpha1.LocalObjectReference{Name: "acme"}, ScaleSetID: 1, Revision: "linux-1",
+				PoolRef: v1alpha1.LocalObjectReference{Name: "linux"}, ConnectionRef: v1alpha1.ConnectionReference{Name: "acme"}, ScaleSetID: 1, Revision: "linux-1",
 			},
 		},
 	}

@@ -65,7 +65,7 @@ func newGitops(t *testing.T, namespace string, interval time.Duration) *gitops {
 	must(t, w.Client.Create(t.Context(), &v1alpha1.PoolSource{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "pools"},
 		Spec: v1alpha1.PoolSourceSpec{
-			Git: v1alpha1.GitSource{URL: g.URL()}, Interval: metav1.Duration{Duration: interval},
+			Git: &v1alpha1.GitSource{URL: g.URL()}, Interval: metav1.Duration{Duration: interval},
 		},
 	}))
 	return g

@@ -77,7 +77,7 @@ func TestPoliciesOfARepositoryDecideOnItsPools(t *testing.T) {
 	commit := g.Push("A privileged pool")
 	must(t, w.Client.Create(t.Context(), &v1alpha1.PoolSource{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "pools"},
-		Spec:       v1alpha1.PoolSourceSpec{Git: v1alpha1.GitSource{URL: g.URL()}, Interval: metav1.Duration{Duration: time.Hour}},
+		Spec:       v1alpha1.PoolSourceSpec{Git: &v1alpha1.GitSource{URL: g.URL()}, Interval: metav1.Duration{Duration: time.Hour}},
 	}))
 	g.applied(commit)
 	waitPool(t, key(namespace, "linux"), func(p *v1alpha1.RunnerPool) error {

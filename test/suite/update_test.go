@@ -46,7 +46,7 @@ func newUpdates(t *testing.T, namespace, update string, idle int) *gitops {
 	commit := g.Push("A pool")
 	must(t, w.Client.Create(t.Context(), &v1alpha1.PoolSource{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "pools"},
-		Spec:       v1alpha1.PoolSourceSpec{Git: v1alpha1.GitSource{URL: g.URL()}, Interval: metav1.Duration{Duration: time.Hour}},
+		Spec:       v1alpha1.PoolSourceSpec{Git: &v1alpha1.GitSource{URL: g.URL()}, Interval: metav1.Duration{Duration: time.Hour}},
 	}))
 	g.applied(commit)
 	g.waitFree(idle)
