@@ -13,8 +13,6 @@ import (
 
 	"github.com/fluxcd/pkg/runtime/conditions"
 	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -22,14 +20,6 @@ import (
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/gitsource"
 	"github.com/corral-dev/corral/internal/kube"
-)
-
-// Keys of the Secret with the credentials of a Git server: the ones Flux uses.
-const (
-	usernameKey    = "username"
-	passwordKey    = "password"
-	bearerTokenKey = "bearerToken"
-	caKey          = "ca.crt"
 )
 
 // maxStatusDiagnostics is how many diagnostics the status takes, maxMessageDiagnostics
@@ -66,32 +56,6 @@ func (x *run) resolve(ctx context.Context) error {
 		return x.fetchFailed(ctx, err)
 	}
 	return nil
-}
-
-func (x *run) credentials(ctx context.Context) (gitsource.Auth, error) {
-	ref := x.source.Spec.Git.SecretRef
-	if ref == nil {
-		return gitsource.Auth{}, nil
-	}
-	secret := &corev1.Secret{}
-	err := x.Live.Get(ctx, types.NamespacedName{Namespace: x.source.Namespace, Name: ref.Name}, secret)
-	if apierrors.IsNotFound(err) {
-		return gitsource.Auth{}, kube.Wait(v1alpha1.CredentialsMissingReason, x.retryAfter(), "Secret %s is not there", ref.Name)
-	}
-	if err != nil {
-		return gitsource.Auth{}, fmt.Errorf("reading Secret %s: %w", ref.Name, err)
-	}
-	auth := gitsource.Auth{
-		Username:    string(secret.Data[usernameKey]),
-		Password:    string(secret.Data[passwordKey]),
-		BearerToken: string(secret.Data[bearerTokenKey]),
-		CAPEM:       secret.Data[caKey],
-	}
-	if auth.Username+auth.Password+auth.BearerToken == "" && len(auth.CAPEM) == 0 {
-		return gitsource.Auth{}, kube.Wait(v1alpha1.CredentialsMissingReason, x.retryAfter(),
-			"Secret %s has none of the keys %s and %s, %s, %s", ref.Name, usernameKey, passwordKey, bearerTokenKey, caKey)
-	}
-	return auth, nil
 }
 
 // build sets what the revision declares, or stalls with what is wrong with it.
