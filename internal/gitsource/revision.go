@@ -1,0 +1,146 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package gitsource
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing/fstest"
+
+	"github.com/go-git/go-git/v5"
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/object"
+)
+
+// moduleFile marks the top folder of a CUE module.
+const moduleFile = "cue.mod/module.cue"
+
+// Revision holds the definitions of a commit of a repository on this machine.
+type Revision struct {
+	// Commit is the hash of the commit.
+	Commit string
+	// Top is the top folder of the repository's work tree, absolute.
+	Top string
+	// Module is the folder of the definitions: the closest with a CUE module at or above the one asked for, or else that itself. It
+	// is relative to Top, with slashes; "." is Top.
+	Module string
+	// Path of the folder that was asked for, relative to Module.
+	Path string
+	// FS holds the files of Module and below, named from there. Symbolic links are left out; one named *.cue is an error.
+	FS fs.FS
+	// Absent is true when the commit does not have the folder that was asked for; then FS is empty.
+	Absent bool
+}
+
+// ReadRevision reads the definitions of a folder as they are at a revision of the repository that the folder is in: anything that
+// names a commit, as main, origin/main, HEAD~2, v1.2 or a hash. Nothing of the work tree is read, nor need the folder be in it; with a
+// bare repository there is an error. Errors wrap ErrNotFound, ErrRefNotFound, ErrTooLarge or ErrUnusable.
+func ReadRevision(ctx context.Context, folder, revision string, limits Limits) (*Revision, error) {
+	repository, top, err := repositoryOf(folder)
+	if err != nil {
+		return nil, err
+	}
+	asked, err := within(top, folder)
+	if err != nil {
+		return nil, err
+	}
+	hash, err := repository.ResolveRevision(plumbing.Revision(revision))
+	if err != nil {
+		return nil, fmt.Errorf("%w: the repository has no revision %q; a shallow clone has to fetch it first: %w", ErrRefNotFound, revision, err)
+	}
+	commit, err := object.GetCommit(repository.Storer, *hash)
+	if err != nil {
+		return nil, fmt.Errorf("%w: reading commit %s: %w", ErrUnusable, hash, err)
+	}
+	tree, err := commit.Tree()
+	if err != nil {
+		return nil, fmt.Errorf("%w: reading commit %s: %w", ErrUnusable, hash, err)
+	}
+	r := &Revision{Commit: hash.String(), Top: top, Module: asked, Path: ".", FS: fstest.MapFS{}}
+	if asked != "." {
+		switch _, err := tree.Tree(asked); {
+		case errors.Is(err, object.ErrDirectoryNotFound):
+			r.Absent = true
+			return r, nil
+		case err != nil:
+			return nil, fmt.Errorf("%w: reading %s: %w", ErrUnusable, asked, err)
+		}
+	}
+	r.Module, r.Path = moduleOf(tree, asked)
+	r.FS, err = readBelow(ctx, repository, tree, r.Module, limits.orDefaults())
+	return r, err
+}
+
+// repositoryOf opens the repository that a folder is in, and returns the top of its work tree.
+func repositoryOf(folder string) (*git.Repository, string, error) {
+	repository, err := git.PlainOpenWithOptions(folder, &git.PlainOpenOptions{DetectDotGit: true, EnableDotGitCommonDir: true})
+	if errors.Is(err, git.ErrRepositoryNotExists) {
+		return nil, "", fmt.Errorf("%w: %s is in no Git repository", ErrNotFound, folder)
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("%w: opening the repository of %s: %w", ErrUnusable, folder, err)
+	}
+	tree, err := repository.Worktree()
+	if err != nil {
+		return nil, "", fmt.Errorf("%w: the repository of %s: %w", ErrUnusable, folder, err)
+	}
+	return repository, tree.Filesystem.Root(), nil
+}
+
+// within names a folder relative to the top, with slashes.
+func within(top, folder string) (string, error) {
+	absolute, err := filepath.Abs(folder)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrNotFound, err)
+	}
+	for _, resolve := range []func(string) (string, error){func(p string) (string, error) { return p, nil }, filepath.EvalSymlinks} {
+		from, errFrom := resolve(top)
+		to, errTo := resolve(absolute)
+		if errFrom != nil || errTo != nil {
+			continue
+		}
+		if rel, err := filepath.Rel(from, to); err == nil && filepath.IsLocal(rel) {
+			return filepath.ToSlash(rel), nil
+		}
+	}
+	return "", fmt.Errorf("%w: %s is not below %s", ErrNotFound, folder, top)
+}
+
+// moduleOf returns the closest folder at or above asked that has a CUE module, or else asked, and the path from there to asked.
+func moduleOf(tree *object.Tree, asked string) (module, rest string) {
+	for dir := asked; ; dir = path.Dir(dir) {
+		if _, err := tree.FindEntry(path.Join(dir, moduleFile)); err == nil {
+			if dir == "." {
+				return dir, asked
+			}
+			rest := strings.TrimPrefix(strings.TrimPrefix(asked, dir), "/")
+			return dir, path.Clean(rest)
+		}
+		if dir == "." {
+			return asked, "."
+		}
+	}
+}
+
+// readBelow reads the files of a folder of a tree and below.
+func readBelow(ctx context.Context, repository *git.Repository, tree *object.Tree, folder string, limits Limits) (fs.FS, error) {
+	hash := tree.Hash
+	if folder != "." {
+		entry, err := tree.FindEntry(folder)
+		if err != nil {
+			return nil, fmt.Errorf("%w: reading %s: %w", ErrUnusable, folder, err)
+		}
+		hash = entry.Hash
+	}
+	r := &reader{objects: repository.Storer, limits: limits, files: fstest.MapFS{}}
+	if err := r.readFolder(ctx, ".", hash, 0); err != nil {
+		return nil, err
+	}
+	return r.files, nil
+}

@@ -1,0 +1,427 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package review
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/policy"
+)
+
+// APIVersion and Kind of a Result as JSON. Fields may be added within a version; none changes its meaning.
+const (
+	APIVersion = "corral.dev/v1alpha1"
+	Kind       = "Review"
+)
+
+// Result is what a change of definitions and policies would do. Equal inputs give equal results.
+type Result struct {
+	// APIVersion and Kind are the constants above.
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	// Base and Head are what was compared.
+	Base Revision `json:"base"`
+	Head Revision `json:"head"`
+	// At is the time that policies and schedules were asked about, and Zone that of the controller.
+	At   time.Time `json:"at"`
+	Zone string    `json:"zone"`
+	// Verdict on the head.
+	Verdict Verdict `json:"verdict"`
+	// Summary counts.
+	Summary Summary `json:"summary"`
+	// Pools that change in any way, that policies judge otherwise, or that they deny: the most far-reaching change first,
+	// then by namespace and name. Others are only counted.
+	Pools []Pool `json:"pools,omitempty"`
+	// Connections that change, by namespace and name.
+	Connections []Connection `json:"connections,omitempty"`
+	// Policies that change, by reference.
+	Policies []PolicyChange `json:"policies,omitempty"`
+	// Overlaps are pairs of pools that the same jobs are for at the head and weren't at the base.
+	Overlaps []Overlap `json:"overlaps,omitempty"`
+	// Cost of all pools together; nil without prices.
+	Cost *Cost `json:"cost,omitempty"`
+	// Recorded is what the head's policies make of decisions that were recorded; nil without any.
+	Recorded *Recorded `json:"recorded,omitempty"`
+	// Notes tell what this review can't know or takes for granted, in whole sentences.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// Verdict is what a review comes to.
+type Verdict string
+
+// Verdicts.
+const (
+	// Allowed is a head that no policy denies.
+	Allowed Verdict = "Allowed"
+	// Denied is a head with a pool that a policy denies, or with a policy that fails.
+	Denied Verdict = "Denied"
+	// Broken is a head that can't be applied: its diagnostics say why.
+	Broken Verdict = "Broken"
+)
+
+// Revision is one side of a review.
+type Revision struct {
+	// Name of the revision or folder.
+	Name string `json:"name"`
+	// Digest of all policies; empty without any.
+	Digest string `json:"digest,omitempty"`
+	// Pools that it declares.
+	Pools int `json:"pools"`
+	// Policies that were asked, by reference.
+	Policies []string `json:"policies,omitempty"`
+	// Diagnostics say why it can't be applied.
+	Diagnostics []v1alpha1.Diagnostic `json:"diagnostics,omitempty"`
+}
+
+// Summary counts pools of a review.
+type Summary struct {
+	// Added, Deleted, Renamed and Changed pools; Moved are those that only policies judge otherwise; Same the rest of the head's.
+	Added   int `json:"added"`
+	Deleted int `json:"deleted"`
+	Renamed int `json:"renamed"`
+	Changed int `json:"changed"`
+	Moved   int `json:"moved"`
+	Same    int `json:"same"`
+	// Denied are the head's pools that a policy denies or that a policy fails for; NewlyDenied those of them that the base's policies
+	// allowed, or that are new.
+	Denied      int `json:"denied"`
+	NewlyDenied int `json:"newlyDenied"`
+	// Warnings of policies at the head.
+	Warnings int `json:"warnings"`
+	// Classes counts changed pools by the first of their classes.
+	Classes map[Class]int `json:"classes,omitempty"`
+}
+
+// HasChanges says whether the head is anything else than the base.
+func (r *Result) HasChanges() bool {
+	s := r.Summary
+	return s.Added+s.Deleted+s.Renamed+s.Changed+s.Moved+len(r.Connections)+len(r.Policies) > 0
+}
+
+// Change says what becomes of a pool, connection or policy.
+type Change string
+
+// Changes.
+const (
+	Added   Change = "Added"
+	Deleted Change = "Deleted"
+	// Renamed is a pool that goes on under another name or namespace; to the cluster it is another pool.
+	Renamed Change = "Renamed"
+	Changed Change = "Changed"
+	// Moved is a pool that is declared as before, and that policies judge otherwise.
+	Moved Change = "Moved"
+	// Same is a pool that is listed because a policy denies it, as before.
+	Same Change = "Same"
+)
+
+// Class says how far a change of a pool reaches.
+type Class string
+
+// Classes, the most far-reaching first.
+const (
+	// Identity is a pool that becomes another one on GitHub: jobs that wait for it are lost.
+	Identity Class = "Identity"
+	// Routing sends jobs elsewhere than before: runners go on.
+	Routing Class = "Routing"
+	// Template rolls runners: those of the former template are replaced when they have no job.
+	Template Class = "Template"
+	// Scale changes how many runners there are, and nothing else.
+	Scale Class = "Scale"
+	// Settings changes none of these: deadlines, how updates roll out, trust, metadata.
+	Settings Class = "Settings"
+)
+
+// Classes are all classes, the most far-reaching first.
+func Classes() []Class { return []Class{Identity, Routing, Template, Scale, Settings} }
+
+// Place is a place in a file, as seen from where the review's files are named from.
+type Place struct {
+	// File with slashes; empty if unknown.
+	File string `json:"file,omitempty"`
+	// Line and Column count from 1; 0 if unknown.
+	Line   int `json:"line,omitempty"`
+	Column int `json:"column,omitempty"`
+}
+
+// Pool is what becomes of one pool.
+type Pool struct {
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+	Change    Change `json:"change"`
+	// Former is NAMESPACE/NAME of a renamed pool at the base.
+	Former string `json:"former,omitempty"`
+	// Classes of the change, the most far-reaching first; none of a pool that is only moved, or the same.
+	Classes []Class `json:"classes,omitempty"`
+	// Effects say in a sentence each what the change does to jobs and runners.
+	Effects []string `json:"effects,omitempty"`
+	// BaseAt and HeadAt are where it is declared; nil on a side that has none.
+	BaseAt *Place `json:"baseAt,omitempty"`
+	HeadAt *Place `json:"headAt,omitempty"`
+	// Fields that differ, in the order of their paths; none of pools that are added or deleted.
+	Fields []FieldChange `json:"fields,omitempty"`
+	// Before and After are the limits; nil on a side that has none.
+	Before *Limits `json:"before,omitempty"`
+	After  *Limits `json:"after,omitempty"`
+	// Findings are what policies say of its pod at either side, and which policies fail: the worst first.
+	Findings []Finding `json:"findings,omitempty"`
+	// Rollout is how a change of the template rolls out; nil if it does not change.
+	Rollout *Rollout `json:"rollout,omitempty"`
+	// Schedule is what schedules make of the numbers; nil if they make the same of them.
+	Schedule *Schedule `json:"schedule,omitempty"`
+	// Cost by month; nil without prices.
+	Cost *Cost `json:"cost,omitempty"`
+	// Live is what runs now; nil unless it was asked for.
+	Live *Live `json:"live,omitempty"`
+}
+
+// Class is the most far-reaching of the classes; empty if there is none.
+func (p *Pool) Class() Class {
+	if len(p.Classes) == 0 {
+		return ""
+	}
+	return p.Classes[0]
+}
+
+// At is where the pool is declared: at the head, or else at the base.
+func (p *Pool) At() Place {
+	switch {
+	case p.HeadAt != nil:
+		return *p.HeadAt
+	case p.BaseAt != nil:
+		return *p.BaseAt
+	}
+	return Place{}
+}
+
+// FieldChange is a field that differs.
+type FieldChange struct {
+	// Path as spec.template.spec.containers[0].image.
+	Path string `json:"path"`
+	// Before and After are the values as JSON, shortened if they are long; nil on a side that doesn't declare it.
+	Before json.RawMessage `json:"before,omitempty"`
+	After  json.RawMessage `json:"after,omitempty"`
+	// BaseAt and HeadAt are where the values are written, or else what holds them; nil on a side that doesn't declare it.
+	BaseAt *Place `json:"baseAt,omitempty"`
+	HeadAt *Place `json:"headAt,omitempty"`
+	// Class that the field is of.
+	Class Class `json:"class"`
+}
+
+// Limits are a pool's numbers before and after policy, of an idle pool in an idle fleet.
+type Limits struct {
+	// Declared numbers at the time, schedules applied. A max of 2147483647 stands for none.
+	Declared policy.Scale `json:"declared"`
+	// Effective numbers; nil when a policy failed: then what held before goes on to hold.
+	Effective *policy.Scale `json:"effective,omitempty"`
+	// Hard is true when jobs accepted beyond max wait.
+	Hard bool `json:"hard,omitempty"`
+	// Until is when policies want to be asked again.
+	Until time.Time `json:"until,omitzero"`
+	// Bounds are the rules that made a number another. Files of rules are named as those of definitions.
+	Bounds []v1alpha1.LimitBound `json:"bounds,omitempty"`
+	// Conflicts tell of rules that lost against others.
+	Conflicts []string `json:"conflicts,omitempty"`
+	// Audit tells what audited policies would change.
+	Audit []string `json:"audit,omitempty"`
+}
+
+// Level of a finding.
+type Level string
+
+// Levels, the worst first.
+const (
+	// Failure is a policy that can't be asked, or has no valid answer.
+	Failure Level = "Failure"
+	// Deny keeps the pod from running.
+	Deny Level = "Deny"
+	// Warn keeps nothing.
+	Warn Level = "Warn"
+	// Audit is what an audited policy would say.
+	Audit Level = "Audit"
+)
+
+// State of a finding.
+type State string
+
+// States.
+const (
+	// New is at the head alone.
+	New State = "New"
+	// Still is at both sides.
+	Still State = "Still"
+	// Fixed is at the base alone.
+	Fixed State = "Fixed"
+)
+
+// Finding is what a policy says of a pool.
+type Finding struct {
+	Level Level `json:"level"`
+	State State `json:"state"`
+	// PolicyFinding is what the rule says. Of a failure or an audit, only its message and the policy.
+	v1alpha1.PolicyFinding `json:",inline"`
+	// At is where the field of Path is declared, or else the pool; of a fixed one, at the base.
+	At Place `json:"at"`
+}
+
+// Rollout is how a change of the template rolls out, by what the pool declares and policies say.
+type Rollout struct {
+	// Hold is true when a policy holds it, or the pool declares it paused.
+	Hold bool `json:"hold,omitempty"`
+	// Strategy, as declared or more careful.
+	Strategy v1alpha1.UpdateStrategy `json:"strategy"`
+	// MaxSurge, MaxUnavailable and Canary are what the pool declares, of as many runners as its max, or 1 if it has none, and policies
+	// allow.
+	MaxSurge       int32 `json:"maxSurge"`
+	MaxUnavailable int32 `json:"maxUnavailable"`
+	Canary         int32 `json:"canary"`
+	// Reasons of the rules that bound it.
+	Reasons []string `json:"reasons,omitempty"`
+}
+
+// Schedule is what schedules make of a pool's numbers within seven days from the time of the review.
+type Schedule struct {
+	Before []Span `json:"before,omitempty"`
+	After  []Span `json:"after,omitempty"`
+}
+
+// Span is a time with the same numbers.
+type Span struct {
+	From time.Time `json:"from"`
+	// Active are the names of the schedules that hold.
+	Active []string `json:"active,omitempty"`
+	// Scale that they make.
+	Scale policy.Scale `json:"scale"`
+}
+
+// Cost is what runners cost by month.
+type Cost struct {
+	Currency string `json:"currency"`
+	// Before and After; nil on a side that has none.
+	Before *Amounts `json:"before,omitempty"`
+	After  *Amounts `json:"after,omitempty"`
+	// Rate by runner and hour at the head, or else at the base; 0 of several pools together.
+	Rate float64 `json:"rate,omitempty"`
+	// Basis says in words what the rate is made of.
+	Basis string `json:"basis,omitempty"`
+	// Unknown are the pools without a rate, NAMESPACE/NAME: they aren't in the amounts. Only of several pools together.
+	Unknown []string `json:"unknown,omitempty"`
+	// Unbounded are the pools without a max, which the largest amount leaves out. Only of several pools together.
+	Unbounded []string `json:"unbounded,omitempty"`
+	// Assumptions that the amounts rest on, in whole sentences. Only of several pools together.
+	Assumptions []string `json:"assumptions,omitempty"`
+}
+
+// Amounts by month, of the effective limits.
+type Amounts struct {
+	// Min is without any job.
+	Min float64 `json:"min"`
+	// Typical is between the two, as the price file or recorded decisions say.
+	Typical float64 `json:"typical"`
+	// Max is with as many runners as may be, always; nil of a pool without a max.
+	Max *float64 `json:"max,omitempty"`
+}
+
+// Connection is a GitHubConnection that changes.
+type Connection struct {
+	Namespace string        `json:"namespace,omitempty"`
+	Name      string        `json:"name"`
+	Change    Change        `json:"change"`
+	Class     Class         `json:"class"`
+	Effects   []string      `json:"effects,omitempty"`
+	BaseAt    *Place        `json:"baseAt,omitempty"`
+	HeadAt    *Place        `json:"headAt,omitempty"`
+	Fields    []FieldChange `json:"fields,omitempty"`
+	// Pools of the head that use it, NAMESPACE/NAME; of a deleted one, those of the base too.
+	Pools []string `json:"pools,omitempty"`
+}
+
+// PolicyChange is a policy that changes.
+type PolicyChange struct {
+	// Policy as KIND/NAME or KIND/NAMESPACE/NAME.
+	Policy string `json:"policy"`
+	Change Change `json:"change"`
+	// What changed: modules and data (rules), mode, or which pools it binds (selector).
+	What []string `json:"what,omitempty"`
+	// Before and After are its mode and digest.
+	Before *PolicyState `json:"before,omitempty"`
+	After  *PolicyState `json:"after,omitempty"`
+	BaseAt *Place       `json:"baseAt,omitempty"`
+	HeadAt *Place       `json:"headAt,omitempty"`
+	// Moved are the pools that are declared as before and judged otherwise, NAMESPACE/NAME, and that it binds at either side.
+	Moved []string `json:"moved,omitempty"`
+}
+
+// PolicyState is a policy on one side.
+type PolicyState struct {
+	Mode   v1alpha1.PolicyMode `json:"mode"`
+	Digest string              `json:"digest"`
+	// Pools that it binds.
+	Pools int `json:"pools"`
+}
+
+// Overlap is a pair of pools that the same jobs are for.
+type Overlap struct {
+	// Pool and Other, NAMESPACE/NAME. Pool is the one that changed.
+	Pool  string `json:"pool"`
+	Other string `json:"other"`
+	// At is where the labels of Pool are declared.
+	At Place `json:"at"`
+	// Labels that a job may name to be for either.
+	Labels []string `json:"labels"`
+	// Message says who gets such jobs.
+	Message string `json:"message"`
+}
+
+// Live is what runs in the cluster of a pool.
+type Live struct {
+	// Absent is true when the cluster has no such pool.
+	Absent bool `json:"absent,omitempty"`
+	// Differs names the fields in which the cluster's pool is not the base's, at most 10.
+	Differs []string `json:"differs,omitempty"`
+	// Jobs, Runners and the Decision that holds, as in status.
+	Jobs     int32                 `json:"jobs"`
+	Runners  v1alpha1.RunnerCounts `json:"runners"`
+	Decision *v1alpha1.Decision    `json:"decision,omitempty"`
+	// Effects say in a sentence each what the change does to what runs.
+	Effects []string `json:"effects,omitempty"`
+}
+
+// Recorded is what policies make of recorded decisions.
+type Recorded struct {
+	// Decisions that were judged, and those Skipped because they aren't understood or are of pools that none of the policies binds.
+	Decisions int `json:"decisions"`
+	Skipped   int `json:"skipped"`
+	// From and To are the times of the first and last decision.
+	From time.Time `json:"from,omitzero"`
+	To   time.Time `json:"to,omitzero"`
+	// Differ counts the decisions that the head's policies would have taken otherwise than the base's; Changed are the first 200 of
+	// them, by time.
+	Differ  int              `json:"differ"`
+	Changed []RecordedChange `json:"changed,omitempty"`
+	// Drifted counts the decisions that already the base's policies take otherwise than was recorded: others were asked then, or what
+	// they read isn't in the log.
+	Drifted int `json:"drifted"`
+}
+
+// RecordedChange is a recorded decision that would have been another.
+type RecordedChange struct {
+	Time time.Time `json:"time"`
+	// Pool NAMESPACE/NAME, and the decision: scaling, template or update.
+	Pool     string `json:"pool"`
+	Decision string `json:"decision"`
+	// ID of the decision in the log.
+	ID string `json:"id,omitempty"`
+	// Recorded, Before and After are the outcomes in words: as recorded, by the base's and by the head's policies.
+	Recorded string `json:"recorded,omitempty"`
+	Before   string `json:"before"`
+	After    string `json:"after"`
+	// Rules that make the head's outcome.
+	Rules []v1alpha1.RuleReference `json:"rules,omitempty"`
+	// Waiting is how many of the jobs at the time would have waited because of it.
+	Waiting int32 `json:"waiting,omitempty"`
+	// Inexact is true when the log leaves out something of the input: values of annotations and variables, members of large groups.
+	Inexact bool `json:"inexact,omitempty"`
+}
