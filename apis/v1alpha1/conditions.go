@@ -90,6 +90,10 @@ const (
 	// UpdateHeldReason is true while a policy, or spec.update.paused, holds an update.
 	UpdateHeldReason = "UpdateHeld"
 
+	// AccessDeniedReason is true when an object names another one that it may not use, or a service account may not do what it has to.
+	AccessDeniedReason = "AccessDenied"
+	// DependencyNotReadyReason is true while a source that another one depends on is not ready, or has not applied what it holds now.
+	DependencyNotReadyReason = "DependencyNotReady"
 	// ArtifactFailedReason is true when a source's files can't be fetched.
 	ArtifactFailedReason = "ArtifactFailed"
 	// BuildFailedReason is true when a revision doesn't compile; the message has file:line:col.

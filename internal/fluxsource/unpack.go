@@ -1,0 +1,158 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fluxsource
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"strings"
+	"testing/fstest"
+)
+
+const (
+	// maxDepth bounds how deep folders are nested.
+	maxDepth = 64
+	// maxName bounds the name of a file or folder in bytes, as file systems do.
+	maxName = 255
+)
+
+// unpacker gathers the files of one archive.
+type unpacker struct {
+	limits  Limits
+	files   fstest.MapFS // an fs.FS over a map, which needs no test to be useful
+	entries int
+	bytes   int64
+}
+
+// unpack reads a gzipped tar archive. What it inflates to is bounded as a stream, headers and padding included, and
+// once more by what its headers announce, which a sparse file has no bytes for.
+func unpack(ctx context.Context, compressed io.Reader, limits Limits) (fs.FS, error) {
+	inflated, err := gzip.NewReader(compressed)
+	if err != nil {
+		return nil, fmt.Errorf("%w: the artifact is no gzipped archive: %w; an OCIRepository must extract its layer (spec.layerSelector.operation)", ErrUnusable, err)
+	}
+	bounded := &boundedReader{from: inflated, left: limits.UnpackedBytes, all: limits.UnpackedBytes}
+	u := &unpacker{limits: limits, files: fstest.MapFS{}}
+	archive := tar.NewReader(bounded)
+	for {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err == nil {
+			err = u.add(header, archive)
+		}
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return nil, u.explain(ctx, err)
+		}
+	}
+	return u.files, u.checkFolders()
+}
+
+func (u *unpacker) explain(ctx context.Context, err error) error {
+	switch {
+	case errors.Is(err, ErrTooLarge), errors.Is(err, ErrUnusable):
+		return err
+	case ctx.Err() != nil:
+		return explain(ctx, err)
+	}
+	return fmt.Errorf("%w: reading the artifact's archive: %w", ErrUnusable, err)
+}
+
+func (u *unpacker) add(header *tar.Header, content io.Reader) error {
+	if header.Typeflag == tar.TypeXGlobalHeader {
+		return nil
+	}
+	if u.entries++; u.entries > u.limits.Files {
+		return fmt.Errorf("%w: the artifact has more than %d files and folders; %s", ErrTooLarge, u.limits.Files, advice)
+	}
+	name, err := clean(header.Name)
+	if err != nil {
+		return err
+	}
+	switch header.Typeflag {
+	case tar.TypeReg, tar.TypeGNUSparse:
+		return u.addFile(name, header.Size, content)
+	case tar.TypeSymlink, tar.TypeLink:
+		// Left out in silence, a definition would be missed without a word.
+		if path.Ext(name) == ".cue" {
+			return fmt.Errorf("%w: %s is a link, and links are not followed; commit the file itself", ErrUnusable, name)
+		}
+	}
+	return nil // folders are there with their files
+}
+
+func (u *unpacker) addFile(name string, size int64, content io.Reader) error {
+	if name == "." {
+		return fmt.Errorf("%w: the artifact's root is a file", ErrUnusable)
+	}
+	if u.bytes += size; size < 0 || u.bytes > u.limits.UnpackedBytes {
+		return inflatesTooMuch(u.limits.UnpackedBytes)
+	}
+	data := make([]byte, size)
+	if _, err := io.ReadFull(content, data); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	u.files[name] = &fstest.MapFile{Data: data, Mode: 0o444}
+	return nil
+}
+
+func inflatesTooMuch(limit int64) error {
+	return fmt.Errorf("%w: the artifact's files are more than %d bytes; %s", ErrTooLarge, limit, advice)
+}
+
+// clean returns a name relative to the archive's root, which it must not leave.
+func clean(name string) (string, error) {
+	cleaned := path.Clean(strings.TrimSuffix(name, "/"))
+	bad := path.IsAbs(name) || !fs.ValidPath(cleaned) || strings.ContainsAny(name, "\\\x00")
+	parts := strings.Split(cleaned, "/")
+	for _, part := range parts {
+		bad = bad || len(part) > maxName
+	}
+	if bad {
+		return "", fmt.Errorf("%w: %.300q in the artifact is not the name of a file in it", ErrUnusable, name)
+	}
+	if len(parts) > maxDepth {
+		return "", fmt.Errorf("%w: %.300s: folders are nested more than %d deep", ErrTooLarge, cleaned, maxDepth)
+	}
+	return cleaned, nil
+}
+
+// checkFolders refuses an archive in which something is both a file and a folder.
+func (u *unpacker) checkFolders() error {
+	for name := range u.files {
+		for folder := path.Dir(name); folder != "."; folder = path.Dir(folder) {
+			if u.files[folder] != nil {
+				return fmt.Errorf("%w: %s is a file and a folder in the artifact", ErrUnusable, folder)
+			}
+		}
+	}
+	return nil
+}
+
+// boundedReader fails with ErrTooLarge after so many bytes, where io.LimitReader would say that all is read.
+type boundedReader struct {
+	from io.Reader
+	left int64
+	all  int64
+}
+
+// Read reads from the stream as long as some is left.
+func (b *boundedReader) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, inflatesTooMuch(b.all)
+	}
+	n, err := b.from.Read(p[:min(int64(len(p)), b.left)])
+	b.left -= int64(n)
+	return n, err
+}
