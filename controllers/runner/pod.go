@@ -127,7 +127,9 @@ func Credentials(ctx context.Context, c client.Reader, namespace string) ([]stri
 		}
 	}
 	for i := range sources.Items {
-		add(sources.Items[i].Spec.Git.SecretRef)
+		if git := sources.Items[i].Spec.Git; git != nil {
+			add(git.SecretRef)
+		}
 	}
 	return names, nil
 }
