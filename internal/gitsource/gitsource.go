@@ -36,6 +36,10 @@ var (
 	ErrTimeout = errors.New("timed out")
 	// ErrTooLarge is a repository beyond one of the Limits.
 	ErrTooLarge = errors.New("too large")
+	// ErrUntrusted is a server whose host key is not the one that is known.
+	ErrUntrusted = errors.New("server not trusted")
+	// ErrUnsigned is a commit or a tag that nobody signed whose key is known.
+	ErrUnsigned = errors.New("not verified")
 	// ErrUnusable is a tree or an answer that can't be used: a corrupt object, a file name that
 	// is none, a definition that is a symbolic link.
 	ErrUnusable = errors.New("unusable")
@@ -85,35 +89,44 @@ type Ref struct {
 	Commit string
 }
 
-// Auth is what a server is shown. The zero value is anonymous.
+// Auth is what a server is shown, and how it is known. The zero value is anonymous.
 type Auth struct {
-	// Username and Password of basic authentication; a token goes into Password.
+	// Username and Password of basic authentication; a token goes into Password. With ssh, Password
+	// is the passphrase of Identity, and the user is in the URL.
 	Username, Password string
 	// BearerToken is sent instead of Username and Password when set.
 	BearerToken string
 	// CAPEM holds certificates to trust besides the system's.
 	CAPEM []byte
+	// Identity is the private key for ssh, in PEM, as ssh-keygen writes it.
+	Identity []byte
+	// KnownHosts holds the host keys of ssh servers, as sshd(8) describes the file known_hosts. A
+	// server that is not in it is refused.
+	KnownHosts []byte
 }
 
 // Request says what to read and as whom.
 type Request struct {
-	// URL of the repository: https://, and http:// or file:// where the Client allows it.
+	// URL of the repository: https://, ssh://, and http:// or file:// where the Client allows it.
 	URL string
 	// Ref to check out.
 	Ref Ref
 	// Auth for the server.
 	Auth Auth
+	// Verify, if set, is what must be signed, and by whom.
+	Verify *Verification
 }
 
 // Checkout is one revision.
 type Checkout struct {
-	// Revision as NAME@sha1:COMMIT (NAME is the branch or tag), or sha1:COMMIT when a commit was asked for.
+	// Revision as NAME@sha1:COMMIT (NAME is the branch or tag, of a range the tag that was chosen), or
+	// sha1:COMMIT when a commit was asked for.
 	Revision string
 	// FS holds the files. Symbolic links and submodules are left out.
 	FS fs.FS
 }
 
-// Client reads repositories. Its zero value has the default limits and speaks https only.
+// Client reads repositories. Its zero value has the default limits and speaks https and ssh only.
 // It keeps nothing between calls and may be used by several goroutines.
 type Client struct {
 	// Limits of each checkout.
@@ -126,11 +139,19 @@ type Client struct {
 
 // repository is a repository that was found and whose references are known.
 type repository interface {
-	// resolve returns the commit that a reference stands for.
-	resolve(Ref) (plumbing.Hash, error)
-	// fetch returns a storage that holds the commit with all its trees and files.
-	fetch(context.Context, plumbing.Hash) (storer.EncodedObjectStorer, error)
+	// tags returns the names of all tags, in any order.
+	tags() ([]string, error)
+	// resolve returns what a reference stands for. The reference is no range.
+	resolve(Ref) (target, error)
+	// fetch returns a storage that holds the commit with all its trees and files, and the tag.
+	fetch(context.Context, target) (storer.EncodedObjectStorer, error)
 	close()
+}
+
+// target is what a reference stands for.
+type target struct {
+	commit plumbing.Hash
+	tag    plumbing.Hash // of the annotated tag's own object; zero if there is none
 }
 
 // Resolve returns the revision that the reference stands for now, in the form of
@@ -148,11 +169,11 @@ func (c *Client) Resolve(ctx context.Context, request Request) (string, error) {
 		return "", explain(ctx, err)
 	}
 	defer repo.close()
-	commit, err := repo.resolve(request.Ref)
+	ref, found, err := find(repo, request.Ref)
 	if err != nil {
 		return "", err
 	}
-	return revision(request.Ref, commit), nil
+	return revision(ref, found.commit), nil
 }
 
 // Fetch reads the revision that the reference stands for now. Its errors wrap one of the
@@ -166,26 +187,53 @@ func (c *Client) Fetch(ctx context.Context, request Request) (Checkout, error) {
 		return Checkout{}, explain(ctx, err)
 	}
 	defer repo.close()
-	commit, err := repo.resolve(request.Ref)
+	ref, found, err := find(repo, request.Ref)
 	if err != nil {
 		return Checkout{}, err
 	}
-	objects, err := repo.fetch(ctx, commit)
+	objects, err := repo.fetch(ctx, found)
 	if err != nil {
 		return Checkout{}, explain(ctx, err)
 	}
-	files, err := readTree(ctx, objects, commit, c.Limits.orDefaults())
+	if err := request.Verify.check(objects, ref, found); err != nil {
+		return Checkout{}, err
+	}
+	files, err := readTree(ctx, objects, found.commit, c.Limits.orDefaults())
 	if err != nil {
 		return Checkout{}, explain(ctx, err)
 	}
-	return Checkout{Revision: revision(request.Ref, commit), FS: files}, nil
+	return Checkout{Revision: revision(ref, found.commit), FS: files}, nil
+}
+
+// find returns what a reference stands for, and the tag if it was a range of versions.
+func find(repo repository, ref Ref) (Ref, target, error) {
+	if ref.SemVer != "" {
+		names, err := repo.tags()
+		if err != nil {
+			return ref, target{}, err
+		}
+		tag, err := highest(ref.SemVer, names)
+		if err != nil {
+			return ref, target{}, err
+		}
+		ref = Ref{Tag: tag}
+	}
+	found, err := repo.resolve(ref)
+	return ref, found, err
 }
 
 func (c *Client) open(ctx context.Context, request Request) (repository, error) {
-	if location, err := url.Parse(request.URL); err == nil && location.Scheme == "file" {
+	location, err := url.Parse(request.URL)
+	if err != nil {
+		return nil, fmt.Errorf("%w: the URL is malformed", ErrNotAllowed)
+	}
+	if location.Scheme == "file" {
 		return openLocal(location.Path, c.Limits.orDefaults())
 	}
-	return openRemote(ctx, request, c.Limits.orDefaults())
+	if location.Scheme == "ssh" {
+		return openSSH(ctx, location, request.Auth, c.Limits.orDefaults())
+	}
+	return openHTTP(ctx, request, c.Limits.orDefaults())
 }
 
 // check refuses what must not be asked for, before anything is asked.
@@ -194,33 +242,60 @@ func (c *Client) check(request Request) error {
 	if err != nil {
 		return fmt.Errorf("%w: the URL is malformed", ErrNotAllowed)
 	}
-	switch {
-	case location.Scheme == "file" && !c.AllowFile:
-		return fmt.Errorf("%w: file:// URLs are switched off in this controller", ErrNotAllowed)
-	case location.Scheme == "http" && !c.AllowHTTP:
-		return fmt.Errorf("%w: http:// URLs are switched off in this controller; use https://", ErrNotAllowed)
-	case location.Scheme != "file" && location.Scheme != "http" && location.Scheme != "https":
-		return fmt.Errorf("%w: the URL's scheme is %q; use https://", ErrNotAllowed, location.Scheme)
-	case location.User != nil:
-		return fmt.Errorf("%w: the URL carries credentials; put them into a Secret", ErrNotAllowed)
-	case location.Scheme != "file" && location.Host == "":
+	if err := c.checkScheme(location.Scheme); err != nil {
+		return err
+	}
+	if err := checkUser(location); err != nil {
+		return err
+	}
+	if location.Scheme != "file" && location.Hostname() == "" {
 		return fmt.Errorf("%w: the URL names no host", ErrNotAllowed)
 	}
-	return checkRef(request.Ref)
+	if err := checkRef(request.Ref); err != nil {
+		return err
+	}
+	return request.Verify.checkRef(request.Ref)
+}
+
+func (c *Client) checkScheme(scheme string) error {
+	switch {
+	case scheme == "file" && !c.AllowFile:
+		return fmt.Errorf("%w: file:// URLs are switched off in this controller", ErrNotAllowed)
+	case scheme == "http" && !c.AllowHTTP:
+		return fmt.Errorf("%w: http:// URLs are switched off in this controller; use https:// or ssh://", ErrNotAllowed)
+	case scheme != "file" && scheme != "http" && scheme != "https" && scheme != "ssh":
+		return fmt.Errorf("%w: the URL's scheme is %q; use https:// or ssh://", ErrNotAllowed, scheme)
+	}
+	return nil
+}
+
+// checkUser lets a URL name the user for ssh, and nothing else of whom it is.
+func checkUser(location *url.URL) error {
+	_, password := location.User.Password()
+	switch {
+	case location.Scheme != "ssh" && location.User != nil, password:
+		return fmt.Errorf("%w: the URL carries credentials; put them into a Secret", ErrNotAllowed)
+	case location.Scheme == "ssh" && location.User.Username() == "":
+		return fmt.Errorf("%w: the URL names no user; most servers want git, as in ssh://git@%s", ErrNotAllowed, location.Host)
+	}
+	return nil
 }
 
 func checkRef(ref Ref) error {
 	named := 0
-	for _, name := range []string{ref.Branch, ref.Tag, ref.Commit} {
+	for _, name := range []string{ref.Branch, ref.Tag, ref.SemVer, ref.Commit} {
 		if name != "" {
 			named++
 		}
 	}
 	if named != 1 {
-		return fmt.Errorf("%w: exactly one of branch, tag and commit must be named", ErrNotAllowed)
+		return fmt.Errorf("%w: exactly one of branch, tag, semver and commit must be named", ErrNotAllowed)
 	}
 	if ref.Commit != "" && !plumbing.IsHash(ref.Commit) {
 		return fmt.Errorf("%w: the commit must have 40 hexadecimal digits", ErrNotAllowed)
+	}
+	if ref.SemVer != "" {
+		return checkRange(ref.SemVer)
 	}
 	return nil
 }
@@ -257,7 +332,7 @@ func explain(ctx context.Context, err error) error {
 }
 
 func isExplained(err error) bool {
-	for _, cause := range []error{ErrNotFound, ErrAuthRefused, ErrRefNotFound, ErrTimeout, ErrTooLarge, ErrUnusable, ErrNotAllowed} {
+	for _, cause := range []error{ErrNotFound, ErrAuthRefused, ErrRefNotFound, ErrTimeout, ErrTooLarge, ErrUnusable, ErrNotAllowed, ErrUntrusted, ErrUnsigned} {
 		if errors.Is(err, cause) {
 			return true
 		}

@@ -39,16 +39,33 @@ func (l *local) close() {
 	}
 }
 
-func (l *local) resolve(ref Ref) (plumbing.Hash, error) {
+func (l *local) tags() ([]string, error) {
+	found, err := l.repository.Tags()
+	if err != nil {
+		return nil, fmt.Errorf("%w: reading the tags: %w", ErrUnusable, err)
+	}
+	var names []string
+	err = found.ForEach(func(tag *plumbing.Reference) error {
+		names = append(names, tag.Name().Short())
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w: reading the tags: %w", ErrUnusable, err)
+	}
+	return names, nil
+}
+
+func (l *local) resolve(ref Ref) (target, error) {
 	switch {
 	case ref.Commit != "":
-		return plumbing.NewHash(ref.Commit), nil
+		return target{commit: plumbing.NewHash(ref.Commit)}, nil
 	case ref.Branch != "":
-		return l.resolveName(plumbing.NewBranchReferenceName(ref.Branch))
+		commit, err := l.resolveName(plumbing.NewBranchReferenceName(ref.Branch))
+		return target{commit: commit}, err
 	}
 	hash, err := l.resolveName(plumbing.NewTagReferenceName(ref.Tag))
 	if err != nil {
-		return plumbing.ZeroHash, err
+		return target{}, err
 	}
 	return l.peel(hash)
 }
@@ -64,18 +81,18 @@ func (l *local) resolveName(name plumbing.ReferenceName) (plumbing.Hash, error) 
 	return found.Hash(), nil
 }
 
-// peel returns the commit of an annotated tag, and any other hash as it is.
-func (l *local) peel(hash plumbing.Hash) (plumbing.Hash, error) {
+// peel returns what an annotated tag stands for, and any other hash as the commit that it is.
+func (l *local) peel(hash plumbing.Hash) (target, error) {
 	tag, err := object.GetTag(l.repository.Storer, hash)
 	if errors.Is(err, plumbing.ErrObjectNotFound) {
-		return hash, nil
+		return target{commit: hash}, nil
 	}
 	if err != nil {
-		return plumbing.ZeroHash, fmt.Errorf("%w: reading tag %s: %w", ErrUnusable, hash, err)
+		return target{}, fmt.Errorf("%w: reading tag %s: %w", ErrUnusable, hash, err)
 	}
-	return tag.Target, nil
+	return target{commit: tag.Target, tag: hash}, nil
 }
 
-func (l *local) fetch(context.Context, plumbing.Hash) (storer.EncodedObjectStorer, error) {
+func (l *local) fetch(context.Context, target) (storer.EncodedObjectStorer, error) {
 	return l.repository.Storer, nil
 }

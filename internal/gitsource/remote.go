@@ -24,18 +24,31 @@ import (
 	githttp "github.com/go-git/go-git/v5/plumbing/transport/http"
 )
 
-// remote is a repository behind a server that speaks Git's smart HTTP protocol
-// (gitprotocol-http(5)).
+// session is a conversation with git-upload-pack (gitprotocol-pack(5)), whatever carries it.
+type session interface {
+	// AdvertisedReferencesContext returns what the server says it has.
+	AdvertisedReferencesContext(context.Context) (*packp.AdvRefs, error)
+	// UploadPack asks for objects.
+	UploadPack(context.Context, *packp.UploadPackRequest) (*packp.UploadPackResponse, error)
+}
+
+// carrier is what a session runs over.
+type carrier interface {
+	// explain returns what an error came of, whatever go-git made of it.
+	explain(error) error
+	close()
+}
+
+// remote is a repository behind a server.
 type remote struct {
-	session    transport.UploadPackSession
-	connection *http.Transport
-	meter      *meter
+	session
+	carrier
 	limits     Limits
 	advertised *packp.AdvRefs
 }
 
-// openRemote asks the server for its references.
-func openRemote(ctx context.Context, request Request, limits Limits) (repository, error) {
+// openHTTP asks a server that speaks Git's smart HTTP protocol (gitprotocol-http(5)) for its references.
+func openHTTP(ctx context.Context, request Request, limits Limits) (repository, error) {
 	endpoint, err := transport.NewEndpoint(request.URL)
 	if err != nil {
 		return nil, fmt.Errorf("%w: the URL is malformed", ErrNotAllowed)
@@ -44,17 +57,25 @@ func openRemote(ctx context.Context, request Request, limits Limits) (repository
 	if err != nil {
 		return nil, err
 	}
-	r := &remote{connection: connection, meter: &meter{next: connection, limit: limits.DownloadBytes}, limits: limits}
+	meter := &meter{next: connection, limit: limits.DownloadBytes}
 	// go-git follows redirects only for the first request.
-	git := githttp.NewClient(&http.Client{Transport: r.meter, CheckRedirect: r.meter.checkRedirect})
-	if r.session, err = git.NewUploadPackSession(endpoint, authMethod(request.Auth)); err != nil {
+	git := githttp.NewClient(&http.Client{Transport: meter, CheckRedirect: meter.checkRedirect})
+	session, err := git.NewUploadPackSession(endpoint, authMethod(request.Auth))
+	if err != nil {
 		return nil, err
 	}
-	if r.advertised, err = r.session.AdvertisedReferencesContext(ctx); err != nil {
-		r.close()
-		return nil, r.meter.explain(err)
+	return newRemote(ctx, session, meter, limits)
+}
+
+// newRemote asks for the references, and closes the carrier if there are none.
+func newRemote(ctx context.Context, s session, c carrier, limits Limits) (repository, error) {
+	advertised, err := s.AdvertisedReferencesContext(ctx)
+	if err != nil {
+		err = c.explain(err)
+		c.close()
+		return nil, err
 	}
-	return r, nil
+	return &remote{session: s, carrier: c, limits: limits, advertised: advertised}, nil
 }
 
 func newConnection(caPEM []byte) (*http.Transport, error) {
@@ -84,26 +105,36 @@ func authMethod(auth Auth) transport.AuthMethod {
 	return nil
 }
 
-func (r *remote) close() { r.connection.CloseIdleConnections() }
+func (r *remote) tags() ([]string, error) {
+	var names []string
+	for name := range r.advertised.References {
+		if tag, ok := strings.CutPrefix(name, "refs/tags/"); ok {
+			names = append(names, tag)
+		}
+	}
+	return names, nil
+}
 
-func (r *remote) resolve(ref Ref) (plumbing.Hash, error) {
+func (r *remote) resolve(ref Ref) (target, error) {
 	switch {
 	case ref.Commit != "":
-		return r.resolveCommit(plumbing.NewHash(ref.Commit))
+		commit, err := r.resolveCommit(plumbing.NewHash(ref.Commit))
+		return target{commit: commit}, err
 	case ref.Branch != "":
 		return r.resolveName(plumbing.NewBranchReferenceName(ref.Branch))
 	}
 	return r.resolveName(plumbing.NewTagReferenceName(ref.Tag))
 }
 
-func (r *remote) resolveName(name plumbing.ReferenceName) (plumbing.Hash, error) {
+func (r *remote) resolveName(name plumbing.ReferenceName) (target, error) {
+	hash, ok := r.advertised.References[name.String()]
+	if !ok {
+		return target{}, fmt.Errorf("%w: the repository has no %s", ErrRefNotFound, name)
+	}
 	if peeled, ok := r.advertised.Peeled[name.String()]; ok {
-		return peeled, nil
+		return target{commit: peeled, tag: hash}, nil
 	}
-	if hash, ok := r.advertised.References[name.String()]; ok {
-		return hash, nil
-	}
-	return plumbing.ZeroHash, fmt.Errorf("%w: the repository has no %s", ErrRefNotFound, name)
+	return target{commit: hash}, nil
 }
 
 // resolveCommit says no only when the server would: not every server hands out a
@@ -124,28 +155,31 @@ func (r *remote) resolveCommit(commit plumbing.Hash) (plumbing.Hash, error) {
 		ErrRefNotFound, commit)
 }
 
-// fetch receives the commit without its history. All of it is received before any
+// fetch receives the commit without its history, and the tag. All of it is received before any
 // of it is inflated, so that the limits can be checked against what it declares.
-func (r *remote) fetch(ctx context.Context, commit plumbing.Hash) (storer.EncodedObjectStorer, error) {
-	request, err := r.newUploadRequest(commit)
+func (r *remote) fetch(ctx context.Context, found target) (storer.EncodedObjectStorer, error) {
+	request, err := r.newUploadRequest(found)
 	if err != nil {
 		return nil, err
 	}
 	response, err := r.session.UploadPack(ctx, request)
 	if err != nil {
-		return nil, r.meter.explain(err)
+		return nil, r.explain(err)
 	}
 	defer func() { _ = response.Close() }()
 	pack, err := io.ReadAll(demultiplexed(response, request.Capabilities))
 	if err != nil {
-		return nil, r.meter.explain(err)
+		return nil, r.explain(err)
 	}
 	return unpack(bytes.NewReader(pack), r.limits)
 }
 
-func (r *remote) newUploadRequest(commit plumbing.Hash) (*packp.UploadPackRequest, error) {
+func (r *remote) newUploadRequest(found target) (*packp.UploadPackRequest, error) {
 	request := packp.NewUploadPackRequestFromCapabilities(r.advertised.Capabilities)
-	request.Wants = []plumbing.Hash{commit}
+	request.Wants = []plumbing.Hash{found.commit}
+	if !found.tag.IsZero() {
+		request.Wants = append(request.Wants, found.tag)
+	}
 	if r.advertised.Capabilities.Supports(capability.NoProgress) {
 		if err := request.Capabilities.Set(capability.NoProgress); err != nil {
 			return nil, err
@@ -171,10 +205,10 @@ func demultiplexed(response io.Reader, capabilities *capability.List) io.Reader 
 	return response
 }
 
-// meter ends answers that are longer than the limit, each counted after
-// decompression.
+// meter carries requests over HTTP and ends answers that are longer than the limit, each counted
+// after decompression.
 type meter struct {
-	next     http.RoundTripper
+	next     *http.Transport
 	limit    int64
 	exceeded atomic.Bool
 	astray   atomic.Pointer[url.URL] // where a redirect led that is not followed
@@ -203,15 +237,21 @@ func (m *meter) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
+func (m *meter) close() { m.next.CloseIdleConnections() }
+
 // explain says so when an error came of the limit or of a redirect, whatever go-git made of it.
 func (m *meter) explain(err error) error {
 	if to := m.astray.Load(); to != nil {
 		return fmt.Errorf("%w: the server redirects to another host, %.100s://%.200s; if that is right, name it in the URL", ErrNotAllowed, to.Scheme, to.Host)
 	}
 	if m.exceeded.Load() {
-		return fmt.Errorf("%w: the server sent more than %d bytes; %s", ErrTooLarge, m.limit, advice)
+		return sentTooMuch(m.limit)
 	}
 	return err
+}
+
+func sentTooMuch(limit int64) error {
+	return fmt.Errorf("%w: the server sent more than %d bytes; %s", ErrTooLarge, limit, advice)
 }
 
 type meteredBody struct {

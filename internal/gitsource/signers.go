@@ -1,0 +1,220 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package gitsource
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/ProtonMail/go-crypto/openpgp"
+	"github.com/ProtonMail/go-crypto/openpgp/armor"
+	pgperrors "github.com/ProtonMail/go-crypto/openpgp/errors"
+	"github.com/ProtonMail/go-crypto/openpgp/packet"
+	"github.com/hiddeco/sshsig"
+	"golang.org/x/crypto/ssh"
+)
+
+// Limits of the keys of those who may sign. They come from a Secret that a tenant wrote, and to check
+// with one takes longer the larger it is.
+const (
+	maxSignersBytes = 256 << 10
+	maxKeyBits      = 8192
+)
+
+// Signers are the public keys of those who may sign.
+type Signers struct {
+	digest string
+	pgp    openpgp.EntityList
+	ssh    map[string]ssh.PublicKey // by fingerprint
+}
+
+// ParseSigners reads public keys as a Secret has them: OpenPGP ones, armored, under names that end in
+// .asc, and SSH ones, one a line as in authorized_keys (sshd(8)) and without options, under names that
+// end in .pub. Other names are passed over. An error names the key of the Secret and wraps ErrNotAllowed.
+func ParseSigners(files map[string][]byte) (*Signers, error) {
+	s := &Signers{ssh: map[string]ssh.PublicKey{}}
+	sum, size := sha256.New(), 0
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		data := files[name]
+		read := s.readers()[path.Ext(name)]
+		if read == nil {
+			continue
+		}
+		if size += len(data); size > maxSignersBytes {
+			return nil, fmt.Errorf("%w: the keys are more than %d bytes in total", ErrNotAllowed, maxSignersBytes)
+		}
+		if err := read(data); err != nil {
+			return nil, fmt.Errorf("%w: %s: %w", ErrNotAllowed, name, err)
+		}
+		fmt.Fprintf(sum, "%s %d\n%s", name, len(data), data)
+	}
+	if len(s.pgp)+len(s.ssh) == 0 {
+		return nil, fmt.Errorf("%w: there is no public key under a name that ends in .asc (OpenPGP) or .pub (SSH)", ErrNotAllowed)
+	}
+	s.digest = hex.EncodeToString(sum.Sum(nil))
+	return s, nil
+}
+
+func (s *Signers) readers() map[string]func([]byte) error {
+	return map[string]func([]byte) error{".asc": s.readPGP, ".pub": s.readSSH}
+}
+
+func (s *Signers) readSSH(data []byte) error {
+	number := 0
+	for line := range bytes.Lines(data) {
+		number++
+		line = bytes.TrimSpace(line)
+		if len(line) == 0 || line[0] == '#' {
+			continue
+		}
+		key, _, options, _, err := ssh.ParseAuthorizedKey(line)
+		if err != nil {
+			return fmt.Errorf("line %d is no SSH public key", number)
+		}
+		if len(options) > 0 {
+			return fmt.Errorf("line %d has options (%.60s), which are not understood here; leave the key alone on its line", number, strings.Join(options, ","))
+		}
+		s.ssh[ssh.FingerprintSHA256(key)] = key
+	}
+	return nil
+}
+
+// readPGP reads one block or several, one after the other.
+func (s *Signers) readPGP(data []byte) error {
+	const end = "-----END PGP PUBLIC KEY BLOCK-----"
+	for {
+		data = bytes.TrimSpace(data)
+		if len(data) == 0 {
+			return nil
+		}
+		block, rest, found := bytes.Cut(data, []byte(end))
+		if !found {
+			return errors.New("is no armored OpenPGP public key (gpg --armor --export writes one)")
+		}
+		if err := s.readPGPBlock(append(block, end...)); err != nil {
+			return err
+		}
+		data = rest
+	}
+}
+
+func (s *Signers) readPGPBlock(data []byte) error {
+	block, err := armor.Decode(bytes.NewReader(data))
+	if err != nil || block.Type != openpgp.PublicKeyType {
+		return errors.New("is no armored OpenPGP public key (gpg --armor --export writes one)")
+	}
+	body, err := io.ReadAll(block.Body)
+	if err != nil {
+		return fmt.Errorf("is no armored OpenPGP public key: %w", err)
+	}
+	if err := checkKeySizes(body); err != nil {
+		return err
+	}
+	keys, err := openpgp.ReadKeyRing(bytes.NewReader(body))
+	if err != nil {
+		return fmt.Errorf("reading the OpenPGP keys: %w", err)
+	}
+	s.pgp = append(s.pgp, keys...)
+	return nil
+}
+
+// checkKeySizes looks at the keys before a signature, their own ones included, is checked with them.
+func checkKeySizes(keys []byte) error {
+	packets := packet.NewReader(bytes.NewReader(keys))
+	for {
+		next, err := packets.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("reading the OpenPGP keys: %w", err)
+		}
+		key, ok := next.(*packet.PublicKey)
+		if !ok {
+			continue
+		}
+		if bits, err := key.BitLength(); err == nil && bits > maxKeyBits {
+			return fmt.Errorf("OpenPGP key %s has %d bits, more than %d", key.KeyIdString(), bits, maxKeyBits)
+		}
+	}
+}
+
+// check returns who signed instead, as the end of a sentence.
+func (s *Signers) check(payload, signature []byte) error {
+	if blocks(signature) > 1 {
+		return errors.New("carries several signatures; sign it once")
+	}
+	switch {
+	case bytes.HasPrefix(signature, []byte("-----BEGIN SSH SIGNATURE-----")):
+		return s.checkSSH(payload, signature)
+	case bytes.HasPrefix(signature, []byte("-----BEGIN PGP ")):
+		return s.checkPGP(payload, signature)
+	}
+	return errors.New("is signed with neither OpenPGP nor an SSH key (gpg.format)")
+}
+
+// checkSSH follows PROTOCOL.sshsig of OpenSSH; Git signs in the namespace git.
+func (s *Signers) checkSSH(payload, armored []byte) error {
+	signature, err := sshsig.Unarmor(armored)
+	if err != nil {
+		return fmt.Errorf("carries a malformed SSH signature: %w", err)
+	}
+	name := fmt.Sprintf("SSH key %s (%s)", ssh.FingerprintSHA256(signature.PublicKey), signature.PublicKey.Type())
+	key, known := s.ssh[ssh.FingerprintSHA256(signature.PublicKey)]
+	if !known {
+		return fmt.Errorf("is signed by %s, which is not among the %s", name, s)
+	}
+	if err := sshsig.Verify(bytes.NewReader(payload), signature, key, signature.HashAlgorithm, "git"); err != nil {
+		return fmt.Errorf("claims to be signed by %s, but the signature is not of it: %w", name, err)
+	}
+	return nil
+}
+
+func (s *Signers) checkPGP(payload, armored []byte) error {
+	name := issuer(armored)
+	_, err := openpgp.CheckArmoredDetachedSignature(s.pgp, bytes.NewReader(payload), bytes.NewReader(armored), nil)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, pgperrors.ErrUnknownIssuer):
+		return fmt.Errorf("is signed by %s, which is not among the %s, or may not sign", name, s)
+	case errors.Is(err, pgperrors.ErrKeyExpired):
+		return fmt.Errorf("is signed by %s, which has expired", name)
+	case errors.Is(err, pgperrors.ErrKeyRevoked):
+		return fmt.Errorf("is signed by %s, which was revoked", name)
+	}
+	return fmt.Errorf("claims to be signed by %s, but the signature does not hold: %w", name, err)
+}
+
+// issuer names the key that an OpenPGP signature claims to be of.
+func issuer(armored []byte) string {
+	block, err := armor.Decode(bytes.NewReader(armored))
+	if err != nil {
+		return "an unknown OpenPGP key"
+	}
+	first, err := packet.Read(block.Body)
+	signature, ok := first.(*packet.Signature)
+	switch {
+	case err != nil || !ok:
+		return "an unknown OpenPGP key"
+	case len(signature.IssuerFingerprint) > 0:
+		return fmt.Sprintf("OpenPGP key %X", signature.IssuerFingerprint)
+	case signature.IssuerKeyId != nil:
+		return fmt.Sprintf("OpenPGP key %016X", *signature.IssuerKeyId)
+	}
+	return "an unknown OpenPGP key"
+}
+
+// String counts the keys.
+func (s *Signers) String() string {
+	return fmt.Sprintf("%d OpenPGP and %d SSH keys of those who may sign", len(s.pgp), len(s.ssh))
+}
