@@ -3,10 +3,12 @@
 
 package review
 
-import "errors"
+import "github.com/corral-dev/corral/apis/v1alpha1"
 
 // Prices are what runners cost, from a reviewed file.
 type Prices struct{}
 
-// ReadPrices reads a price file in YAML. An error names the field, with its line where it is known.
-func ReadPrices(_ []byte) (*Prices, error) { return nil, errors.New("not written yet") }
+// ReadPrices reads a price file, in YAML, and names the file in places and diagnostics.
+func ReadPrices(file string, _ []byte) (*Prices, []v1alpha1.Diagnostic) {
+	return nil, []v1alpha1.Diagnostic{{File: file, Message: "not written yet"}}
+}

@@ -13,7 +13,7 @@ import (
 
 // APIVersion and Kind of a Result as JSON. Fields may be added within a version; none changes its meaning.
 const (
-	APIVersion = "corral.dev/v1alpha1"
+	APIVersion = "review.corral.dev/v1alpha1"
 	Kind       = "Review"
 )
 
@@ -41,6 +41,8 @@ type Result struct {
 	Policies []PolicyChange `json:"policies,omitempty"`
 	// Overlaps are pairs of pools that the same jobs are for at the head and weren't at the base.
 	Overlaps []Overlap `json:"overlaps,omitempty"`
+	// Prices that differ; nil if none does.
+	Prices *PriceChange `json:"prices,omitempty"`
 	// Cost of all pools together; nil without prices.
 	Cost *Cost `json:"cost,omitempty"`
 	// Recorded is what the head's policies make of decisions that were recorded; nil without any.
@@ -72,7 +74,7 @@ type Revision struct {
 	Pools int `json:"pools"`
 	// Policies that were asked, by reference.
 	Policies []string `json:"policies,omitempty"`
-	// Diagnostics say why it can't be applied.
+	// Diagnostics say why it can't be applied. With a base that can't, each pool of the head is taken as added.
 	Diagnostics []v1alpha1.Diagnostic `json:"diagnostics,omitempty"`
 }
 
@@ -98,7 +100,7 @@ type Summary struct {
 // HasChanges says whether the head is anything else than the base.
 func (r *Result) HasChanges() bool {
 	s := r.Summary
-	return s.Added+s.Deleted+s.Renamed+s.Changed+s.Moved+len(r.Connections)+len(r.Policies) > 0
+	return s.Added+s.Deleted+s.Renamed+s.Changed+s.Moved+len(r.Connections)+len(r.Policies) > 0 || r.Prices != nil
 }
 
 // Change says what becomes of a pool, connection or policy.
@@ -207,7 +209,7 @@ type FieldChange struct {
 	BaseAt *Place `json:"baseAt,omitempty"`
 	HeadAt *Place `json:"headAt,omitempty"`
 	// Class that the field is of.
-	Class Class `json:"class"`
+	Class Class `json:"class,omitempty"`
 }
 
 // Limits are a pool's numbers before and after policy, of an idle pool in an idle fleet.
@@ -312,6 +314,15 @@ type Cost struct {
 	Unbounded []string `json:"unbounded,omitempty"`
 	// Assumptions that the amounts rest on, in whole sentences. Only of several pools together.
 	Assumptions []string `json:"assumptions,omitempty"`
+}
+
+// PriceChange is a price file that changes.
+type PriceChange struct {
+	// BaseFile and HeadFile name the file; empty on a side without one.
+	BaseFile string `json:"baseFile,omitempty"`
+	HeadFile string `json:"headFile,omitempty"`
+	// Fields that differ, as perVCPUHour; their class is empty.
+	Fields []FieldChange `json:"fields,omitempty"`
 }
 
 // Amounts by month, of the effective limits.

@@ -23,8 +23,6 @@ type Input struct {
 	// At is the time that policies and schedules are asked about; Zone the controller's time zone in the IANA database.
 	At   time.Time
 	Zone string
-	// Prices, or nil; see ReadPrices.
-	Prices *Prices
 	// Records of decisions, or none; see ReadRecords.
 	Records []Record
 	// Live is the cluster as it is, by pool NAMESPACE/NAME; nil unless it was asked for. A pool that isn't in it is not in the cluster.
@@ -40,6 +38,8 @@ type Side struct {
 	Objects []compile.Object
 	// Policies that are asked: those beside the pools, and those that a command is given.
 	Policies []Policy
+	// Prices, or nil; see ReadPrices.
+	Prices *Prices
 	// Diagnostics say why it can't be applied. With any, nothing else is read.
 	Diagnostics []v1alpha1.Diagnostic
 }
