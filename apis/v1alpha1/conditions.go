@@ -96,6 +96,8 @@ const (
 	DependencyNotReadyReason = "DependencyNotReady"
 	// ArtifactFailedReason is true when a source's files can't be fetched.
 	ArtifactFailedReason = "ArtifactFailed"
+	// VerificationFailedReason is true when nobody signed a revision whose key spec.git.verify knows.
+	VerificationFailedReason = "VerificationFailed"
 	// BuildFailedReason is true when a revision doesn't compile; the message has file:line:col.
 	BuildFailedReason = "BuildFailed"
 	// ApplyFailedReason is true when the API server refuses a compiled object.
