@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -63,19 +64,33 @@ func (d *definitions) compile(ctx context.Context, args []string) (compiled, err
 	if err != nil {
 		return compiled{}, err
 	}
-	result, err := compiler.Compile(ctx, root.FS(), compile.Options{Path: path, Tags: d.tags, AllowEmpty: d.allowEmpty})
+	return compileTree(ctx, compiler, tree{fsys: root.FS(), root: rootPath, path: path},
+		compile.Options{Tags: d.tags, AllowEmpty: d.allowEmpty})
+}
+
+// tree is a tree of definitions.
+type tree struct {
+	fsys fs.FS
+	// root is the folder that its files are named as being in, and path the folder in it that is asked for.
+	root, path string
+}
+
+// compileTree compiles a tree in a child process, and names its files relative to the current folder.
+func compileTree(ctx context.Context, compiler *compileworker.Worker, t tree, options compile.Options) (compiled, error) {
+	options.Path = t.path
+	result, err := compiler.Compile(ctx, t.fsys, options)
 	if err != nil {
 		return compiled{}, err
 	}
 	for i := range result.Diagnostics {
 		if result.Diagnostics[i].File != "" {
-			result.Diagnostics[i].File = shown(rootPath, result.Diagnostics[i].File)
+			result.Diagnostics[i].File = shown(t.root, result.Diagnostics[i].File)
 		}
 	}
 	for i := range result.Objects {
-		result.Objects[i].File = shown(rootPath, result.Objects[i].File)
+		result.Objects[i].File = shown(t.root, result.Objects[i].File)
 	}
-	return compiled{Result: result, root: rootPath, path: path, compiler: compiler}, nil
+	return compiled{Result: result, root: t.root, path: t.path, compiler: compiler}, nil
 }
 
 // shown names a file of a tree as seen from the current folder.

@@ -65,6 +65,19 @@ func open(ctx context.Context, d *definitions, o *policyOptions, args []string) 
 	if err != nil {
 		return nil, err
 	}
+	w, err := newWorkspace(result, o)
+	if err != nil || len(result.Diagnostics) > 0 {
+		return w, err
+	}
+	policies, err := policiesBeside(result, o.namespace)
+	if err != nil {
+		return nil, err
+	}
+	return w, w.loadPolicies(ctx, policies)
+}
+
+// newWorkspace reads the pools among objects, unless they have diagnostics. No policy is loaded yet.
+func newWorkspace(result compiled, o *policyOptions) (*workspace, error) {
 	w := &workspace{compiled: result, options: *o, given: map[string][]*declaredPolicy{}}
 	if len(w.Diagnostics) > 0 {
 		return w, nil
@@ -83,15 +96,11 @@ func open(ctx context.Context, d *definitions, o *policyOptions, args []string) 
 		w.pools = append(w.pools, p)
 		w.Diagnostics = append(w.Diagnostics, p.diagnose(append(problems, demandProblems(pool)...))...)
 	}
-	return w, w.loadPolicies(ctx)
+	return w, nil
 }
 
 // loadPolicies loads the policies beside the pools and those of --policy.
-func (w *workspace) loadPolicies(ctx context.Context) error {
-	policies, err := policiesBeside(w.compiled, w.options.namespace)
-	if err != nil {
-		return err
-	}
+func (w *workspace) loadPolicies(ctx context.Context, policies []*declaredPolicy) error {
 	for _, p := range policies {
 		w.Diagnostics = append(w.Diagnostics, p.load()...)
 	}
