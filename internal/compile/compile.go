@@ -51,6 +51,8 @@ type Options struct {
 	AllowEmpty bool
 	// PolicyName names the RunnerPolicy that the tree's Rego files become. Default: DefaultPolicyName.
 	PolicyName string
+	// Positions asks for where each field is written, too.
+	Positions bool
 	// Begin is told of each package before it is evaluated, by its file, or its folder and a
 	// slash if there are several; nil tells nobody. Should the evaluation never end, it was there.
 	Begin func(place string)
@@ -66,6 +68,9 @@ type Object struct {
 	Column int    `json:"column,omitempty"`
 	// Path of the field that declares it, as pools.linux.
 	Path string `json:"path,omitempty"`
+	// Positions say where fields are written, by their path in the manifest, as spec.template.spec.containers[0].image. They are there
+	// if the options ask for them, and not of fields that the schema filled in; see PositionOf.
+	Positions map[string]Position `json:"positions,omitempty"`
 }
 
 // Result of a compilation. With any diagnostic, Objects holds what could be compiled
@@ -105,7 +110,7 @@ func Compile(fsys fs.FS, options Options) (result Result) {
 		}
 	}()
 	tree, diagnostics := gather(fsys, options.Path)
-	c := &compilation{cue: cuecontext.New(), diagnostics: diagnostics, begin: options.Begin}
+	c := &compilation{cue: cuecontext.New(), diagnostics: diagnostics, begin: options.Begin, positions: options.Positions}
 	if len(diagnostics) == 0 {
 		c.compileTree(tree, options)
 	}
@@ -119,6 +124,9 @@ type compilation struct {
 	outputBytes int
 	diagnostics []v1alpha1.Diagnostic
 	begin       func(place string)
+	// positions is true when fields' places are asked for; positionBytes is what they take.
+	positions     bool
+	positionBytes int
 }
 
 func (c *compilation) compileTree(t *tree, options Options) {

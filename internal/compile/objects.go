@@ -81,6 +81,7 @@ func (c *compilation) compileObject(p *pkg, v cue.Value) {
 	}
 	at := p.position(selectors(v.Path()), v.Pos())
 	o.File, o.Line, o.Column = at.Filename, at.Line, at.Column
+	o.Positions = c.positionsOf(p, v)
 	c.objects = append(c.objects, o)
 }
 

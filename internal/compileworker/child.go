@@ -21,7 +21,7 @@ func work(r request, begin func(place string)) compile.Result {
 		return compile.Result{Diagnostics: diagnostics}
 	}
 	result := compile.Compile(r.Files, compile.Options{
-		Path: r.Path, Tags: r.Tags, AllowEmpty: r.AllowEmpty, PolicyName: r.PolicyName, Begin: begin,
+		Path: r.Path, Tags: r.Tags, AllowEmpty: r.AllowEmpty, PolicyName: r.PolicyName, Positions: r.Positions, Begin: begin,
 	})
 	if len(result.Diagnostics) == 0 {
 		result.Diagnostics = checkPolicies(result.Objects, begin)

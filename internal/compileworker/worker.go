@@ -75,6 +75,7 @@ type request struct {
 	Tags       map[string]string `json:"tags,omitempty"`
 	AllowEmpty bool              `json:"allowEmpty,omitempty"`
 	PolicyName string            `json:"policyName,omitempty"`
+	Positions  bool              `json:"positions,omitempty"`
 	Files      compile.Files     `json:"files,omitempty"`
 	// Policy asks for nothing but a look at it.
 	Policy *policy.Source `json:"policy,omitempty"`
@@ -96,7 +97,8 @@ func (w *Worker) Compile(ctx context.Context, fsys fs.FS, options compile.Option
 		return compile.Result{Diagnostics: diagnostics}, nil
 	}
 	return w.ask(ctx, request{
-		Limits: w.Limits, Path: options.Path, Tags: options.Tags, AllowEmpty: options.AllowEmpty, PolicyName: options.PolicyName, Files: files,
+		Limits: w.Limits, Path: options.Path, Tags: options.Tags, AllowEmpty: options.AllowEmpty, PolicyName: options.PolicyName,
+		Positions: options.Positions, Files: files,
 	})
 }
 

@@ -1,0 +1,145 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package compile
+
+import (
+	"strconv"
+	"strings"
+
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/token"
+)
+
+// MaxPositionBytes bounds what positions of fields take in total. Those beyond are left out: then the place of what is around them is
+// known.
+const MaxPositionBytes = 6 << 20
+
+// Position is where a field is written.
+type Position struct {
+	File   string `json:"f,omitempty"`
+	Line   int    `json:"l,omitempty"`
+	Column int    `json:"c,omitempty"`
+}
+
+// FieldOf returns the path of a field in a struct, the way Kubernetes writes it: spec.scale, metadata.labels["corral.dev/tier"].
+func FieldOf(path, name string) string {
+	switch {
+	case !ast.IsValidIdent(name):
+		return path + "[" + strconv.Quote(name) + "]"
+	case path == "":
+		return name
+	}
+	return path + "." + name
+}
+
+// ElementOf returns the path of an element of a list, as containers[0].
+func ElementOf(path string, index int) string { return path + "[" + strconv.Itoa(index) + "]" }
+
+// PositionOf returns where a field is written, or else the closest around it, or the object.
+func (o *Object) PositionOf(path string) Position {
+	for path != "" {
+		if at, ok := o.Positions[path]; ok {
+			return at
+		}
+		path = around(path)
+	}
+	return Position{File: o.File, Line: o.Line, Column: o.Column}
+}
+
+// around returns the path of what a field is in.
+func around(path string) string {
+	if inner, quoted := strings.CutSuffix(path, `"]`); quoted {
+		if i := strings.LastIndex(inner, `["`); i >= 0 {
+			return path[:i]
+		}
+	}
+	return path[:max(0, strings.LastIndexAny(path, ".["))]
+}
+
+// Rename names the files of an object and its fields otherwise.
+func (o *Object) Rename(name func(file string) string) {
+	if o.File != "" {
+		o.File = name(o.File)
+	}
+	for path, at := range o.Positions {
+		if at.File != "" {
+			at.File = name(at.File)
+			o.Positions[path] = at
+		}
+	}
+}
+
+// positionsOf finds where the fields of an object are written.
+func (c *compilation) positionsOf(p *pkg, v cue.Value) map[string]Position {
+	if !c.positions {
+		return nil
+	}
+	w := &fieldWalk{compilation: c, pkg: p, found: map[string]Position{}, labels: selectors(v.Path())}
+	w.children("", v, token.Position{})
+	return w.found
+}
+
+// fieldWalk goes through the fields of an object.
+type fieldWalk struct {
+	*compilation
+	pkg    *pkg
+	found  map[string]Position
+	labels []string // from the root of the package to where the walk is
+}
+
+// children visits what a struct or list holds, and where that is written. It says whether any of it is a user's.
+func (w *fieldWalk) children(path string, v cue.Value, at token.Position) (written bool) {
+	switch v.IncompleteKind() {
+	case cue.StructKind:
+		fields, err := v.Fields()
+		if err != nil {
+			return false
+		}
+		for fields.Next() {
+			name := fields.Selector().Unquoted()
+			written = w.visit(FieldOf(path, name), name, fields.Value(), at) || written
+		}
+	case cue.ListKind:
+		elements, err := v.List()
+		if err != nil {
+			return false
+		}
+		for i := 0; elements.Next(); i++ {
+			written = w.visit(ElementOf(path, i), strconv.Itoa(i), elements.Value(), at) || written
+		}
+	}
+	return written
+}
+
+// visit notes where a value is written, unless the schema filled it in. Then PositionOf finds what is around it.
+func (w *fieldWalk) visit(path, label string, v cue.Value, around token.Position) (written bool) {
+	w.labels = append(w.labels, label)
+	defer func() { w.labels = w.labels[:len(w.labels)-1] }()
+	own := userPositions([]token.Pos{v.Pos()})
+	if kind := v.Kind(); kind != cue.StructKind && kind != cue.ListKind {
+		if len(own) == 0 {
+			return false
+		}
+		w.note(path, own[0].Position(), around) // its literal: the field may only refer to it
+		return true
+	}
+	at := w.pkg.position(w.labels, v.Pos())
+	if !w.children(path, v, at) && len(own) == 0 {
+		return false
+	}
+	w.note(path, at, around)
+	return true
+}
+
+// note keeps a position that says more than that of what is around it.
+func (w *fieldWalk) note(path string, at, around token.Position) {
+	const rest = 30 // of the JSON
+	if at.Filename == "" || at == around {
+		return
+	}
+	if w.positionBytes += len(path) + len(at.Filename) + rest; w.positionBytes <= MaxPositionBytes {
+		w.found[path] = Position{File: at.Filename, Line: at.Line, Column: at.Column}
+	}
+}
