@@ -22,19 +22,34 @@ compile to, with defaults filled in: connections first, then pools, by namespace
 name. The same definitions give the same bytes.
 
 With any problem, or without a pool, nothing is printed on standard output and the exit
-code is 1, so that a tool that prunes never sees a part of the objects.`,
-		Example: "  corral build | kubectl apply --server-side -f -\n  corral build pools --namespace runners -o json",
+code is 1, so that a tool that prunes never sees a part of the objects.
+
+With --argocd it is the command of an Argo CD config management plugin. Beside its flags
+it takes the parameters of the Application, "tags" (a map, or an array of NAME=VALUE) and
+"namespace" (a string), and the variables CORRAL_TAGS (NAME=VALUE,...) and
+CORRAL_NAMESPACE of its plugin.env; what the command line says can't be said again. Files
+are named as seen from the top of the repository. With --discover it only says whether
+there are definitions: it prints the first file of CUE in DIR if its module mentions
+corral.dev, else nothing.`,
+		Example: "  corral build | kubectl apply --server-side -f -\n  corral build pools --namespace runners -o json\n  corral build --argocd .",
 	}
 	d := bindDefinitions(c)
 	f := bindFormat(c, "yaml", "json")
 	namespace := c.Flags().StringP("namespace", "n", "", "namespace for the objects that name none")
+	plugin := bindArgoCD(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
+		if plugin.discover {
+			return plugin.printDiscovered(c.OutOrStdout(), args)
+		}
+		if err := plugin.take(d, namespace); err != nil {
+			return err
+		}
 		result, err := d.compile(c.Context(), args)
 		if err != nil {
 			return err
 		}
 		if len(result.Diagnostics) > 0 {
-			printDiagnostics(c.ErrOrStderr(), result.Diagnostics)
+			plugin.printDiagnostics(c.ErrOrStderr(), result.Diagnostics)
 			return problems(result.Diagnostics)
 		}
 		fillNamespace(result.Objects, *namespace)

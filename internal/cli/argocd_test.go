@@ -1,0 +1,173 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// taggedPool takes two values from outside.
+const taggedPool = `package pools
+
+import "corral.dev/schema@v0"
+
+pools: schema.#Pools & {
+	tagged: spec: {
+		connectionRef: name: "acme"
+		scale: max: *1 | int @tag(max,type=int)
+		template: spec: containers: [{name: "runner", image: _image}]
+	}
+}
+_image: *"runner:1" | string @tag(image)
+`
+
+// tagged returns a folder with definitions that take values from outside.
+func tagged(t *testing.T) string {
+	t.Helper()
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "pools.cue"), []byte(taggedPool), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return folder
+}
+
+func TestArgoCDTakesParametersOfTheApplication(t *testing.T) {
+	folder := tagged(t)
+	for name, tc := range map[string]struct {
+		env  map[string]string
+		args []string
+		want []string
+		err  string
+	}{
+		"none":              {want: []string{"max: 1\n", "image: runner:1\n"}},
+		"tags as a map":     {env: map[string]string{argoParameters: `[{"name":"tags","map":{"max":"7","image":"a=b"}}]`}, want: []string{"max: 7\n", "image: a=b\n"}},
+		"tags as an array":  {env: map[string]string{argoParameters: `[{"name":"tags","array":["max=7","image=a=b,c"]}]`}, want: []string{"max: 7\n", "image: a=b,c\n"}},
+		"an empty list":     {env: map[string]string{argoParameters: `[]`}, want: []string{"max: 1\n"}},
+		"null":              {env: map[string]string{argoParameters: `null`}, want: []string{"max: 1\n"}},
+		"variables":         {env: map[string]string{argoTags: `max=7,"image=a,b"`}, want: []string{"max: 7\n", "image: a,b\n"}},
+		"parameter wins":    {env: map[string]string{argoTags: "max=7,image=x", argoParameters: `[{"name":"tags","map":{"max":"8"}}]`}, want: []string{"max: 8\n", "image: x\n"}},
+		"beside the flags":  {env: map[string]string{argoTags: "max=7"}, args: []string{"--tag", "image=x"}, want: []string{"max: 7\n", "image: x\n"}},
+		"a pinned tag":      {env: map[string]string{argoTags: "max=7"}, args: []string{"--tag", "max=1"}, err: `tag "max" is set by the plugin's own command, the Application can't set it`},
+		"a pinned name":     {env: map[string]string{argoNamespace: "mine"}, args: []string{"--namespace", "theirs"}, err: "the namespace is set by the plugin's own command"},
+		"no such parameter": {env: map[string]string{argoParameters: `[{"name":"tag","map":{"max":"7"}}]`}, err: `parameter "tag" of the Application: there is no such parameter; there are "tags" and "namespace"`},
+		"tags as a string":  {env: map[string]string{argoParameters: `[{"name":"tags","string":"max=7"}]`}, err: `parameter "tags" of the Application: must be a map, or an array of NAME=VALUE`},
+		"a namespace's map": {env: map[string]string{argoParameters: `[{"name":"namespace","map":{}}]`}, err: `parameter "namespace" of the Application: must be a string`},
+		"not a pair":        {env: map[string]string{argoParameters: `[{"name":"tags","array":["max"]}]`}, err: `"max" is not NAME=VALUE`},
+		"a bad variable":    {env: map[string]string{argoTags: `"max`}, err: "reading CORRAL_TAGS of the Application's plugin.env"},
+		"not JSON":          {env: map[string]string{argoParameters: `{`}, err: "reading " + argoParameters},
+		"an unknown tag":    {env: map[string]string{argoTags: "min=1"}, err: `tag "min" is set, but no field is marked @tag(min)`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for name, value := range tc.env {
+				t.Setenv(name, value)
+			}
+			got := corral(t, folder, append([]string{"build", "--argocd"}, tc.args...)...)
+			if tc.err != "" {
+				if got.code != ExitError || got.stdout != "" || !strings.Contains(got.stderr, tc.err) {
+					t.Errorf("got %+v, want %s", got, tc.err)
+				}
+				return
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(got.stdout, want) {
+					t.Errorf("got %s%s, want %q in it", got.stdout, got.stderr, want)
+				}
+			}
+		})
+	}
+}
+
+func TestWithoutArgoCDItsEnvironmentIsNotRead(t *testing.T) {
+	folder := tagged(t)
+	before := corral(t, folder, "build")
+	t.Setenv(argoTags, "max=7")
+	t.Setenv(argoParameters, "{")
+	t.Setenv(argoNamespace, "other")
+	if diff := cmp.Diff(before, corral(t, folder, "build"), cmp.AllowUnexported(outcome{})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestArgoCDFillsInTheNamespaceOnlyWhenTold(t *testing.T) {
+	folder := repositoryOf(t, nil)
+	plain := corral(t, folder, "build")
+	// Argo CD puts what names no namespace into the Application's own.
+	t.Setenv("ARGOCD_APP_NAMESPACE", "destination")
+	if diff := cmp.Diff(plain, corral(t, folder, "build", "--argocd"), cmp.AllowUnexported(outcome{})); diff != "" {
+		t.Error(diff)
+	}
+	told := corral(t, folder, "build", "--namespace", "runners")
+	t.Setenv(argoParameters, `[{"name":"namespace","string":"runners"}]`)
+	if diff := cmp.Diff(told, corral(t, folder, "build", "--argocd"), cmp.AllowUnexported(outcome{})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestArgoCDIsToldWhatIsWrong(t *testing.T) {
+	repository := repositoryOf(t, map[string]string{"pools/broken.cue": brokenPool})
+	t.Setenv(argoPath, "pools")
+	got := corral(t, filepath.Join(repository, "pools"), "build", "--argocd", ".")
+	want := outcome{stderr: "pools/broken.cue:5:23: pools.broken.spec.scale.min: min 2 is above max 1\nError: 1 problem\n", code: ExitError}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(outcome{})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestArgoCDIsNotToldTooMuch(t *testing.T) {
+	var text strings.Builder
+	text.WriteString("package pools\n")
+	for i := range 90 {
+		fmt.Fprintf(&text, "pools: p%02d: spec: {connectionRef: name: \"acme\", %s: 1, template: spec: containers: [{name: \"runner\"}]}\n", i, strings.Repeat("x", 900))
+	}
+	got := corral(t, repositoryOf(t, map[string]string{"pools/broken.cue": text.String()}), "build", "--argocd")
+	if got.code != ExitError || got.stdout != "" || len(got.stderr) > maxArgoBytes+1000 || !strings.Contains(got.stderr, " more: run corral vet\nError: ") {
+		t.Errorf("code %d, %d bytes: %.2000s", got.code, len(got.stderr), got.stderr)
+	}
+}
+
+func TestArgoCDDiscovers(t *testing.T) {
+	const chart, helper = "name: web\n", "package helper\n\n#max: 3\n"
+	repository := t.TempDir()
+	for name, text := range map[string]string{
+		"cue.mod/module.cue":      "module: \"acme.example/fleet@v0\"\nlanguage: version: \"v0.17.0\"\n",
+		"runners/linux/pools.cue": taggedPool,
+		"runners/team/more.cue":   "package pools\n\npools: {", // broken, and mentions nothing
+		"web/Chart.yaml":          chart,
+		"other/cue.mod/module.cue": "module: \"acme.example/other@v0\"\nlanguage: version: \"v0.17.0\"\n" +
+			"deps: \"corral.dev/schema@v0\": v: \"v0.1.0\"\n",
+		"other/helper.cue": helper,
+	} {
+		file := filepath.Join(repository, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for folder, want := range map[string]string{
+		".":             "other/helper.cue\n",
+		"runners":       "linux/pools.cue\n",
+		"runners/linux": "pools.cue\n",
+		"runners/team":  "more.cue\n",
+		"web":           "",
+		"other":         "",
+	} {
+		t.Run(folder, func(t *testing.T) {
+			got := corral(t, filepath.Join(repository, folder), "build", "--argocd", "--discover")
+			if diff := cmp.Diff(outcome{stdout: want}, got, cmp.AllowUnexported(outcome{})); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+	if got := corral(t, repository, "build", "--discover"); got.code != ExitError || got.stdout != "" {
+		t.Errorf("got %+v", got)
+	}
+}
