@@ -14,6 +14,7 @@ import (
 	"slices"
 	"time"
 
+	sourcev1 "github.com/fluxcd/source-controller/api/v1"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -35,6 +36,7 @@ import (
 	"github.com/corral-dev/corral/controllers/webhook"
 	"github.com/corral-dev/corral/internal/compileworker"
 	"github.com/corral-dev/corral/internal/fairqueue"
+	"github.com/corral-dev/corral/internal/fluxsource"
 	"github.com/corral-dev/corral/internal/githubapi"
 	"github.com/corral-dev/corral/internal/gitsource"
 	"github.com/corral-dev/corral/internal/kube"
@@ -49,6 +51,7 @@ func Scheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	utilruntime.Must(clientgoscheme.AddToScheme(s))
 	utilruntime.Must(v1alpha1.AddToScheme(s))
+	utilruntime.Must(sourcev1.AddToScheme(s))
 	return s
 }
 
@@ -63,10 +66,18 @@ type Options struct {
 	Version string
 	// Cluster names this cluster to GitHub: the first half of a session owner's name.
 	Cluster string
+	// Namespaces that are watched: ManagerOptions.Namespaces.
+	Namespaces []string
+	// DefaultServiceAccount in a PoolSource's namespace applies what the source declares if it names none itself; "" for the controller.
+	DefaultServiceAccount string
+	// NoCrossNamespaceRefs refuses sourceRef and dependsOn of PoolSources to other namespaces.
+	NoCrossNamespaceRefs bool
 	// CredentialsDir holds the folders that GitHubConnections name by mountRef.
 	CredentialsDir string
 	// AllowFileSources lets PoolSources name repositories of the own file system.
 	AllowFileSources bool
+	// SourceControllerHost, if set, replaces the host of each URL of an artifact of Flux.
+	SourceControllerHost string
 	// JitterPercent spreads the sources' intervals to either side, 0 to 99.
 	JitterPercent int
 	// Zone is the time zone, in the IANA database, that policies are told. Default: UTC.
@@ -126,6 +137,7 @@ func All(mgr ctrl.Manager, o Options) error {
 	if o.LogDecisions {
 		engine.Log = policies.NewDecisionLog(ctrl.Log.WithName("decision"), o.DecisionSample, time.Now)
 	}
+	access := &connection.Access{Connections: mgr.GetClient(), Namespaces: o.Namespaces, Now: time.Now}
 	clients := actions.NewRegistry(actions.Options{Version: o.Version})
 	rest := githubapi.NewRegistry(clients, githubapi.ClientOptions{Version: o.Version})
 	sessions := scaleset.NewSessions()
@@ -139,6 +151,7 @@ func All(mgr ctrl.Manager, o Options) error {
 		return err
 	}
 	git := &gitsource.Client{AllowFile: o.AllowFileSources}
+	artifacts := &fluxsource.Client{Host: o.SourceControllerHost}
 	ofPolicies := func(kind string) *policies.Reconciler {
 		return &policies.Reconciler{Reporter: report, Live: live, Checker: compiler, Engine: engine, Kind: kind}
 	}
@@ -148,10 +161,10 @@ func All(mgr ctrl.Manager, o Options) error {
 		Record: func(ctx context.Context, namespace string, events []actions.JobEvent) error {
 			return (&runner.Recorder{Client: mgr.GetClient(), Namespace: namespace, Notes: notes}).RecordJobs(ctx, events)
 		},
-		Now: time.Now,
+		Access: access, Now: time.Now,
 	})
 
-	poller, err := newPoller(mgr, o, clients, rest)
+	poller, err := newPoller(mgr, o, clients, rest, access)
 	if err != nil {
 		return err
 	}
@@ -163,17 +176,17 @@ func All(mgr ctrl.Manager, o Options) error {
 		addWebhook(mgr, o.Webhook, desk),
 		ofPolicies(policy.KindClusterRunnerPolicy).SetupWithManager(mgr, o.Others),
 		ofPolicies(policy.KindRunnerPolicy).SetupWithManager(mgr, o.Others),
-		(&source.Reconciler{Reporter: report, Live: live, Fetcher: git, Compiler: compiler}).SetupWithManager(mgr, source.Options{Concurrent: o.Others, JitterPercent: o.JitterPercent}),
+		(&source.Reconciler{Reporter: report, Live: live, Fetcher: git, Artifacts: artifacts, Compiler: compiler}).SetupWithManager(mgr, source.Options{Concurrent: o.Others, JitterPercent: o.JitterPercent}),
 		(&connection.Reconciler{Reporter: report, Secrets: live, CredentialsDir: o.CredentialsDir, Clients: clients, Verify: verify, Now: time.Now}).SetupWithManager(mgr, o.Others),
-		(&scaleset.Reconciler{Reporter: report, Clients: clients, Sessions: sessions, Notes: notes, Cluster: o.Cluster, Now: time.Now}).SetupWithManager(mgr, o.Others),
-		(&pool.Reconciler{Reporter: ofPools, Sessions: sessions, Failures: notes, Live: live, Demand: []pool.Reader{desk, poller}, Desk: desk, Policies: engine, REST: rest, Cluster: o.Cluster, Zone: o.Zone, Now: time.Now}).SetupWithManager(mgr, o.Others, sessions.Words(), desk.Words(), poller.Words()),
-		mgr.Add(&runner.Census{Reporter: report, Live: live, REST: rest, Notes: notes, Cluster: o.Cluster, Now: time.Now}),
-		(&runner.Reconciler{Reporter: ofRunners, Live: live, Clients: clients, REST: rest, Notes: notes, Policies: engine, Now: time.Now}).SetupWithManager(mgr, o.Runners),
+		(&scaleset.Reconciler{Reporter: report, Clients: clients, Sessions: sessions, Access: access, Notes: notes, Cluster: o.Cluster, Now: time.Now}).SetupWithManager(mgr, o.Others),
+		(&pool.Reconciler{Reporter: ofPools, Sessions: sessions, Failures: notes, Live: live, Demand: []pool.Reader{desk, poller}, Desk: desk, Policies: engine, Access: access, REST: rest, Cluster: o.Cluster, Zone: o.Zone, Now: time.Now}).SetupWithManager(mgr, o.Others, sessions.Words(), desk.Words(), poller.Words()),
+		mgr.Add(&runner.Census{Reporter: report, Live: live, REST: rest, Access: access, Notes: notes, Cluster: o.Cluster, Now: time.Now}),
+		(&runner.Reconciler{Reporter: ofRunners, Live: live, Clients: clients, REST: rest, Access: access, Notes: notes, Policies: engine, Now: time.Now}).SetupWithManager(mgr, o.Runners),
 	)
 }
 
 // newPoller makes what looks at pools' metrics.
-func newPoller(mgr ctrl.Manager, o Options, clients *actions.Registry, gh *githubapi.Registry) (*demand.Poller, error) {
+func newPoller(mgr ctrl.Manager, o Options, clients *actions.Registry, gh *githubapi.Registry, access *connection.Access) (*demand.Poller, error) {
 	servers, err := metricsource.NewServers(o.PrometheusServers, metricsource.ServersOptions{})
 	if err != nil {
 		return nil, err
@@ -186,7 +199,7 @@ func newPoller(mgr ctrl.Manager, o Options, clients *actions.Registry, gh *githu
 		Client:     mgr.GetClient(),
 		GitHub:     func(c types.NamespacedName) (demand.JobLister, bool) { return gh.Get(connection.Key(c)) },
 		ScaleSets:  func(c types.NamespacedName) (demand.SetFinder, bool) { return clients.Get(connection.Key(c)) },
-		Prometheus: servers, External: external, Now: time.Now, Random: rand.Float64,
+		Prometheus: servers, External: external, Access: access, Now: time.Now, Random: rand.Float64,
 	}), nil
 }
 

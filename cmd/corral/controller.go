@@ -5,6 +5,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/go-logr/zapr"
@@ -55,6 +56,8 @@ func (f *controllerFlags) bind(c *cobra.Command) {
 	flags.BoolVar(&f.manager.LeaderElection, "leader-elect", true, "let one of several replicas work")
 	flags.StringVar(&f.manager.LeaderElectionNamespace, "leader-election-namespace", "", "namespace of the lease (default: the pod's)")
 	flags.StringVar(&f.controllers.Cluster, "cluster-id", "", "name of this cluster to GitHub (default: the UID of namespace kube-system)")
+	flags.StringVar(&f.controllers.DefaultServiceAccount, "default-service-account", "", "ServiceAccount, in each source's namespace, that applies what sources declare that name none (default: the controller itself)")
+	flags.BoolVar(&f.controllers.NoCrossNamespaceRefs, "no-cross-namespace-refs", true, "refuse references of sources to objects in other namespaces")
 	flags.StringVar(&f.controllers.CredentialsDir, "credentials-dir", "/etc/corral/credentials", "folder of the mounted credentials that connections name by mountRef")
 	flags.BoolVar(&f.controllers.AllowFileSources, "allow-file-sources", false, "let sources name file:// repositories of the controller's own file system")
 	flags.IntVar(&f.controllers.JitterPercent, "interval-jitter-percentage", 5, "spread of the sources' intervals to either side, 0 to 99")
@@ -94,7 +97,10 @@ func (f *controllerFlags) run(c *cobra.Command) error {
 			return err
 		}
 	}
+	// As in Flux's own controllers, for running outside of the cluster.
+	f.controllers.SourceControllerHost = os.Getenv("SOURCE_CONTROLLER_LOCALHOST")
 	metrics.Registry.MustRegister(controllers.Collectors()...)
+	f.controllers.Namespaces = f.manager.Namespaces
 	mgr, err := controllers.NewManager(config, f.manager)
 	if err != nil {
 		return err

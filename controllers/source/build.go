@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 
@@ -36,19 +37,30 @@ type cacheKey struct {
 	source              types.UID
 	url, revision, path string
 	tags                string
+	trust               string // in whose signatures
+	digest              string // of an artifact
 }
 
-// resolve asks the server which revision is to be applied.
+// resolve asks which revision is to be applied.
 func (x *run) resolve(ctx context.Context) error {
+	if x.source.Spec.SourceRef != nil {
+		return x.resolveArtifact(ctx)
+	}
+	return x.resolveGit(ctx)
+}
+
+func (x *run) resolveGit(ctx context.Context) error {
 	auth, err := x.credentials(ctx)
 	if err != nil {
 		return err
 	}
+	verify, err := x.verification(ctx)
+	if err != nil {
+		return err
+	}
 	git := x.source.Spec.Git
-	x.request = gitsource.Request{URL: git.URL, Ref: gitsource.Ref(git.GetRef()), Auth: auth}
-	limited, cancel := context.WithTimeout(ctx, x.source.Spec.GetTimeout())
-	defer cancel()
-	err = x.hosts.ask(git.URL, func() (err error) {
+	x.request = gitsource.Request{URL: git.URL, Ref: gitsource.Ref(git.GetRef()), Auth: auth, Verify: verify}
+	err = x.ask(ctx, git.URL, func(limited context.Context) (err error) {
 		x.revision, err = x.Fetcher.Resolve(limited, x.request)
 		return err
 	})
@@ -56,6 +68,13 @@ func (x *run) resolve(ctx context.Context) error {
 		return x.fetchFailed(ctx, err)
 	}
 	return nil
+}
+
+// ask makes a call to a server when it is the source's turn, within spec.timeout.
+func (x *run) ask(ctx context.Context, server string, call func(context.Context) error) error {
+	limited, cancel := context.WithTimeout(ctx, x.source.Spec.GetTimeout())
+	defer cancel()
+	return x.hosts.ask(server, func() error { return call(limited) })
 }
 
 // build sets what the revision declares, or stalls with what is wrong with it.
@@ -88,13 +107,12 @@ func (x *run) compile(ctx context.Context) (compile.Result, error) {
 			return compile.Result{}, err
 		}
 	}
-	checkout, err := x.fetch(ctx)
+	files, err := x.fetch(ctx)
 	if err != nil {
 		return compile.Result{}, err
 	}
-	x.revision = checkout.Revision // the branch may have moved on since
 	timer := prometheus.NewTimer(compileSeconds)
-	result, err := x.Compiler.Compile(ctx, checkout.FS, compile.Options{
+	result, err := x.Compiler.Compile(ctx, files, compile.Options{
 		Path: x.source.Spec.GetPath(), Tags: x.source.Spec.Tags, AllowEmpty: x.allowEmpty(), PolicyName: x.source.Name,
 	})
 	if ctx.Err() != nil {
@@ -108,21 +126,33 @@ func (x *run) compile(ctx context.Context) (compile.Result, error) {
 	return result, nil
 }
 
-func (x *run) fetch(ctx context.Context) (gitsource.Checkout, error) {
-	limited, cancel := context.WithTimeout(ctx, x.source.Spec.GetTimeout())
-	defer cancel()
+// fetch reads the revision that was resolved, or a later one: the branch may have moved on since.
+func (x *run) fetch(ctx context.Context) (fs.FS, error) {
+	read := x.fetchGit
+	if x.artifact != nil {
+		read = x.fetchArtifact
+	}
 	timer := prometheus.NewTimer(fetchSeconds)
+	files, err := read(ctx)
+	if err != nil {
+		x.source.Status.LastAttemptedRevision = x.revision
+		return nil, x.fetchFailed(ctx, err)
+	}
+	timer.ObserveDuration()
+	return files, nil
+}
+
+func (x *run) fetchGit(ctx context.Context) (fs.FS, error) {
 	var checkout gitsource.Checkout
-	err := x.hosts.ask(x.request.URL, func() (err error) {
+	err := x.ask(ctx, x.request.URL, func(limited context.Context) (err error) {
 		checkout, err = x.Fetcher.Fetch(limited, x.request)
 		return err
 	})
 	if err != nil {
-		x.source.Status.LastAttemptedRevision = x.revision
-		return gitsource.Checkout{}, x.fetchFailed(ctx, err)
+		return nil, err
 	}
-	timer.ObserveDuration()
-	return checkout, nil
+	x.revision = checkout.Revision
+	return checkout.FS, nil
 }
 
 // fetchFailed tells what only a change to the spec or the repository mends from what
@@ -134,24 +164,46 @@ func (x *run) fetchFailed(ctx context.Context, err error) error {
 	case errors.Is(err, errBusy), errors.Is(err, errLate) && conditions.GetReason(x.source, v1alpha1.ReadyCondition) == v1alpha1.ArtifactFailedReason:
 		return errBusy // what was said last still holds
 	case errors.Is(err, errLate):
-		return kube.Wait(v1alpha1.ArtifactFailedReason, x.jitter(busyRetry), "fetching %s: %w; it is asked again in turn", x.source.Spec.Git.URL, err)
+		return kube.Wait(v1alpha1.ArtifactFailedReason, x.jitter(busyRetry), "fetching %s: %w; it is asked again in turn", x.place(), err)
+	case x.artifact != nil:
+		return x.artifactRefused(err)
+	}
+	return x.repositoryRefused(err)
+}
+
+func (x *run) repositoryRefused(err error) error {
+	switch {
+	case errors.Is(err, gitsource.ErrUnsigned):
+		return kube.Stall(v1alpha1.VerificationFailedReason, "%w\n%s", err, x.notApplied())
 	case errors.Is(err, gitsource.ErrNotAllowed):
 		return kube.Stall(v1alpha1.InvalidSpecReason, "spec.git: %w", err)
 	case errors.Is(err, gitsource.ErrTooLarge), errors.Is(err, gitsource.ErrUnusable):
-		return kube.Stall(v1alpha1.ArtifactFailedReason, "fetching %s: %w\n%s", x.source.Spec.Git.URL, err, x.notApplied())
-	}
-	if errors.Is(err, gitsource.ErrTimeout) {
+		return kube.Stall(v1alpha1.ArtifactFailedReason, "fetching %s: %w\n%s", x.place(), err, x.notApplied())
+	case errors.Is(err, gitsource.ErrTimeout):
 		err = fmt.Errorf("%w (spec.timeout is %s)", err, x.source.Spec.GetTimeout())
 	}
-	return kube.Wait(v1alpha1.ArtifactFailedReason, x.retryAfter(), "fetching %s: %w", x.source.Spec.Git.URL, err)
+	return kube.Wait(v1alpha1.ArtifactFailedReason, x.retryAfter(), "fetching %s: %w", x.place(), err)
+}
+
+// place names where the files come from.
+func (x *run) place() string {
+	if x.source.Spec.SourceRef != nil {
+		return "the artifact of " + originOf(x.source).String()
+	}
+	return x.source.Spec.Git.URL
 }
 
 func (x *run) cacheKey() cacheKey {
 	// Marshalling a map of strings sorts its keys and can't fail.
 	tags, _ := json.Marshal(x.source.Spec.Tags)
-	return cacheKey{
-		source: x.source.UID, url: x.source.Spec.Git.URL, revision: x.revision, path: x.source.Spec.GetPath(), tags: string(tags),
+	key := cacheKey{
+		source: x.source.UID, url: x.place(), revision: x.revision, path: x.source.Spec.GetPath(), tags: string(tags),
+		trust: x.request.Verify.Digest(),
 	}
+	if x.artifact != nil {
+		key.digest = x.artifact.Digest // one revision may make several, as spec.ignore changes
+	}
+	return key
 }
 
 // allowEmpty lets a revision without pools compile where there is something to

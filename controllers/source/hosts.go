@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/corral-dev/corral/internal/fluxsource"
 	"github.com/corral-dev/corral/internal/gitsource"
 )
 
@@ -24,7 +25,7 @@ var (
 	errLate = errors.New("the server did not answer lately")
 )
 
-// hosts gives out turns at Git servers, so that those that never answer don't hold all workers: half
+// hosts gives out turns at servers of Git and of artifacts, so that those that never answer don't hold all workers: half
 // of these may ask one server at once; and of the servers that let somebody wait in vain the
 // last time, one source a server asks, and a quarter of the workers altogether.
 type hosts struct {
@@ -40,9 +41,9 @@ func newHosts(workers int) *hosts {
 	return &hosts{workers: max(1, workers), turns: map[string]int{}, late: map[string]bool{}}
 }
 
-// ask makes a call to the server of a repository if there is a turn, or says errBusy or errLate.
-func (h *hosts) ask(repository string, call func() error) error {
-	location, err := url.Parse(repository)
+// ask makes a call to a server, by the URL of what is asked of it, if there is a turn, or says errBusy or errLate.
+func (h *hosts) ask(address string, call func() error) error {
+	location, err := url.Parse(address)
 	if err != nil || location.Host == "" {
 		return call() // no server is asked
 	}
@@ -82,7 +83,7 @@ func (h *hosts) leave(host string, wasLate bool, err error) {
 		h.tries--
 	}
 	switch {
-	case errors.Is(err, gitsource.ErrTimeout):
+	case errors.Is(err, gitsource.ErrTimeout), errors.Is(err, fluxsource.ErrTimeout):
 		h.late[host] = true
 	case !errors.Is(err, context.Canceled):
 		delete(h.late, host)

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package source makes the cluster hold what a Git repository declares: it fetches a
+// Package source makes the cluster hold what a Git repository, or an artifact of Flux, declares: it fetches a
 // revision, compiles it, applies its objects and prunes what left it. A revision that does
 // not compile, or that would remove too much, changes nothing.
 package source
@@ -54,10 +54,14 @@ type Compiler interface {
 type Reconciler struct {
 	kube.Reporter
 	// Live reads without a cache: Secrets by name, and who holds which object.
-	Live     client.Reader
-	Fetcher  Fetcher
-	Compiler Compiler
+	Live      client.Reader
+	Fetcher   Fetcher
+	Artifacts Artifacts
+	Compiler  Compiler
+	// CrossNamespace allows sources to name sources and artifacts of other namespaces.
+	CrossNamespace bool
 
+	flux     *fluxWatch
 	jitter   func(time.Duration) time.Duration
 	hosts    *hosts
 	compiled *lru.Cache // of cacheKey to compile.Result
@@ -79,7 +83,8 @@ type run struct {
 	applied map[id]bool // what the inventory held when the run began
 	holds   map[id]bool // what the source holds now
 
-	request  gitsource.Request
+	request  gitsource.Request // if the source is a repository
+	artifact *meta.Artifact    // if it is one of Flux
 	revision string
 	objects  []compile.Object
 	plan     plan
@@ -90,11 +95,13 @@ type run struct {
 //  1. check: can this source be named in a label?
 //  2. bind: owner references follow spec.deletionPolicy            (hold.go)
 //  3. suspend: stop here when spec.suspend is set
-//  4. resolve: which revision does the reference stand for?        (build.go)
-//  5. build: fetch and compile it, unless that is known            (build.go)
-//  6. decide: what to apply, refuse and remove                     (plan.go)
-//  7. apply: server-side apply; pools once policies are in force   (apply.go)
-//  8. prune: delete what left the source, pools first              (apply.go)
+//  4. refer: may it name what it names?                            (depends.go)
+//  5. resolve: which revision does the reference stand for?        (build.go, flux.go)
+//  6. depend: is what it depends on ready?                         (depends.go)
+//  7. build: fetch and compile it, unless that is known            (build.go)
+//  8. decide: what to apply, refuse and remove                     (plan.go)
+//  9. apply: server-side apply; pools once policies are in force   (apply.go)
+//  10. prune: delete what left the source, pools first             (apply.go)
 //
 // There is no finalizer: what becomes of the objects when the source is deleted is said
 // by their owner references.
@@ -110,7 +117,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	defer func() { x.release() }()
 	var err error
 	for _, step := range []func(context.Context) error{
-		x.check, x.bind, x.suspend, x.resolve, x.build, x.decide, x.apply, x.prune, x.succeed,
+		x.check, x.bind, x.suspend, x.refer, x.resolve, x.depend, x.build, x.decide, x.apply, x.prune, x.succeed,
 	} {
 		if err = step(ctx); err != nil || x.over {
 			break

@@ -4,6 +4,7 @@
 package source
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -14,6 +15,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -33,7 +35,7 @@ type Options struct {
 	JitterPercent int
 }
 
-// SetupWithManager watches PoolSources. Their objects are not watched: what others change in
+// SetupWithManager watches PoolSources, what they depend on, and the kinds of Flux that they name. Their objects are not watched: what others change in
 // them is put right at the interval.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, options Options) error {
 	if options.JitterPercent < 0 || options.JitterPercent > 99 {
@@ -42,11 +44,22 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, options Options) error {
 	r.prepare(options)
 	asked := builder.WithPredicates(predicate.Or(
 		predicate.GenerationChangedPredicate{}, predicates.ReconcileRequestedPredicate{}, pruneAllowed))
-	return ctrl.NewControllerManagedBy(mgr).
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.PoolSource{}, dependencyIndex, indexDependencies); err != nil {
+		return fmt.Errorf("indexing what sources depend on: %w", err)
+	}
+	controller, err := ctrl.NewControllerManagedBy(mgr).
 		Named("poolsource").
 		For(&v1alpha1.PoolSource{}, asked).
+		Watches(&v1alpha1.PoolSource{}, handler.EnqueueRequestsFromMapFunc(r.dependents), builder.WithPredicates(dependencyChanged)).
 		WithOptions(kube.Fair(options.Concurrent, tenant)).
-		Complete(r)
+		Build(r)
+	if err != nil {
+		return err
+	}
+	if err := r.setupFlux(mgr, controller); err != nil {
+		return fmt.Errorf("watching Flux's sources: %w", err)
+	}
+	return nil
 }
 
 // tenant has the sources of one namespace wait for each other, should all of them name
@@ -57,6 +70,7 @@ func (r *Reconciler) prepare(options Options) {
 	r.jitter = func(d time.Duration) time.Duration { return spread(d, options.JitterPercent, rand.Float64()) }
 	r.compiled = lru.New(compiledRevisions)
 	r.hosts = newHosts(options.Concurrent)
+	r.flux = newFluxWatch()
 }
 
 // spread moves a duration by up to so many percent to either side, as chance, from 0 to 1, has it.
@@ -87,6 +101,7 @@ var (
 func init() {
 	for _, reason := range []string{
 		v1alpha1.SucceededReason, v1alpha1.SuspendedReason, v1alpha1.InvalidSpecReason, v1alpha1.CredentialsMissingReason,
+		v1alpha1.AccessDeniedReason, v1alpha1.DependencyNotReadyReason, v1alpha1.VerificationFailedReason,
 		v1alpha1.ArtifactFailedReason, v1alpha1.BuildFailedReason, v1alpha1.ApplyFailedReason, v1alpha1.PruneRefusedReason,
 		v1alpha1.PruneFailedReason, v1alpha1.ProgressingWithRetryReason,
 	} {
