@@ -50,19 +50,15 @@ func ReadRevision(ctx context.Context, folder, revision string, limits Limits) (
 	if err != nil {
 		return nil, err
 	}
-	hash, err := repository.ResolveRevision(plumbing.Revision(revision))
+	commit, err := commitOf(repository, revision)
 	if err != nil {
-		return nil, fmt.Errorf("%w: the repository has no revision %q; a shallow clone has to fetch it first: %w", ErrRefNotFound, revision, err)
-	}
-	commit, err := object.GetCommit(repository.Storer, *hash)
-	if err != nil {
-		return nil, fmt.Errorf("%w: reading commit %s: %w", ErrUnusable, hash, err)
+		return nil, err
 	}
 	tree, err := commit.Tree()
 	if err != nil {
-		return nil, fmt.Errorf("%w: reading commit %s: %w", ErrUnusable, hash, err)
+		return nil, fmt.Errorf("%w: reading commit %s: %w", ErrUnusable, commit.Hash, err)
 	}
-	r := &Revision{Commit: hash.String(), Top: top, Module: asked, Path: ".", FS: fstest.MapFS{}}
+	r := &Revision{Commit: commit.Hash.String(), Top: top, Module: asked, Path: ".", FS: fstest.MapFS{}}
 	if asked != "." {
 		switch _, err := tree.Tree(asked); {
 		case errors.Is(err, object.ErrDirectoryNotFound):
@@ -75,6 +71,44 @@ func ReadRevision(ctx context.Context, folder, revision string, limits Limits) (
 	r.Module, r.Path = moduleOf(tree, asked)
 	r.FS, err = readBelow(ctx, repository, tree, r.Module, limits.orDefaults())
 	return r, err
+}
+
+// MergeBase returns the commit from which two revisions of the repository that a folder is in went apart: what a pull request is
+// compared with. Errors wrap ErrNotFound, ErrRefNotFound or ErrUnusable.
+func MergeBase(folder, one, other string) (string, error) {
+	repository, _, err := repositoryOf(folder)
+	if err != nil {
+		return "", err
+	}
+	a, err := commitOf(repository, one)
+	if err != nil {
+		return "", err
+	}
+	b, err := commitOf(repository, other)
+	if err != nil {
+		return "", err
+	}
+	bases, err := a.MergeBase(b)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("%w: looking for what %s and %s have in common; a shallow clone has to fetch more of their history: %w", ErrUnusable, one, other, err)
+	case len(bases) == 0:
+		return "", fmt.Errorf("%w: %s and %s have no commit in common; a shallow clone has to fetch more of their history", ErrRefNotFound, one, other)
+	}
+	return bases[0].Hash.String(), nil
+}
+
+// commitOf finds the commit that a revision names.
+func commitOf(repository *git.Repository, revision string) (*object.Commit, error) {
+	hash, err := repository.ResolveRevision(plumbing.Revision(revision))
+	if err != nil {
+		return nil, fmt.Errorf("%w: the repository has no revision %q; a shallow clone has to fetch it first: %w", ErrRefNotFound, revision, err)
+	}
+	commit, err := object.GetCommit(repository.Storer, *hash)
+	if err != nil {
+		return nil, fmt.Errorf("%w: reading commit %s: %w", ErrUnusable, hash, err)
+	}
+	return commit, nil
 }
 
 // repositoryOf opens the repository that a folder is in, and returns the top of its work tree.
