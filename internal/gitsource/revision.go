@@ -50,7 +50,7 @@ func ReadRevision(ctx context.Context, folder, revision string, limits Limits) (
 	if err != nil {
 		return nil, err
 	}
-	commit, err := commitOf(repository, revision)
+	commit, err := namedCommit(repository, revision)
 	if err != nil {
 		return nil, err
 	}
@@ -80,11 +80,11 @@ func MergeBase(folder, one, other string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	a, err := commitOf(repository, one)
+	a, err := namedCommit(repository, one)
 	if err != nil {
 		return "", err
 	}
-	b, err := commitOf(repository, other)
+	b, err := namedCommit(repository, other)
 	if err != nil {
 		return "", err
 	}
@@ -98,8 +98,8 @@ func MergeBase(folder, one, other string) (string, error) {
 	return bases[0].Hash.String(), nil
 }
 
-// commitOf finds the commit that a revision names.
-func commitOf(repository *git.Repository, revision string) (*object.Commit, error) {
+// namedCommit finds the commit that a revision names.
+func namedCommit(repository *git.Repository, revision string) (*object.Commit, error) {
 	hash, err := repository.ResolveRevision(plumbing.Revision(revision))
 	if err != nil {
 		return nil, fmt.Errorf("%w: the repository has no revision %q; a shallow clone has to fetch it first: %w", ErrRefNotFound, revision, err)
