@@ -12,6 +12,7 @@ P       ?= ./...
 SEEDS   ?= 1-20
 T       ?= .
 FUZZTIME ?= 60s
+IMAGE   ?= corral:dev
 
 export CGO_ENABLED ?= 0
 # One set of flags for build and test: with others, nothing of the build cache is shared.
@@ -24,6 +25,14 @@ help: ## List the targets.
 .PHONY: build
 build: ## Build bin/corral and bin/corral-demo.
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
+
+.PHONY: image
+image: ## The controller's image without a container engine: dist/corral.tar, dist/image, its bill of materials. PLATFORMS, IMAGE, PUSH for more.
+	$(GO) -C hack/image run . -version '$(VERSION)' -tag '$(IMAGE)' $(if $(PLATFORMS),-platforms '$(PLATFORMS)') $(if $(PUSH),-push '$(PUSH)')
+
+.PHONY: sbom
+sbom: ## The bill of materials alone: dist/corral-OS-ARCH.cdx.json, CycloneDX.
+	$(GO) -C hack/image run . -version '$(VERSION)' $(if $(PLATFORMS),-platforms '$(PLATFORMS)') -only sbom
 
 .PHONY: demo
 demo: build ## The main job on this machine: Git, API server, controller, simulated GitHub, jobs. ARGS for flags.
@@ -70,10 +79,11 @@ e2e: build ## One story on a real kubelet, containerd and runc; skipped with a w
 	hack/e2e/run.sh
 
 .PHONY: generate
-generate: ## Generate deep copies, CRDs, RBAC, the CUE schema, the schemas of policies' inputs and the reference pages.
+generate: ## Generate deep copies, CRDs, RBAC, the kustomize base, the CUE schema, the schemas of policies' inputs and the reference pages.
 	$(TOOL) controller-gen object:headerFile=hack/boilerplate.go.txt paths=./apis/...
 	$(TOOL) controller-gen crd paths=./apis/... output:crd:dir=charts/corral/files/crds
 	$(TOOL) controller-gen rbac:roleName=corral paths=./controllers/... output:rbac:dir=charts/corral/files/rbac
+	$(GO) run ./hack/chartgen
 	$(GO) run ./hack/schemagen
 	$(GO) run ./hack/policyschema
 	$(GO) run ./hack/docgen
