@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -240,7 +241,7 @@ func (k *Desk) isMissed(c *connection, d githubapi.Delivery, w window) bool {
 	defer k.mu.Unlock()
 	accepted := d.StatusCode >= 200 && d.StatusCode < 300
 	switch {
-	case !k.space(c.key.Namespace).concerns(d.Event), k.known(c.key.Namespace, d.GUID):
+	case !k.concerns(c.key.Namespace, d.Event), k.known(c.key.Namespace, d.GUID):
 		return false
 	case w.installations != nil && d.InstallationID != 0 && !w.installations[d.InstallationID]:
 		return false
@@ -260,7 +261,24 @@ func (k *Desk) known(namespace, guid string) bool {
 	return false
 }
 
-// concerns says whether events of a kind may concern a pool of the namespace.
+// concerns says whether events of a kind may concern a pool on a connection of the namespace.
+func (k *Desk) concerns(namespace, event string) bool {
+	return slices.ContainsFunc(k.spacesOf(namespace), func(s *space) bool { return s.concerns(event) })
+}
+
+// durable is up to when all that was taken in for connections of a namespace is written down.
+func (k *Desk) durable(namespace string) time.Time {
+	spaces := k.spacesOf(namespace)
+	first := spaces[0].durable
+	for _, s := range spaces[1:] {
+		if s.durable.Before(first) {
+			first = s.durable
+		}
+	}
+	return first
+}
+
+// concerns says whether events of a kind may concern a pool of the space.
 func (s *space) concerns(event string) bool {
 	if event == webhook.WorkflowJobEvent {
 		return len(s.active.pools)+len(s.observing.pools) > 0
@@ -301,10 +319,10 @@ func (k *Desk) takeAgain(ctx context.Context, gh GitHub, c *connection, hook int
 	d.GUID, d.Connection, d.At = listed.GUID, c.key, listed.DeliveredAt
 	if err == nil {
 		caught.WithLabelValues("read").Inc()
-		runner := k.runnerOf(ctx, d)
+		runners := k.runnersOf(ctx, d)
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		k.take(c, d, runner)
+		k.take(c, d, runners)
 		return nil
 	}
 	return k.giveUp(c, listed.GUID)
@@ -415,7 +433,7 @@ func (k *Desk) closeCursors(ctx context.Context) {
 	}
 	var due []*connection
 	for _, c := range k.conns {
-		if c.hook && c.advance(k.space(c.key.Namespace).durable, now.Add(cursorIdle)) {
+		if c.hook && c.advance(k.durable(c.key.Namespace), now.Add(cursorIdle)) {
 			due = append(due, c)
 		}
 	}

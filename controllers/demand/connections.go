@@ -146,14 +146,21 @@ func (k *Desk) meetConnection(obj *v1alpha1.GitHubConnection) {
 
 // replace places the pools of a connection anew.
 func (k *Desk) replace(conn types.NamespacedName) {
+	k.space(spaceKey{conn.Namespace, conn.Namespace})
 	for _, p := range k.pools {
-		if p.conn == conn {
-			k.place(p)
+		if p.conn != conn {
+			continue
+		}
+		was := p.placed
+		if k.place(p); p.placed && !was {
+			k.enlist(p)
 		}
 	}
-	s := k.space(conn.Namespace)
-	s.order(k.pools)
-	k.claimAll(s, k.Now())
+	for _, s := range k.spacesOf(conn.Namespace) {
+		s.order(k.pools)
+		k.claimAll(s, k.Now())
+		k.desert(s)
+	}
 }
 
 // forgetConnection drops a connection that is gone.
@@ -196,7 +203,7 @@ func (k *Desk) attendConnection(ctx context.Context, c *connection, now time.Tim
 		c.catching.busy = true
 		k.work.Go(func() { k.catchUp(ctx, c) })
 	}
-	if c.hook && c.writing.due(now) && c.advance(k.space(c.key.Namespace).durable, now) {
+	if c.hook && c.writing.due(now) && c.advance(k.durable(c.key.Namespace), now) {
 		c.writing.busy = true
 		k.work.Go(func() { k.writeCursor(ctx, c) })
 	}

@@ -43,6 +43,12 @@ const (
 // queue is a controller's work queue.
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
+// Access says which connections may be used.
+type Access interface {
+	// Check returns an error unless objects of a namespace may use a connection.
+	Check(ctx context.Context, connection types.NamespacedName, namespace string) error
+}
+
 // Config of a Desk.
 type Config struct {
 	// Client reads pools, connections and Runners from the cache, and reads and writes ConfigMaps.
@@ -51,6 +57,8 @@ type Config struct {
 	GitHub func(connection types.NamespacedName) (GitHub, bool)
 	// Record makes durable which runners without a scale set have which jobs; nil for nobody.
 	Record func(ctx context.Context, namespace string, events []actions.JobEvent) error
+	// Access says which connections of other namespaces pools may use; nil for none.
+	Access Access
 	// Now is the clock.
 	Now func() time.Time
 }
@@ -69,7 +77,7 @@ type Desk struct {
 	// seq numbers the changes, so that it is known what was written.
 	seq     uint64
 	pools   map[types.NamespacedName]*pool
-	spaces  map[string]*space
+	spaces  map[spaceKey]*space
 	conns   map[types.NamespacedName]*connection
 	records map[types.NamespacedName]*record
 	onWord  []queue
@@ -80,7 +88,7 @@ type Desk struct {
 func NewDesk(c Config) *Desk {
 	return &Desk{
 		Config: c, writer: string(uuid.NewUUID()), kick: make(chan struct{}, 1), slots: make(chan struct{}, writers),
-		pools: map[types.NamespacedName]*pool{}, spaces: map[string]*space{}, conns: map[types.NamespacedName]*connection{},
+		pools: map[types.NamespacedName]*pool{}, spaces: map[spaceKey]*space{}, conns: map[types.NamespacedName]*connection{},
 		records: map[types.NamespacedName]*record{},
 	}
 }

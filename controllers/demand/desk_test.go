@@ -924,8 +924,8 @@ func TestIrrelevantEventsCostNoWrite(t *testing.T) {
 		}
 		x.mu.Unlock()
 		c := x.desk.conns[keyOf("acme")]
-		if len(c.seen[0])+len(c.seen[1]) > 2*maxSeen || len(x.desk.spaces[ns].held) != 0 {
-			t.Errorf("%d and %d deliveries are remembered, and %d jobs", len(c.seen[0]), len(c.seen[1]), len(x.desk.spaces[ns].held))
+		if len(c.seen[0])+len(c.seen[1]) > 2*maxSeen || len(x.desk.spaces[spaceKey{ns, ns}].held) != 0 {
+			t.Errorf("%d and %d deliveries are remembered, and %d jobs", len(c.seen[0]), len(c.seen[1]), len(x.desk.spaces[spaceKey{ns, ns}].held))
 		}
 		x.end()
 	})

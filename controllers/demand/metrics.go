@@ -97,6 +97,8 @@ type PollerConfig struct {
 	// Prometheus and External are asked for the values of metrics.
 	Prometheus Prometheus
 	External   ExternalMetrics
+	// Access says which connections of other namespaces may be used; nil for none.
+	Access Access
 	// Now is the clock.
 	Now func() time.Time
 	// Random returns a number from 0 up to 1: looks are spread by it.
@@ -140,6 +142,9 @@ type probe struct {
 	// signal is what was said last; last is what was said when there was a signal. Neither has a name without demand.
 	signal, last demand.Signal
 }
+
+// asksGitHub says whether a look needs the pool's connection.
+func (q *probe) asksGitHub() bool { return q.of == "observe" || q.of == "jobs" || q.of == "busy" }
 
 // NewPoller returns a Poller without pools.
 func NewPoller(c PollerConfig) *Poller {
@@ -209,7 +214,7 @@ func (p *Poller) meet(pool *v1alpha1.RunnerPool) {
 // probesOf returns what is to be looked at for a pool.
 func probesOf(pool *v1alpha1.RunnerPool) []*probe {
 	var all []*probe
-	conn := types.NamespacedName{Namespace: pool.Namespace, Name: pool.Spec.ConnectionRef.Name}
+	conn := connectionOf(pool)
 	if pool.Spec.GetMode() == v1alpha1.Observe {
 		all = append(all, newProbe(pool, &probe{of: "observe", endpoint: "github/" + conn.String(), interval: observeInterval}))
 	}

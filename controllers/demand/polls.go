@@ -38,6 +38,11 @@ func (p *Poller) find(ctx context.Context, d duty) (finding, error) {
 	if err := p.Client.Get(ctx, d.target.key, pool); err != nil {
 		return finding{}, fmt.Errorf("reading the pool: %w", err)
 	}
+	if d.probe.asksGitHub() {
+		if err := mayUse(ctx, p.Access, connectionOf(pool), pool.Namespace); err != nil {
+			return finding{}, &demand.NoSignal{Reason: err.Error()}
+		}
+	}
 	ctx = githubapi.InFlow(ctx, d.target.key.String())
 	switch d.probe.of {
 	case "observe":
@@ -101,7 +106,7 @@ func (p *Poller) findExternal(ctx context.Context, pool *v1alpha1.RunnerPool, m 
 
 // connectionOf names the connection of a pool.
 func connectionOf(pool *v1alpha1.RunnerPool) types.NamespacedName {
-	return types.NamespacedName{Namespace: pool.Namespace, Name: pool.Spec.ConnectionRef.Name}
+	return pool.Spec.ConnectionRef.From(pool.Namespace)
 }
 
 func notReady(pool *v1alpha1.RunnerPool) error {

@@ -4,6 +4,7 @@
 package demand
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -98,11 +99,15 @@ func (k *Desk) meet(obj *v1alpha1.RunnerPool) {
 		k.pools[key] = p
 	}
 	observes, host := p.observes, p.match.Scope.Host
+	was := p.space()
 	p.learn(obj)
 	k.place(p)
-	s := k.space(key.Namespace)
+	s := k.spaceOf(p)
 	s.order(k.pools)
-	if observes != p.observes || host != p.match.Scope.Host {
+	if was != s.spaceKey && was != (spaceKey{}) {
+		k.leave(was, p)
+	}
+	if observes != p.observes || host != p.match.Scope.Host || was != s.spaceKey {
 		s.delist(p)
 		k.enlist(p) // under other keys
 	}
@@ -114,7 +119,7 @@ func (k *Desk) meet(obj *v1alpha1.RunnerPool) {
 // learn takes over what the object says.
 func (p *pool) learn(obj *v1alpha1.RunnerPool) {
 	p.owner = *metav1.NewControllerRef(obj, v1alpha1.GroupVersion.WithKind("RunnerPool"))
-	p.conn = types.NamespacedName{Namespace: obj.Namespace, Name: obj.Spec.ConnectionRef.Name}
+	p.conn = obj.Spec.ConnectionRef.From(obj.Namespace)
 	p.observes = obj.Spec.GetMode() == v1alpha1.Observe
 	p.rest = obj.Spec.GetRegistration() == v1alpha1.RegisterREST
 	p.triggers = obj.Spec.Demand.Slack
@@ -127,13 +132,24 @@ func (p *pool) learn(obj *v1alpha1.RunnerPool) {
 	p.any.Repositories = nil
 }
 
-// place says where on GitHub a pool is, by its connection.
+// place says where on GitHub a pool is, by its connection. It is nowhere while it may not use that.
 func (k *Desk) place(p *pool) {
 	c := k.conns[p.conn]
-	p.placed = c != nil && c.placed
+	p.placed = c != nil && c.placed && (p.conn.Namespace == p.key.Namespace || mayUse(context.Background(), k.Access, p.conn, p.key.Namespace) == nil)
 	if p.placed {
 		p.match.Scope, p.any.Scope = c.scope, c.scope
 	}
+}
+
+// mayUse returns why pools of a namespace may not use a connection.
+func mayUse(ctx context.Context, a Access, conn types.NamespacedName, namespace string) error {
+	if a == nil && conn.Namespace != namespace {
+		return &demand.NoSignal{Reason: "connections of other namespaces are not allowed"}
+	}
+	if a == nil {
+		return nil
+	}
+	return a.Check(ctx, conn, namespace)
 }
 
 // forget drops a pool that is gone. What was written down goes with it. The jobs that it had may be for others, who are told
@@ -150,30 +166,66 @@ func (k *Desk) forgetLocked(p *pool) {
 	k.suspectAll(p)
 	delete(k.pools, p.key)
 	unmeasure(p.key)
-	s := k.space(p.key.Namespace)
-	s.order(k.pools)
-	s.delist(p)
+	k.leave(p.space(), p)
 }
 
-func (k *Desk) space(namespace string) *space {
-	s := k.spaces[namespace]
+// leave has a pool leave a space.
+func (k *Desk) leave(from spaceKey, p *pool) {
+	if s := k.spaces[from]; s != nil {
+		s.order(k.pools)
+		s.delist(p)
+		k.desert(s)
+	}
+}
+
+// spaceKey names a space: the pools of a namespace whose connections are of a namespace, mostly the same. So what one namespace's pools
+// are told, and which of them has a job, doesn't depend on what those of others ask for.
+type spaceKey struct{ pools, connections string }
+
+// own says whether the pools and their connections are in one namespace.
+func (s spaceKey) own() bool { return s.pools == s.connections }
+
+func (p *pool) space() spaceKey { return spaceKey{p.key.Namespace, p.conn.Namespace} }
+
+func (k *Desk) spaceOf(p *pool) *space { return k.space(p.space()) }
+
+func (k *Desk) space(key spaceKey) *space {
+	s := k.spaces[key]
 	if s == nil {
-		s = &space{name: namespace, held: map[jobKey]*pool{}, tidyAt: 10_000, unclaimed: map[jobKey]unclaimed{}}
-		k.spaces[namespace] = s
+		s = &space{spaceKey: key, held: map[jobKey]*pool{}, tidyAt: 10_000, unclaimed: map[jobKey]unclaimed{}}
+		k.spaces[key] = s
 	}
 	return s
 }
 
-// jobKey names a job in a namespace. Pools that observe have jobs of their own, for they act on none.
+// spacesOf returns the spaces that the events of a namespace's connections are for, its own first.
+func (k *Desk) spacesOf(connections string) []*space {
+	all := []*space{k.space(spaceKey{connections, connections})}
+	for key, s := range k.spaces {
+		if key.connections == connections && !key.own() {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// desert drops a space of pools on connections of another namespace when it has none any more.
+func (k *Desk) desert(s *space) {
+	if !s.own() && len(s.members) == 0 {
+		delete(k.spaces, s.spaceKey)
+	}
+}
+
+// jobKey names a job in a space. Pools that observe have jobs of their own, for they act on none.
 type jobKey struct {
 	host     string
 	id       int64
 	observes bool
 }
 
-// space is what pools of one namespace share: a job is for one of them.
+// space is what pools share of which one has a job.
 type space struct {
-	name string
+	spaceKey
 	// members are the pools that events may concern; active and observing those that take jobs.
 	members           []*pool
 	active, observing class
@@ -201,11 +253,11 @@ func (s *space) class(observes bool) *class {
 	return &s.active
 }
 
-// order lists the pools of the namespace.
+// order lists the pools of the space. Of those on connections of other namespaces, only such as may use them.
 func (s *space) order(pools map[types.NamespacedName]*pool) {
 	s.members, s.active, s.observing = nil, class{}, class{}
-	for key, p := range pools {
-		if key.Namespace != s.name || !p.wanted() {
+	for _, p := range pools {
+		if p.space() != s.spaceKey || !p.wanted() || !p.placed && !s.own() {
 			continue
 		}
 		s.members = append(s.members, p)
@@ -223,7 +275,7 @@ func (s *space) keyOf(p *pool, id int64) jobKey {
 
 // enlist says which jobs a pool has. Of two pools that have a job, one keeps it: the one that knows more.
 func (k *Desk) enlist(p *pool) {
-	s, now := k.space(p.key.Namespace), k.Now()
+	s, now := k.spaceOf(p), k.Now()
 	p.ledger.All(func(id int64, state reservation.State) bool {
 		key, loser := s.keyOf(p, id), (*pool)(nil)
 		switch other := s.holder(key); {
@@ -274,10 +326,14 @@ func (s *space) tidy() {
 	s.tidyAt = 2*len(s.held) + 10_000
 }
 
+// manyFailures to write down a pool's jobs are that pool's matter: a namespace in which nothing can be written must not have the owner
+// of a connection that it uses look back for ever.
+const manyFailures = 3
+
 // settle moves the mark on: what was taken in before it is durable when no pool has an older change to be written.
 func (s *space) settle(now time.Time, seq uint64) {
 	for _, p := range s.members {
-		if p.unwritten(s.marked) {
+		if p.unwritten(s.marked) && (s.own() || p.failed < manyFailures) {
 			return
 		}
 	}

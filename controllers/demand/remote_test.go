@@ -62,7 +62,7 @@ func TestTheCursorFollowsWhatIsDurable(t *testing.T) {
 		x.mu.Lock()
 		x.broken = nil
 		x.mu.Unlock()
-		if at := x.desk.spaces[ns].durable; at.After(stuck) {
+		if at := x.desk.spaces[spaceKey{ns, ns}].durable; at.After(stuck) {
 			t.Errorf("all up to %v is said to be durable, and an event of %v is not", at, stuck)
 		}
 		wait(20 * time.Minute) // nothing happens
@@ -445,7 +445,7 @@ func TestAPoolGetsJobsThatWaitedForIt(t *testing.T) {
 		for i := range int64(3 * maxUnclaimed) {
 			x.take(job(100+i, "queued", "nobodys"))
 		}
-		if n := len(x.desk.spaces[ns].unclaimed); n != maxUnclaimed {
+		if n := len(x.desk.spaces[spaceKey{ns, ns}].unclaimed); n != maxUnclaimed {
 			t.Errorf("%d jobs are remembered that no pool is for", n)
 		}
 	})

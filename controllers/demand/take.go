@@ -35,7 +35,7 @@ var outcomes = [...]string{taken: "taken", known: "known", unmatched: "unmatched
 // Take takes an event in. It does so in memory, and says webhook.ErrNotReady if this process doesn't lead or doesn't know
 // the connection yet. An event may come more than once.
 func (k *Desk) Take(ctx context.Context, d webhook.Delivery) error {
-	runner := k.runnerOf(ctx, d)
+	runners := k.runnersOf(ctx, d)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	c := k.conns[d.Connection]
@@ -49,17 +49,17 @@ func (k *Desk) Take(ctx context.Context, d webhook.Delivery) error {
 		}
 		c.learn(gh)
 	}
-	k.take(c, d, runner)
+	k.take(c, d, runners)
 	return nil
 }
 
 // take takes an event in that came in, or was asked for.
-func (k *Desk) take(c *connection, d webhook.Delivery, runner types.NamespacedName) {
+func (k *Desk) take(c *connection, d webhook.Delivery, runners runners) {
 	c.know(d.GUID, k.Now())
 	result := irrelevant
 	switch {
 	case d.Event == webhook.WorkflowJobEvent && d.Job != nil:
-		result = k.takeJob(c, d, runner)
+		result = k.takeJob(c, d, runners)
 	case d.Event != webhook.WorkflowJobEvent:
 		result = k.takeSlack(c, d)
 	}
@@ -69,13 +69,48 @@ func (k *Desk) take(c *connection, d webhook.Delivery, runner types.NamespacedNa
 	events.WithLabelValues(d.Event, outcomes[result]).Inc()
 }
 
-// runnerOf returns the pool of the Runner that has the job of an event; none if it is no Runner of this namespace, or another
-// registration of its name. The cache knows it: a runner is there long before its job.
-func (k *Desk) runnerOf(ctx context.Context, d webhook.Delivery) types.NamespacedName {
-	if d.Job == nil || d.Job.RunnerName == "" {
-		return types.NamespacedName{}
+// runners are pools whose Runner has a certain job, by their namespace.
+type runners map[string]types.NamespacedName
+
+// in returns the pool of a space; nil if none of its Runners has the job.
+func (r runners) in(s *space, pools map[types.NamespacedName]*pool) *pool {
+	if p := pools[r[s.pools]]; p != nil && p.space() == s.spaceKey {
+		return p
 	}
-	return k.poolOf(ctx, types.NamespacedName{Namespace: d.Connection.Namespace, Name: d.Job.RunnerName}, d.Job.RunnerID)
+	return nil
+}
+
+// runnersOf returns the pools of the Runner that has the job of an event; none if it is no Runner on a connection of this namespace, or
+// another registration of its name. The cache knows it: a runner is there long before its job.
+func (k *Desk) runnersOf(ctx context.Context, d webhook.Delivery) runners {
+	if d.Job == nil {
+		return nil
+	}
+	return k.poolsOf(ctx, k.namespacesOn(d.Connection.Namespace), d.Job.RunnerName, d.Job.RunnerID)
+}
+
+// namespacesOn are those of pools on connections of a namespace.
+func (k *Desk) namespacesOn(connections string) []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var all []string
+	for _, s := range k.spacesOf(connections) {
+		all = append(all, s.pools)
+	}
+	return all
+}
+
+func (k *Desk) poolsOf(ctx context.Context, namespaces []string, name string, id int64) runners {
+	if name == "" {
+		return nil
+	}
+	found := runners{}
+	for _, ns := range namespaces {
+		if p := k.poolOf(ctx, types.NamespacedName{Namespace: ns, Name: name}, id); p.Name != "" {
+			found[ns] = p
+		}
+	}
+	return found
 }
 
 func (k *Desk) poolOf(ctx context.Context, key types.NamespacedName, id int64) types.NamespacedName {
@@ -108,7 +143,7 @@ func isStale(d webhook.Delivery, state reservation.State, now time.Time) bool {
 }
 
 // takeJob gives an event's job to the pool that it is for, once to those that act and once to those that only observe.
-func (k *Desk) takeJob(c *connection, d webhook.Delivery, runner types.NamespacedName) outcome {
+func (k *Desk) takeJob(c *connection, d webhook.Delivery, runners runners) outcome {
 	state, now := stateOf(d.Action, d.Job.Status), k.Now()
 	if state == 0 || isStale(d, state, now) {
 		return irrelevant
@@ -117,17 +152,20 @@ func (k *Desk) takeJob(c *connection, d webhook.Delivery, runner types.Namespace
 	if !c.hears(job) {
 		return foreign
 	}
-	s := k.space(d.Connection.Namespace)
-	k.recordLater(d, job, k.pools[runner], now)
-	n := news{
-		job:   job,
-		event: reservation.Event{ID: d.Job.ID, State: state, Repository: d.Repository.FullName, Runner: d.Job.RunnerName},
-		owner: k.pools[runner],
+	result := unmatched
+	for _, s := range k.spacesOf(d.Connection.Namespace) {
+		n := news{
+			job:   job,
+			event: reservation.Event{ID: d.Job.ID, State: state, Repository: d.Repository.FullName, Runner: d.Job.RunnerName},
+			owner: runners.in(s, k.pools),
+		}
+		k.recordLater(d, job, n.owner, now)
+		if state == reservation.Done {
+			n.ended = d.Job
+		}
+		result = min(result, k.enter(s, n, now), k.enter(s, n.observed(), now))
 	}
-	if state == reservation.Done {
-		n.ended = d.Job
-	}
-	return min(k.enter(s, n, now), k.enter(s, n.observed(), now))
+	return result
 }
 
 // jobOf is what pools are asked about: the job of an event, or its repository if it is of none.
@@ -235,18 +273,29 @@ func (k *Desk) takeSlack(c *connection, d webhook.Delivery) outcome {
 	if !c.hears(job) {
 		return foreign
 	}
-	for _, p := range k.space(d.Connection.Namespace).members {
-		for i := range p.triggers {
-			t := &p.triggers[i]
-			if !fits(t, d) || !p.serves(job) || k.visible(p, job.Repository) == jobmatch.Hidden {
-				continue
+	for _, s := range k.spacesOf(d.Connection.Namespace) {
+		for _, p := range s.members {
+			if p.serves(job) {
+				result = min(result, k.slacken(p, d, job, now))
 			}
-			result = min(result, known)
-			if p.slack.Take(t.Name, cmp.Or(d.Identity, d.GUID), slackFrom(d).Add(t.GetDuration()), now) {
-				result = taken
-				k.changed(p, now)
-				k.wake(p, now)
-			}
+		}
+	}
+	return result
+}
+
+// slacken has an event count for the triggers of a pool that it fits.
+func (k *Desk) slacken(p *pool, d webhook.Delivery, job jobmatch.Job, now time.Time) outcome {
+	result := irrelevant
+	for i := range p.triggers {
+		t := &p.triggers[i]
+		if !fits(t, d) || k.visible(p, job.Repository) == jobmatch.Hidden {
+			continue
+		}
+		result = min(result, known)
+		if p.slack.Take(t.Name, cmp.Or(d.Identity, d.GUID), slackFrom(d).Add(t.GetDuration()), now) {
+			result = taken
+			k.changed(p, now)
+			k.wake(p, now)
 		}
 	}
 	return result

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/corral-dev/corral/internal/githubapi"
@@ -152,21 +151,28 @@ func (k *Desk) list(ctx context.Context, gh GitHub, repository string) (githubap
 
 // reconcile gives each job of a list to its pool, and ends those that are not in it.
 func (k *Desk) reconcile(ctx context.Context, c *connection, repository string, list githubapi.JobList) {
-	owners := map[int64]types.NamespacedName{}
+	owners, namespaces := map[int64]runners{}, k.namespacesOn(c.key.Namespace)
 	for i := range list.Jobs {
 		if j := &list.Jobs[i]; j.RunnerName != "" {
-			owners[j.ID] = k.poolOf(ctx, types.NamespacedName{Namespace: c.key.Namespace, Name: j.RunnerName}, j.RunnerID)
+			owners[j.ID] = k.poolsOf(ctx, namespaces, j.RunnerName, j.RunnerID)
 		}
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	s, now := k.space(c.key.Namespace), k.Now()
+	for _, s := range k.spacesOf(c.key.Namespace) {
+		k.reconcileIn(s, c, repository, list, owners)
+	}
+}
+
+// reconcileIn gives the jobs of a list to the pools of a space.
+func (k *Desk) reconcileIn(s *space, c *connection, repository string, list githubapi.JobList, owners map[int64]runners) {
+	now := k.Now()
 	for _, observes := range []bool{false, true} {
 		shares := map[*pool][]reservation.Event{}
 		for i := range list.Jobs {
 			n := c.newsOf(repository, &list.Jobs[i], observes)
 			if !observes {
-				n.owner = k.pools[owners[list.Jobs[i].ID]]
+				n.owner = owners[list.Jobs[i].ID].in(s, k.pools)
 			}
 			if p, e := k.claim(s, n, now); p != nil {
 				shares[p] = append(shares[p], e)

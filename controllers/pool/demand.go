@@ -67,6 +67,10 @@ func (x *run) observes() bool { return x.pool.Spec.GetMode() == v1alpha1.Observe
 
 // sum adds up what tells of jobs. Where it is the scale set alone, its count holds as it is.
 func (x *run) sum() demand.Demand {
+	if x.denied != nil { // there is no session, so the jobs that are left are those that run
+		x.accepted = x.pool.Status.Runners.Busy
+		return demand.Demand{Known: true, Jobs: x.accepted}
+	}
 	known := x.words.Known && x.words.State != actions.OwnedElsewhere
 	jobs := int32(x.words.Assigned) //nolint:gosec // GitHub's counts fit
 	x.accepted = jobs
@@ -163,7 +167,7 @@ func (x *run) isFull() bool {
 	if x.limits == nil || x.plan.Desired >= x.limits.Max {
 		return true
 	}
-	return !x.observes() && (x.pool.Spec.Suspend || x.plan.Supply < x.plan.Desired)
+	return !x.observes() && (x.pool.Spec.Suspend || x.denied != nil || x.plan.Supply < x.plan.Desired)
 }
 
 // compare tells what a pool that only observes would do, beside what runs.

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers/connection"
 	policies "github.com/corral-dev/corral/controllers/policy"
 	"github.com/corral-dev/corral/controllers/runner"
 	"github.com/corral-dev/corral/internal/demand"
@@ -74,6 +75,8 @@ type Reconciler struct {
 	Desk   Desk
 	// Policies decide on limits and templates.
 	Policies *policies.Engine
+	// Access says which connections of other namespaces may be used; nil for none.
+	Access *connection.Access
 	// REST finds the clients by which runners without a scale set register; nil to not look.
 	REST runner.RESTClients
 	// Cluster identifies this cluster in the label by which runners without a scale set are found.
@@ -123,6 +126,8 @@ type run struct {
 	held          *v1alpha1.DecidedLimits // that held before this pass
 	// judged is what the status said of the template.
 	judged *v1alpha1.TemplateVerdict
+	// denied is why the pool may not use its connection; nil if it may.
+	denied error
 	// invalid is why the template of the spec can't be used; the last valid one goes on.
 	invalid error
 	// newLimits is true when the limits are others than before.
@@ -133,7 +138,8 @@ type run struct {
 
 // Reconcile is the main loop, one pass of one pool:
 //
-//  1. bind:     which policies bind the pool?                                             (policy.go)
+//  1. consent:  may the pool use its connection?                                          (record.go)
+//     bind:     which policies bind the pool?                                             (policy.go)
 //  2. revision: the template becomes a ControllerRevision, if policies and the API server
 //     take the pod                                                                        (revision.go)
 //  3. record:   what should exist on GitHub becomes a ScaleSet                            (record.go)
@@ -164,9 +170,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	attempt := r.Begin(pool)
 	var err error
-	steps := []func(context.Context) error{x.bind, x.revision, x.record, x.observe, x.bar, x.examine, x.decide, x.act, x.report}
+	steps := []func(context.Context) error{x.consent, x.bind, x.revision, x.record, x.observe, x.bar, x.examine, x.decide, x.act, x.report}
 	if x.observes() {
-		steps = []func(context.Context) error{x.bind, x.decide, x.report}
+		steps = []func(context.Context) error{x.consent, x.bind, x.decide, x.report}
 	}
 	for _, step := range steps {
 		if err = step(ctx); err != nil {
@@ -185,10 +191,13 @@ func (x *run) decide(ctx context.Context) error {
 		return err
 	}
 	in := scaling.Input{
-		Suspended: x.pool.Spec.Suspend || x.moving(),
+		Suspended: x.pool.Spec.Suspend || x.moving() || x.denied != nil,
 		Jobs:      x.accepted, Told: x.demand.Jobs, JobsKnown: x.demand.Known, Keep: x.demand.Keep, Demand: x.demand.Reason, IdleWhy: x.idleWhy,
 		Total: x.demand.Total, Why: x.demand.TotalReason,
 		Holds: x.holds, Now: x.Now(),
+	}
+	if x.denied != nil {
+		in.Barred = "the connection may not be used"
 	}
 	for _, o := range x.runners {
 		in.Runners = append(in.Runners, scaling.Runner{
@@ -236,7 +245,7 @@ func (x *run) report(ctx context.Context) error {
 	if at, ok := meta.ReconcileAnnotationValue(x.pool.Annotations); ok {
 		s.LastHandledReconcileAt = at
 	}
-	if err := cmp.Or(x.invalid, x.misunderstood()); err != nil {
+	if err := cmp.Or(x.denied, x.invalid, x.misunderstood()); err != nil {
 		return err
 	}
 	if err := x.mirror(ctx); err != nil {

@@ -39,12 +39,29 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int, words ..
 		Owns(&v1alpha1.ScaleSet{}).
 		Watches(&v1alpha1.Runner{}, gathered(), builder.WithPredicates(runnerChanged())).
 		Watches(&corev1.Pod{}, gathered(), builder.WithPredicates(runner.PodChanged())).
+		Watches(&v1alpha1.GitHubConnection{}, handler.EnqueueRequestsFromMapFunc(r.elsewhere), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesRawSource(r.Policies.Pools()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent})
 	for _, w := range words {
 		b = b.WatchesRawSource(w)
 	}
 	return b.Complete(r)
+}
+
+// elsewhere finds the pools of other namespaces that name a connection: its owner may have let them use it, or no more.
+func (r *Reconciler) elsewhere(ctx context.Context, obj client.Object) []reconcile.Request {
+	pools := &v1alpha1.RunnerPoolList{}
+	if err := r.Client.List(ctx, pools, client.UnsafeDisableDeepCopy); err != nil {
+		return nil // each looks once a minute
+	}
+	var all []reconcile.Request
+	for i := range pools.Items {
+		p := &pools.Items[i]
+		if p.Namespace != obj.GetNamespace() && p.Spec.ConnectionRef.From(p.Namespace) == client.ObjectKeyFromObject(obj) {
+			all = append(all, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(p)})
+		}
+	}
+	return all
 }
 
 // gathered wakes the pool of an object a moment after the first of many events.

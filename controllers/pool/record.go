@@ -18,6 +18,20 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
+// consent asks whether the pool may use its connection. While it may not, it takes in nothing and starts nothing, what works goes on to
+// its end, and what waits is ended.
+func (x *run) consent(ctx context.Context) error {
+	if x.denied = x.Access.Check(ctx, x.connectionKey(), x.key.Namespace); x.denied != nil && !kube.IsStalled(x.denied) {
+		return x.denied
+	}
+	return nil
+}
+
+// connectionKey names the pool's connection.
+func (x *run) connectionKey() client.ObjectKey {
+	return x.pool.Spec.ConnectionRef.From(x.key.Namespace)
+}
+
 // record keeps the pool's ScaleSet as the pool declares it. One that belongs to
 // another connection, or to a former pool of the same name, has to go first. A pool whose
 // runners register by the REST API has none.
@@ -28,12 +42,17 @@ func (x *run) record(ctx context.Context) error {
 	set := &v1alpha1.ScaleSet{}
 	err := x.Client.Get(ctx, x.key, set)
 	switch {
+	case apierrors.IsNotFound(err) && x.denied != nil:
+		return nil
 	case apierrors.IsNotFound(err):
 		return x.apply(ctx)
 	case err != nil:
 		return fmt.Errorf("reading the scale set's record: %w", err)
 	}
 	x.set = set
+	if x.denied != nil {
+		return nil // what there is stays as it is, for consent may come back
+	}
 	if x.moving() {
 		return x.retire(ctx)
 	}
@@ -46,7 +65,7 @@ func (x *run) record(ctx context.Context) error {
 // moving is true while the record on hand is not this pool's on its connection.
 func (x *run) moving() bool {
 	return x.set != nil && (!x.set.DeletionTimestamp.IsZero() ||
-		x.set.Spec.ConnectionRef != x.pool.Spec.ConnectionRef || x.set.Spec.PoolUID != string(x.pool.UID))
+		x.set.Spec.ConnectionRef.From(x.key.Namespace) != x.connectionKey() || x.set.Spec.PoolUID != string(x.pool.UID))
 }
 
 // retire deletes a record that is this pool's no more; its finalizer waits for the runners.
@@ -63,8 +82,10 @@ func (x *run) retire(ctx context.Context) error {
 // locate finds out where runners without a scale set register.
 func (x *run) locate(ctx context.Context) error {
 	conn := &v1alpha1.GitHubConnection{}
-	key := client.ObjectKey{Namespace: x.key.Namespace, Name: x.pool.Spec.ConnectionRef.Name}
-	if err := x.Client.Get(ctx, key, conn); client.IgnoreNotFound(err) != nil {
+	if x.denied != nil {
+		return nil
+	}
+	if err := x.Client.Get(ctx, x.connectionKey(), conn); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("reading the connection: %w", err)
 	}
 	x.url = conn.Spec.URL
@@ -78,7 +99,7 @@ func (x *run) isREST() bool { return x.pool.Spec.GetRegistration() == v1alpha1.R
 func (x *run) registration() *v1alpha1.RunnerSpec {
 	spec := &v1alpha1.RunnerSpec{PoolRef: v1alpha1.LocalObjectReference{Name: x.pool.Name}}
 	switch {
-	case x.isREST() && x.url == "":
+	case x.denied != nil, x.isREST() && x.url == "":
 		return nil
 	case x.isREST():
 		spec.ConnectionRef, spec.REST = x.pool.Spec.ConnectionRef, x.wantedREST()
@@ -109,7 +130,7 @@ func (x *run) isStray(r *v1alpha1.Runner) bool {
 		if x.url == "" && r.Spec.REST != nil { // the connection may be on its way
 			want.URL = r.Spec.REST.URL
 		}
-		return r.Spec.ConnectionRef != x.pool.Spec.ConnectionRef || !equality.Semantic.DeepEqual(r.Spec.REST, want)
+		return r.Spec.ConnectionRef.From(r.Namespace) != x.connectionKey() || !equality.Semantic.DeepEqual(r.Spec.REST, want)
 	}
 	return x.set != nil && x.set.Status.ID != 0 && r.Spec.ScaleSetID != x.set.Status.ID
 }
@@ -117,7 +138,7 @@ func (x *run) isStray(r *v1alpha1.Runner) bool {
 // mirrorREST tells what keeps runners from being registered by the REST API, as far as it is known
 // without one that tries. Credentials that served once go on to serve while their connection isn't ready.
 func (x *run) mirrorREST(ctx context.Context) error {
-	key := client.ObjectKey{Namespace: x.key.Namespace, Name: x.pool.Spec.ConnectionRef.Name}
+	key := x.connectionKey()
 	if x.REST == nil {
 		return nil
 	}

@@ -51,9 +51,11 @@ const (
 type Census struct {
 	kube.Reporter
 	// Live reads without a cache.
-	Live  client.Reader
-	REST  RESTClients
-	Notes *Notes
+	Live client.Reader
+	REST RESTClients
+	// Access says which connections of other namespaces may be used; nil for none.
+	Access *connection.Access
+	Notes  *Notes
 	// Cluster identifies this cluster in the runners' marks.
 	Cluster string
 	Now     func() time.Time
@@ -66,12 +68,18 @@ type Census struct {
 type station struct {
 	busy bool // guarded by Census
 	next time.Time
-	// marks are the owner's labels of the connection's pools, and when they were last there.
-	marks map[string]time.Time
+	// marks are the owner's labels of the connection's pools, where those are, and when they were last there.
+	marks map[string]mark
 	// leaks are registrations that nothing was found for, by id, and since when.
 	leaks map[int64]time.Time
 	// online are runners that GitHub was seen to see; offline those that it didn't see last time.
 	online, offline map[types.UID]bool
+}
+
+// mark is where a pool is that has a label of its own on GitHub, and when it was last there.
+type mark struct {
+	namespace string
+	last      time.Time
 }
 
 // Start takes a census of each connection now and then, until ctx ends.
@@ -132,7 +140,7 @@ func (c *Census) take(key types.NamespacedName) *station {
 	}
 	s := c.stations[key]
 	if s == nil {
-		s = &station{marks: map[string]time.Time{}, leaks: map[int64]time.Time{}, online: map[types.UID]bool{}, offline: map[types.UID]bool{}}
+		s = &station{marks: map[string]mark{}, leaks: map[int64]time.Time{}, online: map[types.UID]bool{}, offline: map[types.UID]bool{}}
 		c.stations[key] = s
 	}
 	if s.busy || c.Now().Before(s.next) {
@@ -152,16 +160,15 @@ func (c *Census) wards(ctx context.Context) (map[types.NamespacedName]*ward, err
 		}
 	}
 	wards, placeholders := map[types.NamespacedName]*ward{}, map[string]bool{}
-	of := func(namespace, connection string) *ward {
-		key := types.NamespacedName{Namespace: namespace, Name: connection}
+	of := func(key types.NamespacedName) *ward {
 		if wards[key] == nil {
 			wards[key] = &ward{placeholders: placeholders}
 		}
 		return wards[key]
 	}
 	for i := range pools.Items {
-		if p := &pools.Items[i]; p.Spec.GetRegistration() == v1alpha1.RegisterREST && p.Spec.GetMode() == v1alpha1.Active {
-			w := of(p.Namespace, p.Spec.ConnectionRef.Name)
+		if p := &pools.Items[i]; p.Spec.GetRegistration() == v1alpha1.RegisterREST && p.Spec.GetMode() == v1alpha1.Active && c.allows(ctx, p.Spec.ConnectionRef, p.Namespace) {
+			w := of(p.Spec.ConnectionRef.From(p.Namespace))
 			w.pools = append(w.pools, p)
 			if wantsPlaceholder(p) {
 				placeholders[placeholderName(c.Cluster, p)] = true
@@ -169,8 +176,8 @@ func (c *Census) wards(ctx context.Context) (map[types.NamespacedName]*ward, err
 		}
 	}
 	for i := range runners.Items {
-		if r := &runners.Items[i]; r.Spec.REST != nil {
-			w := of(r.Namespace, r.Spec.ConnectionRef.Name)
+		if r := &runners.Items[i]; r.Spec.REST != nil && c.Access.CleansUp(ctx, r.Spec.ConnectionRef.From(r.Namespace), r.Namespace) {
+			w := of(r.Spec.ConnectionRef.From(r.Namespace))
 			w.runners = append(w.runners, r)
 		}
 	}
@@ -186,6 +193,12 @@ func (c *Census) wards(ctx context.Context) (map[types.NamespacedName]*ward, err
 		}
 	}
 	return wards, nil
+}
+
+// allows says whether a namespace's pools may have runners registered by a connection.
+func (c *Census) allows(ctx context.Context, ref v1alpha1.ConnectionReference, namespace string) bool {
+	allowed, err := c.Access.Allows(ctx, ref.From(namespace), namespace)
+	return allowed && err == nil
 }
 
 // visit compares one connection's runners, and returns the time to the next time.
@@ -218,17 +231,17 @@ func (c *Census) visit(ctx context.Context, key types.NamespacedName, s *station
 // those that are gone.
 func (c *Census) mark(s *station, w *ward) {
 	for _, p := range w.pools {
-		s.marks[v1alpha1.OwnerLabel(c.Cluster, string(p.UID))] = c.Now()
+		s.marks[v1alpha1.OwnerLabel(c.Cluster, string(p.UID))] = mark{p.Namespace, c.Now()}
 	}
 	for _, r := range w.runners {
 		for _, l := range r.Spec.REST.Labels {
 			if v1alpha1.IsOwnerLabel(l) {
-				s.marks[l] = c.Now()
+				s.marks[l] = mark{r.Namespace, c.Now()}
 			}
 		}
 	}
-	for label, last := range s.marks {
-		if c.Now().Sub(last) > markLife {
+	for label, m := range s.marks {
+		if c.Now().Sub(m.last) > markLife {
 			delete(s.marks, label)
 		}
 	}
@@ -350,8 +363,8 @@ func (v *visit) sweep(ctx context.Context) {
 	}
 	leaks := map[int64]time.Time{}
 	for id, known := range v.byID {
-		ours := slices.ContainsFunc(known.Labels, func(l string) bool { _, ok := v.marks[l]; return ok })
-		if !ours || names[known.Name] {
+		at := slices.IndexFunc(known.Labels, func(l string) bool { _, ok := v.marks[l]; return ok })
+		if at < 0 || names[known.Name] {
 			continue
 		}
 		since, seen := v.leaks[id]
@@ -360,15 +373,15 @@ func (v *visit) sweep(ctx context.Context) {
 		}
 		leaks[id] = since
 		if !known.Busy && v.Now().Sub(since) >= leakAfter {
-			v.remove(ctx, known)
+			v.remove(ctx, known, v.marks[known.Labels[at]].namespace)
 		}
 	}
 	v.leaks = leaks
 }
 
-func (v *visit) remove(ctx context.Context, known githubapi.Runner) {
+func (v *visit) remove(ctx context.Context, known githubapi.Runner, namespace string) {
 	r := &v1alpha1.Runner{}
-	err := v.Live.Get(ctx, types.NamespacedName{Namespace: v.key.Namespace, Name: known.Name}, r)
+	err := v.Live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: known.Name}, r)
 	if !apierrors.IsNotFound(err) {
 		return // it is there after all, or nobody can tell
 	}

@@ -108,7 +108,7 @@ func (x *run) deregister(ctx context.Context) error {
 	if x.forgotten() {
 		return nil
 	}
-	gh, ok := x.client()
+	gh, ok := x.client(ctx)
 	if !ok {
 		return x.orphan(ctx)
 	}
@@ -149,6 +149,9 @@ func (x *run) registration(ctx context.Context, gh registrar) (int64, error) {
 func (x *run) orphan(ctx context.Context) error {
 	if x.elsewhere {
 		return x.giveUp(fmt.Sprintf("GitHubConnection %q isn't for %s any more", x.runner.Spec.ConnectionRef.Name, x.runner.Spec.REST.URL))
+	}
+	if x.denied {
+		return x.giveUp(connection.Denial(x.connectionKey(), x.runner.Namespace))
 	}
 	gone, err := connection.Gone(ctx, x.Client, x.connectionKey())
 	if err != nil {

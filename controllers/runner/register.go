@@ -50,7 +50,10 @@ func (x *run) register(ctx context.Context) error {
 	if x.pod != nil {
 		return x.recallSecret(ctx)
 	}
-	gh, ok := x.client()
+	if err := x.Access.Check(ctx, x.connectionKey(), x.runner.Namespace); err != nil {
+		return err
+	}
+	gh, ok := x.client(ctx)
 	switch {
 	case x.elsewhere:
 		return kube.Wait(v1alpha1.ConnectionNotReadyReason, connectionRetry, "GitHubConnection %q isn't for %s any more", x.runner.Spec.ConnectionRef.Name, x.runner.Spec.REST.URL)
@@ -162,7 +165,7 @@ func (x *run) identity() podspec.Runner {
 // doesn't know will never get a job; one without a scale set may have had one that nobody told of.
 func (x *run) verify(ctx context.Context) error {
 	key := client.ObjectKeyFromObject(x.runner)
-	gh, ok := x.client()
+	gh, ok := x.client(ctx)
 	if !ok || !x.Notes.takeDoubt(key) {
 		return nil
 	}

@@ -43,9 +43,12 @@ type registered struct {
 	foreign string
 }
 
-// client finds where the runner is registered; false while its connection isn't ready, or if it
-// leads elsewhere by now.
-func (x *run) client() (registrar, bool) {
+// client finds where the runner is registered; false while its connection isn't ready, if it
+// leads elsewhere by now, or isn't the namespace's to use. Who registers has to ask for consent, too.
+func (x *run) client(ctx context.Context) (registrar, bool) {
+	if x.denied = !x.Access.CleansUp(ctx, x.connectionKey(), x.runner.Namespace); x.denied {
+		return nil, false
+	}
 	key := connection.Key(x.connectionKey())
 	if rest := x.runner.Spec.REST; rest != nil {
 		if x.REST == nil {

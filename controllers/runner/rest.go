@@ -21,7 +21,7 @@ func (x *run) account(ctx context.Context) error {
 	if !x.isUnaccounted() {
 		return nil
 	}
-	gh, ok := x.client()
+	gh, ok := x.client(ctx)
 	if !ok {
 		return nil // it is asked by the next pass, or nobody can tell
 	}

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers/connection"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/policy"
@@ -47,8 +48,10 @@ type Reconciler struct {
 	Live    client.Reader
 	Clients Clients
 	// REST finds the clients of runners without a scale set.
-	REST  RESTClients
-	Notes *Notes
+	REST RESTClients
+	// Access says which connections of other namespaces may be used; nil for none.
+	Access *connection.Access
+	Notes  *Notes
 	// Policies are asked before a pod is created.
 	Policies Policies
 	Now      func() time.Time
@@ -70,7 +73,9 @@ type run struct {
 	taken   *poolstatus.Verdict // set if its name is another's, here or on GitHub
 	// elsewhere is true when the connection leads to another place than the runner registered with.
 	elsewhere bool
-	gone      bool // let go of: there is no status to write any more
+	// denied is true when the connection is of another namespace that doesn't allow it.
+	denied bool
+	gone   bool // let go of: there is no status to write any more
 }
 
 // Reconcile brings one runner a step further:
@@ -307,7 +312,7 @@ func (r *Reconciler) sweep(ctx context.Context, req ctrl.Request, reading error)
 }
 
 func (x *run) connectionKey() types.NamespacedName {
-	return types.NamespacedName{Namespace: x.runner.Namespace, Name: x.runner.Spec.ConnectionRef.Name}
+	return x.runner.Spec.ConnectionRef.From(x.runner.Namespace)
 }
 
 func timeOrNil(t time.Time) *metav1.Time {

@@ -58,7 +58,7 @@ func (r *Reconciler) classify(req reconcile.Request) (connection, pool string) {
 	if err := r.Client.Get(context.Background(), req.NamespacedName, runner); err != nil {
 		return "", ""
 	}
-	return runner.Namespace + "/" + runner.Spec.ConnectionRef.Name, runner.Spec.PoolRef.Name
+	return runner.Spec.ConnectionRef.From(runner.Namespace).String(), runner.Namespace + "/" + runner.Spec.PoolRef.Name
 }
 
 // statusLost lets updates pass after which the status is no more, as after a restore.

@@ -33,7 +33,11 @@ const (
 // runners end first, and only who holds the session deletes.
 func (x *run) finalize(ctx context.Context) error {
 	x.Sessions.Announce(x.key, 0)
-	gh, ok := x.Clients.Get(x.set.Namespace + "/" + x.set.Spec.ConnectionRef.Name)
+	if x.denied = !x.Access.CleansUp(ctx, x.connectionKey(), x.set.Namespace); x.denied {
+		x.hangUp(ctx)
+		return x.orphan(ctx)
+	}
+	gh, ok := x.Clients.Get(connection.Key(x.connectionKey()))
 	if !ok {
 		return x.orphan(ctx)
 	}
@@ -123,15 +127,19 @@ func (x *run) deleteThere(ctx context.Context) error {
 // time. Then the scale set is left on GitHub, to be adopted when its name is declared
 // again.
 func (x *run) orphan(ctx context.Context) error {
-	gone, err := connection.Gone(ctx, x.Client, client.ObjectKey{Namespace: x.set.Namespace, Name: x.set.Spec.ConnectionRef.Name})
-	if err != nil {
-		return err
+	gone, why := x.denied, connection.Denial(x.connectionKey(), x.set.Namespace)
+	if !x.denied {
+		var err error
+		if gone, err = connection.Gone(ctx, x.Client, x.connectionKey()); err != nil {
+			return err
+		}
+		why = fmt.Sprintf("GitHubConnection %q is gone", x.set.Spec.ConnectionRef.Name)
 	}
 	if !gone || x.set.Status.ID != 0 && x.Now().Sub(x.set.DeletionTimestamp.Time) < orphanAfter {
 		return kube.Wait(v1alpha1.ConnectionNotReadyReason, connectionRetry, "deleting the scale set needs GitHubConnection %q", x.set.Spec.ConnectionRef.Name)
 	}
 	if x.set.Status.ID != 0 {
-		x.abandon(fmt.Sprintf("GitHubConnection %q is gone", x.set.Spec.ConnectionRef.Name))
+		x.abandon(why)
 	}
 	return x.release(ctx)
 }

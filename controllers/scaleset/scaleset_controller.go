@@ -56,7 +56,9 @@ type Reconciler struct {
 	kube.Reporter
 	Clients  Clients
 	Sessions *Sessions
-	Notes    *runner.Notes
+	// Access says which connections of other namespaces may be used; nil for none.
+	Access *connection.Access
+	Notes  *runner.Notes
 	// Cluster identifies this cluster in the session owner's name.
 	Cluster string
 	Now     func() time.Time
@@ -80,6 +82,7 @@ type run struct {
 	github   *actions.Client
 	remote   *actions.Set // as GitHub has it, now or when it was last asked
 	snapshot actions.Snapshot
+	denied   bool // the connection is of another namespace that doesn't allow it
 	gone     bool // let go of: there is no status to write any more
 }
 
@@ -125,13 +128,32 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 }
 
 func (x *run) connect(ctx context.Context) error {
-	gh, ok := x.Clients.Get(x.set.Namespace + "/" + x.set.Spec.ConnectionRef.Name)
+	key := x.connectionKey()
+	if err := x.Access.Check(ctx, key, x.set.Namespace); err != nil {
+		if kube.IsStalled(err) {
+			x.hangUp(ctx)
+		}
+		return err
+	}
+	gh, ok := x.Clients.Get(connection.Key(key))
 	if !ok {
-		key := types.NamespacedName{Namespace: x.set.Namespace, Name: x.set.Spec.ConnectionRef.Name}
 		return connection.NotReady(ctx, x.Client, key)
 	}
 	x.github = gh
 	return nil
+}
+
+// hangUp ends the session of a scale set whose connection isn't the namespace's to use any more. What is on GitHub stays, for consent
+// may come back.
+func (x *run) hangUp(ctx context.Context) {
+	stopping, cancel := context.WithTimeout(ctx, closeTimeout)
+	defer cancel()
+	x.Sessions.Stop(stopping, x.key)
+	conditions.MarkFalse(x.set, v1alpha1.ListeningCondition, v1alpha1.AccessDeniedReason, "the session was closed")
+}
+
+func (x *run) connectionKey() types.NamespacedName {
+	return x.set.Spec.ConnectionRef.From(x.set.Namespace)
 }
 
 // exist makes sure that the scale set is there. What GitHub has is asked for when
@@ -244,6 +266,8 @@ func (x *run) holder(owner string) (pool *v1alpha1.RunnerPool, ours bool, err er
 // nameOwner says who holds a session.
 func (x *run) nameOwner(owner string) string {
 	switch holder, ours, _ := x.holder(owner); {
+	case holder != nil && holder.Namespace != x.set.Namespace:
+		return "a RunnerPool of another namespace of this cluster"
 	case holder != nil:
 		return fmt.Sprintf("RunnerPool %s/%s of this cluster", holder.Namespace, holder.Name)
 	case ours:

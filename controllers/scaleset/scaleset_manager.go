@@ -42,6 +42,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("scaleset").
 		For(&v1alpha1.ScaleSet{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.GitHubConnection{}, handler.EnqueueRequestsFromMapFunc(r.elsewhere), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.Runner{}, handler.EnqueueRequestsFromMapFunc(scaleSetOf), builder.WithPredicates(removed)).
 		WatchesRawSource(r.Sessions.States()).
 		WithOptions(kube.Fair(concurrent, r.classify)).
@@ -54,7 +55,23 @@ func (r *Reconciler) classify(req reconcile.Request) (connection, pool string) {
 	if err := r.Client.Get(context.Background(), req.NamespacedName, set); err != nil {
 		return "", ""
 	}
-	return set.Namespace + "/" + set.Spec.ConnectionRef.Name, set.Name
+	return set.Spec.ConnectionRef.From(set.Namespace).String(), set.Namespace + "/" + set.Name
+}
+
+// elsewhere finds the scale sets of other namespaces that are on a connection: its owner may have let them use it, or no more.
+func (r *Reconciler) elsewhere(ctx context.Context, obj client.Object) []reconcile.Request {
+	sets := &v1alpha1.ScaleSetList{}
+	if err := r.Client.List(ctx, sets, client.UnsafeDisableDeepCopy); err != nil {
+		return nil // each is looked at again in its time
+	}
+	var all []reconcile.Request
+	for i := range sets.Items {
+		s := &sets.Items[i]
+		if s.Namespace != obj.GetNamespace() && s.Spec.ConnectionRef.From(s.Namespace) == client.ObjectKeyFromObject(obj) {
+			all = append(all, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(s)})
+		}
+	}
+	return all
 }
 
 func scaleSetOf(_ context.Context, obj client.Object) []reconcile.Request {

@@ -58,6 +58,8 @@ type Input struct {
 	Limits Limits
 	// Suspended takes in no new work.
 	Suspended bool
+	// Barred says why no new work is taken in, if not by the pool's own word.
+	Barred string
 	// Jobs assigned to the pool and not finished: they are served, whatever becomes of Max.
 	Jobs int32
 	// Told are the jobs that anything tells of, those included, if there are more.
@@ -213,10 +215,10 @@ func (in Input) bound() int32 {
 func wish(in Input) (int32, string) {
 	l := in.Limits
 	if in.Suspended && l.Hard && in.Jobs > l.Max {
-		return l.Max, fmt.Sprintf("suspended: serving %s; %s accepted before wait, by policy", jobs(l.Max), jobs(in.Jobs-l.Max))
+		return l.Max, fmt.Sprintf("%s: serving %s; %s accepted before wait, by policy", cmp.Or(in.Barred, "suspended"), jobs(l.Max), jobs(in.Jobs-l.Max))
 	}
 	if in.Suspended {
-		return in.Jobs, fmt.Sprintf("suspended: serving %s", jobs(in.Jobs))
+		return in.Jobs, fmt.Sprintf("%s: serving %s", cmp.Or(in.Barred, "suspended"), jobs(in.Jobs))
 	}
 	told := max(in.Jobs, in.Told)
 	wanted := int32(min(int64(told)+int64(l.Idle), math.MaxInt32))
