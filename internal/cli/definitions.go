@@ -82,13 +82,20 @@ func compileTree(ctx context.Context, compiler *compileworker.Worker, t tree, op
 	if err != nil {
 		return compiled{}, err
 	}
-	for i := range result.Diagnostics {
-		if result.Diagnostics[i].File != "" {
-			result.Diagnostics[i].File = shown(t.root, result.Diagnostics[i].File)
+	names := map[string]string{}
+	name := func(file string) string {
+		if _, known := names[file]; !known {
+			names[file] = shown(t.root, file)
+		}
+		return names[file]
+	}
+	for i, d := range result.Diagnostics {
+		if d.File != "" {
+			result.Diagnostics[i].File = name(d.File)
 		}
 	}
 	for i := range result.Objects {
-		result.Objects[i].File = shown(t.root, result.Objects[i].File)
+		result.Objects[i].Rename(name)
 	}
 	return compiled{Result: result, root: t.root, path: t.path, compiler: compiler}, nil
 }

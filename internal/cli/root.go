@@ -18,16 +18,22 @@ const (
 	ExitError = 1
 	// ExitDenied means that a policy refuses what it was asked about.
 	ExitDenied = 2
+	// ExitChanged means that there are changes, for who asked for it.
+	ExitChanged = 3
 )
 
-// ErrDenied is wrapped by the error of a command whose answer is a policy's no.
-var ErrDenied = errors.New("denied by policy")
+var (
+	// ErrDenied is wrapped by the error of a command whose answer is a policy's no.
+	ErrDenied = errors.New("denied by policy")
+	// ErrChanged is the error of a command that was asked to fail when there are changes.
+	ErrChanged = errors.New("there are changes")
+)
 
 const longHelp = `Corral runs fleets of GitHub Actions runners on Kubernetes. Pools are declared in CUE,
 live in Git, and are compiled to objects that controllers act on.
 
 Exit codes: 0 all is well, 1 an error (also: something is wrong with the definitions),
-2 denied by a policy.`
+2 denied by a policy, 3 there are changes (review --exit-code).`
 
 // NewRoot returns the command corral with those of this package and the extra ones.
 func NewRoot(version string, extra ...*cobra.Command) *cobra.Command {
@@ -50,6 +56,8 @@ func ExitCode(err error) int {
 		return ExitOK
 	case errors.Is(err, ErrDenied):
 		return ExitDenied
+	case errors.Is(err, ErrChanged):
+		return ExitChanged
 	}
 	return ExitError
 }

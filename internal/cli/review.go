@@ -1,0 +1,222 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/review"
+)
+
+// Live reads pools as they are in a cluster, for `corral review --live`.
+type Live interface {
+	// Bind adds the flags that say which cluster is meant, and as whom it is asked.
+	Bind(flags *pflag.FlagSet)
+	// Pools returns the pools of namespaces by NAMESPACE/NAME. A namespace that is empty stands for the one that a cluster's tools
+	// would take; its pools are named without one.
+	Pools(ctx context.Context, namespaces []string) (map[string]*v1alpha1.RunnerPool, error)
+}
+
+// reviewOptions are the flags of review.
+type reviewOptions struct {
+	definitions *definitions
+	policies    *policyOptions
+	at          *timeOptions
+	output      *format
+	base, head  string
+	prices      string
+	recorded    string
+	writes      []string
+	marker      string
+	exitCode    bool
+	live        bool
+	cluster     Live
+	version     string
+}
+
+const reviewHelp = `Say what a change of definitions and policies would do, before it is merged: which pools
+change and how far that reaches (identity, routing, template, scale, settings), their limits
+before and after policies with the rule that moved them, what policies newly deny or warn of,
+pools that the same jobs are for, what it costs, each field that differs with its place on
+both sides, and the pools that only a policy moves.
+
+Compared is the revision --base of the repository that DIR (default: the current folder) is
+in with the files as they lie in DIR, or with the revision --head; or two folders. A pull
+request is compared with the commit that it is merged into:
+
+  corral review --base "$(git merge-base origin/main HEAD)"
+
+Policies are those beside the pools, of each side its own, and those of --policy for both. Prices
+are read from prices.yaml in DIR or the closest folder above it, of each side its own, or from
+--prices for both. No network, no cluster and no credentials are used, unless --live asks for them.
+
+--output prints one form, and --write writes others to files: text, markdown for a comment (it
+begins with a marker and takes at most 60,000 bytes), github for annotations, sarif for
+code scanning, json and yaml.
+
+Exit codes: 0 nothing is denied, 1 the head can't be applied, or something else is wrong, 2
+policies deny a pool of the head, 3 with --exit-code: there are changes, and none is denied.`
+
+// NewReview returns the command review. Without live it has no flag --live.
+func NewReview(version string, live Live) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "review [DIR | BASE-DIR HEAD-DIR]",
+		Short: "Say what a change would do to pools, jobs and costs",
+		Long:  reviewHelp,
+		Example: "  corral review\n  corral review --base origin/main\n  corral review --base v1 --head v2 pools -o json\n" +
+			"  corral review ../before ../after --policy ../guard\n" +
+			"  corral review --base HEAD^1 -o github --write markdown=review.md --write sarif=review.sarif",
+	}
+	o := &reviewOptions{version: version, cluster: live}
+	o.definitions, o.policies, o.at = bindDefinitions(c), bindPolicyOptions(c), bindTime(c)
+	o.definitions.allowEmpty = true
+	o.output = bindFormat(c, reviewForms...)
+	c.Args = cobra.MaximumNArgs(2)
+	flags := c.Flags()
+	flags.StringVar(&o.base, "base", "", "revision that is: a branch, a tag, a hash or HEAD^1 (default HEAD)")
+	flags.StringVar(&o.head, "head", "", "revision that would be (default the files as they lie in DIR)")
+	flags.StringVar(&o.prices, "prices", "", "price file of both sides (default prices.yaml beside the definitions, of each side its own)")
+	flags.StringVar(&o.recorded, "recorded", "", "decision log, JSON lines: tell what the head's policies would have decided otherwise; - reads standard input")
+	flags.StringArrayVar(&o.writes, "write", nil, "write another form to a file, as FORM=FILE; may be repeated")
+	flags.StringVar(&o.marker, "marker", defaultMarker, "what the markdown begins with, as <!-- MARKER -->, so that one comment is found again")
+	flags.BoolVar(&o.exitCode, "exit-code", false, "exit with 3 when there are changes")
+	if live != nil {
+		flags.BoolVar(&o.live, "live", false, "ask the cluster what runs now, with your own rights")
+		live.Bind(flags)
+	}
+	c.RunE = func(c *cobra.Command, args []string) error { return o.run(c, args) }
+	return c
+}
+
+func (o *reviewOptions) run(c *cobra.Command, args []string) error {
+	files, err := o.check(args)
+	if err != nil {
+		return err
+	}
+	result, err := o.review(c, args)
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		if err := o.writeFile(f, result); err != nil {
+			return err
+		}
+	}
+	if err := o.write(c.OutOrStdout(), o.output.value, result); err != nil {
+		return err
+	}
+	return o.judge(result)
+}
+
+// formFile is the value of one --write.
+type formFile struct{ form, file string }
+
+// check looks at what the flags say before anything is done.
+func (o *reviewOptions) check(args []string) ([]formFile, error) {
+	if len(args) == 2 && o.base+o.head != "" {
+		return nil, errors.New("two folders are compared as they are: leave out --base and --head, or one of the folders")
+	}
+	if o.policies.timeout <= 0 {
+		return nil, fmt.Errorf("--timeout must be more than 0, found %s", o.policies.timeout)
+	}
+	if !validMarker.MatchString(o.marker) || strings.Contains(o.marker, "--") {
+		return nil, fmt.Errorf("--marker must be at most 100 letters, digits, spaces, dots, slashes and single dashes, found %q", o.marker)
+	}
+	var files []formFile
+	for _, w := range o.writes {
+		form, file, ok := strings.Cut(w, "=")
+		if !ok || file == "" || !slices.Contains(reviewForms, form) {
+			return nil, fmt.Errorf("--write must be FORM=FILE, with one of the forms %s; found %q", strings.Join(reviewForms, ", "), w)
+		}
+		files = append(files, formFile{form, file})
+	}
+	return files, nil
+}
+
+// review gathers what is compared, and compares it.
+func (o *reviewOptions) review(c *cobra.Command, args []string) (*review.Result, error) {
+	ctx := c.Context()
+	in := review.Input{At: o.at.at.or(time.Now), Zone: string(o.at.zone)}
+	sides, err := o.sides(ctx, args)
+	if err != nil {
+		return nil, err
+	}
+	in.Base, in.Head = sides.base, sides.head
+	var unread int
+	if in.Records, unread, err = o.records(c.InOrStdin()); err != nil {
+		return nil, err
+	}
+	if o.live {
+		if in.Live, err = o.cluster.Pools(ctx, namespacesOf(in)); err != nil {
+			return nil, err
+		}
+	}
+	result, err := review.Compare(asker{timeout: o.policies.timeout}.bounded(ctx), in)
+	if err != nil {
+		return nil, err
+	}
+	if result.Recorded != nil {
+		result.Recorded.Skipped += unread
+	}
+	result.Notes = append(result.Notes, sides.notes...)
+	return result, nil
+}
+
+func (o *reviewOptions) records(stdin io.Reader) ([]review.Record, int, error) {
+	if o.recorded == "" {
+		return nil, 0, nil
+	}
+	from := stdin
+	if o.recorded != "-" {
+		file, err := os.Open(o.recorded)
+		if err != nil {
+			return nil, 0, fmt.Errorf("reading recorded decisions: %w", err)
+		}
+		defer file.Close()
+		from = file
+	}
+	records, skipped, err := review.ReadRecords(from)
+	if err != nil {
+		return nil, 0, fmt.Errorf("reading recorded decisions: %w", err)
+	}
+	return records, skipped, nil
+}
+
+// namespacesOf lists the namespaces that pools of both sides are in.
+func namespacesOf(in review.Input) []string {
+	var namespaces []string
+	for _, side := range []review.Side{in.Base, in.Head} {
+		for _, object := range side.Objects {
+			if object.Manifest.GetKind() == "RunnerPool" {
+				namespaces = append(namespaces, object.Manifest.GetNamespace())
+			}
+		}
+	}
+	slices.Sort(namespaces)
+	return slices.Compact(namespaces)
+}
+
+// judge is what review ends with.
+func (o *reviewOptions) judge(r *review.Result) error {
+	switch {
+	case r.Verdict == review.Broken:
+		return fmt.Errorf("the head can't be applied: %w", problems(r.Head.Diagnostics))
+	case r.Verdict == review.Denied:
+		return fmt.Errorf("%d of %s %w, or not decided because a policy failed", r.Summary.Denied, count(r.Head.Pools, "pool"), ErrDenied)
+	case o.exitCode && r.HasChanges():
+		return ErrChanged
+	}
+	return nil
+}

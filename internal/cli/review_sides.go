@@ -1,0 +1,223 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/compileworker"
+	"github.com/corral-dev/corral/internal/gitsource"
+	"github.com/corral-dev/corral/internal/review"
+)
+
+const (
+	// pricesFile holds what runners cost, beside definitions.
+	pricesFile = "prices.yaml"
+	// maxPrices bounds it, in bytes.
+	maxPrices = 1 << 20
+	// workTree names the head when it is no revision.
+	workTree = "the work tree"
+)
+
+// bothSides are the two that are compared.
+type bothSides struct {
+	base, head review.Side
+	notes      []string
+}
+
+// namedTree is a tree, and what it is called.
+type namedTree struct {
+	tree
+	name string
+	// absent is true when there is none: a revision from before the folder was made.
+	absent bool
+	close  func()
+}
+
+// sides reads and compiles both, at once.
+func (o *reviewOptions) sides(ctx context.Context, args []string) (bothSides, error) {
+	var both bothSides
+	base, head, err := o.trees(ctx, args)
+	if err != nil {
+		return both, err
+	}
+	defer base.close()
+	defer head.close()
+	compiler, err := compileworker.New(2, compileworker.DefaultLimits())
+	if err != nil {
+		return both, err
+	}
+	var results [2]compiled
+	group, groupCtx := errgroup.WithContext(ctx)
+	for i, t := range []namedTree{base, head} {
+		group.Go(func() error {
+			if t.absent {
+				results[i] = compiled{root: t.root, path: t.path, compiler: compiler}
+				return nil
+			}
+			options := compile.Options{Tags: o.definitions.tags, AllowEmpty: true, Positions: true}
+			var err error
+			results[i], err = compileTree(groupCtx, compiler, t.tree, options)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return both, err
+	}
+	given := map[string][]*declaredPolicy{}
+	for i, t := range []namedTree{base, head} {
+		side, prices, err := o.side(ctx, t, results[i], given)
+		if err != nil {
+			return both, err
+		}
+		if i == 0 {
+			both.base = side
+			for _, d := range prices {
+				both.notes = append(both.notes, "The base's costs aren't known: "+compile.Format(d))
+			}
+			continue
+		}
+		side.Diagnostics = append(side.Diagnostics, prices...)
+		both.head = side
+	}
+	return both, nil
+}
+
+// trees finds what is compared: two folders, or two revisions of one, the latter of which may be the folder itself.
+func (o *reviewOptions) trees(ctx context.Context, args []string) (base, head namedTree, err error) {
+	if len(args) == 2 {
+		if base, err = folderTree(args[0], args[0]); err != nil {
+			return base, head, err
+		}
+		head, err = folderTree(args[1], args[1])
+		return base, head, err
+	}
+	folder, revision := ".", o.base
+	if len(args) > 0 {
+		folder = args[0]
+	}
+	if revision == "" {
+		revision = "HEAD"
+	}
+	if base, err = revisionTree(ctx, folder, revision); err != nil {
+		return base, head, err
+	}
+	if o.head != "" {
+		head, err = revisionTree(ctx, folder, o.head)
+	} else {
+		head, err = folderTree(folder, workTree)
+	}
+	return base, head, err
+}
+
+func folderTree(folder, name string) (namedTree, error) {
+	root, at, err := locate(folder)
+	if err != nil {
+		return namedTree{}, err
+	}
+	opened, err := os.OpenRoot(root)
+	if err != nil {
+		return namedTree{}, fmt.Errorf("opening the definitions: %w", err)
+	}
+	return namedTree{tree: tree{fsys: opened.FS(), root: root, path: at}, name: filepath.ToSlash(name), close: func() { opened.Close() }}, nil
+}
+
+// revisionTree reads a revision; its files are named as though they lay in the work tree.
+func revisionTree(ctx context.Context, folder, name string) (namedTree, error) {
+	r, err := gitsource.ReadRevision(ctx, folder, name, gitsource.Limits{})
+	if err != nil {
+		return namedTree{}, fmt.Errorf("reading revision %s: %w", name, err)
+	}
+	if short := r.Commit[:min(8, len(r.Commit))]; name != r.Commit {
+		name += " (" + short + ")"
+	} else {
+		name = short
+	}
+	root := filepath.Join(r.Top, filepath.FromSlash(r.Module))
+	return namedTree{tree: tree{fsys: r.FS, root: root, path: r.Path}, name: name, absent: r.Absent, close: func() {}}, nil
+}
+
+// side loads the policies of one side, and reads its prices, whose diagnostics it returns.
+func (o *reviewOptions) side(ctx context.Context, t namedTree, result compiled, given map[string][]*declaredPolicy) (review.Side, []v1alpha1.Diagnostic, error) {
+	side := review.Side{Name: t.name, Diagnostics: result.Diagnostics}
+	w, err := newWorkspace(result, o.policies)
+	if err != nil || len(result.Diagnostics) > 0 {
+		return side, nil, err
+	}
+	w.given = given
+	beside, err := policiesAmong(w.Objects, w.root, w.options.namespace)
+	if err != nil {
+		return side, nil, err
+	}
+	if err := w.loadPolicies(ctx, beside); err != nil {
+		return side, nil, err
+	}
+	side.Objects, side.Diagnostics = w.Objects, w.Diagnostics
+	if len(side.Diagnostics) > 0 {
+		return side, nil, nil
+	}
+	for _, p := range w.policies {
+		if !p.testsOnly {
+			side.Policies = append(side.Policies, review.Policy{Policy: p.loaded, At: review.Place(p.origin), Locate: locateIn(p)})
+		}
+	}
+	var diagnostics []v1alpha1.Diagnostic
+	side.Prices, diagnostics, err = o.readPrices(t)
+	return side, diagnostics, err
+}
+
+func locateIn(p *declaredPolicy) func(module string, line int) review.Place {
+	return func(module string, line int) review.Place { return review.Place(p.place(module, line)) }
+}
+
+// readPrices reads the price file of --prices, or the one beside the definitions; it returns nil if there is none.
+func (o *reviewOptions) readPrices(t namedTree) (*review.Prices, []v1alpha1.Diagnostic, error) {
+	if o.prices != "" {
+		file, err := os.Open(o.prices)
+		if err != nil {
+			return nil, nil, fmt.Errorf("reading prices: %w", err)
+		}
+		return pricesIn(file, filepath.ToSlash(o.prices))
+	}
+	if t.absent {
+		return nil, nil, nil
+	}
+	for folder := path.Clean(t.path); ; folder = path.Dir(folder) {
+		name := path.Join(folder, pricesFile)
+		file, err := t.fsys.Open(name)
+		if err == nil {
+			return pricesIn(file, shown(t.root, name))
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return nil, nil, fmt.Errorf("reading prices: %w", err)
+		}
+		if folder == "." || folder == "/" {
+			return nil, nil, nil
+		}
+	}
+}
+
+func pricesIn(file fs.File, name string) (*review.Prices, []v1alpha1.Diagnostic, error) {
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, maxPrices+1))
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading prices: %w", err)
+	}
+	if len(data) > maxPrices {
+		return nil, []v1alpha1.Diagnostic{{File: name, Message: fmt.Sprintf("a price file is at most %d bytes", maxPrices)}}, nil
+	}
+	prices, diagnostics := review.ReadPrices(name, data)
+	return prices, diagnostics, nil
+}

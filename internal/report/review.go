@@ -1,0 +1,328 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/review"
+)
+
+// span is a piece of text; code is shown as it is written in files.
+type span struct {
+	text string
+	code bool
+}
+
+// phrase is one line of a report, in pieces.
+type phrase []span
+
+func plainly(format string, args ...any) phrase { return phrase{{text: fmt.Sprintf(format, args...)}} }
+
+func code(text string) phrase { return phrase{{text: text, code: true}} }
+
+// join puts pieces together.
+func join(parts ...phrase) phrase { return slices.Concat(parts...) }
+
+// table has a row of headings; no row is longer.
+type table struct {
+	head []string
+	rows []([]phrase)
+}
+
+// section is a part of a report about one thing.
+type section struct {
+	heading phrase
+	// lines, one thought each.
+	lines []phrase
+	// fields that differ; they are folded away where a form can do that.
+	fields *table
+	// folded are more lines that are.
+	folded *folded
+}
+
+// folded are lines under a heading, in code.
+type folded struct {
+	heading string
+	lines   []string
+}
+
+// telling is a review in words, from which forms for people are written.
+type telling struct {
+	headline phrase
+	summary  []phrase
+	// overview of pools; nil without any.
+	overview *table
+	sections []section
+	notes    []phrase
+}
+
+// tell puts a result in words.
+func tell(r *review.Result) telling {
+	t := telling{headline: headline(r), summary: summary(r), overview: overview(r)}
+	t.add(diagnosticsOf("Why the head can't be applied", r.Head)...)
+	for i := range r.Pools {
+		t.add(poolSection(&r.Pools[i]))
+	}
+	t.add(overlapSection(r)...)
+	t.add(policySections(r)...)
+	t.add(connectionSections(r)...)
+	t.add(priceSection(r)...)
+	t.add(recordedSection(r)...)
+	t.add(diagnosticsOf("Why the base can't be applied", r.Base)...)
+	if r.Cost != nil {
+		for _, a := range r.Cost.Assumptions {
+			t.notes = append(t.notes, plainly("%s", a))
+		}
+	}
+	for _, n := range r.Notes {
+		t.notes = append(t.notes, plainly("%s", n))
+	}
+	return t
+}
+
+func (t *telling) add(sections ...section) { t.sections = append(t.sections, sections...) }
+
+func headline(r *review.Result) phrase {
+	switch r.Verdict {
+	case review.Broken:
+		return plainly("Broken: the head can't be applied (%s)", counted(len(r.Head.Diagnostics), "problem"))
+	case review.Denied:
+		text := fmt.Sprintf("Denied: policies deny %s of the head", counted(r.Summary.Denied, "pool"))
+		if r.Summary.NewlyDenied < r.Summary.Denied {
+			text += fmt.Sprintf(", %d of them newly", r.Summary.NewlyDenied)
+		}
+		return plainly("%s", text)
+	}
+	if !r.HasChanges() {
+		return plainly("Allowed: nothing changes")
+	}
+	return plainly("Allowed: no policy denies it")
+}
+
+func summary(r *review.Result) []phrase {
+	lines := []phrase{join(plainly("Compared: "), code(r.Base.Name), plainly(" (%s) with ", counted(r.Base.Pools, "pool")), code(r.Head.Name),
+		plainly(" (%s)", counted(r.Head.Pools, "pool")))}
+	if r.Verdict == review.Broken {
+		return lines
+	}
+	lines = append(lines, plainly("Pools: %s", poolCounts(r)))
+	if asked := len(r.Head.Policies); asked+len(r.Base.Policies) > 0 {
+		said := "as before"
+		if r.Base.Digest != r.Head.Digest {
+			said = "not those of the base"
+		}
+		lines = append(lines, plainly("Policies: %s asked, %s, at %s (%s); %s", counted(asked, "policy"), said, r.At.Format("2006-01-02T15:04:05Z07:00"), r.Zone,
+			counted(r.Summary.Warnings, "warning")))
+	}
+	if line := costLine(r.Cost); line != nil {
+		lines = append(lines, join(plainly("Cost of all pools by month: "), line))
+	}
+	return lines
+}
+
+// poolCounts counts pools by what becomes of them.
+func poolCounts(r *review.Result) string {
+	s := r.Summary
+	var parts []string
+	for _, p := range []struct {
+		n    int
+		what string
+	}{{s.Added, "added"}, {s.Deleted, "deleted"}, {s.Renamed, "renamed"}, {s.Changed, "changed"}, {s.Moved, "moved by policies"}, {s.Same, "the same"}} {
+		if p.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
+		}
+	}
+	var classes []string
+	for _, class := range review.Classes() {
+		if n := s.Classes[class]; n > 0 {
+			classes = append(classes, fmt.Sprintf("%d %s", n, classWord(class)))
+		}
+	}
+	text := cmp.Or(strings.Join(parts, ", "), "none")
+	if len(classes) > 0 {
+		text += " (" + strings.Join(classes, ", ") + ")"
+	}
+	return text
+}
+
+// classWord names a class by what it does.
+func classWord(c review.Class) string {
+	switch c {
+	case review.Identity:
+		return "identity"
+	case review.Routing:
+		return "routes jobs otherwise"
+	case review.Template:
+		return "rolls runners"
+	case review.Scale:
+		return "scale only"
+	case review.Settings:
+		return "settings only"
+	}
+	return string(c)
+}
+
+// changeWord says what becomes of a pool.
+func changeWord(p *review.Pool) string {
+	var classes []string
+	for i, c := range p.Classes {
+		word := classWord(c)
+		if i > 0 || len(p.Classes) > 1 {
+			word = strings.TrimSuffix(word, " only")
+		}
+		classes = append(classes, word)
+	}
+	said := strings.Join(classes, ", ")
+	switch p.Change {
+	case review.Added:
+		return "added"
+	case review.Deleted:
+		return "deleted"
+	case review.Renamed:
+		return strings.TrimSuffix("renamed: "+said, ": ")
+	case review.Moved:
+		return "moved by policies"
+	case review.Same:
+		return "as before"
+	}
+	return cmp.Or(said, "changed")
+}
+
+// overview has a row for each pool.
+func overview(r *review.Result) *table {
+	if len(r.Pools) == 0 {
+		return nil
+	}
+	t := &table{head: []string{"Pool", "Change", "Max declared", "Max in force", "Policies"}}
+	if r.Cost != nil {
+		t.head = append(t.head, "Typical cost by month")
+	}
+	for i := range r.Pools {
+		p := &r.Pools[i]
+		row := []phrase{
+			code(nameOf(p.Namespace, p.Name)), plainly("%s", changeWord(p)),
+			plainly("%s", pair(declared(p.Before), declared(p.After))), plainly("%s", pair(effective(p.Before), effective(p.After))),
+			plainly("%s", judgement(p)),
+		}
+		if r.Cost != nil {
+			row = append(row, plainly("%s", typical(p.Cost)))
+		}
+		t.rows = append(t.rows, row)
+	}
+	return t
+}
+
+func declared(l *review.Limits) string {
+	if l == nil {
+		return ""
+	}
+	return limit(l.Declared.Max)
+}
+
+func effective(l *review.Limits) string {
+	switch {
+	case l == nil:
+		return ""
+	case l.Effective == nil:
+		return "undecided"
+	}
+	return limit(l.Effective.Max)
+}
+
+// judgement sums up what policies say of a pool at the head.
+func judgement(p *review.Pool) string {
+	counts := map[review.Level]int{}
+	fixed := 0
+	for _, f := range p.Findings {
+		if f.State == review.Fixed {
+			fixed++
+			continue
+		}
+		counts[f.Level]++
+	}
+	var parts []string
+	if n := counts[review.Failure]; n > 0 {
+		parts = append(parts, "failed")
+	}
+	if n := counts[review.Deny]; n > 0 {
+		parts = append(parts, "denied")
+	}
+	if n := counts[review.Warn]; n > 0 {
+		parts = append(parts, counted(n, "warning"))
+	}
+	if fixed > 0 {
+		parts = append(parts, fmt.Sprintf("%d fixed", fixed))
+	}
+	return cmp.Or(strings.Join(parts, ", "), "allowed")
+}
+
+func diagnosticsOf(heading string, side review.Revision) []section {
+	if len(side.Diagnostics) == 0 {
+		return nil
+	}
+	s := section{heading: plainly("%s", heading)}
+	for _, d := range side.Diagnostics {
+		at := compile.Format(d)
+		s.lines = append(s.lines, join(code(strings.TrimSuffix(strings.TrimSuffix(at, d.Message), ": ")), plainly(": %s", d.Message)))
+	}
+	return []section{s}
+}
+
+// pair tells a value on both sides.
+func pair(before, after string) string {
+	switch {
+	case before == after:
+		return after
+	case before == "":
+		return after
+	case after == "":
+		return before + " → –"
+	}
+	return before + " → " + after
+}
+
+// limit writes a number of runners.
+func limit(n int32) string {
+	if n == math.MaxInt32 {
+		return "unbounded"
+	}
+	return strconv.Itoa(int(n))
+}
+
+// counted writes a number of things.
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	if stem, ok := strings.CutSuffix(what, "cy"); ok {
+		return fmt.Sprintf("%d %scies", n, stem)
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func nameOf(namespace, name string) string {
+	if namespace == "" {
+		return name
+	}
+	return namespace + "/" + name
+}
+
+// where writes a place with its column, as compilers do; empty if there is none.
+func where(p *review.Place) string {
+	if p == nil || p.File == "" {
+		return ""
+	}
+	text := Place(*p).String()
+	if p.Line > 0 && p.Column > 0 {
+		text += ":" + strconv.Itoa(p.Column)
+	}
+	return text
+}

@@ -1,0 +1,336 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/review"
+)
+
+// poolSection tells all of one pool.
+func poolSection(p *review.Pool) section {
+	heading := join(plainly("pool "), code(nameOf(p.Namespace, p.Name)), plainly(": %s", changeWord(p)))
+	if p.Former != "" {
+		heading = join(heading, plainly(", was "), code(p.Former))
+	}
+	if at := where(placeOrNil(p.At())); at != "" {
+		heading = join(heading, plainly(" – "), code(at))
+	}
+	s := section{heading: heading, fields: fieldTable(p.Fields), folded: scheduleLines(p.Schedule)}
+	for _, e := range p.Effects {
+		s.lines = append(s.lines, plainly("%s", e))
+	}
+	s.lines = append(s.lines, findingLines(p.Findings)...)
+	s.lines = append(s.lines, limitLines(p)...)
+	s.lines = append(s.lines, rolloutLines(p.Rollout)...)
+	if line := costLine(p.Cost); line != nil {
+		line = join(plainly("cost by month: "), line)
+		if p.Cost.Basis != "" {
+			line = join(line, plainly(" (%s)", p.Cost.Basis))
+		}
+		s.lines = append(s.lines, line)
+	}
+	s.lines = append(s.lines, liveLines(p.Live)...)
+	return s
+}
+
+func placeOrNil(p review.Place) *review.Place {
+	if p.File == "" {
+		return nil
+	}
+	return &p
+}
+
+// findingLines tell what policies say of the pod.
+func findingLines(findings []review.Finding) []phrase {
+	var lines []phrase
+	for _, f := range findings {
+		line := plainly("%s: %s", stateWord(f), f.Message)
+		if f.Path != "" {
+			line = join(line, plainly(", at "), code(f.Path))
+		}
+		line = join(line, plainly(" "), byRule(f.Rule))
+		if f.Remediation != "" && f.State != review.Fixed {
+			line = join(line, plainly("; fix: %s", f.Remediation))
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// stateWord begins a finding.
+func stateWord(f review.Finding) string {
+	word := map[review.Level]string{
+		review.Failure: "undecided, a policy fails", review.Deny: "denied", review.Warn: "warning", review.Audit: "audit",
+	}[f.Level]
+	switch f.State {
+	case review.New:
+		return "new: " + word
+	case review.Fixed:
+		return "no longer: " + word
+	}
+	return "as before: " + word
+}
+
+// byRule names a rule in brackets.
+func byRule(r v1alpha1.RuleReference) phrase {
+	at := Place{File: r.File, Line: r.Line}.String()
+	switch {
+	case r.Name == "" && r.Policy == "":
+		return nil
+	case r.Name == "":
+		return join(plainly("("), code(r.Policy), plainly(")"))
+	case at == "":
+		return join(plainly("("), code(r.Name), plainly(" of "), code(r.Policy), plainly(")"))
+	}
+	return join(plainly("("), code(r.Name), plainly(", "), code(at), plainly(")"))
+}
+
+// limitLines tell the numbers that change, or that policies make others.
+func limitLines(p *review.Pool) []phrase {
+	var lines []phrase
+	for _, f := range []struct {
+		name string
+		of   func(policy.Scale) int32
+	}{
+		{"max", func(s policy.Scale) int32 { return s.Max }},
+		{"min", func(s policy.Scale) int32 { return s.Min }},
+		{"idle", func(s policy.Scale) int32 { return s.Idle }},
+	} {
+		if line := limitLine(p, f.name, f.of); line != nil {
+			lines = append(lines, line)
+		}
+	}
+	for _, l := range []*review.Limits{p.After} {
+		if l == nil {
+			continue
+		}
+		for _, c := range unlessKnown(l.Conflicts, p.Before, func(b *review.Limits) []string { return b.Conflicts }) {
+			lines = append(lines, plainly("conflict: %s", c))
+		}
+		for _, a := range unlessKnown(l.Audit, p.Before, func(b *review.Limits) []string { return b.Audit }) {
+			lines = append(lines, plainly("audit: %s", a))
+		}
+	}
+	return lines
+}
+
+// unlessKnown leaves out what was so before.
+func unlessKnown(now []string, before *review.Limits, of func(*review.Limits) []string) []string {
+	if before == nil {
+		return now
+	}
+	known := of(before)
+	return slices.DeleteFunc(slices.Clone(now), func(s string) bool { return slices.Contains(known, s) })
+}
+
+// limitLine tells one number; nil if there is nothing to tell.
+func limitLine(p *review.Pool, name string, of func(policy.Scale) int32) phrase {
+	declaredAs := func(l *review.Limits) string {
+		if l == nil {
+			return ""
+		}
+		return limit(of(l.Declared))
+	}
+	inForce := func(l *review.Limits) string {
+		switch {
+		case l == nil:
+			return ""
+		case l.Effective == nil:
+			return "what held before"
+		}
+		return limit(of(*l.Effective))
+	}
+	said, holds := pair(declaredAs(p.Before), declaredAs(p.After)), pair(inForce(p.Before), inForce(p.After))
+	rules := boundsOf(p, name)
+	same := declaredAs(p.Before) == declaredAs(p.After) && inForce(p.Before) == inForce(p.After)
+	switch {
+	case p.Change == review.Deleted, same:
+		return nil
+	case said == holds && len(rules) == 0:
+		return plainly("%s: %s", name, said)
+	}
+	line := plainly("%s: declared %s, in force %s", name, said, holds)
+	for _, b := range rules {
+		line = join(line, plainly("; %s ", b.Reason), byRule(b.Rule))
+	}
+	return line
+}
+
+// boundsOf returns the rules that made a field's number at the head, or else at the base, each rule once.
+func boundsOf(p *review.Pool, field string) []v1alpha1.LimitBound {
+	var bounds []v1alpha1.LimitBound
+	for _, l := range []*review.Limits{p.After, p.Before} {
+		if l == nil {
+			continue
+		}
+		for _, b := range l.Bounds {
+			if b.Field == field {
+				bounds = append(bounds, b)
+			}
+		}
+		if len(bounds) > 0 {
+			return bounds
+		}
+	}
+	return nil
+}
+
+func rolloutLines(r *review.Rollout) []phrase {
+	if r == nil {
+		return nil
+	}
+	text := fmt.Sprintf("rolls out by %s, at most %d more and %d fewer than wanted meanwhile", r.Strategy, r.MaxSurge, r.MaxUnavailable)
+	if r.Canary > 0 {
+		text += fmt.Sprintf(", %d first", r.Canary)
+	}
+	if r.Hold {
+		text += "; held for now"
+	}
+	if len(r.Reasons) > 0 {
+		text += ": " + strings.Join(r.Reasons, "; ")
+	}
+	return []phrase{plainly("%s", text)}
+}
+
+// liveLines tell what runs now.
+func liveLines(l *review.Live) []phrase {
+	if l == nil {
+		return nil
+	}
+	if l.Absent {
+		return []phrase{plainly("the cluster has no such pool")}
+	}
+	lines := []phrase{plainly("now: %s, %s (%d busy, %d idle, %d pending)", counted(int(l.Jobs), "job"), counted(int(l.Runners.Total), "runner"),
+		l.Runners.Busy, l.Runners.Idle, l.Runners.Pending)}
+	if len(l.Differs) > 0 {
+		lines = append(lines, join(plainly("the cluster's pool is not the base's: "), code(strings.Join(l.Differs, ", "))))
+	}
+	for _, e := range l.Effects {
+		lines = append(lines, plainly("now: %s", e))
+	}
+	return lines
+}
+
+// fieldTable lists fields that differ with their places.
+func fieldTable(fields []review.FieldChange) *table {
+	if len(fields) == 0 {
+		return nil
+	}
+	t := &table{head: []string{"Field", "Before", "After", "Where"}}
+	for _, f := range fields {
+		t.rows = append(t.rows, []phrase{code(f.Path), value(f.Before), value(f.After), code(pair(where(f.BaseAt), where(f.HeadAt)))})
+	}
+	return t
+}
+
+// value shows a JSON value as short as it is understood.
+func value(raw json.RawMessage) phrase {
+	if raw == nil {
+		return plainly("–")
+	}
+	var text string
+	if err := json.Unmarshal(raw, &text); err == nil && text != "" && strings.TrimSpace(text) == text && !strings.ContainsAny(text, "\n\t\r") {
+		return code(text)
+	}
+	return code(string(raw))
+}
+
+// scheduleLines list what schedules make of the numbers, on both sides.
+func scheduleLines(s *review.Schedule) *folded {
+	if s == nil {
+		return nil
+	}
+	f := &folded{heading: "Schedules, the seven days to come"}
+	for _, side := range []struct {
+		name  string
+		spans []review.Span
+	}{{"before", s.Before}, {"after", s.After}} {
+		for _, span := range side.spans {
+			text := fmt.Sprintf("%-6s from %s  max %s, min %d, idle %d", side.name, span.From.Format(time.RFC3339), limit(span.Scale.Max), span.Scale.Min, span.Scale.Idle)
+			if len(span.Active) > 0 {
+				text += "  " + strings.Join(span.Active, ", ")
+			}
+			f.lines = append(f.lines, text)
+		}
+	}
+	return f
+}
+
+// costLine tells the three amounts; nil without any.
+func costLine(c *review.Cost) phrase {
+	if c == nil || c.Before == nil && c.After == nil {
+		return nil
+	}
+	amount := func(a *review.Amounts, of func(*review.Amounts) *float64) string {
+		if a == nil {
+			return ""
+		}
+		if v := of(a); v != nil {
+			return money(*v)
+		}
+		return "unbounded"
+	}
+	var parts []string
+	for _, f := range []struct {
+		name string
+		of   func(*review.Amounts) *float64
+	}{
+		{"least", func(a *review.Amounts) *float64 { return &a.Min }},
+		{"typical", func(a *review.Amounts) *float64 { return &a.Typical }},
+		{"most", func(a *review.Amounts) *float64 { return a.Max }},
+	} {
+		parts = append(parts, f.name+" "+pair(amount(c.Before, f.of), amount(c.After, f.of)))
+	}
+	line := plainly("%s %s", strings.Join(parts, ", "), c.Currency)
+	if n := len(c.Unknown); n > 0 {
+		line = join(line, plainly("; without "), code(strings.Join(c.Unknown, ", ")), plainly(", whose price isn't known"))
+	}
+	if n := len(c.Unbounded); n > 0 {
+		line = join(line, plainly("; the most is without "), code(strings.Join(c.Unbounded, ", ")), plainly(", which no max bounds"))
+	}
+	return line
+}
+
+// typical is the typical amount on both sides.
+func typical(c *review.Cost) string {
+	if c == nil {
+		return "unknown"
+	}
+	of := func(a *review.Amounts) string {
+		if a == nil {
+			return ""
+		}
+		return money(a.Typical)
+	}
+	return pair(of(c.Before), of(c.After)) + " " + c.Currency
+}
+
+// money writes an amount: whole numbers in groups of three, or cents below a hundred.
+func money(v float64) string {
+	if math.Abs(v) < 100 {
+		return strconv.FormatFloat(v, 'f', 2, 64)
+	}
+	digits := strconv.FormatFloat(math.Abs(v), 'f', 0, 64)
+	var b strings.Builder
+	if v < 0 {
+		b.WriteByte('-')
+	}
+	for i, d := range digits {
+		if i > 0 && (len(digits)-i)%3 == 0 {
+			b.WriteByte(',')
+		}
+		b.WriteRune(d)
+	}
+	return b.String()
+}

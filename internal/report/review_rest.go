@@ -1,0 +1,145 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/corral-dev/corral/internal/review"
+)
+
+// overlapSection tells of pools that the same jobs are for.
+func overlapSection(r *review.Result) []section {
+	if len(r.Overlaps) == 0 {
+		return nil
+	}
+	s := section{heading: plainly("Pools that the same jobs are for, and weren't before")}
+	for _, o := range r.Overlaps {
+		line := join(code(o.Pool), plainly(" and "), code(o.Other), plainly(", for jobs that name "), code(strings.Join(o.Labels, ", ")), plainly(": %s", o.Message))
+		if at := where(placeOrNil(o.At)); at != "" {
+			line = join(line, plainly(" ("), code(at), plainly(")"))
+		}
+		s.lines = append(s.lines, line)
+	}
+	return []section{s}
+}
+
+// policySections tell of policies that change.
+func policySections(r *review.Result) []section {
+	var sections []section
+	for _, p := range r.Policies {
+		heading := join(plainly("policy "), code(p.Policy), plainly(": %s", strings.ToLower(string(p.Change))))
+		if at := cmp.Or(where(p.HeadAt), where(p.BaseAt)); at != "" {
+			heading = join(heading, plainly(" – "), code(at))
+		}
+		s := section{heading: heading}
+		if len(p.What) > 0 {
+			s.lines = append(s.lines, plainly("changed: %s", strings.Join(p.What, ", ")))
+		}
+		mode, binds, digest := func(x *review.PolicyState) string { return string(x.Mode) },
+			func(x *review.PolicyState) string { return counted(x.Pools, "pool") },
+			func(x *review.PolicyState) string { return x.Digest }
+		s.lines = append(s.lines, join(
+			plainly("mode %s, binds %s, digest ", pair(state(p.Before, mode), state(p.After, mode)), pair(state(p.Before, binds), state(p.After, binds))),
+			code(pair(short(state(p.Before, digest)), short(state(p.After, digest))))))
+		if len(p.Moved) > 0 {
+			s.lines = append(s.lines, join(plainly("moves %s that %s not declared otherwise: ", counted(len(p.Moved), "pool"), isAre(len(p.Moved))),
+				code(strings.Join(p.Moved, ", "))))
+		} else {
+			s.lines = append(s.lines, plainly("moves no pool that is declared as before"))
+		}
+		sections = append(sections, s)
+	}
+	return sections
+}
+
+func state(s *review.PolicyState, of func(*review.PolicyState) string) string {
+	if s == nil {
+		return ""
+	}
+	return of(s)
+}
+
+// short cuts a digest to what tells it from others.
+func short(digest string) string {
+	if algorithm, sum, ok := strings.Cut(digest, ":"); ok && len(sum) > 12 {
+		return algorithm + ":" + sum[:12]
+	}
+	return digest[:min(12, len(digest))]
+}
+
+func isAre(n int) string {
+	if n == 1 {
+		return "is"
+	}
+	return "are"
+}
+
+// connectionSections tell of connections that change.
+func connectionSections(r *review.Result) []section {
+	var sections []section
+	for _, c := range r.Connections {
+		said := strings.ToLower(string(c.Change))
+		if c.Class != "" && c.Change == review.Changed {
+			said += ", " + strings.TrimSuffix(classWord(c.Class), " only")
+		}
+		heading := join(plainly("connection "), code(nameOf(c.Namespace, c.Name)), plainly(": %s", said))
+		if at := cmp.Or(where(c.HeadAt), where(c.BaseAt)); at != "" {
+			heading = join(heading, plainly(" – "), code(at))
+		}
+		s := section{heading: heading, fields: fieldTable(c.Fields)}
+		for _, e := range c.Effects {
+			s.lines = append(s.lines, plainly("%s", e))
+		}
+		if len(c.Pools) > 0 {
+			s.lines = append(s.lines, join(plainly("used by "), code(strings.Join(c.Pools, ", "))))
+		}
+		sections = append(sections, s)
+	}
+	return sections
+}
+
+// priceSection tells which prices differ.
+func priceSection(r *review.Result) []section {
+	if r.Prices == nil {
+		return nil
+	}
+	heading := join(plainly("prices: "), code(pair(r.Prices.BaseFile, r.Prices.HeadFile)))
+	return []section{{heading: heading, fields: fieldTable(r.Prices.Fields)}}
+}
+
+// recordedSection tells what recorded decisions would have been.
+func recordedSection(r *review.Result) []section {
+	rec := r.Recorded
+	if rec == nil {
+		return nil
+	}
+	s := section{heading: plainly("Recorded decisions")}
+	text := fmt.Sprintf("%s judged again, %d passed over", counted(rec.Decisions, "decision"), rec.Skipped)
+	if !rec.From.IsZero() {
+		text += fmt.Sprintf(", from %s to %s", rec.From.Format(time.RFC3339), rec.To.Format(time.RFC3339))
+	}
+	s.lines = append(s.lines, plainly("%s: %d would have been others than by the base's policies", text, rec.Differ))
+	if rec.Drifted > 0 {
+		s.lines = append(s.lines, plainly("%s would have been another by the base's policies already: others were asked then, or the log leaves out what they read",
+			counted(rec.Drifted, "decision")))
+	}
+	for _, c := range rec.Changed {
+		line := join(plainly("%s ", c.Time.Format(time.RFC3339)), code(c.Pool), plainly(" %s: %s → %s", c.Decision, c.Before, c.After))
+		for _, rule := range c.Rules {
+			line = join(line, plainly(" "), byRule(rule))
+		}
+		if c.Waiting > 0 {
+			line = join(line, plainly("; %s would have waited", counted(int(c.Waiting), "job")))
+		}
+		if c.Inexact {
+			line = join(line, plainly("; the log leaves out some of what is asked"))
+		}
+		s.lines = append(s.lines, line)
+	}
+	return []section{s}
+}
