@@ -69,6 +69,11 @@ chaos: ## A storm of every fault for each of SEEDS (1-20), four at a time; one t
 	$(GO) run ./internal/localcluster/cmd/assets
 	CORRAL_CHAOS_SEEDS=$(SEEDS) $(GO) test -count=1 -timeout 60m -run TestStorm -v ./test/chaos
 
+.PHONY: interop
+interop: ## Meet Flux's and Argo CD's real controllers, built from their modules (20 CPU-minutes the first time). P for one of them.
+	$(GO) run ./internal/localcluster/cmd/assets
+	CORRAL_INTEROP=1 $(GO) test -count=1 -timeout 60m -v $(if $(filter ./...,$(P)),./test/interop/...,$(P))
+
 .PHONY: test-race
 test-race: ## All tests under the race detector (needs a C compiler).
 	$(GO) run ./internal/localcluster/cmd/assets
