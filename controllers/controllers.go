@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"time"
 
@@ -41,6 +42,7 @@ import (
 	"github.com/corral-dev/corral/internal/gitsource"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/metricsource"
+	"github.com/corral-dev/corral/internal/notify"
 	"github.com/corral-dev/corral/internal/policy"
 	actions "github.com/corral-dev/corral/internal/scaleset"
 	hook "github.com/corral-dev/corral/internal/webhook"
@@ -57,7 +59,7 @@ func Scheme() *runtime.Scheme {
 
 // Collectors returns the metrics of all controllers and of the calls to GitHub, to be registered once.
 func Collectors() []prometheus.Collector {
-	return slices.Concat(source.Collectors(), policies.Collectors(), pool.Collectors(), runner.Collectors(), scaleset.Collectors(), demand.Collectors(), actions.Collectors(), githubapi.Collectors(), fairqueue.Collectors(), webhook.Collectors())
+	return slices.Concat(source.Collectors(), policies.Collectors(), pool.Collectors(), runner.Collectors(), scaleset.Collectors(), demand.Collectors(), actions.Collectors(), githubapi.Collectors(), fairqueue.Collectors(), webhook.Collectors(), notify.Collectors())
 }
 
 // Options of the controllers.
@@ -76,6 +78,8 @@ type Options struct {
 	CredentialsDir string
 	// AllowFileSources lets PoolSources name repositories of the own file system.
 	AllowFileSources bool
+	// EventsAddress is where events are posted in the form of Flux's notification-controller; nowhere if empty.
+	EventsAddress string
 	// SourceControllerHost, if set, replaces the host of each URL of an artifact of Flux.
 	SourceControllerHost string
 	// JitterPercent spreads the sources' intervals to either side, 0 to 99.
@@ -127,6 +131,9 @@ const compilers = 2
 // All adds every controller to the manager: one line each.
 func All(mgr ctrl.Manager, o Options) error {
 	report := kube.Reporter{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("corral")}
+	if err := addNotifier(mgr, o.EventsAddress, &report); err != nil {
+		return err
+	}
 	ofPools, ofRunners := report, report
 	ofPools.Gathered = kube.Gather(poolStatusInterval, statusRate, time.Now)
 	ofRunners.Quiet, ofRunners.Gathered = true, kube.Gather(runnerStatusDelay, statusRate, time.Now)
@@ -201,6 +208,20 @@ func newPoller(mgr ctrl.Manager, o Options, clients *actions.Registry, gh *githu
 		ScaleSets:  func(c types.NamespacedName) (demand.SetFinder, bool) { return clients.Get(connection.Key(c)) },
 		Prometheus: servers, External: external, Access: access, Now: time.Now, Random: rand.Float64,
 	}), nil
+}
+
+// addNotifier has events posted to an address, if there is one.
+func addNotifier(mgr ctrl.Manager, address string, report *kube.Reporter) error {
+	if address == "" {
+		return nil
+	}
+	instance, _ := os.Hostname() // a word more, if there is one
+	poster, err := notify.New(notify.Options{URL: address, Scheme: mgr.GetScheme(), Instance: instance, Now: time.Now})
+	if err != nil {
+		return err
+	}
+	report.Notifier = poster
+	return mgr.Add(poster)
 }
 
 // addWebhook adds the webhook server, if there is to be one.

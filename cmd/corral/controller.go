@@ -62,6 +62,7 @@ func (f *controllerFlags) bind(c *cobra.Command) {
 	flags.BoolVar(&f.controllers.AllowFileSources, "allow-file-sources", false, "let sources name file:// repositories of the controller's own file system")
 	flags.IntVar(&f.controllers.JitterPercent, "interval-jitter-percentage", 5, "spread of the sources' intervals to either side, 0 to 99")
 	flags.StringVar(&f.controllers.Zone, "time-zone", "UTC", "time zone that policies are told as input.zone, by its name in the IANA database")
+	flags.StringVar(&f.controllers.EventsAddress, "events-addr", "", "URL that events are posted to in the form of Flux's notification-controller (default: none)")
 	flags.IntVar(&f.controllers.Runners, "concurrent-runners", 256, "runners worked on at once")
 	flags.IntVar(&f.controllers.Others, "concurrent", 32, "objects of each other kind worked on at once")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info or error; changed at run time with PUT /loglevel on the metrics address")

@@ -128,6 +128,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	x.writeInventory()
 	x.count(err)
+	x.attempt.About(x.outcome())
 	return x.attempt.Finish(ctx, x.done, err)
 }
 

@@ -41,10 +41,18 @@ type Object interface {
 	SetObservedGeneration(int64)
 }
 
+// Notifier passes events on to somewhere else.
+type Notifier interface {
+	// Notify returns at once. The type is one of corev1.EventType…; metadata is about the event and may be nil.
+	Notify(object client.Object, eventType, reason, message string, metadata map[string]string)
+}
+
 // Reporter writes the outcome of reconciliations.
 type Reporter struct {
 	Client client.Client
 	Events events.EventRecorder
+	// Notifier, if set, is told of each event too, except of those of Runners: they live briefly and are many.
+	Notifier Notifier
 	// Quiet leaves out events, for kinds that live briefly and are many: what is worth an
 	// event of theirs is told by Event. With Gathered, only their troubles are news.
 	Quiet bool
@@ -58,6 +66,7 @@ type Attempt struct {
 	obj      Object
 	before   Object // as read: what a change is told against
 	saved    Object // as last written: what a write is made against
+	about    map[string]string
 }
 
 // Done is what a reconciliation that went well reports.
@@ -78,6 +87,9 @@ func (r *Reporter) Begin(obj Object) *Attempt {
 	before := obj.DeepCopyObject().(Object)
 	return &Attempt{reporter: r, obj: obj, before: before, saved: before}
 }
+
+// About adds metadata to the event that Finish may make: it is the Notifier's alone.
+func (a *Attempt) About(metadata map[string]string) { a.about = metadata }
 
 // Finish turns the outcome into conditions, writes the status once if anything in
 // it changed, and only then tells of a change of Ready in an event and a log line.
@@ -182,7 +194,7 @@ func (a *Attempt) tell(ctx context.Context, outcome error) {
 		kind = corev1.EventTypeWarning
 	}
 	if !a.reporter.Quiet {
-		a.reporter.Event(a.obj, kind, is.Reason, is.Message)
+		a.reporter.EventAbout(a.obj, a.about, kind, is.Reason, is.Message)
 	}
 	log.FromContext(ctx).Info("Ready changed", "status", is.Status, "reason", is.Reason, "message", is.Message)
 }
@@ -190,7 +202,21 @@ func (a *Attempt) tell(ctx context.Context, outcome error) {
 // Event records an event about an object; the reason is a condition reason or a
 // word of the same kind.
 func (r *Reporter) Event(obj runtime.Object, kind, reason, message string) {
+	r.EventAbout(obj, nil, kind, reason, message)
+}
+
+// EventAbout is Event with metadata for the Notifier.
+func (r *Reporter) EventAbout(obj runtime.Object, metadata map[string]string, kind, reason, message string) {
 	r.Events.Eventf(obj, nil, kind, reason, "Reconcile", "%s", clip(message, maxEventNote))
+	if r.Notifier == nil {
+		return
+	}
+	if _, brief := obj.(*v1alpha1.Runner); brief {
+		return
+	}
+	if object, ok := obj.(client.Object); ok {
+		r.Notifier.Notify(object, kind, reason, message, metadata)
+	}
 }
 
 func clip(s string, limit int) string {

@@ -1,0 +1,211 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package notify posts events to Flux's notification-controller, or to whoever else takes its form:
+// JSON of eventv1.Event, as in https://fluxcd.io/flux/components/notification/events/. It never holds anybody up.
+package notify
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	eventv1 "github.com/fluxcd/pkg/apis/event/v1beta1"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/reference"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+const (
+	// queueLength is how many events wait at most; those beyond are dropped.
+	queueLength = 1000
+	// timeout of one attempt, as in Flux's own controllers.
+	timeout = 5 * time.Second
+	// attempts at one event at most.
+	attempts = 3
+	// maxMessage bounds a message, in bytes: notification-controller takes 39,000 characters.
+	maxMessage = 39_000
+	// controllerName is what events are reported as.
+	controllerName = "corral"
+)
+
+// Results of a post, as the metric counts them.
+const (
+	sent       = "sent"
+	duplicate  = "duplicate"
+	failed     = "failed"
+	leftOut    = "dropped"
+	mediaType  = "application/json"
+	maxAnswers = 4 << 10 // bytes of an answer that are read, so that a connection is used again
+)
+
+var posts = prometheus.NewCounterVec(prometheus.CounterOpts{
+	Name: "corral_notifications_total",
+	Help: "Events for --events-addr by what became of them: sent, duplicate (the receiver had it already), failed, or dropped because too many waited.",
+}, []string{"result"})
+
+func init() {
+	for _, result := range []string{sent, duplicate, failed, leftOut} {
+		posts.WithLabelValues(result)
+	}
+}
+
+// Collectors returns the metrics of this package.
+func Collectors() []prometheus.Collector { return []prometheus.Collector{posts} }
+
+// Options of a Poster.
+type Options struct {
+	// URL to post to, http:// or https://.
+	URL string
+	// Scheme knows the kinds of the objects that events are about.
+	Scheme *runtime.Scheme
+	// Instance is the name of this process; may be empty.
+	Instance string
+	// Now is the clock that stamps events.
+	Now func() time.Time
+	// Backoff is the time to the second attempt, and doubles with each. Default: 1s.
+	Backoff time.Duration
+}
+
+// Poster posts events one after the other, in the order in which they came.
+type Poster struct {
+	options Options
+	client  *http.Client
+	queue   chan eventv1.Event
+}
+
+// New makes a Poster, to be added to a manager.
+func New(o Options) (*Poster, error) {
+	location, err := url.Parse(o.URL)
+	if err != nil || location.Host == "" || (location.Scheme != "http" && location.Scheme != "https") {
+		return nil, fmt.Errorf("reading the address for events: %q is no http URL", o.URL)
+	}
+	if o.Backoff == 0 {
+		o.Backoff = time.Second
+	}
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &Poster{
+		options: o, queue: make(chan eventv1.Event, queueLength),
+		client: &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone(), Timeout: timeout, CheckRedirect: stay},
+	}, nil
+}
+
+// Notify has an event posted later. The type is one of corev1.EventType…; metadata has keys with our group before a slash. Objects without a
+// namespace are left out, as Flux's alerts name a namespace each.
+func (p *Poster) Notify(object client.Object, eventType, reason, message string, metadata map[string]string) {
+	involved, err := reference.GetReference(p.options.Scheme, object)
+	if err != nil || involved.Namespace == "" {
+		return
+	}
+	event := eventv1.Event{
+		InvolvedObject: *involved, Severity: eventv1.EventSeverityInfo, Timestamp: metav1.NewTime(p.options.Now()),
+		Message: clip(message), Reason: reason, Metadata: withAnnotations(metadata, object.GetAnnotations()),
+		ReportingController: controllerName, ReportingInstance: p.options.Instance,
+	}
+	if eventType == corev1.EventTypeWarning {
+		event.Severity = eventv1.EventSeverityError
+	}
+	select {
+	case p.queue <- event:
+	default:
+		posts.WithLabelValues(leftOut).Inc()
+	}
+}
+
+// withAnnotations adds what an object's annotations have for notification-controller, as Flux's own controllers do.
+func withAnnotations(metadata, annotations map[string]string) map[string]string {
+	all := map[string]string{}
+	for key, value := range metadata {
+		all[key] = value
+	}
+	for key, value := range annotations {
+		if strings.HasPrefix(key, eventv1.Group+"/") {
+			all[key] = value
+		}
+	}
+	return all
+}
+
+func clip(message string) string {
+	if len(message) <= maxMessage {
+		return message
+	}
+	return strings.ToValidUTF8(message[:maxMessage-3], "") + "..."
+}
+
+// NeedLeaderElection says that a Poster works beside any controller that has something to say.
+func (*Poster) NeedLeaderElection() bool { return false }
+
+// Start posts until the context ends; what still waits then is lost.
+func (p *Poster) Start(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case event := <-p.queue:
+			result, err := p.deliver(ctx, event)
+			posts.WithLabelValues(result).Inc()
+			if err != nil && ctx.Err() == nil {
+				log.FromContext(ctx).Error(err, "Posting an event", "reason", event.Reason, "kind", event.InvolvedObject.Kind,
+					"namespace", event.InvolvedObject.Namespace, "name", event.InvolvedObject.Name)
+			}
+		}
+	}
+}
+
+// deliver posts an event, a few times if the receiver can't be reached or is at fault.
+func (p *Poster) deliver(ctx context.Context, event eventv1.Event) (result string, err error) {
+	body, err := json.Marshal(event)
+	if err != nil {
+		return failed, fmt.Errorf("encoding an event: %w", err)
+	}
+	wait := p.options.Backoff
+	for attempt := 1; ; attempt++ {
+		status, err := p.post(ctx, body)
+		switch {
+		case err == nil && status/100 == 2:
+			return sent, nil
+		case status == http.StatusTooManyRequests:
+			return duplicate, nil
+		case err == nil && status < http.StatusInternalServerError:
+			return failed, fmt.Errorf("the receiver answers with status %d", status)
+		case err == nil:
+			err = fmt.Errorf("the receiver answers with status %d", status)
+		}
+		if attempt == attempts {
+			return failed, err
+		}
+		select {
+		case <-ctx.Done():
+			return failed, ctx.Err()
+		case <-time.After(wait):
+		}
+		wait *= 2
+	}
+}
+
+func (p *Poster) post(ctx context.Context, body []byte) (status int, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, p.options.URL, bytes.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
+	request.Header.Set("Content-Type", mediaType)
+	response, err := p.client.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, response.Body.Close()) }()
+	_, err = io.Copy(io.Discard, io.LimitReader(response.Body, maxAnswers))
+	return response.StatusCode, err
+}
