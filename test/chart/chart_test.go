@@ -26,7 +26,7 @@ func TestDefaultRender(t *testing.T) {
 	notes := rendered["NOTES.txt"]
 	delete(rendered, "crds.yaml")
 	delete(rendered, "role.yaml")
-	got := joined(rendered) + "# NOTES.txt\n#\n# " + strings.ReplaceAll(strings.TrimSpace(notes), "\n", "\n# ") + "\n"
+	got := rendered.Manifest() + "# NOTES.txt\n#\n# " + strings.ReplaceAll(strings.TrimSpace(notes), "\n", "\n# ") + "\n"
 	file := filepath.Join("..", "..", "charts", "default.yaml")
 	if os.Getenv("UPDATE_GOLDEN") != "" {
 		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
@@ -55,9 +55,8 @@ func TestDefinitionsAreKeptOnUninstall(t *testing.T) {
 					t.Errorf("%s: kept %t, want %t", key, kept, keep)
 				}
 			}
-			files, err := charts.Corral.ReadDir("corral/files/crds")
-			if err != nil || count != len(files) {
-				t.Errorf("%d definitions rendered of %d (%v)", count, len(files), err)
+			if files := generated(t, "crds"); count != len(files) {
+				t.Errorf("%d definitions rendered of %d", count, len(files))
 			}
 		})
 	}
@@ -78,10 +77,37 @@ func TestDefinitionsAreThoseGenerated(t *testing.T) {
 }
 
 func TestRulesAreThoseGenerated(t *testing.T) {
-	want := generated(t, "rbac")["role.yaml"]
-	got := objects(t, render(t, nil))["ClusterRole /corral"]
-	if diff := cmp.Diff(rules(want), rules(got)); diff != "" {
+	features := map[string]any{}
+	for path := range rulesOf {
+		set(features, path, true)
+	}
+	got := objects(t, render(t, features))["ClusterRole /corral"]
+	if diff := cmp.Diff(rules(generated(t, "rbac")["role.yaml"]), rules(got)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// rulesOf are the values that grant something, each with what all that it grants has in it.
+var rulesOf = map[string]string{
+	"flux.enabled":            "[source.toolkit.fluxcd.io]/",
+	"impersonation.enabled":   ": [impersonate]",
+	"externalMetrics.enabled": "[external.metrics.k8s.io]/",
+}
+
+func TestAFeatureThatIsOffIsGrantedNothingAndTakesNothingElseAlong(t *testing.T) {
+	all := rules(generated(t, "rbac")["role.yaml"])
+	for off, part := range rulesOf {
+		t.Run(off, func(t *testing.T) {
+			features := map[string]any{}
+			for path := range rulesOf {
+				set(features, path, path != off)
+			}
+			got := rules(objects(t, render(t, features))["ClusterRole /corral"])
+			want := slices.DeleteFunc(slices.Clone(all), func(rule string) bool { return strings.Contains(rule, part) })
+			if diff := cmp.Diff(want, got); diff != "" || len(want) == len(all) {
+				t.Errorf("%d rules are of the feature:\n%s", len(all)-len(want), diff)
+			}
+		})
 	}
 }
 
@@ -107,8 +133,8 @@ func TestWatchedNamespacesGetRolesOfTheirOwn(t *testing.T) {
 	}
 	for _, role := range []string{"Role team-a/corral", "Role team-b/corral"} {
 		together := slices.Sorted(slices.Values(append(rules(all[role]), remaining...)))
-		if diff := cmp.Diff(rules(generated(t, "rbac")["role.yaml"]), together); diff != "" {
-			t.Errorf("%s and the ClusterRole, against what is generated:\n%s", role, diff)
+		if diff := cmp.Diff(rules(objects(t, render(t, nil))["ClusterRole /corral"]), together); diff != "" {
+			t.Errorf("%s and the ClusterRole, against what is granted without a list of namespaces:\n%s", role, diff)
 		}
 	}
 	for key, object := range all {
@@ -143,7 +169,7 @@ func TestNothingHooksIntoHelmOrHoldsBackDeletion(t *testing.T) {
 
 func TestPodLabelsDoNotReplaceThoseOfTheSelector(t *testing.T) {
 	rendered := render(t, map[string]any{"podLabels": map[string]any{"app.kubernetes.io/name": "other"}})
-	if strings.Contains(joined(rendered), "app.kubernetes.io/name: other") {
+	if strings.Contains(rendered.Manifest(), "app.kubernetes.io/name: other") {
 		t.Error("the Deployment would not select its own pods")
 	}
 }
@@ -193,6 +219,9 @@ func generated(t *testing.T, folder string) map[string]*unstructured.Unstructure
 	}
 	all := map[string]*unstructured.Unstructured{}
 	for _, file := range files {
+		if filepath.Ext(file.Name()) != ".yaml" {
+			continue
+		}
 		text, err := charts.Corral.ReadFile(dir + "/" + file.Name())
 		if err != nil {
 			t.Fatal(err)

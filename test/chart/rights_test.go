@@ -87,7 +87,7 @@ func install(t *testing.T, cluster *localcluster.Cluster, release, namespace str
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cluster.Apply(t.Context(), []byte(joined(rendered))); err != nil {
+	if err := cluster.Apply(t.Context(), []byte(rendered.Manifest())); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -18,7 +18,7 @@ type effect struct {
 	value any
 	want  string // stands there now, and not by default
 	gone  string // stands there by default, and not now
-	with  string // what must be true for it to have an effect
+	with  string // values that must be as in this table for it to have an effect, with blanks between them
 }
 
 const digest = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
@@ -31,14 +31,21 @@ var effects = map[string]effect{
 	"image.digest":               {value: digest, want: `image: "corral@` + digest + `"`},
 	"image.pullPolicy":           {value: "Always", want: "imagePullPolicy: Always"},
 	"imagePullSecrets":           {value: []any{map[string]any{"name": "pull"}}, want: "- name: pull"},
-	"replicas":                   {value: 3, want: "replicas: 3"},
+	"replicas":                   {value: 3, want: "topologyKey: topology.kubernetes.io/zone"},
 	"crds.install":               {value: false, gone: "kind: CustomResourceDefinition"},
 	"crds.keep":                  {value: false, gone: "helm.sh/resource-policy: keep"},
 	"serviceAccount.create":      {value: false, want: "serviceAccountName: default", gone: "kind: ServiceAccount\nmetadata"},
 	"serviceAccount.name":        {value: "robot", want: "serviceAccountName: robot"},
 	"serviceAccount.annotations": {value: map[string]any{"example.test/role": "r"}, want: "example.test/role: r"},
 	"watchNamespaces":            {value: []any{"team-a", "team-b"}, want: "--watch-namespaces=team-a,team-b"},
-	"clusterID":                  {value: "blue: 1", want: `"--cluster-id=blue: 1"`},
+	"clusterID":                  {value: "blue: 1", want: `"--cluster-id=blue: 1"`, gone: "- kube-system"},
+	"flux.enabled":               {value: false, gone: "source.toolkit.fluxcd.io"},
+	"impersonation.enabled":      {value: true, want: "- impersonate"},
+	"defaultServiceAccount":      {value: "reconciler", with: "impersonation.enabled", want: "--default-service-account=reconciler"},
+	"noCrossNamespaceRefs":       {value: false, want: "--no-cross-namespace-refs=false"},
+	"externalMetrics.enabled":    {value: false, gone: "external.metrics.k8s.io"},
+	"commitStatus.enabled":       {value: true, want: "- --post-status"},
+	"eventsAddress":              {value: "http://notification-controller.flux-system./", want: `"--events-addr=http://notification-controller.flux-system./"`},
 	"credentials": {
 		value: []any{map[string]any{"name": "app.one", "volume": map[string]any{"secret": map[string]any{"secretName": "s"}}}},
 		want:  "mountPath: /etc/corral/credentials/app.one",
@@ -49,25 +56,66 @@ var effects = map[string]effect{
 	"webhook.trustedProxies":     {value: []any{"10.0.0.0/8", "fd00::/8"}, with: "webhook.enabled", want: "--webhook-trusted-proxies=10.0.0.0/8,fd00::/8"},
 	"webhook.serviceType":        {value: "LoadBalancer", with: "webhook.enabled", want: "type: LoadBalancer"},
 	"webhook.serviceAnnotations": {value: map[string]any{"example.test/lb": "internal"}, with: "webhook.enabled", want: "example.test/lb: internal"},
-	"log.level":                  {value: "debug", want: "--log-level=debug"},
-	"log.encoding":               {value: "text", want: "--log-encoding=text"},
-	"concurrency.runners":        {value: 7, want: "--concurrent-runners=7"},
-	"concurrency.others":         {value: 3, want: "--concurrent=3"},
-	"intervalJitterPercentage":   {value: 0, want: "--interval-jitter-percentage=0"},
-	"env":                        {value: []any{map[string]any{"name": "HTTPS_PROXY", "value": "http://proxy.example"}}, want: "value: http://proxy.example"},
-	"resources.requests.cpu":     {value: "250m", want: "cpu: 250m"},
-	"resources.requests.memory":  {value: "300Mi", want: "memory: 300Mi"},
-	"resources.limits.memory":    {value: "4Gi", want: "memory: 4Gi"},
-	"podLabels":                  {value: map[string]any{"example.test/team": "ci"}, want: "example.test/team: ci"},
-	"podAnnotations":             {value: map[string]any{"example.test/scrape": "yes"}, want: `example.test/scrape: "yes"`},
-	"nodeSelector":               {value: map[string]any{"kubernetes.io/os": "linux"}, want: "kubernetes.io/os: linux"},
-	"tolerations":                {value: []any{map[string]any{"operator": "Exists"}}, want: "operator: Exists"},
-	"affinity":                   {value: map[string]any{"podAntiAffinity": map[string]any{}}, want: "podAntiAffinity: {}"},
+	"webhook.ingress.enabled":    {value: true, with: "webhook.enabled webhook.ingress.host", want: "kind: Ingress"},
+	"webhook.ingress.host":       {value: "corral.example.com", with: ingress, want: `host: "corral.example.com"`},
+	"webhook.ingress.className":  {value: "nginx", with: ingress, want: "ingressClassName: nginx"},
+	"webhook.ingress.annotations": {
+		value: map[string]any{"cert-manager.io/cluster-issuer": "main"}, with: ingress, want: "cert-manager.io/cluster-issuer: main",
+	},
+	"webhook.ingress.tlsSecretName":        {value: "corral-tls", with: ingress, want: "secretName: corral-tls"},
+	"metrics.serviceMonitor.enabled":       {value: true, want: "kind: ServiceMonitor"},
+	"metrics.serviceMonitor.labels":        {value: map[string]any{"prometheus": "main"}, with: "metrics.serviceMonitor.enabled", want: "prometheus: main"},
+	"metrics.serviceMonitor.interval":      {value: "30s", with: "metrics.serviceMonitor.enabled", want: "interval: 30s"},
+	"metrics.serviceMonitor.scrapeTimeout": {value: "9s", with: "metrics.serviceMonitor.enabled", want: "scrapeTimeout: 9s"},
+	"metrics.prometheusRule.enabled":       {value: true, want: "kind: PrometheusRule"},
+	"metrics.prometheusRule.labels":        {value: map[string]any{"role": "alerts"}, with: "metrics.prometheusRule.enabled", want: "role: alerts"},
+	"metrics.prometheusRule.alertLabels":   {value: map[string]any{"team": "ci"}, with: "metrics.prometheusRule.enabled", want: "team: ci"},
+	"metrics.prometheusRule.disabled": {
+		value: []any{"CorralLeftOnGitHub"}, with: "metrics.prometheusRule.enabled", gone: "alert: CorralLeftOnGitHub",
+	},
+	"networkPolicy.enabled":              {value: true, want: "kind: NetworkPolicy"},
+	"networkPolicy.metricsFrom":          {value: []any{peer("monitoring")}, with: "networkPolicy.enabled", want: "kubernetes.io/metadata.name: monitoring"},
+	"networkPolicy.webhookFrom":          {value: []any{peer("ingress")}, with: "networkPolicy.enabled webhook.enabled", want: "kubernetes.io/metadata.name: ingress"},
+	"networkPolicy.egress":               {value: []any{map[string]any{"ports": []any{map[string]any{"port": 443}}}}, with: "networkPolicy.enabled", want: "- Egress"},
+	"podDisruptionBudget.enabled":        {value: false, with: "replicas", gone: "kind: PodDisruptionBudget"},
+	"podDisruptionBudget.maxUnavailable": {value: "50%", with: "replicas", want: "maxUnavailable: 50%"},
+	"decisionLog.mode":                   {value: "off", want: "--decision-log=off"},
+	"decisionLog.sample":                 {value: 100, want: "--decision-log-sample=100"},
+	"timeZone":                           {value: "Europe/Berlin", want: "--time-zone=Europe/Berlin"},
+	"probes.liveness.periodSeconds":      {value: 11, want: "periodSeconds: 11"},
+	"probes.liveness.timeoutSeconds":     {value: 12, want: "timeoutSeconds: 12"},
+	"probes.liveness.failureThreshold":   {value: 13, want: "failureThreshold: 13"},
+	"probes.readiness.periodSeconds":     {value: 14, want: "periodSeconds: 14"},
+	"probes.readiness.timeoutSeconds":    {value: 15, want: "timeoutSeconds: 15"},
+	"probes.readiness.failureThreshold":  {value: 16, want: "failureThreshold: 16"},
+	"terminationGracePeriodSeconds":      {value: 90, want: "terminationGracePeriodSeconds: 90"},
+	"log.level":                          {value: "debug", want: "--log-level=debug"},
+	"log.encoding":                       {value: "text", want: "--log-encoding=text"},
+	"concurrency.runners":                {value: 7, want: "--concurrent-runners=7"},
+	"concurrency.others":                 {value: 3, want: "--concurrent=3"},
+	"intervalJitterPercentage":           {value: 0, want: "--interval-jitter-percentage=0"},
+	"env":                                {value: []any{map[string]any{"name": "HTTPS_PROXY", "value": "http://proxy.example"}}, want: "value: http://proxy.example"},
+	"resources.requests.cpu":             {value: "250m", want: "cpu: 250m"},
+	"resources.requests.memory":          {value: "300Mi", want: "memory: 300Mi"},
+	"resources.limits.memory":            {value: "4Gi", want: "memory: 4Gi"},
+	"podLabels":                          {value: map[string]any{"example.test/team": "ci"}, want: "example.test/team: ci"},
+	"podAnnotations":                     {value: map[string]any{"example.test/scrape": "yes"}, want: `example.test/scrape: "yes"`},
+	"nodeSelector":                       {value: map[string]any{"kubernetes.io/os": "linux"}, want: "kubernetes.io/os: linux"},
+	"tolerations":                        {value: []any{map[string]any{"operator": "Exists"}}, want: "operator: Exists"},
+	"affinity":                           {value: map[string]any{"podAntiAffinity": map[string]any{}}, want: "podAntiAffinity: {}"},
 	"topologySpreadConstraints": {
 		value: []any{map[string]any{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}},
 		want:  "topologyKey: zone",
 	},
 	"priorityClassName": {value: "high", want: "priorityClassName: high"},
+}
+
+// ingress is what an Ingress takes to be made.
+const ingress = "webhook.enabled webhook.ingress.enabled webhook.ingress.host"
+
+// peer is all pods of a namespace, to a NetworkPolicy.
+func peer(namespace string) map[string]any {
+	return map[string]any{"namespaceSelector": map[string]any{"matchLabels": map[string]any{"kubernetes.io/metadata.name": namespace}}}
 }
 
 // everything is all values that add something, together.
@@ -97,15 +145,24 @@ func TestEveryValueHasAnEffect(t *testing.T) {
 	if diff := cmp.Diff(leaves("", load(t).Values), slices.Sorted(maps.Keys(effects))); diff != "" {
 		t.Errorf("values of values.yaml, and of this table:\n%s", diff)
 	}
-	byDefault := joined(render(t, nil))
 	for path, e := range effects {
 		t.Run(path, func(t *testing.T) {
 			values := map[string]any{}
-			set(values, path, e.value)
-			if e.with != "" {
-				set(values, e.with, true)
+			if !strings.HasPrefix(path, "crds.") {
+				set(values, "crds.install", false) // their descriptions speak of much, and take long
 			}
-			got := joined(render(t, values))
+			for _, other := range strings.Fields(e.with) {
+				if other != path {
+					set(values, other, effects[other].value)
+				}
+			}
+			byDefault := ""
+			// What needs the value itself can't be rendered without it.
+			if rendered, err := tryRender(t, release, namespace, values); err == nil {
+				byDefault = rendered.Manifest()
+			}
+			set(values, path, e.value)
+			got := render(t, values).Manifest()
 			if !strings.Contains(got, e.want) || e.want != "" && strings.Contains(byDefault, e.want) {
 				t.Errorf("%q stands in what is rendered: %t; by default: %t", e.want, strings.Contains(got, e.want), strings.Contains(byDefault, e.want))
 			}
@@ -147,6 +204,13 @@ func TestSchemaRefuses(t *testing.T) {
 			value: []any{map[string]any{"name": "../app", "volume": map[string]any{"emptyDir": map[string]any{}}}},
 			want:  []string{"/credentials/0/name"},
 		},
+		"a server with credentials":                 {path: "eventsAddress", value: "http://user:password@host/", want: []string{"/eventsAddress"}},
+		"an alert of somebody else":                 {path: "metrics.prometheusRule.disabled", value: []any{"Watchdog"}, want: []string{"/metrics/prometheusRule/disabled/0"}},
+		"a peer that is everybody":                  {path: "networkPolicy.metricsFrom", value: []any{map[string]any{}}, want: []string{"/networkPolicy/metricsFrom/0"}},
+		"a budget that lets no pod go":              {path: "podDisruptionBudget.maxUnavailable", value: 0, want: []string{"/podDisruptionBudget/maxUnavailable"}},
+		"an account nobody may act as":              {path: "defaultServiceAccount", value: "reconciler", want: []string{"impersonation.enabled is false"}},
+		"an Ingress that leads nowhere":             {path: "webhook.ingress", value: map[string]any{"enabled": true, "host": "h"}, want: []string{"webhook.enabled is false"}},
+		"an Ingress without a host":                 {path: "webhook", value: map[string]any{"enabled": true, "ingress": map[string]any{"enabled": true}}, want: []string{"webhook.ingress.host"}},
 		"nothing in what a parent chart hands down": {path: "global", value: map[string]any{"anything": 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -176,11 +240,14 @@ func TestSchemaIsClosedAndKnowsNoOtherValues(t *testing.T) {
 	}
 	known := c.Values
 	known["global"] = map[string]any{}
-	compareWithSchema(t, "values", schema, known)
+	compareWithSchema(t, "values", schema, schema, known)
 }
 
-func compareWithSchema(t *testing.T, path string, schema, values map[string]any) {
+func compareWithSchema(t *testing.T, path string, root, schema, values map[string]any) {
 	t.Helper()
+	if ref, ok := schema["$ref"].(string); ok {
+		schema = root["definitions"].(map[string]any)[strings.TrimPrefix(ref, "#/definitions/")].(map[string]any)
+	}
 	properties, ok := schema["properties"].(map[string]any)
 	if !ok {
 		return
@@ -193,6 +260,6 @@ func compareWithSchema(t *testing.T, path string, schema, values map[string]any)
 	}
 	for key, property := range properties {
 		table, _ := values[key].(map[string]any)
-		compareWithSchema(t, path+"."+key, property.(map[string]any), table)
+		compareWithSchema(t, path+"."+key, root, property.(map[string]any), table)
 	}
 }

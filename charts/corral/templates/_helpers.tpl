@@ -39,11 +39,51 @@ name: {{ include "corral.serviceAccountName" . }}
 namespace: {{ .Release.Namespace }}
 {{- end -}}
 
-{{- /* The generated rules, as {"cluster": rules on what has no namespace, "namespaced": the others}. */ -}}
+{{- /* Values that don't go together. */ -}}
+{{- define "corral.check" -}}
+{{- if and .Values.defaultServiceAccount (not .Values.impersonation.enabled) -}}
+{{- fail "defaultServiceAccount: the controller may act as no account while impersonation.enabled is false" -}}
+{{- end -}}
+{{- if .Values.webhook.ingress.enabled -}}
+{{- if not .Values.webhook.enabled -}}
+{{- fail "webhook.ingress.enabled: it leads nowhere while webhook.enabled is false" -}}
+{{- end -}}
+{{- if not .Values.webhook.ingress.host -}}
+{{- fail "webhook.ingress.host: the Ingress needs the host that GitHub posts to" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* What a generated rule leaves when the features that are off are taken out of it, or nothing. Of (list . RULE). */ -}}
+{{- define "corral.enabledRule" -}}
+{{- $values := (index . 0).Values -}}
+{{- $rule := deepCopy (index . 1) -}}
+{{- $groups := $rule.apiGroups -}}
+{{- $verbs := $rule.verbs -}}
+{{- if not $values.flux.enabled -}}
+{{- $groups = without $groups "source.toolkit.fluxcd.io" -}}
+{{- end -}}
+{{- if not $values.externalMetrics.enabled -}}
+{{- $groups = without $groups "external.metrics.k8s.io" -}}
+{{- end -}}
+{{- if not $values.impersonation.enabled -}}
+{{- $verbs = without $verbs "impersonate" -}}
+{{- end -}}
+{{- if and $values.clusterID (has "kube-system" (dig "resourceNames" list $rule)) -}}
+{{- $verbs = list -}}
+{{- end -}}
+{{- if and $groups $verbs -}}
+{{- set (set $rule "apiGroups" $groups) "verbs" $verbs | toYaml -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* The generated rules of the features that are on, as {"cluster": rules on what has no namespace, "namespaced": the others}. */ -}}
 {{- define "corral.rules" -}}
 {{- $cluster := list -}}
 {{- $namespaced := list -}}
-{{- range $rule := (.Files.Get "files/rbac/role.yaml" | fromYaml).rules -}}
+{{- range (.Files.Get "files/rbac/role.yaml" | fromYaml).rules -}}
+{{- with include "corral.enabledRule" (list $ .) | fromYaml -}}
+{{- $rule := . -}}
 {{- $without := list -}}
 {{- $within := list -}}
 {{- range .resources -}}
@@ -58,6 +98,7 @@ namespace: {{ .Release.Namespace }}
 {{- end -}}
 {{- with $within -}}
 {{- $namespaced = append $namespaced (set (deepCopy $rule) "resources" .) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- dict "cluster" $cluster "namespaced" $namespaced | toYaml -}}
