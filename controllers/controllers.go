@@ -157,6 +157,7 @@ func All(mgr ctrl.Manager, o Options) error {
 	if err != nil {
 		return err
 	}
+	impersonator := source.NewImpersonator(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 	git := &gitsource.Client{AllowFile: o.AllowFileSources}
 	artifacts := &fluxsource.Client{Host: o.SourceControllerHost}
 	ofPolicies := func(kind string) *policies.Reconciler {
@@ -183,7 +184,7 @@ func All(mgr ctrl.Manager, o Options) error {
 		addWebhook(mgr, o.Webhook, desk),
 		ofPolicies(policy.KindClusterRunnerPolicy).SetupWithManager(mgr, o.Others),
 		ofPolicies(policy.KindRunnerPolicy).SetupWithManager(mgr, o.Others),
-		(&source.Reconciler{Reporter: report, Live: live, Fetcher: git, Artifacts: artifacts, Compiler: compiler}).SetupWithManager(mgr, source.Options{Concurrent: o.Others, JitterPercent: o.JitterPercent}),
+		(&source.Reconciler{Reporter: report, Live: live, Impersonate: impersonator.As, DefaultServiceAccount: o.DefaultServiceAccount, CrossNamespace: !o.NoCrossNamespaceRefs, Fetcher: git, Artifacts: artifacts, Compiler: compiler}).SetupWithManager(mgr, source.Options{Concurrent: o.Others, JitterPercent: o.JitterPercent}),
 		(&connection.Reconciler{Reporter: report, Secrets: live, CredentialsDir: o.CredentialsDir, Clients: clients, Verify: verify, Now: time.Now}).SetupWithManager(mgr, o.Others),
 		(&scaleset.Reconciler{Reporter: report, Clients: clients, Sessions: sessions, Access: access, Notes: notes, Cluster: o.Cluster, Now: time.Now}).SetupWithManager(mgr, o.Others),
 		(&pool.Reconciler{Reporter: ofPools, Sessions: sessions, Failures: notes, Live: live, Demand: []pool.Reader{desk, poller}, Desk: desk, Policies: engine, Access: access, REST: rest, Cluster: o.Cluster, Zone: o.Zone, Now: time.Now}).SetupWithManager(mgr, o.Others, sessions.Words(), desk.Words(), poller.Words()),

@@ -40,6 +40,7 @@ const stillNeeded = 30 * time.Second
 // but nothing is pruned then.
 func (x *run) apply(ctx context.Context) error {
 	failures, transient, unruled := slices.Clone(x.plan.refused), false, x.refusesPolicies()
+	var denied error
 	for i, o := range x.plan.apply {
 		if idOf(o).kind == poolKind && (i == 0 || idOf(x.plan.apply[i-1]).kind != poolKind) {
 			if unruled {
@@ -56,6 +57,9 @@ func (x *run) apply(ctx context.Context) error {
 		if err != nil {
 			failures = append(failures, at(o, err.Error()))
 			transient = transient || !isPermanent(err)
+			if denied == nil && x.isRefused(err) {
+				denied = err
+			}
 			unruled = unruled || idOf(o).kind == policyKind
 			continue
 		}
@@ -64,6 +68,8 @@ func (x *run) apply(ctx context.Context) error {
 	switch {
 	case len(failures) == 0:
 		return nil
+	case denied != nil:
+		return kube.Wait(v1alpha1.AccessDeniedReason, x.rightsRetry(), "%s\n%s", x.advise(denied.Error()), x.notAll(failures))
 	case transient:
 		return kube.Wait(v1alpha1.ApplyFailedReason, x.retryAfter(), "%s", x.notAll(failures))
 	}
@@ -105,7 +111,7 @@ func (x *run) refusesPolicies() bool {
 // applyOne applies an object. The API server writes nothing when nothing changes.
 func (x *run) applyOne(ctx context.Context, o compile.Object) error {
 	object := x.desired(o)
-	if err := kube.ApplyAs(ctx, x.Client, object, fieldOwner); err != nil {
+	if err := kube.ApplyAs(ctx, x.actor, object, fieldOwner); err != nil {
 		return err
 	}
 	if slices.Contains(x.plan.adopted, idOf(o)) {
@@ -155,6 +161,7 @@ func (x *run) notAll(failures []string) string {
 // deregistered with it.
 func (x *run) prune(ctx context.Context) error {
 	var failures []string
+	var denied error
 	for _, i := range x.plan.remove {
 		needed, err := x.isNeeded(ctx, i)
 		if err != nil {
@@ -167,9 +174,15 @@ func (x *run) prune(ctx context.Context) error {
 		}
 		if err := x.delete(ctx, i); err != nil {
 			failures = append(failures, fmt.Sprintf("%s: %v", i, err))
+			if denied == nil && x.isRefused(err) {
+				denied = err
+			}
 			continue
 		}
 		delete(x.holds, i)
+	}
+	if denied != nil {
+		return kube.Wait(v1alpha1.AccessDeniedReason, x.rightsRetry(), "pruning: %s", x.advise(strings.Join(failures, "; ")))
 	}
 	if len(failures) > 0 {
 		return kube.Wait(v1alpha1.PruneFailedReason, x.retryAfter(), "pruning: %s", strings.Join(failures, "; "))
@@ -182,14 +195,22 @@ func (x *run) isNeeded(ctx context.Context, i id) (bool, error) {
 	if i.kind != connectionKind {
 		return false, nil
 	}
+	conn := &v1alpha1.GitHubConnection{}
+	if err := x.Client.Get(ctx, client.ObjectKey{Namespace: x.source.Namespace, Name: i.name}, conn); err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
 	scaleSets, runners := &v1alpha1.ScaleSetList{}, &v1alpha1.RunnerList{}
 	for _, objects := range []client.ObjectList{scaleSets, runners} {
-		if err := x.Client.List(ctx, objects, client.InNamespace(x.source.Namespace)); err != nil {
+		if err := x.Client.List(ctx, objects, client.UnsafeDisableDeepCopy); err != nil {
 			return false, fmt.Errorf("looking who needs %s: %w", i, err)
 		}
 	}
-	return slices.ContainsFunc(scaleSets.Items, func(s v1alpha1.ScaleSet) bool { return s.Spec.ConnectionRef.Name == i.name }) ||
-		slices.ContainsFunc(runners.Items, func(r v1alpha1.Runner) bool { return r.Spec.ConnectionRef.Name == i.name }), nil
+	// What is of a namespace that the connection doesn't allow keeps nobody from anything.
+	uses := func(namespace string, ref v1alpha1.ConnectionReference) bool {
+		return ref.From(namespace) == client.ObjectKeyFromObject(conn) && conn.Allows(namespace)
+	}
+	return slices.ContainsFunc(scaleSets.Items, func(s v1alpha1.ScaleSet) bool { return uses(s.Namespace, s.Spec.ConnectionRef) }) ||
+		slices.ContainsFunc(runners.Items, func(r v1alpha1.Runner) bool { return uses(r.Namespace, r.Spec.ConnectionRef) }), nil
 }
 
 // delete removes an object that carries the source's label at that very moment.
@@ -202,7 +223,7 @@ func (x *run) delete(ctx context.Context, i id) error {
 			return client.IgnoreNotFound(err)
 		}
 		same := client.Preconditions{UID: &object.UID, ResourceVersion: &object.ResourceVersion}
-		if err := x.Client.Delete(ctx, object, same); err != nil {
+		if err := x.actor.Delete(ctx, object, same); err != nil {
 			return client.IgnoreNotFound(err)
 		}
 		x.Event(x.source, corev1.EventTypeNormal, prunedEvent, fmt.Sprintf("Deleted %s, which left the source", i))

@@ -53,7 +53,7 @@ func (x *run) look(ctx context.Context) (scene, error) {
 func (x *run) list(ctx context.Context, kind string) ([]metav1.PartialObjectMetadata, error) {
 	objects := &metav1.PartialObjectMetadataList{}
 	objects.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind + "List"))
-	if err := x.Live.List(ctx, objects, client.InNamespace(x.source.Namespace)); err != nil {
+	if err := x.listAs(ctx, objects); err != nil {
 		return nil, fmt.Errorf("listing %ss: %w", kind, err)
 	}
 	for i := range objects.Items {
@@ -73,7 +73,7 @@ func (x *run) bind(ctx context.Context) error {
 	x.holds = setOf(held)
 	for _, i := range held {
 		if err := x.bindOne(ctx, now.live[i]); err != nil {
-			return err
+			return x.refusal(err)
 		}
 	}
 	return nil
@@ -112,7 +112,7 @@ func (x *run) tryBind(ctx context.Context, object *metav1.PartialObjectMetadata)
 		})
 	}
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	return x.Client.Patch(ctx, object, patch, fieldOwner)
+	return x.actor.Patch(ctx, object, patch, fieldOwner)
 }
 
 // entryOf writes an id as Flux does.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/fluxcd/pkg/apis/meta"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/lru"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -54,10 +55,14 @@ type Compiler interface {
 type Reconciler struct {
 	kube.Reporter
 	// Live reads without a cache: Secrets by name, and who holds which object.
-	Live      client.Reader
-	Fetcher   Fetcher
-	Artifacts Artifacts
-	Compiler  Compiler
+	// Impersonate returns a client that acts as a service account; nil if none can be.
+	Impersonate func(account types.NamespacedName) (client.Client, error)
+	// DefaultServiceAccount in a source's namespace acts for sources that name none; "" for the controller.
+	DefaultServiceAccount string
+	Live                  client.Reader
+	Fetcher               Fetcher
+	Artifacts             Artifacts
+	Compiler              Compiler
 	// CrossNamespace allows sources to name sources and artifacts of other namespaces.
 	CrossNamespace bool
 
@@ -74,9 +79,11 @@ type run struct {
 	source  *v1alpha1.PoolSource
 	attempt *kube.Attempt
 	done    kube.Done
-	over    bool   // the remaining steps are left out
-	waits   string // what could not be pruned yet, for the message
-	release func() // of the claim on the namespace
+	over    bool                 // the remaining steps are left out
+	waits   string               // what could not be pruned yet, for the message
+	account types.NamespacedName // that acts for the source; none for the controller
+	actor   client.Client        // applies, binds and deletes as who acts
+	release func()               // of the claim on the namespace
 
 	requested bool // by annotation, and not handled yet
 
@@ -93,6 +100,7 @@ type run struct {
 // Reconcile brings one source up to date:
 //
 //  1. check: can this source be named in a label?
+//     identify: as whom are objects applied and pruned?            (identity.go)
 //  2. bind: owner references follow spec.deletionPolicy            (hold.go)
 //  3. suspend: stop here when spec.suspend is set
 //  4. refer: may it name what it names?                            (depends.go)
@@ -117,7 +125,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	defer func() { x.release() }()
 	var err error
 	for _, step := range []func(context.Context) error{
-		x.check, x.bind, x.suspend, x.refer, x.resolve, x.depend, x.build, x.decide, x.apply, x.prune, x.succeed,
+		x.check, x.identify, x.bind, x.suspend, x.refer, x.resolve, x.depend, x.build, x.decide, x.apply, x.prune, x.succeed,
 	} {
 		if err = step(ctx); err != nil || x.over {
 			break

@@ -1,0 +1,128 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package source
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/lru"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/kube"
+)
+
+// +kubebuilder:rbac:groups="",resources=serviceaccounts,verbs=impersonate
+
+const (
+	// identities is how many clients of service accounts are kept.
+	identities = 256
+	// rightsRetry is the longest time to the next attempt after a service account was refused: nobody tells when a role is bound.
+	rightsRetry = 30 * time.Second
+)
+
+// Impersonator makes clients that act as service accounts. It is safe for concurrent use.
+type Impersonator struct {
+	config  *rest.Config
+	options client.Options
+	known   *lru.Cache // of types.NamespacedName to client.Client
+}
+
+// NewImpersonator returns an Impersonator for who has the config and may impersonate service accounts. The options need a mapper, which
+// all clients share.
+func NewImpersonator(config *rest.Config, options client.Options) *Impersonator {
+	return &Impersonator{config: config, options: options, known: lru.New(identities)}
+}
+
+// As returns a client that acts as a service account. It reads nothing from a cache: what an account may not see, it doesn't.
+func (i *Impersonator) As(account types.NamespacedName) (client.Client, error) {
+	if known, ok := i.known.Get(account); ok {
+		return known.(client.Client), nil
+	}
+	config := rest.CopyConfig(i.config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: username(account)}
+	c, err := client.New(config, i.options)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for %s: %w", username(account), err)
+	}
+	i.known.Add(account, c)
+	return c, nil
+}
+
+// username of a service account: https://kubernetes.io/docs/reference/access-authn-authz/authentication/#service-account-tokens
+func username(account types.NamespacedName) string {
+	return "system:serviceaccount:" + account.Namespace + ":" + account.Name
+}
+
+// identify says as whom the source's objects are applied, bound and deleted: the service account that it names, else the default one,
+// else the controller. What the source itself is, and what it is fetched with, is read and written by the controller.
+func (x *run) identify(context.Context) error {
+	x.actor = x.Client
+	name := cmp.Or(x.source.Spec.ServiceAccountName, x.DefaultServiceAccount)
+	if name == "" {
+		return nil
+	}
+	if errs := validation.IsDNS1123Subdomain(name); len(errs) > 0 {
+		return kube.Stall(v1alpha1.InvalidSpecReason, "spec.serviceAccountName: %q is no name of a ServiceAccount: %s", name, errs[0])
+	}
+	if x.Impersonate == nil {
+		return kube.Stall(v1alpha1.AccessDeniedReason, "spec.serviceAccountName: the controller impersonates nobody")
+	}
+	x.account = types.NamespacedName{Namespace: x.source.Namespace, Name: name}
+	var err error
+	x.actor, err = x.Impersonate(x.account)
+	return err
+}
+
+// isRefused says whether the service account may not do something, or the controller may not act as it.
+func (x *run) isRefused(err error) bool {
+	return x.account.Name != "" && apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot ")
+}
+
+// refusal is the outcome of what the service account may not do.
+func (x *run) refusal(err error) error {
+	if !x.isRefused(err) {
+		return err
+	}
+	return kube.Wait(v1alpha1.AccessDeniedReason, x.rightsRetry(), "%s", x.advise(err.Error()))
+}
+
+// rightsRetry is the time to the next attempt after the service account was refused.
+func (x *run) rightsRetry() time.Duration {
+	return x.jitter(min(x.source.Spec.GetRetryInterval(), rightsRetry))
+}
+
+// advise adds to a refusal what can be done about it.
+func (x *run) advise(refused string) string {
+	if strings.Contains(refused, "cannot impersonate") {
+		return refused + "\nThe controller may not act as service accounts: set impersonation.enabled of the chart"
+	}
+	return fmt.Sprintf("%s\nBind a role with this right to ServiceAccount %s", refused, x.account)
+}
+
+// listAs reads metadata as the service account, or, if that may not, as the controller: who holds an object has to be known
+// whoever applies it.
+func (x *run) listAs(ctx context.Context, objects *metav1.PartialObjectMetadataList) error {
+	if x.account.Name == "" {
+		return x.Live.List(ctx, objects, client.InNamespace(x.source.Namespace))
+	}
+	err := x.actor.List(ctx, objects, client.InNamespace(x.source.Namespace))
+	if !apierrors.IsForbidden(err) {
+		return err
+	}
+	if unread := x.Live.List(ctx, objects, client.InNamespace(x.source.Namespace)); unread != nil {
+		return errors.Join(err, unread)
+	}
+	return nil
+}
