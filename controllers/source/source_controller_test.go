@@ -15,6 +15,7 @@ import (
 
 	fluxmeta "github.com/fluxcd/pkg/apis/meta"
 	"github.com/fluxcd/pkg/runtime/conditions"
+	sourcev1 "github.com/fluxcd/source-controller/api/v1"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -84,7 +85,7 @@ type world struct {
 func newWorld(t *testing.T, objects ...client.Object) *world {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme, sourcev1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
@@ -120,7 +121,7 @@ func us(change ...func(*v1alpha1.PoolSource)) *v1alpha1.PoolSource {
 	source := &v1alpha1.PoolSource{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "us", UID: "uid-of-us", Generation: 1},
 		Spec: v1alpha1.PoolSourceSpec{
-			Git: &v1alpha1.GitSource{URL: "https://example.com/pools.git"},
+			Git:           &v1alpha1.GitSource{URL: "https://example.com/pools.git"},
 			Interval:      metav1.Duration{Duration: 10 * time.Minute},
 			RetryInterval: &metav1.Duration{Duration: time.Minute},
 		},
