@@ -55,11 +55,11 @@ type Compiler interface {
 type Reconciler struct {
 	kube.Reporter
 	// Live reads without a cache: Secrets by name, and who holds which object.
+	Live client.Reader
 	// Impersonate returns a client that acts as a service account; nil if none can be.
 	Impersonate func(account types.NamespacedName) (client.Client, error)
 	// DefaultServiceAccount in a source's namespace acts for sources that name none; "" for the controller.
 	DefaultServiceAccount string
-	Live                  client.Reader
 	Fetcher               Fetcher
 	Artifacts             Artifacts
 	Compiler              Compiler
