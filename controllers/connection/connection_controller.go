@@ -46,7 +46,7 @@ type Clients interface {
 // errors are *githubapi.Error.
 type Verifier func(ctx context.Context, creds scaleset.Credentials) (githubapi.Identity, error)
 
-// +kubebuilder:rbac:groups=corral.dev,resources=githubconnections,verbs=get;list;watch
+// +kubebuilder:rbac:groups=corral.dev,resources=githubconnections,verbs=list;watch
 // +kubebuilder:rbac:groups=corral.dev,resources=githubconnections/status,verbs=patch
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch

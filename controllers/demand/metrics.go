@@ -84,7 +84,7 @@ type ExternalMetrics interface {
 	Value(ctx context.Context, namespace, metric string, selector *metav1.LabelSelector, maxAge time.Duration) (float64, error)
 }
 
-// +kubebuilder:rbac:groups=corral.dev,resources=runnerpools;runners,verbs=get;list;watch
+// +kubebuilder:rbac:groups=corral.dev,resources=runnerpools;runners,verbs=list;watch
 // +kubebuilder:rbac:groups=external.metrics.k8s.io,resources=*,verbs=list
 
 // PollerConfig of a Poller.

@@ -40,9 +40,9 @@ type Checker interface {
 	CheckPolicy(context.Context, policy.Source) ([]v1alpha1.Diagnostic, error)
 }
 
-// +kubebuilder:rbac:groups=corral.dev,resources=runnerpolicies;clusterrunnerpolicies,verbs=get;list;watch
+// +kubebuilder:rbac:groups=corral.dev,resources=runnerpolicies;clusterrunnerpolicies,verbs=list;watch
 // +kubebuilder:rbac:groups=corral.dev,resources=runnerpolicies/status;clusterrunnerpolicies/status,verbs=patch
-// +kubebuilder:rbac:groups=corral.dev,resources=runnerpools,verbs=get;list;watch
+// +kubebuilder:rbac:groups=corral.dev,resources=runnerpools,verbs=list;watch
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 

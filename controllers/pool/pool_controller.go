@@ -53,13 +53,13 @@ type Failures interface {
 	Completion(runner types.NamespacedName, uid types.UID) (at time.Time, over bool)
 }
 
-// +kubebuilder:rbac:groups=corral.dev,resources=runnerpools,verbs=get;list;watch
+// +kubebuilder:rbac:groups=corral.dev,resources=runnerpools,verbs=list;watch
 // +kubebuilder:rbac:groups=corral.dev,resources=runnerpools/status,verbs=patch
 // +kubebuilder:rbac:groups=corral.dev,resources=runnerpools/finalizers,verbs=update
-// +kubebuilder:rbac:groups=corral.dev,resources=runners,verbs=get;list;watch;create;delete
-// +kubebuilder:rbac:groups=corral.dev,resources=scalesets,verbs=get;list;watch;create;patch;delete
-// +kubebuilder:rbac:groups=corral.dev,resources=githubconnections;poolsources,verbs=get;list;watch
-// +kubebuilder:rbac:groups=apps,resources=controllerrevisions,verbs=get;list;watch;create;delete
+// +kubebuilder:rbac:groups=corral.dev,resources=runners,verbs=list;watch;create;delete
+// +kubebuilder:rbac:groups=corral.dev,resources=scalesets,verbs=list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=corral.dev,resources=githubconnections;poolsources,verbs=list;watch
+// +kubebuilder:rbac:groups=apps,resources=controllerrevisions,verbs=list;watch;create;delete
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 

@@ -32,13 +32,13 @@ type Clients interface {
 	Get(key string) (*actions.Client, bool)
 }
 
-// +kubebuilder:rbac:groups=corral.dev,resources=runners,verbs=get;list;watch;create;delete;patch
+// +kubebuilder:rbac:groups=corral.dev,resources=runners,verbs=get;list;watch;delete;patch
 // +kubebuilder:rbac:groups=corral.dev,resources=runners/status,verbs=patch
 // +kubebuilder:rbac:groups=corral.dev,resources=runners/finalizers,verbs=update
-// +kubebuilder:rbac:groups=corral.dev,resources=runnerpools;githubconnections;poolsources,verbs=get;list;watch
+// +kubebuilder:rbac:groups=corral.dev,resources=runnerpools;githubconnections;poolsources,verbs=list;watch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;delete;patch
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get;create
-// +kubebuilder:rbac:groups=apps,resources=controllerrevisions,verbs=get;list;watch
+// +kubebuilder:rbac:groups=apps,resources=controllerrevisions,verbs=list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 // Reconciler reconciles Runners.

@@ -46,9 +46,9 @@ type Clients interface {
 	Get(key string) (*actions.Client, bool)
 }
 
-// +kubebuilder:rbac:groups=corral.dev,resources=scalesets,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=corral.dev,resources=scalesets,verbs=list;watch;patch
 // +kubebuilder:rbac:groups=corral.dev,resources=scalesets/status,verbs=patch
-// +kubebuilder:rbac:groups=corral.dev,resources=runnerpools;runners,verbs=get;list;watch
+// +kubebuilder:rbac:groups=corral.dev,resources=runnerpools;runners,verbs=list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 // Reconciler reconciles ScaleSets.

@@ -4,7 +4,10 @@
 package localcluster
 
 import (
+	"bufio"
+	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -38,5 +41,54 @@ func (c *Cluster) audit(arguments *envtest.Arguments) error {
 		Set("audit-log-path", c.AuditLog()).
 		Set("audit-log-mode", "batch").
 		Set("audit-log-maxsize", "1000")
+	return nil
+}
+
+// Request is a line of AuditLog: what somebody asked of the API server, and how that ended.
+// The form: https://kubernetes.io/docs/reference/config-api/apiserver-audit.v1/
+type Request struct {
+	// AuditID is the same in all lines of one request.
+	AuditID string `json:"auditID"`
+	// Stage is ResponseStarted for a watch that began; a request that ended has ResponseComplete.
+	Stage string `json:"stage"`
+	Verb  string `json:"verb"`
+	// ImpersonatedUser is whom the user acted as; nil if as himself.
+	ImpersonatedUser *struct {
+		Username string `json:"username"`
+	} `json:"impersonatedUser"`
+	// ObjectRef is nil for a request that is about no object, such as discovery.
+	ObjectRef *struct {
+		APIGroup    string `json:"apiGroup"`
+		Resource    string `json:"resource"`
+		Subresource string `json:"subresource"`
+		Namespace   string `json:"namespace"`
+		Name        string `json:"name"`
+	} `json:"objectRef"`
+	ResponseStatus struct {
+		Code int `json:"code"`
+	} `json:"responseStatus"`
+	Annotations map[string]string `json:"annotations"`
+}
+
+// Forbidden tells whether the authorizer refused the request; a quota or an admission plug-in may refuse with the same code.
+func (r *Request) Forbidden() bool { return r.Annotations["authorization.k8s.io/decision"] == "forbid" }
+
+// maxAuditLine bounds a line of the audit log, in bytes.
+const maxAuditLine = 1 << 20
+
+// ReadAudit calls do with each line of an AuditLog. The last line may be missing while the cluster runs.
+func ReadAudit(log io.Reader, do func(*Request)) error {
+	lines := bufio.NewScanner(log)
+	lines.Buffer(nil, maxAuditLine)
+	for lines.Scan() {
+		r := &Request{}
+		if err := json.Unmarshal(lines.Bytes(), r); err != nil {
+			return fmt.Errorf("reading the audit log: %w", err)
+		}
+		do(r)
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("reading the audit log: %w", err)
+	}
 	return nil
 }

@@ -6,6 +6,7 @@
 package suite
 
 import (
+	"context"
 	"os"
 	"testing"
 	"time"
@@ -32,10 +33,10 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	options := world.Options{GitHub: githubsim.Options{SessionExpiry: 3 * time.Second, LostAfter: 10 * time.Second}}
+	options := world.Options{GitHub: githubsim.Options{SessionExpiry: 3 * time.Second, LostAfter: 10 * time.Second}, Audit: true}
 	os.Exit(harness.Run(m, options, func(made *harness.World) (func() error, error) {
 		w = made
-		return nil, nil
+		return func() error { return w.CheckRights(context.Background()) }, nil
 	}))
 }
 

@@ -1,0 +1,71 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package suite
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// What else is seldom asked of the API server: a connection that comes, moves a pool and goes by Git, while the server
+// streams no lists, as those before Kubernetes 1.34 don't by default.
+func TestAPoolMovesToAConnectionFromGitAndBackWithoutStreamedLists(t *testing.T) {
+	t.Setenv("KUBE_FEATURE_WatchListClient", "false") // how client-go's features are switched
+	controller(t)
+	g := newGitops(t, "rights", time.Minute)
+	one := definitions(3, "linux", "runner:1", false)
+	g.Write("pools.cue", one)
+	g.sync(g.Push("One pool"))
+	until := func(connection string) {
+		t.Helper()
+		eventually(t, func(ctx context.Context) error {
+			set := &v1alpha1.ScaleSet{}
+			if err := w.Client.Get(ctx, key("rights", "linux"), set); err != nil {
+				return err
+			}
+			if set.Spec.ConnectionRef.Name != connection || set.Status.ID == 0 {
+				return fmt.Errorf("the scale set is recorded on %s with id %d", set.Spec.ConnectionRef.Name, set.Status.ID)
+			}
+			return nil
+		})
+	}
+	until("acme")
+
+	g.Write("connections.cue", fmt.Sprintf(`package pools
+
+import "corral.dev/schema@v0"
+
+connections: schema.#Connections
+connections: other: spec: {
+	url: %q
+	secretRef: name: "acme"
+}
+`, w.GitHub.ConfigURL("rights-org")))
+	g.Write("pools.cue", strings.ReplaceAll(one, `"acme"`, `"other"`))
+	g.sync(g.Push("Move to a connection of its own"))
+	until("other")
+
+	g.Remove("connections.cue")
+	g.Write("pools.cue", one)
+	g.request()
+	g.Push("Move back")
+	g.request()
+	until("acme")
+	eventually(t, func(ctx context.Context) error {
+		err := w.Client.Get(ctx, key("rights", "other"), &v1alpha1.GitHubConnection{})
+		if !apierrors.IsNotFound(err) {
+			g.request()
+			return fmt.Errorf("the connection is still there (%v)", err)
+		}
+		return nil
+	})
+	cleanUp(t, "rights")
+}
