@@ -1,0 +1,145 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package source
+
+import (
+	"strings"
+	"testing"
+
+	fluxmeta "github.com/fluxcd/pkg/apis/meta"
+	"github.com/fluxcd/pkg/runtime/conditions"
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// base is a source of another repository that is ready.
+func base(change ...func(*v1alpha1.PoolSource)) *v1alpha1.PoolSource {
+	s := us(append([]func(*v1alpha1.PoolSource){func(s *v1alpha1.PoolSource) {
+		s.Name, s.UID, s.Spec.Git.URL = "base", "uid-of-base", "https://example.com/base.git"
+		s.Status.ObservedGeneration, s.Status.LastAppliedRevision = 1, "main@sha1:base"
+		conditions.MarkTrue(s, v1alpha1.ReadyCondition, v1alpha1.SucceededReason, "fine")
+	}}, change...)...)
+	return s
+}
+
+func dependingOn(dependencies ...fluxmeta.DependencyReference) *v1alpha1.PoolSource {
+	return us(func(s *v1alpha1.PoolSource) { s.Spec.DependsOn = dependencies })
+}
+
+func TestASourceWaitsForWhatItDependsOn(t *testing.T) {
+	onBase := fluxmeta.DependencyReference{Name: "base"}
+	asking := func(expression string) fluxmeta.DependencyReference {
+		return fluxmeta.DependencyReference{Name: "base", ReadyExpr: expression}
+	}
+	unready := func(s *v1alpha1.PoolSource) {
+		conditions.MarkFalse(s, v1alpha1.ReadyCondition, v1alpha1.BuildFailedReason, "a.cue:1:2: wrong\nand more")
+	}
+	twin := func(s *v1alpha1.PoolSource) { s.Spec.Git.URL = us().Spec.Git.URL }
+	const waits, goes = "False DependencyNotReady Reconciling", "True Succeeded"
+	cases := map[string]struct {
+		on    fluxmeta.DependencyReference
+		base  *v1alpha1.PoolSource
+		want  string
+		words string
+	}{
+		"it is ready":                            {onBase, base(), goes, ""},
+		"it is not there":                        {onBase, nil, waits, "PoolSource ci/base is not there"},
+		"it is not ready":                        {onBase, base(unready), waits, "PoolSource ci/base is not ready: a.cue:1:2: wrong"},
+		"it was never looked at":                 {onBase, base(func(s *v1alpha1.PoolSource) { s.Status.Conditions = nil }), waits, "is not ready"},
+		"it has changed":                         {onBase, base(func(s *v1alpha1.PoolSource) { s.Generation = 2 }), waits, "was not looked at since"},
+		"the same repository, an older revision": {onBase, base(twin), waits, "has not applied revision main@sha1:1 yet"},
+		"the same repository, this revision": {
+			onBase, base(twin, func(s *v1alpha1.PoolSource) { s.Status.LastAppliedRevision = "main@sha1:1" }), goes, "",
+		},
+		"itself": {fluxmeta.DependencyReference{Name: "us"}, nil, "False DependencyNotReady Stalled", "names the source itself"},
+		"a circle": {
+			onBase, base(unready, func(s *v1alpha1.PoolSource) { s.Spec.DependsOn = []fluxmeta.DependencyReference{{Name: "us"}} }),
+			"False DependencyNotReady Stalled", "ci/us → ci/base → ci/us",
+		},
+		"an expression that is true":  {asking(`dep.status.lastAppliedRevision.startsWith("main") && self.metadata.namespace == "ci"`), base(unready), goes, ""},
+		"an expression that is false": {asking(`dep.metadata.name == "other"`), base(), waits, "spec.dependsOn[0].readyExpr is false"},
+		"an expression that fails":    {asking(`dep.status.nothing == "x"`), base(), waits, "no such key: nothing"},
+		"an expression that is none":  {asking(`dep.`), base(), "False InvalidSpec Stalled", "spec.dependsOn[0].readyExpr: ERROR: <input>:1:5"},
+		"an expression of no truth":   {asking(`"yes"`), base(), "False InvalidSpec Stalled", "must yield a bool"},
+		"an expression without end": {
+			asking(`[1,2,3,4,5,6,7,8,9,10].all(a, [1,2,3,4,5,6,7,8,9,10].all(b, [1,2,3,4,5,6,7,8,9,10].all(c, [1,2,3,4,5,6,7,8,9,10].all(d, [1,2,3,4,5,6,7,8,9,10].all(e, [1,2,3,4,5,6,7,8,9,10].all(f, a+b+c+d+e+f < 100))))))`),
+			base(), waits, "cost limit exceeded",
+		},
+		"an expression without measure": {asking(strings.Repeat(" ", maxExpression) + "true"), base(), "False InvalidSpec Stalled", "longer than 4096 bytes"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			objects := []client.Object{dependingOn(tc.on)}
+			if tc.base != nil {
+				objects = append(objects, tc.base)
+			}
+			w := newWorld(t, objects...)
+			w.push("main@sha1:1", pool("a"))
+			result := w.reconcile()
+			w.expectReady(tc.want, tc.words)
+			if tc.want == waits && (result.RequeueAfter != dependencyRetry || w.fetches != 0) {
+				t.Errorf("looks again after %s, fetched %d times", result.RequeueAfter, w.fetches)
+			}
+		})
+	}
+}
+
+func TestSourcesOfOneArtifactAreTwins(t *testing.T) {
+	older := base(func(s *v1alpha1.PoolSource) { s.Spec = ofFlux().Spec })
+	w := newFluxWorld(t, repository(nil), older, ofFlux(func(s *v1alpha1.PoolSource) {
+		s.Spec.DependsOn = []fluxmeta.DependencyReference{{Name: "base"}}
+	}))
+	w.push("main@sha1:1", pool("a"))
+	w.stock(artifact("main@sha1:1"))
+	w.reconcile()
+	w.expectReady("False DependencyNotReady Reconciling", "has not applied revision main@sha1:1 yet")
+}
+
+func TestWhatOfADependencyWakesASource(t *testing.T) {
+	cases := map[string]struct {
+		now  *v1alpha1.PoolSource
+		want bool
+	}{
+		"a revision": {base(func(s *v1alpha1.PoolSource) { s.Status.LastAppliedRevision = "2" }), true},
+		"its spec":   {base(func(s *v1alpha1.PoolSource) { s.Generation = 2 }), true},
+		"a label":    {base(func(s *v1alpha1.PoolSource) { s.Labels = map[string]string{"a": "b"} }), false},
+		"nothing":    {base(), false},
+		"its readiness": {base(func(s *v1alpha1.PoolSource) {
+			conditions.MarkFalse(s, v1alpha1.ReadyCondition, v1alpha1.BuildFailedReason, "wrong")
+		}), true},
+	}
+	before := base()
+	for _, tc := range cases {
+		for i := range tc.now.Status.Conditions {
+			tc.now.Status.Conditions[i].LastTransitionTime = metav1.Time{}
+		}
+	}
+	for i := range before.Status.Conditions {
+		before.Status.Conditions[i].LastTransitionTime = metav1.Time{}
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := dependencyChanged.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: tc.now}); got != tc.want {
+				t.Errorf("got %t", got)
+			}
+		})
+	}
+}
+
+func TestIndices(t *testing.T) {
+	s := ofFlux(func(s *v1alpha1.PoolSource) {
+		s.Spec.DependsOn = []fluxmeta.DependencyReference{{Name: "base"}, {Namespace: "platform", Name: "base"}}
+	})
+	got := append(indexOrigin(s), indexDependencies(s)...)
+	if diff := cmp.Diff([]string{"GitRepository ci/pools", "ci/base", "platform/base"}, got); diff != "" {
+		t.Error(diff)
+	}
+	if got := indexOrigin(us()); got != nil {
+		t.Errorf("a repository of Git is indexed as %v", got)
+	}
+}
