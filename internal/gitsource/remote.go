@@ -178,7 +178,7 @@ func (r *remote) newUploadRequest(found target) (*packp.UploadPackRequest, error
 	request := packp.NewUploadPackRequestFromCapabilities(r.advertised.Capabilities)
 	request.Wants = []plumbing.Hash{found.commit}
 	if !found.tag.IsZero() {
-		request.Wants = append(request.Wants, found.tag)
+		request.Wants = []plumbing.Hash{found.tag} // the tip, which comes with its commit
 	}
 	if r.advertised.Capabilities.Supports(capability.NoProgress) {
 		if err := request.Capabilities.Set(capability.NoProgress); err != nil {
