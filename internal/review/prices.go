@@ -3,12 +3,328 @@
 
 package review
 
-import "github.com/corral-dev/corral/apis/v1alpha1"
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
 
-// Prices are what runners cost, from a reviewed file.
-type Prices struct{}
+	yamlv3 "go.yaml.in/yaml/v3"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/podspec"
+)
+
+const (
+	// hoursPerMonth is a twelfth of a year's hours.
+	hoursPerMonth = 730
+	// defaultShare is where the typical number of runners lies between the fewest and the most.
+	defaultShare = 0.25
+	// maxPriceBytes bounds a price file.
+	maxPriceBytes = 1 << 20
+	// maxPrice bounds each price.
+	maxPrice = 1e9
+)
+
+// Prices are what runners cost, from a reviewed file: nobody else is asked.
+type Prices struct {
+	// Currency of all prices, as EUR.
+	Currency string `yaml:"currency"`
+	// HoursPerMonth is what an amount by month is of. Default: 730.
+	HoursPerMonth float64 `yaml:"hoursPerMonth"`
+	// Note says where the prices are from.
+	Note string `yaml:"note"`
+	// PerVCPUHour and PerGiBHour are the price of what a runner's pod requests.
+	PerVCPUHour float64 `yaml:"perVCPUHour"`
+	PerGiBHour  float64 `yaml:"perGiBHour"`
+	// Labels are prices of runners by a label that jobs ask for. The first that a pool has holds, before all others.
+	Labels []LabelPrice `yaml:"labels"`
+	// Nodes are prices of nodes. The first whose labels a pool's node selector has holds, before what it requests.
+	Nodes []NodePrice `yaml:"nodes"`
+	// Typical says where the typical number of runners lies.
+	Typical TypicalShare `yaml:"typical"`
+
+	file   string
+	object compile.Object // for what differs
+}
+
+// LabelPrice is the price of runners with a label.
+type LabelPrice struct {
+	// Label as runs-on names it, whatever its case.
+	Label string `yaml:"label"`
+	// PerRunnerHour is the price of one runner and hour.
+	PerRunnerHour float64 `yaml:"perRunnerHour"`
+}
+
+// NodePrice is the price of a kind of nodes. A runner costs its share of one: of its CPUs or its memory, whichever is larger.
+type NodePrice struct {
+	Name string `yaml:"name"`
+	// NodeSelector are the labels that a pool's node selector must have, at least one.
+	NodeSelector map[string]string `yaml:"nodeSelector"`
+	// VCPU and Memory that a node has for pods, as quantities.
+	VCPU   string `yaml:"vcpu"`
+	Memory string `yaml:"memory"`
+	// PerHour is the price of one node and hour.
+	PerHour float64 `yaml:"perHour"`
+
+	vcpu, gib float64
+}
+
+// TypicalShare says where the typical number of runners lies between the fewest, at 0, and the most, at 1.
+type TypicalShare struct {
+	// Share of all pools. Default: 0.25.
+	Share *float64 `yaml:"share"`
+	// Pools that differ, by name with * for any characters but /; the first that fits holds.
+	Pools []PoolShare `yaml:"pools"`
+}
+
+// PoolShare is the share of pools by name.
+type PoolShare struct {
+	Name  string  `yaml:"name"`
+	Share float64 `yaml:"share"`
+}
 
 // ReadPrices reads a price file, in YAML, and names the file in places and diagnostics.
-func ReadPrices(file string, _ []byte) (*Prices, []v1alpha1.Diagnostic) {
-	return nil, []v1alpha1.Diagnostic{{File: file, Message: "not written yet"}}
+func ReadPrices(file string, data []byte) (*Prices, []v1alpha1.Diagnostic) {
+	refuse := func(line int, path, message string) []v1alpha1.Diagnostic {
+		return []v1alpha1.Diagnostic{{File: file, Line: line, Column: 1, Path: path, Message: message}}
+	}
+	if len(data) > maxPriceBytes {
+		return nil, refuse(1, "", fmt.Sprintf("larger than %d bytes, the most that is read", maxPriceBytes))
+	}
+	p := &Prices{file: file}
+	decoder := yamlv3.NewDecoder(bytes.NewReader(data))
+	decoder.KnownFields(true)
+	if err := decoder.Decode(p); err != nil && !errors.Is(err, io.EOF) {
+		return nil, yamlProblems(file, err)
+	}
+	p.HoursPerMonth = cmp.Or(p.HoursPerMonth, hoursPerMonth)
+	p.index(data)
+	var diagnostics []v1alpha1.Diagnostic
+	for _, problem := range p.check() {
+		at := p.object.PositionOf("spec." + problem.path)
+		diagnostics = append(diagnostics, refuse(max(1, at.Line), problem.path, problem.message)...)
+	}
+	if len(diagnostics) > 0 {
+		return nil, diagnostics
+	}
+	return p, nil
 }
+
+var yamlLine = regexp.MustCompile(`\bline (\d+): ?`)
+
+// yamlProblems are what the parser doesn't like.
+func yamlProblems(file string, err error) []v1alpha1.Diagnostic {
+	messages := []string{err.Error()}
+	if several := (*yamlv3.TypeError)(nil); errors.As(err, &several) {
+		messages = several.Errors
+	}
+	var diagnostics []v1alpha1.Diagnostic
+	for _, message := range messages {
+		line := 1
+		if found := yamlLine.FindStringSubmatch(message); found != nil {
+			line, _ = strconv.Atoi(found[1]) // they are digits
+		}
+		message = strings.TrimPrefix(yamlLine.ReplaceAllString(message, ""), "yaml: ")
+		message = strings.TrimSuffix(message, " in type review.Prices")
+		diagnostics = append(diagnostics, v1alpha1.Diagnostic{File: file, Line: line, Column: 1, Message: message})
+	}
+	return diagnostics
+}
+
+// index keeps the file as an object with places, for what differs.
+func (p *Prices) index(data []byte) {
+	var root yamlv3.Node
+	content := map[string]any{}
+	if yamlv3.Unmarshal(data, &root) != nil || yamlv3.Unmarshal(data, &content) != nil {
+		return // Decode told
+	}
+	p.object = compile.Object{File: p.file, Line: 1, Column: 1, Positions: map[string]compile.Position{}}
+	p.object.Manifest = unstructured.Unstructured{Object: map[string]any{"spec": content}}
+	if len(root.Content) > 0 {
+		p.positions("spec", root.Content[0])
+	}
+}
+
+func (p *Prices) positions(at string, n *yamlv3.Node) {
+	p.object.Positions[at] = compile.Position{File: p.file, Line: n.Line, Column: n.Column}
+	switch n.Kind {
+	case yamlv3.MappingNode:
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			p.positions(compile.FieldOf(at, n.Content[i].Value), n.Content[i+1])
+		}
+	case yamlv3.SequenceNode:
+		for i, element := range n.Content {
+			p.positions(compile.ElementOf(at, i), element)
+		}
+	}
+}
+
+// fault is a field that isn't as it must be.
+type fault struct{ path, message string }
+
+// check looks at what the file says, and reads its quantities.
+func (p *Prices) check() []fault {
+	var faults []fault
+	refuse := func(path, format string, args ...any) {
+		faults = append(faults, fault{path, fmt.Sprintf(format, args...)})
+	}
+	price := func(path string, v float64) {
+		if !(v >= 0 && v <= maxPrice) { // not a number is neither
+			refuse(path, "must be a price from 0 to %d, found %v", int64(maxPrice), v)
+		}
+	}
+	share := func(path string, v float64) {
+		if !(v >= 0 && v <= 1) {
+			refuse(path, "must be from 0 to 1, found %v", v)
+		}
+	}
+	if p.Currency == "" || len(p.Currency) > 8 {
+		refuse("currency", "is required, as EUR")
+	}
+	if !(p.HoursPerMonth > 0 && p.HoursPerMonth <= 24*31) {
+		refuse("hoursPerMonth", "must be more than 0 and at most 744, found %v", p.HoursPerMonth)
+	}
+	price("perVCPUHour", p.PerVCPUHour)
+	price("perGiBHour", p.PerGiBHour)
+	for i, l := range p.Labels {
+		price(fmt.Sprintf("labels[%d].perRunnerHour", i), l.PerRunnerHour)
+		if l.Label == "" {
+			refuse(fmt.Sprintf("labels[%d].label", i), "is required")
+		}
+	}
+	for i := range p.Nodes {
+		at := fmt.Sprintf("nodes[%d]", i)
+		price(at+".perHour", p.Nodes[i].PerHour)
+		faults = append(faults, p.Nodes[i].check(at)...)
+	}
+	if p.Typical.Share != nil {
+		share("typical.share", *p.Typical.Share)
+	}
+	for i, s := range p.Typical.Pools {
+		share(fmt.Sprintf("typical.pools[%d].share", i), s.Share)
+		if _, err := path.Match(s.Name, ""); err != nil || s.Name == "" {
+			refuse(fmt.Sprintf("typical.pools[%d].name", i), "must be the name of a pool, with * for any characters but /")
+		}
+	}
+	return faults
+}
+
+func (n *NodePrice) check(at string) []fault {
+	var faults []fault
+	if len(n.NodeSelector) == 0 {
+		faults = append(faults, fault{at + ".nodeSelector", "must have at least one label"})
+	}
+	for _, q := range []struct {
+		field, text string
+		to          *float64
+		unit        float64
+	}{{"vcpu", n.VCPU, &n.vcpu, 1}, {"memory", n.Memory, &n.gib, 1 << 30}} {
+		quantity, err := resource.ParseQuantity(q.text)
+		if err != nil || quantity.Sign() <= 0 {
+			faults = append(faults, fault{at + "." + q.field, fmt.Sprintf("must be a quantity above 0, as 16 or 64Gi, found %q", q.text)})
+			continue
+		}
+		*q.to = quantity.AsApproximateFloat64() / q.unit
+	}
+	return faults
+}
+
+// share of a pool between the fewest and the most runners.
+func (p *Prices) share(name string) float64 {
+	for _, s := range p.Typical.Pools {
+		if ok, _ := path.Match(s.Name, name); ok { // check saw the patterns
+			return s.Share
+		}
+	}
+	if p.Typical.Share != nil {
+		return *p.Typical.Share
+	}
+	return defaultShare
+}
+
+// rate is what a pool's runner costs by hour, and what that is made of; false if nobody knows.
+func (p *Prices) rate(pool *pool) (rate float64, basis string, known bool) {
+	for _, l := range p.Labels {
+		if slices.ContainsFunc(pool.GetRunnerLabels(), func(label string) bool { return strings.EqualFold(label, l.Label) }) {
+			return l.PerRunnerHour, "the price of label " + l.Label, true
+		}
+	}
+	pod, err := podspec.Specimen(pool.RunnerPool)
+	if err != nil {
+		return 0, "", false
+	}
+	vcpu, gib := requests(&pod.Spec)
+	for _, n := range p.Nodes {
+		if !n.fits(pod.Spec.NodeSelector) {
+			continue
+		}
+		share := min(1, max(vcpu/n.vcpu, gib/n.gib))
+		if share == 0 {
+			return 0, "", false
+		}
+		return share * n.PerHour, fmt.Sprintf("%.3g of a node %s, for %s", share, n.Name, resources(vcpu, gib)), true
+	}
+	rate = vcpu*p.PerVCPUHour + gib*p.PerGiBHour
+	return rate, "requests of " + resources(vcpu, gib), rate > 0
+}
+
+func resources(vcpu, gib float64) string { return fmt.Sprintf("%.4g vCPU and %.4g GiB", vcpu, gib) }
+
+func (n *NodePrice) fits(selector map[string]string) bool {
+	for label, value := range n.NodeSelector {
+		if selector[label] != value {
+			return false
+		}
+	}
+	return true
+}
+
+// requests of a pod, as the scheduler counts them.
+func requests(spec *corev1.PodSpec) (vcpu, gib float64) {
+	sum := func(name corev1.ResourceName) float64 {
+		total, sidecars, start := amount(spec.Overhead, name), 0.0, 0.0
+		for i := range spec.InitContainers {
+			c := &spec.InitContainers[i]
+			wants := requested(c, name)
+			if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+				sidecars += wants
+				wants = 0
+			}
+			start = max(start, sidecars+wants)
+		}
+		running := sidecars
+		for i := range spec.Containers {
+			running += requested(&spec.Containers[i], name)
+		}
+		return total + max(running, start)
+	}
+	return sum(corev1.ResourceCPU), sum(corev1.ResourceMemory) / (1 << 30)
+}
+
+// requested is what a container requests, or else its limit.
+func requested(c *corev1.Container, name corev1.ResourceName) float64 {
+	if _, ok := c.Resources.Requests[name]; ok {
+		return amount(c.Resources.Requests, name)
+	}
+	return amount(c.Resources.Limits, name)
+}
+
+func amount(list corev1.ResourceList, name corev1.ResourceName) float64 {
+	quantity := list[name]
+	return quantity.AsApproximateFloat64()
+}
+
+// cents rounds an amount.
+func cents(v float64) float64 { return math.Round(v*100) / 100 }

@@ -7,8 +7,10 @@
 package review
 
 import (
+	"cmp"
 	"context"
-	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -23,8 +25,9 @@ type Input struct {
 	// At is the time that policies and schedules are asked about; Zone the controller's time zone in the IANA database.
 	At   time.Time
 	Zone string
-	// Records of decisions, or none; see ReadRecords.
+	// Records of decisions, or none; see ReadRecords. Unread is how many lines were passed over.
 	Records []Record
+	Unread  int
 	// Live is the cluster as it is, by pool NAMESPACE/NAME; nil unless it was asked for. A pool that isn't in it is not in the cluster.
 	Live map[string]*v1alpha1.RunnerPool
 }
@@ -55,6 +58,211 @@ type Policy struct {
 
 // Compare reviews a change. Each evaluation of a policy is bounded by the context's guard, see policy.WithGuard.
 // An error says that an object is not of its kind; what policies fail at is in the result.
-func Compare(_ context.Context, _ Input) (*Result, error) {
-	return nil, errors.New("not written yet")
+func Compare(ctx context.Context, in Input) (*Result, error) {
+	base, err := open(&in.Base, &in)
+	if err != nil {
+		return nil, err
+	}
+	head, err := open(&in.Head, &in)
+	if err != nil {
+		return nil, err
+	}
+	r := &Result{
+		APIVersion: APIVersion, Kind: Kind, At: in.At.UTC(), Zone: in.Zone, Verdict: Allowed,
+		Base: base.revision(), Head: head.revision(),
+	}
+	if len(in.Head.Diagnostics) > 0 {
+		r.Verdict = Broken
+		return r, nil
+	}
+	if len(in.Base.Diagnostics) > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("The base, %s, can't be applied: every pool of the head is taken as added.", in.Base.Name))
+	}
+	c := &comparison{ctx: ctx, in: &in, base: base, head: head, result: r}
+	c.run()
+	return r, nil
+}
+
+// comparison is one review under way.
+type comparison struct {
+	ctx        context.Context
+	in         *Input
+	base, head *side
+	result     *Result
+	pairs      []*pair
+	jobs       map[string][]jobsAt // of the records, once they are asked for
+}
+
+// pair is a pool on both sides, or on one.
+type pair struct {
+	base, head *pool
+	before     *judgement
+	after      *judgement
+	shown      Pool
+}
+
+// name of the pool as it is at the head, or else was.
+func (p *pair) name() string { return p.either().name() }
+
+func (p *pair) either() *pool {
+	if p.head != nil {
+		return p.head
+	}
+	return p.base
+}
+
+func (c *comparison) run() {
+	c.pairs = pairUp(c.base, c.head)
+	for _, p := range c.pairs {
+		c.judge(p)
+		c.describe(p)
+	}
+	c.comparePolicies()
+	c.compareConnections()
+	c.findOverlaps()
+	c.replay()
+	c.price()
+	c.look()
+	c.summarize()
+}
+
+// judge asks each side's policies.
+func (c *comparison) judge(p *pair) {
+	if p.base != nil {
+		p.before = c.base.judge(c.ctx, p.base)
+	}
+	if p.head == nil {
+		return
+	}
+	if p.base != nil && p.before.holdsFor(c.base, c.head, p) {
+		p.after = p.before.at(p.head)
+		return
+	}
+	p.after = c.head.judge(c.ctx, p.head)
+	c.result.Head.Diagnostics = append(c.result.Head.Diagnostics, p.after.diagnostics...)
+}
+
+// describe fills in what is shown of a pair.
+func (c *comparison) describe(p *pair) {
+	s := &p.shown
+	s.Namespace, s.Name, s.Change = p.either().Namespace, p.either().Name, Same
+	if p.base != nil {
+		s.BaseAt, s.Before = p.base.at(), p.before.limits
+	}
+	if p.head != nil {
+		s.HeadAt, s.After = p.head.at(), p.after.limits
+	}
+	s.Findings = compareFindings(p.before, p.after)
+	switch {
+	case p.base == nil:
+		s.Change = Added
+	case p.head == nil:
+		s.Change = Deleted
+		s.Classes, s.Effects = []Class{Identity}, deletedEffects(p.base)
+	default:
+		c.compareFields(p)
+	}
+	s.Schedule = c.compareSchedules(p)
+}
+
+// compareFields says what differs between the sides of a pool, and what that does.
+func (c *comparison) compareFields(p *pair) {
+	s := &p.shown
+	s.Fields = diff(p.base.object, p.head.object, classOf)
+	if p.base.name() != p.head.name() {
+		s.Change, s.Former = Renamed, p.base.name()
+	} else if len(s.Fields) > 0 {
+		s.Change = Changed
+	}
+	s.Classes = classesOf(s)
+	if slices.Contains(s.Classes, Template) && s.Change == Changed {
+		s.Rollout = c.head.rollout(c.ctx, p)
+	}
+	s.Effects = effectsOf(p)
+	if s.Change == Same && isMoved(p) {
+		s.Change = Moved
+	}
+}
+
+// isMoved says whether policies judge a pool otherwise that is declared as before.
+func isMoved(p *pair) bool {
+	if p.before == p.after {
+		return false
+	}
+	return !p.before.limits.same(p.after.limits) || slices.ContainsFunc(p.shown.Findings, func(f Finding) bool { return f.State != Still })
+}
+
+// summarize counts, sorts, and drops what isn't worth showing.
+func (c *comparison) summarize() {
+	r, s := c.result, &c.result.Summary
+	s.Classes = map[Class]int{}
+	for _, p := range c.pairs {
+		s.count(&p.shown)
+		if p.shown.Change != Same || p.shown.isDenied() {
+			r.Pools = append(r.Pools, p.shown)
+		}
+	}
+	slices.SortFunc(r.Pools, func(a, b Pool) int {
+		return cmp.Or(cmp.Compare(a.rank(), b.rank()), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	switch {
+	case len(r.Head.Diagnostics) > 0:
+		r.Verdict = Broken
+	case s.Denied > 0:
+		r.Verdict = Denied
+	}
+	r.Notes = append(r.Notes, c.notes()...)
+}
+
+// count adds a pool to the summary.
+func (s *Summary) count(p *Pool) {
+	counts := map[Change]*int{Added: &s.Added, Deleted: &s.Deleted, Renamed: &s.Renamed, Changed: &s.Changed, Moved: &s.Moved, Same: &s.Same}
+	*counts[p.Change]++
+	if class := p.Class(); class != "" {
+		s.Classes[class]++
+	}
+	if p.isDenied() {
+		s.Denied++
+	}
+	if slices.ContainsFunc(p.Findings, func(f Finding) bool { return f.State == New && f.denies() }) {
+		s.NewlyDenied++
+	}
+	for _, f := range p.Findings {
+		if f.Level == Warn && f.State != Fixed {
+			s.Warnings++
+		}
+	}
+}
+
+// isDenied says whether a policy denies the pool at the head, or fails for it.
+func (p *Pool) isDenied() bool {
+	return slices.ContainsFunc(p.Findings, func(f Finding) bool { return f.State != Fixed && f.denies() })
+}
+
+func (f *Finding) denies() bool { return f.Level == Deny || f.Level == Failure }
+
+// rank orders pools by how far their change reaches.
+func (p *Pool) rank() int {
+	ranks := map[Class]int{Identity: 0, Routing: 1, Template: 2, Scale: 4, Settings: 5}
+	switch p.Change {
+	case Added:
+		return 3
+	case Moved:
+		return 6
+	case Same:
+		return 7
+	}
+	return ranks[p.Class()]
+}
+
+// notes tell what the review takes for granted.
+func (c *comparison) notes() []string {
+	var notes []string
+	reads := func(s *side) bool {
+		return slices.ContainsFunc(s.order, func(p *pool) bool { return p.bound.Needs().Usage() })
+	}
+	if reads(c.head) || reads(c.base) {
+		notes = append(notes, "Rules that read what runs were asked about an idle pool in an idle fleet: shared ceilings and fair shares may bound it further.")
+	}
+	return notes
 }

@@ -1,0 +1,239 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package review
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/policy"
+)
+
+// fieldClasses are the classes of a pool's fields, by their path or the beginning of it; the first that fits holds.
+var fieldClasses = []struct {
+	path  string
+	class Class
+}{
+	{"metadata.name", Identity}, {"metadata.namespace", Identity}, {"metadata", Settings},
+	{"spec.connectionRef", Identity}, {"spec.registration", Identity},
+	{"spec.scaleSetName", Routing}, {"spec.runnerGroup", Routing}, {"spec.labels", Routing}, {"spec.mode", Routing}, {"spec.suspend", Routing},
+	{"spec.demand.webhook", Routing},
+	{"spec.template", Template},
+	{"spec.scale", Scale}, {"spec.schedules", Scale}, {"spec.warm", Scale}, {"spec.demand", Scale}, {"spec.behavior", Scale},
+}
+
+// classOf is the class that a field of a pool is of.
+func classOf(path string) Class {
+	for _, f := range fieldClasses {
+		if rest, ok := strings.CutPrefix(path, f.path); ok && (rest == "" || rest[0] == '.' || rest[0] == '[') {
+			return f.class
+		}
+	}
+	return Settings
+}
+
+// classesOf are the classes of a pool's change, the most far-reaching first.
+func classesOf(p *Pool) []Class {
+	var classes []Class
+	for _, class := range Classes() {
+		if p.Change == Renamed && class == Identity || slices.ContainsFunc(p.Fields, func(f FieldChange) bool { return f.Class == class }) {
+			classes = append(classes, class)
+		}
+	}
+	return classes
+}
+
+// touches says whether a field, or one below it, differs.
+func (p *Pool) touches(path string) bool {
+	return slices.ContainsFunc(p.Fields, func(f FieldChange) bool {
+		rest, ok := strings.CutPrefix(f.Path, path)
+		return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
+	})
+}
+
+// deletedEffects say what becomes of a pool that is no longer declared.
+func deletedEffects(p *pool) []string {
+	if p.Spec.GetMode() == v1alpha1.Observe {
+		return []string{"It only observed: no runner goes."}
+	}
+	if p.Spec.GetRegistration() == v1alpha1.RegisterREST {
+		return []string{"Runners without a job end, busy ones finish. Jobs that wait for its labels stay queued until other runners take them."}
+	}
+	return []string{fmt.Sprintf(
+		"Runners without a job end, busy ones finish; then the scale set %q is deleted on GitHub. Jobs that wait for it are lost.", p.GetScaleSetName())}
+}
+
+// effectsOf say what a change does to jobs and runners.
+func effectsOf(p *pair) []string {
+	e := &effects{pair: p}
+	if p.shown.Change == Renamed {
+		e.renamed()
+		return e.all
+	}
+	e.identity()
+	e.labels()
+	e.group()
+	e.intake()
+	e.template()
+	e.numbers()
+	return e.all
+}
+
+type effects struct {
+	*pair
+	all []string
+}
+
+func (e *effects) say(format string, args ...any) {
+	e.all = append(e.all, fmt.Sprintf(format, args...))
+}
+
+// renamed tells of a pool that is another one to the cluster.
+func (e *effects) renamed() {
+	e.say("To the cluster it is another pool: %s is deleted and this one is made. Jobs that wait for the former are lost; busy runners finish.", e.base.name())
+	sameSet := strings.EqualFold(e.base.GetScaleSetName(), e.head.GetScaleSetName()) && strings.EqualFold(e.base.Spec.GetRunnerGroup(), e.head.Spec.GetRunnerGroup())
+	if sameSet && e.head.Spec.GetRegistration() != v1alpha1.RegisterREST && e.base.connectionName() == e.head.connectionName() {
+		e.say("Both are the scale set %q: the new one can't hold it until the former is gone (OwnedElsewhere).", e.head.GetScaleSetName())
+	}
+	e.labels()
+}
+
+func (e *effects) identity() {
+	if e.shown.touches("spec.connectionRef") {
+		e.say("Its scale set on %s is deleted once its runners are done, and made anew on %s: jobs that wait for it are lost.", e.base.connectionName(), e.head.connectionName())
+	}
+	if e.base.Spec.GetRegistration() != e.head.Spec.GetRegistration() {
+		e.say("The API server refuses this: registration never changes. Make another pool.")
+	}
+}
+
+// labels tells which jobs come here no more, and which do from now on.
+func (e *effects) labels() {
+	before, after := e.base.GetRunnerLabels(), e.head.GetRunnerLabels()
+	lost, gained := without(before, after), without(after, before)
+	if len(lost) > 0 {
+		e.say("Jobs that ask for %s no longer come here: without another pool for them they wait.", anyOf(lost))
+	}
+	if len(gained) > 0 {
+		e.say("Jobs that ask for %s may come here from now on.", anyOf(gained))
+	}
+	if len(lost)+len(gained) > 0 && e.head.Spec.GetRegistration() == v1alpha1.RegisterREST {
+		e.say("Runners without a job register anew: labels reach no runner that has registered.")
+	}
+}
+
+// without are the texts of a list that aren't in another, whatever their case.
+func without(list, other []string) []string {
+	return slices.DeleteFunc(slices.Clone(list), func(v string) bool {
+		return slices.ContainsFunc(other, func(o string) bool { return strings.EqualFold(v, o) })
+	})
+}
+
+func anyOf(list []string) string { return strings.Join(list, " or ") }
+
+func (e *effects) group() {
+	if from, to := e.base.Spec.GetRunnerGroup(), e.head.Spec.GetRunnerGroup(); !strings.EqualFold(from, to) {
+		e.say("It moves from the runner group %q to %q: repositories that may use the new one reach it, those of the former no longer do.", from, to)
+	}
+	if e.shown.touches("spec.scaleSetName") && len(e.base.Spec.Labels) > 0 && len(e.head.Spec.Labels) > 0 {
+		e.say("The scale set is renamed on GitHub; its labels and jobs stay.")
+	}
+	if e.shown.touches("spec.demand.webhook") {
+		e.say("Other jobs count that webhooks tell of.")
+	}
+}
+
+// intake tells whether it takes in jobs.
+func (e *effects) intake() {
+	was, is := e.base.Spec, e.head.Spec
+	switch {
+	case is.Suspend && !was.Suspend:
+		e.say("It takes in no more jobs: they wait until it is resumed. Runners without a job end, busy ones finish.")
+	case was.Suspend && !is.Suspend:
+		e.say("It takes in jobs again.")
+	}
+	switch from, to := was.GetMode(), is.GetMode(); {
+	case from == to:
+	case to == v1alpha1.Observe:
+		e.say("The API server refuses this: mode never goes back to Observe. Suspend the pool, or make another.")
+	default:
+		e.say("It acts on what it decides from now on, and takes in jobs.")
+	}
+}
+
+func (e *effects) template() {
+	r := e.shown.Rollout
+	switch {
+	case r == nil:
+	case r.Hold:
+		e.say("Runners of the new template are held: %s.", strings.TrimSuffix(strings.Join(r.Reasons, "; "), "."))
+	case r.Strategy == v1alpha1.OnIdle:
+		e.say("No runner ends for it (OnIdle): each is of the new template from the next job on.")
+	case r.Strategy == v1alpha1.Recreate:
+		e.say("Runners without a job are ended at once and made anew (Recreate); busy ones finish.")
+	default:
+		e.say("Runners without a job are replaced in steps, %s; busy ones finish.", steps(r))
+	}
+}
+
+// steps tells the steps of a rolling update.
+func steps(r *Rollout) string {
+	words := fmt.Sprintf("up to %d more and %d fewer meanwhile", r.MaxSurge, r.MaxUnavailable)
+	if r.Canary > 0 {
+		words = fmt.Sprintf("%d first as canaries, ", r.Canary) + words
+	}
+	return words
+}
+
+// numbers tells what other limits do.
+func (e *effects) numbers() {
+	before, after := e.before.limits.Effective, e.after.limits.Effective
+	if before == nil || after == nil {
+		return
+	}
+	switch {
+	case after.Max > before.Max && after.Max == v1alpha1.UnboundedMax:
+		e.say("Nothing bounds how many runners there are any more; it was %s.", number(before.Max))
+	case after.Max < before.Max && before.Max == v1alpha1.UnboundedMax:
+		e.say("At most %s runners, where nothing bounded them: jobs that were accepted are served, and wait beyond that.", number(after.Max))
+	case after.Max < before.Max:
+		e.say("At most %s runners instead of %s: jobs that were accepted are served, and wait beyond that.", number(after.Max), number(before.Max))
+	case after.Max > before.Max:
+		e.say("At most %s runners instead of %s.", number(after.Max), number(before.Max))
+	case e.head.declares().Max != e.base.declares().Max:
+		e.say("The declared max has no effect: %s holds, as before.", number(after.Max))
+	}
+	if was, is := floor(*before), floor(*after); was != is {
+		e.say("%s without any job instead of %s.", capital(count(int(is), "runner")), number(was))
+	}
+}
+
+// declares are the numbers that a pool declares, without its schedules.
+func (p *pool) declares() policy.Scale {
+	s := &p.Spec.Scale
+	return policy.Scale{Min: s.GetMin(), Max: s.GetMax(), Idle: s.GetIdle()}
+}
+
+// floor is how many runners there are without any job.
+func floor(s policy.Scale) int32 { return min(s.Max, max(s.Min, s.Idle)) }
+
+// number writes a number of runners.
+func number(n int32) string {
+	if n == v1alpha1.UnboundedMax {
+		return "unbounded"
+	}
+	return strconv.Itoa(int(n))
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }

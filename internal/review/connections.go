@@ -1,0 +1,114 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package review
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// connectionClass is the class that a field of a connection is of.
+func connectionClass(path string) Class {
+	switch {
+	case path == "spec.url":
+		return Identity
+	case strings.HasPrefix(path, "spec.allowedNamespaces"):
+		return Routing
+	}
+	return Settings
+}
+
+// compareConnections tells which connections change, and what that does to pools.
+func (c *comparison) compareConnections() {
+	all := slices.Concat(c.base.names, c.head.names)
+	slices.Sort(all)
+	for _, name := range slices.Compact(all) {
+		before, after := c.base.connections[name], c.head.connections[name]
+		shown := Connection{Change: Changed, Class: Settings, Pools: c.head.poolsOn(name)}
+		switch {
+		case before == nil:
+			shown.Change = Added
+		case after == nil:
+			shown.Change = Deleted
+			c.deletedConnection(&shown, name)
+		default:
+			shown.Fields = diff(before.object, after.object, connectionClass)
+			if len(shown.Fields) == 0 {
+				continue
+			}
+			shown.changed(before.GitHubConnection, after.GitHubConnection)
+		}
+		if before != nil {
+			shown.Namespace, shown.Name, shown.BaseAt = before.Namespace, before.Name, objectPlace(before.object)
+		}
+		if after != nil {
+			shown.Namespace, shown.Name, shown.HeadAt = after.Namespace, after.Name, objectPlace(after.object)
+		}
+		c.result.Connections = append(c.result.Connections, shown)
+	}
+}
+
+// poolsOn are the pools that use a connection.
+func (s *side) poolsOn(name string) []string {
+	var pools []string
+	for _, p := range s.order {
+		if p.connectionName() == name {
+			pools = append(pools, p.name())
+		}
+	}
+	return pools
+}
+
+func (c *comparison) deletedConnection(shown *Connection, name string) {
+	if left := len(shown.Pools); left > 0 {
+		shown.Class = Identity
+		shown.Effects = append(shown.Effects, fmt.Sprintf("%s still name it: they register no runners, and jobs that wait for them are lost.", capital(count(left, "pool"))))
+	}
+	shown.Pools = append(shown.Pools, c.base.poolsOn(name)...)
+	slices.Sort(shown.Pools)
+	shown.Pools = slices.Compact(shown.Pools)
+}
+
+// changed tells what a change does.
+func (s *Connection) changed(before, after *v1alpha1.GitHubConnection) {
+	for _, f := range s.Fields {
+		if order(Classes(), f.Class) < order(Classes(), s.Class) {
+			s.Class = f.Class
+		}
+	}
+	say := func(format string, args ...any) { s.Effects = append(s.Effects, fmt.Sprintf(format, args...)) }
+	if before.Spec.URL != after.Spec.URL {
+		say("The API server refuses this: url never changes. Make another GitHubConnection and point the pools at it; jobs that wait for them on %s are lost then.", before.Spec.URL)
+	}
+	if credentials(before) != credentials(after) {
+		say("It signs in with other credentials, %s instead of %s: its %s go on once GitHub takes them.", credentials(after), credentials(before), count(len(s.Pools), "pool"))
+	}
+	if lost := without(before.Spec.AllowedNamespaces, after.Spec.AllowedNamespaces); len(lost) > 0 {
+		say("Pools of the namespaces %s may no longer use it: they start no runners and take in no jobs, busy runners finish.", namespaces(lost))
+	}
+	if gained := without(after.Spec.AllowedNamespaces, before.Spec.AllowedNamespaces); len(gained) > 0 {
+		say("Pools of the namespaces %s may use it.", namespaces(gained))
+	}
+}
+
+func namespaces(names []string) string {
+	if slices.Contains(names, "*") {
+		return "that it doesn't name"
+	}
+	return strings.Join(names, ", ")
+}
+
+// credentials name where a connection's credentials are.
+func credentials(c *v1alpha1.GitHubConnection) string {
+	switch {
+	case c.Spec.SecretRef != nil:
+		return "Secret " + c.Spec.SecretRef.Name
+	case c.Spec.MountRef != nil:
+		return "mount " + c.Spec.MountRef.Name
+	}
+	return "none"
+}

@@ -1,0 +1,204 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package review
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// profile is how many runners a pool has in a week, on average.
+type profile struct {
+	known bool
+	// floor without any job, and most with as many jobs as there may be.
+	floor, most float64
+	unbounded   bool
+}
+
+// price says what pools cost.
+func (c *comparison) price() {
+	c.comparePrices()
+	before, after := c.base.Prices, c.head.Prices
+	if before == nil || len(c.base.Diagnostics) > 0 {
+		before = after
+	}
+	if after == nil {
+		return
+	}
+	total := &Cost{Currency: after.Currency, Before: &Amounts{Max: new(float64)}, After: &Amounts{Max: new(float64)}}
+	if before.Currency != after.Currency {
+		c.result.Notes = append(c.result.Notes, fmt.Sprintf("What it cost is not told: prices were in %s and are in %s.", before.Currency, after.Currency))
+		before, total.Before = nil, nil
+	}
+	for _, p := range c.pairs {
+		p.shown.Cost = c.costOf(p, before, after)
+		total.add(p)
+	}
+	total.round()
+	total.Assumptions = c.assumptions(after)
+	c.result.Cost = total
+}
+
+// comparePrices tells what differs between the price files.
+func (c *comparison) comparePrices() {
+	before, after := c.base.Prices, c.head.Prices
+	if len(c.base.Diagnostics) > 0 || before == nil && after == nil {
+		return
+	}
+	none := &Prices{}
+	change := &PriceChange{}
+	if before == nil {
+		before = none
+	}
+	if after == nil {
+		after = none
+	}
+	change.BaseFile, change.HeadFile = before.file, after.file
+	change.Fields = diff(&before.object, &after.object, func(string) Class { return "" })
+	for i := range change.Fields {
+		change.Fields[i].Path = strings.TrimPrefix(change.Fields[i].Path, "spec.")
+	}
+	if len(change.Fields) > 0 {
+		c.result.Prices = change
+	}
+}
+
+// costOf is what a pool costs; nil if nobody knows a rate.
+func (c *comparison) costOf(p *pair, before, after *Prices) *Cost {
+	cost := &Cost{Currency: after.Currency}
+	if p.base != nil && before != nil {
+		if rate, basis, known := before.rate(p.base); known {
+			cost.Rate, cost.Basis = rate, basis
+			cost.Before = c.amounts(c.base, p.base, p.before, before, rate)
+		}
+	}
+	if p.head != nil {
+		if rate, basis, known := after.rate(p.head); known {
+			cost.Rate, cost.Basis = rate, basis
+			cost.After = c.amounts(c.head, p.head, p.after, after, rate)
+		}
+	}
+	if cost.Before == nil && cost.After == nil {
+		return nil
+	}
+	return cost
+}
+
+// amounts are what a pool costs on one side.
+func (c *comparison) amounts(s *side, p *pool, j *judgement, prices *Prices, rate float64) *Amounts {
+	if !j.profile.known {
+		*j.profile = s.profile(c.ctx, p)
+	}
+	week, monthly := j.profile, rate*prices.HoursPerMonth
+	a := &Amounts{Min: cents(week.floor * monthly)}
+	typical := week.floor
+	if !week.unbounded {
+		most := cents(week.most * monthly)
+		a.Max = &most
+		typical += prices.share(p.Name) * (week.most - week.floor)
+	}
+	if seen, ok := c.recordedRunners(p, j); ok {
+		typical = seen
+	}
+	a.Typical = cents(typical * monthly)
+	return a
+}
+
+// profile asks policies about a week: at its beginning, and whenever schedules or policies say that something changes. Changes
+// within an hour are taken together.
+func (s *side) profile(ctx context.Context, p *pool) profile {
+	week := profile{known: true}
+	if p.Spec.Suspend || p.Spec.GetMode() == v1alpha1.Observe {
+		return week
+	}
+	end := s.in.At.Add(lookout)
+	for at := s.in.At; at.Before(end); {
+		a := s.scaling(ctx, p, at)
+		scale := a.answer.Scale
+		if len(a.answer.Failures) > 0 {
+			scale = a.declared
+		}
+		next := end
+		for _, t := range []time.Time{p.plan.At(at, p.Spec.Scale).Next, a.answer.Until} {
+			if t.After(at) && t.Before(next) {
+				next = t
+			}
+		}
+		if soonest := at.Add(time.Hour); next.Before(soonest) {
+			next = soonest
+		}
+		weight := float64(next.Sub(at)) / float64(lookout)
+		week.floor += weight * float64(floor(scale))
+		week.most += weight * float64(scale.Max)
+		week.unbounded = week.unbounded || scale.Max == v1alpha1.UnboundedMax
+		at = next
+	}
+	return week
+}
+
+// add adds a pool to the total.
+func (t *Cost) add(p *pair) {
+	cost := p.shown.Cost
+	if cost == nil || (p.head != nil && cost.After == nil) {
+		if p.head != nil {
+			t.Unknown = append(t.Unknown, p.name())
+		}
+	}
+	if cost == nil {
+		return
+	}
+	t.Before.add(cost.Before)
+	t.After.add(cost.After)
+	if cost.After != nil && cost.After.Max == nil {
+		t.Unbounded = append(t.Unbounded, p.name())
+	}
+}
+
+func (a *Amounts) add(o *Amounts) {
+	if a == nil || o == nil {
+		return
+	}
+	a.Min += o.Min
+	a.Typical += o.Typical
+	if o.Max != nil {
+		*a.Max += *o.Max
+	}
+}
+
+func (t *Cost) round() {
+	for _, a := range []*Amounts{t.Before, t.After} {
+		if a != nil {
+			a.Min, a.Typical, *a.Max = cents(a.Min), cents(a.Typical), cents(*a.Max)
+		}
+	}
+}
+
+// assumptions that amounts rest on.
+func (c *comparison) assumptions(p *Prices) []string {
+	said := []string{
+		fmt.Sprintf("A month has %g hours, each as those of the week from %s.", p.HoursPerMonth, c.in.At.UTC().Format(time.DateOnly)),
+		"Min is without any job, max with as many as policies allow, always.",
+	}
+	if p.Note != "" {
+		said = append(said, "Prices: "+strings.TrimSuffix(p.Note, ".")+".")
+	}
+	if len(c.in.Records) > 0 {
+		said = append(said, "Typical of pools in the recorded decisions: the runners that their jobs would have had within the limits.")
+	}
+	shares := []float64{p.share("")}
+	for _, s := range p.Typical.Pools {
+		shares = append(shares, s.Share)
+	}
+	slices.Sort(shares)
+	words := fmt.Sprintf("%g%%", 100*shares[0])
+	if last := shares[len(shares)-1]; last != shares[0] {
+		words += fmt.Sprintf(" to %g%%", 100*last)
+	}
+	return append(said, fmt.Sprintf("Typical is %s of the way from min to max; of a pool without a max it is min.", words))
+}

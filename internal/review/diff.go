@@ -1,0 +1,163 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package review
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/corral-dev/corral/internal/compile"
+)
+
+const (
+	// maxValue bounds how much of a value is shown, in bytes of JSON.
+	maxValue = 400
+	// maxFields bounds how many fields of one object are told of.
+	maxFields = 200
+)
+
+// diff tells in which fields two objects differ, in the order of their paths at the head. Elements of a list that have a name are
+// compared by it; other lists of scalars are compared as one value.
+func diff(base, head *compile.Object, class func(path string) Class) []FieldChange {
+	d := &differ{base: base, head: head, class: class}
+	for _, part := range []string{"metadata", "spec"} {
+		d.compare(part, part, base.Manifest.Object[part], head.Manifest.Object[part])
+	}
+	return d.changes
+}
+
+// differ goes through two objects at once.
+type differ struct {
+	base, head *compile.Object
+	class      func(path string) Class
+	changes    []FieldChange
+}
+
+// compare looks at a value, which may be nil, by its path at the base and at the head: elements of lists move.
+func (d *differ) compare(basePath, headPath string, before, after any) {
+	if reflect.DeepEqual(before, after) || len(d.changes) >= maxFields {
+		return
+	}
+	oldFields, wasStruct := before.(map[string]any)
+	newFields, isStruct := after.(map[string]any)
+	if (wasStruct || before == nil) && (isStruct || after == nil) && len(oldFields)+len(newFields) > 0 {
+		d.compareStructs(basePath, headPath, oldFields, newFields)
+		return
+	}
+	oldList, wasList := before.([]any)
+	newList, isList := after.([]any)
+	if (wasList || before == nil) && (isList || after == nil) && (hasStructs(oldList) || hasStructs(newList)) {
+		d.compareLists(basePath, headPath, oldList, newList)
+		return
+	}
+	d.note(basePath, headPath, before, after)
+}
+
+func (d *differ) compareStructs(basePath, headPath string, before, after map[string]any) {
+	for _, name := range names(before, after) {
+		d.compare(compile.FieldOf(basePath, name), compile.FieldOf(headPath, name), before[name], after[name])
+	}
+}
+
+// names are the sorted names of fields of two structs.
+func names(a, b map[string]any) []string {
+	var all []string
+	for name := range a {
+		all = append(all, name)
+	}
+	for name := range b {
+		if _, both := a[name]; !both {
+			all = append(all, name)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// compareLists pairs the elements by name, or else by their place.
+func (d *differ) compareLists(basePath, headPath string, before, after []any) {
+	byName := named(before) && named(after)
+	var seen []int
+	for i, element := range after {
+		j := i
+		if byName {
+			j = slices.IndexFunc(before, func(o any) bool { return nameOf(o) == nameOf(element) })
+		}
+		var old any
+		if j >= 0 && j < len(before) {
+			old = before[j]
+			seen = append(seen, j)
+		}
+		d.compare(compile.ElementOf(basePath, j), compile.ElementOf(headPath, i), old, element)
+	}
+	for j, element := range before {
+		if !slices.Contains(seen, j) {
+			d.compare(compile.ElementOf(basePath, j), compile.ElementOf(headPath, j), element, nil)
+		}
+	}
+}
+
+func hasStructs(list []any) bool {
+	return slices.ContainsFunc(list, func(v any) bool { _, ok := v.(map[string]any); return ok })
+}
+
+// named says whether each element has a name of its own.
+func named(list []any) bool {
+	seen := map[string]bool{}
+	for _, element := range list {
+		name := nameOf(element)
+		if name == "" || seen[name] {
+			return false
+		}
+		seen[name] = true
+	}
+	return true
+}
+
+func nameOf(v any) string {
+	fields, _ := v.(map[string]any)
+	name, _ := fields["name"].(string)
+	return name
+}
+
+// note adds a field that differs. It goes by its path at the head, unless it is gone.
+func (d *differ) note(basePath, headPath string, before, after any) {
+	change := FieldChange{Path: headPath}
+	if after == nil {
+		change.Path = basePath
+	}
+	if before != nil {
+		at := fieldPlace(d.base, basePath)
+		change.Before, change.BaseAt = shown(before), &at
+	}
+	if after != nil {
+		at := fieldPlace(d.head, headPath)
+		change.After, change.HeadAt = shown(after), &at
+	}
+	change.Class = d.class(change.Path)
+	d.changes = append(d.changes, change)
+}
+
+// shown is a value as JSON. Of a long one, the beginning, as a text.
+func shown(v any) json.RawMessage {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return json.RawMessage(`"…"`)
+	}
+	if len(data) <= maxValue {
+		return data
+	}
+	text := string(data)
+	if whole, ok := v.(string); ok {
+		text = whole
+	}
+	text = text[:min(len(text), maxValue)]
+	for len(text) > 0 && !utf8.ValidString(text) {
+		text = text[:len(text)-1]
+	}
+	data, _ = json.Marshal(text + "…") // a string always can be
+	return data
+}

@@ -1,0 +1,269 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package review
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/podspec"
+	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/rollout"
+)
+
+// judgement is what a side's policies say of a pool.
+type judgement struct {
+	limits      *Limits
+	findings    []Finding // without state
+	diagnostics []v1alpha1.Diagnostic
+	digest      string
+	// profile of the week, once it is asked for. Judgements that are the same share it.
+	profile *profile
+}
+
+// holdsFor says whether a judgement at the base is the one at the head, too: the same pool, and the same policies at the same places.
+func (j *judgement) holdsFor(base, head *side, p *pair) bool {
+	if j.digest != p.head.bound.Digest() || len(diff(p.base.object, p.head.object, classOf)) > 0 {
+		return false
+	}
+	return base.samePlaces(head)
+}
+
+// samePlaces says whether the policies of two sides are declared at the same places.
+func (s *side) samePlaces(o *side) bool {
+	for ref, p := range s.policies {
+		if other := o.policies[ref]; other == nil || other.At != p.At || other.Digest() != p.Digest() {
+			return false
+		}
+	}
+	return true
+}
+
+// at is the judgement of a pool that is the same, and stands elsewhere by now.
+func (j *judgement) at(p *pool) *judgement {
+	moved := *j
+	moved.findings = slices.Clone(j.findings)
+	for i := range moved.findings {
+		moved.findings[i].At = findingPlace(p, moved.findings[i].Path)
+	}
+	return &moved
+}
+
+// judge asks the side's policies about a pool.
+func (s *side) judge(ctx context.Context, p *pool) *judgement {
+	j := &judgement{digest: p.bound.Digest(), profile: &profile{}}
+	scaling := s.scaling(ctx, p, s.in.At)
+	j.limits = s.limits(scaling)
+	j.addFailures(p, scaling.answer.Failures)
+	question, err := TemplateInput(p.RunnerPool)
+	if err != nil {
+		at := p.at()
+		j.diagnostics = append(j.diagnostics, v1alpha1.Diagnostic{File: at.File, Line: at.Line, Column: at.Column, Path: p.object.Path, Message: err.Error()})
+		return j
+	}
+	verdict := p.bound.Template(ctx, question)
+	j.add(s, p, Deny, verdict.Denials)
+	j.add(s, p, Warn, verdict.Warnings)
+	j.addFailures(p, verdict.Failures)
+	for _, a := range verdict.Audit {
+		j.findings = append(j.findings, Finding{Level: Audit, At: *p.at(), PolicyFinding: auditFinding(a.Policy, a.Message)})
+	}
+	return j
+}
+
+func auditFinding(ref, message string) v1alpha1.PolicyFinding {
+	return v1alpha1.PolicyFinding{Message: message, Rule: v1alpha1.RuleReference{Policy: ref}}
+}
+
+func (j *judgement) add(s *side, p *pool, level Level, findings []v1alpha1.PolicyFinding) {
+	for _, f := range findings {
+		f.Rule = s.locate(f.Rule)
+		j.findings = append(j.findings, Finding{Level: level, PolicyFinding: f, At: findingPlace(p, f.Path)})
+	}
+}
+
+// addFailures adds failures, each once: scaling and template rules may fail at the same.
+func (j *judgement) addFailures(p *pool, failures []policy.Failure) {
+	for _, f := range failures {
+		finding := auditFinding(f.Policy, fmt.Sprintf("%s: %s", f.Kind, f.Message))
+		if !slices.ContainsFunc(j.findings, func(other Finding) bool { return other.Level == Failure && other.PolicyFinding == finding }) {
+			j.findings = append(j.findings, Finding{Level: Failure, PolicyFinding: finding, At: *p.at()})
+		}
+	}
+}
+
+// findingPlace is where a field of the pod is declared.
+func findingPlace(p *pool, path string) Place {
+	if path == "" {
+		return *p.at()
+	}
+	return fieldPlace(p.object, "spec.template."+path)
+}
+
+// TemplateInput is the question whether a pool's pod may run. An error names the field of the pool.
+func TemplateInput(p *v1alpha1.RunnerPool) (policy.TemplateInput, error) {
+	pod, err := podspec.Specimen(p)
+	if err != nil {
+		return policy.TemplateInput{}, err
+	}
+	content, err := json.Marshal(pod)
+	if err != nil {
+		return policy.TemplateInput{}, fmt.Errorf("encoding the pod: %w", err)
+	}
+	return policy.TemplateInput{Pool: policy.PoolOf(p), Pod: content}, nil
+}
+
+// scaled is an answer on limits, and what was asked.
+type scaled struct {
+	declared policy.Scale
+	answer   policy.Scaling
+}
+
+// scaling asks what limits hold for an idle pool in an idle fleet at a time.
+func (s *side) scaling(ctx context.Context, p *pool, at time.Time) scaled {
+	in := policy.ScalingInput{Pool: p.input, Now: at.UnixNano(), Zone: s.in.Zone, Usage: idleFleet(p.input)}
+	now := p.plan.At(at, p.Spec.Scale)
+	in.Pool.Scale = policy.Scale{Min: now.Min, Max: now.Max, Idle: now.Idle}
+	return scaled{in.Pool.Scale, p.bound.Scaling(ctx, in)}
+}
+
+// idleFleet is the usage of pools none of which has a runner.
+func idleFleet(p policy.Pool) policy.Usage {
+	none := policy.Group{Members: []policy.Member{}}
+	u := policy.Usage{All: none, Namespace: none, Connection: none, Labels: map[string]policy.Group{}}
+	for label := range p.Labels {
+		u.Labels[label] = none
+	}
+	return u
+}
+
+// limits are an answer as it is shown.
+func (s *side) limits(a scaled) *Limits {
+	l := &Limits{Declared: a.declared, Hard: a.answer.Hard, Until: a.answer.Until, Conflicts: a.answer.Conflicts}
+	if len(a.answer.Failures) == 0 {
+		scale := a.answer.Scale
+		l.Effective = &scale
+	}
+	for _, b := range a.answer.Bounds {
+		b.Rule = s.locate(b.Rule)
+		l.Bounds = append(l.Bounds, b)
+	}
+	for _, x := range a.answer.Audit {
+		l.Audit = append(l.Audit, x.Policy+": "+x.Message)
+	}
+	return l
+}
+
+// same says whether two limits come to the same.
+func (l *Limits) same(o *Limits) bool {
+	if (l.Effective == nil) != (o.Effective == nil) || l.Declared != o.Declared || l.Hard != o.Hard || !slices.Equal(l.Audit, o.Audit) {
+		return false
+	}
+	return l.Effective == nil || *l.Effective == *o.Effective
+}
+
+// compareFindings tells what is new, still there and fixed. The same rule's word on the same field is the same finding, if there is
+// no other of the very same words.
+func compareFindings(before, after *judgement) []Finding {
+	var old []Finding
+	if before != nil {
+		old = slices.Clone(before.findings)
+	}
+	var all []Finding
+	if after != nil {
+		all = slices.Clone(after.findings)
+	}
+	for _, alike := range []func(a, b *Finding) bool{(*Finding).equals, (*Finding).resembles} {
+		for i := range all {
+			if all[i].State != "" {
+				continue
+			}
+			if j := slices.IndexFunc(old, func(o Finding) bool { return alike(&all[i], &o) }); j >= 0 {
+				all[i].State = Still
+				old = slices.Delete(old, j, j+1)
+			}
+		}
+	}
+	for i := range all {
+		all[i].State = cmp.Or(all[i].State, New)
+	}
+	for _, f := range old {
+		f.State = Fixed
+		all = append(all, f)
+	}
+	slices.SortStableFunc(all, func(a, b Finding) int {
+		return cmp.Or(cmp.Compare(order(levels, a.Level), order(levels, b.Level)), cmp.Compare(order(states, a.State), order(states, b.State)))
+	})
+	return all
+}
+
+var (
+	levels = []Level{Failure, Deny, Warn, Audit}
+	states = []State{New, Still, Fixed}
+)
+
+// order is where a value stands in a list.
+func order[T comparable](list []T, v T) int { return slices.Index(list, v) }
+
+func (f *Finding) equals(o *Finding) bool { return f.Message == o.Message && f.resembles(o) }
+
+func (f *Finding) resembles(o *Finding) bool {
+	return f.Level == o.Level && f.Rule.Policy == o.Rule.Policy && f.Rule.Name == o.Rule.Name && f.Code == o.Code && f.Path == o.Path
+}
+
+// rollout asks how a change of the template may roll out.
+func (s *side) rollout(ctx context.Context, p *pair) *Rollout {
+	spec, runners := p.head.Spec.Update, int32(1)
+	if e := p.after.limits.Effective; e != nil && e.Max != v1alpha1.UnboundedMax {
+		runners = e.Max
+	}
+	declared := rollout.Declared(spec, runners)
+	answer := p.head.bound.Update(ctx, policy.UpdateInput{
+		Pool: p.head.input, Now: s.in.At.UnixNano(), Zone: s.in.Zone,
+		Change: policy.Change{
+			From: revisionOf(p.base), To: revisionOf(p.head), Strategy: string(declared.Strategy),
+			MaxSurge: declared.MaxSurge, MaxUnavailable: declared.MaxUnavailable, Canary: declared.Canary,
+		},
+	})
+	r := &Rollout{
+		Hold: answer.Hold || spec.Paused || len(answer.Failures) > 0, Strategy: answer.Strategy,
+		MaxSurge: answer.MaxSurge, MaxUnavailable: answer.MaxUnavailable, Canary: answer.Canary,
+	}
+	if spec.Paused {
+		r.Reasons = append(r.Reasons, "spec.update.paused is true")
+	}
+	for _, f := range answer.Failures {
+		r.Reasons = append(r.Reasons, fmt.Sprintf("%s fails (%s): %s", f.Policy, f.Kind, f.Message))
+	}
+	for _, reason := range answer.Reasons {
+		r.Reasons = append(r.Reasons, fmt.Sprintf("%s (%s)", cmp.Or(reason.Message, "no reason given"), ruleWords(s.locate(reason.Rule))))
+	}
+	return r
+}
+
+// ruleWords name a rule, its policy and its place.
+func ruleWords(r v1alpha1.RuleReference) string {
+	words := fmt.Sprintf("rule %s of %s", r.Name, r.Policy)
+	switch {
+	case r.File != "" && r.Line > 0:
+		words += fmt.Sprintf(", %s:%d", r.File, r.Line)
+	case r.File != "":
+		words += ", " + r.File
+	}
+	return words
+}
+
+// revisionOf names the revision of a pool's template.
+func revisionOf(p *pool) string {
+	hash, err := podspec.Hash(p.Spec.Template.Raw)
+	if err != nil {
+		return p.Name
+	}
+	return p.Name + "-" + hash
+}

@@ -1,0 +1,108 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package review
+
+import (
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/compile"
+)
+
+// maxDiffering bounds how many fields are named in which the cluster isn't the base.
+const maxDiffering = 10
+
+// look adds what runs now.
+func (c *comparison) look() {
+	if c.in.Live == nil {
+		return
+	}
+	for _, p := range c.pairs {
+		name := p.name()
+		if p.base != nil {
+			name = p.base.name()
+		}
+		p.shown.Live = liveOf(p, c.in.Live[name])
+	}
+}
+
+func liveOf(p *pair, runs *v1alpha1.RunnerPool) *Live {
+	if runs == nil {
+		return &Live{Absent: true}
+	}
+	l := &Live{Jobs: runs.Status.Jobs, Runners: runs.Status.Runners, Decision: runs.Status.Decision}
+	if p.base != nil {
+		l.Differs = differing(p.base.RunnerPool, runs)
+	}
+	l.judge(p)
+	return l
+}
+
+// differing names the fields of the spec in which the cluster's pool is another.
+func differing(declared, runs *v1alpha1.RunnerPool) []string {
+	a, b := specOf(declared), specOf(runs)
+	if a == nil || b == nil {
+		return nil
+	}
+	var paths []string
+	for _, f := range diff(a, b, classOf) {
+		paths = append(paths, f.Path)
+	}
+	return paths[:min(len(paths), maxDiffering)]
+}
+
+// specOf is a pool's spec, written the way that Go writes it.
+func specOf(p *v1alpha1.RunnerPool) *compile.Object {
+	spec, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&p.Spec)
+	if err != nil {
+		return nil
+	}
+	return &compile.Object{Manifest: unstructured.Unstructured{Object: map[string]any{"spec": spec}}}
+}
+
+// judge tells what the change does to what runs.
+func (l *Live) judge(p *pair) {
+	say := func(format string, args ...any) { l.Effects = append(l.Effects, fmt.Sprintf(format, args...)) }
+	free := int(l.Runners.Idle + l.Runners.Pending)
+	switch {
+	case p.shown.Class() == Identity:
+		if l.Jobs > l.Runners.Busy {
+			say("%s for it now without a runner: lost.", waits(int(l.Jobs-l.Runners.Busy)))
+		}
+		say("%s without a job: ended. %s busy: each finishes its job.", are(free), are(int(l.Runners.Busy)))
+	case p.shown.Rollout != nil && !p.shown.Rollout.Hold:
+		say("%s without a job: replaced. %s busy: each finishes its job.", are(free), are(int(l.Runners.Busy)))
+	}
+	if p.after == nil || p.after.limits.Effective == nil {
+		return
+	}
+	most := p.after.limits.Effective.Max
+	if over := l.Runners.Busy + l.Runners.Idle + l.Runners.Pending - most; over > 0 {
+		say("%s there now, %d more than the new max of %d: those without a job end, the others finish.", are(int(over+most)), over, most)
+	}
+	if late := l.Jobs - most; late > 0 {
+		say("%s now: beyond %d at once they wait.", count(int(l.Jobs), "job"), most)
+	}
+	if d := slices.IndexFunc(p.shown.Findings, func(f Finding) bool { return f.State == New && f.Level == Deny }); d >= 0 && p.base != nil {
+		say("What runs goes on with the revision that was allowed; new runners are of that, too.")
+	}
+}
+
+func are(n int) string {
+	if n == 1 {
+		return "1 runner is"
+	}
+	return fmt.Sprintf("%d runners are", n)
+}
+
+func waits(n int) string {
+	if n == 1 {
+		return "1 job waits"
+	}
+	return fmt.Sprintf("%d jobs wait", n)
+}

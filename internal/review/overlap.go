@@ -1,0 +1,133 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package review
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/jobmatch"
+)
+
+// maxOverlaps bounds how many pairs are told of.
+const maxOverlaps = 100
+
+// contender is a pool as a job sees it.
+type contender struct {
+	*pool
+	jobmatch.Pool
+	labels []string
+}
+
+// findOverlaps looks for pairs of pools that the same jobs are for at the head and weren't at the base. A job that asks for all labels
+// of one pool is also for each other that has these and more.
+func (c *comparison) findOverlaps() {
+	before, after := c.base.contenders(), c.head.contenders()
+	left := 0
+	for _, p := range c.pairs {
+		if p.head == nil || p.shown.Change == Same || p.shown.Change == Moved {
+			continue
+		}
+		for _, other := range c.head.order {
+			if other == p.head || !after[p.head.name()].overlaps(after[other.name()]) || c.overlapped(p, other, before) {
+				continue
+			}
+			if c.told(other, p.head) {
+				continue
+			}
+			if len(c.result.Overlaps) == maxOverlaps {
+				left++
+				continue
+			}
+			c.result.Overlaps = append(c.result.Overlaps, overlapOf(after[p.head.name()], after[other.name()]))
+		}
+	}
+	if left > 0 {
+		c.result.Notes = append(c.result.Notes, fmt.Sprintf("%d more pairs of pools overlap.", left))
+	}
+}
+
+// told says whether the pair is in the result already, the other way around.
+func (c *comparison) told(p, other *pool) bool {
+	return slices.ContainsFunc(c.result.Overlaps, func(o Overlap) bool { return o.Pool == p.name() && o.Other == other.name() })
+}
+
+// overlapped says whether the pair overlapped at the base.
+func (c *comparison) overlapped(p *pair, other *pool, before map[string]*contender) bool {
+	if p.base == nil {
+		return false
+	}
+	a, b := before[p.base.name()], before[c.formerly(other)]
+	return a != nil && b != nil && a.overlaps(b)
+}
+
+// formerly is the name of a head's pool at the base.
+func (c *comparison) formerly(head *pool) string {
+	for _, p := range c.pairs {
+		if p.head == head && p.base != nil {
+			return p.base.name()
+		}
+	}
+	return ""
+}
+
+// contenders are the side's pools by name.
+func (s *side) contenders() map[string]*contender {
+	all := map[string]*contender{}
+	for _, p := range s.order {
+		labels := p.GetRunnerLabels()
+		if p.Spec.GetRegistration() == v1alpha1.RegisterREST {
+			labels = p.GetRegisteredLabels()
+		}
+		all[p.name()] = &contender{pool: p, Pool: jobmatch.Of(p.RunnerPool, s.scopeOf(p)), labels: labels}
+	}
+	return all
+}
+
+// scopeOf is what a pool's connection is for. Of one that isn't declared here, only the name is known.
+func (s *side) scopeOf(p *pool) jobmatch.Scope {
+	if c := s.connections[p.connectionName()]; c != nil {
+		if scope, ok := jobmatch.ScopeOf(c.Spec.URL); ok {
+			return scope
+		}
+	}
+	return jobmatch.Scope{Kind: jobmatch.Organization, Path: p.connectionName()}
+}
+
+// overlaps says whether there are jobs for both.
+func (a *contender) overlaps(b *contender) bool {
+	if !strings.EqualFold(a.Scope.Host, b.Scope.Host) || !strings.EqualFold(a.Scope.Path, b.Scope.Path) || !strings.EqualFold(a.Group, b.Group) {
+		return false
+	}
+	if a.pool.Spec.GetMode() != b.pool.Spec.GetMode() || !shareRepositories(a.Repositories, b.Repositories) {
+		return false
+	}
+	return a.Bears(b.labels) || b.Bears(a.labels)
+}
+
+// shareRepositories says whether two lists of patterns have a repository in common.
+func shareRepositories(a, b []string) bool {
+	if len(a) == 0 || len(b) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(a, func(x string) bool { return jobmatch.AnyGlob(b, x) }) ||
+		slices.ContainsFunc(b, func(x string) bool { return jobmatch.AnyGlob(a, x) })
+}
+
+func overlapOf(p, other *contender) Overlap {
+	labels := p.labels
+	if !other.Bears(labels) {
+		labels = other.labels
+	}
+	path := "spec.labels"
+	if len(p.pool.Spec.Labels) == 0 {
+		path = "spec.scaleSetName"
+	}
+	return Overlap{
+		Pool: p.name(), Other: other.name(), At: fieldPlace(p.object, path), Labels: labels,
+		Message: fmt.Sprintf("Jobs that ask for %s are for %s as well: either may get them.", strings.Join(labels, " and "), other.name()),
+	}
+}

@@ -1,0 +1,153 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package review
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/policy"
+)
+
+// longestHold is how long a recorded number of jobs is taken to hold at most.
+const longestHold = time.Hour
+
+// failed stands for a decision that isn't taken.
+const failed = "no decision: a policy fails"
+
+// ask puts a recorded question to the side's policies that bind its pool.
+func (s *side) ask(ctx context.Context, b *policy.Bound, q *question) replayed {
+	switch q.decision {
+	case policy.DecisionScaling:
+		return s.askScaling(b.Scaling(ctx, q.scaling))
+	case policy.DecisionTemplate:
+		return s.askTemplate(b.Template(ctx, q.template))
+	}
+	return s.askUpdate(b.Update(ctx, q.update))
+}
+
+func (s *side) askScaling(a policy.Scaling) replayed {
+	if len(a.Failures) > 0 {
+		return replayed{words: failed, max: a.Scale.Max}
+	}
+	r := replayed{words: scaleWords(a.Scale, a.Hard), max: a.Scale.Max, hard: a.Hard}
+	for _, b := range a.Bounds {
+		r.rules = append(r.rules, s.locate(b.Rule))
+	}
+	return r
+}
+
+func (s *side) askTemplate(a policy.Template) replayed {
+	if len(a.Failures) > 0 {
+		return replayed{words: failed}
+	}
+	r := replayed{words: denialWords(a.Denials)}
+	for _, d := range a.Denials {
+		r.rules = append(r.rules, s.locate(d.Rule))
+	}
+	return r
+}
+
+func (s *side) askUpdate(a policy.Update) replayed {
+	if len(a.Failures) > 0 {
+		return replayed{words: failed}
+	}
+	r := replayed{words: rolloutWords(recordedRollout{a.Hold, a.Strategy, a.MaxSurge, a.MaxUnavailable, a.Canary})}
+	for _, reason := range a.Reasons {
+		r.rules = append(r.rules, s.locate(reason.Rule))
+	}
+	return r
+}
+
+// words tell a recorded outcome; empty if there is none in the record.
+func (r *Record) words() string {
+	switch {
+	case len(r.result.Failures) > 0:
+		return failed
+	case r.decision == policy.DecisionTemplate:
+		return denialWords(r.result.Denials)
+	case r.result.Limits != nil:
+		return scaleWords(*r.result.Limits, r.result.Hard)
+	case r.result.Rollout != nil:
+		return rolloutWords(*r.result.Rollout)
+	}
+	return ""
+}
+
+func scaleWords(s policy.Scale, hard bool) string {
+	most := strconv.Itoa(int(s.Max))
+	if s.Max == v1alpha1.UnboundedMax {
+		most = "unbounded"
+	}
+	words := fmt.Sprintf("max %s, min %d, idle %d", most, s.Min, s.Idle)
+	if hard {
+		words += ", hard"
+	}
+	return words
+}
+
+func denialWords(denials []v1alpha1.PolicyFinding) string {
+	if len(denials) == 0 {
+		return "allowed"
+	}
+	var messages []string
+	for _, d := range denials {
+		messages = append(messages, d.Message)
+	}
+	return "denied: " + strings.Join(messages, "; ")
+}
+
+func rolloutWords(r recordedRollout) string {
+	words := fmt.Sprintf("%s, maxSurge %d, maxUnavailable %d, canary %d", r.Strategy, r.MaxSurge, r.MaxUnavailable, r.Canary)
+	if r.Hold {
+		words = "hold, " + words
+	}
+	return words
+}
+
+// recordedRunners is how many runners a pool would have had on average, by the jobs of its recorded decisions and the limits of a side;
+// false if there are fewer than two of them. Each holds until the next, and an hour at most.
+func (c *comparison) recordedRunners(p *pool, j *judgement) (float64, bool) {
+	if j.limits.Effective == nil {
+		return 0, false
+	}
+	jobs := c.recordedJobs()[p.name()]
+	limits, total, hours := *j.limits.Effective, 0.0, 0.0
+	for i := range len(jobs) - 1 {
+		held := min(jobs[i+1].at.Sub(jobs[i].at), longestHold).Hours()
+		wanted := int64(jobs[i].jobs) + int64(limits.Idle)
+		total += held * float64(min(int64(limits.Max), max(int64(limits.Min), wanted)))
+		hours += held
+	}
+	if hours == 0 {
+		return 0, false
+	}
+	return total / hours, true
+}
+
+// jobsAt is how many jobs there were at a time.
+type jobsAt struct {
+	at   time.Time
+	jobs int32
+}
+
+// recordedJobs are the jobs in recorded decisions, by pool and time.
+func (c *comparison) recordedJobs() map[string][]jobsAt {
+	if c.jobs != nil {
+		return c.jobs
+	}
+	c.jobs = map[string][]jobsAt{}
+	for i := range c.in.Records {
+		r := &c.in.Records[i]
+		if q, err := r.question(); err == nil && q.decision == policy.DecisionScaling {
+			name := qualified(q.pool.Namespace, q.pool.Name)
+			c.jobs[name] = append(c.jobs[name], jobsAt{r.at, q.scaling.Jobs})
+		}
+	}
+	return c.jobs
+}

@@ -1,0 +1,331 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package review
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/policy"
+)
+
+// sunday is when tests ask.
+var sunday = time.Date(2026, 7, 5, 18, 0, 0, 0, time.UTC)
+
+const (
+	connections = `package pools
+
+import "corral.dev/schema@v0"
+
+connections: schema.#Connections & {
+	acme: spec: {url: "https://github.com/acme", secretRef: name: "app"}
+	other: spec: {url: "https://github.com/other", secretRef: name: "app"}
+}
+#T: {
+	metadata: labels: {}
+	spec: {
+		nodeSelector: {}
+		containers: [{name: "runner", image: *"runner:1" | string, resources: requests: {cpu: "2", memory: "4Gi"}}]
+	}
+}
+`
+	linux = `package pools
+
+import "corral.dev/schema@v0"
+
+pools: schema.#Pools & {
+	linux: spec: {
+		connectionRef: name: "acme"
+		scale: {max: 50, idle: 2}
+		template: #T
+	}
+}
+`
+	ceiling = `package corral.scaling
+
+import rego.v1
+
+limit contains {"field": "max", "atMost": 60, "reason": "the team's cap"}
+`
+	denyOld = `package corral.template
+
+import rego.v1
+
+deny contains {"msg": "image is old", "path": "spec.containers[0].image", "code": "old"} if {
+	input.pod.spec.containers[_].image == "runner:1"
+}
+`
+)
+
+// files of one side; connections.cue is there if it isn't named.
+type files map[string]string
+
+// change returns a file with a part of it replaced.
+func change(t *testing.T, text string, oldNew ...string) string {
+	t.Helper()
+	for i := 0; i < len(oldNew); i += 2 {
+		if !strings.Contains(text, oldNew[i]) {
+			t.Fatalf("no %q in %s", oldNew[i], text)
+		}
+		text = strings.Replace(text, oldNew[i], oldNew[i+1], 1)
+	}
+	return text
+}
+
+// sideOf compiles the files of a side, as a command does.
+func sideOf(t testing.TB, name string, given files) Side {
+	t.Helper()
+	tree := compile.Files{"connections.cue": []byte(connections)}
+	s := Side{Name: name}
+	for file, text := range given {
+		tree[file] = []byte(text)
+	}
+	if text, ok := given["prices.yaml"]; ok {
+		delete(tree, "prices.yaml")
+		s.Prices, s.Diagnostics = ReadPrices("prices.yaml", []byte(text))
+	}
+	result := compile.Compile(tree, compile.Options{Positions: true})
+	s.Objects, s.Diagnostics = result.Objects, append(s.Diagnostics, result.Diagnostics...)
+	for i := range s.Objects {
+		s.Objects[i].Manifest.SetNamespace("ci")
+	}
+	for _, o := range s.Objects {
+		if o.Manifest.GetKind() == policy.KindRunnerPolicy {
+			s.Policies = append(s.Policies, policyOf(t, o))
+		}
+	}
+	return s
+}
+
+func policyOf(t testing.TB, o compile.Object) Policy {
+	t.Helper()
+	object := &v1alpha1.RunnerPolicy{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Manifest.Object, object); err != nil {
+		t.Fatal(err)
+	}
+	source, err := policy.SourceOf(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	loaded, diagnostics := policy.Load(source)
+	if len(diagnostics) > 0 {
+		t.Fatal(diagnostics)
+	}
+	locate := func(module string, line int) Place {
+		if _, own := source.Modules[module]; own {
+			return Place{File: module, Line: line}
+		}
+		return Place{}
+	}
+	return Policy{Policy: loaded, At: Place{File: o.File, Line: o.Line}, Locate: locate}
+}
+
+func compareSides(t *testing.T, base, head files) *Result {
+	t.Helper()
+	return compareInput(t, Input{Base: sideOf(t, "base", base), Head: sideOf(t, "head", head)})
+}
+
+func compareInput(t *testing.T, in Input) *Result {
+	t.Helper()
+	in.At, in.Zone = sunday, "UTC"
+	r, err := Compare(t.Context(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// told is a result in a few lines.
+func told(r *Result) []string {
+	lines := []string{string(r.Verdict)}
+	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+	for _, d := range r.Head.Diagnostics {
+		add("broken %s", compile.Format(d))
+	}
+	for _, p := range r.Pools {
+		add("%s %s %v from %q", p.Change, p.Name, p.Classes, p.Former)
+		for _, f := range p.Fields {
+			add("  %s %s -> %s %s %s", f.Path, f.Before, f.After, placed(f.BaseAt), placed(f.HeadAt))
+		}
+		add("  %s -> %s", limited(p.Before), limited(p.After))
+		for _, f := range p.Findings {
+			add("  %s %s: %s, %s:%d by %s %s:%d", f.State, f.Level, f.Message, f.At.File, f.At.Line, f.Rule.Policy, f.Rule.File, f.Rule.Line)
+		}
+		for _, e := range p.Effects {
+			add("  : %s", e)
+		}
+	}
+	for _, c := range r.Connections {
+		add("connection %s %s %s %v", c.Change, c.Name, c.Class, c.Pools)
+		for _, e := range c.Effects {
+			add("  : %s", e)
+		}
+	}
+	for _, p := range r.Policies {
+		add("policy %s %s %v moved %v", p.Change, p.Policy, p.What, p.Moved)
+	}
+	for _, o := range r.Overlaps {
+		add("overlap %s %s %v %s:%d", o.Pool, o.Other, o.Labels, o.At.File, o.At.Line)
+	}
+	return lines
+}
+
+func placed(p *Place) string {
+	if p == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%s:%d", p.File, p.Line)
+}
+
+func limited(l *Limits) string {
+	if l == nil {
+		return "-"
+	}
+	text := fmt.Sprintf("%d/%d/%d", l.Declared.Min, l.Declared.Idle, l.Declared.Max)
+	if l.Effective == nil {
+		return text + " failed"
+	}
+	text += fmt.Sprintf(" %d/%d/%d", l.Effective.Min, l.Effective.Idle, l.Effective.Max)
+	for _, b := range l.Bounds {
+		text += fmt.Sprintf(" %s<%d by %s:%d", b.Field, b.Value, b.Rule.File, b.Rule.Line)
+	}
+	return text
+}
+
+func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
+	two := change(t, linux, "\tlinux: spec: {", "\twindows: spec: {connectionRef: name: \"acme\", scale: max: 5, template: #T}\n\tlinux: spec: {")
+	labelled := change(t, linux, "scale:", "labels: [\"linux\", \"x64\"]\n\t\tscale:")
+	tests := map[string]struct {
+		base, head files
+		want       []string
+	}{
+		"nothing":      {files{"p.cue": linux}, files{"p.cue": linux}, []string{"Allowed"}},
+		"a line moves": {files{"p.cue": linux, "r.rego": ceiling}, files{"p.cue": change(t, linux, "pools:", "\n\npools:"), "r.rego": ceiling}, []string{"Allowed"}},
+		"scale above a ceiling": {
+			files{"p.cue": linux, "r.rego": ceiling}, files{"p.cue": change(t, linux, "max: 50", "max: 80"), "r.rego": ceiling},
+			[]string{
+				"Allowed", `Changed linux [Scale] from ""`, "  spec.scale.max 50 -> 80 p.cue:8 p.cue:8", "  0/2/50 0/2/50 -> 0/2/80 0/2/60 max<60 by r.rego:5",
+				"  : At most 60 runners instead of 50.",
+			},
+		},
+		"template": {
+			files{"p.cue": linux}, files{"p.cue": change(t, linux, "template: #T", `template: #T & {spec: containers: [{image: "runner:2"}]}`)},
+			[]string{
+				"Allowed", `Changed linux [Template] from ""`,
+				`  spec.template.spec.containers[0].image "runner:1" -> "runner:2" connections.cue:13 p.cue:9`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
+				"  : Runners without a job are replaced in steps, up to 13 more and 0 fewer meanwhile; busy ones finish.",
+			},
+		},
+		"labels": {
+			files{"p.cue": two}, files{"p.cue": change(t, two, "scale: {", "labels: [\"windows\", \"big\"]\n\t\tscale: {")},
+			[]string{
+				"Allowed", `Changed linux [Routing] from ""`, `  spec.labels  -> ["windows","big"] - p.cue:9`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
+				"  : Jobs that ask for linux no longer come here: without another pool for them they wait.",
+				"  : Jobs that ask for windows or big may come here from now on.",
+				"overlap ci/linux ci/windows [windows] p.cue:9",
+			},
+		},
+		"connection of a pool": {
+			files{"p.cue": linux}, files{"p.cue": change(t, linux, `"acme"`, `"other"`)},
+			[]string{
+				"Allowed", `Changed linux [Identity] from ""`, `  spec.connectionRef.name "acme" -> "other" p.cue:7 p.cue:7`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
+				"  : Its scale set on ci/acme is deleted once its runners are done, and made anew on ci/other: jobs that wait for it are lost.",
+			},
+		},
+		"policy only": {
+			files{"p.cue": two, "r.rego": ceiling}, files{"p.cue": two, "r.rego": change(t, ceiling, "60", "20")},
+			[]string{
+				"Allowed", `Moved linux [] from ""`, "  0/2/50 0/2/50 -> 0/2/50 0/2/20 max<20 by r.rego:5",
+				"  : At most 20 runners instead of 50: jobs that were accepted are served, and wait beyond that.",
+				"policy Changed RunnerPolicy/ci/repository [rules] moved [ci/linux]",
+			},
+		},
+		"new blocking policy": {
+			files{"p.cue": linux}, files{"p.cue": linux, "d.rego": denyOld},
+			[]string{
+				"Denied", `Moved linux [] from ""`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
+				"  New Deny: image is old, connections.cue:13 by RunnerPolicy/ci/repository d.rego:5",
+				"policy Added RunnerPolicy/ci/repository [] moved [ci/linux]",
+			},
+		},
+		"still denied, and untouched": {
+			files{"p.cue": linux, "d.rego": denyOld}, files{"p.cue": linux, "d.rego": denyOld},
+			[]string{
+				"Denied", `Same linux [] from ""`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
+				"  Still Deny: image is old, connections.cue:13 by RunnerPolicy/ci/repository d.rego:5",
+			},
+		},
+		"fixed": {
+			files{"p.cue": linux, "d.rego": denyOld},
+			files{"p.cue": change(t, linux, "template: #T", `template: #T & {spec: containers: [{image: "runner:2"}]}`), "d.rego": denyOld},
+			[]string{
+				"Allowed", `Changed linux [Template] from ""`,
+				`  spec.template.spec.containers[0].image "runner:1" -> "runner:2" connections.cue:13 p.cue:9`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
+				"  Fixed Deny: image is old, connections.cue:13 by RunnerPolicy/ci/repository d.rego:5",
+				"  : Runners without a job are replaced in steps, up to 13 more and 0 fewer meanwhile; busy ones finish.",
+			},
+		},
+		"credentials and url": {
+			files{"p.cue": linux}, files{"p.cue": linux, "connections.cue": change(t, connections, "acme\", secretRef: name: \"app\"", "acme2\", secretRef: name: \"app2\"")},
+			[]string{
+				"Allowed", "connection Changed acme Identity [ci/linux]",
+				"  : The API server refuses this: url never changes. Make another GitHubConnection and point the pools at it; jobs that wait for them on https://github.com/acme are lost then.",
+				"  : It signs in with other credentials, Secret app2 instead of Secret app: its 1 pool go on once GitHub takes them.",
+			},
+		},
+		"deleted": {
+			files{"p.cue": two}, files{"p.cue": linux},
+			[]string{
+				"Allowed", `Deleted windows [Identity] from ""`, "  0/0/5 0/0/5 -> -",
+				`  : Runners without a job end, busy ones finish; then the scale set "windows" is deleted on GitHub. Jobs that wait for it are lost.`,
+			},
+		},
+		"renamed": {
+			files{"p.cue": labelled}, files{"p.cue": change(t, labelled, "linux:", "tux:", "idle: 2", "idle: 3")},
+			[]string{
+				"Allowed", `Renamed tux [Identity Scale] from "ci/linux"`, `  metadata.name "linux" -> "tux" p.cue:6 p.cue:6`, "  spec.scale.idle 2 -> 3 p.cue:9 p.cue:9",
+				"  0/2/50 0/2/50 -> 0/3/50 0/3/50",
+				"  : To the cluster it is another pool: ci/linux is deleted and this one is made. Jobs that wait for the former are lost; busy runners finish.",
+			},
+		},
+		"broken": {
+			files{"p.cue": linux}, files{"p.cue": change(t, linux, "max: 50", "max: -1")},
+			[]string{"Broken", "broken p.cue:8:16: pools.linux.spec.scale.max: invalid value -1 (out of bound >=0)"},
+		},
+		"an invalid pod": {
+			files{"p.cue": linux}, files{"p.cue": change(t, linux, "template: #T", `template: #T & {spec: restartPolicy: "Always"}`)},
+			nil,
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := told(compareSides(t, tt.base, tt.head))
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestEqualInputsGiveEqualReviews(t *testing.T) {
+	base, head := files{"p.cue": linux, "r.rego": ceiling}, files{"p.cue": change(t, linux, "max: 50", "max: 80"), "r.rego": change(t, ceiling, "60", "20")}
+	encode := func() string {
+		text, err := json.Marshal(compareSides(t, base, head))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	if diff := cmp.Diff(encode(), encode()); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -1,0 +1,155 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package review
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/schedule"
+)
+
+// side is a Side, ready to be asked.
+type side struct {
+	*Side
+	in          *Input
+	pools       map[string]*pool
+	order       []*pool // by namespace and name
+	connections map[string]*connection
+	names       []string // of connections, sorted
+	policies    map[string]*Policy
+	set         *policy.Set
+}
+
+// pool is a pool of one side.
+type pool struct {
+	*v1alpha1.RunnerPool
+	object *compile.Object
+	plan   *schedule.Plan
+	// input is what policies are told of it, with the numbers that it declares by itself.
+	input policy.Pool
+	bound *policy.Bound
+}
+
+// connection is a connection of one side.
+type connection struct {
+	*v1alpha1.GitHubConnection
+	object *compile.Object
+}
+
+// qualified names an object, with its namespace if it has one.
+func qualified(namespace, name string) string { return strings.TrimPrefix(namespace+"/"+name, "/") }
+
+func (p *pool) name() string { return qualified(p.Namespace, p.Name) }
+
+// connectionName names the connection that the pool uses.
+func (p *pool) connectionName() string {
+	ref := p.Spec.ConnectionRef.From(p.Namespace)
+	return qualified(ref.Namespace, ref.Name)
+}
+
+func (p *pool) at() *Place { return objectPlace(p.object) }
+
+func objectPlace(o *compile.Object) *Place {
+	return &Place{File: o.File, Line: o.Line, Column: o.Column}
+}
+
+// fieldPlace is where a field of an object is written.
+func fieldPlace(o *compile.Object, path string) Place { return Place(o.PositionOf(path)) }
+
+// open reads the objects of a side. One with diagnostics is as good as empty.
+func open(s *Side, in *Input) (*side, error) {
+	o := &side{
+		Side: s, in: in, pools: map[string]*pool{}, connections: map[string]*connection{}, policies: map[string]*Policy{}, set: policy.NewSet(),
+	}
+	if len(s.Diagnostics) > 0 {
+		return o, nil
+	}
+	for i := range s.Objects {
+		if err := o.add(&s.Objects[i]); err != nil {
+			return nil, fmt.Errorf("reading %s of %s: %w", s.Objects[i].Path, s.Name, err)
+		}
+	}
+	slices.SortFunc(o.order, func(a, b *pool) int { return strings.Compare(a.name(), b.name()) })
+	slices.Sort(o.names)
+	loaded := make([]*policy.Policy, len(s.Policies))
+	for i := range s.Policies {
+		loaded[i] = s.Policies[i].Policy
+		o.policies[loaded[i].Ref()] = &s.Policies[i]
+	}
+	o.set = policy.NewSet(loaded...)
+	for _, p := range o.order {
+		p.bound = o.set.For(p.input)
+	}
+	return o, nil
+}
+
+// add reads one object.
+func (s *side) add(o *compile.Object) error {
+	switch o.Manifest.GetKind() {
+	case "RunnerPool":
+		p := &pool{RunnerPool: &v1alpha1.RunnerPool{}, object: o}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Manifest.Object, p.RunnerPool); err != nil {
+			return err
+		}
+		p.plan, _ = schedule.Compile(p.Spec.Schedules) // whoever compiled the side told what is wrong
+		p.input = policy.PoolOf(p.RunnerPool)
+		s.pools[p.name()] = p
+		s.order = append(s.order, p)
+	case "GitHubConnection":
+		c := &connection{&v1alpha1.GitHubConnection{}, o}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Manifest.Object, c.GitHubConnection); err != nil {
+			return err
+		}
+		name := qualified(c.Namespace, c.Name)
+		s.connections[name] = c
+		s.names = append(s.names, name)
+	}
+	return nil
+}
+
+// revision is what is shown of the side.
+func (s *side) revision() Revision {
+	r := Revision{Name: s.Name, Pools: len(s.order), Diagnostics: s.Diagnostics}
+	h := sha256.New()
+	for i := range s.Policies {
+		r.Policies = append(r.Policies, s.Policies[i].Ref())
+	}
+	slices.Sort(r.Policies)
+	for _, ref := range r.Policies {
+		p := s.policies[ref]
+		if p == nil { // the side is broken
+			return r
+		}
+		fmt.Fprintln(h, ref, p.Mode(), p.Digest())
+	}
+	if len(r.Policies) > 0 {
+		r.Digest = fmt.Sprintf("sha256:%x", h.Sum(nil))
+	}
+	return r
+}
+
+// locate puts the place of a rule where it stands, or else where its policy does.
+func (s *side) locate(r v1alpha1.RuleReference) v1alpha1.RuleReference {
+	p := s.policies[r.Policy]
+	if p == nil {
+		return r
+	}
+	at := Place{}
+	if p.Locate != nil {
+		at = p.Locate(r.File, r.Line)
+	}
+	if at.File == "" {
+		at = p.At
+	}
+	r.File, r.Line = at.File, at.Line
+	return r
+}
