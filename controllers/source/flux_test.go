@@ -323,3 +323,30 @@ func TestAWatchThatCannotBeginIsTriedAgain(t *testing.T) {
 		t.Errorf("tried %d times", tries)
 	}
 }
+
+// notified is the metadata of events by their reason.
+type notified map[string]map[string]string
+
+func (n notified) Notify(_ client.Object, _, reason, _ string, metadata map[string]string) {
+	n[reason] = metadata
+}
+
+func TestEventsNameTheRevision(t *testing.T) {
+	w := newFluxWorld(t, repository(nil), ofFlux(), &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "a"}})
+	got := notified{}
+	w.reconciler.Notifier = got
+	w.push("v1@sha256:1", pool("a"))
+	holds := artifact("v1@sha256:1")
+	holds.Metadata = map[string]string{originRevisionKey: "main@sha1:7"}
+	w.stock(holds)
+	w.reconcile()
+	want := notified{
+		v1alpha1.SucceededReason: {
+			"corral.dev/revision": "v1@sha256:1", "corral.dev/originRevision": "main@sha1:7", "corral.dev/commit_status": "update",
+		},
+		adoptedEvent: {"corral.dev/revision": "v1@sha256:1", "corral.dev/originRevision": "main@sha1:7"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
