@@ -14,6 +14,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/filemode"
 	"github.com/go-git/go-git/v5/plumbing/object"
+	"github.com/go-git/go-git/v5/plumbing/storer"
 	"github.com/go-git/go-git/v5/storage/memory"
 )
 
@@ -110,7 +111,7 @@ func commitOf(t *testing.T, objects *memory.Storage, root plumbing.Hash) plumbin
 	return store(t, objects, &object.Commit{TreeHash: root, Author: *signature, Committer: *signature})
 }
 
-func store(t *testing.T, objects *memory.Storage, encoder interface {
+func store(t *testing.T, objects storer.EncodedObjectStorer, encoder interface {
 	Encode(plumbing.EncodedObject) error
 }) plumbing.Hash {
 	t.Helper()
