@@ -117,6 +117,9 @@ func (w *fieldWalk) children(path string, v cue.Value, at token.Position) (writt
 func (w *fieldWalk) visit(path, label string, v cue.Value, around token.Position) (written bool) {
 	w.labels = append(w.labels, label)
 	defer func() { w.labels = w.labels[:len(w.labels)-1] }()
+	if fallback, ok := v.Default(); ok {
+		v = fallback
+	}
 	own := userPositions([]token.Pos{v.Pos()})
 	if kind := v.Kind(); kind != cue.StructKind && kind != cue.ListKind {
 		if len(own) == 0 {
