@@ -50,6 +50,8 @@ type Options struct {
 	Nodes int
 	// NoNodes leaves all pods to the caller, who plays nodes of its own with RunRunner.
 	NoNodes bool
+	// Bare leaves out what install installs: that is then up to the caller, and must give the same names.
+	Bare bool
 	// Audit has the API server log the controller's requests to Cluster.AuditLog.
 	Audit bool
 }
@@ -71,9 +73,13 @@ type World struct {
 
 // Start makes a world. Stop it also when the caller's context has ended.
 func Start(ctx context.Context, o Options) (*World, error) {
-	manifests, err := install()
-	if err != nil {
-		return nil, err
+	var manifests [][]byte
+	if !o.Bare {
+		installed, err := install()
+		if err != nil {
+			return nil, err
+		}
+		manifests = installed
 	}
 	options := localcluster.Options{ControllerManager: true, Manifests: manifests, Progress: o.Progress}
 	if o.Audit {
