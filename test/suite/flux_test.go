@@ -1,0 +1,202 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package suite
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	eventv1 "github.com/fluxcd/pkg/apis/event/v1beta1"
+	"github.com/fluxcd/pkg/apis/meta"
+	"github.com/fluxcd/pkg/runtime/conditions"
+	sourcev1 "github.com/fluxcd/source-controller/api/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/githubsim"
+	"github.com/corral-dev/corral/test/harness"
+)
+
+// fluxed is a PoolSource on a GitRepository of Flux, whose source-controller is played.
+type fluxed struct {
+	*gitops
+	shelf    *harness.Artifacts
+	receiver *harness.Receiver
+	object   *sourcev1.GitRepository
+	holds    *meta.Artifact
+}
+
+func newFluxed(t *testing.T, namespace string) *fluxed {
+	t.Helper()
+	f := &fluxed{
+		gitops:   &gitops{Repository: harness.NewRepository(t), namespace: namespace, key: client.ObjectKey{Namespace: namespace, Name: "pools"}},
+		shelf:    harness.NewArtifacts(t),
+		receiver: harness.NewReceiver(t),
+		object:   &sourcev1.GitRepository{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "pools"}},
+	}
+	must(t, w.Connect(t.Context(), namespace, "acme", namespace+"-org"))
+	f.source("pools", v1alpha1.GitRepositoryKind)
+	return f
+}
+
+// source makes a PoolSource that looks by itself once an hour only.
+func (f *fluxed) source(name, kind string, dependsOn ...string) {
+	f.T.Helper()
+	source := &v1alpha1.PoolSource{
+		ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: name},
+		Spec: v1alpha1.PoolSourceSpec{
+			SourceRef: &v1alpha1.SourceReference{Kind: kind, Name: name}, Interval: metav1.Duration{Duration: time.Hour},
+		},
+	}
+	for _, other := range dependsOn {
+		source.Spec.DependsOn = append(source.Spec.DependsOn, meta.DependencyReference{Name: other})
+	}
+	must(f.T, w.Client.Create(f.T.Context(), source))
+}
+
+// push has source-controller make an artifact of what is in the repository.
+func (f *fluxed) push(message string) string {
+	f.T.Helper()
+	commit := f.Push(message)
+	f.holds = f.shelf.Put(f.T, f.Path("."), "main@sha1:"+commit)
+	w.SetArtifact(f.T, f.object, func() { f.object.Status.Artifact = f.holds })
+	return commit
+}
+
+// says waits until the Ready condition of a source is so.
+func (f *fluxed) says(name, reason, message string) {
+	f.T.Helper()
+	eventually(f.T, func(ctx context.Context) error {
+		s := &v1alpha1.PoolSource{}
+		must(f.T, w.Client.Get(ctx, client.ObjectKey{Namespace: f.namespace, Name: name}, s))
+		ready := conditions.Get(s, v1alpha1.ReadyCondition)
+		if ready == nil || ready.Reason != reason || !strings.Contains(ready.Message, message) {
+			return fmt.Errorf("%s is not %s with %q: %+v", name, reason, message, ready)
+		}
+		return nil
+	})
+}
+
+// told waits for an event about the source pools.
+func (f *fluxed) told(severity, reason, commit, message string) {
+	f.T.Helper()
+	eventually(f.T, func(context.Context) error {
+		events := f.receiver.Events("PoolSource", f.key)
+		if !slices.ContainsFunc(events, func(e eventv1.Event) bool {
+			return e.Severity == severity && e.Reason == reason && strings.Contains(e.Message, message) &&
+				strings.HasSuffix(e.Metadata["corral.dev/revision"], commit)
+		}) {
+			return fmt.Errorf("no %s %s with %q among %+v", severity, reason, message, events)
+		}
+		return nil
+	})
+}
+
+func TestPoolsFromFlux(t *testing.T) {
+	f := newFluxed(t, "flux")
+	t.Setenv("SOURCE_CONTROLLER_LOCALHOST", f.shelf.Host)
+	controller(t, "--events-addr="+f.receiver.URL)
+
+	t.Run("the controller runs without Flux, says so, and needs no restart once it is there", func(t *testing.T) {
+		f.T = t
+		f.says("pools", v1alpha1.ArtifactFailedReason, "the kind GitRepository of source.toolkit.fluxcd.io is not installed")
+	})
+	w.InstallFlux(t)
+	t.Run("what is not there yet is waited for", func(t *testing.T) {
+		f.T = t
+		f.says("pools", v1alpha1.ArtifactFailedReason, "GitRepository flux/pools is not there")
+		w.SetArtifact(t, f.object, func() {
+			conditions.MarkFalse(f.object, meta.ReadyCondition, "GitOperationFailed", "authentication required")
+		})
+		f.says("pools", v1alpha1.ArtifactFailedReason, "has no artifact yet: GitOperationFailed: authentication required")
+	})
+	t.Run("an artifact is applied when it is announced", func(t *testing.T) {
+		f.T = t
+		f.Write("pools.cue", definitions(3, "linux", "runner:1", true))
+		commit := f.push("Two pools")
+		f.applied(commit)
+		f.waitRemote("linux", func(s *githubsim.ScaleSetReport) bool { return s != nil && s.Capacity == 3 })
+		f.waitRemote("extra", func(s *githubsim.ScaleSetReport) bool { return s != nil && s.SessionOwner != "" })
+		f.finished(f.job("linux", time.Millisecond))
+		f.told("info", v1alpha1.SucceededReason, commit, "2 pools")
+	})
+	t.Run("a broken one is refused with file and line, and told; the last good one runs on", func(t *testing.T) {
+		f.T = t
+		f.Write("pools.cue", strings.Replace(definitions(3, "linux", "runner:1", true), "scale: max: 3", "scale: {min: 9, max: 3}\n\tlables: [1]", 1))
+		commit := f.push("Break it")
+		f.says("pools", v1alpha1.BuildFailedReason, "pools.cue:9:15: ")
+		f.told("error", v1alpha1.BuildFailedReason, commit, "pools.cue:9:15: ")
+		f.finished(f.job("linux", time.Millisecond))
+	})
+	t.Run("one that is gone is waited for, and one of other content than announced is not taken", func(t *testing.T) {
+		f.T = t
+		f.Write("pools.cue", definitions(5, "linux", "runner:1", true))
+		commit := f.Push("Raise max")
+		honest := f.shelf.Put(t, f.Path("."), "main@sha1:"+commit)
+		forged := honest.DeepCopy()
+		forged.Digest = "sha256:" + strings.Repeat("0", 64)
+		w.SetArtifact(t, f.object, func() { f.object.Status.Artifact = forged })
+		f.says("pools", v1alpha1.ArtifactFailedReason, "digest does not match")
+		f.shelf.Forget()
+		w.SetArtifact(t, f.object, func() { f.object.Status.Artifact = honest })
+		f.says("pools", v1alpha1.ArtifactFailedReason, "artifact not found")
+		f.push("Make it again")
+		f.waitRemote("linux", func(s *githubsim.ScaleSetReport) bool { return s.Capacity == 5 })
+	})
+	t.Run("a pool that left it finishes its job and goes", func(t *testing.T) {
+		f.T = t
+		busy := f.job("extra", 2*time.Second)
+		f.runnerOf(busy)
+		f.Write("pools.cue", definitions(5, "linux", "runner:1", false))
+		f.applied(f.push("Remove a pool"))
+		f.waitRemote("extra", func(s *githubsim.ScaleSetReport) bool { return s == nil })
+		f.finished(busy)
+		f.told("info", "Pruned", "", "Deleted RunnerPool extra, which left the source")
+	})
+	t.Run("sources of other kinds wait for what they depend on", func(t *testing.T) {
+		f.T = t
+		f.dependents()
+	})
+	t.Run("another namespace is not read", func(t *testing.T) {
+		f.T = t
+		must(t, w.Client.Create(t.Context(), &v1alpha1.PoolSource{
+			ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "foreign"},
+			Spec: v1alpha1.PoolSourceSpec{
+				SourceRef: &v1alpha1.SourceReference{Kind: v1alpha1.GitRepositoryKind, Name: "pools", Namespace: "default"},
+				Interval:  metav1.Duration{Duration: time.Hour},
+			},
+		}))
+		f.says("foreign", v1alpha1.AccessDeniedReason, "spec.sourceRef names namespace default")
+	})
+	f.T = t
+	f.idleAgain()
+}
+
+// dependents makes a source of each other kind, one depending on the next, and has the artifact of the first come last.
+func (f *fluxed) dependents() {
+	f.T.Helper()
+	at := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: f.namespace, Name: name} }
+	image, bucket, external := &sourcev1.OCIRepository{ObjectMeta: at("image")}, &sourcev1.Bucket{ObjectMeta: at("bucket")}, &sourcev1.ExternalArtifact{ObjectMeta: at("external")}
+	holds := func(name string) *meta.Artifact {
+		tree := harness.NewRepository(f.T)
+		tree.Write("pools.cue", strings.NewReplacer("pools: linux:", "pools: "+name+":").Replace(definitions(1, name, "runner:1", false)))
+		return f.shelf.Put(f.T, tree.Path("."), "v1@sha256:"+name)
+	}
+	f.source("external", v1alpha1.ExternalArtifactKind, "bucket")
+	f.source("bucket", v1alpha1.BucketKind, "image")
+	f.source("image", v1alpha1.OCIRepositoryKind, "pools")
+	w.SetArtifact(f.T, external, func() { external.Status.Artifact = holds("external") })
+	w.SetArtifact(f.T, bucket, func() { bucket.Status.Artifact = holds("bucket") })
+	f.says("external", v1alpha1.DependencyNotReadyReason, "PoolSource flux/bucket is not ready")
+	f.says("bucket", v1alpha1.DependencyNotReadyReason, "PoolSource flux/image is not ready")
+	w.SetArtifact(f.T, image, func() { image.Status.Artifact = holds("image") })
+	for _, name := range []string{"image", "bucket", "external"} {
+		f.says(name, v1alpha1.SucceededReason, "Applied revision v1@sha256:"+name+": 1 pool")
+	}
+}
