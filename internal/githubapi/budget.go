@@ -92,7 +92,7 @@ func (b *budget) spend(k kind, doing string) error {
 	if err := b.refusal(k, doing); err != nil {
 		return err
 	}
-	b.points -= costOf(k.rank)
+	b.points -= costOf(k)
 	b.underWay++
 	return nil
 }
@@ -104,8 +104,8 @@ func (b *budget) end() {
 	b.underWay--
 }
 
-func costOf(r turns.Rank) float64 {
-	if r == turns.Looking || r == turns.Listing {
+func costOf(k kind) float64 {
+	if !k.writes && (k.rank == turns.Looking || k.rank == turns.Listing) {
 		return pointsToRead
 	}
 	return pointsToWrite
@@ -119,7 +119,7 @@ func (b *budget) refusal(k kind, doing string) error {
 	if h := b.hourOf(k); h != nil && float64(h.remaining-b.underWay) <= reserve[k.rank]*float64(h.limit) {
 		return scaleset.NewError(scaleset.KindRateLimited, doing, 0, min(mostWait, h.reset.Sub(now)), h.shortage(k.rank), nil)
 	}
-	if missing := b.missing(k.rank); missing > 0 {
+	if missing := b.missing(k); missing > 0 {
 		return scaleset.NewError(scaleset.KindRateLimited, doing, 0, missing, "GitHub allows so many calls a minute, and they are used up", nil)
 	}
 	return nil
@@ -148,21 +148,21 @@ func (h *hour) shortage(r turns.Rank) string {
 }
 
 // pause is how long a call has to wait for points; 0 for not at all.
-func (b *budget) pause(r turns.Rank) time.Duration {
+func (b *budget) pause(k kind) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.missing(r)
+	return b.missing(k)
 }
 
 // missing is how long it takes until there are points for a call; 0 when there are.
-func (b *budget) missing(r turns.Rank) time.Duration {
+func (b *budget) missing(k kind) time.Duration {
 	if !b.paced {
 		return 0
 	}
 	now := b.now()
 	b.points = min(pointsAtOnce, b.points+pointsPerSecond*max(0, now.Sub(b.filled).Seconds()))
 	b.filled = now
-	short := costOf(r) + reserve[r]*pointsAtOnce - b.points
+	short := costOf(k) + reserve[k.rank]*pointsAtOnce - b.points
 	if short <= 0 {
 		return 0
 	}

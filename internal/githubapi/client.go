@@ -131,6 +131,8 @@ type kind struct {
 	rank turns.Rank
 	// keep the answer, to ask later whether it changed.
 	keep bool
+	// writes is true of calls that change something although others go before them.
+	writes bool
 	// asApp is true of calls that only an App may make, as itself.
 	asApp bool
 	// most is the size of an answer in bytes; mostAnswer if 0.
@@ -218,7 +220,7 @@ func (c *Client) once(ctx context.Context, k kind, token, doing string, op opera
 // slowly. Others fail, and come back.
 func (c *Client) pace(ctx context.Context, b *budget, k kind) {
 	for left := c.options.Timeout; k.rank == turns.Listing; {
-		wait := b.pause(k.rank)
+		wait := b.pause(k)
 		if wait <= 0 || wait > left {
 			return
 		}

@@ -34,6 +34,11 @@ const (
 	EndpointDeliveries         Endpoint = "deliveries"
 	EndpointDelivery           Endpoint = "delivery"
 	EndpointRedeliver          Endpoint = "redeliver"
+	EndpointCombinedStatus     Endpoint = "combined-status"
+	EndpointCreateStatus       Endpoint = "create-status"
+	EndpointCheckRuns          Endpoint = "check-runs"
+	EndpointCreateCheckRun     Endpoint = "create-check-run"
+	EndpointUpdateCheckRun     Endpoint = "update-check-run"
 )
 
 // The Actions service.

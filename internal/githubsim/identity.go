@@ -133,6 +133,7 @@ var classicScopes = map[string][]string{
 	permActions:           {"repo"},
 	permOrgHooks:          {"admin:org_hook"},
 	permRepoHooks:         {"admin:repo_hook", "repo"},
+	permStatuses:          {"repo:status", "repo"},
 }
 
 // Permissions by GitHub's names.

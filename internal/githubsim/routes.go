@@ -49,6 +49,7 @@ func (s *Server) restRoutes(mux *http.ServeMux) {
 	mux.Handle("GET /orgs/{org}/actions/runner-groups/{id}/repositories",
 		s.serve(EndpointGroupRepositories, s.rest(s.listGroupRepositories)))
 	s.hookRoutes(mux)
+	s.commitRoutes(mux)
 	mux.Handle("POST /actions/runner-registration", s.serve(EndpointRunnerRegistration, s.registerRunner))
 	for _, prefix := range []string{"/orgs/{org}", "/enterprises/{enterprise}"} {
 		mux.Handle("GET "+prefix+"/actions/runner-groups", s.serve(EndpointRunnerGroups, s.rest(s.listGroups)))

@@ -132,6 +132,7 @@ type Server struct {
 
 	world      world
 	identities identities
+	commits    commits
 	scaleSets  scaleSetIndex
 	runners    runnerIndex
 	jobs       jobIndex
@@ -158,6 +159,7 @@ func New(opts Options) *Server {
 		changed:    make(chan struct{}),
 		world:      newWorld(),
 		identities: newIdentities(),
+		commits:    newCommits(),
 		scaleSets:  newScaleSetIndex(),
 		runners:    newRunnerIndex(),
 		jobs:       newJobIndex(),
