@@ -20,7 +20,7 @@ func main() {
 	if compileworker.IsChild() {
 		compileworker.Main()
 	}
-	err := cli.NewRoot(version, controllerCommand(version), explainCommand(version), cli.NewReview(version, nil)).Execute()
+	err := cli.NewRoot(version, controllerCommand(version), explainCommand(version), cli.NewReview(version, &live{version: version})).Execute()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
 	}
