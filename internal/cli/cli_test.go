@@ -36,7 +36,7 @@ func corral(t *testing.T, folder string, args ...string) outcome {
 	t.Helper()
 	t.Chdir(folder)
 	var stdout, stderr bytes.Buffer
-	root := NewRoot("v1.2.3")
+	root := NewRoot("v1.2.3", NewReview("v1.2.3", nil))
 	root.SetArgs(args)
 	root.SetOut(&stdout)
 	root.SetErr(&stderr)
@@ -199,9 +199,10 @@ func TestVersion(t *testing.T) {
 
 func TestExitCodes(t *testing.T) {
 	for want, err := range map[int]error{
-		ExitOK:     nil,
-		ExitError:  os.ErrNotExist,
-		ExitDenied: fmt.Errorf("pool linux: %w", ErrDenied),
+		ExitOK:      nil,
+		ExitError:   os.ErrNotExist,
+		ExitDenied:  fmt.Errorf("pool linux: %w", ErrDenied),
+		ExitChanged: ErrChanged,
 	} {
 		if got := ExitCode(err); got != want {
 			t.Errorf("ExitCode(%v) = %d, want %d", err, got, want)

@@ -213,10 +213,17 @@ func (o *reviewOptions) judge(r *review.Result) error {
 	switch {
 	case r.Verdict == review.Broken:
 		return fmt.Errorf("the head can't be applied: %w", problems(r.Head.Diagnostics))
-	case r.Verdict == review.Denied:
+	case r.Verdict == review.Denied && slices.ContainsFunc(r.Pools, failedAt):
 		return fmt.Errorf("%d of %s %w, or not decided because a policy failed", r.Summary.Denied, count(r.Head.Pools, "pool"), ErrDenied)
+	case r.Verdict == review.Denied:
+		return fmt.Errorf("%d of %s %w", r.Summary.Denied, count(r.Head.Pools, "pool"), ErrDenied)
 	case o.exitCode && r.HasChanges():
 		return ErrChanged
 	}
 	return nil
+}
+
+// failedAt says whether a policy fails for a pool at the head.
+func failedAt(p review.Pool) bool {
+	return slices.ContainsFunc(p.Findings, func(f review.Finding) bool { return f.Level == review.Failure && f.State != review.Fixed })
 }

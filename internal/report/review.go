@@ -108,11 +108,11 @@ func headline(r *review.Result) phrase {
 }
 
 func summary(r *review.Result) []phrase {
+	if r.Verdict == review.Broken {
+		return []phrase{join(plainly("Compared: "), code(r.Base.Name), plainly(" with "), code(r.Head.Name))}
+	}
 	lines := []phrase{join(plainly("Compared: "), code(r.Base.Name), plainly(" (%s) with ", counted(r.Base.Pools, "pool")), code(r.Head.Name),
 		plainly(" (%s)", counted(r.Head.Pools, "pool")))}
-	if r.Verdict == review.Broken {
-		return lines
-	}
 	lines = append(lines, plainly("Pools: %s", poolCounts(r)))
 	if asked := len(r.Head.Policies); asked+len(r.Base.Policies) > 0 {
 		said := "as before"
@@ -239,6 +239,9 @@ func effective(l *review.Limits) string {
 
 // judgement sums up what policies say of a pool at the head.
 func judgement(p *review.Pool) string {
+	if p.Change == review.Deleted {
+		return "–"
+	}
 	counts := map[review.Level]int{}
 	fixed := 0
 	for _, f := range p.Findings {

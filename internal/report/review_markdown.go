@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/corral-dev/corral/internal/review"
 )
@@ -17,6 +18,8 @@ const (
 	MaxMarkdown = 60_000
 	// overviewShare is what the overview may take of it, and notesShare the notes.
 	overviewShare, notesShare = 20_000, 8_000
+	// minSection is room for less than a section.
+	minSection = 100
 	// maxRows and maxLines bound one section.
 	maxRows, maxLines = 40, 60
 	// maxLine and maxValue bound a line and a value, in characters.
@@ -37,9 +40,9 @@ func ReviewMarkdown(w io.Writer, marker string, r *review.Result) error {
 		m.add("\n%s", t.overview.markdown(overviewShare, len(t.overview.rows)))
 	}
 	notes := notesMarkdown(t.notes)
-	left := 0
+	left, room := 0, MaxMarkdown-len(notes)-200
 	for _, s := range t.sections {
-		if !m.addWithin(MaxMarkdown-len(notes)-200, "\n"+s.markdown(), "\n"+s.brief()) {
+		if m.Len() > room-minSection || !m.addWithin(room, "\n"+s.markdown(), "\n"+s.brief()) {
 			left++
 		}
 	}
@@ -136,6 +139,16 @@ func (s *section) brief() string {
 	if len(s.lines) > 0 {
 		m.add("- %s\n", s.lines[0].markdown(maxValue))
 	}
+	rest := max(0, len(s.lines)-1)
+	if s.fields != nil {
+		rest += len(s.fields.rows)
+	}
+	if s.folded != nil {
+		rest += len(s.folded.lines)
+	}
+	if rest > 0 {
+		m.add("- %s left out\n", counted(rest, "line"))
+	}
 	return m.String()
 }
 
@@ -143,7 +156,7 @@ func (s *section) brief() string {
 func (p phrase) markdown(most int) string {
 	var b strings.Builder
 	for _, s := range p {
-		text := cut(clean(s.text), most)
+		text := cut(clean(begin(s.text, most)), most)
 		most -= len([]rune(text))
 		switch {
 		case text == "":
@@ -154,6 +167,18 @@ func (p phrase) markdown(most int) string {
 		}
 	}
 	return b.String()
+}
+
+// begin cuts a text to somewhat more than so many characters, whatever its size.
+func begin(text string, most int) string {
+	end := utf8.UTFMax * (max(most, 0) + 1)
+	if len(text) <= end {
+		return text
+	}
+	for !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end]
 }
 
 // cut shortens a text to so many characters.

@@ -59,7 +59,9 @@ func findingLines(findings []review.Finding) []phrase {
 		if f.Path != "" {
 			line = join(line, plainly(", at "), code(f.Path))
 		}
-		line = join(line, plainly(" "), byRule(f.Rule))
+		if by := byRule(f.Rule); by != nil {
+			line = join(line, plainly(" "), by)
+		}
 		if f.Remediation != "" && f.State != review.Fixed {
 			line = join(line, plainly("; fix: %s", f.Remediation))
 		}

@@ -123,9 +123,9 @@ func recordedSection(r *review.Result) []section {
 	if !rec.From.IsZero() {
 		text += fmt.Sprintf(", from %s to %s", rec.From.Format(time.RFC3339), rec.To.Format(time.RFC3339))
 	}
-	s.lines = append(s.lines, plainly("%s: %d would have been others than by the base's policies", text, rec.Differ))
+	s.lines = append(s.lines, plainly("%s: %d would have been decided otherwise than by the base's policies", text, rec.Differ))
 	if rec.Drifted > 0 {
-		s.lines = append(s.lines, plainly("%s would have been another by the base's policies already: others were asked then, or the log leaves out what they read",
+		s.lines = append(s.lines, plainly("%s would have been taken otherwise by the base's policies already: others were asked then, or the log leaves out what they read",
 			counted(rec.Drifted, "decision")))
 	}
 	for _, c := range rec.Changed {

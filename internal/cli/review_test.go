@@ -1,0 +1,256 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/corral-dev/corral/internal/review"
+)
+
+// reviewedAt is the time of all reviews here: a Tuesday.
+const reviewedAt = "2026-07-07T10:00:00Z"
+
+// recordedExits are the exit codes of the pull requests that don't end with 0.
+var recordedExits = map[string]int{"06-blocking-policy": ExitDenied, "12-broken-cue": ExitError}
+
+func TestRecordedPullRequestsHaveTheirReportsInEachForm(t *testing.T) {
+	t.Setenv("GITHUB_WORKSPACE", "")
+	sarif, err := jsonschema.NewCompiler().Compile(filepath.Join(top, "internal/report/testdata/sarif-schema-2.1.0.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	folders, err := filepath.Glob(filepath.Join(top, "testdata/reviews/*/base"))
+	if err != nil || len(folders) != 12 {
+		t.Fatalf("got %d recorded pull requests, %v", len(folders), err)
+	}
+	forms := map[string]string{"text": "review.txt", "markdown": "review.md", "github": "annotations.txt", "sarif": "review.sarif", "json": "review.json"}
+	for _, base := range folders {
+		folder, err := filepath.Abs(filepath.Dir(base))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Run(filepath.Base(folder), func(t *testing.T) {
+			written := t.TempDir()
+			args := []string{"review", "base", "head", "--at", reviewedAt}
+			for form, file := range forms {
+				args = append(args, "--write", form+"="+filepath.Join(written, file))
+			}
+			got := corral(t, folder, args...)
+			if want := recordedExits[filepath.Base(folder)]; got.code != want {
+				t.Errorf("it ended with %d, want %d: %s", got.code, want, got.stderr)
+			}
+			for form, file := range forms {
+				text := readFile(t, filepath.Join(written, file))
+				compareGolden(t, filepath.Join(folder, "golden", file), text)
+				if form == "text" && got.stdout != text {
+					t.Error("what is printed is not what is written")
+				}
+			}
+			log, err := jsonschema.UnmarshalJSON(strings.NewReader(readFile(t, filepath.Join(written, "review.sarif"))))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := sarif.Validate(log); err != nil {
+				t.Error(err)
+			}
+			decoder := json.NewDecoder(bytes.NewReader([]byte(readFile(t, filepath.Join(written, "review.json")))))
+			decoder.DisallowUnknownFields()
+			var back review.Result
+			if err := decoder.Decode(&back); err != nil || back.APIVersion != review.APIVersion || back.Kind != review.Kind {
+				t.Errorf("the JSON is %s %s, %v", back.APIVersion, back.Kind, err)
+			}
+		})
+	}
+}
+
+func readFile(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func compareGolden(t *testing.T, golden, got string) {
+	t.Helper()
+	if os.Getenv("UPDATE_GOLDEN") != "" {
+		if err := os.MkdirAll(filepath.Dir(golden), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(readFile(t, golden), got); diff != "" {
+		t.Errorf("UPDATE_GOLDEN=1 accepts this:\n%s", diff)
+	}
+}
+
+// history is a Git repository with the definitions of a recorded pull request: the base is its first commit, the head its second,
+// and what follows lies in the work tree alone.
+func history(t *testing.T, recorded, below string) string {
+	t.Helper()
+	repository := t.TempDir()
+	git := func(args ...string) {
+		t.Helper()
+		c := exec.Command("git", append([]string{"-C", repository, "-c", "user.name=x", "-c", "user.email=x@example.com", "-c", "commit.gpgsign=false"}, args...)...)
+		c.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null")
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Fatalf("git %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+	git("init", "-q", "-b", "main")
+	if err := os.WriteFile(filepath.Join(repository, "README.md"), []byte("first"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	git("add", ".")
+	git("commit", "-qm", "nothing yet")
+	for _, side := range []string{"base", "head"} {
+		overwrite(t, filepath.Join(top, "testdata/reviews", recorded, side), filepath.Join(repository, below))
+		git("add", ".")
+		git("commit", "-qm", side)
+	}
+	return repository
+}
+
+// overwrite copies the files of a folder over those of another.
+func overwrite(t *testing.T, from, to string) {
+	t.Helper()
+	err := filepath.WalkDir(from, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(from, name)
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			return os.MkdirAll(filepath.Join(to, rel), 0o700)
+		}
+		return os.WriteFile(filepath.Join(to, rel), []byte(readFile(t, name)), 0o600)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRevisionsOfARepositoryAreReviewed(t *testing.T) {
+	t.Setenv("GITHUB_WORKSPACE", "")
+	repository := history(t, "01-scale", ".")
+	changed := filepath.Join(repository, "pools.cue")
+	if err := os.WriteFile(changed, []byte(strings.Replace(readFile(t, changed), "max: 8\n", "max: 4\n", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const (
+		web = "::notice file=pools.cue,line=7,col=2,title=Other numbers::pool web: "
+		gpu = "::notice file=pools.cue,line=30,col=2,title=Other numbers::pool gpu: At most 4 runners instead of 8"
+	)
+	for name, tc := range map[string]struct {
+		args []string
+		code int
+		// want and not are beginnings of lines.
+		want, not []string
+	}{
+		"what isn't committed":        {nil, ExitOK, []string{gpu}, []string{web}},
+		"what was committed last":     {[]string{"--base", "HEAD^1", "--head", "HEAD"}, ExitOK, []string{web}, []string{gpu}},
+		"both":                        {[]string{"--base", "HEAD~1"}, ExitOK, []string{web, gpu}, nil},
+		"for who asks for changes":    {[]string{"--exit-code"}, ExitChanged, []string{gpu}, nil},
+		"nothing":                     {[]string{"--base", "main", "--head", "HEAD", "--exit-code"}, ExitOK, nil, []string{web, gpu}},
+		"from before there were any":  {[]string{"--base", "HEAD~2"}, ExitOK, nil, []string{web, gpu}},
+		"a revision that isn't there": {[]string{"--base", "v9"}, ExitError, nil, nil},
+		"a folder that isn't there":   {[]string{"elsewhere"}, ExitError, nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := corral(t, repository, append([]string{"review", "--at", reviewedAt, "-o", "github"}, tc.args...)...)
+			if got.code != tc.code {
+				t.Fatalf("it ended with %d, want %d: %s", got.code, tc.code, got.stderr)
+			}
+			for _, line := range tc.want {
+				if !strings.Contains("\n"+got.stdout, "\n"+line) {
+					t.Errorf("no line begins with %q:\n%s", line, got.stdout)
+				}
+			}
+			for _, line := range tc.not {
+				if strings.Contains("\n"+got.stdout, "\n"+line) {
+					t.Errorf("a line begins with %q:\n%s", line, got.stdout)
+				}
+			}
+		})
+	}
+}
+
+func TestAFolderOfARepositoryIsReviewed(t *testing.T) {
+	repository := history(t, "05-policy-only", "runners/ci")
+	t.Setenv("GITHUB_WORKSPACE", repository)
+	for name, tc := range map[string]struct{ folder, argument, place string }{
+		"from the top":            {repository, "runners/ci", "file=runners/ci/policies/limits.rego,"},
+		"from the folder":         {filepath.Join(repository, "runners/ci"), ".", "file=runners/ci/policies/limits.rego,"},
+		"from elsewhere, by path": {t.TempDir(), filepath.Join(repository, "runners/ci"), "file=runners/ci/policies/limits.rego,"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := corral(t, tc.folder, "review", "--base", "HEAD^1", "--at", reviewedAt, "-o", "github", tc.argument)
+			if got.code != ExitOK || !strings.Contains(got.stdout, tc.place) || !strings.Contains(got.stdout, "moves 2 pools: release, web") {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+}
+
+func TestGuardRailsJudgeBothSides(t *testing.T) {
+	guard := filepath.Join(t.TempDir(), "guard.rego")
+	text := "package corral.template\n\ndeny contains {\"msg\": \"too much\"} if input.pool.labels.team == \"web\"\n"
+	if err := os.WriteFile(guard, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	folder, err := filepath.Abs(filepath.Join(top, "testdata/reviews/01-scale"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := corral(t, folder, "review", "base", "head", "--policy", guard, "--at", reviewedAt)
+	if got.code != ExitDenied || !strings.Contains(got.stdout, "as before: denied: too much") || !strings.Contains(got.stderr, "1 of 3 pools denied by policy\n") {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestReviewRefusesWhatCannotBeMeant(t *testing.T) {
+	folder := t.TempDir()
+	big := filepath.Join(folder, "prices.yaml")
+	if err := os.WriteFile(big, bytes.Repeat([]byte("#"), maxPrices+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		args []string
+		want string
+	}{
+		"revisions of folders":      {[]string{".", ".", "--base", "main"}, "two folders are compared as they are"},
+		"an unknown form":           {[]string{"--write", "pdf=x"}, "--write must be FORM=FILE, with one of the forms text, markdown, github, sarif, json, yaml"},
+		"no file":                   {[]string{"--write", "json="}, "--write must be FORM=FILE"},
+		"a marker that ends itself": {[]string{"--marker", "a-->b"}, "--marker must be"},
+		"a marker with two dashes":  {[]string{"--marker", "a--b"}, "--marker must be"},
+		"no time":                   {[]string{"--timeout", "0s"}, "--timeout must be more than 0"},
+		"no repository":             {nil, "is in no Git repository"},
+		"no recorded decisions":     {[]string{".", ".", "--recorded", "absent"}, "reading recorded decisions"},
+		"too large a price file":    {[]string{".", "."}, "a price file is at most 1048576 bytes"},
+		"--live without a cluster":  {[]string{"--live"}, "unknown flag: --live"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := corral(t, folder, append([]string{"review"}, tc.args...)...)
+			if got.code != ExitError || !strings.Contains(got.stderr+got.stdout, tc.want) {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+}
