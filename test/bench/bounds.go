@@ -47,6 +47,7 @@ func bounds() []bound {
 		{"policy-1000", anywhere, "rejudge_cpu_s", 1, "1,000 pools judged after a policy change within 1 s"},
 		{"policy-1000", anywhere, "sharers", judgedPools - 1, "a usage change has only those asked about that share the ceiling"},
 	}
+	all = append(all, bound{"review-200", anywhere, "review_s", 2, "a change of 200 pools reviewed within 2 s"})
 	for _, scenario := range []string{"burst-500", "pools-20x25"} {
 		all = append(all,
 			bound{scenario, near, "p99_to_floor", 2, "p99 within 2x of the floor"},
