@@ -28,15 +28,15 @@ import (
 	"github.com/corral-dev/corral/internal/fluxsource"
 )
 
-// shelf holds artifacts by digest.
-type shelf struct {
+// depot holds artifacts by digest.
+type depot struct {
 	revisions map[string]string // what is in an artifact, for the compiler
 	err       error
 	fetches   int
 	before    func() // called when an artifact is fetched
 }
 
-func (s *shelf) Fetch(_ context.Context, artifact fluxsource.Artifact) (fs.FS, error) {
+func (s *depot) Fetch(_ context.Context, artifact fluxsource.Artifact) (fs.FS, error) {
 	s.fetches++
 	if s.before != nil {
 		s.before()
@@ -50,13 +50,13 @@ func (s *shelf) Fetch(_ context.Context, artifact fluxsource.Artifact) (fs.FS, e
 // fluxWorld is a world whose source names a GitRepository.
 type fluxWorld struct {
 	*world
-	shelf *shelf
+	shelf *depot
 	get   error // of objects of Flux
 }
 
 func newFluxWorld(t *testing.T, objects ...client.Object) *fluxWorld {
 	t.Helper()
-	w := &fluxWorld{world: newWorld(t, objects...), shelf: &shelf{revisions: map[string]string{}}}
+	w := &fluxWorld{world: newWorld(t, objects...), shelf: &depot{revisions: map[string]string{}}}
 	w.reconciler.Artifacts = w.shelf
 	w.reconciler.Live = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
