@@ -47,8 +47,8 @@ var effects = map[string]effect{
 	"commitStatus.enabled":       {value: true, want: "- --post-status"},
 	"eventsAddress":              {value: "http://notification-controller.flux-system./", want: `"--events-addr=http://notification-controller.flux-system./"`},
 	"credentials": {
-		value: []any{map[string]any{"name": "app.one", "volume": map[string]any{"secret": map[string]any{"secretName": "s"}}}},
-		want:  "mountPath: /etc/corral/credentials/app.one",
+		value: []any{map[string]any{"name": "app.one", "namespace": "team-a", "volume": map[string]any{"secret": map[string]any{"secretName": "s"}}}},
+		want:  "mountPath: /etc/corral/credentials/team-a/app.one",
 	},
 	"prometheusServers":          {value: map[string]any{"main": "http://prometheus.monitoring:9090/base"}, want: `"--prometheus-server=main=http://prometheus.monitoring:9090/base"`},
 	"webhook.enabled":            {value: true, want: "name: corral-webhook"},
@@ -201,7 +201,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"a cut digest":                {path: "image.digest", value: "sha256:e3b0", want: []string{"/image/digest"}},
 		"a folder that leads out": {
 			path:  "credentials",
-			value: []any{map[string]any{"name": "../app", "volume": map[string]any{"emptyDir": map[string]any{}}}},
+			value: []any{map[string]any{"name": "../app", "namespace": "team-a", "volume": map[string]any{"emptyDir": map[string]any{}}}},
 			want:  []string{"/credentials/0/name"},
 		},
 		"a server with credentials":                 {path: "eventsAddress", value: "http://user:password@host/", want: []string{"/eventsAddress"}},
@@ -211,6 +211,11 @@ func TestSchemaRefuses(t *testing.T) {
 		"an account nobody may act as":              {path: "defaultServiceAccount", value: "reconciler", want: []string{"impersonation.enabled is false"}},
 		"an Ingress that leads nowhere":             {path: "webhook.ingress", value: map[string]any{"enabled": true, "host": "h"}, want: []string{"webhook.enabled is false"}},
 		"an Ingress without a host":                 {path: "webhook", value: map[string]any{"enabled": true, "ingress": map[string]any{"enabled": true}}, want: []string{"webhook.ingress.host"}},
+		"a folder for everybody": {
+			path:  "credentials",
+			value: []any{map[string]any{"name": "app", "volume": map[string]any{"emptyDir": map[string]any{}}}},
+			want:  []string{"/credentials/0", "namespace"},
+		},
 		"nothing in what a parent chart hands down": {path: "global", value: map[string]any{"anything": 1}},
 	} {
 		t.Run(name, func(t *testing.T) {

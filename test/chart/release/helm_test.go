@@ -4,6 +4,7 @@
 package release
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"os"
@@ -40,8 +41,11 @@ func present(t *testing.T) version {
 	return version{chart: chart, binary: w.Binary}
 }
 
-// former is the commit before the last, built in a folder of its own; the last one if it has no parent, and the tree itself where
-// there are no commits.
+// from names the revision to upgrade from, such as a release's tag.
+const from = "CORRAL_UPGRADE_FROM"
+
+// former is the commit before the last, or the one that is asked for, built in a folder of its own; the last one if it has no parent,
+// and the tree itself where there are no commits.
 func former(t *testing.T) version {
 	t.Helper()
 	top, err := git("rev-parse", "--show-toplevel")
@@ -49,8 +53,9 @@ func former(t *testing.T) version {
 		t.Logf("upgrading from the tree itself: %v", err)
 		return present(t)
 	}
-	commit, err := git("rev-parse", "--verify", "--quiet", "HEAD^")
-	if err != nil {
+	asked := os.Getenv(from)
+	commit, err := git("rev-parse", "--verify", "--quiet", cmp.Or(asked, "HEAD^")+"^{commit}")
+	if err != nil && asked == "" {
 		commit, err = git("rev-parse", "HEAD")
 	}
 	must(t, err)
