@@ -5,7 +5,9 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -16,6 +18,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/report"
 	"github.com/corral-dev/corral/internal/review"
 )
 
@@ -252,5 +256,51 @@ func TestReviewRefusesWhatCannotBeMeant(t *testing.T) {
 				t.Errorf("got %+v", got)
 			}
 		})
+	}
+}
+
+// 200 pools take less than 2 s, as `make bench` shows; what that depends on is how often policies are asked.
+func TestAReviewOfManyPoolsAsksPoliciesOnceEach(t *testing.T) {
+	const pools = 200
+	folder := t.TempDir()
+	for _, side := range []string{"base", "head"} {
+		overwrite(t, filepath.Join(top, "testdata/reviews/01-scale", side), filepath.Join(folder, side))
+		var b strings.Builder
+		b.WriteString("package pools\n\nimport \"corral.dev/schema@v0\"\n\npools: schema.#Pools & {\n")
+		for i := range pools - 3 {
+			fmt.Fprintf(&b, "\t\"p%d\": {metadata: labels: team: \"web\", spec: {connectionRef: name: \"acme\", scale: max: %d, template: spec: containers: [#Runner & {#cpu: \"1\", #memory: \"%dGi\"}]}}\n",
+				i, 50+len(side), map[string]int{"base": 1, "head": 2}[side])
+		}
+		b.WriteString("}\n")
+		if err := os.WriteFile(filepath.Join(folder, side, "many.cue"), []byte(b.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Chdir(folder)
+	o := &reviewOptions{definitions: &definitions{}, policies: &policyOptions{timeout: defaultTimeout}}
+	sides, err := o.sides(t.Context(), []string{"base", "head"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := 0
+	ctx := policy.WithGuard(t.Context(), func(ctx context.Context) (context.Context, context.CancelFunc) {
+		asked++
+		return context.WithTimeout(ctx, defaultTimeout)
+	})
+	at, err := parseTime(reviewedAt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	result, err := review.Compare(ctx, review.Input{Base: sides.base, Head: sides.head, At: at, Zone: "UTC"})
+	if err != nil || len(result.Pools) != pools-2 {
+		t.Fatalf("got %d pools, %v", len(result.Pools), err)
+	}
+	// On each side its limits, its pod, and how a change rolls out.
+	if asked > 6*pools {
+		t.Errorf("policies were asked %d times about %d pools", asked, pools)
+	}
+	var b bytes.Buffer
+	if err := o.write(&b, "markdown", result); err != nil || b.Len() > report.MaxMarkdown {
+		t.Errorf("the comment takes %d bytes, %v", b.Len(), err)
 	}
 }

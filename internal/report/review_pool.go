@@ -288,9 +288,9 @@ func costLine(c *review.Cost) phrase {
 		name string
 		of   func(*review.Amounts) *float64
 	}{
-		{"least", func(a *review.Amounts) *float64 { return &a.Min }},
+		{"min", func(a *review.Amounts) *float64 { return &a.Min }},
 		{"typical", func(a *review.Amounts) *float64 { return &a.Typical }},
-		{"most", func(a *review.Amounts) *float64 { return a.Max }},
+		{"max", func(a *review.Amounts) *float64 { return a.Max }},
 	} {
 		parts = append(parts, f.name+" "+pair(amount(c.Before, f.of), amount(c.After, f.of)))
 	}
@@ -299,7 +299,7 @@ func costLine(c *review.Cost) phrase {
 		line = join(line, plainly("; without "), code(strings.Join(c.Unknown, ", ")), plainly(", whose price isn't known"))
 	}
 	if n := len(c.Unbounded); n > 0 {
-		line = join(line, plainly("; the most is without "), code(strings.Join(c.Unbounded, ", ")), plainly(", which no max bounds"))
+		line = join(line, plainly("; max is without "), code(strings.Join(c.Unbounded, ", ")), plainly(", which no max bounds"))
 	}
 	return line
 }
