@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -193,6 +194,36 @@ func TestControllerTakesTheArguments(t *testing.T) {
 				t.Errorf("corral %q: %v\n%s", args[2:], err, out)
 			}
 		})
+	}
+}
+
+// flagsWithoutValue are flags of the controller that the chart has no value for.
+var flagsWithoutValue = []string{
+	"allow-file-sources",   // of a developer's machine
+	"help",                 //
+	"kubeconfig",           // the pod's ServiceAccount is used
+	"webhook-advertise-ip", // the pod's address is in POD_IP
+}
+
+func TestEachFlagOfTheControllerHasAValue(t *testing.T) {
+	text, err := os.ReadFile(filepath.FromSlash("../../docs/reference/cli/corral_controller.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^ +(?:-., )?--([a-z-]+)`).FindAllStringSubmatch(string(text), -1) {
+		flags[m[1]] = true
+	}
+	if len(flags) < len(flagsWithoutValue) {
+		t.Fatalf("flags are %v", flags)
+	}
+	for _, arg := range containerArgs(t, objects(t, render(t, everything(t)))["Deployment "+namespace+"/runners"]) {
+		name, _, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
+		delete(flags, name)
+	}
+	delete(flags, "no-cross-namespace-refs") // which everything has as it is by default
+	if diff := cmp.Diff(flagsWithoutValue, slices.Sorted(maps.Keys(flags))); diff != "" {
+		t.Errorf("flags that no value sets:\n%s", diff)
 	}
 }
 
