@@ -136,6 +136,7 @@ func (k *Desk) meetConnection(obj *v1alpha1.GitHubConnection) {
 		}
 	}
 	c.owner = *metav1.NewControllerRef(obj, v1alpha1.GroupVersion.WithKind("GitHubConnection"))
+	c.owner.BlockOwnerDeletion = nil // that would take a right on the connection's finalizers, where such rights are enforced
 	c.scope, c.placed = jobmatch.ScopeOf(obj.Spec.URL)
 	c.hook, c.hookID, c.speaker = obj.Spec.Webhook != nil, 0, unknownSpeaker
 	if c.hook {
