@@ -36,18 +36,18 @@ const (
 	attempts = 3
 	// maxMessage bounds a message, in bytes: notification-controller takes 39,000 characters.
 	maxMessage = 39_000
+	// maxAnswer bounds what is read of an answer, in bytes, so that its connection is used again.
+	maxAnswer = 4 << 10
 	// controllerName is what events are reported as.
 	controllerName = "corral"
 )
 
 // Results of a post, as the metric counts them.
 const (
-	sent       = "sent"
-	duplicate  = "duplicate"
-	failed     = "failed"
-	leftOut    = "dropped"
-	mediaType  = "application/json"
-	maxAnswers = 4 << 10 // bytes of an answer that are read, so that a connection is used again
+	sent      = "sent"
+	duplicate = "duplicate"
+	failed    = "failed"
+	leftOut   = "dropped"
 )
 
 var posts = prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -200,12 +200,12 @@ func (p *Poster) post(ctx context.Context, body []byte) (status int, err error) 
 	if err != nil {
 		return 0, err
 	}
-	request.Header.Set("Content-Type", mediaType)
+	request.Header.Set("Content-Type", "application/json")
 	response, err := p.client.Do(request)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, response.Body.Close()) }()
-	_, err = io.Copy(io.Discard, io.LimitReader(response.Body, maxAnswers))
+	_, err = io.Copy(io.Discard, io.LimitReader(response.Body, maxAnswer))
 	return response.StatusCode, err
 }

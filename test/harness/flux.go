@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -125,7 +124,7 @@ var fluxKinds = map[string]string{
 // and test/interop/flux runs with the real ones.
 func (w *World) InstallFlux(t *testing.T) {
 	t.Helper()
-	for plural, kind := range maps.All(fluxKinds) {
+	for plural, kind := range fluxKinds {
 		definition := &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
 			"metadata": map[string]any{"name": plural + "." + sourcev1.GroupVersion.Group},
@@ -212,17 +211,23 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 // checkEvent holds an event against https://fluxcd.io/flux/components/notification/events/ and the markers of eventv1.Event.
 func checkEvent(request *http.Request, event eventv1.Event) error {
 	group, _, _ := strings.Cut(event.InvolvedObject.APIVersion, "/")
-	switch {
-	case request.Method != http.MethodPost:
+	if request.Method != http.MethodPost {
 		return fmt.Errorf("the method is %s", request.Method)
-	case event.InvolvedObject.Kind == "" || event.InvolvedObject.Namespace == "" || event.InvolvedObject.Name == "" || group == "":
-		return fmt.Errorf("the involved object is %+v", event.InvolvedObject)
-	case event.Severity != eventv1.EventSeverityInfo && event.Severity != eventv1.EventSeverityError:
+	}
+	for field, value := range map[string]string{
+		"involvedObject.apiVersion": group, "involvedObject.kind": event.InvolvedObject.Kind, "involvedObject.name": event.InvolvedObject.Name,
+		"involvedObject.namespace": event.InvolvedObject.Namespace, "reason": event.Reason, "message": event.Message,
+		"reportingController": event.ReportingController,
+	} {
+		if value == "" {
+			return fmt.Errorf("%s is required", field)
+		}
+	}
+	if event.Severity != eventv1.EventSeverityInfo && event.Severity != eventv1.EventSeverityError {
 		return fmt.Errorf("the severity is %q", event.Severity)
-	case event.Reason == "" || event.Message == "" || event.ReportingController == "" || event.Timestamp.IsZero():
-		return fmt.Errorf("reason, message, reportingController and timestamp are required: %+v", event)
-	case len([]rune(event.Message)) > 39_000:
-		return fmt.Errorf("the message has %d bytes", len(event.Message))
+	}
+	if event.Timestamp.IsZero() || len([]rune(event.Message)) > 39_000 {
+		return fmt.Errorf("the timestamp is %s, the message has %d bytes", event.Timestamp, len(event.Message))
 	}
 	for key := range event.Metadata {
 		if !strings.HasPrefix(key, group+"/") && !strings.HasPrefix(key, eventv1.Group+"/") {
