@@ -301,12 +301,21 @@ func (p *Poller) attend(ctx context.Context) time.Duration {
 		return cmp.Or(a.probe.due.Compare(b.probe.due), cmp.Compare(a.target.key.String(), b.target.key.String()), cmp.Compare(a.probe.signal.Name, b.probe.signal.Name))
 	})
 	for _, d := range due {
-		if p.running[d.probe.endpoint] < pollsAtOnce && !d.target.asks(d.probe.endpoint) {
+		if p.mayAsk(d) && !d.target.asks(d.probe.endpoint) {
 			p.begin(ctx, d)
 		}
 	}
 	return next
 }
+
+// mayAsk says whether there is a place at the endpoint: one namespace holds all but one of them at most, so that its many metrics,
+// or slow ones, keep nobody else's from being looked at.
+func (p *Poller) mayAsk(d duty) bool {
+	return p.running[d.probe.endpoint] < pollsAtOnce && p.running[d.share()] < pollsAtOnce-1
+}
+
+// share names the places of a namespace at an endpoint.
+func (d duty) share() string { return d.probe.endpoint + " " + d.target.key.Namespace }
 
 // asks says whether a look of the pool's is under way at an endpoint.
 func (t *target) asks(endpoint string) bool {
@@ -317,6 +326,7 @@ func (t *target) asks(endpoint string) bool {
 func (p *Poller) begin(ctx context.Context, d duty) {
 	d.probe.running = true
 	p.running[d.probe.endpoint]++
+	p.running[d.share()]++
 	p.work.Go(func() {
 		within, cancel := context.WithTimeout(ctx, pollLimit)
 		defer cancel()
@@ -341,6 +351,9 @@ func (p *Poller) finish(d duty, f finding, err error) {
 	defer p.mu.Unlock()
 	defer p.poke()
 	q, now := d.probe, p.Now()
+	if p.running[d.share()]--; p.running[d.share()] == 0 {
+		delete(p.running, d.share())
+	}
 	if p.running[q.endpoint]--; p.running[q.endpoint] == 0 {
 		delete(p.running, q.endpoint)
 	}

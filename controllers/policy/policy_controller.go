@@ -21,6 +21,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/compileworker"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/policy"
 )
@@ -117,7 +118,7 @@ func (r *Reconciler) load(ctx context.Context, obj object) error {
 
 // compile loads what a child process found nothing wrong with, one at a time.
 func (r *Reconciler) compile(ctx context.Context, source policy.Source) error {
-	diagnostics, err := r.Checker.CheckPolicy(ctx, source)
+	diagnostics, err := r.Checker.CheckPolicy(compileworker.InFlow(ctx, source.Namespace), source)
 	if err != nil {
 		return fmt.Errorf("checking the policy: %w", err)
 	}

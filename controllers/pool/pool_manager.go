@@ -15,7 +15,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -24,6 +23,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/runner"
+	"github.com/corral-dev/corral/internal/kube"
 )
 
 // gathering is how long events of runners and pods are gathered for one pass: in a
@@ -41,12 +41,15 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int, words ..
 		Watches(&corev1.Pod{}, gathered(), builder.WithPredicates(runner.PodChanged())).
 		Watches(&v1alpha1.GitHubConnection{}, handler.EnqueueRequestsFromMapFunc(r.elsewhere), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesRawSource(r.Policies.Pools()).
-		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent})
+		WithOptions(kube.Fair(concurrent, tenant))
 	for _, w := range words {
 		b = b.WatchesRawSource(w)
 	}
 	return b.Complete(r)
 }
+
+// tenant has the pools of a namespace take turns with those of others: asking its policies may take long.
+func tenant(req reconcile.Request) (group, flow string) { return req.Namespace, req.Name }
 
 // elsewhere finds the pools of other namespaces that name a connection: its owner may have let them use it, or no more.
 func (r *Reconciler) elsewhere(ctx context.Context, obj client.Object) []reconcile.Request {

@@ -75,7 +75,7 @@ func inFlow(ctx context.Context, r *v1alpha1.Runner) context.Context {
 	if r.Spec.REST != nil {
 		return githubapi.InFlow(ctx, r.Namespace+"/"+r.Spec.PoolRef.Name)
 	}
-	return actions.InFlow(ctx, r.Spec.ScaleSetID)
+	return actions.InFlow(actions.InTenant(ctx, r.Namespace), r.Spec.ScaleSetID)
 }
 
 // byScaleSet registers a runner with a scale set.

@@ -26,6 +26,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/turns"
 )
 
 // Command is the hidden command under which the binary must call Main.
@@ -56,7 +57,7 @@ type Worker struct {
 	// Limits of each compilation.
 	Limits Limits
 
-	slots chan struct{}
+	slots *turns.Limiter
 }
 
 // New returns a Worker that executes the running binary, at most concurrency at once.
@@ -65,7 +66,21 @@ func New(concurrency int, limits Limits) (*Worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("finding the running binary: %w", err)
 	}
-	return &Worker{Executable: executable, Limits: limits, slots: make(chan struct{}, max(1, concurrency))}, nil
+	return &Worker{Executable: executable, Limits: limits, slots: turns.New(max(1, concurrency))}, nil
+}
+
+// flowKey is the key of a context's flow.
+type flowKey struct{}
+
+// InFlow says for whom is compiled, such as a namespace. Who waits is served in turn among flows, so that no one's many definitions, or
+// slow ones, keep those of others waiting for more than one of them.
+func InFlow(ctx context.Context, flow string) context.Context {
+	return context.WithValue(ctx, flowKey{}, flow)
+}
+
+func flowOf(ctx context.Context) string {
+	flow, _ := ctx.Value(flowKey{}).(string)
+	return flow
 }
 
 // request is what a child reads from standard input.
@@ -108,12 +123,11 @@ func (w *Worker) ask(ctx context.Context, r request) (compile.Result, error) {
 	if err != nil {
 		return compile.Result{}, fmt.Errorf("encoding definitions: %w", err)
 	}
-	select {
-	case w.slots <- struct{}{}:
-		defer func() { <-w.slots }()
-	case <-ctx.Done():
-		return compile.Result{}, fmt.Errorf("waiting to compile: %w", ctx.Err())
+	round, err := w.slots.Enter(ctx, turns.Looking, flowOf(ctx))
+	if err != nil {
+		return compile.Result{}, fmt.Errorf("waiting to compile: %w", err)
 	}
+	defer w.slots.Leave(round, turns.Unknown)
 	return w.run(ctx, input)
 }
 

@@ -5,17 +5,22 @@ package compileworker
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/turns"
 )
 
 func TestMain(m *testing.M) {
@@ -128,6 +133,52 @@ func TestHostileDefinitionsEndWithADiagnostic(t *testing.T) {
 	}
 }
 
+func TestNobodysDefinitionsKeepThoseOfOthersWaiting(t *testing.T) {
+	// In place of the compiler: it notes whose turn it was.
+	log, script := filepath.Join(t.TempDir(), "log"), filepath.Join(t.TempDir(), "compiler")
+	text := fmt.Sprintf("#!/bin/sh\nread -r request\necho \"$request\" >> %s\necho '{}'\n", log)
+	if err := os.WriteFile(script, []byte(text), 0o700); err != nil { //nolint:gosec // it is run
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		w, err := New(1, DefaultLimits())
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Executable = script
+		round, err := w.slots.Enter(t.Context(), turns.Looking, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var asking sync.WaitGroup
+		for _, flow := range []string{"greedy", "greedy", "greedy", "quiet"} {
+			asking.Go(func() {
+				if _, err := w.ask(InFlow(t.Context(), flow), request{Path: flow}); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		w.slots.Leave(round, turns.Unknown)
+		asking.Wait()
+	})
+	got, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var served []string
+	for line := range strings.Lines(string(got)) {
+		var r request
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			t.Fatal(err)
+		}
+		served = append(served, r.Path)
+	}
+	if diff := cmp.Diff([]string{"greedy", "quiet", "greedy", "greedy"}, served); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
 func TestWhatIsNotTheDefinitionsFaultIsAnError(t *testing.T) {
 	files := compile.Files{"a.cue": []byte(endless)}
 	t.Run("canceled", func(t *testing.T) {
@@ -139,8 +190,11 @@ func TestWhatIsNotTheDefinitionsFaultIsAnError(t *testing.T) {
 	})
 	t.Run("canceled while others compile", func(t *testing.T) {
 		w := newWorker(t, DefaultLimits())
-		w.slots <- struct{}{}
-		w.slots <- struct{}{}
+		for range 2 {
+			if _, err := w.slots.Enter(t.Context(), turns.Looking, ""); err != nil {
+				t.Fatal(err)
+			}
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if _, err := w.Compile(ctx, files, compile.Options{}); !errors.Is(err, context.Canceled) {

@@ -3,8 +3,10 @@
 
 package fairqueue
 
-// line holds the keys that wait: groups take turns, within a group its flows do, and
-// within a flow the first come is the first served. Empty groups and flows are dropped.
+import "strings"
+
+// line holds the keys that wait: groups take turns, within a group its tenants do, within a tenant its flows, and
+// within a flow the first come is the first served. Empty ones are dropped.
 type line struct {
 	perGroup int // less than 1 is no bound
 	groups   map[string]*group
@@ -13,21 +15,30 @@ type line struct {
 	waiting int
 }
 
-// group is a set of flows that share places at the workers.
+// group is a set of tenants that share places at the workers.
 type group struct {
 	name    string
-	flows   map[string]*flow
-	turns   list[*flow] // the next first; none is empty
+	tenants map[string]*tenant
+	turns   list[*tenant] // the next first; none is empty
 	turn    link[*group]
 	running int
 }
 
-// flow is a line of keys within a group.
-type flow struct {
+// tenant is the flows of a group whose names begin with the same, up to a slash: its many flows get no more turns than another's one.
+type tenant struct {
 	name  string
 	group *group
-	keys  list[*entry]
-	turn  link[*flow]
+	flows map[string]*flow
+	turns list[*flow] // the next first; none is empty
+	turn  link[*tenant]
+}
+
+// flow is a line of keys within a tenant.
+type flow struct {
+	name   string
+	tenant *tenant
+	keys   list[*entry]
+	turn   link[*flow]
 }
 
 func newLine(perGroup int) line {
@@ -38,21 +49,42 @@ func newLine(perGroup int) line {
 func (l *line) push(e *entry) {
 	g := l.groups[e.group]
 	if g == nil {
-		g = &group{name: e.group, flows: map[string]*flow{}}
+		g = &group{name: e.group, tenants: map[string]*tenant{}}
 		g.turn.of = g
 		l.groups[e.group] = g
 	}
-	f := g.flows[e.flow]
-	if f == nil {
-		f = &flow{name: e.flow, group: g}
-		f.turn.of = f
-		g.flows[e.flow] = f
-		g.turns.push(&f.turn)
-	}
+	f := g.tenantOf(e.flow).flow(e.flow)
 	f.keys.push(&e.place)
 	e.waiting = f
 	l.waiting++
 	l.settle(g)
+}
+
+// tenantOf returns the tenant that a flow is of.
+func (g *group) tenantOf(flowName string) *tenant {
+	name, _, found := strings.Cut(flowName, "/")
+	if !found {
+		name = ""
+	}
+	t := g.tenants[name]
+	if t == nil {
+		t = &tenant{name: name, group: g, flows: map[string]*flow{}}
+		t.turn.of = t
+		g.tenants[name] = t
+		g.turns.push(&t.turn)
+	}
+	return t
+}
+
+func (t *tenant) flow(name string) *flow {
+	f := t.flows[name]
+	if f == nil {
+		f = &flow{name: name, tenant: t}
+		f.turn.of = f
+		t.flows[name] = f
+		t.turns.push(&f.turn)
+	}
+	return f
 }
 
 // pop takes the key whose turn it is as one that is processed; nil if there is none.
@@ -62,10 +94,13 @@ func (l *line) pop() *entry {
 		return nil
 	}
 	g := turn.of
-	f := g.turns.front().of
+	t := g.turns.front().of
+	f := t.turns.front().of
 	e := f.keys.front().of
-	g.turns.remove(&f.turn)
-	g.turns.push(&f.turn)
+	t.turns.remove(&f.turn)
+	t.turns.push(&f.turn)
+	g.turns.remove(&t.turn)
+	g.turns.push(&t.turn)
 	l.ready.remove(turn)
 	g.running++
 	e.running = g
@@ -79,11 +114,16 @@ func (l *line) remove(e *entry) {
 	f.keys.remove(&e.place)
 	e.waiting = nil
 	l.waiting--
+	t := f.tenant
 	if f.keys.front() == nil {
-		f.group.turns.remove(&f.turn)
-		delete(f.group.flows, f.name)
+		t.turns.remove(&f.turn)
+		delete(t.flows, f.name)
 	}
-	l.settle(f.group)
+	if t.turns.front() == nil {
+		t.group.turns.remove(&t.turn)
+		delete(t.group.tenants, t.name)
+	}
+	l.settle(t.group)
 }
 
 // done frees the key's place, and tells whether another of its group may have it.

@@ -130,7 +130,16 @@ func InFlow(ctx context.Context, setID int64) context.Context {
 	return context.WithValue(ctx, flowKey{}, setID)
 }
 
+// tenantKey is the context key of the namespace that calls are made for.
+type tenantKey struct{}
+
+// InTenant says which namespace calls are made for. Those of one namespace's scale sets get no more turns than another's.
+func InTenant(ctx context.Context, namespace string) context.Context {
+	return context.WithValue(ctx, tenantKey{}, namespace)
+}
+
 func flowOf(ctx context.Context) string {
 	setID, _ := ctx.Value(flowKey{}).(int64)
-	return strconv.FormatInt(setID, 10)
+	tenant, _ := ctx.Value(tenantKey{}).(string)
+	return tenant + "/" + strconv.FormatInt(setID, 10)
 }

@@ -2,12 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package turns bounds how many calls of a remote end are under way, by how it answers, and
-// says who is next: by rank, then one flow after the other.
+// says who is next: by rank, then one tenant after the other, and one of its flows after the other.
 package turns
 
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 )
 
@@ -41,7 +42,7 @@ const (
 
 // Limiter bounds how many calls are under way, by additive increase and multiplicative
 // decrease: one more for each limit's worth of good answers while the limit is felt,
-// half of it when the remote end is overloaded. Who waits is served by rank, then flow after
+// half of it when the remote end is overloaded. Who waits is served by rank, then tenant after tenant, flow after
 // flow, then first come, first served.
 type Limiter struct {
 	most float64
@@ -135,8 +136,15 @@ func (l *Limiter) next() *waiter {
 	return nil
 }
 
-// line is who waits within one Rank.
+// line is who waits within one Rank: tenants take turns, and within a tenant its flows do. A tenant is what a flow's name begins with, up
+// to a slash; so one tenant's many flows get no more turns than another's one.
 type line struct {
+	tenants map[string]*tenant // none is empty
+	order   []string           // the tenants, the next to be served first
+}
+
+// tenant is who waits of one tenant's flows.
+type tenant struct {
 	flows map[string][]*waiter // none is empty
 	order []string             // the flows, the next to be served first
 }
@@ -146,41 +154,79 @@ type waiter struct {
 	turn chan int // gets the round
 }
 
-func (l *line) push(w *waiter) {
-	if l.flows == nil {
-		l.flows = map[string][]*waiter{}
+// tenant that the waiter is of.
+func (w *waiter) tenant() string {
+	name, _, found := strings.Cut(w.flow, "/")
+	if !found {
+		return ""
 	}
-	if len(l.flows[w.flow]) == 0 {
-		l.order = append(l.order, w.flow)
-	}
-	l.flows[w.flow] = append(l.flows[w.flow], w)
+	return name
 }
 
-// pop takes the first of the next flow, which is last in order then.
+func (l *line) push(w *waiter) {
+	if l.tenants == nil {
+		l.tenants = map[string]*tenant{}
+	}
+	name := w.tenant()
+	t := l.tenants[name]
+	if t == nil {
+		t = &tenant{flows: map[string][]*waiter{}}
+		l.tenants[name] = t
+		l.order = append(l.order, name)
+	}
+	if len(t.flows[w.flow]) == 0 {
+		t.order = append(t.order, w.flow)
+	}
+	t.flows[w.flow] = append(t.flows[w.flow], w)
+}
+
+// pop takes the first of the next tenant's next flow; both are last in order then.
 func (l *line) pop() *waiter {
 	if len(l.order) == 0 {
 		return nil
 	}
-	flow := l.order[0]
+	name := l.order[0]
 	l.order = l.order[1:]
-	w := l.flows[flow][0]
-	if l.flows[flow] = l.flows[flow][1:]; len(l.flows[flow]) == 0 {
-		delete(l.flows, flow)
+	t := l.tenants[name]
+	w := t.pop()
+	if len(t.flows) == 0 {
+		delete(l.tenants, name)
 		return w
 	}
-	l.order = append(l.order, flow)
+	l.order = append(l.order, name)
+	return w
+}
+
+func (t *tenant) pop() *waiter {
+	flow := t.order[0]
+	t.order = t.order[1:]
+	w := t.flows[flow][0]
+	if t.flows[flow] = t.flows[flow][1:]; len(t.flows[flow]) == 0 {
+		delete(t.flows, flow)
+		return w
+	}
+	t.order = append(t.order, flow)
 	return w
 }
 
 // remove says whether the waiter was there.
 func (l *line) remove(w *waiter) bool {
-	at := slices.Index(l.flows[w.flow], w)
+	name := w.tenant()
+	t := l.tenants[name]
+	if t == nil {
+		return false
+	}
+	at := slices.Index(t.flows[w.flow], w)
 	if at < 0 {
 		return false
 	}
-	if l.flows[w.flow] = slices.Delete(l.flows[w.flow], at, at+1); len(l.flows[w.flow]) == 0 {
-		delete(l.flows, w.flow)
-		l.order = slices.DeleteFunc(l.order, func(flow string) bool { return flow == w.flow })
+	if t.flows[w.flow] = slices.Delete(t.flows[w.flow], at, at+1); len(t.flows[w.flow]) == 0 {
+		delete(t.flows, w.flow)
+		t.order = slices.DeleteFunc(t.order, func(flow string) bool { return flow == w.flow })
+	}
+	if len(t.flows) == 0 {
+		delete(l.tenants, name)
+		l.order = slices.DeleteFunc(l.order, func(tenant string) bool { return tenant == name })
 	}
 	return true
 }

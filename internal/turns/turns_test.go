@@ -6,6 +6,7 @@ package turns
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -57,6 +58,26 @@ func TestWaitingCallsAreServedByRankThenInTurn(t *testing.T) {
 		}
 		if c.underWay != 0 {
 			t.Errorf("%d turns are lost", c.underWay)
+		}
+	})
+}
+
+func TestATenantsManyFlowsGetNoMoreTurnsThanAnothersOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &crowd{Limiter: New(1)}
+		round, err := c.Enter(t.Context(), Looking, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"greedy/a", "greedy/b", "greedy/c", "quiet/a", "greedy/d", "quiet/a 2"} {
+			flow, _, _ := strings.Cut(name, " ")
+			c.join(t.Context(), name, Registering, flow)
+		}
+		c.Leave(round, Unknown)
+		synctest.Wait()
+		want := []string{"greedy/a", "quiet/a", "greedy/b", "quiet/a 2", "greedy/c", "greedy/d"}
+		if diff := cmp.Diff(want, c.served); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
 		}
 	})
 }
