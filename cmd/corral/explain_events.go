@@ -38,15 +38,16 @@ type rival struct {
 
 func (r *rival) name() string { return r.pool.Namespace + "/" + r.pool.Name }
 
-// league is whom a job is given to one of: pools of a namespace that act, or that only observe, on one GitHub.
+// league is whom a job is given to one of: pools of a namespace, whose connections are of a namespace, that act, or that only observe, on
+// one GitHub.
 type league struct {
-	namespace, host string
-	observes        bool
+	namespace, connections, host string
+	observes                     bool
 }
 
 // compare orders leagues, so that what can't be read is told in order.
 func (l league) compare(other league) int {
-	return cmp.Or(cmp.Compare(l.namespace, other.namespace), cmp.Compare(l.host, other.host), cmp.Compare(fmt.Sprint(l.observes), fmt.Sprint(other.observes)))
+	return cmp.Or(cmp.Compare(l.namespace, other.namespace), cmp.Compare(l.connections, other.connections), cmp.Compare(l.host, other.host), cmp.Compare(fmt.Sprint(l.observes), fmt.Sprint(other.observes)))
 }
 
 // events says what pools make of a job by GitHub's events, of those that count them, by NAMESPACE/NAME.
@@ -59,7 +60,7 @@ func (e *explainer) events(ctx context.Context, at explain.JobURL, labels []stri
 		if l.host != at.Host {
 			continue
 		}
-		webhooks := webhooksOf(l.namespace, l.host, connections)
+		webhooks := webhooksOf(l.connections, l.host, connections)
 		for i := range rivals {
 			all[rivals[i].name()] = e.eventsOf(ctx, at.JobID, job, rivals, i, webhooks)
 		}
@@ -95,20 +96,22 @@ func (e *explainer) eventsOf(ctx context.Context, id int64, job jobmatch.Job, ri
 
 // leagues sorts the pools that count the jobs of events by whom they compete with.
 func leagues(pools []v1alpha1.RunnerPool, connections []v1alpha1.GitHubConnection) map[league][]rival {
-	scopes := map[client.ObjectKey]jobmatch.Scope{}
+	known := map[client.ObjectKey]*v1alpha1.GitHubConnection{}
 	for i := range connections {
-		if scope, ok := jobmatch.ScopeOf(connections[i].Spec.URL); ok {
-			scopes[client.ObjectKeyFromObject(&connections[i])] = scope
-		}
+		known[client.ObjectKeyFromObject(&connections[i])] = &connections[i]
 	}
 	all := map[league][]rival{}
 	for i := range pools {
 		p := &pools[i]
-		scope, ok := scopes[client.ObjectKey{Namespace: p.Namespace, Name: p.Spec.ConnectionRef.Name}]
-		if !ok || p.Spec.Demand.Webhook == nil {
+		c := known[p.Spec.ConnectionRef.From(p.Namespace)]
+		if c == nil || !c.Allows(p.Namespace) || p.Spec.Demand.Webhook == nil {
 			continue
 		}
-		l := league{namespace: p.Namespace, host: scope.Host, observes: p.Spec.GetMode() == v1alpha1.Observe}
+		scope, ok := jobmatch.ScopeOf(c.Spec.URL)
+		if !ok {
+			continue
+		}
+		l := league{namespace: p.Namespace, connections: c.Namespace, host: scope.Host, observes: p.Spec.GetMode() == v1alpha1.Observe}
 		all[l] = append(all[l], rival{pool: p, match: jobmatch.Of(p, scope), labels: labelsOf(p)})
 	}
 	return all
@@ -191,14 +194,14 @@ func (e *explainer) webhooks(ctx context.Context, pool *v1alpha1.RunnerPool) *[]
 	if d := &pool.Spec.Demand; d.Webhook == nil && len(d.Slack) == 0 {
 		return nil
 	}
-	list := &v1alpha1.GitHubConnectionList{}
-	if err := e.client.List(ctx, list, client.InNamespace(pool.Namespace)); err != nil {
+	list, conn := &v1alpha1.GitHubConnectionList{}, pool.Spec.ConnectionRef.From(pool.Namespace)
+	if err := e.client.List(ctx, list, client.InNamespace(conn.Namespace)); err != nil {
 		e.cannot("which GitHubConnections take events in", err)
 		return nil
 	}
 	for i := range list.Items {
-		if scope, ok := jobmatch.ScopeOf(list.Items[i].Spec.URL); ok && list.Items[i].Name == pool.Spec.ConnectionRef.Name {
-			all := webhooksOf(pool.Namespace, scope.Host, list.Items)
+		if scope, ok := jobmatch.ScopeOf(list.Items[i].Spec.URL); ok && list.Items[i].Name == conn.Name {
+			all := webhooksOf(conn.Namespace, scope.Host, list.Items)
 			return &all
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -91,11 +92,19 @@ func newLedger() ledger {
 
 // groupsOf lists the groups that a pool is in.
 func groupsOf(p policy.Pool) []group {
-	groups := []group{{by: "all"}, {"namespace", p.Namespace}, {"connection", p.Namespace + "/" + p.Connection}}
+	groups := []group{{by: "all"}, {"namespace", p.Namespace}, connectionGroup(p)}
 	for key, value := range p.Labels {
 		groups = append(groups, labelGroup(key, value))
 	}
 	return groups
+}
+
+// connectionGroup is the pools on a connection, those of other namespaces included.
+func connectionGroup(p policy.Pool) group {
+	if strings.Contains(p.Connection, "/") {
+		return group{"connection", p.Connection}
+	}
+	return group{"connection", p.Namespace + "/" + p.Connection}
 }
 
 func labelGroup(key, value string) group { return group{"label " + key, value} }
@@ -111,7 +120,7 @@ func (l *ledger) usage(p policy.Pool, needs policy.Needs) policy.Usage {
 	}
 	u.All = l.sum(group{by: "all"}, key, needs.All, needs.Members)
 	u.Namespace = l.sum(group{"namespace", p.Namespace}, key, needs.Namespace, needs.Members)
-	u.Connection = l.sum(group{"connection", p.Namespace + "/" + p.Connection}, key, needs.Connection, needs.Members)
+	u.Connection = l.sum(connectionGroup(p), key, needs.Connection, needs.Members)
 	for name, value := range p.Labels {
 		if needs.AnyLabel || slices.Contains(needs.Labels, name) {
 			u.Labels[name] = l.sum(labelGroup(name, value), key, true, needs.Members)

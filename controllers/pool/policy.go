@@ -39,6 +39,9 @@ const maxShown = 16
 // is held.
 func (x *run) bind(ctx context.Context) error {
 	x.facts = policy.PoolOf(x.pool)
+	if x.denied != nil {
+		x.facts.Connection = "" // it counts for nothing among those that may use the connection
+	}
 	reader := client.Reader(x.Client)
 	if x.held == nil && !x.recall.looked {
 		reader, x.recall.looked = x.Live, true // a pool may be seen before the policy that was made before it

@@ -6,6 +6,7 @@ package cli
 import (
 	"fmt"
 
+	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/jobmatch"
 )
 
@@ -57,8 +58,14 @@ func (w *workspace) scopes() map[string]jobmatch.Scope {
 	return scopes
 }
 
+// connectionOf names a pool's connection. A namespace that isn't declared is that of the source.
+func connectionOf(p *v1alpha1.RunnerPool) string {
+	key := p.Spec.ConnectionRef.From(p.Namespace)
+	return qualified(key.Namespace, key.Name)
+}
+
 func matchOf(p *declaredPool, scopes map[string]jobmatch.Scope) jobmatch.Pool {
-	connection := qualified(p.Namespace, p.Spec.ConnectionRef.Name)
+	connection := connectionOf(p.RunnerPool)
 	scope, known := scopes[connection]
 	if !known {
 		scope = jobmatch.Scope{Kind: jobmatch.Organization, Path: connection}

@@ -15,6 +15,7 @@ import (
 var remedies = map[string]string{
 	v1alpha1.InvalidSpecReason:         "Correct spec: the message names the fields. Meanwhile what can be read of it holds.",
 	v1alpha1.SuspendedReason:           "Set spec.suspend to false: then it takes in jobs again.",
+	v1alpha1.AccessDeniedReason:        "Have the owner of the GitHubConnection add the pool's namespace to its spec.allowedNamespaces, or name another in spec.connectionRef.",
 	v1alpha1.RunnerGroupNotFoundReason: "Create the runner group on GitHub, let the connection see it, or correct spec.runnerGroup.",
 	v1alpha1.OwnedElsewhereReason:      "Choose another spec.scaleSetName, or end the pool that holds the scale set.",
 	v1alpha1.SessionRefusedReason:      "Wait: a session that was not closed expires within 92 s.",
@@ -94,7 +95,7 @@ func (f *PoolFacts) blockers() []string {
 	switch {
 	case !ready.isFalse():
 	case slices.Contains(ofConnection, ready.Reason):
-		all = append(all, fmt.Sprintf("Mend the GitHubConnection %s/%s: %s", f.Pool.Namespace, f.Pool.Spec.ConnectionRef.Name, ready.Message))
+		all = append(all, fmt.Sprintf("Mend the GitHubConnection %s: %s", f.Pool.Spec.ConnectionRef.From(f.Pool.Namespace), ready.Message))
 	case remedies[ready.Reason] != "":
 		all = append(all, remedies[ready.Reason])
 	}

@@ -111,7 +111,7 @@ func Job(f JobFacts) JobAnswer {
 	}
 	for i := range f.Pools {
 		pool := &f.Pools[i]
-		c, ok := f.Connections[pool.Pool.Namespace+"/"+pool.Pool.Spec.ConnectionRef.Name]
+		c, ok := f.Connections[pool.Pool.Spec.ConnectionRef.From(pool.Pool.Namespace).String()]
 		covers, certain := c.covers(f.URL)
 		switch {
 		case !ok:

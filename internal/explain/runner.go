@@ -89,7 +89,7 @@ func outdated(r *v1alpha1.Runner, pool *v1alpha1.RunnerPool) []string {
 		return nil
 	}
 	var all []string
-	if r.Spec.ConnectionRef != pool.Spec.ConnectionRef {
+	if r.Spec.ConnectionRef.From(r.Namespace) != pool.Spec.ConnectionRef.From(pool.Namespace) {
 		all = append(all, "connectionRef")
 	}
 	if rest.RunnerGroup != pool.Spec.GetRunnerGroup() {

@@ -11,7 +11,7 @@ type Pool struct {
 	Name        string            `json:"name"`
 	Labels      map[string]string `json:"labels"`
 	Annotations map[string]string `json:"annotations"`
-	// Connection names the GitHubConnection.
+	// Connection names the GitHubConnection: NAME, or NAMESPACE/NAME if it is of another namespace.
 	Connection string `json:"connection"`
 	// ScaleSet is its name on GitHub.
 	ScaleSet    string `json:"scaleSet"`

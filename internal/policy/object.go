@@ -56,11 +56,19 @@ func PoolOf(p *v1alpha1.RunnerPool) Pool {
 	scale := &p.Spec.Scale
 	return Pool{
 		Namespace: p.Namespace, Name: p.Name, Labels: p.Labels, Annotations: p.Annotations,
-		Connection: p.Spec.ConnectionRef.Name, ScaleSet: p.GetScaleSetName(),
+		Connection: connectionOf(p), ScaleSet: p.GetScaleSetName(),
 		RunnerGroup: p.Spec.GetRunnerGroup(), RunnerLabels: p.GetRunnerLabels(), Trust: p.Spec.Trust,
 		Scale:     Scale{Min: scale.GetMin(), Max: scale.GetMax(), Idle: scale.GetIdle()},
 		Suspended: p.Spec.Suspend,
 	}
+}
+
+// connectionOf names a pool's connection: NAME, or NAMESPACE/NAME if it is of another namespace.
+func connectionOf(p *v1alpha1.RunnerPool) string {
+	if key := p.Spec.ConnectionRef.From(p.Namespace); key.Namespace != p.Namespace {
+		return key.String()
+	}
+	return p.Spec.ConnectionRef.Name
 }
 
 // object decodes a JSON object, with its numbers as they are written.
