@@ -49,7 +49,7 @@ type GitHubConnectionSpec struct {
 	// +optional
 	SecretRef *LocalObjectReference `json:"secretRef,omitempty"`
 
-	// mountRef names a folder below the controller's --credentials-dir that holds the
+	// mountRef names a folder, in that of the connection's namespace below the controller's --credentials-dir, that holds the
 	// same keys as files, for credentials that a vault or a CSI driver mounts.
 	// +optional
 	MountRef *MountReference `json:"mountRef,omitempty"`

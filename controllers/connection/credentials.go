@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"strconv"
 	"strings"
 
@@ -40,8 +41,9 @@ func (r *Reconciler) credentials(ctx context.Context, conn *v1alpha1.GitHubConne
 		from = "Secret " + conn.Spec.SecretRef.Name
 		values, err = r.readSecret(ctx, types.NamespacedName{Namespace: conn.Namespace, Name: conn.Spec.SecretRef.Name})
 	case conn.Spec.MountRef != nil:
-		from = "mounted folder " + conn.Spec.MountRef.Name
-		values, err = readMount(r.CredentialsDir, conn.Spec.MountRef.Name)
+		folder := path.Join(conn.Namespace, conn.Spec.MountRef.Name) // neither has a slash or is ..
+		from = "mounted folder " + folder
+		values, err = readMount(r.CredentialsDir, folder)
 	default:
 		err = kube.Stall(v1alpha1.InvalidSpecReason, "one of secretRef and mountRef must be set")
 	}
@@ -73,7 +75,7 @@ func (r *Reconciler) readSecret(ctx context.Context, name types.NamespacedName) 
 	return values, nil
 }
 
-// readMount reads the keys as files of a folder, and nothing outside of it: a link
+// readMount reads the keys as files of a namespace's folder, and nothing outside of it: a link
 // that leads out is an error.
 func readMount(dir, name string) (map[string]string, error) {
 	if dir == "" {

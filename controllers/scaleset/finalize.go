@@ -32,6 +32,9 @@ const (
 // finalize deletes the scale set on GitHub: it takes in nothing more, the pool's
 // runners end first, and only who holds the session deletes.
 func (x *run) finalize(ctx context.Context) error {
+	if x.isForged() {
+		return x.release(ctx)
+	}
 	x.Sessions.Announce(x.key, 0)
 	if x.denied = !x.Access.CleansUp(ctx, x.connectionKey(), x.set.Namespace); x.denied {
 		x.hangUp(ctx)

@@ -102,6 +102,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
+	ctx = actions.InTenant(ctx, set.Namespace)
 	x := &run{Reconciler: r, key: req.NamespacedName, set: set}
 	attempt := r.Begin(set)
 	steps := []func(context.Context) error{x.connect, x.exist, x.listen, x.update}
@@ -129,6 +130,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 
 func (x *run) connect(ctx context.Context) error {
 	key := x.connectionKey()
+	if x.isForged() {
+		return kube.Stall(v1alpha1.InvalidSpecReason, "spec.poolUID is that of a pool of another namespace")
+	}
 	if err := x.Access.Check(ctx, key, x.set.Namespace); err != nil {
 		if kube.IsStalled(err) {
 			x.hangUp(ctx)
@@ -140,6 +144,30 @@ func (x *run) connect(ctx context.Context) error {
 		return connection.NotReady(ctx, x.Client, key)
 	}
 	x.github = gh
+	return nil
+}
+
+// isForged says whether the record names a pool of another namespace as its own: a session would be opened in that pool's name.
+func (x *run) isForged() bool {
+	holder, _, err := x.holder(x.Cluster + "/" + x.set.Spec.PoolUID)
+	return err == nil && holder != nil && holder.Namespace != x.set.Namespace
+}
+
+// taken refuses a scale set that a pool of another namespace has by the same connection. Who holds the session would tell, too, but not
+// while the other's is closed for a moment.
+func (x *run) taken(ctx context.Context) error {
+	sets := &v1alpha1.ScaleSetList{}
+	if err := x.Client.List(ctx, sets, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("looking who has the scale set: %w", err)
+	}
+	for i := range sets.Items {
+		o := &sets.Items[i]
+		older := o.CreationTimestamp.Before(&x.set.CreationTimestamp) || o.CreationTimestamp.Equal(&x.set.CreationTimestamp) && o.UID < x.set.UID
+		if o.Namespace != x.set.Namespace && older && o.DeletionTimestamp.IsZero() && o.Status.ID == x.remote.ID &&
+			o.Spec.ConnectionRef.From(o.Namespace) == x.connectionKey() {
+			return kube.Stall(v1alpha1.OwnedElsewhereReason, "the scale set %q is that of a RunnerPool of another namespace of this cluster; choose another spec.scaleSetName", x.set.Spec.Name)
+		}
+	}
 	return nil
 }
 
@@ -173,6 +201,9 @@ func (x *run) exist(ctx context.Context) error {
 	}
 	if x.remote, err = x.findOrCreate(ctx, group); err != nil {
 		return outcome(err)
+	}
+	if err := x.taken(ctx); err != nil {
+		return err
 	}
 	x.note()
 	return nil

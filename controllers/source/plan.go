@@ -69,7 +69,8 @@ type plan struct {
 }
 
 // makePlan compares what a revision declares with what stands there. An object that another
-// source holds is refused; one that nobody holds is taken over, as is one whose source is gone.
+// source holds is refused; one that nobody holds is taken over, as is one whose source is gone. A connection that nobody holds is not:
+// who takes it over could delete it, and have its credentials shown to another server.
 // applied is what the source had applied before, should an object have lost its label.
 func makePlan(source types.NamespacedName, declared []compile.Object, now scene, applied map[id]bool) plan {
 	p := plan{held: now.heldBy(source.Name)}
@@ -84,7 +85,12 @@ func makePlan(source types.NamespacedName, declared []compile.Object, now scene,
 		if stands {
 			holder = now.live[i].Labels[v1alpha1.SourceLabel]
 		}
-		if why := refusal(source, o, holder, now.sources); why != "" {
+		why := refusal(source, o, holder, now.sources)
+		if why == "" && i.kind == connectionKind && stands && holder == "" && !applied[i] {
+			why = fmt.Sprintf("it is there already, and no source holds it: its credentials are somebody's. To hand it over: kubectl label githubconnection -n %s %s %s=%s",
+				source.Namespace, i.name, v1alpha1.SourceLabel, source.Name)
+		}
+		if why != "" {
 			p.refused = append(p.refused, at(o, why))
 			continue
 		}

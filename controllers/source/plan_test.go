@@ -86,6 +86,12 @@ func TestMakePlan(t *testing.T) {
 			now:      standing(map[id]string{poolA: ""}, "us"),
 			want:     want{Apply: []string{"RunnerPool a"}, Adopted: []string{"RunnerPool a"}},
 		},
+		"a connection made by hand is not taken over": {
+			declared: []compile.Object{connection("main")},
+			now:      standing(map[id]string{main: ""}, "us"),
+			want: want{Refused: []string{
+				"main.cue:3:5: GitHubConnection main: it is there already, and no source holds it: its credentials are somebody's. To hand it over: kubectl label githubconnection -n ci main corral.dev/source=us"}},
+		},
 		"what lost its label is ours all the same": {
 			declared: []compile.Object{pool("a")},
 			now:      standing(map[id]string{poolA: ""}, "us"),

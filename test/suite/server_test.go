@@ -45,8 +45,8 @@ func TestAnAppOnAnEnterpriseServer(t *testing.T) {
 	mounts := t.TempDir()
 	text := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(private)})
 	for name, value := range map[string]string{v1alpha1.AppIDKey: "7", v1alpha1.AppInstallationIDKey: "70", v1alpha1.AppPrivateKeyKey: string(text)} {
-		must(t, os.MkdirAll(filepath.Join(mounts, "ghes"), 0o700))
-		must(t, os.WriteFile(filepath.Join(mounts, "ghes", name), []byte(value), 0o600))
+		must(t, os.MkdirAll(filepath.Join(mounts, "ghes", "ghes"), 0o700))
+		must(t, os.WriteFile(filepath.Join(mounts, "ghes", "ghes", name), []byte(value), 0o600))
 	}
 	must(t, w.Cluster.CreateNamespace(ctx, "ghes"))
 	connection := &v1alpha1.GitHubConnection{
