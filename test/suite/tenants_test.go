@@ -1,0 +1,594 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package suite
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fluxcd/pkg/apis/meta"
+	"github.com/fluxcd/pkg/runtime/conditions"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers"
+	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/world"
+	"github.com/corral-dev/corral/test/harness"
+)
+
+// estate is the namespace of the platform team, whose connection others may use.
+const estate = "tenants"
+
+// tenant is a namespace whose team may push to one repository.
+type tenant struct{ *gitops }
+
+func newTenant(t *testing.T, namespace string, change ...func(*v1alpha1.PoolSource)) *tenant {
+	t.Helper()
+	must(t, w.Cluster.CreateNamespace(t.Context(), namespace))
+	ends(t, namespace)
+	return &tenant{newRepositoryOf(t, namespace, "pools", change...)}
+}
+
+// newRepositoryOf makes a source on a repository of its own.
+func newRepositoryOf(t *testing.T, namespace, name string, change ...func(*v1alpha1.PoolSource)) *gitops {
+	t.Helper()
+	g := &gitops{Repository: harness.NewRepository(t), namespace: namespace, key: key(namespace, name)}
+	g.Write("pools.cue", pools("", ""))
+	g.Push("No pools yet")
+	s := &v1alpha1.PoolSource{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec:       v1alpha1.PoolSourceSpec{Git: &v1alpha1.GitSource{URL: g.URL()}, Interval: metav1.Duration{Duration: time.Hour}},
+	}
+	for _, c := range change {
+		c(s)
+	}
+	must(t, w.Client.Create(t.Context(), s))
+	return g
+}
+
+// pools declares a pool base, so that there is always one, what is added to it, and what else is declared.
+func pools(base, more string) string {
+	return fmt.Sprintf(`package pools
+
+import "corral.dev/schema@v0"
+
+pools: schema.#Pools
+pools: base: spec: {
+	connectionRef: {name: "main", namespace: %q}
+	scale: max: 5
+	template: spec: containers: [{name: "runner", image: "runner:1"}]
+}
+%s
+%s
+`, estate, base, more)
+}
+
+// anotherPool declares one more, on a connection.
+func anotherPool(name, connection, more string) string {
+	return fmt.Sprintf(`pools: %q: {
+	spec: {
+		connectionRef: {%s}
+		template: spec: containers: [{name: "runner", image: "runner:1"}]
+	}
+	%s
+}
+`, name, connection, more)
+}
+
+// push pushes definitions and has them looked at.
+func (p *tenant) push(base, more string) string {
+	p.T.Helper()
+	p.Write("pools.cue", pools(base, more))
+	return p.pushAndRequest("Try something")
+}
+
+// refused waits until a commit isn't applied, for reasons that the message names.
+func (p *tenant) refused(commit string, words ...string) {
+	p.T.Helper()
+	waitSource(p.T, p.key, func(s *v1alpha1.PoolSource) error {
+		ready := conditions.Get(s, meta.ReadyCondition)
+		if ready == nil || ready.Status != metav1.ConditionFalse || !strings.HasSuffix(s.Status.LastAttemptedRevision, commit) {
+			return fmt.Errorf("commit %s: attempted %s, Ready %+v", commit, s.Status.LastAttemptedRevision, ready)
+		}
+		for _, word := range words {
+			if !strings.Contains(ready.Reason+": "+ready.Message, word) {
+				return fmt.Errorf("%q isn't in %s: %s", word, ready.Reason, ready.Message)
+			}
+		}
+		return nil
+	})
+}
+
+func waitSource(t *testing.T, key client.ObjectKey, check func(*v1alpha1.PoolSource) error) {
+	t.Helper()
+	eventually(t, func(ctx context.Context) error {
+		s := &v1alpha1.PoolSource{}
+		if err := w.Client.Get(ctx, key, s); err != nil {
+			return err
+		}
+		return check(s)
+	})
+}
+
+// unready waits until one of ours isn't ready for a reason, and returns what is said.
+func unready(t *testing.T, key client.ObjectKey, obj kube.Object, reason string, words ...string) string {
+	t.Helper()
+	var message string
+	eventually(t, func(ctx context.Context) error {
+		if err := w.Client.Get(ctx, key, obj); err != nil {
+			return err
+		}
+		ready := conditions.Get(obj, meta.ReadyCondition)
+		if ready == nil || ready.Status != metav1.ConditionFalse || ready.Reason != reason {
+			return fmt.Errorf("%s: Ready is %+v, want %s", key, ready, reason)
+		}
+		for _, word := range words {
+			if !strings.Contains(ready.Message, word) {
+				return fmt.Errorf("%s: %q isn't in %q", key, word, ready.Message)
+			}
+		}
+		message = ready.Message
+		return nil
+	})
+	return message
+}
+
+// absent fails if an object is there.
+func absent(t *testing.T, obj client.Object, key client.ObjectKey) {
+	t.Helper()
+	if err := w.Client.Get(t.Context(), key, obj); !apierrors.IsNotFound(err) {
+		t.Errorf("%T %s: %v; want none", obj, key, err)
+	}
+}
+
+// allow sets whom the platform's connection allows.
+func allow(t *testing.T, namespaces ...string) {
+	t.Helper()
+	list := `"` + strings.Join(namespaces, `","`) + `"`
+	if len(namespaces) == 0 {
+		list = ""
+	}
+	must(t, w.Client.Patch(t.Context(), &v1alpha1.GitHubConnection{ObjectMeta: metav1.ObjectMeta{Namespace: estate, Name: "main"}},
+		client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"allowedNamespaces":[`+list+`]}}`))))
+}
+
+// grant lets a service account apply kinds in its namespace.
+func grant(t *testing.T, namespace, account string, resources ...string) {
+	t.Helper()
+	must(t, w.Cluster.Apply(t.Context(), fmt.Appendf(nil, `
+apiVersion: v1
+kind: ServiceAccount
+metadata: {namespace: %[1]s, name: %[2]s}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {namespace: %[1]s, name: %[2]s}
+rules:
+- apiGroups: [corral.dev]
+  resources: [%[3]s]
+  verbs: [get, list, watch, create, update, patch, delete]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {namespace: %[1]s, name: %[2]s}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: %[2]s}
+subjects:
+- {kind: ServiceAccount, namespace: %[1]s, name: %[2]s}
+`, namespace, account, strings.Join(resources, ", "))))
+}
+
+// platform is the platform team's part: a connection in a namespace of its own, a mounted credential, and a server of the attacker's that
+// counts who comes.
+type platform struct {
+	mounts string
+	evil   *httptest.Server
+	shown  atomic.Int32
+}
+
+func newPlatform(t *testing.T) *platform {
+	t.Helper()
+	p := &platform{mounts: t.TempDir()}
+	if err := w.Client.Get(t.Context(), key(estate, "main"), &v1alpha1.GitHubConnection{}); apierrors.IsNotFound(err) {
+		must(t, w.Connect(t.Context(), estate, "main", estate+"-org"))
+	}
+	allow(t)
+	folder := filepath.Join(p.mounts, estate, "app")
+	must(t, os.MkdirAll(folder, 0o700))
+	must(t, os.WriteFile(filepath.Join(folder, v1alpha1.TokenKey), []byte(world.Token), 0o600))
+	p.evil = httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "" {
+			p.shown.Add(1)
+		}
+	}))
+	t.Cleanup(p.evil.Close)
+	return p
+}
+
+// Each is a sentence of what a tenant can't do who may push to a repository.
+func TestATenantWithPushRights(t *testing.T) {
+	p := newPlatform(t)
+	controller(t, "--credentials-dir="+p.mounts)
+	allow(t, "tenants-a")
+	a := newTenant(t, "tenants-a")
+	a.applied(a.push("", ""))
+	for _, try := range []struct {
+		name string
+		do   func(*testing.T, *platform, *tenant)
+	}{
+		{"can't touch another namespace", pushAnotherNamespace},
+		{"can't touch another source's object", pushAnothersObject},
+		{"can't widen a cluster policy", pushWiderPolicy},
+		{"can't read a connection's key by a pod", pushPodWithKey},
+		{"can't have a connection's key shown to a server of its own", pushConnectionElsewhere},
+		{"can't use a connection that doesn't allow it", pushForeignConnection},
+		{"can't starve others by servers that hang", pushWhileOthersHang},
+	} {
+		t.Run(try.name, func(t *testing.T) {
+			a.T = t
+			try.do(t, p, a)
+		})
+	}
+}
+
+func pushAnotherNamespace(t *testing.T, _ *platform, a *tenant) {
+	commit := a.push(anotherPool("intruder", `name: "main"`, fmt.Sprintf("metadata: namespace: %q", estate)), "")
+	a.refused(commit, "intruder", estate)
+	absent(t, &v1alpha1.RunnerPool{}, key(estate, "intruder"))
+}
+
+func pushAnothersObject(t *testing.T, _ *platform, a *tenant) {
+	other := newRepositoryOf(t, a.namespace, "others")
+	other.Write("pools.cue", strings.ReplaceAll(pools("", ""), "base", "shared"))
+	other.applied(other.pushAndRequest("One pool"))
+	commit := a.push(anotherPool("shared", `name: "mine"`, ""), "")
+	a.refused(commit, "held by PoolSource others")
+	shared := &v1alpha1.RunnerPool{}
+	must(t, w.Client.Get(t.Context(), key(a.namespace, "shared"), shared))
+	if shared.Spec.ConnectionRef.Name != "main" || shared.Labels[v1alpha1.SourceLabel] != "others" {
+		t.Errorf("it has become %+v", shared.Spec.ConnectionRef)
+	}
+	a.applied(a.push("", ""))
+	must(t, w.Client.Delete(t.Context(), &v1alpha1.PoolSource{ObjectMeta: metav1.ObjectMeta{Namespace: a.namespace, Name: "others"}}))
+	must(t, w.Client.Delete(t.Context(), shared))
+}
+
+func pushWiderPolicy(t *testing.T, _ *platform, a *tenant) {
+	guard := &v1alpha1.ClusterRunnerPolicy{ObjectMeta: metav1.ObjectMeta{Name: "guard-" + a.namespace}}
+	guard.Spec.Namespaces = []string{a.namespace}
+	guard.Spec.Modules = map[string]string{"guard.rego": strings.ReplaceAll(teamLimits, "60", "2")}
+	must(t, w.Client.Create(t.Context(), guard))
+	defer func() { must(t, w.Client.Delete(context.Background(), guard)) }()
+	waitLimits(t, key(a.namespace, "base"), 2)
+	a.Write("policies/limits.rego", strings.ReplaceAll(strings.ReplaceAll(teamLimits, "atMost", "atLeast"), "60", "4"))
+	a.applied(a.push("", ""))
+	waitPool(t, key(a.namespace, "base"), func(p *v1alpha1.RunnerPool) error {
+		d := p.Status.Decision
+		if d == nil || d.Limits == nil || d.Limits.Max != 2 || d.Announced > 2 || len(d.Limits.Conflicts) == 0 {
+			return fmt.Errorf("decision %+v", d)
+		}
+		return nil
+	})
+	commit := a.push("", fmt.Sprintf(`guard: {apiVersion: "corral.dev/v1alpha1", kind: "ClusterRunnerPolicy", metadata: name: %q, spec: modules: "a.rego": "package corral.scaling"}`, guard.Name))
+	a.refused(commit, "ClusterRunnerPolicy")
+	a.Remove("policies")
+	a.applied(a.push("", ""))
+}
+
+func pushPodWithKey(t *testing.T, _ *platform, _ *tenant) {
+	own := newTenant(t, "tenants-key")
+	must(t, w.Client.Create(t.Context(), w.CredentialsSecret(own.namespace, "acme")))
+	must(t, w.Client.Create(t.Context(), &v1alpha1.GitHubConnection{
+		ObjectMeta: metav1.ObjectMeta{Namespace: own.namespace, Name: "acme"},
+		Spec:       v1alpha1.GitHubConnectionSpec{URL: w.GitHub.ConfigURL(estate + "-org"), SecretRef: &v1alpha1.LocalObjectReference{Name: "acme"}},
+	}))
+	own.applied(own.push(anotherPool("thief", `name: "acme"`, `spec: template: spec: containers: [{env: [{name: "KEY", valueFrom: secretKeyRef: {name: "acme", key: "github_token"}}]}]`), ""))
+	unready(t, key(own.namespace, "thief"), &v1alpha1.RunnerPool{}, v1alpha1.TemplateInvalidReason, "acme")
+	pods := &corev1.PodList{}
+	must(t, w.Client.List(t.Context(), pods, client.InNamespace(own.namespace)))
+	if len(pods.Items) > 0 {
+		t.Errorf("%d pods", len(pods.Items))
+	}
+}
+
+// declareConnection is a connection in CUE.
+func declareConnection(name, url, credentials string) string {
+	return fmt.Sprintf("connections: schema.#Connections\nconnections: %q: spec: {url: %q, %s}\n", name, url, credentials)
+}
+
+func pushConnectionElsewhere(t *testing.T, p *platform, _ *tenant) {
+	own := newTenant(t, "tenants-server")
+	must(t, w.Client.Create(t.Context(), w.CredentialsSecret(own.namespace, "acme")))
+	must(t, w.Client.Create(t.Context(), &v1alpha1.GitHubConnection{
+		ObjectMeta: metav1.ObjectMeta{Namespace: own.namespace, Name: "acme"},
+		Spec:       v1alpha1.GitHubConnectionSpec{URL: w.GitHub.ConfigURL(estate + "-org"), SecretRef: &v1alpha1.LocalObjectReference{Name: "acme"}},
+	}))
+	eventually(t, func(ctx context.Context) error {
+		c := &v1alpha1.GitHubConnection{}
+		if err := w.Client.Get(ctx, key(own.namespace, "acme"), c); err != nil || !conditions.IsReady(c) {
+			return fmt.Errorf("%v: %+v", err, c.Status.Conditions)
+		}
+		return nil
+	})
+	own.applied(own.push("", declareConnection("same-secret", p.evil.URL+"/acme", `secretRef: name: "acme"`)+declareConnection("folder", p.evil.URL+"/acme", `mountRef: name: "app"`)))
+	unready(t, key(own.namespace, "same-secret"), &v1alpha1.GitHubConnection{}, v1alpha1.InvalidSpecReason, "the credentials are those of GitHubConnection acme")
+	unready(t, key(own.namespace, "folder"), &v1alpha1.GitHubConnection{}, v1alpha1.CredentialsMissingReason, "mounted folder tenants-server/app")
+	commit := own.push("", declareConnection("acme", w.GitHub.ConfigURL(estate+"-org"), `secretRef: name: "acme"`))
+	own.refused(commit, "GitHubConnection acme", "no source holds it")
+	if n := p.shown.Load(); n != 0 {
+		t.Errorf("credentials were shown %d times", n)
+	}
+}
+
+func pushForeignConnection(t *testing.T, _ *platform, _ *tenant) {
+	own := newTenant(t, "tenants-none")
+	own.applied(own.push(anotherPool("probe", `name: "absent", namespace: "tenants"`, ""), ""))
+	there := unready(t, key(own.namespace, "base"), &v1alpha1.RunnerPool{}, v1alpha1.AccessDeniedReason, "spec.allowedNamespaces")
+	notThere := unready(t, key(own.namespace, "probe"), &v1alpha1.RunnerPool{}, v1alpha1.AccessDeniedReason)
+	if strings.ReplaceAll(there, "tenants/main", "X") != strings.ReplaceAll(notThere, "tenants/absent", "X") {
+		t.Errorf("what is there is told from what isn't:\n%s\n%s", there, notThere)
+	}
+	absent(t, &v1alpha1.ScaleSet{}, key(own.namespace, "base"))
+}
+
+// A server that answers nobody is named by as many sources as there are workers. Others are served meanwhile.
+func pushWhileOthersHang(t *testing.T, _ *platform, a *tenant) {
+	deaf, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and never answers
+	must(t, err)
+	defer deaf.Close()
+	const namespace = "tenants-hang"
+	must(t, w.Cluster.CreateNamespace(t.Context(), namespace))
+	ends(t, namespace)
+	for i := range 40 {
+		must(t, w.Client.Create(t.Context(), &v1alpha1.PoolSource{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("hang-%d", i)},
+			Spec: v1alpha1.PoolSourceSpec{
+				Git:      &v1alpha1.GitSource{URL: fmt.Sprintf("http://%s/%d.git", deaf.Addr(), i)},
+				Interval: metav1.Duration{Duration: time.Second}, Timeout: &metav1.Duration{Duration: time.Minute},
+			},
+		}))
+	}
+	a.applied(a.push(anotherPool("meanwhile", `name: "main", namespace: "tenants"`, ""), ""))
+	a.waitListening("meanwhile")
+	a.applied(a.push("", ""))
+}
+
+// waitListening waits until a pool of the tenant listens by the platform's connection.
+func (p *tenant) waitListening(name string) {
+	p.T.Helper()
+	waitPool(p.T, key(p.namespace, name), func(p *v1alpha1.RunnerPool) error {
+		if !ready(p) {
+			return fmt.Errorf("Ready is %+v", conditions.Get(p, meta.ReadyCondition))
+		}
+		return nil
+	})
+}
+
+// Consent is given, serves, is withdrawn while a job runs, and comes back.
+func TestAConnectionServesTheNamespacesThatItsOwnerAllows(t *testing.T) {
+	newPlatform(t)
+	controller(t)
+	const namespace = "tenants-served"
+	must(t, w.Cluster.CreateNamespace(t.Context(), namespace))
+	ends(t, namespace)
+	pool := newPool(namespace, "linux", "main", func(p *v1alpha1.RunnerPool) {
+		p.Spec.ConnectionRef.Namespace = estate
+		p.Spec.Scale.Idle = new(int32(1))
+	})
+	must(t, w.Client.Create(t.Context(), pool))
+	unready(t, key(namespace, "linux"), &v1alpha1.RunnerPool{}, v1alpha1.AccessDeniedReason)
+	allow(t, namespace)
+	harness.AllDone(t, w.GitHub, harness.AddJobs(t, w.GitHub, estate+"-org", "linux", 1, 100*time.Millisecond))
+	secrets := &corev1.SecretList{}
+	must(t, w.Client.List(t.Context(), secrets, client.InNamespace(namespace)))
+	for i := range secrets.Items {
+		if _, copied := secrets.Items[i].Data[v1alpha1.TokenKey]; copied {
+			t.Errorf("Secret %s has the token", secrets.Items[i].Name)
+		}
+	}
+
+	ids := harness.AddJobs(t, w.GitHub, estate+"-org", "linux", 1, 8*time.Second)
+	waitPool(t, key(namespace, "linux"), func(p *v1alpha1.RunnerPool) error {
+		if r := p.Status.Runners; r.Busy != 1 || r.Idle != 1 {
+			return fmt.Errorf("runners %+v", r)
+		}
+		return nil
+	})
+	allow(t)
+	unready(t, key(namespace, "linux"), &v1alpha1.RunnerPool{}, v1alpha1.AccessDeniedReason)
+	harness.AllDone(t, w.GitHub, ids)
+	eventually(t, func(ctx context.Context) error {
+		runners := &v1alpha1.RunnerList{}
+		if err := w.Client.List(ctx, runners, client.InNamespace(namespace)); err != nil || len(runners.Items) > 0 {
+			return fmt.Errorf("%v: %d runners", err, len(runners.Items))
+		}
+		for _, s := range w.GitHub.Report().ScaleSets {
+			if strings.Contains(s.Scope, estate+"-org") && s.SessionOwner != "" {
+				return fmt.Errorf("the session is open: %+v", s)
+			}
+		}
+		return nil
+	})
+	waiting := harness.AddJobs(t, w.GitHub, estate+"-org", "linux", 1, 100*time.Millisecond)
+	allow(t, namespace)
+	harness.AllDone(t, w.GitHub, waiting)
+}
+
+// What a source applies and prunes is done with the rights of its service account.
+func TestASourceHasTheRightsOfItsServiceAccount(t *testing.T) {
+	p := newPlatform(t)
+	controller(t, "--default-service-account=deployer")
+	const namespace = "tenants-rights"
+	allow(t, namespace)
+	own := newTenant(t, namespace)
+	waitSource(t, own.key, func(s *v1alpha1.PoolSource) error {
+		ready := conditions.Get(s, meta.ReadyCondition)
+		if ready == nil || ready.Reason != v1alpha1.AccessDeniedReason || !strings.Contains(ready.Message, "system:serviceaccount:"+namespace+":deployer") ||
+			!strings.Contains(ready.Message, `cannot patch resource "runnerpools"`) {
+			return fmt.Errorf("Ready is %+v", ready)
+		}
+		return nil
+	})
+	absent(t, &v1alpha1.RunnerPool{}, key(namespace, "base"))
+
+	grant(t, namespace, "deployer", "runnerpools")
+	own.applied(own.push("", ""))
+	commit := own.push("", declareConnection("evil", p.evil.URL+"/acme", `secretRef: name: "any"`))
+	own.refused(commit, v1alpha1.AccessDeniedReason, "deployer", `resource "githubconnections"`)
+	absent(t, &v1alpha1.GitHubConnection{}, key(namespace, "evil"))
+
+	own.patchSource(`{"spec":{"serviceAccountName":"reader"}}`)
+	commit = own.push(anotherPool("more", `name: "main", namespace: "tenants"`, ""), "")
+	own.refused(commit, "ServiceAccount "+namespace+"/reader")
+	absent(t, &v1alpha1.RunnerPool{}, key(namespace, "more"))
+	grant(t, namespace, "reader", "runnerpools")
+	own.request()
+	own.applied(commit)
+	own.applied(own.push("", "")) // and one is pruned
+	absent(t, &v1alpha1.RunnerPool{}, key(namespace, "more"))
+}
+
+func (p *tenant) patchSource(merge string) {
+	p.T.Helper()
+	s := &v1alpha1.PoolSource{ObjectMeta: metav1.ObjectMeta{Namespace: p.key.Namespace, Name: p.key.Name}}
+	must(p.T, w.Client.Patch(p.T.Context(), s, client.RawPatch("application/merge-patch+json", []byte(merge))))
+}
+
+// Each is something that somebody tries who may change all of Corral's objects in a namespace, and whom the connection allows.
+func TestATenantWithEditRights(t *testing.T) {
+	newPlatform(t)
+	controller(t)
+	const namespace = "tenants-edit"
+	for _, ns := range []string{namespace, "tenants-victim"} {
+		must(t, w.Cluster.CreateNamespace(t.Context(), ns))
+		ends(t, ns)
+	}
+	allow(t, namespace, "tenants-victim")
+	grant(t, namespace, "mallory", "'*'")
+	config, err := w.Cluster.ServiceAccountConfig(t.Context(), namespace, "mallory")
+	must(t, err)
+	mallory, err := client.New(config, client.Options{Scheme: controllers.Scheme()})
+	must(t, err)
+
+	victim := newPool("tenants-victim", "linux", "main", func(p *v1alpha1.RunnerPool) { p.Spec.ConnectionRef.Namespace = estate })
+	must(t, w.Client.Create(t.Context(), victim))
+	(&tenant{&gitops{Repository: &harness.Repository{T: t}, namespace: "tenants-victim"}}).waitListening("linux")
+	shared := v1alpha1.ConnectionReference{Name: "main", Namespace: estate}
+	object := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: namespace, Name: name} }
+
+	t.Run("other namespaces and cluster policies aren't his", func(t *testing.T) {
+		for _, obj := range []client.Object{
+			newPool("tenants-victim", "intruder", "main"),
+			&v1alpha1.ClusterRunnerPolicy{ObjectMeta: metav1.ObjectMeta{Name: "wider"}},
+		} {
+			if err := mallory.Create(t.Context(), obj); !apierrors.IsForbidden(err) {
+				t.Errorf("%T: %v", obj, err)
+			}
+		}
+	})
+	t.Run("a source can't depend on, or be of, another namespace", func(t *testing.T) {
+		interval := metav1.Duration{Duration: time.Hour}
+		for name, spec := range map[string]v1alpha1.PoolSourceSpec{
+			"depends": {Git: &v1alpha1.GitSource{URL: "file:///nowhere"}, Interval: interval, DependsOn: []meta.DependencyReference{{Name: "pools", Namespace: "tenants-victim"}}},
+			"refers":  {SourceRef: &v1alpha1.SourceReference{Kind: v1alpha1.GitRepositoryKind, Name: "pools", Namespace: "tenants-victim"}, Interval: interval},
+		} {
+			must(t, mallory.Create(t.Context(), &v1alpha1.PoolSource{ObjectMeta: object(name), Spec: spec}))
+			unready(t, key(namespace, name), &v1alpha1.PoolSource{}, v1alpha1.AccessDeniedReason)
+		}
+	})
+	t.Run("a source can't act as another namespace's account", func(t *testing.T) {
+		must(t, mallory.Create(t.Context(), &v1alpha1.PoolSource{ObjectMeta: object("poses"), Spec: v1alpha1.PoolSourceSpec{
+			Git: &v1alpha1.GitSource{URL: "file:///nowhere"}, Interval: metav1.Duration{Duration: time.Hour}, ServiceAccountName: "x:tenants-victim:deployer",
+		}}))
+		unready(t, key(namespace, "poses"), &v1alpha1.PoolSource{}, v1alpha1.InvalidSpecReason, "spec.serviceAccountName")
+	})
+	t.Run("a forged record can't speak for another's pool", func(t *testing.T) {
+		must(t, mallory.Create(t.Context(), &v1alpha1.ScaleSet{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "forged", Finalizers: []string{v1alpha1.ScaleSetFinalizer}},
+			Spec: v1alpha1.ScaleSetSpec{
+				PoolRef: v1alpha1.LocalObjectReference{Name: "forged"}, PoolUID: string(victim.UID), ConnectionRef: shared,
+				Name: "linux", RunnerGroup: "default", Labels: []string{"stolen"},
+			},
+		}))
+		unready(t, key(namespace, "forged"), &v1alpha1.ScaleSet{}, v1alpha1.InvalidSpecReason, "another namespace")
+		must(t, mallory.Delete(t.Context(), &v1alpha1.ScaleSet{ObjectMeta: object("forged")}))
+		eventually(t, func(ctx context.Context) error {
+			if err := w.Client.Get(ctx, key(namespace, "forged"), &v1alpha1.ScaleSet{}); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("it is there: %v", err)
+			}
+			return nil
+		})
+	})
+	t.Run("a pool can't take another's scale set", func(t *testing.T) {
+		must(t, mallory.Create(t.Context(), newPool(namespace, "taker", "main", func(p *v1alpha1.RunnerPool) {
+			p.Spec.ConnectionRef, p.Spec.ScaleSetName = shared, "linux"
+		})))
+		unready(t, key(namespace, "taker"), &v1alpha1.RunnerPool{}, v1alpha1.OwnedElsewhereReason, "another namespace")
+	})
+	t.Run("a forged runner isn't registered by a connection that doesn't allow it", func(t *testing.T) {
+		allow(t, "tenants-victim")
+		must(t, mallory.Create(t.Context(), &v1alpha1.Runner{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "forged-1", Labels: map[string]string{v1alpha1.PoolLabel: "forged"}},
+			Spec:       v1alpha1.RunnerSpec{PoolRef: v1alpha1.LocalObjectReference{Name: "forged"}, ConnectionRef: shared, ScaleSetID: 1, Revision: "forged-1"},
+		}))
+		unready(t, key(namespace, "forged-1"), &v1alpha1.Runner{}, v1alpha1.AccessDeniedReason)
+		must(t, mallory.Delete(t.Context(), &v1alpha1.Runner{ObjectMeta: object("forged-1")}))
+	})
+	sets := 0
+	for _, s := range w.GitHub.Report().ScaleSets {
+		if strings.Contains(s.Scope, estate+"-org") {
+			sets++
+			if s.Name != "linux" || s.Labels[0] != "linux" || !strings.Contains(s.SessionOwner, string(victim.UID)) {
+				t.Errorf("the victim's scale set is %+v", s)
+			}
+		}
+	}
+	if sets != 1 {
+		t.Errorf("%d scale sets", sets)
+	}
+}
+
+// A controller of some namespaces leaves the others alone, and none of theirs can be used.
+func TestAControllerOfSomeNamespaces(t *testing.T) {
+	newPlatform(t)
+	allow(t, "*")
+	controller(t, "--watch-namespaces=tenants-watched")
+	for _, ns := range []string{"tenants-watched", "tenants-unwatched"} {
+		must(t, w.Cluster.CreateNamespace(t.Context(), ns))
+		ends(t, ns)
+		must(t, w.Client.Create(t.Context(), newPool(ns, "linux", "main", func(p *v1alpha1.RunnerPool) { p.Spec.ConnectionRef.Namespace = estate })))
+	}
+	unready(t, key("tenants-watched", "linux"), &v1alpha1.RunnerPool{}, v1alpha1.AccessDeniedReason)
+	p := &v1alpha1.RunnerPool{}
+	must(t, w.Client.Get(t.Context(), key("tenants-unwatched", "linux"), p))
+	if len(p.Status.Conditions) > 0 {
+		t.Errorf("it was looked at: %+v", p.Status.Conditions)
+	}
+}
+
+func TestSecretsAreReadByNameOnly(t *testing.T) {
+	for _, verb := range []string{"list", "watch", "update", "patch", "delete"} {
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User:               "system:serviceaccount:" + world.SystemNamespace + ":" + world.ServiceAccount,
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Resource: "secrets", Namespace: "default"},
+		}}
+		must(t, w.Client.Create(t.Context(), review))
+		if review.Status.Allowed {
+			t.Errorf("the controller may %s Secrets", verb)
+		}
+	}
+}
