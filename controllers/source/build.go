@@ -19,6 +19,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/compileworker"
 	"github.com/corral-dev/corral/internal/gitsource"
 	"github.com/corral-dev/corral/internal/kube"
 )
@@ -96,8 +97,7 @@ func (x *run) build(ctx context.Context) error {
 // compile returns what the revision compiles to, from memory if it can. Who asks for another
 // look at a revision that failed gets one: it may have failed for want of time.
 func (x *run) compile(ctx context.Context) (compile.Result, error) {
-	if known, ok := x.compiled.Get(x.cacheKey()); ok {
-		result := known.(compile.Result)
+	if result, ok := x.compiled.get(x.source.Namespace, x.cacheKey()); ok {
 		if len(result.Diagnostics) == 0 || !x.requested {
 			return result, nil
 		}
@@ -112,7 +112,7 @@ func (x *run) compile(ctx context.Context) (compile.Result, error) {
 		return compile.Result{}, err
 	}
 	timer := prometheus.NewTimer(compileSeconds)
-	result, err := x.Compiler.Compile(ctx, files, compile.Options{
+	result, err := x.Compiler.Compile(compileworker.InFlow(ctx, x.source.Namespace), files, compile.Options{
 		Path: x.source.Spec.GetPath(), Tags: x.source.Spec.Tags, AllowEmpty: x.allowEmpty(), PolicyName: x.source.Name,
 	})
 	if ctx.Err() != nil {
@@ -122,7 +122,7 @@ func (x *run) compile(ctx context.Context) (compile.Result, error) {
 		return compile.Result{}, kube.Wait(v1alpha1.BuildFailedReason, x.retryAfter(), "compiling revision %s: %w", x.revision, err)
 	}
 	timer.ObserveDuration()
-	x.compiled.Add(x.cacheKey(), result)
+	x.compiled.add(x.source.Namespace, x.cacheKey(), result)
 	return result, nil
 }
 

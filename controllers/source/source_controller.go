@@ -17,7 +17,6 @@ import (
 	"github.com/fluxcd/pkg/apis/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/utils/lru"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -69,8 +68,8 @@ type Reconciler struct {
 	flux     *fluxWatch
 	jitter   func(time.Duration) time.Duration
 	hosts    *hosts
-	compiled *lru.Cache // of cacheKey to compile.Result
-	claims   sync.Map   // of namespace to *sync.Mutex
+	compiled *shelf
+	claims   sync.Map // of namespace to *sync.Mutex
 }
 
 // run is one reconciliation of one source.

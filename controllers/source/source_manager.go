@@ -11,7 +11,6 @@ import (
 
 	"github.com/fluxcd/pkg/runtime/predicates"
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/utils/lru"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -22,10 +21,6 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/kube"
 )
-
-// compiledRevisions is how many compiled revisions are kept, so that looking at an unchanged
-// branch costs neither a fetch nor a compilation.
-const compiledRevisions = 256
 
 // Options of the controller.
 type Options struct {
@@ -68,7 +63,7 @@ func tenant(req reconcile.Request) (group, flow string) { return req.Namespace, 
 
 func (r *Reconciler) prepare(options Options) {
 	r.jitter = func(d time.Duration) time.Duration { return spread(d, options.JitterPercent, rand.Float64()) }
-	r.compiled = lru.New(compiledRevisions)
+	r.compiled = newShelf(shelfBytes)
 	r.hosts = newHosts(options.Concurrent)
 	r.flux = newFluxWatch()
 }
