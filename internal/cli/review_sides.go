@@ -131,7 +131,7 @@ func folderTree(folder, name string) (namedTree, error) {
 	if err != nil {
 		return namedTree{}, fmt.Errorf("opening the definitions: %w", err)
 	}
-	return namedTree{tree: tree{fsys: opened.FS(), root: root, path: at}, name: filepath.ToSlash(name), close: func() { opened.Close() }}, nil
+	return namedTree{tree: tree{fsys: opened.FS(), root: root, path: at}, name: filepath.ToSlash(name), close: func() { _ = opened.Close() }}, nil
 }
 
 // revisionTree reads a revision; its files are named as though they lay in the work tree.

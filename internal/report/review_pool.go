@@ -113,16 +113,14 @@ func limitLines(p *review.Pool) []phrase {
 			lines = append(lines, line)
 		}
 	}
-	for _, l := range []*review.Limits{p.After} {
-		if l == nil {
-			continue
-		}
-		for _, c := range unlessKnown(l.Conflicts, p.Before, func(b *review.Limits) []string { return b.Conflicts }) {
-			lines = append(lines, plainly("conflict: %s", c))
-		}
-		for _, a := range unlessKnown(l.Audit, p.Before, func(b *review.Limits) []string { return b.Audit }) {
-			lines = append(lines, plainly("audit: %s", a))
-		}
+	if p.After == nil {
+		return lines
+	}
+	for _, c := range unlessKnown(p.After.Conflicts, p.Before, func(b *review.Limits) []string { return b.Conflicts }) {
+		lines = append(lines, plainly("conflict: %s", c))
+	}
+	for _, a := range unlessKnown(p.After.Audit, p.Before, func(b *review.Limits) []string { return b.Audit }) {
+		lines = append(lines, plainly("audit: %s", a))
 	}
 	return lines
 }
