@@ -78,6 +78,8 @@ type Options struct {
 	CredentialsDir string
 	// AllowFileSources lets PoolSources name repositories of the own file system.
 	AllowFileSources bool
+	// PostStatus tells GitHub what becomes of revisions, for sources with spec.commitStatus.
+	PostStatus bool
 	// EventsAddress is where events are posted in the form of Flux's notification-controller; nowhere if empty.
 	EventsAddress string
 	// SourceControllerHost, if set, replaces the host of each URL of an artifact of Flux.
@@ -177,6 +179,8 @@ func All(mgr ctrl.Manager, o Options) error {
 		return err
 	}
 
+	sources := &source.Reconciler{Reporter: report, Live: live, Impersonate: impersonator.As, DefaultServiceAccount: o.DefaultServiceAccount, CrossNamespace: !o.NoCrossNamespaceRefs, Fetcher: git, Artifacts: artifacts, Compiler: compiler}
+
 	return firstError(
 		mgr.Add(engine),
 		desk.SetupWithManager(mgr),
@@ -184,13 +188,23 @@ func All(mgr ctrl.Manager, o Options) error {
 		addWebhook(mgr, o.Webhook, desk),
 		ofPolicies(policy.KindClusterRunnerPolicy).SetupWithManager(mgr, o.Others),
 		ofPolicies(policy.KindRunnerPolicy).SetupWithManager(mgr, o.Others),
-		(&source.Reconciler{Reporter: report, Live: live, Impersonate: impersonator.As, DefaultServiceAccount: o.DefaultServiceAccount, CrossNamespace: !o.NoCrossNamespaceRefs, Fetcher: git, Artifacts: artifacts, Compiler: compiler}).SetupWithManager(mgr, source.Options{Concurrent: o.Others, JitterPercent: o.JitterPercent}),
+		addTeller(mgr, o, &source.Teller{Reporter: report, Live: live, Cluster: o.Cluster, Sources: sources, Now: time.Now}, rest),
+		sources.SetupWithManager(mgr, source.Options{Concurrent: o.Others, JitterPercent: o.JitterPercent}),
 		(&connection.Reconciler{Reporter: report, Secrets: live, CredentialsDir: o.CredentialsDir, Clients: clients, Verify: verify, Now: time.Now}).SetupWithManager(mgr, o.Others),
 		(&scaleset.Reconciler{Reporter: report, Clients: clients, Sessions: sessions, Access: access, Notes: notes, Cluster: o.Cluster, Now: time.Now}).SetupWithManager(mgr, o.Others),
 		(&pool.Reconciler{Reporter: ofPools, Sessions: sessions, Failures: notes, Live: live, Demand: []pool.Reader{desk, poller}, Desk: desk, Policies: engine, Access: access, REST: rest, Cluster: o.Cluster, Zone: o.Zone, Now: time.Now}).SetupWithManager(mgr, o.Others, sessions.Words(), desk.Words(), poller.Words()),
 		mgr.Add(&runner.Census{Reporter: report, Live: live, REST: rest, Access: access, Notes: notes, Cluster: o.Cluster, Now: time.Now}),
 		(&runner.Reconciler{Reporter: ofRunners, Live: live, Clients: clients, REST: rest, Access: access, Notes: notes, Policies: engine, Now: time.Now}).SetupWithManager(mgr, o.Runners),
 	)
+}
+
+// addTeller adds what tells GitHub of revisions, if it is to be told.
+func addTeller(mgr ctrl.Manager, o Options, teller *source.Teller, gh *githubapi.Registry) error {
+	if !o.PostStatus {
+		return nil
+	}
+	teller.GitHub = func(c types.NamespacedName) (source.Commits, bool) { return gh.Get(connection.Key(c)) }
+	return teller.SetupWithManager(mgr)
 }
 
 // newPoller makes what looks at pools' metrics.

@@ -98,6 +98,8 @@ const (
 	ArtifactFailedReason = "ArtifactFailed"
 	// VerificationFailedReason is true when nobody signed a revision whose key spec.git.verify knows.
 	VerificationFailedReason = "VerificationFailed"
+	// CommitStatusFailedReason is of an event: GitHub could not be told what became of a revision (spec.commitStatus).
+	CommitStatusFailedReason = "CommitStatusFailed"
 	// BuildFailedReason is true when a revision doesn't compile; the message has file:line:col.
 	BuildFailedReason = "BuildFailed"
 	// ApplyFailedReason is true when the API server refuses a compiled object.

@@ -61,6 +61,7 @@ func (f *controllerFlags) bind(c *cobra.Command) {
 	flags.StringVar(&f.controllers.CredentialsDir, "credentials-dir", "/etc/corral/credentials", "folder of the mounted credentials that connections name by mountRef")
 	flags.BoolVar(&f.controllers.AllowFileSources, "allow-file-sources", false, "let sources name file:// repositories of the controller's own file system")
 	flags.IntVar(&f.controllers.JitterPercent, "interval-jitter-percentage", 5, "spread of the sources' intervals to either side, 0 to 99")
+	flags.BoolVar(&f.controllers.PostStatus, "post-status", false, "tell GitHub what becomes of revisions, by commit statuses and check runs, for sources with spec.commitStatus")
 	flags.StringVar(&f.controllers.Zone, "time-zone", "UTC", "time zone that policies are told as input.zone, by its name in the IANA database")
 	flags.StringVar(&f.controllers.EventsAddress, "events-addr", "", "URL that events are posted to in the form of Flux's notification-controller (default: none)")
 	flags.IntVar(&f.controllers.Runners, "concurrent-runners", 256, "runners worked on at once")

@@ -70,6 +70,8 @@ type Reconciler struct {
 	hosts    *hosts
 	compiled *shelf
 	claims   sync.Map // of namespace to *sync.Mutex
+
+	diagnoses sync.Map // of types.NamespacedName to diagnosis
 }
 
 // run is one reconciliation of one source.
@@ -135,6 +137,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	x.writeInventory()
 	x.count(err)
+	x.keepDiagnostics(err)
 	x.attempt.About(x.outcome())
 	return x.attempt.Finish(ctx, x.done, err)
 }

@@ -106,7 +106,7 @@ func init() {
 
 // Collectors returns the metrics of this package.
 func Collectors() []prometheus.Collector {
-	return []prometheus.Collector{syncsTotal, fetchSeconds, compileSeconds}
+	return []prometheus.Collector{syncsTotal, fetchSeconds, compileSeconds, reportsTotal}
 }
 
 // count adds the run to the metrics.

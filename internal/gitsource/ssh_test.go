@@ -6,13 +6,11 @@ package gitsource
 import (
 	"bytes"
 	"context"
-	"crypto/ed25519"
 	"encoding/binary"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os/exec"
 	"strings"
 	"testing"
@@ -20,118 +18,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/knownhosts"
+
+	"github.com/corral-dev/corral/test/sshgit"
 )
 
-// newKey makes a key from a seed, which names it.
-func newKey(t *testing.T, seed byte) (ssh.Signer, ed25519.PrivateKey) {
-	t.Helper()
-	private := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{seed}, ed25519.SeedSize))
-	signer, err := ssh.NewSignerFromKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return signer, private
-}
+const strangerSeed = 3
 
-// identity writes a private key as ssh-keygen does.
-func identity(t *testing.T, key ed25519.PrivateKey, passphrase string) []byte {
-	t.Helper()
-	block, err := ssh.MarshalPrivateKey(key, "")
-	if passphrase != "" {
-		block, err = ssh.MarshalPrivateKeyWithPassphrase(key, "", []byte(passphrase))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pem.EncodeToMemory(block)
-}
-
-// sshServer serves a repository to one user with one key.
-type sshServer struct {
-	address string
-	host    ssh.Signer
-	auth    Auth
-	// run stands in for git-upload-pack if it is set.
-	run func(channel ssh.Channel)
-}
-
-const (
-	hostSeed, userSeed, strangerSeed = 1, 2, 3
-)
-
-func startSSH(t *testing.T) *sshServer {
-	t.Helper()
-	s := &sshServer{}
-	s.host, _ = newKey(t, hostSeed)
-	user, key := newKey(t, userSeed)
-	config := &ssh.ServerConfig{PublicKeyCallback: func(meta ssh.ConnMetadata, offered ssh.PublicKey) (*ssh.Permissions, error) {
-		if meta.User() != "git" || !bytes.Equal(offered.Marshal(), user.PublicKey().Marshal()) {
-			return nil, errors.New("unknown")
-		}
-		return nil, nil
-	}}
-	config.AddHostKey(s.host)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { listener.Close() })
-	s.address = listener.Addr().String()
-	s.auth = Auth{Identity: identity(t, key, ""), KnownHosts: []byte(knownhosts.Line([]string{s.address}, s.host.PublicKey()))}
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go s.serve(t.Context(), conn, config)
-		}
-	}()
-	return s
-}
-
-func (s *sshServer) url(path string) string { return "ssh://git@" + s.address + path }
-
-func (s *sshServer) serve(ctx context.Context, conn net.Conn, config *ssh.ServerConfig) {
-	defer conn.Close()
-	_, channels, requests, err := ssh.NewServerConn(conn, config)
-	if err != nil {
-		return
-	}
-	go ssh.DiscardRequests(requests)
-	for offered := range channels {
-		channel, requests, err := offered.Accept()
-		if err != nil {
-			return
-		}
-		for request := range requests {
-			command := string(request.Payload[4:])
-			_ = request.Reply(request.Type == "exec", nil)
-			s.exec(ctx, channel, command)
-			break
-		}
-	}
-}
-
-func (s *sshServer) exec(ctx context.Context, channel ssh.Channel, command string) {
-	defer channel.Close()
-	if s.run != nil {
-		s.run(channel)
-		return
-	}
-	git := exec.CommandContext(ctx, "sh", "-c", command)
-	git.Stdout, git.Stderr = channel, channel.Stderr()
-	stdin, err := git.StdinPipe()
-	if err != nil || git.Start() != nil {
-		return
-	}
-	go func() { _, _ = io.Copy(stdin, channel); stdin.Close() }()
-	status := uint32(0)
-	if err := git.Wait(); err != nil {
-		status = 128
-	}
-	_, _ = channel.SendRequest("exit-status", false, binary.BigEndian.AppendUint32(nil, status))
-}
+// authOf is what a server asks for and is known by.
+func authOf(s *sshgit.Server) Auth { return Auth{Identity: s.Identity, KnownHosts: s.KnownHosts} }
 
 func TestFetchOverSSH(t *testing.T) {
 	r := newRepo(t)
@@ -139,10 +33,10 @@ func TestFetchOverSSH(t *testing.T) {
 	r.tag("v1.0.0")
 	r.tag("v1.1.0")
 	second := r.commit(map[string]string{"pools/linux.cue": "new"})
-	s := startSSH(t)
-	_, key := newKey(t, userSeed)
-	withPassphrase := s.auth
-	withPassphrase.Identity, withPassphrase.Password = identity(t, key, "sesame"), "sesame"
+	s := sshgit.Start(t)
+	key := sshgit.UserKey(t)
+	withPassphrase := authOf(s)
+	withPassphrase.Identity, withPassphrase.Password = sshgit.Identity(t, key, "sesame"), "sesame"
 
 	for name, tc := range map[string]struct {
 		ref      Ref
@@ -150,14 +44,14 @@ func TestFetchOverSSH(t *testing.T) {
 		revision string
 		files    map[string]string
 	}{
-		"the tip of a branch":      {Ref{Branch: "main"}, s.auth, "main@sha1:" + second, map[string]string{"pools/linux.cue": "new"}},
-		"an annotated tag":         {Ref{Tag: "v1.0.0"}, s.auth, "v1.0.0@sha1:" + first, map[string]string{"pools/linux.cue": "old"}},
-		"a range":                  {Ref{SemVer: "1.x"}, s.auth, "v1.1.0@sha1:" + first, map[string]string{"pools/linux.cue": "old"}},
-		"a commit":                 {Ref{Commit: second}, s.auth, "sha1:" + second, map[string]string{"pools/linux.cue": "new"}},
+		"the tip of a branch":      {Ref{Branch: "main"}, authOf(s), "main@sha1:" + second, map[string]string{"pools/linux.cue": "new"}},
+		"an annotated tag":         {Ref{Tag: "v1.0.0"}, authOf(s), "v1.0.0@sha1:" + first, map[string]string{"pools/linux.cue": "old"}},
+		"a range":                  {Ref{SemVer: "1.x"}, authOf(s), "v1.1.0@sha1:" + first, map[string]string{"pools/linux.cue": "old"}},
+		"a commit":                 {Ref{Commit: second}, authOf(s), "sha1:" + second, map[string]string{"pools/linux.cue": "new"}},
 		"by a key with passphrase": {Ref{Branch: "main"}, withPassphrase, "main@sha1:" + second, map[string]string{"pools/linux.cue": "new"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			request := Request{URL: s.url(r.dir), Ref: tc.ref, Auth: tc.auth}
+			request := Request{URL: s.URL(r.dir), Ref: tc.ref, Auth: tc.auth}
 			resolved, err := (&Client{}).Resolve(t.Context(), request)
 			if err != nil {
 				t.Fatal(err)
@@ -180,11 +74,11 @@ func TestRefusalsOverSSH(t *testing.T) {
 	r := newRepo(t)
 	r.commit(map[string]string{"a.cue": strings.Repeat("a", 5000), "b/c.cue": "c"})
 	empty := newRepo(t)
-	s := startSSH(t)
-	other, strange := newKey(t, strangerSeed)
-	_, key := newKey(t, userSeed)
+	s := sshgit.Start(t)
+	other, strange := sshgit.Key(t, strangerSeed)
+	key := sshgit.UserKey(t)
 	main := Ref{Branch: "main"}
-	line := string(s.auth.KnownHosts)
+	line := string(s.KnownHosts)
 	cases := map[string]struct {
 		limits Limits
 		url    string
@@ -193,37 +87,39 @@ func TestRefusalsOverSSH(t *testing.T) {
 		cause  error
 		says   string
 	}{
-		"no such repository":         {url: s.url("/none"), ref: main, cause: ErrNotFound, says: "does not appear to be a git repository"},
-		"an empty repository":        {url: s.url(empty.dir), ref: main, cause: ErrRefNotFound, says: "empty"},
-		"no such branch":             {url: s.url(r.dir), ref: Ref{Branch: "next"}, cause: ErrRefNotFound, says: "refs/heads/next"},
-		"no such version":            {url: s.url(r.dir), ref: Ref{SemVer: ">=2"}, cause: ErrRefNotFound, says: "none of the repository's 0 tags"},
-		"another key":                {url: s.url(r.dir), ref: main, auth: func(a *Auth) { a.Identity = identity(t, strange, "") }, cause: ErrAuthRefused, says: "does not accept the key"},
-		"another user":               {url: strings.Replace(s.url(r.dir), "git@", "root@", 1), ref: main, cause: ErrAuthRefused, says: "for this user"},
-		"no user":                    {url: strings.Replace(s.url(r.dir), "git@", "", 1), ref: main, cause: ErrNotAllowed, says: "ssh://git@" + s.address},
-		"a password in the URL":      {url: strings.Replace(s.url(r.dir), "git@", "git:x@", 1), ref: main, cause: ErrNotAllowed, says: "carries credentials"},
-		"a line break in the path":   {url: s.url("/a%0ab"), ref: main, cause: ErrNotAllowed, says: "control characters"},
-		"no key":                     {url: s.url(r.dir), ref: main, auth: func(a *Auth) { a.Identity = nil }, cause: ErrAuthRefused, says: "no private key (identity)"},
-		"a malformed key":            {url: s.url(r.dir), ref: main, auth: func(a *Auth) { a.Identity = []byte("secret") }, cause: ErrAuthRefused, says: "identity is no private key as ssh-keygen writes it"},
-		"a passphrase that is amiss": {url: s.url(r.dir), ref: main, auth: func(a *Auth) { a.Identity = identity(t, key, "sesame") }, cause: ErrAuthRefused, says: "put it under password"},
-		"another passphrase":         {url: s.url(r.dir), ref: main, auth: func(a *Auth) { a.Identity, a.Password = identity(t, key, "sesame"), "open" }, cause: ErrAuthRefused, says: "does not open identity"},
-		"a key hashed for ever":      {url: s.url(r.dir), ref: main, auth: func(a *Auth) { a.Identity, a.Password = hashedFor(t, identity(t, key, "sesame"), 1<<30), "sesame" }, cause: ErrAuthRefused, says: "in 1073741824 rounds"},
-		"no known hosts":             {url: s.url(r.dir), ref: main, auth: func(a *Auth) { a.KnownHosts = []byte(" \n") }, cause: ErrUntrusted, says: "no host keys (known_hosts)"},
-		"an unknown host":            {url: s.url(r.dir), ref: main, auth: func(a *Auth) { a.KnownHosts = []byte(strings.ReplaceAll(line, "127.0.0.1", "127.0.0.2")) }, cause: ErrUntrusted, says: fmt.Sprintf("is not in known_hosts; it shows the ssh-ed25519 key %s; if that is right, add the line %q", ssh.FingerprintSHA256(s.host.PublicKey()), line)},
-		"another host key": {url: s.url(r.dir), ref: main, auth: func(a *Auth) {
-			a.KnownHosts = []byte("# ours\n" + knownhosts.Line([]string{s.address}, other.PublicKey()))
+		"no such repository":         {url: s.URL("/none"), ref: main, cause: ErrNotFound, says: "does not appear to be a git repository"},
+		"an empty repository":        {url: s.URL(empty.dir), ref: main, cause: ErrRefNotFound, says: "empty"},
+		"no such branch":             {url: s.URL(r.dir), ref: Ref{Branch: "next"}, cause: ErrRefNotFound, says: "refs/heads/next"},
+		"no such version":            {url: s.URL(r.dir), ref: Ref{SemVer: ">=2"}, cause: ErrRefNotFound, says: "none of the repository's 0 tags"},
+		"another key":                {url: s.URL(r.dir), ref: main, auth: func(a *Auth) { a.Identity = sshgit.Identity(t, strange, "") }, cause: ErrAuthRefused, says: "does not accept the key"},
+		"another user":               {url: strings.Replace(s.URL(r.dir), "git@", "root@", 1), ref: main, cause: ErrAuthRefused, says: "for this user"},
+		"no user":                    {url: strings.Replace(s.URL(r.dir), "git@", "", 1), ref: main, cause: ErrNotAllowed, says: "ssh://git@" + s.Address},
+		"a password in the URL":      {url: strings.Replace(s.URL(r.dir), "git@", "git:x@", 1), ref: main, cause: ErrNotAllowed, says: "carries credentials"},
+		"a line break in the path":   {url: s.URL("/a%0ab"), ref: main, cause: ErrNotAllowed, says: "control characters"},
+		"no key":                     {url: s.URL(r.dir), ref: main, auth: func(a *Auth) { a.Identity = nil }, cause: ErrAuthRefused, says: "no private key (identity)"},
+		"a malformed key":            {url: s.URL(r.dir), ref: main, auth: func(a *Auth) { a.Identity = []byte("secret") }, cause: ErrAuthRefused, says: "identity is no private key as ssh-keygen writes it"},
+		"a passphrase that is amiss": {url: s.URL(r.dir), ref: main, auth: func(a *Auth) { a.Identity = sshgit.Identity(t, key, "sesame") }, cause: ErrAuthRefused, says: "put it under password"},
+		"another passphrase":         {url: s.URL(r.dir), ref: main, auth: func(a *Auth) { a.Identity, a.Password = sshgit.Identity(t, key, "sesame"), "open" }, cause: ErrAuthRefused, says: "does not open identity"},
+		"a key hashed for ever": {url: s.URL(r.dir), ref: main, auth: func(a *Auth) {
+			a.Identity, a.Password = hashedFor(t, sshgit.Identity(t, key, "sesame"), 1<<30), "sesame"
+		}, cause: ErrAuthRefused, says: "in 1073741824 rounds"},
+		"no known hosts":  {url: s.URL(r.dir), ref: main, auth: func(a *Auth) { a.KnownHosts = []byte(" \n") }, cause: ErrUntrusted, says: "no host keys (known_hosts)"},
+		"an unknown host": {url: s.URL(r.dir), ref: main, auth: func(a *Auth) { a.KnownHosts = []byte(strings.ReplaceAll(line, "127.0.0.1", "127.0.0.2")) }, cause: ErrUntrusted, says: fmt.Sprintf("is not in known_hosts; it shows the ssh-ed25519 key %s; if that is right, add the line %q", ssh.FingerprintSHA256(s.Host.PublicKey()), line)},
+		"another host key": {url: s.URL(r.dir), ref: main, auth: func(a *Auth) {
+			a.KnownHosts = []byte("# ours\n" + knownhosts.Line([]string{s.Address}, other.PublicKey()))
 		}, cause: ErrUntrusted, says: "line 2 of known_hosts has " + ssh.FingerprintSHA256(other.PublicKey())},
-		"a revoked host key":        {url: s.url(r.dir), ref: main, auth: func(a *Auth) { a.KnownHosts = []byte(line + "\n@revoked " + line) }, cause: ErrUntrusted, says: "revoked"},
-		"malformed known hosts":     {url: s.url(r.dir), ref: main, auth: func(a *Auth) { a.KnownHosts = []byte("# ours\nexample.com ssh-rsa x") }, cause: ErrUntrusted, says: "known_hosts:2"},
-		"patterns without end":      {url: s.url(r.dir), ref: main, auth: func(a *Auth) { a.KnownHosts = []byte(strings.Repeat("*1", 60) + line) }, cause: ErrUntrusted, says: "more than 2 * in one pattern"},
-		"known hosts without end":   {url: s.url(r.dir), ref: main, auth: func(a *Auth) { a.KnownHosts = bytes.Repeat([]byte("#\n"), maxKnownHostsBytes) }, cause: ErrUntrusted, says: "more than 65536 bytes"},
-		"download beyond the limit": {url: s.url(r.dir), ref: main, limits: Limits{DownloadBytes: 100}, cause: ErrTooLarge, says: "more than 100 bytes"},
-		"file beyond the limit":     {url: s.url(r.dir), ref: main, limits: Limits{FileBytes: 4999}, cause: ErrTooLarge},
-		"total beyond the limit":    {url: s.url(r.dir), ref: main, limits: Limits{TotalBytes: 4999}, cause: ErrTooLarge},
-		"objects beyond the limit":  {url: s.url(r.dir), ref: main, limits: Limits{Objects: 4}, cause: ErrTooLarge},
+		"a revoked host key":        {url: s.URL(r.dir), ref: main, auth: func(a *Auth) { a.KnownHosts = []byte(line + "\n@revoked " + line) }, cause: ErrUntrusted, says: "revoked"},
+		"malformed known hosts":     {url: s.URL(r.dir), ref: main, auth: func(a *Auth) { a.KnownHosts = []byte("# ours\nexample.com ssh-rsa x") }, cause: ErrUntrusted, says: "known_hosts:2"},
+		"patterns without end":      {url: s.URL(r.dir), ref: main, auth: func(a *Auth) { a.KnownHosts = []byte(strings.Repeat("*1", 60) + line) }, cause: ErrUntrusted, says: "more than 2 * in one pattern"},
+		"known hosts without end":   {url: s.URL(r.dir), ref: main, auth: func(a *Auth) { a.KnownHosts = bytes.Repeat([]byte("#\n"), maxKnownHostsBytes) }, cause: ErrUntrusted, says: "more than 65536 bytes"},
+		"download beyond the limit": {url: s.URL(r.dir), ref: main, limits: Limits{DownloadBytes: 100}, cause: ErrTooLarge, says: "more than 100 bytes"},
+		"file beyond the limit":     {url: s.URL(r.dir), ref: main, limits: Limits{FileBytes: 4999}, cause: ErrTooLarge},
+		"total beyond the limit":    {url: s.URL(r.dir), ref: main, limits: Limits{TotalBytes: 4999}, cause: ErrTooLarge},
+		"objects beyond the limit":  {url: s.URL(r.dir), ref: main, limits: Limits{Objects: 4}, cause: ErrTooLarge},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			request := Request{URL: tc.url, Ref: tc.ref, Auth: s.auth}
+			request := Request{URL: tc.url, Ref: tc.ref, Auth: authOf(s)}
 			if tc.auth != nil {
 				tc.auth(&request.Auth)
 			}
@@ -300,10 +196,10 @@ func TestHostileSSHServers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx, expire := context.WithCancelCause(t.Context())
 			defer expire(nil)
-			s := startSSH(t)
-			s.run = tc.run(expire)
+			s := sshgit.Start(t)
+			s.Run = tc.run(expire)
 			client := &Client{Limits: Limits{DownloadBytes: 1 << 20}}
-			_, err := client.Fetch(deadline{ctx}, Request{URL: s.url(r.dir), Ref: Ref{Branch: "main"}, Auth: s.auth})
+			_, err := client.Fetch(deadline{ctx}, Request{URL: s.URL(r.dir), Ref: Ref{Branch: "main"}, Auth: authOf(s)})
 			if err == nil || tc.want != nil && !errors.Is(err, tc.want) || !strings.Contains(err.Error(), tc.says) {
 				t.Errorf("got %v, want %v that says %q", err, tc.want, tc.says)
 			}

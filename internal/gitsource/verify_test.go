@@ -25,6 +25,8 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/object"
 	"golang.org/x/crypto/ssh"
+
+	"github.com/corral-dev/corral/test/sshgit"
 )
 
 // signers makes keys and signs with them, as people do: SSH keys with git and ssh-keygen, OpenPGP ones
@@ -39,8 +41,8 @@ func newSigners(t *testing.T) *signers {
 	t.Helper()
 	s := &signers{t: t, dir: t.TempDir(), pgp: map[string]*openpgp.Entity{}}
 	for name, seed := range map[string]byte{"alice": 11, "mallory": 12} {
-		signer, key := newKey(t, seed)
-		s.write(name, identity(t, key, ""))
+		signer, key := sshgit.Key(t, seed)
+		s.write(name, sshgit.Identity(t, key, ""))
 		s.write(name+".pub", ssh.MarshalAuthorizedKey(signer.PublicKey()))
 		s.addPGP(name, nil)
 	}
