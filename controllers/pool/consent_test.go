@@ -60,11 +60,11 @@ func TestWithdrawnConsentLetsRunnersFinish(t *testing.T) {
 		t.Fatalf("%d runners", n)
 	}
 	busy := b.runners()[0]
-	busy.Status.Job = &v1alpha1.JobReference{ID: "1"}
+	busy.Status.Job = &v1alpha1.JobReference{ID: "1", StartedAt: &metav1.Time{Time: b.now}}
 	busy.Status.StartedAt = &metav1.Time{Time: b.now}
 	must(t, b.Client.Status().Update(t.Context(), &busy))
 	allow()
-	b.now = b.now.Add(time.Minute) // past the protection
+	b.now = b.now.Add(31 * time.Second) // past the protection
 	b.reconcile()
 	b.reconcile()
 	var left []string
