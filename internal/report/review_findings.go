@@ -106,7 +106,7 @@ func judged(f review.Finding) (Finding, bool) {
 
 // changeFinding tells how far a pool's change reaches.
 func changeFinding(p *review.Pool) (Finding, bool) {
-	f := Finding{Level: Warning, Message: strings.Join(p.Effects, "; ")}
+	f := Finding{Level: Warning, Message: strings.Join(p.Effects, " ")}
 	class := p.Class()
 	switch {
 	case p.Change == review.Deleted:
@@ -158,7 +158,7 @@ func newBounds(p *review.Pool) []v1alpha1.LimitBound {
 func connectionFinding(c review.Connection) Finding {
 	f := Finding{
 		Level: Note, Rule: ruleConnection, Title: "Connection changed", Subject: "connection " + nameOf(c.Namespace, c.Name),
-		Message: strings.Join(c.Effects, "; "), Place: placeAtHead(c.BaseAt, c.HeadAt),
+		Message: strings.Join(c.Effects, " "), Place: placeAtHead(c.BaseAt, c.HeadAt),
 	}
 	if c.Class == review.Identity {
 		f.Level = Warning

@@ -41,7 +41,7 @@ func everything() *review.Result {
 		Pools: []review.Pool{
 			{
 				Namespace: "ci", Name: "web", Change: review.Changed, Classes: []review.Class{review.Routing, review.Template, review.Scale},
-				Effects: []string{"jobs that name x64 no longer get here"}, BaseAt: at("pools.cue", 6), HeadAt: at("pools.cue", 7),
+				Effects: []string{"Jobs that ask for x64 no longer come here.", "2 runners without any job instead of 3."}, BaseAt: at("pools.cue", 6), HeadAt: at("pools.cue", 7),
 				Fields: []review.FieldChange{
 					{Path: "spec.scale.max", Before: json.RawMessage(`50`), BaseAt: at("pools.cue", 12), Class: review.Scale},
 					{Path: "spec.labels", Before: json.RawMessage(`["linux","x64"]`), After: json.RawMessage(`["a|b"]`), BaseAt: at("pools.cue", 9), HeadAt: at("labels.cue", 1), Class: review.Routing},
@@ -68,14 +68,14 @@ func everything() *review.Result {
 					After:  []review.Span{{From: noon.Add(time.Hour), Active: []string{"office"}, Scale: policy.Scale{Max: 80, Idle: 10}}},
 				},
 				Cost: &review.Cost{Currency: "EUR", Rate: 0.1, Basis: "2 vCPU, 4 GiB", Before: &review.Amounts{Min: 73, Typical: 1000, Max: amount(3650)}, After: &review.Amounts{Min: 0, Typical: 1234567.8}},
-				Live: &review.Live{Jobs: 3, Runners: v1alpha1.RunnerCounts{Total: 5, Busy: 3, Idle: 2}, Differs: []string{"spec.labels"}, Effects: []string{"2 idle runners end"}},
+				Live: &review.Live{Jobs: 3, Runners: v1alpha1.RunnerCounts{Total: 5, Busy: 3, Idle: 2}, Differs: []string{"spec.labels"}, Effects: []string{"2 idle runners end."}},
 			},
-			{Namespace: "ci", Name: "gone", Change: review.Deleted, Effects: []string{"3 jobs wait for nobody"}, BaseAt: at("old.cue", 3),
+			{Namespace: "ci", Name: "gone", Change: review.Deleted, Effects: []string{"Jobs that wait for it are lost."}, BaseAt: at("old.cue", 3),
 				Before: &review.Limits{Declared: policy.Scale{Max: 5}}, Live: &review.Live{Absent: true}},
 			{Namespace: "ci", Name: "moved", Change: review.Moved, BaseAt: at("pools.cue", 20), HeadAt: at("pools.cue", 21),
 				Before: &review.Limits{Declared: policy.Scale{Max: 9}, Effective: &policy.Scale{Max: 9}}, After: &review.Limits{Declared: policy.Scale{Max: 9}}},
 		},
-		Connections: []review.Connection{{Name: "acme", Namespace: "ci", Change: review.Changed, Class: review.Identity, Effects: []string{"the API server refuses it"},
+		Connections: []review.Connection{{Name: "acme", Namespace: "ci", Change: review.Changed, Class: review.Identity, Effects: []string{"The API server refuses this."},
 			BaseAt: at("c.cue", 2), HeadAt: at("c.cue", 3), Pools: []string{"ci/web"},
 			Fields: []review.FieldChange{{Path: "spec.url", Before: json.RawMessage(`"https://github.com/a"`), After: json.RawMessage(`"https://github.com/b"`), BaseAt: at("c.cue", 2), HeadAt: at("c.cue", 3)}}}},
 		Policies: []review.PolicyChange{
