@@ -20,7 +20,7 @@ import (
 func TestAPoolMovesToAConnectionFromGitAndBackWithoutStreamedLists(t *testing.T) {
 	t.Setenv("KUBE_FEATURE_WatchListClient", "false") // how client-go's features are switched
 	controller(t)
-	g := newGitops(t, "rights", time.Minute)
+	g := newGitops(t, "rights", 5*time.Second) // so often is pruning tried again
 	one := definitions(3, "linux", "runner:1", false)
 	g.Write("pools.cue", one)
 	g.sync(g.Push("One pool"))
@@ -55,14 +55,12 @@ connections: other: spec: {
 
 	g.Remove("connections.cue")
 	g.Write("pools.cue", one)
-	g.request()
 	g.Push("Move back")
 	g.request()
 	until("acme")
 	eventually(t, func(ctx context.Context) error {
 		err := w.Client.Get(ctx, key("rights", "other"), &v1alpha1.GitHubConnection{})
 		if !apierrors.IsNotFound(err) {
-			g.request()
 			return fmt.Errorf("the connection is still there (%v)", err)
 		}
 		return nil
