@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
 )
 
 // taggedPool takes two values from outside.
@@ -169,5 +170,43 @@ func TestArgoCDDiscovers(t *testing.T) {
 	}
 	if got := corral(t, repository, "build", "--discover"); got.code != ExitError || got.stdout != "" {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// The example's plugin.yaml names commands and parameters that there are.
+func TestThePluginOfTheExampleRuns(t *testing.T) {
+	folder, err := filepath.Abs(filepath.Join(top, "examples", "argocd"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(filepath.Join(folder, "install", "plugin.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	type command struct{ Command []string }
+	var config struct {
+		Spec struct {
+			Discover   struct{ Find command }
+			Generate   command
+			Parameters struct {
+				Static []struct{ Name, CollectionType string }
+			}
+		}
+	}
+	if err := yaml.Unmarshal(data, &config); err != nil {
+		t.Fatal(err)
+	}
+	if got := corral(t, folder, config.Spec.Discover.Find.Command[1:]...); got.code != ExitOK || got.stdout != "pools.cue\n" {
+		t.Errorf("got %+v", got)
+	}
+	if got, want := corral(t, folder, config.Spec.Generate.Command[1:]...), corral(t, folder, "build"); got != want || got.code != ExitOK {
+		t.Errorf("got %+v", got)
+	}
+	for _, p := range config.Spec.Parameters.Static {
+		value := map[string]string{"map": `"map":{}`, "array": `"array":[]`, "string": `"string":"x"`}[p.CollectionType]
+		t.Setenv(argoParameters, fmt.Sprintf(`[{"name":%q,%s}]`, p.Name, value))
+		if got := corral(t, folder, config.Spec.Generate.Command[1:]...); got.code != ExitOK {
+			t.Errorf("parameter %s: %+v", p.Name, got)
+		}
 	}
 }

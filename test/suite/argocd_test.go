@@ -1,0 +1,410 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package suite
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/localcluster/nodeplay"
+	"github.com/corral-dev/corral/test/argocd"
+	"github.com/corral-dev/corral/test/harness"
+)
+
+// argoManager is the field manager of Argo CD's server-side apply.
+const argoManager = "argocd-controller"
+
+// sighting is a version of an object, and what its health script made of it.
+type sighting struct {
+	object *unstructured.Unstructured
+	health argocd.Health
+}
+
+// observer sees every version of our objects, as Argo CD's cache does, and asks their health.
+type observer struct {
+	t       *testing.T
+	scripts map[string]string
+
+	mu   sync.Mutex
+	seen []sighting
+}
+
+// observe watches the seven kinds in a namespace, and those of the cluster whose name it begins, until the test ends.
+func observe(t *testing.T, namespace string) *observer {
+	t.Helper()
+	o := &observer{t: t, scripts: map[string]string{}}
+	c, err := client.NewWithWatch(w.Cluster.Config, client.Options{})
+	must(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	t.Cleanup(func() { cancel(); all.Wait() })
+	for _, kind := range []string{"PoolSource", "GitHubConnection", "RunnerPool", "RunnerPolicy", "ClusterRunnerPolicy", "Runner", "ScaleSet"} {
+		gvk := v1alpha1.GroupVersion.WithKind(kind)
+		script, err := argocd.Script(gvk.GroupKind())
+		must(t, err)
+		o.scripts[kind] = script
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(gvk.GroupVersion().WithKind(kind + "List"))
+		watcher, err := c.Watch(ctx, list)
+		must(t, err)
+		all.Go(func() {
+			defer watcher.Stop()
+			for event := range watcher.ResultChan() {
+				object, ok := event.Object.(*unstructured.Unstructured)
+				if ok && (object.GetNamespace() == namespace || strings.HasPrefix(object.GetName(), namespace)) {
+					o.note(object)
+				}
+			}
+		})
+	}
+	return o
+}
+
+func (o *observer) note(object *unstructured.Unstructured) {
+	if object.GetDeletionTimestamp() != nil {
+		return // Argo CD says "Pending deletion" itself, and asks no script
+	}
+	health, err := argocd.Ask(o.scripts[object.GetKind()], object.Object)
+	if err != nil || health.Status == "" || health.Message == "" {
+		o.t.Errorf("%s %s: %+v, %v", object.GetKind(), object.GetName(), health, err)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.seen = append(o.seen, sighting{object, health})
+}
+
+// wanted is a health that an object must be seen with.
+type wanted struct {
+	// file of testdata that it is recorded in, without its ending.
+	file, kind, name, status string
+	// words that its message must have.
+	words string
+}
+
+// find waits for an object of that health.
+func (o *observer) find(want wanted) sighting {
+	o.t.Helper()
+	var found sighting
+	eventually(o.t, func(context.Context) error {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		var met []string
+		for _, s := range o.seen {
+			if s.object.GetKind() != want.kind || !strings.HasPrefix(s.object.GetName(), want.name) {
+				continue
+			}
+			if s.health.Status == want.status && strings.Contains(s.health.Message, want.words) {
+				found = s
+				return nil
+			}
+			met = append(met, fmt.Sprintf("%s: %s", s.health.Status, s.health.Message))
+		}
+		return fmt.Errorf("%s %s was never %s %q but %q", want.kind, want.name, want.status, want.words, slices.Compact(met))
+	})
+	return found
+}
+
+// What Argo CD applies becomes Healthy; every other state has the health it should have; and Corral touches nothing
+// that was applied. UPDATE_GOLDEN=1 records the objects for the scripts' own tests.
+func TestArgoCDSeesHealthAndNoDifference(t *testing.T) {
+	const namespace = "argocd"
+	controller(t)
+	must(t, w.Connect(t.Context(), namespace, "other", namespace+"-org"))
+	ends(t, namespace)
+	o := observe(t, namespace)
+	credentials := w.CredentialsSecret(namespace, "github")
+	must(t, w.Client.Create(t.Context(), credentials))
+	objects := argoSync(t, namespace)
+
+	source := argoTroubles(t, namespace)
+	job := harness.AddJobs(t, w.GitHub, namespace+"-org", "linux", 1, 2*time.Second)
+	for _, want := range argoHealth(namespace) {
+		s := o.find(want)
+		if os.Getenv("UPDATE_GOLDEN") != "" {
+			record(t, want, s.object)
+		}
+	}
+	checkTree(t, namespace)
+	harness.AllDone(t, w.GitHub, job)
+	argoSourceStates(t, o, source)
+	checkUntouched(t, objects)
+}
+
+// argoHealth lists what is seen of what argoSync and argoTroubles make.
+func argoHealth(namespace string) []wanted {
+	return []wanted{
+		{"progressing", "GitHubConnection", "acme", "Progressing", "Waiting for the controller"},
+		{"healthy", "GitHubConnection", "acme", "Healthy", "connected"},
+		{"suspended", "GitHubConnection", "idle", "Suspended", ""},
+		{"degraded-credentials", "GitHubConnection", "refused", "Degraded", ""},
+		{"degraded-secret", "GitHubConnection", "missing", "Degraded", "Secret"},
+		{"progressing", "RunnerPool", "linux", "Progressing", ""},
+		{"healthy", "RunnerPool", "linux", "Healthy", "listening"},
+		{"suspended", "RunnerPool", "parked", "Suspended", "uspended"},
+		{"degraded-group", "RunnerPool", "nogroup", "Degraded", "group"},
+		{"degraded-failing", "RunnerPool", "crash", "Degraded", ""},
+		{"progressing-connection", "RunnerPool", "early", "Progressing", ""},
+		{"progressing", "RunnerPolicy", "limits", "Progressing", "Waiting for the controller"},
+		{"healthy", "RunnerPolicy", "limits", "Healthy", ""},
+		{"degraded", "RunnerPolicy", "broken", "Degraded", "broken.rego:"},
+		{"progressing", "ClusterRunnerPolicy", namespace + "-guard", "Progressing", "Waiting for the controller"},
+		{"healthy", "ClusterRunnerPolicy", namespace + "-guard", "Healthy", ""},
+		{"degraded", "ClusterRunnerPolicy", namespace + "-broken", "Degraded", "broken.rego:"},
+		{"progressing", "ScaleSet", "linux", "Progressing", ""},
+		{"healthy", "ScaleSet", "linux", "Healthy", "listening"},
+		{"degraded-group", "ScaleSet", "nogroup", "Degraded", "group"},
+		{"progressing", "Runner", "linux-", "Progressing", ""},
+		{"healthy-idle", "Runner", "warm-", "Healthy", "Idle, "},
+		{"healthy-busy", "Runner", "linux-", "Healthy", namespace + "-org/app"},
+		{"degraded", "Runner", "crash-", "Degraded", ""},
+		{"progressing", "PoolSource", "pools", "Progressing", ""},
+		{"healthy", "PoolSource", "pools", "Healthy", ""},
+	}
+}
+
+// argoSync applies what the example of Argo CD compiles to, as Argo CD does, and returns it.
+func argoSync(t *testing.T, namespace string) []*unstructured.Unstructured {
+	t.Helper()
+	build := exec.CommandContext(t.Context(), w.Binary, "build", "--argocd", filepath.Join("..", "..", "examples", "argocd"))
+	build.Env = append(os.Environ(), "ARGOCD_ENV_CORRAL_TAGS=image=runner:1,url="+w.GitHub.ConfigURL(namespace+"-org"))
+	out, err := build.Output()
+	must(t, err)
+	var objects []*unstructured.Unstructured
+	documents := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(out), 4096)
+	for {
+		object := &unstructured.Unstructured{}
+		err := documents.Decode(object)
+		if errors.Is(err, io.EOF) {
+			return objects
+		}
+		must(t, err)
+		// What Argo CD adds: its destination's namespace, and to whom the object belongs.
+		object.SetNamespace(namespace)
+		annotations := object.GetAnnotations()
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		annotations["argocd.argoproj.io/tracking-id"] = fmt.Sprintf("runners:%s/%s:%s/%s", v1alpha1.GroupVersion.Group, object.GetKind(), namespace, object.GetName())
+		object.SetAnnotations(annotations)
+		must(t, w.Client.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(object.DeepCopy()), client.FieldOwner(argoManager), client.ForceOwnership))
+		objects = append(objects, object)
+	}
+}
+
+// argoTroubles makes objects in every other state.
+func argoTroubles(t *testing.T, namespace string) *gitops {
+	t.Helper()
+	connection := func(name, secret string, suspend bool) *v1alpha1.GitHubConnection {
+		return &v1alpha1.GitHubConnection{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: v1alpha1.GitHubConnectionSpec{
+			URL: w.GitHub.ConfigURL(namespace + "-org"), SecretRef: &v1alpha1.LocalObjectReference{Name: secret}, Suspend: suspend,
+		}}
+	}
+	wrong := w.CredentialsSecret(namespace, "wrong")
+	wrong.StringData[v1alpha1.TokenKey] = "ghp_wrong"
+	broken := map[string]string{"broken.rego": "package corral.scaling\n\nlimit contains {"}
+	policy := &v1alpha1.RunnerPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "broken"}}
+	policy.Spec.Modules = broken
+	// It binds no pool: a policy that can't be asked holds those that it binds.
+	policy.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"nobody": "has-it"}}
+	guard := &v1alpha1.ClusterRunnerPolicy{ObjectMeta: metav1.ObjectMeta{Name: namespace + "-guard"}}
+	guard.Spec.Modules, guard.Spec.Namespaces = map[string]string{"limits.rego": teamLimits}, []string{namespace}
+	brokenGuard := &v1alpha1.ClusterRunnerPolicy{ObjectMeta: metav1.ObjectMeta{Name: namespace + "-broken"}}
+	brokenGuard.Spec.Modules, brokenGuard.Spec.Namespaces = broken, []string{namespace + "-nobody"}
+	t.Cleanup(w.Node.Inject(nodeplay.Fault{Mishap: nodeplay.CrashBeforeConnecting, Namespace: namespace, Labels: map[string]string{v1alpha1.PoolLabel: "crash"}}))
+	for _, object := range []client.Object{
+		wrong, connection("idle", "github", true), connection("refused", "wrong", false), connection("missing", "nowhere", false),
+		newPool(namespace, "parked", "acme", func(p *v1alpha1.RunnerPool) { p.Spec.Suspend = true }),
+		newPool(namespace, "nogroup", "acme", func(p *v1alpha1.RunnerPool) { p.Spec.RunnerGroup = "nobody's" }),
+		newPool(namespace, "crash", "acme", func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) }),
+		newPool(namespace, "early", "later"),
+		policy, guard, brokenGuard,
+	} {
+		must(t, w.Client.Create(t.Context(), object))
+	}
+	t.Cleanup(func() {
+		for _, object := range []client.Object{guard, brokenGuard} {
+			must(t, w.Client.Delete(context.Background(), object))
+		}
+	})
+	g := &gitops{Repository: harness.NewRepository(t), namespace: namespace, key: key(namespace, "pools")}
+	g.Write("pools.cue", strings.ReplaceAll(poolWith(3, false), "linux", "fromgit"))
+	g.Push("A pool")
+	must(t, w.Client.Create(t.Context(), &v1alpha1.PoolSource{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "pools"},
+		Spec:       v1alpha1.PoolSourceSpec{Git: &v1alpha1.GitSource{URL: g.URL()}, Interval: metav1.Duration{Duration: time.Hour}},
+	}))
+	return g
+}
+
+// argoSourceStates breaks the source, then suspends it.
+func argoSourceStates(t *testing.T, o *observer, g *gitops) {
+	t.Helper()
+	g.Write("pools.cue", "package pools\n\npools: {")
+	g.pushAndRequest("Break it")
+	for _, want := range []wanted{
+		{"degraded", "PoolSource", "pools", "Degraded", "pools.cue:3:"},
+		{"suspended", "PoolSource", "pools", "Suspended", ""},
+	} {
+		s := o.find(want)
+		if os.Getenv("UPDATE_GOLDEN") != "" {
+			record(t, want, s.object)
+		}
+		must(t, w.Client.Patch(t.Context(), &v1alpha1.PoolSource{ObjectMeta: metav1.ObjectMeta{Namespace: g.namespace, Name: "pools"}},
+			client.RawPatch(types.MergePatchType, []byte(`{"spec":{"suspend":true}}`))))
+	}
+}
+
+// checkUntouched compares what was applied with what is there: Argo CD's server-side diff finds nothing, and
+// nobody else holds a field outside of status.
+func checkUntouched(t *testing.T, objects []*unstructured.Unstructured) {
+	t.Helper()
+	for _, object := range objects {
+		live := &unstructured.Unstructured{}
+		live.SetGroupVersionKind(object.GroupVersionKind())
+		must(t, w.Client.Get(t.Context(), client.ObjectKeyFromObject(object), live))
+		for _, f := range live.GetManagedFields() {
+			if f.Manager != argoManager && f.Subresource != "status" {
+				t.Errorf("%s %s: %s holds %s", object.GetKind(), object.GetName(), f.Manager, f.FieldsV1)
+			}
+		}
+		if live.GetGeneration() != 1 || len(live.GetFinalizers()) > 0 || len(live.GetOwnerReferences()) > 0 {
+			t.Errorf("%s %s is of generation %d, finalizers %v, owners %v", object.GetKind(), object.GetName(), live.GetGeneration(), live.GetFinalizers(), live.GetOwnerReferences())
+		}
+		predicted := object.DeepCopy()
+		must(t, w.Client.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(predicted), client.FieldOwner(argoManager), client.ForceOwnership, client.DryRunAll))
+		live.SetManagedFields(nil)
+		predicted.SetManagedFields(nil)
+		// The status moves on meanwhile; Argo CD passes it over as well.
+		for _, o := range []*unstructured.Unstructured{live, predicted} {
+			unstructured.RemoveNestedField(o.Object, "status")
+			o.SetResourceVersion("")
+		}
+		if diff := gocmp.Diff(live.Object, predicted.Object); diff != "" {
+			t.Errorf("%s %s differs:\n%s", object.GetKind(), object.GetName(), diff)
+		}
+		if os.Getenv("UPDATE_GOLDEN") != "" {
+			recordDifference(t, object, live)
+		}
+	}
+}
+
+// checkTree follows owners as Argo CD draws its tree: what Corral made hangs below a pool, and isn't taken for a
+// thing that Git declares. Only pods have no owner, see podspec.BelongsTo.
+func checkTree(t *testing.T, namespace string) {
+	t.Helper()
+	seen := map[string]int{}
+	for _, gvk := range []schema.GroupVersionKind{
+		v1alpha1.GroupVersion.WithKind("Runner"), v1alpha1.GroupVersion.WithKind("ScaleSet"), {Version: "v1", Kind: "Secret"},
+		{Version: "v1", Kind: "ConfigMap"}, {Group: "apps", Version: "v1", Kind: "ControllerRevision"}, {Version: "v1", Kind: "Pod"},
+	} {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
+		must(t, w.Client.List(t.Context(), list, client.InNamespace(namespace)))
+		for _, item := range list.Items {
+			owner := metav1.GetControllerOf(&item)
+			if item.GetAnnotations()["argocd.argoproj.io/tracking-id"] != "" {
+				t.Errorf("%s %s is tracked", gvk.Kind, item.GetName())
+			}
+			if owner == nil {
+				continue
+			}
+			if owner.Kind != "RunnerPool" && owner.Kind != "Runner" {
+				t.Errorf("%s %s is owned by %s %s", gvk.Kind, item.GetName(), owner.Kind, owner.Name)
+			}
+			seen[owner.Kind+" "+gvk.Kind]++
+		}
+	}
+	for _, want := range []string{"RunnerPool Runner", "RunnerPool ScaleSet", "RunnerPool ControllerRevision", "RunnerPool ConfigMap", "Runner Secret"} {
+		if seen[want] == 0 {
+			t.Errorf("no %s in the tree: %v", want, seen)
+		}
+	}
+	if seen["Runner Pod"] > 0 {
+		t.Error("a pod has an owner: a foreground deletion would end its job")
+	}
+}
+
+// now is what a recorded time becomes.
+var now = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
+
+// scrubbed returns an object as YAML without what changes from one recording to the next.
+func scrubbed(t *testing.T, object *unstructured.Unstructured) []byte {
+	t.Helper()
+	object = object.DeepCopy()
+	object.SetManagedFields(nil)
+	object.SetResourceVersion("")
+	object.SetUID("")
+	text, err := yaml.Marshal(object.Object)
+	must(t, err)
+	text = now.ReplaceAll(text, []byte("2026-01-01T00:00:00Z"))
+	return bytes.ReplaceAll(text, []byte(w.GitHub.URL), []byte("https://github.com"))
+}
+
+// record writes an object beside its kind's script, and what the script says into the list of tests.
+func record(t *testing.T, want wanted, object *unstructured.Unstructured) {
+	t.Helper()
+	folder := argocd.Folder(schema.GroupKind{Group: v1alpha1.GroupVersion.Group, Kind: want.kind})
+	must(t, os.MkdirAll(filepath.Join(folder, "testdata"), 0o750))
+	text := scrubbed(t, object)
+	must(t, os.WriteFile(filepath.Join(folder, "testdata", want.file+".yaml"), text, 0o644))
+	var recorded map[string]any
+	must(t, yaml.Unmarshal(text, &recorded))
+	script, err := argocd.Script(object.GroupVersionKind().GroupKind())
+	must(t, err)
+	health, err := argocd.Ask(script, recorded)
+	must(t, err)
+
+	type test struct {
+		InputPath    string        `json:"inputPath"`
+		HealthStatus argocd.Health `json:"healthStatus"`
+	}
+	var all struct {
+		Tests []test `json:"tests"`
+	}
+	list := filepath.Join(folder, "health_test.yaml")
+	if former, err := os.ReadFile(list); err == nil {
+		must(t, yaml.Unmarshal(former, &all))
+	}
+	input := "testdata/" + want.file + ".yaml"
+	all.Tests = slices.DeleteFunc(all.Tests, func(c test) bool { return c.InputPath == input })
+	all.Tests = append(all.Tests, test{input, health})
+	slices.SortFunc(all.Tests, func(a, b test) int { return cmp.Compare(a.InputPath, b.InputPath) })
+	text, err = yaml.Marshal(all)
+	must(t, err)
+	must(t, os.WriteFile(list, text, 0o644))
+}
+
+// recordDifference writes what Argo CD would compare, for the test with its own code.
+func recordDifference(t *testing.T, target, live *unstructured.Unstructured) {
+	t.Helper()
+	for folder, object := range map[string]*unstructured.Unstructured{"target": target, "live": live} {
+		folder = filepath.Join("..", "interop", "argocd", "testdata", folder)
+		must(t, os.MkdirAll(folder, 0o750))
+		name := strings.ToLower(object.GetKind()) + "-" + object.GetName() + ".yaml"
+		must(t, os.WriteFile(filepath.Join(folder, name), scrubbed(t, object), 0o644))
+	}
+}
