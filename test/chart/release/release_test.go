@@ -56,8 +56,8 @@ func TestAReleaseIsInstalledUpgradedAndRemoved(t *testing.T) {
 	must(t, apiextensionsv1.AddToScheme(w.Client.Scheme()))
 	first := deployed(t, old)
 	must(t, w.Connect(t.Context(), team, "acme", "release-org"))
-	one := int32(2)
-	makePool(t, "waiting", func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = &one })
+	idle := int32(2)
+	makePool(t, "waiting", func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = &idle })
 	makePool(t, "burst", nil)
 	waiting := settled(t, "waiting", 2)
 
@@ -129,6 +129,14 @@ func removedForGood(t *testing.T) {
 	if r := w.GitHub.Report(); len(r.ScaleSets) > 0 || len(r.Runners) > 0 {
 		t.Errorf("left on GitHub: %d scale sets, %d runners", len(r.ScaleSets), len(r.Runners))
 	}
+	always := []string{"ConfigMap kube-root-ca.crt", "ServiceAccount default"} // of each namespace
+	eventually(t, func(context.Context) error {
+		want := []string{always[0], "GitHubConnection acme", "Secret acme", always[1]} // which the team had made itself
+		if diff := cmp.Diff(want, list(t, team, "")); diff != "" {
+			return fmt.Errorf("left in namespace %s:\n%s", team, diff)
+		}
+		return nil
+	})
 	uninstall(t)
 	onlyDefinitionsAreLeft(t)
 
@@ -144,16 +152,8 @@ func removedForGood(t *testing.T) {
 		}
 		return nil
 	})
-	want := []string{ // what the API server puts into each namespace, what the tests put there, and the lease
-		"ConfigMap kube-root-ca.crt", "ServiceAccount default",
-	}
-	eventually(t, func(ctx context.Context) error {
-		if diff := cmp.Diff(append(slices.Clone(want), "Secret acme"), list(t, team, "")); diff != "" {
-			return fmt.Errorf("left in namespace %s:\n%s", team, diff)
-		}
-		return nil
-	})
-	if diff := cmp.Diff(slices.Sorted(slices.Values(append(want, "Lease corral.corral.dev"))), list(t, helmchart.Namespace, "")); diff != "" {
+	want := []string{always[0], "Lease corral.corral.dev", always[1]}
+	if diff := cmp.Diff(want, list(t, helmchart.Namespace, "")); diff != "" {
 		t.Errorf("left in namespace %s:\n%s", helmchart.Namespace, diff)
 	}
 }
