@@ -168,9 +168,9 @@ func (p plan) tooMuch() string {
 	case p.pools == 0 && len(removed) == 1:
 		return fmt.Sprintf("It would remove the only pool, %s", removed[0].name)
 	case p.pools == 0:
-		return fmt.Sprintf("It would remove all %d pools: %s", len(removed), list(removed))
+		return fmt.Sprintf("It would remove all %d pools: %s", len(removed), firstOf(removed))
 	case 2*len(removed) > len(held):
-		return fmt.Sprintf("It would remove %d of %d pools, more than half: %s", len(removed), len(held), list(removed))
+		return fmt.Sprintf("It would remove %d of %d pools, more than half: %s", len(removed), len(held), firstOf(removed))
 	}
 	return ""
 }
@@ -185,8 +185,8 @@ func poolsOf(ids []id) []id {
 	return slices.DeleteFunc(slices.Clone(ids), func(i id) bool { return i.kind != poolKind })
 }
 
-// list names the first few.
-func list(ids []id) string {
+// firstOf names the first few.
+func firstOf(ids []id) string {
 	const few = 10
 	names := make([]string, 0, few)
 	for _, i := range ids[:min(len(ids), few)] {
