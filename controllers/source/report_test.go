@@ -104,7 +104,7 @@ func TestGitHubIsToldOfEachRevisionOnce(t *testing.T) {
 		"acme/pools aaa failure pools.cue:1:1: pools.linux: conflicting values 30",
 		"acme/pools bbb failure there are no pools 0",
 	}
-	if diff := cmp.Diff(want, x.told); diff != "" {
+	if diff := cmp.Diff(want, x.github.told); diff != "" {
 		t.Error(diff)
 	}
 	if x.last.Name != "corral/4f9c1a52/ci/us" || !strings.Contains(x.last.Summary, "Revision `main@sha1:"+commit("b")+"` of PoolSource `ci/us` was refused") {
@@ -116,8 +116,8 @@ func TestWhatIsNoFaultOfACommitIsNotTold(t *testing.T) {
 	x := newTeller(t, us(onGitHub))
 	x.err0(gitsource.ErrTimeout)
 	x.sync()
-	if len(x.told) > 0 {
-		t.Errorf("told %v", x.told)
+	if len(x.github.told) > 0 {
+		t.Errorf("told %v", x.github.told)
 	}
 }
 
@@ -147,8 +147,8 @@ func TestARefusalOfGitHubIsSaidOnceAndBlocksNothing(t *testing.T) {
 	}
 	x.github.err = nil
 	x.sync()
-	if len(x.told) != 1 {
-		t.Errorf("told %v", x.told)
+	if len(x.github.told) != 1 {
+		t.Errorf("told %v", x.github.told)
 	}
 }
 
