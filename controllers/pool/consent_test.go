@@ -61,8 +61,7 @@ func TestWithdrawnConsentLetsRunnersFinish(t *testing.T) {
 	}
 	busy := b.runners()[0]
 	busy.Status.Job = &v1alpha1.JobReference{ID: "1", StartedAt: &metav1.Time{Time: b.now}}
-	busy.Status.StartedAt = &metav1.Time{Time: b.now}
-	must(t, b.Client.Status().Update(t.Context(), &busy))
+	b.run(busy)
 	allow()
 	b.now = b.now.Add(31 * time.Second) // past the protection
 	b.reconcile()
