@@ -5,14 +5,11 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/policy"
 )
 
@@ -44,19 +41,6 @@ func (a asker) askTemplate(ctx context.Context, in policy.TemplateInput) *templa
 
 func (a asker) askUpdate(ctx context.Context, in policy.UpdateInput) *updateAnswer {
 	return a.update(a.set.For(in.Pool).Update(a.bounded(ctx), in))
-}
-
-// templateInput is the question whether a pool's pod may run. An error names the field of the pool.
-func templateInput(pool *v1alpha1.RunnerPool) (policy.TemplateInput, error) {
-	pod, err := podspec.Specimen(pool)
-	if err != nil {
-		return policy.TemplateInput{}, err
-	}
-	content, err := json.Marshal(pod)
-	if err != nil {
-		return policy.TemplateInput{}, fmt.Errorf("encoding the pod: %w", err)
-	}
-	return policy.TemplateInput{Pool: policy.PoolOf(pool), Pod: content}, nil
 }
 
 // timeOptions say when a question is asked.

@@ -19,6 +19,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/review"
 )
 
 // evalReport is the output of eval: one decision.
@@ -145,7 +146,7 @@ func (r *evalReport) eval(ctx context.Context, w *workspace, e evalOptions, data
 	case policy.DecisionUpdate:
 		r.askUpdate(ctx, a, updateInput(q))
 	default:
-		in, err := templateInput(q.pool)
+		in, err := review.TemplateInput(q.pool)
 		if err != nil {
 			return []v1alpha1.Diagnostic{c.problem("pool", "%v", err)}
 		}

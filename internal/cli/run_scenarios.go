@@ -17,6 +17,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/review"
 )
 
 // runScenarios runs the cases of all scenario files.
@@ -110,7 +111,7 @@ func (e *expectation) compare(ctx context.Context, a asker, q question) (lines, 
 		}
 	}
 	if e.Template != nil {
-		in, err := templateInput(q.pool)
+		in, err := review.TemplateInput(q.pool)
 		if err != nil {
 			return append(lines, "template: the pod can't be built: "+err.Error()), because
 		}

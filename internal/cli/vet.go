@@ -16,6 +16,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/report"
+	"github.com/corral-dev/corral/internal/review"
 )
 
 // vetReport is the output of vet.
@@ -131,7 +132,7 @@ func (r *vetReport) judge(ctx context.Context, w *workspace, at time.Time, in zo
 	r.Policies = policiesOf(w)
 	a := w.asker()
 	for _, p := range w.pools {
-		question, err := templateInput(p.RunnerPool)
+		question, err := review.TemplateInput(p.RunnerPool)
 		if err != nil {
 			r.Diagnostics = append(r.Diagnostics, v1alpha1.Diagnostic{
 				File: p.object.File, Line: p.object.Line, Column: p.object.Column, Path: p.object.Path, Message: err.Error()})

@@ -169,6 +169,8 @@ func (e *effects) template() {
 	r := e.shown.Rollout
 	switch {
 	case r == nil:
+	case e.shown.isDenied():
+		e.say("Policies deny it, or can't be asked: runners go on with the former template.")
 	case r.Hold:
 		e.say("Runners of the new template are held: %s.", strings.TrimSuffix(strings.Join(r.Reasons, "; "), "."))
 	case r.Strategy == v1alpha1.OnIdle:
@@ -179,6 +181,9 @@ func (e *effects) template() {
 		e.say("Runners without a job are replaced in steps, %s; busy ones finish.", steps(r))
 	}
 }
+
+// rolls says whether runners are replaced.
+func (p *Pool) rolls() bool { return p.Rollout != nil && !p.Rollout.Hold && !p.isDenied() }
 
 // steps tells the steps of a rolling update.
 func steps(r *Rollout) string {

@@ -41,19 +41,22 @@ func (d *differ) compare(basePath, headPath string, before, after any) {
 	if reflect.DeepEqual(before, after) || len(d.changes) >= maxFields {
 		return
 	}
-	oldFields, wasStruct := before.(map[string]any)
-	newFields, isStruct := after.(map[string]any)
-	if (wasStruct || before == nil) && (isStruct || after == nil) && len(oldFields)+len(newFields) > 0 {
-		d.compareStructs(basePath, headPath, oldFields, newFields)
+	if was, is, ok := both[map[string]any](before, after); ok && len(was)+len(is) > 0 {
+		d.compareStructs(basePath, headPath, was, is)
 		return
 	}
-	oldList, wasList := before.([]any)
-	newList, isList := after.([]any)
-	if (wasList || before == nil) && (isList || after == nil) && (hasStructs(oldList) || hasStructs(newList)) {
-		d.compareLists(basePath, headPath, oldList, newList)
+	if was, is, ok := both[[]any](before, after); ok && (hasStructs(was) || hasStructs(is)) {
+		d.compareLists(basePath, headPath, was, is)
 		return
 	}
 	d.note(basePath, headPath, before, after)
+}
+
+// both are two values of a type, either of which may be absent.
+func both[T any](before, after any) (was, is T, ok bool) {
+	was, wasT := before.(T)
+	is, isT := after.(T)
+	return was, is, (wasT || before == nil) && (isT || after == nil)
 }
 
 func (d *differ) compareStructs(basePath, headPath string, before, after map[string]any) {

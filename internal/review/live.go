@@ -75,7 +75,7 @@ func (l *Live) judge(p *pair) {
 			say("%s for it now without a runner: lost.", waits(int(l.Jobs-l.Runners.Busy)))
 		}
 		say("%s without a job: ended. %s busy: each finishes its job.", are(free), are(int(l.Runners.Busy)))
-	case p.shown.Rollout != nil && !p.shown.Rollout.Hold:
+	case p.shown.rolls():
 		say("%s without a job: replaced. %s busy: each finishes its job.", are(free), are(int(l.Runners.Busy)))
 	}
 	if p.after == nil || p.after.limits.Effective == nil {

@@ -174,57 +174,69 @@ func (p *Prices) positions(at string, n *yamlv3.Node) {
 // fault is a field that isn't as it must be.
 type fault struct{ path, message string }
 
+// faults are found by looking at what a file says.
+type faults []fault
+
+func (f *faults) refuse(path, format string, args ...any) {
+	*f = append(*f, fault{path, fmt.Sprintf(format, args...)})
+}
+
+// price must be a number that a price can be; what is not a number is neither.
+func (f *faults) price(path string, v float64) {
+	if !(v >= 0 && v <= maxPrice) {
+		f.refuse(path, "must be a price from 0 to %d, found %v", int64(maxPrice), v)
+	}
+}
+
+func (f *faults) share(path string, v float64) {
+	if !(v >= 0 && v <= 1) {
+		f.refuse(path, "must be from 0 to 1, found %v", v)
+	}
+}
+
 // check looks at what the file says, and reads its quantities.
-func (p *Prices) check() []fault {
-	var faults []fault
-	refuse := func(path, format string, args ...any) {
-		faults = append(faults, fault{path, fmt.Sprintf(format, args...)})
-	}
-	price := func(path string, v float64) {
-		if !(v >= 0 && v <= maxPrice) { // not a number is neither
-			refuse(path, "must be a price from 0 to %d, found %v", int64(maxPrice), v)
-		}
-	}
-	share := func(path string, v float64) {
-		if !(v >= 0 && v <= 1) {
-			refuse(path, "must be from 0 to 1, found %v", v)
-		}
-	}
+func (p *Prices) check() faults {
+	var f faults
 	if p.Currency == "" || len(p.Currency) > 8 {
-		refuse("currency", "is required, as EUR")
+		f.refuse("currency", "is required, as EUR")
 	}
 	if !(p.HoursPerMonth > 0 && p.HoursPerMonth <= 24*31) {
-		refuse("hoursPerMonth", "must be more than 0 and at most 744, found %v", p.HoursPerMonth)
+		f.refuse("hoursPerMonth", "must be more than 0 and at most 744, found %v", p.HoursPerMonth)
 	}
-	price("perVCPUHour", p.PerVCPUHour)
-	price("perGiBHour", p.PerGiBHour)
+	f.price("perVCPUHour", p.PerVCPUHour)
+	f.price("perGiBHour", p.PerGiBHour)
 	for i, l := range p.Labels {
-		price(fmt.Sprintf("labels[%d].perRunnerHour", i), l.PerRunnerHour)
+		f.price(fmt.Sprintf("labels[%d].perRunnerHour", i), l.PerRunnerHour)
 		if l.Label == "" {
-			refuse(fmt.Sprintf("labels[%d].label", i), "is required")
+			f.refuse(fmt.Sprintf("labels[%d].label", i), "is required")
 		}
 	}
 	for i := range p.Nodes {
 		at := fmt.Sprintf("nodes[%d]", i)
-		price(at+".perHour", p.Nodes[i].PerHour)
-		faults = append(faults, p.Nodes[i].check(at)...)
+		f.price(at+".perHour", p.Nodes[i].PerHour)
+		f = append(f, p.Nodes[i].check(at)...)
 	}
-	if p.Typical.Share != nil {
-		share("typical.share", *p.Typical.Share)
-	}
-	for i, s := range p.Typical.Pools {
-		share(fmt.Sprintf("typical.pools[%d].share", i), s.Share)
-		if _, err := path.Match(s.Name, ""); err != nil || s.Name == "" {
-			refuse(fmt.Sprintf("typical.pools[%d].name", i), "must be the name of a pool, with * for any characters but /")
-		}
-	}
-	return faults
+	return append(f, p.Typical.check()...)
 }
 
-func (n *NodePrice) check(at string) []fault {
-	var faults []fault
+func (t *TypicalShare) check() faults {
+	var f faults
+	if t.Share != nil {
+		f.share("typical.share", *t.Share)
+	}
+	for i, s := range t.Pools {
+		f.share(fmt.Sprintf("typical.pools[%d].share", i), s.Share)
+		if _, err := path.Match(s.Name, ""); err != nil || s.Name == "" {
+			f.refuse(fmt.Sprintf("typical.pools[%d].name", i), "must be the name of a pool, with * for any characters but /")
+		}
+	}
+	return f
+}
+
+func (n *NodePrice) check(at string) faults {
+	var f faults
 	if len(n.NodeSelector) == 0 {
-		faults = append(faults, fault{at + ".nodeSelector", "must have at least one label"})
+		f.refuse(at+".nodeSelector", "must have at least one label")
 	}
 	for _, q := range []struct {
 		field, text string
@@ -233,12 +245,12 @@ func (n *NodePrice) check(at string) []fault {
 	}{{"vcpu", n.VCPU, &n.vcpu, 1}, {"memory", n.Memory, &n.gib, 1 << 30}} {
 		quantity, err := resource.ParseQuantity(q.text)
 		if err != nil || quantity.Sign() <= 0 {
-			faults = append(faults, fault{at + "." + q.field, fmt.Sprintf("must be a quantity above 0, as 16 or 64Gi, found %q", q.text)})
+			f.refuse(at+"."+q.field, "must be a quantity above 0, as 16 or 64Gi, found %q", q.text)
 			continue
 		}
 		*q.to = quantity.AsApproximateFloat64() / q.unit
 	}
-	return faults
+	return f
 }
 
 // share of a pool between the fewest and the most runners.

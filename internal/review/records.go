@@ -129,7 +129,6 @@ type replayed struct {
 	words string
 	rules []v1alpha1.RuleReference
 	max   int32
-	hard  bool
 }
 
 // question is a recorded input.

@@ -35,7 +35,7 @@ func (s *side) askScaling(a policy.Scaling) replayed {
 	if len(a.Failures) > 0 {
 		return replayed{words: failed, max: a.Scale.Max}
 	}
-	r := replayed{words: scaleWords(a.Scale, a.Hard), max: a.Scale.Max, hard: a.Hard}
+	r := replayed{words: scaleWords(a.Scale, a.Hard), max: a.Scale.Max}
 	for _, b := range a.Bounds {
 		r.rules = append(r.rules, s.locate(b.Rule))
 	}

@@ -1,0 +1,107 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package gitsource
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// filesOf are the files of a revision, with what they hold.
+func filesOf(t *testing.T, r *Revision) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	err := fs.WalkDir(r.FS, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		data, err := fs.ReadFile(r.FS, name)
+		files[name] = string(data)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+func TestDefinitionsOfARevisionAreReadWithoutTheWorkTree(t *testing.T) {
+	r := newRepo(t)
+	first := r.commit(map[string]string{
+		"README": "r", "infra/cue.mod/module.cue": "m", "infra/pools/linux.cue": "1", "infra/shared.cue": "s", "plain/a.cue": "a",
+	})
+	second := r.commit(map[string]string{"infra/pools/linux.cue": "2", "new/b.cue": "b"})
+	if err := os.WriteFile(filepath.Join(r.dir, "infra", "pools", "linux.cue"), []byte("work tree"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	module := func(linux string) map[string]string {
+		return map[string]string{"cue.mod/module.cue": "m", "pools/linux.cue": linux, "shared.cue": "s"}
+	}
+	tests := map[string]struct {
+		folder, revision string
+		want             Revision
+		files            map[string]string
+	}{
+		"a folder of a module":    {"infra/pools", "HEAD", Revision{Commit: second, Module: "infra", Path: "pools"}, module("2")},
+		"the module itself":       {"infra", "HEAD~1", Revision{Commit: first, Module: "infra", Path: "."}, module("1")},
+		"by a branch":             {"infra", "main", Revision{Commit: second, Module: "infra", Path: "."}, module("2")},
+		"by a short hash":         {"infra", first[:8], Revision{Commit: first, Module: "infra", Path: "."}, module("1")},
+		"without a module":        {"plain", first, Revision{Commit: first, Module: "plain", Path: "."}, map[string]string{"a.cue": "a"}},
+		"a folder that came late": {"new", first, Revision{Commit: first, Module: "new", Path: ".", Absent: true}, map[string]string{}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := ReadRevision(t.Context(), filepath.Join(r.dir, tt.folder), tt.revision, Limits{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.files, filesOf(t, got)); diff != "" {
+				t.Error(diff)
+			}
+			tt.want.Top, got.FS = got.Top, nil
+			if diff := cmp.Diff(tt.want, *got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestARevisionThatCantBeReadSaysWhy(t *testing.T) {
+	r := newRepo(t)
+	r.commit(map[string]string{"pools.cue": "0123456789"})
+	tests := map[string]struct {
+		folder, revision string
+		limits           Limits
+		want             error
+	}{
+		"no repository":  {t.TempDir(), "HEAD", Limits{}, ErrNotFound},
+		"no revision":    {r.dir, "v9", Limits{}, ErrRefNotFound},
+		"not a revision": {r.dir, "--all", Limits{}, ErrRefNotFound},
+		"too large":      {r.dir, "HEAD", Limits{FileBytes: 9}, ErrTooLarge},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			if _, err := ReadRevision(t.Context(), tt.folder, tt.revision, tt.limits); !errors.Is(err, tt.want) {
+				t.Errorf("got %v, want %v", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestMergeBaseIsWhereRevisionsWentApart(t *testing.T) {
+	r := newRepo(t)
+	fork := r.commit(map[string]string{"a": "1"})
+	r.commit(map[string]string{"a": "2"})
+	if got, err := MergeBase(r.dir, "HEAD~1", "main"); err != nil || got != fork {
+		t.Errorf("got %s, %v; want %s", got, err, fork)
+	}
+	if _, err := MergeBase(r.dir, "main", "gone"); !errors.Is(err, ErrRefNotFound) {
+		t.Error(err)
+	}
+}

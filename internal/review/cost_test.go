@@ -1,0 +1,171 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package review
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/corral-dev/corral/internal/compile"
+)
+
+const prices = `currency: EUR
+hoursPerMonth: 100
+perVCPUHour: 0.5
+perGiBHour: 0.25
+labels:
+- {label: gpu, perRunnerHour: 10}
+nodes:
+- name: big
+  nodeSelector: {size: big}
+  vcpu: 8
+  memory: 32Gi
+  perHour: 4
+typical:
+  share: 0.5
+  pools:
+  - {name: "gpu-*", share: 1}
+`
+
+// A runner of linux requests 2 vCPU and 4 GiB: 2 an hour, 200 a month of 100 hours.
+func TestARunnerCostsWhatThePriceFileSays(t *testing.T) {
+	tests := map[string]struct{ prices, pool, want string }{
+		"by its requests":    {prices, linux, "400 5200 10000 requests of 2 vCPU and 4 GiB"},
+		"by its label first": {prices, change(t, linux, "scale:", "labels: [\"linux\", \"GPU\"]\n\t\tscale:", `template: #T`, `template: #T & {spec: nodeSelector: size: "big"}`), "2000 26000 50000 the price of label gpu"},
+		"by its node": {prices, change(t, linux, `template: #T`, `template: #T & {spec: nodeSelector: {size: "big", zone: "a"}}`),
+			"200 2600 5000 0.25 of a node big, for 2 vCPU and 4 GiB"},
+		"a node by memory": {change(t, prices, "32Gi", "8Gi"), change(t, linux, `template: #T`, `template: #T & {spec: nodeSelector: size: "big"}`),
+			"400 5200 10000 0.5 of a node big, for 2 vCPU and 4 GiB"},
+		"of a share of its own": {prices, change(t, linux, "linux:", `"gpu-1":`), "400 10000 10000 requests of 2 vCPU and 4 GiB"},
+		"without a max":         {prices, change(t, linux, "max: 50, ", ""), "400 400 unbounded requests of 2 vCPU and 4 GiB"},
+		"suspended":             {prices, change(t, linux, "scale:", "suspend: true\n\t\tscale:"), "0 0 0 requests of 2 vCPU and 4 GiB"},
+		"by half a week": {prices, change(t, linux, "scale:", `schedules: [{name: "day", weekly: {days: ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"], from: "06:00", to: "18:00"}, scale: {idle: 4, max: 30}}]
+		scale:`), "600 4300 8000 requests of 2 vCPU and 4 GiB"},
+		"nobody knows": {"currency: EUR\n", linux, "unknown [ci/linux]"},
+		"in many containers": {prices, change(t, linux, `template: #T`, `template: spec: {
+			initContainers: [
+				{name: "side", image: "s", restartPolicy: "Always", resources: requests: cpu: "1"},
+				{name: "once", image: "s", resources: requests: memory: "20Gi"},
+			]
+			containers: [
+				{name: "runner", image: "r", resources: {requests: cpu: "1", limits: {cpu: "3", memory: "2Gi"}}},
+				{name: "helper", image: "r", resources: limits: memory: "2Gi"},
+			]
+		}`), "1200 15600 30000 requests of 2 vCPU and 20 GiB"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := compareSides(t, files{}, files{"p.cue": tt.pool, "prices.yaml": tt.prices})
+			if r.Verdict != Allowed {
+				t.Fatal(r.Head.Diagnostics)
+			}
+			got := fmt.Sprintf("unknown %v", r.Cost.Unknown)
+			if c := r.Pools[0].Cost; c != nil {
+				got = amounts(c.After) + " " + c.Basis
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func amounts(a *Amounts) string {
+	if a == nil {
+		return "-"
+	}
+	most := "unbounded"
+	if a.Max != nil {
+		most = fmt.Sprint(*a.Max)
+	}
+	return fmt.Sprintf("%v %v %s", a.Min, a.Typical, most)
+}
+
+func TestACostIsOfTheLimitsThatPoliciesAllow(t *testing.T) {
+	r := compareSides(t,
+		files{"p.cue": linux, "prices.yaml": prices, "r.rego": ceiling},
+		files{"p.cue": change(t, linux, "max: 50", "max: 80"), "prices.yaml": prices, "r.rego": ceiling})
+	got := []string{amounts(r.Pools[0].Cost.Before), amounts(r.Pools[0].Cost.After), amounts(r.Cost.Before), amounts(r.Cost.After)}
+	want := []string{"400 5200 10000", "400 6200 12000", "400 5200 10000", "400 6200 12000"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestOtherPricesAreTold(t *testing.T) {
+	dear := change(t, prices, "perVCPUHour: 0.5", "perVCPUHour: 1")
+	tests := map[string]struct {
+		base, head string
+		want       []string
+	}{
+		"the same": {prices, prices, []string{"0", "400 5200 10000", "400 5200 10000"}},
+		"dearer":   {prices, dear, []string{"1", "400 5200 10000", "600 7800 15000", "perVCPUHour 0.5 1 prices.yaml:3 prices.yaml:3"}},
+		"in another currency": {"currency: EUR\nperVCPUHour: 1\n", "currency: USD\nperVCPUHour: 1\n",
+			[]string{"1", "-", "2920 20440 73000", `currency "EUR" "USD" prices.yaml:1 prices.yaml:1`}},
+		"for the first time": {"", "currency: EUR\nperVCPUHour: 1\n", []string{
+			"1", "2920 20440 73000", "2920 20440 73000", `currency  "EUR" - prices.yaml:1`, "perVCPUHour  1 - prices.yaml:2",
+		}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			base := files{"p.cue": linux}
+			if tt.base != "" {
+				base["prices.yaml"] = tt.base
+			}
+			head := files{"p.cue": linux, "prices.yaml": tt.head}
+			r := compareSides(t, base, head)
+			got := []string{"0", amounts(r.Cost.Before), amounts(r.Cost.After)}
+			if r.HasChanges() {
+				got[0] = "1"
+			}
+			if r.Prices != nil {
+				for _, f := range r.Prices.Fields {
+					got = append(got, fmt.Sprintf("%s %s %s %s %s", f.Path, f.Before, f.After, placed(f.BaseAt), placed(f.HeadAt)))
+				}
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestPriceFilesAreChecked(t *testing.T) {
+	tests := map[string]struct {
+		text string
+		want []string
+	}{
+		"empty":            {"", []string{"prices.yaml:1:1: currency: is required, as EUR"}},
+		"no YAML":          {"a: [", []string{"prices.yaml:1:1: did not find expected node content"}},
+		"an unknown field": {"currency: EUR\nperCPU: 1\n", []string{"prices.yaml:2:1: field perCPU not found"}},
+		"no number":        {"currency: EUR\nperVCPUHour: much\n", []string{"prices.yaml:2:1: cannot unmarshal !!str `much` into float64"}},
+		"out of bounds": {"currency: EUR\nhoursPerMonth: 800\nperVCPUHour: -1\nperGiBHour: .nan\ntypical: {share: 2}\n", []string{
+			"prices.yaml:2:1: hoursPerMonth: must be more than 0 and at most 744, found 800",
+			"prices.yaml:3:1: perVCPUHour: must be a price from 0 to 1000000000, found -1",
+			"prices.yaml:4:1: perGiBHour: must be a price from 0 to 1000000000, found NaN",
+			"prices.yaml:5:1: typical.share: must be from 0 to 1, found 2",
+		}},
+		"bad entries": {"currency: EUR\nlabels: [{}]\nnodes:\n- {vcpu: 0, memory: x}\ntypical:\n  pools:\n  - {name: \"[\"}\n", []string{
+			"prices.yaml:2:1: labels[0].label: is required",
+			"prices.yaml:4:1: nodes[0].nodeSelector: must have at least one label",
+			`prices.yaml:4:1: nodes[0].vcpu: must be a quantity above 0, as 16 or 64Gi, found "0"`,
+			`prices.yaml:4:1: nodes[0].memory: must be a quantity above 0, as 16 or 64Gi, found "x"`,
+			"prices.yaml:7:1: typical.pools[0].name: must be the name of a pool, with * for any characters but /",
+		}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, diagnostics := ReadPrices("prices.yaml", []byte(tt.text))
+			var got []string
+			for _, d := range diagnostics {
+				got = append(got, compile.Format(d))
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}

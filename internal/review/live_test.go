@@ -1,0 +1,76 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package review
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// running is the cluster with the pools of a side as they are, with 20 jobs, 8 busy and 4 idle runners each.
+func running(t *testing.T, s Side) map[string]*v1alpha1.RunnerPool {
+	t.Helper()
+	pools := map[string]*v1alpha1.RunnerPool{}
+	for _, o := range s.Objects {
+		if o.Manifest.GetKind() != "RunnerPool" {
+			continue
+		}
+		p := &v1alpha1.RunnerPool{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Manifest.Object, p); err != nil {
+			t.Fatal(err)
+		}
+		p.Status.Jobs, p.Status.Runners = 20, v1alpha1.RunnerCounts{Total: 12, Busy: 8, Idle: 4}
+		pools[qualified(p.Namespace, p.Name)] = p
+	}
+	return pools
+}
+
+func TestWhatRunsIsTold(t *testing.T) {
+	newImage := change(t, linux, "template: #T", `template: #T & {spec: containers: [{image: "runner:2"}]}`)
+	tests := map[string]struct {
+		head files
+		live func(map[string]*v1alpha1.RunnerPool)
+		want []string
+	}{
+		"a template rolls": {files{"p.cue": newImage}, nil, []string{"20 8/4 []", "4 runners are without a job: replaced. 8 runners are busy: each finishes its job."}},
+		"a lower max": {files{"p.cue": change(t, linux, "max: 50", "max: 5")}, nil, []string{
+			"20 8/4 []", "12 runners are there now, 7 more than the new max of 5: those without a job end, the others finish.", "20 jobs now: beyond 5 at once they wait.",
+		}},
+		"another identity": {files{"p.cue": change(t, linux, `"acme"`, `"other"`)}, nil, []string{
+			"20 8/4 []", "12 jobs wait for it now without a runner: lost.", "4 runners are without a job: ended. 8 runners are busy: each finishes its job.",
+		}},
+		"a pool that goes": {files{}, nil, []string{
+			"20 8/4 []", "12 jobs wait for it now without a runner: lost.", "4 runners are without a job: ended. 8 runners are busy: each finishes its job.",
+		}},
+		"a denial": {files{"p.cue": newImage, "d.rego": change(t, denyOld, `"runner:1"`, `"runner:2"`)}, nil, []string{
+			"20 8/4 []", "What runs goes on with the revision that was allowed; new runners are of that, too.",
+		}},
+		"a cluster that is not the base": {files{"p.cue": newImage}, func(pools map[string]*v1alpha1.RunnerPool) {
+			pools["ci/linux"].Spec.Suspend, pools["ci/linux"].Spec.Scale.Max = true, nil
+		}, []string{"20 8/4 [spec.scale.max spec.suspend]", "4 runners are without a job: replaced. 8 runners are busy: each finishes its job."}},
+		"a pool that the cluster hasn't": {files{"p.cue": newImage}, func(pools map[string]*v1alpha1.RunnerPool) { clear(pools) }, []string{"absent"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			in := Input{Base: sideOf(t, "base", files{"p.cue": linux}), Head: sideOf(t, "head", tt.head)}
+			in.Live = running(t, in.Base)
+			if tt.live != nil {
+				tt.live(in.Live)
+			}
+			l := compareInput(t, in).Pools[0].Live
+			got := []string{"absent"}
+			if !l.Absent {
+				got = append([]string{fmt.Sprintf("%d %d/%d %v", l.Jobs, l.Runners.Busy, l.Runners.Idle, l.Differs)}, l.Effects...)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
