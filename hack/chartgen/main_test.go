@@ -50,7 +50,7 @@ func TestValuesAreReadFromTheirComments(t *testing.T) {
 		"a table that is one":   {text: "# -- Both.\na:\n  b: 1\n  c: {d: x}\n", want: "| `a` | `{b: 1, c: {d: x}}` | Both. |"},
 		"what Markdown takes":   {text: "# -- a|b <c> [{d: e}]\nn: \"\"\n", want: "| `n` | `\"\"` | a\\|b &lt;c> \\[{d: e}] |"},
 		"none":                  {text: "a:\n  n: 1\n", fails: "values.yaml:2: a.n has no comment"},
-		"none that is marked":   {text: "# How many.\nn: 1\n", fails: "values.yaml:1: n has no comment"},
+		"none that is marked":   {text: "# How many.\nn: 1\n", fails: "values.yaml:2: n has no comment"},
 		"none of an empty list": {text: "n: []\n", fails: "n has no comment"},
 		"no table":              {text: "[]", fails: "no table"},
 		"no YAML":               {text: "a: b: c", fails: "reading the values"},
