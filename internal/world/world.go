@@ -14,7 +14,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -154,16 +153,18 @@ func (w *World) Stop() error {
 // and the ServiceAccount with the generated rights.
 func install() ([][]byte, error) {
 	manifests := access()
-	err := fs.WalkDir(charts.Corral, "corral/files", func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || filepath.Ext(path) != ".yaml" {
-			return err
+	for _, folder := range []string{"corral/files/crds", "corral/files/rbac"} {
+		files, err := fs.Glob(charts.Corral, folder+"/*.yaml")
+		if err != nil {
+			return nil, fmt.Errorf("reading the chart: %w", err)
 		}
-		text, err := charts.Corral.ReadFile(path)
-		manifests = append(manifests, bytes.TrimSpace(text))
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("reading the chart: %w", err)
+		for _, file := range files {
+			text, err := charts.Corral.ReadFile(file)
+			if err != nil {
+				return nil, fmt.Errorf("reading the chart: %w", err)
+			}
+			manifests = append(manifests, bytes.TrimSpace(text))
+		}
 	}
 	return manifests, nil
 }
