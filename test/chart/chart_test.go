@@ -126,7 +126,7 @@ func TestWatchedNamespacesGetRolesOfTheirOwn(t *testing.T) {
 	}
 	remaining := []string{
 		"[]/namespaces [kube-system]: [get]",
-		"[corral.dev]/clusterrunnerpolicies <nil>: [get list watch]",
+		"[corral.dev]/clusterrunnerpolicies <nil>: [list watch]",
 		"[corral.dev]/clusterrunnerpolicies/status <nil>: [patch]",
 	}
 	if diff := cmp.Diff(remaining, rules(all["ClusterRole /corral"])); diff != "" {
