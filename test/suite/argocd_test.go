@@ -180,7 +180,6 @@ func argoHealth(namespace string) []wanted {
 		{"progressing", "Runner", "linux-", "Progressing", ""},
 		{"healthy-idle", "Runner", "warm-", "Healthy", "Idle, "},
 		{"healthy-busy", "Runner", "linux-", "Healthy", namespace + "-org/app"},
-		{"degraded", "Runner", "crash-", "Degraded", ""},
 		{"progressing", "PoolSource", "pools", "Progressing", ""},
 		{"healthy", "PoolSource", "pools", "Healthy", ""},
 	}
