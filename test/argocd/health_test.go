@@ -58,9 +58,6 @@ func TestHealthOfRecordedObjects(t *testing.T) {
 			} `json:"tests"`
 		}
 		folder := argocd.Folder(groupKind(kind))
-		if _, err := os.Stat(filepath.Join(folder, "health_test.yaml")); err != nil {
-			t.Skipf("%s isn't recorded yet: UPDATE_GOLDEN=1 go test ./test/suite -run TestArgoCD", kind)
-		}
 		read(t, filepath.Join(folder, "health_test.yaml"), &list)
 		missing := []string{"Healthy", "Progressing"}
 		if kind != "Runner" { // one that failed is deleted at once

@@ -350,6 +350,9 @@ func checkTree(t *testing.T, namespace string) {
 // now is what a recorded time becomes.
 var now = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 
+// repository is where this machine keeps the test's repository.
+var repository = regexp.MustCompile(`file:///\S+/bare\.git`)
+
 // scrubbed returns an object as YAML without what changes from one recording to the next.
 func scrubbed(t *testing.T, object *unstructured.Unstructured) []byte {
 	t.Helper()
@@ -360,6 +363,7 @@ func scrubbed(t *testing.T, object *unstructured.Unstructured) []byte {
 	text, err := yaml.Marshal(object.Object)
 	must(t, err)
 	text = now.ReplaceAll(text, []byte("2026-01-01T00:00:00Z"))
+	text = repository.ReplaceAll(text, []byte("https://git.acme.example/pools.git"))
 	return bytes.ReplaceAll(text, []byte(w.GitHub.URL), []byte("https://github.com"))
 }
 
