@@ -76,7 +76,7 @@ func (g *gitops) request() {
 	g.T.Helper()
 	g.requests++
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:"%d"}}}`, meta.ReconcileRequestAnnotation, g.requests)
-	must(g.T, w.Client.Patch(g.T.Context(), &v1alpha1.PoolSource{ObjectMeta: metav1.ObjectMeta{Namespace: g.namespace, Name: "pools"}},
+	must(g.T, w.Client.Patch(g.T.Context(), &v1alpha1.PoolSource{ObjectMeta: metav1.ObjectMeta{Namespace: g.key.Namespace, Name: g.key.Name}},
 		client.RawPatch("application/merge-patch+json", []byte(patch))))
 }
 
