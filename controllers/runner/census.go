@@ -167,7 +167,7 @@ func (c *Census) wards(ctx context.Context) (map[types.NamespacedName]*ward, err
 		return wards[key]
 	}
 	for i := range pools.Items {
-		if p := &pools.Items[i]; p.Spec.GetRegistration() == v1alpha1.RegisterREST && p.Spec.GetMode() == v1alpha1.Active && c.allows(ctx, p.Spec.ConnectionRef, p.Namespace) {
+		if p := &pools.Items[i]; c.serves(ctx, p) {
 			w := of(p.Spec.ConnectionRef.From(p.Namespace))
 			w.pools = append(w.pools, p)
 			if wantsPlaceholder(p) {
@@ -181,23 +181,34 @@ func (c *Census) wards(ctx context.Context) (map[types.NamespacedName]*ward, err
 			w.runners = append(w.runners, r)
 		}
 	}
+	for _, key := range c.left(wards) {
+		wards[key] = &ward{placeholders: placeholders}
+	}
+	return wards, nil
+}
+
+// left returns the connections that nothing is on any more and that runners were marked of, and forgets the others that nothing is on.
+func (c *Census) left(wards map[types.NamespacedName]*ward) (keys []types.NamespacedName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for key, s := range c.stations {
 		switch {
 		case wards[key] != nil, s.busy:
 		case len(s.marks) > 0:
-			wards[key] = &ward{placeholders: placeholders}
+			keys = append(keys, key)
 		default:
 			delete(c.stations, key)
 		}
 	}
-	return wards, nil
+	return keys
 }
 
-// allows says whether a namespace's pools may have runners registered by a connection.
-func (c *Census) allows(ctx context.Context, ref v1alpha1.ConnectionReference, namespace string) bool {
-	allowed, err := c.Access.Allows(ctx, ref.From(namespace), namespace)
+// serves says whether a pool has runners registered without a scale set, by a connection that allows it.
+func (c *Census) serves(ctx context.Context, p *v1alpha1.RunnerPool) bool {
+	if p.Spec.GetRegistration() != v1alpha1.RegisterREST || p.Spec.GetMode() != v1alpha1.Active {
+		return false
+	}
+	allowed, err := c.Access.Allows(ctx, p.Spec.ConnectionRef.From(p.Namespace), p.Namespace)
 	return allowed && err == nil
 }
 

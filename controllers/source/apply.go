@@ -39,8 +39,7 @@ const stillNeeded = 30 * time.Second
 // apply makes the objects so: connections, policies, and once those are in force, pools. One that can't be applied does not keep the others from it,
 // but nothing is pruned then.
 func (x *run) apply(ctx context.Context) error {
-	failures, transient, unruled := slices.Clone(x.plan.refused), false, x.refusesPolicies()
-	var denied error
+	failed, unruled := failures{said: slices.Clone(x.plan.refused)}, x.refusesPolicies()
 	for i, o := range x.plan.apply {
 		if idOf(o).kind == poolKind && (i == 0 || idOf(x.plan.apply[i-1]).kind != poolKind) {
 			if unruled {
@@ -55,25 +54,41 @@ func (x *run) apply(ctx context.Context) error {
 			return ctx.Err()
 		}
 		if err != nil {
-			failures = append(failures, at(o, err.Error()))
-			transient = transient || !isPermanent(err)
-			if denied == nil && x.isRefused(err) {
-				denied = err
-			}
+			failed.add(o, err, x.isRefused(err))
 			unruled = unruled || idOf(o).kind == policyKind
 			continue
 		}
 		x.holds[idOf(o)] = true
 	}
-	switch {
-	case len(failures) == 0:
-		return nil
-	case denied != nil:
-		return kube.Wait(v1alpha1.AccessDeniedReason, x.rightsRetry(), "%s\n%s", x.advise(denied.Error()), x.notAll(failures))
-	case transient:
-		return kube.Wait(v1alpha1.ApplyFailedReason, x.retryAfter(), "%s", x.notAll(failures))
+	return x.failed(failed)
+}
+
+// failures are objects that could not be applied.
+type failures struct {
+	said      []string
+	denied    error // the first that rights are missing for
+	transient bool  // some may go well without a change
+}
+
+func (f *failures) add(o compile.Object, err error, isDenied bool) {
+	f.said = append(f.said, at(o, err.Error()))
+	f.transient = f.transient || !isPermanent(err)
+	if f.denied == nil && isDenied {
+		f.denied = err
 	}
-	return kube.Stall(v1alpha1.ApplyFailedReason, "%s", x.notAll(failures))
+}
+
+// failed is how applying ended.
+func (x *run) failed(all failures) error {
+	switch {
+	case len(all.said) == 0:
+		return nil
+	case all.denied != nil:
+		return kube.Wait(v1alpha1.AccessDeniedReason, x.rightsRetry(), "%s\n%s", x.advise(all.denied.Error()), x.notAll(all.said))
+	case all.transient:
+		return kube.Wait(v1alpha1.ApplyFailedReason, x.retryAfter(), "%s", x.notAll(all.said))
+	}
+	return kube.Stall(v1alpha1.ApplyFailedReason, "%s", x.notAll(all.said))
 }
 
 // awaitPolicies waits until the revision's policies are in force: no pool of it is seen without them.

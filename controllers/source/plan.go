@@ -81,12 +81,10 @@ func makePlan(source types.NamespacedName, declared []compile.Object, now scene,
 		if i.kind == poolKind {
 			p.pools++
 		}
-		holder, stands := "", now.live[i] != nil
-		if stands {
-			holder = now.live[i].Labels[v1alpha1.SourceLabel]
-		}
+		holder, stands := now.holderOf(i)
+		isTakeover := stands && holder != source.Name && !applied[i]
 		why := refusal(source, o, holder, now.sources)
-		if why == "" && i.kind == connectionKind && stands && holder == "" && !applied[i] {
+		if why == "" && isTakeover && i.kind == connectionKind && holder == "" {
 			why = fmt.Sprintf("it is there already, and no source holds it: its credentials are somebody's. To hand it over: kubectl label githubconnection -n %s %s %s=%s",
 				source.Namespace, i.name, v1alpha1.SourceLabel, source.Name)
 		}
@@ -94,20 +92,24 @@ func makePlan(source types.NamespacedName, declared []compile.Object, now scene,
 			p.refused = append(p.refused, at(o, why))
 			continue
 		}
-		if stands && holder != source.Name && !applied[i] {
+		if isTakeover {
 			p.adopted = append(p.adopted, i)
 		}
 		p.apply = append(p.apply, o)
 	}
 	slices.SortStableFunc(p.apply, func(a, b compile.Object) int { return compareIDs(idOf(a), idOf(b)) })
-	for _, i := range p.held {
-		if !wanted[i] {
-			p.remove = append(p.remove, i)
-		}
-	}
+	p.remove = slices.DeleteFunc(slices.Clone(p.held), func(i id) bool { return wanted[i] })
 	// Pools go before their connections.
 	slices.SortStableFunc(p.remove, func(a, b id) int { return slices.Index(kinds, b.kind) - slices.Index(kinds, a.kind) })
 	return p
+}
+
+// holderOf returns the source that holds an object, if one does, and whether the object stands.
+func (s scene) holderOf(i id) (holder string, stands bool) {
+	if s.live[i] == nil {
+		return "", false
+	}
+	return s.live[i].Labels[v1alpha1.SourceLabel], true
 }
 
 // refusal says why an object may not be applied; it is empty if it may.

@@ -127,7 +127,7 @@ func (x *teller) err0(err error) { x.forge.err = err }
 func TestARefusalOfGitHubIsSaidOnceAndBlocksNothing(t *testing.T) {
 	x := newTeller(t, us(onGitHub))
 	x.tip, x.results["main@sha1:"+commit("a")] = "main@sha1:"+commit("a"), wrong(1)
-	x.github.err = errors.New("writing check runs wants the permission checks: write")
+	x.err = errors.New("writing check runs wants the permission checks: write")
 	if after := x.sync().RequeueAfter; after != refusedRetry {
 		t.Errorf("tried again after %s", after)
 	}
@@ -141,11 +141,11 @@ func TestARefusalOfGitHubIsSaidOnceAndBlocksNothing(t *testing.T) {
 	if said != 1 {
 		t.Errorf("said %d times", said)
 	}
-	x.github.err = scaleset.NewError(scaleset.KindUnavailable, "telling", 502, 0, "", nil)
+	x.err = scaleset.NewError(scaleset.KindUnavailable, "telling", 502, 0, "", nil)
 	if after := x.sync().RequeueAfter; after < reportRetry {
 		t.Errorf("tried again after %s", after)
 	}
-	x.github.err = nil
+	x.err = nil
 	x.sync()
 	if len(x.github.told) != 1 {
 		t.Errorf("told %v", x.github.told)

@@ -162,7 +162,7 @@ func (r *remote) fetch(ctx context.Context, found target) (storer.EncodedObjectS
 	if err != nil {
 		return nil, err
 	}
-	response, err := r.session.UploadPack(ctx, request)
+	response, err := r.UploadPack(ctx, request)
 	if err != nil {
 		return nil, r.explain(err)
 	}

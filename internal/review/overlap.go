@@ -102,7 +102,7 @@ func (a *contender) overlaps(b *contender) bool {
 	if !strings.EqualFold(a.Scope.Host, b.Scope.Host) || !strings.EqualFold(a.Scope.Path, b.Scope.Path) || !strings.EqualFold(a.Group, b.Group) {
 		return false
 	}
-	if a.pool.Spec.GetMode() != b.pool.Spec.GetMode() || !shareRepositories(a.Repositories, b.Repositories) {
+	if a.Spec.GetMode() != b.Spec.GetMode() || !shareRepositories(a.Repositories, b.Repositories) {
 		return false
 	}
 	return a.Bears(b.labels) || b.Bears(a.labels)
@@ -123,7 +123,7 @@ func overlapOf(p, other *contender) Overlap {
 		labels = other.labels
 	}
 	path := "spec.labels"
-	if len(p.pool.Spec.Labels) == 0 {
+	if len(p.Spec.Labels) == 0 {
 		path = "spec.scaleSetName"
 	}
 	return Overlap{

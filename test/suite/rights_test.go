@@ -61,7 +61,7 @@ connections: other: spec: {
 	eventually(t, func(ctx context.Context) error {
 		err := w.Client.Get(ctx, key("rights", "other"), &v1alpha1.GitHubConnection{})
 		if !apierrors.IsNotFound(err) {
-			return fmt.Errorf("the connection is still there (%v)", err)
+			return fmt.Errorf("the connection is still there (%w)", err)
 		}
 		return nil
 	})

@@ -320,7 +320,7 @@ func pushConnectionElsewhere(t *testing.T, p *platform, _ *tenant) {
 	eventually(t, func(ctx context.Context) error {
 		c := &v1alpha1.GitHubConnection{}
 		if err := w.Client.Get(ctx, key(own.namespace, "acme"), c); err != nil || !conditions.IsReady(c) {
-			return fmt.Errorf("%v: %+v", err, c.Status.Conditions)
+			return fmt.Errorf("%w: %+v", err, c.Status.Conditions)
 		}
 		return nil
 	})
@@ -414,7 +414,7 @@ func TestAConnectionServesTheNamespacesThatItsOwnerAllows(t *testing.T) {
 	eventually(t, func(ctx context.Context) error {
 		runners := &v1alpha1.RunnerList{}
 		if err := w.Client.List(ctx, runners, client.InNamespace(namespace)); err != nil || len(runners.Items) > 0 {
-			return fmt.Errorf("%v: %d runners", err, len(runners.Items))
+			return fmt.Errorf("%w: %d runners", err, len(runners.Items))
 		}
 		for _, s := range w.GitHub.Report().ScaleSets {
 			if strings.Contains(s.Scope, estate+"-org") && s.SessionOwner != "" {
