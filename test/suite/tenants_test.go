@@ -528,7 +528,7 @@ func TestATenantWithEditRights(t *testing.T) {
 		must(t, mallory.Delete(t.Context(), &v1alpha1.ScaleSet{ObjectMeta: object("forged")}))
 		eventually(t, func(ctx context.Context) error {
 			if err := w.Client.Get(ctx, key(namespace, "forged"), &v1alpha1.ScaleSet{}); !apierrors.IsNotFound(err) {
-				return fmt.Errorf("it is there: %v", err)
+				return fmt.Errorf("it is there: %w", err)
 			}
 			return nil
 		})
