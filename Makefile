@@ -74,6 +74,11 @@ interop: ## Meet Flux's and Argo CD's real controllers, built from their modules
 	$(GO) run ./internal/localcluster/cmd/assets
 	CORRAL_INTEROP=1 $(GO) test -count=1 -timeout 60m -v $(if $(filter ./...,$(P)),./test/interop/...,$(P))
 
+.PHONY: rights
+rights: ## The whole suite; then each right that the chart grants must have been used.
+	$(GO) run ./internal/localcluster/cmd/assets
+	CORRAL_RIGHTS=1 $(GO) test -count=1 -timeout 30m ./test/suite
+
 .PHONY: test-race
 test-race: ## All tests under the race detector (needs a C compiler).
 	$(GO) run ./internal/localcluster/cmd/assets
