@@ -36,7 +36,7 @@ func clusterOf(t *testing.T) (kubeconfig string) {
 			answer = metav1.APIGroupList{Groups: []metav1.APIGroup{{Name: "corral.dev", Versions: []metav1.GroupVersionForDiscovery{version}, PreferredVersion: version}}}
 		case namespace == "secret":
 			w.WriteHeader(http.StatusForbidden)
-			answer = metav1.Status{Status: "Failure", Reason: metav1.StatusReasonForbidden, Message: "runnerpools is forbidden: you may not", Code: http.StatusForbidden}
+			answer = metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Reason: metav1.StatusReasonForbidden, Message: "runnerpools is forbidden: you may not", Code: http.StatusForbidden}
 		default:
 			pool := v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "linux"}}
 			pool.Status.Jobs = int32(len(namespace)) //nolint:gosec // tells namespaces apart

@@ -133,11 +133,7 @@ func causeOf(object fluxSource) string {
 	if ready == nil || ready.Message == "" {
 		return ""
 	}
-	message := ready.Message
-	if len(message) > maxCause {
-		message = message[:maxCause] + "..."
-	}
-	return fmt.Sprintf(": %s: %s", ready.Reason, message)
+	return fmt.Sprintf(": %s: %s", ready.Reason, kube.Clip(ready.Message, maxCause))
 }
 
 // fetchArtifact reads the artifact that was resolved.

@@ -53,7 +53,7 @@ func (x *run) look(ctx context.Context) (scene, error) {
 func (x *run) list(ctx context.Context, kind string) ([]metav1.PartialObjectMetadata, error) {
 	objects := &metav1.PartialObjectMetadataList{}
 	objects.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind + "List"))
-	if err := x.listAs(ctx, objects); err != nil {
+	if err := x.Live.List(ctx, objects, client.InNamespace(x.source.Namespace)); err != nil {
 		return nil, fmt.Errorf("listing %ss: %w", kind, err)
 	}
 	for i := range objects.Items {

@@ -6,13 +6,11 @@ package source
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
@@ -109,20 +107,4 @@ func (x *run) advise(refused string) string {
 		return refused + "\nThe controller may not act as service accounts: set impersonation.enabled of the chart"
 	}
 	return fmt.Sprintf("%s\nBind a role with this right to ServiceAccount %s", refused, x.account)
-}
-
-// listAs reads metadata as the service account, or, if that may not, as the controller: who holds an object has to be known
-// whoever applies it.
-func (x *run) listAs(ctx context.Context, objects *metav1.PartialObjectMetadataList) error {
-	if x.account.Name == "" {
-		return x.Live.List(ctx, objects, client.InNamespace(x.source.Namespace))
-	}
-	err := x.actor.List(ctx, objects, client.InNamespace(x.source.Namespace))
-	if !apierrors.IsForbidden(err) {
-		return err
-	}
-	if unread := x.Live.List(ctx, objects, client.InNamespace(x.source.Namespace)); unread != nil {
-		return errors.Join(err, unread)
-	}
-	return nil
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/githubapi"
+	"github.com/corral-dev/corral/internal/kube"
 )
 
 // maxReported bounds how much of a condition's message a check run quotes, in bytes.
@@ -117,9 +118,7 @@ func (v verdict) report(source *v1alpha1.PoolSource, cluster string) githubapi.C
 
 // quoted is a text that Markdown shows as it is, whatever stands in it.
 func quoted(text string) string {
-	if len(text) > maxReported {
-		text = strings.ToValidUTF8(text[:maxReported], "") + "..."
-	}
+	text = kube.Clip(text, maxReported)
 	fence := "```"
 	for strings.Contains(text, fence) {
 		fence += "`"

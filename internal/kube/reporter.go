@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/fluxcd/pkg/runtime/conditions"
@@ -156,7 +157,7 @@ func (a *Attempt) summarize(done Done, outcome error) (ctrl.Result, error) {
 		conditions.MarkReconciling(a.obj, v1alpha1.ProgressingReason, "%s", progress.message)
 		return ctrl.Result{RequeueAfter: progress.after}, nil
 	case errors.As(outcome, &stall):
-		message := clip(outcome.Error(), maxConditionMessage)
+		message := Clip(outcome.Error(), maxConditionMessage)
 		conditions.MarkFalse(a.obj, v1alpha1.ReadyCondition, stall.reason, "%s", message)
 		conditions.MarkStalled(a.obj, stall.reason, "%s", message)
 		return ctrl.Result{RequeueAfter: done.After}, nil
@@ -178,7 +179,7 @@ func (a *Attempt) summarize(done Done, outcome error) (ctrl.Result, error) {
 }
 
 func (a *Attempt) retrying(reason string, outcome error) {
-	message := clip(outcome.Error(), maxConditionMessage)
+	message := Clip(outcome.Error(), maxConditionMessage)
 	conditions.MarkFalse(a.obj, v1alpha1.ReadyCondition, reason, "%s", message)
 	conditions.MarkReconciling(a.obj, v1alpha1.ProgressingWithRetryReason, "%s", message)
 }
@@ -207,7 +208,7 @@ func (r *Reporter) Event(obj runtime.Object, kind, reason, message string) {
 
 // EventAbout is Event with metadata for the Notifier.
 func (r *Reporter) EventAbout(obj runtime.Object, metadata map[string]string, kind, reason, message string) {
-	r.Events.Eventf(obj, nil, kind, reason, "Reconcile", "%s", clip(message, maxEventNote))
+	r.Events.Eventf(obj, nil, kind, reason, "Reconcile", "%s", Clip(message, maxEventNote))
 	if r.Notifier == nil {
 		return
 	}
@@ -219,9 +220,10 @@ func (r *Reporter) EventAbout(obj runtime.Object, metadata map[string]string, ki
 	}
 }
 
-func clip(s string, limit int) string {
+// Clip returns a text of at most so many bytes, 3 or more, with dots for what is left out. No character is cut in two.
+func Clip(s string, limit int) string {
 	if len(s) <= limit {
 		return s
 	}
-	return s[:limit-3] + "..."
+	return strings.ToValidUTF8(s[:limit-3], "") + "..."
 }

@@ -25,6 +25,8 @@ import (
 	"k8s.io/client-go/tools/reference"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/corral-dev/corral/internal/kube"
 )
 
 const (
@@ -110,7 +112,7 @@ func (p *Poster) Notify(object client.Object, eventType, reason, message string,
 	}
 	event := eventv1.Event{
 		InvolvedObject: *involved, Severity: eventv1.EventSeverityInfo, Timestamp: metav1.NewTime(p.options.Now()),
-		Message: clip(message), Reason: reason, Metadata: withAnnotations(metadata, object.GetAnnotations()),
+		Message: kube.Clip(message, maxMessage), Reason: reason, Metadata: withAnnotations(metadata, object.GetAnnotations()),
 		ReportingController: controllerName, ReportingInstance: p.options.Instance,
 	}
 	if eventType == corev1.EventTypeWarning {
@@ -135,13 +137,6 @@ func withAnnotations(metadata, annotations map[string]string) map[string]string 
 		}
 	}
 	return all
-}
-
-func clip(message string) string {
-	if len(message) <= maxMessage {
-		return message
-	}
-	return strings.ToValidUTF8(message[:maxMessage-3], "") + "..."
 }
 
 // NeedLeaderElection says that a Poster works beside any controller that has something to say.

@@ -67,14 +67,14 @@ func TestMain(m *testing.M) {
 
 // TestFluxFetchesAndCorralRuns pushes to a Git server: Flux's source-controller makes an artifact of it and Corral runs its pools.
 func TestFluxFetchesAndCorralRuns(t *testing.T) {
-	events := newReceiver(t)
+	events := harness.NewReceiver(t)
 	startSourceController(t, events)
 	w.Controller(t, "--events-addr="+events.URL)
 	must(t, w.Connect(t.Context(), "team", "acme", "team-org"))
 	repo := newRepository(t)
-	repo.write("pools/pools.cue", pools("linux:3", "extra:2"))
-	first := repo.push("Two pools")
-	create(t, gitRepository("team", "pools", repo.url()))
+	repo.Write("pools/pools.cue", pools("linux:3", "extra:2"))
+	first := repo.Push("Two pools")
+	create(t, gitRepository("team", "pools", repo.server))
 	source := createSource(t, "team", "pools", v1alpha1.SourceReference{Kind: v1alpha1.GitRepositoryKind, Name: "pools"}, "pools")
 
 	t.Run("a push becomes an artifact, and runners", func(t *testing.T) {
@@ -83,8 +83,8 @@ func TestFluxFetchesAndCorralRuns(t *testing.T) {
 		harness.AllDone(t, w.GitHub, ids)
 	})
 	t.Run("a bad push stalls with file and line, and is told", func(t *testing.T) {
-		repo.write("pools/pools.cue", strings.Replace(pools("linux:3", "extra:2"), "max: 3", "max: -3", 1))
-		bad := repo.push("A negative max")
+		repo.Write("pools/pools.cue", strings.Replace(pools("linux:3", "extra:2"), "max: 3", "max: -3", 1))
+		bad := repo.Push("A negative max")
 		request(t, "GitRepository", "team", "pools")
 		stalled := failed(t, source)
 		if !strings.Contains(stalled.Message, "pools/pools.cue:8:") || !strings.Contains(stalled.Message, first) {
@@ -99,8 +99,8 @@ func TestFluxFetchesAndCorralRuns(t *testing.T) {
 		}
 	})
 	t.Run("a fix recovers", func(t *testing.T) {
-		repo.write("pools/pools.cue", pools("linux:4", "extra:2"))
-		fix := repo.push("A max of 4")
+		repo.Write("pools/pools.cue", pools("linux:4", "extra:2"))
+		fix := repo.Push("A max of 4")
 		request(t, "GitRepository", "team", "pools")
 		applied(t, source, fix)
 		if pool := poolOf(t, "team", "linux"); pool.Spec.Scale.GetMax() != 4 {
@@ -111,8 +111,8 @@ func TestFluxFetchesAndCorralRuns(t *testing.T) {
 	t.Run("a pool that leaves Git lets its job finish, and is gone", func(t *testing.T) {
 		busy := harness.AddJobs(t, w.GitHub, "team-org", "extra", 1, 4*time.Second)
 		eventually(t, func(context.Context) error { return running(busy[0]) })
-		repo.write("pools/pools.cue", pools("linux:4"))
-		last := repo.push("One pool")
+		repo.Write("pools/pools.cue", pools("linux:4"))
+		last := repo.Push("One pool")
 		request(t, "GitRepository", "team", "pools")
 		applied(t, source, last)
 		harness.AllDone(t, w.GitHub, busy)
@@ -132,7 +132,7 @@ func TestFluxFetchesAndCorralRuns(t *testing.T) {
 
 // TestPoolsComeFromARegistry pushes an artifact to an OCI registry, as `flux push artifact` does.
 func TestPoolsComeFromARegistry(t *testing.T) {
-	startSourceController(t, newReceiver(t))
+	startSourceController(t, harness.NewReceiver(t))
 	w.Controller(t)
 	must(t, w.Connect(t.Context(), "oci", "acme", "oci-org"))
 	host := registry(t)
@@ -156,14 +156,14 @@ func TestPoolsComeFromARegistry(t *testing.T) {
 
 // TestAParentKustomizationWaits has Flux's kustomize-controller apply a PoolSource and wait for it.
 func TestAParentKustomizationWaits(t *testing.T) {
-	events := newReceiver(t)
+	events := harness.NewReceiver(t)
 	startSourceController(t, events)
 	run(t, w, "kustomize-controller", "--events-addr="+events.URL)
 	w.Controller(t, "--events-addr="+events.URL)
 	must(t, w.Connect(t.Context(), "apps", "acme", "apps-org"))
 	repo := newRepository(t)
-	repo.write("pools/pools.cue", strings.Replace(pools("linux:3"), "max: 3", `max: "three"`, 1))
-	repo.write("cluster/source.yaml", `apiVersion: corral.dev/v1alpha1
+	repo.Write("pools/pools.cue", strings.Replace(pools("linux:3"), "max: 3", `max: "three"`, 1))
+	repo.Write("cluster/source.yaml", `apiVersion: corral.dev/v1alpha1
 kind: PoolSource
 metadata: {name: pools, namespace: apps}
 spec:
@@ -172,8 +172,8 @@ spec:
   interval: 1h
   deletionPolicy: Delete
 `)
-	repo.push("A source whose pools are broken")
-	create(t, gitRepository("apps", "platform", repo.url()))
+	repo.Push("A source whose pools are broken")
+	create(t, gitRepository("apps", "platform", repo.server))
 	create(t, object("kustomize.toolkit.fluxcd.io/v1", "Kustomization", "apps", "pools", map[string]any{
 		"interval": "1h", "retryInterval": "1s", "timeout": "5m", "prune": true, "wait": true, "path": "./cluster",
 		"sourceRef": map[string]any{"kind": "GitRepository", "name": "platform"},
@@ -185,16 +185,16 @@ spec:
 		})
 	})
 	t.Run("is ready once the pools run", func(t *testing.T) {
-		repo.write("pools/pools.cue", pools("linux:3"))
-		good := repo.push("A number")
+		repo.Write("pools/pools.cue", pools("linux:3"))
+		good := repo.Push("A number")
 		request(t, "GitRepository", "apps", "platform")
 		applied(t, client.ObjectKey{Namespace: "apps", Name: "pools"}, good)
 		ready(t, "apps", "pools", func(status, _, message string) bool { return status == "True" && strings.Contains(message, good) })
 		harness.AllDone(t, w.GitHub, harness.AddJobs(t, w.GitHub, "apps-org", "linux", 1, 10*time.Millisecond))
 	})
 	t.Run("prunes the source, and with it its pools", func(t *testing.T) {
-		repo.write("cluster/source.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: nothing, namespace: apps}\n")
-		repo.push("No source")
+		repo.Write("cluster/source.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: nothing, namespace: apps}\n")
+		repo.Push("No source")
 		request(t, "GitRepository", "apps", "platform")
 		eventually(t, func(context.Context) error {
 			if pool := poolOf(t, "apps", "linux"); pool != nil {
@@ -205,7 +205,7 @@ spec:
 	})
 }
 
-func startSourceController(t *testing.T, events *receiver) {
+func startSourceController(t *testing.T, events *harness.Receiver) {
 	t.Helper()
 	address, err := world.FreeAddress()
 	must(t, err)
@@ -228,7 +228,7 @@ func pools(list ...string) string {
 // repository is a repository of the Git server.
 type repository struct {
 	*harness.Repository
-	server string
+	server string // its URL there
 }
 
 func newRepository(t *testing.T) *repository {
@@ -238,10 +238,6 @@ func newRepository(t *testing.T) *repository {
 	r.server = gitServer(t, filepath.Dir(bare)) + "/" + filepath.Base(bare)
 	return r
 }
-
-func (r *repository) url() string                { return r.server }
-func (r *repository) write(name, text string)    { r.Write(name, text) }
-func (r *repository) push(message string) string { return r.Push(message) }
 
 func object(apiVersion, kind, namespace, name string, spec map[string]any) *unstructured.Unstructured {
 	o := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
@@ -313,10 +309,10 @@ func failed(t *testing.T, key client.ObjectKey) *metav1.Condition {
 }
 
 // told waits for an event of an object with a severity, and returns the last such one.
-func told(t *testing.T, r *receiver, kind, namespace, name, severity string) (last eventv1.Event) {
+func told(t *testing.T, r *harness.Receiver, kind, namespace, name, severity string) (last eventv1.Event) {
 	t.Helper()
 	eventually(t, func(context.Context) error {
-		all := r.of(kind, namespace, name)
+		all := r.Events(kind, harness.Key(namespace, name))
 		for _, e := range slices.Backward(all) {
 			if e.Severity == severity {
 				last = e

@@ -4,25 +4,18 @@
 package flux
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
-	"maps"
-	"net/http"
 	"net/http/cgi"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
 	"cuelabs.dev/go/oci/ociregistry/ocimem"
 	"cuelabs.dev/go/oci/ociregistry/ociserver"
-	eventv1 "github.com/fluxcd/pkg/apis/event/v1beta1"
 
 	"github.com/corral-dev/corral/internal/world"
 	"github.com/corral-dev/corral/test/harness"
@@ -109,85 +102,4 @@ func registry(t *testing.T) string {
 	server := httptest.NewServer(ociserver.New(ocimem.New(), nil))
 	t.Cleanup(server.Close)
 	return strings.TrimPrefix(server.URL, "http://")
-}
-
-// receiver stands in for notification-controller: it takes events in the form that its server documents, and answers as it does.
-type receiver struct {
-	URL string
-
-	mu     sync.Mutex
-	events []eventv1.Event
-	wrong  []string // what it couldn't take
-}
-
-func newReceiver(t *testing.T) *receiver {
-	t.Helper()
-	r := &receiver{}
-	server := httptest.NewServer(r)
-	r.URL = server.URL
-	t.Cleanup(func() {
-		server.Close()
-		for _, complaint := range r.wrong {
-			t.Error(complaint)
-		}
-	})
-	return r
-}
-
-// ServeHTTP takes one event.
-func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, request.Body, 1<<20))
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	event, err := decode(body, err)
-	if err != nil {
-		r.wrong = append(r.wrong, fmt.Sprintf("an event can't be taken: %v\n%s", err, body))
-		w.WriteHeader(http.StatusBadRequest)
-		return
-	}
-	r.events = append(r.events, event)
-	w.WriteHeader(http.StatusAccepted)
-}
-
-func decode(body []byte, err error) (event eventv1.Event, _ error) {
-	if err != nil {
-		return event, err
-	}
-	decoder := json.NewDecoder(strings.NewReader(string(body)))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&event); err != nil {
-		return event, err
-	}
-	o := event.InvolvedObject
-	required := map[string]string{
-		"involvedObject.kind": o.Kind, "involvedObject.name": o.Name, "involvedObject.namespace": o.Namespace, "involvedObject.apiVersion": o.APIVersion,
-		"severity": event.Severity, "message": event.Message, "reason": event.Reason, "reportingController": event.ReportingController,
-	}
-	for _, field := range slices.Sorted(maps.Keys(required)) {
-		if required[field] == "" {
-			return event, fmt.Errorf("%s is missing", field)
-		}
-	}
-	group, _, _ := strings.Cut(o.APIVersion, "/")
-	for k := range event.Metadata {
-		if !strings.HasPrefix(k, group+"/") {
-			return event, fmt.Errorf("the key %s of the metadata is not of the group %s", k, group)
-		}
-	}
-	if len(event.Message) > 39_000 || event.Timestamp.IsZero() || !slices.Contains([]string{"trace", "info", "error"}, event.Severity) {
-		return event, fmt.Errorf("the message, timestamp or severity is none")
-	}
-	return event, nil
-}
-
-// of returns the events of an object, oldest first.
-func (r *receiver) of(kind, namespace, name string) (events []eventv1.Event) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, e := range r.events {
-		if o := e.InvolvedObject; o.Kind == kind && o.Namespace == namespace && o.Name == name {
-			events = append(events, e)
-		}
-	}
-	return events
 }
