@@ -143,6 +143,7 @@ type GitHubConnection struct {
 	// +required
 	Spec GitHubConnectionSpec `json:"spec"`
 	// +optional
+	// +kubebuilder:default={"observedGeneration":-1}
 	Status GitHubConnectionStatus `json:"status,omitempty"`
 }
 

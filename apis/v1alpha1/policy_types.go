@@ -178,6 +178,7 @@ type RunnerPolicy struct {
 	// +required
 	Spec RunnerPolicySpec `json:"spec"`
 	// +optional
+	// +kubebuilder:default={"observedGeneration":-1}
 	Status RunnerPolicyStatus `json:"status,omitempty"`
 }
 
@@ -224,6 +225,7 @@ type ClusterRunnerPolicy struct {
 	// +required
 	Spec ClusterRunnerPolicySpec `json:"spec"`
 	// +optional
+	// +kubebuilder:default={"observedGeneration":-1}
 	Status RunnerPolicyStatus `json:"status,omitempty"`
 }
 

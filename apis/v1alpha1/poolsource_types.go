@@ -291,6 +291,7 @@ type PoolSource struct {
 	// +required
 	Spec PoolSourceSpec `json:"spec"`
 	// +optional
+	// +kubebuilder:default={"observedGeneration":-1}
 	Status PoolSourceStatus `json:"status,omitempty"`
 }
 

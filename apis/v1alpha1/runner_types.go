@@ -209,6 +209,7 @@ type Runner struct {
 	// +required
 	Spec RunnerSpec `json:"spec"`
 	// +optional
+	// +kubebuilder:default={"observedGeneration":-1}
 	Status RunnerStatus `json:"status,omitempty"`
 }
 

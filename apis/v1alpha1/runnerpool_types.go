@@ -474,6 +474,7 @@ type RunnerPool struct {
 	// +required
 	Spec RunnerPoolSpec `json:"spec"`
 	// +optional
+	// +kubebuilder:default={"observedGeneration":-1}
 	Status RunnerPoolStatus `json:"status,omitempty"`
 }
 

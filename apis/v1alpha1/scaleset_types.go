@@ -77,6 +77,7 @@ type ScaleSet struct {
 	// +required
 	Spec ScaleSetSpec `json:"spec"`
 	// +optional
+	// +kubebuilder:default={"observedGeneration":-1}
 	Status ScaleSetStatus `json:"status,omitempty"`
 }
 
