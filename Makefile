@@ -20,7 +20,7 @@ export GOFLAGS := -buildvcs=false -trimpath
 
 .PHONY: help
 help: ## List the targets.
-	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
 .PHONY: build
 build: ## Build bin/corral and bin/corral-demo.
@@ -69,10 +69,15 @@ chaos: ## A storm of every fault for each of SEEDS (1-20), four at a time; one t
 	$(GO) run ./internal/localcluster/cmd/assets
 	CORRAL_CHAOS_SEEDS=$(SEEDS) $(GO) test -count=1 -timeout 60m -run TestStorm -v ./test/chaos
 
-.PHONY: interop
-interop: ## Meet Flux's and Argo CD's real controllers, built from their modules (20 CPU-minutes the first time). P for one of them.
+.PHONY: interop interop-flux interop-argocd
+interop: interop-flux interop-argocd ## Meet Flux's and Argo CD's real controllers, built from their modules (20 CPU-minutes the first time).
+
+interop-flux: ## Flux's source-controller and kustomize-controller alone.
 	$(GO) run ./internal/localcluster/cmd/assets
-	CORRAL_INTEROP=1 $(GO) test -count=1 -timeout 60m -v $(if $(filter ./...,$(P)),./test/interop/...,$(P))
+	CORRAL_INTEROP=1 $(GO) test -count=1 -timeout 60m -v ./test/interop/flux
+
+interop-argocd: ## Argo CD's server of plugins and its health scripts alone.
+	$(GO) -C test/interop/argocd test -count=1 -timeout 60m -v ./...
 
 .PHONY: rights
 rights: ## The whole suite; then each right that the chart grants must have been used.
