@@ -138,13 +138,14 @@ func (x *run) judgeHealth() {
 			circuits[revision] = c
 		}
 	}
-	for _, f := range x.Failures.TakeFailures(x.key) {
+	outcomes := x.Failures.TakeOutcomes(x.key)
+	for _, f := range outcomes.Failures {
 		if c, ok := circuits[f.Revision]; ok && x.isCertain(f) {
 			circuits[f.Revision] = c.Failed(f.Cause, f.Message, f.Began, f.At)
 		}
 	}
 	for revision, c := range circuits {
-		if x.succeeded(c) {
+		if began, ok := outcomes.Worked[revision]; ok && c.IsNewer(began) || x.succeeded(c) {
 			circuits[revision] = c.Succeeded()
 		}
 	}

@@ -44,10 +44,10 @@ type Sessions interface {
 	Refresh(key types.NamespacedName)
 }
 
-// Failures are those of a pool's runners that nobody took yet, those that the pool adds
+// Failures are those of a pool's runners that nobody took yet, and what they did well; those that the pool adds
 // to them, and its doubts of runners that seem busy.
 type Failures interface {
-	TakeFailures(pool types.NamespacedName) []runner.Failure
+	TakeOutcomes(pool types.NamespacedName) runner.Outcomes
 	Condemn(runner types.NamespacedName, uid types.UID, why poolstatus.Verdict)
 	Doubt(runner types.NamespacedName, now time.Time)
 	Completion(runner types.NamespacedName, uid types.UID) (at time.Time, over bool)

@@ -51,7 +51,7 @@ type bench struct {
 	stale     bool  // the cache shows no Runner
 	broken    bool  // it can't be read
 	asked     int   // for newer counts
-	failures  []runner.Failure
+	outcomes  runner.Outcomes
 	condemned []v1alpha1.RunnerCause
 	doubted   []string
 	reading   demand.Reading // of what else tells of jobs
@@ -63,9 +63,9 @@ func (b *bench) Announce(_ types.NamespacedName, capacity int) {
 	b.announced = append(b.announced, capacity)
 }
 func (b *bench) Refresh(types.NamespacedName) { b.asked++ }
-func (b *bench) TakeFailures(types.NamespacedName) []runner.Failure {
-	taken := b.failures
-	b.failures = nil
+func (b *bench) TakeOutcomes(types.NamespacedName) runner.Outcomes {
+	taken := b.outcomes
+	b.outcomes = runner.Outcomes{}
 	return taken
 }
 func (b *bench) Condemn(_ types.NamespacedName, _ types.UID, why poolstatus.Verdict) {
@@ -449,7 +449,28 @@ func TestRunnerNamesFitEverywhere(t *testing.T) {
 
 func (b *bench) fail(n int, cause v1alpha1.RunnerCause) {
 	for range n {
-		b.failures = append(b.failures, runner.Failure{Revision: b.pool().Status.Revision, Cause: cause, Message: "no such image", Began: b.now, At: b.now})
+		b.outcomes.Failures = append(b.outcomes.Failures, runner.Failure{Revision: b.pool().Status.Revision, Cause: cause, Message: "no such image", Began: b.now, At: b.now})
+	}
+}
+
+func TestAJobThatWasOverBeforeThePoolLookedEndsARowOfFailures(t *testing.T) {
+	for name, tc := range map[string]struct {
+		began time.Duration // after the last failure
+		want  bool
+	}{
+		"begun after it":  {time.Second, true},
+		"begun before it": {-time.Minute, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.start()
+			b.fail(3, v1alpha1.CauseImagePull)
+			b.outcomes.Worked = map[string]time.Time{b.pool().Status.Revision: b.now.Add(tc.began)}
+			b.reconcile()
+			if conditions.IsTrue(b.pool(), v1alpha1.HealthyCondition) != tc.want {
+				t.Error(b.readyReason())
+			}
+		})
 	}
 }
 
@@ -519,8 +540,8 @@ func TestWhatEndedWhileNobodyListenedIsNoFailure(t *testing.T) {
 			b.start()
 			b.words.State, b.words.Since = tc.state, b.now.Add(-tc.listening)
 			b.fail(3, v1alpha1.CauseCrash)
-			for i := range b.failures {
-				b.failures[i].Clean = tc.clean
+			for i := range b.outcomes.Failures {
+				b.outcomes.Failures[i].Clean = tc.clean
 			}
 			b.reconcile()
 			if open := conditions.IsFalse(b.pool(), v1alpha1.HealthyCondition); open != tc.open {

@@ -27,7 +27,7 @@ const maxFailures = 100
 type Notes struct {
 	mu       sync.Mutex
 	runners  map[types.NamespacedName]*note
-	failures map[types.NamespacedName][]Failure
+	outcomes map[types.NamespacedName]*Outcomes
 	doubts   map[types.NamespacedName]doubt
 	queue    queue // of the Runners' controller; nil until it runs
 	starting int   // runners that wait for nothing but their pods
@@ -38,7 +38,7 @@ type Notes struct {
 // NewNotes returns empty Notes.
 func NewNotes() *Notes {
 	return &Notes{
-		runners: map[types.NamespacedName]*note{}, failures: map[types.NamespacedName][]Failure{}, doubts: map[types.NamespacedName]doubt{},
+		runners: map[types.NamespacedName]*note{}, outcomes: map[types.NamespacedName]*Outcomes{}, doubts: map[types.NamespacedName]doubt{},
 		recording: semaphore.NewWeighted(recordParallel),
 	}
 }
@@ -82,6 +82,13 @@ type Failure struct {
 	Began, At time.Time
 	// Clean is true of a container that ended with exit code 0: it may have had a job.
 	Clean bool
+}
+
+// Outcomes are what became of a pool's runners.
+type Outcomes struct {
+	Failures []Failure
+	// Worked holds, by revision, when the last began of the jobs that runners got.
+	Worked map[string]time.Time
 }
 
 // of returns the note of a runner; another of the same name starts afresh. It is for
@@ -270,16 +277,35 @@ func (n *Notes) forget(key types.NamespacedName) {
 func (n *Notes) fail(pool types.NamespacedName, f Failure) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if len(n.failures[pool]) < maxFailures {
-		n.failures[pool] = append(n.failures[pool], f)
+	if o := n.outcomesOf(pool); len(o.Failures) < maxFailures {
+		o.Failures = append(o.Failures, f)
 	}
 }
 
-// TakeFailures returns the failures of a pool's runners since it was last asked.
-func (n *Notes) TakeFailures(pool types.NamespacedName) []Failure {
+// worked says that a runner got a job. It may be gone before its pool has a look at it.
+func (n *Notes) worked(pool types.NamespacedName, revision string, began time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	taken := n.failures[pool]
-	delete(n.failures, pool)
-	return taken
+	if o := n.outcomesOf(pool); began.After(o.Worked[revision]) {
+		o.Worked[revision] = began
+	}
+}
+
+func (n *Notes) outcomesOf(pool types.NamespacedName) *Outcomes {
+	if n.outcomes[pool] == nil {
+		n.outcomes[pool] = &Outcomes{Worked: map[string]time.Time{}}
+	}
+	return n.outcomes[pool]
+}
+
+// TakeOutcomes returns what became of a pool's runners since it was last asked.
+func (n *Notes) TakeOutcomes(pool types.NamespacedName) Outcomes {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	taken := n.outcomes[pool]
+	delete(n.outcomes, pool)
+	if taken == nil {
+		return Outcomes{}
+	}
+	return *taken
 }

@@ -6,6 +6,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -165,6 +166,9 @@ func (x *run) observe(ctx context.Context) error {
 	s := &x.runner.Status
 	s.StartedAt, s.EndedAt, s.EndedClean = timeOrNil(o.StartedAt), timeOrNil(o.EndedAt), o.EndedClean
 	s.State, s.Reason, s.Cause, s.Job = x.verdict.State, x.verdict.Reason, x.verdict.Cause, o.Job
+	if s.Job != nil {
+		x.Notes.worked(x.poolKey(), x.runner.Spec.Revision, cmp.Or(s.Job.StartedAt, s.StartedAt, &x.runner.CreationTimestamp).Time)
+	}
 	return nil
 }
 
@@ -226,10 +230,14 @@ func (x *run) fail() {
 		return
 	}
 	x.Event(x.runner, corev1.EventTypeWarning, string(v1alpha1.RunnerFailed), fmt.Sprintf("%s: %s", x.verdict.Cause, x.verdict.Reason))
-	x.Notes.fail(types.NamespacedName{Namespace: x.runner.Namespace, Name: x.runner.Spec.PoolRef.Name}, Failure{
+	x.Notes.fail(x.poolKey(), Failure{
 		Runner: x.runner.Name, Revision: x.runner.Spec.Revision, Cause: x.verdict.Cause, Message: x.verdict.Reason, Began: x.runner.CreationTimestamp.Time, At: x.Now(),
 		Clean: x.runner.Status.EndedClean && !x.note.jobless,
 	})
+}
+
+func (x *run) poolKey() types.NamespacedName {
+	return types.NamespacedName{Namespace: x.runner.Namespace, Name: x.runner.Spec.PoolRef.Name}
 }
 
 // End begins the end of a runner; one that is gone is fine.

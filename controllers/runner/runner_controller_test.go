@@ -246,6 +246,30 @@ func TestARunnerThatEndedBeforeItsJobIsDeregisteredAfterIt(t *testing.T) {
 	}
 }
 
+// A pool that is held back for failures is let go by a job, however short it was.
+func TestARunnerThatIsDoneTellsThatItWorked(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	recorder := &Recorder{Client: b.Client, Namespace: "ci", Notes: b.Notes}
+	began := b.now.Truncate(time.Second)
+	for _, e := range []actions.JobEvent{
+		{Type: actions.JobStarted, JobID: "j", RunnerName: "linux-a", At: began},
+		{Type: actions.JobCompleted, JobID: "j", RunnerName: "linux-a", Result: "succeeded", At: began},
+	} {
+		if err := recorder.RecordJobs(t.Context(), []actions.JobEvent{e}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	revision := b.runner().Spec.Revision
+	b.reconcile()
+	if r := b.runner(); r != nil && r.DeletionTimestamp.IsZero() {
+		t.Fatalf("not done: %+v", r.Status)
+	}
+	if got := b.Notes.TakeOutcomes(client.ObjectKey{Namespace: "ci", Name: "linux"}).Worked[revision]; !got.Equal(began) {
+		t.Errorf("a job began at %s, told is %s", began, got)
+	}
+}
+
 func TestARunnerWithoutItsConnectionIsGivenUpAfterABound(t *testing.T) {
 	b := newBench(t)
 	b.reconcile()
