@@ -20,7 +20,7 @@ const (
 )
 
 // diff tells in which fields two objects differ, in the order of their paths at the head. Elements of a list that have a name are
-// compared by it; other lists of scalars are compared as one value.
+// compared by it, and their order as one value; other lists of scalars are compared as one value.
 func diff(base, head *compile.Object, class func(path string) Class) []FieldChange {
 	d := &differ{base: base, head: head, class: class}
 	for _, part := range []string{"metadata", "spec"} {
@@ -80,9 +80,13 @@ func names(a, b map[string]any) []string {
 	return all
 }
 
-// compareLists pairs the elements by name, or else by their place.
+// compareLists pairs the elements by name, or else by their place. The order of those with names matters: containers start in it,
+// and runners roll when it is another.
 func (d *differ) compareLists(basePath, headPath string, before, after []any) {
 	byName := named(before) && named(after)
+	if was, is := namesAlso(before, after), namesAlso(after, before); byName && !slices.Equal(was, is) {
+		d.note(basePath, headPath, was, is)
+	}
 	var seen []int
 	for i, element := range after {
 		j := i
@@ -124,6 +128,18 @@ func nameOf(v any) string {
 	fields, _ := v.(map[string]any)
 	name, _ := fields["name"].(string)
 	return name
+}
+
+// namesAlso are the names in a list that another has, too, in the order of the former.
+func namesAlso(list, other []any) []string {
+	var names []string
+	for _, element := range list {
+		name := nameOf(element)
+		if slices.ContainsFunc(other, func(o any) bool { return nameOf(o) == name }) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // note adds a field that differs. It goes by its path at the head, unless it is gone.

@@ -229,6 +229,9 @@ func limited(l *Limits) string {
 func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 	two := change(t, linux, "\tlinux: spec: {", "\twindows: spec: {connectionRef: name: \"acme\", scale: max: 5, template: #T}\n\tlinux: spec: {")
 	labelled := change(t, linux, "scale:", "labels: [\"linux\", \"x64\"]\n\t\tscale:")
+	const one, sidecar = `{name: "runner", image: *"runner:1" | string, resources: requests: {cpu: "2", memory: "4Gi"}}`, `{name: "helper", image: "h"}`
+	helper, turned := change(t, connections, one, one+", "+sidecar), change(t, connections, one, sidecar+", "+one)
+	const first = "package corral.template\n\nimport rego.v1\n\ndeny contains {\"msg\": \"the runner comes first\"} if input.pod.spec.containers[0].name != \"runner\"\n"
 	tests := map[string]struct {
 		base, head files
 		want       []string
@@ -248,6 +251,15 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 				"Allowed", `Changed linux [Template] from ""`,
 				`  spec.template.spec.containers[0].image "runner:1" -> "runner:2" connections.cue:13 p.cue:9`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
 				"  : Runners without a job are replaced in steps, up to 13 more and 0 fewer meanwhile; busy ones finish.",
+			},
+		},
+		"an order that a policy denies": {
+			files{"p.cue": linux, "connections.cue": helper, "d.rego": first}, files{"p.cue": linux, "connections.cue": turned, "d.rego": first},
+			[]string{
+				"Denied", `Changed linux [Template] from ""`,
+				`  spec.template.spec.containers ["runner","helper"] -> ["helper","runner"] p.cue:9 p.cue:9`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
+				"  New Deny: the runner comes first, p.cue:6 by RunnerPolicy/ci/repository d.rego:5",
+				"  : Policies deny it, or can't be asked: runners go on with the former template.",
 			},
 		},
 		"labels": {
