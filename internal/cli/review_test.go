@@ -27,7 +27,7 @@ import (
 const reviewedAt = "2026-07-07T10:00:00Z"
 
 // recordedExits are the exit codes of the pull requests that don't end with 0.
-var recordedExits = map[string]int{"06-blocking-policy": ExitDenied, "12-broken-cue": ExitError}
+var recordedExits = map[string]int{"06-blocking-policy": ExitDenied, "09-connection": ExitError, "12-broken-cue": ExitError}
 
 func TestRecordedPullRequestsHaveTheirReportsInEachForm(t *testing.T) {
 	t.Setenv("GITHUB_WORKSPACE", "")

@@ -108,7 +108,7 @@ func headline(r *review.Result) phrase {
 }
 
 func summary(r *review.Result) []phrase {
-	if r.Verdict == review.Broken {
+	if r.Verdict == review.Broken && r.Head.Pools == 0 { // nothing else was read
 		return []phrase{join(plainly("Compared: "), code(r.Base.Name), plainly(" with "), code(r.Head.Name))}
 	}
 	lines := []phrase{join(plainly("Compared: "), code(r.Base.Name), plainly(" (%s) with ", counted(r.Base.Pools, "pool")), code(r.Head.Name),

@@ -41,6 +41,9 @@ func (c *comparison) compareConnections() {
 				continue
 			}
 			shown.changed(before.GitHubConnection, after.GitHubConnection)
+			if before.Spec.URL != after.Spec.URL {
+				c.refuse(after.object, "spec.url", "url never changes: make another GitHubConnection and point the pools at it")
+			}
 		}
 		if before != nil {
 			shown.Namespace, shown.Name, shown.BaseAt = before.Namespace, before.Name, objectPlace(before.object)

@@ -11,6 +11,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -179,9 +180,31 @@ func (c *comparison) compareFields(p *pair) {
 		s.Rollout = c.head.rollout(c.ctx, p)
 	}
 	s.Effects = effectsOf(p)
+	c.refuseFields(p)
 	if s.Change == Same && isMoved(p) {
 		s.Change = Moved
 	}
+}
+
+// refuseFields adds what the API server refuses of a change, as the types' validation rules say.
+func (c *comparison) refuseFields(p *pair) {
+	if p.shown.Change == Renamed {
+		return // another pool may have others
+	}
+	if p.base.Spec.GetRegistration() != p.head.Spec.GetRegistration() {
+		c.refuse(p.head.object, "spec.registration", "registration never changes: make another pool")
+	}
+	if p.base.Spec.GetMode() != v1alpha1.Observe && p.head.Spec.GetMode() == v1alpha1.Observe {
+		c.refuse(p.head.object, "spec.mode", "mode never goes back to Observe: suspend the pool, or make another")
+	}
+}
+
+// refuse adds why an object of the head can't be applied, in the words of the API server.
+func (c *comparison) refuse(o *compile.Object, path, message string) {
+	at := fieldPlace(o, path)
+	c.result.Head.Diagnostics = append(c.result.Head.Diagnostics, v1alpha1.Diagnostic{
+		File: at.File, Line: at.Line, Column: at.Column, Path: strings.TrimPrefix(o.Path+"."+path, "."), Message: message,
+	})
 }
 
 // isMoved says whether policies judge a pool otherwise that is declared as before.

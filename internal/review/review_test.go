@@ -278,6 +278,22 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 				"  : Its scale set on ci/acme is deleted once its runners are done, and made anew on ci/other: jobs that wait for it are lost.",
 			},
 		},
+		"registration": {
+			files{"p.cue": labelled}, files{"p.cue": change(t, labelled, "scale:", "registration: \"REST\"\n\t\tscale:")},
+			[]string{
+				"Broken", "broken p.cue:9:17: pools.linux.spec.registration: registration never changes: make another pool",
+				`Changed linux [Identity] from ""`, `  spec.registration  -> "REST" - p.cue:9`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
+				"  : The API server refuses this: registration never changes. Make another pool.",
+			},
+		},
+		"back to watching": {
+			files{"p.cue": linux}, files{"p.cue": change(t, linux, "scale:", "mode: \"Observe\"\n\t\tscale:")},
+			[]string{
+				"Broken", "broken p.cue:8:9: pools.linux.spec.mode: mode never goes back to Observe: suspend the pool, or make another",
+				`Changed linux [Routing] from ""`, `  spec.mode  -> "Observe" - p.cue:8`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
+				"  : The API server refuses this: mode never goes back to Observe. Suspend the pool, or make another.",
+			},
+		},
 		"policy only": {
 			files{"p.cue": two, "r.rego": ceiling}, files{"p.cue": two, "r.rego": change(t, ceiling, "60", "20")},
 			[]string{
@@ -314,7 +330,8 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 		"credentials and url": {
 			files{"p.cue": linux}, files{"p.cue": linux, "connections.cue": change(t, connections, "acme\", secretRef: name: \"app\"", "acme2\", secretRef: name: \"app2\"")},
 			[]string{
-				"Allowed", "connection Changed acme Identity [ci/linux]",
+				"Broken", "broken connections.cue:6:20: connections.acme.spec.url: url never changes: make another GitHubConnection and point the pools at it",
+				"connection Changed acme Identity [ci/linux]",
 				"  : The API server refuses this: url never changes. Make another GitHubConnection and point the pools at it; jobs that wait for them on https://github.com/acme are lost then.",
 				"  : It signs in with other credentials, Secret app2 instead of Secret app: its 1 pool go on once GitHub takes them.",
 			},
