@@ -54,6 +54,10 @@ func (j *judgement) at(p *pool) *judgement {
 	for i := range moved.findings {
 		moved.findings[i].At = findingPlace(p, moved.findings[i].Path)
 	}
+	moved.diagnostics = nil
+	for _, d := range j.diagnostics {
+		moved.diagnostics = append(moved.diagnostics, p.diagnostic(d.Message))
+	}
 	return &moved
 }
 
@@ -65,8 +69,7 @@ func (s *side) judge(ctx context.Context, p *pool) *judgement {
 	j.addFailures(p, scaling.answer.Failures)
 	question, err := TemplateInput(p.RunnerPool)
 	if err != nil {
-		at := p.at()
-		j.diagnostics = append(j.diagnostics, v1alpha1.Diagnostic{File: at.File, Line: at.Line, Column: at.Column, Path: p.object.Path, Message: err.Error()})
+		j.diagnostics = append(j.diagnostics, p.diagnostic(err.Error()))
 		return j
 	}
 	verdict := p.bound.Template(ctx, question)
@@ -77,6 +80,12 @@ func (s *side) judge(ctx context.Context, p *pool) *judgement {
 		j.findings = append(j.findings, Finding{Level: Audit, At: *p.at(), PolicyFinding: auditFinding(a.Policy, a.Message)})
 	}
 	return j
+}
+
+// diagnostic says why a pool can't be applied.
+func (p *pool) diagnostic(message string) v1alpha1.Diagnostic {
+	at := p.at()
+	return v1alpha1.Diagnostic{File: at.File, Line: at.Line, Column: at.Column, Path: p.object.Path, Message: message}
 }
 
 func auditFinding(ref, message string) v1alpha1.PolicyFinding {

@@ -137,9 +137,9 @@ func (c *comparison) judge(p *pair) {
 	}
 	if p.base != nil && p.before.holdsFor(c.base, c.head, p) {
 		p.after = p.before.at(p.head)
-		return
+	} else {
+		p.after = c.head.judge(c.ctx, p.head)
 	}
-	p.after = c.head.judge(c.ctx, p.head)
 	c.result.Head.Diagnostics = append(c.result.Head.Diagnostics, p.after.diagnostics...)
 }
 

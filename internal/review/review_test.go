@@ -367,21 +367,32 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 }
 
 func TestAPodThatCantBeMadeIsADiagnostic(t *testing.T) {
-	in := Input{Base: sideOf(t, "base", files{"p.cue": linux}), Head: sideOf(t, "head", files{"p.cue": linux})}
-	for _, o := range in.Head.Objects {
+	moved := change(t, linux, "pools:", "\n\npools:")
+	for name, both := range map[string]bool{"newly": false, "as before": true} {
+		in := Input{Base: sideOf(t, "base", files{"p.cue": linux}), Head: sideOf(t, "head", files{"p.cue": moved})}
+		spoil(in.Head)
+		if both {
+			spoil(in.Base)
+		}
+		r := compareInput(t, in)
+		want := []string{`p.cue:8:2: pools.linux: spec.template.spec.containers: a container named "runner" is required`}
+		var got []string
+		for _, d := range r.Head.Diagnostics {
+			got = append(got, compile.Format(d))
+		}
+		if diff := cmp.Diff(want, got); diff != "" || r.Verdict != Broken {
+			t.Error(name, r.Verdict, diff)
+		}
+	}
+}
+
+// spoil makes pools of a side of which no pod can be made.
+func spoil(s Side) {
+	for _, o := range s.Objects {
 		if template, ok, _ := unstructured.NestedMap(o.Manifest.Object, "spec", "template", "spec"); ok {
 			template["containers"].([]any)[0].(map[string]any)["name"] = "other"
 			_ = unstructured.SetNestedMap(o.Manifest.Object, template, "spec", "template", "spec")
 		}
-	}
-	r := compareInput(t, in)
-	want := []string{`p.cue:6:2: pools.linux: spec.template.spec.containers: a container named "runner" is required`}
-	var got []string
-	for _, d := range r.Head.Diagnostics {
-		got = append(got, compile.Format(d))
-	}
-	if diff := cmp.Diff(want, got); diff != "" || r.Verdict != Broken {
-		t.Error(r.Verdict, diff)
 	}
 }
 
