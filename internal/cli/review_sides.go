@@ -55,6 +55,9 @@ func (o *reviewOptions) sides(ctx context.Context, args []string) (bothSides, er
 	}
 	defer base.close()
 	defer head.close()
+	if base.absent && head.absent {
+		return both, fmt.Errorf("there is no folder %s, neither at %s nor at %s", folderOf(args), base.name, head.name)
+	}
 	compiler, err := compileworker.New(2, compileworker.DefaultLimits())
 	if err != nil {
 		return both, err
@@ -104,10 +107,7 @@ func (o *reviewOptions) trees(ctx context.Context, args []string) (base, head na
 		head, err = folderTree(args[1], args[1])
 		return base, head, err
 	}
-	folder, revision := ".", o.base
-	if len(args) > 0 {
-		folder = args[0]
-	}
+	folder, revision := folderOf(args), o.base
 	if revision == "" {
 		revision = "HEAD"
 	}
@@ -120,6 +120,14 @@ func (o *reviewOptions) trees(ctx context.Context, args []string) (base, head na
 		head, err = folderTree(folder, workTree)
 	}
 	return base, head, err
+}
+
+// folderOf is DIR.
+func folderOf(args []string) string {
+	if len(args) > 0 {
+		return args[0]
+	}
+	return "."
 }
 
 func folderTree(folder, name string) (namedTree, error) {

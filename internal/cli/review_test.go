@@ -176,6 +176,7 @@ func TestRevisionsOfARepositoryAreReviewed(t *testing.T) {
 		"from before there were any":  {[]string{"--base", "HEAD~2"}, ExitOK, nil, []string{web, gpu}},
 		"a revision that isn't there": {[]string{"--base", "v9"}, ExitError, nil, nil},
 		"a folder that isn't there":   {[]string{"elsewhere"}, ExitError, nil, nil},
+		"a folder of no revision":     {[]string{"--base", "HEAD^1", "--head", "HEAD", "elsewhere"}, ExitError, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := corral(t, repository, append([]string{"review", "--at", reviewedAt, "-o", "github"}, tc.args...)...)
