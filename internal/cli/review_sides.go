@@ -25,8 +25,6 @@ import (
 const (
 	// pricesFile holds what runners cost, beside definitions.
 	pricesFile = "prices.yaml"
-	// maxPrices bounds it, in bytes.
-	maxPrices = 1 << 20
 	// workTree names the head when it is no revision.
 	workTree = "the work tree"
 )
@@ -219,12 +217,9 @@ func (o *reviewOptions) readPrices(t namedTree) (*review.Prices, []v1alpha1.Diag
 
 func pricesIn(file fs.File, name string) (*review.Prices, []v1alpha1.Diagnostic, error) {
 	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, maxPrices+1))
+	data, err := io.ReadAll(io.LimitReader(file, review.MaxPriceBytes+1))
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading prices: %w", err)
-	}
-	if len(data) > maxPrices {
-		return nil, []v1alpha1.Diagnostic{{File: name, Message: fmt.Sprintf("a price file is at most %d bytes", maxPrices)}}, nil
 	}
 	prices, diagnostics := review.ReadPrices(name, data)
 	return prices, diagnostics, nil

@@ -233,7 +233,7 @@ func TestGuardRailsJudgeBothSides(t *testing.T) {
 func TestReviewRefusesWhatCannotBeMeant(t *testing.T) {
 	folder := t.TempDir()
 	big := filepath.Join(folder, "prices.yaml")
-	if err := os.WriteFile(big, bytes.Repeat([]byte("#"), maxPrices+1), 0o600); err != nil {
+	if err := os.WriteFile(big, bytes.Repeat([]byte("#"), review.MaxPriceBytes+1), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for name, tc := range map[string]struct {
@@ -248,7 +248,7 @@ func TestReviewRefusesWhatCannotBeMeant(t *testing.T) {
 		"no time":                   {[]string{"--timeout", "0s"}, "--timeout must be more than 0"},
 		"no repository":             {nil, "is in no Git repository"},
 		"no recorded decisions":     {[]string{".", ".", "--recorded", "absent"}, "reading recorded decisions"},
-		"too large a price file":    {[]string{".", "."}, "a price file is at most 1048576 bytes"},
+		"too large a price file":    {[]string{".", "."}, "prices.yaml:1:1: larger than 1048576 bytes, the most that is read"},
 		"--live without a cluster":  {[]string{"--live"}, "unknown flag: --live"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -73,31 +73,6 @@ func ReadRevision(ctx context.Context, folder, revision string, limits Limits) (
 	return r, err
 }
 
-// MergeBase returns the commit from which two revisions of the repository that a folder is in went apart: what a pull request is
-// compared with. Errors wrap ErrNotFound, ErrRefNotFound or ErrUnusable.
-func MergeBase(folder, one, other string) (string, error) {
-	repository, _, err := repositoryOf(folder)
-	if err != nil {
-		return "", err
-	}
-	a, err := namedCommit(repository, one)
-	if err != nil {
-		return "", err
-	}
-	b, err := namedCommit(repository, other)
-	if err != nil {
-		return "", err
-	}
-	bases, err := a.MergeBase(b)
-	switch {
-	case err != nil:
-		return "", fmt.Errorf("%w: looking for what %s and %s have in common; a shallow clone has to fetch more of their history: %w", ErrUnusable, one, other, err)
-	case len(bases) == 0:
-		return "", fmt.Errorf("%w: %s and %s have no commit in common; a shallow clone has to fetch more of their history", ErrRefNotFound, one, other)
-	}
-	return bases[0].Hash.String(), nil
-}
-
 // namedCommit finds the commit that a revision names.
 func namedCommit(repository *git.Repository, revision string) (*object.Commit, error) {
 	hash, err := repository.ResolveRevision(plumbing.Revision(revision))

@@ -93,15 +93,3 @@ func TestARevisionThatCantBeReadSaysWhy(t *testing.T) {
 		})
 	}
 }
-
-func TestMergeBaseIsWhereRevisionsWentApart(t *testing.T) {
-	r := newRepo(t)
-	fork := r.commit(map[string]string{"a": "1"})
-	r.commit(map[string]string{"a": "2"})
-	if got, err := MergeBase(r.dir, "HEAD~1", "main"); err != nil || got != fork {
-		t.Errorf("got %s, %v; want %s", got, err, fork)
-	}
-	if _, err := MergeBase(r.dir, "main", "gone"); !errors.Is(err, ErrRefNotFound) {
-		t.Error(err)
-	}
-}

@@ -31,8 +31,8 @@ const (
 	hoursPerMonth = 730
 	// defaultShare is where the typical number of runners lies between the fewest and the most.
 	defaultShare = 0.25
-	// maxPriceBytes bounds a price file.
-	maxPriceBytes = 1 << 20
+	// MaxPriceBytes bounds a price file.
+	MaxPriceBytes = 1 << 20
 	// maxPrice bounds each price.
 	maxPrice = 1e9
 )
@@ -100,8 +100,8 @@ func ReadPrices(file string, data []byte) (*Prices, []v1alpha1.Diagnostic) {
 	refuse := func(line int, path, message string) []v1alpha1.Diagnostic {
 		return []v1alpha1.Diagnostic{{File: file, Line: line, Column: 1, Path: path, Message: message}}
 	}
-	if len(data) > maxPriceBytes {
-		return nil, refuse(1, "", fmt.Sprintf("larger than %d bytes, the most that is read", maxPriceBytes))
+	if len(data) > MaxPriceBytes {
+		return nil, refuse(1, "", fmt.Sprintf("larger than %d bytes, the most that is read", MaxPriceBytes))
 	}
 	p := &Prices{file: file}
 	decoder := yamlv3.NewDecoder(bytes.NewReader(data))
