@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
@@ -172,7 +173,7 @@ func (a *argocd) printDiagnostics(w io.Writer, diagnostics []v1alpha1.Diagnostic
 
 // printDiscovered prints a file of CUE at or below the folder, if the module around it speaks of
 // Corral. Nothing is evaluated: a broken repository is one with definitions too, and its
-// errors are shown when it is built.
+// errors are shown when it is built. So is one that can't be read through.
 func (a *argocd) printDiscovered(w io.Writer, args []string) error {
 	if !a.enabled {
 		return errors.New("--discover needs --argocd")
@@ -186,9 +187,14 @@ func (a *argocd) printDiscovered(w io.Writer, args []string) error {
 		return fmt.Errorf("opening the definitions: %w", err)
 	}
 	defer root.Close() //nolint:errcheck // nothing was written
-	// What is wrong with the files, or is too much, is said when they are built.
-	files, _ := compile.Gather(root.FS(), folder)
-	if file := discovered(files, folder); file != "" {
+	files, diagnostics := compile.Gather(root.FS(), folder)
+	file := discovered(files, folder)
+	if file == "" && len(diagnostics) > 0 {
+		// Nobody knows what the rest holds. What is wrong is said when it is built, while a repository that is passed over may be
+		// built by a tool that makes nothing of it, and what runs is pruned.
+		file = cmp.Or(diagnostics[0].File, folder)
+	}
+	if file != "" {
 		_, err = fmt.Fprintln(w, shown(rootPath, file))
 	}
 	return err

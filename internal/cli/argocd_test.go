@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
+
+	"github.com/corral-dev/corral/internal/compile"
 )
 
 // taggedPool takes two values from outside.
@@ -170,6 +173,30 @@ func TestArgoCDDiscovers(t *testing.T) {
 	}
 	if got := corral(t, repository, "build", "--discover"); got.code != ExitError || got.stdout != "" {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// A repository that isn't found to be Corral's is built by another tool, which makes nothing of it, and what runs is pruned.
+func TestArgoCDDiscoversWhatCantBeRead(t *testing.T) {
+	for name, spoil := range map[string]func(folder string) error{
+		"too large a file": func(folder string) error {
+			return os.WriteFile(filepath.Join(folder, "a.cue"), bytes.Repeat([]byte("/"), compile.MaxFileBytes+1), 0o600)
+		},
+		"a link out of the tree": func(folder string) error { return os.Symlink("/etc/hostname", filepath.Join(folder, "a.cue")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			folder := tagged(t)
+			if err := spoil(folder); err != nil {
+				t.Fatal(err)
+			}
+			got := corral(t, folder, "build", "--argocd", "--discover")
+			if diff := cmp.Diff(outcome{stdout: "a.cue\n"}, got, cmp.AllowUnexported(outcome{})); diff != "" {
+				t.Error(diff)
+			}
+			if got := corral(t, folder, "build", "--argocd"); got.code != ExitError || !strings.HasPrefix(got.stderr, "a.cue: ") {
+				t.Errorf("got %+v", got)
+			}
+		})
 	}
 }
 
