@@ -5,6 +5,7 @@ package review
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 )
 
@@ -30,7 +31,7 @@ func (c *comparison) comparePolicy(ref string) (PolicyChange, bool) {
 	case after == nil:
 		p.Change = Deleted
 	default:
-		p.What = c.whatChanged(before, after)
+		p.What = c.whatChanged(ref, before, after)
 	}
 	for _, pair := range c.pairs {
 		if pair.shown.Change == Moved && (binds(before, pair.base) || binds(after, pair.head)) {
@@ -57,7 +58,8 @@ func (s *side) stateOf(p *Policy) (*PolicyState, *Place) {
 
 func binds(p *Policy, on *pool) bool { return p != nil && on != nil && p.Binds(on.input) }
 
-func (c *comparison) whatChanged(before, after *Policy) []string {
+// whatChanged compares what two policies are made of: one that moves no pool today may tomorrow.
+func (c *comparison) whatChanged(ref string, before, after *Policy) []string {
 	var what []string
 	if before.Digest() != after.Digest() {
 		what = append(what, "rules")
@@ -65,11 +67,11 @@ func (c *comparison) whatChanged(before, after *Policy) []string {
 	if before.Mode() != after.Mode() {
 		what = append(what, "mode")
 	}
-	bound := func(p *pair) bool {
-		return p.base != nil && p.head != nil && before.Binds(p.head.input) != after.Binds(p.head.input)
-	}
-	if slices.ContainsFunc(c.pairs, bound) {
-		what = append(what, "selector")
+	was, is := c.base.declared[ref], c.head.declared[ref]
+	for _, f := range []struct{ field, name string }{{"selector", "selector"}, {"modulesFrom", "rules in ConfigMaps"}} {
+		if !reflect.DeepEqual(was[f.field], is[f.field]) {
+			what = append(what, f.name)
+		}
 	}
 	return what
 }

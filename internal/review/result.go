@@ -354,7 +354,7 @@ type PolicyChange struct {
 	// Policy as KIND/NAME or KIND/NAMESPACE/NAME.
 	Policy string `json:"policy"`
 	Change Change `json:"change"`
-	// What changed: modules and data (rules), mode, or which pools it binds (selector).
+	// What changed: rules (modules and data), mode, selector (of pools), or rules in ConfigMaps (which ConfigMaps; they aren't read).
 	What []string `json:"what,omitempty"`
 	// Before and After are its mode and digest.
 	Before *PolicyState `json:"before,omitempty"`

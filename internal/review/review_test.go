@@ -6,6 +6,7 @@ package review
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -67,6 +68,10 @@ deny contains {"msg": "image is old", "path": "spec.containers[0].image", "code"
 }
 `
 )
+
+// selecting is a policy of pools of a team that has none.
+var selecting = "package pools\n\nimport \"corral.dev/schema@v0\"\n\n" +
+	`policies: schema.#Policies & {caps: spec: {selector: matchLabels: team: "red", modules: "a.rego": ` + strconv.Quote(ceiling) + "}}\n"
 
 // files of one side; connections.cue is there if it isn't named.
 type files map[string]string
@@ -301,6 +306,14 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 				"  : At most 20 runners instead of 50: jobs that were accepted are served, and wait beyond that.",
 				"policy Changed RunnerPolicy/ci/repository [rules] moved [ci/linux]",
 			},
+		},
+		"a selector of no pool": {
+			files{"p.cue": linux, "s.cue": selecting}, files{"p.cue": linux, "s.cue": change(t, selecting, "red", "blue")},
+			[]string{"Allowed", "policy Changed RunnerPolicy/ci/caps [selector] moved []"},
+		},
+		"rules in ConfigMaps": {
+			files{"p.cue": linux, "s.cue": selecting}, files{"p.cue": linux, "s.cue": change(t, selecting, "spec: {", `spec: {modulesFrom: [{name: "more"}], `)},
+			[]string{"Allowed", "policy Changed RunnerPolicy/ci/caps [rules in ConfigMaps] moved []"},
 		},
 		"new blocking policy": {
 			files{"p.cue": linux}, files{"p.cue": linux, "d.rego": denyOld},

@@ -26,6 +26,7 @@ type side struct {
 	connections map[string]*connection
 	names       []string // of connections, sorted
 	policies    map[string]*Policy
+	declared    map[string]map[string]any // specs of policies among the objects, by reference
 	set         *policy.Set
 }
 
@@ -68,7 +69,8 @@ func fieldPlace(o *compile.Object, path string) Place { return Place(o.PositionO
 // open reads the objects of a side. One with diagnostics is as good as empty.
 func open(s *Side, in *Input) (*side, error) {
 	o := &side{
-		Side: s, in: in, pools: map[string]*pool{}, connections: map[string]*connection{}, policies: map[string]*Policy{}, set: policy.NewSet(),
+		Side: s, in: in, pools: map[string]*pool{}, connections: map[string]*connection{}, policies: map[string]*Policy{},
+		declared: map[string]map[string]any{}, set: policy.NewSet(),
 	}
 	if len(s.Diagnostics) > 0 {
 		return o, nil
@@ -112,6 +114,9 @@ func (s *side) add(o *compile.Object) error {
 		name := qualified(c.Namespace, c.Name)
 		s.connections[name] = c
 		s.names = append(s.names, name)
+	case policy.KindRunnerPolicy:
+		ref := policy.Source{Kind: policy.KindRunnerPolicy, Namespace: o.Manifest.GetNamespace(), Name: o.Manifest.GetName()}.Ref()
+		s.declared[ref], _ = o.Manifest.Object["spec"].(map[string]any)
 	}
 	return nil
 }
