@@ -117,8 +117,8 @@ func TestWatchedNamespacesGetRolesOfTheirOwn(t *testing.T) {
 	want := []string{
 		"ClusterRole /corral", "ClusterRoleBinding /corral",
 		"Deployment corral-system/corral",
-		"Role corral-system/corral-leader", "Role team-a/corral", "Role team-b/corral",
-		"RoleBinding corral-system/corral-leader", "RoleBinding team-a/corral", "RoleBinding team-b/corral",
+		"Role corral-system/corral-leader", "Role default/corral-events", "Role team-a/corral", "Role team-b/corral",
+		"RoleBinding corral-system/corral-leader", "RoleBinding default/corral-events", "RoleBinding team-a/corral", "RoleBinding team-b/corral",
 		"Service corral-system/corral-metrics", "ServiceAccount corral-system/corral",
 	}
 	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(all))); diff != "" {
@@ -138,6 +138,10 @@ func TestWatchedNamespacesGetRolesOfTheirOwn(t *testing.T) {
 			t.Errorf("%s and the ClusterRole, against what is granted without a list of namespaces:\n%s", role, diff)
 		}
 	}
+	events := []string{"[events.k8s.io]/events <nil>: [create patch]"}
+	if diff := cmp.Diff(events, rules(all["Role default/corral-events"])); diff != "" {
+		t.Errorf("what is granted where events of ClusterRunnerPolicies are written:\n%s", diff)
+	}
 	for key, object := range all {
 		if !strings.Contains(object.GetKind(), "Binding") {
 			continue
@@ -147,6 +151,18 @@ func TestWatchedNamespacesGetRolesOfTheirOwn(t *testing.T) {
 		if diff := cmp.Diff(account, subjects); err != nil || diff != "" {
 			t.Errorf("subjects of %s (%v):\n%s", key, err, diff)
 		}
+	}
+}
+
+func TestEventsHaveNoRoleOfTheirOwnWhereTheyAreGrantedAnyway(t *testing.T) {
+	for name, watched := range map[string][]any{"everywhere": {}, "watched": {"default", "team-a"}} {
+		t.Run(name, func(t *testing.T) {
+			for key := range objects(t, render(t, map[string]any{"watchNamespaces": watched})) {
+				if strings.HasSuffix(key, " default/corral-events") {
+					t.Errorf("%s grants nothing more", key)
+				}
+			}
+		})
 	}
 }
 

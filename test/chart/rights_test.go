@@ -47,9 +47,11 @@ func TestInstalledControllerHasItsRightsAndNoMore(t *testing.T) {
 		c := as(t, cluster, narrow, "robot")
 		wants(t, c, true, append(work("team-a"), access{"get", "", "secrets", "team-a", "any"}))
 		wants(t, c, false, slices.DeleteFunc(never("team-a"), func(a access) bool { return a.verb == "impersonate" }))
-		for _, in := range []string{"team-b", "kube-system", ""} {
+		for _, in := range []string{"team-b", "kube-system", "default", ""} {
 			wants(t, c, false, append(work(in), access{"get", "", "secrets", in, "any"}))
 		}
+		// Where events of ClusterRunnerPolicies are written.
+		wants(t, c, true, []access{{"create", "events.k8s.io", "events", "default", ""}, {"patch", "events.k8s.io", "events", "default", "e"}})
 		wants(t, c, true, leading(narrow))
 		wants(t, c, true, []access{{"impersonate", "", "serviceaccounts", "team-a", "any"}})
 		wants(t, c, false, []access{{"impersonate", "", "serviceaccounts", "team-b", "any"}, {"impersonate", "", "users", "", "any"}, {"impersonate", "", "groups", "", "system:masters"}})
