@@ -50,11 +50,16 @@ func policySections(r *review.Result) []section {
 			s.lines = append(s.lines, join(plainly("moves %s that %s not declared otherwise: ", counted(len(p.Moved), "pool"), isAre(len(p.Moved))),
 				code(strings.Join(p.Moved, ", "))))
 		} else {
-			s.lines = append(s.lines, plainly("moves no pool that is declared as before"))
+			s.lines = append(s.lines, plainly("%s", movesNone(r)))
 		}
 		sections = append(sections, s)
 	}
 	return sections
+}
+
+// movesNone says what a policy that moves no pool was asked for.
+func movesNone(r *review.Result) string {
+	return fmt.Sprintf("moves no pool that is declared as before, at %s or in the week after it as far as rules say until", r.At.Format(time.RFC3339))
 }
 
 func state(s *review.PolicyState, of func(*review.PolicyState) string) string {

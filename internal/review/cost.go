@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/policy"
 )
 
 // profile is how many runners a pool has in a week, on average.
@@ -19,6 +20,13 @@ type profile struct {
 	// floor without any job, and most with as many jobs as there may be.
 	floor, most float64
 	unbounded   bool
+	steps       []step
+}
+
+// step is a time from which on a pool has other numbers.
+type step struct {
+	from  time.Time
+	scale policy.Scale
 }
 
 // price says what pools cost.
@@ -92,10 +100,7 @@ func (c *comparison) costOf(p *pair, before, after *Prices) *Cost {
 
 // amounts are what a pool costs on one side.
 func (c *comparison) amounts(s *side, p *pool, j *judgement, prices *Prices, rate float64) *Amounts {
-	if !j.profile.known {
-		*j.profile = s.profile(c.ctx, p)
-	}
-	week, monthly := j.profile, rate*prices.HoursPerMonth
+	week, monthly := s.week(c.ctx, p, j), rate*prices.HoursPerMonth
 	a := &Amounts{Min: cents(week.floor * monthly)}
 	typical := week.floor
 	if !week.unbounded {
@@ -110,20 +115,23 @@ func (c *comparison) amounts(s *side, p *pool, j *judgement, prices *Prices, rat
 	return a
 }
 
-// profile asks policies about a week: at its beginning, and whenever schedules or policies say that something changes. Changes
-// within an hour are taken together.
-func (s *side) profile(ctx context.Context, p *pool) profile {
+// week is a pool's profile, made when it is first asked for.
+func (s *side) week(ctx context.Context, p *pool, j *judgement) *profile {
+	if !j.profile.known {
+		*j.profile = s.profile(ctx, p, j.asked)
+	}
+	return j.profile
+}
+
+// profile asks policies about a week: at its beginning, of which the answer is known, and whenever schedules or policies say that
+// something changes. Changes within an hour are taken together.
+func (s *side) profile(ctx context.Context, p *pool, a scaled) profile {
 	week := profile{known: true}
 	if p.Spec.Suspend || p.Spec.GetMode() == v1alpha1.Observe {
 		return week
 	}
 	end := s.in.At.Add(lookout)
 	for at := s.in.At; at.Before(end); {
-		a := s.scaling(ctx, p, at)
-		scale := a.answer.Scale
-		if len(a.answer.Failures) > 0 {
-			scale = a.declared
-		}
 		next := end
 		for _, t := range []time.Time{p.plan.At(at, p.Spec.Scale).Next, a.answer.Until} {
 			if t.After(at) && t.Before(next) {
@@ -133,13 +141,31 @@ func (s *side) profile(ctx context.Context, p *pool) profile {
 		if soonest := at.Add(time.Hour); next.Before(soonest) {
 			next = soonest
 		}
-		weight := float64(next.Sub(at)) / float64(lookout)
-		week.floor += weight * float64(floor(scale))
-		week.most += weight * float64(scale.Max)
-		week.unbounded = week.unbounded || scale.Max == v1alpha1.UnboundedMax
-		at = next
+		week.add(at, next, a.inForce())
+		if at = next; at.Before(end) {
+			a = s.scaling(ctx, p, at)
+		}
 	}
 	return week
+}
+
+// inForce are the numbers that hold: as declared while a policy fails.
+func (a *scaled) inForce() policy.Scale {
+	if len(a.answer.Failures) > 0 {
+		return a.declared
+	}
+	return a.answer.Scale
+}
+
+// add adds a time with the same numbers.
+func (w *profile) add(from, to time.Time, scale policy.Scale) {
+	weight := float64(to.Sub(from)) / float64(lookout)
+	w.floor += weight * float64(floor(scale))
+	w.most += weight * float64(scale.Max)
+	w.unbounded = w.unbounded || scale.Max == v1alpha1.UnboundedMax
+	if n := len(w.steps); n == 0 || w.steps[n-1].scale != scale {
+		w.steps = append(w.steps, step{from, scale})
+	}
 }
 
 // add adds a pool to the total.

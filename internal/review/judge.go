@@ -24,6 +24,8 @@ type judgement struct {
 	findings    []Finding // without state
 	diagnostics []v1alpha1.Diagnostic
 	digest      string
+	// asked is the answer on limits at the time of the review.
+	asked scaled
 	// profile of the week, once it is asked for. Judgements that are the same share it.
 	profile *profile
 }
@@ -64,9 +66,9 @@ func (j *judgement) at(p *pool) *judgement {
 // judge asks the side's policies about a pool.
 func (s *side) judge(ctx context.Context, p *pool) *judgement {
 	j := &judgement{digest: p.bound.Digest(), profile: &profile{}}
-	scaling := s.scaling(ctx, p, s.in.At)
-	j.limits = s.limits(scaling)
-	j.addFailures(p, scaling.answer.Failures)
+	j.asked = s.scaling(ctx, p, s.in.At)
+	j.limits = s.limits(j.asked)
+	j.addFailures(p, j.asked.answer.Failures)
 	question, err := TemplateInput(p.RunnerPool)
 	if err != nil {
 		j.diagnostics = append(j.diagnostics, p.diagnostic(err.Error()))
@@ -228,17 +230,17 @@ func (f *Finding) resembles(o *Finding) bool {
 	return f.Level == o.Level && f.Rule.Policy == o.Rule.Policy && f.Rule.Name == o.Rule.Name && f.Code == o.Code && f.Path == o.Path
 }
 
-// rollout asks how a change of the template may roll out.
-func (s *side) rollout(ctx context.Context, p *pair) *Rollout {
-	spec, runners := p.head.Spec.Update, int32(1)
-	if e := p.after.limits.Effective; e != nil && e.Max != v1alpha1.UnboundedMax {
+// rollout asks how a change of a pool's template may roll out.
+func (s *side) rollout(ctx context.Context, p *pool, j *judgement, from, to string) *Rollout {
+	spec, runners := p.Spec.Update, int32(1)
+	if e := j.limits.Effective; e != nil && e.Max != v1alpha1.UnboundedMax {
 		runners = e.Max
 	}
 	declared := rollout.Declared(spec, runners)
-	answer := p.head.bound.Update(ctx, policy.UpdateInput{
-		Pool: p.head.input, Now: s.in.At.UnixNano(), Zone: s.in.Zone,
+	answer := p.bound.Update(ctx, policy.UpdateInput{
+		Pool: p.input, Now: s.in.At.UnixNano(), Zone: s.in.Zone,
 		Change: policy.Change{
-			From: revisionOf(p.base), To: revisionOf(p.head), Strategy: string(declared.Strategy),
+			From: from, To: to, Strategy: string(declared.Strategy),
 			MaxSurge: declared.MaxSurge, MaxUnavailable: declared.MaxUnavailable, Canary: declared.Canary,
 		},
 	})

@@ -102,6 +102,10 @@ func denialWords(denials []v1alpha1.PolicyFinding) string {
 	return "denied: " + strings.Join(messages, "; ")
 }
 
+func (r *Rollout) words() string {
+	return rolloutWords(recordedRollout{r.Hold, r.Strategy, r.MaxSurge, r.MaxUnavailable, r.Canary})
+}
+
 func rolloutWords(r recordedRollout) string {
 	words := fmt.Sprintf("%s, maxSurge %d, maxUnavailable %d, canary %d", r.Strategy, r.MaxSurge, r.MaxUnavailable, r.Canary)
 	if r.Hold {

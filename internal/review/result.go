@@ -113,7 +113,7 @@ const (
 	// Renamed is a pool that goes on under another name or namespace; to the cluster it is another pool.
 	Renamed Change = "Renamed"
 	Changed Change = "Changed"
-	// Moved is a pool that is declared as before, and that policies judge otherwise.
+	// Moved is a pool that is declared as before, and that policies judge otherwise: now, later in the week, or when its template changes.
 	Moved Change = "Moved"
 	// Same is a pool that is listed because a policy denies it, as before.
 	Same Change = "Same"

@@ -69,6 +69,23 @@ deny contains {"msg": "image is old", "path": "spec.containers[0].image", "code"
 `
 )
 
+const (
+	// nightly lets few runners be in the night, and says when that begins and ends.
+	nightly = `package corral.scaling
+
+import rego.v1
+
+hour := time.clock(input.now)[0]
+
+next(h) := (input.now - (input.now % 86400000000000)) + (h * 3600000000000)
+
+limit contains {"field": "max", "atMost": 50, "reason": "day", "until": next(20)} if hour < 20
+
+limit contains {"field": "max", "atMost": 9, "reason": "night", "until": next(24)} if hour >= 20
+`
+	holding = "package corral.update\n\nimport rego.v1\n\nrollout contains {\"hold\": true, \"reason\": \"freeze\"}\n"
+)
+
 // selecting is a policy of pools of a team that has none.
 var selecting = "package pools\n\nimport \"corral.dev/schema@v0\"\n\n" +
 	`policies: schema.#Policies & {caps: spec: {selector: matchLabels: team: "red", modules: "a.rego": ` + strconv.Quote(ceiling) + "}}\n"
@@ -304,6 +321,22 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 			[]string{
 				"Allowed", `Moved linux [] from ""`, "  0/2/50 0/2/50 -> 0/2/50 0/2/20 max<20 by r.rego:5",
 				"  : At most 20 runners instead of 50: jobs that were accepted are served, and wait beyond that.",
+				"policy Changed RunnerPolicy/ci/repository [rules] moved [ci/linux]",
+			},
+		},
+		"a policy for the night": {
+			files{"p.cue": linux, "r.rego": nightly}, files{"p.cue": linux, "r.rego": change(t, nightly, `"atMost": 9`, `"atMost": 0`)},
+			[]string{
+				"Allowed", `Moved linux [] from ""`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
+				"  : From 2026-07-05T20:00:00Z on policies make max 0, min 0, idle 0 of it instead of max 9, min 0, idle 2.",
+				"policy Changed RunnerPolicy/ci/repository [rules] moved [ci/linux]",
+			},
+		},
+		"a policy of updates": {
+			files{"p.cue": linux, "u.rego": holding}, files{"p.cue": linux, "u.rego": change(t, holding, `{"hold": true`, `{"maxSurge": 2`)},
+			[]string{
+				"Allowed", `Moved linux [] from ""`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
+				"  : Another template would roll out otherwise: RollingUpdate, maxSurge 2, maxUnavailable 0, canary 0 instead of hold, RollingUpdate, maxSurge 13, maxUnavailable 0, canary 0.",
 				"policy Changed RunnerPolicy/ci/repository [rules] moved [ci/linux]",
 			},
 		},
