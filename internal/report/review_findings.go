@@ -49,7 +49,7 @@ func ReviewFindings(r *review.Result) []Finding {
 		findings = append(findings, connectionFinding(c))
 	}
 	for _, p := range r.Policies {
-		findings = append(findings, policyFinding(r, p))
+		findings = append(findings, policyFinding(p))
 	}
 	return findings
 }
@@ -169,9 +169,9 @@ func connectionFinding(c review.Connection) Finding {
 	return f
 }
 
-func policyFinding(r *review.Result, p review.PolicyChange) Finding {
+func policyFinding(p review.PolicyChange) Finding {
 	f := Finding{Level: Note, Rule: rulePolicy, Title: "Policy changed", Subject: p.Policy, Place: placeAtHead(p.BaseAt, p.HeadAt)}
-	f.Message = strings.ToLower(string(p.Change)) + ", " + movesNone(r)
+	f.Message = strings.ToLower(string(p.Change)) + ", " + movesNone
 	if len(p.Moved) > 0 {
 		f.Message = fmt.Sprintf("%s, moves %s: %s", strings.ToLower(string(p.Change)), counted(len(p.Moved), "pool"), strings.Join(p.Moved, ", "))
 	}
