@@ -154,8 +154,7 @@ func (o *reviewOptions) review(c *cobra.Command, args []string) (*review.Result,
 		return nil, err
 	}
 	in.Base, in.Head = sides.base, sides.head
-	var unread int
-	if in.Records, unread, err = o.records(c.InOrStdin()); err != nil {
+	if in.Records, in.Unread, err = o.records(c.InOrStdin()); err != nil {
 		return nil, err
 	}
 	if o.live {
@@ -166,9 +165,6 @@ func (o *reviewOptions) review(c *cobra.Command, args []string) (*review.Result,
 	result, err := review.Compare(asker{timeout: o.policies.timeout}.bounded(ctx), in)
 	if err != nil {
 		return nil, err
-	}
-	if result.Recorded != nil {
-		result.Recorded.Skipped += unread
 	}
 	result.Notes = append(result.Notes, sides.notes...)
 	return result, nil

@@ -230,6 +230,37 @@ func TestGuardRailsJudgeBothSides(t *testing.T) {
 	}
 }
 
+func TestRecordedDecisionsLeaveATrace(t *testing.T) {
+	folder, err := filepath.Abs(filepath.Join(top, "testdata/reviews/05-policy-only"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const decision = `{"decision_id": "x", "path": "corral/scaling", "timestamp": "2026-07-07T09:00:00Z", ` +
+		`"input": {"pool": {"namespace": "ci", "name": "web", "labels": {"team": "web"}, "scale": {"max": 50}}}}` + "\n"
+	for name, tc := range map[string]struct {
+		log  string
+		args []string
+		want string
+	}{
+		"with the namespace": {decision, []string{"-n", "ci"}, "1 decision judged again, 0 passed over, "},
+		"of no namespace":    {decision, nil, "0 decisions judged again, 1 passed over: 0 would have been decided otherwise than by the base's policies\n  1 decision passed over because no policy binds"},
+		"what can't be read": {`{"decision_id": 1}`, nil, "0 decisions judged again, 1 passed over: "},
+		"something else":     {"INFO starting\n", nil, "Recorded decisions\n  none: the file has no line of a decision log\n"},
+		"nothing":            {"", nil, "Recorded decisions\n  none: the file has no line of a decision log\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			log := filepath.Join(t.TempDir(), "decisions.jsonl")
+			if err := os.WriteFile(log, []byte(tc.log), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			got := corral(t, folder, append([]string{"review", "base", "head", "--at", reviewedAt, "--recorded", log}, tc.args...)...)
+			if got.code != ExitOK || !strings.Contains(got.stdout, tc.want) {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+}
+
 func TestReviewRefusesWhatCannotBeMeant(t *testing.T) {
 	folder := t.TempDir()
 	big := filepath.Join(folder, "prices.yaml")

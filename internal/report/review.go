@@ -42,6 +42,8 @@ type section struct {
 	heading phrase
 	// lines, one thought each.
 	lines []phrase
+	// more counts lines that there would be, too.
+	more int
 	// fields that differ; they are folded away where a form can do that.
 	fields *table
 	// folded are more lines that are.

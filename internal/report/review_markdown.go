@@ -108,12 +108,11 @@ func (t *table) markdown(room, most int) string {
 func (s *section) markdown() string {
 	m := &markdown{}
 	m.add("### %s\n\n", s.heading.markdown(maxLine))
-	for i, line := range s.lines {
-		if i == maxLines {
-			m.add("- and %d more\n", len(s.lines)-i)
-			break
-		}
+	for _, line := range s.lines[:min(len(s.lines), maxLines)] {
 		m.add("- %s\n", line.markdown(maxLine))
+	}
+	if more := max(0, len(s.lines)-maxLines) + s.more; more > 0 {
+		m.add("- and %d more\n", more)
 	}
 	if s.fields != nil {
 		m.add("\n<details><summary>%s</summary>\n\n%s\n</details>\n", counted(len(s.fields.rows), "field"), s.fields.markdown(MaxMarkdown, maxRows))
@@ -139,7 +138,7 @@ func (s *section) brief() string {
 	if len(s.lines) > 0 {
 		m.add("- %s\n", s.lines[0].markdown(maxValue))
 	}
-	rest := max(0, len(s.lines)-1)
+	rest := max(0, len(s.lines)-1) + s.more
 	if s.fields != nil {
 		rest += len(s.fields.rows)
 	}

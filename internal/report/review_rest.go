@@ -121,12 +121,20 @@ func recordedSection(r *review.Result) []section {
 	if rec == nil {
 		return nil
 	}
-	s := section{heading: plainly("Recorded decisions")}
+	s := section{heading: plainly("Recorded decisions"), more: rec.Differ - len(rec.Changed)}
+	if rec.Decisions+rec.Skipped == 0 {
+		s.lines = append(s.lines, plainly("none: the file has no line of a decision log"))
+		return []section{s}
+	}
 	text := fmt.Sprintf("%s judged again, %d passed over", counted(rec.Decisions, "decision"), rec.Skipped)
 	if !rec.From.IsZero() {
 		text += fmt.Sprintf(", from %s to %s", rec.From.Format(time.RFC3339), rec.To.Format(time.RFC3339))
 	}
 	s.lines = append(s.lines, plainly("%s: %d would have been decided otherwise than by the base's policies", text, rec.Differ))
+	if rec.Unbound > 0 {
+		s.lines = append(s.lines, plainly("%s passed over because no policy binds the pool: policies that name no namespace are of the one that --namespace names",
+			counted(rec.Unbound, "decision")))
+	}
 	if rec.Drifted > 0 {
 		s.lines = append(s.lines, plainly("%s would have been taken otherwise by the base's policies already: others were asked then, or the log leaves out what they read",
 			counted(rec.Drifted, "decision")))

@@ -60,6 +60,9 @@ func (s *section) writeText(b *bytes.Buffer) {
 	for _, line := range s.lines {
 		fmt.Fprintf(b, "  %s\n", line.text())
 	}
+	if s.more > 0 {
+		fmt.Fprintf(b, "  and %d more\n", s.more)
+	}
 	if s.fields != nil {
 		for _, row := range s.fields.rows {
 			fmt.Fprintf(b, "  %s: %s → %s  (%s)\n", row[0].text(), row[1].text(), row[2].text(), row[3].text())

@@ -66,12 +66,13 @@ type recordedRollout struct {
 	Canary         int32                   `json:"canary"`
 }
 
-// ReadRecords reads the lines of a decision log, JSON each, and passes over lines that are none, as those of other loggers. It returns
-// how many of the lines that are decisions it could not read. An error says that reading failed, or that there is more than is read:
+// ReadRecords reads the lines of a decision log, JSON each, and passes over lines that are none, as those of other loggers. Records
+// aren't nil, though there may be none. It returns how many of the lines that are decisions it could not read. An error says that reading failed, or that there is more than is read:
 // 50,000 decisions or 256 MiB.
 func ReadRecords(r io.Reader) (records []Record, skipped int, err error) {
 	limited := &io.LimitedReader{R: r, N: maxRecordBytes + 1}
 	lines := bufio.NewReaderSize(limited, maxRecord)
+	records = []Record{}
 	for {
 		text, tooLong, err := readLine(lines)
 		if err != nil && !errors.Is(err, io.EOF) {
@@ -165,7 +166,7 @@ func (r *Record) question() (question, error) {
 
 // replay judges recorded decisions by the policies of both sides.
 func (c *comparison) replay() {
-	if len(c.in.Records)+c.in.Unread == 0 {
+	if c.in.Records == nil {
 		return
 	}
 	r := &Recorded{Skipped: c.in.Unread}
@@ -184,6 +185,7 @@ func (c *comparison) replayOne(r *Recorded, record *Record) {
 	old, now := c.base.set.For(q.pool), c.head.set.For(q.pool)
 	if old.Digest() == "" && now.Digest() == "" {
 		r.Skipped++
+		r.Unbound++
 		return
 	}
 	r.Decisions++

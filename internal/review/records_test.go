@@ -87,7 +87,15 @@ func TestRecordedDecisionsAreJudgedAgain(t *testing.T) {
 		},
 		"no policy, and what isn't understood": {
 			files{}, files{}, []string{logLine(t, 1, 5, as50), `{"path": "corral/dreams", "input": {}, "decision_id": "x"}`, `{"path": "corral/scaling", "decision_id": "y"}`, `{"decision_id`, `{"decision_id": 1}`},
-			[]string{"0 judged, 4 skipped, 0 differ, 0 drifted, 00:00 to 00:00"},
+			[]string{"0 judged, 4 skipped, 0 differ, 0 drifted, 00:00 to 00:00", "1 unbound"},
+		},
+		"policies of another namespace": {
+			files{"r.rego": ceiling}, files{"r.rego": change(t, ceiling, "60", "20")},
+			[]string{strings.ReplaceAll(logLine(t, 1, 5, as50), `"ci"`, `"elsewhere"`)},
+			[]string{"0 judged, 1 skipped, 0 differ, 0 drifted, 00:00 to 00:00", "1 unbound"},
+		},
+		"no decision": {
+			files{}, files{}, []string{`{"msg": "something else"}`}, []string{"0 judged, 0 skipped, 0 differ, 0 drifted, 00:00 to 00:00"},
 		},
 		"a policy that fails": {
 			files{"r.rego": ceiling}, files{"r.rego": change(t, ceiling, `"atMost": 60`, `"atMost": "many"`)}, []string{logLine(t, 1, 5, as50)},
@@ -105,6 +113,9 @@ func TestRecordedDecisionsAreJudgedAgain(t *testing.T) {
 			r := compareInput(t, in).Recorded
 			got := []string{fmt.Sprintf("%d judged, %d skipped, %d differ, %d drifted, %s to %s",
 				r.Decisions, r.Skipped, r.Differ, r.Drifted, r.From.Format("15:04"), r.To.Format("15:04"))}
+			if r.Unbound > 0 {
+				got = append(got, fmt.Sprintf("%d unbound", r.Unbound))
+			}
 			for _, c := range r.Changed {
 				var rules []string
 				for _, rule := range c.Rules {

@@ -45,7 +45,7 @@ type Result struct {
 	Prices *PriceChange `json:"prices,omitempty"`
 	// Cost of all pools together; nil without prices.
 	Cost *Cost `json:"cost,omitempty"`
-	// Recorded is what the head's policies make of decisions that were recorded; nil without any.
+	// Recorded is what the head's policies make of decisions that were recorded; nil unless they were asked for.
 	Recorded *Recorded `json:"recorded,omitempty"`
 	// Notes tell what this review can't know or takes for granted, in whole sentences.
 	Notes []string `json:"notes,omitempty"`
@@ -405,6 +405,8 @@ type Recorded struct {
 	// Decisions that were judged, and those Skipped because they aren't understood or are of pools that none of the policies binds.
 	Decisions int `json:"decisions"`
 	Skipped   int `json:"skipped"`
+	// Unbound counts those of Skipped that are of pools that none of the policies binds.
+	Unbound int `json:"unbound,omitempty"`
 	// From and To are the times of the first and last decision.
 	From time.Time `json:"from,omitzero"`
 	To   time.Time `json:"to,omitzero"`

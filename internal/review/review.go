@@ -26,7 +26,7 @@ type Input struct {
 	// At is the time that policies and schedules are asked about; Zone the controller's time zone in the IANA database.
 	At   time.Time
 	Zone string
-	// Records of decisions, or none; see ReadRecords. Unread is how many lines were passed over.
+	// Records of decisions; nil unless they were asked for; see ReadRecords. Unread is how many lines were passed over.
 	Records []Record
 	Unread  int
 	// Live is the cluster as it is, by pool NAMESPACE/NAME; nil unless it was asked for. A pool that isn't in it is not in the cluster.
