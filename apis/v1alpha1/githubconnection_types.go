@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Keys of the credentials, in a Secret or as file names in a mounted folder: the ones ARC uses.
+// Keys of the credentials, in a Secret or as file names in a mounted folder: the ones ARC uses, and one more.
 const (
 	// TokenKey holds a personal access token.
 	TokenKey = "github_token"
@@ -20,6 +20,8 @@ const (
 	AppInstallationIDKey = "github_app_installation_id"
 	// AppPrivateKeyKey holds the App's private key, PEM.
 	AppPrivateKeyKey = "github_app_private_key"
+	// ServerKey holds the one server that the credentials are for, as a host or a URL. It may be absent.
+	ServerKey = "github_server"
 )
 
 // Keys of the Secret that a webhook's events are signed with.

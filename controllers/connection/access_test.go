@@ -7,11 +7,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fluxcd/pkg/runtime/conditions"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/scaleset"
 )
 
 // access of a stage whose connection allows namespaces.
@@ -89,30 +94,112 @@ func TestCleanUpGoesOnForAWhileAfterConsent(t *testing.T) {
 	}
 }
 
+// States of a connection, as far as it has the credentials.
+func fresh(*v1alpha1.GitHubConnection) {}
+
+func verified(c *v1alpha1.GitHubConnection) {
+	c.Status.CredentialsHash = scaleset.Credentials{ConfigURL: c.Spec.URL, Token: "one"}.Hash()
+}
+
+// serving is that of one whose Secret was rotated since it was verified.
+func serving(c *v1alpha1.GitHubConnection) {
+	c.Status.CredentialsHash = scaleset.Credentials{ConfigURL: c.Spec.URL, Token: "before"}.Hash()
+	conditions.MarkTrue(c, v1alpha1.ReadyCondition, v1alpha1.SucceededReason, "connected")
+}
+
+// turned is that of one that was verified, and names another Secret now.
+func turned(c *v1alpha1.GitHubConnection) {
+	serving(c)
+	c.Generation++
+}
+
 func TestCredentialsAreNotShownToAnotherServer(t *testing.T) {
-	thief := types.NamespacedName{Namespace: key.Namespace, Name: "thief"}
+	const evil = "https://evil.example/acme"
 	for name, tc := range map[string]struct {
-		url    string
-		secret string
-		age    time.Duration // more than that of the one there is
-		stalls bool
+		url, secret, names string
+		is, other          func(*v1alpha1.GitHubConnection)
+		stalls             bool
 	}{
-		"another server":           {"https://evil.example/acme", "github", -time.Hour, true},
-		"as old":                   {"https://evil.example/acme", "github", 0, true},
-		"another scheme":           {"http://github.com/acme", "github", -time.Hour, true},
-		"another organization":     {"https://GitHub.com/other", "github", -time.Hour, false},
-		"another Secret":           {"https://evil.example/acme", "own", -time.Hour, false},
-		"it was there before that": {"https://evil.example/acme", "github", time.Hour, false},
+		"another server has them":              {evil, "github", "", fresh, verified, true},
+		"another server serves by them":        {evil, "github", "", fresh, serving, true},
+		"it turned to them":                    {evil, "github", "", turned, fresh, true},
+		"it turned to them before the other":   {evil, "github", "", turned, turned, true},
+		"neither has them":                     {evil, "github", "", fresh, fresh, true},
+		"both have them":                       {evil, "github", "", verified, verified, true},
+		"it has them":                          {evil, "github", "", verified, fresh, false},
+		"it serves by them":                    {evil, "github", "", serving, fresh, false},
+		"another scheme":                       {"http://github.com/acme", "github", "", fresh, verified, true},
+		"another organization":                 {"https://GitHub.com/other", "github", "", fresh, verified, false},
+		"another Secret":                       {evil, "own", "", fresh, verified, false},
+		"they name its server":                 {evil, "github", "https://EVIL.example", fresh, verified, false},
+		"they name its host":                   {evil, "github", "evil.example", fresh, verified, false},
+		"they name another server":             {evil, "github", "github.com", verified, fresh, true},
+		"they name another, and none has them": {evil, "own", "https://github.com/acme", fresh, fresh, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t)
-			s.change(func(c *v1alpha1.GitHubConnection) { c.CreationTimestamp = metav1.Time{Time: s.now} })
+			other := s.get()
+			tc.other(other)
+			s.change(func(c *v1alpha1.GitHubConnection) { c.Generation = other.Generation })
+			c := s.get()
+			c.Status = other.Status
+			if err := s.cluster.Status().Update(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
 			conn := &v1alpha1.GitHubConnection{
-				ObjectMeta: metav1.ObjectMeta{Namespace: thief.Namespace, Name: thief.Name, UID: "thief", CreationTimestamp: metav1.Time{Time: s.now.Add(-tc.age)}},
+				ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "thief", UID: "thief", Generation: 1},
 				Spec:       v1alpha1.GitHubConnectionSpec{URL: tc.url, SecretRef: &v1alpha1.LocalObjectReference{Name: tc.secret}},
 			}
-			if err := s.r.checkServer(t.Context(), conn); kube.IsStalled(err) != tc.stalls {
+			tc.is(conn)
+			if err := s.r.checkServer(t.Context(), conn, scaleset.Credentials{ConfigURL: tc.url, Token: "one"}, tc.names); kube.IsStalled(err) != tc.stalls {
 				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// A connection is there first, with credentials of its own, and turns to those of another that comes later.
+func TestAConnectionThatWasThereFirstGetsNoCredentialsOfAnother(t *testing.T) {
+	for name, named := range map[string]string{"they name no server": "", "they name theirs": "github.com"} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t)
+			s.setSecret(map[string]string{v1alpha1.TokenKey: "one", v1alpha1.ServerKey: named})
+			thief := &v1alpha1.GitHubConnection{
+				ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "thief", UID: "thief", Generation: 1},
+				Spec:       v1alpha1.GitHubConnectionSpec{URL: "https://evil.example/acme", SecretRef: &v1alpha1.LocalObjectReference{Name: "own"}},
+			}
+			own := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "own"}, Data: map[string][]byte{v1alpha1.TokenKey: []byte("mine")}}
+			for _, obj := range []client.Object{own, thief} {
+				if err := s.cluster.Create(t.Context(), obj); err != nil {
+					t.Fatal(err)
+				}
+			}
+			look := func() {
+				if _, err := s.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(thief)}); err != nil {
+					t.Fatal(err)
+				}
+				if err := s.cluster.Get(t.Context(), client.ObjectKeyFromObject(thief), thief); err != nil {
+					t.Fatal(err)
+				}
+			}
+			look()
+			s.wantReady(thief, metav1.ConditionTrue, v1alpha1.SucceededReason, false)
+			thief.Spec.SecretRef.Name, thief.Generation = "github", 2
+			if err := s.cluster.Update(t.Context(), thief); err != nil {
+				t.Fatal(err)
+			}
+			look()
+			s.wantReady(thief, metav1.ConditionFalse, v1alpha1.InvalidSpecReason, true)
+			conn, _ := s.reconcile()
+			look()
+			s.wantReady(thief, metav1.ConditionFalse, v1alpha1.InvalidSpecReason, true)
+			if named != "" {
+				s.wantReady(conn, metav1.ConditionTrue, v1alpha1.SucceededReason, false)
+			}
+			for _, shown := range s.asked {
+				if shown.Token == "one" && shown.ConfigURL == thief.Spec.URL {
+					t.Error("they were shown to the other server")
+				}
 			}
 		})
 	}

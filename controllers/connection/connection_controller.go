@@ -105,9 +105,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 
 func (r *Reconciler) reconcile(ctx context.Context, conn *v1alpha1.GitHubConnection) (kube.Done, error) {
 	again := kube.Done{After: rereadInterval}
-	if err := r.checkServer(ctx, conn); err != nil {
-		return again, err
-	}
 	creds, err := r.credentials(ctx, conn)
 	if err != nil {
 		return again, err

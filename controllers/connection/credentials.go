@@ -30,8 +30,11 @@ var credentialKeys = []string{
 	v1alpha1.TokenKey, v1alpha1.AppIDKey, v1alpha1.AppInstallationIDKey, v1alpha1.AppPrivateKeyKey,
 }
 
-// credentials reads what the connection refers to. What is missing or contradictory is
-// a Stall that names it.
+// readKeys are those that are read: the credentials', and which server they are for.
+var readKeys = append([]string{v1alpha1.ServerKey}, credentialKeys...)
+
+// credentials reads what the connection refers to. What is missing or contradictory, or not for
+// its server, is a Stall that names it.
 func (r *Reconciler) credentials(ctx context.Context, conn *v1alpha1.GitHubConnection) (scaleset.Credentials, error) {
 	var values map[string]string
 	var from string
@@ -51,8 +54,11 @@ func (r *Reconciler) credentials(ctx context.Context, conn *v1alpha1.GitHubConne
 		return scaleset.Credentials{}, err
 	}
 	creds, err := credentialsOf(values, from)
+	if err != nil {
+		return scaleset.Credentials{}, err
+	}
 	creds.ConfigURL = conn.Spec.URL
-	return creds, err
+	return creds, r.checkServer(ctx, conn, creds, strings.TrimSpace(values[v1alpha1.ServerKey]))
 }
 
 func (r *Reconciler) readSecret(ctx context.Context, name types.NamespacedName) (map[string]string, error) {
@@ -67,7 +73,7 @@ func (r *Reconciler) readSecret(ctx context.Context, name types.NamespacedName) 
 		return nil, fmt.Errorf("reading Secret %s: %w", name.Name, err)
 	}
 	values := map[string]string{}
-	for _, key := range credentialKeys {
+	for _, key := range readKeys {
 		if value, ok := secret.Data[key]; ok {
 			values[key] = string(value)
 		}
@@ -87,7 +93,7 @@ func readMount(dir, name string) (map[string]string, error) {
 	}
 	defer folder.Close() //nolint:errcheck // only read from
 	values := map[string]string{}
-	for _, key := range credentialKeys {
+	for _, key := range readKeys {
 		value, err := readFile(folder, key)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue

@@ -310,8 +310,11 @@ func declareConnection(name, url, credentials string) string {
 	return fmt.Sprintf("connections: schema.#Connections\nconnections: %q: spec: {url: %q, %s}\n", name, url, credentials)
 }
 
+// The attacker's connection is there before that of the credentials, and turns to them later.
 func pushConnectionElsewhere(t *testing.T, p *platform, _ *tenant) {
 	own := newTenant(t, "tenants-server")
+	own.applied(own.push("", declareConnection("same-secret", p.evil.URL+"/acme", `secretRef: name: "mine"`)))
+	unready(t, key(own.namespace, "same-secret"), &v1alpha1.GitHubConnection{}, v1alpha1.CredentialsMissingReason)
 	must(t, w.Client.Create(t.Context(), w.CredentialsSecret(own.namespace, "acme")))
 	must(t, w.Client.Create(t.Context(), &v1alpha1.GitHubConnection{
 		ObjectMeta: metav1.ObjectMeta{Namespace: own.namespace, Name: "acme"},
