@@ -108,7 +108,7 @@ func (c *comparison) amounts(s *side, p *pool, j *judgement, prices *Prices, rat
 		a.Max = &most
 		typical += prices.share(p.Name) * (week.most - week.floor)
 	}
-	if seen, ok := c.recordedRunners(p, j); ok {
+	if seen, ok := c.recordedRunners(p, j); ok && !p.rests() {
 		typical = seen
 	}
 	a.Typical = cents(typical * monthly)
@@ -127,7 +127,7 @@ func (s *side) week(ctx context.Context, p *pool, j *judgement) *profile {
 // something changes. Changes within an hour are taken together.
 func (s *side) profile(ctx context.Context, p *pool, a scaled) profile {
 	week := profile{known: true}
-	if p.Spec.Suspend || p.Spec.GetMode() == v1alpha1.Observe {
+	if p.rests() {
 		return week
 	}
 	end := s.in.At.Add(lookout)
@@ -148,6 +148,9 @@ func (s *side) profile(ctx context.Context, p *pool, a scaled) profile {
 	}
 	return week
 }
+
+// rests says whether a pool has no runners, whatever its numbers.
+func (p *pool) rests() bool { return p.Spec.Suspend || p.Spec.GetMode() == v1alpha1.Observe }
 
 // inForce are the numbers that hold: as declared while a policy fails.
 func (a *scaled) inForce() policy.Scale {
