@@ -293,12 +293,24 @@ func costLine(c *review.Cost) phrase {
 		parts = append(parts, f.name+" "+pair(amount(c.Before, f.of), amount(c.After, f.of)))
 	}
 	line := plainly("%s %s", strings.Join(parts, ", "), c.Currency)
-	if n := len(c.Unknown); n > 0 {
-		line = join(line, plainly("; without "), code(strings.Join(c.Unknown, ", ")), plainly(", whose price isn't known"))
+	line = join(line, leftOut("", ", whose price isn't known", c.Before, c.UnknownBefore, c.Unknown))
+	return join(line, leftOut("max ", ", which no max bounds", c.Before, c.UnboundedBefore, c.Unbounded))
+}
+
+// leftOut names the pools that aren't in amounts: in neither side's, or in those of one.
+func leftOut(what, why string, base *review.Amounts, before, after []string) phrase {
+	var line phrase
+	names := func(when string, pools []string) {
+		if len(pools) > 0 {
+			line = join(line, plainly("; %s%swithout ", what, when), code(strings.Join(pools, ", ")), plainly("%s", why))
+		}
 	}
-	if n := len(c.Unbounded); n > 0 {
-		line = join(line, plainly("; max is without "), code(strings.Join(c.Unbounded, ", ")), plainly(", which no max bounds"))
+	if base == nil { // there is one side
+		before = after
 	}
+	names("", slices.DeleteFunc(slices.Clone(after), func(p string) bool { return !slices.Contains(before, p) }))
+	names("before ", slices.DeleteFunc(slices.Clone(before), func(p string) bool { return slices.Contains(after, p) }))
+	names("after ", slices.DeleteFunc(slices.Clone(after), func(p string) bool { return slices.Contains(before, p) }))
 	return line
 }
 

@@ -85,8 +85,8 @@ func everything() *review.Result {
 		},
 		Overlaps: []review.Overlap{{Pool: "ci/web", Other: "ci/moved", At: *at("labels.cue", 1), Labels: []string{"linux"}, Message: "either gets them"}},
 		Prices:   &review.PriceChange{HeadFile: "prices.yaml", Fields: []review.FieldChange{{Path: "perVCPUHour", After: json.RawMessage(`0.03`), HeadAt: at("prices.yaml", 2)}}},
-		Cost: &review.Cost{Currency: "EUR", Before: &review.Amounts{Typical: 3}, After: &review.Amounts{Typical: 4, Max: amount(99.994)}, Unknown: []string{"ci/x"},
-			Unbounded: []string{"ci/web"}, Assumptions: []string{"A month has 730 hours."}},
+		Cost: &review.Cost{Currency: "EUR", Before: &review.Amounts{Typical: 3}, After: &review.Amounts{Typical: 4, Max: amount(99.994)}, Unknown: []string{"ci/x", "ci/y"}, UnknownBefore: []string{"ci/x"},
+			Unbounded: []string{"ci/web"}, UnboundedBefore: []string{"ci/gone"}, Assumptions: []string{"A month has 730 hours."}},
 		Recorded: &review.Recorded{Decisions: 300, Skipped: 2, Unbound: 1, From: noon, To: noon.Add(time.Hour), Differ: 202, Drifted: 1, Changed: []review.RecordedChange{
 			{Time: noon, Pool: "ci/web", Decision: "scaling", ID: "x", Before: "max 50", After: "max 40", Rules: []v1alpha1.RuleReference{rule}, Waiting: 7, Inexact: true}}},
 		Notes: []string{"Only the pools of this repository are known."},

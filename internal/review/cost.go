@@ -171,33 +171,33 @@ func (w *profile) add(from, to time.Time, scale policy.Scale) {
 	}
 }
 
-// add adds a pool to the total.
+// add adds a pool to the total, and says what isn't in it.
 func (t *Cost) add(p *pair) {
 	cost := p.shown.Cost
-	if cost == nil || (p.head != nil && cost.After == nil) {
-		if p.head != nil {
-			t.Unknown = append(t.Unknown, p.name())
-		}
-	}
 	if cost == nil {
-		return
+		cost = &Cost{}
 	}
-	t.Before.add(cost.Before)
-	t.After.add(cost.After)
-	if cost.After != nil && cost.After.Max == nil {
-		t.Unbounded = append(t.Unbounded, p.name())
+	if p.base != nil && t.Before != nil {
+		t.Before.add(p.name(), cost.Before, &t.UnknownBefore, &t.UnboundedBefore)
+	}
+	if p.head != nil {
+		t.After.add(p.name(), cost.After, &t.Unknown, &t.Unbounded)
 	}
 }
 
-func (a *Amounts) add(o *Amounts) {
-	if a == nil || o == nil {
+// add adds the amounts of a pool, which are nil if nobody knows its rate.
+func (a *Amounts) add(name string, o *Amounts, unknown, unbounded *[]string) {
+	if o == nil {
+		*unknown = append(*unknown, name)
 		return
 	}
 	a.Min += o.Min
 	a.Typical += o.Typical
-	if o.Max != nil {
-		*a.Max += *o.Max
+	if o.Max == nil {
+		*unbounded = append(*unbounded, name)
+		return
 	}
+	*a.Max += *o.Max
 }
 
 func (t *Cost) round() {

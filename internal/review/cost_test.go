@@ -95,6 +95,32 @@ func TestACostIsOfTheLimitsThatPoliciesAllow(t *testing.T) {
 	}
 }
 
+func TestAmountsSayWhatTheyLeaveOutOnEitherSide(t *testing.T) {
+	free, of := change(t, linux, "max: 50, ", ""), "currency: EUR\n"
+	tests := map[string]struct {
+		base, head files
+		want       string
+	}{
+		"a max at last":     {files{"p.cue": free, "prices.yaml": prices}, files{"p.cue": linux, "prices.yaml": prices}, "unknown [] [], unbounded [ci/linux] []"},
+		"no max any more":   {files{"p.cue": linux, "prices.yaml": prices}, files{"p.cue": free, "prices.yaml": prices}, "unknown [] [], unbounded [] [ci/linux]"},
+		"a price at last":   {files{"p.cue": linux, "prices.yaml": of}, files{"p.cue": linux, "prices.yaml": prices}, "unknown [ci/linux] [], unbounded [] []"},
+		"no price any more": {files{"p.cue": linux, "prices.yaml": prices}, files{"p.cue": linux, "prices.yaml": of}, "unknown [] [ci/linux], unbounded [] []"},
+		"added":             {files{"prices.yaml": of}, files{"p.cue": linux, "prices.yaml": of}, "unknown [] [ci/linux], unbounded [] []"},
+		"deleted":           {files{"p.cue": linux, "prices.yaml": of}, files{"prices.yaml": of}, "unknown [ci/linux] [], unbounded [] []"},
+		"in another currency": {files{"p.cue": free, "prices.yaml": prices}, files{"p.cue": linux, "prices.yaml": "currency: USD\n"},
+			"unknown [] [ci/linux], unbounded [] []"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := compareSides(t, tt.base, tt.head).Cost
+			got := fmt.Sprintf("unknown %v %v, unbounded %v %v", c.UnknownBefore, c.Unknown, c.UnboundedBefore, c.Unbounded)
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
 func TestOtherPricesAreTold(t *testing.T) {
 	dear := change(t, prices, "perVCPUHour: 0.5", "perVCPUHour: 1")
 	tests := map[string]struct {

@@ -308,10 +308,14 @@ type Cost struct {
 	Rate float64 `json:"rate,omitempty"`
 	// Basis says in words what the rate is made of.
 	Basis string `json:"basis,omitempty"`
-	// Unknown are the pools without a rate, NAMESPACE/NAME: they aren't in the amounts. Only of several pools together.
-	Unknown []string `json:"unknown,omitempty"`
-	// Unbounded are the pools without a max, which the largest amount leaves out. Only of several pools together.
-	Unbounded []string `json:"unbounded,omitempty"`
+	// Unknown are the pools without a rate at the head, NAMESPACE/NAME, and UnknownBefore those at the base: they aren't in the
+	// amounts of that side. Only of several pools together.
+	Unknown       []string `json:"unknown,omitempty"`
+	UnknownBefore []string `json:"unknownBefore,omitempty"`
+	// Unbounded are the pools without a max at the head, and UnboundedBefore those at the base, which the largest amount of that side
+	// leaves out. Only of several pools together.
+	Unbounded       []string `json:"unbounded,omitempty"`
+	UnboundedBefore []string `json:"unboundedBefore,omitempty"`
 	// Assumptions that the amounts rest on, in whole sentences. Only of several pools together.
 	Assumptions []string `json:"assumptions,omitempty"`
 }
