@@ -110,6 +110,16 @@ func install(t *testing.T, v version, values map[string]any) {
 	must(t, err)
 }
 
+// refusal is what `helm install --dry-run=server` under another name, in another namespace, says.
+func refusal(t *testing.T, v version, values map[string]any, takeOwnership bool) error {
+	t.Helper()
+	i := action.NewInstall(helm(t))
+	i.ReleaseName, i.Namespace, i.TakeOwnership = "another", "another", takeOwnership
+	i.DryRunStrategy, i.WaitStrategy = action.DryRunServer, kube.HookOnlyStrategy
+	_, err := i.RunWithContext(t.Context(), v.chart, values)
+	return err
+}
+
 // upgrade is `helm upgrade`.
 func upgrade(t *testing.T, v version, values map[string]any) {
 	t.Helper()

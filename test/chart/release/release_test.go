@@ -106,6 +106,7 @@ func removedAndBack(t *testing.T, running *world.Controller, now version, waitin
 	uninstall(t)
 	must(t, running.Stop())
 	onlyDefinitionsAreLeft(t)
+	definitionsAreOfOneName(t, now)
 	if diff := cmp.Diff(waiting, settled(t, "waiting", 2)); diff != "" {
 		t.Errorf("removing the controller touched runners:\n%s", diff)
 	}
@@ -117,6 +118,20 @@ func removedAndBack(t *testing.T, running *world.Controller, now version, waitin
 	}
 	if diff := cmp.Diff(before, written(t)); diff != "" {
 		t.Errorf("removing and coming back touched what users wrote:\n%s", diff)
+	}
+}
+
+// definitionsAreOfOneName tries what docs/install.md says of releases of other names.
+func definitionsAreOfOneName(t *testing.T, v version) {
+	t.Helper()
+	if err := refusal(t, v, nil, false); err == nil || !strings.Contains(err.Error(), "invalid ownership metadata") {
+		t.Errorf("a release of another name is told %v", err)
+	}
+	if err := refusal(t, v, nil, true); err != nil {
+		t.Errorf("with --take-ownership: %v", err)
+	}
+	if err := refusal(t, v, map[string]any{"crds": map[string]any{"install": false}}, false); err != nil {
+		t.Errorf("without the definitions: %v", err)
 	}
 }
 
