@@ -90,16 +90,24 @@ func (s *Connection) changed(before, after *v1alpha1.GitHubConnection) {
 	if credentials(before) != credentials(after) {
 		say("It signs in with other credentials, %s instead of %s: its %s go on once GitHub takes them.", credentials(after), credentials(before), count(len(s.Pools), "pool"))
 	}
-	if lost := without(before.Spec.AllowedNamespaces, after.Spec.AllowedNamespaces); len(lost) > 0 {
+	if lost := beyond(before.Spec.AllowedNamespaces, after.Spec.AllowedNamespaces); len(lost) > 0 {
 		say("Pools of the namespaces %s may no longer use it: they start no runners and take in no jobs, busy runners finish.", namespaces(lost))
 	}
-	if gained := without(after.Spec.AllowedNamespaces, before.Spec.AllowedNamespaces); len(gained) > 0 {
+	if gained := beyond(after.Spec.AllowedNamespaces, before.Spec.AllowedNamespaces); len(gained) > 0 {
 		say("Pools of the namespaces %s may use it.", namespaces(gained))
 	}
 }
 
+// beyond are the namespaces that a list allows and another doesn't.
+func beyond(list, other []string) []string {
+	if slices.Contains(other, v1alpha1.AllNamespaces) {
+		return nil
+	}
+	return without(list, other)
+}
+
 func namespaces(names []string) string {
-	if slices.Contains(names, "*") {
+	if slices.Contains(names, v1alpha1.AllNamespaces) {
 		return "that it doesn't name"
 	}
 	return strings.Join(names, ", ")

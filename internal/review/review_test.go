@@ -442,6 +442,27 @@ func spoil(s Side) {
 	}
 }
 
+func TestConsentOfAConnectionIsTold(t *testing.T) {
+	const may, mayNot = "Pools of the namespaces %s may use it.", "Pools of the namespaces %s may no longer use it: they start no runners and take in no jobs, busy runners finish."
+	for name, tt := range map[string]struct{ before, after, want string }{
+		"given":               {``, `"team-a"`, fmt.Sprintf(may, "team-a")},
+		"given to all":        {`"team-a"`, `"*"`, fmt.Sprintf(may, "that it doesn't name")},
+		"withdrawn":           {`"team-a", "team-b"`, `"team-b"`, fmt.Sprintf(mayNot, "team-a")},
+		"withdrawn from most": {`"*"`, `"team-a"`, fmt.Sprintf(mayNot, "that it doesn't name")},
+		"of one beside all":   {`"*"`, `"*", "team-a"`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			with := func(names string) files {
+				return files{"p.cue": linux, "connections.cue": change(t, connections, `acme: spec: {`, `acme: spec: {allowedNamespaces: [`+names+`], `)}
+			}
+			got := strings.Join(compareSides(t, with(tt.before), with(tt.after)).Connections[0].Effects, " ")
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
 func TestEqualInputsGiveEqualReviews(t *testing.T) {
 	base, head := files{"p.cue": linux, "r.rego": ceiling}, files{"p.cue": change(t, linux, "max: 50", "max: 80"), "r.rego": change(t, ceiling, "60", "20")}
 	encode := func() string {
