@@ -37,7 +37,7 @@ func (x *run) finalize(ctx context.Context) error {
 	}
 	x.Sessions.Announce(x.key, 0)
 	if x.denied = !x.Access.CleansUp(ctx, x.connectionKey(), x.set.Namespace); x.denied {
-		x.hangUp(ctx)
+		x.hangUp(ctx, v1alpha1.AccessDeniedReason)
 		return x.orphan(ctx)
 	}
 	gh, ok := x.Clients.Get(connection.Key(x.connectionKey()))
@@ -104,7 +104,17 @@ func (x *run) locate(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
+// deleteThere deletes the scale set, unless another pool has it: then it is left to that one, for which a session may be closed for a moment.
 func (x *run) deleteThere(ctx context.Context) error {
+	shared, err := x.anotherHas(ctx, x.set.Status.ID, func(*v1alpha1.ScaleSet) bool { return true })
+	if err != nil {
+		return err
+	}
+	if shared {
+		x.Event(x.set, corev1.EventTypeNormal, v1alpha1.OwnedElsewhereReason,
+			fmt.Sprintf("scale set %q (id %d) is left on GitHub: another RunnerPool of this cluster has it", x.set.Spec.Name, x.set.Status.ID))
+		return nil
+	}
 	x.ensureSession()
 	x.Sessions.Announce(x.key, 0)
 	switch {

@@ -135,7 +135,7 @@ func (x *run) connect(ctx context.Context) error {
 	}
 	if err := x.Access.Check(ctx, key, x.set.Namespace); err != nil {
 		if kube.IsStalled(err) {
-			x.hangUp(ctx)
+			x.hangUp(ctx, v1alpha1.AccessDeniedReason)
 		}
 		return err
 	}
@@ -153,31 +153,45 @@ func (x *run) isForged() bool {
 	return err == nil && holder != nil && holder.Namespace != x.set.Namespace
 }
 
-// taken refuses a scale set that a pool of another namespace has by the same connection. Who holds the session would tell, too, but not
-// while the other's is closed for a moment.
+// taken refuses a scale set that a pool of another namespace had first by the same connection. Who holds the session would tell, too, but
+// not while the other's is closed for a moment. Who listens now keeps it.
 func (x *run) taken(ctx context.Context) error {
+	if x.snapshot.State == actions.Listening && x.set.Status.ID == x.remote.ID {
+		return nil
+	}
+	had, err := x.anotherHas(ctx, x.remote.ID, func(o *v1alpha1.ScaleSet) bool {
+		older := o.CreationTimestamp.Before(&x.set.CreationTimestamp) || o.CreationTimestamp.Equal(&x.set.CreationTimestamp) && o.UID < x.set.UID
+		return o.Namespace != x.set.Namespace && older
+	})
+	if err != nil || !had {
+		return err
+	}
+	x.hangUp(ctx, v1alpha1.OwnedElsewhereReason)
+	return kube.Stall(v1alpha1.OwnedElsewhereReason, "the scale set %q is that of a RunnerPool of another namespace of this cluster; choose another spec.scaleSetName", x.set.Spec.Name)
+}
+
+// anotherHas says whether the record of another pool, which stays, has the scale set by the same connection.
+func (x *run) anotherHas(ctx context.Context, id int64, counts func(*v1alpha1.ScaleSet) bool) (bool, error) {
 	sets := &v1alpha1.ScaleSetList{}
 	if err := x.Client.List(ctx, sets, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("looking who has the scale set: %w", err)
+		return false, fmt.Errorf("looking who has the scale set: %w", err)
 	}
 	for i := range sets.Items {
 		o := &sets.Items[i]
-		older := o.CreationTimestamp.Before(&x.set.CreationTimestamp) || o.CreationTimestamp.Equal(&x.set.CreationTimestamp) && o.UID < x.set.UID
-		if o.Namespace != x.set.Namespace && older && o.DeletionTimestamp.IsZero() && o.Status.ID == x.remote.ID &&
-			o.Spec.ConnectionRef.From(o.Namespace) == x.connectionKey() {
-			return kube.Stall(v1alpha1.OwnedElsewhereReason, "the scale set %q is that of a RunnerPool of another namespace of this cluster; choose another spec.scaleSetName", x.set.Spec.Name)
+		if o.UID != x.set.UID && o.DeletionTimestamp.IsZero() && o.Status.ID == id && o.Spec.ConnectionRef.From(o.Namespace) == x.connectionKey() && counts(o) {
+			return true, nil
 		}
 	}
-	return nil
+	return false, nil
 }
 
-// hangUp ends the session of a scale set whose connection isn't the namespace's to use any more. What is on GitHub stays, for consent
-// may come back.
-func (x *run) hangUp(ctx context.Context) {
+// hangUp ends the session of a scale set that is another's, or whose connection isn't the namespace's to use any more. What is on GitHub
+// stays, for consent may come back.
+func (x *run) hangUp(ctx context.Context, reason string) {
 	stopping, cancel := context.WithTimeout(ctx, closeTimeout)
 	defer cancel()
 	x.Sessions.Stop(stopping, x.key)
-	conditions.MarkFalse(x.set, v1alpha1.ListeningCondition, v1alpha1.AccessDeniedReason, "the session was closed")
+	conditions.MarkFalse(x.set, v1alpha1.ListeningCondition, reason, "the session was closed")
 }
 
 func (x *run) connectionKey() types.NamespacedName {
