@@ -55,13 +55,27 @@ func (p *Pool) touches(path string) bool {
 	})
 }
 
+const noRunnerGoes = "It only observed: no runner goes."
+
+func (p *pool) observes() bool { return p.Spec.GetMode() == v1alpha1.Observe }
+
+func (p *pool) isREST() bool { return p.Spec.GetRegistration() == v1alpha1.RegisterREST }
+
+// fate is what becomes of jobs that wait for a pool that goes: a scale set takes them with it.
+func (p *pool) fate() string {
+	if p.isREST() {
+		return "stay queued until other runners take them"
+	}
+	return "are lost"
+}
+
 // deletedEffects say what becomes of a pool that is no longer declared.
 func deletedEffects(p *pool) []string {
-	if p.Spec.GetMode() == v1alpha1.Observe {
-		return []string{"It only observed: no runner goes."}
+	if p.observes() {
+		return []string{noRunnerGoes}
 	}
-	if p.Spec.GetRegistration() == v1alpha1.RegisterREST {
-		return []string{"Runners without a job end, busy ones finish. Jobs that wait for its labels stay queued until other runners take them."}
+	if p.isREST() {
+		return []string{"Runners without a job end, busy ones finish. Jobs that wait for its labels " + p.fate() + "."}
 	}
 	return []string{fmt.Sprintf(
 		"Runners without a job end, busy ones finish; then the scale set %q is deleted on GitHub. Jobs that wait for it are lost.", p.GetScaleSetName())}
@@ -94,17 +108,28 @@ func (e *effects) say(format string, args ...any) {
 
 // renamed tells of a pool that is another one to the cluster.
 func (e *effects) renamed() {
-	e.say("To the cluster it is another pool: %s is deleted and this one is made. Jobs that wait for the former are lost; busy runners finish.", e.base.name())
+	goes := noRunnerGoes
+	if !e.base.observes() {
+		goes = fmt.Sprintf("Jobs that wait for the former %s; busy runners finish.", e.base.fate())
+	}
+	e.say("To the cluster it is another pool: %s is deleted and this one is made. %s", e.base.name(), goes)
 	sameSet := strings.EqualFold(e.base.GetScaleSetName(), e.head.GetScaleSetName()) && strings.EqualFold(e.base.Spec.GetRunnerGroup(), e.head.Spec.GetRunnerGroup())
-	if sameSet && e.head.Spec.GetRegistration() != v1alpha1.RegisterREST && e.base.connectionName() == e.head.connectionName() {
+	if sameSet && !e.base.observes() && !e.head.isREST() && e.base.connectionName() == e.head.connectionName() {
 		e.say("Both are the scale set %q: the new one can't hold it until the former is gone (OwnedElsewhere).", e.head.GetScaleSetName())
 	}
 	e.labels()
 }
 
 func (e *effects) identity() {
-	if e.shown.touches("spec.connectionRef") {
-		e.say("Its scale set on %s is deleted once its runners are done, and made anew on %s: jobs that wait for it are lost.", e.base.connectionName(), e.head.connectionName())
+	from, to := e.base.connectionName(), e.head.connectionName()
+	switch {
+	case !e.shown.touches("spec.connectionRef"):
+	case e.base.observes():
+		e.say("It only observes, from now on on %s: no runner goes.", to)
+	case e.base.isREST():
+		e.say("Runners without a job are replaced by ones of %s, busy ones finish: jobs that wait on %s %s.", to, from, e.base.fate())
+	default:
+		e.say("Its scale set on %s is deleted once its runners are done, and made anew on %s: jobs that wait for it are lost.", from, to)
 	}
 	if e.base.Spec.GetRegistration() != e.head.Spec.GetRegistration() {
 		e.say("The API server refuses this: registration never changes. Make another pool.")
@@ -121,7 +146,7 @@ func (e *effects) labels() {
 	if len(gained) > 0 {
 		e.say("Jobs that ask for %s may come here from now on.", anyOf(gained))
 	}
-	if len(lost)+len(gained) > 0 && e.head.Spec.GetRegistration() == v1alpha1.RegisterREST {
+	if len(lost)+len(gained) > 0 && e.head.isREST() {
 		e.say("Runners without a job register anew: labels reach no runner that has registered.")
 	}
 }

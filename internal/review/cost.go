@@ -150,7 +150,7 @@ func (s *side) profile(ctx context.Context, p *pool, a scaled) profile {
 }
 
 // rests says whether a pool has no runners, whatever its numbers.
-func (p *pool) rests() bool { return p.Spec.Suspend || p.Spec.GetMode() == v1alpha1.Observe }
+func (p *pool) rests() bool { return p.Spec.Suspend || p.observes() }
 
 // inForce are the numbers that hold: as declared while a policy fails.
 func (a *scaled) inForce() policy.Scale {

@@ -70,9 +70,10 @@ func (l *Live) judge(p *pair) {
 	say := func(format string, args ...any) { l.Effects = append(l.Effects, fmt.Sprintf(format, args...)) }
 	free := int(l.Runners.Idle + l.Runners.Pending)
 	switch {
+	case p.base != nil && p.base.observes():
 	case p.shown.Class() == Identity:
 		if l.Jobs > l.Runners.Busy {
-			say("%s for it now without a runner: lost.", waits(int(l.Jobs-l.Runners.Busy)))
+			say("%s for it now without a runner: such jobs %s.", waits(int(l.Jobs-l.Runners.Busy)), p.base.fate())
 		}
 		say("%s without a job: ended. %s busy: each finishes its job.", are(free), are(int(l.Runners.Busy)))
 	case p.shown.rolls():

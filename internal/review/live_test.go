@@ -43,10 +43,10 @@ func TestWhatRunsIsTold(t *testing.T) {
 			"20 8/4 []", "12 runners are there now, 7 more than the new max of 5: those without a job end, the others finish.", "20 jobs now: beyond 5 at once they wait.",
 		}},
 		"another identity": {files{"p.cue": change(t, linux, `"acme"`, `"other"`)}, nil, []string{
-			"20 8/4 []", "12 jobs wait for it now without a runner: lost.", "4 runners are without a job: ended. 8 runners are busy: each finishes its job.",
+			"20 8/4 []", "12 jobs wait for it now without a runner: such jobs are lost.", "4 runners are without a job: ended. 8 runners are busy: each finishes its job.",
 		}},
 		"a pool that goes": {files{}, nil, []string{
-			"20 8/4 []", "12 jobs wait for it now without a runner: lost.", "4 runners are without a job: ended. 8 runners are busy: each finishes its job.",
+			"20 8/4 []", "12 jobs wait for it now without a runner: such jobs are lost.", "4 runners are without a job: ended. 8 runners are busy: each finishes its job.",
 		}},
 		"a denial": {files{"p.cue": newImage, "d.rego": change(t, denyOld, `"runner:1"`, `"runner:2"`)}, nil, []string{
 			"20 8/4 []", "What runs goes on with the revision that was allowed; new runners are of that, too.",

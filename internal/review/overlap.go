@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/jobmatch"
 )
 
@@ -79,7 +78,7 @@ func (s *side) contenders() map[string]*contender {
 	all := map[string]*contender{}
 	for _, p := range s.order {
 		labels := p.GetRunnerLabels()
-		if p.Spec.GetRegistration() == v1alpha1.RegisterREST {
+		if p.isREST() {
 			labels = p.GetRegisteredLabels()
 		}
 		all[p.name()] = &contender{pool: p, Pool: jobmatch.Of(p.RunnerPool, s.scopeOf(p)), labels: labels}

@@ -124,7 +124,7 @@ type Class string
 
 // Classes, the most far-reaching first.
 const (
-	// Identity is a pool that becomes another one on GitHub: jobs that wait for it are lost.
+	// Identity is a pool that becomes another one on GitHub: jobs that wait for its scale set are lost.
 	Identity Class = "Identity"
 	// Routing sends jobs elsewhere than before: runners go on.
 	Routing Class = "Routing"

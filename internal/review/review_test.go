@@ -442,6 +442,46 @@ func spoil(s Side) {
 	}
 }
 
+// Only a scale set that goes takes the jobs with it that wait for it.
+func TestWhatBecomesOfJobsOfPoolsWithoutAScaleSet(t *testing.T) {
+	labelled := change(t, linux, "scale:", "labels: [\"linux\", \"x64\"]\n\t\tscale:")
+	rest, watching := change(t, labelled, "scale:", "registration: \"REST\"\n\t\tscale:"), change(t, labelled, "scale:", "mode: \"Observe\"\n\t\tscale:")
+	moved := func(text string) string { return change(t, text, `"acme"`, `"other"`) }
+	renamed := func(text string) string { return change(t, text, "linux:", "tux:") }
+	for name, tt := range map[string]struct {
+		base, head string
+		want       []string
+	}{
+		"REST, on another connection": {rest, moved(rest), []string{
+			"Runners without a job are replaced by ones of ci/other, busy ones finish: jobs that wait on ci/acme stay queued until other runners take them.",
+			"live: 12 jobs wait for it now without a runner: such jobs stay queued until other runners take them.",
+			"live: 4 runners are without a job: ended. 8 runners are busy: each finishes its job.",
+		}},
+		"REST, under another name": {rest, renamed(rest), []string{
+			"To the cluster it is another pool: ci/linux is deleted and this one is made. Jobs that wait for the former stay queued until other runners take them; busy runners finish.",
+			"live: 12 jobs wait for it now without a runner: such jobs stay queued until other runners take them.",
+			"live: 4 runners are without a job: ended. 8 runners are busy: each finishes its job.",
+		}},
+		"observed, on another connection": {watching, moved(watching), []string{"It only observes, from now on on ci/other: no runner goes."}},
+		"observed, under another name": {watching, renamed(watching), []string{
+			"To the cluster it is another pool: ci/linux is deleted and this one is made. It only observed: no runner goes.",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := Input{Base: sideOf(t, "base", files{"p.cue": tt.base}), Head: sideOf(t, "head", files{"p.cue": tt.head})}
+			in.Live = running(t, in.Base)
+			p := compareInput(t, in).Pools[0]
+			got := p.Effects
+			for _, effect := range p.Live.Effects {
+				got = append(got, "live: "+effect)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
 func TestConsentOfAConnectionIsTold(t *testing.T) {
 	const may, mayNot = "Pools of the namespaces %s may use it.", "Pools of the namespaces %s may no longer use it: they start no runners and take in no jobs, busy runners finish."
 	for name, tt := range map[string]struct{ before, after, want string }{
