@@ -80,7 +80,7 @@ func (s *Sessions) Ensure(key types.NamespacedName, c actions.Config) {
 		delete(s.running, key)
 	}
 	c.Changed = func() { s.wake(key) }
-	ctx, cancel := context.WithCancel(s.ctx)
+	ctx, cancel := context.WithCancel(actions.InTenant(s.ctx, key.Namespace))
 	x := &session{listener: actions.NewListener(c), client: c.Client, setID: c.SetID, cancel: cancel, done: make(chan struct{})}
 	s.running[key] = x
 	go func() {
