@@ -26,15 +26,16 @@ type contender struct {
 func (c *comparison) findOverlaps() {
 	before, after := c.base.contenders(), c.head.contenders()
 	left := 0
-	for _, p := range c.pairs {
-		if p.head == nil || p.shown.Change == Same || p.shown.Change == Moved {
+	for i, p := range c.pairs {
+		if !p.redeclared() {
 			continue
 		}
-		for _, other := range c.head.order {
-			if other == p.head || !after[p.head.name()].overlaps(after[other.name()]) || c.overlapped(p, other, before) {
+		for j, o := range c.pairs {
+			other := o.head
+			if other == nil || i == j || j < i && o.redeclared() { // the other has looked at the pair
 				continue
 			}
-			if c.told(other, p.head) {
+			if !after[p.head.name()].overlaps(after[other.name()]) || overlapped(p, o, before) {
 				continue
 			}
 			if len(c.result.Overlaps) == maxOverlaps {
@@ -49,28 +50,14 @@ func (c *comparison) findOverlaps() {
 	}
 }
 
-// told says whether the pair is in the result already, the other way around.
-func (c *comparison) told(p, other *pool) bool {
-	return slices.ContainsFunc(c.result.Overlaps, func(o Overlap) bool { return o.Pool == p.name() && o.Other == other.name() })
+// redeclared says whether the head has the pool, and not as the base has it.
+func (p *pair) redeclared() bool {
+	return p.head != nil && p.shown.Change != Same && p.shown.Change != Moved
 }
 
-// overlapped says whether the pair overlapped at the base.
-func (c *comparison) overlapped(p *pair, other *pool, before map[string]*contender) bool {
-	if p.base == nil {
-		return false
-	}
-	a, b := before[p.base.name()], before[c.formerly(other)]
-	return a != nil && b != nil && a.overlaps(b)
-}
-
-// formerly is the name of a head's pool at the base.
-func (c *comparison) formerly(head *pool) string {
-	for _, p := range c.pairs {
-		if p.head == head && p.base != nil {
-			return p.base.name()
-		}
-	}
-	return ""
+// overlapped says whether two pools overlapped at the base.
+func overlapped(p, other *pair, before map[string]*contender) bool {
+	return p.base != nil && other.base != nil && before[p.base.name()].overlaps(before[other.base.name()])
 }
 
 // contenders are the side's pools by name.

@@ -503,6 +503,22 @@ func TestConsentOfAConnectionIsTold(t *testing.T) {
 	}
 }
 
+func TestEachPairThatOverlapsIsCountedOnce(t *testing.T) {
+	labelled := func(format string) string {
+		text := "package pools\n\nimport \"corral.dev/schema@v0\"\n\npools: schema.#Pools & {\n"
+		for i := range 16 { // 120 pairs
+			text += fmt.Sprintf("\tp%02d: spec: {connectionRef: name: \"acme\", labels: [%q], template: #T}\n", i, strings.ReplaceAll(format, "N", strconv.Itoa(i)))
+		}
+		return text + "}\n"
+	}
+	for name, base := range map[string]files{"added": {}, "changed": {"p.cue": labelled("N")}} {
+		r := compareSides(t, base, files{"p.cue": labelled("same")})
+		if diff := cmp.Diff([]string{"20 more pairs of pools overlap."}, r.Notes); diff != "" || len(r.Overlaps) != maxOverlaps {
+			t.Errorf("%s: %d overlaps, %s", name, len(r.Overlaps), diff)
+		}
+	}
+}
+
 func TestEqualInputsGiveEqualReviews(t *testing.T) {
 	base, head := files{"p.cue": linux, "r.rego": ceiling}, files{"p.cue": change(t, linux, "max: 50", "max: 80"), "r.rego": change(t, ceiling, "60", "20")}
 	encode := func() string {
