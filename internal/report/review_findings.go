@@ -41,8 +41,7 @@ func ReviewFindings(r *review.Result) []Finding {
 	for _, o := range r.Overlaps {
 		findings = append(findings, Finding{
 			Level: Warning, Rule: ruleOverlap, Title: "Pools for the same jobs", Subject: "pool " + o.Pool, Place: Place(o.At),
-			Message: fmt.Sprintf("jobs that name %s are for pool %s too: %s", strings.Join(o.Labels, ", "), o.Other, o.Message),
-			Help:    "give one of them another label or runner group, if that isn't meant",
+			Message: o.Message, Help: "give one of them another label or runner group, if that isn't meant",
 		})
 	}
 	for _, c := range r.Connections {

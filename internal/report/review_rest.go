@@ -19,7 +19,7 @@ func overlapSection(r *review.Result) []section {
 	}
 	s := section{heading: plainly("Pools that the same jobs are for, and weren't before")}
 	for _, o := range r.Overlaps {
-		line := join(code(o.Pool), plainly(" and "), code(o.Other), plainly(", for jobs that name "), code(strings.Join(o.Labels, ", ")), plainly(": %s", o.Message))
+		line := join(code(o.Pool), plainly(": %s", o.Message))
 		if at := where(placeOrNil(o.At)); at != "" {
 			line = join(line, plainly(" ("), code(at), plainly(")"))
 		}

@@ -83,7 +83,7 @@ func everything() *review.Result {
 				Before: &review.PolicyState{Mode: "Enforce", Digest: "sha256:0123456789abcdef", Pools: 2}, After: &review.PolicyState{Mode: "Enforce", Digest: "sha256:fedcba9876543210", Pools: 2}},
 			{Policy: "RunnerPolicy/ci/old", Change: review.Deleted, Before: &review.PolicyState{Mode: "Audit", Digest: "sha256:0123456789abcdef"}, BaseAt: at("old.cue", 9)},
 		},
-		Overlaps: []review.Overlap{{Pool: "ci/web", Other: "ci/moved", At: *at("labels.cue", 1), Labels: []string{"linux"}, Message: "either gets them"}},
+		Overlaps: []review.Overlap{{Pool: "ci/web", Other: "ci/moved", At: *at("labels.cue", 1), Labels: []string{"linux"}, Message: "Jobs that ask for linux are for ci/moved as well: either may get them."}},
 		Prices:   &review.PriceChange{HeadFile: "prices.yaml", Fields: []review.FieldChange{{Path: "perVCPUHour", After: json.RawMessage(`0.03`), HeadAt: at("prices.yaml", 2)}}},
 		Cost: &review.Cost{Currency: "EUR", Before: &review.Amounts{Typical: 3}, After: &review.Amounts{Typical: 4, Max: amount(99.994)}, Unknown: []string{"ci/x", "ci/y"}, UnknownBefore: []string{"ci/x"},
 			Unbounded: []string{"ci/web"}, UnboundedBefore: []string{"ci/gone"}, Assumptions: []string{"A month has 730 hours."}},

@@ -87,8 +87,8 @@ type Summary struct {
 	Changed int `json:"changed"`
 	Moved   int `json:"moved"`
 	Same    int `json:"same"`
-	// Denied are the head's pools that a policy denies or that a policy fails for; NewlyDenied those of them that the base's policies
-	// allowed, or that are new.
+	// Denied are the head's pools that a policy denies or that a policy fails for; NewlyDenied those of them with a denial or failure
+	// that they don't have at the base.
 	Denied      int `json:"denied"`
 	NewlyDenied int `json:"newlyDenied"`
 	// Warnings of policies at the head.
@@ -386,7 +386,7 @@ type Overlap struct {
 	At Place `json:"at"`
 	// Labels that a job may name to be for either.
 	Labels []string `json:"labels"`
-	// Message says who gets such jobs.
+	// Message says that, in a whole sentence that names Other and Labels.
 	Message string `json:"message"`
 }
 
