@@ -9,6 +9,7 @@ import (
 	"crypto/sha1"
 	"encoding/binary"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/go-git/go-git/v5/plumbing"
@@ -141,6 +142,24 @@ func TestTreeBombIsRefused(t *testing.T) {
 	_, err := readTree(t.Context(), objects, commitOf(t, objects, hash), Limits{Objects: 1000}.orDefaults())
 	if !errors.Is(err, ErrTooLarge) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// go-git takes a minute to read a megabyte of continued headers.
+func TestEndlessHeadersOfACommitAreRefused(t *testing.T) {
+	objects := memory.NewStorage()
+	commit := &object.Commit{TreeHash: tree(t, objects), Author: *signature, Committer: *signature, Message: strings.Repeat("\n", 1<<20)}
+	long := store(t, objects, commit)
+	if _, err := readTree(t.Context(), objects, long, Limits{}.orDefaults()); err != nil {
+		t.Errorf("a long message: %v", err)
+	}
+	commit.ExtraHeaders = []object.ExtraHeader{{Key: "extra", Value: strings.Repeat("\n", 1<<20)}}
+	bomb := store(t, objects, commit)
+	if _, err := readTree(t.Context(), objects, bomb, Limits{}.orDefaults()); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("reading its files: %v", err)
+	}
+	if err := (&Verification{Commit: true}).check(objects, Ref{}, target{commit: bomb}); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("verifying it: %v", err)
 	}
 }
 

@@ -4,6 +4,7 @@
 package gitsource
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -24,7 +25,37 @@ const (
 	maxDepth = 64
 	// maxName bounds the name of a file or folder in bytes, as file systems do.
 	maxName = 255
+	// maxHeaders bounds what stands before the message of a commit in bytes: its signature, that of a merged tag.
+	maxHeaders = 64 << 10
 )
+
+// readCommit looks at a commit's headers, which end at the first empty line, before go-git reads them: that takes it time by the
+// square of their length.
+func readCommit(objects storer.EncodedObjectStorer, hash plumbing.Hash) (commit *object.Commit, err error) {
+	encoded, err := objects.EncodedObject(plumbing.CommitObject, hash)
+	if errors.Is(err, plumbing.ErrObjectNotFound) {
+		return nil, fmt.Errorf("%w: the repository has no commit %s", ErrRefNotFound, hash)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: reading commit %s: %w", ErrUnusable, hash, err)
+	}
+	content, err := encoded.Reader()
+	if err != nil {
+		return nil, fmt.Errorf("%w: reading commit %s: %w", ErrUnusable, hash, err)
+	}
+	defer func() { err = errors.Join(err, content.Close()) }()
+	start, err := io.ReadAll(io.LimitReader(content, maxHeaders))
+	if err == nil && len(start) == maxHeaders && !bytes.Contains(start, []byte("\n\n")) {
+		return nil, fmt.Errorf("%w: the headers of commit %s are more than %d bytes", ErrTooLarge, hash, maxHeaders)
+	}
+	if err == nil {
+		commit, err = object.DecodeCommit(objects, encoded)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: reading commit %s: %w", ErrUnusable, hash, err)
+	}
+	return commit, nil
+}
 
 // reader gathers the files of one commit.
 type reader struct {
@@ -38,12 +69,9 @@ type reader struct {
 // readTree reads a commit's files. The same folder may stand in a tree many times: it
 // is counted each time, so that a small repository can't unfold into a large one.
 func readTree(ctx context.Context, objects storer.EncodedObjectStorer, hash plumbing.Hash, limits Limits) (fs.FS, error) {
-	commit, err := object.GetCommit(objects, hash)
-	if errors.Is(err, plumbing.ErrObjectNotFound) {
-		return nil, fmt.Errorf("%w: the repository has no commit %s", ErrRefNotFound, hash)
-	}
+	commit, err := readCommit(objects, hash)
 	if err != nil {
-		return nil, fmt.Errorf("%w: reading commit %s: %w", ErrUnusable, hash, err)
+		return nil, err
 	}
 	r := &reader{objects: objects, limits: limits, files: fstest.MapFS{}}
 	if err := r.readFolder(ctx, ".", commit.TreeHash, 0); err != nil {

@@ -77,9 +77,9 @@ func (v *Verification) checkTag(objects storer.EncodedObjectStorer, name string,
 }
 
 func (v *Verification) checkCommit(objects storer.EncodedObjectStorer, hash plumbing.Hash) error {
-	commit, err := object.GetCommit(objects, hash)
+	commit, err := readCommit(objects, hash)
 	if err != nil {
-		return fmt.Errorf("%w: reading commit %s: %w", ErrUnusable, hash, err)
+		return err
 	}
 	what := fmt.Sprintf("commit %s by %s", hash, author(commit.Committer))
 	return v.checkSignature(what, commit.PGPSignature, commit)
