@@ -66,8 +66,12 @@ func TestASourceWaitsForWhatItDependsOn(t *testing.T) {
 		"an expression that fails":    {asking(`dep.status.nothing == "x"`), base(), waits, "no such key: nothing"},
 		"an expression that is none":  {asking(`dep.`), base(), "False InvalidSpec Stalled", "spec.dependsOn[0].readyExpr: ERROR: <input>:1:5"},
 		"an expression of no truth":   {asking(`"yes"`), base(), "False InvalidSpec Stalled", "must yield a bool"},
+		"an expression as in Flux's documentation": {
+			asking(`dep.status.conditions.filter(e, e.type == 'Ready').all(e, e.status == 'True') && dep.metadata.generation == dep.status.observedGeneration`),
+			base(), goes, "",
+		},
 		"an expression without end": {
-			asking(`[1,2,3,4,5,6,7,8,9,10].all(a, [1,2,3,4,5,6,7,8,9,10].all(b, [1,2,3,4,5,6,7,8,9,10].all(c, [1,2,3,4,5,6,7,8,9,10].all(d, [1,2,3,4,5,6,7,8,9,10].all(e, [1,2,3,4,5,6,7,8,9,10].all(f, a+b+c+d+e+f < 100))))))`),
+			asking(`[1,2,3,4,5,6,7,8,9,10].all(a, [1,2,3,4,5,6,7,8,9,10].all(b, [1,2,3,4,5,6,7,8,9,10].all(c, [1,2,3,4,5,6,7,8,9,10].all(d, [1,2,3,4,5,6,7,8,9,10].all(e, [1,2,3,4,5,6,7,8,9,10].all(f, a-b-c-d-e-f < 100))))))`),
 			base(), waits, "cost limit exceeded",
 		},
 		"an expression without measure": {asking(strings.Repeat(" ", maxExpression) + "true"), base(), "False InvalidSpec Stalled", "longer than 4096 bytes"},
@@ -84,6 +88,31 @@ func TestASourceWaitsForWhatItDependsOn(t *testing.T) {
 			w.expectReady(tc.want, tc.words)
 			if tc.want == waits && (result.RequeueAfter != dependencyRetry || w.fetches != 0) {
 				t.Errorf("looks again after %s, fetched %d times", result.RequeueAfter, w.fetches)
+			}
+		})
+	}
+}
+
+// Each of these would take more memory, or longer, than there is: in one call, where neither cost nor deadline is looked at.
+func TestExpressionsThatMultiplyAreRefused(t *testing.T) {
+	long := strings.Repeat("a", 600)
+	replaced := "'" + long + "'.replace('a', '" + long + "')"
+	for name, expression := range map[string]string{
+		"replace":                 replaced + ".replace('a', " + replaced + ").size() == 0",
+		"join":                    `['a', 'b'].join('` + long + `') == ""`,
+		"sums":                    "'" + long + "' + '" + long + "' == ''",
+		"lists in lists":          "[[1]]" + strings.Repeat(".map(a, [a, a])", 60) + ".all(a, a == a)",
+		"lists in lists, by name": strings.Repeat("[[dep, dep]].exists(dep, ", 60) + "dep == dep" + strings.Repeat(")", 60),
+		"maps in maps":            strings.Repeat("[{1: dep, 2: dep}].exists(dep, ", 60) + "dep == dep" + strings.Repeat(")", 60),
+		"types of types":          strings.Repeat("[", 240) + strings.Repeat("]", 240) + " == []",
+		"messages":                "google.protobuf.ListValue{values: [dep, dep]} == dep",
+		"patterns":                "'" + long + "'.matches('(" + strings.Repeat("a?b?", 500) + "){999}')",
+		"patterns, by full name":  ".matches('" + long + "', '(" + strings.Repeat("a?b?", 500) + "){999}')",
+		"optional values":         "optional.of(1)" + strings.Repeat(".optMap(a, a)", 60) + ".hasValue()",
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := compileExpression(expression); err == nil || !strings.Contains(err.Error(), "an expression compares values that are there") {
+				t.Errorf("got %.300v", err)
 			}
 		})
 	}
