@@ -120,6 +120,7 @@ func (x *run) deregister(ctx context.Context) error {
 	case actions.IsUnauthorized(err), actions.IsForbidden(err):
 		return x.giveUp(actions.Summary(err))
 	case actions.IsJobStillRunning(err):
+		x.note.busy = true // which the session may not tell any more
 		return kube.Progress(busyRetry, "its job goes on; the runner ends after it")
 	case err != nil:
 		return x.githubOutcome(err)
@@ -171,7 +172,8 @@ func (x *run) giveUp(why string) error {
 	if x.isUntold() {
 		patience = untoldAfter
 	}
-	if x.verdict.State == v1alpha1.RunnerBusy && !x.jobOver() || x.Now().Sub(x.runner.DeletionTimestamp.Time) < patience {
+	busy := x.verdict.State == v1alpha1.RunnerBusy && !x.jobOver() || x.note.busy && x.runs()
+	if busy || x.Now().Sub(x.runner.DeletionTimestamp.Time) < patience {
 		return kube.Wait(v1alpha1.ConnectionNotReadyReason, connectionRetry, "deregistering: %s", why)
 	}
 	orphansTotal.Inc()
@@ -181,10 +183,15 @@ func (x *run) giveUp(why string) error {
 }
 
 // isUntold says whether a runner's container runs, and only GitHub could tell whether it has a job. The
-// session of a scale set tells of jobs as they begin; webhooks may be late or not used at all.
+// session of a scale set tells of jobs as they begin, but is closed without consent; webhooks may be late or not used at all.
 func (x *run) isUntold() bool {
+	return (x.runner.Spec.REST != nil || x.denied) && x.runs()
+}
+
+// runs says whether the container runs, and nothing tells of a job.
+func (x *run) runs() bool {
 	s := &x.runner.Status
-	return x.runner.Spec.REST != nil && s.StartedAt != nil && s.EndedAt == nil && s.Job == nil && !x.jobOver()
+	return s.StartedAt != nil && s.EndedAt == nil && s.Job == nil && !x.jobOver()
 }
 
 // deletePod deletes the pod, within its grace period, and waits for one that still

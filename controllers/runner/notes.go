@@ -66,6 +66,7 @@ type note struct {
 	completed    time.Time // when its job was over, by GitHub's word
 	forgotten    bool      // GitHub has removed its registration by itself
 	deregistered bool
+	busy         bool                // GitHub kept its registration, for it has a job
 	jobless      bool                // it ended in peace, and GitHub told that it had no job
 	podEnded     types.UID           // of the pod whose deletion was asked for
 	released     bool                // its finalizer is off

@@ -65,6 +65,13 @@ func newRESTBenchOn(t *testing.T, o githubsim.Options) *bench {
 	return b
 }
 
+func (b *bench) update(obj client.Object) {
+	b.t.Helper()
+	if err := b.Client.Update(b.t.Context(), obj); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
 func (b *bench) create(obj client.Object) {
 	b.t.Helper()
 	if err := b.Client.Create(b.t.Context(), obj); err != nil {

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers/connection"
 	"github.com/corral-dev/corral/internal/githubsim"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/podspec"
@@ -309,6 +310,46 @@ func TestARunnerWithoutItsConnectionIsGivenUpAfterABound(t *testing.T) {
 	}
 	if len(b.events) == 0 {
 		t.Error("nobody was told")
+	}
+}
+
+// Without consent the session is closed, so nobody tells of a job that began just before.
+func TestARunnerThatMayHaveAJobIsWaitedForWithoutConsent(t *testing.T) {
+	for name, restarts := range map[string]bool{"GitHub told of its job": false, "and nobody remembers": true} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			granted := &v1alpha1.GitHubConnection{ObjectMeta: metav1.ObjectMeta{Namespace: "platform", Name: "acme"}, Spec: v1alpha1.GitHubConnectionSpec{AllowedNamespaces: []string{"ci"}}}
+			b.create(granted)
+			b.Access = &connection.Access{Connections: b.Client, Now: b.Now}
+			r := b.runner()
+			r.Spec.ConnectionRef.Namespace = "platform"
+			b.update(r)
+			b.reconcile()
+			b.setPod(running(b.now))
+			b.reconcile()
+			b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointDeleteAgent, Alter: githubsim.AlterJobStillRunning})
+			b.delete()
+			b.now = b.runner().DeletionTimestamp.Time
+			b.reconcile()
+			granted.Spec.AllowedNamespaces = nil
+			b.update(granted)
+			wait := 10 * untoldAfter
+			if restarts {
+				b.Access, b.Notes = &connection.Access{Connections: b.Client, Now: b.Now}, NewNotes()
+				wait = untoldAfter - time.Second
+			}
+			b.now = b.now.Add(wait)
+			b.reconcile()
+			if b.pod() == nil {
+				t.Fatal("its pod was ended")
+			}
+			b.setPod(ended(b.now))
+			b.reconcile()
+			b.reconcile()
+			if b.runner() != nil {
+				t.Errorf("not given up: %+v", b.runner().Status)
+			}
+		})
 	}
 }
 
