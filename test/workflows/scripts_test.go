@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
 )
 
 // script runs the script of a step as GitHub does, with programs of its own before others, and returns what it says and its exit code.
@@ -96,6 +97,57 @@ func TestTheReviewIsOneComment(t *testing.T) {
 			}
 			if body, _ := os.ReadFile(filepath.Join(world, "body.json")); tc.want != "" && !strings.Contains(string(body), `$(touch pwned)`) {
 				t.Errorf("got the body %s", body)
+			}
+		})
+	}
+}
+
+// curl answers as GitLab does to the token of user 9, and writes down what is changed.
+const curl = `
+case "$*" in
+  *"/user") echo '{"id": 9}' ;;
+  *"/merge_requests/7/notes?per_page=100"*) cat "$WORLD/notes.json" ;;
+  *"--request P"*) echo "${!#}" >> "$WORLD/changes" ;;
+  *) echo "unexpected: $*" >&2; exit 1 ;;
+esac
+`
+
+func TestTheReviewIsOneNoteOfGitLab(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(top, "examples/review/.gitlab-ci.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	jobs := map[string]struct {
+		Script       []string
+		AllowFailure bool `yaml:"allow_failure"`
+	}{}
+	if err := yaml.Unmarshal(text, &jobs); err != nil {
+		t.Fatal(err)
+	}
+	job := jobs["corral-review-comment"]
+	if len(job.Script) != 2 || !job.AllowFailure {
+		t.Fatalf("the job is %+v", job)
+	}
+	for name, tc := range map[string]struct{ notes, want string }{
+		"created":             {`[]`, "https://gitlab/projects/1/merge_requests/7/notes\n"},
+		"updated":             {`[{"id": 4, "author": {"id": 9}, "body": "x"}, {"id": 5, "author": {"id": 9}, "body": "<!-- corral-review -->\nold"}]`, "https://gitlab/projects/1/merge_requests/7/notes/5\n"},
+		"not somebody else's": {`[{"id": 6, "author": {"id": 3}, "body": "<!-- corral-review -->"}]`, "https://gitlab/projects/1/merge_requests/7/notes\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			world := t.TempDir()
+			if err := os.MkdirAll(filepath.Join(world, "work", "corral-review"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			for file, text := range map[string]string{"notes.json": tc.notes, "work/corral-review/review.md": "<!-- corral-review -->\nnew"} {
+				if err := os.WriteFile(filepath.Join(world, file), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			out, exit := script(t, "cd \"$WORLD/work\"\n"+job.Script[1], map[string]string{"curl": curl}, "WORLD="+world, "CI_API_V4_URL=https://gitlab",
+				"CI_MERGE_REQUEST_PROJECT_ID=1", "CI_MERGE_REQUEST_IID=7", "CORRAL_COMMENT_TOKEN=t", "MARKER=<!-- corral-review -->")
+			changes, _ := os.ReadFile(filepath.Join(world, "changes"))
+			if exit != 0 || tc.want != string(changes) {
+				t.Errorf("exit code %d, changed %q, want %q: %s", exit, changes, tc.want, out)
 			}
 		})
 	}
