@@ -84,7 +84,7 @@ func (o *reviewOptions) sides(ctx context.Context, args []string) (bothSides, er
 			return both, err
 		}
 		if i == 0 {
-			both.base = side
+			both.base, both.base.Unpriced = side, len(prices) > 0
 			for _, d := range prices {
 				both.notes = append(both.notes, "The base's costs aren't known: "+compile.Format(d))
 			}

@@ -261,6 +261,27 @@ func TestRecordedDecisionsLeaveATrace(t *testing.T) {
 	}
 }
 
+func TestABaseWhosePricesAreBrokenHasNoCosts(t *testing.T) {
+	folder := t.TempDir()
+	for _, side := range []string{"base", "head"} {
+		overwrite(t, filepath.Join(top, "testdata/reviews/01-scale", side), filepath.Join(folder, side))
+	}
+	if err := os.WriteFile(filepath.Join(folder, "base", pricesFile), []byte("currency: [\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := corral(t, folder, "review", "base", "head", "--at", reviewedAt, "-o", "json")
+	var result review.Result
+	if err := json.Unmarshal([]byte(got.stdout), &result); err != nil || got.code != ExitOK {
+		t.Fatalf("%v, %+v", err, got)
+	}
+	if result.Cost == nil || result.Cost.Before != nil || result.Cost.After == nil || result.Prices != nil || result.Pools[0].Cost.Before != nil {
+		t.Errorf("costs %+v, prices %+v, of a pool %+v", result.Cost, result.Prices, result.Pools[0].Cost)
+	}
+	if !strings.Contains(strings.Join(result.Notes, " "), "The base's costs aren't known: base/prices.yaml:") {
+		t.Errorf("notes %q", result.Notes)
+	}
+}
+
 func TestReviewRefusesWhatCannotBeMeant(t *testing.T) {
 	folder := t.TempDir()
 	big := filepath.Join(folder, "prices.yaml")

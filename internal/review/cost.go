@@ -44,6 +44,9 @@ func (c *comparison) price() {
 		c.result.Notes = append(c.result.Notes, fmt.Sprintf("What it cost is not told: prices were in %s and are in %s.", before.Currency, after.Currency))
 		before, total.Before = nil, nil
 	}
+	if c.base.Unpriced {
+		before, total.Before = nil, nil
+	}
 	for _, p := range c.pairs {
 		p.shown.Cost = c.costOf(p, before, after)
 		total.add(p)
@@ -56,7 +59,7 @@ func (c *comparison) price() {
 // comparePrices tells what differs between the price files.
 func (c *comparison) comparePrices() {
 	before, after := c.base.Prices, c.head.Prices
-	if len(c.base.Diagnostics) > 0 || before == nil && after == nil {
+	if len(c.base.Diagnostics) > 0 || c.base.Unpriced || before == nil && after == nil {
 		return
 	}
 	none := &Prices{}

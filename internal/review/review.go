@@ -42,8 +42,9 @@ type Side struct {
 	Objects []compile.Object
 	// Policies that are asked: those beside the pools, and those that a command is given.
 	Policies []Policy
-	// Prices, or nil; see ReadPrices.
-	Prices *Prices
+	// Prices, or nil; see ReadPrices. Unpriced is true when there are some that can't be read.
+	Prices   *Prices
+	Unpriced bool
 	// Diagnostics say why it can't be applied. With any, nothing else is read.
 	Diagnostics []v1alpha1.Diagnostic
 }
