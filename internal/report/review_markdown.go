@@ -6,6 +6,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -28,7 +29,7 @@ const (
 
 // ReviewMarkdown writes a review as a comment: it begins with the marker in an HTML comment, by which the comment is found
 // again, and takes at most MaxMarkdown bytes. What is left out is counted. Nothing of it links, mentions or formats as
-// whoever wrote the definitions pleases. The marker must not hold "--" or ">".
+// whoever wrote the definitions pleases, but for a commit's hash, which GitHub links to that commit. The marker must not hold "--" or ">".
 func ReviewMarkdown(w io.Writer, marker string, r *review.Result) error {
 	t := tell(r)
 	m := &markdown{}
@@ -205,11 +206,16 @@ func codeSpan(text string) string {
 }
 
 var markdownEscapes = strings.NewReplacer(
-	`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "[", `\[`, "]", `\]`, "#", `\#`, "~", `\~`, "$", `\$`, "!", `\!`,
+	`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "[", `\[`, "]", `\]`, "~", `\~`, "$", `\$`, "!", `\!`,
 	"&", "&amp;", "<", "&lt;", ">", "&gt;",
-	// An invisible space keeps it from being a mention or a link.
-	"@", "@\u200b", "://", ":\u200b//", "www.", "www\u200b.",
+	// An invisible space keeps it from being a mention or a link: GitHub looks for these after Markdown has been read.
+	"@", "@\u200b", "#", "\\#\u200b", "://", ":\u200b//", "www.", "www\u200b.",
 )
 
+// issueLink is GH-42, another way to name an issue.
+var issueLink = regexp.MustCompile(`(?i)(GH-)(\d)`)
+
 // escapeMarkdown makes a text read as it is.
-func escapeMarkdown(text string) string { return markdownEscapes.Replace(text) }
+func escapeMarkdown(text string) string {
+	return issueLink.ReplaceAllString(markdownEscapes.Replace(text), "${1}\u200b${2}")
+}

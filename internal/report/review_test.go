@@ -133,7 +133,7 @@ func TestReviewForms(t *testing.T) {
 }
 
 // hostile is a text as somebody may put it into a definition whose review is posted under another's name.
-const hostile = "\x1b[2J</details><!-- corral-review --> @acme/admins ![x](https://evil.example/p.png) ``` |\n# \u202e*b* www.evil.example"
+const hostile = "\x1b[2J</details><!-- corral-review --> @acme/admins ![x](https://evil.example/p.png) ``` |\n# \u202e*b* www.evil.example acme/pools#42 GH-42 gh-7"
 
 // large has many pools, each with much to say.
 func large(pools int, text string) *review.Result {
@@ -185,7 +185,7 @@ func TestNothingThatDefinitionsSayActsInAComment(t *testing.T) {
 	}
 	// What is in backticks is shown as it is.
 	prose := codeSpans(b.String())
-	for _, acts := range []string{"@acme", "https://", "![", "www.evil", "*b*", "\u202e", "\x1b"} {
+	for _, acts := range []string{"@acme", "https://", "![", "www.evil", "*b*", "#4", "GH-4", "gh-7", "\u202e", "\x1b"} {
 		if strings.Contains(prose, acts) {
 			t.Errorf("%q is not made harmless", acts)
 		}
