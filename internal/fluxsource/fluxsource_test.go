@@ -91,6 +91,16 @@ func read(t testing.TB, files fs.FS) map[string]string {
 	return got
 }
 
+// A folder counts once, whether it has an entry or not.
+func TestAnArtifactOfAsManyFilesAndFoldersAsAllowed(t *testing.T) {
+	content := archive(t, entry{name: "pools/", kind: tar.TypeDir}, file("pools/a.cue", "a"), file("pools/b.cue", "b"), file("c/d.cue", "d"))
+	for limit, cause := range map[int]error{5: nil, 4: fluxsource.ErrTooLarge} {
+		if _, err := fluxsource.Unpack(t.Context(), content, fluxsource.Limits{Files: limit}); !errors.Is(err, cause) {
+			t.Errorf("limited to %d: %v, want %v", limit, err, cause)
+		}
+	}
+}
+
 func TestAnArtifactIsUnpacked(t *testing.T) {
 	cases := map[string]struct {
 		entries []entry
@@ -168,6 +178,7 @@ func TestABadArchiveIsRefused(t *testing.T) {
 		"a long name":              {archive(t, file(strings.Repeat("a", 256), "a")), fluxsource.ErrUnusable},
 		"the root as a file":       {archive(t, file(".", "a")), fluxsource.ErrUnusable},
 		"a file that is a folder":  {archive(t, file("a", "a"), file("a/b.cue", "b")), fluxsource.ErrUnusable},
+		"a folder that is a file":  {archive(t, file("a/b.cue", "b"), file("a", "a")), fluxsource.ErrUnusable},
 		"a definition that links":  {archive(t, entry{name: "a.cue", content: "b.cue", kind: tar.TypeSymlink}), fluxsource.ErrUnusable},
 		"no gzip":                  {[]byte("pools: {}"), fluxsource.ErrUnusable},
 		"nothing at all":           {nil, fluxsource.ErrUnusable},
@@ -175,6 +186,7 @@ func TestABadArchiveIsRefused(t *testing.T) {
 		"an end that is missing":   {whole[:len(whole)/2], fluxsource.ErrUnusable},
 		"deep folders":             {archive(t, file(strings.Repeat("a/", 64)+"b.cue", "b")), fluxsource.ErrTooLarge},
 		"too many folders":         {archive(t, many...), fluxsource.ErrTooLarge},
+		"folders without entries":  {archive(t, file(strings.Repeat("a/", 20)+"b.cue", "b")), fluxsource.ErrTooLarge},
 		"files that inflate":       {archive(t, file("zeros", strings.Repeat("\x00", 65<<10))), fluxsource.ErrTooLarge},
 		"many files that inflate":  {archive(t, file("a", strings.Repeat("a", 40<<10)), file("b", strings.Repeat("b", 40<<10))), fluxsource.ErrTooLarge},
 		"headers that inflate":     {archive(t, entry{kind: tar.TypeXGlobalHeader, content: strings.Repeat("a", 90<<10)}), fluxsource.ErrTooLarge},

@@ -14,6 +14,8 @@ import (
 	"path"
 	"strings"
 	"testing/fstest"
+
+	"github.com/corral-dev/corral/internal/memfs"
 )
 
 const (
@@ -26,8 +28,9 @@ const (
 // unpacker gathers the files of one archive.
 type unpacker struct {
 	limits  Limits
-	files   fstest.MapFS // an fs.FS over a map, which needs no test to be useful
-	entries int
+	files   memfs.FS
+	entries int // of the archive
+	held    int // files and folders; an archive may leave its folders out
 	bytes   int64
 }
 
@@ -39,7 +42,7 @@ func unpack(ctx context.Context, compressed io.Reader, limits Limits) (fs.FS, er
 		return nil, fmt.Errorf("%w: the artifact is no gzipped archive: %w; an OCIRepository must extract its layer (spec.layerSelector.operation)", ErrUnusable, err)
 	}
 	bounded := &boundedReader{from: inflated, left: limits.UnpackedBytes, all: limits.UnpackedBytes}
-	u := &unpacker{limits: limits, files: fstest.MapFS{}}
+	u := &unpacker{limits: limits, files: memfs.FS{}}
 	archive := tar.NewReader(bounded)
 	for {
 		header, err := archive.Next()
@@ -56,7 +59,7 @@ func unpack(ctx context.Context, compressed io.Reader, limits Limits) (fs.FS, er
 			return nil, u.explain(ctx, err)
 		}
 	}
-	return u.files, u.checkFolders()
+	return u.files, nil
 }
 
 func (u *unpacker) explain(ctx context.Context, err error) error {
@@ -74,7 +77,7 @@ func (u *unpacker) add(header *tar.Header, content io.Reader) error {
 		return nil
 	}
 	if u.entries++; u.entries > u.limits.Files {
-		return fmt.Errorf("%w: the artifact has more than %d files and folders; %s", ErrTooLarge, u.limits.Files, advice)
+		return u.tooMany()
 	}
 	name, err := clean(header.Name)
 	if err != nil {
@@ -93,9 +96,6 @@ func (u *unpacker) add(header *tar.Header, content io.Reader) error {
 }
 
 func (u *unpacker) addFile(name string, size int64, content io.Reader) error {
-	if name == "." {
-		return fmt.Errorf("%w: the artifact's root is a file", ErrUnusable)
-	}
 	if u.bytes += size; size < 0 || u.bytes > u.limits.UnpackedBytes {
 		return inflatesTooMuch(u.limits.UnpackedBytes)
 	}
@@ -103,8 +103,18 @@ func (u *unpacker) addFile(name string, size int64, content io.Reader) error {
 	if _, err := io.ReadFull(content, data); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	u.files[name] = &fstest.MapFile{Data: data, Mode: 0o444}
+	added, err := u.files.Add(name, &fstest.MapFile{Data: data, Mode: 0o444})
+	if err != nil {
+		return fmt.Errorf("%w: in the artifact, %w", ErrUnusable, err)
+	}
+	if u.held += added; u.held > u.limits.Files {
+		return u.tooMany()
+	}
 	return nil
+}
+
+func (u *unpacker) tooMany() error {
+	return fmt.Errorf("%w: the artifact has more than %d files and folders; %s", ErrTooLarge, u.limits.Files, advice)
 }
 
 func inflatesTooMuch(limit int64) error {
@@ -126,18 +136,6 @@ func clean(name string) (string, error) {
 		return "", fmt.Errorf("%w: %.300s: folders are nested more than %d deep", ErrTooLarge, cleaned, maxDepth)
 	}
 	return cleaned, nil
-}
-
-// checkFolders refuses an archive in which something is both a file and a folder.
-func (u *unpacker) checkFolders() error {
-	for name := range u.files {
-		for folder := path.Dir(name); folder != "."; folder = path.Dir(folder) {
-			if u.files[folder] != nil {
-				return fmt.Errorf("%w: %s is a file and a folder in the artifact", ErrUnusable, folder)
-			}
-		}
-	}
-	return nil
 }
 
 // boundedReader fails with ErrTooLarge after so many bytes, where io.LimitReader would say that all is read.

@@ -186,6 +186,21 @@ func TestNamesThatLeaveTheTreeAreRefused(t *testing.T) {
 	}
 }
 
+func TestAFileThatIsAFolderIsRefused(t *testing.T) {
+	objects := memory.NewStorage()
+	empty := &plumbing.MemoryObject{}
+	empty.SetType(plumbing.BlobObject)
+	blob, err := objects.SetEncodedObject(empty)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := object.TreeEntry{Name: "a", Mode: filemode.Regular, Hash: blob}
+	hash := tree(t, objects, file, object.TreeEntry{Name: "a", Mode: filemode.Dir, Hash: tree(t, objects, file)})
+	if _, err := readTree(t.Context(), objects, commitOf(t, objects, hash), Limits{}.orDefaults()); !errors.Is(err, ErrUnusable) {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestSubmodulesAreIgnored(t *testing.T) {
 	objects := memory.NewStorage()
 	hash := tree(t, objects, object.TreeEntry{Name: "module", Mode: filemode.Submodule, Hash: plumbing.ComputeHash(plumbing.CommitObject, nil)})

@@ -11,11 +11,12 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
-	"testing/fstest"
 
 	"github.com/go-git/go-git/v5"
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/object"
+
+	"github.com/corral-dev/corral/internal/memfs"
 )
 
 // moduleFile marks the top folder of a CUE module.
@@ -58,7 +59,7 @@ func ReadRevision(ctx context.Context, folder, revision string, limits Limits) (
 	if err != nil {
 		return nil, fmt.Errorf("%w: reading commit %s: %w", ErrUnusable, commit.Hash, err)
 	}
-	r := &Revision{Commit: commit.Hash.String(), Top: top, Module: asked, Path: ".", FS: fstest.MapFS{}}
+	r := &Revision{Commit: commit.Hash.String(), Top: top, Module: asked, Path: ".", FS: memfs.FS{}}
 	if asked != "." {
 		switch _, err := tree.Tree(asked); {
 		case errors.Is(err, object.ErrDirectoryNotFound):
@@ -147,7 +148,7 @@ func readBelow(ctx context.Context, repository *git.Repository, tree *object.Tre
 		}
 		hash = entry.Hash
 	}
-	r := &reader{objects: repository.Storer, limits: limits, files: fstest.MapFS{}}
+	r := &reader{objects: repository.Storer, limits: limits, files: memfs.FS{}}
 	if err := r.readFolder(ctx, ".", hash, 0); err != nil {
 		return nil, err
 	}

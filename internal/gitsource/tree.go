@@ -18,6 +18,8 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/filemode"
 	"github.com/go-git/go-git/v5/plumbing/object"
 	"github.com/go-git/go-git/v5/plumbing/storer"
+
+	"github.com/corral-dev/corral/internal/memfs"
 )
 
 const (
@@ -61,7 +63,7 @@ func readCommit(objects storer.EncodedObjectStorer, hash plumbing.Hash) (commit 
 type reader struct {
 	objects storer.EncodedObjectStorer
 	limits  Limits
-	files   fstest.MapFS // an fs.FS over a map, which needs no test to be useful
+	files   memfs.FS
 	entries int
 	bytes   int64
 }
@@ -73,7 +75,7 @@ func readTree(ctx context.Context, objects storer.EncodedObjectStorer, hash plum
 	if err != nil {
 		return nil, err
 	}
-	r := &reader{objects: objects, limits: limits, files: fstest.MapFS{}}
+	r := &reader{objects: objects, limits: limits, files: memfs.FS{}}
 	if err := r.readFolder(ctx, ".", commit.TreeHash, 0); err != nil {
 		return nil, err
 	}
@@ -144,7 +146,9 @@ func (r *reader) readFile(name string, hash plumbing.Hash) (err error) {
 	if _, err := io.ReadFull(content, data); err != nil {
 		return fmt.Errorf("%w: reading %s: %w", ErrUnusable, name, err)
 	}
-	r.files[name] = &fstest.MapFile{Data: data, Mode: 0o444}
+	if _, err := r.files.Add(name, &fstest.MapFile{Data: data, Mode: 0o444}); err != nil {
+		return fmt.Errorf("%w: in the commit, %w", ErrUnusable, err)
+	}
 	return nil
 }
 

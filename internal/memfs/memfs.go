@@ -1,0 +1,52 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package memfs holds files in memory as an fs.FS. To open a file or a folder takes the time that its own folder does, however many
+// others there are: who wrote the files chose how many.
+package memfs
+
+import (
+	"fmt"
+	"io/fs"
+	"path"
+	"testing/fstest"
+)
+
+// FS holds what is in each folder, by the folder's name. Its zero value is empty, and can't be added to.
+type FS map[string]fstest.MapFS // an fs.FS over a map, which needs no test to be useful; it looks at all of it to find a folder
+
+// Open opens a file or a folder (fs.FS).
+func (f FS) Open(name string) (fs.File, error) {
+	folder, ok := f[name]
+	if !ok {
+		folder = f[path.Dir(name)]
+	}
+	return folder.Open(name)
+}
+
+// dir stands for each folder in the one above it.
+var dir = &fstest.MapFile{Mode: fs.ModeDir | 0o555}
+
+// Add adds a file in place of one of the same name, and the folders above it. It returns how many files and folders are new. An error
+// says that the name is none (fs.ValidPath), or that something is both a file and a folder. Not to be called while f is read.
+func (f FS) Add(name string, file *fstest.MapFile) (added int, err error) {
+	if name == "." || !fs.ValidPath(name) {
+		return 0, fmt.Errorf("%q is not the name of a file", name)
+	}
+	for ; name != "."; name, file = path.Dir(name), dir {
+		folder := path.Dir(name)
+		if f[folder] == nil {
+			f[folder] = fstest.MapFS{}
+		}
+		other := f[folder][name]
+		if other != nil && other.Mode.IsDir() != file.Mode.IsDir() {
+			return added, fmt.Errorf("%s is a file and a folder", name)
+		}
+		f[folder][name] = file
+		if other != nil {
+			break // and so are the folders above it
+		}
+		added++
+	}
+	return added, nil
+}
