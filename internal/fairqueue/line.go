@@ -5,19 +5,30 @@ package fairqueue
 
 import "strings"
 
-// line holds the keys that wait: groups take turns, within a group its tenants do, within a tenant its flows, and
-// within a flow the first come is the first served. Empty ones are dropped.
+// line holds the keys that wait: owners take turns, within an owner its groups do, within a group its tenants, within a tenant its
+// flows, and within a flow the first come is the first served. Empty ones are dropped.
 type line struct {
-	perGroup int // less than 1 is no bound
-	groups   map[string]*group
+	perGroup, perOwner int // less than 1 is no bound
+	owners             map[string]*owner
+	// ready are the owners with a ready group and a free place, the next first.
+	ready   list[*owner]
+	waiting int
+}
+
+// owner is the groups whose names begin with the same, up to a slash: they share places at the workers, too.
+type owner struct {
+	name   string
+	groups map[string]*group
 	// ready are the groups with a waiting key and a free place, the next first.
 	ready   list[*group]
-	waiting int
+	turn    link[*owner]
+	running int
 }
 
 // group is a set of tenants that share places at the workers.
 type group struct {
 	name    string
+	owner   *owner
 	tenants map[string]*tenant
 	turns   list[*tenant] // the next first; none is empty
 	turn    link[*group]
@@ -41,23 +52,40 @@ type flow struct {
 	turn   link[*flow]
 }
 
-func newLine(perGroup int) line {
-	return line{perGroup: perGroup, groups: map[string]*group{}}
+func newLine(perGroup, perOwner int) line {
+	return line{perGroup: perGroup, perOwner: perOwner, owners: map[string]*owner{}}
 }
 
 // push puts a key at the end of the flow it was classified to.
 func (l *line) push(e *entry) {
-	g := l.groups[e.group]
-	if g == nil {
-		g = &group{name: e.group, tenants: map[string]*tenant{}}
-		g.turn.of = g
-		l.groups[e.group] = g
-	}
+	g := l.ownerOf(e.group).group(e.group)
 	f := g.tenantOf(e.flow).flow(e.flow)
 	f.keys.push(&e.place)
 	e.waiting = f
 	l.waiting++
 	l.settle(g)
+}
+
+// ownerOf returns the owner that a group is of: one without a slash is its own.
+func (l *line) ownerOf(groupName string) *owner {
+	name, _, _ := strings.Cut(groupName, "/")
+	o := l.owners[name]
+	if o == nil {
+		o = &owner{name: name, groups: map[string]*group{}}
+		o.turn.of = o
+		l.owners[name] = o
+	}
+	return o
+}
+
+func (o *owner) group(name string) *group {
+	g := o.groups[name]
+	if g == nil {
+		g = &group{name: name, owner: o, tenants: map[string]*tenant{}}
+		g.turn.of = g
+		o.groups[name] = g
+	}
+	return g
 }
 
 // tenantOf returns the tenant that a flow is of.
@@ -89,11 +117,11 @@ func (t *tenant) flow(name string) *flow {
 
 // pop takes the key whose turn it is as one that is processed; nil if there is none.
 func (l *line) pop() *entry {
-	turn := l.ready.front()
-	if turn == nil {
+	if l.ready.front() == nil {
 		return nil
 	}
-	g := turn.of
+	o := l.ready.front().of
+	g := o.ready.front().of
 	t := g.turns.front().of
 	f := t.turns.front().of
 	e := f.keys.front().of
@@ -101,8 +129,10 @@ func (l *line) pop() *entry {
 	t.turns.push(&f.turn)
 	g.turns.remove(&t.turn)
 	g.turns.push(&t.turn)
-	l.ready.remove(turn)
+	o.ready.remove(&g.turn)
+	l.ready.remove(&o.turn)
 	g.running++
+	o.running++
 	e.running = g
 	l.remove(e)
 	return e
@@ -126,28 +156,30 @@ func (l *line) remove(e *entry) {
 	l.settle(t.group)
 }
 
-// done frees the key's place, and tells whether another of its group may have it.
+// done frees the key's place, and tells whether another of its owner may have it.
 func (l *line) done(e *entry) bool {
 	g := e.running
 	e.running = nil
 	g.running--
+	g.owner.running--
 	l.settle(g)
-	return g.turn.in()
+	return g.owner.turn.in()
 }
 
-// settle puts a group at the end of those that take turns, or takes it out.
+// settle puts a group, and its owner, at the end of those that take turns, or takes them out.
 func (l *line) settle(g *group) {
-	works := g.turns.front() != nil
-	switch may := works && (l.perGroup < 1 || g.running < l.perGroup); {
-	case may && !g.turn.in():
-		l.ready.push(&g.turn)
-	case !may && g.turn.in():
-		l.ready.remove(&g.turn)
-	}
+	o, works := g.owner, g.turns.front() != nil
+	o.ready.settle(&g.turn, works && free(g.running, l.perGroup))
+	l.ready.settle(&o.turn, o.ready.front() != nil && free(o.running, l.perOwner))
 	if !works && g.running == 0 {
-		delete(l.groups, g.name)
+		delete(o.groups, g.name)
+	}
+	if len(o.groups) == 0 {
+		delete(l.owners, o.name)
 	}
 }
+
+func free(running, bound int) bool { return bound < 1 || running < bound }
 
 // list is a doubly linked list whose links are parts of what they link: nothing is
 // allocated. Its zero value is empty.
@@ -172,6 +204,16 @@ func (l *list[T]) push(k *link[T]) {
 		l.last.next = k
 	}
 	l.last = k
+}
+
+// settle puts what isn't in at the end if it may be in, and takes it out otherwise.
+func (l *list[T]) settle(k *link[T], may bool) {
+	switch {
+	case may && !k.in():
+		l.push(k)
+	case !may && k.in():
+		l.remove(k)
+	}
 }
 
 func (l *list[T]) remove(k *link[T]) {

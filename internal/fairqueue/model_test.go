@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,25 +18,29 @@ import (
 
 // model says what a queue must do, in the plainest way: it looks at every key each time.
 type model struct {
-	perGroup int
-	waiting  []string // in the order of their coming
-	running  map[string]bool
-	again    map[string]bool
-	delayed  map[string]time.Time
-	// since counts, for each group or flow that could have been next all along, how
+	perGroup, perOwner int
+	waiting            []string // in the order of their coming
+	running            map[string]bool
+	again              map[string]bool
+	delayed            map[string]time.Time
+	// since counts, for each owner, group or flow that could have been next all along, how
 	// often each other one was instead.
 	since map[string]map[string]int
 }
 
-func newModel(perGroup int) *model {
+func newModel(perGroup, perOwner int) *model {
 	return &model{
-		perGroup: perGroup, running: map[string]bool{}, again: map[string]bool{},
+		perGroup: perGroup, perOwner: perOwner, running: map[string]bool{}, again: map[string]bool{},
 		delayed: map[string]time.Time{}, since: map[string]map[string]int{},
 	}
 }
 
-func groupOf(name string) string { group, _ := byName(key(name)); return group }
-func flowOf(name string) string  { group, flow := byName(key(name)); return group + "/" + flow }
+// pathOf names the owner, the group and the flow of a key.
+func pathOf(name string) [3]string {
+	parts := strings.Split(name, "/")
+	owner, _, _ := strings.Cut(parts[0], ".")
+	return [3]string{"owner " + owner, "group " + parts[0], "flow " + parts[0] + "/" + parts[1]}
+}
 
 func (m *model) add(name string) {
 	delete(m.delayed, name)
@@ -78,22 +83,29 @@ func (m *model) done(name string) {
 	}
 }
 
-// may lists the keys that may be handed out: the first of each flow of a group that has
+// may lists the keys that may be handed out: the first of each flow of an owner and a group that have
 // a free place.
 func (m *model) may() []string {
-	held := map[string]int{}
-	for name := range m.running {
-		held[groupOf(name)]++
-	}
-	seen := map[string]bool{}
+	held, seen := m.held(), map[string]bool{}
 	var names []string
 	for _, name := range m.waiting {
-		if held[groupOf(name)] < m.perGroup && !seen[flowOf(name)] {
-			seen[flowOf(name)] = true
+		path := pathOf(name)
+		if held[path[0]] < m.perOwner && held[path[1]] < m.perGroup && !seen[path[2]] {
+			seen[path[2]] = true
 			names = append(names, name)
 		}
 	}
 	return names
+}
+
+func (m *model) held() map[string]int {
+	held := map[string]int{}
+	for name := range m.running {
+		for _, of := range pathOf(name) {
+			held[of]++
+		}
+	}
+	return held
 }
 
 // take notes that a key was handed out, and says what is wrong with it.
@@ -102,15 +114,15 @@ func (m *model) take(name string) error {
 	if !slices.Contains(may, name) {
 		return fmt.Errorf("handed out %s, which is none of %v", name, may)
 	}
-	could := map[string]bool{}
-	for _, other := range may {
-		could[groupOf(other)] = true
-		if groupOf(other) == groupOf(name) {
-			could[flowOf(other)] = true
+	path := pathOf(name)
+	for level, taken := range path {
+		could := map[string]bool{}
+		for _, other := range may {
+			if of := pathOf(other); level == 0 || of[level-1] == path[level-1] {
+				could[of[level]] = true
+			}
 		}
-	}
-	for _, turn := range [][2]string{{groupOf(name), ""}, {flowOf(name), groupOf(name) + "/"}} {
-		if err := m.turn(turn[0], turn[1], could); err != nil {
+		if err := m.turn(taken, could); err != nil {
 			return err
 		}
 	}
@@ -119,13 +131,11 @@ func (m *model) take(name string) error {
 	return nil
 }
 
-// turn notes whose turn it was among those with a common prefix, and fails if another
-// that could have been next all along was passed over twice.
-func (m *model) turn(taken, within string, could map[string]bool) error {
+// turn notes whose turn it was, and fails if another that could have been next all along was passed over twice.
+func (m *model) turn(taken string, could map[string]bool) error {
 	delete(m.since, taken)
 	for other := range could {
-		isFlow, within := len(flowPart(other)) > 0, within != ""
-		if other == taken || isFlow != within {
+		if other == taken {
 			continue
 		}
 		if m.since[other] == nil {
@@ -138,19 +148,18 @@ func (m *model) turn(taken, within string, could map[string]bool) error {
 	return nil
 }
 
-func flowPart(name string) string { return name[len(groupOf(name+"/")):] }
-
-// forget starts the count again for what can't be next any more.
+// forget starts the count again for what lost its turn: an owner or a group that has no free place, and what has no key that waits.
 func (m *model) forget() {
-	could, flows := map[string]bool{}, map[string]bool{}
-	for _, name := range m.may() {
-		could[groupOf(name)] = true
-	}
+	held, keep := m.held(), map[string]bool{}
 	for _, name := range m.waiting {
-		flows[flowOf(name)] = true
+		path := pathOf(name)
+		free := held[path[1]] < m.perGroup
+		keep[path[0]] = keep[path[0]] || free && held[path[0]] < m.perOwner
+		keep[path[1]] = free
+		keep[path[2]] = true
 	}
 	for name := range m.since {
-		if !could[name] && !flows[name] {
+		if !keep[name] {
 			delete(m.since, name)
 		}
 	}
@@ -166,10 +175,12 @@ func TestAnyOrderOfCallsKeepsToTheModel(t *testing.T) {
 
 func keepsToTheModel(t *testing.T, random *rand.Rand) {
 	perGroup := 1 + random.IntN(3)
-	q, m := testQueue(perGroup), newModel(perGroup)
+	perOwner := perGroup + random.IntN(3)
+	q, m := testQueue(perGroup), newModel(perGroup, perOwner)
+	q.line.perOwner = perOwner
 	defer q.ShutDown()
 	for step := range 1000 {
-		name := fmt.Sprintf("%c/%c/%d", 'a'+random.IntN(4), 'p'+random.IntN(3), random.IntN(4))
+		name := fmt.Sprintf("%c.%d/%c/%d", 'a'+random.IntN(3), random.IntN(3), 'p'+random.IntN(2), random.IntN(4))
 		switch random.IntN(6) {
 		case 0, 1:
 			q.Add(key(name))
@@ -222,8 +233,8 @@ func endsEmpty(t *testing.T, q *queue, m *model) {
 			}
 		}
 	}
-	if len(q.entries)+len(q.line.groups)+len(q.delays.heap)+q.Len()+q.processing != 0 {
-		t.Errorf("remembers %d keys, %d groups and %d delays after all was done", len(q.entries), len(q.line.groups), len(q.delays.heap))
+	if len(q.entries)+len(q.line.owners)+len(q.delays.heap)+q.Len()+q.processing != 0 {
+		t.Errorf("remembers %d keys, %d owners and %d delays after all was done", len(q.entries), len(q.line.owners), len(q.delays.heap))
 	}
 }
 

@@ -4,7 +4,7 @@
 // Package fairqueue is a work queue for controllers in which no group of keys can take
 // all workers. Keys that need the same remote end are a group; a group holds a bounded
 // number of workers and takes its turn with the others, so one whose work hangs delays
-// nobody else.
+// nobody else. So do the groups of one owner together, so that many that hang delay no other owner's.
 package fairqueue
 
 import (
@@ -20,11 +20,13 @@ import (
 type Options struct {
 	// Name of the controller, in the metrics.
 	Name string
-	// Classify tells to which group a key belongs, and to which flow within the group.
+	// Classify tells to which group a key belongs, and to which flow within the group. Names may be of the form OWNER/NAME.
 	// It is called at each addition and outside of any lock; it must be quick.
 	Classify func(reconcile.Request) (group, flow string)
 	// PerGroup is how many keys of one group are processed at once; less than 1 is no bound.
 	PerGroup int
+	// PerOwner is that of all groups of one owner together.
+	PerOwner int
 	// Limiter says how long a key that failed waits.
 	Limiter workqueue.TypedRateLimiter[reconcile.Request]
 }
@@ -74,7 +76,7 @@ func New(o Options) workqueue.TypedRateLimitingInterface[reconcile.Request] {
 func newQueue(o Options) *queue {
 	q := &queue{
 		classify: o.Classify, limiter: o.Limiter, metrics: metricsOf(o.Name),
-		entries: map[reconcile.Request]*entry{}, line: newLine(o.PerGroup),
+		entries: map[reconcile.Request]*entry{}, line: newLine(o.PerGroup, o.PerOwner),
 	}
 	q.work, q.idle = sync.NewCond(&q.mu), sync.NewCond(&q.mu)
 	return q

@@ -17,14 +17,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// key makes a key from GROUP/FLOW/NAME, which byName classifies.
+// key makes a key from GROUP/FLOW/NAME, which byName classifies. A group is a NAME or an OWNER.NAME.
 func key(name string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}
 }
 
 func byName(r reconcile.Request) (group, flow string) {
 	parts := strings.SplitN(r.Name, "/", 3)
-	return parts[0], parts[1]
+	return strings.ReplaceAll(parts[0], ".", "/"), parts[1]
 }
 
 func testQueue(perGroup int) *queue {
@@ -51,9 +51,9 @@ func next(q *queue, n int) []string {
 
 func TestKeysAreHandedOutInTurns(t *testing.T) {
 	for name, tc := range map[string]struct {
-		perGroup int
-		add      []string
-		want     []string
+		perGroup, perOwner int
+		add                []string
+		want               []string
 	}{
 		"first in, first out within a flow": {
 			add:  []string{"a/p/1", "a/p/3", "a/p/2"},
@@ -76,9 +76,19 @@ func TestKeysAreHandedOutInTurns(t *testing.T) {
 			add:      []string{"a/p/1", "a/p/2", "a/q/3", "b/p/1", "b/p/2", "b/p/3", "c/p/1"},
 			want:     []string{"a/p/1", "b/p/1", "c/p/1", "a/q/3", "b/p/2"},
 		},
+		"owners take turns, then their groups": {
+			add:  []string{"a.1/p/1", "a.1/p/2", "a.2/p/1", "a.3/p/1", "b/p/1", "b/p/2"},
+			want: []string{"a.1/p/1", "b/p/1", "a.2/p/1", "b/p/2", "a.3/p/1", "a.1/p/2"},
+		},
+		"nor do the groups of one owner together, and one leaves places to the others": {
+			perGroup: 2, perOwner: 3,
+			add:  []string{"a.1/p/1", "a.1/p/2", "a.1/p/3", "a.2/p/1", "a.3/p/1", "a.4/p/1", "b.1/p/1"},
+			want: []string{"a.1/p/1", "b.1/p/1", "a.2/p/1", "a.3/p/1"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := testQueue(tc.perGroup)
+			q.line.perOwner = tc.perOwner
 			for _, name := range tc.add {
 				q.Add(key(name))
 			}
@@ -172,8 +182,8 @@ func TestAKeyAddedWhileItIsProcessedIsProcessedOnceMore(t *testing.T) {
 		t.Errorf("handed out after Done (-want +got):\n%s", diff)
 	}
 	q.Done(first)
-	if len(q.entries) != 0 || len(q.line.groups) != 0 {
-		t.Errorf("remembers %d keys and %d groups, want nothing", len(q.entries), len(q.line.groups))
+	if len(q.entries) != 0 || len(q.line.owners) != 0 {
+		t.Errorf("remembers %d keys and %d owners, want nothing", len(q.entries), len(q.line.owners))
 	}
 }
 
