@@ -14,6 +14,14 @@ import (
 	"github.com/corral-dev/corral/internal/policy"
 )
 
+// Changes within an hour are taken together, and after many of them those within some hours: rules may say that something changes each
+// minute, and 200 pools are reviewed in seconds.
+const (
+	closest     = time.Hour
+	manyChanges = 30
+	closestThen = 6 * time.Hour
+)
+
 // profile is how many runners a pool has in a week, on average.
 type profile struct {
 	known bool
@@ -21,6 +29,8 @@ type profile struct {
 	floor, most float64
 	unbounded   bool
 	steps       []step
+	// coarse is true when there were many changes.
+	coarse bool
 }
 
 // step is a time from which on a pool has other numbers.
@@ -127,22 +137,29 @@ func (s *side) week(ctx context.Context, p *pool, j *judgement) *profile {
 }
 
 // profile asks policies about a week: at its beginning, of which the answer is known, and whenever schedules or policies say that
-// something changes. Changes within an hour are taken together.
+// something changes.
 func (s *side) profile(ctx context.Context, p *pool, a scaled) profile {
 	week := profile{known: true}
 	if p.rests() {
 		return week
 	}
 	end := s.in.At.Add(lookout)
-	for at := s.in.At; at.Before(end); {
+	for at, changes := s.in.At, 0; at.Before(end); changes++ {
 		next := end
 		for _, t := range []time.Time{p.plan.At(at, p.Spec.Scale).Next, a.answer.Until} {
 			if t.After(at) && t.Before(next) {
 				next = t
 			}
 		}
-		if soonest := at.Add(time.Hour); next.Before(soonest) {
+		wait := closest
+		if changes >= manyChanges {
+			wait, week.coarse = closestThen, true
+		}
+		if soonest := at.Add(wait); next.Before(soonest) {
 			next = soonest
+		}
+		if next.After(end) {
+			next = end
 		}
 		week.add(at, next, a.inForce())
 		if at = next; at.Before(end) {

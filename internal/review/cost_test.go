@@ -4,12 +4,14 @@
 package review
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/policy"
 )
 
 const prices = `currency: EUR
@@ -118,6 +120,33 @@ func TestAmountsSayWhatTheyLeaveOutOnEitherSide(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// A rule that wants to be asked each ten minutes is asked hourly at first, and then four times a day.
+func TestPoliciesThatChangeTheirMindOftenAreAskedWithinBounds(t *testing.T) {
+	often := `package corral.scaling
+
+import rego.v1
+
+limit contains {"field": "max", "atMost": 10, "reason": "often", "until": input.now + 4000000000000}
+`
+	asked := 0
+	ctx := policy.WithGuard(t.Context(), func(ctx context.Context) (context.Context, context.CancelFunc) {
+		asked++
+		return context.WithCancel(ctx)
+	})
+	side := files{"p.cue": linux, "r.rego": often, "prices.yaml": prices}
+	r, err := Compare(ctx, Input{Base: sideOf(t, "base", files{}), Head: sideOf(t, "head", side), At: sunday, Zone: "UTC"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"Policies say of 1 pool that something changes more than 30 times in the week: from then on, changes within six hours are taken together."}
+	if diff := cmp.Diff(want, r.Notes); diff != "" || asked > 60 {
+		t.Errorf("asked %d times, %s", asked, diff)
+	}
+	if got := amounts(r.Cost.After); got != "400 1200 2000" {
+		t.Error(got)
 	}
 }
 

@@ -30,6 +30,9 @@ type judgement struct {
 	profile *profile
 }
 
+// isCoarse says whether changes that are close were taken together; a judgement may be nil.
+func (j *judgement) isCoarse() bool { return j != nil && j.profile.coarse }
+
 // holdsFor says whether a judgement at the base is the one at the head, too: the same pool, and the same policies at the same places.
 func (j *judgement) holdsFor(base, head *side, p *pair) bool {
 	if j.digest != p.head.bound.Digest() {

@@ -245,7 +245,7 @@ func (c *comparison) firstDifference(p *pair) (at time.Time, was, is policy.Scal
 		if scaleAt(before, s.from) == scaleAt(after, s.from) {
 			continue
 		}
-		// Changes within an hour are taken together, and not by both sides alike: what counts is the answer.
+		// Changes that are close are taken together, and not by both sides alike: what counts is the answer.
 		a, b := c.base.scaling(c.ctx, p.base, s.from), c.head.scaling(c.ctx, p.head, s.from)
 		if was, is = a.inForce(), b.inForce(); was != is {
 			return s.from, was, is, true
@@ -335,6 +335,16 @@ func (c *comparison) notes() []string {
 	}
 	if reads(c.head) || reads(c.base) {
 		notes = append(notes, "Rules that read what runs were asked about an idle pool in an idle fleet: shared ceilings and fair shares may bound it further.")
+	}
+	coarse := 0
+	for _, p := range c.pairs {
+		if p.before.isCoarse() || p.after.isCoarse() {
+			coarse++
+		}
+	}
+	if coarse > 0 {
+		notes = append(notes, fmt.Sprintf("Policies say of %s that something changes more than %d times in the week: from then on, changes within six hours are taken together.",
+			count(coarse, "pool"), manyChanges))
 	}
 	return notes
 }
