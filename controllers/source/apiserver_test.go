@@ -224,6 +224,7 @@ func storyOfACommit(s *site) {
 	first := s.commit(poolsIn("linux:3"))
 	s.create("us")
 	s.expectSync("us", "Succeeded: Applied revision "+first+": 1 pool, 1 connection")
+	s.sync("us") // stores the default of the pool's status, where no controller of pools did
 	before, sourceBefore := s.pool("linux"), s.source("us")
 
 	s.expectSync("us", "Succeeded: Applied revision "+first+": 1 pool, 1 connection")
@@ -333,6 +334,8 @@ func storyOfPruning(s *site) {
 func storyOfTheDeletionPolicy(s *site) {
 	s.commit(poolsIn("linux:3"))
 	s.create("us")
+	s.sync("us")
+	s.sync("us") // stores the default of the pool's status, where no controller of pools did
 	for _, policy := range []v1alpha1.DeletionPolicy{"", v1alpha1.DeletionDelete, v1alpha1.DeletionOrphan} {
 		s.change("us", func(p *v1alpha1.PoolSource) { p.Spec.DeletionPolicy = policy })
 		s.sync("us")
