@@ -75,7 +75,7 @@ func (x *run) resolveGit(ctx context.Context) error {
 func (x *run) ask(ctx context.Context, server string, call func(context.Context) error) error {
 	limited, cancel := context.WithTimeout(ctx, x.source.Spec.GetTimeout())
 	defer cancel()
-	return x.hosts.ask(server, func() error { return call(limited) })
+	return x.hosts.ask(x.source.Namespace, server, func() error { return call(limited) })
 }
 
 // build sets what the revision declares, or stalls with what is wrong with it.

@@ -17,7 +17,7 @@ func atOnce(h *hosts, calls int, server func(i int) string, err error) (turns in
 	if calls == 0 {
 		return 0, nil
 	}
-	result := h.ask(server(calls), func() error {
+	result := h.ask("ci", server(calls), func() error {
 		turns, refusal = atOnce(h, calls-1, server, err)
 		turns++
 		return err
@@ -42,7 +42,7 @@ func TestServersThatNeverAnswerDoNotHoldAllWorkers(t *testing.T) {
 		"one server":                            {8, one, false, 4, errBusy},
 		"one server that did not answer lately": {8, one, true, 1, errLate},
 		"many servers":                          {8, many, false, 8, nil},
-		"many that did not answer lately":       {8, many, true, 2, errLate},
+		"many that did not answer lately":       {8, many, true, 4, errLate},
 		"a single worker":                       {1, one, true, 1, errLate},
 		"no server":                             {8, disk, true, 8, nil},
 	} {
@@ -50,7 +50,7 @@ func TestServersThatNeverAnswerDoNotHoldAllWorkers(t *testing.T) {
 			h := newHosts(tc.workers)
 			if tc.late {
 				for i := range 9 {
-					_ = h.ask(tc.server(i), func() error { return fmt.Errorf("asking: %w", gitsource.ErrTimeout) })
+					_ = h.ask("ci", tc.server(i), func() error { return fmt.Errorf("asking: %w", gitsource.ErrTimeout) })
 				}
 			}
 			got, refusal := atOnce(h, 8, tc.server, nil)
@@ -64,12 +64,31 @@ func TestServersThatNeverAnswerDoNotHoldAllWorkers(t *testing.T) {
 func TestAServerThatAnswersAgainIsNotLate(t *testing.T) {
 	h := newHosts(8)
 	server := func(int) string { return "https://git.example.com/pools.git" }
-	_ = h.ask(server(0), func() error { return gitsource.ErrTimeout })
-	_ = h.ask(server(0), func() error { return gitsource.ErrNotFound })
+	_ = h.ask("ci", server(0), func() error { return gitsource.ErrTimeout })
+	_ = h.ask("ci", server(0), func() error { return gitsource.ErrNotFound })
 	if got, _ := atOnce(h, 8, server, nil); got != 4 {
 		t.Errorf("%d of 8 get a turn", got)
 	}
-	if len(h.turns) != 0 || h.tries != 0 {
-		t.Errorf("turns are left: %v, %d", h.turns, h.tries)
+	if len(h.turns) != 0 || len(h.tries) != 0 {
+		t.Errorf("turns are left: %v, %v", h.turns, h.tries)
+	}
+}
+
+// A tenant says how long its sources wait, and so makes any server late for itself.
+func TestAServerThatIsLateForOneNamespaceIsNotForOthers(t *testing.T) {
+	h := newHosts(8)
+	server := func(int) string { return "https://git.example.com/pools.git" }
+	_ = h.ask("impatient", server(0), func() error { return gitsource.ErrTimeout })
+	err := h.ask("impatient", server(0), func() error {
+		if got, refusal := atOnce(h, 8, server, nil); got != 3 || !errors.Is(refusal, errBusy) {
+			t.Errorf("%d others get a turn, not the 3 that are left; the next is told %v", got, refusal)
+		}
+		if err := h.ask("impatient", server(0), nil); !errors.Is(err, errLate) {
+			t.Errorf("another of the namespace is told %v", err)
+		}
+		return gitsource.ErrTimeout
+	})
+	if got, _ := atOnce(h, 8, server, nil); !errors.Is(err, gitsource.ErrTimeout) || got != 4 {
+		t.Errorf("%d of 8 get a turn; %v", got, err)
 	}
 }

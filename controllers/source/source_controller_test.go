@@ -644,7 +644,7 @@ func TestAServerThatDidNotAnswerIsAskedInTurn(t *testing.T) {
 	w.told()
 	w.err = nil
 	w.push("r1", pool("linux"))
-	err := w.reconciler.hosts.ask(us().Spec.Git.URL, func() error {
+	err := w.reconciler.hosts.ask("ci", us().Spec.Git.URL, func() error {
 		if result := w.reconcile(); result.RequeueAfter != busyRetry {
 			t.Errorf("looks again after %s", result.RequeueAfter)
 		}
