@@ -45,7 +45,7 @@ func (a *Access) Allows(ctx context.Context, connection types.NamespacedName, na
 	if connection.Namespace == namespace {
 		return true, nil
 	}
-	if a == nil || len(a.Namespaces) > 0 && !slices.Contains(a.Namespaces, connection.Namespace) {
+	if a == nil || a.unwatched(connection.Namespace) {
 		return false, nil
 	}
 	found := &v1alpha1.GitHubConnection{}
@@ -63,13 +63,21 @@ func (a *Access) Allows(ctx context.Context, connection types.NamespacedName, na
 func (a *Access) Check(ctx context.Context, connection types.NamespacedName, namespace string) error {
 	allowed, err := a.Allows(ctx, connection, namespace)
 	if err == nil && !allowed {
-		return kube.Stall(v1alpha1.AccessDeniedReason, "%s", Denial(connection, namespace))
+		return kube.Stall(v1alpha1.AccessDeniedReason, "%s", a.Denial(connection, namespace))
 	}
 	return err
 }
 
+// unwatched says whether nobody looks at a namespace's connections.
+func (a *Access) unwatched(namespace string) bool {
+	return len(a.Namespaces) > 0 && !slices.Contains(a.Namespaces, namespace)
+}
+
 // Denial says that a connection of another namespace may not be used.
-func Denial(connection types.NamespacedName, namespace string) string {
+func (a *Access) Denial(connection types.NamespacedName, namespace string) string {
+	if a != nil && a.unwatched(connection.Namespace) {
+		return fmt.Sprintf("GitHubConnection %s can't be used: namespace %s is not among --watch-namespaces", connection, connection.Namespace)
+	}
 	return fmt.Sprintf("there is no GitHubConnection %s that namespace %s may use: its owner has to add %s to its spec.allowedNamespaces", connection, namespace, namespace)
 }
 

@@ -71,6 +71,15 @@ func TestAConnectionThatIsNotThereIsDeniedAsOneThatDoesNotAllow(t *testing.T) {
 	}
 }
 
+func TestAConnectionWhereNobodyLooksIsDeniedForThat(t *testing.T) {
+	s := newStage(t)
+	a := access(s, v1alpha1.AllNamespaces)
+	a.Namespaces = []string{"other"}
+	if err := a.Check(t.Context(), key, "other"); !kube.IsStalled(err) || err.Error() != "GitHubConnection team/main can't be used: namespace team is not among --watch-namespaces" {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestCleanUpGoesOnForAWhileAfterConsent(t *testing.T) {
 	s := newStage(t)
 	a := access(s, "other")

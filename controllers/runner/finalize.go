@@ -152,7 +152,7 @@ func (x *run) orphan(ctx context.Context) error {
 		return x.giveUp(fmt.Sprintf("GitHubConnection %q isn't for %s any more", x.runner.Spec.ConnectionRef.Name, x.runner.Spec.REST.URL))
 	}
 	if x.denied {
-		return x.giveUp(connection.Denial(x.connectionKey(), x.runner.Namespace))
+		return x.giveUp(x.Access.Denial(x.connectionKey(), x.runner.Namespace))
 	}
 	gone, err := connection.Gone(ctx, x.Client, x.connectionKey())
 	if err != nil {

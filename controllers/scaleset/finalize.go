@@ -140,7 +140,7 @@ func (x *run) deleteThere(ctx context.Context) error {
 // time. Then the scale set is left on GitHub, to be adopted when its name is declared
 // again.
 func (x *run) orphan(ctx context.Context) error {
-	gone, why := x.denied, connection.Denial(x.connectionKey(), x.set.Namespace)
+	gone, why := x.denied, x.Access.Denial(x.connectionKey(), x.set.Namespace)
 	if !x.denied {
 		var err error
 		if gone, err = connection.Gone(ctx, x.Client, x.connectionKey()); err != nil {

@@ -575,7 +575,7 @@ func TestAControllerOfSomeNamespaces(t *testing.T) {
 		ends(t, ns)
 		must(t, w.Client.Create(t.Context(), newPool(ns, "linux", "main", func(p *v1alpha1.RunnerPool) { p.Spec.ConnectionRef.Namespace = estate })))
 	}
-	unready(t, key("tenants-watched", "linux"), &v1alpha1.RunnerPool{}, v1alpha1.AccessDeniedReason)
+	unready(t, key("tenants-watched", "linux"), &v1alpha1.RunnerPool{}, v1alpha1.AccessDeniedReason, "namespace "+estate+" is not among --watch-namespaces")
 	p := &v1alpha1.RunnerPool{}
 	must(t, w.Client.Get(t.Context(), key("tenants-unwatched", "linux"), p))
 	if len(p.Status.Conditions) > 0 {
