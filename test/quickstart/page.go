@@ -27,10 +27,19 @@ func Blocks(page string) []Block {
 	return blocks
 }
 
-// Step is a command and what it must print: lines in this order, others between them where a line is only "…".
+// Step is a command and what it must print: lines in this order, others between them where a line is only "…". A line that
+// ends in " …" goes on.
 type Step struct {
 	Command string
 	Output  []string
+}
+
+// Output returns the lines of a console block without commands: what a command in prose prints.
+func (b Block) Output() []string {
+	if b.Language != "console" || len(b.Steps()) > 0 {
+		return nil
+	}
+	return strings.Split(strings.TrimSpace(b.Text), "\n")
 }
 
 // Steps returns the commands of a console block: lines that begin with "$ ".
