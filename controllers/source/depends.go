@@ -74,15 +74,18 @@ func (x *run) depend(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("reading PoolSource %s: %w", key, err)
 		}
-		why, err := x.unready(ctx, fmt.Sprintf("spec.dependsOn[%d].readyExpr", i), dependency, on)
+		why, passes, err := x.unready(ctx, fmt.Sprintf("spec.dependsOn[%d].readyExpr", i), dependency, on)
 		if err != nil {
 			return err
 		}
-		if why == "" {
+		if why == "" || passes && x.isSettled() {
 			continue
 		}
 		if circle := x.circle(ctx, on); circle != "" {
 			return kube.Stall(v1alpha1.DependencyNotReadyReason, "spec.dependsOn goes in a circle: %s", circle)
+		}
+		if passes {
+			return kube.Progress(x.dependencyRetry(), "PoolSource %s %s", key, why)
 		}
 		return x.dependencyNotReady("PoolSource %s %s", key, why)
 	}
@@ -90,23 +93,33 @@ func (x *run) depend(ctx context.Context) error {
 }
 
 func (x *run) dependencyNotReady(format string, args ...any) error {
-	return kube.Wait(v1alpha1.DependencyNotReadyReason, min(x.retryAfter(), x.jitter(dependencyRetry)), format, args...)
+	return kube.Wait(v1alpha1.DependencyNotReadyReason, x.dependencyRetry(), format, args...)
 }
 
-// unready says what is missing of a dependency; it is empty if nothing is.
-func (x *run) unready(ctx context.Context, field string, dependency *meta.DependencyReference, on *v1alpha1.PoolSource) (string, error) {
+func (x *run) dependencyRetry() time.Duration {
+	return min(x.retryAfter(), x.jitter(dependencyRetry))
+}
+
+// unready says what is missing of a dependency; it is empty if nothing is. It passes by itself if the dependency is on its way.
+func (x *run) unready(ctx context.Context, field string, dependency *meta.DependencyReference, on *v1alpha1.PoolSource) (why string, passes bool, err error) {
 	if dependency.ReadyExpr != "" {
-		return x.unreadyByExpression(ctx, field, dependency.ReadyExpr, on)
+		why, err = x.unreadyByExpression(ctx, field, dependency.ReadyExpr, on)
+		return why, false, err
 	}
 	switch {
 	case on.Status.ObservedGeneration != on.Generation:
-		return "has changed and was not looked at since", nil
+		return "has changed and was not looked at since", true, nil
 	case !conditions.IsReady(on):
-		return "is not ready: " + firstLine(conditions.GetMessage(on, v1alpha1.ReadyCondition)), nil
+		return "is not ready: " + firstLine(conditions.GetMessage(on, v1alpha1.ReadyCondition)), conditions.IsUnknown(on, v1alpha1.ReadyCondition), nil
 	case x.isTwin(on) && on.Status.LastAppliedRevision != x.revision:
-		return fmt.Sprintf("comes from the same place and has not applied revision %s yet", x.revision), nil
+		return fmt.Sprintf("comes from the same place and has not applied revision %s yet", x.revision), true, nil
 	}
-	return "", nil
+	return "", false, nil
+}
+
+// isSettled says whether the revision is applied already: that a dependency goes on is no reason to look unready.
+func (x *run) isSettled() bool {
+	return x.source.Status.LastAppliedRevision == x.revision && x.source.Status.ObservedGeneration == x.source.Generation && conditions.IsReady(x.source)
 }
 
 // isTwin says whether another source reads the same files.
@@ -170,12 +183,12 @@ func (r *Reconciler) dependents(ctx context.Context, on client.Object) []reconci
 	return requestsOf(sources, func(*v1alpha1.PoolSource) bool { return true })
 }
 
-// dependencyChanged passes what may make a source ready for others.
+// dependencyChanged passes what may make a source ready for others: how a look at it ended.
 var dependencyChanged = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*v1alpha1.PoolSource)
 		now, also := e.ObjectNew.(*v1alpha1.PoolSource)
-		return ok && also && (before.Generation != now.Generation || !equality.Semantic.DeepEqual(before.Status, now.Status))
+		return ok && also && !conditions.IsUnknown(now, v1alpha1.ReadyCondition) && !equality.Semantic.DeepEqual(before.Status, now.Status)
 	},
 	GenericFunc: func(event.GenericEvent) bool { return false },
 }

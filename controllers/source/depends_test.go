@@ -39,8 +39,12 @@ func TestASourceWaitsForWhatItDependsOn(t *testing.T) {
 	unready := func(s *v1alpha1.PoolSource) {
 		conditions.MarkFalse(s, v1alpha1.ReadyCondition, v1alpha1.BuildFailedReason, "a.cue:1:2: wrong\nand more")
 	}
+	onUs := func(s *v1alpha1.PoolSource) { s.Spec.DependsOn = []fluxmeta.DependencyReference{{Name: "us"}} }
 	twin := func(s *v1alpha1.PoolSource) { s.Spec.Git.URL = us().Spec.Git.URL }
-	const waits, goes = "False DependencyNotReady Reconciling", "True Succeeded"
+	progressing := func(s *v1alpha1.PoolSource) {
+		conditions.MarkUnknown(s, v1alpha1.ReadyCondition, v1alpha1.ProgressingReason, "Fetching and compiling revision main@sha1:2")
+	}
+	const waits, passes, goes = "False DependencyNotReady Reconciling", "Unknown Progressing Reconciling", "True Succeeded"
 	cases := map[string]struct {
 		on    fluxmeta.DependencyReference
 		base  *v1alpha1.PoolSource
@@ -50,16 +54,19 @@ func TestASourceWaitsForWhatItDependsOn(t *testing.T) {
 		"it is ready":                            {onBase, base(), goes, ""},
 		"it is not there":                        {onBase, nil, waits, "PoolSource ci/base is not there"},
 		"it is not ready":                        {onBase, base(unready), waits, "PoolSource ci/base is not ready: a.cue:1:2: wrong"},
-		"it was never looked at":                 {onBase, base(func(s *v1alpha1.PoolSource) { s.Status.Conditions = nil }), waits, "is not ready"},
-		"it has changed":                         {onBase, base(func(s *v1alpha1.PoolSource) { s.Generation = 2 }), waits, "was not looked at since"},
-		"the same repository, an older revision": {onBase, base(twin), waits, "has not applied revision main@sha1:1 yet"},
+		"it is being looked at":                  {onBase, base(progressing), passes, "PoolSource ci/base is not ready: Fetching and compiling revision main@sha1:2"},
+		"it was never looked at":                 {onBase, base(func(s *v1alpha1.PoolSource) { s.Status.Conditions = nil }), passes, "is not ready"},
+		"it has changed":                         {onBase, base(func(s *v1alpha1.PoolSource) { s.Generation = 2 }), passes, "was not looked at since"},
+		"the same repository, an older revision": {onBase, base(twin), passes, "has not applied revision main@sha1:1 yet"},
 		"the same repository, this revision": {
 			onBase, base(twin, func(s *v1alpha1.PoolSource) { s.Status.LastAppliedRevision = "main@sha1:1" }), goes, "",
 		},
 		"itself": {fluxmeta.DependencyReference{Name: "us"}, nil, "False DependencyNotReady Stalled", "names the source itself"},
 		"a circle": {
-			onBase, base(unready, func(s *v1alpha1.PoolSource) { s.Spec.DependsOn = []fluxmeta.DependencyReference{{Name: "us"}} }),
-			"False DependencyNotReady Stalled", "ci/us → ci/base → ci/us",
+			onBase, base(unready, onUs), "False DependencyNotReady Stalled", "ci/us → ci/base → ci/us",
+		},
+		"a circle of new sources": {
+			onBase, base(onUs, func(s *v1alpha1.PoolSource) { s.Status.Conditions = nil }), "False DependencyNotReady Stalled", "ci/us → ci/base → ci/us",
 		},
 		"an expression that is true":  {asking(`dep.status.lastAppliedRevision.startsWith("main") && self.metadata.namespace == "ci"`), base(unready), goes, ""},
 		"an expression that is false": {asking(`dep.metadata.name == "other"`), base(), waits, "spec.dependsOn[0].readyExpr is false"},
@@ -86,7 +93,7 @@ func TestASourceWaitsForWhatItDependsOn(t *testing.T) {
 			w.push("main@sha1:1", pool("a"))
 			result := w.reconcile()
 			w.expectReady(tc.want, tc.words)
-			if tc.want == waits && (result.RequeueAfter != dependencyRetry || w.fetches != 0) {
+			if (tc.want == waits || tc.want == passes) && (result.RequeueAfter != dependencyRetry || w.fetches != 0) {
 				t.Errorf("looks again after %s, fetched %d times", result.RequeueAfter, w.fetches)
 			}
 		})
@@ -126,7 +133,32 @@ func TestSourcesOfOneArtifactAreTwins(t *testing.T) {
 	w.push("main@sha1:1", pool("a"))
 	w.stock(artifact("main@sha1:1"))
 	w.reconcile()
-	w.expectReady("False DependencyNotReady Reconciling", "has not applied revision main@sha1:1 yet")
+	w.expectReady("Unknown Progressing Reconciling", "has not applied revision main@sha1:1 yet")
+}
+
+// A push to what a source depends on neither makes it unready nor is told of it.
+func TestADependencyOnItsWayLeavesWhatIsAppliedReady(t *testing.T) {
+	w := newWorld(t, dependingOn(fluxmeta.DependencyReference{Name: "base"}), base())
+	w.push("main@sha1:1", pool("a"))
+	w.reconcile()
+	w.told()
+	on := base()
+	if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(on), on); err != nil {
+		t.Fatal(err)
+	}
+	conditions.MarkUnknown(on, v1alpha1.ReadyCondition, v1alpha1.ProgressingReason, "Fetching and compiling revision main@sha1:2")
+	if err := w.client.Status().Update(t.Context(), on); err != nil {
+		t.Fatal(err)
+	}
+	w.reconcile()
+	w.expectReady("True Succeeded")
+	w.push("main@sha1:2", pool("a"), pool("b"))
+	w.reconcile()
+	w.expectReady("Unknown Progressing Reconciling", "PoolSource ci/base is not ready")
+	w.expectObjects(map[string]string{"RunnerPool a": "us"})
+	if diff := cmp.Diff([]string{"Normal Progressing"}, w.told()); diff != "" {
+		t.Error(diff)
+	}
 }
 
 func TestWhatOfADependencyWakesASource(t *testing.T) {
@@ -134,10 +166,13 @@ func TestWhatOfADependencyWakesASource(t *testing.T) {
 		now  *v1alpha1.PoolSource
 		want bool
 	}{
-		"a revision": {base(func(s *v1alpha1.PoolSource) { s.Status.LastAppliedRevision = "2" }), true},
-		"its spec":   {base(func(s *v1alpha1.PoolSource) { s.Generation = 2 }), true},
-		"a label":    {base(func(s *v1alpha1.PoolSource) { s.Labels = map[string]string{"a": "b"} }), false},
-		"nothing":    {base(), false},
+		"a revision":                         {base(func(s *v1alpha1.PoolSource) { s.Status.LastAppliedRevision = "2" }), true},
+		"its spec, which is looked at first": {base(func(s *v1alpha1.PoolSource) { s.Generation = 2 }), false},
+		"a look that has begun": {base(func(s *v1alpha1.PoolSource) {
+			conditions.MarkUnknown(s, v1alpha1.ReadyCondition, v1alpha1.ProgressingReason, "Fetching")
+		}), false},
+		"a label": {base(func(s *v1alpha1.PoolSource) { s.Labels = map[string]string{"a": "b"} }), false},
+		"nothing": {base(), false},
 		"its readiness": {base(func(s *v1alpha1.PoolSource) {
 			conditions.MarkFalse(s, v1alpha1.ReadyCondition, v1alpha1.BuildFailedReason, "wrong")
 		}), true},
