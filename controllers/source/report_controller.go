@@ -68,6 +68,9 @@ type telling struct {
 
 // SetupWithManager watches what becomes of sources.
 func (r *Teller) SetupWithManager(mgr ctrl.Manager) error {
+	if r.Sources != nil {
+		r.Sources.isTold = true
+	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("poolsource-report").
 		For(&v1alpha1.PoolSource{}).
@@ -191,9 +194,6 @@ func (r *Teller) forget(key types.NamespacedName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.told, key)
-	if r.Sources != nil {
-		r.Sources.diagnoses.Delete(key)
-	}
 }
 
 // wait is how long a revision whose outcome changes again and again has to wait.
@@ -222,7 +222,7 @@ type diagnosis struct {
 func (x *run) keepDiagnostics(outcome error) {
 	key := x.sourceKey()
 	x.diagnoses.Delete(key)
-	if x.source.Spec.CommitStatus == nil || kube.ReasonOf(outcome, "") != v1alpha1.BuildFailedReason {
+	if !x.isTold || x.source.Spec.CommitStatus == nil || kube.ReasonOf(outcome, "") != v1alpha1.BuildFailedReason {
 		return
 	}
 	if result, ok := x.compiled.get(x.source.Namespace, x.cacheKey()); ok && len(result.Diagnostics) > maxStatusDiagnostics {

@@ -63,6 +63,7 @@ func newTeller(t *testing.T, objects ...client.Object) *teller {
 		GitHub: func(key types.NamespacedName) (Commits, bool) { return x.github, key.String() == "ci/acme" },
 		Now:    func() time.Time { return x.now },
 	}
+	x.reconciler.isTold = true
 	return x
 }
 
@@ -109,6 +110,30 @@ func TestGitHubIsToldOfEachRevisionOnce(t *testing.T) {
 	}
 	if x.last.Name != "corral/4f9c1a52/ci/us" || !strings.Contains(x.last.Summary, "Revision `main@sha1:"+commit("b")+"` of PoolSource `ci/us` was refused") {
 		t.Errorf("told %+v", x.last)
+	}
+}
+
+func TestDiagnosticsAreKeptAsLongAsSomebodyTellsOfThem(t *testing.T) {
+	for name, change := range map[string]func(*teller){
+		"nobody does":          func(x *teller) { x.reconciler.isTold = false },
+		"the source is gone":   func(x *teller) { _ = x.client.Delete(t.Context(), x.source()) },
+		"another revision":     func(x *teller) { x.push("main@sha1:"+commit("b"), pool("a")) },
+		"not of this revision": func(x *teller) { x.tip, x.results["main@sha1:"+commit("b")] = "main@sha1:"+commit("b"), wrong(1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newTeller(t, us(onGitHub))
+			x.tip, x.results["main@sha1:"+commit("a")] = "main@sha1:"+commit("a"), wrong(30)
+			x.sync()
+			key := client.ObjectKeyFromObject(us())
+			if kept := x.reconciler.diagnosticsOf(key, x.tip); len(kept) != 30 {
+				t.Fatalf("%d diagnostics are kept", len(kept))
+			}
+			change(x)
+			x.sync()
+			if _, kept := x.reconciler.diagnoses.Load(key); kept {
+				t.Error("they stay")
+			}
+		})
 	}
 }
 

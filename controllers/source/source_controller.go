@@ -71,7 +71,8 @@ type Reconciler struct {
 	compiled *shelf
 	claims   sync.Map // of namespace to *sync.Mutex
 
-	diagnoses sync.Map // of types.NamespacedName to diagnosis
+	isTold    bool     // GitHub is told of revisions
+	diagnoses sync.Map // of types.NamespacedName to diagnosis, where somebody tells of it
 }
 
 // run is one reconciliation of one source.
@@ -116,11 +117,9 @@ type run struct {
 // by their owner references.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	source := &v1alpha1.PoolSource{}
-	if err := r.Client.Get(ctx, req.NamespacedName, source); err != nil {
+	if err := r.Client.Get(ctx, req.NamespacedName, source); err != nil || !source.DeletionTimestamp.IsZero() {
+		r.diagnoses.Delete(req.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
-	}
-	if !source.DeletionTimestamp.IsZero() {
-		return ctrl.Result{}, nil
 	}
 	x := r.begin(source)
 	defer func() { x.release() }()
