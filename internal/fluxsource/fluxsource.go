@@ -22,6 +22,8 @@ import (
 	_ "crypto/sha512"
 
 	"github.com/opencontainers/go-digest"
+
+	"github.com/corral-dev/corral/internal/silence"
 )
 
 // What can be wrong with an artifact. Every error of this package that has one of these causes wraps it.
@@ -104,9 +106,9 @@ func (c *Client) Fetch(ctx context.Context, artifact Artifact) (fs.FS, error) {
 		return nil, err
 	}
 	limits := c.Limits.orDefaults()
-	content, err := download(ctx, location, limits.DownloadBytes)
+	content, err := download(ctx, location.String(), limits.DownloadBytes)
 	if err != nil {
-		return nil, explain(ctx, err)
+		return nil, explain(ctx, location.Host, err)
 	}
 	if got := sum.Algorithm().FromBytes(content); got != sum {
 		return nil, fmt.Errorf("%w: the artifact is announced as %s and is %s", ErrDigest, sum, got)
@@ -115,15 +117,15 @@ func (c *Client) Fetch(ctx context.Context, artifact Artifact) (fs.FS, error) {
 }
 
 // location is where an artifact is asked for.
-func (c *Client) location(text string) (string, error) {
+func (c *Client) location(text string) (*url.URL, error) {
 	location, err := url.Parse(text)
 	if err != nil || location.Host == "" || (location.Scheme != "http" && location.Scheme != "https") {
-		return "", fmt.Errorf("%w: the artifact's URL %.200q is no http URL", ErrUnusable, text)
+		return nil, fmt.Errorf("%w: the artifact's URL %.200q is no http URL", ErrUnusable, text)
 	}
 	if c.Host != "" {
 		location.Host = c.Host
 	}
-	return location.String(), nil
+	return location, nil
 }
 
 // download returns what is behind a URL, at most limit bytes.
@@ -168,8 +170,8 @@ func sameHost(request *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// explain gives an error of the network one of this package's causes.
-func explain(ctx context.Context, err error) error {
+// explain gives an error of the network, talking to a host, one of this package's causes.
+func explain(ctx context.Context, host string, err error) error {
 	for _, cause := range []error{ErrNotFound, ErrTooLarge, ErrUnusable, ErrUnavailable} {
 		if errors.Is(err, cause) {
 			return err
@@ -181,5 +183,5 @@ func explain(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
-	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	return fmt.Errorf("%w: %s: %s", ErrUnavailable, host, silence.Words(err))
 }

@@ -326,6 +326,24 @@ func TestAServerThatIsAwayIsUnavailable(t *testing.T) {
 	}
 }
 
+// A connection has another local port each time, which must not make another error of it.
+func TestABrokenConnectionIsToldInTheSameWords(t *testing.T) {
+	artifact := served(t, digest.FromString(""), func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := w.(http.Hijacker).Hijack()
+		if err == nil {
+			err = errors.Join(conn.(*net.TCPConn).SetLinger(0), conn.Close())
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	host := strings.TrimSuffix(strings.TrimPrefix(artifact.URL, "http://"), "/gitrepository/ci/pools/latest.tar.gz")
+	want := "server unavailable: " + host + ": read tcp " + host + ": read: connection reset by peer"
+	if _, err := new(fluxsource.Client).Fetch(t.Context(), artifact); err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
 // FuzzUnpack holds that no content makes more of itself than the limits, or panics.
 func FuzzUnpack(f *testing.F) {
 	f.Add(archive(f, file("pools/a.cue", "a"), entry{name: "b", content: "a", kind: tar.TypeSymlink}))

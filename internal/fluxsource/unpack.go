@@ -67,7 +67,7 @@ func (u *unpacker) explain(ctx context.Context, err error) error {
 	case errors.Is(err, ErrTooLarge), errors.Is(err, ErrUnusable):
 		return err
 	case ctx.Err() != nil:
-		return explain(ctx, err)
+		return explain(ctx, "", err)
 	}
 	return fmt.Errorf("%w: reading the artifact's archive: %w", ErrUnusable, err)
 }

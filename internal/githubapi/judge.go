@@ -5,9 +5,7 @@ package githubapi
 
 import (
 	"errors"
-	"net"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -15,6 +13,7 @@ import (
 	"github.com/google/go-github/v89/github"
 
 	"github.com/corral-dev/corral/internal/scaleset"
+	"github.com/corral-dev/corral/internal/silence"
 )
 
 // judge types an error of go-github. That of an answer which only tells that GitHub took the
@@ -29,7 +28,7 @@ func (c *Client) judge(k kind, doing string, resp *github.Response, err error) e
 	case errors.As(err, &large): // as it will be the next time
 		return scaleset.NewError(scaleset.KindUnexpected, doing, status, 0, large.Error(), err)
 	case status == 0:
-		return scaleset.NewError(scaleset.KindUnavailable, doing, 0, 0, silence(err), err)
+		return scaleset.NewError(scaleset.KindUnavailable, doing, 0, 0, silence.Of(err), err)
 	case status < http.StatusBadRequest:
 		return scaleset.NewError(scaleset.KindUnavailable, doing, status, 0, "the answer can't be used: "+err.Error(), err)
 	}
@@ -112,21 +111,4 @@ func explanation(err error) string {
 		return plain.Message
 	}
 	return ""
-}
-
-// silence says why there was no answer, in words that are the same at each attempt: the local port
-// is not.
-func silence(err error) string {
-	if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
-		return "no answer in time"
-	}
-	if op := new(net.OpError); errors.As(err, &op) {
-		bare := *op
-		bare.Source = nil
-		return "no answer: " + bare.Error()
-	}
-	if wrapped := new(url.Error); errors.As(err, &wrapped) {
-		err = wrapped.Err
-	}
-	return "no answer: " + err.Error()
 }

@@ -12,12 +12,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"net/url"
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/storer"
 	"github.com/go-git/go-git/v5/plumbing/transport"
+
+	"github.com/corral-dev/corral/internal/silence"
 )
 
 // What can be wrong with a source. Every error of this package that has one of
@@ -310,12 +311,13 @@ func revision(ref Ref, commit plumbing.Hash) string {
 // explain gives an error of go-git or of the network one of this package's causes
 // where it has one, and a text that stays the same from one attempt to the next.
 func explain(ctx context.Context, err error) error {
-	operation := new(net.OpError)
 	switch {
 	case isExplained(err):
 		return err
 	case errors.Is(ctx.Err(), context.DeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%w: the server did not answer in time; check that it can be reached, or allow more time", ErrTimeout)
+	case ctx.Err() != nil:
+		return ctx.Err()
 	case errors.Is(err, transport.ErrRepositoryNotFound):
 		return fmt.Errorf("%w: check the URL; a server may also answer so when the credentials give no access", ErrNotFound)
 	case errors.Is(err, transport.ErrAuthenticationRequired):
@@ -324,11 +326,8 @@ func explain(ctx context.Context, err error) error {
 		return fmt.Errorf("%w: the credentials are known but may not read this repository", ErrAuthRefused)
 	case errors.Is(err, transport.ErrEmptyRemoteRepository):
 		return fmt.Errorf("%w: the repository is empty; push a first commit", ErrRefNotFound)
-	case errors.As(err, &operation):
-		// The whole error names the local port, which differs each time.
-		return fmt.Errorf("talking to the Git server: %s: %w", operation.Op, operation.Err)
 	}
-	return fmt.Errorf("talking to the Git server: %w", err)
+	return fmt.Errorf("talking to the Git server: %s", silence.Words(err))
 }
 
 func isExplained(err error) bool {

@@ -7,7 +7,9 @@ import (
 	"context"
 	"encoding/pem"
 	"errors"
+	"io"
 	"io/fs"
+	"net"
 	"net/http"
 	"net/http/cgi"
 	"net/http/httptest"
@@ -375,6 +377,56 @@ func TestHangEndsAtTheDeadline(t *testing.T) {
 			_, err := (&Client{}).Fetch(deadline{ctx}, Request{URL: url, Ref: Ref{Branch: "main"}, Auth: Auth{CAPEM: certificate}})
 			if !errors.Is(err, ErrTimeout) {
 				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// A connection has another local port each time, which must not make another error of it.
+func TestABrokenConnectionIsToldInTheSameWords(t *testing.T) {
+	r := newRepo(t)
+	r.commit(map[string]string{"a.cue": "a"})
+	backend := r.serve()
+	reset := func(w http.ResponseWriter) {
+		conn, _, err := w.(http.Hijacker).Hijack()
+		if err == nil {
+			err = errors.Join(conn.(*net.TCPConn).SetLinger(0), conn.Close())
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	for name, breaks := range map[string]func(w http.ResponseWriter, post bool) bool{
+		"before the references": func(http.ResponseWriter, bool) bool { return true },
+		"in the references": func(w http.ResponseWriter, _ bool) bool {
+			w.Header().Set("Content-Length", "100")
+			_, _ = io.WriteString(w, "001e# service=git-upload-pack\n00")
+			w.(http.Flusher).Flush()
+			return true
+		},
+		"before the objects": func(_ http.ResponseWriter, post bool) bool { return post },
+		"in the answer about objects": func(w http.ResponseWriter, post bool) bool {
+			if post {
+				w.Header().Set("Content-Length", "100")
+				_, _ = io.WriteString(w, "00")
+				w.(http.Flusher).Flush()
+			}
+			return post
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+				if breaks(w, request.Method == http.MethodPost) {
+					reset(w)
+					return
+				}
+				backend.ServeHTTP(w, request)
+			}))
+			defer server.Close()
+			want := "talking to the Git server: read tcp " + server.Listener.Addr().String() + ": read: connection reset by peer"
+			_, err := (&Client{AllowHTTP: true}).Fetch(t.Context(), Request{URL: server.URL + "/.git", Ref: Ref{Branch: "main"}})
+			if err == nil || err.Error() != want {
+				t.Errorf("got %v, want %s", err, want)
 			}
 		})
 	}

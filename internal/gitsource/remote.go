@@ -8,6 +8,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -212,6 +213,7 @@ type meter struct {
 	limit    int64
 	exceeded atomic.Bool
 	astray   atomic.Pointer[url.URL] // where a redirect led that is not followed
+	broken   atomic.Pointer[error]   // what the network said last
 }
 
 // checkRedirect lets a server send us elsewhere on itself, as to another path or from http to https.
@@ -231,6 +233,7 @@ func (m *meter) checkRedirect(request *http.Request, via []*http.Request) error 
 func (m *meter) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := m.next.RoundTrip(request)
 	if err != nil {
+		m.broken.Store(&err)
 		return nil, err
 	}
 	response.Body = &meteredBody{ReadCloser: response.Body, meter: m, left: m.limit}
@@ -239,13 +242,16 @@ func (m *meter) RoundTrip(request *http.Request) (*http.Response, error) {
 
 func (m *meter) close() { m.next.CloseIdleConnections() }
 
-// explain says so when an error came of the limit or of a redirect, whatever go-git made of it.
+// explain says so when an error came of the limit, of a redirect or of the network, whatever go-git made of it.
 func (m *meter) explain(err error) error {
 	if to := m.astray.Load(); to != nil {
 		return fmt.Errorf("%w: the server redirects to another host, %.100s://%.200s; if that is right, name it in the URL", ErrNotAllowed, to.Scheme, to.Host)
 	}
 	if m.exceeded.Load() {
 		return sentTooMuch(m.limit)
+	}
+	if said := m.broken.Load(); said != nil {
+		return *said
 	}
 	return err
 }
@@ -263,6 +269,9 @@ type meteredBody struct {
 // Read fails at the first byte beyond the limit.
 func (b *meteredBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		b.meter.broken.Store(&err)
+	}
 	b.left -= int64(n)
 	if b.left < 0 {
 		b.meter.exceeded.Store(true)

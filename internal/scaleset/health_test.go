@@ -6,7 +6,6 @@ package scaleset
 import (
 	"context"
 	"errors"
-	"net"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -203,19 +202,4 @@ func TestOneDeadEndpointLeavesTheOthersAlone(t *testing.T) {
 		stop()
 		_ = all.Wait() // never fails
 	})
-}
-
-func TestSilenceIsTheSameEachTime(t *testing.T) {
-	refused := func(port int) error {
-		return &net.OpError{
-			Op: "read", Net: "tcp", Source: &net.TCPAddr{Port: port}, Addr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 443},
-			Err: errors.New("connection reset by peer"),
-		}
-	}
-	if a, b := silence(refused(4711)), silence(refused(4712)); a != b || a != "no answer: read tcp 127.0.0.1:443: connection reset by peer" {
-		t.Errorf("%q and %q", a, b)
-	}
-	if got := silence(context.DeadlineExceeded); got != "no answer in time" {
-		t.Errorf("got %q", got)
-	}
 }

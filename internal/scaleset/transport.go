@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/corral-dev/corral/internal/silence"
 	"github.com/corral-dev/corral/internal/turns"
 )
 
@@ -140,7 +141,7 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	x.endpoint, x.status, x.header, x.typeName, x.message, x.silent = requestEndpoint(req), 0, nil, "", "", false
 	resp, err := o.next.RoundTrip(req)
 	if err != nil {
-		x.message, x.silent = silence(err), true
+		x.message, x.silent = clip(silence.Of(err)), true
 		return nil, err
 	}
 	isMessage := x.endpoint == endpointMessagePoll && resp.StatusCode == http.StatusOK
@@ -161,20 +162,6 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	return resp, nil
-}
-
-// silence says why there was no answer, in words that are the same at each attempt:
-// the local port is not.
-func silence(err error) string {
-	if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
-		return "no answer in time"
-	}
-	if op := new(net.OpError); errors.As(err, &op) {
-		bare := *op
-		bare.Source = nil
-		return "no answer: " + bare.Error()
-	}
-	return "no answer: " + clip(err.Error())
 }
 
 func readAll(resp *http.Response) ([]byte, error) {
