@@ -107,9 +107,15 @@ func (x *run) compile(ctx context.Context) (compile.Result, error) {
 			return compile.Result{}, err
 		}
 	}
+	resolved := x.revision
 	files, err := x.fetch(ctx)
 	if err != nil {
 		return compile.Result{}, err
+	}
+	if x.revision != resolved { // what it depends on was compared with the one before
+		if err := x.depend(ctx); err != nil {
+			return compile.Result{}, err
+		}
 	}
 	timer := prometheus.NewTimer(compileSeconds)
 	result, err := x.Compiler.Compile(compileworker.InFlow(ctx, x.source.Namespace), files, compile.Options{
@@ -135,7 +141,9 @@ func (x *run) fetch(ctx context.Context) (fs.FS, error) {
 	timer := prometheus.NewTimer(fetchSeconds)
 	files, err := read(ctx)
 	if err != nil {
-		x.source.Status.LastAttemptedRevision = x.revision
+		if status := &x.source.Status; status.LastAttemptedRevision != x.revision {
+			status.LastAttemptedRevision, status.Diagnostics = x.revision, nil
+		}
 		return nil, x.fetchFailed(ctx, err)
 	}
 	timer.ObserveDuration()

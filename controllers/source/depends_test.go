@@ -136,6 +136,19 @@ func TestSourcesOfOneArtifactAreTwins(t *testing.T) {
 	w.expectReady("Unknown Progressing Reconciling", "has not applied revision main@sha1:1 yet")
 }
 
+// The branch may move on between the answer which revision it is at and the fetch of it.
+func TestALaterRevisionThanTheResolvedOneWaitsForItsTwin(t *testing.T) {
+	twin := base(func(s *v1alpha1.PoolSource) {
+		s.Spec.Git.URL, s.Status.LastAppliedRevision = us().Spec.Git.URL, "main@sha1:1"
+	})
+	w := newWorld(t, dependingOn(fluxmeta.DependencyReference{Name: "base"}), twin)
+	w.push("main@sha1:1", pool("a"))
+	w.before = func() { w.push("main@sha1:2", pool("b")) }
+	w.reconcile()
+	w.expectReady("Unknown Progressing Reconciling", "has not applied revision main@sha1:2 yet")
+	w.expectObjects(map[string]string{})
+}
+
 // A push to what a source depends on neither makes it unready nor is told of it.
 func TestADependencyOnItsWayLeavesWhatIsAppliedReady(t *testing.T) {
 	w := newWorld(t, dependingOn(fluxmeta.DependencyReference{Name: "base"}), base())

@@ -346,6 +346,19 @@ func TestABrokenRevisionChangesNothing(t *testing.T) {
 	}
 }
 
+func TestDiagnosticsAreOfTheRevisionAttemptedLast(t *testing.T) {
+	w := newWorld(t, us())
+	w.pushBroken("main@sha1:1", 1)
+	w.reconcile()
+	w.push("main@sha1:2", pool("a"))
+	w.fetchErr = gitsource.ErrTooLarge
+	w.reconcile()
+	w.expectReady("False ArtifactFailed Stalled")
+	if status := w.source().Status; status.LastAttemptedRevision != "main@sha1:2" || len(status.Diagnostics) > 0 {
+		t.Errorf("status: %+v", status)
+	}
+}
+
 func TestRequestedLookIsAcknowledged(t *testing.T) {
 	w := newWorld(t, us(func(s *v1alpha1.PoolSource) {
 		s.Annotations = map[string]string{fluxmeta.ReconcileRequestAnnotation: "now"}
