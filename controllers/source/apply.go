@@ -84,7 +84,7 @@ func (x *run) failed(all failures) error {
 	case len(all.said) == 0:
 		return nil
 	case all.denied != nil:
-		return kube.Wait(v1alpha1.AccessDeniedReason, x.rightsRetry(), "%s\n%s", x.advise(all.denied.Error()), x.notAll(all.said))
+		return kube.Wait(v1alpha1.AccessDeniedReason, x.rightsRetry(), "%s\n%s", x.notAll(all.said), x.advice(all.denied.Error()))
 	case all.transient:
 		return kube.Wait(v1alpha1.ApplyFailedReason, x.retryAfter(), "%s", x.notAll(all.said))
 	}
@@ -197,7 +197,7 @@ func (x *run) prune(ctx context.Context) error {
 		delete(x.holds, i)
 	}
 	if denied != nil {
-		return kube.Wait(v1alpha1.AccessDeniedReason, x.rightsRetry(), "pruning: %s", x.advise(strings.Join(failures, "; ")))
+		return kube.Wait(v1alpha1.AccessDeniedReason, x.rightsRetry(), "pruning: %s\n%s", strings.Join(failures, "; "), x.advice(denied.Error()))
 	}
 	if len(failures) > 0 {
 		return kube.Wait(v1alpha1.PruneFailedReason, x.retryAfter(), "pruning: %s", strings.Join(failures, "; "))

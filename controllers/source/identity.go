@@ -4,7 +4,6 @@
 package source
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -67,15 +66,15 @@ func username(account types.NamespacedName) string {
 // else the controller. What the source itself is, and what it is fetched with, is read and written by the controller.
 func (x *run) identify(context.Context) error {
 	x.actor = x.Client
-	name := cmp.Or(x.source.Spec.ServiceAccountName, x.DefaultServiceAccount)
+	said, name := "spec.serviceAccountName", x.source.Spec.ServiceAccountName
+	if name == "" {
+		said, name = "--default-service-account of the controller", x.DefaultServiceAccount
+	}
 	if name == "" {
 		return nil
 	}
 	if errs := validation.IsDNS1123Subdomain(name); len(errs) > 0 {
-		return kube.Stall(v1alpha1.InvalidSpecReason, "spec.serviceAccountName: %q is no name of a ServiceAccount: %s", name, errs[0])
-	}
-	if x.Impersonate == nil {
-		return kube.Stall(v1alpha1.AccessDeniedReason, "spec.serviceAccountName: the controller impersonates nobody")
+		return kube.Stall(v1alpha1.InvalidSpecReason, "%s: %q is no name of a ServiceAccount: %s", said, name, errs[0])
 	}
 	x.account = types.NamespacedName{Namespace: x.source.Namespace, Name: name}
 	var err error
@@ -93,7 +92,7 @@ func (x *run) refusal(err error) error {
 	if !x.isRefused(err) {
 		return err
 	}
-	return kube.Wait(v1alpha1.AccessDeniedReason, x.rightsRetry(), "%s", x.advise(err.Error()))
+	return kube.Wait(v1alpha1.AccessDeniedReason, x.rightsRetry(), "%w\n%s", err, x.advice(err.Error()))
 }
 
 // rightsRetry is the time to the next attempt after the service account was refused.
@@ -101,10 +100,10 @@ func (x *run) rightsRetry() time.Duration {
 	return x.jitter(min(x.source.Spec.GetRetryInterval(), rightsRetry))
 }
 
-// advise adds to a refusal what can be done about it.
-func (x *run) advise(refused string) string {
+// advice is what can be done about a refusal.
+func (x *run) advice(refused string) string {
 	if strings.Contains(refused, "cannot impersonate") {
-		return refused + "\nThe controller may not act as service accounts: set impersonation.enabled of the chart"
+		return "The controller may not act as service accounts: set impersonation.enabled of the chart"
 	}
-	return fmt.Sprintf("%s\nBind a role with this right to ServiceAccount %s", refused, x.account)
+	return "Bind a role with this right to ServiceAccount " + x.account.String()
 }

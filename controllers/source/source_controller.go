@@ -55,7 +55,7 @@ type Reconciler struct {
 	kube.Reporter
 	// Live reads without a cache: Secrets by name, and who holds which object.
 	Live client.Reader
-	// Impersonate returns a client that acts as a service account; nil if none can be.
+	// Impersonate returns a client that acts as a service account.
 	Impersonate func(account types.NamespacedName) (client.Client, error)
 	// DefaultServiceAccount in a source's namespace acts for sources that name none; "" for the controller.
 	DefaultServiceAccount string

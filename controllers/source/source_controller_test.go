@@ -22,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -403,6 +404,38 @@ func TestWhatKeepsARevisionFromBeingBuilt(t *testing.T) {
 			}
 			w.expectReady(tc.want)
 		})
+	}
+}
+
+func TestWhatTheServiceAccountMayNotIsSaidOnceWithAdvice(t *testing.T) {
+	refusal := func(why string) error {
+		return apierrors.NewForbidden(schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "runnerpools"}, "a", errors.New(why))
+	}
+	const applied = "\nThe other objects of revision main@sha1:1 were applied; nothing was pruned\n"
+	for why, want := range map[string]string{
+		"User x cannot patch resource": `: runnerpools.corral.dev "a" is forbidden: User x cannot patch resource` + applied + "Bind a role with this right to ServiceAccount ci/corral",
+		"cannot impersonate resource":  `: runnerpools.corral.dev "a" is forbidden: cannot impersonate resource` + applied + "The controller may not act as service accounts: set impersonation.enabled of the chart",
+	} {
+		w := newWorld(t, us(func(s *v1alpha1.PoolSource) { s.Spec.ServiceAccountName = "corral" }))
+		w.reconciler.Impersonate = func(types.NamespacedName) (client.Client, error) { return w.client, nil }
+		w.push("main@sha1:1", pool("a"), pool("b"))
+		w.applyErr["a"] = refusal(why)
+		if after := w.reconcile().RequeueAfter; after != rightsRetry {
+			t.Errorf("looks again after %s", after)
+		}
+		w.expectReady("False AccessDenied Reconciling")
+		if got := conditions.GetMessage(w.source(), v1alpha1.ReadyCondition); !strings.HasSuffix(got, want) || strings.Count(got, "is forbidden") != 1 {
+			t.Errorf("got %s", got)
+		}
+	}
+}
+
+func TestWhoseNameOfAServiceAccountIsNone(t *testing.T) {
+	for named, want := range map[string]string{"no/name": "spec.serviceAccountName: \"no/name\"", "": "--default-service-account of the controller: \"no:name\""} {
+		w := newWorld(t, us(func(s *v1alpha1.PoolSource) { s.Spec.ServiceAccountName = named }))
+		w.reconciler.DefaultServiceAccount = "no:name"
+		w.reconcile()
+		w.expectReady("False InvalidSpec Stalled", want)
 	}
 }
 
