@@ -167,8 +167,11 @@ func allow(t *testing.T, namespaces ...string) {
 		client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"allowedNamespaces":[`+list+`]}}`))))
 }
 
-// grant lets a service account apply kinds in its namespace.
-func grant(t *testing.T, namespace, account string, resources ...string) {
+// toApply is all that a source's account needs.
+const toApply = "create, patch, delete"
+
+// grant lets a service account do so with our kinds in its namespace.
+func grant(t *testing.T, namespace, account, verbs, resource string) {
 	t.Helper()
 	must(t, w.Cluster.Apply(t.Context(), fmt.Appendf(nil, `
 apiVersion: v1
@@ -180,8 +183,8 @@ kind: Role
 metadata: {namespace: %[1]s, name: %[2]s}
 rules:
 - apiGroups: [corral.dev]
-  resources: [%[3]s]
-  verbs: [get, list, watch, create, update, patch, delete]
+  resources: [%[4]s]
+  verbs: [%[3]s]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
@@ -189,7 +192,7 @@ metadata: {namespace: %[1]s, name: %[2]s}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: %[2]s}
 subjects:
 - {kind: ServiceAccount, namespace: %[1]s, name: %[2]s}
-`, namespace, account, strings.Join(resources, ", "))))
+`, namespace, account, verbs, resource)))
 }
 
 // platform is the platform team's part: a connection in a namespace of its own, a mounted credential, and a server of the attacker's that
@@ -448,7 +451,7 @@ func TestASourceHasTheRightsOfItsServiceAccount(t *testing.T) {
 	})
 	absent(t, &v1alpha1.RunnerPool{}, key(namespace, "base"))
 
-	grant(t, namespace, "deployer", "runnerpools")
+	grant(t, namespace, "deployer", toApply, "runnerpools")
 	own.applied(own.push("", ""))
 	commit := own.push("", declareConnection("evil", p.evil.URL+"/acme", `secretRef: name: "any"`))
 	own.refused(commit, v1alpha1.AccessDeniedReason, "deployer", `resource "githubconnections"`)
@@ -458,7 +461,7 @@ func TestASourceHasTheRightsOfItsServiceAccount(t *testing.T) {
 	commit = own.push(anotherPool("more", `name: "main", namespace: "tenants"`, ""), "")
 	own.refused(commit, "ServiceAccount "+namespace+"/reader")
 	absent(t, &v1alpha1.RunnerPool{}, key(namespace, "more"))
-	grant(t, namespace, "reader", "runnerpools")
+	grant(t, namespace, "reader", toApply, "runnerpools")
 	own.request()
 	own.applied(commit)
 	own.applied(own.push("", "")) // and one is pruned
@@ -481,7 +484,7 @@ func TestATenantWithEditRights(t *testing.T) {
 		ends(t, ns)
 	}
 	allow(t, namespace, "tenants-victim")
-	grant(t, namespace, "mallory", "'*'")
+	grant(t, namespace, "mallory", "get, list, watch, create, update, patch, delete", "'*'")
 	config, err := w.Cluster.ServiceAccountConfig(t.Context(), namespace, "mallory")
 	must(t, err)
 	mallory, err := client.New(config, client.Options{Scheme: controllers.Scheme()})
