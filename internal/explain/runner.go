@@ -76,7 +76,7 @@ func OfRunner(f RunnerFacts) RunnerAnswer {
 		a.Changes = append(a.Changes, remedy)
 	}
 	if a.State == v1alpha1.RunnerBusy {
-		a.Changes = append(a.Changes, fmt.Sprintf("Only a person can end it before its job is over: kubectl annotate runner -n %s %s %s=REASON.",
+		a.Changes = append(a.Changes, fmt.Sprintf("Only a person can end it before its job is over: kubectl annotate runner.corral.dev -n %s %s %s=REASON.",
 			r.Namespace, r.Name, v1alpha1.TerminateAnnotation))
 	}
 	return a
