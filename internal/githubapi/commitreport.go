@@ -24,8 +24,6 @@ const (
 	CommitFailure CommitState = "failure"
 	// CommitError is for what another attempt may mend.
 	CommitError CommitState = "error"
-	// CommitPending is for what waits.
-	CommitPending CommitState = "pending"
 )
 
 // Limits of GitHub's REST API (docs.github.com/rest/commits/statuses and /rest/checks/runs).
@@ -34,7 +32,7 @@ const (
 	mostSummary        = 65_535 // of a check run, in characters
 	mostMessage        = 16_000 // of an annotation; GitHub takes 64 kB, and a person less
 	annotationsAtOnce  = 50     // in a request
-	mostAnnotations    = 200    // in a check run; ours, not GitHub's
+	mostAnnotations    = 100    // in a check run; ours, not GitHub's
 	maxAnnotationTitle = 255
 )
 
@@ -50,7 +48,7 @@ type CommitReport struct {
 	Title string
 	// Summary of the check run, in Markdown.
 	Summary string
-	// Annotations of the check run, of which the first 200 are shown.
+	// Annotations of the check run, of which the first 100 are shown.
 	Annotations []Annotation
 }
 
@@ -160,11 +158,7 @@ func (r *reporting) checkRun(ctx context.Context) error {
 func (r *reporting) createCheckRun(ctx context.Context) (id int64, err error) {
 	options := github.CreateCheckRunOptions{
 		Name: r.Name, HeadSHA: r.sha, ExternalID: &r.ID, Output: r.output(0, min(len(r.Annotations), annotationsAtOnce)),
-	}
-	if r.State == CommitPending {
-		options.Status = github.Ptr("in_progress")
-	} else {
-		options.Status, options.Conclusion = github.Ptr("completed"), github.Ptr(r.conclusion())
+		Status: github.Ptr("completed"), Conclusion: github.Ptr(r.conclusion()),
 	}
 	err = r.do(ctx, kindReport, r.doing("making a check run of"), func(ctx context.Context, gh *github.Client) (*github.Response, error) {
 		made, resp, err := something(gh.Checks.CreateCheckRun(ctx, r.owner, r.repo, options))

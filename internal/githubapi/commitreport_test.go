@@ -86,14 +86,14 @@ func TestManyAnnotationsAreSentByTheFifty(t *testing.T) {
 	c := w.reporter(mayReport)
 	// The second request is lost: the next attempt goes on where this one ended.
 	w.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointUpdateCheckRun, Status: 502, Times: 1})
-	if err := c.ReportCommit(t.Context(), "acme/app", sha, refusal(120)); !scaleset.IsUnavailable(err) {
+	if err := c.ReportCommit(t.Context(), "acme/app", sha, refusal(80)); !scaleset.IsUnavailable(err) {
 		t.Fatalf("got %v", err)
 	}
-	if err := c.ReportCommit(t.Context(), "acme/app", sha, refusal(120)); err != nil {
+	if err := c.ReportCommit(t.Context(), "acme/app", sha, refusal(80)); err != nil {
 		t.Fatal(err)
 	}
 	runs := w.CheckRuns("acme/app", sha)
-	if len(runs) != 1 || len(runs[0].Output.Annotations) != 120 {
+	if len(runs) != 1 || len(runs[0].Output.Annotations) != 80 {
 		t.Fatalf("%d runs with %d annotations", len(runs), runs[0].Output.AnnotationsCount)
 	}
 	for i, a := range runs[0].Output.Annotations {
@@ -104,7 +104,7 @@ func TestManyAnnotationsAreSentByTheFifty(t *testing.T) {
 	if err := c.ReportCommit(t.Context(), "acme/lib", sha, refusal(500)); err != nil {
 		t.Fatal(err)
 	}
-	if got := w.CheckRuns("acme/lib", sha)[0].Output.AnnotationsCount; got != mostAnnotations {
+	if got := w.CheckRuns("acme/lib", sha)[0].Output.AnnotationsCount; got != 100 {
 		t.Errorf("%d annotations of 500", got)
 	}
 }
