@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/corral-dev/corral/internal/memfs"
 	"github.com/corral-dev/corral/schema"
 )
 
@@ -297,8 +298,48 @@ func TestLinksStayInTheTree(t *testing.T) {
 	}
 	defer root.Close()
 	got := texts(Compile(root.FS(), Options{}))
-	if len(got) != 1 || !strings.HasPrefix(got[0], "link.cue: the file can't be read, or is a link that leaves the tree") {
+	if len(got) != 1 || !strings.HasPrefix(got[0], "link.cue: the file can't be read, or is a link that is not followed; commit the file itself: ") {
 		t.Errorf("got %q", got)
+	}
+}
+
+// A source lists links and follows none. Those that nothing reads are in nobody's way.
+func TestLinksThatAreNotFollowedAreRefusedWhereTheyWouldBeRead(t *testing.T) {
+	for name, tc := range map[string]struct {
+		link, embeds string
+		refused      bool
+	}{
+		"a definition":                           {"team/pools/link.cue", "", true},
+		"a definition above":                     {"team/link.cue", "", true},
+		"the module's file":                      {"team/cue.mod/module.cue", "", true},
+		"a policy":                               {"team/pools/policies/link.rego", "", true},
+		"data of policies":                       {"team/pools/policies/data.yaml", "", true},
+		"a test of definitions":                  {"team/pools/link_test.cue", "", false},
+		"a definition elsewhere":                 {"other/link.cue", "", false},
+		"a policy elsewhere":                     {"team/link.rego", "", false},
+		"data elsewhere":                         {"data.json", "", false},
+		"a document":                             {"team/pools/README.md", "", false},
+		"a document, beside a file embedded":     {"team/pools/README.md", "@embed(file=scale.json)", false},
+		"one of the files embedded by a pattern": {"team/pools/more.json", "@embed(type=json,glob=*.json)", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files := memfs.FS{}
+			for name, file := range map[string]*fstest.MapFile{
+				"team/cue.mod/module.cue": {Data: []byte(withDeps)}, "team/pools/a.cue": {Data: []byte("package pools\nx: _ " + tc.embeds)}, "team/pools/scale.json": {Data: []byte("{}")}, tc.link: memfs.Link,
+			} {
+				if _, err := files.Add(name, file); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, diagnostics := Gather(files, "team/pools")
+			got, want := texts(Result{Diagnostics: diagnostics}), []string(nil)
+			if tc.refused {
+				want = []string{tc.link + ": the file can't be read, or is a link that is not followed; commit the file itself: open " + tc.link + ": file does not exist"}
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
 	}
 }
 

@@ -95,7 +95,7 @@ type Client struct {
 var transport = http.DefaultTransport.(*http.Transport).Clone()
 
 // Fetch reads an artifact until the context's deadline. Its errors wrap one of the causes above, or are the context's.
-// Symbolic links are left out of what it returns.
+// Links are in what it returns as memfs.Link.
 func (c *Client) Fetch(ctx context.Context, artifact Artifact) (fs.FS, error) {
 	sum, err := digest.Parse(artifact.Digest)
 	if err != nil {

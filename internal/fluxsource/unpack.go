@@ -87,10 +87,7 @@ func (u *unpacker) add(header *tar.Header, content io.Reader) error {
 	case tar.TypeReg, tar.TypeGNUSparse:
 		return u.addFile(name, header.Size, content)
 	case tar.TypeSymlink, tar.TypeLink:
-		// Left out in silence, a definition would be missed without a word.
-		if path.Ext(name) == ".cue" {
-			return fmt.Errorf("%w: %s is a link, and links are not followed; commit the file itself", ErrUnusable, name)
-		}
+		return u.hold(name, memfs.Link)
 	}
 	return nil // folders are there with their files
 }
@@ -103,7 +100,11 @@ func (u *unpacker) addFile(name string, size int64, content io.Reader) error {
 	if _, err := io.ReadFull(content, data); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	added, err := u.files.Add(name, &fstest.MapFile{Data: data, Mode: 0o444})
+	return u.hold(name, &fstest.MapFile{Data: data, Mode: 0o444})
+}
+
+func (u *unpacker) hold(name string, file *fstest.MapFile) error {
+	added, err := u.files.Add(name, file)
 	if err != nil {
 		return fmt.Errorf("%w: in the artifact, %w", ErrUnusable, err)
 	}

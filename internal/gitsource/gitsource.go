@@ -42,7 +42,7 @@ var (
 	// ErrUnsigned is a commit or a tag that nobody signed whose key is known.
 	ErrUnsigned = errors.New("not verified")
 	// ErrUnusable is a tree or an answer that can't be used: a corrupt object, a file name that
-	// is none, a definition that is a symbolic link.
+	// is none.
 	ErrUnusable = errors.New("unusable")
 )
 
@@ -123,7 +123,7 @@ type Checkout struct {
 	// Revision as NAME@sha1:COMMIT (NAME is the branch or tag, of a range the tag that was chosen), or
 	// sha1:COMMIT when a commit was asked for.
 	Revision string
-	// FS holds the files. Symbolic links and submodules are left out.
+	// FS holds the files. Symbolic links are there as memfs.Link, submodules are left out.
 	FS fs.FS
 }
 

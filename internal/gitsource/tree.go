@@ -118,10 +118,14 @@ func (r *reader) readEntry(ctx context.Context, folder string, entry object.Tree
 	case filemode.Regular, filemode.Executable, filemode.Deprecated:
 		return r.readFile(name, entry.Hash)
 	case filemode.Symlink:
-		// Left out in silence, a definition would be missed without a word.
-		if path.Ext(name) == ".cue" {
-			return fmt.Errorf("%w: %s is a symbolic link, and links are not followed; commit the file itself", ErrUnusable, name)
-		}
+		return r.add(name, memfs.Link)
+	}
+	return nil
+}
+
+func (r *reader) add(name string, file *fstest.MapFile) error {
+	if _, err := r.files.Add(name, file); err != nil {
+		return fmt.Errorf("%w: in the commit, %w", ErrUnusable, err)
 	}
 	return nil
 }
@@ -146,10 +150,7 @@ func (r *reader) readFile(name string, hash plumbing.Hash) (err error) {
 	if _, err := io.ReadFull(content, data); err != nil {
 		return fmt.Errorf("%w: reading %s: %w", ErrUnusable, name, err)
 	}
-	if _, err := r.files.Add(name, &fstest.MapFile{Data: data, Mode: 0o444}); err != nil {
-		return fmt.Errorf("%w: in the commit, %w", ErrUnusable, err)
-	}
-	return nil
+	return r.add(name, &fstest.MapFile{Data: data, Mode: 0o444})
 }
 
 // checkFolder looks at the size of a folder's list of files before the list is read.

@@ -24,6 +24,16 @@ func (f FS) Open(name string) (fs.File, error) {
 	return folder.Open(name)
 }
 
+// Lstat describes a file, a folder or a link (fs.ReadLinkFS).
+func (f FS) Lstat(name string) (fs.FileInfo, error) { return f[path.Dir(name)].Lstat(name) }
+
+// ReadLink says where a link leads (fs.ReadLinkFS).
+func (f FS) ReadLink(name string) (string, error) { return f[path.Dir(name)].ReadLink(name) }
+
+// Link is a link that nobody follows: it is listed as one, and to open it says that it is not there (fs.ErrNotExist). So whoever would
+// read it notices that it can't.
+var Link = &fstest.MapFile{Mode: fs.ModeSymlink, Data: []byte("/")} // out of the tree
+
 // dir stands for each folder in the one above it.
 var dir = &fstest.MapFile{Mode: fs.ModeDir | 0o555}
 

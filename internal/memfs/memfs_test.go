@@ -34,6 +34,21 @@ func TestFilesAreReadBack(t *testing.T) {
 	}
 }
 
+func TestALinkIsListedAndNotFollowed(t *testing.T) {
+	files := FS{}
+	_, err := files.Add("a/link.cue", Link)
+	entries, listed := fs.ReadDir(files, "a")
+	if err := errors.Join(err, listed); err != nil || len(entries) != 1 || entries[0].Type() != fs.ModeSymlink {
+		t.Errorf("listed are %v, %v", entries, err)
+	}
+	if info, err := fs.Lstat(files, "a/link.cue"); err != nil || info.Mode() != fs.ModeSymlink {
+		t.Errorf("described is %v, %v", info, err)
+	}
+	if _, err := fs.Stat(files, "a/link.cue"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it is there: %v", err)
+	}
+}
+
 func TestNamesThatCantBe(t *testing.T) {
 	for _, tc := range []struct{ first, second string }{{"a", "a/b"}, {"a/b", "a"}, {"a/b/c", "a"}, {"a", "a/b/c"}, {"b", "."}, {"b", "/a"}, {"b", "../a"}, {"b", ""}} {
 		files := FS{}
