@@ -97,7 +97,7 @@ func (x *run) refusal(err error) error {
 
 // rightsRetry is the time to the next attempt after the service account was refused.
 func (x *run) rightsRetry() time.Duration {
-	return x.jitter(min(x.source.Spec.GetRetryInterval(), rightsRetry))
+	return min(x.retryAfter(), x.jitter(rightsRetry))
 }
 
 // advice is what can be done about a refusal.

@@ -178,7 +178,10 @@ func (x *run) succeed(context.Context) error {
 	return nil
 }
 
+// minRetry is the least time to the next attempt, as for spec.interval: less is no back-off, and 0 no attempt at all.
+const minRetry = time.Second
+
 // retryAfter is the time to the next attempt after one that failed.
 func (x *run) retryAfter() time.Duration {
-	return x.jitter(x.source.Spec.GetRetryInterval())
+	return x.jitter(max(minRetry, x.source.Spec.GetRetryInterval()))
 }

@@ -439,6 +439,16 @@ func TestWhoseNameOfAServiceAccountIsNone(t *testing.T) {
 	}
 }
 
+func TestAnAttemptThatFailedIsNeitherRepeatedAtOnceNorTheLast(t *testing.T) {
+	for _, interval := range []time.Duration{-time.Second, 0, time.Nanosecond} {
+		w := newWorld(t, us(func(s *v1alpha1.PoolSource) { s.Spec.RetryInterval = &metav1.Duration{Duration: interval} }))
+		w.err = gitsource.ErrTimeout
+		if after := w.reconcile().RequeueAfter; after != minRetry {
+			t.Errorf("retryInterval %s: looks again after %s", interval, after)
+		}
+	}
+}
+
 func TestANameThatIsNoLabelIsRefused(t *testing.T) {
 	x := &run{source: &v1alpha1.PoolSource{ObjectMeta: metav1.ObjectMeta{Name: strings.Repeat("u", 64)}}}
 	if err := x.check(t.Context()); !kube.IsStalled(err) {
