@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -23,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/corral-dev/corral/internal/demand"
+	"github.com/corral-dev/corral/internal/silence"
 )
 
 const (
@@ -178,25 +180,23 @@ func seconds(d time.Duration) string {
 	return strconv.FormatFloat(math.Max(1, d.Seconds()), 'f', -1, 64)
 }
 
-// plain leaves out the URL, which a pool's status needn't show.
+// plain leaves out the URL, which a pool's status needn't show, and what is different at each attempt.
 func plain(err error) error {
-	if e := (*url.Error)(nil); errors.As(err, &e) {
-		if e.Timeout() {
-			return errors.New("it took too long")
-		}
-		return e.Err
+	e := net.Error(nil)
+	switch {
+	case !errors.As(err, &e):
+		return err
+	case e.Timeout():
+		return errors.New("it took too long")
 	}
-	return err
+	return errors.New(silence.Words(err))
 }
 
 // readAnswer reads what was answered, if it isn't too much.
 func readAnswer(body io.Reader) ([]byte, error) {
 	raw, err := io.ReadAll(io.LimitReader(body, mostAnswer+1))
 	if err != nil {
-		if e := interface{ Timeout() bool }(nil); errors.As(err, &e) && e.Timeout() {
-			return nil, errors.New("it took too long")
-		}
-		return nil, fmt.Errorf("reading the answer: %w", err)
+		return nil, plain(err)
 	}
 	if len(raw) > mostAnswer {
 		return nil, &demand.NoSignal{Reason: fmt.Sprintf("the answer has more than %d kB: the query must give one number", mostAnswer>>10)}
