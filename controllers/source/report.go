@@ -17,8 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/clip"
 	"github.com/corral-dev/corral/internal/githubapi"
-	"github.com/corral-dev/corral/internal/kube"
 )
 
 // maxReported bounds how much of a condition's message a check run quotes, in bytes.
@@ -118,7 +118,7 @@ func (v verdict) report(source *v1alpha1.PoolSource, cluster string) githubapi.C
 
 // quoted is a text that Markdown shows as it is, whatever stands in it.
 func quoted(text string) string {
-	text = kube.Clip(text, maxReported)
+	text = clip.Bytes(text, maxReported)
 	fence := "```"
 	for strings.Contains(text, fence) {
 		fence += "`"

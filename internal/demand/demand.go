@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/clip"
 )
 
 // MostJobs is the largest number that a signal may tell of: as many as the largest max that a pool may declare. A source that lies
@@ -123,7 +124,7 @@ func (d *Demand) add(s Signal, before map[string]v1alpha1.DemandStatus) {
 	}
 	d.Held = d.Held || s.Held
 	s.Jobs, s.Total, s.Idle = bounded(s.Jobs), bounded(s.Total), bounded(s.Idle)
-	s.Reason = shorten(s.Reason)
+	s.Reason = clip.Bytes(s.Reason, maxReason)
 	why := fmt.Sprintf("%s: %s", s.Name, s.Reason)
 	if s.Jobs != nil && (*s.Jobs > d.Jobs || d.Reason == "") {
 		d.Jobs, d.Reason = *s.Jobs, why
@@ -167,21 +168,6 @@ func bounded(n *int32) *int32 {
 		return nil
 	}
 	return new(min(max(0, *n), MostJobs))
-}
-
-// shorten cuts a reason to what a status holds, between characters.
-func shorten(reason string) string {
-	if len(reason) <= maxReason {
-		return reason
-	}
-	cut := 0
-	for i := range reason {
-		if i > maxReason-len("…") {
-			break
-		}
-		cut = i
-	}
-	return reason[:cut] + "…"
 }
 
 func joined(a, b string) string {

@@ -10,12 +10,12 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/clip"
 )
 
 // HistoryKey is the key of the ConfigMap that holds a pool's history.
@@ -252,18 +252,6 @@ func (e *Entry) cut() {
 		}
 	}
 	for _, t := range texts {
-		*t = clip(*t, maxText)
+		*t = clip.Bytes(*t, maxText)
 	}
-}
-
-// clip cuts a text to a length in bytes, between characters.
-func clip(s string, limit int) string {
-	if len(s) <= limit {
-		return s
-	}
-	end := limit - len("…")
-	for end > 0 && !utf8.RuneStart(s[end]) {
-		end--
-	}
-	return s[:end] + "…"
 }

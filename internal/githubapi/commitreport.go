@@ -7,10 +7,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"unicode/utf8"
 
 	"github.com/google/go-github/v89/github"
 
+	"github.com/corral-dev/corral/internal/clip"
 	"github.com/corral-dev/corral/internal/scaleset"
 	"github.com/corral-dev/corral/internal/turns"
 )
@@ -98,7 +98,7 @@ func (r *reporting) doing(what string) string {
 }
 
 func (r *reporting) status(ctx context.Context) error {
-	want := github.RepoStatus{State: github.Ptr(string(r.State)), Context: &r.Name, Description: github.Ptr(clip(r.Title, mostDescription))}
+	want := github.RepoStatus{State: github.Ptr(string(r.State)), Context: &r.Name, Description: github.Ptr(clip.Runes(r.Title, mostDescription))}
 	var known *github.CombinedStatus
 	err := r.do(ctx, kindReports, r.doing("reading the statuses of"), func(ctx context.Context, gh *github.Client) (resp *github.Response, err error) {
 		known, resp, err = something(gh.Repositories.GetCombinedStatus(ctx, r.owner, r.repo, r.sha, &github.ListOptions{PerPage: pageSize}))
@@ -185,15 +185,15 @@ func (r *reporting) conclusion() string {
 }
 
 func (r *reporting) output(from, to int) *github.CheckRunOutput {
-	out := &github.CheckRunOutput{Title: github.Ptr(clip(r.Title, maxAnnotationTitle)), Summary: github.Ptr(clip(r.Summary, mostSummary))}
+	out := &github.CheckRunOutput{Title: github.Ptr(clip.Runes(r.Title, maxAnnotationTitle)), Summary: github.Ptr(clip.Runes(r.Summary, mostSummary))}
 	for _, a := range r.Annotations[from:to] {
 		line := max(1, a.Line)
 		made := &github.CheckRunAnnotation{
 			Path: github.Ptr(a.Path), StartLine: &line, EndLine: &line, AnnotationLevel: github.Ptr("failure"),
-			Message: github.Ptr(clip(cmp.Or(a.Message, "wrong"), mostMessage)),
+			Message: github.Ptr(clip.Runes(cmp.Or(a.Message, "wrong"), mostMessage)),
 		}
 		if a.Title != "" {
-			made.Title = github.Ptr(clip(a.Title, maxAnnotationTitle))
+			made.Title = github.Ptr(clip.Runes(a.Title, maxAnnotationTitle))
 		}
 		if a.Line > 0 && a.Column > 0 {
 			made.StartColumn, made.EndColumn = github.Ptr(a.Column), github.Ptr(a.Column)
@@ -209,12 +209,4 @@ func lacking(err error, what, permission string) error {
 		return fmt.Errorf("writing %s wants the permission %s: write, and the repository among those of the credentials: %w", what, permission, err)
 	}
 	return err
-}
-
-// clip cuts a text to so many characters and says so.
-func clip(text string, most int) string {
-	if utf8.RuneCountInString(text) <= most {
-		return text
-	}
-	return string([]rune(text)[:most-1]) + "…"
 }

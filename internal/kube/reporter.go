@@ -11,7 +11,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/fluxcd/pkg/runtime/conditions"
@@ -26,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/clip"
 )
 
 // maxMessage bounds condition and event messages, in bytes: the API server takes
@@ -157,7 +157,7 @@ func (a *Attempt) summarize(done Done, outcome error) (ctrl.Result, error) {
 		conditions.MarkReconciling(a.obj, v1alpha1.ProgressingReason, "%s", progress.message)
 		return ctrl.Result{RequeueAfter: progress.after}, nil
 	case errors.As(outcome, &stall):
-		message := Clip(outcome.Error(), maxConditionMessage)
+		message := clip.Bytes(outcome.Error(), maxConditionMessage)
 		conditions.MarkFalse(a.obj, v1alpha1.ReadyCondition, stall.reason, "%s", message)
 		conditions.MarkStalled(a.obj, stall.reason, "%s", message)
 		return ctrl.Result{RequeueAfter: done.After}, nil
@@ -179,7 +179,7 @@ func (a *Attempt) summarize(done Done, outcome error) (ctrl.Result, error) {
 }
 
 func (a *Attempt) retrying(reason string, outcome error) {
-	message := Clip(outcome.Error(), maxConditionMessage)
+	message := clip.Bytes(outcome.Error(), maxConditionMessage)
 	conditions.MarkFalse(a.obj, v1alpha1.ReadyCondition, reason, "%s", message)
 	conditions.MarkReconciling(a.obj, v1alpha1.ProgressingWithRetryReason, "%s", message)
 }
@@ -208,7 +208,7 @@ func (r *Reporter) Event(obj runtime.Object, kind, reason, message string) {
 
 // EventAbout is Event with metadata for the Notifier.
 func (r *Reporter) EventAbout(obj runtime.Object, metadata map[string]string, kind, reason, message string) {
-	r.Events.Eventf(obj, nil, kind, reason, "Reconcile", "%s", Clip(message, maxEventNote))
+	r.Events.Eventf(obj, nil, kind, reason, "Reconcile", "%s", clip.Bytes(message, maxEventNote))
 	if r.Notifier == nil {
 		return
 	}
@@ -218,12 +218,4 @@ func (r *Reporter) EventAbout(obj runtime.Object, metadata map[string]string, ki
 	if object, ok := obj.(client.Object); ok {
 		r.Notifier.Notify(object, kind, reason, message, metadata)
 	}
-}
-
-// Clip returns a text of at most so many bytes, 3 or more, with dots for what is left out. No character is cut in two.
-func Clip(s string, limit int) string {
-	if len(s) <= limit {
-		return s
-	}
-	return strings.ToValidUTF8(s[:limit-3], "") + "..."
 }

@@ -192,7 +192,7 @@ func TestNobodyWaitsForAReceiver(t *testing.T) {
 func TestAMessageIsCut(t *testing.T) {
 	p, r := start(t)
 	p.Notify(source(), corev1.EventTypeNormal, "Succeeded", strings.Repeat("ä", 30_000), nil)
-	if got := r.next(t).event.Message; len(got) > 39_000 || len(got) < 38_900 || !strings.HasSuffix(got, "ä...") {
+	if got := r.next(t).event.Message; len(got) > 39_000 || len(got) < 38_900 || !strings.HasSuffix(got, "ä…") {
 		t.Errorf("%d bytes, ending in %q", len(got), got[len(got)-5:])
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/corral-dev/corral/internal/clip"
 	"github.com/corral-dev/corral/internal/review"
 )
 
@@ -125,7 +126,7 @@ func (s *section) markdown() string {
 				m.add("    and %d more\n", len(s.folded.lines)-i)
 				break
 			}
-			m.add("    %s\n", cut(clean(line), maxLine))
+			m.add("    %s\n", clip.Runes(clean(line), maxLine))
 		}
 		m.add("\n</details>\n")
 	}
@@ -156,7 +157,7 @@ func (s *section) brief() string {
 func (p phrase) markdown(most int) string {
 	var b strings.Builder
 	for _, s := range p {
-		text := cut(clean(begin(s.text, most)), most)
+		text := clip.Runes(clean(begin(s.text, most)), most)
 		most -= len([]rune(text))
 		switch {
 		case text == "":
@@ -179,18 +180,6 @@ func begin(text string, most int) string {
 		end--
 	}
 	return text[:end]
-}
-
-// cut shortens a text to so many characters.
-func cut(text string, most int) string {
-	runes := []rune(text)
-	switch {
-	case len(runes) <= most:
-		return text
-	case most <= 0:
-		return ""
-	}
-	return string(runes[:most-1]) + "…"
 }
 
 // codeSpan fences code with more backticks than are in it.

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/corral-dev/corral/internal/clip"
 )
 
 // Kind says what an Error means to a caller.
@@ -66,7 +68,7 @@ type Error struct {
 // NewError makes an Error for a caller of GitHub that isn't a Client: what was tried, GitHub's
 // status (0 for no answer), how long it asks to wait, and what it said.
 func NewError(kind Kind, doing string, status int, retryAfter time.Duration, message string, err error) *Error {
-	return &Error{Kind: kind, Doing: doing, Status: status, RetryAfter: retryAfter, message: clip(message), silent: status == 0, err: err}
+	return &Error{Kind: kind, Doing: doing, Status: status, RetryAfter: retryAfter, message: clip.Bytes(message, maxExplanation), silent: status == 0, err: err}
 }
 
 // Error tells what was tried, what GitHub said, and the ids its support asks for.

@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 
 	official "github.com/actions/scaleset"
+
+	"github.com/corral-dev/corral/internal/clip"
 )
 
 // jobMessages is the one type of message the official client takes.
@@ -44,7 +46,7 @@ func harmless(raw []byte) ([]byte, []unknownPart) {
 	}
 	var unknown []unknownPart
 	if m.MessageType != jobMessages {
-		unknown = append(unknown, unknownPart{partMessage, clip(m.MessageType)})
+		unknown = append(unknown, unknownPart{partMessage, clip.Bytes(m.MessageType, maxExplanation)})
 		m.MessageType, m.Body = jobMessages, ""
 	}
 	m.Body, unknown = harmlessBody(m.Body, unknown)
@@ -69,7 +71,7 @@ func harmlessBody(body string, unknown []unknownPart) (string, []unknownPart) {
 	kept := make([]json.RawMessage, 0, len(events))
 	for _, event := range events {
 		if name, ok := knownEvent(event); !ok {
-			unknown = append(unknown, unknownPart{partEvent, clip(name)})
+			unknown = append(unknown, unknownPart{partEvent, clip.Bytes(name, maxExplanation)})
 			continue
 		}
 		kept = append(kept, event)

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/corral-dev/corral/internal/clip"
 	"github.com/corral-dev/corral/internal/silence"
 	"github.com/corral-dev/corral/internal/turns"
 )
@@ -141,7 +142,7 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	x.endpoint, x.status, x.header, x.typeName, x.message, x.silent = requestEndpoint(req), 0, nil, "", "", false
 	resp, err := o.next.RoundTrip(req)
 	if err != nil {
-		x.message, x.silent = clip(silence.Of(err)), true
+		x.message, x.silent = clip.Bytes(silence.Of(err), maxExplanation), true
 		return nil, err
 	}
 	isMessage := x.endpoint == endpointMessagePoll && resp.StatusCode == http.StatusOK
@@ -182,19 +183,12 @@ func explain(contentType string, body []byte) (typeName, message string) {
 		Message  string `json:"message"`
 	}
 	if err := json.Unmarshal(trimBOM(body), &e); err == nil {
-		return e.TypeName, clip(e.Message)
+		return e.TypeName, clip.Bytes(e.Message, maxExplanation)
 	}
 	if strings.HasPrefix(contentType, "text/plain") {
-		return "", clip(strings.TrimSpace(string(body)))
+		return "", clip.Bytes(strings.TrimSpace(string(body)), maxExplanation)
 	}
 	return "", ""
-}
-
-func clip(s string) string {
-	if len(s) <= maxExplanation {
-		return s
-	}
-	return strings.ToValidUTF8(s[:maxExplanation], "") + "..."
 }
 
 func trimBOM(body []byte) []byte { return bytes.TrimPrefix(body, []byte("\xef\xbb\xbf")) }
