@@ -52,14 +52,14 @@ func good() *outcome {
 }
 
 func TestTheSummaryIsHonest(t *testing.T) {
-	golden(t, "summary.txt", good().lines(false))
+	compare(t, "summary.txt", good().lines(false))
 	bad := good()
 	bad.Jobs[0].Result, bad.Jobs[0].ID = githubsim.ResultFailed, "one"
 	bad.Jobs[1].Starts, bad.Jobs[1].ID = 2, "two"
 	bad.Deliveries[0].Code = 503
 	bad.Left, bad.Broken = []string{"v1.Pod warm-1"}, []string{"a busy runner was ended"}
-	golden(t, "summary-bad.txt", bad.lines(false))
-	golden(t, "summary-cut-short.txt", (&outcome{Planned: 2, Jobs: []githubsim.JobTimeline{{ID: "a", State: githubsim.JobQueued}}}).lines(false))
+	compare(t, "summary-bad.txt", bad.lines(false))
+	compare(t, "summary-cut-short.txt", (&outcome{Planned: 2, Jobs: []githubsim.JobTimeline{{ID: "a", State: githubsim.JobQueued}}}).lines(false))
 }
 
 func TestProblems(t *testing.T) {

@@ -4,32 +4,20 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/corral-dev/corral/test/golden"
 )
 
-// golden compares lines with a file in testdata; UPDATE_GOLDEN=1 rewrites that.
-func golden(t *testing.T, name string, lines []string) {
+// compare compares lines with a file in testdata.
+func compare(t *testing.T, name string, lines []string) {
 	t.Helper()
-	path := filepath.Join("testdata", name)
-	got := strings.Join(lines, "\n") + "\n"
-	if os.Getenv("UPDATE_GOLDEN") != "" {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("UPDATE_GOLDEN=1 accepts this:\n%s", diff)
-	}
+	golden.Compare(t, filepath.Join("testdata", name), strings.Join(lines, "\n")+"\n")
 }
 
 func TestTheViewShowsWhatThePoolsSay(t *testing.T) {
@@ -42,10 +30,10 @@ func TestTheViewShowsWhatThePoolsSay(t *testing.T) {
 		},
 	}
 	for name, width := range map[string]int{"view.txt": 100, "view-narrow.txt": 60} {
-		golden(t, name, render(f, width, false))
+		compare(t, name, render(f, width, false))
 	}
-	golden(t, "view-colours.txt", render(f, 100, true))
-	golden(t, "view-empty.txt", render(frame{All: 1, Done: 1}, 100, false))
+	compare(t, "view-colours.txt", render(f, 100, true))
+	compare(t, "view-empty.txt", render(frame{All: 1, Done: 1}, 100, false))
 }
 
 func TestReadinessTellsChangesOnly(t *testing.T) {

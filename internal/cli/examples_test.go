@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/test/golden"
 )
 
 const top = "../.."
@@ -35,24 +36,12 @@ func TestExamplesCompileToTheirObjects(t *testing.T) {
 			if got.code != ExitOK {
 				t.Fatal(got.stderr)
 			}
-			golden := filepath.Join(folder, "objects.yaml")
-			if os.Getenv("UPDATE_GOLDEN") != "" {
-				if err := os.WriteFile(golden, []byte(got.stdout), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
+			golden.Compare(t, filepath.Join(folder, "objects.yaml"), got.stdout)
 			checkTypes(t, got.stdout)
 			for _, command := range []string{"vet", "test"} {
 				if got := corral(t, folder, command); got.code != ExitOK {
 					t.Errorf("%s: %s%s", command, got.stdout, got.stderr)
 				}
-			}
-			if diff := cmp.Diff(string(want), got.stdout); diff != "" {
-				t.Errorf("UPDATE_GOLDEN=1 accepts this:\n%s", diff)
 			}
 		})
 	}

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/corral-dev/corral/test/golden"
 )
 
 // durations differ from run to run; so do digests, with whatever the engine hashes.
@@ -25,19 +25,7 @@ func checkGolden(t *testing.T, name string, args []string, got outcome) {
 	t.Helper()
 	text := fmt.Sprintf("$ corral %s\n%s--- stderr\n%s--- exit code %d\n", strings.Join(args, " "), got.stdout, got.stderr, got.code)
 	text = durations.ReplaceAllString(text, "~")
-	golden := filepath.Join(goldens, name)
-	if os.Getenv("UPDATE_GOLDEN") != "" {
-		if err := os.WriteFile(golden, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), text); diff != "" {
-		t.Errorf("UPDATE_GOLDEN=1 accepts this:\n%s", diff)
-	}
+	golden.Compare(t, filepath.Join(goldens, name), text)
 }
 
 var goldens, judged = absolute("testdata/golden"), absolute("testdata/judged")

@@ -4,11 +4,10 @@
 package cli
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/corral-dev/corral/test/golden"
 )
 
 func TestCommonMistakesAreRefusedInWordsThatHelp(t *testing.T) {
@@ -26,19 +25,7 @@ func TestCommonMistakesAreRefusedInWordsThatHelp(t *testing.T) {
 			if got.code != ExitError {
 				t.Errorf("vet ended with %d", got.code)
 			}
-			golden := filepath.Join(absolute, "refused.txt")
-			if os.Getenv("UPDATE_GOLDEN") != "" {
-				if err := os.WriteFile(golden, []byte(got.stderr), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), got.stderr); diff != "" {
-				t.Errorf("UPDATE_GOLDEN=1 accepts this:\n%s", diff)
-			}
+			golden.Compare(t, filepath.Join(absolute, "refused.txt"), got.stderr)
 		})
 	}
 }

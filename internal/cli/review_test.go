@@ -15,12 +15,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/report"
 	"github.com/corral-dev/corral/internal/review"
+	"github.com/corral-dev/corral/test/golden"
 )
 
 // reviewedAt is the time of all reviews here: a Tuesday.
@@ -57,7 +57,7 @@ func TestRecordedPullRequestsHaveTheirReportsInEachForm(t *testing.T) {
 			}
 			for form, file := range forms {
 				text := readFile(t, filepath.Join(written, file))
-				compareGolden(t, filepath.Join(folder, "golden", file), text)
+				golden.Compare(t, filepath.Join(folder, "golden", file), text)
 				if form == "text" && got.stdout != text {
 					t.Error("what is printed is not what is written")
 				}
@@ -86,21 +86,6 @@ func readFile(t *testing.T, name string) string {
 		t.Fatal(err)
 	}
 	return string(text)
-}
-
-func compareGolden(t *testing.T, golden, got string) {
-	t.Helper()
-	if os.Getenv("UPDATE_GOLDEN") != "" {
-		if err := os.MkdirAll(filepath.Dir(golden), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if diff := cmp.Diff(readFile(t, golden), got); diff != "" {
-		t.Errorf("UPDATE_GOLDEN=1 accepts this:\n%s", diff)
-	}
 }
 
 // history is a Git repository with the definitions of a recorded pull request: the base is its first commit, the head its second,

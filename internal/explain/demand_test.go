@@ -151,7 +151,7 @@ func TestPoolByDemandAndSchedule(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			golden(t, answer.Text())
+			compare(t, answer.Text())
 			if _, err := json.Marshal(answer); err != nil {
 				t.Error(err)
 			}
@@ -172,7 +172,7 @@ func TestOfRunnerWithoutAScaleSet(t *testing.T) {
 	other.Object.Spec.REST.RunnerGroup = "default"
 	other.Object.Status.Job, other.Until = &v1alpha1.JobReference{ID: v1alpha1.UnknownJob, StartedAt: new(ago(time.Minute))}, time.Time{}
 	for name, r := range map[string]Runner{"runner-rest-idle": idle, "runner-rest-outdated": other} {
-		t.Run(name, func(t *testing.T) { golden(t, OfRunner(RunnerFacts{Runner: r, Pool: pool, Now: noon}).Text()) })
+		t.Run(name, func(t *testing.T) { compare(t, OfRunner(RunnerFacts{Runner: r, Pool: pool, Now: noon}).Text()) })
 	}
 }
 
@@ -238,7 +238,7 @@ func TestJobByEvents(t *testing.T) {
 	for name, change := range tests {
 		t.Run(name, func(t *testing.T) {
 			answer := Job(jobFacts(t, jobPage, change))
-			golden(t, answer.Text())
+			compare(t, answer.Text())
 			if _, err := json.Marshal(answer); err != nil {
 				t.Error(err)
 			}

@@ -5,34 +5,22 @@ package explain
 
 import (
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/test/golden"
 )
 
-// golden compares a text with a file of testdata; UPDATE_GOLDEN=1 writes it.
-func golden(t *testing.T, text string) {
+// compare compares a text with the file of the case that a test runs.
+func compare(t *testing.T, text string) {
 	t.Helper()
 	path := filepath.Join("testdata", strings.ReplaceAll(strings.Join(strings.Split(t.Name(), "/")[1:], "/"), "_", "-")+".txt")
-	if os.Getenv("UPDATE_GOLDEN") != "" {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), text); diff != "" {
-		t.Error(diff)
-	}
+	golden.Compare(t, path, text)
 }
 
 // ago is a time before noon.
@@ -214,7 +202,7 @@ func TestPool(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			golden(t, answer.Text())
+			compare(t, answer.Text())
 			if _, err := json.Marshal(answer); err != nil {
 				t.Error(err)
 			}
@@ -269,7 +257,7 @@ func TestOfRunner(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := make()
 			f.Now = noon
-			golden(t, OfRunner(f).Text())
+			compare(t, OfRunner(f).Text())
 		})
 	}
 }

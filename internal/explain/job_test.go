@@ -74,7 +74,7 @@ func TestJob(t *testing.T) {
 		}},
 	}
 	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) { golden(t, Job(jobFacts(t, tc.url, tc.change)).Text()) })
+		t.Run(name, func(t *testing.T) { compare(t, Job(jobFacts(t, tc.url, tc.change)).Text()) })
 	}
 }
 

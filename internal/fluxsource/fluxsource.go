@@ -10,6 +10,7 @@ package fluxsource
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,17 +61,10 @@ type Limits struct {
 
 func (l Limits) orDefaults() Limits {
 	return Limits{
-		DownloadBytes: orDefault(l.DownloadBytes, 8<<20),
-		UnpackedBytes: orDefault(l.UnpackedBytes, 32<<20),
-		Files:         orDefault(l.Files, 50_000),
+		DownloadBytes: cmp.Or(l.DownloadBytes, 8<<20),
+		UnpackedBytes: cmp.Or(l.UnpackedBytes, 32<<20),
+		Files:         cmp.Or(l.Files, 50_000),
 	}
-}
-
-func orDefault[N int | int64](n, fallback N) N {
-	if n == 0 {
-		return fallback
-	}
-	return n
 }
 
 // Artifact says where an artifact is and what it must hold.

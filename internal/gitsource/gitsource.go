@@ -8,6 +8,7 @@
 package gitsource
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,18 +65,11 @@ type Limits struct {
 
 func (l Limits) orDefaults() Limits {
 	return Limits{
-		DownloadBytes: orDefault(l.DownloadBytes, 64<<20),
-		FileBytes:     orDefault(l.FileBytes, 8<<20),
-		TotalBytes:    orDefault(l.TotalBytes, 64<<20),
-		Objects:       orDefault(l.Objects, 50_000),
+		DownloadBytes: cmp.Or(l.DownloadBytes, 64<<20),
+		FileBytes:     cmp.Or(l.FileBytes, 8<<20),
+		TotalBytes:    cmp.Or(l.TotalBytes, 64<<20),
+		Objects:       cmp.Or(l.Objects, 50_000),
 	}
-}
-
-func orDefault[N int | int64](n, fallback N) N {
-	if n == 0 {
-		return fallback
-	}
-	return n
 }
 
 // Ref names what to check out: exactly one of its fields is set.

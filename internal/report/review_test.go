@@ -8,20 +8,19 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 	"unicode"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/report"
 	"github.com/corral-dev/corral/internal/review"
+	"github.com/corral-dev/corral/test/golden"
 )
 
 func at(file string, line int) *review.Place { return &review.Place{File: file, Line: line, Column: 3} }
@@ -105,19 +104,7 @@ func TestReviewForms(t *testing.T) {
 			if err := write(&got); err != nil {
 				t.Fatal(err)
 			}
-			golden := filepath.Join("testdata", name)
-			if os.Getenv("UPDATE_GOLDEN") != "" {
-				if err := os.WriteFile(golden, got.Bytes(), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), got.String()); diff != "" {
-				t.Errorf("UPDATE_GOLDEN=1 accepts this:\n%s", diff)
-			}
+			golden.Compare(t, filepath.Join("testdata", name), got.String())
 			if filepath.Ext(name) != ".sarif" {
 				return
 			}

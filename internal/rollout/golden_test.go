@@ -4,17 +4,16 @@
 package rollout_test
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/scaling"
+	"github.com/corral-dev/corral/test/golden"
 )
 
 func canary(n int32, pause time.Duration) *v1alpha1.CanarySpec {
@@ -168,26 +167,7 @@ func TestUpdatesGoAsTheirLogsSay(t *testing.T) {
 			if c.state != nil && c.state.Phase != v1alpha1.UpdateRolledBack {
 				t.Errorf("the update doesn't end: %+v", c.state)
 			}
-			golden(t, filepath.Join("testdata", name+".log"), c.log.String())
+			golden.Compare(t, filepath.Join("testdata", name+".log"), c.log.String())
 		})
-	}
-}
-
-func golden(t *testing.T, path, got string) {
-	t.Helper()
-	if os.Getenv("UPDATE_GOLDEN") != "" {
-		if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("the log (-want +got; UPDATE_GOLDEN=1 accepts it):\n%s", diff)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/corral-dev/corral/charts"
+	"github.com/corral-dev/corral/test/golden"
 )
 
 // UPDATE_GOLDEN=1 rewrites the file. What is generated, definitions and rules, is left out: it changes with the Go types.
@@ -28,19 +29,7 @@ func TestDefaultRender(t *testing.T) {
 	delete(rendered, "crds.yaml")
 	delete(rendered, "role.yaml")
 	got := rendered.Manifest() + "# NOTES.txt\n#\n# " + strings.ReplaceAll(strings.TrimSpace(notes), "\n", "\n# ") + "\n"
-	file := filepath.Join("..", "..", "charts", "default.yaml")
-	if os.Getenv("UPDATE_GOLDEN") != "" {
-		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("UPDATE_GOLDEN=1 accepts this:\n%s", diff)
-	}
+	golden.Compare(t, filepath.Join("..", "..", "charts", "default.yaml"), got)
 }
 
 func TestDefinitionsAreKeptOnUninstall(t *testing.T) {

@@ -32,6 +32,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/localcluster/nodeplay"
 	"github.com/corral-dev/corral/test/argocd"
+	"github.com/corral-dev/corral/test/golden"
 	"github.com/corral-dev/corral/test/harness"
 )
 
@@ -144,7 +145,7 @@ func TestArgoCDSeesHealthAndNoDifference(t *testing.T) {
 	job := harness.AddJobs(t, w.GitHub, namespace+"-org", "linux", 1, 2*time.Second)
 	for _, want := range argoHealth(namespace) {
 		s := o.find(want)
-		if os.Getenv("UPDATE_GOLDEN") != "" {
+		if golden.Updating() {
 			record(t, want, s.object)
 		}
 	}
@@ -269,7 +270,7 @@ func argoSourceStates(t *testing.T, o *observer, g *gitops) {
 		{"suspended", "PoolSource", "pools", "Suspended", ""},
 	} {
 		s := o.find(want)
-		if os.Getenv("UPDATE_GOLDEN") != "" {
+		if golden.Updating() {
 			record(t, want, s.object)
 		}
 		must(t, w.Client.Patch(t.Context(), &v1alpha1.PoolSource{ObjectMeta: metav1.ObjectMeta{Namespace: g.namespace, Name: "pools"}},
@@ -305,7 +306,7 @@ func checkUntouched(t *testing.T, objects []*unstructured.Unstructured) {
 		if diff := gocmp.Diff(live.Object, predicted.Object); diff != "" {
 			t.Errorf("%s %s differs:\n%s", object.GetKind(), object.GetName(), diff)
 		}
-		if os.Getenv("UPDATE_GOLDEN") != "" {
+		if golden.Updating() {
 			recordDifference(t, object, live)
 		}
 	}

@@ -1,0 +1,36 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package golden compares what a test got with a file that reviewers read.
+package golden
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// Updating says whether files are to be written anew: UPDATE_GOLDEN=1.
+func Updating() bool { return os.Getenv("UPDATE_GOLDEN") != "" }
+
+// Compare fails a test that got other than what the file holds, or writes the file anew.
+func Compare(t testing.TB, file, got string) {
+	t.Helper()
+	if Updating() {
+		if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got; UPDATE_GOLDEN=1 accepts it):\n%s", filepath.Base(file), diff)
+	}
+}
