@@ -17,6 +17,7 @@ import (
 	"github.com/fluxcd/pkg/runtime/conditions"
 	sourcev1 "github.com/fluxcd/source-controller/api/v1"
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -345,6 +346,30 @@ func TestABrokenRevisionChangesNothing(t *testing.T) {
 	if left := w.source().Status.Diagnostics; len(left) != 0 {
 		t.Errorf("diagnostics stay: %v", left)
 	}
+}
+
+func TestTheGaugeSaysOfEachSourceWhetherItIsReadyAndWhyNot(t *testing.T) {
+	w := newWorld(t, us())
+	readyGauge.Reset()
+	measured := func(want string) {
+		t.Helper()
+		text := ""
+		if want != "" {
+			text = "# HELP corral_source_ready Whether a PoolSource is ready (1) or not (0), and the reason.\n# TYPE corral_source_ready gauge\n" + want + "\n"
+		}
+		w.reconcile()
+		if err := testutil.CollectAndCompare(readyGauge, strings.NewReader(text)); err != nil {
+			t.Error(err)
+		}
+	}
+	w.push("main@sha1:1", pool("a"))
+	measured(`corral_source_ready{namespace="ci",reason="Succeeded",source="us"} 1`)
+	w.pushBroken("main@sha1:2", 1)
+	measured(`corral_source_ready{namespace="ci",reason="BuildFailed",source="us"} 0`)
+	if err := w.client.Delete(t.Context(), w.source()); err != nil {
+		t.Fatal(err)
+	}
+	measured("")
 }
 
 func TestDiagnosticsAreOfTheRevisionAttemptedLast(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -83,6 +84,9 @@ var (
 		Name: "corral_source_syncs_total",
 		Help: "Reconciliations of PoolSources by how they ended: a reason of the Ready condition.",
 	}, []string{"reason"})
+	readyGauge = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "corral_source_ready", Help: "Whether a PoolSource is ready (1) or not (0), and the reason.",
+	}, []string{"namespace", "source", "reason"})
 	fetchSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "corral_source_fetch_duration_seconds", Help: "Time to fetch a new revision.",
 		Buckets: prometheus.ExponentialBuckets(0.05, 2, 11),
@@ -106,7 +110,7 @@ func init() {
 
 // Collectors returns the metrics of this package.
 func Collectors() []prometheus.Collector {
-	return []prometheus.Collector{syncsTotal, fetchSeconds, compileSeconds, reportsTotal}
+	return []prometheus.Collector{syncsTotal, readyGauge, fetchSeconds, compileSeconds, reportsTotal}
 }
 
 // count adds the run to the metrics.
@@ -119,4 +123,16 @@ func (x *run) count(outcome error) {
 		reason = x.done.Unready
 	}
 	syncsTotal.WithLabelValues(reason).Inc()
+	key := client.ObjectKeyFromObject(x.source)
+	uncount(key)
+	ready := 0.0
+	if reason == v1alpha1.SucceededReason {
+		ready = 1
+	}
+	readyGauge.WithLabelValues(key.Namespace, key.Name, reason).Set(ready)
+}
+
+// uncount drops the series of a source.
+func uncount(key client.ObjectKey) {
+	readyGauge.DeletePartialMatch(prometheus.Labels{"namespace": key.Namespace, "source": key.Name})
 }

@@ -11,13 +11,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
-	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers"
 )
 
@@ -143,38 +141,6 @@ func TestAlertsSpeakOfMetricsAndLabelsThatThereAre(t *testing.T) {
 				t.Errorf("severity, summary or description is missing: %+v", alert)
 			}
 		})
-	}
-}
-
-// notRefused are the reasons for which a look at a source ends without a commit that was refused: all is well, it is still to come, or
-// the source itself is at fault.
-var notRefused = []string{
-	v1alpha1.SucceededReason, v1alpha1.SuspendedReason, v1alpha1.ProgressingWithRetryReason, v1alpha1.DependencyNotReadyReason,
-	v1alpha1.ArtifactFailedReason, v1alpha1.CredentialsMissingReason, v1alpha1.InvalidSpecReason, v1alpha1.PruneFailedReason,
-}
-
-func TestEveryWayToRefuseACommitRaisesTheAlert(t *testing.T) {
-	rule := &monitoringv1.PrometheusRule{}
-	monitored(t, "metrics.prometheusRule.enabled", "PrometheusRule "+namespace+"/corral", rule)
-	at := slices.IndexFunc(rule.Spec.Groups[0].Rules, func(r monitoringv1.Rule) bool { return r.Alert == "CorralCommitsRefused" })
-	got := strings.Split(matcher.FindStringSubmatch(rule.Spec.Groups[0].Rules[at].Expr.String())[3], "|")
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(controllers.Collectors()...)
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var want []string
-	for _, family := range families {
-		for _, m := range family.GetMetric() {
-			if family.GetName() == "corral_source_syncs_total" && !slices.Contains(notRefused, m.GetLabel()[0].GetValue()) {
-				want = append(want, m.GetLabel()[0].GetValue())
-			}
-		}
-	}
-	slices.Sort(got)
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("reasons of the metric, and of the alert:\n%s", diff)
 	}
 }
 
