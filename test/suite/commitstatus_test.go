@@ -155,6 +155,5 @@ func TestACommitReadsWhatBecameOfIt(t *testing.T) {
 	if source.Status.LastAppliedRevision != "main@sha1:"+fine {
 		t.Errorf("applied is %s", source.Status.LastAppliedRevision)
 	}
-	must(t, w.Client.Delete(ctx, source))
 	cleanUp(t, "told")
 }

@@ -5,6 +5,7 @@ package suite
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/githubsim"
+	"github.com/corral-dev/corral/internal/world"
 	"github.com/corral-dev/corral/test/harness"
 )
 
@@ -279,24 +281,38 @@ func (g *gitops) finished(job string) {
 // idleAgain removes everything and checks that nothing is left.
 func (g *gitops) idleAgain() {
 	g.T.Helper()
-	// A source at work may apply its pools once more after it is deleted.
-	source := &v1alpha1.PoolSource{ObjectMeta: metav1.ObjectMeta{Namespace: g.namespace, Name: "pools"}}
-	must(g.T, w.Client.Patch(g.T.Context(), source, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"suspend":true}}`))))
-	eventually(g.T, func(ctx context.Context) error {
-		must(g.T, w.Client.Get(ctx, client.ObjectKeyFromObject(source), source))
-		if reason := conditions.GetReason(source, v1alpha1.ReadyCondition); reason != v1alpha1.SuspendedReason {
-			return fmt.Errorf("the source is %s", reason)
-		}
-		return nil
-	})
-	must(g.T, w.Client.Delete(g.T.Context(), source))
 	cleanUp(g.T, g.namespace)
 }
 
-// cleanUp deletes the pools of a namespace and waits until nothing of them is left
+// retire deletes the sources of a namespace. They are suspended first: one at work may apply its pools once more after it is deleted.
+func retire(ctx context.Context, namespace string) error {
+	sources := &v1alpha1.PoolSourceList{}
+	if err := w.Client.List(ctx, sources, client.InNamespace(namespace)); err != nil {
+		return err
+	}
+	for _, source := range sources.Items {
+		err := w.Client.Patch(ctx, &source, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"suspend":true}}`)))
+		if err == nil {
+			err = world.Until(ctx, harness.Patience, func(ctx context.Context) error {
+				err := w.Client.Get(ctx, client.ObjectKeyFromObject(&source), &source)
+				if err == nil && source.Status.ObservedGeneration != source.Generation {
+					err = fmt.Errorf("source %s is still at work: %s", source.Name, conditions.GetReason(&source, v1alpha1.ReadyCondition))
+				}
+				return err
+			})
+		}
+		if err := errors.Join(err, w.Client.Delete(ctx, &source)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cleanUp deletes the sources and pools of a namespace and waits until nothing of them is left
 // here or on GitHub, and no promise was broken.
 func cleanUp(t *testing.T, namespace string) {
 	t.Helper()
+	must(t, retire(t.Context(), namespace))
 	must(t, w.Client.DeleteAllOf(t.Context(), &v1alpha1.RunnerPool{}, client.InNamespace(namespace)))
 	eventually(t, func(ctx context.Context) error { return w.Left(ctx, namespace) })
 	if broken := w.GitHub.Invariants(); len(broken) > 0 {

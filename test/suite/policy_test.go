@@ -131,7 +131,8 @@ func ends(t *testing.T, namespace string) {
 	t.Helper()
 	t.Cleanup(func() {
 		ctx := context.Background()
-		for _, kind := range []client.Object{&v1alpha1.PoolSource{}, &v1alpha1.RunnerPool{}, &v1alpha1.RunnerPolicy{}} {
+		must(t, retire(ctx, namespace))
+		for _, kind := range []client.Object{&v1alpha1.RunnerPool{}, &v1alpha1.RunnerPolicy{}} {
 			must(t, w.Client.DeleteAllOf(ctx, kind, client.InNamespace(namespace)))
 		}
 		must(t, world.Until(ctx, harness.Patience, func(ctx context.Context) error { return w.Left(ctx, namespace) }))
