@@ -101,6 +101,11 @@ func NewReview(version string, live Live) *cobra.Command {
 }
 
 func (o *reviewOptions) run(c *cobra.Command, args []string) error {
+	for _, name := range []string{"base", "head"} {
+		if flag := c.Flags().Lookup(name); flag.Changed && flag.Value.String() == "" {
+			return fmt.Errorf("--%s is empty; does git merge-base find the commit? Fetch more history", name)
+		}
+	}
 	files, err := o.check(args)
 	if err != nil {
 		return err

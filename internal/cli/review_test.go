@@ -283,6 +283,8 @@ func TestReviewRefusesWhatCannotBeMeant(t *testing.T) {
 		"a marker that ends itself": {[]string{"--marker", "a-->b"}, "--marker must be"},
 		"a marker with two dashes":  {[]string{"--marker", "a--b"}, "--marker must be"},
 		"no time":                   {[]string{"--timeout", "0s"}, "--timeout must be more than 0"},
+		"no base, though named":     {[]string{"--base", ""}, "--base is empty; does git merge-base find the commit? Fetch more history"},
+		"no head, though named":     {[]string{"--head="}, "--head is empty; "},
 		"no repository":             {nil, "is in no Git repository"},
 		"no recorded decisions":     {[]string{".", ".", "--recorded", "absent"}, "reading recorded decisions"},
 		"too large a price file":    {[]string{".", "."}, "prices.yaml:1:1: larger than 1048576 bytes, the most that is read"},
