@@ -112,33 +112,62 @@ case "$*" in
 esac
 `
 
-func TestTheReviewIsOneNoteOfGitLab(t *testing.T) {
+// gitLabJob is what the tests read of a job of GitLab.
+type gitLabJob struct {
+	Script       []string
+	AllowFailure bool `yaml:"allow_failure"`
+}
+
+func gitLabJobs(t *testing.T) map[string]gitLabJob {
+	t.Helper()
 	text, err := os.ReadFile(filepath.Join(top, "examples/review/.gitlab-ci.yml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	jobs := map[string]struct {
-		Script       []string
-		AllowFailure bool `yaml:"allow_failure"`
-	}{}
+	jobs := map[string]gitLabJob{}
 	if err := yaml.Unmarshal(text, &jobs); err != nil {
 		t.Fatal(err)
 	}
-	job := jobs["corral-review-comment"]
+	return jobs
+}
+
+func TestAReportOfGitLabIsNeverOfTheMergeRequest(t *testing.T) {
+	first := gitLabJobs(t)["corral-review"].Script[0]
+	for name, prepare := range map[string]string{
+		"a report of its own": "mkdir corral-review && echo forged > corral-review/review.md",
+		"a link":              "mkdir ../elsewhere && ln -s ../elsewhere corral-review",
+		"a file":              "echo forged > corral-review",
+	} {
+		world := t.TempDir()
+		out, exit := script(t, "mkdir $WORLD/checkout && cd $WORLD/checkout && "+prepare+"\n"+first, nil, "WORLD="+world)
+		made, err := os.Lstat(filepath.Join(world, "checkout/corral-review"))
+		if exit != 0 || err != nil || !made.IsDir() {
+			t.Errorf("%s: exit code %d, %v: %s", name, exit, err, out)
+		}
+		if left, _ := filepath.Glob(filepath.Join(world, "checkout/corral-review/*")); len(left) > 0 {
+			t.Errorf("%s: there is %s", name, left)
+		}
+	}
+}
+
+func TestTheReviewIsOneNoteOfGitLab(t *testing.T) {
+	job := gitLabJobs(t)["corral-review-comment"]
 	if len(job.Script) != 2 || !job.AllowFailure {
 		t.Fatalf("the job is %+v", job)
 	}
-	for name, tc := range map[string]struct{ notes, want string }{
-		"created":             {`[]`, "https://gitlab/projects/1/merge_requests/7/notes\n"},
-		"updated":             {`[{"id": 4, "author": {"id": 9}, "body": "x"}, {"id": 5, "author": {"id": 9}, "body": "<!-- corral-review -->\nold"}]`, "https://gitlab/projects/1/merge_requests/7/notes/5\n"},
-		"not somebody else's": {`[{"id": 6, "author": {"id": 3}, "body": "<!-- corral-review -->"}]`, "https://gitlab/projects/1/merge_requests/7/notes\n"},
+	const report = "<!-- corral-review -->\nnew"
+	for name, tc := range map[string]struct{ report, notes, want string }{
+		"created":             {report, `[]`, "https://gitlab/projects/1/merge_requests/7/notes\n"},
+		"no report of corral": {"new", `[]`, ""},
+		"updated":             {report, `[{"id": 4, "author": {"id": 9}, "body": "x"}, {"id": 5, "author": {"id": 9}, "body": "<!-- corral-review -->\nold"}]`, "https://gitlab/projects/1/merge_requests/7/notes/5\n"},
+		"not somebody else's": {report, `[{"id": 6, "author": {"id": 3}, "body": "<!-- corral-review -->"}]`, "https://gitlab/projects/1/merge_requests/7/notes\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			world := t.TempDir()
 			if err := os.MkdirAll(filepath.Join(world, "work", "corral-review"), 0o700); err != nil {
 				t.Fatal(err)
 			}
-			for file, text := range map[string]string{"notes.json": tc.notes, "work/corral-review/review.md": "<!-- corral-review -->\nnew"} {
+			for file, text := range map[string]string{"notes.json": tc.notes, "work/corral-review/review.md": tc.report} {
 				if err := os.WriteFile(filepath.Join(world, file), []byte(text), 0o600); err != nil {
 					t.Fatal(err)
 				}

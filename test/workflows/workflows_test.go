@@ -58,7 +58,7 @@ type workflow struct {
 
 type step struct {
 	Name, Uses, Run string
-	With            map[string]string
+	With, Env       map[string]string
 }
 
 func readWorkflow(t *testing.T, path string) (workflow, string) {
@@ -91,6 +91,19 @@ func TestAReviewOfAForkHasNothingToTake(t *testing.T) {
 		if strings.HasPrefix(s.Uses, "actions/checkout@") && s.With["persist-credentials"] != "false" {
 			t.Error("the checkout leaves its token behind")
 		}
+	}
+}
+
+func TestAReportIsNeverOfThePullRequest(t *testing.T) {
+	action, _ := readWorkflow(t, "actions/corral-review/action.yml")
+	steps := action.Runs.Steps
+	if got := steps[len(steps)-1].Env["OUTPUT"]; got != "${{ runner.temp }}/${{ inputs.output-directory }}" {
+		t.Errorf("reports are written to %s", got)
+	}
+	w, _ := readWorkflow(t, "workflows/corral-review.yaml")
+	steps = w.Jobs["review"].Steps
+	if got := steps[len(steps)-1].With["path"]; got != "${{ runner.temp }}/corral-review/" {
+		t.Errorf("the artifact is of %s", got)
 	}
 }
 
