@@ -41,7 +41,9 @@ type namedTree struct {
 	name string
 	// absent is true when there is none: a revision from before the folder was made.
 	absent bool
-	close  func()
+	// refused says why it can't be read, as the cluster would; empty if it can.
+	refused string
+	close   func()
 }
 
 // sides reads and compiles both, at once.
@@ -64,6 +66,10 @@ func (o *reviewOptions) sides(ctx context.Context, args []string) (bothSides, er
 	group, groupCtx := errgroup.WithContext(ctx)
 	for i, t := range []namedTree{base, head} {
 		group.Go(func() error {
+			if t.refused != "" {
+				results[i].Diagnostics = []v1alpha1.Diagnostic{{Message: t.refused}}
+				return nil
+			}
 			if t.absent {
 				results[i] = compiled{root: t.root, path: t.path, compiler: compiler}
 				return nil
@@ -114,6 +120,9 @@ func (o *reviewOptions) trees(ctx context.Context, args []string) (base, head na
 	}
 	if o.head != "" {
 		head, err = revisionTree(ctx, folder, o.head)
+		if errors.Is(err, gitsource.ErrTooLarge) || errors.Is(err, gitsource.ErrUnusable) {
+			head, err = namedTree{name: o.head, refused: err.Error(), close: func() {}}, nil
+		}
 	} else {
 		head, err = folderTree(folder, workTree)
 	}

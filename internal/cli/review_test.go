@@ -93,14 +93,7 @@ func readFile(t *testing.T, name string) string {
 func history(t *testing.T, recorded, below string) string {
 	t.Helper()
 	repository := t.TempDir()
-	git := func(args ...string) {
-		t.Helper()
-		c := exec.Command("git", append([]string{"-C", repository, "-c", "user.name=x", "-c", "user.email=x@example.com", "-c", "commit.gpgsign=false"}, args...)...)
-		c.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null")
-		if out, err := c.CombinedOutput(); err != nil {
-			t.Fatalf("git %s: %v\n%s", strings.Join(args, " "), err, out)
-		}
-	}
+	git := func(args ...string) { t.Helper(); gitIn(t, repository, args...) }
 	git("init", "-q", "-b", "main")
 	if err := os.WriteFile(filepath.Join(repository, "README.md"), []byte("first"), 0o600); err != nil {
 		t.Fatal(err)
@@ -113,6 +106,15 @@ func history(t *testing.T, recorded, below string) string {
 		git("commit", "-qm", side)
 	}
 	return repository
+}
+
+func gitIn(t *testing.T, repository string, args ...string) {
+	t.Helper()
+	c := exec.Command("git", append([]string{"-C", repository, "-c", "user.name=x", "-c", "user.email=x@example.com", "-c", "commit.gpgsign=false"}, args...)...)
+	c.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null")
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("git %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
 }
 
 // overwrite copies the files of a folder over those of another.
@@ -179,6 +181,25 @@ func TestRevisionsOfARepositoryAreReviewed(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestAHeadThatTheClusterWouldNotReadIsBroken(t *testing.T) {
+	repository := history(t, "01-scale", ".")
+	if err := os.WriteFile(filepath.Join(repository, "logo.bin"), make([]byte, 9<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	gitIn(t, repository, "add", ".")
+	gitIn(t, repository, "commit", "-qm", "too large")
+	for form, want := range map[string]string{
+		"text":     "Broken: the head can't be applied (1 problem)\nCompared: HEAD^1",
+		"github":   "::error title=Definition refused::reading revision HEAD: too large: ",
+		"markdown": "\n- reading revision HEAD: too large: ",
+	} {
+		got := corral(t, repository, "review", "--base", "HEAD^1", "--head", "HEAD", "-o", form)
+		if got.code != ExitError || !strings.Contains(got.stdout, want) {
+			t.Errorf("%s: got %+v", form, got)
+		}
 	}
 }
 

@@ -275,8 +275,11 @@ func diagnosticsOf(heading string, side review.Revision) []section {
 	}
 	s := section{heading: plainly("%s", heading)}
 	for _, d := range side.Diagnostics {
-		at := compile.Format(d)
-		s.lines = append(s.lines, join(code(strings.TrimSuffix(strings.TrimSuffix(at, d.Message), ": ")), plainly(": %s", d.Message)))
+		line := plainly("%s", d.Message)
+		if at := strings.TrimSuffix(strings.TrimSuffix(compile.Format(d), d.Message), ": "); at != "" {
+			line = join(code(at), plainly(": "), line)
+		}
+		s.lines = append(s.lines, line)
 	}
 	return []section{s}
 }
