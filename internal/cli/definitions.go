@@ -45,7 +45,7 @@ type compiled struct {
 // compile compiles the folder that a command was given, or the current one. The files
 // of diagnostics and objects are named relative to the current folder. It compiles as the
 // controller does, in a child process with its limits: what is checked in a pull request is
-// not always the user's own. Links that leave the module are refused.
+// not always the user's own. Links are followed neither there nor here.
 func (d *definitions) compile(ctx context.Context, args []string) (compiled, error) {
 	folder := "."
 	if len(args) > 0 {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/memfs"
 	"github.com/corral-dev/corral/schema"
 )
@@ -284,22 +285,43 @@ func TestFewDiagnosticsOfMany(t *testing.T) {
 	}
 }
 
-func TestLinksStayInTheTree(t *testing.T) {
+// On a disk links can be followed, and a source follows none.
+func TestLinksAreFollowedNowhere(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "secret.cue")
-	dir := t.TempDir()
 	write(t, outside, "package pools\n")
-	write(t, filepath.Join(dir, "real.cue"), onePool)
-	if err := os.Symlink(outside, filepath.Join(dir, "link.cue")); err != nil {
-		t.Fatal(err)
+	for _, target := range []string{outside, "real.cue"} {
+		dir := t.TempDir()
+		write(t, filepath.Join(dir, "real.cue"), onePool)
+		if err := os.Symlink(target, filepath.Join(dir, "link.cue")); err != nil {
+			t.Fatal(err)
+		}
+		got, want := texts(Compile(os.DirFS(dir), Options{})), []string{"link.cue: a link, which is not followed; commit the file itself"}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("to %s: %s", target, diff)
+		}
 	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer root.Close()
-	got := texts(Compile(root.FS(), Options{}))
-	if len(got) != 1 || !strings.HasPrefix(got[0], "link.cue: the file can't be read, or is a link that is not followed; commit the file itself: ") {
-		t.Errorf("got %q", got)
+}
+
+func TestASubmoduleIsRefusedWhereDefinitionsWouldBe(t *testing.T) {
+	for name, refused := range map[string]bool{
+		"team/pools/policies/guard": true, "team/pools/guard.cue": true, "team/pools/_docs": false, "team/pools/.github": false, "team/lib": false, "lib": false,
+	} {
+		files := memfs.FS{}
+		for name, file := range map[string]*fstest.MapFile{
+			"team/cue.mod/module.cue": {Data: []byte(withDeps)}, "team/pools/a.cue": {Data: []byte("package pools\n")}, name: memfs.Submodule,
+		} {
+			if _, err := files.Add(name, file); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, diagnostics := Gather(files, "team/pools")
+		var want []v1alpha1.Diagnostic
+		if refused {
+			want = []v1alpha1.Diagnostic{{File: name, Message: Submodule}}
+		}
+		if diff := cmp.Diff(want, diagnostics); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
 	}
 }
 
@@ -334,7 +356,7 @@ func TestLinksThatAreNotFollowedAreRefusedWhereTheyWouldBeRead(t *testing.T) {
 			_, diagnostics := Gather(files, "team/pools")
 			got, want := texts(Result{Diagnostics: diagnostics}), []string(nil)
 			if tc.refused {
-				want = []string{tc.link + ": the file can't be read, or is a link that is not followed; commit the file itself: open " + tc.link + ": file does not exist"}
+				want = []string{tc.link + ": a link, which is not followed; commit the file itself"}
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Error(diff)

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/memfs"
 	"github.com/corral-dev/corral/schema"
 )
 
@@ -23,6 +24,9 @@ const maxEntries = 100_000
 // vendored is where a module keeps its copy of the schema. What lies there is for
 // editors and the cue command; Corral uses the embedded schema in its place.
 const vendored = "cue.mod/pkg/" + schema.ImportPath
+
+// Submodule says of a folder that it is one of another repository, which a source doesn't have.
+const Submodule = "a submodule, which is not fetched; commit the files themselves, or compile a folder without it"
 
 // tree is what one compilation reads.
 type tree struct {
@@ -40,8 +44,8 @@ type module struct {
 // Gather returns the files that Compile would read for path, by their path in fsys:
 // the CUE files of the module around path (the closest folder at or above it with a
 // cue.mod) and of modules below path, the Rego files below path and the data beside them, and
-// the other files too where a CUE file embeds some. Limits and unreadable files are diagnostics, and so is a link to be read that
-// fsys does not follow, as those of internal/memfs: left out in silence, it would be missed without a word.
+// the other files too where a CUE file embeds some. Limits and unreadable files are diagnostics, and so are a link to be read,
+// which is never followed, and a submodule at or below path: left out in silence, it would be missed without a word.
 func Gather(fsys fs.FS, path string) (Files, []v1alpha1.Diagnostic) {
 	t, diagnostics := gather(fsys, path)
 	all := Files{}
@@ -135,8 +139,11 @@ func (w *walk) visit(name string, entry fs.DirEntry, err error) error {
 	if w.entries++; w.entries > maxEntries {
 		return w.refuse("", "more than %d files and folders: compile a smaller folder with a cue.mod of its own", maxEntries)
 	}
-	if entry.IsDir() {
+	switch {
+	case entry.IsDir():
 		return w.visitFolder(name)
+	case entry.Type() == memfs.Submodule.Mode && within(w.tree.path, name) && !skipped(w.module.root, name):
+		return w.refuse(name, Submodule)
 	}
 	if !isDefinition(name) && (!isPolicyFile(name) || !within(w.tree.path, name)) {
 		w.others = append(w.others, name)
@@ -170,7 +177,7 @@ func (w *walk) readOthers() error {
 			continue
 		}
 		// CUE misses a link that is not followed where it is embedded by its name, but not by a pattern.
-		if _, err := fs.Stat(w.fsys, name); errors.Is(err, fs.ErrNotExist) && !w.globs {
+		if info, err := fs.Lstat(w.fsys, name); err == nil && isLink(info) && !w.globs {
 			continue
 		}
 		if err := w.read(w.module, name); err != nil {
@@ -180,14 +187,16 @@ func (w *walk) readOthers() error {
 	return nil
 }
 
-// read adds one file to m, following a link as far as fsys allows.
+func isLink(info fs.FileInfo) bool { return info.Mode()&fs.ModeSymlink != 0 }
+
+// read adds one file to m.
 func (g *gatherer) read(m *module, name string) error {
-	info, err := fs.Stat(g.fsys, name)
+	info, err := fs.Lstat(g.fsys, name)
 	if err != nil {
-		return g.refuse(name, "the file can't be read, or is a link that is not followed; commit the file itself: %v", err)
+		return g.refuse(name, "the file can't be read: %v", err)
 	}
-	if info.IsDir() {
-		return nil
+	if isLink(info) {
+		return g.refuse(name, "a link, which is not followed; commit the file itself")
 	}
 	if !info.Mode().IsRegular() {
 		return g.refuse(name, "not a regular file")

@@ -117,7 +117,7 @@ type Checkout struct {
 	// Revision as NAME@sha1:COMMIT (NAME is the branch or tag, of a range the tag that was chosen), or
 	// sha1:COMMIT when a commit was asked for.
 	Revision string
-	// FS holds the files. Symbolic links are there as memfs.Link, submodules are left out.
+	// FS holds the files. Symbolic links are there as memfs.Link, submodules as memfs.Submodule.
 	FS fs.FS
 }
 

@@ -9,6 +9,7 @@ import (
 	"crypto/sha1"
 	"encoding/binary"
 	"errors"
+	"io/fs"
 	"strings"
 	"testing"
 
@@ -17,6 +18,8 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/object"
 	"github.com/go-git/go-git/v5/plumbing/storer"
 	"github.com/go-git/go-git/v5/storage/memory"
+
+	"github.com/corral-dev/corral/internal/memfs"
 )
 
 const (
@@ -201,11 +204,15 @@ func TestAFileThatIsAFolderIsRefused(t *testing.T) {
 	}
 }
 
-func TestSubmodulesAreIgnored(t *testing.T) {
+func TestSubmodulesAreListed(t *testing.T) {
 	objects := memory.NewStorage()
 	hash := tree(t, objects, object.TreeEntry{Name: "module", Mode: filemode.Submodule, Hash: plumbing.ComputeHash(plumbing.CommitObject, nil)})
 	files, err := readTree(t.Context(), objects, commitOf(t, objects, hash), Limits{}.orDefaults())
-	if err != nil || len(contents(t, files)) != 0 {
-		t.Errorf("got %v, %v", files, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries, err := fs.ReadDir(files, ".")
+	if err != nil || len(entries) != 1 || entries[0].Type() != memfs.Submodule.Mode || entries[0].IsDir() {
+		t.Errorf("got %v, %v", entries, err)
 	}
 }

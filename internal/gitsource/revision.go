@@ -33,7 +33,7 @@ type Revision struct {
 	Module string
 	// Path of the folder that was asked for, relative to Module.
 	Path string
-	// FS holds the files of Module and below, named from there. Symbolic links are there as memfs.Link.
+	// FS holds the files of Module and below, named from there. Symbolic links are there as memfs.Link, submodules as memfs.Submodule.
 	FS fs.FS
 	// Absent is true when the commit does not have the folder that was asked for; then FS is empty.
 	Absent bool

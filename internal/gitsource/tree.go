@@ -119,6 +119,8 @@ func (r *reader) readEntry(ctx context.Context, folder string, entry object.Tree
 		return r.readFile(name, entry.Hash)
 	case filemode.Symlink:
 		return r.add(name, memfs.Link)
+	case filemode.Submodule:
+		return r.add(name, memfs.Submodule)
 	}
 	return nil
 }

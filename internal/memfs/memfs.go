@@ -34,6 +34,9 @@ func (f FS) ReadLink(name string) (string, error) { return f[path.Dir(name)].Rea
 // read it notices that it can't.
 var Link = &fstest.MapFile{Mode: fs.ModeSymlink, Data: []byte("/")} // out of the tree
 
+// Submodule stands for a folder of another repository that nobody fetches: it is listed, and is neither a file nor a folder.
+var Submodule = &fstest.MapFile{Mode: fs.ModeIrregular}
+
 // dir stands for each folder in the one above it.
 var dir = &fstest.MapFile{Mode: fs.ModeDir | 0o555}
 
