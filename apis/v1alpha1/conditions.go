@@ -129,6 +129,9 @@ const (
 	// AllowPruneAnnotation on a PoolSource allows one revision to remove more pools
 	// than the safety limit; its value is that revision.
 	AllowPruneAnnotation = "corral.dev/allow-prune"
+	// DeletionPolicyAnnotation on a GitHubConnection is Delete if it is to be deleted once its PoolSource is gone and nothing
+	// needs it any more.
+	DeletionPolicyAnnotation = "corral.dev/deletion-policy"
 	// JobRepositoryLabel, JobRunIDLabel and JobIDLabel are put on a Pod when its runner starts a job.
 	JobRepositoryLabel = "corral.dev/job-repository"
 	// JobRunIDLabel is the workflow run's id.

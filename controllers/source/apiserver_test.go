@@ -373,6 +373,11 @@ func storyOfTwoSources(s *site) {
 
 // storyOfTheManager runs the controller as the program does, with an interval that never passes.
 func storyOfTheManager(s *site) {
+	s.commit(poolsIn("linux:2", "other:1"))
+	isDeleted := func(p *v1alpha1.PoolSource) { p.Spec.DeletionPolicy = v1alpha1.DeletionDelete }
+	s.create("us", isDeleted)
+	s.sync("us")
+	s.must(s.client.Delete(s.t.Context(), s.source("us")))
 	mgr, err := ctrl.NewManager(s.cluster.Config, ctrl.Options{
 		Scheme: s.client.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"},
 		Cache: cache.Options{DefaultNamespaces: map[string]cache.Config{s.namespace: {}}},
@@ -387,8 +392,9 @@ func storyOfTheManager(s *site) {
 		s.must(<-stopped)
 	}()
 
+	s.awaitNoConnection()
 	first := s.commit(poolsIn("linux:3", "other:1"))
-	s.create("us")
+	s.create("us", isDeleted)
 	s.await("the first revision", func(p *v1alpha1.PoolSource) bool { return p.Status.LastAppliedRevision == first })
 
 	second := s.commit(poolsIn("linux:5", "other:1"))
@@ -411,6 +417,21 @@ func storyOfTheManager(s *site) {
 	s.change("us", func(p *v1alpha1.PoolSource) { p.Annotations[v1alpha1.AllowPruneAnnotation] = third })
 	s.await("what the annotation allows", func(p *v1alpha1.PoolSource) bool { return p.Status.LastAppliedRevision == third })
 	s.expectPools("new")
+	s.must(s.client.Delete(s.t.Context(), s.source("us")))
+	s.awaitNoConnection()
+}
+
+// awaitNoConnection waits until the connection is deleted whose source is gone.
+func (s *site) awaitNoConnection() {
+	s.t.Helper()
+	connections := &v1alpha1.GitHubConnectionList{}
+	err := wait.PollUntilContextTimeout(s.t.Context(), 20*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+		err := s.client.List(ctx, connections, client.InNamespace(s.namespace))
+		return len(connections.Items) == 0, err
+	})
+	if err != nil {
+		s.t.Fatalf("waiting for the connection to go with its source: %v: %+v", err, connections.Items)
+	}
 }
 
 func (s *site) await(what string, done func(*v1alpha1.PoolSource) bool) {

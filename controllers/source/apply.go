@@ -136,6 +136,7 @@ func (x *run) applyOne(ctx context.Context, o compile.Object) error {
 	metadata.SetGroupVersionKind(object.GroupVersionKind())
 	metadata.Namespace, metadata.Name = object.GetNamespace(), object.GetName()
 	metadata.ResourceVersion, metadata.OwnerReferences = object.GetResourceVersion(), object.GetOwnerReferences()
+	metadata.Annotations = object.GetAnnotations()
 	return x.bindOne(ctx, metadata)
 }
 
@@ -145,7 +146,9 @@ func (x *run) desired(o compile.Object) *unstructured.Unstructured {
 	object.SetGroupVersionKind(o.Manifest.GroupVersionKind())
 	object.SetNamespace(x.source.Namespace)
 	object.SetName(o.Manifest.GetName())
-	object.SetAnnotations(o.Manifest.GetAnnotations())
+	annotations := o.Manifest.GetAnnotations()
+	delete(annotations, v1alpha1.DeletionPolicyAnnotation) // spec.deletionPolicy says it
+	object.SetAnnotations(annotations)
 	labels := o.Manifest.GetLabels()
 	if labels == nil {
 		labels = map[string]string{}

@@ -11,10 +11,12 @@ import (
 	"strings"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/util/retry"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -62,8 +64,8 @@ func (x *run) list(ctx context.Context, kind string) ([]metav1.PartialObjectMeta
 	return objects.Items, nil
 }
 
-// bind makes the owner references of what the source holds follow spec.deletionPolicy. It comes
-// first because it must hold for a suspended source and for a broken revision too.
+// bind makes what the source holds follow spec.deletionPolicy. It comes first because
+// it must hold for a suspended source and for a broken revision too.
 func (x *run) bind(ctx context.Context) error {
 	now, err := x.look(ctx)
 	if err != nil {
@@ -79,8 +81,8 @@ func (x *run) bind(ctx context.Context) error {
 	return nil
 }
 
-// bindOne adds or removes the owner reference, if that is needed. Others write to the
-// object too, so it may take a second look.
+// bindOne adds or removes the owner reference, or a connection's annotation, if that is needed. Others write
+// to the object too, so it may take a second look.
 func (x *run) bindOne(ctx context.Context, object *metav1.PartialObjectMetadata) error {
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		err := x.tryBind(ctx, object)
@@ -99,20 +101,75 @@ func (x *run) bindOne(ctx context.Context, object *metav1.PartialObjectMetadata)
 }
 
 func (x *run) tryBind(ctx context.Context, object *metav1.PartialObjectMetadata) error {
-	isOurs := func(o metav1.OwnerReference) bool { return o.UID == x.source.UID }
-	want := x.source.Spec.GetDeletionPolicy() == v1alpha1.DeletionDelete
-	if slices.ContainsFunc(object.OwnerReferences, isOurs) == want {
+	isDeleted := x.source.Spec.GetDeletionPolicy() == v1alpha1.DeletionDelete
+	after := object.DeepCopy()
+	if object.Kind == connectionKind {
+		// Garbage collection would take it from runners that have yet to be deregistered: clear deletes it.
+		x.own(after, false)
+		markForDeletion(after, isDeleted)
+	} else {
+		x.own(after, isDeleted)
+	}
+	if equality.Semantic.DeepEqual(object, after) {
 		return nil
 	}
-	before := object.DeepCopy()
+	return x.actor.Patch(ctx, after, client.MergeFromWithOptions(object, client.MergeFromWithOptimisticLock{}), fieldOwner)
+}
+
+// own adds or removes the source's owner reference.
+func (x *run) own(object *metav1.PartialObjectMetadata, want bool) {
+	isOurs := func(o metav1.OwnerReference) bool { return o.UID == x.source.UID }
+	if slices.ContainsFunc(object.OwnerReferences, isOurs) == want {
+		return
+	}
 	object.OwnerReferences = slices.DeleteFunc(object.OwnerReferences, isOurs)
 	if want {
 		object.OwnerReferences = append(object.OwnerReferences, metav1.OwnerReference{
 			APIVersion: v1alpha1.GroupVersion.String(), Kind: "PoolSource", Name: x.source.Name, UID: x.source.UID,
 		})
 	}
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	return x.actor.Patch(ctx, object, patch, fieldOwner)
+}
+
+func markForDeletion(object *metav1.PartialObjectMetadata, want bool) {
+	if want {
+		metav1.SetMetaDataAnnotation(&object.ObjectMeta, v1alpha1.DeletionPolicyAnnotation, string(v1alpha1.DeletionDelete))
+	} else {
+		delete(object.Annotations, v1alpha1.DeletionPolicyAnnotation)
+	}
+}
+
+// isMarked says whether a connection goes with the source that holds it.
+func isMarked(object client.Object) bool {
+	return object.GetLabels()[v1alpha1.SourceLabel] != "" && object.GetAnnotations()[v1alpha1.DeletionPolicyAnnotation] == string(v1alpha1.DeletionDelete)
+}
+
+// clear deletes the connections of a source that is gone, where its deletionPolicy was Delete, once nothing needs them.
+// What else it held goes by its owner references.
+func (r *Reconciler) clear(ctx context.Context, gone client.ObjectKey) (ctrl.Result, error) {
+	defer r.claim(gone.Namespace)()
+	x := &run{Reconciler: r, actor: r.Client, source: &v1alpha1.PoolSource{}}
+	x.source.Namespace, x.source.Name = gone.Namespace, gone.Name
+	connections, err := x.list(ctx, connectionKind)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	result := ctrl.Result{}
+	for i := range connections {
+		if c := &connections[i]; c.Labels[v1alpha1.SourceLabel] != gone.Name || !isMarked(c) {
+			continue
+		}
+		one := id{connectionKind, connections[i].Name}
+		needed, err := x.isNeeded(ctx, one)
+		if needed {
+			result.RequeueAfter = stillNeeded
+		} else if err == nil {
+			err = x.delete(ctx, one)
+		}
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	return result, nil
 }
 
 // entryOf writes an id as Flux does.

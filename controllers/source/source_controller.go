@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/fluxcd/pkg/apis/meta"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -103,7 +104,7 @@ type run struct {
 //
 //  1. check: can this source be named in a label?
 //     identify: as whom are objects applied and pruned?            (identity.go)
-//  2. bind: owner references follow spec.deletionPolicy            (hold.go)
+//  2. bind: what it holds follows spec.deletionPolicy              (hold.go)
 //  3. suspend: stop here when spec.suspend is set
 //  4. refer: may it name what it names?                            (depends.go)
 //  5. resolve: which revision does the reference stand for?        (build.go, flux.go)
@@ -113,14 +114,17 @@ type run struct {
 //  9. apply: server-side apply; pools once policies are in force   (apply.go)
 //  10. prune: delete what left the source, pools first             (apply.go)
 //
-// There is no finalizer: what becomes of the objects when the source is deleted is said
-// by their owner references.
+// There is no finalizer: what becomes of the objects when the source is deleted is said by their
+// owner references, and of connections by an annotation, as they stay while runners need them (clear in hold.go).
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	source := &v1alpha1.PoolSource{}
 	if err := r.Client.Get(ctx, req.NamespacedName, source); err != nil || !source.DeletionTimestamp.IsZero() {
 		r.diagnoses.Delete(req.NamespacedName)
 		uncount(req.NamespacedName)
-		return ctrl.Result{}, client.IgnoreNotFound(err)
+		if apierrors.IsNotFound(err) {
+			return r.clear(ctx, req.NamespacedName)
+		}
+		return ctrl.Result{}, err
 	}
 	x := r.begin(source)
 	defer func() { x.release() }()

@@ -681,6 +681,40 @@ func TestOwnerReferencesFollowTheDeletionPolicy(t *testing.T) {
 	}
 }
 
+func TestAConnectionOutlivesItsSourceWhileItIsNeeded(t *testing.T) {
+	scaleSet := &v1alpha1.ScaleSet{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "a"}}
+	scaleSet.Spec.ConnectionRef.Name = "main"
+	for policy, then := range map[v1alpha1.DeletionPolicy]map[string]string{
+		v1alpha1.DeletionDelete: {"RunnerPool a": "us"}, // for garbage collection
+		v1alpha1.DeletionOrphan: {"RunnerPool a": "us", "GitHubConnection main": "us"},
+	} {
+		byHand := &v1alpha1.GitHubConnection{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "by-hand"}}
+		w := newWorld(t, us(func(s *v1alpha1.PoolSource) { s.Spec.DeletionPolicy = v1alpha1.DeletionDelete }), scaleSet.DeepCopy(), byHand)
+		w.push("main@sha1:1", pool("a"), connection("main"))
+		w.reconcile()
+		w.change(func(s *v1alpha1.PoolSource) { s.Spec.DeletionPolicy, s.Spec.Suspend = policy, true })
+		w.reconcile()
+		held := &v1alpha1.GitHubConnection{}
+		if err := w.client.Get(t.Context(), client.ObjectKey{Namespace: "ci", Name: "main"}, held); err != nil || len(held.OwnerReferences) > 0 {
+			t.Errorf("%s: owners %v: %v", policy, held.OwnerReferences, err)
+		}
+		if err := w.client.Delete(t.Context(), w.source()); err != nil {
+			t.Fatal(err)
+		}
+		after := w.reconcile().RequeueAfter
+		if isWaiting := policy == v1alpha1.DeletionDelete; (after == stillNeeded) != isWaiting {
+			t.Errorf("%s: looks again after %s", policy, after)
+		}
+		w.expectObjects(map[string]string{"RunnerPool a": "us", "GitHubConnection main": "us", "GitHubConnection by-hand": ""})
+		if err := w.client.Delete(t.Context(), scaleSet.DeepCopy()); err != nil {
+			t.Fatal(err)
+		}
+		w.reconcile()
+		then["GitHubConnection by-hand"] = ""
+		w.expectObjects(then)
+	}
+}
+
 func TestASourceThatIsBeingDeletedOrGoneIsLeftAlone(t *testing.T) {
 	deleted := us(func(s *v1alpha1.PoolSource) {
 		now := metav1.Unix(1, 0)

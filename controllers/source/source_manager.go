@@ -47,6 +47,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, options Options) error {
 		Named("poolsource").
 		For(&v1alpha1.PoolSource{}, asked).
 		Watches(&v1alpha1.PoolSource{}, handler.EnqueueRequestsFromMapFunc(r.dependents), builder.WithPredicates(dependencyChanged)).
+		Watches(&v1alpha1.GitHubConnection{}, handler.EnqueueRequestsFromMapFunc(holder), builder.WithPredicates(marked)).
 		WithOptions(kube.Fair(options.Concurrent, tenant)).
 		Build(r)
 	if err != nil {
@@ -78,6 +79,20 @@ func spread(d time.Duration, percent int, chance float64) time.Duration {
 var pruneAllowed = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	return e.ObjectOld.GetAnnotations()[v1alpha1.AllowPruneAnnotation] != e.ObjectNew.GetAnnotations()[v1alpha1.AllowPruneAnnotation]
 }}
+
+// marked passes the connections that a start finds, as their sources may have gone before.
+var marked = predicate.Funcs{
+	CreateFunc:  func(e event.CreateEvent) bool { return isMarked(e.Object) },
+	UpdateFunc:  func(event.UpdateEvent) bool { return false },
+	DeleteFunc:  func(event.DeleteEvent) bool { return false },
+	GenericFunc: func(event.GenericEvent) bool { return false },
+}
+
+// holder is the source that holds an object.
+func holder(_ context.Context, object client.Object) []reconcile.Request {
+	key := client.ObjectKey{Namespace: object.GetNamespace(), Name: object.GetLabels()[v1alpha1.SourceLabel]}
+	return []reconcile.Request{{NamespacedName: key}}
+}
 
 var (
 	syncsTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
