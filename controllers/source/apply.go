@@ -43,6 +43,7 @@ func (x *run) apply(ctx context.Context) error {
 	for i, o := range x.plan.apply {
 		if idOf(o).kind == poolKind && (i == 0 || idOf(x.plan.apply[i-1]).kind != poolKind) {
 			if unruled {
+				failed.unruled = true
 				break // no pool of the revision without its policies
 			}
 			if err := x.awaitPolicies(ctx); err != nil {
@@ -59,6 +60,7 @@ func (x *run) apply(ctx context.Context) error {
 			continue
 		}
 		x.holds[idOf(o)] = true
+		failed.applied++
 	}
 	return x.failed(failed)
 }
@@ -68,6 +70,8 @@ type failures struct {
 	said      []string
 	denied    error // the first that rights are missing for
 	transient bool  // some may go well without a change
+	applied   int   // others
+	unruled   bool  // pools were left out for want of policies
 }
 
 func (f *failures) add(o compile.Object, err error, isDenied bool) {
@@ -84,20 +88,22 @@ func (x *run) failed(all failures) error {
 	case len(all.said) == 0:
 		return nil
 	case all.denied != nil:
-		return kube.Wait(v1alpha1.AccessDeniedReason, x.rightsRetry(), "%s\n%s", x.notAll(all.said), x.advice(all.denied.Error()))
+		return kube.Wait(v1alpha1.AccessDeniedReason, x.rightsRetry(), "%s\n%s", x.notAll(all), x.advice(all.denied.Error()))
 	case all.transient:
-		return kube.Wait(v1alpha1.ApplyFailedReason, x.retryAfter(), "%s", x.notAll(all.said))
+		return kube.Wait(v1alpha1.ApplyFailedReason, x.retryAfter(), "%s", x.notAll(all))
 	}
-	return kube.Stall(v1alpha1.ApplyFailedReason, "%s", x.notAll(all.said))
+	return kube.Stall(v1alpha1.ApplyFailedReason, "%s", x.notAll(all))
 }
 
 // awaitPolicies waits until the revision's policies are in force: no pool of it is seen without them.
 func (x *run) awaitPolicies(ctx context.Context) error {
+	hasPolicies := false
 	for _, o := range x.plan.apply {
 		i := idOf(o)
 		if i.kind != policyKind || !x.holds[i] {
 			continue
 		}
+		hasPolicies = true
 		p := &v1alpha1.RunnerPolicy{}
 		if err := x.Live.Get(ctx, client.ObjectKey{Namespace: x.source.Namespace, Name: i.name}, p); err != nil {
 			return fmt.Errorf("looking at %s: %w", i, err)
@@ -107,7 +113,10 @@ func (x *run) awaitPolicies(ctx context.Context) error {
 			return kube.Progress(policyWait, "%s of revision %s is being loaded", i, x.revision)
 		}
 	}
-	return nil
+	if !hasPolicies || !conditions.IsUnknown(x.source, v1alpha1.ReadyCondition) {
+		return nil
+	}
+	return x.attempt.Progress(ctx, "Applying the pools of revision "+x.revision)
 }
 
 // refusesPolicies says whether a policy of the revision may not be applied.
@@ -167,12 +176,20 @@ func isPermanent(err error) bool {
 		apierrors.IsRequestEntityTooLargeError(err)
 }
 
-func (x *run) notAll(failures []string) string {
-	shown := failures[:min(len(failures), maxMessageDiagnostics)]
-	if rest := len(failures) - len(shown); rest > 0 {
-		shown = append(slices.Clone(shown), fmt.Sprintf("and %d more", rest))
+// notAll says what failed, and what became of the rest.
+func (x *run) notAll(all failures) string {
+	shown := slices.Clone(all.said[:min(len(all.said), maxMessageDiagnostics)])
+	if rest := len(all.said) - len(shown); rest > 0 {
+		shown = append(shown, fmt.Sprintf("and %d more", rest))
 	}
-	return fmt.Sprintf("%s\nThe other objects of revision %s were applied; nothing was pruned", strings.Join(shown, "\n"), x.revision)
+	others := fmt.Sprintf("The other objects of revision %s were applied", x.revision)
+	switch {
+	case all.applied == 0:
+		others = fmt.Sprintf("Nothing of revision %s was applied", x.revision)
+	case all.unruled:
+		others = fmt.Sprintf("No pool of revision %s was applied, for want of its policies", x.revision)
+	}
+	return strings.Join(append(shown, others), "\n") + "; nothing was pruned"
 }
 
 // prune deletes what left the source. A connection waits for the runners that have to be

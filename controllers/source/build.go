@@ -220,7 +220,15 @@ func (x *run) allowEmpty() bool { return x.source.Status.LastAppliedRevision != 
 
 // notApplied ends the message of a refusal: what holds now.
 func (x *run) notApplied() string {
-	if last := x.source.Status.LastAppliedRevision; last != "" && last != x.revision {
+	last := x.source.Status.LastAppliedRevision
+	switch {
+	case x.revision == "" && last == "":
+		return "Nothing was applied"
+	case x.revision == "":
+		return "What was applied before stays in force"
+	case last == x.revision:
+		return fmt.Sprintf("What was applied of revision %s stays in force", last)
+	case last != "":
 		return fmt.Sprintf("Nothing of revision %s was applied; %s stays in force", x.revision, last)
 	}
 	return fmt.Sprintf("Nothing of revision %s was applied", x.revision)

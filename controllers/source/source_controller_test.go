@@ -81,6 +81,7 @@ type world struct {
 	events     *events.FakeRecorder
 	reconciler *Reconciler
 	applyErr   map[string]error // by the object's name
+	applying   func(name string)
 	deleteErr  error
 }
 
@@ -100,8 +101,12 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 		WithStatusSubresource(&v1alpha1.PoolSource{}, &v1alpha1.RunnerPool{}, &v1alpha1.GitHubConnection{}).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Apply: func(ctx context.Context, c client.WithWatch, o runtime.ApplyConfiguration, options ...client.ApplyOption) error {
-				if named, ok := o.(interface{ GetName() string }); ok && w.applyErr[named.GetName()] != nil {
-					return w.applyErr[named.GetName()]
+				name := o.(interface{ GetName() string }).GetName()
+				if w.applying != nil {
+					w.applying(name)
+				}
+				if w.applyErr[name] != nil {
+					return w.applyErr[name]
 				}
 				return c.Apply(ctx, o, options...)
 			},
@@ -345,6 +350,70 @@ func TestABrokenRevisionChangesNothing(t *testing.T) {
 	w.expectReady("True Succeeded")
 	if left := w.source().Status.Diagnostics; len(left) != 0 {
 		t.Errorf("diagnostics stay: %v", left)
+	}
+}
+
+func TestARefusalSaysWhatStaysInForce(t *testing.T) {
+	const r1, r2 = "main@sha1:1", "main@sha1:2"
+	for name, tc := range map[string]struct{ last, revision, want string }{
+		"the first":                 {"", r1, "Nothing of revision main@sha1:1 was applied"},
+		"a later one":               {r1, r2, "Nothing of revision main@sha1:2 was applied; main@sha1:1 stays in force"},
+		"the one in force":          {r1, r1, "What was applied of revision main@sha1:1 stays in force"},
+		"one that is not known yet": {r1, "", "What was applied before stays in force"},
+		"the first, not known yet":  {"", "", "Nothing was applied"},
+	} {
+		x := &run{source: us(func(s *v1alpha1.PoolSource) { s.Status.LastAppliedRevision = tc.last }), revision: tc.revision}
+		if got := x.notApplied(); got != tc.want {
+			t.Errorf("%s: got %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
+func TestThatPoolsAreAppliedIsSaidOncePoliciesAreInForce(t *testing.T) {
+	w := newWorld(t, us())
+	w.push("main@sha1:1", declared(policyKind, "us"), pool("a"))
+	w.reconcile()
+	w.expectReady("Unknown Progressing Reconciling", "RunnerPolicy us of revision main@sha1:1 is being loaded")
+	p := &v1alpha1.RunnerPolicy{}
+	if err := w.client.Get(t.Context(), client.ObjectKey{Namespace: "ci", Name: "us"}, p); err != nil {
+		t.Fatal(err)
+	}
+	p.Status.ObservedGeneration = p.Generation
+	conditions.MarkTrue(p, v1alpha1.ReadyCondition, v1alpha1.SucceededReason, "loaded")
+	if err := w.client.Update(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	w.applying = func(name string) {
+		if name != "a" {
+			return
+		}
+		if ready := conditions.GetMessage(w.source(), v1alpha1.ReadyCondition); ready != "Applying the pools of revision main@sha1:1" {
+			t.Errorf("while the pool is applied: %s", ready)
+		}
+	}
+	w.reconcile()
+	w.expectReady("True Succeeded")
+}
+
+func TestWhatBecameOfTheOtherObjectsIsSaid(t *testing.T) {
+	for name, tc := range map[string]struct {
+		bad     []string
+		objects []compile.Object
+		want    string
+	}{
+		"all are refused":     {[]string{"a", "b"}, []compile.Object{pool("a"), pool("b")}, "\nNothing of revision main@sha1:1 was applied; nothing was pruned"},
+		"a policy is refused": {[]string{"us"}, []compile.Object{connection("main"), declared(policyKind, "us"), pool("a")}, "\nNo pool of revision main@sha1:1 was applied, for want of its policies; nothing was pruned"},
+		"one is refused":      {[]string{"a"}, []compile.Object{pool("a"), pool("b")}, "\nThe other objects of revision main@sha1:1 were applied; nothing was pruned"},
+	} {
+		w := newWorld(t, us())
+		w.push("main@sha1:1", tc.objects...)
+		for _, bad := range tc.bad {
+			w.applyErr[bad] = apierrors.NewInvalid(schema.GroupKind{}, bad, nil)
+		}
+		w.reconcile()
+		if got := conditions.GetMessage(w.source(), v1alpha1.ReadyCondition); !strings.HasSuffix(got, tc.want) {
+			t.Errorf("%s: %s", name, got)
+		}
 	}
 }
 

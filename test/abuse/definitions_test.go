@@ -308,7 +308,7 @@ func TestTwoSourcesClaimOnePool(t *testing.T) {
 	s.says(second, verdict{
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.ApplyFailedReason, Stalled: true,
 		Message: "pools.cue:6:8: pools.linux: RunnerPool linux: held by PoolSource first; remove it there first\n" +
-			"The other objects of revision main@sha1:COMMIT were applied; nothing was pruned",
+			"Nothing of revision main@sha1:COMMIT was applied; nothing was pruned",
 	}, commit, "COMMIT")
 	s.allDone(s.addJobs("linux", 1, time.Millisecond))
 	s.othersGoOn()
