@@ -16,8 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/clip"
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/prune"
 )
 
 // Kinds that a source may apply.
@@ -152,9 +154,12 @@ func (x *run) decide(ctx context.Context) error {
 	if !x.source.Spec.GetPrune() {
 		x.plan.remove = nil
 	}
-	why := x.plan.tooMuch()
-	if why == "" || allows(x.source.Annotations[v1alpha1.AllowPruneAnnotation], x.revision) {
+	why, allowed := x.plan.tooMuch(), x.source.Annotations[v1alpha1.AllowPruneAnnotation]
+	if why == "" || allows(allowed, x.revision) {
 		return nil
+	}
+	if allowed != "" {
+		why += fmt.Sprintf(". %s names %s, not this revision", v1alpha1.AllowPruneAnnotation, shellWord(clip.Runes(allowed, 100)))
 	}
 	return kube.Stall(v1alpha1.PruneRefusedReason, "%s\n%s. If this is meant: kubectl annotate poolsource -n %s %s --overwrite %s=%s",
 		why, x.notApplied(), x.source.Namespace, x.source.Name, v1alpha1.AllowPruneAnnotation, shellWord(x.revision))
@@ -170,22 +175,9 @@ func shellWord(text string) string {
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
-// tooMuch says why the plan removes more pools than is done without being asked twice: so
-// many that none is left, or more than half of those that the source held. One of two
-// may go, one of one or two of three may not. It is empty when the plan may go ahead.
+// tooMuch says why the plan removes too many pools; it is empty when the plan may go ahead.
 func (p plan) tooMuch() string {
-	held, removed := poolsOf(p.held), poolsOf(p.remove)
-	switch {
-	case len(removed) == 0:
-		return ""
-	case p.pools == 0 && len(removed) == 1:
-		return fmt.Sprintf("It would remove the only pool, %s", removed[0].name)
-	case p.pools == 0:
-		return fmt.Sprintf("It would remove all %d pools: %s", len(removed), firstOf(removed))
-	case 2*len(removed) > len(held):
-		return fmt.Sprintf("It would remove %d of %d pools, more than half: %s", len(removed), len(held), firstOf(removed))
-	}
-	return ""
+	return prune.TooMuch(len(poolsOf(p.held)), poolsOf(p.remove), p.pools)
 }
 
 // allows says whether an annotation names a revision, in full or by its commit alone.
@@ -194,21 +186,15 @@ func allows(annotation, revision string) bool {
 	return annotation != "" && (annotation == revision || annotation == commit)
 }
 
-func poolsOf(ids []id) []id {
-	return slices.DeleteFunc(slices.Clone(ids), func(i id) bool { return i.kind != poolKind })
-}
-
-// firstOf names the first few.
-func firstOf(ids []id) string {
-	const few = 10
-	names := make([]string, 0, few)
-	for _, i := range ids[:min(len(ids), few)] {
-		names = append(names, i.name)
+// poolsOf are the names of the pools among objects.
+func poolsOf(ids []id) []string {
+	var names []string
+	for _, i := range ids {
+		if i.kind == poolKind {
+			names = append(names, i.name)
+		}
 	}
-	if rest := len(ids) - len(names); rest > 0 {
-		names = append(names, fmt.Sprintf("and %d more", rest))
-	}
-	return strings.Join(names, ", ")
+	return names
 }
 
 // summary counts what was applied, as "3 pools, 1 connection, 1 policy".

@@ -4,7 +4,6 @@
 package source
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -153,43 +152,19 @@ func TestWhatIsBeingDeletedIsNotHeld(t *testing.T) {
 	}
 }
 
-func TestTooMuch(t *testing.T) {
-	cases := map[string]struct {
-		held, removed, declared int
-		want                    string
+func TestOnlyPoolsCountAsTooMuch(t *testing.T) {
+	one, two, main := id{poolKind, "p0"}, id{poolKind, "p1"}, id{connectionKind, "a"}
+	for name, tc := range map[string]struct {
+		p    plan
+		want string
 	}{
-		"nothing held":               {0, 0, 3, ""},
-		"nothing removed":            {3, 0, 3, ""},
-		"none left, none held":       {0, 0, 0, ""},
-		"the only one":               {1, 1, 0, "It would remove the only pool, p0"},
-		"the only one, renamed":      {1, 1, 1, "It would remove 1 of 1 pools, more than half: p0"},
-		"one of two":                 {2, 1, 1, ""},
-		"both of two":                {2, 2, 0, "It would remove all 2 pools: p0, p1"},
-		"one of three":               {3, 1, 2, ""},
-		"two of three":               {3, 2, 1, "It would remove 2 of 3 pools, more than half: p0, p1"},
-		"half of many":               {100, 50, 50, ""},
-		"more than half, and as new": {4, 3, 9, "It would remove 3 of 4 pools, more than half: p0, p1, p2"},
-		"many": {12, 12, 0,
-			"It would remove all 12 pools: p0, p1, p2, p3, p4, p5, p6, p7, p8, p9, and 2 more"},
+		"one of two":   {plan{pools: 1, held: []id{main, one, two}, remove: []id{two, main}}, ""},
+		"the only one": {plan{held: []id{main, one}, remove: []id{one}}, "It would remove the only pool, p0"},
+	} {
+		if got := tc.p.tooMuch(); got != tc.want {
+			t.Errorf("%s: got %q, want %q", name, got, tc.want)
+		}
 	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			p := plan{pools: tc.declared, held: pools(tc.held), remove: pools(tc.removed)}
-			// Connections don't count.
-			p.held, p.remove = append(p.held, id{connectionKind, "a"}), append(p.remove, id{connectionKind, "a"})
-			if got := p.tooMuch(); got != tc.want {
-				t.Errorf("got %q, want %q", got, tc.want)
-			}
-		})
-	}
-}
-
-func pools(n int) []id {
-	var ids []id
-	for i := range n {
-		ids = append(ids, id{poolKind, fmt.Sprintf("p%d", i)})
-	}
-	return ids
 }
 
 func TestAllows(t *testing.T) {
@@ -215,6 +190,17 @@ func TestAllows(t *testing.T) {
 	if allows("", "") {
 		t.Error("nothing allows nothing")
 	}
+}
+
+func TestAnAnnotationThatAllowsAnotherRevisionIsTold(t *testing.T) {
+	w := newWorld(t, us(func(s *v1alpha1.PoolSource) {
+		s.Annotations = map[string]string{v1alpha1.AllowPruneAnnotation: "eeff3d1"}
+	}))
+	w.push("main@sha1:1", pool("a"))
+	w.reconcile()
+	w.push("main@sha1:eeff3d1c", pool("b"))
+	w.reconcile()
+	w.expectReady("False PruneRefused Stalled", "more than half: a. corral.dev/allow-prune names eeff3d1, not this revision\n")
 }
 
 func TestInventoryIsReadAsItIsWritten(t *testing.T) {

@@ -127,6 +127,9 @@ func summary(r *review.Result) []phrase {
 	if line := costLine(r.Cost); line != nil {
 		lines = append(lines, join(plainly("Cost of all pools by month: "), line))
 	}
+	for _, warning := range r.Warnings {
+		lines = append(lines, plainly("Warning: %s", warning))
+	}
 	return lines
 }
 

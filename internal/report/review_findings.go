@@ -22,6 +22,7 @@ const (
 	rulePolicy     = "corral.review.policy"
 	ruleGone       = "corral.review.deleted"
 	ruleRenamed    = "corral.review.renamed"
+	rulePrune      = "corral.review.prune"
 	ruleClass      = "corral.review."
 )
 
@@ -34,6 +35,9 @@ func ReviewFindings(r *review.Result) []Finding {
 			Level: Error, Rule: ruleDefinition, Title: "Definition refused", Message: d.Message, Path: d.Path,
 			Place: Place{File: d.File, Line: d.Line, Column: d.Column},
 		})
+	}
+	for _, warning := range r.Warnings {
+		findings = append(findings, Finding{Level: Warning, Rule: rulePrune, Title: "Too many pools go at once", Message: warning})
 	}
 	for i := range r.Pools {
 		findings = append(findings, poolFindings(&r.Pools[i])...)

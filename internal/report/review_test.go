@@ -34,9 +34,10 @@ func everything() *review.Result {
 	rule := v1alpha1.RuleReference{Policy: "RunnerPolicy/ci/repository", Name: "corral.template.deny", File: "policies/pods.rego", Line: 9}
 	return &review.Result{
 		APIVersion: review.APIVersion, Kind: review.Kind, At: noon, Zone: "Europe/Berlin", Verdict: review.Denied,
-		Base:    review.Revision{Name: "main (0123abcd)", Pools: 3, Digest: "sha256:1", Policies: []string{"RunnerPolicy/ci/repository"}},
-		Head:    review.Revision{Name: "the work tree", Pools: 3, Digest: "sha256:2", Policies: []string{"RunnerPolicy/ci/repository"}},
-		Summary: review.Summary{Changed: 1, Deleted: 1, Moved: 1, Denied: 1, NewlyDenied: 1, Warnings: 2, Classes: map[review.Class]int{review.Routing: 1}},
+		Base:     review.Revision{Name: "main (0123abcd)", Pools: 3, Digest: "sha256:1", Policies: []string{"RunnerPolicy/ci/repository"}},
+		Head:     review.Revision{Name: "the work tree", Pools: 3, Digest: "sha256:2", Policies: []string{"RunnerPolicy/ci/repository"}},
+		Warnings: []string{"It would remove 2 of 3 pools. A PoolSource refuses this."},
+		Summary:  review.Summary{Changed: 1, Deleted: 1, Moved: 1, Denied: 1, NewlyDenied: 1, Warnings: 2, Classes: map[review.Class]int{review.Routing: 1}},
 		Pools: []review.Pool{
 			{
 				Namespace: "ci", Name: "web", Change: review.Changed, Classes: []review.Class{review.Routing, review.Template, review.Scale},

@@ -30,6 +30,8 @@ type Result struct {
 	Zone string    `json:"zone"`
 	// Verdict on the head.
 	Verdict Verdict `json:"verdict"`
+	// Warnings of the change as a whole, in whole sentences: what sync refuses until it is allowed there.
+	Warnings []string `json:"warnings,omitempty"`
 	// Summary counts.
 	Summary Summary `json:"summary"`
 	// Pools that change in any way, that policies judge otherwise, or that they deny: the most far-reaching change first,

@@ -17,6 +17,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/prune"
 )
 
 // Input is what a review is made of.
@@ -126,6 +127,7 @@ func (c *comparison) run() {
 	c.price()
 	c.look()
 	c.summarize()
+	c.prune()
 }
 
 // judge asks each side's policies.
@@ -284,6 +286,25 @@ func (c *comparison) summarize() {
 		r.Verdict = Denied
 	}
 	r.Notes = append(r.Notes, c.notes()...)
+}
+
+// prune warns of what a PoolSource refuses for the number of pools that go. To the cluster a renamed pool is one that goes, too.
+func (c *comparison) prune() {
+	var removed []string
+	for _, p := range c.base.order {
+		if c.head.pools[p.name()] == nil {
+			removed = append(removed, p.name())
+		}
+	}
+	why := prune.TooMuch(len(c.base.order), removed, len(c.head.order))
+	if why == "" {
+		return
+	}
+	why += fmt.Sprintf(". A PoolSource refuses this until the annotation %s names the commit.", v1alpha1.AllowPruneAnnotation)
+	if len(c.head.order) == 0 {
+		why += " Argo CD's plugin refuses a folder without pools."
+	}
+	c.result.Warnings = append(c.result.Warnings, why)
 }
 
 // count adds a pool to the summary.

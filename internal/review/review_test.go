@@ -503,6 +503,28 @@ func TestConsentOfAConnectionIsTold(t *testing.T) {
 	}
 }
 
+func TestMorePoolsThanSyncRemovesAreAWarning(t *testing.T) {
+	mac := change(t, linux, "linux:", "mac:")
+	const refused = ". A PoolSource refuses this until the annotation corral.dev/allow-prune names the commit."
+	for name, tt := range map[string]struct {
+		base, head files
+		want       []string
+	}{
+		"one of two":            {files{"p.cue": linux, "q.cue": mac}, files{"p.cue": linux}, nil},
+		"the only one, renamed": {files{"p.cue": linux}, files{"p.cue": mac}, []string{"It would remove 1 of 1 pools, more than half: ci/linux" + refused}},
+		"the only one": {files{"p.cue": linux}, files{},
+			[]string{"It would remove the only pool, ci/linux" + refused + " Argo CD's plugin refuses a folder without pools."}},
+		"none before": {files{}, files{"p.cue": linux}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := compareSides(t, tt.base, tt.head)
+			if diff := cmp.Diff(tt.want, r.Warnings); diff != "" || r.Verdict != Allowed {
+				t.Errorf("%s: %s", r.Verdict, diff)
+			}
+		})
+	}
+}
+
 func TestEachPairThatOverlapsIsCountedOnce(t *testing.T) {
 	labelled := func(format string) string {
 		text := "package pools\n\nimport \"corral.dev/schema@v0\"\n\npools: schema.#Pools & {\n"
