@@ -39,7 +39,7 @@ func absolute(name string) string {
 }
 
 func TestAnswers(t *testing.T) {
-	t.Setenv("GITHUB_WORKSPACE", "")
+	t.Setenv("GITHUB_WORKSPACE", judged)
 	const noon = "2026-07-07T12:00:00Z"
 	vet := func(more ...string) []string {
 		return append([]string{"vet", "--at", noon, "--policy", "audited.yaml"}, more...)
@@ -250,12 +250,34 @@ func TestAnInputIsAskedAsItIs(t *testing.T) {
 	}
 }
 
-// GitHub knows files from the root of the checkout, wherever in it a workflow works.
-func TestAnnotationsAreSeenFromTheCheckout(t *testing.T) {
-	t.Setenv("GITHUB_WORKSPACE", filepath.Dir(judged))
-	got := corral(t, judged, "vet", "--at", "2026-07-07T12:00:00Z", "-o", "github")
-	if !strings.Contains(got.stdout, "::error file=judged/pools.cue,line=") {
-		t.Errorf("got %+v", got)
+// GitHub knows files from the top of the repository, wherever in it a command works.
+func TestAnnotationsAreSeenFromTheTopOfTheRepository(t *testing.T) {
+	workspace := t.TempDir()
+	runners := filepath.Join(workspace, "pools", "runners")
+	if err := os.CopyFS(runners, os.DirFS(judged)); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct{ folder, workspace, repository, argument, want string }{
+		"in no repository":             {runners, "", "", ".", "pools.cue"},
+		"what GitHub checked out":      {runners, workspace, "", ".", "pools/runners/pools.cue"},
+		"a repository":                 {runners, "", "pools", ".", "runners/pools.cue"},
+		"by the name of the folder":    {workspace, "", "pools", "pools/runners", "runners/pools.cue"},
+		"in a folder of the workspace": {runners, workspace, "pools", ".", "runners/pools.cue"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("GITHUB_WORKSPACE", tc.workspace)
+			if tc.repository != "" {
+				git := filepath.Join(workspace, tc.repository, ".git")
+				if err := os.Mkdir(git, 0o700); err != nil {
+					t.Fatal(err)
+				}
+				defer os.Remove(git) //nolint:errcheck // the folder goes with the test
+			}
+			got := corral(t, tc.folder, "vet", "--at", "2026-07-07T12:00:00Z", "-o", "github", tc.argument)
+			if !strings.Contains(got.stdout, "::error file="+tc.want+",line=") {
+				t.Errorf("got %+v", got)
+			}
+		})
 	}
 }
 

@@ -44,6 +44,8 @@ type reviewOptions struct {
 	live        bool
 	cluster     Live
 	version     string
+	// folder of the head.
+	folder string
 }
 
 const reviewHelp = `Say what a change of definitions and policies would do, before it is merged: which pools
@@ -106,6 +108,7 @@ func (o *reviewOptions) run(c *cobra.Command, args []string) error {
 			return fmt.Errorf("--%s is empty; does git merge-base find the commit? Fetch more history", name)
 		}
 	}
+	o.folder = folderOf(args[max(0, len(args)-1):])
 	files, err := o.check(args)
 	if err != nil {
 		return err

@@ -30,9 +30,9 @@ func (o *reviewOptions) write(w io.Writer, form string, r *review.Result) error 
 	case "markdown":
 		return report.ReviewMarkdown(w, o.marker, r)
 	case "github":
-		return report.GitHub(w, fromCheckout(report.ReviewFindings(r)))
+		return report.GitHub(w, fromCheckout(o.folder, report.ReviewFindings(r)))
 	case "sarif":
-		return report.SARIF(w, o.version, fromCheckout(report.ReviewFindings(r)))
+		return report.SARIF(w, o.version, fromCheckout(o.folder, report.ReviewFindings(r)))
 	}
 	return (&format{value: form}).write(w, r)
 }

@@ -30,7 +30,6 @@ const reviewedAt = "2026-07-07T10:00:00Z"
 var recordedExits = map[string]int{"06-blocking-policy": ExitDenied, "09-connection": ExitError, "12-broken-cue": ExitError}
 
 func TestRecordedPullRequestsHaveTheirReportsInEachForm(t *testing.T) {
-	t.Setenv("GITHUB_WORKSPACE", "")
 	sarif, err := jsonschema.NewCompiler().Compile(filepath.Join(top, "internal/report/testdata/sarif-schema-2.1.0.json"))
 	if err != nil {
 		t.Fatal(err)
@@ -46,6 +45,7 @@ func TestRecordedPullRequestsHaveTheirReportsInEachForm(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Run(filepath.Base(folder), func(t *testing.T) {
+			t.Setenv("GITHUB_WORKSPACE", folder)
 			written := t.TempDir()
 			args := []string{"review", "base", "head", "--at", reviewedAt}
 			for form, file := range forms {
@@ -205,7 +205,7 @@ func TestAHeadThatTheClusterWouldNotReadIsBroken(t *testing.T) {
 
 func TestAFolderOfARepositoryIsReviewed(t *testing.T) {
 	repository := history(t, "05-policy-only", "runners/ci")
-	t.Setenv("GITHUB_WORKSPACE", repository)
+	t.Setenv("GITHUB_WORKSPACE", "")
 	for name, tc := range map[string]struct{ folder, argument, place string }{
 		"from the top":            {repository, "runners/ci", "file=runners/ci/policies/limits.rego,"},
 		"from the folder":         {filepath.Join(repository, "runners/ci"), ".", "file=runners/ci/policies/limits.rego,"},

@@ -28,6 +28,8 @@ type testReport struct {
 	Coverage *coverage `json:"coverage,omitempty"`
 
 	options testOptions
+	// root is the top folder of the definitions.
+	root string
 }
 
 // testSuite is the Rego tests of a policy, or the cases of a scenario file.
@@ -119,7 +121,7 @@ reached by Rego tests.`,
 		if err != nil {
 			return err
 		}
-		r := &testReport{Diagnostics: w.Diagnostics, options: t}
+		r := &testReport{Diagnostics: w.Diagnostics, options: t, root: w.root}
 		if len(r.Diagnostics) == 0 {
 			if err := r.run(c.Context(), w, run); err != nil {
 				return err

@@ -35,6 +35,8 @@ type vetReport struct {
 	Warnings []vetWarning `json:"warnings,omitempty"`
 
 	version string
+	// root is the top folder of the definitions.
+	root string
 	// titles of rules that have one.
 	titles map[annotated]string
 }
@@ -106,7 +108,7 @@ audited policies would do, are told and change no exit code.
 		if err != nil {
 			return err
 		}
-		r := &vetReport{Objects: map[string]int{}, Diagnostics: w.Diagnostics, version: version}
+		r := &vetReport{Objects: map[string]int{}, Diagnostics: w.Diagnostics, version: version, root: w.root}
 		for _, object := range w.Objects {
 			r.Objects[object.Manifest.GetKind()]++
 		}
@@ -200,9 +202,9 @@ func (r *vetReport) write(c *cobra.Command, f *format) error {
 	case "text":
 		return r.writeText(c.OutOrStdout(), c.ErrOrStderr())
 	case "github":
-		return report.GitHub(c.OutOrStdout(), fromCheckout(r.findings()))
+		return report.GitHub(c.OutOrStdout(), fromCheckout(r.root, r.findings()))
 	case "sarif":
-		return report.SARIF(c.OutOrStdout(), r.version, fromCheckout(r.findings()))
+		return report.SARIF(c.OutOrStdout(), r.version, fromCheckout(r.root, r.findings()))
 	case "junit":
 		return report.JUnit(c.OutOrStdout(), r.suites())
 	}

@@ -171,10 +171,25 @@ func plain(f report.Finding) string {
 	return b.String()
 }
 
-// fromCheckout names files as GitHub knows them: from the root of the checkout, also when a
-// workflow works in a folder of it.
-func fromCheckout(findings []report.Finding) []report.Finding {
-	checkout := os.Getenv("GITHUB_WORKSPACE")
+// checkoutOf is the top folder of the repository that a folder is in, or else of what GitHub checked out; empty if there is neither.
+func checkoutOf(folder string) string {
+	workspace := os.Getenv("GITHUB_WORKSPACE")
+	dir, err := filepath.Abs(folder)
+	for ; err == nil && dir != workspace; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, ".git")); err == nil {
+			return dir
+		}
+		if dir == filepath.Dir(dir) {
+			break
+		}
+	}
+	return workspace
+}
+
+// fromCheckout names files as GitHub knows them: from the top of the repository that a folder is in, also when a command works in a
+// folder of it.
+func fromCheckout(folder string, findings []report.Finding) []report.Finding {
+	checkout := checkoutOf(folder)
 	if checkout == "" {
 		return findings
 	}
