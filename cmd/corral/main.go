@@ -6,7 +6,6 @@
 package main
 
 import (
-	"fmt"
 	"os"
 
 	"github.com/corral-dev/corral/internal/cli"
@@ -20,9 +19,5 @@ func main() {
 	if compileworker.IsChild() {
 		compileworker.Main()
 	}
-	err := cli.NewRoot(version, controllerCommand(version), explainCommand(version), cli.NewReview(version, &live{version: version})).Execute()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "Error:", err)
-	}
-	os.Exit(cli.ExitCode(err))
+	os.Exit(cli.Run(cli.NewRoot(version, controllerCommand(version), explainCommand(version), cli.NewReview(version, &live{version: version}))))
 }

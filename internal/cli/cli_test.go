@@ -40,11 +40,8 @@ func corral(t *testing.T, folder string, args ...string) outcome {
 	root.SetArgs(args)
 	root.SetOut(&stdout)
 	root.SetErr(&stderr)
-	err := root.Execute()
-	if err != nil {
-		fmt.Fprintln(&stderr, "Error:", err)
-	}
-	return outcome{stdout.String(), stderr.String(), ExitCode(err)}
+	code := Run(root)
+	return outcome{stdout.String(), stderr.String(), code}
 }
 
 // repositoryOf returns a folder that init wrote, with changes to its files.
@@ -96,6 +93,23 @@ func TestVet(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := corral(t, repositoryOf(t, tc.changes), tc.args...)
 			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(outcome{})); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// Who opens a pull request chooses the names of files and what policies say, and a log takes lines for commands.
+func TestWhatIsPrintedActsOnNoTerminalAndNoLog(t *testing.T) {
+	for name, tc := range map[string]struct{ file, text, want string }{
+		"a name": {"pools/a\x1b[31mred\n::error::x.cue", "package pools\n",
+			"pools/a\\u001b[31mred\\u000a::error::x.cue: control characters in the name; rename the file or its folder\nError: 1 problem\n"},
+		"a policy's words": {"policies/deny.rego", "package corral.template\n\ndeny contains \"a\\u001b[31mred\\n::error::x\" if true\n",
+			"pools/linux.cue:7:2: pools.\"linux-small\".spec.template: denied: a\\u001b[31mred\n\\u003a:error::x\n" +
+				"  rule: corral.template.deny of RunnerPolicy/repository, policies/deny.rego:3\nError: 1 of 1 pool denied by policy\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, corral(t, repositoryOf(t, map[string]string{tc.file: tc.text}), "vet").stderr); diff != "" {
 				t.Error(diff)
 			}
 		})

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/clip"
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/compileworker"
 )
@@ -100,9 +101,9 @@ func compileTree(ctx context.Context, compiler *compileworker.Worker, t tree, op
 	return compiled{Result: result, root: t.root, path: t.path, compiler: compiler}, nil
 }
 
-// shown names a file of a tree as seen from the current folder.
+// shown names a file of a tree as seen from the current folder, in one line.
 func shown(root, file string) string {
-	return filepath.ToSlash(relative(filepath.Join(root, filepath.FromSlash(file))))
+	return clip.Visible(filepath.ToSlash(relative(filepath.Join(root, filepath.FromSlash(file)))), "")
 }
 
 // locate returns the closest folder at or above folder with a CUE module, or else

@@ -7,12 +7,45 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
+
+	"github.com/corral-dev/corral/internal/clip"
 )
+
+// Run runs the command line and tells its error. It returns the exit code. What is written has nothing in it that acts on a terminal:
+// names of files, definitions and policies may be anybody's.
+func Run(root *cobra.Command) int {
+	root.SetOut(visible{to: root.OutOrStdout()})
+	root.SetErr(visible{to: root.ErrOrStderr(), plain: true})
+	err := root.Execute()
+	if err != nil {
+		root.PrintErrln("Error:", err)
+	}
+	return ExitCode(err)
+}
+
+// visible escapes what acts on a terminal, and in plain text also what GitHub would take for a workflow command.
+type visible struct {
+	to    io.Writer
+	plain bool
+}
+
+var workflowCommand = regexp.MustCompile(`(?m)^([ \t]*):(:)`)
+
+// Write implements io.Writer.
+func (v visible) Write(p []byte) (int, error) {
+	text := clip.Visible(string(p), "\n\t")
+	if v.plain {
+		text = workflowCommand.ReplaceAllString(text, `$1\u003a$2`)
+	}
+	_, err := io.WriteString(v.to, text)
+	return len(p), err
+}
 
 // format is the value of --output: one of a command's formats.
 type format struct {

@@ -1,11 +1,13 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clip shortens texts to what their place holds, with dots for what is left out.
+// Package clip makes texts fit for their place: short enough, with dots for what is left out, and without what acts on a terminal.
 package clip
 
 import (
+	"fmt"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -28,4 +30,24 @@ func Runes(text string, most int) string {
 		return ""
 	}
 	return string([]rune(text)[:most-1]) + dots
+}
+
+// Visible returns a text with those characters escaped, as \u001b, that act on a terminal or turn the direction of reading, but for the
+// ones to keep.
+func Visible(text, keep string) string {
+	acts := func(r rune) bool {
+		return (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r)) && !strings.ContainsRune(keep, r)
+	}
+	if strings.IndexFunc(text, acts) < 0 {
+		return text
+	}
+	var b strings.Builder
+	for _, r := range text {
+		if acts(r) {
+			fmt.Fprintf(&b, `\u%04x`, r)
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
 }

@@ -27,3 +27,15 @@ func TestTextsAreClippedBetweenCharacters(t *testing.T) {
 		})
 	}
 }
+
+func TestWhatActsOnATerminalIsEscaped(t *testing.T) {
+	for text, want := range map[string]string{
+		"grün, 東京 \xff":            "grün, 東京 \xff",
+		"a\x1b[31m\n\tb\u009b\x7f": "a\\u001b[31m\n\\u0009b\\u009b\\u007f",
+		"a\u202eb":                 "a\\u202eb",
+	} {
+		if got := Visible(text, "\n"); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -189,6 +189,15 @@ func TestNamesThatLeaveTheTreeAreRefused(t *testing.T) {
 	}
 }
 
+func TestNamesInErrorsActOnNoTerminal(t *testing.T) {
+	objects := memory.NewStorage()
+	hash := tree(t, objects, object.TreeEntry{Name: "a\x1b[31m\n::error::b", Mode: filemode.Dir, Hash: plumbing.NewHash("1234")})
+	_, err := readTree(t.Context(), objects, commitOf(t, objects, hash), Limits{}.orDefaults())
+	if want := `unusable: reading a\u001b[31m\u000a::error::b: object not found`; !errors.Is(err, ErrUnusable) || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
 func TestAFileThatIsAFolderIsRefused(t *testing.T) {
 	objects := memory.NewStorage()
 	empty := &plumbing.MemoryObject{}

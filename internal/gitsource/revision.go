@@ -148,9 +148,5 @@ func readBelow(ctx context.Context, repository *git.Repository, tree *object.Tre
 		}
 		hash = entry.Hash
 	}
-	r := &reader{objects: repository.Storer, limits: limits, files: memfs.FS{}}
-	if err := r.readFolder(ctx, ".", hash, 0); err != nil {
-		return nil, err
-	}
-	return r.files, nil
+	return readFiles(ctx, repository.Storer, hash, limits)
 }

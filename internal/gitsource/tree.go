@@ -19,6 +19,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/object"
 	"github.com/go-git/go-git/v5/plumbing/storer"
 
+	"github.com/corral-dev/corral/internal/clip"
 	"github.com/corral-dev/corral/internal/memfs"
 )
 
@@ -75,12 +76,23 @@ func readTree(ctx context.Context, objects storer.EncodedObjectStorer, hash plum
 	if err != nil {
 		return nil, err
 	}
+	return readFiles(ctx, objects, commit.TreeHash, limits)
+}
+
+// readFiles reads the files of a tree. What its errors quote stands in one line: anybody chose the names.
+func readFiles(ctx context.Context, objects storer.EncodedObjectStorer, tree plumbing.Hash, limits Limits) (fs.FS, error) {
 	r := &reader{objects: objects, limits: limits, files: memfs.FS{}}
-	if err := r.readFolder(ctx, ".", commit.TreeHash, 0); err != nil {
-		return nil, err
+	if err := r.readFolder(ctx, ".", tree, 0); err != nil {
+		return nil, inOneLine{err}
 	}
 	return r.files, nil
 }
+
+// inOneLine is an error whose text has nothing in it that acts on a terminal.
+type inOneLine struct{ error }
+
+func (e inOneLine) Error() string { return clip.Visible(e.error.Error(), "") }
+func (e inOneLine) Unwrap() error { return e.error }
 
 func (r *reader) readFolder(ctx context.Context, folder string, hash plumbing.Hash, depth int) error {
 	if depth > maxDepth {
