@@ -216,7 +216,7 @@ func namespacesOf(in review.Input) []string {
 func (o *reviewOptions) judge(r *review.Result) error {
 	switch {
 	case r.Verdict == review.Broken:
-		return fmt.Errorf("the head can't be applied: %w", problems(r.Head.Diagnostics))
+		return fmt.Errorf("%s: %w", r.Problem(), problems(r.Head.Diagnostics))
 	case r.Verdict == review.Denied && slices.ContainsFunc(r.Pools, failedAt):
 		return fmt.Errorf("%d of %s %w, or not decided because a policy failed", r.Summary.Denied, count(r.Head.Pools, "pool"), ErrDenied)
 	case r.Verdict == review.Denied:

@@ -89,8 +89,9 @@ func (o *reviewOptions) sides(ctx context.Context, args []string) (bothSides, er
 		if err != nil {
 			return both, err
 		}
+		side.Unpriced = len(prices) > 0
 		if i == 0 {
-			both.base, both.base.Unpriced = side, len(prices) > 0
+			both.base = side
 			for _, d := range prices {
 				both.notes = append(both.notes, "The base's costs aren't known: "+compile.Format(d))
 			}

@@ -288,6 +288,26 @@ func TestABaseWhosePricesAreBrokenHasNoCosts(t *testing.T) {
 	}
 }
 
+func TestBrokenPricesOfTheHeadAreCalledThat(t *testing.T) {
+	t.Setenv("GITHUB_WORKSPACE", "")
+	folder := t.TempDir()
+	for _, side := range []string{"base", "head"} {
+		overwrite(t, filepath.Join(top, "testdata/reviews/01-scale", side), filepath.Join(folder, side))
+	}
+	if err := os.WriteFile(filepath.Join(folder, "head", pricesFile), []byte("currency: [\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for form, want := range map[string]string{
+		"text":   "Broken: the head's prices can't be read (1 problem)\n",
+		"github": "::error file=head/prices.yaml,line=1,col=1,title=Prices can't be read::",
+	} {
+		got := corral(t, folder, "review", "base", "head", "-o", form)
+		if got.code != ExitError || !strings.Contains(got.stdout, want) || got.stderr != "Error: the head's prices can't be read: 1 problem\n" {
+			t.Errorf("%s: got %+v", form, got)
+		}
+	}
+}
+
 func TestReviewRefusesWhatCannotBeMeant(t *testing.T) {
 	folder := t.TempDir()
 	big := filepath.Join(folder, "prices.yaml")

@@ -69,7 +69,7 @@ type telling struct {
 // tell puts a result in words.
 func tell(r *review.Result) telling {
 	t := telling{headline: headline(r), summary: summary(r), overview: overview(r)}
-	t.add(diagnosticsOf("Why the head can't be applied", r.Head)...)
+	t.add(diagnosticsOf("Why "+r.Problem(), r.Head)...)
 	for i := range r.Pools {
 		t.add(poolSection(&r.Pools[i]))
 	}
@@ -95,7 +95,7 @@ func (t *telling) add(sections ...section) { t.sections = append(t.sections, sec
 func headline(r *review.Result) phrase {
 	switch r.Verdict {
 	case review.Broken:
-		return plainly("Broken: the head can't be applied (%s)", counted(len(r.Head.Diagnostics), "problem"))
+		return plainly("Broken: %s (%s)", r.Problem(), counted(len(r.Head.Diagnostics), "problem"))
 	case review.Denied:
 		text := fmt.Sprintf("Denied: policies deny %s of the head", counted(r.Summary.Denied, "pool"))
 		if r.Summary.NewlyDenied < r.Summary.Denied {

@@ -14,6 +14,7 @@ import (
 // Rules of a review that aren't a policy's.
 const (
 	ruleDefinition = "corral.definition"
+	rulePrices     = "corral.prices"
 	ruleFailed     = "corral.policy.failed"
 	ruleAudit      = "corral.policy.audit"
 	ruleLimit      = "corral.review.limit"
@@ -30,9 +31,13 @@ const (
 // lose jobs or send them elsewhere, and what policies newly warn of, are warnings; the rest are notes.
 func ReviewFindings(r *review.Result) []Finding {
 	var findings []Finding
+	rule, title := ruleDefinition, "Definition refused"
+	if r.Head.Unpriced {
+		rule, title = rulePrices, "Prices can't be read"
+	}
 	for _, d := range r.Head.Diagnostics {
 		findings = append(findings, Finding{
-			Level: Error, Rule: ruleDefinition, Title: "Definition refused", Message: d.Message, Path: d.Path,
+			Level: Error, Rule: rule, Title: title, Message: d.Message, Path: d.Path,
 			Place: Place{File: d.File, Line: d.Line, Column: d.Column},
 		})
 	}

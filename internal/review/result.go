@@ -62,7 +62,7 @@ const (
 	Allowed Verdict = "Allowed"
 	// Denied is a head with a pool that a policy denies, or with a policy that fails.
 	Denied Verdict = "Denied"
-	// Broken is a head that can't be applied: its diagnostics say why.
+	// Broken is a head that can't be applied, or whose prices can't be read: its diagnostics say why.
 	Broken Verdict = "Broken"
 )
 
@@ -78,6 +78,8 @@ type Revision struct {
 	Policies []string `json:"policies,omitempty"`
 	// Diagnostics say why it can't be applied. With a base that can't, each pool of the head is taken as added.
 	Diagnostics []v1alpha1.Diagnostic `json:"diagnostics,omitempty"`
+	// Unpriced is true when its prices can't be read. At the head, the diagnostics are about them then, and the definitions are well.
+	Unpriced bool `json:"unpriced,omitempty"`
 }
 
 // Summary counts pools of a review.
@@ -103,6 +105,14 @@ type Summary struct {
 func (r *Result) HasChanges() bool {
 	s := r.Summary
 	return s.Added+s.Deleted+s.Renamed+s.Changed+s.Moved+len(r.Connections)+len(r.Policies) > 0 || r.Prices != nil
+}
+
+// Problem says in words what keeps a broken head from being reviewed.
+func (r *Result) Problem() string {
+	if r.Head.Unpriced {
+		return "the head's prices can't be read"
+	}
+	return "the head can't be applied"
 }
 
 // Change says what becomes of a pool, connection or policy.

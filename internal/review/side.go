@@ -123,7 +123,7 @@ func (s *side) add(o *compile.Object) error {
 
 // revision is what is shown of the side.
 func (s *side) revision() Revision {
-	r := Revision{Name: s.Name, Pools: len(s.order), Diagnostics: s.Diagnostics}
+	r := Revision{Name: s.Name, Pools: len(s.order), Diagnostics: s.Diagnostics, Unpriced: s.Unpriced}
 	h := sha256.New()
 	for i := range s.Policies {
 		r.Policies = append(r.Policies, s.Policies[i].Ref())
