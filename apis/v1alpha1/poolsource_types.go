@@ -138,6 +138,7 @@ type GitSource struct {
 	// +required
 	// +kubebuilder:validation:MaxLength=2048
 	// +kubebuilder:validation:Pattern=`^(https?|ssh|file)://\S+$`
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^[^/:]+:/?[^/]')",message="write ssh://git@HOST/PATH instead of git@HOST:PATH",messageExpression="'write ssh://' + self.replace(':/', '/', 1).replace(':', '/', 1)"
 	URL string `json:"url"`
 
 	// ref to check out. Default: the branch main.

@@ -105,5 +105,6 @@ func (x *run) advice(refused string) string {
 	if strings.Contains(refused, "cannot impersonate") {
 		return "The controller may not act as service accounts: set impersonation.enabled of the chart"
 	}
-	return "Bind a role with this right to ServiceAccount " + x.account.String()
+	return fmt.Sprintf("Bind a role with this right to ServiceAccount %s, and see that it is there: kubectl get serviceaccount -n %s %s",
+		x.account, x.account.Namespace, x.account.Name)
 }

@@ -507,7 +507,7 @@ func TestWhatTheServiceAccountMayNotIsSaidOnceWithAdvice(t *testing.T) {
 	}
 	const applied = "\nThe other objects of revision main@sha1:1 were applied; nothing was pruned\n"
 	for why, want := range map[string]string{
-		"User x cannot patch resource": `: runnerpools.corral.dev "a" is forbidden: User x cannot patch resource` + applied + "Bind a role with this right to ServiceAccount ci/corral",
+		"User x cannot patch resource": `: runnerpools.corral.dev "a" is forbidden: User x cannot patch resource` + applied + "Bind a role with this right to ServiceAccount ci/corral, and see that it is there: kubectl get serviceaccount -n ci corral",
 		"cannot impersonate resource":  `: runnerpools.corral.dev "a" is forbidden: cannot impersonate resource` + applied + "The controller may not act as service accounts: set impersonation.enabled of the chart",
 	} {
 		w := newWorld(t, us(func(s *v1alpha1.PoolSource) { s.Spec.ServiceAccountName = "corral" }))

@@ -10,6 +10,7 @@ package gitsource
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -321,7 +322,11 @@ func explain(ctx context.Context, err error) error {
 	case errors.Is(err, transport.ErrEmptyRemoteRepository):
 		return fmt.Errorf("%w: the repository is empty; push a first commit", ErrRefNotFound)
 	}
-	return fmt.Errorf("talking to the Git server: %s", silence.Words(err))
+	said := silence.Words(err)
+	if unknown := (x509.UnknownAuthorityError{}); errors.As(err, &unknown) {
+		said += "; put the authority's certificate under ca.crt into the Secret of spec.git.secretRef"
+	}
+	return fmt.Errorf("talking to the Git server: %s", said)
 }
 
 func isExplained(err error) bool {

@@ -49,6 +49,7 @@ func TestTheAPIServerRefusesWhatCannotBeMeant(t *testing.T) {
 		"URL without an owner":       {connection + "{url: 'https://github.com', secretRef: {name: a}}", "spec.url"},
 		"two references":             {source + "{interval: 1m, git: {url: 'https://x/y', ref: {branch: a, tag: b}}}", "exactly one of branch, tag, semver and commit must be set"},
 		"a scheme that is not Git's": {source + "{interval: 1m, git: {url: 'ftp://x/y'}}", "spec.git.url"},
+		"the short form of ssh":      {source + "{interval: 1m, git: {url: 'git@github.com:acme/pools'}}", "write ssh://git@github.com/acme/pools"},
 		"git and sourceRef":          {source + "{interval: 1m, git: {url: 'https://x/y'}, sourceRef: {kind: GitRepository, name: a}}", "exactly one of git and sourceRef must be set"},
 		"neither of them":            {source + "{interval: 1m}", "exactly one of git and sourceRef must be set"},
 		"a mode of verification":     {source + "{interval: 1m, git: {url: 'https://x/y', verify: {mode: Branch, secretRef: {name: a}}}}", "spec.git.verify.mode"},
