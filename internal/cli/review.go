@@ -117,12 +117,11 @@ func (o *reviewOptions) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	err = o.write(c.OutOrStdout(), o.output.value, result)
 	for _, f := range files {
-		if err := o.writeFile(f, result); err != nil {
-			return err
-		}
+		err = errors.Join(err, o.writeFile(f, result))
 	}
-	if err := o.write(c.OutOrStdout(), o.output.value, result); err != nil {
+	if err != nil {
 		return err
 	}
 	return o.judge(result)
@@ -194,6 +193,9 @@ func (o *reviewOptions) records(stdin io.Reader) ([]review.Record, int, error) {
 	records, skipped, err := review.ReadRecords(from)
 	if err != nil {
 		return nil, 0, fmt.Errorf("reading recorded decisions: %w", err)
+	}
+	if len(records) == 0 {
+		return nil, 0, errors.New("reading recorded decisions: there is no line of a decision log that can be read")
 	}
 	return records, skipped, nil
 }

@@ -243,16 +243,19 @@ func TestRecordedDecisionsLeaveATrace(t *testing.T) {
 	}
 	const decision = `{"decision_id": "x", "path": "corral/scaling", "timestamp": "2026-07-07T09:00:00Z", ` +
 		`"input": {"pool": {"namespace": "ci", "name": "web", "labels": {"team": "web"}, "scale": {"max": 50}}}}` + "\n"
+	const noRecord = "Error: reading recorded decisions: there is no line of a decision log that can be read\n"
 	for name, tc := range map[string]struct {
 		log  string
 		args []string
+		code int
 		want string
 	}{
-		"with the namespace": {decision, []string{"-n", "ci"}, "1 decision judged again, 0 passed over, "},
-		"of no namespace":    {decision, nil, "0 decisions judged again, 1 passed over: 0 would have been decided otherwise than by the base's policies\n  1 decision passed over because no policy binds"},
-		"what can't be read": {`{"decision_id": 1}`, nil, "0 decisions judged again, 1 passed over: "},
-		"something else":     {"INFO starting\n", nil, "Recorded decisions\n  none: the file has no line of a decision log\n"},
-		"nothing":            {"", nil, "Recorded decisions\n  none: the file has no line of a decision log\n"},
+		"with the namespace":      {decision, []string{"-n", "ci"}, ExitOK, "1 decision judged again, 0 passed over, "},
+		"of no namespace":         {decision, nil, ExitOK, "0 decisions judged again, 1 passed over: 0 would have been decided otherwise than by the base's policies\n  1 decision passed over because no policy binds"},
+		"with what can't be read": {`{"decision_id": 1}` + "\n" + decision, []string{"-n", "ci"}, ExitOK, "1 decision judged again, 1 passed over, "},
+		"what can't be read":      {`{"decision_id": 1}`, nil, ExitError, noRecord},
+		"something else":          {"INFO starting\n", nil, ExitError, noRecord},
+		"nothing":                 {"", nil, ExitError, noRecord},
 	} {
 		t.Run(name, func(t *testing.T) {
 			log := filepath.Join(t.TempDir(), "decisions.jsonl")
@@ -260,10 +263,25 @@ func TestRecordedDecisionsLeaveATrace(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := corral(t, folder, append([]string{"review", "base", "head", "--at", reviewedAt, "--recorded", log}, tc.args...)...)
-			if got.code != ExitOK || !strings.Contains(got.stdout, tc.want) {
+			if got.code != tc.code || !strings.Contains(got.stdout+got.stderr, tc.want) {
 				t.Errorf("got %+v", got)
 			}
 		})
+	}
+}
+
+func TestAReviewIsPrintedThoughAFileCantBeWritten(t *testing.T) {
+	folder, err := filepath.Abs(filepath.Join(top, "testdata/reviews/06-blocking-policy"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	absent, written := filepath.Join(t.TempDir(), "absent", "x"), filepath.Join(t.TempDir(), "review.json")
+	got := corral(t, folder, "review", "base", "head", "--at", reviewedAt, "--write", "sarif="+absent, "--write", "json="+written)
+	if got.code != ExitError || !strings.HasPrefix(got.stdout, "Denied: ") || !strings.Contains(got.stderr, "writing the review as sarif: ") {
+		t.Errorf("got %+v", got)
+	}
+	if readFile(t, written) == "" {
+		t.Error("the other file is empty")
 	}
 }
 

@@ -8,12 +8,14 @@ import (
 	"strings"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/review"
 )
 
 // Rules of a review that aren't a policy's.
 const (
 	ruleDefinition = "corral.definition"
+	ruleBase       = "corral.review.base"
 	rulePrices     = "corral.prices"
 	ruleFailed     = "corral.policy.failed"
 	ruleAudit      = "corral.policy.audit"
@@ -39,6 +41,12 @@ func ReviewFindings(r *review.Result) []Finding {
 		findings = append(findings, Finding{
 			Level: Error, Rule: rule, Title: title, Message: d.Message, Path: d.Path,
 			Place: Place{File: d.File, Line: d.Line, Column: d.Column},
+		})
+	}
+	if n := len(r.Base.Diagnostics); n > 0 {
+		findings = append(findings, Finding{
+			Level: Note, Rule: ruleBase, Title: "The base can't be applied",
+			Message: fmt.Sprintf("%s of %s; each pool of the head is taken as added. The first: %s", counted(n, "problem"), r.Base.Name, compile.Format(r.Base.Diagnostics[0])),
 		})
 	}
 	for _, warning := range r.Warnings {

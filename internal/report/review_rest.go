@@ -122,10 +122,6 @@ func recordedSection(r *review.Result) []section {
 		return nil
 	}
 	s := section{heading: plainly("Recorded decisions"), more: rec.Differ - len(rec.Changed)}
-	if rec.Decisions+rec.Skipped == 0 {
-		s.lines = append(s.lines, plainly("none: the file has no line of a decision log"))
-		return []section{s}
-	}
 	text := fmt.Sprintf("%s judged again, %d passed over", counted(rec.Decisions, "decision"), rec.Skipped)
 	if !rec.From.IsZero() {
 		text += fmt.Sprintf(", from %s to %s", rec.From.Format(time.RFC3339), rec.To.Format(time.RFC3339))

@@ -14,6 +14,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -139,6 +140,18 @@ func large(pools int, text string) *review.Result {
 		r.Pools = append(r.Pools, p)
 	}
 	return r
+}
+
+func TestABaseThatCantBeAppliedIsANotice(t *testing.T) {
+	r := &review.Result{Base: review.Revision{Name: "main", Diagnostics: []v1alpha1.Diagnostic{{File: "p.cue", Line: 3, Column: 1, Message: "expected }"}}}}
+	var b bytes.Buffer
+	if err := report.GitHub(&b, report.ReviewFindings(r)); err != nil {
+		t.Fatal(err)
+	}
+	const want = "::notice title=The base can't be applied::1 problem of main; each pool of the head is taken as added. The first: p.cue:3:1: expected }\n"
+	if diff := cmp.Diff(want, b.String()); diff != "" {
+		t.Error(diff)
+	}
 }
 
 func TestMarkdownHasRoomInAComment(t *testing.T) {
