@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/helmchart"
 )
 
 const flux = "../../examples/flux"
@@ -71,6 +72,28 @@ func TestFluxManifestsAreWhatTheirKindsTake(t *testing.T) {
 		if seen[kind] == 0 {
 			t.Errorf("there is no %s", kind)
 		}
+	}
+}
+
+func TestTheChartTakesWhatTheHelmReleaseSets(t *testing.T) {
+	_, document, _ := strings.Cut(read(t, "cluster/corral.yaml"), "\n---\n")
+	var release struct {
+		Spec struct {
+			ReleaseName, TargetNamespace string
+			Chart                        struct{ Spec struct{ Chart string } }
+			Values                       map[string]any
+		}
+	}
+	if err := yaml.Unmarshal([]byte(document), &release); err != nil {
+		t.Fatal(err)
+	}
+	chart, err := helmchart.Load(os.DirFS(filepath.Join("../..", release.Spec.Chart.Spec.Chart)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rendered, err := helmchart.Render(t.Context(), chart, release.Spec.ReleaseName, release.Spec.TargetNamespace, release.Spec.Values)
+	if err != nil || !strings.Contains(rendered.Manifest(), `image: "registry.example.com/corral:dev"`) {
+		t.Errorf("rendered: %v", err)
 	}
 }
 
