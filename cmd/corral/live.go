@@ -26,11 +26,11 @@ func (l *live) Bind(flags *pflag.FlagSet) {
 	flags.StringVar(&l.context, "context", "", "with --live: context of the kubeconfig (default: its current one)")
 }
 
-// Pools reads the pools of namespaces. Of the empty one they are those of the context's namespace, named without one.
-func (l *live) Pools(ctx context.Context, namespaces []string) (map[string]*v1alpha1.RunnerPool, error) {
+// Pools reads the pools of namespaces. Of the empty one they are those of the context's namespace, which it returns, named without one.
+func (l *live) Pools(ctx context.Context, namespaces []string) (map[string]*v1alpha1.RunnerPool, string, error) {
 	e, err := l.connect(l.version)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	ctx, cancel := context.WithTimeout(ctx, explainTimeout)
 	defer cancel()
@@ -38,7 +38,7 @@ func (l *live) Pools(ctx context.Context, namespaces []string) (map[string]*v1al
 	for _, namespace := range namespaces {
 		list := &v1alpha1.RunnerPoolList{}
 		if err := e.client.List(ctx, list, client.InNamespace(cmp.Or(namespace, e.namespace))); err != nil {
-			return nil, fmt.Errorf("reading pools of the cluster: %w", err)
+			return nil, "", fmt.Errorf("reading pools of the cluster: %w", err)
 		}
 		for i := range list.Items {
 			name := list.Items[i].Name
@@ -48,5 +48,5 @@ func (l *live) Pools(ctx context.Context, namespaces []string) (map[string]*v1al
 			pools[name] = &list.Items[i]
 		}
 	}
-	return pools, nil
+	return pools, e.namespace, nil
 }

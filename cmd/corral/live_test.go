@@ -63,9 +63,9 @@ func TestAReviewAsksTheClusterWithTheCallersRights(t *testing.T) {
 	if err := flags.Parse([]string{"--kubeconfig", clusterOf(t)}); err != nil {
 		t.Fatal(err)
 	}
-	pools, err := l.Pools(t.Context(), []string{"", "ci"})
-	if err != nil {
-		t.Fatal(err)
+	pools, own, err := l.Pools(t.Context(), []string{"", "ci"})
+	if err != nil || own != "mine" {
+		t.Fatalf("namespace %q, %v", own, err)
 	}
 	got := map[string]int32{}
 	for name, p := range pools {
@@ -74,7 +74,7 @@ func TestAReviewAsksTheClusterWithTheCallersRights(t *testing.T) {
 	if diff := cmp.Diff(map[string]int32{"linux": 4, "ci/linux": 2}, got); diff != "" {
 		t.Error(diff)
 	}
-	if _, err := l.Pools(t.Context(), []string{"secret"}); err == nil || !strings.Contains(err.Error(), "reading pools of the cluster: runnerpools is forbidden") {
+	if _, _, err := l.Pools(t.Context(), []string{"secret"}); err == nil || !strings.Contains(err.Error(), "reading pools of the cluster: runnerpools is forbidden") {
 		t.Error(err)
 	}
 }

@@ -24,9 +24,9 @@ import (
 type Live interface {
 	// Bind adds the flags that say which cluster is meant, and as whom it is asked.
 	Bind(flags *pflag.FlagSet)
-	// Pools returns the pools of namespaces by NAMESPACE/NAME. A namespace that is empty stands for the one that a cluster's tools
+	// Pools returns the pools of namespaces by NAMESPACE/NAME. A namespace that is empty stands for own, the one that a cluster's tools
 	// would take; its pools are named without one.
-	Pools(ctx context.Context, namespaces []string) (map[string]*v1alpha1.RunnerPool, error)
+	Pools(ctx context.Context, namespaces []string) (pools map[string]*v1alpha1.RunnerPool, own string, err error)
 }
 
 // reviewOptions are the flags of review.
@@ -165,7 +165,7 @@ func (o *reviewOptions) review(c *cobra.Command, args []string) (*review.Result,
 		return nil, err
 	}
 	if o.live {
-		if in.Live, err = o.cluster.Pools(ctx, namespacesOf(in)); err != nil {
+		if in.Live, in.LiveNamespace, err = o.cluster.Pools(ctx, namespacesOf(in)); err != nil {
 			return nil, err
 		}
 	}

@@ -209,7 +209,7 @@ func liveLines(l *review.Live) []phrase {
 		return nil
 	}
 	if l.Absent {
-		return []phrase{plainly("the cluster has no such pool")}
+		return []phrase{join(plainly("the cluster has no such pool in the namespace "), code(l.Namespace))}
 	}
 	lines := []phrase{plainly("now: %s, %s (%d busy, %d idle, %d pending)", counted(int(l.Jobs), "job"), counted(int(l.Runners.Total), "runner"),
 		l.Runners.Busy, l.Runners.Idle, l.Runners.Pending)}

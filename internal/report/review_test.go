@@ -72,7 +72,7 @@ func everything() *review.Result {
 				Live: &review.Live{Jobs: 3, Runners: v1alpha1.RunnerCounts{Total: 5, Busy: 3, Idle: 2}, Differs: []string{"spec.labels"}, Effects: []string{"2 idle runners end."}},
 			},
 			{Namespace: "ci", Name: "gone", Change: review.Deleted, Effects: []string{"Jobs that wait for it are lost."}, BaseAt: at("old.cue", 3),
-				Before: &review.Limits{Declared: policy.Scale{Max: 5}}, Live: &review.Live{Absent: true}},
+				Before: &review.Limits{Declared: policy.Scale{Max: 5}}, Live: &review.Live{Namespace: "ci", Absent: true}},
 			{Namespace: "ci", Name: "moved", Change: review.Moved, BaseAt: at("pools.cue", 20), HeadAt: at("pools.cue", 21),
 				Before: &review.Limits{Declared: policy.Scale{Max: 9}, Effective: &policy.Scale{Max: 9}}, After: &review.Limits{Declared: policy.Scale{Max: 9}}},
 		},

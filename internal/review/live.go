@@ -4,6 +4,7 @@
 package review
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -23,11 +24,12 @@ func (c *comparison) look() {
 		return
 	}
 	for _, p := range c.pairs {
-		name := p.name()
+		asked := p.either()
 		if p.base != nil {
-			name = p.base.name()
+			asked = p.base
 		}
-		p.shown.Live = liveOf(p, c.in.Live[name])
+		p.shown.Live = liveOf(p, c.in.Live[asked.name()])
+		p.shown.Live.Namespace = cmp.Or(asked.Namespace, c.in.LiveNamespace)
 	}
 }
 

@@ -4,10 +4,11 @@
 package review
 
 import (
+	"cmp"
 	"fmt"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -68,9 +69,23 @@ func TestWhatRunsIsTold(t *testing.T) {
 			if !l.Absent {
 				got = append([]string{fmt.Sprintf("%d %d/%d %v", l.Jobs, l.Runners.Busy, l.Runners.Idle, l.Differs)}, l.Effects...)
 			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
+			if diff := gocmp.Diff(tt.want, got); diff != "" {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+func TestTheNamespaceThatWasAskedIsTold(t *testing.T) {
+	for _, namespace := range []string{"ci", ""} {
+		base := sideOf(t, "base", files{"p.cue": linux})
+		for i := range base.Objects {
+			base.Objects[i].Manifest.SetNamespace(namespace)
+		}
+		in := Input{Base: base, Head: sideOf(t, "head", files{}), Live: map[string]*v1alpha1.RunnerPool{}, LiveNamespace: "mine"}
+		want := &Live{Namespace: cmp.Or(namespace, "mine"), Absent: true}
+		if diff := gocmp.Diff(want, compareInput(t, in).Pools[0].Live); diff != "" {
+			t.Error(diff)
+		}
 	}
 }

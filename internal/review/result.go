@@ -404,7 +404,9 @@ type Overlap struct {
 
 // Live is what runs in the cluster of a pool.
 type Live struct {
-	// Absent is true when the cluster has no such pool.
+	// Namespace that was asked for it.
+	Namespace string `json:"namespace,omitempty"`
+	// Absent is true when the cluster has no such pool there.
 	Absent bool `json:"absent,omitempty"`
 	// Differs names the fields in which the cluster's pool is not the base's, at most 10.
 	Differs []string `json:"differs,omitempty"`

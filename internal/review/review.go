@@ -32,6 +32,8 @@ type Input struct {
 	Unread  int
 	// Live is the cluster as it is, by pool NAMESPACE/NAME; nil unless it was asked for. A pool that isn't in it is not in the cluster.
 	Live map[string]*v1alpha1.RunnerPool
+	// LiveNamespace is the cluster's for pools that name none.
+	LiveNamespace string
 }
 
 // Side is one of the two compared: definitions that were compiled, and the policies that bind its pools.
