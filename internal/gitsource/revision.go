@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"path"
 	"path/filepath"
@@ -77,7 +78,12 @@ func ReadRevision(ctx context.Context, folder, revision string, limits Limits) (
 // namedCommit finds the commit that a revision names.
 func namedCommit(repository *git.Repository, revision string) (*object.Commit, error) {
 	hash, err := repository.ResolveRevision(plumbing.Revision(revision))
-	if err != nil {
+	switch _, unborn := repository.Head(); {
+	case err != nil && errors.Is(unborn, plumbing.ErrReferenceNotFound) && strings.HasPrefix(revision, "HEAD"):
+		return nil, fmt.Errorf("%w: the repository has no commit yet: make one, or compare two folders", ErrRefNotFound)
+	case errors.Is(err, plumbing.ErrReferenceNotFound), errors.Is(err, plumbing.ErrObjectNotFound), errors.Is(err, io.EOF): // which say no more
+		return nil, fmt.Errorf("%w: the repository has no revision %q; a shallow clone has to fetch it first", ErrRefNotFound, revision)
+	case err != nil:
 		return nil, fmt.Errorf("%w: the repository has no revision %q; a shallow clone has to fetch it first: %w", ErrRefNotFound, revision, err)
 	}
 	commit, err := object.GetCommit(repository.Storer, *hash)
@@ -91,7 +97,7 @@ func namedCommit(repository *git.Repository, revision string) (*object.Commit, e
 func repositoryOf(folder string) (*git.Repository, string, error) {
 	repository, err := git.PlainOpenWithOptions(folder, &git.PlainOpenOptions{DetectDotGit: true, EnableDotGitCommonDir: true})
 	if errors.Is(err, git.ErrRepositoryNotExists) {
-		return nil, "", fmt.Errorf("%w: %s is in no Git repository", ErrNotFound, folder)
+		return nil, "", fmt.Errorf("%w: %s is in no Git repository: compare two folders, or run git init and commit", ErrNotFound, folder)
 	}
 	if err != nil {
 		return nil, "", fmt.Errorf("%w: opening the repository of %s: %w", ErrUnusable, folder, err)

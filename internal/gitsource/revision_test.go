@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -73,22 +74,25 @@ func TestDefinitionsOfARevisionAreReadWithoutTheWorkTree(t *testing.T) {
 }
 
 func TestARevisionThatCantBeReadSaysWhy(t *testing.T) {
-	r := newRepo(t)
+	r, unborn := newRepo(t), newRepo(t)
 	r.commit(map[string]string{"pools.cue": "0123456789"})
 	tests := map[string]struct {
 		folder, revision string
 		limits           Limits
 		want             error
+		says             string
 	}{
-		"no repository":  {t.TempDir(), "HEAD", Limits{}, ErrNotFound},
-		"no revision":    {r.dir, "v9", Limits{}, ErrRefNotFound},
-		"not a revision": {r.dir, "--all", Limits{}, ErrRefNotFound},
-		"too large":      {r.dir, "HEAD", Limits{FileBytes: 9}, ErrTooLarge},
+		"no repository":  {t.TempDir(), "HEAD", Limits{}, ErrNotFound, " is in no Git repository: compare two folders, or run git init and commit"},
+		"no revision":    {r.dir, "v9", Limits{}, ErrRefNotFound, `: the repository has no revision "v9"; a shallow clone has to fetch it first`},
+		"too far back":   {r.dir, "HEAD~99", Limits{}, ErrRefNotFound, `: the repository has no revision "HEAD~99"; a shallow clone has to fetch it first`},
+		"not a revision": {r.dir, "--all", Limits{}, ErrRefNotFound, ""},
+		"no commit":      {unborn.dir, "HEAD", Limits{}, ErrRefNotFound, ": the repository has no commit yet: make one, or compare two folders"},
+		"too large":      {r.dir, "HEAD", Limits{FileBytes: 9}, ErrTooLarge, ""},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			if _, err := ReadRevision(t.Context(), tt.folder, tt.revision, tt.limits); !errors.Is(err, tt.want) {
-				t.Errorf("got %v, want %v", err, tt.want)
+			if _, err := ReadRevision(t.Context(), tt.folder, tt.revision, tt.limits); !errors.Is(err, tt.want) || !strings.HasSuffix(err.Error(), tt.says) {
+				t.Errorf("got %v, want %v%s", err, tt.want, tt.says)
 			}
 		})
 	}
