@@ -37,6 +37,21 @@ func monitored(t *testing.T, value, key string, into any) {
 	}
 }
 
+func TestTheNotesSayThatPrometheusIsShutOut(t *testing.T) {
+	for name, tc := range map[string]struct {
+		peers []any
+		want  bool
+	}{"nobody may read": {[]any{}, true}, "somebody may": {[]any{peer("monitoring")}, false}} {
+		values := map[string]any{}
+		set(values, "metrics.serviceMonitor.enabled", true)
+		set(values, "networkPolicy.enabled", true)
+		set(values, "networkPolicy.metricsFrom", tc.peers)
+		if got := strings.Contains(render(t, values)["NOTES.txt"], "set networkPolicy.metricsFrom"); got != tc.want {
+			t.Errorf("%s: said %t", name, got)
+		}
+	}
+}
+
 func TestTheServiceMonitorSelectsTheServiceOfTheMetrics(t *testing.T) {
 	monitor := &monitoringv1.ServiceMonitor{}
 	monitored(t, "metrics.serviceMonitor.enabled", "ServiceMonitor "+namespace+"/corral", monitor)

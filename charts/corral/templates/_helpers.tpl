@@ -22,7 +22,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
 {{- define "corral.serviceAccountName" -}}
-{{- .Values.serviceAccount.name | default (ternary (include "corral.fullname" .) "default" .Values.serviceAccount.create) -}}
+{{- .Values.serviceAccount.name | default (include "corral.fullname" .) -}}
 {{- end -}}
 
 {{- define "corral.image" -}}
@@ -43,6 +43,9 @@ namespace: {{ .Release.Namespace }}
 {{- define "corral.check" -}}
 {{- if and .Values.defaultServiceAccount (not .Values.impersonation.enabled) -}}
 {{- fail "defaultServiceAccount: the controller may act as no account while impersonation.enabled is false" -}}
+{{- end -}}
+{{- if and (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) -}}
+{{- fail "serviceAccount.name: with create: false it names an account that is there; the namespace's default account is everybody's" -}}
 {{- end -}}
 {{- if .Values.webhook.ingress.enabled -}}
 {{- if not .Values.webhook.enabled -}}
