@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
+	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
 )
 
@@ -23,6 +24,9 @@ name. The same definitions give the same bytes.
 
 With any problem, or without a pool, nothing is printed on standard output and the exit
 code is 1, so that a tool that prunes never sees a part of the objects.
+
+A file that Git ignores, or that lies in a submodule, is warned of on standard error: a
+PoolSource has neither.
 
 With --argocd it is the command of an Argo CD config management plugin. Beside its flags
 it takes the parameters of the Application, "tags" (a map, or an array of NAME=VALUE) and
@@ -51,6 +55,10 @@ corral.dev, else nothing.`,
 		if len(result.Diagnostics) > 0 {
 			plugin.printDiagnostics(c.ErrOrStderr(), result.Diagnostics)
 			return problems(result.Diagnostics)
+		}
+		for _, d := range result.uncommitted {
+			d.Message = "warning: " + d.Message
+			printDiagnostics(c.ErrOrStderr(), []v1alpha1.Diagnostic{d})
 		}
 		fillNamespace(result.Objects, *namespace)
 		if f.value == "json" {

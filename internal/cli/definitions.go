@@ -41,6 +41,8 @@ type compiled struct {
 	// that was asked for, relative to it, with slashes.
 	root, path string
 	compiler   *compileworker.Worker
+	// uncommitted says what was read that a source would not have.
+	uncommitted []v1alpha1.Diagnostic
 }
 
 // compile compiles the folder that a command was given, or the current one. The files
@@ -65,8 +67,10 @@ func (d *definitions) compile(ctx context.Context, args []string) (compiled, err
 	if err != nil {
 		return compiled{}, err
 	}
-	return compileTree(ctx, compiler, tree{fsys: root.FS(), root: rootPath, path: path},
-		compile.Options{Tags: d.tags, AllowEmpty: d.allowEmpty})
+	t := tree{fsys: root.FS(), root: rootPath, path: path}
+	c, err := compileTree(ctx, compiler, t, compile.Options{Tags: d.tags, AllowEmpty: d.allowEmpty})
+	c.uncommitted = t.uncommitted()
+	return c, err
 }
 
 // tree is a tree of definitions.

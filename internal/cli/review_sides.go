@@ -43,7 +43,9 @@ type namedTree struct {
 	absent bool
 	// refused says why it can't be read, as the cluster would; empty if it can.
 	refused string
-	close   func()
+	// notes on what of it isn't compared.
+	notes []string
+	close func()
 }
 
 // sides reads and compiles both, at once.
@@ -84,6 +86,7 @@ func (o *reviewOptions) sides(ctx context.Context, args []string) (bothSides, er
 		return both, err
 	}
 	given := map[string][]*declaredPolicy{}
+	both.notes = head.notes
 	for i, t := range []namedTree{base, head} {
 		side, prices, err := o.side(ctx, t, results[i], given)
 		if err != nil {
@@ -125,7 +128,7 @@ func (o *reviewOptions) trees(ctx context.Context, args []string) (base, head na
 			head, err = namedTree{name: o.head, refused: err.Error(), close: func() {}}, nil
 		}
 	} else {
-		head, err = folderTree(folder, workTree)
+		head, err = committedTree(folder)
 	}
 	return base, head, err
 }
@@ -148,6 +151,19 @@ func folderTree(folder, name string) (namedTree, error) {
 		return namedTree{}, fmt.Errorf("opening the definitions: %w", err)
 	}
 	return namedTree{tree: tree{fsys: opened.FS(), root: root, path: at}, name: filepath.ToSlash(name), close: func() { _ = opened.Close() }}, nil
+}
+
+// committedTree is the work tree of a folder, as a source would have it.
+func committedTree(folder string) (namedTree, error) {
+	t, err := folderTree(folder, workTree)
+	if err != nil {
+		return t, err
+	}
+	c, err := t.asCommitted()
+	if t.fsys, t.notes = c, c.notes(t.root); err != nil {
+		t.notes = append(t.notes, unknownToGit+err.Error())
+	}
+	return t, nil
 }
 
 // revisionTree reads a revision; its files are named as though they lay in the work tree.

@@ -67,9 +67,9 @@ type vetPool struct {
 	Scaling   *scalingAnswer  `json:"scaling"`
 }
 
-// vetWarning is about a pool whose definition is well, and likely not what is meant.
+// vetWarning is about a pool or a file whose definition is well, and likely not what is meant.
 type vetWarning struct {
-	Pool    string `json:"pool"`
+	Pool    string `json:"pool,omitempty"`
 	File    string `json:"file,omitempty"`
 	Line    int    `json:"line,omitempty"`
 	Column  int    `json:"column,omitempty"`
@@ -87,7 +87,8 @@ func newVet(version string) *cobra.Command {
 		Long: `Check the definitions in DIR (default: the current folder) and below, as the controller
 would at the next commit. Each problem is a line FILE:LINE:COLUMN: PATH: MESSAGE on
 standard error, and the exit code is 1. So is a schedule in a zone that doesn't exist, or whose
-time never comes; one that is over, or that has no effect beside others, is a warning.
+time never comes; one that is over, or that has no effect beside others, is a warning. So is a
+file that Git ignores, or that lies in a submodule: the controller's Git has neither.
 
 Then every pool is judged by the policies beside it, the *.rego files and RunnerPolicies of
 DIR, and by those of --policy: may its pod run, and what limits hold for it when it is idle,
@@ -114,7 +115,7 @@ audited policies would do, are told and change no exit code.
 		}
 		now := at.at.or(time.Now)
 		if len(r.Diagnostics) == 0 {
-			r.Warnings = slices.Concat(w.competing(), w.idleSchedules(now))
+			r.Warnings = slices.Concat(w.competing(), w.idleSchedules(now), uncommittedWarnings(w.uncommitted))
 		}
 		if len(r.Diagnostics) == 0 && len(w.policies) > 0 {
 			r.judge(c.Context(), w, now, at.zone)
@@ -126,6 +127,14 @@ audited policies would do, are told and change no exit code.
 		return r.err()
 	}
 	return c
+}
+
+func uncommittedWarnings(found []v1alpha1.Diagnostic) []vetWarning {
+	var warnings []vetWarning
+	for _, d := range found {
+		warnings = append(warnings, vetWarning{File: d.File, Rule: ruleUncommitted, Title: "Not in the repository", Message: d.Message})
+	}
+	return warnings
 }
 
 // judge asks the policies about each pool.

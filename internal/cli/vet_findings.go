@@ -18,14 +18,15 @@ import (
 
 // Rules of findings that aren't a policy's.
 const (
-	ruleDefinition = "corral.definition"
-	ruleFailed     = "corral.policy.failed"
-	ruleNotAsked   = "corral.policy.not-asked"
-	ruleEffect     = "corral.policy.effect"
-	ruleSchedule   = "corral.schedule"
-	ruleCompeting  = "corral.pool.competing"
-	ruleTest       = "corral.test"
-	ruleCoverage   = "corral.coverage"
+	ruleDefinition  = "corral.definition"
+	ruleFailed      = "corral.policy.failed"
+	ruleNotAsked    = "corral.policy.not-asked"
+	ruleEffect      = "corral.policy.effect"
+	ruleSchedule    = "corral.schedule"
+	ruleCompeting   = "corral.pool.competing"
+	ruleUncommitted = "corral.file.uncommitted"
+	ruleTest        = "corral.test"
+	ruleCoverage    = "corral.coverage"
 )
 
 // findings lists all that vet found.
@@ -40,8 +41,12 @@ func (r *vetReport) findings() []report.Finding {
 		}
 	}
 	for _, w := range r.Warnings {
+		subject := ""
+		if w.Pool != "" {
+			subject = "pool " + w.Pool
+		}
 		findings = append(findings, report.Finding{
-			Level: report.Warning, Rule: w.Rule, Title: w.Title, Subject: "pool " + w.Pool, Path: w.Path, Message: "warning: " + w.Message, Help: w.Help,
+			Level: report.Warning, Rule: w.Rule, Title: w.Title, Subject: subject, Path: w.Path, Message: "warning: " + w.Message, Help: w.Help,
 			Place: report.Place{File: w.File, Line: w.Line, Column: w.Column},
 		})
 	}

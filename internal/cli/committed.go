@@ -1,0 +1,94 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/gitsource"
+	"github.com/corral-dev/corral/internal/memfs"
+)
+
+const unknownToGit = "Which files Git leaves out isn't known: "
+
+// committed is a work tree as a source would have it, once all is committed: without the files that Git ignores, and with submodules
+// that can't be read.
+type committed struct {
+	fs.FS
+	submodules, ignored []string
+}
+
+// asCommitted looks at a tree in a work tree; others are as they are.
+func (t tree) asCommitted() (*committed, error) {
+	c := &committed{FS: t.fsys}
+	files, _ := compile.Gather(t.fsys, t.path) // what is wrong with them is said when they are compiled
+	var err error
+	c.submodules, c.ignored, err = gitsource.LeftOut(t.root, slices.Sorted(maps.Keys(files)))
+	return c, err
+}
+
+// uncommitted says what is read of a tree that a source would not have.
+func (t tree) uncommitted() []v1alpha1.Diagnostic {
+	c, err := t.asCommitted()
+	var found []v1alpha1.Diagnostic
+	if err != nil {
+		found = append(found, v1alpha1.Diagnostic{Message: unknownToGit + err.Error()})
+	}
+	for _, file := range c.ignored {
+		found = append(found, v1alpha1.Diagnostic{File: shown(t.root, file), Message: "Git ignores the file, so no source has it"})
+	}
+	_, diagnostics := compile.Gather(c, t.path)
+	for _, d := range diagnostics {
+		if d.Message == compile.Submodule {
+			found = append(found, v1alpha1.Diagnostic{File: shown(t.root, d.File), Message: d.Message})
+		}
+	}
+	return found
+}
+
+// notes say what is left out.
+func (c *committed) notes(root string) []string {
+	var notes []string
+	for _, file := range c.ignored {
+		notes = append(notes, shown(root, file)+" is left out: Git ignores it.")
+	}
+	return notes
+}
+
+// Open implements fs.FS.
+func (c *committed) Open(name string) (fs.File, error) {
+	if slices.Contains(c.ignored, name) {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	}
+	return c.FS.Open(name)
+}
+
+// Lstat implements fs.ReadLinkFS.
+func (c *committed) Lstat(name string) (fs.FileInfo, error) { return fs.Lstat(c.FS, name) }
+
+// ReadLink implements fs.ReadLinkFS.
+func (c *committed) ReadLink(name string) (string, error) { return fs.ReadLink(c.FS, name) }
+
+// ReadDir implements fs.ReadDirFS.
+func (c *committed) ReadDir(folder string) ([]fs.DirEntry, error) {
+	entries, err := fs.ReadDir(c.FS, folder)
+	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return slices.Contains(c.ignored, path.Join(folder, e.Name())) })
+	for i, e := range entries {
+		if slices.Contains(c.submodules, path.Join(folder, e.Name())) {
+			entries[i] = submodule{e}
+		}
+	}
+	return entries, err
+}
+
+// submodule is a folder of a work tree that a source does not fetch.
+type submodule struct{ fs.DirEntry }
+
+func (submodule) IsDir() bool       { return false }
+func (submodule) Type() fs.FileMode { return memfs.Submodule.Mode }

@@ -1,0 +1,60 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// A repository may hold what no clone of it has. A verdict over that would be one over something else than the cluster reads.
+func TestWhatNoSourceHasIsToldAndNotReviewed(t *testing.T) {
+	const ignored = "pools/my.local.cue: warning: Git ignores the file, so no source has it\n"
+	const refused = "policies/guard: a submodule, which is not fetched; commit the files themselves, or compile a folder without it\n"
+	folder := repositoryOf(t, map[string]string{".gitignore": "*.local.cue\n"})
+	git := func(args ...string) { t.Helper(); gitIn(t, folder, args...) }
+	git("init", "-q", "-b", "main")
+	git("add", ".")
+	git("commit", "-qm", "first")
+	linux := readFile(t, filepath.Join(folder, "pools/linux.cue"))
+	for name, text := range map[string]string{
+		"pools/my.local.cue": strings.ReplaceAll(linux, "linux-small", "local"), "pools/new.cue": strings.ReplaceAll(linux, "linux-small", "new"),
+	} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	vet := outcome{stdout: "ok: 3 pools, 1 connection\n", stderr: ignored}
+	if diff := cmp.Diff(vet, corral(t, folder, "vet"), cmp.AllowUnexported(outcome{})); diff != "" {
+		t.Error(diff)
+	}
+	if got := corral(t, folder, "build"); got.code != ExitOK || got.stderr != ignored {
+		t.Errorf("build: got %+v", got)
+	}
+	got := corral(t, folder, "review", "--at", reviewedAt)
+	if !strings.Contains(got.stdout, "Pools: 1 added, 1 the same") || !strings.Contains(got.stdout, "pools/my.local.cue is left out: Git ignores it.") || strings.Contains(got.stdout, "local (") {
+		t.Errorf("review: got %+v", got)
+	}
+
+	git("init", "-q", "policies/guard")
+	if err := os.WriteFile(filepath.Join(folder, "policies/guard/guard.rego"), []byte("package corral.template\n\nwarn contains \"x\" if false\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	gitIn(t, filepath.Join(folder, "policies/guard"), "add", ".")
+	gitIn(t, filepath.Join(folder, "policies/guard"), "commit", "-qm", "guard")
+	git("add", "policies/guard")
+	if got := corral(t, folder, "build"); got.code != ExitOK || got.stderr != ignored+strings.Replace(refused, ": a", ": warning: a", 1) {
+		t.Errorf("build with a submodule: got %+v", got)
+	}
+	git("commit", "-qm", "guard")
+	for _, args := range [][]string{{"--base", "HEAD^1"}, {"--base", "HEAD^1", "--head", "HEAD"}} {
+		if got := corral(t, folder, append([]string{"review"}, args...)...); got.code != ExitError || !strings.Contains(got.stdout, refused) {
+			t.Errorf("review %v: got %+v", args, got)
+		}
+	}
+}
