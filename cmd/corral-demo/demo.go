@@ -38,6 +38,7 @@ type demo struct {
 	controller *world.Controller
 	webhooks   string // the controller's address for them
 	repository *repository
+	inForce    string // the commit that was applied last
 	plan       []burst
 	arrived    chan struct{} // closed once every job has been added
 	firstJob   time.Time

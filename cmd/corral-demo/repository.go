@@ -20,6 +20,9 @@ const examples = "examples/demo"
 // gitTimeout bounds each call of git.
 const gitTimeout = 30 * time.Second
 
+// reviewTimeout bounds a review.
+const reviewTimeout = time.Minute
+
 // repository is a bare Git repository and a clone that pushes to it.
 type repository struct {
 	bare, tree string
@@ -83,18 +86,36 @@ func (r *repository) replace(old, new string) error {
 	return nil
 }
 
-// push commits everything, pushes it and returns the commit.
-func (r *repository) push(ctx context.Context, message string) (string, error) {
-	for _, args := range [][]string{
-		{"add", "--all"},
-		{"commit", "--quiet", "--message", message},
-		{"push", "--quiet", "origin", "main"},
-	} {
-		if _, err := r.git(ctx, args...); err != nil {
-			return "", err
-		}
+// commit commits everything.
+func (r *repository) commit(ctx context.Context, message string) error {
+	if _, err := r.git(ctx, "add", "--all"); err != nil {
+		return err
+	}
+	_, err := r.git(ctx, "commit", "--quiet", "--message", message)
+	return err
+}
+
+// push pushes what was committed and returns the last commit.
+func (r *repository) push(ctx context.Context) (string, error) {
+	if _, err := r.git(ctx, "push", "--quiet", "origin", "main"); err != nil {
+		return "", err
 	}
 	return r.git(ctx, "rev-parse", "HEAD")
+}
+
+// review has corral compare the last commit with one before, as in a pull request, and returns the beginning of its report: all but
+// what it says of each pool.
+func (r *repository) review(ctx context.Context, corral, base string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
+	defer cancel()
+	c := exec.CommandContext(ctx, corral, "review", "--base", base, "--head", "HEAD")
+	c.Dir = r.tree
+	out, err := c.Output()
+	if exit := (*exec.ExitError)(nil); err != nil && (!errors.As(err, &exit) || len(out) == 0) { // it ends with 1 and 2 also when it has something to say
+		return "", fmt.Errorf("reviewing the commit: %w", err)
+	}
+	text, _, _ := strings.Cut(string(out), "\npool ")
+	return strings.TrimSpace(text), nil
 }
 
 // git runs git in the clone, whatever the user's own configuration and environment say.

@@ -53,7 +53,8 @@ func newScreen(file *os.File, noColor bool) *screen {
 
 // say writes what happened, with the time before the first line.
 func (s *screen) say(format string, args ...any) {
-	s.print(clock(time.Since(s.started)) + "  " + strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "\n      "))
+	text := strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "\n      ")
+	s.print(clock(time.Since(s.started)) + "  " + strings.ReplaceAll(text, "      \n", "\n"))
 }
 
 // print writes lines that stay.

@@ -95,7 +95,11 @@ func (d *demo) makeRepository(ctx context.Context) (err error) {
 	if d.repository, err = newRepository(ctx, d.world.Dir); err != nil {
 		return err
 	}
-	_, err = d.push(ctx, "Declare four pools")
+	const message = "Declare four pools"
+	if err := d.repository.commit(ctx, message); err != nil {
+		return err
+	}
+	d.inForce, err = d.push(ctx, message)
 	return err
 }
 
@@ -197,12 +201,24 @@ func (d *demo) at(ctx context.Context, part float64) error {
 	return pause(ctx, d.firstJob.Add(time.Duration(part*float64(d.duration))))
 }
 
-// push commits and pushes what was edited.
 func (d *demo) push(ctx context.Context, message string) (commit string, err error) {
-	if commit, err = d.repository.push(ctx, message); err == nil {
+	if commit, err = d.repository.push(ctx); err == nil {
 		d.screen.say("git push: %s %q", commit[:7], message)
 	}
 	return commit, err
+}
+
+// propose commits what was edited, says what a review makes of it, and pushes it whatever that is.
+func (d *demo) propose(ctx context.Context, message string) (commit string, err error) {
+	if err := d.repository.commit(ctx, message); err != nil {
+		return "", err
+	}
+	report, err := d.repository.review(ctx, d.corral, d.inForce)
+	if err != nil {
+		return "", err
+	}
+	d.screen.say("corral review: %s", report)
+	return d.push(ctx, message)
 }
 
 // commitChange lowers a maximum and changes the image while jobs are done.
@@ -216,7 +232,7 @@ func (d *demo) commitChange(ctx context.Context) error {
 	if err := d.repository.replace("actions-runner:latest", "actions-runner:2.331.0"); err != nil {
 		return err
 	}
-	commit, err := d.push(ctx, fmt.Sprintf("Lower %s to %d, pin the image", smallPool, maxLowered))
+	commit, err := d.propose(ctx, fmt.Sprintf("Lower %s to %d, pin the image", smallPool, maxLowered))
 	if err != nil {
 		return err
 	}
@@ -244,6 +260,7 @@ func (d *demo) waitApplied(ctx context.Context, commit string) error {
 		return err
 	})
 	if err == nil {
+		d.inForce = commit
 		d.screen.say("PoolSource, %s later: %s", seconds(time.Since(began)), message)
 	}
 	return err
@@ -289,7 +306,7 @@ func (d *demo) commitTypo(ctx context.Context) error {
 	if err := d.repository.replace(maxIs(maxLowered), maxIs(maxRaised)+typo); err != nil {
 		return err
 	}
-	commit, err := d.push(ctx, fmt.Sprintf("Raise %s to %d", smallPool, maxRaised))
+	commit, err := d.propose(ctx, fmt.Sprintf("Raise %s to %d", smallPool, maxRaised))
 	if err != nil {
 		return err
 	}
@@ -319,7 +336,7 @@ func (d *demo) fixTypo(ctx context.Context) error {
 	if err := d.repository.replace(typo, ""); err != nil {
 		return err
 	}
-	commit, err := d.push(ctx, "Fix the typo")
+	commit, err := d.propose(ctx, "Fix the typo")
 	if err != nil {
 		return err
 	}
@@ -350,7 +367,7 @@ func (d *demo) removePools(ctx context.Context) error {
 	if _, err := d.repository.git(ctx, "rm", "--quiet", poolsFile); err != nil {
 		return err
 	}
-	commit, err := d.push(ctx, "Remove all pools")
+	commit, err := d.propose(ctx, "Remove all pools")
 	if err != nil {
 		return err
 	}
