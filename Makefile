@@ -79,11 +79,6 @@ interop-flux: ## Flux's source-controller and kustomize-controller alone.
 interop-argocd: ## Argo CD's server of plugins and its health scripts alone.
 	$(GO) -C test/interop/argocd test -count=1 -timeout 60m -v ./...
 
-.PHONY: rights
-rights: ## The whole suite; then each right that the chart grants must have been used.
-	$(GO) run ./internal/localcluster/cmd/assets
-	CORRAL_RIGHTS=1 $(GO) test -count=1 -timeout 30m ./test/suite
-
 .PHONY: test-race
 test-race: ## All tests under the race detector (needs a C compiler).
 	$(GO) run ./internal/localcluster/cmd/assets
