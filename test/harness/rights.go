@@ -30,8 +30,8 @@ func (r Right) String() string { return r.Verb + " " + r.Resource + "." + r.Grou
 var unseen = map[Right]string{
 	{"update", "corral.dev", "runnerpools/finalizers"}: "owner references that block deletion, where OwnerReferencesPermissionEnforcement is on",
 	{"update", "corral.dev", "runners/finalizers"}:     "owner references that block deletion, where OwnerReferencesPermissionEnforcement is on",
-	{"get", "", "pods"}:                                "a pod that was made and isn't in the cache, as after a restart: controllers/runner tests it",
-	{"get", "corral.dev", "runners"}:                   "a registration without a Runner, five minutes later: controllers/runner tests it",
+	{"get", "", "pods"}:              "a pod that was made and isn't in the cache, as after a restart: controllers/runner tests it",
+	{"get", "corral.dev", "runners"}: "a registration without a Runner, five minutes later: controllers/runner tests it",
 }
 
 // CheckRights holds what the controller asked of the API server against what the chart lets it ask: nothing was refused,
