@@ -271,7 +271,7 @@ func TestAnnotationsAreSeenFromTheTopOfTheRepository(t *testing.T) {
 				if err := os.Mkdir(git, 0o700); err != nil {
 					t.Fatal(err)
 				}
-				defer os.Remove(git) //nolint:errcheck // the folder goes with the test
+				defer os.Remove(git)
 			}
 			got := corral(t, tc.folder, "vet", "--at", "2026-07-07T12:00:00Z", "-o", "github", tc.argument)
 			if !strings.Contains(got.stdout, "::error file="+tc.want+",line=") {
