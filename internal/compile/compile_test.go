@@ -196,6 +196,9 @@ func TestTreesThatCompile(t *testing.T) {
 		"a module below the path": {
 			map[string]string{"team/cue.mod/module.cue": withDeps, "team/a.cue": onePool}, Options{},
 			[]string{"RunnerPool/linux team/a.cue:6:8 pools.linux"}},
+		"a folder with a dot in its name": {
+			map[string]string{"cue.mod/module.cue": withDeps, "acme.example/a.cue": onePool}, Options{},
+			[]string{"RunnerPool/linux acme.example/a.cue:6:8 pools.linux"}},
 		"two packages in a folder, and one that unifies with the folder above": {
 			map[string]string{"cue.mod/module.cue": withDeps, "a.cue": onePool, "raw.cue": "package raw\n\np: " + rawPool,
 				"sub/b.cue": "package pools\n\nx: 1\n"}, Options{},
@@ -246,6 +249,10 @@ func TestTreesThatAreRefused(t *testing.T) {
 		"no such folder":   {repository(onePool), Options{Path: "nowhere"}, []string{"there is no folder nowhere to compile"}},
 		"an escaping path": {repository(onePool), Options{Path: "../x"}, []string{"there is no folder ../x to compile"}},
 		"an unused tag":    {repository(onePool), Options{Tags: map[string]string{"env": "prod"}}, []string{`tag "env" is set, but no field is marked @tag(env)`}},
+		"a tag's value": {
+			repository("package pools\n\nimport \"corral.dev/schema@v0\"\n\nconnections: schema.#Connections\nconnections: acme: spec: {secretRef: name: \"x\", url: *\"https://github.com/acme\" | string @tag(url)}\n"),
+			Options{Tags: map[string]string{"url": "not a url"}},
+			[]string{`pools.cue:6:54: connections.acme.spec.url: invalid value "not a url": must match ^https?://[^/?#\s]+/[^?#\s]+$`}},
 		"an unknown version of the schema": {
 			Files{"cue.mod/module.cue": []byte(strings.Replace(withDeps, "v0.1.0", "v0.9.0", 1)), "a.cue": []byte(onePool)}, Options{},
 			[]string{"cue.mod/module.cue: corral.dev/schema@v0 v0.9.0 is not known to this version of Corral, which has v0.1.0 of corral.dev/schema@v0"}},
@@ -258,6 +265,12 @@ func TestTreesThatAreRefused(t *testing.T) {
 		"an unknown module in deps": {
 			Files{"cue.mod/module.cue": []byte(withDeps + "deps: \"example.com/x@v0\": v: \"v0.1.0\"\n"), "a.cue": []byte("package pools\n\nimport \"example.com/x@v0\"\n\na: x.b\n")}, Options{},
 			[]string{`a.cue:3:8: module example.com/x@v0.1.0 can't be had: nothing is downloaded; Corral brings corral.dev/schema@v0 along, others are copied to cue.mod/pkg`}},
+		"a folder that nothing can be imported from": {
+			Files{"cue.mod/module.cue": []byte(withDeps), "po öls/a.cue": []byte(onePool)}, Options{},
+			[]string{"po öls/a.cue:3:8: CUE can't import from a folder of this name; rename it: ASCII letters and digits, and - _ + . between them"}},
+		"a folder that looks like something else": {
+			Files{"cue.mod/module.cue": []byte(withDeps), "a@b/a.cue": []byte(onePool)}, Options{},
+			[]string{"a@b/a.cue: CUE can't import from a folder of this name; rename it: ASCII letters and digits, and - _ + . between them"}},
 		"a large file": {Files{"a.cue": big}, Options{}, []string{"a.cue: the file is larger than 1048576 bytes, the most that is read"}},
 		"many files": {many, Options{}, []string{
 			"f0500.cue: more than 500 files, the most that is read: compile a smaller folder with a cue.mod of its own"}},

@@ -32,6 +32,9 @@ var runes = regexp.MustCompile(`(?s)^invalid value (".*") \(does not satisfy str
 // cannotFetch is the loader's message around that of our registry.
 var cannotFetch = regexp.MustCompile(`cannot fetch .*: (module .* can't be had: .*)`)
 
+// badFolder says that a folder's name can't be part of an import path.
+const badFolder = "CUE can't import from a folder of this name; rename it: ASCII letters and digits, and - _ + . between them"
+
 // finding is one error of the evaluator in our words.
 type finding struct {
 	path      []string
@@ -118,6 +121,9 @@ func simplify(findings []finding) []finding {
 	var out []finding
 	for _, key := range order {
 		group := byPath[key]
+		if causes := slices.DeleteFunc(slices.Clone(group), ofNoValue); len(causes) > 0 {
+			group = causes
+		}
 		if len(group) > 1 && slices.ContainsFunc(group, isDisjunction) {
 			group = simplifyDisjunction(group)
 		}
@@ -136,6 +142,9 @@ func withoutConsequences(findings []finding) []finding {
 		})
 	})
 }
+
+// ofNoValue says that a finding is that a rule can't judge a value in which something else is wrong.
+func ofNoValue(f finding) bool { return strings.Contains(f.message, "(type _|_)") }
 
 func isDisjunction(f finding) bool { return strings.Contains(f.format, "errors in empty disjunction") }
 
@@ -197,6 +206,9 @@ func (c *compilation) explain(p *pkg, f finding) finding {
 		_, name, _ := strings.Cut(f.message, "cannot find module providing package ")
 		f.message = fmt.Sprintf("unknown import %q: nothing is downloaded; Corral brings %q along, others are copied to cue.mod/pkg",
 			name, schema.Module)
+		f.path = nil
+	case strings.Contains(f.message, "no dependency found for package"):
+		f.message = badFolder
 		f.path = nil
 	case cannotFetch.MatchString(f.message):
 		f.message = cannotFetch.FindStringSubmatch(f.message)[1]

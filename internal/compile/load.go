@@ -34,6 +34,12 @@ type pkg struct {
 // compileModule evaluates the packages of one module and collects their objects.
 func (c *compilation) compileModule(m *module, tags map[string]string) {
 	c.checkPackageClauses(m)
+	for _, name := range m.files.sortedNames() {
+		if folder := path.Dir(name); m.compiles(name) && (strings.ContainsAny(folder, "@:") || strings.Contains(folder, "...")) {
+			c.report(v1alpha1.Diagnostic{File: name, Message: badFolder}) // to the loader it would not be a folder
+			return
+		}
+	}
 	instances, err := m.load(tags)
 	if err != nil {
 		c.reportModuleError(m, err)
@@ -111,7 +117,11 @@ func (m *module) packageFolders() []string {
 	seen := map[string]bool{}
 	for name := range m.files {
 		if m.compiles(name) {
-			seen["./"+strings.TrimPrefix(strings.TrimPrefix(path.Dir(name), m.root), "/")] = true
+			argument := "./" + strings.TrimPrefix(strings.TrimPrefix(path.Dir(name), m.root), "/")
+			if argument != "./" {
+				argument += ":*" // otherwise one with a dot in its name would be taken for a file
+			}
+			seen[argument] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(seen))

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -19,6 +20,9 @@ import (
 
 // maxDiagnostics bounds what is told of one policy.
 const maxDiagnostics = 100
+
+// local is a name that OPA gives to a variable.
+var local = regexp.MustCompile(`__local\d+__`)
 
 // diagnostics gathers what is wrong with a policy.
 type diagnostics []v1alpha1.Diagnostic
@@ -51,7 +55,7 @@ func (d *diagnostics) addErrors(file string, err error) {
 		if at.File == "" {
 			at = &ast.Location{File: file, Row: at.Row, Col: at.Col}
 		}
-		d.add(at, "%s", explain(e))
+		d.add(at, "%s", local.ReplaceAllString(explain(e), "_")) // each copy of a rule has its own
 	}
 }
 

@@ -105,6 +105,10 @@ func TestLoadTellsWhatIsWrongInAModule(t *testing.T) {
 			text: "package corral.template\ndeny contains \"a\" if {\n\tsome c in input.pod.spec.containers\n\tc.securityContext.privilegd\n}",
 			want: []string{`p.rego:4:2: undefined ref: c.securityContext.privilegd: c.securityContext has no "privilegd"; did you mean privileged?`},
 		},
+		"some of what isn't there": {
+			text: "package corral.template\ndeny contains \"a\" if {\n\tsome c in input.pod.spec.containerz\n\tc.image\n}",
+			want: []string{`p.rego:3:12: undefined ref: input.pod.spec.containerz[_]: input.pod.spec has no "containerz"; did you mean containers?`},
+		},
 		"types": {
 			text: "package corral.template\ndeny contains \"a\" if input.pool.name == 1",
 			want: []string{"p.rego:2:22: match error: the two sides can never be equal, string and number; compare values of one type"},
