@@ -31,8 +31,9 @@ const (
 	argoPath = "ARGOCD_APP_SOURCE_PATH"
 	// argoTags and argoNamespace are CORRAL_TAGS and CORRAL_NAMESPACE in spec.source.plugin.env: Argo CD
 	// puts a prefix before each name, so that an Application can't set PATH.
-	argoTags      = "ARGOCD_ENV_CORRAL_TAGS"
-	argoNamespace = "ARGOCD_ENV_CORRAL_NAMESPACE"
+	argoVariable  = "ARGOCD_ENV_"
+	argoTags      = argoVariable + "CORRAL_TAGS"
+	argoNamespace = argoVariable + "CORRAL_NAMESPACE"
 )
 
 // maxArgoBytes bounds the diagnostics that are printed for Argo CD: it copies them into the
@@ -96,6 +97,16 @@ type parameter struct {
 // parameters reads plugin.env, and plugin.parameters over it.
 func (a *argocd) parameters() (argoSettings, error) {
 	s := argoSettings{tags: map[string]string{}, namespace: a.getenv(argoNamespace)}
+	for _, variable := range os.Environ() {
+		name, _, _ := strings.Cut(variable, "=")
+		if strings.HasPrefix(name, argoVariable+"CORRAL_") && name != argoTags && name != argoNamespace {
+			return s, fmt.Errorf("%s in the Application's plugin.env: there is no such variable; there are CORRAL_TAGS and CORRAL_NAMESPACE",
+				strings.TrimPrefix(name, argoVariable))
+		}
+	}
+	if err := (*namespaceValue)(&s.namespace).Set(s.namespace); err != nil {
+		return s, fmt.Errorf("CORRAL_NAMESPACE of the Application's plugin.env: %w", err)
+	}
 	if text := a.getenv(argoTags); text != "" {
 		pairs, err := csv.NewReader(strings.NewReader(text)).Read()
 		if err == nil {
@@ -133,8 +144,7 @@ func (s *argoSettings) set(p parameter) error {
 		if p.String == nil {
 			return errors.New("must be a string")
 		}
-		s.namespace = *p.String
-		return nil
+		return (*namespaceValue)(&s.namespace).Set(*p.String)
 	}
 	return errors.New(`there is no such parameter; there are "tags" and "namespace"`)
 }

@@ -39,13 +39,14 @@ corral.dev, else nothing.`,
 	}
 	d := bindDefinitions(c)
 	f := bindFormat(c, "yaml", "json")
-	namespace := c.Flags().StringP("namespace", "n", "", "namespace for the objects that name none")
+	var namespace string
+	c.Flags().VarP((*namespaceValue)(&namespace), "namespace", "n", "namespace for the objects that name none")
 	plugin := bindArgoCD(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if plugin.discover {
 			return plugin.printDiscovered(c.OutOrStdout(), args)
 		}
-		if err := plugin.take(d, namespace); err != nil {
+		if err := plugin.take(d, &namespace); err != nil {
 			return err
 		}
 		result, err := d.compile(c.Context(), args)
@@ -60,7 +61,7 @@ corral.dev, else nothing.`,
 			d.Message = "warning: " + d.Message
 			printDiagnostics(c.ErrOrStderr(), []v1alpha1.Diagnostic{d})
 		}
-		fillNamespace(result.Objects, *namespace)
+		fillNamespace(result.Objects, namespace)
 		if f.value == "json" {
 			return f.write(c.OutOrStdout(), list(result.Objects))
 		}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
 	"github.com/corral-dev/corral/internal/clip"
@@ -78,6 +79,24 @@ func (f *format) Set(value string) error {
 		return fmt.Errorf("must be one of %s", strings.Join(f.allowed, ", "))
 	}
 	f.value = value
+	return nil
+}
+
+// namespaceValue is the value of --namespace: the name of a namespace, or none.
+type namespaceValue string
+
+// String implements pflag.Value.
+func (n *namespaceValue) String() string { return string(*n) }
+
+// Type implements pflag.Value.
+func (n *namespaceValue) Type() string { return "string" }
+
+// Set implements pflag.Value.
+func (n *namespaceValue) Set(value string) error {
+	if value != "" && len(validation.IsDNS1123Label(value)) > 0 {
+		return fmt.Errorf("%q can't be a namespace's name: it must be at most %d lower-case letters, digits and, between them, -", value, validation.DNS1123LabelMaxLength)
+	}
+	*n = namespaceValue(value)
 	return nil
 }
 

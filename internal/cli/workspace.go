@@ -32,7 +32,7 @@ func bindPolicyOptions(c *cobra.Command) *policyOptions {
 	flags := c.Flags()
 	flags.StringArrayVar(&o.paths, "policy", nil,
 		"more policies: a file or folder of manifests, or of *.rego files, which become a ClusterRunnerPolicy named after it; may be repeated")
-	flags.StringVarP(&o.namespace, "namespace", "n", "", "namespace for the objects that name none")
+	flags.VarP((*namespaceValue)(&o.namespace), "namespace", "n", "namespace for the objects that name none")
 	flags.DurationVar(&o.timeout, "timeout", defaultTimeout, "longest time for one evaluation of one policy")
 	return o
 }
