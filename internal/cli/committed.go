@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"fmt"
 	"io/fs"
 	"maps"
 	"path"
@@ -40,8 +41,8 @@ func (t tree) uncommitted() []v1alpha1.Diagnostic {
 	if err != nil {
 		found = append(found, v1alpha1.Diagnostic{Message: unknownToGit + err.Error()})
 	}
-	for _, file := range c.ignored {
-		found = append(found, v1alpha1.Diagnostic{File: shown(t.root, file), Message: "Git ignores the file, so no source has it"})
+	if len(c.ignored) > 0 {
+		found = append(found, v1alpha1.Diagnostic{File: shown(t.root, c.ignored[0]), Message: "Git ignores the file" + c.more() + ", so no source has it"})
 	}
 	_, diagnostics := compile.Gather(c, t.path)
 	for _, d := range diagnostics {
@@ -54,11 +55,18 @@ func (t tree) uncommitted() []v1alpha1.Diagnostic {
 
 // notes say what is left out.
 func (c *committed) notes(root string) []string {
-	var notes []string
-	for _, file := range c.ignored {
-		notes = append(notes, shown(root, file)+" is left out: Git ignores it.")
+	if len(c.ignored) == 0 {
+		return nil
 	}
-	return notes
+	return []string{fmt.Sprintf("Git ignores %s%s: left out, as no source has it.", shown(root, c.ignored[0]), c.more())}
+}
+
+// more counts the other files that are ignored: it may be all of them.
+func (c *committed) more() string {
+	if n := len(c.ignored) - 1; n > 0 {
+		return fmt.Sprintf(" and %d more", n)
+	}
+	return ""
 }
 
 // Open implements fs.FS.

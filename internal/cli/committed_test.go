@@ -37,8 +37,18 @@ func TestWhatNoSourceHasIsToldAndNotReviewed(t *testing.T) {
 		t.Errorf("build: got %+v", got)
 	}
 	got := corral(t, folder, "review", "--at", reviewedAt)
-	if !strings.Contains(got.stdout, "Pools: 1 added, 1 the same") || !strings.Contains(got.stdout, "pools/my.local.cue is left out: Git ignores it.") || strings.Contains(got.stdout, "local (") {
+	if !strings.Contains(got.stdout, "Pools: 1 added, 1 the same") || !strings.Contains(got.stdout, "Git ignores pools/my.local.cue: left out, as no source has it.") || strings.Contains(got.stdout, "local (") {
 		t.Errorf("review: got %+v", got)
+	}
+
+	if err := os.WriteFile(filepath.Join(folder, ".gitignore"), []byte("*.cue\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := corral(t, folder, "build").stderr, strings.Replace(ignored, "the file", "the file and 1 more", 1); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if err := os.Remove(filepath.Join(folder, "pools/new.cue")); err != nil {
+		t.Fatal(err)
 	}
 
 	git("init", "-q", "policies/guard")
