@@ -15,6 +15,7 @@ import (
 	"github.com/fluxcd/pkg/apis/meta"
 	"github.com/fluxcd/pkg/runtime/conditions"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -227,6 +228,46 @@ func TestDeletingAPoolLetsItsJobFinish(t *testing.T) {
 			must(t, w.Client.Delete(t.Context(), pool, client.PropagationPolicy(policy)))
 			g.waitRemote("linux", func(s *githubsim.ScaleSetReport) bool { return s == nil })
 			g.finished(busy)
+			g.idleAgain()
+		})
+	}
+}
+
+func TestDeletingASourceKeepsItsConnectionUntilTheJobIsDone(t *testing.T) {
+	controller(t)
+	for _, propagation := range []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground} {
+		t.Run(string(propagation), func(t *testing.T) {
+			t.Parallel() // the connection is looked at again after half a minute
+			g := newGitops(t, "source-"+strings.ToLower(string(propagation)), time.Hour)
+			acme := &v1alpha1.GitHubConnection{ObjectMeta: metav1.ObjectMeta{Namespace: g.namespace, Name: "acme"}}
+			patch := func(o client.Object, content string) {
+				must(t, w.Client.Patch(t.Context(), o, client.RawPatch("application/merge-patch+json", []byte(content))))
+			}
+			patch(acme, `{"metadata":{"labels":{"corral.dev/source":"pools"}}}`)
+			source := &v1alpha1.PoolSource{ObjectMeta: metav1.ObjectMeta{Namespace: g.namespace, Name: "pools"}}
+			patch(source, `{"spec":{"deletionPolicy":"Delete"}}`)
+			g.Write("connections.cue", fmt.Sprintf("package pools\n\nimport \"corral.dev/schema@v0\"\n\n"+
+				"connections: schema.#Connections & {acme: spec: {url: %q, secretRef: name: \"acme\"}}\n", acme.Spec.URL))
+			g.sync(g.Push("Declare the connection"))
+			g.waitRemote("linux", func(s *githubsim.ScaleSetReport) bool { return s != nil && s.SessionOwner != "" })
+			busy := g.job("linux", 3*time.Second)
+			g.runnerOf(busy)
+			must(t, w.Client.Delete(t.Context(), source, client.PropagationPolicy(propagation)))
+			eventually(t, func(ctx context.Context) error {
+				if err := w.Client.Get(ctx, client.ObjectKey{Namespace: g.namespace, Name: "linux"}, &v1alpha1.RunnerPool{}); !apierrors.IsNotFound(err) {
+					return fmt.Errorf("the pool may be there: %w", err)
+				}
+				return nil
+			})
+			must(t, w.Client.Get(t.Context(), client.ObjectKeyFromObject(acme), acme)) // the job runs
+			g.finished(busy)
+			g.waitRemote("linux", func(s *githubsim.ScaleSetReport) bool { return s == nil })
+			eventually(t, func(ctx context.Context) error {
+				if err := w.Client.Get(ctx, client.ObjectKeyFromObject(acme), acme); !apierrors.IsNotFound(err) {
+					return fmt.Errorf("the connection may be there: %w", err)
+				}
+				return nil
+			})
 			g.idleAgain()
 		})
 	}
