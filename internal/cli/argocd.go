@@ -43,11 +43,10 @@ const maxArgoBytes = 16 << 10
 // argocd makes build the command of a config management plugin.
 type argocd struct {
 	enabled, discover bool
-	getenv            func(string) string
 }
 
 func bindArgoCD(c *cobra.Command) *argocd {
-	a := &argocd{getenv: os.Getenv}
+	a := &argocd{}
 	c.Flags().BoolVar(&a.enabled, "argocd", false, "run as an Argo CD config management plugin: take parameters from its environment")
 	c.Flags().BoolVar(&a.discover, "discover", false, "with --argocd: print a file if there are definitions in DIR, else nothing")
 	return a
@@ -60,7 +59,7 @@ func (a *argocd) take(d *definitions, namespace *string) error {
 	if !a.enabled {
 		return nil
 	}
-	set, err := a.parameters()
+	set, err := readArgoSettings()
 	if err != nil {
 		return err
 	}
@@ -94,9 +93,9 @@ type parameter struct {
 	Map    map[string]string `json:"map"`
 }
 
-// parameters reads plugin.env, and plugin.parameters over it.
-func (a *argocd) parameters() (argoSettings, error) {
-	s := argoSettings{tags: map[string]string{}, namespace: a.getenv(argoNamespace)}
+// readArgoSettings reads plugin.env, and plugin.parameters over it.
+func readArgoSettings() (argoSettings, error) {
+	s := argoSettings{tags: map[string]string{}, namespace: os.Getenv(argoNamespace)}
 	for _, variable := range os.Environ() {
 		name, _, _ := strings.Cut(variable, "=")
 		if strings.HasPrefix(name, argoVariable+"CORRAL_") && name != argoTags && name != argoNamespace {
@@ -107,7 +106,7 @@ func (a *argocd) parameters() (argoSettings, error) {
 	if err := (*namespaceValue)(&s.namespace).Set(s.namespace); err != nil {
 		return s, fmt.Errorf("CORRAL_NAMESPACE of the Application's plugin.env: %w", err)
 	}
-	if text := a.getenv(argoTags); text != "" {
+	if text := os.Getenv(argoTags); text != "" {
 		pairs, err := csv.NewReader(strings.NewReader(text)).Read()
 		if err == nil {
 			err = s.addTags(pairs)
@@ -116,7 +115,7 @@ func (a *argocd) parameters() (argoSettings, error) {
 			return s, fmt.Errorf("reading CORRAL_TAGS of the Application's plugin.env: %w", err)
 		}
 	}
-	text := a.getenv(argoParameters)
+	text := os.Getenv(argoParameters)
 	if text == "" {
 		return s, nil
 	}
@@ -170,7 +169,7 @@ func (a *argocd) printDiagnostics(w io.Writer, diagnostics []v1alpha1.Diagnostic
 	left := maxArgoBytes
 	for i, d := range diagnostics {
 		if d.File != "" {
-			d.File = path.Join(a.getenv(argoPath), d.File)
+			d.File = path.Join(os.Getenv(argoPath), d.File)
 		}
 		line := compile.Format(d)
 		if left -= len(line); left < 0 {

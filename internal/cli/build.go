@@ -69,7 +69,7 @@ corral.dev, else nothing.`,
 		if err != nil {
 			return err
 		}
-		_, err = c.OutOrStdout().Write(text)
+		_, err = exactly(c.OutOrStdout()).Write(text)
 		return err
 	}
 	return c

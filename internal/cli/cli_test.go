@@ -118,6 +118,18 @@ func TestWhatIsPrintedActsOnNoTerminalAndNoLog(t *testing.T) {
 	}
 }
 
+// What build prints is applied: an escape in it would be another text.
+func TestBuildPrintsTextsAsTheyAreWritten(t *testing.T) {
+	folder := repositoryOf(t, map[string]string{"pools/note.cue": "package pools\n\npools: \"linux-small\": metadata: annotations: note: \"x\\u200fy\"\n"})
+	if got := corral(t, folder, "build"); !strings.Contains(got.stdout, "note: x\u200fy\n") {
+		t.Errorf("%q\n%s", got.stdout, got.stderr)
+	}
+	got := corral(t, repositoryOf(t, map[string]string{"pools/note.cue": "package pools\n\npools: \"linux-small\": metadata: annotations: note: \"\\u001b[31m\"\n"}), "build")
+	if !strings.Contains(got.stdout, `note: "\e[31m"`) {
+		t.Errorf("%q\n%s", got.stdout, got.stderr)
+	}
+}
+
 func TestBuildPrintsTheSameBytesEachTime(t *testing.T) {
 	folder := repositoryOf(t, nil)
 	first := corral(t, folder, "build")

@@ -41,7 +41,7 @@ type compiled struct {
 	// that was asked for, relative to it, with slashes.
 	root, path string
 	compiler   *compileworker.Worker
-	// uncommitted says what was read that a source would not have.
+	// uncommitted says what was read that a source would not have; nothing while there are diagnostics.
 	uncommitted []v1alpha1.Diagnostic
 }
 
@@ -69,7 +69,9 @@ func (d *definitions) compile(ctx context.Context, args []string) (compiled, err
 	}
 	t := tree{fsys: root.FS(), root: rootPath, path: path}
 	c, err := compileTree(ctx, compiler, t, compile.Options{Tags: d.tags, AllowEmpty: d.allowEmpty})
-	c.uncommitted = t.uncommitted()
+	if err == nil && len(c.Diagnostics) == 0 {
+		c.uncommitted = t.uncommitted()
+	}
 	return c, err
 }
 

@@ -48,6 +48,15 @@ func (v visible) Write(p []byte) (int, error) {
 	return len(p), err
 }
 
+// exactly returns a writer for YAML, in which an escape would be a part of the text: its encoder escapes what acts on a terminal, and
+// what turns the direction of reading is to arrive as it was written.
+func exactly(w io.Writer) io.Writer {
+	if v, ok := w.(visible); ok {
+		return v.to
+	}
+	return w
+}
+
 // format is the value of --output: one of a command's formats.
 type format struct {
 	value   string
@@ -105,6 +114,7 @@ func (f *format) write(w io.Writer, v any) error {
 	data, err := json.MarshalIndent(v, "", "  ")
 	if err == nil && f.value == "yaml" {
 		data, err = yaml.JSONToYAML(data)
+		w = exactly(w)
 	}
 	if err != nil {
 		return fmt.Errorf("encoding the output: %w", err)

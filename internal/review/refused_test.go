@@ -1,0 +1,40 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package review
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// A review says what the API server would: the definitions of the kinds have the same words.
+func TestRefusalsAreTheAPIServers(t *testing.T) {
+	source, err := os.ReadFile("review.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	more, err := os.ReadFile("connections.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	definitions := ""
+	for _, kind := range []string{"runnerpools", "githubconnections"} {
+		text, err := os.ReadFile("../../charts/corral/files/crds/corral.dev_" + kind + ".yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		definitions += strings.Join(strings.Fields(string(text)), " ")
+	}
+	said := regexp.MustCompile(`c\.refuse\([^"]*"[^"]*", "([^"]*)"\)`).FindAllStringSubmatch(string(source)+string(more), -1)
+	if len(said) < 3 {
+		t.Fatalf("%d refusals found", len(said))
+	}
+	for _, m := range said {
+		if !strings.Contains(definitions, m[1]) {
+			t.Errorf("no definition says %q", m[1])
+		}
+	}
+}
