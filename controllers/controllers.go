@@ -35,7 +35,6 @@ import (
 	"github.com/corral-dev/corral/controllers/scaleset"
 	"github.com/corral-dev/corral/controllers/source"
 	"github.com/corral-dev/corral/controllers/webhook"
-	"github.com/corral-dev/corral/internal/compileworker"
 	"github.com/corral-dev/corral/internal/fairqueue"
 	"github.com/corral-dev/corral/internal/fluxsource"
 	"github.com/corral-dev/corral/internal/githubapi"
@@ -46,6 +45,7 @@ import (
 	"github.com/corral-dev/corral/internal/policy"
 	actions "github.com/corral-dev/corral/internal/scaleset"
 	hook "github.com/corral-dev/corral/internal/webhook"
+	"github.com/corral-dev/corral/internal/worker"
 )
 
 // Scheme knows every kind the controllers read or write.
@@ -130,6 +130,9 @@ const (
 // compilers is how many child processes compile at once: each may take a gigabyte.
 const compilers = 2
 
+// evaluators is how many child processes evaluate policies at once, beside a spare one: each may take 350 MB.
+const evaluators = 2
+
 // All adds every controller to the manager: one line each.
 func All(mgr ctrl.Manager, o Options) error {
 	report := kube.Reporter{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("corral")}
@@ -155,7 +158,11 @@ func All(mgr ctrl.Manager, o Options) error {
 		return githubapi.Verify(ctx, c, githubapi.Options{Version: o.Version})
 	}
 
-	compiler, err := compileworker.New(compilers, compileworker.DefaultLimits())
+	compiler, err := worker.NewCompiler(compilers, worker.DefaultLimits())
+	if err != nil {
+		return err
+	}
+	rules, err := worker.NewEvaluator(evaluators, worker.DefaultEvaluatorLimits())
 	if err != nil {
 		return err
 	}
@@ -163,7 +170,7 @@ func All(mgr ctrl.Manager, o Options) error {
 	git := &gitsource.Client{AllowFile: o.AllowFileSources}
 	artifacts := &fluxsource.Client{Host: o.SourceControllerHost}
 	ofPolicies := func(kind string) *policies.Reconciler {
-		return &policies.Reconciler{Reporter: report, Live: live, Checker: compiler, Engine: engine, Kind: kind}
+		return &policies.Reconciler{Reporter: report, Live: live, Rules: rules, Engine: engine, Kind: kind}
 	}
 
 	desk := demand.NewDesk(demand.Config{

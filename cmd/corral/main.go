@@ -9,15 +9,15 @@ import (
 	"os"
 
 	"github.com/corral-dev/corral/internal/cli"
-	"github.com/corral-dev/corral/internal/compileworker"
+	"github.com/corral-dev/corral/internal/worker"
 )
 
 // version is set when a release is built.
 var version = "dev"
 
 func main() {
-	if compileworker.IsChild() {
-		compileworker.Main()
+	if worker.IsChild() {
+		worker.Main()
 	}
 	os.Exit(cli.Run(cli.NewRoot(version, controllerCommand(version), explainCommand(version), cli.NewReview(version, &live{version: version}))))
 }

@@ -5,9 +5,9 @@ package policy
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"runtime/metrics"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -18,17 +18,17 @@ import (
 )
 
 const (
-	// cpuLimit is how much CPU time the process may use while one policy is asked. Usual is a tenth of a
-	// millisecond. It is not the time by the clock that counts: a busy machine is no fault of a policy.
-	cpuLimit = 100 * time.Millisecond
-	// wallLimit bounds the time by the clock nevertheless.
-	wallLimit = 2 * time.Second
-	// allocationLimit is how many bytes the process may allocate while one policy is asked: a rule
-	// that fills the memory does it faster than the other limits end it.
-	allocationLimit = 96 << 20
-	// look is the time between two looks at what an evaluation uses; most end before the first.
-	look = 5 * time.Millisecond
+	// askAgain is how long an answer holds at most: rules may read the clock without saying until when.
+	askAgain = time.Minute
+	// maxVerdicts is of how many templates a pool's verdicts are remembered.
+	maxVerdicts = 64
 )
+
+// judged is what a verdict is about. A revision's name has but a few digits of a hash; the whole template counts.
+type judged struct {
+	revision string
+	template [sha256.Size]byte
+}
 
 // Permit asks whether the pods of a revision of a pool's template may run. The answer is
 // remembered until the policies that bind the pool, or what it declares, change. An error
@@ -44,7 +44,8 @@ func (e *Engine) Permit(ctx context.Context, p *v1alpha1.RunnerPool, revision st
 	if bound.Digest() == "" {
 		return policy.Template{}, nil
 	}
-	if answer, ok := e.verdict(keyOf(facts), bound, revision); ok {
+	about := judged{revision, sha256.Sum256(template)}
+	if answer, ok := e.verdict(keyOf(facts), bound, about); ok {
 		return answer, nil
 	}
 	pod, err := podspec.SpecimenOf(p.Namespace, p.Name, revision, template)
@@ -55,26 +56,27 @@ func (e *Engine) Permit(ctx context.Context, p *v1alpha1.RunnerPool, revision st
 	if err != nil {
 		return policy.Template{}, fmt.Errorf("encoding the pod for policies: %w", err)
 	}
-	var answer policy.Template
 	in := policy.TemplateInput{Pool: facts, Pod: text}
-	took := e.ask(ctx, bound, policy.DecisionTemplate, func(ctx context.Context) { answer = bound.Template(ctx, in) })
-	e.keep(keyOf(facts), bound, revision, answer)
+	began := e.Now()
+	answer := bound.Template(ctx, in)
+	took := observe(e.Now().Sub(began), bound, policy.DecisionTemplate)
+	e.keep(keyOf(facts), bound, about, answer)
 	e.tellTemplate(bound, revision, in, &answer, took)
 	return answer, nil
 }
 
-func (e *Engine) verdict(key types.NamespacedName, b *policy.Bound, revision string) (policy.Template, bool) {
+func (e *Engine) verdict(key types.NamespacedName, b *policy.Bound, about judged) (policy.Template, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if known := e.pools[key]; known != nil && known.bound == b {
-		answer, ok := known.verdicts[revision]
+		answer, ok := known.verdicts[about]
 		return answer, ok
 	}
 	return policy.Template{}, false
 }
 
 // keep remembers an answer; one that a policy failed to give is asked for again.
-func (e *Engine) keep(key types.NamespacedName, b *policy.Bound, revision string, answer policy.Template) {
+func (e *Engine) keep(key types.NamespacedName, b *policy.Bound, about judged, answer policy.Template) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	known := e.pools[key]
@@ -82,70 +84,83 @@ func (e *Engine) keep(key types.NamespacedName, b *policy.Bound, revision string
 		return
 	}
 	known.audit[policy.DecisionTemplate] = answer.Audit
-	if len(answer.Failures) == 0 {
-		known.verdicts[revision] = answer
+	if len(answer.Failures) > 0 {
+		return
 	}
+	if len(known.verdicts) >= maxVerdicts {
+		clear(known.verdicts)
+	}
+	known.verdicts[about] = answer
 }
 
-// Update asks how a change may roll out.
+// Update asks how a change may roll out, again only when something of it has changed.
 func (e *Engine) Update(ctx context.Context, b *policy.Bound, in policy.UpdateInput) policy.Update {
-	var answer policy.Update
-	took := e.ask(ctx, b, policy.DecisionUpdate, func(ctx context.Context) { answer = b.Update(ctx, in) })
-	e.note(keyOf(in.Pool), policy.DecisionUpdate, answer.Audit)
+	key, now, reading := keyOf(in.Pool), e.Now(), b.ReadingOfUpdate(in)
+	if last := e.lastUpdate(key); last.holds(reading, now) {
+		return last.answer
+	}
+	answer := b.Update(ctx, in)
+	took := observe(e.Now().Sub(now), b, policy.DecisionUpdate)
+	e.note(key, policy.DecisionUpdate, answer.Audit, func(p *pool) {
+		p.update = remember(reading, 0, answer, now, answer.Until, answer.Failures)
+	})
 	e.tellUpdate(b, in, &answer, took)
 	return answer
 }
 
-// scaling asks what limits hold, and says how long that took.
-func (e *Engine) scaling(ctx context.Context, b *policy.Bound, in policy.ScalingInput) (answer policy.Scaling, took time.Duration) {
-	took = e.ask(ctx, b, policy.DecisionScaling, func(ctx context.Context) { answer = b.Scaling(ctx, in) })
-	return answer, took
-}
-
-// ask runs an evaluation in its turn, each policy of it within the limits, and says how long
-// it took.
-func (e *Engine) ask(ctx context.Context, b *policy.Bound, decision string, evaluate func(context.Context)) time.Duration {
-	select {
-	case e.slots <- struct{}{}:
-		defer func() { <-e.slots }()
-	case <-ctx.Done():
+func (e *Engine) lastUpdate(key types.NamespacedName) remembered[policy.Update] {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if known := e.pools[key]; known != nil {
+		return known.update
 	}
-	began := e.Now()
-	evaluate(policy.WithGuard(ctx, guard))
-	took := e.Now().Sub(began)
-	observe(b, decision, took)
-	return took
+	return remembered[policy.Update]{}
 }
 
-// guard bounds the evaluation of one policy.
-func guard(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(ctx, wallLimit)
-	watching := time.AfterFunc(look, func() { watch(ctx, cancel) })
-	return ctx, func() {
-		watching.Stop()
-		cancel()
+// Scaling asks what limits hold for a pool, again only when something that its rules read has changed. The caller
+// decides on them and has its grant entered by Commit.
+func (e *Engine) Scaling(ctx context.Context, b *policy.Bound, in policy.ScalingInput) *Asked {
+	needs := b.Needs()
+	if needs.Usage() {
+		in.Usage = e.ledger.usage(in.Pool, needs)
 	}
-}
-
-// watch ends an evaluation that uses too much. The process does other things beside it; so
-// the limits are generous, and only hold for what takes long.
-func watch(ctx context.Context, cancel context.CancelFunc) {
-	bytes, used := allocated(), cpuUsed()
-	tick := time.NewTicker(look)
-	defer tick.Stop()
-	for allocated()-bytes < allocationLimit && cpuUsed()-used < cpuLimit {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
+	a := &Asked{in: in, needs: needs, reading: b.Reading(&in)}
+	key, now := keyOf(in.Pool), e.Now()
+	if last := e.lastScaling(key); last.holds(a.reading, now) && (last.jobs == in.Jobs || !last.answer.CountsJobs) {
+		a.Answer = last.answer
+		return a
 	}
-	cancel()
+	a.Answer = b.Scaling(ctx, in)
+	took := observe(e.Now().Sub(now), b, policy.DecisionScaling)
+	e.note(key, policy.DecisionScaling, a.Answer.Audit, func(p *pool) {
+		p.scaling = remember(a.reading, in.Jobs, a.Answer, now, a.Answer.Until, a.Answer.Failures)
+	})
+	e.tellScaling(b, in, &a.Answer, took)
+	return a
 }
 
-// allocated returns the bytes that the process has ever allocated.
-func allocated() uint64 {
-	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
-	metrics.Read(sample)
-	return sample[0].Value.Uint64()
+func (e *Engine) lastScaling(key types.NamespacedName) remembered[policy.Scaling] {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if known := e.pools[key]; known != nil {
+		return known.scaling
+	}
+	return remembered[policy.Scaling]{}
+}
+
+// remember returns an answer to be given again until a time; one that a policy failed to give is not.
+func remember[T any](reading [sha256.Size]byte, jobs int32, answer T, now, until time.Time, failures []policy.Failure) remembered[T] {
+	if len(failures) > 0 {
+		return remembered[T]{}
+	}
+	expires := now.Add(askAgain)
+	if !until.IsZero() && until.Before(expires) {
+		expires = until
+	}
+	return remembered[T]{reading: reading, jobs: jobs, answer: answer, expires: expires}
+}
+
+// holds tells whether the answer is still one.
+func (r *remembered[T]) holds(reading [sha256.Size]byte, now time.Time) bool {
+	return r.reading == reading && now.Before(r.expires)
 }

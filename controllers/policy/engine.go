@@ -6,6 +6,7 @@ package policy
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"maps"
 	"slices"
@@ -23,8 +24,8 @@ import (
 	"github.com/corral-dev/corral/internal/policy"
 )
 
-// Engine holds the policies in force and asks them about pools, within bounds on time, memory
-// and how many at once. It keeps the ledger of what is granted to which pool.
+// Engine holds the policies in force and asks them about pools, again only when what their rules read has
+// changed. It keeps the ledger of what is granted to which pool.
 type Engine struct {
 	// Now is the clock.
 	Now func() time.Time
@@ -32,8 +33,6 @@ type Engine struct {
 	Cache client.Reader
 	// Log of decisions; nil for none.
 	Log *DecisionLog
-
-	slots chan struct{}
 
 	loading sync.Mutex // held while a policy is loaded
 	seeding sync.Mutex // held while what pools have is learnt
@@ -67,18 +66,25 @@ type pool struct {
 	facts    policy.Pool
 	set      *policy.Set // that bound is of
 	bound    *policy.Bound
-	verdicts map[string]policy.Template // by revision, of the bound policies and these facts
-	audit    map[string][]policy.Audit  // by decision
-	waits    bool                       // for a policy to be loaded
+	verdicts map[judged]policy.Template // of the bound policies and these facts
+	scaling  remembered[policy.Scaling]
+	update   remembered[policy.Update]
+	audit    map[string][]policy.Audit // by decision
+	waits    bool                      // for a policy to be loaded
 }
 
-// parallel is how many evaluations run at once: each may take some 100 MB for a moment.
-const parallel = 2
+// remembered is an answer, and what it is the answer to.
+type remembered[T any] struct {
+	reading [sha256.Size]byte
+	jobs    int32
+	answer  T
+	expires time.Time
+}
 
 // NewEngine returns an Engine without policies.
 func NewEngine(now func() time.Time) *Engine {
 	return &Engine{
-		Now: now, slots: make(chan struct{}, parallel), loaded: map[string]loaded{}, set: policy.NewSet(),
+		Now: now, loaded: map[string]loaded{}, set: policy.NewSet(),
 		pools: map[types.NamespacedName]*pool{}, dirty: map[types.NamespacedName]bool{}, stirred: make(chan struct{}, 1), ledger: newLedger(),
 	}
 }
@@ -112,6 +118,8 @@ const (
 	maxNamespaceBytes = 4 * v1alpha1.MaxPolicyBytes
 	maxAllBytes       = 64 * v1alpha1.MaxPolicyBytes
 	maxClusterBytes   = 16 * v1alpha1.MaxPolicyBytes
+	// maxNamespacePolicies bounds those that may time out, and so what time-outs cost.
+	maxNamespacePolicies = 32
 )
 
 // tooMuch says why a policy is not loaded: with the others it would take too much memory. It is empty
@@ -120,7 +128,7 @@ func (e *Engine) tooMuch(s policy.Source) string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	size := s.Size()
-	beside, all := size, size
+	beside, all, own := size, size, 0
 	for ref, l := range e.loaded {
 		if ref == s.Ref() || len(l.policy.Diagnostics()) > 0 || l.source.Kind != s.Kind {
 			continue
@@ -128,6 +136,9 @@ func (e *Engine) tooMuch(s policy.Source) string {
 		all += l.size
 		if l.source.Namespace == s.Namespace {
 			beside += l.size
+			if !l.source.IsLibrary() {
+				own++
+			}
 		}
 	}
 	const advice = "leave out what isn't needed"
@@ -136,6 +147,8 @@ func (e *Engine) tooMuch(s policy.Source) string {
 		return fmt.Sprintf("all ClusterRunnerPolicies have %d bytes of modules and data, more than %d: %s", all, maxClusterBytes, advice)
 	case s.Kind == policy.KindClusterRunnerPolicy:
 		return ""
+	case !s.IsLibrary() && own >= maxNamespacePolicies:
+		return fmt.Sprintf("namespace %s has %d policies with modules already: join some of them", s.Namespace, maxNamespacePolicies)
 	case beside > maxNamespaceBytes:
 		return fmt.Sprintf("the policies of namespace %s have %d bytes of modules and data, more than %d: %s", s.Namespace, beside, maxNamespaceBytes, advice)
 	case all > maxAllBytes:
@@ -282,7 +295,7 @@ func (e *Engine) For(facts policy.Pool) *policy.Bound {
 	}
 	bound := e.set.For(facts)
 	if !same || known.bound.Digest() != bound.Digest() {
-		known.verdicts = map[string]policy.Template{}
+		known.verdicts = map[judged]policy.Template{}
 	}
 	known.facts, known.set, known.bound = facts, e.set, bound
 	return bound
@@ -312,12 +325,13 @@ func (e *Engine) Forget(key types.NamespacedName, left int32) {
 	e.reconsider(e.ledger.drop(key))
 }
 
-// note remembers what audited policies say of a pool.
-func (e *Engine) note(key types.NamespacedName, decision string, audit []policy.Audit) {
+// note remembers an answer, and what audited policies say of a pool.
+func (e *Engine) note(key types.NamespacedName, decision string, audit []policy.Audit, keep func(*pool)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if known := e.pools[key]; known != nil {
 		known.audit[decision] = audit
+		keep(known)
 	}
 }
 

@@ -37,14 +37,14 @@ func put(t *testing.T, e *Engine, source policy.Source) {
 // ask asks for a pool's limits and grants it what it wants within them, like the plan does
 // for jobs that wait where a limit is hard; what it has already can't be taken away.
 func ask(e *Engine, p policy.Pool, jobs, has int32) (int32, policy.Scaling) {
-	var granted int32
-	var answer policy.Scaling
 	in := policy.ScalingInput{Pool: p, Jobs: jobs, Now: e.Now().UnixNano(), Zone: "UTC"}
-	e.Scaling(context.Background(), e.For(p), in, func(a policy.Scaling) Grant {
-		answer, granted = a, max(has, min(jobs, a.Scale.Max))
-		return Grant{Granted: granted, Wanted: min(jobs, p.Scale.Max)}
-	})
-	return granted, answer
+	for {
+		asked := e.Scaling(context.Background(), e.For(p), in)
+		granted := max(has, min(jobs, asked.Answer.Scale.Max))
+		if e.Commit(context.Background(), asked, Grant{Granted: granted, Wanted: min(jobs, p.Scale.Max)}) {
+			return granted, asked.Answer
+		}
+	}
 }
 
 // For any order in which pools are asked about, what is granted under a shared ceiling never sums above it.

@@ -6,9 +6,12 @@ package policy
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -23,40 +26,127 @@ type Grant struct {
 	Wanted int32
 }
 
-// Scaling asks what limits hold for a pool, has the caller decide on them, and enters what the
-// pool was granted into the ledger. Where rules read what other pools were granted, nobody else
-// is granted anything meanwhile: so grants under a shared ceiling never sum above it, in
-// whatever order pools are asked about.
-func (e *Engine) Scaling(ctx context.Context, b *policy.Bound, in policy.ScalingInput, decide func(policy.Scaling) Grant) {
-	needs := b.Needs()
-	if !needs.Usage() {
-		answer, took := e.scaling(ctx, b, in)
-		e.note(keyOf(in.Pool), policy.DecisionScaling, answer.Audit)
-		e.tellScaling(b, in, &answer, took)
-		e.reconsider(e.ledger.enter(in, needs, decide(answer), nil))
-		return
-	}
-	var answer policy.Scaling
-	var sharers []types.NamespacedName
-	took := e.ask(ctx, b, policy.DecisionScaling, func(ctx context.Context) { // in its turn, so that nobody waits for one with the ledger in hand
-		e.ledger.order.Lock()
-		defer e.ledger.order.Unlock()
-		in.Usage = e.ledger.usage(in.Pool, needs)
-		answer = b.Scaling(ctx, in)
-		sharers = e.ledger.enter(in, needs, decide(answer), &answer)
-	})
-	e.note(keyOf(in.Pool), policy.DecisionScaling, answer.Audit)
-	e.tellScaling(b, in, &answer, took)
-	e.reconsider(sharers)
+// Asked is what policies answered on limits, and what was read of the ledger for it.
+type Asked struct {
+	// Answer of the policies.
+	Answer policy.Scaling
+
+	in      policy.ScalingInput
+	needs   policy.Needs
+	reading [sha256.Size]byte
+	end     func() // of the reservation, if it asks alone
 }
+
+// Alone has other pools of the groups that a pool's rules read wait with their grants, until this one's is entered,
+// for at most aloneTime: for a pool that was asked twice in vain.
+func (e *Engine) Alone(ctx context.Context, b *policy.Bound, in policy.ScalingInput) *Asked {
+	end := e.ledger.reserve(ctx, in.Pool, b.Needs())
+	a := e.Scaling(ctx, b, in)
+	a.end = end
+	return a
+}
+
+// Commit enters a pool's grant. It returns false, and enters nothing, if what its rules read of the ledger has
+// changed since: then it is to be asked again. So grants under a shared ceiling never sum above it, in whatever order
+// pools are asked about, and nobody waits for anybody's rules.
+func (e *Engine) Commit(ctx context.Context, a *Asked, grant Grant) bool {
+	if a.end != nil {
+		defer a.end()
+	} else {
+		e.ledger.wait(ctx, a.in.Pool)
+	}
+	sharers, ok := e.ledger.commit(a, grant)
+	if ok {
+		e.reconsider(sharers)
+	}
+	return ok
+}
+
+// Hold enters the grant of a pool that goes no further than it is, whatever others were granted.
+func (e *Engine) Hold(a *Asked, grant Grant) {
+	e.reconsider(e.ledger.enter(a.in, a.needs, grant, nil))
+}
+
+// aloneTime is how long others wait at most for the grant of a pool that asks alone.
+const aloneTime = 50 * time.Millisecond
 
 // ledger knows what is granted to which pool.
 type ledger struct {
-	order sync.Mutex // held from reading what is granted until the next grant is entered
-
 	mu      sync.Mutex
 	entries map[types.NamespacedName]*entry
 	groups  map[group]*tally
+	alone   []*reservation
+}
+
+// reservation is a pool that asks alone, and the groups that it reads, whose pools wait for it.
+type reservation struct {
+	groups []group
+	done   <-chan struct{}
+}
+
+// reserve waits for those that read one of the pool's groups alone, and then has others wait.
+func (l *ledger) reserve(ctx context.Context, p policy.Pool, needs policy.Needs) (end func()) {
+	read := slices.DeleteFunc(groupsOf(p), func(g group) bool { return !reads(needs, g) })
+	for {
+		l.mu.Lock()
+		before := l.reserved(p)
+		if before == nil {
+			ctx, cancel := context.WithTimeout(ctx, aloneTime)
+			l.alone = append(l.alone, &reservation{groups: read, done: ctx.Done()})
+			l.mu.Unlock()
+			return cancel
+		}
+		l.mu.Unlock()
+		<-before.done // it ends with its time at the latest
+	}
+}
+
+// wait waits for those that read one of the pool's groups alone.
+func (l *ledger) wait(ctx context.Context, p policy.Pool) {
+	l.mu.Lock()
+	before := l.reserved(p)
+	l.mu.Unlock()
+	if before == nil {
+		return
+	}
+	select {
+	case <-before.done:
+	case <-ctx.Done():
+	}
+}
+
+// reserved returns a reservation that one of the pool's groups is read for, or nil, and drops those that are over; with the lock.
+func (l *ledger) reserved(p policy.Pool) *reservation {
+	l.alone = slices.DeleteFunc(l.alone, func(r *reservation) bool {
+		select {
+		case <-r.done:
+			return true
+		default:
+			return false
+		}
+	})
+	groups := groupsOf(p)
+	i := slices.IndexFunc(l.alone, func(r *reservation) bool {
+		return slices.ContainsFunc(r.groups, func(g group) bool { return slices.Contains(groups, g) })
+	})
+	if i < 0 {
+		return nil
+	}
+	return l.alone[i]
+}
+
+// commit enters a grant if what was read for it is unchanged.
+func (l *ledger) commit(a *Asked, grant Grant) (sharers []types.NamespacedName, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a.needs.Usage() && !reflect.DeepEqual(l.read(a.in.Pool, a.needs), a.in.Usage) {
+		return nil, false
+	}
+	var answer *policy.Scaling
+	if a.needs.Usage() {
+		answer = &a.Answer
+	}
+	return l.put(a.in, a.needs, grant, answer), true
 }
 
 // entry is one pool of the ledger.
@@ -113,6 +203,11 @@ func labelGroup(key, value string) group { return group{"label " + key, value} }
 func (l *ledger) usage(p policy.Pool, needs policy.Needs) policy.Usage {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.read(p, needs)
+}
+
+// read is usage with the lock.
+func (l *ledger) read(p policy.Pool, needs policy.Needs) policy.Usage {
 	key := keyOf(p)
 	u := policy.Usage{Labels: map[string]policy.Group{}}
 	if known := l.entries[key]; known != nil {
@@ -189,6 +284,11 @@ func (l *ledger) seed(in policy.ScalingInput, needs policy.Needs, grant Grant) {
 func (l *ledger) enter(in policy.ScalingInput, needs policy.Needs, grant Grant, answer *policy.Scaling) []types.NamespacedName {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.put(in, needs, grant, answer)
+}
+
+// put is enter with the lock.
+func (l *ledger) put(in policy.ScalingInput, needs policy.Needs, grant Grant, answer *policy.Scaling) []types.NamespacedName {
 	key := keyOf(in.Pool)
 	before := l.entries[key]
 	l.take(key)

@@ -125,10 +125,11 @@ func (e *Engine) count(decision, outcome string, failures []policy.Failure) {
 }
 
 // observe notes how long it took to ask the policies that bind a pool, if there are any.
-func observe(b *policy.Bound, decision string, took time.Duration) {
+func observe(took time.Duration, b *policy.Bound, decision string) time.Duration {
 	if b.Digest() != "" {
 		evaluationSeconds.WithLabelValues(decision).Observe(took.Seconds())
 	}
+	return took
 }
 
 // census counts the policies in force; with the lock.
@@ -152,7 +153,7 @@ func stateOf(p *policy.Policy) string {
 	switch {
 	case len(p.Diagnostics()) > 0:
 		return broken
-	case p.IsQuarantined():
+	case len(p.Quarantined()) > 0:
 		return quarantined
 	}
 	return ready

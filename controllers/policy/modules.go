@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/policy"
@@ -49,7 +48,7 @@ func (r *Reconciler) collect(ctx context.Context, obj object) (policy.Source, []
 	return source, nil, nil
 }
 
-// merge adds the modules and the data of a ConfigMap.
+// merge adds the modules and the data of a ConfigMap, as they are: they are taken apart where that can be stopped.
 func (r *Reconciler) merge(ctx context.Context, source *policy.Source, key client.ObjectKey, field string) ([]v1alpha1.Diagnostic, error) {
 	config := &corev1.ConfigMap{}
 	err := r.Live.Get(ctx, key, config)
@@ -62,40 +61,27 @@ func (r *Reconciler) merge(ctx context.Context, source *policy.Source, key clien
 	if source.Modules == nil {
 		source.Modules = map[string]string{}
 	}
+	if source.DataFiles == nil {
+		source.DataFiles = map[string]string{}
+	}
 	for name, text := range config.Data {
+		files := source.DataFiles
 		complaint := ""
 		switch {
 		case path.Ext(name) == ".rego":
-			file := key.Name + "/" + name
-			if _, taken := source.Modules[file]; taken {
-				complaint = fmt.Sprintf("a module %s is there already", file)
-			}
-			source.Modules[file] = text
+			files = source.Modules
 		case name == "data.json", name == "data.yaml", name == "data.yml":
-			complaint = mergeData(source, text)
 		default:
 			complaint = "is neither NAME.rego nor data.json or data.yaml"
 		}
+		file := key.Name + "/" + name
+		if _, taken := files[file]; taken && complaint == "" {
+			complaint = fmt.Sprintf("%s is there already", file)
+		}
+		files[file] = text
 		if complaint != "" {
 			return []v1alpha1.Diagnostic{{Path: field, Message: fmt.Sprintf("ConfigMap %s, key %s: %s", key, name, complaint)}}, nil
 		}
 	}
 	return nil, nil
-}
-
-func mergeData(source *policy.Source, text string) (complaint string) {
-	var content map[string]any
-	if err := yaml.UnmarshalStrict([]byte(text), &content); err != nil {
-		return fmt.Sprintf("data must be a JSON or YAML object: %v", err)
-	}
-	if source.Data == nil {
-		source.Data = map[string]any{}
-	}
-	for name, value := range content {
-		if _, taken := source.Data[name]; taken {
-			return fmt.Sprintf("data.%s is there already", name)
-		}
-		source.Data[name] = value
-	}
-	return ""
 }

@@ -10,8 +10,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/corral-dev/corral/internal/policy"
 )
 
 // passDelay is how long changes of what pools are granted are gathered before those that share
@@ -84,15 +82,9 @@ func (e *Engine) differs(ctx context.Context, key types.NamespacedName) bool {
 	if !ok || known.answer == nil {
 		return false
 	}
-	in, b := known.in, e.For(known.in.Pool)
-	var answer policy.Scaling
-	e.ask(ctx, b, policy.DecisionScaling, func(ctx context.Context) {
-		e.ledger.order.Lock()
-		defer e.ledger.order.Unlock()
-		in.Usage, in.Now = e.ledger.usage(in.Pool, known.needs), e.Now().UnixNano()
-		answer = b.Scaling(ctx, in)
-	})
-	before := known.answer
+	in := known.in
+	in.Now = e.Now().UnixNano()
+	answer, before := e.Scaling(ctx, e.For(in.Pool), in).Answer, known.answer
 	return answer.Scale != before.Scale || answer.Hard != before.Hard || len(answer.Failures) != len(before.Failures) ||
 		!equality.Semantic.DeepEqual(answer.Bounds, before.Bounds)
 }

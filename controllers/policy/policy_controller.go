@@ -21,7 +21,6 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
-	"github.com/corral-dev/corral/internal/compileworker"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/policy"
 )
@@ -36,9 +35,11 @@ const (
 	maxMessageEntries = 5
 )
 
-// Checker looks at a policy within limits on time and memory. An error means that it could not be tried.
-type Checker interface {
-	CheckPolicy(context.Context, policy.Source) ([]v1alpha1.Diagnostic, error)
+// Rules loads and asks policies in processes that can be stopped.
+type Rules interface {
+	policy.Asker
+	// Load tells what is known of a policy's rules, and what is wrong with it. An error means that it could not be tried.
+	Load(context.Context, policy.Source) (policy.Facts, []v1alpha1.Diagnostic, error)
 }
 
 // +kubebuilder:rbac:groups=corral.dev,resources=runnerpolicies;clusterrunnerpolicies,verbs=list;watch
@@ -52,8 +53,8 @@ type Reconciler struct {
 	kube.Reporter
 	// Live reads ConfigMaps without a cache.
 	Live client.Reader
-	// Checker looks at what is to be loaded first.
-	Checker Checker
+	// Rules has the policies that somebody wrote.
+	Rules Rules
 	// Engine is given what is loaded.
 	Engine *Engine
 	// Kind of the policies: policy.KindRunnerPolicy or policy.KindClusterRunnerPolicy.
@@ -70,7 +71,7 @@ type object interface {
 // Reconcile loads one policy:
 //
 //  1. collect: its modules and data, those in ConfigMaps too  (modules.go)
-//  2. load: checked in a child process, then compiled here
+//  2. load: in a child process, or here if the library has all its rules
 //  3. put it into force: from now on pools are judged by it   (engine.go)
 //  4. report: digest, pools, what is wrong, what would change
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
@@ -89,7 +90,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	attempt := r.Begin(obj)
 	err := r.load(ctx, obj)
 	r.report(obj, ref)
-	return attempt.Finish(ctx, r.done(obj), err)
+	return attempt.Finish(ctx, r.done(obj, ref), err)
 }
 
 // load puts the policy into force. One that can't be loaded is in force too: the pools that it
@@ -116,26 +117,38 @@ func (r *Reconciler) load(ctx context.Context, obj object) error {
 	return nil
 }
 
-// compile loads what a child process found nothing wrong with, one at a time.
+// compile loads a policy and puts it into force, unless with the others it would be too much.
 func (r *Reconciler) compile(ctx context.Context, source policy.Source) error {
-	diagnostics, err := r.Checker.CheckPolicy(compileworker.InFlow(ctx, source.Namespace), source)
+	p, err := r.loadRules(ctx, source)
 	if err != nil {
-		return fmt.Errorf("checking the policy: %w", err)
-	}
-	if len(diagnostics) > 0 {
-		r.Engine.Put(policy.Broken(source, diagnostics), source)
-		return nil
+		return fmt.Errorf("loading the policy: %w", err)
 	}
 	r.Engine.loading.Lock()
 	defer r.Engine.loading.Unlock()
-	if why := r.Engine.tooMuch(source); why != "" {
-		broken := policy.Broken(source, []v1alpha1.Diagnostic{{Message: why}})
-		r.Engine.put(loaded{policy: broken, source: source, unfinished: true}) // others may go
+	why := r.Engine.tooMuch(source)
+	if why == "" || len(p.Diagnostics()) > 0 {
+		r.Engine.Put(p, source)
 		return nil
 	}
-	p, _ := policy.Load(source)
-	r.Engine.Put(p, source)
+	broken := policy.Broken(source, []v1alpha1.Diagnostic{{Message: why}})
+	r.Engine.put(loaded{policy: broken, source: source, unfinished: true}) // others may go
 	return nil
+}
+
+// loadRules loads a policy: here if the library has all its rules, else in a child process.
+func (r *Reconciler) loadRules(ctx context.Context, source policy.Source) (*policy.Policy, error) {
+	if source.IsLibrary() {
+		p, _ := policy.Load(source)
+		return p, nil
+	}
+	facts, diagnostics, err := r.Rules.Load(ctx, source)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(diagnostics) > 0:
+		return policy.Broken(source, diagnostics), nil
+	}
+	return policy.Elsewhere(source, facts, r.Rules), nil
 }
 
 // report writes down what the policy does.
@@ -156,7 +169,7 @@ func (r *Reconciler) report(obj object, ref string) {
 	status.WouldChange = findings[:min(len(findings), maxStatusEntries)]
 }
 
-func (r *Reconciler) done(obj object) kube.Done {
+func (r *Reconciler) done(obj object, ref string) kube.Done {
 	status := obj.GetPolicyStatus()
 	does := "Loaded; it takes part in no decision"
 	if len(status.Decisions) > 0 {
@@ -164,6 +177,9 @@ func (r *Reconciler) done(obj object) kube.Done {
 	}
 	if obj.GetRules().GetMode() == v1alpha1.PolicyAudit {
 		does += "; audit only"
+	}
+	if loaded := r.Engine.Loaded(ref); loaded != nil && len(loaded.Quarantined()) > 0 {
+		does += "; it took too much too often for pools of these namespaces, and isn't asked for them: " + strings.Join(loaded.Quarantined(), ", ")
 	}
 	return kube.Done{After: recheck, Message: does}
 }

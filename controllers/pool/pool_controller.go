@@ -9,6 +9,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/fluxcd/pkg/apis/meta"
@@ -205,19 +206,60 @@ func (x *run) decide(ctx context.Context) error {
 			Deleting: !o.runner.DeletionTimestamp.IsZero(),
 		})
 	}
-	x.Policies.Scaling(ctx, x.bound, x.question(), func(answer policy.Scaling) policies.Grant {
-		x.limit(&in, answer)
-		x.pace(&in)
-		x.rollOut(&in)
-		x.plan = scaling.Decide(in)
-		if x.limits == nil {
-			x.plan.Reason = "policies have not decided yet: nothing is started or ended"
-		}
-		return x.grant(in)
-	})
+	x.withinLimits(ctx, in)
 	x.Desk.AtMax(x.key, x.isFull())
 	x.lookAgain(x.plan.LookAgain)
 	return nil
+}
+
+// changing is why limits are held when what others were granted changed each time that policies were asked.
+var changing = policy.Failure{Kind: policy.EvaluationError, Message: "what other pools were granted changed each time that policies were asked: they are asked again"}
+
+// withinLimits plans within the limits that policies set. If what others were granted changes meanwhile, they are asked
+// again, the third time alone.
+func (x *run) withinLimits(ctx context.Context, in scaling.Input) {
+	const tries = 3
+	takeBack := x.checkpoint()
+	for try := 1; ; try++ {
+		ask := x.Policies.Scaling
+		if try == tries {
+			ask = x.Policies.Alone
+		}
+		asked := ask(ctx, x.bound, x.question())
+		if x.Policies.Commit(ctx, asked, x.planned(in, asked.Answer)) {
+			return
+		}
+		takeBack()
+		if try == tries {
+			asked.Answer.Failures = append(asked.Answer.Failures, changing)
+			x.Policies.Hold(asked, x.planned(in, asked.Answer))
+			x.lookAgain(leastUntil)
+			return
+		}
+	}
+}
+
+// checkpoint returns what takes a plan back.
+func (x *run) checkpoint() (takeBack func()) {
+	failures, again, update, limits, ailment, ails := x.failures, x.again, x.pool.Status.Update, x.limits, x.ailment, x.ails
+	paced, isPaced, desired := x.recall.paced.Clone(), x.recall.isPaced, x.recall.desired
+	return func() {
+		x.failures, x.again, x.pool.Status.Update, x.limits, x.ailment, x.ails = failures, again, update, limits, ailment, ails
+		x.recall.paced, x.recall.isPaced, x.recall.desired = paced, isPaced, desired
+	}
+}
+
+// planned plans within the limits of an answer, and returns what is to be granted for it.
+func (x *run) planned(in scaling.Input, answer policy.Scaling) policies.Grant {
+	in.Runners, in.Holds = slices.Clone(in.Runners), slices.Clone(in.Holds)
+	x.limit(&in, answer)
+	x.pace(&in)
+	x.rollOut(&in)
+	x.plan = scaling.Decide(in)
+	if x.limits == nil {
+		x.plan.Reason = "policies have not decided yet: nothing is started or ended"
+	}
+	return x.grant(in)
 }
 
 // tally counts jobs and runners.

@@ -19,9 +19,9 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
-	"github.com/corral-dev/corral/internal/compileworker"
 	"github.com/corral-dev/corral/internal/gitsource"
 	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/worker"
 )
 
 // maxStatusDiagnostics is how many diagnostics the status takes, maxMessageDiagnostics
@@ -118,7 +118,7 @@ func (x *run) compile(ctx context.Context) (compile.Result, error) {
 		}
 	}
 	timer := prometheus.NewTimer(compileSeconds)
-	result, err := x.Compiler.Compile(compileworker.InFlow(ctx, x.source.Namespace), files, compile.Options{
+	result, err := x.Compiler.Compile(worker.InFlow(ctx, x.source.Namespace), files, compile.Options{
 		Path: x.source.Spec.GetPath(), Tags: x.source.Spec.Tags, AllowEmpty: x.allowEmpty(), PolicyName: x.source.Name,
 	})
 	if ctx.Err() != nil {

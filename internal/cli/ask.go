@@ -13,34 +13,24 @@ import (
 	"github.com/corral-dev/corral/internal/policy"
 )
 
-// asker asks a set of policies, each of them for no longer than the time-out.
+// asker asks a set of policies.
 type asker struct {
-	set     *policy.Set
-	timeout time.Duration
+	set *policy.Set
 	translator
 }
 
-func (w *workspace) asker() asker {
-	return asker{w.set, w.options.timeout, translator{w.policies}}
-}
-
-// bounded gives each policy the time-out.
-func (a asker) bounded(ctx context.Context) context.Context {
-	return policy.WithGuard(ctx, func(ctx context.Context) (context.Context, context.CancelFunc) {
-		return context.WithTimeout(ctx, a.timeout)
-	})
-}
+func (w *workspace) asker() asker { return asker{w.set, translator{w.policies}} }
 
 func (a asker) askScaling(ctx context.Context, in policy.ScalingInput) *scalingAnswer {
-	return a.scaling(in.Pool.Scale, a.set.For(in.Pool).Scaling(a.bounded(ctx), in))
+	return a.scaling(in.Pool.Scale, a.set.For(in.Pool).Scaling(ctx, in))
 }
 
 func (a asker) askTemplate(ctx context.Context, in policy.TemplateInput) *templateAnswer {
-	return a.template(a.set.For(in.Pool).Template(a.bounded(ctx), in))
+	return a.template(a.set.For(in.Pool).Template(ctx, in))
 }
 
 func (a asker) askUpdate(ctx context.Context, in policy.UpdateInput) *updateAnswer {
-	return a.update(a.set.For(in.Pool).Update(a.bounded(ctx), in))
+	return a.update(a.set.For(in.Pool).Update(ctx, in))
 }
 
 // timeOptions say when a question is asked.

@@ -15,12 +15,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
-	"github.com/corral-dev/corral/internal/compileworker"
+	"github.com/corral-dev/corral/internal/worker"
 )
 
 func TestMain(m *testing.M) {
-	if compileworker.IsChild() {
-		compileworker.Main()
+	if worker.IsChild() {
+		worker.Main()
 	}
 	os.Exit(m.Run())
 }

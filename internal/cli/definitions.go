@@ -17,7 +17,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/clip"
 	"github.com/corral-dev/corral/internal/compile"
-	"github.com/corral-dev/corral/internal/compileworker"
+	"github.com/corral-dev/corral/internal/worker"
 )
 
 // definitions says which definitions a command works on.
@@ -40,7 +40,7 @@ type compiled struct {
 	// root is the folder that the names of modules are relative to; path is the folder
 	// that was asked for, relative to it, with slashes.
 	root, path string
-	compiler   *compileworker.Worker
+	compiler   *worker.Compiler
 	// uncommitted says what was read that a source would not have; nothing while there are diagnostics.
 	uncommitted []v1alpha1.Diagnostic
 }
@@ -63,7 +63,7 @@ func (d *definitions) compile(ctx context.Context, args []string) (compiled, err
 		return compiled{}, fmt.Errorf("opening the definitions: %w", err)
 	}
 	defer root.Close() //nolint:errcheck // nothing was written
-	compiler, err := compileworker.New(1, compileworker.DefaultLimits())
+	compiler, err := worker.NewCompiler(1, worker.DefaultLimits())
 	if err != nil {
 		return compiled{}, err
 	}
@@ -83,7 +83,7 @@ type tree struct {
 }
 
 // compileTree compiles a tree in a child process, and names its files relative to the current folder.
-func compileTree(ctx context.Context, compiler *compileworker.Worker, t tree, options compile.Options) (compiled, error) {
+func compileTree(ctx context.Context, compiler *worker.Compiler, t tree, options compile.Options) (compiled, error) {
 	options.Path = t.path
 	result, err := compiler.Compile(ctx, t.fsys, options)
 	if err != nil {

@@ -18,9 +18,9 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
-	"github.com/corral-dev/corral/internal/compileworker"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/report"
+	"github.com/corral-dev/corral/internal/worker"
 )
 
 const (
@@ -78,11 +78,26 @@ func (p *declaredPolicy) diagnostic(d v1alpha1.Diagnostic) v1alpha1.Diagnostic {
 	return d
 }
 
-// load compiles the policy.
-func (p *declaredPolicy) load() []v1alpha1.Diagnostic {
+// load compiles the policy, in a child process if anybody may have written it.
+func (p *declaredPolicy) load(ctx context.Context, o policyOptions) ([]v1alpha1.Diagnostic, error) {
 	var diagnostics []v1alpha1.Diagnostic
-	p.loaded, diagnostics = policy.Load(p.source)
-	return p.translate(diagnostics)
+	if p.source.IsLibrary() {
+		p.loaded, diagnostics = policy.Load(p.source)
+		return p.translate(diagnostics), nil
+	}
+	rules, err := o.rules()
+	if err != nil {
+		return nil, err
+	}
+	facts, diagnostics, err := rules.Load(ctx, p.source)
+	if err != nil {
+		return nil, fmt.Errorf("loading %s: %w", p.source.Ref(), err)
+	}
+	p.loaded = policy.Elsewhere(p.source, facts, rules)
+	if len(diagnostics) > 0 {
+		p.loaded = policy.Broken(p.source, diagnostics)
+	}
+	return p.translate(diagnostics), nil
 }
 
 func (p *declaredPolicy) translate(diagnostics []v1alpha1.Diagnostic) []v1alpha1.Diagnostic {
@@ -170,7 +185,7 @@ func withTests(policies []*declaredPolicy, tests map[string]string, folder, name
 
 // policyLoader reads policies that a command is given by path.
 type policyLoader struct {
-	compiler  *compileworker.Worker
+	compiler  *worker.Compiler
 	namespace string
 }
 
@@ -195,11 +210,8 @@ func (l policyLoader) read(ctx context.Context, given string) ([]*declaredPolicy
 		return nil, nil, fmt.Errorf("reading policies of %s: %w", given, err)
 	}
 	policies, diagnostics := l.manifests(folder, files)
-	if len(diagnostics) == 0 {
-		diagnostics, err = l.check(ctx, policies)
-	}
-	if err != nil || len(diagnostics) > 0 {
-		return nil, diagnostics, err
+	if len(diagnostics) > 0 {
+		return nil, diagnostics, nil
 	}
 	made, diagnostics, err := l.compileRego(ctx, folder, name, files)
 	if err != nil || len(diagnostics) > 0 {
@@ -209,19 +221,6 @@ func (l policyLoader) read(ctx context.Context, given string) ([]*declaredPolicy
 		return nil, []v1alpha1.Diagnostic{{File: shown(folder, only), Message: "no policy is here: neither *.rego files nor manifests of RunnerPolicies or ClusterRunnerPolicies"}}, nil
 	}
 	return policies, nil, nil
-}
-
-// check looks at policies in a child process: what they are made of may be anybody's.
-func (l policyLoader) check(ctx context.Context, policies []*declaredPolicy) ([]v1alpha1.Diagnostic, error) {
-	var diagnostics []v1alpha1.Diagnostic
-	for _, p := range policies {
-		found, err := l.compiler.CheckPolicy(ctx, p.source)
-		if err != nil {
-			return nil, fmt.Errorf("checking %s: %w", p.source.Ref(), err)
-		}
-		diagnostics = append(diagnostics, p.translate(found)...)
-	}
-	return diagnostics, nil
 }
 
 // compileRego makes a ClusterRunnerPolicy of Rego files, as a PoolSource makes a RunnerPolicy of them.

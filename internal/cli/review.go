@@ -169,7 +169,7 @@ func (o *reviewOptions) review(c *cobra.Command, args []string) (*review.Result,
 			return nil, err
 		}
 	}
-	result, err := review.Compare(asker{timeout: o.policies.timeout}.bounded(ctx), in)
+	result, err := review.Compare(ctx, in)
 	if err != nil {
 		return nil, err
 	}

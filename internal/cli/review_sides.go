@@ -17,9 +17,9 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
-	"github.com/corral-dev/corral/internal/compileworker"
 	"github.com/corral-dev/corral/internal/gitsource"
 	"github.com/corral-dev/corral/internal/review"
+	"github.com/corral-dev/corral/internal/worker"
 )
 
 const (
@@ -60,7 +60,7 @@ func (o *reviewOptions) sides(ctx context.Context, args []string) (bothSides, er
 	if base.absent && head.absent {
 		return both, fmt.Errorf("there is no folder %s, neither at %s nor at %s", folderOf(args), base.name, head.name)
 	}
-	compiler, err := compileworker.New(2, compileworker.DefaultLimits())
+	compiler, err := worker.NewCompiler(2, worker.DefaultLimits())
 	if err != nil {
 		return both, err
 	}

@@ -11,7 +11,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -153,7 +152,9 @@ func (r *testReport) run(ctx context.Context, w *workspace, only *regexp.Regexp)
 	lines := &coverage{Files: []fileCoverage{}}
 	for _, p := range w.policies {
 		if p.hasTests() || r.options.coverage && !p.testsOnly {
-			r.runRego(ctx, p, w.options.timeout, lines)
+			if err := r.runRego(ctx, p, w.options, lines); err != nil {
+				return err
+			}
 		}
 	}
 	if err := r.runScenarios(ctx, w, only); err != nil {
@@ -167,8 +168,15 @@ func (r *testReport) run(ctx context.Context, w *workspace, only *regexp.Regexp)
 }
 
 // runRego runs the Rego tests of one policy.
-func (r *testReport) runRego(ctx context.Context, p *declaredPolicy, timeout time.Duration, lines *coverage) {
-	result, diagnostics := policy.Test(ctx, p.source, policy.TestOptions{Timeout: timeout, Run: r.options.run, Coverage: r.options.coverage})
+func (r *testReport) runRego(ctx context.Context, p *declaredPolicy, o policyOptions, lines *coverage) error {
+	rules, err := o.rules()
+	if err != nil {
+		return err
+	}
+	result, diagnostics, err := rules.Test(ctx, p.source, policy.TestOptions{Timeout: o.timeout, Run: r.options.run, Coverage: r.options.coverage})
+	if err != nil {
+		return fmt.Errorf("testing %s: %w", p.source.Ref(), err)
+	}
 	r.Diagnostics = append(r.Diagnostics, p.translate(diagnostics)...)
 	suite := testSuite{Name: p.source.Ref(), Kind: kindRego}
 	for _, t := range result.Tests {
@@ -193,6 +201,7 @@ func (r *testReport) runRego(ctx context.Context, p *declaredPolicy, timeout tim
 			lines.add(at.File, f)
 		}
 	}
+	return nil
 }
 
 // hasTests says whether there are Rego tests of the policy.

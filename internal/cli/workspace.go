@@ -6,6 +6,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,6 +16,7 @@ import (
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/schedule"
+	"github.com/corral-dev/corral/internal/worker"
 )
 
 // defaultTimeout bounds one evaluation on the command line.
@@ -25,15 +27,27 @@ type policyOptions struct {
 	paths     []string
 	namespace string
 	timeout   time.Duration
+	// rules has the policies that somebody wrote, in a child process.
+	rules func() (*worker.Evaluator, error)
+}
+
+func newPolicyOptions() *policyOptions {
+	o := &policyOptions{timeout: defaultTimeout}
+	o.rules = sync.OnceValues(func() (*worker.Evaluator, error) {
+		limits := worker.DefaultEvaluatorLimits()
+		limits.Ask.CPU, limits.Ask.Wall = o.timeout, max(limits.Ask.Wall, 10*o.timeout)
+		return worker.NewEvaluator(1, limits)
+	})
+	return o
 }
 
 func bindPolicyOptions(c *cobra.Command) *policyOptions {
-	o := &policyOptions{}
+	o := newPolicyOptions()
 	flags := c.Flags()
 	flags.StringArrayVar(&o.paths, "policy", nil,
 		"more policies: a file or folder of manifests, or of *.rego files, which become a ClusterRunnerPolicy named after it; may be repeated")
 	flags.VarP((*namespaceValue)(&o.namespace), "namespace", "n", "namespace for the objects that name none")
-	flags.DurationVar(&o.timeout, "timeout", defaultTimeout, "longest time for one evaluation of one policy")
+	flags.DurationVar(&o.timeout, "timeout", defaultTimeout, "longest CPU time for one evaluation of one policy")
 	return o
 }
 
@@ -102,7 +116,11 @@ func newWorkspace(result compiled, o *policyOptions) (*workspace, error) {
 // loadPolicies loads the policies beside the pools and those of --policy.
 func (w *workspace) loadPolicies(ctx context.Context, policies []*declaredPolicy) error {
 	for _, p := range policies {
-		w.Diagnostics = append(w.Diagnostics, p.load()...)
+		diagnostics, err := p.load(ctx, w.options)
+		if err != nil {
+			return err
+		}
+		w.Diagnostics = append(w.Diagnostics, diagnostics...)
 	}
 	for _, path := range w.options.paths {
 		more, diagnostics, err := w.policiesAt(ctx, path)
@@ -130,7 +148,11 @@ func (w *workspace) policiesAt(ctx context.Context, path string) ([]*declaredPol
 		return nil, diagnostics, err
 	}
 	for _, p := range policies {
-		diagnostics = append(diagnostics, p.load()...)
+		found, err := p.load(ctx, w.options)
+		if err != nil {
+			return nil, nil, err
+		}
+		diagnostics = append(diagnostics, found...)
 	}
 	w.given[path] = policies
 	return policies, diagnostics, nil

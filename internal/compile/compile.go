@@ -7,7 +7,7 @@
 // It's pure: the same files, path and tags give the same bytes; nothing outside the
 // tree is read, no network, no environment, no clock. CUE can't be cancelled and can be
 // made to use any amount of time and memory, so what isn't trusted belongs into
-// internal/compileworker, which runs this package in a limited child process.
+// internal/worker, which runs this package in a limited child process.
 package compile
 
 import (

@@ -27,7 +27,7 @@ func fuzzed(root, child, nested, embedded, moduleFile []byte) Files {
 }
 
 // isExplosive leaves out what may take gigabytes or never end: in this process nothing stops it. The
-// fuzzer of internal/compileworker, which compiles in limited child processes, takes these too.
+// fuzzer of internal/worker, which compiles in limited child processes, takes these too.
 func isExplosive(files Files) bool {
 	var all strings.Builder
 	for _, name := range files.sortedNames() {

@@ -5,6 +5,7 @@ package demand
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -58,6 +59,13 @@ func earlier(a, b time.Time) time.Time {
 		return b
 	}
 	return a
+}
+
+// Clone returns a copy that changes alone.
+func (h *History) Clone() History {
+	c := *h
+	c.wanted, c.done = slices.Clone(h.wanted), slices.Clone(h.done)
+	return c
 }
 
 // want notes what is wanted from now on.

@@ -36,8 +36,9 @@ type hearing[T any] struct {
 	audit    []Audit
 }
 
-// hear asks each policy that has a say in the decision.
-func hear[T any](ctx context.Context, b *Bound, q question, decode func(*Policy, *element) T) hearing[T] {
+// hear asks each policy that has a say in the decision. What one says that is good counts although it
+// also says what isn't: all that policies say narrows.
+func hear[T any](ctx context.Context, b *Bound, q *question, decode func(*Policy, *element) T) hearing[T] {
 	var h hearing[T]
 	for _, p := range b.policies {
 		if !takePart(p, q.decision) {
@@ -49,9 +50,10 @@ func hear[T any](ctx context.Context, b *Bound, q question, decode func(*Policy,
 			h.audit = append(h.audit, Audit{Policy: p.Ref(), Message: fmt.Sprintf("%s: %s", failure.Kind, failure.Message)})
 		case failure != nil:
 			h.failures = append(h.failures, *failure)
-		case isAudited(p):
+		}
+		if isAudited(p) {
 			h.audited = append(h.audited, said[T]{policy: p, elements: elements})
-		default:
+		} else {
 			h.enforced = append(h.enforced, elements...)
 		}
 	}
@@ -59,8 +61,27 @@ func hear[T any](ctx context.Context, b *Bound, q question, decode func(*Policy,
 	return h
 }
 
-// listen asks one policy, and decodes what it says.
-func listen[T any](ctx context.Context, p *Policy, q question, decode func(*Policy, *element) T) ([]T, *Failure) {
+// listen asks one policy, wherever its rules are.
+func listen[T any](ctx context.Context, p *Policy, q *question, decode func(*Policy, *element) T) ([]T, *Failure) {
+	if failure := p.unasked(ctx, q.namespace); failure != nil {
+		return nil, failure
+	}
+	if p.asker == nil {
+		return decodeAll(ctx, p, q, decode)
+	}
+	text, failure := p.askElsewhere(ctx, q)
+	if failure != nil {
+		return nil, failure
+	}
+	var r reply[T]
+	if err := json.Unmarshal(text, &r); err != nil {
+		return nil, p.failure(EvaluationError, "reading its answer: %v", err)
+	}
+	return r.Elements, r.Failure
+}
+
+// decodeAll asks the rules that are here, and decodes what they say.
+func decodeAll[T any](ctx context.Context, p *Policy, q *question, decode func(*Policy, *element) T) ([]T, *Failure) {
 	given, failure := p.ask(ctx, q)
 	if failure != nil {
 		return nil, failure
@@ -68,13 +89,16 @@ func listen[T any](ctx context.Context, p *Policy, q question, decode func(*Poli
 	all := make([]T, 0, len(given))
 	for _, g := range given {
 		e := elementOf(g)
-		all = append(all, decode(p, e))
-		if e.err != nil {
+		decoded := decode(p, e)
+		switch {
+		case e.err == nil:
+			all = append(all, decoded)
+		case failure == nil:
 			at := g.origin.rule
-			return nil, p.failure(InvalidAnswer, "%s:%d: %s: %v", at.File, at.Line, at.Name, e.err)
+			failure = p.failure(InvalidAnswer, "%s:%d: %s: %v", at.File, at.Line, at.Name, e.err)
 		}
 	}
-	return all, nil
+	return all, failure
 }
 
 // element reads the properties of an element. The first that is wrong is kept as err.

@@ -6,7 +6,6 @@ package policy
 import (
 	"encoding/json"
 	"maps"
-	"math"
 	"path"
 	"slices"
 	"strings"
@@ -16,19 +15,11 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/wallclock"
+	"github.com/corral-dev/corral/internal/yamldoc"
 )
 
-// Bounds of a rule. What they keep out makes OPA's compiler work for minutes: the time it
-// takes grows with the square of some, and threefold with each comprehension in another.
-const (
-	maxNesting     = 64
-	maxExpressions = 1000
-	maxReference   = 64
-	maxWith        = 32
-	maxClosures    = 8
-	// maxClosureCost bounds the sum, over a policy, of 3 to the power of each comprehension's depth.
-	maxClosureCost = 400_000
-)
+// maxNesting bounds how deep data and parameters are.
+const maxNesting = 64
 
 // testFile tells whether a module holds tests, which no decision reads.
 func testFile(name string) bool { return strings.HasSuffix(name, "_test.rego") }
@@ -41,11 +32,7 @@ func checkSource(s *Source, d *diagnostics) {
 			d.add(nil, "namespaces: %q is no pattern; write a name, with * for any characters", pattern)
 		}
 	}
-	for _, key := range []string{"library", "parameters", "corral"} {
-		if _, ok := s.Data[key]; ok {
-			d.add(nil, "spec.data must not have the key %s: %s; rename it", key, reserved[key])
-		}
-	}
+	checkNames(s.Data, "spec.data", d)
 	if s.Library != nil && s.Library.Hours != nil {
 		if _, err := wallclock.Location(s.Library.Hours.Zone); err != nil {
 			d.add(nil, "spec.library.hours.zone: %v", err)
@@ -53,6 +40,34 @@ func checkSource(s *Source, d *diagnostics) {
 	}
 	checkDepth(s.Data, "spec.data", d)
 	checkDepth(s.Parameters, "spec.parameters", d)
+}
+
+// checkNames tells of data with a name that isn't free.
+func checkNames(data map[string]any, where string, d *diagnostics) {
+	for _, key := range slices.Sorted(maps.Keys(reserved)) {
+		if _, ok := data[key]; ok {
+			d.add(nil, "%s must not have the key %s: %s; rename it", where, key, reserved[key])
+		}
+	}
+}
+
+// mergeFiles adds what files hold to data.
+func mergeFiles(data map[string]any, files map[string]string, d *diagnostics) {
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		content, err := yamldoc.Object([]byte(files[name]))
+		if err != nil {
+			d.add(nil, "%s: data must be a JSON or YAML object: %v", name, err)
+			continue
+		}
+		checkNames(content, name, d)
+		checkDepth(content, name, d)
+		for key, value := range content {
+			if _, taken := data[key]; taken {
+				d.add(nil, "%s: data.%s is there already", name, key)
+			}
+			data[key] = value
+		}
+	}
 }
 
 // checkModules bounds the number and size of modules.
@@ -70,6 +85,9 @@ func checkModules(s *Source, d *diagnostics) {
 		if !testFile(name) {
 			count++
 		}
+	}
+	for _, text := range s.DataFiles {
+		size += len(text)
 	}
 	if count > v1alpha1.MaxPolicyModules {
 		d.add(nil, "the policy has %d modules, more than %d: join some, or make two policies of it", count, v1alpha1.MaxPolicyModules)
@@ -116,113 +134,4 @@ func shallow(v any, depth int) bool {
 		}
 	}
 	return true
-}
-
-// measure bounds how complicated the rules of a policy are.
-type measure struct {
-	diagnostics *diagnostics
-	cost        int
-	// of the rule under measurement:
-	rule            *ast.Rule
-	depth, closures int
-	tooMuch         string
-}
-
-// module measures each rule of a module, and tells of those out of bounds.
-func (m *measure) module(module *ast.Module) {
-	if len(module.Package.Path) > maxReference {
-		m.diagnostics.add(module.Package.Location, "the package has more than %d parts: shorten its name", maxReference)
-	}
-	chain := 0
-	for _, rule := range module.Rules {
-		for r := rule; r != nil && chain < maxExpressions; r, chain = r.Else, chain+1 {
-			m.measureRule(r)
-		}
-		if chain == maxExpressions {
-			m.diagnostics.add(rule.Location, "the rule has more than %d else branches: make a table of them in data", maxExpressions)
-		}
-		chain = 0
-	}
-	if m.cost > maxClosureCost {
-		m.diagnostics.add(module.Package.Location, "comprehensions are nested too deeply too often: make rules of the inner ones")
-		m.cost = 0
-	}
-}
-
-func (m *measure) measureRule(rule *ast.Rule) {
-	m.rule, m.depth, m.closures, m.tooMuch = rule, 0, 0, ""
-	otherwise := rule.Else
-	rule.Else = nil // measured on its own
-	m.walk(rule)
-	rule.Else = otherwise
-	if m.tooMuch != "" {
-		m.diagnostics.add(rule.Location, "the rule %s: make several rules of it", m.tooMuch)
-	}
-}
-
-// walk measures what is below a node, and ends as soon as something is out of bounds.
-func (m *measure) walk(node any) {
-	visitor := ast.NewBeforeAfterVisitor(m.enter, m.leave)
-	visitor.Walk(node)
-}
-
-func (m *measure) enter(node any) bool {
-	m.depth++
-	m.require(m.depth <= 4*maxNesting, "is nested too deeply") // a term is up to four nodes deep
-	if isClosure(node) {
-		m.closures++
-		m.cost += int(math.Pow(3, float64(min(m.closures, maxClosures))))
-		m.require(m.closures <= maxClosures, "nests comprehensions too deeply")
-	}
-	if m.tooMuch == "" {
-		m.inspect(node)
-	}
-	return m.tooMuch != ""
-}
-
-// inspect bounds how much there is of one node's parts.
-func (m *measure) inspect(node any) {
-	switch x := node.(type) {
-	case *ast.Head:
-		if x.Key != nil { // the visitor leaves it out
-			m.walk(x.Key)
-		}
-	case *ast.TemplateString:
-		for _, part := range x.Parts {
-			m.walk(part)
-		}
-	case ast.Body:
-		m.require(len(x) <= maxExpressions, "has too many expressions")
-	case ast.Ref:
-		m.require(len(x) <= maxReference, "has a reference with too many parts")
-	case ast.Args:
-		m.require(len(x) <= maxReference, "has too many arguments")
-	case ast.Call:
-		m.require(len(x) <= maxReference, "has a call with too many arguments")
-	case *ast.SomeDecl:
-		m.require(len(x.Symbols) <= maxReference, "declares too many variables")
-	case *ast.Expr:
-		m.require(len(x.With) <= maxWith, "has too many replacements by with")
-	}
-}
-
-func (m *measure) require(ok bool, otherwise string) {
-	if !ok && m.tooMuch == "" {
-		m.tooMuch = otherwise
-	}
-}
-
-func (m *measure) leave(node any) {
-	m.depth--
-	if isClosure(node) {
-		m.closures--
-	}
-}
-
-func isClosure(node any) bool {
-	switch node.(type) {
-	case *ast.ArrayComprehension, *ast.SetComprehension, *ast.ObjectComprehension, *ast.Every, *ast.Not, *ast.TemplateString:
-		return true
-	}
-	return false
 }

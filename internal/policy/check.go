@@ -23,14 +23,6 @@ type promise struct {
 	plain bool
 }
 
-// most is how many elements one policy may give in one decision.
-func (p *promise) most() int {
-	if p.decision == DecisionTemplate {
-		return 1000 // each container may have several findings
-	}
-	return 100
-}
-
 // promises are all sets that are asked for, and so the whole contract with policies.
 var promises = []promise{
 	{

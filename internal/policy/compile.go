@@ -27,8 +27,6 @@ type program struct {
 	// constants by decision.
 	constants map[string][]constant
 	needs     Needs
-	// hasOwn is true when there are modules beside the library's.
-	hasOwn bool
 }
 
 // answer is the variable of a query.
@@ -41,7 +39,7 @@ func build(s *Source, d *diagnostics) *program {
 	if len(*d) > 0 {
 		return nil
 	}
-	p := &program{queries: map[string][]asked{}, hasOwn: len(own) > 0}
+	p := &program{queries: map[string][]asked{}}
 	all := maps.Clone(chosen)
 	maps.Copy(all, own)
 	names := slices.Sorted(maps.Keys(all))
@@ -74,7 +72,6 @@ func build(s *Source, d *diagnostics) *program {
 // parseModules returns the policy's own modules, with or without its tests.
 func parseModules(s *Source, tests bool, d *diagnostics) map[string]*ast.Module {
 	modules := map[string]*ast.Module{}
-	m := measure{diagnostics: d}
 	for _, name := range slices.Sorted(maps.Keys(s.Modules)) {
 		if testFile(name) && !tests {
 			continue
@@ -86,7 +83,6 @@ func parseModules(s *Source, tests bool, d *diagnostics) map[string]*ast.Module 
 		case module == nil:
 			d.add(&ast.Location{File: name, Row: 1, Col: 1}, "the module is empty: begin it with its package, as in package corral.template")
 		default:
-			m.module(module)
 			checkModule(module, d)
 			modules[name] = module
 		}
@@ -111,6 +107,10 @@ func parseLibrary(s *Source, d *diagnostics) map[string]*ast.Module {
 func dataOf(s *Source, d *diagnostics) ast.Object {
 	data := map[string]any{}
 	maps.Copy(data, s.Data)
+	mergeFiles(data, s.DataFiles, d)
+	if len(*d) > 0 {
+		return nil
+	}
 	data["parameters"] = s.Parameters
 	if s.Parameters == nil {
 		data["parameters"] = map[string]any{}
@@ -175,8 +175,7 @@ func newCompiler() *ast.Compiler {
 		set.Put(schemaRef(name), schema)
 	}
 	return ast.NewCompiler().WithStrict(true).WithCapabilities(sandbox()).WithSchemas(set).
-		WithUseTypeCheckAnnotations(true).WithEnablePrintStatements(false).SetErrorLimit(maxDiagnostics).
-		WithStageAfterID(ast.StageCheckTypes, ast.CompilerStageDefinition{Name: "WeighValues", MetricName: "weigh_values", Stage: weighValues})
+		WithUseTypeCheckAnnotations(true).WithEnablePrintStatements(false).SetErrorLimit(maxDiagnostics)
 }
 
 // withoutCopies leaves out what is said of the copy of a rule, for it is said of the rule too.
@@ -193,11 +192,13 @@ func withoutCopies(errors ast.Errors) ast.Errors {
 	return kept
 }
 
+// hasOwn tells whether there are rules beside the library's.
+func (p *program) hasOwn() bool {
+	return slices.ContainsFunc(p.origins, func(o origin) bool { return o.own })
+}
+
 // decisions are those that the policy has rules for, sorted.
 func (p *program) decisions() []string {
-	if p == nil {
-		return nil
-	}
 	return slices.Sorted(maps.Keys(p.queries))
 }
 
@@ -209,6 +210,9 @@ func digest(s *Source) string {
 		if !testFile(name) {
 			h.text(name, s.Modules[name])
 		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.DataFiles)) {
+		h.text(name, s.DataFiles[name])
 	}
 	h.text(string(jsonOf(s.Data)), string(jsonOf(s.Parameters)), string(jsonOf(s.Library)))
 	if chosen, err := libraryFor(s.Library); err == nil {

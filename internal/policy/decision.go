@@ -28,9 +28,9 @@ const (
 	NotLoaded FailureKind = "NotLoaded"
 	// EvaluationError is when a rule ended with an error.
 	EvaluationError FailureKind = "EvaluationError"
-	// TimedOut is when it took longer than it may.
+	// TimedOut is when it took more time or memory than it may.
 	TimedOut FailureKind = "TimedOut"
-	// Quarantined is when it timed out three times: it isn't asked until its digest changes.
+	// Quarantined is when it timed out three times for pools of a namespace: it isn't asked for those until its digest changes.
 	Quarantined FailureKind = "Quarantined"
 	// InvalidAnswer is when an answer is not of the form that the decision documents.
 	InvalidAnswer FailureKind = "InvalidAnswer"
@@ -57,6 +57,8 @@ type Scaling struct {
 	Failures []Failure
 	// Audit tells what audited policies would change, or how they failed, sorted.
 	Audit []Audit
+	// CountsJobs is true when a hard rule makes the number of jobs matter, whether rules read it or not.
+	CountsJobs bool
 }
 
 // Template is the answer of corral.template. It is allowed when there are neither denials

@@ -10,7 +10,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -24,24 +24,59 @@ import (
 const (
 	// quarantineAfter is after how many time-outs a policy isn't asked any more.
 	quarantineAfter = 3
+	// maxElements is how many limits or bounds of an update one policy may give.
+	maxElements = 100
 	// forgetAfter is after how many answers in time its time-outs are forgotten: a busy machine
 	// is no fault of a policy.
 	forgetAfter = 1000
 )
 
-// patience counts a policy's time-outs.
-type patience struct{ timeouts, answers atomic.Int32 }
-
-func (p *patience) isOver() bool { return p.timeouts.Load() >= quarantineAfter }
-
-func (p *patience) timedOut() {
-	p.timeouts.Add(1)
-	p.answers.Store(0)
+// patience counts a policy's time-outs for each namespace that asks: what one gives it to read may not
+// take it away from others.
+type patience struct {
+	mu sync.Mutex
+	of map[string]strikes
 }
 
-func (p *patience) answered() {
-	if p.timeouts.Load() > 0 && p.answers.Add(1) >= forgetAfter {
-		p.timeouts.Store(0)
+// strikes are time-outs, and the answers in time since the last.
+type strikes struct{ timeouts, answers int }
+
+func (p *patience) isOver(namespace string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.of[namespace].timeouts >= quarantineAfter
+}
+
+func (p *patience) over() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var all []string
+	for namespace, s := range p.of {
+		if s.timeouts >= quarantineAfter {
+			all = append(all, namespace)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+func (p *patience) timedOut(namespace string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.of == nil {
+		p.of = map[string]strikes{}
+	}
+	p.of[namespace] = strikes{timeouts: p.of[namespace].timeouts + 1}
+}
+
+func (p *patience) answered(namespace string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s, known := p.of[namespace]
+	if s.answers++; s.answers >= forgetAfter {
+		delete(p.of, namespace)
+	} else if known {
+		p.of[namespace] = s
 	}
 }
 
@@ -51,28 +86,26 @@ type given struct {
 	origin  *origin
 }
 
-// ask asks a policy. A failure is returned instead of an answer.
-func (p *Policy) ask(ctx context.Context, q question) ([]given, *Failure) {
+// unasked is why a policy isn't asked, or nil.
+func (p *Policy) unasked(ctx context.Context, namespace string) *Failure {
 	switch {
-	case p.program == nil:
-		return nil, p.failure(NotLoaded, "%s", p.whyNotLoaded())
-	case p.patience.isOver():
-		return nil, p.failure(Quarantined, "it timed out %d times, and isn't asked until it changes: make its rules cheaper", quarantineAfter)
+	case !p.isLoaded():
+		return p.failure(NotLoaded, "%s", p.whyNotLoaded())
+	case p.patience.isOver(namespace):
+		return p.failure(Quarantined, "it timed out %d times for pools of namespace %s, and isn't asked for them until it changes: make its rules cheaper", quarantineAfter, namespace)
 	case ctx.Err() != nil:
-		return nil, p.failure(TimedOut, "it wasn't asked: the time for the decision was over")
+		return p.failure(TimedOut, "it wasn't asked: the time for the decision was over")
 	}
-	inner, done := guarded(ctx)
-	defer done()
-	set, err := p.program.evaluate(inner, q)
-	if err == nil {
-		p.patience.answered()
+	return nil
+}
+
+// ask asks the rules that are here. A failure is returned instead of an answer.
+func (p *Policy) ask(ctx context.Context, q *question) ([]given, *Failure) {
+	set, err := p.program.evaluate(ctx, q)
+	switch {
+	case err == nil:
 		return p.origins(set)
-	}
-	if topdown.IsCancel(err) || inner.Err() != nil && !errors.Is(err, errHeavy) {
-		if ctx.Err() == nil {
-			p.patience.timedOut()
-			return nil, p.failure(TimedOut, "it took more time or memory than it may: look for loops over loops, and for large ranges")
-		}
+	case topdown.IsCancel(err) || ctx.Err() != nil:
 		return nil, p.failure(TimedOut, "the time for the decision was over before it answered")
 	}
 	return nil, p.failure(EvaluationError, "%s", describe(err))
@@ -108,7 +141,7 @@ func place(file string, line, column int) string {
 }
 
 // evaluate runs the queries of a decision that can hold, and returns the set of what they give.
-func (p *program) evaluate(ctx context.Context, q question) (set ast.Set, err error) {
+func (p *program) evaluate(ctx context.Context, q *question) (set ast.Set, err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
 			err = fmt.Errorf("OPA failed by a fault of its own (%v): simplify the rules changed last", fault)
@@ -122,19 +155,19 @@ func (p *program) evaluate(ctx context.Context, q question) (set ast.Set, err er
 	cancel := topdown.NewCancel()
 	defer context.AfterFunc(ctx, cancel.Cancel)()
 	shared := topdown.NewVirtualCache()
-	weigh := &scales{VirtualCache: shared, cancel: cancel}
-	if p.hasOwn {
-		shared = weigh
+	input, err := q.input()
+	if err != nil {
+		return nil, err
 	}
 	for _, c := range p.constants[q.decision] {
 		shared.Put(c.ref, c.value)
 	}
 	for _, a := range p.queries[q.decision] {
-		if a.field != "" && !q.sets[a.field] {
+		if a.field != "" && !q.sets()[a.field] {
 			continue
 		}
 		query := topdown.NewQuery(a.query).
-			WithCompiler(p.compiler).WithStore(p.store).WithTransaction(txn).WithInput(q.input).
+			WithCompiler(p.compiler).WithStore(p.store).WithTransaction(txn).WithInput(input).
 			WithTime(time.Unix(0, q.now)).WithCancel(cancel).WithStrictBuiltinErrors(true).WithMetrics(metrics.NoOp()).
 			WithVirtualCache(shared)
 		err = query.Iter(ctx, func(result topdown.QueryResult) error {
@@ -142,10 +175,10 @@ func (p *program) evaluate(ctx context.Context, q question) (set ast.Set, err er
 			return nil
 		})
 		if err != nil {
-			return nil, weigh.errorOf(err)
+			return nil, fmt.Errorf("asking %s: %w", q.decision, err)
 		}
 	}
-	return set, weigh.errorOf(nil)
+	return set, nil
 }
 
 // union adds what a query gave to what others gave.
@@ -170,8 +203,8 @@ func (p *Policy) origins(set ast.Set) ([]given, *Failure) {
 		wrapped := term.Value.(ast.Object)
 		index, _ := wrapped.Get(indexKey).Value.(ast.Number).Int()
 		all = append(all, given{element: wrapped.Get(valueKey).Value, origin: &p.program.origins[index]})
-		if most := all[0].origin.promise.most(); set.Len() > most {
-			return nil, p.failure(InvalidAnswer, "it gave %d elements, more than %d: give one for each finding", set.Len(), most)
+		if o := all[0].origin.promise; o.decision != DecisionTemplate && set.Len() > maxElements {
+			return nil, p.failure(InvalidAnswer, "it gave %d elements, more than %d: give one for each limit", set.Len(), maxElements)
 		}
 	}
 	return all, nil
@@ -190,9 +223,6 @@ func describe(err error) string {
 		where = place(e.Location.File, e.Location.Row, e.Location.Col)
 	}
 	message := where + strings.Join(strings.Fields(e.Message), " ")
-	if errors.Is(err, errHeavy) {
-		return where + errHeavy.Error()
-	}
 	switch e.Code {
 	case topdown.BuiltinErr, topdown.TypeErr:
 		return message + "; check the value before the call"

@@ -6,6 +6,7 @@ package policy
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -123,83 +124,144 @@ func TestNumbersMayBeWrittenInAnyWay(t *testing.T) {
 	}
 }
 
-// endless is a rule that no machine gets to the end of.
-const endless = "package corral.scaling\nlimit contains {\"field\": \"max\", \"atMost\": 1, \"reason\": \"r\"} if {\n" +
-	"\tsome i in numbers.range(1, 1000000)\n\tsome j in numbers.range(1, 1000000)\n\ti + j == 0\n}\n"
+// elsewhere has the rules of a policy as another process has them. It answers with an error if there is one.
+type elsewhere struct {
+	rules *Policy
+	err   error
+	asked int
+}
 
-// impatient returns a guard that ends every second evaluation at once.
-func impatient() Guard {
-	calls := 0
-	return func(ctx context.Context) (context.Context, context.CancelFunc) {
-		ctx, cancel := context.WithCancel(ctx)
-		if calls++; calls%2 == 0 {
-			cancel()
-		}
-		return ctx, cancel
+func (e *elsewhere) Ask(ctx context.Context, _ string, _ *Policy, text []byte) ([]byte, error) {
+	e.asked++
+	if e.err != nil {
+		return nil, e.err
+	}
+	var q Question
+	if err := json.Unmarshal(text, &q); err != nil {
+		return nil, err
+	}
+	return e.rules.Answer(ctx, q)
+}
+
+// away returns a policy whose rules are elsewhere.
+func away(t testing.TB, source Source) (*Policy, *elsewhere) {
+	t.Helper()
+	there := &elsewhere{rules: load(t, source)}
+	return Elsewhere(source, there.rules.Facts(), there), there
+}
+
+var tooSlow = &Excess{Message: "it took more than 1s of CPU time"}
+
+func TestAPolicyAnswersElsewhereAsItDoesHere(t *testing.T) {
+	in := fleetInput()
+	in.Pool.Scale = Scale{Min: 2, Max: 100, Idle: 4}
+	template := TemplateInput{Pool: in.Pool, Pod: readPod(t)}
+	update := UpdateInput{Pool: in.Pool, Change: Change{Strategy: "RollingUpdate", MaxSurge: 3, MaxUnavailable: 2}, Now: in.Now, Zone: "UTC"}
+	for name, text := range map[string]string{
+		"limits":      limits(`{"field": "max", "atMost": count(input.usage.namespace.members), "reason": "r", "hard": true, "until": "2030-01-01T00:00:00Z"}`, `{"field": "idle", "atLeast": 9, "reason": sprintf("%v", [input.now])}`),
+		"bad limits":  limits(`{"field": "max", "atMost": 5, "reason": "r"}`, `{"field": "max", "atMost": 1.5 * count(input.pool.name), "reason": "r"}`),
+		"an error":    limits(`{"field": "max", "atMost": to_number(input.pool.name), "reason": "r"}`),
+		"findings":    "package corral.template\ndeny contains {\"msg\": c.image, \"path\": \"p\", \"severity\": \"high\"} if some c in input.pod.spec.containers\nwarn contains \"w\" if input.pool.name\n",
+		"bad finding": "package corral.template\ndeny contains input.pool.name\ndeny contains x if x := substring(input.pool.name, 0, 0)\n",
+		"rollouts":    "package corral.update\nrollout contains {\"maxSurge\": 1, \"canary\": 1, \"strategy\": \"OnIdle\", \"reason\": \"r\"}\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			source := namespaced(text)
+			source.Namespace = in.Pool.Namespace
+			remote, _ := away(t, source)
+			here, there := NewSet(load(t, source)).For(in.Pool), NewSet(remote).For(in.Pool)
+			for decision, answers := range map[string][2]any{
+				"scaling":  {here.Scaling(t.Context(), in), there.Scaling(t.Context(), in)},
+				"template": {here.Template(t.Context(), template), there.Template(t.Context(), template)},
+				"update":   {here.Update(t.Context(), update), there.Update(t.Context(), update)},
+			} {
+				if diff := cmp.Diff(answers[0], answers[1]); diff != "" {
+					t.Errorf("%s differs (-here +there):\n%s", decision, diff)
+				}
+			}
+		})
 	}
 }
 
-func TestAPolicyThatTimesOutIsQuarantined(t *testing.T) {
-	guarded := WithGuard(t.Context(), impatient())
-	slow := load(t, namespaced(endless))
-	quick := load(t, Source{Kind: KindClusterRunnerPolicy, Name: "guard", Modules: map[string]string{"g.rego": limits(`{"field": "max", "atMost": 5, "reason": "r"}`)}})
-	b := NewSet(slow, quick).For(pool()) // asks the cluster's first
-	var got []FailureKind
-	for range quarantineAfter + 1 {
-		for _, f := range b.Scaling(guarded, ScalingInput{Pool: pool()}).Failures {
-			if f.Policy == slow.Ref() {
-				got = append(got, f.Kind)
-			}
+func TestAPolicyThatTimesOutIsQuarantinedForWhoAsks(t *testing.T) {
+	source := Source{Kind: KindClusterRunnerPolicy, Name: "slow", Modules: map[string]string{"p.rego": limits(`{"field": "max", "atMost": 5, "reason": "r"}`)}}
+	slow, there := away(t, source)
+	ask := func(namespace string) (kinds []FailureKind) {
+		p := pool()
+		p.Namespace = namespace
+		for _, f := range NewSet(slow).For(p).Scaling(t.Context(), ScalingInput{Pool: p}).Failures {
+			kinds = append(kinds, f.Kind)
 		}
+		return kinds
 	}
-	want := []FailureKind{TimedOut, TimedOut, TimedOut, Quarantined}
-	if diff := cmp.Diff(want, got); diff != "" {
+	var got []FailureKind
+	there.err = tooSlow
+	for range quarantineAfter + 1 {
+		got = append(got, ask("greedy")...)
+	}
+	if diff := cmp.Diff([]FailureKind{TimedOut, TimedOut, TimedOut, Quarantined}, got); diff != "" {
 		t.Errorf("failures differ (-want +got):\n%s", diff)
 	}
-	if quick.patience.isOver() {
-		t.Error("a policy that answers is quarantined")
+	there.err = nil
+	if got := ask("quiet"); got != nil {
+		t.Errorf("it is not asked for pools of another namespace: %v", got)
 	}
-	if again := load(t, namespaced(endless)); again.patience.isOver() {
+	if diff := cmp.Diff([]string{"greedy"}, slow.Quarantined()); diff != "" {
+		t.Error(diff)
+	}
+	if again, _ := away(t, source); len(again.Quarantined()) > 0 {
 		t.Error("the quarantine outlives the policy")
 	}
 }
 
 func TestTimeOutsAreForgottenAfterManyAnswers(t *testing.T) {
 	var p patience
-	p.timedOut()
-	p.timedOut()
+	p.timedOut("ci")
+	p.timedOut("ci")
 	for range forgetAfter {
-		p.answered()
+		p.answered("ci")
 	}
-	p.timedOut()
-	if p.isOver() {
+	p.timedOut("ci")
+	if p.isOver("ci") {
 		t.Error("time-outs long ago count")
 	}
 }
 
-func TestTheCallersEndIsNoFaultOfThePolicy(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
+func TestWhatIsNotThePolicysFaultIsNotCharged(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	p := load(t, namespaced(endless))
-	for range quarantineAfter + 1 {
-		got := NewSet(p).For(pool()).Scaling(ctx, ScalingInput{Pool: pool()})
-		if len(got.Failures) != 1 || got.Failures[0].Kind != TimedOut {
-			t.Fatalf("failures are %v, want one time-out", got.Failures)
+	for name, c := range map[string]struct {
+		ctx  context.Context
+		err  error
+		want FailureKind
+	}{
+		"the caller's end":          {ended, nil, TimedOut},
+		"a child that can't be had": {t.Context(), errors.New("no more processes"), EvaluationError},
+	} {
+		p, there := away(t, namespaced(limits(`{"field": "max", "atMost": 5, "reason": "r"}`)))
+		there.err = c.err
+		for range quarantineAfter + 1 {
+			got := NewSet(p).For(pool()).Scaling(c.ctx, ScalingInput{Pool: pool()})
+			if len(got.Failures) != 1 || got.Failures[0].Kind != c.want {
+				t.Fatalf("%s: failures are %v, want one %s", name, got.Failures, c.want)
+			}
 		}
 	}
 }
 
-func TestTheEndOfTheTimeIsNoFaultOfThePolicyThatIsAsked(t *testing.T) {
-	p := load(t, namespaced(endless))
-	for range quarantineAfter + 1 {
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := WithGuard(ctx, func(inner context.Context) (context.Context, context.CancelFunc) {
-			cancel()
-			return inner, func() {}
-		})
-		got := NewSet(p).For(pool()).Scaling(ended, ScalingInput{Pool: pool()})
-		if len(got.Failures) != 1 || got.Failures[0].Kind != TimedOut {
-			t.Fatalf("failures are %v, want one time-out", got.Failures)
+// A guard rail goes on to deny what gives it more to say than fits, or what has it say something that is none.
+func TestADenialIsNotLostInWhatElseIsSaid(t *testing.T) {
+	for name, text := range map[string]string{
+		"too many warnings": "warn contains sprintf(\"%d\", [i]) if some i in numbers.range(1, 3000)\ndeny contains \"no\"\n",
+		"too many denials":  "deny contains sprintf(\"%d\", [i]) if some i in numbers.range(1, 3000)\n",
+		"an empty message":  "deny contains \"no\"\ndeny contains x if x := substring(input.pool.name, 0, 0)\n",
+	} {
+		remote, _ := away(t, namespaced("package corral.template\n"+text))
+		for where, p := range map[string]*Policy{"here": load(t, namespaced("package corral.template\n"+text)), "elsewhere": remote} {
+			got := NewSet(p).For(pool()).Template(t.Context(), TemplateInput{Pool: pool(), Pod: json.RawMessage(`{}`)})
+			if len(got.Denials) == 0 || len(p.Quarantined()) > 0 {
+				t.Errorf("%s, %s: %d denials, failures %v", name, where, len(got.Denials), got.Failures)
+			}
 		}
 	}
 }

@@ -4,46 +4,11 @@
 package policy
 
 import (
-	"context"
 	"encoding/json"
 	"strings"
 	"testing"
-	"time"
 	"unicode/utf8"
 )
-
-// FuzzLoad loads any text. It must tell what is wrong, with a place in the text, or give a
-// policy that can be asked.
-func FuzzLoad(f *testing.F) {
-	for _, seed := range []string{
-		"", "package a", limits(`{"field": "max", "atMost": 60, "reason": "r"}`), endless, checks, told, toldTemplate, toldUpdate,
-		"package corral.template\ndefault deny := false", "package corral.template\ndeny[x] if x := 1",
-		"package corral.template\ndeny contains x if { some i; x := [y | y := [z | z := i]] }",
-		"package corral.scaling\nlimit contains $\"{input.pool.name}\" if every x in [1] { x }",
-		"# METADATA\n# title: a\npackage corral.update\n# METADATA\n# custom: {code: 1}\nrollout contains {\"hold\": true} if { not input.jobs with input as {} }",
-		"package corral.template\ndeny contains msg if { msg := {\"a\": 1}.a } else := 3 if false\n",
-	} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		p, found := Load(namespaced(text))
-		for _, d := range found {
-			if d.Message == "" || !utf8.ValidString(d.Message) || d.Line < 0 {
-				t.Errorf("diagnostic %+v of %q", d, text)
-			}
-		}
-		ctx := WithGuard(t.Context(), func(ctx context.Context) (context.Context, context.CancelFunc) {
-			return context.WithTimeout(ctx, 100*time.Millisecond)
-		})
-		b := NewSet(p).For(pool())
-		s := b.Scaling(ctx, ScalingInput{Pool: pool()})
-		v := b.Template(ctx, TemplateInput{Pool: pool(), Pod: json.RawMessage("{}")})
-		u := b.Update(ctx, UpdateInput{Pool: pool()})
-		if found != nil && (len(s.Failures) != 1 || len(v.Failures) != 1 || len(u.Failures) != 1) {
-			t.Errorf("%q isn't loaded, and doesn't fail", text)
-		}
-	})
-}
 
 // FuzzAnswers has rules answer any JSON. It must be refused, or leave the numbers in order.
 func FuzzAnswers(f *testing.F) {

@@ -6,7 +6,6 @@ package policy
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"maps"
 	"slices"
 )
@@ -61,10 +60,4 @@ func (h *hash) group(g *Group) {
 func (h *hash) change(c Change) {
 	h.text(c.From, c.To, c.Phase, c.Strategy)
 	h.number(c.Since, int64(c.Updated), int64(c.MaxSurge), int64(c.MaxUnavailable), int64(c.Canary))
-}
-
-// id is the beginning of the hash, which is enough to tell decisions apart.
-func (h *hash) id() string {
-	sum := h.sum()
-	return hex.EncodeToString(sum[:8])
 }

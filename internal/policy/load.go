@@ -51,6 +51,8 @@ type Source struct {
 	Modules map[string]string
 	// Data is merged at the root of data.
 	Data map[string]any
+	// DataFiles are JSON or YAML by file name, merged at the root of data when the policy is loaded.
+	DataFiles map[string]string
 	// Parameters are data.parameters.
 	Parameters map[string]any
 }
@@ -63,6 +65,10 @@ func (s Source) Ref() string {
 	return s.Kind + "/" + s.Namespace + "/" + s.Name
 }
 
+// IsLibrary tells whether a policy has no rules but the built-in library's, and nothing that has to be parsed: so it
+// can be loaded and asked anywhere.
+func (s Source) IsLibrary() bool { return len(s.Modules) == 0 && len(s.DataFiles) == 0 }
+
 // Policy is one policy object, loaded. It never changes, but for the count of its time-outs.
 type Policy struct {
 	source      Source
@@ -70,15 +76,48 @@ type Policy struct {
 	digest      string
 	selector    labels.Selector // nil when the source's is none
 	diagnostics []v1alpha1.Diagnostic
-	program     *program // nil with diagnostics
+	facts       Facts
+	program     *program // nil with diagnostics, and when the rules are elsewhere
+	asker       Asker    // nil when the rules are here
 	patience    patience
 }
 
+// Facts is what is known of a policy's rules to who doesn't have them.
+type Facts struct {
+	// Decisions that it takes part in, sorted.
+	Decisions []string
+	// Needs are what its scaling rules read.
+	Needs Needs
+}
+
 // Load parses, checks and compiles a policy. With diagnostics it can't be asked: it binds
-// its pools all the same, and fails with NotLoaded for every decision.
+// its pools all the same, and fails with NotLoaded for every decision. Rules that aren't trusted
+// must be loaded in a limited process: compiling them may take all memory, or never end.
 func Load(source Source) (*Policy, []v1alpha1.Diagnostic) {
+	p, d := declared(source)
+	checkSource(&source, &d)
+	if len(d) == 0 {
+		p.program = tryBuild(&source, &d)
+	}
+	if p.diagnostics = d.sorted(); len(p.diagnostics) > 0 {
+		p.program = nil
+	} else {
+		p.facts = Facts{Decisions: p.program.decisions(), Needs: p.program.needs}
+	}
+	p.source.Modules, p.source.Data, p.source.DataFiles, p.source.Parameters = nil, nil, nil, nil // the program has them
+	return p, p.Diagnostics()
+}
+
+// Elsewhere returns a policy whose rules another process has, which Load found nothing wrong with there.
+func Elsewhere(source Source, facts Facts, asker Asker) *Policy {
+	p, d := declared(source)
+	p.facts, p.asker, p.diagnostics = facts, asker, d.sorted()
+	return p
+}
+
+// declared returns a policy without its rules.
+func declared(source Source) (*Policy, diagnostics) {
 	p := &Policy{source: source, ref: source.Ref(), digest: digest(&source)}
-	p.source.Modules, p.source.Data, p.source.Parameters = nil, nil, nil // the program has them
 	var d diagnostics
 	selector, err := metav1.LabelSelectorAsSelector(source.Selector)
 	if err != nil {
@@ -87,15 +126,7 @@ func Load(source Source) (*Policy, []v1alpha1.Diagnostic) {
 	if source.Selector != nil && err == nil {
 		p.selector = selector
 	}
-	checkSource(&source, &d)
-	if len(d) == 0 {
-		p.program = tryBuild(&source, &d)
-	}
-	p.diagnostics = d.sorted()
-	if len(p.diagnostics) > 0 {
-		p.program = nil
-	}
-	return p, p.Diagnostics()
+	return p, d
 }
 
 // tryBuild builds a policy, and tells of a fault of the compiler instead of falling over it.
@@ -138,14 +169,20 @@ func (p *Policy) Mode() v1alpha1.PolicyMode {
 // Digest is a hash of modules, data, library and parameters.
 func (p *Policy) Digest() string { return p.digest }
 
+// Facts is what is known of its rules.
+func (p *Policy) Facts() Facts { return p.facts }
+
 // Decisions that it takes part in, sorted.
-func (p *Policy) Decisions() []string { return p.program.decisions() }
+func (p *Policy) Decisions() []string { return slices.Clone(p.facts.Decisions) }
+
+// isLoaded tells whether it can be asked.
+func (p *Policy) isLoaded() bool { return len(p.diagnostics) == 0 }
 
 // Diagnostics say what keeps it from being loaded.
 func (p *Policy) Diagnostics() []v1alpha1.Diagnostic { return slices.Clone(p.diagnostics) }
 
-// IsQuarantined tells whether it timed out too often to be asked again.
-func (p *Policy) IsQuarantined() bool { return p.patience.isOver() }
+// Quarantined lists the namespaces for whose pools it timed out too often to be asked again, sorted.
+func (p *Policy) Quarantined() []string { return p.patience.over() }
 
 // Binds tells whether the policy is asked about the pool.
 func (p *Policy) Binds(pool Pool) bool {

@@ -11,8 +11,10 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// Needs are the costly parts of an input that scaling rules read.
+// Needs are the parts of an input that scaling rules read, of those that change often or are costly.
 type Needs struct {
+	// Jobs and Runners are true when a rule reads those counts.
+	Jobs, Runners bool
 	// Granted is true when a rule reads what is granted to the pool itself.
 	Granted bool
 	// All, Namespace and Connection are true when a rule reads that group of input.usage.
@@ -25,7 +27,7 @@ type Needs struct {
 }
 
 // everything is what is needed when it isn't known what a rule reads.
-var everything = Needs{Granted: true, All: true, Namespace: true, Connection: true, AnyLabel: true, Members: true}
+var everything = Needs{Jobs: true, Runners: true, Granted: true, All: true, Namespace: true, Connection: true, AnyLabel: true, Members: true}
 
 // Usage is true when a rule reads input.usage at all.
 func (n Needs) Usage() bool {
@@ -35,6 +37,7 @@ func (n Needs) Usage() bool {
 // and joins two needs.
 func (n Needs) and(o Needs) Needs {
 	return Needs{
+		Jobs: n.Jobs || o.Jobs, Runners: n.Runners || o.Runners,
 		Granted: n.Granted || o.Granted, All: n.All || o.All, Namespace: n.Namespace || o.Namespace,
 		Connection: n.Connection || o.Connection, AnyLabel: n.AnyLabel || o.AnyLabel, Members: n.Members || o.Members,
 		Labels: slices.Concat(n.Labels, o.Labels),
@@ -71,6 +74,8 @@ func (n *Needs) addCeiling(c v1alpha1.Ceiling) {
 // elsewhere, in a rule that is given its value.
 func (n *Needs) addReference(ref ast.Ref) {
 	if len(ref) > 1 && isName(ref[1]) && !ref[1].Equal(usageKey) {
+		n.Jobs = n.Jobs || ref[1].Equal(jobsKey)
+		n.Runners = n.Runners || ref[1].Equal(runnersKey)
 		return
 	}
 	if len(ref) < 3 || !isName(ref[1]) || !isName(ref[2]) {
@@ -107,7 +112,7 @@ func (n *Needs) addLabel(rest ast.Ref) ast.Ref {
 	return rest[min(1, len(rest)):]
 }
 
-var usageKey = ast.StringTerm("usage")
+var usageKey, jobsKey, runnersKey = ast.StringTerm("usage"), ast.StringTerm("jobs"), ast.StringTerm("runners")
 
 // sums of a group are at hand without a look at its members.
 var sums = []*ast.Term{ast.StringTerm("granted"), ast.StringTerm("pools")}

@@ -41,8 +41,10 @@ func sourceOf(r *v1alpha1.PolicyRules) (Source, error) {
 // Size is how many bytes modules, data and parameters take.
 func (s Source) Size() int {
 	n := 0
-	for name, text := range s.Modules {
-		n += len(name) + len(text)
+	for _, files := range []map[string]string{s.Modules, s.DataFiles} {
+		for name, text := range files {
+			n += len(name) + len(text)
+		}
 	}
 	for _, content := range []map[string]any{s.Data, s.Parameters} {
 		text, _ := json.Marshal(content) // it came from JSON

@@ -17,21 +17,22 @@ import (
 
 // limit is one element of corral.scaling.limit.
 type limit struct {
-	field string
-	n     int32
-	// floor is true for atLeast, else it is a ceiling.
-	floor, hard bool
-	reason      string
-	until       time.Time
-	rule        v1alpha1.RuleReference
-	// cluster is true for rules of cluster policies.
-	cluster bool
+	Field string `json:"field"`
+	N     int32  `json:"n"`
+	// Floor is true for atLeast, else it is a ceiling.
+	Floor  bool                   `json:"floor,omitempty"`
+	Hard   bool                   `json:"hard,omitempty"`
+	Reason string                 `json:"reason"`
+	Until  time.Time              `json:"until,omitzero"`
+	Rule   v1alpha1.RuleReference `json:"rule"`
+	// Cluster is true for rules of cluster policies.
+	Cluster bool `json:"cluster,omitempty"`
 }
 
 // fields are those that limits are about. Max comes first: the others are cut to it.
 var fields = []string{"max", "min", "idle"}
 
-// Scaling asks what limits hold. Each policy is asked within the guard's bounds, if ctx has one.
+// Scaling asks what limits hold.
 func (b *Bound) Scaling(ctx context.Context, in ScalingInput) Scaling {
 	if len(b.policies) == 0 {
 		return Scaling{Scale: compose(in.Pool.Scale, 0, nil).scale}
@@ -40,9 +41,10 @@ func (b *Bound) Scaling(ctx context.Context, in ScalingInput) Scaling {
 	heard := hear(ctx, b, q, decodeLimit)
 	answer := Scaling{ID: q.id, Digest: b.digest, Failures: heard.failures, Audit: heard.audit}
 	c := compose(in.Pool.Scale, in.Jobs, heard.enforced)
+	answer.CountsJobs = slices.ContainsFunc(heard.enforced, func(l limit) bool { return l.Hard })
 	answer.Scale, answer.Hard, answer.Bounds, answer.Conflicts = c.scale, c.hard, c.bounds, c.conflicts
 	for _, l := range heard.enforced {
-		answer.Until = earliest(in.Now, answer.Until, l.until)
+		answer.Until = earliest(in.Now, answer.Until, l.Until)
 	}
 	for _, a := range heard.audited {
 		with := compose(in.Pool.Scale, in.Jobs, slices.Concat(heard.enforced, a.elements))
@@ -54,13 +56,13 @@ func (b *Bound) Scaling(ctx context.Context, in ScalingInput) Scaling {
 
 func decodeLimit(p *Policy, e *element) limit {
 	l := limit{
-		field: e.text("field"), reason: e.reason(), until: e.until(), hard: e.boolean("hard"), floor: e.has("atLeast"),
-		rule: e.rule, cluster: p.isCluster(),
+		Field: e.text("field"), Reason: e.reason(), Until: e.until(), Hard: e.boolean("hard"), Floor: e.has("atLeast"),
+		Rule: e.rule, Cluster: p.isCluster(),
 	}
-	e.require(slices.Contains(fields, l.field), "field is max, min or idle, not %q", l.field)
+	e.require(slices.Contains(fields, l.Field), "field is max, min or idle, not %q", l.Field)
 	e.require(e.has("atMost") != e.has("atLeast"), "it must have atMost or atLeast, and not both")
-	e.require(!e.has("hard") || l.field == "max" && !l.floor, "hard goes with atMost of max only")
-	l.n = e.number("atMost") + e.number("atLeast") // one of them is 0
+	e.require(!e.has("hard") || l.Field == "max" && !l.Floor, "hard goes with atMost of max only")
+	l.N = e.number("atMost") + e.number("atLeast") // one of them is 0
 	return l
 }
 
@@ -107,7 +109,7 @@ func fewConflicts(all []string) []string {
 // isHard tells whether jobs beyond max wait: a hard rule gives the max, or more jobs than a
 // hard rule allows are there, and a lower max that isn't hard must not let them through.
 func isHard(max, jobs int32, limits []limit) bool {
-	return slices.ContainsFunc(limits, func(l limit) bool { return l.hard && (l.n == max || l.n > max && jobs > l.n) })
+	return slices.ContainsFunc(limits, func(l limit) bool { return l.Hard && (l.N == max || l.N > max && jobs > l.N) })
 }
 
 // cut keeps min and idle within max. What bounds max then bounds them too.
@@ -116,7 +118,7 @@ func (c *composition) cut(name string, declared int32, f *fieldLimits, max field
 		return
 	}
 	for _, l := range f.binding {
-		if l.floor {
+		if l.Floor {
 			c.conflicts = append(c.conflicts, fmt.Sprintf("%s: %s is more than max, so %s is %d", name, l, name, max.value))
 		}
 	}
@@ -158,7 +160,7 @@ func (c *composition) field(name string, declared int32, limits []limit) fieldLi
 	f := fieldLimits{value: declared}
 	of := func(cluster, floor bool) (chosen []limit) {
 		for _, l := range limits {
-			if l.field == name && l.cluster == cluster && l.floor == floor {
+			if l.Field == name && l.Cluster == cluster && l.Floor == floor {
 				chosen = append(chosen, l)
 			}
 		}
@@ -181,9 +183,9 @@ func (c *composition) field(name string, declared int32, limits []limit) fieldLi
 func (f *fieldLimits) lower(ceilings []limit) {
 	for _, l := range ceilings {
 		switch {
-		case l.n < f.value:
-			f.value, f.binding = l.n, []limit{l}
-		case l.n == f.value:
+		case l.N < f.value:
+			f.value, f.binding = l.N, []limit{l}
+		case l.N == f.value:
 			f.binding = append(f.binding, l)
 		}
 	}
@@ -193,9 +195,9 @@ func (f *fieldLimits) lower(ceilings []limit) {
 func (f *fieldLimits) raise(floors []limit) {
 	for _, l := range floors {
 		switch {
-		case l.n > f.value:
-			f.value, f.binding = l.n, []limit{l}
-		case l.n == f.value && len(f.binding) > 0 && f.binding[0].floor:
+		case l.N > f.value:
+			f.value, f.binding = l.N, []limit{l}
+		case l.N == f.value && len(f.binding) > 0 && f.binding[0].Floor:
 			f.binding = append(f.binding, l)
 		}
 	}
@@ -203,18 +205,18 @@ func (f *fieldLimits) raise(floors []limit) {
 
 // overruled tells of a rule that others beat.
 func (c *composition) overruled(l limit, f *fieldLimits) {
-	if l.floor && l.n <= f.value || !l.floor && l.n >= f.value {
+	if l.Floor && l.N <= f.value || !l.Floor && l.N >= f.value {
 		return
 	}
-	c.conflicts = append(c.conflicts, fmt.Sprintf("%s: %s is beaten by %s, so %s is %d", l.field, l, f.winners(), l.field, f.value))
+	c.conflicts = append(c.conflicts, fmt.Sprintf("%s: %s is beaten by %s, so %s is %d", l.Field, l, f.winners(), l.Field, f.value))
 }
 
 // wish tells of a namespaced floor that isn't met: it never raises a number.
 func (c *composition) wish(l limit, declared int32, f *fieldLimits) {
 	switch {
-	case l.n <= f.value:
-	case l.n > declared:
-		c.conflicts = append(c.conflicts, fmt.Sprintf("%s: %s has no say: only a ClusterRunnerPolicy may ask for more than the declared %d", l.field, l, declared))
+	case l.N <= f.value:
+	case l.N > declared:
+		c.conflicts = append(c.conflicts, fmt.Sprintf("%s: %s has no say: only a ClusterRunnerPolicy may ask for more than the declared %d", l.Field, l, declared))
 	default:
 		c.overruled(l, f)
 	}
@@ -224,7 +226,7 @@ func (c *composition) wish(l limit, declared int32, f *fieldLimits) {
 func (c *composition) bound(name string, declared Scale, value int32, binding []limit) {
 	if was := *declared.number(name); was != value {
 		for _, l := range binding {
-			c.bounds = append(c.bounds, v1alpha1.LimitBound{Field: name, Declared: was, Value: value, Reason: l.reason, Rule: l.rule})
+			c.bounds = append(c.bounds, v1alpha1.LimitBound{Field: name, Declared: was, Value: value, Reason: l.Reason, Rule: l.Rule})
 		}
 	}
 }
@@ -271,10 +273,10 @@ func (c *composition) why(field, policy string) string {
 // String tells of a limit in a message.
 func (l limit) String() string {
 	bound := "atMost"
-	if l.floor {
+	if l.Floor {
 		bound = "atLeast"
 	}
-	return fmt.Sprintf("%s %d of %s, %s", bound, l.n, l.rule.Policy, rulePlace(l.rule))
+	return fmt.Sprintf("%s %d of %s, %s", bound, l.N, l.Rule.Policy, rulePlace(l.Rule))
 }
 
 // maxNamed is how many rules a message names.

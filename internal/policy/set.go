@@ -5,6 +5,7 @@ package policy
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"fmt"
 	"slices"
 	"sync"
@@ -51,9 +52,7 @@ func (s *Set) For(pool Pool) *Bound {
 		b.digest = fmt.Sprintf("sha256:%x", h.sum())
 	}
 	for _, p := range b.policies {
-		if p.program != nil {
-			b.needs = b.needs.and(p.program.needs)
-		}
+		b.needs = b.needs.and(p.facts.Needs)
 	}
 	return b
 }
@@ -75,17 +74,42 @@ func (b *Bound) Digest() string { return b.digest }
 // Needs tells what the scaling rules read.
 func (b *Bound) Needs() Needs { return b.needs }
 
+// Reading is a hash of what the policies and their scaling rules read of an input, but for the clock.
+func (b *Bound) Reading(in *ScalingInput) [sha256.Size]byte {
+	pool := b.poolOf(in.Pool)
+	h := newHash()
+	h.text(b.digest, string(pool.sum[:]), in.Zone)
+	if b.needs.Jobs {
+		h.number(int64(in.Jobs))
+	}
+	if b.needs.Runners {
+		h.runners(in.Runners)
+	}
+	usage := in.Usage
+	if !b.needs.Granted {
+		usage.Granted = 0
+	}
+	h.usage(&usage)
+	return h.sum()
+}
+
+// ReadingOfUpdate is a hash of all that the policies may read of an input, but for the clock.
+func (b *Bound) ReadingOfUpdate(in UpdateInput) [sha256.Size]byte {
+	in.Now = 0
+	return b.aboutUpdate(&in).sum
+}
+
 // Policies that bind the pool: those of the cluster first, each kind by name.
 func (b *Bound) Policies() []*Policy { return slices.Clone(b.policies) }
 
 // takePart tells whether a policy has a say in a decision; one that isn't loaded may have.
 func takePart(p *Policy, decision string) bool {
-	return p.program == nil || p.program.queries[decision] != nil
+	return !p.isLoaded() || slices.Contains(p.facts.Decisions, decision)
 }
 
-// without are the names of fields of a pod that none of the policies can read: those with rules of their own may read any.
+// without are the names of fields of a pod that none of the rules here can read: those that aren't the library's may read any.
 func (b *Bound) without() map[string]bool {
-	if slices.ContainsFunc(b.policies, func(p *Policy) bool { return p.program != nil && p.program.hasOwn }) {
+	if slices.ContainsFunc(b.policies, func(p *Policy) bool { return p.program != nil && p.program.hasOwn() }) {
 		return nil
 	}
 	return ofNoRule

@@ -17,7 +17,8 @@ func TestNeedsAreWhatScalingRulesRead(t *testing.T) {
 		body string
 		want Needs
 	}{
-		"nothing":           {`input.jobs > 3`, Needs{}},
+		"nothing":           {`input.now > 3`, Needs{}},
+		"jobs and runners":  {`input.jobs > input.runners.busy`, Needs{Jobs: true, Runners: true}},
 		"its own":           {`input.usage.granted > 3`, Needs{Granted: true}},
 		"all":               {`input.usage.all.granted > 3`, Needs{All: true}},
 		"namespace":         {`input.usage.namespace.pools > 3`, Needs{Namespace: true}},
@@ -44,7 +45,7 @@ func TestNeedsAreWhatScalingRulesRead(t *testing.T) {
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("needs differ (-want +got):\n%s", diff)
 			}
-			if got.Usage() != !cmp.Equal(got, Needs{}) {
+			if got.Usage() != !cmp.Equal(got, Needs{Jobs: got.Jobs, Runners: got.Runners}) {
 				t.Errorf("Usage() is %v of %+v", got.Usage(), got)
 			}
 		})

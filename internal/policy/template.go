@@ -15,27 +15,22 @@ import (
 // finding is one element of corral.template.deny or corral.template.warn.
 type finding struct {
 	v1alpha1.PolicyFinding
-	denies bool
+	Denies bool `json:"denies,omitempty"`
 }
 
-// Template asks whether a pod may run. Each policy is asked within the guard's bounds, if ctx
-// has one.
+// maxFindings is how many findings of one policy are told of.
+const maxFindings = 1000
+
+// Template asks whether a pod may run.
 func (b *Bound) Template(ctx context.Context, in TemplateInput) Template {
 	if !b.isAsked(DecisionTemplate) {
 		return Template{Digest: b.digest}
 	}
-	pod := in.Parsed
-	if pod == nil {
-		var err error
-		if pod, err = parsePod(in.Pod, b.without()); err != nil {
-			return Template{Digest: b.digest, Failures: []Failure{{Kind: EvaluationError, Message: err.Error()}}}
-		}
-	}
-	q := b.aboutPod(in.Pool, pod)
+	q := b.aboutPod(&in)
 	heard := hear(ctx, b, q, decodeFinding)
 	answer := Template{ID: q.id, Digest: b.digest, Failures: heard.failures, Audit: heard.audit}
 	for _, f := range heard.enforced {
-		if f.denies {
+		if f.Denies {
 			answer.Denials = append(answer.Denials, f.PolicyFinding)
 		} else {
 			answer.Warnings = append(answer.Warnings, f.PolicyFinding)
@@ -54,14 +49,14 @@ func (b *Bound) Template(ctx context.Context, in TemplateInput) Template {
 
 func (f finding) wouldBe() string {
 	verb := "would warn"
-	if f.denies {
+	if f.Denies {
 		verb = "would deny the pod"
 	}
 	return fmt.Sprintf("%s: %s (%s)", verb, f.Message, rulePlace(f.Rule))
 }
 
 func decodeFinding(_ *Policy, e *element) finding {
-	f := finding{denies: e.promise.set == "deny"}
+	f := finding{Denies: e.promise.set == "deny"}
 	f.Rule = e.rule
 	f.Message = cmp.Or(e.plain, e.text("msg"))
 	f.Path = e.text("path")
@@ -70,6 +65,19 @@ func decodeFinding(_ *Policy, e *element) finding {
 	f.Remediation = cmp.Or(e.text("remediation"), e.remediation)
 	e.require(f.Message != "", "it must have a msg")
 	return f
+}
+
+// fewFindings keeps what fits into an answer, denials first: a pod with more to deny than that is as denied.
+func fewFindings(all []finding) []finding {
+	slices.SortStableFunc(all, func(a, b finding) int { return cmp.Compare(rank(a.Denies), rank(b.Denies)) })
+	return all[:min(len(all), maxFindings)]
+}
+
+func rank(first bool) int {
+	if first {
+		return 0
+	}
+	return 1
 }
 
 func compareFindings(a, b v1alpha1.PolicyFinding) int {

@@ -16,20 +16,20 @@ import (
 
 // rollout is one element of corral.update.rollout. What it doesn't say is nil or empty.
 type rollout struct {
-	hold               bool
-	strategy           v1alpha1.UpdateStrategy
-	surge, unavailable *int32
-	canary             *int32
-	reason             string
-	until              time.Time
-	rule               v1alpha1.RuleReference
+	Hold        bool                    `json:"hold,omitempty"`
+	Strategy    v1alpha1.UpdateStrategy `json:"strategy,omitempty"`
+	Surge       *int32                  `json:"surge,omitempty"`
+	Unavailable *int32                  `json:"unavailable,omitempty"`
+	Canary      *int32                  `json:"canary,omitempty"`
+	Reason      string                  `json:"reason,omitempty"`
+	Until       time.Time               `json:"until,omitzero"`
+	Rule        v1alpha1.RuleReference  `json:"rule"`
 }
 
 // care is how careful the strategies are, least first.
 var care = []v1alpha1.UpdateStrategy{v1alpha1.Recreate, v1alpha1.RollingUpdate, v1alpha1.OnIdle}
 
-// Update asks how a change may roll out. Each policy is asked within the guard's bounds, if ctx
-// has one.
+// Update asks how a change may roll out.
 func (b *Bound) Update(ctx context.Context, in UpdateInput) Update {
 	if len(b.policies) == 0 {
 		return merge(in.Change, nil)
@@ -40,7 +40,7 @@ func (b *Bound) Update(ctx context.Context, in UpdateInput) Update {
 	if len(heard.failures) == 0 {
 		answer = merge(in.Change, heard.enforced)
 		for _, r := range heard.enforced {
-			answer.Until = earliest(in.Now, answer.Until, r.until)
+			answer.Until = earliest(in.Now, answer.Until, r.Until)
 		}
 		for _, a := range heard.audited {
 			with := merge(in.Change, slices.Concat(heard.enforced, a.elements))
@@ -54,10 +54,10 @@ func (b *Bound) Update(ctx context.Context, in UpdateInput) Update {
 
 func decodeRollout(_ *Policy, e *element) rollout {
 	r := rollout{
-		hold: e.boolean("hold"), strategy: v1alpha1.UpdateStrategy(e.text("strategy")), reason: e.reason(), until: e.until(), rule: e.rule,
-		surge: e.optional("maxSurge"), unavailable: e.optional("maxUnavailable"), canary: e.optional("canary"),
+		Hold: e.boolean("hold"), Strategy: v1alpha1.UpdateStrategy(e.text("strategy")), Reason: e.reason(), Until: e.until(), Rule: e.rule,
+		Surge: e.optional("maxSurge"), Unavailable: e.optional("maxUnavailable"), Canary: e.optional("canary"),
 	}
-	e.require(!e.has("strategy") || slices.Contains(care, r.strategy), "strategy is RollingUpdate, Recreate or OnIdle, not %q", r.strategy)
+	e.require(!e.has("strategy") || slices.Contains(care, r.Strategy), "strategy is RollingUpdate, Recreate or OnIdle, not %q", r.Strategy)
 	says := slices.ContainsFunc([]string{"hold", "strategy", "maxSurge", "maxUnavailable", "canary"}, e.has)
 	e.require(says, "it must have hold, strategy, maxSurge, maxUnavailable or canary")
 	return r
@@ -83,8 +83,8 @@ func merge(declared Change, rules []rollout) Update {
 	}
 	stuck := u.isStuck(declared)
 	for _, r := range rules {
-		if r.hold || u.isBoundBy(r, declared) || stuck && (isZero(r.surge) || isZero(r.unavailable)) {
-			u.Reasons = append(u.Reasons, UpdateReason{Message: r.reason, Rule: r.rule})
+		if r.Hold || u.isBoundBy(r, declared) || stuck && (isZero(r.Surge) || isZero(r.Unavailable)) {
+			u.Reasons = append(u.Reasons, UpdateReason{Message: r.Reason, Rule: r.Rule})
 		}
 	}
 	u.Hold = u.Hold || stuck
@@ -97,14 +97,14 @@ func merge(declared Change, rules []rollout) Update {
 
 // add lets a rule make the update more careful.
 func (u *Update) add(r rollout) {
-	u.Hold = u.Hold || r.hold
-	if slices.Index(care, r.strategy) > slices.Index(care, u.Strategy) {
-		u.Strategy = r.strategy
+	u.Hold = u.Hold || r.Hold
+	if slices.Index(care, r.Strategy) > slices.Index(care, u.Strategy) {
+		u.Strategy = r.Strategy
 	}
-	u.MaxSurge = lower(u.MaxSurge, r.surge)
-	u.MaxUnavailable = lower(u.MaxUnavailable, r.unavailable)
-	if r.canary != nil && *r.canary > 0 && (u.Canary == 0 || *r.canary < u.Canary) {
-		u.Canary = *r.canary
+	u.MaxSurge = lower(u.MaxSurge, r.Surge)
+	u.MaxUnavailable = lower(u.MaxUnavailable, r.Unavailable)
+	if r.Canary != nil && *r.Canary > 0 && (u.Canary == 0 || *r.Canary < u.Canary) {
+		u.Canary = *r.Canary
 	}
 }
 
@@ -130,10 +130,10 @@ func isZero(n *int32) bool { return n != nil && *n == 0 }
 // isBoundBy tells whether a rule gives one of the values that aren't as declared.
 func (u *Update) isBoundBy(r rollout, declared Change) bool {
 	gives := func(said *int32, value, was int32) bool { return said != nil && *said == value && value != was }
-	return r.strategy == u.Strategy && string(r.strategy) != declared.Strategy ||
-		gives(r.surge, u.MaxSurge, declared.MaxSurge) ||
-		gives(r.unavailable, u.MaxUnavailable, declared.MaxUnavailable) ||
-		gives(r.canary, u.Canary, declared.Canary)
+	return r.Strategy == u.Strategy && string(r.Strategy) != declared.Strategy ||
+		gives(r.Surge, u.MaxSurge, declared.MaxSurge) ||
+		gives(r.Unavailable, u.MaxUnavailable, declared.MaxUnavailable) ||
+		gives(r.Canary, u.Canary, declared.Canary)
 }
 
 // changes tells what one more policy makes of the update.

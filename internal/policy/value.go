@@ -5,10 +5,13 @@ package policy
 
 import (
 	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"maps"
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 )
@@ -210,63 +213,103 @@ func changeTerm(c Change) *ast.Term {
 	)
 }
 
-// question is what a decision is asked about.
+// question is what a decision is asked about. What only some policies need of it is made when it is asked for.
 type question struct {
 	decision string
-	input    *ast.Term
+	// namespace that asks.
+	namespace string
 	// now in nanoseconds since 1970; 0 for a decision without a clock.
 	now int64
-	// id of the decision.
-	id string
+	// sum is a hash of the input and the policies, id the beginning of it.
+	sum [sha256.Size]byte
+	id  string
+	// input as rules here read it.
+	input func() (*ast.Term, error)
 	// sets are the fields that the pod sets, of those that rules name.
-	sets map[string]bool
+	sets func() map[string]bool
+	// wire is the question as another process reads it.
+	wire func() ([]byte, error)
 }
 
 // question makes a question of the pool, of what else is in the input and of a hash over that.
-func (b *Bound) question(decision string, pool Pool, now int64, h *hash, rest ...[2]*ast.Term) question {
+func (b *Bound) question(decision string, pool Pool, now int64, h *hash, whole Question, rest func() ([][2]*ast.Term, error)) *question {
 	known := b.poolOf(pool)
 	h.text(b.digest, decision, string(known.sum[:]))
-	input := ast.ObjectTerm(append(rest, property("pool", known.term))...)
-	return question{decision: decision, input: input, now: now, id: h.id()}
+	sum := h.sum()
+	return &question{
+		decision: decision, namespace: pool.Namespace, now: now, sum: sum, id: hex.EncodeToString(sum[:8]), // enough to tell decisions apart
+		input: sync.OnceValues(func() (*ast.Term, error) {
+			properties, err := rest()
+			return ast.ObjectTerm(append(properties, property("pool", known.term))...), err
+		}),
+		sets: func() map[string]bool { return nil },
+		wire: sync.OnceValues(func() ([]byte, error) { return json.Marshal(whole) }),
+	}
 }
 
 // aboutScaling makes the question of corral.scaling.
-func (b *Bound) aboutScaling(in *ScalingInput) question {
+func (b *Bound) aboutScaling(in *ScalingInput) *question {
 	h := newHash()
 	h.number(int64(in.Jobs), in.Now)
 	h.runners(in.Runners)
 	h.usage(&in.Usage)
 	h.text(in.Zone)
-	return b.question(DecisionScaling, in.Pool, in.Now, h,
-		numberProperty("jobs", in.Jobs),
-		property("now", ast.InternedTerm(int(in.Now))),
-		property("runners", runnersTerm(in.Runners)),
-		property("usage", usageTerm(&in.Usage)),
-		textProperty("zone", in.Zone),
-	)
+	return b.question(DecisionScaling, in.Pool, in.Now, h, Question{Scaling: in}, func() ([][2]*ast.Term, error) {
+		return [][2]*ast.Term{
+			numberProperty("jobs", in.Jobs),
+			property("now", ast.InternedTerm(int(in.Now))),
+			property("runners", runnersTerm(in.Runners)),
+			property("usage", usageTerm(&in.Usage)),
+			textProperty("zone", in.Zone),
+		}, nil
+	})
 }
 
-// aboutPod makes the question of corral.template.
-func (b *Bound) aboutPod(pool Pool, pod *ParsedPod) question {
+// aboutPod makes the question of corral.template. The pod is read once, if any rule here asks for it.
+func (b *Bound) aboutPod(in *TemplateInput) *question {
+	pod := sync.OnceValues(func() (*ParsedPod, error) {
+		if in.Parsed != nil {
+			return in.Parsed, nil
+		}
+		return parsePod(in.Pod, b.without())
+	})
+	sum := sha256.Sum256(in.Pod)
+	if in.Parsed != nil {
+		sum = in.Parsed.value.sum
+	}
 	h := newHash()
-	h.text(string(pod.value.sum[:]))
-	q := b.question(DecisionTemplate, pool, 0, h, property("pod", pod.value.term))
-	q.sets = pod.sets
+	h.text(string(sum[:]))
+	q := b.question(DecisionTemplate, in.Pool, 0, h, Question{Template: in}, func() ([][2]*ast.Term, error) {
+		parsed, err := pod()
+		if err != nil {
+			return nil, err
+		}
+		return [][2]*ast.Term{property("pod", parsed.value.term)}, nil
+	})
+	q.sets = func() map[string]bool {
+		parsed, err := pod()
+		if err != nil {
+			return nil
+		}
+		return parsed.sets
+	}
 	return q
 }
 
 // aboutUpdate makes the question of corral.update.
-func (b *Bound) aboutUpdate(in *UpdateInput) question {
+func (b *Bound) aboutUpdate(in *UpdateInput) *question {
 	h := newHash()
 	h.number(int64(in.Jobs), in.Now)
 	h.runners(in.Runners)
 	h.change(in.Change)
 	h.text(in.Zone)
-	return b.question(DecisionUpdate, in.Pool, in.Now, h,
-		property("change", changeTerm(in.Change)),
-		numberProperty("jobs", in.Jobs),
-		property("now", ast.InternedTerm(int(in.Now))),
-		property("runners", runnersTerm(in.Runners)),
-		textProperty("zone", in.Zone),
-	)
+	return b.question(DecisionUpdate, in.Pool, in.Now, h, Question{Update: in}, func() ([][2]*ast.Term, error) {
+		return [][2]*ast.Term{
+			property("change", changeTerm(in.Change)),
+			numberProperty("jobs", in.Jobs),
+			property("now", ast.InternedTerm(int(in.Now))),
+			property("runners", runnersTerm(in.Runners)),
+			textProperty("zone", in.Zone),
+		}, nil
+	})
 }

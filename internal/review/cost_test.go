@@ -5,6 +5,7 @@ package review
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"testing"
 
@@ -131,13 +132,15 @@ import rego.v1
 
 limit contains {"field": "max", "atMost": 10, "reason": "often", "until": input.now + 4000000000000}
 `
+	head := sideOf(t, "head", files{"p.cue": linux, "r.rego": often, "prices.yaml": prices})
 	asked := 0
-	ctx := policy.WithGuard(t.Context(), func(ctx context.Context) (context.Context, context.CancelFunc) {
-		asked++
-		return context.WithCancel(ctx)
-	})
-	side := files{"p.cue": linux, "r.rego": often, "prices.yaml": prices}
-	r, err := Compare(ctx, Input{Base: sideOf(t, "base", files{}), Head: sideOf(t, "head", side), At: sunday, Zone: "UTC"})
+	for i, p := range head.Policies {
+		head.Policies[i].Policy = policy.Elsewhere(p.Source(), p.Facts(), asker(func(ctx context.Context, q policy.Question) ([]byte, error) {
+			asked++
+			return p.Answer(ctx, q)
+		}))
+	}
+	r, err := Compare(t.Context(), Input{Base: sideOf(t, "base", files{}), Head: head, At: sunday, Zone: "UTC"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,6 +151,17 @@ limit contains {"field": "max", "atMost": 10, "reason": "often", "until": input.
 	if got := amounts(r.Cost.After); got != "400 1200 2000" {
 		t.Error(got)
 	}
+}
+
+// asker asks policies whose rules are here as though they were elsewhere.
+type asker func(context.Context, policy.Question) ([]byte, error)
+
+func (a asker) Ask(ctx context.Context, _ string, _ *policy.Policy, text []byte) ([]byte, error) {
+	var q policy.Question
+	if err := json.Unmarshal(text, &q); err != nil {
+		return nil, err
+	}
+	return a(ctx, q)
 }
 
 func TestOtherPricesAreTold(t *testing.T) {

@@ -112,14 +112,11 @@ func (f *fleet) judge(ctx context.Context) error {
 }
 
 func (f *fleet) limits(ctx context.Context, p *v1alpha1.RunnerPool, granted int32) policy.Scaling {
-	var answer policy.Scaling
 	facts := policy.PoolOf(p)
 	in := policy.ScalingInput{Pool: facts, Jobs: 4, Runners: policy.Runners{Total: 5, Busy: 4, Idle: 1}, Now: f.now.UnixNano(), Zone: "UTC"}
-	f.engine.Scaling(ctx, f.engine.For(facts), in, func(s policy.Scaling) policies.Grant {
-		answer = s
-		return policies.Grant{Granted: granted, Wanted: granted + 2}
-	})
-	return answer
+	asked := f.engine.Scaling(ctx, f.engine.For(facts), in)
+	f.engine.Commit(ctx, asked, policies.Grant{Granted: granted, Wanted: granted + 2})
+	return asked.Answer
 }
 
 // verdict asks about a pod.

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package compileworker
+package worker
 
 import (
 	"encoding/json"
@@ -11,15 +11,10 @@ import (
 	"runtime/debug"
 
 	"github.com/corral-dev/corral/internal/compile"
-	"github.com/corral-dev/corral/internal/policy"
 )
 
 // work does what a request asks for.
 func work(r request, begin func(place string)) compile.Result {
-	if r.Policy != nil {
-		_, diagnostics := policy.Load(*r.Policy)
-		return compile.Result{Diagnostics: diagnostics}
-	}
 	result := compile.Compile(r.Files, compile.Options{
 		Path: r.Path, Tags: r.Tags, AllowEmpty: r.AllowEmpty, PolicyName: r.PolicyName, Positions: r.Positions, Begin: begin,
 	})
@@ -33,12 +28,20 @@ func work(r request, begin func(place string)) compile.Result {
 const maxRequestBytes = 2 * compile.MaxTotalBytes
 
 // IsChild says whether this process was started to call Main.
-func IsChild() bool { return len(os.Args) > 1 && os.Args[1] == Command }
+func IsChild() bool {
+	return len(os.Args) > 1 && (os.Args[1] == compileCommand || os.Args[1] == policyCommand)
+}
 
-// Main is the child: it limits itself, reads a request from standard input, compiles,
-// writes the result to standard output, and exits.
+// Main is the child: it limits itself, reads requests from standard input, writes what comes of them
+// to standard output, and exits.
 func Main() {
-	if err := serve(os.Stdin, os.Stdout, os.Stderr); err != nil {
+	var err error
+	if os.Args[1] == policyCommand {
+		err = servePolicies(os.Stdin, os.Stdout)
+	} else {
+		err = serve(os.Stdin, os.Stdout, os.Stderr)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

@@ -1,14 +1,15 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package compileworker compiles definitions and loads policies that aren't trusted in a child
-// process with limits on memory, CPU time, wall time and output.
+// Package worker compiles definitions, and evaluates policies, that aren't trusted in child processes which can be
+// stopped.
 //
-// CUE has no cancellation, and 300 bytes of it can take gigabytes or never end. So the
-// running binary executes itself as `corral compile-worker`, with an empty environment,
-// sends it the files on standard input and reads the result from standard output. What
-// goes beyond a limit is a diagnostic for whoever wrote the definitions.
-package compileworker
+// CUE has no cancellation, and 300 bytes of it can take gigabytes or never end; so can a call in Rego. So the
+// running binary executes itself: as `corral compile-worker` for one compilation each, with limits on memory, CPU
+// time, wall time and output; as `corral policy-worker` for policies, which stay loaded from one question to the next,
+// and whose CPU time and memory this process watches. Both have an empty environment and talk over standard input and
+// output. What goes beyond a limit is told whoever wrote it.
+package worker
 
 import (
 	"bytes"
@@ -25,12 +26,11 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
-	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/turns"
 )
 
-// Command is the hidden command under which the binary must call Main.
-const Command = "compile-worker"
+// compileCommand is the hidden command under which the binary compiles.
+const compileCommand = "compile-worker"
 
 // Limits of one compilation. Memory and CPU time hold on Linux; elsewhere only the wall
 // time and the output are bounded.
@@ -50,9 +50,9 @@ func DefaultLimits() Limits {
 	return Limits{Memory: 1 << 30, CPU: 10 * time.Second, Wall: 60 * time.Second, OutputBytes: 24 << 20}
 }
 
-// Worker compiles in child processes, a bounded number at once. It's safe for concurrent use.
-type Worker struct {
-	// Executable that runs Main when its first argument is Command.
+// Compiler compiles in child processes, a bounded number at once. It's safe for concurrent use.
+type Compiler struct {
+	// Executable that runs Main when it is started as a child.
 	Executable string
 	// Limits of each compilation.
 	Limits Limits
@@ -60,13 +60,13 @@ type Worker struct {
 	slots *turns.Limiter
 }
 
-// New returns a Worker that executes the running binary, at most concurrency at once.
-func New(concurrency int, limits Limits) (*Worker, error) {
+// NewCompiler returns a Compiler that executes the running binary, at most concurrency at once.
+func NewCompiler(concurrency int, limits Limits) (*Compiler, error) {
 	executable, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("finding the running binary: %w", err)
 	}
-	return &Worker{Executable: executable, Limits: limits, slots: turns.New(max(1, concurrency))}, nil
+	return &Compiler{Executable: executable, Limits: limits, slots: turns.New(max(1, concurrency))}, nil
 }
 
 // flowKey is the key of a context's flow.
@@ -92,52 +92,43 @@ type request struct {
 	PolicyName string            `json:"policyName,omitempty"`
 	Positions  bool              `json:"positions,omitempty"`
 	Files      compile.Files     `json:"files,omitempty"`
-	// Policy asks for nothing but a look at it.
-	Policy *policy.Source `json:"policy,omitempty"`
-}
-
-// CheckPolicy loads a policy in a child process, for what is wrong with it. An error means
-// that it could not be tried.
-func (w *Worker) CheckPolicy(ctx context.Context, source policy.Source) ([]v1alpha1.Diagnostic, error) {
-	result, err := w.ask(ctx, request{Limits: w.Limits, Policy: &source})
-	return result.Diagnostics, err
 }
 
 // Compile is compile.Compile in a child process, which also loads the policies that the
 // definitions declare. An error means that the child couldn't
 // be run, or that ctx ended; what is wrong with the definitions is in the result.
-func (w *Worker) Compile(ctx context.Context, fsys fs.FS, options compile.Options) (compile.Result, error) {
+func (c *Compiler) Compile(ctx context.Context, fsys fs.FS, options compile.Options) (compile.Result, error) {
 	files, diagnostics := compile.Gather(fsys, options.Path)
 	if len(diagnostics) > 0 {
 		return compile.Result{Diagnostics: diagnostics}, nil
 	}
-	return w.ask(ctx, request{
-		Limits: w.Limits, Path: options.Path, Tags: options.Tags, AllowEmpty: options.AllowEmpty, PolicyName: options.PolicyName,
+	return c.ask(ctx, request{
+		Limits: c.Limits, Path: options.Path, Tags: options.Tags, AllowEmpty: options.AllowEmpty, PolicyName: options.PolicyName,
 		Positions: options.Positions, Files: files,
 	})
 }
 
 // ask sends a request to a child, in its turn.
-func (w *Worker) ask(ctx context.Context, r request) (compile.Result, error) {
+func (c *Compiler) ask(ctx context.Context, r request) (compile.Result, error) {
 	input, err := json.Marshal(r)
 	if err != nil {
 		return compile.Result{}, fmt.Errorf("encoding definitions: %w", err)
 	}
-	round, err := w.slots.Enter(ctx, turns.Looking, flowOf(ctx))
+	round, err := c.slots.Enter(ctx, turns.Looking, flowOf(ctx))
 	if err != nil {
 		return compile.Result{}, fmt.Errorf("waiting to compile: %w", err)
 	}
-	defer w.slots.Leave(round, turns.Unknown)
-	return w.run(ctx, input)
+	defer c.slots.Leave(round, turns.Unknown)
+	return c.run(ctx, input)
 }
 
 // run executes one child and reads its result.
-func (w *Worker) run(ctx context.Context, input []byte) (compile.Result, error) {
-	wallCtx, cancel := context.WithTimeout(ctx, w.Limits.Wall)
+func (c *Compiler) run(ctx context.Context, input []byte) (compile.Result, error) {
+	wallCtx, cancel := context.WithTimeout(ctx, c.Limits.Wall)
 	defer cancel()
-	stdout := &capped{limit: w.Limits.OutputBytes, full: cancel}
+	stdout := &capped{limit: c.Limits.OutputBytes, full: cancel}
 	stderr := &capped{limit: 64 << 10}
-	cmd := exec.CommandContext(wallCtx, w.Executable, Command)
+	cmd := exec.CommandContext(wallCtx, c.Executable, compileCommand)
 	cmd.Dir = "/"
 	cmd.Env = []string{}
 	cmd.Stdin = bytes.NewReader(input)
@@ -151,9 +142,9 @@ func (w *Worker) run(ctx context.Context, input []byte) (compile.Result, error) 
 	case cmd.ProcessState == nil:
 		return compile.Result{}, fmt.Errorf("starting the compiler: %w", err)
 	case stdout.overflowed:
-		return refused("the objects take more than %d bytes, the most that is accepted: declare fewer or smaller ones", w.Limits.OutputBytes), nil
+		return refused("the objects take more than %d bytes, the most that is accepted: declare fewer or smaller ones", c.Limits.OutputBytes), nil
 	case err != nil:
-		return w.explain(cmd.ProcessState, wallCtx.Err(), stderr), nil
+		return c.explain(cmd.ProcessState, wallCtx.Err(), stderr), nil
 	}
 	var result compile.Result
 	if err := json.Unmarshal(stdout.kept, &result); err != nil {
@@ -164,36 +155,47 @@ func (w *Worker) run(ctx context.Context, input []byte) (compile.Result, error) 
 
 // runOnOneThread runs cmd so that its parent, to the kernel the thread that started it,
 // lives as long as it does: the signal for an orphan is sent when that thread ends.
-func runOnOneThread(cmd *exec.Cmd) error {
-	done := make(chan error, 1)
+func runOnOneThread(cmd *exec.Cmd) (err error) {
+	done := make(chan struct{})
 	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		done <- cmd.Run()
+		defer close(done)
+		onOneThread(func() { err = cmd.Run() })
 	}()
-	return <-done
+	<-done
+	return err
+}
+
+// onOneThread calls f on a thread that does nothing else meanwhile.
+func onOneThread(f func()) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	f()
+}
+
+func firstLine(text string) string {
+	first, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	return first
 }
 
 // What users can do about definitions that need too much.
 const advice = "look for lists that multiply (comprehensions in comprehensions), values that contain each other, or large `&` of alternatives"
 
 // explain turns the end of a child that failed into a diagnostic.
-func (w *Worker) explain(state *os.ProcessState, wall error, said *capped) compile.Result {
+func (c *Compiler) explain(state *os.ProcessState, wall error, said *capped) compile.Result {
 	places, stderr := split(string(said.kept))
 	cpu := state.UserTime() + state.SystemTime()
 	var result compile.Result
 	switch {
 	case isOutOfMemory(stderr):
-		result = refused("compiling needs more than %d MiB of memory, the most that is allowed: %s", w.Limits.Memory>>20, advice)
+		result = refused("compiling needs more than %d MiB of memory, the most that is allowed: %s", c.Limits.Memory>>20, advice)
 	case strings.Contains(stderr, "stack exceeds"):
 		result = refused("compiling recurses too deeply: %s", advice)
-	case !state.Success() && cpu >= w.Limits.CPU-w.Limits.CPU/10:
-		result = refused("compiling takes more than %s of CPU time, the most that is allowed: %s", w.Limits.CPU, advice)
+	case !state.Success() && cpu >= c.Limits.CPU-c.Limits.CPU/10:
+		result = refused("compiling takes more than %s of CPU time, the most that is allowed: %s", c.Limits.CPU, advice)
 	case errors.Is(wall, context.DeadlineExceeded):
-		result = refused("compiling takes longer than %s, the most that is allowed: %s", w.Limits.Wall, advice)
+		result = refused("compiling takes longer than %s, the most that is allowed: %s", c.Limits.Wall, advice)
 	default:
-		first, _, _ := strings.Cut(strings.TrimSpace(stderr), "\n")
-		result = refused("the compiler ended with %s: %s", state, first)
+		result = refused("the compiler ended with %s: %s", state, firstLine(stderr))
 	}
 	if len(places) > 0 && !said.overflowed {
 		result.Diagnostics[0].File = places[len(places)-1]

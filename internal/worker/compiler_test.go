@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package compileworker
+package worker
 
 import (
 	"context"
@@ -56,9 +56,9 @@ func TestAFolderWithoutDefinitionsIsNotAnAbsentOne(t *testing.T) {
 	}
 }
 
-func newWorker(t *testing.T, limits Limits) *Worker {
+func newWorker(t *testing.T, limits Limits) *Compiler {
 	t.Helper()
-	w, err := New(2, limits)
+	w, err := NewCompiler(2, limits)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func TestNobodysDefinitionsKeepThoseOfOthersWaiting(t *testing.T) {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		w, err := New(1, DefaultLimits())
+		w, err := NewCompiler(1, DefaultLimits())
 		if err != nil {
 			t.Fatal(err)
 		}

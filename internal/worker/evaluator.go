@@ -1,0 +1,254 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/turns"
+)
+
+// Limit bounds one request to a child that evaluates policies. CPU time and memory hold on Linux.
+type Limit struct {
+	// CPU time.
+	CPU time.Duration
+	// Memory in bytes, beyond what the child had before.
+	Memory uint64
+	// Wall is time by the clock. To go beyond it is no fault of a policy: the machine may be busy.
+	Wall time.Duration
+}
+
+// EvaluatorLimits bound what a policy may take.
+type EvaluatorLimits struct {
+	// Load is for compiling its modules, Ask for one decision, Test for all its tests.
+	Load, Ask, Test Limit
+	// Rest is the memory of a child between requests, in bytes, beyond which it is replaced.
+	Rest uint64
+}
+
+// DefaultEvaluatorLimits are ample for a policy of v1alpha1.MaxPolicyBytes. A usual decision takes a fifth of a millisecond.
+func DefaultEvaluatorLimits() EvaluatorLimits {
+	return EvaluatorLimits{
+		Load: Limit{CPU: 2 * time.Second, Memory: 192 << 20, Wall: 20 * time.Second},
+		Ask:  Limit{CPU: 250 * time.Millisecond, Memory: 96 << 20, Wall: 5 * time.Second},
+		Test: Limit{CPU: time.Minute, Memory: 512 << 20, Wall: 2 * time.Minute},
+		Rest: 256 << 20,
+	}
+}
+
+// Evaluator loads and asks policies with modules of their own in child processes, which live on from one question
+// to the next. It's safe for concurrent use.
+//
+// A child has one request at a time, so what it takes is that request's. Namespaces take turns, and one
+// namespace has one child at a time at most. A child that takes more than it may is killed, and what it was asked is
+// asked once more in a fresh child: only what fails there, alone, is the policy's fault.
+type Evaluator struct {
+	// Executable that runs Main when it is started as a child.
+	Executable string
+	limits     EvaluatorLimits
+	slots      *turns.Limiter
+
+	mu     sync.Mutex
+	idle   []*process
+	spare  *process // was never asked; nil while there is none
+	asking map[string]chan struct{}
+	closed bool
+}
+
+// NewEvaluator returns an Evaluator that executes the running binary, at most as many children at once, and a
+// spare one. None runs before there is something to ask.
+func NewEvaluator(children int, limits EvaluatorLimits) (*Evaluator, error) {
+	executable, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("finding the running binary: %w", err)
+	}
+	return &Evaluator{Executable: executable, limits: limits, slots: turns.New(children), asking: map[string]chan struct{}{}}, nil
+}
+
+// Close ends the children.
+func (e *Evaluator) Close() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.closed = true
+	for _, p := range append(e.idle, e.spare) {
+		if p != nil {
+			p.kill()
+		}
+	}
+	e.idle, e.spare = nil, nil
+}
+
+// Load loads a policy, for what is known of its rules and what is wrong with it. An error means that it could
+// not be tried.
+func (e *Evaluator) Load(ctx context.Context, source policy.Source) (policy.Facts, []v1alpha1.Diagnostic, error) {
+	p := policy.Elsewhere(source, policy.Facts{}, e)
+	var answer loaded
+	err := e.inTurn(ctx, source.Namespace, programOf(p), func(child *process) (err error) {
+		answer, err = child.load(ctx, p, e.limits.Load)
+		return err
+	})
+	var excess *policy.Excess
+	if errors.As(err, &excess) {
+		return policy.Facts{}, []v1alpha1.Diagnostic{{Message: "loading the policy: " + excess.Message + ": make two policies of it, or nest its comprehensions less"}}, nil
+	}
+	return answer.Facts, answer.Diagnostics, err
+}
+
+// Ask implements policy.Asker.
+func (e *Evaluator) Ask(ctx context.Context, namespace string, p *policy.Policy, question []byte) (answer []byte, err error) {
+	err = e.inTurn(ctx, namespace, programOf(p), func(child *process) error {
+		if !child.has[programOf(p)] {
+			if _, err := child.load(ctx, p, e.limits.Load); err != nil {
+				return err
+			}
+		}
+		answer, err = child.request(ctx, evaluation{Program: programOf(p), Question: question}, e.limits.Ask)
+		return err
+	})
+	return answer, err
+}
+
+// Test is policy.Test in a child.
+func (e *Evaluator) Test(ctx context.Context, source policy.Source, options policy.TestOptions) (policy.TestReport, []v1alpha1.Diagnostic, error) {
+	var answer tested
+	err := e.inTurn(ctx, source.Namespace, "", func(child *process) error {
+		text, err := child.request(ctx, evaluation{Source: &source, Test: &options}, e.limits.Test)
+		if err == nil {
+			err = json.Unmarshal(text, &answer)
+		}
+		return err
+	})
+	var excess *policy.Excess
+	if errors.As(err, &excess) {
+		return policy.TestReport{}, []v1alpha1.Diagnostic{{Message: "the tests of the policy: " + excess.Message}}, nil
+	}
+	return answer.Report, answer.Diagnostics, err
+}
+
+// programOf is what a child knows a policy by: all that its answers depend on.
+func programOf(p *policy.Policy) string { return p.Ref() + " " + p.Digest() }
+
+// inTurn lets a child do something when it is the namespace's turn, and once more in a fresh one if that ended
+// the child.
+func (e *Evaluator) inTurn(ctx context.Context, namespace, program string, do func(*process) error) error {
+	leave, err := e.enter(ctx, namespace)
+	if err != nil {
+		return fmt.Errorf("waiting for its turn: %w", err)
+	}
+	defer leave()
+	child, err := e.take(program)
+	if err != nil {
+		return err
+	}
+	fresh := child.requests == 0
+	err = do(child)
+	if e.giveBack(child) || fresh || ctx.Err() != nil {
+		return err
+	}
+	if child, err = e.fresh(); err != nil {
+		return err
+	}
+	defer func() { e.giveBack(child) }()
+	return do(child)
+}
+
+// enter waits until the namespace has no other request under way, and for its turn.
+func (e *Evaluator) enter(ctx context.Context, namespace string) (leave func(), err error) {
+	e.mu.Lock()
+	alone := e.asking[namespace]
+	if alone == nil {
+		alone = make(chan struct{}, 1)
+		e.asking[namespace] = alone
+	}
+	e.mu.Unlock()
+	select {
+	case alone <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	round, err := e.slots.Enter(ctx, turns.Looking, namespace)
+	if err != nil {
+		<-alone
+		return nil, err
+	}
+	return func() {
+		e.slots.Leave(round, turns.Unknown)
+		<-alone
+	}, nil
+}
+
+// take returns a child that nobody asks: rather one that has the program.
+func (e *Evaluator) take(program string) (*process, error) {
+	e.mu.Lock()
+	chosen := -1
+	for i, p := range e.idle {
+		if chosen < 0 || p.has[program] {
+			chosen = i
+		}
+	}
+	if chosen < 0 {
+		e.mu.Unlock()
+		return e.fresh()
+	}
+	p := e.idle[chosen]
+	e.idle = append(e.idle[:chosen:chosen], e.idle[chosen+1:]...)
+	e.mu.Unlock()
+	return p, nil
+}
+
+// fresh returns a child that was never asked anything, and has the next one started.
+func (e *Evaluator) fresh() (*process, error) {
+	e.mu.Lock()
+	p := e.spare
+	e.spare = nil
+	e.mu.Unlock()
+	go e.prepare()
+	if p != nil && !p.isOver() {
+		return p, nil
+	}
+	return start(e.Executable)
+}
+
+// prepare starts a spare child.
+func (e *Evaluator) prepare() {
+	p, err := start(e.Executable)
+	if err != nil {
+		return // whoever needs one finds out why
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed || e.spare != nil {
+		p.kill()
+		return
+	}
+	e.spare = p
+}
+
+// giveBack returns a child to those that nobody asks. It tells whether the child is fit to be asked again, or was
+// only replaced because it had grown.
+func (e *Evaluator) giveBack(p *process) bool {
+	if p.isOver() {
+		return false
+	}
+	if memory, err := memoryOf(p.pid()); err != nil || memory > e.limits.Rest {
+		p.kill()
+		return true
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		p.kill()
+		return true
+	}
+	e.idle = append(e.idle, p)
+	return true
+}

@@ -1,0 +1,83 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// limit bounds this process. Soft and hard limits are one, so that the kernel kills it.
+func limit(l Limits) error {
+	reserved, err := addressSpace()
+	if err != nil {
+		return err
+	}
+	limits := map[int]uint64{unix.RLIMIT_AS: reserved + l.Memory, unix.RLIMIT_CORE: 0, unix.RLIMIT_FSIZE: 0}
+	if l.CPU > 0 {
+		limits[unix.RLIMIT_CPU] = max(1, uint64(l.CPU/time.Second))
+	}
+	for resource, value := range limits {
+		if err := unix.Setrlimit(resource, &unix.Rlimit{Cur: value, Max: value}); err != nil {
+			return fmt.Errorf("setting resource limit %d: %w", resource, err)
+		}
+	}
+	return nil
+}
+
+// addressSpace returns the bytes of address space in use: Go's runtime reserves more
+// than a gigabyte of it at the start without using any memory.
+func addressSpace() (uint64, error) {
+	data, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0, fmt.Errorf("reading the size of the process: %w", err)
+	}
+	var pages uint64
+	if _, err := fmt.Sscan(string(data), &pages); err != nil {
+		return 0, fmt.Errorf("reading the size of the process: %w", err)
+	}
+	return pages * uint64(os.Getpagesize()), nil
+}
+
+// cpuOf returns the CPU time that a process of this user has used.
+func cpuOf(pid int) (time.Duration, error) {
+	var at unix.Timespec
+	clock := int32(^pid<<3 | 2) //nolint:gosec // the kernel's form of a process's clock, see clock_getcpuclockid(3); pids fit
+	if err := unix.ClockGettime(clock, &at); err != nil {
+		return 0, fmt.Errorf("reading the CPU time of a child: %w", err)
+	}
+	return time.Duration(at.Nano()), nil
+}
+
+// memoryOf returns the bytes of memory that a process has in use.
+func memoryOf(pid int) (uint64, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	if err != nil {
+		return 0, fmt.Errorf("reading the memory of a child: %w", err)
+	}
+	var size, resident uint64
+	if _, err := fmt.Sscan(string(data), &size, &resident); err != nil {
+		return 0, fmt.Errorf("reading the memory of a child: %w", err)
+	}
+	return resident * uint64(os.Getpagesize()), nil
+}
+
+// goFirst has the kernel choose this process, and not its parent, when memory is short.
+func goFirst() error { return os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0) }
+
+// isolate gives the child a process group, killed as a whole, and ends it with its parent.
+func isolate(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if cmd.Cancel != nil { // it has a context
+		cmd.Cancel = func() error { return killAll(cmd) }
+	}
+}
+
+// killAll kills the child with all that it started.
+func killAll(cmd *exec.Cmd) error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

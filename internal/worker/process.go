@@ -1,0 +1,270 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/corral-dev/corral/internal/policy"
+)
+
+const (
+	// policyCommand is the hidden command under which the binary evaluates policies.
+	policyCommand = "policy-worker"
+	// maxFrame bounds a request and an answer, in bytes.
+	maxFrame = 16 << 20
+	// look is the time between two looks at what a request takes; most end before the first.
+	look = 5 * time.Millisecond
+	// startTime is how long a child may take to start.
+	startTime = 30 * time.Second
+)
+
+// process is a child that evaluates policies, one request at a time.
+type process struct {
+	cmd      *exec.Cmd
+	in       io.WriteCloser
+	out      io.Reader
+	over     chan struct{} // closed when it has ended
+	stderr   *capped
+	requests int
+	has      map[string]bool // the programs that it has loaded
+}
+
+// start starts a child and waits until it is ready: what its start takes is nobody's fault.
+func start(executable string) (*process, error) {
+	p := &process{cmd: exec.Command(executable, policyCommand), over: make(chan struct{}), stderr: &capped{limit: 4 << 10}, has: map[string]bool{}} //nolint:gosec,noctx // the running binary; it outlives whoever asks first
+	p.cmd.Dir, p.cmd.Env, p.cmd.Stderr = "/", []string{}, p.stderr
+	isolate(p.cmd)
+	in, err := p.cmd.StdinPipe()
+	if err != nil {
+		return nil, fmt.Errorf("starting a child for policies: %w", err)
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("starting a child for policies: %w", err)
+	}
+	p.in, p.out = in, out
+	started := make(chan error, 1)
+	go func() {
+		defer close(p.over)
+		onOneThread(func() {
+			err := p.cmd.Start()
+			started <- err
+			if err == nil {
+				_ = p.cmd.Wait() // it is killed, or ends with its input; what it was asked fails then
+			}
+		})
+	}()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("starting a child for policies: %w", err)
+	}
+	late := time.AfterFunc(startTime, p.kill)
+	defer late.Stop()
+	if _, err := readFrame(p.out); err != nil {
+		p.kill()
+		return nil, fmt.Errorf("starting a child for policies: it ended: %s", p.lastWords())
+	}
+	return p, nil
+}
+
+func (p *process) pid() int { return p.cmd.Process.Pid }
+
+// kill ends the child, and waits until it has.
+func (p *process) kill() {
+	if !p.isOver() {
+		_ = killAll(p.cmd)
+	}
+	<-p.over
+}
+
+func (p *process) isOver() bool {
+	select {
+	case <-p.over:
+		return true
+	default:
+		return false
+	}
+}
+
+// load has the child load a policy.
+func (p *process) load(ctx context.Context, of *policy.Policy, most Limit) (loaded, error) {
+	source := of.Source()
+	text, err := p.request(ctx, evaluation{Program: programOf(of), Source: &source}, most)
+	if err != nil {
+		return loaded{}, err
+	}
+	var answer loaded
+	if err := json.Unmarshal(text, &answer); err != nil {
+		return loaded{}, fmt.Errorf("reading a child's answer: %w", err)
+	}
+	p.has[programOf(of)] = len(answer.Diagnostics) == 0
+	return answer, nil
+}
+
+// request sends a request and waits for the answer. The child is killed if it takes more than it may.
+func (p *process) request(ctx context.Context, r evaluation, most Limit) ([]byte, error) {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("encoding a request: %w", err)
+	}
+	p.requests++
+	w, err := p.watch(ctx, most)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := exchange(p.in, p.out, text)
+	excess := w.end()
+	switch {
+	case excess != nil:
+		return nil, excess
+	case err != nil:
+		p.kill()
+		return nil, p.diedOf(ctx, most)
+	}
+	if bytes.HasPrefix(answer, []byte(`{"error":`)) {
+		var failed childError
+		if err := json.Unmarshal(answer, &failed); err != nil {
+			return nil, fmt.Errorf("reading a child's answer: %w", err)
+		}
+		return nil, errors.New(failed.Error)
+	}
+	return answer, nil
+}
+
+// diedOf is why a child ended while it was asked.
+func (p *process) diedOf(ctx context.Context, most Limit) error {
+	words := p.lastWords()
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case isOutOfMemory(words):
+		return tooMuchMemory(most)
+	}
+	return &policy.Excess{Message: "it ended the process that evaluates it (" + words + ")"}
+}
+
+func tooMuchMemory(most Limit) error {
+	return &policy.Excess{Message: fmt.Sprintf("it took more than %d MiB of memory", most.Memory>>20)}
+}
+
+// lastWords are the first line of what it wrote to standard error.
+func (p *process) lastWords() string {
+	if words := firstLine(string(p.stderr.kept)); words != "" {
+		return words
+	}
+	return p.cmd.ProcessState.String()
+}
+
+// watcher looks at what a request takes.
+type watcher struct {
+	timer  *time.Timer
+	done   chan struct{}
+	excess atomic.Pointer[error]
+	looks  sync.WaitGroup
+}
+
+// watch kills the child when a request takes too much, or nobody waits for it any more.
+func (p *process) watch(ctx context.Context, most Limit) (*watcher, error) {
+	cpu, err := cpuOf(p.pid())
+	if err != nil {
+		return nil, err
+	}
+	memory, err := memoryOf(p.pid())
+	if err != nil {
+		return nil, err
+	}
+	w := &watcher{done: make(chan struct{})}
+	w.looks.Add(1)
+	w.timer = time.AfterFunc(look, func() {
+		defer w.looks.Done()
+		if why := p.lookUntil(ctx, w.done, cpu, memory, most); why != nil {
+			w.excess.Store(&why)
+			p.kill()
+		}
+	})
+	return w, nil
+}
+
+// end ends the watch and tells why the child was killed, or nil.
+func (w *watcher) end() error {
+	close(w.done)
+	if w.timer.Stop() {
+		w.looks.Done()
+	}
+	w.looks.Wait()
+	if why := w.excess.Load(); why != nil {
+		return *why
+	}
+	return nil
+}
+
+// lookUntil returns why a child is to be killed, or nil when the request is done.
+func (p *process) lookUntil(ctx context.Context, done <-chan struct{}, cpuBefore time.Duration, memoryBefore uint64, most Limit) error {
+	tick := time.NewTicker(look)
+	defer tick.Stop()
+	late := time.NewTimer(most.Wall)
+	defer late.Stop()
+	for {
+		if cpu, err := cpuOf(p.pid()); err == nil && cpu-cpuBefore > most.CPU {
+			return &policy.Excess{Message: fmt.Sprintf("it took more than %s of CPU time", most.CPU)}
+		}
+		if memory, err := memoryOf(p.pid()); err == nil && memory > memoryBefore+most.Memory {
+			return tooMuchMemory(most)
+		}
+		select {
+		case <-tick.C:
+		case <-done:
+			return nil
+		case <-p.over:
+			return nil
+		case <-late.C:
+			return fmt.Errorf("there was no answer within %s", most.Wall)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// exchange writes a request and reads the answer.
+func exchange(in io.Writer, out io.Reader, request []byte) ([]byte, error) {
+	if err := writeFrame(in, request); err != nil {
+		return nil, err
+	}
+	return readFrame(out)
+}
+
+// writeFrame writes a text with its length before it.
+func writeFrame(w io.Writer, text []byte) error {
+	if len(text) > maxFrame {
+		return fmt.Errorf("%d bytes are more than %d", len(text), maxFrame)
+	}
+	frame := binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(text)), uint32(len(text))) //nolint:gosec // it was just bounded
+	_, err := w.Write(append(frame, text...))
+	return err
+}
+
+// readFrame reads a text with its length before it.
+func readFrame(r io.Reader) ([]byte, error) {
+	var length [4]byte
+	if _, err := io.ReadFull(r, length[:]); err != nil {
+		return nil, err
+	}
+	n := binary.BigEndian.Uint32(length[:])
+	if n > maxFrame {
+		return nil, fmt.Errorf("%d bytes are more than %d", n, maxFrame)
+	}
+	text := make([]byte, n)
+	_, err := io.ReadFull(r, text)
+	return text, err
+}

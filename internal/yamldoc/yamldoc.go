@@ -1,0 +1,44 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package yamldoc reads YAML and JSON that isn't trusted.
+package yamldoc
+
+import (
+	"errors"
+	"fmt"
+
+	yamlv3 "go.yaml.in/yaml/v3"
+	"sigs.k8s.io/yaml"
+)
+
+// errAlias is why a document isn't read: a few aliases of aliases make gigabytes of kilobytes.
+var errAlias = errors.New("it has an alias (*NAME): write out what it stands for")
+
+// Object reads one object. Two keys of one name and aliases are errors.
+func Object(text []byte) (map[string]any, error) {
+	var document yamlv3.Node
+	if err := yamlv3.Unmarshal(text, &document); err != nil {
+		return nil, fmt.Errorf("reading YAML: %w", err)
+	}
+	if hasAlias(&document) {
+		return nil, errAlias
+	}
+	var object map[string]any
+	if err := yaml.UnmarshalStrict(text, &object); err != nil {
+		return nil, fmt.Errorf("reading YAML: %w", err)
+	}
+	return object, nil
+}
+
+func hasAlias(node *yamlv3.Node) bool {
+	if node.Kind == yamlv3.AliasNode {
+		return true
+	}
+	for _, child := range node.Content {
+		if hasAlias(child) {
+			return true
+		}
+	}
+	return false
+}
