@@ -36,7 +36,7 @@ type PolicyLibrary struct {
 
 	// secrets that pods may read, by whatever field, beside that of their own registration.
 	// +optional
-	Secrets *SecretRules `json:"secrets,omitempty"`
+	Secrets *NameRules `json:"secrets,omitempty"`
 
 	// scheduling says which nodes, classes and schedulers pods may choose.
 	// +optional
@@ -55,9 +55,9 @@ type PolicyLibrary struct {
 	Metadata *MetadataRules `json:"metadata,omitempty"`
 
 	// fields of pods and containers that few need: host aliases, DNS, shared processes, lifecycle hooks and
-	// whatever a newer Kubernetes adds.
+	// whatever a newer Kubernetes adds. Those that another family judges are left to it.
 	// +optional
-	Fields *FieldRules `json:"fields,omitempty"`
+	Fields *NameRules `json:"fields,omitempty"`
 
 	// hours bound pools by the time of the week, and freeze them.
 	// +optional
@@ -103,9 +103,9 @@ type ServiceAccountRules struct {
 	Signers AllowedNames `json:"signers,omitempty"`
 }
 
-// SecretRules say which Secrets are allowed.
-type SecretRules struct {
-	// allowed Secrets: npm-*.
+// NameRules say what is allowed by its name.
+type NameRules struct {
+	// allowed Secrets: npm-*; or fields by their last name: hostAliases, dnsPolicy=None, exec.
 	// +optional
 	Allowed AllowedNames `json:"allowed,omitempty"`
 }
@@ -167,14 +167,6 @@ type MetadataRules struct {
 	// annotations by their key or as KEY=VALUE: prometheus.io/*.
 	// +optional
 	Annotations AllowedNames `json:"annotations,omitempty"`
-}
-
-// FieldRules say which fields are allowed beside those that most pods need. Those that another family judges
-// are left to it.
-type FieldRules struct {
-	// allowed fields, by their last name: hostAliases, dnsConfig, dnsPolicy=None, shareProcessNamespace, lifecycle, exec.
-	// +optional
-	Allowed AllowedNames `json:"allowed,omitempty"`
 }
 
 // ImageRules say which images are allowed: those of containers, init containers and volumes.

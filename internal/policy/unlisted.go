@@ -5,6 +5,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -107,27 +108,19 @@ func (s *search) enter(k, v *ast.Term, rest string, each, more, keyed bool) {
 	}
 }
 
+var unset = []*ast.Term{ast.InternedNullTerm, ast.InternedTerm(false), ast.InternedTerm(0), ast.InternedEmptyArray}
+
 // judge notes a value unless it is allowed, or not set.
 func (s *search) judge(k, v *ast.Term, keyed bool) {
+	if slices.ContainsFunc(unset, v.Equal) {
+		return
+	}
 	text := ""
 	switch value := v.Value.(type) {
-	case ast.Null:
-		return
-	case ast.Boolean:
-		if !value {
-			return
-		}
 	case ast.String:
 		text = string(value)
 	case ast.Number:
-		if text = string(value); text == "0" {
-			return
-		}
-	case *ast.Array:
-		if value.Len() == 0 {
-			return
-		}
-		keyed = true
+		text = string(value)
 	default:
 		keyed = true
 	}
