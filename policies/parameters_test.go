@@ -63,6 +63,12 @@ func TestParametersOnAnAPIServer(t *testing.T) {
 		`{"ceilings":[{"name":"a","by":"All","max":3,"overrides":{"a":1}}]}`:                                  "overrides need",
 		`{"pause":{"reason":"incident 42","until":"2026-01-02T00:00:00Z"}}`:                                   "",
 		`{"pause":{}}`: "reason",
+		`{"preset":"Tenant","secrets":{"allowed":["npm-*"]},"metadata":{}}`: "",
+		`{"preset":"tenant"}`:                                                "Tenant",
+		`{"secrets":{"allowed":["two words"]}}`:                              "allowed[0]",
+		`{"scheduling":{"tolerations":["ci=true","ci=true"]}}`:               "Duplicate",
+		`{"volumes":{"kinds":["nfs","volumeMode=Block"]},"fields":{}}`:       "",
+		`{"extendedResources":{"allowed":["nvidia.com/mig-*"],"claims":[]}}`: "",
 	} {
 		var rules map[string]any
 		if err := json.Unmarshal([]byte(library), &rules); err != nil {

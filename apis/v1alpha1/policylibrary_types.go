@@ -11,6 +11,13 @@ import (
 // PolicyLibrary switches on families of rules of the built-in library, by their
 // parameters. Rules read them below data.library.
 type PolicyLibrary struct {
+	// preset switches on families together. Tenant is for pools of people who share a cluster with others:
+	// podSecurity at the level restricted, resources (requests for cpu and memory, limits for memory), serviceAccounts,
+	// secrets, scheduling, volumes, extendedResources, metadata and fields, each with no exceptions. A
+	// family that is named beside it has the parameters given there instead.
+	// +optional
+	Preset LibraryPreset `json:"preset,omitempty"`
+
 	// images that runners' pods may use.
 	// +optional
 	Images *ImageRules `json:"images,omitempty"`
@@ -22,6 +29,35 @@ type PolicyLibrary struct {
 	// resources that containers must request, and the most that a pod may take.
 	// +optional
 	Resources *ResourceRules `json:"resources,omitempty"`
+
+	// serviceAccounts that pods may have, and the tokens and certificates that prove it.
+	// +optional
+	ServiceAccounts *ServiceAccountRules `json:"serviceAccounts,omitempty"`
+
+	// secrets that pods may read, by whatever field, beside that of their own registration.
+	// +optional
+	Secrets *NameRules `json:"secrets,omitempty"`
+
+	// scheduling says which nodes, classes and schedulers pods may choose.
+	// +optional
+	Scheduling *SchedulingRules `json:"scheduling,omitempty"`
+
+	// volumes that pods may have.
+	// +optional
+	Volumes *VolumeRules `json:"volumes,omitempty"`
+
+	// extendedResources that pods may ask for: GPUs, huge pages and other devices.
+	// +optional
+	ExtendedResources *ExtendedResourceRules `json:"extendedResources,omitempty"`
+
+	// metadata says which labels and annotations pods may have.
+	// +optional
+	Metadata *MetadataRules `json:"metadata,omitempty"`
+
+	// fields of pods and containers that few need: host aliases, DNS, shared processes, lifecycle hooks and
+	// whatever a newer Kubernetes adds. Those that another family judges are left to it.
+	// +optional
+	Fields *NameRules `json:"fields,omitempty"`
 
 	// hours bound pools by the time of the week, and freeze them.
 	// +optional
@@ -37,6 +73,100 @@ type PolicyLibrary struct {
 	// pause stops pools at once, until it is taken away: in a ClusterRunnerPolicy, everything.
 	// +optional
 	Pause *Pause `json:"pause,omitempty"`
+}
+
+// LibraryPreset names families that are switched on together.
+// +kubebuilder:validation:Enum=Tenant
+type LibraryPreset string
+
+// PresetTenant has the families that pools need in a cluster shared with others.
+const PresetTenant LibraryPreset = "Tenant"
+
+// AllowedNames are names in which * stands for any characters. What has a key and a value is named by its
+// key, or as KEY=VALUE.
+// +listType=set
+// +kubebuilder:validation:MaxItems=64
+// +kubebuilder:validation:items:MaxLength=512
+// +kubebuilder:validation:items:Pattern=`^[!-~]+$`
+type AllowedNames []string
+
+// ServiceAccountRules say which service accounts are allowed. The account default is, without its token.
+type ServiceAccountRules struct {
+	// allowed service accounts, with their tokens for the API server.
+	// +optional
+	Allowed AllowedNames `json:"allowed,omitempty"`
+	// audiences for which any account's token may be mounted, as for a cloud: sts.amazonaws.com.
+	// +optional
+	Audiences AllowedNames `json:"audiences,omitempty"`
+	// signers of certificates that pods may have: acme.example/ci.
+	// +optional
+	Signers AllowedNames `json:"signers,omitempty"`
+}
+
+// NameRules say what is allowed by its name.
+type NameRules struct {
+	// allowed Secrets: npm-*; or fields by their last name: hostAliases, dnsPolicy=None, exec.
+	// +optional
+	Allowed AllowedNames `json:"allowed,omitempty"`
+}
+
+// SchedulingRules say where pods may run. No pod may name its node, wait at a gate, join a group, or
+// select pods of other namespaces.
+type SchedulingRules struct {
+	// nodeLabels that selectors and node affinity may ask for: workload=ci. By the key alone, any value, and
+	// operators but In too. Always: kubernetes.io/arch, kubernetes.io/os, topology.kubernetes.io/*.
+	// +optional
+	NodeLabels AllowedNames `json:"nodeLabels,omitempty"`
+	// tolerations by the taint: ci=true. By the key alone, any value, and operators but Equal too.
+	// +optional
+	Tolerations AllowedNames `json:"tolerations,omitempty"`
+	// priorityClasses that are allowed.
+	// +optional
+	PriorityClasses AllowedNames `json:"priorityClasses,omitempty"`
+	// runtimeClasses that are allowed.
+	// +optional
+	RuntimeClasses AllowedNames `json:"runtimeClasses,omitempty"`
+	// schedulers beside default-scheduler.
+	// +optional
+	Schedulers AllowedNames `json:"schedulers,omitempty"`
+}
+
+// VolumeRules say which volumes are allowed. Memory must have a size, and raw devices must be named as kinds.
+type VolumeRules struct {
+	// kinds of volumes, sources of projected ones and fields of claims beside the harmless: nfs,
+	// volumeMode=Block with volumeDevices. hostPath is left to podSecurity where that is on.
+	// +optional
+	Kinds AllowedNames `json:"kinds,omitempty"`
+	// claims (PersistentVolumeClaims) that may be mounted.
+	// +optional
+	Claims AllowedNames `json:"claims,omitempty"`
+	// drivers of CSI and FlexVolume that pods may name.
+	// +optional
+	Drivers AllowedNames `json:"drivers,omitempty"`
+	// storageClasses of ephemeral volumes, and their volume attributes classes. The cluster's default is allowed.
+	// +optional
+	StorageClasses AllowedNames `json:"storageClasses,omitempty"`
+}
+
+// ExtendedResourceRules say which resources beside cpu, memory and ephemeral-storage are allowed.
+type ExtendedResourceRules struct {
+	// allowed resources: nvidia.com/gpu, nvidia.com/mig-*; nvidia.com/gpu=1 for this many a container.
+	// +optional
+	Allowed AllowedNames `json:"allowed,omitempty"`
+	// claims and templates of claims (ResourceClaims) that may be used.
+	// +optional
+	Claims AllowedNames `json:"claims,omitempty"`
+}
+
+// MetadataRules say which labels and annotations are allowed, of pods and of claims made for them. Corral's
+// own are, and the labels app.kubernetes.io/*.
+type MetadataRules struct {
+	// labels by their key or as KEY=VALUE: team, cost-center=cc-*.
+	// +optional
+	Labels AllowedNames `json:"labels,omitempty"`
+	// annotations by their key or as KEY=VALUE: prometheus.io/*.
+	// +optional
+	Annotations AllowedNames `json:"annotations,omitempty"`
 }
 
 // ImageRules say which images are allowed: those of containers, init containers and volumes.

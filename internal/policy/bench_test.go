@@ -94,6 +94,23 @@ func BenchmarkTemplate(b *testing.B) {
 	}
 	p := fleetInput().Pool
 	bound := NewSet(load(b, wholeLibrary())).For(p)
+	names := func(all ...string) v1alpha1.AllowedNames { return all }
+	tenant := NewSet(load(b, Source{Kind: KindClusterRunnerPolicy, Name: "guard", Library: &v1alpha1.PolicyLibrary{
+		Preset:          v1alpha1.PresetTenant,
+		ServiceAccounts: &v1alpha1.ServiceAccountRules{Allowed: names("runner")},
+		Scheduling:      &v1alpha1.SchedulingRules{PriorityClasses: names("ci"), Tolerations: names("ci"), NodeLabels: names("workload")},
+		Volumes:         &v1alpha1.VolumeRules{Claims: names("ci-*")},
+		Metadata:        &v1alpha1.MetadataRules{Labels: names("team", "cost-center=cc-*"), Annotations: names("prometheus.io/*", "cluster-autoscaler.kubernetes.io/*")},
+	}})).For(p)
+	b.Run("tenant", func(b *testing.B) {
+		if got := tenant.Template(b.Context(), TemplateInput{Pool: p, Pod: pod}); got.Failures != nil || len(got.Denials) > 0 {
+			b.Fatalf("%+v", got)
+		}
+		b.ReportAllocs()
+		for b.Loop() {
+			tenant.Template(b.Context(), TemplateInput{Pool: p, Pod: pod})
+		}
+	})
 	for name, in := range map[string]TemplateInput{"text": {Pool: p, Pod: pod}, "parsed": {Pool: p, Parsed: parsed}} {
 		if got := bound.Template(b.Context(), in); got.Failures != nil || len(got.Denials) > 0 {
 			b.Fatalf("%+v", got)

@@ -112,3 +112,19 @@ func minutesOf(t *ast.Term) (int, error) {
 	}
 	return wallclock.Minutes(string(text))
 }
+
+// textOf is a string, or nothing.
+func textOf(t *ast.Term) string {
+	text, _ := t.Value.(ast.String)
+	return string(text)
+}
+
+// each calls f for the elements of an array or set.
+func each(t *ast.Term, f func(*ast.Term)) {
+	switch v := t.Value.(type) {
+	case *ast.Array:
+		v.Foreach(f)
+	case ast.Set:
+		v.Foreach(f)
+	}
+}

@@ -117,7 +117,7 @@ func dataOf(s *Source, d *diagnostics) ast.Object {
 	}
 	if s.Library != nil {
 		var content any
-		if err := json.Unmarshal(jsonOf(s.Library), &content); err != nil {
+		if err := json.Unmarshal(jsonOf(withPreset(s.Library)), &content); err != nil {
 			d.add(nil, "spec.library: %v", err)
 			return nil
 		}
@@ -214,7 +214,7 @@ func digest(s *Source) string {
 	for _, name := range slices.Sorted(maps.Keys(s.DataFiles)) {
 		h.text(name, s.DataFiles[name])
 	}
-	h.text(string(jsonOf(s.Data)), string(jsonOf(s.Parameters)), string(jsonOf(s.Library)))
+	h.text(string(jsonOf(s.Data)), string(jsonOf(s.Parameters)), string(jsonOf(withPreset(s.Library))))
 	if chosen, err := libraryFor(s.Library); err == nil {
 		for _, name := range slices.Sorted(maps.Keys(chosen)) {
 			h.text(name, chosen[name].text)

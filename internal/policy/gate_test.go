@@ -82,7 +82,9 @@ func TestTheLibraryReadsNoneOfWhatIsLeftOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bound := NewSet(load(t, wholeLibrary())).For(pool())
+	source := wholeLibrary()
+	source.Library.Preset, source.Library.Secrets = v1alpha1.PresetTenant, &v1alpha1.NameRules{Allowed: v1alpha1.AllowedNames{"other"}}
+	bound := NewSet(load(t, source)).For(pool())
 	var answers [2]Template
 	for i, parsed := range []*ParsedPod{whole, part} {
 		answers[i] = bound.Template(t.Context(), TemplateInput{Pool: pool(), Parsed: parsed})

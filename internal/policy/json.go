@@ -24,8 +24,9 @@ type ParsedPod struct {
 	sets  map[string]bool // the fields that are set anywhere to more than false, of those that rules name
 }
 
-// ofNoRule are the names of fields that no rule of the library reads. They are half of a pod and more.
-var ofNoRule = map[string]bool{"args": true, "command": true, "env": true, "envFrom": true, "volumeMounts": true}
+// ofNoRule are the names of fields that no rule of the library reads, and env.FIELD those of a container's variables.
+// They are half of a pod and more.
+var ofNoRule = map[string]bool{"args": true, "command": true, "env.name": true, "env.value": true, "volumeMounts": true}
 
 // ParsePod reads the JSON of a core/v1 Pod.
 func ParsePod(text json.RawMessage) (*ParsedPod, error) { return parsePod(text, nil) }
@@ -63,6 +64,8 @@ type jsonReader struct {
 	// without are the names of properties that are left out, and leaving is true in one of them.
 	without map[string]bool
 	leaving bool
+	// inEnv is true among a container's variables.
+	inEnv bool
 }
 
 func (r *jsonReader) term(v ast.Value) *ast.Term {
@@ -157,6 +160,9 @@ func (r *jsonReader) object(depth int) (*ast.Term, error) {
 	if r.leaving {
 		return nil, nil
 	}
+	if len(r.properties) == outer {
+		return ast.InternedEmptyObject, nil
+	}
 	object := objectOf(r.properties[outer:])
 	r.properties = r.properties[:outer]
 	return r.term(object), nil
@@ -173,12 +179,15 @@ func (r *jsonReader) property(depth int) error {
 	if _, err := r.take(':', ':'); err != nil {
 		return err
 	}
-	leaves := !r.leaving && r.without[name]
+	leaves := !r.leaving && (r.without[name] || r.inEnv && r.without["env."+name])
 	r.leaving = r.leaving || leaves
+	outer := r.inEnv
+	r.inEnv = name == "env"
 	v, err := r.value(depth + 1)
 	if err != nil {
 		return err
 	}
+	r.inEnv = outer
 	r.note(name, v)
 	if !r.leaving {
 		r.properties = append(r.properties, property(name, v))

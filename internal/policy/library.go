@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/open-policy-agent/opa/v1/ast"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/policies"
@@ -63,6 +64,7 @@ func libraryFor(parameters *v1alpha1.PolicyLibrary) (map[string]libraryModule, e
 	if parameters == nil {
 		return nil, nil
 	}
+	parameters = withPreset(parameters)
 	all, err := library()
 	if err != nil {
 		return nil, err
@@ -79,6 +81,32 @@ func libraryFor(parameters *v1alpha1.PolicyLibrary) (map[string]libraryModule, e
 		}
 	}
 	return chosen, nil
+}
+
+// withPreset adds the families of a preset that have no parameters of their own.
+func withPreset(given *v1alpha1.PolicyLibrary) *v1alpha1.PolicyLibrary {
+	if given == nil || given.Preset == "" {
+		return given
+	}
+	cpu, memory := corev1.ResourceCPU, corev1.ResourceMemory
+	whole := &v1alpha1.PolicyLibrary{
+		PodSecurity:       &v1alpha1.PodSecurityRules{Level: "restricted"},
+		Resources:         &v1alpha1.ResourceRules{RequireRequests: []corev1.ResourceName{cpu, memory}, RequireLimits: []corev1.ResourceName{memory}},
+		ServiceAccounts:   &v1alpha1.ServiceAccountRules{},
+		Secrets:           &v1alpha1.NameRules{},
+		Scheduling:        &v1alpha1.SchedulingRules{},
+		Volumes:           &v1alpha1.VolumeRules{},
+		ExtendedResources: &v1alpha1.ExtendedResourceRules{},
+		Metadata:          &v1alpha1.MetadataRules{},
+		Fields:            &v1alpha1.NameRules{},
+	}
+	to := reflect.ValueOf(whole).Elem()
+	for field, v := range reflect.ValueOf(*given).Fields() {
+		if !v.IsZero() {
+			to.FieldByIndex(field.Index).Set(v)
+		}
+	}
+	return whole
 }
 
 // parse reads a module of Rego v1.

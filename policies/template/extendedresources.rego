@@ -1,0 +1,22 @@
+# SPDX-FileCopyrightText: The Corral Authors
+# SPDX-License-Identifier: Apache-2.0
+
+package corral.template
+
+import data.corral.library.allowed
+
+# METADATA
+# scope: rule
+# title: Extended resources by name
+# description: >-
+#  Containers must ask for no resources but cpu, memory, ephemeral-storage and those of
+#  data.library.extendedResources.allowed, and claim no devices but by claims.
+# custom:
+#  code: CORRAL-EXT-001
+#  family: extendedResources
+#  severity: high
+#  remediation: remove the resource, or have it named in library.extendedResources
+deny contains {"msg": sprintf("the pod asks for %s", [name]), "path": sprintf("spec.%s", [path])} if {
+	data.library.extendedResources
+	some [path, name] in corral.unlisted(input.pod.spec, allowed.extended_resources)
+}

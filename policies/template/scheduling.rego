@@ -1,0 +1,55 @@
+# SPDX-FileCopyrightText: The Corral Authors
+# SPDX-License-Identifier: Apache-2.0
+
+package corral.template
+
+import data.corral.library.allowed
+
+# METADATA
+# scope: rule
+# title: Scheduling within bounds
+# description: >-
+#  A pod must name no scheduler, priority class or runtime class and select nodes by no labels but those of
+#  data.library.scheduling and, of nodes, architecture, operating system and topology. It must not name its node, wait
+#  at a gate, join a group, name who delays its eviction, or keep near to or away from pods of other namespaces.
+# custom:
+#  code: CORRAL-SCHED-001
+#  family: scheduling
+#  severity: high
+#  remediation: remove the field, or have the name added to library.scheduling
+#  only_with: [schedulerName, priorityClassName, runtimeClassName, nodeSelector, affinity, nodeName, schedulingGates, schedulingGroup, evictionResponders]
+deny contains {"msg": sprintf("the pod chooses how it is scheduled: %s", [name]), "path": sprintf("spec.%s", [path])} if {
+	data.library.scheduling
+	some [path, name] in unlisted_scheduling
+}
+
+unlisted_scheduling contains found if some found in corral.unlisted(input.pod.spec, allowed.scheduling)
+
+# A requirement but In is on any value, *.
+unlisted_scheduling contains ["affinity.nodeAffinity", label] if {
+	affinity := input.pod.spec.affinity.nodeAffinity
+	required := object.get(affinity, ["requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"], [])
+	preferred := [p.preference | some p in affinity.preferredDuringSchedulingIgnoredDuringExecution]
+	requirement := array.concat(required, preferred)[_][["matchExpressions", "matchFields"][_]][_]
+	some value in object.get({"In": object.get(requirement, "values", [])}, requirement.operator, ["*"])
+	some [_, label] in corral.unlisted({requirement.key: value}, [[["*"], allowed.node_labels]])
+}
+
+# METADATA
+# scope: rule
+# title: Tolerations by taint
+# description: >-
+#  A pod must tolerate no taint but those of data.library.scheduling.tolerations.
+# custom:
+#  code: CORRAL-SCHED-002
+#  family: scheduling
+#  severity: high
+#  remediation: remove the toleration, or have the taint named in library.scheduling.tolerations
+#  only_with: [tolerations]
+deny contains {"msg": sprintf("the pod tolerates the taint %s", [taint]), "path": sprintf("spec.tolerations[%d]", [i])} if {
+	data.library.scheduling
+	some i, toleration in input.pod.spec.tolerations
+	operator := object.get(toleration, "operator", "Equal")
+	value := {"Equal": object.get(toleration, "value", "")}
+	some [_, taint] in corral.unlisted({object.get(toleration, "key", ""): object.get(value, operator, "*")}, allowed.taints)
+}

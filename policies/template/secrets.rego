@@ -1,0 +1,24 @@
+# SPDX-FileCopyrightText: The Corral Authors
+# SPDX-License-Identifier: Apache-2.0
+
+package corral.template
+
+import data.corral.library.allowed
+
+# METADATA
+# scope: rule
+# title: Secrets by name
+# description: >-
+#  A pod must read no Secret but those of data.library.secrets.allowed and that of its own registration: not in
+#  variables, volumes or projections, not to pull images, not through a storage driver or its attributes.
+# custom:
+#  code: CORRAL-SEC-001
+#  family: secrets
+#  severity: high
+#  remediation: remove the reference, or have the Secret named in library.secrets.allowed
+#  only_with: [secretKeyRef, secretRef, secretName, secret, nodePublishSecretRef, imagePullSecrets, volumeAttributes, options]
+deny contains {"msg": sprintf("the pod reads the Secret %s", [name]), "path": sprintf("spec.%s", [path])} if {
+	data.library.secrets
+	some [path, name] in corral.unlisted(input.pod.spec, allowed.secrets)
+	not name == concat("", [input.pod.metadata.name, "-jit"])
+}

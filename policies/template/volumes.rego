@@ -1,0 +1,44 @@
+# SPDX-FileCopyrightText: The Corral Authors
+# SPDX-License-Identifier: Apache-2.0
+
+package corral.template
+
+import data.corral.library.allowed
+
+# METADATA
+# scope: rule
+# title: Volumes within bounds
+# description: >-
+#  Volumes must be of a harmless kind or one of data.library.volumes.kinds, and so must sources of projected volumes.
+#  Claims must be of claims, drivers of drivers. Ephemeral volumes must be new, empty, no raw devices, and of the
+#  default storage class or one of storageClasses.
+# custom:
+#  code: CORRAL-VOL-001
+#  family: volumes
+#  severity: high
+#  remediation: use an emptyDir or an ephemeral volume, or have the name added to library.volumes
+#  only_with: [volumes, volumeDevices]
+deny contains {"msg": sprintf("the pod has a volume of %s", [name]), "path": sprintf("spec.%s", [path])} if {
+	data.library.volumes
+	some [path, name] in corral.unlisted(input.pod.spec, allowed.volumes)
+}
+
+# METADATA
+# scope: rule
+# title: Memory with a size
+# description: >-
+#  A volume in memory must have a size, above 0 and within the memory that the pod takes.
+# custom:
+#  code: CORRAL-VOL-002
+#  family: volumes
+#  severity: medium
+#  remediation: set emptyDir.sizeLimit, and limits for memory
+#  only_with: [medium]
+deny contains {"msg": sprintf("volume %s is memory without a size within the pod's", [volume.name]), "path": sprintf("spec.volumes[%d].emptyDir.sizeLimit", [i])} if {
+	data.library.volumes
+	some i, volume in input.pod.spec.volumes
+	volume.emptyDir.medium != ""
+	size := corral.quantity(object.get(volume.emptyDir, "sizeLimit", 0))
+	memory := object.get(corral.pod_resources(input.pod.spec), "memory", 0)
+	count([size | size > 0; size <= memory]) == 0
+}
