@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/yaml"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
@@ -194,29 +193,13 @@ func (r *manifestReader) merge(d document, p *declaredPolicy, from types.Namespa
 			}
 			p.source.Modules[name] = text
 		case isPolicyData(key):
-			if err := mergeData(&p.source, text); err != nil {
-				r.refuse(config.document, "data", "key %s: %v", key, err)
+			if p.source.DataFiles == nil {
+				p.source.DataFiles = map[string]string{}
 			}
+			p.source.DataFiles[name] = text
 		default:
 			r.refuse(config.document, "data", "key %s is neither NAME.rego nor data.json or data.yaml", key)
 		}
 	}
 	p.noteLines(config.document, get(config.document.node, "data"), from.Name+"/")
-}
-
-func mergeData(source *policy.Source, text string) error {
-	var content map[string]any
-	if err := yaml.UnmarshalStrict([]byte(text), &content); err != nil {
-		return fmt.Errorf("data must be a JSON or YAML object: %w", err)
-	}
-	if source.Data == nil {
-		source.Data = map[string]any{}
-	}
-	for name, value := range content {
-		if _, taken := source.Data[name]; taken {
-			return fmt.Errorf("data.%s is there already", name)
-		}
-		source.Data[name] = value
-	}
-	return nil
 }

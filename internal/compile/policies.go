@@ -11,9 +11,9 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/yaml"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/yamldoc"
 )
 
 // DefaultPolicyName names the policy made of the Rego files of a tree.
@@ -71,8 +71,8 @@ func (c *compilation) compilePolicy(t *tree, name string) {
 
 // mergeData adds what one data file holds at the root of data.
 func (c *compilation) mergeData(data map[string]any, origin map[string]string, file string, content []byte) {
-	var object map[string]any
-	if err := yaml.UnmarshalStrict(content, &object); err != nil {
+	object, err := yamldoc.Object(content)
+	if err != nil {
 		c.report(v1alpha1.Diagnostic{File: file, Line: 1, Column: 1, Message: fmt.Sprintf("data of policies must be a JSON or YAML object: %v", err)})
 		return
 	}

@@ -6,7 +6,6 @@ package yamldoc
 
 import (
 	"errors"
-	"fmt"
 
 	yamlv3 "go.yaml.in/yaml/v3"
 	"sigs.k8s.io/yaml"
@@ -19,14 +18,14 @@ var errAlias = errors.New("it has an alias (*NAME): write out what it stands for
 func Object(text []byte) (map[string]any, error) {
 	var document yamlv3.Node
 	if err := yamlv3.Unmarshal(text, &document); err != nil {
-		return nil, fmt.Errorf("reading YAML: %w", err)
+		return nil, err //nolint:wrapcheck // it says what is wrong, and the caller with what
 	}
 	if hasAlias(&document) {
 		return nil, errAlias
 	}
 	var object map[string]any
 	if err := yaml.UnmarshalStrict(text, &object); err != nil {
-		return nil, fmt.Errorf("reading YAML: %w", err)
+		return nil, err //nolint:wrapcheck // it says what is wrong, and the caller with what
 	}
 	return object, nil
 }
