@@ -192,11 +192,6 @@ func withoutCopies(errors ast.Errors) ast.Errors {
 	return kept
 }
 
-// hasOwn tells whether there are rules beside the library's.
-func (p *program) hasOwn() bool {
-	return slices.ContainsFunc(p.origins, func(o origin) bool { return o.own })
-}
-
 // decisions are those that the policy has rules for, sorted.
 func (p *program) decisions() []string {
 	return slices.Sorted(maps.Keys(p.queries))

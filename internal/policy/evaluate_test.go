@@ -281,7 +281,7 @@ func TestAPolicyWhoseReachCannotBeReadBindsAll(t *testing.T) {
 func TestAPodThatCannotBeReadIsNotAllowed(t *testing.T) {
 	p := load(t, namespaced("package corral.template\ndeny contains \"a\" if input.pod.spec.hostNetwork\n"))
 	b := NewSet(p).For(pool())
-	for _, pod := range []string{"", "{", "[]", strings.Repeat(`{"a":`, 100) + "1" + strings.Repeat("}", 100)} {
+	for _, pod := range []string{"", "{", "[]"} {
 		got := b.Template(t.Context(), TemplateInput{Pool: pool(), Pod: json.RawMessage(pod)})
 		if len(got.Failures) != 1 || got.Failures[0].Kind != EvaluationError {
 			t.Errorf("pod %.20q: failures are %v", pod, got.Failures)

@@ -9,9 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/open-policy-agent/opa/v1/ast"
-
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
@@ -56,46 +53,6 @@ func TestRulesAreAskedAboutPodsThatBreakThem(t *testing.T) {
 		if want := strings.Fields(code); len(answer.Failures) > 0 || !slices.Equal(codes, want) {
 			t.Errorf("a pod that breaks %q is denied for %q, failures %v", code, codes, answer.Failures)
 		}
-	}
-}
-
-// TestTheLibraryReadsNoneOfWhatIsLeftOut looks for the names in its rules, and in what a pod is asked for.
-func TestTheLibraryReadsNoneOfWhatIsLeftOut(t *testing.T) {
-	all, err := library()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range all {
-		ast.WalkTerms(m.module, func(term *ast.Term) bool {
-			if text, ok := term.Value.(ast.String); ok && ofNoRule[string(text)] {
-				t.Errorf("%s: the library reads %s", term.Location, text)
-			}
-			return false
-		})
-	}
-	pod := readPod(t)
-	whole, err := ParsePod(pod)
-	if err != nil {
-		t.Fatal(err)
-	}
-	part, err := parsePod(pod, ofNoRule)
-	if err != nil {
-		t.Fatal(err)
-	}
-	source := wholeLibrary()
-	source.Library.Preset, source.Library.Secrets = v1alpha1.PresetTenant, &v1alpha1.NameRules{Allowed: v1alpha1.AllowedNames{"other"}}
-	bound := NewSet(load(t, source)).For(pool())
-	var answers [2]Template
-	for i, parsed := range []*ParsedPod{whole, part} {
-		answers[i] = bound.Template(t.Context(), TemplateInput{Pool: pool(), Parsed: parsed})
-	}
-	if diff := cmp.Diff(answers[0], answers[1]); diff != "" || len(whole.sets) != len(part.sets) {
-		t.Errorf("(-whole +part):\n%s", diff)
-	}
-	own := NewSet(load(t, namespaced("package corral.template\ndeny contains input.pod.spec.containers[0].env[0].value"))).For(pool())
-	text := json.RawMessage(`{"spec": {"containers": [{"env": [{"name": "a", "value": "seen"}]}]}}`)
-	if got := own.Template(t.Context(), TemplateInput{Pool: pool(), Pod: text}); len(got.Denials) != 1 || got.Denials[0].Message != "seen" {
-		t.Errorf("a rule that reads env: %+v", got)
 	}
 }
 

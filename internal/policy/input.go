@@ -117,8 +117,6 @@ type TemplateInput struct {
 	// Pod is the core/v1 Pod as it would be created, with defaults, and a placeholder for its
 	// runner's name and Secret.
 	Pod json.RawMessage `json:"pod"`
-	// Parsed is read instead of Pod, if it is set: for one pod that is judged often.
-	Parsed *ParsedPod `json:"-"`
 }
 
 // UpdateInput is what the package corral.update is asked about: how may this change roll out?

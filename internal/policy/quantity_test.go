@@ -5,7 +5,10 @@ package policy
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
+
+	"github.com/open-policy-agent/opa/v1/ast"
 )
 
 func TestQuantitiesAreCountedInThousandths(t *testing.T) {
@@ -74,4 +77,13 @@ deny contains sprintf("%d", [corral.pod_resources(input.pod.spec).cpu]) if corra
 			t.Errorf("the verdict of %s is %+v", spec, got)
 		}
 	}
+}
+
+func byGo(t testing.TB, text string) ast.Value {
+	t.Helper()
+	value, err := ast.ValueFromReader(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value
 }

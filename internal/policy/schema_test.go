@@ -17,14 +17,10 @@ import (
 func TestInputsAreOfTheirSchema(t *testing.T) {
 	in := fleetInput()
 	in.Usage.Labels = map[string]Group{"team": in.Usage.Namespace}
-	pod, err := ParsePod(readPod(t))
-	if err != nil {
-		t.Fatal(err)
-	}
 	b := NewSet().For(in.Pool)
 	for decision, q := range map[string]*question{
 		DecisionScaling:  b.aboutScaling(&in),
-		DecisionTemplate: b.aboutPod(&TemplateInput{Pool: in.Pool, Parsed: pod}),
+		DecisionTemplate: b.aboutPod(&TemplateInput{Pool: in.Pool, Pod: readPod(t)}),
 		DecisionUpdate:   b.aboutUpdate(&UpdateInput{Pool: in.Pool, Change: Change{Phase: "Canary"}}),
 	} {
 		term, err := q.input()

@@ -107,14 +107,6 @@ func takePart(p *Policy, decision string) bool {
 	return !p.isLoaded() || slices.Contains(p.facts.Decisions, decision)
 }
 
-// without are the names of fields of a pod that none of the rules here can read: those that aren't the library's may read any.
-func (b *Bound) without() map[string]bool {
-	if slices.ContainsFunc(b.policies, func(p *Policy) bool { return p.program != nil && p.program.hasOwn() }) {
-		return nil
-	}
-	return ofNoRule
-}
-
 // isAsked tells whether any policy has a say in a decision.
 func (b *Bound) isAsked(decision string) bool {
 	return slices.ContainsFunc(b.policies, func(p *Policy) bool { return takePart(p, decision) })

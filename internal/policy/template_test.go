@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"github.com/open-policy-agent/opa/v1/ast"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
@@ -75,20 +74,6 @@ func TestFindingsAreAllThatPoliciesFind(t *testing.T) {
 	}
 }
 
-func TestAParsedPodIsJudgedAlike(t *testing.T) {
-	text := json.RawMessage(`{"spec": {"hostNetwork": true}}`)
-	pod, err := ParsePod(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := boundBy(t, namespaced(checks))
-	want := b.Template(t.Context(), TemplateInput{Pool: pool(), Pod: text})
-	got := b.Template(t.Context(), TemplateInput{Pool: pool(), Parsed: pod})
-	if diff := cmp.Diff(want, got); diff != "" || len(want.Denials) != 1 {
-		t.Errorf("the verdict differs (-text +parsed):\n%s", diff)
-	}
-}
-
 func TestTextsOfAnswersAreBounded(t *testing.T) {
 	p := namespaced("package corral.template\ndeny contains concat(\"\", [\"a\", concat(\"\", [\"é\" | numbers.range(1, 5000)[_]])])\nwarn contains base64.decode(\"/w==\")\n")
 	got := boundBy(t, p).Template(t.Context(), TemplateInput{Pool: pool(), Pod: json.RawMessage("{}")})
@@ -98,36 +83,4 @@ func TestTextsOfAnswersAreBounded(t *testing.T) {
 	if len(got.Warnings) != 1 || got.Warnings[0].Message != "\uFFFD" {
 		t.Errorf("a text that is none is told as %v", got.Warnings)
 	}
-}
-
-// TestPodsAreReadAsJSON compares with encoding/json, by way of Go's values.
-func TestPodsAreReadAsJSON(t *testing.T) {
-	for _, text := range []string{
-		`{}`, ` { "a" : [ ] , "b" : { } } `, `{"a":[1,-2.5,1e3,0],"b":[true,false,null]}`, "{\"a\":\t[\n1\r,2]}",
-		`{"a":"\u00e9\n\"\\","b\"c":"é"}`, `{"a":1,"a":2}`, "{" + strings.Repeat(`"a":1,`, 50) + `"a":2}`, "{\"a\":\"\xff\"}", `{"spec":{"containers":[{"name":"a","image":"b"}]}}`,
-	} {
-		got, err := ParsePod(json.RawMessage(text))
-		if err != nil {
-			t.Errorf("ParsePod(%s): %v", text, err)
-			continue
-		}
-		if want := byGo(t, text); got.value.term.Value.Compare(want) != 0 {
-			t.Errorf("ParsePod(%s) = %v, want %v", text, got.value.term, want)
-		}
-	}
-}
-
-func byGo(t testing.TB, text string) ast.Value {
-	t.Helper()
-	decoder := json.NewDecoder(strings.NewReader(text))
-	decoder.UseNumber()
-	var content any
-	if err := decoder.Decode(&content); err != nil {
-		t.Fatal(err)
-	}
-	value, err := ast.InterfaceToValue(content)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return value
 }

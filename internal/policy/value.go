@@ -267,16 +267,8 @@ func (b *Bound) aboutScaling(in *ScalingInput) *question {
 
 // aboutPod makes the question of corral.template. The pod is read once, if any rule here asks for it.
 func (b *Bound) aboutPod(in *TemplateInput) *question {
-	pod := sync.OnceValues(func() (*ParsedPod, error) {
-		if in.Parsed != nil {
-			return in.Parsed, nil
-		}
-		return parsePod(in.Pod, b.without())
-	})
+	pod := sync.OnceValues(func() (parsedPod, error) { return parsePod(in.Pod) })
 	sum := sha256.Sum256(in.Pod)
-	if in.Parsed != nil {
-		sum = in.Parsed.value.sum
-	}
 	h := newHash()
 	h.text(string(sum[:]))
 	q := b.question(DecisionTemplate, in.Pool, 0, h, Question{Template: in}, func() ([][2]*ast.Term, error) {
@@ -284,13 +276,10 @@ func (b *Bound) aboutPod(in *TemplateInput) *question {
 		if err != nil {
 			return nil, err
 		}
-		return [][2]*ast.Term{property("pod", parsed.value.term)}, nil
+		return [][2]*ast.Term{property("pod", parsed.term)}, nil
 	})
 	q.sets = func() map[string]bool {
-		parsed, err := pod()
-		if err != nil {
-			return nil
-		}
+		parsed, _ := pod() // input tells of the error
 		return parsed.sets
 	}
 	return q
