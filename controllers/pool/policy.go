@@ -20,6 +20,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	policies "github.com/corral-dev/corral/controllers/policy"
 	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/poolstatus"
 	"github.com/corral-dev/corral/internal/rollout"
@@ -59,9 +60,9 @@ func (x *run) bind(ctx context.Context) error {
 
 // permit asks policies about the pod of the spec's template. Nil means that it may run; one
 // that was allowed goes on while policies can't be asked.
-func (x *run) permit(ctx context.Context, revision string) error {
+func (x *run) permit(ctx context.Context, revision string, isStored bool) error {
 	last := x.pool.Status.Template
-	accepted := last != nil && last.Revision == revision && last.Allowed || last == nil && x.stored == revision
+	accepted := last == nil && isStored && x.stored == revision || last != nil && last.Allowed && last.Revision == revision && cmp.Or(last.TemplateDigest, x.digest) == x.digest
 	answer := policy.Template{Failures: x.unasked}
 	if len(x.unasked) == 0 {
 		var err error
@@ -80,7 +81,7 @@ func (x *run) permit(ctx context.Context, revision string) error {
 	x.pool.Status.Template = nil
 	if answer.Digest != "" {
 		x.pool.Status.Template = &v1alpha1.TemplateVerdict{
-			Revision: revision, Digest: answer.Digest, Allowed: len(answer.Denials) == 0,
+			Revision: revision, TemplateDigest: x.digest, Digest: answer.Digest, Allowed: len(answer.Denials) == 0,
 			Denials: head(answer.Denials), Warnings: head(answer.Warnings),
 		}
 	}
@@ -133,10 +134,13 @@ func (x *run) denials(ctx context.Context, revision string) []v1alpha1.PolicyFin
 			return nil // it makes no pod
 		}
 	}
-	if last := x.judged; len(answer.Failures) > 0 && len(answer.Denials) == 0 && last != nil && last.Revision == revision && !last.Allowed {
-		return last.Denials
+	if len(answer.Failures) == 0 || len(answer.Denials) > 0 {
+		return answer.Denials
 	}
-	return answer.Denials
+	if digest, err := podspec.Digest(x.known[revision]); err == nil && x.judged.Denies(revision, digest) {
+		return x.judged.Denials
+	}
+	return nil
 }
 
 // expel ends a runner of a denied revision, if it has no job: it is deregistered first.

@@ -4,6 +4,7 @@
 package pool
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -29,36 +30,72 @@ const probeName = "template-check"
 // server accepted the pod it leads to. A template that can't be used leaves the
 // last good revision in force.
 func (x *run) revision(ctx context.Context) error {
-	hash, err := podspec.Hash(x.pool.Spec.Template.Raw)
-	if err != nil {
+	var err error
+	if x.digest, err = podspec.Digest(x.pool.Spec.Template.Raw); err != nil {
 		return kube.Stall(v1alpha1.TemplateInvalidReason, "spec.template: %w", err)
 	}
-	name := x.pool.Name + "-" + hash
-	if err := x.permit(ctx, name); err != nil {
+	name, isStored, err := x.nameOf(ctx, x.digest)
+	if err != nil {
+		return err
+	}
+	if err := x.permit(ctx, name, isStored); err != nil {
 		return x.refuse(name, err)
 	}
-	known := &appsv1.ControllerRevision{}
-	switch err := x.Client.Get(ctx, client.ObjectKey{Namespace: x.key.Namespace, Name: name}, known); {
-	case err == nil && (metav1.IsControlledBy(known, x.pool) || metav1.GetControllerOf(known) == nil):
-		x.adopt(name)
-		return nil
-	case err == nil:
-		return kube.Wait(v1alpha1.ProgressingReason, recordRetry, "a ControllerRevision %q of a former pool is still there", name)
-	case !apierrors.IsNotFound(err):
-		return fmt.Errorf("reading the revision: %w", err)
+	if !isStored {
+		err = x.store(ctx, name)
 	}
-	if err := x.probe(ctx); err != nil {
+	if err != nil {
 		return x.refuse(name, err)
-	}
-	if err := x.Client.Create(ctx, x.newRevision(name)); err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("storing the revision: %w", err)
 	}
 	x.adopt(name)
 	return nil
 }
 
+// nameOf finds the name under which a template is stored or, if it isn't, the first that is free: names
+// have but ten digits of the digest.
+func (x *run) nameOf(ctx context.Context, digest string) (name string, isStored bool, err error) {
+	for _, candidate := range podspec.RevisionNames(x.pool.Name, digest) {
+		known := &appsv1.ControllerRevision{}
+		switch err := x.Client.Get(ctx, client.ObjectKey{Namespace: x.key.Namespace, Name: candidate}, known); {
+		case apierrors.IsNotFound(err):
+			name = cmp.Or(name, candidate)
+			continue
+		case err != nil:
+			return "", false, fmt.Errorf("reading the revision: %w", err)
+		}
+		if other, err := podspec.Digest(known.Data.Raw); err != nil || other != digest {
+			continue
+		}
+		if owner := metav1.GetControllerOf(known); owner != nil && owner.UID != x.pool.UID {
+			return "", false, kube.Wait(v1alpha1.ProgressingReason, recordRetry, "a ControllerRevision %q of a former pool is still there", candidate)
+		}
+		return candidate, true, nil
+	}
+	if name == "" {
+		return "", false, kube.Stall(v1alpha1.TemplateInvalidReason, "spec.template: other templates have all names that revision %s could have; change it, as by an annotation",
+			podspec.RevisionNames(x.pool.Name, digest)[0])
+	}
+	return name, false, nil
+}
+
+// store tries the template, and stores it under a name that is free as far as the cache shows.
+func (x *run) store(ctx context.Context, name string) error {
+	if err := x.probe(ctx); err != nil {
+		return err
+	}
+	made := name + " " + x.digest
+	switch err := x.Client.Create(ctx, x.newRevision(name)); {
+	case apierrors.IsAlreadyExists(err) && x.recall.made != made:
+		return kube.Wait(v1alpha1.ProgressingReason, recordRetry, "a ControllerRevision %q is there that may be of another template", name)
+	case client.IgnoreAlreadyExists(err) != nil:
+		return fmt.Errorf("storing the revision: %w", err)
+	}
+	x.recall.made = made
+	return nil
+}
+
 func (x *run) adopt(name string) {
-	x.pool.Status.Revision = name
+	x.pool.Status.Revision, x.adopted = name, name
 	conditions.MarkTrue(x.pool, v1alpha1.TemplateValidCondition, v1alpha1.SucceededReason, "revision %s", name)
 }
 
@@ -117,7 +154,8 @@ func (x *run) newRevision(name string) *appsv1.ControllerRevision {
 	revision := &appsv1.ControllerRevision{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: x.key.Namespace, Name: name,
-			Labels: map[string]string{v1alpha1.PoolLabel: x.pool.Name},
+			Labels:      map[string]string{v1alpha1.PoolLabel: x.pool.Name},
+			Annotations: map[string]string{v1alpha1.TemplateDigestAnnotation: x.digest},
 		},
 		Data:     runtime.RawExtension{Raw: x.pool.Spec.Template.Raw},
 		Revision: x.pool.Generation,

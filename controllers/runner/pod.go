@@ -4,6 +4,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -32,7 +33,11 @@ func (x *run) reconcilePod(ctx context.Context) error {
 	if err := x.Client.Get(ctx, key, revision); err != nil {
 		return fmt.Errorf("reading the template: %w", err)
 	}
-	if err := x.permit(ctx, revision.Data.Raw); err != nil {
+	digest, err := podspec.Digest(revision.Data.Raw)
+	if err != nil || cmp.Or(x.runner.Spec.TemplateDigest, digest) != digest {
+		return kube.Stall(v1alpha1.TemplateInvalidReason, "ControllerRevision %q has another template than the runner was made for", revision.Name)
+	}
+	if err := x.permit(ctx, revision.Data.Raw, digest); err != nil {
 		return err
 	}
 	pod, err := podspec.Build(x.identity(), revision.Data.Raw)
@@ -64,7 +69,7 @@ func (x *run) reconcilePod(ctx context.Context) error {
 
 // permit asks policies once more whether the pod may run: they may have changed since the pool
 // asked for the runner. While they can't be asked, what was allowed goes on.
-func (x *run) permit(ctx context.Context, template []byte) error {
+func (x *run) permit(ctx context.Context, template []byte, digest string) error {
 	pool, err := x.pool(ctx)
 	if err != nil || pool == nil {
 		return err
@@ -74,7 +79,7 @@ func (x *run) permit(ctx context.Context, template []byte) error {
 		return kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
 	}
 	denials := answer.Denials
-	if t := pool.Status.Template; len(answer.Failures) > 0 && t != nil && t.Revision == x.runner.Spec.Revision && !t.Allowed {
+	if t := pool.Status.Template; len(answer.Failures) > 0 && t.Denies(x.runner.Spec.Revision, digest) {
 		denials = append(denials, t.Denials...)
 	}
 	if len(denials) > 0 {

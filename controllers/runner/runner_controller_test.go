@@ -572,3 +572,53 @@ func TestSomebodyMayEndARunnerWithItsJob(t *testing.T) {
 		t.Errorf("event %q", e)
 	}
 }
+
+// Whoever may delete and create ControllerRevisions puts another template in the place of one that was judged.
+func TestAPodIsMadeOfNoOtherTemplateThanItsRunner(t *testing.T) {
+	for name, replaced := range map[string]bool{"the template it was made for": false, "another of the same name": true} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			revision := get(b, &appsv1.ControllerRevision{}, "linux-1")
+			r := b.runner()
+			var err error
+			if r.Spec.TemplateDigest, err = podspec.Digest(revision.Data.Raw); err != nil {
+				t.Fatal(err)
+			}
+			b.update(r)
+			if replaced {
+				revision.Data.Raw = []byte(`{"spec":{"containers":[{"name":"runner","image":"evil"}]}}`)
+				b.update(revision)
+			}
+			b.reconcile()
+			if made := b.pod() != nil; made == replaced {
+				t.Errorf("a pod was made: %t; %+v", made, b.runner().Status)
+			}
+			if cause := b.runner().Status.Cause; replaced && cause != v1alpha1.CauseRefused {
+				t.Errorf("cause %s", cause)
+			}
+		})
+	}
+}
+
+// failing are policies that can't be asked.
+type failing struct{}
+
+func (failing) Permit(context.Context, *v1alpha1.RunnerPool, string, []byte) (policy.Template, error) {
+	return policy.Template{Failures: []policy.Failure{{Kind: policy.NotLoaded}}}, nil
+}
+
+func TestATemplateThatWasDeniedStaysSoUnderAnyName(t *testing.T) {
+	b := newBench(t)
+	b.Policies = failing{}
+	digest, err := podspec.Digest(get(b, &appsv1.ControllerRevision{}, "linux-1").Data.Raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := restPool()
+	p.Status.Template = &v1alpha1.TemplateVerdict{Revision: "linux-0", TemplateDigest: digest, Denials: []v1alpha1.PolicyFinding{{Message: "no"}}}
+	b.create(p)
+	b.reconcile()
+	if b.pod() != nil {
+		t.Error("its pod was made")
+	}
+}

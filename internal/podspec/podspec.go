@@ -5,11 +5,13 @@
 package podspec
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -18,6 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	kjson "sigs.k8s.io/json"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -32,8 +35,10 @@ const (
 	RunnerIDKey = "runnerID"
 	// jitSuffix ends the name of every runner's Secret, so that a template that names one is recognised.
 	jitSuffix = "-jit"
-	// revisionLength is how many hexadecimal digits of a template's hash name a revision.
+	// revisionLength is how many hexadecimal digits of a template's digest name a revision.
 	revisionLength = 10
+	// revisionNames is how many templates with the same digits can be stored at once.
+	revisionNames = 10
 )
 
 // Runner is the identity a pod is built for.
@@ -56,18 +61,35 @@ func BelongsTo(pod *corev1.Pod, r *v1alpha1.Runner) bool {
 // SecretName returns the name of the Secret with a runner's JIT configuration.
 func SecretName(runner string) string { return runner + jitSuffix }
 
-// Hash identifies a template by its content; formatting and key order do not matter.
-func Hash(template []byte) (string, error) {
+// Digest identifies a template by its content, in hexadecimal digits; formatting and key order do not matter.
+func Digest(template []byte) (string, error) {
 	var content any
-	if err := json.Unmarshal(template, &content); err != nil {
+	d := json.NewDecoder(bytes.NewReader(template))
+	d.UseNumber() // two large numbers may be one float64
+	if err := d.Decode(&content); err != nil {
 		return "", fmt.Errorf("decoding the template: %w", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return "", errors.New("decoding the template: something follows it")
 	}
 	canonical, err := json.Marshal(content)
 	if err != nil {
 		return "", fmt.Errorf("encoding the template: %w", err)
 	}
 	sum := sha256.Sum256(canonical)
-	return hex.EncodeToString(sum[:])[:revisionLength], nil
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// RevisionNames lists the names that a template may be stored under, in the order in which they are
+// taken. The first is short enough for a label, and so short that somebody may have found another
+// template with the same one: the others are for that.
+func RevisionNames(pool, digest string) []string {
+	name := pool + "-" + digest[:min(len(digest), revisionLength)]
+	names := []string{name}
+	for i := 1; i < revisionNames && len(name)+2 <= validation.LabelValueMaxLength; i++ {
+		names = append(names, name+"-"+strconv.Itoa(i))
+	}
+	return names
 }
 
 // Build makes the pod of a runner. An error names the field of the template.

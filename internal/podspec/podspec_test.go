@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
 	"github.com/corral-dev/corral/internal/podspec"
@@ -108,18 +109,38 @@ func TestCheckSecrets(t *testing.T) {
 	}
 }
 
-func TestHashIsOfTheContent(t *testing.T) {
-	hash := func(s string) string {
-		h, err := podspec.Hash([]byte(s))
+func TestDigestIsOfTheContent(t *testing.T) {
+	digest := func(s string) string {
+		d, err := podspec.Digest([]byte(s))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return h
+		return d
 	}
-	if a, b := hash(`{"a": 1, "b": {"c": 2}}`), hash(`{"b":{"c":2},"a":1}`); a != b {
-		t.Errorf("formatting changes the hash: %s, %s", a, b)
+	if a, b := digest(`{"a": 1, "b": {"c": 2}}`), digest(`{"b":{"c":2},"a":1}`); a != b {
+		t.Errorf("formatting changes the digest: %s, %s", a, b)
 	}
-	if a, b := hash(`{"a": 1}`), hash(`{"a": 2}`); a == b {
-		t.Errorf("content does not change the hash: %s", a)
+	for a, b := range map[string]string{`{"a": 1}`: `{"a": 2}`, `{"a": 9007199254740992}`: `{"a": 9007199254740993}`} {
+		if digest(a) == digest(b) {
+			t.Errorf("%s and %s have the digest %s", a, b, digest(a))
+		}
+	}
+	if d, err := podspec.Digest([]byte(`{"a": 1} {"a": 2}`)); err == nil {
+		t.Errorf("two templates have the digest %s", d)
+	}
+}
+
+func TestRevisionNamesAreLabels(t *testing.T) {
+	const digest = "0d7f9ec30b1122334455"
+	for pool, want := range map[string]int{"linux": 10, strings.Repeat("x", 50): 10, strings.Repeat("x", 51): 1} {
+		names := podspec.RevisionNames(pool, digest)
+		if len(names) != want || names[0] != pool+"-0d7f9ec30b" {
+			t.Errorf("%s has %v", pool, names)
+		}
+		for _, name := range names {
+			if bad := validation.IsValidLabelValue(name); len(bad) > 0 {
+				t.Errorf("%s: %v", name, bad)
+			}
+		}
 	}
 }
