@@ -51,14 +51,14 @@ type bench struct {
 	refusal   error // of the API server, to the dry run of a pod
 	// refusedRevision is that to a ControllerRevision.
 	refusedRevision error
-	stale     bool  // the cache shows no Runner
-	broken    bool  // it can't be read
-	asked     int   // for newer counts
-	outcomes  runner.Outcomes
-	condemned []v1alpha1.RunnerCause
-	doubted   []string
-	reading   demand.Reading // of what else tells of jobs
-	atMax     bool
+	stale           bool // the cache shows no Runner
+	broken          bool // it can't be read
+	asked           int  // for newer counts
+	outcomes        runner.Outcomes
+	condemned       []v1alpha1.RunnerCause
+	doubted         []string
+	reading         demand.Reading // of what else tells of jobs
+	atMax           bool
 }
 
 func (b *bench) Snapshot(types.NamespacedName) (actions.Snapshot, bool) { return b.words, true }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fluxcd/pkg/runtime/conditions"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -41,12 +42,17 @@ func (x *run) revision(ctx context.Context) error {
 	if err := x.permit(ctx, name, isStored); err != nil {
 		return x.refuse(name, err)
 	}
-	if !isStored {
-		err = x.store(ctx, name)
+	this := name + " " + x.digest
+	switch {
+	case !isStored:
+		err = x.store(ctx, name, x.recall.good == this)
+	case x.recall.good != this:
+		_, err = x.build() // a former version may have taken what this one refuses
 	}
 	if err != nil {
 		return x.refuse(name, err)
 	}
+	x.recall.good = this
 	x.adopt(name)
 	return nil
 }
@@ -78,19 +84,18 @@ func (x *run) nameOf(ctx context.Context, digest string) (name string, isStored 
 	return name, false, nil
 }
 
-// store tries the template, and stores it under a name that is free as far as the cache shows.
-func (x *run) store(ctx context.Context, name string) error {
+// store tries the template, and stores it under a name that is free as far as the cache shows: it may
+// not show yet what was stored before.
+func (x *run) store(ctx context.Context, name string, before bool) error {
 	if err := x.probe(ctx); err != nil {
 		return err
 	}
-	made := name + " " + x.digest
 	switch err := x.Client.Create(ctx, x.newRevision(name)); {
-	case apierrors.IsAlreadyExists(err) && x.recall.made != made:
+	case apierrors.IsAlreadyExists(err) && !before:
 		return kube.Wait(v1alpha1.ProgressingReason, recordRetry, "a ControllerRevision %q is there that may be of another template", name)
 	case client.IgnoreAlreadyExists(err) != nil:
 		return fmt.Errorf("storing the revision: %w", err)
 	}
-	x.recall.made = made
 	return nil
 }
 
@@ -125,13 +130,22 @@ func (x *run) refuse(name string, err error) error {
 	return nil
 }
 
-// probe builds the pod of the template and lets the API server judge it by a dry
-// run. A refusal for want of quota is no fault of the template's.
-func (x *run) probe(ctx context.Context) error {
+// build makes the pod of the template.
+func (x *run) build() (*corev1.Pod, error) {
 	identity := podspec.Runner{Namespace: x.key.Namespace, Name: x.pool.Name + "-" + probeName, Pool: x.pool.Name, Revision: probeName, UID: x.pool.UID}
 	pod, err := podspec.Build(identity, x.pool.Spec.Template.Raw)
 	if err != nil {
-		return kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
+		return nil, kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
+	}
+	return pod, nil
+}
+
+// probe builds the pod of the template and lets the API server judge it by a dry
+// run. A refusal for want of quota is no fault of the template's.
+func (x *run) probe(ctx context.Context) error {
+	pod, err := x.build()
+	if err != nil {
+		return err
 	}
 	secrets, err := runner.Credentials(ctx, x.Client, x.key.Namespace)
 	if err != nil {

@@ -161,3 +161,17 @@ func (b *bench) delete(revision string) {
 	b.t.Helper()
 	must(b.t, b.Client.Delete(b.t.Context(), &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: revision}}))
 }
+
+func TestATemplateThatAFormerVersionTookIsNamed(t *testing.T) {
+	b := newBench(t)
+	marked := runtime.RawExtension{Raw: []byte(`{"metadata":{"annotations":{"corral.dev/job":"{}"}},"spec":{"containers":[{"name":"runner","image":"r"}]}}`)}
+	b.start()
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Template = marked })
+	stored := b.revisionOf(b.pool().Status.Revision)
+	stored.ResourceVersion, stored.Name, stored.Data = "", podspec.RevisionNames("linux", digestOf(t, marked))[0], marked
+	must(t, b.Client.Create(t.Context(), stored))
+	b.reconcile()
+	if r := b.readyReason(); !strings.Contains(r, "TemplateInvalid") || !strings.Contains(r, "spec.template.metadata.annotations[corral.dev/job]") {
+		t.Errorf("ready: %s", r)
+	}
+}

@@ -6,6 +6,7 @@ package podspec
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -102,14 +103,15 @@ func Build(r Runner, template []byte) (*corev1.Pod, error) {
 	if i < 0 {
 		return nil, fmt.Errorf("spec.template.spec.containers: a container named %q is required", v1alpha1.RunnerContainerName)
 	}
+	if err := checkMetadata(t); err != nil {
+		return nil, err
+	}
+	if err := checkRestarts(&t.Spec, i); err != nil {
+		return nil, err
+	}
 	container := &t.Spec.Containers[i]
 	container.Env = append(slices.DeleteFunc(container.Env, func(e corev1.EnvVar) bool { return e.Name == JITEnv }), jitEnv(r.Name))
-	switch t.Spec.RestartPolicy {
-	case "", corev1.RestartPolicyNever:
-		t.Spec.RestartPolicy = corev1.RestartPolicyNever
-	default:
-		return nil, fmt.Errorf("spec.template.spec.restartPolicy: must be Never, a runner takes one job; found %s", t.Spec.RestartPolicy)
-	}
+	t.Spec.RestartPolicy = corev1.RestartPolicyNever
 	if t.Spec.AutomountServiceAccountToken == nil {
 		t.Spec.AutomountServiceAccountToken = new(bool)
 	}
@@ -122,6 +124,47 @@ func Build(r Runner, template []byte) (*corev1.Pod, error) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: r.Name, Labels: Labels(r, t.Labels), Annotations: annotations},
 		Spec:       t.Spec,
 	}, nil
+}
+
+// checkMetadata refuses labels and annotations by which controllers know their own.
+func checkMetadata(t *corev1.PodTemplateSpec) error {
+	check := func(field string, of map[string]string) error {
+		for _, key := range slices.Sorted(maps.Keys(of)) {
+			domain, _, ok := strings.Cut(key, "/")
+			if ok && strings.HasSuffix("."+domain, "."+v1alpha1.GroupVersion.Group) {
+				return fmt.Errorf("spec.template.metadata.%s[%s]: keys of %s are the controller's own", field, key, domain)
+			}
+		}
+		return nil
+	}
+	return cmp.Or(check("labels", t.Labels), check("annotations", t.Annotations))
+}
+
+// checkRestarts refuses what would start the runner's container again: it takes one job.
+func checkRestarts(spec *corev1.PodSpec, runner int) error {
+	if p := spec.RestartPolicy; p != "" && p != corev1.RestartPolicyNever {
+		return fmt.Errorf("spec.template.spec.restartPolicy: must be Never, a runner takes one job; found %s", p)
+	}
+	container := &spec.Containers[runner]
+	if p := container.RestartPolicy; p != nil && *p != corev1.ContainerRestartPolicyNever {
+		return fmt.Errorf("spec.template.spec.containers[%d].restartPolicy: must be Never, a runner takes one job; found %s", runner, *p)
+	}
+	if len(container.RestartPolicyRules) > 0 {
+		return fmt.Errorf("spec.template.spec.containers[%d].restartPolicyRules: must not be set, a runner takes one job", runner)
+	}
+	return cmp.Or(checkRules("containers", spec.Containers), checkRules("initContainers", spec.InitContainers))
+}
+
+// checkRules refuses rules that start all containers again.
+func checkRules(field string, list []corev1.Container) error {
+	for i, c := range list {
+		for _, rule := range c.RestartPolicyRules {
+			if rule.Action == corev1.ContainerRestartRuleActionRestartAllContainers {
+				return fmt.Errorf("spec.template.spec.%s[%d].restartPolicyRules: must not restart all containers, a runner takes one job", field, i)
+			}
+		}
+	}
+	return nil
 }
 
 // Trim leaves of a pod what the controllers read, as a cache.TransformFunc: whose it is,

@@ -18,9 +18,9 @@ var runner = podspec.Runner{Namespace: "ci", Name: "linux-abc", Pool: "linux", R
 
 func TestBuild(t *testing.T) {
 	pod, err := podspec.Build(runner, []byte(`{
-		"metadata": {"labels": {"team": "a", "corral.dev/pool": "stolen"}, "annotations": {"note": "x"}},
+		"metadata": {"labels": {"team": "a", "corral.development/x": "y"}, "annotations": {"note": "x"}},
 		"spec": {"serviceAccountName": "ci", "containers": [
-			{"name": "dind", "image": "d"},
+			{"name": "dind", "image": "d", "restartPolicy": "OnFailure"},
 			{"name": "runner", "image": "r", "env": [{"name": "ACTIONS_RUNNER_INPUT_JITCONFIG", "value": "mine"}, {"name": "A", "value": "1"}]}]}}`))
 	if err != nil {
 		t.Fatal(err)
@@ -39,6 +39,7 @@ metadata:
     corral.dev/pool: linux
     corral.dev/revision: linux-0123456789
     corral.dev/runner: linux-abc
+    corral.development/x: "y"
     team: a
   name: linux-abc
   namespace: ci
@@ -48,6 +49,7 @@ spec:
   - image: d
     name: dind
     resources: {}
+    restartPolicy: OnFailure
   - env:
     - name: A
       value: "1"
@@ -70,11 +72,18 @@ status: {}
 
 func TestBuildRefusesWithTheField(t *testing.T) {
 	cases := map[string]struct{ template, want string }{
-		"unknown field":   {`{"spec": {"containers": [{"name": "runner", "imge": "r"}]}}`, `unknown field "spec.containers[0].imge"`},
-		"wrong type":      {`{"spec": {"containers": "runner"}}`, "containers"},
-		"no container":    {`{"spec": {"containers": [{"name": "main"}]}}`, `a container named "runner" is required`},
-		"restarts":        {`{"spec": {"restartPolicy": "Always", "containers": [{"name": "runner"}]}}`, "restartPolicy: must be Never"},
-		"not even object": {`[]`, "spec.template"},
+		"unknown field":          {`{"spec": {"containers": [{"name": "runner", "imge": "r"}]}}`, `unknown field "spec.containers[0].imge"`},
+		"wrong type":             {`{"spec": {"containers": "runner"}}`, "containers"},
+		"no container":           {`{"spec": {"containers": [{"name": "main"}]}}`, `a container named "runner" is required`},
+		"restarts":               {`{"spec": {"restartPolicy": "Always", "containers": [{"name": "runner"}]}}`, "restartPolicy: must be Never"},
+		"not even object":        {`[]`, "spec.template"},
+		"restarts the runner":    {`{"spec": {"containers": [{"name": "a"}, {"name": "runner", "restartPolicy": "Always"}]}}`, "spec.containers[1].restartPolicy: must be Never"},
+		"restarts it on failure": {`{"spec": {"containers": [{"name": "runner", "restartPolicy": "OnFailure"}]}}`, "spec.containers[0].restartPolicy: must be Never"},
+		"restarts it by a rule":  {`{"spec": {"containers": [{"name": "runner", "restartPolicy": "Never", "restartPolicyRules": [{"action": "Restart"}]}]}}`, "spec.containers[0].restartPolicyRules"},
+		"restarts all":           {`{"spec": {"initContainers": [{"name": "s", "restartPolicyRules": [{"action": "RestartAllContainers"}]}], "containers": [{"name": "runner"}]}}`, "spec.initContainers[0].restartPolicyRules"},
+		"the pool's label":       {`{"metadata": {"labels": {"corral.dev/pool": "stolen"}}, "spec": {"containers": [{"name": "runner"}]}}`, "spec.template.metadata.labels[corral.dev/pool]"},
+		"the mark of a job":      {`{"metadata": {"annotations": {"corral.dev/job": "{}"}}, "spec": {"containers": [{"name": "runner"}]}}`, "spec.template.metadata.annotations[corral.dev/job]"},
+		"a key below ours":       {`{"metadata": {"labels": {"jobs.corral.dev/id": "1"}}, "spec": {"containers": [{"name": "runner"}]}}`, "spec.template.metadata.labels[jobs.corral.dev/id]"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
