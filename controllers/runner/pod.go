@@ -72,7 +72,7 @@ func (x *run) reconcilePod(ctx context.Context) error {
 func (x *run) permit(ctx context.Context, template []byte, digest string) error {
 	pool, err := x.pool(ctx)
 	if err != nil || pool == nil {
-		return err
+		return cmp.Or(err, x.stranger())
 	}
 	answer, err := x.Policies.Permit(ctx, pool, x.runner.Spec.Revision, template)
 	if err != nil {

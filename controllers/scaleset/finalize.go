@@ -174,6 +174,7 @@ func (x *run) release(ctx context.Context) error {
 	stopping, cancel := context.WithTimeout(ctx, closeTimeout)
 	defer cancel()
 	x.Sessions.Stop(stopping, x.key)
+	x.Sessions.lose(x.key)
 	x.verified.Delete(x.set.UID)
 	base := x.set.DeepCopy()
 	controllerutil.RemoveFinalizer(x.set, v1alpha1.ScaleSetFinalizer)
