@@ -61,8 +61,7 @@ func (x *run) bind(ctx context.Context) error {
 // permit asks policies about the pod of the spec's template. Nil means that it may run; one
 // that was allowed goes on while policies can't be asked.
 func (x *run) permit(ctx context.Context, revision string, isStored bool) error {
-	last := x.pool.Status.Template
-	accepted := last == nil && isStored && x.stored == revision || last != nil && last.Allowed && last.Revision == revision && cmp.Or(last.TemplateDigest, x.digest) == x.digest
+	accepted := x.isAccepted(revision, isStored)
 	answer := policy.Template{Failures: x.unasked}
 	if len(x.unasked) == 0 {
 		var err error
@@ -89,6 +88,15 @@ func (x *run) permit(ctx context.Context, revision string, isStored bool) error 
 		return kube.Stall(v1alpha1.PolicyDeniedReason, "%s", denial(answer.Denials))
 	}
 	return nil
+}
+
+// isAccepted says whether the spec's template was allowed before, or there was no policy to ask.
+func (x *run) isAccepted(revision string, isStored bool) bool {
+	last := x.pool.Status.Template
+	if last == nil {
+		return isStored && x.stored == revision
+	}
+	return last.Allowed && last.Revision == revision && cmp.Or(last.TemplateDigest, x.digest) == x.digest
 }
 
 // undecided is the reason while policies that were never asked can't be: a pool without any

@@ -171,7 +171,7 @@ func TestARunnerThatNobodyVouchesForIsWaitedForWhileItRuns(t *testing.T) {
 	b.restart()
 	b.Sets.(*holder).who = "nobody"
 	b.delete()
-	b.now = b.runner().DeletionTimestamp.Time.Add(untoldAfter - time.Second)
+	b.now = b.runner().DeletionTimestamp.Add(untoldAfter - time.Second)
 	b.reconcile()
 	if b.pod() == nil || b.registered() != 1 {
 		t.Fatal("it was ended")

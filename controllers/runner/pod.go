@@ -28,19 +28,14 @@ func (x *run) reconcilePod(ctx context.Context) error {
 	if x.pod != nil || x.note.podMade || x.runner.Status.StartedAt != nil {
 		return nil
 	}
-	revision := &appsv1.ControllerRevision{}
-	key := client.ObjectKey{Namespace: x.runner.Namespace, Name: x.runner.Spec.Revision}
-	if err := x.Client.Get(ctx, key, revision); err != nil {
-		return fmt.Errorf("reading the template: %w", err)
-	}
-	digest, err := podspec.Digest(revision.Data.Raw)
-	if err != nil || cmp.Or(x.runner.Spec.TemplateDigest, digest) != digest {
-		return kube.Stall(v1alpha1.TemplateInvalidReason, "ControllerRevision %q has another template than the runner was made for", revision.Name)
-	}
-	if err := x.permit(ctx, revision.Data.Raw, digest); err != nil {
+	template, digest, err := x.template(ctx)
+	if err != nil {
 		return err
 	}
-	pod, err := podspec.Build(x.identity(), revision.Data.Raw)
+	if err := x.permit(ctx, template, digest); err != nil {
+		return err
+	}
+	pod, err := podspec.Build(x.identity(), template)
 	if err != nil {
 		return kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
 	}
@@ -65,6 +60,20 @@ func (x *run) reconcilePod(ctx context.Context) error {
 	default:
 		return fmt.Errorf("creating the pod: %w", err)
 	}
+}
+
+// template reads the template that the runner was made for: somebody may have put another in its place.
+func (x *run) template(ctx context.Context) (template []byte, digest string, err error) {
+	revision := &appsv1.ControllerRevision{}
+	key := client.ObjectKey{Namespace: x.runner.Namespace, Name: x.runner.Spec.Revision}
+	if err := x.Client.Get(ctx, key, revision); err != nil {
+		return nil, "", fmt.Errorf("reading the template: %w", err)
+	}
+	digest, err = podspec.Digest(revision.Data.Raw)
+	if err != nil || cmp.Or(x.runner.Spec.TemplateDigest, digest) != digest {
+		return nil, "", kube.Stall(v1alpha1.TemplateInvalidReason, "ControllerRevision %q has another template than the runner was made for", revision.Name)
+	}
+	return revision.Data.Raw, digest, nil
 }
 
 // permit asks policies once more whether the pod may run: they may have changed since the pool

@@ -87,7 +87,7 @@ type run struct {
 	denied bool
 	// unproven is true when nothing shows that what is registered on GitHub is its own.
 	unproven bool
-	gone   bool // let go of: there is no status to write any more
+	gone     bool // let go of: there is no status to write any more
 }
 
 // Reconcile brings one runner a step further:
