@@ -190,18 +190,18 @@ func (s *Sessions) wake(key types.NamespacedName) {
 	if x == nil {
 		return
 	}
-	state := x.listener.Snapshot().State
-	switch state { // before anybody is woken by it
-	case actions.Listening, actions.Refused:
+	now := x.listener.Snapshot()
+	switch { // before anybody is woken by it
+	case now.State == actions.Listening, now.State == actions.Refused && now.Owner == x.owner:
 		s.held[key] = x.holding
-	case actions.OwnedElsewhere:
+	case now.State == actions.Refused, now.State == actions.OwnedElsewhere:
 		delete(s.held, key)
 	}
 	for _, q := range s.onWord {
 		q.Add(reconcile.Request{NamespacedName: key})
 	}
-	if state != x.state {
-		x.state = state
+	if now.State != x.state {
+		x.state = now.State
 		for _, q := range s.onState {
 			q.Add(reconcile.Request{NamespacedName: key})
 		}

@@ -152,3 +152,19 @@ func TestAForgedIDHoldsNothing(t *testing.T) {
 	}
 	b.until(victim, v1alpha1.SucceededReason)
 }
+
+// A session of a pool that is no more is waited for, as after a restore; meanwhile anybody could say that it was his.
+func TestTheSessionOfAPoolThatIsGoneIsNobodys(t *testing.T) {
+	b := sharing(t)
+	heir := b.tenant("heir", 0)
+	b.until(heir, v1alpha1.SucceededReason)
+	on, id := types.NamespacedName{Namespace: "platform", Name: "acme"}, b.remote()[0].ID
+	for owner, holds := range map[string]bool{"here/gone": false, "here/pool-heir": true} {
+		b.Sessions.Stop(t.Context(), heir)
+		b.github.StealSession(id, owner)
+		b.until(heir, v1alpha1.SessionRefusedReason)
+		if got := b.Sessions.Holds(heir, on, "pool-heir", int64(id)); got != holds {
+			t.Errorf("it holds the scale set while %s has the session: %t", owner, got)
+		}
+	}
+}
