@@ -19,6 +19,7 @@ import (
 
 	"github.com/fluxcd/pkg/apis/meta"
 	"github.com/fluxcd/pkg/runtime/conditions"
+	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -238,6 +239,7 @@ func TestATenantWithPushRights(t *testing.T) {
 		{"can't touch another namespace", pushAnotherNamespace},
 		{"can't touch another source's object", pushAnothersObject},
 		{"can't widen a cluster policy", pushWiderPolicy},
+		{"can't have one template allowed and another made", pushTwinTemplate},
 		{"can't read a connection's key by a pod", pushPodWithKey},
 		{"can't have a connection's key shown to a server of its own", pushConnectionElsewhere},
 		{"can't use a connection that doesn't allow it", pushForeignConnection},
@@ -291,6 +293,39 @@ func pushWiderPolicy(t *testing.T, _ *platform, a *tenant) {
 	commit := a.push("", fmt.Sprintf(`guard: {apiVersion: "corral.dev/v1alpha1", kind: "ClusterRunnerPolicy", metadata: name: %q, spec: modules: "a.rego": "package corral.scaling"}`, guard.Name))
 	a.refused(commit, "ClusterRunnerPolicy")
 	a.Remove("policies")
+	a.applied(a.push("", ""))
+}
+
+// The digests of two templates begin alike: such a pair is found in three seconds.
+func pushTwinTemplate(t *testing.T, _ *platform, a *tenant) {
+	guard := &v1alpha1.ClusterRunnerPolicy{ObjectMeta: metav1.ObjectMeta{Name: "images-" + a.namespace}}
+	guard.Spec.Namespaces = []string{a.namespace}
+	guard.Spec.Modules = map[string]string{"images.rego": `package corral.template
+
+deny contains {"msg": "not this image"} if input.pod.spec.containers[0].image == "runner:2"
+`}
+	must(t, w.Client.Create(t.Context(), guard))
+	defer func() { must(t, w.Client.Delete(context.Background(), guard)) }()
+	twin := func(metadata, image string) string {
+		return fmt.Sprintf(`pools: twin: spec: {
+	connectionRef: {name: "main", namespace: %q}
+	template: {metadata: {%s}, spec: containers: [{name: "runner", image: %q}]}
+}
+`, estate, metadata, image)
+	}
+	const first = "twin-0d7f9ec30b"
+	a.applied(a.push("", twin(`annotations: n: "992218"`, "runner:1")))
+	waitPool(t, key(a.namespace, "twin"), func(p *v1alpha1.RunnerPool) error {
+		if p.Status.Revision != first {
+			return fmt.Errorf("revision %q", p.Status.Revision)
+		}
+		return nil
+	})
+	a.applied(a.push("", twin(`annotations: n: "1790303"`, "runner:2")))
+	unready(t, key(a.namespace, "twin"), &v1alpha1.RunnerPool{}, v1alpha1.PolicyDeniedReason, "revision "+first+" goes on", "not this image")
+	absent(t, &appsv1.ControllerRevision{}, key(a.namespace, first+"-1"))
+	commit := a.push("", twin(`annotations: "corral.dev/job": "{}"`, "runner:1"))
+	a.refused(commit, "keys of corral.dev are the controller's own")
 	a.applied(a.push("", ""))
 }
 
