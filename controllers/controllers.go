@@ -201,7 +201,7 @@ func All(mgr ctrl.Manager, o Options) error {
 		(&scaleset.Reconciler{Reporter: report, Clients: clients, Sessions: sessions, Access: access, Notes: notes, Cluster: o.Cluster, Now: time.Now}).SetupWithManager(mgr, o.Others),
 		(&pool.Reconciler{Reporter: ofPools, Sessions: sessions, Failures: notes, Live: live, Demand: []pool.Reader{desk, poller}, Desk: desk, Policies: engine, Access: access, REST: rest, Cluster: o.Cluster, Zone: o.Zone, Now: time.Now}).SetupWithManager(mgr, o.Others, sessions.Words(), desk.Words(), poller.Words()),
 		mgr.Add(&runner.Census{Reporter: report, Live: live, REST: rest, Access: access, Notes: notes, Cluster: o.Cluster, Now: time.Now}),
-		(&runner.Reconciler{Reporter: ofRunners, Live: live, Clients: clients, REST: rest, Access: access, Notes: notes, Policies: engine, Now: time.Now}).SetupWithManager(mgr, o.Runners),
+		(&runner.Reconciler{Reporter: ofRunners, Live: live, Clients: clients, Sets: sessions, Cluster: o.Cluster, REST: rest, Access: access, Notes: notes, Policies: engine, Now: time.Now}).SetupWithManager(mgr, o.Runners),
 	)
 }
 

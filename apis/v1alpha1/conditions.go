@@ -122,6 +122,9 @@ const (
 	RunnerIDAnnotation = "corral.dev/runner-id"
 	// RevisionLabel names the ControllerRevision (template revision) of a Runner and its Pod.
 	RevisionLabel = "corral.dev/revision"
+	// TemplateDigestAnnotation on a ControllerRevision is the SHA-256 of its template, of which the name has but ten digits. It is for
+	// who reads; nothing trusts it.
+	TemplateDigestAnnotation = "corral.dev/template-digest"
 	// SourceLabel names the PoolSource that applied an object.
 	SourceLabel = "corral.dev/source"
 	// TerminateAnnotation on a Runner ends it although it may have a job; its value is the reason.

@@ -31,6 +31,11 @@ type RunnerSpec struct {
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	Revision string `json:"revision"`
+
+	// templateDigest is the SHA-256 of the template that the revision had when the runner was made; its pod is made of no other.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	TemplateDigest string `json:"templateDigest,omitempty"`
 }
 
 // RESTRegistration is how a runner registers by GitHub's REST API.

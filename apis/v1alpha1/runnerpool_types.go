@@ -407,6 +407,10 @@ type PolicyFinding struct {
 type TemplateVerdict struct {
 	// revision that was judged.
 	Revision string `json:"revision"`
+	// templateDigest is the SHA-256 of the template that was judged: revisions of other templates may come to the same name.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	TemplateDigest string `json:"templateDigest,omitempty"`
 	// digest of the policies that judged it.
 	// +optional
 	Digest string `json:"digest,omitempty"`
@@ -420,6 +424,11 @@ type TemplateVerdict struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
 	Warnings []PolicyFinding `json:"warnings,omitempty"`
+}
+
+// Denies says whether policies denied a template last, known by its revision's name or by its digest.
+func (t *TemplateVerdict) Denies(revision, digest string) bool {
+	return t != nil && !t.Allowed && (t.Revision == revision || t.TemplateDigest != "" && t.TemplateDigest == digest)
 }
 
 // UpdatePhase is where an update is.

@@ -27,9 +27,11 @@ type controllerFlags struct {
 	manager     controllers.ManagerOptions
 	kubeconfig  string
 	logLevel    string
-	logEncoding string
-	decisionLog string
-	webhook     webhookFlags
+	// remoteLogLevel lets others than this host change it.
+	remoteLogLevel bool
+	logEncoding    string
+	decisionLog    string
+	webhook        webhookFlags
 }
 
 // controllerCommand runs the controllers until it is told to end.
@@ -66,7 +68,8 @@ func (f *controllerFlags) bind(c *cobra.Command) {
 	flags.StringVar(&f.controllers.EventsAddress, "events-addr", "", "URL that events are posted to in the form of Flux's notification-controller (default: none)")
 	flags.IntVar(&f.controllers.Runners, "concurrent-runners", 256, "runners worked on at once")
 	flags.IntVar(&f.controllers.Others, "concurrent", 32, "objects of each other kind worked on at once")
-	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info or error; changed at run time with PUT /loglevel on the metrics address")
+	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info or error; changed at run time with PUT /loglevel on the metrics address, from localhost")
+	flags.BoolVar(&f.remoteLogLevel, "remote-log-level", false, "let PUT /loglevel come from other hosts, too: from whoever reaches the metrics address")
 	flags.StringVar(&f.logEncoding, "log-encoding", "json", "json or text")
 	flags.StringVar(&f.decisionLog, "decision-log", "changes", "changes or off: log what policies decide whenever it is something else than before")
 	flags.IntVar(&f.controllers.DecisionSample, "decision-log-sample", 0, "of the decisions that change nothing, log one in so many, too; 0 for none")
@@ -80,6 +83,9 @@ func (f *controllerFlags) run(c *cobra.Command) error {
 		return err
 	}
 	f.manager.LogLevel = level
+	if !f.remoteLogLevel {
+		f.manager.LogLevel = readOnlyFromAfar(level)
+	}
 	if _, err := time.LoadLocation(f.controllers.Zone); err != nil {
 		return fmt.Errorf("--time-zone: %w", err)
 	}

@@ -48,7 +48,10 @@ func cluster() []client.Object {
 	runner.Spec.PoolRef.Name, runner.Status.State = "linux", v1alpha1.RunnerBusy
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux-1", Labels: map[string]string{
 		v1alpha1.PoolLabel: "linux", v1alpha1.RunnerLabel: "linux-1", v1alpha1.JobRunIDLabel: "123",
-	}, Annotations: map[string]string{v1alpha1.JobAnnotation: `{"id": "9b1f", "repository": "acme/app", "runID": 123, "name": "build"}`}}}
+	}, Annotations: map[string]string{
+		v1alpha1.RunnerUIDAnnotation: "r1", v1alpha1.RunnerIDAnnotation: "7",
+		v1alpha1.JobAnnotation: `{"id": "9b1f", "repository": "acme/app", "runID": 123, "name": "build", "runnerUID": "r1", "runnerID": 7}`,
+	}}}
 	connection := &v1alpha1.GitHubConnection{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "acme"}, Spec: v1alpha1.GitHubConnectionSpec{URL: "https://github.com/acme"}}
 	binds := &v1alpha1.RunnerPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "limits", Labels: map[string]string{v1alpha1.SourceLabel: "pools"}}}
 	other := &v1alpha1.RunnerPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "of-gpus"}}

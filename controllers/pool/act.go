@@ -54,7 +54,11 @@ func (x *run) create(ctx context.Context) error {
 // createOne creates one runner of a revision. It is expected from before the request on, so that
 // no later pass counts it as missing, whatever the cache shows and the answer was.
 func (x *run) createOne(ctx context.Context, spec v1alpha1.RunnerSpec, revision string) error {
+	var err error
 	spec.Revision = revision
+	if spec.TemplateDigest, err = podspec.Digest(x.known[revision]); err != nil {
+		return fmt.Errorf("making a runner of revision %s: %w", revision, err)
+	}
 	name := stem(x.pool.Name, x.pool.UID) + strconv.FormatInt(x.recall.next(), 10)
 	r := &v1alpha1.Runner{
 		ObjectMeta: metav1.ObjectMeta{

@@ -36,6 +36,8 @@ type recollection struct {
 	// connected has runners that GitHub was once seen to see; of the one worker that has
 	// the pool, as all that follows.
 	connected map[string]bool
+	// good is the revision that was found good last, and the digest of its template.
+	good string
 	// counts is true once GitHub counted a runner of the pool: not every server does.
 	counts bool
 	// limits are those that were decided last, and looked is true once policies were looked for that the

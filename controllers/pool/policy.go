@@ -20,6 +20,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	policies "github.com/corral-dev/corral/controllers/policy"
 	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/poolstatus"
 	"github.com/corral-dev/corral/internal/rollout"
@@ -59,9 +60,8 @@ func (x *run) bind(ctx context.Context) error {
 
 // permit asks policies about the pod of the spec's template. Nil means that it may run; one
 // that was allowed goes on while policies can't be asked.
-func (x *run) permit(ctx context.Context, revision string) error {
-	last := x.pool.Status.Template
-	accepted := last != nil && last.Revision == revision && last.Allowed || last == nil && x.stored == revision
+func (x *run) permit(ctx context.Context, revision string, isStored bool) error {
+	accepted := x.isAccepted(revision, isStored)
 	answer := policy.Template{Failures: x.unasked}
 	if len(x.unasked) == 0 {
 		var err error
@@ -80,7 +80,7 @@ func (x *run) permit(ctx context.Context, revision string) error {
 	x.pool.Status.Template = nil
 	if answer.Digest != "" {
 		x.pool.Status.Template = &v1alpha1.TemplateVerdict{
-			Revision: revision, Digest: answer.Digest, Allowed: len(answer.Denials) == 0,
+			Revision: revision, TemplateDigest: x.digest, Digest: answer.Digest, Allowed: len(answer.Denials) == 0,
 			Denials: head(answer.Denials), Warnings: head(answer.Warnings),
 		}
 	}
@@ -88,6 +88,15 @@ func (x *run) permit(ctx context.Context, revision string) error {
 		return kube.Stall(v1alpha1.PolicyDeniedReason, "%s", denial(answer.Denials))
 	}
 	return nil
+}
+
+// isAccepted says whether the spec's template was allowed before, or there was no policy to ask.
+func (x *run) isAccepted(revision string, isStored bool) bool {
+	last := x.pool.Status.Template
+	if last == nil {
+		return isStored && x.stored == revision
+	}
+	return last.Allowed && last.Revision == revision && cmp.Or(last.TemplateDigest, x.digest) == x.digest
 }
 
 // undecided is the reason while policies that were never asked can't be: a pool without any
@@ -133,10 +142,13 @@ func (x *run) denials(ctx context.Context, revision string) []v1alpha1.PolicyFin
 			return nil // it makes no pod
 		}
 	}
-	if last := x.judged; len(answer.Failures) > 0 && len(answer.Denials) == 0 && last != nil && last.Revision == revision && !last.Allowed {
-		return last.Denials
+	if len(answer.Failures) == 0 || len(answer.Denials) > 0 {
+		return answer.Denials
 	}
-	return answer.Denials
+	if digest, err := podspec.Digest(x.known[revision]); err == nil && x.judged.Denies(revision, digest) {
+		return x.judged.Denials
+	}
+	return nil
 }
 
 // expel ends a runner of a denied revision, if it has no job: it is deregistered first.

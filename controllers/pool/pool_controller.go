@@ -118,6 +118,8 @@ type run struct {
 	idleWhy       string         // why idle is another than declared; "" if it isn't
 	unread        []string       // fields that mean nothing, with what is wrong
 	stored        string         // the revision that the status had
+	digest        string         // of the spec's template
+	adopted       string         // the revision that is the spec's template; empty if that can't be used
 	facts         policy.Pool    // what policies are told of the pool
 	bound         *policy.Bound  // the policies that bind it
 	unasked       []policy.Failure

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fluxcd/pkg/runtime/conditions"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -48,14 +49,16 @@ type bench struct {
 	announced []int
 	now       time.Time
 	refusal   error // of the API server, to the dry run of a pod
-	stale     bool  // the cache shows no Runner
-	broken    bool  // it can't be read
-	asked     int   // for newer counts
-	outcomes  runner.Outcomes
-	condemned []v1alpha1.RunnerCause
-	doubted   []string
-	reading   demand.Reading // of what else tells of jobs
-	atMax     bool
+	// refusedRevision is that to a ControllerRevision.
+	refusedRevision error
+	stale           bool // the cache shows no Runner
+	broken          bool // it can't be read
+	asked           int  // for newer counts
+	outcomes        runner.Outcomes
+	condemned       []v1alpha1.RunnerCause
+	doubted         []string
+	reading         demand.Reading // of what else tells of jobs
+	atMax           bool
 }
 
 func (b *bench) Snapshot(types.NamespacedName) (actions.Snapshot, bool) { return b.words, true }
@@ -114,6 +117,9 @@ func newBench(t *testing.T) *bench {
 func (b *bench) create(ctx context.Context, c client.WithWatch, obj client.Object, o ...client.CreateOption) error {
 	if _, isPod := obj.(*corev1.Pod); isPod && b.refusal != nil {
 		return b.refusal
+	}
+	if _, isRevision := obj.(*appsv1.ControllerRevision); isRevision && b.refusedRevision != nil {
+		return b.refusedRevision
 	}
 	obj.SetCreationTimestamp(metav1.Time{Time: b.now})
 	return c.Create(ctx, obj, o...)

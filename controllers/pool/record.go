@@ -123,8 +123,11 @@ func (x *run) wantedREST() *v1alpha1.RESTRegistration {
 
 // isStray says whether a runner belongs to a scale set that GitHub has no more, or is registered
 // otherwise than the pool declares by now: a change of labels, group or connection reaches no
-// runner that has registered.
+// runner that has registered. Nor is it of use if it is of another template than its revision.
 func (x *run) isStray(r *v1alpha1.Runner) bool {
+	if r.Spec.Revision == x.adopted && r.Spec.TemplateDigest != "" && r.Spec.TemplateDigest != x.digest {
+		return true // somebody put another template in the place of its revision
+	}
 	if x.isREST() {
 		want := x.wantedREST()
 		if x.url == "" && r.Spec.REST != nil { // the connection may be on its way

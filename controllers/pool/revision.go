@@ -4,12 +4,14 @@
 package pool
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
 
 	"github.com/fluxcd/pkg/runtime/conditions"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -29,36 +31,76 @@ const probeName = "template-check"
 // server accepted the pod it leads to. A template that can't be used leaves the
 // last good revision in force.
 func (x *run) revision(ctx context.Context) error {
-	hash, err := podspec.Hash(x.pool.Spec.Template.Raw)
-	if err != nil {
+	var err error
+	if x.digest, err = podspec.Digest(x.pool.Spec.Template.Raw); err != nil {
 		return kube.Stall(v1alpha1.TemplateInvalidReason, "spec.template: %w", err)
 	}
-	name := x.pool.Name + "-" + hash
-	if err := x.permit(ctx, name); err != nil {
+	name, isStored, err := x.nameOf(ctx, x.digest)
+	if err != nil {
+		return err
+	}
+	if err := x.permit(ctx, name, isStored); err != nil {
 		return x.refuse(name, err)
 	}
-	known := &appsv1.ControllerRevision{}
-	switch err := x.Client.Get(ctx, client.ObjectKey{Namespace: x.key.Namespace, Name: name}, known); {
-	case err == nil && (metav1.IsControlledBy(known, x.pool) || metav1.GetControllerOf(known) == nil):
-		x.adopt(name)
-		return nil
-	case err == nil:
-		return kube.Wait(v1alpha1.ProgressingReason, recordRetry, "a ControllerRevision %q of a former pool is still there", name)
-	case !apierrors.IsNotFound(err):
-		return fmt.Errorf("reading the revision: %w", err)
+	this := name + " " + x.digest
+	switch {
+	case !isStored:
+		err = x.store(ctx, name, x.recall.good == this)
+	case x.recall.good != this:
+		_, err = x.build() // a former version may have taken what this one refuses
 	}
-	if err := x.probe(ctx); err != nil {
+	if err != nil {
 		return x.refuse(name, err)
 	}
-	if err := x.Client.Create(ctx, x.newRevision(name)); err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("storing the revision: %w", err)
-	}
+	x.recall.good = this
 	x.adopt(name)
 	return nil
 }
 
+// nameOf finds the name under which a template is stored or, if it isn't, the first that is free: names
+// have but ten digits of the digest.
+func (x *run) nameOf(ctx context.Context, digest string) (name string, isStored bool, err error) {
+	for _, candidate := range podspec.RevisionNames(x.pool.Name, digest) {
+		known := &appsv1.ControllerRevision{}
+		switch err := x.Client.Get(ctx, client.ObjectKey{Namespace: x.key.Namespace, Name: candidate}, known); {
+		case apierrors.IsNotFound(err):
+			name = cmp.Or(name, candidate)
+			continue
+		case err != nil:
+			return "", false, fmt.Errorf("reading the revision: %w", err)
+		}
+		if other, err := podspec.Digest(known.Data.Raw); err != nil || other != digest {
+			continue
+		}
+		if owner := metav1.GetControllerOf(known); owner != nil && owner.UID != x.pool.UID {
+			return "", false, kube.Wait(v1alpha1.ProgressingReason, recordRetry, "a ControllerRevision %q of a former pool is still there", candidate)
+		}
+		return candidate, true, nil
+	}
+	if name == "" {
+		return "", false, kube.Stall(v1alpha1.TemplateInvalidReason, "spec.template: other templates have all names that revision %s could have; change it, as by an annotation",
+			podspec.RevisionNames(x.pool.Name, digest)[0])
+	}
+	return name, false, nil
+}
+
+// store tries the template, and stores it under a name that is free as far as the cache shows: it may
+// not show yet what was stored before.
+func (x *run) store(ctx context.Context, name string, before bool) error {
+	if err := x.probe(ctx); err != nil {
+		return err
+	}
+	switch err := x.Client.Create(ctx, x.newRevision(name)); {
+	case apierrors.IsAlreadyExists(err) && !before:
+		return kube.Wait(v1alpha1.ProgressingReason, recordRetry, "a ControllerRevision %q is there that may be of another template", name)
+	case client.IgnoreAlreadyExists(err) != nil:
+		return fmt.Errorf("storing the revision: %w", err)
+	}
+	return nil
+}
+
 func (x *run) adopt(name string) {
-	x.pool.Status.Revision = name
+	x.pool.Status.Revision, x.adopted = name, name
 	conditions.MarkTrue(x.pool, v1alpha1.TemplateValidCondition, v1alpha1.SucceededReason, "revision %s", name)
 }
 
@@ -88,13 +130,22 @@ func (x *run) refuse(name string, err error) error {
 	return nil
 }
 
-// probe builds the pod of the template and lets the API server judge it by a dry
-// run. A refusal for want of quota is no fault of the template's.
-func (x *run) probe(ctx context.Context) error {
+// build makes the pod of the template.
+func (x *run) build() (*corev1.Pod, error) {
 	identity := podspec.Runner{Namespace: x.key.Namespace, Name: x.pool.Name + "-" + probeName, Pool: x.pool.Name, Revision: probeName, UID: x.pool.UID}
 	pod, err := podspec.Build(identity, x.pool.Spec.Template.Raw)
 	if err != nil {
-		return kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
+		return nil, kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
+	}
+	return pod, nil
+}
+
+// probe builds the pod of the template and lets the API server judge it by a dry
+// run. A refusal for want of quota is no fault of the template's.
+func (x *run) probe(ctx context.Context) error {
+	pod, err := x.build()
+	if err != nil {
+		return err
 	}
 	secrets, err := runner.Credentials(ctx, x.Client, x.key.Namespace)
 	if err != nil {
@@ -117,7 +168,8 @@ func (x *run) newRevision(name string) *appsv1.ControllerRevision {
 	revision := &appsv1.ControllerRevision{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: x.key.Namespace, Name: name,
-			Labels: map[string]string{v1alpha1.PoolLabel: x.pool.Name},
+			Labels:      map[string]string{v1alpha1.PoolLabel: x.pool.Name},
+			Annotations: map[string]string{v1alpha1.TemplateDigestAnnotation: x.digest},
 		},
 		Data:     runtime.RawExtension{Raw: x.pool.Spec.Template.Raw},
 		Revision: x.pool.Generation,

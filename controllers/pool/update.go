@@ -135,6 +135,9 @@ func (x *run) know(ctx context.Context) error {
 			x.known[list.Items[i].Name] = list.Items[i].Data.Raw
 		}
 	}
+	if x.adopted != "" { // the cache may not show it yet
+		x.known[x.adopted] = x.pool.Spec.Template.Raw
+	}
 	return nil
 }
 

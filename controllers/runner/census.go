@@ -246,7 +246,8 @@ func (c *Census) mark(s *station, w *ward) {
 	}
 	for _, r := range w.runners {
 		for _, l := range r.Spec.REST.Labels {
-			if v1alpha1.IsOwnerLabel(l) {
+			// A Runner may bear the label of another's pool: that one's is where to look.
+			if m, known := s.marks[l]; v1alpha1.IsOwnerLabel(l) && (!known || m.namespace == r.Namespace) {
 				s.marks[l] = mark{r.Namespace, c.Now()}
 			}
 		}

@@ -4,13 +4,16 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
@@ -130,12 +133,14 @@ func (x *run) deregister(ctx context.Context) error {
 	return nil
 }
 
-// registration finds the id of the registration; 0 when there is none.
+// registration finds the id of the registration; 0 when there is none, or none that is the runner's. What this process did not
+// make itself is read back from GitHub: an id in a status, a Secret or on a pod may be that of another's runner.
 func (x *run) registration(ctx context.Context, gh registrar) (int64, error) {
-	if x.recall() {
-		return x.runner.Status.RunnerID, nil
+	x.recall()
+	if x.note.made {
+		return x.note.registration, nil
 	}
-	known, err := gh.find(ctx, 0)
+	known, err := gh.find(ctx, x.runner.Status.RunnerID)
 	if err != nil {
 		return 0, x.githubOutcome(err)
 	}
@@ -143,7 +148,37 @@ func (x *run) registration(ctx context.Context, gh registrar) (int64, error) {
 		return 0, nil
 	}
 	x.runner.Status.RunnerID = known.id
+	if own, err := x.isOwn(ctx); err != nil || !own {
+		x.unproven = err == nil
+		return 0, cmp.Or(err, x.giveUp(fmt.Sprintf("nothing shows that RunnerPool %q registered it", x.runner.Spec.PoolRef.Name)))
+	}
 	return known.id, nil
+}
+
+// isOwn says whether a registration with the runner's name, and with its scale set or one of its labels, is its own: its pool holds
+// the scale set, or no pool of another namespace marks runners with one of the labels.
+func (x *run) isOwn(ctx context.Context) (bool, error) {
+	var uids []types.UID
+	if owner := metav1.GetControllerOf(x.runner); owner != nil {
+		uids = append(uids, owner.UID)
+	}
+	pools := &v1alpha1.RunnerPoolList{}
+	if err := x.Client.List(ctx, pools, client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("looking whose the runner is: %w", err)
+	}
+	for i := range pools.Items {
+		switch p := &pools.Items[i]; {
+		case p.Namespace != x.runner.Namespace:
+			if rest := x.runner.Spec.REST; rest != nil && slices.Contains(rest.Labels, v1alpha1.OwnerLabel(x.Cluster, string(p.UID))) {
+				return false, nil
+			}
+		case p.Name == x.runner.Spec.PoolRef.Name:
+			uids = append(uids, p.UID) // its owner's is another after a restore
+		}
+	}
+	return x.runner.Spec.REST != nil || slices.ContainsFunc(uids, func(uid types.UID) bool {
+		return x.Sets.Holds(x.poolKey(), x.connectionKey(), uid, x.runner.Spec.ScaleSetID)
+	}), nil
 }
 
 // orphan waits for a connection that isn't ready; one that is gone, or was replaced, is given up.
@@ -183,9 +218,9 @@ func (x *run) giveUp(why string) error {
 }
 
 // isUntold says whether a runner's container runs, and only GitHub could tell whether it has a job. The
-// session of a scale set tells of jobs as they begin, but is closed without consent; webhooks may be late or not used at all.
+// session of a scale set tells of jobs as they begin, but is closed without consent, or another's; webhooks may be late or not used at all.
 func (x *run) isUntold() bool {
-	return (x.runner.Spec.REST != nil || x.denied) && x.runs()
+	return (x.runner.Spec.REST != nil || x.denied || x.unproven) && x.runs()
 }
 
 // runs says whether the container runs, and nothing tells of a job.

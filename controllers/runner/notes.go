@@ -59,6 +59,7 @@ type doubt struct {
 type note struct {
 	uid          types.UID
 	registration int64     // 0 until registered
+	made         bool      // by this process, which knows what is registered
 	starting     bool      // registered, and without a pod yet; guarded by Notes
 	podMade      bool      // and not in the cache yet
 	started      time.Time // when its container did

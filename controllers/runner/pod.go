@@ -4,6 +4,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -27,15 +28,14 @@ func (x *run) reconcilePod(ctx context.Context) error {
 	if x.pod != nil || x.note.podMade || x.runner.Status.StartedAt != nil {
 		return nil
 	}
-	revision := &appsv1.ControllerRevision{}
-	key := client.ObjectKey{Namespace: x.runner.Namespace, Name: x.runner.Spec.Revision}
-	if err := x.Client.Get(ctx, key, revision); err != nil {
-		return fmt.Errorf("reading the template: %w", err)
-	}
-	if err := x.permit(ctx, revision.Data.Raw); err != nil {
+	template, digest, err := x.template(ctx)
+	if err != nil {
 		return err
 	}
-	pod, err := podspec.Build(x.identity(), revision.Data.Raw)
+	if err := x.permit(ctx, template, digest); err != nil {
+		return err
+	}
+	pod, err := podspec.Build(x.identity(), template)
 	if err != nil {
 		return kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
 	}
@@ -62,19 +62,33 @@ func (x *run) reconcilePod(ctx context.Context) error {
 	}
 }
 
+// template reads the template that the runner was made for: somebody may have put another in its place.
+func (x *run) template(ctx context.Context) (template []byte, digest string, err error) {
+	revision := &appsv1.ControllerRevision{}
+	key := client.ObjectKey{Namespace: x.runner.Namespace, Name: x.runner.Spec.Revision}
+	if err := x.Client.Get(ctx, key, revision); err != nil {
+		return nil, "", fmt.Errorf("reading the template: %w", err)
+	}
+	digest, err = podspec.Digest(revision.Data.Raw)
+	if err != nil || cmp.Or(x.runner.Spec.TemplateDigest, digest) != digest {
+		return nil, "", kube.Stall(v1alpha1.TemplateInvalidReason, "ControllerRevision %q has another template than the runner was made for", revision.Name)
+	}
+	return revision.Data.Raw, digest, nil
+}
+
 // permit asks policies once more whether the pod may run: they may have changed since the pool
 // asked for the runner. While they can't be asked, what was allowed goes on.
-func (x *run) permit(ctx context.Context, template []byte) error {
+func (x *run) permit(ctx context.Context, template []byte, digest string) error {
 	pool, err := x.pool(ctx)
 	if err != nil || pool == nil {
-		return err
+		return cmp.Or(err, x.stranger())
 	}
 	answer, err := x.Policies.Permit(ctx, pool, x.runner.Spec.Revision, template)
 	if err != nil {
 		return kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
 	}
 	denials := answer.Denials
-	if t := pool.Status.Template; len(answer.Failures) > 0 && t != nil && t.Revision == x.runner.Spec.Revision && !t.Allowed {
+	if t := pool.Status.Template; len(answer.Failures) > 0 && t.Denies(x.runner.Spec.Revision, digest) {
 		denials = append(denials, t.Denials...)
 	}
 	if len(denials) > 0 {

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/poolstatus"
 	actions "github.com/corral-dev/corral/internal/scaleset"
 )
 
@@ -75,9 +76,10 @@ func (r *Recorder) record(ctx context.Context, name string, events []actions.Job
 	id := cmp.Or(runner.Status.RunnerID, r.Notes.registration(client.ObjectKeyFromObject(runner), runner.UID))
 	for _, e := range events {
 		if e.IsAbout(id) { // and not about a former runner of this name
-			job = Merge(cmp.Or(job, known), e)
+			job, id = Merge(cmp.Or(job, known), e), cmp.Or(id, e.RunnerID)
 		}
 	}
+	runner.Status.RunnerID = id
 	if job == nil || sameJob(known, job) {
 		return nil
 	}
@@ -108,7 +110,7 @@ func reported(result string) bool { return strings.EqualFold(result, "succeeded"
 // start marks the runner's pod with its job. Where that is forbidden, as by an admission
 // policy, the Runner's status has it.
 func (r *Recorder) start(ctx context.Context, runner *v1alpha1.Runner, job *v1alpha1.JobReference) error {
-	err := r.mark(ctx, runner.Name, job)
+	err := r.mark(ctx, runner, job)
 	if !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
 		return err
 	}
@@ -160,10 +162,10 @@ func what(job *v1alpha1.JobReference) string {
 
 // mark puts the job's identity on the runner's pod, for whoever looks at pods,
 // logs or costs, and for the Runner's controller.
-func (r *Recorder) mark(ctx context.Context, runner string, job *v1alpha1.JobReference) error {
-	text, err := json.Marshal(job)
+func (r *Recorder) mark(ctx context.Context, runner *v1alpha1.Runner, job *v1alpha1.JobReference) error {
+	text, err := poolstatus.Mark(job, runner.UID, runner.Status.RunnerID)
 	if err != nil {
-		return fmt.Errorf("encoding the job: %w", err)
+		return err
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"labels": map[string]string{
@@ -171,14 +173,14 @@ func (r *Recorder) mark(ctx context.Context, runner string, job *v1alpha1.JobRef
 			v1alpha1.JobRunIDLabel:      strconv.FormatInt(job.RunID, 10),
 			v1alpha1.JobIDLabel:         labelValue(job.ID),
 		},
-		"annotations": map[string]string{v1alpha1.JobAnnotation: string(text)},
+		"annotations": map[string]string{v1alpha1.JobAnnotation: text},
 	}})
 	if err != nil {
 		return fmt.Errorf("encoding the pod's marks: %w", err)
 	}
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: runner}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: runner.Name}}
 	if err := r.Client.Patch(ctx, pod, client.RawPatch(types.MergePatchType, patch)); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("marking the pod of runner %s: %w", runner, err)
+		return fmt.Errorf("marking the pod of runner %s: %w", runner.Name, err)
 	}
 	return nil
 }

@@ -133,3 +133,17 @@ func TestARunnerWhosePodsNameIsTakenMakesRoomForTheNext(t *testing.T) {
 		t.Errorf("runner %v, %d registrations; the other's pod is there: %v", b.runner(), b.registered(), b.pod() != nil)
 	}
 }
+
+// What says that it has a job escapes a pause, a scale-down and policies.
+func TestAMarkThatIsNotItsRunnersMakesNoRunnerBusy(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	b.setPod(running(b.now))
+	pod := b.pod()
+	pod.Annotations[v1alpha1.JobAnnotation] = `{"id":"mine","repository":"evil/app"}`
+	b.update(pod)
+	b.reconcile()
+	if s := b.runner().Status; s.State != v1alpha1.RunnerIdle || s.Job != nil {
+		t.Errorf("it is %s with job %+v", s.State, s.Job)
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"time"
 
@@ -53,6 +54,9 @@ func (x *run) register(ctx context.Context) error {
 	if err := x.Access.Check(ctx, x.connectionKey(), x.runner.Namespace); err != nil {
 		return err
 	}
+	if err := x.belong(ctx); err != nil {
+		return err
+	}
 	gh, ok := x.client(ctx)
 	switch {
 	case x.elsewhere:
@@ -71,6 +75,29 @@ func (x *run) register(ctx context.Context) error {
 		return x.githubOutcome(err)
 	}
 	return x.storeSecret(ctx, jit)
+}
+
+// belong returns nil if the runner is as its pool makes them, and the pool holds what it is to be registered with: whoever may write
+// Runners must not register any on a connection that others use, too.
+func (x *run) belong(ctx context.Context) error {
+	pool, err := x.pool(ctx)
+	switch spec := &x.runner.Spec; {
+	case err != nil:
+		return err
+	case pool == nil || !pool.DeletionTimestamp.IsZero():
+		return x.stranger()
+	case spec.ConnectionRef.From(x.runner.Namespace) != pool.Spec.ConnectionRef.From(pool.Namespace),
+		spec.REST != nil && (spec.REST.RunnerGroup != pool.Spec.GetRunnerGroup() || !slices.Equal(spec.REST.Labels, pool.GetMarkedLabels(x.Cluster))):
+		return kube.Wait(v1alpha1.InvalidSpecReason, connectionRetry, "RunnerPool %q has another connection, runner group or labels by now", pool.Name)
+	case spec.REST == nil && !x.Sets.Holds(x.poolKey(), x.connectionKey(), pool.UID, spec.ScaleSetID):
+		return kube.Wait(v1alpha1.ProgressingReason, connectionRetry, "RunnerPool %q doesn't hold the session of scale set %d", pool.Name, spec.ScaleSetID)
+	}
+	return nil
+}
+
+// stranger is why a runner gets nothing that no pool made.
+func (x *run) stranger() error {
+	return kube.Wait(v1alpha1.InvalidSpecReason, connectionRetry, "there is no RunnerPool %q that made the runner", x.runner.Spec.PoolRef.Name)
 }
 
 // recall finds the registration without a request: in the status, in what this process
@@ -149,6 +176,7 @@ func (x *run) storeSecret(ctx context.Context, jit actions.JIT) error {
 		return fmt.Errorf("storing the registration: %w", err)
 	}
 	x.remember(jit.RunnerID)
+	x.note.made = true
 	return nil
 }
 

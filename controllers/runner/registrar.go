@@ -139,7 +139,7 @@ func (s byREST) find(ctx context.Context, id int64) (*registered, error) {
 		return nil, err
 	}
 	r := &registered{id: known.ID, busy: known.Busy}
-	if !slices.ContainsFunc(known.Labels, func(l string) bool { return v1alpha1.IsOwnerLabel(l) && slices.Contains(s.as.Labels, l) }) {
+	if known.Name != s.name || !slices.ContainsFunc(known.Labels, func(l string) bool { return v1alpha1.IsOwnerLabel(l) && slices.Contains(s.as.Labels, l) }) {
 		r.foreign = "by somebody else"
 	}
 	return r, nil

@@ -60,6 +60,9 @@ func newRESTBenchOn(t *testing.T, o githubsim.Options) *bench {
 	if err := b.Client.Delete(t.Context(), old); err != nil {
 		t.Fatal(err)
 	}
+	if err := b.Client.Delete(t.Context(), b.pool()); err != nil {
+		t.Fatal(err)
+	}
 	b.create(restRunner("linux-a", b.now, b.github.ConfigURL("acme")))
 	b.create(restPool())
 	return b
@@ -92,10 +95,11 @@ func restRunner(name string, created time.Time, url string) *v1alpha1.Runner {
 	return &v1alpha1.Runner{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "ci", Name: name, UID: "u1", Finalizers: []string{v1alpha1.RunnerFinalizer}, CreationTimestamp: metav1.Time{Time: created},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(restPool(), v1alpha1.GroupVersion.WithKind("RunnerPool"))},
 		},
 		Spec: v1alpha1.RunnerSpec{
 			PoolRef: v1alpha1.LocalObjectReference{Name: "linux"}, ConnectionRef: v1alpha1.ConnectionReference{Name: "acme"}, Revision: "linux-1",
-			REST: &v1alpha1.RESTRegistration{URL: url, RunnerGroup: "default", Labels: []string{"gpu", v1alpha1.OwnerLabel(testCluster, testPoolUID)}},
+			REST: &v1alpha1.RESTRegistration{URL: url, RunnerGroup: "default", Labels: restPool().GetMarkedLabels(testCluster)},
 		},
 	}
 }
@@ -197,11 +201,10 @@ func TestWhatKeepsARESTRunnerFromBeingRegistered(t *testing.T) {
 		words   string
 	}{
 		"no such group": {func(b *bench) {
-			r := b.runner()
-			r.Spec.REST.RunnerGroup = "none"
-			if err := b.Client.Update(b.t.Context(), r); err != nil {
-				b.t.Fatal(err)
-			}
+			r, p := b.runner(), b.pool()
+			r.Spec.REST.RunnerGroup, p.Spec.RunnerGroup = "none", "none"
+			b.update(r)
+			b.update(p)
 		}, v1alpha1.RunnerGroupNotFoundReason, `looking up runner group "none"`},
 		"no right": {func(b *bench) {
 			b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointGenerateJITConfig, Status: 404})

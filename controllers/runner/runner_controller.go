@@ -48,6 +48,10 @@ type Reconciler struct {
 	// Live reads without a cache: Secrets by name, and what the cache may not show yet.
 	Live    client.Reader
 	Clients Clients
+	// Sets say which scale sets pools hold.
+	Sets Sets
+	// Cluster identifies this cluster in the labels of runners without a scale set.
+	Cluster string
 	// REST finds the clients of runners without a scale set.
 	REST RESTClients
 	// Access says which connections of other namespaces may be used; nil for none.
@@ -56,6 +60,11 @@ type Reconciler struct {
 	// Policies are asked before a pod is created.
 	Policies Policies
 	Now      func() time.Time
+}
+
+// Sets say whether GitHub gave a pool, by its UID, the session of a scale set of a connection. What an object says of that may be forged.
+type Sets interface {
+	Holds(pool, connection types.NamespacedName, uid types.UID, setID int64) bool
 }
 
 // Policies say whether the pods of a revision of a pool's template may run.
@@ -76,7 +85,9 @@ type run struct {
 	elsewhere bool
 	// denied is true when the connection is of another namespace that doesn't allow it.
 	denied bool
-	gone   bool // let go of: there is no status to write any more
+	// unproven is true when nothing shows that what is registered on GitHub is its own.
+	unproven bool
+	gone     bool // let go of: there is no status to write any more
 }
 
 // Reconcile brings one runner a step further:
@@ -270,7 +281,7 @@ func (x *run) startupDeadline(ctx context.Context) (time.Duration, error) {
 	return pool.Spec.Deadlines.GetStartup(), nil
 }
 
-// pool reads the runner's pool; nil if it is gone.
+// pool reads the runner's pool; nil if it is gone, or has no such runner.
 func (x *run) pool(ctx context.Context) (*v1alpha1.RunnerPool, error) {
 	pool := &v1alpha1.RunnerPool{}
 	key := types.NamespacedName{Namespace: x.runner.Namespace, Name: x.runner.Spec.PoolRef.Name}
@@ -279,6 +290,9 @@ func (x *run) pool(ctx context.Context) (*v1alpha1.RunnerPool, error) {
 			return nil, nil
 		}
 		return nil, fmt.Errorf("reading the pool: %w", err)
+	}
+	if !metav1.IsControlledBy(x.runner, pool) {
+		return nil, nil
 	}
 	return pool, nil
 }

@@ -5,6 +5,7 @@ package runner
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -48,6 +50,16 @@ type registry struct {
 }
 
 func (r *registry) Get(string) (*actions.Client, bool) { return r.client, !r.gone }
+
+// holder says who holds one scale set: NAMESPACE/POOL CONNECTION UID.
+type holder struct {
+	who string
+	set int64
+}
+
+func (h *holder) Holds(pool, connection types.NamespacedName, uid types.UID, setID int64) bool {
+	return setID == h.set && fmt.Sprint(pool, " ", connection.Name, " ", uid) == h.who
+}
 
 // allowing are policies that allow everything.
 type allowing struct{}
@@ -106,12 +118,17 @@ func newBenchOn(t *testing.T, o githubsim.Options) *bench {
 			ScaleSetID: set.ID, Revision: "linux-1",
 		},
 	}
+	pool := &v1alpha1.RunnerPool{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux", UID: testPoolUID},
+		Spec:       v1alpha1.RunnerPoolSpec{ConnectionRef: v1alpha1.ConnectionReference{Name: "acme"}},
+	}
+	runner.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pool, v1alpha1.GroupVersion.WithKind("RunnerPool"))}
 	recorder := events.NewFakeRecorder(20)
 	b.events = recorder.Events
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(revision, runner).WithStatusSubresource(runner).Build()
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(revision, runner, pool).WithStatusSubresource(runner).Build()
 	b.Reconciler = &Reconciler{
 		Reporter: kube.Reporter{Client: c, Events: recorder, Quiet: true}, Live: c,
-		Clients: &registry{client: gh}, Notes: NewNotes(), Policies: allowing{}, Now: func() time.Time { return b.now },
+		Clients: &registry{client: gh}, Sets: &holder{"ci/linux acme " + testPoolUID, set.ID}, Cluster: testCluster, Notes: NewNotes(), Policies: allowing{}, Now: func() time.Time { return b.now },
 	}
 	return b
 }
@@ -144,6 +161,8 @@ func get[T client.Object](b *bench, obj T, name string) T {
 	}
 	return obj
 }
+
+func (b *bench) pool() *v1alpha1.RunnerPool { return get(b, &v1alpha1.RunnerPool{}, "linux") }
 
 func (b *bench) pod() *corev1.Pod { return get(b, &corev1.Pod{}, "linux-a") }
 
@@ -321,9 +340,10 @@ func TestARunnerThatMayHaveAJobIsWaitedForWithoutConsent(t *testing.T) {
 			granted := &v1alpha1.GitHubConnection{ObjectMeta: metav1.ObjectMeta{Namespace: "platform", Name: "acme"}, Spec: v1alpha1.GitHubConnectionSpec{AllowedNamespaces: []string{"ci"}}}
 			b.create(granted)
 			b.Access = &connection.Access{Connections: b.Client, Now: b.Now}
-			r := b.runner()
-			r.Spec.ConnectionRef.Namespace = "platform"
+			r, p := b.runner(), b.pool()
+			r.Spec.ConnectionRef.Namespace, p.Spec.ConnectionRef.Namespace = "platform", "platform"
 			b.update(r)
+			b.update(p)
 			b.reconcile()
 			b.setPod(running(b.now))
 			b.reconcile()
@@ -529,10 +549,6 @@ func TestAnIdleRunnerThatGitHubForgotFailed(t *testing.T) {
 // The pool asked for the runner, then a policy changed.
 func TestAPodThatPoliciesDenyIsNotCreated(t *testing.T) {
 	b := newBench(t)
-	pool := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux"}}
-	if err := b.Client.Create(t.Context(), pool); err != nil {
-		t.Fatal(err)
-	}
 	b.Policies = denying{}
 	b.reconcile()
 	if r := b.runner(); b.pod() != nil || r.Status.Cause != v1alpha1.CauseRefused || r.Status.Reason != "ClusterRunnerPolicy/guard denies the pod: no" {
@@ -570,5 +586,55 @@ func TestSomebodyMayEndARunnerWithItsJob(t *testing.T) {
 	}
 	if e := <-b.events; !strings.Contains(e, "mines coins") || !strings.Contains(e, "acme/app") {
 		t.Errorf("event %q", e)
+	}
+}
+
+// Whoever may delete and create ControllerRevisions puts another template in the place of one that was judged.
+func TestAPodIsMadeOfNoOtherTemplateThanItsRunner(t *testing.T) {
+	for name, replaced := range map[string]bool{"the template it was made for": false, "another of the same name": true} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			revision := get(b, &appsv1.ControllerRevision{}, "linux-1")
+			r := b.runner()
+			var err error
+			if r.Spec.TemplateDigest, err = podspec.Digest(revision.Data.Raw); err != nil {
+				t.Fatal(err)
+			}
+			b.update(r)
+			if replaced {
+				revision.Data.Raw = []byte(`{"spec":{"containers":[{"name":"runner","image":"evil"}]}}`)
+				b.update(revision)
+			}
+			b.reconcile()
+			if made := b.pod() != nil; made == replaced {
+				t.Errorf("a pod was made: %t; %+v", made, b.runner().Status)
+			}
+			if cause := b.runner().Status.Cause; replaced && cause != v1alpha1.CauseRefused {
+				t.Errorf("cause %s", cause)
+			}
+		})
+	}
+}
+
+// failing are policies that can't be asked.
+type failing struct{}
+
+func (failing) Permit(context.Context, *v1alpha1.RunnerPool, string, []byte) (policy.Template, error) {
+	return policy.Template{Failures: []policy.Failure{{Kind: policy.NotLoaded}}}, nil
+}
+
+func TestATemplateThatWasDeniedStaysSoUnderAnyName(t *testing.T) {
+	b := newBench(t)
+	b.Policies = failing{}
+	digest, err := podspec.Digest(get(b, &appsv1.ControllerRevision{}, "linux-1").Data.Raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := b.pool()
+	p.Status.Template = &v1alpha1.TemplateVerdict{Revision: "linux-0", TemplateDigest: digest, Denials: []v1alpha1.PolicyFinding{{Message: "no"}}}
+	b.update(p)
+	b.reconcile()
+	if b.pod() != nil {
+		t.Error("its pod was made")
 	}
 }

@@ -36,13 +36,15 @@ func TestOnlyUpdatesThatTellOfARunnerWakeIt(t *testing.T) {
 		"running":           {change: container(corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}}), want: true},
 		"ended":             {change: container(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{FinishedAt: now}}), want: true},
 		"evicted":           {change: func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, want: true},
-		"has a job":         {change: func(p *corev1.Pod) { p.Annotations = map[string]string{v1alpha1.JobAnnotation: `{"id":"j"}`} }, want: true},
+		"has a job":         {change: func(p *corev1.Pod) { p.Annotations[v1alpha1.JobAnnotation] = `{"id":"j","runnerUID":"u","runnerID":7}` }, want: true},
 		"is being deleted":  {change: func(p *corev1.Pod) { p.DeletionTimestamp = &now }, want: true},
 		"another pod of it": {change: func(p *corev1.Pod) { p.UID = "2" }, want: true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			before := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "1"}}
+			before := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "1", Annotations: map[string]string{
+				v1alpha1.RunnerUIDAnnotation: "u", v1alpha1.RunnerIDAnnotation: "7",
+			}}}
 			after := before.DeepCopy()
 			tc.change(after)
 			if got := PodChanged().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}); got != tc.want {

@@ -45,15 +45,15 @@ func (x *run) finalize(ctx context.Context) error {
 		return x.orphan(ctx)
 	}
 	x.github = gh
-	if x.set.Status.ID != 0 {
-		x.ensureSession() // the runners that are waited for are told of their jobs by it
+	there, err := x.locate(ctx)
+	if err != nil {
+		return err
+	}
+	if there {
+		x.ensureSession() // the runners that are waited for are told of their jobs by it, and deregistered by who holds it
 		x.Sessions.Announce(x.key, 0)
 	}
 	if err := x.drained(ctx); err != nil {
-		return err
-	}
-	there, err := x.locate(ctx)
-	if err != nil {
 		return err
 	}
 	if there {
@@ -174,6 +174,7 @@ func (x *run) release(ctx context.Context) error {
 	stopping, cancel := context.WithTimeout(ctx, closeTimeout)
 	defer cancel()
 	x.Sessions.Stop(stopping, x.key)
+	x.Sessions.lose(x.key)
 	x.verified.Delete(x.set.UID)
 	base := x.set.DeepCopy()
 	controllerutil.RemoveFinalizer(x.set, v1alpha1.ScaleSetFinalizer)

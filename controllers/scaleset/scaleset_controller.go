@@ -99,6 +99,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err := r.Client.Get(ctx, req.NamespacedName, set); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.Sessions.Stop(ctx, req.NamespacedName) // somebody took its finalizer away
+			r.Sessions.lose(req.NamespacedName)
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
@@ -153,21 +154,31 @@ func (x *run) isForged() bool {
 	return err == nil && holder != nil && holder.Namespace != x.set.Namespace
 }
 
-// taken refuses a scale set that a pool of another namespace had first by the same connection. Who holds the session would tell, too, but
+// taken refuses a scale set that a pool of another namespace has by the same connection: one that declares its name or, if both do or
+// neither does, that had it first. An id in a status can be anybody's. Who holds the session would tell, too, but
 // not while the other's is closed for a moment. Who listens now keeps it.
 func (x *run) taken(ctx context.Context) error {
 	if x.snapshot.State == actions.Listening && x.set.Status.ID == x.remote.ID {
 		return nil
 	}
 	had, err := x.anotherHas(ctx, x.remote.ID, func(o *v1alpha1.ScaleSet) bool {
-		older := o.CreationTimestamp.Before(&x.set.CreationTimestamp) || o.CreationTimestamp.Equal(&x.set.CreationTimestamp) && o.UID < x.set.UID
-		return o.Namespace != x.set.Namespace && older
+		first := o.CreationTimestamp.Before(&x.set.CreationTimestamp) || o.CreationTimestamp.Equal(&x.set.CreationTimestamp) && o.UID < x.set.UID
+		if theirs := declares(o, x.remote); theirs != declares(x.set, x.remote) {
+			first = theirs
+		}
+		return o.Namespace != x.set.Namespace && first
 	})
 	if err != nil || !had {
 		return err
 	}
 	x.hangUp(ctx, v1alpha1.OwnedElsewhereReason)
+	x.Sessions.lose(x.key)
 	return kube.Stall(v1alpha1.OwnedElsewhereReason, "the scale set %q is that of a RunnerPool of another namespace of this cluster; choose another spec.scaleSetName", x.set.Spec.Name)
+}
+
+// declares says whether a record asks for a scale set by its name.
+func declares(s *v1alpha1.ScaleSet, remote *actions.Set) bool {
+	return strings.EqualFold(s.Spec.Name, remote.Name) && strings.EqualFold(s.Spec.RunnerGroup, remote.GroupName)
 }
 
 // anotherHas says whether the record of another pool, which stays, has the scale set by the same connection.
@@ -274,7 +285,7 @@ func (x *run) listen(context.Context) error {
 }
 
 func (x *run) ensureSession() {
-	x.Sessions.Ensure(x.key, actions.Config{
+	x.Sessions.Ensure(x.key, x.connectionKey(), actions.Config{
 		Client: x.github, SetID: x.set.Status.ID, Owner: x.Cluster + "/" + x.set.Spec.PoolUID,
 		Recorder:  &runner.Recorder{Client: x.Client, Namespace: x.set.Namespace, Notes: x.Notes},
 		OwnerGone: x.ownerGone, Now: x.Now,

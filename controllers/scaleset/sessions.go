@@ -5,6 +5,7 @@ package scaleset
 
 import (
 	"context"
+	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -29,14 +30,22 @@ type Sessions struct {
 
 	mu      sync.Mutex
 	running map[types.NamespacedName]*session
+	held    map[types.NamespacedName]holding
 	onWord  []queue // woken by every word from GitHub
 	onState []queue // woken when a session's state changes
 }
 
+// holding is a scale set that GitHub gave a pool the session of, or keeps it for. A record's status can be forged; this can't.
+type holding struct {
+	connection types.NamespacedName
+	owner      string
+	setID      int64
+}
+
 type session struct {
+	holding
 	listener *actions.Listener
 	client   *actions.Client
-	setID    int64
 	state    actions.State
 	cancel   context.CancelFunc
 	done     chan struct{}
@@ -45,7 +54,7 @@ type session struct {
 // NewSessions returns a Sessions with no session.
 func NewSessions() *Sessions {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Sessions{ctx: ctx, cancel: cancel, running: map[types.NamespacedName]*session{}}
+	return &Sessions{ctx: ctx, cancel: cancel, running: map[types.NamespacedName]*session{}, held: map[types.NamespacedName]holding{}}
 }
 
 // Start waits for the manager to stop, then closes all sessions.
@@ -67,9 +76,9 @@ func (s *Sessions) Start(ctx context.Context) error {
 // NeedLeaderElection is true: only the leader listens.
 func (*Sessions) NeedLeaderElection() bool { return true }
 
-// Ensure runs a session for the pool; one of another scale set or of a replaced
+// Ensure runs a session for the pool by a connection; one of another scale set or of a replaced
 // client is ended first.
-func (s *Sessions) Ensure(key types.NamespacedName, c actions.Config) {
+func (s *Sessions) Ensure(key, connection types.NamespacedName, c actions.Config) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if x := s.running[key]; x != nil {
@@ -81,7 +90,7 @@ func (s *Sessions) Ensure(key types.NamespacedName, c actions.Config) {
 	}
 	c.Changed = func() { s.wake(key) }
 	ctx, cancel := context.WithCancel(actions.InTenant(s.ctx, key.Namespace))
-	x := &session{listener: actions.NewListener(c), client: c.Client, setID: c.SetID, cancel: cancel, done: make(chan struct{})}
+	x := &session{listener: actions.NewListener(c), client: c.Client, holding: holding{connection, c.Owner, c.SetID}, cancel: cancel, done: make(chan struct{})}
 	s.running[key] = x
 	go func() {
 		defer close(x.done)
@@ -103,6 +112,22 @@ func (s *Sessions) Stop(ctx context.Context, key types.NamespacedName) {
 	case <-x.done:
 	case <-ctx.Done():
 	}
+}
+
+// Holds says whether the session of a pool with a UID was, since this process began, its own for a scale set on a connection. It still
+// is unless GitHub named another owner.
+func (s *Sessions) Holds(pool, connection types.NamespacedName, uid types.UID, setID int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.held[pool]
+	return setID != 0 && h.connection == connection && h.setID == setID && strings.HasSuffix(h.owner, "/"+string(uid))
+}
+
+// lose forgets what a pool holds.
+func (s *Sessions) lose(key types.NamespacedName) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.held, key)
 }
 
 // Snapshot returns what a pool's session knows; false when there is none.
@@ -165,11 +190,18 @@ func (s *Sessions) wake(key types.NamespacedName) {
 	if x == nil {
 		return
 	}
+	now := x.listener.Snapshot()
+	switch { // before anybody is woken by it
+	case now.State == actions.Listening, now.State == actions.Refused && now.Owner == x.owner:
+		s.held[key] = x.holding
+	case now.State == actions.Refused, now.State == actions.OwnedElsewhere:
+		delete(s.held, key)
+	}
 	for _, q := range s.onWord {
 		q.Add(reconcile.Request{NamespacedName: key})
 	}
-	if state := x.listener.Snapshot().State; state != x.state {
-		x.state = state
+	if now.State != x.state {
+		x.state = now.State
 		for _, q := range s.onState {
 			q.Add(reconcile.Request{NamespacedName: key})
 		}

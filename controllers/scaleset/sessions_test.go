@@ -48,7 +48,7 @@ func TestOneNamespacesManySessionsGetNoMoreTurnsThanAnothersOne(t *testing.T) {
 			if name == "d" {
 				key.Namespace = "quiet"
 			}
-			s.Ensure(key, actions.Config{Client: gh, SetID: int64(i + 1), Owner: name})
+			s.Ensure(key, key, actions.Config{Client: gh, SetID: int64(i + 1), Owner: name})
 			synctest.Wait()
 		}
 		close(gate)

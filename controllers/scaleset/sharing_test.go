@@ -108,3 +108,63 @@ func TestOfTwoNamespacesOneKeepsTheScaleSet(t *testing.T) {
 	}
 	b.until(older, v1alpha1.SucceededReason)
 }
+
+// The id in a record's status can be forged; the name on GitHub can't, nor whom GitHub gives the session.
+func TestAForgedIDHoldsNothing(t *testing.T) {
+	b := sharing(t)
+	thief, victim := b.tenant("thief", time.Hour), b.tenant("victim", 0)
+	b.until(victim, v1alpha1.SucceededReason)
+	on := types.NamespacedName{Namespace: "platform", Name: "acme"}
+	id := int64(b.remote()[0].ID)
+	if !b.Sessions.Holds(victim, on, "pool-victim", id) {
+		t.Fatal("the victim doesn't hold its own")
+	}
+	for name, holds := range map[string]bool{
+		"another uid":        b.Sessions.Holds(victim, on, "pool-thief", id),
+		"another id":         b.Sessions.Holds(victim, on, "pool-victim", id+1),
+		"another connection": b.Sessions.Holds(victim, types.NamespacedName{Namespace: "victim", Name: "acme"}, "pool-victim", id),
+		"no id":              b.Sessions.Holds(thief, on, "pool-thief", 0),
+	} {
+		if holds {
+			t.Errorf("%s: it holds the scale set", name)
+		}
+	}
+	forge := func() {
+		s := &v1alpha1.ScaleSet{}
+		must(t, b.Client.Get(t.Context(), thief, s))
+		s.Spec.Name, s.Status.ID = "mine", id
+		status := s.Status
+		must(t, b.Client.Update(t.Context(), s))
+		s.Status = status
+		must(t, b.Client.Status().Update(t.Context(), s))
+	}
+	forge()
+	b.until(thief, v1alpha1.OwnedElsewhereReason)
+	if b.Sessions.Holds(thief, on, "pool-thief", id) {
+		t.Error("the thief holds the scale set")
+	}
+	b.Sessions.Stop(t.Context(), victim) // as in a restart; the thief's record is the older one
+	b.Sessions.Stop(t.Context(), thief)
+	b.now = b.now.Add(verifyInterval)
+	b.until(thief, v1alpha1.OwnedElsewhereReason)
+	if _, open := b.Sessions.Snapshot(thief); open || b.Sessions.Holds(thief, on, "pool-thief", id) {
+		t.Error("the thief opened the victim's session")
+	}
+	b.until(victim, v1alpha1.SucceededReason)
+}
+
+// A session of a pool that is no more is waited for, as after a restore; meanwhile anybody could say that it was his.
+func TestTheSessionOfAPoolThatIsGoneIsNobodys(t *testing.T) {
+	b := sharing(t)
+	heir := b.tenant("heir", 0)
+	b.until(heir, v1alpha1.SucceededReason)
+	on, id := types.NamespacedName{Namespace: "platform", Name: "acme"}, b.remote()[0].ID
+	for owner, holds := range map[string]bool{"here/gone": false, "here/pool-heir": true} {
+		b.Sessions.Stop(t.Context(), heir)
+		b.github.StealSession(id, owner)
+		b.until(heir, v1alpha1.SessionRefusedReason)
+		if got := b.Sessions.Holds(heir, on, "pool-heir", int64(id)); got != holds {
+			t.Errorf("it holds the scale set while %s has the session: %t", owner, got)
+		}
+	}
+}

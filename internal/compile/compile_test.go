@@ -94,6 +94,9 @@ func TestDiagnosticsSayWhereAndWhat(t *testing.T) {
 			pool(`template: spec: containers: [{name: "runner", imagePullPolicy: "always", resources: limits: cpu: "8GiB"}]`), []string{
 				`pools.cue:8:64: pools.linux.spec.template.spec.containers[0].imagePullPolicy: invalid value "always": must be "Always" or "IfNotPresent" or "Never"`,
 				"pools.cue:8:98: pools.linux.spec.template.spec.containers[0].resources.limits.cpu: must be a quantity such as 500m or 8Gi"}},
+		"a label of the controller's": {pool(`template: {metadata: {labels: team: "a", labels: "corral.dev/pool": "b", annotations: "x.corral.dev/y": "z"}, spec: containers: [{name: "runner"}]}`), []string{
+			`pools.cue:8:50: pools.linux.spec.template.metadata.labels."corral.dev/pool": keys of corral.dev are the controller's own`,
+			`pools.cue:8:87: pools.linux.spec.template.metadata.annotations."x.corral.dev/y": keys of corral.dev are the controller's own`}},
 		"no container runs the runner": {pool(`template: spec: containers: [{name: "runer"}]`), []string{
 			"pools.cue:8:11: pools.linux.spec.template.spec: no container is named runner"}},
 		"a required field is missing": {pool(""), []string{

@@ -5,11 +5,14 @@
 package podspec
 
 import (
+	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -18,6 +21,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	kjson "sigs.k8s.io/json"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -32,8 +36,10 @@ const (
 	RunnerIDKey = "runnerID"
 	// jitSuffix ends the name of every runner's Secret, so that a template that names one is recognised.
 	jitSuffix = "-jit"
-	// revisionLength is how many hexadecimal digits of a template's hash name a revision.
+	// revisionLength is how many hexadecimal digits of a template's digest name a revision.
 	revisionLength = 10
+	// revisionNames is how many templates with the same digits can be stored at once.
+	revisionNames = 10
 )
 
 // Runner is the identity a pod is built for.
@@ -56,18 +62,35 @@ func BelongsTo(pod *corev1.Pod, r *v1alpha1.Runner) bool {
 // SecretName returns the name of the Secret with a runner's JIT configuration.
 func SecretName(runner string) string { return runner + jitSuffix }
 
-// Hash identifies a template by its content; formatting and key order do not matter.
-func Hash(template []byte) (string, error) {
+// Digest identifies a template by its content, in hexadecimal digits; formatting and key order do not matter.
+func Digest(template []byte) (string, error) {
 	var content any
-	if err := json.Unmarshal(template, &content); err != nil {
+	d := json.NewDecoder(bytes.NewReader(template))
+	d.UseNumber() // two large numbers may be one float64
+	if err := d.Decode(&content); err != nil {
 		return "", fmt.Errorf("decoding the template: %w", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return "", errors.New("decoding the template: something follows it")
 	}
 	canonical, err := json.Marshal(content)
 	if err != nil {
 		return "", fmt.Errorf("encoding the template: %w", err)
 	}
 	sum := sha256.Sum256(canonical)
-	return hex.EncodeToString(sum[:])[:revisionLength], nil
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// RevisionNames lists the names that a template may be stored under, in the order in which they are
+// taken. The first is short enough for a label, and so short that somebody may have found another
+// template with the same one: the others are for that.
+func RevisionNames(pool, digest string) []string {
+	name := pool + "-" + digest[:min(len(digest), revisionLength)]
+	names := []string{name}
+	for i := 1; i < revisionNames && len(name)+2 <= validation.LabelValueMaxLength; i++ {
+		names = append(names, name+"-"+strconv.Itoa(i))
+	}
+	return names
 }
 
 // Build makes the pod of a runner. An error names the field of the template.
@@ -80,14 +103,15 @@ func Build(r Runner, template []byte) (*corev1.Pod, error) {
 	if i < 0 {
 		return nil, fmt.Errorf("spec.template.spec.containers: a container named %q is required", v1alpha1.RunnerContainerName)
 	}
+	if err := checkMetadata(t); err != nil {
+		return nil, err
+	}
+	if err := checkRestarts(&t.Spec, i); err != nil {
+		return nil, err
+	}
 	container := &t.Spec.Containers[i]
 	container.Env = append(slices.DeleteFunc(container.Env, func(e corev1.EnvVar) bool { return e.Name == JITEnv }), jitEnv(r.Name))
-	switch t.Spec.RestartPolicy {
-	case "", corev1.RestartPolicyNever:
-		t.Spec.RestartPolicy = corev1.RestartPolicyNever
-	default:
-		return nil, fmt.Errorf("spec.template.spec.restartPolicy: must be Never, a runner takes one job; found %s", t.Spec.RestartPolicy)
-	}
+	t.Spec.RestartPolicy = corev1.RestartPolicyNever
 	if t.Spec.AutomountServiceAccountToken == nil {
 		t.Spec.AutomountServiceAccountToken = new(bool)
 	}
@@ -100,6 +124,47 @@ func Build(r Runner, template []byte) (*corev1.Pod, error) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: r.Name, Labels: Labels(r, t.Labels), Annotations: annotations},
 		Spec:       t.Spec,
 	}, nil
+}
+
+// checkMetadata refuses labels and annotations by which controllers know their own.
+func checkMetadata(t *corev1.PodTemplateSpec) error {
+	check := func(field string, of map[string]string) error {
+		for _, key := range slices.Sorted(maps.Keys(of)) {
+			domain, _, ok := strings.Cut(key, "/")
+			if ok && strings.HasSuffix("."+domain, "."+v1alpha1.GroupVersion.Group) {
+				return fmt.Errorf("spec.template.metadata.%s[%s]: keys of %s are the controller's own", field, key, domain)
+			}
+		}
+		return nil
+	}
+	return cmp.Or(check("labels", t.Labels), check("annotations", t.Annotations))
+}
+
+// checkRestarts refuses what would start the runner's container again: it takes one job.
+func checkRestarts(spec *corev1.PodSpec, runner int) error {
+	if p := spec.RestartPolicy; p != "" && p != corev1.RestartPolicyNever {
+		return fmt.Errorf("spec.template.spec.restartPolicy: must be Never, a runner takes one job; found %s", p)
+	}
+	container := &spec.Containers[runner]
+	if p := container.RestartPolicy; p != nil && *p != corev1.ContainerRestartPolicyNever {
+		return fmt.Errorf("spec.template.spec.containers[%d].restartPolicy: must be Never, a runner takes one job; found %s", runner, *p)
+	}
+	if len(container.RestartPolicyRules) > 0 {
+		return fmt.Errorf("spec.template.spec.containers[%d].restartPolicyRules: must not be set, a runner takes one job", runner)
+	}
+	return cmp.Or(checkRules("containers", spec.Containers), checkRules("initContainers", spec.InitContainers))
+}
+
+// checkRules refuses rules that start all containers again.
+func checkRules(field string, list []corev1.Container) error {
+	for i, c := range list {
+		for _, rule := range c.RestartPolicyRules {
+			if rule.Action == corev1.ContainerRestartRuleActionRestartAllContainers {
+				return fmt.Errorf("spec.template.spec.%s[%d].restartPolicyRules: must not restart all containers, a runner takes one job", field, i)
+			}
+		}
+	}
+	return nil
 }
 
 // Trim leaves of a pod what the controllers read, as a cache.TransformFunc: whose it is,

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
 	"github.com/corral-dev/corral/internal/podspec"
@@ -17,9 +18,9 @@ var runner = podspec.Runner{Namespace: "ci", Name: "linux-abc", Pool: "linux", R
 
 func TestBuild(t *testing.T) {
 	pod, err := podspec.Build(runner, []byte(`{
-		"metadata": {"labels": {"team": "a", "corral.dev/pool": "stolen"}, "annotations": {"note": "x"}},
+		"metadata": {"labels": {"team": "a", "corral.development/x": "y"}, "annotations": {"note": "x"}},
 		"spec": {"serviceAccountName": "ci", "containers": [
-			{"name": "dind", "image": "d"},
+			{"name": "dind", "image": "d", "restartPolicy": "OnFailure"},
 			{"name": "runner", "image": "r", "env": [{"name": "ACTIONS_RUNNER_INPUT_JITCONFIG", "value": "mine"}, {"name": "A", "value": "1"}]}]}}`))
 	if err != nil {
 		t.Fatal(err)
@@ -38,6 +39,7 @@ metadata:
     corral.dev/pool: linux
     corral.dev/revision: linux-0123456789
     corral.dev/runner: linux-abc
+    corral.development/x: "y"
     team: a
   name: linux-abc
   namespace: ci
@@ -47,6 +49,7 @@ spec:
   - image: d
     name: dind
     resources: {}
+    restartPolicy: OnFailure
   - env:
     - name: A
       value: "1"
@@ -69,11 +72,18 @@ status: {}
 
 func TestBuildRefusesWithTheField(t *testing.T) {
 	cases := map[string]struct{ template, want string }{
-		"unknown field":   {`{"spec": {"containers": [{"name": "runner", "imge": "r"}]}}`, `unknown field "spec.containers[0].imge"`},
-		"wrong type":      {`{"spec": {"containers": "runner"}}`, "containers"},
-		"no container":    {`{"spec": {"containers": [{"name": "main"}]}}`, `a container named "runner" is required`},
-		"restarts":        {`{"spec": {"restartPolicy": "Always", "containers": [{"name": "runner"}]}}`, "restartPolicy: must be Never"},
-		"not even object": {`[]`, "spec.template"},
+		"unknown field":          {`{"spec": {"containers": [{"name": "runner", "imge": "r"}]}}`, `unknown field "spec.containers[0].imge"`},
+		"wrong type":             {`{"spec": {"containers": "runner"}}`, "containers"},
+		"no container":           {`{"spec": {"containers": [{"name": "main"}]}}`, `a container named "runner" is required`},
+		"restarts":               {`{"spec": {"restartPolicy": "Always", "containers": [{"name": "runner"}]}}`, "restartPolicy: must be Never"},
+		"not even object":        {`[]`, "spec.template"},
+		"restarts the runner":    {`{"spec": {"containers": [{"name": "a"}, {"name": "runner", "restartPolicy": "Always"}]}}`, "spec.containers[1].restartPolicy: must be Never"},
+		"restarts it on failure": {`{"spec": {"containers": [{"name": "runner", "restartPolicy": "OnFailure"}]}}`, "spec.containers[0].restartPolicy: must be Never"},
+		"restarts it by a rule":  {`{"spec": {"containers": [{"name": "runner", "restartPolicy": "Never", "restartPolicyRules": [{"action": "Restart"}]}]}}`, "spec.containers[0].restartPolicyRules"},
+		"restarts all":           {`{"spec": {"initContainers": [{"name": "s", "restartPolicyRules": [{"action": "RestartAllContainers"}]}], "containers": [{"name": "runner"}]}}`, "spec.initContainers[0].restartPolicyRules"},
+		"the pool's label":       {`{"metadata": {"labels": {"corral.dev/pool": "stolen"}}, "spec": {"containers": [{"name": "runner"}]}}`, "spec.template.metadata.labels[corral.dev/pool]"},
+		"the mark of a job":      {`{"metadata": {"annotations": {"corral.dev/job": "{}"}}, "spec": {"containers": [{"name": "runner"}]}}`, "spec.template.metadata.annotations[corral.dev/job]"},
+		"a key below ours":       {`{"metadata": {"labels": {"jobs.corral.dev/id": "1"}}, "spec": {"containers": [{"name": "runner"}]}}`, "spec.template.metadata.labels[jobs.corral.dev/id]"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -108,18 +118,38 @@ func TestCheckSecrets(t *testing.T) {
 	}
 }
 
-func TestHashIsOfTheContent(t *testing.T) {
-	hash := func(s string) string {
-		h, err := podspec.Hash([]byte(s))
+func TestDigestIsOfTheContent(t *testing.T) {
+	digest := func(s string) string {
+		d, err := podspec.Digest([]byte(s))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return h
+		return d
 	}
-	if a, b := hash(`{"a": 1, "b": {"c": 2}}`), hash(`{"b":{"c":2},"a":1}`); a != b {
-		t.Errorf("formatting changes the hash: %s, %s", a, b)
+	if a, b := digest(`{"a": 1, "b": {"c": 2}}`), digest(`{"b":{"c":2},"a":1}`); a != b {
+		t.Errorf("formatting changes the digest: %s, %s", a, b)
 	}
-	if a, b := hash(`{"a": 1}`), hash(`{"a": 2}`); a == b {
-		t.Errorf("content does not change the hash: %s", a)
+	for a, b := range map[string]string{`{"a": 1}`: `{"a": 2}`, `{"a": 9007199254740992}`: `{"a": 9007199254740993}`} {
+		if digest(a) == digest(b) {
+			t.Errorf("%s and %s have the digest %s", a, b, digest(a))
+		}
+	}
+	if d, err := podspec.Digest([]byte(`{"a": 1} {"a": 2}`)); err == nil {
+		t.Errorf("two templates have the digest %s", d)
+	}
+}
+
+func TestRevisionNamesAreLabels(t *testing.T) {
+	const digest = "0d7f9ec30b1122334455"
+	for pool, want := range map[string]int{"linux": 10, strings.Repeat("x", 50): 10, strings.Repeat("x", 51): 1} {
+		names := podspec.RevisionNames(pool, digest)
+		if len(names) != want || names[0] != pool+"-0d7f9ec30b" {
+			t.Errorf("%s has %v", pool, names)
+		}
+		for _, name := range names {
+			if bad := validation.IsValidLabelValue(name); len(bad) > 0 {
+				t.Errorf("%s: %v", name, bad)
+			}
+		}
 	}
 }

@@ -19,11 +19,11 @@ const (
 // placeholder for what differs between runners, the names of the runner and its Secret.
 // Pools of one namespace, name and template have equal specimens. An error names the field of the template.
 func Specimen(pool *v1alpha1.RunnerPool) (*corev1.Pod, error) {
-	hash, err := Hash(pool.Spec.Template.Raw)
+	digest, err := Digest(pool.Spec.Template.Raw)
 	if err != nil {
 		return nil, err
 	}
-	return SpecimenOf(pool.Namespace, pool.Name, pool.Name+"-"+hash, pool.Spec.Template.Raw)
+	return SpecimenOf(pool.Namespace, pool.Name, RevisionNames(pool.Name, digest)[0], pool.Spec.Template.Raw)
 }
 
 // SpecimenOf is Specimen for a revision of a pool's template.

@@ -7,9 +7,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
@@ -45,18 +47,34 @@ func Observe(r *v1alpha1.Runner, pod *corev1.Pod, deadline time.Duration, now ti
 	return o
 }
 
-// JobOf reads the job identity that was put on a pod when its runner started the
-// job, so that it survives the loss of the Runner's status. It returns nil for none.
+// mark is a job on the pod of the runner that has it.
+type mark struct {
+	v1alpha1.JobReference
+	RunnerUID types.UID `json:"runnerUID"`
+	RunnerID  int64     `json:"runnerID"`
+}
+
+// Mark is the annotation that puts a job on a pod when its runner, registered under an id, starts it. So it
+// survives the loss of the Runner's status.
+func Mark(job *v1alpha1.JobReference, runner types.UID, registration int64) (string, error) {
+	text, err := json.Marshal(mark{JobReference: *job, RunnerUID: runner, RunnerID: registration})
+	if err != nil {
+		return "", fmt.Errorf("encoding the job: %w", err)
+	}
+	return string(text), nil
+}
+
+// JobOf reads such a mark. It returns nil for none, and for one that is not of the pod's own runner and registration: who
+// wrote that has seen neither.
 func JobOf(pod *corev1.Pod) *v1alpha1.JobReference {
-	text, ok := pod.Annotations[v1alpha1.JobAnnotation]
-	if !ok {
+	m := &mark{}
+	if json.Unmarshal([]byte(pod.Annotations[v1alpha1.JobAnnotation]), m) != nil || m.ID == "" || m.RunnerUID == "" || m.RunnerID == 0 {
 		return nil
 	}
-	job := &v1alpha1.JobReference{}
-	if json.Unmarshal([]byte(text), job) != nil || job.ID == "" {
+	if string(m.RunnerUID) != pod.Annotations[v1alpha1.RunnerUIDAnnotation] || strconv.FormatInt(m.RunnerID, 10) != pod.Annotations[v1alpha1.RunnerIDAnnotation] {
 		return nil
 	}
-	return job
+	return &m.JobReference
 }
 
 func observePod(o *Observation, pod *corev1.Pod, now time.Time) {

@@ -277,9 +277,9 @@ func ruleWords(r v1alpha1.RuleReference) string {
 
 // revisionOf names the revision of a pool's template.
 func revisionOf(p *pool) string {
-	hash, err := podspec.Hash(p.Spec.Template.Raw)
+	digest, err := podspec.Digest(p.Spec.Template.Raw)
 	if err != nil {
 		return p.Name
 	}
-	return p.Name + "-" + hash
+	return podspec.RevisionNames(p.Name, digest)[0]
 }

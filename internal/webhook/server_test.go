@@ -340,6 +340,33 @@ func TestSuspectSourceHasFewSlotsOfItsOwn(t *testing.T) {
 	})
 }
 
+// Large bodies may take their time to arrive: nobody else's would be read.
+func TestOneSourceLeavesRoomForLargeBodiesOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		const attacker = "198.51.100.1:80"
+		large := `{"x":"` + strings.Repeat("x", smallBody) + `",` + place + `}`
+		request := func(from string) *http.Request {
+			r := signed(PushEvent, "guid-1", large)
+			r.RemoteAddr = from
+			return r
+		}
+		silence, sender := io.Pipe()
+		for range largeSlots {
+			slow := request(attacker)
+			slow.Body = silence
+			go s.send(slow)
+		}
+		synctest.Wait()
+		s.want(s.send(request("198.51.100.2:80")), http.StatusAccepted, "taken")
+		s.want(s.send(request(attacker)), http.StatusTooManyRequests, "Too many requests, or too many bad ones, from this address.")
+		small := signed(WorkflowJobEvent, "guid-2", queued)
+		small.RemoteAddr = attacker
+		s.want(s.send(small), http.StatusAccepted, "taken")
+		sender.Close()
+	})
+}
+
 func TestWhatIsSignedIsNotHeldAgainstItsSource(t *testing.T) {
 	s := newStage(t)
 	want := map[int]int{http.StatusBadRequest: 3 * badBurst}

@@ -24,8 +24,8 @@ const (
 	suspectRate, suspectSlots = 200, 2
 	// suspectsSlots are shared by all suspect sources: half of those that there are for bodies.
 	suspectsSlots = smallSlots / 2
-	// sourceSlots are how many requests of one source are worked on at once.
-	sourceSlots = 48
+	// sourceSlots are how many requests of one source are worked on at once, and sourceLarge how many large ones: some room is left to others.
+	sourceSlots, sourceLarge = 48, largeSlots - 1
 	// maxSources is how many sources are remembered, for twice sourcesFor at most.
 	maxSources = 4096
 	sourcesFor = 5 * time.Minute
@@ -55,6 +55,7 @@ type record struct {
 type presence struct {
 	requests   int
 	slots, few *semaphore.Weighted
+	large      *semaphore.Weighted
 }
 
 func newSources() *sources {
@@ -76,6 +77,8 @@ func (s *sources) admit(d *delivery) (release func(), a answer) {
 	turns := []*semaphore.Weighted{here.slots}
 	if d.suspect {
 		turns = []*semaphore.Weighted{here.few, s.suspects}
+	} else if d.ContentLength > smallBody {
+		turns = append(turns, here.large)
 	}
 	var taken int
 	for paced && taken < len(turns) && turns[taken].Acquire(ctx, 1) == nil {
@@ -100,7 +103,7 @@ func (s *sources) enter(d *delivery) (here *presence, paced bool) {
 	defer s.mu.Unlock()
 	here = s.present[d.source]
 	if here == nil {
-		here = &presence{slots: semaphore.NewWeighted(sourceSlots), few: semaphore.NewWeighted(suspectSlots)}
+		here = &presence{slots: semaphore.NewWeighted(sourceSlots), few: semaphore.NewWeighted(suspectSlots), large: semaphore.NewWeighted(sourceLarge)}
 		s.present[d.source] = here
 	}
 	here.requests++

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/fluxcd/pkg/apis/meta"
 	"github.com/fluxcd/pkg/runtime/conditions"
+	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,6 +28,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers"
+	"github.com/corral-dev/corral/internal/githubsim"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/world"
 	"github.com/corral-dev/corral/test/harness"
@@ -236,6 +239,7 @@ func TestATenantWithPushRights(t *testing.T) {
 		{"can't touch another namespace", pushAnotherNamespace},
 		{"can't touch another source's object", pushAnothersObject},
 		{"can't widen a cluster policy", pushWiderPolicy},
+		{"can't have one template allowed and another made", pushTwinTemplate},
 		{"can't read a connection's key by a pod", pushPodWithKey},
 		{"can't have a connection's key shown to a server of its own", pushConnectionElsewhere},
 		{"can't use a connection that doesn't allow it", pushForeignConnection},
@@ -289,6 +293,39 @@ func pushWiderPolicy(t *testing.T, _ *platform, a *tenant) {
 	commit := a.push("", fmt.Sprintf(`guard: {apiVersion: "corral.dev/v1alpha1", kind: "ClusterRunnerPolicy", metadata: name: %q, spec: modules: "a.rego": "package corral.scaling"}`, guard.Name))
 	a.refused(commit, "ClusterRunnerPolicy")
 	a.Remove("policies")
+	a.applied(a.push("", ""))
+}
+
+// The digests of two templates begin alike: such a pair is found in three seconds.
+func pushTwinTemplate(t *testing.T, _ *platform, a *tenant) {
+	guard := &v1alpha1.ClusterRunnerPolicy{ObjectMeta: metav1.ObjectMeta{Name: "images-" + a.namespace}}
+	guard.Spec.Namespaces = []string{a.namespace}
+	guard.Spec.Modules = map[string]string{"images.rego": `package corral.template
+
+deny contains {"msg": "not this image"} if input.pod.spec.containers[0].image == "runner:2"
+`}
+	must(t, w.Client.Create(t.Context(), guard))
+	defer func() { must(t, w.Client.Delete(context.Background(), guard)) }()
+	twin := func(metadata, image string) string {
+		return fmt.Sprintf(`pools: twin: spec: {
+	connectionRef: {name: "main", namespace: %q}
+	template: {metadata: {%s}, spec: containers: [{name: "runner", image: %q}]}
+}
+`, estate, metadata, image)
+	}
+	const first = "twin-0d7f9ec30b"
+	a.applied(a.push("", twin(`annotations: n: "992218"`, "runner:1")))
+	waitPool(t, key(a.namespace, "twin"), func(p *v1alpha1.RunnerPool) error {
+		if p.Status.Revision != first {
+			return fmt.Errorf("revision %q", p.Status.Revision)
+		}
+		return nil
+	})
+	a.applied(a.push("", twin(`annotations: n: "1790303"`, "runner:2")))
+	unready(t, key(a.namespace, "twin"), &v1alpha1.RunnerPool{}, v1alpha1.PolicyDeniedReason, "revision "+first+" goes on", "not this image")
+	absent(t, &appsv1.ControllerRevision{}, key(a.namespace, first+"-1"))
+	commit := a.push("", twin(`annotations: "corral.dev/job": "{}"`, "runner:1"))
+	a.refused(commit, "keys of corral.dev are the controller's own")
 	a.applied(a.push("", ""))
 }
 
@@ -490,7 +527,9 @@ func TestATenantWithEditRights(t *testing.T) {
 	mallory, err := client.New(config, client.Options{Scheme: controllers.Scheme()})
 	must(t, err)
 
-	victim := newPool("tenants-victim", "linux", "main", func(p *v1alpha1.RunnerPool) { p.Spec.ConnectionRef.Namespace = estate })
+	victim := newPool("tenants-victim", "linux", "main", func(p *v1alpha1.RunnerPool) {
+		p.Spec.ConnectionRef.Namespace, p.Spec.Scale.Idle = estate, new(int32(1))
+	})
 	must(t, w.Client.Create(t.Context(), victim))
 	(&tenant{&gitops{Repository: &harness.Repository{T: t}, namespace: "tenants-victim"}}).waitListening("linux")
 	shared := v1alpha1.ConnectionReference{Name: "main", Namespace: estate}
@@ -545,6 +584,26 @@ func TestATenantWithEditRights(t *testing.T) {
 		})))
 		unready(t, key(namespace, "taker"), &v1alpha1.RunnerPool{}, v1alpha1.OwnedElsewhereReason, "another namespace")
 	})
+	t.Run("a forged runner can't take another's registration", func(t *testing.T) {
+		own := newPool(namespace, "bait", "main", func(p *v1alpha1.RunnerPool) { p.Spec.ConnectionRef = shared })
+		must(t, mallory.Create(t.Context(), own))
+		(&tenant{&gitops{Repository: &harness.Repository{T: t}, namespace: namespace}}).waitListening("bait")
+		theirs := idleRunner(t, "tenants-victim")
+		forged := &v1alpha1.Runner{ObjectMeta: object(theirs.Name), Spec: theirs.Spec}
+		forged.Finalizers, forged.Spec.PoolRef.Name = []string{v1alpha1.RunnerFinalizer}, "bait"
+		forged.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(own, v1alpha1.GroupVersion.WithKind("RunnerPool"))}
+		must(t, mallory.Create(t.Context(), forged))
+		unready(t, key(namespace, theirs.Name), &v1alpha1.Runner{}, v1alpha1.ProgressingReason, "doesn't hold the session of scale set")
+		absent(t, &corev1.Secret{}, key(namespace, theirs.Name+"-jit"))
+		must(t, mallory.Status().Patch(t.Context(), forged, client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"status":{"runnerID":%d}}`, theirs.Status.RunnerID))))
+		must(t, mallory.Delete(t.Context(), forged))
+		unready(t, key(namespace, theirs.Name), &v1alpha1.Runner{}, v1alpha1.ConnectionNotReadyReason, `nothing shows that RunnerPool "bait" registered it`)
+		if again := idleRunner(t, "tenants-victim"); again.UID != theirs.UID || !registered(theirs) {
+			t.Errorf("the victim's runner %s is %s by now", theirs.Name, again.Name)
+		}
+		must(t, mallory.Patch(t.Context(), forged, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))))
+		must(t, mallory.Delete(t.Context(), own))
+	})
 	t.Run("a forged runner isn't registered by a connection that doesn't allow it", func(t *testing.T) {
 		allow(t, "tenants-victim")
 		must(t, mallory.Create(t.Context(), &v1alpha1.Runner{
@@ -556,7 +615,7 @@ func TestATenantWithEditRights(t *testing.T) {
 	})
 	sets := 0
 	for _, s := range w.GitHub.Report().ScaleSets {
-		if strings.Contains(s.Scope, estate+"-org") {
+		if strings.Contains(s.Scope, estate+"-org") && s.Name != "bait" {
 			sets++
 			if s.Name != "linux" || s.Labels[0] != "linux" || !strings.Contains(s.SessionOwner, string(victim.UID)) {
 				t.Errorf("the victim's scale set is %+v", s)
@@ -566,6 +625,29 @@ func TestATenantWithEditRights(t *testing.T) {
 	if sets != 1 {
 		t.Errorf("%d scale sets", sets)
 	}
+}
+
+// idleRunner waits for a namespace's one runner to be idle.
+func idleRunner(t *testing.T, namespace string) *v1alpha1.Runner {
+	t.Helper()
+	runners := &v1alpha1.RunnerList{}
+	eventually(t, func(ctx context.Context) error {
+		if err := w.Client.List(ctx, runners, client.InNamespace(namespace)); err != nil {
+			return err
+		}
+		if len(runners.Items) != 1 || runners.Items[0].Status.State != v1alpha1.RunnerIdle || runners.Items[0].Status.RunnerID == 0 {
+			return fmt.Errorf("runners %+v", runners.Items)
+		}
+		return nil
+	})
+	return &runners.Items[0]
+}
+
+// registered says whether GitHub knows a runner under its id.
+func registered(r *v1alpha1.Runner) bool {
+	return slices.ContainsFunc(w.GitHub.Report().Runners, func(known githubsim.RunnerReport) bool {
+		return int64(known.ID) == r.Status.RunnerID && known.Name == r.Name
+	})
 }
 
 // A controller of some namespaces leaves the others alone, and none of theirs can be used.

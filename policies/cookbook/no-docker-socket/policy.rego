@@ -5,27 +5,48 @@
 # scope: package
 # title: No Docker socket
 # description: |
-#  Who may speak to the container runtime of a node is root of that node. This denies its sockets, and host paths that
-#  they lie in. `library.podSecurity` denies all host paths; this is for pools that may have others.
+#  Who may speak to the container runtime of a node is root of that node. This denies its sockets, host paths that they
+#  lie in, however they are written, and all of `/proc`, by which every file of the node can be reached.
+#  `library.podSecurity` denies all host paths; this is for pools that may have others.
 # custom:
 #  kind: ClusterRunnerPolicy
 package corral.template
 
-sockets := {"/var/run/docker.sock", "/run/docker.sock", "/run/containerd/containerd.sock", "/run/crio/crio.sock"}
+# sockets of Docker, containerd, K3s, CRI-O, Podman and cri-dockerd, with a slash at the end.
+sockets contains sprintf("%s/%s/", [folder, socket]) if {
+	some folder in ["run", "var/run"]
+	some socket in [
+		"docker.sock", "docker/containerd/containerd.sock", "containerd/containerd.sock", "containerd/containerd.sock.ttrpc",
+		"k3s/containerd/containerd.sock", "crio/crio.sock", "podman/podman.sock", "cri-dockerd.sock",
+	]
+}
+
+# plain is a path without what means nothing in it: var/run/ for //var/./run.
+plain(path) := concat("", [sprintf("%s/", [part]) |
+	some part in split(path, "/")
+	not part in {"", "."}
+])
+
+# gives names what a host path leads to.
+gives(path) := sprintf("/%s", [trim_suffix(reached[0], "/")]) if {
+	reached := [socket | some socket in sockets; startswith(socket, plain(path))]
+	count(reached) > 0
+} else := "every file" if {
+	startswith(plain(path), "proc/")
+} else := "any file" if {
+	contains(sprintf("/%s", [plain(path)]), "/../")
+}
 
 # METADATA
 # title: Runtime sockets stay on the node
 # custom:
 #  code: ACME-SOCKET-1
 deny contains {
-	"msg": sprintf("volume %s gives the pod %s of the node", [volume.name, socket]),
+	"msg": sprintf("volume %s gives the pod %s of the node", [volume.name, gives(volume.hostPath.path)]),
 	"path": sprintf("spec.volumes[%d].hostPath.path", [i]),
 	"code": "ACME-SOCKET-1",
 	"severity": "critical",
 	"remediation": "build images without the node's runtime: with a sidecar of docker:dind-rootless, BuildKit or Kaniko",
 } if {
 	some i, volume in input.pod.spec.volumes
-	some socket in sockets
-	path := sprintf("%s/", [trim_right(volume.hostPath.path, "/")])
-	startswith(sprintf("%s/", [socket]), path)
 }
