@@ -125,28 +125,16 @@ const (
 // tooMuch says why a policy is not loaded: with the others it would take too much memory. It is empty
 // if it may be.
 func (e *Engine) tooMuch(s policy.Source) string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	size := s.Size()
-	beside, all, own := size, size, 0
-	for ref, l := range e.loaded {
-		if ref == s.Ref() || len(l.policy.Diagnostics()) > 0 || l.source.Kind != s.Kind {
-			continue
-		}
-		all += l.size
-		if l.source.Namespace == s.Namespace {
-			beside += l.size
-			if !l.source.IsLibrary() {
-				own++
-			}
-		}
-	}
+	all, beside, own := e.others(s)
+	all, beside = all+s.Size(), beside+s.Size()
 	const advice = "leave out what isn't needed"
-	switch {
-	case s.Kind == policy.KindClusterRunnerPolicy && all > maxClusterBytes:
-		return fmt.Sprintf("all ClusterRunnerPolicies have %d bytes of modules and data, more than %d: %s", all, maxClusterBytes, advice)
-	case s.Kind == policy.KindClusterRunnerPolicy:
+	if s.Kind == policy.KindClusterRunnerPolicy {
+		if all > maxClusterBytes {
+			return fmt.Sprintf("all ClusterRunnerPolicies have %d bytes of modules and data, more than %d: %s", all, maxClusterBytes, advice)
+		}
 		return ""
+	}
+	switch {
 	case !s.IsLibrary() && own >= maxNamespacePolicies:
 		return fmt.Sprintf("namespace %s has %d policies with modules already: join some of them", s.Namespace, maxNamespacePolicies)
 	case beside > maxNamespaceBytes:
@@ -155,6 +143,26 @@ func (e *Engine) tooMuch(s policy.Source) string {
 		return fmt.Sprintf("all RunnerPolicies have %d bytes of modules and data, more than %d: %s", all, maxAllBytes, advice)
 	}
 	return ""
+}
+
+// others are the bytes of all other policies of a kind, those of the same namespace, and how many of these have modules.
+func (e *Engine) others(s policy.Source) (all, beside, own int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for ref, l := range e.loaded {
+		if ref == s.Ref() || len(l.policy.Diagnostics()) > 0 || l.source.Kind != s.Kind {
+			continue
+		}
+		all += l.size
+		if l.source.Namespace != s.Namespace {
+			continue
+		}
+		beside += l.size
+		if !l.source.IsLibrary() {
+			own++
+		}
+	}
+	return all, beside, own
 }
 
 // Remove takes a policy out of force.

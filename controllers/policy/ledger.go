@@ -64,7 +64,7 @@ func (e *Engine) Commit(ctx context.Context, a *Asked, grant Grant) bool {
 
 // Hold enters the grant of a pool that goes no further than it is, whatever others were granted.
 func (e *Engine) Hold(a *Asked, grant Grant) {
-	e.reconsider(e.ledger.enter(a.in, a.needs, grant, nil))
+	e.reconsider(e.ledger.enter(a.in, a.needs, grant))
 }
 
 // aloneTime is how long others wait at most for the grant of a pool that asks alone.
@@ -275,19 +275,19 @@ func (l *ledger) entry(key types.NamespacedName) (entry, bool) {
 // seed notes the grant of a pool that was not decided on yet.
 func (l *ledger) seed(in policy.ScalingInput, needs policy.Needs, grant Grant) {
 	if _, known := l.entry(keyOf(in.Pool)); !known {
-		l.enter(in, needs, grant, nil)
+		l.enter(in, needs, grant)
 	}
 }
 
 // enter notes a pool's grant and returns the pools that have to be looked at for it: those that
 // share a group which their rules read.
-func (l *ledger) enter(in policy.ScalingInput, needs policy.Needs, grant Grant, answer *policy.Scaling) []types.NamespacedName {
+func (l *ledger) enter(in policy.ScalingInput, needs policy.Needs, grant Grant) []types.NamespacedName {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.put(in, needs, grant, answer)
+	return l.put(in, needs, grant, nil)
 }
 
-// put is enter with the lock.
+// put is enter with the lock, and with the answer that the grant is of.
 func (l *ledger) put(in policy.ScalingInput, needs policy.Needs, grant Grant, answer *policy.Scaling) []types.NamespacedName {
 	key := keyOf(in.Pool)
 	before := l.entries[key]
@@ -326,7 +326,7 @@ func (l *ledger) keep(key types.NamespacedName, left int32) []types.NamespacedNa
 	if !ok {
 		return nil
 	}
-	return l.enter(known.in, policy.Needs{}, Grant{Granted: left}, nil)
+	return l.enter(known.in, policy.Needs{}, Grant{Granted: left})
 }
 
 func union(a, b []types.NamespacedName) []types.NamespacedName {

@@ -28,7 +28,7 @@ func TestALedgerSumsUpWhatOthersUse(t *testing.T) {
 		{facts("ci", "b", "other", map[string]string{"team": "a"}), 5},
 		{facts("prod", "c", "acme", gpu), 7},
 	} {
-		l.enter(policy.ScalingInput{Pool: p.facts}, everything, Grant{Granted: p.granted, Wanted: 2 * p.granted}, nil)
+		l.enter(policy.ScalingInput{Pool: p.facts}, everything, Grant{Granted: p.granted, Wanted: 2 * p.granted})
 	}
 	b := policy.Member{Namespace: "ci", Name: "b", Granted: 5, Wanted: 10}
 	c := policy.Member{Namespace: "prod", Name: "c", Granted: 7, Wanted: 14}
@@ -65,9 +65,9 @@ func TestAChangedGrantConcernsThoseThatReadIt(t *testing.T) {
 		"none": {}, "namespace": {Namespace: true}, "connection": {Connection: true}, "label": {Labels: []string{"team"}}, "other-label": {Labels: []string{"size"}},
 	}
 	for name, needs := range pools {
-		l.enter(policy.ScalingInput{Pool: facts("ci", name, "acme", team)}, needs, Grant{}, nil)
+		l.enter(policy.ScalingInput{Pool: facts("ci", name, "acme", team)}, needs, Grant{})
 	}
-	l.enter(policy.ScalingInput{Pool: facts("far", "all", "acme", nil)}, policy.Needs{All: true}, Grant{}, nil)
+	l.enter(policy.ScalingInput{Pool: facts("far", "all", "acme", nil)}, policy.Needs{All: true}, Grant{})
 	cases := map[string]struct {
 		pool  policy.Pool
 		grant Grant
@@ -81,7 +81,7 @@ func TestAChangedGrantConcernsThoseThatReadIt(t *testing.T) {
 	for _, name := range []string{"all that share a group that they read", "the same grant is no change", "also those of a group that it left", "nor is its own namespace another's"} {
 		tc := cases[name]
 		var got []string
-		for _, key := range l.enter(policy.ScalingInput{Pool: tc.pool}, policy.Needs{}, tc.grant, nil) {
+		for _, key := range l.enter(policy.ScalingInput{Pool: tc.pool}, policy.Needs{}, tc.grant) {
 			got = append(got, key.String())
 		}
 		if diff := cmp.Diff(tc.want, got); diff != "" {

@@ -229,6 +229,9 @@ func with(given map[string]string, key, value string) map[string]string {
 }
 
 func decode(template []byte) (*corev1.PodTemplateSpec, error) {
+	if err := checkSize(template); err != nil {
+		return nil, err
+	}
 	t := &corev1.PodTemplateSpec{}
 	strict, err := kjson.UnmarshalStrict(template, t)
 	if err != nil {
@@ -237,7 +240,7 @@ func decode(template []byte) (*corev1.PodTemplateSpec, error) {
 	if len(strict) > 0 {
 		return nil, fmt.Errorf("spec.template: %w", errors.Join(strict...))
 	}
-	return t, nil
+	return t, checkCounts(&t.Spec)
 }
 
 func jitEnv(runner string) corev1.EnvVar {
@@ -320,6 +323,24 @@ func volumeSecrets(v *corev1.Volume) []string {
 	}
 	if v.AzureFile != nil {
 		names = append(names, v.AzureFile.SecretName)
+	}
+	return append(names, optionSecrets(v)...)
+}
+
+// optionSecrets lists the Secrets that a storage driver is told of in words of its own.
+func optionSecrets(v *corev1.Volume) []string {
+	var options map[string]string
+	switch {
+	case v.CSI != nil:
+		options = v.CSI.VolumeAttributes
+	case v.FlexVolume != nil:
+		options = v.FlexVolume.Options
+	}
+	var names []string
+	for _, key := range slices.Sorted(maps.Keys(options)) {
+		if strings.Contains(strings.ToLower(key), "secret") {
+			names = append(names, options[key])
+		}
 	}
 	return names
 }

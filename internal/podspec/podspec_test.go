@@ -83,6 +83,9 @@ func TestBuildRefusesWithTheField(t *testing.T) {
 		"restarts all":           {`{"spec": {"initContainers": [{"name": "s", "restartPolicyRules": [{"action": "RestartAllContainers"}]}], "containers": [{"name": "runner"}]}}`, "spec.initContainers[0].restartPolicyRules"},
 		"the pool's label":       {`{"metadata": {"labels": {"corral.dev/pool": "stolen"}}, "spec": {"containers": [{"name": "runner"}]}}`, "spec.template.metadata.labels[corral.dev/pool]"},
 		"the mark of a job":      {`{"metadata": {"annotations": {"corral.dev/job": "{}"}}, "spec": {"containers": [{"name": "runner"}]}}`, "spec.template.metadata.annotations[corral.dev/job]"},
+		"too large":              {`{"spec": {"containers": [{"name": "runner", "args": ["` + strings.Repeat("x", 128<<10) + `"]}]}}`, "more than 131072: keep scripts"},
+		"too many containers":    {`{"spec": {"initContainers": [{"name": "i"}], "containers": [{"name": "runner"}` + strings.Repeat(`,{"name":"x"}`, 63) + `]}}`, "spec.containers: 65 containers and init containers, more than 64"},
+		"too many volumes":       {`{"spec": {"volumes": [{"name": "v"}` + strings.Repeat(`,{"name":"x"}`, 128) + `], "containers": [{"name": "runner"}]}}`, "spec.volumes: 129 volumes, more than 128"},
 		"a key below ours":       {`{"metadata": {"labels": {"jobs.corral.dev/id": "1"}}, "spec": {"containers": [{"name": "runner"}]}}`, "spec.template.metadata.labels[jobs.corral.dev/id]"},
 	}
 	for name, tc := range cases {
@@ -102,6 +105,8 @@ func TestCheckSecrets(t *testing.T) {
 		"volume":               {`"volumes": [{"name": "v", "secret": {"secretName": "github"}}]`, "volumes[0]"},
 		"projection":           {`"volumes": [{"name": "w", "emptyDir": {}}, {"name": "v", "projected": {"sources": [{"secret": {"name": "github"}}]}}]`, "volumes[1]"},
 		"csi":                  {`"volumes": [{"name": "v", "csi": {"driver": "d", "nodePublishSecretRef": {"name": "github"}}}]`, "volumes[0]"},
+		"options of a driver":  {`"volumes": [{"name": "v", "csi": {"driver": "d", "volumeAttributes": {"adminSecretName": "github"}}}]`, "volumes[0]"},
+		"a flexible volume's":  {`"volumes": [{"name": "v", "flexVolume": {"driver": "d", "options": {"secret": "github"}}}]`, "volumes[0]"},
 		"another runner's JIT": {`"volumes": [{"name": "v", "secret": {"secretName": "linux-xyz-jit"}}]`, "named like a runner's registration"},
 	}
 	for name, tc := range cases {

@@ -82,6 +82,11 @@ func (n *Needs) addReference(ref ast.Ref) {
 		*n = everything
 		return
 	}
+	n.addUsage(ref)
+}
+
+// addUsage adds what a reference to a part of input.usage reads.
+func (n *Needs) addUsage(ref ast.Ref) {
 	rest := ref[3:]
 	switch string(ref[2].Value.(ast.String)) {
 	case "granted":
