@@ -252,9 +252,10 @@ func TestWhatIsNotThePolicysFaultIsNotCharged(t *testing.T) {
 // A guard rail goes on to deny what gives it more to say than fits, or what has it say something that is none.
 func TestADenialIsNotLostInWhatElseIsSaid(t *testing.T) {
 	for name, text := range map[string]string{
-		"too many warnings": "warn contains sprintf(\"%d\", [i]) if some i in numbers.range(1, 3000)\ndeny contains \"no\"\n",
-		"too many denials":  "deny contains sprintf(\"%d\", [i]) if some i in numbers.range(1, 3000)\n",
-		"an empty message":  "deny contains \"no\"\ndeny contains x if x := substring(input.pool.name, 0, 0)\n",
+		"too many warnings":  "warn contains sprintf(\"%d\", [i]) if some i in numbers.range(1, 3000)\ndeny contains \"no\"\n",
+		"too many denials":   "deny contains sprintf(\"%d\", [i]) if some i in numbers.range(1, 3000)\n",
+		"an empty one first": "deny contains x if x := substring(input.pool.name, 0, 0)\ndeny contains \"no\"\n",
+		"an empty message":   "deny contains \"no\"\ndeny contains x if x := substring(input.pool.name, 0, 0)\n",
 	} {
 		remote, _ := away(t, namespaced("package corral.template\n"+text))
 		for where, p := range map[string]*Policy{"here": load(t, namespaced("package corral.template\n"+text)), "elsewhere": remote} {
