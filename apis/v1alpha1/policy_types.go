@@ -180,7 +180,15 @@ type RunnerPolicy struct {
 	// +optional
 	// +kubebuilder:default={"observedGeneration":-1}
 	Status RunnerPolicyStatus `json:"status,omitempty"`
+	Unread `json:"-"`
 }
+
+type fieldsOfRunnerPolicy RunnerPolicy
+
+func (p *RunnerPolicy) strict() any { return (*fieldsOfRunnerPolicy)(p) }
+
+// UnmarshalJSON implements json.Unmarshaler: see Unread.
+func (p *RunnerPolicy) UnmarshalJSON(data []byte) error { return p.read(data, p.strict()) }
 
 // GetConditions returns the status conditions.
 func (p *RunnerPolicy) GetConditions() []metav1.Condition { return p.Status.Conditions }
@@ -227,7 +235,15 @@ type ClusterRunnerPolicy struct {
 	// +optional
 	// +kubebuilder:default={"observedGeneration":-1}
 	Status RunnerPolicyStatus `json:"status,omitempty"`
+	Unread `json:"-"`
 }
+
+type fieldsOfClusterRunnerPolicy ClusterRunnerPolicy
+
+func (p *ClusterRunnerPolicy) strict() any { return (*fieldsOfClusterRunnerPolicy)(p) }
+
+// UnmarshalJSON implements json.Unmarshaler: see Unread.
+func (p *ClusterRunnerPolicy) UnmarshalJSON(data []byte) error { return p.read(data, p.strict()) }
 
 // GetConditions returns the status conditions.
 func (p *ClusterRunnerPolicy) GetConditions() []metav1.Condition { return p.Status.Conditions }

@@ -126,6 +126,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		}
 		return ctrl.Result{}, err
 	}
+	if err := kube.Unreadable(source); err != nil {
+		return r.Begin(source).Finish(ctx, kube.Done{}, err)
+	}
 	x := r.begin(source)
 	defer func() { x.release() }()
 	var err error

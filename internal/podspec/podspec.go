@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -165,6 +166,13 @@ func with(given map[string]string, key, value string) map[string]string {
 
 func decode(template []byte) (*corev1.PodTemplateSpec, error) {
 	t := &corev1.PodTemplateSpec{}
+	template, faults, err := v1alpha1.Sift(template, reflect.TypeOf(t))
+	if err != nil {
+		return nil, fmt.Errorf("spec.template: %w", err)
+	}
+	if len(faults) > 0 {
+		return nil, fmt.Errorf("spec.template.%s", strings.Join(faults, "\nspec.template."))
+	}
 	strict, err := kjson.UnmarshalStrict(template, t)
 	if err != nil {
 		return nil, fmt.Errorf("spec.template: %w", err)

@@ -69,11 +69,14 @@ status: {}
 
 func TestBuildRefusesWithTheField(t *testing.T) {
 	cases := map[string]struct{ template, want string }{
-		"unknown field":   {`{"spec": {"containers": [{"name": "runner", "imge": "r"}]}}`, `unknown field "spec.containers[0].imge"`},
-		"wrong type":      {`{"spec": {"containers": "runner"}}`, "containers"},
-		"no container":    {`{"spec": {"containers": [{"name": "main"}]}}`, `a container named "runner" is required`},
-		"restarts":        {`{"spec": {"restartPolicy": "Always", "containers": [{"name": "runner"}]}}`, "restartPolicy: must be Never"},
-		"not even object": {`[]`, "spec.template"},
+		"unknown field":               {`{"spec": {"containers": [{"name": "runner", "imge": "r"}]}}`, `unknown field "spec.containers[0].imge"`},
+		"wrong type":                  {`{"spec": {"containers": "runner"}}`, "containers"},
+		"no container":                {`{"spec": {"containers": [{"name": "main"}]}}`, `a container named "runner" is required`},
+		"restarts":                    {`{"spec": {"restartPolicy": "Always", "containers": [{"name": "runner"}]}}`, "restartPolicy: must be Never"},
+		"not even object":             {`[]`, "spec.template"},
+		"a quantity that takes hours": {`{"spec": {"containers": [{"name": "runner", "resources": {"limits": {"cpu": "1e-2147483647"}}}]}}`, "spec.template.spec.containers[0].resources.limits.cpu: "},
+		"such a number":               {`{"spec": {"overhead": {"cpu": 1e-2147483647}, "containers": []}}`, "spec.template.spec.overhead.cpu: "},
+		"such a one written over":     {`{"spec": {"overhead": {"cpu": "1e-2147483647"}}, "spec": {"containers": []}}`, "a container named"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
