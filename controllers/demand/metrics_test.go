@@ -556,6 +556,17 @@ func TestPollerObservesAScaleSet(t *testing.T) {
 	})
 }
 
+func TestPollerLeavesAMetricOfNoKind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newRound(t, metered("a", v1alpha1.MetricSource{Name: "none"}))
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if len(x.asked) > 0 {
+			t.Errorf("asked %v", x.asked)
+		}
+	})
+}
+
 func TestPollerAsksForExternalMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newRound(t, metered("a", v1alpha1.MetricSource{Name: "queue", External: &v1alpha1.ExternalMetric{MetricName: "depth", AverageValue: new(v1alpha1.Quantity("10"))}}))

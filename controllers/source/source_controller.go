@@ -169,6 +169,10 @@ func (x *run) check(context.Context) error {
 	if errs := validation.IsValidLabelValue(x.source.Name); len(errs) > 0 {
 		return kube.Stall(v1alpha1.InvalidSpecReason, "the source's name is put on objects as a label: %s", errs[0])
 	}
+	ref := x.source.Spec.SourceRef
+	if x.source.Spec.Git == nil && (ref == nil || fluxKinds[ref.Kind] == nil) {
+		return kube.Stall(v1alpha1.InvalidSpecReason, "spec.git or spec.sourceRef must be set, with a kind that is known")
+	}
 	return nil
 }
 
