@@ -41,7 +41,7 @@ func (q *Quantity) UnmarshalJSON(data []byte) error {
 func (q Quantity) Parse() (resource.Quantity, error) {
 	_, exponent, _ := strings.Cut(strings.ToLower(string(q)), "e")
 	if len(q) <= maxQuantityBytes && len(strings.TrimLeft(exponent, "+-")) <= maxExponentDigits {
-		if parsed, err := resource.ParseQuantity(string(q)); err == nil {
+		if parsed, err := resource.ParseQuantity(string(q)); err == nil { //nolint:forbidigo // what takes hours was refused
 			return parsed, nil
 		}
 	}

@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 
-
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/compileworker"
