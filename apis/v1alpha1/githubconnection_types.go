@@ -150,13 +150,6 @@ type GitHubConnection struct {
 	Unread `json:"-"`
 }
 
-type fieldsOfGitHubConnection GitHubConnection
-
-func (c *GitHubConnection) strict() any { return (*fieldsOfGitHubConnection)(c) }
-
-// UnmarshalJSON implements json.Unmarshaler: see Unread.
-func (c *GitHubConnection) UnmarshalJSON(data []byte) error { return c.read(data, c.strict()) }
-
 // AllNamespaces in allowedNamespaces lets every namespace use a connection.
 const AllNamespaces = "*"
 

@@ -183,13 +183,6 @@ type RunnerPolicy struct {
 	Unread `json:"-"`
 }
 
-type fieldsOfRunnerPolicy RunnerPolicy
-
-func (p *RunnerPolicy) strict() any { return (*fieldsOfRunnerPolicy)(p) }
-
-// UnmarshalJSON implements json.Unmarshaler: see Unread.
-func (p *RunnerPolicy) UnmarshalJSON(data []byte) error { return p.read(data, p.strict()) }
-
 // GetConditions returns the status conditions.
 func (p *RunnerPolicy) GetConditions() []metav1.Condition { return p.Status.Conditions }
 
@@ -237,13 +230,6 @@ type ClusterRunnerPolicy struct {
 	Status RunnerPolicyStatus `json:"status,omitempty"`
 	Unread `json:"-"`
 }
-
-type fieldsOfClusterRunnerPolicy ClusterRunnerPolicy
-
-func (p *ClusterRunnerPolicy) strict() any { return (*fieldsOfClusterRunnerPolicy)(p) }
-
-// UnmarshalJSON implements json.Unmarshaler: see Unread.
-func (p *ClusterRunnerPolicy) UnmarshalJSON(data []byte) error { return p.read(data, p.strict()) }
 
 // GetConditions returns the status conditions.
 func (p *ClusterRunnerPolicy) GetConditions() []metav1.Condition { return p.Status.Conditions }

@@ -303,13 +303,6 @@ type PoolSource struct {
 	Unread `json:"-"`
 }
 
-type fieldsOfPoolSource PoolSource
-
-func (s *PoolSource) strict() any { return (*fieldsOfPoolSource)(s) }
-
-// UnmarshalJSON implements json.Unmarshaler: see Unread.
-func (s *PoolSource) UnmarshalJSON(data []byte) error { return s.read(data, s.strict()) }
-
 // GetConditions returns the status conditions.
 func (s *PoolSource) GetConditions() []metav1.Condition { return s.Status.Conditions }
 

@@ -214,13 +214,6 @@ type Runner struct {
 	Unread `json:"-"`
 }
 
-type fieldsOfRunner Runner
-
-func (r *Runner) strict() any { return (*fieldsOfRunner)(r) }
-
-// UnmarshalJSON implements json.Unmarshaler: see Unread.
-func (r *Runner) UnmarshalJSON(data []byte) error { return r.read(data, r.strict()) }
-
 // GetConditions returns the status conditions.
 func (r *Runner) GetConditions() []metav1.Condition { return r.Status.Conditions }
 

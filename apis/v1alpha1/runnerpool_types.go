@@ -488,13 +488,6 @@ type RunnerPool struct {
 	Unread `json:"-"`
 }
 
-type fieldsOfRunnerPool RunnerPool
-
-func (p *RunnerPool) strict() any { return (*fieldsOfRunnerPool)(p) }
-
-// UnmarshalJSON implements json.Unmarshaler: see Unread.
-func (p *RunnerPool) UnmarshalJSON(data []byte) error { return p.read(data, p.strict()) }
-
 // GetConditions returns the status conditions.
 func (p *RunnerPool) GetConditions() []metav1.Condition { return p.Status.Conditions }
 

@@ -82,13 +82,6 @@ type ScaleSet struct {
 	Unread `json:"-"`
 }
 
-type fieldsOfScaleSet ScaleSet
-
-func (s *ScaleSet) strict() any { return (*fieldsOfScaleSet)(s) }
-
-// UnmarshalJSON implements json.Unmarshaler: see Unread.
-func (s *ScaleSet) UnmarshalJSON(data []byte) error { return s.read(data, s.strict()) }
-
 // GetConditions returns the status conditions.
 func (s *ScaleSet) GetConditions() []metav1.Condition { return s.Status.Conditions }
 

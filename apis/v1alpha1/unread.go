@@ -44,7 +44,7 @@ func (u *Unread) read(data []byte, into any) error {
 	if kjson.UnmarshalCaseSensitivePreserveInts(data, into) == nil {
 		return nil
 	}
-	content, faults, err := sift(data, reflect.TypeOf(into).Elem())
+	content, faults, err := Sift(data, reflect.TypeOf(into).Elem())
 	if err != nil {
 		return err
 	}
@@ -69,6 +69,46 @@ func (u *Unread) read(data []byte, into any) error {
 	return nil
 }
 
+// The kinds without their own way of being decoded.
+type (
+	fieldsOfGitHubConnection    GitHubConnection
+	fieldsOfRunnerPolicy        RunnerPolicy
+	fieldsOfClusterRunnerPolicy ClusterRunnerPolicy
+	fieldsOfPoolSource          PoolSource
+	fieldsOfRunner              Runner
+	fieldsOfRunnerPool          RunnerPool
+	fieldsOfScaleSet            ScaleSet
+)
+
+func (c *GitHubConnection) strict() any    { return (*fieldsOfGitHubConnection)(c) }
+func (p *RunnerPolicy) strict() any        { return (*fieldsOfRunnerPolicy)(p) }
+func (p *ClusterRunnerPolicy) strict() any { return (*fieldsOfClusterRunnerPolicy)(p) }
+func (s *PoolSource) strict() any          { return (*fieldsOfPoolSource)(s) }
+func (r *Runner) strict() any              { return (*fieldsOfRunner)(r) }
+func (p *RunnerPool) strict() any          { return (*fieldsOfRunnerPool)(p) }
+func (s *ScaleSet) strict() any            { return (*fieldsOfScaleSet)(s) }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (c *GitHubConnection) UnmarshalJSON(data []byte) error { return c.read(data, c.strict()) }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (p *RunnerPolicy) UnmarshalJSON(data []byte) error { return p.read(data, p.strict()) }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (p *ClusterRunnerPolicy) UnmarshalJSON(data []byte) error { return p.read(data, p.strict()) }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (s *PoolSource) UnmarshalJSON(data []byte) error { return s.read(data, s.strict()) }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (r *Runner) UnmarshalJSON(data []byte) error { return r.read(data, r.strict()) }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (p *RunnerPool) UnmarshalJSON(data []byte) error { return p.read(data, p.strict()) }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (s *ScaleSet) UnmarshalJSON(data []byte) error { return s.read(data, s.strict()) }
+
 // FromUnstructured reads an object of ours from its fields; one that can't be read is an error.
 func FromUnstructured(content map[string]any, into interface{ Unreadable() error }) error {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, into); err != nil {
@@ -85,18 +125,9 @@ func Strict(into any) any {
 	return into
 }
 
-// Sift returns JSON without the fields that a Go type can't take, and tells of each what is wrong with it. Quantities that
-// would take long to parse are such fields: decode only what it returns into types of Kubernetes.
-func Sift(data []byte, t reflect.Type) (rest []byte, faults []string, err error) {
-	content, faults, err := sift(data, t)
-	if err != nil {
-		return nil, nil, err
-	}
-	rest, err = json.Marshal(content)
-	return rest, faults, err
-}
-
-func sift(data []byte, t reflect.Type) (content any, faults []string, err error) {
+// Sift decodes JSON without the fields that a Go type can't take, and tells of each what is wrong with it. Quantities that
+// would take long to parse are such fields: into types of Kubernetes, decode only what it returns.
+func Sift(data []byte, t reflect.Type) (content any, faults []string, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.UseNumber()
 	if err := decoder.Decode(&content); err != nil {
@@ -135,6 +166,8 @@ func (s *sieve) takes(t reflect.Type, v any, path string) bool {
 		return s.takes(t.Elem(), v, path)
 	case reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) && path != "":
 		return s.decodes(t, v, path)
+	case kind == reflect.String && reflect.TypeOf(v) == reflect.TypeFor[string]():
+		return true // as most fields are
 	case kind == reflect.Struct, kind == reflect.Map:
 		return s.takesFields(t, v, path)
 	case kind == reflect.Slice && t.Elem().Kind() != reflect.Uint8:

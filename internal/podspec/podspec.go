@@ -166,8 +166,11 @@ func with(given map[string]string, key, value string) map[string]string {
 
 func decode(template []byte) (*corev1.PodTemplateSpec, error) {
 	t := &corev1.PodTemplateSpec{}
-	template, faults, err := v1alpha1.Sift(template, reflect.TypeOf(t))
+	content, faults, err := v1alpha1.Sift(template, reflect.TypeOf(t))
 	if err != nil {
+		return nil, fmt.Errorf("spec.template: %w", err)
+	}
+	if template, err = json.Marshal(content); err != nil {
 		return nil, fmt.Errorf("spec.template: %w", err)
 	}
 	if len(faults) > 0 {

@@ -153,3 +153,26 @@ func TestAStatusThatCannotBeReadIsWrittenAnew(t *testing.T) {
 		return nil
 	})
 }
+
+// Of one that is nested 9,994 deep the API server says that it can't be read, and keeps it: nobody could list pools any more.
+func TestATemplateTooDeepToBeListedIsRefused(t *testing.T) {
+	must(t, w.Cluster.CreateNamespace(t.Context(), "deep"))
+	for name, template := range map[string]string{
+		"objects": strings.Repeat(`{"a":`, 9994) + "1" + strings.Repeat("}", 9994),
+		"lists":   `{"a":` + strings.Repeat("[", 9992) + strings.Repeat("]", 9992) + "}",
+	} {
+		p := newPool("deep", name, "acme", func(p *v1alpha1.RunnerPool) { p.Spec.Template.Raw = []byte(template) })
+		eventually(t, func(ctx context.Context) error { // an API server learns of a policy a while after it is made
+			if err := w.Client.Create(ctx, p.DeepCopy(), client.DryRunAll); err == nil || !strings.Contains(err.Error(), "spec has more than 9000 objects and lists") {
+				return fmt.Errorf("%s: the API server said %v", name, err)
+			}
+			return nil
+		})
+	}
+	large := newPool("deep", "large", "acme", func(p *v1alpha1.RunnerPool) {
+		p.Spec.Template.Raw = fmt.Appendf(nil, `{"spec":{"containers":[{"name":"runner","env":[{"name":"A","value":%q}]}]}}`, strings.Repeat("1234567 ", 100_000))
+	})
+	must(t, w.Client.Create(t.Context(), large))
+	must(t, w.Client.List(t.Context(), &v1alpha1.RunnerPoolList{}))
+	must(t, w.Client.Delete(t.Context(), large))
+}
