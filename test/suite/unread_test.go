@@ -164,7 +164,7 @@ func TestATemplateTooDeepToBeListedIsRefused(t *testing.T) {
 		p := newPool("deep", name, "acme", func(p *v1alpha1.RunnerPool) { p.Spec.Template.Raw = []byte(template) })
 		eventually(t, func(ctx context.Context) error { // an API server learns of a policy a while after it is made
 			if err := w.Client.Create(ctx, p.DeepCopy(), client.DryRunAll); err == nil || !strings.Contains(err.Error(), "spec has more than 9000 objects and lists") {
-				return fmt.Errorf("%s: the API server said %v", name, err)
+				return fmt.Errorf("%s: the API server said %q", name, fmt.Sprint(err))
 			}
 			return nil
 		})
