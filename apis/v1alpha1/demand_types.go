@@ -6,7 +6,6 @@ package v1alpha1
 import (
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -78,6 +77,8 @@ type WebhookDemand struct {
 	// holdFor is how long a job that waits counts without any news of it; it doesn't run down
 	// while the pool is at its max. Default: 1h.
 	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$`
 	HoldFor *metav1.Duration `json:"holdFor,omitempty"`
 
 	// repositories whose jobs count, as OWNER/NAME with * for any characters but /. Default: all that
@@ -134,6 +135,8 @@ type SlackTrigger struct {
 	Amount *int32 `json:"amount,omitempty"`
 	// duration for which an event counts. Default: 10m.
 	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$`
 	Duration *metav1.Duration `json:"duration,omitempty"`
 }
 
@@ -149,6 +152,8 @@ type MetricSource struct {
 	// interval between two looks, 10s at least. Default: 1m.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s') && duration(self) <= duration('1h')",message="interval must be 10s to 1h"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$`
 	Interval *metav1.Duration `json:"interval,omitempty"`
 	// jobs counts queued and running jobs of repositories (ARC's TotalNumberOfQueuedAndInProgressWorkflowRuns).
 	// +optional
@@ -175,7 +180,7 @@ type JobsMetric struct {
 	Repositories []string `json:"repositories"`
 	// runnersPerJob is how many runners a job asks for: 500m is one for two jobs. Default: 1.
 	// +optional
-	RunnersPerJob *resource.Quantity `json:"runnersPerJob,omitempty"`
+	RunnersPerJob *Quantity `json:"runnersPerJob,omitempty"`
 }
 
 // BusyMetric proposes a total from the part of the runners that is busy.
@@ -228,9 +233,11 @@ type PrometheusMetric struct {
 	Query string `json:"query"`
 	// averageValue is how much of the value one runner is for. Default: 1.
 	// +optional
-	AverageValue *resource.Quantity `json:"averageValue,omitempty"`
+	AverageValue *Quantity `json:"averageValue,omitempty"`
 	// maxAge of the sample. Default: 5m.
 	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$`
 	MaxAge *metav1.Duration `json:"maxAge,omitempty"`
 }
 
@@ -246,9 +253,11 @@ type ExternalMetric struct {
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
 	// averageValue is how much of the value one runner is for. Default: 1.
 	// +optional
-	AverageValue *resource.Quantity `json:"averageValue,omitempty"`
+	AverageValue *Quantity `json:"averageValue,omitempty"`
 	// maxAge of the values. Default: 5m.
 	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$`
 	MaxAge *metav1.Duration `json:"maxAge,omitempty"`
 }
 
@@ -264,6 +273,8 @@ type WarmSpec struct {
 	// timeToLive ends idle runners when there was no job for so long; the next job brings them back. min stays.
 	// Default: they stay.
 	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$`
 	TimeToLive *metav1.Duration `json:"timeToLive,omitempty"`
 }
 
@@ -307,6 +318,8 @@ type CronWindow struct {
 	// duration for which it lasts by the clock, at most 366 days.
 	// +required
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1m') && duration(self) <= duration('8784h')",message="duration must be 1m to 8784h"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$`
 	Duration metav1.Duration `json:"duration"`
 }
 
@@ -315,9 +328,13 @@ type CronWindow struct {
 type OnceWindow struct {
 	// from is when it begins: 2026-12-20T00:00:00Z, or with an offset such as +01:00.
 	// +required
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$`
 	From metav1.Time `json:"from"`
 	// to is when it ends.
 	// +required
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$`
 	To metav1.Time `json:"to"`
 }
 
@@ -353,6 +370,8 @@ type ScalingBehavior struct {
 	ScaleDown *ScalingRules `json:"scaleDown,omitempty"`
 	// scaleDownDelay is how long the number doesn't fall after it rose (ARC's scaleDownDelaySecondsAfterScaleOut).
 	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$`
 	ScaleDownDelay *metav1.Duration `json:"scaleDownDelay,omitempty"`
 }
 
@@ -387,7 +406,7 @@ type ScalingRules struct {
 	Policies []ScalingPolicy `json:"policies,omitempty"`
 	// tolerance is how small a change is left alone, as a part of the number before: 0.1 is a tenth. Default: 0.
 	// +optional
-	Tolerance *resource.Quantity `json:"tolerance,omitempty"`
+	Tolerance *Quantity `json:"tolerance,omitempty"`
 }
 
 // ScalingPolicyType says what a ScalingPolicy counts in.

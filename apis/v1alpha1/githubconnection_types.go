@@ -147,6 +147,7 @@ type GitHubConnection struct {
 	// +optional
 	// +kubebuilder:default={"observedGeneration":-1}
 	Status GitHubConnectionStatus `json:"status,omitempty"`
+	Unread `json:"-"`
 }
 
 // AllNamespaces in allowedNamespaces lets every namespace use a connection.

@@ -180,6 +180,7 @@ type RunnerPolicy struct {
 	// +optional
 	// +kubebuilder:default={"observedGeneration":-1}
 	Status RunnerPolicyStatus `json:"status,omitempty"`
+	Unread `json:"-"`
 }
 
 // GetConditions returns the status conditions.
@@ -227,6 +228,7 @@ type ClusterRunnerPolicy struct {
 	// +optional
 	// +kubebuilder:default={"observedGeneration":-1}
 	Status RunnerPolicyStatus `json:"status,omitempty"`
+	Unread `json:"-"`
 }
 
 // GetConditions returns the status conditions.

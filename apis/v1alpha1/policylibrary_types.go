@@ -235,7 +235,7 @@ type ResourceRules struct {
 	// use requireLimits with it.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
-	MaxPerPod corev1.ResourceList `json:"maxPerPod,omitempty"`
+	MaxPerPod map[corev1.ResourceName]Quantity `json:"maxPerPod,omitempty"`
 }
 
 // HourRules bound pools by the time.
@@ -334,9 +334,13 @@ type Freeze struct {
 	Name string `json:"name"`
 	// from is when it begins: 2026-12-20T00:00:00Z, or with an offset such as +01:00.
 	// +required
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$`
 	From metav1.Time `json:"from"`
 	// to is when it ends.
 	// +required
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$`
 	To metav1.Time `json:"to"`
 	// limits that hold meanwhile. Default: none.
 	// +optional
@@ -425,6 +429,9 @@ type Pause struct {
 
 	// until is when it ends. Default: when it is taken away.
 	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$`
+	// +kubebuilder:validation:XValidation:rule="self > timestamp('0001-01-01T00:00:00Z')",message="until must be a time"
 	Until *metav1.Time `json:"until,omitempty"`
 
 	// updatesOnly holds updates, and stops nothing else.

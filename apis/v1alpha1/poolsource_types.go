@@ -65,14 +65,20 @@ type PoolSourceSpec struct {
 	// interval at which the repository is looked at again (with jitter).
 	// +required
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s')",message="interval must be at least 1s"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$`
 	Interval metav1.Duration `json:"interval"`
 
 	// retryInterval after a failed attempt. Default: interval.
 	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$`
 	RetryInterval *metav1.Duration `json:"retryInterval,omitempty"`
 
 	// timeout of one fetch. Default: 1m.
 	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$`
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
 
 	// suspend stops fetching and applying; what was applied keeps running.
@@ -294,6 +300,7 @@ type PoolSource struct {
 	// +optional
 	// +kubebuilder:default={"observedGeneration":-1}
 	Status PoolSourceStatus `json:"status,omitempty"`
+	Unread `json:"-"`
 }
 
 // GetConditions returns the status conditions.

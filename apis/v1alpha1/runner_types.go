@@ -216,6 +216,7 @@ type Runner struct {
 	// +optional
 	// +kubebuilder:default={"observedGeneration":-1}
 	Status RunnerStatus `json:"status,omitempty"`
+	Unread `json:"-"`
 }
 
 // GetConditions returns the status conditions.

@@ -148,11 +148,15 @@ type DeadlinesSpec struct {
 	// startup is the longest time from a runner's creation to its running container;
 	// past it the runner counts for nothing and is replaced. Default: 10m.
 	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$`
 	Startup *metav1.Duration `json:"startup,omitempty"`
 
 	// connect is the longest time from a running container to a runner that GitHub counts
 	// as online; past it the runner is replaced. Default: 2m.
 	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$`
 	Connect *metav1.Duration `json:"connect,omitempty"`
 }
 
@@ -180,14 +184,16 @@ type UpdateSpec struct {
 	// a percentage of it, rounded up. Default: 25%.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
-	// +kubebuilder:validation:Pattern=`^[0-9]+%?$`
+	// +kubebuilder:validation:XValidation:rule="type(self) == string || (self >= 0 && self <= 999999)",message="must be 0 to 999999, or a percentage"
+	// +kubebuilder:validation:Pattern=`^[0-9]{1,6}%?$`
 	MaxSurge *intstr.IntOrString `json:"maxSurge,omitempty"`
 
 	// maxUnavailable is how many runners below the desired number there may be meanwhile, as a number
 	// or a percentage of it, rounded down. Default: 0.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
-	// +kubebuilder:validation:Pattern=`^[0-9]+%?$`
+	// +kubebuilder:validation:XValidation:rule="type(self) == string || (self >= 0 && self <= 999999)",message="must be 0 to 999999, or a percentage"
+	// +kubebuilder:validation:Pattern=`^[0-9]{1,6}%?$`
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 
 	// canary tries the new template with a few runners first.
@@ -204,11 +210,14 @@ type CanarySpec struct {
 	// runners of the new template, as a number or a percentage of the desired number, rounded up.
 	// +required
 	// +kubebuilder:validation:XIntOrString
-	// +kubebuilder:validation:Pattern=`^[0-9]+%?$`
+	// +kubebuilder:validation:XValidation:rule="type(self) == string || (self >= 0 && self <= 999999)",message="must be 0 to 999999, or a percentage"
+	// +kubebuilder:validation:Pattern=`^[0-9]{1,6}%?$`
 	Runners intstr.IntOrString `json:"runners"`
 
 	// pause is how long the canaries have to do well before the update goes on. Default: 5m.
 	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$`
 	Pause *metav1.Duration `json:"pause,omitempty"`
 }
 
@@ -485,6 +494,7 @@ type RunnerPool struct {
 	// +optional
 	// +kubebuilder:default={"observedGeneration":-1}
 	Status RunnerPoolStatus `json:"status,omitempty"`
+	Unread `json:"-"`
 }
 
 // GetConditions returns the status conditions.

@@ -79,6 +79,7 @@ type ScaleSet struct {
 	// +optional
 	// +kubebuilder:default={"observedGeneration":-1}
 	Status ScaleSetStatus `json:"status,omitempty"`
+	Unread `json:"-"`
 }
 
 // GetConditions returns the status conditions.

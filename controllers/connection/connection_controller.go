@@ -96,6 +96,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, nil
 	}
 	attempt := r.Begin(conn)
+	if err := kube.Unreadable(conn); err != nil {
+		return attempt.Finish(ctx, kube.Done{}, err)
+	}
 	if request, ok := meta.ReconcileAnnotationValue(conn.Annotations); ok {
 		conn.Status.SetLastHandledReconcileRequest(request)
 	}

@@ -182,8 +182,11 @@ func (p *Poller) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	return ctrl.Result{}, nil
 }
 
-// meet makes a pool known, or what changed of its metrics. What didn't change goes on as before.
+// meet makes a pool known, or what changed of its metrics. What didn't change goes on as before, as does all of a pool that can't be read.
 func (p *Poller) meet(pool *v1alpha1.RunnerPool) {
+	if pool.Unreadable() != nil {
+		return
+	}
 	key := client.ObjectKeyFromObject(pool)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -228,6 +231,8 @@ func probesOf(pool *v1alpha1.RunnerPool) []*probe {
 			q.of, q.endpoint = "prometheus", "prometheus/"+m.Prometheus.Server
 		case m.External != nil:
 			q.of, q.endpoint = "external", "external"
+		case m.Jobs == nil:
+			continue // the API server refuses that by now
 		}
 		q.signal.Name = m.Name
 		all = append(all, newProbe(pool, q))

@@ -15,7 +15,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -282,7 +281,7 @@ func TestPollerGoesByTheSpec(t *testing.T) {
 		x.value = 4
 		wait(3 * time.Second)
 		x.change("a", func(p *v1alpha1.RunnerPool) {
-			p.Spec.Demand.Metrics[0].Prometheus.AverageValue = new(resource.MustParse("2"))
+			p.Spec.Demand.Metrics[0].Prometheus.AverageValue = new(v1alpha1.Quantity("2"))
 			p.Spec.Demand.Metrics[1].Interval = nil
 		})
 		// The first is to be asked for anew, and what it said is no longer told; the second goes on.
@@ -393,7 +392,7 @@ func TestPollerCountsJobs(t *testing.T) {
 		},
 		"times the runners that a job needs": {
 			change: func(p *v1alpha1.RunnerPool) {
-				p.Spec.Demand.Metrics[0].Jobs.RunnersPerJob = new(resource.MustParse("500m"))
+				p.Spec.Demand.Metrics[0].Jobs.RunnersPerJob = new(v1alpha1.Quantity("500m"))
 			},
 			repos: repos, want: jobsSignal("jobs", 3, "2 queued, 3 running, times 500m"),
 		},
@@ -557,9 +556,20 @@ func TestPollerObservesAScaleSet(t *testing.T) {
 	})
 }
 
+func TestPollerLeavesAMetricOfNoKind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newRound(t, metered("a", v1alpha1.MetricSource{Name: "none"}))
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if len(x.asked) > 0 {
+			t.Errorf("asked %v", x.asked)
+		}
+	})
+}
+
 func TestPollerAsksForExternalMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		x := newRound(t, metered("a", v1alpha1.MetricSource{Name: "queue", External: &v1alpha1.ExternalMetric{MetricName: "depth", AverageValue: new(resource.MustParse("10"))}}))
+		x := newRound(t, metered("a", v1alpha1.MetricSource{Name: "queue", External: &v1alpha1.ExternalMetric{MetricName: "depth", AverageValue: new(v1alpha1.Quantity("10"))}}))
 		x.value = 25
 		wait(3 * time.Second)
 		x.want("a", reading(jobsSignal("queue", 3, "the value is 25, at 10 a runner")))

@@ -83,8 +83,11 @@ func (p *pool) signals(now time.Time) []demand.Signal {
 	return all
 }
 
-// meet makes a pool known, or what changed of it.
+// meet makes a pool known, or what changed of it. One that can't be read stays as it was known.
 func (k *Desk) meet(obj *v1alpha1.RunnerPool) {
+	if obj.Unreadable() != nil {
+		return
+	}
 	key := types.NamespacedName{Namespace: obj.Namespace, Name: obj.Name}
 	now := k.Now()
 	k.mu.Lock()

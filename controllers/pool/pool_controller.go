@@ -166,6 +166,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if !pool.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, nil // garbage collection reaches its runners and its ScaleSet
 	}
+	if err := kube.Unreadable(pool); err != nil {
+		return r.Begin(pool).Finish(ctx, kube.Done{}, err)
+	}
 	x := &run{Reconciler: r, key: req.NamespacedName, pool: pool, recall: r.memory.of(req.NamespacedName), stored: pool.Status.Revision, judged: pool.Status.Template}
 	x.held = x.recall.limits
 	if x.held == nil {

@@ -105,6 +105,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err := r.Client.Get(ctx, req.NamespacedName, runner); err != nil {
 		return ctrl.Result{}, r.sweep(ctx, req, err)
 	}
+	if err := kube.Unreadable(runner); err != nil && runner.DeletionTimestamp.IsZero() {
+		return r.Begin(runner).Finish(ctx, kube.Done{}, err)
+	}
 	pod, err := r.podOf(ctx, runner)
 	if err != nil {
 		return ctrl.Result{}, err

@@ -106,6 +106,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	ctx = actions.InTenant(ctx, set.Namespace)
 	x := &run{Reconciler: r, key: req.NamespacedName, set: set}
 	attempt := r.Begin(set)
+	if err := kube.Unreadable(set); err != nil && set.DeletionTimestamp.IsZero() {
+		return attempt.Finish(ctx, kube.Done{}, err)
+	}
 	steps := []func(context.Context) error{x.connect, x.exist, x.listen, x.update}
 	if !set.DeletionTimestamp.IsZero() {
 		if !controllerutil.ContainsFinalizer(set, v1alpha1.ScaleSetFinalizer) {

@@ -20,6 +20,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -296,11 +298,32 @@ func TestWhatOfAnArtifactWakesASource(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := artifactChanged.Update(event.UpdateEvent{ObjectOld: tc.was, ObjectNew: tc.is}); got != tc.want {
+			if got := artifactChanged.Update(event.UpdateEvent{ObjectOld: untyped(t, tc.was), ObjectNew: untyped(t, tc.is)}); got != tc.want {
 				t.Errorf("got %t", got)
 			}
 		})
 	}
+	unreadable := untyped(t, repository(one))
+	unreadable.Object["status"] = map[string]any{"artifact": "none"}
+	if !artifactChanged.Update(event.UpdateEvent{ObjectOld: unreadable, ObjectNew: untyped(t, repository(one))}) {
+		t.Error("one that could not be read before wakes nobody")
+	}
+	odd := untyped(t, repository(one))
+	odd.Object["spec"] = map[string]any{"interval": "99999999999999h"}
+	if artifactChanged.Update(event.UpdateEvent{ObjectOld: odd, ObjectNew: untyped(t, repository(one))}) {
+		t.Error("a spec that Go can't read hides that the artifact is the same")
+	}
+}
+
+func untyped(t *testing.T, object *sourcev1.GitRepository) *unstructured.Unstructured {
+	t.Helper()
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := &unstructured.Unstructured{Object: content}
+	u.SetGroupVersionKind(sourcev1.GroupVersion.WithKind(v1alpha1.GitRepositoryKind))
+	return u
 }
 
 func TestAKindIsWatchedOnceItIsThere(t *testing.T) {

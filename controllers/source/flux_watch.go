@@ -5,6 +5,7 @@ package source
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -12,6 +13,8 @@ import (
 	"github.com/fluxcd/pkg/apis/meta"
 	"github.com/fluxcd/pkg/runtime/conditions"
 	sourcev1 "github.com/fluxcd/source-controller/api/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -132,8 +135,10 @@ func (r *Reconciler) setupFlux(mgr ctrl.Manager, c controller.Controller) error 
 		woken := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, object client.Object) []reconcile.Request {
 			return r.fedBy(ctx, origin{kind, client.ObjectKeyFromObject(object)})
 		})
-		var object client.Object = fluxKinds[kind]()
-		if err := c.Watch(ctrlsource.Kind(mgr.GetCache(), object, woken, artifactChanged)); err != nil {
+		// Without Go's types: one object that they can't take would hide all others of its kind.
+		object := &unstructured.Unstructured{}
+		object.SetGroupVersionKind(sourcev1.GroupVersion.WithKind(kind))
+		if err := c.Watch(ctrlsource.Kind[client.Object](mgr.GetCache(), object, woken, artifactChanged)); err != nil {
 			return err
 		}
 		return c.Watch(waiting)
@@ -183,10 +188,10 @@ func requestsOf(sources *v1alpha1.PoolSourceList, wanted func(*v1alpha1.PoolSour
 var artifactChanged = predicate.Funcs{
 	CreateFunc: func(event.CreateEvent) bool { return true },
 	UpdateFunc: func(e event.UpdateEvent) bool {
-		before, ok := e.ObjectOld.(fluxSource)
-		now, also := e.ObjectNew.(fluxSource)
-		if !ok || !also {
-			return false
+		before, errBefore := statusOf(e.ObjectOld)
+		now, errNow := statusOf(e.ObjectNew)
+		if errBefore != nil || errNow != nil {
+			return true
 		}
 		was, is := before.GetArtifact(), now.GetArtifact()
 		switch {
@@ -199,4 +204,14 @@ var artifactChanged = predicate.Funcs{
 	},
 	DeleteFunc:  func(event.DeleteEvent) bool { return true },
 	GenericFunc: func(event.GenericEvent) bool { return false },
+}
+
+// statusOf reads the status of an object of Flux.
+func statusOf(object client.Object) (fluxSource, error) {
+	raw, ok := object.(*unstructured.Unstructured)
+	if !ok || fluxKinds[raw.GetKind()] == nil {
+		return nil, fmt.Errorf("%T is no object of Flux", object)
+	}
+	source := fluxKinds[raw.GetKind()]()
+	return source, runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{"status": raw.Object["status"]}, source)
 }

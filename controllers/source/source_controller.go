@@ -126,6 +126,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		}
 		return ctrl.Result{}, err
 	}
+	if err := kube.Unreadable(source); err != nil {
+		return r.Begin(source).Finish(ctx, kube.Done{}, err)
+	}
 	x := r.begin(source)
 	defer func() { x.release() }()
 	var err error
@@ -165,6 +168,10 @@ func (r *Reconciler) begin(source *v1alpha1.PoolSource) *run {
 func (x *run) check(context.Context) error {
 	if errs := validation.IsValidLabelValue(x.source.Name); len(errs) > 0 {
 		return kube.Stall(v1alpha1.InvalidSpecReason, "the source's name is put on objects as a label: %s", errs[0])
+	}
+	ref := x.source.Spec.SourceRef
+	if x.source.Spec.Git == nil && (ref == nil || fluxKinds[ref.Kind] == nil) {
+		return kube.Stall(v1alpha1.InvalidSpecReason, "spec.git or spec.sourceRef must be set, with a kind that is known")
 	}
 	return nil
 }

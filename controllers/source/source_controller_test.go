@@ -550,6 +550,19 @@ func TestANameThatIsNoLabelIsRefused(t *testing.T) {
 	}
 }
 
+func TestASourceThatSaysNotWhereFromStalls(t *testing.T) {
+	for name, spec := range map[string]v1alpha1.PoolSourceSpec{
+		"neither":      {},
+		"unknown kind": {SourceRef: &v1alpha1.SourceReference{Kind: "Archive", Name: "a"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, us(func(s *v1alpha1.PoolSource) { spec.Interval, s.Spec = s.Spec.Interval, spec }))
+			w.reconcile()
+			w.expectReady("False InvalidSpec Stalled", "spec.git or spec.sourceRef must be set")
+		})
+	}
+}
+
 func TestCredentialsComeFromTheSecret(t *testing.T) {
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "git"}, Data: map[string][]byte{
 		"username": []byte("git"), "password": []byte("secret"), "bearerToken": []byte("token"), "ca.crt": []byte("pem"),

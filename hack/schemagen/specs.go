@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 
@@ -36,7 +37,36 @@ func specDefinitions(dir string, plurals ...string) ([]byte, error) {
 		return nil, fmt.Errorf("adding imports: %w", err)
 	}
 	tidy(file)
-	return format.Node(file)
+	text, err := format.Node(file)
+	if err != nil {
+		return nil, err
+	}
+	return nameScalars(text)
+}
+
+// scalar finds a pattern, with what makes it one of a number or a string.
+var scalar = regexp.MustCompile(`matchN\(>=1, \[int, string\]\) & \(int \| (=~"[^"]*")\)|=~"[^"]*"`)
+
+// nameScalars puts in place of a pattern the definition of schema.cue that is it, which says in words what it wants.
+func nameScalars(specs []byte) ([]byte, error) {
+	written, err := os.ReadFile(filepath.Join(schemaDir, "schema.cue"))
+	if err != nil {
+		return nil, fmt.Errorf("reading the definitions: %w", err)
+	}
+	names := map[string][]byte{}
+	for _, found := range regexp.MustCompile(`(?m)^(#\w+):.*(=~"[^"]*") \| error\(`).FindAllSubmatch(written, -1) {
+		names[string(found[2])] = found[1]
+	}
+	return scalar.ReplaceAllFunc(specs, func(found []byte) []byte {
+		pattern := found
+		if inner := scalar.FindSubmatch(found)[1]; inner != nil {
+			pattern = inner
+		}
+		if name, ok := names[string(pattern)]; ok {
+			return name
+		}
+		return found
+	}), nil
 }
 
 // specDefinition extracts the schema of spec from one CRD.

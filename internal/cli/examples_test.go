@@ -59,7 +59,7 @@ func checkTypes(t *testing.T, documents string) {
 		case strings.Contains(document, "\nkind: RunnerPolicy\n"):
 			into = &v1alpha1.RunnerPolicy{}
 		}
-		if err := yaml.UnmarshalStrict([]byte(document), into); err != nil {
+		if err := yaml.UnmarshalStrict([]byte(document), v1alpha1.Strict(into)); err != nil {
 			t.Error(err)
 		}
 		if into == &pool {

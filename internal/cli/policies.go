@@ -14,8 +14,6 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/runtime"
-
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/policy"
@@ -129,7 +127,7 @@ func policiesAmong(objects []compile.Object, root, namespace string) ([]*declare
 			continue
 		}
 		object := &v1alpha1.RunnerPolicy{}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Manifest.Object, object); err != nil {
+		if err := v1alpha1.FromUnstructured(o.Manifest.Object, object); err != nil {
 			return nil, fmt.Errorf("reading %s: %w", o.Path, err)
 		}
 		if object.Namespace == "" {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
@@ -102,7 +101,7 @@ func newWorkspace(result compiled, o *policyOptions) (*workspace, error) {
 			continue
 		}
 		pool := &v1alpha1.RunnerPool{}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Manifest.Object, pool); err != nil {
+		if err := v1alpha1.FromUnstructured(object.Manifest.Object, pool); err != nil {
 			return nil, fmt.Errorf("reading %s: %w", object.Path, err)
 		}
 		plan, problems := schedule.Compile(pool.Spec.Schedules)

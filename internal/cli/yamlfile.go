@@ -148,7 +148,7 @@ var embedded = strings.NewReplacer("scenario.", "", "commonExpectation.", "")
 
 // decode reads d into v, refusing fields that v doesn't have.
 func (d document) decode(v any) []v1alpha1.Diagnostic {
-	strict, err := kjson.UnmarshalStrict(d.json, v)
+	strict, err := kjson.UnmarshalStrict(d.json, v1alpha1.Strict(v))
 	if err != nil {
 		path, message := "", err.Error()
 		if found := typeError.FindStringSubmatch(message); found != nil {

@@ -89,7 +89,12 @@ func TestDiagnosticsSayWhereAndWhat(t *testing.T) {
 		"of another type": {pool("scale: {max: \"2\"}\n" + template), []string{
 			`pools.cue:8:14: pools.linux.spec.scale.max: invalid value "2": must be int, not string`}},
 		"not a duration": {pool("deadlines: startup: \"10\"\n" + template), []string{
-			`pools.cue:8:21: pools.linux.spec.deadlines.startup: invalid value "10" (does not satisfy time.Duration): time: missing unit in duration "10"`}},
+			`pools.cue:8:21: pools.linux.spec.deadlines.startup: must be a duration such as 90s, 10m or 1h30m`}},
+		"what takes no decoder": {pool("warm: timeToLive: \"banana\"\nupdate: {maxSurge: 5000000000, canary: runners: \"99999999%\"}\nbehavior: scaleUp: tolerance: \"1e1.5\"\n" + template), []string{
+			`pools.cue:8:19: pools.linux.spec.warm.timeToLive: must be a duration such as 90s, 10m or 1h30m`,
+			`pools.cue:9:20: pools.linux.spec.update.maxSurge: must be 0 to 999999, or a percentage such as 25%`,
+			`pools.cue:9:49: pools.linux.spec.update.canary.runners: must be 0 to 999999, or a percentage such as 25%`,
+			`pools.cue:10:31: pools.linux.spec.behavior.scaleUp.tolerance: must be a quantity such as 500m or 8Gi`}},
 		"not a quantity, not one of an enumeration": {
 			pool(`template: spec: containers: [{name: "runner", imagePullPolicy: "always", resources: limits: cpu: "8GiB"}]`), []string{
 				`pools.cue:8:64: pools.linux.spec.template.spec.containers[0].imagePullPolicy: invalid value "always": must be "Always" or "IfNotPresent" or "Never"`,

@@ -8,8 +8,6 @@ import (
 	"math"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/resource"
-
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
@@ -62,7 +60,7 @@ func (h *History) judge(b *v1alpha1.ScalingBehavior, before, wanted int32, now t
 		rules = down
 	}
 	if isSmall(rules.Tolerance, before, s.Number) {
-		s = Step{Number: before, Reason: fmt.Sprintf("%d wanted, which is within the tolerance of %s", wanted, rules.Tolerance), Next: s.Next}
+		s = Step{Number: before, Reason: fmt.Sprintf("%d wanted, which is within the tolerance of %s", wanted, *rules.Tolerance), Next: s.Next}
 	}
 	if s.Number < before && b.ScaleDownDelay != nil {
 		if left := h.rose.Add(b.ScaleDownDelay.Duration).Sub(now); !h.rose.IsZero() && left > 0 {
@@ -115,12 +113,12 @@ func stabilized(number, wanted int32, which string, window, next time.Duration) 
 }
 
 // isSmall says whether a change is within a part of the number before.
-func isSmall(tolerance *resource.Quantity, before, number int32) bool {
+func isSmall(tolerance *v1alpha1.Quantity, before, number int32) bool {
 	if tolerance == nil || number == before || number == 0 {
 		return false
 	}
 	by := math.Abs(float64(number) - float64(before))
-	part := tolerance.AsApproximateFloat64() * float64(before)
+	part := tolerance.Float() * float64(before)
 	return by <= part
 }
 

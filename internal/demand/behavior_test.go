@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -111,8 +110,8 @@ func TestBehave(t *testing.T) {
 		},
 		"a small change is left alone, but for the last one to zero": {
 			behavior: &v1alpha1.ScalingBehavior{
-				ScaleUp:   &v1alpha1.ScalingRules{Tolerance: new(resource.MustParse("0.1"))},
-				ScaleDown: &v1alpha1.ScalingRules{Tolerance: new(resource.MustParse("500m"))},
+				ScaleUp:   &v1alpha1.ScalingRules{Tolerance: new(v1alpha1.Quantity("0.1"))},
+				ScaleDown: &v1alpha1.ScalingRules{Tolerance: new(v1alpha1.Quantity("500m"))},
 			},
 			begin: 20,
 			steps: []at{{0, 22, 20, 0}, {1, 23, 23, 0}, {2, 12, 23, 0}, {3, 11, 11, 0}, {4, 0, 0, 0}, {5, 1, 1, 0}, {6, 0, 0, 0}},
@@ -177,8 +176,8 @@ func TestBehaveSaysWhy(t *testing.T) {
 			"2 wanted, kept at 10: no change in this direction",
 		},
 		"a tolerance": {
-			v1alpha1.ScalingBehavior{ScaleDown: &v1alpha1.ScalingRules{Tolerance: new(resource.MustParse("0.9"))}},
-			"2 wanted, which is within the tolerance of 900m",
+			v1alpha1.ScalingBehavior{ScaleDown: &v1alpha1.ScalingRules{Tolerance: new(v1alpha1.Quantity("0.9"))}},
+			"2 wanted, which is within the tolerance of 0.9",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -6,7 +6,6 @@ package demand
 import (
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -76,11 +75,11 @@ func checkMetric(m *v1alpha1.MetricSource, at *field.Path) field.ErrorList {
 	return errs
 }
 
-func checkPositive(q *resource.Quantity, at *field.Path) field.ErrorList {
-	if q == nil || q.Sign() > 0 {
+func checkPositive(q *v1alpha1.Quantity, at *field.Path) field.ErrorList {
+	if q == nil || q.Float() > 0 {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(at, q.String(), "it must be above 0")}
+	return field.ErrorList{field.Invalid(at, *q, "it must be above 0")}
 }
 
 func checkAge(d *metav1.Duration, at *field.Path) field.ErrorList {
@@ -102,8 +101,8 @@ func checkRules(r *v1alpha1.ScalingRules, at *field.Path) field.ErrorList {
 	if r == nil || r.Tolerance == nil {
 		return nil
 	}
-	if r.Tolerance.Sign() < 0 || r.Tolerance.Cmp(resource.MustParse("1")) >= 0 {
-		return field.ErrorList{field.Invalid(at.Child("tolerance"), r.Tolerance.String(), "it must be 0 or more, and below 1")}
+	if part := r.Tolerance.Float(); !(part >= 0 && part < 1) {
+		return field.ErrorList{field.Invalid(at.Child("tolerance"), *r.Tolerance, "it must be 0 or more, and below 1")}
 	}
 	return nil
 }

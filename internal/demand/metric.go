@@ -8,8 +8,6 @@ import (
 	"math"
 	"strconv"
 
-	"k8s.io/apimachinery/pkg/api/resource"
-
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
@@ -20,23 +18,23 @@ type NoSignal struct{ Reason string }
 func (e *NoSignal) Error() string { return e.Reason }
 
 // FromJobs is how many runners jobs ask for, where a job asks for a number of runners; nil stands for 1.
-func FromJobs(queued, running int, perJob *resource.Quantity) (int32, string, error) {
+func FromJobs(queued, running int, perJob *v1alpha1.Quantity) (int32, string, error) {
 	reason := fmt.Sprintf("%d queued, %d running", queued, running)
 	n, cut := atMost(float64(queued) + float64(running))
 	if perJob != nil {
-		ratio := perJob.AsApproximateFloat64()
+		ratio := perJob.Float()
 		if !(ratio > 0) || math.IsInf(ratio, 0) {
-			return 0, "", &NoSignal{Reason: fmt.Sprintf("runnersPerJob is %s, and must be a number above 0", perJob)}
+			return 0, "", &NoSignal{Reason: fmt.Sprintf("runnersPerJob is %s, and must be a number above 0", *perJob)}
 		}
 		n, cut = atMost(math.Ceil(rounded((float64(queued) + float64(running)) * ratio)))
-		reason = fmt.Sprintf("%s, times %s", reason, perJob)
+		reason = fmt.Sprintf("%s, times %s", reason, *perJob)
 	}
 	return n, withCut(reason, cut), nil
 }
 
 // FromValue is how many runners a value asks for, where a runner is for a part of it; nil stands for 1. A value that is no number,
 // without end or negative says nothing.
-func FromValue(value float64, average *resource.Quantity) (int32, string, error) {
+func FromValue(value float64, average *v1alpha1.Quantity) (int32, string, error) {
 	shown := strconv.FormatFloat(value, 'g', 6, 64)
 	if math.IsNaN(value) || math.IsInf(value, 0) || value < 0 {
 		return 0, "", &NoSignal{Reason: fmt.Sprintf("the value is %s, which is no number of jobs", shown)}
@@ -44,11 +42,11 @@ func FromValue(value float64, average *resource.Quantity) (int32, string, error)
 	share := 1.0
 	reason := "the value is " + shown
 	if average != nil {
-		share = average.AsApproximateFloat64()
-		reason = fmt.Sprintf("%s, at %s a runner", reason, average)
+		share = average.Float()
+		reason = fmt.Sprintf("%s, at %s a runner", reason, *average)
 	}
 	if !(share > 0) || math.IsInf(share, 0) {
-		return 0, "", &NoSignal{Reason: fmt.Sprintf("averageValue is %s, and must be a number above 0", average)}
+		return 0, "", &NoSignal{Reason: fmt.Sprintf("averageValue is %s, and must be a number above 0", *average)}
 	}
 	n, cut := atMost(math.Ceil(rounded(value / share)))
 	return n, withCut(reason, cut), nil

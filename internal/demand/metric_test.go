@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -44,10 +43,10 @@ func TestFromBusy(t *testing.T) {
 }
 
 func TestFromValue(t *testing.T) {
-	quantity := func(s string) *resource.Quantity { return new(resource.MustParse(s)) }
+	quantity := func(s string) *v1alpha1.Quantity { return new(v1alpha1.Quantity(s)) }
 	for name, tc := range map[string]struct {
 		value   float64
-		average *resource.Quantity
+		average *v1alpha1.Quantity
 		want    int32
 		reason  string
 		silent  bool
@@ -62,7 +61,7 @@ func TestFromValue(t *testing.T) {
 		"without end":                 {value: math.Inf(1), reason: "the value is +Inf, which is no number of jobs", silent: true},
 		"negative":                    {value: -1, reason: "the value is -1, which is no number of jobs", silent: true},
 		"for nothing":                 {value: 1, average: quantity("0"), reason: "averageValue is 0, and must be a number above 0", silent: true},
-		"an average beyond any scale": {value: 1, average: quantity("1e400"), reason: "averageValue is 10e399, and must be a number above 0", silent: true},
+		"an average beyond any scale": {value: 1, average: quantity("1e400"), reason: "averageValue is 1e400, and must be a number above 0", silent: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, reason, err := demand.FromValue(tc.value, tc.average)
@@ -90,16 +89,16 @@ func TestFromJobs(t *testing.T) {
 		"cut":                     {300_000, 0, "", demand.MostJobs, "300000 queued, 0 running, cut to 100000"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var perJob *resource.Quantity
+			var perJob *v1alpha1.Quantity
 			if tc.perJob != "" {
-				perJob = new(resource.MustParse(tc.perJob))
+				perJob = new(v1alpha1.Quantity(tc.perJob))
 			}
 			if got, reason, err := demand.FromJobs(tc.queued, tc.running, perJob); err != nil || got != tc.want || reason != tc.reason {
 				t.Errorf("got %d (%s), %v; want %d (%s)", got, reason, err, tc.want, tc.reason)
 			}
 		})
 	}
-	if _, _, err := demand.FromJobs(1, 1, new(resource.MustParse("-1"))); err == nil || err.Error() != "runnersPerJob is -1, and must be a number above 0" {
+	if _, _, err := demand.FromJobs(1, 1, new(v1alpha1.Quantity("-1"))); err == nil || err.Error() != "runnersPerJob is -1, and must be a number above 0" {
 		t.Errorf("error %v", err)
 	}
 }
@@ -134,7 +133,7 @@ func TestWarm(t *testing.T) {
 }
 
 func TestCheck(t *testing.T) {
-	zero := new(resource.MustParse("0"))
+	zero := new(v1alpha1.Quantity("0"))
 	demandOf := func(d v1alpha1.DemandSpec) v1alpha1.RunnerPoolSpec { return v1alpha1.RunnerPoolSpec{Demand: d} }
 	metric := func(m v1alpha1.MetricSource) v1alpha1.RunnerPoolSpec {
 		m.Name = "m"
@@ -185,7 +184,7 @@ func TestCheck(t *testing.T) {
 			`spec.demand.metrics[0].external.selector: Invalid value: "": "Like" is not a valid label selector operator`,
 		},
 		"a tolerance of all": {
-			v1alpha1.RunnerPoolSpec{Behavior: &v1alpha1.ScalingBehavior{ScaleDown: &v1alpha1.ScalingRules{Tolerance: new(resource.MustParse("1"))}}},
+			v1alpha1.RunnerPoolSpec{Behavior: &v1alpha1.ScalingBehavior{ScaleDown: &v1alpha1.ScalingRules{Tolerance: new(v1alpha1.Quantity("1"))}}},
 			`spec.behavior.scaleDown.tolerance: Invalid value: "1": it must be 0 or more, and below 1`,
 		},
 	} {

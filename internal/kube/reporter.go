@@ -40,6 +40,8 @@ type Object interface {
 	client.Object
 	conditions.Setter
 	SetObservedGeneration(int64)
+	Unreadable() error
+	LostStatus() string
 }
 
 // Notifier passes events on to somewhere else.
@@ -89,6 +91,14 @@ func (r *Reporter) Begin(obj Object) *Attempt {
 	return &Attempt{reporter: r, obj: obj, before: before, saved: before}
 }
 
+// Unreadable stalls an object with fields that Go can't read. Such an object stays as it is, and so does what it made.
+func Unreadable(obj Object) error {
+	if err := obj.Unreadable(); err != nil {
+		return Stall(v1alpha1.InvalidSpecReason, "%w", err)
+	}
+	return nil
+}
+
 // About adds metadata to the event that Finish may make: it is the Notifier's alone.
 func (a *Attempt) About(metadata map[string]string) { a.about = metadata }
 
@@ -124,6 +134,9 @@ func (a *Attempt) Save(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if lost := a.saved.LostStatus(); lost != "" {
+		log.FromContext(ctx).Info("The status can't be read and is written anew", "error", lost)
+	}
 	written := a.obj.DeepCopyObject().(Object)
 	if err := a.reporter.Client.Status().Patch(ctx, written.DeepCopyObject().(Object), patch); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("writing status: %w", err)
@@ -142,11 +155,15 @@ func (a *Attempt) patch() (client.Patch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encoding the status: %w", err)
 	}
-	data, err := json.Marshal(map[string]any{"status": content["status"]})
+	kind, patch := types.MergePatchType, any(map[string]any{"status": content["status"]})
+	if a.saved.LostStatus() != "" { // nothing of it may stay
+		kind, patch = types.JSONPatchType, []any{map[string]any{"op": "add", "path": "/status", "value": content["status"]}}
+	}
+	data, err := json.Marshal(patch)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the status: %w", err)
 	}
-	return client.RawPatch(types.MergePatchType, data), nil
+	return client.RawPatch(kind, data), nil
 }
 
 func (a *Attempt) summarize(done Done, outcome error) (ctrl.Result, error) {

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -122,6 +123,34 @@ func TestFinishTurnsOutcomesIntoConditions(t *testing.T) {
 				t.Errorf("observed generation %d", p.Status.ObservedGeneration)
 			}
 		})
+	}
+}
+
+func TestAnUnreadableObjectStallsAndKeepsItsStatus(t *testing.T) {
+	b := newBench(t)
+	p := b.pool(t)
+	if err := kube.Unreadable(p); err != nil {
+		t.Fatal(err)
+	}
+	p.Fields = []string{"spec.warm.timeToLive: time: invalid duration \"banana\""}
+	p.Status.Jobs, p.Status.Conditions = 5, []metav1.Condition{{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionTrue}}
+	if _, err := b.reporter.Begin(p).Finish(t.Context(), kube.Done{}, kube.Unreadable(p)); err != nil {
+		t.Fatal(err)
+	}
+	if text := string(b.last); !strings.Contains(text, "spec.warm.timeToLive") || strings.Contains(text, "jobs") {
+		t.Errorf("wrote %s", text)
+	}
+}
+
+func TestALostStatusIsReplaced(t *testing.T) {
+	b := newBench(t)
+	p := b.pool(t)
+	p.Unread.Status = []string{"status.schedule.next: no time"}
+	if _, err := b.reporter.Begin(p).Finish(t.Context(), kube.Done{Message: "listening"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(string(b.last), `[{"op":"add","path":"/status","value":{"conditions":`) {
+		t.Errorf("wrote %s, which leaves what can't be read", b.last)
 	}
 }
 

@@ -13,10 +13,10 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/demand"
 )
 
@@ -47,7 +47,7 @@ func NewExternal(config *rest.Config, now func() time.Time) (*External, error) {
 type values struct {
 	Items []struct {
 		Timestamp metav1.Time       `json:"timestamp"`
-		Value     resource.Quantity `json:"value"`
+		Value     v1alpha1.Quantity `json:"value"`
 	} `json:"items"`
 }
 
@@ -116,9 +116,9 @@ func (v *values) sum(now time.Time, maxAge time.Duration) (float64, error) {
 		if age := now.Sub(i.Timestamp.Time); age > maxAge || age < -maxAge {
 			return 0, &demand.NoSignal{Reason: fmt.Sprintf("a value is of %s, more than %s from now", i.Timestamp.UTC().Format(time.RFC3339), maxAge)}
 		}
-		n := i.Value.AsApproximateFloat64()
+		n := i.Value.Float()
 		if n < 0 {
-			return 0, &demand.NoSignal{Reason: fmt.Sprintf("a value is %s, which is no number of jobs", i.Value.String())}
+			return 0, &demand.NoSignal{Reason: fmt.Sprintf("a value is %s, which is no number of jobs", i.Value)}
 		}
 		sum += n
 	}

@@ -36,6 +36,8 @@ func TestExternalValue(t *testing.T) {
 		"of no time":         {answer: `{"items":[{"value":"1"}]}`, err: "a value is of 0001-01-01T00:00:00Z, more than 2m0s from now", silent: true},
 		"negative":           {answer: `{"items":[` + fresh + `"-1"}]}`, err: "a value is -1, which is no number of jobs", silent: true},
 		"no quantity":        {answer: `{"items":[` + fresh + `"NaN"}]}`, err: "the metric's values can't be read", silent: true},
+		"hours to parse":     {answer: `{"items":[` + fresh + `"1e-2147483647"}]}`, err: "the metric's values can't be read", silent: true},
+		"as a number":        {answer: `{"items":[` + fresh + `1e-2147483647}]}`, err: "the metric's values can't be read", silent: true},
 		"no JSON":            {answer: `<html>`, err: "the metric's values can't be read", silent: true},
 		"no such API":        {status: 404, answer: "404 page not found", err: `asking for the external metric "queue": the cluster has no such metric, or nothing that serves external metrics`},
 		"an adapter is down": {status: 503, answer: "error trying to reach service", err: `asking for the external metric "queue": the cluster has no such metric, or nothing that serves external metrics`},

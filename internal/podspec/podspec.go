@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -233,6 +234,16 @@ func decode(template []byte) (*corev1.PodTemplateSpec, error) {
 		return nil, err
 	}
 	t := &corev1.PodTemplateSpec{}
+	content, faults, err := v1alpha1.Sift(template, reflect.TypeOf(t))
+	if err != nil {
+		return nil, fmt.Errorf("spec.template: %w", err)
+	}
+	if template, err = json.Marshal(content); err != nil {
+		return nil, fmt.Errorf("spec.template: %w", err)
+	}
+	if len(faults) > 0 {
+		return nil, fmt.Errorf("spec.template.%s", strings.Join(faults, "\nspec.template."))
+	}
 	strict, err := kjson.UnmarshalStrict(template, t)
 	if err != nil {
 		return nil, fmt.Errorf("spec.template: %w", err)

@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -26,8 +25,8 @@ func wholeLibrary() Source {
 		Library: &v1alpha1.PolicyLibrary{
 			Images:      &v1alpha1.ImageRules{Allowed: []string{"ghcr.io/acme/", "ghcr.io/actions/*"}, RequireDigest: true},
 			PodSecurity: &v1alpha1.PodSecurityRules{Level: "restricted"},
-			Resources: &v1alpha1.ResourceRules{RequireRequests: names, RequireLimits: names, MaxPerPod: corev1.ResourceList{
-				corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourceMemory: resource.MustParse("32Gi"),
+			Resources: &v1alpha1.ResourceRules{RequireRequests: names, RequireLimits: names, MaxPerPod: map[corev1.ResourceName]v1alpha1.Quantity{
+				corev1.ResourceCPU: "8", corev1.ResourceMemory: "32Gi",
 			}},
 			Hours: &v1alpha1.HourRules{
 				Zone:    "Europe/Berlin",

@@ -5,6 +5,7 @@ package policy
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -18,14 +19,14 @@ import (
 func SourceOf(p *v1alpha1.RunnerPolicy) (Source, error) {
 	s, err := sourceOf(&p.Spec.PolicyRules)
 	s.Kind, s.Namespace, s.Name = KindRunnerPolicy, p.Namespace, p.Name
-	return s, err
+	return s, cmp.Or(p.Unreadable(), err)
 }
 
 // ClusterSourceOf is SourceOf for the cluster kind.
 func ClusterSourceOf(p *v1alpha1.ClusterRunnerPolicy) (Source, error) {
 	s, err := sourceOf(&p.Spec.PolicyRules)
 	s.Kind, s.Name, s.Namespaces = KindClusterRunnerPolicy, p.Name, p.Spec.Namespaces
-	return s, err
+	return s, cmp.Or(p.Unreadable(), err)
 }
 
 func sourceOf(r *v1alpha1.PolicyRules) (Source, error) {

@@ -10,7 +10,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/topdown"
 	"github.com/open-policy-agent/opa/v1/types"
-	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
 // quantityFunction is corral.quantity(quantity): a Kubernetes quantity (a string, or a number) in
@@ -118,9 +119,9 @@ func thousandths(v ast.Value) (int64, error) {
 	default:
 		return 0, fmt.Errorf("a quantity is a string or a number, not %s", ast.ValueName(v))
 	}
-	quantity, err := resource.ParseQuantity(text)
+	quantity, err := v1alpha1.Quantity(text).Parse()
 	if err != nil {
-		return 0, fmt.Errorf("%q is no quantity: write it as 250m, 2 or 8Gi", clean(text))
+		return 0, err
 	}
 	if quantity.CmpInt64(maxUnits) > 0 || quantity.CmpInt64(-maxUnits) < 0 {
 		return 0, fmt.Errorf("%q is more than can be counted", clean(text))

@@ -18,7 +18,6 @@ import (
 
 	yamlv3 "go.yaml.in/yaml/v3"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -243,7 +242,7 @@ func (n *NodePrice) check(at string) faults {
 		to          *float64
 		unit        float64
 	}{{"vcpu", n.VCPU, &n.vcpu, 1}, {"memory", n.Memory, &n.gib, 1 << 30}} {
-		quantity, err := resource.ParseQuantity(q.text)
+		quantity, err := v1alpha1.Quantity(q.text).Parse()
 		if err != nil || quantity.Sign() <= 0 {
 			f.refuse(at+"."+q.field, "must be a quantity above 0, as 16 or 64Gi, found %q", q.text)
 			continue

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/runtime"
-
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/policy"
@@ -99,7 +97,7 @@ func (s *side) add(o *compile.Object) error {
 	switch o.Manifest.GetKind() {
 	case "RunnerPool":
 		p := &pool{RunnerPool: &v1alpha1.RunnerPool{}, object: o}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Manifest.Object, p.RunnerPool); err != nil {
+		if err := v1alpha1.FromUnstructured(o.Manifest.Object, p.RunnerPool); err != nil {
 			return err
 		}
 		p.plan, _ = schedule.Compile(p.Spec.Schedules) // whoever compiled the side told what is wrong
@@ -108,7 +106,7 @@ func (s *side) add(o *compile.Object) error {
 		s.order = append(s.order, p)
 	case "GitHubConnection":
 		c := &connection{&v1alpha1.GitHubConnection{}, o}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Manifest.Object, c.GitHubConnection); err != nil {
+		if err := v1alpha1.FromUnstructured(o.Manifest.Object, c.GitHubConnection); err != nil {
 			return err
 		}
 		name := qualified(c.Namespace, c.Name)

@@ -6,8 +6,6 @@ package worker
 import (
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/runtime"
-
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/policy"
@@ -27,7 +25,7 @@ func checkPolicies(objects []compile.Object, begin func(place string)) []v1alpha
 
 func checkPolicy(o compile.Object) []v1alpha1.Diagnostic {
 	object := &v1alpha1.RunnerPolicy{}
-	err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Manifest.Object, object)
+	err := v1alpha1.FromUnstructured(o.Manifest.Object, object)
 	var source policy.Source
 	if err == nil {
 		source, err = policy.SourceOf(object)

@@ -189,8 +189,8 @@ func wholeLibrary(ceiling int32) policy.Source {
 		Library: &v1alpha1.PolicyLibrary{
 			Images:      &v1alpha1.ImageRules{Allowed: []string{"ghcr.io/acme/", "registry.acme.example/ci/*"}, RequireDigest: true},
 			PodSecurity: &v1alpha1.PodSecurityRules{Level: "restricted"},
-			Resources: &v1alpha1.ResourceRules{RequireRequests: names, RequireLimits: names, MaxPerPod: corev1.ResourceList{
-				corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourceMemory: resource.MustParse("32Gi"),
+			Resources: &v1alpha1.ResourceRules{RequireRequests: names, RequireLimits: names, MaxPerPod: map[corev1.ResourceName]v1alpha1.Quantity{
+				corev1.ResourceCPU: "8", corev1.ResourceMemory: "32Gi",
 			}},
 			Hours: &v1alpha1.HourRules{
 				Zone:    "Europe/Berlin",

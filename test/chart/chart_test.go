@@ -102,7 +102,7 @@ func TestAFeatureThatIsOffIsGrantedNothingAndTakesNothingElseAlong(t *testing.T)
 }
 
 func TestWatchedNamespacesGetRolesOfTheirOwn(t *testing.T) {
-	all := objects(t, render(t, map[string]any{"watchNamespaces": []any{"team-a", "team-b"}, "crds": map[string]any{"install": false}}))
+	all := objects(t, render(t, map[string]any{"watchNamespaces": []any{"team-a", "team-b"}, "crds": map[string]any{"install": false}, "admission": map[string]any{"install": false}}))
 	want := []string{
 		"ClusterRole /corral", "ClusterRoleBinding /corral",
 		"Deployment corral-system/corral",

@@ -34,6 +34,7 @@ var effects = map[string]effect{
 	"replicas":                   {value: 3, want: "topologyKey: topology.kubernetes.io/zone"},
 	"crds.install":               {value: false, gone: "kind: CustomResourceDefinition"},
 	"crds.keep":                  {value: false, gone: "helm.sh/resource-policy: keep"},
+	"admission.install":          {value: false, gone: "kind: ValidatingAdmissionPolicy"},
 	"serviceAccount.create":      {value: false, with: "serviceAccount.name", gone: "kind: ServiceAccount\nmetadata"},
 	"serviceAccount.name":        {value: "robot", want: "serviceAccountName: robot"},
 	"serviceAccount.annotations": {value: map[string]any{"example.test/role": "r"}, want: "example.test/role: r"},

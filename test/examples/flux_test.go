@@ -62,7 +62,7 @@ func TestFluxManifestsAreWhatTheirKindsTake(t *testing.T) {
 			}
 			seen[meta.Kind]++
 			if made, ok := known[meta.Kind]; ok {
-				if err := yaml.UnmarshalStrict([]byte(document), made()); err != nil {
+				if err := yaml.UnmarshalStrict([]byte(document), v1alpha1.Strict(made())); err != nil {
 					t.Errorf("%s: %s: %v", name, meta.Kind, err)
 				}
 			}

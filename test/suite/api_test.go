@@ -34,6 +34,7 @@ func TestTheAPIServerRefusesWhatCannotBeMeant(t *testing.T) {
 	must(t, w.Cluster.CreateNamespace(t.Context(), "refusals"))
 	const pool = "apiVersion: corral.dev/v1alpha1\nkind: RunnerPool\nmetadata: {name: p, namespace: refusals}\nspec: "
 	const connection = "apiVersion: corral.dev/v1alpha1\nkind: GitHubConnection\nmetadata: {name: c, namespace: refusals}\nspec: "
+	const policy = "apiVersion: corral.dev/v1alpha1\nkind: RunnerPolicy\nmetadata: {name: p, namespace: refusals}\nspec: "
 	const source = "apiVersion: corral.dev/v1alpha1\nkind: PoolSource\nmetadata: {name: s, namespace: refusals}\nspec: "
 	cases := map[string]struct{ manifest, want string }{
 		"min above max":              {pool + "{connectionRef: {name: c}, scale: {min: 3, max: 2}, template: {}}", "min must not be above max"},
@@ -84,9 +85,17 @@ func TestTheAPIServerRefusesWhatCannotBeMeant(t *testing.T) {
 		"a scale set's name without one": {
 			pool + "{connectionRef: {name: c}, template: {}, registration: REST, scaleSetName: x}", "runners with registration REST have none",
 		},
-		"an unknown mode":         {pool + "{connectionRef: {name: c}, template: {}, mode: Watch}", "spec.mode"},
-		"a webhook without a key": {connection + "{url: 'https://github.com/acme', secretRef: {name: a}, webhook: {hookID: 1}}", "spec.webhook.secretRef: Required"},
-		"unknown deletion word":   {source + "{interval: 1m, deletionPolicy: Keep, git: {url: 'https://x/y'}}", "spec.deletionPolicy"},
+		"an unknown mode":          {pool + "{connectionRef: {name: c}, template: {}, mode: Watch}", "spec.mode"},
+		"a webhook without a key":  {connection + "{url: 'https://github.com/acme', secretRef: {name: a}, webhook: {hookID: 1}}", "spec.webhook.secretRef: Required"},
+		"no duration":              {pool + "{connectionRef: {name: c}, template: {}, warm: {timeToLive: banana}}", "spec.warm.timeToLive"},
+		"too long a duration":      {source + "{interval: 1m, timeout: 99999999999h, git: {url: 'https://x/y'}}", "spec.timeout"},
+		"too large a number":       {pool + "{connectionRef: {name: c}, template: {}, update: {maxSurge: 5000000000}}", "must be 0 to 999999, or a percentage"},
+		"too large a percentage":   {pool + "{connectionRef: {name: c}, template: {}, update: {canary: {runners: 99999999999%}}}", "spec.update.canary.runners"},
+		"a broken exponent":        {pool + "{connectionRef: {name: c}, template: {}, behavior: {scaleUp: {tolerance: '1e1.5'}}}", "spec.behavior.scaleUp.tolerance"},
+		"an endless exponent":      {policy + "{library: {resources: {maxPerPod: {cpu: '1e-2147483647'}}}}", "spec.library.resources.maxPerPod.cpu"},
+		"a time in small letters":  {policy + "{library: {pause: {reason: x, until: '2026-12-20t00:00:00z'}}}", "spec.library.pause.until"},
+		"a list instead of a time": {policy + "{library: {pause: {reason: x, until: []}}}", "spec.library.pause.until"},
+		"unknown deletion word":    {source + "{interval: 1m, deletionPolicy: Keep, git: {url: 'https://x/y'}}", "spec.deletionPolicy"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

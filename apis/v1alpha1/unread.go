@@ -1,0 +1,238 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime"
+	kjson "sigs.k8s.io/json"
+)
+
+// Unread tells what Go can't read of an object that an API server has, as by the rules of an older CRD. Whoever lists
+// objects gets them all: one that failed to decode would hide the others of its kind, in every namespace.
+type Unread struct {
+	// Fields that can't be read, each with what is wrong with it. They are empty, so nobody may act on the object.
+	Fields []string
+	// Status is the same for the status. All of it is then as if it had been lost, and is written anew.
+	Status []string
+}
+
+// Unreadable is an error if there are fields that can't be read.
+func (u *Unread) Unreadable() error {
+	if len(u.Fields) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(u.Fields, "\n"))
+}
+
+// LostStatus tells what can't be read of the status; "" if there is nothing.
+func (u *Unread) LostStatus() string { return strings.Join(u.Status, "\n") }
+
+// read decodes an object, the memory of which u is a part of.
+func (u *Unread) read(data []byte, into any) error {
+	*u = Unread{}
+	if kjson.UnmarshalCaseSensitivePreserveInts(data, into) == nil {
+		return nil
+	}
+	content, faults, err := Sift(data, reflect.TypeOf(into).Elem())
+	if err != nil {
+		return err
+	}
+	found := Unread{}
+	for _, f := range faults {
+		if fields, ok := content.(map[string]any); ok && strings.HasPrefix(f, "status") {
+			delete(fields, "status")
+			found.Status = append(found.Status, f)
+		} else {
+			found.Fields = append(found.Fields, f)
+		}
+	}
+	rest, err := json.Marshal(content)
+	if err != nil {
+		return err
+	}
+	reflect.ValueOf(into).Elem().SetZero()
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(rest, into); err != nil {
+		return err
+	}
+	*u = found
+	return nil
+}
+
+// The kinds without their own way of being decoded.
+type (
+	fieldsOfGitHubConnection    GitHubConnection
+	fieldsOfRunnerPolicy        RunnerPolicy
+	fieldsOfClusterRunnerPolicy ClusterRunnerPolicy
+	fieldsOfPoolSource          PoolSource
+	fieldsOfRunner              Runner
+	fieldsOfRunnerPool          RunnerPool
+	fieldsOfScaleSet            ScaleSet
+)
+
+func (c *GitHubConnection) strict() any    { return (*fieldsOfGitHubConnection)(c) }
+func (p *RunnerPolicy) strict() any        { return (*fieldsOfRunnerPolicy)(p) }
+func (p *ClusterRunnerPolicy) strict() any { return (*fieldsOfClusterRunnerPolicy)(p) }
+func (s *PoolSource) strict() any          { return (*fieldsOfPoolSource)(s) }
+func (r *Runner) strict() any              { return (*fieldsOfRunner)(r) }
+func (p *RunnerPool) strict() any          { return (*fieldsOfRunnerPool)(p) }
+func (s *ScaleSet) strict() any            { return (*fieldsOfScaleSet)(s) }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (c *GitHubConnection) UnmarshalJSON(data []byte) error { return c.read(data, c.strict()) }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (p *RunnerPolicy) UnmarshalJSON(data []byte) error { return p.read(data, p.strict()) }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (p *ClusterRunnerPolicy) UnmarshalJSON(data []byte) error { return p.read(data, p.strict()) }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (s *PoolSource) UnmarshalJSON(data []byte) error { return s.read(data, s.strict()) }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (r *Runner) UnmarshalJSON(data []byte) error { return r.read(data, r.strict()) }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (p *RunnerPool) UnmarshalJSON(data []byte) error { return p.read(data, p.strict()) }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (s *ScaleSet) UnmarshalJSON(data []byte) error { return s.read(data, s.strict()) }
+
+// FromUnstructured reads an object of ours from its fields; one that can't be read is an error.
+func FromUnstructured(content map[string]any, into interface{ Unreadable() error }) error {
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, into); err != nil {
+		return err
+	}
+	return into.Unreadable()
+}
+
+// Strict returns what encoding/json and its kin shall decode into so that they refuse what they don't know or can't read.
+func Strict(into any) any {
+	if kind, ok := into.(interface{ strict() any }); ok {
+		return kind.strict()
+	}
+	return into
+}
+
+// Sift decodes JSON without the fields that a Go type can't take, and tells of each what is wrong with it. Quantities that
+// would take long to parse are such fields: into types of Kubernetes, decode only what it returns.
+func Sift(data []byte, t reflect.Type) (content any, faults []string, err error) {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber()
+	if err := decoder.Decode(&content); err != nil {
+		return nil, nil, err
+	}
+	s := sieve{}
+	if !s.takes(t, content, "") {
+		content = nil
+	}
+	return content, s.faults, nil
+}
+
+const (
+	maxFaults     = 20
+	maxFaultBytes = 256
+)
+
+// sieve collects what is wrong.
+type sieve struct{ faults []string }
+
+func (s *sieve) refuse(path, format string, args ...any) bool {
+	if len(s.faults) < maxFaults {
+		s.faults = append(s.faults, fmt.Sprintf("%.*s: %.*s", maxFaultBytes, strings.TrimPrefix(path, "."), maxFaultBytes, fmt.Sprintf(format, args...)))
+	}
+	return false
+}
+
+// takes reports whether a type takes a value, from which it removes the fields that it doesn't.
+func (s *sieve) takes(t reflect.Type, v any, path string) bool {
+	switch kind := t.Kind(); {
+	case v == nil:
+		return true
+	case t == reflect.TypeFor[resource.Quantity]():
+		return s.decodes(reflect.TypeFor[Quantity](), v, path)
+	case kind == reflect.Pointer:
+		return s.takes(t.Elem(), v, path)
+	case reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) && path != "":
+		return s.decodes(t, v, path)
+	case kind == reflect.String && reflect.TypeOf(v) == reflect.TypeFor[string]():
+		return true // as most fields are
+	case kind == reflect.Struct, kind == reflect.Map:
+		return s.takesFields(t, v, path)
+	case kind == reflect.Slice && t.Elem().Kind() != reflect.Uint8:
+		return s.takesItems(t, v, path)
+	}
+	return s.decodes(t, v, path)
+}
+
+func (s *sieve) takesFields(t reflect.Type, v any, path string) bool {
+	fields, ok := v.(map[string]any)
+	if !ok {
+		return s.refuse(path, "must be an object")
+	}
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		value, at := fields[name], path+"."+name
+		if t.Kind() == reflect.Map {
+			ok = s.takes(t.Elem(), value, at)
+		} else if of, known := fieldOf(t, name); known {
+			ok = s.takes(of, value, at)
+		}
+		if !ok {
+			delete(fields, name)
+		}
+	}
+	return true
+}
+
+func (s *sieve) takesItems(t reflect.Type, v any, path string) bool {
+	items, ok := v.([]any)
+	if !ok {
+		return s.refuse(path, "must be a list")
+	}
+	for i, value := range items {
+		if !s.takes(t.Elem(), value, fmt.Sprintf("%s[%d]", path, i)) {
+			items[i] = nil
+		}
+	}
+	return true
+}
+
+// decodes reports whether a value that has no fields of its own is read.
+func (s *sieve) decodes(t reflect.Type, v any, path string) bool {
+	text, err := json.Marshal(v)
+	if err == nil {
+		err = kjson.UnmarshalCaseSensitivePreserveInts(text, reflect.New(t).Interface())
+	}
+	if err != nil {
+		return s.refuse(path, "%v", err)
+	}
+	return true
+}
+
+// fieldOf finds the field of a struct that has a name in JSON.
+func fieldOf(t reflect.Type, name string) (reflect.Type, bool) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if tag == name {
+			return f.Type, true
+		}
+		if f.Anonymous && tag == "" && f.Type.Kind() == reflect.Struct {
+			if found, ok := fieldOf(f.Type, name); ok {
+				return found, true
+			}
+		}
+	}
+	return nil, false
+}

@@ -1,0 +1,155 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	kjson "sigs.k8s.io/json"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// poisons are fields of each kind that Go can't read, and what is said of them.
+var poisons = map[string]struct{ object, unreadable, lost string }{
+	"RunnerPool": {
+		object: `"spec":{"connectionRef":{"name":"main"},"warm":{"timeToLive":"banana"},"update":{"maxSurge":5000000000},` +
+			`"schedules":[{"name":"a","cron":{"start":"x","duration":"1h"}},{"name":"b","cron":{"start":"y","duration":"2 weeks"}}],` +
+			`"behavior":{"scaleUp":{"tolerance":"1e-2147483647"}}}`,
+		unreadable: `spec.behavior.scaleUp.tolerance: "1e-2147483647" is no quantity: write it as 250m, 2 or 8Gi
+spec.schedules[1].cron.duration: time: unknown unit " weeks" in duration "2 weeks"
+spec.update.maxSurge: json: cannot unmarshal number 5000000000 into Go value of type int32
+spec.warm.timeToLive: time: invalid duration "banana"`,
+	},
+	"PoolSource": {
+		object:     `"spec":{"timeout":"99999999999h","prune":"no"},"status":{"inventory":{"entries":[{"id":"a","v":"b"}]}}`,
+		unreadable: "spec.prune: json: cannot unmarshal string into Go value of type bool\nspec.timeout: time: invalid duration \"99999999999h\"",
+	},
+	"GitHubConnection": {object: `"spec":{"webhook":{"hookID":1e19},"allowedNamespaces":"*"}`, unreadable: "spec.allowedNamespaces: must be a list\nspec.webhook.hookID: json: cannot unmarshal number 1e19 into Go value of type int64"},
+	"RunnerPolicy": {
+		object:     `"spec":{"library":{"resources":{"maxPerPod":{"cpu":"1e1.5","memory":"8Gi"}}}}`,
+		unreadable: `spec.library.resources.maxPerPod.cpu: "1e1.5" is no quantity: write it as 250m, 2 or 8Gi`,
+	},
+	"ClusterRunnerPolicy": {
+		object:     `"spec":{"library":{"pause":{"reason":"x","until":"2026-12-20t00:00:00z"}}},"status":{"pools":"many"}`,
+		unreadable: `spec.library.pause.until: parsing time "2026-12-20t00:00:00z" as "2006-01-02T15:04:05Z07:00": cannot parse "t00:00:00z" as "T"`,
+		lost:       "status.pools: json: cannot unmarshal string into Go value of type int32",
+	},
+	"Runner":   {object: `"spec":{"scaleSetID":"five","revision":"linux-1"},"status":{"runnerID":7}`, unreadable: "spec.scaleSetID: json: cannot unmarshal string into Go value of type int64"},
+	"ScaleSet": {object: `"spec":{"labels":[5],"name":"linux"},"status":{"id":3,"conditions":[{"lastTransitionTime":[]}]}`, unreadable: "spec.labels[0]: json: cannot unmarshal number into Go value of type string", lost: "status.conditions[0].lastTransitionTime: json: cannot unmarshal array into Go value of type string"},
+}
+
+func TestOneUnreadableObjectHidesNoOther(t *testing.T) {
+	scheme := runtime.NewScheme()
+	must(t, v1alpha1.AddToScheme(scheme))
+	codec := serializer.NewCodecFactory(scheme).UniversalDeserializer()
+	for kind := range scheme.KnownTypes(v1alpha1.GroupVersion) {
+		tc, ours := poisons[kind]
+		if !ours {
+			if _, err := scheme.New(v1alpha1.GroupVersion.WithKind(kind + "List")); err == nil && !strings.HasSuffix(kind, "List") {
+				t.Errorf("no case for %s", kind)
+			}
+			continue
+		}
+		t.Run(kind, func(t *testing.T) {
+			text := fmt.Sprintf(`{"apiVersion":"corral.dev/v1alpha1","kind":"%sList","items":[{"metadata":{"name":"bad"},%s},{"metadata":{"name":"good"}}]}`, kind, tc.object)
+			list, _, err := codec.Decode([]byte(text), nil, nil)
+			must(t, err)
+			items, err := meta.ExtractList(list)
+			must(t, err)
+			var names, faults []string
+			for _, item := range items {
+				object := item.(interface {
+					GetName() string
+					Unreadable() error
+					LostStatus() string
+				})
+				names = append(names, object.GetName())
+				if err := object.Unreadable(); err != nil {
+					faults = append(faults, err.Error())
+				}
+				if lost := object.LostStatus(); lost != "" {
+					faults = append(faults, lost)
+				}
+			}
+			if diff := cmp.Diff([]string{"bad", "good"}, names); diff != "" {
+				t.Error(diff)
+			}
+			want := []string{tc.unreadable}
+			if tc.lost != "" {
+				want = append(want, tc.lost)
+			}
+			if diff := cmp.Diff(want, faults); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestWhatCanBeReadOfAnObjectIsRead(t *testing.T) {
+	set := &v1alpha1.ScaleSet{}
+	must(t, set.UnmarshalJSON([]byte(`{"metadata":{"name":"linux","finalizers":["a"]},"spec":{"name":"linux","labels":["a",5]},"status":{"id":3,"conditions":"none"}}`)))
+	if set.Spec.Name != "linux" || set.Name != "linux" || len(set.Finalizers) != 1 || len(set.Spec.Labels) != 2 {
+		t.Errorf("read %+v", set)
+	}
+	if set.Status.ID != 0 {
+		t.Error("of a status that can't be read, a part was kept: it would stay as it is")
+	}
+	must(t, set.UnmarshalJSON([]byte(`{"spec":{"name":"linux"}}`)))
+	if set.Unreadable() != nil || set.LostStatus() != "" {
+		t.Error("what was wrong with an object before is said of it after it was mended")
+	}
+}
+
+func TestStrictReadingRefuses(t *testing.T) {
+	const text = `{"spec":{"warm":{"timeToLive":"banana"}}}`
+	if err := kjson.UnmarshalCaseSensitivePreserveInts([]byte(text), v1alpha1.Strict(&v1alpha1.RunnerPool{})); err == nil {
+		t.Error("a duration that is none was taken")
+	}
+	strict, err := kjson.UnmarshalStrict([]byte(`{"spec":{"lables":[]}}`), v1alpha1.Strict(&v1alpha1.RunnerPool{}))
+	if err != nil || len(strict) != 1 {
+		t.Errorf("an unknown field: %v, %v", strict, err)
+	}
+	pool := map[string]any{"spec": map[string]any{"warm": map[string]any{"timeToLive": "banana"}}}
+	if err := v1alpha1.FromUnstructured(pool, &v1alpha1.RunnerPool{}); err == nil || !strings.HasPrefix(err.Error(), "spec.warm.timeToLive: ") {
+		t.Errorf("from its fields: %v", err)
+	}
+}
+
+// Each of these takes seconds to hours once it is parsed.
+func TestLongQuantitiesAreRefusedBeforeTheyAreParsed(t *testing.T) {
+	for _, text := range []string{"1e-2147483647", "1E2147483647", "1e-999999999", "1e9999", strings.Repeat("1", 1<<20), "0." + strings.Repeat("0", 1<<20) + "1"} {
+		if allocated := testing.AllocsPerRun(1, func() {
+			if _, err := v1alpha1.Quantity(text).Parse(); err == nil || len(err.Error()) > 100 {
+				t.Errorf("%.20s: %v", text, err)
+			}
+		}); allocated > 20 {
+			t.Errorf("%.20s: %g allocations", text, allocated)
+		}
+		for _, value := range []string{`"` + text + `"`, text} {
+			limits := `{"spec":{"containers":[{"resources":{"limits":{"cpu":` + value + `,"memory":"1Gi"}}}]}}`
+			content, faults, err := v1alpha1.Sift([]byte(limits), reflect.TypeFor[corev1.PodTemplateSpec]())
+			must(t, err)
+			rest, err := json.Marshal(content)
+			must(t, err)
+			if len(faults) != 1 || !strings.HasPrefix(faults[0], "spec.containers[0].resources.limits.cpu: ") || string(rest) != `{"spec":{"containers":[{"resources":{"limits":{"memory":"1Gi"}}}]}}` {
+				t.Errorf("%.20s: %v %.200s", text, faults, rest)
+			}
+		}
+	}
+	for _, text := range []string{"0", "250m", "8Gi", "1e3", "1e+300", "1E", "1Ei", "-2"} {
+		if _, err := v1alpha1.Quantity(text).Parse(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,178 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package suite
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fluxcd/pkg/runtime/conditions"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/kube"
+)
+
+// poisons are objects that Go can't read, and what they say of themselves then.
+var poisons = []struct {
+	spec string
+	into kube.Object
+	says string
+}{
+	{"connectionRef: {name: acme}, template: {}, warm: {timeToLive: banana}, behavior: {scaleUp: {tolerance: '1e-2147483647'}}", &v1alpha1.RunnerPool{}, "spec.warm.timeToLive: "},
+	{"interval: 1h, git: {url: 'https://127.0.0.1/x'}, timeout: 99999999999h", &v1alpha1.PoolSource{}, "spec.timeout: "},
+	{"url: 'https://github.com/acme', secretRef: {name: github}, webhook: {hookID: seven}", &v1alpha1.GitHubConnection{}, "spec.webhook.hookID: "},
+	{"library: {resources: {maxPerPod: {cpu: '1e1.5'}}}", &v1alpha1.RunnerPolicy{}, "spec.library.resources.maxPerPod.cpu: "},
+	{"namespaces: [poisoned], library: {pause: {reason: x, until: '2026-12-20t00:00:00z'}}", &v1alpha1.ClusterRunnerPolicy{}, "spec.library.pause.until: "},
+	{"poolRef: {name: linux}, connectionRef: {name: acme}, revision: linux-1, scaleSetID: five", &v1alpha1.Runner{}, "spec.scaleSetID: "},
+	{"poolRef: {name: linux}, connectionRef: {name: acme}, poolUID: x, name: linux, runnerGroup: default, labels: [5]", &v1alpha1.ScaleSet{}, "spec.labels[0]: "},
+}
+
+// loosen has the API server take anything for our kinds, as if there had been no rules yet, until what it returns is called.
+func loosen(t *testing.T) (restore func()) {
+	t.Helper()
+	definitions := &unstructured.UnstructuredList{}
+	definitions.SetAPIVersion("apiextensions.k8s.io/v1")
+	definitions.SetKind("CustomResourceDefinitionList")
+	must(t, w.Client.List(t.Context(), definitions))
+	var was []unstructured.Unstructured
+	for _, d := range definitions.Items {
+		if group, _, _ := unstructured.NestedString(d.Object, "spec", "group"); group != v1alpha1.GroupVersion.Group {
+			continue
+		}
+		was = append(was, *d.DeepCopy())
+		versions, _, _ := unstructured.NestedSlice(d.Object, "spec", "versions")
+		anything := map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
+		versions[0].(map[string]any)["schema"] = map[string]any{"openAPIV3Schema": anything}
+		must(t, unstructured.SetNestedSlice(d.Object, versions, "spec", "versions"))
+		must(t, w.Client.Update(t.Context(), &d))
+	}
+	return func() {
+		for _, d := range was {
+			d.SetResourceVersion("")
+			patch, err := d.MarshalJSON()
+			must(t, err)
+			must(t, w.Client.Patch(context.Background(), &d, client.RawPatch("application/merge-patch+json", patch)))
+		}
+	}
+}
+
+// poison makes an object of each kind that an API server without rules takes, and has the rules back in force.
+func poison(t *testing.T, namespace string) []client.Object {
+	t.Helper()
+	restore := loosen(t)
+	defer restore()
+	var made []client.Object
+	for _, p := range poisons {
+		gvk, err := w.Client.GroupVersionKindFor(p.into)
+		must(t, err)
+		object := &unstructured.Unstructured{Object: map[string]any{}}
+		must(t, yaml.Unmarshal([]byte("spec: {"+p.spec+"}"), &object.Object))
+		object.SetGroupVersionKind(gvk)
+		object.SetNamespace(namespace)
+		object.SetName("poisoned")
+		if gvk.Kind == "ClusterRunnerPolicy" {
+			object.SetNamespace("")
+		}
+		eventually(t, func(ctx context.Context) error { return w.Client.Create(ctx, object.DeepCopy()) })
+		made = append(made, object)
+	}
+	return made
+}
+
+func TestOneUnreadableObjectOfEachKindStopsNobodyElse(t *testing.T) {
+	must(t, w.Cluster.CreateNamespace(t.Context(), "poisoned"))
+	must(t, w.Connect(t.Context(), "bystander", "acme", "bystander-org"))
+	must(t, w.Client.Create(t.Context(), newPool("bystander", "linux", "acme")))
+	running := start(t)
+	allDone(t, addJobs(t, "bystander-org", "linux", 3, 50*time.Millisecond))
+
+	objects := poison(t, "poisoned")
+	t.Cleanup(func() {
+		for _, object := range objects {
+			must(t, w.Client.Delete(context.Background(), object))
+		}
+	})
+	tell := func() {
+		t.Helper()
+		for _, p := range poisons {
+			eventually(t, func(ctx context.Context) error {
+				at := key("poisoned", "poisoned")
+				if _, cluster := p.into.(*v1alpha1.ClusterRunnerPolicy); cluster {
+					at.Namespace = ""
+				}
+				if err := w.Client.Get(ctx, at, p.into); err != nil {
+					return err
+				}
+				stalled := conditions.Get(p.into, v1alpha1.StalledCondition)
+				if stalled == nil || !strings.Contains(stalled.Message, p.says) {
+					return fmt.Errorf("%T: Stalled is %+v, want %q", p.into, stalled, p.says)
+				}
+				return nil
+			})
+		}
+	}
+	tell()
+	allDone(t, addJobs(t, "bystander-org", "linux", 10, 50*time.Millisecond))
+	must(t, w.Client.Create(t.Context(), newPool("bystander", "late", "acme")))
+	allDone(t, addJobs(t, "bystander-org", "late", 3, 50*time.Millisecond))
+
+	must(t, running.Stop())
+	start(t)
+	allDone(t, addJobs(t, "bystander-org", "linux", 10, 50*time.Millisecond))
+	tell()
+	must(t, w.Client.Create(t.Context(), newPool("bystander", "later", "acme")))
+	allDone(t, addJobs(t, "bystander-org", "later", 3, 50*time.Millisecond))
+}
+
+// The API server takes times that Go doesn't, and a status has them where no rule of ours is.
+func TestAStatusThatCannotBeReadIsWrittenAnew(t *testing.T) {
+	must(t, w.Connect(t.Context(), "badstatus", "acme", "badstatus-org"))
+	p := newPool("badstatus", "linux", "acme")
+	must(t, w.Client.Create(t.Context(), p))
+	start(t)
+	allDone(t, addJobs(t, "badstatus-org", "linux", 1, 50*time.Millisecond))
+	const patch = `{"status":{"schedule":{"min":0,"idle":0,"max":1,"next":"2026-12-20t00:00:00z"},` +
+		`"conditions":[{"type":"Ready","status":"True","reason":"x","message":"","lastTransitionTime":["never"]}]}}`
+	must(t, w.Client.Status().Patch(t.Context(), p.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(patch))))
+	allDone(t, addJobs(t, "badstatus-org", "linux", 3, 50*time.Millisecond))
+	eventually(t, func(ctx context.Context) error {
+		if err := w.Client.Get(ctx, client.ObjectKeyFromObject(p), p); err != nil {
+			return err
+		}
+		if ready := conditions.Get(p, v1alpha1.ReadyCondition); p.LostStatus() != "" || ready == nil || ready.Status != metav1.ConditionTrue {
+			return fmt.Errorf("lost: %s; Ready: %+v", p.LostStatus(), ready)
+		}
+		return nil
+	})
+}
+
+// Of one that is nested 9,994 deep the API server says that it can't be read, and keeps it: nobody could list pools any more.
+func TestATemplateTooDeepToBeListedIsRefused(t *testing.T) {
+	must(t, w.Cluster.CreateNamespace(t.Context(), "deep"))
+	for name, template := range map[string]string{
+		"objects": strings.Repeat(`{"a":`, 9994) + "1" + strings.Repeat("}", 9994),
+		"lists":   `{"a":` + strings.Repeat("[", 9992) + strings.Repeat("]", 9992) + "}",
+	} {
+		p := newPool("deep", name, "acme", func(p *v1alpha1.RunnerPool) { p.Spec.Template.Raw = []byte(template) })
+		eventually(t, func(ctx context.Context) error { // an API server learns of a policy a while after it is made
+			if err := w.Client.Create(ctx, p.DeepCopy(), client.DryRunAll); err == nil || !strings.Contains(err.Error(), "spec has more than 9000 objects and lists") {
+				return fmt.Errorf("%s: the API server said %q", name, fmt.Sprint(err))
+			}
+			return nil
+		})
+	}
+	large := newPool("deep", "large", "acme", func(p *v1alpha1.RunnerPool) {
+		p.Spec.Template.Raw = fmt.Appendf(nil, `{"spec":{"containers":[{"name":"runner","env":[{"name":"A","value":%q}]}]}}`, strings.Repeat("1234567 ", 100_000))
+	})
+	must(t, w.Client.Create(t.Context(), large))
+	must(t, w.Client.List(t.Context(), &v1alpha1.RunnerPoolList{}))
+	must(t, w.Client.Delete(t.Context(), large))
+}
