@@ -124,7 +124,7 @@ func (e *Engine) Scaling(ctx context.Context, b *policy.Bound, in policy.Scaling
 	if needs.Usage() {
 		in.Usage = e.ledger.usage(in.Pool, needs)
 	}
-	a := &Asked{in: in, needs: needs, reading: b.Reading(&in)}
+	a := &Asked{in: in, needs: needs, reading: b.Reading(in)}
 	key, now := keyOf(in.Pool), e.Now()
 	if last := e.lastScaling(key); last.holds(a.reading, now) && (last.jobs == in.Jobs || !last.answer.CountsJobs) {
 		a.Answer = last.answer

@@ -5,7 +5,6 @@ package policy
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"sync"
 	"testing"
@@ -24,12 +23,8 @@ type counting struct {
 	asked int
 }
 
-func (c *counting) Ask(ctx context.Context, _ string, _ *policy.Policy, text []byte) ([]byte, error) {
+func (c *counting) Ask(ctx context.Context, _ *policy.Policy, q policy.Question) ([]byte, error) {
 	c.asked++
-	var q policy.Question
-	if err := json.Unmarshal(text, &q); err != nil {
-		return nil, err
-	}
 	return c.rules.Answer(ctx, q)
 }
 

@@ -155,16 +155,6 @@ type entry struct {
 	needs  policy.Needs
 	grant  Grant
 	answer *policy.Scaling // the last, if it depends on what others use
-	member *policy.Member  // it as rules of others read it, once they did
-}
-
-// asMember makes it ready for rules once for each grant.
-func (e *entry) asMember(key types.NamespacedName) *policy.Member {
-	if e.member == nil {
-		m := policy.NewMember(key.Namespace, key.Name, e.grant.Granted, e.grant.Wanted)
-		e.member = &m
-	}
-	return e.member
 }
 
 // group is what pools have in common.
@@ -254,7 +244,7 @@ func (l *ledger) list(sum *policy.Group, t *tally, without types.NamespacedName)
 		if grant.Wanted > 0 {
 			sum.Wanting++
 		}
-		sum.Members = append(sum.Members, *l.entries[key].asMember(key))
+		sum.Members = append(sum.Members, policy.Member{Namespace: key.Namespace, Name: key.Name, Granted: grant.Granted, Wanted: grant.Wanted})
 	}
 	sum.Claimed = clamp(claimed)
 }
@@ -294,9 +284,6 @@ func (l *ledger) put(in policy.ScalingInput, needs policy.Needs, grant Grant, an
 	l.take(key)
 	in.Usage = policy.Usage{}
 	l.entries[key] = &entry{in: in, needs: needs, grant: grant, answer: answer}
-	if before != nil && before.grant == grant {
-		l.entries[key].member = before.member
-	}
 	for _, g := range groupsOf(in.Pool) {
 		t := l.groups[g]
 		if t == nil {

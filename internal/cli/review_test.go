@@ -365,9 +365,9 @@ type counting struct {
 }
 
 // Ask implements policy.Asker.
-func (c *counting) Ask(ctx context.Context, namespace string, p *policy.Policy, question []byte) ([]byte, error) {
+func (c *counting) Ask(ctx context.Context, p *policy.Policy, q policy.Question) ([]byte, error) {
 	c.n++
-	return c.Asker.Ask(ctx, namespace, p, question)
+	return c.Asker.Ask(ctx, p, q)
 }
 
 // 200 pools take less than 2 s, as `make bench` shows; what that depends on is how often policies are asked.

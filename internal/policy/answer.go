@@ -41,7 +41,7 @@ type hearing[T any] struct {
 func hear[T any](ctx context.Context, b *Bound, q *question, decode func(*Policy, *element) T) hearing[T] {
 	var h hearing[T]
 	for _, p := range b.policies {
-		if !takePart(p, q.decision) {
+		if !takePart(p, q.Decision) {
 			continue
 		}
 		elements, failure := listen(ctx, p, q, decode)
@@ -63,7 +63,7 @@ func hear[T any](ctx context.Context, b *Bound, q *question, decode func(*Policy
 
 // listen asks one policy, wherever its rules are.
 func listen[T any](ctx context.Context, p *Policy, q *question, decode func(*Policy, *element) T) ([]T, *Failure) {
-	if failure := p.unasked(ctx, q.namespace); failure != nil {
+	if failure := p.unasked(ctx, q.Namespace); failure != nil {
 		return nil, failure
 	}
 	if p.asker == nil {
@@ -148,7 +148,7 @@ func (e *element) get(name string) ast.Value {
 	if e.object == nil {
 		return nil
 	}
-	term := e.object.Get(key(name))
+	term := e.object.Get(ast.StringTerm(name))
 	if term == nil {
 		return nil
 	}

@@ -47,7 +47,7 @@ func fleetInput() ScalingInput {
 	in := ScalingInput{Pool: p, Jobs: 4, Runners: Runners{Total: 5, Busy: 4, Idle: 1}, Now: 1_800_000_000_000_000_000, Zone: "UTC"}
 	group := &in.Usage.Namespace
 	for i := range 19 {
-		group.Members = append(group.Members, NewMember(p.Namespace, fmt.Sprintf("pool-%d", i), 5, 7))
+		group.Members = append(group.Members, Member{Namespace: p.Namespace, Name: fmt.Sprintf("pool-%d", i), Granted: 5, Wanted: 7})
 		group.Pools, group.Granted, group.Claimed, group.Wanting, group.Largest = int32(i+1), group.Granted+5, group.Claimed+7, int32(i+1), 7
 	}
 	return in

@@ -180,7 +180,7 @@ func (r *reader) get(name string) *ast.Term {
 		r.err = fmt.Errorf("a ceiling, a pool and their usage are objects, not %s", ast.ValueName(r.of))
 		return nil
 	}
-	return o.Get(key(name))
+	return o.Get(ast.StringTerm(name))
 }
 
 func (r *reader) text(name string) string {
@@ -233,10 +233,16 @@ func numberOf(t *ast.Term) int64 {
 	return i
 }
 
+// nobody is a group without members.
+var nobody = ast.NewObject(
+	ast.Item(ast.StringTerm("claimed"), ast.InternedTerm(0)), ast.Item(ast.StringTerm("wanting"), ast.InternedTerm(0)),
+	ast.Item(ast.StringTerm("largest"), ast.InternedTerm(0)), ast.Item(ast.StringTerm("members"), ast.InternedEmptyArray),
+)
+
 // groupOf reads a group; one that isn't there has nobody.
 func groupOf(t *ast.Term) *sharers {
 	if t == nil {
-		t = noGroup
+		return &sharers{reader: reader{of: nobody}}
 	}
 	g := &sharers{reader: reader{of: t.Value}}
 	g.granted, g.pools = g.number("granted"), g.number("pools")

@@ -24,9 +24,7 @@ type program struct {
 	queries map[string][]asked
 	// origins are the rules of the promised sets, by the index that answers have.
 	origins []origin
-	// constants by decision.
-	constants map[string][]constant
-	needs     Needs
+	needs   Needs
 }
 
 // answer is the variable of a query.
@@ -60,9 +58,6 @@ func build(s *Source, d *diagnostics) *program {
 	}
 	p.checkReach(s, own, d)
 	p.needs = p.readOf(s)
-	if err := p.settle(); err != nil {
-		d.add(nil, "%v", err)
-	}
 	if len(*d) > 0 {
 		return nil
 	}

@@ -82,7 +82,7 @@ func callImages(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.T
 	return give(ast.NewTerm(found))
 }
 
-var imageKey, volumesKey, referenceKey = key("image"), key("volumes"), key("reference")
+var imageKey, volumesKey, referenceKey = ast.StringTerm("image"), ast.StringTerm("volumes"), ast.StringTerm("reference")
 
 func callMissing(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
 	names, okNames := operands[1].Value.(*ast.Array)

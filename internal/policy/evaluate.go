@@ -155,27 +155,24 @@ func (p *program) evaluate(ctx context.Context, q *question) (set ast.Set, err e
 	cancel := topdown.NewCancel()
 	defer context.AfterFunc(ctx, cancel.Cancel)()
 	shared := topdown.NewVirtualCache()
-	input, err := q.input()
+	input, err := q.parsed()
 	if err != nil {
 		return nil, err
 	}
-	for _, c := range p.constants[q.decision] {
-		shared.Put(c.ref, c.value)
-	}
-	for _, a := range p.queries[q.decision] {
-		if a.field != "" && !q.sets()[a.field] {
+	for _, a := range p.queries[q.Decision] {
+		if a.field != "" && !input.sets[a.field] {
 			continue
 		}
 		query := topdown.NewQuery(a.query).
-			WithCompiler(p.compiler).WithStore(p.store).WithTransaction(txn).WithInput(input).
-			WithTime(time.Unix(0, q.now)).WithCancel(cancel).WithStrictBuiltinErrors(true).WithMetrics(metrics.NoOp()).
+			WithCompiler(p.compiler).WithStore(p.store).WithTransaction(txn).WithInput(input.term).
+			WithTime(time.Unix(0, q.Now)).WithCancel(cancel).WithStrictBuiltinErrors(true).WithMetrics(metrics.NoOp()).
 			WithVirtualCache(shared)
 		err = query.Iter(ctx, func(result topdown.QueryResult) error {
 			set = union(set, result[answer].Value)
 			return nil
 		})
 		if err != nil {
-			return nil, fmt.Errorf("asking %s: %w", q.decision, err)
+			return nil, fmt.Errorf("asking %s: %w", q.Decision, err)
 		}
 	}
 	return set, nil

@@ -131,14 +131,10 @@ type elsewhere struct {
 	asked int
 }
 
-func (e *elsewhere) Ask(ctx context.Context, _ string, _ *Policy, text []byte) ([]byte, error) {
+func (e *elsewhere) Ask(ctx context.Context, _ *Policy, q Question) ([]byte, error) {
 	e.asked++
 	if e.err != nil {
 		return nil, e.err
-	}
-	var q Question
-	if err := json.Unmarshal(text, &q); err != nil {
-		return nil, err
 	}
 	return e.rules.Answer(ctx, q)
 }

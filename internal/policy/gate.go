@@ -67,3 +67,22 @@ type asked struct {
 func wants(list []asked, field string) bool {
 	return slices.ContainsFunc(list, func(a asked) bool { return a.field == field })
 }
+
+// noteSet notes the fields that are set, of those that are named: by their name, or the beginning of it up to its slash.
+func noteSet(t *ast.Term, named, sets map[string]bool) {
+	switch v := t.Value.(type) {
+	case *ast.Array:
+		v.Foreach(func(element *ast.Term) { noteSet(element, named, sets) })
+	case ast.Object:
+		v.Foreach(func(key, value *ast.Term) {
+			name := textOf(key)
+			if slash := strings.IndexByte(name, '/'); slash >= 0 {
+				name = name[:slash+1]
+			}
+			if named[name] && !value.Equal(ast.InternedTerm(false)) {
+				sets[name] = true
+			}
+			noteSet(value, named, sets)
+		})
+	}
+}

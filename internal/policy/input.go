@@ -3,7 +3,11 @@
 
 package policy
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+)
 
 // Pool is a pool as declared: what every decision is about.
 type Pool struct {
@@ -94,19 +98,44 @@ type Member struct {
 	Granted   int32  `json:"granted"`
 	// Wanted is what it would have if no policy bound it.
 	Wanted int32 `json:"wanted"`
-
-	known *knownMember // set by NewMember
 }
 
-// Equal compares what rules read.
-func (m Member) Equal(o Member) bool {
-	return m.Namespace == o.Namespace && m.Name == o.Name && m.Granted == o.Granted && m.Wanted == o.Wanted
+// Equal compares with another pool.
+func (p *Pool) Equal(o Pool) bool {
+	return p.Namespace == o.Namespace && p.Name == o.Name && maps.Equal(p.Labels, o.Labels) &&
+		maps.Equal(p.Annotations, o.Annotations) && p.Connection == o.Connection && p.ScaleSet == o.ScaleSet &&
+		p.RunnerGroup == o.RunnerGroup && slices.Equal(p.RunnerLabels, o.RunnerLabels) &&
+		p.Trust == o.Trust && p.Scale == o.Scale && p.Suspended == o.Suspended
 }
 
-// NewMember returns a member that is made ready for rules once, however many decisions read it.
-func NewMember(namespace, name string, granted, wanted int32) Member {
-	m := Member{Namespace: namespace, Name: name, Granted: granted, Wanted: wanted}
-	m.known = &knownMember{of: m, term: memberTerm(&m)}
+// filled has empty maps and lists where there are none: rules read objects and arrays, and no null.
+func (p Pool) filled() Pool {
+	p.Labels, p.Annotations = notNil(p.Labels), notNil(p.Annotations)
+	if p.RunnerLabels == nil {
+		p.RunnerLabels = []string{}
+	}
+	return p
+}
+
+func (u Usage) filled() Usage {
+	u.All, u.Namespace, u.Connection, u.Labels = u.All.filled(), u.Namespace.filled(), u.Connection.filled(), maps.Clone(notNil(u.Labels))
+	for name, group := range u.Labels {
+		u.Labels[name] = group.filled()
+	}
+	return u
+}
+
+func (g Group) filled() Group {
+	if g.Members == nil {
+		g.Members = []Member{}
+	}
+	return g
+}
+
+func notNil[V any](m map[string]V) map[string]V {
+	if m == nil {
+		return map[string]V{}
+	}
 	return m
 }
 

@@ -163,9 +163,9 @@ func (t *takes) of(name *ast.Term) *take {
 }
 
 var (
-	containersKey, initContainersKey, resourcesKey = key("containers"), key("initContainers"), key("resources")
-	limitsKey, requestsKey, overheadKey            = key("limits"), key("requests"), key("overhead")
-	restartPolicyKey, alwaysText                   = key("restartPolicy"), ast.StringTerm("Always")
+	containersKey, initContainersKey, resourcesKey = ast.StringTerm("containers"), ast.StringTerm("initContainers"), ast.StringTerm("resources")
+	limitsKey, requestsKey, overheadKey            = ast.StringTerm("limits"), ast.StringTerm("requests"), ast.StringTerm("overhead")
+	restartPolicyKey, alwaysText                   = ast.StringTerm("restartPolicy"), ast.StringTerm("Always")
 )
 
 // podResources adds up what a pod takes.

@@ -37,9 +37,9 @@ func (b *Bound) Scaling(ctx context.Context, in ScalingInput) Scaling {
 	if len(b.policies) == 0 {
 		return Scaling{Scale: compose(in.Pool.Scale, 0, nil).scale}
 	}
-	q := b.aboutScaling(&in)
+	q := b.aboutScaling(in)
 	heard := hear(ctx, b, q, decodeLimit)
-	answer := Scaling{ID: q.id, Digest: b.digest, Failures: heard.failures, Audit: heard.audit}
+	answer := Scaling{ID: q.id(), Digest: b.digest, Failures: heard.failures, Audit: heard.audit}
 	c := compose(in.Pool.Scale, in.Jobs, heard.enforced)
 	answer.CountsJobs = slices.ContainsFunc(heard.enforced, func(l limit) bool { return l.Hard })
 	answer.Scale, answer.Hard, answer.Bounds, answer.Conflicts = c.scale, c.hard, c.bounds, c.conflicts

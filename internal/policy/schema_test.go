@@ -19,15 +19,15 @@ func TestInputsAreOfTheirSchema(t *testing.T) {
 	in.Usage.Labels = map[string]Group{"team": in.Usage.Namespace}
 	b := NewSet().For(in.Pool)
 	for decision, q := range map[string]*question{
-		DecisionScaling:  b.aboutScaling(&in),
-		DecisionTemplate: b.aboutPod(&TemplateInput{Pool: in.Pool, Pod: readPod(t)}),
-		DecisionUpdate:   b.aboutUpdate(&UpdateInput{Pool: in.Pool, Change: Change{Phase: "Canary"}}),
+		DecisionScaling:  b.aboutScaling(in),
+		DecisionTemplate: b.aboutPod(TemplateInput{Pool: in.Pool, Pod: readPod(t)}),
+		DecisionUpdate:   b.aboutUpdate(UpdateInput{Pool: in.Pool, Change: Change{Phase: "Canary"}}),
 	} {
-		term, err := q.input()
+		read, err := q.parsed()
 		if err != nil {
 			t.Fatal(err)
 		}
-		content, err := ast.JSON(term.Value)
+		content, err := ast.JSON(read.term.Value)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,10 +5,8 @@ package policy
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
@@ -38,7 +36,7 @@ func NewSet(policies ...*Policy) *Set {
 
 // For returns the policies that bind the pool. It may be kept while the Set and the pool are the same.
 func (s *Set) For(pool Pool) *Bound {
-	b := &Bound{pool: pool}
+	b := &Bound{}
 	h := newHash()
 	for _, list := range [][]*Policy{s.cluster, s.namespaced[pool.Namespace]} {
 		for _, p := range list {
@@ -59,13 +57,9 @@ func (s *Set) For(pool Pool) *Bound {
 
 // Bound are the policies that bind one pool. Several may ask it at once.
 type Bound struct {
-	pool     Pool
 	policies []*Policy
 	digest   string
 	needs    Needs
-	// known is the pool as rules read it, made when it is first asked for.
-	known value
-	once  sync.Once
 }
 
 // Digest identifies the policies, those audited included; empty if there are none.
@@ -73,31 +67,6 @@ func (b *Bound) Digest() string { return b.digest }
 
 // Needs tells what the scaling rules read.
 func (b *Bound) Needs() Needs { return b.needs }
-
-// Reading is a hash of what the policies and their scaling rules read of an input, but for the clock.
-func (b *Bound) Reading(in *ScalingInput) [sha256.Size]byte {
-	pool := b.poolOf(in.Pool)
-	h := newHash()
-	h.text(b.digest, string(pool.sum[:]), in.Zone)
-	if b.needs.Jobs {
-		h.number(int64(in.Jobs))
-	}
-	if b.needs.Runners {
-		h.runners(in.Runners)
-	}
-	usage := in.Usage
-	if !b.needs.Granted {
-		usage.Granted = 0
-	}
-	h.usage(&usage)
-	return h.sum()
-}
-
-// ReadingOfUpdate is a hash of all that the policies may read of an input, but for the clock.
-func (b *Bound) ReadingOfUpdate(in UpdateInput) [sha256.Size]byte {
-	in.Now = 0
-	return b.aboutUpdate(&in).sum
-}
 
 // Policies that bind the pool: those of the cluster first, each kind by name.
 func (b *Bound) Policies() []*Policy { return slices.Clone(b.policies) }
@@ -110,15 +79,6 @@ func takePart(p *Policy, decision string) bool {
 // isAsked tells whether any policy has a say in a decision.
 func (b *Bound) isAsked(decision string) bool {
 	return slices.ContainsFunc(b.policies, func(p *Policy) bool { return takePart(p, decision) })
-}
-
-// poolOf returns a pool as rules read it; that which the policies were found for is made once.
-func (b *Bound) poolOf(pool Pool) value {
-	if !b.pool.Equal(pool) {
-		return poolValue(pool)
-	}
-	b.once.Do(func() { b.known = poolValue(b.pool) })
-	return b.known
 }
 
 // isAudited tells whether a policy only tells what it would change.

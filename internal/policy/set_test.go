@@ -127,15 +127,3 @@ func TestAPoolThatWasChangedIsToldAsItIs(t *testing.T) {
 		t.Errorf("max is %d, want 3", got)
 	}
 }
-
-func TestMembersMadeReadyAreReadAlike(t *testing.T) {
-	plain, ready := Member{Namespace: "a", Name: "b", Granted: 3, Wanted: 4}, NewMember("a", "b", 3, 4)
-	changed := ready
-	changed.Granted = 9
-	if got := ready.asTerm(); !got.Equal(plain.asTerm()) {
-		t.Errorf("a member that was made ready is %v", got)
-	}
-	if got := changed.asTerm().String(); got != `{"granted": 9, "name": "b", "namespace": "a", "wanted": 4}` {
-		t.Errorf("a member that was changed is %s", got)
-	}
-}

@@ -26,9 +26,9 @@ func (b *Bound) Template(ctx context.Context, in TemplateInput) Template {
 	if !b.isAsked(DecisionTemplate) {
 		return Template{Digest: b.digest}
 	}
-	q := b.aboutPod(&in)
+	q := b.aboutPod(in)
 	heard := hear(ctx, b, q, decodeFinding)
-	answer := Template{ID: q.id, Digest: b.digest, Failures: heard.failures, Audit: heard.audit}
+	answer := Template{ID: q.id(), Digest: b.digest, Failures: heard.failures, Audit: heard.audit}
 	for _, f := range heard.enforced {
 		if f.Denies {
 			answer.Denials = append(answer.Denials, f.PolicyFinding)

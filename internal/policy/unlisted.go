@@ -73,10 +73,10 @@ func (s *search) look(in *ast.Term, field string) {
 		})
 	case step == containerLists[0]:
 		for _, list := range containerLists {
-			s.enter(key(list), object.Get(key(list)), rest, each, more, false)
+			s.enter(ast.StringTerm(list), object.Get(ast.StringTerm(list)), rest, each, more, false)
 		}
 	default:
-		s.enter(key(step), object.Get(key(step)), rest, each, more, false)
+		s.enter(ast.StringTerm(step), object.Get(ast.StringTerm(step)), rest, each, more, false)
 	}
 }
 

@@ -34,7 +34,7 @@ func (b *Bound) Update(ctx context.Context, in UpdateInput) Update {
 	if len(b.policies) == 0 {
 		return merge(in.Change, nil)
 	}
-	q := b.aboutUpdate(&in)
+	q := b.aboutUpdate(in)
 	heard := hear(ctx, b, q, decodeRollout)
 	answer := Update{}
 	if len(heard.failures) == 0 {
@@ -47,7 +47,7 @@ func (b *Bound) Update(ctx context.Context, in UpdateInput) Update {
 			answer.Audit = append(answer.Audit, answer.changes(with, a.policy.Ref())...)
 		}
 	}
-	answer.ID, answer.Digest, answer.Failures = q.id, b.digest, heard.failures
+	answer.ID, answer.Digest, answer.Failures = q.id(), b.digest, heard.failures
 	answer.Audit = sortAudit(append(answer.Audit, heard.audit...))
 	return answer
 }

@@ -5,7 +5,6 @@ package review
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"testing"
 
@@ -156,11 +155,7 @@ limit contains {"field": "max", "atMost": 10, "reason": "often", "until": input.
 // asker asks policies whose rules are here as though they were elsewhere.
 type asker func(context.Context, policy.Question) ([]byte, error)
 
-func (a asker) Ask(ctx context.Context, _ string, _ *policy.Policy, text []byte) ([]byte, error) {
-	var q policy.Question
-	if err := json.Unmarshal(text, &q); err != nil {
-		return nil, err
-	}
+func (a asker) Ask(ctx context.Context, _ *policy.Policy, q policy.Question) ([]byte, error) {
 	return a(ctx, q)
 }
 

@@ -24,7 +24,7 @@ type evaluation struct {
 	Program  string              `json:"program,omitempty"`
 	Source   *policy.Source      `json:"source,omitempty"`
 	Test     *policy.TestOptions `json:"test,omitempty"`
-	Question json.RawMessage     `json:"question,omitempty"`
+	Question *policy.Question    `json:"question,omitempty"`
 }
 
 // loaded is the answer to a policy that was loaded.
@@ -93,9 +93,5 @@ func evaluate(programs map[string]*policy.Policy, text []byte) ([]byte, error) {
 		programs[e.Program] = p
 		return json.Marshal(loaded{p.Facts(), diagnostics})
 	}
-	var question policy.Question
-	if err := json.Unmarshal(e.Question, &question); err != nil {
-		return nil, fmt.Errorf("reading a question: %w", err)
-	}
-	return programs[e.Program].Answer(ctx, question)
+	return programs[e.Program].Answer(ctx, *e.Question)
 }

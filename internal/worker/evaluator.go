@@ -104,14 +104,14 @@ func (e *Evaluator) Load(ctx context.Context, source policy.Source) (policy.Fact
 }
 
 // Ask implements policy.Asker.
-func (e *Evaluator) Ask(ctx context.Context, namespace string, p *policy.Policy, question []byte) (answer []byte, err error) {
-	err = e.inTurn(ctx, namespace, programOf(p), func(child *process) error {
+func (e *Evaluator) Ask(ctx context.Context, p *policy.Policy, q policy.Question) (answer []byte, err error) {
+	err = e.inTurn(ctx, q.Namespace, programOf(p), func(child *process) error {
 		if !child.has[programOf(p)] {
 			if _, err := child.load(ctx, p, e.limits.Load); err != nil {
 				return err
 			}
 		}
-		answer, err = child.request(ctx, evaluation{Program: programOf(p), Question: question}, e.limits.Ask)
+		answer, err = child.request(ctx, evaluation{Program: programOf(p), Question: &q}, e.limits.Ask)
 		return err
 	})
 	return answer, err

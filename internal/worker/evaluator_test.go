@@ -231,13 +231,9 @@ func TestTheCallersEndEndsTheChild(t *testing.T) {
 	e := newEvaluator(t, 1)
 	e.limits.Ask.CPU = time.Hour
 	p := load(t, e, of("ci", "p", hostile["never ends"]))
-	question, err := json.Marshal(policy.Question{Scaling: &policy.ScalingInput{Pool: policy.Pool{Namespace: "ci"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	_, err = e.Ask(ctx, "ci", p, question)
+	_, err := e.Ask(ctx, p, policy.Question{Decision: policy.DecisionScaling, Namespace: "ci", Input: json.RawMessage(`{}`)})
 	var excess *policy.Excess
 	if err == nil || errors.As(err, &excess) {
 		t.Errorf("got %v", err)
