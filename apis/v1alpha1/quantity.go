@@ -48,6 +48,26 @@ func (q Quantity) Parse() (resource.Quantity, error) {
 	return resource.Quantity{}, fmt.Errorf("%.40q is no quantity: write it as 250m, 2 or 8Gi", string(q))
 }
 
+// MayTakeLong tells whether JSON may hold a quantity that takes long to parse. It is quick, and never wrong about one that
+// doesn't: what is written in escapes may be anything.
+func MayTakeLong(data []byte) bool {
+	digits, exponent := 0, false
+	for _, c := range data {
+		switch {
+		case c >= '0' && c <= '9':
+			if digits++; digits > maxQuantityBytes || exponent && digits > maxExponentDigits {
+				return true
+			}
+		case c == '\\':
+			return true
+		default:
+			exponent = c == 'e' || c == 'E' || exponent && (c == '+' || c == '-')
+			digits = 0
+		}
+	}
+	return false
+}
+
 // Float returns about how much it is; NaN if it is no quantity.
 func (q Quantity) Float() float64 {
 	parsed, err := q.Parse()

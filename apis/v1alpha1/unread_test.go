@@ -138,6 +138,9 @@ func TestLongQuantitiesAreRefusedBeforeTheyAreParsed(t *testing.T) {
 		}
 		for _, value := range []string{`"` + text + `"`, text} {
 			limits := `{"spec":{"containers":[{"resources":{"limits":{"cpu":` + value + `,"memory":"1Gi"}}}]}}`
+			if escaped := strings.Replace(limits, "e", `\u0065`, 1); !v1alpha1.MayTakeLong([]byte(limits)) || !v1alpha1.MayTakeLong([]byte(escaped)) {
+				t.Errorf("%.20s: taken for short", text)
+			}
 			content, faults, err := v1alpha1.Sift([]byte(limits), reflect.TypeFor[corev1.PodTemplateSpec]())
 			must(t, err)
 			rest, err := json.Marshal(content)
@@ -148,8 +151,8 @@ func TestLongQuantitiesAreRefusedBeforeTheyAreParsed(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"0", "250m", "8Gi", "1e3", "1e+300", "1E", "1Ei", "-2"} {
-		if _, err := v1alpha1.Quantity(text).Parse(); err != nil {
-			t.Error(err)
+		if _, err := v1alpha1.Quantity(text).Parse(); err != nil || v1alpha1.MayTakeLong([]byte(text)) {
+			t.Error(text, err)
 		}
 	}
 }

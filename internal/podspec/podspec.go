@@ -233,25 +233,33 @@ func decode(template []byte) (*corev1.PodTemplateSpec, error) {
 	if err := checkSize(template); err != nil {
 		return nil, err
 	}
-	t := &corev1.PodTemplateSpec{}
-	content, faults, err := v1alpha1.Sift(template, reflect.TypeOf(t))
-	if err != nil {
-		return nil, fmt.Errorf("spec.template: %w", err)
+	if !v1alpha1.MayTakeLong(template) {
+		if t, err := strictly(template); err == nil {
+			return t, checkCounts(&t.Spec)
+		}
 	}
-	if template, err = json.Marshal(content); err != nil {
+	content, faults, err := v1alpha1.Sift(template, reflect.TypeFor[corev1.PodTemplateSpec]())
+	if err == nil {
+		template, err = json.Marshal(content)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("spec.template: %w", err)
 	}
 	if len(faults) > 0 {
 		return nil, fmt.Errorf("spec.template.%s", strings.Join(faults, "\nspec.template."))
 	}
-	strict, err := kjson.UnmarshalStrict(template, t)
+	t, err := strictly(template)
 	if err != nil {
 		return nil, fmt.Errorf("spec.template: %w", err)
 	}
-	if len(strict) > 0 {
-		return nil, fmt.Errorf("spec.template: %w", errors.Join(strict...))
-	}
 	return t, checkCounts(&t.Spec)
+}
+
+// strictly decodes a template that takes no unknown field.
+func strictly(template []byte) (*corev1.PodTemplateSpec, error) {
+	t := &corev1.PodTemplateSpec{}
+	strict, err := kjson.UnmarshalStrict(template, t)
+	return t, errors.Join(append(strict, err)...)
 }
 
 func jitEnv(runner string) corev1.EnvVar {
