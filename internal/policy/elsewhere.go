@@ -36,7 +36,6 @@ func (p *Policy) askElsewhere(ctx context.Context, q *question) ([]byte, *Failur
 	var excess *Excess
 	switch {
 	case err == nil:
-		p.patience.answered(q.Namespace)
 		return text, nil
 	case errors.As(err, &excess):
 		p.patience.timedOut(q.Namespace)

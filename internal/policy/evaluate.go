@@ -26,33 +26,27 @@ const (
 	quarantineAfter = 3
 	// maxElements is how many limits or bounds of an update one policy may give.
 	maxElements = 100
-	// forgetAfter is after how many answers in time its time-outs are forgotten: a busy machine
-	// is no fault of a policy.
-	forgetAfter = 1000
 )
 
 // patience counts a policy's time-outs for each namespace that asks: what one gives it to read may not
 // take it away from others.
 type patience struct {
 	mu sync.Mutex
-	of map[string]strikes
+	of map[string]int
 }
-
-// strikes are time-outs, and the answers in time since the last.
-type strikes struct{ timeouts, answers int }
 
 func (p *patience) isOver(namespace string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.of[namespace].timeouts >= quarantineAfter
+	return p.of[namespace] >= quarantineAfter
 }
 
 func (p *patience) over() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var all []string
-	for namespace, s := range p.of {
-		if s.timeouts >= quarantineAfter {
+	for namespace, n := range p.of {
+		if n >= quarantineAfter {
 			all = append(all, namespace)
 		}
 	}
@@ -64,20 +58,9 @@ func (p *patience) timedOut(namespace string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.of == nil {
-		p.of = map[string]strikes{}
+		p.of = map[string]int{}
 	}
-	p.of[namespace] = strikes{timeouts: p.of[namespace].timeouts + 1}
-}
-
-func (p *patience) answered(namespace string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s, known := p.of[namespace]
-	if s.answers++; s.answers >= forgetAfter {
-		delete(p.of, namespace)
-	} else if known {
-		p.of[namespace] = s
-	}
+	p.of[namespace]++
 }
 
 // given is an element of an answer, and the rule that gave it.

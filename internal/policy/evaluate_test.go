@@ -210,19 +210,6 @@ func TestAPolicyThatTimesOutIsQuarantinedForWhoAsks(t *testing.T) {
 	}
 }
 
-func TestTimeOutsAreForgottenAfterManyAnswers(t *testing.T) {
-	var p patience
-	p.timedOut("ci")
-	p.timedOut("ci")
-	for range forgetAfter {
-		p.answered("ci")
-	}
-	p.timedOut("ci")
-	if p.isOver("ci") {
-		t.Error("time-outs long ago count")
-	}
-}
-
 func TestWhatIsNotThePolicysFaultIsNotCharged(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
