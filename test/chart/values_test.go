@@ -98,7 +98,7 @@ var effects = map[string]effect{
 	"env":                                {value: []any{map[string]any{"name": "HTTPS_PROXY", "value": "http://proxy.example"}}, want: "value: http://proxy.example"},
 	"resources.requests.cpu":             {value: "250m", want: "cpu: 250m"},
 	"resources.requests.memory":          {value: "300Mi", want: "memory: 300Mi"},
-	"resources.limits.memory":            {value: "4Gi", want: "memory: 4Gi"},
+	"resources.limits.memory":            {value: "6Gi", want: "memory: 6Gi"},
 	"podLabels":                          {value: map[string]any{"example.test/team": "ci"}, want: "example.test/team: ci"},
 	"podAnnotations":                     {value: map[string]any{"example.test/scrape": "yes"}, want: `example.test/scrape: "yes"`},
 	"nodeSelector":                       {value: map[string]any{"kubernetes.io/os": "linux"}, want: "kubernetes.io/os: linux"},
