@@ -207,6 +207,7 @@ var flagsWithoutValue = []string{
 	"allow-file-sources",   // of a developer's machine
 	"help",                 //
 	"kubeconfig",           // the pod's ServiceAccount is used
+	"remote-log-level",     // localhost is enough: kubectl port-forward
 	"webhook-advertise-ip", // the pod's address is in POD_IP
 }
 
