@@ -6,6 +6,7 @@ package world
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -41,13 +42,45 @@ func parseCPUTime(stat string) (time.Duration, error) {
 	return time.Duration(ticks) * time.Second / userHZ, nil
 }
 
+// PID of the controller's process.
+func (c *Controller) PID() int { return c.command.Process.Pid }
+
 // Memory reads a field of the controller's proc_pid_status(5), as VmHWM or VmRSS, in MiB.
-func (c *Controller) Memory(field string) (float64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.command.Process.Pid))
+func (c *Controller) Memory(field string) (float64, error) { return MemoryOf(c.PID(), field) }
+
+// MemoryOf is Memory of any process.
+func MemoryOf(pid int, field string) (float64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		return 0, fmt.Errorf("reading the controller's memory: %w", err)
+		return 0, fmt.Errorf("reading the memory of a process: %w", err)
 	}
 	return parseMemory(string(text), field)
+}
+
+// Children lists the processes that a process has started and that run.
+func Children(parent int) []int {
+	files, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is a good one
+	var all []int
+	for _, file := range files {
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if err != nil {
+			continue
+		}
+		if text, err := os.ReadFile(file); err == nil && parentOf(string(text)) == parent {
+			all = append(all, pid)
+		}
+	}
+	return all
+}
+
+// parentOf reads ppid, field 4 of proc_pid_stat(5); 0 if the process has ended.
+func parentOf(stat string) int {
+	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+	if len(fields) < 2 || fields[0] == "Z" {
+		return 0
+	}
+	parent, _ := strconv.Atoi(fields[1]) // 0 has no children of ours
+	return parent
 }
 
 func parseMemory(status, field string) (float64, error) {
@@ -62,5 +95,5 @@ func parseMemory(status, field string) (float64, error) {
 		}
 		return kib / 1024, nil
 	}
-	return 0, fmt.Errorf("reading the controller's memory: there is no %s", field)
+	return 0, fmt.Errorf("reading the memory of a process: there is no %s", field)
 }

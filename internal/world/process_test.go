@@ -16,6 +16,12 @@ func TestProcFilesAreRead(t *testing.T) {
 	if _, err := parseCPUTime("42 (x) S 1"); err == nil {
 		t.Error("half a line is no error")
 	}
+	if parent := parentOf("42 (a (b) c) S 7 42 42 0"); parent != 7 {
+		t.Errorf("the parent is %d", parent)
+	}
+	if parent := parentOf("42 (c) Z 7 42 42 0"); parent != 0 {
+		t.Errorf("a process that has ended has the parent %d", parent)
+	}
 	const status = "Name:\tcorral\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\n"
 	if mib, err := parseMemory(status, "VmHWM"); err != nil || mib != 2 {
 		t.Errorf("the peak is %v MiB, %v", mib, err)

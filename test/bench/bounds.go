@@ -42,10 +42,12 @@ func bounds() []bound {
 		{"webhooks-50", anywhere, "storm_growth_mib", 24, "memory stays as it is over storms"},
 		{"webhooks-50", anywhere, "flood_writes", 0, "what means nothing costs no Kubernetes write"},
 		{"webhooks-50", anywhere, "flood_growth_mib", 24, "nor memory"},
-		{"policy-1000", anywhere, "scaling_us", 100, "a scaling decision within 100 µs"},
-		{"policy-1000", anywhere, "template_us", 200, "a template decision within 200 µs"},
-		{"policy-1000", anywhere, "rejudge_cpu_s", 1, "1,000 pools judged after a policy change within 1 s"},
-		{"policy-1000", anywhere, "sharers", judgedPools - 1, "a usage change has only those asked about that share the ceiling"},
+		{"policy-1000", anywhere, "library_cpu_s", 1, "1,000 pools judged after a policy change within 1 s of CPU by library policies"},
+		{"policy-1000", anywhere, "modules_cpu_s", 5, "1,000 pools judged after a policy change within 5 s of CPU by policies with modules"},
+		{"policy-1000", anywhere, "library_asked_again", 0, "library policies are asked again only when what their rules read changed"},
+		{"policy-1000", anywhere, "modules_asked_again", 0, "policies with modules are asked again only when what their rules read changed"},
+		{"policy-1000", anywhere, "library_sharers", judgedPools - 1, "a usage change has only those asked about that share the ceiling"},
+		{"policy-1000", anywhere, "modules_sharers", judgedPools - 1, "a usage change has only those asked about that share the ceiling"},
 	}
 	all = append(all, bound{"review-200", anywhere, "review_s", 2, "a change of 200 pools reviewed within 2 s"})
 	for _, scenario := range []string{"burst-500", "pools-20x25"} {

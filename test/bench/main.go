@@ -22,6 +22,8 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/corral-dev/corral/internal/worker"
 )
 
 // options are the command's flags.
@@ -42,6 +44,9 @@ type options struct {
 }
 
 func main() {
+	if worker.IsChild() {
+		worker.Main()
+	}
 	if err := command().Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
 		os.Exit(1)

@@ -8,107 +8,153 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
-	"syscall"
+	"os"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	policies "github.com/corral-dev/corral/controllers/policy"
-	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/worker"
+	"github.com/corral-dev/corral/internal/world"
 )
 
 // The fleet that policies are asked about.
 const (
 	judgedNamespaces = 50
 	judgedPools      = 20 // in each namespace
-	// batch is how many decisions are measured at once: the process's clock of CPU time is too coarse for one.
-	batch = 200
+	// judgedAtOnce is how many namespaces are judged at once.
+	judgedAtOnce = 4
+	// judgingChildren is how many children are asked at once, as in the controller.
+	judgingChildren = 2
 )
 
 // fleet are pools and the policies that bind them, with the engine as the controller has it.
 type fleet struct {
 	engine *policies.Engine
-	source policy.Source
-	pools  []*v1alpha1.RunnerPool
-	pods   map[*v1alpha1.RunnerPool][]byte
-	now    time.Time
+	// rules has the policies with modules of their own; nil if the library has all rules.
+	rules *worker.Evaluator
+	pools [][]*v1alpha1.RunnerPool // by namespace
+	now   time.Time
 }
 
-// runPolicy measures what decisions cost with the whole library switched on, in this process.
+// runPolicy measures what decisions cost, without a cluster: with the whole library switched on, then with modules that
+// somebody wrote as well.
 func runPolicy(ctx context.Context, _ *options, _ time.Duration) (figures, error) {
-	f, err := newFleet(ctx)
+	f := figures{"judged_pools": judgedNamespaces * judgedPools}
+	if err := f.judging(ctx, "library_", nil); err != nil {
+		return nil, fmt.Errorf("under library policies: %w", err)
+	}
+	rules, err := worker.NewEvaluator(judgingChildren, worker.DefaultEvaluatorLimits())
 	if err != nil {
 		return nil, err
 	}
-	result := figures{"judged_pools": float64(len(f.pools))}
-	result["scaling_us"] = f.median(ctx, func(p *v1alpha1.RunnerPool) { f.limits(ctx, p, 5) })
-	result["template_us"] = f.median(ctx, func(p *v1alpha1.RunnerPool) { f.verdict(ctx, p) })
-	f.source = wholeLibrary(399)
-	began := cpuNow()
-	if err := f.load(); err != nil {
-		return nil, err
+	defer rules.Close()
+	if err := f.judging(ctx, "modules_", rules); err != nil {
+		return nil, fmt.Errorf("under policies with modules of their own: %w", err)
 	}
-	if err := f.judge(ctx); err != nil {
-		return nil, err
+	f["modules_children_mib"], err = childrenMemory()
+	return f, err
+}
+
+// judging adds what it takes to judge a fleet after a policy change, once more when nothing changed, and when one pool
+// is granted more.
+func (f figures) judging(ctx context.Context, prefix string, rules *worker.Evaluator) error {
+	fleet, err := newFleet(ctx, rules)
+	if err != nil {
+		return err
 	}
-	result["rejudge_cpu_s"] = (cpuNow() - began).Seconds()
-	f.engine.Pass(ctx)
-	f.limits(ctx, f.pools[0], 6)
-	result["sharers"] = float64(f.engine.Pass(ctx))
-	return result, nil
+	began, asked := cpuNow(), decisions()
+	if err := fleet.load(ctx, 399); err != nil {
+		return err
+	}
+	if err := fleet.judge(ctx); err != nil {
+		return err
+	}
+	f[prefix+"cpu_s"], f[prefix+"asked"] = (cpuNow() - began).Seconds(), decisions()-asked
+	asked = decisions()
+	if err := fleet.judge(ctx); err != nil {
+		return err
+	}
+	f[prefix+"asked_again"] = decisions() - asked
+	fleet.engine.Pass(ctx)
+	fleet.limits(ctx, fleet.pools[0][0], 6)
+	asked = decisions()
+	fleet.engine.Pass(ctx)
+	f[prefix+"sharers"] = decisions() - asked
+	return nil
 }
 
 // newFleet makes pools that have been judged once, so that everything there is to remember is remembered.
-func newFleet(ctx context.Context) (*fleet, error) {
-	f := &fleet{now: time.Unix(1_800_000_000, 0), source: wholeLibrary(400)}
+func newFleet(ctx context.Context, rules *worker.Evaluator) (*fleet, error) {
+	f := &fleet{rules: rules, now: time.Unix(1_800_000_000, 0)}
 	f.engine = policies.NewEngine(func() time.Time { return f.now })
 	for n := range judgedNamespaces {
+		var pools []*v1alpha1.RunnerPool
 		for p := range judgedPools {
-			f.pools = append(f.pools, judgedPool(fmt.Sprintf("team-%d", n), fmt.Sprintf("pool-%d", p)))
+			pools = append(pools, judgedPool(fmt.Sprintf("team-%d", n), fmt.Sprintf("pool-%d", p)))
 		}
+		f.pools = append(f.pools, pools)
 	}
-	f.pods = map[*v1alpha1.RunnerPool][]byte{}
-	for _, p := range f.pools {
-		pod, err := podspec.Specimen(p)
-		if err != nil {
-			return nil, err
-		}
-		if f.pods[p], err = json.Marshal(pod); err != nil {
-			return nil, fmt.Errorf("encoding a pod: %w", err)
-		}
-	}
-	if err := f.load(); err != nil {
+	if err := f.load(ctx, 400); err != nil {
 		return nil, err
 	}
 	return f, f.judge(ctx)
 }
 
-func (f *fleet) load() error {
-	loaded, diagnostics := policy.Load(f.source)
-	if len(diagnostics) > 0 {
-		return fmt.Errorf("loading the library: %s", diagnostics[0].Message)
+// load puts the guard rail into force and, if somebody wrote rules, a policy of each namespace beside it.
+func (f *fleet) load(ctx context.Context, ceiling int32) error {
+	guard := wholeLibrary(ceiling)
+	if f.rules == nil {
+		loaded, diagnostics := policy.Load(guard)
+		if len(diagnostics) > 0 {
+			return fmt.Errorf("loading the library: %s", diagnostics[0].Message)
+		}
+		f.engine.Put(loaded, guard)
+		return nil
 	}
-	f.engine.Put(loaded, f.source)
+	guard.Modules = guardModules
+	all := []policy.Source{guard}
+	for n := range f.pools {
+		all = append(all, policy.Source{
+			Kind: policy.KindRunnerPolicy, Namespace: fmt.Sprintf("team-%d", n), Name: "own", Mode: v1alpha1.PolicyEnforce, Modules: teamModules,
+		})
+	}
+	for _, source := range all {
+		facts, diagnostics, err := f.rules.Load(ctx, source)
+		if err != nil || len(diagnostics) > 0 {
+			return errors.Join(err, fmt.Errorf("loading %s: %v", source.Ref(), diagnostics))
+		}
+		f.engine.Put(policy.Elsewhere(source, facts, f.rules), source)
+	}
 	return nil
 }
 
 // judge asks for the limits and the template of every pool, and expects answers.
 func (f *fleet) judge(ctx context.Context) error {
-	for _, p := range f.pools {
-		if answer := f.limits(ctx, p, 5); len(answer.Failures) > 0 || len(answer.Bounds) == 0 {
-			return fmt.Errorf("limits of %s/%s: %+v", p.Namespace, p.Name, answer)
-		}
-		answer, err := f.engine.Permit(ctx, p, "revision", p.Spec.Template.Raw)
-		if err != nil || len(answer.Failures)+len(answer.Denials) > 0 {
-			return errors.Join(err, fmt.Errorf("template of %s/%s: %+v", p.Namespace, p.Name, answer))
-		}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(judgedAtOnce)
+	for _, pools := range f.pools {
+		g.Go(func() error {
+			for _, p := range pools {
+				if answer := f.limits(ctx, p, 5); len(answer.Failures) > 0 || len(answer.Bounds) == 0 {
+					return fmt.Errorf("limits of %s/%s: %+v", p.Namespace, p.Name, answer)
+				}
+				answer, err := f.engine.Permit(ctx, p, "revision", p.Spec.Template.Raw)
+				if err != nil || len(answer.Failures)+len(answer.Denials) > 0 {
+					return errors.Join(err, fmt.Errorf("template of %s/%s: %+v", p.Namespace, p.Name, answer))
+				}
+			}
+			return nil
+		})
 	}
-	return nil
+	return g.Wait()
 }
 
 func (f *fleet) limits(ctx context.Context, p *v1alpha1.RunnerPool, granted int32) policy.Scaling {
@@ -119,35 +165,54 @@ func (f *fleet) limits(ctx context.Context, p *v1alpha1.RunnerPool, granted int3
 	return asked.Answer
 }
 
-// verdict asks about a pod.
-func (f *fleet) verdict(ctx context.Context, p *v1alpha1.RunnerPool) {
-	facts := policy.PoolOf(p)
-	f.engine.For(facts).Template(ctx, policy.TemplateInput{Pool: facts, Pod: f.pods[p]})
-}
-
-// median is the CPU time of one decision, in microseconds.
-func (f *fleet) median(ctx context.Context, decide func(*v1alpha1.RunnerPool)) float64 {
-	var times []float64
-	for i := 0; i+batch <= len(f.pools) && ctx.Err() == nil; i += batch {
-		for range 5 {
-			began := cpuNow()
-			for _, p := range f.pools[i : i+batch] {
-				decide(p)
+// decisions counts how often the policies that bind a pool were asked, by the controller's own metric.
+func decisions() (n float64) {
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(policies.Collectors()...)
+	families, err := registry.Gather()
+	if err != nil {
+		panic(err) // they are registered once and read here alone
+	}
+	for _, family := range families {
+		if family.GetName() == "corral_policy_evaluation_seconds" {
+			for _, m := range family.GetMetric() {
+				n += float64(m.GetHistogram().GetSampleCount())
 			}
-			times = append(times, float64((cpuNow()-began).Microseconds())/batch)
 		}
 	}
-	slices.Sort(times)
-	return times[len(times)/2]
+	return n
 }
 
-// cpuNow is the CPU time that this process has used, its garbage collection too.
+// cpuNow is the CPU time that this process and its children have used, garbage collection too.
 func cpuNow() time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		panic(err) // it takes no arguments that could be wrong
+	var sum time.Duration
+	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} { // children that have ended
+		var u unix.Rusage
+		if err := unix.Getrusage(who, &u); err != nil {
+			panic(err) // it takes no arguments that could be wrong
+		}
+		sum += time.Duration(u.Utime.Nano() + u.Stime.Nano())
 	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	for _, pid := range world.Children(os.Getpid()) {
+		var at unix.Timespec
+		clock := int32(^pid<<3 | 2) // see clock_getcpuclockid(3)
+		if unix.ClockGettime(clock, &at) == nil {
+			sum += time.Duration(at.Nano())
+		}
+	}
+	return sum
+}
+
+// childrenMemory sums up the most that each child ever had resident, in MiB.
+func childrenMemory() (mib float64, err error) {
+	for _, pid := range world.Children(os.Getpid()) {
+		peak, err := world.MemoryOf(pid, "VmHWM")
+		if err != nil {
+			return 0, err
+		}
+		mib += peak
+	}
+	return mib, nil
 }
 
 // judgedPool has a pod of about 4 kB.
@@ -201,4 +266,50 @@ func wholeLibrary(ceiling int32) policy.Source {
 			Ceilings: []v1alpha1.Ceiling{{Name: "team", By: v1alpha1.CeilingNamespace, Max: ceiling, Share: v1alpha1.ShareFair}},
 		},
 	}
+}
+
+// guardModules are what a platform team adds to the library: like what the cookbook has.
+var guardModules = map[string]string{
+	"quota.rego": `package corral.scaling
+
+limit contains {"field": "max", "atMost": share, "hard": true, "reason": reason} if {
+	quota := 400
+	left := max([0, quota - input.usage.connection.granted])
+	share := min([left, max([input.usage.granted, ceil(left / 2)])])
+	reason := sprintf("connection %s has a quota of %d", [input.pool.connection, quota])
+}
+`,
+	"sockets.rego": `package corral.template
+
+sockets := {"/var/run/docker.sock", "/run/docker.sock", "/run/containerd/containerd.sock", "/run/crio/crio.sock"}
+
+deny contains {"msg": sprintf("volume %s gives the pod %s of the node", [volume.name, socket])} if {
+	some volume in input.pod.spec.volumes
+	some socket in sockets
+	startswith(sprintf("%s/", [socket]), sprintf("%s/", [trim_right(volume.hostPath.path, "/")]))
+}
+`,
+}
+
+// teamModules are a team's own check.
+var teamModules = map[string]string{
+	"own.rego": `package corral.scaling
+
+limit contains {"field": "max", "atMost": 200, "reason": "small pools have 200 runners"} if input.pool.labels.size == "small"
+
+limit contains {"field": "max", "atMost": max([0, 300 - input.usage.namespace.granted]), "reason": "the team has 300 runners"}
+`,
+	"latest.rego": `package corral.template
+
+deny contains {"msg": sprintf("container %s runs whatever is latest", [container.name])} if {
+	some container in input.pod.spec.containers
+	endswith(container.image, ":latest")
+}
+
+warn contains {"msg": sprintf("container %s has the variable %s", [container.name, variable.name])} if {
+	some container in input.pod.spec.containers
+	some variable in container.env
+	startswith(variable.name, "SECRET_")
+}
+`,
 }

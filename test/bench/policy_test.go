@@ -4,33 +4,62 @@
 package main
 
 import (
+	"os"
 	"testing"
+
+	"github.com/corral-dev/corral/internal/worker"
 )
 
-// BenchmarkDecisions is the scenario policy-1000 to profile.
+func TestMain(m *testing.M) {
+	if worker.IsChild() {
+		worker.Main()
+	}
+	os.Exit(m.Run())
+}
+
+// BenchmarkDecisions is the scenario policy-1000 to profile: a fleet is judged after a policy change.
 func BenchmarkDecisions(b *testing.B) {
-	f, err := newFleet(b.Context())
+	rules, err := worker.NewEvaluator(judgingChildren, worker.DefaultEvaluatorLimits())
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Run("scaling", func(b *testing.B) {
-		for i := range b.N {
-			f.limits(b.Context(), f.pools[i%len(f.pools)], 5)
-		}
-	})
-	b.Run("template", func(b *testing.B) {
-		for i := range b.N {
-			f.verdict(b.Context(), f.pools[i%len(f.pools)])
-		}
-	})
+	defer rules.Close()
+	for name, rules := range map[string]*worker.Evaluator{"library": nil, "modules": rules} {
+		b.Run(name, func(b *testing.B) {
+			f, err := newFleet(b.Context(), rules)
+			if err != nil {
+				b.Fatal(err)
+			}
+			for i := range b.N {
+				if err := f.load(b.Context(), 398+int32(i%2)); err != nil {
+					b.Fatal(err)
+				}
+				if err := f.judge(b.Context()); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
 }
 
-func TestTheJudgedPodIsOfAboutFourKilobytes(t *testing.T) {
-	f, err := newFleet(t.Context())
+// What nothing was changed of is not asked again, wherever the rules are.
+func TestAPolicyIsAskedAgainOnlyWhenWhatItsRulesReadChanged(t *testing.T) {
+	f, err := runPolicy(t.Context(), nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := len(f.pods[f.pools[0]]); n < 3500 || n > 4500 {
+	for _, prefix := range []string{"library_", "modules_"} {
+		want := map[string]float64{"asked": 2 * judgedNamespaces * judgedPools, "asked_again": 0, "sharers": judgedPools - 1}
+		for key, n := range want {
+			if f[prefix+key] != n {
+				t.Errorf("%s%s is %v, not %v", prefix, key, f[prefix+key], n)
+			}
+		}
+	}
+}
+
+func TestTheJudgedPodIsOfAboutFourKilobytes(t *testing.T) {
+	if n := len(judgedPool("team", "pool").Spec.Template.Raw); n < 3300 || n > 4500 {
 		t.Errorf("it has %d bytes", n)
 	}
 }

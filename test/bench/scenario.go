@@ -31,7 +31,7 @@ func scenarios() []scenario {
 		{"poisson", "3 jobs a second, one by one, over 4 pools", false, runStream(4)},
 		{"deaf-100", "3 jobs at once for each of 100 pools, while 100 others wait for a GitHub that never answers", false, runDeaf},
 		{"webhooks-50", "5,000 deliveries at once for 50 pools, again and again, then a flood of those that mean nothing", false, runWebhooks},
-		{"policy-1000", "decisions of the whole library on 1,000 pools, in the bench's own process", false, runPolicy},
+		{"policy-1000", "decisions on 1,000 pools, by the whole library and by modules beside it, without a cluster", false, runPolicy},
 		{"review-200", "a review of a change of 200 pools, without a cluster", false, runReview},
 		{"idle-200", "200 pools on one App with nothing to do", false, runIdle},
 	}
