@@ -121,12 +121,18 @@ func (c *court) isQuarantined() string {
 	return "Quarantined: it timed out 3 times for pools of namespace " + c.namespace + ", and isn't asked for them until it changes: make its rules cheaper"
 }
 
-// goesOn shows that the pool does its jobs, that those beside do, that nobody beside is blamed, that the guard rail still
-// denies there what is new, and that the controller is well.
+// goesOn shows that the scene's pools do their jobs, and all of besideGoesOn.
 func (c *court) goesOn() {
 	c.Helper()
 	c.allDone(c.addJobs("bound", 2, time.Millisecond))
 	c.othersGoOn()
+	c.besideGoesOn()
+}
+
+// besideGoesOn shows that jobs beside are done, that nobody beside is blamed, that the guard rail still denies there what is
+// new, and that the controller is well.
+func (c *court) besideGoesOn() {
+	c.Helper()
 	harness.AllDone(c.T, w.GitHub, harness.AddJobs(c.T, w.GitHub, c.beside, "linux", 2, time.Millisecond))
 	denied := newPool(c.beside, "denied", "acme", func(p *v1alpha1.RunnerPool) {
 		p.Spec.Template.Raw = []byte(`{"spec":{"containers":[{"name":"runner","image":"runner:forbidden"}]}}`)
@@ -211,10 +217,10 @@ func TestPoliciesThatTakeLongToLoad(t *testing.T) {
 	if waiting < len(pushed)/2 {
 		t.Errorf("%d of %d were tried before the one beside", len(pushed)-waiting, len(pushed))
 	}
+	c.besideGoesOn() // the others of the same namespace wait for its turns
 	for _, p := range pushed {
 		must(t, w.Client.Delete(t.Context(), p))
 	}
-	c.goesOn()
 }
 
 // Each line stands for nine times what the one before does.
