@@ -38,12 +38,13 @@ type Engine struct {
 	seeding sync.Mutex // held while what pools have is learnt
 	seeded  bool
 
-	mu     sync.Mutex
-	loaded map[string]loaded // by Ref
-	set    *policy.Set
-	pools  map[types.NamespacedName]*pool
-	dirty  map[types.NamespacedName]bool // to be looked at in the next pass
-	queue  queue                         // of the pools' controller; nil until it runs
+	mu      sync.Mutex
+	loaded  map[string]loaded // by Ref
+	set     *policy.Set
+	pools   map[types.NamespacedName]*pool
+	dirty   map[types.NamespacedName]bool // to be looked at in the next pass
+	passing map[string]bool               // namespaces of which pools are looked at
+	queue   queue                         // of the pools' controller; nil until it runs
 
 	stirred chan struct{}
 	ledger  ledger
@@ -85,7 +86,7 @@ type remembered[T any] struct {
 func NewEngine(now func() time.Time) *Engine {
 	return &Engine{
 		Now: now, loaded: map[string]loaded{}, set: policy.NewSet(),
-		pools: map[types.NamespacedName]*pool{}, dirty: map[types.NamespacedName]bool{}, stirred: make(chan struct{}, 1), ledger: newLedger(),
+		pools: map[types.NamespacedName]*pool{}, dirty: map[types.NamespacedName]bool{}, passing: map[string]bool{}, stirred: make(chan struct{}, 1), ledger: newLedger(),
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -356,5 +357,63 @@ func TestWhatAnAuditWouldChangeIsTold(t *testing.T) {
 	}
 	if n := e.bound(e.Loaded("RunnerPolicy/ci/p")); n != 1 {
 		t.Errorf("it binds %d pools", n)
+	}
+}
+
+// slowRules answer once they are let go.
+type slowRules struct{ asked, letGo chan struct{} }
+
+func (h slowRules) Ask(context.Context, *policy.Policy, policy.Question) ([]byte, error) {
+	h.asked <- struct{}{}
+	<-h.letGo
+	return []byte("{}"), nil
+}
+
+// Rules of one namespace that take long delay no other's pools.
+func TestAPassWaitsForNoOthersRules(t *testing.T) {
+	e := newEngine()
+	e.queue = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	defer e.queue.ShutDown()
+	put(t, e, policy.Source{Kind: policy.KindRunnerPolicy, Namespace: "quiet", Name: "share", Library: &v1alpha1.PolicyLibrary{
+		Ceilings: []v1alpha1.Ceiling{{Name: "c", By: v1alpha1.CeilingNamespace, Max: 10, Share: v1alpha1.ShareFirstCome}},
+	}})
+	slow := slowRules{make(chan struct{}, 9), make(chan struct{})}
+	source := policy.Source{Kind: policy.KindRunnerPolicy, Namespace: "greedy", Name: "slow", Modules: map[string]string{"p.rego": "package corral.scaling"}}
+	e.Put(policy.Elsewhere(source, policy.Facts{Decisions: []string{policy.DecisionScaling}, Needs: policy.Needs{Namespace: true}}, slow), source)
+	grant := func(namespace, name string, n int32) {
+		p := facts(namespace, name, "acme", nil)
+		p.Scale.Max = 20
+		asked := e.Scaling(t.Context(), e.For(p), policy.ScalingInput{Pool: p, Now: e.Now().UnixNano(), Zone: "UTC"})
+		e.Commit(t.Context(), asked, Grant{Granted: n, Wanted: n})
+	}
+	close(slow.letGo)
+	for _, namespace := range []string{"greedy", "quiet"} {
+		grant(namespace, "a", 1)
+		grant(namespace, "b", 1)
+	}
+	e.Pass(t.Context())
+	slow.letGo = make(chan struct{})
+	source.Modules = map[string]string{"p.rego": "package corral.scaling # another"}
+	e.Put(policy.Elsewhere(source, policy.Facts{Decisions: []string{policy.DecisionScaling}, Needs: policy.Needs{Namespace: true}}, slow), source)
+	for len(slow.asked) > 0 {
+		<-slow.asked
+	}
+	for e.queue.Len() > 0 {
+		key, _ := e.queue.Get()
+		e.queue.Done(key)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	over := make(chan error, 1)
+	go func() { over <- e.Start(ctx) }()
+	e.reconsider([]types.NamespacedName{{Namespace: "greedy", Name: "b"}})
+	<-slow.asked // and it isn't answered
+	grant("quiet", "a", 5)
+	if key, _ := e.queue.Get(); key.Namespace != "quiet" || key.Name != "b" {
+		t.Errorf("%s was woken", key)
+	}
+	end()
+	close(slow.letGo)
+	if err := <-over; err != nil {
+		t.Error(err)
 	}
 }

@@ -6,6 +6,7 @@ package policy
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -19,6 +20,8 @@ const passDelay = 100 * time.Millisecond
 // Start looks at pools that share something with one whose grant changed, and wakes those whose
 // limits are others now, until ctx ends. It is a manager.Runnable.
 func (e *Engine) Start(ctx context.Context) error {
+	var passes sync.WaitGroup
+	defer passes.Wait()
 	for {
 		select {
 		case <-e.stirred:
@@ -32,7 +35,7 @@ func (e *Engine) Start(ctx context.Context) error {
 			gathered.Stop()
 			return nil
 		}
-		e.Pass(ctx)
+		e.begin(ctx, &passes)
 	}
 }
 
@@ -49,22 +52,46 @@ func (e *Engine) reconsider(pools []types.NamespacedName) {
 		e.dirty[key] = true
 	}
 	e.mu.Unlock()
+	e.stir()
+}
+
+// stir has a pass begun soon.
+func (e *Engine) stir() {
 	select {
 	case e.stirred <- struct{}{}:
 	default: // a pass is to come anyway
 	}
 }
 
-// Pass asks about the pools that have to be looked at, in the order of their names, and wakes
-// those whose answer is another. It returns how many it asked about.
+// Pass asks about the pools that have to be looked at, and wakes those whose answer is another. It returns how many it
+// asked about.
 func (e *Engine) Pass(ctx context.Context) int {
+	var passes sync.WaitGroup
+	defer passes.Wait()
+	return e.begin(ctx, &passes)
+}
+
+// begin begins a pass over each namespace that none is under way for: rules of one may take long, and others don't wait.
+func (e *Engine) begin(ctx context.Context, passes *sync.WaitGroup) (pools int) {
 	e.mu.Lock()
-	keys := make([]types.NamespacedName, 0, len(e.dirty))
+	defer e.mu.Unlock()
+	of := map[string][]types.NamespacedName{}
 	for key := range e.dirty {
-		keys = append(keys, key)
+		if !e.passing[key.Namespace] {
+			of[key.Namespace] = append(of[key.Namespace], key)
+			delete(e.dirty, key)
+			pools++
+		}
 	}
-	clear(e.dirty)
-	e.mu.Unlock()
+	for namespace, keys := range of {
+		e.passing[namespace] = true
+		passes.Go(func() { e.pass(ctx, namespace, keys) })
+	}
+	return pools
+}
+
+// pass asks about pools of a namespace, in the order of their names.
+func (e *Engine) pass(ctx context.Context, namespace string, keys []types.NamespacedName) {
 	slices.SortFunc(keys, compareKeys)
 	for _, key := range keys {
 		if ctx.Err() == nil && e.differs(ctx, key) {
@@ -73,7 +100,12 @@ func (e *Engine) Pass(ctx context.Context) int {
 			e.mu.Unlock()
 		}
 	}
-	return len(keys)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.passing, namespace)
+	if len(e.dirty) > 0 {
+		e.stir()
+	}
 }
 
 // differs says whether the limits of a pool are others than when it was asked about last.

@@ -12,12 +12,12 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/kube"
 )
 
 // SetupWithManager registers the reconciler of one kind: it runs on changes of a spec, on
@@ -27,9 +27,12 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
 		Named(strings.ToLower(r.Kind)).
 		For(r.empty(), builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicates.ReconcileRequestedPredicate{}))).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.readers)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent}).
+		WithOptions(kube.Fair(concurrent, tenant)).
 		Complete(r)
 }
+
+// tenant has the policies of a namespace take turns with those of others: loading one may take long.
+func tenant(req reconcile.Request) (group, flow string) { return req.Namespace, req.Name }
 
 // WatchedConfigMaps selects the ConfigMaps whose changes are noticed at once, as Flux does.
 func WatchedConfigMaps() map[string]string {

@@ -71,6 +71,9 @@ func memoryOf(pid int) (uint64, error) {
 // goFirst has the kernel choose this process, and not its parent, when memory is short.
 func goFirst() error { return os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0) }
 
+// comeSecond gives what this thread starts a third of the CPU time that the rest of this process gets where both want it.
+func comeSecond() error { return unix.Setpriority(unix.PRIO_PROCESS, 0, 5) }
+
 // isolate gives the child a process group, killed as a whole, and ends it with its parent.
 func isolate(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -58,13 +59,13 @@ func start(executable string) (*process, error) {
 	started := make(chan error, 1)
 	go func() {
 		defer close(p.over)
-		onOneThread(func() {
-			err := p.cmd.Start()
-			started <- err
-			if err == nil {
-				_ = p.cmd.Wait() // it is killed, or ends with its input; what it was asked fails then
-			}
-		})
+		runtime.LockOSThread() // for good: the child ends with the thread, and comes after its parent as the thread does
+		_ = comeSecond()
+		err := p.cmd.Start()
+		started <- err
+		if err == nil {
+			_ = p.cmd.Wait() // it is killed, or ends with its input; what it was asked fails then
+		}
 	}()
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("starting a child for policies: %w", err)

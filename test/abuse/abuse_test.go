@@ -7,6 +7,7 @@ package abuse
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -67,7 +68,13 @@ func TestMain(m *testing.M) {
 		if process, err = w.RunController(context.Background(), w.Binary, "--webhook-addr="+hooks); err != nil {
 			return nil, err
 		}
-		return process.Stop, nil // it errs if the controller has ended before
+		beside, err := newTenant(context.Background())
+		if err != nil {
+			return process.Stop, err
+		}
+		return func() error {
+			return errors.Join(beside.end(), process.Stop()) // that errs if the controller has ended before
+		}, nil
 	}))
 }
 

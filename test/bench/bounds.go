@@ -49,6 +49,11 @@ func bounds() []bound {
 		{"policy-1000", anywhere, "library_sharers", judgedPools - 1, "a usage change has only those asked about that share the ceiling"},
 		{"policy-1000", anywhere, "modules_sharers", judgedPools - 1, "a usage change has only those asked about that share the ceiling"},
 	}
+	all = append(all,
+		bound{"hostile-rules", anywhere, "p99_to_quiet", 1.2, "the others lose less than 20 % of their p99"},
+		bound{"hostile-rules", anywhere, "leader_growth_mib", 16, "the leader's memory stays as it is"},
+		bound{"hostile-rules", anywhere, "others_blamed", 0, "no pool of others has a policy that failed"},
+	)
 	all = append(all, bound{"review-200", anywhere, "review_s", 2, "a change of 200 pools reviewed within 2 s"})
 	for _, scenario := range []string{"burst-500", "pools-20x25"} {
 		all = append(all,

@@ -88,7 +88,7 @@ func TestABoundThatIsBrokenIsNamed(t *testing.T) {
 
 func TestAStreamIsTheSameForASeed(t *testing.T) {
 	pools := []string{"a", "b"}
-	first, second := stream(pools, 7, time.Minute), stream(pools, 7, time.Minute)
+	first, second := stream(pools, 7, time.Minute, 3), stream(pools, 7, time.Minute, 3)
 	if diff := cmp.Diff(first, second, cmp.AllowUnexported(arrival{})); diff != "" {
 		t.Error(diff)
 	}

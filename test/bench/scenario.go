@@ -32,6 +32,7 @@ func scenarios() []scenario {
 		{"deaf-100", "3 jobs at once for each of 100 pools, while 100 others wait for a GitHub that never answers", false, runDeaf},
 		{"webhooks-50", "5,000 deliveries at once for 50 pools, again and again, then a flood of those that mean nothing", false, runWebhooks},
 		{"policy-1000", "decisions on 1,000 pools, by the whole library and by modules beside it, without a cluster", false, runPolicy},
+		{"hostile-rules", "jobs of 4 tenants while a fifth pushes rules that take all memory, CPU and time, and without", true, runHostile},
 		{"review-200", "a review of a change of 200 pools, without a cluster", false, runReview},
 		{"idle-200", "200 pools on one App with nothing to do", false, runIdle},
 	}

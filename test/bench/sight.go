@@ -75,6 +75,7 @@ type follower struct {
 	newList func() client.ObjectList
 	note    func(watch.EventType, client.Object)
 	cut     func() // called when the API server has ended the watch
+	all     bool   // of all namespaces, whatever their labels
 	version string // of the last object seen
 }
 
@@ -90,7 +91,10 @@ func (f *follower) begin(ctx context.Context) (watch.Interface, error) {
 	return f.watch(ctx)
 }
 
-func (*follower) options() []client.ListOption {
+func (f *follower) options() []client.ListOption {
+	if f.all {
+		return nil
+	}
 	return []client.ListOption{client.InNamespace(namespace), client.HasLabels{v1alpha1.PoolLabel}}
 }
 

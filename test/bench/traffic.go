@@ -50,11 +50,11 @@ const jobsPerSecond = 3
 
 // stream are jobs that arrive one by one, independently of each other: a Poisson process, so
 // the times between them are distributed exponentially.
-func stream(pools []string, seed uint64, duration time.Duration) []arrival {
+func stream(pools []string, seed uint64, duration time.Duration, perSecond float64) []arrival {
 	random := rand.New(rand.NewPCG(seed, 0))
 	var all []arrival
 	for at := time.Duration(0); ; {
-		at += time.Duration(random.ExpFloat64() / jobsPerSecond * float64(time.Second))
+		at += time.Duration(random.ExpFloat64() / perSecond * float64(time.Second))
 		if at >= duration && len(all) > 0 {
 			return all
 		}
@@ -65,7 +65,7 @@ func stream(pools []string, seed uint64, duration time.Duration) []arrival {
 // runStream is a scenario of a stream over some pools.
 func runStream(pools int) func(context.Context, *options, time.Duration) (figures, error) {
 	return func(ctx context.Context, o *options, latency time.Duration) (figures, error) {
-		return runTraffic(ctx, o, latency, pools, func(names []string) []arrival { return stream(names, o.seed, o.duration) })
+		return runTraffic(ctx, o, latency, pools, func(names []string) []arrival { return stream(names, o.seed, o.duration, jobsPerSecond) })
 	}
 }
 

@@ -1,0 +1,180 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package abuse
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/githubsim"
+	"github.com/corral-dev/corral/internal/world"
+	"github.com/corral-dev/corral/test/harness"
+)
+
+// tenant is one that does nothing wrong: its jobs arrive while all tests of the package run, on the same controller. None
+// of them may be lost, and they may not wait much longer than before the first test.
+type tenant struct {
+	stop    context.CancelFunc
+	stopped chan error
+	quiet   []string // its jobs before the tests, by id
+	beside  []string // those while they run
+}
+
+const (
+	tenantName = "quiet-tenant"
+	// quietJobs is how many jobs arrive before the tests, and jobEach the time between two.
+	quietJobs = 60
+	jobEach   = 150 * time.Millisecond
+	// leastWait is below what a p99 counts for nothing: so long may the machine itself take.
+	leastWait = 500 * time.Millisecond
+	// fewJobs are too few for a p99.
+	fewJobs = 100
+)
+
+// strict has the tenant's p99 compared as the machine that does nothing else allows it: by a fifth. All tests at once on two
+// cores slow down whatever runs there, so that otherwise only a tenant that is held up fails.
+var strict = os.Getenv("CORRAL_ABUSE_STRICT") != ""
+
+// newTenant makes the tenant and lets its first jobs come and go.
+func newTenant(ctx context.Context) (*tenant, error) {
+	if err := w.Connect(ctx, tenantName, "acme", tenantName); err != nil {
+		return nil, err
+	}
+	own := &v1alpha1.RunnerPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: tenantName, Name: "own"}}
+	own.Spec.Modules = map[string]string{"own.rego": limitModule(50, "input.jobs < 1000")} // asked for each number of jobs
+	if err := w.Client.Create(ctx, own); err != nil {
+		return nil, fmt.Errorf("making the tenant's policy: %w", err)
+	}
+	pool := newPool(tenantName, "linux", "acme", func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Max = new(int32(100)) })
+	if err := w.Client.Create(ctx, pool); err != nil {
+		return nil, fmt.Errorf("making the tenant's pool: %w", err)
+	}
+	t := &tenant{stopped: make(chan error, 1)}
+	first, err := t.add(ctx, 1)
+	if err == nil {
+		err = t.wait(ctx, first)
+	}
+	if err == nil {
+		t.quiet, err = t.add(ctx, quietJobs)
+	}
+	if err == nil {
+		err = t.wait(ctx, t.quiet)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the tenant before all tests: %w", err)
+	}
+	ctx, t.stop = context.WithCancel(ctx)
+	go func() {
+		var err error
+		t.beside, err = t.add(ctx, math.MaxInt)
+		t.stopped <- err
+	}()
+	return t, nil
+}
+
+// add lets jobs arrive one by one, so many or until ctx ends.
+func (*tenant) add(ctx context.Context, n int) (ids []string, err error) {
+	tick := time.NewTicker(jobEach)
+	defer tick.Stop()
+	for range n {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ids, nil
+		}
+		id, err := w.GitHub.AddJob(githubsim.Job{Repository: tenantName + "/app", Labels: []string{"linux"}, Duration: 20 * time.Millisecond})
+		if err != nil {
+			return ids, fmt.Errorf("adding a job: %w", err)
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
+}
+
+// wait waits until jobs are done.
+func (*tenant) wait(ctx context.Context, ids []string) error {
+	return world.Until(ctx, harness.Patience, func(context.Context) error {
+		waits, err := waits(ids)
+		if err == nil && len(waits) < len(ids) {
+			err = fmt.Errorf("%d of %d jobs are done", len(waits), len(ids))
+		}
+		return err
+	})
+}
+
+// waits are how long those of the jobs waited that are done, sorted. One that was not done once and well is an error.
+func waits(ids []string) (all []time.Duration, err error) {
+	mine := map[string]bool{}
+	for _, id := range ids {
+		mine[id] = true
+	}
+	for _, j := range w.GitHub.Jobs() {
+		switch {
+		case !mine[j.ID] || j.State != githubsim.JobCompleted:
+		case j.Result != githubsim.ResultSucceeded || j.Starts != 1:
+			err = errors.Join(err, fmt.Errorf("job %s of the tenant ended as %s after %d starts", j.ID, j.Result, j.Starts))
+		default:
+			all = append(all, j.Started.Sub(j.Queued))
+		}
+	}
+	slices.Sort(all)
+	return all, err
+}
+
+// end waits for the tenant's last jobs, and tells what is wrong with it.
+func (t *tenant) end() error {
+	t.stop()
+	if err := <-t.stopped; err != nil {
+		return err
+	}
+	if err := t.wait(context.Background(), t.beside); err != nil {
+		return fmt.Errorf("the tenant after all tests: %w", err)
+	}
+	before, err := waits(t.quiet)
+	if err != nil {
+		return err
+	}
+	after, err := waits(t.beside)
+	if err != nil || len(after) < fewJobs {
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "the tenant's jobs waited %s, p99 %s, before the tests, and %s, p99 %s, beside them (%d jobs)\n",
+		at(before, 0.5), at(before, 0.99), at(after, 0.5), at(after, 0.99), len(after))
+	most := 30 * time.Second
+	if strict {
+		most = max(leastWait, at(before, 0.99)) * 12 / 10
+	}
+	if p99 := at(after, 0.99); p99 > most {
+		return fmt.Errorf("the tenant's jobs waited %s at p99 beside the tests, more than %s", p99, most)
+	}
+	return t.isWell()
+}
+
+// isWell tells what is wrong with its pool.
+func (*tenant) isWell() error {
+	p := &v1alpha1.RunnerPool{}
+	return world.Until(context.Background(), harness.Patience, func(ctx context.Context) error {
+		if err := w.Client.Get(ctx, key(tenantName, "linux"), p); err != nil {
+			return err
+		}
+		if said := verdictOf(p); said.Ready != metav1.ConditionTrue {
+			return fmt.Errorf("the tenant's pool says %s: %s", cmp.Or(said.Reason, "nothing"), said.Message)
+		}
+		return nil
+	})
+}
+
+// at is a quantile of sorted times, by the nearest rank.
+func at(sorted []time.Duration, p float64) time.Duration {
+	return sorted[max(0, int(math.Ceil(p*float64(len(sorted))))-1)].Round(time.Millisecond)
+}

@@ -1,0 +1,324 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package abuse
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fluxcd/pkg/runtime/conditions"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/test/harness"
+)
+
+// court is a scene with a pool that runs, and a namespace beside it. A guard rail with rules of its own binds both, and
+// each has such a policy itself.
+type court struct {
+	*scene
+	pool   *v1alpha1.RunnerPool
+	beside string // the namespace
+	guard  *v1alpha1.ClusterRunnerPolicy
+}
+
+// guardModules cost what a pool's labels ask for, and deny an image.
+var guardModules = map[string]string{
+	"limits.rego": `package corral.scaling
+
+limit contains {"field": "max", "atMost": 9, "reason": "room for 9 each"} if {
+	rounds := to_number(object.get(input.pool.labels, "rounds", "1"))
+	count([i | some i in numbers.range(1, rounds); some j in numbers.range(1, rounds); i + j == 0]) == 0
+}
+`,
+	"images.rego": `package corral.template
+
+deny contains sprintf("image %s is forbidden", [container.image]) if {
+	some container in input.pod.spec.containers
+	endswith(container.image, ":forbidden")
+}
+
+deny contains sprintf("finding %04d", [i]) if {
+	findings := to_number(input.pool.labels.findings)
+	some i in numbers.range(1, findings)
+}
+`,
+}
+
+func newCourt(t *testing.T) *court {
+	t.Helper()
+	c := &court{scene: newScene(t)}
+	c.beside = c.namespace + "-beside"
+	must(t, w.Connect(t.Context(), c.beside, "acme", c.beside))
+	c.guard = &v1alpha1.ClusterRunnerPolicy{ObjectMeta: metav1.ObjectMeta{Name: c.namespace}}
+	c.guard.Spec.Namespaces = []string{c.namespace, c.beside}
+	c.guard.Spec.Modules = guardModules
+	c.create(c.guard)
+	for _, namespace := range []string{c.namespace, c.beside} {
+		own := &v1alpha1.RunnerPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "own"}}
+		own.Spec.Modules = map[string]string{"own.rego": limitModule(8, "")}
+		c.create(own)
+	}
+	c.create(newPool(c.beside, "linux", "acme"))
+	c.pool = c.scene.pool("bound", func(p *v1alpha1.RunnerPool) { p.Labels = map[string]string{"name": "bound"} })
+	c.ready(c.pool)
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		must(t, w.Client.Delete(ctx, c.guard))
+		must(t, w.Client.Delete(ctx, newPool(c.beside, "linux", "acme")))
+	})
+	return c
+}
+
+// limitModule is a limit that holds if a body does.
+func limitModule(most int, body string) string {
+	if body != "" {
+		body = " if {\n\t" + body + "\n}"
+	}
+	return fmt.Sprintf("package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": %d, \"reason\": \"for now\"}%s\n", most, body)
+}
+
+// push makes a policy that binds the pool, and only it.
+func (c *court) push(name, body string) *v1alpha1.RunnerPolicy {
+	c.Helper()
+	p := &v1alpha1.RunnerPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: name}}
+	p.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"name": "bound"}}
+	p.Spec.Modules = map[string]string{"pushed.rego": limitModule(5, body)}
+	c.create(p)
+	return p
+}
+
+// blames waits until a pool of the scene goes on with what was decided last, because of a policy that failed in one of these ways.
+func (c *court) blames(pool *v1alpha1.RunnerPool, policy string, ways ...string) {
+	c.Helper()
+	eventually(c.T, func(ctx context.Context) error {
+		if err := w.Client.Get(ctx, key(c.namespace, pool.Name), pool); err != nil {
+			return err
+		}
+		ready := conditions.Get(pool, v1alpha1.ReadyCondition)
+		for _, way := range ways {
+			if ready.Reason == v1alpha1.PolicyFailedReason && ready.Message == "what was decided last goes on to hold: "+policy+": "+way {
+				return nil
+			}
+		}
+		return fmt.Errorf("Ready is %+v, want %s: %q", ready, policy, ways)
+	})
+}
+
+const (
+	cheaper  = ": look for loops over loops, large ranges, and texts that grow"
+	tooLong  = "TimedOut: it took more than 250ms of CPU time" + cheaper
+	tooLarge = "TimedOut: it took more than 96 MiB of memory" + cheaper
+)
+
+// isQuarantined is what is said once it was asked three times.
+func (c *court) isQuarantined() string {
+	return "Quarantined: it timed out 3 times for pools of namespace " + c.namespace + ", and isn't asked for them until it changes: make its rules cheaper"
+}
+
+// goesOn shows that the scene's pools do their jobs, and all of besideGoesOn.
+func (c *court) goesOn() {
+	c.Helper()
+	c.allDone(c.addJobs("bound", 2, time.Millisecond))
+	c.othersGoOn()
+	c.besideGoesOn()
+}
+
+// besideGoesOn shows that jobs beside are done, that nobody beside is blamed, that the guard rail still denies there what is
+// new, and that the controller is well.
+func (c *court) besideGoesOn() {
+	c.Helper()
+	harness.AllDone(c.T, w.GitHub, harness.AddJobs(c.T, w.GitHub, c.beside, "linux", 2, time.Millisecond))
+	denied := newPool(c.beside, "denied", "acme", func(p *v1alpha1.RunnerPool) {
+		p.Spec.Template.Raw = []byte(`{"spec":{"containers":[{"name":"runner","image":"runner:forbidden"}]}}`)
+	})
+	c.create(denied)
+	c.says(denied, verdict{
+		Ready: metav1.ConditionFalse, Reason: v1alpha1.PolicyDeniedReason, Stalled: true,
+		Message: "image runner:forbidden is forbidden [ClusterRunnerPolicy/" + c.namespace + " corral.template.deny (images.rego:3)]",
+	})
+	must(c.T, w.Client.Delete(c.Context(), denied))
+	besides := &v1alpha1.RunnerPool{}
+	must(c.T, w.Client.Get(c.Context(), key(c.beside, "linux"), besides))
+	if !conditions.IsTrue(besides, v1alpha1.PolicyCondition) || !conditions.IsReady(besides) {
+		c.Errorf("the pool beside says %+v", besides.Status.Conditions)
+	}
+	c.processIsWell()
+}
+
+// longText is a text of a million bytes.
+const longText = `s := concat("", ["xxxxxxxxxxxxxxxxxxxx" | some _ in numbers.range(1, 50000)])` + "\n\t"
+
+func TestARuleThatTakesAllMemory(t *testing.T) {
+	c := newCourt(t)
+	pushed := c.push("greedy", longText+`replace(s, "x", s) != ""`)
+	c.ready(pushed)
+	c.blames(c.pool, "RunnerPolicy/"+c.namespace+"/greedy", tooLarge, tooLong, c.isQuarantined())
+	c.goesOn()
+	must(t, w.Client.Delete(t.Context(), pushed))
+	c.ready(c.pool)
+}
+
+func TestARuleThatNeverEnds(t *testing.T) {
+	c := newCourt(t)
+	pushed := c.push("endless", "some i in numbers.range(1, 60000)\n\tsome j in numbers.range(1, 60000)\n\ti * j == -1")
+	c.ready(pushed)
+	c.blames(c.pool, "RunnerPolicy/"+c.namespace+"/endless", tooLong, c.isQuarantined())
+	c.goesOn()
+	c.patch(pushed, fmt.Sprintf(`{"spec":{"modules":{"pushed.rego":%q}}}`, limitModule(5, ""))) // it is another one now
+	c.ready(c.pool)
+}
+
+// Comprehensions in comprehensions keep OPA's compiler busy. Each is tried alone, and there are more than the controller has workers.
+func TestPoliciesThatTakeLongToLoad(t *testing.T) {
+	c := newCourt(t)
+	var pushed []*v1alpha1.RunnerPolicy
+	for i := range 120 {
+		pushed = append(pushed, c.push(fmt.Sprintf("deep-%02d", i), fmt.Sprintf("x := %s%d%s\n\tx == 1", strings.Repeat("[y | y := ", 24), i, strings.Repeat("]", 24))))
+	}
+	eventually(t, func(ctx context.Context) error {
+		for _, p := range pushed {
+			if err := w.Client.Get(ctx, key(c.namespace, p.Name), p); err != nil {
+				return err
+			}
+			if conditions.GetReason(p, v1alpha1.ReadyCondition) == v1alpha1.PolicyInvalidReason {
+				if said := conditions.GetMessage(p, v1alpha1.ReadyCondition); !strings.HasPrefix(said, "loading the policy: it took more than ") {
+					t.Fatalf("it says %q", said)
+				}
+				return nil
+			}
+		}
+		return fmt.Errorf("none of %d was tried", len(pushed))
+	})
+	own := &v1alpha1.RunnerPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: c.beside, Name: "own"}}
+	c.patch(own, fmt.Sprintf(`{"spec":{"modules":{"own.rego":%q}}}`, limitModule(3, "")))
+	eventually(t, func(ctx context.Context) error {
+		p := &v1alpha1.RunnerPool{}
+		if err := w.Client.Get(ctx, key(c.beside, "linux"), p); err != nil {
+			return err
+		}
+		if d := p.Status.Decision; d == nil || d.Limits == nil || d.Limits.Max != 3 {
+			return fmt.Errorf("what was decided is %+v", d)
+		}
+		return nil
+	})
+	waiting := 0
+	for _, p := range pushed {
+		must(t, w.Client.Get(t.Context(), key(c.namespace, p.Name), p))
+		if conditions.GetReason(p, v1alpha1.ReadyCondition) != v1alpha1.PolicyInvalidReason {
+			waiting++
+		}
+	}
+	if waiting < len(pushed)/2 {
+		t.Errorf("%d of %d were tried before the one beside", len(pushed)-waiting, len(pushed))
+	}
+	c.besideGoesOn() // the others of the same namespace wait for its turns
+	for _, p := range pushed {
+		must(t, w.Client.Delete(t.Context(), p))
+	}
+}
+
+// Each line stands for nine times what the one before does.
+func TestAnAliasBombInPolicyData(t *testing.T) {
+	c := newCourt(t)
+	var bomb strings.Builder
+	bomb.WriteString("l0: &l0 [" + strings.Repeat("x, ", 15000) + "x]\n")
+	for i := 1; i <= 200; i++ {
+		fmt.Fprintf(&bomb, "l%d: &l%d [%s]\n", i, i, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*l%d, ", i-1), 9), ", "))
+	}
+	if n := bomb.Len(); n < 50_000 || n > 70_000 {
+		t.Fatalf("the bomb has %d bytes", n)
+	}
+	c.create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "bomb"}, Data: map[string]string{"data.yaml": bomb.String()}})
+	pushed := &v1alpha1.RunnerPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "bomb"}}
+	pushed.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"name": "bound"}}
+	pushed.Spec.Modules = map[string]string{"pushed.rego": limitModule(5, "")}
+	pushed.Spec.ModulesFrom = []v1alpha1.LocalObjectReference{{Name: "bomb"}}
+	c.create(pushed)
+	const complaint = "bomb/data.yaml: data must be a JSON or YAML object: it has an alias (*NAME): write out what it stands for"
+	c.says(pushed, verdict{
+		Ready: metav1.ConditionFalse, Reason: v1alpha1.PolicyInvalidReason, Stalled: true,
+		Message: complaint + "\nThe pools that it binds keep what was decided last",
+	})
+	c.blames(c.pool, "RunnerPolicy/"+c.namespace+"/bomb", "NotLoaded: "+complaint)
+	c.goesOn()
+}
+
+func TestATemplateOf8000Containers(t *testing.T) {
+	c := newCourt(t)
+	names := []string{`{"name":"runner"}`}
+	for i := range 7999 {
+		names = append(names, fmt.Sprintf(`{"name":"%x"}`, i))
+	}
+	c.refusesTemplate(`{"spec":{"containers":[`+strings.Join(names, ",")+`]}}`, "building the pod for policies: spec.template.spec.containers: 8000 containers and init containers, more than 64")
+	c.goesOn()
+	must(t, w.Client.Get(t.Context(), key("", c.guard.Name), c.guard))
+	if said := conditions.GetMessage(c.guard, v1alpha1.ReadyCondition); said != "Loaded; it decides on scaling, template" {
+		t.Errorf("the guard rail says %q", said)
+	}
+}
+
+// More findings than are told of are findings still: what was accepted before is denied, and its idle runner ends.
+func TestAGuardRailWithMoreFindingsThanAreTold(t *testing.T) {
+	c := newCourt(t)
+	accepted := c.scene.pool("many", func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })
+	c.ready(accepted)
+	eventually(t, func(ctx context.Context) error { return c.idle(ctx, "many", 1) })
+	c.patch(accepted, `{"metadata":{"labels":{"findings":"3000"}}}`)
+	c.request(accepted)
+	var lines []string
+	for i := 1; i <= 16; i++ {
+		lines = append(lines, fmt.Sprintf("finding %04d [ClusterRunnerPolicy/%s corral.template.deny (images.rego:8)]", i, c.namespace))
+	}
+	c.says(accepted, verdict{
+		Ready: metav1.ConditionFalse, Reason: v1alpha1.PolicyDeniedReason, Stalled: true,
+		Message: strings.Join(lines, "\n") + "\nand 984 more",
+	})
+	eventually(t, func(ctx context.Context) error {
+		runners, err := c.runners(ctx, "many")
+		if err == nil && len(runners) > 0 {
+			return fmt.Errorf("%d runners are left", len(runners))
+		}
+		return err
+	})
+	c.goesOn()
+	c.patch(accepted, `{"metadata":{"labels":{"findings":null}}}`)
+	c.request(accepted)
+	c.ready(accepted)
+}
+
+// What a pool's labels make a guard rail cost falls on the pools of that namespace alone.
+func TestAGuardRailThatIsCostlyForOneNamespace(t *testing.T) {
+	c := newCourt(t)
+	c.patch(c.pool, `{"metadata":{"labels":{"rounds":"60000"}}}`)
+	// A pool is looked at again each minute, or when it is asked for.
+	quarantined := func() bool {
+		must(t, w.Client.Get(t.Context(), key(c.namespace, "bound"), c.pool))
+		return strings.Contains(conditions.GetMessage(c.pool, v1alpha1.ReadyCondition), c.isQuarantined())
+	}
+	eventually(t, func(context.Context) error {
+		if quarantined() {
+			return nil
+		}
+		c.request(c.pool)
+		return fmt.Errorf("the pool says %+v", c.pool.Status.Conditions)
+	})
+	c.blames(c.pool, "ClusterRunnerPolicy/"+c.namespace, c.isQuarantined())
+	c.request(c.guard)
+	eventually(t, func(ctx context.Context) error {
+		if err := w.Client.Get(ctx, key("", c.guard.Name), c.guard); err != nil {
+			return err
+		}
+		want := "Loaded; it decides on scaling, template; it took too much too often for pools of these namespaces, and isn't asked for them: " + c.namespace
+		if said := conditions.GetMessage(c.guard, v1alpha1.ReadyCondition); said != want {
+			return fmt.Errorf("it says %q", said)
+		}
+		return nil
+	})
+	c.goesOn()
+}
