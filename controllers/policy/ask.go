@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -20,8 +21,8 @@ import (
 const (
 	// askAgain is how long an answer holds at most: rules may read the clock without saying until when.
 	askAgain = time.Minute
-	// maxVerdicts is of how many templates a pool's verdicts are remembered.
-	maxVerdicts = 64
+	// maxVerdicts is of how many templates a pool's verdicts are remembered, and maxKept how many findings of each kind.
+	maxVerdicts, maxKept = 8, 20
 )
 
 // judged is what a verdict is about. A revision's name has but a few digits of a hash; the whole template counts.
@@ -60,10 +61,14 @@ func (e *Engine) Permit(ctx context.Context, p *v1alpha1.RunnerPool, revision st
 	began := e.Now()
 	answer := bound.Template(ctx, in)
 	took := observe(e.Now().Sub(began), bound, policy.DecisionTemplate)
-	e.keep(keyOf(facts), bound, about, answer)
 	e.tellTemplate(bound, revision, in, &answer, took)
+	answer.Denials, answer.Warnings, answer.Audit = few(answer.Denials), few(answer.Warnings), few(answer.Audit)
+	e.keep(keyOf(facts), bound, about, answer)
 	return answer, nil
 }
+
+// few leaves what is shown of many, and one to tell that there are more.
+func few[T any](all []T) []T { return slices.Clone(all[:min(len(all), maxKept)]) }
 
 func (e *Engine) verdict(key types.NamespacedName, b *policy.Bound, about judged) (policy.Template, bool) {
 	e.mu.Lock()

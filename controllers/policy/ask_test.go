@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/policy"
@@ -209,5 +211,30 @@ func TestAVerdictIsOfTheWholeTemplate(t *testing.T) {
 	}
 	if diff := cmp.Diff([]int{0, 1, 0}, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// The numbers of a pool with a schedule, warm capacity or slack aren't those that it declares.
+func TestAPassForgetsNoVerdicts(t *testing.T) {
+	e := newEngine()
+	c := putCounted(t, e, "package corral.template\n\ndeny contains \"no\" if input.pod.metadata.name == \"x\"\n")
+	put(t, e, policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "ceiling", Library: &v1alpha1.PolicyLibrary{
+		Ceilings: []v1alpha1.Ceiling{{Name: "c", By: v1alpha1.CeilingNamespace, Max: 10, Share: v1alpha1.ShareFirstCome}},
+	}})
+	p := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "a"}}
+	p.Spec.Template = runtime.RawExtension{Raw: []byte(`{"spec":{"containers":[{"name":"runner","image":"x"}]}}`)}
+	for range 5 {
+		if a, err := e.Permit(t.Context(), p, "r", p.Spec.Template.Raw); err != nil || len(a.Failures) > 0 {
+			t.Fatal(err, a)
+		}
+		now := policy.PoolOf(p)
+		bound := e.For(now) // as bind does
+		now.Scale.Idle = 3  // as question does: x.scale
+		a := e.Scaling(t.Context(), bound, policy.ScalingInput{Pool: now, Zone: "UTC", Now: e.Now().UnixNano()})
+		e.Commit(t.Context(), a, Grant{})
+		e.differs(t.Context(), keyOf(now))
+	}
+	if c.asked != 1 {
+		t.Errorf("the same template was judged %d times", c.asked)
 	}
 }

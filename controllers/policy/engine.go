@@ -53,8 +53,11 @@ type Engine struct {
 // loaded is a policy in force and what it was made of.
 type loaded struct {
 	policy *policy.Policy
-	source policy.Source
-	size   int // of the source
+	// source and digest are its identity: texts that can't be loaded aren't kept.
+	source    policy.Source
+	digest    string
+	size      int // of the source
+	isLibrary bool
 	// unfinished is true when it could not be read or checked, and is to be tried again.
 	unfinished bool
 }
@@ -102,12 +105,15 @@ func (e *Engine) put(l loaded) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	before := e.loaded[l.policy.Ref()]
-	l.size = l.source.Size()
-	e.loaded[l.policy.Ref()] = l
-	asBroken := before.policy != nil && len(l.policy.Diagnostics()) > 0 && equality.Semantic.DeepEqual(before.source, l.source) &&
+	l.size, l.isLibrary = l.source.Size(), l.source.IsLibrary()
+	l.source, l.digest = l.source.Identity()
+	asBroken := before.policy != nil && len(l.policy.Diagnostics()) > 0 && before.is(l.source, l.digest) &&
 		equality.Semantic.DeepEqual(before.policy.Diagnostics(), l.policy.Diagnostics())
 	if asBroken {
-		e.loaded[l.policy.Ref()] = loaded{policy: before.policy, source: l.source, size: l.size, unfinished: l.unfinished}
+		l.policy = before.policy
+	}
+	e.loaded[l.policy.Ref()] = l
+	if asBroken {
 		return
 	}
 	e.changed(before.policy, l.policy)
@@ -159,7 +165,7 @@ func (e *Engine) others(s policy.Source) (all, beside, own int) {
 			continue
 		}
 		beside += l.size
-		if !l.source.IsLibrary() {
+		if !l.isLibrary {
 			own++
 		}
 	}
@@ -204,7 +210,12 @@ func (e *Engine) isLoaded(s policy.Source) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	known, ok := e.loaded[s.Ref()]
-	return ok && !known.unfinished && equality.Semantic.DeepEqual(known.source, s)
+	return ok && !known.unfinished && known.is(s.Identity())
+}
+
+// is tells whether it was made of just this.
+func (l *loaded) is(source policy.Source, digest string) bool {
+	return l.digest == digest && equality.Semantic.DeepEqual(l.source, source)
 }
 
 // Knows says whether every policy that there is and that may bind a pool has been loaded: one that
@@ -308,6 +319,17 @@ func (e *Engine) For(facts policy.Pool) *policy.Bound {
 	}
 	known.facts, known.set, known.bound = facts, e.set, bound
 	return bound
+}
+
+// again returns the policies that bind a pool by what was declared when it was last asked for; nil if it never was.
+func (e *Engine) again(key types.NamespacedName) *policy.Bound {
+	e.mu.Lock()
+	known := e.pools[key]
+	e.mu.Unlock()
+	if known == nil || known.bound == nil {
+		return nil
+	}
+	return e.For(known.facts)
 }
 
 // remember returns what is known of a pool; with the lock.

@@ -52,10 +52,8 @@ func (e *Engine) Alone(ctx context.Context, b *policy.Bound, in policy.ScalingIn
 func (e *Engine) Commit(ctx context.Context, a *Asked, grant Grant) bool {
 	if a.end != nil {
 		defer a.end()
-	} else {
-		e.ledger.wait(ctx, a.in.Pool)
 	}
-	sharers, ok := e.ledger.commit(a, grant)
+	sharers, ok := e.ledger.commit(ctx, a, grant)
 	if ok {
 		e.reconsider(sharers)
 	}
@@ -67,8 +65,18 @@ func (e *Engine) Hold(a *Asked, grant Grant) {
 	e.reconsider(e.ledger.enter(a.in, a.needs, grant))
 }
 
-// aloneTime is how long others wait at most for the grant of a pool that asks alone.
-const aloneTime = 50 * time.Millisecond
+// Granted is what a pool was granted last.
+func (e *Engine) Granted(key types.NamespacedName) int32 {
+	known, _ := e.ledger.entry(key)
+	return known.grant.Granted
+}
+
+const (
+	// aloneTime is how long others wait at most for the grant of a pool that asks alone.
+	aloneTime = 50 * time.Millisecond
+	// maxWaits is for how many such pools, one after the other, a pool waits.
+	maxWaits = 3
+)
 
 // ledger knows what is granted to which pool.
 type ledger struct {
@@ -97,21 +105,11 @@ func (l *ledger) reserve(ctx context.Context, p policy.Pool, needs policy.Needs)
 			return cancel
 		}
 		l.mu.Unlock()
-		<-before.done // it ends with its time at the latest
-	}
-}
-
-// wait waits for those that read one of the pool's groups alone.
-func (l *ledger) wait(ctx context.Context, p policy.Pool) {
-	l.mu.Lock()
-	before := l.reserved(p)
-	l.mu.Unlock()
-	if before == nil {
-		return
-	}
-	select {
-	case <-before.done:
-	case <-ctx.Done():
+		select {
+		case <-before.done: // it ends with its time at the latest
+		case <-ctx.Done():
+			return func() {}
+		}
 	}
 }
 
@@ -135,10 +133,20 @@ func (l *ledger) reserved(p policy.Pool) *reservation {
 	return l.alone[i]
 }
 
-// commit enters a grant if what was read for it is unchanged.
-func (l *ledger) commit(a *Asked, grant Grant) (sharers []types.NamespacedName, ok bool) {
+// commit enters a grant if what was read for it is unchanged, and nobody asks alone in one of the pool's groups.
+func (l *ledger) commit(ctx context.Context, a *Asked, grant Grant) (sharers []types.NamespacedName, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	before := l.reserved(a.in.Pool)
+	for waits := 0; before != nil && a.end == nil && waits < maxWaits; waits++ {
+		l.mu.Unlock()
+		select {
+		case <-before.done:
+		case <-ctx.Done():
+		}
+		l.mu.Lock()
+		before = l.reserved(a.in.Pool)
+	}
 	if a.needs.Usage() && !reflect.DeepEqual(l.read(a.in.Pool, a.needs), a.in.Usage) {
 		return nil, false
 	}

@@ -6,7 +6,9 @@ package policy
 import (
 	"context"
 	"fmt"
+	"maps"
 	"path"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -64,7 +66,8 @@ func (r *Reconciler) merge(ctx context.Context, source *policy.Source, key clien
 	if source.DataFiles == nil {
 		source.DataFiles = map[string]string{}
 	}
-	for name, text := range config.Data {
+	for _, name := range slices.Sorted(maps.Keys(config.Data)) {
+		text := config.Data[name]
 		files := source.DataFiles
 		complaint := ""
 		switch {
@@ -79,6 +82,9 @@ func (r *Reconciler) merge(ctx context.Context, source *policy.Source, key clien
 			complaint = fmt.Sprintf("%s is there already", file)
 		}
 		files[file] = text
+		if size := source.Size(); size > v1alpha1.MaxPolicyBytes && complaint == "" {
+			complaint = fmt.Sprintf("with it the policy has %d bytes of modules and data, more than %d: make two policies of it", size, v1alpha1.MaxPolicyBytes)
+		}
 		if complaint != "" {
 			return []v1alpha1.Diagnostic{{Path: field, Message: fmt.Sprintf("ConfigMap %s, key %s: %s", key, name, complaint)}}, nil
 		}

@@ -114,9 +114,13 @@ func (e *Engine) differs(ctx context.Context, key types.NamespacedName) bool {
 	if !ok || known.answer == nil {
 		return false
 	}
+	bound := e.again(key)
+	if bound == nil {
+		return false // it is gone
+	}
 	in := known.in
 	in.Now = e.Now().UnixNano()
-	answer, before := e.Scaling(ctx, e.For(in.Pool), in).Answer, known.answer
+	answer, before := e.Scaling(ctx, bound, in).Answer, known.answer
 	return answer.Scale != before.Scale || answer.Hard != before.Hard || len(answer.Failures) != len(before.Failures) ||
 		!equality.Semantic.DeepEqual(answer.Bounds, before.Bounds)
 }

@@ -136,13 +136,11 @@ func (x *run) bar(ctx context.Context) error {
 // last holds: one that was accepted goes on, one that was denied stays so.
 func (x *run) denials(ctx context.Context, revision string) []v1alpha1.PolicyFinding {
 	answer := policy.Template{Failures: x.unasked}
+	var err error
 	if len(x.unasked) == 0 {
-		var err error
-		if answer, err = x.Policies.Permit(ctx, x.pool, revision, x.known[revision]); err != nil {
-			return nil // it makes no pod
-		}
+		answer, err = x.Policies.Permit(ctx, x.pool, revision, x.known[revision])
 	}
-	if len(answer.Failures) == 0 || len(answer.Denials) > 0 {
+	if err == nil && len(answer.Failures) == 0 || len(answer.Denials) > 0 {
 		return answer.Denials
 	}
 	if digest, err := podspec.Digest(x.known[revision]); err == nil && x.judged.Denies(revision, digest) {
@@ -243,7 +241,7 @@ func (x *run) holdLimits(in *scaling.Input, answer policy.Scaling) {
 	if last.Shared { // once: what it has falls with each job that ends
 		live := x.count(v1alpha1.RunnerPending, v1alpha1.RunnerIdle, v1alpha1.RunnerBusy)
 		last = last.DeepCopy()
-		last.Max, last.Shared = min(last.Max, max(live, x.pool.Status.Decision.Desired)), false
+		last.Max, last.Shared = min(last.Max, max(live, x.Policies.Granted(x.key))), false
 	}
 	x.limits = last
 	most := last.Max

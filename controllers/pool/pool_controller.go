@@ -237,6 +237,10 @@ func (x *run) withinLimits(ctx context.Context, in scaling.Input) {
 		takeBack()
 		if try == tries {
 			asked.Answer.Failures = append(asked.Answer.Failures, changing)
+			if x.held != nil {
+				x.held = x.held.DeepCopy()
+				x.held.Shared = true // what it has, and no more
+			}
 			x.Policies.Hold(asked, x.planned(in, asked.Answer))
 			x.lookAgain(leastUntil)
 			return
@@ -246,10 +250,10 @@ func (x *run) withinLimits(ctx context.Context, in scaling.Input) {
 
 // checkpoint returns what takes a plan back.
 func (x *run) checkpoint() (takeBack func()) {
-	failures, again, update, limits, ailment, ails := x.failures, x.again, x.pool.Status.Update, x.limits, x.ailment, x.ails
+	failures, again, update, limits, answer, ailment, ails := x.failures, x.again, x.pool.Status.Update, x.limits, x.asked, x.ailment, x.ails
 	paced, isPaced, desired := x.recall.paced.Clone(), x.recall.isPaced, x.recall.desired
 	return func() {
-		x.failures, x.again, x.pool.Status.Update, x.limits, x.ailment, x.ails = failures, again, update, limits, ailment, ails
+		x.failures, x.again, x.pool.Status.Update, x.limits, x.asked, x.ailment, x.ails = failures, again, update, limits, answer, ailment, ails
 		x.recall.paced, x.recall.isPaced, x.recall.desired = paced, isPaced, desired
 	}
 }

@@ -39,6 +39,13 @@ func sourceOf(r *v1alpha1.PolicyRules) (Source, error) {
 	return s, err
 }
 
+// Identity is what makes a policy another than before: the source without what its digest is of, and the digest.
+func (s Source) Identity() (Source, string) {
+	digest := digest(&s)
+	s.Modules, s.Data, s.DataFiles, s.Parameters = nil, nil, nil, nil
+	return s, digest
+}
+
 // Size is how many bytes modules, data and parameters take.
 func (s Source) Size() int {
 	n := 0

@@ -18,8 +18,8 @@ type finding struct {
 	Denies bool `json:"denies,omitempty"`
 }
 
-// maxFindings is how many findings of one policy are told of.
-const maxFindings = 1000
+// maxFindings is how many findings of one policy are told of, and maxFindingBytes how many bytes their texts take.
+const maxFindings, maxFindingBytes = 1000, 2 << 20
 
 // Template asks whether a pod may run.
 func (b *Bound) Template(ctx context.Context, in TemplateInput) Template {
@@ -70,7 +70,13 @@ func decodeFinding(_ *Policy, e *element) finding {
 // fewFindings keeps what fits into an answer, denials first: a pod with more to deny than that is as denied.
 func fewFindings(all []finding) []finding {
 	slices.SortStableFunc(all, func(a, b finding) int { return cmp.Compare(rank(a.Denies), rank(b.Denies)) })
-	return all[:min(len(all), maxFindings)]
+	bytes := 0
+	for i, f := range all {
+		if bytes += len(f.Message) + len(f.Path) + len(f.Code) + len(f.Severity) + len(f.Remediation); i == maxFindings || bytes > maxFindingBytes {
+			return all[:i]
+		}
+	}
+	return all
 }
 
 func rank(first bool) int {

@@ -241,7 +241,7 @@ func (e *Evaluator) giveBack(p *process) bool {
 	}
 	if memory, err := memoryOf(p.pid()); err != nil || memory > e.limits.Rest {
 		p.kill()
-		return true
+		return err == nil
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -239,3 +239,22 @@ func TestTheCallersEndEndsTheChild(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// Its texts are longer where JSON escapes them.
+func TestADenialIsToldHoweverLongItIs(t *testing.T) {
+	e := newEvaluator(t, 1)
+	e.limits.Ask.CPU, e.limits.Ask.Memory = 8*e.limits.Ask.CPU, 8*e.limits.Ask.Memory
+	p := load(t, e, of("ci", "p", `package corral.template
+
+deny contains {"msg": m, "path": m, "remediation": m} if {
+	some i in numbers.range(1, 1000)
+	m := sprintf("%d %s", [i, input.pod.spec.containers[0].image])
+}
+`))
+	pool := policy.Pool{Namespace: "ci", Name: "linux"}
+	pod := `{"spec":{"containers":[{"image":"` + strings.Repeat(`\u003c`, 1000) + `"}]}}`
+	answer := policy.NewSet(p).For(pool).Template(t.Context(), policy.TemplateInput{Pool: pool, Pod: []byte(pod)})
+	if len(answer.Denials) == 0 {
+		t.Errorf("denials are lost: %+v", answer.Failures)
+	}
+}

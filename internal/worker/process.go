@@ -151,21 +151,18 @@ func (p *process) diedOf(ctx context.Context, most Limit) error {
 		return ctx.Err()
 	case isOutOfMemory(words):
 		return tooMuchMemory(most)
+	case words != "":
+		return &policy.Excess{Message: "it ended the process that evaluates it: " + words}
 	}
-	return &policy.Excess{Message: "it ended the process that evaluates it (" + words + ")"}
+	return fmt.Errorf("the process that evaluates it was ended from outside (%s)", p.cmd.ProcessState)
 }
 
 func tooMuchMemory(most Limit) error {
 	return &policy.Excess{Message: fmt.Sprintf("it took more than %d MiB of memory", most.Memory>>20)}
 }
 
-// lastWords are the first line of what it wrote to standard error.
-func (p *process) lastWords() string {
-	if words := firstLine(string(p.stderr.kept)); words != "" {
-		return words
-	}
-	return p.cmd.ProcessState.String()
-}
+// lastWords are the first line of what it wrote to standard error: Go's runtime says there why it ends.
+func (p *process) lastWords() string { return firstLine(string(p.stderr.kept)) }
 
 // watcher looks at what a request takes.
 type watcher struct {
@@ -217,6 +214,11 @@ func (p *process) lookUntil(ctx context.Context, done <-chan struct{}, cpuBefore
 	late := time.NewTimer(most.Wall)
 	defer late.Stop()
 	for {
+		select {
+		case <-done:
+			return nil
+		default:
+		}
 		if cpu, err := cpuOf(p.pid()); err == nil && cpu-cpuBefore > most.CPU {
 			return &policy.Excess{Message: fmt.Sprintf("it took more than %s of CPU time", most.CPU)}
 		}
