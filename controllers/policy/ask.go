@@ -21,8 +21,9 @@ import (
 const (
 	// askAgain is how long an answer holds at most: rules may read the clock without saying until when.
 	askAgain = time.Minute
-	// maxVerdicts is of how many templates a pool's verdicts are remembered, and maxKept how many findings of each kind.
-	maxVerdicts, maxKept = 8, 20
+	// maxVerdicts is of how many templates a pool's verdicts are remembered, maxKept how many findings of each kind, and
+	// maxCounted how many denials are counted.
+	maxVerdicts, maxKept, maxCounted = 4, 20, 1000
 )
 
 // judged is what a verdict is about. A revision's name has but a few digits of a hash; the whole template counts.
@@ -62,13 +63,13 @@ func (e *Engine) Permit(ctx context.Context, p *v1alpha1.RunnerPool, revision st
 	answer := bound.Template(ctx, in)
 	took := observe(e.Now().Sub(began), bound, policy.DecisionTemplate)
 	e.tellTemplate(bound, revision, in, &answer, took)
-	answer.Denials, answer.Warnings, answer.Audit = few(answer.Denials), few(answer.Warnings), few(answer.Audit)
+	answer.Denials, answer.Warnings, answer.Audit = few(answer.Denials, maxCounted), few(answer.Warnings, maxKept), few(answer.Audit, maxKept)
+	clear(answer.Denials[min(len(answer.Denials), maxKept):]) // they are counted only
 	e.keep(keyOf(facts), bound, about, answer)
 	return answer, nil
 }
 
-// few leaves what is shown of many, and one to tell that there are more.
-func few[T any](all []T) []T { return slices.Clone(all[:min(len(all), maxKept)]) }
+func few[T any](all []T, most int) []T { return slices.Clone(all[:min(len(all), most)]) }
 
 func (e *Engine) verdict(key types.NamespacedName, b *policy.Bound, about judged) (policy.Template, bool) {
 	e.mu.Lock()
