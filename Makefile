@@ -45,7 +45,7 @@ bench: build ## Measure latency, requests, CPU and memory on this machine; docs/
 .PHONY: test
 test: ## All tests that need no hardware, the real API server included.
 	$(GO) run ./internal/localcluster/cmd/assets
-	$(GO) test -timeout 20m ./...
+	$(GO) test -timeout 40m ./...
 
 .PHONY: test-one
 test-one: ## One package, one test: make test-one P=./internal/scaling T=TestDecide.
@@ -82,7 +82,7 @@ interop-argocd: ## Argo CD's server of plugins and its health scripts alone.
 .PHONY: test-race
 test-race: ## All tests under the race detector (needs a C compiler).
 	$(GO) run ./internal/localcluster/cmd/assets
-	CGO_ENABLED=1 $(GO) test -race -timeout 30m ./...
+	CGO_ENABLED=1 $(GO) test -race -timeout 60m ./...
 
 .PHONY: e2e
 e2e: build ## One story on a real kubelet, containerd and runc; skipped with a word where that can't be.
