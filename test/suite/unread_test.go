@@ -126,6 +126,7 @@ func TestOneUnreadableObjectOfEachKindStopsNobodyElse(t *testing.T) {
 
 	must(t, running.Stop())
 	start(t)
+	ends(t, "bystander")
 	allDone(t, addJobs(t, "bystander-org", "linux", 10, 50*time.Millisecond))
 	tell()
 	must(t, w.Client.Create(t.Context(), newPool("bystander", "later", "acme")))
@@ -138,6 +139,7 @@ func TestAStatusThatCannotBeReadIsWrittenAnew(t *testing.T) {
 	p := newPool("badstatus", "linux", "acme")
 	must(t, w.Client.Create(t.Context(), p))
 	start(t)
+	ends(t, "badstatus")
 	allDone(t, addJobs(t, "badstatus-org", "linux", 1, 50*time.Millisecond))
 	const patch = `{"status":{"schedule":{"min":0,"idle":0,"max":1,"next":"2026-12-20t00:00:00z"},` +
 		`"conditions":[{"type":"Ready","status":"True","reason":"x","message":"","lastTransitionTime":["never"]}]}}`
