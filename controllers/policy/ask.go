@@ -102,7 +102,7 @@ func (e *Engine) keep(key types.NamespacedName, b *policy.Bound, about judged, a
 // Update asks how a change may roll out, again only when something of it has changed.
 func (e *Engine) Update(ctx context.Context, b *policy.Bound, in policy.UpdateInput) policy.Update {
 	key, now, reading := keyOf(in.Pool), e.Now(), b.ReadingOfUpdate(in)
-	if last := e.lastUpdate(key); last.holds(reading, now) {
+	if last := last(e, key, func(p *pool) remembered[policy.Update] { return p.update }); last.holds(reading, now) {
 		return last.answer
 	}
 	answer := b.Update(ctx, in)
@@ -114,15 +114,6 @@ func (e *Engine) Update(ctx context.Context, b *policy.Bound, in policy.UpdateIn
 	return answer
 }
 
-func (e *Engine) lastUpdate(key types.NamespacedName) remembered[policy.Update] {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if known := e.pools[key]; known != nil {
-		return known.update
-	}
-	return remembered[policy.Update]{}
-}
-
 // Scaling asks what limits hold for a pool, again only when something that its rules read has changed. The caller
 // decides on them and has its grant entered by Commit.
 func (e *Engine) Scaling(ctx context.Context, b *policy.Bound, in policy.ScalingInput) *Asked {
@@ -132,7 +123,7 @@ func (e *Engine) Scaling(ctx context.Context, b *policy.Bound, in policy.Scaling
 	}
 	a := &Asked{in: in, needs: needs, reading: b.Reading(in)}
 	key, now := keyOf(in.Pool), e.Now()
-	if last := e.lastScaling(key); last.holds(a.reading, now) && (last.jobs == in.Jobs || !last.answer.CountsJobs) {
+	if last := last(e, key, func(p *pool) remembered[policy.Scaling] { return p.scaling }); last.holds(a.reading, now) && (last.jobs == in.Jobs || !last.answer.CountsJobs) {
 		a.Answer = last.answer
 		return a
 	}
@@ -145,13 +136,14 @@ func (e *Engine) Scaling(ctx context.Context, b *policy.Bound, in policy.Scaling
 	return a
 }
 
-func (e *Engine) lastScaling(key types.NamespacedName) remembered[policy.Scaling] {
+// last returns what was answered of a pool last.
+func last[T any](e *Engine, key types.NamespacedName, of func(*pool) remembered[T]) remembered[T] {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if known := e.pools[key]; known != nil {
-		return known.scaling
+		return of(known)
 	}
-	return remembered[policy.Scaling]{}
+	return remembered[T]{}
 }
 
 // remember returns an answer to be given again until a time; one that a policy failed to give is not.

@@ -34,7 +34,7 @@ type Engine struct {
 	// Log of decisions; nil for none.
 	Log *DecisionLog
 
-	loading sync.Mutex // held while a policy is loaded
+	fitting sync.Mutex // held from asking whether a policy fits beside the others until it is in force
 	seeding sync.Mutex // held while what pools have is learnt
 	seeded  bool
 
@@ -54,10 +54,9 @@ type Engine struct {
 type loaded struct {
 	policy *policy.Policy
 	// source and digest are its identity: texts that can't be loaded aren't kept.
-	source    policy.Source
-	digest    string
-	size      int // of the source
-	isLibrary bool
+	source policy.Source
+	digest string
+	size   int // of the source
 	// unfinished is true when it could not be read or checked, and is to be tried again.
 	unfinished bool
 }
@@ -105,7 +104,7 @@ func (e *Engine) put(l loaded) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	before := e.loaded[l.policy.Ref()]
-	l.size, l.isLibrary = l.source.Size(), l.source.IsLibrary()
+	l.size = l.source.Size()
 	l.source, l.digest = l.source.Identity()
 	asBroken := before.policy != nil && len(l.policy.Diagnostics()) > 0 && before.is(l.source, l.digest) &&
 		equality.Semantic.DeepEqual(before.policy.Diagnostics(), l.policy.Diagnostics())
@@ -125,14 +124,15 @@ const (
 	maxNamespaceBytes = 4 * v1alpha1.MaxPolicyBytes
 	maxAllBytes       = 64 * v1alpha1.MaxPolicyBytes
 	maxClusterBytes   = 16 * v1alpha1.MaxPolicyBytes
-	// maxNamespacePolicies bounds those that may time out, and so what time-outs cost.
+	// maxNamespacePolicies bounds what each costs beside its own text: 1 MiB of the leader if the library has its
+	// rules, else the time-outs that it may take.
 	maxNamespacePolicies = 32
 )
 
 // tooMuch says why a policy is not loaded: with the others it would take too much memory. It is empty
 // if it may be.
 func (e *Engine) tooMuch(s policy.Source) string {
-	all, beside, own := e.others(s)
+	all, beside, count := e.others(s)
 	all, beside = all+s.Size(), beside+s.Size()
 	const advice = "leave out what isn't needed"
 	if s.Kind == policy.KindClusterRunnerPolicy {
@@ -142,8 +142,8 @@ func (e *Engine) tooMuch(s policy.Source) string {
 		return ""
 	}
 	switch {
-	case !s.IsLibrary() && own >= maxNamespacePolicies:
-		return fmt.Sprintf("namespace %s has %d policies with modules already: join some of them", s.Namespace, maxNamespacePolicies)
+	case count >= maxNamespacePolicies:
+		return fmt.Sprintf("namespace %s has %d policies already: join some of them", s.Namespace, maxNamespacePolicies)
 	case beside > maxNamespaceBytes:
 		return fmt.Sprintf("the policies of namespace %s have %d bytes of modules and data, more than %d: %s", s.Namespace, beside, maxNamespaceBytes, advice)
 	case all > maxAllBytes:
@@ -152,8 +152,8 @@ func (e *Engine) tooMuch(s policy.Source) string {
 	return ""
 }
 
-// others are the bytes of all other policies of a kind, those of the same namespace, and how many of these have modules.
-func (e *Engine) others(s policy.Source) (all, beside, own int) {
+// others are the bytes of all other policies of a kind, those of the same namespace, and how many these are.
+func (e *Engine) others(s policy.Source) (all, beside, count int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for ref, l := range e.loaded {
@@ -161,15 +161,12 @@ func (e *Engine) others(s policy.Source) (all, beside, own int) {
 			continue
 		}
 		all += l.size
-		if l.source.Namespace != s.Namespace {
-			continue
-		}
-		beside += l.size
-		if !l.isLibrary {
-			own++
+		if l.source.Namespace == s.Namespace {
+			beside += l.size
+			count++
 		}
 	}
-	return all, beside, own
+	return all, beside, count
 }
 
 // Remove takes a policy out of force.

@@ -66,6 +66,44 @@ func TestTextsThatCannotBeLoadedAreNotKept(t *testing.T) {
 	runtime.KeepAlive(e)
 }
 
+// A namespace has so many policies at most, those of the library alone among them, and one more isn't even loaded.
+func TestOnePolicyTooManyIsNotLoaded(t *testing.T) {
+	scheme := kruntime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	policies := map[string]*v1alpha1.RunnerPolicy{"ci": {}, "other": {}}
+	b := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.RunnerPolicy{})
+	for namespace, p := range policies {
+		p.Namespace, p.Name = namespace, "more"
+		p.Spec.Modules = map[string]string{"m.rego": "package corral.scaling"}
+		b.WithObjects(p)
+	}
+	c, rules, e := b.Build(), &refusing{}, newEngine()
+	for i := range maxNamespacePolicies {
+		s := policy.Source{
+			Kind: policy.KindRunnerPolicy, Namespace: "ci", Name: fmt.Sprint("p", i), Library: &v1alpha1.PolicyLibrary{Pause: &v1alpha1.Pause{Reason: "r"}},
+		}
+		e.Put(policy.Elsewhere(s, policy.Facts{}, rules), s)
+	}
+	r := &Reconciler{Reporter: kube.Reporter{Client: c, Events: events.NewFakeRecorder(10)}, Live: c, Rules: rules, Engine: e, Kind: policy.KindRunnerPolicy}
+	for namespace, want := range map[string]struct {
+		message string
+		loads   int
+	}{"ci": {"namespace ci has 32 policies already: join some of them", 0}, "other": {"no", 1}} {
+		rules.loads = 0
+		for range 2 {
+			if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: "more"}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		said := e.Loaded(policy.Source{Kind: policy.KindRunnerPolicy, Namespace: namespace, Name: "more"}.Ref()).Diagnostics()
+		if len(said) != 1 || said[0].Message != want.message || rules.loads != want.loads {
+			t.Errorf("%s: loaded %d times, %+v", namespace, rules.loads, said)
+		}
+	}
+}
+
 // heap is the memory in use, in bytes.
 func heap() int64 {
 	runtime.GC()

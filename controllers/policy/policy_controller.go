@@ -106,8 +106,7 @@ func (r *Reconciler) load(ctx context.Context, obj object) error {
 	}
 	switch known := r.Engine.Loaded(source.Ref()); {
 	case err != nil && known == nil:
-		broken := policy.Broken(source, []v1alpha1.Diagnostic{{Message: err.Error()}})
-		r.Engine.put(loaded{policy: broken, source: source, unfinished: true})
+		r.refuse(source, err.Error())
 		return err
 	case err != nil:
 		return err
@@ -119,20 +118,27 @@ func (r *Reconciler) load(ctx context.Context, obj object) error {
 
 // compile loads a policy and puts it into force, unless with the others it would be too much.
 func (r *Reconciler) compile(ctx context.Context, source policy.Source) error {
+	if why := r.Engine.tooMuch(source); why != "" {
+		r.refuse(source, why)
+		return nil
+	}
 	p, err := r.loadRules(ctx, source)
 	if err != nil {
 		return fmt.Errorf("loading the policy: %w", err)
 	}
-	r.Engine.loading.Lock()
-	defer r.Engine.loading.Unlock()
-	why := r.Engine.tooMuch(source)
-	if why == "" || len(p.Diagnostics()) > 0 {
-		r.Engine.Put(p, source)
+	r.Engine.fitting.Lock()
+	defer r.Engine.fitting.Unlock()
+	if why := r.Engine.tooMuch(source); why != "" && len(p.Diagnostics()) == 0 { // others were loaded meanwhile
+		r.refuse(source, why)
 		return nil
 	}
-	broken := policy.Broken(source, []v1alpha1.Diagnostic{{Message: why}})
-	r.Engine.put(loaded{policy: broken, source: source, unfinished: true}) // others may go
+	r.Engine.Put(p, source)
 	return nil
+}
+
+// refuse puts a policy into force that isn't loaded, and is to be tried again: others may go.
+func (r *Reconciler) refuse(source policy.Source, why string) {
+	r.Engine.put(loaded{policy: policy.Broken(source, []v1alpha1.Diagnostic{{Message: why}}), source: source, unfinished: true})
 }
 
 // loadRules loads a policy: here if the library has all its rules, else in a child process.

@@ -238,7 +238,7 @@ func (x *run) holdLimits(in *scaling.Input, answer policy.Scaling) {
 		x.ailment, x.ails = v1alpha1.PolicyPendingReason, describe(x.failures)
 		return
 	}
-	if last.Shared { // once: what it has falls with each job that ends
+	if last.Shared || slices.Contains(x.failures, changing) { // once: what it has falls with each job that ends
 		live := x.count(v1alpha1.RunnerPending, v1alpha1.RunnerIdle, v1alpha1.RunnerBusy)
 		last = last.DeepCopy()
 		last.Max, last.Shared = min(last.Max, max(live, x.Policies.Granted(x.key))), false

@@ -237,10 +237,6 @@ func (x *run) withinLimits(ctx context.Context, in scaling.Input) {
 		takeBack()
 		if try == tries {
 			asked.Answer.Failures = append(asked.Answer.Failures, changing)
-			if x.held != nil {
-				x.held = x.held.DeepCopy()
-				x.held.Shared = true // what it has, and no more
-			}
 			x.Policies.Hold(asked, x.planned(in, asked.Answer))
 			x.lookAgain(leastUntil)
 			return

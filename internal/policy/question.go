@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -93,79 +94,78 @@ func (b *Bound) ReadingOfUpdate(in UpdateInput) [sha256.Size]byte {
 // parsedInput is an input as rules read it.
 type parsedInput struct {
 	term *ast.Term
-	sets map[string]bool // the fields that the pod sets anywhere to more than false, of those that rules name
+	sets map[string]bool // the fields set anywhere to more than false, of those that rules name
 }
 
 func parseInput(decision string, text json.RawMessage) (parsedInput, error) {
-	parser := parsers.Get() // the text is encoding/json's: what is left is to be quick
-	defer parsers.Put(parser)
-	value, err := parser.ParseBytes(text)
+	r := readers.Get().(*inputReader) // the text is encoding/json's: what is left is to be quick
+	defer readers.Put(r)
+	value, err := r.parser.ParseBytes(text)
 	if err != nil {
 		return parsedInput{}, fmt.Errorf("reading the input: %w", err)
 	}
-	in := parsedInput{term: names{}.termOf(value), sets: map[string]bool{}}
+	in := parsedInput{term: r.termOf(value), sets: map[string]bool{}}
 	if decision != DecisionTemplate {
 		return in, nil
 	}
-	object, _ := in.term.Value.(ast.Object)
-	pod := member(object, podKey)
-	if _, ok := pod.Value.(ast.Object); !ok {
-		return parsedInput{}, fmt.Errorf("reading the pod: it isn't an object, but %s", ast.ValueName(pod.Value))
+	if value.GetObject("pod") == nil {
+		return parsedInput{}, errors.New("reading the pod: it isn't an object")
 	}
-	noteSet(pod, gates(), in.sets)
+	noteSet(in.term, gates(), in.sets)
 	return in, nil
 }
 
-var parsers fastjson.ParserPool
-
-// names are those of an input: the same ones come again and again.
-type names map[string]*ast.Term
-
-func (n names) of(name []byte) *ast.Term {
-	known, ok := n[string(name)]
-	if !ok {
-		known = ast.StringTerm(string(name))
-		n[string(name)] = known
-	}
-	return known
+// inputReader makes terms of JSON, several times faster than by way of Go's values: the same short texts come again and again.
+type inputReader struct {
+	parser fastjson.Parser
+	known  map[string]*ast.Term
 }
 
-// termOf makes a term of JSON, several times faster than by way of Go's values.
-func (n names) termOf(v *fastjson.Value) *ast.Term {
+// maxKnown is how many texts a reader knows, and maxKnownText how long each is at most.
+const maxKnown, maxKnownText = 2000, 64
+
+var readers = sync.Pool{New: func() any { return &inputReader{known: map[string]*ast.Term{}} }}
+
+func (r *inputReader) textTerm(text []byte) *ast.Term {
+	if known, ok := r.known[string(text)]; ok {
+		return known
+	}
+	term := ast.StringTerm(string(text))
+	if len(text) <= maxKnownText {
+		if len(r.known) >= maxKnown {
+			clear(r.known)
+		}
+		r.known[string(text)] = term
+	}
+	return term
+}
+
+func (r *inputReader) termOf(v *fastjson.Value) *ast.Term {
 	switch v.Type() {
 	case fastjson.TypeObject:
 		object := v.GetObject()
 		properties := make([][2]*ast.Term, 0, object.Len())
 		object.Visit(func(name []byte, value *fastjson.Value) {
-			properties = append(properties, [2]*ast.Term{n.of(name), n.termOf(value)})
+			properties = append(properties, [2]*ast.Term{r.textTerm(name), r.termOf(value)})
 		})
 		return ast.ObjectTerm(properties...)
 	case fastjson.TypeArray:
 		values := v.GetArray()
 		elements := make([]*ast.Term, len(values))
 		for i, value := range values {
-			elements[i] = n.termOf(value)
+			elements[i] = r.termOf(value)
 		}
 		return ast.ArrayTerm(elements...)
 	case fastjson.TypeString:
-		return ast.StringTerm(string(v.GetStringBytes()))
+		return r.textTerm(v.GetStringBytes())
 	case fastjson.TypeNumber:
+		if n, err := v.Int(); err == nil {
+			return ast.InternedTerm(n)
+		}
 		return ast.NewTerm(ast.Number(v.String()))
 	case fastjson.TypeNull:
 		return ast.InternedNullTerm
 	default:
 		return ast.InternedTerm(v.Type() == fastjson.TypeTrue)
 	}
-}
-
-var podKey = ast.StringTerm("pod")
-
-// member returns what an object has under a name; null if it has nothing.
-func member(object ast.Object, name *ast.Term) *ast.Term {
-	if object != nil {
-		if v := object.Get(name); v != nil {
-			return v
-		}
-	}
-	return ast.InternedNullTerm
 }

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime/debug"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/policy"
@@ -50,6 +51,8 @@ func servePolicies(in io.Reader, out io.Writer) error {
 		return fmt.Errorf("limiting the evaluation: %w", err)
 	}
 	_ = goFirst() // where it isn't allowed, the kernel chooses as it likes
+	// What is left of loading is given back before the parent takes it for growth.
+	debug.SetMemoryLimit(int64(DefaultEvaluatorLimits().Rest / 4 * 3))
 	if err := writeFrame(out, nil); err != nil {
 		return err
 	}
