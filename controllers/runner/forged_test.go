@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/githubsim"
 )
 
 // victims registers a runner of somebody else with the scale set, and returns its id.
@@ -78,6 +79,7 @@ func TestAForgedRESTRunnerIsNotRegistered(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newRESTBench(t)
+			b.github.AddRunnerGroup("acme", githubsim.Group{Name: "others"})
 			r := b.runner()
 			forge(r)
 			b.update(r)

@@ -35,8 +35,8 @@ const (
 	// quietJobs is how many jobs arrive before the tests, and jobEach the time between two.
 	quietJobs = 20
 	jobEach   = time.Second
-	// leastWait is below what a p99 counts for nothing: so long may the machine itself take.
-	leastWait = 500 * time.Millisecond
+	// leastWait is below what a p99 counts for nothing: so long may a job wait for one of two cores.
+	leastWait = 100 * time.Millisecond
 	// fewJobs are too few for a p99.
 	fewJobs = 20
 )
