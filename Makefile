@@ -62,7 +62,7 @@ fuzz: ## Fuzz each target for FUZZTIME (60s); a finding stays as a seed under te
 
 .PHONY: mutants
 mutants: ## Break rules and the policy engine on purpose, one by one: each fault must fail a test. M for an expression of names.
-	$(GO) run ./test/mutants $(M)
+	$(GO) run ./test/mutants $(if $(M),'$(M)')
 
 .PHONY: chaos
 chaos: ## A storm of every fault for each of SEEDS (1-20), four at a time; one that fails tells its schedule and its log.
