@@ -267,6 +267,9 @@ func (e *Engine) learn(ctx context.Context, c client.Reader) error {
 	if e.seeded {
 		return nil
 	}
+	if e.Cache != nil { // what it doesn't watch is another controller's
+		c = e.Cache
+	}
 	err := e.seed(ctx, c)
 	e.seeded = err == nil
 	return err

@@ -260,8 +260,13 @@ func TestRunnersThatAreThereCountAfterAStart(t *testing.T) {
 	}})
 	p := facts("ci", "b", "acme", nil)
 	p.Scale.Max = 100
-	if _, err := e.Knows(t.Context(), b.Build(), p); err != nil {
+	e.Cache = b.Build()
+	unwatched := fake.NewClientBuilder().WithScheme(scheme).WithObjects(&v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "x"}}).Build()
+	if _, err := e.Knows(t.Context(), unwatched, p); err != nil {
 		t.Fatal(err)
+	}
+	if _, known := e.ledger.entry(types.NamespacedName{Namespace: "other", Name: "x"}); known {
+		t.Error("it counts a pool of a namespace that isn't watched")
 	}
 	if _, answer := ask(e, p, 10, 0); answer.Scale.Max != 6 {
 		t.Errorf("max %d although there are 4 other runners under a ceiling of 10: %+v", answer.Scale.Max, answer)

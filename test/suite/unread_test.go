@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -35,7 +36,8 @@ var poisons = []struct {
 	{"poolRef: {name: linux}, connectionRef: {name: acme}, poolUID: x, name: linux, runnerGroup: default, labels: [5]", &v1alpha1.ScaleSet{}, "spec.labels[0]: "},
 }
 
-// loosen has the API server take anything for our kinds, as if there had been no rules yet, until what it returns is called.
+// loosen has the API server take anything for our kinds, as if there had been no rules yet, until what it returns is called,
+// at the latest until the test ends.
 func loosen(t *testing.T) (restore func()) {
 	t.Helper()
 	definitions := &unstructured.UnstructuredList{}
@@ -54,21 +56,21 @@ func loosen(t *testing.T) (restore func()) {
 		must(t, unstructured.SetNestedSlice(d.Object, versions, "spec", "versions"))
 		must(t, w.Client.Update(t.Context(), &d))
 	}
-	return func() {
+	restore = sync.OnceFunc(func() {
 		for _, d := range was {
 			d.SetResourceVersion("")
 			patch, err := d.MarshalJSON()
 			must(t, err)
 			must(t, w.Client.Patch(context.Background(), &d, client.RawPatch("application/merge-patch+json", patch)))
 		}
-	}
+	})
+	t.Cleanup(restore)
+	return restore
 }
 
-// poison makes an object of each kind that an API server without rules takes, and has the rules back in force.
+// poison makes an object of each kind that an API server without rules takes.
 func poison(t *testing.T, namespace string) []client.Object {
 	t.Helper()
-	restore := loosen(t)
-	defer restore()
 	var made []client.Object
 	for _, p := range poisons {
 		gvk, err := w.Client.GroupVersionKindFor(p.into)
@@ -94,6 +96,7 @@ func TestOneUnreadableObjectOfEachKindStopsNobodyElse(t *testing.T) {
 	running := start(t)
 	allDone(t, addJobs(t, "bystander-org", "linux", 3, 50*time.Millisecond))
 
+	restore := loosen(t)
 	objects := poison(t, "poisoned")
 	t.Cleanup(func() {
 		for _, object := range objects {
@@ -120,6 +123,7 @@ func TestOneUnreadableObjectOfEachKindStopsNobodyElse(t *testing.T) {
 		}
 	}
 	tell()
+	restore() // only now: of a time that is none, an API server with rules takes no status either
 	allDone(t, addJobs(t, "bystander-org", "linux", 10, 50*time.Millisecond))
 	must(t, w.Client.Create(t.Context(), newPool("bystander", "late", "acme")))
 	allDone(t, addJobs(t, "bystander-org", "late", 3, 50*time.Millisecond))
