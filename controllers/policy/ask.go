@@ -102,7 +102,7 @@ func (e *Engine) keep(key types.NamespacedName, b *policy.Bound, about judged, a
 // Update asks how a change may roll out, again only when something of it has changed.
 func (e *Engine) Update(ctx context.Context, b *policy.Bound, in policy.UpdateInput) policy.Update {
 	key, now, reading := keyOf(in.Pool), e.Now(), b.ReadingOfUpdate(in)
-	if last := last(e, key, func(p *pool) remembered[policy.Update] { return p.update }); last.holds(reading, now) {
+	if last := lastOf(e, key, func(p *pool) remembered[policy.Update] { return p.update }); last.holds(reading, now) {
 		return last.answer
 	}
 	answer := b.Update(ctx, in)
@@ -123,7 +123,7 @@ func (e *Engine) Scaling(ctx context.Context, b *policy.Bound, in policy.Scaling
 	}
 	a := &Asked{in: in, needs: needs, reading: b.Reading(in)}
 	key, now := keyOf(in.Pool), e.Now()
-	if last := last(e, key, func(p *pool) remembered[policy.Scaling] { return p.scaling }); last.holds(a.reading, now) && (last.jobs == in.Jobs || !last.answer.CountsJobs) {
+	if last := lastOf(e, key, func(p *pool) remembered[policy.Scaling] { return p.scaling }); last.holds(a.reading, now) && (last.jobs == in.Jobs || !last.answer.CountsJobs) {
 		a.Answer = last.answer
 		return a
 	}
@@ -136,8 +136,8 @@ func (e *Engine) Scaling(ctx context.Context, b *policy.Bound, in policy.Scaling
 	return a
 }
 
-// last returns what was answered of a pool last.
-func last[T any](e *Engine, key types.NamespacedName, of func(*pool) remembered[T]) remembered[T] {
+// lastOf returns what was answered of a pool last.
+func lastOf[T any](e *Engine, key types.NamespacedName, of func(*pool) remembered[T]) remembered[T] {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if known := e.pools[key]; known != nil {
