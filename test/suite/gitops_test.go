@@ -153,14 +153,14 @@ func TestACommitTakesEffectOnRequest(t *testing.T) {
 	})
 	t.Run("a changed template reaches new runners, a busy one finishes", func(t *testing.T) {
 		g.T = t
-		busy := g.job("linux-x64", 3*time.Second)
+		busy := g.job("linux-x64", 10*time.Second)
 		old := g.runnerOf(busy)
 		g.Write("pools.cue", definitions(7, "linux-x64", "runner:2", true))
 		g.sync(g.Push("New image"))
-		young := g.runnerOf(g.job("linux-x64", time.Millisecond))
 		if image := g.image(old); image != "runner:1" {
 			t.Errorf("the busy runner has %s", image)
 		}
+		young := g.runnerOf(g.job("linux-x64", time.Millisecond))
 		g.finished(busy)
 		if young == old {
 			t.Error("one runner did both jobs")
@@ -210,7 +210,7 @@ func TestACommitTakesEffectWithinOneInterval(t *testing.T) {
 	g.waitRemote("linux", func(s *githubsim.ScaleSetReport) bool {
 		return s.Capacity == 5 && slices.Equal(s.Labels, []string{"lean"})
 	})
-	job := g.job("lean", time.Second)
+	job := g.job("lean", 3*time.Second)
 	if image := g.image(g.runnerOf(job)); image != "runner:3" {
 		t.Errorf("a new runner has %s", image)
 	}

@@ -124,7 +124,7 @@ func TestABrokenImageIsRolledBackWhileJobsAreServed(t *testing.T) {
 	for range 6 {
 		jobs = append(jobs, g.job("linux", 50*time.Millisecond))
 	}
-	last := g.job("linux", time.Second)
+	last := g.job("linux", 3*time.Second)
 	if image := g.image(g.runnerOf(last)); image != "runner:1" {
 		t.Errorf("a runner has %s", image)
 	}
@@ -184,7 +184,7 @@ func TestCanariesComeBeforeTheRest(t *testing.T) {
 	if revision := g.pool(t.Context()).Status.Revision; revision != current {
 		t.Errorf("revision %s", revision)
 	}
-	id := g.job("linux", time.Second)
+	id := g.job("linux", 3*time.Second)
 	if image := g.image(g.runnerOf(id)); image != "runner:2" {
 		t.Errorf("a runner has %s", image)
 	}
