@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"syscall"
 	"time"
 
@@ -42,15 +41,15 @@ func (w *World) RunController(ctx context.Context, binary string, args ...string
 	if err != nil {
 		return nil, err
 	}
-	kubeconfig := filepath.Join(w.Dir, "controller.kubeconfig")
-	if err := localcluster.WriteKubeconfig(kubeconfig, config); err != nil {
-		return nil, err
-	}
 	log, err := os.CreateTemp(w.Dir, "controller-*.log")
 	if err != nil {
 		return nil, fmt.Errorf("making the controller's log: %w", err)
 	}
 	defer log.Close()
+	kubeconfig := log.Name() + ".kubeconfig" // others may be starting
+	if err := localcluster.WriteKubeconfig(kubeconfig, config); err != nil {
+		return nil, err
+	}
 	metrics, err := FreeAddress()
 	if err != nil {
 		return nil, err
@@ -63,6 +62,7 @@ func (w *World) RunController(ctx context.Context, binary string, args ...string
 	c.command = exec.Command(binary, append([]string{"controller",
 		"--kubeconfig=" + kubeconfig, "--metrics-addr=" + metrics, "--health-addr=" + health,
 		"--leader-election-namespace=" + SystemNamespace, "--log-encoding=json", "--allow-file-sources"}, args...)...)
+	c.command.Env = append(os.Environ(), w.Env...)
 	c.command.Stdout, c.command.Stderr = log, log
 	c.command.SysProcAttr = &syscall.SysProcAttr{
 		Pdeathsig: syscall.SIGKILL,

@@ -5,8 +5,11 @@ package world
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,15 +22,23 @@ import (
 // WebhookSecret is what the world's webhooks are signed with.
 const WebhookSecret = "shared with GitHub"
 
+// Ports below those that the system gives to whoever asks for any.
+const firstPort, ports = 20_000, 12_000
+
+// Each process begins elsewhere among the ports, and takes one after the other.
+var portOffset, portsTaken = rand.Uint32N(ports), atomic.Uint32{}
+
 // FreeAddress returns an address of the loopback interface that nothing listens on, for
-// the --webhook-addr of a controller.
+// the --webhook-addr of a controller. Nobody else gets it before the controller listens.
 func FreeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("finding a free port: %w", err)
+	for range ports {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", firstPort+(portOffset+portsTaken.Add(1))%ports))
+		if err == nil {
+			defer l.Close()
+			return l.Addr().String(), nil
+		}
 	}
-	defer l.Close()
-	return l.Addr().String(), nil
+	return "", errors.New("finding a free port: there is none")
 }
 
 // WebhookURL is where the controller that listens at an address takes in the events of a

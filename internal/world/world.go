@@ -14,6 +14,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -65,7 +66,10 @@ type World struct {
 	Client client.Client
 	// Dir is a folder of the world's own, gone with it.
 	Dir string
+	// Env is what the controllers find in their environment besides ours.
+	Env []string
 
+	hubs     *sync.Map // from each *githubsim.Running whose runners the node plays
 	stopNode context.CancelFunc
 	nodeDone chan error
 }
@@ -88,7 +92,7 @@ func Start(ctx context.Context, o Options) (*World, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &World{Cluster: cluster}
+	w := &World{Cluster: cluster, hubs: &sync.Map{}}
 	if err := w.start(ctx, o); err != nil {
 		return nil, errors.Join(err, w.Stop())
 	}
@@ -106,12 +110,13 @@ func (w *World) start(ctx context.Context, o Options) (err error) {
 		return fmt.Errorf("starting the simulated GitHub: %w", err)
 	}
 	w.GitHub.AddToken(Token)
+	w.hubs.Store(w.GitHub, nil)
 	if o.NoNodes {
 		return nil
 	}
 	w.Node, err = nodeplay.New(w.Cluster.Config, nodeplay.Options{
 		Nodes: o.Nodes, Run: RunRunner, StartDelay: o.StartDelay,
-		OnFault: func(pod *corev1.Pod, _ nodeplay.Mishap) { w.GitHub.Excuse(pod.Name) },
+		OnFault: func(pod *corev1.Pod, _ nodeplay.Mishap) { w.excuse(pod.Name) },
 	})
 	if err != nil {
 		return err
@@ -120,6 +125,28 @@ func (w *World) start(ctx context.Context, o Options) (err error) {
 	w.stopNode, w.nodeDone = cancel, make(chan error, 1)
 	go func() { w.nodeDone <- w.Node.Play(node) }()
 	return nil
+}
+
+// WithGitHub returns the same world with another GitHub, until that is closed by end. Stop the world itself only.
+func (w *World) WithGitHub(o githubsim.Options) (other *World, end func(), err error) {
+	beside := *w
+	if beside.GitHub, err = githubsim.Start(o); err != nil {
+		return nil, nil, fmt.Errorf("starting another simulated GitHub: %w", err)
+	}
+	beside.GitHub.AddToken(Token)
+	w.hubs.Store(beside.GitHub, nil)
+	return &beside, func() {
+		w.hubs.Delete(beside.GitHub)
+		beside.GitHub.Close()
+	}, nil
+}
+
+// excuse tells every GitHub of a runner that isn't to blame: only one of them knows it.
+func (w *World) excuse(runner string) {
+	w.hubs.Range(func(hub, _ any) bool {
+		hub.(*githubsim.Running).Excuse(runner)
+		return true
+	})
 }
 
 // RunRunner is the runner container of every pod.

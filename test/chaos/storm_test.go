@@ -232,12 +232,7 @@ func (s *storm) loseNode(ctx context.Context, number int, loss nodeplay.Loss, la
 	})
 }
 
-// starting lets one controller start at a time: they share the file with their kubeconfig.
-var starting sync.Mutex
-
 func (s *storm) startController() {
-	starting.Lock()
-	defer starting.Unlock()
 	c, err := w.RunController(s.Context(), w.Binary, "--watch-namespaces="+s.namespace, "--leader-elect=false")
 	if err != nil {
 		s.Error(err)

@@ -24,14 +24,15 @@ func kubectl(t *testing.T, input string, args ...string) (string, error) {
 	t.Helper()
 	assets, err := localcluster.Assets(t.Context(), io.Discard)
 	must(t, err)
-	c := exec.CommandContext(t.Context(), filepath.Join(assets, "kubectl"), append([]string{"--kubeconfig", w.Cluster.Kubeconfig()}, args...)...)
+	c := exec.CommandContext(t.Context(), filepath.Join(assets, "kubectl"), append([]string{"--kubeconfig", shared.Cluster.Kubeconfig()}, args...)...)
 	c.Stdin = strings.NewReader(input)
 	out, err := c.CombinedOutput()
 	return string(out), err
 }
 
 func TestTheAPIServerRefusesWhatCannotBeMeant(t *testing.T) {
-	must(t, w.Cluster.CreateNamespace(t.Context(), "refusals"))
+	t.Parallel()
+	must(t, shared.Cluster.CreateNamespace(t.Context(), "refusals"))
 	const pool = "apiVersion: corral.dev/v1alpha1\nkind: RunnerPool\nmetadata: {name: p, namespace: refusals}\nspec: "
 	const connection = "apiVersion: corral.dev/v1alpha1\nkind: GitHubConnection\nmetadata: {name: c, namespace: refusals}\nspec: "
 	const policy = "apiVersion: corral.dev/v1alpha1\nkind: RunnerPolicy\nmetadata: {name: p, namespace: refusals}\nspec: "
@@ -107,7 +108,8 @@ func TestTheAPIServerRefusesWhatCannotBeMeant(t *testing.T) {
 }
 
 func TestTheAPIServerTakesTheExamples(t *testing.T) {
-	must(t, w.Cluster.CreateNamespace(t.Context(), "examples"))
+	t.Parallel()
+	must(t, shared.Cluster.CreateNamespace(t.Context(), "examples"))
 	objects, err := filepath.Glob(filepath.Join("..", "..", "examples", "*", "objects.yaml"))
 	if err != nil || len(objects) < 10 {
 		t.Fatalf("%d examples, %v", len(objects), err)
@@ -120,54 +122,58 @@ func TestTheAPIServerTakesTheExamples(t *testing.T) {
 }
 
 func TestAPoolsRegistrationNeverChanges(t *testing.T) {
-	must(t, w.Cluster.CreateNamespace(t.Context(), "registrations"))
+	t.Parallel()
+	must(t, shared.Cluster.CreateNamespace(t.Context(), "registrations"))
 	p := newPool("registrations", "linux", "acme")
-	must(t, w.Client.Create(t.Context(), p))
+	must(t, shared.Client.Create(t.Context(), p))
 	for _, change := range []string{`{"spec":{"registration":"REST"}}`, `{"spec":{"mode":"Observe","registration":"REST"}}`} {
-		err := w.Client.Patch(t.Context(), p.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(change)))
+		err := shared.Client.Patch(t.Context(), p.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(change)))
 		if err == nil || !strings.Contains(err.Error(), "registration never changes") {
 			t.Errorf("%s: the API server said %v", change, err)
 		}
 	}
-	must(t, w.Client.Patch(t.Context(), p, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"registration":"ScaleSet"}}`))))
-	must(t, w.Client.Delete(t.Context(), p))
+	must(t, shared.Client.Patch(t.Context(), p, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"registration":"ScaleSet"}}`))))
+	must(t, shared.Client.Delete(t.Context(), p))
 }
 
 func TestARunnersSpecNeverChanges(t *testing.T) {
-	must(t, w.Cluster.CreateNamespace(t.Context(), "immutable"))
+	t.Parallel()
+	must(t, shared.Cluster.CreateNamespace(t.Context(), "immutable"))
 	ref := v1alpha1.LocalObjectReference{Name: "x"}
 	r := &v1alpha1.Runner{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "immutable", Name: "r"},
 		Spec:       v1alpha1.RunnerSpec{PoolRef: ref, ConnectionRef: v1alpha1.ConnectionReference{Name: "x"}, ScaleSetID: 1, Revision: "x"},
 	}
-	must(t, w.Client.Create(t.Context(), r))
+	must(t, shared.Client.Create(t.Context(), r))
 	changed := r.DeepCopy()
 	changed.Spec.ScaleSetID = 2
-	if err := w.Client.Patch(t.Context(), changed, client.MergeFrom(r)); err == nil || !strings.Contains(err.Error(), "never changes") {
+	if err := shared.Client.Patch(t.Context(), changed, client.MergeFrom(r)); err == nil || !strings.Contains(err.Error(), "never changes") {
 		t.Errorf("the API server said %v", err)
 	}
-	must(t, w.Client.Delete(t.Context(), r))
+	must(t, shared.Client.Delete(t.Context(), r))
 }
 
 func TestAConnectionsURLNeverChanges(t *testing.T) {
-	must(t, w.Cluster.CreateNamespace(t.Context(), "urls"))
+	t.Parallel()
+	must(t, shared.Cluster.CreateNamespace(t.Context(), "urls"))
 	c := &v1alpha1.GitHubConnection{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "urls", Name: "c"},
 		Spec:       v1alpha1.GitHubConnectionSpec{URL: "https://github.com/acme", SecretRef: &v1alpha1.LocalObjectReference{Name: "x"}},
 	}
-	must(t, w.Client.Create(t.Context(), c))
+	must(t, shared.Client.Create(t.Context(), c))
 	changed := c.DeepCopy()
 	changed.Spec.URL = "https://github.com/other"
-	if err := w.Client.Patch(t.Context(), changed, client.MergeFrom(c)); err == nil || !strings.Contains(err.Error(), "make another GitHubConnection") {
+	if err := shared.Client.Patch(t.Context(), changed, client.MergeFrom(c)); err == nil || !strings.Contains(err.Error(), "make another GitHubConnection") {
 		t.Errorf("the API server said %v", err)
 	}
-	must(t, w.Client.Delete(t.Context(), c))
+	must(t, shared.Client.Delete(t.Context(), c))
 }
 
 // age is the one column that depends on when one looks.
 var age = regexp.MustCompile(`\b\d+[smhd]\S*|<invalid>|<unknown>`)
 
 func TestKubectlGetReadsWell(t *testing.T) {
+	w := newStory(t, "columns")
 	must(t, w.Connect(t.Context(), "columns", "acme", "columns-org"))
 	objects := []client.Object{
 		newPool("columns", "linux", "acme"),

@@ -58,7 +58,7 @@ type observer struct {
 func observe(t *testing.T, namespace string) *observer {
 	t.Helper()
 	o := &observer{t: t, scripts: map[string]string{}}
-	c, err := client.NewWithWatch(w.Cluster.Config, client.Options{})
+	c, err := client.NewWithWatch(shared.Cluster.Config, client.Options{})
 	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
@@ -133,15 +133,16 @@ func (o *observer) find(want wanted) sighting {
 // that was applied. UPDATE_GOLDEN=1 records the objects for the scripts' own tests.
 func TestArgoCDSeesHealthAndNoDifference(t *testing.T) {
 	const namespace = "argocd"
-	controller(t)
+	w := newStory(t, namespace)
+	w.controller(t)
 	must(t, w.Connect(t.Context(), namespace, "other", namespace+"-org"))
 	ends(t, namespace)
 	o := observe(t, namespace)
 	credentials := w.CredentialsSecret(namespace, "github")
 	must(t, w.Client.Create(t.Context(), credentials))
-	objects := argoSync(t, namespace)
+	objects := w.argoSync(t, namespace)
 
-	source := argoTroubles(t, namespace)
+	source := w.argoTroubles(t, namespace)
 	job := harness.AddJobs(t, w.GitHub, namespace+"-org", "linux", 1, 2*time.Second)
 	for _, want := range argoHealth(namespace) {
 		s := o.find(want)
@@ -187,7 +188,7 @@ func argoHealth(namespace string) []wanted {
 }
 
 // argoSync applies what the example of Argo CD compiles to, as Argo CD does, and returns it.
-func argoSync(t *testing.T, namespace string) []*unstructured.Unstructured {
+func (w *story) argoSync(t *testing.T, namespace string) []*unstructured.Unstructured {
 	t.Helper()
 	build := exec.CommandContext(t.Context(), w.Binary, "build", "--argocd", filepath.Join("..", "..", "examples", "argocd"))
 	build.Env = append(os.Environ(), "ARGOCD_ENV_CORRAL_TAGS=image=runner:1,url="+w.GitHub.ConfigURL(namespace+"-org"))
@@ -216,7 +217,7 @@ func argoSync(t *testing.T, namespace string) []*unstructured.Unstructured {
 }
 
 // argoTroubles makes objects in every other state.
-func argoTroubles(t *testing.T, namespace string) *gitops {
+func (w *story) argoTroubles(t *testing.T, namespace string) *gitops {
 	t.Helper()
 	connection := func(name, secret string, suspend bool) *v1alpha1.GitHubConnection {
 		return &v1alpha1.GitHubConnection{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: v1alpha1.GitHubConnectionSpec{
@@ -250,7 +251,7 @@ func argoTroubles(t *testing.T, namespace string) *gitops {
 			must(t, w.Client.Delete(context.Background(), object))
 		}
 	})
-	g := &gitops{Repository: harness.NewRepository(t), namespace: namespace, key: key(namespace, "pools")}
+	g := &gitops{w: w, Repository: harness.NewRepository(t), namespace: namespace, key: key(namespace, "pools")}
 	g.Write("pools.cue", strings.ReplaceAll(poolWith(3, false), "linux", "fromgit"))
 	g.Push("A pool")
 	must(t, w.Client.Create(t.Context(), &v1alpha1.PoolSource{
@@ -273,7 +274,7 @@ func argoSourceStates(t *testing.T, o *observer, g *gitops) {
 		if golden.Updating() {
 			record(t, want, s.object)
 		}
-		must(t, w.Client.Patch(t.Context(), &v1alpha1.PoolSource{ObjectMeta: metav1.ObjectMeta{Namespace: g.namespace, Name: "pools"}},
+		must(t, shared.Client.Patch(t.Context(), &v1alpha1.PoolSource{ObjectMeta: metav1.ObjectMeta{Namespace: g.namespace, Name: "pools"}},
 			client.RawPatch(types.MergePatchType, []byte(`{"spec":{"suspend":true}}`))))
 	}
 }
@@ -285,7 +286,7 @@ func checkUntouched(t *testing.T, objects []*unstructured.Unstructured) {
 	for _, object := range objects {
 		live := &unstructured.Unstructured{}
 		live.SetGroupVersionKind(object.GroupVersionKind())
-		must(t, w.Client.Get(t.Context(), client.ObjectKeyFromObject(object), live))
+		must(t, shared.Client.Get(t.Context(), client.ObjectKeyFromObject(object), live))
 		for _, f := range live.GetManagedFields() {
 			if f.Manager != argoManager && f.Subresource != "status" {
 				t.Errorf("%s %s: %s holds %s", object.GetKind(), object.GetName(), f.Manager, f.FieldsV1)
@@ -295,7 +296,7 @@ func checkUntouched(t *testing.T, objects []*unstructured.Unstructured) {
 			t.Errorf("%s %s is of generation %d, finalizers %v, owners %v", object.GetKind(), object.GetName(), live.GetGeneration(), live.GetFinalizers(), live.GetOwnerReferences())
 		}
 		predicted := object.DeepCopy()
-		must(t, w.Client.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(predicted), client.FieldOwner(argoManager), client.ForceOwnership, client.DryRunAll))
+		must(t, shared.Client.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(predicted), client.FieldOwner(argoManager), client.ForceOwnership, client.DryRunAll))
 		live.SetManagedFields(nil)
 		predicted.SetManagedFields(nil)
 		// The status moves on meanwhile; Argo CD passes it over as well.
@@ -323,7 +324,7 @@ func checkTree(t *testing.T, namespace string) {
 	} {
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
-		must(t, w.Client.List(t.Context(), list, client.InNamespace(namespace)))
+		must(t, shared.Client.List(t.Context(), list, client.InNamespace(namespace)))
 		for _, item := range list.Items {
 			owner := metav1.GetControllerOf(&item)
 			if item.GetAnnotations()["argocd.argoproj.io/tracking-id"] != "" {
@@ -354,6 +355,9 @@ var now = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 // repository is where this machine keeps the test's repository.
 var repository = regexp.MustCompile(`file:///\S+/bare\.git`)
 
+// github is where this machine simulates it.
+var github = regexp.MustCompile(`http://127\.0\.0\.1:\d+`)
+
 // scrubbed returns an object as YAML without what changes from one recording to the next.
 func scrubbed(t *testing.T, object *unstructured.Unstructured) []byte {
 	t.Helper()
@@ -365,7 +369,7 @@ func scrubbed(t *testing.T, object *unstructured.Unstructured) []byte {
 	must(t, err)
 	text = now.ReplaceAll(text, []byte("2026-01-01T00:00:00Z"))
 	text = repository.ReplaceAll(text, []byte("https://git.acme.example/pools.git"))
-	return bytes.ReplaceAll(text, []byte(w.GitHub.URL), []byte("https://github.com"))
+	return github.ReplaceAll(text, []byte("https://github.com"))
 }
 
 // record writes an object beside its kind's script, and what the script says into the list of tests.

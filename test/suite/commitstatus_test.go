@@ -73,7 +73,7 @@ func (r *signedRepository) pushSigned(message string) string {
 }
 
 // connectApp makes a connection by an App that may tell of commits.
-func connectApp(t *testing.T, namespace, organization string) {
+func (w *story) connectApp(t *testing.T, namespace, organization string) {
 	t.Helper()
 	private, err := rsa.GenerateKey(rand.Reader, 2048)
 	must(t, err)
@@ -99,9 +99,10 @@ func connectApp(t *testing.T, namespace, organization string) {
 // Who pushes reads on GitHub what the cluster made of it: a commit that nobody known signed, a broken one with the
 // line that is wrong, and one that was applied.
 func TestACommitReadsWhatBecameOfIt(t *testing.T) {
+	w := newStory(t, "told")
 	ctx := t.Context()
 	must(t, w.GitHub.AddRepository(githubsim.Repository{FullName: "told-org/pools"}))
-	connectApp(t, "told", "told-org")
+	w.connectApp(t, "told", "told-org")
 	r := newSignedRepository(t, "told-org/pools.git")
 	for _, secret := range r.secrets("told") {
 		must(t, w.Client.Create(ctx, secret))
@@ -119,7 +120,7 @@ func TestACommitReadsWhatBecameOfIt(t *testing.T) {
 			CommitStatus: &v1alpha1.CommitStatus{ConnectionRef: v1alpha1.LocalObjectReference{Name: "acme"}},
 		},
 	}))
-	controller(t, "--post-status", "--cluster-id=here")
+	w.controller(t, "--post-status", "--cluster-id=here")
 
 	// run waits for the one check run of a commit, and for the status that goes with it.
 	run := func(commit, conclusion string) githubsim.CheckRun {
@@ -155,5 +156,5 @@ func TestACommitReadsWhatBecameOfIt(t *testing.T) {
 	if source.Status.LastAppliedRevision != "main@sha1:"+fine {
 		t.Errorf("applied is %s", source.Status.LastAppliedRevision)
 	}
-	cleanUp(t, "told")
+	w.cleanUp(t, "told")
 }

@@ -23,6 +23,7 @@ import (
 
 // demandWorld is a namespace whose pools have an organization of their own.
 type demandWorld struct {
+	w         *story
 	t         *testing.T
 	namespace string
 	org       string
@@ -30,18 +31,18 @@ type demandWorld struct {
 }
 
 // listen runs a controller that takes webhooks in, and returns its address.
-func listen(t *testing.T, args ...string) string {
+func (w *story) listen(t *testing.T, args ...string) string {
 	t.Helper()
 	address, err := world.FreeAddress()
 	must(t, err)
-	controller(t, append([]string{"--webhook-addr=" + address}, args...)...)
+	w.controller(t, append([]string{"--webhook-addr=" + address}, args...)...)
 	return address
 }
 
 // newDemandWorld makes a namespace with the connection acme, and a webhook of its organization.
-func newDemandWorld(t *testing.T, namespace, address string) *demandWorld {
+func (w *story) newDemandWorld(t *testing.T, namespace, address string) *demandWorld {
 	t.Helper()
-	d := &demandWorld{t: t, namespace: namespace, org: namespace + "-org"}
+	d := &demandWorld{w: w, t: t, namespace: namespace, org: namespace + "-org"}
 	hook, err := w.ConnectHook(t.Context(), namespace, "acme", d.org, address)
 	must(t, err)
 	d.hook = hook
@@ -52,7 +53,7 @@ func newDemandWorld(t *testing.T, namespace, address string) *demandWorld {
 // organization becomes the world's own, and its texts are replaced as pairs say.
 func (d *demandWorld) example(name string, pairs ...string) {
 	d.t.Helper()
-	built := w.Corral(d.t, "build", filepath.Join("..", "..", "examples", name))
+	built := d.w.Corral(d.t, "build", filepath.Join("..", "..", "examples", name))
 	var pools []string
 	for document := range strings.SplitSeq(built, "---\n") {
 		if strings.Contains(document, "\nkind: RunnerPool\n") {
@@ -86,7 +87,7 @@ func (d *demandWorld) long(n int, each time.Duration, repository string, labels 
 	d.t.Helper()
 	ids := make([]string, n)
 	for i := range ids {
-		id, err := w.GitHub.AddJob(githubsim.Job{Repository: d.org + "/" + repository, Labels: labels, Duration: each})
+		id, err := d.w.GitHub.AddJob(githubsim.Job{Repository: d.org + "/" + repository, Labels: labels, Duration: each})
 		must(d.t, err)
 		ids[i] = id
 	}
@@ -95,7 +96,7 @@ func (d *demandWorld) long(n int, each time.Duration, repository string, labels 
 
 // registered counts the organization's runners that the REST API registered, by whether they are online.
 func (d *demandWorld) registered() (all, online int) {
-	for _, r := range w.GitHub.Report().Runners {
+	for _, r := range d.w.GitHub.Report().Runners {
 		if r.Scope == "orgs/"+d.org {
 			all++
 			if r.Online {
@@ -109,7 +110,7 @@ func (d *demandWorld) registered() (all, online int) {
 func (d *demandWorld) pool(name string) *v1alpha1.RunnerPool {
 	d.t.Helper()
 	p := &v1alpha1.RunnerPool{}
-	must(d.t, w.Client.Get(d.t.Context(), key(d.namespace, name), p))
+	must(d.t, d.w.Client.Get(d.t.Context(), key(d.namespace, name), p))
 	return p
 }
 
@@ -139,32 +140,30 @@ func (d *demandWorld) idle(name string, n int32) {
 // end removes the pools and looks that nothing of the organization is left.
 func (d *demandWorld) end() {
 	d.t.Helper()
-	must(d.t, w.Client.DeleteAllOf(d.t.Context(), &v1alpha1.RunnerPool{}, client.InNamespace(d.namespace)))
+	must(d.t, d.w.Client.DeleteAllOf(d.t.Context(), &v1alpha1.RunnerPool{}, client.InNamespace(d.namespace)))
 	eventually(d.t, func(ctx context.Context) error {
 		if all, _ := d.registered(); all > 0 {
 			return fmt.Errorf("%d runners are still registered", all)
 		}
-		return w.Left(ctx, d.namespace)
+		return d.w.Left(ctx, d.namespace)
 	})
-	if broken := w.GitHub.Invariants(); len(broken) > 0 {
-		d.t.Errorf("broken promises: %v", broken)
-	}
 }
 
 // One controller serves all of these at once, each in a namespace of its own.
 func TestDemand(t *testing.T) {
+	w := newStory(t, "webhooks", "approval", "unkind", "looking", "observe", "windows", "unreadable", "rotation", "metrics")
 	prom := newPrometheus(t)
-	address := listen(t, "--prometheus-server=main="+prom.URL)
+	address := w.listen(t, "--prometheus-server=main="+prom.URL)
 	for name, tell := range map[string]func(*testing.T, string){
-		"webhooks scale a pool without a scale set from zero to zero": webhooksScaleAPool,
-		"what waits for an approval is no demand yet":                 whatWaitsForAnApproval,
-		"deliveries get lost, late, double and out of order":          deliveriesGoWrong,
-		"a queue of jobs is found by looking":                         queueIsFoundByLooking,
-		"a pool that observes acts on nothing":                        observingActsOnNothing,
-		"a schedule's window opens and closes":                        windowOpensAndCloses,
-		"a schedule that cannot be read changes nothing":              unreadableSchedule,
-		"a secret of a webhook is changed and no event lost":          secretChanges,
-		"metrics are demand":                                          func(t *testing.T, address string) { metricsAreDemand(t, address, prom) },
+		"webhooks scale a pool without a scale set from zero to zero": w.webhooksScaleAPool,
+		"what waits for an approval is no demand yet":                 w.whatWaitsForAnApproval,
+		"deliveries get lost, late, double and out of order":          w.deliveriesGoWrong,
+		"a queue of jobs is found by looking":                         w.queueIsFoundByLooking,
+		"a pool that observes acts on nothing":                        w.observingActsOnNothing,
+		"a schedule's window opens and closes":                        w.windowOpensAndCloses,
+		"a schedule that cannot be read changes nothing":              w.unreadableSchedule,
+		"a secret of a webhook is changed and no event lost":          w.secretChanges,
+		"metrics are demand":                                          func(t *testing.T, address string) { w.metricsAreDemand(t, address, prom) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -173,8 +172,8 @@ func TestDemand(t *testing.T) {
 	}
 }
 
-func webhooksScaleAPool(t *testing.T, address string) {
-	d := newDemandWorld(t, "webhooks", address)
+func (w *story) webhooksScaleAPool(t *testing.T, address string) {
+	d := w.newDemandWorld(t, "webhooks", address)
 	d.example("webhooks", "5m", "6s")
 	d.until("linux-web", ready)
 	foreign := d.jobs(1, "elsewhere", "self-hosted", "linux", "web")
@@ -183,7 +182,7 @@ func webhooksScaleAPool(t *testing.T, address string) {
 		t.Errorf("%d runners for a repository that the pool is not for", all)
 	}
 	w.GitHub.CancelJob(foreign[0])
-	allDone(t, d.jobs(12, "web-shop", "Self-Hosted", "linux", "web"))
+	w.allDone(t, d.jobs(12, "web-shop", "Self-Hosted", "linux", "web"))
 	d.idle("linux-web", 0)
 	for _, set := range w.GitHub.Report().ScaleSets {
 		if set.Name == "linux-web" {
@@ -203,8 +202,8 @@ func webhooksScaleAPool(t *testing.T, address string) {
 	d.end()
 }
 
-func whatWaitsForAnApproval(t *testing.T, address string) {
-	d := newDemandWorld(t, "approval", address)
+func (w *story) whatWaitsForAnApproval(t *testing.T, address string) {
+	d := w.newDemandWorld(t, "approval", address)
 	d.example("webhooks")
 	id, err := w.GitHub.AddJob(githubsim.Job{Repository: d.org + "/shop", Labels: []string{"web"}, Waiting: true})
 	must(t, err)
@@ -214,7 +213,7 @@ func whatWaitsForAnApproval(t *testing.T, address string) {
 		t.Errorf("%d runners for a job that waits for an approval", all)
 	}
 	w.GitHub.ApproveJob(id)
-	allDone(t, []string{id})
+	w.allDone(t, []string{id})
 	d.idle("linux-web", 0)
 	d.end()
 }
@@ -227,7 +226,7 @@ func lost(d *demandWorld) (clear func()) {
 		{Probability: 0.1, Delay: 500 * time.Millisecond},
 	} {
 		f.Hook = d.hook
-		remove = append(remove, w.GitHub.AddDeliveryFault(f))
+		remove = append(remove, d.w.GitHub.AddDeliveryFault(f))
 	}
 	return func() {
 		for _, r := range remove {
@@ -236,31 +235,32 @@ func lost(d *demandWorld) (clear func()) {
 	}
 }
 
-func deliveriesGoWrong(t *testing.T, address string) {
-	d := newDemandWorld(t, "unkind", address)
+func (w *story) deliveriesGoWrong(t *testing.T, address string) {
+	d := w.newDemandWorld(t, "unkind", address)
 	d.example("webhooks", "max: 50", "max: 8")
 	clear := lost(d)
 	ids := d.jobs(60, "web-shop", "linux", "web")
-	allDone(t, ids)
+	w.allDone(t, ids)
 	clear()
 	d.idle("linux-web", 0)
 	d.end()
 }
 
 func TestAnOutageIsCaughtUpThroughTheListOfDeliveries(t *testing.T) {
+	w := newStory(t, "outage")
 	address, err := world.FreeAddress()
 	must(t, err)
-	d := newDemandWorld(t, "outage", address)
-	first := start(t, "--webhook-addr="+address)
+	d := w.newDemandWorld(t, "outage", address)
+	first := w.start(t, "--webhook-addr="+address)
 	d.example("webhooks", "max: 50", "max: 10")
-	allDone(t, d.jobs(5, "web-shop", "linux", "web"))
+	w.allDone(t, d.jobs(5, "web-shop", "linux", "web"))
 	d.idle("linux-web", 0)
 	first.Kill()
 	ids := d.jobs(40, "web-shop", "linux", "web")
 	must(t, w.GitHub.WaitDelivered(t.Context()))
 	before := w.GitHub.Report().Requests
-	start(t, "--webhook-addr="+address)
-	allDone(t, ids)
+	w.start(t, "--webhook-addr="+address)
+	w.allDone(t, ids)
 	after := w.GitHub.Report().Requests
 	if polls := after[githubsim.EndpointWorkflowRuns] - before[githubsim.EndpointWorkflowRuns]; polls > 5 {
 		t.Errorf("repositories were looked at %d times", polls)
@@ -269,8 +269,8 @@ func TestAnOutageIsCaughtUpThroughTheListOfDeliveries(t *testing.T) {
 	d.end()
 }
 
-func queueIsFoundByLooking(t *testing.T, address string) {
-	d := newDemandWorld(t, "looking", address)
+func (w *story) queueIsFoundByLooking(t *testing.T, address string) {
+	d := w.newDemandWorld(t, "looking", address)
 	w.GitHub.AddRunnerGroup(d.org, githubsim.Group{Name: "builders"})
 	for _, name := range []string{"tools-x", "infra"} { // which are listed once a minute
 		must(t, w.GitHub.AddRepository(githubsim.Repository{FullName: d.org + "/" + name}))
@@ -278,14 +278,14 @@ func queueIsFoundByLooking(t *testing.T, address string) {
 	d.example("rest-runners", "jobs:\n", "interval: 10s\n      jobs:\n")
 	w.GitHub.RemoveHook(d.hook)
 	d.idle("deploy", 2)
-	allDone(t, append(d.jobs(6, "tools-x", "linux", "build"), d.jobs(3, "infra", "deploy")...))
+	w.allDone(t, append(d.jobs(6, "tools-x", "linux", "build"), d.jobs(3, "infra", "deploy")...))
 	d.idle("build", 0)
 	d.idle("deploy", 2)
 	d.end()
 }
 
-func observingActsOnNothing(t *testing.T, address string) {
-	d := newDemandWorld(t, "observe", address)
+func (w *story) observingActsOnNothing(t *testing.T, address string) {
+	d := w.newDemandWorld(t, "observe", address)
 	d.example("observe", "interval: 2m", "interval: 10s")
 	ids := d.jobs(3, "app", "self-hosted", "linux")
 	d.until("linux", func(p *v1alpha1.RunnerPool) bool {
@@ -317,8 +317,8 @@ spec:
   template: {spec: {containers: [{name: runner, image: "runner:1"}]}}
 `
 
-func windowOpensAndCloses(t *testing.T, address string) {
-	d := newDemandWorld(t, "windows", address)
+func (w *story) windowOpensAndCloses(t *testing.T, address string) {
+	d := w.newDemandWorld(t, "windows", address)
 	d.apply(plain)
 	d.until("linux", ready)
 	now := time.Now()
@@ -332,8 +332,8 @@ func windowOpensAndCloses(t *testing.T, address string) {
 	d.end()
 }
 
-func unreadableSchedule(t *testing.T, address string) {
-	d := newDemandWorld(t, "unreadable", address)
+func (w *story) unreadableSchedule(t *testing.T, address string) {
+	d := w.newDemandWorld(t, "unreadable", address)
 	one := strings.Replace(plain, "max: 5", "idle: 1, max: 5", 1)
 	d.apply(one)
 	d.idle("linux", 1)
@@ -346,7 +346,7 @@ func unreadableSchedule(t *testing.T, address string) {
 			c := conditions.Get(p, v1alpha1.ReadyCondition)
 			return conditions.IsStalled(p) && c.Reason == v1alpha1.InvalidSpecReason && strings.Contains(c.Message, text)
 		})
-		allDone(t, d.long(2, 200*time.Millisecond, "app", "linux"))
+		w.allDone(t, d.long(2, 200*time.Millisecond, "app", "linux"))
 		d.idle("linux", 1)
 	}
 	d.apply(one)
@@ -354,16 +354,16 @@ func unreadableSchedule(t *testing.T, address string) {
 	d.end()
 }
 
-func secretChanges(t *testing.T, address string) {
-	d := newDemandWorld(t, "rotation", address)
+func (w *story) secretChanges(t *testing.T, address string) {
+	d := w.newDemandWorld(t, "rotation", address)
 	d.example("webhooks")
 	d.until("linux-web", ready)
-	allDone(t, d.jobs(2, "shop", "web"))
+	w.allDone(t, d.jobs(2, "shop", "web"))
 	both := fmt.Sprintf(`{"stringData":{"secret":"new","previous":%q}}`, world.WebhookSecret)
 	must(t, w.Client.Patch(t.Context(), world.HookSecret(d.namespace, "acme-webhook"), client.RawPatch("application/merge-patch+json", []byte(both))))
-	allDone(t, d.jobs(2, "shop", "web"))
+	w.allDone(t, d.jobs(2, "shop", "web"))
 	w.GitHub.ChangeHook(d.hook, func(h *githubsim.Hook) { h.Secret = "new" })
-	allDone(t, d.jobs(2, "shop", "web")) // also of what came before the Secret was read again
+	w.allDone(t, d.jobs(2, "shop", "web")) // also of what came before the Secret was read again
 	d.end()
 	for _, delivery := range w.GitHub.Deliveries(d.hook) {
 		if delivery.Code != http.StatusAccepted && delivery.Code != http.StatusUnauthorized {

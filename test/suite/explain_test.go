@@ -56,8 +56,8 @@ type question struct {
 
 func newQuestion(t *testing.T, namespace string) question {
 	t.Helper()
-	must(t, w.Cluster.Apply(t.Context(), []byte(strings.ReplaceAll(asker, "NAMESPACE", namespace))))
-	config, err := w.Cluster.ServiceAccountConfig(t.Context(), namespace, "asker")
+	must(t, shared.Cluster.Apply(t.Context(), []byte(strings.ReplaceAll(asker, "NAMESPACE", namespace))))
+	config, err := shared.Cluster.ServiceAccountConfig(t.Context(), namespace, "asker")
 	must(t, err)
 	q := question{t: t, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
 	must(t, localcluster.WriteKubeconfig(q.kubeconfig, config))
@@ -67,7 +67,7 @@ func newQuestion(t *testing.T, namespace string) question {
 // ask runs `corral explain` and returns what it says, its complaint, and its exit code.
 func (q question) ask(args ...string) (answer, complaint string, code int) {
 	q.t.Helper()
-	c := exec.CommandContext(q.t.Context(), w.Binary, append([]string{"explain", "--kubeconfig", q.kubeconfig}, args...)...)
+	c := exec.CommandContext(q.t.Context(), shared.Binary, append([]string{"explain", "--kubeconfig", q.kubeconfig}, args...)...)
 	var stdout, stderr bytes.Buffer
 	c.Stdout, c.Stderr, c.Env = &stdout, &stderr, append(os.Environ(), "KUBECONFIG=/nowhere")
 	err := c.Run()
@@ -94,14 +94,15 @@ func (q question) says(args []string, words ...string) {
 // Somebody whose job waits is told for which pool and by which rule, with rights in one namespace only.
 func TestExplainSaysWhyAJobWaits(t *testing.T) {
 	namespace := "explain"
+	w := newStory(t, namespace)
 	must(t, w.Connect(t.Context(), namespace, "acme", namespace+"-org"))
 	must(t, w.Client.Create(t.Context(), limitPolicy(namespace, "limits", 1)))
-	controller(t)
+	w.controller(t)
 	must(t, w.Client.Create(t.Context(), newPool(namespace, "linux", "acme")))
 	waitLimits(t, key(namespace, "linux"), 1)
 	q := newQuestion(t, namespace)
 
-	working, waiting := longJob(t, namespace, 9001), longJob(t, namespace, 9002)
+	working, waiting := w.longJob(t, namespace, 9001), w.longJob(t, namespace, 9002)
 	runner := busyRunner(t, namespace)
 	bound := "RunnerPolicy/explain/limits corral.scaling.limit (limits.rego:3)"
 	q.says([]string{"pool/linux", "-n", namespace},
@@ -123,11 +124,11 @@ func TestExplainSaysWhyAJobWaits(t *testing.T) {
 			t.Errorf("job %s can't be cancelled", id)
 		}
 	}
-	cleanUp(t, namespace)
+	w.cleanUp(t, namespace)
 }
 
 // longJob adds a job that lasts until it is cancelled.
-func longJob(t *testing.T, namespace string, run int64) (id string) {
+func (w *story) longJob(t *testing.T, namespace string, run int64) (id string) {
 	t.Helper()
 	id, err := w.GitHub.AddJob(githubsim.Job{Repository: namespace + "-org/app", Labels: []string{"linux"}, RunID: run, Duration: time.Hour})
 	must(t, err)
@@ -139,7 +140,7 @@ func busyRunner(t *testing.T, namespace string) (name string) {
 	t.Helper()
 	eventually(t, func(ctx context.Context) error {
 		list := &v1alpha1.RunnerList{}
-		if err := w.Client.List(ctx, list); err != nil {
+		if err := shared.Client.List(ctx, list); err != nil {
 			return err
 		}
 		for _, r := range list.Items {
@@ -157,8 +158,8 @@ func busyRunner(t *testing.T, namespace string) (name string) {
 func historyIsKept(t *testing.T, q question, namespace string) {
 	t.Helper()
 	pool, config := &v1alpha1.RunnerPool{}, &corev1.ConfigMap{}
-	must(t, w.Client.Get(t.Context(), key(namespace, "linux"), pool))
-	must(t, w.Client.Get(t.Context(), key(namespace, "linux-decisions"), config))
+	must(t, shared.Client.Get(t.Context(), key(namespace, "linux"), pool))
+	must(t, shared.Client.Get(t.Context(), key(namespace, "linux-decisions"), config))
 	entries, err := explain.ParseHistory(config.Data[explain.HistoryKey])
 	must(t, err)
 	if len(entries) == 0 || entries[0].Decision == nil || entries[0].Decision.Announced != 1 || !metav1.IsControlledBy(config, pool) {

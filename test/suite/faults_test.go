@@ -12,8 +12,9 @@ import (
 
 // GitHub answers late, twice, not at all and with errors, all at once.
 func TestJobsAreDoneWhileGitHubMisbehaves(t *testing.T) {
+	w := newStory(t, "faults")
 	must(t, w.Connect(t.Context(), "faults", "acme", "faults-org"))
-	controller(t)
+	w.controller(t)
 	for _, f := range []githubsim.Fault{
 		{Endpoint: githubsim.EndpointCreateScaleSet, Times: 1, DropAnswer: true, Status: 502},
 		{Endpoint: githubsim.EndpointCreateSession, Times: 1, Status: 500},
@@ -32,6 +33,6 @@ func TestJobsAreDoneWhileGitHubMisbehaves(t *testing.T) {
 	}
 	t.Cleanup(w.GitHub.ClearFaults)
 	must(t, w.Client.Create(t.Context(), newPool("faults", "linux", "acme")))
-	allDone(t, addJobs(t, "faults-org", "linux", 25, 50*time.Millisecond))
-	cleanUp(t, "faults")
+	w.allDone(t, w.addJobs(t, "faults-org", "linux", 25, 50*time.Millisecond))
+	w.cleanUp(t, "faults")
 }

@@ -32,10 +32,10 @@ type fluxed struct {
 	holds    *meta.Artifact
 }
 
-func newFluxed(t *testing.T, namespace string) *fluxed {
+func (w *story) newFluxed(t *testing.T, namespace string) *fluxed {
 	t.Helper()
 	f := &fluxed{
-		gitops:   &gitops{Repository: harness.NewRepository(t), namespace: namespace, key: client.ObjectKey{Namespace: namespace, Name: "pools"}},
+		gitops:   &gitops{w: w, Repository: harness.NewRepository(t), namespace: namespace, key: client.ObjectKey{Namespace: namespace, Name: "pools"}},
 		shelf:    harness.NewArtifacts(t),
 		receiver: harness.NewReceiver(t),
 		object:   &sourcev1.GitRepository{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "pools"}},
@@ -57,7 +57,7 @@ func (f *fluxed) source(name, kind string, dependsOn ...string) {
 	for _, other := range dependsOn {
 		source.Spec.DependsOn = append(source.Spec.DependsOn, meta.DependencyReference{Name: other})
 	}
-	must(f.T, w.Client.Create(f.T.Context(), source))
+	must(f.T, f.w.Client.Create(f.T.Context(), source))
 }
 
 // push has source-controller make an artifact of what is in the repository.
@@ -65,7 +65,7 @@ func (f *fluxed) push(message string) string {
 	f.T.Helper()
 	commit := f.Push(message)
 	f.holds = f.shelf.Put(f.T, f.Path("."), "main@sha1:"+commit)
-	w.SetArtifact(f.T, f.object, func() { f.object.Status.Artifact = f.holds })
+	f.w.SetArtifact(f.T, f.object, func() { f.object.Status.Artifact = f.holds })
 	return commit
 }
 
@@ -74,7 +74,7 @@ func (f *fluxed) says(name, reason, message string) {
 	f.T.Helper()
 	eventually(f.T, func(ctx context.Context) error {
 		s := &v1alpha1.PoolSource{}
-		must(f.T, w.Client.Get(ctx, client.ObjectKey{Namespace: f.namespace, Name: name}, s))
+		must(f.T, f.w.Client.Get(ctx, client.ObjectKey{Namespace: f.namespace, Name: name}, s))
 		ready := conditions.Get(s, v1alpha1.ReadyCondition)
 		if ready == nil || ready.Reason != reason || !strings.Contains(ready.Message, message) {
 			return fmt.Errorf("%s is not %s with %q: %+v", name, reason, message, ready)
@@ -99,9 +99,10 @@ func (f *fluxed) told(severity, reason, commit, message string) {
 }
 
 func TestPoolsFromFlux(t *testing.T) {
-	f := newFluxed(t, "flux")
-	t.Setenv("SOURCE_CONTROLLER_LOCALHOST", f.shelf.Host)
-	controller(t, "--events-addr="+f.receiver.URL)
+	w := newStory(t, "flux")
+	f := w.newFluxed(t, "flux")
+	w.Env = []string{"SOURCE_CONTROLLER_LOCALHOST=" + f.shelf.Host}
+	w.controller(t, "--events-addr="+f.receiver.URL)
 
 	t.Run("the controller runs without Flux, says so, and needs no restart once it is there", func(t *testing.T) {
 		f.T = t
@@ -191,11 +192,11 @@ func (f *fluxed) dependents() {
 	f.source("external", v1alpha1.ExternalArtifactKind, "bucket")
 	f.source("bucket", v1alpha1.BucketKind, "image")
 	f.source("image", v1alpha1.OCIRepositoryKind, "pools")
-	w.SetArtifact(f.T, external, func() { external.Status.Artifact = holds("external") })
-	w.SetArtifact(f.T, bucket, func() { bucket.Status.Artifact = holds("bucket") })
+	f.w.SetArtifact(f.T, external, func() { external.Status.Artifact = holds("external") })
+	f.w.SetArtifact(f.T, bucket, func() { bucket.Status.Artifact = holds("bucket") })
 	f.says("external", v1alpha1.DependencyNotReadyReason, "PoolSource flux/bucket is not ready")
 	f.says("bucket", v1alpha1.DependencyNotReadyReason, "PoolSource flux/image is not ready")
-	w.SetArtifact(f.T, image, func() { image.Status.Artifact = holds("image") })
+	f.w.SetArtifact(f.T, image, func() { image.Status.Artifact = holds("image") })
 	for _, name := range []string{"image", "bucket", "external"} {
 		f.says(name, v1alpha1.SucceededReason, "Applied revision v1@sha256:"+name+": 1 pool")
 	}

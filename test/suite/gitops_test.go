@@ -54,14 +54,15 @@ pools: linux: spec: {
 // gitops is a PoolSource on a repository.
 type gitops struct {
 	*harness.Repository
+	w         *story
 	namespace string
 	key       client.ObjectKey
 	requests  int
 }
 
-func newGitops(t *testing.T, namespace string, interval time.Duration) *gitops {
+func (w *story) newGitops(t *testing.T, namespace string, interval time.Duration) *gitops {
 	t.Helper()
-	g := &gitops{Repository: harness.NewRepository(t), namespace: namespace, key: client.ObjectKey{Namespace: namespace, Name: "pools"}}
+	g := &gitops{w: w, Repository: harness.NewRepository(t), namespace: namespace, key: client.ObjectKey{Namespace: namespace, Name: "pools"}}
 	must(t, w.Connect(t.Context(), namespace, "acme", namespace+"-org"))
 	g.Write("pools.cue", definitions(3, "linux", "runner:1", true))
 	g.Push("Two pools")
@@ -79,7 +80,7 @@ func (g *gitops) request() {
 	g.T.Helper()
 	g.requests++
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:"%d"}}}`, meta.ReconcileRequestAnnotation, g.requests)
-	must(g.T, w.Client.Patch(g.T.Context(), &v1alpha1.PoolSource{ObjectMeta: metav1.ObjectMeta{Namespace: g.key.Namespace, Name: g.key.Name}},
+	must(g.T, g.w.Client.Patch(g.T.Context(), &v1alpha1.PoolSource{ObjectMeta: metav1.ObjectMeta{Namespace: g.key.Namespace, Name: g.key.Name}},
 		client.RawPatch("application/merge-patch+json", []byte(patch))))
 }
 
@@ -88,7 +89,7 @@ func (g *gitops) applied(commit string) {
 	g.T.Helper()
 	eventually(g.T, func(ctx context.Context) error {
 		s := &v1alpha1.PoolSource{}
-		if err := w.Client.Get(ctx, g.key, s); err != nil {
+		if err := g.w.Client.Get(ctx, g.key, s); err != nil {
 			return err
 		}
 		if !strings.HasSuffix(s.Status.LastAppliedRevision, commit) || !conditions.IsReady(s) {
@@ -100,14 +101,14 @@ func (g *gitops) applied(commit string) {
 
 func (g *gitops) job(label string, duration time.Duration) string {
 	g.T.Helper()
-	id, err := w.GitHub.AddJob(githubsim.Job{Repository: g.namespace + "-org/app", Labels: []string{label}, Duration: duration})
+	id, err := g.w.GitHub.AddJob(githubsim.Job{Repository: g.namespace + "-org/app", Labels: []string{label}, Duration: duration})
 	must(g.T, err)
 	return id
 }
 
 // remote returns what the simulated GitHub has of a scale set; nil if it isn't there.
 func (g *gitops) remote(name string) *githubsim.ScaleSetReport {
-	for _, s := range w.GitHub.Report().ScaleSets {
+	for _, s := range g.w.GitHub.Report().ScaleSets {
 		if s.Name == name && strings.Contains(s.Scope, g.namespace+"-org") {
 			return &s
 		}
@@ -126,8 +127,9 @@ func (g *gitops) waitRemote(name string, check func(*githubsim.ScaleSetReport) b
 }
 
 func TestACommitTakesEffectOnRequest(t *testing.T) {
-	g := newGitops(t, "gitops", time.Hour)
-	controller(t)
+	w := newStory(t, "gitops")
+	g := w.newGitops(t, "gitops", time.Hour)
+	w.controller(t)
 	g.waitRemote("linux", func(s *githubsim.ScaleSetReport) bool { return s != nil && s.Capacity == 3 })
 	g.waitRemote("extra", func(s *githubsim.ScaleSetReport) bool { return s != nil && s.SessionOwner != "" })
 	id := g.remote("linux").ID
@@ -151,14 +153,14 @@ func TestACommitTakesEffectOnRequest(t *testing.T) {
 	})
 	t.Run("a changed template reaches new runners, a busy one finishes", func(t *testing.T) {
 		g.T = t
-		busy := g.job("linux-x64", 3*time.Second)
+		busy := g.job("linux-x64", 10*time.Second)
 		old := g.runnerOf(busy)
 		g.Write("pools.cue", definitions(7, "linux-x64", "runner:2", true))
 		g.sync(g.Push("New image"))
-		young := g.runnerOf(g.job("linux-x64", time.Millisecond))
 		if image := g.image(old); image != "runner:1" {
 			t.Errorf("the busy runner has %s", image)
 		}
+		young := g.runnerOf(g.job("linux-x64", time.Millisecond))
 		g.finished(busy)
 		if young == old {
 			t.Error("one runner did both jobs")
@@ -199,15 +201,16 @@ func TestACommitTakesEffectOnRequest(t *testing.T) {
 }
 
 func TestACommitTakesEffectWithinOneInterval(t *testing.T) {
-	g := newGitops(t, "interval", time.Second)
-	controller(t)
+	w := newStory(t, "interval")
+	g := w.newGitops(t, "interval", time.Second)
+	w.controller(t)
 	g.waitRemote("linux", func(s *githubsim.ScaleSetReport) bool { return s != nil && s.Capacity == 3 })
 	g.Write("pools.cue", definitions(5, "lean", "runner:3", true))
 	g.applied(g.Push("Change everything"))
 	g.waitRemote("linux", func(s *githubsim.ScaleSetReport) bool {
 		return s.Capacity == 5 && slices.Equal(s.Labels, []string{"lean"})
 	})
-	job := g.job("lean", time.Second)
+	job := g.job("lean", 3*time.Second)
 	if image := g.image(g.runnerOf(job)); image != "runner:3" {
 		t.Errorf("a new runner has %s", image)
 	}
@@ -216,11 +219,12 @@ func TestACommitTakesEffectWithinOneInterval(t *testing.T) {
 }
 
 func TestDeletingAPoolLetsItsJobFinish(t *testing.T) {
-	controller(t)
+	w := newStory(t, "deletion-background", "deletion-foreground")
+	w.controller(t)
 	// Foreground is how some GitOps tools prune: everything below is deleted at once.
 	for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground} {
 		t.Run(string(policy), func(t *testing.T) {
-			g := newGitops(t, "deletion-"+strings.ToLower(string(policy)), time.Hour)
+			g := w.newGitops(t, "deletion-"+strings.ToLower(string(policy)), time.Hour)
 			g.waitRemote("linux", func(s *githubsim.ScaleSetReport) bool { return s != nil && s.SessionOwner != "" })
 			busy := g.job("linux", 3*time.Second)
 			g.runnerOf(busy)
@@ -234,11 +238,13 @@ func TestDeletingAPoolLetsItsJobFinish(t *testing.T) {
 }
 
 func TestDeletingASourceKeepsItsConnectionUntilTheJobIsDone(t *testing.T) {
-	controller(t)
+	t.Parallel()
 	for _, propagation := range []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground} {
 		t.Run(string(propagation), func(t *testing.T) {
-			t.Parallel() // the connection is looked at again after half a minute
-			g := newGitops(t, "source-"+strings.ToLower(string(propagation)), time.Hour)
+			namespace := "source-" + strings.ToLower(string(propagation))
+			w := newStory(t, namespace) // the connection is looked at again after half a minute
+			w.controller(t)
+			g := w.newGitops(t, namespace, time.Hour)
 			acme := &v1alpha1.GitHubConnection{ObjectMeta: metav1.ObjectMeta{Namespace: g.namespace, Name: "acme"}}
 			patch := func(o client.Object, content string) {
 				must(t, w.Client.Patch(t.Context(), o, client.RawPatch("application/merge-patch+json", []byte(content))))
@@ -285,7 +291,7 @@ func (g *gitops) runnerOf(job string) string {
 	g.T.Helper()
 	var runner string
 	eventually(g.T, func(context.Context) error {
-		for _, j := range w.GitHub.Jobs() {
+		for _, j := range g.w.GitHub.Jobs() {
 			if j.ID == job && j.Runner != "" {
 				runner = j.Runner
 				return nil
@@ -299,7 +305,7 @@ func (g *gitops) runnerOf(job string) string {
 func (g *gitops) image(runner string) string {
 	g.T.Helper()
 	pod := &corev1.Pod{}
-	must(g.T, w.Client.Get(g.T.Context(), client.ObjectKey{Namespace: g.namespace, Name: runner}, pod))
+	must(g.T, g.w.Client.Get(g.T.Context(), client.ObjectKey{Namespace: g.namespace, Name: runner}, pod))
 	return pod.Spec.Containers[0].Image
 }
 
@@ -307,7 +313,7 @@ func (g *gitops) image(runner string) string {
 func (g *gitops) finished(job string) {
 	g.T.Helper()
 	eventually(g.T, func(context.Context) error {
-		for _, j := range w.GitHub.Jobs() {
+		for _, j := range g.w.GitHub.Jobs() {
 			if j.ID == job {
 				if j.Result == githubsim.ResultSucceeded {
 					return nil
@@ -322,27 +328,27 @@ func (g *gitops) finished(job string) {
 // idleAgain removes everything and checks that nothing is left.
 func (g *gitops) idleAgain() {
 	g.T.Helper()
-	cleanUp(g.T, g.namespace)
+	g.w.cleanUp(g.T, g.namespace)
 }
 
 // retire deletes the sources of a namespace. They are suspended first: one at work may apply its pools once more after it is deleted.
 func retire(ctx context.Context, namespace string) error {
 	sources := &v1alpha1.PoolSourceList{}
-	if err := w.Client.List(ctx, sources, client.InNamespace(namespace)); err != nil {
+	if err := shared.Client.List(ctx, sources, client.InNamespace(namespace)); err != nil {
 		return err
 	}
 	for _, source := range sources.Items {
-		err := w.Client.Patch(ctx, &source, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"suspend":true}}`)))
+		err := shared.Client.Patch(ctx, &source, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"suspend":true}}`)))
 		if err == nil {
 			err = world.Until(ctx, harness.Patience, func(ctx context.Context) error {
-				err := w.Client.Get(ctx, client.ObjectKeyFromObject(&source), &source)
+				err := shared.Client.Get(ctx, client.ObjectKeyFromObject(&source), &source)
 				if err == nil && source.Status.ObservedGeneration != source.Generation {
 					err = fmt.Errorf("source %s is still at work: %s", source.Name, conditions.GetReason(&source, v1alpha1.ReadyCondition))
 				}
 				return err
 			})
 		}
-		if err := errors.Join(err, w.Client.Delete(ctx, &source)); err != nil {
+		if err := errors.Join(err, shared.Client.Delete(ctx, &source)); err != nil {
 			return err
 		}
 	}
@@ -351,15 +357,10 @@ func retire(ctx context.Context, namespace string) error {
 
 // cleanUp deletes the sources and pools of a namespace and waits until nothing of them is left
 // here or on GitHub, and no promise was broken.
-func cleanUp(t *testing.T, namespace string) {
+func (w *story) cleanUp(t *testing.T, namespace string) {
 	t.Helper()
 	must(t, retire(t.Context(), namespace))
 	must(t, w.Client.DeleteAllOf(t.Context(), &v1alpha1.RunnerPool{}, client.InNamespace(namespace)))
 	eventually(t, func(ctx context.Context) error { return w.Left(ctx, namespace) })
-	if broken := w.GitHub.Invariants(); len(broken) > 0 {
-		t.Errorf("broken promises: %v", broken)
-	}
-	if rest := w.GitHub.Leftovers(); len(rest) > 0 {
-		t.Errorf("left on GitHub: %v", rest)
-	}
+	w.checkGitHub(t)
 }

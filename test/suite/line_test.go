@@ -14,22 +14,23 @@ import (
 )
 
 // addJobs adds jobs to an account and returns their ids.
-func addJobs(t *testing.T, account, label string, n int, duration time.Duration) []string {
+func (w *story) addJobs(t *testing.T, account, label string, n int, duration time.Duration) []string {
 	t.Helper()
 	return harness.AddJobs(t, w.GitHub, account, label, n, duration)
 }
 
 // allDone waits until all jobs succeeded.
-func allDone(t *testing.T, ids []string) {
+func (w *story) allDone(t *testing.T, ids []string) {
 	t.Helper()
 	harness.AllDone(t, w.GitHub, ids)
 }
 
 func TestJobsAreDoneFromZeroToZero(t *testing.T) {
+	w := newStory(t, "line")
 	must(t, w.Connect(t.Context(), "line", "acme", "line-org"))
-	controller(t)
+	w.controller(t)
 	must(t, w.Client.Create(t.Context(), newPool("line", "linux", "acme")))
-	allDone(t, addJobs(t, "line-org", "linux", 25, 50*time.Millisecond))
+	w.allDone(t, w.addJobs(t, "line-org", "linux", 25, 50*time.Millisecond))
 	eventually(t, func(ctx context.Context) error {
 		p := &v1alpha1.RunnerPool{}
 		must(t, w.Client.Get(ctx, key("line", "linux"), p))
@@ -38,5 +39,5 @@ func TestJobsAreDoneFromZeroToZero(t *testing.T) {
 		}
 		return nil
 	})
-	cleanUp(t, "line")
+	w.cleanUp(t, "line")
 }

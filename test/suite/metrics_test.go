@@ -92,8 +92,8 @@ func held(p *v1alpha1.RunnerPool, name string) bool {
 	return slices.ContainsFunc(p.Status.Demand, func(d v1alpha1.DemandStatus) bool { return d.Name == name && d.Held })
 }
 
-func metricsAreDemand(t *testing.T, address string, prom *prometheus) {
-	d := newDemandWorld(t, "metrics", address)
+func (w *story) metricsAreDemand(t *testing.T, address string, prom *prometheus) {
+	d := w.newDemandWorld(t, "metrics", address)
 	if out, err := kubectl(t, externalMetrics, "apply", "-f", "-"); err != nil {
 		t.Fatal(out)
 	}
@@ -132,7 +132,7 @@ func metricsAreDemand(t *testing.T, address string, prom *prometheus) {
 	})
 	t.Run("jobs of repositories, half a runner each", func(t *testing.T) {
 		d.t = t
-		allDone(t, d.jobs(8, "reports", "linux", "batch"))
+		w.allDone(t, d.jobs(8, "reports", "linux", "batch"))
 		d.idle("batch", 0)
 	})
 	t.Run("the part of the runners that is busy", func(t *testing.T) {

@@ -66,11 +66,12 @@ pools: schema.#Pools & {linux: spec: {
 // A commit adds a pool and the policy that denies it; the next one mends the pool; a policy from elsewhere
 // can't be widened by anything in the repository.
 func TestPoliciesOfARepositoryDecideOnItsPools(t *testing.T) {
-	controller(t)
 	namespace := "policies-git"
+	w := newStory(t, namespace)
+	w.controller(t)
 	ends(t, namespace)
 	must(t, w.Connect(t.Context(), namespace, "acme", namespace+"-org"))
-	g := &gitops{Repository: harness.NewRepository(t), namespace: namespace, key: client.ObjectKey{Namespace: namespace, Name: "pools"}}
+	g := &gitops{w: w, Repository: harness.NewRepository(t), namespace: namespace, key: client.ObjectKey{Namespace: namespace, Name: "pools"}}
 	g.Write("pools.cue", poolWith(500, true))
 	g.Write("policies/template.rego", teamPolicy)
 	g.Write("policies/limits.rego", teamLimits)
@@ -133,9 +134,9 @@ func ends(t *testing.T, namespace string) {
 		ctx := context.Background()
 		must(t, retire(ctx, namespace))
 		for _, kind := range []client.Object{&v1alpha1.RunnerPool{}, &v1alpha1.RunnerPolicy{}} {
-			must(t, w.Client.DeleteAllOf(ctx, kind, client.InNamespace(namespace)))
+			must(t, shared.Client.DeleteAllOf(ctx, kind, client.InNamespace(namespace)))
 		}
-		must(t, world.Until(ctx, harness.Patience, func(ctx context.Context) error { return w.Left(ctx, namespace) }))
+		must(t, world.Until(ctx, harness.Patience, func(ctx context.Context) error { return shared.Left(ctx, namespace) }))
 	})
 }
 
@@ -162,7 +163,7 @@ func waitPool(t *testing.T, key client.ObjectKey, check func(*v1alpha1.RunnerPoo
 	t.Helper()
 	eventually(t, func(ctx context.Context) error {
 		p := &v1alpha1.RunnerPool{}
-		if err := w.Client.Get(ctx, key, p); err != nil {
+		if err := shared.Client.Get(ctx, key, p); err != nil {
 			return err
 		}
 		return check(p)
@@ -182,8 +183,9 @@ func waitLimits(t *testing.T, key client.ObjectKey, maximum int32) {
 // A change of a policy alone moves the limits of the pools that it binds, without waiting for an interval. No
 // pod is started again, no busy runner ended, and accepted jobs are served.
 func TestAPolicyChangeMovesLimitsAtOnce(t *testing.T) {
-	controller(t)
 	namespace := "policies-change"
+	w := newStory(t, namespace)
+	w.controller(t)
 	ends(t, namespace)
 	must(t, w.Connect(t.Context(), namespace, "acme", namespace+"-org"))
 	policy := limitPolicy(namespace, "limits", 20)
@@ -247,13 +249,13 @@ func setModule(t *testing.T, p *v1alpha1.RunnerPolicy, module string) {
 	t.Helper()
 	base := p.DeepCopy()
 	p.Spec.Modules = map[string]string{"limits.rego": module}
-	must(t, w.Client.Patch(t.Context(), p, client.MergeFrom(base)))
+	must(t, shared.Client.Patch(t.Context(), p, client.MergeFrom(base)))
 }
 
 func podUIDs(t *testing.T, namespace string) map[string]string {
 	t.Helper()
 	pods := &corev1.PodList{}
-	must(t, w.Client.List(t.Context(), pods, client.InNamespace(namespace)))
+	must(t, shared.Client.List(t.Context(), pods, client.InNamespace(namespace)))
 	uids := map[string]string{}
 	for _, p := range pods.Items {
 		uids[p.Name] = string(p.UID)

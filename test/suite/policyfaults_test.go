@@ -61,8 +61,9 @@ func hungryModule(n int) string {
 // While a policy can't be asked, what it decided last goes on to hold: nothing grows beyond it, no job is lost,
 // conditions say so, and it recovers without a restart.
 func TestPoliciesThatFail(t *testing.T) {
-	c := controller(t)
 	namespace := "policies-fail"
+	w := newStory(t, namespace)
+	c := w.controller(t)
 	ends(t, namespace)
 	must(t, w.Connect(t.Context(), namespace, "acme", namespace+"-org"))
 	policy := limitPolicy(namespace, "limits", 8)
@@ -83,7 +84,7 @@ func TestPoliciesThatFail(t *testing.T) {
 	setModule(t, policy, policyFaults[5].module)
 	waitHeld(t, key(namespace, "linux"), policyFaults[5].says, 8)
 	must(t, c.Stop())
-	controller(t)
+	w.controller(t)
 	ends(t, namespace) // while this one is there
 	must(t, w.Client.Create(t.Context(), newPool(namespace, "late", "acme")))
 	waitReason(t, key(namespace, "late"), v1alpha1.PolicyPendingReason)
@@ -105,17 +106,17 @@ func vanishes(t *testing.T, namespace string) {
 	t.Helper()
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "rules", Labels: map[string]string{"reconcile.fluxcd.io/watch": "Enabled"}}}
 	config.Data = map[string]string{"limits.rego": limitModule(5)}
-	must(t, w.Client.Create(t.Context(), config))
+	must(t, shared.Client.Create(t.Context(), config))
 	p := &v1alpha1.RunnerPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "from"}}
 	p.Spec.ModulesFrom = []v1alpha1.LocalObjectReference{{Name: "rules"}}
-	must(t, w.Client.Create(t.Context(), p))
+	must(t, shared.Client.Create(t.Context(), p))
 	waitLimits(t, key(namespace, "linux"), 5)
-	must(t, w.Client.Delete(t.Context(), config))
+	must(t, shared.Client.Delete(t.Context(), config))
 	waitHeld(t, key(namespace, "linux"), "ConfigMap "+namespace+"/rules can't be read", 5)
 	config.ResourceVersion = ""
-	must(t, w.Client.Create(t.Context(), config))
+	must(t, shared.Client.Create(t.Context(), config))
 	waitDecided(t, key(namespace, "linux"))
-	must(t, w.Client.Delete(t.Context(), p))
+	must(t, shared.Client.Delete(t.Context(), p))
 	waitLimits(t, key(namespace, "linux"), 8)
 }
 
@@ -130,12 +131,12 @@ func waitHeld(t *testing.T, key client.ObjectKey, says string, maximum int32) {
 		return nil
 	})
 	p := &v1alpha1.RunnerPool{}
-	must(t, w.Client.Get(t.Context(), key, p))
+	must(t, shared.Client.Get(t.Context(), key, p))
 	if d := p.Status.Decision; d.Limits.Max != maximum || d.Announced != maximum {
 		t.Errorf("not held: %+v", d)
 	}
 	runners := &v1alpha1.RunnerList{}
-	must(t, w.Client.List(t.Context(), runners, client.InNamespace(key.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: key.Name}))
+	must(t, shared.Client.List(t.Context(), runners, client.InNamespace(key.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: key.Name}))
 	live := 0
 	for _, r := range runners.Items {
 		if s := r.Status.State; r.DeletionTimestamp.IsZero() && s != v1alpha1.RunnerFinished && s != v1alpha1.RunnerFailed {
@@ -170,8 +171,9 @@ func waitReason(t *testing.T, key client.ObjectKey, reason string) {
 
 // Many pools, each with a policy of its own that fills the memory.
 func TestManyHungryPolicies(t *testing.T) {
-	c := controller(t)
 	namespace := "policies-hungry"
+	w := newStory(t, namespace)
+	c := w.controller(t)
 	ends(t, namespace)
 	must(t, w.Connect(t.Context(), namespace, "acme", namespace+"-org"))
 	before, err := c.Memory("VmRSS")
@@ -224,8 +226,10 @@ func TestManyHungryPolicies(t *testing.T) {
 // Rules that take all memory, all CPU and a document that does, pushed beside one that had decided: before and after a
 // kill, the pool goes on with what was decided last, who is beside goes on as ever, and the leader stays as small as it was.
 func TestHostilePoliciesAndALostLeader(t *testing.T) {
-	c := start(t)
 	namespace, beside := "policies-hostile", "policies-beside"
+	w := newStory(t, namespace, beside)
+	w.elect(t, "policies-lease")
+	c := w.start(t)
 	for _, name := range []string{namespace, beside} {
 		must(t, w.Connect(t.Context(), name, "acme", name+"-org"))
 		must(t, w.Client.Create(t.Context(), limitPolicy(name, "limits", 8)))
@@ -271,7 +275,7 @@ func TestHostilePoliciesAndALostLeader(t *testing.T) {
 		t.Errorf("the leader's peak was %.0f MiB, and is %.0f", before, after)
 	}
 	c.Kill()
-	c = start(t)
+	c = w.start(t)
 	ends(t, namespace) // while this one is there
 	ends(t, beside)
 	goOn()

@@ -6,6 +6,7 @@ package suite
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -19,9 +20,9 @@ import (
 )
 
 // start runs a controller that the test ends itself.
-func start(t *testing.T, args ...string) *world.Controller {
+func (w *story) start(t *testing.T, args ...string) *world.Controller {
 	t.Helper()
-	c, err := w.RunController(t.Context(), w.Binary, args...)
+	c, err := w.RunController(t.Context(), w.Binary, slices.Concat(w.flags, args)...)
 	must(t, err)
 	t.Cleanup(func() {
 		c.Kill()
@@ -31,7 +32,7 @@ func start(t *testing.T, args ...string) *world.Controller {
 }
 
 // untilDone waits until at least n of an account's jobs are completed.
-func untilDone(t *testing.T, ids []string, n int) {
+func (w *story) untilDone(t *testing.T, ids []string, n int) {
 	t.Helper()
 	mine := map[string]bool{}
 	for _, id := range ids {
@@ -49,28 +50,30 @@ func untilDone(t *testing.T, ids []string, n int) {
 }
 
 func TestAControllerKilledInABurstLosesNothing(t *testing.T) {
+	w := newStory(t, "crash")
 	must(t, w.Connect(t.Context(), "crash", "acme", "crash-org"))
-	first := start(t)
+	first := w.start(t)
 	must(t, w.Client.Create(t.Context(), newPool("crash", "linux", "acme", func(p *v1alpha1.RunnerPool) { *p.Spec.Scale.Max = 60 })))
-	ids := addJobs(t, "crash-org", "linux", 200, 200*time.Millisecond)
-	untilDone(t, ids, 40)
+	ids := w.addJobs(t, "crash-org", "linux", 200, 200*time.Millisecond)
+	w.untilDone(t, ids, 40)
 	first.Kill()
-	start(t)
-	allDone(t, ids)
+	w.start(t)
+	w.allDone(t, ids)
 	for _, j := range w.GitHub.Jobs() {
 		if j.Attempts > 1 {
 			t.Errorf("job %s was run %d times", j.ID, j.Attempts)
 		}
 	}
-	cleanUp(t, "crash")
+	w.cleanUp(t, "crash")
 }
 
 func TestTheLossOfAllStatusIsRecovered(t *testing.T) {
+	w := newStory(t, "loss")
 	must(t, w.Connect(t.Context(), "loss", "acme", "loss-org"))
-	first := start(t)
+	first := w.start(t)
 	idle := int32(2)
 	must(t, w.Client.Create(t.Context(), newPool("loss", "linux", "acme", func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = &idle })))
-	busy := addJobs(t, "loss-org", "linux", 3, 6*time.Second)
+	busy := w.addJobs(t, "loss-org", "linux", 3, 20*time.Second) // a controller starts meanwhile
 	var before []string
 	eventually(t, func(ctx context.Context) (err error) {
 		before, err = settled(ctx, "loss", 3, 2)
@@ -81,7 +84,7 @@ func TestTheLossOfAllStatusIsRecovered(t *testing.T) {
 	must(t, first.Stop())
 
 	wipe(t, "loss")
-	start(t)
+	w.start(t)
 	eventually(t, func(ctx context.Context) error {
 		after, err := settled(ctx, "loss", 3, 2)
 		if err == nil && fmt.Sprint(after) != fmt.Sprint(before) {
@@ -92,14 +95,14 @@ func TestTheLossOfAllStatusIsRecovered(t *testing.T) {
 	if r := w.GitHub.Report(); len(r.ScaleSets) != sets || r.RunnersMade != made {
 		t.Errorf("there were %d scale sets and %d registrations, now %d and %d", sets, made, len(r.ScaleSets), r.RunnersMade)
 	}
-	allDone(t, busy)
-	cleanUp(t, "loss")
+	w.allDone(t, busy)
+	w.cleanUp(t, "loss")
 }
 
 // settled returns a namespace's runners once so many of them are busy and idle.
 func settled(ctx context.Context, namespace string, busy, idle int) ([]string, error) {
 	list := &v1alpha1.RunnerList{}
-	if err := w.Client.List(ctx, list, client.InNamespace(namespace)); err != nil {
+	if err := shared.Client.List(ctx, list, client.InNamespace(namespace)); err != nil {
 		return nil, err
 	}
 	states := map[v1alpha1.RunnerState]int{}
@@ -119,9 +122,9 @@ func wipe(t *testing.T, namespace string) {
 	t.Helper()
 	lists := []client.ObjectList{&v1alpha1.GitHubConnectionList{}, &v1alpha1.RunnerPoolList{}, &v1alpha1.RunnerList{}, &v1alpha1.ScaleSetList{}}
 	for _, list := range lists {
-		must(t, w.Client.List(t.Context(), list, client.InNamespace(namespace)))
+		must(t, shared.Client.List(t.Context(), list, client.InNamespace(namespace)))
 		must(t, eachItem(list, func(obj kube.Object) error {
-			return w.Client.Status().Patch(t.Context(), obj, client.RawPatch("application/merge-patch+json", []byte(`{"status":null}`)))
+			return shared.Client.Status().Patch(t.Context(), obj, client.RawPatch("application/merge-patch+json", []byte(`{"status":null}`)))
 		}))
 	}
 }

@@ -17,13 +17,14 @@ import (
 // GitHub posts to a replica that isn't the leader, and the leader is lost without a word in
 // the middle of a storm.
 func TestALeaderLostInAStormOfWebhooksLosesNoEvent(t *testing.T) {
+	w := newStory(t, "replicas")
 	replica := func() (*world.Controller, string) {
 		address, err := world.FreeAddress()
 		must(t, err)
-		return start(t, "--webhook-addr="+address), address
+		return w.start(t, "--leader-elect", "--webhook-addr="+address), address
 	}
 	leader, _ := replica()
-	d := newDemandWorld(t, "replicas", "127.0.0.1:1")
+	d := w.newDemandWorld(t, "replicas", "127.0.0.1:1")
 	d.example("webhooks", "max: 50", "max: 20")
 	d.until("linux-web", ready)
 	_, address := replica()
@@ -44,7 +45,7 @@ func TestALeaderLostInAStormOfWebhooksLosesNoEvent(t *testing.T) {
 		must(t, w.GitHub.WaitDelivered(t.Context()))
 	}
 	<-leader.Ended()
-	allDone(t, ids)
+	w.allDone(t, ids)
 	accepted, all := d.accepted()
 	t.Logf("%d of %d events were accepted at once", accepted, all)
 	d.idle("linux-web", 0)
@@ -53,7 +54,7 @@ func TestALeaderLostInAStormOfWebhooksLosesNoEvent(t *testing.T) {
 
 // accepted counts the events that the controller said it has.
 func (d *demandWorld) accepted() (accepted, all int) {
-	for _, delivery := range w.GitHub.Deliveries(d.hook) {
+	for _, delivery := range d.w.GitHub.Deliveries(d.hook) {
 		all++
 		if delivery.Code == http.StatusAccepted {
 			accepted++

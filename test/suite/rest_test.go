@@ -14,10 +14,11 @@ import (
 // Registrations whose answer is lost, limits, a GitHub that fails, and a controller that is killed: each
 // job is done, and nothing is left registered.
 func TestRESTRunnersWhileGitHubAndTheControllerFail(t *testing.T) {
+	w := newStory(t, "restfaults")
 	address, err := world.FreeAddress()
 	must(t, err)
-	d := newDemandWorld(t, "restfaults", address)
-	first := start(t, "--webhook-addr="+address)
+	d := w.newDemandWorld(t, "restfaults", address)
+	first := w.start(t, "--webhook-addr="+address)
 	d.example("webhooks", "max: 50", "max: 10")
 	d.until("linux-web", ready)
 	var remove []func()
@@ -37,8 +38,8 @@ func TestRESTRunnersWhileGitHubAndTheControllerFail(t *testing.T) {
 	must(t, w.GitHub.WaitUntil(t.Context(), func() bool { return w.GitHub.Report().Jobs[githubsim.JobRunning] > 2 }))
 	first.Kill()
 	ids = append(ids, d.jobs(10, "web-shop", "linux", "web")...)
-	start(t, "--webhook-addr="+address)
-	allDone(t, ids)
+	w.start(t, "--webhook-addr="+address)
+	w.allDone(t, ids)
 	for _, r := range remove {
 		r()
 	}

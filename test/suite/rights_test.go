@@ -18,9 +18,10 @@ import (
 // What else is seldom asked of the API server: a connection that comes, moves a pool and goes by Git, while the server
 // streams no lists, as those before Kubernetes 1.34 don't by default.
 func TestAPoolMovesToAConnectionFromGitAndBackWithoutStreamedLists(t *testing.T) {
-	t.Setenv("KUBE_FEATURE_WatchListClient", "false") // how client-go's features are switched
-	controller(t)
-	g := newGitops(t, "rights", 5*time.Second) // so often is pruning tried again
+	w := newStory(t, "rights")
+	w.Env = []string{"KUBE_FEATURE_WatchListClient=false"} // how client-go's features are switched
+	w.controller(t)
+	g := w.newGitops(t, "rights", 5*time.Second) // so often is pruning tried again
 	one := definitions(3, "linux", "runner:1", false)
 	g.Write("pools.cue", one)
 	g.sync(g.Push("One pool"))
@@ -65,5 +66,5 @@ connections: other: spec: {
 		}
 		return nil
 	})
-	cleanUp(t, "rights")
+	w.cleanUp(t, "rights")
 }

@@ -31,6 +31,7 @@ import (
 // A GitHub Enterprise Server offers jobs, which have to be acquired; the App's
 // credentials come from a mounted folder and are rotated there.
 func TestAnAppOnAnEnterpriseServer(t *testing.T) {
+	w := newStory(t, "ghes")
 	ctx := t.Context()
 	server, err := githubsim.Start(githubsim.Options{Mode: githubsim.Acquire, SessionExpiry: 3 * time.Second})
 	must(t, err)
@@ -55,7 +56,7 @@ func TestAnAppOnAnEnterpriseServer(t *testing.T) {
 	}
 	must(t, w.Client.Create(ctx, connection))
 	must(t, w.Client.Create(ctx, newPool("ghes", "linux", "ghes")))
-	controller(t, "--credentials-dir="+mounts)
+	w.controller(t, "--credentials-dir="+mounts)
 
 	ready := func(check func(status, reason, message string) bool) {
 		t.Helper()
@@ -86,7 +87,7 @@ func TestAnAppOnAnEnterpriseServer(t *testing.T) {
 	within, cancel := context.WithTimeout(ctx, harness.Patience)
 	defer cancel()
 	must(t, server.WaitIdle(within))
-	cleanUp(t, "ghes")
+	w.cleanUp(t, "ghes")
 	if r := server.Report(); r.Results[githubsim.ResultSucceeded] != 8 || len(r.Broken) > 0 || len(server.Leftovers()) > 0 {
 		t.Errorf("results %v, broken %v, left %v", r.Results, r.Broken, server.Leftovers())
 	}
@@ -94,6 +95,7 @@ func TestAnAppOnAnEnterpriseServer(t *testing.T) {
 
 // Controllers write only the status of what a user wrote.
 func TestWhatAUserWroteStaysAsItIs(t *testing.T) {
+	w := newStory(t, "mine")
 	ctx := t.Context()
 	must(t, w.Connect(ctx, "mine", "acme", "mine-org"))
 	pool := newPool("mine", "linux", "acme", func(p *v1alpha1.RunnerPool) { p.Annotations = map[string]string{"note": "ours"} })
@@ -101,8 +103,8 @@ func TestWhatAUserWroteStaysAsItIs(t *testing.T) {
 	connection := &v1alpha1.GitHubConnection{}
 	must(t, w.Client.Get(ctx, key("mine", "acme"), connection))
 	before := [][]byte{declared(t, pool), declared(t, connection)}
-	controller(t)
-	allDone(t, addJobs(t, "mine-org", "linux", 5, time.Millisecond))
+	w.controller(t)
+	w.allDone(t, w.addJobs(t, "mine-org", "linux", 5, time.Millisecond))
 	must(t, w.Client.Get(ctx, key("mine", "linux"), pool))
 	must(t, w.Client.Get(ctx, key("mine", "acme"), connection))
 	for i, obj := range []client.Object{pool, connection} {
@@ -110,7 +112,7 @@ func TestWhatAUserWroteStaysAsItIs(t *testing.T) {
 			t.Errorf("it was\n%s\nand is\n%s", before[i], after)
 		}
 	}
-	cleanUp(t, "mine")
+	w.cleanUp(t, "mine")
 }
 
 // declared returns an object without what the API server keeps and without its status.
@@ -130,7 +132,8 @@ func declared(t *testing.T, obj client.Object) []byte {
 }
 
 func TestTheLogLevelIsChangedAtRunTime(t *testing.T) {
-	c := controller(t)
+	w := newStory(t, "loglevel")
+	c := w.controller(t)
 	url := strings.TrimSuffix(c.MetricsURL, "/metrics") + "/loglevel"
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, url, strings.NewReader(`{"level":"error"}`))
 	must(t, err)

@@ -7,10 +7,14 @@ package suite
 
 import (
 	"context"
+	"flag"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,8 +25,11 @@ import (
 	"github.com/corral-dev/corral/test/harness"
 )
 
-// w is shared by the stories, which use namespaces and accounts of their own.
-var w *harness.World
+// shared is the world of all stories. They are told side by side, each in namespaces of its own.
+var shared *harness.World
+
+// atOnce is how many stories are told at a time: they wait much and work little.
+const atOnce = "8"
 
 // Words of the harness.
 var (
@@ -33,17 +40,76 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	options := world.Options{GitHub: githubsim.Options{SessionExpiry: 3 * time.Second, LostAfter: 10 * time.Second}, Audit: true}
-	os.Exit(harness.Run(m, options, func(made *harness.World) (func() error, error) {
-		w = made
-		return func() error { return w.CheckRights(context.Background()) }, nil
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		if err := f.Value.Set(atOnce); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(harness.Run(m, world.Options{Audit: true}, func(made *harness.World) (func() error, error) {
+		shared = made
+		return func() error { return shared.CheckRights(context.Background()) }, nil
 	}))
 }
 
-// controller runs the controller until the test ends; its log is shown if the test fails.
-func controller(t *testing.T, args ...string) *world.Controller {
+// story is a part of the world: a GitHub of its own, and controllers of its own that know of its namespaces only.
+type story struct {
+	*harness.World
+	// flags of its controllers.
+	flags []string
+	// estate is the namespace of the platform team in stories of tenants.
+	estate string
+}
+
+// newStory begins a story that is told beside others.
+func newStory(t *testing.T, namespaces ...string) *story {
 	t.Helper()
-	return w.Controller(t, args...)
+	t.Parallel()
+	return newLoneStory(t, "--watch-namespaces="+strings.Join(namespaces, ","), "--leader-elect=false")
+}
+
+// newLoneStory begins a story that is told before those, as it changes what all share. When a story ends, nothing may be left
+// on its GitHub.
+func newLoneStory(t *testing.T, flags ...string) *story {
+	t.Helper()
+	apart, end, err := shared.WithGitHub(githubsim.Options{SessionExpiry: 3 * time.Second, LostAfter: 10 * time.Second})
+	must(t, err)
+	w := &story{World: &harness.World{World: apart, Binary: shared.Binary}, flags: flags}
+	t.Cleanup(func() {
+		w.checkGitHub(t)
+		end()
+	})
+	return w
+}
+
+// checkGitHub fails if a promise was broken, or something is left.
+func (w *story) checkGitHub(t *testing.T) {
+	t.Helper()
+	if broken := w.GitHub.Invariants(); len(broken) > 0 {
+		t.Errorf("broken promises: %v", broken)
+	}
+	if rest := w.GitHub.Leftovers(); len(rest) > 0 {
+		t.Errorf("left on GitHub: %v", rest)
+	}
+}
+
+// elect has the story's controllers agree on a leader, by a lease in a namespace of its own.
+func (w *story) elect(t *testing.T, namespace string) {
+	t.Helper()
+	must(t, w.Cluster.CreateNamespace(t.Context(), namespace))
+	for _, object := range []client.Object{&rbacv1.Role{}, &rbacv1.RoleBinding{}} {
+		must(t, w.Client.Get(t.Context(), key(world.SystemNamespace, "corral-leader"), object))
+		object.SetNamespace(namespace)
+		object.SetResourceVersion("")
+		must(t, w.Client.Create(t.Context(), object))
+	}
+	w.flags = append(w.flags, "--leader-elect", "--leader-election-namespace="+namespace)
+}
+
+// controller runs the controller until the test ends; its log is shown if the test fails.
+func (w *story) controller(t *testing.T, args ...string) *world.Controller {
+	t.Helper()
+	return w.Controller(t, slices.Concat(w.flags, args)...)
 }
 
 // eachItem calls do with every object of a list of ours.

@@ -34,24 +34,21 @@ import (
 	"github.com/corral-dev/corral/test/harness"
 )
 
-// estate is the namespace of the platform team, whose connection others may use.
-const estate = "tenants"
-
 // tenant is a namespace whose team may push to one repository.
 type tenant struct{ *gitops }
 
-func newTenant(t *testing.T, namespace string, change ...func(*v1alpha1.PoolSource)) *tenant {
+func (w *story) newTenant(t *testing.T, namespace string, change ...func(*v1alpha1.PoolSource)) *tenant {
 	t.Helper()
 	must(t, w.Cluster.CreateNamespace(t.Context(), namespace))
 	ends(t, namespace)
-	return &tenant{newRepositoryOf(t, namespace, "pools", change...)}
+	return &tenant{w.newRepositoryOf(t, namespace, "pools", change...)}
 }
 
 // newRepositoryOf makes a source on a repository of its own.
-func newRepositoryOf(t *testing.T, namespace, name string, change ...func(*v1alpha1.PoolSource)) *gitops {
+func (w *story) newRepositoryOf(t *testing.T, namespace, name string, change ...func(*v1alpha1.PoolSource)) *gitops {
 	t.Helper()
-	g := &gitops{Repository: harness.NewRepository(t), namespace: namespace, key: key(namespace, name)}
-	g.Write("pools.cue", pools("", ""))
+	g := &gitops{w: w, Repository: harness.NewRepository(t), namespace: namespace, key: key(namespace, name)}
+	g.Write("pools.cue", w.pools("", ""))
 	g.Push("No pools yet")
 	s := &v1alpha1.PoolSource{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
@@ -65,7 +62,7 @@ func newRepositoryOf(t *testing.T, namespace, name string, change ...func(*v1alp
 }
 
 // pools declares a pool base, so that there is always one, what is added to it, and what else is declared.
-func pools(base, more string) string {
+func (w *story) pools(base, more string) string {
 	return fmt.Sprintf(`package pools
 
 import "corral.dev/schema@v0"
@@ -78,7 +75,7 @@ pools: base: spec: {
 }
 %s
 %s
-`, estate, base, more)
+`, w.estate, base, more)
 }
 
 // anotherPool declares one more, on a connection.
@@ -96,7 +93,7 @@ func anotherPool(name, connection, more string) string {
 // push pushes definitions and has them looked at.
 func (p *tenant) push(base, more string) string {
 	p.T.Helper()
-	p.Write("pools.cue", pools(base, more))
+	p.Write("pools.cue", p.w.pools(base, more))
 	return p.pushAndRequest("Try something")
 }
 
@@ -121,7 +118,7 @@ func waitSource(t *testing.T, key client.ObjectKey, check func(*v1alpha1.PoolSou
 	t.Helper()
 	eventually(t, func(ctx context.Context) error {
 		s := &v1alpha1.PoolSource{}
-		if err := w.Client.Get(ctx, key, s); err != nil {
+		if err := shared.Client.Get(ctx, key, s); err != nil {
 			return err
 		}
 		return check(s)
@@ -133,7 +130,7 @@ func unready(t *testing.T, key client.ObjectKey, obj kube.Object, reason string,
 	t.Helper()
 	var message string
 	eventually(t, func(ctx context.Context) error {
-		if err := w.Client.Get(ctx, key, obj); err != nil {
+		if err := shared.Client.Get(ctx, key, obj); err != nil {
 			return err
 		}
 		ready := conditions.Get(obj, meta.ReadyCondition)
@@ -154,19 +151,19 @@ func unready(t *testing.T, key client.ObjectKey, obj kube.Object, reason string,
 // absent fails if an object is there.
 func absent(t *testing.T, obj client.Object, key client.ObjectKey) {
 	t.Helper()
-	if err := w.Client.Get(t.Context(), key, obj); !apierrors.IsNotFound(err) {
+	if err := shared.Client.Get(t.Context(), key, obj); !apierrors.IsNotFound(err) {
 		t.Errorf("%T %s: %v; want none", obj, key, err)
 	}
 }
 
 // allow sets whom the platform's connection allows.
-func allow(t *testing.T, namespaces ...string) {
+func (w *story) allow(t *testing.T, namespaces ...string) {
 	t.Helper()
 	list := `"` + strings.Join(namespaces, `","`) + `"`
 	if len(namespaces) == 0 {
 		list = ""
 	}
-	must(t, w.Client.Patch(t.Context(), &v1alpha1.GitHubConnection{ObjectMeta: metav1.ObjectMeta{Namespace: estate, Name: "main"}},
+	must(t, w.Client.Patch(t.Context(), &v1alpha1.GitHubConnection{ObjectMeta: metav1.ObjectMeta{Namespace: w.estate, Name: "main"}},
 		client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"allowedNamespaces":[`+list+`]}}`))))
 }
 
@@ -176,7 +173,7 @@ const toApply = "create, patch, delete"
 // grant lets a service account do so with our kinds in its namespace.
 func grant(t *testing.T, namespace, account, verbs, resource string) {
 	t.Helper()
-	must(t, w.Cluster.Apply(t.Context(), fmt.Appendf(nil, `
+	must(t, shared.Cluster.Apply(t.Context(), fmt.Appendf(nil, `
 apiVersion: v1
 kind: ServiceAccount
 metadata: {namespace: %[1]s, name: %[2]s}
@@ -201,18 +198,17 @@ subjects:
 // platform is the platform team's part: a connection in a namespace of its own, a mounted credential, and a server of the attacker's that
 // counts who comes.
 type platform struct {
+	*story
 	mounts string
 	evil   *httptest.Server
 	shown  atomic.Int32
 }
 
-func newPlatform(t *testing.T) *platform {
+func (w *story) newPlatform(t *testing.T, estate string) *platform {
 	t.Helper()
-	p := &platform{mounts: t.TempDir()}
-	if err := w.Client.Get(t.Context(), key(estate, "main"), &v1alpha1.GitHubConnection{}); apierrors.IsNotFound(err) {
-		must(t, w.Connect(t.Context(), estate, "main", estate+"-org"))
-	}
-	allow(t)
+	w.estate = estate
+	must(t, w.Connect(t.Context(), estate, "main", estate+"-org"))
+	p := &platform{story: w, mounts: t.TempDir()}
 	folder := filepath.Join(p.mounts, estate, "app")
 	must(t, os.MkdirAll(folder, 0o700))
 	must(t, os.WriteFile(filepath.Join(folder, v1alpha1.TokenKey), []byte(world.Token), 0o600))
@@ -227,10 +223,11 @@ func newPlatform(t *testing.T) *platform {
 
 // Each is a sentence of what a tenant can't do who may push to a repository.
 func TestATenantWithPushRights(t *testing.T) {
-	p := newPlatform(t)
-	controller(t, "--credentials-dir="+p.mounts)
-	allow(t, "tenants-a")
-	a := newTenant(t, "tenants-a")
+	w := newStory(t, "tenants", "tenants-a", "tenants-key", "tenants-server", "tenants-none", "tenants-hang")
+	p := w.newPlatform(t, "tenants")
+	w.controller(t, "--credentials-dir="+p.mounts)
+	w.allow(t, "tenants-a")
+	a := w.newTenant(t, "tenants-a")
 	a.applied(a.push("", ""))
 	for _, try := range []struct {
 		name string
@@ -252,34 +249,34 @@ func TestATenantWithPushRights(t *testing.T) {
 	}
 }
 
-func pushAnotherNamespace(t *testing.T, _ *platform, a *tenant) {
-	commit := a.push(anotherPool("intruder", `name: "main"`, fmt.Sprintf("metadata: namespace: %q", estate)), "")
-	a.refused(commit, "intruder", estate)
-	absent(t, &v1alpha1.RunnerPool{}, key(estate, "intruder"))
+func pushAnotherNamespace(t *testing.T, p *platform, a *tenant) {
+	commit := a.push(anotherPool("intruder", `name: "main"`, fmt.Sprintf("metadata: namespace: %q", p.estate)), "")
+	a.refused(commit, "intruder", p.estate)
+	absent(t, &v1alpha1.RunnerPool{}, key(p.estate, "intruder"))
 }
 
-func pushAnothersObject(t *testing.T, _ *platform, a *tenant) {
-	other := newRepositoryOf(t, a.namespace, "others")
-	other.Write("pools.cue", strings.ReplaceAll(pools("", ""), "base", "shared"))
+func pushAnothersObject(t *testing.T, p *platform, a *tenant) {
+	other := p.newRepositoryOf(t, a.namespace, "others")
+	other.Write("pools.cue", strings.ReplaceAll(p.pools("", ""), "base", "shared"))
 	other.applied(other.pushAndRequest("One pool"))
 	commit := a.push(anotherPool("shared", `name: "mine"`, ""), "")
 	a.refused(commit, "held by PoolSource others")
-	shared := &v1alpha1.RunnerPool{}
-	must(t, w.Client.Get(t.Context(), key(a.namespace, "shared"), shared))
-	if shared.Spec.ConnectionRef.Name != "main" || shared.Labels[v1alpha1.SourceLabel] != "others" {
-		t.Errorf("it has become %+v", shared.Spec.ConnectionRef)
+	held := &v1alpha1.RunnerPool{}
+	must(t, p.Client.Get(t.Context(), key(a.namespace, "shared"), held))
+	if held.Spec.ConnectionRef.Name != "main" || held.Labels[v1alpha1.SourceLabel] != "others" {
+		t.Errorf("it has become %+v", held.Spec.ConnectionRef)
 	}
 	a.applied(a.push("", ""))
-	must(t, w.Client.Delete(t.Context(), &v1alpha1.PoolSource{ObjectMeta: metav1.ObjectMeta{Namespace: a.namespace, Name: "others"}}))
-	must(t, w.Client.Delete(t.Context(), shared))
+	must(t, p.Client.Delete(t.Context(), &v1alpha1.PoolSource{ObjectMeta: metav1.ObjectMeta{Namespace: a.namespace, Name: "others"}}))
+	must(t, p.Client.Delete(t.Context(), held))
 }
 
-func pushWiderPolicy(t *testing.T, _ *platform, a *tenant) {
+func pushWiderPolicy(t *testing.T, p *platform, a *tenant) {
 	guard := &v1alpha1.ClusterRunnerPolicy{ObjectMeta: metav1.ObjectMeta{Name: "guard-" + a.namespace}}
 	guard.Spec.Namespaces = []string{a.namespace}
 	guard.Spec.Modules = map[string]string{"guard.rego": strings.ReplaceAll(teamLimits, "60", "2")}
-	must(t, w.Client.Create(t.Context(), guard))
-	defer func() { must(t, w.Client.Delete(context.Background(), guard)) }()
+	must(t, p.Client.Create(t.Context(), guard))
+	defer func() { must(t, p.Client.Delete(context.Background(), guard)) }()
 	waitLimits(t, key(a.namespace, "base"), 2)
 	a.Write("policies/limits.rego", strings.ReplaceAll(strings.ReplaceAll(teamLimits, "atMost", "atLeast"), "60", "4"))
 	a.applied(a.push("", ""))
@@ -297,21 +294,21 @@ func pushWiderPolicy(t *testing.T, _ *platform, a *tenant) {
 }
 
 // The digests of two templates begin alike: such a pair is found in three seconds.
-func pushTwinTemplate(t *testing.T, _ *platform, a *tenant) {
+func pushTwinTemplate(t *testing.T, p *platform, a *tenant) {
 	guard := &v1alpha1.ClusterRunnerPolicy{ObjectMeta: metav1.ObjectMeta{Name: "images-" + a.namespace}}
 	guard.Spec.Namespaces = []string{a.namespace}
 	guard.Spec.Modules = map[string]string{"images.rego": `package corral.template
 
 deny contains {"msg": "not this image"} if input.pod.spec.containers[0].image == "runner:2"
 `}
-	must(t, w.Client.Create(t.Context(), guard))
-	defer func() { must(t, w.Client.Delete(context.Background(), guard)) }()
+	must(t, p.Client.Create(t.Context(), guard))
+	defer func() { must(t, p.Client.Delete(context.Background(), guard)) }()
 	twin := func(metadata, image string) string {
 		return fmt.Sprintf(`pools: twin: spec: {
 	connectionRef: {name: "main", namespace: %q}
 	template: {metadata: {%s}, spec: containers: [{name: "runner", image: %q}]}
 }
-`, estate, metadata, image)
+`, p.estate, metadata, image)
 	}
 	const first = "twin-0d7f9ec30b"
 	a.applied(a.push("", twin(`annotations: n: "992218"`, "runner:1")))
@@ -329,17 +326,17 @@ deny contains {"msg": "not this image"} if input.pod.spec.containers[0].image ==
 	a.applied(a.push("", ""))
 }
 
-func pushPodWithKey(t *testing.T, _ *platform, _ *tenant) {
-	own := newTenant(t, "tenants-key")
-	must(t, w.Client.Create(t.Context(), w.CredentialsSecret(own.namespace, "acme")))
-	must(t, w.Client.Create(t.Context(), &v1alpha1.GitHubConnection{
+func pushPodWithKey(t *testing.T, p *platform, _ *tenant) {
+	own := p.newTenant(t, "tenants-key")
+	must(t, p.Client.Create(t.Context(), p.CredentialsSecret(own.namespace, "acme")))
+	must(t, p.Client.Create(t.Context(), &v1alpha1.GitHubConnection{
 		ObjectMeta: metav1.ObjectMeta{Namespace: own.namespace, Name: "acme"},
-		Spec:       v1alpha1.GitHubConnectionSpec{URL: w.GitHub.ConfigURL(estate + "-org"), SecretRef: &v1alpha1.LocalObjectReference{Name: "acme"}},
+		Spec:       v1alpha1.GitHubConnectionSpec{URL: p.GitHub.ConfigURL(p.estate + "-org"), SecretRef: &v1alpha1.LocalObjectReference{Name: "acme"}},
 	}))
 	own.applied(own.push(anotherPool("thief", `name: "acme"`, `spec: template: spec: containers: [{env: [{name: "KEY", valueFrom: secretKeyRef: {name: "acme", key: "github_token"}}]}]`), ""))
 	unready(t, key(own.namespace, "thief"), &v1alpha1.RunnerPool{}, v1alpha1.TemplateInvalidReason, "acme")
 	pods := &corev1.PodList{}
-	must(t, w.Client.List(t.Context(), pods, client.InNamespace(own.namespace)))
+	must(t, p.Client.List(t.Context(), pods, client.InNamespace(own.namespace)))
 	if len(pods.Items) > 0 {
 		t.Errorf("%d pods", len(pods.Items))
 	}
@@ -352,17 +349,17 @@ func declareConnection(name, url, credentials string) string {
 
 // The attacker's connection is there before that of the credentials, and turns to them later.
 func pushConnectionElsewhere(t *testing.T, p *platform, _ *tenant) {
-	own := newTenant(t, "tenants-server")
+	own := p.newTenant(t, "tenants-server")
 	own.applied(own.push("", declareConnection("same-secret", p.evil.URL+"/acme", `secretRef: name: "mine"`)))
 	unready(t, key(own.namespace, "same-secret"), &v1alpha1.GitHubConnection{}, v1alpha1.CredentialsMissingReason)
-	must(t, w.Client.Create(t.Context(), w.CredentialsSecret(own.namespace, "acme")))
-	must(t, w.Client.Create(t.Context(), &v1alpha1.GitHubConnection{
+	must(t, p.Client.Create(t.Context(), p.CredentialsSecret(own.namespace, "acme")))
+	must(t, p.Client.Create(t.Context(), &v1alpha1.GitHubConnection{
 		ObjectMeta: metav1.ObjectMeta{Namespace: own.namespace, Name: "acme"},
-		Spec:       v1alpha1.GitHubConnectionSpec{URL: w.GitHub.ConfigURL(estate + "-org"), SecretRef: &v1alpha1.LocalObjectReference{Name: "acme"}},
+		Spec:       v1alpha1.GitHubConnectionSpec{URL: p.GitHub.ConfigURL(p.estate + "-org"), SecretRef: &v1alpha1.LocalObjectReference{Name: "acme"}},
 	}))
 	eventually(t, func(ctx context.Context) error {
 		c := &v1alpha1.GitHubConnection{}
-		if err := w.Client.Get(ctx, key(own.namespace, "acme"), c); err != nil || !conditions.IsReady(c) {
+		if err := p.Client.Get(ctx, key(own.namespace, "acme"), c); err != nil || !conditions.IsReady(c) {
 			return fmt.Errorf("%w: %+v", err, c.Status.Conditions)
 		}
 		return nil
@@ -370,15 +367,15 @@ func pushConnectionElsewhere(t *testing.T, p *platform, _ *tenant) {
 	own.applied(own.push("", declareConnection("same-secret", p.evil.URL+"/acme", `secretRef: name: "acme"`)+declareConnection("folder", p.evil.URL+"/acme", `mountRef: name: "app"`)))
 	unready(t, key(own.namespace, "same-secret"), &v1alpha1.GitHubConnection{}, v1alpha1.InvalidSpecReason, "the credentials are those of GitHubConnection acme")
 	unready(t, key(own.namespace, "folder"), &v1alpha1.GitHubConnection{}, v1alpha1.CredentialsMissingReason, "mounted folder tenants-server/app")
-	commit := own.push("", declareConnection("acme", w.GitHub.ConfigURL(estate+"-org"), `secretRef: name: "acme"`))
+	commit := own.push("", declareConnection("acme", p.GitHub.ConfigURL(p.estate+"-org"), `secretRef: name: "acme"`))
 	own.refused(commit, "GitHubConnection acme", "no source holds it")
 	if n := p.shown.Load(); n != 0 {
 		t.Errorf("credentials were shown %d times", n)
 	}
 }
 
-func pushForeignConnection(t *testing.T, _ *platform, _ *tenant) {
-	own := newTenant(t, "tenants-none")
+func pushForeignConnection(t *testing.T, p *platform, _ *tenant) {
+	own := p.newTenant(t, "tenants-none")
 	own.applied(own.push(anotherPool("probe", `name: "absent", namespace: "tenants"`, ""), ""))
 	there := unready(t, key(own.namespace, "base"), &v1alpha1.RunnerPool{}, v1alpha1.AccessDeniedReason, "spec.allowedNamespaces")
 	notThere := unready(t, key(own.namespace, "probe"), &v1alpha1.RunnerPool{}, v1alpha1.AccessDeniedReason)
@@ -389,15 +386,15 @@ func pushForeignConnection(t *testing.T, _ *platform, _ *tenant) {
 }
 
 // A server that answers nobody is named by as many sources as there are workers. Others are served meanwhile.
-func pushWhileOthersHang(t *testing.T, _ *platform, a *tenant) {
+func pushWhileOthersHang(t *testing.T, p *platform, a *tenant) {
 	deaf, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and never answers
 	must(t, err)
 	defer deaf.Close()
 	const namespace = "tenants-hang"
-	must(t, w.Cluster.CreateNamespace(t.Context(), namespace))
+	must(t, p.Cluster.CreateNamespace(t.Context(), namespace))
 	ends(t, namespace)
 	for i := range 40 {
-		must(t, w.Client.Create(t.Context(), &v1alpha1.PoolSource{
+		must(t, p.Client.Create(t.Context(), &v1alpha1.PoolSource{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("hang-%d", i)},
 			Spec: v1alpha1.PoolSourceSpec{
 				Git:      &v1alpha1.GitSource{URL: fmt.Sprintf("http://%s/%d.git", deaf.Addr(), i)},
@@ -423,19 +420,20 @@ func (p *tenant) waitListening(name string) {
 
 // Consent is given, serves, is withdrawn while a job runs, and comes back.
 func TestAConnectionServesTheNamespacesThatItsOwnerAllows(t *testing.T) {
-	newPlatform(t)
-	controller(t)
 	const namespace = "tenants-served"
+	w := newStory(t, "tenants-serve", namespace)
+	w.newPlatform(t, "tenants-serve")
+	w.controller(t)
 	must(t, w.Cluster.CreateNamespace(t.Context(), namespace))
 	ends(t, namespace)
 	pool := newPool(namespace, "linux", "main", func(p *v1alpha1.RunnerPool) {
-		p.Spec.ConnectionRef.Namespace = estate
+		p.Spec.ConnectionRef.Namespace = w.estate
 		p.Spec.Scale.Idle = new(int32(1))
 	})
 	must(t, w.Client.Create(t.Context(), pool))
 	unready(t, key(namespace, "linux"), &v1alpha1.RunnerPool{}, v1alpha1.AccessDeniedReason)
-	allow(t, namespace)
-	harness.AllDone(t, w.GitHub, harness.AddJobs(t, w.GitHub, estate+"-org", "linux", 1, 100*time.Millisecond))
+	w.allow(t, namespace)
+	harness.AllDone(t, w.GitHub, harness.AddJobs(t, w.GitHub, w.estate+"-org", "linux", 1, 100*time.Millisecond))
 	secrets := &corev1.SecretList{}
 	must(t, w.Client.List(t.Context(), secrets, client.InNamespace(namespace)))
 	for i := range secrets.Items {
@@ -444,14 +442,14 @@ func TestAConnectionServesTheNamespacesThatItsOwnerAllows(t *testing.T) {
 		}
 	}
 
-	ids := harness.AddJobs(t, w.GitHub, estate+"-org", "linux", 1, 8*time.Second)
+	ids := harness.AddJobs(t, w.GitHub, w.estate+"-org", "linux", 1, 8*time.Second)
 	waitPool(t, key(namespace, "linux"), func(p *v1alpha1.RunnerPool) error {
 		if r := p.Status.Runners; r.Busy != 1 || r.Idle != 1 {
 			return fmt.Errorf("runners %+v", r)
 		}
 		return nil
 	})
-	allow(t)
+	w.allow(t)
 	unready(t, key(namespace, "linux"), &v1alpha1.RunnerPool{}, v1alpha1.AccessDeniedReason)
 	harness.AllDone(t, w.GitHub, ids)
 	eventually(t, func(ctx context.Context) error {
@@ -460,24 +458,25 @@ func TestAConnectionServesTheNamespacesThatItsOwnerAllows(t *testing.T) {
 			return fmt.Errorf("%w: %d runners", err, len(runners.Items))
 		}
 		for _, s := range w.GitHub.Report().ScaleSets {
-			if strings.Contains(s.Scope, estate+"-org") && s.SessionOwner != "" {
+			if strings.Contains(s.Scope, w.estate+"-org") && s.SessionOwner != "" {
 				return fmt.Errorf("the session is open: %+v", s)
 			}
 		}
 		return nil
 	})
-	waiting := harness.AddJobs(t, w.GitHub, estate+"-org", "linux", 1, 100*time.Millisecond)
-	allow(t, namespace)
+	waiting := harness.AddJobs(t, w.GitHub, w.estate+"-org", "linux", 1, 100*time.Millisecond)
+	w.allow(t, namespace)
 	harness.AllDone(t, w.GitHub, waiting)
 }
 
 // What a source applies and prunes is done with the rights of its service account.
 func TestASourceHasTheRightsOfItsServiceAccount(t *testing.T) {
-	p := newPlatform(t)
-	controller(t, "--default-service-account=deployer")
 	const namespace = "tenants-rights"
-	allow(t, namespace)
-	own := newTenant(t, namespace)
+	w := newStory(t, "tenants-give", namespace)
+	p := w.newPlatform(t, "tenants-give")
+	w.controller(t, "--default-service-account=deployer")
+	w.allow(t, namespace)
+	own := w.newTenant(t, namespace)
 	waitSource(t, own.key, func(s *v1alpha1.PoolSource) error {
 		ready := conditions.Get(s, meta.ReadyCondition)
 		if ready == nil || ready.Reason != v1alpha1.AccessDeniedReason || !strings.Contains(ready.Message, "system:serviceaccount:"+namespace+":deployer") ||
@@ -495,7 +494,7 @@ func TestASourceHasTheRightsOfItsServiceAccount(t *testing.T) {
 	absent(t, &v1alpha1.GitHubConnection{}, key(namespace, "evil"))
 
 	own.patchSource(`{"spec":{"serviceAccountName":"reader"}}`)
-	commit = own.push(anotherPool("more", `name: "main", namespace: "tenants"`, ""), "")
+	commit = own.push(anotherPool("more", fmt.Sprintf(`name: "main", namespace: %q`, w.estate), ""), "")
 	own.refused(commit, "ServiceAccount "+namespace+"/reader")
 	absent(t, &v1alpha1.RunnerPool{}, key(namespace, "more"))
 	grant(t, namespace, "reader", toApply, "runnerpools")
@@ -508,19 +507,20 @@ func TestASourceHasTheRightsOfItsServiceAccount(t *testing.T) {
 func (p *tenant) patchSource(merge string) {
 	p.T.Helper()
 	s := &v1alpha1.PoolSource{ObjectMeta: metav1.ObjectMeta{Namespace: p.key.Namespace, Name: p.key.Name}}
-	must(p.T, w.Client.Patch(p.T.Context(), s, client.RawPatch("application/merge-patch+json", []byte(merge))))
+	must(p.T, p.w.Client.Patch(p.T.Context(), s, client.RawPatch("application/merge-patch+json", []byte(merge))))
 }
 
 // Each is something that somebody tries who may change all of Corral's objects in a namespace, and whom the connection allows.
 func TestATenantWithEditRights(t *testing.T) {
-	newPlatform(t)
-	controller(t)
 	const namespace = "tenants-edit"
+	w := newStory(t, "tenants-lend", namespace, "tenants-victim")
+	w.newPlatform(t, "tenants-lend")
+	w.controller(t)
 	for _, ns := range []string{namespace, "tenants-victim"} {
 		must(t, w.Cluster.CreateNamespace(t.Context(), ns))
 		ends(t, ns)
 	}
-	allow(t, namespace, "tenants-victim")
+	w.allow(t, namespace, "tenants-victim")
 	grant(t, namespace, "mallory", "get, list, watch, create, update, patch, delete", "'*'")
 	config, err := w.Cluster.ServiceAccountConfig(t.Context(), namespace, "mallory")
 	must(t, err)
@@ -528,11 +528,11 @@ func TestATenantWithEditRights(t *testing.T) {
 	must(t, err)
 
 	victim := newPool("tenants-victim", "linux", "main", func(p *v1alpha1.RunnerPool) {
-		p.Spec.ConnectionRef.Namespace, p.Spec.Scale.Idle = estate, new(int32(1))
+		p.Spec.ConnectionRef.Namespace, p.Spec.Scale.Idle = w.estate, new(int32(1))
 	})
 	must(t, w.Client.Create(t.Context(), victim))
 	(&tenant{&gitops{Repository: &harness.Repository{T: t}, namespace: "tenants-victim"}}).waitListening("linux")
-	shared := v1alpha1.ConnectionReference{Name: "main", Namespace: estate}
+	connection := v1alpha1.ConnectionReference{Name: "main", Namespace: w.estate}
 	object := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: namespace, Name: name} }
 
 	t.Run("other namespaces and cluster policies aren't his", func(t *testing.T) {
@@ -565,7 +565,7 @@ func TestATenantWithEditRights(t *testing.T) {
 		must(t, mallory.Create(t.Context(), &v1alpha1.ScaleSet{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "forged", Finalizers: []string{v1alpha1.ScaleSetFinalizer}},
 			Spec: v1alpha1.ScaleSetSpec{
-				PoolRef: v1alpha1.LocalObjectReference{Name: "forged"}, PoolUID: string(victim.UID), ConnectionRef: shared,
+				PoolRef: v1alpha1.LocalObjectReference{Name: "forged"}, PoolUID: string(victim.UID), ConnectionRef: connection,
 				Name: "linux", RunnerGroup: "default", Labels: []string{"stolen"},
 			},
 		}))
@@ -580,12 +580,12 @@ func TestATenantWithEditRights(t *testing.T) {
 	})
 	t.Run("a pool can't take another's scale set", func(t *testing.T) {
 		must(t, mallory.Create(t.Context(), newPool(namespace, "taker", "main", func(p *v1alpha1.RunnerPool) {
-			p.Spec.ConnectionRef, p.Spec.ScaleSetName = shared, "linux"
+			p.Spec.ConnectionRef, p.Spec.ScaleSetName = connection, "linux"
 		})))
 		unready(t, key(namespace, "taker"), &v1alpha1.RunnerPool{}, v1alpha1.OwnedElsewhereReason, "another namespace")
 	})
 	t.Run("a forged runner can't take another's registration", func(t *testing.T) {
-		own := newPool(namespace, "bait", "main", func(p *v1alpha1.RunnerPool) { p.Spec.ConnectionRef = shared })
+		own := newPool(namespace, "bait", "main", func(p *v1alpha1.RunnerPool) { p.Spec.ConnectionRef = connection })
 		must(t, mallory.Create(t.Context(), own))
 		(&tenant{&gitops{Repository: &harness.Repository{T: t}, namespace: namespace}}).waitListening("bait")
 		theirs := idleRunner(t, "tenants-victim")
@@ -598,24 +598,24 @@ func TestATenantWithEditRights(t *testing.T) {
 		must(t, mallory.Status().Patch(t.Context(), forged, client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"status":{"runnerID":%d}}`, theirs.Status.RunnerID))))
 		must(t, mallory.Delete(t.Context(), forged))
 		unready(t, key(namespace, theirs.Name), &v1alpha1.Runner{}, v1alpha1.ConnectionNotReadyReason, `nothing shows that RunnerPool "bait" registered it`)
-		if again := idleRunner(t, "tenants-victim"); again.UID != theirs.UID || !registered(theirs) {
+		if again := idleRunner(t, "tenants-victim"); again.UID != theirs.UID || !w.registered(theirs) {
 			t.Errorf("the victim's runner %s is %s by now", theirs.Name, again.Name)
 		}
 		must(t, mallory.Patch(t.Context(), forged, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))))
 		must(t, mallory.Delete(t.Context(), own))
 	})
 	t.Run("a forged runner isn't registered by a connection that doesn't allow it", func(t *testing.T) {
-		allow(t, "tenants-victim")
+		w.allow(t, "tenants-victim")
 		must(t, mallory.Create(t.Context(), &v1alpha1.Runner{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "forged-1", Labels: map[string]string{v1alpha1.PoolLabel: "forged"}},
-			Spec:       v1alpha1.RunnerSpec{PoolRef: v1alpha1.LocalObjectReference{Name: "forged"}, ConnectionRef: shared, ScaleSetID: 1, Revision: "forged-1"},
+			Spec:       v1alpha1.RunnerSpec{PoolRef: v1alpha1.LocalObjectReference{Name: "forged"}, ConnectionRef: connection, ScaleSetID: 1, Revision: "forged-1"},
 		}))
 		unready(t, key(namespace, "forged-1"), &v1alpha1.Runner{}, v1alpha1.AccessDeniedReason)
 		must(t, mallory.Delete(t.Context(), &v1alpha1.Runner{ObjectMeta: object("forged-1")}))
 	})
 	sets := 0
 	for _, s := range w.GitHub.Report().ScaleSets {
-		if strings.Contains(s.Scope, estate+"-org") && s.Name != "bait" {
+		if strings.Contains(s.Scope, w.estate+"-org") && s.Name != "bait" {
 			sets++
 			if s.Name != "linux" || s.Labels[0] != "linux" || !strings.Contains(s.SessionOwner, string(victim.UID)) {
 				t.Errorf("the victim's scale set is %+v", s)
@@ -632,7 +632,7 @@ func idleRunner(t *testing.T, namespace string) *v1alpha1.Runner {
 	t.Helper()
 	runners := &v1alpha1.RunnerList{}
 	eventually(t, func(ctx context.Context) error {
-		if err := w.Client.List(ctx, runners, client.InNamespace(namespace)); err != nil {
+		if err := shared.Client.List(ctx, runners, client.InNamespace(namespace)); err != nil {
 			return err
 		}
 		if len(runners.Items) != 1 || runners.Items[0].Status.State != v1alpha1.RunnerIdle || runners.Items[0].Status.RunnerID == 0 {
@@ -644,7 +644,7 @@ func idleRunner(t *testing.T, namespace string) *v1alpha1.Runner {
 }
 
 // registered says whether GitHub knows a runner under its id.
-func registered(r *v1alpha1.Runner) bool {
+func (w *story) registered(r *v1alpha1.Runner) bool {
 	return slices.ContainsFunc(w.GitHub.Report().Runners, func(known githubsim.RunnerReport) bool {
 		return int64(known.ID) == r.Status.RunnerID && known.Name == r.Name
 	})
@@ -652,15 +652,16 @@ func registered(r *v1alpha1.Runner) bool {
 
 // A controller of some namespaces leaves the others alone, and none of theirs can be used.
 func TestAControllerOfSomeNamespaces(t *testing.T) {
-	newPlatform(t)
-	allow(t, "*")
-	controller(t, "--watch-namespaces=tenants-watched")
+	w := newStory(t, "tenants-watched")
+	w.newPlatform(t, "tenants-elsewhere")
+	w.allow(t, "*")
+	w.controller(t, "--watch-namespaces=tenants-watched")
 	for _, ns := range []string{"tenants-watched", "tenants-unwatched"} {
 		must(t, w.Cluster.CreateNamespace(t.Context(), ns))
 		ends(t, ns)
-		must(t, w.Client.Create(t.Context(), newPool(ns, "linux", "main", func(p *v1alpha1.RunnerPool) { p.Spec.ConnectionRef.Namespace = estate })))
+		must(t, w.Client.Create(t.Context(), newPool(ns, "linux", "main", func(p *v1alpha1.RunnerPool) { p.Spec.ConnectionRef.Namespace = w.estate })))
 	}
-	unready(t, key("tenants-watched", "linux"), &v1alpha1.RunnerPool{}, v1alpha1.AccessDeniedReason, "namespace "+estate+" is not among --watch-namespaces")
+	unready(t, key("tenants-watched", "linux"), &v1alpha1.RunnerPool{}, v1alpha1.AccessDeniedReason, "namespace "+w.estate+" is not among --watch-namespaces")
 	p := &v1alpha1.RunnerPool{}
 	must(t, w.Client.Get(t.Context(), key("tenants-unwatched", "linux"), p))
 	if len(p.Status.Conditions) > 0 {
@@ -669,12 +670,13 @@ func TestAControllerOfSomeNamespaces(t *testing.T) {
 }
 
 func TestSecretsAreReadByNameOnly(t *testing.T) {
+	t.Parallel()
 	for _, verb := range []string{"list", "watch", "update", "patch", "delete"} {
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 			User:               "system:serviceaccount:" + world.SystemNamespace + ":" + world.ServiceAccount,
 			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Resource: "secrets", Namespace: "default"},
 		}}
-		must(t, w.Client.Create(t.Context(), review))
+		must(t, shared.Client.Create(t.Context(), review))
 		if review.Status.Allowed {
 			t.Errorf("the controller may %s Secrets", verb)
 		}

@@ -43,7 +43,7 @@ func loosen(t *testing.T) (restore func()) {
 	definitions := &unstructured.UnstructuredList{}
 	definitions.SetAPIVersion("apiextensions.k8s.io/v1")
 	definitions.SetKind("CustomResourceDefinitionList")
-	must(t, w.Client.List(t.Context(), definitions))
+	must(t, shared.Client.List(t.Context(), definitions))
 	var was []unstructured.Unstructured
 	for _, d := range definitions.Items {
 		if group, _, _ := unstructured.NestedString(d.Object, "spec", "group"); group != v1alpha1.GroupVersion.Group {
@@ -54,14 +54,14 @@ func loosen(t *testing.T) (restore func()) {
 		anything := map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
 		versions[0].(map[string]any)["schema"] = map[string]any{"openAPIV3Schema": anything}
 		must(t, unstructured.SetNestedSlice(d.Object, versions, "spec", "versions"))
-		must(t, w.Client.Update(t.Context(), &d))
+		must(t, shared.Client.Update(t.Context(), &d))
 	}
 	restore = sync.OnceFunc(func() {
 		for _, d := range was {
 			d.SetResourceVersion("")
 			patch, err := d.MarshalJSON()
 			must(t, err)
-			must(t, w.Client.Patch(context.Background(), &d, client.RawPatch("application/merge-patch+json", patch)))
+			must(t, shared.Client.Patch(context.Background(), &d, client.RawPatch("application/merge-patch+json", patch)))
 		}
 	})
 	t.Cleanup(restore)
@@ -73,7 +73,7 @@ func poison(t *testing.T, namespace string) []client.Object {
 	t.Helper()
 	var made []client.Object
 	for _, p := range poisons {
-		gvk, err := w.Client.GroupVersionKindFor(p.into)
+		gvk, err := shared.Client.GroupVersionKindFor(p.into)
 		must(t, err)
 		object := &unstructured.Unstructured{Object: map[string]any{}}
 		must(t, yaml.Unmarshal([]byte("spec: {"+p.spec+"}"), &object.Object))
@@ -83,18 +83,19 @@ func poison(t *testing.T, namespace string) []client.Object {
 		if gvk.Kind == "ClusterRunnerPolicy" {
 			object.SetNamespace("")
 		}
-		eventually(t, func(ctx context.Context) error { return w.Client.Create(ctx, object.DeepCopy()) })
+		eventually(t, func(ctx context.Context) error { return shared.Client.Create(ctx, object.DeepCopy()) })
 		made = append(made, object)
 	}
 	return made
 }
 
 func TestOneUnreadableObjectOfEachKindStopsNobodyElse(t *testing.T) {
+	w := newLoneStory(t)
 	must(t, w.Cluster.CreateNamespace(t.Context(), "poisoned"))
 	must(t, w.Connect(t.Context(), "bystander", "acme", "bystander-org"))
 	must(t, w.Client.Create(t.Context(), newPool("bystander", "linux", "acme")))
-	running := start(t)
-	allDone(t, addJobs(t, "bystander-org", "linux", 3, 50*time.Millisecond))
+	running := w.start(t)
+	w.allDone(t, w.addJobs(t, "bystander-org", "linux", 3, 50*time.Millisecond))
 
 	restore := loosen(t)
 	objects := poison(t, "poisoned")
@@ -124,31 +125,32 @@ func TestOneUnreadableObjectOfEachKindStopsNobodyElse(t *testing.T) {
 	}
 	tell()
 	restore() // only now: of a time that is none, an API server with rules takes no status either
-	allDone(t, addJobs(t, "bystander-org", "linux", 10, 50*time.Millisecond))
+	w.allDone(t, w.addJobs(t, "bystander-org", "linux", 10, 50*time.Millisecond))
 	must(t, w.Client.Create(t.Context(), newPool("bystander", "late", "acme")))
-	allDone(t, addJobs(t, "bystander-org", "late", 3, 50*time.Millisecond))
+	w.allDone(t, w.addJobs(t, "bystander-org", "late", 3, 50*time.Millisecond))
 
 	must(t, running.Stop())
-	start(t)
+	w.start(t)
 	ends(t, "bystander")
-	allDone(t, addJobs(t, "bystander-org", "linux", 10, 50*time.Millisecond))
+	w.allDone(t, w.addJobs(t, "bystander-org", "linux", 10, 50*time.Millisecond))
 	tell()
 	must(t, w.Client.Create(t.Context(), newPool("bystander", "later", "acme")))
-	allDone(t, addJobs(t, "bystander-org", "later", 3, 50*time.Millisecond))
+	w.allDone(t, w.addJobs(t, "bystander-org", "later", 3, 50*time.Millisecond))
 }
 
 // The API server takes times that Go doesn't, and a status has them where no rule of ours is.
 func TestAStatusThatCannotBeReadIsWrittenAnew(t *testing.T) {
+	w := newStory(t, "badstatus")
 	must(t, w.Connect(t.Context(), "badstatus", "acme", "badstatus-org"))
 	p := newPool("badstatus", "linux", "acme")
 	must(t, w.Client.Create(t.Context(), p))
-	start(t)
+	w.start(t)
 	ends(t, "badstatus")
-	allDone(t, addJobs(t, "badstatus-org", "linux", 1, 50*time.Millisecond))
+	w.allDone(t, w.addJobs(t, "badstatus-org", "linux", 1, 50*time.Millisecond))
 	const patch = `{"status":{"schedule":{"min":0,"idle":0,"max":1,"next":"2026-12-20t00:00:00z"},` +
 		`"conditions":[{"type":"Ready","status":"True","reason":"x","message":"","lastTransitionTime":["never"]}]}}`
 	must(t, w.Client.Status().Patch(t.Context(), p.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(patch))))
-	allDone(t, addJobs(t, "badstatus-org", "linux", 3, 50*time.Millisecond))
+	w.allDone(t, w.addJobs(t, "badstatus-org", "linux", 3, 50*time.Millisecond))
 	eventually(t, func(ctx context.Context) error {
 		if err := w.Client.Get(ctx, client.ObjectKeyFromObject(p), p); err != nil {
 			return err
@@ -162,14 +164,15 @@ func TestAStatusThatCannotBeReadIsWrittenAnew(t *testing.T) {
 
 // Of one that is nested 9,994 deep the API server says that it can't be read, and keeps it: nobody could list pools any more.
 func TestATemplateTooDeepToBeListedIsRefused(t *testing.T) {
-	must(t, w.Cluster.CreateNamespace(t.Context(), "deep"))
+	t.Parallel()
+	must(t, shared.Cluster.CreateNamespace(t.Context(), "deep"))
 	for name, template := range map[string]string{
 		"objects": strings.Repeat(`{"a":`, 9994) + "1" + strings.Repeat("}", 9994),
 		"lists":   `{"a":` + strings.Repeat("[", 9992) + strings.Repeat("]", 9992) + "}",
 	} {
 		p := newPool("deep", name, "acme", func(p *v1alpha1.RunnerPool) { p.Spec.Template.Raw = []byte(template) })
 		eventually(t, func(ctx context.Context) error { // an API server learns of a policy a while after it is made
-			if err := w.Client.Create(ctx, p.DeepCopy(), client.DryRunAll); err == nil || !strings.Contains(err.Error(), "spec has more than 9000 objects and lists") {
+			if err := shared.Client.Create(ctx, p.DeepCopy(), client.DryRunAll); err == nil || !strings.Contains(err.Error(), "spec has more than 9000 objects and lists") {
 				return fmt.Errorf("%s: the API server said %q", name, fmt.Sprint(err))
 			}
 			return nil
@@ -178,7 +181,7 @@ func TestATemplateTooDeepToBeListedIsRefused(t *testing.T) {
 	large := newPool("deep", "large", "acme", func(p *v1alpha1.RunnerPool) {
 		p.Spec.Template.Raw = fmt.Appendf(nil, `{"spec":{"containers":[{"name":"runner","env":[{"name":"A","value":%q}]}]}}`, strings.Repeat("1234567 ", 100_000))
 	})
-	must(t, w.Client.Create(t.Context(), large))
-	must(t, w.Client.List(t.Context(), &v1alpha1.RunnerPoolList{}))
-	must(t, w.Client.Delete(t.Context(), large))
+	must(t, shared.Client.Create(t.Context(), large))
+	must(t, shared.Client.List(t.Context(), &v1alpha1.RunnerPoolList{}))
+	must(t, shared.Client.Delete(t.Context(), large))
 }

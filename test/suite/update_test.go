@@ -38,10 +38,10 @@ pools: schema.#Pools & {linux: spec: {
 }
 
 // newUpdates is a repository with a pool of version 1, whose free runners run.
-func newUpdates(t *testing.T, namespace, update string, idle int) *gitops {
+func (w *story) newUpdates(t *testing.T, namespace, update string, idle int) *gitops {
 	t.Helper()
 	must(t, w.Connect(t.Context(), namespace, "acme", namespace+"-org"))
-	g := &gitops{Repository: harness.NewRepository(t), namespace: namespace, key: client.ObjectKey{Namespace: namespace, Name: "pools"}}
+	g := &gitops{w: w, Repository: harness.NewRepository(t), namespace: namespace, key: client.ObjectKey{Namespace: namespace, Name: "pools"}}
 	g.Write("pools.cue", updated("1", update, idle))
 	commit := g.Push("A pool")
 	must(t, w.Client.Create(t.Context(), &v1alpha1.PoolSource{
@@ -57,7 +57,7 @@ func newUpdates(t *testing.T, namespace, update string, idle int) *gitops {
 func (g *gitops) pool(ctx context.Context) *v1alpha1.RunnerPool {
 	g.T.Helper()
 	p := &v1alpha1.RunnerPool{}
-	must(g.T, w.Client.Get(ctx, key(g.namespace, "linux"), p))
+	must(g.T, g.w.Client.Get(ctx, key(g.namespace, "linux"), p))
 	return p
 }
 
@@ -65,14 +65,14 @@ func (g *gitops) pool(ctx context.Context) *v1alpha1.RunnerPool {
 func (g *gitops) patch(merge string) {
 	g.T.Helper()
 	p := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: g.namespace, Name: "linux"}}
-	must(g.T, w.Client.Patch(g.T.Context(), p, client.RawPatch(types.MergePatchType, []byte(merge))))
+	must(g.T, g.w.Client.Patch(g.T.Context(), p, client.RawPatch(types.MergePatchType, []byte(merge))))
 }
 
 // runners counts the runners that aren't being ended by revision: all, and those that wait for a job.
 func (g *gitops) runners(ctx context.Context) (all, free map[string]int) {
 	g.T.Helper()
 	list := &v1alpha1.RunnerList{}
-	must(g.T, w.Client.List(ctx, list, client.InNamespace(g.namespace)))
+	must(g.T, g.w.Client.List(ctx, list, client.InNamespace(g.namespace)))
 	all, free = map[string]int{}, map[string]int{}
 	for _, r := range list.Items {
 		if r.DeletionTimestamp.IsZero() {
@@ -99,8 +99,9 @@ func (g *gitops) waitFree(n int) {
 }
 
 func TestABrokenImageIsRolledBackWhileJobsAreServed(t *testing.T) {
-	controller(t)
-	g := newUpdates(t, "rollback", "maxSurge: 3", 2)
+	w := newStory(t, "rollback")
+	w.controller(t)
+	g := w.newUpdates(t, "rollback", "maxSurge: 3", 2)
 	good := g.pool(t.Context()).Status.Revision
 	t.Cleanup(w.Node.Inject(nodeplay.Fault{Mishap: nodeplay.CrashBeforeConnecting, Namespace: g.namespace, Labels: map[string]string{"version": "2"}}))
 	jobs := []string{g.job("linux", 4*time.Second)}
@@ -123,7 +124,7 @@ func TestABrokenImageIsRolledBackWhileJobsAreServed(t *testing.T) {
 	for range 6 {
 		jobs = append(jobs, g.job("linux", 50*time.Millisecond))
 	}
-	last := g.job("linux", time.Second)
+	last := g.job("linux", 3*time.Second)
 	if image := g.image(g.runnerOf(last)); image != "runner:1" {
 		t.Errorf("a runner has %s", image)
 	}
@@ -146,9 +147,10 @@ func TestABrokenImageIsRolledBackWhileJobsAreServed(t *testing.T) {
 }
 
 func TestCanariesComeBeforeTheRest(t *testing.T) {
-	controller(t)
+	w := newStory(t, "canary")
+	w.controller(t)
 	const update = `maxSurge: 1, canary: {runners: 1, pause: "10m"}`
-	g := newUpdates(t, "canary", update, 3)
+	g := w.newUpdates(t, "canary", update, 3)
 	former := g.pool(t.Context()).Status.Revision
 	g.Write("pools.cue", updated("2", update, 3))
 	g.sync(g.Push("A new image"))
@@ -182,7 +184,7 @@ func TestCanariesComeBeforeTheRest(t *testing.T) {
 	if revision := g.pool(t.Context()).Status.Revision; revision != current {
 		t.Errorf("revision %s", revision)
 	}
-	id := g.job("linux", time.Second)
+	id := g.job("linux", 3*time.Second)
 	if image := g.image(g.runnerOf(id)); image != "runner:2" {
 		t.Errorf("a runner has %s", image)
 	}
