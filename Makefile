@@ -40,11 +40,11 @@ demo: build ## The main job on this machine: Git, API server, controller, simula
 
 .PHONY: bench
 bench: build ## Measure latency, requests, CPU and memory on this machine; docs/performance.md explains. ARGS for flags.
-	$(GO) run ./test/bench $(ARGS)
+	$(GO) run ./sim/bench $(ARGS)
 
 .PHONY: test
 test: ## All tests that need no hardware, the real API server included.
-	$(GO) run ./internal/localcluster/cmd/assets
+	$(GO) run ./sim/localcluster/cmd/assets
 	$(GO) test -timeout 40m ./...
 
 .PHONY: test-one
@@ -66,14 +66,14 @@ mutants: ## Break rules and the policy engine on purpose, one by one: each fault
 
 .PHONY: chaos
 chaos: ## A storm of every fault for each of SEEDS (1-20), four at a time; one that fails tells its schedule and its log.
-	$(GO) run ./internal/localcluster/cmd/assets
+	$(GO) run ./sim/localcluster/cmd/assets
 	CORRAL_CHAOS_SEEDS=$(SEEDS) $(GO) test -count=1 -timeout 60m -run TestStorm -v ./test/chaos
 
 .PHONY: interop interop-flux interop-argocd
 interop: interop-flux interop-argocd ## Meet Flux's and Argo CD's real controllers, built from their modules (20 CPU-minutes the first time).
 
 interop-flux: ## Flux's source-controller and kustomize-controller alone.
-	$(GO) run ./internal/localcluster/cmd/assets
+	$(GO) run ./sim/localcluster/cmd/assets
 	CORRAL_INTEROP=1 $(GO) test -count=1 -timeout 60m -v ./test/interop/flux
 
 interop-argocd: ## Argo CD's server of plugins and its health scripts alone.
@@ -81,7 +81,7 @@ interop-argocd: ## Argo CD's server of plugins and its health scripts alone.
 
 .PHONY: test-race
 test-race: ## All tests under the race detector (needs a C compiler).
-	$(GO) run ./internal/localcluster/cmd/assets
+	$(GO) run ./sim/localcluster/cmd/assets
 	CGO_ENABLED=1 $(GO) test -race -timeout 60m ./...
 
 .PHONY: e2e

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package controllers lists every controller and makes the manager they run in.
-// The main loop is controllers/pool.
+// The main loop is controllers/pools.
 package controllers
 
 import (
@@ -17,34 +17,32 @@ import (
 
 	sourcev1 "github.com/fluxcd/source-controller/api/v1"
 	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/controllers/connection"
-	"github.com/corral-dev/corral/controllers/demand"
-	policies "github.com/corral-dev/corral/controllers/policy"
-	"github.com/corral-dev/corral/controllers/pool"
-	"github.com/corral-dev/corral/controllers/runner"
-	"github.com/corral-dev/corral/controllers/scaleset"
-	"github.com/corral-dev/corral/controllers/source"
-	"github.com/corral-dev/corral/controllers/webhook"
+	"github.com/corral-dev/corral/controllers/connections"
+	"github.com/corral-dev/corral/controllers/jobs"
+	"github.com/corral-dev/corral/controllers/policies"
+	"github.com/corral-dev/corral/controllers/pools"
+	"github.com/corral-dev/corral/controllers/runners"
+	"github.com/corral-dev/corral/controllers/scalesets"
+	"github.com/corral-dev/corral/controllers/sources"
+	"github.com/corral-dev/corral/controllers/webhooks"
 	"github.com/corral-dev/corral/internal/fairqueue"
 	"github.com/corral-dev/corral/internal/fluxsource"
-	"github.com/corral-dev/corral/internal/githubapi"
+	"github.com/corral-dev/corral/internal/github/rest"
+	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/gitsource"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/metricsource"
 	"github.com/corral-dev/corral/internal/notify"
 	"github.com/corral-dev/corral/internal/policy"
-	actions "github.com/corral-dev/corral/internal/scaleset"
-	hook "github.com/corral-dev/corral/internal/webhook"
+	"github.com/corral-dev/corral/internal/webhook"
 	"github.com/corral-dev/corral/internal/worker"
 )
 
@@ -59,7 +57,7 @@ func Scheme() *runtime.Scheme {
 
 // Collectors returns the metrics of all controllers and of the calls to GitHub, to be registered once.
 func Collectors() []prometheus.Collector {
-	return slices.Concat(source.Collectors(), policies.Collectors(), pool.Collectors(), runner.Collectors(), scaleset.Collectors(), demand.Collectors(), actions.Collectors(), githubapi.Collectors(), fairqueue.Collectors(), webhook.Collectors(), notify.Collectors())
+	return slices.Concat(sources.Collectors(), policies.Collectors(), pools.Collectors(), runners.Collectors(), scalesets.Collectors(), jobs.Collectors(), scaleset.Collectors(), rest.Collectors(), fairqueue.Collectors(), webhooks.Collectors(), notify.Collectors())
 }
 
 // Options of the controllers.
@@ -142,20 +140,20 @@ func All(mgr ctrl.Manager, o Options) error {
 	ofPools, ofRunners := report, report
 	ofPools.Gathered = kube.Gather(poolStatusInterval, statusRate, time.Now)
 	ofRunners.Quiet, ofRunners.Gathered = true, kube.Gather(runnerStatusDelay, statusRate, time.Now)
-	notes := runner.NewNotes()
+	notes := runners.NewNotes()
 	live := mgr.GetAPIReader()
 	engine := policies.NewEngine(time.Now)
 	engine.Cache = mgr.GetClient()
 	if o.LogDecisions {
 		engine.Log = policies.NewDecisionLog(ctrl.Log.WithName("decision"), o.DecisionSample, time.Now)
 	}
-	access := &connection.Access{Connections: mgr.GetClient(), Namespaces: o.Namespaces, Now: time.Now}
-	clients := actions.NewRegistry(actions.Options{Version: o.Version})
-	rest := githubapi.NewRegistry(clients, githubapi.ClientOptions{Version: o.Version})
-	sessions := scaleset.NewSessions()
+	access := &connections.Access{Connections: mgr.GetClient(), Namespaces: o.Namespaces, Now: time.Now}
+	clients := scaleset.NewRegistry(scaleset.Options{Version: o.Version})
+	gh := rest.NewRegistry(clients, rest.ClientOptions{Version: o.Version})
+	sessions := scalesets.NewSessions()
 
-	verify := func(ctx context.Context, c actions.Credentials) (githubapi.Identity, error) {
-		return githubapi.Verify(ctx, c, githubapi.Options{Version: o.Version})
+	verify := func(ctx context.Context, c scaleset.Credentials) (rest.Identity, error) {
+		return rest.Verify(ctx, c, rest.Options{Version: o.Version})
 	}
 
 	compiler, err := worker.NewCompiler(compilers, worker.DefaultLimits())
@@ -166,27 +164,27 @@ func All(mgr ctrl.Manager, o Options) error {
 	if err != nil {
 		return err
 	}
-	impersonator := source.NewImpersonator(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	impersonator := sources.NewImpersonator(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 	git := &gitsource.Client{AllowFile: o.AllowFileSources}
 	artifacts := &fluxsource.Client{Host: o.SourceControllerHost}
 	ofPolicies := func(kind string) *policies.Reconciler {
 		return &policies.Reconciler{Reporter: report, Live: live, Rules: rules, Engine: engine, Kind: kind}
 	}
 
-	desk := demand.NewDesk(demand.Config{
-		Client: mgr.GetClient(), GitHub: func(c types.NamespacedName) (demand.GitHub, bool) { return rest.Get(connection.Key(c)) },
-		Record: func(ctx context.Context, namespace string, events []actions.JobEvent) error {
-			return (&runner.Recorder{Client: mgr.GetClient(), Namespace: namespace, Notes: notes}).RecordJobs(ctx, events)
+	desk := jobs.NewDesk(jobs.Config{
+		Client: mgr.GetClient(), GitHub: func(c types.NamespacedName) (jobs.GitHub, bool) { return gh.Get(connections.Key(c)) },
+		Record: func(ctx context.Context, namespace string, events []scaleset.JobEvent) error {
+			return (&runners.Recorder{Client: mgr.GetClient(), Namespace: namespace, Notes: notes}).RecordJobs(ctx, events)
 		},
 		Access: access, Now: time.Now,
 	})
 
-	poller, err := newPoller(mgr, o, clients, rest, access)
+	poller, err := newPoller(mgr, o, clients, gh, access)
 	if err != nil {
 		return err
 	}
 
-	sources := &source.Reconciler{Reporter: report, Live: live, Impersonate: impersonator.As, DefaultServiceAccount: o.DefaultServiceAccount, CrossNamespace: !o.NoCrossNamespaceRefs, Fetcher: git, Artifacts: artifacts, Compiler: compiler}
+	source := &sources.Reconciler{Reporter: report, Live: live, Impersonate: impersonator.As, DefaultServiceAccount: o.DefaultServiceAccount, CrossNamespace: !o.NoCrossNamespaceRefs, Fetcher: git, Artifacts: artifacts, Compiler: compiler}
 
 	return firstError(
 		mgr.Add(engine),
@@ -195,27 +193,27 @@ func All(mgr ctrl.Manager, o Options) error {
 		addWebhook(mgr, o.Webhook, desk),
 		ofPolicies(policy.KindClusterRunnerPolicy).SetupWithManager(mgr, o.Others),
 		ofPolicies(policy.KindRunnerPolicy).SetupWithManager(mgr, o.Others),
-		addTeller(mgr, o, &source.Teller{Reporter: report, Live: live, Cluster: o.Cluster, Sources: sources, Now: time.Now}, rest),
-		sources.SetupWithManager(mgr, source.Options{Concurrent: o.Others, JitterPercent: o.JitterPercent}),
-		(&connection.Reconciler{Reporter: report, Secrets: live, CredentialsDir: o.CredentialsDir, Clients: clients, Verify: verify, Now: time.Now}).SetupWithManager(mgr, o.Others),
-		(&scaleset.Reconciler{Reporter: report, Clients: clients, Sessions: sessions, Access: access, Notes: notes, Cluster: o.Cluster, Now: time.Now}).SetupWithManager(mgr, o.Others),
-		(&pool.Reconciler{Reporter: ofPools, Sessions: sessions, Failures: notes, Live: live, Demand: []pool.Reader{desk, poller}, Desk: desk, Policies: engine, Access: access, REST: rest, Cluster: o.Cluster, Zone: o.Zone, Now: time.Now}).SetupWithManager(mgr, o.Others, sessions.Words(), desk.Words(), poller.Words()),
-		mgr.Add(&runner.Census{Reporter: report, Live: live, REST: rest, Access: access, Notes: notes, Cluster: o.Cluster, Now: time.Now}),
-		(&runner.Reconciler{Reporter: ofRunners, Live: live, Clients: clients, Sets: sessions, Cluster: o.Cluster, REST: rest, Access: access, Notes: notes, Policies: engine, Now: time.Now}).SetupWithManager(mgr, o.Runners),
+		addTeller(mgr, o, &sources.Teller{Reporter: report, Live: live, Cluster: o.Cluster, Sources: source, Now: time.Now}, gh),
+		source.SetupWithManager(mgr, sources.Options{Concurrent: o.Others, JitterPercent: o.JitterPercent}),
+		(&connections.Reconciler{Reporter: report, Secrets: live, CredentialsDir: o.CredentialsDir, Clients: clients, Verify: verify, Now: time.Now}).SetupWithManager(mgr, o.Others),
+		(&scalesets.Reconciler{Reporter: report, Clients: clients, Sessions: sessions, Access: access, Notes: notes, Cluster: o.Cluster, Now: time.Now}).SetupWithManager(mgr, o.Others),
+		(&pools.Reconciler{Reporter: ofPools, Sessions: sessions, Failures: notes, Live: live, Demand: []pools.Reader{desk, poller}, Desk: desk, Policies: engine, Access: access, REST: gh, Cluster: o.Cluster, Zone: o.Zone, Now: time.Now}).SetupWithManager(mgr, o.Others, sessions.Words(), desk.Words(), poller.Words()),
+		mgr.Add(&runners.Census{Reporter: report, Live: live, REST: gh, Access: access, Notes: notes, Cluster: o.Cluster, Now: time.Now}),
+		(&runners.Reconciler{Reporter: ofRunners, Live: live, Clients: clients, Sets: sessions, Cluster: o.Cluster, REST: gh, Access: access, Notes: notes, Policies: engine, Now: time.Now}).SetupWithManager(mgr, o.Runners),
 	)
 }
 
 // addTeller adds what tells GitHub of revisions, if it is to be told.
-func addTeller(mgr ctrl.Manager, o Options, teller *source.Teller, gh *githubapi.Registry) error {
+func addTeller(mgr ctrl.Manager, o Options, teller *sources.Teller, gh *rest.Registry) error {
 	if !o.PostStatus {
 		return nil
 	}
-	teller.GitHub = func(c types.NamespacedName) (source.Commits, bool) { return gh.Get(connection.Key(c)) }
+	teller.GitHub = func(c types.NamespacedName) (sources.Commits, bool) { return gh.Get(connections.Key(c)) }
 	return teller.SetupWithManager(mgr)
 }
 
 // newPoller makes what looks at pools' metrics.
-func newPoller(mgr ctrl.Manager, o Options, clients *actions.Registry, gh *githubapi.Registry, access *connection.Access) (*demand.Poller, error) {
+func newPoller(mgr ctrl.Manager, o Options, clients *scaleset.Registry, gh *rest.Registry, access *connections.Access) (*jobs.Poller, error) {
 	servers, err := metricsource.NewServers(o.PrometheusServers, metricsource.ServersOptions{})
 	if err != nil {
 		return nil, err
@@ -224,10 +222,10 @@ func newPoller(mgr ctrl.Manager, o Options, clients *actions.Registry, gh *githu
 	if err != nil {
 		return nil, err
 	}
-	return demand.NewPoller(demand.PollerConfig{
+	return jobs.NewPoller(jobs.PollerConfig{
 		Client:     mgr.GetClient(),
-		GitHub:     func(c types.NamespacedName) (demand.JobLister, bool) { return gh.Get(connection.Key(c)) },
-		ScaleSets:  func(c types.NamespacedName) (demand.SetFinder, bool) { return clients.Get(connection.Key(c)) },
+		GitHub:     func(c types.NamespacedName) (jobs.JobLister, bool) { return gh.Get(connections.Key(c)) },
+		ScaleSets:  func(c types.NamespacedName) (jobs.SetFinder, bool) { return clients.Get(connections.Key(c)) },
 		Prometheus: servers, External: external, Access: access, Now: time.Now, Random: rand.Float64,
 	}), nil
 }
@@ -247,11 +245,11 @@ func addNotifier(mgr ctrl.Manager, address string, report *kube.Reporter) error 
 }
 
 // addWebhook adds the webhook server, if there is to be one.
-func addWebhook(mgr ctrl.Manager, o *WebhookOptions, desk hook.Desk) error {
+func addWebhook(mgr ctrl.Manager, o *WebhookOptions, desk webhook.Desk) error {
 	if o == nil {
 		return nil
 	}
-	return webhook.SetupWithManager(mgr, webhook.Options{Listener: o.Listener, TrustedProxies: o.TrustedProxies, Lease: o.Lease, Key: o.Key, Namespaces: o.Namespaces, Desk: desk, Now: time.Now})
+	return webhooks.SetupWithManager(mgr, webhooks.Options{Listener: o.Listener, TrustedProxies: o.TrustedProxies, Lease: o.Lease, Key: o.Key, Namespaces: o.Namespaces, Desk: desk, Now: time.Now})
 }
 
 func firstError(errs ...error) error {
@@ -261,20 +259,4 @@ func firstError(errs ...error) error {
 		}
 	}
 	return nil
-}
-
-// +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get
-
-// ClusterID returns the UID of the namespace kube-system: it stays the same as long
-// as the cluster does.
-func ClusterID(ctx context.Context, config *rest.Config) (string, error) {
-	c, err := client.New(config, client.Options{})
-	if err != nil {
-		return "", fmt.Errorf("making a client: %w", err)
-	}
-	ns := &corev1.Namespace{}
-	if err := c.Get(ctx, client.ObjectKey{Name: "kube-system"}, ns); err != nil {
-		return "", fmt.Errorf("reading the cluster's identity: %w", err)
-	}
-	return string(ns.UID), nil
 }

@@ -23,8 +23,8 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	policies "github.com/corral-dev/corral/controllers/policy"
-	"github.com/corral-dev/corral/controllers/webhook"
+	"github.com/corral-dev/corral/controllers/policies"
+	"github.com/corral-dev/corral/controllers/webhooks"
 	"github.com/corral-dev/corral/internal/podspec"
 )
 
@@ -82,7 +82,7 @@ func NewManager(config *rest.Config, o ManagerOptions) (ctrl.Manager, error) {
 		Scheme:                        Scheme(),
 		LeaderElection:                o.LeaderElection,
 		LeaderElectionID:              leaseName,
-		LeaderElectionLabels:          webhook.Labels(o.WebhookAddress, o.WebhookKey),
+		LeaderElectionLabels:          webhooks.Labels(o.WebhookAddress, o.WebhookKey),
 		LeaderElectionNamespace:       o.LeaderElectionNamespace,
 		LeaderElectionReleaseOnCancel: true,
 		HealthProbeBindAddress:        o.HealthAddress,

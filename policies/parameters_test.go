@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/localcluster"
+	"github.com/corral-dev/corral/sim/localcluster"
 )
 
 // TestParametersOnAnAPIServer tells what the definitions' rules between fields let through: only

@@ -19,14 +19,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/controllers/demand"
+	"github.com/corral-dev/corral/controllers/jobs"
 	"github.com/corral-dev/corral/internal/explain"
 	"github.com/corral-dev/corral/internal/jobmatch"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/reservation"
 )
 
-// jobsKey is where the jobs of a pool are, in the ConfigMap of demand.JobsName.
+// jobsKey is where the jobs of a pool are, in the ConfigMap of jobs.ConfigMapName.
 const jobsKey = "jobs"
 
 // rival is a pool that counts the jobs of GitHub's events, as such a job sees it.
@@ -212,7 +212,7 @@ func (e *explainer) webhooks(ctx context.Context, pool *v1alpha1.RunnerPool) *[]
 // account looks a job up in what is written down of a pool's jobs.
 func (e *explainer) account(ctx context.Context, pool *v1alpha1.RunnerPool, id int64) (explain.JobState, *metav1.Time) {
 	config := &corev1.ConfigMap{}
-	err := e.client.Get(ctx, client.ObjectKey{Namespace: pool.Namespace, Name: demand.JobsName(pool.Name)}, config)
+	err := e.client.Get(ctx, client.ObjectKey{Namespace: pool.Namespace, Name: jobs.ConfigMapName(pool.Name)}, config)
 	if apierrors.IsNotFound(err) {
 		return explain.JobUnheard, nil
 	}
@@ -220,7 +220,7 @@ func (e *explainer) account(ctx context.Context, pool *v1alpha1.RunnerPool, id i
 	data := config.BinaryData[jobsKey]
 	switch {
 	case err == nil && !metav1.IsControlledBy(config, pool):
-		err = fmt.Errorf("the ConfigMap %s is not the pool's", demand.JobsName(pool.Name))
+		err = fmt.Errorf("the ConfigMap %s is not the pool's", jobs.ConfigMapName(pool.Name))
 	case err == nil && len(data) > 0:
 		var ledger *reservation.Ledger
 		if ledger, err = reservation.Decode(data, e.now); err == nil {

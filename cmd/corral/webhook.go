@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/corral-dev/corral/controllers"
-	"github.com/corral-dev/corral/controllers/webhook"
+	"github.com/corral-dev/corral/controllers/webhooks"
 )
 
 // podIP is where a pod's specification tells the pod its address.
@@ -52,7 +52,7 @@ func (f *webhookFlags) listen(of *controllerFlags) error {
 	if err != nil {
 		return fmt.Errorf("listening at --webhook-addr: %w", err)
 	}
-	of.manager.WebhookAddress, of.manager.WebhookKey = webhook.Advertised(listener.Addr(), ip), rand.Text()
+	of.manager.WebhookAddress, of.manager.WebhookKey = webhooks.Advertised(listener.Addr(), ip), rand.Text()
 	of.controllers.Webhook = &controllers.WebhookOptions{Listener: listener, TrustedProxies: proxies, Lease: of.manager.Lease(), Key: of.manager.WebhookKey, Namespaces: of.manager.Namespaces}
 	return nil
 }

@@ -43,9 +43,9 @@ if [ ! -d "$cache/debian" ]; then
 	rm -r "$cache/unfinished/archives"
 	mv "$cache/unfinished" "$cache/debian"
 fi
-KUBEBUILDER_ASSETS=$(go run ./internal/localcluster/cmd/assets)
+KUBEBUILDER_ASSETS=$(go run ./sim/localcluster/cmd/assets)
 export KUBEBUILDER_ASSETS
-go build -ldflags '-s -w' -o "$cache/bin/" ./cmd/corral ./internal/githubsim/cmd/simrunner ./hack/e2e/pause ./hack/e2e/image
+go build -ldflags '-s -w' -o "$cache/bin/" ./cmd/corral ./sim/githubsim/cmd/simrunner ./hack/e2e/pause ./hack/e2e/image
 "$cache/bin/image" corral.test/pause:1 65535:65535 "$cache/bin/pause" >"$cache/images/pause.tar"
 "$cache/bin/image" corral.test/runner:1 1001:1001 "$cache/bin/simrunner" >"$cache/images/runner.tar"
 go test -c -tags e2e -o "$cache/bin/e2e.test" ./test/e2e

@@ -67,7 +67,7 @@ func TestLeavesReachNothingOfOurs(t *testing.T) {
 
 func TestTheShippedBinaryHoldsNoSimulatedWorld(t *testing.T) {
 	reachesNone(t, "cmd/corral", []string{
-		module + "internal/githubsim", module + "internal/localcluster", module + "internal/world",
+		module + "sim",
 		"sigs.k8s.io/controller-runtime/pkg/envtest",
 	})
 }

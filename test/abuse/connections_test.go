@@ -20,9 +20,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/githubsim"
-	actions "github.com/corral-dev/corral/internal/scaleset"
-	"github.com/corral-dev/corral/internal/world"
+	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/sim/githubsim"
+	"github.com/corral-dev/corral/sim/world"
 )
 
 // useToken puts a token into the Secret of the connection acme and has it looked at.
@@ -196,7 +196,7 @@ func TestARunnerNameThatIsTaken(t *testing.T) {
 	next := s.nextRunner(first[0])
 	set := &v1alpha1.ScaleSet{}
 	must(t, w.Client.Get(t.Context(), key(s.namespace, other.Name), set))
-	github, err := actions.NewRegistry(actions.Options{}).Set("here", actions.Credentials{ConfigURL: s.github.ConfigURL(s.namespace), Token: world.Token})
+	github, err := scaleset.NewRegistry(scaleset.Options{}).Set("here", scaleset.Credentials{ConfigURL: s.github.ConfigURL(s.namespace), Token: world.Token})
 	must(t, err)
 	_, err = github.GenerateJIT(t.Context(), set.Status.ID, next)
 	must(t, err)

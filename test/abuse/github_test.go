@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/githubsim"
+	"github.com/corral-dev/corral/sim/githubsim"
 )
 
 // newSceneOnFaultyGitHub makes a scene on a GitHub that forgets a lost session soon.

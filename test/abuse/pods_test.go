@@ -19,9 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/githubsim"
-	"github.com/corral-dev/corral/internal/localcluster/nodeplay"
-	"github.com/corral-dev/corral/internal/world"
+	"github.com/corral-dev/corral/sim/githubsim"
+	"github.com/corral-dev/corral/sim/localcluster/nodeplay"
+	"github.com/corral-dev/corral/sim/world"
 )
 
 // ward is a scene with a pool whose pods are struck, on a GitHub of its own, and a pool on the

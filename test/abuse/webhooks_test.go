@@ -17,9 +17,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/githubsim"
 	"github.com/corral-dev/corral/internal/webhook"
-	"github.com/corral-dev/corral/internal/world"
+	"github.com/corral-dev/corral/sim/githubsim"
+	"github.com/corral-dev/corral/sim/world"
 )
 
 // hookScene is a scene whose connection takes webhooks in.

@@ -13,8 +13,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/corral-dev/corral/internal/world"
-	"github.com/corral-dev/corral/test/harness"
+	"github.com/corral-dev/corral/sim/harness"
+	"github.com/corral-dev/corral/sim/world"
 )
 
 const (

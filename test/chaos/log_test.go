@@ -19,8 +19,8 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers"
-	"github.com/corral-dev/corral/internal/githubsim"
-	"github.com/corral-dev/corral/test/harness"
+	"github.com/corral-dev/corral/sim/githubsim"
+	"github.com/corral-dev/corral/sim/harness"
 )
 
 // entry is a line of the event log.

@@ -17,10 +17,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/githubsim"
-	"github.com/corral-dev/corral/internal/localcluster/nodeplay"
-	"github.com/corral-dev/corral/internal/world"
-	"github.com/corral-dev/corral/test/harness"
+	"github.com/corral-dev/corral/sim/githubsim"
+	"github.com/corral-dev/corral/sim/harness"
+	"github.com/corral-dev/corral/sim/localcluster/nodeplay"
+	"github.com/corral-dev/corral/sim/world"
 )
 
 // storm is one seed's: a namespace with 20 pools on four connections, a GitHub, three nodes and a

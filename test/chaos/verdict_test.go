@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/githubsim"
+	"github.com/corral-dev/corral/sim/githubsim"
 )
 
 // recovery bounds the wait for each thing that must come about once all faults are over. A circuit

@@ -17,7 +17,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers"
-	"github.com/corral-dev/corral/internal/localcluster"
+	"github.com/corral-dev/corral/sim/localcluster"
 )
 
 // narrow is a second release, which works in one namespace and has every value set.

@@ -30,10 +30,10 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/localcluster/nodeplay"
+	"github.com/corral-dev/corral/sim/harness"
+	"github.com/corral-dev/corral/sim/localcluster/nodeplay"
 	"github.com/corral-dev/corral/test/argocd"
 	"github.com/corral-dev/corral/test/golden"
-	"github.com/corral-dev/corral/test/harness"
 )
 
 // argoManager is the field manager of Argo CD's server-side apply.

@@ -21,8 +21,8 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/explain"
-	"github.com/corral-dev/corral/internal/githubsim"
-	"github.com/corral-dev/corral/internal/localcluster"
+	"github.com/corral-dev/corral/sim/githubsim"
+	"github.com/corral-dev/corral/sim/localcluster"
 )
 
 // asker is who may read Corral's objects and pods of one namespace, and one ConfigMap: what

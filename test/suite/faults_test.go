@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/corral-dev/corral/internal/githubsim"
+	"github.com/corral-dev/corral/sim/githubsim"
 )
 
 // GitHub answers late, twice, not at all and with errors, all at once.

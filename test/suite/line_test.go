@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/test/harness"
+	"github.com/corral-dev/corral/sim/harness"
 )
 
 // addJobs adds jobs to an account and returns their ids.

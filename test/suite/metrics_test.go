@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/githubsim"
+	"github.com/corral-dev/corral/sim/githubsim"
 )
 
 // prometheus answers every query with one number, or as told.

@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/world"
-	"github.com/corral-dev/corral/test/harness"
+	"github.com/corral-dev/corral/sim/harness"
+	"github.com/corral-dev/corral/sim/world"
 )
 
 // teamPolicy is the policy that the repository holds: its deny is in line 7, its limit in line 16.

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/test/harness"
+	"github.com/corral-dev/corral/sim/harness"
 )
 
 // What goes wrong with a policy that had decided, and what the pool's condition says then.

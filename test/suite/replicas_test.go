@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/corral-dev/corral/internal/githubsim"
-	"github.com/corral-dev/corral/internal/world"
+	"github.com/corral-dev/corral/sim/githubsim"
+	"github.com/corral-dev/corral/sim/world"
 )
 
 // GitHub posts to a replica that isn't the leader, and the leader is lost without a word in

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/corral-dev/corral/internal/githubsim"
-	"github.com/corral-dev/corral/internal/world"
+	"github.com/corral-dev/corral/sim/githubsim"
+	"github.com/corral-dev/corral/sim/world"
 )
 
 // Registrations whose answer is lost, limits, a GitHub that fails, and a controller that is killed: each

@@ -19,10 +19,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/corral-dev/corral/internal/githubsim"
 	"github.com/corral-dev/corral/internal/kube"
-	"github.com/corral-dev/corral/internal/world"
-	"github.com/corral-dev/corral/test/harness"
+	"github.com/corral-dev/corral/sim/githubsim"
+	"github.com/corral-dev/corral/sim/harness"
+	"github.com/corral-dev/corral/sim/world"
 )
 
 // shared is the world of all stories. They are told side by side, each in namespaces of its own.

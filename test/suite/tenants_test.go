@@ -28,10 +28,10 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers"
-	"github.com/corral-dev/corral/internal/githubsim"
 	"github.com/corral-dev/corral/internal/kube"
-	"github.com/corral-dev/corral/internal/world"
-	"github.com/corral-dev/corral/test/harness"
+	"github.com/corral-dev/corral/sim/githubsim"
+	"github.com/corral-dev/corral/sim/harness"
+	"github.com/corral-dev/corral/sim/world"
 )
 
 // tenant is a namespace whose team may push to one repository.

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/localcluster/nodeplay"
-	"github.com/corral-dev/corral/test/harness"
+	"github.com/corral-dev/corral/sim/harness"
+	"github.com/corral-dev/corral/sim/localcluster/nodeplay"
 )
 
 // updated declares a pool with some runners free whose template has a version, and what it says of updates.

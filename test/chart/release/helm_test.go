@@ -21,8 +21,8 @@ import (
 
 	"github.com/corral-dev/corral/charts"
 	"github.com/corral-dev/corral/internal/helmchart"
-	"github.com/corral-dev/corral/internal/world"
-	"github.com/corral-dev/corral/test/harness"
+	"github.com/corral-dev/corral/sim/harness"
+	"github.com/corral-dev/corral/sim/world"
 )
 
 // version is a chart, and the controller of the same commit.

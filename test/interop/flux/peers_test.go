@@ -17,8 +17,8 @@ import (
 	"cuelabs.dev/go/oci/ociregistry/ocimem"
 	"cuelabs.dev/go/oci/ociregistry/ociserver"
 
-	"github.com/corral-dev/corral/internal/world"
-	"github.com/corral-dev/corral/test/harness"
+	"github.com/corral-dev/corral/sim/harness"
+	"github.com/corral-dev/corral/sim/world"
 )
 
 // tool builds a controller of Flux from its nested module, once for each state of the module, and returns its path.

@@ -1,0 +1,212 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package connections reconciles GitHubConnections: it reads their credentials, has
+// GitHub verify them, and keeps the clients that all other controllers use.
+package connections
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/fluxcd/pkg/apis/meta"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/github/rest"
+	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/kube"
+)
+
+const (
+	// rereadInterval is how often credentials are read again, to notice a rotated Secret:
+	// they are not watched, as that would need the right to list them.
+	rereadInterval = time.Minute
+	// verifyInterval is how often good or refused credentials are shown to GitHub again.
+	verifyInterval = 10 * time.Minute
+	// retryMin and retryMax bound the back-off while GitHub is unavailable.
+	retryMin = 15 * time.Second
+	retryMax = 5 * time.Minute
+)
+
+// Clients are the GitHub clients by connection; *scaleset.Registry is one.
+type Clients interface {
+	Set(key string, creds scaleset.Credentials) (*scaleset.Client, error)
+	Get(key string) (*scaleset.Client, bool)
+	Drop(key string)
+}
+
+// Verifier asks GitHub about credentials; rest.Verify with its options is one. Its
+// errors are *rest.Error.
+type Verifier func(ctx context.Context, creds scaleset.Credentials) (rest.Identity, error)
+
+// +kubebuilder:rbac:groups=corral.dev,resources=githubconnections,verbs=list;watch
+// +kubebuilder:rbac:groups=corral.dev,resources=githubconnections/status,verbs=patch
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// Reconciler reconciles GitHubConnections.
+type Reconciler struct {
+	kube.Reporter
+	// Secrets reads without a cache, so that the right to list isn't needed.
+	Secrets client.Reader
+	// CredentialsDir has the folders that mountRef names; empty when there are none.
+	CredentialsDir string
+	Clients        Clients
+	Verify         Verifier
+	Now            func() time.Time
+
+	mu       sync.Mutex
+	verdicts map[types.NamespacedName]verdict
+}
+
+// verdict is what GitHub said about credentials, and when to ask again.
+type verdict struct {
+	uid        types.UID
+	generation int64
+	hash       string
+	request    string // reconcile.fluxcd.io/requestedAt
+	identity   rest.Identity
+	err        error
+	failures   int // in a row, of GitHub to answer
+	next       time.Time
+}
+
+// Key is how a connection's client is found in the registry.
+func Key(connection types.NamespacedName) string { return connection.String() }
+
+// Reconcile keeps one connection verified:
+//
+//  1. credentials: read them
+//  2. verdict: what GitHub says of them, asked when something changed or it is time
+//  3. use: good ones become the client of all pools on the connection
+//  4. webhook: whether there is a secret for GitHub's events
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	conn := &v1alpha1.GitHubConnection{}
+	if err := r.Client.Get(ctx, req.NamespacedName, conn); client.IgnoreNotFound(err) != nil {
+		return ctrl.Result{}, fmt.Errorf("reading the connection: %w", err)
+	} else if err != nil || !conn.DeletionTimestamp.IsZero() {
+		r.forget(req.NamespacedName)
+		return ctrl.Result{}, nil
+	}
+	attempt := r.Begin(conn)
+	if err := kube.Unreadable(conn); err != nil {
+		return attempt.Finish(ctx, kube.Done{}, err)
+	}
+	if request, ok := meta.ReconcileAnnotationValue(conn.Annotations); ok {
+		conn.Status.SetLastHandledReconcileRequest(request)
+	}
+	done, err := r.reconcile(ctx, conn)
+	return attempt.Finish(ctx, done, err)
+}
+
+func (r *Reconciler) reconcile(ctx context.Context, conn *v1alpha1.GitHubConnection) (kube.Done, error) {
+	again := kube.Done{After: rereadInterval}
+	creds, err := r.credentials(ctx, conn)
+	if err != nil {
+		return again, err
+	}
+	known := conn.Status.CredentialsHash == creds.Hash()
+	if conn.Spec.Suspend {
+		return r.suspended(conn, creds, known)
+	}
+	if _, serving := r.Clients.Get(Key(client.ObjectKeyFromObject(conn))); known && !serving {
+		// Verified before a restart: pools must not wait for GitHub to say so again.
+		if err := r.use(conn, creds); err != nil {
+			return again, err
+		}
+	}
+	v := r.verdict(ctx, conn, creds)
+	if v.err != nil {
+		return again, v.outcome(r.Now(), conn)
+	}
+	if err := r.use(conn, creds); err != nil {
+		return again, err
+	}
+	conn.Status.Scope, conn.Status.Identity, conn.Status.ServerVersion = string(v.identity.Scope), v.identity.Login, v.identity.ServerVersion
+	again.Message = fmt.Sprintf("connected to %s %s as %s", v.identity.Scope, conn.Spec.URL, v.identity.Login)
+	return again, r.checkWebhook(ctx, conn)
+}
+
+// suspended keeps pools working with credentials that were verified, and asks nothing.
+func (r *Reconciler) suspended(conn *v1alpha1.GitHubConnection, creds scaleset.Credentials, known bool) (kube.Done, error) {
+	done := kube.Done{After: rereadInterval, Message: "verification is suspended; the credentials verified last stay in use"}
+	if known {
+		return done, r.use(conn, creds)
+	}
+	done.Unready, done.Message = v1alpha1.SuspendedReason, "verification is suspended, and these credentials were never verified"
+	return done, nil
+}
+
+// use gives the credentials' client to whoever works for the connection's pools. The
+// client before it stays in use until then, so that a bad rotation breaks nothing.
+func (r *Reconciler) use(conn *v1alpha1.GitHubConnection, creds scaleset.Credentials) error {
+	if _, err := r.Clients.Set(Key(client.ObjectKeyFromObject(conn)), creds); err != nil {
+		return kube.Stall(v1alpha1.InvalidSpecReason, "using the credentials: %w", err)
+	}
+	conn.Status.CredentialsHash = creds.Hash()
+	return nil
+}
+
+// verdict returns what GitHub said last, or asks when anything changed or it is time.
+func (r *Reconciler) verdict(ctx context.Context, conn *v1alpha1.GitHubConnection, creds scaleset.Credentials) verdict {
+	key, now := client.ObjectKeyFromObject(conn), r.Now()
+	r.mu.Lock()
+	last, seen := r.verdicts[key]
+	r.mu.Unlock()
+	v := verdict{uid: conn.UID, generation: conn.Generation, hash: creds.Hash(), request: conn.Annotations[meta.ReconcileRequestAnnotation]}
+	same := seen && v.uid == last.uid && v.generation == last.generation && v.hash == last.hash && v.request == last.request
+	if same && now.Before(last.next) {
+		return last
+	}
+	v.identity, v.err = r.Verify(ctx, creds)
+	v.next = now.Add(jitter(verifyInterval))
+	if e := new(rest.Error); errors.As(v.err, &e) && e.Reason == v1alpha1.GitHubUnavailableReason {
+		if same {
+			v.failures = last.failures
+		}
+		v.next = now.Add(max(e.RetryAfter, jitter(min(retryMax, retryMin<<min(v.failures, 8)))))
+		v.failures++
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.verdicts == nil {
+		r.verdicts = map[types.NamespacedName]verdict{}
+	}
+	r.verdicts[key] = v
+	return v
+}
+
+// outcome waits for a GitHub that is unavailable, and stalls on everything that only
+// a change helps; that is looked at again too, as the change may be on GitHub.
+func (v verdict) outcome(now time.Time, conn *v1alpha1.GitHubConnection) error {
+	e := new(rest.Error)
+	if !errors.As(v.err, &e) {
+		return fmt.Errorf("verifying the credentials: %w", v.err)
+	}
+	if e.Reason == v1alpha1.GitHubUnavailableReason {
+		return kube.Wait(e.Reason, min(rereadInterval, max(time.Second, v.next.Sub(now))), "%w", e)
+	}
+	if conn.Spec.SecretRef != nil && e.Reason == v1alpha1.CredentialsRefusedReason {
+		return kube.Stall(e.Reason, "Secret %q: %w", conn.Spec.SecretRef.Name, e)
+	}
+	return kube.Stall(e.Reason, "%w", e)
+}
+
+func (r *Reconciler) forget(key types.NamespacedName) {
+	r.Clients.Drop(Key(key))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.verdicts, key)
+}
+
+// jitter returns 90 to 110 % of d, so that connections aren't verified in step.
+func jitter(d time.Duration) time.Duration {
+	return d*9/10 + time.Duration(rand.Int64N(int64(d/5)+1))
+}

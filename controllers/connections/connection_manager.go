@@ -1,0 +1,31 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package connections
+
+import (
+	"github.com/fluxcd/pkg/runtime/predicates"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/kube"
+)
+
+// SetupWithManager registers the reconciler: it runs on changes of a spec, on request,
+// and by its own schedule. Several run at once, so that a connection whose GitHub
+// doesn't answer holds up no other.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("githubconnection").
+		For(&v1alpha1.GitHubConnection{}, builder.WithPredicates(
+			predicate.Or(predicate.GenerationChangedPredicate{}, predicates.ReconcileRequestedPredicate{}))).
+		WithOptions(kube.Fair(concurrent, tenant)).
+		Complete(r)
+}
+
+// tenant has the connections of one namespace wait for each other, should all of them
+// lead to nowhere.
+func tenant(req reconcile.Request) (group, flow string) { return req.Namespace, req.Name }

@@ -1,0 +1,169 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package connections
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/kube"
+)
+
+// maxCredential bounds a mounted file, in bytes. An RSA key of 8192 bits has 6.4 kB.
+const maxCredential = 64 << 10
+
+var credentialKeys = []string{
+	v1alpha1.TokenKey, v1alpha1.AppIDKey, v1alpha1.AppInstallationIDKey, v1alpha1.AppPrivateKeyKey,
+}
+
+// readKeys are those that are read: the credentials', and which server they are for.
+var readKeys = append([]string{v1alpha1.ServerKey}, credentialKeys...)
+
+// credentials reads what the connection refers to. What is missing or contradictory, or not for
+// its server, is a Stall that names it.
+func (r *Reconciler) credentials(ctx context.Context, conn *v1alpha1.GitHubConnection) (scaleset.Credentials, error) {
+	var values map[string]string
+	var from string
+	var err error
+	switch {
+	case conn.Spec.SecretRef != nil:
+		from = "Secret " + conn.Spec.SecretRef.Name
+		values, err = r.readSecret(ctx, types.NamespacedName{Namespace: conn.Namespace, Name: conn.Spec.SecretRef.Name})
+	case conn.Spec.MountRef != nil:
+		folder := path.Join(conn.Namespace, conn.Spec.MountRef.Name) // neither has a slash or is ..
+		from = "mounted folder " + folder
+		values, err = readMount(r.CredentialsDir, folder)
+	default:
+		err = kube.Stall(v1alpha1.InvalidSpecReason, "one of secretRef and mountRef must be set")
+	}
+	if err != nil {
+		return scaleset.Credentials{}, err
+	}
+	creds, err := credentialsOf(values, from)
+	if err != nil {
+		return scaleset.Credentials{}, err
+	}
+	creds.ConfigURL = conn.Spec.URL
+	return creds, r.checkServer(ctx, conn, creds, strings.TrimSpace(values[v1alpha1.ServerKey]))
+}
+
+func (r *Reconciler) readSecret(ctx context.Context, name types.NamespacedName) (map[string]string, error) {
+	secret := &corev1.Secret{}
+	err := r.Secrets.Get(ctx, name, secret)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, kube.Stall(v1alpha1.CredentialsMissingReason, "Secret %s isn't there", name.Name)
+	case apierrors.IsForbidden(err):
+		return nil, kube.Stall(v1alpha1.CredentialsMissingReason, "Secret %s may not be read by the controller: %w", name.Name, err)
+	case err != nil:
+		return nil, fmt.Errorf("reading Secret %s: %w", name.Name, err)
+	}
+	values := map[string]string{}
+	for _, key := range readKeys {
+		if value, ok := secret.Data[key]; ok {
+			values[key] = string(value)
+		}
+	}
+	return values, nil
+}
+
+// readMount reads the keys as files of a namespace's folder, and nothing outside of it: a link
+// that leads out is an error.
+func readMount(dir, name string) (map[string]string, error) {
+	if dir == "" {
+		return nil, kube.Stall(v1alpha1.CredentialsMissingReason, "the controller has no --credentials-dir, which mountRef needs")
+	}
+	folder, err := openFolder(dir, name)
+	if err != nil {
+		return nil, kube.Stall(v1alpha1.CredentialsMissingReason, "mounted folder %s can't be opened: %w", name, err)
+	}
+	defer folder.Close() //nolint:errcheck // only read from
+	values := map[string]string{}
+	for _, key := range readKeys {
+		value, err := readFile(folder, key)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, kube.Stall(v1alpha1.CredentialsMissingReason, "mounted folder %s: reading %s: %w", name, key, err)
+		}
+		values[key] = value
+	}
+	return values, nil
+}
+
+func openFolder(dir, name string) (*os.Root, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close() //nolint:errcheck // only read from
+	return root.OpenRoot(name)
+}
+
+func readFile(folder *os.Root, name string) (string, error) {
+	file, err := folder.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	content, err := io.ReadAll(io.LimitReader(file, maxCredential+1))
+	if err != nil {
+		return "", err
+	}
+	if len(content) > maxCredential {
+		return "", fmt.Errorf("the file has more than %d bytes", maxCredential)
+	}
+	return string(content), nil
+}
+
+// credentialsOf reads a token or an App out of the values, which have the same keys
+// wherever they come from.
+func credentialsOf(values map[string]string, from string) (scaleset.Credentials, error) {
+	var present, missing []string
+	for _, key := range credentialKeys[1:] {
+		if strings.TrimSpace(values[key]) == "" {
+			missing = append(missing, key)
+		} else {
+			present = append(present, key)
+		}
+	}
+	token := strings.TrimSpace(values[v1alpha1.TokenKey])
+	switch {
+	case token != "" && len(present) > 0:
+		return scaleset.Credentials{}, kube.Stall(v1alpha1.InvalidSpecReason, "%s has both %s and %s: keep one kind of credentials", from, v1alpha1.TokenKey, strings.Join(present, ", "))
+	case token != "":
+		return scaleset.Credentials{Token: token}, nil
+	case len(present) == 0:
+		return scaleset.Credentials{}, kube.Stall(v1alpha1.CredentialsMissingReason, "%s has neither %s nor %s", from, v1alpha1.TokenKey, strings.Join(missing, ", "))
+	case len(missing) > 0:
+		return scaleset.Credentials{}, kube.Stall(v1alpha1.CredentialsMissingReason, "%s lacks %s", from, strings.Join(missing, ", "))
+	}
+	return appOf(values, from)
+}
+
+func appOf(values map[string]string, from string) (scaleset.Credentials, error) {
+	installation, err := strconv.ParseInt(strings.TrimSpace(values[v1alpha1.AppInstallationIDKey]), 10, 64)
+	if err != nil || installation <= 0 {
+		return scaleset.Credentials{}, kube.Stall(v1alpha1.InvalidSpecReason, "%s: %s is not a number", from, v1alpha1.AppInstallationIDKey)
+	}
+	return scaleset.Credentials{App: &scaleset.App{
+		ID:             strings.TrimSpace(values[v1alpha1.AppIDKey]),
+		InstallationID: installation,
+		PrivateKey:     []byte(values[v1alpha1.AppPrivateKeyKey]),
+	}}, nil
+}

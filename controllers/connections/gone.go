@@ -1,0 +1,56 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package connections
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/fluxcd/pkg/runtime/conditions"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/kube"
+)
+
+// Gone says whether a connection, or the credentials it names, were taken away, so
+// that clean-up on GitHub can't wait for it. One that is merely not ready, as after a
+// restart or during an outage, is not gone.
+func Gone(ctx context.Context, c client.Reader, key client.ObjectKey) (bool, error) {
+	found := &v1alpha1.GitHubConnection{}
+	if err := c.Get(ctx, key, found); err != nil {
+		if apierrors.IsNotFound(err) {
+			return true, nil
+		}
+		return false, fmt.Errorf("reading the connection: %w", err)
+	}
+	return conditions.GetReason(found, v1alpha1.ReadyCondition) == v1alpha1.CredentialsMissingReason, nil
+}
+
+const (
+	// readyRetry is the time to the next look for a connection that isn't ready.
+	readyRetry = 5 * time.Second
+	// startRetry is that for one that is, and whose client is about to be made: after a
+	// start, all wait for their connection at once.
+	startRetry = 250 * time.Millisecond
+)
+
+// NotReady is the outcome of work for which a connection has no client yet. It says why,
+// as far as the connection says, and when to look again.
+func NotReady(ctx context.Context, c client.Reader, key client.ObjectKey) error {
+	found := &v1alpha1.GitHubConnection{}
+	if err := c.Get(ctx, key, found); err != nil {
+		return kube.Wait(v1alpha1.ConnectionNotReadyReason, readyRetry, "GitHubConnection %q is not there", key.Name)
+	}
+	if conditions.IsReady(found) {
+		return kube.Wait(v1alpha1.ConnectionNotReadyReason, startRetry, "just started: GitHubConnection %q is about to be used", key.Name)
+	}
+	words := fmt.Sprintf("GitHubConnection %q is not ready", key.Name)
+	if reason := conditions.GetReason(found, v1alpha1.ReadyCondition); reason != "" {
+		words += ": " + reason
+	}
+	return kube.Wait(v1alpha1.ConnectionNotReadyReason, readyRetry, "%s", words)
+}

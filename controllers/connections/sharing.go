@@ -1,0 +1,74 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package connections
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/fluxcd/pkg/runtime/conditions"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/kube"
+)
+
+// checkServer refuses to show credentials to another server than they are for: the one that they name. If they name none, and connections
+// of the namespace lead them to different servers, only the one gets them that has them already. Or who may push a connection could have
+// the key of one that isn't his sent to a server of his own. Who came first tells nothing: a connection may name another Secret later.
+func (r *Reconciler) checkServer(ctx context.Context, conn *v1alpha1.GitHubConnection, creds scaleset.Credentials, named string) error {
+	if named != "" {
+		if want := originOf(named); want != serverOf(conn) {
+			return kube.Stall(v1alpha1.InvalidSpecReason, "the credentials say under %s that they are for %s: they are not shown to %s", v1alpha1.ServerKey, want, serverOf(conn))
+		}
+		return nil
+	}
+	all := &v1alpha1.GitHubConnectionList{}
+	if err := r.Client.List(ctx, all, client.InNamespace(conn.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing connections: %w", err)
+	}
+	for i := range all.Items {
+		switch o := &all.Items[i]; {
+		case o.UID == conn.UID || !sharesCredentials(o, conn) || serverOf(o) == serverOf(conn):
+		case has(o, creds):
+			return kube.Stall(v1alpha1.InvalidSpecReason, "the credentials are those of GitHubConnection %s, for %s: they are not shown to %s. A connection to another server needs its own", o.Name, serverOf(o), serverOf(conn))
+		case !has(conn, creds):
+			return kube.Stall(v1alpha1.InvalidSpecReason, "GitHubConnection %s names the same credentials, for %s: they are shown to neither. Delete one, or say under %s in the credentials which server they are for", o.Name, serverOf(o), v1alpha1.ServerKey)
+		}
+	}
+	return nil
+}
+
+// has says whether a connection was verified with credentials, or with those that were there before them: by what it says now.
+func has(c *v1alpha1.GitHubConnection, creds scaleset.Credentials) bool {
+	creds.ConfigURL = c.Spec.URL
+	ready := conditions.Get(c, v1alpha1.ReadyCondition)
+	return c.Status.CredentialsHash == creds.Hash() || ready != nil && ready.Status == metav1.ConditionTrue && ready.ObservedGeneration == c.Generation
+}
+
+// sharesCredentials says whether two connections of a namespace name the same Secret or folder.
+func sharesCredentials(a, b *v1alpha1.GitHubConnection) bool {
+	s, t := &a.Spec, &b.Spec
+	return s.SecretRef != nil && t.SecretRef != nil && s.SecretRef.Name == t.SecretRef.Name ||
+		s.MountRef != nil && t.MountRef != nil && s.MountRef.Name == t.MountRef.Name
+}
+
+// serverOf is where a connection leads, without what it is for there.
+func serverOf(c *v1alpha1.GitHubConnection) string { return originOf(c.Spec.URL) }
+
+// originOf returns scheme, host and port of a URL; a host alone is of https.
+func originOf(server string) string {
+	if !strings.Contains(server, "://") {
+		server = "https://" + server
+	}
+	u, err := url.Parse(server)
+	if err != nil {
+		return server
+	}
+	return strings.ToLower(u.Scheme + "://" + u.Host)
+}

@@ -1,0 +1,42 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package jobs
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Every series is bounded by the number of pools, whatever the number of events.
+var (
+	events = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "corral_demand_events_total", Help: "Events of GitHub that were taken in, by what became of them.",
+	}, []string{"event", "outcome"})
+	caught = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "corral_demand_deliveries_recovered_total", Help: "Lost deliveries that were read, asked for again, or are bad.",
+	}, []string{"how"})
+	expired = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "corral_demand_jobs_expired_total", Help: "Jobs that waited and weren't heard of for spec.demand.webhook.holdFor.",
+	}, []string{"namespace", "pool"})
+	compared = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "corral_demand_repositories_compared_total", Help: "Repositories whose jobs were compared with GitHub's list.",
+	})
+	writes = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "corral_demand_writes_total", Help: "ConfigMaps that were written, by what they hold.",
+	}, []string{"part"})
+)
+
+// Collectors returns the metrics of this package.
+func Collectors() []prometheus.Collector {
+	return append(pollerCollectors(), events, caught, expired, compared, writes, queueSeconds, runSeconds, conclusions)
+}
+
+// unmeasure drops the series of a pool that is gone.
+func unmeasure(key types.NamespacedName) {
+	labels := prometheus.Labels{"namespace": key.Namespace, "pool": key.Name}
+	expired.DeletePartialMatch(labels)
+	queueSeconds.DeletePartialMatch(labels)
+	runSeconds.DeletePartialMatch(labels)
+	conclusions.DeletePartialMatch(labels)
+}

@@ -1,0 +1,60 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package jobs
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// SetupWithManager has the Desk run with the leader, and told of pools and connections.
+func (k *Desk) SetupWithManager(mgr ctrl.Manager) error {
+	if err := mgr.Add(k); err != nil {
+		return fmt.Errorf("adding the desk: %w", err)
+	}
+	changed := builder.WithPredicates(predicate.GenerationChangedPredicate{})
+	if err := ctrl.NewControllerManagedBy(mgr).Named("demand-pools").For(&v1alpha1.RunnerPool{}, changed).Complete(reconcile.Func(k.reconcilePool)); err != nil {
+		return fmt.Errorf("watching pools: %w", err)
+	}
+	if err := ctrl.NewControllerManagedBy(mgr).Named("demand-connections").For(&v1alpha1.GitHubConnection{}, changed).Complete(reconcile.Func(k.reconcileConnection)); err != nil {
+		return fmt.Errorf("watching connections: %w", err)
+	}
+	return nil
+}
+
+func (k *Desk) reconcilePool(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	pool := &v1alpha1.RunnerPool{}
+	err := k.Client.Get(ctx, req.NamespacedName, pool)
+	switch {
+	case apierrors.IsNotFound(err) || err == nil && !pool.DeletionTimestamp.IsZero():
+		k.forget(req.NamespacedName)
+		return ctrl.Result{}, nil
+	case err != nil:
+		return ctrl.Result{}, fmt.Errorf("reading the pool: %w", err)
+	}
+	k.meet(pool)
+	return ctrl.Result{}, nil
+}
+
+func (k *Desk) reconcileConnection(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	conn := &v1alpha1.GitHubConnection{}
+	if err := k.Client.Get(ctx, req.NamespacedName, conn); err != nil {
+		if client.IgnoreNotFound(err) != nil {
+			return ctrl.Result{}, fmt.Errorf("reading the connection: %w", err)
+		}
+		k.forgetConnection(req.NamespacedName)
+		return ctrl.Result{}, nil
+	}
+	k.meetConnection(conn)
+	return ctrl.Result{}, nil
+}

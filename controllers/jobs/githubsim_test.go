@@ -1,0 +1,85 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package jobs
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/corral-dev/corral/internal/github/rest"
+	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/sim/githubsim"
+)
+
+// What a Desk asks GitHub for is what the client and the simulated GitHub understand by it: lost deliveries are read, jobs listed, and
+// the visibility of groups is found out.
+func TestLostDeliveriesAreReadFromGitHub(t *testing.T) {
+	sim, err := githubsim.Start(githubsim.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sim.Close()
+	sim.AddToken("t")
+	for _, name := range []string{"acme/web", "acme/api"} {
+		if err := sim.AddRepository(githubsim.Repository{FullName: name}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hook, err := sim.AddHook(githubsim.Hook{Owner: "acme", URL: "http://127.0.0.1:1/", Secret: "s"}) // nobody is there
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 150 {
+		if _, err := sim.AddJob(githubsim.Job{Repository: []string{"acme/web", "acme/api"}[i%2], Labels: []string{"self-hosted", "gpu"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := sim.WaitDelivered(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	c := connOf("acme", "acme")
+	c.Spec.URL, c.Spec.Webhook.HookID = sim.ConfigURL("acme"), hook
+	x := newPlace(t, c, poolOf("gpu"))
+	gh, err := rest.NewClient(scaleset.Credentials{ConfigURL: c.Spec.URL, Token: "t"}, rest.ClientOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.desk = NewDesk(Config{Client: x.api, Now: time.Now, GitHub: func(types.NamespacedName) (GitHub, bool) { return gh, true }})
+	ctx, stop := context.WithCancel(t.Context())
+	words := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	if err := x.desk.Words().Start(ctx, words); err != nil {
+		t.Fatal(err)
+	}
+	limit := time.AfterFunc(20*time.Second, words.ShutDown)
+	defer limit.Stop()
+	done := make(chan error, 1)
+	go func() { done <- x.desk.Start(ctx) }()
+	for over := false; !over && x.jobs("gpu") != 150; { // each word is one more reason to look
+		var pool reconcile.Request
+		pool, over = words.Get()
+		words.Done(pool)
+	}
+	x.want("gpu", 150)
+	conn := x.desk.conns[keyOf("acme")]
+	if left, err := x.desk.compareAll(t.Context(), gh, conn, []string{"acme/web"}); err != nil || len(left) > 0 {
+		t.Error(left, err)
+	}
+	x.want("gpu", 150)
+	if visible, err := gh.Visible(t.Context(), "default", "acme/web"); err != nil || !visible {
+		t.Error(visible, err)
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if conn.catching.trouble != "" {
+		t.Error(conn.catching.trouble)
+	}
+}

@@ -1,0 +1,473 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package jobs
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/demand"
+	"github.com/corral-dev/corral/internal/github/rest"
+	"github.com/corral-dev/corral/internal/github/scaleset"
+)
+
+const (
+	// pollTick is the least time between two times that it is looked which metrics are due.
+	pollTick = 100 * time.Millisecond
+	// pollRest is the longest.
+	pollRest = time.Second
+	// pollSpread is within what time metrics are looked at first.
+	pollSpread = 2 * time.Second
+	// pollsAtOnce is how many looks there are at once at one server, or by one connection to GitHub: what doesn't answer takes no
+	// more. A pool has one of them.
+	pollsAtOnce = 8
+	// partlyHeld is for how long a number that misses a part holds what was seen before.
+	partlyHeld = 15 * time.Minute
+	// pollLimit bounds a look, of GitHub's lists of jobs at that.
+	pollLimit = 2 * time.Minute
+	// observeInterval is the time between two looks at what GitHub has for a pool that observes.
+	observeInterval = 30 * time.Second
+	// shortestInterval and longestInterval bound what a pool declares.
+	shortestInterval, longestInterval = 10 * time.Second, time.Hour
+)
+
+var (
+	polls = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "corral_demand_metric_looks_total", Help: "Looks at metrics, by what they are of and whether there was a signal.",
+	}, []string{"of", "result"})
+	pollSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "corral_demand_metric_look_seconds", Help: "Time that looks at metrics took.", Buckets: []float64{.01, .05, .1, .5, 1, 5, 10, 30, 120},
+	}, []string{"of"})
+)
+
+func pollerCollectors() []prometheus.Collector { return []prometheus.Collector{polls, pollSeconds} }
+
+// JobLister lists what GitHub has of a connection, by its REST API.
+type JobLister interface {
+	Repositories(ctx context.Context, patterns []string) ([]string, error)
+	Jobs(ctx context.Context, repository string, maxAge time.Duration) (rest.JobList, error)
+	Runners(ctx context.Context, maxAge time.Duration) (rest.RunnerList, error)
+}
+
+// SetFinder finds scale sets of a connection.
+type SetFinder interface {
+	RunnerGroupID(ctx context.Context, name string) (int64, error)
+	Find(ctx context.Context, groupID int64, name string) (*scaleset.Set, error)
+	Get(ctx context.Context, id int64) (*scaleset.Set, error)
+}
+
+// Prometheus asks a server, which it knows by name, for the value of a query.
+type Prometheus interface {
+	Query(ctx context.Context, server, query string, maxAge time.Duration) (float64, error)
+}
+
+// ExternalMetrics asks the cluster's external metrics API.
+type ExternalMetrics interface {
+	Value(ctx context.Context, namespace, metric string, selector *metav1.LabelSelector, maxAge time.Duration) (float64, error)
+}
+
+// +kubebuilder:rbac:groups=corral.dev,resources=runnerpools;runners,verbs=list;watch
+// +kubebuilder:rbac:groups=external.metrics.k8s.io,resources=*,verbs=list
+
+// PollerConfig of a Poller.
+type PollerConfig struct {
+	// Client reads pools and Runners from the cache.
+	Client client.Reader
+	// GitHub and ScaleSets return the clients of a connection; false while it isn't ready.
+	GitHub    func(connection types.NamespacedName) (JobLister, bool)
+	ScaleSets func(connection types.NamespacedName) (SetFinder, bool)
+	// Prometheus and External are asked for the values of metrics.
+	Prometheus Prometheus
+	External   ExternalMetrics
+	// Access says which connections of other namespaces may be used; nil for none.
+	Access Access
+	// Now is the clock.
+	Now func() time.Time
+	// Random returns a number from 0 up to 1: looks are spread by it.
+	Random func() float64
+}
+
+// Poller looks at the metrics of pools, each in its interval. It is a manager.Runnable of the leader's.
+type Poller struct {
+	PollerConfig
+
+	kick chan struct{}
+
+	mu      sync.Mutex
+	targets map[types.NamespacedName]*target
+	running map[string]int // looks at an endpoint
+	onWord  []queue
+	work    sync.WaitGroup
+}
+
+// target is a pool whose metrics are looked at.
+type target struct {
+	key    types.NamespacedName
+	uid    types.UID
+	probes []*probe // in the order of the spec
+	actual *demand.Actual
+}
+
+// probe is one metric of a pool. It is replaced when what it asks for changes.
+type probe struct {
+	of       string // jobs, busy, prometheus, external, or observe
+	endpoint string // what is asked: bounds hold for each
+	metric   *v1alpha1.MetricSource
+	print    string // of all that the look depends on
+	interval time.Duration
+
+	due     time.Time
+	running bool
+	asked   bool
+	// partly is since when only a part is seen; zero while all is.
+	partly time.Time
+	// signal is what was said last; last is what was said when there was a signal. Neither has a name without demand.
+	signal, last demand.Signal
+}
+
+// asksGitHub says whether a look needs the pool's connection.
+func (q *probe) asksGitHub() bool { return q.of == "observe" || q.of == "jobs" || q.of == "busy" }
+
+// NewPoller returns a Poller without pools.
+func NewPoller(c PollerConfig) *Poller {
+	return &Poller{PollerConfig: c, kick: make(chan struct{}, 1), targets: map[types.NamespacedName]*target{}, running: map[string]int{}}
+}
+
+// SetupWithManager has the Poller run with the leader, and told of pools.
+func (p *Poller) SetupWithManager(mgr ctrl.Manager) error {
+	if err := mgr.Add(p); err != nil {
+		return fmt.Errorf("adding the poller: %w", err)
+	}
+	changed := builder.WithPredicates(predicate.GenerationChangedPredicate{})
+	if err := ctrl.NewControllerManagedBy(mgr).Named("demand-metrics").For(&v1alpha1.RunnerPool{}, changed).Complete(reconcile.Func(p.reconcile)); err != nil {
+		return fmt.Errorf("watching pools: %w", err)
+	}
+	return nil
+}
+
+// NeedLeaderElection is true: only the leader needs to know.
+func (*Poller) NeedLeaderElection() bool { return true }
+
+func (p *Poller) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	pool := &v1alpha1.RunnerPool{}
+	err := p.Client.Get(ctx, req.NamespacedName, pool)
+	switch {
+	case apierrors.IsNotFound(err) || err == nil && !pool.DeletionTimestamp.IsZero():
+		p.mu.Lock()
+		delete(p.targets, req.NamespacedName)
+		p.mu.Unlock()
+		return ctrl.Result{}, nil
+	case err != nil:
+		return ctrl.Result{}, fmt.Errorf("reading the pool: %w", err)
+	}
+	p.meet(pool)
+	return ctrl.Result{}, nil
+}
+
+// meet makes a pool known, or what changed of its metrics. What didn't change goes on as before, as does all of a pool that can't be read.
+func (p *Poller) meet(pool *v1alpha1.RunnerPool) {
+	if pool.Unreadable() != nil {
+		return
+	}
+	key := client.ObjectKeyFromObject(pool)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t := p.targets[key]
+	if t == nil || t.uid != pool.UID {
+		t = &target{key: key, uid: pool.UID}
+		p.targets[key] = t
+	}
+	before := t.probes
+	t.probes = probesOf(pool)
+	if pool.Spec.GetMode() != v1alpha1.Observe {
+		t.actual = nil
+	}
+	now := p.Now()
+	for i, q := range t.probes {
+		if at := slices.IndexFunc(before, func(b *probe) bool { return b.print == q.print }); at >= 0 {
+			t.probes[i] = before[at]
+			continue
+		}
+		q.due = now.Add(time.Duration(p.Random() * float64(min(pollSpread, q.interval))))
+	}
+	if !slices.Equal(before, t.probes) {
+		p.wake(key)
+		p.poke()
+	}
+}
+
+// probesOf returns what is to be looked at for a pool.
+func probesOf(pool *v1alpha1.RunnerPool) []*probe {
+	var all []*probe
+	conn := connectionOf(pool)
+	if pool.Spec.GetMode() == v1alpha1.Observe {
+		all = append(all, newProbe(pool, &probe{of: "observe", endpoint: "github/" + conn.String(), interval: observeInterval}))
+	}
+	for i := range pool.Spec.Demand.Metrics {
+		m := pool.Spec.Demand.Metrics[i].DeepCopy()
+		q := &probe{of: "jobs", endpoint: "github/" + conn.String(), metric: m, interval: min(max(m.GetInterval(), shortestInterval), longestInterval)}
+		switch {
+		case m.Busy != nil:
+			q.of = "busy"
+		case m.Prometheus != nil:
+			q.of, q.endpoint = "prometheus", "prometheus/"+m.Prometheus.Server
+		case m.External != nil:
+			q.of, q.endpoint = "external", "external"
+		case m.Jobs == nil:
+			continue // the API server refuses that by now
+		}
+		q.signal.Name = m.Name
+		all = append(all, newProbe(pool, q))
+	}
+	return all
+}
+
+// newProbe completes a probe with what tells it from others.
+func newProbe(pool *v1alpha1.RunnerPool, q *probe) *probe {
+	if q.of == "observe" && pool.Spec.GetRegistration() == v1alpha1.RegisterScaleSet {
+		q.signal.Name = v1alpha1.DemandScaleSet
+	}
+	raw, err := json.Marshal(struct {
+		Of, Endpoint, Set, Group string
+		Metric                   *v1alpha1.MetricSource
+		Labels                   []string
+		Mode                     v1alpha1.PoolMode
+		Registration             v1alpha1.Registration
+	}{q.of, q.endpoint, pool.GetScaleSetName(), pool.Spec.GetRunnerGroup(), q.metric, labelsOf(pool), pool.Spec.GetMode(), pool.Spec.GetRegistration()})
+	if err != nil {
+		raw = []byte(fmt.Sprint(q.of, err)) // these values can't fail
+	}
+	q.print = string(raw)
+	return q
+}
+
+// Start looks at metrics until ctx ends.
+func (p *Poller) Start(ctx context.Context) error {
+	for ctx.Err() == nil {
+		next := p.attend(ctx)
+		timer := time.NewTimer(next)
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		case <-p.kick:
+		}
+		timer.Stop()
+		select {
+		case <-ctx.Done():
+		case <-time.After(pollTick):
+		}
+	}
+	p.work.Wait()
+	return nil
+}
+
+// duty is a probe whose time has come.
+type duty struct {
+	target *target
+	probe  *probe
+}
+
+// attend begins the looks that are due, and says how long nothing else is. What is due the longest comes first.
+func (p *Poller) attend(ctx context.Context) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now, next := p.Now(), pollRest
+	var due []duty
+	for _, t := range p.targets {
+		for _, q := range t.probes {
+			switch left := q.due.Sub(now); {
+			case q.running:
+			case left > 0:
+				next = min(next, left)
+			default:
+				due = append(due, duty{t, q})
+			}
+		}
+	}
+	slices.SortFunc(due, func(a, b duty) int {
+		return cmp.Or(a.probe.due.Compare(b.probe.due), cmp.Compare(a.target.key.String(), b.target.key.String()), cmp.Compare(a.probe.signal.Name, b.probe.signal.Name))
+	})
+	for _, d := range due {
+		if p.mayAsk(d) && !d.target.asks(d.probe.endpoint) {
+			p.begin(ctx, d)
+		}
+	}
+	return next
+}
+
+// mayAsk says whether there is a place at the endpoint: one namespace holds all but one of them at most, so that its many metrics,
+// or slow ones, keep nobody else's from being looked at.
+func (p *Poller) mayAsk(d duty) bool {
+	return p.running[d.probe.endpoint] < pollsAtOnce && p.running[d.share()] < pollsAtOnce-1
+}
+
+// share names the places of a namespace at an endpoint.
+func (d duty) share() string { return d.probe.endpoint + " " + d.target.key.Namespace }
+
+// asks says whether a look of the pool's is under way at an endpoint.
+func (t *target) asks(endpoint string) bool {
+	return slices.ContainsFunc(t.probes, func(q *probe) bool { return q.running && q.endpoint == endpoint })
+}
+
+// begin looks at a metric, meanwhile.
+func (p *Poller) begin(ctx context.Context, d duty) {
+	d.probe.running = true
+	p.running[d.probe.endpoint]++
+	p.running[d.share()]++
+	p.work.Go(func() {
+		within, cancel := context.WithTimeout(ctx, pollLimit)
+		defer cancel()
+		began := p.Now()
+		f, err := p.find(within, d)
+		pollSeconds.WithLabelValues(d.probe.of).Observe(p.Now().Sub(began).Seconds())
+		if ctx.Err() == nil {
+			p.finish(d, f, err)
+		}
+	})
+}
+
+// finding is what a look found.
+type finding struct {
+	signal demand.Signal
+	actual *demand.Actual
+}
+
+// finish takes over what a look found, and wakes the pool if it says something else than before.
+func (p *Poller) finish(d duty, f finding, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	defer p.poke()
+	q, now := d.probe, p.Now()
+	if p.running[d.share()]--; p.running[d.share()] == 0 {
+		delete(p.running, d.share())
+	}
+	if p.running[q.endpoint]--; p.running[q.endpoint] == 0 {
+		delete(p.running, q.endpoint)
+	}
+	before, asked := q.signal, q.asked
+	f.signal.Name, f.signal.At = before.Name, now
+	if err != nil {
+		f.signal = q.last
+		f.signal.Name, f.signal.Held, f.signal.Reason = before.Name, true, "no signal: "+reasonOf(err)
+	}
+	if err == nil {
+		q.trust(&f.signal, now)
+	}
+	if f.signal.Jobs != nil || f.signal.Total != nil {
+		q.last = f.signal
+	}
+	q.signal, q.asked, q.running = f.signal, true, false
+	q.due = now.Add(max(p.spread(q.interval), retryOf(err)))
+	count(q.of, err, f.signal.Held)
+	t := p.targets[d.target.key]
+	if t != d.target || !slices.Contains(t.probes, q) {
+		return // it isn't asked for any more
+	}
+	changed := !asked || !alike(before, q.signal)
+	if q.of == "observe" {
+		changed = changed || !sameActual(t.actual, f.actual)
+		t.actual = f.actual
+	}
+	if changed {
+		p.wake(t.key)
+	}
+}
+
+// trust takes what is seen for all there is once it was only a part for long: a number that is held never falls.
+func (q *probe) trust(s *demand.Signal, now time.Time) {
+	switch {
+	case !s.Held:
+		q.partly = time.Time{}
+	case q.partly.IsZero():
+		q.partly = now
+	default:
+		s.Held = now.Sub(q.partly) < partlyHeld
+	}
+}
+
+func count(of string, err error, held bool) {
+	result := "signal"
+	switch {
+	case err != nil:
+		result = "none"
+	case held:
+		result = "part"
+	}
+	polls.WithLabelValues(of, result).Inc()
+}
+
+// alike says whether two signals come to the same: a reason alone wakes nobody.
+func alike(a, b demand.Signal) bool {
+	return a.Held == b.Held && sameNumber(a.Jobs, b.Jobs) && sameNumber(a.Total, b.Total)
+}
+
+func sameNumber(a, b *int32) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }
+
+func sameActual(a, b *demand.Actual) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }
+
+// spread is an interval, a tenth longer or shorter at most.
+func (p *Poller) spread(interval time.Duration) time.Duration {
+	return time.Duration(float64(interval) * (0.9 + 0.2*p.Random()))
+}
+
+// Reading is what metrics tell of a pool's need. It isn't known until each was asked for once.
+func (p *Poller) Reading(key types.NamespacedName) demand.Reading {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t := p.targets[key]
+	if t == nil {
+		return demand.Reading{}
+	}
+	r := demand.Reading{Known: true, Actual: t.actual}
+	for _, q := range t.probes {
+		switch {
+		case !q.asked:
+			r.Known = false
+		case q.signal.Name != "":
+			r.Signals = append(r.Signals, q.signal)
+		}
+	}
+	return r
+}
+
+// Words is an event source that wakes pools when what they are told changes.
+func (p *Poller) Words() source.Source {
+	return source.Func(func(_ context.Context, q queue) error {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.onWord = append(p.onWord, q)
+		return nil
+	})
+}
+
+func (p *Poller) wake(key types.NamespacedName) {
+	for _, q := range p.onWord {
+		q.Add(reconcile.Request{NamespacedName: key})
+	}
+}
+
+// poke has what is due looked at now.
+func (p *Poller) poke() {
+	select {
+	case p.kick <- struct{}{}:
+	default:
+	}
+}

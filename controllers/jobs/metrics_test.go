@@ -1,0 +1,580 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/demand"
+	"github.com/corral-dev/corral/internal/github/rest"
+	"github.com/corral-dev/corral/internal/github/scaleset"
+)
+
+// answers is what all that a Poller asks answers, and how often it was asked.
+type answers struct {
+	mu      sync.Mutex
+	value   float64
+	err     error
+	hangs   map[string]bool // servers that don't answer
+	repos   map[string]rest.JobList
+	broken  map[string]error // repositories
+	runners []rest.Runner
+	set     *scaleset.Set
+	asked   map[string]int
+	now     int // looks under way
+	most    int
+}
+
+func (a *answers) note(what string) func() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.asked[what]++
+	a.now++
+	a.most = max(a.most, a.now)
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.now--
+	}
+}
+
+func (a *answers) Query(ctx context.Context, server, _ string, _ time.Duration) (float64, error) {
+	defer a.note(server)()
+	if a.hangs[server] {
+		select {
+		case <-ctx.Done():
+		case <-time.After(10 * time.Second):
+		}
+		return 0, errors.New("it took too long")
+	}
+	time.Sleep(10 * time.Millisecond)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.value, a.err
+}
+
+func (a *answers) Value(_ context.Context, namespace, metric string, _ *metav1.LabelSelector, _ time.Duration) (float64, error) {
+	defer a.note(namespace + "/" + metric)()
+	return a.value, a.err
+}
+
+func (a *answers) Repositories(_ context.Context, patterns []string) ([]string, error) {
+	defer a.note("repositories")()
+	if patterns[0] == "none-*" {
+		return nil, nil
+	}
+	var names []string
+	for name := range a.repos {
+		names = append(names, name)
+	}
+	for name := range a.broken {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names, a.err
+}
+
+func (a *answers) Jobs(_ context.Context, repository string, _ time.Duration) (rest.JobList, error) {
+	defer a.note(repository)()
+	return a.repos[repository], a.broken[repository]
+}
+
+func (a *answers) Runners(context.Context, time.Duration) (rest.RunnerList, error) {
+	defer a.note("runners")()
+	return rest.RunnerList{Runners: a.runners}, a.err
+}
+
+func (a *answers) RunnerGroupID(_ context.Context, name string) (int64, error) {
+	return int64(len(name)), nil
+}
+
+func (a *answers) Find(context.Context, int64, string) (*scaleset.Set, error) {
+	if a.set == nil || a.err != nil {
+		return nil, a.err
+	}
+	return &scaleset.Set{ID: a.set.ID}, nil
+}
+
+func (a *answers) Get(_ context.Context, id int64) (*scaleset.Set, error) {
+	defer a.note(fmt.Sprint("set ", id))()
+	return a.set, a.err
+}
+
+func (a *answers) say(value float64, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.value, a.err = value, err
+}
+
+// round is a Poller that runs, in a bubble of time of its own, and those whom it asks.
+type round struct {
+	*answers
+	t      *testing.T
+	poller *Poller
+	api    client.Client
+	woken  map[string]int
+	ready  bool
+}
+
+// wakes counts whom a Poller wakes. It is a queue of which only Add is used.
+type wakes struct {
+	queue
+	add func(types.NamespacedName)
+}
+
+func (w wakes) Add(r reconcile.Request) { w.add(r.NamespacedName) }
+
+func newRound(t *testing.T, objects ...client.Object) *round {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	x := &round{
+		answers: &answers{asked: map[string]int{}, hangs: map[string]bool{}, repos: map[string]rest.JobList{}, broken: map[string]error{}},
+		t:       t, api: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(), woken: map[string]int{}, ready: true,
+	}
+	x.poller = NewPoller(PollerConfig{
+		Client: x.api, GitHub: func(types.NamespacedName) (JobLister, bool) { return x, x.ready },
+		ScaleSets:  func(types.NamespacedName) (SetFinder, bool) { return x, x.ready },
+		Prometheus: x, External: x, Now: time.Now, Random: func() float64 { return 0.5 },
+	})
+	x.poller.onWord = append(x.poller.onWord, wakes{add: func(key types.NamespacedName) { x.woken[key.Name]++ }})
+	for _, o := range objects {
+		if p, ok := o.(*v1alpha1.RunnerPool); ok {
+			x.meet(p.Name)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- x.poller.Start(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return x
+}
+
+// meet has the Poller look at a pool.
+func (x *round) meet(name string) {
+	x.t.Helper()
+	if _, err := x.poller.reconcile(x.t.Context(), reconcile.Request{NamespacedName: keyOf(name)}); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+// change changes a pool, and has the Poller look at it.
+func (x *round) change(name string, change func(*v1alpha1.RunnerPool)) {
+	x.t.Helper()
+	p := &v1alpha1.RunnerPool{}
+	if err := x.api.Get(x.t.Context(), keyOf(name), p); err != nil {
+		x.t.Fatal(err)
+	}
+	change(p)
+	if err := x.api.Update(x.t.Context(), p); err != nil {
+		x.t.Fatal(err)
+	}
+	x.meet(name)
+}
+
+// want compares what a pool is told with what is wanted, but for times.
+func (x *round) want(name string, want demand.Reading) {
+	x.t.Helper()
+	if diff := cmp.Diff(want, x.poller.Reading(keyOf(name)), cmpopts.IgnoreFields(demand.Signal{}, "At")); diff != "" {
+		x.t.Errorf("what metrics tell of %s (-want +got):\n%s", name, diff)
+	}
+}
+
+func reading(signals ...demand.Signal) demand.Reading {
+	return demand.Reading{Known: true, Signals: signals}
+}
+
+func jobsSignal(name string, n int32, reason string) demand.Signal {
+	return demand.Signal{Name: name, Jobs: &n, Reason: reason}
+}
+
+func held(s demand.Signal, reason string) demand.Signal {
+	s.Held, s.Reason = true, reason
+	return s
+}
+
+// metered is a pool with metrics.
+func metered(name string, metrics ...v1alpha1.MetricSource) *v1alpha1.RunnerPool {
+	return poolOf(name, func(p *v1alpha1.RunnerPool) { p.Spec.Demand = v1alpha1.DemandSpec{Metrics: metrics} })
+}
+
+func promMetric(name, server string) v1alpha1.MetricSource {
+	return v1alpha1.MetricSource{Name: name, Prometheus: &v1alpha1.PrometheusMetric{Server: server, Query: "q"}}
+}
+
+func TestPollerHoldsWithoutASignal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newRound(t, metered("a", promMetric("queue", "main")), metered("b"))
+		x.value = 7
+		if r := x.poller.Reading(keyOf("a")); r.Known {
+			t.Errorf("known before the first look: %+v", r)
+		}
+		x.want("b", demand.Reading{Known: true})
+		wait(3 * time.Second)
+		seven := jobsSignal("queue", 7, "the value is 7")
+		x.want("a", reading(seven))
+		woken := x.woken["a"]
+
+		wait(10 * time.Minute)
+		if n := x.asked["main"]; n != 11 {
+			t.Errorf("asked %d times in 10 minutes, want 11", n)
+		}
+		if x.woken["a"] != woken {
+			t.Error("the same number wakes the pool")
+		}
+		x.say(0, &demand.NoSignal{Reason: "the query has no result"})
+		wait(2 * time.Minute)
+		x.want("a", reading(held(seven, "no signal: the query has no result")))
+		if x.woken["a"] != woken+1 {
+			t.Errorf("woken %d times by the loss of the signal, want once", x.woken["a"]-woken)
+		}
+		x.say(2, nil)
+		wait(time.Minute)
+		x.want("a", reading(jobsSignal("queue", 2, "the value is 2")))
+		x.say(-3, nil)
+		wait(time.Minute)
+		x.want("a", reading(held(jobsSignal("queue", 2, ""), "no signal: the value is -3, which is no number of jobs")))
+		if x.woken["b"] != 0 {
+			t.Error("a pool without metrics is woken")
+		}
+	})
+}
+
+// What was said before a restart is in the pool's status: a source that fails from the start has no number of its own.
+func TestPollerThatNeverHeard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newRound(t, metered("a", promMetric("queue", "main")))
+		x.say(0, errors.New("it answered 503"))
+		wait(3 * time.Second)
+		x.want("a", reading(demand.Signal{Name: "queue", Held: true, Reason: "no signal: it answered 503"}))
+	})
+}
+
+func TestPollerGoesByTheSpec(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newRound(t, metered("a", promMetric("queue", "main"), promMetric("other", "main")))
+		x.value = 4
+		wait(3 * time.Second)
+		x.change("a", func(p *v1alpha1.RunnerPool) {
+			p.Spec.Demand.Metrics[0].Prometheus.AverageValue = new(v1alpha1.Quantity("2"))
+			p.Spec.Demand.Metrics[1].Interval = nil
+		})
+		// The first is to be asked for anew, and what it said is no longer told; the second goes on.
+		x.want("a", demand.Reading{Signals: []demand.Signal{jobsSignal("other", 4, "the value is 4")}})
+		wait(3 * time.Second)
+		x.want("a", reading(jobsSignal("queue", 2, "the value is 4, at 2 a runner"), jobsSignal("other", 4, "the value is 4")))
+		woken := x.woken["a"]
+		x.change("a", func(p *v1alpha1.RunnerPool) { p.Spec.Demand.Metrics = p.Spec.Demand.Metrics[:1] })
+		x.want("a", reading(jobsSignal("queue", 2, "the value is 4, at 2 a runner")))
+		if x.woken["a"] == woken {
+			t.Error("the pool isn't woken when its metrics change")
+		}
+		if err := x.api.Delete(t.Context(), metered("a")); err != nil {
+			t.Fatal(err)
+		}
+		x.meet("a")
+		asked := x.asked["main"]
+		wait(10 * time.Minute)
+		if x.asked["main"] != asked {
+			t.Error("metrics of a pool that is gone are asked for")
+		}
+	})
+}
+
+// A server that hangs takes no more than its share, and nothing from others; all of its pools have their turn.
+func TestPollerIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var pools []client.Object
+		for i := range 40 {
+			m := []v1alpha1.MetricSource{promMetric("good", "good")}
+			for k := range 3 {
+				slow := promMetric(fmt.Sprint("slow", k), "slow")
+				slow.Interval = &metav1.Duration{Duration: 10 * time.Second}
+				m = append(m, slow)
+			}
+			pools = append(pools, metered(fmt.Sprintf("p%02d", i), m...))
+		}
+		x := newRound(t, pools...)
+		x.hangs["slow"] = true
+		x.value = 3
+		wait(5 * time.Second)
+		for _, p := range pools {
+			r := x.poller.Reading(client.ObjectKeyFromObject(p))
+			if len(r.Signals) == 0 || r.Signals[0].Name != "good" || *r.Signals[0].Jobs != 3 {
+				t.Fatalf("%s waits for another server: %+v", p.GetName(), r)
+			}
+		}
+		if x.most > 2*pollsAtOnce {
+			t.Errorf("%d looks at once", x.most)
+		}
+		// 120 looks of 10 s, 7 at a time as all are of one namespace, take 180 s.
+		wait(190 * time.Second)
+		for _, p := range pools {
+			if r := x.poller.Reading(client.ObjectKeyFromObject(p)); !r.Known || !r.Signals[3].Held {
+				t.Errorf("%s didn't have its turn: %+v", p.GetName(), r)
+			}
+		}
+	})
+}
+
+func TestPollerWaitsAsGitHubAsks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newRound(t, metered("a", v1alpha1.MetricSource{Name: "busy", Busy: &v1alpha1.BusyMetric{}}))
+		x.err = scaleset.NewError(scaleset.KindRateLimited, "listing runners", 403, 10*time.Minute, "slow down", nil)
+		wait(9 * time.Minute)
+		if n := x.asked["runners"]; n != 1 {
+			t.Errorf("asked %d times, want once", n)
+		}
+		wait(2 * time.Minute)
+		if n := x.asked["runners"]; n != 2 {
+			t.Errorf("asked %d times, want twice", n)
+		}
+	})
+}
+
+func TestPollerCountsJobs(t *testing.T) {
+	list := func(jobs ...rest.Job) rest.JobList { return rest.JobList{Jobs: jobs, Complete: true} }
+	on := func(status, runner string, labels ...string) rest.Job {
+		return rest.Job{Status: status, RunnerName: runner, Labels: labels}
+	}
+	metric := v1alpha1.MetricSource{Name: "jobs", Jobs: &v1alpha1.JobsMetric{Repositories: []string{"acme/*"}}}
+	down := scaleset.NewError(scaleset.KindUnavailable, "listing jobs of acme/web", 502, 0, "Bad Gateway", nil)
+	barred := scaleset.NewError(scaleset.KindForbidden, "listing jobs of acme/web", 403, 0, "Forbidden", nil)
+	gone := scaleset.NewError(scaleset.KindNotFound, "listing jobs", 404, 0, "Not Found", nil)
+	repos := map[string]rest.JobList{
+		"acme/api": list(
+			on("queued", "", "self-hosted", "Linux", "A"), on("queued", "", "a"), on("queued", "", "gpu"), on("queued", ""), on("waiting", "", "a"),
+			on("in_progress", "a-1", "a"), on("in_progress", "z-9", "a"), on("in_progress", "", "a"), on("in_progress", "a-2", "odd"), on("completed", "a-1", "a"),
+		),
+	}
+	for name, tc := range map[string]struct {
+		change func(*v1alpha1.RunnerPool)
+		repos  map[string]rest.JobList
+		broken map[string]error
+		away   bool
+		want   demand.Signal
+	}{
+		"those that wait with the pool's labels, and those that run on its runners": {
+			repos: repos, want: jobsSignal("jobs", 5, "2 queued, 3 running"),
+		},
+		"those that run on any runner, of a pool that observes": {
+			change: func(p *v1alpha1.RunnerPool) { p.Spec.Mode = v1alpha1.Observe },
+			repos:  repos, want: jobsSignal("jobs", 6, "2 queued, 4 running"),
+		},
+		"of a scale set, those with its labels only": {
+			change: func(p *v1alpha1.RunnerPool) { p.Spec.Registration = v1alpha1.RegisterScaleSet },
+			repos:  repos, want: jobsSignal("jobs", 4, "1 queued, 3 running"),
+		},
+		"times the runners that a job needs": {
+			change: func(p *v1alpha1.RunnerPool) {
+				p.Spec.Demand.Metrics[0].Jobs.RunnersPerJob = new(v1alpha1.Quantity("500m"))
+			},
+			repos: repos, want: jobsSignal("jobs", 3, "2 queued, 3 running, times 500m"),
+		},
+		"none": {
+			repos: map[string]rest.JobList{"acme/api": list()}, want: jobsSignal("jobs", 0, "0 queued, 0 running"),
+		},
+		"a repository that fails leaves the others, and what was before": {
+			repos: repos, broken: map[string]error{"acme/web": down},
+			want: held(jobsSignal("jobs", 5, ""), "2 queued, 3 running, and not all: listing jobs of acme/web: GitHub answered 502: Bad Gateway"),
+		},
+		"a repository that isn't there has no jobs": {
+			repos: repos, broken: map[string]error{"acme/web": gone, "acme/old": gone, "acme/x": gone},
+			want: jobsSignal("jobs", 5, "2 queued, 3 running; GitHub has no repository acme/old for this connection, nor 2 others"),
+		},
+		"no repository is there": {
+			broken: map[string]error{"acme/web": gone},
+			want:   demand.Signal{Name: "jobs", Held: true, Reason: "no signal: GitHub has no repository acme/web for this connection"},
+		},
+		"more runs than are looked at": {
+			repos: map[string]rest.JobList{"acme/api": {Jobs: []rest.Job{on("queued", "", "a")}}},
+			want:  jobsSignal("jobs", 1, "1 queued, 0 running; not seen is more: acme/api has more workflow runs than are looked at"),
+		},
+		"a repository that may not be looked at": {
+			repos: repos, broken: map[string]error{"acme/web": barred},
+			want: jobsSignal("jobs", 5, "2 queued, 3 running; not seen is more: acme/web: listing jobs of acme/web: GitHub answered 403: Forbidden"),
+		},
+		"none that may be looked at": {
+			broken: map[string]error{"acme/web": barred},
+			want:   demand.Signal{Name: "jobs", Held: true, Reason: "no signal: acme/web: listing jobs of acme/web: GitHub answered 403: Forbidden"},
+		},
+		"nothing heard": {
+			broken: map[string]error{"acme/web": down},
+			want:   demand.Signal{Name: "jobs", Held: true, Reason: "no signal: listing jobs of acme/web: GitHub answered 502: Bad Gateway"},
+		},
+		"no repository": {
+			change: func(p *v1alpha1.RunnerPool) {
+				p.Spec.Demand.Metrics[0].Jobs.Repositories = []string{"none-*", "acme/x*"}
+			},
+			want: demand.Signal{Name: "jobs", Held: true, Reason: "no signal: no repository matches none-*, acme/x*"},
+		},
+		"no connection": {
+			away: true, want: demand.Signal{Name: "jobs", Held: true, Reason: "no signal: the GitHubConnection acme isn't ready"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := metered("a", *metric.DeepCopy())
+				if tc.change != nil {
+					tc.change(p)
+				}
+				x := newRound(t, p, ownRunner("a-1"), ownRunner("a-2"))
+				x.repos, x.broken, x.ready = tc.repos, tc.broken, !tc.away
+				wait(3 * time.Second)
+				r := x.poller.Reading(keyOf("a"))
+				r.Signals, r.Actual = r.Signals[len(r.Signals)-1:], nil // the first is what it observes
+				if diff := cmp.Diff(reading(tc.want), r, cmpopts.IgnoreFields(demand.Signal{}, "At")); diff != "" {
+					t.Errorf("jobs (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+func TestAPartHoldsForAWhileOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newRound(t, metered("a", v1alpha1.MetricSource{Name: "jobs", Jobs: &v1alpha1.JobsMetric{Repositories: []string{"acme/*"}}}))
+		x.repos = map[string]rest.JobList{"acme/api": {Complete: true}}
+		x.broken = map[string]error{"acme/web": scaleset.NewError(scaleset.KindUnavailable, "listing jobs of acme/web", 502, 0, "Bad Gateway", nil)}
+		isHeld := func() bool {
+			signals := x.poller.Reading(keyOf("a")).Signals
+			return signals[len(signals)-1].Held
+		}
+		if wait(14 * time.Minute); !isHeld() {
+			t.Error("what was before isn't held")
+		}
+		if wait(3 * time.Minute); isHeld() {
+			t.Error("what was before is held for ever")
+		}
+		x.broken = nil
+		wait(2 * time.Minute)
+		x.broken = map[string]error{"acme/web": scaleset.NewError(scaleset.KindUnavailable, "listing jobs of acme/web", 502, 0, "Bad Gateway", nil)}
+		if wait(2 * time.Minute); !isHeld() {
+			t.Error("it isn't held the second time")
+		}
+	})
+}
+
+func ownRunner(name string) *v1alpha1.Runner {
+	r := runnerOf(name, "a")
+	r.Labels = map[string]string{v1alpha1.PoolLabel: "a"}
+	return r
+}
+
+func TestPollerAsksWhetherRunnersAreBusy(t *testing.T) {
+	runners := []rest.Runner{
+		{Name: "a-1", Busy: true, Labels: []string{"a", "self-hosted", "linux", "x64"}},
+		{Name: "a-2", Labels: []string{"a", "self-hosted", "linux", "x64"}},
+		{Name: "theirs", Busy: true, Labels: []string{"A", "Self-Hosted", "Linux", "X64", "more"}},
+		{Name: "other", Busy: true, Labels: []string{"b", "self-hosted", "linux", "x64"}},
+	}
+	busy := func(change func(*v1alpha1.RunnerPool)) *v1alpha1.RunnerPool {
+		p := metered("a", v1alpha1.MetricSource{Name: "busy", Busy: &v1alpha1.BusyMetric{ScaleUpThreshold: new(int32(50))}})
+		p.Status.Decision = &v1alpha1.Decision{Desired: 2}
+		change(p)
+		return p
+	}
+	for name, tc := range map[string]struct {
+		pool *v1alpha1.RunnerPool
+		want demand.Reading
+	}{
+		"of its own, given how many there are to be": {
+			busy(func(*v1alpha1.RunnerPool) {}),
+			reading(demand.Signal{Name: "busy", Total: new(int32(3)), Reason: "1 of 2 busy: 50 %, no less than 50 %"}),
+		},
+		"at zero": {
+			busy(func(p *v1alpha1.RunnerPool) { p.Status.Decision = nil }),
+			reading(demand.Signal{Name: "busy", Total: new(int32(0)), Reason: "no runners, so that none can be busy"}),
+		},
+		"of all with the pool's labels, when it observes": {
+			busy(func(p *v1alpha1.RunnerPool) { p.Spec.Mode = v1alpha1.Observe }),
+			demand.Reading{
+				Known: true, Actual: &demand.Actual{Runners: 3, Busy: 2},
+				Signals: []demand.Signal{{Name: "busy", Total: new(int32(4)), Reason: "2 of 3 busy: 66 %, no less than 50 %"}},
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				x := newRound(t, tc.pool, ownRunner("a-1"), ownRunner("a-2"))
+				x.runners = runners
+				wait(3 * time.Second)
+				x.want("a", tc.want)
+			})
+		})
+	}
+}
+
+func TestPollerObservesAScaleSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := poolOf("a", func(p *v1alpha1.RunnerPool) {
+			p.Spec.Mode, p.Spec.Registration, p.Spec.Demand = v1alpha1.Observe, v1alpha1.RegisterScaleSet, v1alpha1.DemandSpec{}
+		})
+		x := newRound(t, p)
+		wait(3 * time.Second)
+		x.want("a", reading(demand.Signal{Name: "scaleSet", Held: true, Reason: `no signal: runner group "default" has no scale set "a"`}))
+
+		x.set = &scaleset.Set{ID: 5, Statistics: &scaleset.Statistics{AssignedJobs: 4, RunningJobs: 3, RegisteredRunners: 6, BusyRunners: 3}}
+		wait(40 * time.Second)
+		four := jobsSignal("scaleSet", 4, "GitHub counts 4 jobs, 3 running")
+		x.want("a", demand.Reading{Known: true, Signals: []demand.Signal{four}, Actual: &demand.Actual{Runners: 6, Busy: 3}})
+
+		woken := x.woken["a"]
+		x.set = &scaleset.Set{ID: 5, Statistics: &scaleset.Statistics{AssignedJobs: 4, RunningJobs: 3, RegisteredRunners: 7, BusyRunners: 3}}
+		wait(40 * time.Second)
+		if x.woken["a"] != woken+1 {
+			t.Error("the pool isn't told that GitHub has another runner")
+		}
+		x.err = errors.New("away")
+		wait(40 * time.Second)
+		x.want("a", reading(held(four, "no signal: away")))
+	})
+}
+
+func TestPollerLeavesAMetricOfNoKind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newRound(t, metered("a", v1alpha1.MetricSource{Name: "none"}))
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if len(x.asked) > 0 {
+			t.Errorf("asked %v", x.asked)
+		}
+	})
+}
+
+func TestPollerAsksForExternalMetrics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newRound(t, metered("a", v1alpha1.MetricSource{Name: "queue", External: &v1alpha1.ExternalMetric{MetricName: "depth", AverageValue: new(v1alpha1.Quantity("10"))}}))
+		x.value = 25
+		wait(3 * time.Second)
+		x.want("a", reading(jobsSignal("queue", 3, "the value is 25, at 10 a runner")))
+		if x.asked[ns+"/depth"] != 1 {
+			t.Errorf("asked %v", x.asked)
+		}
+	})
+}

@@ -1,0 +1,352 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/github/rest"
+	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/webhook"
+)
+
+const ns = "ci"
+
+// github is a GitHub with deliveries and jobs.
+type github struct {
+	mu         sync.Mutex
+	deliveries []rest.Delivery // oldest first
+	payloads   map[int64][]byte
+	jobs       map[string][]rest.Job
+	hidden     map[string]bool // groups
+	again      []int64         // deliveries that were asked for again
+	calls      map[string]int
+	fails      error
+
+	installation int64
+	unreadable   map[int64]error  // deliveries that can't be read
+	slow         map[string]error // repositories that can't be listed
+}
+
+func newGitHub() *github {
+	return &github{payloads: map[int64][]byte{}, jobs: map[string][]rest.Job{}, hidden: map[string]bool{}, calls: map[string]int{}}
+}
+
+func (g *github) call(what string) error {
+	g.calls[what]++
+	return g.fails
+}
+
+func (g *github) Deliveries(_ context.Context, _ int64, cursor string) ([]rest.Delivery, string, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err := g.call("deliveries"); err != nil {
+		return nil, "", err
+	}
+	const size = 100
+	from := 0
+	if cursor != "" {
+		_, _ = fmt.Sscan(cursor, &from)
+	}
+	newest := slices.Clone(g.deliveries)
+	slices.Reverse(newest)
+	page := newest[min(from, len(newest)):min(from+size, len(newest))]
+	if from+size >= len(newest) {
+		return page, "", nil
+	}
+	return page, fmt.Sprint(from + size), nil
+}
+
+func (g *github) Payload(_ context.Context, _, id int64) (string, []byte, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err := errors.Join(g.call("payload"), g.unreadable[id]); err != nil {
+		return "", nil, err
+	}
+	for _, d := range g.deliveries {
+		if d.ID == id {
+			return d.Event, g.payloads[id], nil
+		}
+	}
+	return "", nil, scaleset.NewError(scaleset.KindNotFound, "reading", 404, 0, "not there", nil)
+}
+
+func (g *github) Redeliver(_ context.Context, _, id int64) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.again = append(g.again, id)
+	return g.call("redeliver")
+}
+
+func (g *github) Jobs(_ context.Context, repository string, _ time.Duration) (rest.JobList, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	err := errors.Join(g.call("jobs"), g.slow[repository])
+	return rest.JobList{Jobs: g.jobs[repository], Complete: true, At: time.Now()}, err
+}
+
+func (g *github) InstallationID() int64 { return g.installation }
+
+func (g *github) Visible(_ context.Context, group, _ string) (bool, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return !g.hidden[group], g.call("visible")
+}
+
+// event has GitHub tell of a job, with an answer of the receiver's.
+func (g *github) event(d webhook.Delivery, code int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	id := int64(len(g.deliveries) + 1)
+	g.deliveries = append(g.deliveries, rest.Delivery{ID: id, GUID: d.GUID, Event: d.Event, Action: d.Action, StatusCode: code, DeliveredAt: time.Now()})
+	g.payloads[id] = payload(d)
+}
+
+func (g *github) count(what string) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.calls[what]
+}
+
+func payload(d webhook.Delivery) []byte {
+	body := map[string]any{"action": d.Action, "repository": map[string]any{"full_name": d.Repository.FullName, "owner": map[string]any{"type": "Organization"}}}
+	if j := d.Job; j != nil {
+		body["workflow_job"] = map[string]any{"id": j.ID, "run_id": 1, "status": j.Status, "labels": j.Labels, "runner_name": j.RunnerName, "created_at": time.Now()}
+	}
+	if d.Event == webhook.PushEvent {
+		body["ref"] = "refs/heads/" + d.Branch
+	}
+	text, err := json.Marshal(body)
+	if err != nil {
+		panic(err)
+	}
+	return text
+}
+
+// place is where a Desk is tried: an API server without a network, and a GitHub.
+type place struct {
+	t        *testing.T
+	api      client.Client
+	gh       *github
+	desk     *Desk
+	stop     context.CancelFunc
+	done     chan error
+	mu       sync.Mutex
+	writes   []write
+	broken   error // what writes end with
+	unread   error // what reads of ConfigMaps end with
+	recorded []scaleset.JobEvent
+	failing  int // how many records fail
+	queue    workqueue.TypedRateLimitingInterface[reconcile.Request]
+}
+
+type write struct {
+	name string
+	at   time.Time
+}
+
+func newPlace(t *testing.T, objects ...client.Object) *place {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	x := &place{t: t, gh: newGitHub()}
+	noted := func(obj client.Object) error {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		if _, ok := obj.(*corev1.ConfigMap); ok {
+			x.writes = append(x.writes, write{obj.GetName(), time.Now()})
+		}
+		return x.broken
+	}
+	x.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+			if err := noted(obj); err != nil {
+				return err
+			}
+			return c.Create(ctx, obj, opts...)
+		},
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+			if _, ok := obj.(*corev1.ConfigMap); ok && x.unread != nil {
+				return x.unread
+			}
+			return c.Get(ctx, key, obj, opts...)
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, p client.Patch, opts ...client.PatchOption) error {
+			if err := noted(obj); err != nil {
+				return err
+			}
+			return c.Patch(ctx, obj, p, opts...)
+		},
+	}).Build()
+	return x
+}
+
+// lead has a new process lead.
+func (x *place) lead() {
+	x.t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	x.stop, x.done = stop, make(chan error, 1)
+	x.desk = NewDesk(Config{Client: x.api, Now: time.Now, GitHub: func(types.NamespacedName) (GitHub, bool) { return x.gh, true }, Record: x.record})
+	x.queue = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	if err := x.desk.Words().Start(ctx, x.queue); err != nil {
+		x.t.Fatal(err)
+	}
+	go func() { x.done <- x.desk.Start(ctx) }()
+	synctest.Wait()
+}
+
+// end ends the process in good order.
+func (x *place) end() {
+	x.t.Helper()
+	x.stop()
+	if err := <-x.done; err != nil {
+		x.t.Fatal(err)
+	}
+	x.queue.ShutDown()
+	synctest.Wait()
+}
+
+// kill ends it without a last word.
+func (x *place) kill() {
+	x.t.Helper()
+	x.mu.Lock()
+	x.broken = errors.New("killed")
+	x.mu.Unlock()
+	x.end()
+	x.mu.Lock()
+	x.broken = nil
+	x.mu.Unlock()
+}
+
+func (x *place) record(_ context.Context, _ string, events []scaleset.JobEvent) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.failing > 0 {
+		x.failing--
+		return errors.New("the API server is away")
+	}
+	x.recorded = append(x.recorded, events...)
+	return nil
+}
+
+func (x *place) take(events ...webhook.Delivery) {
+	x.t.Helper()
+	for _, d := range events {
+		if err := x.desk.Take(x.t.Context(), d); err != nil {
+			x.t.Fatal(err)
+		}
+	}
+}
+
+// jobs that events tell a pool of; -1 if it isn't known.
+func (x *place) jobs(pool string) int32 {
+	r := x.desk.Reading(keyOf(pool))
+	if !r.Known {
+		return -1
+	}
+	for _, s := range r.Signals {
+		if s.Name == v1alpha1.DemandWebhook {
+			return *s.Jobs
+		}
+	}
+	return -1
+}
+
+func (x *place) want(pool string, jobs int32) {
+	x.t.Helper()
+	if got := x.jobs(pool); got != jobs {
+		x.t.Errorf("events tell pool %s of %d jobs, want %d", pool, got, jobs)
+	}
+}
+
+func (x *place) written(name string) []time.Time {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	var at []time.Time
+	for _, w := range x.writes {
+		if w.name == name {
+			at = append(at, w.at)
+		}
+	}
+	return at
+}
+
+func keyOf(name string) types.NamespacedName { return types.NamespacedName{Namespace: ns, Name: name} }
+
+func wait(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func connOf(name, path string) *v1alpha1.GitHubConnection {
+	return &v1alpha1.GitHubConnection{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, UID: types.UID("conn-" + name)},
+		Spec:       v1alpha1.GitHubConnectionSpec{URL: "https://github.com/" + path, Webhook: &v1alpha1.ConnectionWebhook{}},
+	}
+}
+
+func poolOf(name string, change ...func(*v1alpha1.RunnerPool)) *v1alpha1.RunnerPool {
+	p := &v1alpha1.RunnerPool{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, UID: types.UID("pool-" + name)},
+		Spec: v1alpha1.RunnerPoolSpec{
+			ConnectionRef: v1alpha1.ConnectionReference{Name: "acme"}, Registration: v1alpha1.RegisterREST, Labels: []string{name},
+			Demand: v1alpha1.DemandSpec{Webhook: &v1alpha1.WebhookDemand{}},
+		},
+	}
+	for _, f := range change {
+		f(p)
+	}
+	return p
+}
+
+func runnerOf(name, pool string) *v1alpha1.Runner {
+	return &v1alpha1.Runner{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Spec: v1alpha1.RunnerSpec{PoolRef: v1alpha1.LocalObjectReference{Name: pool}, REST: &v1alpha1.RESTRegistration{}}}
+}
+
+// job is an event of a job with an id, of a label.
+func job(id int64, action, label string, on ...string) webhook.Delivery {
+	d := webhook.Delivery{
+		GUID: fmt.Sprintf("%d-%s", id, action), Connection: keyOf("acme"), Event: webhook.WorkflowJobEvent, Action: action, At: time.Now(),
+		Repository: webhook.Repository{FullName: "acme/web", OwnerType: "Organization"},
+		Job:        &webhook.WorkflowJob{ID: id, Status: action, Labels: []string{"self-hosted", label}},
+	}
+	if len(on) > 0 {
+		d.Job.RunnerName, d.Job.RunnerID = on[0], 7
+	}
+	if action == "completed" {
+		d.Job.Conclusion = "success"
+	}
+	return d
+}
+
+func (x *place) config(name string) *corev1.ConfigMap {
+	x.t.Helper()
+	config := &corev1.ConfigMap{}
+	if err := x.api.Get(x.t.Context(), keyOf(name), config); err != nil {
+		x.t.Fatal(err)
+	}
+	return config
+}

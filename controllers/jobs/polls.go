@@ -1,0 +1,401 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package jobs
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/demand"
+	"github.com/corral-dev/corral/internal/github/rest"
+	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/jobmatch"
+)
+
+const (
+	// mostRepositories bounds how many repositories a metric's patterns may match.
+	mostRepositories = 500
+	// repositoriesAtOnce is how many of them are asked about at once.
+	repositoriesAtOnce = 4
+	// youngest is how old a list may be that several pools share.
+	youngest = 15 * time.Second
+)
+
+// find looks at what a probe is for.
+func (p *Poller) find(ctx context.Context, d duty) (finding, error) {
+	pool := &v1alpha1.RunnerPool{}
+	if err := p.Client.Get(ctx, d.target.key, pool); err != nil {
+		return finding{}, fmt.Errorf("reading the pool: %w", err)
+	}
+	if d.probe.asksGitHub() {
+		if err := mayUse(ctx, p.Access, connectionOf(pool), pool.Namespace); err != nil {
+			return finding{}, &demand.NoSignal{Reason: err.Error()}
+		}
+	}
+	ctx = rest.InFlow(ctx, d.target.key.String())
+	switch d.probe.of {
+	case "observe":
+		return p.findActual(ctx, pool)
+	case "jobs":
+		return p.findJobs(ctx, pool, d.probe)
+	case "busy":
+		return p.findBusy(ctx, pool, d.probe)
+	case "prometheus":
+		return p.findPrometheus(ctx, d.probe.metric.Prometheus)
+	}
+	return p.findExternal(ctx, pool, d.probe.metric.External)
+}
+
+// reasonOf says in a few words why there is no signal.
+func reasonOf(err error) string {
+	if silent := (*demand.NoSignal)(nil); errors.As(err, &silent) {
+		return silent.Reason
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return "it took too long"
+	}
+	if apierrors.IsNotFound(err) {
+		return "the pool isn't there"
+	}
+	if scaleset.KindOf(err) != "" {
+		return scaleset.Summary(err)
+	}
+	return err.Error()
+}
+
+// retryOf is when GitHub asks to come back, at the earliest; an hour at most.
+func retryOf(err error) time.Duration {
+	after, _ := scaleset.ComeBack(err)
+	return min(max(0, after), longestInterval)
+}
+
+func (p *Poller) findPrometheus(ctx context.Context, m *v1alpha1.PrometheusMetric) (finding, error) {
+	value, err := p.Prometheus.Query(ctx, m.Server, m.Query, m.GetMaxAge())
+	if err != nil {
+		return finding{}, err
+	}
+	n, reason, err := demand.FromValue(value, m.AverageValue)
+	if err != nil {
+		return finding{}, err
+	}
+	return finding{signal: demand.Signal{Jobs: &n, Reason: reason}}, nil
+}
+
+func (p *Poller) findExternal(ctx context.Context, pool *v1alpha1.RunnerPool, m *v1alpha1.ExternalMetric) (finding, error) {
+	value, err := p.External.Value(ctx, pool.Namespace, m.MetricName, m.Selector, m.GetMaxAge())
+	if err != nil {
+		return finding{}, err
+	}
+	n, reason, err := demand.FromValue(value, m.AverageValue)
+	if err != nil {
+		return finding{}, err
+	}
+	return finding{signal: demand.Signal{Jobs: &n, Reason: reason}}, nil
+}
+
+// connectionOf names the connection of a pool.
+func connectionOf(pool *v1alpha1.RunnerPool) types.NamespacedName {
+	return pool.Spec.ConnectionRef.From(pool.Namespace)
+}
+
+func notReady(pool *v1alpha1.RunnerPool) error {
+	return &demand.NoSignal{Reason: fmt.Sprintf("the GitHubConnection %s isn't ready", pool.Spec.ConnectionRef.Name)}
+}
+
+func (p *Poller) github(pool *v1alpha1.RunnerPool) (JobLister, error) {
+	if c, ok := p.GitHub(connectionOf(pool)); ok {
+		return c, nil
+	}
+	return nil, notReady(pool)
+}
+
+// labelsOf are what GitHub has as the labels of a pool's runners: a scale set's have no others than it.
+func labelsOf(pool *v1alpha1.RunnerPool) []string {
+	if pool.Spec.GetRegistration() == v1alpha1.RegisterREST {
+		return pool.GetRegisteredLabels()
+	}
+	return pool.GetRunnerLabels()
+}
+
+// names of the pool's own runners.
+func (p *Poller) names(ctx context.Context, pool *v1alpha1.RunnerPool) (map[string]bool, error) {
+	list := &v1alpha1.RunnerList{}
+	if err := p.Client.List(ctx, list, client.InNamespace(pool.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: pool.Name}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing runners: %w", err)
+	}
+	names := make(map[string]bool, len(list.Items))
+	for i := range list.Items {
+		names[list.Items[i].Name] = true
+	}
+	return names, nil
+}
+
+// findJobs counts the jobs of repositories that ask for the pool's labels: those that wait, and those that run on the pool's runners,
+// or, if it only observes, on any.
+func (p *Poller) findJobs(ctx context.Context, pool *v1alpha1.RunnerPool, q *probe) (finding, error) {
+	gh, err := p.github(pool)
+	if err != nil {
+		return finding{}, err
+	}
+	names, err := p.names(ctx, pool)
+	if err != nil {
+		return finding{}, err
+	}
+	repositories, err := gh.Repositories(ctx, q.metric.Jobs.Repositories)
+	if err != nil {
+		return finding{}, err
+	}
+	if len(repositories) == 0 {
+		return finding{}, &demand.NoSignal{Reason: "no repository matches " + strings.Join(q.metric.Jobs.Repositories, ", ")}
+	}
+	t := &tally{labels: jobmatch.NewPool(jobmatch.Pool{}, labelsOf(pool)), names: names, observes: pool.Spec.GetMode() == v1alpha1.Observe}
+	if len(repositories) > mostRepositories {
+		t.overlook(fmt.Sprintf("of %d repositories, %d are looked at", len(repositories), mostRepositories))
+		repositories = repositories[:mostRepositories]
+	}
+	t.addAll(ctx, gh, repositories, max(youngest, q.interval/2))
+	return t.finding(q.metric.Jobs)
+}
+
+// tally counts jobs.
+type tally struct {
+	labels   jobmatch.Pool
+	names    map[string]bool
+	observes bool
+
+	mu              sync.Mutex
+	queued, running int
+	heard           int    // repositories
+	missing         error  // why it isn't all, for now
+	unseen          string // what is never seen: "" if all is
+	absent          int    // repositories that aren't there, or that the connection may not see
+	example         string
+}
+
+// lack notes a repository that isn't there. It has no jobs, and must not hold those of the others for ever.
+func (t *tally) lack(repository string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.absent++; t.example == "" || repository < t.example {
+		t.example = repository
+	}
+}
+
+// overlook notes what is never seen: it lasts, so the number is told as it is.
+func (t *tally) overlook(what string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.unseen == "" || what < t.unseen {
+		t.unseen = what
+	}
+}
+
+// addAll counts the jobs of repositories.
+func (t *tally) addAll(ctx context.Context, gh JobLister, repositories []string, maxAge time.Duration) {
+	var work sync.WaitGroup
+	slots := make(chan struct{}, repositoriesAtOnce)
+	for _, r := range repositories {
+		slots <- struct{}{}
+		if _, wait := scaleset.ComeBack(t.trouble()); wait || ctx.Err() != nil {
+			break // asking for the rest would be in vain
+		}
+		work.Go(func() {
+			defer func() { <-slots }()
+			list, err := gh.Jobs(ctx, r, maxAge)
+			switch {
+			case err == nil:
+				t.add(r, list)
+			case scaleset.IsNotFound(err):
+				t.lack(r)
+			case scaleset.IsForbidden(err):
+				t.overlook(fmt.Sprintf("%s: %s", r, scaleset.Summary(err)))
+			default:
+				t.miss(err)
+			}
+		})
+	}
+	work.Wait()
+	if ctx.Err() != nil {
+		t.miss(ctx.Err())
+	}
+}
+
+func (t *tally) trouble() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.missing
+}
+
+func (t *tally) miss(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, wait := scaleset.ComeBack(err); wait || t.missing == nil {
+		t.missing = err
+	}
+}
+
+func (t *tally) add(repository string, list rest.JobList) {
+	if !list.Complete {
+		t.overlook(repository + " has more workflow runs than are looked at")
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.heard++
+	for i := range list.Jobs {
+		switch j := &list.Jobs[i]; j.Status {
+		case "queued":
+			if t.labels.Bears(j.Labels) {
+				t.queued++
+			}
+		case "in_progress":
+			if t.names[j.RunnerName] || (t.observes || j.RunnerName == "") && t.labels.Bears(j.Labels) {
+				t.running++
+			}
+		}
+	}
+}
+
+// finding is what the count says.
+func (t *tally) finding(m *v1alpha1.JobsMetric) (finding, error) {
+	if t.heard == 0 && t.unseen != "" {
+		return finding{}, cmp.Or(t.missing, error(&demand.NoSignal{Reason: t.unseen}))
+	}
+	if t.heard == 0 {
+		return finding{}, cmp.Or(t.missing, error(&demand.NoSignal{Reason: "GitHub has no repository " + t.example + " for this connection"}))
+	}
+	n, reason, err := demand.FromJobs(t.queued, t.running, m.RunnersPerJob)
+	if err != nil {
+		return finding{}, err
+	}
+	if t.absent > 0 {
+		reason += fmt.Sprintf("; GitHub has no repository %s for this connection", t.example)
+	}
+	if t.absent > 1 {
+		reason += fmt.Sprintf(", nor %d others", t.absent-1)
+	}
+	if t.unseen != "" {
+		reason += "; not seen is more: " + t.unseen
+	}
+	s := demand.Signal{Jobs: &n, Reason: reason}
+	if t.missing == nil {
+		return finding{signal: s}, nil
+	}
+	// It may be more than was said last. If it is less, what the pool's status says is taken.
+	s.Held, s.Reason = true, fmt.Sprintf("%s, and not all: %s", reason, reasonOf(t.missing))
+	return finding{signal: s}, nil
+}
+
+// findBusy proposes a total by the part of the pool's runners that is busy.
+func (p *Poller) findBusy(ctx context.Context, pool *v1alpha1.RunnerPool, q *probe) (finding, error) {
+	gh, err := p.github(pool)
+	if err != nil {
+		return finding{}, err
+	}
+	list, err := gh.Runners(ctx, max(youngest, q.interval/2))
+	if err != nil {
+		return finding{}, err
+	}
+	before := int32(0)
+	if pool.Status.Decision != nil {
+		before = pool.Status.Decision.Desired
+	}
+	var busy int32
+	if pool.Spec.GetMode() == v1alpha1.Observe {
+		a := actualOf(list, labelsOf(pool))
+		before, busy = a.Runners, a.Busy
+	} else if busy, err = p.busyOf(ctx, pool, list); err != nil {
+		return finding{}, err
+	}
+	total, reason := demand.FromBusy(q.metric.Busy, busy, before)
+	return finding{signal: demand.Signal{Total: &total, Reason: reason}}, nil
+}
+
+// busyOf counts the pool's own runners that have a job.
+func (p *Poller) busyOf(ctx context.Context, pool *v1alpha1.RunnerPool, list rest.RunnerList) (int32, error) {
+	names, err := p.names(ctx, pool)
+	if err != nil {
+		return 0, err
+	}
+	var busy int32
+	for _, r := range list.Runners {
+		if r.Busy && names[r.Name] {
+			busy++
+		}
+	}
+	return busy, nil
+}
+
+// actualOf counts the runners that have all labels, whoever made them.
+func actualOf(list rest.RunnerList, labels []string) demand.Actual {
+	var a demand.Actual
+	for _, r := range list.Runners {
+		if has := jobmatch.NewPool(jobmatch.Pool{}, r.Labels); !has.Bears(labels) {
+			continue
+		}
+		a.Runners++
+		if r.Busy {
+			a.Busy++
+		}
+	}
+	return a
+}
+
+// findActual tells what GitHub has for a pool that observes.
+func (p *Poller) findActual(ctx context.Context, pool *v1alpha1.RunnerPool) (finding, error) {
+	if pool.Spec.GetRegistration() == v1alpha1.RegisterScaleSet {
+		return p.findSet(ctx, pool)
+	}
+	gh, err := p.github(pool)
+	if err != nil {
+		return finding{}, err
+	}
+	list, err := gh.Runners(ctx, youngest)
+	if err != nil {
+		return finding{}, err
+	}
+	a := actualOf(list, labelsOf(pool))
+	return finding{actual: &a}, nil
+}
+
+// findSet reads the counts of the scale set of the pool's name and group, without a session: another one may have it.
+func (p *Poller) findSet(ctx context.Context, pool *v1alpha1.RunnerPool) (finding, error) {
+	c, ok := p.ScaleSets(connectionOf(pool))
+	if !ok {
+		return finding{}, notReady(pool)
+	}
+	group, err := c.RunnerGroupID(ctx, pool.Spec.GetRunnerGroup())
+	if err != nil {
+		return finding{}, err
+	}
+	set, err := c.Find(ctx, group, pool.GetScaleSetName())
+	if err == nil && set != nil && set.Statistics == nil {
+		set, err = c.Get(ctx, set.ID)
+	}
+	switch {
+	case err != nil && !scaleset.IsNotFound(err):
+		return finding{}, err
+	case err != nil || set == nil:
+		return finding{}, &demand.NoSignal{Reason: fmt.Sprintf("runner group %q has no scale set %q", pool.Spec.GetRunnerGroup(), pool.GetScaleSetName())}
+	case set.Statistics == nil:
+		return finding{}, &demand.NoSignal{Reason: "GitHub sent no counts"}
+	}
+	s := set.Statistics
+	jobs := natural(max(s.AssignedJobs, s.RunningJobs))
+	return finding{
+		signal: demand.Signal{Jobs: &jobs, Reason: fmt.Sprintf("GitHub counts %d jobs, %d running", jobs, s.RunningJobs)},
+		actual: &demand.Actual{Runners: natural(s.RegisteredRunners), Busy: natural(s.BusyRunners)},
+	}, nil
+}
+
+func natural(n int) int32 { return int32(min(max(n, 0), demand.MostJobs)) } //nolint:gosec // it is bounded

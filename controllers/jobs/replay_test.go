@@ -1,0 +1,45 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package jobs
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/webhook"
+)
+
+// The GUID of an event isn't signed: whoever has one that was can send it again under as many others as he likes.
+func TestSlackCountsAnEventOnceAndNotLongAfterItHappened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		push := v1alpha1.SlackTrigger{Name: "morning", Event: "push"}
+		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu", func(p *v1alpha1.RunnerPool) { p.Spec.Demand.Slack = []v1alpha1.SlackTrigger{push} }))
+		x.lead()
+		defer x.end()
+		happened := time.Now()
+		replay := func(guid, identity string) {
+			x.take(webhook.Delivery{
+				GUID: guid, Identity: identity, Happened: happened, Connection: keyOf("acme"), Event: "push", Branch: "main",
+				At: time.Now(), Repository: webhook.Repository{FullName: "acme/web"},
+			})
+		}
+		want := func(idle int32) {
+			t.Helper()
+			if got := *x.desk.Reading(keyOf("gpu")).Signals[1].Idle; got != idle {
+				t.Errorf("slack is %d, want %d", got, idle)
+			}
+		}
+		replay("one", "push a b")
+		replay("two", "push a b")
+		want(1)
+		replay("three", "push b c")
+		want(2)
+		wait(v1alpha1.DefaultSlackDuration + time.Second)
+		want(0)
+		replay("four", "push a b")
+		want(0)
+	})
+}

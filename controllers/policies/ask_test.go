@@ -1,0 +1,240 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policies
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/policy"
+)
+
+// counting has the rules of a policy, and counts what it is asked.
+type counting struct {
+	rules *policy.Policy
+	asked int
+}
+
+func (c *counting) Ask(ctx context.Context, _ *policy.Policy, q policy.Question) ([]byte, error) {
+	c.asked++
+	return c.rules.Answer(ctx, q)
+}
+
+// putCounted puts a policy into force whose questions are counted.
+func putCounted(t *testing.T, e *Engine, text string) *counting {
+	t.Helper()
+	source := policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "c", Modules: map[string]string{"c.rego": text}}
+	rules, diagnostics := policy.Load(source)
+	if len(diagnostics) > 0 {
+		t.Fatal(diagnostics)
+	}
+	c := &counting{rules: rules}
+	e.Put(policy.Elsewhere(source, rules.Facts(), c), source)
+	return c
+}
+
+func TestADecisionIsAskedAgainWhenWhatItsRulesReadChanges(t *testing.T) {
+	const rule = "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 5, \"reason\": \"r\"%s} if input.%s\n"
+	base := policy.ScalingInput{Pool: facts("ci", "a", "acme", nil), Jobs: 1, Runners: policy.Runners{Busy: 1}, Zone: "UTC"}
+	base.Pool.Scale.Max = 10
+	cases := map[string]struct {
+		extra, reads string
+		change       func(*policy.ScalingInput)
+		after        time.Duration
+		want         int
+	}{
+		"nothing":                   {"", "jobs >= 0", func(*policy.ScalingInput) {}, 0, 1},
+		"jobs that it reads":        {"", "jobs >= 0", func(in *policy.ScalingInput) { in.Jobs = 2 }, 0, 2},
+		"jobs that it doesn't":      {"", "now > 0", func(in *policy.ScalingInput) { in.Jobs = 2 }, 0, 1},
+		"jobs beyond a hard limit":  {`, "hard": true`, "now > 0", func(in *policy.ScalingInput) { in.Jobs = 2 }, 0, 2},
+		"runners that it reads":     {"", "runners.busy >= 0", func(in *policy.ScalingInput) { in.Runners.Busy = 2 }, 0, 2},
+		"runners that it doesn't":   {"", "now > 0", func(in *policy.ScalingInput) { in.Runners.Busy = 2 }, 0, 1},
+		"the pool":                  {"", "now > 0", func(in *policy.ScalingInput) { in.Pool.Scale.Max = 9 }, 0, 2},
+		"the clock, for a while":    {"", "now > 0", func(*policy.ScalingInput) {}, 59 * time.Second, 1},
+		"the clock, for a minute":   {"", "now > 0", func(*policy.ScalingInput) {}, time.Minute, 2},
+		"the clock, before until":   {`, "until": input.now + 10000000000`, "now > 0", func(*policy.ScalingInput) {}, 9 * time.Second, 1},
+		"the clock, at until":       {`, "until": input.now + 10000000000`, "now > 0", func(*policy.ScalingInput) {}, 10 * time.Second, 2},
+		"the clock, long before it": {`, "until": input.now + 900000000000`, "now > 0", func(*policy.ScalingInput) {}, time.Minute, 2},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			now := time.Unix(1_800_000_000, 0)
+			e := NewEngine(func() time.Time { return now })
+			c := putCounted(t, e, fmt.Sprintf(rule, tc.extra, tc.reads))
+			in := base
+			for range 2 {
+				in.Now = e.Now().UnixNano()
+				a := e.Scaling(t.Context(), e.For(in.Pool), in)
+				if len(a.Answer.Failures) > 0 || a.Answer.Scale.Max > 5 {
+					t.Fatalf("%+v", a.Answer)
+				}
+				now = now.Add(tc.after)
+				tc.change(&in)
+			}
+			if c.asked != tc.want {
+				t.Errorf("it is asked %d times, want %d", c.asked, tc.want)
+			}
+		})
+	}
+}
+
+func TestAnUpdateIsAskedAboutAgainWhenItChanges(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	e := NewEngine(func() time.Time { return now })
+	c := putCounted(t, e, "package corral.update\n\nrollout contains {\"maxSurge\": 1, \"reason\": \"r\"}\n")
+	in := policy.UpdateInput{Pool: facts("ci", "a", "acme", nil), Change: policy.Change{Strategy: "RollingUpdate", MaxSurge: 3}, Zone: "UTC"}
+	for i, step := range []func(){func() {}, func() { now = now.Add(30 * time.Second) }, func() { in.Jobs++ }, func() { now = now.Add(time.Minute) }} {
+		step()
+		in.Now = now.UnixNano()
+		if answer := e.Update(t.Context(), e.For(in.Pool), in); answer.MaxSurge != 1 {
+			t.Fatalf("%+v", answer)
+		}
+		if want := []int{1, 1, 2, 3}[i]; c.asked != want {
+			t.Errorf("after step %d it was asked %d times, want %d", i, c.asked, want)
+		}
+	}
+}
+
+func ceiling(t *testing.T, share v1alpha1.CeilingShare) *Engine {
+	t.Helper()
+	e := newEngine()
+	put(t, e, policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "c", Library: &v1alpha1.PolicyLibrary{
+		Ceilings: []v1alpha1.Ceiling{{Name: "c", By: v1alpha1.CeilingNamespace, Max: 10, Share: share}},
+	}})
+	return e
+}
+
+// asked asks for the limits of a pool that may have 10.
+func asked(ctx context.Context, e *Engine, name string, alone bool) *Asked {
+	p := facts("ci", name, "acme", nil)
+	p.Scale.Max = 10
+	in := policy.ScalingInput{Pool: p, Jobs: 10, Now: e.Now().UnixNano(), Zone: "UTC"}
+	if alone {
+		return e.Alone(ctx, e.For(p), in)
+	}
+	return e.Scaling(ctx, e.For(p), in)
+}
+
+func TestAGrantIsEnteredOnlyIfWhatWasReadIsUnchanged(t *testing.T) {
+	e := ceiling(t, v1alpha1.ShareFirstCome)
+	a, b := asked(t.Context(), e, "a", false), asked(t.Context(), e, "b", false)
+	if !e.Commit(t.Context(), b, Grant{Granted: 8, Wanted: 10}) {
+		t.Error("nothing changed for the first")
+	}
+	if e.Commit(t.Context(), a, Grant{Granted: 8, Wanted: 10}) {
+		t.Error("two grants of 8 under a ceiling of 10")
+	}
+	again := asked(t.Context(), e, "a", false)
+	if again.Answer.Scale.Max != 2 || !e.Commit(t.Context(), again, Grant{Granted: 2, Wanted: 10}) {
+		t.Errorf("asked again: %+v", again.Answer)
+	}
+}
+
+// Rules of another group, or of none, have nobody wait.
+func TestWhoAsksAloneIsWaitedForAndNotForLong(t *testing.T) {
+	for name, tc := range map[string]struct {
+		commits bool
+		want    time.Duration
+	}{"until it has its grant": {true, 20 * time.Millisecond}, "not longer than it may": {false, aloneTime}} {
+		synctest.Test(t, func(t *testing.T) {
+			e := ceiling(t, v1alpha1.ShareFirstCome)
+			b := asked(t.Context(), e, "b", false)
+			a := asked(t.Context(), e, "a", true)
+			began := time.Now()
+			if tc.commits {
+				go func() {
+					time.Sleep(20 * time.Millisecond) // of the test's clock
+					e.Commit(t.Context(), a, Grant{Granted: 8, Wanted: 10})
+				}()
+			}
+			if ok := e.Commit(t.Context(), b, Grant{Granted: 8, Wanted: 10}); ok == tc.commits {
+				t.Errorf("%s: committed %t", name, ok)
+			}
+			if waited := time.Since(began); waited != tc.want {
+				t.Errorf("%s: waited %s, want %s", name, waited, tc.want)
+			}
+			elsewhere := facts("other", "c", "acme", nil)
+			asked(t.Context(), e, "a", true)
+			began = time.Now()
+			e.Commit(t.Context(), e.Scaling(t.Context(), e.For(elsewhere), policy.ScalingInput{Pool: elsewhere}), Grant{})
+			if waited := time.Since(began); waited != 0 {
+				t.Errorf("%s: a pool of another group waited %s", name, waited)
+			}
+			synctest.Wait()
+			time.Sleep(aloneTime)
+		})
+	}
+}
+
+func TestPoolsAskedAtOnceAreNeverGrantedMoreThanACeiling(t *testing.T) {
+	for _, share := range []v1alpha1.CeilingShare{v1alpha1.ShareFirstCome, v1alpha1.ShareFair} {
+		e := ceiling(t, share)
+		var asking sync.WaitGroup
+		for i := range 6 {
+			asking.Go(func() {
+				for try := range 200 {
+					a := asked(t.Context(), e, fmt.Sprint("p", i), try%3 == 2)
+					e.Commit(t.Context(), a, Grant{Granted: min(a.Answer.Scale.Max, int32(try%8)), Wanted: 10})
+					if sum := e.ledger.usage(facts("ci", "nobody", "acme", nil), policy.Needs{Namespace: true}).Namespace.Granted; sum > 10 {
+						t.Errorf("%s: %d are granted under a ceiling of 10", share, sum)
+					}
+				}
+			})
+		}
+		asking.Wait()
+	}
+}
+
+// The name of a revision has few digits of a hash: another template of that name is judged for itself.
+func TestAVerdictIsOfTheWholeTemplate(t *testing.T) {
+	e := newEngine()
+	putCounted(t, e, "package corral.template\n\ndeny contains \"no\" if input.pod.spec.containers[_].image == \"bad\"\n")
+	pool := &v1alpha1.RunnerPool{}
+	pool.Namespace, pool.Name = "ci", "linux"
+	var got []int
+	for _, image := range []string{"good", "bad", "good"} {
+		answer, err := e.Permit(t.Context(), pool, "linux-0123456789", fmt.Appendf(nil, `{"spec":{"containers":[{"name":"runner","image":%q}]}}`, image))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, len(answer.Denials))
+	}
+	if diff := cmp.Diff([]int{0, 1, 0}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// The numbers of a pool with a schedule, warm capacity or slack aren't those that it declares.
+func TestAPassForgetsNoVerdicts(t *testing.T) {
+	e := newEngine()
+	c := putCounted(t, e, "package corral.template\n\ndeny contains \"no\" if input.pod.metadata.name == \"x\"\n")
+	put(t, e, policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "ceiling", Library: &v1alpha1.PolicyLibrary{
+		Ceilings: []v1alpha1.Ceiling{{Name: "c", By: v1alpha1.CeilingNamespace, Max: 10, Share: v1alpha1.ShareFirstCome}},
+	}})
+	p := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "a"}}
+	p.Spec.Template = runtime.RawExtension{Raw: []byte(`{"spec":{"containers":[{"name":"runner","image":"x"}]}}`)}
+	for range 5 {
+		if a, err := e.Permit(t.Context(), p, "r", p.Spec.Template.Raw); err != nil || len(a.Failures) > 0 {
+			t.Fatal(err, a)
+		}
+		now := policy.PoolOf(p)
+		bound := e.For(now) // as bind does
+		now.Scale.Idle = 3  // as question does: x.scale
+		a := e.Scaling(t.Context(), bound, policy.ScalingInput{Pool: now, Zone: "UTC", Now: e.Now().UnixNano()})
+		e.Commit(t.Context(), a, Grant{})
+		e.differs(t.Context(), keyOf(now))
+	}
+	if c.asked != 1 {
+		t.Errorf("the same template was judged %d times", c.asked)
+	}
+}

@@ -1,0 +1,418 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policies
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/policy"
+)
+
+// Engine holds the policies in force and asks them about pools, again only when what their rules read has
+// changed. It keeps the ledger of what is granted to which pool.
+type Engine struct {
+	// Now is the clock.
+	Now func() time.Time
+	// Cache has the policies that there are; nil if all are put into force by hand.
+	Cache client.Reader
+	// Log of decisions; nil for none.
+	Log *DecisionLog
+
+	fitting sync.Mutex // held from asking whether a policy fits beside the others until it is in force
+	seeding sync.Mutex // held while what pools have is learnt
+	seeded  bool
+
+	mu      sync.Mutex
+	loaded  map[string]loaded // by Ref
+	set     *policy.Set
+	pools   map[types.NamespacedName]*pool
+	dirty   map[types.NamespacedName]bool // to be looked at in the next pass
+	passing map[string]bool               // namespaces of which pools are looked at
+	queue   queue                         // of the pools' controller; nil until it runs
+
+	stirred chan struct{}
+	ledger  ledger
+}
+
+// loaded is a policy in force and what it was made of.
+type loaded struct {
+	policy *policy.Policy
+	// source and digest are its identity: texts that can't be loaded aren't kept.
+	source policy.Source
+	digest string
+	size   int // of the source
+	// unfinished is true when it could not be read or checked, and is to be tried again.
+	unfinished bool
+}
+
+// queue is a controller's work queue.
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// pool is what is remembered of a pool that was judged.
+type pool struct {
+	facts    policy.Pool
+	set      *policy.Set // that bound is of
+	bound    *policy.Bound
+	verdicts map[judged]policy.Template // of the bound policies and these facts
+	scaling  remembered[policy.Scaling]
+	update   remembered[policy.Update]
+	audit    map[string][]policy.Audit // by decision
+	waits    bool                      // for a policy to be loaded
+}
+
+// remembered is an answer, and what it is the answer to.
+type remembered[T any] struct {
+	reading [sha256.Size]byte
+	jobs    int32
+	answer  T
+	expires time.Time
+}
+
+// NewEngine returns an Engine without policies.
+func NewEngine(now func() time.Time) *Engine {
+	return &Engine{
+		Now: now, loaded: map[string]loaded{}, set: policy.NewSet(),
+		pools: map[types.NamespacedName]*pool{}, dirty: map[types.NamespacedName]bool{}, passing: map[string]bool{}, stirred: make(chan struct{}, 1), ledger: newLedger(),
+	}
+}
+
+// Unloaded is why nothing can be asked as long as a policy that may bind the pool isn't loaded.
+var Unloaded = policy.Failure{Kind: policy.NotLoaded, Message: "policies are being loaded"}
+
+// Put puts a policy into force and wakes the pools that it binds or bound.
+func (e *Engine) Put(p *policy.Policy, source policy.Source) {
+	e.put(loaded{policy: p, source: source})
+}
+
+func (e *Engine) put(l loaded) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	before := e.loaded[l.policy.Ref()]
+	l.size = l.source.Size()
+	l.source, l.digest = l.source.Identity()
+	asBroken := before.policy != nil && len(l.policy.Diagnostics()) > 0 && before.is(l.source, l.digest) &&
+		equality.Semantic.DeepEqual(before.policy.Diagnostics(), l.policy.Diagnostics())
+	if asBroken {
+		l.policy = before.policy
+	}
+	e.loaded[l.policy.Ref()] = l
+	if asBroken {
+		return
+	}
+	e.changed(before.policy, l.policy)
+}
+
+// The most that the modules and data of all policies of a namespace take, of all namespaces, and of the
+// cluster's own: no namespace can keep the guard rail from being loaded.
+const (
+	maxNamespaceBytes = 4 * v1alpha1.MaxPolicyBytes
+	maxAllBytes       = 64 * v1alpha1.MaxPolicyBytes
+	maxClusterBytes   = 16 * v1alpha1.MaxPolicyBytes
+	// maxNamespacePolicies bounds what each costs beside its own text: 1 MiB of the leader if the library has its
+	// rules, else the time-outs that it may take.
+	maxNamespacePolicies = 32
+)
+
+// tooMuch says why a policy is not loaded: with the others it would take too much memory. It is empty
+// if it may be.
+func (e *Engine) tooMuch(s policy.Source) string {
+	all, beside, count := e.others(s)
+	all, beside = all+s.Size(), beside+s.Size()
+	const advice = "leave out what isn't needed"
+	if s.Kind == policy.KindClusterRunnerPolicy {
+		if all > maxClusterBytes {
+			return fmt.Sprintf("all ClusterRunnerPolicies have %d bytes of modules and data, more than %d: %s", all, maxClusterBytes, advice)
+		}
+		return ""
+	}
+	switch {
+	case count >= maxNamespacePolicies:
+		return fmt.Sprintf("namespace %s has %d policies already: join some of them", s.Namespace, maxNamespacePolicies)
+	case beside > maxNamespaceBytes:
+		return fmt.Sprintf("the policies of namespace %s have %d bytes of modules and data, more than %d: %s", s.Namespace, beside, maxNamespaceBytes, advice)
+	case all > maxAllBytes:
+		return fmt.Sprintf("all RunnerPolicies have %d bytes of modules and data, more than %d: %s", all, maxAllBytes, advice)
+	}
+	return ""
+}
+
+// others are the bytes of all other policies of a kind, those of the same namespace, and how many these are.
+func (e *Engine) others(s policy.Source) (all, beside, count int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for ref, l := range e.loaded {
+		if ref == s.Ref() || len(l.policy.Diagnostics()) > 0 || l.source.Kind != s.Kind {
+			continue
+		}
+		all += l.size
+		if l.source.Namespace == s.Namespace {
+			beside += l.size
+			count++
+		}
+	}
+	return all, beside, count
+}
+
+// Remove takes a policy out of force.
+func (e *Engine) Remove(ref string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if before, ok := e.loaded[ref]; ok {
+		delete(e.loaded, ref)
+		e.changed(before.policy)
+	}
+}
+
+// changed makes the next set and wakes the pools that policies bind.
+func (e *Engine) changed(of ...*policy.Policy) {
+	var all []*policy.Policy
+	for _, l := range e.loaded {
+		all = append(all, l.policy)
+	}
+	e.set = policy.NewSet(all...)
+	e.census()
+	for key, known := range e.pools {
+		if known.waits || slices.ContainsFunc(of, func(p *policy.Policy) bool { return p != nil && p.Binds(known.facts) }) {
+			known.waits = false
+			e.wake(key)
+		}
+	}
+}
+
+// Loaded returns the policy in force of a Ref; nil if there is none.
+func (e *Engine) Loaded(ref string) *policy.Policy {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.loaded[ref].policy
+}
+
+// isLoaded says whether a policy is in force that was made of just this.
+func (e *Engine) isLoaded(s policy.Source) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	known, ok := e.loaded[s.Ref()]
+	return ok && !known.unfinished && known.is(s.Identity())
+}
+
+// is tells whether it was made of just this.
+func (l *loaded) is(source policy.Source, digest string) bool {
+	return l.digest == digest && equality.Semantic.DeepEqual(l.source, source)
+}
+
+// Knows says whether every policy that there is and that may bind a pool has been loaded: one that
+// is not known yet could. When it is first asked, it also learns what pools have.
+func (e *Engine) Knows(ctx context.Context, c client.Reader, facts policy.Pool) (bool, error) {
+	if err := e.learn(ctx, c); err != nil {
+		return false, err
+	}
+	sources, err := sources(ctx, c, facts.Namespace)
+	if err != nil {
+		return false, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	unknown := slices.ContainsFunc(sources, func(s policy.Source) bool {
+		return e.loaded[s.Ref()].policy == nil && policy.Broken(s, nil).Binds(facts)
+	})
+	if unknown {
+		e.remember(facts).waits = true // for Put
+	}
+	return !unknown, nil
+}
+
+// sources lists the policies that are not being deleted and may bind pools of a namespace, without
+// their rules.
+func sources(ctx context.Context, c client.Reader, namespace string) ([]policy.Source, error) {
+	cluster, namespaced := &v1alpha1.ClusterRunnerPolicyList{}, &v1alpha1.RunnerPolicyList{}
+	if err := c.List(ctx, cluster, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing policies: %w", err)
+	}
+	if err := c.List(ctx, namespaced, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing policies: %w", err)
+	}
+	var list []policy.Source
+	for _, p := range cluster.Items {
+		if p.DeletionTimestamp.IsZero() {
+			list = append(list, policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: p.Name, Selector: p.Spec.Selector, Namespaces: p.Spec.Namespaces})
+		}
+	}
+	for _, p := range namespaced.Items {
+		if p.DeletionTimestamp.IsZero() {
+			list = append(list, policy.Source{Kind: policy.KindRunnerPolicy, Namespace: p.Namespace, Name: p.Name, Selector: p.Spec.Selector})
+		}
+	}
+	return list, nil
+}
+
+// learn seeds the ledger, once.
+func (e *Engine) learn(ctx context.Context, c client.Reader) error {
+	e.seeding.Lock()
+	defer e.seeding.Unlock()
+	if e.seeded {
+		return nil
+	}
+	if e.Cache != nil { // what it doesn't watch is another controller's
+		c = e.Cache
+	}
+	err := e.seed(ctx, c)
+	e.seeded = err == nil
+	return err
+}
+
+// seed enters what pools have and were last granted into the ledger: the first that is decided
+// on after a start must not take what is another's.
+func (e *Engine) seed(ctx context.Context, c client.Reader) error {
+	pools, runners := &v1alpha1.RunnerPoolList{}, &v1alpha1.RunnerList{}
+	for _, list := range []client.ObjectList{pools, runners} {
+		if err := c.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+			return fmt.Errorf("listing what pools have: %w", err)
+		}
+	}
+	have := map[types.NamespacedName]int32{}
+	for _, r := range runners.Items {
+		have[types.NamespacedName{Namespace: r.Namespace, Name: r.Spec.PoolRef.Name}]++
+	}
+	for i := range pools.Items {
+		p := &pools.Items[i]
+		granted := have[client.ObjectKeyFromObject(p)]
+		if d := p.Status.Decision; d != nil {
+			granted = max(granted, d.Desired)
+		}
+		facts := policy.PoolOf(p)
+		e.ledger.seed(policy.ScalingInput{Pool: facts}, e.For(facts).Needs(), Grant{Granted: granted, Wanted: granted})
+		delete(have, client.ObjectKeyFromObject(p))
+	}
+	for key, n := range have { // of pools that are gone
+		e.ledger.seed(policy.ScalingInput{Pool: policy.Pool{Namespace: key.Namespace, Name: key.Name}}, policy.Needs{}, Grant{Granted: n})
+	}
+	return nil
+}
+
+// For returns the policies that bind a pool.
+func (e *Engine) For(facts policy.Pool) *policy.Bound {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	known := e.remember(facts)
+	same := known.bound != nil && known.facts.Equal(facts)
+	if known.set == e.set && same {
+		return known.bound
+	}
+	bound := e.set.For(facts)
+	if !same || known.bound.Digest() != bound.Digest() {
+		known.verdicts = map[judged]policy.Template{}
+	}
+	known.facts, known.set, known.bound = facts, e.set, bound
+	return bound
+}
+
+// again returns the policies that bind a pool by what was declared when it was last asked for; nil if it never was.
+func (e *Engine) again(key types.NamespacedName) *policy.Bound {
+	e.mu.Lock()
+	known := e.pools[key]
+	e.mu.Unlock()
+	if known == nil || known.bound == nil {
+		return nil
+	}
+	return e.For(known.facts)
+}
+
+// remember returns what is known of a pool; with the lock.
+func (e *Engine) remember(facts policy.Pool) *pool {
+	key := keyOf(facts)
+	known := e.pools[key]
+	if known == nil {
+		known = &pool{audit: map[string][]policy.Audit{}}
+		e.pools[key] = known
+	}
+	return known
+}
+
+// Forget drops what is known of a pool that is gone, but for the runners that it left.
+func (e *Engine) Forget(key types.NamespacedName, left int32) {
+	e.mu.Lock()
+	delete(e.pools, key)
+	e.mu.Unlock()
+	e.Log.forget(key)
+	if left > 0 {
+		e.reconsider(e.ledger.keep(key, left))
+		return
+	}
+	e.reconsider(e.ledger.drop(key))
+}
+
+// note remembers an answer, and what audited policies say of a pool.
+func (e *Engine) note(key types.NamespacedName, decision string, audit []policy.Audit, keep func(*pool)) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if known := e.pools[key]; known != nil {
+		known.audit[decision] = audit
+		keep(known)
+	}
+}
+
+// bound counts the pools that a policy binds.
+func (e *Engine) bound(p *policy.Policy) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	n := 0
+	for _, known := range e.pools {
+		if p.Binds(known.facts) {
+			n++
+		}
+	}
+	return n
+}
+
+// findings lists what a policy would change, by pool and decision.
+func (e *Engine) findings(ref string) []v1alpha1.AuditFinding {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var found []v1alpha1.AuditFinding
+	for key, known := range e.pools {
+		for _, decision := range slices.Sorted(maps.Keys(known.audit)) {
+			for _, a := range known.audit[decision] {
+				if a.Policy == ref {
+					found = append(found, v1alpha1.AuditFinding{Pool: key.String(), Decision: decision, Message: a.Message})
+				}
+			}
+		}
+	}
+	slices.SortFunc(found, func(a, b v1alpha1.AuditFinding) int {
+		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Decision, b.Decision), cmp.Compare(a.Message, b.Message))
+	})
+	return found
+}
+
+// Pools is an event source that wakes the controller of pools whose policies, or what
+// others use of a ceiling that they share, changed.
+func (e *Engine) Pools() source.Source {
+	return source.Func(func(_ context.Context, q queue) error {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.queue = q
+		return nil
+	})
+}
+
+// wake has a pool judged again; with the lock.
+func (e *Engine) wake(key types.NamespacedName) {
+	if e.queue != nil {
+		e.queue.Add(reconcile.Request{NamespacedName: key})
+	}
+}

@@ -1,0 +1,424 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policies
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/policy"
+)
+
+func newEngine() *Engine { return NewEngine(func() time.Time { return time.Unix(1_800_000_000, 0) }) }
+
+// put loads a policy of one module or of the library.
+func put(t *testing.T, e *Engine, source policy.Source) {
+	t.Helper()
+	loaded, diagnostics := policy.Load(source)
+	if len(diagnostics) > 0 {
+		t.Fatalf("loading %s: %+v", source.Ref(), diagnostics)
+	}
+	e.Put(loaded, source)
+}
+
+// ask asks for a pool's limits and grants it what it wants within them, like the plan does
+// for jobs that wait where a limit is hard; what it has already can't be taken away.
+func ask(e *Engine, p policy.Pool, jobs, has int32) (int32, policy.Scaling) {
+	in := policy.ScalingInput{Pool: p, Jobs: jobs, Now: e.Now().UnixNano(), Zone: "UTC"}
+	for {
+		asked := e.Scaling(context.Background(), e.For(p), in)
+		granted := max(has, min(jobs, asked.Answer.Scale.Max))
+		if e.Commit(context.Background(), asked, Grant{Granted: granted, Wanted: min(jobs, p.Scale.Max)}) {
+			return granted, asked.Answer
+		}
+	}
+}
+
+// For any order in which pools are asked about, what is granted under a shared ceiling never sums above it.
+func TestGrantsNeverSumAboveACeiling(t *testing.T) {
+	const ceiling = 40
+	sources := map[string]policy.Source{
+		"a rule of one's own": {Modules: map[string]string{"c.rego": fmt.Sprintf(
+			"package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": max([0, %d - input.usage.namespace.granted]), \"hard\": true, \"reason\": \"ceiling\"}\n", ceiling)}},
+		"fair shares": {Library: &v1alpha1.PolicyLibrary{Ceilings: []v1alpha1.Ceiling{{Name: "c", By: v1alpha1.CeilingNamespace, Max: ceiling, Share: v1alpha1.ShareFair}}}},
+		"first come":  {Library: &v1alpha1.PolicyLibrary{Ceilings: []v1alpha1.Ceiling{{Name: "c", By: v1alpha1.CeilingNamespace, Max: ceiling, Share: v1alpha1.ShareFirstCome}}}},
+	}
+	for name, source := range sources {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(40) {
+				neverAbove(t, source, ceiling, rand.New(rand.NewPCG(seed, 1)))
+			}
+		})
+	}
+}
+
+// neverAbove has pools of two namespaces grow and shrink at random.
+func neverAbove(t *testing.T, source policy.Source, ceiling int32, random *rand.Rand) {
+	t.Helper()
+	e := newEngine()
+	source.Kind, source.Name = policy.KindClusterRunnerPolicy, "ceiling"
+	put(t, e, source)
+	pools := 2 + random.IntN(6)
+	has := make([]int32, pools)
+	for range 40 {
+		i := random.IntN(pools)
+		p := facts("ci", fmt.Sprint("p", i), "acme", nil)
+		p.Scale.Max = int32(10 + random.IntN(60))
+		jobs := int32(random.IntN(50))
+		has[i] = int32(random.IntN(int(has[i]) + 1)) // some have ended since
+		granted, answer := ask(e, p, jobs, has[i])
+		if len(answer.Failures) > 0 {
+			t.Fatalf("failures %+v", answer.Failures)
+		}
+		has[i] = granted
+		sum := int32(0)
+		for _, n := range has {
+			sum += n
+		}
+		if sum > ceiling {
+			t.Fatalf("%d are granted under a ceiling of %d: %v", sum, ceiling, has)
+		}
+		ask(e, facts("other", "q", "acme", nil), int32(random.IntN(50)), 0) // of no matter
+	}
+}
+
+func TestOnlyThoseThatShareACeilingAreAskedAboutAfterAChange(t *testing.T) {
+	e := newEngine()
+	put(t, e, policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "c", Library: &v1alpha1.PolicyLibrary{
+		Ceilings: []v1alpha1.Ceiling{{Name: "c", By: v1alpha1.CeilingNamespace, Max: 10}},
+	}})
+	for _, namespace := range []string{"a", "b"} {
+		for i := range 3 {
+			p := facts(namespace, fmt.Sprint("p", i), "acme", nil)
+			p.Scale.Max = 10
+			ask(e, p, 1, 0)
+		}
+	}
+	e.Pass(t.Context())
+	p := facts("a", "p0", "acme", nil)
+	p.Scale.Max = 10
+	ask(e, p, 5, 0)
+	if n := e.Pass(t.Context()); n != 2 {
+		t.Errorf("%d pools were asked about, want the 2 others of the namespace", n)
+	}
+	if n := e.Pass(t.Context()); n != 0 {
+		t.Errorf("%d pools were asked about although nothing changed", n)
+	}
+}
+
+func TestAVerdictIsRememberedUntilPoliciesChange(t *testing.T) {
+	e := newEngine()
+	pool := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux"}}
+	template := []byte(`{"spec":{"containers":[{"name":"runner","image":"i"}]}}`)
+	permit := func() int {
+		answer, err := e.Permit(t.Context(), pool, "r1", template)
+		if err != nil || len(answer.Failures) > 0 {
+			t.Fatalf("%v, %+v", err, answer.Failures)
+		}
+		return len(answer.Denials)
+	}
+	source := func(module string) policy.Source {
+		return policy.Source{Kind: policy.KindRunnerPolicy, Namespace: "ci", Name: "p", Modules: map[string]string{"p.rego": "package corral.template\n\n" + module}}
+	}
+	if permit() != 0 {
+		t.Error("denied by no policy")
+	}
+	put(t, e, source(`deny contains "no" if input.pod.spec.containers[_].image == "i"`))
+	for range 2 { // asked, and remembered
+		if permit() != 1 {
+			t.Error("not denied")
+		}
+	}
+	put(t, e, source(`deny contains "no" if input.pod.spec.containers[_].image == "j"`))
+	if permit() != 0 {
+		t.Error("denied by a policy that is another now")
+	}
+	pool.Spec.Trust = "public"
+	put(t, e, source(`deny contains "no" if input.pool.trust == "public"`))
+	if permit() != 1 {
+		t.Error("not denied for what the pool declares")
+	}
+}
+
+// queueOf gives an engine a queue of the pools that it wakes.
+func queueOf(t *testing.T, e *Engine) queue {
+	t.Helper()
+	e.queue = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	t.Cleanup(e.queue.ShutDown)
+	return e.queue
+}
+
+// It was asked for when there was no time; the next time there is.
+func TestAFailureIsNotRemembered(t *testing.T) {
+	e := newEngine()
+	put(t, e, policy.Source{Kind: policy.KindRunnerPolicy, Namespace: "ci", Name: "p", Modules: map[string]string{"p.rego": "package corral.template\n\ndeny contains \"no\""}})
+	pool := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux"}}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for want, ctx := range []context.Context{ended, t.Context()} {
+		answer, err := e.Permit(ctx, pool, "r1", []byte(`{"spec":{"containers":[{"name":"runner","image":"i"}]}}`))
+		if err != nil || len(answer.Denials) != want || len(answer.Failures) != 1-want {
+			t.Errorf("%v, %+v, want %d denials and %d failures", err, answer, want, 1-want)
+		}
+	}
+}
+
+// What its limits are doesn't change, but what becomes of the jobs beyond them.
+func TestAPoolIsWokenWhenItsMaxBecomesHard(t *testing.T) {
+	e := newEngine()
+	woken := queueOf(t, e)
+	put(t, e, policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "c", Modules: map[string]string{
+		"c.rego": "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 10, \"hard\": input.usage.namespace.granted > 5, \"reason\": \"r\"}\n",
+	}})
+	p, other := facts("ci", "a", "acme", nil), facts("ci", "b", "acme", nil)
+	p.Scale.Max, other.Scale.Max = 10, 10
+	ask(e, p, 1, 0)
+	for _, step := range []struct {
+		granted int32
+		woken   int
+	}{{5, 0}, {6, 1}} {
+		ask(e, other, step.granted, 0)
+		e.Pass(t.Context())
+		if n := woken.Len(); n != step.woken {
+			t.Errorf("with %d runners of another, %d pools are woken, want %d", step.granted, n, step.woken)
+		}
+	}
+}
+
+// After a start nothing is decided before every policy is loaded, and what pools have is known.
+func TestAnEngineKnowsAllBeforeItDecides(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	running := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "a"}}
+	running.Status.Decision = &v1alpha1.Decision{Desired: 7}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(
+		&v1alpha1.ClusterRunnerPolicy{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: v1alpha1.ClusterRunnerPolicySpec{Namespaces: []string{"c*"}}}, running,
+	).Build()
+	e := newEngine()
+	woken := queueOf(t, e)
+	e.Cache = c
+	unasked, err := e.Permit(t.Context(), &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "b"}}, "r1", []byte(`{}`))
+	if err != nil || len(unasked.Failures) != 1 {
+		t.Errorf("a template is judged by a policy that isn't loaded: %+v, %v", unasked, err)
+	}
+	p := facts("ci", "b", "acme", nil)
+	p.Scale.Max = 100
+	if knows, err := e.Knows(t.Context(), c, p); err != nil || knows {
+		t.Fatalf("knows all: %t, %v although a policy isn't loaded", knows, err)
+	}
+	if knows, err := e.Knows(t.Context(), c, facts("elsewhere", "b", "acme", nil)); err != nil || !knows {
+		t.Fatalf("knows all: %t, %v although the policy is for other pools", knows, err)
+	}
+	put(t, e, policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "c", Namespaces: []string{"c*"}, Library: &v1alpha1.PolicyLibrary{
+		Ceilings: []v1alpha1.Ceiling{{Name: "c", By: v1alpha1.CeilingNamespace, Max: 10}},
+	}})
+	if n := woken.Len(); n != 2 {
+		t.Errorf("%d pools are woken, want the one that it binds and the one that waited for it", n)
+	}
+	if knows, err := e.Knows(t.Context(), c, p); err != nil || !knows {
+		t.Fatalf("knows all: %t, %v", knows, err)
+	}
+	if _, answer := ask(e, p, 10, 0); answer.Scale.Max != 3 {
+		t.Errorf("max %d although another pool has 7 of 10: %+v", answer.Scale.Max, answer)
+	}
+}
+
+// Also those beyond the last decision, and those of pools that are gone.
+func TestRunnersThatAreThereCountAfterAStart(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	pool := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "a"}}
+	pool.Status.Decision = &v1alpha1.Decision{Desired: 2}
+	b := fake.NewClientBuilder().WithScheme(scheme).WithObjects(pool)
+	for i, of := range []string{"a", "a", "a", "gone"} {
+		b.WithObjects(&v1alpha1.Runner{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: fmt.Sprint("r", i)},
+			Spec:       v1alpha1.RunnerSpec{PoolRef: v1alpha1.LocalObjectReference{Name: of}},
+		})
+	}
+	e := newEngine()
+	put(t, e, policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "c", Library: &v1alpha1.PolicyLibrary{
+		Ceilings: []v1alpha1.Ceiling{{Name: "c", By: v1alpha1.CeilingNamespace, Max: 10, Share: v1alpha1.ShareFirstCome}},
+	}})
+	p := facts("ci", "b", "acme", nil)
+	p.Scale.Max = 100
+	e.Cache = b.Build()
+	unwatched := fake.NewClientBuilder().WithScheme(scheme).WithObjects(&v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "x"}}).Build()
+	if _, err := e.Knows(t.Context(), unwatched, p); err != nil {
+		t.Fatal(err)
+	}
+	if _, known := e.ledger.entry(types.NamespacedName{Namespace: "other", Name: "x"}); known {
+		t.Error("it counts a pool of a namespace that isn't watched")
+	}
+	if _, answer := ask(e, p, 10, 0); answer.Scale.Max != 6 {
+		t.Errorf("max %d although there are 4 other runners under a ceiling of 10: %+v", answer.Scale.Max, answer)
+	}
+}
+
+// Its text is as broken as before, and it binds others now.
+func TestABrokenPolicyIsTakenAnewWhenItBindsOthers(t *testing.T) {
+	e := newEngine()
+	broken := func(mode v1alpha1.PolicyMode, namespaces ...string) {
+		s := policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "c", Mode: mode, Namespaces: namespaces}
+		e.Put(policy.Broken(s, []v1alpha1.Diagnostic{{Message: "broken"}}), s)
+	}
+	fails := func(namespace string) bool {
+		_, answer := ask(e, facts(namespace, "p", "acme", nil), 1, 0)
+		return len(answer.Failures) > 0
+	}
+	broken(v1alpha1.PolicyEnforce, "a")
+	if !fails("a") || fails("b") {
+		t.Error("it binds others than it says")
+	}
+	broken(v1alpha1.PolicyEnforce, "b")
+	if fails("a") || !fails("b") {
+		t.Error("it still binds those that it bound before")
+	}
+	broken(v1alpha1.PolicyAudit, "b")
+	if fails("b") {
+		t.Error("an audited policy voids decisions")
+	}
+}
+
+// Its pods go on until their jobs are done.
+func TestRunnersOfAPoolThatIsGoneCountAsLongAsTheyAreThere(t *testing.T) {
+	e := newEngine()
+	put(t, e, policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "c", Library: &v1alpha1.PolicyLibrary{
+		Ceilings: []v1alpha1.Ceiling{{Name: "c", By: v1alpha1.CeilingNamespace, Max: 10, Share: v1alpha1.ShareFirstCome}},
+	}})
+	gone, other := facts("ci", "gone", "acme", nil), facts("ci", "other", "acme", nil)
+	gone.Scale.Max, other.Scale.Max = 100, 100
+	ask(e, gone, 8, 0)
+	for _, step := range []struct{ left, want int32 }{{6, 4}, {0, 10}} {
+		e.Forget(keyOf(gone), step.left)
+		if granted, _ := ask(e, other, 50, 0); granted != step.want {
+			t.Errorf("with %d runners left, %d are granted to another, want %d", step.left, granted, step.want)
+		}
+	}
+}
+
+func TestPoliciesTogetherAreBounded(t *testing.T) {
+	e := newEngine()
+	source := func(namespace, name string) policy.Source {
+		return policy.Source{Kind: policy.KindRunnerPolicy, Namespace: namespace, Name: name, Data: map[string]any{"d": strings.Repeat("x", v1alpha1.MaxPolicyBytes-100)}}
+	}
+	for i := range 4 {
+		s := source("a", fmt.Sprint("p", i))
+		if why := e.tooMuch(s); why != "" {
+			t.Fatalf("policy %d: %s", i, why)
+		}
+		put(t, e, s)
+	}
+	if e.tooMuch(source("a", "p4")) == "" {
+		t.Error("a fifth is not too much")
+	}
+	if why := e.tooMuch(source("a", "p3")); why != "" {
+		t.Errorf("one that is there already: %s", why)
+	}
+	if why := e.tooMuch(source("b", "p0")); why != "" {
+		t.Errorf("one of another namespace: %s", why)
+	}
+	guard := source("", "guard")
+	guard.Kind = policy.KindClusterRunnerPolicy
+	if why := e.tooMuch(guard); why != "" {
+		t.Errorf("the guard rail: %s", why)
+	}
+}
+
+// What an audited policy would change is told, and nothing is changed.
+func TestWhatAnAuditWouldChangeIsTold(t *testing.T) {
+	e := newEngine()
+	put(t, e, policy.Source{
+		Kind: policy.KindRunnerPolicy, Namespace: "ci", Name: "p", Mode: v1alpha1.PolicyAudit,
+		Modules: map[string]string{"p.rego": "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 3, \"reason\": \"few\"}\n"},
+	})
+	p := facts("ci", "a", "acme", nil)
+	p.Scale.Max = 10
+	_, answer := ask(e, p, 5, 0)
+	if answer.Scale.Max != 10 || len(answer.Bounds) != 0 {
+		t.Errorf("it changed %+v", answer)
+	}
+	found := e.findings("RunnerPolicy/ci/p")
+	if len(found) != 1 || found[0].Pool != "ci/a" || found[0].Decision != "scaling" {
+		t.Errorf("findings %s", cmp.Diff(nil, found))
+	}
+	if n := e.bound(e.Loaded("RunnerPolicy/ci/p")); n != 1 {
+		t.Errorf("it binds %d pools", n)
+	}
+}
+
+// slowRules answer once they are let go.
+type slowRules struct{ asked, letGo chan struct{} }
+
+func (h slowRules) Ask(context.Context, *policy.Policy, policy.Question) ([]byte, error) {
+	h.asked <- struct{}{}
+	<-h.letGo
+	return []byte("{}"), nil
+}
+
+// Rules of one namespace that take long delay no other's pools.
+func TestAPassWaitsForNoOthersRules(t *testing.T) {
+	e := newEngine()
+	e.queue = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	defer e.queue.ShutDown()
+	put(t, e, policy.Source{Kind: policy.KindRunnerPolicy, Namespace: "quiet", Name: "share", Library: &v1alpha1.PolicyLibrary{
+		Ceilings: []v1alpha1.Ceiling{{Name: "c", By: v1alpha1.CeilingNamespace, Max: 10, Share: v1alpha1.ShareFirstCome}},
+	}})
+	slow := slowRules{make(chan struct{}, 9), make(chan struct{})}
+	source := policy.Source{Kind: policy.KindRunnerPolicy, Namespace: "greedy", Name: "slow", Modules: map[string]string{"p.rego": "package corral.scaling"}}
+	e.Put(policy.Elsewhere(source, policy.Facts{Decisions: []string{policy.DecisionScaling}, Needs: policy.Needs{Namespace: true}}, slow), source)
+	grant := func(namespace, name string, n int32) {
+		p := facts(namespace, name, "acme", nil)
+		p.Scale.Max = 20
+		asked := e.Scaling(t.Context(), e.For(p), policy.ScalingInput{Pool: p, Now: e.Now().UnixNano(), Zone: "UTC"})
+		e.Commit(t.Context(), asked, Grant{Granted: n, Wanted: n})
+	}
+	close(slow.letGo)
+	for _, namespace := range []string{"greedy", "quiet"} {
+		grant(namespace, "a", 1)
+		grant(namespace, "b", 1)
+	}
+	e.Pass(t.Context())
+	slow.letGo = make(chan struct{})
+	source.Modules = map[string]string{"p.rego": "package corral.scaling # another"}
+	e.Put(policy.Elsewhere(source, policy.Facts{Decisions: []string{policy.DecisionScaling}, Needs: policy.Needs{Namespace: true}}, slow), source)
+	for len(slow.asked) > 0 {
+		<-slow.asked
+	}
+	for e.queue.Len() > 0 {
+		key, _ := e.queue.Get()
+		e.queue.Done(key)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	over := make(chan error, 1)
+	go func() { over <- e.Start(ctx) }()
+	e.reconsider([]types.NamespacedName{{Namespace: "greedy", Name: "b"}})
+	<-slow.asked // and it isn't answered
+	grant("quiet", "a", 5)
+	if key, _ := e.queue.Get(); key.Namespace != "quiet" || key.Name != "b" {
+		t.Errorf("%s was woken", key)
+	}
+	end()
+	close(slow.letGo)
+	if err := <-over; err != nil {
+		t.Error(err)
+	}
+}

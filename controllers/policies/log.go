@@ -1,0 +1,354 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policies
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/policy"
+)
+
+const (
+	// maxQueued is how many decisions wait to be written before others are left out.
+	maxQueued = 1024
+	// maxLoggedMembers is how many members of a group are written.
+	maxLoggedMembers = 32
+	// maxSubjects is how many revisions of a pool the last outcome is remembered of.
+	maxSubjects = 16
+	// mask stands for what is not written.
+	mask = "**REDACTED**"
+)
+
+// DecisionLog writes decisions with the fields of OPA's decision log: those whose outcome is
+// another than the last for the same pool, and a sample of the others. Who decides never waits
+// for it: what can't be written in time is left out, and counted.
+type DecisionLog struct {
+	logger logr.Logger
+	sample int
+	now    func() time.Time
+
+	mu    sync.Mutex
+	last  map[types.NamespacedName]map[string]uint64 // outcome by decision and revision, as a hash
+	same  int                                        // decisions since the last that was sampled
+	queue []*decisionEvent
+	busy  bool // somebody writes
+}
+
+// NewDecisionLog returns a log of the decisions that change something, and of every sample-th of
+// the others; of none of them if sample is 0.
+func NewDecisionLog(logger logr.Logger, sample int, now func() time.Time) *DecisionLog {
+	return &DecisionLog{logger: logger, sample: sample, now: now, last: map[types.NamespacedName]map[string]uint64{}}
+}
+
+// decisionEvent is a line of the log. What takes long is done when it is written.
+type decisionEvent struct {
+	id       string
+	decision string
+	labels   map[string]string
+	bundles  map[string]bundle
+	input    any // ScalingInput, TemplateInput or UpdateInput
+	result   json.RawMessage
+	at       time.Time
+	took     time.Duration
+}
+
+// bundle is a policy that was asked.
+type bundle struct {
+	Revision string              `json:"revision"`
+	Mode     v1alpha1.PolicyMode `json:"mode"`
+}
+
+// outcome is what a decision is compared by, and the result that is written.
+type outcome struct {
+	Outcome   string                   `json:"outcome"`
+	Limits    *policy.Scale            `json:"limits,omitempty"`
+	Hard      bool                     `json:"hard,omitempty"`
+	Bounds    []v1alpha1.LimitBound    `json:"bounds,omitempty"`
+	Conflicts []string                 `json:"conflicts,omitempty"`
+	Denials   []v1alpha1.PolicyFinding `json:"deny,omitempty"`
+	Warnings  []v1alpha1.PolicyFinding `json:"warn,omitempty"`
+	Rollout   *rollout                 `json:"rollout,omitempty"`
+	Failures  []failure                `json:"failures,omitempty"`
+	Audit     []audited                `json:"audit,omitempty"`
+}
+
+type rollout struct {
+	Hold           bool                    `json:"hold"`
+	Strategy       v1alpha1.UpdateStrategy `json:"strategy"`
+	MaxSurge       int32                   `json:"maxSurge"`
+	MaxUnavailable int32                   `json:"maxUnavailable"`
+	Canary         int32                   `json:"canary"`
+	Reasons        []string                `json:"reasons,omitempty"`
+}
+
+type failure struct {
+	Policy  string             `json:"policy"`
+	Kind    policy.FailureKind `json:"kind"`
+	Message string             `json:"message"`
+}
+
+type audited struct {
+	Policy  string `json:"policy"`
+	Message string `json:"message"`
+}
+
+// tellScaling counts and logs a decision on limits.
+func (e *Engine) tellScaling(b *policy.Bound, in policy.ScalingInput, answer *policy.Scaling, took time.Duration) {
+	if b.Digest() == "" {
+		return
+	}
+	o := outcome{Outcome: scalingOutcome(b, answer)}
+	e.count(policy.DecisionScaling, o.Outcome, answer.Failures)
+	if e.Log == nil {
+		return
+	}
+	if len(answer.Failures) == 0 {
+		o.Limits, o.Hard, o.Bounds, o.Conflicts = &answer.Scale, answer.Hard, answer.Bounds, answer.Conflicts
+	}
+	o.add(answer.Failures, answer.Audit)
+	e.Log.tell(b, in.Pool, "", decisionEvent{id: answer.ID, decision: policy.DecisionScaling, input: in, took: took}, &o)
+}
+
+// tellTemplate counts and logs a decision on the template of a revision.
+func (e *Engine) tellTemplate(b *policy.Bound, revision string, in policy.TemplateInput, answer *policy.Template, took time.Duration) {
+	o := outcome{Outcome: templateOutcome(b, answer)}
+	e.count(policy.DecisionTemplate, o.Outcome, answer.Failures)
+	if e.Log == nil {
+		return
+	}
+	o.Denials, o.Warnings = answer.Denials, answer.Warnings
+	o.add(answer.Failures, answer.Audit)
+	e.Log.tell(b, in.Pool, revision, decisionEvent{id: answer.ID, decision: policy.DecisionTemplate, input: in, took: took}, &o)
+}
+
+// tellUpdate counts and logs a decision on an update.
+func (e *Engine) tellUpdate(b *policy.Bound, in policy.UpdateInput, answer *policy.Update, took time.Duration) {
+	if b.Digest() == "" {
+		return
+	}
+	o := outcome{Outcome: updateOutcome(b, answer)}
+	e.count(policy.DecisionUpdate, o.Outcome, answer.Failures)
+	if e.Log == nil {
+		return
+	}
+	if len(answer.Failures) == 0 {
+		o.Rollout = &rollout{
+			Hold: answer.Hold, Strategy: answer.Strategy, MaxSurge: answer.MaxSurge, MaxUnavailable: answer.MaxUnavailable, Canary: answer.Canary,
+		}
+		for _, r := range answer.Reasons {
+			o.Rollout.Reasons = append(o.Rollout.Reasons, r.Message)
+		}
+	}
+	o.add(answer.Failures, answer.Audit)
+	e.Log.tell(b, in.Pool, in.Change.To, decisionEvent{id: answer.ID, decision: policy.DecisionUpdate, input: in, took: took}, &o)
+}
+
+func (o *outcome) add(failures []policy.Failure, audit []policy.Audit) {
+	for _, f := range failures {
+		o.Failures = append(o.Failures, failure(f))
+	}
+	for _, a := range audit {
+		o.Audit = append(o.Audit, audited(a))
+	}
+}
+
+// tell has a decision written if its outcome is another than the last of the same pool,
+// decision and revision, or if it is its turn as a sample.
+func (l *DecisionLog) tell(b *policy.Bound, pool policy.Pool, revision string, event decisionEvent, o *outcome) {
+	text, err := json.Marshal(o)
+	if err != nil {
+		return // it has nothing that JSON can't hold
+	}
+	quiet := o.Outcome == abstained && len(o.Audit) == 0
+	if !l.isDue(keyOf(pool), event.decision+"/"+revision, text, quiet) {
+		return
+	}
+	event.result, event.at, event.bundles = text, l.now(), map[string]bundle{}
+	event.labels = map[string]string{"app": "corral", "namespace": pool.Namespace, "pool": pool.Name}
+	if revision != "" {
+		event.labels["revision"] = revision
+	}
+	for _, p := range b.Policies() {
+		event.bundles[p.Ref()] = bundle{Revision: p.Digest(), Mode: p.Mode()}
+	}
+	l.add(&event)
+}
+
+// isDue says whether a decision is to be written, and remembers its outcome. A quiet one is
+// only news after another.
+func (l *DecisionLog) isDue(pool types.NamespacedName, subject string, text []byte, quiet bool) bool {
+	h := fnv.New64a()
+	_, _ = h.Write(text) // never fails
+	sum := h.Sum64()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	known := l.last[pool]
+	last, before := known[subject]
+	if before && last == sum {
+		l.same++
+		if l.sample == 0 || l.same < l.sample {
+			return false
+		}
+		l.same = 0
+		return true
+	}
+	if known == nil || len(known) >= maxSubjects {
+		known = map[string]uint64{}
+		l.last[pool] = known
+	}
+	known[subject] = sum
+	return before || !quiet
+}
+
+// forget drops what is known of a pool that is gone.
+func (l *DecisionLog) forget(pool types.NamespacedName) {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.last, pool)
+}
+
+// add queues an event, and has the queue written if nobody does.
+func (l *DecisionLog) add(event *decisionEvent) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.queue) >= maxQueued {
+		unloggedTotal.Inc()
+		return
+	}
+	l.queue = append(l.queue, event)
+	if !l.busy {
+		l.busy = true
+		go l.drain()
+	}
+}
+
+// drain writes until nothing is left to write.
+func (l *DecisionLog) drain() {
+	for {
+		l.mu.Lock()
+		events := l.queue
+		l.queue, l.busy = nil, len(events) > 0
+		l.mu.Unlock()
+		if len(events) == 0 {
+			return
+		}
+		for _, event := range events {
+			event.write(l.logger)
+		}
+	}
+}
+
+// write writes one line.
+func (d *decisionEvent) write(logger logr.Logger) {
+	input, erased, masked := redact(d.input)
+	logger.Info("Decision",
+		"decision_id", d.id, "labels", d.labels, "bundles", d.bundles, "path", "corral/"+d.decision,
+		"input", input, "result", d.result, "erased", erased, "masked", masked,
+		"timestamp", d.at.UTC().Format(time.RFC3339Nano), "metrics", map[string]int64{"timer_rego_query_eval_ns": d.took.Nanoseconds()})
+}
+
+// redact takes out of an input what may be secret or is too much, and says where.
+func redact(in any) (input any, erased, masked []string) {
+	r := redaction{erased: []string{}, masked: []string{}}
+	switch in := in.(type) {
+	case policy.ScalingInput:
+		r.pool(&in.Pool)
+		r.usage(&in.Usage)
+		input = in
+	case policy.UpdateInput:
+		r.pool(&in.Pool)
+		input = in
+	case policy.TemplateInput:
+		r.pool(&in.Pool)
+		input = map[string]any{"pool": in.Pool, "pod": r.pod(in.Pod)}
+	}
+	slices.Sort(r.erased)
+	slices.Sort(r.masked)
+	return input, r.erased, r.masked
+}
+
+// redaction has the JSON pointers of what was taken out.
+type redaction struct{ erased, masked []string }
+
+// pool masks the values of a pool's annotations.
+func (r *redaction) pool(p *policy.Pool) {
+	p.Annotations = maps.Clone(p.Annotations)
+	for key := range p.Annotations {
+		p.Annotations[key] = mask
+		r.masked = append(r.masked, "/input/pool/annotations/"+token(key))
+	}
+}
+
+// usage leaves out the members of large groups.
+func (r *redaction) usage(u *policy.Usage) {
+	short := func(g policy.Group, at string) policy.Group {
+		if len(g.Members) > maxLoggedMembers {
+			g.Members = nil
+			r.erased = append(r.erased, "/input/usage/"+at+"/members")
+		}
+		return g
+	}
+	u.All, u.Namespace, u.Connection = short(u.All, "all"), short(u.Namespace, "namespace"), short(u.Connection, "connection")
+	u.Labels = maps.Clone(u.Labels)
+	for key, g := range u.Labels {
+		u.Labels[key] = short(g, "labels/"+token(key))
+	}
+}
+
+// pod masks the values of a pod's environment and annotations.
+func (r *redaction) pod(raw json.RawMessage) any {
+	var pod map[string]any
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.UseNumber()
+	if decoder.Decode(&pod) != nil {
+		r.erased = append(r.erased, "/input/pod")
+		return nil
+	}
+	metadata, _ := pod["metadata"].(map[string]any)
+	annotations, _ := metadata["annotations"].(map[string]any)
+	for key := range annotations {
+		annotations[key] = mask
+		r.masked = append(r.masked, "/input/pod/metadata/annotations/"+token(key))
+	}
+	spec, _ := pod["spec"].(map[string]any)
+	for _, list := range []string{"containers", "initContainers", "ephemeralContainers"} {
+		containers, _ := spec[list].([]any)
+		for i := range containers {
+			r.container(containers[i], fmt.Sprintf("/input/pod/spec/%s/%d", list, i))
+		}
+	}
+	return pod
+}
+
+// container masks the values of a container's environment.
+func (r *redaction) container(c any, at string) {
+	container, _ := c.(map[string]any)
+	env, _ := container["env"].([]any)
+	for i := range env {
+		if variable, ok := env[i].(map[string]any); ok && variable["value"] != nil {
+			variable["value"] = mask
+			r.masked = append(r.masked, fmt.Sprintf("%s/env/%d/value", at, i))
+		}
+	}
+}
+
+// token writes a name as a part of a JSON pointer.
+func token(name string) string {
+	return strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
+}

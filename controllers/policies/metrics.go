@@ -1,0 +1,160 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policies
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/policy"
+)
+
+// Every label has few values, whatever the number of pools and policies.
+var (
+	decisionsTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "corral_policy_decisions_total", Help: "Decisions of policies, by what came of them.",
+	}, []string{"decision", "outcome"})
+	evaluationSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "corral_policy_evaluation_seconds", Help: "Time to ask the policies that bind a pool.",
+		Buckets: []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1},
+	}, []string{"decision"})
+	policiesGauge = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "corral_policies", Help: "Policies in force, by state.",
+	}, []string{"kind", "state"})
+	unloggedTotal = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "corral_policy_decisions_unlogged_total", Help: "Decisions left out of the decision log because it was not written fast enough.",
+	})
+)
+
+// Outcomes of decisions.
+const (
+	// allowed is a decision that leaves what was declared as it is.
+	allowed = "allowed"
+	// bounded is one that makes numbers others than declared.
+	bounded = "bounded"
+	// denied is a template that may not run.
+	denied = "denied"
+	// held is an update that may not go on.
+	held = "held"
+	// failed is a decision that is void, because a policy could not be asked.
+	failed = "failed"
+	// abstained is when policies bind the pool and none of them has a say in the decision.
+	abstained = "abstained"
+)
+
+// States of policies.
+const (
+	ready       = "ready"
+	broken      = "broken"
+	quarantined = "quarantined"
+)
+
+// Collectors returns the metrics of this package.
+func Collectors() []prometheus.Collector {
+	for decision, outcomes := range map[string][]string{
+		policy.DecisionScaling:  {allowed, bounded, failed, abstained},
+		policy.DecisionTemplate: {allowed, denied, failed, abstained},
+		policy.DecisionUpdate:   {allowed, bounded, held, failed, abstained},
+	} {
+		for _, outcome := range outcomes {
+			decisionsTotal.WithLabelValues(decision, outcome)
+		}
+	}
+	return []prometheus.Collector{decisionsTotal, evaluationSeconds, policiesGauge, unloggedTotal}
+}
+
+// scalingOutcome says what came of a decision on limits.
+func scalingOutcome(b *policy.Bound, answer *policy.Scaling) string {
+	switch {
+	case len(answer.Failures) > 0:
+		return failed
+	case len(answer.Bounds) > 0 || answer.Hard:
+		return bounded
+	}
+	return allowedBy(b, policy.DecisionScaling)
+}
+
+// templateOutcome says what came of a decision on a template.
+func templateOutcome(b *policy.Bound, answer *policy.Template) string {
+	switch {
+	case len(answer.Failures) > 0:
+		return failed
+	case len(answer.Denials) > 0:
+		return denied
+	}
+	return allowedBy(b, policy.DecisionTemplate)
+}
+
+// updateOutcome says what came of a decision on an update.
+func updateOutcome(b *policy.Bound, answer *policy.Update) string {
+	switch {
+	case len(answer.Failures) > 0:
+		return failed
+	case answer.Hold:
+		return held
+	case len(answer.Reasons) > 0:
+		return bounded
+	}
+	return allowedBy(b, policy.DecisionUpdate)
+}
+
+// allowedBy tells a decision that policies left alone from one that none has a say in.
+func allowedBy(b *policy.Bound, decision string) string {
+	asked := slices.ContainsFunc(b.Policies(), func(p *policy.Policy) bool {
+		return p.Mode() == v1alpha1.PolicyEnforce && slices.Contains(p.Decisions(), decision)
+	})
+	if asked {
+		return allowed
+	}
+	return abstained
+}
+
+// count counts a decision.
+func (e *Engine) count(decision, outcome string, failures []policy.Failure) {
+	decisionsTotal.WithLabelValues(decision, outcome).Inc()
+	if slices.ContainsFunc(failures, func(f policy.Failure) bool { return f.Kind == policy.TimedOut || f.Kind == policy.Quarantined }) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.census()
+	}
+}
+
+// observe notes how long it took to ask the policies that bind a pool, if there are any.
+func observe(took time.Duration, b *policy.Bound, decision string) time.Duration {
+	if b.Digest() != "" {
+		evaluationSeconds.WithLabelValues(decision).Observe(took.Seconds())
+	}
+	return took
+}
+
+// census counts the policies in force; with the lock.
+func (e *Engine) census() {
+	counts := map[[2]string]float64{}
+	for _, kind := range []string{policy.KindRunnerPolicy, policy.KindClusterRunnerPolicy} {
+		for _, state := range []string{ready, broken, quarantined} {
+			counts[[2]string{kind, state}] = 0
+		}
+	}
+	for ref, l := range e.loaded {
+		kind, _, _ := strings.Cut(ref, "/")
+		counts[[2]string{kind, stateOf(l.policy)}]++
+	}
+	for labels, n := range counts {
+		policiesGauge.WithLabelValues(labels[0], labels[1]).Set(n)
+	}
+}
+
+func stateOf(p *policy.Policy) string {
+	switch {
+	case len(p.Diagnostics()) > 0:
+		return broken
+	case len(p.Quarantined()) > 0:
+		return quarantined
+	}
+	return ready
+}

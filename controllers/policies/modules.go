@@ -1,0 +1,93 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policies
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/policy"
+)
+
+// collect gathers what a policy is made of. What is wrong with it is a diagnostic; an error
+// means that it could not be read now.
+func (r *Reconciler) collect(ctx context.Context, obj object) (policy.Source, []v1alpha1.Diagnostic, error) {
+	var source policy.Source
+	var from []client.ObjectKey
+	var err error
+	switch p := obj.(type) {
+	case *v1alpha1.RunnerPolicy:
+		source, err = policy.SourceOf(p)
+		for _, c := range p.Spec.ModulesFrom {
+			from = append(from, client.ObjectKey{Namespace: p.Namespace, Name: c.Name})
+		}
+	case *v1alpha1.ClusterRunnerPolicy:
+		source, err = policy.ClusterSourceOf(p)
+		for _, c := range p.Spec.ModulesFrom {
+			from = append(from, client.ObjectKey{Namespace: c.Namespace, Name: c.Name})
+		}
+	default:
+		return source, nil, errKind
+	}
+	if err != nil {
+		return source, []v1alpha1.Diagnostic{{Message: err.Error()}}, nil
+	}
+	for i, key := range from {
+		diagnostics, err := r.merge(ctx, &source, key, fmt.Sprintf("spec.modulesFrom[%d]", i))
+		if err != nil || len(diagnostics) > 0 {
+			return source, diagnostics, err
+		}
+	}
+	return source, nil, nil
+}
+
+// merge adds the modules and the data of a ConfigMap, as they are: they are taken apart where that can be stopped.
+func (r *Reconciler) merge(ctx context.Context, source *policy.Source, key client.ObjectKey, field string) ([]v1alpha1.Diagnostic, error) {
+	config := &corev1.ConfigMap{}
+	err := r.Live.Get(ctx, key, config)
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
+		return []v1alpha1.Diagnostic{{Path: field, Message: fmt.Sprintf("ConfigMap %s can't be read: %v", key, err)}}, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading ConfigMap %s: %w", key, err)
+	}
+	if source.Modules == nil {
+		source.Modules = map[string]string{}
+	}
+	if source.DataFiles == nil {
+		source.DataFiles = map[string]string{}
+	}
+	for _, name := range slices.Sorted(maps.Keys(config.Data)) {
+		text := config.Data[name]
+		files := source.DataFiles
+		complaint := ""
+		switch {
+		case path.Ext(name) == ".rego":
+			files = source.Modules
+		case name == "data.json", name == "data.yaml", name == "data.yml":
+		default:
+			complaint = "is neither NAME.rego nor data.json or data.yaml"
+		}
+		file := key.Name + "/" + name
+		if _, taken := files[file]; taken && complaint == "" {
+			complaint = fmt.Sprintf("%s is there already", file)
+		}
+		files[file] = text
+		if size := source.Size(); size > v1alpha1.MaxPolicyBytes && complaint == "" {
+			complaint = fmt.Sprintf("with it the policy has %d bytes of modules and data, more than %d: make two policies of it", size, v1alpha1.MaxPolicyBytes)
+		}
+		if complaint != "" {
+			return []v1alpha1.Diagnostic{{Path: field, Message: fmt.Sprintf("ConfigMap %s, key %s: %s", key, name, complaint)}}, nil
+		}
+	}
+	return nil, nil
+}

@@ -1,0 +1,114 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policies
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/policy"
+)
+
+type refusing struct{ loads int }
+
+func (r *refusing) Load(context.Context, policy.Source) (policy.Facts, []v1alpha1.Diagnostic, error) {
+	r.loads++
+	return policy.Facts{}, []v1alpha1.Diagnostic{{Message: "no"}}, nil
+}
+func (*refusing) Ask(context.Context, *policy.Policy, policy.Question) ([]byte, error) {
+	return nil, nil
+}
+
+// One ConfigMap, many policies of it that can't be loaded.
+func TestTextsThatCannotBeLoadedAreNotKept(t *testing.T) {
+	scheme := kruntime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	b := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.RunnerPolicy{})
+	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "m"}, Data: map[string]string{"m.rego": strings.Repeat("x", 900<<10)}}
+	b.WithObjects(config)
+	const n = 60
+	for i := range n {
+		p := &v1alpha1.RunnerPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: fmt.Sprint("p", i)}}
+		p.Spec.ModulesFrom = append(p.Spec.ModulesFrom, v1alpha1.LocalObjectReference{Name: "m"})
+		b.WithObjects(p)
+	}
+	c := b.Build()
+	rules := &refusing{}
+	e := newEngine()
+	r := &Reconciler{Reporter: kube.Reporter{Client: c, Events: events.NewFakeRecorder(1000)}, Live: c, Rules: rules, Engine: e, Kind: policy.KindRunnerPolicy}
+	before := heap()
+	for i := range n {
+		if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "ci", Name: fmt.Sprint("p", i)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if grown := (heap() - before) >> 20; grown > 5 {
+		t.Errorf("%d policies of one ConfigMap, none of which could be loaded, keep %d MiB", n, grown)
+	}
+	runtime.KeepAlive(e)
+}
+
+// A namespace has so many policies at most, those of the library alone among them, and one more isn't even loaded.
+func TestOnePolicyTooManyIsNotLoaded(t *testing.T) {
+	scheme := kruntime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	policies := map[string]*v1alpha1.RunnerPolicy{"ci": {}, "other": {}}
+	b := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.RunnerPolicy{})
+	for namespace, p := range policies {
+		p.Namespace, p.Name = namespace, "more"
+		p.Spec.Modules = map[string]string{"m.rego": "package corral.scaling"}
+		b.WithObjects(p)
+	}
+	c, rules, e := b.Build(), &refusing{}, newEngine()
+	for i := range maxNamespacePolicies {
+		s := policy.Source{
+			Kind: policy.KindRunnerPolicy, Namespace: "ci", Name: fmt.Sprint("p", i), Library: &v1alpha1.PolicyLibrary{Pause: &v1alpha1.Pause{Reason: "r"}},
+		}
+		e.Put(policy.Elsewhere(s, policy.Facts{}, rules), s)
+	}
+	r := &Reconciler{Reporter: kube.Reporter{Client: c, Events: events.NewFakeRecorder(10)}, Live: c, Rules: rules, Engine: e, Kind: policy.KindRunnerPolicy}
+	for namespace, want := range map[string]struct {
+		message string
+		loads   int
+	}{"ci": {"namespace ci has 32 policies already: join some of them", 0}, "other": {"no", 1}} {
+		rules.loads = 0
+		for range 2 {
+			if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: "more"}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		said := e.Loaded(policy.Source{Kind: policy.KindRunnerPolicy, Namespace: namespace, Name: "more"}.Ref()).Diagnostics()
+		if len(said) != 1 || said[0].Message != want.message || rules.loads != want.loads {
+			t.Errorf("%s: loaded %d times, %+v", namespace, rules.loads, said)
+		}
+	}
+}
+
+// heap is the memory in use, in bytes.
+func heap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}

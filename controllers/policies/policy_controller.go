@@ -1,0 +1,217 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package policies loads RunnerPolicies and ClusterRunnerPolicies, lets pools be judged by
+// them, and tells in their status what they do.
+package policies
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fluxcd/pkg/apis/meta"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/policy"
+)
+
+// recheck is the time to the next look at a policy: its ConfigMaps may have changed, and
+// pools come and go.
+const recheck = time.Minute
+
+// How many diagnostics and findings the status takes, and how many of them the message.
+const (
+	maxStatusEntries  = 20
+	maxMessageEntries = 5
+)
+
+// Rules loads and asks policies in processes that can be stopped.
+type Rules interface {
+	policy.Asker
+	// Load tells what is known of a policy's rules, and what is wrong with it. An error means that it could not be tried.
+	Load(context.Context, policy.Source) (policy.Facts, []v1alpha1.Diagnostic, error)
+}
+
+// +kubebuilder:rbac:groups=corral.dev,resources=runnerpolicies;clusterrunnerpolicies,verbs=list;watch
+// +kubebuilder:rbac:groups=corral.dev,resources=runnerpolicies/status;clusterrunnerpolicies/status,verbs=patch
+// +kubebuilder:rbac:groups=corral.dev,resources=runnerpools,verbs=list;watch
+// +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;list;watch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// Reconciler reconciles the policies of one kind.
+type Reconciler struct {
+	kube.Reporter
+	// Live reads ConfigMaps without a cache.
+	Live client.Reader
+	// Rules has the policies that somebody wrote.
+	Rules Rules
+	// Engine is given what is loaded.
+	Engine *Engine
+	// Kind of the policies: policy.KindRunnerPolicy or policy.KindClusterRunnerPolicy.
+	Kind string
+}
+
+// object is a policy of either kind.
+type object interface {
+	kube.Object
+	GetRules() *v1alpha1.PolicyRules
+	GetPolicyStatus() *v1alpha1.RunnerPolicyStatus
+}
+
+// Reconcile loads one policy:
+//
+//  1. collect: its modules and data, those in ConfigMaps too  (modules.go)
+//  2. load: in a child process, or here if the library has all its rules
+//  3. put it into force: from now on pools are judged by it   (engine.go)
+//  4. report: digest, pools, what is wrong, what would change
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	obj := r.empty()
+	ref := policy.Source{Kind: r.Kind, Namespace: req.Namespace, Name: req.Name}.Ref()
+	if err := r.Client.Get(ctx, req.NamespacedName, obj); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.Engine.Remove(ref)
+		}
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if !obj.GetDeletionTimestamp().IsZero() {
+		r.Engine.Remove(ref)
+		return ctrl.Result{}, nil
+	}
+	attempt := r.Begin(obj)
+	err := r.load(ctx, obj)
+	r.report(obj, ref)
+	return attempt.Finish(ctx, r.done(obj, ref), err)
+}
+
+// load puts the policy into force. One that can't be loaded is in force too: the pools that it
+// binds keep what was decided last.
+func (r *Reconciler) load(ctx context.Context, obj object) error {
+	source, diagnostics, err := r.collect(ctx, obj)
+	switch {
+	case err != nil:
+	case len(diagnostics) > 0:
+		r.Engine.Put(policy.Broken(source, diagnostics), source)
+	case !r.Engine.isLoaded(source):
+		err = r.compile(ctx, source)
+	}
+	switch known := r.Engine.Loaded(source.Ref()); {
+	case err != nil && known == nil:
+		r.refuse(source, err.Error())
+		return err
+	case err != nil:
+		return err
+	case len(known.Diagnostics()) > 0:
+		return kube.Stall(v1alpha1.PolicyInvalidReason, "%s\nThe pools that it binds keep what was decided last", summarize(known.Diagnostics()))
+	}
+	return nil
+}
+
+// compile loads a policy and puts it into force, unless with the others it would be too much.
+func (r *Reconciler) compile(ctx context.Context, source policy.Source) error {
+	if why := r.Engine.tooMuch(source); why != "" {
+		r.refuse(source, why)
+		return nil
+	}
+	p, err := r.loadRules(ctx, source)
+	if err != nil {
+		return fmt.Errorf("loading the policy: %w", err)
+	}
+	r.Engine.fitting.Lock()
+	defer r.Engine.fitting.Unlock()
+	if why := r.Engine.tooMuch(source); why != "" && len(p.Diagnostics()) == 0 { // others were loaded meanwhile
+		r.refuse(source, why)
+		return nil
+	}
+	r.Engine.Put(p, source)
+	return nil
+}
+
+// refuse puts a policy into force that isn't loaded, and is to be tried again: others may go.
+func (r *Reconciler) refuse(source policy.Source, why string) {
+	r.Engine.put(loaded{policy: policy.Broken(source, []v1alpha1.Diagnostic{{Message: why}}), source: source, unfinished: true})
+}
+
+// loadRules loads a policy: here if the library has all its rules, else in a child process.
+func (r *Reconciler) loadRules(ctx context.Context, source policy.Source) (*policy.Policy, error) {
+	if source.IsLibrary() {
+		p, _ := policy.Load(source)
+		return p, nil
+	}
+	facts, diagnostics, err := r.Rules.Load(ctx, source)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(diagnostics) > 0:
+		return policy.Broken(source, diagnostics), nil
+	}
+	return policy.Elsewhere(source, facts, r.Rules), nil
+}
+
+// report writes down what the policy does.
+func (r *Reconciler) report(obj object, ref string) {
+	status := obj.GetPolicyStatus()
+	if at, ok := meta.ReconcileAnnotationValue(obj.GetAnnotations()); ok {
+		status.SetLastHandledReconcileRequest(at)
+	}
+	loaded := r.Engine.Loaded(ref)
+	if loaded == nil {
+		return
+	}
+	diagnostics := loaded.Diagnostics()
+	status.Diagnostics = slices.Clone(diagnostics[:min(len(diagnostics), maxStatusEntries)])
+	status.Digest, status.Decisions = loaded.Digest(), loaded.Decisions()
+	status.Pools = int32(r.Engine.bound(loaded)) //nolint:gosec // far below
+	findings := r.Engine.findings(ref)
+	status.WouldChange = findings[:min(len(findings), maxStatusEntries)]
+}
+
+func (r *Reconciler) done(obj object, ref string) kube.Done {
+	status := obj.GetPolicyStatus()
+	does := "Loaded; it takes part in no decision"
+	if len(status.Decisions) > 0 {
+		does = "Loaded; it decides on " + strings.Join(status.Decisions, ", ")
+	}
+	if obj.GetRules().GetMode() == v1alpha1.PolicyAudit {
+		does += "; audit only"
+	}
+	if loaded := r.Engine.Loaded(ref); loaded != nil && len(loaded.Quarantined()) > 0 {
+		does += "; it took too much too often for pools of these namespaces, and isn't asked for them: " + strings.Join(loaded.Quarantined(), ", ")
+	}
+	return kube.Done{After: recheck, Message: does}
+}
+
+func (r *Reconciler) empty() object {
+	if r.Kind == policy.KindClusterRunnerPolicy {
+		return &v1alpha1.ClusterRunnerPolicy{}
+	}
+	return &v1alpha1.RunnerPolicy{}
+}
+
+// summarize writes the first diagnostics a line each.
+func summarize(diagnostics []v1alpha1.Diagnostic) string {
+	var lines []string
+	for _, d := range diagnostics[:min(len(diagnostics), maxMessageEntries)] {
+		lines = append(lines, compile.Format(d))
+	}
+	if rest := len(diagnostics) - len(lines); rest > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more", rest))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// keyOf is where an object is.
+func keyOf(p policy.Pool) types.NamespacedName {
+	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
+}
+
+var errKind = errors.New("a policy of another kind")

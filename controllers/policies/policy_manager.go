@@ -1,0 +1,72 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policies
+
+import (
+	"context"
+	"strings"
+
+	"github.com/fluxcd/pkg/runtime/predicates"
+	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/kube"
+)
+
+// SetupWithManager registers the reconciler of one kind: it runs on changes of a spec, on
+// request, when a labelled ConfigMap changes that a policy names, and each minute.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
+	return ctrl.NewControllerManagedBy(mgr).
+		Named(strings.ToLower(r.Kind)).
+		For(r.empty(), builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicates.ReconcileRequestedPredicate{}))).
+		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.readers)).
+		WithOptions(kube.Fair(concurrent, tenant)).
+		Complete(r)
+}
+
+// tenant has the policies of a namespace take turns with those of others: loading one may take long.
+func tenant(req reconcile.Request) (group, flow string) { return req.Namespace, req.Name }
+
+// WatchedConfigMaps selects the ConfigMaps whose changes are noticed at once, as Flux does.
+func WatchedConfigMaps() map[string]string {
+	return map[string]string{"reconcile.fluxcd.io/watch": "Enabled"}
+}
+
+// readers lists the policies that name a ConfigMap.
+func (r *Reconciler) readers(ctx context.Context, config client.Object) []reconcile.Request {
+	key := client.ObjectKeyFromObject(config)
+	var requests []reconcile.Request
+	add := func(reader client.Object, names bool) {
+		if names {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(reader)})
+		}
+	}
+	cluster, namespaced := &v1alpha1.ClusterRunnerPolicyList{}, &v1alpha1.RunnerPolicyList{}
+	if _, ok := r.empty().(*v1alpha1.ClusterRunnerPolicy); ok {
+		if r.Client.List(ctx, cluster) != nil {
+			return nil // the look each minute finds it
+		}
+	} else if r.Client.List(ctx, namespaced, client.InNamespace(key.Namespace)) != nil {
+		return nil
+	}
+	for i := range cluster.Items {
+		p := &cluster.Items[i]
+		for _, c := range p.Spec.ModulesFrom {
+			add(p, c.Namespace == key.Namespace && c.Name == key.Name)
+		}
+	}
+	for i := range namespaced.Items {
+		p := &namespaced.Items[i]
+		for _, c := range p.Spec.ModulesFrom {
+			add(p, c.Name == key.Name)
+		}
+	}
+	return requests
+}

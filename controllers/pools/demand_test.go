@@ -1,0 +1,189 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pools
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/demand"
+)
+
+// told is a reading of a webhook that tells of jobs, and of idle runners.
+func told(jobs, idle int32) demand.Reading {
+	return demand.Reading{Known: true, Signals: []demand.Signal{
+		{Name: "webhook", Jobs: &jobs, Reason: "jobs wait"}, {Name: "pushes", Idle: &idle, Reason: "somebody pushed"},
+	}}
+}
+
+// declare changes the pool to one that webhooks tell of jobs too.
+func (b *bench) declare(do func(*v1alpha1.RunnerPoolSpec)) {
+	b.change(func(p *v1alpha1.RunnerPool) {
+		p.Spec.Demand.Webhook = &v1alpha1.WebhookDemand{}
+		do(&p.Spec)
+	})
+}
+
+func (b *bench) decided() (desired int32, reason string) {
+	b.t.Helper()
+	b.reconcile()
+	d := b.pool().Status.Decision
+	return d.Desired, d.Reason
+}
+
+func (b *bench) wantDecided(desired int32, reason string) {
+	b.t.Helper()
+	if n, why := b.decided(); n != desired || !strings.Contains(why, reason) {
+		b.t.Errorf("%d are desired: %s; want %d: %s", n, why, desired, reason)
+	}
+}
+
+func TestTheLargestSourceOfJobsCounts(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.declare(func(*v1alpha1.RunnerPoolSpec) {})
+	b.words.Assigned = 2
+	b.reading = told(3, 1)
+	b.wantDecided(4, "3 jobs (webhook: jobs wait) + 1 idle (pushes: somebody pushed)")
+	b.words.Assigned = 4
+	b.wantDecided(5, "4 jobs (scaleSet: assigned by GitHub)")
+	if s := b.pool().Status; len(s.Demand) != 3 || s.Jobs != 4 {
+		t.Errorf("status: %d jobs, %+v", s.Jobs, s.Demand)
+	}
+	if jobs, limit := testutil.ToFloat64(demandGauge.WithLabelValues("ci", "linux", "webhook", "jobs")), testutil.ToFloat64(limitGauge.WithLabelValues("ci", "linux", "max")); jobs != 3 || limit != 5 {
+		t.Errorf("the metrics say %v jobs by webhook, max %v", jobs, limit)
+	}
+	b.reading = told(9, 0)
+	b.wantDecided(5, "9 jobs (webhook: jobs wait), bounded by max 5")
+	if !b.atMax {
+		t.Error("the account of jobs isn't told that the pool is at its max")
+	}
+}
+
+func TestAPoolWithoutAScaleSetServesWhatItIsTold(t *testing.T) {
+	b := newBench(t)
+	b.declare(func(s *v1alpha1.RunnerPoolSpec) { s.Registration = v1alpha1.RegisterREST })
+	b.reconcile()
+	if n := len(b.runners()); n != 0 {
+		t.Errorf("%d runners before anything was heard", n)
+	}
+	b.reading = told(2, 0)
+	b.wantDecided(2, "2 jobs (webhook: jobs wait)")
+	if list := b.runners(); len(list) != 2 || list[0].Spec.REST == nil || list[0].Spec.ScaleSetID != 0 {
+		t.Errorf("runners: %+v", list)
+	}
+	b.reading = told(0, 0)
+	b.now = b.now.Add(time.Hour)
+	b.wantDecided(0, "0 jobs")
+}
+
+func TestJobsDoNotExpireForWantOfRunners(t *testing.T) {
+	for name, tc := range map[string]struct {
+		do   func(*v1alpha1.RunnerPoolSpec)
+		jobs int32
+		want bool
+	}{
+		"room for more":     {func(*v1alpha1.RunnerPoolSpec) {}, 0, false},
+		"runners not there": {func(*v1alpha1.RunnerPoolSpec) {}, 1, true},
+		"at its max":        {func(s *v1alpha1.RunnerPoolSpec) { s.Scale.Max = new(int32(0)) }, 1, true},
+		"observing":         {func(s *v1alpha1.RunnerPoolSpec) { s.Mode = v1alpha1.Observe }, 1, false},
+		"suspended":         {func(s *v1alpha1.RunnerPoolSpec) { s.Suspend = true }, 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.start()
+			b.declare(tc.do)
+			b.reading, b.atMax = told(tc.jobs, 0), !tc.want
+			b.reconcile()
+			if b.atMax != tc.want {
+				t.Errorf("jobs expire: %t", !b.atMax)
+			}
+		})
+	}
+}
+
+func TestSchedulesSetWhatAPoolDeclares(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.now = time.Date(2026, 5, 4, 7, 59, 0, 0, time.UTC) // a Monday
+	b.change(func(p *v1alpha1.RunnerPool) {
+		p.Spec.Schedules = []v1alpha1.Schedule{
+			{Name: "nowhere", Zone: "Mars/Olympus", Weekly: &v1alpha1.WeeklyWindow{From: "00:00", To: "24:00"}, Scale: v1alpha1.ScheduledScale{Idle: new(int32(9))}},
+			{Name: "day", Weekly: &v1alpha1.WeeklyWindow{Days: []v1alpha1.Weekday{"Monday"}, From: "08:00", To: "18:00"}, Scale: v1alpha1.ScheduledScale{Idle: new(int32(2))}},
+		}
+	})
+	b.wantDecided(0, "0 jobs")
+	if got := b.readyReason(); !strings.Contains(got, "InvalidSpec: spec.schedules[0].zone") {
+		t.Errorf("ready: %s", got)
+	}
+	b.now = b.now.Add(time.Minute)
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Schedules = p.Spec.Schedules[1:] })
+	b.wantDecided(2, "0 jobs + 2 idle")
+	s := b.pool().Status.Schedule
+	if s == nil || len(s.Active) != 1 || s.Active[0] != "day" || s.Idle != 2 || s.Max != 5 || !s.Next.Time.Equal(time.Date(2026, 5, 4, 18, 0, 0, 0, time.UTC)) {
+		t.Errorf("schedule: %+v", s)
+	}
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Schedules[0].Zone = "Mars/Olympus" })
+	b.wantDecided(2, "0 jobs + 2 idle")
+}
+
+func TestWarmRunnersEndWithoutJobs(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.change(func(p *v1alpha1.RunnerPool) {
+		p.Spec.Scale.Idle = new(int32(2))
+		p.Spec.Warm = &v1alpha1.WarmSpec{TimeToLive: &metav1.Duration{Duration: time.Hour}}
+	})
+	b.wantDecided(2, "+ 2 idle")
+	b.now = b.now.Add(59 * time.Minute)
+	b.wantDecided(2, "+ 2 idle")
+	b.now = b.now.Add(2 * time.Minute)
+	b.wantDecided(0, "0 jobs")
+	b.words.Assigned = 1
+	b.wantDecided(3, "1 job + 2 idle")
+}
+
+func TestBehaviorPacesThePool(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.change(func(p *v1alpha1.RunnerPool) {
+		p.Spec.Behavior = &v1alpha1.ScalingBehavior{ScaleUp: &v1alpha1.ScalingRules{Policies: []v1alpha1.ScalingPolicy{{Type: v1alpha1.ScalePods, Value: 2, PeriodSeconds: 60}}}}
+	})
+	b.reconcile()
+	b.words.Assigned = 5
+	if n, why := b.decided(); n != 2 || !strings.HasPrefix(why, "5 jobs; ") {
+		t.Errorf("%d are desired: %s", n, why)
+	}
+	b.now = b.now.Add(61 * time.Second)
+	if n, _ := b.decided(); n != 4 {
+		t.Errorf("%d are desired after a minute", n)
+	}
+}
+
+func TestAnObserverActsOnNothing(t *testing.T) {
+	b := newBench(t)
+	b.declare(func(s *v1alpha1.RunnerPoolSpec) { s.Mode = v1alpha1.Observe })
+	b.reading = told(3, 0)
+	b.reading.Actual = &demand.Actual{Runners: 7, Busy: 2}
+	result, err := b.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
+	must(t, err)
+	if result.RequeueAfter == 0 {
+		t.Error("it isn't looked at again")
+	}
+	o := b.pool().Status.Observed
+	if o == nil || o.Desired != 3 || *o.Actual != 7 || *o.Busy != 2 || o.Difference != "it would have 3 runners, 4 fewer than there are" {
+		t.Errorf("observed: %+v", o)
+	}
+	sets := &v1alpha1.ScaleSetList{}
+	must(t, b.Client.List(t.Context(), sets))
+	if len(b.runners())+len(sets.Items)+len(b.announced) > 0 {
+		t.Error("it acts")
+	}
+}

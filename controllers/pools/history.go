@@ -1,0 +1,187 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pools
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/explain"
+	"github.com/corral-dev/corral/internal/kube"
+)
+
+const (
+	// historyInterval is the least time between two writes of a pool's history.
+	historyInterval = time.Minute
+	// historyTimeout bounds such a write: scaling must not wait for it.
+	historyTimeout = 5 * time.Second
+	// historyNotKept is the reason of the event that tells of a ConfigMap in the way.
+	historyNotKept = "HistoryNotKept"
+)
+
+// +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;create;patch
+
+// history is what was decided on a pool, and what of it is written down. It is of the one
+// worker that has the pool. If it is lost, only the past is.
+type history struct {
+	entries explain.History
+	begun   bool
+	last    *v1alpha1.Decision        // entered last, or in the status when the process met the pool
+	verdict *v1alpha1.TemplateVerdict // alike
+
+	unwritten bool
+	loaded    bool      // what was written before the process began is among the entries
+	version   string    // resourceVersion of the ConfigMap; "" if it isn't known or there is none
+	next      time.Time // when it may be written again
+	trouble   string    // told last
+}
+
+// begin takes what the status says for known: only what differs from it is news.
+func (h *history) begin(d *v1alpha1.Decision, v *v1alpha1.TemplateVerdict) {
+	if !h.begun {
+		h.begun, h.last, h.verdict = true, d, v
+	}
+}
+
+// note enters a decision into the pool's history if it is news, or the template's verdict is.
+// Call it before the status has the decision.
+func (x *run) note(d *v1alpha1.Decision) {
+	h := &x.recall.history
+	h.begin(x.pool.Status.Decision, x.judged)
+	judged := !explain.SameVerdict(h.verdict, x.pool.Status.Template)
+	if explain.SameDecision(h.last, d) && !judged {
+		return
+	}
+	e := explain.Entry{Time: metav1.Time{Time: x.Now()}, Jobs: x.pool.Status.Jobs, Runners: x.pool.Status.Runners, Decision: d.DeepCopy()}
+	if e.Decision != nil {
+		e.Decision.Before = explain.Numbers(h.last)
+	}
+	if judged {
+		e.Template = x.pool.Status.Template.DeepCopy()
+	}
+	h.entries.Add(e)
+	h.last, h.verdict, h.unwritten = d, x.pool.Status.Template, true
+}
+
+// chronicle writes the history down, at most once a minute. Nothing depends on it, so a
+// failure is only told.
+func (x *run) chronicle(ctx context.Context) {
+	h := &x.recall.history
+	h.begin(x.pool.Status.Decision, x.judged)
+	x.note(h.last) // a template may be judged in a pass that came to no decision
+	if !h.unwritten {
+		return
+	}
+	if wait := h.next.Sub(x.Now()); wait > 0 {
+		x.lookAgain(wait)
+		return
+	}
+	h.next = x.Now().Add(historyInterval)
+	ctx, cancel := context.WithTimeout(ctx, historyTimeout)
+	defer cancel()
+	err := x.writeHistory(ctx)
+	if err == nil {
+		h.unwritten, h.trouble = false, ""
+		return
+	}
+	x.lookAgain(historyInterval)
+	if h.trouble != err.Error() {
+		h.trouble = err.Error()
+		log.FromContext(ctx).Error(err, "The decision history is not written")
+	}
+}
+
+// writeHistory writes the ConfigMap as a whole, if it is the pool's own and nobody else has
+// changed it since it was read or written.
+func (x *run) writeHistory(ctx context.Context) error {
+	h := &x.recall.history
+	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: x.key.Namespace, Name: explain.HistoryName(x.key.Name)}}
+	if h.version == "" {
+		if err := x.readHistory(ctx, config); err != nil {
+			return err
+		}
+	}
+	err := x.putHistory(ctx, config)
+	if err != nil {
+		h.version = "" // look first, next time
+		return err
+	}
+	h.version = config.ResourceVersion
+	return nil
+}
+
+// readHistory reads what is there under the history's name. What was written before the
+// process began is appended to what it has to tell.
+func (x *run) readHistory(ctx context.Context, config *corev1.ConfigMap) error {
+	h := &x.recall.history
+	err := x.Client.Get(ctx, client.ObjectKeyFromObject(config), config)
+	switch {
+	case apierrors.IsNotFound(err):
+		h.loaded = true
+		return nil
+	case err != nil:
+		return fmt.Errorf("reading ConfigMap %s: %w", config.Name, err)
+	case !metav1.IsControlledBy(config, x.pool):
+		return x.taken(config)
+	}
+	if !h.loaded {
+		h.loaded = true
+		if err := h.entries.Load(config.Data[explain.HistoryKey]); err != nil {
+			log.FromContext(ctx).Error(err, "The decision history begins anew")
+		}
+	}
+	h.version = config.ResourceVersion
+	return nil
+}
+
+// taken tells, once, of a ConfigMap that has the history's name and isn't the pool's. One of a
+// former pool of this name is about to go.
+func (x *run) taken(config *corev1.ConfigMap) error {
+	err := fmt.Errorf("ConfigMap %s is not of this pool: it is left alone, and no history is kept; rename or delete it", config.Name)
+	owner := metav1.GetControllerOf(config)
+	former := owner != nil && owner.Kind == "RunnerPool" && owner.Name == x.key.Name
+	if h := &x.recall.history; !former && h.trouble != err.Error() {
+		x.Event(x.pool, corev1.EventTypeWarning, historyNotKept, err.Error())
+	}
+	return err
+}
+
+// putHistory creates the ConfigMap, or changes the version of it that is known.
+func (x *run) putHistory(ctx context.Context, config *corev1.ConfigMap) error {
+	h := &x.recall.history
+	content := map[string]string{explain.HistoryKey: h.entries.String()}
+	if h.version != "" {
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]string{"resourceVersion": h.version}, "data": content})
+		if err != nil {
+			return fmt.Errorf("encoding the history: %w", err)
+		}
+		if err := x.Client.Patch(ctx, config, client.RawPatch(types.MergePatchType, patch), kube.FieldOwner); err != nil {
+			return fmt.Errorf("writing ConfigMap %s: %w", config.Name, err)
+		}
+		return nil
+	}
+	config.Data = content
+	if len(validation.IsValidLabelValue(x.key.Name)) == 0 {
+		config.Labels = map[string]string{v1alpha1.PoolLabel: x.key.Name}
+	}
+	if err := controllerutil.SetControllerReference(x.pool, config, x.Client.Scheme()); err != nil {
+		return fmt.Errorf("owning the history: %w", err)
+	}
+	if err := x.Client.Create(ctx, config, kube.FieldOwner); err != nil {
+		return fmt.Errorf("making ConfigMap %s: %w", config.Name, err)
+	}
+	return nil
+}

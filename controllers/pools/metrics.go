@@ -1,0 +1,70 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pools
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// Every series is bounded by the number of pools and their sources of demand, whatever the number of jobs.
+var (
+	runnersGauge = gauge("corral_pool_runners", "Runners of a pool by state.", "state")
+	jobsGauge    = gauge("corral_pool_jobs", "Jobs assigned to a pool and not finished.")
+	desiredGauge = gauge("corral_pool_desired_runners", "Runners a pool should have.")
+	announced    = gauge("corral_pool_announced_capacity", "Most jobs GitHub may have assigned to a pool in total.")
+	limitGauge   = gauge("corral_pool_limit", "Numbers that hold for a pool after schedules and policies.", "field")
+	demandGauge  = gauge("corral_pool_demand", "What a source of demand asks for.", "source", "of")
+	createdTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "corral_pool_runners_created_total", Help: "Runners created for a pool.",
+	}, []string{"namespace", "pool"})
+)
+
+func gauge(name, help string, labels ...string) *prometheus.GaugeVec {
+	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, append([]string{"namespace", "pool"}, labels...))
+}
+
+// Collectors returns the metrics of this package.
+func Collectors() []prometheus.Collector {
+	return []prometheus.Collector{runnersGauge, jobsGauge, desiredGauge, announced, limitGauge, demandGauge, createdTotal}
+}
+
+// measure sets a pool's gauges.
+func measure(key types.NamespacedName, s *v1alpha1.RunnerPoolStatus, desired, capacity int32) {
+	set := func(g *prometheus.GaugeVec, v int32, labels ...string) {
+		g.WithLabelValues(append([]string{key.Namespace, key.Name}, labels...)...).Set(float64(v))
+	}
+	set(runnersGauge, s.Runners.Pending, "pending")
+	set(runnersGauge, s.Runners.Idle, "idle")
+	set(runnersGauge, s.Runners.Busy, "busy")
+	set(runnersGauge, s.Runners.Finished, "finished")
+	set(runnersGauge, s.Runners.Failed, "failed")
+	set(jobsGauge, s.Jobs)
+	set(desiredGauge, desired)
+	set(announced, capacity)
+	demandGauge.DeletePartialMatch(prometheus.Labels{"namespace": key.Namespace, "pool": key.Name})
+	for _, d := range s.Demand {
+		for of, number := range map[string]*int32{"jobs": d.Jobs, "total": d.Total, "idle": d.Idle} {
+			if number != nil {
+				set(demandGauge, *number, d.Name, of)
+			}
+		}
+	}
+	if d := s.Decision; d != nil && d.Limits != nil {
+		set(limitGauge, d.Limits.Min, "min")
+		set(limitGauge, d.Limits.Max, "max")
+		set(limitGauge, d.Limits.Idle, "idle")
+	}
+}
+
+// unmeasure drops the series of a pool that is gone.
+func unmeasure(key types.NamespacedName) {
+	labels := prometheus.Labels{"namespace": key.Namespace, "pool": key.Name}
+	for _, g := range []*prometheus.GaugeVec{runnersGauge, jobsGauge, desiredGauge, announced, limitGauge, demandGauge} {
+		g.DeletePartialMatch(labels)
+	}
+	createdTotal.DeletePartialMatch(labels)
+}

@@ -1,0 +1,682 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pools
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fluxcd/pkg/runtime/conditions"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers/policies"
+	"github.com/corral-dev/corral/controllers/runners"
+	"github.com/corral-dev/corral/internal/demand"
+	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/poolstatus"
+	"github.com/corral-dev/corral/internal/scaling"
+)
+
+var key = types.NamespacedName{Namespace: "ci", Name: "linux"}
+
+// bench is one RunnerPool with a ready ScaleSet on a fake cluster, and a session
+// that says what the test wants.
+type bench struct {
+	*Reconciler
+	t         *testing.T
+	words     scaleset.Snapshot
+	announced []int
+	now       time.Time
+	refusal   error // of the API server, to the dry run of a pod
+	// refusedRevision is that to a ControllerRevision.
+	refusedRevision error
+	stale           bool // the cache shows no Runner
+	broken          bool // it can't be read
+	asked           int  // for newer counts
+	outcomes        runners.Outcomes
+	condemned       []v1alpha1.RunnerCause
+	doubted         []string
+	reading         demand.Reading // of what else tells of jobs
+	atMax           bool
+}
+
+func (b *bench) Snapshot(types.NamespacedName) (scaleset.Snapshot, bool) { return b.words, true }
+func (b *bench) Announce(_ types.NamespacedName, capacity int) {
+	b.announced = append(b.announced, capacity)
+}
+func (b *bench) Refresh(types.NamespacedName) { b.asked++ }
+func (b *bench) TakeOutcomes(types.NamespacedName) runners.Outcomes {
+	taken := b.outcomes
+	b.outcomes = runners.Outcomes{}
+	return taken
+}
+func (b *bench) Condemn(_ types.NamespacedName, _ types.UID, why poolstatus.Verdict) {
+	b.condemned = append(b.condemned, why.Cause)
+}
+func (b *bench) Doubt(name types.NamespacedName, _ time.Time) {
+	b.doubted = append(b.doubted, name.Name)
+}
+func (b *bench) Completion(types.NamespacedName, types.UID) (time.Time, bool) {
+	return time.Time{}, false
+}
+func (b *bench) Reading(types.NamespacedName) demand.Reading               { return b.reading }
+func (b *bench) AtMax(_ types.NamespacedName, atMax bool)                  { b.atMax = atMax }
+func (b *bench) Retain(_ types.NamespacedName, _ func(runner string) bool) {}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	must(t, clientgoscheme.AddToScheme(scheme))
+	must(t, v1alpha1.AddToScheme(scheme))
+	limit := int32(5)
+	p := &v1alpha1.RunnerPool{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux", UID: "p1", Generation: 1},
+		Spec: v1alpha1.RunnerPoolSpec{
+			ConnectionRef: v1alpha1.ConnectionReference{Name: "acme"}, Scale: v1alpha1.ScaleSpec{Max: &limit}, Template: template("runner:1"),
+		},
+	}
+	connection := &v1alpha1.GitHubConnection{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "acme"},
+		Spec:       v1alpha1.GitHubConnectionSpec{URL: "https://github.com/acme", SecretRef: &v1alpha1.LocalObjectReference{Name: "github"}},
+	}
+	b := &bench{t: t, now: time.Unix(1_000_000, 0), words: scaleset.Snapshot{State: scaleset.Listening, Known: true, Statistics: scaleset.Statistics{RegisteredRunners: 1}}}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(p, connection).
+		WithStatusSubresource(&v1alpha1.RunnerPool{}, &v1alpha1.ScaleSet{}, &v1alpha1.Runner{}).
+		WithInterceptorFuncs(interceptor.Funcs{Create: b.create, List: b.list}).Build()
+	b.Reconciler = &Reconciler{
+		Reporter: kube.Reporter{Client: c, Events: events.NewFakeRecorder(100)}, Sessions: b, Failures: b,
+		Live: c, Demand: []Reader{b}, Desk: b,
+		Policies: policies.NewEngine(func() time.Time { return b.now }),
+		Now:      func() time.Time { return b.now },
+	}
+	return b
+}
+
+// create refuses the dry run of a pod if the test wants it, and sets the time of creation.
+func (b *bench) create(ctx context.Context, c client.WithWatch, obj client.Object, o ...client.CreateOption) error {
+	if _, isPod := obj.(*corev1.Pod); isPod && b.refusal != nil {
+		return b.refusal
+	}
+	if _, isRevision := obj.(*appsv1.ControllerRevision); isRevision && b.refusedRevision != nil {
+		return b.refusedRevision
+	}
+	obj.SetCreationTimestamp(metav1.Time{Time: b.now})
+	return c.Create(ctx, obj, o...)
+}
+
+// list hides the Runners if the test wants it.
+func (b *bench) list(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
+	switch _, runners := list.(*v1alpha1.RunnerList); {
+	case runners && b.stale:
+		return nil
+	case runners && b.broken:
+		return fmt.Errorf("the cache is broken")
+	}
+	return c.List(ctx, list, o...)
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func template(image string) runtime.RawExtension {
+	return runtime.RawExtension{Raw: fmt.Appendf(nil, `{"spec":{"containers":[{"name":"runner","image":%q}]}}`, image)}
+}
+
+func (b *bench) reconcile() {
+	b.t.Helper()
+	_, err := b.Reconcile(b.t.Context(), ctrl.Request{NamespacedName: key})
+	must(b.t, err)
+}
+
+// start makes the record and lets the scale set be ready.
+func (b *bench) start() {
+	b.t.Helper()
+	b.reconcile()
+	set := &v1alpha1.ScaleSet{}
+	must(b.t, b.Client.Get(b.t.Context(), key, set))
+	set.Status.ID, set.Status.Name, set.Status.ObservedGeneration = 7, set.Spec.Name, set.Generation
+	conditions.MarkTrue(set, v1alpha1.ReadyCondition, v1alpha1.SucceededReason, "listening")
+	must(b.t, b.Client.Status().Update(b.t.Context(), set))
+	b.reconcile()
+}
+
+func (b *bench) pool() *v1alpha1.RunnerPool {
+	b.t.Helper()
+	p := &v1alpha1.RunnerPool{}
+	must(b.t, b.Client.Get(b.t.Context(), key, p))
+	return p
+}
+
+func (b *bench) change(do func(*v1alpha1.RunnerPool)) {
+	b.t.Helper()
+	p := b.pool()
+	do(p)
+	p.Generation++
+	must(b.t, b.Client.Update(b.t.Context(), p))
+}
+
+func (b *bench) runners() []v1alpha1.Runner {
+	b.t.Helper()
+	list := &v1alpha1.RunnerList{}
+	must(b.t, b.Client.List(b.t.Context(), list))
+	return list.Items
+}
+
+func (b *bench) readyReason() string {
+	b.t.Helper()
+	c := conditions.Get(b.pool(), v1alpha1.ReadyCondition)
+	return fmt.Sprintf("%s %s: %s", c.Status, c.Reason, c.Message)
+}
+
+func TestJobsBecomeRunnersOnce(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.words.Assigned = 3
+	b.reconcile()
+	b.reconcile()
+	if n := len(b.runners()); n != 3 {
+		t.Errorf("%d runners for 3 jobs", n)
+	}
+	p := b.pool()
+	if d := p.Status.Decision; d.Desired != 3 || d.Announced != 5 || d.Reason != "3 jobs" || p.Status.Jobs != 3 || p.Status.Runners.Pending != 3 {
+		t.Errorf("decision %+v, runners %+v", d, p.Status.Runners)
+	}
+	if !conditions.IsReady(p) {
+		t.Errorf("ready: %s", b.readyReason())
+	}
+	if last := b.announced[len(b.announced)-1]; last != 5 {
+		t.Errorf("announced %d", last)
+	}
+}
+
+func TestNothingIsStartedBeforeTheScaleSetIsThere(t *testing.T) {
+	b := newBench(t)
+	b.words.Assigned = 3
+	b.reconcile()
+	if n := len(b.runners()); n != 0 {
+		t.Errorf("%d runners", n)
+	}
+	if got := b.readyReason(); !strings.HasPrefix(got, "Unknown Progressing") {
+		t.Errorf("ready: %s", got)
+	}
+}
+
+func TestAJobThatCompletedLeavesSupplyAtOnce(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.words.Assigned = 2
+	b.reconcile()
+	name := b.runners()[0].Name
+	event := scaleset.JobEvent{Type: scaleset.JobCompleted, JobID: "j", RunnerName: name, Result: "succeeded", At: b.now}
+	b.words.Completed = map[string]scaleset.JobEvent{name: event}
+	b.reconcile()
+	if n := len(b.runners()); n != 3 {
+		t.Errorf("%d runners: 2 jobs are assigned, and one runner is done", n)
+	}
+}
+
+func TestABadTemplateLeavesTheLastGoodOneInForce(t *testing.T) {
+	invalid := apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "x", nil)
+	quota := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "x", fmt.Errorf("exceeded quota: team"))
+	cases := map[string]struct {
+		template runtime.RawExtension
+		refusal  error
+		want     string // of Ready; "" for accepted
+	}{
+		"a typo":                 {runtime.RawExtension{Raw: []byte(`{"spec":{"containers":[{"name":"runner","imge":"x"}]}}`)}, nil, `unknown field "spec.containers[0].imge"`},
+		"refused by the server":  {template("runner:2"), invalid, "is invalid"},
+		"a connection's Secret":  {runtime.RawExtension{Raw: []byte(`{"spec":{"containers":[{"name":"runner","image":"x","envFrom":[{"secretRef":{"name":"github"}}]}]}}`)}, nil, "credentials of a GitHubConnection or a PoolSource"},
+		"an exhausted quota":     {template("runner:2"), quota, ""},
+		"formatted another way":  {runtime.RawExtension{Raw: []byte(`{"spec": {"containers": [{"image": "runner:1", "name": "runner"}]}}`)}, invalid, ""},
+		"accepted by the server": {template("runner:2"), nil, ""},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.start()
+			good := b.pool().Status.Revision
+			b.refusal = tc.refusal
+			b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Template = tc.template })
+			b.words.Assigned = 1
+			b.reconcile()
+			p := b.pool()
+			valid := conditions.IsTrue(p, v1alpha1.TemplateValidCondition)
+			if valid != (tc.want == "") || conditions.IsStalled(p) == valid || !strings.Contains(b.readyReason(), tc.want) {
+				t.Errorf("ready: %s", b.readyReason())
+			}
+			if !valid && p.Status.Revision != good {
+				t.Errorf("revision %s, not %s", p.Status.Revision, good)
+			}
+			if list := b.runners(); len(list) != 1 || list[0].Spec.Revision != p.Status.Revision {
+				t.Errorf("runners: %+v", list)
+			}
+		})
+	}
+}
+
+func TestJobsAreServedWhileATemplateCannotBeTried(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	good := b.pool().Status.Revision
+	b.refusal = apierrors.NewInternalError(fmt.Errorf("an admission webhook is down"))
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Template = template("runner:2") })
+	b.words.Assigned = 2
+	b.reconcile()
+	if list := b.runners(); len(list) != 2 || list[0].Spec.Revision != good {
+		t.Errorf("runners: %+v", list)
+	}
+	b.refusal = nil
+	b.reconcile()
+	if b.pool().Status.Revision == good {
+		t.Error("not tried again")
+	}
+}
+
+func TestATemplateThatIsRefusedAtFirstIsTriedAgain(t *testing.T) {
+	b := newBench(t)
+	b.refusal = apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "x", fmt.Errorf("serviceaccount ci not found"))
+	result, err := b.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
+	if err != nil || result.RequeueAfter == 0 || !conditions.IsStalled(b.pool()) {
+		t.Errorf("%+v, %v: %s", result, err, b.readyReason())
+	}
+}
+
+func TestAScaleSetHeldElsewhereIsNotServed(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.words.State, b.words.Assigned = scaleset.OwnedElsewhere, 4
+	b.reconcile()
+	if n := len(b.runners()); n != 0 {
+		t.Errorf("%d runners for another's jobs", n)
+	}
+}
+
+func TestRunnersOfAFormerScaleSetAreReplaced(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.words.Assigned = 1
+	b.reconcile()
+	set := &v1alpha1.ScaleSet{}
+	must(t, b.Client.Get(t.Context(), key, set))
+	set.Status.ID = 8
+	must(t, b.Client.Status().Update(t.Context(), set))
+	b.reconcile()
+	if list := b.runners(); len(list) != 2 || list[1].Spec.ScaleSetID != 8 {
+		t.Errorf("runners: %+v", list)
+	}
+}
+
+func TestRevisionsThatNoRunnerWasMadeFromGo(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	first := b.pool().Status.Revision
+	for i := range 3 {
+		b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Template = template(fmt.Sprint("runner:", i+2)) })
+		b.reconcile()
+	}
+	b.reconcile()
+	if names := b.revisions(); len(names) != 2 || !slices.Contains(names, first) {
+		t.Errorf("none of them ran yet: %v are left, not the first and the last", names)
+	}
+	b.words.Assigned = 1
+	b.reconcile()
+	b.work(b.runners()[0].Name)
+	b.reconcile()
+	b.reconcile()
+	if names := b.revisions(); len(names) != 1 || names[0] != b.pool().Status.Revision {
+		t.Errorf("the last did well: %v are left", names)
+	}
+}
+
+func TestSuspensionAnnouncesNothingAndServesWhatWasAccepted(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Suspend = true })
+	b.words.Assigned = 1
+	b.reconcile()
+	if last := b.announced[len(b.announced)-1]; last != 0 || len(b.runners()) != 1 {
+		t.Errorf("announced %d, %d runners", last, len(b.runners()))
+	}
+	if got := b.readyReason(); !strings.HasPrefix(got, "False Suspended") {
+		t.Errorf("ready: %s", got)
+	}
+}
+
+func TestAnotherConnectionMeansAnotherScaleSet(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.ConnectionRef.Name = "other" })
+	b.reconcile()
+	set := &v1alpha1.ScaleSet{}
+	must(t, b.Client.Get(t.Context(), key, set))
+	if set.DeletionTimestamp.IsZero() || b.announced[len(b.announced)-1] != 0 {
+		t.Errorf("the former scale set stays: %+v, announced %v", set, b.announced)
+	}
+}
+
+func TestTheScaleSetsTroubleIsThePools(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	set := &v1alpha1.ScaleSet{}
+	must(t, b.Client.Get(t.Context(), key, set))
+	conditions.MarkFalse(set, v1alpha1.ReadyCondition, v1alpha1.RunnerGroupNotFoundReason, "no such group")
+	conditions.MarkStalled(set, v1alpha1.RunnerGroupNotFoundReason, "no such group")
+	must(t, b.Client.Status().Update(t.Context(), set))
+	b.reconcile()
+	if got := b.readyReason(); got != "False RunnerGroupNotFound: scale set: no such group" || !conditions.IsStalled(b.pool()) {
+		t.Errorf("ready: %s", got)
+	}
+}
+
+// A pass on a cache that does not show a runner yet must not make it again.
+func TestCreatedRunnersAreExpected(t *testing.T) {
+	e := new(memory).of(key)
+	now := time.Unix(1000, 0)
+	made := func(name string) *v1alpha1.Runner {
+		return &v1alpha1.Runner{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.Time{Time: now}}}
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		e.expect(made(name))
+	}
+	e.failed("c")
+	if missing := e.missing([]*v1alpha1.Runner{made("a")}, now); len(missing) != 1 || missing[0].Name != "b" {
+		t.Errorf("missing %v", missing)
+	}
+	if missing := e.missing(nil, now.Add(expectationLife)); len(missing) != 1 {
+		t.Errorf("b is given up within its time, or a is expected again: %v", missing)
+	}
+	if missing := e.missing(nil, now.Add(expectationLife+1)); len(missing) != 0 {
+		t.Errorf("believed in for ever: %v", missing)
+	}
+}
+
+// Another process with no memory and a stale cache comes to the same names.
+func TestAStaleCacheNeverCreatesTwice(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.words.Assigned = 3
+	b.stale = true
+	b.reconcile()
+	b.memory = memory{}
+	b.reconcile()
+	b.stale = false
+	if n := len(b.runners()); n != 3 {
+		t.Errorf("%d runners for 3 jobs", n)
+	}
+	b.words.Assigned = 4
+	b.reconcile()
+	if n := len(b.runners()); n != 4 {
+		t.Errorf("%d runners for 4 jobs", n)
+	}
+}
+
+func TestRunnerNamesFitEverywhere(t *testing.T) {
+	for _, pool := range []string{"linux", strings.Repeat("x", 253), strings.Repeat("a.", 100), strings.Repeat("x", 37) + "-.x"} {
+		begin := stem(pool, "p1")
+		name := begin + strconv.Itoa(1<<40)
+		if bad := append(validation.IsDNS1123Subdomain(name), validation.IsValidLabelValue(name)...); len(bad) > 0 || len(name) > maxRunnerName {
+			t.Errorf("%q: %v", name, bad)
+		}
+		if n := numberOf(begin, name); n != 1<<40 {
+			t.Errorf("%q has number %d", name, n)
+		}
+	}
+	for _, foreign := range []string{"linux-x", "linux-1", stem("linux", "p2") + "7", stem("linux", "p1") + "-7"} {
+		if n := numberOf(stem("linux", "p1"), foreign); n != 0 {
+			t.Errorf("%q has number %d", foreign, n)
+		}
+	}
+}
+
+func (b *bench) fail(n int, cause v1alpha1.RunnerCause) {
+	for range n {
+		b.outcomes.Failures = append(b.outcomes.Failures, runners.Failure{Revision: b.pool().Status.Revision, Cause: cause, Message: "no such image", Began: b.now, At: b.now})
+	}
+}
+
+func TestAJobThatWasOverBeforeThePoolLookedEndsARowOfFailures(t *testing.T) {
+	for name, tc := range map[string]struct {
+		began time.Duration // after the last failure
+		want  bool
+	}{
+		"begun after it":  {time.Second, true},
+		"begun before it": {-time.Minute, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.start()
+			b.fail(3, v1alpha1.CauseImagePull)
+			b.outcomes.Worked = map[string]time.Time{b.pool().Status.Revision: b.now.Add(tc.began)}
+			b.reconcile()
+			if conditions.IsTrue(b.pool(), v1alpha1.HealthyCondition) != tc.want {
+				t.Error(b.readyReason())
+			}
+		})
+	}
+}
+
+func TestARowOfFailuresHoldsThePoolBack(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.words.Assigned = 3
+	b.fail(3, v1alpha1.CauseImagePull)
+	b.reconcile()
+	if n, last := len(b.runners()), b.announced[len(b.announced)-1]; n != 0 || last != 0 {
+		t.Errorf("%d runners made, %d announced", n, last)
+	}
+	if got := b.readyReason(); got != "False RunnersFailing: 3 runners in a row failed (ImagePull: no such image); one is tried after 10s" || !conditions.IsFalse(b.pool(), v1alpha1.HealthyCondition) {
+		t.Errorf("ready: %s", got)
+	}
+	b.now = b.now.Add(scaling.ProbeMin)
+	b.reconcile()
+	b.reconcile()
+	if n, last := len(b.runners()), b.announced[len(b.announced)-1]; n != 1 || last != 1 {
+		t.Fatalf("%d runners made, %d announced", n, last)
+	}
+	name := b.runners()[0].Name
+	b.words.Started = map[string]scaleset.JobEvent{name: {Type: scaleset.JobStarted, JobID: "j", RunnerName: name, At: b.now.Add(time.Second)}}
+	b.reconcile()
+	if n, last := len(b.runners()), b.announced[len(b.announced)-1]; n != 3 || last != 5 || !conditions.IsReady(b.pool()) {
+		t.Errorf("one runner has a job: %d runners, %d announced, %s", n, last, b.readyReason())
+	}
+}
+
+// What waited for jobs before the failures neither proves nor tries anything.
+func TestAnOlderIdleRunnerKeepsNoProbeAway(t *testing.T) {
+	b := newBench(t)
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })
+	b.start()
+	b.reconcile()
+	b.run(b.runners()[0])
+	b.now = b.now.Add(time.Hour)
+	b.words.Counted, b.words.Statistics.IdleRunners = b.now, 1
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(2)) })
+	b.fail(3, v1alpha1.CauseImagePull)
+	b.reconcile()
+	if n := len(b.runners()); n != 1 {
+		t.Fatalf("%d runners right after the failures", n)
+	}
+	b.now = b.now.Add(scaling.ProbeMin)
+	b.reconcile()
+	if n := len(b.runners()); n != 2 || !conditions.IsFalse(b.pool(), v1alpha1.HealthyCondition) {
+		t.Errorf("%d runners, one of them to try, %s", n, b.readyReason())
+	}
+}
+
+// After a restart the completions of jobs come later than the ends of their runners.
+func TestWhatEndedWhileNobodyListenedIsNoFailure(t *testing.T) {
+	for name, tc := range map[string]struct {
+		state     scaleset.State
+		listening time.Duration
+		clean     bool
+		open      bool
+	}{
+		"a session was just opened": {state: scaleset.Listening, listening: time.Second, clean: true},
+		"there is no session":       {state: scaleset.Refused, listening: time.Hour, clean: true},
+		"it was listened to GitHub": {state: scaleset.Listening, listening: time.Hour, clean: true, open: true},
+		"it ended with an error":    {state: scaleset.Opening, open: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.start()
+			b.words.State, b.words.Since = tc.state, b.now.Add(-tc.listening)
+			b.fail(3, v1alpha1.CauseCrash)
+			for i := range b.outcomes.Failures {
+				b.outcomes.Failures[i].Clean = tc.clean
+			}
+			b.reconcile()
+			if open := conditions.IsFalse(b.pool(), v1alpha1.HealthyCondition); open != tc.open {
+				t.Errorf("held back: %v", open)
+			}
+		})
+	}
+}
+
+func TestAnotherTemplateIsTriedAfresh(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.words.Assigned = 2
+	b.fail(3, v1alpha1.CauseImagePull)
+	b.reconcile()
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Template = template("runner:2") })
+	b.fail(3, v1alpha1.CauseUnschedulable)
+	b.reconcile()
+	if n := len(b.runners()); n != 2 {
+		t.Errorf("%d runners for 2 jobs", n)
+	}
+}
+
+func TestAQuotaLowersWhatIsTakenIn(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.words.Assigned = 3
+	b.reconcile()
+	blocked := b.runners()[0]
+	blocked.Status.Cause, blocked.Status.Reason = v1alpha1.CauseQuota, "exceeded quota: pods"
+	must(t, b.Client.Status().Update(t.Context(), &blocked))
+	b.words.Assigned = 5
+	b.reconcile()
+	if n, last := len(b.runners()), b.announced[len(b.announced)-1]; n != 3 || last != 2 {
+		t.Errorf("%d runners, %d announced", n, last)
+	}
+	if got := b.readyReason(); got != "False QuotaExceeded: runner "+blocked.Name+": exceeded quota: pods" {
+		t.Errorf("ready: %s", got)
+	}
+}
+
+// run lets a runner's container run.
+func (b *bench) run(r v1alpha1.Runner) {
+	b.t.Helper()
+	r.Status.StartedAt = &metav1.Time{Time: b.now}
+	must(b.t, b.Client.Status().Update(b.t.Context(), &r))
+	must(b.t, b.Client.Create(b.t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: r.Name, Labels: r.Labels, Annotations: map[string]string{v1alpha1.RunnerUIDAnnotation: string(r.UID)}},
+		Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
+			Name: v1alpha1.RunnerContainerName, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Time{Time: b.now}}},
+		}}},
+	}))
+}
+
+func TestARunnerThatGitHubDoesNotSeeIsReplacedFirst(t *testing.T) {
+	b := newBench(t)
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })
+	b.start()
+	b.reconcile()
+	b.run(b.runners()[0])
+	b.words.Counted = b.now
+	b.now = b.now.Add(v1alpha1.DefaultConnectDeadline)
+	b.reconcile()
+	if n := len(b.runners()); n != 1 || b.asked != 1 {
+		t.Fatalf("%d runners, GitHub asked %d times: its count is from before the deadline", n, b.asked)
+	}
+	b.words.Counted = b.now
+	b.reconcile()
+	ending := 0
+	for _, r := range b.runners() {
+		if !r.DeletionTimestamp.IsZero() {
+			ending++
+		}
+	}
+	if n := len(b.runners()); n != 2 || ending != 1 || !slices.Equal(b.condemned, []v1alpha1.RunnerCause{v1alpha1.CauseNeverConnected}) {
+		t.Errorf("%d runners, %d of them ending, %v", n, ending, b.condemned)
+	}
+}
+
+// The message of a completion can be lost, and its container can hang.
+func TestARunnerThatIsBusyOnlyByOurAccountIsDoubted(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.words.Assigned = 1
+	b.reconcile()
+	r := b.runners()[0]
+	b.run(r)
+	b.words.Started = map[string]scaleset.JobEvent{r.Name: {Type: scaleset.JobStarted, JobID: "j", RunnerName: r.Name, At: b.now}}
+	b.now = b.now.Add(poolstatus.Settle)
+	b.words.Counted, b.words.Statistics.BusyRunners = b.now, 1
+	b.reconcile()
+	if len(b.doubted) != 0 {
+		t.Errorf("doubted %v", b.doubted)
+	}
+	b.words.Statistics.BusyRunners = 0
+	b.reconcile()
+	if !slices.Equal(b.doubted, []string{r.Name}) {
+		t.Errorf("doubted %v", b.doubted)
+	}
+}
+
+// A server that doesn't count runners can't tell that one is missing.
+func TestWhereGitHubMayNotCountRegistrationsAreLookedUp(t *testing.T) {
+	b := newBench(t)
+	b.words.Statistics.RegisteredRunners = 0
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })
+	b.start()
+	b.reconcile()
+	b.run(b.runners()[0])
+	b.now = b.now.Add(v1alpha1.DefaultConnectDeadline)
+	b.words.Counted = b.now
+	b.reconcile()
+	if len(b.doubted) != 1 || len(b.condemned) != 0 {
+		t.Errorf("doubted %v, given up %v", b.doubted, b.condemned)
+	}
+}
+
+func TestARunnerThatGitHubSawOnceIsLostAndNotToBlame(t *testing.T) {
+	b := newBench(t)
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })
+	b.start()
+	b.reconcile()
+	b.run(b.runners()[0])
+	b.now = b.now.Add(v1alpha1.DefaultConnectDeadline)
+	b.words.Counted, b.words.Statistics.IdleRunners = b.now, 1
+	b.reconcile()
+	b.words.Statistics.IdleRunners = 0
+	b.reconcile()
+	if !slices.Equal(b.condemned, []v1alpha1.RunnerCause{v1alpha1.CauseRemoved}) {
+		t.Errorf("given up for %v", b.condemned)
+	}
+}

@@ -1,0 +1,108 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pools
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/fluxcd/pkg/runtime/predicates"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers/runners"
+	"github.com/corral-dev/corral/internal/kube"
+)
+
+// gathering is how long events of runners and pods are gathered for one pass: in a
+// burst they come by the hundreds a second. GitHub's words are acted on at once.
+const gathering = 100 * time.Millisecond
+
+// SetupWithManager watches pools, what they own, their runners' pods, and the
+// words of GitHub and of what else tells of jobs.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int, words ...source.Source) error {
+	b := ctrl.NewControllerManagedBy(mgr).
+		Named("runnerpool").
+		For(&v1alpha1.RunnerPool{}, builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicates.ReconcileRequestedPredicate{}))).
+		Owns(&v1alpha1.ScaleSet{}).
+		Watches(&v1alpha1.Runner{}, gathered(), builder.WithPredicates(runnerChanged())).
+		Watches(&corev1.Pod{}, gathered(), builder.WithPredicates(runners.PodChanged())).
+		Watches(&v1alpha1.GitHubConnection{}, handler.EnqueueRequestsFromMapFunc(r.elsewhere), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WatchesRawSource(r.Policies.Pools()).
+		WithOptions(kube.Fair(concurrent, tenant))
+	for _, w := range words {
+		b = b.WatchesRawSource(w)
+	}
+	return b.Complete(r)
+}
+
+// tenant has the pools of a namespace take turns with those of others: asking its policies may take long.
+func tenant(req reconcile.Request) (group, flow string) { return req.Namespace, req.Name }
+
+// elsewhere finds the pools of other namespaces that name a connection: its owner may have let them use it, or no more.
+func (r *Reconciler) elsewhere(ctx context.Context, obj client.Object) []reconcile.Request {
+	pools := &v1alpha1.RunnerPoolList{}
+	if err := r.Client.List(ctx, pools, client.UnsafeDisableDeepCopy); err != nil {
+		return nil // each looks once a minute
+	}
+	var all []reconcile.Request
+	for i := range pools.Items {
+		p := &pools.Items[i]
+		if p.Namespace != obj.GetNamespace() && p.Spec.ConnectionRef.From(p.Namespace) == client.ObjectKeyFromObject(obj) {
+			all = append(all, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(p)})
+		}
+	}
+	return all
+}
+
+// gathered wakes the pool of an object a moment after the first of many events.
+func gathered() handler.EventHandler {
+	wake := func(q workqueue.TypedRateLimitingInterface[reconcile.Request], obj client.Object) {
+		if pool := obj.GetLabels()[v1alpha1.PoolLabel]; pool != "" {
+			q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: obj.GetNamespace(), Name: pool}}, gathering)
+		}
+	}
+	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	return handler.Funcs{
+		CreateFunc:  func(_ context.Context, e event.CreateEvent, q queue) { wake(q, e.Object) },
+		UpdateFunc:  func(_ context.Context, e event.UpdateEvent, q queue) { wake(q, e.ObjectNew) },
+		DeleteFunc:  func(_ context.Context, e event.DeleteEvent, q queue) { wake(q, e.Object) },
+		GenericFunc: func(_ context.Context, e event.GenericEvent, q queue) { wake(q, e.Object) },
+	}
+}
+
+// runnerChanged lets those updates of Runners pass that say more than their pod does.
+func runnerChanged() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, ok1 := e.ObjectOld.(*v1alpha1.Runner)
+		after, ok2 := e.ObjectNew.(*v1alpha1.Runner)
+		return !ok1 || !ok2 || before.Generation != after.Generation || before.Status.Cause != after.Status.Cause ||
+			before.Status.State != after.Status.State
+	}}
+}
+
+// forget drops what is remembered of a pool that is gone. Its runners with a job go on, and count where
+// pools share a ceiling; each that ends leads here again.
+func (r *Reconciler) forget(ctx context.Context, key types.NamespacedName) error {
+	r.memory.drop(key)
+	r.Failures.TakeOutcomes(key)
+	unmeasure(key)
+	left := &v1alpha1.RunnerList{}
+	if err := r.Client.List(ctx, left, client.InNamespace(key.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: key.Name}, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing runners of a pool that is gone: %w", err)
+	}
+	r.Policies.Forget(key, int32(len(left.Items))) //nolint:gosec // far below
+	return nil
+}

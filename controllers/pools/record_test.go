@@ -1,0 +1,112 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pools
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/github/rest"
+)
+
+// serving has a REST client of a connection, or not.
+type serving bool
+
+func (s serving) Get(string) (*rest.Client, bool) { return nil, bool(s) }
+
+// newRESTPool is a bench whose pool registers by the REST API, and is told of two jobs.
+func newRESTPool(t *testing.T) *bench {
+	t.Helper()
+	b := newBench(t)
+	b.Cluster, b.REST = "cluster", serving(true)
+	b.declare(func(s *v1alpha1.RunnerPoolSpec) {
+		s.Registration, s.Labels, s.RunnerGroup = v1alpha1.RegisterREST, []string{"gpu"}, "builders"
+	})
+	b.reading = told(2, 0)
+	b.reconcile()
+	return b
+}
+
+func TestRESTRunnersBearTheLabelsAndTheMarkOfTheirPool(t *testing.T) {
+	b := newRESTPool(t)
+	mark := v1alpha1.OwnerLabel("cluster", "p1")
+	want := &v1alpha1.RESTRegistration{URL: "https://github.com/acme", RunnerGroup: "builders", Labels: []string{"gpu", "self-hosted", "linux", "x64", mark}}
+	for _, r := range b.runners() {
+		if diff := cmp.Diff(want, r.Spec.REST); diff != "" || r.Spec.ConnectionRef.Name != "acme" {
+			t.Errorf("on %s: %s", r.Spec.ConnectionRef.Name, diff)
+		}
+	}
+	sets := &v1alpha1.ScaleSetList{}
+	must(t, b.Client.List(t.Context(), sets))
+	if len(sets.Items) != 0 {
+		t.Errorf("a scale set was made: %+v", sets.Items)
+	}
+	if got := b.readyReason(); !strings.HasPrefix(got, "True") {
+		t.Errorf("ready: %s", got)
+	}
+}
+
+func TestRESTRunnersThatAreRegisteredOtherwiseAreReplacedAfterTheirJob(t *testing.T) {
+	pool := func(do func(*v1alpha1.RunnerPoolSpec)) func(*bench) {
+		return func(b *bench) { b.change(func(p *v1alpha1.RunnerPool) { do(&p.Spec) }) }
+	}
+	connect := func(b *bench, name, url string) {
+		must(b.t, b.Client.Create(b.t.Context(), &v1alpha1.GitHubConnection{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: name}, Spec: v1alpha1.GitHubConnectionSpec{URL: url},
+		}))
+	}
+	for name, change := range map[string]func(*bench){
+		"labels": pool(func(s *v1alpha1.RunnerPoolSpec) { s.Labels = []string{"gpu", "large"} }),
+		"group":  pool(func(s *v1alpha1.RunnerPoolSpec) { s.RunnerGroup = "" }),
+		"connection": func(b *bench) {
+			connect(b, "other", "https://github.com/acme")
+			pool(func(s *v1alpha1.RunnerPoolSpec) { s.ConnectionRef.Name = "other" })(b)
+		},
+		"another connection of that name": func(b *bench) {
+			must(b.t, b.Client.Delete(b.t.Context(), &v1alpha1.GitHubConnection{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "acme"}}))
+			b.reconcile()
+			if n := len(b.runners()); n != 2 {
+				b.t.Errorf("%d runners while the connection is on its way", n)
+			}
+			connect(b, "acme", "https://github.com/other")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newRESTPool(t)
+			before := b.runners()
+			busy := before[0]
+			busy.Status.StartedAt = &metav1.Time{Time: b.now}
+			busy.Status.Job = &v1alpha1.JobReference{ID: "7", StartedAt: &metav1.Time{Time: b.now}}
+			must(t, b.Client.Status().Update(t.Context(), &busy))
+			change(b)
+			b.reconcile()
+			var news int
+			has := func(name string) bool {
+				return slices.ContainsFunc(b.runners(), func(r v1alpha1.Runner) bool { return r.Name == name && r.DeletionTimestamp.IsZero() })
+			}
+			for _, r := range b.runners() {
+				if r.Name != busy.Name && r.Name != before[1].Name && (r.Spec.ConnectionRef != busy.Spec.ConnectionRef || !cmp.Equal(r.Spec.REST, busy.Spec.REST)) {
+					news++
+				}
+			}
+			if !has(busy.Name) || has(before[1].Name) || news != 1 {
+				t.Errorf("the busy one is there: %v; the other: %v; %d new ones", has(busy.Name), has(before[1].Name), news)
+			}
+		})
+	}
+}
+
+func TestAPoolTellsThatItsConnectionDoesNotServe(t *testing.T) {
+	b := newRESTPool(t)
+	b.REST = serving(false)
+	b.reconcile()
+	if got := b.readyReason(); !strings.HasPrefix(got, "False ConnectionNotReady") {
+		t.Errorf("ready: %s", got)
+	}
+}

@@ -1,0 +1,177 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pools
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/podspec"
+)
+
+// twin is a template whose digest begins as that of the other image's: such a pair is found in three seconds.
+func twin(image string) runtime.RawExtension {
+	n := map[string]int{"runner:1": 992218, "runner:2": 1790303}[image]
+	return runtime.RawExtension{Raw: fmt.Appendf(nil, `{"metadata":{"annotations":{"n":"%d"}},"spec":{"containers":[{"name":"runner","image":%q}]}}`, n, image)}
+}
+
+const twins = "linux-0d7f9ec30b"
+
+// newTwins is a bench whose pool has the first of the twins.
+func newTwins(t *testing.T) *bench {
+	t.Helper()
+	b := newBench(t)
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Template = twin("runner:1") })
+	b.start()
+	if r := b.pool().Status.Revision; r != twins {
+		t.Fatalf("revision %s", r)
+	}
+	return b
+}
+
+func (b *bench) revisionOf(name string) *appsv1.ControllerRevision {
+	b.t.Helper()
+	r := &appsv1.ControllerRevision{}
+	must(b.t, b.Client.Get(b.t.Context(), types.NamespacedName{Namespace: "ci", Name: name}, r))
+	return r
+}
+
+func digestOf(t *testing.T, template runtime.RawExtension) string {
+	t.Helper()
+	digest, err := podspec.Digest(template.Raw)
+	must(t, err)
+	return digest
+}
+
+func TestTemplatesWithTheSameTenDigitsAreTwoRevisions(t *testing.T) {
+	b := newTwins(t)
+	b.words.Assigned = 1
+	b.reconcile()
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Template = twin("runner:2") })
+	b.words.Assigned = 2
+	b.reconcile()
+	const second = twins + "-1"
+	if r := b.pool().Status.Revision; r != second || len(b.revisions()) != 2 {
+		t.Fatalf("revision %s of %v", r, b.revisions())
+	}
+	r := b.revisionOf(second)
+	if want := digestOf(t, twin("runner:2")); !strings.Contains(string(r.Data.Raw), "runner:2") || r.Annotations[v1alpha1.TemplateDigestAnnotation] != want {
+		t.Errorf("it is %s, %v; want %s", r.Data.Raw, r.Annotations, want)
+	}
+	for _, r := range b.runners() {
+		image := map[string]string{twins: "runner:1", second: "runner:2"}[r.Spec.Revision]
+		if r.Spec.TemplateDigest != digestOf(t, twin(image)) {
+			t.Errorf("runner %s of %s is for template %s", r.Name, r.Spec.Revision, r.Spec.TemplateDigest)
+		}
+	}
+	b.delete(twins)
+	b.reconcile()
+	if r := b.pool().Status.Revision; r != second {
+		t.Errorf("it is %s once the first is gone", r)
+	}
+}
+
+func TestAVerdictOnOneTemplateIsNoneOnAnotherOfTheSameName(t *testing.T) {
+	b := newTwins(t)
+	b.put("p", deny("runner:2"))
+	b.reconcile()
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Template = twin("runner:2") })
+	b.words.Assigned = 1
+	b.reconcile()
+	if r := b.readyReason(); !strings.Contains(r, "PolicyDenied") || len(b.runners()) != 1 || b.runners()[0].Spec.Revision != twins || len(b.revisions()) != 1 {
+		t.Errorf("ready: %s; runners %+v", r, b.runners())
+	}
+}
+
+// Whoever may delete ControllerRevisions makes room under the name that was allowed.
+func TestWhatWasAllowedOfATemplateHoldsForNoOther(t *testing.T) {
+	for name, bound := range map[string]bool{"judged by policies": true, "without policies": false} {
+		t.Run(name, func(t *testing.T) {
+			b := newTwins(t)
+			if bound {
+				b.put("p", deny("another"))
+				b.reconcile()
+			}
+			b.put("p", brokenModule)
+			b.delete(twins)
+			b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Template = twin("runner:2") })
+			b.words.Assigned = 1
+			if _, err := b.Reconcile(t.Context(), ctrl.Request{NamespacedName: key}); err == nil {
+				t.Error("a runner was made of a template that is gone")
+			}
+			if len(b.revisions()) != 0 || len(b.runners()) != 0 {
+				t.Errorf("revisions %v, %d runners: %s", b.revisions(), len(b.runners()), b.readyReason())
+			}
+		})
+	}
+}
+
+func TestARevisionThatSomebodyReplacedIsNotAdopted(t *testing.T) {
+	b := newTwins(t)
+	b.words.Assigned = 1
+	b.reconcile()
+	forged := b.revisionOf(twins)
+	b.delete(twins)
+	forged.ResourceVersion, forged.Data = "", template("runner:evil")
+	must(t, b.Client.Create(t.Context(), forged))
+	b.reconcile()
+	if r := b.pool().Status.Revision; r == twins {
+		t.Errorf("revision %s", r)
+	}
+}
+
+func TestARunnerOfATemplateThatWasReplacedIsReplaced(t *testing.T) {
+	b := newTwins(t)
+	b.words.Assigned = 1
+	b.reconcile()
+	b.runAll()
+	former := b.runners()[0].Name
+	b.delete(twins)
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Template = twin("runner:2") })
+	b.reconcile()
+	b.reconcile()
+	if i := slices.IndexFunc(b.runners(), func(r v1alpha1.Runner) bool { return r.Name == former && r.DeletionTimestamp.IsZero() }); i >= 0 {
+		t.Errorf("%s goes on as one of revision %s", former, b.pool().Status.Revision)
+	}
+}
+
+func TestARevisionThatTheCacheDoesNotShowIsNotTakenForOurs(t *testing.T) {
+	b := newTwins(t)
+	b.refusedRevision = apierrors.NewAlreadyExists(schema.GroupResource{Resource: "controllerrevisions"}, "x")
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Template = template("runner:3") })
+	b.reconcile()
+	if r := b.pool().Status.Revision; r != twins || !strings.Contains(b.readyReason(), "may be of another template") {
+		t.Errorf("revision %s: %s", r, b.readyReason())
+	}
+}
+
+func (b *bench) delete(revision string) {
+	b.t.Helper()
+	must(b.t, b.Client.Delete(b.t.Context(), &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: revision}}))
+}
+
+func TestATemplateThatAFormerVersionTookIsNamed(t *testing.T) {
+	b := newBench(t)
+	marked := runtime.RawExtension{Raw: []byte(`{"metadata":{"annotations":{"corral.dev/job":"{}"}},"spec":{"containers":[{"name":"runner","image":"r"}]}}`)}
+	b.start()
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Template = marked })
+	stored := b.revisionOf(b.pool().Status.Revision)
+	stored.ResourceVersion, stored.Name, stored.Data = "", podspec.RevisionNames("linux", digestOf(t, marked))[0], marked
+	must(t, b.Client.Create(t.Context(), stored))
+	b.reconcile()
+	if r := b.readyReason(); !strings.Contains(r, "TemplateInvalid") || !strings.Contains(r, "spec.template.metadata.annotations[corral.dev/job]") {
+		t.Errorf("ready: %s", r)
+	}
+}

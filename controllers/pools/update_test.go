@@ -1,0 +1,368 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pools
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fluxcd/pkg/runtime/conditions"
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/rollout"
+	"github.com/corral-dev/corral/internal/scaling"
+)
+
+// revisions lists the ControllerRevisions.
+func (b *bench) revisions() []string {
+	b.t.Helper()
+	list := &appsv1.ControllerRevisionList{}
+	must(b.t, b.Client.List(b.t.Context(), list))
+	var names []string
+	for _, r := range list.Items {
+		names = append(names, r.Name)
+	}
+	return names
+}
+
+// work gives a runner a job.
+func (b *bench) work(name string) {
+	if b.words.Started == nil {
+		b.words.Started = map[string]scaleset.JobEvent{}
+	}
+	b.words.Started[name] = scaleset.JobEvent{Type: scaleset.JobStarted, JobID: "job-" + name, RunnerName: name, At: b.now}
+}
+
+// edit changes the image and returns the revision before.
+func (b *bench) edit(image string) string {
+	b.t.Helper()
+	before := b.pool().Status.Revision
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Template = template(image) })
+	return before
+}
+
+// made counts the runners of each revision that aren't being ended.
+func (b *bench) made() map[string]int {
+	counts := map[string]int{}
+	for _, r := range b.runners() {
+		if r.DeletionTimestamp.IsZero() {
+			counts[r.Spec.Revision]++
+		}
+	}
+	return counts
+}
+
+// warm keeps runners free and lets those run that there are.
+func (b *bench) warm(idle int32) {
+	b.t.Helper()
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = &idle })
+	b.start()
+	b.reconcile()
+	b.runAll()
+}
+
+// runAll lets the containers run of all runners, and those go that are being ended.
+func (b *bench) runAll() {
+	b.t.Helper()
+	for _, r := range b.runners() {
+		switch {
+		case !r.DeletionTimestamp.IsZero():
+			r.Finalizers = nil
+			must(b.t, b.Client.Update(b.t.Context(), &r))
+		case r.Status.StartedAt == nil:
+			b.run(r)
+		}
+	}
+	b.reconcile()
+}
+
+// updated is the condition Updated.
+func (b *bench) updated() string {
+	b.t.Helper()
+	c := conditions.Get(b.pool(), v1alpha1.UpdatedCondition)
+	if c == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s %s", c.Status, c.Reason)
+}
+
+// told returns the events so far.
+func (b *bench) told() []string {
+	var list []string
+	recorder := b.Events.(*events.FakeRecorder)
+	for {
+		select {
+		case e := <-recorder.Events:
+			list = append(list, e)
+		default:
+			return list
+		}
+	}
+}
+
+func (b *bench) phase() v1alpha1.UpdatePhase {
+	b.t.Helper()
+	if u := b.pool().Status.Update; u != nil {
+		return u.Phase
+	}
+	return ""
+}
+
+func TestATemplateWhoseRunnersFailIsRolledBack(t *testing.T) {
+	b := newBench(t)
+	b.warm(2)
+	good := b.edit("runner:bad")
+	b.reconcile()
+	bad := b.pool().Status.Revision
+	if diff := cmp.Diff(map[string]int{good: 2, bad: 1}, b.made()); diff != "" || b.phase() != v1alpha1.UpdateRolling || b.updated() != "False Progressing" {
+		t.Fatalf("%s, %s, runners (-want +got):\n%s", b.phase(), b.updated(), diff)
+	}
+	b.told()
+	b.fail(3, v1alpha1.CauseImagePull)
+	b.words.Assigned = 2
+	b.reconcile()
+	b.reconcile()
+	if diff := cmp.Diff(map[string]int{good: 4}, b.made()); diff != "" || b.phase() != v1alpha1.UpdateRolledBack || b.updated() != "False RolledBack" {
+		t.Errorf("%s, %s, runners (-want +got):\n%s", b.phase(), b.updated(), diff)
+	}
+	if last := b.announced[len(b.announced)-1]; last != 5 || !conditions.IsTrue(b.pool(), v1alpha1.HealthyCondition) {
+		t.Errorf("%d announced, healthy %v", last, conditions.Get(b.pool(), v1alpha1.HealthyCondition))
+	}
+	if !conditions.IsStalled(b.pool()) || !strings.HasPrefix(b.readyReason(), "False RolledBack: revision "+bad+" is rolled back: 3 runners in a row failed (ImagePull: no such image)") {
+		t.Errorf("ready: %s", b.readyReason())
+	}
+	told := b.told()
+	if n := len(slices.DeleteFunc(slices.Clone(told), func(e string) bool { return !strings.HasPrefix(e, "Warning RolledBack RolledBack from revision") })); n != 1 {
+		t.Errorf("told %q", told)
+	}
+	b.edit("runner:2")
+	b.reconcile()
+	if u := b.pool().Status.Update; u == nil || u.From != good || u.Phase != v1alpha1.UpdateRolling || conditions.IsStalled(b.pool()) {
+		t.Errorf("the next update is %+v, ready %s", u, b.readyReason())
+	}
+}
+
+// The memory of failures is lost with the process, what became of them is not.
+func TestWhatIsRolledBackStaysSo(t *testing.T) {
+	b := newBench(t)
+	b.warm(1)
+	good := b.edit("runner:bad")
+	b.reconcile()
+	b.fail(3, v1alpha1.CauseCrash)
+	b.reconcile()
+	b.memory = memory{}
+	b.words.Assigned = 1
+	b.reconcile()
+	if diff := cmp.Diff(map[string]int{good: 2}, b.made()); diff != "" || b.phase() != v1alpha1.UpdateRolledBack {
+		t.Errorf("%s, runners (-want +got):\n%s", b.phase(), diff)
+	}
+	if !slices.Contains(b.revisions(), good) {
+		t.Error("the revision in force is gone")
+	}
+}
+
+func TestAPausedUpdateMakesRunnersOfTheFormerTemplate(t *testing.T) {
+	b := newBench(t)
+	b.warm(2)
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Update.Paused = true })
+	former := b.edit("runner:2")
+	b.words.Assigned = 1
+	b.told()
+	b.reconcile()
+	if diff := cmp.Diff(map[string]int{former: 3}, b.made()); diff != "" || b.phase() != v1alpha1.UpdateHeld || b.updated() != "False UpdateHeld" {
+		t.Errorf("%s, %s, runners (-want +got):\n%s", b.phase(), b.updated(), diff)
+	}
+	if told := b.told(); !slices.ContainsFunc(told, func(e string) bool {
+		return strings.HasPrefix(e, "Normal UpdateHeld Held from revision "+former) && strings.HasSuffix(e, pausedReason)
+	}) {
+		t.Errorf("told %q", told)
+	}
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Update.Paused = false })
+	b.reconcile()
+	if n := b.made()[b.pool().Status.Revision]; n != 1 || b.phase() != v1alpha1.UpdateRolling {
+		t.Errorf("%s with %d new runners", b.phase(), n)
+	}
+	for range 8 {
+		b.runAll()
+	}
+	b.now = b.now.Add(v1alpha1.DefaultConnectDeadline)
+	b.words.Counted, b.words.Statistics.IdleRunners = b.now, 3
+	b.reconcile()
+	if diff := cmp.Diff(map[string]int{b.pool().Status.Revision: 3}, b.made()); diff != "" || b.phase() != "" || b.updated() != "True Succeeded" {
+		t.Errorf("%s, %s, runners (-want +got):\n%s", b.phase(), b.updated(), diff)
+	}
+	if told := b.told(); !slices.ContainsFunc(told, func(e string) bool { return strings.HasPrefix(e, "Normal Succeeded the update from revision "+former) }) {
+		t.Errorf("told %q", told)
+	}
+}
+
+// A canary's Runner goes with its job.
+func TestCanariesThatHadAJobAreRemembered(t *testing.T) {
+	b := newBench(t)
+	b.change(func(p *v1alpha1.RunnerPool) {
+		p.Spec.Update.Canary = &v1alpha1.CanarySpec{Runners: intstr.FromInt32(1), Pause: &metav1.Duration{Duration: time.Minute}}
+	})
+	b.start()
+	former := b.edit("runner:2")
+	b.words.Assigned = 3
+	b.reconcile()
+	current := b.pool().Status.Revision
+	if diff := cmp.Diff(map[string]int{former: 2, current: 1}, b.made()); diff != "" || b.phase() != v1alpha1.UpdateCanary {
+		t.Fatalf("%s, runners (-want +got):\n%s", b.phase(), diff)
+	}
+	b.runAll()
+	for _, r := range b.runners() {
+		b.work(r.Name)
+	}
+	b.reconcile()
+	b.words.Assigned, b.words.Started = 0, nil
+	for _, r := range b.runners() {
+		r.Finalizers = nil
+		must(t, b.Client.Update(t.Context(), &r))
+		must(t, b.Client.Delete(t.Context(), &r))
+	}
+	b.reconcile()
+	if b.phase() != v1alpha1.UpdateCanary {
+		t.Errorf("before the pause is over: %q", b.phase())
+	}
+	b.now = b.now.Add(time.Minute)
+	b.words.Assigned = 2
+	b.reconcile()
+	if diff := cmp.Diff(map[string]int{current: 2}, b.made()); diff != "" || b.phase() != "" {
+		t.Errorf("after it: %q, runners (-want +got):\n%s", b.phase(), diff)
+	}
+}
+
+// Canaries that fail are no reason to take in less: the former template makes up for them.
+func TestCanariesThatFailHoldNothingBack(t *testing.T) {
+	b := newBench(t)
+	b.change(func(p *v1alpha1.RunnerPool) {
+		p.Spec.Update.Canary = &v1alpha1.CanarySpec{Runners: intstr.FromInt32(1)}
+	})
+	b.warm(1)
+	former := b.edit("runner:2")
+	b.reconcile()
+	b.fail(3, v1alpha1.CauseNeverConnected)
+	b.words.Assigned = 3
+	b.reconcile()
+	if last := b.announced[len(b.announced)-1]; last != 5 || !conditions.IsTrue(b.pool(), v1alpha1.HealthyCondition) || !conditions.IsReady(b.pool()) {
+		t.Errorf("%d announced, ready: %s", last, b.readyReason())
+	}
+	if n := b.made()[former]; n != 3 || b.phase() != v1alpha1.UpdateCanary {
+		t.Errorf("%s with %d runners of the former template", b.phase(), n)
+	}
+}
+
+func TestAnUpdateSurvivesTheLossOfStatus(t *testing.T) {
+	b := newBench(t)
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Update.Paused = true })
+	b.start()
+	b.words.Assigned = 2
+	b.reconcile()
+	b.runAll()
+	for _, r := range b.runners() {
+		b.work(r.Name)
+	}
+	former := b.edit("runner:2")
+	b.reconcile()
+	p := b.pool()
+	p.Status = v1alpha1.RunnerPoolStatus{}
+	must(t, b.Client.Status().Update(t.Context(), p))
+	b.memory = memory{}
+	b.words.Assigned = 3
+	b.reconcile()
+	if diff := cmp.Diff(map[string]int{former: 3}, b.made()); diff != "" || b.phase() != v1alpha1.UpdateHeld {
+		t.Errorf("%s, runners (-want +got):\n%s", b.phase(), diff)
+	}
+}
+
+func TestPoliciesNarrowAnUpdate(t *testing.T) {
+	asked := rollout.Bounds{Strategy: v1alpha1.RollingUpdate, MaxSurge: 1}
+	cases := map[string]struct {
+		care   care
+		denied bool // the new template
+		want   v1alpha1.UpdatePhase
+		made   int // of the new template
+	}{
+		"no answer":        {want: v1alpha1.UpdateRolling, made: 1},
+		"denied":           {denied: true, want: v1alpha1.UpdateHeld},
+		"held":             {care: care{hold: "no updates on Friday"}, want: v1alpha1.UpdateHeld},
+		"as declared":      {care: care{asked: asked, answer: asked}, want: v1alpha1.UpdateRolling, made: 1},
+		"none ends":        {care: care{asked: asked, answer: rollout.Bounds{Strategy: v1alpha1.OnIdle, MaxSurge: 1}}, want: v1alpha1.UpdateRolling},
+		"canaries first":   {care: care{asked: asked, answer: rollout.Bounds{Strategy: v1alpha1.RollingUpdate, MaxSurge: 1, Canary: 1}}, want: v1alpha1.UpdateCanary, made: 1},
+		"nothing may move": {care: care{asked: asked, answer: rollout.Bounds{Strategy: v1alpha1.RollingUpdate}}, want: v1alpha1.UpdateHeld},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.warm(2)
+			former := b.edit("runner:2")
+			x := &run{Reconciler: b.Reconciler, key: key, pool: b.pool(), recall: b.memory.of(key), stored: former, care: tc.care, words: b.words}
+			must(t, x.revision(t.Context()))
+			must(t, x.observe(t.Context()))
+			must(t, x.know(t.Context()))
+			if c, bounds, ok := x.change(); !ok || c.From != former || c.To != x.pool.Status.Revision || c.Phase != "" || bounds.MaxSurge != 1 || c.MaxSurge != 1 || c.Strategy != "RollingUpdate" {
+				t.Errorf("asked about %+v, %v", c, ok)
+			}
+			in := scaling.Input{Limits: scaling.Limits{Max: 5, Idle: 2}, JobsKnown: true, Now: b.now}
+			for _, o := range x.runners {
+				in.Runners = append(in.Runners, scaling.Runner{Name: o.runner.Name, State: o.verdict.State, Since: o.verdict.Since})
+			}
+			x.barred = map[string]bool{x.pool.Status.Revision: tc.denied}
+			x.rollOut(&in)
+			if tc.denied && (x.step.Of(0) != former || len(in.Holds) > 0) {
+				t.Errorf("held back: %v; runners are made of %s", in.Holds, x.step.Of(0))
+			}
+			if got := x.step.State; got.Phase != tc.want || int(scaling.Decide(in).Create) != tc.made {
+				t.Errorf("%s: %s, %d made", got.Phase, got.Reason, scaling.Decide(in).Create)
+			}
+		})
+	}
+}
+
+func TestPoliciesAreAskedOnlyAboutAnUpdateUnderWay(t *testing.T) {
+	b := newBench(t)
+	b.warm(1)
+	x := &run{Reconciler: b.Reconciler, key: key, pool: b.pool(), recall: b.memory.of(key), stored: b.pool().Status.Revision}
+	must(t, x.observe(t.Context()))
+	if c, _, ok := x.change(); ok {
+		t.Errorf("asked about %+v", c)
+	}
+	x.pool.Status.Update = &v1alpha1.UpdateStatus{From: "linux-old", To: x.pool.Status.Revision, Phase: v1alpha1.UpdateCanary, Since: metav1.Time{Time: b.now}}
+	if c, _, ok := x.change(); !ok || c.Phase != "Canary" || c.Since != b.now.UnixNano() || c.Updated != 1 {
+		t.Errorf("asked about %+v, %v", c, ok)
+	}
+	x.pool.Status.Update.Phase = v1alpha1.UpdateRolledBack
+	if c, _, ok := x.change(); ok {
+		t.Errorf("asked about %+v", c)
+	}
+}
+
+// A pass that fails on its way must not make the next believe that the update is done.
+func TestAnUpdateBeginsOnceItIsPlanned(t *testing.T) {
+	b := newBench(t)
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Update.Paused = true })
+	b.start()
+	former := b.edit("runner:2")
+	b.broken = true
+	if _, err := b.Reconcile(t.Context(), ctrl.Request{NamespacedName: key}); err == nil || b.pool().Status.Revision != former {
+		t.Errorf("revision %s, %v", b.pool().Status.Revision, err)
+	}
+	b.broken = false
+	b.words.Assigned = 1
+	b.reconcile()
+	if diff := cmp.Diff(map[string]int{former: 1}, b.made()); diff != "" || b.phase() != v1alpha1.UpdateHeld {
+		t.Errorf("%s, runners (-want +got):\n%s", b.phase(), diff)
+	}
+}

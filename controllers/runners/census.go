@@ -1,0 +1,406 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package runners
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers/connections"
+	"github.com/corral-dev/corral/internal/github/rest"
+	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/podspec"
+	"github.com/corral-dev/corral/internal/poolstatus"
+)
+
+const (
+	// censusTick is how often it is looked which connections are due.
+	censusTick = 5 * time.Second
+	// censusInterval is the time between two lists of a connection's runners, for each censusSize
+	// of them; restInterval while it has none of ours.
+	censusInterval, restInterval = time.Minute, 10 * time.Minute
+	censusSize                   = 500
+	// justNow is how young a runner is that the list may have missed.
+	justNow = 30 * time.Second
+	// leakAfter is how long a registration with our mark and without a Runner is left alone: the
+	// Runner may have been created and not be in the cache, or the registration be on its way out.
+	leakAfter = 5 * time.Minute
+	// markLife is how long registrations are looked for that a pool left behind which is gone.
+	markLife = time.Hour
+)
+
+// Census compares GitHub's list of runners, per connection, with the Runners that registered by the
+// REST API. No session tells of those; webhooks do, if they come. It records jobs that began unnoticed,
+// doubts runners that GitHub has forgotten, ends those that never connect, and deregisters what was
+// left behind. It is a manager.Runnable.
+type Census struct {
+	kube.Reporter
+	// Live reads without a cache.
+	Live client.Reader
+	REST RESTClients
+	// Access says which connections of other namespaces may be used; nil for none.
+	Access *connections.Access
+	Notes  *Notes
+	// Cluster identifies this cluster in the runners' marks.
+	Cluster string
+	Now     func() time.Time
+
+	mu       sync.Mutex
+	stations map[types.NamespacedName]*station
+}
+
+// station is what is remembered of one connection, by the one goroutine that has it.
+type station struct {
+	busy bool // guarded by Census
+	next time.Time
+	// marks are the owner's labels of the connection's pools, where those are, and when they were last there.
+	marks map[string]mark
+	// leaks are registrations that nothing was found for, by id, and since when.
+	leaks map[int64]time.Time
+	// online are runners that GitHub was seen to see; offline those that it didn't see last time.
+	online, offline map[types.UID]bool
+}
+
+// mark is where a pool is that has a label of its own on GitHub, and when it was last there.
+type mark struct {
+	namespace string
+	last      time.Time
+}
+
+// Start takes a census of each connection now and then, until ctx ends.
+func (c *Census) Start(ctx context.Context) error {
+	tick := time.NewTicker(censusTick)
+	defer tick.Stop()
+	var running sync.WaitGroup
+	defer running.Wait()
+	for {
+		c.round(ctx, &running)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// NeedLeaderElection is true: only the leader ends runners.
+func (*Census) NeedLeaderElection() bool { return true }
+
+// ward is what a connection's REST runners are in the cluster.
+type ward struct {
+	pools   []*v1alpha1.RunnerPool
+	runners []*v1alpha1.Runner
+	// placeholders are the names of those that pools of any connection want.
+	placeholders map[string]bool
+}
+
+// round begins a census of each connection that is due. None waits for another.
+func (c *Census) round(ctx context.Context, running *sync.WaitGroup) {
+	wards, err := c.wards(ctx)
+	if err != nil {
+		log.FromContext(ctx).Error(err, "Taking a census of runners")
+		return
+	}
+	for key, w := range wards {
+		s := c.take(key)
+		if s == nil {
+			continue
+		}
+		running.Go(func() {
+			ctx := log.IntoContext(ctx, log.FromContext(ctx).WithValues("connection", key.String()))
+			s.next = c.Now().Add(c.visit(ctx, key, s, w))
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			s.busy = false
+		})
+	}
+}
+
+// take returns a connection's station if it is due and nobody has it.
+func (c *Census) take(key types.NamespacedName) *station {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stations == nil {
+		c.stations = map[types.NamespacedName]*station{}
+	}
+	s := c.stations[key]
+	if s == nil {
+		s = &station{marks: map[string]mark{}, leaks: map[int64]time.Time{}, online: map[types.UID]bool{}, offline: map[types.UID]bool{}}
+		c.stations[key] = s
+	}
+	if s.busy || c.Now().Before(s.next) {
+		return nil
+	}
+	s.busy = true
+	return s
+}
+
+// wards gathers the pools and the Runners by connection, those of connections that pools have left
+// a while ago included. A connection that nothing is on any more is forgotten.
+func (c *Census) wards(ctx context.Context) (map[types.NamespacedName]*ward, error) {
+	pools, runners := &v1alpha1.RunnerPoolList{}, &v1alpha1.RunnerList{}
+	for _, list := range []client.ObjectList{pools, runners} {
+		if err := c.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+			return nil, fmt.Errorf("listing pools and runners: %w", err)
+		}
+	}
+	wards, placeholders := map[types.NamespacedName]*ward{}, map[string]bool{}
+	of := func(key types.NamespacedName) *ward {
+		if wards[key] == nil {
+			wards[key] = &ward{placeholders: placeholders}
+		}
+		return wards[key]
+	}
+	for i := range pools.Items {
+		if p := &pools.Items[i]; c.serves(ctx, p) {
+			w := of(p.Spec.ConnectionRef.From(p.Namespace))
+			w.pools = append(w.pools, p)
+			if wantsPlaceholder(p) {
+				placeholders[placeholderName(c.Cluster, p)] = true
+			}
+		}
+	}
+	for i := range runners.Items {
+		if r := &runners.Items[i]; r.Spec.REST != nil && c.Access.CleansUp(ctx, r.Spec.ConnectionRef.From(r.Namespace), r.Namespace) {
+			w := of(r.Spec.ConnectionRef.From(r.Namespace))
+			w.runners = append(w.runners, r)
+		}
+	}
+	for _, key := range c.left(wards) {
+		wards[key] = &ward{placeholders: placeholders}
+	}
+	return wards, nil
+}
+
+// left returns the connections that nothing is on any more and that runners were marked of, and forgets the others that nothing is on.
+func (c *Census) left(wards map[types.NamespacedName]*ward) (keys []types.NamespacedName) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for key, s := range c.stations {
+		switch {
+		case wards[key] != nil, s.busy:
+		case len(s.marks) > 0:
+			keys = append(keys, key)
+		default:
+			delete(c.stations, key)
+		}
+	}
+	return keys
+}
+
+// serves says whether a pool has runners registered without a scale set, by a connection that allows it.
+func (c *Census) serves(ctx context.Context, p *v1alpha1.RunnerPool) bool {
+	if p.Spec.GetRegistration() != v1alpha1.RegisterREST || p.Spec.GetMode() != v1alpha1.Active {
+		return false
+	}
+	allowed, err := c.Access.Allows(ctx, p.Spec.ConnectionRef.From(p.Namespace), p.Namespace)
+	return allowed && err == nil
+}
+
+// visit compares one connection's runners, and returns the time to the next time.
+func (c *Census) visit(ctx context.Context, key types.NamespacedName, s *station, w *ward) time.Duration {
+	c.mark(s, w)
+	gh, ok := c.REST.Get(connections.Key(key))
+	if !ok {
+		return censusTick
+	}
+	list, err := gh.Runners(rest.InFlow(ctx, key.String()), 0)
+	if err != nil {
+		after, _ := scaleset.ComeBack(err)
+		log.FromContext(ctx).V(1).Info("GitHub's runners can't be listed", "reason", scaleset.Summary(err))
+		return max(after, censusInterval)
+	}
+	v := visit{Census: c, key: key, station: s, ward: w, gh: gh, at: list.At, byID: make(map[int64]rest.Runner, len(list.Runners)), log: log.FromContext(ctx)}
+	for _, known := range list.Runners {
+		v.byID[known.ID] = known
+	}
+	v.compare(ctx)
+	v.sweep(ctx)
+	v.placehold(ctx, list.Runners)
+	if len(w.runners) == 0 && len(s.leaks) == 0 && !slices.ContainsFunc(w.pools, wantsPlaceholder) {
+		return restInterval
+	}
+	return censusInterval * time.Duration(1+len(list.Runners)/censusSize)
+}
+
+// mark notes whose registrations are looked for: those of the pools there are, and for a while of
+// those that are gone.
+func (c *Census) mark(s *station, w *ward) {
+	for _, p := range w.pools {
+		s.marks[v1alpha1.OwnerLabel(c.Cluster, string(p.UID))] = mark{p.Namespace, c.Now()}
+	}
+	for _, r := range w.runners {
+		for _, l := range r.Spec.REST.Labels {
+			// A Runner may bear the label of another's pool: that one's is where to look.
+			if m, known := s.marks[l]; v1alpha1.IsOwnerLabel(l) && (!known || m.namespace == r.Namespace) {
+				s.marks[l] = mark{r.Namespace, c.Now()}
+			}
+		}
+	}
+	for label, m := range s.marks {
+		if c.Now().Sub(m.last) > markLife {
+			delete(s.marks, label)
+		}
+	}
+}
+
+// visit is one comparison of one connection's runners.
+type visit struct {
+	*Census
+	*station
+	*ward
+	key  types.NamespacedName
+	gh   *rest.Client
+	at   time.Time // of the list
+	byID map[int64]rest.Runner
+	log  logr.Logger
+}
+
+// compare looks at each Runner beside GitHub's word on it.
+func (v *visit) compare(ctx context.Context) {
+	offline, online := map[types.UID]bool{}, map[types.UID]bool{}
+	for _, r := range v.runners {
+		id := cmp.Or(r.Status.RunnerID, v.Notes.registration(client.ObjectKeyFromObject(r), r.UID))
+		if id == 0 || !r.DeletionTimestamp.IsZero() || !leadsTo(v.gh, r.Spec.REST) {
+			continue
+		}
+		known, listed := v.byID[id]
+		if !listed {
+			v.doubt(r)
+			continue
+		}
+		if online[r.UID] = v.online[r.UID] || known.Online; !known.Online || known.Busy {
+			offline[r.UID] = v.look(ctx, r, known)
+		}
+	}
+	v.online, v.offline = online, offline
+}
+
+// doubt has the registration looked up of a Runner that wasn't in the list. One that is young may
+// have registered after it.
+func (v *visit) doubt(r *v1alpha1.Runner) {
+	if v.at.Sub(r.CreationTimestamp.Time) > justNow {
+		v.Notes.Doubt(client.ObjectKeyFromObject(r), v.Now())
+	}
+}
+
+// look looks at a Runner that has a job or isn't connected. It says whether the Runner should have been
+// connected, and ends it when that was so the last time, too.
+func (v *visit) look(ctx context.Context, r *v1alpha1.Runner, known rest.Runner) (missing bool) {
+	pod := v.pod(ctx, r)
+	switch {
+	case r.Status.Job != nil, pod != nil && poolstatus.JobOf(pod) != nil:
+		return false
+	case known.Busy:
+		v.began(ctx, r, known)
+		return false
+	case !v.overdue(ctx, r, pod):
+		return false
+	}
+	if v.offline[r.UID] {
+		v.giveUp(ctx, r)
+	}
+	return true
+}
+
+func (v *visit) pod(ctx context.Context, r *v1alpha1.Runner) *corev1.Pod {
+	pod := &corev1.Pod{}
+	if err := v.Client.Get(ctx, client.ObjectKeyFromObject(r), pod); err != nil || !podspec.BelongsTo(pod, r) {
+		return nil
+	}
+	return pod
+}
+
+// began records a job that nobody told of yet.
+func (v *visit) began(ctx context.Context, r *v1alpha1.Runner, known rest.Runner) {
+	recorder := &Recorder{Client: v.Client, Namespace: r.Namespace, Notes: v.Notes}
+	event := scaleset.JobEvent{Type: scaleset.JobStarted, JobID: v1alpha1.UnknownJob, RunnerID: known.ID, RunnerName: r.Name, At: v.at}
+	if err := recorder.RecordJobs(ctx, []scaleset.JobEvent{event}); err != nil {
+		v.log.Error(err, "Recording that a runner has a job", "runner", r.Name) // seen again next time
+	}
+}
+
+// overdue says whether a runner had to be connected when GitHub was asked.
+func (v *visit) overdue(ctx context.Context, r *v1alpha1.Runner, pod *corev1.Pod) bool {
+	o := poolstatus.Observe(r, pod, 0, v.Now())
+	if o.StartedAt.IsZero() || !o.EndedAt.IsZero() {
+		return false
+	}
+	deadline := v1alpha1.DefaultConnectDeadline
+	pool := &v1alpha1.RunnerPool{}
+	if err := v.Client.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: r.Spec.PoolRef.Name}, pool); err == nil {
+		deadline = pool.Spec.Deadlines.GetConnect()
+	}
+	return !v.at.Before(o.StartedAt.Add(deadline))
+}
+
+// giveUp ends a runner that GitHub doesn't see: it is deregistered first, so it can't be one with a job.
+func (v *visit) giveUp(ctx context.Context, r *v1alpha1.Runner) {
+	cause, why := v1alpha1.CauseNeverConnected, "its container runs, but GitHub doesn't see it: can it reach GitHub?"
+	if v.online[r.UID] {
+		cause, why = v1alpha1.CauseRemoved, "GitHub doesn't see it any more: is its node gone?"
+	}
+	verdict := poolstatus.Verdict{State: v1alpha1.RunnerFailed, Since: v.Now(), Cause: cause, Reason: why}
+	v.Notes.Condemn(client.ObjectKeyFromObject(r), r.UID, verdict)
+	v.Event(r, corev1.EventTypeWarning, string(v1alpha1.RunnerFailed), fmt.Sprintf("%s: %s", cause, why))
+	v.Notes.fail(types.NamespacedName{Namespace: r.Namespace, Name: r.Spec.PoolRef.Name}, Failure{
+		Runner: r.Name, Revision: r.Spec.Revision, Cause: cause, Message: why, Began: r.CreationTimestamp.Time, At: v.Now(),
+	})
+	if err := End(ctx, v.Client, r); err != nil {
+		v.log.Error(err, "Ending a runner that GitHub doesn't see", "runner", r.Name)
+	}
+}
+
+// sweep deregisters what bears the mark of one of our pools and is no Runner's: an answer of GitHub's was
+// lost, or a Runner was deleted by force. One with a job is left alone.
+func (v *visit) sweep(ctx context.Context) {
+	names := maps.Clone(v.placeholders)
+	for _, r := range v.runners {
+		names[r.Name] = true
+	}
+	leaks := map[int64]time.Time{}
+	for id, known := range v.byID {
+		at := slices.IndexFunc(known.Labels, func(l string) bool { _, ok := v.marks[l]; return ok })
+		if at < 0 || names[known.Name] {
+			continue
+		}
+		since, seen := v.leaks[id]
+		if !seen {
+			since = v.Now()
+		}
+		leaks[id] = since
+		if !known.Busy && v.Now().Sub(since) >= leakAfter {
+			v.remove(ctx, known, v.marks[known.Labels[at]].namespace)
+		}
+	}
+	v.leaks = leaks
+}
+
+func (v *visit) remove(ctx context.Context, known rest.Runner, namespace string) {
+	r := &v1alpha1.Runner{}
+	err := v.Live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: known.Name}, r)
+	if !apierrors.IsNotFound(err) {
+		return // it is there after all, or nobody can tell
+	}
+	if err := v.gh.RemoveRunner(rest.InFlow(ctx, v.key.String()), known.ID); err != nil {
+		v.log.V(1).Info("A runner that was left behind can't be deregistered yet", "runner", known.Name, "id", known.ID, "reason", scaleset.Summary(err))
+		return
+	}
+	leaksTotal.Inc()
+	v.log.Info("Deregistered a runner that was left behind", "runner", known.Name, "id", known.ID)
+}

@@ -1,0 +1,199 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package runners
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/sim/githubsim"
+)
+
+// victims registers a runner of somebody else with the scale set, and returns its id.
+func (b *bench) victims(name string) int64 {
+	b.t.Helper()
+	jit, err := b.Clients.(*registry).client.GenerateJIT(b.t.Context(), b.set.ID, name)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return jit.RunnerID
+}
+
+// restart is another process that begins anew.
+func (b *bench) restart() { b.Notes = NewNotes() }
+
+// finish ends the Runner and waits for as long as anything is waited for.
+func (b *bench) finish() {
+	b.t.Helper()
+	b.delete()
+	b.now = b.runner().DeletionTimestamp.Time
+	b.reconcile()
+	b.now = b.now.Add(orphanAfter)
+	for range 2 {
+		_, _ = b.Reconcile(b.t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "ci", Name: "linux-a"}})
+	}
+	if b.runner() != nil {
+		b.t.Errorf("it is there: %+v", b.runner().Status)
+	}
+}
+
+// Each is a Runner as somebody may write it who may write Runners in a namespace, on a connection that others use, too.
+func TestAForgedRunnerIsNotRegistered(t *testing.T) {
+	for name, forge := range map[string]func(b *bench, r *v1alpha1.Runner){
+		"without a pool":                  func(_ *bench, r *v1alpha1.Runner) { r.Spec.PoolRef.Name = "none" },
+		"of a pool that didn't make it":   func(_ *bench, r *v1alpha1.Runner) { r.OwnerReferences = nil },
+		"with an owner that isn't there":  func(_ *bench, r *v1alpha1.Runner) { r.OwnerReferences[0].UID = "p2" },
+		"with another's scale set":        func(b *bench, _ *v1alpha1.Runner) { b.Sets.(*holder).who = "victim/linux acme p2" },
+		"with one that nobody holds":      func(b *bench, _ *v1alpha1.Runner) { b.Sets.(*holder).set = 0 },
+		"on a connection of another pool": func(_ *bench, r *v1alpha1.Runner) { r.Spec.ConnectionRef.Name = "other" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			id := b.victims("linux-a")
+			r := b.runner()
+			forge(b, r)
+			b.update(r)
+			b.reconcile()
+			b.reconcile()
+			if known := b.github.Report().Runners; len(known) != 1 || int64(known[0].ID) != id || b.pod() != nil || get(b, &corev1.Secret{}, "linux-a-jit") != nil {
+				t.Errorf("registered are %+v, pod %v", known, b.pod())
+			}
+		})
+	}
+}
+
+func TestAForgedRESTRunnerIsNotRegistered(t *testing.T) {
+	for name, forge := range map[string]func(r *v1alpha1.Runner){
+		"with another pool's mark": func(r *v1alpha1.Runner) {
+			r.Spec.REST.Labels[len(r.Spec.REST.Labels)-1] = v1alpha1.OwnerLabel(testCluster, "p2")
+		},
+		"with more labels":           func(r *v1alpha1.Runner) { r.Spec.REST.Labels = append(r.Spec.REST.Labels, "gpu-of-others") },
+		"in another group":           func(r *v1alpha1.Runner) { r.Spec.REST.RunnerGroup = "others" },
+		"of a pool that isn't there": func(r *v1alpha1.Runner) { r.OwnerReferences = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newRESTBench(t)
+			b.github.AddRunnerGroup("acme", githubsim.Group{Name: "others"})
+			r := b.runner()
+			forge(r)
+			b.update(r)
+			b.reconcile()
+			if b.registered() != 0 || b.pod() != nil {
+				t.Errorf("%d registrations, pod %v", b.registered(), b.pod())
+			}
+		})
+	}
+}
+
+// An id may be said in a status, on a pod or in a Secret; all of them can be forged.
+func TestARunnerEndsNoRegistrationButItsOwn(t *testing.T) {
+	for name, forge := range map[string]func(b *bench, r *v1alpha1.Runner, victim int64){
+		"an id in its status": func(_ *bench, r *v1alpha1.Runner, victim int64) { r.Status.RunnerID = victim },
+		"a name and a scale set": func(b *bench, r *v1alpha1.Runner, _ int64) {
+			b.victims("linux-a")
+			b.Sets.(*holder).who = "victim/linux acme p2"
+			r.Status.RunnerID = 0
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			id, r := b.victims("linux-b"), b.runner()
+			forge(b, r, id)
+			if err := b.Client.Status().Update(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+			before := b.registered()
+			b.finish()
+			if n := b.registered(); n != before {
+				t.Errorf("%d of %d registrations are left", n, before)
+			}
+		})
+	}
+}
+
+func TestARESTRunnerEndsNoRegistrationButItsOwn(t *testing.T) {
+	b := newRESTBench(t)
+	b.reconcile()
+	victim := b.runner()
+	id := victim.Status.RunnerID
+	pool := restPool()
+	pool.Namespace, pool.ResourceVersion = "victim", ""
+	if err := b.Client.Delete(t.Context(), b.pool()); err != nil {
+		t.Fatal(err)
+	}
+	b.create(pool) // whose label the Runner has
+	b.restart()
+	b.finish()
+	if b.registered() != 1 {
+		t.Errorf("runner %d is gone", id)
+	}
+
+	b = newRESTBench(t)
+	b.reconcile()
+	other := restRunner("linux-b", b.now, b.github.ConfigURL("acme"))
+	other.UID, other.Status.RunnerID = "u2", b.runner().Status.RunnerID
+	b.create(other)
+	if err := b.Client.Delete(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(other)}); err != nil {
+		t.Fatal(err)
+	}
+	if b.registered() != 1 {
+		t.Error("a runner of another name is gone")
+	}
+}
+
+// What a former process registered is read back once, and ended as before.
+func TestARunnerOfAFormerProcessIsDeregistered(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	b.setPod(running(b.now))
+	b.restart()
+	b.delete()
+	b.reconcile()
+	b.reconcile()
+	if b.registered() != 0 || b.runner() != nil {
+		t.Errorf("%d registrations, runner %+v", b.registered(), b.runner())
+	}
+}
+
+// One whose pool doesn't hold the scale set may have a job that nobody told of.
+func TestARunnerThatNobodyVouchesForIsWaitedForWhileItRuns(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	b.setPod(running(b.now))
+	b.reconcile()
+	b.restart()
+	b.Sets.(*holder).who = "nobody"
+	b.delete()
+	b.now = b.runner().DeletionTimestamp.Add(untoldAfter - time.Second)
+	b.reconcile()
+	if b.pod() == nil || b.registered() != 1 {
+		t.Fatal("it was ended")
+	}
+	b.Sets = &holder{"ci/linux acme " + testPoolUID, b.set.ID}
+	b.reconcile()
+	if b.registered() != 0 {
+		t.Error("it is registered, though its pool holds the scale set again")
+	}
+}
+
+// A Runner with another pool's mark must not lead the census to look for that one's runners in its own namespace.
+func TestTheCensusLooksForAMarkWhereItsPoolIs(t *testing.T) {
+	b := newRESTBench(t)
+	victim, forged := restPool(), restRunner("forged", b.now, b.github.ConfigURL("acme"))
+	forged.Namespace = "thief"
+	c := &Census{Reporter: b.Reporter, Cluster: testCluster, Now: b.Now}
+	s := &station{marks: map[string]mark{}}
+	c.mark(s, &ward{pools: []*v1alpha1.RunnerPool{victim}, runners: []*v1alpha1.Runner{forged}})
+	if at := s.marks[v1alpha1.OwnerLabel(testCluster, testPoolUID)].namespace; at != "ci" {
+		t.Errorf("it is looked for in %q", at)
+	}
+}

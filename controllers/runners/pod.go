@@ -1,0 +1,149 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package runners
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/podspec"
+)
+
+// refusalRetry is the time to the next attempt to create a pod that the API server refused.
+const refusalRetry = 10 * time.Second
+
+// reconcilePod creates the runner's pod unless it has one or had one.
+func (x *run) reconcilePod(ctx context.Context) error {
+	if x.pod != nil || x.note.podMade || x.runner.Status.StartedAt != nil {
+		return nil
+	}
+	template, digest, err := x.template(ctx)
+	if err != nil {
+		return err
+	}
+	if err := x.permit(ctx, template, digest); err != nil {
+		return err
+	}
+	pod, err := podspec.Build(x.identity(), template)
+	if err != nil {
+		return kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
+	}
+	secrets, err := Credentials(ctx, x.Client, x.runner.Namespace)
+	if err != nil {
+		return err
+	}
+	if err := podspec.CheckSecrets(pod, secrets); err != nil {
+		return kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
+	}
+	switch err := x.Client.Create(ctx, pod); {
+	case apierrors.IsAlreadyExists(err):
+		return x.recognize(ctx)
+	case err == nil:
+		x.note.podMade = true
+		x.Notes.begun(x.note)
+		return nil
+	case IsQuota(err):
+		return kube.Wait(v1alpha1.QuotaExceededReason, refusalRetry, "creating the pod: %w", err)
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
+		return kube.Wait(v1alpha1.TemplateInvalidReason, refusalRetry, "creating the pod: %s", kube.Refusal(err, "spec.template"))
+	default:
+		return fmt.Errorf("creating the pod: %w", err)
+	}
+}
+
+// template reads the template that the runner was made for: somebody may have put another in its place.
+func (x *run) template(ctx context.Context) (template []byte, digest string, err error) {
+	revision := &appsv1.ControllerRevision{}
+	key := client.ObjectKey{Namespace: x.runner.Namespace, Name: x.runner.Spec.Revision}
+	if err := x.Client.Get(ctx, key, revision); err != nil {
+		return nil, "", fmt.Errorf("reading the template: %w", err)
+	}
+	digest, err = podspec.Digest(revision.Data.Raw)
+	if err != nil || cmp.Or(x.runner.Spec.TemplateDigest, digest) != digest {
+		return nil, "", kube.Stall(v1alpha1.TemplateInvalidReason, "ControllerRevision %q has another template than the runner was made for", revision.Name)
+	}
+	return revision.Data.Raw, digest, nil
+}
+
+// permit asks policies once more whether the pod may run: they may have changed since the pool
+// asked for the runner. While they can't be asked, what was allowed goes on.
+func (x *run) permit(ctx context.Context, template []byte, digest string) error {
+	pool, err := x.pool(ctx)
+	if err != nil || pool == nil {
+		return cmp.Or(err, x.stranger())
+	}
+	answer, err := x.Policies.Permit(ctx, pool, x.runner.Spec.Revision, template)
+	if err != nil {
+		return kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
+	}
+	denials := answer.Denials
+	if t := pool.Status.Template; len(answer.Failures) > 0 && t.Denies(x.runner.Spec.Revision, digest) {
+		denials = append(denials, t.Denials...)
+	}
+	if len(denials) > 0 {
+		d := denials[0]
+		return kube.Wait(v1alpha1.PolicyDeniedReason, refusalRetry, "%s denies the pod: %s", d.Rule.Policy, d.Message)
+	}
+	return nil
+}
+
+// recognize looks at a pod that is there already and that the cache doesn't show: it is
+// ours from an earlier attempt, or of a former runner of this name, whose node is lost.
+func (x *run) recognize(ctx context.Context) error {
+	pod := &corev1.Pod{}
+	if err := x.Live.Get(ctx, client.ObjectKeyFromObject(x.runner), pod); err != nil {
+		return fmt.Errorf("reading the pod: %w", err)
+	}
+	if !podspec.BelongsTo(pod, x.runner) {
+		x.nameTaken(v1alpha1.CauseRemoved, "a pod named %q is there already, of a former runner: its node may be lost", pod.Name)
+		return nil
+	}
+	x.note.podMade = true
+	x.Notes.begun(x.note)
+	return nil
+}
+
+// IsQuota says whether the API server refused an object because a ResourceQuota admits
+// no more: https://kubernetes.io/docs/concepts/policy/resource-quotas/
+func IsQuota(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
+}
+
+// Credentials lists the Secrets of a namespace that connections and sources use.
+func Credentials(ctx context.Context, c client.Reader, namespace string) ([]string, error) {
+	connections, sources := &v1alpha1.GitHubConnectionList{}, &v1alpha1.PoolSourceList{}
+	for _, list := range []client.ObjectList{connections, sources} {
+		if err := c.List(ctx, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+			return nil, fmt.Errorf("listing who uses credentials: %w", err)
+		}
+	}
+	var names []string
+	add := func(ref *v1alpha1.LocalObjectReference) {
+		if ref != nil {
+			names = append(names, ref.Name)
+		}
+	}
+	for i := range connections.Items {
+		add(connections.Items[i].Spec.SecretRef)
+		if hook := connections.Items[i].Spec.Webhook; hook != nil {
+			add(&hook.SecretRef)
+		}
+	}
+	for i := range sources.Items {
+		if git := sources.Items[i].Spec.Git; git != nil {
+			add(git.SecretRef)
+		}
+	}
+	return names, nil
+}

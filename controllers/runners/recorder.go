@@ -1,0 +1,199 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package runners
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/poolstatus"
+)
+
+// recordTimeout bounds one record: others wait for their turn.
+const recordTimeout = 15 * time.Second
+
+// Recorder makes what GitHub says of jobs durable: a start as a mark on the runner's
+// pod, a completion as the beginning of the runner's end. It serves one namespace.
+type Recorder struct {
+	Client    client.Client
+	Namespace string
+	Notes     *Notes
+}
+
+// RecordJobs records started and completed jobs at their runners. A runner that is
+// not there any more is passed over; repeated events write nothing.
+func (r *Recorder) RecordJobs(ctx context.Context, events []scaleset.JobEvent) error {
+	var g errgroup.Group // one that can't be recorded doesn't keep the others
+	for name, list := range byRunner(events) {
+		g.Go(func() error {
+			release, err := r.Notes.giveWay(ctx)
+			if err != nil {
+				return err
+			}
+			defer release()
+			ctx, cancel := context.WithTimeout(ctx, recordTimeout)
+			defer cancel()
+			return r.record(ctx, name, list)
+		})
+	}
+	return g.Wait()
+}
+
+// byRunner groups events in their order; those without a runner are of jobs that never ran.
+func byRunner(events []scaleset.JobEvent) map[string][]scaleset.JobEvent {
+	groups := map[string][]scaleset.JobEvent{}
+	for _, e := range events {
+		if e.RunnerName != "" && (e.Type == scaleset.JobStarted || e.Type == scaleset.JobCompleted) {
+			groups[e.RunnerName] = append(groups[e.RunnerName], e)
+		}
+	}
+	return groups
+}
+
+func (r *Recorder) record(ctx context.Context, name string, events []scaleset.JobEvent) error {
+	runner := &v1alpha1.Runner{}
+	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: name}, runner); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	known := runner.Status.Job
+	var job *v1alpha1.JobReference
+	id := cmp.Or(runner.Status.RunnerID, r.Notes.registration(client.ObjectKeyFromObject(runner), runner.UID))
+	for _, e := range events {
+		if e.IsAbout(id) { // and not about a former runner of this name
+			job, id = Merge(cmp.Or(job, known), e), cmp.Or(id, e.RunnerID)
+		}
+	}
+	runner.Status.RunnerID = id
+	if job == nil || sameJob(known, job) {
+		return nil
+	}
+	if err := r.make(ctx, runner, job); err != nil {
+		return err
+	}
+	log.FromContext(ctx).Info("Job "+what(job), "runner", name, "namespace", r.Namespace, "job", job.ID,
+		"repository", job.Repository, "runID", job.RunID, "result", job.Result)
+	return nil
+}
+
+// make makes durable what is known of the job.
+func (r *Recorder) make(ctx context.Context, runner *v1alpha1.Runner, job *v1alpha1.JobReference) error {
+	if job.CompletedAt == nil {
+		return r.start(ctx, runner, job)
+	}
+	r.Notes.complete(client.ObjectKeyFromObject(runner), runner.UID, job.CompletedAt.Time, reported(job.Result))
+	if !runner.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	return End(ctx, r.Client, runner)
+}
+
+// reported says whether it was the runner that told GitHub of its job's end. One that was
+// killed or deregistered in its job tells nothing: GitHub fails the job in its place.
+func reported(result string) bool { return strings.EqualFold(result, "succeeded") }
+
+// start marks the runner's pod with its job. Where that is forbidden, as by an admission
+// policy, the Runner's status has it.
+func (r *Recorder) start(ctx context.Context, runner *v1alpha1.Runner, job *v1alpha1.JobReference) error {
+	err := r.mark(ctx, runner, job)
+	if !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
+		return err
+	}
+	base := runner.DeepCopy()
+	runner.Status.Job = job
+	if err := r.Client.Status().Patch(ctx, runner, client.MergeFrom(base)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("recording the job of runner %s: %w", runner.Name, err)
+	}
+	return nil
+}
+
+// Merge adds an event to what is known of a runner's job. Events may come twice
+// and in any order; what is known is never taken back. A job that was seen before anybody
+// named it gets its name.
+func Merge(known *v1alpha1.JobReference, e scaleset.JobEvent) *v1alpha1.JobReference {
+	job := &v1alpha1.JobReference{
+		ID: e.JobID, Repository: e.Repository, Workflow: e.Workflow, RunID: e.RunID, Name: e.Name,
+	}
+	if known != nil {
+		if known.ID != e.JobID && known.ID != v1alpha1.UnknownJob {
+			return known
+		}
+		job.StartedAt, job.CompletedAt, job.Result = known.StartedAt, known.CompletedAt, known.Result
+	}
+	at := &metav1.Time{Time: e.At}
+	switch e.Type {
+	case scaleset.JobStarted:
+		if job.StartedAt == nil {
+			job.StartedAt = at
+		}
+	case scaleset.JobCompleted:
+		if job.CompletedAt == nil {
+			job.CompletedAt, job.Result = at, e.Result
+		}
+	}
+	return job
+}
+
+func sameJob(a, b *v1alpha1.JobReference) bool {
+	return a != nil && b != nil && a.ID == b.ID && (a.StartedAt == nil) == (b.StartedAt == nil) && (a.CompletedAt == nil) == (b.CompletedAt == nil)
+}
+
+func what(job *v1alpha1.JobReference) string {
+	if job.CompletedAt != nil {
+		return "completed"
+	}
+	return "started"
+}
+
+// mark puts the job's identity on the runner's pod, for whoever looks at pods,
+// logs or costs, and for the Runner's controller.
+func (r *Recorder) mark(ctx context.Context, runner *v1alpha1.Runner, job *v1alpha1.JobReference) error {
+	text, err := poolstatus.Mark(job, runner.UID, runner.Status.RunnerID)
+	if err != nil {
+		return err
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"labels": map[string]string{
+			v1alpha1.JobRepositoryLabel: labelValue(job.Repository),
+			v1alpha1.JobRunIDLabel:      strconv.FormatInt(job.RunID, 10),
+			v1alpha1.JobIDLabel:         labelValue(job.ID),
+		},
+		"annotations": map[string]string{v1alpha1.JobAnnotation: text},
+	}})
+	if err != nil {
+		return fmt.Errorf("encoding the pod's marks: %w", err)
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: runner.Name}}
+	if err := r.Client.Patch(ctx, pod, client.RawPatch(types.MergePatchType, patch)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("marking the pod of runner %s: %w", runner.Name, err)
+	}
+	return nil
+}
+
+// labelValue makes text fit a label's value: OWNER/NAME becomes OWNER_NAME, at
+// most 63 characters, with a letter or digit at both ends.
+func labelValue(s string) string {
+	clean := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '-', r == '.', r == '_':
+			return r
+		}
+		return '_'
+	}, s)
+	return strings.Trim(clean[:min(len(clean), 63)], "-._")
+}

@@ -1,0 +1,149 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package runners
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/github/scaleset"
+)
+
+func TestMergeIsWhateverTheOrderAndRepetition(t *testing.T) {
+	at := func(s int) time.Time { return time.Unix(int64(1000+s), 0) }
+	started := scaleset.JobEvent{Type: scaleset.JobStarted, JobID: "j1", Repository: "acme/app", Name: "build", RunID: 7, At: at(1)}
+	completed := started
+	completed.Type, completed.Result, completed.At = scaleset.JobCompleted, "failed", at(9)
+	other := started
+	other.JobID = "j2"
+	unnamed := scaleset.JobEvent{Type: scaleset.JobStarted, JobID: v1alpha1.UnknownJob, At: at(1)}
+	want := &v1alpha1.JobReference{
+		ID: "j1", Repository: "acme/app", Name: "build", RunID: 7,
+		StartedAt: &metav1.Time{Time: at(1)}, CompletedAt: &metav1.Time{Time: at(9)}, Result: "failed",
+	}
+	for name, events := range map[string][]scaleset.JobEvent{
+		"in order":               {started, completed},
+		"reversed":               {completed, started},
+		"repeated":               {started, started, completed, completed, started},
+		"with another's in it":   {started, other, completed},
+		"repeated across a gap":  {completed, started, completed},
+		"seen before it's named": {unnamed, completed, started},
+		"named before it's seen": {started, unnamed, completed, unnamed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got *v1alpha1.JobReference
+			for _, e := range events {
+				got = Merge(got, e)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("job (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestLabelValuesAreValid(t *testing.T) {
+	for _, in := range []string{"acme/app", "-x-", strings.Repeat("long/", 30), "ümlaut/repo", "", "a b", "8f2c1b9e-0000-4000-8000-000000000000"} {
+		if bad := validation.IsValidLabelValue(labelValue(in)); len(bad) > 0 {
+			t.Errorf("%q becomes %q: %v", in, labelValue(in), bad)
+		}
+	}
+	if got := labelValue("acme/app"); got != "acme_app" {
+		t.Errorf("acme/app becomes %q", got)
+	}
+}
+
+// A restarted controller numbers its runners anew, and reads old messages again.
+func TestWordsAboutAFormerRunnerOfTheNameAreNotTaken(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	recorder := &Recorder{Client: b.Client, Namespace: "ci", Notes: b.Notes}
+	id := b.runner().Status.RunnerID
+	for _, kind := range []scaleset.EventType{scaleset.JobStarted, scaleset.JobCompleted} {
+		event := scaleset.JobEvent{Type: kind, JobID: "former", RunnerName: "linux-a", RunnerID: id + 1, At: b.now}
+		if err := recorder.RecordJobs(t.Context(), []scaleset.JobEvent{event}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r := b.runner(); !r.DeletionTimestamp.IsZero() || b.pod().Annotations[v1alpha1.JobAnnotation] != "" {
+		t.Errorf("taken for its own: %+v, %v", r.DeletionTimestamp, b.pod().Annotations)
+	}
+}
+
+// As by an admission policy that lets nobody change pods that run.
+func TestAJobWhosePodMayNotBeMarkedIsOnItsRunner(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	forbidding := interceptor.NewClient(b.Client.(client.WithWatch), interceptor.Funcs{
+		Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "linux-a", nil)
+		},
+	})
+	recorder := &Recorder{Client: forbidding, Namespace: "ci", Notes: b.Notes}
+	started := scaleset.JobEvent{Type: scaleset.JobStarted, JobID: "j", RunnerName: "linux-a", At: b.now}
+	if err := recorder.RecordJobs(t.Context(), []scaleset.JobEvent{started}); err != nil {
+		t.Fatal(err)
+	}
+	b.reconcile()
+	if s := b.runner().Status; s.State != v1alpha1.RunnerBusy || s.Job == nil || s.Job.ID != "j" {
+		t.Errorf("status %+v", s)
+	}
+}
+
+// A completion that comes when the runner is gone leaves nothing behind.
+func TestNothingIsKeptOfARunnerThatIsGone(t *testing.T) {
+	b := newBench(t)
+	key := client.ObjectKey{Namespace: "ci", Name: "gone"}
+	b.Notes.complete(key, "u9", b.now, true)
+	if _, err := b.Reconcile(t.Context(), ctrl.Request{NamespacedName: key}); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(b.Notes.runners); n != 0 {
+		t.Errorf("%d notes", n)
+	}
+}
+
+// Numbers start again with the controller; the pod of a lost node may still be there.
+func TestARunnerWhosePodsNameIsTakenMakesRoomForTheNext(t *testing.T) {
+	b := newBench(t)
+	former := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux-a", Annotations: map[string]string{v1alpha1.RunnerUIDAnnotation: "former"}}}
+	if err := b.Client.Create(t.Context(), former); err != nil {
+		t.Fatal(err)
+	}
+	b.reconcile()
+	if r := b.runner(); r.DeletionTimestamp.IsZero() || r.Status.State != v1alpha1.RunnerFailed || r.Status.Cause != v1alpha1.CauseRemoved {
+		t.Errorf("status %+v", r.Status)
+	}
+	b.reconcile()
+	if b.runner() != nil || b.registered() != 0 || b.pod() == nil {
+		t.Errorf("runner %v, %d registrations; the other's pod is there: %v", b.runner(), b.registered(), b.pod() != nil)
+	}
+}
+
+// What says that it has a job escapes a pause, a scale-down and policies.
+func TestAMarkThatIsNotItsRunnersMakesNoRunnerBusy(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	b.setPod(running(b.now))
+	pod := b.pod()
+	pod.Annotations[v1alpha1.JobAnnotation] = `{"id":"mine","repository":"evil/app"}`
+	b.update(pod)
+	b.reconcile()
+	if s := b.runner().Status; s.State != v1alpha1.RunnerIdle || s.Job != nil {
+		t.Errorf("it is %s with job %+v", s.State, s.Job)
+	}
+}

@@ -1,0 +1,152 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package runners
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers/connections"
+	"github.com/corral-dev/corral/internal/github/rest"
+	"github.com/corral-dev/corral/internal/github/scaleset"
+)
+
+// RESTClients finds the REST client of a connection by NAMESPACE/NAME.
+type RESTClients interface {
+	Get(key string) (*rest.Client, bool)
+}
+
+// registrar is where a runner is registered: with a scale set, or by the REST API. Its errors are
+// *scaleset.Error.
+type registrar interface {
+	// generate registers the runner.
+	generate(ctx context.Context) (scaleset.JIT, error)
+	// find looks for the runner by the id that it registered under or, while that is 0, for what has its
+	// name; nil if nothing is there.
+	find(ctx context.Context, id int64) (*registered, error)
+	// remove ends a registration; one that is gone is fine.
+	remove(ctx context.Context, id int64) error
+	// recognize returns an error unless this is the GitHub that the runner registered with.
+	recognize(ctx context.Context) error
+}
+
+// registered is what has a runner's name on GitHub.
+type registered struct {
+	id int64
+	// busy is true of one with a job. A scale set's doesn't say so.
+	busy bool
+	// foreign says how it is registered if it isn't the runner.
+	foreign string
+}
+
+// client finds where the runner is registered; false while its connection isn't ready, if it
+// leads elsewhere by now, or isn't the namespace's to use. Who registers has to ask for consent, too.
+func (x *run) client(ctx context.Context) (registrar, bool) {
+	if x.denied = !x.Access.CleansUp(ctx, x.connectionKey(), x.runner.Namespace); x.denied {
+		return nil, false
+	}
+	key := connections.Key(x.connectionKey())
+	if rest := x.runner.Spec.REST; rest != nil {
+		if x.REST == nil {
+			return nil, false
+		}
+		gh, ok := x.REST.Get(key)
+		x.elsewhere = ok && !leadsTo(gh, rest)
+		return byREST{gh: gh, name: x.runner.Name, as: *rest}, ok && !x.elsewhere
+	}
+	gh, ok := x.Clients.Get(key)
+	return byScaleSet{gh: gh, name: x.runner.Name, setID: x.runner.Spec.ScaleSetID}, ok
+}
+
+// leadsTo says whether a client is for where a runner is, or is to be, registered. The url of a
+// connection never changes, but another connection may have its name. Ids are of one place: in another
+// the same one is somebody else's runner.
+func leadsTo(gh *rest.Client, as *v1alpha1.RESTRegistration) bool {
+	was, err := rest.ParseURL(as.URL)
+	return err == nil && gh.Target().Is(was)
+}
+
+// inFlow lets calls for the runner take turns with those for other pools.
+func inFlow(ctx context.Context, r *v1alpha1.Runner) context.Context {
+	if r.Spec.REST != nil {
+		return rest.InFlow(ctx, r.Namespace+"/"+r.Spec.PoolRef.Name)
+	}
+	return scaleset.InFlow(scaleset.InTenant(ctx, r.Namespace), r.Spec.ScaleSetID)
+}
+
+// byScaleSet registers a runner with a scale set.
+type byScaleSet struct {
+	gh    *scaleset.Client
+	name  string
+	setID int64
+}
+
+func (s byScaleSet) generate(ctx context.Context) (scaleset.JIT, error) {
+	return s.gh.GenerateJIT(ctx, s.setID, s.name)
+}
+
+// find looks by name: a scale set's runner has no other way.
+func (s byScaleSet) find(ctx context.Context, _ int64) (*registered, error) {
+	known, err := s.gh.RunnerByName(ctx, s.name)
+	if err != nil || known == nil {
+		return nil, err
+	}
+	r := &registered{id: known.ID}
+	if known.SetID != s.setID {
+		r.foreign = fmt.Sprintf("with another scale set (id %d)", known.SetID)
+	}
+	return r, nil
+}
+
+func (s byScaleSet) remove(ctx context.Context, id int64) error { return s.gh.RemoveRunner(ctx, id) }
+
+func (s byScaleSet) recognize(ctx context.Context) error {
+	_, err := s.gh.Get(ctx, s.setID)
+	return err
+}
+
+// byREST registers a runner by the REST API.
+type byREST struct {
+	gh   *rest.Client
+	name string
+	as   v1alpha1.RESTRegistration
+}
+
+// generate registers the runner. GitHub answers 404 to who lacks the right to; an Enterprise
+// Server that is too old does so, too.
+func (s byREST) generate(ctx context.Context) (scaleset.JIT, error) {
+	jit, err := s.gh.GenerateJIT(ctx, rest.Registration{Name: s.name, Group: s.as.RunnerGroup, Labels: s.as.Labels})
+	if scaleset.IsNotFound(err) {
+		return jit, scaleset.NewError(scaleset.KindForbidden, fmt.Sprintf("registering runner %q", s.name), http.StatusNotFound, 0,
+			fmt.Sprintf("the credentials may not register runners for %s, or the server has no just-in-time runners", s.gh.Target()), err)
+	}
+	return jit, err
+}
+
+func (s byREST) find(ctx context.Context, id int64) (*registered, error) {
+	var known *rest.Runner
+	var err error
+	if id != 0 {
+		known, err = s.gh.Runner(ctx, id)
+	} else {
+		known, err = s.gh.RunnerByName(ctx, s.name)
+	}
+	if err != nil || known == nil {
+		return nil, err
+	}
+	r := &registered{id: known.ID, busy: known.Busy}
+	if known.Name != s.name || !slices.ContainsFunc(known.Labels, func(l string) bool { return v1alpha1.IsOwnerLabel(l) && slices.Contains(s.as.Labels, l) }) {
+		r.foreign = "by somebody else"
+	}
+	return r, nil
+}
+
+func (s byREST) remove(ctx context.Context, id int64) error { return s.gh.RemoveRunner(ctx, id) }
+
+// recognize needs no call: the client is of the runner's scope, and one that isn't there, or isn't ours
+// any more, is an error of find's.
+func (byREST) recognize(context.Context) error { return nil }

@@ -1,0 +1,640 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package runners
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fluxcd/pkg/runtime/conditions"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers/connections"
+	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/podspec"
+	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/sim/githubsim"
+)
+
+// bench is one Runner on a fake cluster, and a simulated GitHub with its scale set.
+type bench struct {
+	*Reconciler
+	t      *testing.T
+	github *githubsim.Running
+	set    *scaleset.Set
+	now    time.Time
+	events chan string
+}
+
+// registry finds one client, unless it is gone.
+type registry struct {
+	client *scaleset.Client
+	gone   bool
+}
+
+func (r *registry) Get(string) (*scaleset.Client, bool) { return r.client, !r.gone }
+
+// holder says who holds one scale set: NAMESPACE/POOL CONNECTION UID.
+type holder struct {
+	who string
+	set int64
+}
+
+func (h *holder) Holds(pool, connection types.NamespacedName, uid types.UID, setID int64) bool {
+	return setID == h.set && fmt.Sprint(pool, " ", connection.Name, " ", uid) == h.who
+}
+
+// allowing are policies that allow everything.
+type allowing struct{}
+
+func (allowing) Permit(context.Context, *v1alpha1.RunnerPool, string, []byte) (policy.Template, error) {
+	return policy.Template{}, nil
+}
+
+// denying are policies that deny everything.
+type denying struct{}
+
+func (denying) Permit(context.Context, *v1alpha1.RunnerPool, string, []byte) (policy.Template, error) {
+	return policy.Template{Denials: []v1alpha1.PolicyFinding{{Message: "no", Rule: v1alpha1.RuleReference{Policy: "ClusterRunnerPolicy/guard"}}}}, nil
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	return newBenchOn(t, githubsim.Options{})
+}
+
+// newBenchOn is newBench with another GitHub.
+func newBenchOn(t *testing.T, o githubsim.Options) *bench {
+	t.Helper()
+	github, err := githubsim.Start(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(github.Close)
+	github.AddToken("t")
+	github.AddOrg("acme")
+	gh, err := scaleset.NewClient(scaleset.Credentials{ConfigURL: github.ConfigURL("acme"), Token: "t"}, scaleset.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := gh.Create(t.Context(), scaleset.Set{Name: "linux", GroupID: 1, Labels: []string{"linux"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := &bench{t: t, github: github, set: set, now: time.Unix(1_000_000, 0)}
+	revision := &appsv1.ControllerRevision{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux-1"},
+		Data:       runtime.RawExtension{Raw: []byte(`{"spec":{"containers":[{"name":"runner","image":"r"}]}}`)},
+	}
+	runner := &v1alpha1.Runner{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ci", Name: "linux-a", UID: "u1", Finalizers: []string{v1alpha1.RunnerFinalizer}, CreationTimestamp: metav1.Time{Time: b.now},
+		},
+		Spec: v1alpha1.RunnerSpec{
+			PoolRef: v1alpha1.LocalObjectReference{Name: "linux"}, ConnectionRef: v1alpha1.ConnectionReference{Name: "acme"},
+			ScaleSetID: set.ID, Revision: "linux-1",
+		},
+	}
+	pool := &v1alpha1.RunnerPool{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux", UID: testPoolUID},
+		Spec:       v1alpha1.RunnerPoolSpec{ConnectionRef: v1alpha1.ConnectionReference{Name: "acme"}},
+	}
+	runner.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pool, v1alpha1.GroupVersion.WithKind("RunnerPool"))}
+	recorder := events.NewFakeRecorder(20)
+	b.events = recorder.Events
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(revision, runner, pool).WithStatusSubresource(runner).Build()
+	b.Reconciler = &Reconciler{
+		Reporter: kube.Reporter{Client: c, Events: recorder, Quiet: true}, Live: c,
+		Clients: &registry{client: gh}, Sets: &holder{"ci/linux acme " + testPoolUID, set.ID}, Cluster: testCluster, Notes: NewNotes(), Policies: allowing{}, Now: func() time.Time { return b.now },
+	}
+	return b
+}
+
+func (b *bench) reconcile() ctrl.Result {
+	b.t.Helper()
+	result, err := b.Reconcile(b.t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "ci", Name: "linux-a"}})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return result
+}
+
+// runner returns the Runner; nil if it is gone.
+func (b *bench) runner() *v1alpha1.Runner {
+	b.t.Helper()
+	r := &v1alpha1.Runner{}
+	return get(b, r, "linux-a")
+}
+
+func get[T client.Object](b *bench, obj T, name string) T {
+	b.t.Helper()
+	var none T
+	err := b.Client.Get(b.t.Context(), client.ObjectKey{Namespace: "ci", Name: name}, obj)
+	if apierrors.IsNotFound(err) {
+		return none
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return obj
+}
+
+func (b *bench) pool() *v1alpha1.RunnerPool { return get(b, &v1alpha1.RunnerPool{}, "linux") }
+
+func (b *bench) pod() *corev1.Pod { return get(b, &corev1.Pod{}, "linux-a") }
+
+func (b *bench) delete() {
+	b.t.Helper()
+	if err := b.Client.Delete(b.t.Context(), b.runner()); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) registered() int { return len(b.github.Report().Runners) }
+
+func TestARunnerIsRegisteredAndGetsItsPod(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	r, secret := b.runner(), get(b, &corev1.Secret{}, "linux-a-jit")
+	if r.Status.RunnerID == 0 || string(secret.Data[podspec.RunnerIDKey]) != strconv.FormatInt(r.Status.RunnerID, 10) || len(secret.Data[podspec.JITKey]) == 0 {
+		t.Errorf("runner %d, secret %v", r.Status.RunnerID, secret.Data)
+	}
+	if !metav1.IsControlledBy(secret, r) || !podspec.BelongsTo(b.pod(), r) {
+		t.Error("the Secret and the Pod don't belong to the Runner")
+	}
+	if r.Status.State != v1alpha1.RunnerPending || !conditions.IsReconciling(r) {
+		t.Errorf("state %s, conditions %+v", r.Status.State, r.Status.Conditions)
+	}
+}
+
+func TestARegistrationWhoseAnswerWasLostIsMadeAgain(t *testing.T) {
+	b := newBench(t)
+	b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointJITConfig, Times: 1, DropAnswer: true, Status: 502})
+	_, _ = b.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "ci", Name: "linux-a"}})
+	if b.registered() != 1 {
+		t.Fatalf("%d registrations after the lost answer", b.registered())
+	}
+	b.reconcile()
+	b.reconcile()
+	if b.registered() != 1 || b.pod() == nil {
+		t.Errorf("%d registrations, pod %v", b.registered(), b.pod())
+	}
+}
+
+func TestLostStatusIsReadBackFromTheSecret(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	want := b.runner().Status.RunnerID
+	for _, podToo := range []bool{false, true} {
+		if podToo {
+			if err := b.Client.Delete(t.Context(), b.pod()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := b.runner()
+		r.Status = v1alpha1.RunnerStatus{}
+		b.Notes = NewNotes()
+		if err := b.Client.Status().Update(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		b.reconcile()
+		if got := b.runner().Status.RunnerID; got != want || b.registered() != 1 || b.pod() == nil {
+			t.Errorf("pod lost %v: runner %d, want %d; %d registrations", podToo, got, want, b.registered())
+		}
+	}
+}
+
+func TestADeletedRunnerIsDeregisteredBeforeItsPodGoes(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	b.setPod(corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Time{Time: b.now}}})
+	b.delete()
+	b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointDeleteAgent, Times: 1, Alter: githubsim.AlterJobStillRunning})
+	if b.reconcile().RequeueAfter == 0 || b.pod() == nil || b.registered() != 1 {
+		t.Fatal("a busy runner was touched")
+	}
+	b.reconcile()
+	if b.registered() != 0 || b.pod() != nil {
+		t.Errorf("%d registrations, pod %v", b.registered(), b.pod())
+	}
+	b.reconcile()
+	if r := b.runner(); r != nil {
+		t.Errorf("the runner is still there: %+v", r.Status)
+	}
+}
+
+// GitHub fails the job of a runner that was ended from outside after a while, and keeps its
+// registration: the runner never reported the job's end.
+func TestARunnerThatEndedBeforeItsJobIsDeregisteredAfterIt(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	b.setPod(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 0, FinishedAt: metav1.Time{Time: b.now}}})
+	b.delete()
+	b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointDeleteAgent, Times: 1, Alter: githubsim.AlterJobStillRunning})
+	b.reconcile()
+	recorder := &Recorder{Client: b.Client, Namespace: "ci", Notes: b.Notes}
+	events := []scaleset.JobEvent{{Type: scaleset.JobCompleted, JobID: "j", RunnerName: "linux-a", Result: "failed", At: b.now}}
+	if err := recorder.RecordJobs(t.Context(), events); err != nil {
+		t.Fatal(err)
+	}
+	b.reconcile()
+	if b.registered() != 0 || b.runner() != nil {
+		t.Errorf("%d registrations, runner %+v", b.registered(), b.runner())
+	}
+}
+
+// A pool that is held back for failures is let go by a job, however short it was.
+func TestARunnerThatIsDoneTellsThatItWorked(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	recorder := &Recorder{Client: b.Client, Namespace: "ci", Notes: b.Notes}
+	began := b.now.Truncate(time.Second)
+	for _, e := range []scaleset.JobEvent{
+		{Type: scaleset.JobStarted, JobID: "j", RunnerName: "linux-a", At: began},
+		{Type: scaleset.JobCompleted, JobID: "j", RunnerName: "linux-a", Result: "succeeded", At: began},
+	} {
+		if err := recorder.RecordJobs(t.Context(), []scaleset.JobEvent{e}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	revision := b.runner().Spec.Revision
+	b.reconcile()
+	if r := b.runner(); r != nil && r.DeletionTimestamp.IsZero() {
+		t.Fatalf("not done: %+v", r.Status)
+	}
+	if got := b.Notes.TakeOutcomes(client.ObjectKey{Namespace: "ci", Name: "linux"}).Worked[revision]; !got.Equal(began) {
+		t.Errorf("a job began at %s, told is %s", began, got)
+	}
+}
+
+func TestARunnerWithoutItsConnectionIsGivenUpAfterABound(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	b.setPod(corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Time{Time: b.now}}})
+	b.Clients.(*registry).gone = true
+	b.delete()
+	connection := &v1alpha1.GitHubConnection{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "acme"}}
+	if err := b.Client.Create(t.Context(), connection); err != nil {
+		t.Fatal(err)
+	}
+	b.now = b.now.Add(orphanAfter * 10)
+	b.reconcile()
+	if b.pod() == nil {
+		t.Fatal("given up although the connection is there, as after a restart")
+	}
+	if err := b.Client.Delete(t.Context(), connection); err != nil {
+		t.Fatal(err)
+	}
+	b.now = b.runner().DeletionTimestamp.Time
+	if result := b.reconcile(); result.RequeueAfter == 0 || b.runner() == nil {
+		t.Fatal("given up at once")
+	}
+	b.now = b.runner().DeletionTimestamp.Add(orphanAfter)
+	recorder := &Recorder{Client: b.Client, Namespace: "ci", Notes: b.Notes}
+	started := scaleset.JobEvent{Type: scaleset.JobStarted, JobID: "j", RunnerName: "linux-a", At: b.now}
+	if err := recorder.RecordJobs(t.Context(), []scaleset.JobEvent{started}); err != nil {
+		t.Fatal(err)
+	}
+	b.reconcile()
+	if b.pod() == nil {
+		t.Fatal("a runner with a job was ended")
+	}
+	b.setPod(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{FinishedAt: metav1.Time{Time: b.now}}})
+	b.reconcile()
+	if b.runner() != nil {
+		t.Error("not given up")
+	}
+	if len(b.events) == 0 {
+		t.Error("nobody was told")
+	}
+}
+
+// Without consent the session is closed, so nobody tells of a job that began just before.
+func TestARunnerThatMayHaveAJobIsWaitedForWithoutConsent(t *testing.T) {
+	for name, restarts := range map[string]bool{"GitHub told of its job": false, "and nobody remembers": true} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			granted := &v1alpha1.GitHubConnection{ObjectMeta: metav1.ObjectMeta{Namespace: "platform", Name: "acme"}, Spec: v1alpha1.GitHubConnectionSpec{AllowedNamespaces: []string{"ci"}}}
+			b.create(granted)
+			b.Access = &connections.Access{Connections: b.Client, Now: b.Now}
+			r, p := b.runner(), b.pool()
+			r.Spec.ConnectionRef.Namespace, p.Spec.ConnectionRef.Namespace = "platform", "platform"
+			b.update(r)
+			b.update(p)
+			b.reconcile()
+			b.setPod(running(b.now))
+			b.reconcile()
+			b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointDeleteAgent, Alter: githubsim.AlterJobStillRunning})
+			b.delete()
+			b.now = b.runner().DeletionTimestamp.Time
+			b.reconcile()
+			granted.Spec.AllowedNamespaces = nil
+			b.update(granted)
+			wait := 10 * untoldAfter
+			if restarts {
+				b.Access, b.Notes = &connections.Access{Connections: b.Client, Now: b.Now}, NewNotes()
+				wait = untoldAfter - time.Second
+			}
+			b.now = b.now.Add(wait)
+			b.reconcile()
+			if b.pod() == nil {
+				t.Fatal("its pod was ended")
+			}
+			b.setPod(ended(b.now))
+			b.reconcile()
+			b.reconcile()
+			if b.runner() != nil {
+				t.Errorf("not given up: %+v", b.runner().Status)
+			}
+		})
+	}
+}
+
+func TestARunnerThatCannotRegisterIsGivenUpAtItsDeadline(t *testing.T) {
+	b := newBench(t)
+	b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointJITConfig, Status: 500})
+	if after := b.reconcile().RequeueAfter; after == 0 || after > awayMax {
+		t.Errorf("tried again after %s", after)
+	}
+	b.now = b.now.Add(v1alpha1.DefaultStartupDeadline)
+	b.reconcile()
+	if r := b.runner(); r.DeletionTimestamp.IsZero() || r.Status.State != v1alpha1.RunnerFailed {
+		t.Errorf("not given up: %+v", r.Status)
+	}
+}
+
+// An exit without an error and a job that is over don't tell who ended it: a runner that was
+// asked to stop in its job, as by an eviction, ends like that and stays registered.
+func TestAFinishedRunnerEndsItself(t *testing.T) {
+	for result, calls := range map[string]int{"succeeded": 0, "failed": 1, "canceled": 1} {
+		t.Run(result, func(t *testing.T) {
+			b := newBench(t)
+			b.reconcile()
+			b.setPod(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 0, FinishedAt: metav1.Time{Time: b.now}}})
+			b.reconcile()
+			if r := b.runner(); r == nil || !r.DeletionTimestamp.IsZero() {
+				t.Fatal("ended before its job's completion was seen")
+			}
+			recorder := &Recorder{Client: b.Client, Namespace: "ci", Notes: b.Notes}
+			events := []scaleset.JobEvent{{Type: scaleset.JobCompleted, JobID: "j", RunnerName: "linux-a", Result: result, At: b.now}}
+			if err := recorder.RecordJobs(t.Context(), events); err != nil {
+				t.Fatal(err)
+			}
+			b.reconcile()
+			if b.runner() != nil || b.pod() != nil {
+				t.Errorf("not ended: %+v", b.runner())
+			}
+			if n := b.github.Report().Requests[githubsim.EndpointDeleteAgent]; n != calls {
+				t.Errorf("GitHub was asked %d times to forget it, want %d", n, calls)
+			}
+		})
+	}
+}
+
+func TestTheJobIsOnTheRunnerAndItsPod(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	recorder := &Recorder{Client: b.Client, Namespace: "ci", Notes: b.Notes}
+	event := scaleset.JobEvent{Type: scaleset.JobStarted, JobID: "j", Repository: "acme/app", RunID: 9, Name: "build", RunnerName: "linux-a", At: b.now}
+	gone := event
+	gone.RunnerName = "not-there"
+	if err := recorder.RecordJobs(t.Context(), []scaleset.JobEvent{event, gone}); err != nil {
+		t.Fatal(err)
+	}
+	b.reconcile()
+	r, pod := b.runner(), b.pod()
+	if r.Status.State != v1alpha1.RunnerBusy || r.Status.Job.Repository != "acme/app" {
+		t.Errorf("status %+v", r.Status)
+	}
+	if pod.Labels[v1alpha1.JobRepositoryLabel] != "acme_app" || pod.Labels[v1alpha1.JobRunIDLabel] != "9" || pod.Annotations[v1alpha1.JobAnnotation] == "" {
+		t.Errorf("labels %v, annotations %v", pod.Labels, pod.Annotations)
+	}
+	version := r.ResourceVersion
+	if err := recorder.RecordJobs(t.Context(), []scaleset.JobEvent{event}); err != nil {
+		t.Fatal(err)
+	}
+	if b.runner().ResourceVersion != version {
+		t.Error("a repeated event wrote again")
+	}
+}
+
+// setPod gives the runner's container a state.
+func (b *bench) setPod(state corev1.ContainerState) {
+	b.t.Helper()
+	pod := b.pod()
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: v1alpha1.RunnerContainerName, State: state}}
+	if err := b.Client.Status().Update(context.Background(), pod); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func TestAContainerMayGoOnForAMomentAfterItsJob(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	b.setPod(corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Time{Time: b.now}}})
+	recorder := &Recorder{Client: b.Client, Namespace: "ci", Notes: b.Notes}
+	events := []scaleset.JobEvent{{Type: scaleset.JobCompleted, JobID: "j", RunnerName: "linux-a", Result: "canceled", At: b.now}}
+	if err := recorder.RecordJobs(t.Context(), events); err != nil {
+		t.Fatal(err)
+	}
+	b.now = b.runner().DeletionTimestamp.Time
+	if after := b.reconcile().RequeueAfter; after != lingering || b.pod() == nil {
+		t.Fatalf("looks again in %s", after)
+	}
+	b.now = b.now.Add(lingering)
+	b.reconcile()
+	if b.registered() != 0 || b.pod() != nil {
+		t.Errorf("it hangs, and was not ended: %d registrations", b.registered())
+	}
+}
+
+// A pod on a lost node is never removed: nobody confirms that it ended.
+func TestAPodThatDoesNotGoIsLetGo(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	b.setPod(corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Time{Time: b.now}}})
+	pod := b.pod()
+	pod.Finalizers = []string{"test/kept"}
+	if err := b.Client.Update(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	b.delete()
+	b.reconcile()
+	b.now = b.pod().DeletionTimestamp.Add(podGone)
+	b.reconcile()
+	if b.runner() == nil {
+		t.Fatal("let go too early")
+	}
+	b.now = b.now.Add(time.Second)
+	b.reconcile()
+	if b.runner() != nil || len(b.events) == 0 {
+		t.Error("the runner is held by a pod that never goes, or nobody was told")
+	}
+}
+
+func TestAJobWhoseCompletionWasLostIsOverWhenGitHubForgotTheRunner(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	b.setPod(corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Time{Time: b.now}}})
+	recorder := &Recorder{Client: b.Client, Namespace: "ci", Notes: b.Notes}
+	started := scaleset.JobEvent{Type: scaleset.JobStarted, JobID: "j", RunnerName: "linux-a", At: b.now}
+	if err := recorder.RecordJobs(t.Context(), []scaleset.JobEvent{started}); err != nil {
+		t.Fatal(err)
+	}
+	key := client.ObjectKey{Namespace: "ci", Name: "linux-a"}
+	b.Notes.Doubt(key, b.now)
+	b.reconcile()
+	if r := b.runner(); r.Status.State != v1alpha1.RunnerBusy || !r.DeletionTimestamp.IsZero() {
+		t.Fatalf("GitHub knows it: %+v", r.Status)
+	}
+	gh, _ := b.Clients.Get("")
+	if err := gh.RemoveRunner(t.Context(), b.runner().Status.RunnerID); err != nil {
+		t.Fatal(err)
+	}
+	b.Notes.Doubt(key, b.now)
+	b.reconcile()
+	if r := b.runner(); !r.DeletionTimestamp.IsZero() {
+		t.Fatal("asked twice within a minute")
+	}
+	b.Notes.Doubt(key, b.now.Add(doubtInterval))
+	b.reconcile()
+	if r := b.runner(); r.DeletionTimestamp.IsZero() || r.Status.State != v1alpha1.RunnerFinished {
+		t.Errorf("not ended: %+v", r.Status)
+	}
+}
+
+func TestAnIdleRunnerThatGitHubForgotFailed(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	b.setPod(corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Time{Time: b.now}}})
+	gh, _ := b.Clients.Get("")
+	if err := gh.RemoveRunner(t.Context(), b.runner().Status.RunnerID); err != nil {
+		t.Fatal(err)
+	}
+	b.Notes.Doubt(client.ObjectKey{Namespace: "ci", Name: "linux-a"}, b.now)
+	b.reconcile()
+	b.reconcile()
+	if b.pod() != nil {
+		t.Error("its pod is still there")
+	}
+	b.reconcile()
+	if r := b.runner(); r != nil {
+		t.Errorf("not ended: %+v", r.Status)
+	}
+}
+
+// The pool asked for the runner, then a policy changed.
+func TestAPodThatPoliciesDenyIsNotCreated(t *testing.T) {
+	b := newBench(t)
+	b.Policies = denying{}
+	b.reconcile()
+	if r := b.runner(); b.pod() != nil || r.Status.Cause != v1alpha1.CauseRefused || r.Status.Reason != "ClusterRunnerPolicy/guard denies the pod: no" {
+		t.Errorf("pod %v, status %+v", b.pod(), r.Status)
+	}
+	b.Policies = allowing{}
+	b.reconcile()
+	if b.pod() == nil {
+		t.Error("no pod although it is allowed by now")
+	}
+}
+
+// GitHub goes on to say that the job runs until its runner is gone for a while.
+func TestSomebodyMayEndARunnerWithItsJob(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	b.setPod(corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Time{Time: b.now}}})
+	recorder := &Recorder{Client: b.Client, Namespace: "ci", Notes: b.Notes}
+	started := scaleset.JobEvent{Type: scaleset.JobStarted, JobID: "j", Repository: "acme/app", RunnerName: "linux-a", At: b.now}
+	if err := recorder.RecordJobs(t.Context(), []scaleset.JobEvent{started}); err != nil {
+		t.Fatal(err)
+	}
+	b.reconcile()
+	r := b.runner()
+	r.Annotations = map[string]string{v1alpha1.TerminateAnnotation: "mines coins"}
+	if err := b.Client.Update(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointDeleteAgent, Alter: githubsim.AlterJobStillRunning, Times: 1})
+	for range 4 {
+		b.reconcile()
+	}
+	if b.pod() != nil {
+		t.Error("its pod is still there")
+	}
+	if e := <-b.events; !strings.Contains(e, "mines coins") || !strings.Contains(e, "acme/app") {
+		t.Errorf("event %q", e)
+	}
+}
+
+// Whoever may delete and create ControllerRevisions puts another template in the place of one that was judged.
+func TestAPodIsMadeOfNoOtherTemplateThanItsRunner(t *testing.T) {
+	for name, replaced := range map[string]bool{"the template it was made for": false, "another of the same name": true} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			revision := get(b, &appsv1.ControllerRevision{}, "linux-1")
+			r := b.runner()
+			var err error
+			if r.Spec.TemplateDigest, err = podspec.Digest(revision.Data.Raw); err != nil {
+				t.Fatal(err)
+			}
+			b.update(r)
+			if replaced {
+				revision.Data.Raw = []byte(`{"spec":{"containers":[{"name":"runner","image":"evil"}]}}`)
+				b.update(revision)
+			}
+			b.reconcile()
+			if made := b.pod() != nil; made == replaced {
+				t.Errorf("a pod was made: %t; %+v", made, b.runner().Status)
+			}
+			if cause := b.runner().Status.Cause; replaced && cause != v1alpha1.CauseRefused {
+				t.Errorf("cause %s", cause)
+			}
+		})
+	}
+}
+
+// failing are policies that can't be asked.
+type failing struct{}
+
+func (failing) Permit(context.Context, *v1alpha1.RunnerPool, string, []byte) (policy.Template, error) {
+	return policy.Template{Failures: []policy.Failure{{Kind: policy.NotLoaded}}}, nil
+}
+
+func TestATemplateThatWasDeniedStaysSoUnderAnyName(t *testing.T) {
+	b := newBench(t)
+	b.Policies = failing{}
+	digest, err := podspec.Digest(get(b, &appsv1.ControllerRevision{}, "linux-1").Data.Raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := b.pool()
+	p.Status.Template = &v1alpha1.TemplateVerdict{Revision: "linux-0", TemplateDigest: digest, Denials: []v1alpha1.PolicyFinding{{Message: "no"}}}
+	b.update(p)
+	b.reconcile()
+	if b.pod() != nil {
+		t.Error("its pod was made")
+	}
+}

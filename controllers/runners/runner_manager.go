@@ -1,0 +1,92 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package runners
+
+import (
+	"context"
+	"reflect"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/poolstatus"
+)
+
+var orphansTotal = prometheus.NewCounter(prometheus.CounterOpts{
+	Name: "corral_orphaned_registrations_total",
+	Help: "Runner registrations left on GitHub because their connection was gone when they had to be removed.",
+})
+
+var leaksTotal = prometheus.NewCounter(prometheus.CounterOpts{
+	Name: "corral_leaked_registrations_removed_total",
+	Help: "Runner registrations that were found on GitHub with the mark of a pool and without a Runner, and were removed.",
+})
+
+// Collectors returns the metrics of this package.
+func Collectors() []prometheus.Collector { return []prometheus.Collector{orphansTotal, leaksTotal} }
+
+// SetupWithManager watches Runners and their Pods.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("runner").
+		For(&v1alpha1.Runner{}, builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, statusLost(), terminated()))).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(runnerOf), builder.WithPredicates(PodChanged())).
+		WatchesRawSource(r.Notes.source()).
+		WithOptions(kube.Fair(concurrent, r.classify)).
+		Complete(r)
+}
+
+// runnerOf finds the Runner of a pod: it has the pod's name.
+func runnerOf(_ context.Context, pod client.Object) []reconcile.Request {
+	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(pod)}}
+}
+
+// classify says that a runner waits for its connection, in turns with those of other pools.
+func (r *Reconciler) classify(req reconcile.Request) (connection, pool string) {
+	runner := &v1alpha1.Runner{}
+	if err := r.Client.Get(context.Background(), req.NamespacedName, runner); err != nil {
+		return "", ""
+	}
+	return runner.Spec.ConnectionRef.From(runner.Namespace).String(), runner.Namespace + "/" + runner.Spec.PoolRef.Name
+}
+
+// statusLost lets updates pass after which the status is no more, as after a restore.
+func statusLost() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, ok1 := e.ObjectOld.(*v1alpha1.Runner)
+		after, ok2 := e.ObjectNew.(*v1alpha1.Runner)
+		return ok1 && ok2 && before.Status.State != "" && after.Status.State == ""
+	}}
+}
+
+// terminated lets updates pass by which somebody ends a runner.
+func terminated() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		return e.ObjectOld.GetAnnotations()[v1alpha1.TerminateAnnotation] != e.ObjectNew.GetAnnotations()[v1alpha1.TerminateAnnotation]
+	}}
+}
+
+// PodChanged lets those updates of pods pass that change what is seen of a runner.
+func PodChanged() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, ok1 := e.ObjectOld.(*corev1.Pod)
+		after, ok2 := e.ObjectNew.(*corev1.Pod)
+		return !ok1 || !ok2 || before.UID != after.UID || !reflect.DeepEqual(seen(before), seen(after))
+	}}
+}
+
+// seen is what a pod alone tells of its runner.
+func seen(pod *corev1.Pod) poolstatus.Observation {
+	return poolstatus.Observe(&v1alpha1.Runner{}, pod, 0, time.Time{})
+}

@@ -1,0 +1,274 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package scalesets
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fluxcd/pkg/runtime/conditions"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/sim/githubsim"
+)
+
+var key = types.NamespacedName{Namespace: "ci", Name: "linux"}
+
+// bench is one ScaleSet on a fake cluster and a simulated GitHub.
+type bench struct {
+	*Reconciler
+	t      *testing.T
+	github *githubsim.Running
+	queue  queue // woken by the session
+	now    time.Time
+}
+
+// registry finds one client, unless it is gone.
+type registry struct {
+	client *scaleset.Client
+	gone   bool
+}
+
+func (r *registry) Get(string) (*scaleset.Client, bool) { return r.client, !r.gone }
+
+func newBench(t *testing.T, change ...func(*v1alpha1.ScaleSet)) *bench {
+	t.Helper()
+	github, err := githubsim.Start(githubsim.Options{})
+	must(t, err)
+	t.Cleanup(github.Close)
+	github.AddToken("t")
+	github.AddOrg("acme")
+	gh, err := scaleset.NewClient(scaleset.Credentials{ConfigURL: github.ConfigURL("acme"), Token: "t"}, scaleset.Options{})
+	must(t, err)
+	scheme := runtime.NewScheme()
+	must(t, clientgoscheme.AddToScheme(scheme))
+	must(t, v1alpha1.AddToScheme(scheme))
+	set := &v1alpha1.ScaleSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux", UID: "s1", Generation: 1, Finalizers: []string{v1alpha1.ScaleSetFinalizer}},
+		Spec: v1alpha1.ScaleSetSpec{
+			PoolRef: v1alpha1.LocalObjectReference{Name: "linux"}, PoolUID: "p1", ConnectionRef: v1alpha1.ConnectionReference{Name: "acme"},
+			Name: "linux", RunnerGroup: "default", Labels: []string{"linux", "x64"},
+		},
+	}
+	for _, c := range change {
+		c(set)
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(set).WithStatusSubresource(set).Build()
+	b := &bench{t: t, github: github, now: time.Unix(1_000_000, 0)}
+	b.Reconciler = &Reconciler{
+		Reporter: kube.Reporter{Client: c, Events: events.NewFakeRecorder(100)},
+		Clients:  &registry{client: gh}, Sessions: NewSessions(), Cluster: "here", Now: func() time.Time { return b.now },
+	}
+	b.queue = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	must(t, b.Sessions.States().Start(t.Context(), b.queue))
+	t.Cleanup(func() {
+		ended, cancel := context.WithCancel(context.Background())
+		cancel()
+		must(t, b.Sessions.Start(ended))
+	})
+	return b
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (b *bench) reconcile() ctrl.Result {
+	b.t.Helper()
+	result, err := b.Reconcile(b.t.Context(), ctrl.Request{NamespacedName: key})
+	must(b.t, err)
+	return result
+}
+
+// settle reconciles, each time that the session woke it, until done says so.
+func (b *bench) settle(done func(*v1alpha1.ScaleSet) bool) *v1alpha1.ScaleSet {
+	b.t.Helper()
+	for {
+		b.reconcile()
+		if s := b.set(); done(s) {
+			return s
+		}
+		item, _ := b.queue.Get()
+		b.queue.Done(item)
+	}
+}
+
+func ready(s *v1alpha1.ScaleSet) bool { return conditions.IsReady(s) }
+
+func stalled(s *v1alpha1.ScaleSet) bool { return conditions.IsStalled(s) }
+
+func gone(s *v1alpha1.ScaleSet) bool { return s == nil }
+
+func (b *bench) set() *v1alpha1.ScaleSet {
+	b.t.Helper()
+	s := &v1alpha1.ScaleSet{}
+	err := b.Client.Get(b.t.Context(), key, s)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	must(b.t, err)
+	return s
+}
+
+// change changes the record as a new generation.
+func (b *bench) change(do func(*v1alpha1.ScaleSet)) {
+	b.t.Helper()
+	s := b.set()
+	do(s)
+	s.Generation++
+	must(b.t, b.Client.Update(b.t.Context(), s))
+}
+
+func (b *bench) remote() []githubsim.ScaleSetReport { return b.github.Report().ScaleSets }
+
+func TestAScaleSetIsCreatedAndListenedTo(t *testing.T) {
+	b := newBench(t)
+	s := b.settle(ready)
+	sets := b.remote()
+	if len(sets) != 1 || int64(sets[0].ID) != s.Status.ID || sets[0].SessionOwner != "here/p1" || !slices.Equal(sets[0].Labels, []string{"linux", "x64"}) {
+		t.Errorf("on GitHub: %+v", sets)
+	}
+	if !conditions.IsTrue(s, v1alpha1.ListeningCondition) || !conditions.IsTrue(s, v1alpha1.LabelsAcceptedCondition) {
+		t.Errorf("conditions: %+v", s.Status.Conditions)
+	}
+}
+
+func TestAScaleSetOfThatNameIsAdoptedAndBroughtInLine(t *testing.T) {
+	b := newBench(t)
+	had, err := b.Clients.(*registry).client.Create(t.Context(), scaleset.Set{Name: "linux", GroupID: 1, Labels: []string{"old"}})
+	must(t, err)
+	s := b.settle(ready)
+	if sets := b.remote(); len(sets) != 1 || s.Status.ID != had.ID || !slices.Equal(sets[0].Labels, []string{"linux", "x64"}) {
+		t.Errorf("adopted %d of %+v", s.Status.ID, sets)
+	}
+}
+
+func TestNameGroupAndLabelsFollowTheRecord(t *testing.T) {
+	b := newBench(t)
+	group := b.github.AddRunnerGroup("acme", githubsim.Group{Name: "trusted"})
+	id := b.settle(ready).Status.ID
+	b.change(func(s *v1alpha1.ScaleSet) {
+		s.Spec.Name, s.Spec.RunnerGroup, s.Spec.Labels = "linux-2", "trusted", []string{"big"}
+	})
+	b.settle(ready)
+	sets := b.remote()
+	if len(sets) != 1 || int64(sets[0].ID) != id || sets[0].Name != "linux-2" || sets[0].GroupID != group || !slices.Equal(sets[0].Labels, []string{"big"}) {
+		t.Errorf("on GitHub: %+v", sets)
+	}
+}
+
+func TestAScaleSetHeldElsewhereIsLeftAlone(t *testing.T) {
+	b := newBench(t)
+	had, err := b.Clients.(*registry).client.Create(t.Context(), scaleset.Set{Name: "linux", GroupID: 1, Labels: []string{"theirs"}})
+	must(t, err)
+	b.github.StealSession(int(had.ID), "there/p9")
+	s := b.settle(stalled)
+	if c := conditions.Get(s, v1alpha1.ReadyCondition); c.Reason != v1alpha1.OwnedElsewhereReason || !strings.Contains(c.Message, "there/p9") {
+		t.Errorf("ready: %+v", c)
+	}
+	must(t, b.Client.Delete(t.Context(), s))
+	b.settle(gone)
+	if sets := b.remote(); len(sets) != 1 || !slices.Equal(sets[0].Labels, []string{"theirs"}) {
+		t.Errorf("on GitHub: %+v", sets)
+	}
+}
+
+func TestAMissingGroupStallsAndSaysWhatToDo(t *testing.T) {
+	b := newBench(t, func(s *v1alpha1.ScaleSet) { s.Spec.RunnerGroup = "none" })
+	s := b.settle(stalled)
+	c := conditions.Get(s, v1alpha1.ReadyCondition)
+	if c.Reason != v1alpha1.RunnerGroupNotFoundReason || !strings.Contains(c.Message, `runner group "none"`) || !strings.Contains(c.Message, "spec.runnerGroup") {
+		t.Errorf("ready: %+v", c)
+	}
+	b.github.AddRunnerGroup("acme", githubsim.Group{Name: "none"})
+	b.settle(ready)
+}
+
+func TestDroppedLabelsAreSaid(t *testing.T) {
+	b := newBench(t)
+	github, err := githubsim.Start(githubsim.Options{SingleLabel: true, Mode: githubsim.Acquire})
+	must(t, err)
+	t.Cleanup(github.Close)
+	github.AddToken("t")
+	github.AddOrg("acme")
+	gh, err := scaleset.NewClient(scaleset.Credentials{ConfigURL: github.ConfigURL("acme"), Token: "t"}, scaleset.Options{})
+	must(t, err)
+	b.Clients.(*registry).client = gh
+	s := b.settle(ready)
+	if c := conditions.Get(s, v1alpha1.LabelsAcceptedCondition); c.Status != metav1.ConditionFalse || c.Reason != v1alpha1.LabelsDroppedReason {
+		t.Errorf("labels accepted: %+v", c)
+	}
+}
+
+func TestAForgottenScaleSetIsMadeAgain(t *testing.T) {
+	b := newBench(t)
+	first := b.settle(ready).Status.ID
+	b.github.ForgetScaleSet(int(first))
+	s := b.settle(func(s *v1alpha1.ScaleSet) bool { return ready(s) && s.Status.ID != first })
+	if sets := b.remote(); len(sets) != 1 || int64(sets[0].ID) != s.Status.ID {
+		t.Errorf("on GitHub: %+v", sets)
+	}
+}
+
+func TestDeletionWaitsForRunnersThenDeletesThere(t *testing.T) {
+	b := newBench(t)
+	s := b.settle(ready)
+	controller := true
+	runner := &v1alpha1.Runner{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "ci", Name: "linux-a", Labels: map[string]string{v1alpha1.PoolLabel: "linux"},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: "RunnerPool", Name: "linux", UID: "p1", Controller: &controller}},
+	}}
+	must(t, b.Client.Create(t.Context(), runner))
+	must(t, b.Client.Delete(t.Context(), s))
+	b.reconcile()
+	if len(b.remote()) != 1 || b.set() == nil {
+		t.Fatal("deleted while a runner was left")
+	}
+	must(t, b.Client.Delete(t.Context(), runner))
+	b.settle(gone)
+	if sets := b.remote(); len(sets) != 0 {
+		t.Errorf("on GitHub: %+v", sets)
+	}
+}
+
+func TestDeletionWithoutTheConnectionIsGivenUpAfterABound(t *testing.T) {
+	b := newBench(t)
+	s := b.settle(ready)
+	b.Clients.(*registry).gone = true
+	must(t, b.Client.Delete(t.Context(), s))
+	if b.reconcile(); b.set() == nil {
+		t.Fatal("given up at once")
+	}
+	b.now = b.set().DeletionTimestamp.Add(orphanAfter)
+	b.settle(gone)
+}
+
+func TestSessionOwnersOfPoolsThatAreGone(t *testing.T) {
+	b := newBench(t)
+	must(t, b.Client.Create(t.Context(), &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "other", UID: "p2"}}))
+	x := &run{Reconciler: b.Reconciler}
+	for owner, want := range map[string]bool{"here/p2": false, "here/p3": true, "there/p3": false, "": false} {
+		if got := x.ownerGone(owner); got != want {
+			t.Errorf("%q is gone: %v", owner, got)
+		}
+	}
+}

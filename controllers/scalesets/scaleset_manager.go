@@ -1,0 +1,83 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package scalesets
+
+import (
+	"context"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/kube"
+)
+
+var orphansTotal = prometheus.NewCounter(prometheus.CounterOpts{
+	Name: "corral_orphaned_scale_sets_total",
+	Help: "Scale sets left on GitHub because their connection was gone when they had to be deleted.",
+})
+
+// Collectors returns the metrics of this package.
+func Collectors() []prometheus.Collector { return []prometheus.Collector{orphansTotal} }
+
+// SetupWithManager watches ScaleSets, the states of their sessions, and the end of
+// runners that a deletion waits for.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
+	if err := mgr.Add(r.Sessions); err != nil {
+		return err
+	}
+	removed := predicate.Funcs{
+		CreateFunc:  func(event.CreateEvent) bool { return false },
+		UpdateFunc:  func(event.UpdateEvent) bool { return false },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+	}
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("scaleset").
+		For(&v1alpha1.ScaleSet{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.GitHubConnection{}, handler.EnqueueRequestsFromMapFunc(r.elsewhere), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.Runner{}, handler.EnqueueRequestsFromMapFunc(scaleSetOf), builder.WithPredicates(removed)).
+		WatchesRawSource(r.Sessions.States()).
+		WithOptions(kube.Fair(concurrent, r.classify)).
+		Complete(r)
+}
+
+// classify says that a scale set waits for its connection.
+func (r *Reconciler) classify(req reconcile.Request) (connection, pool string) {
+	set := &v1alpha1.ScaleSet{}
+	if err := r.Client.Get(context.Background(), req.NamespacedName, set); err != nil {
+		return "", ""
+	}
+	return set.Spec.ConnectionRef.From(set.Namespace).String(), set.Namespace + "/" + set.Name
+}
+
+// elsewhere finds the scale sets of other namespaces that are on a connection: its owner may have let them use it, or no more.
+func (r *Reconciler) elsewhere(ctx context.Context, obj client.Object) []reconcile.Request {
+	sets := &v1alpha1.ScaleSetList{}
+	if err := r.Client.List(ctx, sets, client.UnsafeDisableDeepCopy); err != nil {
+		return nil // each is looked at again in its time
+	}
+	var all []reconcile.Request
+	for i := range sets.Items {
+		s := &sets.Items[i]
+		if s.Namespace != obj.GetNamespace() && s.Spec.ConnectionRef.From(s.Namespace) == client.ObjectKeyFromObject(obj) {
+			all = append(all, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(s)})
+		}
+	}
+	return all
+}
+
+func scaleSetOf(_ context.Context, obj client.Object) []reconcile.Request {
+	r, ok := obj.(*v1alpha1.Runner)
+	if !ok {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: r.Namespace, Name: r.Spec.PoolRef.Name}}}
+}

@@ -1,0 +1,209 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package scalesets
+
+import (
+	"context"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/corral-dev/corral/internal/github/scaleset"
+)
+
+// queue is a controller's work queue.
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// Sessions runs one message session for each pool, in this process. A session is
+// kept under the pool's key, which is also its ScaleSet's.
+//
+// It is a manager.Runnable: when the manager stops, every session is closed on
+// GitHub, or the next leader would wait a minute and a half for each.
+type Sessions struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	mu      sync.Mutex
+	running map[types.NamespacedName]*session
+	held    map[types.NamespacedName]holding
+	onWord  []queue // woken by every word from GitHub
+	onState []queue // woken when a session's state changes
+}
+
+// holding is a scale set that GitHub gave a pool the session of, or keeps it for. A record's status can be forged; this can't.
+type holding struct {
+	connection types.NamespacedName
+	owner      string
+	setID      int64
+}
+
+type session struct {
+	holding
+	listener *scaleset.Listener
+	client   *scaleset.Client
+	state    scaleset.State
+	cancel   context.CancelFunc
+	done     chan struct{}
+}
+
+// NewSessions returns a Sessions with no session.
+func NewSessions() *Sessions {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Sessions{ctx: ctx, cancel: cancel, running: map[types.NamespacedName]*session{}, held: map[types.NamespacedName]holding{}}
+}
+
+// Start waits for the manager to stop, then closes all sessions.
+func (s *Sessions) Start(ctx context.Context) error {
+	<-ctx.Done()
+	s.cancel()
+	s.mu.Lock()
+	ending := make([]*session, 0, len(s.running))
+	for _, x := range s.running {
+		ending = append(ending, x)
+	}
+	s.mu.Unlock()
+	for _, x := range ending {
+		<-x.done
+	}
+	return nil
+}
+
+// NeedLeaderElection is true: only the leader listens.
+func (*Sessions) NeedLeaderElection() bool { return true }
+
+// Ensure runs a session for the pool by a connection; one of another scale set or of a replaced
+// client is ended first.
+func (s *Sessions) Ensure(key, connection types.NamespacedName, c scaleset.Config) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if x := s.running[key]; x != nil {
+		if x.setID == c.SetID && x.client == c.Client {
+			return
+		}
+		x.cancel()
+		delete(s.running, key)
+	}
+	c.Changed = func() { s.wake(key) }
+	ctx, cancel := context.WithCancel(scaleset.InTenant(s.ctx, key.Namespace))
+	x := &session{listener: scaleset.NewListener(c), client: c.Client, holding: holding{connection, c.Owner, c.SetID}, cancel: cancel, done: make(chan struct{})}
+	s.running[key] = x
+	go func() {
+		defer close(x.done)
+		x.listener.Run(ctx)
+	}()
+}
+
+// Stop ends a pool's session and waits until it is closed or ctx ends.
+func (s *Sessions) Stop(ctx context.Context, key types.NamespacedName) {
+	s.mu.Lock()
+	x := s.running[key]
+	delete(s.running, key)
+	s.mu.Unlock()
+	if x == nil {
+		return
+	}
+	x.cancel()
+	select {
+	case <-x.done:
+	case <-ctx.Done():
+	}
+}
+
+// Holds says whether the session of a pool with a UID was, since this process began, its own for a scale set on a connection. It still
+// is unless GitHub named another owner.
+func (s *Sessions) Holds(pool, connection types.NamespacedName, uid types.UID, setID int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.held[pool]
+	return setID != 0 && h.connection == connection && h.setID == setID && strings.HasSuffix(h.owner, "/"+string(uid))
+}
+
+// lose forgets what a pool holds.
+func (s *Sessions) lose(key types.NamespacedName) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.held, key)
+}
+
+// Snapshot returns what a pool's session knows; false when there is none.
+func (s *Sessions) Snapshot(key types.NamespacedName) (scaleset.Snapshot, bool) {
+	if l := s.listener(key); l != nil {
+		return l.Snapshot(), true
+	}
+	return scaleset.Snapshot{}, false
+}
+
+// Announce sets the capacity a pool accepts, as a total number of jobs.
+func (s *Sessions) Announce(key types.NamespacedName, capacity int) {
+	if l := s.listener(key); l != nil {
+		l.Announce(capacity)
+	}
+}
+
+// Refresh asks GitHub for newer statistics of a pool's scale set.
+func (s *Sessions) Refresh(key types.NamespacedName) {
+	if l := s.listener(key); l != nil {
+		l.Refresh()
+	}
+}
+
+// Retain forgets the jobs of runners that keep says are gone.
+func (s *Sessions) Retain(key types.NamespacedName, keep func(runner string) bool) {
+	if l := s.listener(key); l != nil {
+		l.Retain(keep)
+	}
+}
+
+func (s *Sessions) listener(key types.NamespacedName) *scaleset.Listener {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if x := s.running[key]; x != nil {
+		return x.listener
+	}
+	return nil
+}
+
+// Words is an event source that wakes a controller with every word from GitHub.
+func (s *Sessions) Words() source.Source { return s.subscribe(&s.onWord) }
+
+// States is an event source that wakes a controller when a session's state changes.
+func (s *Sessions) States() source.Source { return s.subscribe(&s.onState) }
+
+func (s *Sessions) subscribe(list *[]queue) source.Source {
+	return source.Func(func(_ context.Context, q queue) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		*list = append(*list, q)
+		return nil
+	})
+}
+
+func (s *Sessions) wake(key types.NamespacedName) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x := s.running[key]
+	if x == nil {
+		return
+	}
+	now := x.listener.Snapshot()
+	switch { // before anybody is woken by it
+	case now.State == scaleset.Listening, now.State == scaleset.Refused && now.Owner == x.owner:
+		s.held[key] = x.holding
+	case now.State == scaleset.Refused, now.State == scaleset.OwnedElsewhere:
+		delete(s.held, key)
+	}
+	for _, q := range s.onWord {
+		q.Add(reconcile.Request{NamespacedName: key})
+	}
+	if now.State != x.state {
+		x.state = now.State
+		for _, q := range s.onState {
+			q.Add(reconcile.Request{NamespacedName: key})
+		}
+	}
+}

@@ -1,0 +1,61 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package scalesets
+
+import (
+	"net/http"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/corral-dev/corral/internal/github/scaleset"
+)
+
+// woken notes whose sessions change, each once.
+type woken struct {
+	queue
+	keys []string
+}
+
+func (w *woken) Add(r reconcile.Request) {
+	if !slices.Contains(w.keys, r.String()) {
+		w.keys = append(w.keys, r.String())
+	}
+}
+
+// refusing answers nothing until the gate opens, and then that nothing is there.
+type refusing struct{ gate chan struct{} }
+
+func (r refusing) RoundTrip(req *http.Request) (*http.Response, error) {
+	<-r.gate
+	return &http.Response{StatusCode: http.StatusNotFound, Request: req, Header: http.Header{}, Body: http.NoBody}, nil
+}
+
+func TestOneNamespacesManySessionsGetNoMoreTurnsThanAnothersOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate, got := make(chan struct{}), &woken{}
+		gh, err := scaleset.NewClient(scaleset.Credentials{ConfigURL: "https://github.com/acme", Token: "t"}, scaleset.Options{Parallel: 1, Transport: refusing{gate}})
+		must(t, err)
+		s := NewSessions()
+		must(t, s.States().Start(t.Context(), got))
+		for i, name := range []string{"a", "b", "c", "d"} {
+			key := types.NamespacedName{Namespace: "greedy", Name: name}
+			if name == "d" {
+				key.Namespace = "quiet"
+			}
+			s.Ensure(key, key, scaleset.Config{Client: gh, SetID: int64(i + 1), Owner: name})
+			synctest.Wait()
+		}
+		close(gate)
+		synctest.Wait()
+		s.cancel()
+		if diff := cmp.Diff([]string{"greedy/a", "greedy/b", "quiet/d", "greedy/c"}, got.keys); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+	})
+}

@@ -1,0 +1,170 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package scalesets
+
+import (
+	"testing"
+	"time"
+
+	"github.com/fluxcd/pkg/runtime/conditions"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers/connections"
+)
+
+// sharing is a bench with a connection that all namespaces may use.
+func sharing(t *testing.T) *bench {
+	b := newBench(t)
+	must(t, b.Client.Create(t.Context(), &v1alpha1.GitHubConnection{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "platform", Name: "acme"}, Spec: v1alpha1.GitHubConnectionSpec{AllowedNamespaces: []string{v1alpha1.AllNamespaces}},
+	}))
+	b.Access = &connections.Access{Connections: b.Client, Now: func() time.Time { return b.now }}
+	return b
+}
+
+// tenant adds a pool's record in a namespace, so old, with the one name for its scale set.
+func (b *bench) tenant(namespace string, age time.Duration) types.NamespacedName {
+	b.t.Helper()
+	must(b.t, b.Client.Create(b.t.Context(), &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "linux", UID: types.UID("pool-" + namespace)}}))
+	must(b.t, b.Client.Create(b.t.Context(), &v1alpha1.ScaleSet{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: "linux", UID: types.UID("set-" + namespace), Generation: 1,
+			CreationTimestamp: metav1.Time{Time: b.now.Add(-age)}, Finalizers: []string{v1alpha1.ScaleSetFinalizer},
+		},
+		Spec: v1alpha1.ScaleSetSpec{
+			PoolRef: v1alpha1.LocalObjectReference{Name: "linux"}, PoolUID: "pool-" + namespace,
+			ConnectionRef: v1alpha1.ConnectionReference{Name: "acme", Namespace: "platform"}, Name: "shared", RunnerGroup: "default", Labels: []string{"linux"},
+		},
+	}))
+	return types.NamespacedName{Namespace: namespace, Name: "linux"}
+}
+
+// until reconciles one record, each time that its session woke it, until its Ready has a reason; "" for until it is gone.
+func (b *bench) until(key types.NamespacedName, reason string) {
+	b.t.Helper()
+	for {
+		_, err := b.Reconcile(b.t.Context(), ctrl.Request{NamespacedName: key})
+		must(b.t, err)
+		s := &v1alpha1.ScaleSet{}
+		if err := b.Client.Get(b.t.Context(), key, s); err != nil && reason == "" {
+			return
+		}
+		if reason != "" && conditions.GetReason(s, v1alpha1.ReadyCondition) == reason {
+			return
+		}
+		item, _ := b.queue.Get()
+		b.queue.Done(item)
+	}
+}
+
+func (b *bench) end(key types.NamespacedName) {
+	b.t.Helper()
+	must(b.t, b.Client.Delete(b.t.Context(), &v1alpha1.ScaleSet{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}))
+	b.until(key, "")
+}
+
+func TestThePoolThatEndsLeavesTheScaleSetToTheOneThatHasIt(t *testing.T) {
+	b := sharing(t)
+	victim, thief := b.tenant("victim", time.Hour), b.tenant("thief", 0)
+	b.until(victim, v1alpha1.SucceededReason)
+	b.until(thief, v1alpha1.OwnedElsewhereReason)
+	b.Sessions.Stop(t.Context(), victim) // as in a restart
+	b.end(thief)
+	if sets := b.remote(); len(sets) != 1 {
+		t.Fatalf("on GitHub: %+v", sets)
+	}
+	b.until(victim, v1alpha1.SucceededReason)
+	b.end(victim)
+	if sets := b.remote(); len(sets) != 0 {
+		t.Errorf("on GitHub: %+v", sets)
+	}
+}
+
+func TestOfTwoNamespacesOneKeepsTheScaleSet(t *testing.T) {
+	b := sharing(t)
+	older, younger := b.tenant("older", time.Hour), b.tenant("younger", 0)
+	b.until(younger, v1alpha1.SucceededReason)
+	b.until(older, v1alpha1.OwnedElsewhereReason)
+	for range 3 { // each time what GitHub has is looked at again
+		b.now = b.now.Add(verifyInterval)
+		b.until(older, v1alpha1.OwnedElsewhereReason)
+		b.until(younger, v1alpha1.SucceededReason)
+	}
+	b.Sessions.Stop(t.Context(), younger) // as in a restart; the older one is first
+	b.Sessions.Stop(t.Context(), older)
+	b.until(older, v1alpha1.SucceededReason)
+	b.until(younger, v1alpha1.OwnedElsewhereReason)
+	if _, open := b.Sessions.Snapshot(younger); !open {
+		t.Error("who has just lost it doesn't say to whom")
+	}
+	b.now = b.now.Add(verifyInterval)
+	b.until(younger, v1alpha1.OwnedElsewhereReason)
+	if _, open := b.Sessions.Snapshot(younger); open {
+		t.Error("who may not have it waits for its session")
+	}
+	b.until(older, v1alpha1.SucceededReason)
+}
+
+// The id in a record's status can be forged; the name on GitHub can't, nor whom GitHub gives the session.
+func TestAForgedIDHoldsNothing(t *testing.T) {
+	b := sharing(t)
+	thief, victim := b.tenant("thief", time.Hour), b.tenant("victim", 0)
+	b.until(victim, v1alpha1.SucceededReason)
+	on := types.NamespacedName{Namespace: "platform", Name: "acme"}
+	id := int64(b.remote()[0].ID)
+	if !b.Sessions.Holds(victim, on, "pool-victim", id) {
+		t.Fatal("the victim doesn't hold its own")
+	}
+	for name, holds := range map[string]bool{
+		"another uid":        b.Sessions.Holds(victim, on, "pool-thief", id),
+		"another id":         b.Sessions.Holds(victim, on, "pool-victim", id+1),
+		"another connection": b.Sessions.Holds(victim, types.NamespacedName{Namespace: "victim", Name: "acme"}, "pool-victim", id),
+		"no id":              b.Sessions.Holds(thief, on, "pool-thief", 0),
+	} {
+		if holds {
+			t.Errorf("%s: it holds the scale set", name)
+		}
+	}
+	forge := func() {
+		s := &v1alpha1.ScaleSet{}
+		must(t, b.Client.Get(t.Context(), thief, s))
+		s.Spec.Name, s.Status.ID = "mine", id
+		status := s.Status
+		must(t, b.Client.Update(t.Context(), s))
+		s.Status = status
+		must(t, b.Client.Status().Update(t.Context(), s))
+	}
+	forge()
+	b.until(thief, v1alpha1.OwnedElsewhereReason)
+	if b.Sessions.Holds(thief, on, "pool-thief", id) {
+		t.Error("the thief holds the scale set")
+	}
+	b.Sessions.Stop(t.Context(), victim) // as in a restart; the thief's record is the older one
+	b.Sessions.Stop(t.Context(), thief)
+	b.now = b.now.Add(verifyInterval)
+	b.until(thief, v1alpha1.OwnedElsewhereReason)
+	if _, open := b.Sessions.Snapshot(thief); open || b.Sessions.Holds(thief, on, "pool-thief", id) {
+		t.Error("the thief opened the victim's session")
+	}
+	b.until(victim, v1alpha1.SucceededReason)
+}
+
+// A session of a pool that is no more is waited for, as after a restore; meanwhile anybody could say that it was his.
+func TestTheSessionOfAPoolThatIsGoneIsNobodys(t *testing.T) {
+	b := sharing(t)
+	heir := b.tenant("heir", 0)
+	b.until(heir, v1alpha1.SucceededReason)
+	on, id := types.NamespacedName{Namespace: "platform", Name: "acme"}, b.remote()[0].ID
+	for owner, holds := range map[string]bool{"here/gone": false, "here/pool-heir": true} {
+		b.Sessions.Stop(t.Context(), heir)
+		b.github.StealSession(id, owner)
+		b.until(heir, v1alpha1.SessionRefusedReason)
+		if got := b.Sessions.Holds(heir, on, "pool-heir", int64(id)); got != holds {
+			t.Errorf("it holds the scale set while %s has the session: %t", owner, got)
+		}
+	}
+}

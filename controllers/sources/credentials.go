@@ -1,0 +1,109 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sources
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/gitsource"
+	"github.com/corral-dev/corral/internal/kube"
+)
+
+// Keys of the Secret with the credentials of a Git server: the ones Flux uses.
+const (
+	usernameKey    = "username"
+	passwordKey    = "password"
+	bearerTokenKey = "bearerToken"
+	caKey          = "ca.crt"
+	identityKey    = "identity"
+	knownHostsKey  = "known_hosts"
+)
+
+// credentials reads what the Git server asks for and is known by. Only spec.git has any.
+func (x *run) credentials(ctx context.Context) (gitsource.Auth, error) {
+	git := x.source.Spec.Git
+	overSSH := strings.HasPrefix(git.URL, "ssh://")
+	if git.SecretRef == nil {
+		if overSSH {
+			return gitsource.Auth{}, kube.Stall(v1alpha1.InvalidSpecReason,
+				"spec.git.secretRef: ssh:// needs a Secret with the keys %s and %s", identityKey, knownHostsKey)
+		}
+		return gitsource.Auth{}, nil
+	}
+	data, err := x.secret(ctx, git.SecretRef.Name)
+	if err != nil {
+		return gitsource.Auth{}, err
+	}
+	if wants := missing(data, overSSH); wants != "" {
+		return gitsource.Auth{}, kube.Wait(v1alpha1.CredentialsMissingReason, x.retryAfter(), "Secret %s %s", git.SecretRef.Name, wants)
+	}
+	return gitsource.Auth{
+		Username:    string(data[usernameKey]),
+		Password:    string(data[passwordKey]),
+		BearerToken: string(data[bearerTokenKey]),
+		CAPEM:       data[caKey],
+		Identity:    data[identityKey],
+		KnownHosts:  data[knownHostsKey],
+	}, nil
+}
+
+// missing says what a Secret with credentials lacks, or nothing.
+func missing(data map[string][]byte, overSSH bool) string {
+	if overSSH {
+		for _, key := range []string{identityKey, knownHostsKey} {
+			if len(data[key]) == 0 {
+				return fmt.Sprintf("has no key %s; ssh:// needs %s and %s", key, identityKey, knownHostsKey)
+			}
+		}
+		return ""
+	}
+	for _, key := range []string{usernameKey, passwordKey, bearerTokenKey, caKey} {
+		if len(data[key]) > 0 {
+			return ""
+		}
+	}
+	return fmt.Sprintf("has none of the keys %s and %s, %s, %s", usernameKey, passwordKey, bearerTokenKey, caKey)
+}
+
+// verification returns what must be signed, and by whom; nil where nothing must be.
+func (x *run) verification(ctx context.Context) (*gitsource.Verification, error) {
+	verify := x.source.Spec.Git.Verify
+	if verify == nil {
+		return nil, nil
+	}
+	data, err := x.secret(ctx, verify.SecretRef.Name)
+	if err != nil {
+		return nil, err
+	}
+	signers, err := gitsource.ParseSigners(data)
+	if err != nil {
+		return nil, kube.Stall(v1alpha1.InvalidSpecReason, "spec.git.verify: Secret %s: %w", verify.SecretRef.Name, err)
+	}
+	mode := verify.GetMode()
+	return &gitsource.Verification{
+		Commit:  mode == v1alpha1.VerifyHEAD || mode == v1alpha1.VerifyTagAndHEAD,
+		Tag:     mode == v1alpha1.VerifyTag || mode == v1alpha1.VerifyTagAndHEAD,
+		Signers: signers,
+	}, nil
+}
+
+// secret reads a Secret beside the source.
+func (x *run) secret(ctx context.Context, name string) (map[string][]byte, error) {
+	secret := &corev1.Secret{}
+	err := x.Live.Get(ctx, types.NamespacedName{Namespace: x.source.Namespace, Name: name}, secret)
+	if apierrors.IsNotFound(err) {
+		return nil, kube.Wait(v1alpha1.CredentialsMissingReason, x.retryAfter(), "Secret %s is not there", name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading Secret %s: %w", name, err)
+	}
+	return secret.Data, nil
+}

@@ -1,0 +1,194 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sources
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fluxcd/pkg/apis/meta"
+	"github.com/fluxcd/pkg/runtime/conditions"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/kube"
+)
+
+const (
+	// dependencyRetry is how soon a dependency is looked at again that isn't ready: a watch tells sooner.
+	dependencyRetry = 30 * time.Second
+	// maxDependencies is how many sources are followed in search of a circle.
+	maxDependencies = 100
+)
+
+// refer refuses references to other namespaces where they are not allowed.
+func (x *run) refer(context.Context) error {
+	if x.CrossNamespace {
+		return nil
+	}
+	if ref := x.source.Spec.SourceRef; ref != nil {
+		if err := x.sameNamespace("spec.sourceRef", ref.Namespace); err != nil {
+			return err
+		}
+	}
+	for i, dependency := range x.source.Spec.DependsOn {
+		if err := x.sameNamespace(fmt.Sprintf("spec.dependsOn[%d]", i), dependency.Namespace); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (x *run) sameNamespace(field, namespace string) error {
+	if namespace == "" || namespace == x.source.Namespace {
+		return nil
+	}
+	return kube.Stall(v1alpha1.AccessDeniedReason,
+		"%s names namespace %s: this controller allows references within a namespace only (--no-cross-namespace-refs)", field, namespace)
+}
+
+// depend waits until what spec.dependsOn names is ready.
+func (x *run) depend(ctx context.Context) error {
+	for i := range x.source.Spec.DependsOn {
+		dependency := &x.source.Spec.DependsOn[i]
+		key := types.NamespacedName{Namespace: namespaceOr(dependency.Namespace, x.source), Name: dependency.Name}
+		if key == x.sourceKey() {
+			return kube.Stall(v1alpha1.DependencyNotReadyReason, "spec.dependsOn[%d] names the source itself", i)
+		}
+		on := &v1alpha1.PoolSource{}
+		err := x.Live.Get(ctx, key, on)
+		if apierrors.IsNotFound(err) {
+			return x.dependencyNotReady("PoolSource %s is not there", key)
+		}
+		if err != nil {
+			return fmt.Errorf("reading PoolSource %s: %w", key, err)
+		}
+		why, passes, err := x.unready(ctx, fmt.Sprintf("spec.dependsOn[%d].readyExpr", i), dependency, on)
+		if err != nil {
+			return err
+		}
+		if why == "" || passes && x.isSettled() {
+			continue
+		}
+		if circle := x.circle(ctx, on); circle != "" {
+			return kube.Stall(v1alpha1.DependencyNotReadyReason, "spec.dependsOn goes in a circle: %s", circle)
+		}
+		if passes {
+			return kube.Progress(x.dependencyRetry(), "PoolSource %s %s", key, why)
+		}
+		return x.dependencyNotReady("PoolSource %s %s", key, why)
+	}
+	return nil
+}
+
+func (x *run) dependencyNotReady(format string, args ...any) error {
+	return kube.Wait(v1alpha1.DependencyNotReadyReason, x.dependencyRetry(), format, args...)
+}
+
+func (x *run) dependencyRetry() time.Duration {
+	return min(x.retryAfter(), x.jitter(dependencyRetry))
+}
+
+// unready says what is missing of a dependency; it is empty if nothing is. It passes by itself if the dependency is on its way.
+func (x *run) unready(ctx context.Context, field string, dependency *meta.DependencyReference, on *v1alpha1.PoolSource) (why string, passes bool, err error) {
+	if dependency.ReadyExpr != "" {
+		why, err = x.unreadyByExpression(ctx, field, dependency.ReadyExpr, on)
+		return why, false, err
+	}
+	switch {
+	case on.Status.ObservedGeneration != on.Generation:
+		return "has changed and was not looked at since", true, nil
+	case !conditions.IsReady(on):
+		return "is not ready: " + firstLine(conditions.GetMessage(on, v1alpha1.ReadyCondition)), conditions.IsUnknown(on, v1alpha1.ReadyCondition), nil
+	case x.isTwin(on) && on.Status.LastAppliedRevision != x.revision:
+		return fmt.Sprintf("comes from the same place and has not applied revision %s yet", x.revision), true, nil
+	}
+	return "", false, nil
+}
+
+// isSettled says whether the revision is applied already: that a dependency goes on is no reason to look unready.
+func (x *run) isSettled() bool {
+	return x.source.Status.LastAppliedRevision == x.revision && x.source.Status.ObservedGeneration == x.source.Generation && conditions.IsReady(x.source)
+}
+
+// isTwin says whether another source reads the same files.
+func (x *run) isTwin(on *v1alpha1.PoolSource) bool {
+	if x.source.Spec.SourceRef != nil {
+		return on.Spec.SourceRef != nil && originOf(on) == originOf(x.source)
+	}
+	mine, theirs := x.source.Spec.Git, on.Spec.Git
+	return theirs != nil && mine.URL == theirs.URL && equality.Semantic.DeepEqual(mine.GetRef(), theirs.GetRef())
+}
+
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return line
+}
+
+// circle returns the way from the source back to itself over one it depends on, as "a → b → a".
+func (x *run) circle(ctx context.Context, on *v1alpha1.PoolSource) string {
+	type step struct {
+		source *v1alpha1.PoolSource
+		way    []string
+	}
+	start := x.sourceKey()
+	seen := map[types.NamespacedName]bool{}
+	for todo := []step{{on, []string{start.String()}}}; len(todo) > 0 && len(seen) < maxDependencies; todo = todo[1:] {
+		at := todo[0]
+		key := client.ObjectKeyFromObject(at.source)
+		way := append(slices.Clone(at.way), key.String())
+		for _, dependency := range at.source.Spec.DependsOn {
+			next := types.NamespacedName{Namespace: namespaceOr(dependency.Namespace, at.source), Name: dependency.Name}
+			if next == start {
+				return strings.Join(append(way, start.String()), " → ")
+			}
+			source := &v1alpha1.PoolSource{}
+			if seen[next] || x.Client.Get(ctx, next, source) != nil {
+				continue // what can't be read closes no circle that could be told
+			}
+			seen[next] = true
+			todo = append(todo, step{source, way})
+		}
+	}
+	return ""
+}
+
+func indexDependencies(object client.Object) []string {
+	source := object.(*v1alpha1.PoolSource)
+	var keys []string
+	for _, dependency := range source.Spec.DependsOn {
+		keys = append(keys, namespaceOr(dependency.Namespace, source)+"/"+dependency.Name)
+	}
+	return keys
+}
+
+// dependents lists the sources that depend on one.
+func (r *Reconciler) dependents(ctx context.Context, on client.Object) []reconcile.Request {
+	sources := &v1alpha1.PoolSourceList{}
+	if err := r.Client.List(ctx, sources, client.MatchingFields{dependencyIndex: client.ObjectKeyFromObject(on).String()}); err != nil {
+		log.FromContext(ctx).Error(err, "Looking which sources depend on another", "source", client.ObjectKeyFromObject(on))
+		return nil // they look again themselves
+	}
+	return requestsOf(sources, func(*v1alpha1.PoolSource) bool { return true })
+}
+
+// dependencyChanged passes what may make a source ready for others: how a look at it ended.
+var dependencyChanged = predicate.Funcs{
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		before, ok := e.ObjectOld.(*v1alpha1.PoolSource)
+		now, also := e.ObjectNew.(*v1alpha1.PoolSource)
+		return ok && also && !conditions.IsUnknown(now, v1alpha1.ReadyCondition) && !equality.Semantic.DeepEqual(before.Status, now.Status)
+	},
+	GenericFunc: func(event.GenericEvent) bool { return false },
+}

@@ -1,0 +1,195 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/fluxcd/pkg/apis/meta"
+	"github.com/fluxcd/pkg/runtime/conditions"
+	sourcev1 "github.com/fluxcd/source-controller/api/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/clip"
+	"github.com/corral-dev/corral/internal/fluxsource"
+	"github.com/corral-dev/corral/internal/kube"
+)
+
+// +kubebuilder:rbac:groups=source.toolkit.fluxcd.io,resources=gitrepositories;ocirepositories;buckets;externalartifacts,verbs=get;list;watch
+
+// Artifacts reads what source-controller made of a source.
+type Artifacts interface {
+	// Fetch reads an artifact once its digest is verified.
+	Fetch(context.Context, fluxsource.Artifact) (fs.FS, error)
+}
+
+const (
+	// artifactRetry is how soon an artifact is asked for again that could not be had: source-controller is close by,
+	// and away for as long as its pod takes to restart.
+	artifactRetry = 15 * time.Second
+	// maxRevision bounds an artifact's revision, in bytes: it is written into status and messages.
+	maxRevision = 512
+	// maxCause bounds what Flux says of a source in our messages, in bytes.
+	maxCause = 500
+	// originRevisionKey is where an OCI artifact's metadata tells of the revision it was made of.
+	originRevisionKey = "org.opencontainers.image.revision"
+)
+
+// fluxSource is one of the kinds of source.toolkit.fluxcd.io that make artifacts.
+type fluxSource interface {
+	client.Object
+	conditions.Getter
+	GetArtifact() *meta.Artifact
+}
+
+// fluxKinds makes an object of each kind that a source may name.
+var fluxKinds = map[string]func() fluxSource{
+	v1alpha1.GitRepositoryKind:    func() fluxSource { return &sourcev1.GitRepository{} },
+	v1alpha1.OCIRepositoryKind:    func() fluxSource { return &sourcev1.OCIRepository{} },
+	v1alpha1.BucketKind:           func() fluxSource { return &sourcev1.Bucket{} },
+	v1alpha1.ExternalArtifactKind: func() fluxSource { return &sourcev1.ExternalArtifact{} },
+}
+
+// origin names an object of Flux.
+type origin struct {
+	kind string
+	key  types.NamespacedName
+}
+
+// String names it as people do.
+func (o origin) String() string { return o.kind + " " + o.key.String() }
+
+// originOf returns what a source names in spec.sourceRef, which must be set.
+func originOf(source *v1alpha1.PoolSource) origin {
+	ref := source.Spec.SourceRef
+	return origin{ref.Kind, types.NamespacedName{Namespace: namespaceOr(ref.Namespace, source), Name: ref.Name}}
+}
+
+// namespaceOr returns the namespace that a reference names, or else the source's own.
+func namespaceOr(namespace string, source *v1alpha1.PoolSource) string {
+	if namespace == "" {
+		return source.Namespace
+	}
+	return namespace
+}
+
+// resolveArtifact reads which artifact there is now. It is not read from the cache, so that an artifact that is gone
+// from the server is not asked for again and again, and that kinds that are not installed are known at once.
+func (x *run) resolveArtifact(ctx context.Context) error {
+	from := originOf(x.source)
+	object, err := x.fluxObject(ctx, from)
+	if err != nil {
+		return err
+	}
+	artifact := object.GetArtifact()
+	if artifact == nil {
+		return x.artifactMissing("%s has no artifact yet%s", from, causeOf(object))
+	}
+	if artifact.Revision == "" || len(artifact.Revision) > maxRevision {
+		return kube.Stall(v1alpha1.ArtifactFailedReason, "the artifact of %s has a revision of %d bytes, and 1 to %d are taken", from, len(artifact.Revision), maxRevision)
+	}
+	if strings.ContainsFunc(artifact.Revision, func(r rune) bool { return !unicode.IsGraphic(r) }) {
+		return kube.Stall(v1alpha1.ArtifactFailedReason, "the artifact of %s has a revision with characters that can't be shown: %q", from, artifact.Revision)
+	}
+	x.artifact, x.revision = artifact, artifact.Revision
+	return nil
+}
+
+// fluxObject reads what spec.sourceRef names, and has its kind watched from now on.
+func (x *run) fluxObject(ctx context.Context, from origin) (fluxSource, error) {
+	object := fluxKinds[from.kind]()
+	err := x.Live.Get(ctx, from.key, object)
+	switch {
+	case apimeta.IsNoMatchError(err):
+		x.flux.want(from.kind)
+		return nil, x.artifactMissing("the kind %s of %s is not installed; it is waited for", from.kind, sourcev1.GroupVersion.Group)
+	case apierrors.IsForbidden(err):
+		return nil, x.artifactMissing("the controller may not read %s: %w; the chart grants it with flux.enabled", from, err)
+	case err != nil && !apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("reading %s: %w", from, err)
+	}
+	if watched := x.flux.watch(from.kind); watched != nil {
+		return nil, fmt.Errorf("watching %s: %w", from.kind, watched)
+	}
+	if err != nil {
+		return nil, x.artifactMissing("%s is not there", from)
+	}
+	return object, nil
+}
+
+// artifactMissing waits for an artifact. A watch tells when it is there; the time is for those who may not watch.
+func (x *run) artifactMissing(format string, args ...any) error {
+	return kube.Wait(v1alpha1.ArtifactFailedReason, x.retryAfter(), format, args...)
+}
+
+// causeOf says what Flux says about a source that isn't ready.
+func causeOf(object fluxSource) string {
+	ready := conditions.Get(object, meta.ReadyCondition)
+	if ready == nil || ready.Message == "" {
+		return ""
+	}
+	return fmt.Sprintf(": %s: %s", ready.Reason, clip.Bytes(ready.Message, maxCause))
+}
+
+// fetchArtifact reads the artifact that was resolved.
+func (x *run) fetchArtifact(ctx context.Context) (fs.FS, error) {
+	var files fs.FS
+	artifact := fluxsource.Artifact{URL: x.artifact.URL, Digest: x.artifact.Digest}
+	err := x.ask(ctx, artifact.URL, func(limited context.Context) (err error) {
+		files, err = x.Artifacts.Fetch(limited, artifact)
+		return err
+	})
+	if errors.Is(err, fluxsource.ErrNotFound) && x.isReplaced(ctx) {
+		return nil, errReplaced
+	}
+	return files, err
+}
+
+// errReplaced means that another artifact took the place of the one that was asked for.
+var errReplaced = fmt.Errorf("%w: it was replaced meanwhile", errBusy)
+
+// isReplaced says whether there is another artifact by now, or none at all.
+func (x *run) isReplaced(ctx context.Context) bool {
+	from := originOf(x.source)
+	object := fluxKinds[from.kind]()
+	err := x.Live.Get(ctx, from.key, object)
+	return err == nil && (object.GetArtifact() == nil || object.GetArtifact().URL != x.artifact.URL)
+}
+
+// artifactRefused tells what only another artifact mends from what may pass.
+func (x *run) artifactRefused(err error) error {
+	switch {
+	case errors.Is(err, fluxsource.ErrTooLarge), errors.Is(err, fluxsource.ErrUnusable):
+		return kube.Stall(v1alpha1.ArtifactFailedReason, "fetching %s: %w\n%s", x.place(), err, x.notApplied())
+	case errors.Is(err, fluxsource.ErrNotFound):
+		return kube.Wait(v1alpha1.ArtifactFailedReason, x.soon(), "fetching %s: %w; source-controller makes it again or replaces it", x.place(), err)
+	case errors.Is(err, fluxsource.ErrTimeout):
+		err = fmt.Errorf("%w (spec.timeout is %s)", err, x.source.Spec.GetTimeout())
+	}
+	return kube.Wait(v1alpha1.ArtifactFailedReason, x.soon(), "fetching %s: %w", x.place(), err)
+}
+
+// soon is the time to the next attempt at an artifact that should be there.
+func (x *run) soon() time.Duration { return min(x.retryAfter(), x.jitter(artifactRetry)) }
+
+// originRevision is what an artifact was made of, if it says so and it isn't the revision itself.
+func (x *run) originRevision() string {
+	if x.artifact == nil {
+		return ""
+	}
+	if revision := x.artifact.Metadata[originRevisionKey]; len(revision) <= maxRevision {
+		return revision
+	}
+	return ""
+}

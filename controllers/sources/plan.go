@@ -1,0 +1,226 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sources
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/clip"
+	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/prune"
+)
+
+// Kinds that a source may apply.
+const (
+	connectionKind = "GitHubConnection"
+	policyKind     = "RunnerPolicy"
+	poolKind       = "RunnerPool"
+)
+
+// kinds holds them in the order in which they are applied; they are pruned the other way round.
+var kinds = []string{connectionKind, policyKind, poolKind}
+
+// id names an object in the source's namespace.
+type id struct{ kind, name string }
+
+// String returns the kind and the name.
+func (i id) String() string { return i.kind + " " + i.name }
+
+// compareIDs sorts by the order of application, then by name.
+func compareIDs(a, b id) int {
+	return cmp.Or(cmp.Compare(slices.Index(kinds, a.kind), slices.Index(kinds, b.kind)), cmp.Compare(a.name, b.name))
+}
+
+// scene is what stands in the source's namespace.
+type scene struct {
+	live    map[id]*metav1.PartialObjectMetadata // objects of the kinds a source may apply
+	sources sets.Set[string]                     // names of PoolSources
+}
+
+// heldBy returns what carries a source's label and is not being deleted, sorted.
+func (s scene) heldBy(source string) []id {
+	var held []id
+	for i, object := range s.live {
+		if object.Labels[v1alpha1.SourceLabel] == source && object.DeletionTimestamp.IsZero() {
+			held = append(held, i)
+		}
+	}
+	slices.SortFunc(held, compareIDs)
+	return held
+}
+
+// plan says what one revision means for the namespace.
+type plan struct {
+	apply   []compile.Object // in order
+	refused []string         // what may not be applied, and why, with its position
+	adopted []id             // to be applied, held by no source so far
+	remove  []id             // to be deleted, in order
+	held    []id             // of the source before
+	pools   int              // that the revision declares
+}
+
+// makePlan compares what a revision declares with what stands there. An object that another
+// source holds is refused; one that nobody holds is taken over, as is one whose source is gone. A connection that nobody holds is not:
+// who takes it over could delete it, and have its credentials shown to another server.
+// applied is what the source had applied before, should an object have lost its label.
+func makePlan(source types.NamespacedName, declared []compile.Object, now scene, applied map[id]bool) plan {
+	p := plan{held: now.heldBy(source.Name)}
+	wanted := map[id]bool{}
+	for _, o := range declared {
+		i := id{o.Manifest.GetKind(), o.Manifest.GetName()}
+		wanted[i] = true
+		if i.kind == poolKind {
+			p.pools++
+		}
+		holder, stands := now.holderOf(i)
+		isTakeover := stands && holder != source.Name && !applied[i]
+		why := refusal(source, o, holder, now.sources)
+		if why == "" && isTakeover && i.kind == connectionKind && holder == "" {
+			why = fmt.Sprintf("it is there already, and no source holds it: its credentials are somebody's. To hand it over: kubectl label githubconnection -n %s %s %s=%s",
+				source.Namespace, i.name, v1alpha1.SourceLabel, source.Name)
+		}
+		if why != "" {
+			p.refused = append(p.refused, at(o, why))
+			continue
+		}
+		if isTakeover {
+			p.adopted = append(p.adopted, i)
+		}
+		p.apply = append(p.apply, o)
+	}
+	slices.SortStableFunc(p.apply, func(a, b compile.Object) int { return compareIDs(idOf(a), idOf(b)) })
+	p.remove = slices.DeleteFunc(slices.Clone(p.held), func(i id) bool { return wanted[i] })
+	// Pools go before their connections.
+	slices.SortStableFunc(p.remove, func(a, b id) int { return slices.Index(kinds, b.kind) - slices.Index(kinds, a.kind) })
+	return p
+}
+
+// holderOf returns the source that holds an object, if one does, and whether the object stands.
+func (s scene) holderOf(i id) (holder string, stands bool) {
+	if s.live[i] == nil {
+		return "", false
+	}
+	return s.live[i].Labels[v1alpha1.SourceLabel], true
+}
+
+// refusal says why an object may not be applied; it is empty if it may.
+func refusal(source types.NamespacedName, o compile.Object, holder string, sources sets.Set[string]) string {
+	namespace, version := o.Manifest.GetNamespace(), o.Manifest.GetAPIVersion()
+	switch {
+	case !slices.Contains(kinds, o.Manifest.GetKind()) || version != v1alpha1.GroupVersion.String():
+		return fmt.Sprintf("a PoolSource applies only %s of %s, not %s of %s",
+			strings.Join(kinds[:len(kinds)-1], ", ")+" and "+kinds[len(kinds)-1], v1alpha1.GroupVersion, o.Manifest.GetKind(), version)
+	case namespace != "" && namespace != source.Namespace:
+		return fmt.Sprintf("it names namespace %s, and a PoolSource applies only into its own, %s; leave metadata.namespace out",
+			namespace, source.Namespace)
+	case holder != "" && holder != source.Name && sources.Has(holder):
+		return fmt.Sprintf("held by PoolSource %s; remove it there first", holder)
+	}
+	return ""
+}
+
+func idOf(o compile.Object) id { return id{o.Manifest.GetKind(), o.Manifest.GetName()} }
+
+// at puts an object's position and name before what is said of it.
+func at(o compile.Object, what string) string {
+	return compile.Format(v1alpha1.Diagnostic{
+		File: o.File, Line: o.Line, Column: o.Column, Path: o.Path, Message: fmt.Sprintf("%s: %s", idOf(o), what),
+	})
+}
+
+// decide plans the revision and refuses it as a whole when it would remove too many pools:
+// what is wrong in one part of it is likely wrong in the rest. From here on, no other
+// source of the namespace decides who holds what until this one is done.
+func (x *run) decide(ctx context.Context) error {
+	x.release = x.claim(x.source.Namespace)
+	now, err := x.look(ctx)
+	if err != nil {
+		return err
+	}
+	x.plan = makePlan(x.sourceKey(), x.objects, now, x.applied)
+	x.holds = setOf(x.plan.held)
+	if !x.source.Spec.GetPrune() {
+		x.plan.remove = nil
+	}
+	why, allowed := x.plan.tooMuch(), x.source.Annotations[v1alpha1.AllowPruneAnnotation]
+	if why == "" || allows(allowed, x.revision) {
+		return nil
+	}
+	if allowed != "" {
+		why += fmt.Sprintf(". %s names %s, not this revision", v1alpha1.AllowPruneAnnotation, shellWord(clip.Runes(allowed, 100)))
+	}
+	return kube.Stall(v1alpha1.PruneRefusedReason, "%s\n%s. If this is meant: kubectl annotate poolsource -n %s %s --overwrite %s=%s",
+		why, x.notApplied(), x.source.Namespace, x.source.Name, v1alpha1.AllowPruneAnnotation, shellWord(x.revision))
+}
+
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9._/@:+-]+$`)
+
+// shellWord writes a text that others chose as one word of a command that people copy.
+func shellWord(text string) string {
+	if plainWord.MatchString(text) {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}
+
+// tooMuch says why the plan removes too many pools; it is empty when the plan may go ahead.
+func (p plan) tooMuch() string {
+	return prune.TooMuch(len(poolsOf(p.held)), poolsOf(p.remove), p.pools)
+}
+
+// allows says whether an annotation names a revision, in full or by its commit alone.
+func allows(annotation, revision string) bool {
+	_, commit, _ := strings.Cut(revision, "sha1:")
+	return annotation != "" && (annotation == revision || annotation == commit)
+}
+
+// poolsOf are the names of the pools among objects.
+func poolsOf(ids []id) []string {
+	var names []string
+	for _, i := range ids {
+		if i.kind == poolKind {
+			names = append(names, i.name)
+		}
+	}
+	return names
+}
+
+// summary counts what was applied, as "3 pools, 1 connection, 1 policy".
+func (p plan) summary() string {
+	n := map[string]int{}
+	for _, o := range p.apply {
+		n[idOf(o).kind]++
+	}
+	words := plural(n[poolKind], "pool", "pools") + ", " + plural(n[connectionKind], "connection", "connections")
+	if n[policyKind] > 0 {
+		words += ", " + plural(n[policyKind], "policy", "policies")
+	}
+	return words
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+func setOf(ids []id) map[id]bool {
+	set := make(map[id]bool, len(ids))
+	for _, i := range ids {
+		set[i] = true
+	}
+	return set
+}

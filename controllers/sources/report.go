@@ -1,0 +1,178 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sources
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"strings"
+
+	"github.com/fluxcd/pkg/runtime/conditions"
+	"github.com/google/uuid"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/clip"
+	"github.com/corral-dev/corral/internal/github/rest"
+)
+
+// maxReported bounds how much of a condition's message a check run quotes, in bytes.
+const maxReported = 16 << 10
+
+// verdict is what became of a revision, as the status of its source says.
+type verdict struct {
+	revision, commit string
+	reason, message  string
+	state            rest.CommitState
+	diagnostics      []v1alpha1.Diagnostic
+	// id tells it from other outcomes.
+	id string
+}
+
+// gitCommit is how a revision of Git ends, in Flux's form.
+var gitCommit = regexp.MustCompile(`(?:^|@)sha1:([0-9a-f]{40})$`)
+
+// verdictOf returns what became of the last revision that was attempted; false while that is not known, and
+// where what holds says nothing of it: a server that can't be reached is no fault of a commit.
+func verdictOf(source *v1alpha1.PoolSource) (verdict, bool) {
+	status := source.Status
+	commit := gitCommit.FindStringSubmatch(status.LastAttemptedRevision)
+	ready := conditions.Get(source, v1alpha1.ReadyCondition)
+	if commit == nil || ready == nil || status.ObservedGeneration != source.Generation {
+		return verdict{}, false
+	}
+	v := verdict{revision: status.LastAttemptedRevision, commit: commit[1], reason: ready.Reason, message: ready.Message}
+	if v.state = stateOf(source, ready); v.state == "" {
+		return verdict{}, false
+	}
+	told := ""
+	if v.state == rest.CommitFailure {
+		told = v.message // the same at each attempt
+	}
+	if v.reason == v1alpha1.BuildFailedReason {
+		v.diagnostics = status.Diagnostics
+	}
+	sum := sha256.Sum256([]byte(string(source.UID) + "\n" + v.revision + "\n" + string(v.state) + "\n" + v.reason + "\n" + told))
+	v.id = hex.EncodeToString(sum[:16])
+	return v, true
+}
+
+// stateOf is empty where there is nothing to tell.
+func stateOf(source *v1alpha1.PoolSource, ready *metav1.Condition) rest.CommitState {
+	if ready.Status == metav1.ConditionTrue {
+		if source.Status.LastAppliedRevision == source.Status.LastAttemptedRevision {
+			return rest.CommitSuccess
+		}
+		return ""
+	}
+	if ready.Status != metav1.ConditionFalse {
+		return ""
+	}
+	failed := rest.CommitError
+	if conditions.IsStalled(source) {
+		failed = rest.CommitFailure
+	}
+	// Before a revision is compiled, what failed may be of another one than that of the last attempt; or of none.
+	isOfRevision := strings.Contains(ready.Message, source.Status.LastAttemptedRevision)
+	switch ready.Reason {
+	case v1alpha1.PruneRefusedReason, v1alpha1.ApplyFailedReason, v1alpha1.PruneFailedReason:
+		return failed
+	case v1alpha1.BuildFailedReason, v1alpha1.VerificationFailedReason:
+		if isOfRevision {
+			return failed
+		}
+	case v1alpha1.ArtifactFailedReason: // a repository that is too large, say
+		if isOfRevision && failed == rest.CommitFailure {
+			return failed
+		}
+	}
+	return ""
+}
+
+// report words a verdict. Name is the same for all revisions of a source, and another for each source of each cluster.
+func (v verdict) report(source *v1alpha1.PoolSource, cluster string) rest.CommitReport {
+	key := source.Namespace + "/" + source.Name
+	r := rest.CommitReport{Name: "corral/" + shortName(cluster) + "/" + key, ID: v.id, State: v.state}
+	what := "was refused; what was applied before stays in force"
+	switch v.state {
+	case rest.CommitSuccess:
+		r.Title, what = "Applied", "was applied"
+	case rest.CommitError:
+		r.Title, what = v.reason+": it is tried again", "was not applied yet, or not in full"
+	default:
+		r.Title, _, _ = strings.Cut(v.message, "\n")
+	}
+	r.Summary = fmt.Sprintf("Revision `%s` of PoolSource `%s` %s (%s).\n\n%s", v.revision, key, what, v.reason, quoted(v.message))
+	for _, d := range v.diagnostics {
+		if d.File != "" {
+			r.Annotations = append(r.Annotations, rest.Annotation{Path: d.File, Line: d.Line, Column: d.Column, Title: d.Path, Message: d.Message})
+		}
+	}
+	return r
+}
+
+// quoted is a text that Markdown shows as it is, whatever stands in it.
+func quoted(text string) string {
+	text = clip.Bytes(text, maxReported)
+	fence := "```"
+	for strings.Contains(text, fence) {
+		fence += "`"
+	}
+	return fence + "text\n" + text + "\n" + fence
+}
+
+// shortName is what a cluster is called where it has only a UID for a name.
+func shortName(cluster string) string {
+	if uuid.Validate(cluster) == nil {
+		return cluster[:8]
+	}
+	return cluster
+}
+
+// repositoryOf returns the OWNER/NAME that a URL of a Git repository stands for, if the connection's URL covers it.
+func repositoryOf(repository, connection string) (string, error) {
+	target, err := rest.ParseURL(connection)
+	if err != nil {
+		return "", fmt.Errorf("the connection's URL: %w", err)
+	}
+	at, err := url.Parse(connection)
+	if err != nil {
+		return "", fmt.Errorf("the connection's URL: %w", err)
+	}
+	location, err := url.Parse(repository)
+	if err != nil {
+		return "", errors.New("the repository's URL is malformed")
+	}
+	if host := hostOf(location); !strings.EqualFold(host, at.Hostname()) {
+		return "", fmt.Errorf("the repository is at %.100q, and the connection is to %s", host, at.Hostname())
+	}
+	parts := strings.Split(strings.TrimSuffix(strings.Trim(location.Path, "/"), ".git"), "/")
+	if len(parts) != 2 || parts[0] == "" || parts[1] == "" {
+		return "", fmt.Errorf("the path %.200q is none of a GitHub repository", location.Path)
+	}
+	return strings.Join(parts, "/"), covered(target, parts[0], parts[1])
+}
+
+func hostOf(location *url.URL) string {
+	host := strings.ToLower(location.Hostname())
+	if host == "ssh.github.com" { // GitHub's ssh over the port of https
+		return "github.com"
+	}
+	return host
+}
+
+// covered returns an error unless a repository is of what a connection is to.
+func covered(target rest.Target, owner, name string) error {
+	if target.Scope == rest.Enterprise {
+		return fmt.Errorf("the connection is to the %s, which has no repositories; name one to the organization %.100s or to the repository", target, owner)
+	}
+	if !strings.EqualFold(owner, target.Owner) || target.Scope == rest.Repository && !strings.EqualFold(name, target.Name) {
+		return fmt.Errorf("%.200s is not covered by the connection, which is to the %s", owner+"/"+name, target)
+	}
+	return nil
+}

@@ -1,0 +1,299 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	sourcev1 "github.com/fluxcd/source-controller/api/v1"
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/github/rest"
+	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/gitsource"
+)
+
+// commit is the sha1 of a revision of these tests.
+func commit(digit string) string { return strings.Repeat(digit, 40) }
+
+// told is what GitHub was told, as REPOSITORY STATE TITLE ANNOTATIONS.
+type github struct {
+	told []string
+	err  error
+	last rest.CommitReport
+}
+
+func (g *github) ReportCommit(_ context.Context, repository, sha string, r rest.CommitReport) error {
+	if g.err != nil {
+		return g.err
+	}
+	g.last = r
+	g.told = append(g.told, fmt.Sprintf("%s %.3s %s %s %d", repository, sha, r.State, r.Title, len(r.Annotations)))
+	return nil
+}
+
+// teller is a world whose source tells GitHub, and a clock.
+type teller struct {
+	*world
+	*github
+	teller *Teller
+	now    time.Time
+}
+
+func newTeller(t *testing.T, objects ...client.Object) *teller {
+	t.Helper()
+	connection := &v1alpha1.GitHubConnection{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "acme"}, Spec: v1alpha1.GitHubConnectionSpec{URL: "https://github.com/acme"},
+	}
+	x := &teller{world: newWorld(t, append(objects, connection)...), github: &github{}, now: time.Unix(1_000_000, 0)}
+	x.teller = &Teller{
+		Reporter: x.reconciler.Reporter, Live: x.client, Cluster: "4f9c1a52-7f0e-4d7a-9d3b-0c3f6a1e2b3c", Sources: x.reconciler,
+		GitHub: func(key types.NamespacedName) (Commits, bool) { return x.github, key.String() == "ci/acme" },
+		Now:    func() time.Time { return x.now },
+	}
+	x.reconciler.isTold = true
+	return x
+}
+
+// sync reconciles the source, and then tells of it.
+func (x *teller) sync() ctrl.Result {
+	x.t.Helper()
+	request := ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "ci", Name: "us"}}
+	_, _ = x.reconciler.Reconcile(x.t.Context(), request)
+	result, err := x.teller.Reconcile(x.t.Context(), request)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	return result
+}
+
+func onGitHub(s *v1alpha1.PoolSource) {
+	s.Spec.Git.URL = "https://github.com/acme/pools.git"
+	s.Spec.CommitStatus = &v1alpha1.CommitStatus{ConnectionRef: v1alpha1.LocalObjectReference{Name: "acme"}}
+}
+
+func wrong(n int) compile.Result {
+	r := compile.Result{}
+	for i := range n {
+		r.Diagnostics = append(r.Diagnostics, v1alpha1.Diagnostic{File: "pools.cue", Line: i + 1, Column: 1, Path: "pools.linux", Message: "conflicting values"})
+	}
+	return r
+}
+
+func TestGitHubIsToldOfEachRevisionOnce(t *testing.T) {
+	x := newTeller(t, us(onGitHub))
+	x.tip, x.results["main@sha1:"+commit("a")] = "main@sha1:"+commit("a"), wrong(30)
+	x.sync()
+	x.sync()
+	x.push("main@sha1:" + commit("b"))
+	x.tip = "main@sha1:" + commit("b")
+	x.results[x.tip] = compile.Result{Objects: nil, Diagnostics: []v1alpha1.Diagnostic{{Message: "there are no pools"}}}
+	x.sync()
+	want := []string{
+		"acme/pools aaa failure pools.cue:1:1: pools.linux: conflicting values 30",
+		"acme/pools bbb failure there are no pools 0",
+	}
+	if diff := cmp.Diff(want, x.github.told); diff != "" {
+		t.Error(diff)
+	}
+	if x.last.Name != "corral/4f9c1a52/ci/us" || !strings.Contains(x.last.Summary, "Revision `main@sha1:"+commit("b")+"` of PoolSource `ci/us` was refused") {
+		t.Errorf("told %+v", x.last)
+	}
+}
+
+func TestDiagnosticsAreKeptAsLongAsSomebodyTellsOfThem(t *testing.T) {
+	for name, change := range map[string]func(*teller){
+		"nobody does":          func(x *teller) { x.reconciler.isTold = false },
+		"the source is gone":   func(x *teller) { _ = x.client.Delete(t.Context(), x.source()) },
+		"another revision":     func(x *teller) { x.push("main@sha1:"+commit("b"), pool("a")) },
+		"not of this revision": func(x *teller) { x.tip, x.results["main@sha1:"+commit("b")] = "main@sha1:"+commit("b"), wrong(1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newTeller(t, us(onGitHub))
+			x.tip, x.results["main@sha1:"+commit("a")] = "main@sha1:"+commit("a"), wrong(30)
+			x.sync()
+			key := client.ObjectKeyFromObject(us())
+			if kept := x.reconciler.diagnosticsOf(key, x.tip); len(kept) != 30 {
+				t.Fatalf("%d diagnostics are kept", len(kept))
+			}
+			change(x)
+			x.sync()
+			if _, kept := x.reconciler.diagnoses.Load(key); kept {
+				t.Error("they stay")
+			}
+		})
+	}
+}
+
+func TestWhatIsNoFaultOfACommitIsNotTold(t *testing.T) {
+	x := newTeller(t, us(onGitHub))
+	x.err0(gitsource.ErrTimeout)
+	x.sync()
+	if len(x.github.told) > 0 {
+		t.Errorf("told %v", x.github.told)
+	}
+}
+
+// err0 lets the Git server fail.
+func (x *teller) err0(err error) { x.forge.err = err }
+
+func TestARefusalOfGitHubIsSaidOnceAndBlocksNothing(t *testing.T) {
+	x := newTeller(t, us(onGitHub))
+	x.tip, x.results["main@sha1:"+commit("a")] = "main@sha1:"+commit("a"), wrong(1)
+	x.err = errors.New("writing check runs wants the permission checks: write")
+	if after := x.sync().RequeueAfter; after != refusedRetry {
+		t.Errorf("tried again after %s", after)
+	}
+	x.sync()
+	said := 0
+	for len(x.events.Events) > 0 {
+		if event := <-x.events.Events; strings.Contains(event, "CommitStatusFailed") {
+			said++
+		}
+	}
+	if said != 1 {
+		t.Errorf("said %d times", said)
+	}
+	x.err = scaleset.NewError(scaleset.KindUnavailable, "telling", 502, 0, "", nil)
+	if after := x.sync().RequeueAfter; after < reportRetry {
+		t.Errorf("tried again after %s", after)
+	}
+	x.err = nil
+	x.sync()
+	if len(x.github.told) != 1 {
+		t.Errorf("told %v", x.github.told)
+	}
+}
+
+func TestOutcomesThatGoToAndFroAreToldEverLessOften(t *testing.T) {
+	last := telling{}
+	now := time.Unix(0, 0)
+	var waits []string
+	for i := range 7 {
+		v := verdict{revision: "a", id: fmt.Sprint(i)}
+		wait := last.wait(v, now)
+		waits = append(waits, wait.String())
+		now = now.Add(max(0, wait))
+		last = last.next(v, now)
+	}
+	if diff := cmp.Diff([]string{"0s", "0s", "0s", "30s", "1m0s", "2m0s", "4m0s"}, waits); diff != "" {
+		t.Error(diff)
+	}
+	if wait := last.wait(verdict{revision: "b"}, now); wait != 0 {
+		t.Errorf("another revision waits %s", wait)
+	}
+}
+
+func TestVerdicts(t *testing.T) {
+	revision := "main@sha1:" + commit("a")
+	status := func(ready metav1.ConditionStatus, reason, message string, stalled bool) *v1alpha1.PoolSource {
+		s := us(onGitHub)
+		s.Status.ObservedGeneration, s.Status.LastAttemptedRevision = 1, revision
+		s.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ReadyCondition, Status: ready, Reason: reason, Message: message}}
+		if stalled {
+			s.Status.Conditions = append(s.Status.Conditions, metav1.Condition{Type: v1alpha1.StalledCondition, Status: metav1.ConditionTrue})
+		}
+		return s
+	}
+	applied := status(metav1.ConditionTrue, v1alpha1.SucceededReason, "Applied", false)
+	applied.Status.LastAppliedRevision = revision
+	older := applied.DeepCopy()
+	older.Status.LastAppliedRevision = "main@sha1:" + commit("b")
+	edited := applied.DeepCopy()
+	edited.Generation = 2
+	oci := applied.DeepCopy()
+	oci.Status.LastAttemptedRevision, oci.Status.LastAppliedRevision = "v1@sha256:"+commit("a"), "v1@sha256:"+commit("a")
+	not := "Nothing of revision " + revision + " was applied"
+	for name, tc := range map[string]struct {
+		source *v1alpha1.PoolSource
+		want   rest.CommitState
+	}{
+		"applied":                            {applied, rest.CommitSuccess},
+		"of an older spec":                   {edited, ""},
+		"another is applied":                 {older, ""},
+		"no commit":                          {oci, ""},
+		"nothing known":                      {us(onGitHub), ""},
+		"under way":                          {status(metav1.ConditionUnknown, v1alpha1.ProgressingReason, "", false), ""},
+		"broken":                             {status(metav1.ConditionFalse, v1alpha1.BuildFailedReason, "pools.cue:1\n"+not, true), rest.CommitFailure},
+		"the compiler could not be run":      {status(metav1.ConditionFalse, v1alpha1.BuildFailedReason, "compiling revision "+revision, false), rest.CommitError},
+		"the same of a later revision":       {status(metav1.ConditionFalse, v1alpha1.BuildFailedReason, "compiling revision main@sha1:"+commit("c"), false), ""},
+		"not signed":                         {status(metav1.ConditionFalse, v1alpha1.VerificationFailedReason, "nobody\n"+not, true), rest.CommitFailure},
+		"too large":                          {status(metav1.ConditionFalse, v1alpha1.ArtifactFailedReason, "too large\n"+not, true), rest.CommitFailure},
+		"too large before it has a revision": {status(metav1.ConditionFalse, v1alpha1.ArtifactFailedReason, "too large", true), ""},
+		"a server that is away":              {status(metav1.ConditionFalse, v1alpha1.ArtifactFailedReason, "timed out "+revision, false), ""},
+		"too many pools would go":            {status(metav1.ConditionFalse, v1alpha1.PruneRefusedReason, "", true), rest.CommitFailure},
+		"refused by the API server":          {status(metav1.ConditionFalse, v1alpha1.ApplyFailedReason, "", true), rest.CommitFailure},
+		"refused by the API server, for now": {status(metav1.ConditionFalse, v1alpha1.ApplyFailedReason, "", false), rest.CommitError},
+		"credentials that are no good":       {status(metav1.ConditionFalse, v1alpha1.CredentialsMissingReason, revision, false), ""},
+		"a dependency that is not ready":     {status(metav1.ConditionFalse, v1alpha1.DependencyNotReadyReason, revision, false), ""},
+		"suspended":                          {status(metav1.ConditionFalse, v1alpha1.SuspendedReason, revision, false), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got, known := verdictOf(tc.source); got.state != tc.want || known != (tc.want != "") {
+				t.Errorf("got %q, %t; want %q", got.state, known, tc.want)
+			}
+		})
+	}
+}
+
+func TestRepositoriesThatAConnectionCovers(t *testing.T) {
+	for name, tc := range map[string]struct{ repository, connection, want, says string }{
+		"of the organization":        {"https://github.com/acme/pools", "https://github.com/acme", "acme/pools", ""},
+		"with .git, over ssh":        {"ssh://git@github.com/Acme/pools.git", "https://github.com/acme", "Acme/pools", ""},
+		"ssh over the port of https": {"ssh://git@ssh.github.com:443/acme/pools.git", "https://github.com/acme/", "acme/pools", ""},
+		"the repository itself":      {"https://github.com/acme/pools", "https://github.com/acme/pools", "acme/pools", ""},
+		"a server of one's own":      {"https://ghe.example.com/acme/pools", "https://ghe.example.com:8443/acme", "acme/pools", ""},
+		"another repository":         {"https://github.com/acme/other", "https://github.com/acme/pools", "", "acme/other is not covered by the connection, which is to the repository acme/pools"},
+		"another organization":       {"https://github.com/evil/pools", "https://github.com/acme", "", "evil/pools is not covered by the connection, which is to the organization acme"},
+		"another host":               {"https://gitlab.com/acme/pools", "https://github.com/acme", "", `the repository is at "gitlab.com", and the connection is to github.com`},
+		"a host that ends like it":   {"https://evilgithub.com/acme/pools", "https://github.com/acme", "", "the repository is at"},
+		"a file":                     {"file:///acme/pools", "https://github.com/acme", "", "the repository is at"},
+		"deeper":                     {"https://github.com/acme/pools/more", "https://github.com/acme", "", "is none of a GitHub repository"},
+		"an enterprise":              {"https://github.com/acme/pools", "https://github.com/enterprises/big", "", "name one to the organization acme"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := repositoryOf(tc.repository, tc.connection)
+			if err == nil && got != tc.want || (err == nil) == (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.says) {
+				t.Errorf("got %q, %v", got, err)
+			}
+		})
+	}
+}
+
+func TestTheRepositoryOfAGitRepositoryOfFlux(t *testing.T) {
+	x := newTeller(t, &sourcev1.GitRepository{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "pools"}, Spec: sourcev1.GitRepositorySpec{URL: "ssh://git@github.com/acme/pools"},
+	})
+	named := func(kind string) *v1alpha1.PoolSource {
+		return us(func(s *v1alpha1.PoolSource) {
+			s.Spec.Git, s.Spec.SourceRef = nil, &v1alpha1.SourceReference{Kind: kind, Name: "pools"}
+		})
+	}
+	if got, err := x.teller.repository(t.Context(), named(v1alpha1.GitRepositoryKind)); err != nil || got != "ssh://git@github.com/acme/pools" {
+		t.Errorf("got %s, %v", got, err)
+	}
+	if _, err := x.teller.repository(t.Context(), named(v1alpha1.BucketKind)); err == nil || !strings.Contains(err.Error(), "no Git repository whose URL is known") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestMessagesAreQuotedWhateverStandsInThem(t *testing.T) {
+	if got, want := quoted("a ``` b"), "````text\na ``` b\n````"; got != want {
+		t.Errorf("got %s", got)
+	}
+	if got := quoted(strings.Repeat("a", maxReported+1)); len(got) > maxReported+20 {
+		t.Errorf("%d bytes", len(got))
+	}
+}

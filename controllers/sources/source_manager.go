@@ -1,0 +1,153 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sources
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/fluxcd/pkg/runtime/predicates"
+	"github.com/prometheus/client_golang/prometheus"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/kube"
+)
+
+// Options of the controller.
+type Options struct {
+	// Concurrent is how many sources are worked on at once; at least 1.
+	Concurrent int
+	// JitterPercent spreads the sources' intervals by so much to either side, 0 to 99.
+	JitterPercent int
+}
+
+// SetupWithManager watches PoolSources, what they depend on, and the kinds of Flux that they name. Their objects are not watched: what others change in
+// them is put right at the interval.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, options Options) error {
+	if options.JitterPercent < 0 || options.JitterPercent > 99 {
+		return fmt.Errorf("setting up the source controller: a jitter of %d%% is not between 0 and 99", options.JitterPercent)
+	}
+	r.prepare(options)
+	asked := builder.WithPredicates(predicate.Or(
+		predicate.GenerationChangedPredicate{}, predicates.ReconcileRequestedPredicate{}, pruneAllowed))
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.PoolSource{}, dependencyIndex, indexDependencies); err != nil {
+		return fmt.Errorf("indexing what sources depend on: %w", err)
+	}
+	controller, err := ctrl.NewControllerManagedBy(mgr).
+		Named("poolsource").
+		For(&v1alpha1.PoolSource{}, asked).
+		Watches(&v1alpha1.PoolSource{}, handler.EnqueueRequestsFromMapFunc(r.dependents), builder.WithPredicates(dependencyChanged)).
+		Watches(&v1alpha1.GitHubConnection{}, handler.EnqueueRequestsFromMapFunc(holder), builder.WithPredicates(marked)).
+		WithOptions(kube.Fair(options.Concurrent, tenant)).
+		Build(r)
+	if err != nil {
+		return err
+	}
+	if err := r.setupFlux(mgr, controller); err != nil {
+		return fmt.Errorf("watching Flux's sources: %w", err)
+	}
+	return nil
+}
+
+// tenant has the sources of one namespace wait for each other, should all of them name
+// servers that don't answer.
+func tenant(req reconcile.Request) (group, flow string) { return req.Namespace, req.Name }
+
+func (r *Reconciler) prepare(options Options) {
+	r.jitter = func(d time.Duration) time.Duration { return spread(d, options.JitterPercent, rand.Float64()) }
+	r.compiled = newShelf(shelfBytes)
+	r.hosts = newHosts(options.Concurrent)
+	r.flux = newFluxWatch()
+}
+
+// spread moves a duration by up to so many percent to either side, as chance, from 0 to 1, has it.
+func spread(d time.Duration, percent int, chance float64) time.Duration {
+	return d + time.Duration(float64(d)*float64(percent)/100*(2*chance-1))
+}
+
+// pruneAllowed passes updates that let a revision remove more, or take that back.
+var pruneAllowed = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	return e.ObjectOld.GetAnnotations()[v1alpha1.AllowPruneAnnotation] != e.ObjectNew.GetAnnotations()[v1alpha1.AllowPruneAnnotation]
+}}
+
+// marked passes the connections that a start finds, as their sources may have gone before.
+var marked = predicate.Funcs{
+	CreateFunc:  func(e event.CreateEvent) bool { return isMarked(e.Object) },
+	UpdateFunc:  func(event.UpdateEvent) bool { return false },
+	DeleteFunc:  func(event.DeleteEvent) bool { return false },
+	GenericFunc: func(event.GenericEvent) bool { return false },
+}
+
+// holder is the source that holds an object.
+func holder(_ context.Context, object client.Object) []reconcile.Request {
+	key := client.ObjectKey{Namespace: object.GetNamespace(), Name: object.GetLabels()[v1alpha1.SourceLabel]}
+	return []reconcile.Request{{NamespacedName: key}}
+}
+
+var (
+	syncsTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "corral_source_syncs_total",
+		Help: "Reconciliations of PoolSources by how they ended: a reason of the Ready condition.",
+	}, []string{"reason"})
+	readyGauge = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "corral_source_ready", Help: "Whether a PoolSource is ready (1) or not (0), and the reason.",
+	}, []string{"namespace", "source", "reason"})
+	fetchSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "corral_source_fetch_duration_seconds", Help: "Time to fetch a new revision.",
+		Buckets: prometheus.ExponentialBuckets(0.05, 2, 11),
+	})
+	compileSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "corral_source_compile_duration_seconds", Help: "Time to compile a new revision.",
+		Buckets: prometheus.ExponentialBuckets(0.05, 2, 11),
+	})
+)
+
+func init() {
+	for _, reason := range []string{
+		v1alpha1.SucceededReason, v1alpha1.SuspendedReason, v1alpha1.InvalidSpecReason, v1alpha1.CredentialsMissingReason,
+		v1alpha1.AccessDeniedReason, v1alpha1.DependencyNotReadyReason, v1alpha1.VerificationFailedReason,
+		v1alpha1.ArtifactFailedReason, v1alpha1.BuildFailedReason, v1alpha1.ApplyFailedReason, v1alpha1.PruneRefusedReason,
+		v1alpha1.PruneFailedReason, v1alpha1.ProgressingWithRetryReason,
+	} {
+		syncsTotal.WithLabelValues(reason)
+	}
+}
+
+// Collectors returns the metrics of this package.
+func Collectors() []prometheus.Collector {
+	return []prometheus.Collector{syncsTotal, readyGauge, fetchSeconds, compileSeconds, reportsTotal}
+}
+
+// count adds the run to the metrics.
+func (x *run) count(outcome error) {
+	reason := v1alpha1.SucceededReason
+	switch {
+	case outcome != nil:
+		reason = kube.ReasonOf(outcome, v1alpha1.ProgressingWithRetryReason)
+	case x.done.Unready != "":
+		reason = x.done.Unready
+	}
+	syncsTotal.WithLabelValues(reason).Inc()
+	key := client.ObjectKeyFromObject(x.source)
+	uncount(key)
+	ready := 0.0
+	if reason == v1alpha1.SucceededReason {
+		ready = 1
+	}
+	readyGauge.WithLabelValues(key.Namespace, key.Name, reason).Set(ready)
+}
+
+// uncount drops the series of a source.
+func uncount(key client.ObjectKey) {
+	readyGauge.DeletePartialMatch(prometheus.Labels{"namespace": key.Namespace, "source": key.Name})
+}

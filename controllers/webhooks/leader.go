@@ -1,0 +1,144 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package webhooks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/internal/webhook"
+)
+
+// Labels of the lease by which replicas agree on a leader: where its webhook server listens. They are written together with
+// the leader's name, so they are never a former leader's. By the key, replicas tell the leader that a request comes from them, which
+// exempts it from the limits on sources, and from nothing else.
+const (
+	HostLabel = "corral.dev/webhook-host"
+	PortLabel = "corral.dev/webhook-port"
+	KeyLabel  = "corral.dev/webhook-key"
+)
+
+const (
+	// leaseFor is how long the lease that was read is taken for what it is.
+	leaseFor = 2 * time.Second
+	// failedFor is how long a leader that doesn't answer isn't asked again.
+	failedFor = time.Second
+)
+
+// Labels returns the labels by which a leader says where its server listens; with empty values if there is none, so that those
+// of a former leader don't stay.
+func Labels(address netip.AddrPort, key string) map[string]string {
+	if !address.IsValid() {
+		return map[string]string{HostLabel: "", PortLabel: "", KeyLabel: ""}
+	}
+	// A label's value has no colons.
+	host := strings.ReplaceAll(address.Addr().Unmap().WithZone("").StringExpanded(), ":", "-")
+	return map[string]string{HostLabel: host, PortLabel: strconv.Itoa(int(address.Port())), KeyLabel: key}
+}
+
+// addressOf reads Labels.
+func addressOf(labels map[string]string) (netip.AddrPort, error) {
+	host, err := netip.ParseAddr(strings.ReplaceAll(labels[HostLabel], "-", ":"))
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("reading where the leader listens: %w", err)
+	}
+	port, err := strconv.ParseUint(labels[PortLabel], 10, 16)
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("reading where the leader listens: %w", err)
+	}
+	return netip.AddrPortFrom(host, uint16(port)), nil
+}
+
+// Advertised returns where other replicas reach a server that listens at address: at ip, unless it listens at one address only.
+// The zero value says that they can't.
+func Advertised(address net.Addr, ip netip.Addr) netip.AddrPort {
+	listens, err := netip.ParseAddrPort(address.String())
+	if err != nil {
+		return netip.AddrPort{}
+	}
+	if !listens.Addr().IsUnspecified() {
+		return listens
+	}
+	if !ip.IsValid() {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(ip, listens.Port())
+}
+
+// Leader says which replica takes events, by the lease. It is asked for signed events only, so others cost no request.
+type Leader struct {
+	// Elected is closed once this process leads.
+	Elected <-chan struct{}
+	// Live reads the lease, Lease.
+	Live  client.Reader
+	Lease types.NamespacedName
+	Now   func() time.Time
+
+	mu    sync.Mutex
+	peer  webhook.Peer
+	err   error
+	until time.Time
+}
+
+// Leads implements webhook.Leader.
+func (l *Leader) Leads() bool {
+	select {
+	case <-l.Elected:
+		return true
+	default:
+		return false
+	}
+}
+
+// Peer implements webhook.Leader.
+func (l *Leader) Peer(ctx context.Context) (webhook.Peer, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now := l.Now(); !now.Before(l.until) {
+		l.peer, l.err = l.read(ctx)
+		l.until = now.Add(leaseFor)
+		if l.err != nil {
+			l.until = now.Add(failedFor)
+		}
+	}
+	return l.peer, l.err
+}
+
+// Failed implements webhook.Leader.
+func (l *Leader) Failed(address string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.peer.Address == address {
+		l.peer, l.err, l.until = webhook.Peer{}, errors.New("the leader didn't answer"), l.Now().Add(failedFor)
+	}
+}
+
+func (l *Leader) read(ctx context.Context) (webhook.Peer, error) {
+	// Others wait for it too, so it isn't ended when this request is.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readWithin)
+	defer cancel()
+	lease := &coordinationv1.Lease{}
+	if err := l.Live.Get(ctx, l.Lease, lease); err != nil {
+		return webhook.Peer{}, fmt.Errorf("reading the lease: %w", err)
+	}
+	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
+		return webhook.Peer{}, errors.New("nobody holds the lease")
+	}
+	address, err := addressOf(lease.Labels)
+	if err != nil {
+		return webhook.Peer{}, err
+	}
+	return webhook.Peer{Address: address.String(), Key: lease.Labels[KeyLabel]}, nil
+}

@@ -1,0 +1,152 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package webhooks runs the server for GitHub's webhooks in each replica: it tells it the secrets of
+// GitHubConnections, and where the leader is. It only reads.
+package webhooks
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/webhook"
+)
+
+const (
+	// secretFor is how long a Secret that was read is taken for what it is, and missingFor one that couldn't be read.
+	secretFor, missingFor = time.Minute, 5 * time.Second
+	// freshAfter is how soon a Secret is read again because a signature doesn't fit: by forged events at most so often.
+	freshAfter = 10 * time.Second
+	// readWithin is when the API server must have answered.
+	readWithin = 3 * time.Second
+)
+
+// Secrets reads the Secrets of connections by name, and remembers them shortly: one entry a connection there is.
+type Secrets struct {
+	// Connections reads GitHubConnections, from a cache.
+	Connections client.Reader
+	// Live reads Secrets, which are never cached otherwise.
+	Live client.Reader
+	// Namespaces that are watched; all if empty.
+	Namespaces []string
+	Now        func() time.Time
+
+	mu    sync.Mutex
+	known map[types.NamespacedName]*entry
+}
+
+// entry is what is known of a connection's Secret. Whoever needs it while it is read waits.
+type entry struct {
+	mu      sync.Mutex
+	name    string
+	secrets [][]byte
+	err     error
+	read    time.Time
+}
+
+// Of implements webhook.Secrets.
+func (s *Secrets) Of(ctx context.Context, connection types.NamespacedName, fresh bool) ([][]byte, error) {
+	if len(s.Namespaces) > 0 && !slices.Contains(s.Namespaces, connection.Namespace) {
+		return nil, webhook.ErrUnknownConnection
+	}
+	conn := &v1alpha1.GitHubConnection{}
+	err := s.Connections.Get(ctx, connection, conn)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("reading the connection: %w", err)
+	}
+	if err != nil || conn.Spec.Webhook == nil {
+		s.Forget(connection)
+		return nil, webhook.ErrUnknownConnection
+	}
+	return s.entry(connection).of(ctx, s, types.NamespacedName{Namespace: connection.Namespace, Name: conn.Spec.Webhook.SecretRef.Name}, fresh)
+}
+
+// Forget drops what is known of a connection that is gone.
+func (s *Secrets) Forget(connection types.NamespacedName) {
+	s.mu.Lock()
+	_, known := s.known[connection]
+	delete(s.known, connection)
+	s.mu.Unlock()
+	if known {
+		webhook.Forget(connection)
+	}
+}
+
+func (s *Secrets) entry(connection types.NamespacedName) *entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known == nil {
+		s.known = map[types.NamespacedName]*entry{}
+	}
+	e := s.known[connection]
+	if e == nil {
+		e = &entry{}
+		s.known[connection] = e
+	}
+	return e
+}
+
+// of reads the Secret unless what is known is good enough. While the API server doesn't answer, what was read before holds.
+func (e *entry) of(ctx context.Context, s *Secrets, secret types.NamespacedName, fresh bool) ([][]byte, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := s.Now()
+	if e.name == secret.Name && now.Sub(e.read) < e.lasts(fresh) {
+		return e.secrets, e.err
+	}
+	if e.name != secret.Name {
+		e.name, e.secrets, e.err = secret.Name, nil, nil
+	}
+	// Others wait for it too, so it isn't ended when this request is.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readWithin)
+	defer cancel()
+	secrets, err := readSecrets(ctx, s.Live, secret)
+	e.read = now
+	if err == nil || len(e.secrets) == 0 || errors.Is(err, webhook.ErrNoSecret) || apierrors.IsForbidden(err) {
+		e.secrets, e.err = secrets, err
+	}
+	return e.secrets, e.err
+}
+
+// lasts is how long what is known is good enough.
+func (e *entry) lasts(fresh bool) time.Duration {
+	switch {
+	case e.err != nil:
+		return missingFor
+	case fresh:
+		return freshAfter
+	}
+	return secretFor
+}
+
+// readSecrets reads a webhook's Secret.
+func readSecrets(ctx context.Context, live client.Reader, name types.NamespacedName) ([][]byte, error) {
+	secret := &corev1.Secret{}
+	if err := live.Get(ctx, name, secret); apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("%w: Secret %s isn't there", webhook.ErrNoSecret, name.Name)
+	} else if err != nil {
+		return nil, fmt.Errorf("reading Secret %s: %w", name.Name, err)
+	}
+	var secrets [][]byte
+	for _, key := range []string{v1alpha1.WebhookSecretKey, v1alpha1.WebhookPreviousKey} {
+		// Files that Secrets are made of end in a newline, as a rule; GitHub's secrets don't.
+		if value := bytes.TrimRight(secret.Data[key], "\r\n"); len(value) > 0 {
+			secrets = append(secrets, slices.Clone(value))
+		}
+	}
+	if len(bytes.TrimRight(secret.Data[v1alpha1.WebhookSecretKey], "\r\n")) == 0 {
+		return nil, fmt.Errorf("%w: Secret %s has nothing under the key %s", webhook.ErrNoSecret, name.Name, v1alpha1.WebhookSecretKey)
+	}
+	return secrets, nil
+}

@@ -1,0 +1,645 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package rest
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/sim/githubsim"
+	"github.com/corral-dev/corral/sim/githubsim/simrunner"
+)
+
+// clock is one that is set by hand.
+type clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *clock) pass(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+// world is a simulated GitHub with the organization "acme" of the enterprise "big", its
+// repositories "app" and "lib", a group that only "lib" sees, the token "secret" and the App 7.
+type world struct {
+	*githubsim.Running
+	t *testing.T
+	clock
+	group int
+}
+
+func newWorld(t *testing.T, o githubsim.Options) *world {
+	t.Helper()
+	w := &world{t: t, clock: clock{now: time.Now().Truncate(time.Second)}}
+	o.Clock = w.Now
+	sim, err := githubsim.Start(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(sim.Close)
+	w.Running = sim
+	sim.AddEnterprise("big", "acme")
+	for _, name := range []string{"acme/app", "acme/lib"} {
+		if err := sim.AddRepository(githubsim.Repository{FullName: name}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.group = sim.AddRunnerGroup("acme", githubsim.Group{Name: "GPU", Visibility: "selected", Repositories: []string{"acme/lib"}})
+	sim.AddToken("secret")
+	public, _ := appKeys()
+	sim.AddApp(githubsim.App{ID: 7, InstallationID: 70, PublicKey: public, Account: "acme", Permissions: map[string]string{
+		"organization_self_hosted_runners": "write", "administration": "write", "actions": "read", "organization_hooks": "write",
+	}})
+	return w
+}
+
+func (w *world) client(path string, creds scaleset.Credentials) *Client {
+	w.t.Helper()
+	network := scaleset.NewTransport()
+	w.t.Cleanup(network.CloseIdleConnections)
+	creds.ConfigURL = w.ConfigURL(path)
+	c, err := NewClient(creds, ClientOptions{Transport: network, Now: w.Now, Timeout: 10 * time.Second})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return c
+}
+
+func (w *world) token(path string) *Client {
+	w.t.Helper()
+	return w.client(path, scaleset.Credentials{Token: "secret"})
+}
+
+func (w *world) app() *Client {
+	w.t.Helper()
+	_, private := appKeys()
+	return w.client("acme", scaleset.Credentials{App: &scaleset.App{ID: "7", InstallationID: 70, PrivateKey: private}})
+}
+
+func (w *world) called(e githubsim.Endpoint) int { return w.Report().Requests[e] }
+
+func must[T any](t *testing.T) func(T, error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func TestARunnerIsRegisteredFoundAndRemoved(t *testing.T) {
+	for name, tc := range map[string]struct {
+		path, group string
+	}{
+		"organization":         {"acme", "default"},
+		"organization's group": {"acme", "gpu"},
+		"repository":           {"acme/app", ""},
+		"enterprise":           {"enterprises/big", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, githubsim.Options{})
+			c := w.token(tc.path)
+			r := Registration{Name: "r1", Group: tc.group, Labels: []string{"linux", "corral-owner-1"}}
+			jit, err := c.GenerateJIT(t.Context(), r)
+			if err != nil || jit.RunnerID == 0 || jit.Encoded == "" {
+				t.Fatalf("registering: %+v, %v", jit, err)
+			}
+			want := &Runner{ID: jit.RunnerID, Name: "r1", Labels: r.Labels, GroupID: 1}
+			if tc.group == "gpu" {
+				want.GroupID = int64(w.group)
+			}
+			byName := must[*Runner](t)(c.RunnerByName(t.Context(), "r1"))
+			byID := must[*Runner](t)(c.Runner(t.Context(), jit.RunnerID))
+			list := must[RunnerList](t)(c.Runners(t.Context(), 0))
+			if diff := cmp.Diff([]*Runner{want, want}, []*Runner{byName, byID}); diff != "" {
+				t.Error(diff)
+			}
+			if diff := cmp.Diff([]Runner{*want}, list.Runners); diff != "" {
+				t.Error(diff)
+			}
+			if _, err := c.GenerateJIT(t.Context(), r); !scaleset.IsRunnerExists(err) {
+				t.Errorf("registering again: %v", err)
+			}
+			for range 2 {
+				if err := c.RemoveRunner(t.Context(), jit.RunnerID); err != nil {
+					t.Error(err)
+				}
+			}
+			byName, byID = must[*Runner](t)(c.RunnerByName(t.Context(), "r1")), must[*Runner](t)(c.Runner(t.Context(), jit.RunnerID))
+			if byName != nil || byID != nil {
+				t.Errorf("still there: %v, %v", byName, byID)
+			}
+		})
+	}
+}
+
+func TestWhatKeepsARunnerFromBeingRegisteredIsTold(t *testing.T) {
+	for name, tc := range map[string]struct {
+		path, group, token string
+		want               scaleset.Kind
+	}{
+		"no such group":         {"acme", "none", "secret", scaleset.KindRunnerGroupNotFound},
+		"a repository's group":  {"acme/app", "gpu", "secret", scaleset.KindRunnerGroupNotFound},
+		"a token of nobody":     {"acme", "", "other", scaleset.KindUnauthorized},
+		"a token that may not":  {"acme", "", "reader", scaleset.KindForbidden},
+		"no such organization":  {"nobody", "", "secret", scaleset.KindNotFound},
+		"no such group, reader": {"acme", "none", "reader", scaleset.KindRunnerGroupNotFound},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, githubsim.Options{})
+			w.AddToken("reader", "organization_self_hosted_runners:read")
+			c := w.client(tc.path, scaleset.Credentials{Token: tc.token})
+			_, err := c.GenerateJIT(t.Context(), Registration{Name: "r1", Group: tc.group, Labels: []string{"linux"}})
+			if scaleset.KindOf(err) != tc.want {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+func TestARunnerWithAJobIsBusyAndStays(t *testing.T) {
+	w := newWorld(t, githubsim.Options{})
+	c := w.token("acme")
+	jit := must[scaleset.JIT](t)(c.GenerateJIT(t.Context(), Registration{Name: "r1", Labels: []string{"linux"}}))
+	if _, err := w.AddJob(githubsim.Job{Repository: "acme/app", Labels: []string{"linux"}, Duration: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = simrunner.Run(ctx, jit.Encoded)
+	}()
+	waiting, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := w.WaitUntil(waiting, func() bool { return w.Jobs()[0].State == githubsim.JobRunning }); err != nil {
+		t.Fatal(err)
+	}
+	if r := must[*Runner](t)(c.Runner(t.Context(), jit.RunnerID)); !r.Busy || !r.Online {
+		t.Errorf("runner %+v", r)
+	}
+	if err := c.RemoveRunner(t.Context(), jit.RunnerID); !scaleset.IsJobStillRunning(err) {
+		t.Errorf("removing: %v", err)
+	}
+	stop()
+	<-ended
+}
+
+func TestManyListAtOnceAndGitHubIsAskedOnce(t *testing.T) {
+	w := newWorld(t, githubsim.Options{Latency: 20 * time.Millisecond})
+	c := w.token("acme")
+	for i := range 130 { // two pages
+		must[scaleset.JIT](t)(c.GenerateJIT(t.Context(), Registration{Name: fmt.Sprintf("r%d", i), Labels: []string{"linux"}}))
+	}
+	var g errgroup.Group
+	for range 10 {
+		g.Go(func() error {
+			list, err := c.Runners(t.Context(), time.Minute)
+			if err == nil && len(list.Runners) != 130 {
+				return fmt.Errorf("%d runners", len(list.Runners))
+			}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if n := w.called(githubsim.EndpointRunners); n != 2 {
+		t.Errorf("%d requests for two pages", n)
+	}
+}
+
+// Who asks for a list that takes longer than it may be old gets it the next time.
+func TestAListThatTakesLongIsSharedWhenItIsThere(t *testing.T) {
+	c := &clock{now: time.Unix(1_000_000, 0)}
+	var s shared[int]
+	fetched := 0
+	for range 2 {
+		got := must[int](t)(s.get(t.Context(), c.Now, "", time.Minute, func(context.Context) (int, error) {
+			fetched++
+			c.pass(5 * time.Minute)
+			return fetched, nil
+		}))
+		if got != 1 {
+			t.Errorf("got list %d", got)
+		}
+	}
+}
+
+func TestWhatDidNotChangeCostsNothing(t *testing.T) {
+	w := newWorld(t, githubsim.Options{})
+	c := w.token("acme")
+	must[scaleset.JIT](t)(c.GenerateJIT(t.Context(), Registration{Name: "r1", Labels: []string{"linux"}}))
+	must[RunnerList](t)(c.Runners(t.Context(), 0))
+	before := c.regular.budget.hours[core].remaining
+	for range 3 {
+		w.pass(time.Minute)
+		if list := must[RunnerList](t)(c.Runners(t.Context(), 0)); len(list.Runners) != 1 || list.Runners[0].Name != "r1" {
+			t.Errorf("runners %+v", list.Runners)
+		}
+	}
+	c.regular.budget.mu.Lock()
+	defer c.regular.budget.mu.Unlock()
+	if asked := w.called(githubsim.EndpointRunners); asked != 4 || c.regular.budget.hours[core].remaining != before || c.regular.budget.underWay != 0 {
+		t.Errorf("GitHub was asked %d times: %d calls left, %d before; %d under way", asked, c.regular.budget.hours[core].remaining, before, c.regular.budget.underWay)
+	}
+}
+
+func TestANewTokenIsGotOnceForAllAndWhenTheOldIsRevoked(t *testing.T) {
+	w := newWorld(t, githubsim.Options{Latency: 10 * time.Millisecond})
+	c := w.app()
+	var g errgroup.Group
+	for i := range 20 {
+		g.Go(func() error {
+			_, err := c.GenerateJIT(t.Context(), Registration{Name: fmt.Sprintf("r%d", i), Labels: []string{"linux"}})
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if n := w.called(githubsim.EndpointAccessToken); n != 1 {
+		t.Errorf("%d tokens for 20 calls", n)
+	}
+	token, _ := c.tokens.kept(w.Now())
+	w.RevokeToken(token)
+	must[RunnerList](t)(c.Runners(t.Context(), 0))
+	w.pass(58 * time.Minute) // short of its end
+	must[*Runner](t)(c.RunnerByName(t.Context(), "r1"))
+	if n := w.called(githubsim.EndpointAccessToken); n != 3 {
+		t.Errorf("%d tokens; want one more for the revoked, and one for that which ends", n)
+	}
+}
+
+func TestAnAppThatIsSuspendedIsToldSo(t *testing.T) {
+	w := newWorld(t, githubsim.Options{})
+	public, _ := appKeys()
+	w.AddApp(githubsim.App{ID: 7, InstallationID: 70, PublicKey: public, Account: "acme", Suspended: true})
+	if _, err := w.app().Runners(t.Context(), 0); !scaleset.IsForbidden(err) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestTheSecondaryLimitIsObeyed(t *testing.T) {
+	w := newWorld(t, githubsim.Options{})
+	c := w.token("acme")
+	w.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointGenerateJITConfig, Times: 1, Status: 403, RetryAfter: 90 * time.Second, Body: `{"message":"You have exceeded a secondary rate limit."}`})
+	register := func() error {
+		_, err := c.GenerateJIT(t.Context(), Registration{Name: "r1", Labels: []string{"linux"}})
+		return err
+	}
+	if after, limited := scaleset.IsRateLimited(register()); !limited || after != 90*time.Second {
+		t.Errorf("limited %v, after %s", limited, after)
+	}
+	w.pass(30 * time.Second)
+	if after, limited := scaleset.IsRateLimited(register()); !limited || after != time.Minute {
+		t.Errorf("30 s later: limited %v, after %s", limited, after)
+	}
+	if n := w.called(githubsim.EndpointGenerateJITConfig); n != 1 {
+		t.Errorf("GitHub was called %d times", n)
+	}
+	w.pass(time.Minute)
+	if err := register(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWhenTheHourIsUsedUpListingsStopFirst(t *testing.T) {
+	w := newWorld(t, githubsim.Options{RateLimit: 10})
+	c := w.token("acme")
+	register := func() error {
+		_, err := c.GenerateJIT(t.Context(), Registration{Name: fmt.Sprintf("r%d", w.called(githubsim.EndpointGenerateJITConfig)), Labels: []string{"linux"}})
+		return err
+	}
+	for range 8 {
+		if err := register(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := c.Runners(t.Context(), 0); scaleset.KindOf(err) != scaleset.KindRateLimited || w.called(githubsim.EndpointRunners) != 0 {
+		t.Errorf("listing with a fifth left: %v", err)
+	}
+	for range 2 {
+		if err := register(); err != nil {
+			t.Errorf("registering with a fifth left: %v", err)
+		}
+	}
+	after, limited := scaleset.IsRateLimited(register())
+	if !limited || after <= 50*time.Minute || after > time.Hour || w.called(githubsim.EndpointGenerateJITConfig) != 10 {
+		t.Errorf("limited %v, after %s", limited, after)
+	}
+	w.pass(after)
+	if err := register(); err != nil {
+		t.Errorf("in the next hour: %v", err)
+	}
+	must[RunnerList](t)(c.Runners(t.Context(), 0))
+}
+
+func TestWhatDoesNotAnswerIsLeftAlone(t *testing.T) {
+	w := newWorld(t, githubsim.Options{})
+	c := w.token("acme")
+	w.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointRunner, Status: 502})
+	var errs []time.Duration
+	for range 6 {
+		_, err := c.Runner(t.Context(), 1)
+		after, away := scaleset.ComeBack(err)
+		if !away {
+			t.Fatalf("got %v", err)
+		}
+		errs = append(errs, after)
+		w.pass(100 * time.Millisecond)
+	}
+	if n := w.called(githubsim.EndpointRunner); n != 3 {
+		t.Errorf("GitHub was called %d times; want 3, then none for a second: %v", n, errs)
+	}
+	w.ClearFaults()
+	w.pass(time.Second)
+	if _, err := c.Runner(t.Context(), 1); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestGroupsAreVisibleToTheirRepositories(t *testing.T) {
+	w := newWorld(t, githubsim.Options{})
+	for name, tc := range map[string]struct {
+		path, group, repository string
+		want                    bool
+	}{
+		"the default group":           {"acme", "", "acme/app", true},
+		"a group of one repository":   {"acme", "gpu", "acme/lib", true},
+		"another than the group's":    {"acme", "GPU", "acme/app", false},
+		"another organization's":      {"acme", "default", "other/app", false},
+		"the repository itself":       {"acme/app", "default", "Acme/App", true},
+		"another than the repository": {"acme/app", "default", "acme/lib", false},
+		"the enterprise's":            {"enterprises/big", "default", "acme/lib", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := must[bool](t)(w.token(tc.path).Visible(t.Context(), tc.group, tc.repository)); got != tc.want {
+				t.Errorf("got %v", got)
+			}
+		})
+	}
+	if _, err := w.token("acme").Visible(t.Context(), "default", "../../x"); err == nil {
+		t.Error("a path is taken for a repository")
+	}
+}
+
+func TestRepositoriesByPattern(t *testing.T) {
+	w := newWorld(t, githubsim.Options{})
+	for name, tc := range map[string]struct {
+		path     string
+		patterns []string
+		want     []string
+	}{
+		"named":                  {"acme", []string{"acme/app", "other/x"}, []string{"acme/app", "other/x"}},
+		"without its owner":      {"acme", []string{"app"}, []string{"acme/app"}},
+		"all":                    {"acme", []string{"*"}, []string{"acme/app", "acme/lib"}},
+		"some, and twice":        {"acme", []string{"acme/L*", "lib"}, []string{"acme/lib"}},
+		"the connection's only":  {"acme/app", []string{"*"}, []string{"acme/app"}},
+		"of an enterprise":       {"enterprises/big", []string{"acme/*b"}, []string{"acme/lib"}},
+		"another's, by its path": {"acme/app", []string{"other/*"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := must[[]string](t)(w.token(tc.path).Repositories(t.Context(), tc.patterns))
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+	for _, pattern := range []string{"*/app", "a/b/c", "../x", ""} {
+		if got, err := w.token("enterprises/big").Repositories(t.Context(), []string{pattern}); err == nil {
+			t.Errorf("%q: %v", pattern, got)
+		}
+	}
+}
+
+func TestANewRepositoryIsFoundWithinAMinute(t *testing.T) {
+	w := newWorld(t, githubsim.Options{})
+	c := w.token("acme")
+	must[[]string](t)(c.Repositories(t.Context(), []string{"*"}))
+	if err := w.AddRepository(githubsim.Repository{FullName: "acme/new"}); err != nil {
+		t.Fatal(err)
+	}
+	w.pass(time.Minute)
+	if found := must[[]string](t)(c.Repositories(t.Context(), []string{"*"})); len(found) != 2 {
+		t.Errorf("GitHub was asked twice in a minute: %v", found)
+	}
+	w.pass(time.Second)
+	if found := must[[]string](t)(c.Repositories(t.Context(), []string{"n*"})); len(found) != 1 {
+		t.Errorf("found %v", found)
+	}
+}
+
+func TestUnfinishedJobsAreListed(t *testing.T) {
+	w := newWorld(t, githubsim.Options{})
+	for _, job := range []githubsim.Job{
+		{Repository: "acme/app", Name: "one", RunID: 5, Labels: []string{"linux"}},
+		{Repository: "acme/app", Name: "two", RunID: 5, Labels: []string{"gpu"}},
+		{Repository: "acme/app", Name: "protected", Labels: []string{"linux"}, Waiting: true},
+		{Repository: "acme/lib", Name: "elsewhere", Labels: []string{"linux"}},
+	} {
+		if _, err := w.AddJob(job); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := w.token("acme")
+	list := must[JobList](t)(c.Jobs(t.Context(), "acme/app", 0))
+	got := map[string]string{}
+	for _, j := range list.Jobs {
+		got[j.Name] = j.Status + " " + strings.Join(j.Labels, ",")
+		known := must[*Job](t)(c.Job(t.Context(), "acme/app", j.ID))
+		if known == nil || known.Name != j.Name || known.RunID != j.RunID {
+			t.Errorf("job %d: %+v", j.ID, known)
+		}
+	}
+	want := map[string]string{"one": "queued linux", "two": "queued gpu", "protected": "waiting linux"}
+	if diff := cmp.Diff(want, got); diff != "" || !list.Complete {
+		t.Errorf("complete %v\n%s", list.Complete, diff)
+	}
+	if known := must[*Job](t)(c.Job(t.Context(), "acme/app", 1)); known != nil {
+		t.Errorf("a job that isn't there: %+v", known)
+	}
+}
+
+func TestDeliveriesAreListedReadAndAskedForAgain(t *testing.T) {
+	for name, tc := range map[string]struct {
+		owner  string
+		client func(*world) *Client
+		ofApp  bool
+	}{
+		"an organization's, with a token": {"acme", func(w *world) *Client { return w.token("acme") }, false},
+		"an organization's, with an App":  {"acme", (*world).app, false},
+		"a repository's":                  {"acme/app", func(w *world) *Client { return w.token("acme/app") }, false},
+		"the App's own":                   {"apps/7", (*world).app, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, githubsim.Options{})
+			got := make(chan string, 10)
+			receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got <- r.Header.Get("X-GitHub-Delivery") }))
+			t.Cleanup(receiver.Close)
+			hook := must[int64](t)(w.AddHook(githubsim.Hook{Owner: tc.owner, URL: receiver.URL}))
+			if tc.ofApp {
+				hook = 0
+			}
+			if err := w.Send(githubsim.Event{Event: "push", Repository: "acme/app", Branch: "main"}); err != nil {
+				t.Fatal(err)
+			}
+			first := <-got
+			if err := w.WaitDelivered(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			c := tc.client(w)
+			page, next, err := c.Deliveries(t.Context(), hook, "")
+			if err != nil || next != "" || len(page) != 1 || page[0].GUID != first || page[0].Event != "push" || page[0].StatusCode != 200 || page[0].DeliveredAt.IsZero() {
+				t.Fatalf("page %+v, next %q, %v", page, next, err)
+			}
+			event, payload, err := c.Payload(t.Context(), hook, page[0].ID)
+			if err != nil || event != "push" || !strings.Contains(string(payload), "refs/heads/main") {
+				t.Errorf("event %q, payload %s, %v", event, payload, err)
+			}
+			if err := c.Redeliver(t.Context(), hook, page[0].ID); err != nil {
+				t.Error(err)
+			}
+			if again := <-got; again != first {
+				t.Errorf("redelivered as %s, not as %s", again, first)
+			}
+		})
+	}
+}
+
+func TestDeliveriesThatCannotBeHad(t *testing.T) {
+	w := newWorld(t, githubsim.Options{})
+	if _, _, err := w.token("acme").Deliveries(t.Context(), 0, ""); !scaleset.IsForbidden(err) {
+		t.Errorf("an App's, with a token: %v", err)
+	}
+	if _, _, err := w.token("enterprises/big").Deliveries(t.Context(), 3, ""); scaleset.KindOf(err) != scaleset.KindUnexpected {
+		t.Errorf("an enterprise's: %v", err)
+	}
+}
+
+// answering starts a server in GitHub's place.
+func answering(t *testing.T, answer http.HandlerFunc) *Client {
+	t.Helper()
+	server := httptest.NewServer(answer)
+	t.Cleanup(server.Close)
+	network := scaleset.NewTransport()
+	t.Cleanup(network.CloseIdleConnections)
+	c, err := NewClient(scaleset.Credentials{ConfigURL: server.URL + "/acme", Token: "secret"}, ClientOptions{Transport: network, Timeout: 5 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestAnotherHostGetsNoToken(t *testing.T) {
+	var mu sync.Mutex
+	var seen []string
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		seen = append(seen, r.Header.Get("Authorization"))
+	}))
+	t.Cleanup(elsewhere.Close)
+	c := answering(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere.URL, http.StatusFound) })
+	_, _ = c.Runner(t.Context(), 1)
+	mu.Lock()
+	defer mu.Unlock()
+	if !slices.Equal(seen, []string{""}) {
+		t.Errorf("the other host was sent %q", seen)
+	}
+}
+
+func TestAnswersThatMakeNoSense(t *testing.T) {
+	for name, answer := range map[string]http.HandlerFunc{
+		"too large": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = fmt.Fprint(w, `{"runners":[`)
+			for range 9 {
+				_, _ = fmt.Fprint(w, strings.Repeat(" ", 1<<20))
+			}
+			_, _ = fmt.Fprint(w, `]}`)
+		},
+		"too large, and says so": func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "99999999") },
+		"no JSON":                func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, "<html>") },
+		"null":                   func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, "null") },
+		"nothing":                func(http.ResponseWriter, *http.Request) {},
+		"an error page": func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "<html>bad gateway", http.StatusBadGateway)
+		},
+		"unchanged, of nothing": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotModified) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := answering(t, answer)
+			_, err := c.Runners(t.Context(), 0)
+			want := scaleset.KindUnavailable
+			if strings.HasPrefix(name, "too large") { // and will be so the next time
+				want = scaleset.KindUnexpected
+			}
+			if scaleset.KindOf(err) != want {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+func TestADeliveryThatIsTooLargeIsNotRead(t *testing.T) {
+	c := answering(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprintf(w, `{"event":"push","request":{"payload":{"x":%q}}}`, strings.Repeat("x", mostPayload))
+	})
+	if _, _, err := c.Payload(t.Context(), 1, 2); scaleset.KindOf(err) != scaleset.KindUnexpected {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Older releases of GitHub Enterprise Server give all runners to who looks for one by its name.
+func TestARunnerIsFoundByNameAmongAll(t *testing.T) {
+	c := answering(t, func(w http.ResponseWriter, r *http.Request) {
+		page := r.URL.Query().Get("page")
+		if page == "1" {
+			w.Header().Set("Link", fmt.Sprintf(`<http://%s%s?page=2>; rel="next"`, r.Host, r.URL.Path))
+		}
+		_, _ = fmt.Fprintf(w, `{"runners":[{"id":%s,"name":"r%s"}]}`, page, page)
+	})
+	if r := must[*Runner](t)(c.RunnerByName(t.Context(), "r2")); r == nil || r.ID != 2 {
+		t.Errorf("found %+v", r)
+	}
+	if r := must[*Runner](t)(c.RunnerByName(t.Context(), "r3")); r != nil {
+		t.Errorf("found %+v", r)
+	}
+}
+
+func TestWhatIsSharedIsBounded(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	var s shared[int]
+	for i := range 3 * mostShared {
+		s.put(fmt.Sprint(i), timed[int]{at: now})
+	}
+	if n := len(s.kept); n > mostShared {
+		t.Errorf("%d lists are kept", n)
+	}
+	s.put("later", timed[int]{at: now.Add(sharedLife + time.Second)})
+	if n := len(s.kept); n != 1 {
+		t.Errorf("%d lists are kept after their time", n)
+	}
+}

@@ -1,0 +1,212 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package rest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	"github.com/google/go-github/v89/github"
+
+	"github.com/corral-dev/corral/internal/clip"
+	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/turns"
+)
+
+// CommitState is how a commit fared.
+type CommitState string
+
+// States of a commit, by GitHub's names.
+const (
+	CommitSuccess CommitState = "success"
+	CommitFailure CommitState = "failure"
+	// CommitError is for what another attempt may mend.
+	CommitError CommitState = "error"
+)
+
+// Limits of GitHub's REST API (docs.github.com/rest/commits/statuses and /rest/checks/runs).
+const (
+	mostDescription    = 140    // of a status, in characters
+	mostSummary        = 65_535 // of a check run, in characters
+	mostMessage        = 16_000 // of an annotation; GitHub takes 64 kB, and a person less
+	annotationsAtOnce  = 50     // in a request
+	mostAnnotations    = 100    // in a check run; ours, not GitHub's
+	maxAnnotationTitle = 255
+)
+
+// CommitReport is what a commit is told.
+type CommitReport struct {
+	// Name of the status's context and of the check run.
+	Name string
+	// ID tells this report from others of the same name and commit: one that GitHub has is not made again. At
+	// most 64 characters.
+	ID    string
+	State CommitState
+	// Title is a line, cut at 140 characters in a status.
+	Title string
+	// Summary of the check run, in Markdown.
+	Summary string
+	// Annotations of the check run, of which the first 100 are shown.
+	Annotations []Annotation
+}
+
+// Annotation is one thing that is wrong with a file.
+type Annotation struct {
+	// Path of the file in the repository.
+	Path string
+	// Line and Column from 1; 0 when not known.
+	Line, Column int
+	// Title, optional, and Message.
+	Title, Message string
+}
+
+var (
+	kindReports = kind{name: "reports", rank: turns.Listing, keep: true}
+	kindReport  = kind{name: "report", rank: turns.Listing, writes: true}
+)
+
+// ReportCommit tells GitHub how a commit of OWNER/NAME fared: by a commit status, and an App also by a check
+// run with annotations. What GitHub has already is not told again, and what was interrupted goes on: it may be called as often
+// as is wished. It needs the permissions statuses and, of an App, checks to be written; an error that wraps
+// neither scaleset.IsUnavailable nor IsRateLimited will not pass by itself.
+func (c *Client) ReportCommit(ctx context.Context, repository, sha string, report CommitReport) error {
+	owner, name, err := splitRepository(repository)
+	if err != nil {
+		return err
+	}
+	r := reporting{Client: c, owner: owner, repo: name, sha: sha, CommitReport: report}
+	r.Annotations = r.Annotations[:min(len(r.Annotations), mostAnnotations)]
+	if c.creds.App != nil {
+		if err := r.checkRun(ctx); err != nil {
+			return err
+		}
+	}
+	return r.status(ctx)
+}
+
+// reporting is one report on its way.
+type reporting struct {
+	*Client
+	owner, repo, sha string
+	CommitReport
+}
+
+func (r *reporting) doing(what string) string {
+	return fmt.Sprintf("%s commit %.7s of %s/%s", what, r.sha, r.owner, r.repo)
+}
+
+func (r *reporting) status(ctx context.Context) error {
+	want := github.RepoStatus{State: github.Ptr(string(r.State)), Context: &r.Name, Description: github.Ptr(clip.Runes(r.Title, mostDescription))}
+	var known *github.CombinedStatus
+	err := r.do(ctx, kindReports, r.doing("reading the statuses of"), func(ctx context.Context, gh *github.Client) (resp *github.Response, err error) {
+		known, resp, err = something(gh.Repositories.GetCombinedStatus(ctx, r.owner, r.repo, r.sha, &github.ListOptions{PerPage: pageSize}))
+		return resp, err
+	})
+	if err != nil {
+		return lacking(err, "commit statuses", "statuses")
+	}
+	for _, status := range known.Statuses {
+		if status.GetContext() == r.Name && status.GetState() == want.GetState() && status.GetDescription() == want.GetDescription() {
+			return nil
+		}
+	}
+	err = r.do(ctx, kindReport, r.doing("setting the status of"), func(ctx context.Context, gh *github.Client) (*github.Response, error) {
+		_, resp, err := gh.Repositories.CreateStatus(ctx, r.owner, r.repo, r.sha, want)
+		return resp, err
+	})
+	return lacking(err, "commit statuses", "statuses")
+}
+
+// checkRun finds the run that an interrupted report made, or makes one, and adds the annotations that it lacks.
+func (r *reporting) checkRun(ctx context.Context) error {
+	var found *github.ListCheckRunsResults
+	err := r.do(ctx, kindReports, r.doing("reading the check runs of"), func(ctx context.Context, gh *github.Client) (resp *github.Response, err error) {
+		found, resp, err = something(gh.Checks.ListCheckRunsForRef(ctx, r.owner, r.repo, r.sha, &github.ListCheckRunsOptions{
+			CheckName: &r.Name, Filter: github.Ptr("all"), ListOptions: github.ListOptions{PerPage: pageSize},
+		}))
+		return resp, err
+	})
+	if err != nil {
+		return lacking(err, "check runs", "checks")
+	}
+	// The newest counts: one of another outcome since makes an older one of this outcome old.
+	newest := &github.CheckRun{}
+	for _, run := range found.CheckRuns {
+		if run.GetID() > newest.GetID() {
+			newest = run
+		}
+	}
+	id, sent := newest.GetID(), newest.GetOutput().GetAnnotationsCount()
+	if newest.GetExternalID() != r.ID {
+		if id, err = r.createCheckRun(ctx); err != nil {
+			return lacking(err, "check runs", "checks")
+		}
+		sent = min(len(r.Annotations), annotationsAtOnce)
+	}
+	for sent < len(r.Annotations) {
+		end := min(len(r.Annotations), sent+annotationsAtOnce)
+		if err := r.annotate(ctx, id, sent, end); err != nil {
+			return lacking(err, "check runs", "checks")
+		}
+		sent = end
+	}
+	return nil
+}
+
+func (r *reporting) createCheckRun(ctx context.Context) (id int64, err error) {
+	options := github.CreateCheckRunOptions{
+		Name: r.Name, HeadSHA: r.sha, ExternalID: &r.ID, Output: r.output(0, min(len(r.Annotations), annotationsAtOnce)),
+		Status: github.Ptr("completed"), Conclusion: github.Ptr(r.conclusion()),
+	}
+	err = r.do(ctx, kindReport, r.doing("making a check run of"), func(ctx context.Context, gh *github.Client) (*github.Response, error) {
+		made, resp, err := something(gh.Checks.CreateCheckRun(ctx, r.owner, r.repo, options))
+		id = made.GetID()
+		return resp, err
+	})
+	return id, err
+}
+
+// annotate adds annotations: GitHub appends those of each request.
+func (r *reporting) annotate(ctx context.Context, id int64, from, to int) error {
+	return r.do(ctx, kindReport, r.doing("annotating a check run of"), func(ctx context.Context, gh *github.Client) (*github.Response, error) {
+		_, resp, err := gh.Checks.UpdateCheckRun(ctx, r.owner, r.repo, id, github.UpdateCheckRunOptions{Name: r.Name, Output: r.output(from, to)})
+		return resp, err
+	})
+}
+
+// conclusion of a check run, which knows no errors.
+func (r *reporting) conclusion() string {
+	if r.State == CommitSuccess {
+		return "success"
+	}
+	return "failure"
+}
+
+func (r *reporting) output(from, to int) *github.CheckRunOutput {
+	out := &github.CheckRunOutput{Title: github.Ptr(clip.Runes(r.Title, maxAnnotationTitle)), Summary: github.Ptr(clip.Runes(r.Summary, mostSummary))}
+	for _, a := range r.Annotations[from:to] {
+		line := max(1, a.Line)
+		made := &github.CheckRunAnnotation{
+			Path: github.Ptr(a.Path), StartLine: &line, EndLine: &line, AnnotationLevel: github.Ptr("failure"),
+			Message: github.Ptr(clip.Runes(cmp.Or(a.Message, "wrong"), mostMessage)),
+		}
+		if a.Title != "" {
+			made.Title = github.Ptr(clip.Runes(a.Title, maxAnnotationTitle))
+		}
+		if a.Line > 0 && a.Column > 0 {
+			made.StartColumn, made.EndColumn = github.Ptr(a.Column), github.Ptr(a.Column)
+		}
+		out.Annotations = append(out.Annotations, made)
+	}
+	return out
+}
+
+// lacking names the permission that a refusal is about: GitHub answers 404 as well to who may not see.
+func lacking(err error, what, permission string) error {
+	if scaleset.IsForbidden(err) || scaleset.IsNotFound(err) {
+		return fmt.Errorf("writing %s wants the permission %s: write, and the repository among those of the credentials: %w", what, permission, err)
+	}
+	return err
+}

@@ -1,0 +1,154 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package rest
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/go-github/v89/github"
+
+	"github.com/corral-dev/corral/internal/github/scaleset"
+)
+
+// Delivery is an attempt of GitHub's to deliver an event to a webhook.
+type Delivery struct {
+	ID int64
+	// GUID is the same for all deliveries of an event.
+	GUID string
+	// Event and Action, such as workflow_job and queued.
+	Event, Action string
+	// Status in words, OK if it was delivered, and StatusCode of the receiver's answer.
+	Status      string
+	StatusCode  int
+	DeliveredAt time.Time
+	// Redelivery is true of those that were asked for.
+	Redelivery bool
+	// RepositoryID that the event is about, and InstallationID of the App that it was sent to; 0 for none.
+	RepositoryID, InstallationID int64
+}
+
+// hook is where a webhook's deliveries are found.
+type hook struct {
+	c     *Client
+	id    int64 // 0 is the App's own
+	scope Scope
+}
+
+// hook finds out whether deliveries can be had: an App's of its own webhook, and those of an
+// organization's or a repository's. GitHub has no API for those of an enterprise's.
+func (c *Client) hook(id int64, doing string) (hook, error) {
+	if id != 0 && c.target.Scope == Enterprise {
+		return hook{}, scaleset.NewError(scaleset.KindUnexpected, doing, 0, 0, "GitHub has no API for the deliveries of an enterprise's webhook: use an organization's, or an App's", nil)
+	}
+	return hook{c: c, id: id, scope: c.target.Scope}, nil
+}
+
+func (h hook) do(ctx context.Context, k kind, doing string, op operation) error {
+	k.asApp = h.id == 0
+	return h.c.do(ctx, k, doing, op)
+}
+
+// Deliveries lists the deliveries of a webhook, the newest first, a hundred in a page. The webhook
+// 0 is the App's own, with those for all of its installations. A cursor is what the page before gave
+// as next; next is empty at the end. GitHub keeps deliveries for some days.
+func (c *Client) Deliveries(ctx context.Context, hookID int64, cursor string) (page []Delivery, next string, err error) {
+	doing := "listing deliveries"
+	h, err := c.hook(hookID, doing)
+	if err != nil {
+		return nil, "", err
+	}
+	o := &github.ListCursorOptions{PerPage: pageSize, Cursor: cursor}
+	err = h.do(ctx, kindDeliveries, doing, func(ctx context.Context, gh *github.Client) (resp *github.Response, err error) {
+		var list []*github.HookDelivery
+		switch {
+		case h.id == 0:
+			list, resp, err = gh.Apps.ListHookDeliveries(ctx, o)
+		case h.scope == Organization:
+			list, resp, err = gh.Organizations.ListHookDeliveries(ctx, c.target.Owner, h.id, o)
+		default:
+			list, resp, err = gh.Repositories.ListHookDeliveries(ctx, c.target.Owner, c.target.Name, h.id, o)
+		}
+		if err != nil {
+			return resp, err
+		}
+		page, next = deliveriesOf(list), resp.Cursor
+		return resp, nil
+	})
+	return page, next, err
+}
+
+func deliveriesOf(list []*github.HookDelivery) []Delivery {
+	deliveries := make([]Delivery, 0, len(list))
+	for _, d := range list {
+		deliveries = append(deliveries, Delivery{
+			ID: d.GetID(), GUID: d.GetGUID(), Event: d.GetEvent(), Action: d.GetAction(), Status: d.GetStatus(), StatusCode: d.GetStatusCode(),
+			DeliveredAt: d.GetDeliveredAt().Time, Redelivery: d.GetRedelivery(), RepositoryID: d.GetRepositoryID(), InstallationID: d.GetInstallationID(),
+		})
+	}
+	return deliveries
+}
+
+// InstallationID is the App's installation that the connection is; 0 with a token.
+func (c *Client) InstallationID() int64 {
+	if c.creds.App == nil {
+		return 0
+	}
+	return c.creds.App.InstallationID
+}
+
+// Payload returns what a delivery carried. One of more than 4 MB isn't read, which is KindUnexpected: all that
+// tells of jobs is far smaller. Few are read at once, by all clients of a Registry together.
+func (c *Client) Payload(ctx context.Context, hookID, id int64) (event string, payload []byte, err error) {
+	doing := fmt.Sprintf("reading delivery %d", id)
+	h, err := c.hook(hookID, doing)
+	if err != nil {
+		return "", nil, err
+	}
+	if err := c.options.payloads.Acquire(ctx, 1); err != nil {
+		return "", nil, scaleset.NewError(scaleset.KindUnavailable, doing, 0, 0, "other deliveries took too long", err)
+	}
+	defer c.options.payloads.Release(1)
+	err = h.do(ctx, kindPayload, doing, func(ctx context.Context, gh *github.Client) (resp *github.Response, err error) {
+		var d *github.HookDelivery
+		switch {
+		case h.id == 0:
+			d, resp, err = something(gh.Apps.GetHookDelivery(ctx, id))
+		case h.scope == Organization:
+			d, resp, err = something(gh.Organizations.GetHookDelivery(ctx, c.target.Owner, h.id, id))
+		default:
+			d, resp, err = something(gh.Repositories.GetHookDelivery(ctx, c.target.Owner, c.target.Name, h.id, id))
+		}
+		if err != nil {
+			return resp, err
+		}
+		event = d.GetEvent()
+		if d.Request != nil && d.Request.RawPayload != nil {
+			payload = *d.Request.RawPayload
+		}
+		return resp, nil
+	})
+	return event, payload, err
+}
+
+// Redeliver asks GitHub to deliver again.
+func (c *Client) Redeliver(ctx context.Context, hookID, id int64) error {
+	doing := fmt.Sprintf("asking for delivery %d again", id)
+	h, err := c.hook(hookID, doing)
+	if err != nil {
+		return err
+	}
+	return h.do(ctx, kindRedeliver, doing, func(ctx context.Context, gh *github.Client) (resp *github.Response, err error) {
+		switch {
+		case h.id == 0:
+			_, resp, err = gh.Apps.RedeliverHookDelivery(ctx, id)
+		case h.scope == Organization:
+			_, resp, err = gh.Organizations.RedeliverHookDelivery(ctx, c.target.Owner, h.id, id)
+		default:
+			_, resp, err = gh.Repositories.RedeliverHookDelivery(ctx, c.target.Owner, c.target.Name, h.id, id)
+		}
+		return resp, err
+	})
+}

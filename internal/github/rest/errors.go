@@ -1,0 +1,73 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package rest
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/google/go-github/v89/github"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// Error says why a connection doesn't work.
+type Error struct {
+	// Reason is the condition's: InvalidSpec, CredentialsRefused, PermissionMissing,
+	// ScopeNotFound or GitHubUnavailable.
+	Reason string
+	// RetryAfter is how long GitHub asks to wait; 0 when it didn't say.
+	RetryAfter time.Duration
+
+	message string
+	err     error
+}
+
+// Error tells what is missing, and what GitHub said.
+func (e *Error) Error() string {
+	if e.err == nil {
+		return e.message
+	}
+	return e.message + ": " + e.err.Error()
+}
+
+// Unwrap returns GitHub's answer.
+func (e *Error) Unwrap() error { return e.err }
+
+func newError(reason string, err error, format string, args ...any) *Error {
+	return &Error{Reason: reason, err: err, message: fmt.Sprintf(format, args...)}
+}
+
+// unavailable judges an error that says nothing about the credentials: no answer, 5xx
+// and rate limits. It returns nil for one that does.
+func unavailable(resp *github.Response, err error, now time.Time) *Error {
+	e := newError(v1alpha1.GitHubUnavailableReason, err, "GitHub can't be asked now")
+	limited := newError(v1alpha1.GitHubUnavailableReason, nil, "GitHub limits the rate of requests") // its own text has a countdown
+	primary, secondary := new(github.RateLimitError), new(github.AbuseRateLimitError)
+	switch {
+	case errors.As(err, &primary):
+		limited.RetryAfter = max(0, primary.Rate.Reset.Sub(now))
+		return limited
+	case errors.As(err, &secondary):
+		// "Wait at least one minute", says GitHub's page on rate limits.
+		limited.RetryAfter = time.Minute
+		if after := secondary.RetryAfter; after != nil {
+			limited.RetryAfter = *after
+		}
+		return limited
+	case resp == nil, resp.StatusCode >= http.StatusInternalServerError,
+		resp.StatusCode == http.StatusTooManyRequests, resp.StatusCode == http.StatusRequestTimeout:
+		return e
+	}
+	return nil
+}
+
+func statusOf(resp *github.Response) int {
+	if resp == nil || resp.Response == nil {
+		return 0
+	}
+	return resp.StatusCode
+}

@@ -1,0 +1,137 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package rest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/go-github/v89/github"
+
+	"github.com/corral-dev/corral/internal/github/scaleset"
+)
+
+// groupsAge is how long runner groups are taken to be as they were.
+const groupsAge = 5 * time.Minute
+
+// Group is a runner group.
+type Group struct {
+	ID   int64
+	Name string
+	// Visibility is all, selected or private.
+	Visibility string
+	// Default is true of the group that always is there.
+	Default bool
+}
+
+// defaultGroup is what the runners of a repository are in: it has no groups.
+var defaultGroup = Group{ID: scaleset.DefaultRunnerGroupID, Name: "Default", Visibility: "all", Default: true}
+
+// is says whether the group is called so.
+func (g Group) is(name string) bool {
+	return strings.EqualFold(g.Name, name) || g.Default && isDefaultGroup(name)
+}
+
+// Groups lists the runner groups, as they were within the last five minutes.
+func (c *Client) Groups(ctx context.Context) ([]Group, error) { return c.groupsSince(ctx, groupsAge) }
+
+func (c *Client) groupsSince(ctx context.Context, maxAge time.Duration) ([]Group, error) {
+	if c.target.Scope == Repository {
+		return []Group{defaultGroup}, nil
+	}
+	return c.groups.get(ctx, c.options.Now, "", maxAge, func(ctx context.Context) ([]Group, error) {
+		return c.listGroups(ctx, "listing runner groups", "")
+	})
+}
+
+// GroupID finds a runner group by its name: "" and "default", in any case, are the default group and
+// cost no request. One that was made just now is found. Not there: KindRunnerGroupNotFound.
+func (c *Client) GroupID(ctx context.Context, name string) (int64, error) {
+	if isDefaultGroup(name) {
+		return scaleset.DefaultRunnerGroupID, nil
+	}
+	for _, maxAge := range []time.Duration{groupsAge, leastAge} {
+		groups, err := c.groupsSince(ctx, maxAge)
+		if err != nil {
+			return 0, err
+		}
+		if i := slices.IndexFunc(groups, func(g Group) bool { return g.is(name) }); i >= 0 {
+			return groups[i].ID, nil
+		}
+	}
+	return 0, scaleset.NewError(scaleset.KindRunnerGroupNotFound, fmt.Sprintf("looking up runner group %q", name), 0, 0,
+		"there is no such group, or this connection can't see it", nil)
+}
+
+// Visible says whether jobs of a repository, OWNER/NAME, may run in a runner group, as of the last
+// five minutes. One call per repository tells of all groups. For an enterprise, it is the
+// organization that the group has to be visible to.
+func (c *Client) Visible(ctx context.Context, group, repository string) (bool, error) {
+	owner, name, err := splitRepository(repository)
+	if err != nil {
+		return false, err
+	}
+	subject := name
+	switch c.target.Scope {
+	case Repository:
+		return strings.EqualFold(repository, c.target.Owner+"/"+c.target.Name), nil
+	case Organization:
+		if !strings.EqualFold(owner, c.target.Owner) {
+			return false, nil
+		}
+	case Enterprise:
+		subject = owner
+	}
+	groups, err := c.visible.get(ctx, c.options.Now, strings.ToLower(subject), groupsAge, func(ctx context.Context) ([]Group, error) {
+		return c.listGroups(ctx, fmt.Sprintf("looking for runner groups that %s sees", subject), subject)
+	})
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(groups, func(g Group) bool { return g.is(group) }), nil
+}
+
+// listGroups lists the groups that are visible to a repository or, of an enterprise, to an
+// organization; all if empty.
+func (c *Client) listGroups(ctx context.Context, doing, visibleTo string) ([]Group, error) {
+	var groups []Group
+	for page := 1; page != 0 && page <= mostPages; {
+		err := c.do(ctx, kindGroups, doing, func(ctx context.Context, gh *github.Client) (resp *github.Response, err error) {
+			var some []Group
+			if some, resp, err = c.groupPage(ctx, gh, visibleTo, github.ListOptions{PerPage: pageSize, Page: page}); err == nil {
+				groups, page = append(groups, some...), resp.NextPage
+			}
+			return resp, err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return groups, nil
+}
+
+func (c *Client) groupPage(ctx context.Context, gh *github.Client, visibleTo string, page github.ListOptions) ([]Group, *github.Response, error) {
+	var groups []Group
+	if c.target.Scope == Enterprise {
+		list, resp, err := something(gh.Enterprise.ListRunnerGroups(ctx, c.target.Name, &github.ListEnterpriseRunnerGroupOptions{ListOptions: page, VisibleToOrganization: visibleTo}))
+		if err != nil {
+			return nil, resp, err
+		}
+		for _, g := range list.RunnerGroups {
+			groups = append(groups, Group{ID: g.GetID(), Name: g.GetName(), Visibility: g.GetVisibility(), Default: g.GetDefault()})
+		}
+		return groups, resp, nil
+	}
+	list, resp, err := something(gh.Actions.ListOrganizationRunnerGroups(ctx, c.target.Owner, &github.ListOrgRunnerGroupOptions{ListOptions: page, VisibleToRepository: visibleTo}))
+	if err != nil {
+		return nil, resp, err
+	}
+	for _, g := range list.RunnerGroups {
+		groups = append(groups, Group{ID: g.GetID(), Name: g.GetName(), Visibility: g.GetVisibility(), Default: g.GetDefault()})
+	}
+	return groups, resp, nil
+}

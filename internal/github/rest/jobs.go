@@ -1,0 +1,293 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package rest
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/go-github/v89/github"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/corral-dev/corral/internal/github/scaleset"
+)
+
+const (
+	// mostRuns bounds how many unfinished runs of a repository are looked into.
+	mostRuns = 300
+	// mostJobs bounds how many jobs of a repository are told of.
+	mostJobs = 20_000
+	// runsAtOnce is how many of them at a time.
+	runsAtOnce = 4
+	// reposAge is how long the repositories of an organization are taken to be as they were, for each
+	// page of them; reposMost bounds that.
+	reposAge, reposMost = time.Minute, 10 * time.Minute
+)
+
+// Job is a job of a workflow run.
+type Job struct {
+	ID, RunID      int64
+	Name, Workflow string
+	// Status is queued, waiting, pending, in_progress or completed.
+	Status string
+	// Conclusion of a completed one.
+	Conclusion string
+	Labels     []string
+	// RunnerID, RunnerName and RunnerGroup are of the runner that has it; 0 and empty if none.
+	RunnerID    int64
+	RunnerName  string
+	RunnerGroup string
+	CreatedAt   time.Time
+	StartedAt   time.Time
+	CompletedAt time.Time
+}
+
+// JobList are the unfinished jobs of a repository.
+type JobList struct {
+	Jobs []Job
+	// Complete is false when there are more runs than are looked into, 300, or more jobs than are told of,
+	// 20,000: then there may be more jobs.
+	Complete bool
+	// At is when the list was begun.
+	At time.Time
+}
+
+func jobOf(j *github.WorkflowJob) Job {
+	if j == nil {
+		return Job{}
+	}
+	return Job{
+		ID: j.GetID(), RunID: j.GetRunID(), Name: j.GetName(), Workflow: j.GetWorkflowName(), Status: j.GetStatus(), Conclusion: j.GetConclusion(),
+		Labels: j.Labels, RunnerID: j.GetRunnerID(), RunnerName: j.GetRunnerName(), RunnerGroup: j.GetRunnerGroupName(),
+		CreatedAt: j.GetCreatedAt().Time, StartedAt: j.GetStartedAt().Time, CompletedAt: j.GetCompletedAt().Time,
+	}
+}
+
+// Job looks a job of OWNER/NAME up; nil when there is none.
+func (c *Client) Job(ctx context.Context, repository string, id int64) (*Job, error) {
+	owner, name, err := splitRepository(repository)
+	if err != nil {
+		return nil, err
+	}
+	var found *github.WorkflowJob
+	err = c.do(ctx, kindJob, fmt.Sprintf("looking for job %d of %s", id, repository), func(ctx context.Context, gh *github.Client) (resp *github.Response, err error) {
+		found, resp, err = something(gh.Actions.GetWorkflowJobByID(ctx, owner, name, id))
+		return resp, err
+	})
+	if scaleset.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	job := jobOf(found)
+	return &job, nil
+}
+
+// unfinished are the states of runs that have jobs to come, in the order in which a run takes
+// them: one that moves on meanwhile is met in the next.
+var unfinished = []string{"waiting", "queued", "in_progress"}
+
+// Jobs lists the unfinished jobs of a repository's unfinished runs. A list that is no older than
+// maxAge, or than 15 s, is shared by all who ask. What didn't change since is not counted by GitHub.
+func (c *Client) Jobs(ctx context.Context, repository string, maxAge time.Duration) (JobList, error) {
+	owner, name, err := splitRepository(repository)
+	if err != nil {
+		return JobList{}, err
+	}
+	return c.jobs.get(ctx, c.options.Now, strings.ToLower(repository), max(maxAge, leastAge), func(ctx context.Context) (JobList, error) {
+		list := JobList{Complete: true, At: c.options.Now()}
+		var runs []int64
+		for _, status := range unfinished {
+			more, err := c.runs(ctx, owner, name, status)
+			if err != nil {
+				return JobList{}, err
+			}
+			runs = append(runs, more...)
+		}
+		slices.Sort(runs)
+		if runs = slices.Compact(runs); len(runs) > mostRuns {
+			runs, list.Complete = runs[:mostRuns], false // the oldest come first
+		}
+		list.Jobs, err = c.jobsOf(ctx, owner, name, runs)
+		if len(list.Jobs) > mostJobs {
+			list.Jobs, list.Complete = slices.Clone(list.Jobs[:mostJobs]), false
+		}
+		return list, err
+	})
+}
+
+func (c *Client) runs(ctx context.Context, owner, name, status string) ([]int64, error) {
+	var ids []int64
+	for page := 1; page != 0 && len(ids) <= mostRuns; {
+		err := c.do(ctx, kindRuns, fmt.Sprintf("listing the runs of %s/%s", owner, name), func(ctx context.Context, gh *github.Client) (*github.Response, error) {
+			list, resp, err := something(gh.Actions.ListRepositoryWorkflowRuns(ctx, owner, name, &github.ListWorkflowRunsOptions{
+				Status: status, ExcludePullRequests: true, ListOptions: github.ListOptions{PerPage: pageSize, Page: page},
+			}))
+			if err != nil {
+				return resp, err
+			}
+			for _, run := range list.WorkflowRuns {
+				ids = append(ids, run.GetID())
+			}
+			page = resp.NextPage
+			return resp, nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return ids, nil
+}
+
+func (c *Client) jobsOf(ctx context.Context, owner, name string, runs []int64) ([]Job, error) {
+	perRun := make([][]Job, len(runs))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(runsAtOnce)
+	for i, id := range runs {
+		g.Go(func() (err error) {
+			perRun[i], err = c.jobsOfRun(ctx, owner, name, id)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	return slices.Concat(perRun...), nil
+}
+
+func (c *Client) jobsOfRun(ctx context.Context, owner, name string, run int64) ([]Job, error) {
+	var jobs []Job
+	for page := 1; page != 0 && page <= mostPages; {
+		err := c.do(ctx, kindJobs, fmt.Sprintf("listing the jobs of %s/%s", owner, name), func(ctx context.Context, gh *github.Client) (*github.Response, error) {
+			list, resp, err := something(gh.Actions.ListWorkflowJobs(ctx, owner, name, run, &github.ListWorkflowJobsOptions{
+				Filter: "latest", ListOptions: github.ListOptions{PerPage: pageSize, Page: page},
+			}))
+			if err != nil {
+				return resp, err
+			}
+			for _, j := range list.Jobs {
+				if j.GetStatus() != "completed" {
+					jobs = append(jobs, jobOf(j))
+				}
+			}
+			page = resp.NextPage
+			return resp, nil
+		})
+		if scaleset.IsNotFound(err) {
+			return nil, nil // the run was deleted meanwhile
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return jobs, nil
+}
+
+// Repositories returns the repositories, as OWNER/NAME, that patterns are for: OWNER/NAME, or NAME
+// in the connection's organization, with * for any characters but /. Only patterns with a * cost
+// a listing, which is shared for a minute for each hundred repositories, ten at most.
+func (c *Client) Repositories(ctx context.Context, patterns []string) ([]string, error) {
+	var found []string
+	for _, pattern := range patterns {
+		owner, name, ok := strings.Cut(pattern, "/")
+		if !ok {
+			owner, name = c.target.Owner, pattern
+		}
+		if !strings.Contains(name, "*") {
+			if _, _, err := splitRepository(owner + "/" + name); err != nil {
+				return nil, err
+			}
+			found = append(found, owner+"/"+name)
+			continue
+		}
+		some, err := c.matching(ctx, owner, name)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, some...)
+	}
+	slices.Sort(found)
+	return slices.Compact(found), nil
+}
+
+func (c *Client) matching(ctx context.Context, owner, pattern string) ([]string, error) {
+	if !namePattern.MatchString(owner) || strings.Trim(owner, ".") == "" {
+		return nil, scaleset.NewError(scaleset.KindUnexpected, "listing repositories", 0, 0, fmt.Sprintf("%q is no owner of repositories: say OWNER/NAME", owner), nil)
+	}
+	all := []string{c.target.Name}
+	if c.target.Scope != Repository {
+		var err error
+		if all, err = c.repositoriesOf(ctx, owner); err != nil {
+			return nil, err
+		}
+	} else if !strings.EqualFold(owner, c.target.Owner) {
+		return nil, nil
+	}
+	var found []string
+	for _, name := range all {
+		if matches, err := path.Match(strings.ToLower(pattern), strings.ToLower(name)); err == nil && matches {
+			found = append(found, owner+"/"+name)
+		}
+	}
+	return found, nil
+}
+
+// repositoryList are the repositories of an organization.
+type repositoryList struct {
+	names []string
+	at    time.Time
+}
+
+func (c *Client) repositoriesOf(ctx context.Context, owner string) ([]string, error) {
+	get := func(maxAge time.Duration) (repositoryList, error) {
+		return c.repos.get(ctx, c.options.Now, strings.ToLower(owner), maxAge, func(ctx context.Context) (repositoryList, error) {
+			at := c.options.Now()
+			names, err := c.listRepositories(ctx, owner)
+			return repositoryList{names: names, at: at}, err
+		})
+	}
+	list, err := get(reposMost)
+	age := min(reposMost, reposAge*time.Duration(1+len(list.names)/pageSize))
+	if err == nil && c.options.Now().Sub(list.at) > age {
+		list, err = get(age)
+	}
+	return list.names, err
+}
+
+func (c *Client) listRepositories(ctx context.Context, owner string) ([]string, error) {
+	var names []string
+	for page := 1; page != 0 && page <= mostPages; {
+		err := c.do(ctx, kindRepos, fmt.Sprintf("listing the repositories of %s", owner), func(ctx context.Context, gh *github.Client) (*github.Response, error) {
+			list, resp, err := gh.Repositories.ListByOrg(ctx, owner, &github.RepositoryListByOrgOptions{ListOptions: github.ListOptions{PerPage: pageSize, Page: page}})
+			if err != nil {
+				return resp, err
+			}
+			for _, r := range list {
+				if !r.GetArchived() && !r.GetDisabled() {
+					names = append(names, r.GetName())
+				}
+			}
+			page = resp.NextPage
+			return resp, nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return names, nil
+}
+
+func splitRepository(repository string) (owner, name string, err error) {
+	owner, name, ok := strings.Cut(repository, "/")
+	isName := func(s string) bool { return namePattern.MatchString(s) && s != "." && s != ".." }
+	if !ok || !isName(owner) || !isName(name) {
+		return "", "", scaleset.NewError(scaleset.KindUnexpected, "looking for a repository", 0, 0, fmt.Sprintf("%q is no OWNER/NAME", repository), nil)
+	}
+	return owner, name, nil
+}

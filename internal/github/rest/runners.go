@@ -1,0 +1,207 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package rest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/go-github/v89/github"
+
+	"github.com/corral-dev/corral/internal/github/scaleset"
+)
+
+const (
+	// pageSize is the most that GitHub gives in a page.
+	pageSize = 100
+	// mostPages bounds a listing: GitHub allows 10,000 runners in an organization.
+	mostPages = 150
+	// leastAge keeps callers from listing the same again and again.
+	leastAge = 15 * time.Second
+	// workFolder is where a runner checks out, below its own folder; GitHub's default.
+	workFolder = "_work"
+)
+
+// Runner is a runner's registration.
+type Runner struct {
+	ID      int64
+	Name    string
+	Labels  []string
+	GroupID int64
+	// Online is true of a runner that is connected to GitHub, Busy of one that has a job.
+	Online, Busy bool
+}
+
+// RunnerList are all runners of a scope.
+type RunnerList struct {
+	Runners []Runner
+	// At is when the list was begun: what came later may be missing.
+	At time.Time
+}
+
+// Registration is what a runner registers with.
+type Registration struct {
+	// Name of the runner, unique in its scope.
+	Name string
+	// Group is the runner group's name; "" and "default", in any case, are the default group.
+	Group string
+	// Labels that the runner has, and no others: GitHub adds none.
+	Labels []string
+}
+
+func runnerOf(r *github.Runner) Runner {
+	if r == nil {
+		return Runner{}
+	}
+	labels := make([]string, 0, len(r.Labels))
+	for _, l := range r.Labels {
+		labels = append(labels, l.GetName())
+	}
+	return Runner{
+		ID: r.GetID(), Name: r.GetName(), Labels: labels, GroupID: r.GetRunnerGroupID(),
+		Online: r.GetStatus() == "online", Busy: r.GetBusy(),
+	}
+}
+
+// GenerateJIT registers an ephemeral runner and returns what it starts with. A name that is taken,
+// also when GitHub's answer to an earlier call was lost: KindRunnerExists. A runner group that
+// isn't there: KindRunnerGroupNotFound.
+func (c *Client) GenerateJIT(ctx context.Context, r Registration) (scaleset.JIT, error) {
+	group, err := c.GroupID(ctx, r.Group)
+	if err != nil {
+		return scaleset.JIT{}, err
+	}
+	body := github.CreateJITConfigRequest{Name: r.Name, RunnerGroupID: group, Labels: r.Labels, WorkFolder: github.Ptr(workFolder)}
+	var made *github.JITRunnerConfig
+	doing := fmt.Sprintf("registering runner %q", r.Name)
+	err = c.do(ctx, kindJIT, doing, func(ctx context.Context, gh *github.Client) (resp *github.Response, err error) {
+		switch c.target.Scope {
+		case Organization:
+			made, resp, err = something(gh.Actions.CreateOrgJITConfig(ctx, c.target.Owner, body))
+		case Repository:
+			made, resp, err = something(gh.Actions.CreateRepoJITConfig(ctx, c.target.Owner, c.target.Name, body))
+		default:
+			made, resp, err = something(gh.Enterprise.CreateJITConfig(ctx, c.target.Name, body))
+		}
+		return resp, err
+	})
+	if err != nil {
+		return scaleset.JIT{}, err
+	}
+	if made.GetRunner().GetID() == 0 || made.GetEncodedJITConfig() == "" {
+		err := errors.New("the answer has no runner or no configuration")
+		return scaleset.JIT{}, scaleset.NewError(scaleset.KindUnexpected, doing, 0, 0, err.Error(), err)
+	}
+	return scaleset.JIT{RunnerID: made.GetRunner().GetID(), Encoded: made.GetEncodedJITConfig()}, nil
+}
+
+// RemoveRunner ends a registration; one that is gone is fine. The runner has a job: KindJobStillRunning.
+func (c *Client) RemoveRunner(ctx context.Context, id int64) error {
+	err := c.do(ctx, kindRemove, fmt.Sprintf("removing runner %d", id), func(ctx context.Context, gh *github.Client) (*github.Response, error) {
+		switch c.target.Scope {
+		case Organization:
+			return gh.Actions.RemoveOrganizationRunner(ctx, c.target.Owner, id)
+		case Repository:
+			return gh.Actions.RemoveRunner(ctx, c.target.Owner, c.target.Name, id)
+		}
+		return gh.Enterprise.RemoveRunner(ctx, c.target.Name, id)
+	})
+	if scaleset.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// Runner looks a registration up by its id; nil when there is none.
+func (c *Client) Runner(ctx context.Context, id int64) (*Runner, error) {
+	var found *github.Runner
+	err := c.do(ctx, kindRunner, fmt.Sprintf("looking for runner %d", id), func(ctx context.Context, gh *github.Client) (resp *github.Response, err error) {
+		switch c.target.Scope {
+		case Organization:
+			found, resp, err = something(gh.Actions.GetOrganizationRunner(ctx, c.target.Owner, id))
+		case Repository:
+			found, resp, err = something(gh.Actions.GetRunner(ctx, c.target.Owner, c.target.Name, id))
+		default:
+			found, resp, err = something(gh.Enterprise.GetRunner(ctx, c.target.Name, id))
+		}
+		return resp, err
+	})
+	if scaleset.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	r := runnerOf(found)
+	return &r, nil
+}
+
+// RunnerByName looks a registration up by its name; nil when there is none. Servers that don't know how to
+// look by name give all runners, in pages.
+func (c *Client) RunnerByName(ctx context.Context, name string) (*Runner, error) {
+	for page := 1; page != 0 && page <= mostPages; {
+		runners, next, err := c.runnerPage(ctx, kindRunner, fmt.Sprintf("looking for runner %q", name), name, page)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range runners {
+			if r.Name == name {
+				return &r, nil
+			}
+		}
+		page = next
+	}
+	return nil, nil
+}
+
+// Runners lists all runners of the scope, whoever made them. A list that is no older than maxAge,
+// or than 15 s, is shared by all who ask.
+func (c *Client) Runners(ctx context.Context, maxAge time.Duration) (RunnerList, error) {
+	return c.runners.get(ctx, c.options.Now, "", max(maxAge, leastAge), func(ctx context.Context) (RunnerList, error) {
+		list := RunnerList{At: c.options.Now()}
+		for page := 1; page != 0 && page <= mostPages; {
+			runners, next, err := c.runnerPage(ctx, kindRunners, "listing runners", "", page)
+			if err != nil {
+				return RunnerList{}, err
+			}
+			list.Runners, page = append(list.Runners, runners...), next
+		}
+		return list, nil
+	})
+}
+
+func (c *Client) runnerPage(ctx context.Context, k kind, doing, name string, page int) (runners []Runner, next int, err error) {
+	o := &github.ListRunnersOptions{ListOptions: github.ListOptions{PerPage: pageSize, Page: page}}
+	if name != "" {
+		o.Name = &name
+	}
+	var list *github.Runners
+	err = c.do(ctx, k, doing, func(ctx context.Context, gh *github.Client) (resp *github.Response, err error) {
+		switch c.target.Scope {
+		case Organization:
+			list, resp, err = something(gh.Actions.ListOrganizationRunners(ctx, c.target.Owner, o))
+		case Repository:
+			list, resp, err = something(gh.Actions.ListRunners(ctx, c.target.Owner, c.target.Name, o))
+		default:
+			list, resp, err = something(gh.Enterprise.ListRunners(ctx, c.target.Name, o))
+		}
+		if err == nil {
+			next = resp.NextPage
+		}
+		return resp, err
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, r := range list.Runners {
+		runners = append(runners, runnerOf(r))
+	}
+	return runners, next, nil
+}
+
+// isDefaultGroup says whether a name is that of the group that always is there.
+func isDefaultGroup(name string) bool { return name == "" || strings.EqualFold(name, "default") }

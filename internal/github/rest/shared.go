@@ -1,0 +1,84 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package rest
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+
+	"github.com/corral-dev/corral/internal/github/scaleset"
+)
+
+// mostShared bounds how many answers of one kind are kept for others, and sharedLife for how long at
+// most.
+const (
+	mostShared = 1000
+	sharedLife = 10 * time.Minute
+)
+
+// shared keeps answers for all who ask for the same within a time, and lets those who ask at once
+// wait for one. The zero value is ready for use.
+type shared[T any] struct {
+	flights singleflight.Group
+
+	mu   sync.Mutex
+	kept map[string]timed[T]
+}
+
+type timed[T any] struct {
+	value T
+	at    time.Time // when it was there: a listing may take longer than it is shared for
+}
+
+// get returns what fetch returned no longer than maxAge ago, or does so now.
+func (s *shared[T]) get(ctx context.Context, now func() time.Time, key string, maxAge time.Duration, fetch func(context.Context) (T, error)) (T, error) {
+	if value, ok := s.fresh(key, now(), maxAge); ok {
+		return value, nil
+	}
+	// The flight outlives the caller that began it: others wait for it too. Each of its calls has a deadline.
+	flight := s.flights.DoChan(key, func() (any, error) {
+		if value, ok := s.fresh(key, now(), maxAge); ok { // by a flight that landed meanwhile
+			return value, nil
+		}
+		value, err := fetch(context.WithoutCancel(ctx))
+		if err == nil {
+			s.put(key, timed[T]{value: value, at: now()})
+		}
+		return value, err
+	})
+	var none T
+	select {
+	case <-ctx.Done():
+		return none, scaleset.NewError(scaleset.KindUnavailable, "waiting for an answer", 0, 0, "GitHub took too long", ctx.Err())
+	case landed := <-flight:
+		if landed.Err != nil {
+			return none, landed.Err
+		}
+		return landed.Val.(T), nil
+	}
+}
+
+func (s *shared[T]) fresh(key string, now time.Time, maxAge time.Duration) (T, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t, ok := s.kept[key]
+	return t.value, ok && now.Sub(t.at) <= maxAge
+}
+
+func (s *shared[T]) put(key string, t timed[T]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.kept == nil {
+		s.kept = map[string]timed[T]{}
+	}
+	for other, known := range s.kept {
+		if t.at.Sub(known.at) > sharedLife || len(s.kept) >= mostShared { // then any: it is asked for again
+			delete(s.kept, other)
+		}
+	}
+	s.kept[key] = t
+}

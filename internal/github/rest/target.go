@@ -1,0 +1,103 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package rest calls GitHub's REST API. It verifies a connection: whether the
+// credentials are good, what they lack, and who they are.
+package rest
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"strings"
+)
+
+// Scope is what runners are registered for.
+type Scope string
+
+// Scopes.
+const (
+	Organization Scope = "organization"
+	Repository   Scope = "repository"
+	Enterprise   Scope = "enterprise"
+)
+
+// Target is what a connection's URL points to.
+type Target struct {
+	Scope Scope
+	// Owner is the organization or the repository's owner; empty for an enterprise.
+	Owner string
+	// Name is the repository's or the enterprise's; empty for an organization.
+	Name string
+	// API is the base of the REST API, with a slash at the end.
+	API string
+	// Server is true for GitHub Enterprise Server.
+	Server bool
+}
+
+// Is says whether two targets are the same place.
+func (t Target) Is(other Target) bool {
+	return t.Scope == other.Scope && t.API == other.API && strings.EqualFold(t.Owner, other.Owner) && strings.EqualFold(t.Name, other.Name)
+}
+
+// String names the target as a message does.
+func (t Target) String() string {
+	switch t.Scope {
+	case Organization:
+		return "organization " + t.Owner
+	case Repository:
+		return "repository " + t.Owner + "/" + t.Name
+	}
+	return "enterprise " + t.Name
+}
+
+var namePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,100}$`)
+
+// ParseURL reads https://HOST/ORG, https://HOST/OWNER/REPO or
+// https://HOST/enterprises/NAME, and finds the REST API's base as the scale-set client
+// does: api.HOST for github.com and *.ghe.com, and HOST/api/v3 with the URL's scheme
+// and port for all others.
+func ParseURL(raw string) (Target, error) {
+	u, err := url.Parse(strings.TrimRight(raw, "/"))
+	if err != nil {
+		return Target{}, fmt.Errorf("parsing the URL: %w", err)
+	}
+	if (u.Scheme != "https" && u.Scheme != "http") || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return Target{}, errors.New("the URL must be https://HOST/PATH without user, query and fragment")
+	}
+	t, err := parsePath(strings.Split(strings.Trim(u.EscapedPath(), "/"), "/"))
+	if err != nil {
+		return Target{}, err
+	}
+	t.API, t.Server = apiBase(u)
+	return t, nil
+}
+
+func parsePath(parts []string) (Target, error) {
+	for _, part := range parts {
+		if !namePattern.MatchString(part) || part == "." || part == ".." {
+			return Target{}, fmt.Errorf("the URL's path has %q, which is no name on GitHub", part)
+		}
+	}
+	switch {
+	case len(parts) == 1:
+		return Target{Scope: Organization, Owner: parts[0]}, nil
+	case len(parts) == 2 && strings.EqualFold(parts[0], "enterprises"):
+		return Target{Scope: Enterprise, Name: parts[1]}, nil
+	case len(parts) == 2:
+		return Target{Scope: Repository, Owner: parts[0], Name: parts[1]}, nil
+	}
+	return Target{}, errors.New("the URL must point to an organization, a repository or an enterprise")
+}
+
+func apiBase(u *url.URL) (base string, server bool) {
+	host := strings.ToLower(u.Host)
+	switch {
+	case host == "github.com", host == "www.github.com":
+		return u.Scheme + "://api.github.com/", false
+	case host == "github.localhost", strings.HasSuffix(host, ".ghe.com"):
+		return u.Scheme + "://api." + host + "/", false
+	}
+	return u.Scheme + "://" + u.Host + "/api/v3/", true
+}

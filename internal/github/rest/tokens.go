@@ -1,0 +1,100 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package rest
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/google/go-github/v89/github"
+	"golang.org/x/sync/singleflight"
+
+	"github.com/corral-dev/corral/internal/github/scaleset"
+)
+
+// tokenMargin is how long before its end a token is replaced: a listing may take a while.
+const tokenMargin = 5 * time.Minute
+
+// tokens keeps the installation's token, so that many calls at once cost one.
+type tokens struct {
+	flights singleflight.Group
+
+	mu    sync.Mutex
+	token string
+	until time.Time
+}
+
+// discard forgets a token that GitHub refused. It says whether trying again can help: a personal
+// token stays what it is.
+func (t *tokens) discard(token string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.token == "" {
+		return false
+	}
+	if t.token == token {
+		t.token, t.until = "", time.Time{}
+	}
+	return true
+}
+
+func (t *tokens) kept(now time.Time) (string, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.token, t.token != "" && now.Before(t.until)
+}
+
+// errNoApp is why a token can't do what only an App can.
+var errNoApp = errors.New("the connection has no App's credentials")
+
+// bearer returns what a call identifies itself with.
+func (c *Client) bearer(ctx context.Context, k kind) (string, error) {
+	app := c.creds.App
+	switch {
+	case k.asApp && app == nil:
+		return "", scaleset.NewError(scaleset.KindForbidden, "asking as an App", 0, 0, errNoApp.Error(), errNoApp)
+	case k.asApp:
+		assertion, err := sign(*app, c.options.Now())
+		if err != nil {
+			return "", scaleset.NewError(scaleset.KindUnauthorized, "signing as an App", 0, 0, "the private key can't be used", err)
+		}
+		return assertion, nil
+	case app == nil:
+		return c.creds.Token, nil
+	}
+	if token, fresh := c.tokens.kept(c.options.Now()); fresh {
+		return token, nil
+	}
+	// The flight outlives the caller that began it: others wait for it too.
+	flight := c.tokens.flights.DoChan("", func() (any, error) { return c.newToken(context.WithoutCancel(ctx)) })
+	select {
+	case <-ctx.Done():
+		return "", scaleset.NewError(scaleset.KindUnavailable, "getting a token", 0, 0, "GitHub took too long", ctx.Err())
+	case landed := <-flight:
+		token, _ := landed.Val.(string)
+		return token, landed.Err
+	}
+}
+
+func (c *Client) newToken(ctx context.Context) (string, error) {
+	if token, fresh := c.tokens.kept(c.options.Now()); fresh { // by a flight that landed meanwhile
+		return token, nil
+	}
+	var made *github.InstallationToken
+	err := c.do(ctx, kindToken, "getting a token", func(ctx context.Context, gh *github.Client) (resp *github.Response, err error) {
+		made, resp, err = something(gh.Apps.CreateInstallationToken(ctx, c.creds.App.InstallationID, nil))
+		return resp, err
+	})
+	if err != nil {
+		return "", err
+	}
+	now, expires := c.options.Now(), made.GetExpiresAt().Time
+	c.tokens.mu.Lock()
+	defer c.tokens.mu.Unlock()
+	c.tokens.token = made.GetToken()
+	c.tokens.until = expires.Add(-min(tokenMargin, expires.Sub(now)/2))
+	return c.tokens.token, nil
+}

@@ -1,0 +1,196 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package rest
+
+import (
+	"bytes"
+	"container/list"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// mostAnswer bounds an answer, in bytes: a page of 100 jobs with their steps is about 1 MB.
+	mostAnswer = 8 << 20
+	// mostPayload bounds that with a delivery's payload: GitHub caps those at 25 MB, but only pushes of
+	// thousands of commits have megabytes.
+	mostPayload = 4 << 20
+	// mostKept bounds all answers of a client that are kept, and mostKeptOne each of them.
+	mostKept, mostKeptOne = 8 << 20, 1 << 20
+)
+
+// exchange says how a request of a call is to be made.
+type exchange struct {
+	token string
+	kind  kind
+}
+
+type exchangeKey struct{}
+
+func exchangeOf(ctx context.Context) exchange {
+	x, _ := ctx.Value(exchangeKey{}).(exchange)
+	return x
+}
+
+// transport authorizes, counts and bounds, and asks with what is known whether an answer changed: GitHub
+// doesn't count those that didn't.
+type transport struct {
+	network http.RoundTripper
+	budget  *budget
+	base    string // of the API; nothing else gets the token
+	kept    answers
+}
+
+// RoundTrip sends a request.
+func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	x := exchangeOf(req.Context())
+	out := req.Clone(req.Context())
+	out.Header.Del("Authorization") // of a request that was redirected
+	if strings.HasPrefix(out.URL.String(), t.base) {
+		out.Header.Set("Authorization", "Bearer "+x.token)
+	}
+	key := out.URL.String()
+	known := t.kept.get(key)
+	mayKeep := x.kind.keep && req.Method == http.MethodGet
+	if known != nil && mayKeep {
+		out.Header.Set("If-None-Match", known.tag)
+	}
+	began := time.Now()
+	resp, err := t.network.RoundTrip(out)
+	latencies.WithLabelValues(x.kind.name).Observe(time.Since(began).Seconds())
+	if err != nil {
+		requests.WithLabelValues(x.kind.name, "error").Inc()
+		return nil, err
+	}
+	requests.WithLabelValues(x.kind.name, strconv.Itoa(resp.StatusCode)).Inc()
+	t.budget.note(x.kind, resp.Header)
+	if resp.StatusCode == http.StatusNotModified && known != nil {
+		return known.again(req, resp), nil
+	}
+	if err := bound(resp, x.kind.most); err != nil {
+		return nil, err
+	}
+	if mayKeep && resp.StatusCode == http.StatusOK {
+		return t.keep(key, resp)
+	}
+	return resp, nil
+}
+
+// bound makes reading an answer that is too large fail, rather than end.
+func bound(resp *http.Response, most int64) error {
+	if most == 0 {
+		most = mostAnswer
+	}
+	if resp.ContentLength > most {
+		resp.Body.Close()
+		return tooLarge(most)
+	}
+	resp.Body = &boundedBody{ReadCloser: resp.Body, left: most, most: most}
+	return nil
+}
+
+// tooLarge is an answer of more than so many bytes.
+type tooLarge int64
+
+func (t tooLarge) Error() string { return fmt.Sprintf("the answer is larger than %d bytes", int64(t)) }
+
+type boundedBody struct {
+	io.ReadCloser
+	left, most int64
+}
+
+// Read reads up to the bound.
+func (b *boundedBody) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, tooLarge(b.most)
+	}
+	if int64(len(p)) > b.left {
+		p = p[:b.left]
+	}
+	n, err := b.ReadCloser.Read(p)
+	b.left -= int64(n)
+	return n, err
+}
+
+func (t *transport) keep(key string, resp *http.Response) (*http.Response, error) {
+	tag := resp.Header.Get("ETag")
+	if tag == "" {
+		return resp, nil
+	}
+	body, err := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	if err != nil {
+		return nil, fmt.Errorf("reading the answer: %w", err)
+	}
+	resp.Body = io.NopCloser(bytes.NewReader(body))
+	t.kept.put(&answer{key: key, tag: tag, header: resp.Header.Clone(), body: body})
+	return resp, nil
+}
+
+// answer is one that can be given again.
+type answer struct {
+	key, tag string
+	header   http.Header
+	body     []byte
+}
+
+// again gives the answer in place of one that says that it didn't change.
+func (a *answer) again(req *http.Request, unchanged *http.Response) *http.Response {
+	unchanged.Body.Close()
+	return &http.Response{
+		Status: "200 OK", StatusCode: http.StatusOK, Proto: unchanged.Proto, ProtoMajor: unchanged.ProtoMajor, ProtoMinor: unchanged.ProtoMinor,
+		Header: a.header.Clone(), Body: io.NopCloser(bytes.NewReader(a.body)), ContentLength: int64(len(a.body)), Request: req,
+	}
+}
+
+// answers are the latest ones that were kept. The zero value is ready for use.
+type answers struct {
+	mu    sync.Mutex
+	byKey map[string]*list.Element
+	order list.List // of *answer, the last used first
+	size  int
+}
+
+func (a *answers) get(key string) *answer {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e := a.byKey[key]
+	if e == nil {
+		return nil
+	}
+	a.order.MoveToFront(e)
+	return e.Value.(*answer)
+}
+
+func (a *answers) put(x *answer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.byKey == nil {
+		a.byKey = map[string]*list.Element{}
+	}
+	a.drop(a.byKey[x.key])
+	if len(x.body) > mostKeptOne {
+		return
+	}
+	a.byKey[x.key] = a.order.PushFront(x)
+	a.size += len(x.body)
+	for a.size > mostKept {
+		a.drop(a.order.Back())
+	}
+}
+
+func (a *answers) drop(e *list.Element) {
+	if e == nil {
+		return
+	}
+	x := a.order.Remove(e).(*answer)
+	a.size -= len(x.body)
+	delete(a.byKey, x.key)
+}

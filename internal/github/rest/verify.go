@@ -1,0 +1,275 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package rest
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/google/go-github/v89/github"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/github/scaleset"
+)
+
+// Options of Verify. The zero value has sensible defaults.
+type Options struct {
+	// Transport is the network; scaleset.NewTransport() if nil.
+	Transport http.RoundTripper
+	// Timeout of the whole verification; 30 s if 0.
+	Timeout time.Duration
+	// Version of Corral, told to GitHub in the User-Agent.
+	Version string
+	// Now is the clock; time.Now if nil.
+	Now func() time.Time
+}
+
+// Identity is who the credentials are to GitHub.
+type Identity struct {
+	// Scope is organization, repository or enterprise.
+	Scope Scope
+	// Login is app/SLUG, or the login of the token's user; "token" when GitHub won't tell.
+	Login string
+	// ServerVersion is GitHub Enterprise Server's; empty for github.com.
+	ServerVersion string
+}
+
+// Verify asks GitHub whether the credentials may register runners, by making a
+// registration token, which isn't used. Every error is an *Error whose reason is that
+// of a condition.
+func Verify(ctx context.Context, creds scaleset.Credentials, options Options) (Identity, error) {
+	if options.Timeout <= 0 {
+		options.Timeout = 30 * time.Second
+	}
+	if options.Transport == nil {
+		options.Transport = scaleset.NewTransport()
+	}
+	if options.Now == nil {
+		options.Now = time.Now
+	}
+	target, err := ParseURL(creds.ConfigURL)
+	if err != nil {
+		return Identity{}, newError(v1alpha1.InvalidSpecReason, err, "url %q can't be used", creds.ConfigURL)
+	}
+	if err := creds.Validate(); err != nil {
+		return Identity{}, newError(v1alpha1.InvalidSpecReason, err, "the credentials can't be used")
+	}
+	ctx, cancel := context.WithTimeout(ctx, options.Timeout)
+	defer cancel()
+	v := &verification{options: options, target: target}
+	if creds.App != nil {
+		return v.app(ctx, *creds.App)
+	}
+	return v.token(ctx, creds.Token)
+}
+
+type verification struct {
+	options Options
+	target  Target
+}
+
+func (v *verification) client(bearer string) (*github.Client, error) {
+	client, err := github.NewClient(
+		github.WithTransport(scaleset.Instrument(v.options.Transport)), github.WithURLs(&v.target.API, nil),
+		github.WithUserAgent("corral/"+v.options.Version), github.WithAuthToken(bearer))
+	if err != nil {
+		return nil, newError(v1alpha1.InvalidSpecReason, err, "url can't be used")
+	}
+	return client, nil
+}
+
+// token verifies a personal access token.
+func (v *verification) token(ctx context.Context, token string) (Identity, error) {
+	client, err := v.client(token)
+	if err != nil {
+		return Identity{}, err
+	}
+	login := "token"
+	user, resp, err := client.Users.Get(ctx, "")
+	switch {
+	case err == nil:
+		login = user.GetLogin()
+	case statusOf(resp) == http.StatusUnauthorized:
+		return Identity{}, newError(v1alpha1.CredentialsRefusedReason, nil, "%s is wrong, expired or revoked: GitHub answered 401", v1alpha1.TokenKey)
+	default:
+		if e := unavailable(resp, err, v.options.Now()); e != nil {
+			return Identity{}, e
+		}
+		// A token without a user, as of an App: it may well register runners.
+	}
+	return v.register(ctx, client, login, tokenNeeds(v.target))
+}
+
+// tokenNeeds names what a token lacks, for both kinds of tokens.
+func tokenNeeds(t Target) string {
+	switch t.Scope {
+	case Organization:
+		return `a fine-grained token needs the organization permission "Self-hosted runners: read and write", a classic one the scope admin:org`
+	case Repository:
+		return `a fine-grained token needs the repository permission "Administration: read and write", a classic one the scope repo`
+	}
+	return "a classic token needs the scope manage_runners:enterprise; fine-grained ones can't"
+}
+
+// app verifies a GitHub App: first what it says of itself, which names what is
+// missing, then by registering.
+func (v *verification) app(ctx context.Context, app scaleset.App) (Identity, error) {
+	if v.target.Scope == Enterprise {
+		return Identity{}, newError(v1alpha1.InvalidSpecReason, nil, "an App can't register runners for an enterprise: use a classic token with the scope manage_runners:enterprise")
+	}
+	assertion, err := sign(app, v.options.Now())
+	if err != nil {
+		return Identity{}, newError(v1alpha1.InvalidSpecReason, err, "%s can't be used", v1alpha1.AppPrivateKeyKey)
+	}
+	asApp, err := v.client(assertion)
+	if err != nil {
+		return Identity{}, err
+	}
+	self, resp, err := asApp.Apps.Get(ctx, "")
+	if err != nil {
+		return Identity{}, v.refused(resp, err, "%s and %s don't belong together", v1alpha1.AppIDKey, v1alpha1.AppPrivateKeyKey)
+	}
+	login := "app/" + self.GetSlug()
+	if err := v.installed(ctx, asApp, app.InstallationID, login); err != nil {
+		return Identity{}, err
+	}
+	token, resp, err := asApp.Apps.CreateInstallationToken(ctx, app.InstallationID, nil)
+	if err != nil {
+		return Identity{}, v.refused(resp, err, "%s gets no token for installation %d", login, app.InstallationID)
+	}
+	asInstallation, err := v.client(token.GetToken())
+	if err != nil {
+		return Identity{}, err
+	}
+	return v.register(ctx, asInstallation, login, appNeeds(v.target, login))
+}
+
+// installed checks that the installation is there, on the right account, and has the permission.
+func (v *verification) installed(ctx context.Context, asApp *github.Client, id int64, login string) error {
+	installation, resp, err := asApp.Apps.GetInstallation(ctx, id)
+	if err != nil {
+		return v.refused(resp, err, "%s has no installation %d (%s)", login, id, v1alpha1.AppInstallationIDKey)
+	}
+	if installation.SuspendedAt != nil {
+		return newError(v1alpha1.PermissionMissingReason, nil, "installation %d of %s is suspended", id, login)
+	}
+	if account := installation.GetAccount().GetLogin(); !strings.EqualFold(account, v.target.Owner) {
+		return newError(v1alpha1.ScopeNotFoundReason, nil, "installation %d of %s is on %s, not on %s", id, login, account, v.target.Owner)
+	}
+	granted := installation.GetPermissions().GetOrganizationSelfHostedRunners()
+	if v.target.Scope == Repository {
+		granted = installation.GetPermissions().GetAdministration()
+	}
+	if granted != "write" {
+		return newError(v1alpha1.PermissionMissingReason, nil, "%s", appNeeds(v.target, login))
+	}
+	return nil
+}
+
+func appNeeds(t Target, login string) string {
+	if t.Scope == Repository {
+		return login + ` needs the repository permission "Administration: read and write" (administration), accepted by the installation`
+	}
+	return login + ` needs the organization permission "Self-hosted runners: read and write" (organization_self_hosted_runners), accepted by the installation`
+}
+
+// sign makes the assertion an App identifies itself with. See
+// https://docs.github.com/en/apps/creating-github-apps/authenticating-with-a-github-app/generating-a-json-web-token-jwt-for-a-github-app
+func sign(app scaleset.App, now time.Time) (string, error) {
+	key, err := jwt.ParseRSAPrivateKeyFromPEM(app.PrivateKey)
+	if err != nil {
+		return "", err
+	}
+	issued := now.Add(-time.Minute) // for clocks that differ
+	return jwt.NewWithClaims(jwt.SigningMethodRS256, jwt.RegisteredClaims{
+		Issuer: app.ID, IssuedAt: jwt.NewNumericDate(issued), ExpiresAt: jwt.NewNumericDate(issued.Add(9 * time.Minute)),
+	}).SignedString(key)
+}
+
+// register is the real test, as it needs the very right that Corral does.
+func (v *verification) register(ctx context.Context, client *github.Client, login, needs string) (Identity, error) {
+	resp, err := v.registrationToken(ctx, client)
+	if err != nil {
+		return Identity{}, v.explain(ctx, client, resp, err, needs)
+	}
+	return Identity{Scope: v.target.Scope, Login: login, ServerVersion: v.serverVersion(ctx, client)}, nil
+}
+
+func (v *verification) registrationToken(ctx context.Context, client *github.Client) (*github.Response, error) {
+	var resp *github.Response
+	var err error
+	switch v.target.Scope {
+	case Organization:
+		_, resp, err = client.Actions.CreateOrganizationRegistrationToken(ctx, v.target.Owner)
+	case Repository:
+		_, resp, err = client.Actions.CreateRegistrationToken(ctx, v.target.Owner, v.target.Name)
+	default:
+		_, resp, err = client.Enterprise.CreateRegistrationToken(ctx, v.target.Name)
+	}
+	return resp, err
+}
+
+// explain tells a missing right from a missing target: GitHub answers 404 for both.
+func (v *verification) explain(ctx context.Context, client *github.Client, resp *github.Response, err error, needs string) error {
+	if e := unavailable(resp, err, v.options.Now()); e != nil {
+		return e
+	}
+	switch resp.StatusCode {
+	case http.StatusUnauthorized:
+		return newError(v1alpha1.CredentialsRefusedReason, err, "the credentials are wrong, expired or revoked")
+	case http.StatusForbidden:
+		if resp.Header.Get("X-GitHub-SSO") != "" {
+			needs = "the token must be authorized for the organization's single sign-on"
+		}
+		return newError(v1alpha1.PermissionMissingReason, err, "%s", needs)
+	case http.StatusNotFound:
+		if v.visible(ctx, client) {
+			return newError(v1alpha1.PermissionMissingReason, err, "%s", needs)
+		}
+		return newError(v1alpha1.ScopeNotFoundReason, err, "%s isn't there, or isn't visible to these credentials (%s)", v.target, needs)
+	}
+	return newError(v1alpha1.GitHubUnavailableReason, err, "GitHub gave an answer that isn't understood")
+}
+
+func (v *verification) visible(ctx context.Context, client *github.Client) bool {
+	var err error
+	switch v.target.Scope {
+	case Organization:
+		_, _, err = client.Organizations.Get(ctx, v.target.Owner)
+	case Repository:
+		_, _, err = client.Repositories.Get(ctx, v.target.Owner, v.target.Name)
+	default:
+		return false
+	}
+	return err == nil
+}
+
+// refused is for calls that fail only if the App's own keys are wrong.
+func (v *verification) refused(resp *github.Response, err error, format string, args ...any) error {
+	if e := unavailable(resp, err, v.options.Now()); e != nil {
+		return e
+	}
+	return newError(v1alpha1.CredentialsRefusedReason, err, format, args...)
+}
+
+// serverVersion asks a GitHub Enterprise Server for its version; "" when it won't tell.
+func (v *verification) serverVersion(ctx context.Context, client *github.Client) string {
+	if !v.target.Server {
+		return ""
+	}
+	var meta struct {
+		InstalledVersion string `json:"installed_version"`
+	}
+	req, err := client.NewRequest(ctx, http.MethodGet, "meta", nil)
+	if err != nil {
+		return ""
+	}
+	if _, err := client.Do(req, &meta); err != nil {
+		return ""
+	}
+	return meta.InstalledVersion
+}

@@ -1,0 +1,493 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package scaleset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/corral-dev/corral/sim/githubsim"
+	"github.com/corral-dev/corral/sim/githubsim/simrunner"
+)
+
+const owner = "cluster/pool"
+
+// quickly makes a Listener's waits short.
+var quickly = Pace{
+	BackoffMin: time.Millisecond, BackoffMax: 20 * time.Millisecond, Refused: 20 * time.Millisecond,
+	Elsewhere: 20 * time.Millisecond, Statistics: 10 * time.Millisecond, Gather: time.Millisecond,
+	Linger: time.Millisecond, Burst: 1000,
+}
+
+// memory is a Recorder that remembers, and fails or waits on demand.
+type memory struct {
+	mu     sync.Mutex
+	events []JobEvent
+	fail   int           // how many calls fail yet
+	hold   chan struct{} // calls wait until it is closed; nil for none
+	called chan struct{}
+}
+
+func (m *memory) RecordJobs(ctx context.Context, events []JobEvent) error {
+	notify(m.called)
+	if m.hold != nil {
+		select {
+		case <-m.hold:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.fail > 0 {
+		m.fail--
+		return errors.New("the API server is away")
+	}
+	m.events = append(m.events, events...)
+	return nil
+}
+
+// recorded tells the kinds of events a runner had, in order.
+func (m *memory) recorded(runner string) []EventType {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var kinds []EventType
+	for _, event := range m.events {
+		if event.RunnerName == runner {
+			kinds = append(kinds, event.Type)
+		}
+	}
+	return kinds
+}
+
+// stage is a simulated GitHub with one scale set and a Listener on it.
+type stage struct {
+	*testing.T
+	sim      *githubsim.Running
+	client   *Client
+	set      *Set
+	memory   *memory
+	listener *Listener
+	changed  chan struct{}
+	stop     func() // ends Run and waits for it
+}
+
+func newStage(t *testing.T, options githubsim.Options) *stage {
+	t.Helper()
+	s := &stage{T: t, sim: startSim(t, options), memory: &memory{called: make(chan struct{}, 1)}, changed: make(chan struct{}, 1)}
+	s.client = tokenClient(t, s.sim)
+	s.set = createSet(t, s.client)
+	return s
+}
+
+// listen starts the Listener; change may adjust its Config first.
+func (s *stage) listen(capacity int, change ...func(*Config)) {
+	s.Helper()
+	config := Config{
+		Client: s.client, SetID: s.set.ID, Owner: owner, Recorder: s.memory, Pace: quickly,
+		Changed: func() { notify(s.changed) },
+	}
+	for _, c := range change {
+		c(&config)
+	}
+	s.listener = NewListener(config)
+	s.listener.Announce(capacity)
+	ctx, cancel := context.WithCancel(s.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.listener.Run(ctx)
+	}()
+	s.stop = func() {
+		cancel()
+		<-ended
+	}
+	s.Cleanup(s.stop)
+}
+
+// await waits until the Snapshot is as wanted, by what Changed tells.
+func (s *stage) await(what string, cond func(Snapshot) bool) Snapshot {
+	s.Helper()
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	for {
+		if snapshot := s.listener.Snapshot(); cond(snapshot) {
+			return snapshot
+		}
+		select {
+		case <-s.changed:
+		case <-timeout.C:
+			s.Fatalf("%s didn't happen: %+v; %+v", what, s.listener.Snapshot(), s.sim.Report())
+		}
+	}
+}
+
+func (s *stage) awaitState(state State) Snapshot {
+	s.Helper()
+	return s.await(string(state), func(snapshot Snapshot) bool { return snapshot.State == state })
+}
+
+func (s *stage) awaitAssigned(n int) Snapshot {
+	s.Helper()
+	return s.await(fmt.Sprintf("%d jobs assigned", n), func(snapshot Snapshot) bool { return snapshot.Known && snapshot.Assigned == n })
+}
+
+// awaitSim waits until something holds in the simulated GitHub.
+func (s *stage) awaitSim(what string, cond func() bool) {
+	s.Helper()
+	if err := s.sim.WaitUntil(testContext(s.T), cond); err != nil {
+		s.Fatalf("%s didn't happen: %+v; %+v", what, s.listener.Snapshot(), s.sim.Report())
+	}
+}
+
+func (s *stage) awaitAcknowledged() {
+	s.Helper()
+	s.awaitSim("acknowledging everything", func() bool { return s.sim.Report().ScaleSets[0].Messages == 0 })
+}
+
+func (s *stage) addJobs(n int) {
+	s.Helper()
+	for range n {
+		if _, err := s.sim.AddJob(githubsim.Job{Repository: "acme/app", Name: "build", Labels: []string{"linux"}}); err != nil {
+			s.Fatal(err)
+		}
+	}
+}
+
+// runRunner registers a runner and lets it live until its job is done.
+func (s *stage) runRunner(name string) {
+	s.Helper()
+	ctx := testContext(s.T)
+	jit, err := s.client.GenerateJIT(ctx, s.set.ID, name)
+	if err != nil {
+		s.Fatal(err)
+	}
+	if code, err := simrunner.Run(ctx, jit.Encoded); code != simrunner.ExitOK || err != nil {
+		s.Fatalf("runner: %d, %v", code, err)
+	}
+}
+
+func (s *stage) requests(endpoint githubsim.Endpoint) int { return s.sim.Report().Requests[endpoint] }
+
+func TestJobIsSeenFromAssignmentToCompletion(t *testing.T) {
+	for _, mode := range []githubsim.Mode{githubsim.AutoAssign, githubsim.Acquire} {
+		t.Run(string(mode), func(t *testing.T) {
+			s := newStage(t, githubsim.Options{Mode: mode})
+			s.listen(5)
+			s.addJobs(1)
+			s.awaitAssigned(1)
+			s.runRunner("linux-1")
+			snapshot := s.await("completion", func(snapshot Snapshot) bool { return snapshot.Completed["linux-1"].JobID != "" })
+			if snapshot.Assigned != 0 {
+				t.Errorf("the job is completed, and still counted: %+v", snapshot.Statistics)
+			}
+			job := s.sim.Jobs()[0]
+			want := JobEvent{
+				Type: JobCompleted, JobID: job.ID, Repository: "acme/app", Workflow: "acme/app/.github/workflows/ci.yml@refs/heads/main",
+				Name: "build", RunID: job.RunID, RunnerID: int64(job.RunnerID), RunnerName: "linux-1", Result: "succeeded",
+				QueuedAt: job.Queued.UTC(), At: job.Finished.UTC(),
+			}
+			if diff := cmp.Diff(want, snapshot.Completed["linux-1"], cmpopts.EquateApproxTime(time.Second)); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+			s.awaitAcknowledged()
+			if diff := cmp.Diff([]EventType{JobStarted, JobCompleted}, s.memory.recorded("linux-1")); diff != "" {
+				t.Errorf("recorded: -want +got:\n%s", diff)
+			}
+			s.listener.Retain(func(string) bool { return false })
+			if snapshot := s.listener.Snapshot(); len(snapshot.Started)+len(snapshot.Completed) != 0 {
+				t.Errorf("not forgotten: %+v", snapshot)
+			}
+		})
+	}
+}
+
+func TestCapacityTakesEffectDuringAHeldPoll(t *testing.T) {
+	s := newStage(t, githubsim.Options{Hold: time.Hour})
+	s.listen(0)
+	s.awaitState(Listening)
+	s.addJobs(3)
+	s.listener.Announce(2)
+	s.awaitAssigned(2)
+	s.listener.Announce(3)
+	s.awaitAssigned(3)
+}
+
+// Polls travel on different connections; the older must not arrive last.
+func TestTheLastOfManyCapacitiesHolds(t *testing.T) {
+	s := newStage(t, githubsim.Options{Hold: time.Hour})
+	s.listen(1)
+	s.awaitState(Listening)
+	for capacity := range 50 {
+		s.listener.Announce(capacity)
+	}
+	s.awaitSim("the last capacity", func() bool { return s.sim.Report().ScaleSets[0].Capacity == 49 })
+	if polls := s.requests(githubsim.EndpointGetMessage); polls > 4 {
+		t.Errorf("%d polls for capacities that came at once", polls)
+	}
+}
+
+func TestMessageIsAcknowledgedOnlyWhenItsEventsAreDurable(t *testing.T) {
+	s := newStage(t, githubsim.Options{})
+	s.memory.hold, s.memory.fail = make(chan struct{}), 2
+	s.listen(5)
+	s.addJobs(1)
+	s.awaitAssigned(1)
+	s.runRunner("linux-1")
+	<-s.memory.called
+	s.await("completion, read ahead", func(snapshot Snapshot) bool { return snapshot.Completed["linux-1"].JobID != "" })
+	s.addJobs(1)
+	s.awaitAssigned(1)
+	if n := s.sim.Report().ScaleSets[0].Messages; n == 0 {
+		t.Error("acknowledged before the events were durable")
+	}
+	close(s.memory.hold)
+	s.awaitAcknowledged()
+	if diff := cmp.Diff([]EventType{JobStarted, JobCompleted}, s.memory.recorded("linux-1")); diff != "" {
+		t.Errorf("recorded: -want +got:\n%s", diff)
+	}
+}
+
+func TestUnrecordedEventsComeAgainToTheNextListener(t *testing.T) {
+	s := newStage(t, githubsim.Options{})
+	s.memory.hold = make(chan struct{})
+	s.listen(5)
+	s.addJobs(1)
+	s.awaitAssigned(1)
+	s.runRunner("linux-1")
+	<-s.memory.called
+	s.stop() // as a controller that ends before it could write
+	s.memory = &memory{called: make(chan struct{}, 1)}
+	s.listen(5)
+	s.await("completion", func(snapshot Snapshot) bool { return snapshot.Completed["linux-1"].JobID != "" })
+	s.awaitAcknowledged()
+	if kinds := s.memory.recorded("linux-1"); !slices.Contains(kinds, JobStarted) || !slices.Contains(kinds, JobCompleted) {
+		t.Errorf("recorded %v", kinds)
+	}
+}
+
+// TestSessionSurvives has what goes wrong and passes without costing the session.
+func TestSessionSurvives(t *testing.T) {
+	for name, fault := range map[string]githubsim.Fault{
+		"polls that fail":             {Endpoint: githubsim.EndpointGetMessage, Skip: 1, Times: 3, Status: 503},
+		"polls that are cut":          {Endpoint: githubsim.EndpointGetMessage, Skip: 1, Times: 1, DropAnswer: true},
+		"rate limit on polls":         {Endpoint: githubsim.EndpointGetMessage, Skip: 1, Times: 1, Status: 429},
+		"acknowledgements that fail":  {Endpoint: githubsim.EndpointDeleteMessage, Times: 2, Status: 500},
+		"lost acknowledgement":        {Endpoint: githubsim.EndpointDeleteMessage, Times: 1, DropAnswer: true, Status: 502},
+		"message delivered twice":     {Endpoint: githubsim.EndpointDeleteMessage, Times: 2, Alter: githubsim.AlterDuplicate},
+		"events twice in a message":   {Endpoint: githubsim.EndpointGetMessage, Times: 5, Alter: githubsim.AlterDuplicate},
+		"unknown type of message":     {Endpoint: githubsim.EndpointGetMessage, Times: 1, Alter: githubsim.AlterUnknownOuterType},
+		"unknown type of event":       {Endpoint: githubsim.EndpointGetMessage, Times: 5, Alter: githubsim.AlterUnknownInnerType},
+		"byte order mark":             {Endpoint: githubsim.EndpointGetMessage, Times: 5, Alter: githubsim.AlterByteOrderMark},
+		"messages without statistics": {Endpoint: githubsim.EndpointGetMessage, Times: 1, Alter: githubsim.AlterNoStatistics},
+		"statistics that are zero":    {Endpoint: githubsim.EndpointGetMessage, Times: 1, Alter: githubsim.AlterZeroStatistics},
+		"session without statistics":  {Endpoint: githubsim.EndpointCreateSession, Times: 1, Alter: githubsim.AlterNoStatistics},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t, githubsim.Options{})
+			s.sim.AddFault(fault)
+			s.listen(5)
+			s.addJobs(1)
+			s.awaitAssigned(1)
+			s.addJobs(1)
+			s.awaitAssigned(2)
+			s.runRunner("linux-1")
+			s.awaitAssigned(1)
+			s.runRunner("linux-2")
+			s.awaitAssigned(0)
+			s.awaitAcknowledged()
+			s.awaitState(Listening)
+			if n := s.requests(githubsim.EndpointCreateSession); n != 1 {
+				t.Errorf("%d sessions were opened; want 1", n)
+			}
+			if broken := s.sim.Invariants(); len(broken) > 0 {
+				t.Errorf("broken: %v", broken)
+			}
+		})
+	}
+}
+
+func TestASessionWithoutStatisticsAsksForThem(t *testing.T) {
+	s := newStage(t, githubsim.Options{})
+	s.sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, Times: 1, Alter: githubsim.AlterNoStatistics})
+	s.listen(5)
+	s.await("statistics", func(snapshot Snapshot) bool { return snapshot.Known })
+}
+
+func TestAHeldPollEndsTheTrouble(t *testing.T) {
+	s := newStage(t, githubsim.Options{Hold: time.Hour})
+	s.sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointGetMessage, Times: 2, Status: 503})
+	s.listen(5, func(c *Config) { c.Pace.Taken = 50 * time.Millisecond })
+	s.awaitSim("a third poll", func() bool { return s.requests(githubsim.EndpointGetMessage) == 3 })
+	s.awaitState(Listening)
+}
+
+func TestQueueTokenIsRenewed(t *testing.T) {
+	s := newStage(t, githubsim.Options{})
+	s.listen(5)
+	s.addJobs(1)
+	s.awaitAssigned(1)
+	s.awaitAcknowledged()
+	s.sim.ExpireQueueTokens()
+	s.listener.Announce(6) // ends the held poll, which had a good token
+	s.addJobs(1)
+	s.awaitAssigned(2)
+	if opened, renewed := s.requests(githubsim.EndpointCreateSession), s.requests(githubsim.EndpointRefreshSession); opened != 1 || renewed != 1 {
+		t.Errorf("%d sessions opened and %d renewals; want 1 and 1", opened, renewed)
+	}
+}
+
+func TestLostSessionIsOpenedAnew(t *testing.T) {
+	for name, lose := range map[string]func(*stage){
+		"expired": func(s *stage) { s.sim.ExpireSession(int(s.set.ID)) },
+		"admin token revoked while the session expired": func(s *stage) {
+			s.sim.ExpireAdminTokens()
+			s.sim.ExpireSession(int(s.set.ID))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t, githubsim.Options{})
+			s.listen(5)
+			s.awaitState(Listening)
+			lose(s)
+			s.addJobs(1)
+			s.awaitAssigned(1)
+			s.awaitState(Listening)
+		})
+	}
+}
+
+func TestSessionHeldByAnotherIsJudged(t *testing.T) {
+	gone := func(owner string) bool { return owner == "cluster/gone" }
+	for holder, want := range map[string]State{
+		owner:              Refused,
+		"cluster/gone":     Refused,
+		"cluster/other":    OwnedElsewhere,
+		"elsewhere/gone":   OwnedElsewhere,
+		"a listener's pod": OwnedElsewhere,
+	} {
+		t.Run(strings.ReplaceAll(holder, "/", " "), func(t *testing.T) {
+			s := newStage(t, githubsim.Options{})
+			s.sim.StealSession(int(s.set.ID), holder)
+			s.listen(5, func(c *Config) { c.OwnerGone = gone })
+			snapshot := s.awaitState(want)
+			if snapshot.Owner != holder || !strings.Contains(snapshot.Message, holder) {
+				t.Errorf("owner %q, message %q", snapshot.Owner, snapshot.Message)
+			}
+			s.await("statistics without a session", func(snapshot Snapshot) bool { return snapshot.Known })
+			s.sim.ExpireSession(int(s.set.ID))
+			s.awaitState(Listening)
+		})
+	}
+}
+
+func TestStatisticsStayCurrentWhileRefused(t *testing.T) {
+	s := newStage(t, githubsim.Options{})
+	s.listen(3)
+	s.addJobs(3)
+	s.awaitAssigned(3)
+	s.stop()
+	s.sim.StealSession(int(s.set.ID), owner)
+	s.listen(3)
+	s.awaitState(Refused)
+	s.awaitAssigned(3)
+	s.runRunner("linux-1")
+	s.awaitAssigned(2)
+}
+
+func TestAbsentScaleSetIsTold(t *testing.T) {
+	s := newStage(t, githubsim.Options{})
+	s.listen(1)
+	s.awaitState(Listening)
+	s.sim.ForgetScaleSet(int(s.set.ID))
+	s.await("NotFound", func(snapshot Snapshot) bool { return snapshot.State == Failing && IsNotFound(snapshot.Err) })
+}
+
+func TestSessionWithoutQueueIsOpenedAnew(t *testing.T) {
+	s := newStage(t, githubsim.Options{})
+	s.sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, Times: 2, Alter: githubsim.AlterEmptyQueueURL})
+	s.listen(1)
+	s.awaitState(Listening)
+	if n := s.requests(githubsim.EndpointCreateSession); n != 3 {
+		t.Errorf("%d attempts; want 3", n)
+	}
+}
+
+func TestSilentPollCostsThePatienceAndNoMore(t *testing.T) {
+	s := newStage(t, githubsim.Options{})
+	s.sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointGetMessage, Times: 3, Status: 500})
+	s.listen(1, func(c *Config) { c.Pace.Patience = time.Nanosecond })
+	s.addJobs(1)
+	s.awaitAssigned(1)
+	if n := s.requests(githubsim.EndpointCreateSession); n < 2 {
+		t.Errorf("%d sessions were opened; want another after patience is over", n)
+	}
+}
+
+func TestSessionIsClosedOnTheWayOut(t *testing.T) {
+	s := newStage(t, githubsim.Options{Hold: time.Hour})
+	s.listen(1)
+	s.addJobs(1)
+	s.awaitAssigned(1)
+	s.stop()
+	if n := s.sim.Report().SessionsOpen; n != 0 {
+		t.Error("the session is still open: the next one waits a minute and a half for it")
+	}
+}
+
+func TestSessionIsClosedAlthoughGitHubStumbles(t *testing.T) {
+	for name, fault := range map[string]githubsim.Fault{
+		"error":       {Status: 500},
+		"rate limit":  {Status: 429, RetryAfter: time.Second},
+		"lost answer": {Status: 502, DropAnswer: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t, githubsim.Options{Hold: time.Hour})
+			fault.Endpoint, fault.Times = githubsim.EndpointDeleteSession, 2
+			s.sim.AddFault(fault)
+			s.listen(1)
+			s.awaitState(Listening)
+			s.stop()
+			if n := s.sim.Report().SessionsOpen; n != 0 {
+				t.Error("the session is still open")
+			}
+		})
+	}
+}
+
+func TestShutdownIsBounded(t *testing.T) {
+	s := newStage(t, githubsim.Options{})
+	s.sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointDeleteSession, Hang: true})
+	s.listen(1, func(c *Config) { c.Pace.Close = 10 * time.Millisecond })
+	s.awaitState(Listening)
+	began := time.Now()
+	s.stop()
+	if took := time.Since(began); took > 4*time.Second {
+		t.Errorf("took %s", took)
+	}
+}
+
+func TestManyMessagesAreReadAheadWithinBounds(t *testing.T) {
+	s := newStage(t, githubsim.Options{})
+	s.memory.hold = make(chan struct{})
+	const runners = maxAhead * 2
+	s.listen(runners)
+	s.addJobs(runners)
+	s.awaitAssigned(runners)
+	for i := range runners {
+		s.runRunner(fmt.Sprintf("linux-%d", i))
+	}
+	close(s.memory.hold)
+	s.await("all completions", func(snapshot Snapshot) bool { return len(snapshot.Completed) == runners && snapshot.Assigned == 0 })
+	s.awaitAcknowledged()
+}

@@ -1,0 +1,123 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package scaleset
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/corral-dev/corral/sim/githubsim"
+)
+
+// elsewhere is set in the process that is the GitHub of TestIdleSessionsAreSmall.
+const elsewhere = "CORRAL_TEST_GITHUB"
+
+// TestGitHubElsewhere is that process.
+func TestGitHubElsewhere(t *testing.T) {
+	if os.Getenv(elsewhere) == "" {
+		t.Skip("this is a process for another test")
+	}
+	sim, err := githubsim.Start(githubsim.Options{Hold: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sim.Close()
+	sim.AddOrg("acme")
+	sim.AddToken("secret")
+	fmt.Fprintln(os.Stderr, sim.ConfigURL("acme"))
+	_, _ = os.Stdin.Read(make([]byte, 1)) // until the other process ends
+}
+
+// githubElsewhere runs a GitHub in a process of its own and returns the organization's URL.
+func githubElsewhere(t *testing.T) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestGitHubElsewhere$")
+	cmd.Env = append(os.Environ(), elsewhere+"=1")
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	output, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = input.Close()
+		_ = cmd.Wait() // it is told to end
+	})
+	url, err := bufio.NewReader(output).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(url)
+}
+
+// memory in use: the heap and the stacks.
+func inUse() uint64 {
+	for range 3 {
+		debug.FreeOSMemory()
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc + m.StackInuse
+}
+
+func TestIdleSessionsAreSmall(t *testing.T) {
+	const sessions, most = 200, 100 << 10
+	url := githubElsewhere(t)
+	network := NewTransport()
+	t.Cleanup(network.CloseIdleConnections)
+	polled := make(chan struct{}, sessions)
+	c, err := NewClient(Credentials{ConfigURL: url, Token: "secret"}, Options{Transport: roundTripper(func(req *http.Request) (*http.Response, error) {
+		if req.Method == http.MethodGet && req.Header.Get("X-ScaleSetMaxCapacity") != "" {
+			polled <- struct{}{}
+		}
+		return network.RoundTrip(req)
+	})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Find(testContext(t), DefaultRunnerGroupID, "none"); err != nil {
+		t.Fatal(err)
+	}
+	before, goroutines := inUse(), runtime.NumGoroutine()
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var running sync.WaitGroup
+	for i := range sessions {
+		set, err := c.Create(ctx, Set{Name: fmt.Sprintf("linux-%d", i), GroupID: DefaultRunnerGroupID})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := NewListener(Config{Client: c, SetID: set.ID, Owner: owner, Recorder: slowRecorder{}})
+		l.Announce(10)
+		running.Go(func() { l.Run(ctx) })
+	}
+	for range sessions {
+		<-polled
+	}
+	c.members.sweep()
+	c.members.sweep()
+	after := inUse()
+	t.Logf("%d KiB and %.1f goroutines for each session", (after-before)/sessions>>10, float64(runtime.NumGoroutine()-goroutines)/sessions)
+	if after > before+sessions*most {
+		t.Errorf("%d KiB for each session", (after-before)/sessions>>10)
+	}
+	cancel()
+	running.Wait()
+}

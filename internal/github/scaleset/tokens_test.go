@@ -1,0 +1,75 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package scaleset
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/corral-dev/corral/sim/githubsim"
+)
+
+// REST calls count against the App's hourly limit; those of the Actions service don't.
+// Tokens of an hour are made twice in it, those of a quarter five times, for all pools.
+func TestRESTCallsOfAnHourDoNotDependOnTheNumberOfPools(t *testing.T) {
+	most := map[githubsim.Endpoint]int{
+		githubsim.EndpointAccessToken: 2, githubsim.EndpointRegistrationToken: 2, githubsim.EndpointRunnerRegistration: 5,
+	}
+	for _, pools := range []int{20, 200} {
+		calls := restCallsOfAnHour(t, pools)
+		for name, n := range most {
+			if calls[name] > n {
+				t.Errorf("%d pools: %d calls of %s; want at most %d", pools, calls[name], name, n)
+			}
+		}
+	}
+}
+
+func restCallsOfAnHour(t *testing.T, pools int) (calls map[githubsim.Endpoint]int) {
+	t.Helper()
+	key, encoded := appKey()
+	synctest.Test(t, func(t *testing.T) {
+		sim := githubsim.New(githubsim.Options{})
+		sim.AddOrg("acme")
+		sim.AddApp(githubsim.App{
+			ID: 7, InstallationID: 70, PublicKey: &key.PublicKey, Account: "acme",
+			Permissions: map[string]string{"organization_self_hosted_runners": "write"},
+		})
+		c, err := NewClient(Credentials{
+			ConfigURL: "http://github.test/acme", App: &App{ID: "7", InstallationID: 70, PrivateKey: encoded},
+		}, Options{Transport: inMemory(sim)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		for i := range pools {
+			set, err := c.Create(ctx, Set{Name: fmt.Sprintf("linux-%d", i), GroupID: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := NewListener(Config{Client: c, SetID: set.ID, Owner: owner, Recorder: slowRecorder{}})
+			l.Announce(10)
+			running.Go(func() { l.Run(ctx) })
+		}
+		time.Sleep(time.Hour)
+		report := sim.Report()
+		if report.SessionsOpen != pools || report.Requests[githubsim.EndpointCreateSession] != pools {
+			t.Errorf("%d sessions are open of %d; %d were opened", report.SessionsOpen, pools, report.Requests[githubsim.EndpointCreateSession])
+		}
+		if n := report.Requests[githubsim.EndpointRefreshSession]; n < 3*pools {
+			t.Errorf("%d renewals of queue tokens: this hour proves nothing", n)
+		}
+		calls = report.Requests
+		cancel()
+		running.Wait()
+		time.Sleep(2 * memberRest)
+		sim.Close()
+	})
+	return calls
+}

@@ -1,0 +1,190 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers"
+	"github.com/corral-dev/corral/controllers/connections"
+	"github.com/corral-dev/corral/internal/github/rest"
+	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/sim/githubsim"
+)
+
+// maxRESTCalls is what an hour of idle pools on one App may cost, of the 5000 calls that
+// GitHub allows an App's installation.
+const maxRESTCalls = 120
+
+// An hour of the whole session layer, of the connection's own controller and of the scale
+// sets' comparisons, by a clock that runs as fast as the machine can follow: the real code
+// against the simulated GitHub, without a network.
+func TestAnIdleHourCostsFewRESTCallsHoweverManyPoolsThereAre(t *testing.T) {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := map[int]int{}
+	for _, pools := range []int{1, 200} {
+		t.Run(fmt.Sprint(pools), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				counts := idleHour(t, key, pools)
+				for endpoint := range restEndpoints {
+					calls[pools] += counts[string(endpoint)]
+				}
+				t.Logf("%d pools, %d REST calls, of all calls: %v", pools, calls[pools], counts)
+				if polls := counts[string(githubsim.EndpointGetMessage)]; polls < pools*3600/60 {
+					t.Errorf("only %d polls: the pools don't listen", polls)
+				}
+			})
+		})
+	}
+	// Verification is jittered by 10 %, so an hour has one more or less.
+	if perVerification := 5; calls[200] > maxRESTCalls || calls[200] > calls[1]+perVerification {
+		t.Errorf("200 pools cost %d REST calls, one pool %d", calls[200], calls[1])
+	}
+}
+
+// idleHour counts the calls of an hour, from a minute after the start on.
+func idleHour(t *testing.T, key *rsa.PrivateKey, pools int) map[string]int {
+	server := newAppServer(key)
+	t.Cleanup(server.Close)
+	network := shortcut{server}
+	clients := scaleset.NewRegistry(scaleset.Options{Transport: network})
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+
+	name := types.NamespacedName{Namespace: "team", Name: "github"}
+	reconciler := connectionReconciler(t, clients, network, key, name)
+	wait := reconcileOnce(ctx, t, reconciler, name)
+	running.Go(func() {
+		for pause(ctx, wait) == nil {
+			wait = reconcileOnce(ctx, t, reconciler, name)
+		}
+	})
+	gh, ok := clients.Get(connections.Key(name))
+	if !ok {
+		t.Fatal("the connection is not ready")
+	}
+	for i := range pools {
+		attendPool(ctx, t, &running, gh, fmt.Sprintf("pool-%d", i))
+	}
+	if err := pause(ctx, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	before := server.Report().Requests
+	if err := pause(ctx, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	return githubRequests(before, server.Report().Requests)
+}
+
+// newAppServer is a GitHub with an App.
+func newAppServer(key *rsa.PrivateKey) *githubsim.Server {
+	server := githubsim.New(githubsim.Options{})
+	server.AddOrg("acme")
+	server.AddApp(githubsim.App{
+		ID: 7, InstallationID: 70, Account: "acme", PublicKey: &key.PublicKey,
+		Permissions: map[string]string{"organization_self_hosted_runners": "write"},
+	})
+	return server
+}
+
+// attendPool keeps a session of a new scale set open, and compares it as its controller does.
+func attendPool(ctx context.Context, t *testing.T, running *sync.WaitGroup, gh *scaleset.Client, name string) {
+	set, err := gh.Create(ctx, scaleset.Set{Name: name, GroupID: scaleset.DefaultRunnerGroupID, Labels: []string{name}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := scaleset.NewListener(scaleset.Config{Client: gh, SetID: set.ID, Owner: "cluster/" + name, Recorder: forgetful{}})
+	l.Announce(10)
+	running.Go(func() { l.Run(ctx) })
+	running.Go(func() {
+		for pause(ctx, 10*time.Minute) == nil {
+			if _, err := gh.Get(ctx, set.ID); err != nil && ctx.Err() == nil {
+				t.Errorf("comparing %s: %v", name, err)
+			}
+		}
+	})
+}
+
+// connectionReconciler is the controller of a connection with an App's credentials.
+func connectionReconciler(t *testing.T, clients *scaleset.Registry, network http.RoundTripper, key *rsa.PrivateKey, name types.NamespacedName) *connections.Reconciler {
+	text := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
+	cluster := fake.NewClientBuilder().WithScheme(controllers.Scheme()).WithStatusSubresource(
+		&v1alpha1.GitHubConnection{}, &v1alpha1.ScaleSet{}, &v1alpha1.RunnerPool{},
+	).WithObjects(
+		&v1alpha1.GitHubConnection{
+			ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, UID: "uid", Generation: 1},
+			Spec:       v1alpha1.GitHubConnectionSpec{URL: "http://github.test/acme", SecretRef: &v1alpha1.LocalObjectReference{Name: "app"}},
+		},
+		&corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: "app"},
+			Data: map[string][]byte{
+				v1alpha1.AppIDKey: []byte("7"), v1alpha1.AppInstallationIDKey: []byte("70"), v1alpha1.AppPrivateKeyKey: text,
+			},
+		}).Build()
+	return &connections.Reconciler{
+		Reporter: kube.Reporter{Client: cluster, Events: events.NewFakeRecorder(100)},
+		Secrets:  cluster, Clients: clients, Now: time.Now,
+		Verify: func(ctx context.Context, c scaleset.Credentials) (rest.Identity, error) {
+			return rest.Verify(ctx, c, rest.Options{Transport: network})
+		},
+	}
+}
+
+func reconcileOnce(ctx context.Context, t *testing.T, r *connections.Reconciler, name types.NamespacedName) time.Duration {
+	result, err := r.Reconcile(ctx, ctrl.Request{NamespacedName: name})
+	if err != nil && ctx.Err() == nil {
+		t.Errorf("reconciling the connection: %v", err)
+	}
+	return result.RequeueAfter
+}
+
+// shortcut is a network without sockets, whose waiting a fake clock understands.
+type shortcut struct{ server http.Handler }
+
+// RoundTrip has the server answer.
+func (m shortcut) RoundTrip(r *http.Request) (*http.Response, error) {
+	asked := r.Clone(r.Context())
+	asked.RequestURI, asked.Host = r.URL.RequestURI(), r.URL.Host
+	if asked.Body == nil {
+		asked.Body = http.NoBody
+	}
+	answered, recorder := make(chan struct{}), httptest.NewRecorder()
+	go func() {
+		defer close(answered)
+		m.server.ServeHTTP(recorder, asked)
+	}()
+	select {
+	case <-answered:
+		response := recorder.Result()
+		response.Request = r
+		return response, nil
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
+}

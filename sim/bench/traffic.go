@@ -1,0 +1,290 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/sim/githubsim"
+	"github.com/corral-dev/corral/sim/world"
+)
+
+const (
+	// workLimit bounds the time from the last job's arrival to its end, cleanLimit that until
+	// nothing is left, and secretLimit that until the garbage collector has followed.
+	workLimit   = 5 * time.Minute
+	cleanLimit  = 5 * time.Minute
+	secretLimit = time.Minute
+	// auditDelay is how long the API server may take to write what it has answered.
+	auditDelay = time.Second
+)
+
+// arrival is a job that arrives for a pool, some time after the first.
+type arrival struct {
+	after time.Duration
+	pool  string
+}
+
+// burst are jobs that arrive at once, the pools taking turns.
+func burst(pools []string, each int) []arrival {
+	var all []arrival
+	for range each {
+		for _, pool := range pools {
+			all = append(all, arrival{pool: pool})
+		}
+	}
+	return all
+}
+
+// jobsPerSecond is the mean rate of a stream, over all its pools.
+const jobsPerSecond = 3
+
+// stream are jobs that arrive one by one, independently of each other: a Poisson process, so
+// the times between them are distributed exponentially.
+func stream(pools []string, seed uint64, duration time.Duration, perSecond float64) []arrival {
+	random := rand.New(rand.NewPCG(seed, 0))
+	var all []arrival
+	for at := time.Duration(0); ; {
+		at += time.Duration(random.ExpFloat64() / perSecond * float64(time.Second))
+		if at >= duration && len(all) > 0 {
+			return all
+		}
+		all = append(all, arrival{after: at, pool: pools[random.IntN(len(pools))]})
+	}
+}
+
+// runStream is a scenario of a stream over some pools.
+func runStream(pools int) func(context.Context, *options, time.Duration) (figures, error) {
+	return func(ctx context.Context, o *options, latency time.Duration) (figures, error) {
+		return runTraffic(ctx, o, latency, pools, func(names []string) []arrival { return stream(names, o.seed, o.duration, jobsPerSecond) })
+	}
+}
+
+// runBurst is a scenario of a burst for each of some pools.
+func runBurst(pools, each int) func(context.Context, *options, time.Duration) (figures, error) {
+	return func(ctx context.Context, o *options, latency time.Duration) (figures, error) {
+		return runTraffic(ctx, o, latency, pools, func(names []string) []arrival { return burst(names, each) })
+	}
+}
+
+// runTraffic makes a world with pools, lets jobs arrive, and measures until nothing is left.
+// Then it measures the floor in the same world, without the controller.
+func runTraffic(ctx context.Context, o *options, latency time.Duration, pools int, plan func(pools []string) []arrival) (f figures, err error) {
+	b, err := makeBed(ctx, o, latency, pools)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		b.failed = err != nil
+		err = errors.Join(err, b.remove())
+	}()
+	arrivals := plan(b.pools)
+	if f, err = b.measure(ctx, o, arrivals); err != nil || o.noFloor {
+		return f, err
+	}
+	return f, b.compare(ctx, f, arrivals)
+}
+
+// use is what had been used at one moment.
+type use struct {
+	at     time.Time
+	cpu    time.Duration
+	server map[string]int // the API server's counters
+	github githubsim.Report
+}
+
+func (b *bed) use(ctx context.Context) (u use, err error) {
+	if u.server, err = serverCounts(ctx, b.Cluster.Config); err != nil {
+		return use{}, err
+	}
+	u.github = b.GitHub.Report()
+	if u.cpu, err = b.controller.CPUTime(); err != nil {
+		return use{}, err
+	}
+	u.at = time.Now()
+	return u, nil
+}
+
+// measure lets jobs arrive and takes all figures but the floor.
+func (b *bed) measure(ctx context.Context, o *options, arrivals []arrival) (figures, error) {
+	s, err := look(ctx, b.eyes)
+	if err != nil {
+		return nil, err
+	}
+	defer s.stop()
+	before, err := b.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.arrive(ctx, arrivals); err != nil {
+		return nil, err
+	}
+	if err := b.finish(ctx); err != nil {
+		return nil, err
+	}
+	cleaned, err := b.clean(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	if err := pause(ctx, settle); err != nil {
+		return nil, err
+	}
+	after, err := b.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	f := figures{"jobs": float64(len(arrivals))}
+	if err := b.costs(ctx, f, before, after); err != nil {
+		return nil, err
+	}
+	return f, b.times(o, f, s, before.at, cleaned)
+}
+
+// arrive adds each job when it is its time.
+func (b *bed) arrive(ctx context.Context, arrivals []arrival) error {
+	began := time.Now()
+	for _, a := range arrivals {
+		if err := pause(ctx, a.after-time.Since(began)); err != nil {
+			return err
+		}
+		if err := b.addJob(a.pool); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *bed) addJob(pool string) error {
+	job := githubsim.Job{Repository: organization + "/app", Labels: []string{pool}, Duration: jobDuration}
+	if _, err := b.GitHub.AddJob(job); err != nil {
+		return fmt.Errorf("adding a job: %w", err)
+	}
+	return nil
+}
+
+// finish waits until all jobs are done, and fails unless each ran once and succeeded.
+func (b *bed) finish(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, workLimit, fmt.Errorf("not all jobs are done within %s", workLimit))
+	defer cancel()
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	go func() {
+		select {
+		case <-b.controller.Ended():
+			fail(errors.New("the controller ended"))
+		case <-ctx.Done():
+		}
+	}()
+	if err := b.GitHub.WaitIdle(ctx); err != nil {
+		return fmt.Errorf("%w: %v", context.Cause(ctx), b.GitHub.Report().Jobs)
+	}
+	return b.verify()
+}
+
+// verify fails unless each job was done once, successfully, and GitHub saw nothing that must not be.
+func (b *bed) verify() error {
+	for _, j := range b.GitHub.Jobs() {
+		if j.State != githubsim.JobCompleted || j.Result != githubsim.ResultSucceeded || j.Starts != 1 {
+			return fmt.Errorf("job %s is %s %s after %d starts", j.ID, j.State, j.Result, j.Starts)
+		}
+	}
+	if broken := b.GitHub.Invariants(); len(broken) > 0 {
+		return fmt.Errorf("%d promises were broken, the first is: %s", len(broken), broken[0])
+	}
+	return nil
+}
+
+// clean waits until no Runner, Pod and registration is left, and says when that was. The
+// Secrets follow by garbage collection, whose time is not Corral's.
+func (b *bed) clean(ctx context.Context, s *sight) (time.Time, error) {
+	err := world.Until(ctx, cleanLimit, func(context.Context) error {
+		pods, runners, _, err := s.there()
+		registered := len(b.GitHub.Report().Runners)
+		if err == nil && pods+runners+registered > 0 {
+			return fmt.Errorf("%d pods, %d Runners and %d registrations are left", pods, runners, registered)
+		}
+		return err
+	})
+	if err != nil {
+		return time.Time{}, err
+	}
+	cleaned := time.Now()
+	return cleaned, world.Until(ctx, secretLimit, func(context.Context) error {
+		secrets := &corev1.SecretList{}
+		if err := b.client.List(ctx, secrets, client.InNamespace(namespace), client.HasLabels{v1alpha1.RunnerLabel}); err != nil {
+			return fmt.Errorf("looking for Secrets: %w", err)
+		}
+		if len(secrets.Items) > 0 {
+			return fmt.Errorf("%d Secrets are left", len(secrets.Items))
+		}
+		return nil
+	})
+}
+
+// costs adds what the jobs took of the API server, GitHub and the machine.
+func (b *bed) costs(ctx context.Context, f figures, before, after use) error {
+	jobs := f["jobs"]
+	if err := pause(ctx, auditDelay); err != nil {
+		return err
+	}
+	audit, err := readAudit(b.Cluster.AuditLog(), before.at, after.at)
+	if err != nil {
+		return err
+	}
+	if wrong := disagreements(audit, before.server, after.server); len(wrong) > 0 {
+		return fmt.Errorf("the counts of requests are not to be trusted: %v", wrong)
+	}
+	f.counts("kube_per_job", kubePrefix, audit, jobs)
+	f.counts("github_per_job", githubPrefix, githubRequests(before.github.Requests, after.github.Requests), jobs)
+	f["runners_per_job"] = float64(after.github.RunnersMade-before.github.RunnersMade) / jobs
+	f["idle_s_per_job"] = (after.github.IdleTime - before.github.IdleTime).Seconds() / jobs
+	f["cpu_ms_per_job"] = float64((after.cpu - before.cpu).Microseconds()) / 1000 / jobs
+	f["peak_mib"], err = b.controller.Memory("VmHWM")
+	return err
+}
+
+// runnerEndpoints are called by the runners themselves: how often is not Corral's doing.
+var runnerEndpoints = map[githubsim.Endpoint]bool{
+	githubsim.EndpointRunnerSession: true, githubsim.EndpointRunnerLeave: true, githubsim.EndpointRunnerMessage: true,
+	githubsim.EndpointRunnerAcknowledge: true, githubsim.EndpointRunnerRenew: true, githubsim.EndpointRunnerComplete: true,
+}
+
+// githubRequests are those of a span of time that runners didn't make.
+func githubRequests(before, after map[githubsim.Endpoint]int) map[string]int {
+	counts := map[string]int{}
+	for endpoint, n := range after {
+		if !runnerEndpoints[endpoint] {
+			counts[string(endpoint)] = n - before[endpoint]
+		}
+	}
+	return counts
+}
+
+// times adds how long things took.
+func (b *bed) times(o *options, f figures, s *sight, began, cleaned time.Time) error {
+	demands, last := map[string][]time.Time{}, began
+	for _, j := range b.GitHub.Jobs() {
+		demands[j.Labels[0]] = append(demands[j.Labels[0]], j.Queued)
+		if j.Finished.After(last) {
+			last = j.Finished
+		}
+	}
+	pods := s.sightings()
+	f.latencies("pod", matchFIFO(demands, pods))
+	f["cuts"] = float64(s.timesCut())
+	f["done_s"] = last.Sub(began).Seconds()
+	f["cleanup_s"] = cleaned.Sub(last).Seconds()
+	if o.timeline == "" {
+		return nil
+	}
+	return writeTimeline(o.timeline, began, demands, pods)
+}

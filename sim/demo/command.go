@@ -1,0 +1,112 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package demo shows Corral's main job on one machine: a Git repository of pools,
+// a real API server, the controller, a simulated GitHub with jobs arriving, and pods that
+// do them. It sums up in numbers, and leaves nothing behind.
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/corral-dev/corral/sim/githubsim"
+)
+
+const (
+	// maxJobs bounds --jobs.
+	maxJobs = 10_000
+	// minDuration leaves room for the commits between the jobs.
+	minDuration = 10 * time.Second
+)
+
+// options are the command's flags.
+type options struct {
+	duration time.Duration
+	jobs     int
+	seed     uint64
+	github   string
+	corral   string
+	noColor  bool
+}
+
+// Command returns the command corral-demo.
+func Command() *cobra.Command {
+	o := &options{}
+	c := &cobra.Command{
+		Use:   "corral-demo",
+		Short: "Run Corral's main job on this machine, and sum up",
+		Long: `Run Corral's main job on this machine: pools from a Git repository, a real API
+server, the controller, a simulated GitHub with jobs arriving, and pods that do them.
+
+It runs in a checkout of Corral, ends by itself, and leaves nothing behind. Exit code 0
+means that every job was done once, and that nothing was left over in the cluster or on
+GitHub.`,
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE:          func(c *cobra.Command, _ []string) error { return o.run(c) },
+	}
+	flags := c.Flags()
+	flags.DurationVar(&o.duration, "duration", time.Minute, "time over which jobs arrive")
+	flags.IntVar(&o.jobs, "jobs", 120, "number of jobs")
+	flags.Uint64Var(&o.seed, "seed", 1, "seed of the jobs: when they arrive, where, and how long they take")
+	flags.StringVar(&o.github, "github", string(githubsim.AutoAssign), "whose behaviour is simulated: auto-assign (github.com) or acquire (GitHub Enterprise Server)")
+	flags.StringVar(&o.corral, "corral", "", "the corral binary (default: beside this one)")
+	flags.BoolVar(&o.noColor, "no-color", os.Getenv("NO_COLOR") != "", "no colours")
+	return c
+}
+
+// check completes the options and says what is wrong with them.
+func (o *options) check() error {
+	modes := []string{string(githubsim.AutoAssign), string(githubsim.Acquire)}
+	switch {
+	case o.duration < minDuration:
+		return fmt.Errorf("--duration must be at least %s", minDuration)
+	case o.jobs < 1 || o.jobs > maxJobs:
+		return fmt.Errorf("--jobs must be 1 to %d", maxJobs)
+	case !slices.Contains(modes, o.github):
+		return fmt.Errorf("--github must be %s", strings.Join(modes, " or "))
+	}
+	if o.corral == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return fmt.Errorf("finding the corral binary: %w", err)
+		}
+		o.corral = filepath.Join(filepath.Dir(self), "corral")
+	}
+	if _, err := os.Stat(o.corral); err != nil {
+		return fmt.Errorf("finding the corral binary (`make build` makes it, --corral names it): %w", err)
+	}
+	return nil
+}
+
+func (o *options) run(c *cobra.Command) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	ctrllog.SetLogger(logr.Discard())
+	klog.SetLogger(logr.Discard())
+	// A closed terminal or pipe ends the demo like ^C does: cleanly. The second ^C kills.
+	ctx, restore := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
+	defer restore()
+	context.AfterFunc(ctx, restore)
+	err := newDemo(*o, newScreen(os.Stdout, o.noColor)).run(ctx)
+	if ctx.Err() != nil {
+		return errors.New("interrupted; everything was cleaned up")
+	}
+	return err
+}

@@ -1,0 +1,398 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package demo
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/sim/githubsim"
+	"github.com/corral-dev/corral/sim/localcluster"
+	"github.com/corral-dev/corral/sim/world"
+)
+
+// What the demo is about, as in examples/demo.
+const (
+	organization    = "acme"
+	namespace       = "runners"
+	sourceName      = "pools"
+	credentialsName = "github"
+	hookSecretName  = "github-webhook"
+	connectionName  = "acme"
+	poolsFile       = "pools.cue"
+
+	smallPool, largePool, warmPool = "linux-small", "linux-large", "warm"
+	// eventsPool has no scale set: webhooks tell of its jobs.
+	eventsPool = "events"
+	// maxAtFirst is linux-small's in examples/demo; a commit lowers it, a later one raises it.
+	maxAtFirst, maxLowered, maxRaised = 20, 6, 30
+	// warmIdle is how many runners warm keeps free.
+	warmIdle = 2
+)
+
+// typo is what a commit adds to linux-small: the field is named labels.
+const typo = "\n\t\tlables: [\"linux\", \"small\"]"
+
+const (
+	// podStart is how long pulling the image and starting the container seem to take.
+	podStart = 500 * time.Millisecond
+	// interval at which the repository is looked at.
+	interval = 2 * time.Second
+	// Bounds of what is waited for: a commit to take effect, all pools to be gone.
+	effectLimit  = 60 * time.Second
+	removalLimit = 90 * time.Second
+)
+
+// story is the demo, step by step.
+var story = []struct {
+	what string
+	do   func(*demo, context.Context) error
+}{
+	{"starting the world", (*demo).startWorld},
+	{"making the Git repository", (*demo).makeRepository},
+	{"starting the controller", (*demo).startController},
+	{"following the repository", (*demo).followRepository},
+	{"letting jobs arrive", (*demo).letJobsArrive},
+	{"committing a change", (*demo).commitChange},
+	{"committing a typo", (*demo).commitTypo},
+	{"fixing the typo", (*demo).fixTypo},
+	{"waiting for the last job", (*demo).waitForJobs},
+	{"removing the pools", (*demo).removePools},
+	{"waiting until nothing is left", (*demo).waitUntilNothingIsLeft},
+}
+
+// prepare builds the control plane, unless that was done before.
+func (d *demo) prepare(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, buildLimit)
+	defer cancel()
+	_, err := localcluster.Assets(ctx, d.screen)
+	return err
+}
+
+func (d *demo) startWorld(ctx context.Context) (err error) {
+	d.world, err = world.Start(ctx, world.Options{
+		GitHub: githubsim.Options{Mode: githubsim.Mode(d.github), Seed: d.seed}, Progress: d.screen, StartDelay: podStart,
+	})
+	if err != nil {
+		return err
+	}
+	d.world.GitHub.AddOrg(organization)
+	d.screen.say("Control plane: a real API server, etcd and controller-manager; look inside with\nkubectl --kubeconfig %s -n %s get runnerpools,runners",
+		d.world.Cluster.Kubeconfig(), namespace)
+	d.screen.say("GitHub: simulated (%s), organization %s at %s", d.github, organization, d.world.GitHub.ConfigURL(organization))
+	d.screen.say("Node: played; a pod takes %s to start", podStart)
+	return nil
+}
+
+func (d *demo) makeRepository(ctx context.Context) (err error) {
+	if d.repository, err = newRepository(ctx, d.world.Dir); err != nil {
+		return err
+	}
+	const message = "Declare four pools"
+	if err := d.repository.commit(ctx, message); err != nil {
+		return err
+	}
+	d.inForce, err = d.push(ctx, message)
+	return err
+}
+
+func (d *demo) startController(ctx context.Context) (err error) {
+	if d.webhooks, err = world.FreeAddress(); err != nil {
+		return err
+	}
+	if d.controller, err = d.world.RunController(ctx, d.corral, "--webhook-addr="+d.webhooks); err != nil {
+		return err
+	}
+	d.screen.say("Controller: a process of its own, as ServiceAccount %s/%s", world.SystemNamespace, world.ServiceAccount)
+	d.beside(ctx, d.watchMemory)
+	return nil
+}
+
+// followRepository makes what a user makes by hand: a namespace, the Secret, a PoolSource.
+func (d *demo) followRepository(ctx context.Context) error {
+	if err := d.world.Cluster.CreateNamespace(ctx, namespace); err != nil {
+		return err
+	}
+	hook, err := d.world.AddHook(organization, d.webhooks, namespace, connectionName)
+	if err != nil {
+		return err
+	}
+	objects := []client.Object{d.world.CredentialsSecret(namespace, credentialsName), world.HookSecret(namespace, hookSecretName), &v1alpha1.PoolSource{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: sourceName},
+		Spec: v1alpha1.PoolSourceSpec{
+			Git: &v1alpha1.GitSource{URL: d.repository.url()}, Interval: metav1.Duration{Duration: interval},
+			Tags: map[string]string{"url": d.world.GitHub.ConfigURL(organization), "hook": strconv.FormatInt(hook, 10)},
+		},
+	}}
+	for _, object := range objects {
+		if err := d.world.Client.Create(ctx, object); err != nil {
+			return fmt.Errorf("creating %T: %w", object, err)
+		}
+	}
+	if err := world.Until(ctx, effectLimit, d.poolsListen); err != nil {
+		return err
+	}
+	d.screen.say("Pools: three listen at their scale sets, and %s keeps %d runners free", warmPool, warmIdle)
+	d.screen.say("Webhook: GitHub posts to %s, which tells %s of its jobs", world.WebhookURL(d.webhooks, namespace, connectionName), eventsPool)
+	d.beside(ctx, d.watchPools)
+	return nil
+}
+
+// poolsListen says what is missing until every pool serves jobs.
+func (d *demo) poolsListen(ctx context.Context) error {
+	for _, name := range []string{smallPool, largePool, warmPool} {
+		p, err := d.pool(ctx, name)
+		if err != nil {
+			return err
+		}
+		if row := rowOf(p); !row.Ready || d.capacity(name) != int(row.Max) || row.Idle != p.Spec.Scale.GetIdle() {
+			return fmt.Errorf("pool %s: %s; %d runners idle, %d announced to GitHub", name, row.Message, row.Idle, d.capacity(name))
+		}
+	}
+	p, err := d.pool(ctx, eventsPool)
+	if err != nil {
+		return err
+	}
+	if row := rowOf(p); !row.Ready {
+		return fmt.Errorf("pool %s: %s", eventsPool, row.Message)
+	}
+	return nil
+}
+
+// letJobsArrive begins with the first job; the others follow beside the story.
+func (d *demo) letJobsArrive(ctx context.Context) (err error) {
+	if d.usedBefore, err = readUse(ctx, d.controller.MetricsURL); err != nil {
+		return err
+	}
+	d.askedBefore = d.world.GitHub.Report().Requests
+	d.plan = planTraffic(d.seed, d.jobs, d.duration, []string{smallPool, largePool, eventsPool, warmPool})
+	d.firstJob = time.Now()
+	d.screen.say("Jobs: %d arrive in %d bursts over %s", d.jobs, len(d.plan), d.duration)
+	d.beside(ctx, d.addJobs)
+	return nil
+}
+
+func (d *demo) addJobs(ctx context.Context) error {
+	for _, b := range d.plan {
+		if err := pause(ctx, d.firstJob.Add(b.At)); err != nil {
+			return err
+		}
+		for _, duration := range b.Jobs {
+			job := githubsim.Job{Repository: organization + "/shop", Labels: []string{b.Pool}, Duration: duration}
+			if _, err := d.world.GitHub.AddJob(job); err != nil {
+				return fmt.Errorf("adding a job: %w", err)
+			}
+		}
+		d.screen.say("+%s for %s", plural(len(b.Jobs), "job"), b.Pool)
+	}
+	close(d.arrived)
+	return nil
+}
+
+// at waits until a part of the time over which jobs arrive is over.
+func (d *demo) at(ctx context.Context, part float64) error {
+	return pause(ctx, d.firstJob.Add(time.Duration(part*float64(d.duration))))
+}
+
+func (d *demo) push(ctx context.Context, message string) (commit string, err error) {
+	if commit, err = d.repository.push(ctx); err == nil {
+		d.screen.say("git push: %s %q", commit[:7], message)
+	}
+	return commit, err
+}
+
+// propose commits what was edited, says what a review makes of it, and pushes it whatever that is.
+func (d *demo) propose(ctx context.Context, message string) (commit string, err error) {
+	if err := d.repository.commit(ctx, message); err != nil {
+		return "", err
+	}
+	report, err := d.repository.review(ctx, d.corral, d.inForce)
+	if err != nil {
+		return "", err
+	}
+	d.screen.say("corral review: %s", report)
+	return d.push(ctx, message)
+}
+
+// commitChange lowers a maximum and changes the image while jobs are done.
+func (d *demo) commitChange(ctx context.Context) error {
+	if err := d.at(ctx, 0.3); err != nil {
+		return err
+	}
+	if err := d.repository.replace(maxIs(maxAtFirst), maxIs(maxLowered)); err != nil {
+		return err
+	}
+	if err := d.repository.replace("actions-runner:latest", "actions-runner:2.331.0"); err != nil {
+		return err
+	}
+	commit, err := d.propose(ctx, fmt.Sprintf("Lower %s to %d, pin the image", smallPool, maxLowered))
+	if err != nil {
+		return err
+	}
+	if err := d.waitApplied(ctx, commit); err != nil {
+		return err
+	}
+	if err := d.waitAnnounced(ctx, maxLowered); err != nil {
+		return err
+	}
+	if err := world.Until(ctx, effectLimit, d.noRunnerIsOutdated); err != nil {
+		return err
+	}
+	d.screen.say("Runners: all have the new image; idle ones were replaced, busy ones finished")
+	return nil
+}
+
+// maxIs is how linux-small's maximum is written in examples/demo.
+func maxIs(n int) string { return fmt.Sprintf("scale: {min: 0, max: %d}", n) }
+
+func (d *demo) waitApplied(ctx context.Context, commit string) error {
+	began := time.Now()
+	var message string
+	err := world.Until(ctx, effectLimit, func(ctx context.Context) (err error) {
+		message, err = d.applied(ctx, commit)
+		return err
+	})
+	if err == nil {
+		d.inForce = commit
+		d.screen.say("PoolSource, %s later: %s", seconds(time.Since(began)), message)
+	}
+	return err
+}
+
+// waitAnnounced waits until a new maximum is decided, and has reached GitHub.
+func (d *demo) waitAnnounced(ctx context.Context, maximum int) error {
+	err := world.Until(ctx, effectLimit, func(ctx context.Context) error {
+		p, err := d.pool(ctx, smallPool)
+		if err != nil {
+			return err
+		}
+		if p.Status.Decision == nil || int(p.Status.Decision.Announced) != maximum || d.capacity(smallPool) != maximum {
+			return fmt.Errorf("%s decided %+v; GitHub heard of %d", smallPool, p.Status.Decision, d.capacity(smallPool))
+		}
+		return nil
+	})
+	if err == nil {
+		d.screen.say("GitHub: told to assign at most %d jobs to %s", maximum, smallPool)
+	}
+	return err
+}
+
+// noRunnerIsOutdated says which pool still has runners of an older template.
+func (d *demo) noRunnerIsOutdated(ctx context.Context) error {
+	for _, name := range []string{smallPool, largePool, warmPool, eventsPool} {
+		p, err := d.pool(ctx, name)
+		if err != nil {
+			return err
+		}
+		if n := p.Status.Runners.Outdated; n > 0 {
+			return fmt.Errorf("%s has %d runners with the old image", name, n)
+		}
+	}
+	return nil
+}
+
+// commitTypo breaks the definitions; what was applied last stays in force.
+func (d *demo) commitTypo(ctx context.Context) error {
+	if err := d.at(ctx, 0.6); err != nil {
+		return err
+	}
+	if err := d.repository.replace(maxIs(maxLowered), maxIs(maxRaised)+typo); err != nil {
+		return err
+	}
+	commit, err := d.propose(ctx, fmt.Sprintf("Raise %s to %d", smallPool, maxRaised))
+	if err != nil {
+		return err
+	}
+	return d.waitRefused(ctx, commit, v1alpha1.BuildFailedReason)
+}
+
+func (d *demo) waitRefused(ctx context.Context, commit, reason string) error {
+	var message string
+	err := world.Until(ctx, effectLimit, func(ctx context.Context) (err error) {
+		message, err = d.refused(ctx, commit, reason)
+		return err
+	})
+	if err == nil {
+		d.screen.say("PoolSource, %s: %s", reason, message)
+	}
+	return err
+}
+
+// fixTypo shows that jobs were done all the while, and mends the definitions.
+func (d *demo) fixTypo(ctx context.Context) error {
+	before, _, _ := d.progress()
+	if err := d.at(ctx, 0.75); err != nil {
+		return err
+	}
+	after, _, _ := d.progress()
+	d.screen.say("Jobs: %d were done since, by the pools of the last good commit", after-before)
+	if err := d.repository.replace(typo, ""); err != nil {
+		return err
+	}
+	commit, err := d.propose(ctx, "Fix the typo")
+	if err != nil {
+		return err
+	}
+	if err := d.waitApplied(ctx, commit); err != nil {
+		return err
+	}
+	return d.waitAnnounced(ctx, maxRaised)
+}
+
+// waitForJobs waits until the last job is done. The demo's own limit bounds it.
+func (d *demo) waitForJobs(ctx context.Context) error {
+	select {
+	case <-d.arrived:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if err := d.world.GitHub.WaitIdle(ctx); err != nil {
+		_, running, waiting := d.progress()
+		return fmt.Errorf("%w: %d jobs are running, %d waiting", context.Cause(ctx), running, waiting)
+	}
+	d.screen.say("Jobs: all %d are done", d.jobs)
+	return d.measure(ctx)
+}
+
+// removePools takes the pools out of the repository. That is refused until a human allows
+// just this commit to do it.
+func (d *demo) removePools(ctx context.Context) error {
+	if _, err := d.repository.git(ctx, "rm", "--quiet", poolsFile); err != nil {
+		return err
+	}
+	commit, err := d.propose(ctx, "Remove all pools")
+	if err != nil {
+		return err
+	}
+	if err := d.waitRefused(ctx, commit, v1alpha1.PruneRefusedReason); err != nil {
+		return err
+	}
+	allow := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.AllowPruneAnnotation, commit)
+	source := &v1alpha1.PoolSource{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: sourceName}}
+	if err := d.world.Client.Patch(ctx, source, client.RawPatch("application/merge-patch+json", []byte(allow))); err != nil {
+		return fmt.Errorf("allowing the removal: %w", err)
+	}
+	d.screen.say("kubectl annotate poolsource %s %s=%s", sourceName, v1alpha1.AllowPruneAnnotation, commit[:7]+"…")
+	return d.waitApplied(ctx, commit)
+}
+
+func (d *demo) waitUntilNothingIsLeft(ctx context.Context) error {
+	err := world.Until(ctx, removalLimit, func(ctx context.Context) error {
+		left, err := d.leftovers(ctx)
+		if err == nil && len(left) > 0 {
+			return fmt.Errorf("%d things are left, the first is %s", len(left), left[0])
+		}
+		return err
+	})
+	if err == nil {
+		d.screen.say("Nothing is left: no runner, pod, Secret or scale set, here or on GitHub")
+	}
+	return err
+}

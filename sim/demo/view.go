@@ -1,0 +1,161 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package demo
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// frame is what the view shows at one moment.
+type frame struct {
+	Elapsed time.Duration
+	// Jobs of all in the plan: done, being done, and waiting for a runner.
+	Done, Running, Waiting, All int
+	Pools                       []poolRow
+}
+
+// poolRow is a RunnerPool as `kubectl get runnerpools` tells it.
+type poolRow struct {
+	Name                                     string
+	Jobs, Desired, Busy, Idle, Starting, Max int32
+	// Ready is false while the pool can't be served; Message says why.
+	Ready   bool
+	Message string
+	// Why is the reason of the last decision.
+	Why string
+}
+
+// columns of the view, in order; the first and the last are text.
+var columns = []string{"POOL", "JOBS", "DESIRED", "BUSY", "IDLE", "STARTING", "MAX", "WHY"}
+
+// cells returns a row's text, a cell for each of the columns.
+func (r poolRow) cells() []string {
+	why := r.Why
+	if !r.Ready && r.Message != "" {
+		why = r.Message
+	}
+	cells := []string{r.Name}
+	for _, n := range []int32{r.Jobs, r.Desired, r.Busy, r.Idle, r.Starting, r.Max} {
+		cells = append(cells, strconv.Itoa(int(n)))
+	}
+	return append(cells, firstLine(why))
+}
+
+// render lays a frame out in lines of at most width characters.
+func render(f frame, width int, p palette) []string {
+	head := fmt.Sprintf("%s  %s  %d of %d jobs done, %d running, %d waiting",
+		clock(f.Elapsed), bar(f.Done, f.Running, f.All), f.Done, f.All, f.Running, f.Waiting)
+	lines := []string{p.bold(cut(head, width))}
+	if len(f.Pools) == 0 {
+		return append(lines, cut("      no pools", width))
+	}
+	rows := [][]string{columns}
+	for _, pool := range f.Pools {
+		rows = append(rows, pool.cells())
+	}
+	for i, line := range align(rows) {
+		line = cut("      "+line, width)
+		if i == 0 {
+			line = p.dim(line)
+		} else if !f.Pools[i-1].Ready {
+			line = p.red(line)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// align makes columns of rows: the first and the last column to the left, numbers to the right.
+func align(rows [][]string) []string {
+	widths := make([]int, len(rows[0]))
+	for _, row := range rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	lines := make([]string, 0, len(rows))
+	for _, row := range rows {
+		var b strings.Builder
+		for i, cell := range row {
+			padding := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
+			switch i {
+			case 0:
+				b.WriteString(cell + padding)
+			case len(row) - 1:
+				b.WriteString("  " + cell)
+			default:
+				b.WriteString("  " + padding + cell)
+			}
+		}
+		lines = append(lines, b.String())
+	}
+	return lines
+}
+
+// bar draws how much of all is done and running.
+func bar(done, running, all int) string {
+	const length = 24
+	all = max(all, 1)
+	d := done * length / all
+	r := (done+running)*length/all - d
+	return "[" + strings.Repeat("#", d) + strings.Repeat("+", r) + strings.Repeat(".", length-d-r) + "]"
+}
+
+// clock writes a time as minutes and seconds.
+func clock(d time.Duration) string {
+	s := int(d.Seconds())
+	return fmt.Sprintf("%d:%02d", s/60, s%60)
+}
+
+// cut shortens a line to width characters.
+func cut(line string, width int) string {
+	runes := []rune(line)
+	if len(runes) <= width || width < 1 {
+		return line
+	}
+	return string(runes[:width-1]) + "…"
+}
+
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return line
+}
+
+// readiness tells which pools became unready, or ready again, between two frames.
+func readiness(before, after []poolRow) []string {
+	was := map[string]poolRow{}
+	for _, row := range before {
+		was[row.Name] = row
+	}
+	var told []string
+	for _, row := range after {
+		old, known := was[row.Name]
+		switch {
+		case known && old.Ready && !row.Ready:
+			told = append(told, fmt.Sprintf("%s is not ready: %s", row.Name, firstLine(row.Message)))
+		case known && !old.Ready && row.Ready:
+			told = append(told, fmt.Sprintf("%s is ready: %s", row.Name, firstLine(row.Message)))
+		}
+	}
+	return told
+}
+
+// palette colours text, or leaves it as it is.
+type palette bool
+
+func (p palette) sgr(code, text string) string {
+	if !p {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}
+
+func (p palette) bold(text string) string  { return p.sgr("1", text) }
+func (p palette) dim(text string) string   { return p.sgr("2", text) }
+func (p palette) red(text string) string   { return p.sgr("31", text) }
+func (p palette) green(text string) string { return p.sgr("32", text) }

@@ -1,0 +1,285 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package githubsim
+
+import (
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/corral-dev/corral/sim/githubsim/runnerwire"
+)
+
+// runnerCaller finds the registered runner whose credential the call carries.
+func (s *Server) runnerCaller(r *http.Request) (*runner, answer) {
+	rn := s.runners.byCredential[bearer(r)]
+	if rn == nil {
+		return nil, restError(http.StatusUnauthorized,
+			"The runner registration has been deleted from the server, please re-configure.")
+	}
+	return rn, answer{}
+}
+
+// sessionRunner is runnerCaller for calls that need the runner's session.
+func (s *Server) sessionRunner(r *http.Request) (*runner, answer) {
+	rn, refusal := s.runnerCaller(r)
+	if rn == nil {
+		return nil, refusal
+	}
+	if rn.session == "" || rn.session != r.Header.Get(runnerwire.HeaderSession) {
+		return nil, restError(http.StatusConflict, "The session is not that of the runner.")
+	}
+	rn.lastSeen = s.now()
+	return rn, answer{}
+}
+
+func (s *Server) runnerJoins(r *http.Request) answer {
+	s.lock()
+	defer s.unlock()
+	rn, refusal := s.runnerCaller(r)
+	if rn == nil {
+		return refusal
+	}
+	if rn.session != "" {
+		return restError(http.StatusConflict, "A session for this runner already exists.")
+	}
+	rn.session, rn.everSeen, rn.lastSeen = s.newID(), true, s.now()
+	s.setOnline(rn, true)
+	s.watchRunner(rn, rn.session)
+	return created(runnerwire.Session{SessionID: rn.session})
+}
+
+// silence is how long a runner may say nothing.
+func (s *Server) silence(rn *runner) time.Duration {
+	if rn.job != nil && rn.job.State == JobRunning {
+		return s.opts.LostAfter
+	}
+	return s.opts.SessionExpiry
+}
+
+// watchRunner ends the runner's session once it was silent for too long.
+func (s *Server) watchRunner(rn *runner, session string) {
+	left := rn.lastSeen.Add(s.silence(rn)).Sub(s.now())
+	if rn.polls > 0 {
+		left = s.silence(rn)
+	}
+	s.after(left, func() {
+		switch {
+		case rn.gone || rn.session != session:
+		case rn.polls == 0 && !rn.lastSeen.Add(s.silence(rn)).After(s.now()):
+			s.runnerEnds(rn, "fell silent")
+		default:
+			s.watchRunner(rn, session)
+		}
+	})
+}
+
+// runnerEnds is the end of a runner's process, as the service sees it. The
+// registration stays.
+func (s *Server) runnerEnds(rn *runner, how string) {
+	rn.session = ""
+	rn.scaleSet.free.remove(rn)
+	rn.wake()
+	s.setOnline(rn, false)
+	j := rn.job
+	switch {
+	case j == nil:
+	case j.State != JobRunning:
+		s.takeBack(rn)
+	default:
+		s.blame(rn, "busy runner ended: %s %s with job %s", rn.name, how, j.ID)
+		left := rn.lastSeen.Add(s.opts.LostAfter).Sub(s.now())
+		s.after(left, func() { s.lose(rn, j) })
+	}
+}
+
+// lose fails the job of a runner that nobody heard of again.
+func (s *Server) lose(rn *runner, j *job) {
+	if rn.job != j {
+		return
+	}
+	s.setJob(rn, nil)
+	s.blame(rn, "job %s is lost: no communication with runner %s", j.ID, rn.name)
+	s.finish(j, ResultFailed)
+}
+
+func (s *Server) runnerLeaves(r *http.Request) answer {
+	s.lock()
+	defer s.unlock()
+	rn, refusal := s.sessionRunner(r)
+	if rn == nil {
+		return refusal
+	}
+	s.runnerEnds(rn, "left")
+	return noContent()
+}
+
+// drain reads a body to its end: only then is it noticed that the caller of a
+// held call has left.
+func drain(r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }
+
+// runnerPolls holds the runner's call until it has a job.
+func (s *Server) runnerPolls(r *http.Request) answer {
+	drain(r)
+	rn, delivered, a := s.lineUp(r)
+	if delivered == nil {
+		return a
+	}
+	hold := time.NewTimer(s.opts.Hold)
+	defer hold.Stop()
+	left := false
+	select {
+	case <-delivered:
+	case <-hold.C:
+	case <-r.Context().Done():
+		left = true
+	case <-s.done:
+	}
+	return s.stepOut(rn, r.Header.Get(runnerwire.HeaderSession), left)
+}
+
+// lineUp gives the runner its job, or a place in the line.
+func (s *Server) lineUp(r *http.Request) (*runner, chan struct{}, answer) {
+	s.lock()
+	defer s.unlock()
+	rn, refusal := s.sessionRunner(r)
+	if rn == nil {
+		return nil, nil, refusal
+	}
+	s.setOnline(rn, true)
+	if rn.job == nil && len(rn.scaleSet.waiting) > 0 {
+		s.handOver(rn.scaleSet, rn)
+	}
+	if rn.job != nil {
+		return nil, nil, jobMessage(rn.job)
+	}
+	rn.wake() // a second poll ends the first
+	delivered := make(chan struct{})
+	rn.delivered = delivered
+	rn.polls++
+	rn.scaleSet.free.push(rn)
+	if rn.scaleSet.solo != nil {
+		s.dispatch(rn.scaleSet)
+	}
+	return rn, delivered, answer{}
+}
+
+func jobMessage(j *job) answer { return ok(runnerwire.JobMessage{JobID: j.ID, Name: j.Name}) }
+
+// stepOut ends a runner's poll, with a job when there is one by now.
+func (s *Server) stepOut(rn *runner, session string, left bool) answer {
+	s.lock()
+	defer s.unlock()
+	rn.polls--
+	rn.lastSeen = s.now()
+	if rn.gone || rn.session != session {
+		return restError(http.StatusUnauthorized, "The runner registration or its session has ended.")
+	}
+	if rn.polls == 0 {
+		rn.scaleSet.free.remove(rn)
+	}
+	switch {
+	case left:
+		s.setOnline(rn, false)
+		if rn.job != nil && rn.job.State != JobRunning {
+			s.takeBack(rn)
+		}
+		return answer{}
+	case rn.job != nil:
+		return jobMessage(rn.job)
+	default:
+		return accepted()
+	}
+}
+
+// runnerStarts is the acknowledgement: from now on the job is the runner's for good.
+func (s *Server) runnerStarts(r *http.Request) answer {
+	s.lock()
+	defer s.unlock()
+	rn, refusal := s.sessionRunner(r)
+	if rn == nil {
+		return refusal
+	}
+	j := rn.job
+	if j == nil {
+		return restError(http.StatusNotFound, "The job is gone.")
+	}
+	if j.State != JobRunning {
+		j.setState(JobRunning)
+		j.Started, j.RunnerID, j.Runner = s.now(), rn.id, rn.name
+		j.Starts++
+		if j.Starts > 1 {
+			s.breach("job %s was run twice, the second time by runner %s", j.ID, rn.name)
+		}
+		s.tell(j, "JobStarted")
+		s.emitJob(j, "in_progress")
+		s.watchRunner(rn, rn.session)
+	}
+	return ok(runnerwire.Work{DurationMillis: j.spec.Duration.Milliseconds(), Result: j.spec.Result})
+}
+
+// runnerRenews is held while the job runs. It ends early when the job is
+// cancelled.
+func (s *Server) runnerRenews(r *http.Request) answer {
+	drain(r)
+	rn, j, refusal := s.beginRenewal(r)
+	if j == nil {
+		return refusal
+	}
+	defer s.endRenewal(rn)
+	hold := time.NewTimer(min(s.opts.Hold, s.opts.LostAfter/3))
+	defer hold.Stop()
+	select {
+	case <-j.cancel:
+		return ok(runnerwire.Renewal{Cancelled: true})
+	case <-hold.C:
+	case <-s.done:
+	case <-r.Context().Done():
+		return answer{}
+	}
+	return ok(runnerwire.Renewal{})
+}
+
+func (s *Server) beginRenewal(r *http.Request) (*runner, *job, answer) {
+	s.lock()
+	defer s.unlock()
+	rn, refusal := s.sessionRunner(r)
+	if rn == nil {
+		return nil, nil, refusal
+	}
+	if rn.job == nil || rn.job.State != JobRunning {
+		return nil, nil, restError(http.StatusNotFound, "The job is gone.")
+	}
+	rn.polls++
+	return rn, rn.job, answer{}
+}
+
+func (s *Server) endRenewal(rn *runner) {
+	s.lock()
+	defer s.unlock()
+	rn.polls--
+	rn.lastSeen = s.now()
+}
+
+// runnerCompletes ends the job and, as runners are ephemeral, the registration.
+func (s *Server) runnerCompletes(r *http.Request) answer {
+	var body runnerwire.Completion
+	if err := decode(r, &body); err != nil || body.Result == "" {
+		return restError(http.StatusBadRequest, "Problems parsing JSON")
+	}
+	s.lock()
+	defer s.unlock()
+	rn, refusal := s.sessionRunner(r)
+	if rn == nil {
+		return refusal
+	}
+	j := rn.job
+	if j == nil || j.State != JobRunning {
+		return restError(http.StatusNotFound, "The job is gone.")
+	}
+	s.setJob(rn, nil)
+	s.removeRunner(rn)
+	s.finish(j, body.Result)
+	return noContent()
+}

@@ -1,0 +1,203 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package githubsim
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/corral-dev/corral/sim/githubsim/runnerwire"
+)
+
+// servicePrefix is the base path of the Actions service. It has to be kept by
+// clients, as that of GitHub's tenants has.
+const servicePrefix = "/_services/pipelines"
+
+// queuePath is the path of every message queue; which one is in the query.
+const queuePath = "/_broker/scalesets/message"
+
+// routes maps paths to handlers. REST paths are served with the prefix of
+// GitHub Enterprise Server and without.
+func (s *Server) routes() http.Handler {
+	api := http.NewServeMux()
+	s.restRoutes(api)
+	mux := http.NewServeMux()
+	s.serviceRoutes(mux)
+	s.runnerRoutes(mux)
+	s.adminRoutes(mux)
+	mux.Handle("/api/v3/", http.StripPrefix("/api/v3", api))
+	mux.Handle("/", api)
+	return mux
+}
+
+func (s *Server) restRoutes(mux *http.ServeMux) {
+	mux.Handle("GET /app", s.serve(EndpointApp, s.getApp))
+	mux.Handle("GET /app/installations/{id}", s.serve(EndpointInstallation, s.getInstallation))
+	mux.Handle("POST /app/installations/{id}/access_tokens", s.serve(EndpointAccessToken, s.createAccessToken))
+	mux.Handle("GET /meta", s.serve(EndpointMeta, s.getMeta))
+	mux.Handle("GET /user", s.serve(EndpointUser, s.rest(s.getUser)))
+	mux.Handle("GET /orgs/{org}", s.serve(EndpointOrg, s.rest(s.getOrg)))
+	mux.Handle("GET /repos/{owner}/{repo}", s.serve(EndpointRepository, s.rest(s.getRepository)))
+	repo := "/repos/{owner}/{repo}/actions"
+	mux.Handle("GET "+repo+"/runs", s.serve(EndpointWorkflowRuns, s.rest(s.listRuns)))
+	mux.Handle("GET "+repo+"/runs/{run}/jobs", s.serve(EndpointWorkflowJobs, s.rest(s.listRunJobs)))
+	mux.Handle("GET "+repo+"/jobs/{job}", s.serve(EndpointWorkflowJob, s.rest(s.getWorkflowJob)))
+	mux.Handle("GET /orgs/{org}/repos", s.serve(EndpointOrgRepositories, s.rest(s.listOrgRepositories)))
+	mux.Handle("GET /installation/repositories", s.serve(EndpointRepositories, s.rest(s.listInstallationRepositories)))
+	mux.Handle("GET /rate_limit", s.serve(EndpointRateLimit, s.free(s.getRateLimit)))
+	mux.Handle("GET /orgs/{org}/actions/runner-groups/{id}/repositories",
+		s.serve(EndpointGroupRepositories, s.rest(s.listGroupRepositories)))
+	s.hookRoutes(mux)
+	s.commitRoutes(mux)
+	mux.Handle("POST /actions/runner-registration", s.serve(EndpointRunnerRegistration, s.registerRunner))
+	for _, prefix := range []string{"/orgs/{org}", "/enterprises/{enterprise}"} {
+		mux.Handle("GET "+prefix+"/actions/runner-groups", s.serve(EndpointRunnerGroups, s.rest(s.listGroups)))
+		mux.Handle("GET "+prefix+"/actions/runner-groups/{id}", s.serve(EndpointRunnerGroup, s.rest(s.getGroup)))
+	}
+	for _, prefix := range []string{"/orgs/{org}", "/repos/{owner}/{repo}", "/enterprises/{enterprise}"} {
+		runners := prefix + "/actions/runners"
+		mux.Handle("POST "+runners+"/registration-token", s.serve(EndpointRegistrationToken, s.rest(s.createRegistrationToken)))
+		mux.Handle("POST "+runners+"/generate-jitconfig", s.serve(EndpointGenerateJITConfig, s.rest(s.generateRESTConfig)))
+		mux.Handle("GET "+runners, s.serve(EndpointRunners, s.rest(s.listRunners)))
+		mux.Handle("GET "+runners+"/{id}", s.serve(EndpointRunner, s.rest(s.getRunner)))
+		mux.Handle("DELETE "+runners+"/{id}", s.serve(EndpointDeleteRunner, s.rest(s.deleteRunner)))
+	}
+	mux.Handle("/", s.serve(EndpointUnknown, func(*http.Request) answer {
+		return restError(http.StatusNotFound, "Not Found")
+	}))
+}
+
+func (s *Server) serviceRoutes(mux *http.ServeMux) {
+	runtime := servicePrefix + "/{tenant}/_apis/runtime/"
+	sets := runtime + "runnerscalesets"
+	agents := servicePrefix + "/{tenant}/_apis/distributedtask/pools/0/agents"
+	for pattern, route := range map[string]struct {
+		name Endpoint
+		h    handler
+	}{
+		"GET " + sets:                              {EndpointFindScaleSet, s.admin(s.findScaleSet)},
+		"POST " + sets:                             {EndpointCreateScaleSet, s.admin(s.createScaleSet)},
+		"GET " + sets + "/{id}":                    {EndpointGetScaleSet, s.adminSet(s.getScaleSet)},
+		"PATCH " + sets + "/{id}":                  {EndpointUpdateScaleSet, s.adminSet(s.updateScaleSet)},
+		"DELETE " + sets + "/{id}":                 {EndpointDeleteScaleSet, s.adminSet(s.deleteScaleSet)},
+		"GET " + runtime + "runnergroups/{$}":      {EndpointFindGroup, s.admin(s.findGroup)},
+		"POST " + sets + "/{id}/sessions":          {EndpointCreateSession, s.adminSet(s.createSession)},
+		"PATCH " + sets + "/{id}/sessions/{sid}":   {EndpointRefreshSession, s.adminSet(s.refreshSession)},
+		"DELETE " + sets + "/{id}/sessions/{sid}":  {EndpointDeleteSession, s.adminSet(s.deleteSession)},
+		"POST " + sets + "/{id}/acquirejobs":       {EndpointAcquireJobs, s.acquireJobs},
+		"GET " + sets + "/{id}/acquirablejobs":     {EndpointAcquirableJobs, s.adminSet(s.acquirableJobs)},
+		"POST " + sets + "/{id}/generatejitconfig": {EndpointJITConfig, s.adminSet(s.generateJITConfig)},
+		"GET " + agents:                            {EndpointFindAgent, s.admin(s.findAgent)},
+		"GET " + agents + "/{id}":                  {EndpointGetAgent, s.admin(s.getAgent)},
+		"DELETE " + agents + "/{id}":               {EndpointDeleteAgent, s.admin(s.deleteAgent)},
+		"GET " + queuePath:                         {EndpointGetMessage, s.getMessage},
+		"DELETE " + queuePath + "/{message}":       {EndpointDeleteMessage, s.deleteMessage},
+	} {
+		mux.Handle(pattern, s.serve(route.name, route.h))
+	}
+}
+
+func (s *Server) runnerRoutes(mux *http.ServeMux) {
+	mux.Handle("POST "+runnerwire.PathSession, s.serve(EndpointRunnerSession, s.runnerJoins))
+	mux.Handle("DELETE "+runnerwire.PathSession, s.serve(EndpointRunnerLeave, s.runnerLeaves))
+	mux.Handle("GET "+runnerwire.PathMessage, s.serve(EndpointRunnerMessage, s.runnerPolls))
+	mux.Handle("POST "+runnerwire.PathAcknowledge, s.serve(EndpointRunnerAcknowledge, s.runnerStarts))
+	mux.Handle("POST "+runnerwire.PathRenew, s.serve(EndpointRunnerRenew, s.runnerRenews))
+	mux.Handle("POST "+runnerwire.PathComplete, s.serve(EndpointRunnerComplete, s.runnerCompletes))
+}
+
+// serve counts the call, lets a fault happen in its place, and writes the
+// answer with the ids that GitHub's support asks for.
+func (s *Server) serve(name Endpoint, h handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fault, requestID := s.admit(name, r)
+		w.Header().Set("X-GitHub-Request-Id", strings.ToUpper(requestID[:18]))
+		if strings.HasPrefix(r.URL.Path, servicePrefix) {
+			w.Header().Set("ActivityId", requestID)
+		}
+		if s.opts.ServerVersion != "" {
+			w.Header().Set("X-GitHub-Enterprise-Version", s.opts.ServerVersion)
+		}
+		if s.opts.Latency > 0 && !s.pause(r.Context(), s.opts.Latency) {
+			return
+		}
+		if fault == nil {
+			h(r).write(w)
+			return
+		}
+		s.serveFault(fault, h, w, r)
+	})
+}
+
+// admit counts a call and takes the fault that is meant for it.
+func (s *Server) admit(name Endpoint, r *http.Request) (*Fault, string) {
+	s.lock()
+	defer s.unlock()
+	s.requests[name]++
+	return s.takeFault(name, r), s.newID()
+}
+
+// rest lets in who has a valid token and calls left, holding the lock.
+func (s *Server) rest(h func(r *http.Request, id *identity) answer) handler {
+	return func(r *http.Request) answer {
+		s.lock()
+		defer s.unlock()
+		id, refusal := s.caller(r)
+		if id == nil {
+			return refusal
+		}
+		a, within := s.limited(r, id)
+		if within {
+			a = unmodified(r, h(r, id))
+		}
+		if within && a.status != http.StatusNotModified {
+			id.used++
+		}
+		for key, value := range s.limitHeaders(id) {
+			a = a.with(key, value)
+		}
+		if id.classic {
+			a = a.with("X-OAuth-Scopes", strings.Join(id.scopes, ", "))
+		}
+		return a
+	}
+}
+
+// free is rest for what costs no budget.
+func (s *Server) free(h func(r *http.Request, id *identity) answer) handler {
+	return func(r *http.Request) answer {
+		s.lock()
+		defer s.unlock()
+		id, refusal := s.caller(r)
+		if id == nil {
+			return refusal
+		}
+		return h(r, id)
+	}
+}
+
+// admin lets in who has the admin token of the tenant, holding the lock.
+func (s *Server) admin(h func(r *http.Request, sc *scope) answer) handler {
+	return func(r *http.Request) answer {
+		s.lock()
+		defer s.unlock()
+		claims, valid := s.verify(r, adminAudience, s.identities.adminEpoch)
+		if !valid || claims.Tenant != pathID(r, "tenant") {
+			return serviceError(http.StatusUnauthorized, "InvalidTokenException", "The token is not valid or has expired.")
+		}
+		return h(r, s.world.byTenant[claims.Tenant-1])
+	}
+}
+
+// adminSet is admin for the calls about one scale set.
+func (s *Server) adminSet(h func(r *http.Request, ss *scaleSet) answer) handler {
+	return s.admin(func(r *http.Request, sc *scope) answer {
+		id := pathID(r, "id")
+		ss := s.scaleSets.byID[id]
+		if ss == nil || ss.scope != sc {
+			return scaleSetNotFound(id)
+		}
+		return h(r, ss)
+	})
+}

@@ -1,0 +1,331 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package simrunner does what the process of a GitHub Actions runner does,
+// against the simulated GitHub: it connects with its JIT configuration, waits
+// for a job, pretends to do it, reports the result and exits.
+package simrunner
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/corral-dev/corral/sim/githubsim/runnerwire"
+)
+
+// Exit codes of the runner's own program, Runner.Listener.
+const (
+	// ExitOK: the job is done, whatever its result, or the process was told to end.
+	ExitOK = 0
+	// ExitTerminated: the registration is unknown, the configuration is
+	// unreadable, or the server cannot be reached.
+	ExitTerminated = 1
+	// ExitSessionConflict: another process uses the same configuration.
+	ExitSessionConflict = 5
+	// ExitKilled: the process was killed, and said nothing to anybody.
+	ExitKilled = 137
+)
+
+// Hooks tell how far a runner has come. Each may be nil; none may block.
+type Hooks struct {
+	// Connected is called once the server knows the process.
+	Connected func()
+	// Working is called once a job is the runner's.
+	Working func()
+}
+
+func tell(hook func()) {
+	if hook != nil {
+		hook()
+	}
+}
+
+const (
+	callTimeout = 2 * time.Minute
+	maxAnswer   = 1 << 20
+	leaveWithin = 5 * time.Second
+	firstDelay  = 250 * time.Millisecond
+	maxRetries  = 6
+)
+
+// ContainerExitCode is what the wrapper script of the runner's image makes of
+// an exit code of Runner.Listener: it ends well whenever the listener is done
+// for good.
+func ContainerExitCode(code int) int {
+	switch code {
+	case ExitTerminated, ExitSessionConflict:
+		return ExitOK
+	default:
+		return code
+	}
+}
+
+// Run is a whole life of a runner. It returns the exit code of Runner.Listener
+// and, when that is not 0, why.
+//
+// When ctx ends while it waits, it leaves its session and returns 0; the
+// registration stays. When ctx ends while a job runs, the job is abandoned and
+// the session left. When ctx ends with a cause of its own (see
+// [context.WithCancelCause]) the process is killed: it leaves nothing and
+// reports nothing any more.
+func Run(ctx context.Context, jitConfig string) (exitCode int, err error) {
+	return Hooks{}.Run(ctx, jitConfig)
+}
+
+// Run is [Run], telling how far it has come.
+func (h Hooks) Run(ctx context.Context, jitConfig string) (exitCode int, err error) {
+	config, err := runnerwire.Decode(jitConfig)
+	if err != nil {
+		return ExitTerminated, err
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	defer transport.CloseIdleConnections()
+	p := &process{
+		base:       config.Settings.ServerURLV2,
+		credential: config.Key.D,
+		http:       &http.Client{Transport: transport, Timeout: callTimeout},
+		hooks:      h,
+	}
+	err = p.live(ctx)
+	var refused *refusal
+	switch {
+	case killed(ctx):
+		return ExitKilled, context.Cause(ctx)
+	case err == nil, ctx.Err() != nil:
+		return ExitOK, nil
+	case errors.As(err, &refused) && refused.status == http.StatusConflict:
+		return ExitSessionConflict, err
+	default:
+		return ExitTerminated, err
+	}
+}
+
+type process struct {
+	base       string
+	credential string
+	session    string
+	http       *http.Client
+	hooks      Hooks
+}
+
+// killed says whether ctx ended with a cause of its own.
+func killed(ctx context.Context) bool {
+	return ctx.Err() != nil && !errors.Is(context.Cause(ctx), ctx.Err())
+}
+
+// outlasting is ctx for what must be said although ctx ends, unless it ends by a kill.
+func outlasting(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	context.AfterFunc(ctx, func() {
+		if killed(ctx) {
+			cancel()
+		}
+	})
+	return longer, cancel
+}
+
+// refusal is an answer that does not get better by asking again.
+type refusal struct {
+	status  int
+	message string
+}
+
+func (r *refusal) Error() string { return fmt.Sprintf("%d: %s", r.status, r.message) }
+
+func (p *process) live(ctx context.Context) error {
+	if err := p.join(ctx); err != nil {
+		return err
+	}
+	tell(p.hooks.Connected)
+	for {
+		work, err := p.nextJob(ctx)
+		if err != nil {
+			p.leave(ctx)
+			return err
+		}
+		if work == nil {
+			continue
+		}
+		tell(p.hooks.Working)
+		result, err := p.work(ctx, *work)
+		if err != nil {
+			p.leave(ctx)
+			return err
+		}
+		return p.complete(ctx, result)
+	}
+}
+
+// join opens the session. When ctx ends meanwhile, the answer is waited for a
+// little longer: a session whose id is not known could not be left.
+func (p *process) join(ctx context.Context) error {
+	joining, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(leaveWithin, cancel) })()
+	var session runnerwire.Session
+	if _, err := p.call(joining, http.MethodPost, runnerwire.PathSession, nil, &session); err != nil {
+		return fmt.Errorf("opening the runner's session: %w", err)
+	}
+	p.session = session.SessionID
+	return nil
+}
+
+// nextJob waits for a job and acknowledges it; nil when there was none yet or
+// it was cancelled in between.
+func (p *process) nextJob(ctx context.Context) (*runnerwire.Work, error) {
+	var message runnerwire.JobMessage
+	status, err := p.call(ctx, http.MethodGet, runnerwire.PathMessage, nil, &message)
+	if err != nil {
+		return nil, fmt.Errorf("waiting for a job: %w", err)
+	}
+	if status == http.StatusAccepted {
+		return nil, nil
+	}
+	var work runnerwire.Work
+	_, err = p.call(ctx, http.MethodPost, runnerwire.PathAcknowledge, nil, &work)
+	var refused *refusal
+	if errors.As(err, &refused) && refused.status == http.StatusNotFound {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("acknowledging job %s: %w", message.JobID, err)
+	}
+	return &work, nil
+}
+
+// work passes the job's time, renewing its lock, and gives its result.
+func (p *process) work(ctx context.Context, work runnerwire.Work) (string, error) {
+	if work.DurationMillis <= 0 {
+		return work.Result, nil
+	}
+	renewing, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- p.renew(renewing) }()
+	timer := time.NewTimer(time.Duration(work.DurationMillis) * time.Millisecond)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		stop()
+		<-ended //nolint:errcheck // the job is over: how the renewals ended doesn't matter
+		return work.Result, nil
+	case err := <-ended:
+		if err != nil {
+			return "", fmt.Errorf("renewing the job's lock: %w", err)
+		}
+		return "canceled", nil
+	}
+}
+
+// renew keeps the job's lock until ctx ends; nil says that the job was cancelled.
+func (p *process) renew(ctx context.Context) error {
+	for {
+		var renewal runnerwire.Renewal
+		if _, err := p.call(ctx, http.MethodPost, runnerwire.PathRenew, nil, &renewal); err != nil {
+			return err
+		}
+		if renewal.Cancelled {
+			return nil
+		}
+	}
+}
+
+// complete reports the result. Once sent it must arrive, also when ctx ends.
+func (p *process) complete(ctx context.Context, result string) error {
+	ctx, cancel := outlasting(ctx, callTimeout)
+	defer cancel()
+	_, err := p.call(ctx, http.MethodPost, runnerwire.PathComplete, runnerwire.Completion{Result: result}, nil)
+	if err != nil {
+		return fmt.Errorf("reporting the result: %w", err)
+	}
+	return nil
+}
+
+// leave ends the session as far as that is still possible.
+func (p *process) leave(ctx context.Context) {
+	if killed(ctx) {
+		return
+	}
+	ctx, cancel := outlasting(ctx, leaveWithin)
+	defer cancel()
+	_, _ = p.once(ctx, http.MethodDelete, runnerwire.PathSession, nil, nil) // it expires otherwise
+}
+
+// call repeats what failed on the way or with a 5xx or 429, a few times.
+func (p *process) call(ctx context.Context, method, path string, body, into any) (int, error) {
+	delay := firstDelay
+	for retry := 0; ; retry++ {
+		status, err := p.once(ctx, method, path, body, into)
+		var refused *refusal
+		if err == nil || ctx.Err() != nil || retry == maxRetries || errors.As(err, &refused) {
+			return status, p.forgive(err, retry, path)
+		}
+		timer := time.NewTimer(delay)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return 0, ctx.Err()
+		}
+		delay *= 2
+	}
+}
+
+// forgive takes a repeated report that finds the registration gone for what it
+// is: the first one has arrived.
+func (p *process) forgive(err error, retry int, path string) error {
+	var refused *refusal
+	if retry > 0 && path == runnerwire.PathComplete && errors.As(err, &refused) && refused.status == http.StatusUnauthorized {
+		return nil
+	}
+	return err
+}
+
+func (p *process) once(ctx context.Context, method, path string, body, into any) (int, error) {
+	payload, err := json.Marshal(body)
+	if err != nil {
+		return 0, fmt.Errorf("encoding the body of %s: %w", path, err)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, p.base+path, bytes.NewReader(payload))
+	if err != nil {
+		return 0, fmt.Errorf("making the request for %s: %w", path, err)
+	}
+	req.Header.Set("Authorization", "Bearer "+p.credential)
+	req.Header.Set(runnerwire.HeaderSession, p.session)
+	resp, err := p.http.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = resp.Body.Close() }() // read to its end or given up
+	content, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return 0, fmt.Errorf("reading the answer of %s: %w", path, err)
+	}
+	return resp.StatusCode, read(resp.StatusCode, content, into)
+}
+
+// read sorts an answer into success, refusal and what is worth another try.
+func read(status int, content []byte, into any) error {
+	switch {
+	case status >= http.StatusInternalServerError || status == http.StatusTooManyRequests:
+		return fmt.Errorf("the server answered %d", status)
+	case status >= http.StatusBadRequest:
+		var body struct {
+			Message string `json:"message"`
+		}
+		_ = json.Unmarshal(content, &body) // without a message the status has to do
+		return &refusal{status: status, message: body.Message}
+	case into == nil || len(content) == 0:
+		return nil
+	}
+	if err := json.Unmarshal(content, into); err != nil {
+		return fmt.Errorf("decoding the answer: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,143 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package harness is what the tests of the whole share: a world, the controller as
+// a process of its own in it, Git repositories to declare pools in, and words to wait with.
+package harness
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/corral-dev/corral/sim/world"
+)
+
+// World is a world and the corral command to run in it.
+type World struct {
+	*world.World
+	// Binary is the path of the corral command.
+	Binary string
+}
+
+// Run makes a world for the tests of a package, hands it to ready, runs the tests and
+// ends the world. It returns the exit code for TestMain. What ready returns is called when
+// the tests are over; it may be nil.
+func Run(m *testing.M, options world.Options, ready func(*World) (end func() error, err error)) int {
+	log.SetLogger(logr.Discard())
+	klog.SetLogger(logr.Discard())
+	dir, err := os.MkdirTemp("", "corral-tests-")
+	if err != nil {
+		return fail(err)
+	}
+	defer os.RemoveAll(dir)
+	binary := filepath.Join(dir, "corral")
+	if err := build(binary); err != nil {
+		return fail(err)
+	}
+	w, err := world.Start(context.Background(), options)
+	if err != nil {
+		return fail(err)
+	}
+	code := 1
+	end, err := ready(&World{World: w, Binary: binary})
+	if err == nil {
+		code = m.Run()
+	}
+	for _, err := range []error{err, call(end), w.Stop()} {
+		if err != nil {
+			code = fail(err)
+		}
+	}
+	return code
+}
+
+// build makes the corral command.
+func build(binary string) error {
+	out, err := exec.Command("go", "build", "-trimpath", "-o", binary, "github.com/corral-dev/corral/cmd/corral").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("building corral: %w\n%s", err, out)
+	}
+	return nil
+}
+
+func call(end func() error) error {
+	if end == nil {
+		return nil
+	}
+	return end()
+}
+
+func fail(err error) int {
+	fmt.Fprintln(os.Stderr, err)
+	return 1
+}
+
+// Controller runs the controller until the test ends; its log is shown if the test fails.
+func (w *World) Controller(t *testing.T, args ...string) *world.Controller {
+	t.Helper()
+	c, err := w.RunController(t.Context(), w.Binary, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+		ShowLog(t, c)
+	})
+	return c
+}
+
+// Corral runs the corral command as the cluster's administrator and returns what it says; it must end well.
+func (w *World) Corral(t *testing.T, args ...string) string {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), w.Binary, args...)
+	c.Env = append(os.Environ(), "KUBECONFIG="+w.Cluster.Kubeconfig())
+	out, err := c.CombinedOutput()
+	if err != nil {
+		t.Fatalf("corral %v: %v\n%s", args, err, out)
+	}
+	return string(out)
+}
+
+// ShowLog shows the end of the controller's log if the test failed.
+func ShowLog(t *testing.T, c *world.Controller) {
+	if !t.Failed() {
+		return
+	}
+	text, err := os.ReadFile(c.LogPath)
+	if err != nil {
+		t.Log(err)
+	}
+	t.Logf("the controller's log ends with:\n%s", text[max(0, len(text)-20_000):])
+}
+
+// Patience bounds the wait for anything that must come about. It is ample: machines are
+// busy, and how long something takes is not a test's business.
+const Patience = 90 * time.Second
+
+// Eventually waits until check returns nil, looking again whenever the world may
+// have moved on; the last complaint is the failure.
+func Eventually(t *testing.T, check func(ctx context.Context) error) {
+	t.Helper()
+	if err := world.Until(t.Context(), Patience, check); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Must ends the test if something went wrong that is not what it tests.
+func Must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,154 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package harness
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/sim/localcluster"
+	"github.com/corral-dev/corral/sim/world"
+)
+
+// Right is a verb that the controller may use on a resource, such as patch on runnerpools/status of corral.dev.
+type Right struct{ Verb, Group, Resource string }
+
+func (r Right) String() string { return r.Verb + " " + r.Resource + "." + r.Group }
+
+// unseen are the rights that no request in the suite shows, each with what it is for.
+var unseen = map[Right]string{
+	{"update", "corral.dev", "runnerpools/finalizers"}: "owner references that block deletion, where OwnerReferencesPermissionEnforcement is on",
+	{"update", "corral.dev", "runners/finalizers"}:     "owner references that block deletion, where OwnerReferencesPermissionEnforcement is on",
+	{"get", "", "pods"}:              "a pod that was made and isn't in the cache, as after a restart: controllers/runners tests it",
+	{"get", "corral.dev", "runners"}: "a registration without a Runner, five minutes later: controllers/runners tests it",
+}
+
+// CheckRights holds what the controller asked of the API server against what the chart lets it ask: nothing was refused,
+// nothing was asked that the chart's rules don't name, and, after a run of all tests, each right was used. The world must
+// have been started with Audit.
+func (w *World) CheckRights(ctx context.Context) error {
+	granted, err := grants(ctx, w.Client)
+	if err != nil {
+		return err
+	}
+	log, err := os.Open(w.Cluster.AuditLog())
+	if err != nil {
+		return fmt.Errorf("opening the audit log: %w", err)
+	}
+	defer log.Close()
+	used, refused, err := usedRights(log)
+	if err != nil {
+		return err
+	}
+	complaints := compareRights(granted, used, refused, wholeRun())
+	if len(complaints) > 0 {
+		return fmt.Errorf("rights of the controller:\n  %s", strings.Join(complaints, "\n  "))
+	}
+	return nil
+}
+
+// wholeRun tells whether nobody asked for some of the tests only.
+func wholeRun() bool {
+	for _, name := range []string{"test.run", "test.skip", "test.list"} {
+		if f := flag.Lookup(name); f != nil && f.Value.String() != "" {
+			return false
+		}
+	}
+	return !testing.Short()
+}
+
+// grants returns the rights that the chart's roles give to the controller's ServiceAccount, those in a single namespace included.
+func grants(ctx context.Context, c client.Client) (map[Right]bool, error) {
+	cluster := &rbacv1.ClusterRole{}
+	if err := c.Get(ctx, client.ObjectKey{Name: "corral"}, cluster); err != nil {
+		return nil, fmt.Errorf("reading the controller's ClusterRole: %w", err)
+	}
+	leader := &rbacv1.Role{}
+	if err := c.Get(ctx, client.ObjectKey{Namespace: world.SystemNamespace, Name: "corral-leader"}, leader); err != nil {
+		return nil, fmt.Errorf("reading the Role for leader election: %w", err)
+	}
+	granted := map[Right]bool{}
+	for _, rule := range slices.Concat(cluster.Rules, leader.Rules) {
+		for _, group := range rule.APIGroups {
+			for _, resource := range rule.Resources {
+				for _, verb := range rule.Verbs {
+					granted[Right{verb, group, resource}] = true
+				}
+			}
+		}
+	}
+	return granted, nil
+}
+
+// usedRights reads from an audit log of the controller's requests which rights they took, and which of them were refused.
+func usedRights(log io.Reader) (used, refused map[Right]bool, err error) {
+	used, refused = map[Right]bool{}, map[Right]bool{}
+	err = localcluster.ReadAudit(log, func(r *localcluster.Request) {
+		for _, right := range rightsOf(r) {
+			used[right] = true
+			// What an account may not do that the controller acts as is that account's affair.
+			if r.Forbidden() && r.ImpersonatedUser == nil {
+				refused[right] = true
+			}
+		}
+	})
+	return used, refused, err
+}
+
+// rightsOf are the rights that a request took. A patch that made its object took the right to create it, too. A request as
+// somebody else took the right to be him; what he then may is his own.
+func rightsOf(r *localcluster.Request) []Right {
+	if r.ImpersonatedUser != nil {
+		return []Right{{"impersonate", "", "serviceaccounts"}}
+	}
+	if r.ObjectRef == nil {
+		return nil
+	}
+	right := Right{r.Verb, r.ObjectRef.APIGroup, r.ObjectRef.Resource}
+	if r.ObjectRef.Subresource != "" {
+		right.Resource += "/" + r.ObjectRef.Subresource
+	}
+	if r.Verb == "patch" && r.ResponseStatus.Code == http.StatusCreated {
+		return []Right{right, {"create", right.Group, right.Resource}}
+	}
+	return []Right{right}
+}
+
+// compareRights complains, in a fixed order. Without whole, some tests were left out, and what they use isn't known.
+func compareRights(granted, used, refused map[Right]bool, whole bool) []string {
+	var complaints []string
+	exercised := map[Right]bool{}
+	for right := range used {
+		by := right
+		if !granted[by] {
+			by.Resource = "*" // as of a metrics API, whose resources are metrics
+		}
+		exercised[by] = true
+		if !granted[by] && right.Group != "authorization.k8s.io" { // everybody may ask what he may do
+			complaints = append(complaints, right.String()+": used, and no rule of the chart grants it")
+		}
+	}
+	for right := range refused {
+		complaints = append(complaints, right.String()+": refused by the API server")
+	}
+	for right := range granted {
+		// What is watched is listed, too, where the API server doesn't stream lists.
+		listed := right.Verb == "list" && exercised[Right{"watch", right.Group, right.Resource}]
+		if whole && !exercised[right] && !listed && unseen[right] == "" {
+			complaints = append(complaints, right.String()+": granted, and no test uses it")
+		}
+	}
+	slices.Sort(complaints)
+	return complaints
+}

@@ -1,0 +1,145 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package world
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"github.com/corral-dev/corral/sim/localcluster"
+)
+
+const (
+	// readyTimeout bounds the controller's start.
+	readyTimeout = 30 * time.Second
+	// stopTimeout bounds the controller's end.
+	stopTimeout = 30 * time.Second
+)
+
+// Controller is the controller, a process of its own that acts as its ServiceAccount.
+type Controller struct {
+	// LogPath is the file with its log, one JSON object a line.
+	LogPath string
+	// MetricsURL serves its metrics.
+	MetricsURL string
+
+	command *exec.Cmd
+	ended   chan struct{}
+	err     error // why it ended, once ended is closed
+}
+
+// RunController starts the corral binary as the controller and waits until it is healthy.
+func (w *World) RunController(ctx context.Context, binary string, args ...string) (*Controller, error) {
+	config, err := w.Cluster.ServiceAccountConfig(ctx, SystemNamespace, ServiceAccount)
+	if err != nil {
+		return nil, err
+	}
+	log, err := os.CreateTemp(w.Dir, "controller-*.log")
+	if err != nil {
+		return nil, fmt.Errorf("making the controller's log: %w", err)
+	}
+	defer log.Close()
+	kubeconfig := log.Name() + ".kubeconfig" // others may be starting
+	if err := localcluster.WriteKubeconfig(kubeconfig, config); err != nil {
+		return nil, err
+	}
+	metrics, err := FreeAddress()
+	if err != nil {
+		return nil, err
+	}
+	health, err := FreeAddress()
+	if err != nil {
+		return nil, err
+	}
+	c := &Controller{LogPath: log.Name(), MetricsURL: "http://" + metrics + "/metrics", ended: make(chan struct{})}
+	c.command = exec.Command(binary, append([]string{"controller",
+		"--kubeconfig=" + kubeconfig, "--metrics-addr=" + metrics, "--health-addr=" + health,
+		"--leader-election-namespace=" + SystemNamespace, "--log-encoding=json", "--allow-file-sources"}, args...)...)
+	c.command.Env = append(os.Environ(), w.Env...)
+	c.command.Stdout, c.command.Stderr = log, log
+	c.command.SysProcAttr = &syscall.SysProcAttr{
+		Pdeathsig: syscall.SIGKILL,
+		Setpgid:   true, // an interrupt at the terminal is ours to pass on
+	}
+	if err := c.command.Start(); err != nil {
+		return nil, fmt.Errorf("starting the controller: %w", err)
+	}
+	go func() {
+		c.err = c.command.Wait()
+		close(c.ended)
+	}()
+	if err := c.waitHealthy(ctx, "http://"+health+"/healthz"); err != nil {
+		c.Kill()
+		return nil, fmt.Errorf("%w; its log ends with:\n%s", err, tail(c.LogPath))
+	}
+	return c, nil
+}
+
+// Ended is closed once the process has ended, whoever ended it.
+func (c *Controller) Ended() <-chan struct{} { return c.ended }
+
+// Stop asks the controller to end and waits for it.
+func (c *Controller) Stop() error {
+	if err := c.command.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("stopping the controller: %w", err)
+	}
+	select {
+	case <-c.ended:
+	case <-time.After(stopTimeout):
+		c.Kill()
+		return fmt.Errorf("the controller did not end within %s", stopTimeout)
+	}
+	if c.err != nil {
+		return fmt.Errorf("the controller ended with %w; its log ends with:\n%s", c.err, tail(c.LogPath))
+	}
+	return nil
+}
+
+// Kill ends the controller as a lost machine would: without a word.
+func (c *Controller) Kill() {
+	_ = c.command.Process.Kill()
+	<-c.ended
+}
+
+func (c *Controller) waitHealthy(ctx context.Context, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+		if err != nil {
+			return fmt.Errorf("asking for the controller's health: %w", err)
+		}
+		if answer, err := http.DefaultClient.Do(request); err == nil {
+			_ = answer.Body.Close()
+			if answer.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-c.ended:
+			return fmt.Errorf("the controller ended at once: %w", c.err)
+		case <-ctx.Done():
+			return fmt.Errorf("the controller is not healthy: %w", ctx.Err())
+		}
+	}
+}
+
+// tail returns the end of a file, for an error message.
+func tail(path string) string {
+	const limit = 4 << 10
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text[max(0, len(text)-limit):])
+}

@@ -1,0 +1,239 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package world is everything around the controller, on one machine: an API server
+// with our kinds and the controller's rights installed, a simulated GitHub, and a
+// node that runs the pods' runners. The demo and the tests live in it.
+package world
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/charts"
+	"github.com/corral-dev/corral/controllers"
+	"github.com/corral-dev/corral/sim/githubsim"
+	"github.com/corral-dev/corral/sim/githubsim/simrunner"
+	"github.com/corral-dev/corral/sim/localcluster"
+	"github.com/corral-dev/corral/sim/localcluster/nodeplay"
+)
+
+const (
+	// SystemNamespace is where the controller's ServiceAccount and lease are.
+	SystemNamespace = "corral-system"
+	// ServiceAccount is whom the controller runs as.
+	ServiceAccount = "corral"
+	// Token is a personal access token that the simulated GitHub takes for everything.
+	Token = "ghp_simulated"
+)
+
+// Options of a World.
+type Options struct {
+	GitHub githubsim.Options
+	// Progress of the long part, building the control plane.
+	Progress io.Writer
+	// StartDelay is how long a pod takes to start.
+	StartDelay time.Duration
+	// Nodes is how many nodes there are; one when 0.
+	Nodes int
+	// NoNodes leaves all pods to the caller, who plays nodes of its own with RunRunner.
+	NoNodes bool
+	// Bare leaves out what install installs: that is then up to the caller, and must give the same names.
+	Bare bool
+	// Audit has the API server log the controller's requests to Cluster.AuditLog.
+	Audit bool
+}
+
+// World is all but the controller.
+type World struct {
+	Cluster *localcluster.Cluster
+	GitHub  *githubsim.Running
+	// Node plays the pods, and lets faults strike them; nil with NoNodes.
+	Node *nodeplay.Node
+	// Client is the administrator's.
+	Client client.Client
+	// Dir is a folder of the world's own, gone with it.
+	Dir string
+	// Env is what the controllers find in their environment besides ours.
+	Env []string
+
+	hubs     *sync.Map // from each *githubsim.Running whose runners the node plays
+	stopNode context.CancelFunc
+	nodeDone chan error
+}
+
+// Start makes a world. Stop it also when the caller's context has ended.
+func Start(ctx context.Context, o Options) (*World, error) {
+	var manifests [][]byte
+	if !o.Bare {
+		installed, err := install()
+		if err != nil {
+			return nil, err
+		}
+		manifests = installed
+	}
+	options := localcluster.Options{ControllerManager: true, Manifests: manifests, Progress: o.Progress}
+	if o.Audit {
+		options.AuditUser = "system:serviceaccount:" + SystemNamespace + ":" + ServiceAccount
+	}
+	cluster, err := localcluster.Start(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	w := &World{Cluster: cluster, hubs: &sync.Map{}}
+	if err := w.start(ctx, o); err != nil {
+		return nil, errors.Join(err, w.Stop())
+	}
+	return w, nil
+}
+
+func (w *World) start(ctx context.Context, o Options) (err error) {
+	if w.Dir, err = os.MkdirTemp("", "corral-world-"); err != nil {
+		return fmt.Errorf("making the world's folder: %w", err)
+	}
+	if w.Client, err = client.New(w.Cluster.Config, client.Options{Scheme: controllers.Scheme()}); err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+	if w.GitHub, err = githubsim.Start(o.GitHub); err != nil {
+		return fmt.Errorf("starting the simulated GitHub: %w", err)
+	}
+	w.GitHub.AddToken(Token)
+	w.hubs.Store(w.GitHub, nil)
+	if o.NoNodes {
+		return nil
+	}
+	w.Node, err = nodeplay.New(w.Cluster.Config, nodeplay.Options{
+		Nodes: o.Nodes, Run: RunRunner, StartDelay: o.StartDelay,
+		OnFault: func(pod *corev1.Pod, _ nodeplay.Mishap) { w.excuse(pod.Name) },
+	})
+	if err != nil {
+		return err
+	}
+	node, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	w.stopNode, w.nodeDone = cancel, make(chan error, 1)
+	go func() { w.nodeDone <- w.Node.Play(node) }()
+	return nil
+}
+
+// WithGitHub returns the same world with another GitHub, until that is closed by end. Stop the world itself only.
+func (w *World) WithGitHub(o githubsim.Options) (other *World, end func(), err error) {
+	beside := *w
+	if beside.GitHub, err = githubsim.Start(o); err != nil {
+		return nil, nil, fmt.Errorf("starting another simulated GitHub: %w", err)
+	}
+	beside.GitHub.AddToken(Token)
+	w.hubs.Store(beside.GitHub, nil)
+	return &beside, func() {
+		w.hubs.Delete(beside.GitHub)
+		beside.GitHub.Close()
+	}, nil
+}
+
+// excuse tells every GitHub of a runner that isn't to blame: only one of them knows it.
+func (w *World) excuse(runner string) {
+	w.hubs.Range(func(hub, _ any) bool {
+		hub.(*githubsim.Running).Excuse(runner)
+		return true
+	})
+}
+
+// RunRunner is the runner container of every pod.
+func RunRunner(ctx context.Context, jitConfig string, reached func(nodeplay.Stage)) int {
+	hooks := simrunner.Hooks{
+		Connected: func() { reached(nodeplay.Connected) },
+		Working:   func() { reached(nodeplay.Working) },
+	}
+	code, _ := hooks.Run(ctx, jitConfig)
+	return code
+}
+
+// Stop ends the node, GitHub and the cluster, in this order.
+func (w *World) Stop() error {
+	var errs []error
+	if w.stopNode != nil {
+		w.stopNode()
+		errs = append(errs, <-w.nodeDone)
+	}
+	if w.GitHub != nil {
+		w.GitHub.Close()
+	}
+	errs = append(errs, w.Cluster.Stop())
+	if w.Dir != "" {
+		errs = append(errs, os.RemoveAll(w.Dir))
+	}
+	return errors.Join(errs...)
+}
+
+// install returns what a cluster needs before the controller can run: our kinds,
+// and the ServiceAccount with the generated rights.
+func install() ([][]byte, error) {
+	manifests := access()
+	for _, folder := range []string{"corral/files/crds", "corral/files/rbac"} {
+		files, err := fs.Glob(charts.Corral, folder+"/*.yaml")
+		if err != nil {
+			return nil, fmt.Errorf("reading the chart: %w", err)
+		}
+		for _, file := range files {
+			text, err := charts.Corral.ReadFile(file)
+			if err != nil {
+				return nil, fmt.Errorf("reading the chart: %w", err)
+			}
+			manifests = append(manifests, bytes.TrimSpace(text))
+		}
+	}
+	return manifests, nil
+}
+
+// access is what the chart makes besides the generated rules, without the controller:
+// that is a process of its own here.
+func access() [][]byte {
+	documents := [][]byte{[]byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: " + SystemNamespace + "}\n")}
+	for document := range bytes.SplitSeq(charts.Default, []byte("---\n")) {
+		if !bytes.Contains(document, []byte("\nkind: Deployment\n")) {
+			documents = append(documents, document)
+		}
+	}
+	return documents
+}
+
+// Connect makes an organization on the simulated GitHub and a namespace with a
+// GitHubConnection to it and its Secret.
+func (w *World) Connect(ctx context.Context, namespace, name, organization string) error {
+	w.GitHub.AddOrg(organization)
+	if err := w.Cluster.CreateNamespace(ctx, namespace); err != nil {
+		return fmt.Errorf("making namespace %s: %w", namespace, err)
+	}
+	if err := w.Client.Create(ctx, w.CredentialsSecret(namespace, name)); err != nil {
+		return fmt.Errorf("making the credentials: %w", err)
+	}
+	connection := &v1alpha1.GitHubConnection{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: v1alpha1.GitHubConnectionSpec{
+			URL: w.GitHub.ConfigURL(organization), SecretRef: &v1alpha1.LocalObjectReference{Name: name},
+		},
+	}
+	if err := w.Client.Create(ctx, connection); err != nil {
+		return fmt.Errorf("making the connection: %w", err)
+	}
+	return nil
+}
+
+// CredentialsSecret returns a Secret with a token that works.
+func (*World) CredentialsSecret(namespace, name string) *corev1.Secret {
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		StringData: map[string]string{v1alpha1.TokenKey: Token},
+	}
+}
