@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -55,10 +56,12 @@ type Evaluator struct {
 	// Executable that runs Main when it is started as a child.
 	Executable string
 	limits     EvaluatorLimits
+	children   int
 	slots      *turns.Limiter
 
 	mu     sync.Mutex
 	idle   []*process
+	busy   int      // namespaces that ask now, each in a child of its own
 	spare  *process // was never asked; nil while there is none
 	asking map[string]chan struct{}
 	closed bool
@@ -71,7 +74,7 @@ func NewEvaluator(children int, limits EvaluatorLimits) (*Evaluator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("finding the running binary: %w", err)
 	}
-	return &Evaluator{Executable: executable, limits: limits, slots: turns.New(children), asking: map[string]chan struct{}{}}, nil
+	return &Evaluator{Executable: executable, limits: limits, children: children, slots: turns.New(children), asking: map[string]chan struct{}{}}, nil
 }
 
 // Close ends the children.
@@ -145,11 +148,12 @@ func (e *Evaluator) inTurn(ctx context.Context, namespace, program string, do fu
 		return fmt.Errorf("waiting for its turn: %w", err)
 	}
 	defer leave()
-	child, err := e.take(program)
+	child, err := e.take(namespace, program)
 	if err != nil {
 		return err
 	}
 	fresh := child.requests == 0
+	child.namespace = namespace
 	err = do(child)
 	if e.giveBack(child) || fresh || ctx.Err() != nil {
 		return err
@@ -157,6 +161,7 @@ func (e *Evaluator) inTurn(ctx context.Context, namespace, program string, do fu
 	if child, err = e.fresh(); err != nil {
 		return err
 	}
+	child.namespace = namespace
 	defer func() { e.giveBack(child) }()
 	return do(child)
 }
@@ -180,27 +185,35 @@ func (e *Evaluator) enter(ctx context.Context, namespace string) (leave func(), 
 		<-alone
 		return nil, err
 	}
+	e.count(1)
 	return func() {
+		e.count(-1)
 		e.slots.Leave(round, turns.Unknown)
 		<-alone
 	}, nil
 }
 
-// take returns a child that nobody asks: rather one that has the program.
-func (e *Evaluator) take(program string) (*process, error) {
+// count counts those who ask.
+func (e *Evaluator) count(by int) {
 	e.mu.Lock()
-	chosen := -1
-	for i, p := range e.idle {
-		if chosen < 0 || p.has[program] {
-			chosen = i
-		}
+	defer e.mu.Unlock()
+	e.busy += by
+}
+
+// take returns a child that nobody asks. A namespace that ends its child should end none of another: so it gets the one
+// that it had last, else a fresh one as long as there may be more, else rather one that has the program.
+func (e *Evaluator) take(namespace, program string) (*process, error) {
+	e.mu.Lock()
+	chosen := slices.IndexFunc(e.idle, func(p *process) bool { return p.namespace == namespace })
+	if chosen < 0 && len(e.idle) > 0 && len(e.idle)+e.busy > e.children {
+		chosen = max(0, slices.IndexFunc(e.idle, func(p *process) bool { return p.has[program] }))
 	}
 	if chosen < 0 {
 		e.mu.Unlock()
 		return e.fresh()
 	}
 	p := e.idle[chosen]
-	e.idle = append(e.idle[:chosen:chosen], e.idle[chosen+1:]...)
+	e.idle = slices.Delete(e.idle, chosen, chosen+1)
 	e.mu.Unlock()
 	return p, nil
 }

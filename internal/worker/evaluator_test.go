@@ -173,6 +173,23 @@ func TestANamespaceHasOneChildAtATime(t *testing.T) {
 	}
 }
 
+// A fresh child takes a tenth of a second to start and to load what is asked of it.
+func TestAHostileNamespaceEndsNoChildOfAnother(t *testing.T) {
+	e := newEvaluator(t, 2)
+	quiet := load(t, e, of("quiet", "p", limits(honest)))
+	ask(t, "quiet", quiet)
+	warm := e.idle[0]
+	for i := range 3 {
+		greedy := load(t, e, of("greedy", fmt.Sprint("p", i), hostile["never ends"]))
+		for range 2 {
+			ask(t, "greedy", greedy)
+		}
+	}
+	if warm.isOver() {
+		t.Error("the child that has the other namespace's policy was ended")
+	}
+}
+
 func TestAPolicyIsLoadedAgainInEachFreshChild(t *testing.T) {
 	e := newEvaluator(t, 1)
 	p := load(t, e, of("ci", "p", limits(honest)))

@@ -40,6 +40,8 @@ type process struct {
 	stderr   *capped
 	requests int
 	has      map[string]bool // the programs that it has loaded
+	// namespace that it was asked for last
+	namespace string
 }
 
 // start starts a child and waits until it is ready: what its start takes is nobody's fault.
