@@ -7,6 +7,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // Defaults of DemandSpec and what else says how many runners there should be.
@@ -23,10 +24,8 @@ const (
 	DefaultScaleUpThreshold = 80
 	// DefaultScaleDownThreshold is the percentage of busy runners below which there are fewer.
 	DefaultScaleDownThreshold = 30
-	// DefaultScaleUpFactor is the percentage of the number before that there are then.
-	DefaultScaleUpFactor = 130
-	// DefaultScaleDownFactor is the percentage of the number before that there are then.
-	DefaultScaleDownFactor = 70
+	// DefaultBusyChange is how many more, or fewer, runners there are then.
+	DefaultBusyChange = "30%"
 )
 
 // Registration is how a pool's runners are registered on GitHub.
@@ -184,8 +183,6 @@ type JobsMetric struct {
 }
 
 // BusyMetric proposes a total from the part of the runners that is busy.
-// +kubebuilder:validation:XValidation:rule="!(has(self.scaleUpFactor) && has(self.scaleUpAdjustment))",message="scaleUpFactor and scaleUpAdjustment must not both be set"
-// +kubebuilder:validation:XValidation:rule="!(has(self.scaleDownFactor) && has(self.scaleDownAdjustment))",message="scaleDownFactor and scaleDownAdjustment must not both be set"
 type BusyMetric struct {
 	// scaleUpThreshold is the percentage of busy runners from which there are more. Default: 80.
 	// +optional
@@ -197,26 +194,18 @@ type BusyMetric struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=99
 	ScaleDownThreshold *int32 `json:"scaleDownThreshold,omitempty"`
-	// scaleUpFactor is a percentage of the number before, rounded up. Default: 130.
+	// scaleUpBy is how many more there are, as a number or a percentage of the number before, rounded up. Default: 30%.
 	// +optional
-	// +kubebuilder:validation:Minimum=101
-	// +kubebuilder:validation:Maximum=1000
-	ScaleUpFactor *int32 `json:"scaleUpFactor,omitempty"`
-	// scaleDownFactor is a percentage of the number before, rounded down. Default: 70.
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:XValidation:rule="type(self) == string || (self >= 0 && self <= 999999)",message="must be 0 to 999999, or a percentage"
+	// +kubebuilder:validation:Pattern=`^[0-9]{1,6}%?$`
+	ScaleUpBy *intstr.IntOrString `json:"scaleUpBy,omitempty"`
+	// scaleDownBy is how many fewer there are, as a number or a percentage of the number before, rounded up. Default: 30%.
 	// +optional
-	// +kubebuilder:validation:Minimum=0
-	// +kubebuilder:validation:Maximum=99
-	ScaleDownFactor *int32 `json:"scaleDownFactor,omitempty"`
-	// scaleUpAdjustment is how many more there are instead.
-	// +optional
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=1000
-	ScaleUpAdjustment *int32 `json:"scaleUpAdjustment,omitempty"`
-	// scaleDownAdjustment is how many fewer there are instead.
-	// +optional
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=1000
-	ScaleDownAdjustment *int32 `json:"scaleDownAdjustment,omitempty"`
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:XValidation:rule="type(self) == string || (self >= 0 && self <= 999999)",message="must be 0 to 999999, or a percentage"
+	// +kubebuilder:validation:Pattern=`^[0-9]{1,6}%?$`
+	ScaleDownBy *intstr.IntOrString `json:"scaleDownBy,omitempty"`
 }
 
 // PrometheusMetric is the value of a query.
@@ -259,23 +248,6 @@ type ExternalMetric struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$`
 	MaxAge *metav1.Duration `json:"maxAge,omitempty"`
-}
-
-// WarmSpec says how many idle runners there are beyond scale.idle, and for how long.
-// +kubebuilder:validation:MinProperties=1
-type WarmSpec struct {
-	// percentOfBusy keeps idle runners as a percentage of those with a job, rounded up, where that is
-	// more than scale.idle.
-	// +optional
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=1000
-	PercentOfBusy *int32 `json:"percentOfBusy,omitempty"`
-	// timeToLive ends idle runners when there was no job for so long; the next job brings them back. min stays.
-	// Default: they stay.
-	// +optional
-	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$`
-	TimeToLive *metav1.Duration `json:"timeToLive,omitempty"`
 }
 
 // Schedule sets numbers of spec.scale for a time: exactly one of weekly, cron and once says when. Of several that
@@ -368,11 +340,6 @@ type ScalingBehavior struct {
 	// scaleDown bounds how it falls. Default: at once; idle runners are kept for 30 s in any case.
 	// +optional
 	ScaleDown *ScalingRules `json:"scaleDown,omitempty"`
-	// scaleDownDelay is how long the number doesn't fall after it rose (ARC's scaleDownDelaySecondsAfterScaleOut).
-	// +optional
-	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$`
-	ScaleDownDelay *metav1.Duration `json:"scaleDownDelay,omitempty"`
 }
 
 // ScalingPolicySelect says which of several policies holds.
@@ -521,12 +488,17 @@ func (b *BusyMetric) GetScaleDownThreshold() int32 {
 	return valueOr(b.ScaleDownThreshold, DefaultScaleDownThreshold)
 }
 
-// GetScaleUpFactor returns a percentage of the number before.
-func (b *BusyMetric) GetScaleUpFactor() int32 { return valueOr(b.ScaleUpFactor, DefaultScaleUpFactor) }
+// GetScaleUpBy returns how many more runners there are.
+func (b *BusyMetric) GetScaleUpBy() intstr.IntOrString { return changeOr(b.ScaleUpBy) }
 
-// GetScaleDownFactor returns a percentage of the number before.
-func (b *BusyMetric) GetScaleDownFactor() int32 {
-	return valueOr(b.ScaleDownFactor, DefaultScaleDownFactor)
+// GetScaleDownBy returns how many fewer runners there are.
+func (b *BusyMetric) GetScaleDownBy() intstr.IntOrString { return changeOr(b.ScaleDownBy) }
+
+func changeOr(by *intstr.IntOrString) intstr.IntOrString {
+	if by == nil {
+		return intstr.FromString(DefaultBusyChange)
+	}
+	return *by
 }
 
 // GetMaxAge returns how old a sample may be.

@@ -66,28 +66,13 @@ type RunnerPoolSpec struct {
 	// +optional
 	Mode PoolMode `json:"mode,omitempty"`
 
-	// scale bounds how many runners there are.
+	// scale says how many runners there are, when, and how fast that changes.
 	// +optional
 	Scale ScaleSpec `json:"scale,omitempty"`
-
-	// schedules set numbers of scale for times.
-	// +optional
-	// +listType=map
-	// +listMapKey=name
-	// +kubebuilder:validation:MaxItems=32
-	Schedules []Schedule `json:"schedules,omitempty"`
-
-	// warm says how many idle runners there are beyond scale.idle, and for how long.
-	// +optional
-	Warm *WarmSpec `json:"warm,omitempty"`
 
 	// demand says what tells of jobs beside the scale set.
 	// +optional
 	Demand DemandSpec `json:"demand,omitempty"`
-
-	// behavior bounds how fast the number of runners changes.
-	// +optional
-	Behavior *ScalingBehavior `json:"behavior,omitempty"`
 
 	// deadlines bound how long a runner may stay in a state.
 	// +optional
@@ -138,6 +123,30 @@ type ScaleSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100000
 	Idle *int32 `json:"idle,omitempty"`
+
+	// idlePercentOfBusy keeps idle runners as a percentage of those with a job, rounded up, where that is more than idle.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	IdlePercentOfBusy *int32 `json:"idlePercentOfBusy,omitempty"`
+
+	// idleTimeout ends idle runners after so long without a job; the next job brings them back. min stays.
+	// Default: they stay.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$`
+	IdleTimeout *metav1.Duration `json:"idleTimeout,omitempty"`
+
+	// schedules set min, max and idle for times.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=32
+	Schedules []Schedule `json:"schedules,omitempty"`
+
+	// behavior bounds how fast the number of runners changes, as that of a HorizontalPodAutoscaler does.
+	// +optional
+	Behavior *ScalingBehavior `json:"behavior,omitempty"`
 }
 
 // UnboundedMax stands for "no maximum", as in ARC.

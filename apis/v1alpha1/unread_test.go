@@ -23,13 +23,13 @@ import (
 // poisons are fields of each kind that Go can't read, and what is said of them.
 var poisons = map[string]struct{ object, unreadable, lost string }{
 	"RunnerPool": {
-		object: `"spec":{"connectionRef":{"name":"main"},"warm":{"timeToLive":"banana"},"update":{"maxSurge":5000000000},` +
+		object: `"spec":{"connectionRef":{"name":"main"},"update":{"maxSurge":5000000000},"scale":{"idleTimeout":"banana",` +
 			`"schedules":[{"name":"a","cron":{"start":"x","duration":"1h"}},{"name":"b","cron":{"start":"y","duration":"2 weeks"}}],` +
-			`"behavior":{"scaleUp":{"tolerance":"1e-2147483647"}}}`,
-		unreadable: `spec.behavior.scaleUp.tolerance: "1e-2147483647" is no quantity: write it as 250m, 2 or 8Gi
-spec.schedules[1].cron.duration: time: unknown unit " weeks" in duration "2 weeks"
-spec.update.maxSurge: json: cannot unmarshal number 5000000000 into Go value of type int32
-spec.warm.timeToLive: time: invalid duration "banana"`,
+			`"behavior":{"scaleUp":{"tolerance":"1e-2147483647"}}}}`,
+		unreadable: `spec.scale.behavior.scaleUp.tolerance: "1e-2147483647" is no quantity: write it as 250m, 2 or 8Gi
+spec.scale.idleTimeout: time: invalid duration "banana"
+spec.scale.schedules[1].cron.duration: time: unknown unit " weeks" in duration "2 weeks"
+spec.update.maxSurge: json: cannot unmarshal number 5000000000 into Go value of type int32`,
 	},
 	"PoolSource": {
 		object:     `"spec":{"timeout":"99999999999h","prune":"no"},"status":{"inventory":{"entries":[{"id":"a","v":"b"}]}}`,
@@ -112,7 +112,7 @@ func TestWhatCanBeReadOfAnObjectIsRead(t *testing.T) {
 }
 
 func TestStrictReadingRefuses(t *testing.T) {
-	const text = `{"spec":{"warm":{"timeToLive":"banana"}}}`
+	const text = `{"spec":{"scale":{"idleTimeout":"banana"}}}`
 	if err := kjson.UnmarshalCaseSensitivePreserveInts([]byte(text), v1alpha1.Strict(&v1alpha1.RunnerPool{})); err == nil {
 		t.Error("a duration that is none was taken")
 	}
@@ -120,8 +120,8 @@ func TestStrictReadingRefuses(t *testing.T) {
 	if err != nil || len(strict) != 1 {
 		t.Errorf("an unknown field: %v, %v", strict, err)
 	}
-	pool := map[string]any{"spec": map[string]any{"warm": map[string]any{"timeToLive": "banana"}}}
-	if err := v1alpha1.FromUnstructured(pool, &v1alpha1.RunnerPool{}); err == nil || !strings.HasPrefix(err.Error(), "spec.warm.timeToLive: ") {
+	pool := map[string]any{"spec": map[string]any{"scale": map[string]any{"idleTimeout": "banana"}}}
+	if err := v1alpha1.FromUnstructured(pool, &v1alpha1.RunnerPool{}); err == nil || !strings.HasPrefix(err.Error(), "spec.scale.idleTimeout: ") {
 		t.Errorf("from its fields: %v", err)
 	}
 }

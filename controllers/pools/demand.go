@@ -48,7 +48,7 @@ func (x *run) gauge() {
 	if s.Jobs > 0 || s.Runners.Busy > 0 || x.recall.lastJob.IsZero() {
 		x.recall.lastJob = x.Now()
 	}
-	warm := demand.Warm(x.pool.Spec.Warm, demand.Activity{
+	warm := demand.Warm(x.pool.Spec.Scale, demand.Activity{
 		Idle: x.scale.Idle, Jobs: s.Jobs, Busy: s.Runners.Busy, LastJob: x.recall.lastJob, Now: x.Now(),
 	})
 	x.lookAgain(warm.Next)
@@ -100,10 +100,10 @@ func (x *run) scheduled() {
 	declared, last := x.pool.Spec.Scale, x.pool.Status.Schedule
 	x.scale = policy.Scale{Min: declared.GetMin(), Max: declared.GetMax(), Idle: declared.GetIdle()}
 	x.pool.Status.Schedule = nil
-	if len(x.pool.Spec.Schedules) == 0 {
+	if len(x.pool.Spec.Scale.Schedules) == 0 {
 		return
 	}
-	plan, problems := schedule.Compile(x.pool.Spec.Schedules)
+	plan, problems := schedule.Compile(x.pool.Spec.Scale.Schedules)
 	for _, p := range problems {
 		x.misread(p.String())
 	}
@@ -141,7 +141,7 @@ func (x *run) misunderstood() error {
 
 // pace lets the desired number change no faster than the pool's behavior allows.
 func (x *run) pace(in *scaling.Input) {
-	b := x.pool.Spec.Behavior
+	b := x.pool.Spec.Scale.Behavior
 	if b == nil || !in.JobsKnown || in.Suspended {
 		x.recall.isPaced = false
 		return

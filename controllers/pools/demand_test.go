@@ -114,23 +114,23 @@ func TestSchedulesSetWhatAPoolDeclares(t *testing.T) {
 	b.start()
 	b.now = time.Date(2026, 5, 4, 7, 59, 0, 0, time.UTC) // a Monday
 	b.change(func(p *v1alpha1.RunnerPool) {
-		p.Spec.Schedules = []v1alpha1.Schedule{
+		p.Spec.Scale.Schedules = []v1alpha1.Schedule{
 			{Name: "nowhere", Zone: "Mars/Olympus", Weekly: &v1alpha1.WeeklyWindow{From: "00:00", To: "24:00"}, Scale: v1alpha1.ScheduledScale{Idle: new(int32(9))}},
 			{Name: "day", Weekly: &v1alpha1.WeeklyWindow{Days: []v1alpha1.Weekday{"Monday"}, From: "08:00", To: "18:00"}, Scale: v1alpha1.ScheduledScale{Idle: new(int32(2))}},
 		}
 	})
 	b.wantDecided(0, "0 jobs")
-	if got := b.readyReason(); !strings.Contains(got, "InvalidSpec: spec.schedules[0].zone") {
+	if got := b.readyReason(); !strings.Contains(got, "InvalidSpec: spec.scale.schedules[0].zone") {
 		t.Errorf("ready: %s", got)
 	}
 	b.now = b.now.Add(time.Minute)
-	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Schedules = p.Spec.Schedules[1:] })
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Schedules = p.Spec.Scale.Schedules[1:] })
 	b.wantDecided(2, "0 jobs + 2 idle")
 	s := b.pool().Status.Schedule
 	if s == nil || len(s.Active) != 1 || s.Active[0] != "day" || s.Idle != 2 || s.Max != 5 || !s.Next.Time.Equal(time.Date(2026, 5, 4, 18, 0, 0, 0, time.UTC)) {
 		t.Errorf("schedule: %+v", s)
 	}
-	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Schedules[0].Zone = "Mars/Olympus" })
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Schedules[0].Zone = "Mars/Olympus" })
 	b.wantDecided(2, "0 jobs + 2 idle")
 }
 
@@ -139,7 +139,7 @@ func TestWarmRunnersEndWithoutJobs(t *testing.T) {
 	b.start()
 	b.change(func(p *v1alpha1.RunnerPool) {
 		p.Spec.Scale.Idle = new(int32(2))
-		p.Spec.Warm = &v1alpha1.WarmSpec{TimeToLive: &metav1.Duration{Duration: time.Hour}}
+		p.Spec.Scale.IdleTimeout = &metav1.Duration{Duration: time.Hour}
 	})
 	b.wantDecided(2, "+ 2 idle")
 	b.now = b.now.Add(59 * time.Minute)
@@ -154,7 +154,7 @@ func TestBehaviorPacesThePool(t *testing.T) {
 	b := newBench(t)
 	b.start()
 	b.change(func(p *v1alpha1.RunnerPool) {
-		p.Spec.Behavior = &v1alpha1.ScalingBehavior{ScaleUp: &v1alpha1.ScalingRules{Policies: []v1alpha1.ScalingPolicy{{Type: v1alpha1.ScalePods, Value: 2, PeriodSeconds: 60}}}}
+		p.Spec.Scale.Behavior = &v1alpha1.ScalingBehavior{ScaleUp: &v1alpha1.ScalingRules{Policies: []v1alpha1.ScalingPolicy{{Type: v1alpha1.ScalePods, Value: 2, PeriodSeconds: 60}}}}
 	})
 	b.reconcile()
 	b.words.Assigned = 5

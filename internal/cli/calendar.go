@@ -205,7 +205,7 @@ func (o *calendarOptions) controllerZone() string {
 func (o *calendarOptions) place(p declaredPool) *time.Location {
 	zone := string(o.zone)
 	if zone == "" {
-		zone = zoneOf(p.Spec.Schedules)
+		zone = zoneOf(p.Spec.Scale.Schedules)
 	}
 	place, err := wallclock.Location(zone)
 	if err != nil {

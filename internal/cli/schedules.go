@@ -22,13 +22,13 @@ func scheduled(pool *v1alpha1.RunnerPool, now schedule.Now) policy.Pool {
 
 // scheduledAt is scheduled for one time.
 func scheduledAt(pool *v1alpha1.RunnerPool, at time.Time) policy.Pool {
-	plan, _ := schedule.Compile(pool.Spec.Schedules) // checkSchedules told what is wrong
+	plan, _ := schedule.Compile(pool.Spec.Scale.Schedules) // checkSchedules told what is wrong
 	return scheduled(pool, plan.At(at, pool.Spec.Scale))
 }
 
 // checkSchedules tells the first problem of a pool's schedules.
 func checkSchedules(pool *v1alpha1.RunnerPool) error {
-	if _, problems := schedule.Compile(pool.Spec.Schedules); len(problems) > 0 {
+	if _, problems := schedule.Compile(pool.Spec.Scale.Schedules); len(problems) > 0 {
 		return errors.New(problems[0].String())
 	}
 	return nil

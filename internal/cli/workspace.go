@@ -104,7 +104,7 @@ func newWorkspace(result compiled, o *policyOptions) (*workspace, error) {
 		if err := v1alpha1.FromUnstructured(object.Manifest.Object, pool); err != nil {
 			return nil, fmt.Errorf("reading %s: %w", object.Path, err)
 		}
-		plan, problems := schedule.Compile(pool.Spec.Schedules)
+		plan, problems := schedule.Compile(pool.Spec.Scale.Schedules)
 		p := declaredPool{pool, object, plan}
 		w.pools = append(w.pools, p)
 		w.Diagnostics = append(w.Diagnostics, p.diagnose(append(problems, demandProblems(pool)...))...)

@@ -69,17 +69,17 @@ func TestDiagnosticsSayWhereAndWhat(t *testing.T) {
 				"pools.cue:9:18: pools.linux.spec.template.spec.servceAccountName: field not allowed; did you mean serviceAccountName?",
 				"pools.cue:9:72: pools.linux.spec.template.spec.containers[0].imge: field not allowed; did you mean image?"}},
 		"a field that resembles none": {pool("scale: threshold: 3\n" + template), []string{
-			"pools.cue:8:8: pools.linux.spec.scale.threshold: field not allowed; allowed here: idle, max, min"}},
+			"pools.cue:8:8: pools.linux.spec.scale.threshold: field not allowed; allowed here: behavior, idle, idlePercentOfBusy, idleTimeout, max, min, schedules"}},
 		"min and idle above max": {pool("scale: {max: 2, min: 3, idle: 4}\n" + template), []string{
 			"pools.cue:8:22: pools.linux.spec.scale.min: min 3 is above max 2",
 			"pools.cue:8:31: pools.linux.spec.scale.idle: idle 4 is above max 2"}},
-		"a schedule without a time": {pool("schedules: [{name: \"a\", scale: max: 1}]\n" + template), []string{
-			"pools.cue:8:13: pools.linux.spec.schedules[0]: exactly one of weekly, cron and once must be set"}},
+		"a schedule without a time": {pool("scale: schedules: [{name: \"a\", scale: max: 1}]\n" + template), []string{
+			"pools.cue:8:20: pools.linux.spec.scale.schedules[0]: exactly one of weekly, cron and once must be set"}},
 		"a schedule that holds once, in a zone": {
-			pool("schedules: [{name: \"b\", zone: \"Asia/Tokyo\", once: {from: \"2026-01-01T00:00:00Z\", to: \"2026-01-02T00:00:00Z\"}, scale: max: 1}]\n" + template), []string{
-				"pools.cue:8:13: pools.linux.spec.schedules[0]: once has times with an offset, and no zone"}},
-		"a schedule with min above max": {pool("schedules: [{name: \"c\", cron: {start: \"0 7 * * *\", duration: \"1h\"}, scale: {max: 1, min: 2}}]\n" + template), []string{
-			"pools.cue:8:69: pools.linux.spec.schedules[0].scale: min 2 is above max 1"}},
+			pool("scale: schedules: [{name: \"b\", zone: \"Asia/Tokyo\", once: {from: \"2026-01-01T00:00:00Z\", to: \"2026-01-02T00:00:00Z\"}, scale: max: 1}]\n" + template), []string{
+				"pools.cue:8:20: pools.linux.spec.scale.schedules[0]: once has times with an offset, and no zone"}},
+		"a schedule with min above max": {pool("scale: schedules: [{name: \"c\", cron: {start: \"0 7 * * *\", duration: \"1h\"}, scale: {max: 1, min: 2}}]\n" + template), []string{
+			"pools.cue:8:76: pools.linux.spec.scale.schedules[0].scale: min 2 is above max 1"}},
 		"a metric that is two": {pool("demand: metrics: [{name: \"b\", busy: {}, jobs: repositories: [\"x\"]}]\n" + template), []string{
 			"pools.cue:8:19: pools.linux.spec.demand.metrics[0]: exactly one of jobs, busy, prometheus and external must be set"}},
 		"a scale set's name without a scale set": {pool("registration: \"REST\"\nscaleSetName: \"x\"\n" + template), []string{
@@ -90,11 +90,11 @@ func TestDiagnosticsSayWhereAndWhat(t *testing.T) {
 			`pools.cue:8:14: pools.linux.spec.scale.max: invalid value "2": must be int, not string`}},
 		"not a duration": {pool("deadlines: startup: \"10\"\n" + template), []string{
 			`pools.cue:8:21: pools.linux.spec.deadlines.startup: must be a duration such as 90s, 10m or 1h30m`}},
-		"what takes no decoder": {pool("warm: timeToLive: \"banana\"\nupdate: {maxSurge: 5000000000, canary: runners: \"99999999%\"}\nbehavior: scaleUp: tolerance: \"1e1.5\"\n" + template), []string{
-			`pools.cue:8:19: pools.linux.spec.warm.timeToLive: must be a duration such as 90s, 10m or 1h30m`,
+		"what takes no decoder": {pool("scale: idleTimeout: \"banana\"\nupdate: {maxSurge: 5000000000, canary: runners: \"99999999%\"}\nscale: behavior: scaleUp: tolerance: \"1e1.5\"\n" + template), []string{
+			`pools.cue:8:21: pools.linux.spec.scale.idleTimeout: must be a duration such as 90s, 10m or 1h30m`,
 			`pools.cue:9:20: pools.linux.spec.update.maxSurge: must be 0 to 999999, or a percentage such as 25%`,
 			`pools.cue:9:49: pools.linux.spec.update.canary.runners: must be 0 to 999999, or a percentage such as 25%`,
-			`pools.cue:10:31: pools.linux.spec.behavior.scaleUp.tolerance: must be a quantity such as 500m or 8Gi`}},
+			`pools.cue:10:38: pools.linux.spec.scale.behavior.scaleUp.tolerance: must be a quantity such as 500m or 8Gi`}},
 		"not a quantity, not one of an enumeration": {
 			pool(`template: spec: containers: [{name: "runner", imagePullPolicy: "always", resources: limits: cpu: "8GiB"}]`), []string{
 				`pools.cue:8:64: pools.linux.spec.template.spec.containers[0].imagePullPolicy: invalid value "always": must be "Always" or "IfNotPresent" or "Never"`,

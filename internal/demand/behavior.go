@@ -62,11 +62,6 @@ func (h *History) judge(b *v1alpha1.ScalingBehavior, before, wanted int32, now t
 	if isSmall(rules.Tolerance, before, s.Number) {
 		s = Step{Number: before, Reason: fmt.Sprintf("%d wanted, which is within the tolerance of %s", wanted, *rules.Tolerance), Next: s.Next}
 	}
-	if s.Number < before && b.ScaleDownDelay != nil {
-		if left := h.rose.Add(b.ScaleDownDelay.Duration).Sub(now); !h.rose.IsZero() && left > 0 {
-			return Step{Number: before, Reason: fmt.Sprintf("%d wanted, but it rose %s ago", wanted, now.Sub(h.rose).Round(time.Second)), Next: left}
-		}
-	}
 	limit, by, next := h.limit(rules, before, s.Number, now)
 	if limit != s.Number {
 		return Step{Number: limit, Reason: fmt.Sprintf("%d wanted, %s", wanted, by), Next: sooner(s.Next, next)}

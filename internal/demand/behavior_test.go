@@ -116,11 +116,6 @@ func TestBehave(t *testing.T) {
 			begin: 20,
 			steps: []at{{0, 22, 20, 0}, {1, 23, 23, 0}, {2, 12, 23, 0}, {3, 11, 11, 0}, {4, 0, 0, 0}, {5, 1, 1, 0}, {6, 0, 0, 0}},
 		},
-		"for a while after it rose it doesn't fall": {
-			behavior: &v1alpha1.ScalingBehavior{ScaleDownDelay: &metav1.Duration{Duration: 10 * time.Minute}},
-			begin:    2,
-			steps:    []at{{0, 1, 1, 0}, {10, 5, 5, 0}, {20, 1, 5, 590 * time.Second}, {30, 6, 6, 0}, {629, 0, 6, time.Second}, {630, 0, 0, 0}},
-		},
 		"bounds hold at once": {
 			behavior: &v1alpha1.ScalingBehavior{
 				ScaleUp:   &v1alpha1.ScalingRules{Policies: []v1alpha1.ScalingPolicy{pods(1, 60)}},
@@ -167,10 +162,6 @@ func TestBehaveSaysWhy(t *testing.T) {
 			v1alpha1.ScalingBehavior{ScaleDown: &v1alpha1.ScalingRules{Policies: []v1alpha1.ScalingPolicy{percent(10, 60)}}},
 			"2 wanted, changed by 10 % in 1m0s at most",
 		},
-		"a delay": {
-			v1alpha1.ScalingBehavior{ScaleDownDelay: &metav1.Duration{Duration: time.Hour}},
-			"2 wanted, but it rose 2m0s ago",
-		},
 		"disabled": {
 			v1alpha1.ScalingBehavior{ScaleDown: &v1alpha1.ScalingRules{SelectPolicy: v1alpha1.SelectDisabled}},
 			"2 wanted, kept at 10: no change in this direction",
@@ -193,9 +184,8 @@ func TestBehaveSaysWhy(t *testing.T) {
 
 func TestRestartMakesNothingFaster(t *testing.T) {
 	b := &v1alpha1.ScalingBehavior{
-		ScaleUp:        &v1alpha1.ScalingRules{StabilizationWindowSeconds: new(int32(120)), Policies: []v1alpha1.ScalingPolicy{pods(5, 600)}},
-		ScaleDown:      &v1alpha1.ScalingRules{StabilizationWindowSeconds: new(int32(300))},
-		ScaleDownDelay: &metav1.Duration{Duration: 8 * time.Minute},
+		ScaleUp:   &v1alpha1.ScalingRules{StabilizationWindowSeconds: new(int32(120)), Policies: []v1alpha1.ScalingPolicy{pods(5, 600)}},
+		ScaleDown: &v1alpha1.ScalingRules{StabilizationWindowSeconds: new(int32(300))},
 	}
 	last := &v1alpha1.Decision{Time: metav1.NewTime(start), Desired: 6, Before: &v1alpha1.DecidedNumbers{Desired: 1}}
 	for name, tc := range map[string]struct {
@@ -204,7 +194,6 @@ func TestRestartMakesNothingFaster(t *testing.T) {
 	}{
 		"the window of a fall begins anew":            {time.Hour, 0, 6},
 		"the window of a rise begins anew":            {time.Hour, 9, 6},
-		"the rise before counts for the delay":        {7 * time.Minute, 0, 6},
 		"a decision of the future is one of now":      {-time.Hour, 0, 6},
 		"what was wanted all the time may be at once": {time.Hour, 6, 6},
 	} {
@@ -247,9 +236,8 @@ func TestBehaveRemembersWhatItGave(t *testing.T) {
 // The number is always within what was wanted.
 func TestTheNumberStaysWithinWhatWasWanted(t *testing.T) {
 	b := &v1alpha1.ScalingBehavior{
-		ScaleUp:        &v1alpha1.ScalingRules{StabilizationWindowSeconds: new(int32(90)), Policies: []v1alpha1.ScalingPolicy{percent(50, 60), pods(5, 30)}},
-		ScaleDown:      &v1alpha1.ScalingRules{StabilizationWindowSeconds: new(int32(600)), Policies: []v1alpha1.ScalingPolicy{pods(7, 60)}},
-		ScaleDownDelay: &metav1.Duration{Duration: time.Minute},
+		ScaleUp:   &v1alpha1.ScalingRules{StabilizationWindowSeconds: new(int32(90)), Policies: []v1alpha1.ScalingPolicy{percent(50, 60), pods(5, 30)}},
+		ScaleDown: &v1alpha1.ScalingRules{StabilizationWindowSeconds: new(int32(600)), Policies: []v1alpha1.ScalingPolicy{pods(7, 60)}},
 	}
 	random := rand.New(rand.NewPCG(5, 8))
 	var kept demand.History
@@ -278,9 +266,8 @@ func TestNextIsWhenItChanges(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for i := range 200 {
 		b := &v1alpha1.ScalingBehavior{
-			ScaleUp:        &v1alpha1.ScalingRules{StabilizationWindowSeconds: new(random.Int32N(100)), Policies: []v1alpha1.ScalingPolicy{pods(1+random.Int32N(5), 1+random.Int32N(60))}},
-			ScaleDown:      &v1alpha1.ScalingRules{StabilizationWindowSeconds: new(random.Int32N(300)), Policies: []v1alpha1.ScalingPolicy{percent(1+random.Int32N(100), 1+random.Int32N(60))}},
-			ScaleDownDelay: &metav1.Duration{Duration: time.Duration(random.IntN(100)) * time.Second},
+			ScaleUp:   &v1alpha1.ScalingRules{StabilizationWindowSeconds: new(random.Int32N(100)), Policies: []v1alpha1.ScalingPolicy{pods(1+random.Int32N(5), 1+random.Int32N(60))}},
+			ScaleDown: &v1alpha1.ScalingRules{StabilizationWindowSeconds: new(random.Int32N(300)), Policies: []v1alpha1.ScalingPolicy{percent(1+random.Int32N(100), 1+random.Int32N(60))}},
 		}
 		var often, seldom demand.History
 		was, is := int32(0), int32(0)

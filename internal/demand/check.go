@@ -17,9 +17,9 @@ import (
 func Check(s *v1alpha1.RunnerPoolSpec) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := checkDemand(&s.Demand, spec.Child("demand"))
-	if s.Behavior != nil {
-		errs = append(errs, checkRules(s.Behavior.ScaleUp, spec.Child("behavior", "scaleUp"))...)
-		errs = append(errs, checkRules(s.Behavior.ScaleDown, spec.Child("behavior", "scaleDown"))...)
+	if s.Scale.Behavior != nil {
+		errs = append(errs, checkRules(s.Scale.Behavior.ScaleUp, spec.Child("scale", "behavior", "scaleUp"))...)
+		errs = append(errs, checkRules(s.Scale.Behavior.ScaleDown, spec.Child("scale", "behavior", "scaleDown"))...)
 	}
 	return errs
 }

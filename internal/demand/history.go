@@ -22,8 +22,7 @@ const (
 type History struct {
 	wanted []span   // in the order of time; each ends where the next begins
 	done   []change // in the order of time
-	rose   time.Time
-	number *int32 // that was given last
+	number *int32   // that was given last
 }
 
 // span is a time in which numbers were wanted.
@@ -91,7 +90,6 @@ func (h *History) settle(now time.Time) {
 	for i := range h.done {
 		h.done[i].at = earlier(h.done[i].at, now)
 	}
-	h.rose = earlier(h.rose, now)
 }
 
 // mergeSpans makes one of the two neighbors that are the shortest together; what is wanted now stays as it is.
@@ -125,9 +123,6 @@ func (h *History) wantedIn(window time.Duration, now time.Time) (least, most int
 
 // did notes a change.
 func (h *History) did(before, number int32, now time.Time) {
-	if number > before {
-		h.rose = now
-	}
 	if number != before {
 		h.done = append(h.done, change{at: now, by: number - before})
 	}

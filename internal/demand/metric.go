@@ -8,6 +8,8 @@ import (
 	"math"
 	"strconv"
 
+	"k8s.io/apimachinery/pkg/util/intstr"
+
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
@@ -78,25 +80,18 @@ func FromBusy(b *v1alpha1.BusyMetric, busy, before int32) (int32, string) {
 	reason := fmt.Sprintf("%d of %d busy", busy, before)
 	switch {
 	case int64(busy)*100 >= int64(before)*int64(b.GetScaleUpThreshold()):
-		return more(b, before), fmt.Sprintf("%s: %d %%, no less than %d %%", reason, percent, b.GetScaleUpThreshold())
+		return changed(before, 1, b.GetScaleUpBy()), fmt.Sprintf("%s: %d %%, no less than %d %%", reason, percent, b.GetScaleUpThreshold())
 	case int64(busy)*100 < int64(before)*int64(b.GetScaleDownThreshold()):
-		return fewer(b, before), fmt.Sprintf("%s: %d %%, less than %d %%", reason, percent, b.GetScaleDownThreshold())
+		return changed(before, -1, b.GetScaleDownBy()), fmt.Sprintf("%s: %d %%, less than %d %%", reason, percent, b.GetScaleDownThreshold())
 	}
 	return before, reason
 }
 
-func more(b *v1alpha1.BusyMetric, before int32) int32 {
-	n := (int64(before)*int64(b.GetScaleUpFactor()) + 99) / 100
-	if b.ScaleUpAdjustment != nil {
-		n = int64(before) + int64(*b.ScaleUpAdjustment)
+// changed returns the number before, more or fewer by a part of it, rounded up.
+func changed(before, sign int32, by intstr.IntOrString) int32 {
+	n, err := intstr.GetScaledValueFromIntOrPercent(&by, int(before), true)
+	if err != nil {
+		n = 0 // the CRD refuses it
 	}
-	return int32(min(max(n, 0), MostJobs)) //nolint:gosec // it is bounded
-}
-
-func fewer(b *v1alpha1.BusyMetric, before int32) int32 {
-	n := int64(before) * int64(b.GetScaleDownFactor()) / 100
-	if b.ScaleDownAdjustment != nil {
-		n = int64(before) - int64(*b.ScaleDownAdjustment)
-	}
-	return int32(min(max(n, 0), MostJobs)) //nolint:gosec // it is bounded
+	return int32(min(max(int64(before)+int64(sign)*int64(n), 0), MostJobs)) //nolint:gosec // it is bounded
 }

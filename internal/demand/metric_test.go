@@ -12,6 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"k8s.io/apimachinery/pkg/util/intstr"
+
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/demand"
 )
@@ -22,17 +24,17 @@ func TestFromBusy(t *testing.T) {
 		busy, before, want int32
 		reason             string
 	}{
-		"at the threshold there are more":         {v1alpha1.BusyMetric{}, 4, 5, 7, "4 of 5 busy: 80 %, no less than 80 %"}, // ARC: ceil(5 × 1.3)
-		"between the thresholds as many":          {v1alpha1.BusyMetric{}, 2, 5, 5, "2 of 5 busy"},
-		"at the lower threshold as many":          {v1alpha1.BusyMetric{}, 3, 10, 10, "3 of 10 busy"},
-		"below it there are fewer":                {v1alpha1.BusyMetric{}, 1, 5, 3, "1 of 5 busy: 20 %, less than 30 %"}, // ARC: floor(5 × 0.7)
-		"none busy leads to zero":                 {v1alpha1.BusyMetric{}, 0, 1, 0, "0 of 1 busy: 0 %, less than 30 %"},
-		"at zero there is nothing to go by":       {v1alpha1.BusyMetric{}, 0, 0, 0, "no runners, so that none can be busy"},
-		"more busy than there were to be":         {v1alpha1.BusyMetric{}, 9, 5, 7, "9 of 5 busy: 180 %, no less than 80 %"},
-		"its own thresholds and factors":          {v1alpha1.BusyMetric{ScaleUpThreshold: new(int32(50)), ScaleUpFactor: new(int32(200))}, 3, 6, 12, "3 of 6 busy: 50 %, no less than 50 %"},
-		"a number instead of a factor, upwards":   {v1alpha1.BusyMetric{ScaleUpAdjustment: new(int32(2))}, 10, 10, 12, "10 of 10 busy: 100 %, no less than 80 %"},
-		"a number instead of a factor, downwards": {v1alpha1.BusyMetric{ScaleDownAdjustment: new(int32(4))}, 0, 3, 0, "0 of 3 busy: 0 %, less than 30 %"},
-		"as many as there may be":                 {v1alpha1.BusyMetric{ScaleUpFactor: new(int32(1000))}, math.MaxInt32, math.MaxInt32, demand.MostJobs, "2147483647 of 100000 busy: 2147483 %, no less than 80 %"},
+		"at the threshold there are more":             {v1alpha1.BusyMetric{}, 4, 5, 7, "4 of 5 busy: 80 %, no less than 80 %"}, // ARC: ceil(5 × 1.3)
+		"between the thresholds as many":              {v1alpha1.BusyMetric{}, 2, 5, 5, "2 of 5 busy"},
+		"at the lower threshold as many":              {v1alpha1.BusyMetric{}, 3, 10, 10, "3 of 10 busy"},
+		"below it there are fewer":                    {v1alpha1.BusyMetric{}, 1, 5, 3, "1 of 5 busy: 20 %, less than 30 %"}, // ARC: floor(5 × 0.7)
+		"none busy leads to zero":                     {v1alpha1.BusyMetric{}, 0, 1, 0, "0 of 1 busy: 0 %, less than 30 %"},
+		"at zero there is nothing to go by":           {v1alpha1.BusyMetric{}, 0, 0, 0, "no runners, so that none can be busy"},
+		"more busy than there were to be":             {v1alpha1.BusyMetric{}, 9, 5, 7, "9 of 5 busy: 180 %, no less than 80 %"},
+		"its own thresholds and changes":              {v1alpha1.BusyMetric{ScaleUpThreshold: new(int32(50)), ScaleUpBy: new(intstr.FromString("100%"))}, 3, 6, 12, "3 of 6 busy: 50 %, no less than 50 %"},
+		"a number instead of a percentage, upwards":   {v1alpha1.BusyMetric{ScaleUpBy: new(intstr.FromInt32(2))}, 10, 10, 12, "10 of 10 busy: 100 %, no less than 80 %"},
+		"a number instead of a percentage, downwards": {v1alpha1.BusyMetric{ScaleDownBy: new(intstr.FromInt32(4))}, 0, 3, 0, "0 of 3 busy: 0 %, less than 30 %"},
+		"as many as there may be":                     {v1alpha1.BusyMetric{ScaleUpBy: new(intstr.FromString("900%"))}, math.MaxInt32, math.MaxInt32, demand.MostJobs, "2147483647 of 100000 busy: 2147483 %, no less than 80 %"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got, reason := demand.FromBusy(&tc.metric, tc.busy, tc.before); got != tc.want || reason != tc.reason {
@@ -106,23 +108,23 @@ func TestFromJobs(t *testing.T) {
 func TestWarm(t *testing.T) {
 	hour := &metav1.Duration{Duration: time.Hour}
 	for name, tc := range map[string]struct {
-		spec     *v1alpha1.WarmSpec
+		spec     v1alpha1.ScaleSpec
 		activity demand.Activity
 		want     demand.Warmth
 	}{
-		"as declared": {nil, demand.Activity{Idle: 3, Busy: 9}, demand.Warmth{Idle: 3}},
+		"as declared": {v1alpha1.ScaleSpec{}, demand.Activity{Idle: 3, Busy: 9}, demand.Warmth{Idle: 3}},
 		"a percentage of busy ones, rounded up": {
-			&v1alpha1.WarmSpec{PercentOfBusy: new(int32(25))}, demand.Activity{Idle: 2, Busy: 9, Jobs: 9}, demand.Warmth{Idle: 3, Reason: "3 idle are 25 % of 9 busy"},
+			v1alpha1.ScaleSpec{IdlePercentOfBusy: new(int32(25))}, demand.Activity{Idle: 2, Busy: 9, Jobs: 9}, demand.Warmth{Idle: 3, Reason: "3 idle are 25 % of 9 busy"},
 		},
-		"no fewer than declared":  {&v1alpha1.WarmSpec{PercentOfBusy: new(int32(25))}, demand.Activity{Idle: 4, Busy: 9}, demand.Warmth{Idle: 4}},
-		"none is a part of none":  {&v1alpha1.WarmSpec{PercentOfBusy: new(int32(1000))}, demand.Activity{}, demand.Warmth{}},
-		"within what may be":      {&v1alpha1.WarmSpec{PercentOfBusy: new(int32(1000))}, demand.Activity{Busy: math.MaxInt32}, demand.Warmth{Idle: demand.MostJobs, Reason: "100000 idle are 1000 % of 2147483647 busy"}},
-		"they stay a while":       {&v1alpha1.WarmSpec{TimeToLive: hour}, demand.Activity{Idle: 2, LastJob: start.Add(-50 * time.Minute), Now: start}, demand.Warmth{Idle: 2, Next: 10 * time.Minute}},
-		"then they end":           {&v1alpha1.WarmSpec{TimeToLive: hour}, demand.Activity{Idle: 2, LastJob: start.Add(-time.Hour), Now: start}, demand.Warmth{Reason: "no idle ones: no job for 1h0m0s"}},
-		"a job brings them back":  {&v1alpha1.WarmSpec{TimeToLive: hour}, demand.Activity{Idle: 2, Jobs: 1, LastJob: start.Add(-2 * time.Hour), Now: start}, demand.Warmth{Idle: 2}},
-		"a busy runner is a job":  {&v1alpha1.WarmSpec{TimeToLive: hour}, demand.Activity{Idle: 2, Busy: 1, LastJob: start.Add(-2 * time.Hour), Now: start}, demand.Warmth{Idle: 2}},
-		"unknown ends nothing":    {&v1alpha1.WarmSpec{TimeToLive: hour}, demand.Activity{Idle: 2, Now: start}, demand.Warmth{Idle: 2}},
-		"a clock that was set on": {&v1alpha1.WarmSpec{TimeToLive: hour}, demand.Activity{Idle: 2, LastJob: start.Add(time.Hour), Now: start}, demand.Warmth{Idle: 2, Next: 2 * time.Hour}},
+		"no fewer than declared":  {v1alpha1.ScaleSpec{IdlePercentOfBusy: new(int32(25))}, demand.Activity{Idle: 4, Busy: 9}, demand.Warmth{Idle: 4}},
+		"none is a part of none":  {v1alpha1.ScaleSpec{IdlePercentOfBusy: new(int32(1000))}, demand.Activity{}, demand.Warmth{}},
+		"within what may be":      {v1alpha1.ScaleSpec{IdlePercentOfBusy: new(int32(1000))}, demand.Activity{Busy: math.MaxInt32}, demand.Warmth{Idle: demand.MostJobs, Reason: "100000 idle are 1000 % of 2147483647 busy"}},
+		"they stay a while":       {v1alpha1.ScaleSpec{IdleTimeout: hour}, demand.Activity{Idle: 2, LastJob: start.Add(-50 * time.Minute), Now: start}, demand.Warmth{Idle: 2, Next: 10 * time.Minute}},
+		"then they end":           {v1alpha1.ScaleSpec{IdleTimeout: hour}, demand.Activity{Idle: 2, LastJob: start.Add(-time.Hour), Now: start}, demand.Warmth{Reason: "no idle ones: no job for 1h0m0s"}},
+		"a job brings them back":  {v1alpha1.ScaleSpec{IdleTimeout: hour}, demand.Activity{Idle: 2, Jobs: 1, LastJob: start.Add(-2 * time.Hour), Now: start}, demand.Warmth{Idle: 2}},
+		"a busy runner is a job":  {v1alpha1.ScaleSpec{IdleTimeout: hour}, demand.Activity{Idle: 2, Busy: 1, LastJob: start.Add(-2 * time.Hour), Now: start}, demand.Warmth{Idle: 2}},
+		"unknown ends nothing":    {v1alpha1.ScaleSpec{IdleTimeout: hour}, demand.Activity{Idle: 2, Now: start}, demand.Warmth{Idle: 2}},
+		"a clock that was set on": {v1alpha1.ScaleSpec{IdleTimeout: hour}, demand.Activity{Idle: 2, LastJob: start.Add(time.Hour), Now: start}, demand.Warmth{Idle: 2, Next: 2 * time.Hour}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(tc.want, demand.Warm(tc.spec, tc.activity)); diff != "" {
@@ -149,7 +151,7 @@ func TestCheck(t *testing.T) {
 				Slack:   []v1alpha1.SlackTrigger{{Name: "pr"}},
 				Metrics: []v1alpha1.MetricSource{{Name: "j", Jobs: &v1alpha1.JobsMetric{Repositories: []string{"acme/*", "web-*"}}}, {Name: "b", Busy: &v1alpha1.BusyMetric{}}},
 			},
-			Behavior: &v1alpha1.ScalingBehavior{ScaleUp: &v1alpha1.ScalingRules{Tolerance: zero}},
+			Scale: v1alpha1.ScaleSpec{Behavior: &v1alpha1.ScalingBehavior{ScaleUp: &v1alpha1.ScalingRules{Tolerance: zero}}},
 		}},
 		"two of a name": {
 			demandOf(v1alpha1.DemandSpec{Slack: []v1alpha1.SlackTrigger{{Name: "a"}}, Metrics: []v1alpha1.MetricSource{{Name: "a", Busy: &v1alpha1.BusyMetric{}}}}),
@@ -184,8 +186,8 @@ func TestCheck(t *testing.T) {
 			`spec.demand.metrics[0].external.selector: Invalid value: "": "Like" is not a valid label selector operator`,
 		},
 		"a tolerance of all": {
-			v1alpha1.RunnerPoolSpec{Behavior: &v1alpha1.ScalingBehavior{ScaleDown: &v1alpha1.ScalingRules{Tolerance: new(v1alpha1.Quantity("1"))}}},
-			`spec.behavior.scaleDown.tolerance: Invalid value: "1": it must be 0 or more, and below 1`,
+			v1alpha1.RunnerPoolSpec{Scale: v1alpha1.ScaleSpec{Behavior: &v1alpha1.ScalingBehavior{ScaleDown: &v1alpha1.ScalingRules{Tolerance: new(v1alpha1.Quantity("1"))}}}},
+			`spec.scale.behavior.scaleDown.tolerance: Invalid value: "1": it must be 0 or more, and below 1`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

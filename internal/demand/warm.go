@@ -32,25 +32,23 @@ type Warmth struct {
 }
 
 // Warm says how many idle runners there are to be. What slack triggers add comes on top.
-func Warm(w *v1alpha1.WarmSpec, a Activity) Warmth {
-	if w == nil {
-		return Warmth{Idle: a.Idle}
-	}
+func Warm(scale v1alpha1.ScaleSpec, a Activity) Warmth {
 	warm := Warmth{Idle: a.Idle}
-	if w.PercentOfBusy != nil {
-		share := (int64(max(0, a.Busy))*int64(*w.PercentOfBusy) + 99) / 100
+	if percent := scale.IdlePercentOfBusy; percent != nil {
+		share := (int64(max(0, a.Busy))*int64(*percent) + 99) / 100
 		if share > int64(warm.Idle) {
 			warm.Idle = int32(min(share, MostJobs)) //nolint:gosec // it is bounded
-			warm.Reason = fmt.Sprintf("%d idle are %d %% of %d busy", warm.Idle, *w.PercentOfBusy, a.Busy)
+			warm.Reason = fmt.Sprintf("%d idle are %d %% of %d busy", warm.Idle, *percent, a.Busy)
 		}
 	}
-	if w.TimeToLive == nil || a.Jobs > 0 || a.Busy > 0 || a.LastJob.IsZero() || warm.Idle == 0 {
+	timeout := scale.IdleTimeout
+	if timeout == nil || a.Jobs > 0 || a.Busy > 0 || a.LastJob.IsZero() || warm.Idle == 0 {
 		return warm
 	}
-	left := w.TimeToLive.Duration - a.Now.Sub(a.LastJob)
+	left := timeout.Duration - a.Now.Sub(a.LastJob)
 	if left > 0 {
 		warm.Next = left
 		return warm
 	}
-	return Warmth{Reason: fmt.Sprintf("no idle ones: no job for %s", w.TimeToLive.Duration)}
+	return Warmth{Reason: fmt.Sprintf("no idle ones: no job for %s", timeout.Duration)}
 }

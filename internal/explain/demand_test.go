@@ -41,7 +41,7 @@ func rest(f *PoolFacts) {
 func scheduled(f *PoolFacts) {
 	s := &f.Pool.Spec
 	s.Scale = v1alpha1.ScaleSpec{Max: new(int32(20))}
-	s.Schedules = []v1alpha1.Schedule{
+	s.Scale.Schedules = []v1alpha1.Schedule{
 		{Name: "year-end", Scale: v1alpha1.ScheduledScale{Max: new(int32(1))}},
 		{Name: "office", Scale: v1alpha1.ScheduledScale{Idle: new(int32(2)), Max: new(int32(60))}},
 		{Name: "release", Scale: v1alpha1.ScheduledScale{Min: new(int32(4)), Max: new(int32(80))}},
@@ -137,7 +137,7 @@ func TestPoolByDemandAndSchedule(t *testing.T) {
 			f.Pool.Status.Decision.Announced = v1alpha1.UnboundedMax
 		},
 		"pool-spec-invalid": func(f *PoolFacts) {
-			f.ready(metav1.ConditionFalse, v1alpha1.InvalidSpecReason, `spec.schedules[1].zone: there is no time zone "Europe/Berln"`)
+			f.ready(metav1.ConditionFalse, v1alpha1.InvalidSpecReason, `spec.scale.schedules[1].zone: there is no time zone "Europe/Berln"`)
 		},
 		"pool-demand-hostile": func(f *PoolFacts) {
 			rest(f)

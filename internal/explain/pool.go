@@ -154,7 +154,7 @@ func (f *PoolFacts) limits(d *v1alpha1.Decision) []Limit {
 		}
 	}
 	idle := &limits[2]
-	idle.Added = (f.Pool.Spec.Warm != nil || len(f.Pool.Spec.Demand.Slack) > 0) && len(idle.Rules) == 0 && idle.Decided != *idle.Declared
+	idle.Added = (f.Pool.Spec.Scale.IdlePercentOfBusy != nil || f.Pool.Spec.Scale.IdleTimeout != nil || len(f.Pool.Spec.Demand.Slack) > 0) && len(idle.Rules) == 0 && idle.Decided != *idle.Declared
 	return limits
 }
 
@@ -330,7 +330,7 @@ func (a *PoolAnswer) limits(p *page) {
 		}
 		switch {
 		case l.Added:
-			p.line(8, "by spec.warm or a slack trigger, within max")
+			p.line(8, "by spec.scale.idlePercentOfBusy or idleTimeout, or a slack trigger, within max")
 		case l.Declared != nil && *l.Declared != l.Decided && len(l.Rules) == 0:
 			p.line(8, "not above max, or not decided again since it was declared")
 		}

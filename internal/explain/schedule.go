@@ -54,11 +54,11 @@ type ScheduledNumber struct {
 // schedule is what the pool's schedules make of its numbers; nil if it has none.
 func (f *PoolFacts) schedule() *Schedule {
 	spec, status := &f.Pool.Spec, f.Pool.Status.Schedule
-	if len(spec.Schedules) == 0 {
+	if len(spec.Scale.Schedules) == 0 {
 		return nil
 	}
 	s := &Schedule{
-		Declared: len(spec.Schedules), Seen: status != nil,
+		Declared: len(spec.Scale.Schedules), Seen: status != nil,
 		Spec: ScaleNumbers{Min: spec.Scale.GetMin(), Idle: spec.Scale.GetIdle(), Max: spec.Scale.GetMax()},
 	}
 	s.Numbers = s.Spec
@@ -67,8 +67,8 @@ func (f *PoolFacts) schedule() *Schedule {
 	}
 	s.Numbers, s.Next = ScaleNumbers{Min: status.Min, Idle: status.Idle, Max: status.Max}, status.Next
 	decides := map[string]string{}
-	for i := range spec.Schedules {
-		if d := &spec.Schedules[i]; slices.Contains(status.Active, d.Name) {
+	for i := range spec.Scale.Schedules {
+		if d := &spec.Scale.Schedules[i]; slices.Contains(status.Active, d.Name) {
 			s.Holding = append(s.Holding, holding(d, decides))
 		}
 	}

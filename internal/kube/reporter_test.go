@@ -132,12 +132,12 @@ func TestAnUnreadableObjectStallsAndKeepsItsStatus(t *testing.T) {
 	if err := kube.Unreadable(p); err != nil {
 		t.Fatal(err)
 	}
-	p.Fields = []string{"spec.warm.timeToLive: time: invalid duration \"banana\""}
+	p.Fields = []string{"spec.scale.idleTimeout: time: invalid duration \"banana\""}
 	p.Status.Jobs, p.Status.Conditions = 5, []metav1.Condition{{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionTrue}}
 	if _, err := b.reporter.Begin(p).Finish(t.Context(), kube.Done{}, kube.Unreadable(p)); err != nil {
 		t.Fatal(err)
 	}
-	if text := string(b.last); !strings.Contains(text, "spec.warm.timeToLive") || strings.Contains(text, "jobs") {
+	if text := string(b.last); !strings.Contains(text, "spec.scale.idleTimeout") || strings.Contains(text, "jobs") {
 		t.Errorf("wrote %s", text)
 	}
 }

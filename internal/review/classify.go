@@ -23,7 +23,7 @@ var fieldClasses = []struct {
 	{"spec.scaleSetName", Routing}, {"spec.runnerGroup", Routing}, {"spec.labels", Routing}, {"spec.mode", Routing}, {"spec.suspend", Routing},
 	{"spec.demand.webhook", Routing},
 	{"spec.template", Template},
-	{"spec.scale", Scale}, {"spec.schedules", Scale}, {"spec.warm", Scale}, {"spec.demand", Scale}, {"spec.behavior", Scale},
+	{"spec.scale", Scale}, {"spec.demand", Scale},
 }
 
 // classOf is the class that a field of a pool is of.

@@ -20,14 +20,14 @@ const (
 
 // compareSchedules tells what schedules make of a pool's numbers at either side; nil if it is the same.
 func (c *comparison) compareSchedules(p *pair) *Schedule {
-	if p.base != nil && p.head != nil && !p.shown.touches("spec.schedules") {
+	if p.base != nil && p.head != nil && !p.shown.touches("spec.scale.schedules") {
 		return nil
 	}
 	s := &Schedule{}
-	if p.base != nil && len(p.base.Spec.Schedules) > 0 {
+	if p.base != nil && len(p.base.Spec.Scale.Schedules) > 0 {
 		s.Before = p.base.spans(c.in.At)
 	}
-	if p.head != nil && len(p.head.Spec.Schedules) > 0 {
+	if p.head != nil && len(p.head.Spec.Scale.Schedules) > 0 {
 		s.After = p.head.spans(c.in.At)
 	}
 	if len(s.Before)+len(s.After) == 0 {

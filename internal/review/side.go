@@ -100,7 +100,7 @@ func (s *side) add(o *compile.Object) error {
 		if err := v1alpha1.FromUnstructured(o.Manifest.Object, p.RunnerPool); err != nil {
 			return err
 		}
-		p.plan, _ = schedule.Compile(p.Spec.Schedules) // whoever compiled the side told what is wrong
+		p.plan, _ = schedule.Compile(p.Spec.Scale.Schedules) // whoever compiled the side told what is wrong
 		p.input = policy.PoolOf(p.RunnerPool)
 		s.pools[p.name()] = p
 		s.order = append(s.order, p)

@@ -17,7 +17,7 @@ import (
 
 // Problem is what is wrong with a schedule.
 type Problem struct {
-	// Path of the field in a RunnerPool, as spec.schedules[0].zone.
+	// Path of the field in a RunnerPool, as spec.scale.schedules[0].zone.
 	Path string
 	// Message says what is wrong and what to do.
 	Message string
@@ -36,7 +36,7 @@ func Compile(schedules []v1alpha1.Schedule) (*Plan, []Problem) {
 	p := &Plan{}
 	var problems []Problem
 	for i := range schedules {
-		path := fmt.Sprintf("spec.schedules[%d]", i)
+		path := fmt.Sprintf("spec.scale.schedules[%d]", i)
 		s, err := compile(&schedules[i])
 		if err != nil {
 			problems = append(problems, Problem{Path: path + err.path, Message: err.Error()})

@@ -147,26 +147,26 @@ func TestCompileRefuses(t *testing.T) {
 	}{
 		"zone that does not exist": {
 			weekly("a", "Mars/Olympus", "08:00", "18:00", minOne),
-			`spec.schedules[1].zone: there is no time zone "Mars/Olympus": use a name of the IANA database, such as Europe/Berlin`},
-		"zone of the machine":  {weekly("a", "Local", "08:00", "18:00", minOne), "spec.schedules[1].zone: the zone Local is another on each machine"},
-		"no times":             {v1alpha1.Schedule{Name: "a"}, "spec.schedules[1]: one of weekly, cron and once must be set"},
-		"no time":              {weekly("a", "", "8", "18:00", minOne), `spec.schedules[1].weekly.from: it is HH:MM, not "8"`},
-		"from midnight":        {weekly("a", "", "24:00", "18:00", minOne), "spec.schedules[1].weekly.from: it must be before 24:00"},
-		"no end":               {weekly("a", "", "08:00", "25:00", minOne), `spec.schedules[1].weekly.to: it is a time from 00:00 to 24:00, not "25:00"`},
-		"no day":               {weekly("a", "", "08:00", "18:00", minOne, "Monday", "Caturday"), `spec.schedules[1].weekly.days[1]: "Caturday" is no weekday`},
-		"too short":            {byCron("a", "", "0 0 * * *", time.Second, minOne), "spec.schedules[1].cron.duration: 1s is not from 1m to 8784h"},
-		"too long":             {byCron("a", "", "0 0 * * *", 10000*time.Hour, minOne), "spec.schedules[1].cron.duration: 10000h0m0s is not from 1m"},
-		"four fields":          {byCron("a", "", "0 0 * *", time.Hour, minOne), "spec.schedules[1].cron.start: expected exactly 5 fields, found 4: [0 0 * *]: write minute hour"},
-		"day 7":                {byCron("a", "", "0 0 * * 7", time.Hour, minOne), "spec.schedules[1].cron.start: end of range (7) above maximum (6): 7: write minute"},
-		"short form":           {byCron("a", "", "@midnight", time.Hour, minOne), `spec.schedules[1].cron.start: "@midnight" is a short form`},
-		"zone in it":           {byCron("a", "", "CRON_TZ=UTC 0 0 * * *", time.Hour, minOne), "spec.schedules[1].cron.start: a zone in it is not read: set the schedule's field zone"},
-		"zone that ends it":    {byCron("a", "", "TZ=UTC", time.Hour, minOne), "spec.schedules[1].cron.start: a zone in it is not read"},
-		"30 February":          {byCron("a", "", "0 0 30 2 *", time.Hour, minOne), `spec.schedules[1].cron.start: "0 0 30 2 *" never comes`},
+			`spec.scale.schedules[1].zone: there is no time zone "Mars/Olympus": use a name of the IANA database, such as Europe/Berlin`},
+		"zone of the machine":  {weekly("a", "Local", "08:00", "18:00", minOne), "spec.scale.schedules[1].zone: the zone Local is another on each machine"},
+		"no times":             {v1alpha1.Schedule{Name: "a"}, "spec.scale.schedules[1]: one of weekly, cron and once must be set"},
+		"no time":              {weekly("a", "", "8", "18:00", minOne), `spec.scale.schedules[1].weekly.from: it is HH:MM, not "8"`},
+		"from midnight":        {weekly("a", "", "24:00", "18:00", minOne), "spec.scale.schedules[1].weekly.from: it must be before 24:00"},
+		"no end":               {weekly("a", "", "08:00", "25:00", minOne), `spec.scale.schedules[1].weekly.to: it is a time from 00:00 to 24:00, not "25:00"`},
+		"no day":               {weekly("a", "", "08:00", "18:00", minOne, "Monday", "Caturday"), `spec.scale.schedules[1].weekly.days[1]: "Caturday" is no weekday`},
+		"too short":            {byCron("a", "", "0 0 * * *", time.Second, minOne), "spec.scale.schedules[1].cron.duration: 1s is not from 1m to 8784h"},
+		"too long":             {byCron("a", "", "0 0 * * *", 10000*time.Hour, minOne), "spec.scale.schedules[1].cron.duration: 10000h0m0s is not from 1m"},
+		"four fields":          {byCron("a", "", "0 0 * *", time.Hour, minOne), "spec.scale.schedules[1].cron.start: expected exactly 5 fields, found 4: [0 0 * *]: write minute hour"},
+		"day 7":                {byCron("a", "", "0 0 * * 7", time.Hour, minOne), "spec.scale.schedules[1].cron.start: end of range (7) above maximum (6): 7: write minute"},
+		"short form":           {byCron("a", "", "@midnight", time.Hour, minOne), `spec.scale.schedules[1].cron.start: "@midnight" is a short form`},
+		"zone in it":           {byCron("a", "", "CRON_TZ=UTC 0 0 * * *", time.Hour, minOne), "spec.scale.schedules[1].cron.start: a zone in it is not read: set the schedule's field zone"},
+		"zone that ends it":    {byCron("a", "", "TZ=UTC", time.Hour, minOne), "spec.scale.schedules[1].cron.start: a zone in it is not read"},
+		"30 February":          {byCron("a", "", "0 0 30 2 *", time.Hour, minOne), `spec.scale.schedules[1].cron.start: "0 0 30 2 *" never comes`},
 		"31st of short months": {byCron("a", "", "0 0 31 4,6,9,11 *", time.Hour, minOne), `never comes`},
 		"nothing in a field":   {byCron("a", "", ", 0 * * *", time.Hour, minOne), `never comes`},
 		"very long":            {byCron("a", "", strings.Repeat("0,", 1<<16)+" 0 * * *", time.Hour, minOne), `longer than 128 characters`},
 		"ends before it begins": {
-			atOnce(t, "a", "2026-07-02T00:00:00Z", "2026-07-01T00:00:00Z", minOne), "spec.schedules[1].once: from must be before to"},
+			atOnce(t, "a", "2026-07-02T00:00:00Z", "2026-07-01T00:00:00Z", minOne), "spec.scale.schedules[1].once: from must be before to"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			good := weekly("good", "", "08:00", "18:00", minOne)
@@ -193,15 +193,15 @@ func TestWarnings(t *testing.T) {
 			weekly("a", "", "08:00", "18:00", minOne), weekly("b", "", "12:00", "13:00", maxZero)}, nil},
 		"shadowed": {
 			[]v1alpha1.Schedule{weekly("a", "", "08:00", "18:00", minOne), weekly("b", "", "12:00", "13:00", minOne)},
-			[]string{"spec.schedules[1]: schedule b has no effect: whenever it holds, a sets the same numbers and is before it in the list. Put it first, or remove it"}},
+			[]string{"spec.scale.schedules[1]: schedule b has no effect: whenever it holds, a sets the same numbers and is before it in the list. Put it first, or remove it"}},
 		"shadowed by two": {
 			[]v1alpha1.Schedule{weekly("a", "", "08:00", "12:30", minOne), weekly("b", "", "12:30", "18:00", minOne), byCron("c", "", "0 12 * * *", time.Hour, minOne)},
-			[]string{"spec.schedules[2]: schedule c has no effect: whenever it holds, a or b sets the same numbers and is before it in the list. Put it first, or remove it"}},
+			[]string{"spec.scale.schedules[2]: schedule c has no effect: whenever it holds, a or b sets the same numbers and is before it in the list. Put it first, or remove it"}},
 		"clocks differ only for a week": {
 			[]v1alpha1.Schedule{weekly("a", "Europe/Berlin", "08:00", "18:00", minOne), weekly("b", "America/New_York", "02:00", "12:00", minOne)}, nil},
 		"over": {
 			[]v1alpha1.Schedule{atOnce(t, "a", "2025-12-24T00:00:00+01:00", "2025-12-27T00:00:00+01:00", maxZero)},
-			[]string{"spec.schedules[0]: schedule a is over since 2025-12-26T23:00:00Z: remove it"}},
+			[]string{"spec.scale.schedules[0]: schedule a is over since 2025-12-26T23:00:00Z: remove it"}},
 		"not yet": {[]v1alpha1.Schedule{atOnce(t, "a", "2030-12-24T00:00:00Z", "2030-12-27T00:00:00Z", maxZero)}, nil},
 		"more changes than are looked at": {
 			[]v1alpha1.Schedule{byCron("a", "", "*/2 * * * *", time.Minute, minOne), byCron("b", "", "*/2 * * * *", time.Minute, minOne)}, nil},

@@ -57,20 +57,20 @@ func TestTheAPIServerRefusesWhatCannotBeMeant(t *testing.T) {
 		"a mode of verification":     {source + "{interval: 1m, git: {url: 'https://x/y', verify: {mode: Branch, secretRef: {name: a}}}}", "spec.git.verify.mode"},
 		"an interval of zero":        {source + "{interval: 0s, git: {url: 'https://x/y'}}", "interval must be at least 1s"},
 		"two times of a schedule": {
-			pool + "{connectionRef: {name: c}, template: {}, schedules: [{name: s, scale: {max: 1}, weekly: {from: '08:00', to: '09:00'}, cron: {start: '0 7 * * *', duration: 1h}}]}",
+			pool + "{connectionRef: {name: c}, template: {}, scale: {schedules: [{name: s, scale: {max: 1}, weekly: {from: '08:00', to: '09:00'}, cron: {start: '0 7 * * *', duration: 1h}}]}}",
 			"exactly one of weekly, cron and once must be set",
 		},
 		"a schedule of nothing": {
-			pool + "{connectionRef: {name: c}, template: {}, schedules: [{name: s, scale: {}, weekly: {from: '08:00', to: '09:00'}}]}", "spec.schedules[0].scale",
+			pool + "{connectionRef: {name: c}, template: {}, scale: {schedules: [{name: s, scale: {}, weekly: {from: '08:00', to: '09:00'}}]}}", "spec.scale.schedules[0].scale",
 		},
 		"scheduled min above max": {
-			pool + "{connectionRef: {name: c}, template: {}, schedules: [{name: s, scale: {min: 2, max: 1}, weekly: {from: '08:00', to: '09:00'}}]}", "min must not be above max",
+			pool + "{connectionRef: {name: c}, template: {}, scale: {schedules: [{name: s, scale: {min: 2, max: 1}, weekly: {from: '08:00', to: '09:00'}}]}}", "min must not be above max",
 		},
 		"a window that ends before it begins": {
-			pool + "{connectionRef: {name: c}, template: {}, schedules: [{name: s, scale: {max: 1}, once: {from: '2026-12-02T00:00:00Z', to: '2026-12-01T00:00:00Z'}}]}", "from must be before to",
+			pool + "{connectionRef: {name: c}, template: {}, scale: {schedules: [{name: s, scale: {max: 1}, once: {from: '2026-12-02T00:00:00Z', to: '2026-12-01T00:00:00Z'}}]}}", "from must be before to",
 		},
 		"the machine's own zone": {
-			pool + "{connectionRef: {name: c}, template: {}, schedules: [{name: s, zone: Local, scale: {max: 1}, weekly: {from: '08:00', to: '09:00'}}]}", "zone must be a name of the IANA database",
+			pool + "{connectionRef: {name: c}, template: {}, scale: {schedules: [{name: s, zone: Local, scale: {max: 1}, weekly: {from: '08:00', to: '09:00'}}]}}", "zone must be a name of the IANA database",
 		},
 		"two sources in a metric": {
 			pool + "{connectionRef: {name: c}, template: {}, demand: {metrics: [{name: m, busy: {}, jobs: {repositories: [a]}}]}}", "exactly one of jobs, busy, prometheus and external must be set",
@@ -79,8 +79,8 @@ func TestTheAPIServerRefusesWhatCannotBeMeant(t *testing.T) {
 		"a metric each second": {
 			pool + "{connectionRef: {name: c}, template: {}, demand: {metrics: [{name: m, interval: 1s, busy: {}}]}}", "interval must be 10s to 1h",
 		},
-		"a factor and an adjustment": {
-			pool + "{connectionRef: {name: c}, template: {}, demand: {metrics: [{name: m, busy: {scaleUpFactor: 120, scaleUpAdjustment: 1}}]}}", "scaleUpFactor and scaleUpAdjustment must not both be set",
+		"too large a change": {
+			pool + "{connectionRef: {name: c}, template: {}, demand: {metrics: [{name: m, busy: {scaleUpBy: 5000000000}}]}}", "must be 0 to 999999, or a percentage",
 		},
 		"an unknown event": {pool + "{connectionRef: {name: c}, template: {}, demand: {slack: [{name: s, event: issues}]}}", "spec.demand.slack[0].event"},
 		"a scale set's name without one": {
@@ -88,11 +88,11 @@ func TestTheAPIServerRefusesWhatCannotBeMeant(t *testing.T) {
 		},
 		"an unknown mode":          {pool + "{connectionRef: {name: c}, template: {}, mode: Watch}", "spec.mode"},
 		"a webhook without a key":  {connection + "{url: 'https://github.com/acme', secretRef: {name: a}, webhook: {hookID: 1}}", "spec.webhook.secretRef: Required"},
-		"no duration":              {pool + "{connectionRef: {name: c}, template: {}, warm: {timeToLive: banana}}", "spec.warm.timeToLive"},
+		"no duration":              {pool + "{connectionRef: {name: c}, template: {}, scale: {idleTimeout: banana}}", "spec.scale.idleTimeout"},
 		"too long a duration":      {source + "{interval: 1m, timeout: 99999999999h, git: {url: 'https://x/y'}}", "spec.timeout"},
 		"too large a number":       {pool + "{connectionRef: {name: c}, template: {}, update: {maxSurge: 5000000000}}", "must be 0 to 999999, or a percentage"},
 		"too large a percentage":   {pool + "{connectionRef: {name: c}, template: {}, update: {canary: {runners: 99999999999%}}}", "spec.update.canary.runners"},
-		"a broken exponent":        {pool + "{connectionRef: {name: c}, template: {}, behavior: {scaleUp: {tolerance: '1e1.5'}}}", "spec.behavior.scaleUp.tolerance"},
+		"a broken exponent":        {pool + "{connectionRef: {name: c}, template: {}, scale: {behavior: {scaleUp: {tolerance: '1e1.5'}}}}", "spec.scale.behavior.scaleUp.tolerance"},
 		"an endless exponent":      {policy + "{library: {resources: {maxPerPod: {cpu: '1e-2147483647'}}}}", "spec.library.resources.maxPerPod.cpu"},
 		"a time in small letters":  {policy + "{library: {pause: {reason: x, until: '2026-12-20t00:00:00z'}}}", "spec.library.pause.until"},
 		"a list instead of a time": {policy + "{library: {pause: {reason: x, until: []}}}", "spec.library.pause.until"},

@@ -322,8 +322,8 @@ func (w *story) windowOpensAndCloses(t *testing.T, address string) {
 	d.apply(plain)
 	d.until("linux", ready)
 	now := time.Now()
-	d.apply(plain + fmt.Sprintf("  schedules: [{name: now, once: {from: %q, to: %q}, scale: {idle: 2}}]\n",
-		now.Add(3*time.Second).Format(time.RFC3339), now.Add(13*time.Second).Format(time.RFC3339)))
+	d.apply(strings.Replace(plain, "max: 5", fmt.Sprintf("max: 5, schedules: [{name: now, once: {from: %q, to: %q}, scale: {idle: 2}}]",
+		now.Add(3*time.Second).Format(time.RFC3339), now.Add(13*time.Second).Format(time.RFC3339)), 1))
 	d.until("linux", func(p *v1alpha1.RunnerPool) bool {
 		s := p.Status.Schedule
 		return s != nil && s.Next != nil && len(s.Active) == 1 && p.Status.Runners.Idle == 2
@@ -341,7 +341,7 @@ func (w *story) unreadableSchedule(t *testing.T, address string) {
 		"Mars/Olympus": "{name: s, zone: Mars/Olympus, weekly: {from: '00:00', to: '24:00'}, scale: {idle: 0}}",
 		"(61)":         "{name: s, cron: {start: '61 * * * *', duration: 1h}, scale: {idle: 0}}",
 	} {
-		d.apply(one + "  schedules: [" + schedule + "]\n")
+		d.apply(strings.Replace(one, "max: 5", "max: 5, schedules: ["+schedule+"]", 1))
 		d.until("linux", func(p *v1alpha1.RunnerPool) bool {
 			c := conditions.Get(p, v1alpha1.ReadyCondition)
 			return conditions.IsStalled(p) && c.Reason == v1alpha1.InvalidSpecReason && strings.Contains(c.Message, text)
