@@ -395,7 +395,7 @@ func TestTheScaleSetsTroubleIsThePools(t *testing.T) {
 
 // A pass on a cache that does not show a runner yet must not make it again.
 func TestCreatedRunnersAreExpected(t *testing.T) {
-	e := new(memory).of(key)
+	e := new(memory).of(key).expectations
 	now := time.Unix(1000, 0)
 	made := func(name string) *v1alpha1.Runner {
 		return &v1alpha1.Runner{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.Time{Time: now}}}

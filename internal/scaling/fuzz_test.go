@@ -28,7 +28,7 @@ func FuzzDecide(f *testing.F) {
 		maximum = positive(maximum)
 		in := scaling.Input{
 			Limits: scaling.Limits{Max: maximum, Min: min(positive(minimum), maximum), Idle: min(positive(idle), maximum), Hard: flags&8 != 0},
-			Jobs:   positive(jobs), JobsKnown: flags&1 != 0, Suspended: flags&2 != 0, Now: now, Extra: positive(extra), Surge: positive(surge), Runners: fuzzedRunners(runners),
+			Jobs:   positive(jobs), Demand: scaling.Demand{Known: flags&1 != 0}, Suspended: flags&2 != 0, Now: now, Extra: positive(extra), Surge: positive(surge), Runners: fuzzedRunners(runners),
 		}
 		if flags&4 != 0 {
 			in.Holds = []scaling.Hold{{Announce: positive(holdAnnounce), Create: positive(holdCreate), Reason: "held back"}}
@@ -121,7 +121,7 @@ func broken(in scaling.Input, p scaling.Plan) []string {
 	complain(drained > 0 && supply-drained < desired+extra, "it ends more than the surplus")
 	complain(idle > 0 && running-idle < desired, "it ends idle runners that others don't stand in for yet")
 	complain(int64(p.Announce) > max(busy, limit), "it accepts more than the limit")
-	if !in.JobsKnown {
+	if !in.Demand.Known {
 		complain(p.Create > 0 || len(p.Drain) > 0, "it acts before GitHub was heard")
 		return complaints
 	}

@@ -58,23 +58,23 @@ func TestDecide(t *testing.T) {
 			want: scaling.Plan{Desired: 3, Create: 3, Announce: 10, Reason: "3 jobs"},
 		},
 		"something else tells of jobs": {
-			in:   scaling.Input{Limits: scaling.Limits{Max: 10, Idle: 1}, Told: 3, Demand: "webhook: 3 wait", IdleWhy: "push to main"},
+			in:   scaling.Input{Limits: scaling.Limits{Max: 10, Idle: 1}, Demand: scaling.Demand{Jobs: 3, Reason: "webhook: 3 wait"}, IdleReason: "push to main"},
 			want: scaling.Plan{Desired: 4, Create: 4, Announce: 10, Reason: "3 jobs (webhook: 3 wait) + 1 idle (push to main)"},
 		},
 		"jobs that are only told of are not served above max": {
-			in:   scaling.Input{Limits: scaling.Limits{Max: 4}, Jobs: 1, Told: 9},
+			in:   scaling.Input{Limits: scaling.Limits{Max: 4}, Jobs: 1, Demand: scaling.Demand{Jobs: 9}},
 			want: scaling.Plan{Desired: 4, Create: 4, Announce: 4, Reason: "9 jobs, bounded by max 4"},
 		},
 		"not all was heard: none ends": {
-			in:   scaling.Input{Limits: scaling.Limits{Max: 10}, Keep: true, Runners: many(2, v1alpha1.RunnerIdle, old)},
+			in:   scaling.Input{Limits: scaling.Limits{Max: 10}, Demand: scaling.Demand{Keep: true}, Runners: many(2, v1alpha1.RunnerIdle, old)},
 			want: scaling.Plan{Supply: 2, Announce: 10, Reason: "0 jobs"},
 		},
 		"something asks for a total": {
-			in:   scaling.Input{Limits: scaling.Limits{Max: 10}, Jobs: 3, Total: 6, Why: "metric busy"},
+			in:   scaling.Input{Limits: scaling.Limits{Max: 10}, Jobs: 3, Demand: scaling.Demand{Total: 6, TotalReason: "metric busy"}},
 			want: scaling.Plan{Desired: 6, Create: 6, Announce: 10, Reason: "3 jobs, raised to 6 by metric busy"},
 		},
 		"a total is bounded by max": {
-			in:   scaling.Input{Limits: scaling.Limits{Max: 5}, Total: 6, Why: "metric busy"},
+			in:   scaling.Input{Limits: scaling.Limits{Max: 5}, Demand: scaling.Demand{Total: 6, TotalReason: "metric busy"}},
 			want: scaling.Plan{Desired: 5, Create: 5, Announce: 5, Reason: "0 jobs, raised to 6 by metric busy, bounded by max 5"},
 		},
 		"on the way up": {
@@ -187,7 +187,7 @@ func TestDecide(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			tc.in.Now = now
-			tc.in.JobsKnown = name != "nothing heard yet: hold"
+			tc.in.Demand.Known = name != "nothing heard yet: hold"
 			if diff := cmp.Diff(tc.want, scaling.Decide(tc.in)); diff != "" {
 				t.Errorf("plan (-want +got):\n%s", diff)
 			}
@@ -203,7 +203,7 @@ func TestDecideKeepsItsInvariants(t *testing.T) {
 		limit := random.Int32N(20)
 		in := scaling.Input{
 			Limits: scaling.Limits{Max: limit, Min: random.Int32N(limit + 1), Idle: random.Int32N(limit + 1)},
-			Jobs:   random.Int32N(25), JobsKnown: random.IntN(20) > 0, Suspended: random.IntN(5) == 0, Now: now,
+			Jobs:   random.Int32N(25), Demand: scaling.Demand{Known: random.IntN(20) > 0}, Suspended: random.IntN(5) == 0, Now: now,
 		}
 		state := map[string]scaling.Runner{}
 		in.Extra, in.Surge = random.Int32N(5), random.Int32N(5)
@@ -227,16 +227,16 @@ func TestDecideKeepsItsInvariants(t *testing.T) {
 		if bound := max(in.Limits.Max, in.Jobs) + in.Surge; p.Create < 0 || (p.Create > 0 && live+p.Create > bound) {
 			t.Fatalf("creates %d beside %d live, bound %d\nof %+v", p.Create, live, bound, in)
 		}
-		if desired := scaling.Desired(in); desired != p.Desired {
+		if desired, _ := scaling.Desired(in); desired != p.Desired {
 			t.Fatalf("plans for %d, desires %d", p.Desired, desired)
 		}
-		if !in.JobsKnown && (p.Create > 0 || len(p.Drain) > 0) {
+		if !in.Demand.Known && (p.Create > 0 || len(p.Drain) > 0) {
 			t.Fatalf("acts before GitHub was heard: %+v", p)
 		}
-		if in.JobsKnown && p.Desired < in.Jobs {
+		if in.Demand.Known && p.Desired < in.Jobs {
 			t.Fatalf("desired %d is below %d accepted jobs", p.Desired, in.Jobs)
 		}
-		if in.Suspended && in.JobsKnown && p.Announce != 0 {
+		if in.Suspended && in.Demand.Known && p.Announce != 0 {
 			t.Fatalf("suspended, yet announces %d", p.Announce)
 		}
 	}
