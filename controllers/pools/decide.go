@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -153,21 +152,4 @@ func recordOf(o observation, d decision, accepted policy.Scaling) *v1alpha1.Deci
 		}
 	}
 	return record
-}
-
-// sameDecision reports whether two decisions differ in nothing but their time, their id, what was before, and when
-// they end: rules may say another time in each.
-func sameDecision(a, b *v1alpha1.Decision) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	x, y := *a, *b
-	for _, d := range []*v1alpha1.Decision{&x, &y} {
-		d.Time, d.ID, d.Before = metav1.Time{}, "", nil
-		if d.Limits != nil {
-			d.Limits = d.Limits.DeepCopy()
-			d.Limits.Until = nil
-		}
-	}
-	return equality.Semantic.DeepEqual(x, y)
 }

@@ -106,12 +106,13 @@ func (e *expectations) failed(name string) {
 }
 
 // missing returns the expected runners that are not among those shown, and
-// forgets the others.
-func (e *expectations) missing(shown []*v1alpha1.Runner, now time.Time) []*v1alpha1.Runner {
+// forgets the others. Numbers of those shown, whose names begin with the stem, are not given again.
+func (e *expectations) missing(stem string, shown []*v1alpha1.Runner, now time.Time) []*v1alpha1.Runner {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, r := range shown {
 		delete(e.created, r.Name)
+		e.last = max(e.last, numberOf(stem, r.Name))
 	}
 	var missing []*v1alpha1.Runner
 	for name, r := range e.created {
@@ -122,13 +123,6 @@ func (e *expectations) missing(shown []*v1alpha1.Runner, now time.Time) []*v1alp
 		missing = append(missing, r)
 	}
 	return missing
-}
-
-// use makes sure that a number is not given again.
-func (e *expectations) use(number int64) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.last = max(e.last, number)
 }
 
 // next returns the next runner's number.

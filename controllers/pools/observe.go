@@ -4,7 +4,6 @@
 package pools
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -77,7 +76,7 @@ func (r *Reconciler) observeRunners(ctx context.Context, o observation) (_ obser
 	if o.template, err = r.storeTemplate(ctx, o.pool, o.policies, o.memory.template); err != nil {
 		return o, err
 	}
-	o.memory.template = cmp.Or(o.template.accepted(), o.memory.template)
+	o.memory.template = o.template.accepted
 	if o.registration, err = r.record(ctx, o.pool, o.denied); err != nil {
 		return o, err
 	}
@@ -162,14 +161,12 @@ func (r *Reconciler) list(ctx context.Context, o observation) (runnerList, error
 			all = append(all, &shown.Items[i])
 		}
 	}
-	all = append(all, o.memory.expectations.missing(all, o.now)...)
+	all = append(all, o.memory.expectations.missing(stem(o.pool.Name, o.pool.UID), all, o.now)...)
 	slices.SortFunc(all, func(a, b *v1alpha1.Runner) int { return strings.Compare(a.Name, b.Name) })
-	begin := stem(o.pool.Name, o.pool.UID)
 	present := make(map[string]bool, len(all))
 	var list runnerList
 	for _, runner := range all {
 		present[runner.Name] = true
-		o.memory.expectations.use(numberOf(begin, runner.Name))
 		list = append(list, observed{runner: runner, verdict: r.stateOf(runner, podOf[runner.Name], o)})
 	}
 	keep := func(name string) bool { return present[name] }

@@ -63,12 +63,9 @@ func (r *Reconciler) resolvePolicies(ctx context.Context, reader client.Reader, 
 // that was allowed goes on while policies can't be asked. The verdict is for the status.
 func (r *Reconciler) permit(ctx context.Context, pool *v1alpha1.RunnerPool, p appliedPolicies, revision, digest string, isStored bool) (*v1alpha1.TemplateVerdict, []policy.Failure, error) {
 	last := pool.Status.Template
-	answer := policy.Template{Failures: p.unloaded}
-	if len(p.unloaded) == 0 {
-		var err error
-		if answer, err = r.Policies.Permit(ctx, pool, revision, pool.Spec.Template.Raw); err != nil {
-			return last, nil, kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
-		}
+	answer, err := r.askTemplate(ctx, pool, p, revision, pool.Spec.Template.Raw)
+	if err != nil {
+		return last, nil, kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
 	}
 	switch {
 	case len(answer.Denials) > 0: // whatever the others would say
@@ -92,6 +89,14 @@ func (r *Reconciler) permit(ctx context.Context, pool *v1alpha1.RunnerPool, p ap
 	return verdict, nil, nil
 }
 
+// askTemplate asks policies about the pod of a template.
+func (r *Reconciler) askTemplate(ctx context.Context, pool *v1alpha1.RunnerPool, p appliedPolicies, revision string, template []byte) (policy.Template, error) {
+	if len(p.unloaded) > 0 {
+		return policy.Template{Failures: p.unloaded}, nil
+	}
+	return r.Policies.Permit(ctx, pool, revision, template)
+}
+
 // wasAllowed reports whether the spec's template was allowed before, or there was no policy to ask.
 func wasAllowed(pool *v1alpha1.RunnerPool, revision, digest string, isStored bool) bool {
 	last := pool.Status.Template
@@ -104,11 +109,7 @@ func wasAllowed(pool *v1alpha1.RunnerPool, revision, digest string, isStored boo
 // denials are what policies have against a revision. While they can't be asked, what they said
 // last holds: one that was accepted goes on, one that was denied stays so.
 func (r *Reconciler) denials(ctx context.Context, pool *v1alpha1.RunnerPool, p appliedPolicies, revision string, template []byte) []v1alpha1.PolicyFinding {
-	answer := policy.Template{Failures: p.unloaded}
-	var err error
-	if len(p.unloaded) == 0 {
-		answer, err = r.Policies.Permit(ctx, pool, revision, template)
-	}
+	answer, err := r.askTemplate(ctx, pool, p, revision, template)
 	if err == nil && len(answer.Failures) == 0 || len(answer.Denials) > 0 {
 		return answer.Denials
 	}
@@ -166,10 +167,7 @@ func waitUntil(until, now time.Time) time.Duration {
 
 // reasons say by which rules an update is held.
 func reasons(list []policy.UpdateReason) string {
-	var words []string
-	for _, r := range list[:min(len(list), maxShown)] {
-		words = append(words, ruleWords(r.Rule, r.Message))
-	}
+	words := texts(head(list), func(r policy.UpdateReason) string { return ruleWords(r.Rule, r.Message) })
 	return strings.Join(words, "; ")
 }
 
@@ -235,14 +233,9 @@ func isAllowed(t *v1alpha1.TemplateVerdict) bool { return t == nil || t.Allowed 
 
 // because names the rules that bound a pool.
 func because(bounds []v1alpha1.LimitBound) string {
-	var words []string
-	for _, b := range bounds {
-		words = append(words, fmt.Sprintf("%s %d → %d by %s", b.Field, b.Declared, b.Value, ruleWords(b.Rule, b.Reason)))
-	}
-	if len(words) == 0 {
-		return ""
-	}
-	return "; " + strings.Join(words, "; ")
+	return strings.Join(texts(bounds, func(b v1alpha1.LimitBound) string {
+		return fmt.Sprintf("; %s %d → %d by %s", b.Field, b.Declared, b.Value, ruleWords(b.Rule, b.Reason))
+	}), "")
 }
 
 // ruleWords names a rule, where it stands, and what it says.
@@ -264,46 +257,41 @@ func heldMessage(failures []policy.Failure) string {
 
 // denial says what policies deny, by which rules, and what to change.
 func denial(denials []v1alpha1.PolicyFinding) string {
-	var lines []string
-	for _, d := range denials[:min(len(denials), maxShown)] {
-		line := d.Message
+	lines := texts(head(denials), func(d v1alpha1.PolicyFinding) string {
+		line := d.Message + " [" + ruleWords(d.Rule, "") + "]"
 		if d.Path != "" {
 			line = "spec.template." + d.Path + ": " + line
 		}
-		line += " [" + ruleWords(d.Rule, "") + "]"
-		if d.Remediation != "" {
-			line += "; " + d.Remediation
-		}
-		lines = append(lines, line)
-	}
+		return join(line, d.Remediation)
+	})
 	if rest := len(denials) - len(lines); rest > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more", rest))
 	}
 	return strings.Join(lines, "\n")
 }
 
+// describe names failures, each once: one policy fails in each decision for one reason.
 func describe(failures []policy.Failure) string {
 	var lines []string
-	failures = distinct(failures)
-	for _, f := range failures[:min(len(failures), maxShown)] {
+	for _, f := range failures {
 		line := f.Message
 		if f.Policy != "" {
 			line = fmt.Sprintf("%s: %s: %s", f.Policy, f.Kind, line)
 		}
-		lines = append(lines, line)
-	}
-	return strings.Join(lines, "\n")
-}
-
-// distinct leaves out what was said already: one policy fails in each decision for one reason.
-func distinct(failures []policy.Failure) []policy.Failure {
-	var list []policy.Failure
-	for _, f := range failures {
-		if !slices.Contains(list, f) {
-			list = append(list, f)
+		if !slices.Contains(lines, line) {
+			lines = append(lines, line)
 		}
 	}
-	return list
+	return strings.Join(head(lines), "\n")
+}
+
+// texts returns a text for each of a list.
+func texts[T any](list []T, text func(T) string) []string {
+	all := make([]string, 0, len(list))
+	for _, one := range list {
+		all = append(all, text(one))
+	}
+	return all
 }
 
 func head[T any](list []T) []T { return slices.Clone(list[:min(len(list), maxShown)]) }

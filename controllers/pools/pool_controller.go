@@ -140,26 +140,22 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 // plan asks policies for the limits, and decides within them. If what other pools were granted changes meanwhile, policies are asked
 // again, the third time alone.
 func (r *Reconciler) plan(ctx context.Context, o observation) *decision {
-	const tries = 3
-	update, granted := r.askUpdate(ctx, o), r.Policies.Granted(o.key)
-	ask := r.Policies.Scaling
-	for try := 1; ; try++ {
-		if try == tries {
-			ask = r.Policies.Alone
-		}
-		asked := ask(ctx, o.policies.bound, r.question(o))
-		d := decide(o, update, asked.Answer, granted)
-		if r.Policies.Commit(ctx, asked, d.grant) {
-			return &d
-		}
-		if try == tries {
-			asked.Answer.Failures = append(asked.Answer.Failures, contended)
-			d = decide(o, update, asked.Answer, granted)
-			r.Policies.Hold(asked, d.grant)
-			d.lookAgain = soonest(d.lookAgain, leastUntil)
+	update, granted, question := r.askUpdate(ctx, o), r.Policies.Granted(o.key), r.question(o)
+	for range 2 {
+		asked := r.Policies.Scaling(ctx, o.policies.bound, question)
+		if d := decide(o, update, asked.Answer, granted); r.Policies.Commit(ctx, asked, d.grant) {
 			return &d
 		}
 	}
+	asked := r.Policies.Alone(ctx, o.policies.bound, question)
+	d := decide(o, update, asked.Answer, granted)
+	if !r.Policies.Commit(ctx, asked, d.grant) {
+		asked.Answer.Failures = append(asked.Answer.Failures, contended)
+		d = decide(o, update, asked.Answer, granted)
+		r.Policies.Hold(asked, d.grant)
+		d.lookAgain = soonest(d.lookAgain, leastUntil)
+	}
+	return &d
 }
 
 // remember is what the next pass goes by.

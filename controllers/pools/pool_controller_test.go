@@ -404,13 +404,13 @@ func TestCreatedRunnersAreExpected(t *testing.T) {
 		e.expect(made(name))
 	}
 	e.failed("c")
-	if missing := e.missing([]*v1alpha1.Runner{made("a")}, now); len(missing) != 1 || missing[0].Name != "b" {
+	if missing := e.missing("", []*v1alpha1.Runner{made("a")}, now); len(missing) != 1 || missing[0].Name != "b" {
 		t.Errorf("missing %v", missing)
 	}
-	if missing := e.missing(nil, now.Add(expectationLife)); len(missing) != 1 {
+	if missing := e.missing("", nil, now.Add(expectationLife)); len(missing) != 1 {
 		t.Errorf("b is given up within its time, or a is expected again: %v", missing)
 	}
-	if missing := e.missing(nil, now.Add(expectationLife+1)); len(missing) != 0 {
+	if missing := e.missing("", nil, now.Add(expectationLife+1)); len(missing) != 0 {
 		t.Errorf("believed in for ever: %v", missing)
 	}
 }

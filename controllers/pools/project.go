@@ -11,6 +11,7 @@ import (
 	"github.com/fluxcd/pkg/runtime/conditions"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/explain"
 	"github.com/corral-dev/corral/internal/kube"
 )
 
@@ -45,7 +46,8 @@ func project(o observation, d *decision, err error) v1alpha1.RunnerPoolStatus {
 	if observes(o.pool) {
 		s.Observed = compare(d.plan.Desired, o.demand.actual)
 	}
-	if !sameDecision(s.Decision, d.record) {
+	// Rules may name another time in each decision: that alone is no reason to write.
+	if last := s.Decision; last == nil || last.Reason != d.record.Reason || !explain.SameDecision(last, d.record) {
 		s.Decision = d.record
 	}
 	if at, ok := meta.ReconcileAnnotationValue(pool.Annotations); ok {

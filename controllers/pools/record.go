@@ -63,22 +63,31 @@ func (r *Reconciler) record(ctx context.Context, pool *v1alpha1.RunnerPool, deni
 	case err != nil:
 		return registration{}, fmt.Errorf("reading the scale set's record: %w", err)
 	}
-	g := registration{set: set, moving: !set.DeletionTimestamp.IsZero() ||
-		set.Spec.ConnectionRef.From(pool.Namespace) != connectionKey(pool) || set.Spec.PoolUID != string(pool.UID)}
+	g := registration{set: set, moving: isMoving(set, pool)}
 	switch {
 	case denied != nil: // what there is stays as it is, for the pool may be allowed again
-		return g, nil
-	case g.moving && !set.DeletionTimestamp.IsZero(): // its finalizer waits for the runners
-		return g, nil
 	case g.moving:
-		if err := r.Client.Delete(ctx, set.DeepCopy()); client.IgnoreNotFound(err) != nil {
-			return g, fmt.Errorf("deleting the former scale set's record: %w", err)
-		}
-		return g, nil
-	case equality.Semantic.DeepEqual(set.Spec, wantedSet(pool)):
-		return g, nil
+		return g, r.retire(ctx, set)
+	case !equality.Semantic.DeepEqual(set.Spec, wantedSet(pool)):
+		return g, r.applyScaleSet(ctx, pool)
 	}
-	return g, r.applyScaleSet(ctx, pool)
+	return g, nil
+}
+
+// isMoving reports whether a record is of another connection, or of a former pool of the same name.
+func isMoving(set *v1alpha1.ScaleSet, pool *v1alpha1.RunnerPool) bool {
+	return !set.DeletionTimestamp.IsZero() || set.Spec.ConnectionRef.From(pool.Namespace) != connectionKey(pool) || set.Spec.PoolUID != string(pool.UID)
+}
+
+// retire deletes a record that is the pool's no more; its finalizer waits for the runners.
+func (r *Reconciler) retire(ctx context.Context, set *v1alpha1.ScaleSet) error {
+	if !set.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	if err := r.Client.Delete(ctx, set.DeepCopy()); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting the former scale set's record: %w", err)
+	}
+	return nil
 }
 
 // locate finds out where runners without a scale set register: with the labels that jobs ask for, and one
@@ -99,13 +108,12 @@ func (r *Reconciler) locate(ctx context.Context, pool *v1alpha1.RunnerPool, deni
 // without one that tries. Credentials that served once go on to serve while their connection isn't ready.
 func (r *Reconciler) registrationOf(ctx context.Context, pool *v1alpha1.RunnerPool) registration {
 	key := connectionKey(pool)
-	if r.REST == nil {
-		return registration{}
+	if r.REST != nil {
+		if _, ok := r.REST.Get(connections.Key(key)); !ok {
+			return registration{notReady: connections.NotReady(ctx, r.Client, key)}
+		}
 	}
-	if _, ok := r.REST.Get(connections.Key(key)); ok {
-		return registration{}
-	}
-	return registration{notReady: connections.NotReady(ctx, r.Client, key)}
+	return registration{}
 }
 
 // newRunner is what a new runner belongs to on GitHub; nil while none can be registered.

@@ -48,21 +48,15 @@ type templateState struct {
 	failures []policy.Failure
 	// refusal is why the spec's template can't be used; nil if it can. Invalid says so of a pool that goes on with a former one.
 	refusal, invalid error
-}
-
-// accepted identifies the template that can be used; empty if the spec's can't.
-func (t templateState) accepted() string {
-	if t.adopted == "" {
-		return ""
-	}
-	return t.adopted + " " + t.digest
+	// accepted identifies the template that was accepted last.
+	accepted string
 }
 
 // storeTemplate makes the spec's template the pool's current revision, once the API
 // server accepted the pod it leads to. A template that can't be used leaves the
 // last good one in force; without one there is nothing to go on with. Last is what was accepted last.
 func (r *Reconciler) storeTemplate(ctx context.Context, pool *v1alpha1.RunnerPool, p appliedPolicies, last string) (templateState, error) {
-	t := templateState{revision: pool.Status.Revision, verdict: pool.Status.Template}
+	t := templateState{revision: pool.Status.Revision, verdict: pool.Status.Template, accepted: last}
 	var err error
 	if t.digest, err = podspec.Digest(pool.Spec.Template.Raw); err != nil {
 		return t, kube.Stall(v1alpha1.TemplateInvalidReason, "spec.template: %w", err)
@@ -72,23 +66,22 @@ func (r *Reconciler) storeTemplate(ctx context.Context, pool *v1alpha1.RunnerPoo
 		return t, err
 	}
 	t.verdict, t.failures, err = r.permit(ctx, pool, p, name, t.digest, isStored)
-	wasAccepted := last == name+" "+t.digest
+	this := name + " " + t.digest
 	switch {
 	case err != nil:
 	case !isStored:
-		err = r.storeRevision(ctx, pool, name, t.digest, wasAccepted)
-	case !wasAccepted:
+		err = r.storeRevision(ctx, pool, name, t.digest, last == this)
+	case last != this:
 		_, err = buildProbe(pool) // a former version may have taken what this one refuses
 	}
 	if err != nil {
-		t.refusal = err
-		t.invalid = goesOn(t.revision, name, err)
-		if t.revision == "" {
-			return t, err
+		t.refusal, t.invalid = err, goesOn(t.revision, name, err)
+		if t.revision != "" {
+			err = nil
 		}
-		return t, nil
+		return t, err
 	}
-	t.revision, t.adopted = name, name
+	t.revision, t.adopted, t.accepted = name, name, this
 	return t, nil
 }
 
