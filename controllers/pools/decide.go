@@ -71,7 +71,7 @@ func decide(o observation, update updateLimits, answer policy.Scaling, granted i
 	}
 	d.plan = scaling.Decide(in)
 	if d.limits == nil {
-		d.plan.Reason = "policies have not decided yet: nothing is started or ended"
+		d.plan.Reason = "policies have not decided yet: runners are neither started nor ended"
 	}
 	if len(d.failures) > 0 {
 		d.notReady = d.notReady.or(notReady{v1alpha1.PolicyFailedReason, heldMessage(d.failures)})

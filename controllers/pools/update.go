@@ -109,14 +109,14 @@ func (o observation) strays() []string {
 	return names
 }
 
-// records tells the planner how the runners of the revisions did, and after which time it may be otherwise.
+// records says how the runners of the revisions did, and after which time that may change.
 func (o observation) records() (records map[string]rollout.Record, next time.Duration) {
 	records = map[string]rollout.Record{}
 	for revision, c := range o.memory.health.circuits {
 		if c.Failures == 0 {
 			continue
 		}
-		r := rollout.Record{Owned: c.Owned, Open: c.Open(), First: c.First, Last: c.Last, Words: c.Row()}
+		r := rollout.Record{Owned: c.Owned, Open: c.Open(), First: c.First, Last: c.Last, Message: c.Row()}
 		if r.Open {
 			hold, wait := c.Hold(0, 0, o.probes(c), o.now)
 			r.Probe, next = hold.Create > 0, soonest(next, wait)

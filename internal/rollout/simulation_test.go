@@ -199,7 +199,7 @@ func (c *cluster) records() map[string]rollout.Record {
 		hold, _ := circuit.Hold(0, 0, probes, c.now)
 		records[revision] = rollout.Record{
 			Owned: circuit.Owned, Open: circuit.Open(), Probe: circuit.Open() && hold.Create > 0, First: circuit.First, Last: circuit.Last,
-			Words: fmt.Sprintf("%d runners failed (%s: %s)", circuit.Failures, circuit.Cause, circuit.Message),
+			Message: fmt.Sprintf("%d runners failed (%s: %s)", circuit.Failures, circuit.Cause, circuit.Message),
 		}
 	}
 	return records

@@ -151,7 +151,7 @@ func Decide(in Input) Plan {
 func Desired(in Input) (int32, string) {
 	switch {
 	case !in.Demand.Known:
-		return countRunners(in.Runners).supply, "waiting for the first word from GitHub: nothing is started or ended"
+		return countRunners(in.Runners).supply, "no count of jobs yet: runners are neither started nor ended"
 	case in.Pace == nil || in.Suspended:
 		return unpaced(in)
 	case in.Pace.Desired > in.most():
