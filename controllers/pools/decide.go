@@ -51,7 +51,7 @@ func decide(o observation, update updateLimits, answer policy.Scaling, granted i
 	accepted := answer
 	switch {
 	case len(o.policies.unloaded)+len(answer.Failures) == 0:
-		in.Limits = scaling.Limits{Min: answer.Scale.Min, Max: answer.Scale.Max, Idle: answer.Scale.Idle, Hard: answer.Hard}
+		in.Limits, in.Hard = answer.Scale, answer.Hard
 		d.limits = decidedLimits(answer, o.policies.bound.Needs().Usage())
 	case o.lastLimits() == nil: // nothing is started or ended
 		in.Demand.Known, accepted = false, policy.Scaling{}
@@ -59,6 +59,7 @@ func decide(o observation, update updateLimits, answer policy.Scaling, granted i
 	default:
 		accepted = policy.Scaling{}
 		in.Limits, d.limits = lastKnown(o, answer, granted)
+		in.Hard = d.limits.Hard || answer.Hard
 	}
 	var paced time.Duration
 	in.Pace, d.pacing, paced = pace(o, in)
@@ -82,7 +83,7 @@ func decide(o observation, update updateLimits, answer policy.Scaling, granted i
 	return d
 }
 
-// scalingInput is what scaling is told, but for what policies say.
+// scalingInput is what scaling goes by, without the limits.
 func scalingInput(o observation) scaling.Input {
 	in := scaling.Input{
 		Suspended: o.pool.Spec.Suspend || o.registration.moving || o.denied != nil,
@@ -123,7 +124,7 @@ func grant(o observation, plan scaling.Plan, in scaling.Input) policies.Grant {
 	if observes(o.pool) {
 		return policies.Grant{} // it takes nothing from others
 	}
-	in.Limits, in.Pace = scaling.Limits{Min: o.scale.scale.Min, Max: o.scale.scale.Max, Idle: o.scale.scale.Idle}, nil
+	in.Limits, in.Hard, in.Pace = o.scale.Scale, false, nil
 	wanted, _ := scaling.Desired(in)
 	return policies.Grant{Granted: max(o.runners.live(), plan.Desired), Wanted: wanted}
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/corral-dev/corral/internal/demand"
 	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/kube"
-	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/scaling"
 	"github.com/corral-dev/corral/internal/schedule"
 )
@@ -28,7 +27,7 @@ type Reader interface {
 
 // JobTracker keeps account of the jobs that GitHub's events report.
 type JobTracker interface {
-	// AtMax says whether jobs may wait for want of runners: they don't expire meanwhile.
+	// AtMax sets whether jobs may wait for want of runners: they don't expire meanwhile.
 	AtMax(pool types.NamespacedName, atMax bool)
 	// Retain lets go of jobs on runners that are gone.
 	Retain(pool types.NamespacedName, keep func(runner string) bool)
@@ -83,7 +82,7 @@ func (r *Reconciler) readDemand(o observation) poolDemand {
 // currentScale has the numbers that the pool declares now: those of its schedules, with warm capacity and what slack
 // triggers add.
 type currentScale struct {
-	scale policy.Scale
+	v1alpha1.Scale
 	// idleReason says why idle is another than declared; "" if it isn't.
 	idleReason string
 	// schedule is for the status; nil for a pool without any.
@@ -109,9 +108,9 @@ func scaleNow(o observation) currentScale {
 		c.lastJob = o.now
 	}
 	warm := demand.Warm(o.pool.Spec.Warm, demand.Activity{
-		Idle: c.scale.Idle, Jobs: o.demand.Jobs, Busy: o.counts.Busy, LastJob: c.lastJob, Now: o.now,
+		Idle: c.Idle, Jobs: o.demand.Jobs, Busy: o.counts.Busy, LastJob: c.lastJob, Now: o.now,
 	})
-	c.scale.Idle = min(warm.Idle+o.demand.Idle, c.scale.Max)
+	c.Idle = min(warm.Idle+o.demand.Idle, c.Max)
 	c.idleReason = join(warm.Reason, o.demand.IdleReason)
 	c.next = soonest(c.next, warm.Next)
 	return c
@@ -120,8 +119,8 @@ func scaleNow(o observation) currentScale {
 // scheduled finds the numbers that spec.scale and the schedules set now. While a schedule can't be read, those that held
 // last go on to.
 func scheduled(pool *v1alpha1.RunnerPool, now time.Time) currentScale {
-	declared, last := pool.Spec.Scale, pool.Status.Schedule
-	c := currentScale{scale: policy.Scale{Min: declared.GetMin(), Max: declared.GetMax(), Idle: declared.GetIdle()}}
+	last := pool.Status.Schedule
+	c := currentScale{Scale: pool.Spec.Scale.Numbers()}
 	if len(pool.Spec.Schedules) == 0 {
 		return c
 	}
@@ -130,11 +129,11 @@ func scheduled(pool *v1alpha1.RunnerPool, now time.Time) currentScale {
 		c.problems = append(c.problems, p.String())
 	}
 	if len(problems) > 0 && last != nil {
-		c.scale, c.schedule = policy.Scale{Min: last.Min, Max: last.Max, Idle: last.Idle}, last
+		c.Scale, c.schedule = last.Numbers(), last
 		return c
 	}
-	at := plan.At(now, declared)
-	c.scale = policy.Scale{Min: at.Min, Max: at.Max, Idle: at.Idle}
+	at := plan.At(now, pool.Spec.Scale)
+	c.Scale = at.Scale
 	c.schedule = &v1alpha1.ScheduleStatus{Active: at.Active, Min: at.Min, Max: at.Max, Idle: at.Idle}
 	if !at.Next.IsZero() {
 		c.schedule.Next = &metav1.Time{Time: at.Next}
@@ -184,7 +183,7 @@ func isFull(o observation, d decision) bool {
 	return !observes(o.pool) && (o.pool.Spec.Suspend || o.denied != nil || d.plan.Supply < d.plan.Desired)
 }
 
-// compare tells what a pool that only observes would do, beside what runs.
+// compare shows what a pool that only observes would do, beside what runs.
 func compare(desired int32, actual *demand.Actual) *v1alpha1.ObservedStatus {
 	o := &v1alpha1.ObservedStatus{Desired: desired, Difference: "what runs isn't known yet"}
 	if actual != nil {

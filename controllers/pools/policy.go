@@ -20,10 +20,9 @@ import (
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/rollout"
-	"github.com/corral-dev/corral/internal/scaling"
 )
 
-// limitsChanged is the reason of the event that tells of other limits.
+// limitsChanged is the reason of the event about other limits.
 const limitsChanged = "LimitsChanged"
 
 // leastUntil is the least time after which a rule may have a pool decided on again.
@@ -34,7 +33,7 @@ const maxShown = 16
 
 // appliedPolicies are the policies that apply to the pool.
 type appliedPolicies struct {
-	// facts are what policies are told of the pool.
+	// facts are what policies see of the pool.
 	facts policy.Pool
 	bound *policy.Bound
 	// unloaded says that one that may apply is not loaded yet: until then none is asked.
@@ -124,7 +123,7 @@ func (r *Reconciler) denials(ctx context.Context, pool *v1alpha1.RunnerPool, p a
 type updateLimits struct {
 	// hold is why it may go no further, in a sentence without a full stop; "" if it may.
 	hold string
-	// asked are the bounds that policies were told, answer those that they gave; both are the
+	// asked are the bounds that policies saw, answer those that they gave; both are the
 	// zero value if there was no answer.
 	asked, answer rollout.Bounds
 	failures      []policy.Failure
@@ -174,7 +173,7 @@ func reasons(list []policy.UpdateReason) string {
 // question is what corral.scaling is asked about the pool.
 func (r *Reconciler) question(o observation) policy.ScalingInput {
 	c, facts := o.counts, o.policies.facts
-	facts.Scale = o.scale.scale
+	facts.Scale = o.scale.Scale
 	return policy.ScalingInput{
 		Pool: facts, Jobs: o.demand.Jobs, Now: o.now.UnixNano(), Zone: cmp.Or(r.Zone, "UTC"),
 		Runners: policy.Runners{
@@ -205,16 +204,16 @@ func decidedLimits(answer policy.Scaling, isShared bool) *v1alpha1.DecidedLimits
 
 // lastKnown returns the limits that were accepted last, as far as what is declared and the policies that did
 // answer leave them. A share of a ceiling is held at what the pool has: nobody sees to the sum.
-func lastKnown(o observation, answer policy.Scaling, granted int32) (scaling.Limits, *v1alpha1.DecidedLimits) {
+func lastKnown(o observation, answer policy.Scaling, granted int32) (v1alpha1.Scale, *v1alpha1.DecidedLimits) {
 	last := o.lastLimits()
 	if last.Shared || slices.Contains(answer.Failures, contended) { // once: what it has falls with each job that ends
 		last = last.DeepCopy()
 		last.Max, last.Shared = min(last.Max, max(o.runners.live(), granted)), false
 	}
-	declared, answered := o.scale.scale, answer.Scale
+	declared, answered := o.scale.Scale, answer.Scale
 	most := min(last.Max, declared.Max, answered.Max)
-	return scaling.Limits{
-		Max: most, Hard: last.Hard || answer.Hard,
+	return v1alpha1.Scale{
+		Max:  most,
 		Min:  min(most, last.Min, declared.Min, answered.Min),
 		Idle: min(most, last.Idle, declared.Idle, answered.Idle),
 	}, last
@@ -225,7 +224,7 @@ func newLimits(before, now *v1alpha1.DecidedLimits) bool {
 	if before == nil || now == nil {
 		return now != nil
 	}
-	return before.Min != now.Min || before.Max != now.Max || before.Idle != now.Idle || before.Hard != now.Hard || before.Shared != now.Shared
+	return before.Numbers() != now.Numbers() || before.Hard != now.Hard || before.Shared != now.Shared
 }
 
 // isAllowed reports whether a template was not denied.

@@ -50,7 +50,7 @@ type cluster struct {
 	last   string
 
 	spec      v1alpha1.UpdateSpec
-	limits    scaling.Limits
+	limits    v1alpha1.Scale
 	to        string
 	hold      string
 	denied    []string

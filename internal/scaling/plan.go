@@ -30,13 +30,6 @@ import (
 // after it became idle, before it may be ended as surplus: a job may be on its way.
 const Protection = 30 * time.Second
 
-// Limits bound the number of runners: 0 ≤ Min ≤ Max, 0 ≤ Idle ≤ Max.
-type Limits struct {
-	Min, Max, Idle int32
-	// Hard has jobs wait that were accepted before Max fell; otherwise they are served.
-	Hard bool
-}
-
 // Runner is what a decision needs to know of one runner.
 type Runner struct {
 	Name  string
@@ -69,7 +62,10 @@ type Demand struct {
 
 // Input is the state a decision is taken on.
 type Input struct {
-	Limits Limits
+	// Limits bound the number of runners.
+	Limits v1alpha1.Scale
+	// Hard has jobs wait that were accepted before the max fell; otherwise they are served.
+	Hard bool
 	// IdleReason says why Limits.Idle is another than declared; "" for nothing to say.
 	IdleReason string
 	// Suspended takes in no new work; SuspendedReason says why, if not by spec.suspend.
@@ -199,7 +195,7 @@ func countRunners(runners []Runner) counts {
 
 // most is the most runners that there may be: accepted jobs are served even above max, unless it is hard.
 func (in Input) most() int32 {
-	if in.Limits.Hard {
+	if in.Hard {
 		return in.Limits.Max
 	}
 	return max(in.Limits.Max, in.Jobs)
@@ -208,7 +204,7 @@ func (in Input) most() int32 {
 // unpaced computes how many runners there should be at whatever pace.
 func unpaced(in Input) (int32, string) {
 	l := in.Limits
-	if in.Suspended && l.Hard && in.Jobs > l.Max {
+	if in.Suspended && in.Hard && in.Jobs > l.Max {
 		return l.Max, fmt.Sprintf("%s: serving %s; %s accepted before wait, by policy", cmp.Or(in.SuspendedReason, "suspended"), jobs(l.Max), jobs(in.Jobs-l.Max))
 	}
 	if in.Suspended {
@@ -232,7 +228,7 @@ func unpaced(in Input) (int32, string) {
 		wanted = l.Max
 		reason = fmt.Sprintf("%s, bounded by max %d", reason, l.Max)
 	}
-	if in.Jobs > wanted && l.Hard {
+	if in.Jobs > wanted && in.Hard {
 		return wanted, fmt.Sprintf("%s; %s accepted before wait, by policy", reason, jobs(in.Jobs-wanted))
 	}
 	if in.Jobs > wanted {
