@@ -21,7 +21,7 @@ import (
 // healthy is how long a runner has to wait for jobs to count as one in good health.
 const healthy = 10 * time.Second
 
-// passing is how long GitHub may fail to register a runner before the pool tells of it.
+// passing is how long GitHub may fail to register a runner before the pool's status says so.
 const passing = 5 * time.Second
 
 // health is what a pass makes of the runners' states.
@@ -66,7 +66,7 @@ func checkHealth(o observation, outcomes runners.Outcomes) health {
 	h.suspects, h.refresh, h.memory.connected = c.suspects, c.refresh, c.connected
 	o.runners = o.runners.with(c.failed)
 	if o.github.Known && h.memory.counts { // those that are busy only by our account
-		h.suspects = append(h.suspects, poolstatus.Doubtful(o.staying(v1alpha1.RunnerBusy), s.BusyRunners, o.github.Counted)...)
+		h.suspects = append(h.suspects, poolstatus.Suspects(o.staying(v1alpha1.RunnerBusy), s.BusyRunners, o.github.Counted)...)
 	}
 	h.memory.circuits = countFailures(o, c.failed, outcomes)
 	maps.Copy(h.failed, c.failed)
@@ -246,7 +246,7 @@ func checkQuota(list runnerList, sources []string) ([]scaling.Hold, notReady) {
 		notReady{v1alpha1.QuotaExceededReason, fmt.Sprintf("runner %s: %s", waiting.Name, waiting.Status.Reason)}
 }
 
-// checkRegistration returns why GitHub registers no runners, or the time after which that is told.
+// checkRegistration returns why GitHub registers no runners, or the time after which the status says so.
 func checkRegistration(list runnerList, now time.Time) (notReady, time.Duration) {
 	var wait time.Duration
 	for _, x := range list {

@@ -28,7 +28,7 @@ const (
 	historyInterval = time.Minute
 	// historyTimeout bounds such a write: scaling must not wait for it.
 	historyTimeout = 5 * time.Second
-	// historyNotKept is the reason of the event that tells of a ConfigMap in the way.
+	// historyNotKept is the reason of the event about a ConfigMap in the way.
 	historyNotKept = "HistoryNotKept"
 )
 
@@ -46,7 +46,7 @@ type history struct {
 	loaded    bool      // what was written before the process began is among the entries
 	version   string    // resourceVersion of the ConfigMap; "" if it isn't known or there is none
 	next      time.Time // when it may be written again
-	trouble   string    // told last
+	trouble   string    // logged last
 }
 
 // note enters a decision into the pool's history if it is news, or the template's verdict is. Before is the status as it was when the
@@ -140,7 +140,7 @@ func (r *Reconciler) readHistory(ctx context.Context, pool *v1alpha1.RunnerPool,
 	return nil
 }
 
-// nameTaken tells, once, of a ConfigMap that has the history's name and isn't the pool's. One of a
+// nameTaken reports, once, a ConfigMap that has the history's name and isn't the pool's. One of a
 // former pool of this name is about to go.
 func (r *Reconciler) nameTaken(pool *v1alpha1.RunnerPool, h *history, config *corev1.ConfigMap) error {
 	err := fmt.Errorf("ConfigMap %s is not of this pool: it is left alone, and no history is kept; rename or delete it", config.Name)

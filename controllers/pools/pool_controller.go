@@ -173,7 +173,7 @@ func remember(o observation, d *decision, err error) poolMemory {
 	return m
 }
 
-// recordEvents tells of limits and of a phase of an update that are others than before.
+// recordEvents records other limits, and another phase of an update, as events.
 func (r *Reconciler) recordEvents(o observation, d *decision) {
 	if before, now := o.lastLimits(), d.limits; before != nil && newLimits(before, now) {
 		r.Event(o.pool, corev1.EventTypeNormal, limitsChanged, fmt.Sprintf("min %d, max %d, idle %d (before: %d, %d, %d)%s",

@@ -104,8 +104,8 @@ func (r *Reconciler) locate(ctx context.Context, pool *v1alpha1.RunnerPool, deni
 	return g, nil
 }
 
-// registrationOf tells what keeps runners from being registered by the REST API, as far as it is known
-// without one that tries. Credentials that served once go on to serve while their connection isn't ready.
+// registrationOf finds what keeps runners from being registered by the REST API, as far as that is known
+// before one tries. Credentials that served once go on to serve while their connection isn't ready.
 func (r *Reconciler) registrationOf(ctx context.Context, pool *v1alpha1.RunnerPool) registration {
 	key := connectionKey(pool)
 	if r.REST != nil {

@@ -86,8 +86,8 @@ func rolloutRunners(o observation) []rollout.Runner {
 	return list
 }
 
-// startOf is when a runner began to run; zero if it didn't. That of a busy one may be told
-// late, by when its job began.
+// startOf is when a runner began to run; zero if it didn't. That of a busy one may be
+// late: when its job began.
 func startOf(x observed) time.Time {
 	switch {
 	case x.runner.Status.StartedAt != nil:
@@ -257,7 +257,7 @@ func (t trial) after(revision string, list runnerList) trial {
 	return next
 }
 
-// after is what is known of a runner after another look; false if it tells nothing.
+// after is what is known of a runner after another look; false if it proves nothing.
 func (r tried) after(x observed) (tried, bool) {
 	s := x.verdict.State
 	r.ended = s == v1alpha1.RunnerFinished || s == v1alpha1.RunnerFailed
