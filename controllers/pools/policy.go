@@ -166,7 +166,7 @@ func waitUntil(until, now time.Time) time.Duration {
 
 // reasons say by which rules an update is held.
 func reasons(list []policy.UpdateReason) string {
-	words := texts(head(list), func(r policy.UpdateReason) string { return ruleWords(r.Rule, r.Message) })
+	words := texts(head(list), func(r policy.UpdateReason) string { return by(r.Rule, r.Message) })
 	return strings.Join(words, "; ")
 }
 
@@ -233,20 +233,16 @@ func isAllowed(t *v1alpha1.TemplateVerdict) bool { return t == nil || t.Allowed 
 // because names the rules that bound a pool.
 func because(bounds []v1alpha1.LimitBound) string {
 	return strings.Join(texts(bounds, func(b v1alpha1.LimitBound) string {
-		return fmt.Sprintf("; %s %d → %d by %s", b.Field, b.Declared, b.Value, ruleWords(b.Rule, b.Reason))
+		return fmt.Sprintf("; %s %d → %d by %s", b.Field, b.Declared, b.Value, by(b.Rule, b.Reason))
 	}), "")
 }
 
-// ruleWords names a rule, where it stands, and what it says.
-func ruleWords(r v1alpha1.RuleReference, says string) string {
-	words := r.Policy + " " + r.Name
-	if r.File != "" {
-		words += fmt.Sprintf(" (%s:%d)", r.File, r.Line)
+// by names a rule and what it says.
+func by(r v1alpha1.RuleReference, says string) string {
+	if says == "" {
+		return r.String()
 	}
-	if says != "" {
-		words += ": " + says
-	}
-	return words
+	return r.String() + ": " + says
 }
 
 // heldMessage says that limits are held because of failures.
@@ -257,7 +253,7 @@ func heldMessage(failures []policy.Failure) string {
 // denial says what policies deny, by which rules, and what to change.
 func denial(denials []v1alpha1.PolicyFinding) string {
 	lines := texts(head(denials), func(d v1alpha1.PolicyFinding) string {
-		line := d.Message + " [" + ruleWords(d.Rule, "") + "]"
+		line := d.Message + " [" + d.Rule.String() + "]"
 		if d.Path != "" {
 			line = "spec.template." + d.Path + ": " + line
 		}
