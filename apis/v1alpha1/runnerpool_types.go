@@ -4,6 +4,7 @@
 package v1alpha1
 
 import (
+	"fmt"
 	"math"
 	"time"
 
@@ -399,6 +400,14 @@ type RuleReference struct {
 	// line in the file.
 	// +optional
 	Line int `json:"line,omitempty"`
+}
+
+// String names the rule and where it stands.
+func (r RuleReference) String() string {
+	if r.File == "" {
+		return r.Policy + " " + r.Name
+	}
+	return fmt.Sprintf("%s %s (%s:%d)", r.Policy, r.Name, r.File, r.Line)
 }
 
 // PolicyFinding is what a rule says of a pod.

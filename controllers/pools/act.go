@@ -11,9 +11,10 @@ import (
 	"strconv"
 
 	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/api/equality"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -26,72 +27,83 @@ import (
 // parallel bounds how many runners of one pool are created or ended at once.
 const parallel = 32
 
-// act carries out the plan. Capacity is announced first: what GitHub may assign
-// must not wait for pods.
-func (x *run) act(ctx context.Context) error {
-	x.Sessions.Announce(x.key, int(x.plan.Announce))
-	ends := len(x.plan.Drain) + len(x.step.End)
-	if x.plan.Create > 0 || ends > 0 {
-		log.FromContext(ctx).Info("Scaling", "desired", x.plan.Desired, "supply", x.plan.Supply,
-			"create", x.plan.Create, "drain", ends, "announce", x.plan.Announce, "reason", x.plan.Reason)
+// act carries out a decision. Capacity is announced first: what GitHub may assign
+// must not wait for pods. A pool that only observes acts on nothing.
+func (r *Reconciler) act(ctx context.Context, o observation, d decision) error {
+	if observes(o.pool) {
+		return nil
 	}
-	return errors.Join(x.create(ctx), x.drain(ctx), x.endLost(ctx), x.sweepRevisions(ctx))
+	r.Sessions.Announce(o.key, int(d.plan.Announce))
+	if o.health.refresh {
+		r.Sessions.Refresh(o.key)
+	}
+	for _, name := range o.health.suspects {
+		r.Failures.Doubt(types.NamespacedName{Namespace: o.key.Namespace, Name: name}, o.now)
+	}
+	ends := slices.Concat(d.step.End, d.plan.Drain)
+	if d.plan.Create > 0 || len(ends) > 0 {
+		log.FromContext(ctx).Info("Scaling", "desired", d.plan.Desired, "supply", d.plan.Supply,
+			"create", d.plan.Create, "drain", len(ends), "announce", d.plan.Announce, "reason", d.plan.Reason)
+	}
+	return errors.Join(r.create(ctx, o, d), r.drain(ctx, o.key.Namespace, ends), r.endFailed(ctx, o), r.sweepRevisions(ctx, o, d.step.State))
 }
 
-func (x *run) create(ctx context.Context) error {
-	spec := x.registration()
-	if x.plan.Create == 0 || spec == nil {
+// create creates the runners that are missing.
+func (r *Reconciler) create(ctx context.Context, o observation, d decision) error {
+	spec := o.registration.newRunner(o.pool, o.denied)
+	if d.plan.Create == 0 || spec == nil {
 		return nil
 	}
 	var g errgroup.Group
 	g.SetLimit(parallel)
-	for i := range x.plan.Create {
-		g.Go(func() error { return x.createOne(ctx, *spec, x.step.Of(i)) })
+	for i := range d.plan.Create {
+		g.Go(func() error { return r.createOne(ctx, o, *spec.DeepCopy(), d.step.Of(i)) })
 	}
 	return g.Wait()
 }
 
 // createOne creates one runner of a revision. It is expected from before the request on, so that
 // no later pass counts it as missing, whatever the cache shows and the answer was.
-func (x *run) createOne(ctx context.Context, spec v1alpha1.RunnerSpec, revision string) error {
+func (r *Reconciler) createOne(ctx context.Context, o observation, spec v1alpha1.RunnerSpec, revision string) error {
 	var err error
 	spec.Revision = revision
-	if spec.TemplateDigest, err = podspec.Digest(x.known[revision]); err != nil {
+	if spec.TemplateDigest, err = podspec.Digest(o.revisions.templates[revision]); err != nil {
 		return fmt.Errorf("making a runner of revision %s: %w", revision, err)
 	}
-	name := stem(x.pool.Name, x.pool.UID) + strconv.FormatInt(x.recall.next(), 10)
-	r := &v1alpha1.Runner{
+	expected := o.memory.expectations
+	name := stem(o.pool.Name, o.pool.UID) + strconv.FormatInt(expected.next(), 10)
+	runner := &v1alpha1.Runner{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: x.key.Namespace, Name: name, Finalizers: []string{v1alpha1.RunnerFinalizer},
-			Labels: podspec.Labels(podspec.Runner{Name: name, Pool: x.pool.Name, Revision: revision}, nil),
+			Namespace: o.key.Namespace, Name: name, Finalizers: []string{v1alpha1.RunnerFinalizer},
+			Labels: podspec.Labels(podspec.Runner{Name: name, Pool: o.pool.Name, Revision: revision}, nil),
 		},
 		Spec: spec,
 	}
-	if err := controllerutil.SetControllerReference(x.pool, r, x.Client.Scheme()); err != nil {
+	if err := controllerutil.SetControllerReference(o.pool, runner, r.Client.Scheme()); err != nil {
 		return fmt.Errorf("owning a runner: %w", err)
 	}
-	r.CreationTimestamp = metav1.Time{Time: x.Now()}
-	x.recall.expect(r.DeepCopy())
-	r.CreationTimestamp = metav1.Time{}
-	switch err := x.Client.Create(ctx, r); {
+	shown := runner.DeepCopy()
+	shown.CreationTimestamp = metav1.Time{Time: r.Now()}
+	expected.expect(shown)
+	switch err := r.Client.Create(ctx, runner); {
 	case apierrors.IsAlreadyExists(err):
 		return nil // the cache is stale: it is there, and stays expected until it shows
 	case err != nil:
-		x.recall.failed(name)
+		expected.failed(name)
 		return fmt.Errorf("creating a runner: %w", err)
 	}
-	createdTotal.WithLabelValues(x.key.Namespace, x.key.Name).Inc()
+	createdTotal.WithLabelValues(o.key.Namespace, o.key.Name).Inc()
 	return nil
 }
 
 // drain ends the runners that an update replaces, and those that are surplus.
-func (x *run) drain(ctx context.Context) error {
+func (r *Reconciler) drain(ctx context.Context, namespace string, names []string) error {
 	var g errgroup.Group
 	g.SetLimit(parallel)
-	for _, name := range slices.Concat(x.step.End, x.plan.Drain) {
+	for _, name := range names {
 		g.Go(func() error {
-			r := &v1alpha1.Runner{ObjectMeta: metav1.ObjectMeta{Namespace: x.key.Namespace, Name: name}}
-			if err := x.Client.Delete(ctx, r); client.IgnoreNotFound(err) != nil {
+			runner := &v1alpha1.Runner{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+			if err := r.Client.Delete(ctx, runner); client.IgnoreNotFound(err) != nil {
 				return fmt.Errorf("ending runner %s: %w", name, err)
 			}
 			return nil
@@ -100,53 +112,20 @@ func (x *run) drain(ctx context.Context) error {
 	return g.Wait()
 }
 
-// endLost ends the runners that this pass has given up.
-func (x *run) endLost(ctx context.Context) error {
+// endFailed ends the runners that this pass has given up: they are deregistered first, so none is one with a job.
+func (r *Reconciler) endFailed(ctx context.Context, o observation) error {
 	var errs []error
-	for _, r := range x.lost {
-		errs = append(errs, runners.End(ctx, x.Client, r))
+	for _, x := range o.runners {
+		if _, ok := o.health.failed[x.runner.Name]; !ok {
+			continue
+		}
+		r.Failures.Condemn(client.ObjectKeyFromObject(x.runner), x.runner.UID, x.verdict)
+		reason, message := string(v1alpha1.RunnerFailed), fmt.Sprintf("%s: %s", x.verdict.Cause, x.verdict.Reason)
+		if x.verdict.Cause == v1alpha1.CauseRefused {
+			reason, message = v1alpha1.PolicyDeniedReason, x.verdict.Reason
+		}
+		r.Event(x.runner, corev1.EventTypeWarning, reason, message)
+		errs = append(errs, runners.End(ctx, r.Client, x.runner))
 	}
 	return errors.Join(errs...)
-}
-
-// decision is what was decided, and what the decision before was.
-func (x *run) decision() *v1alpha1.Decision {
-	d := &v1alpha1.Decision{
-		Time: metav1.Time{Time: x.Now()}, Desired: x.plan.Desired, Announced: x.plan.Announce, Reason: x.plan.Reason,
-		ID: x.asked.ID, Digest: x.asked.Digest, Limits: x.limits,
-	}
-	last := x.pool.Status.Decision
-	if len(x.failures) > 0 && last != nil {
-		d.ID, d.Digest = last.ID, last.Digest // the limits are of that one
-	}
-	if x.limits != nil {
-		if x.limits.Hard {
-			d.Waiting = max(0, x.pool.Status.Jobs-x.plan.Desired)
-		}
-		d.Reason += because(x.limits.Bounds)
-	}
-	if last != nil {
-		d.Before = &v1alpha1.DecidedNumbers{Desired: last.Desired, Announced: last.Announced}
-		if last.Limits != nil {
-			d.Before.Max = last.Limits.Max
-		}
-	}
-	return d
-}
-
-// sameDecision says whether two decisions differ in nothing but their time, their id, what was before, and when
-// they end: rules may say another time in each.
-func sameDecision(a, b *v1alpha1.Decision) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	x, y := *a, *b
-	for _, d := range []*v1alpha1.Decision{&x, &y} {
-		d.Time, d.ID, d.Before = metav1.Time{}, "", nil
-		if d.Limits != nil {
-			d.Limits = d.Limits.DeepCopy()
-			d.Limits.Until = nil
-		}
-	}
-	return equality.Semantic.DeepEqual(x, y)
 }

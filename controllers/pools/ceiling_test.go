@@ -55,7 +55,7 @@ func heldShare(t *testing.T, gathers bool) {
 		must(t, b.Client.Update(t.Context(), &r))
 		must(t, b.Client.Delete(t.Context(), &r))
 	}
-	b.memory.of(key).created = map[string]*v1alpha1.Runner{}
+	b.memory.of(key).expectations.created = map[string]*v1alpha1.Runner{}
 	b.reconcile()
 	// another takes all of it
 	other := policy.Pool{Namespace: "ci", Name: "other", Connection: "acme", Scale: policy.Scale{Max: 4}}

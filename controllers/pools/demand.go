@@ -16,7 +16,6 @@ import (
 	"github.com/corral-dev/corral/internal/demand"
 	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/kube"
-	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/scaling"
 	"github.com/corral-dev/corral/internal/schedule"
 )
@@ -26,162 +25,172 @@ type Reader interface {
 	Reading(pool types.NamespacedName) demand.Reading
 }
 
-// Desk keeps account of the jobs that GitHub's events tell of.
-type Desk interface {
-	// AtMax says whether jobs may wait for want of runners: they don't expire meanwhile.
+// JobTracker keeps account of the jobs that GitHub's events report.
+type JobTracker interface {
+	// AtMax sets whether jobs may wait for want of runners: they don't expire meanwhile.
 	AtMax(pool types.NamespacedName, atMax bool)
 	// Retain lets go of jobs on runners that are gone.
 	Retain(pool types.NamespacedName, keep func(runner string) bool)
 }
 
-// gauge finds out how many jobs there are, and which numbers hold now: those of the schedules, with warm
-// capacity and what slack triggers add.
-func (x *run) gauge() {
-	x.check()
-	x.demand = x.sum()
-	s := &x.pool.Status
-	s.Jobs, s.Demand = x.demand.Jobs, nil
-	if x.hasDemand() {
-		s.Demand = x.demand.Statuses
-	}
-	x.scheduled()
-	if s.Jobs > 0 || s.Runners.Busy > 0 || x.recall.lastJob.IsZero() {
-		x.recall.lastJob = x.Now()
-	}
-	warm := demand.Warm(x.pool.Spec.Scale, demand.Activity{
-		Idle: x.scale.Idle, Jobs: s.Jobs, Busy: s.Runners.Busy, LastJob: x.recall.lastJob, Now: x.Now(),
-	})
-	x.lookAgain(warm.Next)
-	x.scale.Idle = min(warm.Idle+x.demand.Idle, x.scale.Max)
-	x.idleWhy = join(warm.Reason, x.demand.IdleReason)
+// poolDemand is how much work there is for the pool.
+type poolDemand struct {
+	demand.Demand
+	// accepted are the jobs that GitHub assigned.
+	accepted int32
+	// actual is what runs beside a pool that observes; nil if that isn't known.
+	actual *demand.Actual
 }
 
-// hasDemand says whether anything but a scale set tells of jobs.
-func (x *run) hasDemand() bool {
-	d := x.pool.Spec.Demand
-	return x.isREST() || x.observes() || d.Webhook != nil || len(d.Slack)+len(d.Metrics) > 0
+// hasDemand reports whether a pool has sources of demand other than its scale set.
+func hasDemand(pool *v1alpha1.RunnerPool) bool {
+	d := pool.Spec.Demand
+	return isREST(pool) || observes(pool) || d.Webhook != nil || len(d.Slack)+len(d.Metrics) > 0
 }
 
-// observes says whether the pool acts on nothing.
-func (x *run) observes() bool { return x.pool.Spec.GetMode() == v1alpha1.Observe }
-
-// sum adds up what tells of jobs. Where it is the scale set alone, its count holds as it is.
-func (x *run) sum() demand.Demand {
-	if x.denied != nil { // there is no session, so the jobs that are left are those that run
-		x.accepted = x.pool.Status.Runners.Busy
-		return demand.Demand{Known: true, Jobs: x.accepted}
+// readDemand adds up the sources of demand. Where it is the scale set alone, its count holds as it is.
+func (r *Reconciler) readDemand(o observation) poolDemand {
+	busy := o.counts.Busy
+	if o.denied != nil { // there is no session, so the jobs that are left are those that run
+		return poolDemand{accepted: busy, Demand: demand.Demand{Known: true, Jobs: busy}}
 	}
-	known := x.words.Known && x.words.State != scaleset.OwnedElsewhere
-	jobs := int32(x.words.Assigned) //nolint:gosec // GitHub's counts fit
-	x.accepted = jobs
-	if !x.hasDemand() {
-		return demand.Demand{Known: known, Jobs: jobs}
+	isKnown := o.github.Known && o.github.State != scaleset.OwnedElsewhere
+	jobs := int32(o.github.Assigned) //nolint:gosec // GitHub's counts fit
+	if !hasDemand(o.pool) {
+		return poolDemand{accepted: jobs, Demand: demand.Demand{Known: isKnown, Jobs: jobs}}
 	}
-	in := demand.Input{Before: x.pool.Status.Demand, Busy: x.pool.Status.Runners.Busy}
-	if !x.isREST() && !x.observes() {
-		set := demand.Reading{Known: known}
-		if known {
-			set.Signals = []demand.Signal{{Name: v1alpha1.DemandScaleSet, Jobs: &jobs, Reason: "assigned by GitHub", At: x.words.Counted}}
+	in := demand.Input{Before: o.pool.Status.Demand, Busy: busy}
+	if !isREST(o.pool) && !observes(o.pool) {
+		set := demand.Reading{Known: isKnown}
+		if isKnown {
+			set.Signals = []demand.Signal{{Name: v1alpha1.DemandScaleSet, Jobs: &jobs, Reason: "assigned by GitHub", At: o.github.Counted}}
 		}
 		in.Readings = append(in.Readings, set)
 	}
-	for _, r := range x.Demand {
-		reading := r.Reading(x.key)
+	d := poolDemand{accepted: jobs}
+	for _, source := range r.Demand {
+		reading := source.Reading(o.key)
 		in.Readings = append(in.Readings, reading)
 		if reading.Actual != nil {
-			x.actual = reading.Actual
+			d.actual = reading.Actual
 		}
 	}
-	return demand.Combine(in)
+	d.Demand = demand.Combine(in)
+	return d
 }
 
-// scheduled finds the numbers that the pool declares now. While a schedule can't be read, those that held last go on to.
-func (x *run) scheduled() {
-	declared, last := x.pool.Spec.Scale, x.pool.Status.Schedule
-	x.scale = policy.Scale{Min: declared.GetMin(), Max: declared.GetMax(), Idle: declared.GetIdle()}
-	x.pool.Status.Schedule = nil
-	if len(x.pool.Spec.Scale.Schedules) == 0 {
-		return
+// currentScale has the numbers that the pool declares now: those of its schedules, with warm capacity and what slack
+// triggers add.
+type currentScale struct {
+	v1alpha1.Scale
+	// idleReason says why idle is another than declared; "" if it isn't.
+	idleReason string
+	// schedule is for the status; nil for a pool without any.
+	schedule *v1alpha1.ScheduleStatus
+	// problems are with fields that mean nothing. The others hold.
+	problems []string
+	// lastJob is when there was a job last.
+	lastJob time.Time
+	// next is the time after which the numbers may be others; 0 for none.
+	next time.Duration
+}
+
+// scaleNow finds the numbers that the pool declares now.
+func scaleNow(o observation) currentScale {
+	c := scheduled(o.pool, o.now)
+	var unread []string
+	for _, problem := range demand.Check(&o.pool.Spec) {
+		unread = append(unread, problem.Error())
 	}
-	plan, problems := schedule.Compile(x.pool.Spec.Scale.Schedules)
+	c.problems = append(unread, c.problems...)
+	c.lastJob = o.memory.lastJob
+	if o.demand.Jobs > 0 || o.counts.Busy > 0 || c.lastJob.IsZero() {
+		c.lastJob = o.now
+	}
+	warm := demand.Warm(o.pool.Spec.Scale, demand.Activity{
+		Idle: c.Idle, Jobs: o.demand.Jobs, Busy: o.counts.Busy, LastJob: c.lastJob, Now: o.now,
+	})
+	c.Idle = min(warm.Idle+o.demand.Idle, c.Max)
+	c.idleReason = join(warm.Reason, o.demand.IdleReason)
+	c.next = soonest(c.next, warm.Next)
+	return c
+}
+
+// scheduled finds the numbers that spec.scale and the schedules set now. While a schedule can't be read, those that held
+// last go on to.
+func scheduled(pool *v1alpha1.RunnerPool, now time.Time) currentScale {
+	last := pool.Status.Schedule
+	c := currentScale{Scale: pool.Spec.Scale.Numbers()}
+	if len(pool.Spec.Scale.Schedules) == 0 {
+		return c
+	}
+	plan, problems := schedule.Compile(pool.Spec.Scale.Schedules)
 	for _, p := range problems {
-		x.misread(p.String())
+		c.problems = append(c.problems, p.String())
 	}
 	if len(problems) > 0 && last != nil {
-		x.scale = policy.Scale{Min: last.Min, Max: last.Max, Idle: last.Idle}
-		x.pool.Status.Schedule = last
-		return
+		c.Scale, c.schedule = last.Numbers(), last
+		return c
 	}
-	now := plan.At(x.Now(), declared)
-	x.scale = policy.Scale{Min: now.Min, Max: now.Max, Idle: now.Idle}
-	x.pool.Status.Schedule = &v1alpha1.ScheduleStatus{Active: now.Active, Min: now.Min, Max: now.Max, Idle: now.Idle}
-	if !now.Next.IsZero() {
-		x.pool.Status.Schedule.Next = &metav1.Time{Time: now.Next}
-		x.lookAgain(max(time.Millisecond, now.Next.Sub(x.Now())))
+	at := plan.At(now, pool.Spec.Scale)
+	c.Scale = at.Scale
+	c.schedule = &v1alpha1.ScheduleStatus{Active: at.Active, Min: at.Min, Max: at.Max, Idle: at.Idle}
+	if !at.Next.IsZero() {
+		c.schedule.Next = &metav1.Time{Time: at.Next}
+		c.next = max(time.Millisecond, at.Next.Sub(now))
 	}
+	return c
 }
 
-// misread notes a field that means nothing. The others hold.
-func (x *run) misread(what string) { x.unread = append(x.unread, what) }
-
-// check notes what of the demand, the behavior and warm capacity means nothing.
-func (x *run) check() {
-	for _, problem := range demand.Check(&x.pool.Spec) {
-		x.misread(problem.Error())
-	}
-}
-
-// misunderstood is the outcome of a pool that has such fields.
-func (x *run) misunderstood() error {
-	if len(x.unread) == 0 {
+// invalid is the outcome of a pool with fields that mean nothing; nil without any.
+func (c currentScale) invalid() error {
+	if len(c.problems) == 0 {
 		return nil
 	}
-	return kube.Stall(v1alpha1.InvalidSpecReason, "%s", strings.Join(x.unread, "\n"))
+	return kube.Stall(v1alpha1.InvalidSpecReason, "%s", strings.Join(c.problems, "\n"))
 }
 
-// pace lets the desired number change no faster than the pool's behavior allows.
-func (x *run) pace(in *scaling.Input) {
-	b := x.pool.Spec.Scale.Behavior
-	if b == nil || !in.JobsKnown || in.Suspended {
-		x.recall.isPaced = false
-		return
+// pace lets the desired number change no faster than the pool's behavior allows. It returns the number to have instead, nil if
+// it is the one that is wanted, what behavior looks back at the next time, and the time after which it allows another.
+func pace(o observation, in scaling.Input) (*scaling.Pace, pacing, time.Duration) {
+	b, p := o.pool.Spec.Scale.Behavior, o.memory.pacing
+	if b == nil || !in.Demand.Known || in.Suspended {
+		p.isOn = false
+		return nil, p, 0
 	}
-	if last := x.pool.Status.Decision; !x.recall.isPaced {
-		x.recall.paced, x.recall.isPaced = demand.Rebuilt(last, x.Now()), true
+	if last := o.pool.Status.Decision; !p.isOn {
+		p.history, p.isOn = demand.Rebuilt(last, o.now), true
 		if last != nil {
-			x.recall.desired = last.Desired
+			p.desired = last.Desired
 		}
 	}
-	wanted := scaling.Decide(*in)
-	step := x.recall.paced.Behave(b, demand.Bounds{Min: in.Limits.Min, Max: max(in.Limits.Max, in.Jobs)}, x.recall.desired, wanted.Desired, x.Now())
-	x.recall.desired = step.Number
-	x.lookAgain(step.Next)
-	if step.Number != wanted.Desired {
-		in.Pace = &scaling.Pace{Desired: step.Number, Reason: fmt.Sprintf("%s; %s", wanted.Reason, step.Reason)}
+	wanted, reason := scaling.Desired(in)
+	p.history = p.history.Clone()
+	step := p.history.Behave(b, demand.Bounds{Min: in.Limits.Min, Max: max(in.Limits.Max, in.Jobs)}, p.desired, wanted, o.now)
+	p.desired = step.Number
+	if step.Number == wanted {
+		return nil, p, step.Next
 	}
+	return &scaling.Pace{Desired: step.Number, Reason: fmt.Sprintf("%s; %s", reason, step.Reason)}, p, step.Next
 }
 
-// isFull says whether a job that waits may wait for want of a runner: at its max, held back or suspended, a pool
+// isFull reports whether a job that waits may wait for want of a runner: at its max, held back or suspended, a pool
 // can't take more. For one that only observes, others have runners.
-func (x *run) isFull() bool {
-	if x.limits == nil || x.plan.Desired >= x.limits.Max {
+func isFull(o observation, d decision) bool {
+	if d.limits == nil || d.plan.Desired >= d.limits.Max {
 		return true
 	}
-	return !x.observes() && (x.pool.Spec.Suspend || x.denied != nil || x.plan.Supply < x.plan.Desired)
+	return !observes(o.pool) && (o.pool.Spec.Suspend || o.denied != nil || d.plan.Supply < d.plan.Desired)
 }
 
-// compare tells what a pool that only observes would do, beside what runs.
-func (x *run) compare() {
-	x.pool.Status.Observed = nil
-	if !x.observes() {
-		return
+// compare shows what a pool that only observes would do, beside what runs.
+func compare(desired int32, actual *demand.Actual) *v1alpha1.ObservedStatus {
+	o := &v1alpha1.ObservedStatus{Desired: desired, Difference: "what runs isn't known yet"}
+	if actual != nil {
+		o.Actual, o.Busy = &actual.Runners, &actual.Busy
+		o.Difference = difference(desired, actual.Runners)
 	}
-	o := &v1alpha1.ObservedStatus{Desired: x.plan.Desired, Difference: "what runs isn't known yet"}
-	if x.actual != nil {
-		o.Actual, o.Busy = &x.actual.Runners, &x.actual.Busy
-		o.Difference = difference(x.plan.Desired, x.actual.Runners)
-	}
-	x.pool.Status.Observed = o
+	return o
 }
 
 func difference(desired, actual int32) string {

@@ -4,17 +4,12 @@
 package pools
 
 import (
-	"cmp"
-	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/fluxcd/pkg/runtime/conditions"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/runners"
@@ -26,249 +21,247 @@ import (
 // healthy is how long a runner has to wait for jobs to count as one in good health.
 const healthy = 10 * time.Second
 
-// passing is how long GitHub may fail to register a runner before the pool tells of it.
+// passing is how long GitHub may fail to register a runner before the pool's status says so.
 const passing = 5 * time.Second
 
-// examine looks at what ails the pool's runners: those that GitHub doesn't see, a row of
-// failures, a quota.
-func (x *run) examine(context.Context) error {
-	x.connections()
-	x.doubt()
-	x.judgeHealth()
-	x.judgeQuota()
-	x.judgeRegistration()
-	return nil
+// health is what a pass makes of the runners' states.
+type health struct {
+	// failed has the runners that this pass gives up, by name, with their new state.
+	failed map[string]poolstatus.Verdict
+	// suspects are runners whose registration is to be looked up.
+	suspects []string
+	// refresh is true when GitHub is to be asked for newer counts.
+	refresh  bool
+	holds    []scaling.Hold
+	notReady notReady
+	memory   healthMemory
+	// lookAgain is the time after which health may be another; 0 for none.
+	lookAgain time.Duration
 }
 
-// connections gives up runners that run and that GitHub doesn't see. Where GitHub may be
-// one that doesn't count, their registrations are looked up instead.
-func (x *run) connections() {
-	if !x.words.Known || x.words.Counted.IsZero() || x.words.State != scaleset.Listening {
-		return
+// healthMemory is what one process remembers of the runners' health.
+type healthMemory struct {
+	// connected has runners that GitHub was seen to count.
+	connected map[string]bool
+	// counts is true once GitHub counted a runner of the pool: not every server does.
+	counts bool
+	// circuits are of the revisions that runners are made from.
+	circuits map[string]scaling.Circuit
+}
+
+// notReady is why a pool isn't ready although its record and template are good; the zero value for no reason.
+type notReady struct{ reason, message string }
+
+// checkHealth gives up runners that policies deny by now and those that GitHub doesn't see, counts failures in a row, and
+// holds the pool back for a quota.
+func checkHealth(o observation, outcomes runners.Outcomes) health {
+	h := health{failed: evictDenied(o.runners, o.revisions.denied, o.now), memory: o.memory.health}
+	if o.revisions.denied[o.template.revision] != "" {
+		h.holds = append(h.holds, scaling.Hold{Reason: "policy denies the template"})
 	}
-	idle := x.staying(v1alpha1.RunnerIdle)
-	deadline := x.pool.Spec.Deadlines.GetConnect()
-	busy := len(x.staying(v1alpha1.RunnerBusy))
-	s := x.words.Statistics
-	c := poolstatus.Connections(idle, busy, s.IdleRunners+s.BusyRunners, x.words.Counted, deadline, x.Now())
-	if c.Ask {
-		x.Sessions.Refresh(x.key)
+	o.runners = o.runners.with(h.failed)
+	s := o.github.Statistics
+	h.memory.counts = h.memory.counts || o.github.Known && s.RegisteredRunners+s.IdleRunners+s.BusyRunners > 0
+	c := checkConnections(o, h.memory)
+	h.suspects, h.refresh, h.memory.connected = c.suspects, c.refresh, c.connected
+	o.runners = o.runners.with(c.failed)
+	if o.github.Known && h.memory.counts { // those that are busy only by our account
+		h.suspects = append(h.suspects, poolstatus.Suspects(o.staying(v1alpha1.RunnerBusy), s.BusyRunners, o.github.Counted)...)
 	}
-	x.lookAgain(c.Next)
-	for _, name := range c.Missing {
-		switch {
-		case !x.counts(), s.RegisteredRunners < len(idle)+busy: // or the counts are of another time
-			x.Failures.Doubt(types.NamespacedName{Namespace: x.key.Namespace, Name: name}, x.Now())
-		case x.recall.connected[name]:
-			x.giveUp(name, v1alpha1.CauseRemoved, "GitHub doesn't see it any more: is its node gone?")
-		default:
-			x.giveUp(name, v1alpha1.CauseNeverConnected, fmt.Sprintf("its container runs, but GitHub doesn't see it %s later: can it reach GitHub?", deadline))
+	h.memory.circuits = countFailures(o, c.failed, outcomes)
+	maps.Copy(h.failed, c.failed)
+	hold, quota := checkQuota(o.runners, o.sources(o.pool.Status.Update))
+	h.holds = append(h.holds, hold...)
+	registration, wait := checkRegistration(o.runners, o.now)
+	h.notReady = registration.or(quota)
+	h.lookAgain = soonest(c.next, wait)
+	return h
+}
+
+// or returns the first reason that there is.
+func (n notReady) or(other notReady) notReady {
+	if n.reason == "" {
+		return other
+	}
+	return n
+}
+
+// evictDenied gives up the runners without a job whose template policies deny by now. None are made of a
+// denied one: see planUpdate.
+func evictDenied(list runnerList, denied map[string]string, now time.Time) map[string]poolstatus.Verdict {
+	failed := map[string]poolstatus.Verdict{}
+	for _, x := range list {
+		if why := denied[x.runner.Spec.Revision]; why != "" && x.waits() && !x.isEnding() {
+			failed[x.runner.Name] = poolstatus.Verdict{State: v1alpha1.RunnerFailed, Reason: why, Since: now, Cause: v1alpha1.CauseRefused}
 		}
 	}
-	x.noteConnected(c, idle, deadline)
+	return failed
 }
 
-// counts says whether GitHub was seen to count the pool's runners.
-func (x *run) counts() bool {
-	s := x.words.Statistics
-	x.recall.counts = x.recall.counts || s.RegisteredRunners+s.IdleRunners+s.BusyRunners > 0
-	return x.recall.counts
+// connectionCheck is what GitHub's count of online runners says about those that are idle.
+type connectionCheck struct {
+	failed    map[string]poolstatus.Verdict
+	suspects  []string
+	refresh   bool
+	connected map[string]bool
+	next      time.Duration
 }
 
-// doubt has the registrations of runners looked up that are busy only by our account.
-func (x *run) doubt() {
-	if !x.words.Known || !x.counts() {
-		return
+// checkConnections gives up runners that run and that GitHub doesn't see. Where GitHub may be
+// one that doesn't count, their registrations are looked up instead.
+func checkConnections(o observation, m healthMemory) connectionCheck {
+	if !o.github.Known || o.github.Counted.IsZero() || o.github.State != scaleset.Listening {
+		return connectionCheck{connected: m.connected}
 	}
-	for _, name := range poolstatus.Doubtful(x.staying(v1alpha1.RunnerBusy), x.words.Statistics.BusyRunners, x.words.Counted) {
-		x.Failures.Doubt(types.NamespacedName{Namespace: x.key.Namespace, Name: name}, x.Now())
+	idle, busy := o.staying(v1alpha1.RunnerIdle), len(o.staying(v1alpha1.RunnerBusy))
+	deadline, s := o.pool.Spec.Deadlines.GetConnect(), o.github.Statistics
+	seen := poolstatus.Connections(idle, busy, s.IdleRunners+s.BusyRunners, o.github.Counted, deadline, o.now)
+	c := connectionCheck{failed: map[string]poolstatus.Verdict{}, refresh: seen.Ask, next: seen.Next, connected: map[string]bool{}}
+	for _, name := range seen.Missing {
+		lost := poolstatus.Verdict{
+			State: v1alpha1.RunnerFailed, Since: o.now, Cause: v1alpha1.CauseNeverConnected,
+			Reason: fmt.Sprintf("its container runs, but GitHub doesn't see it %s later: can it reach GitHub?", deadline),
+		}
+		switch {
+		case !m.counts, s.RegisteredRunners < len(idle)+busy: // or the counts are of another time
+			c.suspects = append(c.suspects, name)
+			continue
+		case m.connected[name]:
+			lost.Cause, lost.Reason = v1alpha1.CauseRemoved, "GitHub doesn't see it any more: is its node gone?"
+		}
+		c.failed[name] = lost
 	}
+	for _, x := range o.runners {
+		if m.connected[x.runner.Name] {
+			c.connected[x.runner.Name] = true
+		}
+	}
+	for _, r := range idle { // they had to be connected when GitHub counted and missed none
+		if !seen.Ask && len(seen.Missing) == 0 && !o.github.Counted.Before(r.Since.Add(deadline)) {
+			c.connected[r.Name] = true
+		}
+	}
+	return c
 }
 
 // staying returns the runners in a state that aren't being ended.
-func (x *run) staying(state v1alpha1.RunnerState) []poolstatus.Runner {
+func (o observation) staying(state v1alpha1.RunnerState) []poolstatus.Runner {
 	var list []poolstatus.Runner
-	for _, o := range x.runners {
-		here := x.set == nil || o.runner.Spec.ScaleSetID == x.set.Status.ID // GitHub's counts are of one set
-		if here && o.verdict.State == state && o.runner.DeletionTimestamp.IsZero() {
-			list = append(list, poolstatus.Runner{Name: o.runner.Name, Since: o.verdict.Since})
+	set := o.registration.set
+	for _, x := range o.runners {
+		isHere := set == nil || x.runner.Spec.ScaleSetID == set.Status.ID // GitHub's counts are of one set
+		if isHere && x.verdict.State == state && !x.isEnding() {
+			list = append(list, poolstatus.Runner{Name: x.runner.Name, Since: x.verdict.Since})
 		}
 	}
 	return list
 }
 
-// noteConnected remembers the runners that had to be connected when GitHub counted and
-// missed none.
-func (x *run) noteConnected(c poolstatus.Connected, idle []poolstatus.Runner, deadline time.Duration) {
-	maps.DeleteFunc(x.recall.connected, func(name string, _ bool) bool {
-		return !slices.ContainsFunc(x.runners, func(o observed) bool { return o.runner.Name == name })
-	})
-	if c.Ask || len(c.Missing) > 0 {
-		return
-	}
-	for _, r := range idle {
-		if !x.words.Counted.Before(r.Since.Add(deadline)) {
-			x.recall.connected[r.Name] = true
-		}
-	}
-}
-
-// giveUp counts a runner for nothing and ends it: it is deregistered first, so it
-// can't be one with a job.
-func (x *run) giveUp(name string, cause v1alpha1.RunnerCause, why string) {
-	for i := range x.runners {
-		if o := &x.runners[i]; o.runner.Name == name {
-			o.verdict = poolstatus.Verdict{State: v1alpha1.RunnerFailed, Reason: why, Since: x.Now(), Cause: cause}
-			x.lost = append(x.lost, o.runner)
-			x.Failures.Condemn(client.ObjectKeyFromObject(o.runner), o.runner.UID, o.verdict)
-			x.Event(o.runner, corev1.EventTypeWarning, string(v1alpha1.RunnerFailed), fmt.Sprintf("%s: %s", cause, why))
-			if c, ok := x.recall.circuits[o.runner.Spec.Revision]; ok {
-				x.recall.circuits[c.Revision] = c.Failed(cause, why, o.runner.CreationTimestamp.Time, x.Now())
-			}
-		}
-	}
-}
-
-// judgeHealth opens and closes the circuits of the revisions that runners are made from.
-func (x *run) judgeHealth() {
+// countFailures opens and closes the circuits of the revisions that runners are made from. Lost are runners that this pass gives up
+// because GitHub doesn't see them.
+func countFailures(o observation, lost map[string]poolstatus.Verdict, outcomes runners.Outcomes) map[string]scaling.Circuit {
 	circuits := map[string]scaling.Circuit{}
-	for _, revision := range x.sources() {
+	for _, revision := range o.sources(o.pool.Status.Update) {
 		circuits[revision] = scaling.Circuit{Revision: revision}
-		if c, ok := x.recall.circuits[revision]; ok {
+		if c, ok := o.memory.health.circuits[revision]; ok {
 			circuits[revision] = c
 		}
 	}
-	outcomes := x.Failures.TakeOutcomes(x.key)
-	for _, f := range outcomes.Failures {
-		if c, ok := circuits[f.Revision]; ok && x.isCertain(f) {
+	var failures []runners.Failure
+	for _, x := range o.runners {
+		_, isKnown := o.memory.health.circuits[x.runner.Spec.Revision]
+		if v, ok := lost[x.runner.Name]; ok && isKnown {
+			failures = append(failures, runners.Failure{Revision: x.runner.Spec.Revision, Cause: v.Cause, Message: v.Reason, Began: x.runner.CreationTimestamp.Time, At: o.now})
+		}
+	}
+	for _, f := range append(failures, outcomes.Failures...) {
+		if c, ok := circuits[f.Revision]; ok && o.isCertain(f) {
 			circuits[f.Revision] = c.Failed(f.Cause, f.Message, f.Began, f.At)
 		}
 	}
 	for revision, c := range circuits {
-		if began, ok := outcomes.Worked[revision]; ok && c.IsNewer(began) || x.succeeded(c) {
+		if began, ok := outcomes.Worked[revision]; ok && c.IsNewer(began) || o.succeeded(c) {
 			circuits[revision] = c.Succeeded()
 		}
 	}
-	x.recall.circuits = circuits
+	return circuits
 }
 
-// sources are the revisions that runners are made from: that of the spec, and while an
-// update is under way the former.
-func (x *run) sources() []string {
-	names := []string{x.pool.Status.Revision, x.stored}
-	if u := x.pool.Status.Update; u != nil {
-		names = append(names, u.From)
-	}
-	return slices.DeleteFunc(names, func(name string) bool { return name == "" })
-}
-
-// holdBack holds the pool back while the runners fail of the revision that new ones are made
-// from.
-func (x *run) holdBack(in *scaling.Input) {
-	c := x.recall.circuits[x.step.Rest]
-	if !c.Open() {
-		conditions.MarkTrue(x.pool, v1alpha1.HealthyCondition, v1alpha1.SucceededReason, "runners start")
-		return
-	}
-	hold, next := c.Hold(x.count(v1alpha1.RunnerBusy), x.free(), x.probes(c), x.Now())
-	in.Holds = append(in.Holds, hold)
-	x.lookAgain(cmp.Or(next, healthy))
-	conditions.MarkFalse(x.pool, v1alpha1.HealthyCondition, v1alpha1.RunnersFailingReason, "%s", c)
-	x.ailment, x.ails = v1alpha1.RunnersFailingReason, c.String()
-}
-
-// succeeded says whether a runner of the circuit's template got a job since the last
+// succeeded reports whether a runner of the circuit's template got a job since the last
 // failure, or waits for one in good health.
-func (x *run) succeeded(c scaling.Circuit) bool {
-	return slices.ContainsFunc(x.runners, func(o observed) bool {
-		well := o.verdict.State == v1alpha1.RunnerBusy || o.verdict.State == v1alpha1.RunnerIdle && x.isWell(c, o.verdict.Since)
-		return well && o.runner.Spec.Revision == c.Revision && c.IsNewer(o.verdict.Since)
+func (o observation) succeeded(c scaling.Circuit) bool {
+	return slices.ContainsFunc(o.runners, func(x observed) bool {
+		isWell := x.verdict.State == v1alpha1.RunnerBusy || x.verdict.State == v1alpha1.RunnerIdle && o.isWell(c, x.verdict.Since)
+		return isWell && x.runner.Spec.Revision == c.Revision && c.IsNewer(x.verdict.Since)
 	})
 }
 
-// isWell says whether a runner that is idle since a time is in good health, as far as
+// isWell reports whether a runner that is idle since a time is in good health, as far as
 // what others failed of goes.
-func (x *run) isWell(c scaling.Circuit, since time.Time) bool {
+func (o observation) isWell(c scaling.Circuit, since time.Time) bool {
 	if c.Cause == v1alpha1.CauseNeverConnected {
-		return !x.words.Counted.Before(since.Add(x.pool.Spec.Deadlines.GetConnect()))
+		return !o.github.Counted.Before(since.Add(o.pool.Spec.Deadlines.GetConnect()))
 	}
-	return x.Now().Sub(since) >= healthy
+	return o.now.Sub(since) >= healthy
 }
 
-// count returns how many runners are in one of some states.
-func (x *run) count(states ...v1alpha1.RunnerState) int32 {
-	var n int32
-	for _, o := range x.runners {
-		if slices.Contains(states, o.verdict.State) {
-			n++
-		}
-	}
-	return n
+// isCertain reports whether a failure was one. A runner that ended in peace while nobody
+// listened to GitHub may have had a job.
+func (o observation) isCertain(f runners.Failure) bool {
+	return !f.Clean || o.github.State == scaleset.Listening && f.At.Sub(o.github.Since) >= poolstatus.Settle
 }
 
-// free counts the runners that may get a job yet.
-func (x *run) free() int32 {
-	return int32(len(x.staying(v1alpha1.RunnerIdle)) + len(x.staying(v1alpha1.RunnerPending))) //nolint:gosec // far below
+// hold is what an open circuit allows, and the time to its next probe.
+func (o observation) hold(c scaling.Circuit) (scaling.Hold, time.Duration) {
+	free := len(o.staying(v1alpha1.RunnerIdle)) + len(o.staying(v1alpha1.RunnerPending)) // may get a job yet
+	return c.Hold(o.runners.count(v1alpha1.RunnerBusy), int32(free), o.probes(c), o.now) //nolint:gosec // far below
 }
 
 // probes counts the runners whose success or failure will be news to the circuit.
-func (x *run) probes(c scaling.Circuit) int32 {
+func (o observation) probes(c scaling.Circuit) int32 {
 	var n int32
-	for _, o := range x.runners {
-		mayTell := o.verdict.State == v1alpha1.RunnerPending || o.verdict.State == v1alpha1.RunnerIdle && c.IsNewer(o.verdict.Since)
-		if mayTell && o.runner.Spec.Revision == c.Revision && o.runner.DeletionTimestamp.IsZero() {
+	for _, x := range o.runners {
+		mayTell := x.verdict.State == v1alpha1.RunnerPending || x.verdict.State == v1alpha1.RunnerIdle && c.IsNewer(x.verdict.Since)
+		if mayTell && x.runner.Spec.Revision == c.Revision && !x.isEnding() {
 			n++
 		}
 	}
 	return n
 }
 
-// isCertain says whether a failure was one. A runner that ended in peace while nobody
-// listened to GitHub may have had a job.
-func (x *run) isCertain(f runners.Failure) bool {
-	return !f.Clean ||
-		x.words.State == scaleset.Listening && f.At.Sub(x.words.Since) >= poolstatus.Settle
-}
-
-// judgeQuota takes in no more than a ResourceQuota admits, as long as a runner waits for it.
-func (x *run) judgeQuota() {
-	admitted := x.count(v1alpha1.RunnerPending, v1alpha1.RunnerIdle, v1alpha1.RunnerBusy)
+// checkQuota takes in no more than a ResourceQuota admits, as long as a runner waits for it.
+func checkQuota(list runnerList, sources []string) ([]scaling.Hold, notReady) {
+	admitted := list.live()
 	var waiting *v1alpha1.Runner
-	for _, o := range x.runners {
-		if o.runner.Status.Cause == v1alpha1.CauseQuota && o.verdict.State == v1alpha1.RunnerPending && slices.Contains(x.sources(), o.runner.Spec.Revision) {
-			waiting = o.runner
+	for _, x := range list {
+		if x.runner.Status.Cause == v1alpha1.CauseQuota && x.verdict.State == v1alpha1.RunnerPending && slices.Contains(sources, x.runner.Spec.Revision) {
+			waiting = x.runner
 			admitted--
 		}
 	}
 	if waiting == nil {
-		return
+		return nil, notReady{}
 	}
-	x.holds = append(x.holds, scaling.Hold{Announce: admitted, Reason: fmt.Sprintf("the namespace's quota admits %d", admitted)})
-	x.ailment, x.ails = v1alpha1.QuotaExceededReason, fmt.Sprintf("runner %s: %s", waiting.Name, waiting.Status.Reason)
+	return []scaling.Hold{{Announce: admitted, Reason: fmt.Sprintf("the namespace's quota admits %d", admitted)}},
+		notReady{v1alpha1.QuotaExceededReason, fmt.Sprintf("runner %s: %s", waiting.Name, waiting.Status.Reason)}
 }
 
-// judgeRegistration tells why GitHub registers no runners.
-func (x *run) judgeRegistration() {
-	for _, o := range x.runners {
-		if o.runner.Status.Cause != v1alpha1.CauseGitHub || o.verdict.State != v1alpha1.RunnerPending {
+// checkRegistration returns why GitHub registers no runners, or the time after which the status says so.
+func checkRegistration(list runnerList, now time.Time) (notReady, time.Duration) {
+	var wait time.Duration
+	for _, x := range list {
+		if x.runner.Status.Cause != v1alpha1.CauseGitHub || x.verdict.State != v1alpha1.RunnerPending {
 			continue
 		}
-		if age := x.Now().Sub(o.runner.CreationTimestamp.Time); age < passing {
-			x.lookAgain(passing - age)
+		if age := now.Sub(x.runner.CreationTimestamp.Time); age < passing {
+			wait = soonest(wait, passing-age)
 			continue
 		}
-		reason := conditions.GetReason(o.runner, v1alpha1.ReadyCondition)
+		reason := conditions.GetReason(x.runner, v1alpha1.ReadyCondition)
 		if reason == v1alpha1.ProgressingWithRetryReason {
 			reason = v1alpha1.GitHubUnavailableReason
 		}
-		x.ailment, x.ails = reason, fmt.Sprintf("runner %s: %s", o.runner.Name, o.runner.Status.Reason)
-		return
+		return notReady{reason, fmt.Sprintf("runner %s: %s", x.runner.Name, x.runner.Status.Reason)}, wait
 	}
-}
-
-// lookAgain asks for the next pass within a time; 0 asks for nothing.
-func (x *run) lookAgain(after time.Duration) {
-	if after > 0 && (x.again == 0 || after < x.again) {
-		x.again = after
-	}
+	return notReady{}, wait
 }

@@ -28,13 +28,13 @@ const (
 	historyInterval = time.Minute
 	// historyTimeout bounds such a write: scaling must not wait for it.
 	historyTimeout = 5 * time.Second
-	// historyNotKept is the reason of the event that tells of a ConfigMap in the way.
+	// historyNotKept is the reason of the event about a ConfigMap in the way.
 	historyNotKept = "HistoryNotKept"
 )
 
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;create;patch
 
-// history is what was decided on a pool, and what of it is written down. It is of the one
+// history is what was decided on a pool, and what of it is written down. It is for the one
 // worker that has the pool. If it is lost, only the past is.
 type history struct {
 	entries explain.History
@@ -46,75 +46,69 @@ type history struct {
 	loaded    bool      // what was written before the process began is among the entries
 	version   string    // resourceVersion of the ConfigMap; "" if it isn't known or there is none
 	next      time.Time // when it may be written again
-	trouble   string    // told last
+	trouble   string    // logged last
 }
 
-// begin takes what the status says for known: only what differs from it is news.
-func (h *history) begin(d *v1alpha1.Decision, v *v1alpha1.TemplateVerdict) {
+// note enters a decision into the pool's history if it is news, or the template's verdict is. Before is the status as it was when the
+// pass began: what it says is known. The decision is nil in a pass that came to none; a template may be judged in it nevertheless.
+func (h *history) note(now time.Time, before, after v1alpha1.RunnerPoolStatus, d *v1alpha1.Decision) {
 	if !h.begun {
-		h.begun, h.last, h.verdict = true, d, v
+		h.begun, h.last, h.verdict = true, before.Decision, before.Template
 	}
-}
-
-// note enters a decision into the pool's history if it is news, or the template's verdict is.
-// Call it before the status has the decision.
-func (x *run) note(d *v1alpha1.Decision) {
-	h := &x.recall.history
-	h.begin(x.pool.Status.Decision, x.judged)
-	judged := !explain.SameVerdict(h.verdict, x.pool.Status.Template)
-	if explain.SameDecision(h.last, d) && !judged {
+	if d == nil {
+		d = h.last
+	}
+	isJudged := !explain.SameVerdict(h.verdict, after.Template)
+	if explain.SameDecision(h.last, d) && !isJudged {
 		return
 	}
-	e := explain.Entry{Time: metav1.Time{Time: x.Now()}, Jobs: x.pool.Status.Jobs, Runners: x.pool.Status.Runners, Decision: d.DeepCopy()}
+	e := explain.Entry{Time: metav1.Time{Time: now}, Jobs: after.Jobs, Runners: after.Runners, Decision: d.DeepCopy()}
 	if e.Decision != nil {
 		e.Decision.Before = explain.Numbers(h.last)
 	}
-	if judged {
-		e.Template = x.pool.Status.Template.DeepCopy()
+	if isJudged {
+		e.Template = after.Template.DeepCopy()
 	}
 	h.entries.Add(e)
-	h.last, h.verdict, h.unwritten = d, x.pool.Status.Template, true
+	h.last, h.verdict, h.unwritten = d, after.Template, true
 }
 
-// chronicle writes the history down, at most once a minute. Nothing depends on it, so a
-// failure is only told.
-func (x *run) chronicle(ctx context.Context) {
-	h := &x.recall.history
-	h.begin(x.pool.Status.Decision, x.judged)
-	x.note(h.last) // a template may be judged in a pass that came to no decision
+// recordHistory notes what a pass decided, and writes the history down, at most once a minute. Nothing depends on it, so a
+// failure is only logged. It returns the time to the next write; 0 for none.
+func (r *Reconciler) recordHistory(ctx context.Context, pool *v1alpha1.RunnerPool, h *history, after v1alpha1.RunnerPoolStatus, d *v1alpha1.Decision) time.Duration {
+	now := r.Now()
+	h.note(now, pool.Status, after, d)
 	if !h.unwritten {
-		return
+		return 0
 	}
-	if wait := h.next.Sub(x.Now()); wait > 0 {
-		x.lookAgain(wait)
-		return
+	if wait := h.next.Sub(now); wait > 0 {
+		return wait
 	}
-	h.next = x.Now().Add(historyInterval)
+	h.next = now.Add(historyInterval)
 	ctx, cancel := context.WithTimeout(ctx, historyTimeout)
 	defer cancel()
-	err := x.writeHistory(ctx)
+	err := r.writeHistory(ctx, pool, h)
 	if err == nil {
 		h.unwritten, h.trouble = false, ""
-		return
+		return 0
 	}
-	x.lookAgain(historyInterval)
 	if h.trouble != err.Error() {
 		h.trouble = err.Error()
 		log.FromContext(ctx).Error(err, "The decision history is not written")
 	}
+	return historyInterval
 }
 
 // writeHistory writes the ConfigMap as a whole, if it is the pool's own and nobody else has
 // changed it since it was read or written.
-func (x *run) writeHistory(ctx context.Context) error {
-	h := &x.recall.history
-	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: x.key.Namespace, Name: explain.HistoryName(x.key.Name)}}
+func (r *Reconciler) writeHistory(ctx context.Context, pool *v1alpha1.RunnerPool, h *history) error {
+	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: pool.Namespace, Name: explain.HistoryName(pool.Name)}}
 	if h.version == "" {
-		if err := x.readHistory(ctx, config); err != nil {
+		if err := r.readHistory(ctx, pool, h, config); err != nil {
 			return err
 		}
 	}
-	err := x.putHistory(ctx, config)
+	err := r.putHistory(ctx, pool, h, config)
 	if err != nil {
 		h.version = "" // look first, next time
 		return err
@@ -125,17 +119,16 @@ func (x *run) writeHistory(ctx context.Context) error {
 
 // readHistory reads what is there under the history's name. What was written before the
 // process began is appended to what it has to tell.
-func (x *run) readHistory(ctx context.Context, config *corev1.ConfigMap) error {
-	h := &x.recall.history
-	err := x.Client.Get(ctx, client.ObjectKeyFromObject(config), config)
+func (r *Reconciler) readHistory(ctx context.Context, pool *v1alpha1.RunnerPool, h *history, config *corev1.ConfigMap) error {
+	err := r.Client.Get(ctx, client.ObjectKeyFromObject(config), config)
 	switch {
 	case apierrors.IsNotFound(err):
 		h.loaded = true
 		return nil
 	case err != nil:
 		return fmt.Errorf("reading ConfigMap %s: %w", config.Name, err)
-	case !metav1.IsControlledBy(config, x.pool):
-		return x.taken(config)
+	case !metav1.IsControlledBy(config, pool):
+		return r.nameTaken(pool, h, config)
 	}
 	if !h.loaded {
 		h.loaded = true
@@ -147,40 +140,39 @@ func (x *run) readHistory(ctx context.Context, config *corev1.ConfigMap) error {
 	return nil
 }
 
-// taken tells, once, of a ConfigMap that has the history's name and isn't the pool's. One of a
+// nameTaken reports, once, a ConfigMap that has the history's name and isn't the pool's. One of a
 // former pool of this name is about to go.
-func (x *run) taken(config *corev1.ConfigMap) error {
+func (r *Reconciler) nameTaken(pool *v1alpha1.RunnerPool, h *history, config *corev1.ConfigMap) error {
 	err := fmt.Errorf("ConfigMap %s is not of this pool: it is left alone, and no history is kept; rename or delete it", config.Name)
 	owner := metav1.GetControllerOf(config)
-	former := owner != nil && owner.Kind == "RunnerPool" && owner.Name == x.key.Name
-	if h := &x.recall.history; !former && h.trouble != err.Error() {
-		x.Event(x.pool, corev1.EventTypeWarning, historyNotKept, err.Error())
+	former := owner != nil && owner.Kind == "RunnerPool" && owner.Name == pool.Name
+	if !former && h.trouble != err.Error() {
+		r.Event(pool, corev1.EventTypeWarning, historyNotKept, err.Error())
 	}
 	return err
 }
 
 // putHistory creates the ConfigMap, or changes the version of it that is known.
-func (x *run) putHistory(ctx context.Context, config *corev1.ConfigMap) error {
-	h := &x.recall.history
+func (r *Reconciler) putHistory(ctx context.Context, pool *v1alpha1.RunnerPool, h *history, config *corev1.ConfigMap) error {
 	content := map[string]string{explain.HistoryKey: h.entries.String()}
 	if h.version != "" {
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]string{"resourceVersion": h.version}, "data": content})
 		if err != nil {
 			return fmt.Errorf("encoding the history: %w", err)
 		}
-		if err := x.Client.Patch(ctx, config, client.RawPatch(types.MergePatchType, patch), kube.FieldOwner); err != nil {
+		if err := r.Client.Patch(ctx, config, client.RawPatch(types.MergePatchType, patch), kube.FieldOwner); err != nil {
 			return fmt.Errorf("writing ConfigMap %s: %w", config.Name, err)
 		}
 		return nil
 	}
 	config.Data = content
-	if len(validation.IsValidLabelValue(x.key.Name)) == 0 {
-		config.Labels = map[string]string{v1alpha1.PoolLabel: x.key.Name}
+	if len(validation.IsValidLabelValue(pool.Name)) == 0 {
+		config.Labels = map[string]string{v1alpha1.PoolLabel: pool.Name}
 	}
-	if err := controllerutil.SetControllerReference(x.pool, config, x.Client.Scheme()); err != nil {
+	if err := controllerutil.SetControllerReference(pool, config, r.Client.Scheme()); err != nil {
 		return fmt.Errorf("owning the history: %w", err)
 	}
-	if err := x.Client.Create(ctx, config, kube.FieldOwner); err != nil {
+	if err := r.Client.Create(ctx, config, kube.FieldOwner); err != nil {
 		return fmt.Errorf("making ConfigMap %s: %w", config.Name, err)
 	}
 	return nil

@@ -265,11 +265,12 @@ func TestNothingDependsOnTheHistory(t *testing.T) {
 func TestVerdictsOnTheTemplateAreHistory(t *testing.T) {
 	s := newScribe(t)
 	s.start()
-	x := &run{Reconciler: s.Reconciler, key: key, pool: s.pool(), recall: s.memory.of(key)}
-	x.pool.Status.Template = &v1alpha1.TemplateVerdict{Revision: "linux-2", Denials: []v1alpha1.PolicyFinding{{Message: "privileged"}}}
+	p := s.pool()
+	after := p.Status
+	after.Template = &v1alpha1.TemplateVerdict{Revision: "linux-2", Denials: []v1alpha1.PolicyFinding{{Message: "privileged"}}}
 	s.now = s.now.Add(2 * time.Minute)
-	x.chronicle(t.Context())
-	x.chronicle(t.Context())
+	s.recordHistory(t.Context(), p, s.memory.of(key).history, after, nil)
+	s.recordHistory(t.Context(), p, s.memory.of(key).history, after, nil)
 	entries, err := explain.ParseHistory(s.config().Data[explain.HistoryKey])
 	must(t, err)
 	if len(entries) != 2 || entries[0].Template == nil || entries[0].Template.Denials[0].Message != "privileged" || entries[0].Decision.Desired != 0 || entries[1].Template != nil {

@@ -11,64 +11,69 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/demand"
-	"github.com/corral-dev/corral/internal/scaling"
 )
 
 // expectationLife bounds how long a created runner is believed in although the
 // cache never showed it.
 const expectationLife = 30 * time.Second
 
-// memory is what this process knows of its pools and nothing else shows yet. All of it
-// can be lost: it is rebuilt from what is there.
+// memory holds what this process remembers of its pools.
 type memory struct {
 	mu    sync.Mutex
-	pools map[types.NamespacedName]*recollection
+	pools map[types.NamespacedName]poolMemory
 }
 
-// recollection is what is remembered of one pool.
-type recollection struct {
-	mu sync.Mutex
-	// created has runners that the cache does not show yet. A pass on a stale cache would
-	// create them again.
-	created map[string]*v1alpha1.Runner
-	// last is the highest number given to a runner.
-	last int64
-	// connected has runners that GitHub was once seen to see; of the one worker that has
-	// the pool, as all that follows.
-	connected map[string]bool
-	// good is the revision that was found good last, and the digest of its template.
-	good string
-	// counts is true once GitHub counted a runner of the pool: not every server does.
-	counts bool
-	// limits are those that were decided last, and looked is true once policies were looked for that the
-	// cache may not show yet; of the one worker that has the pool.
+// poolMemory is what one process remembers of one pool between passes. A pass reads it once and commits it once; its
+// maps are replaced, not changed.
+//
+// All of it is lost with the process, and rebuilt: runners that the cache does not show yet are created again under the same
+// names, which the API server refuses; the template is tried again; policies are read without the cache; failures are counted from
+// zero, and other canaries are tried; warm capacity and behavior begin anew at the last decision in status.
+type poolMemory struct {
+	expectations *expectations
+	history      *history
+	// template is the revision that was accepted last, and the digest of its template.
+	template string
+	// limits are those that were decided last; nil before the first decision of this process.
 	limits *v1alpha1.DecidedLimits
-	looked bool
-	// circuits are of the revisions that runners are made from.
-	circuits map[string]scaling.Circuit
-	// trial is of the runners of a new template, and told is the update's phase that was told of.
+	// policiesRead is true once policies were read without the cache, which may not show them yet.
+	policiesRead bool
+	health       healthMemory
+	// trial has the runners that a new template is tried with.
 	trial trial
-	told  string
-	// history of what was decided.
-	history history
-	// lastJob is when there was a job last, and paced what behavior looks back at, with the number that it gave
-	// last, once isPaced; of the one worker that has the pool.
+	// phase is the update's phase that the last event was about.
+	phase string
+	// lastJob is when the pool had a job last.
 	lastJob time.Time
-	paced   demand.History
-	desired int32
-	isPaced bool
+	pacing  pacing
 }
 
-func (m *memory) of(pool types.NamespacedName) *recollection {
+// pacing is what behavior looks back at.
+type pacing struct {
+	isOn bool
+	// history of the numbers that were wanted, and desired is the number that behavior gave last.
+	history demand.History
+	desired int32
+}
+
+// of returns the memory of a pool, which is for the one worker that has the pool.
+func (m *memory) of(pool types.NamespacedName) poolMemory {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if known, ok := m.pools[pool]; ok {
+		return known
+	}
+	return poolMemory{expectations: &expectations{created: map[string]*v1alpha1.Runner{}}, history: &history{}}
+}
+
+// commit replaces the memory of a pool.
+func (m *memory) commit(pool types.NamespacedName, now poolMemory) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.pools == nil {
-		m.pools = map[types.NamespacedName]*recollection{}
+		m.pools = map[types.NamespacedName]poolMemory{}
 	}
-	if m.pools[pool] == nil {
-		m.pools[pool] = &recollection{created: map[string]*v1alpha1.Runner{}, connected: map[string]bool{}, circuits: map[string]scaling.Circuit{}}
-	}
-	return m.pools[pool]
+	m.pools[pool] = now
 }
 
 func (m *memory) drop(pool types.NamespacedName) {
@@ -77,32 +82,42 @@ func (m *memory) drop(pool types.NamespacedName) {
 	delete(m.pools, pool)
 }
 
-// expect remembers a runner before it is created.
-func (c *recollection) expect(r *v1alpha1.Runner) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.created[r.Name] = r
+// expectations are the runners that this process created and the cache may not show yet. A pass
+// on a stale cache would create them again.
+type expectations struct {
+	mu      sync.Mutex
+	created map[string]*v1alpha1.Runner
+	// last is the highest number given to a runner.
+	last int64
 }
 
-// failed forgets one that was not created.
-func (c *recollection) failed(name string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.created, name)
+// expect remembers a runner before it is created.
+func (e *expectations) expect(r *v1alpha1.Runner) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.created[r.Name] = r
+}
+
+// failed forgets a runner that was not created.
+func (e *expectations) failed(name string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.created, name)
 }
 
 // missing returns the expected runners that are not among those shown, and
-// forgets the others.
-func (c *recollection) missing(shown []*v1alpha1.Runner, now time.Time) []*v1alpha1.Runner {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// forgets the others. Numbers of those shown, whose names begin with the stem, are not given again.
+func (e *expectations) missing(stem string, shown []*v1alpha1.Runner, now time.Time) []*v1alpha1.Runner {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	for _, r := range shown {
-		delete(c.created, r.Name)
+		delete(e.created, r.Name)
+		e.last = max(e.last, numberOf(stem, r.Name))
 	}
 	var missing []*v1alpha1.Runner
-	for name, r := range c.created {
+	for name, r := range e.created {
 		if now.Sub(r.CreationTimestamp.Time) > expectationLife {
-			delete(c.created, name)
+			delete(e.created, name)
 			continue
 		}
 		missing = append(missing, r)
@@ -110,17 +125,10 @@ func (c *recollection) missing(shown []*v1alpha1.Runner, now time.Time) []*v1alp
 	return missing
 }
 
-// count makes sure that a number is not given again.
-func (c *recollection) count(number int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.last = max(c.last, number)
-}
-
 // next returns the next runner's number.
-func (c *recollection) next() int64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.last++
-	return c.last
+func (e *expectations) next() int64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.last++
+	return e.last
 }

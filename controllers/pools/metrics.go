@@ -37,11 +37,10 @@ func measure(key types.NamespacedName, s *v1alpha1.RunnerPoolStatus, desired, ca
 	set := func(g *prometheus.GaugeVec, v int32, labels ...string) {
 		g.WithLabelValues(append([]string{key.Namespace, key.Name}, labels...)...).Set(float64(v))
 	}
-	set(runnersGauge, s.Runners.Pending, "pending")
-	set(runnersGauge, s.Runners.Idle, "idle")
-	set(runnersGauge, s.Runners.Busy, "busy")
-	set(runnersGauge, s.Runners.Finished, "finished")
-	set(runnersGauge, s.Runners.Failed, "failed")
+	r := s.Runners
+	for state, number := range map[string]int32{"pending": r.Pending, "idle": r.Idle, "busy": r.Busy, "finished": r.Finished, "failed": r.Failed} {
+		set(runnersGauge, number, state)
+	}
 	set(jobsGauge, s.Jobs)
 	set(desiredGauge, desired)
 	set(announced, capacity)

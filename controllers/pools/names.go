@@ -19,7 +19,7 @@ const (
 	kinshipLength = 5
 )
 
-// stem begins the names of a pool's runners: the pool's name, and what tells it from
+// stem begins the names of a pool's runners: the pool's name, and what distinguishes it from
 // another pool of that name in another cluster, or from a former one in this.
 //
 // Names are numbered. Whoever decides on a stale cache to create the next runner comes

@@ -4,11 +4,11 @@
 package pools
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,9 +17,83 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/runners"
+	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/poolstatus"
 )
+
+// observation is what one pass knows of its pool when it decides.
+type observation struct {
+	key  types.NamespacedName
+	pool *v1alpha1.RunnerPool // as read
+	now  time.Time
+	// denied is why the pool may not use its connection; nil if it may.
+	denied       error
+	policies     appliedPolicies
+	template     templateState
+	revisions    storedRevisions
+	registration registration
+	github       scaleset.Snapshot
+	runners      runnerList
+	counts       v1alpha1.RunnerCounts
+	health       health
+	demand       poolDemand
+	scale        currentScale
+	// memory is what the next pass is to remember, as far as it is known by now.
+	memory poolMemory
+}
+
+// observe gathers all that a decision needs. On its way it brings about what runners need: the ControllerRevision of the
+// template and the record of the scale set. With an error the observation is as far as it came.
+func (r *Reconciler) observe(ctx context.Context, pool *v1alpha1.RunnerPool, memory poolMemory) (o observation, err error) {
+	o = observation{key: client.ObjectKeyFromObject(pool), pool: pool, now: r.Now(), memory: memory}
+	o.template = templateState{revision: pool.Status.Revision, verdict: pool.Status.Template}
+	if o.denied, err = r.authorize(ctx, pool); err != nil {
+		return o, err
+	}
+	reader := client.Reader(r.Client)
+	if o.lastLimits() == nil && !memory.policiesRead {
+		reader, o.memory.policiesRead = r.Live, true // a pool may be seen before the policy that was made before it
+	}
+	if o.policies, err = r.resolvePolicies(ctx, reader, pool, o.denied); err != nil {
+		return o, err
+	}
+	if observes(pool) {
+		o.registration = r.registrationOf(ctx, pool)
+	} else if o, err = r.observeRunners(ctx, o); err != nil {
+		return o, err
+	}
+	o.counts = countRunners(o)
+	o.demand = r.readDemand(o)
+	o.scale = scaleNow(o)
+	o.memory.lastJob = o.scale.lastJob
+	o.memory.trial = memory.trial.after(o.template.revision, o.runners)
+	return o, nil
+}
+
+// observeRunners gathers what a pool with runners of its own has beyond one that only observes.
+func (r *Reconciler) observeRunners(ctx context.Context, o observation) (_ observation, err error) {
+	if o.template, err = r.storeTemplate(ctx, o.pool, o.policies, o.memory.template); err != nil {
+		return o, err
+	}
+	o.memory.template = o.template.accepted
+	if o.registration, err = r.record(ctx, o.pool, o.denied); err != nil {
+		return o, err
+	}
+	// GitHub's snapshot is taken first: a runner created after it is then surely seen, and one whose job it completed
+	// is judged by it.
+	o.now = r.Now()
+	o.github, _ = r.Sessions.Snapshot(o.key)
+	if o.runners, err = r.list(ctx, o); err != nil {
+		return o, err
+	}
+	if o.revisions, err = r.readRevisions(ctx, o.pool, o.policies, o.template); err != nil {
+		return o, err
+	}
+	o.health = checkHealth(o, r.Failures.TakeOutcomes(o.key))
+	o.memory.health, o.runners = o.health.memory, o.runners.with(o.health.failed)
+	return o, nil
+}
 
 // observed is one runner and the state it is in.
 type observed struct {
@@ -27,45 +101,96 @@ type observed struct {
 	verdict poolstatus.Verdict
 }
 
-// observe judges every runner by its object, its pod and what GitHub said last.
-// The words of GitHub are taken first: a runner created after them is then surely
-// seen, and one whose job they completed is judged by them.
-func (x *run) observe(ctx context.Context) error {
-	x.words, _ = x.Sessions.Snapshot(x.key)
-	runners, err := x.list(ctx)
-	if err != nil {
-		return err
-	}
-	pods, err := x.pods(ctx)
-	if err != nil {
-		return err
-	}
-	begin := stem(x.pool.Name, x.pool.UID)
-	present := make(map[string]bool, len(runners))
-	for _, r := range runners {
-		present[r.Name] = true
-		x.recall.count(numberOf(begin, r.Name))
-		x.runners = append(x.runners, observed{runner: r, verdict: x.judge(r, pods[r.Name])})
-	}
-	keep := func(name string) bool { return present[name] }
-	x.Sessions.Retain(x.key, keep)
-	x.Desk.Retain(x.key, keep)
-	return nil
+// isEnding reports whether the runner is being ended.
+func (o observed) isEnding() bool { return !o.runner.DeletionTimestamp.IsZero() }
+
+// waits reports whether the runner has no job yet.
+func (o observed) waits() bool {
+	return o.verdict.State == v1alpha1.RunnerPending || o.verdict.State == v1alpha1.RunnerIdle
 }
 
-func (x *run) judge(r *v1alpha1.Runner, pod *corev1.Pod) poolstatus.Verdict {
-	if pod != nil && !podspec.BelongsTo(pod, r) {
+// runnerList has a pool's runners, sorted by name.
+type runnerList []observed
+
+// count returns how many runners are in one of some states.
+func (l runnerList) count(states ...v1alpha1.RunnerState) int32 {
+	var n int32
+	for _, o := range l {
+		if slices.Contains(states, o.verdict.State) {
+			n++
+		}
+	}
+	return n
+}
+
+// live counts the runners that start, wait or have a job.
+func (l runnerList) live() int32 {
+	return l.count(v1alpha1.RunnerPending, v1alpha1.RunnerIdle, v1alpha1.RunnerBusy)
+}
+
+// with returns the runners with other states, by name.
+func (l runnerList) with(states map[string]poolstatus.Verdict) runnerList {
+	list := slices.Clone(l)
+	for i, o := range list {
+		if v, ok := states[o.runner.Name]; ok {
+			list[i].verdict = v
+		}
+	}
+	return list
+}
+
+// list returns the pool's runners with their states, those just created included that the cache does not show yet. The
+// Runner objects are the cache's own: not to be changed. What sessions and jobs remember of other runners is dropped.
+func (r *Reconciler) list(ctx context.Context, o observation) (runnerList, error) {
+	shown := &v1alpha1.RunnerList{}
+	mine := []client.ListOption{client.InNamespace(o.key.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: o.pool.Name}, client.UnsafeDisableDeepCopy}
+	if err := r.Client.List(ctx, shown, mine...); err != nil {
+		return nil, fmt.Errorf("listing runners: %w", err)
+	}
+	pods := &corev1.PodList{}
+	if err := r.Client.List(ctx, pods, mine...); err != nil {
+		return nil, fmt.Errorf("listing pods: %w", err)
+	}
+	podOf := make(map[string]*corev1.Pod, len(pods.Items))
+	for i := range pods.Items {
+		podOf[pods.Items[i].Name] = &pods.Items[i]
+	}
+	var all []*v1alpha1.Runner
+	for i := range shown.Items {
+		if metav1.IsControlledBy(&shown.Items[i], o.pool) {
+			all = append(all, &shown.Items[i])
+		}
+	}
+	all = append(all, o.memory.expectations.missing(stem(o.pool.Name, o.pool.UID), all, o.now)...)
+	slices.SortFunc(all, func(a, b *v1alpha1.Runner) int { return strings.Compare(a.Name, b.Name) })
+	present := make(map[string]bool, len(all))
+	var list runnerList
+	for _, runner := range all {
+		present[runner.Name] = true
+		list = append(list, observed{runner: runner, verdict: r.stateOf(runner, podOf[runner.Name], o)})
+	}
+	keep := func(name string) bool { return present[name] }
+	r.Sessions.Retain(o.key, keep)
+	r.Desk.Retain(o.key, keep)
+	return list, nil
+}
+
+// stateOf judges a runner by its object, its pod and what GitHub said last.
+func (r *Reconciler) stateOf(runner *v1alpha1.Runner, pod *corev1.Pod, o observation) poolstatus.Verdict {
+	if pod != nil && !podspec.BelongsTo(pod, runner) {
 		pod = nil
 	}
-	seen := *r // what is changed below is its own
-	id := cmp.Or(r.Status.RunnerID, registrationOf(pod))
-	if e, ok := x.words.Started[r.Name]; ok && e.IsAbout(id) {
-		seen.Status.Job = runners.Merge(seen.Status.Job, e)
+	seen := *runner // what is changed below is its own
+	id := runner.Status.RunnerID
+	if id == 0 && pod != nil {
+		id = podspec.RegistrationOf(pod)
 	}
-	if e, ok := x.words.Completed[r.Name]; ok && e.IsAbout(id) {
-		seen.Status.Job = runners.Merge(seen.Status.Job, e)
+	for _, events := range []map[string]scaleset.JobEvent{o.github.Started, o.github.Completed} {
+		if e, ok := events[runner.Name]; ok && e.IsAbout(id) {
+			seen.Status.Job = runners.Merge(seen.Status.Job, e)
+		}
 	}
-	if at, over := x.Failures.Completion(types.NamespacedName{Namespace: r.Namespace, Name: r.Name}, r.UID); over && r.Spec.REST != nil {
+	if at, over := r.Failures.Completion(client.ObjectKeyFromObject(runner), runner.UID); over && runner.Spec.REST != nil {
 		job := v1alpha1.JobReference{ID: v1alpha1.UnknownJob}
 		switch {
 		case seen.Status.Job != nil:
@@ -76,42 +201,33 @@ func (x *run) judge(r *v1alpha1.Runner, pod *corev1.Pod) poolstatus.Verdict {
 		job.CompletedAt = &metav1.Time{Time: at}
 		seen.Status.Job = &job
 	}
-	return poolstatus.Judge(poolstatus.Observe(&seen, pod, x.pool.Spec.Deadlines.GetStartup(), x.Now()), x.Now())
+	return poolstatus.Judge(poolstatus.Observe(&seen, pod, o.pool.Spec.Deadlines.GetStartup(), o.now), o.now)
 }
 
-func registrationOf(pod *corev1.Pod) int64 {
-	if pod == nil {
-		return 0
+// countRunners counts the runners by state. Outdated are those that new runners differ from.
+func countRunners(o observation) v1alpha1.RunnerCounts {
+	var c v1alpha1.RunnerCounts
+	for _, x := range o.runners {
+		poolstatus.Count(&c, x.verdict.State, x.runner.Spec.Revision != o.template.revision || o.isStray(x.runner))
 	}
-	return podspec.RegistrationOf(pod)
+	return c
 }
 
-// list returns the pool's runners, sorted by name, with those just created that
-// the cache does not show yet. They are the cache's own: not to be changed.
-func (x *run) list(ctx context.Context) ([]*v1alpha1.Runner, error) {
-	list := &v1alpha1.RunnerList{}
-	if err := x.Client.List(ctx, list, client.InNamespace(x.key.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: x.pool.Name}, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing runners: %w", err)
-	}
-	var runners []*v1alpha1.Runner
-	for i := range list.Items {
-		if metav1.IsControlledBy(&list.Items[i], x.pool) {
-			runners = append(runners, &list.Items[i])
+// observes reports whether the pool acts on nothing.
+func observes(pool *v1alpha1.RunnerPool) bool { return pool.Spec.GetMode() == v1alpha1.Observe }
+
+// isREST reports whether the pool's runners register by the REST API.
+func isREST(pool *v1alpha1.RunnerPool) bool {
+	return pool.Spec.GetRegistration() == v1alpha1.RegisterREST
+}
+
+// soonest returns the shortest of some waiting times; what isn't above 0 is none, and 0 is returned for none at all.
+func soonest(waits ...time.Duration) time.Duration {
+	var least time.Duration
+	for _, w := range waits {
+		if w > 0 && (least == 0 || w < least) {
+			least = w
 		}
 	}
-	runners = append(runners, x.recall.missing(runners, x.Now())...)
-	slices.SortFunc(runners, func(a, b *v1alpha1.Runner) int { return strings.Compare(a.Name, b.Name) })
-	return runners, nil
-}
-
-func (x *run) pods(ctx context.Context) (map[string]*corev1.Pod, error) {
-	list := &corev1.PodList{}
-	if err := x.Client.List(ctx, list, client.InNamespace(x.key.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: x.pool.Name}, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing pods: %w", err)
-	}
-	pods := make(map[string]*corev1.Pod, len(list.Items))
-	for i := range list.Items {
-		pods[list.Items[i].Name] = &list.Items[i]
-	}
-	return pods, nil
+	return least
 }

@@ -7,13 +7,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/fluxcd/pkg/runtime/conditions"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -22,12 +19,10 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/policy"
-	"github.com/corral-dev/corral/internal/poolstatus"
 	"github.com/corral-dev/corral/internal/rollout"
-	"github.com/corral-dev/corral/internal/scaling"
 )
 
-// limitsChanged is the reason of the event that tells of other limits.
+// limitsChanged is the reason of the event about other limits.
 const limitsChanged = "LimitsChanged"
 
 // leastUntil is the least time after which a rule may have a pool decided on again.
@@ -36,234 +31,169 @@ const leastUntil = time.Second
 // maxShown bounds what a message and the status say of many findings.
 const maxShown = 16
 
-// bind finds the policies that bind the pool. While one that may is not loaded yet, everything
-// is held.
-func (x *run) bind(ctx context.Context) error {
-	x.facts = policy.PoolOf(x.pool)
-	if x.denied != nil {
-		x.facts.Connection = "" // it counts for nothing among those that may use the connection
-	}
-	reader := client.Reader(x.Client)
-	if x.held == nil && !x.recall.looked {
-		reader, x.recall.looked = x.Live, true // a pool may be seen before the policy that was made before it
-	}
-	known, err := x.Policies.Knows(ctx, reader, x.facts)
-	if err != nil {
-		return err
-	}
-	x.bound = x.Policies.For(x.facts)
-	if !known {
-		x.unasked = []policy.Failure{policies.Unloaded}
-	}
-	return nil
+// appliedPolicies are the policies that apply to the pool.
+type appliedPolicies struct {
+	// facts are what policies see of the pool.
+	facts policy.Pool
+	bound *policy.Bound
+	// unloaded says that one that may apply is not loaded yet: until then none is asked.
+	unloaded []policy.Failure
 }
 
-// permit asks policies about the pod of the spec's template. Nil means that it may run; one
-// that was allowed goes on while policies can't be asked.
-func (x *run) permit(ctx context.Context, revision string, isStored bool) error {
-	accepted := x.isAccepted(revision, isStored)
-	answer := policy.Template{Failures: x.unasked}
-	if len(x.unasked) == 0 {
-		var err error
-		if answer, err = x.Policies.Permit(ctx, x.pool, revision, x.pool.Spec.Template.Raw); err != nil {
-			return kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
-		}
+// resolvePolicies finds the policies that apply to the pool. While one that may is not loaded yet, everything
+// is held.
+func (r *Reconciler) resolvePolicies(ctx context.Context, reader client.Reader, pool *v1alpha1.RunnerPool, denied error) (appliedPolicies, error) {
+	p := appliedPolicies{facts: policy.PoolOf(pool)}
+	if denied != nil {
+		p.facts.Connection = "" // it counts for nothing among those that may use the connection
+	}
+	known, err := r.Policies.Knows(ctx, reader, p.facts)
+	if err != nil {
+		return p, err
+	}
+	p.bound = r.Policies.For(p.facts)
+	if !known {
+		p.unloaded = []policy.Failure{policies.Unloaded}
+	}
+	return p, nil
+}
+
+// permit asks policies about the pod of the spec's template. Without an error it may run; one
+// that was allowed goes on while policies can't be asked. The verdict is for the status.
+func (r *Reconciler) permit(ctx context.Context, pool *v1alpha1.RunnerPool, p appliedPolicies, revision, digest string, isStored bool) (*v1alpha1.TemplateVerdict, []policy.Failure, error) {
+	last := pool.Status.Template
+	answer, err := r.askTemplate(ctx, pool, p, revision, pool.Spec.Template.Raw)
+	if err != nil {
+		return last, nil, kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
 	}
 	switch {
 	case len(answer.Denials) > 0: // whatever the others would say
-	case len(answer.Failures) > 0 && accepted:
-		x.failures = slices.Concat(x.failures, answer.Failures)
-		return nil
+	case len(answer.Failures) > 0 && wasAllowed(pool, revision, digest, isStored):
+		return last, answer.Failures, nil
+	case len(answer.Failures) > 0 && pool.Status.Revision == "": // without any accepted decision it is pending
+		return last, nil, kube.Wait(v1alpha1.PolicyPendingReason, recheck, "%s", describe(answer.Failures))
 	case len(answer.Failures) > 0:
-		return kube.Wait(x.undecided(), recheck, "%s", describe(answer.Failures))
+		return last, nil, kube.Wait(v1alpha1.PolicyFailedReason, recheck, "%s", describe(answer.Failures))
 	}
-	x.pool.Status.Template = nil
-	if answer.Digest != "" {
-		x.pool.Status.Template = &v1alpha1.TemplateVerdict{
-			Revision: revision, TemplateDigest: x.digest, Digest: answer.Digest, Allowed: len(answer.Denials) == 0,
-			Denials: head(answer.Denials), Warnings: head(answer.Warnings),
-		}
+	if answer.Digest == "" {
+		return nil, nil, nil
+	}
+	verdict := &v1alpha1.TemplateVerdict{
+		Revision: revision, TemplateDigest: digest, Digest: answer.Digest, Allowed: len(answer.Denials) == 0,
+		Denials: head(answer.Denials), Warnings: head(answer.Warnings),
 	}
 	if len(answer.Denials) > 0 {
-		return kube.Stall(v1alpha1.PolicyDeniedReason, "%s", denial(answer.Denials))
+		return verdict, nil, kube.Stall(v1alpha1.PolicyDeniedReason, "%s", denial(answer.Denials))
 	}
-	return nil
+	return verdict, nil, nil
 }
 
-// isAccepted says whether the spec's template was allowed before, or there was no policy to ask.
-func (x *run) isAccepted(revision string, isStored bool) bool {
-	last := x.pool.Status.Template
+// askTemplate asks policies about the pod of a template.
+func (r *Reconciler) askTemplate(ctx context.Context, pool *v1alpha1.RunnerPool, p appliedPolicies, revision string, template []byte) (policy.Template, error) {
+	if len(p.unloaded) > 0 {
+		return policy.Template{Failures: p.unloaded}, nil
+	}
+	return r.Policies.Permit(ctx, pool, revision, template)
+}
+
+// wasAllowed reports whether the spec's template was allowed before, or there was no policy to ask.
+func wasAllowed(pool *v1alpha1.RunnerPool, revision, digest string, isStored bool) bool {
+	last := pool.Status.Template
 	if last == nil {
-		return isStored && x.stored == revision
+		return isStored && pool.Status.Revision == revision
 	}
-	return last.Allowed && last.Revision == revision && cmp.Or(last.TemplateDigest, x.digest) == x.digest
-}
-
-// undecided is the reason while policies that were never asked can't be: a pool without any
-// accepted decision is pending.
-func (x *run) undecided() string {
-	if x.stored == "" {
-		return v1alpha1.PolicyPendingReason
-	}
-	return v1alpha1.PolicyFailedReason
-}
-
-// bar ends the runners without a job whose template policies deny by now. None are made of a
-// denied one: see rollOut.
-func (x *run) bar(ctx context.Context) error {
-	if err := x.know(ctx); err != nil {
-		return err
-	}
-	x.barred = map[string]bool{}
-	for _, revision := range slices.Sorted(maps.Keys(x.known)) {
-		denials := x.denials(ctx, revision)
-		if len(denials) == 0 {
-			continue
-		}
-		x.barred[revision] = true
-		why := denial(denials)
-		if revision == x.pool.Status.Revision {
-			x.holds = append(x.holds, scaling.Hold{Reason: "policy denies the template"})
-		}
-		for i := range x.runners {
-			x.expel(&x.runners[i], revision, why)
-		}
-	}
-	return nil
+	return last.Allowed && last.Revision == revision && cmp.Or(last.TemplateDigest, digest) == digest
 }
 
 // denials are what policies have against a revision. While they can't be asked, what they said
 // last holds: one that was accepted goes on, one that was denied stays so.
-func (x *run) denials(ctx context.Context, revision string) []v1alpha1.PolicyFinding {
-	answer := policy.Template{Failures: x.unasked}
-	var err error
-	if len(x.unasked) == 0 {
-		answer, err = x.Policies.Permit(ctx, x.pool, revision, x.known[revision])
-	}
+func (r *Reconciler) denials(ctx context.Context, pool *v1alpha1.RunnerPool, p appliedPolicies, revision string, template []byte) []v1alpha1.PolicyFinding {
+	answer, err := r.askTemplate(ctx, pool, p, revision, template)
 	if err == nil && len(answer.Failures) == 0 || len(answer.Denials) > 0 {
 		return answer.Denials
 	}
-	if digest, err := podspec.Digest(x.known[revision]); err == nil && x.judged.Denies(revision, digest) {
-		return x.judged.Denials
+	last := pool.Status.Template
+	if digest, err := podspec.Digest(template); err == nil && last.Denies(revision, digest) {
+		return last.Denials
 	}
 	return nil
 }
 
-// expel ends a runner of a denied revision, if it has no job: it is deregistered first.
-func (x *run) expel(o *observed, revision, why string) {
-	waits := o.verdict.State == v1alpha1.RunnerPending || o.verdict.State == v1alpha1.RunnerIdle
-	if o.runner.Spec.Revision != revision || !waits || !o.runner.DeletionTimestamp.IsZero() {
-		return
-	}
-	o.verdict = poolstatus.Verdict{State: v1alpha1.RunnerFailed, Reason: why, Since: x.Now(), Cause: v1alpha1.CauseRefused}
-	x.lost = append(x.lost, o.runner)
-	x.Failures.Condemn(client.ObjectKeyFromObject(o.runner), o.runner.UID, o.verdict)
-	x.Event(o.runner, corev1.EventTypeWarning, v1alpha1.PolicyDeniedReason, why)
+// updateLimits are what policies make of an update. The zero value leaves it as declared.
+type updateLimits struct {
+	// hold is why it may go no further, in a sentence without a full stop; "" if it may.
+	hold string
+	// asked are the bounds that policies saw, answer those that they gave; both are the
+	// zero value if there was no answer.
+	asked, answer rollout.Bounds
+	failures      []policy.Failure
+	// until is the time after which policies want to be asked again; 0 for no wish.
+	until time.Duration
 }
 
-// consult asks policies before each step of an update. One that can't be asked holds it.
-func (x *run) consult(ctx context.Context) error {
-	change, asked, underWay := x.change()
-	if !underWay || x.bound.Digest() == "" && len(x.unasked) == 0 {
-		return nil
+// askUpdate asks policies before each step of an update. One that can't be asked holds it.
+func (r *Reconciler) askUpdate(ctx context.Context, o observation) updateLimits {
+	change, asked, isUnderWay := o.change()
+	if !isUnderWay || o.policies.bound.Digest() == "" && len(o.policies.unloaded) == 0 {
+		return updateLimits{}
 	}
-	answer := policy.Update{Failures: x.unasked}
-	if len(x.unasked) == 0 {
-		q := x.question()
-		answer = x.Policies.Update(ctx, x.bound, policy.UpdateInput{
+	answer := policy.Update{Failures: o.policies.unloaded}
+	if len(o.policies.unloaded) == 0 {
+		q := r.question(o)
+		answer = r.Policies.Update(ctx, o.policies.bound, policy.UpdateInput{
 			Pool: q.Pool, Change: change, Jobs: q.Jobs, Runners: q.Runners, Now: q.Now, Zone: q.Zone,
 		})
 	}
-	switch {
-	case len(answer.Failures) > 0:
-		x.failures = slices.Concat(x.failures, answer.Failures)
-		x.care.hold = "policies can't be asked: " + describe(answer.Failures)
-		return nil
-	case answer.Hold:
-		x.care.hold = cmp.Or(reasons(answer.Reasons), "held by policies")
+	if len(answer.Failures) > 0 {
+		return updateLimits{failures: answer.Failures, hold: "policies can't be asked: " + describe(answer.Failures)}
 	}
-	x.care.asked, x.care.answer = asked, rollout.Bounds{
+	u := updateLimits{asked: asked, until: waitUntil(answer.Until, o.now), answer: rollout.Bounds{
 		Strategy: answer.Strategy, MaxSurge: answer.MaxSurge, MaxUnavailable: answer.MaxUnavailable, Canary: answer.Canary,
+	}}
+	if answer.Hold {
+		u.hold = cmp.Or(reasons(answer.Reasons), "held by policies")
 	}
-	if !answer.Until.IsZero() {
-		x.lookAgain(max(leastUntil, answer.Until.Sub(x.Now())))
+	return u
+}
+
+// waitUntil is how long to wait until a time that a policy names; 0 for the zero time.
+func waitUntil(until, now time.Time) time.Duration {
+	if until.IsZero() {
+		return 0
 	}
-	return nil
+	return max(leastUntil, until.Sub(now))
 }
 
 // reasons say by which rules an update is held.
 func reasons(list []policy.UpdateReason) string {
-	var words []string
-	for _, r := range list[:min(len(list), maxShown)] {
-		words = append(words, ruleWords(r.Rule, r.Message))
-	}
+	words := texts(head(list), func(r policy.UpdateReason) string { return by(r.Rule, r.Message) })
 	return strings.Join(words, "; ")
 }
 
 // question is what corral.scaling is asked about the pool.
-func (x *run) question() policy.ScalingInput {
-	c := x.pool.Status.Runners
-	facts := x.facts
-	facts.Scale = x.scale
+func (r *Reconciler) question(o observation) policy.ScalingInput {
+	c, facts := o.counts, o.policies.facts
+	facts.Scale = o.scale.Scale
 	return policy.ScalingInput{
-		Pool: facts, Jobs: x.pool.Status.Jobs, Now: x.Now().UnixNano(), Zone: cmp.Or(x.Zone, "UTC"),
+		Pool: facts, Jobs: o.demand.Jobs, Now: o.now.UnixNano(), Zone: cmp.Or(r.Zone, "UTC"),
 		Runners: policy.Runners{
 			Total: c.Total, Pending: c.Pending, Idle: c.Idle, Busy: c.Busy, Finished: c.Finished, Failed: c.Failed, Outdated: c.Outdated,
 		},
 	}
 }
 
-// limit takes the limits of an answer, or holds those that were accepted last.
-func (x *run) limit(in *scaling.Input, answer policy.Scaling) {
-	if !answer.Until.IsZero() {
-		x.lookAgain(max(leastUntil, answer.Until.Sub(x.Now())))
-	}
-	x.failures = slices.Concat(x.failures, x.unasked, answer.Failures)
-	if len(x.unasked)+len(answer.Failures) > 0 {
-		x.holdLimits(in, answer)
-		return
-	}
-	in.Limits = scaling.Limits{Min: answer.Scale.Min, Max: answer.Scale.Max, Idle: answer.Scale.Idle, Hard: answer.Hard}
-	x.limits, x.asked = limitsOf(answer), answer
-	x.limits.Shared = x.bound.Needs().Usage()
-}
-
-// holdLimits holds the limits that were accepted last, as far as what is declared and the policies that did
-// answer leave them. A share of a ceiling is held at what the pool has: nobody sees to the sum. A pool
-// without any limits starts and announces nothing.
-func (x *run) holdLimits(in *scaling.Input, answer policy.Scaling) {
-	last := x.held
-	if last == nil {
-		in.Limits, in.JobsKnown = scaling.Limits{}, false // nothing is started or ended
-		x.ailment, x.ails = v1alpha1.PolicyPendingReason, describe(x.failures)
-		return
-	}
-	if last.Shared || slices.Contains(x.failures, changing) { // once: what it has falls with each job that ends
-		live := x.count(v1alpha1.RunnerPending, v1alpha1.RunnerIdle, v1alpha1.RunnerBusy)
-		last = last.DeepCopy()
-		last.Max, last.Shared = min(last.Max, max(live, x.Policies.Granted(x.key))), false
-	}
-	x.limits = last
-	most := last.Max
-	narrowest := func(held, declared, answered int32) int32 { return min(held, declared, answered) }
-	declared, answered := x.scale, answer.Scale
-	limits := scaling.Limits{Max: narrowest(most, declared.Max, answered.Max), Hard: last.Hard || answer.Hard}
-	limits.Min = min(limits.Max, narrowest(last.Min, declared.Min, answered.Min))
-	limits.Idle = min(limits.Max, narrowest(last.Idle, declared.Idle, answered.Idle))
-	in.Limits = limits
-}
-
 // lastLimits are those of the last decision that policies were asked for; nil if there is none.
-func lastLimits(p *v1alpha1.RunnerPool) *v1alpha1.DecidedLimits {
-	if p.Status.Decision == nil {
-		return nil
+func (o observation) lastLimits() *v1alpha1.DecidedLimits {
+	if o.memory.limits == nil && o.pool.Status.Decision != nil {
+		return o.pool.Status.Decision.Limits
 	}
-	return p.Status.Decision.Limits
+	return o.memory.limits
 }
 
-func limitsOf(answer policy.Scaling) *v1alpha1.DecidedLimits {
+// decidedLimits are the limits of an answer without failures.
+func decidedLimits(answer policy.Scaling, isShared bool) *v1alpha1.DecidedLimits {
 	l := &v1alpha1.DecidedLimits{
-		Min: answer.Scale.Min, Max: answer.Scale.Max, Idle: answer.Scale.Idle, Hard: answer.Hard,
+		Min: answer.Scale.Min, Max: answer.Scale.Max, Idle: answer.Scale.Idle, Hard: answer.Hard, Shared: isShared,
 		Bounds: head(answer.Bounds), Conflicts: head(answer.Conflicts),
 	}
 	if !answer.Until.IsZero() {
@@ -272,119 +202,91 @@ func limitsOf(answer policy.Scaling) *v1alpha1.DecidedLimits {
 	return l
 }
 
-// tellPolicies sets the condition that says what policies make of the pool, and tells of
-// limits that are others than before.
-func (x *run) tellPolicies() {
-	switch {
-	case len(x.failures) > 0:
-		reason := v1alpha1.PolicyFailedReason
-		if x.ailment == v1alpha1.PolicyPendingReason {
-			reason = x.ailment
-		}
-		words := "what was decided last goes on to hold: " + describe(x.failures)
-		conditions.MarkFalse(x.pool, v1alpha1.PolicyCondition, reason, "%s", words)
-		if x.ailment == "" {
-			x.ailment, x.ails = reason, words
-		}
-	case x.bound.Digest() == "":
-		conditions.Delete(x.pool, v1alpha1.PolicyCondition)
-	case x.pool.Status.Template == nil || x.pool.Status.Template.Allowed:
-		conditions.MarkTrue(x.pool, v1alpha1.PolicyCondition, v1alpha1.SucceededReason, "policies allow the template and decided the limits")
+// lastKnown returns the limits that were accepted last, as far as what is declared and the policies that did
+// answer leave them. A share of a ceiling is held at what the pool has: nobody sees to the sum.
+func lastKnown(o observation, answer policy.Scaling, granted int32) (v1alpha1.Scale, *v1alpha1.DecidedLimits) {
+	last := o.lastLimits()
+	if last.Shared || slices.Contains(answer.Failures, contended) { // once: what it has falls with each job that ends
+		last = last.DeepCopy()
+		last.Max, last.Shared = min(last.Max, max(o.runners.live(), granted)), false
 	}
-	before, now := x.held, x.limits
-	x.recall.limits = now
-	x.newLimits = now != nil && (before == nil || !sameNumbers(*now, *before))
-	if x.newLimits && before != nil {
-		x.Event(x.pool, corev1.EventTypeNormal, limitsChanged, fmt.Sprintf("min %d, max %d, idle %d (before: %d, %d, %d)%s",
-			now.Min, now.Max, now.Idle, before.Min, before.Max, before.Idle, because(now.Bounds)))
-	}
+	declared, answered := o.scale.Scale, answer.Scale
+	most := min(last.Max, declared.Max, answered.Max)
+	return v1alpha1.Scale{
+		Max:  most,
+		Min:  min(most, last.Min, declared.Min, answered.Min),
+		Idle: min(most, last.Idle, declared.Idle, answered.Idle),
+	}, last
 }
 
-// sameNumbers says whether limits differ in nothing that they allow.
-func sameNumbers(a, b v1alpha1.DecidedLimits) bool {
-	return a.Min == b.Min && a.Max == b.Max && a.Idle == b.Idle && a.Hard == b.Hard && a.Shared == b.Shared
+// newLimits reports whether limits allow something else than before.
+func newLimits(before, now *v1alpha1.DecidedLimits) bool {
+	if before == nil || now == nil {
+		return now != nil
+	}
+	return before.Numbers() != now.Numbers() || before.Hard != now.Hard || before.Shared != now.Shared
 }
 
-// isAllowed says whether a template was not denied.
+// isAllowed reports whether a template was not denied.
 func isAllowed(t *v1alpha1.TemplateVerdict) bool { return t == nil || t.Allowed }
 
 // because names the rules that bound a pool.
 func because(bounds []v1alpha1.LimitBound) string {
-	var words []string
-	for _, b := range bounds {
-		words = append(words, fmt.Sprintf("%s %d → %d by %s", b.Field, b.Declared, b.Value, ruleWords(b.Rule, b.Reason)))
-	}
-	if len(words) == 0 {
-		return ""
-	}
-	return "; " + strings.Join(words, "; ")
+	return strings.Join(texts(bounds, func(b v1alpha1.LimitBound) string {
+		return fmt.Sprintf("; %s %d → %d by %s", b.Field, b.Declared, b.Value, by(b.Rule, b.Reason))
+	}), "")
 }
 
-// ruleWords names a rule, where it stands, and what it says.
-func ruleWords(r v1alpha1.RuleReference, says string) string {
-	words := r.Policy + " " + r.Name
-	if r.File != "" {
-		words += fmt.Sprintf(" (%s:%d)", r.File, r.Line)
+// by names a rule and what it says.
+func by(r v1alpha1.RuleReference, says string) string {
+	if says == "" {
+		return r.String()
 	}
-	if says != "" {
-		words += ": " + says
-	}
-	return words
+	return r.String() + ": " + says
+}
+
+// heldMessage says that limits are held because of failures.
+func heldMessage(failures []policy.Failure) string {
+	return "what was decided last goes on to hold: " + describe(failures)
 }
 
 // denial says what policies deny, by which rules, and what to change.
 func denial(denials []v1alpha1.PolicyFinding) string {
-	var lines []string
-	for _, d := range denials[:min(len(denials), maxShown)] {
-		line := d.Message
+	lines := texts(head(denials), func(d v1alpha1.PolicyFinding) string {
+		line := d.Message + " [" + d.Rule.String() + "]"
 		if d.Path != "" {
 			line = "spec.template." + d.Path + ": " + line
 		}
-		line += " [" + ruleWords(d.Rule, "") + "]"
-		if d.Remediation != "" {
-			line += "; " + d.Remediation
-		}
-		lines = append(lines, line)
-	}
+		return join(line, d.Remediation)
+	})
 	if rest := len(denials) - len(lines); rest > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more", rest))
 	}
 	return strings.Join(lines, "\n")
 }
 
+// describe names failures, each once: one policy fails in each decision for one reason.
 func describe(failures []policy.Failure) string {
 	var lines []string
-	failures = distinct(failures)
-	for _, f := range failures[:min(len(failures), maxShown)] {
+	for _, f := range failures {
 		line := f.Message
 		if f.Policy != "" {
 			line = fmt.Sprintf("%s: %s: %s", f.Policy, f.Kind, line)
 		}
-		lines = append(lines, line)
-	}
-	return strings.Join(lines, "\n")
-}
-
-// distinct leaves out what was said already: one policy fails in each decision for one reason.
-func distinct(failures []policy.Failure) []policy.Failure {
-	var list []policy.Failure
-	for _, f := range failures {
-		if !slices.Contains(list, f) {
-			list = append(list, f)
+		if !slices.Contains(lines, line) {
+			lines = append(lines, line)
 		}
 	}
-	return list
+	return strings.Join(head(lines), "\n")
+}
+
+// texts returns a text for each of a list.
+func texts[T any](list []T, text func(T) string) []string {
+	all := make([]string, 0, len(list))
+	for _, one := range list {
+		all = append(all, text(one))
+	}
+	return all
 }
 
 func head[T any](list []T) []T { return slices.Clone(list[:min(len(list), maxShown)]) }
-
-// grant is what the plan grants the pool, and what it would have without policies.
-func (x *run) grant(in scaling.Input) policies.Grant {
-	if x.observes() {
-		return policies.Grant{} // it takes nothing from others
-	}
-	declared := in
-	declared.Limits, declared.Pace = scaling.Limits{Min: x.scale.Min, Max: x.scale.Max, Idle: x.scale.Idle}, nil
-	live := x.count(v1alpha1.RunnerPending, v1alpha1.RunnerIdle, v1alpha1.RunnerBusy)
-	return policies.Grant{Granted: max(live, x.plan.Desired), Wanted: scaling.Decide(declared).Desired}
-}

@@ -395,7 +395,7 @@ func TestTheScaleSetsTroubleIsThePools(t *testing.T) {
 
 // A pass on a cache that does not show a runner yet must not make it again.
 func TestCreatedRunnersAreExpected(t *testing.T) {
-	e := new(memory).of(key)
+	e := new(memory).of(key).expectations
 	now := time.Unix(1000, 0)
 	made := func(name string) *v1alpha1.Runner {
 		return &v1alpha1.Runner{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.Time{Time: now}}}
@@ -404,13 +404,13 @@ func TestCreatedRunnersAreExpected(t *testing.T) {
 		e.expect(made(name))
 	}
 	e.failed("c")
-	if missing := e.missing([]*v1alpha1.Runner{made("a")}, now); len(missing) != 1 || missing[0].Name != "b" {
+	if missing := e.missing("", []*v1alpha1.Runner{made("a")}, now); len(missing) != 1 || missing[0].Name != "b" {
 		t.Errorf("missing %v", missing)
 	}
-	if missing := e.missing(nil, now.Add(expectationLife)); len(missing) != 1 {
+	if missing := e.missing("", nil, now.Add(expectationLife)); len(missing) != 1 {
 		t.Errorf("b is given up within its time, or a is expected again: %v", missing)
 	}
-	if missing := e.missing(nil, now.Add(expectationLife+1)); len(missing) != 0 {
+	if missing := e.missing("", nil, now.Add(expectationLife+1)); len(missing) != 0 {
 		t.Errorf("believed in for ever: %v", missing)
 	}
 }

@@ -27,12 +27,12 @@ import (
 )
 
 // gathering is how long events of runners and pods are gathered for one pass: in a
-// burst they come by the hundreds a second. GitHub's words are acted on at once.
+// burst they come by the hundreds a second. messages from GitHub are acted on at once.
 const gathering = 100 * time.Millisecond
 
 // SetupWithManager watches pools, what they own, their runners' pods, and the
-// words of GitHub and of what else tells of jobs.
-func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int, words ...source.Source) error {
+// events of GitHub and of other sources of demand.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int, events ...source.Source) error {
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named("runnerpool").
 		For(&v1alpha1.RunnerPool{}, builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicates.ReconcileRequestedPredicate{}))).
@@ -42,8 +42,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int, words ..
 		Watches(&v1alpha1.GitHubConnection{}, handler.EnqueueRequestsFromMapFunc(r.elsewhere), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesRawSource(r.Policies.Pools()).
 		WithOptions(kube.Fair(concurrent, tenant))
-	for _, w := range words {
-		b = b.WatchesRawSource(w)
+	for _, e := range events {
+		b = b.WatchesRawSource(e)
 	}
 	return b.Complete(r)
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/fluxcd/pkg/runtime/conditions"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,158 +19,178 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// consent asks whether the pool may use its connection. While it may not, it takes in nothing and starts nothing, what works goes on to
+// registration is where the pool's runners register on GitHub.
+type registration struct {
+	// set is the record of the pool's scale set; nil until it is in the cache, and without a scale set.
+	set *v1alpha1.ScaleSet
+	// moving is true while that record is of another connection or of a former pool, and has to go first.
+	moving bool
+	// rest is how runners register by the REST API; its URL is empty while the connection isn't there.
+	rest *v1alpha1.RESTRegistration
+	// notReady is what keeps runners without a scale set from being registered; nil for nothing.
+	notReady error
+}
+
+// authorize returns why the pool may not use its connection. While it may not, it takes in nothing and starts nothing, what works goes on to
 // its end, and what waits is ended.
-func (x *run) consent(ctx context.Context) error {
-	if x.denied = x.Access.Check(ctx, x.connectionKey(), x.key.Namespace); x.denied != nil && !kube.IsStalled(x.denied) {
-		return x.denied
+func (r *Reconciler) authorize(ctx context.Context, pool *v1alpha1.RunnerPool) (denied, err error) {
+	denied = r.Access.Check(ctx, connectionKey(pool), pool.Namespace)
+	if denied != nil && !kube.IsStalled(denied) {
+		return nil, denied
 	}
-	return nil
+	return denied, nil
 }
 
 // connectionKey names the pool's connection.
-func (x *run) connectionKey() client.ObjectKey {
-	return x.pool.Spec.ConnectionRef.From(x.key.Namespace)
+func connectionKey(pool *v1alpha1.RunnerPool) client.ObjectKey {
+	return pool.Spec.ConnectionRef.From(pool.Namespace)
 }
 
 // record keeps the pool's ScaleSet as the pool declares it. One that belongs to
 // another connection, or to a former pool of the same name, has to go first. A pool whose
 // runners register by the REST API has none.
-func (x *run) record(ctx context.Context) error {
-	if x.isREST() {
-		return x.locate(ctx)
+func (r *Reconciler) record(ctx context.Context, pool *v1alpha1.RunnerPool, denied error) (registration, error) {
+	if isREST(pool) {
+		return r.locate(ctx, pool, denied)
 	}
 	set := &v1alpha1.ScaleSet{}
-	err := x.Client.Get(ctx, x.key, set)
+	err := r.Client.Get(ctx, client.ObjectKeyFromObject(pool), set)
 	switch {
-	case apierrors.IsNotFound(err) && x.denied != nil:
-		return nil
+	case apierrors.IsNotFound(err) && denied != nil:
+		return registration{}, nil
 	case apierrors.IsNotFound(err):
-		return x.apply(ctx)
+		return registration{}, r.applyScaleSet(ctx, pool)
 	case err != nil:
-		return fmt.Errorf("reading the scale set's record: %w", err)
+		return registration{}, fmt.Errorf("reading the scale set's record: %w", err)
 	}
-	x.set = set
-	if x.denied != nil {
-		return nil // what there is stays as it is, for consent may come back
+	g := registration{set: set, moving: isMoving(set, pool)}
+	switch {
+	case denied != nil: // what there is stays as it is, for the pool may be allowed again
+	case g.moving:
+		return g, r.retire(ctx, set)
+	case !equality.Semantic.DeepEqual(set.Spec, wantedSet(pool)):
+		return g, r.applyScaleSet(ctx, pool)
 	}
-	if x.moving() {
-		return x.retire(ctx)
-	}
-	if equality.Semantic.DeepEqual(set.Spec, x.wantedSet()) {
-		return nil
-	}
-	return x.apply(ctx)
+	return g, nil
 }
 
-// moving is true while the record on hand is not this pool's on its connection.
-func (x *run) moving() bool {
-	return x.set != nil && (!x.set.DeletionTimestamp.IsZero() ||
-		x.set.Spec.ConnectionRef.From(x.key.Namespace) != x.connectionKey() || x.set.Spec.PoolUID != string(x.pool.UID))
+// isMoving reports whether a record is of another connection, or of a former pool of the same name.
+func isMoving(set *v1alpha1.ScaleSet, pool *v1alpha1.RunnerPool) bool {
+	return !set.DeletionTimestamp.IsZero() || set.Spec.ConnectionRef.From(pool.Namespace) != connectionKey(pool) || set.Spec.PoolUID != string(pool.UID)
 }
 
-// retire deletes a record that is this pool's no more; its finalizer waits for the runners.
-func (x *run) retire(ctx context.Context) error {
-	if !x.set.DeletionTimestamp.IsZero() {
+// retire deletes a record that is the pool's no more; its finalizer waits for the runners.
+func (r *Reconciler) retire(ctx context.Context, set *v1alpha1.ScaleSet) error {
+	if !set.DeletionTimestamp.IsZero() {
 		return nil
 	}
-	if err := x.Client.Delete(ctx, x.set.DeepCopy()); client.IgnoreNotFound(err) != nil {
+	if err := r.Client.Delete(ctx, set.DeepCopy()); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("deleting the former scale set's record: %w", err)
 	}
 	return nil
 }
 
-// locate finds out where runners without a scale set register.
-func (x *run) locate(ctx context.Context) error {
+// locate finds out where runners without a scale set register: with the labels that jobs ask for, and one
+// by which those are found that were left behind.
+func (r *Reconciler) locate(ctx context.Context, pool *v1alpha1.RunnerPool, denied error) (registration, error) {
 	conn := &v1alpha1.GitHubConnection{}
-	if x.denied != nil {
-		return nil
+	if denied == nil {
+		if err := r.Client.Get(ctx, connectionKey(pool), conn); client.IgnoreNotFound(err) != nil {
+			return registration{}, fmt.Errorf("reading the connection: %w", err)
+		}
 	}
-	if err := x.Client.Get(ctx, x.connectionKey(), conn); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("reading the connection: %w", err)
-	}
-	x.url = conn.Spec.URL
-	return nil
+	g := r.registrationOf(ctx, pool)
+	g.rest = &v1alpha1.RESTRegistration{URL: conn.Spec.URL, RunnerGroup: pool.Spec.GetRunnerGroup(), Labels: pool.GetMarkedLabels(r.Cluster)}
+	return g, nil
 }
 
-// isREST says whether the pool's runners register by the REST API.
-func (x *run) isREST() bool { return x.pool.Spec.GetRegistration() == v1alpha1.RegisterREST }
+// registrationOf finds what keeps runners from being registered by the REST API, as far as that is known
+// before one tries. Credentials that served once go on to serve while their connection isn't ready.
+func (r *Reconciler) registrationOf(ctx context.Context, pool *v1alpha1.RunnerPool) registration {
+	key := connectionKey(pool)
+	if r.REST != nil {
+		if _, ok := r.REST.Get(connections.Key(key)); !ok {
+			return registration{notReady: connections.NotReady(ctx, r.Client, key)}
+		}
+	}
+	return registration{}
+}
 
-// registration is what a new runner belongs to on GitHub; nil while none can be registered.
-func (x *run) registration() *v1alpha1.RunnerSpec {
-	spec := &v1alpha1.RunnerSpec{PoolRef: v1alpha1.LocalObjectReference{Name: x.pool.Name}}
+// newRunner is what a new runner belongs to on GitHub; nil while none can be registered.
+func (g registration) newRunner(pool *v1alpha1.RunnerPool, denied error) *v1alpha1.RunnerSpec {
+	spec := &v1alpha1.RunnerSpec{PoolRef: v1alpha1.LocalObjectReference{Name: pool.Name}}
 	switch {
-	case x.denied != nil, x.isREST() && x.url == "":
+	case denied != nil, g.rest != nil && g.rest.URL == "":
 		return nil
-	case x.isREST():
-		spec.ConnectionRef, spec.REST = x.pool.Spec.ConnectionRef, x.wantedREST()
-	case x.set == nil || x.set.Status.ID == 0 || x.moving():
+	case g.rest != nil:
+		spec.ConnectionRef, spec.REST = pool.Spec.ConnectionRef, g.rest
+	case g.set == nil || g.set.Status.ID == 0 || g.moving:
 		return nil
 	default:
-		spec.ConnectionRef, spec.ScaleSetID = x.set.Spec.ConnectionRef, x.set.Status.ID
+		spec.ConnectionRef, spec.ScaleSetID = g.set.Spec.ConnectionRef, g.set.Status.ID
 	}
 	return spec
 }
 
-// wantedREST is how runners register by the REST API: with the labels that jobs ask for, and one
-// by which those are found that were left behind.
-func (x *run) wantedREST() *v1alpha1.RESTRegistration {
-	return &v1alpha1.RESTRegistration{
-		URL:         x.url,
-		RunnerGroup: x.pool.Spec.GetRunnerGroup(),
-		Labels:      x.pool.GetMarkedLabels(x.Cluster),
-	}
-}
-
-// isStray says whether a runner belongs to a scale set that GitHub has no more, or is registered
+// isStray reports whether a runner belongs to a scale set that GitHub has no more, or is registered
 // otherwise than the pool declares by now: a change of labels, group or connection reaches no
 // runner that has registered. Nor is it of use if it is of another template than its revision.
-func (x *run) isStray(r *v1alpha1.Runner) bool {
-	if r.Spec.Revision == x.adopted && r.Spec.TemplateDigest != "" && r.Spec.TemplateDigest != x.digest {
+func (o observation) isStray(r *v1alpha1.Runner) bool {
+	if r.Spec.Revision == o.template.adopted && r.Spec.TemplateDigest != "" && r.Spec.TemplateDigest != o.template.digest {
 		return true // somebody put another template in the place of its revision
 	}
-	if x.isREST() {
-		want := x.wantedREST()
-		if x.url == "" && r.Spec.REST != nil { // the connection may be on its way
+	if o.registration.rest != nil {
+		want := *o.registration.rest
+		if want.URL == "" && r.Spec.REST != nil { // the connection may be on its way
 			want.URL = r.Spec.REST.URL
 		}
-		return r.Spec.ConnectionRef.From(r.Namespace) != x.connectionKey() || !equality.Semantic.DeepEqual(r.Spec.REST, want)
+		return r.Spec.ConnectionRef.From(r.Namespace) != connectionKey(o.pool) || !equality.Semantic.DeepEqual(r.Spec.REST, &want)
 	}
-	return x.set != nil && x.set.Status.ID != 0 && r.Spec.ScaleSetID != x.set.Status.ID
+	set := o.registration.set
+	return set != nil && set.Status.ID != 0 && r.Spec.ScaleSetID != set.Status.ID
 }
 
-// mirrorREST tells what keeps runners from being registered by the REST API, as far as it is known
-// without one that tries. Credentials that served once go on to serve while their connection isn't ready.
-func (x *run) mirrorREST(ctx context.Context) error {
-	key := x.connectionKey()
-	if x.REST == nil {
-		return nil
+// copyCondition is the outcome of what keeps the scale set from being ready, or runners from being registered.
+func (g registration) copyCondition(pool *v1alpha1.RunnerPool) error {
+	if isREST(pool) || observes(pool) {
+		return g.notReady
 	}
-	if _, ok := x.REST.Get(connections.Key(key)); ok {
-		return nil
+	if g.set == nil || g.moving {
+		return kube.Progress(recordRetry, "the scale set is being made")
 	}
-	return connections.NotReady(ctx, x.Client, key)
+	ready := conditions.Get(g.set, v1alpha1.ReadyCondition)
+	switch {
+	case ready == nil || g.set.Status.ObservedGeneration != g.set.Generation:
+		return kube.Progress(recordRetry, "the scale set is being made")
+	case conditions.IsStalled(g.set):
+		return kube.Stall(ready.Reason, "scale set: %s", ready.Message)
+	case ready.Status == metav1.ConditionFalse:
+		return kube.Wait(ready.Reason, recordRetry, "scale set: %s", ready.Message)
+	case ready.Status == metav1.ConditionUnknown:
+		return kube.Progress(recordRetry, "scale set: %s", ready.Message)
+	}
+	return nil
 }
 
-func (x *run) wantedSet() v1alpha1.ScaleSetSpec {
+func wantedSet(pool *v1alpha1.RunnerPool) v1alpha1.ScaleSetSpec {
 	return v1alpha1.ScaleSetSpec{
-		PoolRef: v1alpha1.LocalObjectReference{Name: x.pool.Name}, PoolUID: string(x.pool.UID),
-		ConnectionRef: x.pool.Spec.ConnectionRef, Name: x.pool.GetScaleSetName(),
-		RunnerGroup: x.pool.Spec.GetRunnerGroup(), Labels: x.pool.GetRunnerLabels(),
+		PoolRef: v1alpha1.LocalObjectReference{Name: pool.Name}, PoolUID: string(pool.UID),
+		ConnectionRef: pool.Spec.ConnectionRef, Name: pool.GetScaleSetName(),
+		RunnerGroup: pool.Spec.GetRunnerGroup(), Labels: pool.GetRunnerLabels(),
 	}
 }
 
-func (x *run) apply(ctx context.Context) error {
+func (r *Reconciler) applyScaleSet(ctx context.Context, pool *v1alpha1.RunnerPool) error {
 	set := &v1alpha1.ScaleSet{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: x.key.Namespace, Name: x.key.Name,
-			Labels:     map[string]string{v1alpha1.PoolLabel: x.pool.Name},
+			Namespace: pool.Namespace, Name: pool.Name,
+			Labels:     map[string]string{v1alpha1.PoolLabel: pool.Name},
 			Finalizers: []string{v1alpha1.ScaleSetFinalizer},
 		},
-		Spec: x.wantedSet(),
+		Spec: wantedSet(pool),
 	}
-	if err := controllerutil.SetControllerReference(x.pool, set, x.Client.Scheme()); err != nil {
+	if err := controllerutil.SetControllerReference(pool, set, r.Client.Scheme()); err != nil {
 		return fmt.Errorf("owning the scale set's record: %w", err)
 	}
-	return kube.Apply(ctx, x.Client, set)
+	return kube.Apply(ctx, r.Client, set)
 }

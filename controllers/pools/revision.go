@@ -7,6 +7,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/fluxcd/pkg/runtime/conditions"
@@ -22,47 +24,98 @@ import (
 	"github.com/corral-dev/corral/controllers/runners"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/podspec"
+	"github.com/corral-dev/corral/internal/policy"
 )
 
 // probeName is the runner's name in the dry run of a template.
 const probeName = "template-check"
 
-// revision makes the spec's template the pool's current revision, once the API
+// recordRetry is the time to the next look at what another controller brings about;
+// its watch usually comes first.
+const recordRetry = 5 * time.Second
+
+// templateState is what became of the spec's template.
+type templateState struct {
+	// digest of the spec's template.
+	digest string
+	// adopted is the revision that is the spec's template; empty if that can't be used.
+	adopted string
+	// revision is the newest that can be used: adopted, or the last one before; empty if there never was one.
+	revision string
+	// verdict is what policies said of the template last.
+	verdict *v1alpha1.TemplateVerdict
+	// failures of policies that could not be asked about a template that they allowed before.
+	failures []policy.Failure
+	// refusal is why the spec's template can't be used; nil if it can. Invalid says so of a pool that goes on with a former one.
+	refusal, invalid error
+	// accepted identifies the template that was accepted last.
+	accepted string
+}
+
+// storeTemplate makes the spec's template the pool's current revision, once the API
 // server accepted the pod it leads to. A template that can't be used leaves the
-// last good revision in force.
-func (x *run) revision(ctx context.Context) error {
+// last good one in force; without one there is nothing to go on with. Last is what was accepted last.
+func (r *Reconciler) storeTemplate(ctx context.Context, pool *v1alpha1.RunnerPool, p appliedPolicies, last string) (templateState, error) {
+	t := templateState{revision: pool.Status.Revision, verdict: pool.Status.Template, accepted: last}
 	var err error
-	if x.digest, err = podspec.Digest(x.pool.Spec.Template.Raw); err != nil {
-		return kube.Stall(v1alpha1.TemplateInvalidReason, "spec.template: %w", err)
+	if t.digest, err = podspec.Digest(pool.Spec.Template.Raw); err != nil {
+		return t, kube.Stall(v1alpha1.TemplateInvalidReason, "spec.template: %w", err)
 	}
-	name, isStored, err := x.nameOf(ctx, x.digest)
+	name, isStored, err := r.nameOf(ctx, pool, t.digest)
 	if err != nil {
-		return err
+		return t, err
 	}
-	if err := x.permit(ctx, name, isStored); err != nil {
-		return x.refuse(name, err)
-	}
-	this := name + " " + x.digest
+	t.verdict, t.failures, err = r.permit(ctx, pool, p, name, t.digest, isStored)
+	this := name + " " + t.digest
 	switch {
+	case err != nil:
 	case !isStored:
-		err = x.store(ctx, name, x.recall.good == this)
-	case x.recall.good != this:
-		_, err = x.build() // a former version may have taken what this one refuses
+		err = r.storeRevision(ctx, pool, name, t.digest, last == this)
+	case last != this:
+		_, err = buildProbe(pool) // a former version may have taken what this one refuses
 	}
 	if err != nil {
-		return x.refuse(name, err)
+		t.refusal, t.invalid = err, goesOn(t.revision, name, err)
+		if t.revision != "" {
+			err = nil
+		}
+		return t, err
 	}
-	x.recall.good = this
-	x.adopt(name)
-	return nil
+	t.revision, t.adopted, t.accepted = name, name, this
+	return t, nil
+}
+
+// goesOn is the outcome of a pool whose template is refused while a revision goes on.
+func goesOn(revision, refused string, err error) error {
+	reason := kube.ReasonOf(err, v1alpha1.ProgressingReason)
+	switch {
+	case revision == refused: // it was allowed once; see evictDenied
+		return err
+	case kube.IsStalled(err):
+		return kube.Stall(reason, "revision %s goes on: %w", revision, err)
+	}
+	return kube.Wait(reason, recordRetry, "revision %s goes on: %w", revision, err)
+}
+
+// mark sets the conditions that say whether the template can be used.
+func (t templateState) mark(pool *v1alpha1.RunnerPool) {
+	switch {
+	case t.adopted != "":
+		conditions.MarkTrue(pool, v1alpha1.TemplateValidCondition, v1alpha1.SucceededReason, "revision %s", t.adopted)
+	case kube.ReasonOf(t.refusal, "") == v1alpha1.PolicyDeniedReason:
+		conditions.MarkFalse(pool, v1alpha1.PolicyCondition, v1alpha1.PolicyDeniedReason, "%s", t.refusal)
+	case kube.IsStalled(t.refusal):
+		conditions.MarkFalse(pool, v1alpha1.TemplateValidCondition, v1alpha1.TemplateInvalidReason, "%s", t.refusal)
+	}
 }
 
 // nameOf finds the name under which a template is stored or, if it isn't, the first that is free: names
 // have but ten digits of the digest.
-func (x *run) nameOf(ctx context.Context, digest string) (name string, isStored bool, err error) {
-	for _, candidate := range podspec.RevisionNames(x.pool.Name, digest) {
+func (r *Reconciler) nameOf(ctx context.Context, pool *v1alpha1.RunnerPool, digest string) (name string, isStored bool, err error) {
+	candidates := podspec.RevisionNames(pool.Name, digest)
+	for _, candidate := range candidates {
 		known := &appsv1.ControllerRevision{}
-		switch err := x.Client.Get(ctx, client.ObjectKey{Namespace: x.key.Namespace, Name: candidate}, known); {
+		switch err := r.Client.Get(ctx, client.ObjectKey{Namespace: pool.Namespace, Name: candidate}, known); {
 		case apierrors.IsNotFound(err):
 			name = cmp.Or(name, candidate)
 			continue
@@ -72,25 +125,36 @@ func (x *run) nameOf(ctx context.Context, digest string) (name string, isStored 
 		if other, err := podspec.Digest(known.Data.Raw); err != nil || other != digest {
 			continue
 		}
-		if owner := metav1.GetControllerOf(known); owner != nil && owner.UID != x.pool.UID {
+		if owner := metav1.GetControllerOf(known); owner != nil && owner.UID != pool.UID {
 			return "", false, kube.Wait(v1alpha1.ProgressingReason, recordRetry, "a ControllerRevision %q of a former pool is still there", candidate)
 		}
 		return candidate, true, nil
 	}
 	if name == "" {
 		return "", false, kube.Stall(v1alpha1.TemplateInvalidReason, "spec.template: other templates have all names that revision %s could have; change it, as by an annotation",
-			podspec.RevisionNames(x.pool.Name, digest)[0])
+			candidates[0])
 	}
 	return name, false, nil
 }
 
-// store tries the template, and stores it under a name that is free as far as the cache shows: it may
+// storeRevision tries the template, and stores it under a name that is free as far as the cache shows: it may
 // not show yet what was stored before.
-func (x *run) store(ctx context.Context, name string, before bool) error {
-	if err := x.probe(ctx); err != nil {
+func (r *Reconciler) storeRevision(ctx context.Context, pool *v1alpha1.RunnerPool, name, digest string, before bool) error {
+	if err := r.probe(ctx, pool); err != nil {
 		return err
 	}
-	switch err := x.Client.Create(ctx, x.newRevision(name)); {
+	revision := &appsv1.ControllerRevision{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: pool.Namespace, Name: name,
+			Labels:      map[string]string{v1alpha1.PoolLabel: pool.Name},
+			Annotations: map[string]string{v1alpha1.TemplateDigestAnnotation: digest},
+		},
+		Data:     runtime.RawExtension{Raw: pool.Spec.Template.Raw},
+		Revision: pool.Generation,
+	}
+	// The pool is of a known kind in the scheme: this can't fail.
+	_ = controllerutil.SetControllerReference(pool, revision, r.Client.Scheme())
+	switch err := r.Client.Create(ctx, revision); {
 	case apierrors.IsAlreadyExists(err) && !before:
 		return kube.Wait(v1alpha1.ProgressingReason, recordRetry, "a ControllerRevision %q is there that may be of another template", name)
 	case client.IgnoreAlreadyExists(err) != nil:
@@ -99,41 +163,10 @@ func (x *run) store(ctx context.Context, name string, before bool) error {
 	return nil
 }
 
-func (x *run) adopt(name string) {
-	x.pool.Status.Revision, x.adopted = name, name
-	conditions.MarkTrue(x.pool, v1alpha1.TemplateValidCondition, v1alpha1.SucceededReason, "revision %s", name)
-}
-
-// refuse keeps the last good revision in force and remembers why; without one
-// there is nothing to go on with.
-func (x *run) refuse(name string, err error) error {
-	denied := kube.ReasonOf(err, "") == v1alpha1.PolicyDeniedReason
-	switch {
-	case denied:
-		conditions.MarkFalse(x.pool, v1alpha1.PolicyCondition, v1alpha1.PolicyDeniedReason, "%s", err)
-	case kube.IsStalled(err):
-		conditions.MarkFalse(x.pool, v1alpha1.TemplateValidCondition, v1alpha1.TemplateInvalidReason, "%s", err)
-	}
-	if x.pool.Status.Revision == "" {
-		return err
-	}
-	reason := kube.ReasonOf(err, v1alpha1.ProgressingReason)
-	if x.pool.Status.Revision == name {
-		x.invalid = err // it was allowed once; see bar
-		return nil
-	}
-	if kube.IsStalled(err) {
-		x.invalid = kube.Stall(reason, "revision %s goes on: %w", x.pool.Status.Revision, err)
-	} else {
-		x.invalid = kube.Wait(reason, recordRetry, "revision %s goes on: %w", x.pool.Status.Revision, err)
-	}
-	return nil
-}
-
-// build makes the pod of the template.
-func (x *run) build() (*corev1.Pod, error) {
-	identity := podspec.Runner{Namespace: x.key.Namespace, Name: x.pool.Name + "-" + probeName, Pool: x.pool.Name, Revision: probeName, UID: x.pool.UID}
-	pod, err := podspec.Build(identity, x.pool.Spec.Template.Raw)
+// buildProbe makes the pod of the template.
+func buildProbe(pool *v1alpha1.RunnerPool) (*corev1.Pod, error) {
+	identity := podspec.Runner{Namespace: pool.Namespace, Name: pool.Name + "-" + probeName, Pool: pool.Name, Revision: probeName, UID: pool.UID}
+	pod, err := podspec.Build(identity, pool.Spec.Template.Raw)
 	if err != nil {
 		return nil, kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
 	}
@@ -142,19 +175,19 @@ func (x *run) build() (*corev1.Pod, error) {
 
 // probe builds the pod of the template and lets the API server judge it by a dry
 // run. A refusal for want of quota is no fault of the template's.
-func (x *run) probe(ctx context.Context) error {
-	pod, err := x.build()
+func (r *Reconciler) probe(ctx context.Context, pool *v1alpha1.RunnerPool) error {
+	pod, err := buildProbe(pool)
 	if err != nil {
 		return err
 	}
-	secrets, err := runners.Credentials(ctx, x.Client, x.key.Namespace)
+	secrets, err := runners.Credentials(ctx, r.Client, pool.Namespace)
 	if err != nil {
 		return err
 	}
 	if err := podspec.CheckSecrets(pod, secrets); err != nil {
 		return kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
 	}
-	err = x.Client.Create(ctx, pod, client.DryRunAll)
+	err = r.Client.Create(ctx, pod, client.DryRunAll)
 	switch {
 	case err == nil, runners.IsQuota(err):
 		return nil
@@ -164,51 +197,67 @@ func (x *run) probe(ctx context.Context) error {
 	return fmt.Errorf("trying the template: %w", err)
 }
 
-func (x *run) newRevision(name string) *appsv1.ControllerRevision {
-	revision := &appsv1.ControllerRevision{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: x.key.Namespace, Name: name,
-			Labels:      map[string]string{v1alpha1.PoolLabel: x.pool.Name},
-			Annotations: map[string]string{v1alpha1.TemplateDigestAnnotation: x.digest},
-		},
-		Data:     runtime.RawExtension{Raw: x.pool.Spec.Template.Raw},
-		Revision: x.pool.Generation,
-	}
-	// The pool is of a known kind in the scheme: this can't fail.
-	_ = controllerutil.SetControllerReference(x.pool, revision, x.Client.Scheme())
-	return revision
+// storedRevisions are the pool's revisions that are stored.
+type storedRevisions struct {
+	templates map[string][]byte
+	// denied has why policies deny a revision by now.
+	denied map[string]string
 }
 
-// outdated says whether a runner was made from another template than the current, or
-// belongs to a scale set that GitHub has no more.
-func (x *run) outdated(r *v1alpha1.Runner) bool {
-	return r.Spec.Revision != x.pool.Status.Revision || x.isStray(r)
+// readRevisions lists the revisions that are stored, and asks policies about each.
+func (r *Reconciler) readRevisions(ctx context.Context, pool *v1alpha1.RunnerPool, p appliedPolicies, t templateState) (storedRevisions, error) {
+	s := storedRevisions{templates: map[string][]byte{}, denied: map[string]string{}}
+	list := &appsv1.ControllerRevisionList{}
+	if err := r.Client.List(ctx, list, client.InNamespace(pool.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: pool.Name}, client.UnsafeDisableDeepCopy); err != nil {
+		return s, fmt.Errorf("listing revisions: %w", err)
+	}
+	for i := range list.Items {
+		if metav1.IsControlledBy(&list.Items[i], pool) {
+			s.templates[list.Items[i].Name] = list.Items[i].Data.Raw
+		}
+	}
+	if t.adopted != "" { // the cache may not show it yet
+		s.templates[t.adopted] = pool.Spec.Template.Raw
+	}
+	for _, revision := range slices.Sorted(maps.Keys(s.templates)) {
+		if denials := r.denials(ctx, pool, p, revision, s.templates[revision]); len(denials) > 0 {
+			s.denied[revision] = denial(denials)
+		}
+	}
+	return s, nil
 }
 
-// sweepRevisions deletes revisions that no runner was made from, or will be.
-func (x *run) sweepRevisions(ctx context.Context) error {
-	used := map[string]bool{}
-	for _, name := range x.sources() { // what is stored may be gone back to
-		used[name] = true
+// usable lists the revisions that runners can be made from.
+func (s storedRevisions) usable() []string {
+	isDenied := func(name string) bool { return s.denied[name] != "" }
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(s.templates)), isDenied)
+}
+
+// sources are the revisions that runners are made from: that of the spec, and while an
+// update is under way the former.
+func (o observation) sources(u *v1alpha1.UpdateStatus) []string {
+	names := []string{o.template.revision, o.pool.Status.Revision}
+	if u != nil {
+		names = append(names, u.From)
 	}
-	if x.was != nil {
-		used[x.was.From] = true
+	return slices.DeleteFunc(names, func(name string) bool { return name == "" })
+}
+
+// sweepRevisions deletes revisions that no runner was made from, or will be. Update is the update under way.
+func (r *Reconciler) sweepRevisions(ctx context.Context, o observation, update *v1alpha1.UpdateStatus) error {
+	// What is stored may be gone back to.
+	used := append(o.sources(update), o.sources(o.pool.Status.Update)...)
+	for _, x := range o.runners {
+		used = append(used, x.runner.Spec.Revision)
 	}
-	for _, o := range x.runners {
-		used[o.runner.Spec.Revision] = true
-	}
-	for name := range x.known {
-		if used[name] {
+	for name := range o.revisions.templates {
+		if slices.Contains(used, name) {
 			continue
 		}
-		revision := &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Namespace: x.key.Namespace, Name: name}}
-		if err := x.Client.Delete(ctx, revision); client.IgnoreNotFound(err) != nil {
+		revision := &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Namespace: o.key.Namespace, Name: name}}
+		if err := r.Client.Delete(ctx, revision); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("deleting revision %s: %w", name, err)
 		}
 	}
 	return nil
 }
-
-// recordRetry is the time to the next look at what another controller brings about;
-// its watch usually comes first.
-const recordRetry = 5 * time.Second

@@ -20,8 +20,8 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/rollout"
-	"github.com/corral-dev/corral/internal/scaling"
 )
 
 // revisions lists the ControllerRevisions.
@@ -287,45 +287,48 @@ func TestAnUpdateSurvivesTheLossOfStatus(t *testing.T) {
 	}
 }
 
+// observe is what a pass would know now.
+func (b *bench) observe() observation {
+	b.t.Helper()
+	o, err := b.Reconciler.observe(b.t.Context(), b.pool(), b.memory.of(key))
+	must(b.t, err)
+	return o
+}
+
 func TestPoliciesNarrowAnUpdate(t *testing.T) {
 	asked := rollout.Bounds{Strategy: v1alpha1.RollingUpdate, MaxSurge: 1}
 	cases := map[string]struct {
-		care   care
+		limits updateLimits
 		denied bool // the new template
 		want   v1alpha1.UpdatePhase
 		made   int // of the new template
 	}{
 		"no answer":        {want: v1alpha1.UpdateRolling, made: 1},
 		"denied":           {denied: true, want: v1alpha1.UpdateHeld},
-		"held":             {care: care{hold: "no updates on Friday"}, want: v1alpha1.UpdateHeld},
-		"as declared":      {care: care{asked: asked, answer: asked}, want: v1alpha1.UpdateRolling, made: 1},
-		"none ends":        {care: care{asked: asked, answer: rollout.Bounds{Strategy: v1alpha1.OnIdle, MaxSurge: 1}}, want: v1alpha1.UpdateRolling},
-		"canaries first":   {care: care{asked: asked, answer: rollout.Bounds{Strategy: v1alpha1.RollingUpdate, MaxSurge: 1, Canary: 1}}, want: v1alpha1.UpdateCanary, made: 1},
-		"nothing may move": {care: care{asked: asked, answer: rollout.Bounds{Strategy: v1alpha1.RollingUpdate}}, want: v1alpha1.UpdateHeld},
+		"held":             {limits: updateLimits{hold: "no updates on Friday"}, want: v1alpha1.UpdateHeld},
+		"as declared":      {limits: updateLimits{asked: asked, answer: asked}, want: v1alpha1.UpdateRolling, made: 1},
+		"none ends":        {limits: updateLimits{asked: asked, answer: rollout.Bounds{Strategy: v1alpha1.OnIdle, MaxSurge: 1}}, want: v1alpha1.UpdateRolling},
+		"canaries first":   {limits: updateLimits{asked: asked, answer: rollout.Bounds{Strategy: v1alpha1.RollingUpdate, MaxSurge: 1, Canary: 1}}, want: v1alpha1.UpdateCanary, made: 1},
+		"nothing may move": {limits: updateLimits{asked: asked, answer: rollout.Bounds{Strategy: v1alpha1.RollingUpdate}}, want: v1alpha1.UpdateHeld},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			b.warm(2)
 			former := b.edit("runner:2")
-			x := &run{Reconciler: b.Reconciler, key: key, pool: b.pool(), recall: b.memory.of(key), stored: former, care: tc.care, words: b.words}
-			must(t, x.revision(t.Context()))
-			must(t, x.observe(t.Context()))
-			must(t, x.know(t.Context()))
-			if c, bounds, ok := x.change(); !ok || c.From != former || c.To != x.pool.Status.Revision || c.Phase != "" || bounds.MaxSurge != 1 || c.MaxSurge != 1 || c.Strategy != "RollingUpdate" {
+			o := b.observe()
+			if c, bounds, ok := o.change(); !ok || c.From != former || c.To != o.template.revision || c.Phase != "" || bounds.MaxSurge != 1 || c.MaxSurge != 1 || c.Strategy != "RollingUpdate" {
 				t.Errorf("asked about %+v, %v", c, ok)
 			}
-			in := scaling.Input{Limits: scaling.Limits{Max: 5, Idle: 2}, JobsKnown: true, Now: b.now}
-			for _, o := range x.runners {
-				in.Runners = append(in.Runners, scaling.Runner{Name: o.runner.Name, State: o.verdict.State, Since: o.verdict.Since})
+			if tc.denied {
+				o.revisions.denied[o.template.revision] = "no such images"
 			}
-			x.barred = map[string]bool{x.pool.Status.Revision: tc.denied}
-			x.rollOut(&in)
-			if tc.denied && (x.step.Of(0) != former || len(in.Holds) > 0) {
-				t.Errorf("held back: %v; runners are made of %s", in.Holds, x.step.Of(0))
+			d := decide(o, tc.limits, policy.Scaling{Scale: policy.Scale{Max: 5, Idle: 2}}, 0)
+			if tc.denied && (d.step.Of(0) != former || d.plan.Reason != "0 jobs + 2 idle") {
+				t.Errorf("held back: %s; runners are made of %s", d.plan.Reason, d.step.Of(0))
 			}
-			if got := x.step.State; got.Phase != tc.want || int(scaling.Decide(in).Create) != tc.made {
-				t.Errorf("%s: %s, %d made", got.Phase, got.Reason, scaling.Decide(in).Create)
+			if got := d.step.State; got.Phase != tc.want || int(d.plan.Create) != tc.made {
+				t.Errorf("%s: %s, %d made", got.Phase, got.Reason, d.plan.Create)
 			}
 		})
 	}
@@ -334,17 +337,16 @@ func TestPoliciesNarrowAnUpdate(t *testing.T) {
 func TestPoliciesAreAskedOnlyAboutAnUpdateUnderWay(t *testing.T) {
 	b := newBench(t)
 	b.warm(1)
-	x := &run{Reconciler: b.Reconciler, key: key, pool: b.pool(), recall: b.memory.of(key), stored: b.pool().Status.Revision}
-	must(t, x.observe(t.Context()))
-	if c, _, ok := x.change(); ok {
+	o := b.observe()
+	if c, _, ok := o.change(); ok {
 		t.Errorf("asked about %+v", c)
 	}
-	x.pool.Status.Update = &v1alpha1.UpdateStatus{From: "linux-old", To: x.pool.Status.Revision, Phase: v1alpha1.UpdateCanary, Since: metav1.Time{Time: b.now}}
-	if c, _, ok := x.change(); !ok || c.Phase != "Canary" || c.Since != b.now.UnixNano() || c.Updated != 1 {
+	o.pool.Status.Update = &v1alpha1.UpdateStatus{From: "linux-old", To: o.template.revision, Phase: v1alpha1.UpdateCanary, Since: metav1.Time{Time: b.now}}
+	if c, _, ok := o.change(); !ok || c.Phase != "Canary" || c.Since != b.now.UnixNano() || c.Updated != 1 {
 		t.Errorf("asked about %+v, %v", c, ok)
 	}
-	x.pool.Status.Update.Phase = v1alpha1.UpdateRolledBack
-	if c, _, ok := x.change(); ok {
+	o.pool.Status.Update.Phase = v1alpha1.UpdateRolledBack
+	if c, _, ok := o.change(); ok {
 		t.Errorf("asked about %+v", c)
 	}
 }

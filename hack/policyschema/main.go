@@ -111,14 +111,12 @@ func readComments(file string) (map[string]map[string]string, error) {
 		if !ok {
 			return true
 		}
-		structure, ok := spec.Type.(*ast.StructType)
-		if !ok {
-			return true
-		}
 		comments := map[string]string{"": oneLine(declaration.Doc)}
-		for _, field := range structure.Fields.List {
-			if name := jsonName(field); name != "" {
-				comments[name] = oneLine(field.Doc)
+		if structure, ok := spec.Type.(*ast.StructType); ok {
+			for _, field := range structure.Fields.List {
+				if name := jsonName(field); name != "" {
+					comments[name] = oneLine(field.Doc)
+				}
 			}
 		}
 		all[spec.Name.Name] = comments

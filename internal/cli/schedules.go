@@ -16,7 +16,7 @@ import (
 // scheduled is what policies are told of a pool: its numbers are those that its schedules make at a time.
 func scheduled(pool *v1alpha1.RunnerPool, now schedule.Now) policy.Pool {
 	p := policy.PoolOf(pool)
-	p.Scale = policy.Scale{Min: now.Min, Max: now.Max, Idle: now.Idle}
+	p.Scale = now.Scale
 	return p
 }
 

@@ -107,7 +107,7 @@ func stabilized(number, wanted int32, which string, window, next time.Duration) 
 	return Step{Number: number, Reason: fmt.Sprintf("%d wanted, kept to the %s of the last %s", wanted, which, window), Next: next}
 }
 
-// isSmall says whether a change is within a part of the number before.
+// isSmall reports whether a change is within a part of the number before.
 func isSmall(tolerance *v1alpha1.Quantity, before, number int32) bool {
 	if tolerance == nil || number == before || number == 0 {
 		return false

@@ -13,7 +13,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// Check tells what is wrong with a pool's demand and behavior, beyond what the API server refuses.
+// Check returns what is wrong with a pool's demand and behavior, beyond what the API server refuses.
 func Check(s *v1alpha1.RunnerPoolSpec) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := checkDemand(&s.Demand, spec.Child("demand"))
@@ -38,7 +38,7 @@ func checkDemand(d *v1alpha1.DemandSpec, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// checkName refuses a name that another source has: sources are told apart by their names.
+// checkName refuses a name that another source has: names distinguish sources.
 func checkName(name string, taken sets.Set[string], at *field.Path) field.ErrorList {
 	if taken.Has(name) {
 		return field.ErrorList{field.Invalid(at, name, "another source of demand has this name: give it one of its own")}

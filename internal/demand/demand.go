@@ -2,13 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package demand adds up what the sources of a pool's demand say: how many jobs there are, how many idle runners and how many in
-// total are asked for, and why. It is pure: what was heard comes in, numbers and their reasons go out.
+// total are asked for, and why. It is pure: readings come in, numbers and their reasons go out.
 //
-//	jobs   = the largest of the sources that tell of jobs, and no fewer than the runners with a job
+//	jobs   = the largest of the sources that count jobs, and no fewer than the runners with a job
 //	total  = the largest of the proposals for a total; it raises the desired number
 //	idle   = what slack triggers add up to; it is added to the pool's own idle runners
 //
-// A source without a signal holds: what it said last goes on to count. A source that was never heard keeps what runs.
+// The last number of a source without a signal goes on to count. A source that never gave a signal keeps what runs.
 package demand
 
 import (
@@ -27,11 +27,11 @@ const MostJobs = 100_000
 // maxReason bounds a reason in status, in bytes.
 const maxReason = 256
 
-// Signal is what a source says. A nil number is one that it doesn't tell of.
+// Signal is what a source says. A nil number is one that it doesn't give.
 type Signal struct {
 	// Name of the source: scaleSet, webhook, or the name of a metric or slack trigger.
 	Name string
-	// Jobs waiting or running that it tells of, Total of runners that it proposes, and Idle runners that it adds; each 0 or more.
+	// Jobs waiting or running that it counts, Total of runners that it proposes, and Idle runners that it adds; each 0 or more.
 	Jobs, Total, Idle *int32
 	// Reason in one sentence without a full stop.
 	Reason string
@@ -42,7 +42,7 @@ type Signal struct {
 	At time.Time
 }
 
-// Reading is what one reader of sources has: a scale set's session, the Desk for GitHub's events, the Poller for metrics.
+// Reading is what one reader of sources has: a scale set's session, the account of jobs for GitHub's events, the poller for metrics.
 type Reading struct {
 	// Known is false until the reader can speak of all of the pool's sources that are its own.
 	Known bool
@@ -67,13 +67,13 @@ type Input struct {
 
 // Demand is what all sources together say.
 type Demand struct {
-	// Known is false while nothing was heard and nothing is remembered: then the numbers mean nothing.
+	// Known is false without any signal, now or in the status: then the numbers mean nothing.
 	Known bool
-	// Keep is true while a source isn't heard yet and what it said last isn't known: runners may be made, and none may be ended.
+	// Keep is true while a source gave no signal yet, nor one in the status: runners may be made, and none may be ended.
 	Keep bool
 	// Jobs waiting or running, 0 to MostJobs.
 	Jobs int32
-	// Reason for Jobs in one sentence without a full stop; empty without a source that tells of jobs.
+	// Reason for Jobs in one sentence without a full stop; empty without a source that counts jobs.
 	Reason string
 	// Total of runners that is proposed, 0 to MostJobs; 0 without a proposal.
 	Total int32
@@ -141,7 +141,7 @@ func (d *Demand) add(s Signal, before map[string]v1alpha1.DemandStatus) {
 	})
 }
 
-// remember goes by what sources said last that are not heard yet, in the order of the status.
+// remember adds the numbers in the status of sources that gave no signal yet, in the order of the status.
 func (d *Demand) remember(order []v1alpha1.DemandStatus, left map[string]v1alpha1.DemandStatus) {
 	for _, s := range order {
 		if _, ok := left[s.Name]; !ok {

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// mostKept bounds each list of a History. Beyond it, what is close together is told as one.
+	// mostKept bounds each list of a History. Beyond it, neighbors are merged.
 	mostKept = 64
 	// longestWindow and longestPeriod are the longest that a pool may declare.
 	longestWindow, longestPeriod = time.Hour, 30 * time.Minute
@@ -107,7 +107,7 @@ func mergeSpans(all []span) []span {
 	return append(merged, all[best+2:]...)
 }
 
-// wantedIn tells the smallest and the largest number wanted in a time up to now, and when a part of it is to be forgotten.
+// wantedIn returns the smallest and the largest number wanted in a time up to now, and when a part of it is to be forgotten.
 func (h *History) wantedIn(window time.Duration, now time.Time) (least, most int32, next time.Duration) {
 	last := h.wanted[len(h.wanted)-1]
 	least, most = last.least, last.most
@@ -149,7 +149,7 @@ func mergeChanges(all []change) []change {
 	return append(merged, all[best+2:]...)
 }
 
-// changedIn tells by how much the number rose in a time up to now, fell if negative, and when a part of it is to be forgotten.
+// changedIn returns by how much the number rose in a time up to now, fell if negative, and when a part of it is to be forgotten.
 func (h *History) changedIn(period time.Duration, now time.Time) (risen int64, next time.Duration) {
 	for _, c := range h.done {
 		left := c.at.Add(period).Sub(now)

@@ -115,7 +115,7 @@ func denialWords(d v1alpha1.PolicyFinding) string {
 	if says == "" {
 		says = d.Message
 	}
-	return fmt.Sprintf("%s: %s. It is denied by %s.", what, strings.TrimSuffix(says, "."), ruleWords(d.Rule))
+	return fmt.Sprintf("%s: %s. It is denied by %s.", what, strings.TrimSuffix(says, "."), d.Rule.String())
 }
 
 // bounds say what would change the limits.
@@ -160,7 +160,7 @@ func (f *PoolFacts) useless(b v1alpha1.LimitBound, l *v1alpha1.DecidedLimits) st
 	if b.Value > b.Declared {
 		words = fmt.Sprintf("Lowering spec.scale.%s below %d is of no use", b.Field, b.Value)
 	}
-	words += fmt.Sprintf(": the rule %s bounds it", ruleWords(b.Rule))
+	words += fmt.Sprintf(": the rule %s bounds it", b.Rule.String())
 	if l.Until != nil && l.Until.After(f.Now) {
 		words += fmt.Sprintf(", and is asked again at %s at the latest", stamp(l.Until.Time))
 	}

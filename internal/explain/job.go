@@ -298,7 +298,7 @@ func (f *PoolFacts) maxWords() string {
 	}
 	for _, b := range d.Limits.Bounds {
 		if b.Field == "max" {
-			return fmt.Sprintf(". Its max is %d, declared %s, by the rule %s", b.Value, number(b.Declared), with(ruleWords(b.Rule), b.Reason))
+			return fmt.Sprintf(". Its max is %d, declared %s, by the rule %s", b.Value, number(b.Declared), with(b.Rule.String(), b.Reason))
 		}
 	}
 	words := fmt.Sprintf(". Its max is %s", number(d.Limits.Max))

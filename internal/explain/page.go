@@ -130,15 +130,6 @@ func room(n int32) string {
 	return fmt.Sprintf(", of %d at most", n)
 }
 
-// ruleWords names a rule and where it stands.
-func ruleWords(r v1alpha1.RuleReference) string {
-	words := r.Policy + " " + r.Name
-	if r.File != "" {
-		words += fmt.Sprintf(" (%s:%d)", r.File, r.Line)
-	}
-	return words
-}
-
 // words are what a condition says.
 func (c *Condition) words() string {
 	if strings.HasPrefix(strings.ToLower(c.Message), strings.ToLower(c.Reason)) {

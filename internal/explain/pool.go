@@ -326,7 +326,7 @@ func (a *PoolAnswer) limits(p *page) {
 	for _, l := range a.Limits {
 		p.line(2, "%-4s  %s%s", l.Field, number(l.Decided), l.origin())
 		for _, b := range l.Rules {
-			p.line(8, "%s by %s", number(b.Value), with(ruleWords(b.Rule), b.Reason))
+			p.line(8, "%s by %s", number(b.Value), with(b.Rule.String(), b.Reason))
 		}
 		switch {
 		case l.Added:
@@ -396,7 +396,7 @@ func (a *PoolAnswer) template(p *page) {
 				path = "spec.template." + f.Path + ": "
 			}
 			p.line(2, "%s: %s%s", kind, path, f.Message)
-			p.line(6, "by %s", ruleWords(f.Rule))
+			p.line(6, "by %s", f.Rule.String())
 			if f.Remediation != "" {
 				p.line(6, "to do: %s", f.Remediation)
 			}

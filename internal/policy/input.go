@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
 // Pool is a pool as declared: what every decision is about.
@@ -31,11 +33,7 @@ type Pool struct {
 }
 
 // Scale are the three numbers of a pool.
-type Scale struct {
-	Min  int32 `json:"min"`
-	Max  int32 `json:"max"`
-	Idle int32 `json:"idle"`
-}
+type Scale = v1alpha1.Scale
 
 // Runners counts a pool's runners by state.
 type Runners struct {

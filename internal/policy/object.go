@@ -63,12 +63,11 @@ func (s Source) Size() int {
 
 // PoolOf returns what policies are told of a pool as it is declared.
 func PoolOf(p *v1alpha1.RunnerPool) Pool {
-	scale := &p.Spec.Scale
 	return Pool{
 		Namespace: p.Namespace, Name: p.Name, Labels: p.Labels, Annotations: p.Annotations,
 		Connection: connectionOf(p), ScaleSet: p.GetScaleSetName(),
 		RunnerGroup: p.Spec.GetRunnerGroup(), RunnerLabels: p.GetRunnerLabels(), Trust: p.Spec.Trust,
-		Scale:     Scale{Min: scale.GetMin(), Max: scale.GetMax(), Idle: scale.GetIdle()},
+		Scale:     p.Spec.Scale.Numbers(),
 		Suspended: p.Spec.Suspend,
 	}
 }

@@ -280,7 +280,7 @@ func (d decided) numbersStayInOrder(t *testing.T) {
 		t.Errorf("the update is %+v", d.Update)
 	}
 	for _, b := range s.Bounds {
-		if b.Value != *s.Scale.number(b.Field) || b.Value == b.Declared {
+		if b.Value != *s.Scale.Number(b.Field) || b.Value == b.Declared {
 			t.Errorf("%+v bounds nothing of %+v", b, s.Scale)
 		}
 	}

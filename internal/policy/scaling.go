@@ -82,9 +82,9 @@ func compose(declared Scale, jobs int32, limits []limit) composition {
 	c.hard = isHard(max.value, jobs, limits)
 	c.bound("max", declared, max.value, max.binding)
 	for _, name := range fields[1:] {
-		f := c.field(name, *declared.number(name), limits)
-		c.cut(name, *declared.number(name), &f, max)
-		*c.scale.number(name) = f.value
+		f := c.field(name, *declared.Number(name), limits)
+		c.cut(name, *declared.Number(name), &f, max)
+		*c.scale.Number(name) = f.value
 		c.bound(name, declared, f.value, f.binding)
 	}
 	slices.SortFunc(c.bounds, compareBounds)
@@ -126,17 +126,6 @@ func (c *composition) cut(name string, declared int32, f *fieldLimits, max field
 		f.binding = nil
 	}
 	f.value, f.binding = max.value, slices.Concat(f.binding, max.binding)
-}
-
-func (s *Scale) number(field string) *int32 {
-	switch field {
-	case "max":
-		return &s.Max
-	case "min":
-		return &s.Min
-	default:
-		return &s.Idle
-	}
 }
 
 // fieldLimits is what limits make of one number, and those that give it its value.
@@ -224,7 +213,7 @@ func (c *composition) wish(l limit, declared int32, f *fieldLimits) {
 
 // bound records the rules that made a number another than the declared.
 func (c *composition) bound(name string, declared Scale, value int32, binding []limit) {
-	if was := *declared.number(name); was != value {
+	if was := *declared.Number(name); was != value {
 		for _, l := range binding {
 			c.bounds = append(c.bounds, v1alpha1.LimitBound{Field: name, Declared: was, Value: value, Reason: l.Reason, Rule: l.Rule})
 		}
@@ -238,7 +227,7 @@ func (c *composition) changes(with composition, policy string) []Audit {
 		all = append(all, Audit{Policy: policy, Message: fmt.Sprintf(format, args...)})
 	}
 	for _, name := range fields {
-		if is, would := *c.scale.number(name), *with.scale.number(name); is != would {
+		if is, would := *c.scale.Number(name), *with.scale.Number(name); is != would {
 			tell("%s would be %s, not %s%s", name, numberText(would), numberText(is), with.why(name, policy))
 		}
 	}

@@ -46,79 +46,79 @@ func TestLimitsAreComposedByNarrowing(t *testing.T) {
 		"nothing said": {[]Source{team(mute)}, 0, Scaling{Scale: Scale{Min: 2, Max: 100, Idle: 4}}},
 		"a ceiling": {
 			[]Source{team(`{"field": "max", "atMost": 60, "reason": "r"}`)}, 0,
-			Scaling{Scale: Scale{2, 60, 4}, Bounds: []v1alpha1.LimitBound{bound("max", 100, 60, ci, "p.rego", 2)}},
+			Scaling{Scale: Scale{Min: 2, Max: 60, Idle: 4}, Bounds: []v1alpha1.LimitBound{bound("max", 100, 60, ci, "p.rego", 2)}},
 		},
-		"a ceiling above": {[]Source{team(`{"field": "max", "atMost": 600, "reason": "r"}`)}, 0, Scaling{Scale: Scale{2, 100, 4}}},
+		"a ceiling above": {[]Source{team(`{"field": "max", "atMost": 600, "reason": "r"}`)}, 0, Scaling{Scale: Scale{Min: 2, Max: 100, Idle: 4}}},
 		"the lowest ceiling": {
 			[]Source{team(`{"field": "max", "atMost": 60, "reason": "r"}`, `{"field": "max", "atMost": 50, "reason": "r"}`), guard(`{"field": "max", "atMost": 70, "reason": "r"}`)}, 0,
-			Scaling{Scale: Scale{2, 50, 4}, Bounds: []v1alpha1.LimitBound{bound("max", 100, 50, ci, "p.rego", 3)}},
+			Scaling{Scale: Scale{Min: 2, Max: 50, Idle: 4}, Bounds: []v1alpha1.LimitBound{bound("max", 100, 50, ci, "p.rego", 3)}},
 		},
 		"two rules of one value": {
 			[]Source{team(`{"field": "max", "atMost": 60, "reason": "r"}`), guard(`{"field": "max", "atMost": 60, "reason": "r"}`)}, 0,
-			Scaling{Scale: Scale{2, 60, 4}, Bounds: []v1alpha1.LimitBound{bound("max", 100, 60, cluster, "g.rego", 2), bound("max", 100, 60, ci, "p.rego", 2)}},
+			Scaling{Scale: Scale{Min: 2, Max: 60, Idle: 4}, Bounds: []v1alpha1.LimitBound{bound("max", 100, 60, cluster, "g.rego", 2), bound("max", 100, 60, ci, "p.rego", 2)}},
 		},
-		"a team's floor below what is declared": {[]Source{team(`{"field": "max", "atLeast": 60, "reason": "r"}`)}, 0, Scaling{Scale: Scale{2, 100, 4}}},
+		"a team's floor below what is declared": {[]Source{team(`{"field": "max", "atLeast": 60, "reason": "r"}`)}, 0, Scaling{Scale: Scale{Min: 2, Max: 100, Idle: 4}}},
 		"a team's floor above what is declared": {
 			[]Source{team(`{"field": "min", "atLeast": 3, "reason": "r"}`)}, 0,
-			Scaling{Scale: Scale{2, 100, 4}, Conflicts: []string{
+			Scaling{Scale: Scale{Min: 2, Max: 100, Idle: 4}, Conflicts: []string{
 				"min: atLeast 3 of RunnerPolicy/ci/p, corral.scaling.limit, p.rego:2 has no say: only a ClusterRunnerPolicy may ask for more than the declared 2",
 			}},
 		},
 		"a team's floor above a ceiling": {
 			[]Source{team(`{"field": "max", "atLeast": 60, "reason": "r"}`, `{"field": "max", "atMost": 50, "reason": "r"}`)}, 0,
 			Scaling{
-				Scale: Scale{2, 50, 4}, Bounds: []v1alpha1.LimitBound{bound("max", 100, 50, ci, "p.rego", 3)},
+				Scale: Scale{Min: 2, Max: 50, Idle: 4}, Bounds: []v1alpha1.LimitBound{bound("max", 100, 50, ci, "p.rego", 3)},
 				Conflicts: []string{"max: atLeast 60 of RunnerPolicy/ci/p, corral.scaling.limit, p.rego:2 is beaten by atMost 50 of RunnerPolicy/ci/p, corral.scaling.limit, p.rego:3, so max is 50"},
 			},
 		},
 		"a floor of the cluster": {
 			[]Source{guard(`{"field": "idle", "atLeast": 9, "reason": "r"}`)}, 0,
-			Scaling{Scale: Scale{2, 100, 9}, Bounds: []v1alpha1.LimitBound{bound("idle", 4, 9, cluster, "g.rego", 2)}},
+			Scaling{Scale: Scale{Min: 2, Max: 100, Idle: 9}, Bounds: []v1alpha1.LimitBound{bound("idle", 4, 9, cluster, "g.rego", 2)}},
 		},
 		"a floor of the cluster above a team's ceiling": {
 			[]Source{team(`{"field": "max", "atMost": 5, "reason": "r"}`), guard(`{"field": "max", "atLeast": 7, "reason": "r"}`)}, 0,
 			Scaling{
-				Scale: Scale{2, 7, 4}, Bounds: []v1alpha1.LimitBound{bound("max", 100, 7, cluster, "g.rego", 2)},
+				Scale: Scale{Min: 2, Max: 7, Idle: 4}, Bounds: []v1alpha1.LimitBound{bound("max", 100, 7, cluster, "g.rego", 2)},
 				Conflicts: []string{"max: atMost 5 of RunnerPolicy/ci/p, corral.scaling.limit, p.rego:2 is beaten by atLeast 7 of ClusterRunnerPolicy/guard, corral.scaling.limit, g.rego:2, so max is 7"},
 			},
 		},
 		"ceilings of the cluster beat its floors": {
 			[]Source{guard(`{"field": "max", "atLeast": 700, "reason": "r"}`, `{"field": "max", "atMost": 80, "reason": "r"}`)}, 0,
 			Scaling{
-				Scale: Scale{2, 80, 4}, Bounds: []v1alpha1.LimitBound{bound("max", 100, 80, cluster, "g.rego", 3)},
+				Scale: Scale{Min: 2, Max: 80, Idle: 4}, Bounds: []v1alpha1.LimitBound{bound("max", 100, 80, cluster, "g.rego", 3)},
 				Conflicts: []string{"max: atLeast 700 of ClusterRunnerPolicy/guard, corral.scaling.limit, g.rego:2 is beaten by atMost 80 of ClusterRunnerPolicy/guard, corral.scaling.limit, g.rego:3, so max is 80"},
 			},
 		},
 		"min and idle are cut to max": {
 			[]Source{team(`{"field": "max", "atMost": 1, "reason": "r"}`)}, 0,
-			Scaling{Scale: Scale{1, 1, 1}, Bounds: []v1alpha1.LimitBound{
+			Scaling{Scale: Scale{Min: 1, Max: 1, Idle: 1}, Bounds: []v1alpha1.LimitBound{
 				bound("max", 100, 1, ci, "p.rego", 2), bound("min", 2, 1, ci, "p.rego", 2), bound("idle", 4, 1, ci, "p.rego", 2),
 			}},
 		},
 		"a floor of min is cut to max": {
 			[]Source{guard(`{"field": "min", "atLeast": 500, "reason": "r"}`)}, 0,
 			Scaling{
-				Scale: Scale{100, 100, 4}, Bounds: []v1alpha1.LimitBound{bound("min", 2, 100, cluster, "g.rego", 2)},
+				Scale: Scale{Min: 100, Max: 100, Idle: 4}, Bounds: []v1alpha1.LimitBound{bound("min", 2, 100, cluster, "g.rego", 2)},
 				Conflicts: []string{"min: atLeast 500 of ClusterRunnerPolicy/guard, corral.scaling.limit, g.rego:2 is more than max, so min is 100"},
 			},
 		},
 		"hard by the rule that binds": {
 			[]Source{team(`{"field": "max", "atMost": 60, "hard": true, "reason": "r"}`)}, 0,
-			Scaling{Scale: Scale{2, 60, 4}, Hard: true, Bounds: []v1alpha1.LimitBound{bound("max", 100, 60, ci, "p.rego", 2)}},
+			Scaling{Scale: Scale{Min: 2, Max: 60, Idle: 4}, Hard: true, Bounds: []v1alpha1.LimitBound{bound("max", 100, 60, ci, "p.rego", 2)}},
 		},
-		"hard at what is declared": {[]Source{team(`{"field": "max", "atMost": 100, "hard": true, "reason": "r"}`)}, 0, Scaling{Scale: Scale{2, 100, 4}, Hard: true}},
+		"hard at what is declared": {[]Source{team(`{"field": "max", "atMost": 100, "hard": true, "reason": "r"}`)}, 0, Scaling{Scale: Scale{Min: 2, Max: 100, Idle: 4}, Hard: true}},
 		"a hard rule that another is below": {
 			[]Source{team(`{"field": "max", "atMost": 50, "reason": "r"}`), guard(`{"field": "max", "atMost": 60, "hard": true, "reason": "r"}`)}, 60,
-			Scaling{Scale: Scale{2, 50, 4}, Bounds: []v1alpha1.LimitBound{bound("max", 100, 50, ci, "p.rego", 2)}},
+			Scaling{Scale: Scale{Min: 2, Max: 50, Idle: 4}, Bounds: []v1alpha1.LimitBound{bound("max", 100, 50, ci, "p.rego", 2)}},
 		},
 		"a hard rule that there are more jobs than": {
 			[]Source{team(`{"field": "max", "atMost": 50, "reason": "r"}`), guard(`{"field": "max", "atMost": 60, "hard": true, "reason": "r"}`)}, 61,
-			Scaling{Scale: Scale{2, 50, 4}, Hard: true, Bounds: []v1alpha1.LimitBound{bound("max", 100, 50, ci, "p.rego", 2)}},
+			Scaling{Scale: Scale{Min: 2, Max: 50, Idle: 4}, Hard: true, Bounds: []v1alpha1.LimitBound{bound("max", 100, 50, ci, "p.rego", 2)}},
 		},
 		"a hard rule that the cluster overrules": {
 			[]Source{team(`{"field": "max", "atMost": 5, "hard": true, "reason": "r"}`), guard(`{"field": "max", "atLeast": 7, "reason": "r"}`)}, 50,
 			Scaling{
-				Scale: Scale{2, 7, 4}, Bounds: []v1alpha1.LimitBound{bound("max", 100, 7, cluster, "g.rego", 2)},
+				Scale: Scale{Min: 2, Max: 7, Idle: 4}, Bounds: []v1alpha1.LimitBound{bound("max", 100, 7, cluster, "g.rego", 2)},
 				Conflicts: []string{"max: atMost 5 of RunnerPolicy/ci/p, corral.scaling.limit, p.rego:2 is beaten by atLeast 7 of ClusterRunnerPolicy/guard, corral.scaling.limit, g.rego:2, so max is 7"},
 			},
 		},
@@ -128,12 +128,12 @@ func TestLimitsAreComposedByNarrowing(t *testing.T) {
 				`{"field": "max", "atMost": 300, "reason": "r", "until": "2026-05-01T02:00:00Z"}`,
 				`{"field": "max", "atMost": 300, "reason": "r", "until": 1777608000000000000}`,
 			)}, 0,
-			Scaling{Scale: Scale{2, 100, 4}, Until: time.Date(2026, 5, 1, 4, 0, 0, 0, time.UTC)},
+			Scaling{Scale: Scale{Min: 2, Max: 100, Idle: 4}, Until: time.Date(2026, 5, 1, 4, 0, 0, 0, time.UTC)},
 		},
 		"audit": {
 			[]Source{team(`{"field": "max", "atMost": 60, "reason": "r"}`), audited(guard(`{"field": "max", "atMost": 50, "hard": true, "reason": "r"}`, `{"field": "min", "atLeast": 9, "reason": "more"}`))}, 0,
 			Scaling{
-				Scale: Scale{2, 60, 4}, Bounds: []v1alpha1.LimitBound{bound("max", 100, 60, ci, "p.rego", 2)},
+				Scale: Scale{Min: 2, Max: 60, Idle: 4}, Bounds: []v1alpha1.LimitBound{bound("max", 100, 60, ci, "p.rego", 2)},
 				Audit: []Audit{
 					{cluster, "jobs beyond max would wait"},
 					{cluster, "max would be 50, not 60: r (corral.scaling.limit, g.rego:2)"},
@@ -143,14 +143,14 @@ func TestLimitsAreComposedByNarrowing(t *testing.T) {
 		},
 		"audit of what makes no difference": {
 			[]Source{team(`{"field": "max", "atMost": 60, "reason": "r"}`), audited(guard(`{"field": "max", "atMost": 70, "reason": "r"}`))}, 0,
-			Scaling{Scale: Scale{2, 60, 4}, Bounds: []v1alpha1.LimitBound{bound("max", 100, 60, ci, "p.rego", 2)}},
+			Scaling{Scale: Scale{Min: 2, Max: 60, Idle: 4}, Bounds: []v1alpha1.LimitBound{bound("max", 100, 60, ci, "p.rego", 2)}},
 		},
 		"an audited policy that fails": {
 			[]Source{audited(guard(`{"field": "max", "atMost": 50, "reason": input.zone}`))}, 0,
-			Scaling{Scale: Scale{2, 100, 4}, Audit: []Audit{{cluster, "InvalidAnswer: g.rego:2: corral.scaling.limit: it must have a reason"}}},
+			Scaling{Scale: Scale{Min: 2, Max: 100, Idle: 4}, Audit: []Audit{{cluster, "InvalidAnswer: g.rego:2: corral.scaling.limit: it must have a reason"}}},
 		},
 		"a policy without the package abstains": {
-			[]Source{namespaced("package corral.template\ndeny contains \"a\"\n")}, 0, Scaling{Scale: Scale{2, 100, 4}},
+			[]Source{namespaced("package corral.template\ndeny contains \"a\"\n")}, 0, Scaling{Scale: Scale{Min: 2, Max: 100, Idle: 4}},
 		},
 	}
 	for name, c := range cases {

@@ -54,10 +54,10 @@ func Connections(idle []Runner, busy, online int, counted time.Time, deadline ti
 	return c
 }
 
-// Doubtful names runners that are taken for busy although GitHub counted fewer as busy
+// Suspects names runners that are taken for busy although GitHub counted fewer as busy
 // at a time, the longest busy first: the completion of their job may have been lost.
-// Those that got their job just before GitHub counted aren't doubted.
-func Doubtful(busy []Runner, counted int, at time.Time) []string {
+// Those that got their job just before GitHub counted aren't suspected.
+func Suspects(busy []Runner, counted int, at time.Time) []string {
 	old := slices.DeleteFunc(slices.Clone(busy), func(r Runner) bool { return at.Before(r.Since.Add(Settle)) })
 	return oldest(old, len(old)-counted)
 }

@@ -174,7 +174,7 @@ func TestUnconnected(t *testing.T) {
 	}
 }
 
-func TestDoubtful(t *testing.T) {
+func TestSuspects(t *testing.T) {
 	start := time.Unix(1_000_000, 0)
 	busy := []poolstatus.Runner{{Name: "b", Since: start.Add(time.Second)}, {Name: "a", Since: start}, {Name: "new", Since: start.Add(time.Minute)}}
 	for name, tc := range map[string]struct {
@@ -188,7 +188,7 @@ func TestDoubtful(t *testing.T) {
 		"the count is from before the job": {after: time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, poolstatus.Doubtful(busy, tc.counted, start.Add(tc.after))); diff != "" {
+			if diff := cmp.Diff(tc.want, poolstatus.Suspects(busy, tc.counted, start.Add(tc.after))); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})

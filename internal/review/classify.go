@@ -244,8 +244,7 @@ func (e *effects) numbers() {
 
 // declares are the numbers that a pool declares, without its schedules.
 func (p *pool) declares() policy.Scale {
-	s := &p.Spec.Scale
-	return policy.Scale{Min: s.GetMin(), Max: s.GetMax(), Idle: s.GetIdle()}
+	return p.Spec.Scale.Numbers()
 }
 
 // floor is how many runners there are without any job.

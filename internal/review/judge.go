@@ -145,7 +145,7 @@ type scaled struct {
 func (s *side) scaling(ctx context.Context, p *pool, at time.Time) scaled {
 	in := policy.ScalingInput{Pool: p.input, Now: at.UnixNano(), Zone: s.in.Zone, Usage: idleFleet(p.input)}
 	now := p.plan.At(at, p.Spec.Scale)
-	in.Pool.Scale = policy.Scale{Min: now.Min, Max: now.Max, Idle: now.Idle}
+	in.Pool.Scale = now.Scale
 	return scaled{in.Pool.Scale, p.bound.Scaling(ctx, in)}
 }
 

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/schedule"
 )
 
@@ -50,5 +49,5 @@ func (p *pool) spans(from time.Time) []Span {
 }
 
 func span(at time.Time, n schedule.Now) Span {
-	return Span{From: at.UTC(), Active: n.Active, Scale: policy.Scale{Min: n.Min, Max: n.Max, Idle: n.Idle}}
+	return Span{From: at.UTC(), Active: n.Active, Scale: n.Scale}
 }

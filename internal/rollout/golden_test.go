@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/scaling"
 	"github.com/corral-dev/corral/test/golden"
 )
 
@@ -38,10 +37,10 @@ func (c *cluster) addJobs(n int) {
 
 // The logs are what reviewers read: UPDATE_GOLDEN=1 writes them anew.
 func TestUpdatesGoAsTheirLogsSay(t *testing.T) {
-	warm := scaling.Limits{Max: 8, Idle: 8}
+	warm := v1alpha1.Scale{Max: 8, Idle: 8}
 	cases := map[string]func(c *cluster){
 		"rolling": func(c *cluster) {
-			c.limits = scaling.Limits{Max: 12, Idle: 8}
+			c.limits = v1alpha1.Scale{Max: 12, Idle: 8}
 			c.run(20 * time.Second)
 			c.addJobs(2)
 			c.run(5 * time.Second)
@@ -55,7 +54,7 @@ func TestUpdatesGoAsTheirLogsSay(t *testing.T) {
 			c.run(4 * time.Minute)
 		},
 		"canary-from-zero": func(c *cluster) {
-			c.limits, c.spec.Canary = scaling.Limits{Max: 4}, canary(1, time.Minute)
+			c.limits, c.spec.Canary = v1alpha1.Scale{Max: 4}, canary(1, time.Minute)
 			c.run(10 * time.Second)
 			c.edit("B")
 			c.run(time.Minute)
@@ -73,7 +72,7 @@ func TestUpdatesGoAsTheirLogsSay(t *testing.T) {
 			c.run(2 * time.Minute)
 		},
 		"on-idle": func(c *cluster) {
-			c.limits, c.spec.Strategy = scaling.Limits{Max: 8, Idle: 3}, v1alpha1.OnIdle
+			c.limits, c.spec.Strategy = v1alpha1.Scale{Max: 8, Idle: 3}, v1alpha1.OnIdle
 			c.run(20 * time.Second)
 			c.edit("B")
 			c.run(30 * time.Second)
@@ -95,7 +94,7 @@ func TestUpdatesGoAsTheirLogsSay(t *testing.T) {
 			c.run(3 * time.Minute)
 		},
 		"bad-image-at-zero": func(c *cluster) {
-			c.limits = scaling.Limits{Max: 5}
+			c.limits = v1alpha1.Scale{Max: 5}
 			c.fates["B"] = fate{cause: v1alpha1.CauseImagePull, lasts: time.Minute}
 			c.run(10 * time.Second)
 			c.edit("B")
@@ -104,7 +103,7 @@ func TestUpdatesGoAsTheirLogsSay(t *testing.T) {
 			c.run(4 * time.Minute)
 		},
 		"never-connects": func(c *cluster) {
-			c.limits, c.spec.Canary = scaling.Limits{Max: 8, Idle: 4}, canary(3, 5*time.Minute)
+			c.limits, c.spec.Canary = v1alpha1.Scale{Max: 8, Idle: 4}, canary(3, 5*time.Minute)
 			c.run(20 * time.Second)
 			c.fates["B"] = fate{cause: v1alpha1.CauseNeverConnected, lasts: 25 * time.Second}
 			c.edit("B")
@@ -141,14 +140,14 @@ func TestUpdatesGoAsTheirLogsSay(t *testing.T) {
 			c.run(2 * time.Minute)
 		},
 		"max-falls-meanwhile": func(c *cluster) {
-			c.limits = scaling.Limits{Max: 8, Idle: 4}
+			c.limits = v1alpha1.Scale{Max: 8, Idle: 4}
 			c.run(20 * time.Second)
 			c.addJobs(6)
 			c.run(5 * time.Second)
 			c.edit("B")
 			c.run(10 * time.Second)
 			c.say("max falls to 3")
-			c.limits = scaling.Limits{Max: 3, Idle: 3}
+			c.limits = v1alpha1.Scale{Max: 3, Idle: 3}
 			c.run(3 * time.Minute)
 		},
 		"unavailable-instead-of-surge": func(c *cluster) {

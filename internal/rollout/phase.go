@@ -71,7 +71,7 @@ func (in Input) others() map[string]int {
 
 // enter decides on the phase.
 func (u *update) enter() {
-	u.crew = u.muster(u.To)
+	u.counts = u.count(u.To)
 	switch {
 	case u.hasFailed():
 		u.phase = v1alpha1.UpdateRolledBack
@@ -84,18 +84,18 @@ func (u *update) enter() {
 	}
 }
 
-// hasFailed says whether the former template is to be in force again, and why.
+// hasFailed reports whether the former template is to be in force again, and why.
 func (u *update) hasFailed() bool {
 	if u.before == v1alpha1.UpdateRolledBack {
 		u.reason = u.State.Reason
 		return u.canGoBack()
 	}
 	record := u.Records[u.To]
-	u.reason = fmt.Sprintf("%s: %s goes on until spec.template changes", record.Words, u.from)
+	u.reason = fmt.Sprintf("%s: %s goes on until spec.template changes", record.Message, u.from)
 	return record.Owned >= Tolerated && u.isSound() && !u.bothFail()
 }
 
-// isHeld says whether the update goes no further, and why. What is replaced already can't be
+// isHeld reports whether the update goes no further, and why. What is replaced already can't be
 // held, unless no more runners may be made of the new template.
 func (u *update) isHeld() bool {
 	if u.Denied != "" && u.canGoBack() {
@@ -103,7 +103,7 @@ func (u *update) isHeld() bool {
 		return true
 	}
 	u.reason = u.hold()
-	return u.reason != "" && (u.before != v1alpha1.UpdateRolling || len(u.crew.others) > 0)
+	return u.reason != "" && (u.before != v1alpha1.UpdateRolling || len(u.counts.others) > 0)
 }
 
 // hold says why the update may not go on; "" if it may.
@@ -115,13 +115,13 @@ func (u *update) hold() string {
 	return u.Hold
 }
 
-// canGoBack says whether there is another revision that runners can be made from.
+// canGoBack reports whether there is another revision that runners can be made from.
 func (u *update) canGoBack() bool { return u.usable(u.from) != "" }
 
-// isSound says whether there is one, and its runners are not known to fail.
+// isSound reports whether there is one, and its runners are not known to fail.
 func (u *update) isSound() bool { return u.canGoBack() && !u.Records[u.from].Open }
 
-// bothFail says whether runners of the former template failed in the same time as those of
+// bothFail reports whether runners of the former template failed in the same time as those of
 // the new one: then it is not the new template that is to blame.
 func (u *update) bothFail() bool {
 	former := u.Records[u.from]
@@ -139,7 +139,7 @@ func (u *update) inForce() string {
 // wanted is how many canaries have to do well: no more than the pool has runners.
 func (u *update) wanted() int { return int(min(u.Bounds.Canary, max(1, u.Desired))) }
 
-// proven says whether the canaries did well: so many runners of the new template began to
+// proven reports whether the canaries did well: so many runners of the new template began to
 // run at least the pause ago, and run, or had a job. Otherwise it notes when they will have.
 func (u *update) proven() bool {
 	started := slices.Clone(u.Tried)
@@ -153,7 +153,7 @@ func (u *update) proven() bool {
 	wanted := u.wanted()
 	u.reason = fmt.Sprintf("%d of %d canaries run; they have to do well for %s", min(len(started), wanted), wanted, u.Bounds.Pause)
 	if record := u.Records[u.To]; record.Open {
-		u.reason = fmt.Sprintf("%s; %s makes up for it", record.Words, u.from)
+		u.reason = fmt.Sprintf("%s; %s makes up for it", record.Message, u.from)
 		return false
 	}
 	if len(started) < wanted {
@@ -180,10 +180,10 @@ func (u *update) status(p *Plan) *v1alpha1.UpdateStatus {
 
 // progress says how far the replacement of runners is.
 func (u *update) progress(p *Plan) string {
-	left := len(u.crew.others) - len(p.End)
+	left := len(u.counts.others) - len(p.End)
 	switch record := u.Records[u.To]; {
 	case record.Open && p.Rest != u.To:
-		return fmt.Sprintf("%s; %s makes up for it", record.Words, u.from)
+		return fmt.Sprintf("%s; %s makes up for it", record.Message, u.from)
 	case left == 0:
 		return fmt.Sprintf("all is replaced; %s is kept until a runner of %s has done well", u.from, u.To)
 	case u.Bounds.Strategy == v1alpha1.OnIdle:

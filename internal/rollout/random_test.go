@@ -69,7 +69,7 @@ func (c *cluster) choose() {
 
 func (c *cluster) choosePool() {
 	most := 1 + c.random.Int32N(12)
-	c.limits = scaling.Limits{Max: most, Idle: c.random.Int32N(most + 1), Min: c.random.Int32N(most/2 + 1)}
+	c.limits = v1alpha1.Scale{Max: most, Idle: c.random.Int32N(most + 1), Min: c.random.Int32N(most/2 + 1)}
 }
 
 // disturb lets something happen, now and then.

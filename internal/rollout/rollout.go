@@ -43,7 +43,7 @@ type Runner struct {
 	Since time.Time
 }
 
-// Record tells of the failures of a revision's runners since one of them did well.
+// Record has the failures of a revision's runners since one of them did well.
 type Record struct {
 	// Owned counts those whose cause the template owns.
 	Owned int
@@ -52,8 +52,8 @@ type Record struct {
 	Open, Probe bool
 	// First and Last are when the first and the last of them failed; zero if none did.
 	First, Last time.Time
-	// Words say what failed, in a sentence without a full stop.
-	Words string
+	// Message says what failed, in a sentence without a full stop.
+	Message string
 }
 
 // Input is the state that a step of an update is planned on.
@@ -142,11 +142,11 @@ type update struct {
 	phase  v1alpha1.UpdatePhase
 	reason string
 	next   time.Duration // until the phase may change
-	crew   crew          // from the side of the revision in force
+	counts counts        // from the side of the revision in force
 }
 
-// crew sorts the runners from one revision's side.
-type crew struct {
+// counts has the runners from one revision's side.
+type counts struct {
 	starting int32    // of the revision
 	usable   int32    // of the revision: starting, idle or busy
 	running  int32    // that are there to stay: idle ones of the revision, and all with a job
@@ -155,10 +155,10 @@ type crew struct {
 	others   []Runner // without a job, of other revisions
 }
 
-// muster sorts the runners. While canaries are tried, an idle one is believed only when it
+// count counts the runners from the side of a revision. While canaries are tried, an idle one is believed only when it
 // has lasted.
-func (u *update) muster(revision string) crew {
-	var c crew
+func (u *update) count(revision string) counts {
+	var c counts
 	for _, r := range u.Runners {
 		ours := r.Revision == revision
 		waits := r.State == v1alpha1.RunnerPending || r.State == v1alpha1.RunnerIdle
@@ -199,7 +199,7 @@ func (u *update) left(r Runner) time.Duration {
 
 // step says what to do in the phase.
 func (u *update) step() Plan {
-	u.crew = u.muster(u.inForce())
+	u.counts = u.count(u.inForce())
 	p := Plan{InForce: u.inForce(), Rest: u.To}
 	if u.canGoBack() && u.phase != v1alpha1.UpdateRolling {
 		p.Rest = u.from
@@ -209,10 +209,10 @@ func (u *update) step() Plan {
 		p.Extra = u.underWay()
 		p.Surge = p.Extra
 	case v1alpha1.UpdateRolledBack:
-		u.dismiss(&p)
+		u.endStarting(&p)
 		u.replace(&p, math.MaxInt32)
 	case v1alpha1.UpdateCanary:
-		p.New = u.tried(max(0, u.Bounds.Canary-u.crew.usable))
+		p.New = u.tried(max(0, u.Bounds.Canary-u.counts.usable))
 		u.replace(&p, p.New)
 	default:
 		u.roll(&p)
@@ -233,9 +233,9 @@ func (u *update) roll(p *Plan) {
 	case u.Bounds.Strategy != v1alpha1.Recreate:
 		u.replace(p, room)
 	case !u.Records[u.To].Open:
-		p.End = u.pick(int64(len(u.crew.others)))
+		p.End = u.pick(int64(len(u.counts.others)))
 	}
-	p.Updated = len(u.crew.others) == len(p.End)
+	p.Updated = len(u.counts.others) == len(p.End)
 }
 
 // tried bounds the number of runners to make of a template that fails: one now and then.
@@ -256,7 +256,7 @@ func (u *update) replace(p *Plan, room int32) {
 	if u.Bounds.Strategy == v1alpha1.OnIdle {
 		return
 	}
-	c := &u.crew
+	c := &u.counts
 	var end []string
 	if !u.Records[u.inForce()].Open {
 		missing := min(int64(u.Bounds.MaxUnavailable), int64(c.starting)+int64(room))
@@ -277,7 +277,7 @@ func (u *update) extra(end, room int64) int32 {
 	if u.Desired == 0 {
 		return 0
 	}
-	c := &u.crew
+	c := &u.counts
 	coming, beyond := room, int64(c.supply)-end-int64(u.Desired)
 	if beyond < 0 {
 		coming += beyond // the desired number takes them
@@ -287,9 +287,9 @@ func (u *update) extra(end, room int64) int32 {
 	return int32(max(0, min(int64(u.Bounds.MaxSurge)-int64(c.ending)-end, int64(len(c.others))-end, coming))) //nolint:gosec // at most MaxSurge
 }
 
-// dismiss ends the runners of a template that failed before they start.
-func (u *update) dismiss(p *Plan) {
-	c := &u.crew
+// endStarting ends the runners of a template that failed before they start.
+func (u *update) endStarting(p *Plan) {
+	c := &u.counts
 	starting := func(r Runner) bool { return r.Revision == u.To && r.State == v1alpha1.RunnerPending }
 	for _, r := range sorted(c.others) {
 		if starting(r) {
@@ -306,10 +306,10 @@ func (u *update) underWay() int32 {
 	if u.Desired == 0 {
 		return 0
 	}
-	return max(0, min(u.crew.supply-u.Desired, u.Bounds.MaxSurge, u.crew.usable))
+	return max(0, min(u.counts.supply-u.Desired, u.Bounds.MaxSurge, u.counts.usable))
 }
 
-// isOver says whether nothing is left to do: all is replaced that may be, and the former
+// isOver reports whether nothing is left to do: all is replaced that may be, and the former
 // template is not needed any more to go back to.
 func (u *update) isOver(p *Plan) bool {
 	if u.phase != v1alpha1.UpdateRolling || !p.Updated || len(p.End) > 0 {
@@ -318,7 +318,7 @@ func (u *update) isOver(p *Plan) bool {
 	return !u.canGoBack() || u.didWell(p)
 }
 
-// didWell says whether a runner of the new template had a job, or waited for one in good
+// didWell reports whether a runner of the new template had a job, or waited for one in good
 // health; if none did yet, it is looked at again when one will have.
 func (u *update) didWell(p *Plan) bool {
 	well := len(u.Tried) > 0
@@ -336,7 +336,7 @@ func (u *update) pick(n int64) []string {
 		return nil
 	}
 	var names []string
-	for _, r := range sorted(u.crew.others)[:min(n, int64(len(u.crew.others)))] {
+	for _, r := range sorted(u.counts.others)[:min(n, int64(len(u.counts.others)))] {
 		names = append(names, r.Name)
 	}
 	return names

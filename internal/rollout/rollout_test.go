@@ -77,8 +77,8 @@ func TestNext(t *testing.T) {
 	rolling := rollout.Bounds{Strategy: v1alpha1.RollingUpdate, MaxSurge: 2}
 	tried := rollout.Bounds{Strategy: v1alpha1.RollingUpdate, MaxSurge: 2, Canary: 2, Pause: 5 * time.Minute}
 	allA, allB, aab := []string{"A", "A", "A"}, []string{"B", "B", "B"}, []string{"B", "A", "A"}
-	broken := rollout.Record{Owned: 3, Open: true, First: now.Add(-time.Minute), Last: now, Words: "3 runners in a row failed (ImagePull: no such image)"}
-	astray := rollout.Record{Open: true, First: now.Add(-time.Minute), Last: now, Words: "3 runners in a row failed (NeverConnected: no network)"}
+	broken := rollout.Record{Owned: 3, Open: true, First: now.Add(-time.Minute), Last: now, Message: "3 runners in a row failed (ImagePull: no such image)"}
+	astray := rollout.Record{Open: true, First: now.Add(-time.Minute), Last: now, Message: "3 runners in a row failed (NeverConnected: no network)"}
 	probing := astray
 	probing.Probe = true
 	cases := map[string]struct {

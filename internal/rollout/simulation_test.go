@@ -50,7 +50,7 @@ type cluster struct {
 	last   string
 
 	spec      v1alpha1.UpdateSpec
-	limits    scaling.Limits
+	limits    v1alpha1.Scale
 	to        string
 	hold      string
 	denied    []string
@@ -199,7 +199,7 @@ func (c *cluster) records() map[string]rollout.Record {
 		hold, _ := circuit.Hold(0, 0, probes, c.now)
 		records[revision] = rollout.Record{
 			Owned: circuit.Owned, Open: circuit.Open(), Probe: circuit.Open() && hold.Create > 0, First: circuit.First, Last: circuit.Last,
-			Words: fmt.Sprintf("%d runners failed (%s: %s)", circuit.Failures, circuit.Cause, circuit.Message),
+			Message: fmt.Sprintf("%d runners failed (%s: %s)", circuit.Failures, circuit.Cause, circuit.Message),
 		}
 	}
 	return records
@@ -207,7 +207,7 @@ func (c *cluster) records() map[string]rollout.Record {
 
 // scalingInput is what scaling decides on, without an update.
 func (c *cluster) scalingInput() scaling.Input {
-	in := scaling.Input{Limits: c.limits, Jobs: int32(c.jobs()), JobsKnown: true, Now: c.now}
+	in := scaling.Input{Limits: c.limits, Jobs: int32(c.jobs()), Demand: scaling.Demand{Known: true}, Now: c.now}
 	for _, m := range c.machines {
 		in.Runners = append(in.Runners, scaling.Runner{Name: m.Name, State: m.State, Deleting: m.Deleting, Since: m.Since})
 	}
@@ -233,7 +233,8 @@ func (c *cluster) rolloutInput(desired int32) rollout.Input {
 // pass is one pass of a controller: an update is planned, then the numbers are decided on, and both are done.
 func (c *cluster) pass() {
 	in := c.scalingInput()
-	step := c.rolloutInput(scaling.Desired(in))
+	desired, _ := scaling.Desired(in)
+	step := c.rolloutInput(desired)
 	c.rollout = rollout.Next(step)
 	in.Extra, in.Surge = c.rollout.Extra, c.rollout.Surge
 	for i := range in.Runners {

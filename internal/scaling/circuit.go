@@ -56,7 +56,7 @@ func (c Circuit) Failed(cause v1alpha1.RunnerCause, message string, began, at ti
 	return c
 }
 
-// IsNewer says whether what began at a time began after the last failure. Kubernetes cuts
+// IsNewer reports whether what began at a time began after the last failure. Kubernetes cuts
 // times to the second: what began in the same one counts as newer, or a runner that does
 // well would never be believed.
 func (c Circuit) IsNewer(began time.Time) bool { return !began.Before(c.Last.Truncate(time.Second)) }
@@ -64,7 +64,7 @@ func (c Circuit) IsNewer(began time.Time) bool { return !began.Before(c.Last.Tru
 // Succeeded closes the circuit: a runner got a job, or waits for one in good health.
 func (c Circuit) Succeeded() Circuit { return Circuit{Revision: c.Revision} }
 
-// Open says whether runners are held back.
+// Open reports whether runners are held back.
 func (c Circuit) Open() bool { return c.Failures >= Tolerated }
 
 // Interval is the time from the last failure to the next probe.

@@ -27,8 +27,8 @@ func FuzzDecide(f *testing.F) {
 	f.Fuzz(func(t *testing.T, maximum, minimum, idle, jobs, holdAnnounce, holdCreate, extra, surge int32, flags byte, runners []byte) {
 		maximum = positive(maximum)
 		in := scaling.Input{
-			Limits: scaling.Limits{Max: maximum, Min: min(positive(minimum), maximum), Idle: min(positive(idle), maximum), Hard: flags&8 != 0},
-			Jobs:   positive(jobs), JobsKnown: flags&1 != 0, Suspended: flags&2 != 0, Now: now, Extra: positive(extra), Surge: positive(surge), Runners: fuzzedRunners(runners),
+			Limits: v1alpha1.Scale{Max: maximum, Min: min(positive(minimum), maximum), Idle: min(positive(idle), maximum)}, Hard: flags&8 != 0,
+			Jobs: positive(jobs), Demand: scaling.Demand{Known: flags&1 != 0}, Suspended: flags&2 != 0, Now: now, Extra: positive(extra), Surge: positive(surge), Runners: fuzzedRunners(runners),
 		}
 		if flags&4 != 0 {
 			in.Holds = []scaling.Hold{{Announce: positive(holdAnnounce), Create: positive(holdCreate), Reason: "held back"}}
@@ -110,7 +110,7 @@ func broken(in scaling.Input, p scaling.Plan) []string {
 	}
 	drained, extra, surge := int64(len(p.Drain)), int64(min(in.Extra, in.Surge)), int64(in.Surge)
 	jobs, limit, desired := int64(in.Jobs), int64(in.Limits.Max), int64(p.Desired)
-	if in.Limits.Hard {
+	if in.Hard {
 		jobs = min(jobs, limit)
 	}
 	complain(p.Create < 0 || p.Desired < 0 || p.Supply < 0 || p.Announce < 0 || p.LookAgain < 0, "a number is negative")
@@ -121,7 +121,7 @@ func broken(in scaling.Input, p scaling.Plan) []string {
 	complain(drained > 0 && supply-drained < desired+extra, "it ends more than the surplus")
 	complain(idle > 0 && running-idle < desired, "it ends idle runners that others don't stand in for yet")
 	complain(int64(p.Announce) > max(busy, limit), "it accepts more than the limit")
-	if !in.JobsKnown {
+	if !in.Demand.Known {
 		complain(p.Create > 0 || len(p.Drain) > 0, "it acts before GitHub was heard")
 		return complaints
 	}

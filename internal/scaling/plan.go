@@ -30,13 +30,6 @@ import (
 // after it became idle, before it may be ended as surplus: a job may be on its way.
 const Protection = 30 * time.Second
 
-// Limits bound the number of runners: 0 ≤ Min ≤ Max, 0 ≤ Idle ≤ Max.
-type Limits struct {
-	Min, Max, Idle int32
-	// Hard has jobs wait that were accepted before Max fell; otherwise they are served.
-	Hard bool
-}
-
 // Runner is what a decision needs to know of one runner.
 type Runner struct {
 	Name  string
@@ -53,27 +46,34 @@ type Runner struct {
 	Since time.Time
 }
 
+// Demand is how much work there is, the accepted jobs included.
+type Demand struct {
+	// Known is false until GitHub, or another source, gave a number: then nothing is grown or ended.
+	Known bool
+	// Keep ends no runners for want of jobs: a source has not given its number yet.
+	Keep bool
+	// Jobs that the sources count, if there are more than accepted ones; Reason says which source, "" for the scale set alone.
+	Jobs   int32
+	Reason string
+	// Total is how many runners a source other than jobs asks for; TotalReason says why.
+	Total       int32
+	TotalReason string
+}
+
 // Input is the state a decision is taken on.
 type Input struct {
-	Limits Limits
-	// Suspended takes in no new work.
-	Suspended bool
-	// Barred says why no new work is taken in, if not by the pool's own word.
-	Barred string
+	// Limits bound the number of runners.
+	Limits v1alpha1.Scale
+	// Hard has jobs wait that were accepted before the max fell; otherwise they are served.
+	Hard bool
+	// IdleReason says why Limits.Idle is another than declared; "" for nothing to say.
+	IdleReason string
+	// Suspended takes in no new work; SuspendedReason says why, if not by spec.suspend.
+	Suspended       bool
+	SuspendedReason string
 	// Jobs assigned to the pool and not finished: they are served, whatever becomes of Max.
-	Jobs int32
-	// Told are the jobs that anything tells of, those included, if there are more.
-	Told int32
-	// JobsKnown is false until GitHub was heard once: then nothing is grown or ended.
-	JobsKnown bool
-	// Demand says who tells of jobs, if not the scale set alone, and IdleWhy why Limits.Idle is another than
-	// declared; "" for nothing to say.
-	Demand, IdleWhy string
-	// Keep ends no runners for want of jobs: not all that tells of jobs was heard yet.
-	Keep bool
-	// Total of runners that something else than jobs asks for, and Why.
-	Total int32
-	Why   string
+	Jobs   int32
+	Demand Demand
 	// Pace puts another number in the place of the desired one; nil for none.
 	Pace    *Pace
 	Runners []Runner
@@ -82,7 +82,7 @@ type Input struct {
 	// Extra is how many runners to have beyond the desired number while an update replaces
 	// others, at most Surge.
 	Extra int32
-	// Surge is how many more runners than their bound there may be meanwhile, those that are
+	// Surge is how many more runners than their limit there may be meanwhile, those that are
 	// being ended included.
 	Surge int32
 	Now   time.Time
@@ -125,38 +125,39 @@ type Plan struct {
 
 // Decide computes the plan for a pool.
 func Decide(in Input) Plan {
-	c := take(in.Runners)
-	if !in.JobsKnown {
-		return Plan{
-			Desired: c.supply, Supply: c.supply, Announce: announce(in, c),
-			Reason: "waiting for the first word from GitHub: nothing is started or ended",
-		}
-	}
-	desired, reason := desire(in)
+	c := countRunners(in.Runners)
+	desired, reason := Desired(in)
 	p := Plan{Desired: desired, Supply: c.supply, Announce: announce(in, c), Reason: reason}
+	if !in.Demand.Known {
+		return p
+	}
 	p.Create = creations(in, c, desired)
 	for _, h := range in.Holds {
 		p.Announce = max(min(p.Announce, h.Announce), min(p.Announce, c.busy))
 		p.Create = min(p.Create, h.Create)
 		p.Reason += "; " + h.Reason
 	}
-	if !in.Keep {
+	if !in.Demand.Keep {
 		p.Drain, p.LookAgain = drains(in, c, desired)
 	}
 	return p
 }
 
-// Desired is the number of runners that a plan would desire: what an update is planned for.
-func Desired(in Input) int32 {
-	if !in.JobsKnown {
-		return take(in.Runners).supply
+// Desired is the number of runners that there should be, and what decided it. Until jobs are known it is what there is.
+func Desired(in Input) (int32, string) {
+	switch {
+	case !in.Demand.Known:
+		return countRunners(in.Runners).supply, "no count of jobs yet: runners are neither started nor ended"
+	case in.Pace == nil || in.Suspended:
+		return unpaced(in)
+	case in.Pace.Desired > in.most():
+		return in.most(), fmt.Sprintf("%s, bounded by max %d", in.Pace.Reason, in.Limits.Max)
 	}
-	desired, _ := desire(in)
-	return desired
+	return in.Pace.Desired, in.Pace.Reason
 }
 
-// census sorts runners by what they are good for.
-type census struct {
+// counts sorts runners by what they are good for.
+type counts struct {
 	live    int32    // has or will have a pod that can work or is just ending
 	busy    int32    // with a job
 	running int32    // idle, busy, or settling
@@ -164,8 +165,8 @@ type census struct {
 	free    []Runner // without a job
 }
 
-func take(runners []Runner) census {
-	var c census
+func countRunners(runners []Runner) counts {
+	var c counts
 	for _, r := range runners {
 		switch {
 		case r.Settling:
@@ -192,53 +193,42 @@ func take(runners []Runner) census {
 	return c
 }
 
-// desire computes how many runners there should be and says what decided it.
-func desire(in Input) (int32, string) {
-	if in.Pace == nil || in.Suspended {
-		return wish(in)
-	}
-	if most := in.bound(); in.Pace.Desired > most {
-		return most, fmt.Sprintf("%s, bounded by max %d", in.Pace.Reason, in.Limits.Max)
-	}
-	return in.Pace.Desired, in.Pace.Reason
-}
-
-// bound is the most runners that there may be: accepted jobs are served even above max, unless it is hard.
-func (in Input) bound() int32 {
-	if in.Limits.Hard {
+// most is the most runners that there may be: accepted jobs are served even above max, unless it is hard.
+func (in Input) most() int32 {
+	if in.Hard {
 		return in.Limits.Max
 	}
 	return max(in.Limits.Max, in.Jobs)
 }
 
-// wish computes how many runners there should be at whatever pace.
-func wish(in Input) (int32, string) {
+// unpaced computes how many runners there should be at whatever pace.
+func unpaced(in Input) (int32, string) {
 	l := in.Limits
-	if in.Suspended && l.Hard && in.Jobs > l.Max {
-		return l.Max, fmt.Sprintf("%s: serving %s; %s accepted before wait, by policy", cmp.Or(in.Barred, "suspended"), jobs(l.Max), jobs(in.Jobs-l.Max))
+	if in.Suspended && in.Hard && in.Jobs > l.Max {
+		return l.Max, fmt.Sprintf("%s: serving %s; %s accepted before wait, by policy", cmp.Or(in.SuspendedReason, "suspended"), jobs(l.Max), jobs(in.Jobs-l.Max))
 	}
 	if in.Suspended {
-		return in.Jobs, fmt.Sprintf("%s: serving %s", cmp.Or(in.Barred, "suspended"), jobs(in.Jobs))
+		return in.Jobs, fmt.Sprintf("%s: serving %s", cmp.Or(in.SuspendedReason, "suspended"), jobs(in.Jobs))
 	}
-	told := max(in.Jobs, in.Told)
-	wanted := int32(min(int64(told)+int64(l.Idle), math.MaxInt32))
-	reason := jobs(told) + because(in.Demand)
+	counted := max(in.Jobs, in.Demand.Jobs)
+	wanted := int32(min(int64(counted)+int64(l.Idle), math.MaxInt32))
+	reason := jobs(counted) + because(in.Demand.Reason)
 	if l.Idle > 0 {
-		reason = fmt.Sprintf("%s + %d idle%s", reason, l.Idle, because(in.IdleWhy))
+		reason = fmt.Sprintf("%s + %d idle%s", reason, l.Idle, because(in.IdleReason))
 	}
 	if wanted < l.Min {
 		wanted = l.Min
 		reason = fmt.Sprintf("%s, raised to min %d", reason, l.Min)
 	}
-	if wanted < in.Total {
-		wanted = in.Total
-		reason = fmt.Sprintf("%s, raised to %d by %s", reason, in.Total, in.Why)
+	if wanted < in.Demand.Total {
+		wanted = in.Demand.Total
+		reason = fmt.Sprintf("%s, raised to %d by %s", reason, in.Demand.Total, in.Demand.TotalReason)
 	}
 	if wanted > l.Max {
 		wanted = l.Max
 		reason = fmt.Sprintf("%s, bounded by max %d", reason, l.Max)
 	}
-	if in.Jobs > wanted && l.Hard {
+	if in.Jobs > wanted && in.Hard {
 		return wanted, fmt.Sprintf("%s; %s accepted before wait, by policy", reason, jobs(in.Jobs-wanted))
 	}
 	if in.Jobs > wanted {
@@ -264,7 +254,7 @@ func jobs(n int32) string {
 // announce computes the capacity to announce. Runners with a job are always
 // covered; suspension announces nothing at all, so that no finished job is
 // replaced by a new one.
-func announce(in Input, c census) int32 {
+func announce(in Input, c counts) int32 {
 	if in.Suspended {
 		return 0
 	}
@@ -274,16 +264,16 @@ func announce(in Input, c census) int32 {
 // extra is how many runners to have beyond the desired number.
 func (in Input) extra() int64 { return int64(max(0, min(in.Extra, in.Surge))) }
 
-func creations(in Input, c census, desired int32) int32 {
+func creations(in Input, c counts, desired int32) int32 {
 	missing := int64(desired) + in.extra() - int64(c.supply)
-	room := int64(in.bound()) + int64(max(0, in.Surge)) - int64(c.live)
+	room := int64(in.most()) + int64(max(0, in.Surge)) - int64(c.live)
 	return int32(min(max(0, min(missing, room)), math.MaxInt32))
 }
 
 // drains picks surplus runners without a job that are past their protection. Idle ones end
 // only as far as running ones cover the desired number without them: one that starts
 // yet doesn't stand in for them.
-func drains(in Input, c census, desired int32) ([]string, time.Duration) {
+func drains(in Input, c counts, desired int32) ([]string, time.Duration) {
 	surplus := int64(c.supply) - int64(desired) - in.extra()
 	if surplus <= 0 {
 		return nil, 0

@@ -35,9 +35,8 @@ type span interface {
 
 // Now is what holds at a time.
 type Now struct {
-	// Min, Idle and Max are the pool's numbers then: 0 ≤ Min ≤ Max, 0 ≤ Idle ≤ Max;
-	// v1alpha1.UnboundedMax stands for no bound.
-	Min, Idle, Max int32
+	// Scale has the pool's numbers then.
+	v1alpha1.Scale
 	// Active are the names of the schedules that hold, in the order of the list.
 	Active []string
 	// Next is when a schedule begins or ends to hold; zero if none does for nine years.
@@ -108,7 +107,7 @@ func (w *walk) next() time.Time {
 }
 
 func (w *walk) now(scale v1alpha1.ScaleSpec) Now {
-	n := Now{Min: scale.GetMin(), Idle: scale.GetIdle(), Max: scale.GetMax(), Next: w.next()}
+	n := Now{Scale: scale.Numbers(), Next: w.next()}
 	for i, e := range slices.Backward(w.plan.entries) { // the first in the list has the last word
 		if !w.states[i].holds {
 			continue

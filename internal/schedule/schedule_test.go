@@ -63,62 +63,62 @@ func TestAt(t *testing.T) {
 		at        string
 		want      Now
 	}{
-		"none": {nil, own, "2026-07-01T12:00:00Z", Now{Min: 2, Idle: 1, Max: 10}},
+		"none": {nil, own, "2026-07-01T12:00:00Z", Now{Scale: v1alpha1.Scale{Min: 2, Idle: 1, Max: 10}}},
 		"no numbers of its own": {
-			nil, v1alpha1.ScaleSpec{}, "2026-07-01T12:00:00Z", Now{Max: v1alpha1.UnboundedMax}},
+			nil, v1alpha1.ScaleSpec{}, "2026-07-01T12:00:00Z", Now{Scale: v1alpha1.Scale{Max: v1alpha1.UnboundedMax}}},
 		"numbers that it sets": {
 			[]v1alpha1.Schedule{office}, own, "2026-07-01T12:00:00Z",
-			Now{Min: 5, Idle: 3, Max: 10, Active: []string{"office"}, Next: date(t, "2026-07-01T16:00:00Z")}},
+			Now{Scale: v1alpha1.Scale{Min: 5, Idle: 3, Max: 10}, Active: []string{"office"}, Next: date(t, "2026-07-01T16:00:00Z")}},
 		"the end is not in it": {
-			[]v1alpha1.Schedule{office}, own, "2026-07-01T16:00:00Z", Now{Min: 2, Idle: 1, Max: 10, Next: date(t, "2026-07-02T06:00:00Z")}},
+			[]v1alpha1.Schedule{office}, own, "2026-07-01T16:00:00Z", Now{Scale: v1alpha1.Scale{Min: 2, Idle: 1, Max: 10}, Next: date(t, "2026-07-02T06:00:00Z")}},
 		"over the weekend": {
-			[]v1alpha1.Schedule{office}, own, "2026-07-03T16:00:00Z", Now{Min: 2, Idle: 1, Max: 10, Next: date(t, "2026-07-06T06:00:00Z")}},
+			[]v1alpha1.Schedule{office}, own, "2026-07-03T16:00:00Z", Now{Scale: v1alpha1.Scale{Min: 2, Idle: 1, Max: 10}, Next: date(t, "2026-07-06T06:00:00Z")}},
 		"past midnight, min and idle cut to max": {
 			[]v1alpha1.Schedule{night}, own, "2026-07-01T01:00:00Z",
-			Now{Min: 1, Idle: 1, Max: 1, Active: []string{"night"}, Next: date(t, "2026-07-01T04:00:00Z")}},
+			Now{Scale: v1alpha1.Scale{Min: 1, Idle: 1, Max: 1}, Active: []string{"night"}, Next: date(t, "2026-07-01T04:00:00Z")}},
 		"the first that sets a number decides on it, others on the rest": {
 			[]v1alpha1.Schedule{
 				atOnce(t, "release", "2026-07-01T10:00:00Z", "2026-07-01T14:00:00Z", v1alpha1.ScheduledScale{Min: p(int32(8))}),
 				office,
 				weekly("all day", "", "00:00", "24:00", v1alpha1.ScheduledScale{Min: p(int32(1)), Idle: p(int32(9)), Max: p(int32(20))}),
 			}, own, "2026-07-01T12:00:00Z",
-			Now{Min: 8, Idle: 3, Max: 20, Active: []string{"release", "office", "all day"}, Next: date(t, "2026-07-01T14:00:00Z")}},
+			Now{Scale: v1alpha1.Scale{Min: 8, Idle: 3, Max: 20}, Active: []string{"release", "office", "all day"}, Next: date(t, "2026-07-01T14:00:00Z")}},
 		"from zero": {
 			[]v1alpha1.Schedule{weekly("shut", "", "20:00", "07:00", maxZero)}, v1alpha1.ScaleSpec{Min: p(int32(3))}, "2026-07-01T20:00:00Z",
 			Now{Active: []string{"shut"}, Next: date(t, "2026-07-02T07:00:00Z")}},
 		"always": {
 			[]v1alpha1.Schedule{weekly("always", "Europe/Berlin", "00:00", "24:00", minOne)}, v1alpha1.ScaleSpec{}, "2026-07-01T20:00:00Z",
-			Now{Min: 1, Max: v1alpha1.UnboundedMax, Active: []string{"always"}}},
+			Now{Scale: v1alpha1.Scale{Min: 1, Max: v1alpha1.UnboundedMax}, Active: []string{"always"}}},
 		"each minute, for ever": {
 			[]v1alpha1.Schedule{byCron("each", "Europe/Berlin", "* * * * *", time.Minute, minOne)}, v1alpha1.ScaleSpec{}, "2026-07-01T20:00:00Z",
-			Now{Min: 1, Max: v1alpha1.UnboundedMax, Active: []string{"each"}}},
+			Now{Scale: v1alpha1.Scale{Min: 1, Max: v1alpha1.UnboundedMax}, Active: []string{"each"}}},
 		"windows that touch are one": {
 			[]v1alpha1.Schedule{byCron("days", "", "0 0 * * MON-FRI", 24*time.Hour, minOne)}, v1alpha1.ScaleSpec{}, "2026-07-01T20:00:00Z",
-			Now{Min: 1, Max: v1alpha1.UnboundedMax, Active: []string{"days"}, Next: date(t, "2026-07-04T00:00:00Z")}},
+			Now{Scale: v1alpha1.Scale{Min: 1, Max: v1alpha1.UnboundedMax}, Active: []string{"days"}, Next: date(t, "2026-07-04T00:00:00Z")}},
 		"29 February, in the year 2096": {
 			[]v1alpha1.Schedule{byCron("leap", "", "0 0 29 2 *", 24*time.Hour, minOne)}, v1alpha1.ScaleSpec{}, "2096-03-01T00:00:00Z",
-			Now{Max: v1alpha1.UnboundedMax, Next: date(t, "2104-02-29T00:00:00Z")}},
+			Now{Scale: v1alpha1.Scale{Max: v1alpha1.UnboundedMax}, Next: date(t, "2104-02-29T00:00:00Z")}},
 		"a year long": {
 			[]v1alpha1.Schedule{byCron("year", "", "0 0 1 1 *", 365*24*time.Hour, minOne)}, v1alpha1.ScaleSpec{}, "2026-07-01T00:00:00Z",
-			Now{Min: 1, Max: v1alpha1.UnboundedMax, Active: []string{"year"}, Next: date(t, "2028-12-31T00:00:00Z")}},
+			Now{Scale: v1alpha1.Scale{Min: 1, Max: v1alpha1.UnboundedMax}, Active: []string{"year"}, Next: date(t, "2028-12-31T00:00:00Z")}},
 		"day of the month or of the week": {
 			[]v1alpha1.Schedule{byCron("either", "", "0 9 13 * FRI", time.Hour, minOne)}, v1alpha1.ScaleSpec{}, "2026-07-10T10:00:00Z",
-			Now{Max: v1alpha1.UnboundedMax, Next: date(t, "2026-07-13T09:00:00Z")}},
+			Now{Scale: v1alpha1.Scale{Max: v1alpha1.UnboundedMax}, Next: date(t, "2026-07-13T09:00:00Z")}},
 		"once, over": {
 			[]v1alpha1.Schedule{atOnce(t, "was", "2026-07-01T10:00:00Z", "2026-07-01T14:00:00Z", minOne)}, own, "2026-07-01T14:00:00Z",
-			Now{Min: 2, Idle: 1, Max: 10}},
+			Now{Scale: v1alpha1.Scale{Min: 2, Idle: 1, Max: 10}}},
 		"a window in the skipped hour is not that day": {
 			[]v1alpha1.Schedule{weekly("short", "Europe/Berlin", "02:10", "02:50", minOne)}, own, "2026-03-28T12:00:00Z",
-			Now{Min: 2, Idle: 1, Max: 10, Next: date(t, "2026-03-30T00:10:00Z")}},
+			Now{Scale: v1alpha1.Scale{Min: 2, Idle: 1, Max: 10}, Next: date(t, "2026-03-30T00:10:00Z")}},
 		"the end is in the skipped hour": {
 			[]v1alpha1.Schedule{weekly("night", "Europe/Berlin", "22:00", "02:30", minOne)}, own, "2026-03-29T00:30:00Z",
-			Now{Min: 1, Idle: 1, Max: 10, Active: []string{"night"}, Next: date(t, "2026-03-29T01:00:00Z")}},
+			Now{Scale: v1alpha1.Scale{Min: 1, Idle: 1, Max: 10}, Active: []string{"night"}, Next: date(t, "2026-03-29T01:00:00Z")}},
 		"an hour that is shown twice counts once": {
 			[]v1alpha1.Schedule{weekly("short", "Europe/Berlin", "02:10", "02:50", minOne)}, own, "2026-10-25T01:20:00Z",
-			Now{Min: 2, Idle: 1, Max: 10, Next: date(t, "2026-10-26T01:10:00Z")}},
+			Now{Scale: v1alpha1.Scale{Min: 2, Idle: 1, Max: 10}, Next: date(t, "2026-10-26T01:10:00Z")}},
 		"by the clock, not by hours that pass": {
 			[]v1alpha1.Schedule{byCron("eight", "Europe/Berlin", "0 22 * * *", 8*time.Hour, minOne)}, own, "2026-10-25T00:00:00Z",
-			Now{Min: 1, Idle: 1, Max: 10, Active: []string{"eight"}, Next: date(t, "2026-10-25T05:00:00Z")}},
+			Now{Scale: v1alpha1.Scale{Min: 1, Idle: 1, Max: 10}, Active: []string{"eight"}, Next: date(t, "2026-10-25T05:00:00Z")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := plan(t, tc.schedules...).At(date(t, tc.at), tc.scale)

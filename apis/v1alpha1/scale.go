@@ -1,0 +1,35 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+// Scale has the three numbers of a pool: 0 ≤ Min ≤ Max, 0 ≤ Idle ≤ Max. A Max of UnboundedMax stands for none.
+// +kubebuilder:object:generate=false
+type Scale struct {
+	Min  int32 `json:"min"`
+	Max  int32 `json:"max"`
+	Idle int32 `json:"idle"`
+}
+
+// Number returns the number of a field: min, max or idle.
+func (s *Scale) Number(field string) *int32 {
+	switch field {
+	case "max":
+		return &s.Max
+	case "min":
+		return &s.Min
+	default:
+		return &s.Idle
+	}
+}
+
+// Numbers returns the numbers that are declared, with their defaults.
+func (s *ScaleSpec) Numbers() Scale {
+	return Scale{Min: s.GetMin(), Max: s.GetMax(), Idle: s.GetIdle()}
+}
+
+// Numbers returns the numbers that hold.
+func (s *ScheduleStatus) Numbers() Scale { return Scale{Min: s.Min, Max: s.Max, Idle: s.Idle} }
+
+// Numbers returns the numbers that hold.
+func (l *DecidedLimits) Numbers() Scale { return Scale{Min: l.Min, Max: l.Max, Idle: l.Idle} }

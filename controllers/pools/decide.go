@@ -1,0 +1,156 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pools
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers/policies"
+	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/rollout"
+	"github.com/corral-dev/corral/internal/scaling"
+)
+
+// contended is why limits are held when what others were granted changed each time that policies were asked.
+var contended = policy.Failure{Kind: policy.EvaluationError, Message: "what other pools were granted changed each time that policies were asked: they are asked again"}
+
+// decision is what one pass decides, and why.
+type decision struct {
+	plan scaling.Plan
+	// step of an update.
+	step rollout.Plan
+	// limits that hold; nil if there never were any.
+	limits *v1alpha1.DecidedLimits
+	// failures of policies that could not be asked.
+	failures []policy.Failure
+	notReady notReady
+	// circuit is of the revision that new runners are made from.
+	circuit scaling.Circuit
+	// grant is what the pool is to have of what it shares with others.
+	grant  policies.Grant
+	pacing pacing
+	// record of the decision for the status and the history.
+	record *v1alpha1.Decision
+	// lookAgain is the time to the next pass if nothing happens before; 0 for no wish.
+	lookAgain time.Duration
+}
+
+// decide plans within the limits that policies answered. Granted is what the pool was granted last.
+func decide(o observation, update updateLimits, answer policy.Scaling, granted int32) decision {
+	d := decision{
+		failures: slices.Concat(o.template.failures, update.failures, o.policies.unloaded, answer.Failures),
+		notReady: o.health.notReady,
+	}
+	in := scalingInput(o)
+	accepted := answer
+	switch {
+	case len(o.policies.unloaded)+len(answer.Failures) == 0:
+		in.Limits, in.Hard = answer.Scale, answer.Hard
+		d.limits = decidedLimits(answer, o.policies.bound.Needs().Usage())
+	case o.lastLimits() == nil: // nothing is started or ended
+		in.Demand.Known, accepted = false, policy.Scaling{}
+		d.notReady = notReady{v1alpha1.PolicyPendingReason, describe(d.failures)}
+	default:
+		accepted = policy.Scaling{}
+		in.Limits, d.limits = lastKnown(o, answer, granted)
+		in.Hard = d.limits.Hard || answer.Hard
+	}
+	var paced time.Duration
+	in.Pace, d.pacing, paced = pace(o, in)
+	list := rolloutRunners(o)
+	d.step = planUpdate(o, update, in, list)
+	in = withUpdate(in, d.step, list)
+	var probe time.Duration
+	if in.Holds, d.circuit, probe = holdBack(o, d.step.Rest, in.Holds); d.circuit.Open() {
+		d.notReady = notReady{v1alpha1.RunnersFailingReason, d.circuit.String()}
+	}
+	d.plan = scaling.Decide(in)
+	if d.limits == nil {
+		d.plan.Reason = "policies have not decided yet: runners are neither started nor ended"
+	}
+	if len(d.failures) > 0 {
+		d.notReady = d.notReady.or(notReady{v1alpha1.PolicyFailedReason, heldMessage(d.failures)})
+	}
+	d.grant = grant(o, d.plan, in)
+	d.record = recordOf(o, d, accepted)
+	d.lookAgain = soonest(o.health.lookAgain, o.scale.next, update.until, waitUntil(answer.Until, o.now), paced, probe, d.step.LookAgain, d.plan.LookAgain)
+	return d
+}
+
+// scalingInput is what scaling goes by, without the limits.
+func scalingInput(o observation) scaling.Input {
+	in := scaling.Input{
+		Suspended: o.pool.Spec.Suspend || o.registration.moving || o.denied != nil,
+		Jobs:      o.demand.accepted, IdleReason: o.scale.idleReason, Holds: o.health.holds, Now: o.now,
+		Demand: scaling.Demand{
+			Known: o.demand.Known, Keep: o.demand.Keep, Jobs: o.demand.Jobs, Reason: o.demand.Reason,
+			Total: o.demand.Total, TotalReason: o.demand.TotalReason,
+		},
+	}
+	if o.denied != nil {
+		in.SuspendedReason = "the connection may not be used"
+	}
+	for _, x := range o.runners {
+		in.Runners = append(in.Runners, scaling.Runner{
+			Name: x.runner.Name, State: x.verdict.State, Settling: x.verdict.Settling, Since: x.verdict.Since, Deleting: x.isEnding(),
+		})
+	}
+	return in
+}
+
+// holdBack adds what holds the pool back because of the revision that new runners are made from: policies deny it, or its
+// runners fail. It returns the revision's circuit, and the time to the next look at it.
+func holdBack(o observation, revision string, holds []scaling.Hold) ([]scaling.Hold, scaling.Circuit, time.Duration) {
+	holds = slices.Clip(holds)
+	if o.revisions.denied[revision] != "" {
+		holds = append(holds, scaling.Hold{Reason: "policies deny the template"})
+	}
+	c := o.memory.health.circuits[revision]
+	if !c.Open() {
+		return holds, c, 0
+	}
+	hold, next := o.hold(c)
+	return append(holds, hold), c, cmp.Or(next, healthy)
+}
+
+// grant is what the plan grants the pool, and what it would have without policies.
+func grant(o observation, plan scaling.Plan, in scaling.Input) policies.Grant {
+	if observes(o.pool) {
+		return policies.Grant{} // it takes nothing from others
+	}
+	in.Limits, in.Hard, in.Pace = o.scale.Scale, false, nil
+	wanted, _ := scaling.Desired(in)
+	return policies.Grant{Granted: max(o.runners.live(), plan.Desired), Wanted: wanted}
+}
+
+// recordOf is the decision for the status, with the numbers of the one before. Accepted is the answer that the limits are of; the zero value if
+// they are those of a former one.
+func recordOf(o observation, d decision, accepted policy.Scaling) *v1alpha1.Decision {
+	record := &v1alpha1.Decision{
+		Time: metav1.Time{Time: o.now}, Desired: d.plan.Desired, Announced: d.plan.Announce, Reason: d.plan.Reason,
+		ID: accepted.ID, Digest: accepted.Digest, Limits: d.limits,
+	}
+	last := o.pool.Status.Decision
+	if len(d.failures) > 0 && last != nil {
+		record.ID, record.Digest = last.ID, last.Digest // the limits are of that one
+	}
+	if d.limits != nil {
+		if d.limits.Hard {
+			record.Waiting = max(0, o.demand.Jobs-d.plan.Desired)
+		}
+		record.Reason += because(d.limits.Bounds)
+	}
+	if last != nil {
+		record.Before = &v1alpha1.DecidedNumbers{Desired: last.Desired, Announced: last.Announced}
+		if last.Limits != nil {
+			record.Before.Max = last.Limits.Max
+		}
+	}
+	return record
+}

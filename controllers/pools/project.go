@@ -1,0 +1,112 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pools
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/fluxcd/pkg/apis/meta"
+	"github.com/fluxcd/pkg/runtime/conditions"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/explain"
+	"github.com/corral-dev/corral/internal/kube"
+)
+
+// project is the status that a pass leads to. D is nil if the pass ended before it decided, and err is why it ended before
+// all was done: then the status says nothing of what was decided but what the next pass builds on.
+func project(o observation, d *decision, err error) v1alpha1.RunnerPoolStatus {
+	pool := &v1alpha1.RunnerPool{ObjectMeta: o.pool.ObjectMeta, Status: *o.pool.Status.DeepCopy()}
+	s := &pool.Status
+	s.Template = o.template.verdict
+	o.template.mark(pool)
+	if d == nil {
+		// The revision stays as it is until an update to the new one is planned: otherwise what it comes from would be forgotten.
+		s.Revision = cmp.Or(s.Revision, o.template.revision)
+		return *s
+	}
+	s.Revision, s.Update = o.template.revision, d.step.State
+	s.Runners, s.Jobs, s.Demand, s.Schedule = o.counts, o.demand.Jobs, nil, o.scale.schedule
+	if hasDemand(o.pool) {
+		s.Demand = o.demand.Statuses
+	}
+	if d.circuit.Open() {
+		conditions.MarkFalse(pool, v1alpha1.HealthyCondition, v1alpha1.RunnersFailingReason, "%s", d.circuit)
+	} else {
+		conditions.MarkTrue(pool, v1alpha1.HealthyCondition, v1alpha1.SucceededReason, "runners start")
+	}
+	if err != nil {
+		return *s
+	}
+	markPolicies(pool, o, d)
+	markUpdated(pool, d.step, s.Revision)
+	s.Observed = nil
+	if observes(o.pool) {
+		s.Observed = compare(d.plan.Desired, o.demand.actual)
+	}
+	// Rules may name another time in each decision: that alone is no reason to write.
+	if last := s.Decision; last == nil || last.Reason != d.record.Reason || !explain.SameDecision(last, d.record) {
+		s.Decision = d.record
+	}
+	if at, ok := meta.ReconcileAnnotationValue(pool.Annotations); ok {
+		s.LastHandledReconcileAt = at
+	}
+	return *s
+}
+
+// markPolicies sets the condition that says what policies make of the pool.
+func markPolicies(pool *v1alpha1.RunnerPool, o observation, d *decision) {
+	switch {
+	case len(d.failures) > 0:
+		reason := v1alpha1.PolicyFailedReason
+		if d.limits == nil {
+			reason = v1alpha1.PolicyPendingReason
+		}
+		conditions.MarkFalse(pool, v1alpha1.PolicyCondition, reason, "%s", heldMessage(d.failures))
+	case o.policies.bound.Digest() == "":
+		conditions.Delete(pool, v1alpha1.PolicyCondition)
+	case isAllowed(o.template.verdict):
+		conditions.MarkTrue(pool, v1alpha1.PolicyCondition, v1alpha1.SucceededReason, "policies allow the template and decided the limits")
+	}
+}
+
+// outcome turns what is amiss into the outcome of a pass that did all that it decided. After is the time to the next pass.
+func outcome(o observation, d *decision, done kube.Done) error {
+	err := cmp.Or(o.denied, o.template.invalid, rolledBack(d.step.State, o.template.revision), o.scale.invalid(), o.registration.copyCondition(o.pool))
+	if err == nil && d.notReady.reason != "" {
+		return kube.Wait(d.notReady.reason, done.After, "%s", d.notReady.message)
+	}
+	return err
+}
+
+// doneBy says how a pass is reported that went well, and when the next is due.
+func doneBy(o observation, d *decision, s v1alpha1.RunnerPoolStatus, err error) kube.Done {
+	done := kube.Done{After: recheck, Urgent: isNews(o, d, s, err)}
+	if d != nil {
+		done.After = soonest(d.lookAgain, recheck)
+	}
+	set := o.registration.set
+	switch {
+	case observes(o.pool) && s.Observed != nil:
+		done.Message = "observing: " + s.Observed.Difference
+	case o.pool.Spec.Suspend:
+		done.Unready, done.Message = v1alpha1.SuspendedReason, "suspended: no new jobs are taken in"
+	case isREST(o.pool):
+		done.Message = "registering runners by GitHub's REST API"
+	case set != nil:
+		done.Message = fmt.Sprintf("listening as scale set %q (id %d)", set.Status.Name, set.Status.ID)
+	}
+	return done
+}
+
+// isNews reports whether a status is to be written at once: another limit or phase of an update, and what goes on when a later
+// template is refused, or fails, have to be durable.
+func isNews(o observation, d *decision, s v1alpha1.RunnerPoolStatus, err error) bool {
+	before := o.pool.Status
+	if s.Revision != before.Revision || isAllowed(s.Template) != isAllowed(before.Template) {
+		return true
+	}
+	return err == nil && (phaseKey(s.Update) != phaseKey(before.Update) || newLimits(o.lastLimits(), d.limits))
+}
