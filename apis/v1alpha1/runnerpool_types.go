@@ -4,6 +4,8 @@
 package v1alpha1
 
 import (
+	"fmt"
+
 	"math"
 	"time"
 
@@ -390,6 +392,22 @@ type RuleReference struct {
 	// line in the file.
 	// +optional
 	Line int `json:"line,omitempty"`
+}
+
+// String names the rule and where it stands, as "POLICY NAME (FILE:LINE)".
+func (r RuleReference) String() string {
+	if r.File == "" {
+		return r.Policy + " " + r.Name
+	}
+	return fmt.Sprintf("%s %s (%s:%d)", r.Policy, r.Name, r.File, r.Line)
+}
+
+// Says names the rule and gives its reason, if it has one.
+func (r RuleReference) Says(reason string) string {
+	if reason == "" {
+		return r.String()
+	}
+	return r.String() + ": " + reason
 }
 
 // PolicyFinding is what a rule says of a pod.

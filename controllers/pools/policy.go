@@ -195,7 +195,7 @@ func (x *run) consult(ctx context.Context) error {
 func reasons(list []policy.UpdateReason) string {
 	var words []string
 	for _, r := range list[:min(len(list), maxShown)] {
-		words = append(words, ruleWords(r.Rule, r.Message))
+		words = append(words, r.Rule.Says(r.Message))
 	}
 	return strings.Join(words, "; ")
 }
@@ -312,24 +312,12 @@ func isAllowed(t *v1alpha1.TemplateVerdict) bool { return t == nil || t.Allowed 
 func because(bounds []v1alpha1.LimitBound) string {
 	var words []string
 	for _, b := range bounds {
-		words = append(words, fmt.Sprintf("%s %d → %d by %s", b.Field, b.Declared, b.Value, ruleWords(b.Rule, b.Reason)))
+		words = append(words, fmt.Sprintf("%s %d → %d by %s", b.Field, b.Declared, b.Value, b.Rule.Says(b.Reason)))
 	}
 	if len(words) == 0 {
 		return ""
 	}
 	return "; " + strings.Join(words, "; ")
-}
-
-// ruleWords names a rule, where it stands, and what it says.
-func ruleWords(r v1alpha1.RuleReference, says string) string {
-	words := r.Policy + " " + r.Name
-	if r.File != "" {
-		words += fmt.Sprintf(" (%s:%d)", r.File, r.Line)
-	}
-	if says != "" {
-		words += ": " + says
-	}
-	return words
 }
 
 // denial says what policies deny, by which rules, and what to change.
@@ -340,7 +328,7 @@ func denial(denials []v1alpha1.PolicyFinding) string {
 		if d.Path != "" {
 			line = "spec.template." + d.Path + ": " + line
 		}
-		line += " [" + ruleWords(d.Rule, "") + "]"
+		line += " [" + d.Rule.String() + "]"
 		if d.Remediation != "" {
 			line += "; " + d.Remediation
 		}

@@ -17,9 +17,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/clip"
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // maxReported bounds how much of a condition's message a check run quotes, in bytes.
@@ -119,7 +119,7 @@ func (v verdict) report(source *v1alpha1.PoolSource, cluster string) rest.Commit
 
 // quoted is a text that Markdown shows as it is, whatever stands in it.
 func quoted(text string) string {
-	text = clip.Bytes(text, maxReported)
+	text = wording.Truncate(text, maxReported)
 	fence := "```"
 	for strings.Contains(text, fence) {
 		fence += "`"

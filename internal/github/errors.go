@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/corral-dev/corral/internal/clip"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // Kind says what an Error means to a caller.
@@ -92,7 +92,7 @@ func NewError(kind Kind, doing string, status int, retryAfter time.Duration, mes
 const maxExcerpt = 500
 
 // Excerpt returns the first 500 bytes of what GitHub said: more of it isn't repeated.
-func Excerpt(message string) string { return clip.Bytes(message, maxExcerpt) }
+func Excerpt(message string) string { return wording.Truncate(message, maxExcerpt) }
 
 // Error tells what was tried, what GitHub said, and the ids its support asks for.
 func (e *Error) Error() string {

@@ -11,7 +11,7 @@ import (
 	gogithub "github.com/google/go-github/v89/github"
 
 	"github.com/corral-dev/corral/internal/github"
-	"github.com/corral-dev/corral/internal/silence"
+	"github.com/corral-dev/corral/internal/neterr"
 )
 
 // classify makes an error of go-github a *github.Error. That of an answer which only tells that GitHub took the
@@ -26,7 +26,7 @@ func (c *Client) classify(k kind, doing string, resp *gogithub.Response, err err
 	case errors.As(err, &large): // as it will be the next time
 		return github.NewError(github.KindUnexpected, doing, status, 0, large.Error(), err)
 	case status == 0:
-		return github.NewError(github.KindUnavailable, doing, 0, 0, silence.Of(err), err)
+		return github.NewError(github.KindUnavailable, doing, 0, 0, neterr.NoAnswer(err), err)
 	case status < http.StatusBadRequest:
 		return github.NewError(github.KindUnavailable, doing, status, 0, "the answer can't be used: "+err.Error(), err)
 	}

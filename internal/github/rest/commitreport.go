@@ -10,9 +10,9 @@ import (
 
 	gogithub "github.com/google/go-github/v89/github"
 
-	"github.com/corral-dev/corral/internal/clip"
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/turns"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // CommitState is how a commit fared.
@@ -98,7 +98,7 @@ func (r *reporting) doing(what string) string {
 }
 
 func (r *reporting) status(ctx context.Context) error {
-	want := gogithub.RepoStatus{State: gogithub.Ptr(string(r.State)), Context: &r.Name, Description: gogithub.Ptr(clip.Runes(r.Title, mostDescription))}
+	want := gogithub.RepoStatus{State: gogithub.Ptr(string(r.State)), Context: &r.Name, Description: gogithub.Ptr(wording.TruncateRunes(r.Title, mostDescription))}
 	var known *gogithub.CombinedStatus
 	err := r.do(ctx, kindReports, r.doing("reading the statuses of"), func(ctx context.Context, gh *gogithub.Client) (resp *gogithub.Response, err error) {
 		known, resp, err = something(gh.Repositories.GetCombinedStatus(ctx, r.owner, r.repo, r.sha, &gogithub.ListOptions{PerPage: pageSize}))
@@ -185,15 +185,15 @@ func (r *reporting) conclusion() string {
 }
 
 func (r *reporting) output(from, to int) *gogithub.CheckRunOutput {
-	out := &gogithub.CheckRunOutput{Title: gogithub.Ptr(clip.Runes(r.Title, maxAnnotationTitle)), Summary: gogithub.Ptr(clip.Runes(r.Summary, mostSummary))}
+	out := &gogithub.CheckRunOutput{Title: gogithub.Ptr(wording.TruncateRunes(r.Title, maxAnnotationTitle)), Summary: gogithub.Ptr(wording.TruncateRunes(r.Summary, mostSummary))}
 	for _, a := range r.Annotations[from:to] {
 		line := max(1, a.Line)
 		made := &gogithub.CheckRunAnnotation{
 			Path: gogithub.Ptr(a.Path), StartLine: &line, EndLine: &line, AnnotationLevel: gogithub.Ptr("failure"),
-			Message: gogithub.Ptr(clip.Runes(cmp.Or(a.Message, "wrong"), mostMessage)),
+			Message: gogithub.Ptr(wording.TruncateRunes(cmp.Or(a.Message, "wrong"), mostMessage)),
 		}
 		if a.Title != "" {
-			made.Title = gogithub.Ptr(clip.Runes(a.Title, maxAnnotationTitle))
+			made.Title = gogithub.Ptr(wording.TruncateRunes(a.Title, maxAnnotationTitle))
 		}
 		if a.Line > 0 && a.Column > 0 {
 			made.StartColumn, made.EndColumn = gogithub.Ptr(a.Column), gogithub.Ptr(a.Column)

@@ -15,7 +15,7 @@ import (
 	"strings"
 
 	"github.com/corral-dev/corral/internal/github"
-	"github.com/corral-dev/corral/internal/silence"
+	"github.com/corral-dev/corral/internal/neterr"
 )
 
 // maxBody bounds an answer, in bytes. 50 events, the most a message has, are some 50 kB.
@@ -95,7 +95,7 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	x.endpoint, x.status, x.header, x.typeName, x.message, x.silent = requestEndpoint(req), 0, nil, "", "", false
 	resp, err := o.next.RoundTrip(req)
 	if err != nil {
-		x.message, x.silent = github.Excerpt(silence.Of(err)), true
+		x.message, x.silent = github.Excerpt(neterr.NoAnswer(err)), true
 		return nil, err
 	}
 	isMessage := x.endpoint == endpointMessagePoll && resp.StatusCode == http.StatusOK
