@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"time"
@@ -16,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
@@ -240,6 +240,5 @@ func (x *run) githubOutcome(err error) error {
 // patience is the time to the next attempt after so many in vain: 500 ms, doubling to
 // 30 s, less up to a half of it so that runners don't ask in step.
 func patience(failures int) time.Duration {
-	wait := min(awayMax, awayMin<<min(failures-1, 10))
-	return wait/2 + time.Duration(rand.Int64N(int64(wait/2)+1))
+	return wait.Jitter(min(awayMax, awayMin<<min(failures-1, 10))/2, 1)
 }
