@@ -97,6 +97,7 @@ generate: ## Generate deep copies, CRDs, RBAC, the kustomize base, the CUE schem
 	$(GO) run ./hack/schemagen
 	$(GO) run ./hack/policyschema
 	$(GO) run ./hack/docgen
+	$(GO) run ./hack/layers
 
 .PHONY: fmt
 fmt: ## Format.

@@ -35,6 +35,7 @@ import (
 	"github.com/corral-dev/corral/controllers/webhooks"
 	"github.com/corral-dev/corral/internal/fairqueue"
 	"github.com/corral-dev/corral/internal/fluxsource"
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
 	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/gitsource"
@@ -148,12 +149,13 @@ func All(mgr ctrl.Manager, o Options) error {
 		engine.Log = policies.NewDecisionLog(ctrl.Log.WithName("decision"), o.DecisionSample, time.Now)
 	}
 	access := &connections.Access{Connections: mgr.GetClient(), Namespaces: o.Namespaces, Now: time.Now}
-	clients := scaleset.NewRegistry(scaleset.Options{Version: o.Version})
-	gh := rest.NewRegistry(clients, rest.ClientOptions{Version: o.Version})
+	known := github.NewConnections(time.Now)
+	clients := scaleset.NewClients(known, github.Options{Version: o.Version})
+	gh := rest.NewClients(known, github.Options{Version: o.Version})
 	sessions := scalesets.NewSessions()
 
-	verify := func(ctx context.Context, c scaleset.Credentials) (rest.Identity, error) {
-		return rest.Verify(ctx, c, rest.Options{Version: o.Version})
+	verify := func(ctx context.Context, c github.Credentials) (rest.Identity, error) {
+		return rest.Verify(ctx, c, github.Options{Version: o.Version})
 	}
 
 	compiler, err := worker.NewCompiler(compilers, worker.DefaultLimits())
@@ -195,7 +197,7 @@ func All(mgr ctrl.Manager, o Options) error {
 		ofPolicies(policy.KindRunnerPolicy).SetupWithManager(mgr, o.Others),
 		addTeller(mgr, o, &sources.Teller{Reporter: report, Live: live, Cluster: o.Cluster, Sources: source, Now: time.Now}, gh),
 		source.SetupWithManager(mgr, sources.Options{Concurrent: o.Others, JitterPercent: o.JitterPercent}),
-		(&connections.Reconciler{Reporter: report, Secrets: live, CredentialsDir: o.CredentialsDir, Clients: clients, Verify: verify, Now: time.Now}).SetupWithManager(mgr, o.Others),
+		(&connections.Reconciler{Reporter: report, Secrets: live, CredentialsDir: o.CredentialsDir, Connections: known, Verify: verify, Now: time.Now}).SetupWithManager(mgr, o.Others),
 		(&scalesets.Reconciler{Reporter: report, Clients: clients, Sessions: sessions, Access: access, Notes: notes, Cluster: o.Cluster, Now: time.Now}).SetupWithManager(mgr, o.Others),
 		(&pools.Reconciler{Reporter: ofPools, Sessions: sessions, Failures: notes, Live: live, Demand: []pools.Reader{desk, poller}, Desk: desk, Policies: engine, Access: access, REST: gh, Cluster: o.Cluster, Zone: o.Zone, Now: time.Now}).SetupWithManager(mgr, o.Others, sessions.Words(), desk.Words(), poller.Words()),
 		mgr.Add(&runners.Census{Reporter: report, Live: live, REST: gh, Access: access, Notes: notes, Cluster: o.Cluster, Now: time.Now}),
@@ -204,7 +206,7 @@ func All(mgr ctrl.Manager, o Options) error {
 }
 
 // addTeller adds what tells GitHub of revisions, if it is to be told.
-func addTeller(mgr ctrl.Manager, o Options, teller *sources.Teller, gh *rest.Registry) error {
+func addTeller(mgr ctrl.Manager, o Options, teller *sources.Teller, gh *github.Clients[*rest.Client]) error {
 	if !o.PostStatus {
 		return nil
 	}
@@ -213,7 +215,7 @@ func addTeller(mgr ctrl.Manager, o Options, teller *sources.Teller, gh *rest.Reg
 }
 
 // newPoller makes what looks at pools' metrics.
-func newPoller(mgr ctrl.Manager, o Options, clients *scaleset.Registry, gh *rest.Registry, access *connections.Access) (*jobs.Poller, error) {
+func newPoller(mgr ctrl.Manager, o Options, clients *github.Clients[*scaleset.Client], gh *github.Clients[*rest.Client], access *connections.Access) (*jobs.Poller, error) {
 	servers, err := metricsource.NewServers(o.PrometheusServers, metricsource.ServersOptions{})
 	if err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ package v1alpha1
 
 import (
 	"fmt"
+
 	"math"
 	"time"
 
@@ -402,12 +403,20 @@ type RuleReference struct {
 	Line int `json:"line,omitempty"`
 }
 
-// String names the rule and where it stands.
+// String names the rule and where it stands, as "POLICY NAME (FILE:LINE)".
 func (r RuleReference) String() string {
 	if r.File == "" {
 		return r.Policy + " " + r.Name
 	}
 	return fmt.Sprintf("%s %s (%s:%d)", r.Policy, r.Name, r.File, r.Line)
+}
+
+// Says names the rule and gives its reason, if it has one.
+func (r RuleReference) Says(reason string) string {
+	if reason == "" {
+		return r.String()
+	}
+	return r.String() + ": " + reason
 }
 
 // PolicyFinding is what a rule says of a pod.

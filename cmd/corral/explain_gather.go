@@ -22,7 +22,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/explain"
-	"github.com/corral-dev/corral/internal/github/rest"
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/poolstatus"
 )
@@ -265,7 +265,7 @@ func (e *explainer) list(ctx context.Context, what string, list client.ObjectLis
 }
 
 func connectionOf(c *v1alpha1.GitHubConnection) (explain.Connection, error) {
-	target, err := rest.ParseURL(c.Spec.URL)
+	target, err := github.ParseURL(c.Spec.URL)
 	if err != nil {
 		return explain.Connection{}, err
 	}

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/kube"
 )
 
@@ -107,12 +107,12 @@ func TestCleanUpGoesOnForAWhileAfterConsent(t *testing.T) {
 func fresh(*v1alpha1.GitHubConnection) {}
 
 func verified(c *v1alpha1.GitHubConnection) {
-	c.Status.CredentialsHash = scaleset.Credentials{ConfigURL: c.Spec.URL, Token: "one"}.Hash()
+	c.Status.CredentialsHash = github.Credentials{ConfigURL: c.Spec.URL, Token: "one"}.Hash()
 }
 
 // serving is that of one whose Secret was rotated since it was verified.
 func serving(c *v1alpha1.GitHubConnection) {
-	c.Status.CredentialsHash = scaleset.Credentials{ConfigURL: c.Spec.URL, Token: "before"}.Hash()
+	c.Status.CredentialsHash = github.Credentials{ConfigURL: c.Spec.URL, Token: "before"}.Hash()
 	conditions.MarkTrue(c, v1alpha1.ReadyCondition, v1alpha1.SucceededReason, "connected")
 }
 
@@ -160,7 +160,7 @@ func TestCredentialsAreNotShownToAnotherServer(t *testing.T) {
 				Spec:       v1alpha1.GitHubConnectionSpec{URL: tc.url, SecretRef: &v1alpha1.LocalObjectReference{Name: tc.secret}},
 			}
 			tc.is(conn)
-			if err := s.r.checkServer(t.Context(), conn, scaleset.Credentials{ConfigURL: tc.url, Token: "one"}, tc.names); kube.IsStalled(err) != tc.stalls {
+			if err := s.r.checkServer(t.Context(), conn, github.Credentials{ConfigURL: tc.url, Token: "one"}, tc.names); kube.IsStalled(err) != tc.stalls {
 				t.Errorf("got %v", err)
 			}
 		})

@@ -9,18 +9,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/fluxcd/pkg/apis/meta"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
-	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/kube"
 )
 
@@ -35,16 +35,9 @@ const (
 	retryMax = 5 * time.Minute
 )
 
-// Clients are the GitHub clients by connection; *scaleset.Registry is one.
-type Clients interface {
-	Set(key string, creds scaleset.Credentials) (*scaleset.Client, error)
-	Get(key string) (*scaleset.Client, bool)
-	Drop(key string)
-}
-
 // Verifier asks GitHub about credentials; rest.Verify with its options is one. Its
 // errors are *rest.Error.
-type Verifier func(ctx context.Context, creds scaleset.Credentials) (rest.Identity, error)
+type Verifier func(ctx context.Context, creds github.Credentials) (rest.Identity, error)
 
 // +kubebuilder:rbac:groups=corral.dev,resources=githubconnections,verbs=list;watch
 // +kubebuilder:rbac:groups=corral.dev,resources=githubconnections/status,verbs=patch
@@ -58,9 +51,10 @@ type Reconciler struct {
 	Secrets client.Reader
 	// CredentialsDir has the folders that mountRef names; empty when there are none.
 	CredentialsDir string
-	Clients        Clients
-	Verify         Verifier
-	Now            func() time.Time
+	// Connections gets the credentials that GitHub took.
+	Connections *github.Connections
+	Verify      Verifier
+	Now         func() time.Time
 
 	mu       sync.Mutex
 	verdicts map[types.NamespacedName]verdict
@@ -116,7 +110,7 @@ func (r *Reconciler) reconcile(ctx context.Context, conn *v1alpha1.GitHubConnect
 	if conn.Spec.Suspend {
 		return r.suspended(conn, creds, known)
 	}
-	if _, serving := r.Clients.Get(Key(client.ObjectKeyFromObject(conn))); known && !serving {
+	if known && !r.Connections.Serves(Key(client.ObjectKeyFromObject(conn))) {
 		// Verified before a restart: pools must not wait for GitHub to say so again.
 		if err := r.use(conn, creds); err != nil {
 			return again, err
@@ -135,7 +129,7 @@ func (r *Reconciler) reconcile(ctx context.Context, conn *v1alpha1.GitHubConnect
 }
 
 // suspended keeps pools working with credentials that were verified, and asks nothing.
-func (r *Reconciler) suspended(conn *v1alpha1.GitHubConnection, creds scaleset.Credentials, known bool) (kube.Done, error) {
+func (r *Reconciler) suspended(conn *v1alpha1.GitHubConnection, creds github.Credentials, known bool) (kube.Done, error) {
 	done := kube.Done{After: rereadInterval, Message: "verification is suspended; the credentials verified last stay in use"}
 	if known {
 		return done, r.use(conn, creds)
@@ -146,8 +140,8 @@ func (r *Reconciler) suspended(conn *v1alpha1.GitHubConnection, creds scaleset.C
 
 // use gives the credentials' client to whoever works for the connection's pools. The
 // client before it stays in use until then, so that a bad rotation breaks nothing.
-func (r *Reconciler) use(conn *v1alpha1.GitHubConnection, creds scaleset.Credentials) error {
-	if _, err := r.Clients.Set(Key(client.ObjectKeyFromObject(conn)), creds); err != nil {
+func (r *Reconciler) use(conn *v1alpha1.GitHubConnection, creds github.Credentials) error {
+	if err := r.Connections.Set(Key(client.ObjectKeyFromObject(conn)), creds); err != nil {
 		return kube.Stall(v1alpha1.InvalidSpecReason, "using the credentials: %w", err)
 	}
 	conn.Status.CredentialsHash = creds.Hash()
@@ -155,7 +149,7 @@ func (r *Reconciler) use(conn *v1alpha1.GitHubConnection, creds scaleset.Credent
 }
 
 // verdict returns what GitHub said last, or asks when anything changed or it is time.
-func (r *Reconciler) verdict(ctx context.Context, conn *v1alpha1.GitHubConnection, creds scaleset.Credentials) verdict {
+func (r *Reconciler) verdict(ctx context.Context, conn *v1alpha1.GitHubConnection, creds github.Credentials) verdict {
 	key, now := client.ObjectKeyFromObject(conn), r.Now()
 	r.mu.Lock()
 	last, seen := r.verdicts[key]
@@ -166,12 +160,12 @@ func (r *Reconciler) verdict(ctx context.Context, conn *v1alpha1.GitHubConnectio
 		return last
 	}
 	v.identity, v.err = r.Verify(ctx, creds)
-	v.next = now.Add(jitter(verifyInterval))
+	v.next = now.Add(spread(verifyInterval))
 	if e := new(rest.Error); errors.As(v.err, &e) && e.Reason == v1alpha1.GitHubUnavailableReason {
 		if same {
 			v.failures = last.failures
 		}
-		v.next = now.Add(max(e.RetryAfter, jitter(min(retryMax, retryMin<<min(v.failures, 8)))))
+		v.next = now.Add(max(e.RetryAfter, spread(min(retryMax, retryMin<<min(v.failures, 8)))))
 		v.failures++
 	}
 	r.mu.Lock()
@@ -200,13 +194,11 @@ func (v verdict) outcome(now time.Time, conn *v1alpha1.GitHubConnection) error {
 }
 
 func (r *Reconciler) forget(key types.NamespacedName) {
-	r.Clients.Drop(Key(key))
+	r.Connections.Drop(Key(key))
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.verdicts, key)
 }
 
-// jitter returns 90 to 110 % of d, so that connections aren't verified in step.
-func jitter(d time.Duration) time.Duration {
-	return d*9/10 + time.Duration(rand.Int64N(int64(d/5)+1))
-}
+// spread returns 90 to 110 % of d, so that connections aren't verified in step.
+func spread(d time.Duration) time.Duration { return wait.Jitter(d*9/10, 2.0/9) }

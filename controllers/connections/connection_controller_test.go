@@ -26,8 +26,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
-	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/kube"
 )
 
@@ -37,14 +37,14 @@ var key = types.NamespacedName{Namespace: "team", Name: "main"}
 // a test sets.
 type stage struct {
 	*testing.T
-	cluster  client.Client
-	registry *scaleset.Registry
-	r        *Reconciler
-	events   *events.FakeRecorder
-	now      time.Time
-	writes   int
+	cluster client.Client
+	serving *github.Clients[github.Credentials] // what clients are made of
+	r       *Reconciler
+	events  *events.FakeRecorder
+	now     time.Time
+	writes  int
 
-	asked  []scaleset.Credentials
+	asked  []github.Credentials
 	answer error
 }
 
@@ -77,13 +77,14 @@ func newStage(t *testing.T) *stage {
 
 // restart makes a controller that remembers nothing.
 func (s *stage) restart() {
-	s.registry = scaleset.NewRegistry(scaleset.Options{})
+	known := github.NewConnections(time.Now)
+	s.serving = github.NewClients(known, func(_ string, creds github.Credentials) (github.Credentials, error) { return creds, nil }, func(string) {})
 	s.r = &Reconciler{
-		Reporter: kube.Reporter{Client: s.cluster, Events: s.events}, Secrets: s.cluster, Clients: s.registry,
+		Reporter: kube.Reporter{Client: s.cluster, Events: s.events}, Secrets: s.cluster, Connections: known,
 		Now: func() time.Time { return s.now },
-		Verify: func(_ context.Context, creds scaleset.Credentials) (rest.Identity, error) {
+		Verify: func(_ context.Context, creds github.Credentials) (rest.Identity, error) {
 			s.asked = append(s.asked, creds)
-			return rest.Identity{Scope: rest.Organization, Login: "octocat"}, s.answer
+			return rest.Identity{Scope: github.Organization, Login: "octocat"}, s.answer
 		},
 	}
 }
@@ -148,23 +149,15 @@ func (s *stage) wantReady(conn *v1alpha1.GitHubConnection, status metav1.Conditi
 
 // token is what the client in use was made of; "" when there is none.
 func (s *stage) token() string {
-	c, ok := s.registry.Get(Key(key))
-	if !ok {
-		return ""
-	}
-	for _, creds := range s.asked {
-		if creds.Hash() == c.Hash() {
-			return creds.Token
-		}
-	}
-	return "unknown"
+	creds, _ := s.serving.Get(Key(key))
+	return creds.Token
 }
 
 func TestVerifiedConnectionIsReadyAndServes(t *testing.T) {
 	s := newStage(t)
 	conn, after := s.reconcile()
 	s.wantReady(conn, metav1.ConditionTrue, v1alpha1.SucceededReason, false)
-	want := []scaleset.Credentials{{ConfigURL: "https://github.com/acme", Token: "one"}}
+	want := []github.Credentials{{ConfigURL: "https://github.com/acme", Token: "one"}}
 	if diff := cmp.Diff(want, s.asked); diff != "" {
 		t.Errorf("asked: -want +got:\n%s", diff)
 	}

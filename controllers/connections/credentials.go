@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/kube"
 )
 
@@ -35,7 +35,7 @@ var readKeys = append([]string{v1alpha1.ServerKey}, credentialKeys...)
 
 // credentials reads what the connection refers to. What is missing or contradictory, or not for
 // its server, is a Stall that names it.
-func (r *Reconciler) credentials(ctx context.Context, conn *v1alpha1.GitHubConnection) (scaleset.Credentials, error) {
+func (r *Reconciler) credentials(ctx context.Context, conn *v1alpha1.GitHubConnection) (github.Credentials, error) {
 	var values map[string]string
 	var from string
 	var err error
@@ -51,11 +51,11 @@ func (r *Reconciler) credentials(ctx context.Context, conn *v1alpha1.GitHubConne
 		err = kube.Stall(v1alpha1.InvalidSpecReason, "one of secretRef and mountRef must be set")
 	}
 	if err != nil {
-		return scaleset.Credentials{}, err
+		return github.Credentials{}, err
 	}
 	creds, err := credentialsOf(values, from)
 	if err != nil {
-		return scaleset.Credentials{}, err
+		return github.Credentials{}, err
 	}
 	creds.ConfigURL = conn.Spec.URL
 	return creds, r.checkServer(ctx, conn, creds, strings.TrimSpace(values[v1alpha1.ServerKey]))
@@ -133,7 +133,7 @@ func readFile(folder *os.Root, name string) (string, error) {
 
 // credentialsOf reads a token or an App out of the values, which have the same keys
 // wherever they come from.
-func credentialsOf(values map[string]string, from string) (scaleset.Credentials, error) {
+func credentialsOf(values map[string]string, from string) (github.Credentials, error) {
 	var present, missing []string
 	for _, key := range credentialKeys[1:] {
 		if strings.TrimSpace(values[key]) == "" {
@@ -145,23 +145,23 @@ func credentialsOf(values map[string]string, from string) (scaleset.Credentials,
 	token := strings.TrimSpace(values[v1alpha1.TokenKey])
 	switch {
 	case token != "" && len(present) > 0:
-		return scaleset.Credentials{}, kube.Stall(v1alpha1.InvalidSpecReason, "%s has both %s and %s: keep one kind of credentials", from, v1alpha1.TokenKey, strings.Join(present, ", "))
+		return github.Credentials{}, kube.Stall(v1alpha1.InvalidSpecReason, "%s has both %s and %s: keep one kind of credentials", from, v1alpha1.TokenKey, strings.Join(present, ", "))
 	case token != "":
-		return scaleset.Credentials{Token: token}, nil
+		return github.Credentials{Token: token}, nil
 	case len(present) == 0:
-		return scaleset.Credentials{}, kube.Stall(v1alpha1.CredentialsMissingReason, "%s has neither %s nor %s", from, v1alpha1.TokenKey, strings.Join(missing, ", "))
+		return github.Credentials{}, kube.Stall(v1alpha1.CredentialsMissingReason, "%s has neither %s nor %s", from, v1alpha1.TokenKey, strings.Join(missing, ", "))
 	case len(missing) > 0:
-		return scaleset.Credentials{}, kube.Stall(v1alpha1.CredentialsMissingReason, "%s lacks %s", from, strings.Join(missing, ", "))
+		return github.Credentials{}, kube.Stall(v1alpha1.CredentialsMissingReason, "%s lacks %s", from, strings.Join(missing, ", "))
 	}
 	return appOf(values, from)
 }
 
-func appOf(values map[string]string, from string) (scaleset.Credentials, error) {
+func appOf(values map[string]string, from string) (github.Credentials, error) {
 	installation, err := strconv.ParseInt(strings.TrimSpace(values[v1alpha1.AppInstallationIDKey]), 10, 64)
 	if err != nil || installation <= 0 {
-		return scaleset.Credentials{}, kube.Stall(v1alpha1.InvalidSpecReason, "%s: %s is not a number", from, v1alpha1.AppInstallationIDKey)
+		return github.Credentials{}, kube.Stall(v1alpha1.InvalidSpecReason, "%s: %s is not a number", from, v1alpha1.AppInstallationIDKey)
 	}
-	return scaleset.Credentials{App: &scaleset.App{
+	return github.Credentials{App: &github.App{
 		ID:             strings.TrimSpace(values[v1alpha1.AppIDKey]),
 		InstallationID: installation,
 		PrivateKey:     []byte(values[v1alpha1.AppPrivateKeyKey]),

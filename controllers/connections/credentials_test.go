@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/kube"
 )
 
@@ -20,13 +20,13 @@ func TestCredentialsAreOneTokenOrOneApp(t *testing.T) {
 	const token, id, installation, private = v1alpha1.TokenKey, v1alpha1.AppIDKey, v1alpha1.AppInstallationIDKey, v1alpha1.AppPrivateKeyKey
 	for name, tc := range map[string]struct {
 		values map[string]string
-		want   scaleset.Credentials
+		want   github.Credentials
 		reason string
 		says   []string
 	}{
-		"token":           {values: map[string]string{token: " t\n"}, want: scaleset.Credentials{Token: "t"}},
-		"app":             {values: map[string]string{id: "Iv1.x\n", installation: "12\n", private: "pem"}, want: scaleset.Credentials{App: &scaleset.App{ID: "Iv1.x", InstallationID: 12, PrivateKey: []byte("pem")}}},
-		"empty token":     {values: map[string]string{token: "", id: "1", installation: "12", private: "pem"}, want: scaleset.Credentials{App: &scaleset.App{ID: "1", InstallationID: 12, PrivateKey: []byte("pem")}}},
+		"token":           {values: map[string]string{token: " t\n"}, want: github.Credentials{Token: "t"}},
+		"app":             {values: map[string]string{id: "Iv1.x\n", installation: "12\n", private: "pem"}, want: github.Credentials{App: &github.App{ID: "Iv1.x", InstallationID: 12, PrivateKey: []byte("pem")}}},
+		"empty token":     {values: map[string]string{token: "", id: "1", installation: "12", private: "pem"}, want: github.Credentials{App: &github.App{ID: "1", InstallationID: 12, PrivateKey: []byte("pem")}}},
 		"both":            {values: map[string]string{token: "t", id: "1"}, reason: v1alpha1.InvalidSpecReason, says: []string{token, id, "Secret x"}},
 		"nothing":         {reason: v1alpha1.CredentialsMissingReason, says: []string{token, id, "Secret x"}},
 		"half an app":     {values: map[string]string{id: "1", private: " "}, reason: v1alpha1.CredentialsMissingReason, says: []string{installation, private}},

@@ -14,14 +14,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/kube"
 )
 
 // checkServer refuses to show credentials to another server than they are for: the one that they name. If they name none, and connections
 // of the namespace lead them to different servers, only the one gets them that has them already. Or who may push a connection could have
 // the key of one that isn't his sent to a server of his own. Who came first tells nothing: a connection may name another Secret later.
-func (r *Reconciler) checkServer(ctx context.Context, conn *v1alpha1.GitHubConnection, creds scaleset.Credentials, named string) error {
+func (r *Reconciler) checkServer(ctx context.Context, conn *v1alpha1.GitHubConnection, creds github.Credentials, named string) error {
 	if named != "" {
 		if want := originOf(named); want != serverOf(conn) {
 			return kube.Stall(v1alpha1.InvalidSpecReason, "the credentials say under %s that they are for %s: they are not shown to %s", v1alpha1.ServerKey, want, serverOf(conn))
@@ -45,7 +45,7 @@ func (r *Reconciler) checkServer(ctx context.Context, conn *v1alpha1.GitHubConne
 }
 
 // has says whether a connection was verified with credentials, or with those that were there before them: by what it says now.
-func has(c *v1alpha1.GitHubConnection, creds scaleset.Credentials) bool {
+func has(c *v1alpha1.GitHubConnection, creds github.Credentials) bool {
 	creds.ConfigURL = c.Spec.URL
 	ready := conditions.Get(c, v1alpha1.ReadyCondition)
 	return c.Status.CredentialsHash == creds.Hash() || ready != nil && ready.Status == metav1.ConditionTrue && ready.ObservedGeneration == c.Generation

@@ -19,8 +19,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
-	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/webhook"
 )
 
@@ -85,7 +85,7 @@ func (k *Desk) catchUp(ctx context.Context, c *connection) {
 	}
 	e.failed++
 	e.next = now.Add(jittered(pauseAfter(err, e.failed)))
-	if text := scaleset.Summary(err); ctx.Err() == nil && text != e.trouble && !errors.Is(err, errNotReady) {
+	if text := github.Summary(err); ctx.Err() == nil && text != e.trouble && !errors.Is(err, errNotReady) {
 		e.trouble = text
 		ctrl.Log.WithName("demand").Error(err, "Lost deliveries can't be asked for", "connection", c.key)
 	}
@@ -105,7 +105,7 @@ func pauseAfter(err error, failed int) time.Duration {
 	if errors.Is(err, errNotReady) {
 		return noClient
 	}
-	if after, away := scaleset.ComeBack(err); away {
+	if after, away := github.ComeBack(err); away {
 		return max(after, backoff(failed))
 	}
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
@@ -299,9 +299,9 @@ func (k *Desk) takeAgain(ctx context.Context, gh GitHub, c *connection, hook int
 	defer cancel()
 	event, payload, err := gh.Payload(ctx, hook, listed.ID)
 	switch {
-	case scaleset.IsNotFound(err): // it is too old
+	case github.IsNotFound(err): // it is too old
 		return k.giveUp(c, listed.GUID)
-	case scaleset.KindOf(err) == scaleset.KindUnexpected: // it is too large, or makes no sense
+	case github.KindOf(err) == github.KindUnexpected: // it is too large, or makes no sense
 		return k.giveUp(c, listed.GUID)
 	case err != nil:
 		return fmt.Errorf("reading a lost delivery: %w", err)

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
 	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/webhook"
@@ -158,7 +159,7 @@ func TestNothingIsTakenBeforeItIsKnownWhoseItIs(t *testing.T) {
 func TestAtMaxNothingExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"))
-		x.gh.fails = scaleset.NewError(scaleset.KindForbidden, "listing", 403, 0, "no", nil)
+		x.gh.fails = github.NewError(github.KindForbidden, "listing", 403, 0, "no", nil)
 		x.lead()
 		defer x.end()
 		x.take(job(1, "queued", "gpu"))

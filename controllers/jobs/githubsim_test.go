@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
-	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
@@ -47,7 +47,7 @@ func TestLostDeliveriesAreReadFromGitHub(t *testing.T) {
 	c := connOf("acme", "acme")
 	c.Spec.URL, c.Spec.Webhook.HookID = sim.ConfigURL("acme"), hook
 	x := newPlace(t, c, poolOf("gpu"))
-	gh, err := rest.NewClient(scaleset.Credentials{ConfigURL: c.Spec.URL, Token: "t"}, rest.ClientOptions{})
+	gh, err := rest.NewClient(github.Credentials{ConfigURL: c.Spec.URL, Token: "t"}, github.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

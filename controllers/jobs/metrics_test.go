@@ -24,6 +24,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/demand"
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
 	"github.com/corral-dev/corral/internal/github/scaleset"
 )
@@ -345,7 +346,7 @@ func TestPollerIsBounded(t *testing.T) {
 func TestPollerWaitsAsGitHubAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newRound(t, metered("a", v1alpha1.MetricSource{Name: "busy", Busy: &v1alpha1.BusyMetric{}}))
-		x.err = scaleset.NewError(scaleset.KindRateLimited, "listing runners", 403, 10*time.Minute, "slow down", nil)
+		x.err = github.NewError(github.KindRateLimited, "listing runners", 403, 10*time.Minute, "slow down", nil)
 		wait(9 * time.Minute)
 		if n := x.asked["runners"]; n != 1 {
 			t.Errorf("asked %d times, want once", n)
@@ -363,9 +364,9 @@ func TestPollerCountsJobs(t *testing.T) {
 		return rest.Job{Status: status, RunnerName: runner, Labels: labels}
 	}
 	metric := v1alpha1.MetricSource{Name: "jobs", Jobs: &v1alpha1.JobsMetric{Repositories: []string{"acme/*"}}}
-	down := scaleset.NewError(scaleset.KindUnavailable, "listing jobs of acme/web", 502, 0, "Bad Gateway", nil)
-	barred := scaleset.NewError(scaleset.KindForbidden, "listing jobs of acme/web", 403, 0, "Forbidden", nil)
-	gone := scaleset.NewError(scaleset.KindNotFound, "listing jobs", 404, 0, "Not Found", nil)
+	down := github.NewError(github.KindUnavailable, "listing jobs of acme/web", 502, 0, "Bad Gateway", nil)
+	barred := github.NewError(github.KindForbidden, "listing jobs of acme/web", 403, 0, "Forbidden", nil)
+	gone := github.NewError(github.KindNotFound, "listing jobs", 404, 0, "Not Found", nil)
 	repos := map[string]rest.JobList{
 		"acme/api": list(
 			on("queued", "", "self-hosted", "Linux", "A"), on("queued", "", "a"), on("queued", "", "gpu"), on("queued", ""), on("waiting", "", "a"),
@@ -460,7 +461,7 @@ func TestAPartHoldsForAWhileOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newRound(t, metered("a", v1alpha1.MetricSource{Name: "jobs", Jobs: &v1alpha1.JobsMetric{Repositories: []string{"acme/*"}}}))
 		x.repos = map[string]rest.JobList{"acme/api": {Complete: true}}
-		x.broken = map[string]error{"acme/web": scaleset.NewError(scaleset.KindUnavailable, "listing jobs of acme/web", 502, 0, "Bad Gateway", nil)}
+		x.broken = map[string]error{"acme/web": github.NewError(github.KindUnavailable, "listing jobs of acme/web", 502, 0, "Bad Gateway", nil)}
 		isHeld := func() bool {
 			signals := x.poller.Reading(keyOf("a")).Signals
 			return signals[len(signals)-1].Held
@@ -473,7 +474,7 @@ func TestAPartHoldsForAWhileOnly(t *testing.T) {
 		}
 		x.broken = nil
 		wait(2 * time.Minute)
-		x.broken = map[string]error{"acme/web": scaleset.NewError(scaleset.KindUnavailable, "listing jobs of acme/web", 502, 0, "Bad Gateway", nil)}
+		x.broken = map[string]error{"acme/web": github.NewError(github.KindUnavailable, "listing jobs of acme/web", 502, 0, "Bad Gateway", nil)}
 		if wait(2 * time.Minute); !isHeld() {
 			t.Error("it isn't held the second time")
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
-	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/webhook"
 )
 
@@ -82,7 +82,7 @@ func TestTwentyMinutesOfLostDeliveriesAreCaughtUp(t *testing.T) {
 		defer x.end()
 		wait(time.Minute)
 		x.gh.mu.Lock()
-		x.gh.fails = scaleset.NewError(scaleset.KindUnavailable, "listing", 502, 0, "away", nil)
+		x.gh.fails = github.NewError(github.KindUnavailable, "listing", 502, 0, "away", nil)
 		x.gh.mu.Unlock()
 		for i := range int64(240) { // one each five seconds, of which half have ended since
 			x.gh.event(job(i, "queued", "gpu"), 504)
@@ -171,7 +171,7 @@ func TestJobsThatWaitForLongAreComparedWithGitHub(t *testing.T) {
 			t.Errorf("%d looks in an hour", n)
 		}
 		x.gh.mu.Lock()
-		x.gh.fails = scaleset.NewError(scaleset.KindForbidden, "listing", 403, 0, "no", nil)
+		x.gh.fails = github.NewError(github.KindForbidden, "listing", 403, 0, "no", nil)
 		x.gh.mu.Unlock()
 		wait(50 * time.Minute)
 		x.want("gpu", 2)

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
 	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/webhook"
@@ -33,8 +34,8 @@ import (
 
 const ns = "ci"
 
-// github is a GitHub with deliveries and jobs.
-type github struct {
+// fakeGitHub is a GitHub with deliveries and jobs.
+type fakeGitHub struct {
 	mu         sync.Mutex
 	deliveries []rest.Delivery // oldest first
 	payloads   map[int64][]byte
@@ -49,16 +50,16 @@ type github struct {
 	slow         map[string]error // repositories that can't be listed
 }
 
-func newGitHub() *github {
-	return &github{payloads: map[int64][]byte{}, jobs: map[string][]rest.Job{}, hidden: map[string]bool{}, calls: map[string]int{}}
+func newGitHub() *fakeGitHub {
+	return &fakeGitHub{payloads: map[int64][]byte{}, jobs: map[string][]rest.Job{}, hidden: map[string]bool{}, calls: map[string]int{}}
 }
 
-func (g *github) call(what string) error {
+func (g *fakeGitHub) call(what string) error {
 	g.calls[what]++
 	return g.fails
 }
 
-func (g *github) Deliveries(_ context.Context, _ int64, cursor string) ([]rest.Delivery, string, error) {
+func (g *fakeGitHub) Deliveries(_ context.Context, _ int64, cursor string) ([]rest.Delivery, string, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err := g.call("deliveries"); err != nil {
@@ -78,7 +79,7 @@ func (g *github) Deliveries(_ context.Context, _ int64, cursor string) ([]rest.D
 	return page, fmt.Sprint(from + size), nil
 }
 
-func (g *github) Payload(_ context.Context, _, id int64) (string, []byte, error) {
+func (g *fakeGitHub) Payload(_ context.Context, _, id int64) (string, []byte, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err := errors.Join(g.call("payload"), g.unreadable[id]); err != nil {
@@ -89,33 +90,33 @@ func (g *github) Payload(_ context.Context, _, id int64) (string, []byte, error)
 			return d.Event, g.payloads[id], nil
 		}
 	}
-	return "", nil, scaleset.NewError(scaleset.KindNotFound, "reading", 404, 0, "not there", nil)
+	return "", nil, github.NewError(github.KindNotFound, "reading", 404, 0, "not there", nil)
 }
 
-func (g *github) Redeliver(_ context.Context, _, id int64) error {
+func (g *fakeGitHub) Redeliver(_ context.Context, _, id int64) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.again = append(g.again, id)
 	return g.call("redeliver")
 }
 
-func (g *github) Jobs(_ context.Context, repository string, _ time.Duration) (rest.JobList, error) {
+func (g *fakeGitHub) Jobs(_ context.Context, repository string, _ time.Duration) (rest.JobList, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	err := errors.Join(g.call("jobs"), g.slow[repository])
 	return rest.JobList{Jobs: g.jobs[repository], Complete: true, At: time.Now()}, err
 }
 
-func (g *github) InstallationID() int64 { return g.installation }
+func (g *fakeGitHub) InstallationID() int64 { return g.installation }
 
-func (g *github) Visible(_ context.Context, group, _ string) (bool, error) {
+func (g *fakeGitHub) Visible(_ context.Context, group, _ string) (bool, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return !g.hidden[group], g.call("visible")
 }
 
 // event has GitHub tell of a job, with an answer of the receiver's.
-func (g *github) event(d webhook.Delivery, code int) {
+func (g *fakeGitHub) event(d webhook.Delivery, code int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	id := int64(len(g.deliveries) + 1)
@@ -123,7 +124,7 @@ func (g *github) event(d webhook.Delivery, code int) {
 	g.payloads[id] = payload(d)
 }
 
-func (g *github) count(what string) int {
+func (g *fakeGitHub) count(what string) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.calls[what]
@@ -148,7 +149,7 @@ func payload(d webhook.Delivery) []byte {
 type place struct {
 	t        *testing.T
 	api      client.Client
-	gh       *github
+	gh       *fakeGitHub
 	desk     *Desk
 	stop     context.CancelFunc
 	done     chan error

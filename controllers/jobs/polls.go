@@ -18,8 +18,8 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/demand"
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
-	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/jobmatch"
 )
 
@@ -43,7 +43,7 @@ func (p *Poller) find(ctx context.Context, d duty) (finding, error) {
 			return finding{}, &demand.NoSignal{Reason: err.Error()}
 		}
 	}
-	ctx = rest.InFlow(ctx, d.target.key.String())
+	ctx = github.InFlow(ctx, d.target.key.String())
 	switch d.probe.of {
 	case "observe":
 		return p.findActual(ctx, pool)
@@ -68,15 +68,15 @@ func reasonOf(err error) string {
 	if apierrors.IsNotFound(err) {
 		return "the pool isn't there"
 	}
-	if scaleset.KindOf(err) != "" {
-		return scaleset.Summary(err)
+	if github.KindOf(err) != "" {
+		return github.Summary(err)
 	}
 	return err.Error()
 }
 
 // retryOf is when GitHub asks to come back, at the earliest; an hour at most.
 func retryOf(err error) time.Duration {
-	after, _ := scaleset.ComeBack(err)
+	after, _ := github.ComeBack(err)
 	return min(max(0, after), longestInterval)
 }
 
@@ -207,7 +207,7 @@ func (t *tally) addAll(ctx context.Context, gh JobLister, repositories []string,
 	slots := make(chan struct{}, repositoriesAtOnce)
 	for _, r := range repositories {
 		slots <- struct{}{}
-		if _, wait := scaleset.ComeBack(t.trouble()); wait || ctx.Err() != nil {
+		if _, wait := github.ComeBack(t.trouble()); wait || ctx.Err() != nil {
 			break // asking for the rest would be in vain
 		}
 		work.Go(func() {
@@ -216,10 +216,10 @@ func (t *tally) addAll(ctx context.Context, gh JobLister, repositories []string,
 			switch {
 			case err == nil:
 				t.add(r, list)
-			case scaleset.IsNotFound(err):
+			case github.IsNotFound(err):
 				t.lack(r)
-			case scaleset.IsForbidden(err):
-				t.overlook(fmt.Sprintf("%s: %s", r, scaleset.Summary(err)))
+			case github.IsForbidden(err):
+				t.overlook(fmt.Sprintf("%s: %s", r, github.Summary(err)))
 			default:
 				t.miss(err)
 			}
@@ -240,7 +240,7 @@ func (t *tally) trouble() error {
 func (t *tally) miss(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if _, wait := scaleset.ComeBack(err); wait || t.missing == nil {
+	if _, wait := github.ComeBack(err); wait || t.missing == nil {
 		t.missing = err
 	}
 }
@@ -383,7 +383,7 @@ func (p *Poller) findSet(ctx context.Context, pool *v1alpha1.RunnerPool) (findin
 		set, err = c.Get(ctx, set.ID)
 	}
 	switch {
-	case err != nil && !scaleset.IsNotFound(err):
+	case err != nil && !github.IsNotFound(err):
 		return finding{}, err
 	case err != nil || set == nil:
 		return finding{}, &demand.NoSignal{Reason: fmt.Sprintf("runner group %q has no scale set %q", pool.Spec.GetRunnerGroup(), pool.GetScaleSetName())}

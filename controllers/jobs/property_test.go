@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
-	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/reservation"
 	"github.com/corral-dev/corral/internal/webhook"
 )
@@ -113,7 +113,7 @@ func TestAnyDeliveriesEndInTheTruth(t *testing.T) {
 					}
 				}
 				x := newPlace(t, objects...)
-				x.gh.fails = scaleset.NewError(scaleset.KindForbidden, "listing", 403, 0, "not before the end", nil)
+				x.gh.fails = github.NewError(github.KindForbidden, "listing", 403, 0, "not before the end", nil)
 				x.lead()
 				type delivery struct {
 					of     *life

@@ -17,8 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
-	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/reservation"
 	"github.com/corral-dev/corral/internal/webhook"
 )
@@ -91,7 +91,7 @@ func TestAnUnfinishedLookMovesNoCursor(t *testing.T) {
 			wait(time.Minute)
 		}
 		x.gh.payloads[1] = []byte("") // GitHub has it sent again, which fails too
-		x.gh.fails = scaleset.NewError(scaleset.KindUnavailable, "reading", 502, 0, "away", nil)
+		x.gh.fails = github.NewError(github.KindUnavailable, "reading", 502, 0, "away", nil)
 		x.lead()
 		x.take(job(2, "queued", "gpu"))
 		wait(10 * time.Minute)
@@ -113,16 +113,16 @@ func TestAnUnfinishedLookMovesNoCursor(t *testing.T) {
 }
 
 func TestPausesAfterErrors(t *testing.T) {
-	limited := scaleset.NewError(scaleset.KindRateLimited, "listing", 429, 3*time.Minute, "slow down", nil)
+	limited := github.NewError(github.KindRateLimited, "listing", 429, 3*time.Minute, "slow down", nil)
 	for name, tc := range map[string]struct {
 		err  error
 		want time.Duration
 	}{
 		"not ready":      {errNotReady, noClient},
 		"limited":        {fmt.Errorf("looking: %w", limited), 3 * time.Minute},
-		"not allowed":    {scaleset.NewError(scaleset.KindForbidden, "listing", 403, 0, "no", nil), hopeless},
-		"no such API":    {scaleset.NewError(scaleset.KindUnexpected, "listing", 0, 0, "enterprise", nil), hopeless},
-		"GitHub is away": {scaleset.NewError(scaleset.KindUnavailable, "listing", 502, 0, "away", nil), 2 * time.Second},
+		"not allowed":    {github.NewError(github.KindForbidden, "listing", 403, 0, "no", nil), hopeless},
+		"no such API":    {github.NewError(github.KindUnexpected, "listing", 0, 0, "enterprise", nil), hopeless},
+		"GitHub is away": {github.NewError(github.KindUnavailable, "listing", 502, 0, "away", nil), 2 * time.Second},
 	} {
 		if got := pauseAfter(tc.err, 1); got != tc.want {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)
@@ -138,7 +138,7 @@ func TestWhatCantBeListedStays(t *testing.T) {
 		defer x.end()
 		x.take(job(1, "queued", "gpu"))
 		c := x.desk.conns[keyOf("acme")]
-		x.gh.fails = scaleset.NewError(scaleset.KindNotFound, "listing", 404, 0, "not there, or not for you", nil)
+		x.gh.fails = github.NewError(github.KindNotFound, "listing", 404, 0, "not there, or not for you", nil)
 		wait(5*time.Minute + time.Second)
 		wait(5 * time.Minute)
 		x.want("gpu", 1)
@@ -165,7 +165,7 @@ func TestWhatCantBeListedStays(t *testing.T) {
 func TestASlowRepositoryStarvesNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"))
-		x.gh.slow = map[string]error{"acme/a": scaleset.NewError(scaleset.KindUnavailable, "listing", 0, 0, "it took too long", nil)}
+		x.gh.slow = map[string]error{"acme/a": github.NewError(github.KindUnavailable, "listing", 0, 0, "it took too long", nil)}
 		x.lead()
 		defer x.end()
 		for i := range int64(10) {
@@ -189,9 +189,9 @@ func TestASlowRepositoryStarvesNoOther(t *testing.T) {
 // What is to be looked at isn't forgotten when GitHub can't be asked.
 func TestSuspectsWaitForGitHub(t *testing.T) {
 	for name, err := range map[string]error{
-		"limited":        scaleset.NewError(scaleset.KindRateLimited, "listing", 429, 5*time.Minute, "slow down", nil),
-		"away":           scaleset.NewError(scaleset.KindUnavailable, "listing", 502, 0, "away", nil),
-		"not to be seen": scaleset.NewError(scaleset.KindForbidden, "listing", 403, 0, "no", nil),
+		"limited":        github.NewError(github.KindRateLimited, "listing", 429, 5*time.Minute, "slow down", nil),
+		"away":           github.NewError(github.KindUnavailable, "listing", 502, 0, "away", nil),
+		"not to be seen": github.NewError(github.KindForbidden, "listing", 403, 0, "no", nil),
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -330,8 +330,8 @@ func TestWhatCantBeReadIsTriedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"))
 		x.gh.unreadable = map[int64]error{
-			1: scaleset.NewError(scaleset.KindUnexpected, "reading", 0, 0, "it is too large", nil),
-			2: scaleset.NewError(scaleset.KindNotFound, "reading", 404, 0, "gone", nil),
+			1: github.NewError(github.KindUnexpected, "reading", 0, 0, "it is too large", nil),
+			2: github.NewError(github.KindNotFound, "reading", 404, 0, "gone", nil),
 		}
 		x.lead()
 		defer x.end()
@@ -411,7 +411,7 @@ func TestRefusedSuspectsAreGivenUp(t *testing.T) {
 		c := x.desk.conns[keyOf("acme")]
 		for i := range 100 {
 			name := fmt.Sprint("acme/gone-", i)
-			x.gh.slow[name] = scaleset.NewError(scaleset.KindNotFound, "listing", 404, 0, "gone", nil)
+			x.gh.slow[name] = github.NewError(github.KindNotFound, "listing", 404, 0, "gone", nil)
 			c.suspect(name, time.Now())
 		}
 		x.desk.mu.Unlock()
@@ -487,7 +487,7 @@ func TestAListThatLagsBehindChangesNothing(t *testing.T) {
 func TestAJobThatWasGivenUpComesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"))
-		x.gh.fails = scaleset.NewError(scaleset.KindForbidden, "listing", 403, 0, "no", nil)
+		x.gh.fails = github.NewError(github.KindForbidden, "listing", 403, 0, "no", nil)
 		x.lead()
 		defer x.end()
 		x.desk.AtMax(keyOf("gpu"), false)
@@ -534,7 +534,7 @@ func TestPoolsWithoutWebhooksHaveNothingToSay(t *testing.T) {
 func TestThereIsABoundOfJobs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"))
-		x.gh.fails = scaleset.NewError(scaleset.KindForbidden, "listing", 403, 0, "no", nil)
+		x.gh.fails = github.NewError(github.KindForbidden, "listing", 403, 0, "no", nil)
 		x.lead()
 		defer x.end()
 		for i := range int64(reservation.MaxJobs + 5) {

@@ -12,8 +12,8 @@ import (
 
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
-	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/jobmatch"
 	"github.com/corral-dev/corral/internal/reservation"
 )
@@ -78,10 +78,10 @@ func (k *Desk) compare(ctx context.Context, c *connection, repositories []string
 		return
 	}
 	e.failed++
-	if after, limited := scaleset.IsRateLimited(err); limited {
+	if after, limited := github.IsRateLimited(err); limited {
 		e.next = now.Add(jittered(max(after, backoff(e.failed), compareInterval)))
 	}
-	if text := scaleset.Summary(err); ctx.Err() == nil && text != e.trouble && !errors.Is(err, errNotReady) {
+	if text := github.Summary(err); ctx.Err() == nil && text != e.trouble && !errors.Is(err, errNotReady) {
 		e.trouble = text
 		ctrl.Log.WithName("demand").Error(err, "Waiting jobs can't be compared with GitHub", "connection", c.key)
 	}
@@ -99,7 +99,7 @@ func (k *Desk) compareAll(ctx context.Context, gh GitHub, c *connection, reposit
 			continue
 		}
 		last = err
-		if _, limited := scaleset.IsRateLimited(err); limited || ctx.Err() != nil {
+		if _, limited := github.IsRateLimited(err); limited || ctx.Err() != nil {
 			return append(left, repositories[i:]...), err
 		}
 		if again := k.shun(c, repository, err); again {
@@ -130,7 +130,7 @@ func (k *Desk) shun(c *connection, repository string, err error) (again bool) {
 	s := c.shunned[repository]
 	s.failed++
 	wait := hopeless
-	_, away := scaleset.ComeBack(err)
+	_, away := github.ComeBack(err)
 	if away {
 		wait = min(shunFor<<min(s.failed-1, 8), hopeless)
 	}

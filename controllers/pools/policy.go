@@ -166,7 +166,7 @@ func waitUntil(until, now time.Time) time.Duration {
 
 // reasons say by which rules an update is held.
 func reasons(list []policy.UpdateReason) string {
-	words := texts(head(list), func(r policy.UpdateReason) string { return by(r.Rule, r.Message) })
+	words := texts(head(list), func(r policy.UpdateReason) string { return r.Rule.Says(r.Message) })
 	return strings.Join(words, "; ")
 }
 
@@ -233,16 +233,8 @@ func isAllowed(t *v1alpha1.TemplateVerdict) bool { return t == nil || t.Allowed 
 // because names the rules that bound a pool.
 func because(bounds []v1alpha1.LimitBound) string {
 	return strings.Join(texts(bounds, func(b v1alpha1.LimitBound) string {
-		return fmt.Sprintf("; %s %d → %d by %s", b.Field, b.Declared, b.Value, by(b.Rule, b.Reason))
+		return fmt.Sprintf("; %s %d → %d by %s", b.Field, b.Declared, b.Value, b.Rule.Says(b.Reason))
 	}), "")
-}
-
-// by names a rule and what it says.
-func by(r v1alpha1.RuleReference, says string) string {
-	if says == "" {
-		return r.String()
-	}
-	return r.String() + ": " + says
 }
 
 // heldMessage says that limits are held because of failures.

@@ -21,6 +21,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/connections"
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
 	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/kube"
@@ -219,10 +220,10 @@ func (c *Census) visit(ctx context.Context, key types.NamespacedName, s *station
 	if !ok {
 		return censusTick
 	}
-	list, err := gh.Runners(rest.InFlow(ctx, key.String()), 0)
+	list, err := gh.Runners(github.InFlow(ctx, key.String()), 0)
 	if err != nil {
-		after, _ := scaleset.ComeBack(err)
-		log.FromContext(ctx).V(1).Info("GitHub's runners can't be listed", "reason", scaleset.Summary(err))
+		after, _ := github.ComeBack(err)
+		log.FromContext(ctx).V(1).Info("GitHub's runners can't be listed", "reason", github.Summary(err))
 		return max(after, censusInterval)
 	}
 	v := visit{Census: c, key: key, station: s, ward: w, gh: gh, at: list.At, byID: make(map[int64]rest.Runner, len(list.Runners)), log: log.FromContext(ctx)}
@@ -397,8 +398,8 @@ func (v *visit) remove(ctx context.Context, known rest.Runner, namespace string)
 	if !apierrors.IsNotFound(err) {
 		return // it is there after all, or nobody can tell
 	}
-	if err := v.gh.RemoveRunner(rest.InFlow(ctx, v.key.String()), known.ID); err != nil {
-		v.log.V(1).Info("A runner that was left behind can't be deregistered yet", "runner", known.Name, "id", known.ID, "reason", scaleset.Summary(err))
+	if err := v.gh.RemoveRunner(github.InFlow(ctx, v.key.String()), known.ID); err != nil {
+		v.log.V(1).Info("A runner that was left behind can't be deregistered yet", "runner", known.Name, "id", known.ID, "reason", github.Summary(err))
 		return
 	}
 	leaksTotal.Inc()

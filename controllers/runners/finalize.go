@@ -19,7 +19,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/connections"
-	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/poolstatus"
@@ -120,9 +120,9 @@ func (x *run) deregister(ctx context.Context) error {
 		return err
 	}
 	switch err := gh.remove(ctx, id); {
-	case scaleset.IsUnauthorized(err), scaleset.IsForbidden(err):
-		return x.giveUp(scaleset.Summary(err))
-	case scaleset.IsJobStillRunning(err):
+	case github.IsUnauthorized(err), github.IsForbidden(err):
+		return x.giveUp(github.Summary(err))
+	case github.IsJobStillRunning(err):
 		x.note.busy = true // which the session may not tell any more
 		return kube.Progress(busyRetry, "its job goes on; the runner ends after it")
 	case err != nil:

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
-	"github.com/corral-dev/corral/internal/github/scaleset"
 )
 
 // maxPlaceholderStem keeps the name of a placeholder within GitHub's bound of 64 characters.
@@ -37,13 +37,13 @@ func (v *visit) placehold(ctx context.Context, listed []rest.Runner) {
 		if !wantsPlaceholder(p) {
 			continue
 		}
-		ctx := rest.InFlow(ctx, p.Namespace+"/"+p.Name)
+		ctx := github.InFlow(ctx, p.Namespace+"/"+p.Name)
 		want := rest.Registration{
 			Name: placeholderName(v.Cluster, p), Group: p.Spec.GetRunnerGroup(),
 			Labels: p.GetMarkedLabels(v.Cluster),
 		}
 		if err := v.keep(ctx, want, listed); err != nil {
-			v.log.Info("The placeholder of a pool can't be registered", "pool", p.Name, "reason", scaleset.Summary(err))
+			v.log.Info("The placeholder of a pool can't be registered", "pool", p.Name, "reason", github.Summary(err))
 		}
 	}
 }
@@ -63,7 +63,7 @@ func (v *visit) keep(ctx context.Context, want rest.Registration, listed []rest.
 		}
 	}
 	_, err := v.gh.GenerateJIT(ctx, want)
-	if scaleset.IsRunnerExists(err) {
+	if github.IsRunnerExists(err) {
 		return nil // it was listed before it was there
 	}
 	return err

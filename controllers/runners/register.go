@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"time"
@@ -16,12 +15,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/connections"
-	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/poolstatus"
@@ -68,7 +68,7 @@ func (x *run) register(ctx context.Context) error {
 	if err == nil {
 		x.Notes.begin(x.note)
 	}
-	if scaleset.IsRunnerExists(err) {
+	if github.IsRunnerExists(err) {
 		return x.reregister(ctx, gh)
 	}
 	if err != nil {
@@ -158,7 +158,7 @@ func (x *run) recallSecret(ctx context.Context) error {
 	return nil
 }
 
-func (x *run) storeSecret(ctx context.Context, jit scaleset.JIT) error {
+func (x *run) storeSecret(ctx context.Context, jit github.JIT) error {
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: x.runner.Namespace, Name: podspec.SecretName(x.runner.Name),
@@ -221,25 +221,24 @@ func (x *run) verify(ctx context.Context) error {
 // back later, and for want of rights, which somebody has to give back. What else goes
 // wrong is retried with the work queue's back-off.
 func (x *run) githubOutcome(err error) error {
-	after, away := scaleset.ComeBack(err)
+	after, away := github.ComeBack(err)
 	switch {
 	case away:
 		x.note.refused++
-		return kube.Wait(v1alpha1.GitHubUnavailableReason, max(min(after, awayLook), patience(x.note.refused)), "%s", scaleset.Summary(err))
-	case scaleset.IsUnauthorized(err):
-		return kube.Wait(v1alpha1.CredentialsRefusedReason, rightsRetry, "%s", scaleset.Summary(err))
-	case scaleset.IsForbidden(err):
-		return kube.Wait(v1alpha1.PermissionMissingReason, rightsRetry, "%s", scaleset.Summary(err))
-	case scaleset.IsRunnerGroupNotFound(err):
-		return kube.Wait(v1alpha1.RunnerGroupNotFoundReason, rightsRetry, "%s", scaleset.Summary(err))
+		return kube.Wait(v1alpha1.GitHubUnavailableReason, max(min(after, awayLook), patience(x.note.refused)), "%s", github.Summary(err))
+	case github.IsUnauthorized(err):
+		return kube.Wait(v1alpha1.CredentialsRefusedReason, rightsRetry, "%s", github.Summary(err))
+	case github.IsForbidden(err):
+		return kube.Wait(v1alpha1.PermissionMissingReason, rightsRetry, "%s", github.Summary(err))
+	case github.IsRunnerGroupNotFound(err):
+		return kube.Wait(v1alpha1.RunnerGroupNotFoundReason, rightsRetry, "%s", github.Summary(err))
 	}
 	// Without the ids of the request: a message that is new each time would be written.
-	return errors.New(scaleset.Summary(err))
+	return errors.New(github.Summary(err))
 }
 
 // patience is the time to the next attempt after so many in vain: 500 ms, doubling to
 // 30 s, less up to a half of it so that runners don't ask in step.
 func patience(failures int) time.Duration {
-	wait := min(awayMax, awayMin<<min(failures-1, 10))
-	return wait/2 + time.Duration(rand.Int64N(int64(wait/2)+1))
+	return wait.Jitter(min(awayMax, awayMin<<min(failures-1, 10))/2, 1)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/connections"
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
 	"github.com/corral-dev/corral/internal/github/scaleset"
 )
@@ -21,10 +22,10 @@ type RESTClients interface {
 }
 
 // registrar is where a runner is registered: with a scale set, or by the REST API. Its errors are
-// *scaleset.Error.
+// *github.Error.
 type registrar interface {
 	// generate registers the runner.
-	generate(ctx context.Context) (scaleset.JIT, error)
+	generate(ctx context.Context) (github.JIT, error)
 	// find looks for the runner by the id that it registered under or, while that is 0, for what has its
 	// name; nil if nothing is there.
 	find(ctx context.Context, id int64) (*registered, error)
@@ -66,16 +67,13 @@ func (x *run) client(ctx context.Context) (registrar, bool) {
 // connection never changes, but another connection may have its name. Ids are of one place: in another
 // the same one is somebody else's runner.
 func leadsTo(gh *rest.Client, as *v1alpha1.RESTRegistration) bool {
-	was, err := rest.ParseURL(as.URL)
+	was, err := github.ParseURL(as.URL)
 	return err == nil && gh.Target().Is(was)
 }
 
 // inFlow lets calls for the runner take turns with those for other pools.
 func inFlow(ctx context.Context, r *v1alpha1.Runner) context.Context {
-	if r.Spec.REST != nil {
-		return rest.InFlow(ctx, r.Namespace+"/"+r.Spec.PoolRef.Name)
-	}
-	return scaleset.InFlow(scaleset.InTenant(ctx, r.Namespace), r.Spec.ScaleSetID)
+	return github.InFlow(ctx, r.Namespace+"/"+r.Spec.PoolRef.Name)
 }
 
 // byScaleSet registers a runner with a scale set.
@@ -85,7 +83,7 @@ type byScaleSet struct {
 	setID int64
 }
 
-func (s byScaleSet) generate(ctx context.Context) (scaleset.JIT, error) {
+func (s byScaleSet) generate(ctx context.Context) (github.JIT, error) {
 	return s.gh.GenerateJIT(ctx, s.setID, s.name)
 }
 
@@ -118,10 +116,10 @@ type byREST struct {
 
 // generate registers the runner. GitHub answers 404 to who lacks the right to; an Enterprise
 // Server that is too old does so, too.
-func (s byREST) generate(ctx context.Context) (scaleset.JIT, error) {
+func (s byREST) generate(ctx context.Context) (github.JIT, error) {
 	jit, err := s.gh.GenerateJIT(ctx, rest.Registration{Name: s.name, Group: s.as.RunnerGroup, Labels: s.as.Labels})
-	if scaleset.IsNotFound(err) {
-		return jit, scaleset.NewError(scaleset.KindForbidden, fmt.Sprintf("registering runner %q", s.name), http.StatusNotFound, 0,
+	if github.IsNotFound(err) {
+		return jit, github.NewError(github.KindForbidden, fmt.Sprintf("registering runner %q", s.name), http.StatusNotFound, 0,
 			fmt.Sprintf("the credentials may not register runners for %s, or the server has no just-in-time runners", s.gh.Target()), err)
 	}
 	return jit, err

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
 	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/podspec"
@@ -43,10 +44,10 @@ func newRESTBench(t *testing.T) *bench {
 func newRESTBenchOn(t *testing.T, o githubsim.Options) *bench {
 	t.Helper()
 	b := newBenchOn(t, o)
-	network := scaleset.NewTransport()
+	network := github.NewTransport()
 	t.Cleanup(network.CloseIdleConnections)
-	gh, err := rest.NewClient(scaleset.Credentials{ConfigURL: b.github.ConfigURL("acme"), Token: "t"},
-		rest.ClientOptions{Transport: network, Now: func() time.Time { return b.now }})
+	gh, err := rest.NewClient(github.Credentials{ConfigURL: b.github.ConfigURL("acme"), Token: "t"},
+		github.Options{Transport: network, Now: func() time.Time { return b.now }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -406,9 +407,9 @@ func TestARunnerWhoseConnectionLeadsElsewhereIsNotTakenForAnother(t *testing.T) 
 		t.Fatal(err)
 	}
 	b.github.AddOrg("other")
-	network := scaleset.NewTransport()
+	network := github.NewTransport()
 	t.Cleanup(network.CloseIdleConnections)
-	other, err := rest.NewClient(scaleset.Credentials{ConfigURL: b.github.ConfigURL("other"), Token: "t"}, rest.ClientOptions{Transport: network, Now: func() time.Time { return b.now }})
+	other, err := rest.NewClient(github.Credentials{ConfigURL: b.github.ConfigURL("other"), Token: "t"}, github.Options{Transport: network, Now: func() time.Time { return b.now }})
 	if err != nil {
 		t.Fatal(err)
 	}

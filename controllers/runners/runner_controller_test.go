@@ -26,6 +26,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/connections"
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/podspec"
@@ -83,14 +84,14 @@ func newBench(t *testing.T) *bench {
 // newBenchOn is newBench with another GitHub.
 func newBenchOn(t *testing.T, o githubsim.Options) *bench {
 	t.Helper()
-	github, err := githubsim.Start(o)
+	sim, err := githubsim.Start(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(github.Close)
-	github.AddToken("t")
-	github.AddOrg("acme")
-	gh, err := scaleset.NewClient(scaleset.Credentials{ConfigURL: github.ConfigURL("acme"), Token: "t"}, scaleset.Options{})
+	t.Cleanup(sim.Close)
+	sim.AddToken("t")
+	sim.AddOrg("acme")
+	gh, err := scaleset.NewClient(github.Credentials{ConfigURL: sim.ConfigURL("acme"), Token: "t"}, github.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +105,7 @@ func newBenchOn(t *testing.T, o githubsim.Options) *bench {
 			t.Fatal(err)
 		}
 	}
-	b := &bench{t: t, github: github, set: set, now: time.Unix(1_000_000, 0)}
+	b := &bench{t: t, github: sim, set: set, now: time.Unix(1_000_000, 0)}
 	revision := &appsv1.ControllerRevision{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux-1"},
 		Data:       runtime.RawExtension{Raw: []byte(`{"spec":{"containers":[{"name":"runner","image":"r"}]}}`)},

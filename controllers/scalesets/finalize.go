@@ -16,6 +16,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/connections"
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/kube"
 )
@@ -89,7 +90,7 @@ func (x *run) locate(ctx context.Context) (bool, error) {
 		return true, nil
 	}
 	group, err := x.github.RunnerGroupID(ctx, x.set.Spec.RunnerGroup)
-	if scaleset.IsRunnerGroupNotFound(err) {
+	if github.IsRunnerGroupNotFound(err) {
 		return false, nil
 	}
 	if err != nil {
@@ -122,7 +123,7 @@ func (x *run) deleteThere(ctx context.Context) error {
 		x.Event(x.set, corev1.EventTypeWarning, v1alpha1.OwnedElsewhereReason,
 			fmt.Sprintf("scale set %q (id %d) is left on GitHub: it is held by %s", x.set.Spec.Name, x.set.Status.ID, x.snapshot.Owner))
 		return nil
-	case scaleset.IsNotFound(x.snapshot.Err):
+	case github.IsNotFound(x.snapshot.Err):
 		return nil
 	case x.mayNot() && x.Now().Sub(x.set.DeletionTimestamp.Time) >= orphanAfter:
 		x.abandon(x.snapshot.Message)
@@ -159,7 +160,7 @@ func (x *run) orphan(ctx context.Context) error {
 
 // mayNot says whether GitHub refuses us: the token was revoked, or the App removed.
 func (x *run) mayNot() bool {
-	return scaleset.IsUnauthorized(x.snapshot.Err) || scaleset.IsForbidden(x.snapshot.Err)
+	return github.IsUnauthorized(x.snapshot.Err) || github.IsForbidden(x.snapshot.Err)
 }
 
 // abandon tells that the scale set is left on GitHub.

@@ -28,6 +28,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/connections"
 	"github.com/corral-dev/corral/controllers/runners"
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/kube"
 )
@@ -103,7 +104,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	ctx = scaleset.InTenant(ctx, set.Namespace)
+	ctx = github.InFlow(ctx, req.String())
 	x := &run{Reconciler: r, key: req.NamespacedName, set: set}
 	attempt := r.Begin(set)
 	if err := kube.Unreadable(set); err != nil && set.DeletionTimestamp.IsZero() {
@@ -219,7 +220,7 @@ func (x *run) exist(ctx context.Context) error {
 	v, _ := last.(verification)
 	x.snapshot, _ = x.Sessions.Snapshot(x.key)
 	if v.remote != nil && x.set.Status.ID == v.remote.ID && v.generation == x.set.Generation &&
-		x.Now().Sub(v.at) < verifyInterval && !scaleset.IsNotFound(x.snapshot.Err) {
+		x.Now().Sub(v.at) < verifyInterval && !github.IsNotFound(x.snapshot.Err) {
 		x.remote = v.remote
 		return nil
 	}
@@ -239,7 +240,7 @@ func (x *run) exist(ctx context.Context) error {
 
 func (x *run) group(ctx context.Context) (int64, error) {
 	id, err := x.github.RunnerGroupID(ctx, x.set.Spec.RunnerGroup)
-	if scaleset.IsRunnerGroupNotFound(err) {
+	if github.IsRunnerGroupNotFound(err) {
 		return 0, kube.Stall(v1alpha1.RunnerGroupNotFoundReason,
 			"runner group %q is not there, or GitHubConnection %q may not see it: create it on GitHub, or correct spec.runnerGroup", x.set.Spec.RunnerGroup, x.set.Spec.ConnectionRef.Name)
 	}
@@ -251,7 +252,7 @@ func (x *run) group(ctx context.Context) (int64, error) {
 func (x *run) findOrCreate(ctx context.Context, group int64) (*scaleset.Set, error) {
 	if id := x.set.Status.ID; id != 0 {
 		remote, err := x.github.Get(ctx, id)
-		if err == nil || !scaleset.IsNotFound(err) {
+		if err == nil || !github.IsNotFound(err) {
 			return remote, err
 		}
 	}
@@ -387,16 +388,16 @@ func normalLabels(labels []string) []string {
 // outcome turns GitHub's answers into outcomes: limits and outages are waited for,
 // refusals stall until somebody changes something.
 func outcome(err error) error {
-	if after, away := scaleset.ComeBack(err); away {
-		return kube.Wait(v1alpha1.GitHubUnavailableReason, max(after, connectionRetry), "%s", scaleset.Summary(err))
+	if after, away := github.ComeBack(err); away {
+		return kube.Wait(v1alpha1.GitHubUnavailableReason, max(after, connectionRetry), "%s", github.Summary(err))
 	}
 	switch {
-	case scaleset.IsUnauthorized(err):
-		return kube.Stall(v1alpha1.CredentialsRefusedReason, "%s", scaleset.Summary(err))
-	case scaleset.IsForbidden(err):
-		return kube.Stall(v1alpha1.PermissionMissingReason, "%s", scaleset.Summary(err))
+	case github.IsUnauthorized(err):
+		return kube.Stall(v1alpha1.CredentialsRefusedReason, "%s", github.Summary(err))
+	case github.IsForbidden(err):
+		return kube.Stall(v1alpha1.PermissionMissingReason, "%s", github.Summary(err))
 	case err != nil:
-		return errors.New(scaleset.Summary(err)) // without the request's ids: the same message each time
+		return errors.New(github.Summary(err)) // without the request's ids: the same message each time
 	}
 	return nil
 }

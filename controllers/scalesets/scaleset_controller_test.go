@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/sim/githubsim"
@@ -49,12 +50,12 @@ func (r *registry) Get(string) (*scaleset.Client, bool) { return r.client, !r.go
 
 func newBench(t *testing.T, change ...func(*v1alpha1.ScaleSet)) *bench {
 	t.Helper()
-	github, err := githubsim.Start(githubsim.Options{})
+	sim, err := githubsim.Start(githubsim.Options{})
 	must(t, err)
-	t.Cleanup(github.Close)
-	github.AddToken("t")
-	github.AddOrg("acme")
-	gh, err := scaleset.NewClient(scaleset.Credentials{ConfigURL: github.ConfigURL("acme"), Token: "t"}, scaleset.Options{})
+	t.Cleanup(sim.Close)
+	sim.AddToken("t")
+	sim.AddOrg("acme")
+	gh, err := scaleset.NewClient(github.Credentials{ConfigURL: sim.ConfigURL("acme"), Token: "t"}, github.Options{})
 	must(t, err)
 	scheme := runtime.NewScheme()
 	must(t, clientgoscheme.AddToScheme(scheme))
@@ -70,7 +71,7 @@ func newBench(t *testing.T, change ...func(*v1alpha1.ScaleSet)) *bench {
 		c(set)
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(set).WithStatusSubresource(set).Build()
-	b := &bench{t: t, github: github, now: time.Unix(1_000_000, 0)}
+	b := &bench{t: t, github: sim, now: time.Unix(1_000_000, 0)}
 	b.Reconciler = &Reconciler{
 		Reporter: kube.Reporter{Client: c, Events: events.NewFakeRecorder(100)},
 		Clients:  &registry{client: gh}, Sessions: NewSessions(), Cluster: "here", Now: func() time.Time { return b.now },
@@ -205,12 +206,12 @@ func TestAMissingGroupStallsAndSaysWhatToDo(t *testing.T) {
 
 func TestDroppedLabelsAreSaid(t *testing.T) {
 	b := newBench(t)
-	github, err := githubsim.Start(githubsim.Options{SingleLabel: true, Mode: githubsim.Acquire})
+	sim, err := githubsim.Start(githubsim.Options{SingleLabel: true, Mode: githubsim.Acquire})
 	must(t, err)
-	t.Cleanup(github.Close)
-	github.AddToken("t")
-	github.AddOrg("acme")
-	gh, err := scaleset.NewClient(scaleset.Credentials{ConfigURL: github.ConfigURL("acme"), Token: "t"}, scaleset.Options{})
+	t.Cleanup(sim.Close)
+	sim.AddToken("t")
+	sim.AddOrg("acme")
+	gh, err := scaleset.NewClient(github.Credentials{ConfigURL: sim.ConfigURL("acme"), Token: "t"}, github.Options{})
 	must(t, err)
 	b.Clients.(*registry).client = gh
 	s := b.settle(ready)

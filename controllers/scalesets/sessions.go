@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/scaleset"
 )
 
@@ -89,7 +90,7 @@ func (s *Sessions) Ensure(key, connection types.NamespacedName, c scaleset.Confi
 		delete(s.running, key)
 	}
 	c.Changed = func() { s.wake(key) }
-	ctx, cancel := context.WithCancel(scaleset.InTenant(s.ctx, key.Namespace))
+	ctx, cancel := context.WithCancel(github.InFlow(s.ctx, key.String()))
 	x := &session{listener: scaleset.NewListener(c), client: c.Client, holding: holding{connection, c.Owner, c.SetID}, cancel: cancel, done: make(chan struct{})}
 	s.running[key] = x
 	go func() {

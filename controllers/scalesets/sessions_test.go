@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/scaleset"
 )
 
@@ -39,7 +40,7 @@ func (r refusing) RoundTrip(req *http.Request) (*http.Response, error) {
 func TestOneNamespacesManySessionsGetNoMoreTurnsThanAnothersOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate, got := make(chan struct{}), &woken{}
-		gh, err := scaleset.NewClient(scaleset.Credentials{ConfigURL: "https://github.com/acme", Token: "t"}, scaleset.Options{Parallel: 1, Transport: refusing{gate}})
+		gh, err := scaleset.NewClient(github.Credentials{ConfigURL: "https://github.com/acme", Token: "t"}, github.Options{Parallel: 1, Transport: refusing{gate}})
 		must(t, err)
 		s := NewSessions()
 		must(t, s.States().Start(t.Context(), got))

@@ -23,6 +23,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 const (
@@ -110,7 +111,7 @@ func (x *run) unready(ctx context.Context, field string, dependency *meta.Depend
 	case on.Status.ObservedGeneration != on.Generation:
 		return "has changed and was not looked at since", true, nil
 	case !conditions.IsReady(on):
-		return "is not ready: " + firstLine(conditions.GetMessage(on, v1alpha1.ReadyCondition)), conditions.IsUnknown(on, v1alpha1.ReadyCondition), nil
+		return "is not ready: " + wording.FirstLine(conditions.GetMessage(on, v1alpha1.ReadyCondition)), conditions.IsUnknown(on, v1alpha1.ReadyCondition), nil
 	case x.isTwin(on) && on.Status.LastAppliedRevision != x.revision:
 		return fmt.Sprintf("comes from the same place and has not applied revision %s yet", x.revision), true, nil
 	}
@@ -129,11 +130,6 @@ func (x *run) isTwin(on *v1alpha1.PoolSource) bool {
 	}
 	mine, theirs := x.source.Spec.Git, on.Spec.Git
 	return theirs != nil && mine.URL == theirs.URL && equality.Semantic.DeepEqual(mine.GetRef(), theirs.GetRef())
-}
-
-func firstLine(text string) string {
-	line, _, _ := strings.Cut(text, "\n")
-	return line
 }
 
 // circle returns the way from the source back to itself over one it depends on, as "a → b → a".

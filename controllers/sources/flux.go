@@ -21,9 +21,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/clip"
 	"github.com/corral-dev/corral/internal/fluxsource"
 	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // +kubebuilder:rbac:groups=source.toolkit.fluxcd.io,resources=gitrepositories;ocirepositories;buckets;externalartifacts,verbs=get;list;watch
@@ -139,7 +139,7 @@ func causeOf(object fluxSource) string {
 	if ready == nil || ready.Message == "" {
 		return ""
 	}
-	return fmt.Sprintf(": %s: %s", ready.Reason, clip.Bytes(ready.Message, maxCause))
+	return fmt.Sprintf(": %s: %s", ready.Reason, wording.Truncate(ready.Message, maxCause))
 }
 
 // fetchArtifact reads the artifact that was resolved.

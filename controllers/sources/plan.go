@@ -16,10 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/clip"
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/kube"
-	"github.com/corral-dev/corral/internal/prune"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // Kinds that a source may apply.
@@ -159,7 +158,7 @@ func (x *run) decide(ctx context.Context) error {
 		return nil
 	}
 	if allowed != "" {
-		why += fmt.Sprintf(". %s names %s, not this revision", v1alpha1.AllowPruneAnnotation, shellWord(clip.Runes(allowed, 100)))
+		why += fmt.Sprintf(". %s names %s, not this revision", v1alpha1.AllowPruneAnnotation, shellWord(wording.TruncateRunes(allowed, 100)))
 	}
 	return kube.Stall(v1alpha1.PruneRefusedReason, "%s\n%s. If this is meant: kubectl annotate poolsource -n %s %s --overwrite %s=%s",
 		why, x.notApplied(), x.source.Namespace, x.source.Name, v1alpha1.AllowPruneAnnotation, shellWord(x.revision))
@@ -177,7 +176,7 @@ func shellWord(text string) string {
 
 // tooMuch says why the plan removes too many pools; it is empty when the plan may go ahead.
 func (p plan) tooMuch() string {
-	return prune.TooMuch(len(poolsOf(p.held)), poolsOf(p.remove), p.pools)
+	return compile.RemovesTooMany(len(poolsOf(p.held)), poolsOf(p.remove), p.pools)
 }
 
 // allows says whether an annotation names a revision, in full or by its commit alone.
@@ -203,18 +202,11 @@ func (p plan) summary() string {
 	for _, o := range p.apply {
 		n[idOf(o).kind]++
 	}
-	words := plural(n[poolKind], "pool", "pools") + ", " + plural(n[connectionKind], "connection", "connections")
+	words := wording.Count(n[poolKind], "pool") + ", " + wording.Count(n[connectionKind], "connection")
 	if n[policyKind] > 0 {
-		words += ", " + plural(n[policyKind], "policy", "policies")
+		words += ", " + wording.Count(n[policyKind], "policy")
 	}
 	return words
-}
-
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }
 
 func setOf(ids []id) map[id]bool {

@@ -17,8 +17,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/clip"
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // maxReported bounds how much of a condition's message a check run quotes, in bytes.
@@ -118,7 +119,7 @@ func (v verdict) report(source *v1alpha1.PoolSource, cluster string) rest.Commit
 
 // quoted is a text that Markdown shows as it is, whatever stands in it.
 func quoted(text string) string {
-	text = clip.Bytes(text, maxReported)
+	text = wording.Truncate(text, maxReported)
 	fence := "```"
 	for strings.Contains(text, fence) {
 		fence += "`"
@@ -136,7 +137,7 @@ func shortName(cluster string) string {
 
 // repositoryOf returns the OWNER/NAME that a URL of a Git repository stands for, if the connection's URL covers it.
 func repositoryOf(repository, connection string) (string, error) {
-	target, err := rest.ParseURL(connection)
+	target, err := github.ParseURL(connection)
 	if err != nil {
 		return "", fmt.Errorf("the connection's URL: %w", err)
 	}
@@ -167,11 +168,11 @@ func hostOf(location *url.URL) string {
 }
 
 // covered returns an error unless a repository is of what a connection is to.
-func covered(target rest.Target, owner, name string) error {
-	if target.Scope == rest.Enterprise {
+func covered(target github.Target, owner, name string) error {
+	if target.Scope == github.Enterprise {
 		return fmt.Errorf("the connection is to the %s, which has no repositories; name one to the organization %.100s or to the repository", target, owner)
 	}
-	if !strings.EqualFold(owner, target.Owner) || target.Scope == rest.Repository && !strings.EqualFold(name, target.Name) {
+	if !strings.EqualFold(owner, target.Owner) || target.Scope == github.Repository && !strings.EqualFold(name, target.Name) {
 		return fmt.Errorf("%.200s is not covered by the connection, which is to the %s", owner+"/"+name, target)
 	}
 	return nil

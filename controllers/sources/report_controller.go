@@ -19,8 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
-	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/kube"
 )
 
@@ -126,14 +126,14 @@ func (r *Teller) tell(ctx context.Context, source *v1alpha1.PoolSource, v verdic
 	if err != nil {
 		return err
 	}
-	github, serving := r.GitHub(key)
+	gh, serving := r.GitHub(key)
 	if !serving {
 		return fmt.Errorf("%w: GitHubConnection %s is not in use", errNotYet, key.Name)
 	}
 	if all := r.Sources.diagnosticsOf(client.ObjectKeyFromObject(source), v.revision); len(v.diagnostics) > 0 && len(all) > 0 {
 		v.diagnostics = all
 	}
-	return github.ReportCommit(rest.InFlow(ctx, source.Namespace+"/"+source.Name), name, v.commit, v.report(source, r.Cluster))
+	return gh.ReportCommit(github.InFlow(ctx, source.Namespace+"/"+source.Name), name, v.commit, v.report(source, r.Cluster))
 }
 
 // repository is the URL of what a source reads.
@@ -160,7 +160,7 @@ func (r *Teller) failed(ctx context.Context, source *v1alpha1.PoolSource, v verd
 	if errors.Is(err, errNotYet) {
 		return ctrl.Result{RequeueAfter: reportRetry}, nil
 	}
-	if after, away := scaleset.ComeBack(err); away {
+	if after, away := github.ComeBack(err); away {
 		reportsTotal.WithLabelValues("delayed").Inc()
 		return ctrl.Result{RequeueAfter: max(after, reportRetry)}, nil
 	}

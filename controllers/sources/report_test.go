@@ -20,8 +20,8 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
-	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/gitsource"
 )
 
@@ -29,13 +29,13 @@ import (
 func commit(digit string) string { return strings.Repeat(digit, 40) }
 
 // told is what GitHub was told, as REPOSITORY STATE TITLE ANNOTATIONS.
-type github struct {
+type fakeGitHub struct {
 	told []string
 	err  error
 	last rest.CommitReport
 }
 
-func (g *github) ReportCommit(_ context.Context, repository, sha string, r rest.CommitReport) error {
+func (g *fakeGitHub) ReportCommit(_ context.Context, repository, sha string, r rest.CommitReport) error {
 	if g.err != nil {
 		return g.err
 	}
@@ -47,7 +47,7 @@ func (g *github) ReportCommit(_ context.Context, repository, sha string, r rest.
 // teller is a world whose source tells GitHub, and a clock.
 type teller struct {
 	*world
-	*github
+	*fakeGitHub
 	teller *Teller
 	now    time.Time
 }
@@ -57,10 +57,10 @@ func newTeller(t *testing.T, objects ...client.Object) *teller {
 	connection := &v1alpha1.GitHubConnection{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "acme"}, Spec: v1alpha1.GitHubConnectionSpec{URL: "https://github.com/acme"},
 	}
-	x := &teller{world: newWorld(t, append(objects, connection)...), github: &github{}, now: time.Unix(1_000_000, 0)}
+	x := &teller{world: newWorld(t, append(objects, connection)...), fakeGitHub: &fakeGitHub{}, now: time.Unix(1_000_000, 0)}
 	x.teller = &Teller{
 		Reporter: x.reconciler.Reporter, Live: x.client, Cluster: "4f9c1a52-7f0e-4d7a-9d3b-0c3f6a1e2b3c", Sources: x.reconciler,
-		GitHub: func(key types.NamespacedName) (Commits, bool) { return x.github, key.String() == "ci/acme" },
+		GitHub: func(key types.NamespacedName) (Commits, bool) { return x.fakeGitHub, key.String() == "ci/acme" },
 		Now:    func() time.Time { return x.now },
 	}
 	x.reconciler.isTold = true
@@ -105,7 +105,7 @@ func TestGitHubIsToldOfEachRevisionOnce(t *testing.T) {
 		"acme/pools aaa failure pools.cue:1:1: pools.linux: conflicting values 30",
 		"acme/pools bbb failure there are no pools 0",
 	}
-	if diff := cmp.Diff(want, x.github.told); diff != "" {
+	if diff := cmp.Diff(want, x.fakeGitHub.told); diff != "" {
 		t.Error(diff)
 	}
 	if x.last.Name != "corral/4f9c1a52/ci/us" || !strings.Contains(x.last.Summary, "Revision `main@sha1:"+commit("b")+"` of PoolSource `ci/us` was refused") {
@@ -141,8 +141,8 @@ func TestWhatIsNoFaultOfACommitIsNotTold(t *testing.T) {
 	x := newTeller(t, us(onGitHub))
 	x.err0(gitsource.ErrTimeout)
 	x.sync()
-	if len(x.github.told) > 0 {
-		t.Errorf("told %v", x.github.told)
+	if len(x.fakeGitHub.told) > 0 {
+		t.Errorf("told %v", x.fakeGitHub.told)
 	}
 }
 
@@ -166,14 +166,14 @@ func TestARefusalOfGitHubIsSaidOnceAndBlocksNothing(t *testing.T) {
 	if said != 1 {
 		t.Errorf("said %d times", said)
 	}
-	x.err = scaleset.NewError(scaleset.KindUnavailable, "telling", 502, 0, "", nil)
+	x.err = github.NewError(github.KindUnavailable, "telling", 502, 0, "", nil)
 	if after := x.sync().RequeueAfter; after < reportRetry {
 		t.Errorf("tried again after %s", after)
 	}
 	x.err = nil
 	x.sync()
-	if len(x.github.told) != 1 {
-		t.Errorf("told %v", x.github.told)
+	if len(x.fakeGitHub.told) != 1 {
+		t.Errorf("told %v", x.fakeGitHub.told)
 	}
 }
 

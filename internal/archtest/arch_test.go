@@ -1,8 +1,6 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package archtest holds the fence that linters can't see: what packages reach
-// through others.
 package archtest
 
 import (
@@ -13,15 +11,6 @@ import (
 )
 
 const module = "github.com/corral-dev/corral/"
-
-// pure packages decide on values.
-var pure = []string{"internal/compile", "internal/demand", "internal/explain", "internal/jobmatch", "internal/podspec", "internal/policy", "internal/poolstatus", "internal/reservation", "internal/rollout", "internal/scaling", "internal/schedule"}
-
-// meeting are pure packages in which the others meet, beside controllers.
-var meeting = []string{"internal/review"}
-
-// leaves are small packages that others share. They reach nothing of this module.
-var leaves = []string{"internal/clip", "internal/memfs", "internal/prune", "internal/silence", "internal/wallclock", "internal/yamldoc"}
 
 // deps lists all that a package reaches.
 func deps(t *testing.T, pkg string) []string {
@@ -38,16 +27,16 @@ func TestPurePackagesReachNoClient(t *testing.T) {
 		"k8s.io/client-go", "sigs.k8s.io/controller-runtime", "github.com/actions/scaleset",
 		"github.com/google/go-github", "github.com/go-git", module + "internal/kube", module + "controllers",
 	}
-	for _, pkg := range slices.Concat([]string{"apis/v1alpha1"}, pure, meeting, leaves) {
+	for _, pkg := range slices.Concat(Shared.Packages, Pure.Packages, Review.Packages) {
 		t.Run(pkg, func(t *testing.T) { reachesNone(t, pkg, never) })
 	}
 }
 
 func TestPurePackagesMeetOnlyThroughValuesOfTheAPI(t *testing.T) {
-	for _, pkg := range pure {
+	for _, pkg := range Pure.Packages {
 		var others []string
-		for _, other := range pure {
-			if other != pkg {
+		for _, other := range Pure.Packages {
+			if other != pkg && other != "apis/v1alpha1" {
 				others = append(others, module+other)
 			}
 		}
@@ -55,14 +44,32 @@ func TestPurePackagesMeetOnlyThroughValuesOfTheAPI(t *testing.T) {
 	}
 }
 
-func TestLeavesReachNothingOfOurs(t *testing.T) {
-	for _, pkg := range leaves {
+func TestSharedPackagesReachNothingOfOurs(t *testing.T) {
+	for _, pkg := range Shared.Packages {
 		for _, dep := range deps(t, pkg) {
 			if strings.HasPrefix(dep, module) && dep != module+pkg {
 				t.Errorf("%s reaches %s", pkg, dep)
 			}
 		}
 	}
+}
+
+func TestEachPackageHasALayer(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "list", module+"apis/...", module+"internal/...").CombinedOutput()
+	if err != nil {
+		t.Fatalf("listing packages: %v\n%s", err, out)
+	}
+	for _, pkg := range strings.Fields(string(out)) {
+		within := func(layered string) bool { return strings.HasPrefix(pkg+"/", module+layered+"/") }
+		if !slices.ContainsFunc(Layers, func(l Layer) bool { return slices.ContainsFunc(l.Packages, within) }) {
+			t.Errorf("%s is in no layer", pkg)
+		}
+	}
+}
+
+func TestTheTwoClientsOfGitHubDontKnowEachOther(t *testing.T) {
+	reachesNone(t, "internal/github/rest", []string{module + "internal/github/scaleset"})
+	reachesNone(t, "internal/github/scaleset", []string{module + "internal/github/rest"})
 }
 
 func TestTheShippedBinaryHoldsNoSimulatedWorld(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/wallclock"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // calendarReport is the output of calendar.
@@ -262,7 +263,7 @@ func (p *calendarPool) writeText(w io.Writer) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "  FROM\tMIN\tIDLE\tMAX\tWHY")
 	for _, q := range p.Periods {
-		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\n", q.from.Format("Mon 2006-01-02 15:04 MST"), number(q.Min), number(q.Idle), number(q.Max), q.why())
+		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\n", q.from.Format("Mon 2006-01-02 15:04 MST"), wording.Max(q.Min), wording.Max(q.Idle), wording.Max(q.Max), q.why())
 	}
 	if err := table.Flush(); err != nil {
 		return fmt.Errorf("writing the calendar: %w", err)

@@ -15,8 +15,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/clip"
 	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/wording"
 	"github.com/corral-dev/corral/internal/worker"
 )
 
@@ -109,7 +109,7 @@ func compileTree(ctx context.Context, compiler *worker.Compiler, t tree, options
 
 // shown names a file of a tree as seen from the current folder, in one line.
 func shown(root, file string) string {
-	return clip.Visible(filepath.ToSlash(relative(filepath.Join(root, filepath.FromSlash(file)))), "")
+	return wording.Escape(filepath.ToSlash(relative(filepath.Join(root, filepath.FromSlash(file)))), "")
 }
 
 // locate returns the closest folder at or above folder with a CUE module, or else
@@ -155,14 +155,7 @@ func printDiagnostics(w io.Writer, diagnostics []v1alpha1.Diagnostic) {
 
 // problems is the error of a command that found some.
 func problems(diagnostics []v1alpha1.Diagnostic) error {
-	return errors.New(count(len(diagnostics), "problem"))
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return errors.New(wording.Count(len(diagnostics), "problem"))
 }
 
 // qualified names an object, with its namespace if it has one.

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // difference collects where an answer is another than expected, as lines of a diff.
@@ -25,7 +27,7 @@ func (d *difference) differ(field, want, got string) {
 
 func (d *difference) number(field string, want *int32, got int32) {
 	if want != nil && *want != got {
-		d.differ(field, number(*want), number(got))
+		d.differ(field, wording.Max(*want), wording.Max(got))
 	}
 }
 
@@ -180,14 +182,14 @@ func (want boundExpectation) among(bounds []bound) bool {
 func (want boundExpectation) String() string {
 	value := ""
 	if want.Value != nil {
-		value = number(*want.Value)
+		value = wording.Max(*want.Value)
 	}
 	return parts("field", want.Field, "value", value, "reason", want.Reason, "rule", want.Rule, "policy", want.Policy)
 }
 
 // String tells what a rule bounds, to what, and why.
 func (b bound) String() string {
-	return fmt.Sprintf("%s %s → %s: %s (rule %s)", b.Field, number(b.Declared), number(b.Value), b.Reason, b.Rule.full())
+	return fmt.Sprintf("%s %s → %s: %s (rule %s)", b.Field, wording.Max(b.Declared), wording.Max(b.Value), b.Reason, b.Rule.full())
 }
 
 // among says whether one of the verdicts is as expected.

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
-	"github.com/corral-dev/corral/internal/clip"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // Run runs the command line and tells its error. It returns the exit code. What is written has nothing in it that acts on a terminal:
@@ -40,7 +40,7 @@ var workflowCommand = regexp.MustCompile(`(?m)^([ \t]*):(:)`)
 
 // Write implements io.Writer.
 func (v visible) Write(p []byte) (int, error) {
-	text := clip.Visible(string(p), "\n\t")
+	text := wording.Escape(string(p), "\n\t")
 	if v.plain {
 		text = workflowCommand.ReplaceAllString(text, `$1\u003a$2`)
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/review"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // Live reads pools as they are in a cluster, for `corral review --live`.
@@ -220,9 +221,9 @@ func (o *reviewOptions) judge(r *review.Result) error {
 	case r.Verdict == review.Broken:
 		return fmt.Errorf("%s: %w", r.Problem(), problems(r.Head.Diagnostics))
 	case r.Verdict == review.Denied && slices.ContainsFunc(r.Pools, failedAt):
-		return fmt.Errorf("%d of %s %w, or not decided because a policy failed", r.Summary.Denied, count(r.Head.Pools, "pool"), ErrDenied)
+		return fmt.Errorf("%d of %s %w, or not decided because a policy failed", r.Summary.Denied, wording.Count(r.Head.Pools, "pool"), ErrDenied)
 	case r.Verdict == review.Denied:
-		return fmt.Errorf("%d of %s %w", r.Summary.Denied, count(r.Head.Pools, "pool"), ErrDenied)
+		return fmt.Errorf("%d of %s %w", r.Summary.Denied, wording.Count(r.Head.Pools, "pool"), ErrDenied)
 	case o.exitCode && r.HasChanges():
 		return ErrChanged
 	}

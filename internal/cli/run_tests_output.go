@@ -14,6 +14,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/report"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 const noTests = "no tests found: name Rego tests NAME_test.rego, with rules test_…, and scenarios NAME.scenario.yaml"
@@ -49,7 +50,7 @@ func (r *testReport) writeText(stdout, stderr io.Writer) {
 				t.write(stdout)
 			}
 		}
-		fmt.Fprintf(stdout, "%-4s  %s  %s  %.3fs\n", s.verdict(), s.Name, count(len(s.Tests), "test"), s.seconds())
+		fmt.Fprintf(stdout, "%-4s  %s  %s  %.3fs\n", s.verdict(), s.Name, wording.Count(len(s.Tests), "test"), s.seconds())
 	}
 	if r.Coverage != nil {
 		r.Coverage.write(stdout)

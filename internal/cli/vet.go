@@ -17,6 +17,7 @@ import (
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/report"
 	"github.com/corral-dev/corral/internal/review"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // vetReport is the output of vet.
@@ -201,9 +202,9 @@ func (r *vetReport) err() error {
 	case denied == 0:
 		return nil
 	case failed:
-		return fmt.Errorf("%d of %s %w, or not decided because a policy failed", denied, count(len(r.Pools), "pool"), ErrDenied)
+		return fmt.Errorf("%d of %s %w, or not decided because a policy failed", denied, wording.Count(len(r.Pools), "pool"), ErrDenied)
 	}
-	return fmt.Errorf("%d of %s %w", denied, count(len(r.Pools), "pool"), ErrDenied)
+	return fmt.Errorf("%d of %s %w", denied, wording.Count(len(r.Pools), "pool"), ErrDenied)
 }
 
 func (r *vetReport) write(c *cobra.Command, f *format) error {
@@ -235,7 +236,7 @@ func (r *vetReport) writeText(stdout, stderr io.Writer) error {
 	if r.err() != nil {
 		return nil
 	}
-	text := fmt.Sprintf("ok: %s, %s", count(r.Objects["RunnerPool"], "pool"), count(r.Objects["GitHubConnection"], "connection"))
+	text := fmt.Sprintf("ok: %s, %s", wording.Count(r.Objects["RunnerPool"], "pool"), wording.Count(r.Objects["GitHubConnection"], "connection"))
 	switch n := len(r.Policies); n {
 	case 0:
 	case 1:

@@ -14,8 +14,8 @@ import (
 	"strings"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/clip"
 	"github.com/corral-dev/corral/internal/memfs"
+	"github.com/corral-dev/corral/internal/wording"
 	"github.com/corral-dev/corral/schema"
 )
 
@@ -192,7 +192,7 @@ func isLink(info fs.FileInfo) bool { return info.Mode()&fs.ModeSymlink != 0 }
 
 // read adds one file to m.
 func (g *gatherer) read(m *module, name string) error {
-	if shown := clip.Visible(name, ""); shown != name {
+	if shown := wording.Escape(name, ""); shown != name {
 		return g.refuse(shown, "control characters in the name; rename the file or its folder")
 	}
 	info, err := fs.Lstat(g.fsys, name)

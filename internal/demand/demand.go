@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/clip"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // MostJobs is the largest number that a signal may tell of: as many as the largest max that a pool may declare. A source that lies
@@ -93,7 +93,7 @@ type Demand struct {
 func Combine(in Input) Demand {
 	d := Demand{Known: len(in.Readings) == 0, Jobs: min(max(0, in.Busy), MostJobs)}
 	if d.Jobs > 0 {
-		d.Reason = plural(d.Jobs, "runner has a job", "runners have a job")
+		d.Reason = wording.Count(d.Jobs, "busy runner")
 	}
 	before := make(map[string]v1alpha1.DemandStatus, len(in.Before))
 	for _, s := range in.Before {
@@ -124,7 +124,7 @@ func (d *Demand) add(s Signal, before map[string]v1alpha1.DemandStatus) {
 	}
 	d.Held = d.Held || s.Held
 	s.Jobs, s.Total, s.Idle = bounded(s.Jobs), bounded(s.Total), bounded(s.Idle)
-	s.Reason = clip.Bytes(s.Reason, maxReason)
+	s.Reason = wording.Truncate(s.Reason, maxReason)
 	why := fmt.Sprintf("%s: %s", s.Name, s.Reason)
 	if s.Jobs != nil && (*s.Jobs > d.Jobs || d.Reason == "") {
 		d.Jobs, d.Reason = *s.Jobs, why
@@ -178,13 +178,6 @@ func joined(a, b string) string {
 		return a
 	}
 	return a + "; " + b
-}
-
-func plural(n int32, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }
 
 // atMost is n as a number of jobs, and whether that is more than is taken in.

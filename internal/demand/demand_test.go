@@ -44,7 +44,7 @@ func TestCombine(t *testing.T) {
 		},
 		"jobs are no fewer than the runners with one": {
 			in:   demand.Input{Readings: []demand.Reading{known(jobs("webhook", 1, "1 job"))}, Busy: 4},
-			want: demand.Demand{Known: true, Jobs: 4, Reason: "4 runners have a job"},
+			want: demand.Demand{Known: true, Jobs: 4, Reason: "4 busy runners"},
 		},
 		"none is said to be none": {
 			in:   demand.Input{Readings: []demand.Reading{known(jobs("webhook", 0, "no jobs"))}},

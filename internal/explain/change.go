@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // remedies say what to do by the reason of Ready.
@@ -115,7 +116,7 @@ func denialWords(d v1alpha1.PolicyFinding) string {
 	if says == "" {
 		says = d.Message
 	}
-	return fmt.Sprintf("%s: %s. It is denied by %s.", what, strings.TrimSuffix(says, "."), d.Rule.String())
+	return fmt.Sprintf("%s: %s. It is denied by %s.", what, strings.TrimSuffix(says, "."), d.Rule)
 }
 
 // bounds say what would change the limits.
@@ -160,7 +161,7 @@ func (f *PoolFacts) useless(b v1alpha1.LimitBound, l *v1alpha1.DecidedLimits) st
 	if b.Value > b.Declared {
 		words = fmt.Sprintf("Lowering spec.scale.%s below %d is of no use", b.Field, b.Value)
 	}
-	words += fmt.Sprintf(": the rule %s bounds it", b.Rule.String())
+	words += fmt.Sprintf(": the rule %s bounds it", b.Rule)
 	if l.Until != nil && l.Until.After(f.Now) {
 		words += fmt.Sprintf(", and is asked again at %s at the latest", stamp(l.Until.Time))
 	}
@@ -189,7 +190,7 @@ func (f *PoolFacts) starting() []string {
 			}
 		}
 		if n > 0 {
-			all = append(all, fmt.Sprintf("%s %s (%s): %s", count(n, "runner"), stuck(n), with(string(cause), says), causes[cause]))
+			all = append(all, fmt.Sprintf("%s %s (%s): %s", wording.Count(n, "runner"), stuck(n), with(string(cause), says), causes[cause]))
 		}
 	}
 	return all

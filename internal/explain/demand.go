@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // Demand is what tells a pool of jobs, where that isn't its scale set alone.
@@ -176,13 +177,13 @@ func (s *Source) title() string {
 func (s *Source) words() string {
 	var parts []string
 	if s.Jobs != nil {
-		parts = append(parts, count(*s.Jobs, "job"))
+		parts = append(parts, wording.Count(*s.Jobs, "job"))
 	}
 	if s.Total != nil {
-		parts = append(parts, count(*s.Total, "runner")+" in total")
+		parts = append(parts, wording.Count(*s.Total, "runner")+" in total")
 	}
 	if s.Idle != nil {
-		parts = append(parts, count(*s.Idle, "idle runner")+" more")
+		parts = append(parts, wording.Count(*s.Idle, "idle runner")+" more")
 	}
 	words := strings.Join(parts, ", ")
 	switch {
@@ -240,7 +241,7 @@ func (a *PoolAnswer) observed(p *page) {
 		return
 	}
 	if o.Actual != nil && o.Busy != nil {
-		p.line(2, "GitHub has %s for its labels, whoever made them, %d of them with a job.", count(*o.Actual, "runner"), *o.Busy)
+		p.line(2, "GitHub has %s for its labels, whoever made them, %d of them with a job.", wording.Count(*o.Actual, "runner"), *o.Busy)
 	}
 	p.line(2, "Difference: %s.", o.Difference)
 }

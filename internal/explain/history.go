@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/clip"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // HistoryKey is the key of the ConfigMap that holds a pool's history.
@@ -252,6 +252,6 @@ func (e *Entry) cut() {
 		}
 	}
 	for _, t := range texts {
-		*t = clip.Bytes(*t, maxText)
+		*t = wording.Truncate(*t, maxText)
 	}
 }

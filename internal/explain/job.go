@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // Scopes of a Connection.
@@ -250,11 +251,11 @@ func (f *PoolFacts) situation() (open bool, words string) {
 	case d.Announced == 0:
 		return false, "takes in no jobs: " + d.Reason
 	case s.Jobs >= d.Announced:
-		return false, fmt.Sprintf("is full: it has %s of the %d that it takes in", count(s.Jobs, "job"), d.Announced) + f.maxWords()
+		return false, fmt.Sprintf("is full: it has %s of the %d that it takes in", wording.Count(s.Jobs, "job"), d.Announced) + f.maxWords()
 	}
-	words = fmt.Sprintf("has %s and room for any number", count(s.Jobs, "job"))
+	words = fmt.Sprintf("has %s and room for any number", wording.Count(s.Jobs, "job"))
 	if d.Announced != v1alpha1.UnboundedMax {
-		words = fmt.Sprintf("has %s and room for %d more", count(s.Jobs, "job"), d.Announced-s.Jobs)
+		words = fmt.Sprintf("has %s and room for %d more", wording.Count(s.Jobs, "job"), d.Announced-s.Jobs)
 	}
 	if waiting := s.Jobs - s.Runners.Busy; waiting > 0 {
 		words += fmt.Sprintf("; %d without a runner yet (%s)", waiting, runnersWords(s.Runners))
@@ -277,11 +278,11 @@ func (f *PoolFacts) capacity(why string) (open bool, words string) {
 	case d.Announced == 0:
 		return false, "starts no runners: " + d.Reason
 	case max(s.Jobs, d.Desired) >= d.Announced:
-		return false, fmt.Sprintf("has all the runners that it may have: %s for %s", number(d.Announced), count(s.Jobs, "job")) + f.maxWords()
+		return false, fmt.Sprintf("has all the runners that it may have: %s for %s", number(d.Announced), wording.Count(s.Jobs, "job")) + f.maxWords()
 	}
-	words = fmt.Sprintf("knows of %s, is to have %s and may have any number", count(s.Jobs, "job"), count(d.Desired, "runner"))
+	words = fmt.Sprintf("knows of %s, is to have %s and may have any number", wording.Count(s.Jobs, "job"), wording.Count(d.Desired, "runner"))
 	if d.Announced != v1alpha1.UnboundedMax {
-		words = fmt.Sprintf("knows of %s, is to have %s and may have %d", count(s.Jobs, "job"), count(d.Desired, "runner"), d.Announced)
+		words = fmt.Sprintf("knows of %s, is to have %s and may have %d", wording.Count(s.Jobs, "job"), wording.Count(d.Desired, "runner"), d.Announced)
 	}
 	words += fmt.Sprintf(" (it has %s)", runnersWords(s.Runners))
 	if why != "" {
@@ -298,7 +299,7 @@ func (f *PoolFacts) maxWords() string {
 	}
 	for _, b := range d.Limits.Bounds {
 		if b.Field == "max" {
-			return fmt.Sprintf(". Its max is %d, declared %s, by the rule %s", b.Value, number(b.Declared), with(b.Rule.String(), b.Reason))
+			return fmt.Sprintf(". Its max is %d, declared %s, by the rule %s", b.Value, number(b.Declared), b.Rule.Says(b.Reason))
 		}
 	}
 	words := fmt.Sprintf(". Its max is %s", number(d.Limits.Max))
@@ -350,7 +351,7 @@ func (a *JobAnswer) waits(fit []Candidate) string {
 
 // foundWords say that runners here have jobs of the run.
 func (a *JobAnswer) foundWords() string {
-	jobs := count(int32(len(a.Found)), "job") //nolint:gosec // far below
+	jobs := wording.Count(int32(len(a.Found)), "job") //nolint:gosec // far below
 	if a.JobID == 0 {
 		return fmt.Sprintf("Runners here have %s of this run.", jobs)
 	}

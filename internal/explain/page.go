@@ -10,6 +10,7 @@ import (
 	"unicode"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // page is text under way. What others wrote can't break out of its place in it.
@@ -92,14 +93,6 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d.Hours())/24)
 }
 
-// count writes a number and its noun.
-func count(n int32, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
-
 // number writes a limit.
 func number(n int32) string {
 	if n == v1alpha1.UnboundedMax {
@@ -116,7 +109,7 @@ func capacity(n int32) string {
 	case v1alpha1.UnboundedMax:
 		return "any number of jobs"
 	}
-	return "up to " + count(n, "job") + " in total"
+	return "up to " + wording.Count(n, "job") + " in total"
 }
 
 // room writes how many runners a pool may have that is told of jobs by others.

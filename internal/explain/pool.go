@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // recent is how many entries of the history an answer about now has.
@@ -198,7 +199,7 @@ func (f *PoolFacts) held() []Held {
 		held = append(held, Held{What: "update", Reason: with("from "+u.From+" to "+u.To, u.Reason), Since: &u.Since})
 	}
 	if d := s.Decision; d != nil && d.Waiting > 0 {
-		held = append(held, Held{What: "intake", Reason: count(d.Waiting, "accepted job") + " wait, because a policy bounds the pool hard", Since: &d.Time})
+		held = append(held, Held{What: "intake", Reason: wording.Count(d.Waiting, "accepted job") + " wait, because a policy bounds the pool hard", Since: &d.Time})
 	}
 	return held
 }
@@ -256,9 +257,9 @@ func (a *PoolAnswer) numbers(p *page) {
 		has = "It had"
 	}
 	if a.Mode == v1alpha1.Observe && a.Runners.Total == 0 {
-		p.line(0, "It knows of %s, and starts no runners: it only observes.", count(a.Jobs, "job"))
+		p.line(0, "It knows of %s, and starts no runners: it only observes.", wording.Count(a.Jobs, "job"))
 	} else {
-		p.line(0, "%s %s and %s.", has, count(a.Jobs, "job"), runnersWords(a.Runners))
+		p.line(0, "%s %s and %s.", has, wording.Count(a.Jobs, "job"), runnersWords(a.Runners))
 	}
 	if d == nil {
 		p.line(0, "Nothing was decided on it yet: it starts no runners and takes in no jobs.")
@@ -274,7 +275,7 @@ func (a *PoolAnswer) numbers(p *page) {
 // target says how many runners it is to have, and what it takes in.
 func (a *PoolAnswer) target() string {
 	d := a.Decision
-	runners := count(d.Desired, "runner")
+	runners := wording.Count(d.Desired, "runner")
 	switch {
 	case a.Mode == v1alpha1.Observe:
 		return fmt.Sprintf("It would have %s%s.", runners, room(d.Announced))
@@ -289,7 +290,7 @@ func (a *PoolAnswer) target() string {
 }
 
 func runnersWords(c v1alpha1.RunnerCounts) string {
-	words := count(c.Total, "runner")
+	words := wording.Count(c.Total, "runner")
 	var parts []string
 	for _, s := range []struct {
 		n    int32
@@ -326,7 +327,7 @@ func (a *PoolAnswer) limits(p *page) {
 	for _, l := range a.Limits {
 		p.line(2, "%-4s  %s%s", l.Field, number(l.Decided), l.origin())
 		for _, b := range l.Rules {
-			p.line(8, "%s by %s", number(b.Value), with(b.Rule.String(), b.Reason))
+			p.line(8, "%s by %s", number(b.Value), b.Rule.Says(b.Reason))
 		}
 		switch {
 		case l.Added:
@@ -396,7 +397,7 @@ func (a *PoolAnswer) template(p *page) {
 				path = "spec.template." + f.Path + ": "
 			}
 			p.line(2, "%s: %s%s", kind, path, f.Message)
-			p.line(6, "by %s", f.Rule.String())
+			p.line(6, "by %s", f.Rule)
 			if f.Remediation != "" {
 				p.line(6, "to do: %s", f.Remediation)
 			}

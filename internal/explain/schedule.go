@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // Schedule is what schedules make of a pool's numbers.
@@ -129,7 +130,7 @@ func (a *PoolAnswer) schedule(p *page) {
 		p.line(2, "The controller has not looked at its schedules yet.")
 		return
 	case len(s.Holding) == 0:
-		p.line(2, "None of its %s holds: the numbers are those of spec.scale.", count(int32(s.Declared), "schedule")) //nolint:gosec // at most 32
+		p.line(2, "None of its %s holds: the numbers are those of spec.scale.", wording.Count(int32(s.Declared), "schedule")) //nolint:gosec // at most 32
 	}
 	for _, h := range s.Holding {
 		p.line(2, "%s holds: %s", h.Name, h.words())

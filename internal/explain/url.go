@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/corral-dev/corral/internal/clip"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // JobURL is where GitHub shows a job, or a whole workflow run.
@@ -35,7 +35,7 @@ func ParseJobURL(raw string) (JobURL, error) {
 			return JobURL{Host: hostOf(u.Host), Owner: parts[1], Name: parts[2], RunID: number64(parts[3]), JobID: number64(parts[4])}, nil
 		}
 	}
-	return JobURL{}, fmt.Errorf("%q is no job: want https://HOST/OWNER/REPO/actions/runs/RUN_ID or the same with /job/JOB_ID", clip.Bytes(raw, maxText))
+	return JobURL{}, fmt.Errorf("%q is no job: want https://HOST/OWNER/REPO/actions/runs/RUN_ID or the same with /job/JOB_ID", wording.Truncate(raw, maxText))
 }
 
 // number64 reads digits that fit; 0 for none.

@@ -24,7 +24,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/corral-dev/corral/internal/silence"
+	"github.com/corral-dev/corral/internal/neterr"
 )
 
 // What can be wrong with an artifact. Every error of this package that has one of these causes wraps it.
@@ -177,5 +177,5 @@ func explain(ctx context.Context, host string, err error) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
-	return fmt.Errorf("%w: %s: %s", ErrUnavailable, host, silence.Words(err))
+	return fmt.Errorf("%w: %s: %s", ErrUnavailable, host, neterr.Describe(err))
 }

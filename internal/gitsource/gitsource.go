@@ -20,7 +20,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/storer"
 	"github.com/go-git/go-git/v5/plumbing/transport"
 
-	"github.com/corral-dev/corral/internal/silence"
+	"github.com/corral-dev/corral/internal/neterr"
 )
 
 // What can be wrong with a source. Every error of this package that has one of
@@ -322,7 +322,7 @@ func explain(ctx context.Context, err error) error {
 	case errors.Is(err, transport.ErrEmptyRemoteRepository):
 		return fmt.Errorf("%w: the repository is empty; push a first commit", ErrRefNotFound)
 	}
-	said := silence.Words(err)
+	said := neterr.Describe(err)
 	if unknown := (x509.UnknownAuthorityError{}); errors.As(err, &unknown) {
 		said += "; put the authority's certificate under ca.crt into the Secret of spec.git.secretRef"
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/object"
 	"github.com/go-git/go-git/v5/plumbing/storer"
 
-	"github.com/corral-dev/corral/internal/clip"
 	"github.com/corral-dev/corral/internal/memfs"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 const (
@@ -91,7 +91,7 @@ func readFiles(ctx context.Context, objects storer.EncodedObjectStorer, tree plu
 // inOneLine is an error whose text has nothing in it that acts on a terminal.
 type inOneLine struct{ error }
 
-func (e inOneLine) Error() string { return clip.Visible(e.error.Error(), "") }
+func (e inOneLine) Error() string { return wording.Escape(e.error.Error(), "") }
 func (e inOneLine) Unwrap() error { return e.error }
 
 func (r *reader) readFolder(ctx context.Context, folder string, hash plumbing.Hash, depth int) error {

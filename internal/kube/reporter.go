@@ -25,7 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/clip"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // maxMessage bounds condition and event messages, in bytes: the API server takes
@@ -174,7 +174,7 @@ func (a *Attempt) summarize(done Done, outcome error) (ctrl.Result, error) {
 		conditions.MarkReconciling(a.obj, v1alpha1.ProgressingReason, "%s", progress.message)
 		return ctrl.Result{RequeueAfter: progress.after}, nil
 	case errors.As(outcome, &stall):
-		message := clip.Bytes(outcome.Error(), maxConditionMessage)
+		message := wording.Truncate(outcome.Error(), maxConditionMessage)
 		conditions.MarkFalse(a.obj, v1alpha1.ReadyCondition, stall.reason, "%s", message)
 		conditions.MarkStalled(a.obj, stall.reason, "%s", message)
 		return ctrl.Result{RequeueAfter: done.After}, nil
@@ -196,7 +196,7 @@ func (a *Attempt) summarize(done Done, outcome error) (ctrl.Result, error) {
 }
 
 func (a *Attempt) retrying(reason string, outcome error) {
-	message := clip.Bytes(outcome.Error(), maxConditionMessage)
+	message := wording.Truncate(outcome.Error(), maxConditionMessage)
 	conditions.MarkFalse(a.obj, v1alpha1.ReadyCondition, reason, "%s", message)
 	conditions.MarkReconciling(a.obj, v1alpha1.ProgressingWithRetryReason, "%s", message)
 }
@@ -225,7 +225,7 @@ func (r *Reporter) Event(obj runtime.Object, kind, reason, message string) {
 
 // EventAbout is Event with metadata for the Notifier.
 func (r *Reporter) EventAbout(obj runtime.Object, metadata map[string]string, kind, reason, message string) {
-	r.Events.Eventf(obj, nil, kind, reason, "Reconcile", "%s", clip.Bytes(message, maxEventNote))
+	r.Events.Eventf(obj, nil, kind, reason, "Reconcile", "%s", wording.Truncate(message, maxEventNote))
 	if r.Notifier == nil {
 		return
 	}

@@ -24,7 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/corral-dev/corral/internal/demand"
-	"github.com/corral-dev/corral/internal/silence"
+	"github.com/corral-dev/corral/internal/neterr"
 )
 
 const (
@@ -189,7 +189,7 @@ func plain(err error) error {
 	case e.Timeout():
 		return errors.New("it took too long")
 	}
-	return errors.New(silence.Words(err))
+	return errors.New(neterr.Describe(err))
 }
 
 // readAnswer reads what was answered, if it isn't too much.

@@ -26,7 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/corral-dev/corral/internal/clip"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 const (
@@ -112,7 +112,7 @@ func (p *Poster) Notify(object client.Object, eventType, reason, message string,
 	}
 	event := eventv1.Event{
 		InvolvedObject: *involved, Severity: eventv1.EventSeverityInfo, Timestamp: metav1.NewTime(p.options.Now()),
-		Message: clip.Bytes(message, maxMessage), Reason: reason, Metadata: withAnnotations(metadata, object.GetAnnotations()),
+		Message: wording.Truncate(message, maxMessage), Reason: reason, Metadata: withAnnotations(metadata, object.GetAnnotations()),
 		ReportingController: controllerName, ReportingInstance: p.options.Instance,
 	}
 	if eventType == corev1.EventTypeWarning {

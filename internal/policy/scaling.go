@@ -8,11 +8,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // limit is one element of corral.scaling.limit.
@@ -228,21 +228,13 @@ func (c *composition) changes(with composition, policy string) []Audit {
 	}
 	for _, name := range fields {
 		if is, would := *c.scale.Number(name), *with.scale.Number(name); is != would {
-			tell("%s would be %s, not %s%s", name, numberText(would), numberText(is), with.why(name, policy))
+			tell("%s would be %s, not %s%s", name, wording.Max(would), wording.Max(is), with.why(name, policy))
 		}
 	}
 	if c.hard != with.hard {
 		tell("jobs beyond max would %s", map[bool]string{true: "wait", false: "be served"}[with.hard])
 	}
 	return all
-}
-
-// numberText is a number of runners as people read it.
-func numberText(n int32) string {
-	if n == v1alpha1.UnboundedMax {
-		return "unbounded"
-	}
-	return strconv.Itoa(int(n))
 }
 
 // why gives the rules of a policy that bound a number.

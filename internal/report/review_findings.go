@@ -10,6 +10,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/review"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // Rules of a review that aren't a policy's.
@@ -46,7 +47,7 @@ func ReviewFindings(r *review.Result) []Finding {
 	if n := len(r.Base.Diagnostics); n > 0 {
 		findings = append(findings, Finding{
 			Level: Note, Rule: ruleBase, Title: "The base can't be applied",
-			Message: fmt.Sprintf("%s of %s; each pool of the head is taken as added. The first: %s", counted(n, "problem"), r.Base.Name, compile.Format(r.Base.Diagnostics[0])),
+			Message: fmt.Sprintf("%s of %s; each pool of the head is taken as added. The first: %s", wording.Count(n, "problem"), r.Base.Name, compile.Format(r.Base.Diagnostics[0])),
 		})
 	}
 	for _, warning := range r.Warnings {
@@ -87,7 +88,7 @@ func poolFindings(p *review.Pool) []Finding {
 	for _, b := range newBounds(p) {
 		findings = append(findings, Finding{
 			Level: Note, Rule: ruleLimit, Title: "Limit by policy", Subject: subject, Place: at,
-			Message: fmt.Sprintf("%s %s is made %s: %s", b.Field, limit(b.Declared), limit(b.Value), b.Reason),
+			Message: fmt.Sprintf("%s %s is made %s: %s", b.Field, wording.Max(b.Declared), wording.Max(b.Value), b.Reason),
 			Source:  Place{File: b.Rule.File, Line: b.Rule.Line}, By: ruleText(b.Rule),
 		})
 	}
@@ -189,7 +190,7 @@ func policyFinding(p review.PolicyChange) Finding {
 	f := Finding{Level: Note, Rule: rulePolicy, Title: "Policy changed", Subject: p.Policy, Place: placeAtHead(p.BaseAt, p.HeadAt)}
 	f.Message = strings.ToLower(string(p.Change)) + ", " + movesNone
 	if len(p.Moved) > 0 {
-		f.Message = fmt.Sprintf("%s, moves %s: %s", strings.ToLower(string(p.Change)), counted(len(p.Moved), "pool"), strings.Join(p.Moved, ", "))
+		f.Message = fmt.Sprintf("%s, moves %s: %s", strings.ToLower(string(p.Change)), wording.Count(len(p.Moved), "pool"), strings.Join(p.Moved, ", "))
 	}
 	return f
 }

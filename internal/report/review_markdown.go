@@ -10,8 +10,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/corral-dev/corral/internal/clip"
 	"github.com/corral-dev/corral/internal/review"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // Bounds of a review in Markdown. GitHub takes comments of 65,536 characters.
@@ -49,7 +49,7 @@ func ReviewMarkdown(w io.Writer, marker string, r *review.Result) error {
 		}
 	}
 	if left > 0 {
-		m.add("\n%s left out: this comment has no room for more. `corral review` prints all of it.\n", counted(left, "part"))
+		m.add("\n%s left out: this comment has no room for more. `corral review` prints all of it.\n", wording.Count(left, "part"))
 	}
 	m.add("%s", notes)
 	if _, err := io.WriteString(w, m.String()); err != nil {
@@ -82,7 +82,7 @@ func notesMarkdown(notes []phrase) string {
 	m.add("\n<details><summary>Taken for granted, or not known</summary>\n\n")
 	for i, n := range notes {
 		if !m.addWithin(notesShare, "- "+n.markdown(maxLine)+"\n") {
-			m.add("- and %s\n", counted(len(notes)-i, "more note"))
+			m.add("- and %s\n", wording.Count(len(notes)-i, "more note"))
 			break
 		}
 	}
@@ -117,7 +117,7 @@ func (s *section) markdown() string {
 		m.add("- and %d more\n", more)
 	}
 	if s.fields != nil {
-		m.add("\n<details><summary>%s</summary>\n\n%s\n</details>\n", counted(len(s.fields.rows), "field"), s.fields.markdown(MaxMarkdown, maxRows))
+		m.add("\n<details><summary>%s</summary>\n\n%s\n</details>\n", wording.Count(len(s.fields.rows), "field"), s.fields.markdown(MaxMarkdown, maxRows))
 	}
 	if s.folded != nil {
 		m.add("\n<details><summary>%s</summary>\n\n", s.folded.heading)
@@ -126,7 +126,7 @@ func (s *section) markdown() string {
 				m.add("    and %d more\n", len(s.folded.lines)-i)
 				break
 			}
-			m.add("    %s\n", clip.Runes(clean(line), maxLine))
+			m.add("    %s\n", wording.TruncateRunes(clean(line), maxLine))
 		}
 		m.add("\n</details>\n")
 	}
@@ -148,7 +148,7 @@ func (s *section) brief() string {
 		rest += len(s.folded.lines)
 	}
 	if rest > 0 {
-		m.add("- %s left out\n", counted(rest, "line"))
+		m.add("- %s left out\n", wording.Count(rest, "line"))
 	}
 	return m.String()
 }
@@ -157,7 +157,7 @@ func (s *section) brief() string {
 func (p phrase) markdown(most int) string {
 	var b strings.Builder
 	for _, s := range p {
-		text := clip.Runes(clean(begin(s.text, most)), most)
+		text := wording.TruncateRunes(clean(begin(s.text, most)), most)
 		most -= len([]rune(text))
 		switch {
 		case text == "":

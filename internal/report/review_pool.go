@@ -15,6 +15,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/review"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // poolSection tells all of one pool.
@@ -140,7 +141,7 @@ func limitLine(p *review.Pool, name string, of func(policy.Scale) int32) phrase 
 		if l == nil {
 			return ""
 		}
-		return limit(of(l.Declared))
+		return wording.Max(of(l.Declared))
 	}
 	inForce := func(l *review.Limits) string {
 		switch {
@@ -149,7 +150,7 @@ func limitLine(p *review.Pool, name string, of func(policy.Scale) int32) phrase 
 		case l.Effective == nil:
 			return "what held before"
 		}
-		return limit(of(*l.Effective))
+		return wording.Max(of(*l.Effective))
 	}
 	said, holds := pair(declaredAs(p.Before), declaredAs(p.After)), pair(inForce(p.Before), inForce(p.After))
 	rules := boundsOf(p, name)
@@ -211,7 +212,7 @@ func liveLines(l *review.Live) []phrase {
 	if l.Absent {
 		return []phrase{join(plainly("the cluster has no such pool in the namespace "), code(l.Namespace))}
 	}
-	lines := []phrase{plainly("now: %s, %s (%d busy, %d idle, %d pending)", counted(int(l.Jobs), "job"), counted(int(l.Runners.Total), "runner"),
+	lines := []phrase{plainly("now: %s, %s (%d busy, %d idle, %d pending)", wording.Count(int(l.Jobs), "job"), wording.Count(int(l.Runners.Total), "runner"),
 		l.Runners.Busy, l.Runners.Idle, l.Runners.Pending)}
 	if len(l.Differs) > 0 {
 		lines = append(lines, join(plainly("the cluster's pool is not the base's: "), code(strings.Join(l.Differs, ", "))))
@@ -257,7 +258,7 @@ func scheduleLines(s *review.Schedule) *folded {
 		spans []review.Span
 	}{{"before", s.Before}, {"after", s.After}} {
 		for _, span := range side.spans {
-			text := fmt.Sprintf("%-6s from %s  max %s, min %d, idle %d", side.name, span.From.Format(time.RFC3339), limit(span.Scale.Max), span.Scale.Min, span.Scale.Idle)
+			text := fmt.Sprintf("%-6s from %s  max %s, min %d, idle %d", side.name, span.From.Format(time.RFC3339), wording.Max(span.Scale.Max), span.Scale.Min, span.Scale.Idle)
 			if len(span.Active) > 0 {
 				text += "  " + strings.Join(span.Active, ", ")
 			}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/corral-dev/corral/internal/review"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // overlapSection tells of pools that the same jobs are for.
@@ -44,13 +45,13 @@ func policySections(r *review.Result) []section {
 			s.lines = append(s.lines, plainly("changed: %s", strings.Join(p.What, ", ")))
 		}
 		mode, binds, digest := func(x *review.PolicyState) string { return string(x.Mode) },
-			func(x *review.PolicyState) string { return counted(x.Pools, "pool") },
+			func(x *review.PolicyState) string { return wording.Count(x.Pools, "pool") },
 			func(x *review.PolicyState) string { return x.Digest }
 		s.lines = append(s.lines, join(
 			plainly("mode %s, binds %s, digest ", pair(state(p.Before, mode), state(p.After, mode)), pair(state(p.Before, binds), state(p.After, binds))),
 			code(pair(short(state(p.Before, digest)), short(state(p.After, digest))))))
 		if len(p.Moved) > 0 {
-			s.lines = append(s.lines, join(plainly("moves %s that %s not declared otherwise: ", counted(len(p.Moved), "pool"), isAre(len(p.Moved))),
+			s.lines = append(s.lines, join(plainly("moves %s that %s not declared otherwise: ", wording.Count(len(p.Moved), "pool"), isAre(len(p.Moved))),
 				code(strings.Join(p.Moved, ", "))))
 		} else {
 			s.lines = append(s.lines, plainly(movesNone))
@@ -122,18 +123,18 @@ func recordedSection(r *review.Result) []section {
 		return nil
 	}
 	s := section{heading: plainly("Recorded decisions"), more: rec.Differ - len(rec.Changed)}
-	text := fmt.Sprintf("%s judged again, %d passed over", counted(rec.Decisions, "decision"), rec.Skipped)
+	text := fmt.Sprintf("%s judged again, %d passed over", wording.Count(rec.Decisions, "decision"), rec.Skipped)
 	if !rec.From.IsZero() {
 		text += fmt.Sprintf(", from %s to %s", rec.From.Format(time.RFC3339), rec.To.Format(time.RFC3339))
 	}
 	s.lines = append(s.lines, plainly("%s: %d would have been decided otherwise than by the base's policies", text, rec.Differ))
 	if rec.Unbound > 0 {
 		s.lines = append(s.lines, plainly("%s passed over because no policy binds the pool: policies that name no namespace are of the one that --namespace names",
-			counted(rec.Unbound, "decision")))
+			wording.Count(rec.Unbound, "decision")))
 	}
 	if rec.Drifted > 0 {
 		s.lines = append(s.lines, plainly("%s would have been taken otherwise by the base's policies already: others were asked then, or the log leaves out what they read",
-			counted(rec.Drifted, "decision")))
+			wording.Count(rec.Drifted, "decision")))
 	}
 	for _, c := range rec.Changed {
 		line := join(plainly("%s ", c.Time.Format(time.RFC3339)), code(c.Pool), plainly(" %s: %s → %s", c.Decision, c.Before, c.After))
@@ -141,7 +142,7 @@ func recordedSection(r *review.Result) []section {
 			line = join(line, plainly(" "), byRule(rule))
 		}
 		if c.Waiting > 0 {
-			line = join(line, plainly("; %s would have waited", counted(int(c.Waiting), "job")))
+			line = join(line, plainly("; %s would have waited", wording.Count(int(c.Waiting), "job")))
 		}
 		if c.Inexact {
 			line = join(line, plainly("; the log leaves out some of what is asked"))

@@ -6,11 +6,11 @@ package review
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // fieldClasses are the classes of a pool's fields, by their path or the beginning of it; the first that fits holds.
@@ -227,18 +227,18 @@ func (e *effects) numbers() {
 	}
 	switch {
 	case after.Max > before.Max && after.Max == v1alpha1.UnboundedMax:
-		e.say("Nothing bounds how many runners there are any more; it was %s.", number(before.Max))
+		e.say("Nothing bounds how many runners there are any more; it was %s.", wording.Max(before.Max))
 	case after.Max < before.Max && before.Max == v1alpha1.UnboundedMax:
-		e.say("At most %s runners, where nothing bounded them: jobs that were accepted are served, and wait beyond that.", number(after.Max))
+		e.say("At most %s runners, where nothing bounded them: jobs that were accepted are served, and wait beyond that.", wording.Max(after.Max))
 	case after.Max < before.Max:
-		e.say("At most %s runners instead of %s: jobs that were accepted are served, and wait beyond that.", number(after.Max), number(before.Max))
+		e.say("At most %s runners instead of %s: jobs that were accepted are served, and wait beyond that.", wording.Max(after.Max), wording.Max(before.Max))
 	case after.Max > before.Max:
-		e.say("At most %s runners instead of %s.", number(after.Max), number(before.Max))
+		e.say("At most %s runners instead of %s.", wording.Max(after.Max), wording.Max(before.Max))
 	case e.head.declares().Max != e.base.declares().Max:
-		e.say("The declared max has no effect: %s holds, as before.", number(after.Max))
+		e.say("The declared max has no effect: %s holds, as before.", wording.Max(after.Max))
 	}
 	if was, is := floor(*before), floor(*after); was != is {
-		e.say("%s without any job instead of %s.", capital(count(int(is), "runner")), number(was))
+		e.say("%s without any job instead of %s.", capital(wording.Count(int(is), "runner")), wording.Max(was))
 	}
 }
 
@@ -249,20 +249,5 @@ func (p *pool) declares() policy.Scale {
 
 // floor is how many runners there are without any job.
 func floor(s policy.Scale) int32 { return min(s.Max, max(s.Min, s.Idle)) }
-
-// number writes a number of runners.
-func number(n int32) string {
-	if n == v1alpha1.UnboundedMax {
-		return "unbounded"
-	}
-	return strconv.Itoa(int(n))
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
 
 func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }

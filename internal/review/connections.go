@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // connectionClass is the class that a field of a connection is of.
@@ -69,7 +70,7 @@ func (s *side) poolsOn(name string) []string {
 func (c *comparison) deletedConnection(shown *Connection, name string) {
 	if left := len(shown.Pools); left > 0 {
 		shown.Class = Identity
-		shown.Effects = append(shown.Effects, fmt.Sprintf("%s still name it: they register no runners, and jobs that wait for them are lost.", capital(count(left, "pool"))))
+		shown.Effects = append(shown.Effects, fmt.Sprintf("%s still name it: they register no runners, and jobs that wait for them are lost.", capital(wording.Count(left, "pool"))))
 	}
 	shown.Pools = append(shown.Pools, c.base.poolsOn(name)...)
 	slices.Sort(shown.Pools)
@@ -88,7 +89,7 @@ func (s *Connection) changed(before, after *v1alpha1.GitHubConnection) {
 		say("The API server refuses this: url never changes. Make another GitHubConnection and point the pools at it; jobs that wait for them on %s are lost then.", before.Spec.URL)
 	}
 	if credentials(before) != credentials(after) {
-		say("It signs in with other credentials, %s instead of %s: its %s go on once GitHub takes them.", credentials(after), credentials(before), count(len(s.Pools), "pool"))
+		say("It signs in with other credentials, %s instead of %s: its %s go on once GitHub takes them.", credentials(after), credentials(before), wording.Count(len(s.Pools), "pool"))
 	}
 	if lost := beyond(before.Spec.AllowedNamespaces, after.Spec.AllowedNamespaces); len(lost) > 0 {
 		say("Pools of the namespaces %s may no longer use it: they start no runners and take in no jobs, busy runners finish.", namespaces(lost))

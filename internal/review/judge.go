@@ -258,21 +258,9 @@ func (s *side) rollout(ctx context.Context, p *pool, j *judgement, from, to stri
 		r.Reasons = append(r.Reasons, fmt.Sprintf("%s fails (%s): %s", f.Policy, f.Kind, f.Message))
 	}
 	for _, reason := range answer.Reasons {
-		r.Reasons = append(r.Reasons, fmt.Sprintf("%s (%s)", cmp.Or(reason.Message, "no reason given"), ruleWords(s.locate(reason.Rule))))
+		r.Reasons = append(r.Reasons, s.locate(reason.Rule).Says(cmp.Or(reason.Message, "no reason given")))
 	}
 	return r
-}
-
-// ruleWords name a rule, its policy and its place.
-func ruleWords(r v1alpha1.RuleReference) string {
-	words := fmt.Sprintf("rule %s of %s", r.Name, r.Policy)
-	switch {
-	case r.File != "" && r.Line > 0:
-		words += fmt.Sprintf(", %s:%d", r.File, r.Line)
-	case r.File != "":
-		words += ", " + r.File
-	}
-	return words
 }
 
 // revisionOf names the revision of a pool's template.

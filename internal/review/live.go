@@ -13,6 +13,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // maxDiffering bounds how many fields are named in which the cluster isn't the base.
@@ -89,7 +90,7 @@ func (l *Live) judge(p *pair) {
 		say("%s there now, %d more than the new max of %d: those without a job end, the others finish.", are(int(over+most)), over, most)
 	}
 	if late := l.Jobs - most; late > 0 {
-		say("%s now: beyond %d at once they wait.", count(int(l.Jobs), "job"), most)
+		say("%s now: beyond %d at once they wait.", wording.Count(int(l.Jobs), "job"), most)
 	}
 	if d := slices.IndexFunc(p.shown.Findings, func(f Finding) bool { return f.State == New && f.Level == Deny }); d >= 0 && p.base != nil {
 		say("What runs goes on with the revision that was allowed; new runners are of that, too.")

@@ -17,7 +17,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/policy"
-	"github.com/corral-dev/corral/internal/prune"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // Input is what a review is made of.
@@ -298,7 +298,7 @@ func (c *comparison) prune() {
 			removed = append(removed, p.name())
 		}
 	}
-	why := prune.TooMuch(len(c.base.order), removed, len(c.head.order))
+	why := compile.RemovesTooMany(len(c.base.order), removed, len(c.head.order))
 	if why == "" {
 		return
 	}
@@ -367,7 +367,7 @@ func (c *comparison) notes() []string {
 	}
 	if coarse > 0 {
 		notes = append(notes, fmt.Sprintf("Policies say of %s that something changes more than %d times in the week: from then on, changes within six hours are taken together.",
-			count(coarse, "pool"), manyChanges))
+			wording.Count(coarse, "pool"), manyChanges))
 	}
 	return notes
 }

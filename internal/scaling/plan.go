@@ -308,8 +308,7 @@ func pick(runners []Runner, n, idle int64) []string {
 	sorted := slices.Clone(runners)
 	slices.SortFunc(sorted, func(a, b Runner) int {
 		return cmp.Or(
-			first(a.State == v1alpha1.RunnerPending, b.State == v1alpha1.RunnerPending),
-			first(a.Outdated, b.Outdated), a.Since.Compare(b.Since), strings.Compare(a.Name, b.Name),
+			cmp.Compare(place(a), place(b)), a.Since.Compare(b.Since), strings.Compare(a.Name, b.Name),
 		)
 	})
 	var names []string
@@ -325,13 +324,13 @@ func pick(runners []Runner, n, idle int64) []string {
 	return names
 }
 
-// first orders what is true before what isn't.
-func first(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return -1
+// place is lower of runners that end first: of those still starting, and among them or not, of outdated ones.
+func place(r Runner) (place int) {
+	if r.State != v1alpha1.RunnerPending {
+		place += 2
 	}
-	return 1
+	if !r.Outdated {
+		place++
+	}
+	return place
 }

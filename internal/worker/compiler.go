@@ -27,6 +27,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/turns"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // compileCommand is the hidden command under which the binary compiles.
@@ -172,11 +173,6 @@ func onOneThread(f func()) {
 	f()
 }
 
-func firstLine(text string) string {
-	first, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
-	return first
-}
-
 // What users can do about definitions that need too much.
 const advice = "look for lists that multiply (comprehensions in comprehensions), values that contain each other, or large `&` of alternatives"
 
@@ -195,7 +191,7 @@ func (c *Compiler) explain(state *os.ProcessState, wall error, said *capped) com
 	case errors.Is(wall, context.DeadlineExceeded):
 		result = refused("compiling takes longer than %s, the most that is allowed: %s", c.Limits.Wall, advice)
 	default:
-		result = refused("the compiler ended with %s: %s", state, firstLine(stderr))
+		result = refused("the compiler ended with %s: %s", state, wording.FirstLine(strings.TrimSpace(stderr)))
 	}
 	if len(places) > 0 && !said.overflowed {
 		result.Diagnostics[0].File = places[len(places)-1]

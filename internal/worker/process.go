@@ -13,11 +13,13 @@ import (
 	"io"
 	"os/exec"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 const (
@@ -164,7 +166,9 @@ func tooMuchMemory(most Limit) error {
 }
 
 // lastWords are the first line of what it wrote to standard error: Go's runtime says there why it ends.
-func (p *process) lastWords() string { return firstLine(string(p.stderr.kept)) }
+func (p *process) lastWords() string {
+	return wording.FirstLine(strings.TrimSpace(string(p.stderr.kept)))
+}
 
 // watcher looks at what a request takes.
 type watcher struct {

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package yamldoc reads YAML and JSON that isn't trusted.
+// Package yamldoc reads YAML and JSON that isn't trusted. It is a package because compile and policy need it, neither of which may
+// import the other.
 package yamldoc
 
 import (

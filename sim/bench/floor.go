@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/sim/githubsim"
@@ -40,7 +41,7 @@ type spare struct {
 	template []byte
 	setID    int64
 	name     string
-	jit      scaleset.JIT
+	jit      github.JIT
 }
 
 // compare measures the floor: how soon the same pods are seen when a bare client makes them
@@ -74,7 +75,7 @@ func (b *bed) compare(ctx context.Context, f figures, arrivals []arrival) error 
 
 // prepare registers the runners and brings a job for each.
 func (b *bed) prepare(ctx context.Context, listeners *sync.WaitGroup, arrivals []arrival) ([]*spare, error) {
-	gh, err := scaleset.NewClient(scaleset.Credentials{ConfigURL: b.GitHub.ConfigURL(organization), Token: world.Token}, scaleset.Options{Parallel: workers})
+	gh, err := scaleset.NewClient(github.Credentials{ConfigURL: b.GitHub.ConfigURL(organization), Token: world.Token}, github.Options{Parallel: workers})
 	if err != nil {
 		return nil, err
 	}

@@ -27,6 +27,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers"
 	"github.com/corral-dev/corral/controllers/connections"
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
 	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/kube"
@@ -71,14 +72,15 @@ func idleHour(t *testing.T, key *rsa.PrivateKey, pools int) map[string]int {
 	server := newAppServer(key)
 	t.Cleanup(server.Close)
 	network := shortcut{server}
-	clients := scaleset.NewRegistry(scaleset.Options{Transport: network})
+	known := github.NewConnections(time.Now)
+	clients := scaleset.NewClients(known, github.Options{Transport: network})
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
 
 	name := types.NamespacedName{Namespace: "team", Name: "github"}
-	reconciler := connectionReconciler(t, clients, network, key, name)
+	reconciler := connectionReconciler(t, known, network, key, name)
 	wait := reconcileOnce(ctx, t, reconciler, name)
 	running.Go(func() {
 		for pause(ctx, wait) == nil {
@@ -115,7 +117,7 @@ func newAppServer(key *rsa.PrivateKey) *githubsim.Server {
 
 // attendPool keeps a session of a new scale set open, and compares it as its controller does.
 func attendPool(ctx context.Context, t *testing.T, running *sync.WaitGroup, gh *scaleset.Client, name string) {
-	set, err := gh.Create(ctx, scaleset.Set{Name: name, GroupID: scaleset.DefaultRunnerGroupID, Labels: []string{name}})
+	set, err := gh.Create(ctx, scaleset.Set{Name: name, GroupID: github.DefaultRunnerGroupID, Labels: []string{name}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +134,7 @@ func attendPool(ctx context.Context, t *testing.T, running *sync.WaitGroup, gh *
 }
 
 // connectionReconciler is the controller of a connection with an App's credentials.
-func connectionReconciler(t *testing.T, clients *scaleset.Registry, network http.RoundTripper, key *rsa.PrivateKey, name types.NamespacedName) *connections.Reconciler {
+func connectionReconciler(t *testing.T, known *github.Connections, network http.RoundTripper, key *rsa.PrivateKey, name types.NamespacedName) *connections.Reconciler {
 	text := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
 	cluster := fake.NewClientBuilder().WithScheme(controllers.Scheme()).WithStatusSubresource(
 		&v1alpha1.GitHubConnection{}, &v1alpha1.ScaleSet{}, &v1alpha1.RunnerPool{},
@@ -149,9 +151,9 @@ func connectionReconciler(t *testing.T, clients *scaleset.Registry, network http
 		}).Build()
 	return &connections.Reconciler{
 		Reporter: kube.Reporter{Client: cluster, Events: events.NewFakeRecorder(100)},
-		Secrets:  cluster, Clients: clients, Now: time.Now,
-		Verify: func(ctx context.Context, c scaleset.Credentials) (rest.Identity, error) {
-			return rest.Verify(ctx, c, rest.Options{Transport: network})
+		Secrets:  cluster, Connections: known, Now: time.Now,
+		Verify: func(ctx context.Context, c github.Credentials) (rest.Identity, error) {
+			return rest.Verify(ctx, c, github.Options{Transport: network})
 		},
 	}
 }

@@ -33,6 +33,7 @@ import (
 	"github.com/corral-dev/corral/controllers/pools"
 	"github.com/corral-dev/corral/controllers/runners"
 	"github.com/corral-dev/corral/controllers/scalesets"
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/sim/githubsim"
@@ -91,8 +92,9 @@ func newOffice(t *testing.T, key *rsa.PrivateKey) *office {
 	o := &office{T: t, server: newAppServer(key)}
 	o.ctx, o.cancel = context.WithCancel(t.Context())
 	network := shortcut{o.server}
-	clients := scaleset.NewRegistry(scaleset.Options{Transport: network})
-	connections := connectionReconciler(t, clients, network, key, appName)
+	known := github.NewConnections(time.Now)
+	clients := scaleset.NewClients(known, github.Options{Transport: network})
+	connections := connectionReconciler(t, known, network, key, appName)
 	o.cluster = interceptor.NewClient(connections.Client.(client.WithWatch), o.intercept())
 	report := kube.Reporter{Client: o.cluster, Events: events.NewFakeRecorder(1000)}
 	connections.Reporter = report

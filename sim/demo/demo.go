@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/corral-dev/corral/internal/wording"
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/world"
 )
@@ -186,7 +187,7 @@ func (d *demo) sumUp(ctx context.Context) (err error) {
 	o.Use.MemoryBytes = d.peakMemory // nobody else writes it any more
 	d.screen.print(o.lines(d.screen.palette)...)
 	if n := len(o.problems()); n > 0 {
-		return fmt.Errorf("%s wrong, see above", plural(n, "thing"))
+		return fmt.Errorf("%s wrong, see above", wording.Count(n, "thing"))
 	}
 	return nil
 }

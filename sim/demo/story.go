@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/wording"
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/localcluster"
 	"github.com/corral-dev/corral/sim/world"
@@ -190,7 +191,7 @@ func (d *demo) addJobs(ctx context.Context) error {
 				return fmt.Errorf("adding a job: %w", err)
 			}
 		}
-		d.screen.say("+%s for %s", plural(len(b.Jobs), "job"), b.Pool)
+		d.screen.say("+%s for %s", wording.Count(len(b.Jobs), "job"), b.Pool)
 	}
 	close(d.arrived)
 	return nil

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/corral-dev/corral/internal/wording"
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
@@ -102,7 +103,7 @@ func (o *outcome) lines(p palette) []string {
 			o.Use.KubeRequests, o.perJob(o.Use.KubeRequests), o.Use.CPUSeconds))
 	}
 	lines = append(lines,
-		fmt.Sprintf("  controller       %.0f MB at most, %s in its log", o.Use.MemoryBytes/1e6, plural(o.LogErrors, "error")),
+		fmt.Sprintf("  controller       %.0f MB at most, %s in its log", o.Use.MemoryBytes/1e6, wording.Count(o.LogErrors, "error")),
 		"  left over        "+count(len(o.Left)),
 		"  broken promises  "+count(len(o.Broken)),
 	)
@@ -175,7 +176,7 @@ func (o *outcome) deliveries() string {
 		took = append(took, d.Took)
 	}
 	slices.Sort(took)
-	text := fmt.Sprintf("  from GitHub      %s, answered in %s at p95", plural(len(o.Deliveries), "webhook"), milliseconds(quantile(took, 0.95)))
+	text := fmt.Sprintf("  from GitHub      %s, answered in %s at p95", wording.Count(len(o.Deliveries), "webhook"), milliseconds(quantile(took, 0.95)))
 	if failed > 0 {
 		text += fmt.Sprintf(", %d refused", failed)
 	}
@@ -237,13 +238,6 @@ func seconds(d time.Duration) string {
 // milliseconds writes a short time.
 func milliseconds(d time.Duration) string {
 	return strconv.FormatFloat(float64(d)/float64(time.Millisecond), 'f', 1, 64) + "ms"
-}
-
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 func count(n int) string {

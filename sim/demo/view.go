@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // frame is what the view shows at one moment.
@@ -43,7 +45,7 @@ func (r poolRow) cells() []string {
 	for _, n := range []int32{r.Jobs, r.Desired, r.Busy, r.Idle, r.Starting, r.Max} {
 		cells = append(cells, strconv.Itoa(int(n)))
 	}
-	return append(cells, firstLine(why))
+	return append(cells, wording.FirstLine(why))
 }
 
 // render lays a frame out in lines of at most width characters.
@@ -121,11 +123,6 @@ func cut(line string, width int) string {
 	return string(runes[:width-1]) + "…"
 }
 
-func firstLine(text string) string {
-	line, _, _ := strings.Cut(text, "\n")
-	return line
-}
-
 // readiness tells which pools became unready, or ready again, between two frames.
 func readiness(before, after []poolRow) []string {
 	was := map[string]poolRow{}
@@ -137,9 +134,9 @@ func readiness(before, after []poolRow) []string {
 		old, known := was[row.Name]
 		switch {
 		case known && old.Ready && !row.Ready:
-			told = append(told, fmt.Sprintf("%s is not ready: %s", row.Name, firstLine(row.Message)))
+			told = append(told, fmt.Sprintf("%s is not ready: %s", row.Name, wording.FirstLine(row.Message)))
 		case known && !old.Ready && row.Ready:
-			told = append(told, fmt.Sprintf("%s is ready: %s", row.Name, firstLine(row.Message)))
+			told = append(told, fmt.Sprintf("%s is ready: %s", row.Name, wording.FirstLine(row.Message)))
 		}
 	}
 	return told

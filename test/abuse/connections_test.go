@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/world"
@@ -196,7 +197,7 @@ func TestARunnerNameThatIsTaken(t *testing.T) {
 	next := s.nextRunner(first[0])
 	set := &v1alpha1.ScaleSet{}
 	must(t, w.Client.Get(t.Context(), key(s.namespace, other.Name), set))
-	github, err := scaleset.NewRegistry(scaleset.Options{}).Set("here", scaleset.Credentials{ConfigURL: s.github.ConfigURL(s.namespace), Token: world.Token})
+	github, err := scaleset.NewClient(github.Credentials{ConfigURL: s.github.ConfigURL(s.namespace), Token: world.Token}, github.Options{})
 	must(t, err)
 	_, err = github.GenerateJIT(t.Context(), set.Status.ID, next)
 	must(t, err)

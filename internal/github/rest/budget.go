@@ -10,9 +10,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/go-github/v89/github"
+	gogithub "github.com/google/go-github/v89/github"
 
-	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/turns"
 )
 
@@ -54,7 +54,7 @@ type budget struct {
 	// until is when GitHub may be called again, and why it may not before.
 	until time.Time
 	why   string
-	kind  scaleset.Kind
+	kind  github.Kind
 	// silent counts calls without an answer, limited those that met the secondary limit, in a row.
 	silent, limited int
 	struck          time.Time // when one was last counted
@@ -114,13 +114,13 @@ func costOf(k kind) float64 {
 func (b *budget) refusal(k kind, doing string) error {
 	now := b.now()
 	if now.Before(b.until) {
-		return scaleset.NewError(b.kind, doing, 0, b.until.Sub(now), b.why, nil)
+		return github.NewError(b.kind, doing, 0, b.until.Sub(now), b.why, nil)
 	}
 	if h := b.hourOf(k); h != nil && float64(h.remaining-b.underWay) <= reserve[k.rank]*float64(h.limit) {
-		return scaleset.NewError(scaleset.KindRateLimited, doing, 0, min(mostWait, h.reset.Sub(now)), h.shortage(k.rank), nil)
+		return github.NewError(github.KindRateLimited, doing, 0, min(mostWait, h.reset.Sub(now)), h.shortage(k.rank), nil)
 	}
 	if missing := b.missing(k); missing > 0 {
-		return scaleset.NewError(scaleset.KindRateLimited, doing, 0, missing, "GitHub allows so many calls a minute, and they are used up", nil)
+		return github.NewError(github.KindRateLimited, doing, 0, missing, "GitHub allows so many calls a minute, and they are used up", nil)
 	}
 	return nil
 }
@@ -172,9 +172,9 @@ func (b *budget) missing(k kind) time.Duration {
 // note takes in what an answer's header tells of the primary limit. Answers overtake each other:
 // within one hour the smallest number holds.
 func (b *budget) note(k kind, h http.Header) {
-	limit, err1 := strconv.Atoi(h.Get(github.HeaderRateLimit))
-	remaining, err2 := strconv.Atoi(h.Get(github.HeaderRateRemaining))
-	reset, err3 := strconv.ParseInt(h.Get(github.HeaderRateReset), 10, 64)
+	limit, err1 := strconv.Atoi(h.Get(gogithub.HeaderRateLimit))
+	remaining, err2 := strconv.Atoi(h.Get(gogithub.HeaderRateRemaining))
+	reset, err3 := strconv.ParseInt(h.Get(gogithub.HeaderRateReset), 10, 64)
 	if err1 != nil || err2 != nil || err3 != nil || limit <= 0 {
 		return
 	}
@@ -203,35 +203,35 @@ func (b *budget) note(k kind, h http.Header) {
 // learn takes in how a call ended that began at a time. Those that were under way when one
 // failed tell nothing new, nor does one that met the primary limit: its header did.
 func (b *budget) learn(k kind, err error, began time.Time) {
-	after, leave := scaleset.ComeBack(err)
+	after, leave := github.ComeBack(err)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !leave {
 		b.silent, b.limited = 0, 0
 		return
 	}
-	usedUp := !scaleset.IsUnavailable(err) && b.hourOf(k) != nil && b.hourOf(k).remaining <= 0
+	usedUp := !github.IsUnavailable(err) && b.hourOf(k) != nil && b.hourOf(k).remaining <= 0
 	if began.Before(b.struck) || usedUp {
 		return
 	}
 	now := b.now()
 	b.struck = now
-	if scaleset.IsUnavailable(err) {
+	if github.IsUnavailable(err) {
 		b.silent++
 		if b.silent >= away {
 			after = max(after, min(awayMost, time.Second<<min(b.silent-away, 10)))
 		}
-		b.hold(scaleset.KindUnavailable, "GitHub doesn't answer", after)
+		b.hold(github.KindUnavailable, "GitHub doesn't answer", after)
 		return
 	}
 	if after <= 0 {
 		after = min(secondaryMost, secondaryWait<<min(b.limited, 10))
 		b.limited++
 	}
-	b.hold(scaleset.KindRateLimited, "GitHub asked to wait", after)
+	b.hold(github.KindRateLimited, "GitHub asked to wait", after)
 }
 
-func (b *budget) hold(kind scaleset.Kind, why string, after time.Duration) {
+func (b *budget) hold(kind github.Kind, why string, after time.Duration) {
 	if until := b.now().Add(min(mostWait, after)); after > 0 && until.After(b.until) {
 		b.until, b.kind, b.why = until, kind, why
 	}

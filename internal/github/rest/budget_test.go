@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/turns"
 )
 
@@ -54,7 +54,7 @@ func TestAListingOfManyPagesGoesOnSlowly(t *testing.T) {
 			}
 			return &http.Response{StatusCode: http.StatusOK, Header: header, Body: io.NopCloser(strings.NewReader(`{"runners":[{"id":1}]}`))}, nil
 		})
-		c, err := NewClient(scaleset.Credentials{ConfigURL: "https://github.com/acme", Token: "secret"}, ClientOptions{Transport: answer})
+		c, err := NewClient(github.Credentials{ConfigURL: "https://github.com/acme", Token: "secret"}, github.Options{Transport: answer})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -125,8 +125,8 @@ func TestALimitIsForTheCallsThatItCounts(t *testing.T) {
 	b := newBudget(c.Now, false, "")
 	b.note(kindRunners, header(core, 4000))
 	b.note(kindJIT, header("actions_runner_registration", 0))
-	b.learn(kindJIT, scaleset.NewError(scaleset.KindRateLimited, "registering", 403, time.Hour, "API rate limit exceeded", nil), c.Now())
-	if after, limited := scaleset.IsRateLimited(b.admit(kindJIT, "registering")); !limited || after != time.Hour {
+	b.learn(kindJIT, github.NewError(github.KindRateLimited, "registering", 403, time.Hour, "API rate limit exceeded", nil), c.Now())
+	if after, limited := github.IsRateLimited(b.admit(kindJIT, "registering")); !limited || after != time.Hour {
 		t.Errorf("registering: limited %v, after %s", limited, after)
 	}
 	for _, k := range []kind{kindRunners, kindRemove} {
@@ -145,12 +145,12 @@ func TestALimitIsForTheCallsThatItCounts(t *testing.T) {
 func TestTheSecondaryLimitWithoutATimeIsWaitedForLongerEachTime(t *testing.T) {
 	c := &clock{now: time.Unix(1_000_000, 0)}
 	b := newBudget(c.Now, true, "")
-	limited := scaleset.NewError(scaleset.KindRateLimited, "calling", 403, 0, "You have exceeded a secondary rate limit", nil)
+	limited := github.NewError(github.KindRateLimited, "calling", 403, 0, "You have exceeded a secondary rate limit", nil)
 	for i, want := range []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute, 15 * time.Minute, 15 * time.Minute} {
 		began := c.Now()
 		b.learn(kindRemove, limited, began)
 		b.learn(kindRemove, limited, began.Add(-time.Second)) // was under way already
-		after, ok := scaleset.IsRateLimited(b.admit(kindRemove, "removing"))
+		after, ok := github.IsRateLimited(b.admit(kindRemove, "removing"))
 		if !ok || after != want {
 			t.Errorf("time %d: waits %s; want %s", i, after, want)
 		}
@@ -163,7 +163,7 @@ func TestTheSecondaryLimitWithoutATimeIsWaitedForLongerEachTime(t *testing.T) {
 	b.learn(kindRemove, nil, c.Now())
 	c.pass(time.Second)
 	b.learn(kindRemove, limited, c.Now())
-	if after, _ := scaleset.IsRateLimited(b.admit(kindRemove, "removing")); after != time.Minute {
+	if after, _ := github.IsRateLimited(b.admit(kindRemove, "removing")); after != time.Minute {
 		t.Errorf("after an answer: waits %s", after)
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/githubsim/simrunner"
 )
@@ -74,12 +74,12 @@ func newWorld(t *testing.T, o githubsim.Options) *world {
 	return w
 }
 
-func (w *world) client(path string, creds scaleset.Credentials) *Client {
+func (w *world) client(path string, creds github.Credentials) *Client {
 	w.t.Helper()
-	network := scaleset.NewTransport()
+	network := github.NewTransport()
 	w.t.Cleanup(network.CloseIdleConnections)
 	creds.ConfigURL = w.ConfigURL(path)
-	c, err := NewClient(creds, ClientOptions{Transport: network, Now: w.Now, Timeout: 10 * time.Second})
+	c, err := NewClient(creds, github.Options{Transport: network, Now: w.Now, Timeout: 10 * time.Second})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -88,13 +88,13 @@ func (w *world) client(path string, creds scaleset.Credentials) *Client {
 
 func (w *world) token(path string) *Client {
 	w.t.Helper()
-	return w.client(path, scaleset.Credentials{Token: "secret"})
+	return w.client(path, github.Credentials{Token: "secret"})
 }
 
 func (w *world) app() *Client {
 	w.t.Helper()
 	_, private := appKeys()
-	return w.client("acme", scaleset.Credentials{App: &scaleset.App{ID: "7", InstallationID: 70, PrivateKey: private}})
+	return w.client("acme", github.Credentials{App: &github.App{ID: "7", InstallationID: 70, PrivateKey: private}})
 }
 
 func (w *world) called(e githubsim.Endpoint) int { return w.Report().Requests[e] }
@@ -139,7 +139,7 @@ func TestARunnerIsRegisteredFoundAndRemoved(t *testing.T) {
 			if diff := cmp.Diff([]Runner{*want}, list.Runners); diff != "" {
 				t.Error(diff)
 			}
-			if _, err := c.GenerateJIT(t.Context(), r); !scaleset.IsRunnerExists(err) {
+			if _, err := c.GenerateJIT(t.Context(), r); !github.IsRunnerExists(err) {
 				t.Errorf("registering again: %v", err)
 			}
 			for range 2 {
@@ -158,21 +158,21 @@ func TestARunnerIsRegisteredFoundAndRemoved(t *testing.T) {
 func TestWhatKeepsARunnerFromBeingRegisteredIsTold(t *testing.T) {
 	for name, tc := range map[string]struct {
 		path, group, token string
-		want               scaleset.Kind
+		want               github.Kind
 	}{
-		"no such group":         {"acme", "none", "secret", scaleset.KindRunnerGroupNotFound},
-		"a repository's group":  {"acme/app", "gpu", "secret", scaleset.KindRunnerGroupNotFound},
-		"a token of nobody":     {"acme", "", "other", scaleset.KindUnauthorized},
-		"a token that may not":  {"acme", "", "reader", scaleset.KindForbidden},
-		"no such organization":  {"nobody", "", "secret", scaleset.KindNotFound},
-		"no such group, reader": {"acme", "none", "reader", scaleset.KindRunnerGroupNotFound},
+		"no such group":         {"acme", "none", "secret", github.KindRunnerGroupNotFound},
+		"a repository's group":  {"acme/app", "gpu", "secret", github.KindRunnerGroupNotFound},
+		"a token of nobody":     {"acme", "", "other", github.KindUnauthorized},
+		"a token that may not":  {"acme", "", "reader", github.KindForbidden},
+		"no such organization":  {"nobody", "", "secret", github.KindNotFound},
+		"no such group, reader": {"acme", "none", "reader", github.KindRunnerGroupNotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, githubsim.Options{})
 			w.AddToken("reader", "organization_self_hosted_runners:read")
-			c := w.client(tc.path, scaleset.Credentials{Token: tc.token})
+			c := w.client(tc.path, github.Credentials{Token: tc.token})
 			_, err := c.GenerateJIT(t.Context(), Registration{Name: "r1", Group: tc.group, Labels: []string{"linux"}})
-			if scaleset.KindOf(err) != tc.want {
+			if github.KindOf(err) != tc.want {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -182,7 +182,7 @@ func TestWhatKeepsARunnerFromBeingRegisteredIsTold(t *testing.T) {
 func TestARunnerWithAJobIsBusyAndStays(t *testing.T) {
 	w := newWorld(t, githubsim.Options{})
 	c := w.token("acme")
-	jit := must[scaleset.JIT](t)(c.GenerateJIT(t.Context(), Registration{Name: "r1", Labels: []string{"linux"}}))
+	jit := must[github.JIT](t)(c.GenerateJIT(t.Context(), Registration{Name: "r1", Labels: []string{"linux"}}))
 	if _, err := w.AddJob(githubsim.Job{Repository: "acme/app", Labels: []string{"linux"}, Duration: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +200,7 @@ func TestARunnerWithAJobIsBusyAndStays(t *testing.T) {
 	if r := must[*Runner](t)(c.Runner(t.Context(), jit.RunnerID)); !r.Busy || !r.Online {
 		t.Errorf("runner %+v", r)
 	}
-	if err := c.RemoveRunner(t.Context(), jit.RunnerID); !scaleset.IsJobStillRunning(err) {
+	if err := c.RemoveRunner(t.Context(), jit.RunnerID); !github.IsJobStillRunning(err) {
 		t.Errorf("removing: %v", err)
 	}
 	stop()
@@ -211,7 +211,7 @@ func TestManyListAtOnceAndGitHubIsAskedOnce(t *testing.T) {
 	w := newWorld(t, githubsim.Options{Latency: 20 * time.Millisecond})
 	c := w.token("acme")
 	for i := range 130 { // two pages
-		must[scaleset.JIT](t)(c.GenerateJIT(t.Context(), Registration{Name: fmt.Sprintf("r%d", i), Labels: []string{"linux"}}))
+		must[github.JIT](t)(c.GenerateJIT(t.Context(), Registration{Name: fmt.Sprintf("r%d", i), Labels: []string{"linux"}}))
 	}
 	var g errgroup.Group
 	for range 10 {
@@ -251,7 +251,7 @@ func TestAListThatTakesLongIsSharedWhenItIsThere(t *testing.T) {
 func TestWhatDidNotChangeCostsNothing(t *testing.T) {
 	w := newWorld(t, githubsim.Options{})
 	c := w.token("acme")
-	must[scaleset.JIT](t)(c.GenerateJIT(t.Context(), Registration{Name: "r1", Labels: []string{"linux"}}))
+	must[github.JIT](t)(c.GenerateJIT(t.Context(), Registration{Name: "r1", Labels: []string{"linux"}}))
 	must[RunnerList](t)(c.Runners(t.Context(), 0))
 	before := c.regular.budget.hours[core].remaining
 	for range 3 {
@@ -297,7 +297,7 @@ func TestAnAppThatIsSuspendedIsToldSo(t *testing.T) {
 	w := newWorld(t, githubsim.Options{})
 	public, _ := appKeys()
 	w.AddApp(githubsim.App{ID: 7, InstallationID: 70, PublicKey: public, Account: "acme", Suspended: true})
-	if _, err := w.app().Runners(t.Context(), 0); !scaleset.IsForbidden(err) {
+	if _, err := w.app().Runners(t.Context(), 0); !github.IsForbidden(err) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -310,11 +310,11 @@ func TestTheSecondaryLimitIsObeyed(t *testing.T) {
 		_, err := c.GenerateJIT(t.Context(), Registration{Name: "r1", Labels: []string{"linux"}})
 		return err
 	}
-	if after, limited := scaleset.IsRateLimited(register()); !limited || after != 90*time.Second {
+	if after, limited := github.IsRateLimited(register()); !limited || after != 90*time.Second {
 		t.Errorf("limited %v, after %s", limited, after)
 	}
 	w.pass(30 * time.Second)
-	if after, limited := scaleset.IsRateLimited(register()); !limited || after != time.Minute {
+	if after, limited := github.IsRateLimited(register()); !limited || after != time.Minute {
 		t.Errorf("30 s later: limited %v, after %s", limited, after)
 	}
 	if n := w.called(githubsim.EndpointGenerateJITConfig); n != 1 {
@@ -338,7 +338,7 @@ func TestWhenTheHourIsUsedUpListingsStopFirst(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := c.Runners(t.Context(), 0); scaleset.KindOf(err) != scaleset.KindRateLimited || w.called(githubsim.EndpointRunners) != 0 {
+	if _, err := c.Runners(t.Context(), 0); github.KindOf(err) != github.KindRateLimited || w.called(githubsim.EndpointRunners) != 0 {
 		t.Errorf("listing with a fifth left: %v", err)
 	}
 	for range 2 {
@@ -346,7 +346,7 @@ func TestWhenTheHourIsUsedUpListingsStopFirst(t *testing.T) {
 			t.Errorf("registering with a fifth left: %v", err)
 		}
 	}
-	after, limited := scaleset.IsRateLimited(register())
+	after, limited := github.IsRateLimited(register())
 	if !limited || after <= 50*time.Minute || after > time.Hour || w.called(githubsim.EndpointGenerateJITConfig) != 10 {
 		t.Errorf("limited %v, after %s", limited, after)
 	}
@@ -364,7 +364,7 @@ func TestWhatDoesNotAnswerIsLeftAlone(t *testing.T) {
 	var errs []time.Duration
 	for range 6 {
 		_, err := c.Runner(t.Context(), 1)
-		after, away := scaleset.ComeBack(err)
+		after, away := github.ComeBack(err)
 		if !away {
 			t.Fatalf("got %v", err)
 		}
@@ -531,10 +531,10 @@ func TestDeliveriesAreListedReadAndAskedForAgain(t *testing.T) {
 
 func TestDeliveriesThatCannotBeHad(t *testing.T) {
 	w := newWorld(t, githubsim.Options{})
-	if _, _, err := w.token("acme").Deliveries(t.Context(), 0, ""); !scaleset.IsForbidden(err) {
+	if _, _, err := w.token("acme").Deliveries(t.Context(), 0, ""); !github.IsForbidden(err) {
 		t.Errorf("an App's, with a token: %v", err)
 	}
-	if _, _, err := w.token("enterprises/big").Deliveries(t.Context(), 3, ""); scaleset.KindOf(err) != scaleset.KindUnexpected {
+	if _, _, err := w.token("enterprises/big").Deliveries(t.Context(), 3, ""); github.KindOf(err) != github.KindUnexpected {
 		t.Errorf("an enterprise's: %v", err)
 	}
 }
@@ -544,9 +544,9 @@ func answering(t *testing.T, answer http.HandlerFunc) *Client {
 	t.Helper()
 	server := httptest.NewServer(answer)
 	t.Cleanup(server.Close)
-	network := scaleset.NewTransport()
+	network := github.NewTransport()
 	t.Cleanup(network.CloseIdleConnections)
-	c, err := NewClient(scaleset.Credentials{ConfigURL: server.URL + "/acme", Token: "secret"}, ClientOptions{Transport: network, Timeout: 5 * time.Second})
+	c, err := NewClient(github.Credentials{ConfigURL: server.URL + "/acme", Token: "secret"}, github.Options{Transport: network, Timeout: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -592,11 +592,11 @@ func TestAnswersThatMakeNoSense(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := answering(t, answer)
 			_, err := c.Runners(t.Context(), 0)
-			want := scaleset.KindUnavailable
+			want := github.KindUnavailable
 			if strings.HasPrefix(name, "too large") { // and will be so the next time
-				want = scaleset.KindUnexpected
+				want = github.KindUnexpected
 			}
-			if scaleset.KindOf(err) != want {
+			if github.KindOf(err) != want {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -607,7 +607,7 @@ func TestADeliveryThatIsTooLargeIsNotRead(t *testing.T) {
 	c := answering(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = fmt.Fprintf(w, `{"event":"push","request":{"payload":{"x":%q}}}`, strings.Repeat("x", mostPayload))
 	})
-	if _, _, err := c.Payload(t.Context(), 1, 2); scaleset.KindOf(err) != scaleset.KindUnexpected {
+	if _, _, err := c.Payload(t.Context(), 1, 2); github.KindOf(err) != github.KindUnexpected {
 		t.Errorf("got %v", err)
 	}
 }

@@ -8,11 +8,11 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/google/go-github/v89/github"
+	gogithub "github.com/google/go-github/v89/github"
 
-	"github.com/corral-dev/corral/internal/clip"
-	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/turns"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // CommitState is how a commit fared.
@@ -70,7 +70,7 @@ var (
 // ReportCommit tells GitHub how a commit of OWNER/NAME fared: by a commit status, and an App also by a check
 // run with annotations. What GitHub has already is not told again, and what was interrupted goes on: it may be called as often
 // as is wished. It needs the permissions statuses and, of an App, checks to be written; an error that wraps
-// neither scaleset.IsUnavailable nor IsRateLimited will not pass by itself.
+// neither github.IsUnavailable nor IsRateLimited will not pass by itself.
 func (c *Client) ReportCommit(ctx context.Context, repository, sha string, report CommitReport) error {
 	owner, name, err := splitRepository(repository)
 	if err != nil {
@@ -98,10 +98,10 @@ func (r *reporting) doing(what string) string {
 }
 
 func (r *reporting) status(ctx context.Context) error {
-	want := github.RepoStatus{State: github.Ptr(string(r.State)), Context: &r.Name, Description: github.Ptr(clip.Runes(r.Title, mostDescription))}
-	var known *github.CombinedStatus
-	err := r.do(ctx, kindReports, r.doing("reading the statuses of"), func(ctx context.Context, gh *github.Client) (resp *github.Response, err error) {
-		known, resp, err = something(gh.Repositories.GetCombinedStatus(ctx, r.owner, r.repo, r.sha, &github.ListOptions{PerPage: pageSize}))
+	want := gogithub.RepoStatus{State: gogithub.Ptr(string(r.State)), Context: &r.Name, Description: gogithub.Ptr(wording.TruncateRunes(r.Title, mostDescription))}
+	var known *gogithub.CombinedStatus
+	err := r.do(ctx, kindReports, r.doing("reading the statuses of"), func(ctx context.Context, gh *gogithub.Client) (resp *gogithub.Response, err error) {
+		known, resp, err = something(gh.Repositories.GetCombinedStatus(ctx, r.owner, r.repo, r.sha, &gogithub.ListOptions{PerPage: pageSize}))
 		return resp, err
 	})
 	if err != nil {
@@ -112,7 +112,7 @@ func (r *reporting) status(ctx context.Context) error {
 			return nil
 		}
 	}
-	err = r.do(ctx, kindReport, r.doing("setting the status of"), func(ctx context.Context, gh *github.Client) (*github.Response, error) {
+	err = r.do(ctx, kindReport, r.doing("setting the status of"), func(ctx context.Context, gh *gogithub.Client) (*gogithub.Response, error) {
 		_, resp, err := gh.Repositories.CreateStatus(ctx, r.owner, r.repo, r.sha, want)
 		return resp, err
 	})
@@ -121,10 +121,10 @@ func (r *reporting) status(ctx context.Context) error {
 
 // checkRun finds the run that an interrupted report made, or makes one, and adds the annotations that it lacks.
 func (r *reporting) checkRun(ctx context.Context) error {
-	var found *github.ListCheckRunsResults
-	err := r.do(ctx, kindReports, r.doing("reading the check runs of"), func(ctx context.Context, gh *github.Client) (resp *github.Response, err error) {
-		found, resp, err = something(gh.Checks.ListCheckRunsForRef(ctx, r.owner, r.repo, r.sha, &github.ListCheckRunsOptions{
-			CheckName: &r.Name, Filter: github.Ptr("all"), ListOptions: github.ListOptions{PerPage: pageSize},
+	var found *gogithub.ListCheckRunsResults
+	err := r.do(ctx, kindReports, r.doing("reading the check runs of"), func(ctx context.Context, gh *gogithub.Client) (resp *gogithub.Response, err error) {
+		found, resp, err = something(gh.Checks.ListCheckRunsForRef(ctx, r.owner, r.repo, r.sha, &gogithub.ListCheckRunsOptions{
+			CheckName: &r.Name, Filter: gogithub.Ptr("all"), ListOptions: gogithub.ListOptions{PerPage: pageSize},
 		}))
 		return resp, err
 	})
@@ -132,7 +132,7 @@ func (r *reporting) checkRun(ctx context.Context) error {
 		return lacking(err, "check runs", "checks")
 	}
 	// The newest counts: one of another outcome since makes an older one of this outcome old.
-	newest := &github.CheckRun{}
+	newest := &gogithub.CheckRun{}
 	for _, run := range found.CheckRuns {
 		if run.GetID() > newest.GetID() {
 			newest = run
@@ -156,11 +156,11 @@ func (r *reporting) checkRun(ctx context.Context) error {
 }
 
 func (r *reporting) createCheckRun(ctx context.Context) (id int64, err error) {
-	options := github.CreateCheckRunOptions{
+	options := gogithub.CreateCheckRunOptions{
 		Name: r.Name, HeadSHA: r.sha, ExternalID: &r.ID, Output: r.output(0, min(len(r.Annotations), annotationsAtOnce)),
-		Status: github.Ptr("completed"), Conclusion: github.Ptr(r.conclusion()),
+		Status: gogithub.Ptr("completed"), Conclusion: gogithub.Ptr(r.conclusion()),
 	}
-	err = r.do(ctx, kindReport, r.doing("making a check run of"), func(ctx context.Context, gh *github.Client) (*github.Response, error) {
+	err = r.do(ctx, kindReport, r.doing("making a check run of"), func(ctx context.Context, gh *gogithub.Client) (*gogithub.Response, error) {
 		made, resp, err := something(gh.Checks.CreateCheckRun(ctx, r.owner, r.repo, options))
 		id = made.GetID()
 		return resp, err
@@ -170,8 +170,8 @@ func (r *reporting) createCheckRun(ctx context.Context) (id int64, err error) {
 
 // annotate adds annotations: GitHub appends those of each request.
 func (r *reporting) annotate(ctx context.Context, id int64, from, to int) error {
-	return r.do(ctx, kindReport, r.doing("annotating a check run of"), func(ctx context.Context, gh *github.Client) (*github.Response, error) {
-		_, resp, err := gh.Checks.UpdateCheckRun(ctx, r.owner, r.repo, id, github.UpdateCheckRunOptions{Name: r.Name, Output: r.output(from, to)})
+	return r.do(ctx, kindReport, r.doing("annotating a check run of"), func(ctx context.Context, gh *gogithub.Client) (*gogithub.Response, error) {
+		_, resp, err := gh.Checks.UpdateCheckRun(ctx, r.owner, r.repo, id, gogithub.UpdateCheckRunOptions{Name: r.Name, Output: r.output(from, to)})
 		return resp, err
 	})
 }
@@ -184,19 +184,19 @@ func (r *reporting) conclusion() string {
 	return "failure"
 }
 
-func (r *reporting) output(from, to int) *github.CheckRunOutput {
-	out := &github.CheckRunOutput{Title: github.Ptr(clip.Runes(r.Title, maxAnnotationTitle)), Summary: github.Ptr(clip.Runes(r.Summary, mostSummary))}
+func (r *reporting) output(from, to int) *gogithub.CheckRunOutput {
+	out := &gogithub.CheckRunOutput{Title: gogithub.Ptr(wording.TruncateRunes(r.Title, maxAnnotationTitle)), Summary: gogithub.Ptr(wording.TruncateRunes(r.Summary, mostSummary))}
 	for _, a := range r.Annotations[from:to] {
 		line := max(1, a.Line)
-		made := &github.CheckRunAnnotation{
-			Path: github.Ptr(a.Path), StartLine: &line, EndLine: &line, AnnotationLevel: github.Ptr("failure"),
-			Message: github.Ptr(clip.Runes(cmp.Or(a.Message, "wrong"), mostMessage)),
+		made := &gogithub.CheckRunAnnotation{
+			Path: gogithub.Ptr(a.Path), StartLine: &line, EndLine: &line, AnnotationLevel: gogithub.Ptr("failure"),
+			Message: gogithub.Ptr(wording.TruncateRunes(cmp.Or(a.Message, "wrong"), mostMessage)),
 		}
 		if a.Title != "" {
-			made.Title = github.Ptr(clip.Runes(a.Title, maxAnnotationTitle))
+			made.Title = gogithub.Ptr(wording.TruncateRunes(a.Title, maxAnnotationTitle))
 		}
 		if a.Line > 0 && a.Column > 0 {
-			made.StartColumn, made.EndColumn = github.Ptr(a.Column), github.Ptr(a.Column)
+			made.StartColumn, made.EndColumn = gogithub.Ptr(a.Column), gogithub.Ptr(a.Column)
 		}
 		out.Annotations = append(out.Annotations, made)
 	}
@@ -205,7 +205,7 @@ func (r *reporting) output(from, to int) *github.CheckRunOutput {
 
 // lacking names the permission that a refusal is about: GitHub answers 404 as well to who may not see.
 func lacking(err error, what, permission string) error {
-	if scaleset.IsForbidden(err) || scaleset.IsNotFound(err) {
+	if github.IsForbidden(err) || github.IsNotFound(err) {
 		return fmt.Errorf("writing %s wants the permission %s: write, and the repository among those of the credentials: %w", what, permission, err)
 	}
 	return err

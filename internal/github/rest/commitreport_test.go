@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/turns"
 	"github.com/corral-dev/corral/sim/githubsim"
 )
@@ -23,7 +23,7 @@ func (w *world) reporter(permissions map[string]string) *Client {
 	w.t.Helper()
 	public, private := appKeys()
 	w.AddApp(githubsim.App{ID: 8, InstallationID: 80, PublicKey: public, Account: "acme", Permissions: permissions})
-	return w.client("acme", scaleset.Credentials{App: &scaleset.App{ID: "8", InstallationID: 80, PrivateKey: private}})
+	return w.client("acme", github.Credentials{App: &github.App{ID: "8", InstallationID: 80, PrivateKey: private}})
 }
 
 var mayReport = map[string]string{"statuses": "write", "checks": "write"}
@@ -86,7 +86,7 @@ func TestManyAnnotationsAreSentByTheFifty(t *testing.T) {
 	c := w.reporter(mayReport)
 	// The second request is lost: the next attempt goes on where this one ended.
 	w.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointUpdateCheckRun, Status: 502, Times: 1})
-	if err := c.ReportCommit(t.Context(), "acme/app", sha, refusal(80)); !scaleset.IsUnavailable(err) {
+	if err := c.ReportCommit(t.Context(), "acme/app", sha, refusal(80)); !github.IsUnavailable(err) {
 		t.Fatalf("got %v", err)
 	}
 	if err := c.ReportCommit(t.Context(), "acme/app", sha, refusal(80)); err != nil {

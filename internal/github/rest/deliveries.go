@@ -8,9 +8,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/go-github/v89/github"
+	gogithub "github.com/google/go-github/v89/github"
 
-	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/github"
 )
 
 // Delivery is an attempt of GitHub's to deliver an event to a webhook.
@@ -34,14 +34,14 @@ type Delivery struct {
 type hook struct {
 	c     *Client
 	id    int64 // 0 is the App's own
-	scope Scope
+	scope github.Scope
 }
 
 // hook finds out whether deliveries can be had: an App's of its own webhook, and those of an
 // organization's or a repository's. GitHub has no API for those of an enterprise's.
 func (c *Client) hook(id int64, doing string) (hook, error) {
-	if id != 0 && c.target.Scope == Enterprise {
-		return hook{}, scaleset.NewError(scaleset.KindUnexpected, doing, 0, 0, "GitHub has no API for the deliveries of an enterprise's webhook: use an organization's, or an App's", nil)
+	if id != 0 && c.target.Scope == github.Enterprise {
+		return hook{}, github.NewError(github.KindUnexpected, doing, 0, 0, "GitHub has no API for the deliveries of an enterprise's webhook: use an organization's, or an App's", nil)
 	}
 	return hook{c: c, id: id, scope: c.target.Scope}, nil
 }
@@ -60,13 +60,13 @@ func (c *Client) Deliveries(ctx context.Context, hookID int64, cursor string) (p
 	if err != nil {
 		return nil, "", err
 	}
-	o := &github.ListCursorOptions{PerPage: pageSize, Cursor: cursor}
-	err = h.do(ctx, kindDeliveries, doing, func(ctx context.Context, gh *github.Client) (resp *github.Response, err error) {
-		var list []*github.HookDelivery
+	o := &gogithub.ListCursorOptions{PerPage: pageSize, Cursor: cursor}
+	err = h.do(ctx, kindDeliveries, doing, func(ctx context.Context, gh *gogithub.Client) (resp *gogithub.Response, err error) {
+		var list []*gogithub.HookDelivery
 		switch {
 		case h.id == 0:
 			list, resp, err = gh.Apps.ListHookDeliveries(ctx, o)
-		case h.scope == Organization:
+		case h.scope == github.Organization:
 			list, resp, err = gh.Organizations.ListHookDeliveries(ctx, c.target.Owner, h.id, o)
 		default:
 			list, resp, err = gh.Repositories.ListHookDeliveries(ctx, c.target.Owner, c.target.Name, h.id, o)
@@ -80,7 +80,7 @@ func (c *Client) Deliveries(ctx context.Context, hookID int64, cursor string) (p
 	return page, next, err
 }
 
-func deliveriesOf(list []*github.HookDelivery) []Delivery {
+func deliveriesOf(list []*gogithub.HookDelivery) []Delivery {
 	deliveries := make([]Delivery, 0, len(list))
 	for _, d := range list {
 		deliveries = append(deliveries, Delivery{
@@ -100,23 +100,23 @@ func (c *Client) InstallationID() int64 {
 }
 
 // Payload returns what a delivery carried. One of more than 4 MB isn't read, which is KindUnexpected: all that
-// tells of jobs is far smaller. Few are read at once, by all clients of a Registry together.
+// tells of jobs is far smaller. Few are read at once, by all clients of NewClients together.
 func (c *Client) Payload(ctx context.Context, hookID, id int64) (event string, payload []byte, err error) {
 	doing := fmt.Sprintf("reading delivery %d", id)
 	h, err := c.hook(hookID, doing)
 	if err != nil {
 		return "", nil, err
 	}
-	if err := c.options.payloads.Acquire(ctx, 1); err != nil {
-		return "", nil, scaleset.NewError(scaleset.KindUnavailable, doing, 0, 0, "other deliveries took too long", err)
+	if err := c.payloads.Acquire(ctx, 1); err != nil {
+		return "", nil, github.NewError(github.KindUnavailable, doing, 0, 0, "other deliveries took too long", err)
 	}
-	defer c.options.payloads.Release(1)
-	err = h.do(ctx, kindPayload, doing, func(ctx context.Context, gh *github.Client) (resp *github.Response, err error) {
-		var d *github.HookDelivery
+	defer c.payloads.Release(1)
+	err = h.do(ctx, kindPayload, doing, func(ctx context.Context, gh *gogithub.Client) (resp *gogithub.Response, err error) {
+		var d *gogithub.HookDelivery
 		switch {
 		case h.id == 0:
 			d, resp, err = something(gh.Apps.GetHookDelivery(ctx, id))
-		case h.scope == Organization:
+		case h.scope == github.Organization:
 			d, resp, err = something(gh.Organizations.GetHookDelivery(ctx, c.target.Owner, h.id, id))
 		default:
 			d, resp, err = something(gh.Repositories.GetHookDelivery(ctx, c.target.Owner, c.target.Name, h.id, id))
@@ -140,11 +140,11 @@ func (c *Client) Redeliver(ctx context.Context, hookID, id int64) error {
 	if err != nil {
 		return err
 	}
-	return h.do(ctx, kindRedeliver, doing, func(ctx context.Context, gh *github.Client) (resp *github.Response, err error) {
+	return h.do(ctx, kindRedeliver, doing, func(ctx context.Context, gh *gogithub.Client) (resp *gogithub.Response, err error) {
 		switch {
 		case h.id == 0:
 			_, resp, err = gh.Apps.RedeliverHookDelivery(ctx, id)
-		case h.scope == Organization:
+		case h.scope == github.Organization:
 			_, resp, err = gh.Organizations.RedeliverHookDelivery(ctx, c.target.Owner, h.id, id)
 		default:
 			_, resp, err = gh.Repositories.RedeliverHookDelivery(ctx, c.target.Owner, c.target.Name, h.id, id)

@@ -9,7 +9,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/google/go-github/v89/github"
+	gogithub "github.com/google/go-github/v89/github"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
@@ -43,10 +43,10 @@ func newError(reason string, err error, format string, args ...any) *Error {
 
 // unavailable judges an error that says nothing about the credentials: no answer, 5xx
 // and rate limits. It returns nil for one that does.
-func unavailable(resp *github.Response, err error, now time.Time) *Error {
+func unavailable(resp *gogithub.Response, err error, now time.Time) *Error {
 	e := newError(v1alpha1.GitHubUnavailableReason, err, "GitHub can't be asked now")
 	limited := newError(v1alpha1.GitHubUnavailableReason, nil, "GitHub limits the rate of requests") // its own text has a countdown
-	primary, secondary := new(github.RateLimitError), new(github.AbuseRateLimitError)
+	primary, secondary := new(gogithub.RateLimitError), new(gogithub.AbuseRateLimitError)
 	switch {
 	case errors.As(err, &primary):
 		limited.RetryAfter = max(0, primary.Rate.Reset.Sub(now))
@@ -65,7 +65,7 @@ func unavailable(resp *github.Response, err error, now time.Time) *Error {
 	return nil
 }
 
-func statusOf(resp *github.Response) int {
+func statusOf(resp *gogithub.Response) int {
 	if resp == nil || resp.Response == nil {
 		return 0
 	}

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/go-github/v89/github"
+	gogithub "github.com/google/go-github/v89/github"
 
-	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/github"
 )
 
 // groupsAge is how long runner groups are taken to be as they were.
@@ -29,7 +29,7 @@ type Group struct {
 }
 
 // defaultGroup is what the runners of a repository are in: it has no groups.
-var defaultGroup = Group{ID: scaleset.DefaultRunnerGroupID, Name: "Default", Visibility: "all", Default: true}
+var defaultGroup = Group{ID: github.DefaultRunnerGroupID, Name: "Default", Visibility: "all", Default: true}
 
 // is says whether the group is called so.
 func (g Group) is(name string) bool {
@@ -40,7 +40,7 @@ func (g Group) is(name string) bool {
 func (c *Client) Groups(ctx context.Context) ([]Group, error) { return c.groupsSince(ctx, groupsAge) }
 
 func (c *Client) groupsSince(ctx context.Context, maxAge time.Duration) ([]Group, error) {
-	if c.target.Scope == Repository {
+	if c.target.Scope == github.Repository {
 		return []Group{defaultGroup}, nil
 	}
 	return c.groups.get(ctx, c.options.Now, "", maxAge, func(ctx context.Context) ([]Group, error) {
@@ -52,7 +52,7 @@ func (c *Client) groupsSince(ctx context.Context, maxAge time.Duration) ([]Group
 // cost no request. One that was made just now is found. Not there: KindRunnerGroupNotFound.
 func (c *Client) GroupID(ctx context.Context, name string) (int64, error) {
 	if isDefaultGroup(name) {
-		return scaleset.DefaultRunnerGroupID, nil
+		return github.DefaultRunnerGroupID, nil
 	}
 	for _, maxAge := range []time.Duration{groupsAge, leastAge} {
 		groups, err := c.groupsSince(ctx, maxAge)
@@ -63,7 +63,7 @@ func (c *Client) GroupID(ctx context.Context, name string) (int64, error) {
 			return groups[i].ID, nil
 		}
 	}
-	return 0, scaleset.NewError(scaleset.KindRunnerGroupNotFound, fmt.Sprintf("looking up runner group %q", name), 0, 0,
+	return 0, github.NewError(github.KindRunnerGroupNotFound, fmt.Sprintf("looking up runner group %q", name), 0, 0,
 		"there is no such group, or this connection can't see it", nil)
 }
 
@@ -77,13 +77,13 @@ func (c *Client) Visible(ctx context.Context, group, repository string) (bool, e
 	}
 	subject := name
 	switch c.target.Scope {
-	case Repository:
+	case github.Repository:
 		return strings.EqualFold(repository, c.target.Owner+"/"+c.target.Name), nil
-	case Organization:
+	case github.Organization:
 		if !strings.EqualFold(owner, c.target.Owner) {
 			return false, nil
 		}
-	case Enterprise:
+	case github.Enterprise:
 		subject = owner
 	}
 	groups, err := c.visible.get(ctx, c.options.Now, strings.ToLower(subject), groupsAge, func(ctx context.Context) ([]Group, error) {
@@ -100,9 +100,9 @@ func (c *Client) Visible(ctx context.Context, group, repository string) (bool, e
 func (c *Client) listGroups(ctx context.Context, doing, visibleTo string) ([]Group, error) {
 	var groups []Group
 	for page := 1; page != 0 && page <= mostPages; {
-		err := c.do(ctx, kindGroups, doing, func(ctx context.Context, gh *github.Client) (resp *github.Response, err error) {
+		err := c.do(ctx, kindGroups, doing, func(ctx context.Context, gh *gogithub.Client) (resp *gogithub.Response, err error) {
 			var some []Group
-			if some, resp, err = c.groupPage(ctx, gh, visibleTo, github.ListOptions{PerPage: pageSize, Page: page}); err == nil {
+			if some, resp, err = c.groupPage(ctx, gh, visibleTo, gogithub.ListOptions{PerPage: pageSize, Page: page}); err == nil {
 				groups, page = append(groups, some...), resp.NextPage
 			}
 			return resp, err
@@ -114,10 +114,10 @@ func (c *Client) listGroups(ctx context.Context, doing, visibleTo string) ([]Gro
 	return groups, nil
 }
 
-func (c *Client) groupPage(ctx context.Context, gh *github.Client, visibleTo string, page github.ListOptions) ([]Group, *github.Response, error) {
+func (c *Client) groupPage(ctx context.Context, gh *gogithub.Client, visibleTo string, page gogithub.ListOptions) ([]Group, *gogithub.Response, error) {
 	var groups []Group
-	if c.target.Scope == Enterprise {
-		list, resp, err := something(gh.Enterprise.ListRunnerGroups(ctx, c.target.Name, &github.ListEnterpriseRunnerGroupOptions{ListOptions: page, VisibleToOrganization: visibleTo}))
+	if c.target.Scope == github.Enterprise {
+		list, resp, err := something(gh.Enterprise.ListRunnerGroups(ctx, c.target.Name, &gogithub.ListEnterpriseRunnerGroupOptions{ListOptions: page, VisibleToOrganization: visibleTo}))
 		if err != nil {
 			return nil, resp, err
 		}
@@ -126,7 +126,7 @@ func (c *Client) groupPage(ctx context.Context, gh *github.Client, visibleTo str
 		}
 		return groups, resp, nil
 	}
-	list, resp, err := something(gh.Actions.ListOrganizationRunnerGroups(ctx, c.target.Owner, &github.ListOrgRunnerGroupOptions{ListOptions: page, VisibleToRepository: visibleTo}))
+	list, resp, err := something(gh.Actions.ListOrganizationRunnerGroups(ctx, c.target.Owner, &gogithub.ListOrgRunnerGroupOptions{ListOptions: page, VisibleToRepository: visibleTo}))
 	if err != nil {
 		return nil, resp, err
 	}

@@ -11,10 +11,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/go-github/v89/github"
+	gogithub "github.com/google/go-github/v89/github"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/github"
 )
 
 const (
@@ -57,7 +57,7 @@ type JobList struct {
 	At time.Time
 }
 
-func jobOf(j *github.WorkflowJob) Job {
+func jobOf(j *gogithub.WorkflowJob) Job {
 	if j == nil {
 		return Job{}
 	}
@@ -74,12 +74,12 @@ func (c *Client) Job(ctx context.Context, repository string, id int64) (*Job, er
 	if err != nil {
 		return nil, err
 	}
-	var found *github.WorkflowJob
-	err = c.do(ctx, kindJob, fmt.Sprintf("looking for job %d of %s", id, repository), func(ctx context.Context, gh *github.Client) (resp *github.Response, err error) {
+	var found *gogithub.WorkflowJob
+	err = c.do(ctx, kindJob, fmt.Sprintf("looking for job %d of %s", id, repository), func(ctx context.Context, gh *gogithub.Client) (resp *gogithub.Response, err error) {
 		found, resp, err = something(gh.Actions.GetWorkflowJobByID(ctx, owner, name, id))
 		return resp, err
 	})
-	if scaleset.IsNotFound(err) {
+	if github.IsNotFound(err) {
 		return nil, nil
 	}
 	if err != nil {
@@ -125,9 +125,9 @@ func (c *Client) Jobs(ctx context.Context, repository string, maxAge time.Durati
 func (c *Client) runs(ctx context.Context, owner, name, status string) ([]int64, error) {
 	var ids []int64
 	for page := 1; page != 0 && len(ids) <= mostRuns; {
-		err := c.do(ctx, kindRuns, fmt.Sprintf("listing the runs of %s/%s", owner, name), func(ctx context.Context, gh *github.Client) (*github.Response, error) {
-			list, resp, err := something(gh.Actions.ListRepositoryWorkflowRuns(ctx, owner, name, &github.ListWorkflowRunsOptions{
-				Status: status, ExcludePullRequests: true, ListOptions: github.ListOptions{PerPage: pageSize, Page: page},
+		err := c.do(ctx, kindRuns, fmt.Sprintf("listing the runs of %s/%s", owner, name), func(ctx context.Context, gh *gogithub.Client) (*gogithub.Response, error) {
+			list, resp, err := something(gh.Actions.ListRepositoryWorkflowRuns(ctx, owner, name, &gogithub.ListWorkflowRunsOptions{
+				Status: status, ExcludePullRequests: true, ListOptions: gogithub.ListOptions{PerPage: pageSize, Page: page},
 			}))
 			if err != nil {
 				return resp, err
@@ -164,9 +164,9 @@ func (c *Client) jobsOf(ctx context.Context, owner, name string, runs []int64) (
 func (c *Client) jobsOfRun(ctx context.Context, owner, name string, run int64) ([]Job, error) {
 	var jobs []Job
 	for page := 1; page != 0 && page <= mostPages; {
-		err := c.do(ctx, kindJobs, fmt.Sprintf("listing the jobs of %s/%s", owner, name), func(ctx context.Context, gh *github.Client) (*github.Response, error) {
-			list, resp, err := something(gh.Actions.ListWorkflowJobs(ctx, owner, name, run, &github.ListWorkflowJobsOptions{
-				Filter: "latest", ListOptions: github.ListOptions{PerPage: pageSize, Page: page},
+		err := c.do(ctx, kindJobs, fmt.Sprintf("listing the jobs of %s/%s", owner, name), func(ctx context.Context, gh *gogithub.Client) (*gogithub.Response, error) {
+			list, resp, err := something(gh.Actions.ListWorkflowJobs(ctx, owner, name, run, &gogithub.ListWorkflowJobsOptions{
+				Filter: "latest", ListOptions: gogithub.ListOptions{PerPage: pageSize, Page: page},
 			}))
 			if err != nil {
 				return resp, err
@@ -179,7 +179,7 @@ func (c *Client) jobsOfRun(ctx context.Context, owner, name string, run int64) (
 			page = resp.NextPage
 			return resp, nil
 		})
-		if scaleset.IsNotFound(err) {
+		if github.IsNotFound(err) {
 			return nil, nil // the run was deleted meanwhile
 		}
 		if err != nil {
@@ -217,11 +217,11 @@ func (c *Client) Repositories(ctx context.Context, patterns []string) ([]string,
 }
 
 func (c *Client) matching(ctx context.Context, owner, pattern string) ([]string, error) {
-	if !namePattern.MatchString(owner) || strings.Trim(owner, ".") == "" {
-		return nil, scaleset.NewError(scaleset.KindUnexpected, "listing repositories", 0, 0, fmt.Sprintf("%q is no owner of repositories: say OWNER/NAME", owner), nil)
+	if !github.IsName(owner) {
+		return nil, github.NewError(github.KindUnexpected, "listing repositories", 0, 0, fmt.Sprintf("%q is no owner of repositories: say OWNER/NAME", owner), nil)
 	}
 	all := []string{c.target.Name}
-	if c.target.Scope != Repository {
+	if c.target.Scope != github.Repository {
 		var err error
 		if all, err = c.repositoriesOf(ctx, owner); err != nil {
 			return nil, err
@@ -263,8 +263,8 @@ func (c *Client) repositoriesOf(ctx context.Context, owner string) ([]string, er
 func (c *Client) listRepositories(ctx context.Context, owner string) ([]string, error) {
 	var names []string
 	for page := 1; page != 0 && page <= mostPages; {
-		err := c.do(ctx, kindRepos, fmt.Sprintf("listing the repositories of %s", owner), func(ctx context.Context, gh *github.Client) (*github.Response, error) {
-			list, resp, err := gh.Repositories.ListByOrg(ctx, owner, &github.RepositoryListByOrgOptions{ListOptions: github.ListOptions{PerPage: pageSize, Page: page}})
+		err := c.do(ctx, kindRepos, fmt.Sprintf("listing the repositories of %s", owner), func(ctx context.Context, gh *gogithub.Client) (*gogithub.Response, error) {
+			list, resp, err := gh.Repositories.ListByOrg(ctx, owner, &gogithub.RepositoryListByOrgOptions{ListOptions: gogithub.ListOptions{PerPage: pageSize, Page: page}})
 			if err != nil {
 				return resp, err
 			}
@@ -285,9 +285,8 @@ func (c *Client) listRepositories(ctx context.Context, owner string) ([]string, 
 
 func splitRepository(repository string) (owner, name string, err error) {
 	owner, name, ok := strings.Cut(repository, "/")
-	isName := func(s string) bool { return namePattern.MatchString(s) && s != "." && s != ".." }
-	if !ok || !isName(owner) || !isName(name) {
-		return "", "", scaleset.NewError(scaleset.KindUnexpected, "looking for a repository", 0, 0, fmt.Sprintf("%q is no OWNER/NAME", repository), nil)
+	if !ok || !github.IsName(owner) || !github.IsName(name) {
+		return "", "", github.NewError(github.KindUnexpected, "looking for a repository", 0, 0, fmt.Sprintf("%q is no OWNER/NAME", repository), nil)
 	}
 	return owner, name, nil
 }

@@ -3,18 +3,21 @@
 
 package rest
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/corral-dev/corral/internal/github"
+)
 
 var (
-	requests = prometheus.NewCounterVec(prometheus.CounterOpts{
+	meter = github.Meter{Requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "corral_github_rest_requests_total",
 		Help: "Requests sent to GitHub's REST API, by call and status code; 304 is one that GitHub doesn't count, \"error\" one without an answer.",
-	}, []string{"call", "code"})
-	latencies = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	}, []string{"call", "code"}), Latencies: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "corral_github_rest_request_duration_seconds",
 		Help:    "Time to the answer of GitHub's REST API, by call.",
 		Buckets: []float64{.025, .05, .1, .25, .5, 1, 2.5, 5, 10},
-	}, []string{"call"})
+	}, []string{"call"})}
 	remainingCalls = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "corral_github_rest_remaining",
 		Help: "Calls that GitHub's REST API still allows a connection within the hour, as GitHub last told.",
@@ -23,5 +26,5 @@ var (
 
 // Collectors returns the package's metrics, to be registered once.
 func Collectors() []prometheus.Collector {
-	return []prometheus.Collector{requests, latencies, remainingCalls}
+	return []prometheus.Collector{meter.Requests, meter.Latencies, remainingCalls}
 }

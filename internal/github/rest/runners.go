@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/go-github/v89/github"
+	gogithub "github.com/google/go-github/v89/github"
 
-	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/github"
 )
 
 const (
@@ -53,7 +53,7 @@ type Registration struct {
 	Labels []string
 }
 
-func runnerOf(r *github.Runner) Runner {
+func runnerOf(r *gogithub.Runner) Runner {
 	if r == nil {
 		return Runner{}
 	}
@@ -70,19 +70,19 @@ func runnerOf(r *github.Runner) Runner {
 // GenerateJIT registers an ephemeral runner and returns what it starts with. A name that is taken,
 // also when GitHub's answer to an earlier call was lost: KindRunnerExists. A runner group that
 // isn't there: KindRunnerGroupNotFound.
-func (c *Client) GenerateJIT(ctx context.Context, r Registration) (scaleset.JIT, error) {
+func (c *Client) GenerateJIT(ctx context.Context, r Registration) (github.JIT, error) {
 	group, err := c.GroupID(ctx, r.Group)
 	if err != nil {
-		return scaleset.JIT{}, err
+		return github.JIT{}, err
 	}
-	body := github.CreateJITConfigRequest{Name: r.Name, RunnerGroupID: group, Labels: r.Labels, WorkFolder: github.Ptr(workFolder)}
-	var made *github.JITRunnerConfig
+	body := gogithub.CreateJITConfigRequest{Name: r.Name, RunnerGroupID: group, Labels: r.Labels, WorkFolder: gogithub.Ptr(workFolder)}
+	var made *gogithub.JITRunnerConfig
 	doing := fmt.Sprintf("registering runner %q", r.Name)
-	err = c.do(ctx, kindJIT, doing, func(ctx context.Context, gh *github.Client) (resp *github.Response, err error) {
+	err = c.do(ctx, kindJIT, doing, func(ctx context.Context, gh *gogithub.Client) (resp *gogithub.Response, err error) {
 		switch c.target.Scope {
-		case Organization:
+		case github.Organization:
 			made, resp, err = something(gh.Actions.CreateOrgJITConfig(ctx, c.target.Owner, body))
-		case Repository:
+		case github.Repository:
 			made, resp, err = something(gh.Actions.CreateRepoJITConfig(ctx, c.target.Owner, c.target.Name, body))
 		default:
 			made, resp, err = something(gh.Enterprise.CreateJITConfig(ctx, c.target.Name, body))
@@ -90,27 +90,27 @@ func (c *Client) GenerateJIT(ctx context.Context, r Registration) (scaleset.JIT,
 		return resp, err
 	})
 	if err != nil {
-		return scaleset.JIT{}, err
+		return github.JIT{}, err
 	}
 	if made.GetRunner().GetID() == 0 || made.GetEncodedJITConfig() == "" {
 		err := errors.New("the answer has no runner or no configuration")
-		return scaleset.JIT{}, scaleset.NewError(scaleset.KindUnexpected, doing, 0, 0, err.Error(), err)
+		return github.JIT{}, github.NewError(github.KindUnexpected, doing, 0, 0, err.Error(), err)
 	}
-	return scaleset.JIT{RunnerID: made.GetRunner().GetID(), Encoded: made.GetEncodedJITConfig()}, nil
+	return github.JIT{RunnerID: made.GetRunner().GetID(), Encoded: made.GetEncodedJITConfig()}, nil
 }
 
 // RemoveRunner ends a registration; one that is gone is fine. The runner has a job: KindJobStillRunning.
 func (c *Client) RemoveRunner(ctx context.Context, id int64) error {
-	err := c.do(ctx, kindRemove, fmt.Sprintf("removing runner %d", id), func(ctx context.Context, gh *github.Client) (*github.Response, error) {
+	err := c.do(ctx, kindRemove, fmt.Sprintf("removing runner %d", id), func(ctx context.Context, gh *gogithub.Client) (*gogithub.Response, error) {
 		switch c.target.Scope {
-		case Organization:
+		case github.Organization:
 			return gh.Actions.RemoveOrganizationRunner(ctx, c.target.Owner, id)
-		case Repository:
+		case github.Repository:
 			return gh.Actions.RemoveRunner(ctx, c.target.Owner, c.target.Name, id)
 		}
 		return gh.Enterprise.RemoveRunner(ctx, c.target.Name, id)
 	})
-	if scaleset.IsNotFound(err) {
+	if github.IsNotFound(err) {
 		return nil
 	}
 	return err
@@ -118,19 +118,19 @@ func (c *Client) RemoveRunner(ctx context.Context, id int64) error {
 
 // Runner looks a registration up by its id; nil when there is none.
 func (c *Client) Runner(ctx context.Context, id int64) (*Runner, error) {
-	var found *github.Runner
-	err := c.do(ctx, kindRunner, fmt.Sprintf("looking for runner %d", id), func(ctx context.Context, gh *github.Client) (resp *github.Response, err error) {
+	var found *gogithub.Runner
+	err := c.do(ctx, kindRunner, fmt.Sprintf("looking for runner %d", id), func(ctx context.Context, gh *gogithub.Client) (resp *gogithub.Response, err error) {
 		switch c.target.Scope {
-		case Organization:
+		case github.Organization:
 			found, resp, err = something(gh.Actions.GetOrganizationRunner(ctx, c.target.Owner, id))
-		case Repository:
+		case github.Repository:
 			found, resp, err = something(gh.Actions.GetRunner(ctx, c.target.Owner, c.target.Name, id))
 		default:
 			found, resp, err = something(gh.Enterprise.GetRunner(ctx, c.target.Name, id))
 		}
 		return resp, err
 	})
-	if scaleset.IsNotFound(err) {
+	if github.IsNotFound(err) {
 		return nil, nil
 	}
 	if err != nil {
@@ -175,16 +175,16 @@ func (c *Client) Runners(ctx context.Context, maxAge time.Duration) (RunnerList,
 }
 
 func (c *Client) runnerPage(ctx context.Context, k kind, doing, name string, page int) (runners []Runner, next int, err error) {
-	o := &github.ListRunnersOptions{ListOptions: github.ListOptions{PerPage: pageSize, Page: page}}
+	o := &gogithub.ListRunnersOptions{ListOptions: gogithub.ListOptions{PerPage: pageSize, Page: page}}
 	if name != "" {
 		o.Name = &name
 	}
-	var list *github.Runners
-	err = c.do(ctx, k, doing, func(ctx context.Context, gh *github.Client) (resp *github.Response, err error) {
+	var list *gogithub.Runners
+	err = c.do(ctx, k, doing, func(ctx context.Context, gh *gogithub.Client) (resp *gogithub.Response, err error) {
 		switch c.target.Scope {
-		case Organization:
+		case github.Organization:
 			list, resp, err = something(gh.Actions.ListOrganizationRunners(ctx, c.target.Owner, o))
-		case Repository:
+		case github.Repository:
 			list, resp, err = something(gh.Actions.ListRunners(ctx, c.target.Owner, c.target.Name, o))
 		default:
 			list, resp, err = something(gh.Enterprise.ListRunners(ctx, c.target.Name, o))

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sync/singleflight"
 
-	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/github"
 )
 
 // mostShared bounds how many answers of one kind are kept for others, and sharedLife for how long at
@@ -53,7 +53,7 @@ func (s *shared[T]) get(ctx context.Context, now func() time.Time, key string, m
 	var none T
 	select {
 	case <-ctx.Done():
-		return none, scaleset.NewError(scaleset.KindUnavailable, "waiting for an answer", 0, 0, "GitHub took too long", ctx.Err())
+		return none, github.NewError(github.KindUnavailable, "waiting for an answer", 0, 0, "GitHub took too long", ctx.Err())
 	case landed := <-flight:
 		if landed.Err != nil {
 			return none, landed.Err

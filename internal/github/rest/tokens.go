@@ -9,10 +9,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/go-github/v89/github"
+	gogithub "github.com/google/go-github/v89/github"
 	"golang.org/x/sync/singleflight"
 
-	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/github"
 )
 
 // tokenMargin is how long before its end a token is replaced: a listing may take a while.
@@ -55,11 +55,11 @@ func (c *Client) bearer(ctx context.Context, k kind) (string, error) {
 	app := c.creds.App
 	switch {
 	case k.asApp && app == nil:
-		return "", scaleset.NewError(scaleset.KindForbidden, "asking as an App", 0, 0, errNoApp.Error(), errNoApp)
+		return "", github.NewError(github.KindForbidden, "asking as an App", 0, 0, errNoApp.Error(), errNoApp)
 	case k.asApp:
-		assertion, err := sign(*app, c.options.Now())
+		assertion, err := app.Assertion(c.options.Now())
 		if err != nil {
-			return "", scaleset.NewError(scaleset.KindUnauthorized, "signing as an App", 0, 0, "the private key can't be used", err)
+			return "", github.NewError(github.KindUnauthorized, "signing as an App", 0, 0, "the private key can't be used", err)
 		}
 		return assertion, nil
 	case app == nil:
@@ -72,7 +72,7 @@ func (c *Client) bearer(ctx context.Context, k kind) (string, error) {
 	flight := c.tokens.flights.DoChan("", func() (any, error) { return c.newToken(context.WithoutCancel(ctx)) })
 	select {
 	case <-ctx.Done():
-		return "", scaleset.NewError(scaleset.KindUnavailable, "getting a token", 0, 0, "GitHub took too long", ctx.Err())
+		return "", github.NewError(github.KindUnavailable, "getting a token", 0, 0, "GitHub took too long", ctx.Err())
 	case landed := <-flight:
 		token, _ := landed.Val.(string)
 		return token, landed.Err
@@ -83,8 +83,8 @@ func (c *Client) newToken(ctx context.Context) (string, error) {
 	if token, fresh := c.tokens.kept(c.options.Now()); fresh { // by a flight that landed meanwhile
 		return token, nil
 	}
-	var made *github.InstallationToken
-	err := c.do(ctx, kindToken, "getting a token", func(ctx context.Context, gh *github.Client) (resp *github.Response, err error) {
+	var made *gogithub.InstallationToken
+	err := c.do(ctx, kindToken, "getting a token", func(ctx context.Context, gh *gogithub.Client) (resp *gogithub.Response, err error) {
 		made, resp, err = something(gh.Apps.CreateInstallationToken(ctx, c.creds.App.InstallationID, nil))
 		return resp, err
 	})

@@ -5,15 +5,14 @@ package rest
 
 import (
 	"bytes"
+	"cmp"
 	"container/list"
 	"context"
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 	"strings"
 	"sync"
-	"time"
 )
 
 const (
@@ -62,61 +61,18 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if known != nil && mayKeep {
 		out.Header.Set("If-None-Match", known.tag)
 	}
-	began := time.Now()
-	resp, err := t.network.RoundTrip(out)
-	latencies.WithLabelValues(x.kind.name).Observe(time.Since(began).Seconds())
+	resp, err := meter.Send(t.network, out, x.kind.name, cmp.Or(x.kind.most, mostAnswer))
 	if err != nil {
-		requests.WithLabelValues(x.kind.name, "error").Inc()
 		return nil, err
 	}
-	requests.WithLabelValues(x.kind.name, strconv.Itoa(resp.StatusCode)).Inc()
 	t.budget.note(x.kind, resp.Header)
 	if resp.StatusCode == http.StatusNotModified && known != nil {
 		return known.again(req, resp), nil
-	}
-	if err := bound(resp, x.kind.most); err != nil {
-		return nil, err
 	}
 	if mayKeep && resp.StatusCode == http.StatusOK {
 		return t.keep(key, resp)
 	}
 	return resp, nil
-}
-
-// bound makes reading an answer that is too large fail, rather than end.
-func bound(resp *http.Response, most int64) error {
-	if most == 0 {
-		most = mostAnswer
-	}
-	if resp.ContentLength > most {
-		resp.Body.Close()
-		return tooLarge(most)
-	}
-	resp.Body = &boundedBody{ReadCloser: resp.Body, left: most, most: most}
-	return nil
-}
-
-// tooLarge is an answer of more than so many bytes.
-type tooLarge int64
-
-func (t tooLarge) Error() string { return fmt.Sprintf("the answer is larger than %d bytes", int64(t)) }
-
-type boundedBody struct {
-	io.ReadCloser
-	left, most int64
-}
-
-// Read reads up to the bound.
-func (b *boundedBody) Read(p []byte) (int, error) {
-	if b.left <= 0 {
-		return 0, tooLarge(b.most)
-	}
-	if int64(len(p)) > b.left {
-		p = p[:b.left]
-	}
-	n, err := b.ReadCloser.Read(p)
-	b.left -= int64(n)
-	return n, err
 }
 
 func (t *transport) keep(key string, resp *http.Response) (*http.Response, error) {

@@ -7,31 +7,18 @@ import (
 	"context"
 	"net/http"
 	"strings"
-	"time"
 
-	"github.com/golang-jwt/jwt/v5"
-	"github.com/google/go-github/v89/github"
+	gogithub "github.com/google/go-github/v89/github"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/github"
+	"github.com/corral-dev/corral/internal/turns"
 )
-
-// Options of Verify. The zero value has sensible defaults.
-type Options struct {
-	// Transport is the network; scaleset.NewTransport() if nil.
-	Transport http.RoundTripper
-	// Timeout of the whole verification; 30 s if 0.
-	Timeout time.Duration
-	// Version of Corral, told to GitHub in the User-Agent.
-	Version string
-	// Now is the clock; time.Now if nil.
-	Now func() time.Time
-}
 
 // Identity is who the credentials are to GitHub.
 type Identity struct {
 	// Scope is organization, repository or enterprise.
-	Scope Scope
+	Scope github.Scope
 	// Login is app/SLUG, or the login of the token's user; "token" when GitHub won't tell.
 	Login string
 	// ServerVersion is GitHub Enterprise Server's; empty for github.com.
@@ -40,25 +27,17 @@ type Identity struct {
 
 // Verify asks GitHub whether the credentials may register runners, by making a
 // registration token, which isn't used. Every error is an *Error whose reason is that
-// of a condition.
-func Verify(ctx context.Context, creds scaleset.Credentials, options Options) (Identity, error) {
-	if options.Timeout <= 0 {
-		options.Timeout = 30 * time.Second
-	}
-	if options.Transport == nil {
-		options.Transport = scaleset.NewTransport()
-	}
-	if options.Now == nil {
-		options.Now = time.Now
-	}
-	target, err := ParseURL(creds.ConfigURL)
+// of a condition. It may take twice the time-out of a call.
+func Verify(ctx context.Context, creds github.Credentials, options github.Options) (Identity, error) {
+	options = options.WithDefaults(turns.First)
+	target, err := github.ParseURL(creds.ConfigURL)
 	if err != nil {
 		return Identity{}, newError(v1alpha1.InvalidSpecReason, err, "url %q can't be used", creds.ConfigURL)
 	}
 	if err := creds.Validate(); err != nil {
 		return Identity{}, newError(v1alpha1.InvalidSpecReason, err, "the credentials can't be used")
 	}
-	ctx, cancel := context.WithTimeout(ctx, options.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*options.Timeout)
 	defer cancel()
 	v := &verification{options: options, target: target}
 	if creds.App != nil {
@@ -67,15 +46,23 @@ func Verify(ctx context.Context, creds scaleset.Credentials, options Options) (I
 	return v.token(ctx, creds.Token)
 }
 
-type verification struct {
-	options Options
-	target  Target
+// verifying counts the requests of verifications.
+type verifying struct{ network http.RoundTripper }
+
+// RoundTrip sends a request.
+func (v verifying) RoundTrip(req *http.Request) (*http.Response, error) {
+	return meter.Send(v.network, req, "verify", mostAnswer)
 }
 
-func (v *verification) client(bearer string) (*github.Client, error) {
-	client, err := github.NewClient(
-		github.WithTransport(scaleset.Instrument(v.options.Transport)), github.WithURLs(&v.target.API, nil),
-		github.WithUserAgent("corral/"+v.options.Version), github.WithAuthToken(bearer))
+type verification struct {
+	options github.Options
+	target  github.Target
+}
+
+func (v *verification) client(bearer string) (*gogithub.Client, error) {
+	client, err := gogithub.NewClient(
+		gogithub.WithTransport(verifying{v.options.Transport}), gogithub.WithURLs(&v.target.API, nil),
+		gogithub.WithUserAgent("corral/"+v.options.Version), gogithub.WithAuthToken(bearer))
 	if err != nil {
 		return nil, newError(v1alpha1.InvalidSpecReason, err, "url can't be used")
 	}
@@ -105,11 +92,11 @@ func (v *verification) token(ctx context.Context, token string) (Identity, error
 }
 
 // tokenNeeds names what a token lacks, for both kinds of tokens.
-func tokenNeeds(t Target) string {
+func tokenNeeds(t github.Target) string {
 	switch t.Scope {
-	case Organization:
+	case github.Organization:
 		return `a fine-grained token needs the organization permission "Self-hosted runners: read and write", a classic one the scope admin:org`
-	case Repository:
+	case github.Repository:
 		return `a fine-grained token needs the repository permission "Administration: read and write", a classic one the scope repo`
 	}
 	return "a classic token needs the scope manage_runners:enterprise; fine-grained ones can't"
@@ -117,11 +104,11 @@ func tokenNeeds(t Target) string {
 
 // app verifies a GitHub App: first what it says of itself, which names what is
 // missing, then by registering.
-func (v *verification) app(ctx context.Context, app scaleset.App) (Identity, error) {
-	if v.target.Scope == Enterprise {
+func (v *verification) app(ctx context.Context, app github.App) (Identity, error) {
+	if v.target.Scope == github.Enterprise {
 		return Identity{}, newError(v1alpha1.InvalidSpecReason, nil, "an App can't register runners for an enterprise: use a classic token with the scope manage_runners:enterprise")
 	}
-	assertion, err := sign(app, v.options.Now())
+	assertion, err := app.Assertion(v.options.Now())
 	if err != nil {
 		return Identity{}, newError(v1alpha1.InvalidSpecReason, err, "%s can't be used", v1alpha1.AppPrivateKeyKey)
 	}
@@ -149,7 +136,7 @@ func (v *verification) app(ctx context.Context, app scaleset.App) (Identity, err
 }
 
 // installed checks that the installation is there, on the right account, and has the permission.
-func (v *verification) installed(ctx context.Context, asApp *github.Client, id int64, login string) error {
+func (v *verification) installed(ctx context.Context, asApp *gogithub.Client, id int64, login string) error {
 	installation, resp, err := asApp.Apps.GetInstallation(ctx, id)
 	if err != nil {
 		return v.refused(resp, err, "%s has no installation %d (%s)", login, id, v1alpha1.AppInstallationIDKey)
@@ -161,7 +148,7 @@ func (v *verification) installed(ctx context.Context, asApp *github.Client, id i
 		return newError(v1alpha1.ScopeNotFoundReason, nil, "installation %d of %s is on %s, not on %s", id, login, account, v.target.Owner)
 	}
 	granted := installation.GetPermissions().GetOrganizationSelfHostedRunners()
-	if v.target.Scope == Repository {
+	if v.target.Scope == github.Repository {
 		granted = installation.GetPermissions().GetAdministration()
 	}
 	if granted != "write" {
@@ -170,28 +157,15 @@ func (v *verification) installed(ctx context.Context, asApp *github.Client, id i
 	return nil
 }
 
-func appNeeds(t Target, login string) string {
-	if t.Scope == Repository {
+func appNeeds(t github.Target, login string) string {
+	if t.Scope == github.Repository {
 		return login + ` needs the repository permission "Administration: read and write" (administration), accepted by the installation`
 	}
 	return login + ` needs the organization permission "Self-hosted runners: read and write" (organization_self_hosted_runners), accepted by the installation`
 }
 
-// sign makes the assertion an App identifies itself with. See
-// https://docs.github.com/en/apps/creating-github-apps/authenticating-with-a-github-app/generating-a-json-web-token-jwt-for-a-github-app
-func sign(app scaleset.App, now time.Time) (string, error) {
-	key, err := jwt.ParseRSAPrivateKeyFromPEM(app.PrivateKey)
-	if err != nil {
-		return "", err
-	}
-	issued := now.Add(-time.Minute) // for clocks that differ
-	return jwt.NewWithClaims(jwt.SigningMethodRS256, jwt.RegisteredClaims{
-		Issuer: app.ID, IssuedAt: jwt.NewNumericDate(issued), ExpiresAt: jwt.NewNumericDate(issued.Add(9 * time.Minute)),
-	}).SignedString(key)
-}
-
 // register is the real test, as it needs the very right that Corral does.
-func (v *verification) register(ctx context.Context, client *github.Client, login, needs string) (Identity, error) {
+func (v *verification) register(ctx context.Context, client *gogithub.Client, login, needs string) (Identity, error) {
 	resp, err := v.registrationToken(ctx, client)
 	if err != nil {
 		return Identity{}, v.explain(ctx, client, resp, err, needs)
@@ -199,13 +173,13 @@ func (v *verification) register(ctx context.Context, client *github.Client, logi
 	return Identity{Scope: v.target.Scope, Login: login, ServerVersion: v.serverVersion(ctx, client)}, nil
 }
 
-func (v *verification) registrationToken(ctx context.Context, client *github.Client) (*github.Response, error) {
-	var resp *github.Response
+func (v *verification) registrationToken(ctx context.Context, client *gogithub.Client) (*gogithub.Response, error) {
+	var resp *gogithub.Response
 	var err error
 	switch v.target.Scope {
-	case Organization:
+	case github.Organization:
 		_, resp, err = client.Actions.CreateOrganizationRegistrationToken(ctx, v.target.Owner)
-	case Repository:
+	case github.Repository:
 		_, resp, err = client.Actions.CreateRegistrationToken(ctx, v.target.Owner, v.target.Name)
 	default:
 		_, resp, err = client.Enterprise.CreateRegistrationToken(ctx, v.target.Name)
@@ -214,7 +188,7 @@ func (v *verification) registrationToken(ctx context.Context, client *github.Cli
 }
 
 // explain tells a missing right from a missing target: GitHub answers 404 for both.
-func (v *verification) explain(ctx context.Context, client *github.Client, resp *github.Response, err error, needs string) error {
+func (v *verification) explain(ctx context.Context, client *gogithub.Client, resp *gogithub.Response, err error, needs string) error {
 	if e := unavailable(resp, err, v.options.Now()); e != nil {
 		return e
 	}
@@ -235,12 +209,12 @@ func (v *verification) explain(ctx context.Context, client *github.Client, resp 
 	return newError(v1alpha1.GitHubUnavailableReason, err, "GitHub gave an answer that isn't understood")
 }
 
-func (v *verification) visible(ctx context.Context, client *github.Client) bool {
+func (v *verification) visible(ctx context.Context, client *gogithub.Client) bool {
 	var err error
 	switch v.target.Scope {
-	case Organization:
+	case github.Organization:
 		_, _, err = client.Organizations.Get(ctx, v.target.Owner)
-	case Repository:
+	case github.Repository:
 		_, _, err = client.Repositories.Get(ctx, v.target.Owner, v.target.Name)
 	default:
 		return false
@@ -249,7 +223,7 @@ func (v *verification) visible(ctx context.Context, client *github.Client) bool 
 }
 
 // refused is for calls that fail only if the App's own keys are wrong.
-func (v *verification) refused(resp *github.Response, err error, format string, args ...any) error {
+func (v *verification) refused(resp *gogithub.Response, err error, format string, args ...any) error {
 	if e := unavailable(resp, err, v.options.Now()); e != nil {
 		return e
 	}
@@ -257,7 +231,7 @@ func (v *verification) refused(resp *github.Response, err error, format string, 
 }
 
 // serverVersion asks a GitHub Enterprise Server for its version; "" when it won't tell.
-func (v *verification) serverVersion(ctx context.Context, client *github.Client) string {
+func (v *verification) serverVersion(ctx context.Context, client *gogithub.Client) string {
 	if !v.target.Server {
 		return ""
 	}

@@ -18,7 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
@@ -34,7 +34,7 @@ var appKeys = sync.OnceValues(func() (*rsa.PublicKey, []byte) {
 
 // verify asks a simulated GitHub, where the organization "acme" with the repository
 // "acme/app", and the enterprise "big" are.
-func verify(t *testing.T, path string, creds scaleset.Credentials, options githubsim.Options, prepare func(*githubsim.Running)) (Identity, error) {
+func verify(t *testing.T, path string, creds github.Credentials, options githubsim.Options, prepare func(*githubsim.Running)) (Identity, error) {
 	t.Helper()
 	sim, err := githubsim.Start(options)
 	if err != nil {
@@ -48,10 +48,10 @@ func verify(t *testing.T, path string, creds scaleset.Credentials, options githu
 	if prepare != nil {
 		prepare(sim)
 	}
-	network := scaleset.NewTransport()
+	network := github.NewTransport()
 	t.Cleanup(network.CloseIdleConnections)
 	creds.ConfigURL = sim.ConfigURL(path)
-	return Verify(t.Context(), creds, Options{Transport: network, Timeout: 5 * time.Second})
+	return Verify(t.Context(), creds, github.Options{Transport: network, Timeout: 5 * time.Second})
 }
 
 func TestGoodCredentialsAreVerified(t *testing.T) {
@@ -64,28 +64,28 @@ func TestGoodCredentialsAreVerified(t *testing.T) {
 	token := func(grants ...string) func(*githubsim.Running) {
 		return func(sim *githubsim.Running) { sim.AddToken("secret", grants...) }
 	}
-	app := scaleset.Credentials{App: &scaleset.App{ID: "7", InstallationID: 70, PrivateKey: private}}
-	pat := scaleset.Credentials{Token: "secret"}
+	app := github.Credentials{App: &github.App{ID: "7", InstallationID: 70, PrivateKey: private}}
+	pat := github.Credentials{Token: "secret"}
 	for name, tc := range map[string]struct {
 		path    string
-		creds   scaleset.Credentials
+		creds   github.Credentials
 		options githubsim.Options
 		prepare func(*githubsim.Running)
 		want    Identity
 	}{
-		"classic token, organization":      {path: "acme", creds: pat, prepare: token("admin:org"), want: Identity{Organization, "octocat", ""}},
-		"fine-grained token, organization": {path: "acme", creds: pat, prepare: token("organization_self_hosted_runners:write"), want: Identity{Organization, "octocat", ""}},
-		"classic token, repository":        {path: "acme/app", creds: pat, prepare: token("repo"), want: Identity{Repository, "octocat", ""}},
-		"classic token, enterprise":        {path: "enterprises/big", creds: pat, prepare: token("manage_runners:enterprise"), want: Identity{Enterprise, "octocat", ""}},
+		"classic token, organization":      {path: "acme", creds: pat, prepare: token("admin:org"), want: Identity{github.Organization, "octocat", ""}},
+		"fine-grained token, organization": {path: "acme", creds: pat, prepare: token("organization_self_hosted_runners:write"), want: Identity{github.Organization, "octocat", ""}},
+		"classic token, repository":        {path: "acme/app", creds: pat, prepare: token("repo"), want: Identity{github.Repository, "octocat", ""}},
+		"classic token, enterprise":        {path: "enterprises/big", creds: pat, prepare: token("manage_runners:enterprise"), want: Identity{github.Enterprise, "octocat", ""}},
 		"token of nobody": {path: "acme", creds: pat, prepare: func(sim *githubsim.Running) {
 			token("admin:org")(sim)
 			sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointUser, Status: 403})
-		}, want: Identity{Organization, "token", ""}},
-		"app, organization": {path: "ACME", creds: app, prepare: installed, want: Identity{Organization, "app/app-7", ""}},
-		"app, repository":   {path: "acme/app", creds: app, prepare: installed, want: Identity{Repository, "app/app-7", ""}},
+		}, want: Identity{github.Organization, "token", ""}},
+		"app, organization": {path: "ACME", creds: app, prepare: installed, want: Identity{github.Organization, "app/app-7", ""}},
+		"app, repository":   {path: "acme/app", creds: app, prepare: installed, want: Identity{github.Repository, "app/app-7", ""}},
 		"enterprise server": {
 			path: "acme", creds: pat, prepare: token("admin:org"), options: githubsim.Options{Mode: githubsim.Acquire, ServerVersion: "3.20.1"},
-			want: Identity{Organization, "octocat", "3.20.1"},
+			want: Identity{github.Organization, "octocat", "3.20.1"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -134,7 +134,7 @@ func TestRefusedTokenTellsWhatIsMissing(t *testing.T) {
 		"revoked in between":   {path: "acme", prepare: fault(githubsim.Fault{Endpoint: githubsim.EndpointRegistrationToken, Status: 401}), reason: v1alpha1.CredentialsRefusedReason},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := verify(t, tc.path, scaleset.Credentials{Token: "secret"}, githubsim.Options{}, tc.prepare)
+			_, err := verify(t, tc.path, github.Credentials{Token: "secret"}, githubsim.Options{}, tc.prepare)
 			checkRefusal(t, err, tc.reason, tc.says...)
 		})
 	}
@@ -182,7 +182,7 @@ func TestRefusedAppTellsWhatIsMissing(t *testing.T) {
 			if id == "" {
 				id = "7"
 			}
-			creds := scaleset.Credentials{App: &scaleset.App{ID: id, InstallationID: 70, PrivateKey: private}}
+			creds := github.Credentials{App: &github.App{ID: id, InstallationID: 70, PrivateKey: private}}
 			_, err := verify(t, tc.path, creds, githubsim.Options{}, func(sim *githubsim.Running) {
 				app := tc.app
 				app.ID, app.PublicKey = 7, public
@@ -215,7 +215,7 @@ func TestRateLimitsTellWhenToComeBack(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := verify(t, "acme", scaleset.Credentials{Token: "secret"}, tc.options, func(sim *githubsim.Running) {
+			_, err := verify(t, "acme", github.Credentials{Token: "secret"}, tc.options, func(sim *githubsim.Running) {
 				sim.AddToken("secret")
 				if tc.fault != nil {
 					sim.AddFault(*tc.fault)

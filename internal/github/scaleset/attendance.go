@@ -7,6 +7,10 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/corral-dev/corral/internal/github"
 )
 
 // maxAhead bounds how many messages are read before the first of them is acknowledged.
@@ -25,7 +29,7 @@ type attendance struct {
 	follows bool      // the next poll follows an answer, and takes a token
 	tokens  bucket
 
-	retry backoff // of its own: what kept it from opening is over
+	retry wait.Backoff // of its own: what kept it from opening is over
 
 	unrecorded chan delivery
 	recorded   chan struct{} // has a token when takeRecorded has something
@@ -44,7 +48,7 @@ type delivery struct {
 func newAttendance(l *Listener, s *session) *attendance {
 	return &attendance{
 		Listener: l, session: s, unrecorded: make(chan delivery, maxAhead), recorded: make(chan struct{}, 1),
-		retry: backoff{least: l.config.Pace.BackoffMin, most: l.config.Pace.BackoffMax},
+		retry: newBackoff(l.config.Pace.BackoffMin, l.config.Pace.BackoffMax),
 		stop:  func() {}, stopped: make(chan struct{}), tokens: bucket{most: l.config.Pace.Burst, each: l.config.Pace.Refill},
 	}
 }
@@ -95,8 +99,8 @@ func (a *attendance) awaitAnnouncement(ctx context.Context) {
 
 // passes says whether the session may still be good after the error.
 func passes(err error) bool {
-	_, limited := IsRateLimited(err)
-	return limited || IsUnavailable(err)
+	_, limited := github.IsRateLimited(err)
+	return limited || github.IsUnavailable(err)
 }
 
 // step acknowledges what is due, then polls once.
@@ -121,8 +125,8 @@ func (a *attendance) step(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.backoff.reset()
-	a.retry.reset()
+	a.backoff = newBackoff(a.config.Pace.BackoffMin, a.config.Pace.BackoffMax)
+	a.retry = a.backoff
 	a.seen.polled(a.config.Now())
 	a.enter(Listening, "", nil)
 	a.follows = m == nil || m.size < fullMessage || m.id <= a.cursor
@@ -229,7 +233,7 @@ func (a *attendance) handle(ctx context.Context, m *message) error {
 		a.log.Warn("Message not understood", "messageID", m.id, "part", u.part, "type", u.name)
 	}
 	if len(m.available) > 0 {
-		if err := a.session.acquire(ctx, m.available); err != nil && (passes(err) || IsUnauthorized(err)) {
+		if err := a.session.acquire(ctx, m.available); err != nil && (passes(err) || github.IsUnauthorized(err)) {
 			return err
 		} else if err != nil {
 			a.log.Warn("Offered jobs weren't acquired", "messageID", m.id, "reason", err.Error())
@@ -294,7 +298,7 @@ func (a *attendance) verify(ctx context.Context) error {
 
 // check fetches the statistics. Only the scale set's absence ends the session.
 func (a *attendance) check(ctx context.Context) error {
-	if err := a.refresh(ctx); IsNotFound(err) {
+	if err := a.refresh(ctx); github.IsNotFound(err) {
 		return err
 	}
 	return nil
@@ -356,7 +360,7 @@ func (a *attendance) record(ctx context.Context) {
 }
 
 func (a *attendance) recordOne(ctx context.Context, d delivery) bool {
-	wait := backoff{least: a.config.Pace.BackoffMin, most: a.config.Pace.BackoffMax}
+	pause := newBackoff(a.config.Pace.BackoffMin, a.config.Pace.BackoffMax)
 	for len(d.events) > 0 {
 		err := a.config.Recorder.RecordJobs(ctx, d.events)
 		if err == nil {
@@ -369,7 +373,7 @@ func (a *attendance) recordOne(ctx context.Context, d delivery) bool {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-time.After(wait.next()):
+		case <-time.After(pause.Step()):
 		}
 	}
 	return true
@@ -402,16 +406,16 @@ func (a *attendance) end(ctx context.Context) {
 
 // leave closes the session, trying until ctx ends: one that stays open blocks the next.
 func (a *attendance) leave(ctx context.Context) error {
-	wait := backoff{least: a.config.Pace.BackoffMin, most: a.config.Pace.BackoffMax}
+	pause := newBackoff(a.config.Pace.BackoffMin, a.config.Pace.BackoffMax)
 	for again := false; ; again = true {
 		err := a.session.close(ctx)
 		switch {
-		case err == nil, again && KindOf(err) == KindUnexpected: // gone: an answer was lost
+		case err == nil, again && github.KindOf(err) == github.KindUnexpected: // gone: an answer was lost
 			return nil
 		case !passes(err):
 			return err
 		}
-		timer := time.NewTimer(waitAfter(err, &wait))
+		timer := time.NewTimer(waitAfter(err, &pause))
 		select {
 		case <-ctx.Done():
 			timer.Stop()

@@ -1,6 +1,14 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
+// Package scaleset speaks GitHub's runner scale-set protocol: an adapter over the
+// official client that adds deadlines, typed errors, parallel calls, one token
+// source per connection and metrics; and a message session that does not end
+// (Listener).
+//
+// The official client decides what goes over the wire. It sees the network through
+// transports of ours, where tokens are cached, requests counted and bodies bounded,
+// and where messages that it would fail on are made harmless.
 package scaleset
 
 import (
@@ -15,44 +23,12 @@ import (
 	official "github.com/actions/scaleset"
 	"github.com/hashicorp/go-retryablehttp"
 
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/turns"
 )
 
-// Options of a Client. The zero value has sensible defaults.
-type Options struct {
-	// Parallel is the most calls that may be under way at once; 96 if 0. How many are
-	// allowed follows GitHub's answers: 32 to begin with, more while it answers well,
-	// down to 1 while it is overloaded.
-	Parallel int
-	// Version of Corral, told to GitHub in the User-Agent.
-	Version string
-	// Timeout of a call, token calls included, and of the wait for its turn before it;
-	// 15 s if 0. Message polls have Pace.Hold instead.
-	Timeout time.Duration
-	// Transport is the network; NewTransport() if nil. It may be shared by clients.
-	Transport http.RoundTripper
-	// Now is the clock; time.Now if nil.
-	Now func() time.Time
-}
-
-func (o Options) withDefaults() Options {
-	if o.Parallel <= 0 {
-		o.Parallel = turns.Most
-	}
-	if o.Timeout <= 0 {
-		o.Timeout = 15 * time.Second
-	}
-	if o.Transport == nil {
-		o.Transport = NewTransport()
-	}
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	return o
-}
-
 // Client calls GitHub for one connection. It is safe for concurrent use; every call
-// has a deadline, and every error is an *Error. Nothing is retried, except once with
+// has a deadline, and every error is a *github.Error. Nothing is retried, except once with
 // fresh tokens when GitHub refuses those in use: back-off belongs to the caller.
 //
 // Calls wait for their turn while GitHub has enough of them: first those that remove a
@@ -60,11 +36,11 @@ func (o Options) withDefaults() Options {
 // lookups, each in turn among scale sets. What doesn't answer is not called, but for a
 // probe: such calls fail at once with KindUnavailable.
 type Client struct {
-	creds   Credentials
-	options Options
+	creds   github.Credentials
+	options github.Options
 	tokens  *tokenSource
 	network http.RoundTripper
-	turns   *turns.Limiter
+	gate    *github.Gate
 	health  *health
 	members members
 
@@ -74,27 +50,21 @@ type Client struct {
 
 // NewClient returns a client that has not called GitHub yet. It fails on credentials
 // and URLs that can't work.
-func NewClient(creds Credentials, options Options) (*Client, error) {
+func NewClient(creds github.Credentials, options github.Options) (*Client, error) {
 	if err := creds.Validate(); err != nil {
 		return nil, err
 	}
-	options = options.withDefaults()
-	tokens := newTokenSource(Instrument(options.Transport), options.Now, options.Timeout)
+	options = options.WithDefaults(turns.Most)
+	tokens := newTokenSource(metered{options.Transport}, options.Now, options.Timeout)
 	c := &Client{
 		creds: creds, options: options, tokens: tokens, network: asTransport(&observer{next: tokens}),
-		turns: turns.New(options.Parallel), health: newHealth(options.Now), limited: map[endpoint]time.Time{},
+		gate: github.NewGate(options), health: newHealth(options.Now), limited: map[endpoint]time.Time{},
 	}
 	if _, err := c.newMember(subsystemController, 0); err != nil {
 		return nil, err
 	}
 	return c, nil
 }
-
-// Hash is the Hash of the credentials in use.
-func (c *Client) Hash() string { return c.creds.Hash() }
-
-// Credentials are those in use.
-func (c *Client) Credentials() Credentials { return c.creds }
 
 // What part of Corral calls, as told to GitHub in the User-Agent.
 const (
@@ -175,22 +145,22 @@ func (c *Client) admitted(ctx context.Context, class endpoint, doing string, cal
 		return err
 	}
 	if p.isProbe() {
-		return c.report(ctx, class, p, c.timed(ctx, call))
+		return c.report(ctx, class, p, c.gate.Do(ctx, call))
 	}
 	c.health.giveBack(p)
-	round, err := c.awaitTurn(ctx, class, doing)
+	round, err := c.gate.Enter(ctx, class.rank(), doing)
 	if err != nil {
 		return err
 	}
 	if p, err = c.admit(class, doing); err != nil || p.isProbe() { // much may have happened
-		c.turns.Leave(round, turns.Unknown)
+		c.gate.Abandon(round)
 		if err != nil {
 			return err
 		}
-		return c.report(ctx, class, p, c.timed(ctx, call))
+		return c.report(ctx, class, p, c.gate.Do(ctx, call))
 	}
-	err = c.timed(ctx, call)
-	c.turns.Leave(round, bearingOf(ctx, err))
+	err = c.gate.Do(ctx, call)
+	c.gate.Leave(ctx, round, err)
 	return c.report(ctx, class, p, err)
 }
 
@@ -207,48 +177,19 @@ func (c *Client) admit(class endpoint, doing string) (*pass, error) {
 	return p, nil
 }
 
-func (c *Client) awaitTurn(ctx context.Context, class endpoint, doing string) (round int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
-	defer cancel()
-	if round, err = c.turns.Enter(ctx, class.rank(), flowOf(ctx)); err != nil {
-		return 0, &Error{Kind: KindUnavailable, Doing: doing, message: "other calls to GitHub took too long", err: err}
-	}
-	return round, nil
-}
-
-func (c *Client) timed(ctx context.Context, call func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
-	defer cancel()
-	return call(ctx)
-}
-
-// bearingOf says what a call's end tells of GitHub's load.
-func bearingOf(ctx context.Context, err error) turns.Bearing {
-	_, limited := IsRateLimited(err)
-	switch {
-	case err == nil:
-		return turns.Good
-	case ctx.Err() != nil:
-		return turns.Unknown
-	case limited, IsUnavailable(err):
-		return turns.Overloaded
-	}
-	return turns.Good
-}
-
 // report learns from a call's end.
 func (c *Client) report(ctx context.Context, class endpoint, p *pass, err error) error {
 	c.noteLimit(class, err)
-	e := new(Error)
+	e := new(github.Error)
 	typed := errors.As(err, &e)
 	switch {
-	case err == nil, typed && !e.silent:
+	case err == nil, typed && !e.Silent:
 		c.health.answered(p)
 	case !typed, ctx.Err() != nil:
 		c.health.giveBack(p)
 	default:
-		if dead := c.health.unanswered(p, strings.TrimPrefix(e.message, "no answer: ")); dead != nil {
-			dead.Doing, dead.err = e.Doing, err
+		if dead := c.health.unanswered(p, strings.TrimPrefix(e.Message, "no answer: ")); dead != nil {
+			dead.Doing, dead.Err = e.Doing, err
 			return dead
 		}
 	}
@@ -269,7 +210,7 @@ func (c *Client) renew(m *member, subsystem string, setID int64) error {
 // client renews them only when their time is over, not when they are revoked.
 func (c *Client) heal(m *member, subsystem string, setID int64, try func() error) error {
 	err := try()
-	if !IsUnauthorized(err) || !c.tokens.discard(m.generation) {
+	if !github.IsUnauthorized(err) || !c.tokens.discard(m.generation) {
 		return err
 	}
 	if renewErr := c.renew(m, subsystem, setID); renewErr != nil {
@@ -300,11 +241,11 @@ func (c *Client) obeyLimit(class endpoint, doing string) error {
 	if left <= 0 {
 		return nil
 	}
-	return &Error{Kind: KindRateLimited, Doing: doing, RetryAfter: left, message: "GitHub asked to wait", uncalled: true}
+	return &github.Error{Kind: github.KindRateLimited, Doing: doing, RetryAfter: left, Message: "GitHub asked to wait", Uncalled: true}
 }
 
 func (c *Client) noteLimit(class endpoint, err error) {
-	after, limited := IsRateLimited(err)
+	after, limited := github.IsRateLimited(err)
 	if !limited {
 		return
 	}
@@ -314,4 +255,10 @@ func (c *Client) noteLimit(class endpoint, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.limited[class] = c.options.Now().Add(min(after, maxLimit))
+}
+
+// NewClients returns the clients of connections. They share the options' transport.
+func NewClients(connections *github.Connections, options github.Options) *github.Clients[*Client] {
+	options = options.WithDefaults(turns.Most)
+	return github.NewClients(connections, func(_ string, creds github.Credentials) (*Client, error) { return NewClient(creds, options) }, func(string) {})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
@@ -23,7 +24,7 @@ func TestScaleSetLivesFromCreateToDelete(t *testing.T) {
 	group := int64(sim.AddRunnerGroup("acme", githubsim.Group{Name: "big ones"}))
 	c, ctx := tokenClient(t, sim), testContext(t)
 
-	created, err := c.Create(ctx, Set{Name: "linux", GroupID: DefaultRunnerGroupID, Labels: []string{"linux", "x64"}})
+	created, err := c.Create(ctx, Set{Name: "linux", GroupID: github.DefaultRunnerGroupID, Labels: []string{"linux", "x64"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +50,7 @@ func TestScaleSetLivesFromCreateToDelete(t *testing.T) {
 	if gone, err := c.Find(ctx, group, "a b&c#d+e"); gone != nil || err != nil {
 		t.Errorf("found %v, %v; want nothing", gone, err)
 	}
-	if _, err := c.Get(ctx, created.ID); !IsNotFound(err) {
+	if _, err := c.Get(ctx, created.ID); !github.IsNotFound(err) {
 		t.Errorf("got %v; want NotFound", err)
 	}
 }
@@ -60,7 +61,7 @@ func TestRunnerGroupIsFoundByName(t *testing.T) {
 	c, ctx := tokenClient(t, sim), testContext(t)
 
 	for _, name := range []string{"", "default", "Default"} {
-		if id, err := c.RunnerGroupID(ctx, name); id != DefaultRunnerGroupID || err != nil {
+		if id, err := c.RunnerGroupID(ctx, name); id != github.DefaultRunnerGroupID || err != nil {
 			t.Errorf("group %q: got %d, %v", name, id, err)
 		}
 	}
@@ -70,7 +71,7 @@ func TestRunnerGroupIsFoundByName(t *testing.T) {
 	if id, err := c.RunnerGroupID(ctx, "big & odd"); id != big || err != nil {
 		t.Errorf("got %d, %v; want %d", id, err, big)
 	}
-	if _, err := c.RunnerGroupID(ctx, "absent"); !IsRunnerGroupNotFound(err) {
+	if _, err := c.RunnerGroupID(ctx, "absent"); !github.IsRunnerGroupNotFound(err) {
 		t.Errorf("got %v; want RunnerGroupNotFound", err)
 	}
 }
@@ -84,7 +85,7 @@ func TestRunnerIsRegisteredAndRemoved(t *testing.T) {
 	if err != nil || jit.Encoded == "" {
 		t.Fatalf("got %+v, %v", jit, err)
 	}
-	if _, err := c.GenerateJIT(ctx, set.ID, "linux-1"); !IsRunnerExists(err) {
+	if _, err := c.GenerateJIT(ctx, set.ID, "linux-1"); !github.IsRunnerExists(err) {
 		t.Errorf("got %v; want RunnerExists", err)
 	}
 	runner, err := c.RunnerByName(ctx, "linux-1")
@@ -92,7 +93,7 @@ func TestRunnerIsRegisteredAndRemoved(t *testing.T) {
 		t.Errorf("%v; -want +got:\n%s", err, diff)
 	}
 	sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointDeleteAgent, Times: 1, Alter: githubsim.AlterJobStillRunning})
-	if err := c.RemoveRunner(ctx, jit.RunnerID); !IsJobStillRunning(err) {
+	if err := c.RemoveRunner(ctx, jit.RunnerID); !github.IsJobStillRunning(err) {
 		t.Errorf("got %v; want JobStillRunning", err)
 	}
 	for range 2 {
@@ -109,15 +110,15 @@ func TestLostAnswerIsAConflictWithOneself(t *testing.T) {
 	sim := startSim(t, githubsim.Options{})
 	c, ctx := tokenClient(t, sim), testContext(t)
 	sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointCreateScaleSet, Times: 1, DropAnswer: true})
-	want := Set{Name: "linux", GroupID: DefaultRunnerGroupID, Labels: []string{"linux"}}
+	want := Set{Name: "linux", GroupID: github.DefaultRunnerGroupID, Labels: []string{"linux"}}
 
-	if _, err := c.Create(ctx, want); !IsUnavailable(err) {
+	if _, err := c.Create(ctx, want); !github.IsUnavailable(err) {
 		t.Errorf("got %v; want Unavailable", err)
 	}
-	if _, err := c.Create(ctx, want); !IsExists(err) {
+	if _, err := c.Create(ctx, want); !github.IsExists(err) {
 		t.Errorf("got %v; want Exists", err)
 	}
-	if set, err := c.Find(ctx, DefaultRunnerGroupID, "linux"); set == nil || err != nil {
+	if set, err := c.Find(ctx, github.DefaultRunnerGroupID, "linux"); set == nil || err != nil {
 		t.Errorf("got %v, %v; want the scale set", set, err)
 	}
 }
@@ -125,15 +126,15 @@ func TestLostAnswerIsAConflictWithOneself(t *testing.T) {
 func TestAllClientsShareOneSetOfTokens(t *testing.T) {
 	key, encoded := appKey()
 	for name, tc := range map[string]struct {
-		creds Credentials
+		creds github.Credentials
 		want  map[githubsim.Endpoint]int
 	}{
 		"token": {
-			creds: Credentials{Token: "secret"},
+			creds: github.Credentials{Token: "secret"},
 			want:  map[githubsim.Endpoint]int{githubsim.EndpointRegistrationToken: 1, githubsim.EndpointRunnerRegistration: 1},
 		},
 		"app": {
-			creds: Credentials{App: &App{ID: "7", InstallationID: 70, PrivateKey: encoded}},
+			creds: github.Credentials{App: &github.App{ID: "7", InstallationID: 70, PrivateKey: encoded}},
 			want: map[githubsim.Endpoint]int{
 				githubsim.EndpointAccessToken: 1, githubsim.EndpointRegistrationToken: 1, githubsim.EndpointRunnerRegistration: 1,
 			},
@@ -146,7 +147,7 @@ func TestAllClientsShareOneSetOfTokens(t *testing.T) {
 				Permissions: map[string]string{"organization_self_hosted_runners": "write"},
 			})
 			tc.creds.ConfigURL = sim.ConfigURL("acme")
-			c := startClient(t, tc.creds, Options{})
+			c := startClient(t, tc.creds, github.Options{})
 			set := createSet(t, c)
 			registerMany(t, c, set.ID, "a", 40)
 			if diff := cmp.Diff(tc.want, tokenCalls(sim)); diff != "" {
@@ -208,29 +209,29 @@ func TestCallsThatFailAreTyped(t *testing.T) {
 		fault githubsim.Fault
 		path  string
 		token string
-		want  Kind
+		want  github.Kind
 	}{
-		"server error":               {fault: githubsim.Fault{Endpoint: githubsim.EndpointFindScaleSet, Status: 503}, want: KindUnavailable},
-		"connection cut":             {fault: githubsim.Fault{Endpoint: githubsim.EndpointFindScaleSet, DropAnswer: true}, want: KindUnavailable},
-		"no answer":                  {fault: githubsim.Fault{Endpoint: githubsim.EndpointFindScaleSet, Hang: true}, want: KindUnavailable},
-		"forbidden":                  {fault: githubsim.Fault{Endpoint: githubsim.EndpointFindScaleSet, Status: 403}, want: KindForbidden},
-		"unauthorized for good":      {fault: githubsim.Fault{Endpoint: githubsim.EndpointFindScaleSet, Status: 401}, want: KindUnauthorized},
-		"too many requests":          {fault: githubsim.Fault{Endpoint: githubsim.EndpointFindScaleSet, Status: 429}, want: KindRateLimited},
-		"garbage":                    {fault: githubsim.Fault{Endpoint: githubsim.EndpointFindScaleSet, Status: 200, Body: "[", ContentType: "text/html"}, want: KindUnexpected},
+		"server error":               {fault: githubsim.Fault{Endpoint: githubsim.EndpointFindScaleSet, Status: 503}, want: github.KindUnavailable},
+		"connection cut":             {fault: githubsim.Fault{Endpoint: githubsim.EndpointFindScaleSet, DropAnswer: true}, want: github.KindUnavailable},
+		"no answer":                  {fault: githubsim.Fault{Endpoint: githubsim.EndpointFindScaleSet, Hang: true}, want: github.KindUnavailable},
+		"forbidden":                  {fault: githubsim.Fault{Endpoint: githubsim.EndpointFindScaleSet, Status: 403}, want: github.KindForbidden},
+		"unauthorized for good":      {fault: githubsim.Fault{Endpoint: githubsim.EndpointFindScaleSet, Status: 401}, want: github.KindUnauthorized},
+		"too many requests":          {fault: githubsim.Fault{Endpoint: githubsim.EndpointFindScaleSet, Status: 429}, want: github.KindRateLimited},
+		"garbage":                    {fault: githubsim.Fault{Endpoint: githubsim.EndpointFindScaleSet, Status: 200, Body: "[", ContentType: "text/html"}, want: github.KindUnexpected},
 		"byte order mark":            {fault: githubsim.Fault{Endpoint: githubsim.EndpointFindScaleSet, Alter: githubsim.AlterByteOrderMark}},
-		"token refused":              {token: "wrong", want: KindUnauthorized},
-		"organization absent":        {path: "absent", want: KindForbidden},
-		"replicas lag":               {fault: githubsim.Fault{Endpoint: githubsim.EndpointRunnerRegistration, Status: 403}, want: KindUnavailable},
-		"secondary rate limit":       {fault: githubsim.Fault{Endpoint: githubsim.EndpointRegistrationToken, Status: 403, RetryAfter: time.Minute}, want: KindRateLimited},
-		"rest down":                  {fault: githubsim.Fault{Endpoint: githubsim.EndpointRegistrationToken, Status: 502}, want: KindUnavailable},
-		"registration without sense": {fault: githubsim.Fault{Endpoint: githubsim.EndpointRunnerRegistration, Status: 200, Body: "{}"}, want: KindUnavailable},
+		"token refused":              {token: "wrong", want: github.KindUnauthorized},
+		"organization absent":        {path: "absent", want: github.KindForbidden},
+		"replicas lag":               {fault: githubsim.Fault{Endpoint: githubsim.EndpointRunnerRegistration, Status: 403}, want: github.KindUnavailable},
+		"secondary rate limit":       {fault: githubsim.Fault{Endpoint: githubsim.EndpointRegistrationToken, Status: 403, RetryAfter: time.Minute}, want: github.KindRateLimited},
+		"rest down":                  {fault: githubsim.Fault{Endpoint: githubsim.EndpointRegistrationToken, Status: 502}, want: github.KindUnavailable},
+		"registration without sense": {fault: githubsim.Fault{Endpoint: githubsim.EndpointRunnerRegistration, Status: 200, Body: "{}"}, want: github.KindUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			sim := startSim(t, githubsim.Options{})
 			if tc.fault.Endpoint != "" {
 				sim.AddFault(tc.fault)
 			}
-			creds := Credentials{ConfigURL: sim.ConfigURL("acme"), Token: "secret"}
+			creds := github.Credentials{ConfigURL: sim.ConfigURL("acme"), Token: "secret"}
 			if tc.path != "" {
 				creds.ConfigURL = sim.ConfigURL(tc.path)
 			}
@@ -241,9 +242,9 @@ func TestCallsThatFailAreTyped(t *testing.T) {
 			if tc.fault.Hang {
 				timeout = 200 * time.Millisecond
 			}
-			c := startClient(t, creds, Options{Timeout: timeout})
-			_, err := c.Find(testContext(t), DefaultRunnerGroupID, "linux")
-			if got := KindOf(err); got != tc.want {
+			c := startClient(t, creds, github.Options{Timeout: timeout})
+			_, err := c.Find(testContext(t), github.DefaultRunnerGroupID, "linux")
+			if got := github.KindOf(err); got != tc.want {
 				t.Errorf("got %q (%v); want %q", got, err, tc.want)
 			}
 		})
@@ -253,18 +254,18 @@ func TestCallsThatFailAreTyped(t *testing.T) {
 func TestRateLimitIsObeyedWithoutCalling(t *testing.T) {
 	sim := startSim(t, githubsim.Options{})
 	clock := newTestClock()
-	c := startClient(t, Credentials{ConfigURL: sim.ConfigURL("acme"), Token: "secret"}, Options{Now: clock.now})
+	c := startClient(t, github.Credentials{ConfigURL: sim.ConfigURL("acme"), Token: "secret"}, github.Options{Now: clock.now})
 	set := createSet(t, c)
 	sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointJITConfig, Times: 1, Status: 429, RetryAfter: 30 * time.Second})
 	ctx := testContext(t)
 
 	_, err := c.GenerateJIT(ctx, set.ID, "a")
-	if after, limited := IsRateLimited(err); !limited || after != 30*time.Second {
+	if after, limited := github.IsRateLimited(err); !limited || after != 30*time.Second {
 		t.Fatalf("got %v, limited %v after %s", err, limited, after)
 	}
 	clock.advance(20 * time.Second)
 	_, err = c.GenerateJIT(ctx, set.ID, "a")
-	if after, limited := IsRateLimited(err); !limited || after != 10*time.Second {
+	if after, limited := github.IsRateLimited(err); !limited || after != 10*time.Second {
 		t.Errorf("got %v, limited %v after %s", err, limited, after)
 	}
 	if n := sim.Report().Requests[githubsim.EndpointJITConfig]; n != 1 {
@@ -282,14 +283,14 @@ func TestRateLimitIsObeyedWithoutCalling(t *testing.T) {
 func TestErrorTellsSupportIDsAndSummaryDoesNot(t *testing.T) {
 	sim := startSim(t, githubsim.Options{})
 	_, err := tokenClient(t, sim).Get(testContext(t), 4711)
-	e := new(Error)
+	e := new(github.Error)
 	if !errors.As(err, &e) || e.ActivityID == "" || e.RequestID == "" {
 		t.Fatalf("got %#v", err)
 	}
 	if text := err.Error(); !strings.Contains(text, "ActivityId "+e.ActivityID) || !strings.Contains(text, "X-GitHub-Request-Id "+e.RequestID) {
 		t.Errorf("%q lacks an id", text)
 	}
-	if text := Summary(fmt.Errorf("outer: %w", err)); strings.Contains(text, e.ActivityID) || strings.Contains(text, e.RequestID) || !strings.HasPrefix(text, "outer: reading scale set 4711") {
+	if text := github.Summary(fmt.Errorf("outer: %w", err)); strings.Contains(text, e.ActivityID) || strings.Contains(text, e.RequestID) || !strings.HasPrefix(text, "outer: reading scale set 4711") {
 		t.Errorf("summary is %q", text)
 	}
 }
@@ -307,7 +308,7 @@ func TestCancelledCallEndsAtOnce(t *testing.T) {
 		<-answer
 		return nil, errors.New("too late")
 	})
-	c, err := NewClient(Credentials{ConfigURL: "https://github.com/acme", Token: "secret"}, Options{Transport: network})
+	c, err := NewClient(github.Credentials{ConfigURL: "https://github.com/acme", Token: "secret"}, github.Options{Transport: network})
 	if err != nil {
 		t.Fatal(err)
 	}

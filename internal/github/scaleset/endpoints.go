@@ -4,9 +4,7 @@
 package scaleset
 
 import (
-	"context"
 	"net/http"
-	"strconv"
 	"strings"
 
 	"github.com/corral-dev/corral/internal/turns"
@@ -119,27 +117,4 @@ func (e endpoint) rank() turns.Rank {
 		return turns.Changing
 	}
 	return turns.Looking
-}
-
-// flowKey is the context key of the scale set that a call is made for.
-type flowKey struct{}
-
-// InFlow says which scale set calls are made for whose arguments don't tell. Calls that
-// wait for their turn are served one scale set after the other.
-func InFlow(ctx context.Context, setID int64) context.Context {
-	return context.WithValue(ctx, flowKey{}, setID)
-}
-
-// tenantKey is the context key of the namespace that calls are made for.
-type tenantKey struct{}
-
-// InTenant says which namespace calls are made for. Those of one namespace's scale sets get no more turns than another's.
-func InTenant(ctx context.Context, namespace string) context.Context {
-	return context.WithValue(ctx, tenantKey{}, namespace)
-}
-
-func flowOf(ctx context.Context) string {
-	setID, _ := ctx.Value(flowKey{}).(int64)
-	tenant, _ := ctx.Value(tenantKey{}).(string)
-	return tenant + "/" + strconv.FormatInt(setID, 10)
 }

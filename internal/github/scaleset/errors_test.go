@@ -9,32 +9,31 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/corral-dev/corral/internal/github"
 )
 
 func TestErrorKindFollowsTheAnswer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		answer exchange
-		want   Kind
+		want   github.Kind
 	}{
-		"no answer":                         {exchange{endpoint: endpointScaleSetGet}, KindUnavailable},
-		"scale set gone":                    {exchange{endpoint: endpointScaleSetGet, status: 404}, KindNotFound},
-		"queue gone":                        {exchange{endpoint: endpointMessagePoll, status: 404}, KindUnexpected},
-		"queue gone with its scale set":     {exchange{endpoint: endpointMessagePoll, status: 404, typeName: "A.RunnerScaleSetNotFoundException, B"}, KindNotFound},
-		"session gone":                      {exchange{endpoint: endpointSessionRefresh, status: 400, typeName: "RunnerScaleSetSessionExpiredException"}, KindUnexpected},
-		"organization gone":                 {exchange{endpoint: endpointRegistrationToken, status: 404}, KindForbidden},
-		"token revoked":                     {exchange{endpoint: endpointRegistrationToken, status: 401}, KindUnauthorized},
-		"name taken":                        {exchange{endpoint: endpointScaleSetCreate, status: 409}, KindExists},
-		"rename to a name that is taken":    {exchange{endpoint: endpointScaleSetUpdate, status: 409}, KindExists},
-		"runner's name taken":               {exchange{endpoint: endpointGenerateJIT, status: 409, typeName: "AgentExistsException"}, KindRunnerExists},
-		"runner busy":                       {exchange{endpoint: endpointRunnerDelete, status: 400, typeName: "X.JobStillRunningException, Y"}, KindJobStillRunning},
-		"session taken":                     {exchange{endpoint: endpointSessionCreate, status: 409}, KindSessionConflict},
-		"rate limit of REST, used up":       {exchange{endpoint: endpointRegistrationToken, status: 403, header: http.Header{"X-Ratelimit-Remaining": {"0"}}}, KindRateLimited},
-		"rate limit of REST, secondary":     {exchange{endpoint: endpointAccessToken, status: 403, message: "You have exceeded a secondary rate limit"}, KindRateLimited},
-		"rate limit of the Actions service": {exchange{endpoint: endpointGenerateJIT, status: 429}, KindRateLimited},
-		"bad request":                       {exchange{endpoint: endpointScaleSetCreate, status: 400}, KindUnexpected},
+		"no answer":                         {exchange{endpoint: endpointScaleSetGet}, github.KindUnavailable},
+		"scale set gone":                    {exchange{endpoint: endpointScaleSetGet, status: 404}, github.KindNotFound},
+		"queue gone":                        {exchange{endpoint: endpointMessagePoll, status: 404}, github.KindUnexpected},
+		"queue gone with its scale set":     {exchange{endpoint: endpointMessagePoll, status: 404, typeName: "A.RunnerScaleSetNotFoundException, B"}, github.KindNotFound},
+		"session gone":                      {exchange{endpoint: endpointSessionRefresh, status: 400, typeName: "RunnerScaleSetSessionExpiredException"}, github.KindUnexpected},
+		"organization gone":                 {exchange{endpoint: endpointRegistrationToken, status: 404}, github.KindForbidden},
+		"token revoked":                     {exchange{endpoint: endpointRegistrationToken, status: 401}, github.KindUnauthorized},
+		"name taken":                        {exchange{endpoint: endpointScaleSetCreate, status: 409}, github.KindExists},
+		"rename to a name that is taken":    {exchange{endpoint: endpointScaleSetUpdate, status: 409}, github.KindExists},
+		"runner's name taken":               {exchange{endpoint: endpointGenerateJIT, status: 409, typeName: "AgentExistsException"}, github.KindRunnerExists},
+		"runner busy":                       {exchange{endpoint: endpointRunnerDelete, status: 400, typeName: "X.JobStillRunningException, Y"}, github.KindJobStillRunning},
+		"session taken":                     {exchange{endpoint: endpointSessionCreate, status: 409}, github.KindSessionConflict},
+		"rate limit of REST, used up":       {exchange{endpoint: endpointRegistrationToken, status: 403, header: http.Header{"X-Ratelimit-Remaining": {"0"}}}, github.KindRateLimited},
+		"rate limit of REST, secondary":     {exchange{endpoint: endpointAccessToken, status: 403, message: "You have exceeded a secondary rate limit"}, github.KindRateLimited},
+		"rate limit of the Actions service": {exchange{endpoint: endpointGenerateJIT, status: 429}, github.KindRateLimited},
+		"bad request":                       {exchange{endpoint: endpointScaleSetCreate, status: 400}, github.KindUnexpected},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := classify(&tc.answer, errors.New("official text")); got != tc.want {
@@ -54,28 +53,6 @@ func TestSessionOwnerIsReadFromTheText(t *testing.T) {
 		if got := sessionOwner(text); got != want {
 			t.Errorf("%q: got %q; want %q", text, got, want)
 		}
-	}
-}
-
-func TestRetryAfterIsReadInAllForms(t *testing.T) {
-	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	for name, tc := range map[string]struct {
-		header http.Header
-		want   time.Duration
-	}{
-		"seconds":            {http.Header{"Retry-After": {"30"}}, 30 * time.Second},
-		"negative":           {http.Header{"Retry-After": {"-30"}}, 0},
-		"date":               {http.Header{"Retry-After": {now.Add(time.Minute).Format(http.TimeFormat)}}, time.Minute},
-		"date in the past":   {http.Header{"Retry-After": {now.Add(-time.Minute).Format(http.TimeFormat)}}, 0},
-		"primary rate limit": {http.Header{"X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {"1767323105"}}, time.Minute},
-		"limit not reached":  {http.Header{"X-Ratelimit-Remaining": {"9"}, "X-Ratelimit-Reset": {"1767323105"}}, 0},
-		"nothing":            {nil, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := retryAfter(tc.header, now); got != tc.want {
-				t.Errorf("got %s; want %s", got, tc.want)
-			}
-		})
 	}
 }
 
@@ -104,42 +81,17 @@ func TestEndpointsAreClassified(t *testing.T) {
 	}
 }
 
-func TestCredentialsHash(t *testing.T) {
-	app := func(id string, installation int64, key string) Credentials {
-		return Credentials{ConfigURL: "https://github.com/acme", App: &App{ID: id, InstallationID: installation, PrivateKey: []byte(key)}}
-	}
-	all := map[string]Credentials{
-		"token":              {ConfigURL: "https://github.com/acme", Token: "secret"},
-		"other token":        {ConfigURL: "https://github.com/acme", Token: "secret2"},
-		"other url":          {ConfigURL: "https://github.com/acm", Token: "esecret"},
-		"app":                app("1", 23, "key"),
-		"other installation": app("12", 3, "key"),
-		"other key":          app("1", 23, "yek"),
-	}
-	seen := map[string]string{}
-	for name, creds := range all {
-		hash := creds.Hash()
-		if other, taken := seen[hash]; taken {
-			t.Errorf("%s and %s have the same hash", name, other)
-		}
-		seen[hash] = name
-		if diff := cmp.Diff(hash, creds.Hash()); diff != "" {
-			t.Errorf("%s: not stable", name)
-		}
-	}
-}
-
 func TestCredentialsThatCannotWorkAreRefused(t *testing.T) {
 	_, key := appKey()
-	for name, creds := range map[string]Credentials{
+	for name, creds := range map[string]github.Credentials{
 		"nothing":         {ConfigURL: "https://github.com/acme"},
-		"both":            {ConfigURL: "https://github.com/acme", Token: "t", App: &App{ID: "1", InstallationID: 2, PrivateKey: key}},
-		"no id":           {ConfigURL: "https://github.com/acme", App: &App{InstallationID: 2, PrivateKey: key}},
-		"no installation": {ConfigURL: "https://github.com/acme", App: &App{ID: "1", PrivateKey: key}},
-		"bad key":         {ConfigURL: "https://github.com/acme", App: &App{ID: "1", InstallationID: 2, PrivateKey: []byte("key")}},
+		"both":            {ConfigURL: "https://github.com/acme", Token: "t", App: &github.App{ID: "1", InstallationID: 2, PrivateKey: key}},
+		"no id":           {ConfigURL: "https://github.com/acme", App: &github.App{InstallationID: 2, PrivateKey: key}},
+		"no installation": {ConfigURL: "https://github.com/acme", App: &github.App{ID: "1", PrivateKey: key}},
+		"bad key":         {ConfigURL: "https://github.com/acme", App: &github.App{ID: "1", InstallationID: 2, PrivateKey: []byte("key")}},
 		"bad url":         {ConfigURL: "https://github.com/a/b/c", Token: "t"},
 	} {
-		if _, err := NewClient(creds, Options{Transport: http.DefaultTransport}); err == nil {
+		if _, err := NewClient(creds, github.Options{Transport: http.DefaultTransport}); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
@@ -46,9 +47,9 @@ func testContext(t *testing.T) context.Context {
 	return ctx
 }
 
-func startClient(t *testing.T, creds Credentials, options Options) *Client {
+func startClient(t *testing.T, creds github.Credentials, options github.Options) *Client {
 	t.Helper()
-	network := NewTransport()
+	network := github.NewTransport()
 	t.Cleanup(network.CloseIdleConnections)
 	options.Transport = network
 	c, err := NewClient(creds, options)
@@ -60,12 +61,12 @@ func startClient(t *testing.T, creds Credentials, options Options) *Client {
 
 func tokenClient(t *testing.T, sim *githubsim.Running) *Client {
 	t.Helper()
-	return startClient(t, Credentials{ConfigURL: sim.ConfigURL("acme"), Token: "secret"}, Options{Timeout: 5 * time.Second})
+	return startClient(t, github.Credentials{ConfigURL: sim.ConfigURL("acme"), Token: "secret"}, github.Options{Timeout: 5 * time.Second})
 }
 
 func createSet(t *testing.T, c *Client) *Set {
 	t.Helper()
-	set, err := c.Create(testContext(t), Set{Name: "linux", GroupID: DefaultRunnerGroupID, Labels: []string{"linux"}})
+	set, err := c.Create(testContext(t), Set{Name: "linux", GroupID: github.DefaultRunnerGroupID, Labels: []string{"linux"}})
 	if err != nil {
 		t.Fatal(err)
 	}

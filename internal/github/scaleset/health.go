@@ -7,6 +7,10 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/corral-dev/corral/internal/github"
 )
 
 const (
@@ -34,7 +38,7 @@ type breaker struct {
 	least   int              // how many endpoints must be silent
 	probing bool
 	next    time.Time // when the next probe may go
-	wait    backoff
+	wait    wait.Backoff
 	cause   string
 }
 
@@ -58,7 +62,7 @@ func newHealth(now func() time.Time) *health {
 }
 
 // admit returns the permission to call an endpoint, or an error without Doing.
-func (h *health) admit(class endpoint) (*pass, *Error) {
+func (h *health) admit(class endpoint) (*pass, *github.Error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	p := &pass{class: class, on: []*breaker{h.breaker(wholeConnection), h.breaker(class)}}
@@ -80,7 +84,7 @@ func (h *health) admit(class endpoint) (*pass, *Error) {
 func (h *health) breaker(class endpoint) *breaker {
 	b := h.breakers[class]
 	if b == nil {
-		b = &breaker{silent: map[endpoint]int{}, least: 1, wait: backoff{least: probeMin, most: probeMax}}
+		b = &breaker{silent: map[endpoint]int{}, least: 1, wait: newBackoff(probeMin, probeMax)}
 		if class == wholeConnection {
 			b.least = 2
 		}
@@ -112,13 +116,13 @@ func (h *health) answered(p *pass) {
 	p.over()
 	for _, b := range p.on {
 		clear(b.silent)
-		b.wait.reset()
+		b.wait = newBackoff(probeMin, probeMax)
 	}
 }
 
 // unanswered ends a call that got no answer. It returns the error that says so, if what
 // was called is dead now: the same words for who called and for who must not call.
-func (h *health) unanswered(p *pass, cause string) *Error {
+func (h *health) unanswered(p *pass, cause string) *github.Error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	p.over()
@@ -133,7 +137,7 @@ func (h *health) unanswered(p *pass, cause string) *Error {
 		}
 		dead = b
 		if !wasDead || p.isProbe() {
-			b.next = h.now().Add(b.wait.next())
+			b.next = h.now().Add(b.wait.Step())
 		}
 	}
 	if dead == nil {
@@ -143,9 +147,9 @@ func (h *health) unanswered(p *pass, cause string) *Error {
 }
 
 // refusal tells of what is dead in words that are the same at each attempt.
-func (b *breaker) refusal(now time.Time) *Error {
-	return &Error{
-		Kind: KindUnavailable, RetryAfter: max(probeMin, b.next.Sub(now)), uncalled: true,
-		message: fmt.Sprintf("GitHub didn't answer the last %d calls (%s)", deadAfter, b.cause),
+func (b *breaker) refusal(now time.Time) *github.Error {
+	return &github.Error{
+		Kind: github.KindUnavailable, RetryAfter: max(probeMin, b.next.Sub(now)), Uncalled: true,
+		Message: fmt.Sprintf("GitHub didn't answer the last %d calls (%s)", deadAfter, b.cause),
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
@@ -74,7 +75,7 @@ func TestOnlyOneProbeIsUnderWay(t *testing.T) {
 		t.Fatalf("no probe: %v", refusal)
 	}
 	_, refusal = h.admit(endpointGenerateJIT)
-	if refusal == nil || refusal.RetryAfter < probeMin || !strings.Contains(refusal.message, "didn't answer the last 3 calls (no answer in time)") {
+	if refusal == nil || refusal.RetryAfter < probeMin || !strings.Contains(refusal.Message, "didn't answer the last 3 calls (no answer in time)") {
 		t.Errorf("got %v", refusal)
 	}
 }
@@ -106,7 +107,7 @@ func TestNobodyWaitsForADeadGitHub(t *testing.T) {
 		sim.AddOrg("acme")
 		sim.AddToken("secret")
 		network := inMemory(sim)
-		c, err := NewClient(Credentials{ConfigURL: "http://github.test/acme", Token: "secret"}, Options{Transport: roundTripper(func(req *http.Request) (*http.Response, error) {
+		c, err := NewClient(github.Credentials{ConfigURL: "http://github.test/acme", Token: "secret"}, github.Options{Transport: roundTripper(func(req *http.Request) (*http.Response, error) {
 			calls.Add(1)
 			if alive.Load() {
 				return network.RoundTrip(req)
@@ -122,7 +123,7 @@ func TestNobodyWaitsForADeadGitHub(t *testing.T) {
 			var all errgroup.Group
 			for range n {
 				all.Go(func() error {
-					if _, err := c.Get(t.Context(), 1); !IsUnavailable(err) {
+					if _, err := c.Get(t.Context(), 1); !github.IsUnavailable(err) {
 						t.Errorf("got %v", err)
 					}
 					return nil
@@ -138,14 +139,14 @@ func TestNobodyWaitsForADeadGitHub(t *testing.T) {
 			t.Errorf("calling a dead GitHub took %s", took)
 		}
 		_, err = c.Get(t.Context(), 1)
-		summary, e := Summary(err), new(Error)
+		summary, e := github.Summary(err), new(github.Error)
 		if want := "reading scale set 1: GitHub didn't answer the last 3 calls (no answer in time)"; summary != want || !errors.As(err, &e) || e.RetryAfter <= 0 {
 			t.Errorf("got %q, %v; want %q", summary, err, want)
 		}
 		calls.Store(0)
 		for begun := time.Now(); time.Since(begun) < 10*time.Minute; {
 			_, err := c.Get(t.Context(), 1)
-			if got := Summary(err); got != summary {
+			if got := github.Summary(err); got != summary {
 				t.Fatalf("the words changed to %q", got)
 			}
 			time.Sleep(time.Second)
@@ -155,7 +156,7 @@ func TestNobodyWaitsForADeadGitHub(t *testing.T) {
 		}
 		alive.Store(true)
 		time.Sleep(probeMax)
-		if _, err := c.Get(t.Context(), 1); !IsNotFound(err) {
+		if _, err := c.Get(t.Context(), 1); !github.IsNotFound(err) {
 			t.Errorf("after GitHub came back: %v", err)
 		}
 		time.Sleep(memberRest)
@@ -168,7 +169,7 @@ func TestOneDeadEndpointLeavesTheOthersAlone(t *testing.T) {
 		defer sim.Close()
 		sim.AddOrg("acme")
 		sim.AddToken("secret")
-		c, err := NewClient(Credentials{ConfigURL: "http://github.test/acme", Token: "secret"}, Options{Transport: inMemory(sim)})
+		c, err := NewClient(github.Credentials{ConfigURL: "http://github.test/acme", Token: "secret"}, github.Options{Transport: inMemory(sim)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,10 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
+	"math"
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/corral-dev/corral/internal/github"
 )
 
 // Recorder makes job events durable. It is asked again, with the same events, until it
@@ -59,7 +63,7 @@ type Listener struct {
 	stale atomic.Bool
 
 	// Of Run's goroutine:
-	backoff   backoff
+	backoff   wait.Backoff
 	refreshed time.Time // when statistics were last asked for
 }
 
@@ -81,7 +85,7 @@ func NewListener(config Config) *Listener {
 	}
 	l := &Listener{
 		config: config, log: config.Log.With("scaleSetID", config.SetID), seen: newObservation(),
-		announced: make(chan struct{}, 1), backoff: backoff{least: config.Pace.BackoffMin, most: config.Pace.BackoffMax},
+		announced: make(chan struct{}, 1), backoff: newBackoff(config.Pace.BackoffMin, config.Pace.BackoffMax),
 	}
 	l.capacity.Store(-1) // not announced yet
 	return l
@@ -164,19 +168,19 @@ func (l *Listener) enter(state State, owner string, err error) bool {
 // judge turns the error that ended a session, or kept it from opening, into a state
 // and the time to the next attempt.
 func (l *Listener) judge(err error) time.Duration {
-	owner, conflict := IsSessionConflict(err)
+	owner, conflict := github.IsSessionConflict(err)
 	if !conflict {
 		sessions.WithLabelValues("failed").Inc()
 		l.enter(Failing, "", err)
-		return l.wait(err)
+		return waitAfter(err, &l.backoff)
 	}
 	sessions.WithLabelValues("conflict").Inc()
 	if l.isOurs(owner) {
 		l.enter(Refused, owner, fmt.Errorf("an earlier session of %s wasn't closed and expires within 92 s: %w", owner, err))
-		return jitter(l.config.Pace.Refused)
+		return wait.Jitter(l.config.Pace.Refused/2, 1)
 	}
 	l.enter(OwnedElsewhere, owner, err)
-	return jitter(l.config.Pace.Elsewhere)
+	return wait.Jitter(l.config.Pace.Elsewhere/2, 1)
 }
 
 // isOurs says whether the owner is this pool, or one of this cluster that is no more.
@@ -189,13 +193,10 @@ func (l *Listener) isOurs(owner string) bool {
 	return named && ours == theirs && l.config.OwnerGone(owner)
 }
 
-// wait is how long to wait after an error.
-func (l *Listener) wait(err error) time.Duration { return waitAfter(err, &l.backoff) }
-
 // waitAfter is the back-off, or what GitHub asks for if that is longer.
-func waitAfter(err error, b *backoff) time.Duration {
-	next := b.next()
-	if e := new(Error); errors.As(err, &e) {
+func waitAfter(err error, b *wait.Backoff) time.Duration {
+	next := b.Step()
+	if e := new(github.Error); errors.As(err, &e) {
 		next = max(next, min(e.RetryAfter, maxLimit))
 	}
 	return next
@@ -215,7 +216,7 @@ func (l *Listener) pause(ctx context.Context, d time.Duration) {
 			due.Stop()
 			return
 		case <-due.C:
-			if err := l.refresh(ctx); IsNotFound(err) {
+			if err := l.refresh(ctx); github.IsNotFound(err) {
 				l.enter(Failing, "", err)
 			}
 		}
@@ -237,22 +238,9 @@ func (l *Listener) refresh(ctx context.Context) error {
 	return nil
 }
 
-// backoff doubles from least to most; each wait is 50 to 100 % of it.
-type backoff struct {
-	least, most time.Duration
-	last        time.Duration
-}
-
-func (b *backoff) next() time.Duration {
-	b.last = min(b.most, max(b.least, 2*b.last))
-	return b.last/2 + jitter(b.last/2)
-}
-
-func (b *backoff) reset() { b.last = 0 }
-
-// jitter returns 50 to 100 % of d, so that pools don't call in step.
-func jitter(d time.Duration) time.Duration {
-	return d/2 + time.Duration(rand.Int64N(int64(d/2)+1))
+// newBackoff returns waits that double from least to most. Each is 75 to 100 % of that, so that pools don't call in step.
+func newBackoff(least, most time.Duration) wait.Backoff {
+	return wait.Backoff{Duration: least * 3 / 4, Cap: most * 3 / 4, Factor: 2, Jitter: 1.0 / 3, Steps: math.MaxInt32}
 }
 
 // notify puts the one token in.

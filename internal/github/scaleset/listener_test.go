@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/githubsim/simrunner"
 )
@@ -410,7 +411,7 @@ func TestAbsentScaleSetIsTold(t *testing.T) {
 	s.listen(1)
 	s.awaitState(Listening)
 	s.sim.ForgetScaleSet(int(s.set.ID))
-	s.await("NotFound", func(snapshot Snapshot) bool { return snapshot.State == Failing && IsNotFound(snapshot.Err) })
+	s.await("NotFound", func(snapshot Snapshot) bool { return snapshot.State == Failing && github.IsNotFound(snapshot.Err) })
 }
 
 func TestSessionWithoutQueueIsOpenedAnew(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/turns"
 	"github.com/corral-dev/corral/sim/githubsim"
 )
@@ -21,7 +22,7 @@ func TestManyCallsTravelTogetherAndNothingIsKept(t *testing.T) {
 		defer sim.Close()
 		sim.AddOrg("acme")
 		sim.AddToken("secret")
-		c, err := NewClient(Credentials{ConfigURL: "http://github.test/acme", Token: "secret"}, Options{Transport: inMemory(sim)})
+		c, err := NewClient(github.Credentials{ConfigURL: "http://github.test/acme", Token: "secret"}, github.Options{Transport: inMemory(sim)})
 		if err != nil {
 			t.Fatal(err)
 		}

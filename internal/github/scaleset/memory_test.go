@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
@@ -79,10 +80,10 @@ func inUse() uint64 {
 func TestIdleSessionsAreSmall(t *testing.T) {
 	const sessions, most = 200, 100 << 10
 	url := githubElsewhere(t)
-	network := NewTransport()
+	network := github.NewTransport()
 	t.Cleanup(network.CloseIdleConnections)
 	polled := make(chan struct{}, sessions)
-	c, err := NewClient(Credentials{ConfigURL: url, Token: "secret"}, Options{Transport: roundTripper(func(req *http.Request) (*http.Response, error) {
+	c, err := NewClient(github.Credentials{ConfigURL: url, Token: "secret"}, github.Options{Transport: roundTripper(func(req *http.Request) (*http.Response, error) {
 		if req.Method == http.MethodGet && req.Header.Get("X-ScaleSetMaxCapacity") != "" {
 			polled <- struct{}{}
 		}
@@ -91,7 +92,7 @@ func TestIdleSessionsAreSmall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Find(testContext(t), DefaultRunnerGroupID, "none"); err != nil {
+	if _, err := c.Find(testContext(t), github.DefaultRunnerGroupID, "none"); err != nil {
 		t.Fatal(err)
 	}
 	before, goroutines := inUse(), runtime.NumGoroutine()
@@ -100,7 +101,7 @@ func TestIdleSessionsAreSmall(t *testing.T) {
 	defer cancel()
 	var running sync.WaitGroup
 	for i := range sessions {
-		set, err := c.Create(ctx, Set{Name: fmt.Sprintf("linux-%d", i), GroupID: DefaultRunnerGroupID})
+		set, err := c.Create(ctx, Set{Name: fmt.Sprintf("linux-%d", i), GroupID: github.DefaultRunnerGroupID})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,7 +8,7 @@ import (
 
 	official "github.com/actions/scaleset"
 
-	"github.com/corral-dev/corral/internal/clip"
+	"github.com/corral-dev/corral/internal/github"
 )
 
 // jobMessages is the one type of message the official client takes.
@@ -46,7 +46,7 @@ func harmless(raw []byte) ([]byte, []unknownPart) {
 	}
 	var unknown []unknownPart
 	if m.MessageType != jobMessages {
-		unknown = append(unknown, unknownPart{partMessage, clip.Bytes(m.MessageType, maxExplanation)})
+		unknown = append(unknown, unknownPart{partMessage, github.Excerpt(m.MessageType)})
 		m.MessageType, m.Body = jobMessages, ""
 	}
 	m.Body, unknown = harmlessBody(m.Body, unknown)
@@ -71,7 +71,7 @@ func harmlessBody(body string, unknown []unknownPart) (string, []unknownPart) {
 	kept := make([]json.RawMessage, 0, len(events))
 	for _, event := range events {
 		if name, ok := knownEvent(event); !ok {
-			unknown = append(unknown, unknownPart{partEvent, clip.Bytes(name, maxExplanation)})
+			unknown = append(unknown, unknownPart{partEvent, github.Excerpt(name)})
 			continue
 		}
 		kept = append(kept, event)

@@ -5,18 +5,19 @@ package scaleset
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/corral-dev/corral/internal/github"
 )
 
 var (
-	requests = prometheus.NewCounterVec(prometheus.CounterOpts{
+	meter = github.Meter{Requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "corral_github_requests_total",
 		Help: "Requests sent to GitHub, by class of endpoint and status code; \"error\" when there was no answer.",
-	}, []string{"endpoint", "code"})
-	latencies = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	}, []string{"endpoint", "code"}), Latencies: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "corral_github_request_duration_seconds",
 		Help:    "Time to GitHub's answer, by class of endpoint. A message poll is held for up to 90 s.",
 		Buckets: []float64{.025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 90},
-	}, []string{"endpoint"})
+	}, []string{"endpoint"})}
 	sessions = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "corral_github_sessions_total",
 		Help: "Attempts to open a message session, by result: opened, conflict or failed.",
@@ -49,5 +50,5 @@ func init() {
 
 // Collectors returns the package's metrics, to be registered once.
 func Collectors() []prometheus.Collector {
-	return []prometheus.Collector{requests, latencies, sessions, messages, unknowns, acknowledgements}
+	return []prometheus.Collector{meter.Requests, meter.Latencies, sessions, messages, unknowns, acknowledgements}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/githubsim/runnerwire"
 )
@@ -83,7 +84,7 @@ func newFleet(t *testing.T, pace Pace) *fleet {
 	f.sim.AddToken("secret")
 	f.network = inMemory(f.sim)
 	var err error
-	if f.client, err = NewClient(Credentials{ConfigURL: "http://github.test/acme", Token: "secret"}, Options{Transport: f.network}); err != nil {
+	if f.client, err = NewClient(github.Credentials{ConfigURL: "http://github.test/acme", Token: "secret"}, github.Options{Transport: f.network}); err != nil {
 		t.Fatal(err)
 	}
 	if f.set, err = f.client.Create(t.Context(), Set{Name: "linux", GroupID: 1, Labels: []string{"linux"}}); err != nil {

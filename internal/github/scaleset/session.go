@@ -10,6 +10,8 @@ import (
 	"time"
 
 	official "github.com/actions/scaleset"
+
+	"github.com/corral-dev/corral/internal/github"
 )
 
 // session is an open message session, with an official client of its own: the
@@ -35,7 +37,7 @@ type message struct {
 func (c *Client) openSession(ctx context.Context, setID int64, owner string) (*session, *Statistics, error) {
 	doing := fmt.Sprintf("opening the message session of scale set %d", setID)
 	s := &session{client: c, timeout: c.options.Timeout}
-	err := c.admitted(InFlow(ctx, setID), endpointSessionCreate, doing, func(ctx context.Context) error {
+	err := c.admitted(ctx, endpointSessionCreate, doing, func(ctx context.Context) error {
 		m, err := c.newMember(subsystemListener, setID)
 		if err != nil {
 			return err
@@ -52,7 +54,7 @@ func (c *Client) openSession(ctx context.Context, setID int64, owner string) (*s
 	}
 	opened := s.wire.Session()
 	if opened.MessageQueueURL == "" {
-		err := &Error{Kind: KindUnavailable, Doing: doing, message: "GitHub gave no message queue URL"}
+		err := &github.Error{Kind: github.KindUnavailable, Doing: doing, Message: "GitHub gave no message queue URL"}
 		return nil, nil, errors.Join(err, s.close(ctx))
 	}
 	return s, statisticsOf(opened.Statistics), nil
@@ -85,7 +87,7 @@ func (s *session) acknowledge(ctx context.Context, id int) error {
 	err := s.call(ctx, endpointMessageAck, fmt.Sprintf("acknowledging message %d", id), func(ctx context.Context) error {
 		return s.wire.DeleteMessage(ctx, id)
 	})
-	if IsNotFound(err) {
+	if github.IsNotFound(err) {
 		err = nil
 	}
 	if err != nil {

@@ -10,10 +10,9 @@ import (
 	"strings"
 
 	official "github.com/actions/scaleset"
-)
 
-// DefaultRunnerGroupID is the id of the runner group that always is there.
-const DefaultRunnerGroupID = 1
+	"github.com/corral-dev/corral/internal/github"
+)
 
 // Set is a runner scale set on GitHub.
 type Set struct {
@@ -42,7 +41,7 @@ type Statistics struct {
 // the default group and cost no request. Not there: KindRunnerGroupNotFound.
 func (c *Client) RunnerGroupID(ctx context.Context, name string) (int64, error) {
 	if name == "" || strings.EqualFold(name, official.DefaultRunnerGroup) {
-		return DefaultRunnerGroupID, nil
+		return github.DefaultRunnerGroupID, nil
 	}
 	var id int64
 	doing := fmt.Sprintf("looking up runner group %q", name)
@@ -54,8 +53,8 @@ func (c *Client) RunnerGroupID(ctx context.Context, name string) (int64, error) 
 		return err
 	})
 	// An unknown name is an empty list, which the official client tells only as text, or a 404.
-	if IsNotFound(err) || (err != nil && strings.Contains(err.Error(), "no runner group found")) {
-		return 0, &Error{Kind: KindRunnerGroupNotFound, Doing: doing, message: "there is no such group, or this connection can't see it"}
+	if github.IsNotFound(err) || (err != nil && strings.Contains(err.Error(), "no runner group found")) {
+		return 0, &github.Error{Kind: github.KindRunnerGroupNotFound, Doing: doing, Message: "there is no such group, or this connection can't see it"}
 	}
 	return id, err
 }
@@ -69,7 +68,7 @@ func (c *Client) Find(ctx context.Context, groupID int64, name string) (*Set, er
 
 // Get reads a scale set with its statistics. Not there: KindNotFound.
 func (c *Client) Get(ctx context.Context, id int64) (*Set, error) {
-	return c.set(InFlow(ctx, id), endpointScaleSetGet, fmt.Sprintf("reading scale set %d", id), func(ctx context.Context, oc *official.Client) (*official.RunnerScaleSet, error) {
+	return c.set(ctx, endpointScaleSetGet, fmt.Sprintf("reading scale set %d", id), func(ctx context.Context, oc *official.Client) (*official.RunnerScaleSet, error) {
 		return oc.GetRunnerScaleSetByID(ctx, int(id))
 	})
 }
@@ -84,17 +83,17 @@ func (c *Client) Create(ctx context.Context, set Set) (*Set, error) {
 
 // Update renames a scale set, moves it to another runner group and sets its labels.
 func (c *Client) Update(ctx context.Context, id int64, set Set) (*Set, error) {
-	return c.set(InFlow(ctx, id), endpointScaleSetUpdate, fmt.Sprintf("updating scale set %d", id), func(ctx context.Context, oc *official.Client) (*official.RunnerScaleSet, error) {
+	return c.set(ctx, endpointScaleSetUpdate, fmt.Sprintf("updating scale set %d", id), func(ctx context.Context, oc *official.Client) (*official.RunnerScaleSet, error) {
 		return oc.UpdateRunnerScaleSet(ctx, int(id), wireSet(set))
 	})
 }
 
 // Delete removes a scale set; one that is gone is fine.
 func (c *Client) Delete(ctx context.Context, id int64) error {
-	err := c.do(InFlow(ctx, id), endpointScaleSetDelete, fmt.Sprintf("deleting scale set %d", id), func(ctx context.Context, oc *official.Client) error {
+	err := c.do(ctx, endpointScaleSetDelete, fmt.Sprintf("deleting scale set %d", id), func(ctx context.Context, oc *official.Client) error {
 		return oc.DeleteRunnerScaleSet(ctx, int(id))
 	})
-	if IsNotFound(err) {
+	if github.IsNotFound(err) {
 		return nil
 	}
 	return err

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"sync"
 	"time"
+
+	"github.com/corral-dev/corral/internal/github"
 )
 
 // State of a Listener.
@@ -92,10 +94,10 @@ func (o *observation) setState(state State, owner string, err error, now time.Ti
 	if s.State != state {
 		s.Since = now
 	}
-	changed := s.State != state || s.Owner != owner || KindOf(s.Err) != KindOf(err)
+	changed := s.State != state || s.Owner != owner || github.KindOf(s.Err) != github.KindOf(err)
 	s.State, s.Owner, s.Err, s.Message = state, owner, err, ""
 	if err != nil {
-		s.Message = Summary(err)
+		s.Message = github.Summary(err)
 	}
 	return changed
 }

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
@@ -40,9 +41,9 @@ func restCallsOfAnHour(t *testing.T, pools int) (calls map[githubsim.Endpoint]in
 			ID: 7, InstallationID: 70, PublicKey: &key.PublicKey, Account: "acme",
 			Permissions: map[string]string{"organization_self_hosted_runners": "write"},
 		})
-		c, err := NewClient(Credentials{
-			ConfigURL: "http://github.test/acme", App: &App{ID: "7", InstallationID: 70, PrivateKey: encoded},
-		}, Options{Transport: inMemory(sim)})
+		c, err := NewClient(github.Credentials{
+			ConfigURL: "http://github.test/acme", App: &github.App{ID: "7", InstallationID: 70, PrivateKey: encoded},
+		}, github.Options{Transport: inMemory(sim)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,69 +11,22 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"strconv"
 	"strings"
-	"time"
 
-	"github.com/corral-dev/corral/internal/clip"
-	"github.com/corral-dev/corral/internal/silence"
-	"github.com/corral-dev/corral/internal/turns"
+	"github.com/corral-dev/corral/internal/github"
+	"github.com/corral-dev/corral/internal/neterr"
 )
 
 // maxBody bounds an answer, in bytes. 50 events, the most a message has, are some 50 kB.
 const maxBody = 8 << 20
 
-// dialTimeout bounds the making of a connection: GitHub is up in milliseconds or not at all.
-const dialTimeout = 5 * time.Second
-
-// NewTransport returns the network as this package uses it: proxies from the
-// environment, many connections per host, and dead HTTP/2 connections noticed.
-func NewTransport() *http.Transport {
-	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.DialContext = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext
-	t.TLSHandshakeTimeout = dialTimeout
-	t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, turns.Most
-	t.ResponseHeaderTimeout = 0 // a message poll is answered after up to 90 s; requests have deadlines
-	t.HTTP2 = &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second}
-	return t
-}
-
-// Instrument counts and times requests by class of endpoint, and bounds the size of
-// answers.
-func Instrument(next http.RoundTripper) http.RoundTripper { return &instrumented{next: next} }
-
-type instrumented struct{ next http.RoundTripper }
+// metered counts and times requests by class of endpoint, and bounds the size of answers.
+type metered struct{ network http.RoundTripper }
 
 // RoundTrip sends the request and counts it.
-func (i *instrumented) RoundTrip(req *http.Request) (*http.Response, error) {
-	class, begun := requestEndpoint(req), time.Now()
-	resp, err := i.next.RoundTrip(req)
-	latencies.WithLabelValues(string(class)).Observe(time.Since(begun).Seconds())
-	if err != nil {
-		requests.WithLabelValues(string(class), "error").Inc()
-		return nil, err
-	}
-	requests.WithLabelValues(string(class), strconv.Itoa(resp.StatusCode)).Inc()
-	resp.Body = &boundedBody{ReadCloser: resp.Body, left: maxBody}
-	return resp, nil
-}
-
-// boundedBody fails, rather than ends, when an answer is too large.
-type boundedBody struct {
-	io.ReadCloser
-	left int64
-}
-
-// Read reads up to the bound.
-func (b *boundedBody) Read(p []byte) (int, error) {
-	if b.left <= 0 {
-		return 0, fmt.Errorf("the answer is larger than %d bytes", maxBody)
-	}
-	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.left)])
-	b.left -= int64(n)
-	return n, err
+func (m metered) RoundTrip(req *http.Request) (*http.Response, error) {
+	return meter.Send(m.network, req, string(requestEndpoint(req)), maxBody)
 }
 
 // asTransport makes any RoundTripper an *http.Transport, which is the only kind that
@@ -142,7 +95,7 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	x.endpoint, x.status, x.header, x.typeName, x.message, x.silent = requestEndpoint(req), 0, nil, "", "", false
 	resp, err := o.next.RoundTrip(req)
 	if err != nil {
-		x.message, x.silent = clip.Bytes(silence.Of(err), maxExplanation), true
+		x.message, x.silent = github.Excerpt(neterr.NoAnswer(err)), true
 		return nil, err
 	}
 	isMessage := x.endpoint == endpointMessagePoll && resp.StatusCode == http.StatusOK
@@ -173,9 +126,6 @@ func readAll(resp *http.Response) ([]byte, error) {
 	return body, nil
 }
 
-// maxExplanation bounds what of an error's text is repeated, in bytes.
-const maxExplanation = 500
-
 // explain reads an error of the Actions service or of REST, or quotes what else it is.
 func explain(contentType string, body []byte) (typeName, message string) {
 	var e struct {
@@ -183,10 +133,10 @@ func explain(contentType string, body []byte) (typeName, message string) {
 		Message  string `json:"message"`
 	}
 	if err := json.Unmarshal(trimBOM(body), &e); err == nil {
-		return e.TypeName, clip.Bytes(e.Message, maxExplanation)
+		return e.TypeName, github.Excerpt(e.Message)
 	}
 	if strings.HasPrefix(contentType, "text/plain") {
-		return "", clip.Bytes(strings.TrimSpace(string(body)), maxExplanation)
+		return "", github.Excerpt(strings.TrimSpace(string(body)))
 	}
 	return "", ""
 }
@@ -204,14 +154,4 @@ func (x *exchange) explanation() string {
 		return name
 	}
 	return name + ": " + x.message
-}
-
-// rateLimited says whether the answer asks to come back later. GitHub's REST says so
-// with 403 too: https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api
-func (x *exchange) rateLimited() bool {
-	if x.status == http.StatusTooManyRequests {
-		return true
-	}
-	return x.status == http.StatusForbidden && (x.header.Get("Retry-After") != "" ||
-		x.header.Get("X-Ratelimit-Remaining") == "0" || strings.Contains(x.message, "secondary rate limit"))
 }

@@ -1,14 +1,14 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package prune
+package compile
 
 import (
 	"fmt"
 	"testing"
 )
 
-func TestTooMuch(t *testing.T) {
+func TestRemovesTooMany(t *testing.T) {
 	cases := map[string]struct {
 		held, removed, pools int
 		want                 string
@@ -33,7 +33,7 @@ func TestTooMuch(t *testing.T) {
 			for i := range tc.removed {
 				removed = append(removed, fmt.Sprintf("p%d", i))
 			}
-			if got := TooMuch(tc.held, removed, tc.pools); got != tc.want {
+			if got := RemovesTooMany(tc.held, removed, tc.pools); got != tc.want {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
 		})

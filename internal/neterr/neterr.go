@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package silence says why a server gave no answer, in words that are the same at each attempt: they stand in a status, which is
-// written when it changes.
-package silence
+// Package neterr says why a server gave no answer, in words that are the same at each attempt: they stand in a status, which is
+// written when it changes. It is a package because five adapters need it, none of which imports another.
+package neterr
 
 import (
 	"crypto/x509"
@@ -13,17 +13,17 @@ import (
 	"strings"
 )
 
-// Of says why there was no answer.
-func Of(err error) string {
+// NoAnswer says why there was no answer.
+func NoAnswer(err error) string {
 	if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
 		return "no answer in time"
 	}
-	return "no answer: " + Words(err)
+	return "no answer: " + Describe(err)
 }
 
-// Words are those of an error of the network without the local port, the time, and the URL that was asked. Those of another error
-// are its own.
-func Words(err error) string {
+// Describe returns the text of an error of the network without the local port, the time, and the URL that was asked. Another error's
+// text is as it is.
+func Describe(err error) string {
 	name, op, certificate, asked := new(net.DNSError), new(net.OpError), x509.CertificateInvalidError{}, new(url.Error)
 	switch {
 	case errors.As(err, &name):

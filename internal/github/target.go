@@ -1,9 +1,7 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rest calls GitHub's REST API. It verifies a connection: whether the
-// credentials are good, what they lack, and who they are.
-package rest
+package github
 
 import (
 	"errors"
@@ -36,7 +34,7 @@ type Target struct {
 	Server bool
 }
 
-// Is says whether two targets are the same place.
+// Is reports whether two targets are the same place.
 func (t Target) Is(other Target) bool {
 	return t.Scope == other.Scope && t.API == other.API && strings.EqualFold(t.Owner, other.Owner) && strings.EqualFold(t.Name, other.Name)
 }
@@ -53,6 +51,9 @@ func (t Target) String() string {
 }
 
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,100}$`)
+
+// IsName reports whether GitHub may have an owner or a repository of that name.
+func IsName(name string) bool { return namePattern.MatchString(name) && strings.Trim(name, ".") != "" }
 
 // ParseURL reads https://HOST/ORG, https://HOST/OWNER/REPO or
 // https://HOST/enterprises/NAME, and finds the REST API's base as the scale-set client
@@ -76,7 +77,7 @@ func ParseURL(raw string) (Target, error) {
 
 func parsePath(parts []string) (Target, error) {
 	for _, part := range parts {
-		if !namePattern.MatchString(part) || part == "." || part == ".." {
+		if !IsName(part) {
 			return Target{}, fmt.Errorf("the URL's path has %q, which is no name on GitHub", part)
 		}
 	}

@@ -1,15 +1,7 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scaleset speaks GitHub's runner scale-set protocol: an adapter over the
-// official client that adds deadlines, typed errors, parallel calls, one token
-// source per connection and metrics; and a message session that does not end
-// (Listener).
-//
-// The official client decides what goes over the wire. It sees the network through
-// transports of ours, where tokens are cached, requests counted and bodies bounded,
-// and where messages that it would fail on are made harmless.
-package scaleset
+package github
 
 import (
 	"crypto/sha256"
@@ -17,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/golang-jwt/jwt/v5"
 )
@@ -58,6 +51,9 @@ func (c Credentials) Hash() string {
 
 // Validate says what is wrong with the credentials as far as it shows without GitHub.
 func (c Credentials) Validate() error {
+	if _, err := ParseURL(c.ConfigURL); err != nil {
+		return err
+	}
 	if (c.Token == "") == (c.App == nil) {
 		return errors.New("exactly one of a token and an App must be given")
 	}
@@ -71,4 +67,17 @@ func (c Credentials) Validate() error {
 		return fmt.Errorf("parsing the App's private key: %w", err)
 	}
 	return nil
+}
+
+// Assertion returns what an App identifies itself with, good for some minutes. See
+// https://docs.github.com/en/apps/creating-github-apps/authenticating-with-a-github-app/generating-a-json-web-token-jwt-for-a-github-app
+func (a App) Assertion(now time.Time) (string, error) {
+	key, err := jwt.ParseRSAPrivateKeyFromPEM(a.PrivateKey)
+	if err != nil {
+		return "", err
+	}
+	issued := now.Add(-time.Minute) // for clocks that differ
+	return jwt.NewWithClaims(jwt.SigningMethodRS256, jwt.RegisteredClaims{
+		Issuer: a.ID, IssuedAt: jwt.NewNumericDate(issued), ExpiresAt: jwt.NewNumericDate(issued.Add(9 * time.Minute)),
+	}).SignedString(key)
 }

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package silence
+package neterr
 
 import (
 	"context"
@@ -42,13 +42,13 @@ func TestSilenceIsTheSameEachTime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for attempt := range 2 {
 				err := &url.Error{Op: "Get", URL: "https://git.example.com/secret", Err: tc.fail(attempt)}
-				if got := Of(fmt.Errorf("asking: %w", err)); got != tc.want {
+				if got := NoAnswer(fmt.Errorf("asking: %w", err)); got != tc.want {
 					t.Errorf("attempt %d: %q, want %q", attempt, got, tc.want)
 				}
 			}
 		})
 	}
-	if got := Words(dial(&net.DNSError{Name: "git.example.com", Err: "read udp 10.0.0.7:4711->10.0.0.10:53: i/o timeout", IsTimeout: true})); got != "lookup git.example.com: i/o timeout" {
+	if got := Describe(dial(&net.DNSError{Name: "git.example.com", Err: "read udp 10.0.0.7:4711->10.0.0.10:53: i/o timeout", IsTimeout: true})); got != "lookup git.example.com: i/o timeout" {
 		t.Errorf("in words: %q", got)
 	}
 }

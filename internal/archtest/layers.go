@@ -1,0 +1,36 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package archtest holds the fence that linters can't see: what packages reach through others. And it lists the layers that
+// the fences stand between.
+package archtest
+
+// Layer is a group of packages with one rule about what they do and import.
+type Layer struct {
+	Name string
+	// Packages by their path in the module, with the ones below them.
+	Packages []string
+	// May is what the layer is for, and what it is kept from, in Markdown.
+	May string
+}
+
+// Layers says where each package of internal belongs. The tests of this package hold packages to it; `make generate` writes the
+// linter's settings in .golangci.yml and the table in docs/architecture.md from it.
+var Layers = []Layer{Shared, Pure, Review, Adapters, Commands, Tests}
+
+// Layers, each above the ones that it may import.
+var (
+	Shared = Layer{"shared", []string{"internal/memfs", "internal/wallclock", "internal/wording", "internal/yamldoc"},
+		"small; no I/O, no clock; import nothing of this module"}
+	Pure = Layer{"pure", []string{
+		"apis/v1alpha1", "internal/compile", "internal/demand", "internal/explain", "internal/jobmatch", "internal/podspec", "internal/policy",
+		"internal/poolstatus", "internal/reservation", "internal/rollout", "internal/scaling", "internal/schedule",
+	}, "no I/O, no clock, no goroutine; `now` is an argument; don't import each other, but for `apis/v1alpha1`"}
+	Review   = Layer{"review", []string{"internal/review"}, "pure as well; here, as in controllers, pure packages meet"}
+	Adapters = Layer{"adapters", []string{
+		"internal/fairqueue", "internal/fluxsource", "internal/github", "internal/gitsource", "internal/kube", "internal/metricsource",
+		"internal/neterr", "internal/notify", "internal/turns", "internal/webhook", "internal/worker",
+	}, "talk to one thing each, or order who does next; no decisions"}
+	Commands = Layer{"command line", []string{"internal/cli", "internal/report"}, "flags and output; `cmd/corral` wires them"}
+	Tests    = Layer{"tests", []string{"internal/archtest", "internal/helmchart"}, "only tests and generators import them"}
+)

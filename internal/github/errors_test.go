@@ -1,0 +1,34 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package github
+
+import (
+	"net/http"
+	"testing"
+	"time"
+)
+
+func TestRetryAfterIsReadInAllForms(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for name, tc := range map[string]struct {
+		header http.Header
+		want   time.Duration
+	}{
+		"seconds":            {http.Header{"Retry-After": {"30"}}, 30 * time.Second},
+		"negative":           {http.Header{"Retry-After": {"-30"}}, 0},
+		"date":               {http.Header{"Retry-After": {now.Add(time.Minute).Format(http.TimeFormat)}}, time.Minute},
+		"date in the past":   {http.Header{"Retry-After": {now.Add(-time.Minute).Format(http.TimeFormat)}}, 0},
+		"primary rate limit": {http.Header{"X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {"1767323105"}}, time.Minute},
+		"limit not reached":  {http.Header{"X-Ratelimit-Remaining": {"9"}, "X-Ratelimit-Reset": {"1767323105"}}, 0},
+		"nothing":            {nil, 0},
+		"more than is taken": {http.Header{"Retry-After": {"99999999999"}}, MaxRetryAfter},
+		"no number":          {http.Header{"Retry-After": {"soon"}}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := RetryAfter(tc.header, now); got != tc.want {
+				t.Errorf("got %s; want %s", got, tc.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,52 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package github holds what all clients of GitHub share: credentials, what a connection's URL
+// points to, errors, the network, and whose call is next. Package scaleset below it speaks the
+// runner scale-set protocol, package rest the REST API; neither knows the other.
+package github
+
+import (
+	"cmp"
+	"net/http"
+	"time"
+)
+
+// Options of a client of GitHub. The zero value has sensible defaults.
+type Options struct {
+	// Version of Corral, told to GitHub in the User-Agent.
+	Version string
+	// Parallel is the most calls that may be under way at once: 96 scale-set calls, of which 32 may
+	// begin before GitHub has answered any, and 32 REST calls if 0.
+	Parallel int
+	// Timeout of a call, token calls included, and of the wait for its turn before it; 15 s if 0.
+	Timeout time.Duration
+	// Transport is the network; NewTransport() if nil. Clients may share it.
+	Transport http.RoundTripper
+	// Now is the clock; time.Now if nil.
+	Now func() time.Time
+}
+
+// WithDefaults returns the options with defaults in place of zero values.
+func (o Options) WithDefaults(parallel int) Options {
+	o.Parallel = cmp.Or(o.Parallel, parallel)
+	o.Timeout = cmp.Or(o.Timeout, 15*time.Second)
+	if o.Transport == nil {
+		o.Transport = NewTransport()
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return o
+}
+
+// DefaultRunnerGroupID is the id of the runner group that always is there.
+const DefaultRunnerGroupID = 1
+
+// JIT is the registration of a runner that is yet to start.
+type JIT struct {
+	// RunnerID on GitHub. The runner is registered, and offline, from now on.
+	RunnerID int64
+	// Encoded is the runner's --jitconfig: a secret of some 4 KiB.
+	Encoded string
+}

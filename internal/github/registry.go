@@ -1,0 +1,123 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package github
+
+import (
+	"sync"
+	"time"
+)
+
+// afterlife is how long a dropped connection's credentials still serve, so that clean-up
+// on GitHub works when a connection is deleted together with its pools.
+const afterlife = time.Hour
+
+// Connections holds the credentials of each connection, by its key NAMESPACE/NAME. It is safe for concurrent use.
+type Connections struct {
+	now func() time.Time
+
+	mu        sync.Mutex
+	byKey     map[string]connection
+	forgotten []func(key string) // called with connections that no longer serve
+}
+
+type connection struct {
+	creds   Credentials
+	hash    string
+	dropped time.Time // zero while the connection is there
+}
+
+// NewConnections returns an empty set of connections.
+func NewConnections(now func() time.Time) *Connections {
+	return &Connections{now: now, byKey: map[string]connection{}}
+}
+
+// Set gives a connection its credentials. It fails on those that can't work, and keeps the ones before.
+func (c *Connections) Set(key string, creds Credentials) error {
+	if err := creds.Validate(); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.byKey[key] = connection{creds: creds, hash: creds.Hash()}
+	return nil
+}
+
+// Serves reports whether a connection has credentials, also for an hour after Drop.
+func (c *Connections) Serves(key string) bool {
+	_, ok := c.get(key)
+	return ok
+}
+
+func (c *Connections) get(key string) (connection, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for key, x := range c.byKey {
+		if !x.dropped.IsZero() && c.now().Sub(x.dropped) >= afterlife {
+			delete(c.byKey, key)
+			for _, forget := range c.forgotten {
+				forget(key)
+			}
+		}
+	}
+	x, ok := c.byKey[key]
+	return x, ok
+}
+
+// Drop marks a connection as gone.
+func (c *Connections) Drop(key string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if x, ok := c.byKey[key]; ok && x.dropped.IsZero() {
+		x.dropped = c.now()
+		c.byKey[key] = x
+	}
+}
+
+// Clients makes and keeps one client of a kind per connection that is asked for. It is safe for concurrent use.
+type Clients[C any] struct {
+	connections *Connections
+	open        func(key string, creds Credentials) (C, error)
+	closed      func(key string)
+
+	mu    sync.Mutex
+	byKey map[string]client[C]
+}
+
+type client[C any] struct {
+	of   C
+	hash string
+}
+
+// NewClients returns the clients of connections, opened by a function. Another is called with connections that no longer serve.
+func NewClients[C any](connections *Connections, open func(key string, creds Credentials) (C, error), closed func(key string)) *Clients[C] {
+	c := &Clients[C]{connections: connections, open: open, closed: closed, byKey: map[string]client[C]{}}
+	connections.mu.Lock()
+	defer connections.mu.Unlock()
+	connections.forgotten = append(connections.forgotten, c.forget)
+	return c
+}
+
+// Get returns the client of a connection, by its key; false while the connection has no credentials. It is another client once the
+// credentials changed.
+func (c *Clients[C]) Get(key string) (C, bool) {
+	x, ok := c.connections.get(key)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if known := c.byKey[key]; known.hash == x.hash { // both zero while there are no credentials
+		return known.of, ok
+	}
+	opened, err := c.open(key, x.creds)
+	if err != nil { // these credentials were found to work, by Set
+		return opened, false
+	}
+	c.byKey[key] = client[C]{of: opened, hash: x.hash}
+	return opened, true
+}
+
+func (c *Clients[C]) forget(key string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.byKey, key)
+	c.closed(key)
+}

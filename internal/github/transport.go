@@ -1,0 +1,128 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package github
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/corral-dev/corral/internal/turns"
+)
+
+// dialTimeout bounds the making of a connection: GitHub is up in milliseconds or not at all.
+const dialTimeout = 5 * time.Second
+
+// NewTransport returns the network as clients of GitHub use it: proxies from the
+// environment, many connections per host, and dead HTTP/2 connections noticed.
+func NewTransport() *http.Transport {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.DialContext = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext
+	t.TLSHandshakeTimeout = dialTimeout
+	t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, turns.Most
+	t.ResponseHeaderTimeout = 0 // a message poll is answered after up to 90 s; requests have deadlines
+	t.HTTP2 = &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second}
+	return t
+}
+
+// Meter counts requests by class and status code, and times them by class.
+type Meter struct {
+	Requests  *prometheus.CounterVec
+	Latencies *prometheus.HistogramVec
+}
+
+// Send sends a request of a class and counts it. An answer fails to be read after so many bytes.
+func (m Meter) Send(network http.RoundTripper, req *http.Request, class string, maxBytes int64) (*http.Response, error) {
+	begun := time.Now()
+	resp, err := network.RoundTrip(req)
+	m.Latencies.WithLabelValues(class).Observe(time.Since(begun).Seconds())
+	if err != nil {
+		m.Requests.WithLabelValues(class, "error").Inc()
+		return nil, err
+	}
+	m.Requests.WithLabelValues(class, strconv.Itoa(resp.StatusCode)).Inc()
+	body := &boundedBody{ReadCloser: resp.Body, left: maxBytes, max: maxBytes}
+	if resp.ContentLength > maxBytes {
+		body.left = 0
+	}
+	resp.Body = body
+	return resp, nil
+}
+
+// TooLarge is the error of an answer of more than so many bytes.
+type TooLarge int64
+
+func (t TooLarge) Error() string { return fmt.Sprintf("the answer is larger than %d bytes", int64(t)) }
+
+// boundedBody fails, rather than ends, when an answer is too large.
+type boundedBody struct {
+	io.ReadCloser
+	left, max int64
+}
+
+// Read reads up to the bound.
+func (b *boundedBody) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, TooLarge(b.max)
+	}
+	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.left)])
+	b.left -= int64(n)
+	return n, err
+}
+
+// flowKey is the context key of whom a call is made for.
+type flowKey struct{}
+
+// InFlow says for whom calls are made, as NAMESPACE/NAME. Calls that wait for their turn are
+// served one namespace after the other, and one flow of it after the other.
+func InFlow(ctx context.Context, flow string) context.Context {
+	return context.WithValue(ctx, flowKey{}, flow)
+}
+
+// Gate lets the calls of one client through: when it is their turn, and each with a deadline.
+type Gate struct {
+	turns   *turns.Limiter
+	timeout time.Duration
+}
+
+// NewGate returns a Gate that lets at most so many calls be under way as the options say.
+func NewGate(o Options) *Gate { return &Gate{turns: turns.New(o.Parallel), timeout: o.Timeout} }
+
+// Enter waits for a turn, for the time of a call at most. The round is to be given to Leave.
+func (g *Gate) Enter(ctx context.Context, rank turns.Rank, doing string) (round int, err error) {
+	flow, _ := ctx.Value(flowKey{}).(string)
+	ctx, cancel := context.WithTimeout(ctx, g.timeout)
+	defer cancel()
+	if round, err = g.turns.Enter(ctx, rank, flow); err != nil {
+		return 0, NewError(KindUnavailable, doing, 0, 0, "other calls to GitHub took too long", err)
+	}
+	return round, nil
+}
+
+// Do makes a call with a deadline.
+func (g *Gate) Do(ctx context.Context, call func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, g.timeout)
+	defer cancel()
+	return call(ctx)
+}
+
+// Leave ends a turn whose call ended with an error or nil, which tells of GitHub's load.
+func (g *Gate) Leave(ctx context.Context, round int, err error) {
+	bearing := turns.Good
+	if _, away := ComeBack(err); err != nil && ctx.Err() != nil {
+		bearing = turns.Unknown
+	} else if away {
+		bearing = turns.Overloaded
+	}
+	g.turns.Leave(round, bearing)
+}
+
+// Abandon ends a turn whose call was not made.
+func (g *Gate) Abandon(round int) { g.turns.Leave(round, turns.Unknown) }

@@ -1,0 +1,81 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package wording makes texts fit for their place: short enough, with dots for what is left out, without what acts on a terminal, and
+// with numbers that agree with their nouns.
+package wording
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+const dots = "…"
+
+// Truncate returns a text of at most so many bytes, 3 or more. No character is cut in two.
+func Truncate(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most-len(dots)], "") + dots
+}
+
+// TruncateRunes returns a text of at most so many characters; none if most is not above 0.
+func TruncateRunes(text string, most int) string {
+	switch {
+	case utf8.RuneCountInString(text) <= most:
+		return text
+	case most <= 0:
+		return ""
+	}
+	return string([]rune(text)[:most-1]) + dots
+}
+
+// FirstLine returns a text up to its first line feed.
+func FirstLine(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return line
+}
+
+// Escape returns a text with those characters escaped, as \u001b, that act on a terminal or turn the direction of reading, but for the
+// ones to keep.
+func Escape(text, keep string) string {
+	acts := func(r rune) bool {
+		return (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r)) && !strings.ContainsRune(keep, r)
+	}
+	if strings.IndexFunc(text, acts) < 0 {
+		return text
+	}
+	var b strings.Builder
+	for _, r := range text {
+		if acts(r) {
+			fmt.Fprintf(&b, `\u%04x`, r)
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// Count writes how many there are of a noun, as "1 pool", "2 pools" and "2 policies".
+func Count[N int | int32](n N, noun string) string {
+	if stem, ok := strings.CutSuffix(noun, "cy"); ok && n != 1 {
+		return fmt.Sprintf("%d %scies", n, stem)
+	}
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}
+
+// Max writes the most runners or jobs that there may be; 2147483647 stands for no limit.
+func Max(n int32) string {
+	if n == math.MaxInt32 {
+		return "unbounded"
+	}
+	return strconv.Itoa(int(n))
+}

@@ -1,0 +1,52 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package wording
+
+import "testing"
+
+func TestTextsAreCutBetweenCharacters(t *testing.T) {
+	for name, tc := range map[string]struct {
+		cut  func(string, int) string
+		text string
+		most int
+		want string
+	}{
+		"bytes that fit":            {Truncate, "grün", 5, "grün"},
+		"bytes that don't":          {Truncate, "grünes", 6, "gr…"},
+		"a character at the cut":    {Truncate, "abcü-ü", 7, "abc…"},
+		"only dots":                 {Truncate, "grünes", 3, "…"},
+		"characters that fit":       {TruncateRunes, "grün", 4, "grün"},
+		"characters that don't":     {TruncateRunes, "grünes", 4, "grü…"},
+		"no room for any character": {TruncateRunes, "grün", 0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := tc.cut(tc.text, tc.most); got != tc.want {
+				t.Errorf("%q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestWhatActsOnATerminalIsEscaped(t *testing.T) {
+	for text, want := range map[string]string{
+		"grün, 東京 \xff":            "grün, 東京 \xff",
+		"a\x1b[31m\n\tb\u009b\x7f": "a\\u001b[31m\n\\u0009b\\u009b\\u007f",
+		"a\u202eb":                 "a\\u202eb",
+	} {
+		if got := Escape(text, "\n"); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+func TestNumbersAgreeWithTheirNouns(t *testing.T) {
+	for want, got := range map[string]string{
+		"1 pool": Count(1, "pool"), "0 pools": Count(int32(0), "pool"), "1 policy": Count(1, "policy"), "2 policies": Count(2, "policy"),
+		"7": Max(7), "unbounded": Max(2147483647),
+	} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
