@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -126,12 +125,7 @@ policy fails.`,
 		if err != nil {
 			return err
 		}
-		if f.value == "text" {
-			err = r.writeText(c.OutOrStdout())
-		} else {
-			err = f.write(c.OutOrStdout(), r)
-		}
-		return errors.Join(err, r.err())
+		return errors.Join(f.write(c.OutOrStdout(), r), r.err())
 	}
 	return c
 }
@@ -245,32 +239,28 @@ func (r *calendarReport) err() error {
 	return nil
 }
 
-func (r *calendarReport) writeText(w io.Writer) error {
+// Text implements texter.
+func (r *calendarReport) Text() string {
+	texts := make([]string, len(r.Pools))
 	for i, p := range r.Pools {
-		if i > 0 {
-			fmt.Fprintln(w)
-		}
-		if err := p.writeText(w); err != nil {
-			return err
-		}
+		texts[i] = p.text()
 	}
-	return nil
+	return strings.Join(texts, "\n")
 }
 
-func (p *calendarPool) writeText(w io.Writer) error {
+func (p *calendarPool) text() string {
+	w := &strings.Builder{}
 	fmt.Fprintf(w, "pool %s, times in %s\n", qualified(p.Namespace, p.Name), p.Zone)
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "  FROM\tMIN\tIDLE\tMAX\tWHY")
 	for _, q := range p.Periods {
 		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\n", q.from.Format("Mon 2006-01-02 15:04 MST"), number(q.Min), number(q.Idle), number(q.Max), q.why())
 	}
-	if err := table.Flush(); err != nil {
-		return fmt.Errorf("writing the calendar: %w", err)
-	}
+	_ = table.Flush() // a strings.Builder takes everything
 	if p.Truncated {
 		fmt.Fprintln(w, "  and more: see --most")
 	}
-	return nil
+	return w.String()
 }
 
 // why names the schedules, and what policies change.

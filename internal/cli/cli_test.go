@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/spf13/cobra"
 
 	"github.com/corral-dev/corral/internal/worker"
 )
@@ -36,7 +35,7 @@ func corral(t *testing.T, folder string, args ...string) outcome {
 	t.Helper()
 	t.Chdir(folder)
 	var stdout, stderr bytes.Buffer
-	root := NewRoot("v1.2.3", NewReview("v1.2.3", nil))
+	root := NewRoot("v1.2.3")
 	root.SetArgs(args)
 	root.SetOut(&stdout)
 	root.SetErr(&stderr)
@@ -235,12 +234,5 @@ func TestExitCodes(t *testing.T) {
 		if got := ExitCode(err); got != want {
 			t.Errorf("ExitCode(%v) = %d, want %d", err, got, want)
 		}
-	}
-}
-
-func TestOtherCommandsJoin(t *testing.T) {
-	root := NewRoot("dev", &cobra.Command{Use: "controller", Run: func(*cobra.Command, []string) {}})
-	if found, _, err := root.Find([]string{"controller"}); err != nil || found.Name() != "controller" {
-		t.Errorf("got %v, %v", found, err)
 	}
 }

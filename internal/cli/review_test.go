@@ -347,7 +347,6 @@ func TestReviewRefusesWhatCannotBeMeant(t *testing.T) {
 		"no repository":             {nil, "is in no Git repository"},
 		"no recorded decisions":     {[]string{".", ".", "--recorded", "absent"}, "reading recorded decisions"},
 		"too large a price file":    {[]string{".", "."}, "prices.yaml:1:1: larger than 1048576 bytes, the most that is read"},
-		"--live without a cluster":  {[]string{"--live"}, "unknown flag: --live"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := corral(t, folder, append([]string{"review"}, tc.args...)...)

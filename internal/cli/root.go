@@ -35,8 +35,8 @@ live in Git, and are compiled to objects that controllers act on.
 Exit codes: 0 all is well, 1 an error (also: something is wrong with the definitions),
 2 denied by a policy, 3 there are changes (review --exit-code).`
 
-// NewRoot returns the command corral with those of this package and the extra ones.
-func NewRoot(version string, extra ...*cobra.Command) *cobra.Command {
+// NewRoot returns the command corral.
+func NewRoot(version string) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "corral",
 		Short:         "Run fleets of GitHub Actions runners on Kubernetes",
@@ -44,8 +44,10 @@ func NewRoot(version string, extra ...*cobra.Command) *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newInit(version), newVet(version), newBuild(), newCalendar(), newTest(), newEval(), newVersion(version))
-	root.AddCommand(extra...)
+	root.AddCommand(
+		newBuild(), newCalendar(), newController(version), newEval(), newExplain(version), newInit(version),
+		newReview(version), newTest(), newVersion(version), newVet(version),
+	)
 	return root
 }
 
