@@ -29,7 +29,7 @@ type controllerOptions struct {
 	manager     controllers.ManagerOptions
 	kubeconfig  string
 	logLevel    string
-	// remoteLogLevel lets others than this host change it.
+	// remoteLogLevel lets other hosts change it.
 	remoteLogLevel bool
 	logEncoding    string
 	decisionLog    string
@@ -41,8 +41,8 @@ func newController(version string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "controller",
 		Short: "Run the controllers in a cluster",
-		Long: `Run the controllers: sources are compiled and applied, pools are scaled, runners
-are started and ended. Several replicas may run; one of them, the leader, works.`,
+		Long: `Run the controllers, which compile and apply sources, scale pools, and start and end
+runners. Of several replicas one, the leader, works.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return f.run(c) },
 	}
@@ -56,7 +56,7 @@ func (f *controllerOptions) bind(c *cobra.Command) {
 	flags.StringSliceVar(&f.manager.Namespaces, "watch-namespaces", nil, "namespaces to work in (default: all)")
 	flags.StringVar(&f.manager.MetricsAddress, "metrics-addr", ":8080", "address that serves /metrics and /loglevel; 0 for none")
 	flags.StringVar(&f.manager.HealthAddress, "health-addr", ":9440", "address that serves /healthz and /readyz; 0 for none")
-	flags.BoolVar(&f.manager.LeaderElection, "leader-elect", true, "let one of several replicas work")
+	flags.BoolVar(&f.manager.LeaderElection, "leader-elect", true, "elect one of several replicas to work")
 	flags.StringVar(&f.manager.LeaderElectionNamespace, "leader-election-namespace", "", "namespace of the lease (default: the pod's)")
 	flags.StringVar(&f.controllers.Cluster, "cluster-id", "", "name of this cluster to GitHub (default: the UID of namespace kube-system)")
 	flags.StringVar(&f.controllers.DefaultServiceAccount, "default-service-account", "", "ServiceAccount, in each source's namespace, that applies what sources declare that name none (default: the controller itself)")
@@ -64,16 +64,16 @@ func (f *controllerOptions) bind(c *cobra.Command) {
 	flags.StringVar(&f.controllers.CredentialsDir, "credentials-dir", "/etc/corral/credentials", "folder of the mounted credentials that connections name by mountRef")
 	flags.BoolVar(&f.controllers.AllowFileSources, "allow-file-sources", false, "let sources name file:// repositories of the controller's own file system")
 	flags.IntVar(&f.controllers.JitterPercent, "interval-jitter-percentage", 5, "spread of the sources' intervals to either side, 0 to 99")
-	flags.BoolVar(&f.controllers.PostStatus, "post-status", false, "tell GitHub what becomes of revisions, by commit statuses and check runs, for sources with spec.commitStatus")
-	flags.StringVar(&f.controllers.Zone, "time-zone", "UTC", "time zone that policies are told as input.zone, by its name in the IANA database")
+	flags.BoolVar(&f.controllers.PostStatus, "post-status", false, "report revisions to GitHub by commit statuses and check runs, for sources with spec.commitStatus")
+	flags.StringVar(&f.controllers.Zone, "time-zone", "UTC", "time zone that policies read as input.zone, by its name in the IANA database")
 	flags.StringVar(&f.controllers.EventsAddress, "events-addr", "", "URL that events are posted to in the form of Flux's notification-controller (default: none)")
 	flags.IntVar(&f.controllers.Runners, "concurrent-runners", 256, "runners worked on at once")
 	flags.IntVar(&f.controllers.Others, "concurrent", 32, "objects of each other kind worked on at once")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info or error; changed at run time with PUT /loglevel on the metrics address, from localhost")
-	flags.BoolVar(&f.remoteLogLevel, "remote-log-level", false, "let PUT /loglevel come from other hosts, too: from whoever reaches the metrics address")
+	flags.BoolVar(&f.remoteLogLevel, "remote-log-level", false, "accept PUT /loglevel from every host that reaches the metrics address")
 	flags.StringVar(&f.logEncoding, "log-encoding", "json", "json or text")
-	flags.StringVar(&f.decisionLog, "decision-log", "changes", "changes or off: log what policies decide whenever it is something else than before")
-	flags.IntVar(&f.controllers.DecisionSample, "decision-log-sample", 0, "of the decisions that change nothing, log one in so many, too; 0 for none")
+	flags.StringVar(&f.decisionLog, "decision-log", "changes", "changes or off: log each decision of policies that differs from the one before")
+	flags.IntVar(&f.controllers.DecisionSample, "decision-log-sample", 0, "also log one in so many of the decisions that change nothing; 0 for none")
 	flags.StringArrayVar(&f.controllers.PrometheusServers, "prometheus-server", nil, "Prometheus server that pools may name in spec.demand.metrics, as NAME=URL; may be given several times (default: none)")
 	f.webhook.bind(flags)
 }
@@ -120,7 +120,7 @@ func (f *controllerOptions) run(c *cobra.Command) error {
 	return mgr.Start(ctrl.SetupSignalHandler())
 }
 
-// setDecisionLog takes what the flags say of the decision log.
+// setDecisionLog checks the flags of the decision log.
 func (f *controllerOptions) setDecisionLog() error {
 	if f.decisionLog != "changes" && f.decisionLog != "off" {
 		return fmt.Errorf("reading --decision-log: %q is neither changes nor off", f.decisionLog)
@@ -173,8 +173,8 @@ func (f *controllerOptions) setLogger() (*zap.AtomicLevel, error) {
 	return &level, nil
 }
 
-// readOnlyFromAfar lets only this host, as by a port-forward to the pod, do more than read: whoever reaches the metrics could
-// otherwise silence the log.
+// readOnlyFromAfar lets other hosts only read the log level: whoever reaches the metrics could otherwise silence the log.
+// A port-forward to the pod counts as this host.
 func readOnlyFromAfar(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		from, err := netip.ParseAddrPort(r.RemoteAddr)

@@ -239,7 +239,7 @@ func (r *evalReport) askUpdate(ctx context.Context, a asker, in policy.UpdateInp
 func (r *evalReport) finish(w io.Writer, f *format) error {
 	err := f.write(w, r)
 	if err == nil && r.refused() {
-		return fmt.Errorf("pool %s: %w", r.name(), ErrDenied)
+		return fmt.Errorf("pool %s: %w", r.name(), errDenied)
 	}
 	return err
 }

@@ -25,16 +25,16 @@ func newExplain(version string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "explain pool/NAME | runner/NAME | job URL",
 		Short: "Say why a pool's numbers are what they are, and why a job waits",
-		Long: `Say in plain words why things are as they are, and what would change them:
+		Long: `Explain why things are as they are, and what would change them:
 
-  pool/NAME    jobs, runners, what was decided, by which rules and schedules, what tells of jobs,
-               what is held and since when; with --at, what was decided at that time
+  pool/NAME    jobs, runners, the last decision with its rules and schedules, the sources of demand,
+               what is held and since when; with --at, the decision at that time
   runner/NAME  its state, what it waits for, and until when
   job URL      who has the job, or which pools it may wait for and why they don't take it;
                URL as GitHub shows it, of a job or of a workflow run
 
-It reads objects of Corral, ConfigMaps by name, and pods, with your own rights. What you may
-not read is said and left out. GitHub is not asked.`,
+Reads Corral's objects, named ConfigMaps and pods with your own rights. Lists what it could not
+read. Makes no request to GitHub.`,
 		Example: "  corral explain pool/linux -n ci\n  corral explain pool/linux -n ci --at 2h30m\n  corral explain runner/linux-x7k2p-42 -n ci -o json\n" +
 			"  corral explain job https://github.com/acme/app/actions/runs/123/job/456 --labels linux,x64",
 		Args: cobra.RangeArgs(1, 2),
@@ -42,8 +42,8 @@ not read is said and left out. GitHub is not asked.`,
 	flags := c.Flags()
 	o := &explainOptions{cluster: bindCluster(flags, version, "")}
 	flags.StringVarP(&o.cluster.namespace, "namespace", "n", "", "namespace (default: the context's; for a job: all)")
-	flags.StringVar(&o.at, "at", "", "time asked about, of a pool: 2026-07-06T12:00:00Z, 15:04 (the last one, local), or 2h30m ago")
-	flags.StringSliceVar(&o.labels, "labels", nil, "what the job asks for with runs-on, separated by commas")
+	flags.StringVar(&o.at, "at", "", "time of a pool's decision: 2026-07-06T12:00:00Z, 15:04 (the last one, local), or 2h30m ago")
+	flags.StringSliceVar(&o.labels, "labels", nil, "labels of the job's runs-on, separated by commas")
 	o.output = bindFormat(c, "text", "json", "yaml")
 	c.RunE = func(c *cobra.Command, args []string) error { return o.run(c, args) }
 	return c

@@ -29,24 +29,24 @@ import (
 // jobsKey is where the jobs of a pool are, in the ConfigMap of jobs.ConfigMapName.
 const jobsKey = "jobs"
 
-// rival is a pool that counts the jobs of GitHub's events, as such a job sees it.
-type rival struct {
+// competitor is a pool that counts the jobs of GitHub's events.
+type competitor struct {
 	pool   *v1alpha1.RunnerPool
 	match  jobmatch.Pool
 	labels int // how many its runners bear
 }
 
-func (r *rival) name() string { return r.pool.Namespace + "/" + r.pool.Name }
+func (r *competitor) name() string { return r.pool.Namespace + "/" + r.pool.Name }
 
-// league is whom a job is given to one of: pools of a namespace, whose connections are of a namespace, that act, or that only observe, on
-// one GitHub.
-type league struct {
+// competition is the key of the pools of which one gets a job: they share their namespace, their connections'
+// namespace, the GitHub, and whether they only observe.
+type competition struct {
 	namespace, connections, host string
 	observes                     bool
 }
 
-// compare orders leagues, so that what can't be read is told in order.
-func (l league) compare(other league) int {
+// compare orders competitions, so that output is stable.
+func (l competition) compare(other competition) int {
 	return cmp.Or(cmp.Compare(l.namespace, other.namespace), cmp.Compare(l.connections, other.connections), cmp.Compare(l.host, other.host), cmp.Compare(fmt.Sprint(l.observes), fmt.Sprint(other.observes)))
 }
 
@@ -54,34 +54,34 @@ func (l league) compare(other league) int {
 func (e *explainer) events(ctx context.Context, at explain.JobURL, labels []string, pools []v1alpha1.RunnerPool, connections []v1alpha1.GitHubConnection) map[string]explain.JobEvents {
 	all := map[string]explain.JobEvents{}
 	job := jobmatch.Job{Host: at.Host, Repository: at.Repository(), Labels: labels}
-	byLeague := leagues(pools, connections)
-	for _, l := range slices.SortedFunc(maps.Keys(byLeague), league.compare) {
-		rivals := byLeague[l]
+	byCompetition := competitions(pools, connections)
+	for _, l := range slices.SortedFunc(maps.Keys(byCompetition), competition.compare) {
+		competing := byCompetition[l]
 		if l.host != at.Host {
 			continue
 		}
 		webhooks := webhooksOf(l.connections, l.host, connections)
-		for i := range rivals {
-			all[rivals[i].name()] = e.eventsOf(ctx, at.JobID, job, rivals, i, webhooks)
+		for i := range competing {
+			all[competing[i].name()] = e.eventsOf(ctx, at.JobID, job, competing, i, webhooks)
 		}
 	}
 	return all
 }
 
 // eventsOf says what one of several pools makes of a job.
-func (e *explainer) eventsOf(ctx context.Context, id int64, job jobmatch.Job, rivals []rival, self int, webhooks []string) explain.JobEvents {
-	r := &rivals[self]
+func (e *explainer) eventsOf(ctx context.Context, id int64, job jobmatch.Job, competing []competitor, self int, webhooks []string) explain.JobEvents {
+	r := &competing[self]
 	w := r.pool.Spec.Demand.Webhook
 	known := explain.JobEvents{
 		Webhooks: webhooks, Excluded: !jobmatch.AnyGlob(w.Repositories, job.Repository), HoldFor: metav1.Duration{Duration: w.GetHoldFor()},
 	}
-	if winner := winnerOf(job, rivals, -1); winner >= 0 {
-		known.Winner = rivals[winner].name()
-		switch next := winnerOf(job, rivals, self); {
+	if winner := winnerOf(job, competing, -1); winner >= 0 {
+		known.Winner = competing[winner].name()
+		switch next := winnerOf(job, competing, self); {
 		case winner == self && next >= 0:
-			known.Over, known.Why = rivals[next].name(), precedence(r, &rivals[next])
-		case winner != self && winnerOf(job, rivals[self:self+1], -1) >= 0:
-			known.Why = precedence(&rivals[winner], r)
+			known.Over, known.Why = competing[next].name(), precedence(r, &competing[next])
+		case winner != self && winnerOf(job, competing[self:self+1], -1) >= 0:
+			known.Why = precedence(&competing[winner], r)
 		}
 	}
 	own := job
@@ -94,13 +94,13 @@ func (e *explainer) eventsOf(ctx context.Context, id int64, job jobmatch.Job, ri
 	return known
 }
 
-// leagues sorts the pools that count the jobs of events by whom they compete with.
-func leagues(pools []v1alpha1.RunnerPool, connections []v1alpha1.GitHubConnection) map[league][]rival {
+// competitions groups the pools that count the jobs of events.
+func competitions(pools []v1alpha1.RunnerPool, connections []v1alpha1.GitHubConnection) map[competition][]competitor {
 	known := map[client.ObjectKey]*v1alpha1.GitHubConnection{}
 	for i := range connections {
 		known[client.ObjectKeyFromObject(&connections[i])] = &connections[i]
 	}
-	all := map[league][]rival{}
+	all := map[competition][]competitor{}
 	for i := range pools {
 		p := &pools[i]
 		c := known[p.Spec.ConnectionRef.From(p.Namespace)]
@@ -111,8 +111,8 @@ func leagues(pools []v1alpha1.RunnerPool, connections []v1alpha1.GitHubConnectio
 		if !ok {
 			continue
 		}
-		l := league{namespace: p.Namespace, connections: c.Namespace, host: scope.Host, observes: p.Spec.GetMode() == v1alpha1.Observe}
-		all[l] = append(all[l], rival{pool: p, match: jobmatch.Of(p, scope), labels: labelsOf(p)})
+		l := competition{namespace: p.Namespace, connections: c.Namespace, host: scope.Host, observes: p.Spec.GetMode() == v1alpha1.Observe}
+		all[l] = append(all[l], competitor{pool: p, match: jobmatch.Of(p, scope), labels: labelsOf(p)})
 	}
 	return all
 }
@@ -132,11 +132,11 @@ func labelsOf(p *v1alpha1.RunnerPool) int {
 
 // winnerOf is the pool that a job is for, but for one; -1 if it is for none. As it isn't known which enterprise the
 // repository belongs to, it may belong to each.
-func winnerOf(job jobmatch.Job, rivals []rival, but int) int {
-	matches := make([]jobmatch.Pool, len(rivals))
+func winnerOf(job jobmatch.Job, competing []competitor, but int) int {
+	matches := make([]jobmatch.Pool, len(competing))
 	enterprises := []string{""}
-	for i := range rivals {
-		matches[i] = rivals[i].match
+	for i := range competing {
+		matches[i] = competing[i].match
 		if scope := matches[i].Scope; scope.Kind == jobmatch.Enterprise && !slices.Contains(enterprises, scope.Path) {
 			enterprises = append(enterprises, scope.Path)
 		}
@@ -157,7 +157,7 @@ func winnerOf(job jobmatch.Job, rivals []rival, but int) int {
 }
 
 // precedence says why a pool comes before another that would do, by the first that tells them apart.
-func precedence(winner, loser *rival) string {
+func precedence(winner, loser *competitor) string {
 	w, l := &winner.match, &loser.match
 	kinds := [...]string{jobmatch.Repository: "a repository", jobmatch.Organization: "an organization", jobmatch.Enterprise: "an enterprise"}
 	isDefault := func(group string) bool { return strings.EqualFold(group, jobmatch.DefaultGroup) }

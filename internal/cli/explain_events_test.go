@@ -165,19 +165,19 @@ func TestPrecedence(t *testing.T) {
 		"ci/a is older, and nothing else tells them apart":                   {org, org, older, nil},
 		"ci/a comes first by its name, and nothing else tells them apart":    {org, org, nil, nil},
 	} {
-		make := func(name string, scope jobmatch.Scope, change func(*v1alpha1.RunnerPool)) rival {
+		make := func(name string, scope jobmatch.Scope, change func(*v1alpha1.RunnerPool)) competitor {
 			p := gpuPool(name)
 			if change != nil {
 				change(p)
 			}
-			return rival{pool: p, match: jobmatch.Of(p, scope), labels: labelsOf(p)}
+			return competitor{pool: p, match: jobmatch.Of(p, scope), labels: labelsOf(p)}
 		}
-		rivals := []rival{make("b", tc.loser, tc.than), make("a", tc.winner, tc.of)}
+		competing := []competitor{make("b", tc.loser, tc.than), make("a", tc.winner, tc.of)}
 		job := jobmatch.Job{Host: "github.com", Repository: "acme/app", Labels: []string{"gpu"}}
-		if got := winnerOf(job, rivals, -1); got != 1 || winnerOf(job, rivals, 1) != 0 {
+		if got := winnerOf(job, competing, -1); got != 1 || winnerOf(job, competing, 1) != 0 {
 			t.Errorf("%s: the winner is %d", want, got)
 		}
-		if got := precedence(&rivals[1], &rivals[0]); got != want {
+		if got := precedence(&competing[1], &competing[0]); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}

@@ -27,7 +27,7 @@ func Run(root *cobra.Command) int {
 	if err != nil {
 		root.PrintErrln("Error:", err)
 	}
-	return ExitCode(err)
+	return exitCode(err)
 }
 
 // visible escapes what acts on a terminal, and in plain text also what GitHub would take for a workflow command.

@@ -74,14 +74,14 @@ func newReview(version string) *cobra.Command {
 	o.output = bindFormat(c, reviewForms...)
 	c.Args = cobra.MaximumNArgs(2)
 	flags := c.Flags()
-	flags.StringVar(&o.base, "base", "", "revision that is: a branch, a tag, a hash or HEAD^1 (default HEAD)")
-	flags.StringVar(&o.head, "head", "", "revision that would be (default the files as they lie in DIR)")
+	flags.StringVar(&o.base, "base", "", "revision to compare with: a branch, a tag, a hash or HEAD^1 (default HEAD)")
+	flags.StringVar(&o.head, "head", "", "revision to review (default the files as they lie in DIR)")
 	flags.StringVar(&o.prices, "prices", "", "price file of both sides (default prices.yaml beside the definitions, of each side its own)")
-	flags.StringVar(&o.recorded, "recorded", "", "decision log, JSON lines: tell what the head's policies would have decided otherwise; - reads standard input")
+	flags.StringVar(&o.recorded, "recorded", "", "decision log, JSON lines: print what the head's policies would have decided otherwise; - reads standard input")
 	flags.StringArrayVar(&o.writes, "write", nil, "write another form to a file, as FORM=FILE; may be repeated")
-	flags.StringVar(&o.marker, "marker", defaultMarker, "what the markdown begins with, as <!-- MARKER -->, so that one comment is found again")
+	flags.StringVar(&o.marker, "marker", defaultMarker, "first line of the markdown, as <!-- MARKER -->, by which a comment is found again")
 	flags.BoolVar(&o.exitCode, "exit-code", false, "exit with 3 when there are changes")
-	flags.BoolVar(&o.live, "live", false, "ask the cluster what runs now, with your own rights")
+	flags.BoolVar(&o.live, "live", false, "read what runs now from the cluster, with your own rights")
 	o.cluster = bindCluster(flags, version, "with --live: ")
 	c.RunE = func(c *cobra.Command, args []string) error { return o.run(c, args) }
 	return c
@@ -205,11 +205,11 @@ func (o *reviewOptions) judge(r *review.Result) error {
 	case r.Verdict == review.Broken:
 		return fmt.Errorf("%s: %w", r.Problem(), problems(r.Head.Diagnostics))
 	case r.Verdict == review.Denied && slices.ContainsFunc(r.Pools, failedAt):
-		return fmt.Errorf("%d of %s %w, or not decided because a policy failed", r.Summary.Denied, count(r.Head.Pools, "pool"), ErrDenied)
+		return fmt.Errorf("%d of %s %w, or not decided because a policy failed", r.Summary.Denied, count(r.Head.Pools, "pool"), errDenied)
 	case r.Verdict == review.Denied:
-		return fmt.Errorf("%d of %s %w", r.Summary.Denied, count(r.Head.Pools, "pool"), ErrDenied)
+		return fmt.Errorf("%d of %s %w", r.Summary.Denied, count(r.Head.Pools, "pool"), errDenied)
 	case o.exitCode && r.HasChanges():
-		return ErrChanged
+		return errChanged
 	}
 	return nil
 }

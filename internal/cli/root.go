@@ -12,21 +12,21 @@ import (
 
 // Exit codes of every command.
 const (
-	// ExitOK means that everything asked for was done.
-	ExitOK = 0
-	// ExitError means that something is wrong with the input, or went wrong.
-	ExitError = 1
-	// ExitDenied means that a policy refuses what it was asked about.
-	ExitDenied = 2
-	// ExitChanged means that there are changes, for who asked for it.
-	ExitChanged = 3
+	// exitOK means that everything asked for was done.
+	exitOK = 0
+	// exitError means that something is wrong with the input, or went wrong.
+	exitError = 1
+	// exitDenied means that a policy refuses what it was asked about.
+	exitDenied = 2
+	// exitChanged means that there are changes, for who asked for it.
+	exitChanged = 3
 )
 
 var (
-	// ErrDenied is wrapped by the error of a command whose answer is a policy's no.
-	ErrDenied = errors.New("denied by policy")
-	// ErrChanged is the error of a command that was asked to fail when there are changes.
-	ErrChanged = errors.New("there are changes")
+	// errDenied is wrapped by the error of a command whose answer is a policy's no.
+	errDenied = errors.New("denied by policy")
+	// errChanged is the error of a command that was asked to fail when there are changes.
+	errChanged = errors.New("there are changes")
 )
 
 const longHelp = `Corral runs fleets of GitHub Actions runners on Kubernetes. Pools are declared in CUE,
@@ -51,15 +51,15 @@ func NewRoot(version string) *cobra.Command {
 	return root
 }
 
-// ExitCode returns the exit code for the error of a command.
-func ExitCode(err error) int {
+// exitCode returns the exit code for the error of a command.
+func exitCode(err error) int {
 	switch {
 	case err == nil:
-		return ExitOK
-	case errors.Is(err, ErrDenied):
-		return ExitDenied
-	case errors.Is(err, ErrChanged):
-		return ExitChanged
+		return exitOK
+	case errors.Is(err, errDenied):
+		return exitDenied
+	case errors.Is(err, errChanged):
+		return exitChanged
 	}
-	return ExitError
+	return exitError
 }

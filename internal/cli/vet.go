@@ -201,9 +201,9 @@ func (r *vetReport) err() error {
 	case denied == 0:
 		return nil
 	case failed:
-		return fmt.Errorf("%d of %s %w, or not decided because a policy failed", denied, count(len(r.Pools), "pool"), ErrDenied)
+		return fmt.Errorf("%d of %s %w, or not decided because a policy failed", denied, count(len(r.Pools), "pool"), errDenied)
 	}
-	return fmt.Errorf("%d of %s %w", denied, count(len(r.Pools), "pool"), ErrDenied)
+	return fmt.Errorf("%d of %s %w", denied, count(len(r.Pools), "pool"), errDenied)
 }
 
 func (r *vetReport) write(c *cobra.Command, f *format) error {
