@@ -64,6 +64,10 @@ fuzz: ## Fuzz each target for FUZZTIME (60s); a finding stays as a seed under te
 mutants: ## Break rules and the policy engine on purpose, one by one: each fault must fail a test. M for an expression of names.
 	$(GO) run ./test/mutants $(if $(M),'$(M)')
 
+.PHONY: shape
+shape: ## Print how large code and docs are: statements, structs, methods, names, words. REV for a revision to compare with.
+	$(GO) run ./hack/shape $(REV)
+
 .PHONY: chaos
 chaos: ## A storm of every fault for each of SEEDS (1-20), four at a time; one that fails tells its schedule and its log.
 	$(GO) run ./sim/localcluster/cmd/assets

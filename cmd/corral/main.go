@@ -19,5 +19,5 @@ func main() {
 	if worker.IsChild() {
 		worker.Main()
 	}
-	os.Exit(cli.Run(cli.NewRoot(version, controllerCommand(version), explainCommand(version), cli.NewReview(version, &live{version: version}))))
+	os.Exit(cli.Run(cli.NewRoot(version)))
 }

@@ -3,7 +3,7 @@
 
 // Command docgen writes the generated pages of docs: in reference, one for each
 // command, from the binary's own help, and one for each kind, from the CRDs of the
-// chart; in policies, those of the library, from the metadata of its rules, and of
+// chart, and one of all messages; in policies, those of the library, from the metadata of its rules, and of
 // the cookbook. Run it from the root of the repository.
 package main
 
@@ -37,6 +37,13 @@ func run() error {
 		if err := replace(folder, pages); err != nil {
 			return err
 		}
+	}
+	messages, err := messagesPage(os.DirFS("."))
+	if err != nil {
+		return err
+	}
+	if err := write("docs/reference", map[string]string{"messages.md": messages}); err != nil {
+		return err
 	}
 	policies, err := policyPages("policies/cookbook")
 	if err != nil {

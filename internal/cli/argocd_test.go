@@ -77,7 +77,7 @@ func TestArgoCDTakesParametersOfTheApplication(t *testing.T) {
 			}
 			got := corral(t, folder, append([]string{"build", "--argocd"}, tc.args...)...)
 			if tc.err != "" {
-				if got.code != ExitError || got.stdout != "" || !strings.Contains(got.stderr, tc.err) {
+				if got.code != exitError || got.stdout != "" || !strings.Contains(got.stderr, tc.err) {
 					t.Errorf("got %+v, want %s", got, tc.err)
 				}
 				return
@@ -121,7 +121,7 @@ func TestArgoCDIsToldWhatIsWrong(t *testing.T) {
 	repository := repositoryOf(t, map[string]string{"pools/broken.cue": brokenPool})
 	t.Setenv(argoPath, "pools")
 	got := corral(t, filepath.Join(repository, "pools"), "build", "--argocd", ".")
-	want := outcome{stderr: "pools/broken.cue:5:23: pools.broken.spec.scale.min: min 2 is above max 1\nError: 1 problem\n", code: ExitError}
+	want := outcome{stderr: "pools/broken.cue:5:23: pools.broken.spec.scale.min: min 2 is above max 1\nError: 1 problem\n", code: exitError}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(outcome{})); diff != "" {
 		t.Error(diff)
 	}
@@ -134,7 +134,7 @@ func TestArgoCDIsNotToldTooMuch(t *testing.T) {
 		fmt.Fprintf(&text, "pools: p%02d: spec: {connectionRef: name: \"acme\", %s: 1, template: spec: containers: [{name: \"runner\"}]}\n", i, strings.Repeat("x", 900))
 	}
 	got := corral(t, repositoryOf(t, map[string]string{"pools/broken.cue": text.String()}), "build", "--argocd")
-	if got.code != ExitError || got.stdout != "" || len(got.stderr) > maxArgoBytes+1000 || !strings.Contains(got.stderr, " more: run corral vet\nError: ") {
+	if got.code != exitError || got.stdout != "" || len(got.stderr) > maxArgoBytes+1000 || !strings.Contains(got.stderr, " more: run corral vet\nError: ") {
 		t.Errorf("code %d, %d bytes: %.2000s", got.code, len(got.stderr), got.stderr)
 	}
 }
@@ -174,7 +174,7 @@ func TestArgoCDDiscovers(t *testing.T) {
 			}
 		})
 	}
-	if got := corral(t, repository, "build", "--discover"); got.code != ExitError || got.stdout != "" {
+	if got := corral(t, repository, "build", "--discover"); got.code != exitError || got.stdout != "" {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -196,7 +196,7 @@ func TestArgoCDDiscoversWhatCantBeRead(t *testing.T) {
 			if diff := cmp.Diff(outcome{stdout: "a.cue\n"}, got, cmp.AllowUnexported(outcome{})); diff != "" {
 				t.Error(diff)
 			}
-			if got := corral(t, folder, "build", "--argocd"); got.code != ExitError || !strings.HasPrefix(got.stderr, "a.cue: ") {
+			if got := corral(t, folder, "build", "--argocd"); got.code != exitError || !strings.HasPrefix(got.stderr, "a.cue: ") {
 				t.Errorf("got %+v", got)
 			}
 		})
@@ -226,16 +226,16 @@ func TestThePluginOfTheExampleRuns(t *testing.T) {
 	if err := yaml.Unmarshal(data, &config); err != nil {
 		t.Fatal(err)
 	}
-	if got := corral(t, folder, config.Spec.Discover.Find.Command[1:]...); got.code != ExitOK || got.stdout != "pools.cue\n" {
+	if got := corral(t, folder, config.Spec.Discover.Find.Command[1:]...); got.code != exitOK || got.stdout != "pools.cue\n" {
 		t.Errorf("got %+v", got)
 	}
-	if got, want := corral(t, folder, config.Spec.Generate.Command[1:]...), corral(t, folder, "build"); got != want || got.code != ExitOK {
+	if got, want := corral(t, folder, config.Spec.Generate.Command[1:]...), corral(t, folder, "build"); got != want || got.code != exitOK {
 		t.Errorf("got %+v", got)
 	}
 	for _, p := range config.Spec.Parameters.Static {
 		value := map[string]string{"map": `"map":{}`, "array": `"array":[]`, "string": `"string":"x"`}[p.CollectionType]
 		t.Setenv(argoParameters, fmt.Sprintf(`[{"name":%q,%s}]`, p.Name, value))
-		if got := corral(t, folder, config.Spec.Generate.Command[1:]...); got.code != ExitOK {
+		if got := corral(t, folder, config.Spec.Generate.Command[1:]...); got.code != exitOK {
 			t.Errorf("parameter %s: %+v", p.Name, got)
 		}
 	}

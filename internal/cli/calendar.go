@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -81,10 +80,10 @@ type calendarOptions struct {
 func bindCalendar(c *cobra.Command) *calendarOptions {
 	o := &calendarOptions{timeOptions: &timeOptions{}}
 	flags := c.Flags()
-	flags.Var(&o.at, "from", "time at which the calendar begins, as 2026-07-05T18:00:00Z (default now)")
+	flags.Var(&o.at, "from", "start of the calendar, as 2026-07-05T18:00:00Z (default now)")
 	flags.Var(&o.zone, "zone", "time zone of the controller, and of the times (default UTC, and times are in the zone of a pool's schedules if they have one)")
-	flags.IntVar(&o.days, "days", 7, fmt.Sprintf("days that it covers, at most %d", maxDays))
-	flags.IntVar(&o.most, "most", 100, "most periods of a pool that are told")
+	flags.IntVar(&o.days, "days", 7, fmt.Sprintf("days that the calendar covers, 1 to %d", maxDays))
+	flags.IntVar(&o.most, "most", 100, "most periods printed for a pool")
 	flags.StringArrayVar(&o.pools, "pool", nil, "only this pool, as NAME or NAMESPACE/NAME; may be repeated (default all)")
 	return o
 }
@@ -92,18 +91,17 @@ func bindCalendar(c *cobra.Command) *calendarOptions {
 func newCalendar() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "calendar [DIR]",
-		Short: "Print what numbers hold when",
-		Long: `Print what min, idle and max hold when for the pools that are defined in DIR (default: the
-current folder) and below: what their schedules set, and what policies then make of it, those
-beside the pools and those of --policy.
+		Short: "Print which min, idle and max apply over time",
+		Long: `Print which min, idle and max apply over time to the pools defined in DIR (default: the current
+folder) and below: what their schedules set, narrowed by the policies beside the pools and
+those of --policy.
 
-Policies are asked as if the pool had no jobs and no runners, whenever a schedule begins or ends,
-and when what they said is over. A rule that depends on the time and gives no until may change its
-mind in between.
+Evaluates policies for an idle pool at each schedule boundary and when an answer expires. A rule
+that depends on the time and gives no until may answer otherwise in between.
 
-Times are by the clock of a place: when it is put back, a time counts the first time that it is
-shown; when it is put forward, what was to be in between is at that moment. The exit code is 2 when a
-policy fails.`,
+Times follow the local clock of a zone. When clocks go back, a time counts the first time it is
+shown; when they go forward, a time that is skipped counts as the moment of the change. The exit
+code is 2 when a policy fails.`,
 		Example: "  corral calendar\n  corral calendar --pool linux --days 365 -o json\n" +
 			"  corral calendar --from 2026-12-20T00:00:00Z --days 21 --zone Europe/Berlin --policy ../guard",
 	}
@@ -127,12 +125,7 @@ policy fails.`,
 		if err != nil {
 			return err
 		}
-		if f.value == "text" {
-			err = r.writeText(c.OutOrStdout())
-		} else {
-			err = f.write(c.OutOrStdout(), r)
-		}
-		return errors.Join(err, r.err())
+		return errors.Join(f.write(c.OutOrStdout(), r), r.err())
 	}
 	return c
 }
@@ -239,39 +232,35 @@ func (r *calendarReport) err() error {
 	for _, p := range r.Pools {
 		for _, q := range p.Periods {
 			if len(q.Failures) > 0 {
-				return fmt.Errorf("pool %s: %w, because a policy failed", qualified(p.Namespace, p.Name), ErrDenied)
+				return fmt.Errorf("pool %s: %w, because a policy failed", qualified(p.Namespace, p.Name), errDenied)
 			}
 		}
 	}
 	return nil
 }
 
-func (r *calendarReport) writeText(w io.Writer) error {
+// Text implements texter.
+func (r *calendarReport) Text() string {
+	texts := make([]string, len(r.Pools))
 	for i, p := range r.Pools {
-		if i > 0 {
-			fmt.Fprintln(w)
-		}
-		if err := p.writeText(w); err != nil {
-			return err
-		}
+		texts[i] = p.text()
 	}
-	return nil
+	return strings.Join(texts, "\n")
 }
 
-func (p *calendarPool) writeText(w io.Writer) error {
+func (p *calendarPool) text() string {
+	w := &strings.Builder{}
 	fmt.Fprintf(w, "pool %s, times in %s\n", qualified(p.Namespace, p.Name), p.Zone)
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "  FROM\tMIN\tIDLE\tMAX\tWHY")
 	for _, q := range p.Periods {
 		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\n", q.from.Format("Mon 2006-01-02 15:04 MST"), wording.Max(q.Min), wording.Max(q.Idle), wording.Max(q.Max), q.why())
 	}
-	if err := table.Flush(); err != nil {
-		return fmt.Errorf("writing the calendar: %w", err)
-	}
+	_ = table.Flush() // a strings.Builder takes everything
 	if p.Truncated {
 		fmt.Fprintln(w, "  and more: see --most")
 	}
-	return nil
+	return w.String()
 }
 
 // why names the schedules, and what policies change.

@@ -80,10 +80,10 @@ func TestSchedulesAreChecked(t *testing.T) {
 	}{
 		"a zone that does not exist": {
 			`{name: "x", zone: "Mars/Olympus", weekly: {from: "08:00", to: "18:00"}, scale: min: 1}`, []string{"vet"},
-			outcome{code: ExitError, stderr: "pools.cue:6:2: pools.a.spec.scale.schedules[0].zone: there is no time zone \"Mars/Olympus\": use a name of the IANA database, such as Europe/Berlin\nError: 1 problem\n"}},
+			outcome{code: exitError, stderr: "pools.cue:6:2: pools.a.spec.scale.schedules[0].zone: there is no time zone \"Mars/Olympus\": use a name of the IANA database, such as Europe/Berlin\nError: 1 problem\n"}},
 		"in the calendar": {
 			`{name: "x", cron: {start: "0 0 30 2 *", duration: "1h"}, scale: min: 1}`, []string{"calendar"},
-			outcome{code: ExitError, stderr: "pools.cue:6:2: pools.a.spec.scale.schedules[0].cron.start: \"0 0 30 2 *\" never comes: no month has such a day, or a field is empty\nError: 1 problem\n"}},
+			outcome{code: exitError, stderr: "pools.cue:6:2: pools.a.spec.scale.schedules[0].cron.start: \"0 0 30 2 *\" never comes: no month has such a day, or a field is empty\nError: 1 problem\n"}},
 		"one that has no effect": {
 			twice, []string{"vet"},
 			outcome{stdout: "ok: 1 pool, 0 connections\n", stderr: "pools.cue:6:2: pools.a.spec.scale.schedules[1]: warning: schedule y has no effect: " +
@@ -105,7 +105,7 @@ func TestSchedulesAreChecked(t *testing.T) {
 func TestDemandIsChecked(t *testing.T) {
 	files := poolsWith(`{name: "x", weekly: {from: "08:00", to: "18:00"}, scale: min: 1}`)
 	files["more.cue"] = "package pools\n\npools: a: spec: demand: metrics: [{name: \"busy\", busy: {scaleUpThreshold: 20, scaleDownThreshold: 30}}]\n"
-	want := outcome{code: ExitError, stderr: "more.cue:3:8: pools.a.spec.demand.metrics[0].busy.scaleDownThreshold: Invalid value: 30: it must be below scaleUpThreshold\nError: 1 problem\n"}
+	want := outcome{code: exitError, stderr: "more.cue:3:8: pools.a.spec.demand.metrics[0].busy.scaleDownThreshold: Invalid value: 30: it must be below scaleUpThreshold\nError: 1 problem\n"}
 	if diff := cmp.Diff(want, corral(t, treeOf(t, files), "vet"), cmp.AllowUnexported(outcome{})); diff != "" {
 		t.Error(diff)
 	}
@@ -117,7 +117,7 @@ func TestPoliciesAreAskedAfterSchedules(t *testing.T) {
 	files["policies/cap.rego"] = "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": input.pool.scale.max - 1, \"reason\": \"one less\"}\n"
 	files["a.scenario.yaml"] = "pool: a\nat: 2026-07-06T07:00:00Z\nexpect: {scaling: {max: 19, min: 2}}\n"
 	folder := treeOf(t, files)
-	if got := corral(t, folder, "test"); got.code != ExitOK {
+	if got := corral(t, folder, "test"); got.code != exitOK {
 		t.Errorf("%+v", got)
 	}
 	if got := corral(t, folder, "vet", "--at", "2026-07-06T01:00:00Z"); !strings.Contains(got.stdout, "pool a: max 1 → 0") {

@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/spf13/cobra"
 
 	"github.com/corral-dev/corral/internal/worker"
 )
@@ -36,7 +35,7 @@ func corral(t *testing.T, folder string, args ...string) outcome {
 	t.Helper()
 	t.Chdir(folder)
 	var stdout, stderr bytes.Buffer
-	root := NewRoot("v1.2.3", NewReview("v1.2.3", nil))
+	root := NewRoot("v1.2.3")
 	root.SetArgs(args)
 	root.SetOut(&stdout)
 	root.SetErr(&stderr)
@@ -48,7 +47,7 @@ func corral(t *testing.T, folder string, args ...string) outcome {
 func repositoryOf(t *testing.T, changes map[string]string) string {
 	t.Helper()
 	folder := t.TempDir()
-	if got := corral(t, folder, "init"); got.code != ExitOK {
+	if got := corral(t, folder, "init"); got.code != exitOK {
 		t.Fatal(got.stderr)
 	}
 	for name, text := range changes {
@@ -80,17 +79,17 @@ func TestVet(t *testing.T) {
 		"as JSON": {nil, []string{"vet", "-o", "json"}, outcome{
 			stdout: "{\n  \"objects\": {\n    \"GitHubConnection\": 1,\n    \"RunnerPool\": 1\n  },\n  \"diagnostics\": []\n}\n"}},
 		"a problem": {broken, []string{"vet"}, outcome{
-			stderr: "pools/broken.cue:5:23: pools.broken.spec.scale.min: min 2 is above max 1\nError: 1 problem\n", code: ExitError}},
+			stderr: "pools/broken.cue:5:23: pools.broken.spec.scale.min: min 2 is above max 1\nError: 1 problem\n", code: exitError}},
 		"a problem as YAML": {broken, []string{"vet", "pools", "--output", "yaml"}, outcome{
 			stdout: "diagnostics:\n- column: 23\n  file: pools/broken.cue\n  line: 5\n  message: min 2 is above max 1\n" +
 				"  path: pools.broken.spec.scale.min\nobjects: {}\n",
-			stderr: "Error: 1 problem\n", code: ExitError}},
+			stderr: "Error: 1 problem\n", code: exitError}},
 		"an unused tag": {nil, []string{"vet", "--tag", "env=prod"}, outcome{
-			stderr: "tag \"env\" is set, but no field is marked @tag(env)\nError: 1 problem\n", code: ExitError}},
+			stderr: "tag \"env\" is set, but no field is marked @tag(env)\nError: 1 problem\n", code: exitError}},
 		"a name that no namespace has": {nil, []string{"vet", "--namespace", "Bad NS"}, outcome{
-			stderr: "Error: invalid argument \"Bad NS\" for \"-n, --namespace\" flag: \"Bad NS\" can't be a namespace's name: it must be at most 63 lower-case letters, digits and, between them, -\n", code: ExitError}},
+			stderr: "Error: invalid argument \"Bad NS\" for \"-n, --namespace\" flag: \"Bad NS\" can't be a namespace's name: it must be at most 63 lower-case letters, digits and, between them, -\n", code: exitError}},
 		"an unknown format": {nil, []string{"vet", "-o", "xml"}, outcome{
-			stderr: "Error: invalid argument \"xml\" for \"-o, --output\" flag: must be one of text, json, yaml, github, sarif, junit\n", code: ExitError}},
+			stderr: "Error: invalid argument \"xml\" for \"-o, --output\" flag: must be one of text, json, yaml, github, sarif, junit\n", code: exitError}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := corral(t, repositoryOf(t, tc.changes), tc.args...)
@@ -133,7 +132,7 @@ func TestBuildPrintsTextsAsTheyAreWritten(t *testing.T) {
 func TestBuildPrintsTheSameBytesEachTime(t *testing.T) {
 	folder := repositoryOf(t, nil)
 	first := corral(t, folder, "build")
-	if first.code != ExitOK || strings.Count(first.stdout, "---\n") != 2 {
+	if first.code != exitOK || strings.Count(first.stdout, "---\n") != 2 {
 		t.Errorf("got %+v", first)
 	}
 	if diff := cmp.Diff(first, corral(t, folder, "build"), cmp.AllowUnexported(outcome{})); diff != "" {
@@ -169,7 +168,7 @@ func TestBuildPrintsNothingWhenItFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := corral(t, tc.folder, "build")
-			if got.code != ExitError || got.stdout != "" || !strings.Contains(got.stderr, tc.want) {
+			if got.code != exitError || got.stdout != "" || !strings.Contains(got.stderr, tc.want) {
 				t.Errorf("got %+v", got)
 			}
 		})
@@ -186,7 +185,7 @@ func TestInitNeverOverwrites(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := corral(t, folder, "init")
-	want := outcome{stderr: "Error: pools/linux.cue is there already, nothing was written\n", code: ExitError}
+	want := outcome{stderr: "Error: pools/linux.cue is there already, nothing was written\n", code: exitError}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(outcome{})); diff != "" {
 		t.Error(diff)
 	}
@@ -198,7 +197,7 @@ func TestInitNeverOverwrites(t *testing.T) {
 
 func TestInitWritesModuleAndVersion(t *testing.T) {
 	folder := t.TempDir()
-	if got := corral(t, folder, "init", "new/runners", "--module", "github.com/acme/runners@v0"); got.code != ExitOK {
+	if got := corral(t, folder, "init", "new/runners", "--module", "github.com/acme/runners@v0"); got.code != exitOK {
 		t.Fatal(got.stderr)
 	}
 	for name, want := range map[string]string{
@@ -227,20 +226,13 @@ func TestVersion(t *testing.T) {
 
 func TestExitCodes(t *testing.T) {
 	for want, err := range map[int]error{
-		ExitOK:      nil,
-		ExitError:   os.ErrNotExist,
-		ExitDenied:  fmt.Errorf("pool linux: %w", ErrDenied),
-		ExitChanged: ErrChanged,
+		exitOK:      nil,
+		exitError:   os.ErrNotExist,
+		exitDenied:  fmt.Errorf("pool linux: %w", errDenied),
+		exitChanged: errChanged,
 	} {
-		if got := ExitCode(err); got != want {
-			t.Errorf("ExitCode(%v) = %d, want %d", err, got, want)
+		if got := exitCode(err); got != want {
+			t.Errorf("exitCode(%v) = %d, want %d", err, got, want)
 		}
-	}
-}
-
-func TestOtherCommandsJoin(t *testing.T) {
-	root := NewRoot("dev", &cobra.Command{Use: "controller", Run: func(*cobra.Command, []string) {}})
-	if found, _, err := root.Find([]string{"controller"}); err != nil || found.Name() != "controller" {
-		t.Errorf("got %v, %v", found, err)
 	}
 }

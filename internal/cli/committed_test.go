@@ -33,7 +33,7 @@ func TestWhatNoSourceHasIsToldAndNotReviewed(t *testing.T) {
 	if diff := cmp.Diff(vet, corral(t, folder, "vet"), cmp.AllowUnexported(outcome{})); diff != "" {
 		t.Error(diff)
 	}
-	if got := corral(t, folder, "build"); got.code != ExitOK || got.stderr != ignored {
+	if got := corral(t, folder, "build"); got.code != exitOK || got.stderr != ignored {
 		t.Errorf("build: got %+v", got)
 	}
 	got := corral(t, folder, "review", "--at", reviewedAt)
@@ -58,12 +58,12 @@ func TestWhatNoSourceHasIsToldAndNotReviewed(t *testing.T) {
 	gitIn(t, filepath.Join(folder, "policies/guard"), "add", ".")
 	gitIn(t, filepath.Join(folder, "policies/guard"), "commit", "-qm", "guard")
 	git("add", "policies/guard")
-	if got := corral(t, folder, "build"); got.code != ExitOK || got.stderr != ignored+strings.Replace(refused, ": a", ": warning: a", 1) {
+	if got := corral(t, folder, "build"); got.code != exitOK || got.stderr != ignored+strings.Replace(refused, ": a", ": warning: a", 1) {
 		t.Errorf("build with a submodule: got %+v", got)
 	}
 	git("commit", "-qm", "guard")
 	for _, args := range [][]string{{"--base", "HEAD^1"}, {"--base", "HEAD^1", "--head", "HEAD"}} {
-		if got := corral(t, folder, append([]string{"review"}, args...)...); got.code != ExitError || !strings.Contains(got.stdout, refused) {
+		if got := corral(t, folder, append([]string{"review"}, args...)...); got.code != exitError || !strings.Contains(got.stdout, refused) {
 			t.Errorf("review %v: got %+v", args, got)
 		}
 	}

@@ -27,7 +27,7 @@ pools: "gpu-d": spec: _rival & {labels: ["gpu"], mode: "Observe"}
 func TestVetWarnsOfPoolsThatCompete(t *testing.T) {
 	folder := repositoryOf(t, map[string]string{"pools/rivals.cue": rivals})
 	got := corral(t, folder, "vet")
-	if got.code != ExitOK {
+	if got.code != exitOK {
 		t.Fatalf("exit code %d:\n%s", got.code, got.stderr)
 	}
 	want := `spec.labels: warning: the same jobs are for pool gpu-a: webhooks give all of them to the older of the two`

@@ -30,7 +30,7 @@ type definitions struct {
 func bindDefinitions(c *cobra.Command) *definitions {
 	d := &definitions{}
 	c.Args = cobra.MaximumNArgs(1)
-	c.Flags().StringToStringVarP(&d.tags, "tag", "t", nil, "value for the fields marked @tag(NAME), as NAME=VALUE; may be repeated")
+	c.Flags().StringToStringVarP(&d.tags, "tag", "t", nil, "set @tag(NAME) to VALUE, as NAME=VALUE; may be repeated")
 	return d
 }
 

@@ -237,14 +237,9 @@ func (r *evalReport) askUpdate(ctx context.Context, a asker, in policy.UpdateInp
 
 // finish prints the decision and tells a refusal.
 func (r *evalReport) finish(w io.Writer, f *format) error {
-	var err error
-	if f.value == "text" {
-		_, err = io.WriteString(w, r.text())
-	} else {
-		err = f.write(w, r)
-	}
+	err := f.write(w, r)
 	if err == nil && r.refused() {
-		return fmt.Errorf("pool %s: %w", r.name(), ErrDenied)
+		return fmt.Errorf("pool %s: %w", r.name(), errDenied)
 	}
 	return err
 }
@@ -255,7 +250,8 @@ func (r *evalReport) refused() bool {
 
 func (r *evalReport) name() string { return qualified(r.Namespace, r.Pool) }
 
-func (r *evalReport) text() string {
+// Text implements texter.
+func (r *evalReport) Text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "pool %s, %s", r.name(), r.Decision)
 	if r.At != "" {

@@ -33,13 +33,13 @@ func TestExamplesCompileToTheirObjects(t *testing.T) {
 		}
 		t.Run(filepath.Base(folder), func(t *testing.T) {
 			got := corral(t, folder, "build")
-			if got.code != ExitOK {
+			if got.code != exitOK {
 				t.Fatal(got.stderr)
 			}
 			golden.Compare(t, filepath.Join(folder, "objects.yaml"), got.stdout)
 			checkTypes(t, got.stdout)
 			for _, command := range []string{"vet", "test"} {
-				if got := corral(t, folder, command); got.code != ExitOK {
+				if got := corral(t, folder, command); got.code != exitOK {
 					t.Errorf("%s: %s%s", command, got.stdout, got.stderr)
 				}
 			}
@@ -75,7 +75,7 @@ func TestTheDemoTakesItsValuesFromTags(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := corral(t, folder, "build", "--tag", "url=http://127.0.0.1:1/acme,image=simulated"); got.code != ExitOK {
+	if got := corral(t, folder, "build", "--tag", "url=http://127.0.0.1:1/acme,image=simulated"); got.code != exitOK {
 		t.Error(got.stderr)
 	}
 }

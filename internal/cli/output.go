@@ -27,7 +27,7 @@ func Run(root *cobra.Command) int {
 	if err != nil {
 		root.PrintErrln("Error:", err)
 	}
-	return ExitCode(err)
+	return exitCode(err)
 }
 
 // visible escapes what acts on a terminal, and in plain text also what GitHub would take for a workflow command.
@@ -109,8 +109,15 @@ func (n *namespaceValue) Set(value string) error {
 	return nil
 }
 
-// write encodes v as JSON or YAML.
+// texter is an answer that is also written as text.
+type texter interface{ Text() string }
+
+// write writes v as text, if that is the format and v has one, or encodes it as JSON or YAML.
 func (f *format) write(w io.Writer, v any) error {
+	if t, ok := v.(texter); ok && f.value == "text" {
+		_, err := io.WriteString(w, t.Text())
+		return err
+	}
 	data, err := json.MarshalIndent(v, "", "  ")
 	if err == nil && f.value == "yaml" {
 		data, err = yaml.JSONToYAML(data)

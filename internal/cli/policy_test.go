@@ -200,7 +200,7 @@ func TestWhichPoolsPoliciesBind(t *testing.T) {
 				tc.args += " here"
 			}
 			got := corral(t, treeOf(t, files), strings.Fields(tc.args)...)
-			if got.code != ExitOK || strings.Contains(got.stdout, bound) != tc.binds || !strings.Contains(got.stdout+got.stderr, tc.want) {
+			if got.code != exitOK || strings.Contains(got.stdout, bound) != tc.binds || !strings.Contains(got.stdout+got.stderr, tc.want) {
 				t.Errorf("got %+v", got)
 			}
 		})
@@ -218,11 +218,11 @@ func TestAPolicyThatFailsIsNoYes(t *testing.T) {
 			folder := treeOf(t, map[string]string{"x.rego": tc.rego, "a.scenario.yaml": "pool: a\nat: 2026-07-07T12:00:00Z\ncases:\n" +
 				"- {name: not expected, expect: {scaling: {max: 9}}}\n- {name: expected, expect: {scaling: {failures: [RunnerPolicy/repository]}}}\n"})
 			got := corral(t, folder, "vet", "--timeout", "50ms")
-			if got.code != ExitDenied || !strings.Contains(got.stderr, tc.want) {
+			if got.code != exitDenied || !strings.Contains(got.stderr, tc.want) {
 				t.Errorf("got %+v", got)
 			}
 			got = corral(t, folder, "test", "--timeout", "50ms", "-v")
-			if got.code != ExitError || !strings.Contains(got.stdout, "FAIL: not expected") || !strings.Contains(got.stdout, "PASS: expected") {
+			if got.code != exitError || !strings.Contains(got.stdout, "FAIL: not expected") || !strings.Contains(got.stdout, "PASS: expected") {
 				t.Errorf("got %+v", got)
 			}
 		})
@@ -239,7 +239,7 @@ func TestAnInputIsAskedAsItIs(t *testing.T) {
 	for args, want := range map[string]outcome{
 		"eval scaling -f input.json":     {stdout: "pool p, scaling, at 2026-07-07T12:00:00Z (UTC)\npolicies: RunnerPolicy/repository\nmax 3, min 0, idle 2\n"},
 		"eval template -f template.yaml": {stdout: "pool p, template\npolicies: RunnerPolicy/repository\nallowed\n"},
-		"eval template -f typo.yaml":     {stderr: "typo.yaml:1:8: pool.xname: unknown field \"pool.xname\"\nError: 1 problem\n", code: ExitError},
+		"eval template -f typo.yaml":     {stderr: "typo.yaml:1:8: pool.xname: unknown field \"pool.xname\"\nError: 1 problem\n", code: exitError},
 	} {
 		t.Run(args, func(t *testing.T) {
 			got := corral(t, folder, strings.Fields(args)...)

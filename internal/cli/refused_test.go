@@ -22,7 +22,7 @@ func TestCommonMistakesAreRefusedInWordsThatHelp(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := corral(t, absolute, "vet")
-			if got.code != ExitError {
+			if got.code != exitError {
 				t.Errorf("vet ended with %d", got.code)
 			}
 			golden.Compare(t, filepath.Join(absolute, "refused.txt"), got.stderr)

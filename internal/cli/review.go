@@ -4,7 +4,6 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,21 +13,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
-	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/review"
 	"github.com/corral-dev/corral/internal/wording"
 )
-
-// Live reads pools as they are in a cluster, for `corral review --live`.
-type Live interface {
-	// Bind adds the flags that say which cluster is meant, and as whom it is asked.
-	Bind(flags *pflag.FlagSet)
-	// Pools returns the pools of namespaces by NAMESPACE/NAME. A namespace that is empty stands for own, the one that a cluster's tools
-	// would take; its pools are named without one.
-	Pools(ctx context.Context, namespaces []string) (pools map[string]*v1alpha1.RunnerPool, own string, err error)
-}
 
 // reviewOptions are the flags of review.
 type reviewOptions struct {
@@ -43,7 +31,7 @@ type reviewOptions struct {
 	marker      string
 	exitCode    bool
 	live        bool
-	cluster     Live
+	cluster     *clusterOptions
 	version     string
 	// folder of the head.
 	folder string
@@ -72,8 +60,7 @@ code scanning, json and yaml.
 Exit codes: 0 nothing is denied, 1 the head can't be applied, or something else is wrong, 2
 policies deny a pool of the head, 3 with --exit-code: there are changes, and none is denied.`
 
-// NewReview returns the command review. Without live it has no flag --live.
-func NewReview(version string, live Live) *cobra.Command {
+func newReview(version string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "review [DIR | BASE-DIR HEAD-DIR]",
 		Short: "Say what a change would do to pools, jobs and costs",
@@ -82,23 +69,21 @@ func NewReview(version string, live Live) *cobra.Command {
 			"  corral review ../before ../after --policy ../guard\n" +
 			"  corral review --base HEAD^1 -o github --write markdown=review.md --write sarif=review.sarif",
 	}
-	o := &reviewOptions{version: version, cluster: live}
+	o := &reviewOptions{version: version}
 	o.definitions, o.policies, o.at = bindDefinitions(c), bindPolicyOptions(c), bindTime(c)
 	o.definitions.allowEmpty = true
 	o.output = bindFormat(c, reviewForms...)
 	c.Args = cobra.MaximumNArgs(2)
 	flags := c.Flags()
-	flags.StringVar(&o.base, "base", "", "revision that is: a branch, a tag, a hash or HEAD^1 (default HEAD)")
-	flags.StringVar(&o.head, "head", "", "revision that would be (default the files as they lie in DIR)")
+	flags.StringVar(&o.base, "base", "", "revision to compare with: a branch, a tag, a hash or HEAD^1 (default HEAD)")
+	flags.StringVar(&o.head, "head", "", "revision to review (default the files as they lie in DIR)")
 	flags.StringVar(&o.prices, "prices", "", "price file of both sides (default prices.yaml beside the definitions, of each side its own)")
-	flags.StringVar(&o.recorded, "recorded", "", "decision log, JSON lines: tell what the head's policies would have decided otherwise; - reads standard input")
+	flags.StringVar(&o.recorded, "recorded", "", "decision log, JSON lines: print what the head's policies would have decided otherwise; - reads standard input")
 	flags.StringArrayVar(&o.writes, "write", nil, "write another form to a file, as FORM=FILE; may be repeated")
-	flags.StringVar(&o.marker, "marker", defaultMarker, "what the markdown begins with, as <!-- MARKER -->, so that one comment is found again")
+	flags.StringVar(&o.marker, "marker", defaultMarker, "first line of the markdown, as <!-- MARKER -->, by which a comment is found again")
 	flags.BoolVar(&o.exitCode, "exit-code", false, "exit with 3 when there are changes")
-	if live != nil {
-		flags.BoolVar(&o.live, "live", false, "ask the cluster what runs now, with your own rights")
-		live.Bind(flags)
-	}
+	flags.BoolVar(&o.live, "live", false, "read what runs now from the cluster, with your own rights")
+	o.cluster = bindCluster(flags, version, "with --live: ")
 	c.RunE = func(c *cobra.Command, args []string) error { return o.run(c, args) }
 	return c
 }
@@ -166,7 +151,7 @@ func (o *reviewOptions) review(c *cobra.Command, args []string) (*review.Result,
 		return nil, err
 	}
 	if o.live {
-		if in.Live, in.LiveNamespace, err = o.cluster.Pools(ctx, namespacesOf(in)); err != nil {
+		if in.Live, in.LiveNamespace, err = o.cluster.pools(ctx, namespacesOf(in)); err != nil {
 			return nil, err
 		}
 	}
@@ -221,11 +206,11 @@ func (o *reviewOptions) judge(r *review.Result) error {
 	case r.Verdict == review.Broken:
 		return fmt.Errorf("%s: %w", r.Problem(), problems(r.Head.Diagnostics))
 	case r.Verdict == review.Denied && slices.ContainsFunc(r.Pools, failedAt):
-		return fmt.Errorf("%d of %s %w, or not decided because a policy failed", r.Summary.Denied, wording.Count(r.Head.Pools, "pool"), ErrDenied)
+		return fmt.Errorf("%d of %s %w, or not decided because a policy failed", r.Summary.Denied, wording.Count(r.Head.Pools, "pool"), errDenied)
 	case r.Verdict == review.Denied:
-		return fmt.Errorf("%d of %s %w", r.Summary.Denied, wording.Count(r.Head.Pools, "pool"), ErrDenied)
+		return fmt.Errorf("%d of %s %w", r.Summary.Denied, wording.Count(r.Head.Pools, "pool"), errDenied)
 	case o.exitCode && r.HasChanges():
-		return ErrChanged
+		return errChanged
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ import (
 const reviewedAt = "2026-07-07T10:00:00Z"
 
 // recordedExits are the exit codes of the pull requests that don't end with 0.
-var recordedExits = map[string]int{"06-blocking-policy": ExitDenied, "09-connection": ExitError, "12-broken-cue": ExitError}
+var recordedExits = map[string]int{"06-blocking-policy": exitDenied, "09-connection": exitError, "12-broken-cue": exitError}
 
 func TestRecordedPullRequestsHaveTheirReportsInEachForm(t *testing.T) {
 	sarif, err := jsonschema.NewCompiler().Compile(filepath.Join(top, "internal/report/testdata/sarif-schema-2.1.0.json"))
@@ -155,15 +155,15 @@ func TestRevisionsOfARepositoryAreReviewed(t *testing.T) {
 		// want and not are beginnings of lines.
 		want, not []string
 	}{
-		"what isn't committed":        {nil, ExitOK, []string{gpu}, []string{web}},
-		"what was committed last":     {[]string{"--base", "HEAD^1", "--head", "HEAD"}, ExitOK, []string{web}, []string{gpu}},
-		"both":                        {[]string{"--base", "HEAD~1"}, ExitOK, []string{web, gpu}, nil},
-		"for who asks for changes":    {[]string{"--exit-code"}, ExitChanged, []string{gpu}, nil},
-		"nothing":                     {[]string{"--base", "main", "--head", "HEAD", "--exit-code"}, ExitOK, nil, []string{web, gpu}},
-		"from before there were any":  {[]string{"--base", "HEAD~2"}, ExitOK, nil, []string{web, gpu}},
-		"a revision that isn't there": {[]string{"--base", "v9"}, ExitError, nil, nil},
-		"a folder that isn't there":   {[]string{"elsewhere"}, ExitError, nil, nil},
-		"a folder of no revision":     {[]string{"--base", "HEAD^1", "--head", "HEAD", "elsewhere"}, ExitError, nil, nil},
+		"what isn't committed":        {nil, exitOK, []string{gpu}, []string{web}},
+		"what was committed last":     {[]string{"--base", "HEAD^1", "--head", "HEAD"}, exitOK, []string{web}, []string{gpu}},
+		"both":                        {[]string{"--base", "HEAD~1"}, exitOK, []string{web, gpu}, nil},
+		"for who asks for changes":    {[]string{"--exit-code"}, exitChanged, []string{gpu}, nil},
+		"nothing":                     {[]string{"--base", "main", "--head", "HEAD", "--exit-code"}, exitOK, nil, []string{web, gpu}},
+		"from before there were any":  {[]string{"--base", "HEAD~2"}, exitOK, nil, []string{web, gpu}},
+		"a revision that isn't there": {[]string{"--base", "v9"}, exitError, nil, nil},
+		"a folder that isn't there":   {[]string{"elsewhere"}, exitError, nil, nil},
+		"a folder of no revision":     {[]string{"--base", "HEAD^1", "--head", "HEAD", "elsewhere"}, exitError, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := corral(t, repository, append([]string{"review", "--at", reviewedAt, "-o", "github"}, tc.args...)...)
@@ -197,7 +197,7 @@ func TestAHeadThatTheClusterWouldNotReadIsBroken(t *testing.T) {
 		"markdown": "\n- reading revision HEAD: too large: ",
 	} {
 		got := corral(t, repository, "review", "--base", "HEAD^1", "--head", "HEAD", "-o", form)
-		if got.code != ExitError || !strings.Contains(got.stdout, want) {
+		if got.code != exitError || !strings.Contains(got.stdout, want) {
 			t.Errorf("%s: got %+v", form, got)
 		}
 	}
@@ -213,7 +213,7 @@ func TestAFolderOfARepositoryIsReviewed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := corral(t, tc.folder, "review", "--base", "HEAD^1", "--at", reviewedAt, "-o", "github", tc.argument)
-			if got.code != ExitOK || !strings.Contains(got.stdout, tc.place) || !strings.Contains(got.stdout, "moves 2 pools: release, web") {
+			if got.code != exitOK || !strings.Contains(got.stdout, tc.place) || !strings.Contains(got.stdout, "moves 2 pools: release, web") {
 				t.Errorf("got %+v", got)
 			}
 		})
@@ -231,7 +231,7 @@ func TestGuardRailsJudgeBothSides(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := corral(t, folder, "review", "base", "head", "--policy", guard, "--at", reviewedAt)
-	if got.code != ExitDenied || !strings.Contains(got.stdout, "as before: denied: too much") || !strings.Contains(got.stderr, "1 of 3 pools denied by policy\n") {
+	if got.code != exitDenied || !strings.Contains(got.stdout, "as before: denied: too much") || !strings.Contains(got.stderr, "1 of 3 pools denied by policy\n") {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -250,12 +250,12 @@ func TestRecordedDecisionsLeaveATrace(t *testing.T) {
 		code int
 		want string
 	}{
-		"with the namespace":      {decision, []string{"-n", "ci"}, ExitOK, "1 decision judged again, 0 passed over, "},
-		"of no namespace":         {decision, nil, ExitOK, "0 decisions judged again, 1 passed over: 0 would have been decided otherwise than by the base's policies\n  1 decision passed over because no policy binds"},
-		"with what can't be read": {`{"decision_id": 1}` + "\n" + decision, []string{"-n", "ci"}, ExitOK, "1 decision judged again, 1 passed over, "},
-		"what can't be read":      {`{"decision_id": 1}`, nil, ExitError, noRecord},
-		"something else":          {"INFO starting\n", nil, ExitError, noRecord},
-		"nothing":                 {"", nil, ExitError, noRecord},
+		"with the namespace":      {decision, []string{"-n", "ci"}, exitOK, "1 decision judged again, 0 passed over, "},
+		"of no namespace":         {decision, nil, exitOK, "0 decisions judged again, 1 passed over: 0 would have been decided otherwise than by the base's policies\n  1 decision passed over because no policy binds"},
+		"with what can't be read": {`{"decision_id": 1}` + "\n" + decision, []string{"-n", "ci"}, exitOK, "1 decision judged again, 1 passed over, "},
+		"what can't be read":      {`{"decision_id": 1}`, nil, exitError, noRecord},
+		"something else":          {"INFO starting\n", nil, exitError, noRecord},
+		"nothing":                 {"", nil, exitError, noRecord},
 	} {
 		t.Run(name, func(t *testing.T) {
 			log := filepath.Join(t.TempDir(), "decisions.jsonl")
@@ -277,7 +277,7 @@ func TestAReviewIsPrintedThoughAFileCantBeWritten(t *testing.T) {
 	}
 	absent, written := filepath.Join(t.TempDir(), "absent", "x"), filepath.Join(t.TempDir(), "review.json")
 	got := corral(t, folder, "review", "base", "head", "--at", reviewedAt, "--write", "sarif="+absent, "--write", "json="+written)
-	if got.code != ExitError || !strings.HasPrefix(got.stdout, "Denied: ") || !strings.Contains(got.stderr, "writing the review as sarif: ") {
+	if got.code != exitError || !strings.HasPrefix(got.stdout, "Denied: ") || !strings.Contains(got.stderr, "writing the review as sarif: ") {
 		t.Errorf("got %+v", got)
 	}
 	if readFile(t, written) == "" {
@@ -295,7 +295,7 @@ func TestABaseWhosePricesAreBrokenHasNoCosts(t *testing.T) {
 	}
 	got := corral(t, folder, "review", "base", "head", "--at", reviewedAt, "-o", "json")
 	var result review.Result
-	if err := json.Unmarshal([]byte(got.stdout), &result); err != nil || got.code != ExitOK {
+	if err := json.Unmarshal([]byte(got.stdout), &result); err != nil || got.code != exitOK {
 		t.Fatalf("%v, %+v", err, got)
 	}
 	if result.Cost == nil || result.Cost.Before != nil || result.Cost.After == nil || result.Prices != nil || result.Pools[0].Cost.Before != nil {
@@ -320,7 +320,7 @@ func TestBrokenPricesOfTheHeadAreCalledThat(t *testing.T) {
 		"github": "::error file=head/prices.yaml,line=1,col=1,title=Prices can't be read::",
 	} {
 		got := corral(t, folder, "review", "base", "head", "-o", form)
-		if got.code != ExitError || !strings.Contains(got.stdout, want) || got.stderr != "Error: the head's prices can't be read: 1 problem\n" {
+		if got.code != exitError || !strings.Contains(got.stdout, want) || got.stderr != "Error: the head's prices can't be read: 1 problem\n" {
 			t.Errorf("%s: got %+v", form, got)
 		}
 	}
@@ -347,11 +347,10 @@ func TestReviewRefusesWhatCannotBeMeant(t *testing.T) {
 		"no repository":             {nil, "is in no Git repository"},
 		"no recorded decisions":     {[]string{".", ".", "--recorded", "absent"}, "reading recorded decisions"},
 		"too large a price file":    {[]string{".", "."}, "prices.yaml:1:1: larger than 1048576 bytes, the most that is read"},
-		"--live without a cluster":  {[]string{"--live"}, "unknown flag: --live"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := corral(t, folder, append([]string{"review"}, tc.args...)...)
-			if got.code != ExitError || !strings.Contains(got.stderr+got.stdout, tc.want) {
+			if got.code != exitError || !strings.Contains(got.stderr+got.stdout, tc.want) {
 				t.Errorf("got %+v", got)
 			}
 		})

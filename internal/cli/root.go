@@ -12,21 +12,21 @@ import (
 
 // Exit codes of every command.
 const (
-	// ExitOK means that everything asked for was done.
-	ExitOK = 0
-	// ExitError means that something is wrong with the input, or went wrong.
-	ExitError = 1
-	// ExitDenied means that a policy refuses what it was asked about.
-	ExitDenied = 2
-	// ExitChanged means that there are changes, for who asked for it.
-	ExitChanged = 3
+	// exitOK means that everything asked for was done.
+	exitOK = 0
+	// exitError means that something is wrong with the input, or went wrong.
+	exitError = 1
+	// exitDenied means that a policy refuses what it was asked about.
+	exitDenied = 2
+	// exitChanged means that there are changes, for who asked for it.
+	exitChanged = 3
 )
 
 var (
-	// ErrDenied is wrapped by the error of a command whose answer is a policy's no.
-	ErrDenied = errors.New("denied by policy")
-	// ErrChanged is the error of a command that was asked to fail when there are changes.
-	ErrChanged = errors.New("there are changes")
+	// errDenied is wrapped by the error of a command whose answer is a policy's no.
+	errDenied = errors.New("denied by policy")
+	// errChanged is the error of a command that was asked to fail when there are changes.
+	errChanged = errors.New("there are changes")
 )
 
 const longHelp = `Corral runs fleets of GitHub Actions runners on Kubernetes. Pools are declared in CUE,
@@ -35,8 +35,8 @@ live in Git, and are compiled to objects that controllers act on.
 Exit codes: 0 all is well, 1 an error (also: something is wrong with the definitions),
 2 denied by a policy, 3 there are changes (review --exit-code).`
 
-// NewRoot returns the command corral with those of this package and the extra ones.
-func NewRoot(version string, extra ...*cobra.Command) *cobra.Command {
+// NewRoot returns the command corral.
+func NewRoot(version string) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "corral",
 		Short:         "Run fleets of GitHub Actions runners on Kubernetes",
@@ -44,20 +44,22 @@ func NewRoot(version string, extra ...*cobra.Command) *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newInit(version), newVet(version), newBuild(), newCalendar(), newTest(), newEval(), newVersion(version))
-	root.AddCommand(extra...)
+	root.AddCommand(
+		newBuild(), newCalendar(), newController(version), newEval(), newExplain(version), newInit(version),
+		newReview(version), newTest(), newVersion(version), newVet(version),
+	)
 	return root
 }
 
-// ExitCode returns the exit code for the error of a command.
-func ExitCode(err error) int {
+// exitCode returns the exit code for the error of a command.
+func exitCode(err error) int {
 	switch {
 	case err == nil:
-		return ExitOK
-	case errors.Is(err, ErrDenied):
-		return ExitDenied
-	case errors.Is(err, ErrChanged):
-		return ExitChanged
+		return exitOK
+	case errors.Is(err, errDenied):
+		return exitDenied
+	case errors.Is(err, errChanged):
+		return exitChanged
 	}
-	return ExitError
+	return exitError
 }

@@ -108,8 +108,8 @@ reached by Rego tests.`,
 	var t testOptions
 	flags := c.Flags()
 	flags.StringVar(&t.run, "run", "", "run only tests whose name matches this regular expression: data.PACKAGE.NAME, or FILE/CASE of a scenario")
-	flags.BoolVarP(&t.verbose, "verbose", "v", false, "tell of the tests that passed, too")
-	flags.BoolVar(&t.coverage, "coverage", false, "tell which lines of rules the Rego tests reach")
+	flags.BoolVarP(&t.verbose, "verbose", "v", false, "print the tests that passed, too")
+	flags.BoolVar(&t.coverage, "coverage", false, "print which lines of rules the Rego tests reach")
 	flags.Float64Var(&t.threshold, "threshold", 0, "least coverage in percent, 0 to 100")
 	f := bindFormat(c, "text", "json", "github", "junit")
 	c.RunE = func(c *cobra.Command, args []string) error {

@@ -24,6 +24,11 @@ type build struct {
 	Schema     string `json:"schema"`
 }
 
+// Text implements texter.
+func (b build) Text() string {
+	return fmt.Sprintf("corral %s (%s, %s)\napi %s\nschema %s\n", b.Version, b.Go, b.Platform, b.APIVersion, b.Schema)
+}
+
 func newVersion(version string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "version",
@@ -32,20 +37,14 @@ func newVersion(version string) *cobra.Command {
 	}
 	f := bindFormat(c, "text", "json", "yaml")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		b := build{
+		return f.write(c.OutOrStdout(), build{
 			Version:    version,
 			Commit:     commit(),
 			Go:         runtime.Version(),
 			Platform:   runtime.GOOS + "/" + runtime.GOARCH,
 			APIVersion: v1alpha1.GroupVersion.String(),
 			Schema:     schema.Module + " " + schema.Version,
-		}
-		if f.value != "text" {
-			return f.write(c.OutOrStdout(), b)
-		}
-		_, err := fmt.Fprintf(c.OutOrStdout(), "corral %s (%s, %s)\napi %s\nschema %s\n",
-			b.Version, b.Go, b.Platform, b.APIVersion, b.Schema)
-		return err
+		})
 	}
 	return c
 }

@@ -202,9 +202,9 @@ func (r *vetReport) err() error {
 	case denied == 0:
 		return nil
 	case failed:
-		return fmt.Errorf("%d of %s %w, or not decided because a policy failed", denied, wording.Count(len(r.Pools), "pool"), ErrDenied)
+		return fmt.Errorf("%d of %s %w, or not decided because a policy failed", denied, wording.Count(len(r.Pools), "pool"), errDenied)
 	}
-	return fmt.Errorf("%d of %s %w", denied, wording.Count(len(r.Pools), "pool"), ErrDenied)
+	return fmt.Errorf("%d of %s %w", denied, wording.Count(len(r.Pools), "pool"), errDenied)
 }
 
 func (r *vetReport) write(c *cobra.Command, f *format) error {

@@ -1,21 +1,14 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command mutants shows that tests notice faults: it applies each patch of this folder to a
-// copy of the repository's last commit, one at a time, and runs the tests that the patch
-// names, without those that need an API server or that a busy machine can fail. One whose tests
-// pass survives, and fails the command.
-//
-// A patch begins with lines that git ignores: what it breaks, and the packages to test.
-//
-//	Breaks: a namespaced atLeast raises a limit
-//	Tests: ./internal/policy
+// Command mutants shows that tests notice faults: it puts each fault of mutants.yaml into a copy of the
+// repository's last commit, one at a time, and runs its tests, without those that need an API server or
+// that a busy machine can fail. One whose tests pass survives, and fails the command.
 package main
 
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -23,16 +16,20 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strings"
+
+	"sigs.k8s.io/yaml"
 )
 
-const folder = "test/mutants"
+const list = "test/mutants/mutants.yaml"
 
-// mutant is one patch.
+// mutant replaces Old, which stands once in File, by New.
 type mutant struct {
-	name, breaks string
-	tests        []string
-	patch        []byte
+	Breaks string `json:"breaks"`
+	File   string `json:"file"`
+	Old    string `json:"old"`
+	New    string `json:"new"`
+	// Test is the package that notices; by default the file's own.
+	Test string `json:"test"`
 }
 
 func main() {
@@ -49,7 +46,7 @@ func main() {
 }
 
 func run(ctx context.Context, wanted string) error {
-	mutants, err := read(wanted)
+	mutants, err := read(".", wanted)
 	if err != nil {
 		return err
 	}
@@ -68,14 +65,14 @@ func run(ctx context.Context, wanted string) error {
 	for _, m := range mutants {
 		killed, err := m.isKilled(ctx, dir)
 		if err != nil {
-			return fmt.Errorf("%s: %w", m.name, err)
+			return fmt.Errorf("%s: %w", m.Breaks, err)
 		}
 		verdict := "killed"
 		if !killed {
 			verdict = "SURVIVES"
 			survivors++
 		}
-		fmt.Fprintf(os.Stdout, "%-9s %-40s %s\n", verdict, m.name, m.breaks)
+		fmt.Fprintf(os.Stdout, "%-9s %-36s %s\n", verdict, m.File, m.Breaks)
 	}
 	if survivors > 0 {
 		return fmt.Errorf("%d of %d mutants survive", survivors, len(mutants))
@@ -84,65 +81,60 @@ func run(ctx context.Context, wanted string) error {
 	return nil
 }
 
-// read reads the patches whose names match.
-func read(wanted string) ([]mutant, error) {
+// read reads the mutants of the repository at root whose file or description matches an expression.
+func read(root, wanted string) ([]mutant, error) {
 	match, err := regexp.Compile(wanted)
 	if err != nil {
 		return nil, fmt.Errorf("reading the expression: %w", err)
 	}
-	files, err := filepath.Glob(filepath.Join(folder, "*.patch"))
-	if err != nil || len(files) == 0 {
-		return nil, errors.Join(err, errors.New("no patches found: run this at the root of the repository"))
+	text, err := os.ReadFile(filepath.Join(root, list))
+	if err != nil {
+		return nil, fmt.Errorf("reading the mutants: %w", err)
 	}
-	var mutants []mutant
-	for _, file := range files {
-		m := mutant{name: strings.TrimSuffix(filepath.Base(file), ".patch")}
-		if !match.MatchString(m.name) {
-			continue
-		}
-		if m.patch, err = os.ReadFile(file); err != nil {
-			return nil, fmt.Errorf("reading a patch: %w", err)
-		}
-		m.parse()
-		if m.breaks == "" || len(m.tests) == 0 {
-			return nil, fmt.Errorf("%s: it must begin with a line `Breaks: …` and a line `Tests: PACKAGES`", file)
-		}
-		mutants = append(mutants, m)
+	var all []mutant
+	if err := yaml.UnmarshalStrict(text, &all); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", list, err)
 	}
-	return mutants, nil
+	for i := range all {
+		if all[i].Test == "" {
+			all[i].Test = "./" + filepath.Dir(all[i].File)
+		}
+	}
+	return slices.DeleteFunc(all, func(m mutant) bool { return !match.MatchString(m.File + ": " + m.Breaks) }), nil
 }
 
-// parse reads the lines before the patch.
-func (m *mutant) parse() {
-	for line := range strings.Lines(string(m.patch)) {
-		if text, ok := strings.CutPrefix(line, "Breaks:"); ok {
-			m.breaks = strings.TrimSpace(text)
-		}
-		if text, ok := strings.CutPrefix(line, "Tests:"); ok {
-			m.tests = strings.Fields(text)
-		}
-		if strings.HasPrefix(line, "---") || strings.HasPrefix(line, "diff ") {
-			return
-		}
+// apply returns the file as it is in dir, and with the fault.
+func (m *mutant) apply(dir string) (before, after []byte, err error) {
+	before, err = os.ReadFile(filepath.Join(dir, m.File))
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading what to break: %w", err)
 	}
+	if n := bytes.Count(before, []byte(m.Old)); n != 1 {
+		return nil, nil, fmt.Errorf("%s has %q %d times, and must have it once", m.File, m.Old, n)
+	}
+	return before, bytes.Replace(before, []byte(m.Old), []byte(m.New), 1), nil
 }
 
-// isKilled says whether a test fails with the patch. One that doesn't apply, or doesn't build,
-// is an error: it shows nothing.
+// isKilled reports whether a test fails with the fault. One that doesn't build is an error: it shows nothing.
 func (m *mutant) isKilled(ctx context.Context, dir string) (bool, error) {
-	defer command(context.WithoutCancel(ctx), dir, "git", "checkout", "--quiet", ".") //nolint:errcheck // the next patch would not apply
-	apply := exec.CommandContext(ctx, "git", "apply", "--whitespace=nowarn", "-")
-	apply.Dir, apply.Stdin = dir, bytes.NewReader(m.patch)
-	if out, err := apply.CombinedOutput(); err != nil {
-		return false, fmt.Errorf("the patch doesn't apply to the last commit: %w\n%s", err, out)
+	before, after, err := m.apply(dir)
+	if err != nil {
+		return false, err
 	}
-	out, err := test(ctx, dir, m.tests)
+	file := filepath.Join(dir, m.File)
+	if err := os.WriteFile(file, after, 0o600); err != nil {
+		return false, fmt.Errorf("breaking the copy: %w", err)
+	}
+	out, failure := test(ctx, dir, m.Test)
+	if err := os.WriteFile(file, before, 0o600); err != nil {
+		return false, fmt.Errorf("mending the copy: %w", err)
+	}
 	switch {
-	case err == nil:
+	case failure == nil:
 		return false, nil
 	case !bytes.Contains(out, []byte("--- FAIL")) && !bytes.Contains(out, []byte("panic:")), bytes.Contains(out, []byte(" failed]\n")):
-		return false, fmt.Errorf("it doesn't build, or its tests could not be run: %w\n%s", err, out)
-	case unloadable.Match(out) && !bytes.Contains(m.patch, []byte(".go\n")):
+		return false, fmt.Errorf("it doesn't build, or its tests could not be run: %w\n%s", failure, out)
+	case unloadable.Match(out) && filepath.Ext(m.File) == ".rego":
 		return false, fmt.Errorf("its rules don't load, so that any test fails:\n%s", out)
 	}
 	return true, nil
@@ -151,15 +143,15 @@ func (m *mutant) isKilled(ctx context.Context, dir string) (bool, error) {
 // unloadable is what OPA says of rules that it can't compile.
 var unloadable = regexp.MustCompile(`rego_(parse|compile|type|unsafe_var|recursion)_error`)
 
-// soundness runs the tests without a patch: where they fail, every mutant would seem killed.
+// soundness runs the tests without a fault: where they fail, every mutant would seem killed.
 func soundness(ctx context.Context, dir string, mutants []mutant) error {
 	var packages []string
 	for _, m := range mutants {
-		packages = append(packages, m.tests...)
+		packages = append(packages, m.Test)
 	}
 	slices.Sort(packages)
-	if out, err := test(ctx, dir, slices.Compact(packages)); err != nil {
-		return fmt.Errorf("the tests fail without a patch: %w\n%s", err, out)
+	if out, err := test(ctx, dir, slices.Compact(packages)...); err != nil {
+		return fmt.Errorf("the tests fail without a fault: %w\n%s", err, out)
 	}
 	return nil
 }
@@ -168,7 +160,7 @@ func soundness(ctx context.Context, dir string, mutants []mutant) error {
 // something against the clock.
 const skipped = "OnAnAPIServer|TestValuesStayLight"
 
-func test(ctx context.Context, dir string, packages []string) ([]byte, error) {
+func test(ctx context.Context, dir string, packages ...string) ([]byte, error) {
 	return command(ctx, dir, "go", append([]string{"test", "-vet=off", "-failfast", "-skip=" + skipped}, packages...)...)
 }
 

@@ -1,0 +1,63 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+func TestMessagesAreReadFromTheCode(t *testing.T) {
+	code := map[string]string{
+		"apis/v1alpha1/conditions.go": "package v1alpha1\nconst (\n// GoneReason is true when it is gone.\nGoneReason = \"Gone\"\n)",
+		"controllers/pools/pool.go": `package pools
+const made = "Made"
+func f() {
+	kube.Stall(v1alpha1.GoneReason, "%s is gone|lost:\n%w", name, err)
+	kube.Wait(e.Reason, time.Second, "waiting " + "for " + x)
+	kube.Progress(0, "%s", why)
+	x.Event(pool, corev1.EventTypeNormal, made, fmt.Sprintf("made %d", n))
+	x.Event(pool, corev1.EventTypeNormal, string(v1alpha1.GoneReason), words(n))
+}`,
+		"internal/scaling/plan.go":     "package scaling\nvar reason, key = \"nothing to do\", \"max\"",
+		"internal/cli/root.go":         "package cli\nvar err = fmt.Errorf(\"--x: %w\", err)",
+		"internal/cli/root_test.go":    "package cli\nvar err = errors.New(\"of a test\")",
+		"internal/kube/not_listed.go":  "package kube\nvar err = errors.New(\"inside\")",
+		"internal/cli/testdata/readme": "no code",
+	}
+	files := fstest.MapFS{}
+	for name, text := range code {
+		files[name] = &fstest.MapFile{Data: []byte(text)}
+	}
+	page, err := messagesPage(files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, got, _ := strings.Cut(page, "## Reasons\n")
+	want := "\n| reason | is |\n|---|---|\n| `Gone` | is true when it is gone. |\n" + `
+## Conditions
+
+| message | reason | file |
+|---|---|---|
+` + "| `%s is gone\\|lost:\\n%w` | Gone | controllers/pools/pool.go |\n| `waiting for …` | … | controllers/pools/pool.go |\n" + `
+## Events
+
+| message | reason | file |
+|---|---|---|
+` + "| `…` | Gone | controllers/pools/pool.go |\n| `made %d` | Made | controllers/pools/pool.go |\n" + `
+## Reasons of numbers and states
+
+| message | reason | file |
+|---|---|---|
+` + "| `nothing to do` |  | internal/scaling/plan.go |\n" + `
+## Errors of the command line
+
+| message | reason | file |
+|---|---|---|
+` + "| `--x: %w` |  | internal/cli/root.go |\n"
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}

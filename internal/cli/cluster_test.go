@@ -1,0 +1,86 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// clusterOf is an API server that knows the pools of two namespaces, and refuses a third.
+func clusterOf(t *testing.T) (kubeconfig string) {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		namespace, ok := strings.CutPrefix(r.URL.Path, "/apis/corral.dev/v1alpha1/namespaces/")
+		namespace, _, _ = strings.Cut(namespace, "/")
+		var answer any
+		switch {
+		case !ok && strings.HasSuffix(r.URL.Path, "/v1alpha1"): // discovery
+			answer = metav1.APIResourceList{GroupVersion: "corral.dev/v1alpha1", APIResources: []metav1.APIResource{
+				{Name: "runnerpools", SingularName: "runnerpool", Namespaced: true, Kind: "RunnerPool", Verbs: metav1.Verbs{"list"}}}}
+		case !ok && strings.HasSuffix(r.URL.Path, "/apis"):
+			version := metav1.GroupVersionForDiscovery{GroupVersion: "corral.dev/v1alpha1", Version: "v1alpha1"}
+			answer = metav1.APIGroupList{Groups: []metav1.APIGroup{{Name: "corral.dev", Versions: []metav1.GroupVersionForDiscovery{version}, PreferredVersion: version}}}
+		case namespace == "secret":
+			w.WriteHeader(http.StatusForbidden)
+			answer = metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Reason: metav1.StatusReasonForbidden, Message: "runnerpools is forbidden: you may not", Code: http.StatusForbidden}
+		default:
+			pool := v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "linux"}}
+			pool.Status.Jobs = int32(len(namespace)) //nolint:gosec // tells namespaces apart
+			answer = v1alpha1.RunnerPoolList{Items: []v1alpha1.RunnerPool{pool}}
+		}
+		if err := json.NewEncoder(w).Encode(answer); err != nil {
+			t.Error(err)
+		}
+	}))
+	t.Cleanup(server.Close)
+	kubeconfig = filepath.Join(t.TempDir(), "config")
+	text := `{"apiVersion": "v1", "kind": "Config", "current-context": "c", "clusters": [{"name": "c", "cluster": {"server": "` + server.URL + `"}}],
+		"contexts": [{"name": "c", "context": {"cluster": "c", "user": "c", "namespace": "mine"}}], "users": [{"name": "c", "user": {}}]}`
+	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return kubeconfig
+}
+
+func TestAReviewAsksTheClusterWithTheCallersRights(t *testing.T) {
+	flags := pflag.NewFlagSet("review", pflag.ContinueOnError)
+	o := bindCluster(flags, "test", "with --live: ")
+	if err := flags.Parse([]string{"--kubeconfig", clusterOf(t)}); err != nil {
+		t.Fatal(err)
+	}
+	pools, own, err := o.pools(t.Context(), []string{"", "ci"})
+	if err != nil || own != "mine" {
+		t.Fatalf("namespace %q, %v", own, err)
+	}
+	got := map[string]int32{}
+	for name, p := range pools {
+		got[name] = p.Status.Jobs
+	}
+	if diff := cmp.Diff(map[string]int32{"linux": 4, "ci/linux": 2}, got); diff != "" {
+		t.Error(diff)
+	}
+	if _, _, err := o.pools(t.Context(), []string{"secret"}); err == nil || !strings.Contains(err.Error(), "reading pools of the cluster: runnerpools is forbidden") {
+		t.Error(err)
+	}
+}
+
+func TestAKubeconfigThatIsNotThereIsNamed(t *testing.T) {
+	o := &clusterOptions{kubeconfig: filepath.Join(t.TempDir(), "absent")}
+	if _, _, err := o.pools(t.Context(), []string{""}); err == nil || !strings.Contains(err.Error(), "reading the kubeconfig: ") || !strings.Contains(err.Error(), "absent") {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,188 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/go-logr/zapr"
+	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/corral-dev/corral/controllers"
+)
+
+// controllerOptions are the flags of `corral controller`; names as Flux users know them.
+type controllerOptions struct {
+	controllers controllers.Options
+	manager     controllers.ManagerOptions
+	kubeconfig  string
+	logLevel    string
+	// remoteLogLevel lets other hosts change it.
+	remoteLogLevel bool
+	logEncoding    string
+	decisionLog    string
+	webhook        webhookOptions
+}
+
+func newController(version string) *cobra.Command {
+	f := &controllerOptions{controllers: controllers.Options{Version: version}}
+	c := &cobra.Command{
+		Use:   "controller",
+		Short: "Run the controllers in a cluster",
+		Long: `Run the controllers, which compile and apply sources, scale pools, and start and end
+runners. Of several replicas one, the leader, works.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return f.run(c) },
+	}
+	f.bind(c)
+	return c
+}
+
+func (f *controllerOptions) bind(c *cobra.Command) {
+	flags := c.Flags()
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file; in a cluster, the pod's ServiceAccount is used")
+	flags.StringSliceVar(&f.manager.Namespaces, "watch-namespaces", nil, "namespaces to work in (default: all)")
+	flags.StringVar(&f.manager.MetricsAddress, "metrics-addr", ":8080", "address that serves /metrics and /loglevel; 0 for none")
+	flags.StringVar(&f.manager.HealthAddress, "health-addr", ":9440", "address that serves /healthz and /readyz; 0 for none")
+	flags.BoolVar(&f.manager.LeaderElection, "leader-elect", true, "elect one of several replicas to work")
+	flags.StringVar(&f.manager.LeaderElectionNamespace, "leader-election-namespace", "", "namespace of the lease (default: the pod's)")
+	flags.StringVar(&f.controllers.Cluster, "cluster-id", "", "name of this cluster to GitHub (default: the UID of namespace kube-system)")
+	flags.StringVar(&f.controllers.DefaultServiceAccount, "default-service-account", "", "ServiceAccount, in each source's namespace, that applies what sources declare that name none (default: the controller itself)")
+	flags.BoolVar(&f.controllers.NoCrossNamespaceRefs, "no-cross-namespace-refs", true, "refuse references of sources to objects in other namespaces")
+	flags.StringVar(&f.controllers.CredentialsDir, "credentials-dir", "/etc/corral/credentials", "folder of the mounted credentials that connections name by mountRef")
+	flags.BoolVar(&f.controllers.AllowFileSources, "allow-file-sources", false, "let sources name file:// repositories of the controller's own file system")
+	flags.IntVar(&f.controllers.JitterPercent, "interval-jitter-percentage", 5, "spread of the sources' intervals to either side, 0 to 99")
+	flags.BoolVar(&f.controllers.PostStatus, "post-status", false, "report revisions to GitHub by commit statuses and check runs, for sources with spec.commitStatus")
+	flags.StringVar(&f.controllers.Zone, "time-zone", "UTC", "time zone that policies read as input.zone, by its name in the IANA database")
+	flags.StringVar(&f.controllers.EventsAddress, "events-addr", "", "URL that events are posted to in the form of Flux's notification-controller (default: none)")
+	flags.IntVar(&f.controllers.Runners, "concurrent-runners", 256, "runners worked on at once")
+	flags.IntVar(&f.controllers.Others, "concurrent", 32, "objects of each other kind worked on at once")
+	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info or error; changed at run time with PUT /loglevel on the metrics address, from localhost")
+	flags.BoolVar(&f.remoteLogLevel, "remote-log-level", false, "accept PUT /loglevel from every host that reaches the metrics address")
+	flags.StringVar(&f.logEncoding, "log-encoding", "json", "json or text")
+	flags.StringVar(&f.decisionLog, "decision-log", "changes", "changes or off: log each decision of policies that differs from the one before")
+	flags.IntVar(&f.controllers.DecisionSample, "decision-log-sample", 0, "also log one in so many of the decisions that change nothing; 0 for none")
+	flags.StringArrayVar(&f.controllers.PrometheusServers, "prometheus-server", nil, "Prometheus server that pools may name in spec.demand.metrics, as NAME=URL; may be given several times (default: none)")
+	f.webhook.bind(flags)
+}
+
+func (f *controllerOptions) run(c *cobra.Command) error {
+	level, err := f.setLogger()
+	if err != nil {
+		return err
+	}
+	f.manager.LogLevel = level
+	if !f.remoteLogLevel {
+		f.manager.LogLevel = readOnlyFromAfar(level)
+	}
+	if _, err := time.LoadLocation(f.controllers.Zone); err != nil {
+		return fmt.Errorf("--time-zone: %w", err)
+	}
+	if err := f.setDecisionLog(); err != nil {
+		return err
+	}
+	if err := f.webhook.listen(f); err != nil {
+		return err
+	}
+	config, err := f.config()
+	if err != nil {
+		return err
+	}
+	config.UserAgent = "corral/" + f.controllers.Version
+	if f.controllers.Cluster == "" {
+		if f.controllers.Cluster, err = controllers.ClusterID(c.Context(), config); err != nil {
+			return err
+		}
+	}
+	// As in Flux's own controllers, for running outside of the cluster.
+	f.controllers.SourceControllerHost = os.Getenv("SOURCE_CONTROLLER_LOCALHOST")
+	metrics.Registry.MustRegister(controllers.Collectors()...)
+	f.controllers.Namespaces = f.manager.Namespaces
+	mgr, err := controllers.NewManager(config, f.manager)
+	if err != nil {
+		return err
+	}
+	if err := controllers.All(mgr, f.controllers); err != nil {
+		return err
+	}
+	return mgr.Start(ctrl.SetupSignalHandler())
+}
+
+// setDecisionLog checks the flags of the decision log.
+func (f *controllerOptions) setDecisionLog() error {
+	if f.decisionLog != "changes" && f.decisionLog != "off" {
+		return fmt.Errorf("reading --decision-log: %q is neither changes nor off", f.decisionLog)
+	}
+	if f.controllers.DecisionSample < 0 {
+		return fmt.Errorf("reading --decision-log-sample: %d is below 0", f.controllers.DecisionSample)
+	}
+	f.controllers.LogDecisions = f.decisionLog == "changes"
+	return nil
+}
+
+func (f *controllerOptions) config() (*rest.Config, error) {
+	if f.kubeconfig == "" {
+		return ctrl.GetConfig()
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", f.kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("reading --kubeconfig: %w", err)
+	}
+	return config, nil
+}
+
+// setLogger makes every library log through one logger, with the version on each
+// line, and returns the level's switch.
+func (f *controllerOptions) setLogger() (*zap.AtomicLevel, error) {
+	level, err := zap.ParseAtomicLevel(f.logLevel)
+	if err != nil {
+		return nil, fmt.Errorf("reading --log-level: %w", err)
+	}
+	config := zap.NewProductionConfig()
+	config.Level, config.Sampling = level, nil
+	config.OutputPaths = []string{"stderr"}
+	config.EncoderConfig.TimeKey = "ts"
+	config.EncoderConfig.EncodeTime = zapcore.TimeEncoderOfLayout(time.RFC3339Nano)
+	config.DisableStacktrace = true
+	switch f.logEncoding {
+	case "json":
+	case "text":
+		config.Encoding = "console"
+	default:
+		return nil, fmt.Errorf("reading --log-encoding: %q is neither json nor text", f.logEncoding)
+	}
+	logger, err := config.Build()
+	if err != nil {
+		return nil, fmt.Errorf("making the logger: %w", err)
+	}
+	log := zapr.NewLogger(logger.With(zap.String("version", f.controllers.Version)))
+	ctrl.SetLogger(log)
+	klog.SetLogger(log)
+	return &level, nil
+}
+
+// readOnlyFromAfar lets other hosts only read the log level: whoever reaches the metrics could otherwise silence the log.
+// A port-forward to the pod counts as this host.
+func readOnlyFromAfar(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		from, err := netip.ParseAddrPort(r.RemoteAddr)
+		isNear := err == nil && from.Addr().Unmap().IsLoopback()
+		if !isNear && r.Method != http.MethodGet && r.Method != http.MethodHead {
+			http.Error(w, "The level is changed from localhost, as by kubectl port-forward, unless the controller runs with --remote-log-level.", http.StatusForbidden)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}

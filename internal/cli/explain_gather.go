@@ -1,0 +1,323 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/explain"
+	"github.com/corral-dev/corral/internal/github"
+	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/poolstatus"
+)
+
+// maxNames is how many names a message has.
+const maxNames = 20
+
+// explainer gathers what an answer is made of.
+type explainer struct {
+	client client.Reader
+	// namespace to look in; everywhere is true if it wasn't named.
+	namespace  string
+	everywhere bool
+	now        time.Time
+	unknown    []string
+}
+
+// explain answers. at is zero for now.
+func (e *explainer) explain(ctx context.Context, about subject, at time.Time, labels []string) (texter, error) {
+	switch about.kind {
+	case "pool":
+		return e.pool(ctx, about.name, at)
+	case "runner":
+		return e.runner(ctx, about.name)
+	}
+	return e.job(ctx, about.name, labels)
+}
+
+// cannot notes what could not be read: a missing right isn't fatal.
+func (e *explainer) cannot(what string, err error) {
+	if err != nil {
+		e.unknown = append(e.unknown, fmt.Sprintf("%s: %v", what, err))
+	}
+}
+
+// find reads an object by its name. If it isn't there, the error has the names that there are.
+func (e *explainer) find(ctx context.Context, kind, name string, obj client.Object, list client.ObjectList) error {
+	err := e.client.Get(ctx, client.ObjectKey{Namespace: e.namespace, Name: name}, obj)
+	if !apierrors.IsNotFound(err) {
+		if err != nil {
+			return fmt.Errorf("reading %s %s/%s: %w", kind, e.namespace, name, err)
+		}
+		return nil
+	}
+	there := "there are none"
+	if err := e.client.List(ctx, list, client.InNamespace(e.namespace)); err != nil {
+		there = fmt.Sprintf("those there are can't be listed: %v", err)
+	} else if names := namesOf(list); len(names) > 0 {
+		there = "there are " + strings.Join(names[:min(len(names), maxNames)], ", ")
+		if rest := len(names) - maxNames; rest > 0 {
+			there += fmt.Sprintf(" and %d more", rest)
+		}
+	}
+	return fmt.Errorf("there is no %s %q in namespace %s; %s", kind, name, e.namespace, there)
+}
+
+func namesOf(list client.ObjectList) []string {
+	var names []string
+	_ = meta.EachListItem(list, func(item runtime.Object) error { // never fails for our kinds
+		if o, ok := item.(client.Object); ok {
+			names = append(names, o.GetName())
+		}
+		return nil
+	})
+	slices.Sort(names)
+	return names
+}
+
+// pool gathers what is known of a pool.
+func (e *explainer) pool(ctx context.Context, name string, at time.Time) (texter, error) {
+	pool := &v1alpha1.RunnerPool{}
+	if err := e.find(ctx, "RunnerPool", name, pool, &v1alpha1.RunnerPoolList{}); err != nil {
+		return nil, err
+	}
+	f := explain.PoolFacts{Pool: pool, Now: e.now, At: at, History: e.history(ctx, pool)}
+	if at.IsZero() {
+		f.Runners, f.Policies, f.Webhooks = e.runners(ctx, pool), e.policies(ctx, pool), e.webhooks(ctx, pool)
+	}
+	f.Unknown = e.unknown
+	return explain.Pool(f)
+}
+
+// history reads the decisions that are kept of a pool.
+func (e *explainer) history(ctx context.Context, pool *v1alpha1.RunnerPool) []explain.Entry {
+	config := &corev1.ConfigMap{}
+	config.Name = explain.HistoryName(pool.Name)
+	err := e.client.Get(ctx, client.ObjectKey{Namespace: pool.Namespace, Name: config.Name}, config)
+	var entries []explain.Entry
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err == nil && !metav1.IsControlledBy(config, pool):
+		err = fmt.Errorf("the ConfigMap %s is not the pool's", config.Name)
+	case err == nil:
+		entries, err = explain.ParseHistory(config.Data[explain.HistoryKey])
+	}
+	e.cannot("what was decided before", err)
+	return entries
+}
+
+// runners reads a pool's runners and judges them by their pods.
+func (e *explainer) runners(ctx context.Context, pool *v1alpha1.RunnerPool) []explain.Runner {
+	list, pods := &v1alpha1.RunnerList{}, &corev1.PodList{}
+	of := []client.ListOption{client.InNamespace(pool.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: pool.Name}}
+	e.cannot("the pool's runners", e.client.List(ctx, list, of...))
+	e.cannot("the pool's pods", e.client.List(ctx, pods, of...))
+	byName := map[string]*corev1.Pod{}
+	for i := range pods.Items {
+		byName[pods.Items[i].Name] = &pods.Items[i]
+	}
+	var runners []explain.Runner
+	for i := range list.Items {
+		r := &list.Items[i]
+		runners = append(runners, e.judge(r, pool, byName[r.Name]))
+	}
+	return runners
+}
+
+// judge says how a runner is, as the controller would. Without its pool the deadline is the usual one.
+func (e *explainer) judge(r *v1alpha1.Runner, pool *v1alpha1.RunnerPool, pod *corev1.Pod) explain.Runner {
+	var deadlines v1alpha1.DeadlinesSpec
+	if pool != nil {
+		deadlines = pool.Spec.Deadlines
+	}
+	v := poolstatus.Judge(poolstatus.Observe(r, pod, deadlines.GetStartup(), e.now), e.now)
+	return explain.Runner{Object: r, HasPod: pod != nil, Judgement: explain.Judgement{
+		State: v.State, Reason: v.Reason, Cause: v.Cause, Since: v.Since, Until: v.Until,
+	}}
+}
+
+// policies lists those that bind a pool: of the cluster, then of its namespace.
+func (e *explainer) policies(ctx context.Context, pool *v1alpha1.RunnerPool) []explain.Policy {
+	cluster, namespaced := &v1alpha1.ClusterRunnerPolicyList{}, &v1alpha1.RunnerPolicyList{}
+	e.cannot("the policies of the cluster", e.client.List(ctx, cluster))
+	e.cannot("the policies of the namespace", e.client.List(ctx, namespaced, client.InNamespace(pool.Namespace)))
+	facts := policy.PoolOf(pool)
+	var all []explain.Policy
+	for i := range cluster.Items {
+		p := &cluster.Items[i]
+		source, _ := policy.ClusterSourceOf(p) // what is wrong with it is in its status
+		if policy.Broken(source, nil).Binds(facts) {
+			all = append(all, policyOf(source.Ref(), p, pool))
+		}
+	}
+	for i := range namespaced.Items {
+		p := &namespaced.Items[i]
+		source, _ := policy.SourceOf(p)
+		if policy.Broken(source, nil).Binds(facts) {
+			all = append(all, policyOf(source.Ref(), p, pool))
+		}
+	}
+	return all
+}
+
+// policyObject is a policy of either kind.
+type policyObject interface {
+	client.Object
+	GetRules() *v1alpha1.PolicyRules
+	GetPolicyStatus() *v1alpha1.RunnerPolicyStatus
+}
+
+func policyOf(ref string, p policyObject, pool *v1alpha1.RunnerPool) explain.Policy {
+	status := p.GetPolicyStatus()
+	known := explain.Policy{
+		Policy: ref, Mode: p.GetRules().GetMode(), Digest: status.Digest, Decisions: status.Decisions,
+		Ready: explain.ConditionOf(status.Conditions, v1alpha1.ReadyCondition),
+	}
+	if source := p.GetLabels()[v1alpha1.SourceLabel]; source != "" {
+		known.Source = strings.TrimPrefix(p.GetNamespace()+"/"+source, "/")
+	}
+	for _, w := range status.WouldChange {
+		if w.Pool == pool.Namespace+"/"+pool.Name {
+			known.WouldChange = append(known.WouldChange, w.Decision+": "+w.Message)
+		}
+	}
+	return known
+}
+
+// runner gathers what is known of a runner.
+func (e *explainer) runner(ctx context.Context, name string) (texter, error) {
+	r := &v1alpha1.Runner{}
+	if err := e.find(ctx, "Runner", name, r, &v1alpha1.RunnerList{}); err != nil {
+		return nil, err
+	}
+	key := client.ObjectKey{Namespace: r.Namespace, Name: r.Spec.PoolRef.Name}
+	pool := &v1alpha1.RunnerPool{}
+	if err := e.client.Get(ctx, key, pool); err != nil {
+		e.cannot("RunnerPool "+key.String(), err)
+		pool = nil
+	}
+	pod := &corev1.Pod{}
+	if err := e.client.Get(ctx, client.ObjectKeyFromObject(r), pod); err != nil {
+		if !apierrors.IsNotFound(err) {
+			e.cannot("its pod", err)
+		}
+		pod = nil
+	}
+	return explain.OfRunner(explain.RunnerFacts{Runner: e.judge(r, pool, pod), Pool: pool, Unknown: e.unknown, Now: e.now}), nil
+}
+
+// job gathers what is known of a job, in all namespaces if none is named and they can be read.
+func (e *explainer) job(ctx context.Context, raw string, labels []string) (texter, error) {
+	at, err := explain.ParseJobURL(raw)
+	if err != nil {
+		return nil, err
+	}
+	pools, connections, runners, pods := &v1alpha1.RunnerPoolList{}, &v1alpha1.GitHubConnectionList{}, &v1alpha1.RunnerList{}, &corev1.PodList{}
+	e.list(ctx, "RunnerPools", pools)
+	e.list(ctx, "GitHubConnections", connections)
+	e.list(ctx, "Runners", runners)
+	e.list(ctx, "pods of the workflow run", pods, client.MatchingLabels{v1alpha1.JobRunIDLabel: strconv.FormatInt(at.RunID, 10)})
+	f := explain.JobFacts{URL: at, RunsOn: labels, Connections: map[string]explain.Connection{}, Now: e.now}
+	for i := range connections.Items {
+		c := &connections.Items[i]
+		if known, err := githubOf(c); err != nil {
+			e.cannot("where GitHubConnection "+c.Namespace+"/"+c.Name+" points to", err)
+		} else {
+			f.Connections[c.Namespace+"/"+c.Name] = known
+		}
+	}
+	f.Pods = jobPods(pods, runners)
+	f.Pools = poolsOf(pools, runners, e.now)
+	f.Events = e.events(ctx, at, labels, pools.Items, connections.Items)
+	f.Unknown = e.unknown
+	return explain.Job(f), nil
+}
+
+// list lists in all namespaces, or in the one that was named, or that of the context if the
+// others may not be read.
+func (e *explainer) list(ctx context.Context, what string, list client.ObjectList, options ...client.ListOption) {
+	if e.everywhere {
+		err := e.client.List(ctx, list, options...)
+		if !apierrors.IsForbidden(err) {
+			e.cannot(what, err)
+			return
+		}
+		e.cannot(what+" of other namespaces than "+e.namespace, err)
+	}
+	e.cannot(what+" of namespace "+e.namespace, e.client.List(ctx, list, append(options, client.InNamespace(e.namespace))...))
+}
+
+func githubOf(c *v1alpha1.GitHubConnection) (explain.Connection, error) {
+	target, err := github.ParseURL(c.Spec.URL)
+	if err != nil {
+		return explain.Connection{}, err
+	}
+	u, err := url.Parse(c.Spec.URL)
+	if err != nil {
+		return explain.Connection{}, fmt.Errorf("parsing the URL: %w", err)
+	}
+	return explain.Connection{
+		Namespace: c.Namespace, Name: c.Name, Host: u.Host, Scope: string(target.Scope), Owner: target.Owner, Path: target.Name,
+	}, nil
+}
+
+// jobPods are the jobs that runners have, by their pods and, where pods can't be read, by
+// the runners.
+func jobPods(pods *corev1.PodList, runners *v1alpha1.RunnerList) []explain.JobPod {
+	var all []explain.JobPod
+	seen := map[client.ObjectKey]bool{}
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		job := poolstatus.JobOf(p)
+		if name := p.Labels[v1alpha1.RunnerLabel]; job != nil && name != "" {
+			seen[client.ObjectKey{Namespace: p.Namespace, Name: name}] = true
+			all = append(all, explain.JobPod{Namespace: p.Namespace, Runner: name, Pool: p.Labels[v1alpha1.PoolLabel], Job: *job})
+		}
+	}
+	for i := range runners.Items {
+		r := &runners.Items[i]
+		if r.Status.Job != nil && !seen[client.ObjectKeyFromObject(r)] {
+			all = append(all, explain.JobPod{Namespace: r.Namespace, Runner: r.Name, Pool: r.Spec.PoolRef.Name, Job: *r.Status.Job})
+		}
+	}
+	slices.SortFunc(all, func(a, b explain.JobPod) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Runner, b.Runner))
+	})
+	return all
+}
+
+// poolsOf are pools with their runners, as their status has them.
+func poolsOf(pools *v1alpha1.RunnerPoolList, runners *v1alpha1.RunnerList, now time.Time) []explain.PoolFacts {
+	byPool := map[client.ObjectKey][]explain.Runner{}
+	for i := range runners.Items {
+		r := &runners.Items[i]
+		key := client.ObjectKey{Namespace: r.Namespace, Name: r.Spec.PoolRef.Name}
+		byPool[key] = append(byPool[key], explain.Runner{Object: r, Judgement: explain.Judgement{State: r.Status.State, Reason: r.Status.Reason, Cause: r.Status.Cause}})
+	}
+	var all []explain.PoolFacts
+	for i := range pools.Items {
+		p := &pools.Items[i]
+		all = append(all, explain.PoolFacts{Pool: p, Runners: byPool[client.ObjectKeyFromObject(p)], Now: now})
+	}
+	slices.SortFunc(all, func(a, b explain.PoolFacts) int {
+		return cmp.Or(cmp.Compare(a.Pool.Namespace, b.Pool.Namespace), cmp.Compare(a.Pool.Name, b.Pool.Name))
+	})
+	return all
+}
