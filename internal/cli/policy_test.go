@@ -210,9 +210,9 @@ func TestWhichPoolsPoliciesBind(t *testing.T) {
 func TestAPolicyThatFailsIsNoYes(t *testing.T) {
 	for name, tc := range map[string]struct{ rego, want string }{
 		"an error": {"package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": to_number(input.pool.name)}\n", "RunnerPolicy/repository (EvaluationError): "},
-		"a loop": {"package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": n} if {\n\tn := wording.Count([1 | some i in numbers.range(1, 10000); some j in numbers.range(1, 10000)])\n}\n",
+		"a loop": {"package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": n} if {\n\tn := count([1 | some i in numbers.range(1, 10000); some j in numbers.range(1, 10000)])\n}\n",
 			"RunnerPolicy/repository (TimedOut): "},
-		"no answer": {"package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": wording.Count(input.pool.name) - 2}\n", "RunnerPolicy/repository (InvalidAnswer): "},
+		"no answer": {"package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": count(input.pool.name) - 2}\n", "RunnerPolicy/repository (InvalidAnswer): "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			folder := treeOf(t, map[string]string{"x.rego": tc.rego, "a.scenario.yaml": "pool: a\nat: 2026-07-07T12:00:00Z\ncases:\n" +

@@ -42,7 +42,7 @@ type Client struct {
 	network http.RoundTripper
 	gate    *github.Gate
 	health  *health
-	members members
+	idle    clientPool
 
 	mu      sync.Mutex
 	limited map[endpoint]time.Time // until when GitHub asked not to be called
@@ -60,7 +60,7 @@ func NewClient(creds github.Credentials, options github.Options) (*Client, error
 		creds: creds, options: options, tokens: tokens, network: asTransport(&observer{next: tokens}),
 		gate: github.NewGate(options), health: newHealth(options.Now), limited: map[endpoint]time.Time{},
 	}
-	if _, err := c.newMember(subsystemController, 0); err != nil {
+	if _, err := c.newPooledClient(subsystemController, 0); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -72,9 +72,9 @@ const (
 	subsystemListener   = "listener"
 )
 
-// newMember makes an official client whose retries are off and which returns GitHub's
+// newPooledClient makes an official client whose retries are off and which returns GitHub's
 // answer, whatever its status, instead of "giving up".
-func (c *Client) newMember(subsystem string, setID int64) (*member, error) {
+func (c *Client) newPooledClient(subsystem string, setID int64) (*pooledClient, error) {
 	generation := c.tokens.current()
 	// Every call has a deadline. A time-out of the HTTP client, 5 min unless it is set,
 	// would cost two goroutines for each held poll; a negative one is none.
@@ -89,7 +89,7 @@ func (c *Client) newMember(subsystem string, setID int64) (*member, error) {
 	if err != nil {
 		return nil, fmt.Errorf("using the URL: %w", err)
 	}
-	return &member{client: client, generation: generation}, nil
+	return &pooledClient{client: client, generation: generation}, nil
 }
 
 // neverRetry passes answers and errors on as they are.
@@ -116,8 +116,8 @@ type operation func(context.Context, *official.Client) error
 // deadline. When GitHub refuses the tokens, it is tried once more with new ones.
 func (c *Client) do(ctx context.Context, class endpoint, doing string, op operation) error {
 	return c.admitted(ctx, class, doing, func(ctx context.Context) error {
-		m := c.members.take()
-		defer func() { c.members.put(m) }()
+		m := c.idle.take()
+		defer func() { c.idle.put(m) }()
 		if err := c.refreshed(&m); err != nil {
 			return err
 		}
@@ -125,12 +125,12 @@ func (c *Client) do(ctx context.Context, class endpoint, doing string, op operat
 	})
 }
 
-// refreshed makes the member one that holds no dead tokens.
-func (c *Client) refreshed(m **member) error {
+// refreshed makes the client one that holds no dead tokens.
+func (c *Client) refreshed(m **pooledClient) error {
 	if *m != nil && (*m).generation == c.tokens.current() {
 		return nil
 	}
-	fresh, err := c.newMember(subsystemController, 0)
+	fresh, err := c.newPooledClient(subsystemController, 0)
 	if err == nil {
 		*m = fresh
 	}
@@ -197,8 +197,8 @@ func (c *Client) report(ctx context.Context, class endpoint, p *pass, err error)
 }
 
 // renew replaces an official client that may hold dead tokens: it has no way to drop them.
-func (c *Client) renew(m *member, subsystem string, setID int64) error {
-	fresh, err := c.newMember(subsystem, setID)
+func (c *Client) renew(m *pooledClient, subsystem string, setID int64) error {
+	fresh, err := c.newPooledClient(subsystem, setID)
 	if err != nil {
 		return err
 	}
@@ -208,7 +208,7 @@ func (c *Client) renew(m *member, subsystem string, setID int64) error {
 
 // heal tries once more, with new tokens, what GitHub refused with 401: the official
 // client renews them only when their time is over, not when they are revoked.
-func (c *Client) heal(m *member, subsystem string, setID int64, try func() error) error {
+func (c *Client) heal(m *pooledClient, subsystem string, setID int64, try func() error) error {
 	err := try()
 	if !github.IsUnauthorized(err) || !c.tokens.discard(m.generation) {
 		return err

@@ -168,5 +168,5 @@ func surviveOddities(t *testing.T, g *oddGitHub) {
 	}
 	cancel()
 	<-ended
-	time.Sleep(2 * memberRest)
+	time.Sleep(2 * clientRest)
 }

@@ -159,7 +159,7 @@ func TestNobodyWaitsForADeadGitHub(t *testing.T) {
 		if _, err := c.Get(t.Context(), 1); !github.IsNotFound(err) {
 			t.Errorf("after GitHub came back: %v", err)
 		}
-		time.Sleep(memberRest)
+		time.Sleep(clientRest)
 	})
 }
 

@@ -85,7 +85,7 @@ func NewListener(config Config) *Listener {
 	}
 	l := &Listener{
 		config: config, log: config.Log.With("scaleSetID", config.SetID), seen: newObservation(),
-		announced: make(chan struct{}, 1), backoff: newBackoff(config.Pace.BackoffMin, config.Pace.BackoffMax),
+		announced: make(chan struct{}, 1), backoff: config.Pace.Backoff,
 	}
 	l.capacity.Store(-1) // not announced yet
 	return l
@@ -117,22 +117,22 @@ func (l *Listener) Retain(keep func(runnerName string) bool) { l.seen.retain(kee
 // within Pace.Close and returns. No error ends it. It may be called once.
 func (l *Listener) Run(ctx context.Context) {
 	for ctx.Err() == nil {
-		err := l.attend(ctx)
+		err := l.hold(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		l.pause(ctx, l.judge(err))
+		l.pause(ctx, l.fail(err))
 	}
 }
 
-// attend opens a session and listens until an error ends it.
-func (l *Listener) attend(ctx context.Context) error {
+// hold opens a session and listens until an error ends it.
+func (l *Listener) hold(ctx context.Context) error {
 	s, statistics, err := l.config.Client.openSession(ctx, l.config.SetID, l.config.Owner)
 	if err != nil {
 		return err
 	}
 	sessions.WithLabelValues("opened").Inc()
-	a := newAttendance(l, s)
+	a := newSessionLoop(l, s)
 	defer a.end(ctx)
 	l.opened(statistics)
 	return a.listen(ctx)
@@ -165,9 +165,9 @@ func (l *Listener) enter(state State, owner string, err error) bool {
 	return true
 }
 
-// judge turns the error that ended a session, or kept it from opening, into a state
+// fail turns the error that ended a session, or kept it from opening, into a state
 // and the time to the next attempt.
-func (l *Listener) judge(err error) time.Duration {
+func (l *Listener) fail(err error) time.Duration {
 	owner, conflict := github.IsSessionConflict(err)
 	if !conflict {
 		sessions.WithLabelValues("failed").Inc()

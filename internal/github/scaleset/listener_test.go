@@ -25,7 +25,7 @@ const owner = "cluster/pool"
 
 // quickly makes a Listener's waits short.
 var quickly = Pace{
-	BackoffMin: time.Millisecond, BackoffMax: 20 * time.Millisecond, Refused: 20 * time.Millisecond,
+	Backoff: newBackoff(time.Millisecond, 20*time.Millisecond), Refused: 20 * time.Millisecond,
 	Elsewhere: 20 * time.Millisecond, Statistics: 10 * time.Millisecond, Gather: time.Millisecond,
 	Linger: time.Millisecond, Burst: 1000,
 }

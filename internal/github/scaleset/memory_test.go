@@ -112,8 +112,8 @@ func TestIdleSessionsAreSmall(t *testing.T) {
 	for range sessions {
 		<-polled
 	}
-	c.members.sweep()
-	c.members.sweep()
+	c.idle.sweep()
+	c.idle.sweep()
 	after := inUse()
 	t.Logf("%d KiB and %.1f goroutines for each session", (after-before)/sessions>>10, float64(runtime.NumGoroutine()-goroutines)/sessions)
 	if after > before+sessions*most {

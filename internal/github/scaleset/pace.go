@@ -3,7 +3,11 @@
 
 package scaleset
 
-import "time"
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+)
 
 // fullMessage is how many events GitHub puts into a message at most; more wait then.
 const fullMessage = 50
@@ -20,9 +24,8 @@ type Pace struct {
 	// if 0. With fewer jobs it's that much shorter, as there is less to come that could
 	// share a message. A new capacity is announced, and a backlog is read, without waiting.
 	Refill time.Duration
-	// BackoffMin and BackoffMax bound the jittered exponential wait after errors; 1 s and
-	// 30 s if 0.
-	BackoffMin, BackoffMax time.Duration
+	// Backoff is the wait after errors; doubling from 1 s to 30 s, each of 75 to 100 % of that, if it is zero.
+	Backoff wait.Backoff
 	// Refused is the wait for a stale session of our own to expire; 7 s if 0.
 	Refused time.Duration
 	// Elsewhere is the wait while another owner has the session; 30 s if 0.
@@ -56,7 +59,7 @@ const pollMargin = 20 * time.Second
 
 func (p Pace) withDefaults() Pace {
 	for field, standard := range map[*time.Duration]time.Duration{
-		&p.Hold: 100 * time.Second, &p.Refill: time.Second, &p.BackoffMin: time.Second, &p.BackoffMax: 30 * time.Second,
+		&p.Hold: 100 * time.Second, &p.Refill: time.Second,
 		&p.Refused: 7 * time.Second, &p.Elsewhere: 30 * time.Second, &p.Statistics: 7 * time.Second,
 		&p.Verify: 5 * time.Minute, &p.Patience: 45 * time.Second, &p.Gather: 100 * time.Millisecond, &p.Close: 5 * time.Second,
 		&p.Linger: 2 * time.Second, &p.Taken: 10 * time.Second, &p.Announcement: 2 * time.Second, &p.Arrival: 250 * time.Millisecond,
@@ -67,6 +70,9 @@ func (p Pace) withDefaults() Pace {
 	}
 	if p.Burst <= 0 {
 		p.Burst = 4
+	}
+	if p.Backoff.Duration <= 0 {
+		p.Backoff = newBackoff(time.Second, 30*time.Second)
 	}
 	return p
 }

@@ -133,7 +133,7 @@ func (f *fleet) serve(jobs int) int {
 	}
 	cancel()
 	listening.Wait()
-	time.Sleep(2 * memberRest)
+	time.Sleep(2 * clientRest)
 	f.sim.Close()
 	return cost
 }

@@ -38,7 +38,7 @@ func (c *Client) openSession(ctx context.Context, setID int64, owner string) (*s
 	doing := fmt.Sprintf("opening the message session of scale set %d", setID)
 	s := &session{client: c, timeout: c.options.Timeout}
 	err := c.admitted(ctx, endpointSessionCreate, doing, func(ctx context.Context) error {
-		m, err := c.newMember(subsystemListener, setID)
+		m, err := c.newPooledClient(subsystemListener, setID)
 		if err != nil {
 			return err
 		}

@@ -69,7 +69,7 @@ func restCallsOfAnHour(t *testing.T, pools int) (calls map[githubsim.Endpoint]in
 		calls = report.Requests
 		cancel()
 		running.Wait()
-		time.Sleep(2 * memberRest)
+		time.Sleep(2 * clientRest)
 		sim.Close()
 	})
 	return calls

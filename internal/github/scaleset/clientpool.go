@@ -10,28 +10,28 @@ import (
 	official "github.com/actions/scaleset"
 )
 
-// memberRest is how long an official client may be unused before it is dropped.
-const memberRest = time.Minute
+// clientRest is how long an official client may be unused before it is dropped.
+const clientRest = time.Minute
 
-// member is an official client that is used by one call at a time, as a call holds
+// pooledClient is an official client that is used by one call at a time, as a call holds
 // its lock.
-type member struct {
+type pooledClient struct {
 	client     *official.Client
 	generation uint64 // of the tokens it may hold
 }
 
-// members are the official clients that no call uses. What was not needed for a while is
+// clientPool holds the official clients that no call uses. What was not needed for a while is
 // dropped: at rest there are none.
-type members struct {
+type clientPool struct {
 	mu       sync.Mutex
-	idle     []*member // the last used is the last
+	idle     []*pooledClient // the last used is the last
 	used     int
 	peak     int // the most used at once since the last sweep
 	sweeping bool
 }
 
-// take returns an idle member; nil when there is none.
-func (s *members) take() *member {
+// take returns an idle client; nil when there is none.
+func (s *clientPool) take() *pooledClient {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.used++
@@ -45,8 +45,8 @@ func (s *members) take() *member {
 	return m
 }
 
-// put ends what take began; nil for a member that couldn't be made.
-func (s *members) put(m *member) {
+// put ends what take began; nil for a client that couldn't be made.
+func (s *clientPool) put(m *pooledClient) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.used--
@@ -56,18 +56,18 @@ func (s *members) put(m *member) {
 	s.idle = append(s.idle, m)
 	if !s.sweeping {
 		s.sweeping = true
-		time.AfterFunc(memberRest, s.sweep)
+		time.AfterFunc(clientRest, s.sweep)
 	}
 }
 
 // sweep keeps as many as were needed at once since the last time.
-func (s *members) sweep() {
+func (s *clientPool) sweep() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	kept := min(len(s.idle), max(0, s.peak-s.used))
-	s.idle = append([]*member(nil), s.idle[len(s.idle)-kept:]...)
+	s.idle = append([]*pooledClient(nil), s.idle[len(s.idle)-kept:]...)
 	s.peak = s.used
 	if s.sweeping = kept > 0; s.sweeping {
-		time.AfterFunc(memberRest, s.sweep)
+		time.AfterFunc(clientRest, s.sweep)
 	}
 }

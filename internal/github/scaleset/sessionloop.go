@@ -16,9 +16,9 @@ import (
 // maxAhead bounds how many messages are read before the first of them is acknowledged.
 const maxAhead = 16
 
-// attendance is a Listener's work on one session. Its methods are for one goroutine;
+// sessionLoop is a Listener's work on one session. Its methods are for one goroutine;
 // another records events, in order.
-type attendance struct {
+type sessionLoop struct {
 	*Listener
 	session *session
 	cursor  int       // the last message seen; the queue keeps it until acknowledged
@@ -31,12 +31,19 @@ type attendance struct {
 
 	retry wait.Backoff // of its own: what kept it from opening is over
 
+	recorder *recorder
+	stop     context.CancelFunc // the recorder
+}
+
+// recorder makes the events of messages durable, in a goroutine of its own, in order.
+type recorder struct {
+	*Listener
 	unrecorded chan delivery
-	recorded   chan struct{} // has a token when takeRecorded has something
-	mu         sync.Mutex
-	done       []int
-	stop       context.CancelFunc
+	recorded   chan struct{} // has a token when take has something
 	stopped    chan struct{}
+
+	mu   sync.Mutex
+	done []int
 }
 
 // delivery is a message whose events are to be made durable.
@@ -45,20 +52,20 @@ type delivery struct {
 	events []JobEvent
 }
 
-func newAttendance(l *Listener, s *session) *attendance {
-	return &attendance{
-		Listener: l, session: s, unrecorded: make(chan delivery, maxAhead), recorded: make(chan struct{}, 1),
-		retry: newBackoff(l.config.Pace.BackoffMin, l.config.Pace.BackoffMax),
-		stop:  func() {}, stopped: make(chan struct{}), tokens: bucket{most: l.config.Pace.Burst, each: l.config.Pace.Refill},
+func newSessionLoop(l *Listener, s *session) *sessionLoop {
+	return &sessionLoop{
+		Listener: l, session: s, recorder: &recorder{Listener: l, unrecorded: make(chan delivery, maxAhead), recorded: make(chan struct{}, 1), stopped: make(chan struct{})},
+		retry: l.config.Pace.Backoff,
+		stop:  func() {}, tokens: bucket{most: l.config.Pace.Burst, each: l.config.Pace.Refill},
 	}
 }
 
 // listen reads messages until the session is lost or ctx ends. Errors that pass are
 // waited out in the session for a while.
-func (a *attendance) listen(ctx context.Context) error {
+func (a *sessionLoop) listen(ctx context.Context) error {
 	recording, stop := context.WithCancel(ctx)
 	a.stop = stop
-	go a.record(recording)
+	go a.recorder.run(recording)
 
 	a.awaitAnnouncement(ctx)
 	var failing time.Time
@@ -84,7 +91,7 @@ func (a *attendance) listen(ctx context.Context) error {
 
 // awaitAnnouncement gives the first capacity a moment to come, as a poll that
 // announces nothing would have to be interrupted at once.
-func (a *attendance) awaitAnnouncement(ctx context.Context) {
+func (a *sessionLoop) awaitAnnouncement(ctx context.Context) {
 	if a.capacity.Load() >= 0 {
 		return
 	}
@@ -104,7 +111,7 @@ func passes(err error) bool {
 }
 
 // step acknowledges what is due, then polls once.
-func (a *attendance) step(ctx context.Context) error {
+func (a *sessionLoop) step(ctx context.Context) error {
 	if err := a.acknowledgeDue(ctx); err != nil {
 		return err
 	}
@@ -125,7 +132,7 @@ func (a *attendance) step(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.backoff = newBackoff(a.config.Pace.BackoffMin, a.config.Pace.BackoffMax)
+	a.backoff = a.config.Pace.Backoff
 	a.retry = a.backoff
 	a.seen.polled(a.config.Now())
 	a.enter(Listening, "", nil)
@@ -138,7 +145,7 @@ func (a *attendance) step(ctx context.Context) error {
 
 // awaitToken keeps the pace of a busy session: what happens meanwhile comes in one
 // message. True: there is something else to do first.
-func (a *attendance) awaitToken(ctx context.Context) (again bool, err error) {
+func (a *sessionLoop) awaitToken(ctx context.Context) (again bool, err error) {
 	if !a.follows {
 		return false, nil
 	}
@@ -148,8 +155,8 @@ func (a *attendance) awaitToken(ctx context.Context) (again bool, err error) {
 		select {
 		case <-ctx.Done():
 			return true, nil
-		case <-a.recorded:
-			notify(a.recorded)
+		case <-a.recorder.recorded:
+			notify(a.recorder.recorded)
 			return true, nil
 		case <-a.announced:
 			if a.announces() == a.told { // statistics are asked for
@@ -166,12 +173,12 @@ func (a *attendance) awaitToken(ctx context.Context) (again bool, err error) {
 }
 
 // announces is the capacity to announce now.
-func (a *attendance) announces() int { return max(0, int(a.capacity.Load())) }
+func (a *sessionLoop) announces() int { return max(0, int(a.capacity.Load())) }
 
 // poll asks for the next message. A new capacity and, after a while, a due
 // acknowledgement interrupt it: the session does one thing at a time. Nothing is lost,
 // as the cursor only moves with a message in hand.
-func (a *attendance) poll(ctx context.Context) (m *message, interrupted bool, err error) {
+func (a *sessionLoop) poll(ctx context.Context) (m *message, interrupted bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	capacity := a.announces()
 	a.letArrive(ctx, capacity)
@@ -188,7 +195,7 @@ func (a *attendance) poll(ctx context.Context) (m *message, interrupted bool, er
 }
 
 // isWanted waits for a reason to interrupt a poll; false when ctx ended first.
-func (a *attendance) isWanted(ctx context.Context) bool {
+func (a *sessionLoop) isWanted(ctx context.Context) bool {
 	linger, taken := time.NewTimer(a.config.Pace.Linger), time.NewTimer(a.config.Pace.Taken)
 	defer linger.Stop()
 	defer taken.Stop()
@@ -198,7 +205,7 @@ func (a *attendance) isWanted(ctx context.Context) bool {
 		case <-ctx.Done():
 			return false
 		case <-linger.C:
-			recorded = a.recorded
+			recorded = a.recorder.recorded
 		case <-taken.C: // GitHub holds it: what went wrong is over
 			a.enter(Listening, "", nil)
 		case <-recorded:
@@ -212,7 +219,7 @@ func (a *attendance) isWanted(ctx context.Context) bool {
 // letArrive waits until an interrupted poll with another capacity has surely reached
 // GitHub. The two travel on different connections: should the older arrive last, its
 // capacity would hold for as long as the newer poll is held.
-func (a *attendance) letArrive(ctx context.Context, capacity int) {
+func (a *sessionLoop) letArrive(ctx context.Context, capacity int) {
 	if left := a.config.Pace.Arrival - time.Since(a.asked); capacity != a.told && left > 0 {
 		timer := time.NewTimer(left)
 		defer timer.Stop()
@@ -226,7 +233,7 @@ func (a *attendance) letArrive(ctx context.Context, capacity int) {
 
 // handle takes a message in. Offered jobs are acquired first: if that fails, the
 // cursor stays and the message comes again.
-func (a *attendance) handle(ctx context.Context, m *message) error {
+func (a *sessionLoop) handle(ctx context.Context, m *message) error {
 	messages.Inc()
 	for _, u := range m.unknown {
 		unknowns.WithLabelValues(u.part).Inc()
@@ -256,14 +263,14 @@ func (a *attendance) handle(ctx context.Context, m *message) error {
 
 // deliver has the events recorded, or the message acknowledged if there are none and
 // none is before it.
-func (a *attendance) deliver(m *message) {
+func (a *sessionLoop) deliver(m *message) {
 	events := durable(m.events)
 	a.ahead++
 	if len(events) == 0 && a.ahead == 1 {
 		a.due = append(a.due, m.id)
 		return
 	}
-	a.unrecorded <- delivery{id: m.id, events: events} // has room: awaitRecorder sees to it
+	a.recorder.unrecorded <- delivery{id: m.id, events: events} // has room: awaitRecorder sees to it
 }
 
 // isSuspect says whether a message names assigned jobs and counts none, as was seen in
@@ -285,7 +292,7 @@ func isSuspect(m *message) bool {
 }
 
 // verify fetches the statistics now and then, as an empty poll brings none.
-func (a *attendance) verify(ctx context.Context) error {
+func (a *sessionLoop) verify(ctx context.Context) error {
 	_, counted := a.seen.progress()
 	if a.stale.Load() || counted.IsZero() {
 		return a.check(ctx)
@@ -297,7 +304,7 @@ func (a *attendance) verify(ctx context.Context) error {
 }
 
 // check fetches the statistics. Only the scale set's absence ends the session.
-func (a *attendance) check(ctx context.Context) error {
+func (a *sessionLoop) check(ctx context.Context) error {
 	if err := a.refresh(ctx); github.IsNotFound(err) {
 		return err
 	}
@@ -305,9 +312,9 @@ func (a *attendance) check(ctx context.Context) error {
 }
 
 // acknowledgeDue deletes, in order, the messages whose events are durable.
-func (a *attendance) acknowledgeDue(ctx context.Context) error {
-	drain(a.recorded)
-	a.due = append(a.due, a.takeRecorded()...)
+func (a *sessionLoop) acknowledgeDue(ctx context.Context) error {
+	drain(a.recorder.recorded)
+	a.due = append(a.due, a.recorder.take()...)
 	for len(a.due) > 0 {
 		if err := a.session.acknowledge(ctx, a.due[0]); err != nil {
 			return err
@@ -320,7 +327,7 @@ func (a *attendance) acknowledgeDue(ctx context.Context) error {
 
 // awaitRecorder gives the recorder a moment before the next poll, or all the time it
 // needs when too many messages wait for it. True: there is something to acknowledge.
-func (a *attendance) awaitRecorder(ctx context.Context) bool {
+func (a *sessionLoop) awaitRecorder(ctx context.Context) bool {
 	if a.ahead == 0 {
 		return false
 	}
@@ -333,43 +340,43 @@ func (a *attendance) awaitRecorder(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
 		return true
-	case <-a.recorded:
+	case <-a.recorder.recorded:
 		return true
 	case <-enough:
 		return false
 	}
 }
 
-// record makes events durable, message by message, until ctx ends.
-func (a *attendance) record(ctx context.Context) {
-	defer close(a.stopped)
+// run makes events durable, message by message, until ctx ends.
+func (r *recorder) run(ctx context.Context) {
+	defer close(r.stopped)
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case d := <-a.unrecorded:
-			if !a.recordOne(ctx, d) {
+		case d := <-r.unrecorded:
+			if !r.record(ctx, d) {
 				return
 			}
-			a.mu.Lock()
-			a.done = append(a.done, d.id)
-			a.mu.Unlock()
-			notify(a.recorded)
+			r.mu.Lock()
+			r.done = append(r.done, d.id)
+			r.mu.Unlock()
+			notify(r.recorded)
 		}
 	}
 }
 
-func (a *attendance) recordOne(ctx context.Context, d delivery) bool {
-	pause := newBackoff(a.config.Pace.BackoffMin, a.config.Pace.BackoffMax)
+func (r *recorder) record(ctx context.Context, d delivery) bool {
+	pause := r.config.Pace.Backoff
 	for len(d.events) > 0 {
-		err := a.config.Recorder.RecordJobs(ctx, d.events)
+		err := r.config.Recorder.RecordJobs(ctx, d.events)
 		if err == nil {
 			break
 		}
 		if ctx.Err() != nil {
 			return false
 		}
-		a.log.Warn("Job events weren't recorded; trying again", "messageID", d.id, "reason", err.Error())
+		r.log.Warn("Job events weren't recorded; trying again", "messageID", d.id, "reason", err.Error())
 		select {
 		case <-ctx.Done():
 			return false
@@ -379,19 +386,19 @@ func (a *attendance) recordOne(ctx context.Context, d delivery) bool {
 	return true
 }
 
-func (a *attendance) takeRecorded() []int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	done := a.done
-	a.done = nil
+func (r *recorder) take() []int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	done := r.done
+	r.done = nil
 	return done
 }
 
 // end stops the recorder and closes the session, in bounded time. On the way out, what
 // was recorded is acknowledged first, or the next session would read it again.
-func (a *attendance) end(ctx context.Context) {
+func (a *sessionLoop) end(ctx context.Context) {
 	a.stop()
-	<-a.stopped
+	<-a.recorder.stopped
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.config.Pace.Close)
 	defer cancel()
 	if ctx.Err() != nil {
@@ -405,8 +412,8 @@ func (a *attendance) end(ctx context.Context) {
 }
 
 // leave closes the session, trying until ctx ends: one that stays open blocks the next.
-func (a *attendance) leave(ctx context.Context) error {
-	pause := newBackoff(a.config.Pace.BackoffMin, a.config.Pace.BackoffMax)
+func (a *sessionLoop) leave(ctx context.Context) error {
+	pause := a.config.Pace.Backoff
 	for again := false; ; again = true {
 		err := a.session.close(ctx)
 		switch {

@@ -48,7 +48,7 @@ func TestManyCallsTravelTogetherAndNothingIsKept(t *testing.T) {
 			t.Errorf("%d clients for the next call", n)
 		}
 		for range 3 {
-			time.Sleep(memberRest - time.Second)
+			time.Sleep(clientRest - time.Second)
 			if _, err := c.Get(t.Context(), set.ID); err != nil {
 				t.Fatal(err)
 			}
@@ -57,7 +57,7 @@ func TestManyCallsTravelTogetherAndNothingIsKept(t *testing.T) {
 		if n := resting(c); n != 1 {
 			t.Errorf("%d clients for one call a minute", n)
 		}
-		time.Sleep(2 * memberRest)
+		time.Sleep(2 * clientRest)
 		if n := resting(c); n != 0 {
 			t.Errorf("%d clients at rest", n)
 		}
@@ -65,7 +65,7 @@ func TestManyCallsTravelTogetherAndNothingIsKept(t *testing.T) {
 }
 
 func resting(c *Client) int {
-	c.members.mu.Lock()
-	defer c.members.mu.Unlock()
-	return len(c.members.idle)
+	c.idle.mu.Lock()
+	defer c.idle.mu.Unlock()
+	return len(c.idle.idle)
 }
