@@ -123,17 +123,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	pool.Status = project(o, d, err)
 	done := doneBy(o, d, pool.Status, err)
+	r.memory.commit(o.key, remember(o, d, err))
 	var decided *v1alpha1.Decision
 	if err == nil {
 		decided = d.record
-	}
-	done.After = soonest(done.After, r.recordHistory(ctx, o.pool, o.memory.history, pool.Status, decided))
-	r.memory.commit(o.key, remember(o, d, err))
-	if err == nil {
 		measure(o.key, &pool.Status, d.plan.Desired, d.plan.Announce)
 		r.recordEvents(o, d)
 		err = outcome(o, d, done)
 	}
+	done.After = soonest(done.After, r.recordHistory(ctx, o.pool, o.memory.history, pool.Status, decided))
 	return attempt.Finish(ctx, done, err)
 }
 
