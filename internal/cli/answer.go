@@ -13,6 +13,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/report"
 )
 
 // answer is what every decision has.
@@ -215,14 +216,6 @@ func instant(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-// number writes a number of runners.
-func number(n int32) string {
-	if n == v1alpha1.UnboundedMax {
-		return "unbounded"
-	}
-	return strconv.Itoa(int(n))
-}
-
 // changes says which numbers policies changed, one line each, and by which rule.
 func (a *scalingAnswer) changes() []string {
 	if a.Effective == nil {
@@ -238,7 +231,7 @@ func (a *scalingAnswer) changes() []string {
 		if f.declared == f.effective {
 			continue
 		}
-		lines = append(lines, fmt.Sprintf("%s %s → %s%s", f.name, number(f.declared), number(f.effective), a.because(f.name, f.effective)))
+		lines = append(lines, fmt.Sprintf("%s %s → %s%s", f.name, report.Limit(f.declared), report.Limit(f.effective), a.because(f.name, f.effective)))
 	}
 	return lines
 }
@@ -266,7 +259,7 @@ func (a *scalingAnswer) because(field string, value int32) string {
 func (a *scalingAnswer) write(w io.Writer) {
 	if a.Effective != nil {
 		e := a.Effective
-		fmt.Fprintf(w, "max %s, min %s, idle %s", number(e.Max), number(e.Min), number(e.Idle))
+		fmt.Fprintf(w, "max %s, min %s, idle %s", report.Limit(e.Max), report.Limit(e.Min), report.Limit(e.Idle))
 		if a.Hard {
 			fmt.Fprint(w, ", hard: jobs accepted beyond max wait")
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/report"
 	"github.com/corral-dev/corral/internal/wallclock"
 )
 
@@ -231,7 +232,7 @@ func (r *calendarReport) err() error {
 	for _, p := range r.Pools {
 		for _, q := range p.Periods {
 			if len(q.Failures) > 0 {
-				return fmt.Errorf("pool %s: %w, because a policy failed", qualified(p.Namespace, p.Name), errDenied)
+				return fmt.Errorf("pool %s: %w, because a policy failed", report.Qualified(p.Namespace, p.Name), errDenied)
 			}
 		}
 	}
@@ -249,11 +250,11 @@ func (r *calendarReport) Text() string {
 
 func (p *calendarPool) text() string {
 	w := &strings.Builder{}
-	fmt.Fprintf(w, "pool %s, times in %s\n", qualified(p.Namespace, p.Name), p.Zone)
+	fmt.Fprintf(w, "pool %s, times in %s\n", report.Qualified(p.Namespace, p.Name), p.Zone)
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "  FROM\tMIN\tIDLE\tMAX\tWHY")
 	for _, q := range p.Periods {
-		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\n", q.from.Format("Mon 2006-01-02 15:04 MST"), number(q.Min), number(q.Idle), number(q.Max), q.why())
+		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\n", q.from.Format("Mon 2006-01-02 15:04 MST"), report.Limit(q.Min), report.Limit(q.Idle), report.Limit(q.Max), q.why())
 	}
 	_ = table.Flush() // a strings.Builder takes everything
 	if p.Truncated {

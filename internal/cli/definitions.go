@@ -17,6 +17,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/clip"
 	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/report"
 	"github.com/corral-dev/corral/internal/worker"
 )
 
@@ -155,20 +156,5 @@ func printDiagnostics(w io.Writer, diagnostics []v1alpha1.Diagnostic) {
 
 // problems is the error of a command that found some.
 func problems(diagnostics []v1alpha1.Diagnostic) error {
-	return errors.New(count(len(diagnostics), "problem"))
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
-
-// qualified names an object, with its namespace if it has one.
-func qualified(namespace, name string) string {
-	if namespace == "" {
-		return name
-	}
-	return namespace + "/" + name
+	return errors.New(report.Count(len(diagnostics), "problem"))
 }

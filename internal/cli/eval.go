@@ -19,6 +19,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/report"
 	"github.com/corral-dev/corral/internal/review"
 )
 
@@ -248,7 +249,7 @@ func (r *evalReport) refused() bool {
 	return r.Scaling != nil && len(r.Scaling.Failures) > 0 || r.Template != nil && !r.Template.Allowed || r.Update != nil && len(r.Update.Failures) > 0
 }
 
-func (r *evalReport) name() string { return qualified(r.Namespace, r.Pool) }
+func (r *evalReport) name() string { return report.Qualified(r.Namespace, r.Pool) }
 
 // Text implements texter.
 func (r *evalReport) Text() string {
@@ -257,7 +258,7 @@ func (r *evalReport) Text() string {
 	if r.At != "" {
 		fmt.Fprintf(&b, ", at %s (%s)", r.At, cmp.Or(r.Zone, "UTC"))
 	}
-	fmt.Fprintf(&b, "\npolicies: %s\n", orNone(strings.Join(r.Policies, ", ")))
+	fmt.Fprintf(&b, "\npolicies: %s\n", cmp.Or(strings.Join(r.Policies, ", "), "none"))
 	switch {
 	case r.Scaling != nil:
 		r.Scaling.write(&b)

@@ -4,9 +4,12 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/corral-dev/corral/internal/report"
 )
 
 // difference collects where an answer is another than expected, as lines of a diff.
@@ -25,7 +28,7 @@ func (d *difference) differ(field, want, got string) {
 
 func (d *difference) number(field string, want *int32, got int32) {
 	if want != nil && *want != got {
-		d.differ(field, number(*want), number(got))
+		d.differ(field, report.Limit(*want), report.Limit(got))
 	}
 }
 
@@ -42,7 +45,7 @@ func (d *difference) instant(field, want, got string) {
 	}
 	at, err := parseTime(want)
 	if err != nil || instant(at) != got {
-		d.differ(field, want, orNone(got))
+		d.differ(field, want, cmp.Or(got, "none"))
 	}
 }
 
@@ -59,7 +62,7 @@ func (d *difference) texts(field string, want, got []string) {
 	}
 	for _, w := range want {
 		if !containsText(got, w) {
-			d.differ(field, "…"+w+"…", orNone(strings.Join(got, "\n")))
+			d.differ(field, "…"+w+"…", cmp.Or(strings.Join(got, "\n"), "none"))
 		}
 	}
 }
@@ -71,13 +74,6 @@ func containsText(texts []string, wanted string) bool {
 		}
 	}
 	return false
-}
-
-func orNone(text string) string {
-	if text == "" {
-		return "none"
-	}
-	return text
 }
 
 // common compares what every decision has. A failure that is not expected is a difference.
@@ -117,7 +113,7 @@ func (want *scalingExpectation) compare(got *scalingAnswer) []string {
 	}
 	for _, b := range want.Bounds {
 		if !b.among(got.Bounds) {
-			d.differ("bounds", b.String(), orNone(strings.Join(bounds, "\n")))
+			d.differ("bounds", b.String(), cmp.Or(strings.Join(bounds, "\n"), "none"))
 		}
 	}
 	d.texts("conflicts", want.Conflicts, got.Conflicts)
@@ -144,7 +140,7 @@ func (d *difference) verdicts(field string, want []verdictExpectation, got []ver
 	}
 	for _, w := range want {
 		if !w.among(got) {
-			d.differ(field, w.String(), orNone(strings.Join(texts, "\n")))
+			d.differ(field, w.String(), cmp.Or(strings.Join(texts, "\n"), "none"))
 		}
 	}
 }
@@ -180,14 +176,14 @@ func (want boundExpectation) among(bounds []bound) bool {
 func (want boundExpectation) String() string {
 	value := ""
 	if want.Value != nil {
-		value = number(*want.Value)
+		value = report.Limit(*want.Value)
 	}
 	return parts("field", want.Field, "value", value, "reason", want.Reason, "rule", want.Rule, "policy", want.Policy)
 }
 
 // String tells what a rule bounds, to what, and why.
 func (b bound) String() string {
-	return fmt.Sprintf("%s %s → %s: %s (rule %s)", b.Field, number(b.Declared), number(b.Value), b.Reason, b.Rule.full())
+	return fmt.Sprintf("%s %s → %s: %s (rule %s)", b.Field, report.Limit(b.Declared), report.Limit(b.Value), b.Reason, b.Rule.full())
 }
 
 // among says whether one of the verdicts is as expected.

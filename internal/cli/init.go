@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/corral-dev/corral/internal/report"
 	"github.com/corral-dev/corral/schema"
 )
 
@@ -50,7 +51,7 @@ without a network. A file that is there already is never overwritten: then nothi
 			return err
 		}
 		_, err = fmt.Fprintf(c.OutOrStdout(), "wrote %s to %s\nnext: put your organization's URL into %s, then run corral vet\n",
-			count(len(files), "file"), folder, filepath.Join(folder, "pools", "connections.cue"))
+			report.Count(len(files), "file"), folder, filepath.Join(folder, "pools", "connections.cue"))
 		return err
 	}
 	return c

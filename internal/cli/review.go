@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/corral-dev/corral/internal/report"
 	"github.com/corral-dev/corral/internal/review"
 )
 
@@ -205,9 +206,9 @@ func (o *reviewOptions) judge(r *review.Result) error {
 	case r.Verdict == review.Broken:
 		return fmt.Errorf("%s: %w", r.Problem(), problems(r.Head.Diagnostics))
 	case r.Verdict == review.Denied && slices.ContainsFunc(r.Pools, failedAt):
-		return fmt.Errorf("%d of %s %w, or not decided because a policy failed", r.Summary.Denied, count(r.Head.Pools, "pool"), errDenied)
+		return fmt.Errorf("%d of %s %w, or not decided because a policy failed", r.Summary.Denied, report.Count(r.Head.Pools, "pool"), errDenied)
 	case r.Verdict == review.Denied:
-		return fmt.Errorf("%d of %s %w", r.Summary.Denied, count(r.Head.Pools, "pool"), errDenied)
+		return fmt.Errorf("%d of %s %w", r.Summary.Denied, report.Count(r.Head.Pools, "pool"), errDenied)
 	case o.exitCode && r.HasChanges():
 		return errChanged
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/report"
 )
 
 // testReport is the output of test.
@@ -265,7 +266,7 @@ func (r *testReport) err() error {
 	total := counts[passed] + counts[failed] + counts[skipped]
 	switch {
 	case counts[failed] > 0:
-		return fmt.Errorf("%d of %s failed", counts[failed], count(total, "test"))
+		return fmt.Errorf("%d of %s failed", counts[failed], report.Count(total, "test"))
 	case r.missesThreshold():
 		return fmt.Errorf("coverage is %.1f %%, below the threshold of %g %%", r.Coverage.Percent, r.options.threshold)
 	}

@@ -49,7 +49,7 @@ func (r *testReport) writeText(stdout, stderr io.Writer) {
 				t.write(stdout)
 			}
 		}
-		fmt.Fprintf(stdout, "%-4s  %s  %s  %.3fs\n", s.verdict(), s.Name, count(len(s.Tests), "test"), s.seconds())
+		fmt.Fprintf(stdout, "%-4s  %s  %s  %.3fs\n", s.verdict(), s.Name, report.Count(len(s.Tests), "test"), s.seconds())
 	}
 	if r.Coverage != nil {
 		r.Coverage.write(stdout)

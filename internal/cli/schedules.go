@@ -10,6 +10,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/demand"
 	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/report"
 	"github.com/corral-dev/corral/internal/schedule"
 )
 
@@ -61,7 +62,7 @@ func (w *workspace) idleSchedules(now time.Time) []vetWarning {
 	for _, p := range w.pools {
 		for _, d := range p.diagnose(p.plan.Warnings(now)) {
 			warnings = append(warnings, vetWarning{
-				Pool: qualified(p.Namespace, p.Name), File: d.File, Line: d.Line, Column: d.Column, Path: d.Path,
+				Pool: report.Qualified(p.Namespace, p.Name), File: d.File, Line: d.Line, Column: d.Column, Path: d.Path,
 				Rule: ruleSchedule, Title: "Schedule without effect", Message: d.Message,
 			})
 		}

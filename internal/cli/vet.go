@@ -201,9 +201,9 @@ func (r *vetReport) err() error {
 	case denied == 0:
 		return nil
 	case failed:
-		return fmt.Errorf("%d of %s %w, or not decided because a policy failed", denied, count(len(r.Pools), "pool"), errDenied)
+		return fmt.Errorf("%d of %s %w, or not decided because a policy failed", denied, report.Count(len(r.Pools), "pool"), errDenied)
 	}
-	return fmt.Errorf("%d of %s %w", denied, count(len(r.Pools), "pool"), errDenied)
+	return fmt.Errorf("%d of %s %w", denied, report.Count(len(r.Pools), "pool"), errDenied)
 }
 
 func (r *vetReport) write(c *cobra.Command, f *format) error {
@@ -235,13 +235,9 @@ func (r *vetReport) writeText(stdout, stderr io.Writer) error {
 	if r.err() != nil {
 		return nil
 	}
-	text := fmt.Sprintf("ok: %s, %s", count(r.Objects["RunnerPool"], "pool"), count(r.Objects["GitHubConnection"], "connection"))
-	switch n := len(r.Policies); n {
-	case 0:
-	case 1:
-		text += ", 1 policy"
-	default:
-		text += fmt.Sprintf(", %d policies", n)
+	text := fmt.Sprintf("ok: %s, %s", report.Count(r.Objects["RunnerPool"], "pool"), report.Count(r.Objects["GitHubConnection"], "connection"))
+	if n := len(r.Policies); n > 0 {
+		text += ", " + report.Count(n, "policy")
 	}
 	_, err := fmt.Fprintln(stdout, text)
 	return err
@@ -266,4 +262,4 @@ func (p vetPool) notes() []string {
 	return notes
 }
 
-func (p vetPool) name() string { return qualified(p.Namespace, p.Name) }
+func (p vetPool) name() string { return report.Qualified(p.Namespace, p.Name) }

@@ -95,9 +95,9 @@ func (t *telling) add(sections ...section) { t.sections = append(t.sections, sec
 func headline(r *review.Result) phrase {
 	switch r.Verdict {
 	case review.Broken:
-		return plainly("Broken: %s (%s)", r.Problem(), counted(len(r.Head.Diagnostics), "problem"))
+		return plainly("Broken: %s (%s)", r.Problem(), Count(len(r.Head.Diagnostics), "problem"))
 	case review.Denied:
-		text := fmt.Sprintf("Denied: policies deny %s of the head", counted(r.Summary.Denied, "pool"))
+		text := fmt.Sprintf("Denied: policies deny %s of the head", Count(r.Summary.Denied, "pool"))
 		if r.Summary.NewlyDenied < r.Summary.Denied {
 			text += fmt.Sprintf(", %d of them newly", r.Summary.NewlyDenied)
 		}
@@ -113,16 +113,16 @@ func summary(r *review.Result) []phrase {
 	if r.Verdict == review.Broken && r.Head.Pools == 0 { // nothing else was read
 		return []phrase{join(plainly("Compared: "), code(r.Base.Name), plainly(" with "), code(r.Head.Name))}
 	}
-	lines := []phrase{join(plainly("Compared: "), code(r.Base.Name), plainly(" (%s) with ", counted(r.Base.Pools, "pool")), code(r.Head.Name),
-		plainly(" (%s)", counted(r.Head.Pools, "pool")))}
+	lines := []phrase{join(plainly("Compared: "), code(r.Base.Name), plainly(" (%s) with ", Count(r.Base.Pools, "pool")), code(r.Head.Name),
+		plainly(" (%s)", Count(r.Head.Pools, "pool")))}
 	lines = append(lines, plainly("Pools: %s", poolCounts(r)))
 	if asked := len(r.Head.Policies); asked+len(r.Base.Policies) > 0 {
 		said := "as before"
 		if r.Base.Digest != r.Head.Digest {
 			said = "not those of the base"
 		}
-		lines = append(lines, plainly("Policies: %s asked, %s, at %s (%s); %s", counted(asked, "policy"), said, r.At.Format("2006-01-02T15:04:05Z07:00"), r.Zone,
-			counted(r.Summary.Warnings, "warning")))
+		lines = append(lines, plainly("Policies: %s asked, %s, at %s (%s); %s", Count(asked, "policy"), said, r.At.Format("2006-01-02T15:04:05Z07:00"), r.Zone,
+			Count(r.Summary.Warnings, "warning")))
 	}
 	if line := costLine(r.Cost); line != nil {
 		lines = append(lines, join(plainly("Cost of all pools by month: "), line))
@@ -213,7 +213,7 @@ func overview(r *review.Result) *table {
 	for i := range r.Pools {
 		p := &r.Pools[i]
 		row := []phrase{
-			code(nameOf(p.Namespace, p.Name)), plainly("%s", changeWord(p)),
+			code(Qualified(p.Namespace, p.Name)), plainly("%s", changeWord(p)),
 			plainly("%s", pair(declared(p.Before), declared(p.After))), plainly("%s", pair(effective(p.Before), effective(p.After))),
 			plainly("%s", judgement(p)),
 		}
@@ -229,7 +229,7 @@ func declared(l *review.Limits) string {
 	if l == nil {
 		return ""
 	}
-	return limit(l.Declared.Max)
+	return Limit(l.Declared.Max)
 }
 
 func effective(l *review.Limits) string {
@@ -239,7 +239,7 @@ func effective(l *review.Limits) string {
 	case l.Effective == nil:
 		return "undecided"
 	}
-	return limit(l.Effective.Max)
+	return Limit(l.Effective.Max)
 }
 
 // judgement sums up what policies say of a pool at the head.
@@ -264,7 +264,7 @@ func judgement(p *review.Pool) string {
 		parts = append(parts, "denied")
 	}
 	if n := counts[review.Warn]; n > 0 {
-		parts = append(parts, counted(n, "warning"))
+		parts = append(parts, Count(n, "warning"))
 	}
 	if fixed > 0 {
 		parts = append(parts, fmt.Sprintf("%d fixed", fixed))
@@ -300,16 +300,16 @@ func pair(before, after string) string {
 	return before + " → " + after
 }
 
-// limit writes a number of runners.
-func limit(n int32) string {
+// Limit writes a number of runners, which may be unbounded.
+func Limit(n int32) string {
 	if n == math.MaxInt32 {
 		return "unbounded"
 	}
 	return strconv.Itoa(int(n))
 }
 
-// counted writes a number of things.
-func counted(n int, what string) string {
+// Count writes a number of things, such as 2 pools.
+func Count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
@@ -319,7 +319,8 @@ func counted(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-func nameOf(namespace, name string) string {
+// Qualified is the name of an object, with its namespace if it has one.
+func Qualified(namespace, name string) string {
 	if namespace == "" {
 		return name
 	}

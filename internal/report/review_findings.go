@@ -46,7 +46,7 @@ func ReviewFindings(r *review.Result) []Finding {
 	if n := len(r.Base.Diagnostics); n > 0 {
 		findings = append(findings, Finding{
 			Level: Note, Rule: ruleBase, Title: "The base can't be applied",
-			Message: fmt.Sprintf("%s of %s; each pool of the head is taken as added. The first: %s", counted(n, "problem"), r.Base.Name, compile.Format(r.Base.Diagnostics[0])),
+			Message: fmt.Sprintf("%s of %s; each pool of the head is taken as added. The first: %s", Count(n, "problem"), r.Base.Name, compile.Format(r.Base.Diagnostics[0])),
 		})
 	}
 	for _, warning := range r.Warnings {
@@ -71,7 +71,7 @@ func ReviewFindings(r *review.Result) []Finding {
 }
 
 func poolFindings(p *review.Pool) []Finding {
-	subject := "pool " + nameOf(p.Namespace, p.Name)
+	subject := "pool " + Qualified(p.Namespace, p.Name)
 	at := placeAtHead(p.BaseAt, p.HeadAt)
 	var findings []Finding
 	for _, f := range p.Findings {
@@ -87,7 +87,7 @@ func poolFindings(p *review.Pool) []Finding {
 	for _, b := range newBounds(p) {
 		findings = append(findings, Finding{
 			Level: Note, Rule: ruleLimit, Title: "Limit by policy", Subject: subject, Place: at,
-			Message: fmt.Sprintf("%s %s is made %s: %s", b.Field, limit(b.Declared), limit(b.Value), b.Reason),
+			Message: fmt.Sprintf("%s %s is made %s: %s", b.Field, Limit(b.Declared), Limit(b.Value), b.Reason),
 			Source:  Place{File: b.Rule.File, Line: b.Rule.Line}, By: ruleText(b.Rule),
 		})
 	}
@@ -173,7 +173,7 @@ func newBounds(p *review.Pool) []v1alpha1.LimitBound {
 
 func connectionFinding(c review.Connection) Finding {
 	f := Finding{
-		Level: Note, Rule: ruleConnection, Title: "Connection changed", Subject: "connection " + nameOf(c.Namespace, c.Name),
+		Level: Note, Rule: ruleConnection, Title: "Connection changed", Subject: "connection " + Qualified(c.Namespace, c.Name),
 		Message: strings.Join(c.Effects, " "), Place: placeAtHead(c.BaseAt, c.HeadAt),
 	}
 	if c.Class == review.Identity {
@@ -189,7 +189,7 @@ func policyFinding(p review.PolicyChange) Finding {
 	f := Finding{Level: Note, Rule: rulePolicy, Title: "Policy changed", Subject: p.Policy, Place: placeAtHead(p.BaseAt, p.HeadAt)}
 	f.Message = strings.ToLower(string(p.Change)) + ", " + movesNone
 	if len(p.Moved) > 0 {
-		f.Message = fmt.Sprintf("%s, moves %s: %s", strings.ToLower(string(p.Change)), counted(len(p.Moved), "pool"), strings.Join(p.Moved, ", "))
+		f.Message = fmt.Sprintf("%s, moves %s: %s", strings.ToLower(string(p.Change)), Count(len(p.Moved), "pool"), strings.Join(p.Moved, ", "))
 	}
 	return f
 }

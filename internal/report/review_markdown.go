@@ -49,7 +49,7 @@ func ReviewMarkdown(w io.Writer, marker string, r *review.Result) error {
 		}
 	}
 	if left > 0 {
-		m.add("\n%s left out: this comment has no room for more. `corral review` prints all of it.\n", counted(left, "part"))
+		m.add("\n%s left out: this comment has no room for more. `corral review` prints all of it.\n", Count(left, "part"))
 	}
 	m.add("%s", notes)
 	if _, err := io.WriteString(w, m.String()); err != nil {
@@ -82,7 +82,7 @@ func notesMarkdown(notes []phrase) string {
 	m.add("\n<details><summary>Taken for granted, or not known</summary>\n\n")
 	for i, n := range notes {
 		if !m.addWithin(notesShare, "- "+n.markdown(maxLine)+"\n") {
-			m.add("- and %s\n", counted(len(notes)-i, "more note"))
+			m.add("- and %s\n", Count(len(notes)-i, "more note"))
 			break
 		}
 	}
@@ -117,7 +117,7 @@ func (s *section) markdown() string {
 		m.add("- and %d more\n", more)
 	}
 	if s.fields != nil {
-		m.add("\n<details><summary>%s</summary>\n\n%s\n</details>\n", counted(len(s.fields.rows), "field"), s.fields.markdown(MaxMarkdown, maxRows))
+		m.add("\n<details><summary>%s</summary>\n\n%s\n</details>\n", Count(len(s.fields.rows), "field"), s.fields.markdown(MaxMarkdown, maxRows))
 	}
 	if s.folded != nil {
 		m.add("\n<details><summary>%s</summary>\n\n", s.folded.heading)
@@ -148,7 +148,7 @@ func (s *section) brief() string {
 		rest += len(s.folded.lines)
 	}
 	if rest > 0 {
-		m.add("- %s left out\n", counted(rest, "line"))
+		m.add("- %s left out\n", Count(rest, "line"))
 	}
 	return m.String()
 }

@@ -19,7 +19,7 @@ import (
 
 // poolSection tells all of one pool.
 func poolSection(p *review.Pool) section {
-	heading := join(plainly("pool "), code(nameOf(p.Namespace, p.Name)), plainly(": %s", changeWord(p)))
+	heading := join(plainly("pool "), code(Qualified(p.Namespace, p.Name)), plainly(": %s", changeWord(p)))
 	if p.Former != "" {
 		heading = join(heading, plainly(", was "), code(p.Former))
 	}
@@ -140,7 +140,7 @@ func limitLine(p *review.Pool, name string, of func(policy.Scale) int32) phrase 
 		if l == nil {
 			return ""
 		}
-		return limit(of(l.Declared))
+		return Limit(of(l.Declared))
 	}
 	inForce := func(l *review.Limits) string {
 		switch {
@@ -149,7 +149,7 @@ func limitLine(p *review.Pool, name string, of func(policy.Scale) int32) phrase 
 		case l.Effective == nil:
 			return "what held before"
 		}
-		return limit(of(*l.Effective))
+		return Limit(of(*l.Effective))
 	}
 	said, holds := pair(declaredAs(p.Before), declaredAs(p.After)), pair(inForce(p.Before), inForce(p.After))
 	rules := boundsOf(p, name)
@@ -211,7 +211,7 @@ func liveLines(l *review.Live) []phrase {
 	if l.Absent {
 		return []phrase{join(plainly("the cluster has no such pool in the namespace "), code(l.Namespace))}
 	}
-	lines := []phrase{plainly("now: %s, %s (%d busy, %d idle, %d pending)", counted(int(l.Jobs), "job"), counted(int(l.Runners.Total), "runner"),
+	lines := []phrase{plainly("now: %s, %s (%d busy, %d idle, %d pending)", Count(int(l.Jobs), "job"), Count(int(l.Runners.Total), "runner"),
 		l.Runners.Busy, l.Runners.Idle, l.Runners.Pending)}
 	if len(l.Differs) > 0 {
 		lines = append(lines, join(plainly("the cluster's pool is not the base's: "), code(strings.Join(l.Differs, ", "))))
@@ -257,7 +257,7 @@ func scheduleLines(s *review.Schedule) *folded {
 		spans []review.Span
 	}{{"before", s.Before}, {"after", s.After}} {
 		for _, span := range side.spans {
-			text := fmt.Sprintf("%-6s from %s  max %s, min %d, idle %d", side.name, span.From.Format(time.RFC3339), limit(span.Scale.Max), span.Scale.Min, span.Scale.Idle)
+			text := fmt.Sprintf("%-6s from %s  max %s, min %d, idle %d", side.name, span.From.Format(time.RFC3339), Limit(span.Scale.Max), span.Scale.Min, span.Scale.Idle)
 			if len(span.Active) > 0 {
 				text += "  " + strings.Join(span.Active, ", ")
 			}

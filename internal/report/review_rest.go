@@ -44,13 +44,13 @@ func policySections(r *review.Result) []section {
 			s.lines = append(s.lines, plainly("changed: %s", strings.Join(p.What, ", ")))
 		}
 		mode, binds, digest := func(x *review.PolicyState) string { return string(x.Mode) },
-			func(x *review.PolicyState) string { return counted(x.Pools, "pool") },
+			func(x *review.PolicyState) string { return Count(x.Pools, "pool") },
 			func(x *review.PolicyState) string { return x.Digest }
 		s.lines = append(s.lines, join(
 			plainly("mode %s, binds %s, digest ", pair(state(p.Before, mode), state(p.After, mode)), pair(state(p.Before, binds), state(p.After, binds))),
 			code(pair(short(state(p.Before, digest)), short(state(p.After, digest))))))
 		if len(p.Moved) > 0 {
-			s.lines = append(s.lines, join(plainly("moves %s that %s not declared otherwise: ", counted(len(p.Moved), "pool"), isAre(len(p.Moved))),
+			s.lines = append(s.lines, join(plainly("moves %s that %s not declared otherwise: ", Count(len(p.Moved), "pool"), isAre(len(p.Moved))),
 				code(strings.Join(p.Moved, ", "))))
 		} else {
 			s.lines = append(s.lines, plainly(movesNone))
@@ -90,7 +90,7 @@ func connectionSections(r *review.Result) []section {
 		if c.Class != "" && c.Change == review.Changed {
 			said += ", " + strings.TrimSuffix(classWord(c.Class), " only")
 		}
-		heading := join(plainly("connection "), code(nameOf(c.Namespace, c.Name)), plainly(": %s", said))
+		heading := join(plainly("connection "), code(Qualified(c.Namespace, c.Name)), plainly(": %s", said))
 		if at := cmp.Or(where(c.HeadAt), where(c.BaseAt)); at != "" {
 			heading = join(heading, plainly(" – "), code(at))
 		}
@@ -122,18 +122,18 @@ func recordedSection(r *review.Result) []section {
 		return nil
 	}
 	s := section{heading: plainly("Recorded decisions"), more: rec.Differ - len(rec.Changed)}
-	text := fmt.Sprintf("%s judged again, %d passed over", counted(rec.Decisions, "decision"), rec.Skipped)
+	text := fmt.Sprintf("%s judged again, %d passed over", Count(rec.Decisions, "decision"), rec.Skipped)
 	if !rec.From.IsZero() {
 		text += fmt.Sprintf(", from %s to %s", rec.From.Format(time.RFC3339), rec.To.Format(time.RFC3339))
 	}
 	s.lines = append(s.lines, plainly("%s: %d would have been decided otherwise than by the base's policies", text, rec.Differ))
 	if rec.Unbound > 0 {
 		s.lines = append(s.lines, plainly("%s passed over because no policy binds the pool: policies that name no namespace are of the one that --namespace names",
-			counted(rec.Unbound, "decision")))
+			Count(rec.Unbound, "decision")))
 	}
 	if rec.Drifted > 0 {
 		s.lines = append(s.lines, plainly("%s would have been taken otherwise by the base's policies already: others were asked then, or the log leaves out what they read",
-			counted(rec.Drifted, "decision")))
+			Count(rec.Drifted, "decision")))
 	}
 	for _, c := range rec.Changed {
 		line := join(plainly("%s ", c.Time.Format(time.RFC3339)), code(c.Pool), plainly(" %s: %s → %s", c.Decision, c.Before, c.After))
@@ -141,7 +141,7 @@ func recordedSection(r *review.Result) []section {
 			line = join(line, plainly(" "), byRule(rule))
 		}
 		if c.Waiting > 0 {
-			line = join(line, plainly("; %s would have waited", counted(int(c.Waiting), "job")))
+			line = join(line, plainly("; %s would have waited", Count(int(c.Waiting), "job")))
 		}
 		if c.Inexact {
 			line = join(line, plainly("; the log leaves out some of what is asked"))
