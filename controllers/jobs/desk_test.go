@@ -179,7 +179,9 @@ func TestAHiddenGroupGetsNoJobs(t *testing.T) {
 		secret := poolOf("secret", func(p *v1alpha1.RunnerPool) { p.Spec.Labels, p.Spec.RunnerGroup = []string{"gpu"}, "secret" })
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"), secret)
 		x.gh.edit(func() { x.gh.hidden["secret"] = true })
-		x.gh.edit(func() { x.gh.jobs["acme/web"] = []rest.Job{{ID: 1, Status: "queued", Labels: []string{"gpu"}}, {ID: 2, Status: "queued", Labels: []string{"gpu"}}} })
+		x.gh.edit(func() {
+			x.gh.jobs["acme/web"] = []rest.Job{{ID: 1, Status: "queued", Labels: []string{"gpu"}}, {ID: 2, Status: "queued", Labels: []string{"gpu"}}}
+		})
 		x.lead()
 		defer x.end()
 		x.take(job(1, "queued", "gpu"))

@@ -569,13 +569,17 @@ func TestPollerObservesAScaleSet(t *testing.T) {
 		wait(3 * time.Second)
 		x.want("a", reading(demand.Signal{Name: "scaleSet", Held: true, Reason: `no signal: runner group "default" has no scale set "a"`}))
 
-		x.edit(func() { x.set = &scaleset.Set{ID: 5, Statistics: &scaleset.Statistics{AssignedJobs: 4, RunningJobs: 3, RegisteredRunners: 6, BusyRunners: 3}} })
+		x.edit(func() {
+			x.set = &scaleset.Set{ID: 5, Statistics: &scaleset.Statistics{AssignedJobs: 4, RunningJobs: 3, RegisteredRunners: 6, BusyRunners: 3}}
+		})
 		wait(40 * time.Second)
 		four := jobsSignal("scaleSet", 4, "GitHub counts 4 jobs, 3 running")
 		x.want("a", demand.Reading{Known: true, Signals: []demand.Signal{four}, Actual: &demand.Actual{Runners: 6, Busy: 3}})
 
 		woken := x.woken["a"]
-		x.edit(func() { x.set = &scaleset.Set{ID: 5, Statistics: &scaleset.Statistics{AssignedJobs: 4, RunningJobs: 3, RegisteredRunners: 7, BusyRunners: 3}} })
+		x.edit(func() {
+			x.set = &scaleset.Set{ID: 5, Statistics: &scaleset.Statistics{AssignedJobs: 4, RunningJobs: 3, RegisteredRunners: 7, BusyRunners: 3}}
+		})
 		wait(40 * time.Second)
 		if x.woken["a"] != woken+1 {
 			t.Error("the pool isn't told that GitHub has another runner")

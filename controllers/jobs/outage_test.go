@@ -153,7 +153,9 @@ func TestJobsThatWaitForLongAreComparedWithGitHub(t *testing.T) {
 		defer x.end()
 		x.desk.AtMax(keyOf("gpu"), false)
 		x.take(job(1, "queued", "gpu"), job(2, "queued", "gpu"))
-		x.gh.edit(func() { x.gh.jobs["acme/web"] = []rest.Job{{ID: 1, Status: "queued", Labels: []string{"gpu"}}, {ID: 3, Status: "queued", Labels: []string{"gpu"}}, {ID: 4, Status: "queued", Labels: []string{"other"}}} })
+		x.gh.edit(func() {
+			x.gh.jobs["acme/web"] = []rest.Job{{ID: 1, Status: "queued", Labels: []string{"gpu"}}, {ID: 3, Status: "queued", Labels: []string{"gpu"}}, {ID: 4, Status: "queued", Labels: []string{"other"}}}
+		})
 		wait(4 * time.Minute)
 		x.want("gpu", 2)
 		if n := x.gh.count("jobs"); n != 0 {

@@ -135,7 +135,9 @@ func TestWhatCantBeListedStays(t *testing.T) {
 		defer x.end()
 		x.take(job(1, "queued", "gpu"))
 		c := x.desk.conns[keyOf("acme")]
-		x.gh.edit(func() { x.gh.fails = scaleset.NewError(scaleset.KindNotFound, "listing", 404, 0, "not there, or not for you", nil) })
+		x.gh.edit(func() {
+			x.gh.fails = scaleset.NewError(scaleset.KindNotFound, "listing", 404, 0, "not there, or not for you", nil)
+		})
 		wait(5*time.Minute + time.Second)
 		wait(5 * time.Minute)
 		x.want("gpu", 1)
@@ -160,7 +162,9 @@ func TestWhatCantBeListedStays(t *testing.T) {
 func TestASlowRepositoryStarvesNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"))
-		x.gh.edit(func() { x.gh.slow = map[string]error{"acme/a": scaleset.NewError(scaleset.KindUnavailable, "listing", 0, 0, "it took too long", nil)} })
+		x.gh.edit(func() {
+			x.gh.slow = map[string]error{"acme/a": scaleset.NewError(scaleset.KindUnavailable, "listing", 0, 0, "it took too long", nil)}
+		})
 		x.lead()
 		defer x.end()
 		for i := range int64(10) {
