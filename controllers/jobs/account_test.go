@@ -118,7 +118,7 @@ func TestNothingIsSaidBeforeTheAccountIsRead(t *testing.T) {
 		x.lead()
 		x.take(job(1, "queued", "gpu"))
 		x.end()
-		x.unread = apierrors.NewServiceUnavailable("away")
+		x.edit(func() { x.unread = apierrors.NewServiceUnavailable("away") })
 		x.lead()
 		defer x.end()
 		x.take(job(2, "queued", "gpu"))
@@ -126,7 +126,7 @@ func TestNothingIsSaidBeforeTheAccountIsRead(t *testing.T) {
 		if r := x.desk.Reading(keyOf("gpu")); r.Known {
 			t.Errorf("it says %+v", r)
 		}
-		x.unread = nil
+		x.edit(func() { x.unread = nil })
 		wait(time.Minute)
 		x.want("gpu", 2)
 	})
@@ -137,16 +137,14 @@ func TestFailedWritesAreTriedAgain(t *testing.T) {
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"))
 		x.lead()
 		defer x.end()
-		x.broken = apierrors.NewServiceUnavailable("away")
+		x.edit(func() { x.broken = apierrors.NewServiceUnavailable("away") })
 		x.take(job(1, "queued", "gpu"))
 		wait(time.Minute)
 		n := len(x.written("gpu-jobs"))
 		if n < 3 || n > 10 {
 			t.Errorf("%d attempts in a minute", n)
 		}
-		x.mu.Lock()
-		x.broken = nil
-		x.mu.Unlock()
+		x.edit(func() { x.broken = nil })
 		wait(time.Minute)
 		config := &corev1.ConfigMap{}
 		if err := x.api.Get(t.Context(), keyOf("gpu-jobs"), config); err != nil {

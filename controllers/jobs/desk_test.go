@@ -159,7 +159,7 @@ func TestNothingIsTakenBeforeItIsKnownWhoseItIs(t *testing.T) {
 func TestAtMaxNothingExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"))
-		x.gh.fails = github.NewError(github.KindForbidden, "listing", 403, 0, "no", nil)
+		x.gh.edit(func() { x.gh.fails = github.NewError(github.KindForbidden, "listing", 403, 0, "no", nil) })
 		x.lead()
 		defer x.end()
 		x.take(job(1, "queued", "gpu"))
@@ -179,8 +179,10 @@ func TestAHiddenGroupGetsNoJobs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		secret := poolOf("secret", func(p *v1alpha1.RunnerPool) { p.Spec.Labels, p.Spec.RunnerGroup = []string{"gpu"}, "secret" })
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"), secret)
-		x.gh.hidden["secret"] = true
-		x.gh.jobs["acme/web"] = []rest.Job{{ID: 1, Status: "queued", Labels: []string{"gpu"}}, {ID: 2, Status: "queued", Labels: []string{"gpu"}}}
+		x.gh.edit(func() { x.gh.hidden["secret"] = true })
+		x.gh.edit(func() {
+			x.gh.jobs["acme/web"] = []rest.Job{{ID: 1, Status: "queued", Labels: []string{"gpu"}}, {ID: 2, Status: "queued", Labels: []string{"gpu"}}}
+		})
 		x.lead()
 		defer x.end()
 		x.take(job(1, "queued", "gpu"))
@@ -216,7 +218,7 @@ func TestThePoolsOfAConnectionThatIsGoneGetNothing(t *testing.T) {
 func TestTheJobsOfADeletedPoolAreForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"), poolOf("big", func(p *v1alpha1.RunnerPool) { p.Spec.Labels = []string{"gpu", "big"} }))
-		x.gh.jobs["acme/web"] = []rest.Job{{ID: 1, Status: "queued", Labels: []string{"gpu"}}}
+		x.gh.edit(func() { x.gh.jobs["acme/web"] = []rest.Job{{ID: 1, Status: "queued", Labels: []string{"gpu"}}} })
 		x.lead()
 		defer x.end()
 		x.take(job(1, "queued", "gpu"))
@@ -256,7 +258,7 @@ func TestWhoHasAJobIsRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inSet := poolOf("inset", func(p *v1alpha1.RunnerPool) { p.Spec.Registration = "" })
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"), inSet, runnerOf("gpu-1", "gpu"), runnerOf("inset-1", "inset"))
-		x.failing = 2
+		x.edit(func() { x.failing = 2 })
 		x.lead()
 		defer x.end()
 		d := job(1, "in_progress", "gpu", "gpu-1")

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,7 +60,10 @@ func (a *answers) note(what string) func() {
 
 func (a *answers) Query(ctx context.Context, server, _ string, _ time.Duration) (float64, error) {
 	defer a.note(server)()
-	if a.hangs[server] {
+	a.mu.Lock()
+	hangs := a.hangs[server]
+	a.mu.Unlock()
+	if hangs {
 		select {
 		case <-ctx.Done():
 		case <-time.After(10 * time.Second):
@@ -74,6 +78,8 @@ func (a *answers) Query(ctx context.Context, server, _ string, _ time.Duration) 
 
 func (a *answers) Value(_ context.Context, namespace, metric string, _ *metav1.LabelSelector, _ time.Duration) (float64, error) {
 	defer a.note(namespace + "/" + metric)()
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	return a.value, a.err
 }
 
@@ -82,6 +88,8 @@ func (a *answers) Repositories(_ context.Context, patterns []string) ([]string, 
 	if patterns[0] == "none-*" {
 		return nil, nil
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	var names []string
 	for name := range a.repos {
 		names = append(names, name)
@@ -95,11 +103,15 @@ func (a *answers) Repositories(_ context.Context, patterns []string) ([]string, 
 
 func (a *answers) Jobs(_ context.Context, repository string, _ time.Duration) (rest.JobList, error) {
 	defer a.note(repository)()
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	return a.repos[repository], a.broken[repository]
 }
 
 func (a *answers) Runners(context.Context, time.Duration) (rest.RunnerList, error) {
 	defer a.note("runners")()
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	return rest.RunnerList{Runners: a.runners}, a.err
 }
 
@@ -108,6 +120,8 @@ func (a *answers) RunnerGroupID(_ context.Context, name string) (int64, error) {
 }
 
 func (a *answers) Find(context.Context, int64, string) (*scaleset.Set, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if a.set == nil || a.err != nil {
 		return nil, a.err
 	}
@@ -116,13 +130,26 @@ func (a *answers) Find(context.Context, int64, string) (*scaleset.Set, error) {
 
 func (a *answers) Get(_ context.Context, id int64) (*scaleset.Set, error) {
 	defer a.note(fmt.Sprint("set ", id))()
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	return a.set, a.err
 }
 
 func (a *answers) say(value float64, err error) {
+	a.edit(func() { a.value, a.err = value, err })
+}
+
+// edit changes what is answered: the Poller asks at any time.
+func (a *answers) edit(change func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.value, a.err = value, err
+	change()
+}
+
+func (a *answers) count(what string) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.asked[what]
 }
 
 // round is a Poller that runs, in a bubble of time of its own, and those whom it asks.
@@ -132,7 +159,7 @@ type round struct {
 	poller *Poller
 	api    client.Client
 	woken  map[string]int
-	ready  bool
+	ready  atomic.Bool
 }
 
 // wakes counts whom a Poller wakes. It is a queue of which only Add is used.
@@ -151,11 +178,12 @@ func newRound(t *testing.T, objects ...client.Object) *round {
 	}
 	x := &round{
 		answers: &answers{asked: map[string]int{}, hangs: map[string]bool{}, repos: map[string]rest.JobList{}, broken: map[string]error{}},
-		t:       t, api: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(), woken: map[string]int{}, ready: true,
+		t:       t, api: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(), woken: map[string]int{},
 	}
+	x.ready.Store(true)
 	x.poller = NewPoller(PollerConfig{
-		Client: x.api, GitHub: func(types.NamespacedName) (JobLister, bool) { return x, x.ready },
-		ScaleSets:  func(types.NamespacedName) (SetFinder, bool) { return x, x.ready },
+		Client: x.api, GitHub: func(types.NamespacedName) (JobLister, bool) { return x, x.ready.Load() },
+		ScaleSets:  func(types.NamespacedName) (SetFinder, bool) { return x, x.ready.Load() },
 		Prometheus: x, External: x, Now: time.Now, Random: func() float64 { return 0.5 },
 	})
 	x.poller.onWord = append(x.poller.onWord, wakes{add: func(key types.NamespacedName) { x.woken[key.Name]++ }})
@@ -231,7 +259,7 @@ func promMetric(name, server string) v1alpha1.MetricSource {
 func TestPollerHoldsWithoutASignal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newRound(t, metered("a", promMetric("queue", "main")), metered("b"))
-		x.value = 7
+		x.edit(func() { x.value = 7 })
 		if r := x.poller.Reading(keyOf("a")); r.Known {
 			t.Errorf("known before the first look: %+v", r)
 		}
@@ -279,7 +307,7 @@ func TestPollerThatNeverHeard(t *testing.T) {
 func TestPollerGoesByTheSpec(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newRound(t, metered("a", promMetric("queue", "main"), promMetric("other", "main")))
-		x.value = 4
+		x.say(4, nil)
 		wait(3 * time.Second)
 		x.change("a", func(p *v1alpha1.RunnerPool) {
 			p.Spec.Demand.Metrics[0].Prometheus.AverageValue = new(v1alpha1.Quantity("2"))
@@ -299,9 +327,9 @@ func TestPollerGoesByTheSpec(t *testing.T) {
 			t.Fatal(err)
 		}
 		x.meet("a")
-		asked := x.asked["main"]
+		asked := x.count("main")
 		wait(10 * time.Minute)
-		if x.asked["main"] != asked {
+		if x.count("main") != asked {
 			t.Error("metrics of a pool that is gone are asked for")
 		}
 	})
@@ -321,8 +349,7 @@ func TestPollerIsBounded(t *testing.T) {
 			pools = append(pools, metered(fmt.Sprintf("p%02d", i), m...))
 		}
 		x := newRound(t, pools...)
-		x.hangs["slow"] = true
-		x.value = 3
+		x.edit(func() { x.hangs["slow"], x.value = true, 3 })
 		wait(5 * time.Second)
 		for _, p := range pools {
 			r := x.poller.Reading(client.ObjectKeyFromObject(p))
@@ -330,9 +357,11 @@ func TestPollerIsBounded(t *testing.T) {
 				t.Fatalf("%s waits for another server: %+v", p.GetName(), r)
 			}
 		}
-		if x.most > 2*pollsAtOnce {
-			t.Errorf("%d looks at once", x.most)
-		}
+		x.edit(func() {
+			if x.most > 2*pollsAtOnce {
+				t.Errorf("%d looks at once", x.most)
+			}
+		})
 		// 120 looks of 10 s, 7 at a time as all are of one namespace, take 180 s.
 		wait(190 * time.Second)
 		for _, p := range pools {
@@ -346,13 +375,13 @@ func TestPollerIsBounded(t *testing.T) {
 func TestPollerWaitsAsGitHubAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newRound(t, metered("a", v1alpha1.MetricSource{Name: "busy", Busy: &v1alpha1.BusyMetric{}}))
-		x.err = github.NewError(github.KindRateLimited, "listing runners", 403, 10*time.Minute, "slow down", nil)
+		x.say(0, github.NewError(github.KindRateLimited, "listing runners", 403, 10*time.Minute, "slow down", nil))
 		wait(9 * time.Minute)
-		if n := x.asked["runners"]; n != 1 {
+		if n := x.count("runners"); n != 1 {
 			t.Errorf("asked %d times, want once", n)
 		}
 		wait(2 * time.Minute)
-		if n := x.asked["runners"]; n != 2 {
+		if n := x.count("runners"); n != 2 {
 			t.Errorf("asked %d times, want twice", n)
 		}
 	})
@@ -445,7 +474,8 @@ func TestPollerCountsJobs(t *testing.T) {
 					tc.change(p)
 				}
 				x := newRound(t, p, ownRunner("a-1"), ownRunner("a-2"))
-				x.repos, x.broken, x.ready = tc.repos, tc.broken, !tc.away
+				x.ready.Store(!tc.away)
+				x.edit(func() { x.repos, x.broken = tc.repos, tc.broken })
 				wait(3 * time.Second)
 				r := x.poller.Reading(keyOf("a"))
 				r.Signals, r.Actual = r.Signals[len(r.Signals)-1:], nil // the first is what it observes
@@ -460,8 +490,8 @@ func TestPollerCountsJobs(t *testing.T) {
 func TestAPartHoldsForAWhileOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newRound(t, metered("a", v1alpha1.MetricSource{Name: "jobs", Jobs: &v1alpha1.JobsMetric{Repositories: []string{"acme/*"}}}))
-		x.repos = map[string]rest.JobList{"acme/api": {Complete: true}}
-		x.broken = map[string]error{"acme/web": github.NewError(github.KindUnavailable, "listing jobs of acme/web", 502, 0, "Bad Gateway", nil)}
+		broken := map[string]error{"acme/web": github.NewError(github.KindUnavailable, "listing jobs of acme/web", 502, 0, "Bad Gateway", nil)}
+		x.edit(func() { x.repos, x.broken = map[string]rest.JobList{"acme/api": {Complete: true}}, broken })
 		isHeld := func() bool {
 			signals := x.poller.Reading(keyOf("a")).Signals
 			return signals[len(signals)-1].Held
@@ -472,9 +502,9 @@ func TestAPartHoldsForAWhileOnly(t *testing.T) {
 		if wait(3 * time.Minute); isHeld() {
 			t.Error("what was before is held for ever")
 		}
-		x.broken = nil
+		x.edit(func() { x.broken = nil })
 		wait(2 * time.Minute)
-		x.broken = map[string]error{"acme/web": github.NewError(github.KindUnavailable, "listing jobs of acme/web", 502, 0, "Bad Gateway", nil)}
+		x.edit(func() { x.broken = broken })
 		if wait(2 * time.Minute); !isHeld() {
 			t.Error("it isn't held the second time")
 		}
@@ -523,7 +553,7 @@ func TestPollerAsksWhetherRunnersAreBusy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				x := newRound(t, tc.pool, ownRunner("a-1"), ownRunner("a-2"))
-				x.runners = runners
+				x.edit(func() { x.runners = runners })
 				wait(3 * time.Second)
 				x.want("a", tc.want)
 			})
@@ -540,18 +570,22 @@ func TestPollerObservesAScaleSet(t *testing.T) {
 		wait(3 * time.Second)
 		x.want("a", reading(demand.Signal{Name: "scaleSet", Held: true, Reason: `no signal: runner group "default" has no scale set "a"`}))
 
-		x.set = &scaleset.Set{ID: 5, Statistics: &scaleset.Statistics{AssignedJobs: 4, RunningJobs: 3, RegisteredRunners: 6, BusyRunners: 3}}
+		x.edit(func() {
+			x.set = &scaleset.Set{ID: 5, Statistics: &scaleset.Statistics{AssignedJobs: 4, RunningJobs: 3, RegisteredRunners: 6, BusyRunners: 3}}
+		})
 		wait(40 * time.Second)
 		four := jobsSignal("scaleSet", 4, "GitHub counts 4 jobs, 3 running")
 		x.want("a", demand.Reading{Known: true, Signals: []demand.Signal{four}, Actual: &demand.Actual{Runners: 6, Busy: 3}})
 
 		woken := x.woken["a"]
-		x.set = &scaleset.Set{ID: 5, Statistics: &scaleset.Statistics{AssignedJobs: 4, RunningJobs: 3, RegisteredRunners: 7, BusyRunners: 3}}
+		x.edit(func() {
+			x.set = &scaleset.Set{ID: 5, Statistics: &scaleset.Statistics{AssignedJobs: 4, RunningJobs: 3, RegisteredRunners: 7, BusyRunners: 3}}
+		})
 		wait(40 * time.Second)
 		if x.woken["a"] != woken+1 {
 			t.Error("the pool isn't told that GitHub has another runner")
 		}
-		x.err = errors.New("away")
+		x.say(0, errors.New("away"))
 		wait(40 * time.Second)
 		x.want("a", reading(held(four, "no signal: away")))
 	})
@@ -571,11 +605,11 @@ func TestPollerLeavesAMetricOfNoKind(t *testing.T) {
 func TestPollerAsksForExternalMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newRound(t, metered("a", v1alpha1.MetricSource{Name: "queue", External: &v1alpha1.ExternalMetric{MetricName: "depth", AverageValue: new(v1alpha1.Quantity("10"))}}))
-		x.value = 25
+		x.say(25, nil)
 		wait(3 * time.Second)
 		x.want("a", reading(jobsSignal("queue", 3, "the value is 25, at 10 a runner")))
-		if x.asked[ns+"/depth"] != 1 {
-			t.Errorf("asked %v", x.asked)
+		if n := x.count(ns + "/depth"); n != 1 {
+			t.Errorf("asked %d times, want once", n)
 		}
 	})
 }

@@ -81,9 +81,7 @@ func TestTwentyMinutesOfLostDeliveriesAreCaughtUp(t *testing.T) {
 		x.lead()
 		defer x.end()
 		wait(time.Minute)
-		x.gh.mu.Lock()
-		x.gh.fails = github.NewError(github.KindUnavailable, "listing", 502, 0, "away", nil)
-		x.gh.mu.Unlock()
+		x.gh.edit(func() { x.gh.fails = github.NewError(github.KindUnavailable, "listing", 502, 0, "away", nil) })
 		for i := range int64(240) { // one each five seconds, of which half have ended since
 			x.gh.event(job(i, "queued", "gpu"), 504)
 			if i%2 == 0 {
@@ -94,9 +92,7 @@ func TestTwentyMinutesOfLostDeliveriesAreCaughtUp(t *testing.T) {
 			wait(5 * time.Second)
 		}
 		x.want("gpu", 0)
-		x.gh.mu.Lock()
-		x.gh.fails = nil
-		x.gh.mu.Unlock()
+		x.gh.edit(func() { x.gh.fails = nil })
 		calls := x.gh.count("payload")
 		wait(2 * time.Minute)
 		x.want("gpu", 120)
@@ -157,7 +153,9 @@ func TestJobsThatWaitForLongAreComparedWithGitHub(t *testing.T) {
 		defer x.end()
 		x.desk.AtMax(keyOf("gpu"), false)
 		x.take(job(1, "queued", "gpu"), job(2, "queued", "gpu"))
-		x.gh.jobs["acme/web"] = []rest.Job{{ID: 1, Status: "queued", Labels: []string{"gpu"}}, {ID: 3, Status: "queued", Labels: []string{"gpu"}}, {ID: 4, Status: "queued", Labels: []string{"other"}}}
+		x.gh.edit(func() {
+			x.gh.jobs["acme/web"] = []rest.Job{{ID: 1, Status: "queued", Labels: []string{"gpu"}}, {ID: 3, Status: "queued", Labels: []string{"gpu"}}, {ID: 4, Status: "queued", Labels: []string{"other"}}}
+		})
 		wait(4 * time.Minute)
 		x.want("gpu", 2)
 		if n := x.gh.count("jobs"); n != 0 {
@@ -170,9 +168,7 @@ func TestJobsThatWaitForLongAreComparedWithGitHub(t *testing.T) {
 		if n := x.gh.count("jobs"); n > 13 {
 			t.Errorf("%d looks in an hour", n)
 		}
-		x.gh.mu.Lock()
-		x.gh.fails = github.NewError(github.KindForbidden, "listing", 403, 0, "no", nil)
-		x.gh.mu.Unlock()
+		x.gh.edit(func() { x.gh.fails = github.NewError(github.KindForbidden, "listing", 403, 0, "no", nil) })
 		wait(50 * time.Minute)
 		x.want("gpu", 2)
 		wait(15 * time.Minute)

@@ -107,7 +107,18 @@ func (g *fakeGitHub) Jobs(_ context.Context, repository string, _ time.Duration)
 	return rest.JobList{Jobs: g.jobs[repository], Complete: true, At: time.Now()}, err
 }
 
-func (g *fakeGitHub) InstallationID() int64 { return g.installation }
+func (g *fakeGitHub) InstallationID() int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.installation
+}
+
+// edit changes what GitHub has: the Desk asks at any time.
+func (g *fakeGitHub) edit(change func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	change()
+}
 
 func (g *fakeGitHub) Visible(_ context.Context, group, _ string) (bool, error) {
 	g.mu.Lock()
@@ -190,8 +201,13 @@ func newPlace(t *testing.T, objects ...client.Object) *place {
 			return c.Create(ctx, obj, opts...)
 		},
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
-			if _, ok := obj.(*corev1.ConfigMap); ok && x.unread != nil {
-				return x.unread
+			if _, ok := obj.(*corev1.ConfigMap); ok {
+				x.mu.Lock()
+				err := x.unread
+				x.mu.Unlock()
+				if err != nil {
+					return err
+				}
 			}
 			return c.Get(ctx, key, obj, opts...)
 		},
@@ -233,13 +249,16 @@ func (x *place) end() {
 // kill ends it without a last word.
 func (x *place) kill() {
 	x.t.Helper()
-	x.mu.Lock()
-	x.broken = errors.New("killed")
-	x.mu.Unlock()
+	x.edit(func() { x.broken = errors.New("killed") })
 	x.end()
+	x.edit(func() { x.broken = nil })
+}
+
+// edit changes how reads and writes end, while the Desk goes on.
+func (x *place) edit(change func()) {
 	x.mu.Lock()
-	x.broken = nil
-	x.mu.Unlock()
+	defer x.mu.Unlock()
+	change()
 }
 
 func (x *place) record(_ context.Context, _ string, events []scaleset.JobEvent) error {

@@ -113,7 +113,9 @@ func TestAnyDeliveriesEndInTheTruth(t *testing.T) {
 					}
 				}
 				x := newPlace(t, objects...)
-				x.gh.fails = github.NewError(github.KindForbidden, "listing", 403, 0, "not before the end", nil)
+				x.gh.edit(func() {
+					x.gh.fails = github.NewError(github.KindForbidden, "listing", 403, 0, "not before the end", nil)
+				})
 				x.lead()
 				type delivery struct {
 					of     *life

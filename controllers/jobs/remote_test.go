@@ -53,16 +53,15 @@ func TestTheCursorFollowsWhatIsDurable(t *testing.T) {
 		if looked := c.Looked.Time; looked.Before(began.Add(-2*time.Minute)) || looked.After(time.Now()) {
 			t.Errorf("the last look began at %v", c.Looked)
 		}
-		x.mu.Lock()
-		x.broken = fmt.Errorf("etcd is full")
-		x.mu.Unlock()
+		x.edit(func() { x.broken = fmt.Errorf("etcd is full") })
 		x.take(job(1000, "queued", "gpu"))
 		stuck := time.Now()
 		wait(time.Minute)
-		x.mu.Lock()
-		x.broken = nil
-		x.mu.Unlock()
-		if at := x.desk.spaces[spaceKey{ns, ns}].durable; at.After(stuck) {
+		x.edit(func() { x.broken = nil })
+		x.desk.mu.Lock()
+		at := x.desk.spaces[spaceKey{ns, ns}].durable
+		x.desk.mu.Unlock()
+		if at.After(stuck) {
 			t.Errorf("all up to %v is said to be durable, and an event of %v is not", at, stuck)
 		}
 		wait(20 * time.Minute) // nothing happens
@@ -90,8 +89,8 @@ func TestAnUnfinishedLookMovesNoCursor(t *testing.T) {
 			x.gh.event(job(10+i, "queued", "gpu"), 503)
 			wait(time.Minute)
 		}
-		x.gh.payloads[1] = []byte("") // GitHub has it sent again, which fails too
-		x.gh.fails = github.NewError(github.KindUnavailable, "reading", 502, 0, "away", nil)
+		x.gh.edit(func() { x.gh.payloads[1] = []byte("") }) // GitHub has it sent again, which fails too
+		x.gh.edit(func() { x.gh.fails = github.NewError(github.KindUnavailable, "reading", 502, 0, "away", nil) })
 		x.lead()
 		x.take(job(2, "queued", "gpu"))
 		wait(10 * time.Minute)
@@ -99,9 +98,7 @@ func TestAnUnfinishedLookMovesNoCursor(t *testing.T) {
 		if diff := cmp.Diff(before, x.cursor()); diff != "" {
 			t.Errorf("the cursor moved (-before +after):\n%s", diff)
 		}
-		x.gh.mu.Lock()
-		x.gh.fails = nil
-		x.gh.mu.Unlock()
+		x.gh.edit(func() { x.gh.fails = nil })
 		x.lead()
 		defer x.end()
 		wait(time.Minute)
@@ -138,16 +135,16 @@ func TestWhatCantBeListedStays(t *testing.T) {
 		defer x.end()
 		x.take(job(1, "queued", "gpu"))
 		c := x.desk.conns[keyOf("acme")]
-		x.gh.fails = github.NewError(github.KindNotFound, "listing", 404, 0, "not there, or not for you", nil)
+		x.gh.edit(func() {
+			x.gh.fails = github.NewError(github.KindNotFound, "listing", 404, 0, "not there, or not for you", nil)
+		})
 		wait(5*time.Minute + time.Second)
 		wait(5 * time.Minute)
 		x.want("gpu", 1)
 		if n := x.gh.count("jobs"); n != 1 {
 			t.Errorf("it was tried %d times in five minutes", n)
 		}
-		x.gh.mu.Lock()
-		x.gh.fails = nil
-		x.gh.mu.Unlock()
+		x.gh.edit(func() { x.gh.fails = nil })
 		d := job(2, "queued", "gpu")
 		d.Repository.FullName = "acme/api"
 		x.take(d)
@@ -165,7 +162,9 @@ func TestWhatCantBeListedStays(t *testing.T) {
 func TestASlowRepositoryStarvesNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"))
-		x.gh.slow = map[string]error{"acme/a": github.NewError(github.KindUnavailable, "listing", 0, 0, "it took too long", nil)}
+		x.gh.edit(func() {
+			x.gh.slow = map[string]error{"acme/a": github.NewError(github.KindUnavailable, "listing", 0, 0, "it took too long", nil)}
+		})
 		x.lead()
 		defer x.end()
 		for i := range int64(10) {
@@ -178,9 +177,7 @@ func TestASlowRepositoryStarvesNoOther(t *testing.T) {
 		if n := x.gh.count("jobs"); n > 8 {
 			t.Errorf("%d lists in ten minutes", n)
 		}
-		x.gh.mu.Lock()
-		x.gh.slow = nil
-		x.gh.mu.Unlock()
+		x.gh.edit(func() { x.gh.slow = nil })
 		wait(15 * time.Minute)
 		x.want("gpu", 0)
 	})
@@ -205,9 +202,7 @@ func TestSuspectsWaitForGitHub(t *testing.T) {
 				x.gh.mu.Unlock()
 				x.desk.forget(keyOf("gpu"))
 				wait(5 * time.Minute)
-				x.gh.mu.Lock()
-				x.gh.slow = nil
-				x.gh.mu.Unlock()
+				x.gh.edit(func() { x.gh.slow = nil })
 				wait(15 * time.Minute)
 				x.want("big", 1)
 			})
@@ -245,7 +240,7 @@ func TestAWebhookIsBelievedAboutItsOwn(t *testing.T) {
 				trigger := v1alpha1.SlackTrigger{Name: "push", Event: "push"}
 				x := newPlace(t, connOf("acme", "acme"), tc.conn, poolOf("gpu", func(p *v1alpha1.RunnerPool) { p.Spec.Demand.Slack = []v1alpha1.SlackTrigger{trigger} }), runnerOf("gpu-1", "gpu"))
 				if tc.conn.Name != "token" {
-					x.gh.installation = 70
+					x.gh.edit(func() { x.gh.installation = 70 })
 				}
 				x.lead()
 				defer x.end()
@@ -306,14 +301,14 @@ func TestARunnerIsKnownByItsRegistration(t *testing.T) {
 func TestAnAppsDeliveriesAreReadOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newPlace(t, connOf("acme", "acme"), connOf("other", "other"), poolOf("gpu"))
-		x.gh.installation = 70
+		x.gh.edit(func() { x.gh.installation = 70 })
 		x.lead()
 		defer x.end()
 		wait(5 * time.Minute)
 		for i := range int64(20) {
 			d := job(i, "queued", "gpu")
 			x.gh.event(d, []int{202, 503}[i%2])
-			x.gh.deliveries[i].InstallationID = []int64{70, 71}[i/10]
+			x.gh.edit(func() { x.gh.deliveries[i].InstallationID = []int64{70, 71}[i/10] })
 			if i%2 == 0 {
 				x.take(d)
 			}
@@ -357,16 +352,12 @@ func TestAFailedWriteBringsNothingBack(t *testing.T) {
 			x.take(job(i, "queued", "gpu"))
 		}
 		wait(time.Minute)
-		x.mu.Lock()
-		x.broken = fmt.Errorf("etcd is full")
-		x.mu.Unlock()
+		x.edit(func() { x.broken = fmt.Errorf("etcd is full") })
 		x.desk.reconcile(t.Context(), x.desk.conns[keyOf("acme")], "acme/web", rest.JobList{Complete: true, At: time.Now()})
 		x.want("gpu", 0)
 		wait(time.Minute)
 		x.want("gpu", 0)
-		x.mu.Lock()
-		x.broken = nil
-		x.mu.Unlock()
+		x.edit(func() { x.broken = nil })
 		wait(time.Minute)
 		x.want("gpu", 0)
 		x.end()
@@ -487,7 +478,7 @@ func TestAListThatLagsBehindChangesNothing(t *testing.T) {
 func TestAJobThatWasGivenUpComesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"))
-		x.gh.fails = github.NewError(github.KindForbidden, "listing", 403, 0, "no", nil)
+		x.gh.edit(func() { x.gh.fails = github.NewError(github.KindForbidden, "listing", 403, 0, "no", nil) })
 		x.lead()
 		defer x.end()
 		x.desk.AtMax(keyOf("gpu"), false)
@@ -534,7 +525,7 @@ func TestPoolsWithoutWebhooksHaveNothingToSay(t *testing.T) {
 func TestThereIsABoundOfJobs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"))
-		x.gh.fails = github.NewError(github.KindForbidden, "listing", 403, 0, "no", nil)
+		x.gh.edit(func() { x.gh.fails = github.NewError(github.KindForbidden, "listing", 403, 0, "no", nil) })
 		x.lead()
 		defer x.end()
 		for i := range int64(reservation.MaxJobs + 5) {

@@ -18,6 +18,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
+	clocktesting "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -37,7 +38,7 @@ type bench struct {
 	t      *testing.T
 	github *githubsim.Running
 	queue  queue // woken by the session
-	now    time.Time
+	clock  *clocktesting.FakeClock
 }
 
 // registry finds one client, unless it is gone.
@@ -71,10 +72,10 @@ func newBench(t *testing.T, change ...func(*v1alpha1.ScaleSet)) *bench {
 		c(set)
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(set).WithStatusSubresource(set).Build()
-	b := &bench{t: t, github: sim, now: time.Unix(1_000_000, 0)}
+	b := &bench{t: t, github: sim, clock: clocktesting.NewFakeClock(time.Unix(1_000_000, 0))}
 	b.Reconciler = &Reconciler{
 		Reporter: kube.Reporter{Client: c, Events: events.NewFakeRecorder(100)},
-		Clients:  &registry{client: gh}, Sessions: NewSessions(), Cluster: "here", Now: func() time.Time { return b.now },
+		Clients:  &registry{client: gh}, Sessions: NewSessions(), Cluster: "here", Now: b.clock.Now,
 	}
 	b.queue = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	must(t, b.Sessions.States().Start(t.Context(), b.queue))
@@ -259,7 +260,7 @@ func TestDeletionWithoutTheConnectionIsGivenUpAfterABound(t *testing.T) {
 	if b.reconcile(); b.set() == nil {
 		t.Fatal("given up at once")
 	}
-	b.now = b.set().DeletionTimestamp.Add(orphanAfter)
+	b.clock.SetTime(b.set().DeletionTimestamp.Add(orphanAfter))
 	b.settle(gone)
 }
 

@@ -22,7 +22,7 @@ func sharing(t *testing.T) *bench {
 	must(t, b.Client.Create(t.Context(), &v1alpha1.GitHubConnection{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "platform", Name: "acme"}, Spec: v1alpha1.GitHubConnectionSpec{AllowedNamespaces: []string{v1alpha1.AllNamespaces}},
 	}))
-	b.Access = &connections.Access{Connections: b.Client, Now: func() time.Time { return b.now }}
+	b.Access = &connections.Access{Connections: b.Client, Now: b.clock.Now}
 	return b
 }
 
@@ -33,7 +33,7 @@ func (b *bench) tenant(namespace string, age time.Duration) types.NamespacedName
 	must(b.t, b.Client.Create(b.t.Context(), &v1alpha1.ScaleSet{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace, Name: "linux", UID: types.UID("set-" + namespace), Generation: 1,
-			CreationTimestamp: metav1.Time{Time: b.now.Add(-age)}, Finalizers: []string{v1alpha1.ScaleSetFinalizer},
+			CreationTimestamp: metav1.Time{Time: b.clock.Now().Add(-age)}, Finalizers: []string{v1alpha1.ScaleSetFinalizer},
 		},
 		Spec: v1alpha1.ScaleSetSpec{
 			PoolRef: v1alpha1.LocalObjectReference{Name: "linux"}, PoolUID: "pool-" + namespace,
@@ -90,7 +90,7 @@ func TestOfTwoNamespacesOneKeepsTheScaleSet(t *testing.T) {
 	b.until(younger, v1alpha1.SucceededReason)
 	b.until(older, v1alpha1.OwnedElsewhereReason)
 	for range 3 { // each time what GitHub has is looked at again
-		b.now = b.now.Add(verifyInterval)
+		b.clock.Step(verifyInterval)
 		b.until(older, v1alpha1.OwnedElsewhereReason)
 		b.until(younger, v1alpha1.SucceededReason)
 	}
@@ -101,7 +101,7 @@ func TestOfTwoNamespacesOneKeepsTheScaleSet(t *testing.T) {
 	if _, open := b.Sessions.Snapshot(younger); !open {
 		t.Error("who has just lost it doesn't say to whom")
 	}
-	b.now = b.now.Add(verifyInterval)
+	b.clock.Step(verifyInterval)
 	b.until(younger, v1alpha1.OwnedElsewhereReason)
 	if _, open := b.Sessions.Snapshot(younger); open {
 		t.Error("who may not have it waits for its session")
@@ -145,7 +145,7 @@ func TestAForgedIDHoldsNothing(t *testing.T) {
 	}
 	b.Sessions.Stop(t.Context(), victim) // as in a restart; the thief's record is the older one
 	b.Sessions.Stop(t.Context(), thief)
-	b.now = b.now.Add(verifyInterval)
+	b.clock.Step(verifyInterval)
 	b.until(thief, v1alpha1.OwnedElsewhereReason)
 	if _, open := b.Sessions.Snapshot(thief); open || b.Sessions.Holds(thief, on, "pool-thief", id) {
 		t.Error("the thief opened the victim's session")

@@ -123,7 +123,7 @@ func ShowLog(t *testing.T, c *world.Controller) {
 
 // Patience bounds the wait for anything that must come about. It is ample: machines are
 // busy, and how long something takes is not a test's business.
-const Patience = 90 * time.Second
+const Patience = 4 * time.Minute
 
 // Eventually waits until check returns nil, looking again whenever the world may
 // have moved on; the last complaint is the failure.

@@ -153,7 +153,7 @@ func TestACommitTakesEffectOnRequest(t *testing.T) {
 	})
 	t.Run("a changed template reaches new runners, a busy one finishes", func(t *testing.T) {
 		g.T = t
-		busy := g.job("linux-x64", 10*time.Second)
+		busy := g.job("linux-x64", 30*time.Second) // longer than a commit takes on a busy machine
 		old := g.runnerOf(busy)
 		g.Write("pools.cue", definitions(7, "linux-x64", "runner:2", true))
 		g.sync(g.Push("New image"))
