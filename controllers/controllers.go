@@ -171,7 +171,7 @@ func All(mgr ctrl.Manager, o Options) error {
 		return &policies.Reconciler{Reporter: report, Live: live, Rules: rules, Engine: engine, Kind: kind}
 	}
 
-	desk := jobs.NewDesk(jobs.Config{
+	tracker := jobs.NewJobTracker(jobs.Config{
 		Client: mgr.GetClient(), GitHub: func(c types.NamespacedName) (jobs.GitHub, bool) { return gh.Get(connections.Key(c)) },
 		Record: func(ctx context.Context, namespace string, events []scaleset.JobEvent) error {
 			return (&runners.Recorder{Client: mgr.GetClient(), Namespace: namespace, Notes: notes}).RecordJobs(ctx, events)
@@ -188,16 +188,16 @@ func All(mgr ctrl.Manager, o Options) error {
 
 	return firstError(
 		mgr.Add(engine),
-		desk.SetupWithManager(mgr),
+		tracker.SetupWithManager(mgr),
 		poller.SetupWithManager(mgr),
-		addWebhook(mgr, o.Webhook, desk),
+		addWebhook(mgr, o.Webhook, tracker),
 		ofPolicies(policy.KindClusterRunnerPolicy).SetupWithManager(mgr, o.Others),
 		ofPolicies(policy.KindRunnerPolicy).SetupWithManager(mgr, o.Others),
 		addTeller(mgr, o, &sources.Teller{Reporter: report, Live: live, Cluster: o.Cluster, Sources: source, Now: time.Now}, gh),
 		source.SetupWithManager(mgr, sources.Options{Concurrent: o.Others, JitterPercent: o.JitterPercent}),
 		(&connections.Reconciler{Reporter: report, Secrets: live, CredentialsDir: o.CredentialsDir, Clients: clients, Verify: verify, Now: time.Now}).SetupWithManager(mgr, o.Others),
 		(&scalesets.Reconciler{Reporter: report, Clients: clients, Sessions: sessions, Access: access, Notes: notes, Cluster: o.Cluster, Now: time.Now}).SetupWithManager(mgr, o.Others),
-		(&pools.Reconciler{Reporter: ofPools, Sessions: sessions, Failures: notes, Live: live, Demand: []pools.Reader{desk, poller}, Desk: desk, Policies: engine, Access: access, REST: gh, Cluster: o.Cluster, Zone: o.Zone, Now: time.Now}).SetupWithManager(mgr, o.Others, sessions.Words(), desk.Words(), poller.Words()),
+		(&pools.Reconciler{Reporter: ofPools, Sessions: sessions, Failures: notes, Live: live, Demand: []pools.Reader{tracker, poller}, Desk: tracker, Policies: engine, Access: access, REST: gh, Cluster: o.Cluster, Zone: o.Zone, Now: time.Now}).SetupWithManager(mgr, o.Others, sessions.Words(), tracker.Events(), poller.Words()),
 		mgr.Add(&runners.Census{Reporter: report, Live: live, REST: gh, Access: access, Notes: notes, Cluster: o.Cluster, Now: time.Now}),
 		(&runners.Reconciler{Reporter: ofRunners, Live: live, Clients: clients, Sets: sessions, Cluster: o.Cluster, REST: gh, Access: access, Notes: notes, Policies: engine, Now: time.Now}).SetupWithManager(mgr, o.Runners),
 	)
