@@ -197,7 +197,7 @@ func All(mgr ctrl.Manager, o Options) error {
 		source.SetupWithManager(mgr, sources.Options{Concurrent: o.Others, JitterPercent: o.JitterPercent}),
 		(&connections.Reconciler{Reporter: report, Secrets: live, CredentialsDir: o.CredentialsDir, Clients: clients, Verify: verify, Now: time.Now}).SetupWithManager(mgr, o.Others),
 		(&scalesets.Reconciler{Reporter: report, Clients: clients, Sessions: sessions, Access: access, Notes: notes, Cluster: o.Cluster, Now: time.Now}).SetupWithManager(mgr, o.Others),
-		(&pools.Reconciler{Reporter: ofPools, Sessions: sessions, Failures: notes, Live: live, Demand: []pools.Reader{tracker, poller}, Desk: tracker, Policies: engine, Access: access, REST: gh, Cluster: o.Cluster, Zone: o.Zone, Now: time.Now}).SetupWithManager(mgr, o.Others, sessions.Words(), tracker.Events(), poller.Words()),
+		(&pools.Reconciler{Reporter: ofPools, Sessions: sessions, Failures: notes, Live: live, Demand: []pools.Reader{tracker, poller}, Desk: tracker, Policies: engine, Access: access, REST: gh, Cluster: o.Cluster, Zone: o.Zone, Now: time.Now}).SetupWithManager(mgr, o.Others, sessions.Words(), tracker.Events(), poller.Events()),
 		mgr.Add(&runners.Census{Reporter: report, Live: live, REST: gh, Access: access, Notes: notes, Cluster: o.Cluster, Now: time.Now}),
 		(&runners.Reconciler{Reporter: ofRunners, Live: live, Clients: clients, Sets: sessions, Cluster: o.Cluster, REST: gh, Access: access, Notes: notes, Policies: engine, Now: time.Now}).SetupWithManager(mgr, o.Runners),
 	)
@@ -245,11 +245,11 @@ func addNotifier(mgr ctrl.Manager, address string, report *kube.Reporter) error 
 }
 
 // addWebhook adds the webhook server, if there is to be one.
-func addWebhook(mgr ctrl.Manager, o *WebhookOptions, desk webhook.Desk) error {
+func addWebhook(mgr ctrl.Manager, o *WebhookOptions, tracker webhook.Tracker) error {
 	if o == nil {
 		return nil
 	}
-	return webhooks.SetupWithManager(mgr, webhooks.Options{Listener: o.Listener, TrustedProxies: o.TrustedProxies, Lease: o.Lease, Key: o.Key, Namespaces: o.Namespaces, Desk: desk, Now: time.Now})
+	return webhooks.SetupWithManager(mgr, webhooks.Options{Listener: o.Listener, TrustedProxies: o.TrustedProxies, Lease: o.Lease, Key: o.Key, Namespaces: o.Namespaces, Tracker: tracker, Now: time.Now})
 }
 
 func firstError(errs ...error) error {

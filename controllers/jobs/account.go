@@ -30,6 +30,7 @@ type account struct {
 type changes struct {
 	wake   []*pool                // pools whose demand is another
 	write  []*pool                // pools whose jobs are to be written down
+	ask    []types.NamespacedName // connections that are new, or changed
 	lookUp []types.NamespacedName // connections with runner groups to look up
 	record []recordedJob          // jobs of runners without a scale set
 }
@@ -133,6 +134,7 @@ func (a *account) setConnection(obj *v1alpha1.GitHubConnection, now time.Time) c
 		a.conns[key] = c
 	}
 	c.learn(obj)
+	a.pending.ask = append(a.pending.ask, key)
 	a.placeAll(key, now)
 	return a.flush()
 }

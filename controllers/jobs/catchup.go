@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -73,11 +72,7 @@ func (l *lookBack) pause() time.Duration {
 }
 
 // reconcileDeliveries takes in a connection's deliveries that were lost, as far as GitHub tells.
-func (k *JobTracker) reconcileDeliveries(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
-	c := k.connection(key)
-	if c == nil || !c.hook {
-		return reconcile.Result{}, nil
-	}
+func (k *JobTracker) reconcileDeliveries(ctx context.Context, c *connection) (reconcile.Result, error) {
 	if err := k.lookBack(ctx, c); err != nil {
 		return retry(ctx, err)
 	}
@@ -306,9 +301,7 @@ func (k *JobTracker) takeAgain(ctx context.Context, gh GitHub, c *connection, ho
 	if err == nil {
 		caught.WithLabelValues("read").Inc()
 		owners := k.ownersOf(ctx, d)
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		k.apply(k.account.take(c, d, owners, k.Now()))
+		k.update(func(a *account, now time.Time) changes { return a.take(c, d, owners, now) })
 		return nil
 	}
 	return k.giveUp(c, listed.GUID)

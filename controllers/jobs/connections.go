@@ -168,11 +168,7 @@ func (a *account) visible(p *pool, repository string, now time.Time) jobmatch.Vi
 }
 
 // reconcileGroups looks up which repositories may use which runner groups of a connection.
-func (k *JobTracker) reconcileGroups(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
-	c := k.connection(key)
-	if c == nil {
-		return reconcile.Result{}, nil
-	}
+func (k *JobTracker) reconcileGroups(ctx context.Context, c *connection) (reconcile.Result, error) {
 	k.mu.Lock()
 	due := c.lookups
 	c.lookups = nil

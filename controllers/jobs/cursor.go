@@ -49,16 +49,16 @@ type cursorFile struct {
 	version   string // of the ConfigMap; "" if it isn't known or there is none
 }
 
-// getCursor reads a connection's ConfigMap; nil if there is none of ours.
-func (k *JobTracker) getCursor(ctx context.Context, c *connection) (*corev1.ConfigMap, error) {
+// getCursor reads the ConfigMap of a connection; nil if there is none of ours.
+func (k *JobTracker) getCursor(ctx context.Context, key types.NamespacedName, owner types.UID) (*corev1.ConfigMap, error) {
 	config := &corev1.ConfigMap{}
-	err := k.Client.Get(ctx, client.ObjectKey{Namespace: c.key.Namespace, Name: DeliveriesName(c.key.Name)}, config)
+	err := k.Client.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: DeliveriesName(key.Name)}, config)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil //nolint:nilnil // no ConfigMap is no error
 	case err != nil:
-		return nil, fmt.Errorf("reading ConfigMap %s: %w", DeliveriesName(c.key.Name), err)
-	case !isOwnedBy(config, c.owner.UID):
+		return nil, fmt.Errorf("reading ConfigMap %s: %w", DeliveriesName(key.Name), err)
+	case !isOwnedBy(config, owner):
 		return nil, nil //nolint:nilnil // nor is somebody else's
 	}
 	return config, nil
@@ -71,7 +71,10 @@ func (k *JobTracker) readCursor(ctx context.Context, c *connection) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	config, err := k.getCursor(ctx, c)
+	k.mu.Lock()
+	owner := c.owner.UID
+	k.mu.Unlock()
+	config, err := k.getCursor(ctx, c.key, owner)
 	if err != nil {
 		return err
 	}
@@ -107,11 +110,7 @@ func (f *cursorFile) advance(l *lookBack, durable, now time.Time) bool {
 }
 
 // reconcileCursor writes a connection's cursor down when it is due.
-func (k *JobTracker) reconcileCursor(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
-	c := k.connection(key)
-	if c == nil || !c.hook {
-		return reconcile.Result{}, nil
-	}
+func (k *JobTracker) reconcileCursor(ctx context.Context, c *connection) (reconcile.Result, error) {
 	if k.isCursorDue(c, 0) {
 		if err := k.writeCursor(ctx, c); err != nil {
 			return reconcile.Result{}, err
@@ -143,7 +142,7 @@ func (k *JobTracker) writeCursor(ctx context.Context, c *connection) error {
 	version = config.ResourceVersion
 	if err != nil {
 		version = ""
-		if there, failed := k.getCursor(ctx, c); failed == nil && there != nil {
+		if there, failed := k.getCursor(ctx, c.key, owner.UID); failed == nil && there != nil {
 			version = there.ResourceVersion // somebody else wrote it
 		}
 	}

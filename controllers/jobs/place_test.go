@@ -261,6 +261,10 @@ func (x *place) take(events ...webhook.Delivery) {
 	}
 }
 
+func (x *place) setPool(p *v1alpha1.RunnerPool) {
+	x.tracker.update(func(a *account, now time.Time) changes { return a.setPool(p, now) })
+}
+
 // jobs that events tell a pool of; -1 if it isn't known.
 func (x *place) jobs(pool string) int32 {
 	r := x.tracker.Reading(keyOf(pool))

@@ -197,11 +197,11 @@ func BenchmarkTake(b *testing.B) {
 	objects := []*v1alpha1.RunnerPool{}
 	x := newPlace(t, connOf("acme", "acme"))
 	x.tracker = NewJobTracker(Config{Client: x.api, Now: time.Now})
-	x.tracker.setConnection(connOf("acme", "acme"))
+	x.tracker.update(func(a *account, now time.Time) changes { return a.setConnection(connOf("acme", "acme"), now) })
 	for i := range 50 {
 		p := poolOf(fmt.Sprint("p", i))
 		objects = append(objects, p)
-		x.tracker.setPool(p)
+		x.setPool(p)
 	}
 	x.tracker.leading = true
 	id := int64(0)

@@ -209,7 +209,7 @@ func TestSuspectsWaitForGitHub(t *testing.T) {
 				x.gh.slow = map[string]error{"acme/web": err}
 				x.gh.jobs["acme/web"] = []rest.Job{{ID: 1, Status: "queued", Labels: []string{"gpu"}}}
 				x.gh.mu.Unlock()
-				x.tracker.removePool(keyOf("gpu"))
+				x.tracker.update(func(a *account, now time.Time) changes { return a.removePool(keyOf("gpu"), now) })
 				wait(5 * time.Minute)
 				x.gh.mu.Lock()
 				x.gh.slow = nil
@@ -443,10 +443,10 @@ func TestAPoolGetsJobsThatWaitedForIt(t *testing.T) {
 		x.take(job(2, "queued", "gpu"), job(3, "queued", "gpu"), job(3, "in_progress", "gpu", "vm-1"), job(4, "queued", "gpu"), job(4, "completed", "gpu"),
 			job(5, "waiting", "gpu"), job(6, "queued", "ubuntu-latest"), job(2, "queued", "gpu"), job(5, "queued", "gpu"))
 		wait(31 * time.Minute)
-		x.tracker.setPool(poolOf("gpu"))
+		x.setPool(poolOf("gpu"))
 		wait(time.Second)
 		x.want("gpu", 2) // 2 and 5; it is too long since 1
-		x.tracker.setPool(poolOf("gpu"))
+		x.setPool(poolOf("gpu"))
 		x.want("gpu", 2)
 		for i := range int64(3 * maxUnmatched) {
 			x.take(job(100+i, "queued", "nobodys"))
@@ -511,7 +511,7 @@ func TestAPoolThatBeginsToObserveLetsGoOfItsJobs(t *testing.T) {
 		x.lead()
 		defer x.end()
 		x.take(job(1, "queued", "gpu"))
-		x.tracker.setPool(poolOf("gpu", func(p *v1alpha1.RunnerPool) { p.Spec.Mode = v1alpha1.Observe }))
+		x.setPool(poolOf("gpu", func(p *v1alpha1.RunnerPool) { p.Spec.Mode = v1alpha1.Observe }))
 		x.take(job(1, "queued", "gpu")) // whoever acts may have it now
 		x.want("gpu", 1)
 		x.want("spare", 1)

@@ -6,6 +6,7 @@ package jobs
 import (
 	"context"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -37,12 +38,12 @@ func (k *JobTracker) reconcilePool(ctx context.Context, req ctrl.Request) (ctrl.
 	err := k.Client.Get(ctx, req.NamespacedName, pool)
 	switch {
 	case apierrors.IsNotFound(err) || err == nil && !pool.DeletionTimestamp.IsZero():
-		k.removePool(req.NamespacedName)
+		k.update(func(a *account, now time.Time) changes { return a.removePool(req.NamespacedName, now) })
 		return ctrl.Result{}, nil
 	case err != nil:
 		return ctrl.Result{}, fmt.Errorf("reading the pool: %w", err)
 	}
-	k.setPool(pool)
+	k.update(func(a *account, now time.Time) changes { return a.setPool(pool, now) })
 	return ctrl.Result{}, nil
 }
 
@@ -52,9 +53,9 @@ func (k *JobTracker) reconcileConnection(ctx context.Context, req ctrl.Request) 
 		if client.IgnoreNotFound(err) != nil {
 			return ctrl.Result{}, fmt.Errorf("reading the connection: %w", err)
 		}
-		k.removeConnection(req.NamespacedName)
+		k.update(func(a *account, now time.Time) changes { return a.removeConnection(req.NamespacedName, now) })
 		return ctrl.Result{}, nil
 	}
-	k.setConnection(conn)
+	k.update(func(a *account, now time.Time) changes { return a.setConnection(conn, now) })
 	return ctrl.Result{}, nil
 }

@@ -113,11 +113,9 @@ func (k *JobTracker) read(ctx context.Context, p *pool) error {
 	if ours && string(config.BinaryData[writerKey]) != k.writer {
 		jobs, slack = k.decode(p.key, config.BinaryData)
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.apply(k.account.restore(p, jobs, slack, k.Now()))
+	k.update(func(a *account, now time.Time) changes { return a.restore(p, jobs, slack, now) })
 	if ours {
-		p.saved.version = config.ResourceVersion
+		p.saved.version = config.ResourceVersion // only who saves the pool looks at it
 	}
 	if err == nil && !ours {
 		return fmt.Errorf("writing ConfigMap %s: %w", config.Name, errTaken)

@@ -14,10 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/demand"
@@ -34,9 +31,6 @@ const (
 	// writeTimeout bounds a write, remoteTimeout a request to GitHub.
 	writeTimeout, remoteTimeout = 10 * time.Second, time.Minute
 )
-
-// queue is a controller's work queue.
-type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // Access says which connections may be used.
 type Access interface {
@@ -62,6 +56,7 @@ type Config struct {
 // the leader's; until that runs, it takes no events.
 type JobTracker struct {
 	Config
+	eventSource
 
 	writer  string // names this process
 	workers workers
@@ -70,7 +65,6 @@ type JobTracker struct {
 	leading bool
 	account *account
 	records map[types.NamespacedName]*record
-	waiters []queue
 }
 
 // NewJobTracker returns a JobTracker without pools.
@@ -117,12 +111,15 @@ func (k *JobTracker) load(ctx context.Context) error {
 	if err := k.Client.List(ctx, pools); err != nil {
 		return fmt.Errorf("listing pools: %w", err)
 	}
-	for i := range conns.Items {
-		k.setConnection(&conns.Items[i])
-	}
-	for i := range pools.Items {
-		k.setPool(&pools.Items[i])
-	}
+	k.update(func(a *account, now time.Time) changes {
+		for i := range conns.Items {
+			a.setConnection(&conns.Items[i], now)
+		}
+		for i := range pools.Items {
+			a.setPool(&pools.Items[i], now)
+		}
+		return changes{} // all are new to the workers
+	})
 	return nil
 }
 
@@ -148,16 +145,6 @@ func (k *JobTracker) close() {
 	k.closeCursors(ctx)
 }
 
-// Events is an event source that wakes pools when their demand changes.
-func (k *JobTracker) Events() source.Source {
-	return source.Func(func(_ context.Context, q queue) error {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		k.waiters = append(k.waiters, q)
-		return nil
-	})
-}
-
 // apply has done what follows from changes of the account. The caller holds the lock.
 func (k *JobTracker) apply(c changes) {
 	now := k.Now()
@@ -166,6 +153,9 @@ func (k *JobTracker) apply(c changes) {
 	}
 	for _, p := range c.write {
 		k.workers.jobs.add(p.key)
+	}
+	for _, conn := range c.ask {
+		k.workers.addConnection(conn)
 	}
 	for _, conn := range c.lookUp {
 		k.workers.groups.add(conn)
@@ -183,9 +173,7 @@ func (k *JobTracker) wake(p *pool, now time.Time) {
 	if p.woken = p.woken.Add(wakeInterval); p.woken.Before(now) {
 		p.woken = now
 	}
-	for _, q := range k.waiters {
-		q.AddAfter(reconcile.Request{NamespacedName: p.key}, p.woken.Sub(now))
-	}
+	k.send(p.key, p.woken.Sub(now))
 }
 
 // Reading is the demand of a pool that events tell of. It isn't known until what was written down before is read.
@@ -197,51 +185,22 @@ func (k *JobTracker) Reading(key types.NamespacedName) demand.Reading {
 
 // AtMax tells whether a pool has all the runners that it may have: while it has, the jobs that wait don't expire.
 func (k *JobTracker) AtMax(key types.NamespacedName, atMax bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if p := k.account.pools[key]; p != nil {
-		p.ledger.Pause(atMax, k.Now())
-	}
+	k.update(func(a *account, now time.Time) changes {
+		if p := a.pools[key]; p != nil {
+			p.ledger.Pause(atMax, now)
+		}
+		return changes{}
+	})
 }
 
 // Retain frees the places of jobs whose runners keep says are gone.
 func (k *JobTracker) Retain(key types.NamespacedName, keep func(runner string) bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.apply(k.account.retain(key, keep, k.Now()))
+	k.update(func(a *account, now time.Time) changes { return a.retain(key, keep, now) })
 }
 
-func (k *JobTracker) setPool(obj *v1alpha1.RunnerPool) {
+// update changes the account, and has done what follows from it.
+func (k *JobTracker) update(f func(a *account, now time.Time) changes) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.apply(k.account.setPool(obj, k.Now()))
-}
-
-func (k *JobTracker) removePool(key types.NamespacedName) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.apply(k.account.removePool(key, k.Now()))
-}
-
-func (k *JobTracker) setConnection(obj *v1alpha1.GitHubConnection) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.apply(k.account.setConnection(obj, k.Now()))
-	k.workers.addConnection(client.ObjectKeyFromObject(obj))
-}
-
-func (k *JobTracker) removeConnection(key types.NamespacedName) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.apply(k.account.removeConnection(key, k.Now()))
-}
-
-// connection returns what is known of a connection; nil if there is none, or it isn't known where on GitHub it is.
-func (k *JobTracker) connection(key types.NamespacedName) *connection {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if c := k.account.conns[key]; c != nil && c.placed {
-		return c
-	}
-	return nil
+	k.apply(f(k.account, k.Now()))
 }

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -63,11 +62,7 @@ func (a *account) doubtful(c *connection, now time.Time) []string {
 }
 
 // reconcileComparison makes the jobs of doubtful repositories those that GitHub lists. Those that can't be listed now are tried again.
-func (k *JobTracker) reconcileComparison(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
-	c := k.connection(key)
-	if c == nil {
-		return reconcile.Result{}, nil
-	}
+func (k *JobTracker) reconcileComparison(ctx context.Context, c *connection) (reconcile.Result, error) {
 	k.mu.Lock()
 	repositories := k.account.doubtful(c, k.Now())
 	k.mu.Unlock()
@@ -75,7 +70,7 @@ func (k *JobTracker) reconcileComparison(ctx context.Context, key types.Namespac
 		return after(compareInterval), nil
 	}
 	left, err := repositories, errNotReady
-	if gh, ok := k.GitHub(key); ok {
+	if gh, ok := k.GitHub(c.key); ok {
 		left, err = k.compareAll(ctx, gh, c, repositories)
 	}
 	k.mu.Lock()
@@ -160,9 +155,7 @@ func (k *JobTracker) reconcile(ctx context.Context, c *connection, repository st
 			of[j.ID] = k.poolsOf(ctx, namespaces, j.RunnerName, j.RunnerID)
 		}
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.apply(k.account.reconcile(c, repository, list, of, k.Now()))
+	k.update(func(a *account, now time.Time) changes { return a.reconcile(c, repository, list, of, now) })
 }
 
 // reconcile gives the jobs of a list to the pools on connections of a namespace; owners are by the jobs' ids.

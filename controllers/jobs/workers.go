@@ -32,12 +32,7 @@ type worker struct {
 	name       string
 	concurrent int
 	reconcile  reconcile.TypedFunc[types.NamespacedName]
-	limiter    workqueue.TypedRateLimiter[types.NamespacedName]
-	queue      workqueue.TypedRateLimitingInterface[types.NamespacedName] // nil until it is opened
-}
-
-func newWorker(name string, concurrent int, f reconcile.TypedFunc[types.NamespacedName]) *worker {
-	return &worker{name: name, concurrent: concurrent, reconcile: f}
+	queue      workqueue.TypedRateLimitingInterface[types.NamespacedName] // nil until the worker is open
 }
 
 // add has a key reconciled, if the worker is open.
@@ -45,11 +40,6 @@ func (w *worker) add(key types.NamespacedName) {
 	if w.queue != nil {
 		w.queue.Add(key)
 	}
-}
-
-func (w *worker) open() {
-	w.limiter = newLimiter()
-	w.queue = workqueue.NewTypedRateLimitingQueueWithConfig(w.limiter, workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Name: w.name})
 }
 
 func newLimiter() workqueue.TypedRateLimiter[types.NamespacedName] {
@@ -60,7 +50,7 @@ func newLimiter() workqueue.TypedRateLimiter[types.NamespacedName] {
 func (w *worker) run(ctx context.Context) error {
 	log := ctrl.Log.WithName(w.name)
 	c, err := controller.NewTypedUnmanaged(w.name, controller.TypedOptions[types.NamespacedName]{
-		Reconciler: w.reconcile, MaxConcurrentReconciles: w.concurrent, RateLimiter: w.limiter, SkipNameValidation: new(true),
+		Reconciler: w.reconcile, MaxConcurrentReconciles: w.concurrent, SkipNameValidation: new(true),
 		LogConstructor: func(key *types.NamespacedName) logr.Logger {
 			if key == nil {
 				return log
@@ -89,12 +79,35 @@ type workers struct {
 
 func newWorkers(k *JobTracker) workers {
 	return workers{
-		jobs:       newWorker("demand-jobs", writers, k.reconcileJobs),
-		runners:    newWorker("demand-runners", writers, k.reconcileRunner),
-		deliveries: newWorker("demand-deliveries", askers, k.reconcileDeliveries),
-		cursors:    newWorker("demand-cursors", writers, k.reconcileCursor),
-		compare:    newWorker("demand-compare", askers, k.reconcileComparison),
-		groups:     newWorker("demand-groups", askers, k.reconcileGroups),
+		jobs:       &worker{name: "demand-jobs", concurrent: writers, reconcile: k.reconcileJobs},
+		runners:    &worker{name: "demand-runners", concurrent: writers, reconcile: k.reconcileRunner},
+		deliveries: &worker{name: "demand-deliveries", concurrent: askers, reconcile: k.ofHook(k.reconcileDeliveries)},
+		cursors:    &worker{name: "demand-cursors", concurrent: writers, reconcile: k.ofHook(k.reconcileCursor)},
+		compare:    &worker{name: "demand-compare", concurrent: askers, reconcile: k.ofConnection(k.reconcileComparison)},
+		groups:     &worker{name: "demand-groups", concurrent: askers, reconcile: k.ofConnection(k.reconcileGroups)},
+	}
+}
+
+// ofConnection returns a reconciler of the connections that are known and of which it is known where on GitHub they are.
+func (k *JobTracker) ofConnection(f func(context.Context, *connection) (reconcile.Result, error)) reconcile.TypedFunc[types.NamespacedName] {
+	return k.ofConnections(func(*connection) bool { return true }, f)
+}
+
+// ofHook is ofConnection for those that have a webhook.
+func (k *JobTracker) ofHook(f func(context.Context, *connection) (reconcile.Result, error)) reconcile.TypedFunc[types.NamespacedName] {
+	return k.ofConnections(func(c *connection) bool { return c.hook }, f)
+}
+
+func (k *JobTracker) ofConnections(wanted func(*connection) bool, f func(context.Context, *connection) (reconcile.Result, error)) reconcile.TypedFunc[types.NamespacedName] {
+	return func(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
+		k.mu.Lock()
+		c := k.account.conns[key]
+		ok := c != nil && c.placed && wanted(c)
+		k.mu.Unlock()
+		if !ok {
+			return reconcile.Result{}, nil
+		}
+		return f(ctx, c)
 	}
 }
 
@@ -104,7 +117,7 @@ func (w *workers) all() []*worker {
 
 func (w *workers) open() {
 	for _, each := range w.all() {
-		each.open()
+		each.queue = workqueue.NewTypedRateLimitingQueueWithConfig(newLimiter(), workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Name: each.name})
 	}
 }
 
