@@ -280,10 +280,9 @@ func (k *JobTracker) takeAgain(ctx context.Context, gh GitHub, c *connection, ho
 	defer cancel()
 	event, payload, err := gh.Payload(ctx, hook, listed.ID)
 	switch {
-	case scaleset.IsNotFound(err): // it is too old
-		return k.giveUp(c, listed.GUID)
-	case scaleset.KindOf(err) == scaleset.KindUnexpected: // it is too large, or makes no sense
-		return k.giveUp(c, listed.GUID)
+	case scaleset.IsNotFound(err), scaleset.KindOf(err) == scaleset.KindUnexpected: // it is too old; or too large, or makes no sense
+		k.giveUp(c, listed.GUID)
+		return nil
 	case err != nil:
 		return fmt.Errorf("reading a lost delivery: %w", err)
 	case len(payload) == 0:
@@ -298,20 +297,20 @@ func (k *JobTracker) takeAgain(ctx context.Context, gh GitHub, c *connection, ho
 	}
 	d, err := webhook.Parse(event, payload)
 	d.GUID, d.Connection, d.At = listed.GUID, c.key, listed.DeliveredAt
-	if err == nil {
-		caught.WithLabelValues("read").Inc()
-		owners := k.ownersOf(ctx, d)
-		k.update(func(a *account, now time.Time) changes { return a.take(c, d, owners, now) })
+	if err != nil {
+		k.giveUp(c, listed.GUID)
 		return nil
 	}
-	return k.giveUp(c, listed.GUID)
+	caught.WithLabelValues("read").Inc()
+	owners := k.ownersOf(ctx, d)
+	k.update(func(a *account, now time.Time) changes { return a.take(c, d, owners, now) })
+	return nil
 }
 
 // giveUp asks for a delivery no more: it won't get better.
-func (k *JobTracker) giveUp(c *connection, guid string) error {
+func (k *JobTracker) giveUp(c *connection, guid string) {
 	caught.WithLabelValues("bad").Inc()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	c.seen.add(guid, k.Now())
-	return nil
 }

@@ -81,28 +81,19 @@ func newWorkers(k *JobTracker) workers {
 	return workers{
 		jobs:       &worker{name: "demand-jobs", concurrent: writers, reconcile: k.reconcileJobs},
 		runners:    &worker{name: "demand-runners", concurrent: writers, reconcile: k.reconcileRunner},
-		deliveries: &worker{name: "demand-deliveries", concurrent: askers, reconcile: k.ofHook(k.reconcileDeliveries)},
-		cursors:    &worker{name: "demand-cursors", concurrent: writers, reconcile: k.ofHook(k.reconcileCursor)},
-		compare:    &worker{name: "demand-compare", concurrent: askers, reconcile: k.ofConnection(k.reconcileComparison)},
-		groups:     &worker{name: "demand-groups", concurrent: askers, reconcile: k.ofConnection(k.reconcileGroups)},
+		deliveries: &worker{name: "demand-deliveries", concurrent: askers, reconcile: k.ofConnection(true, k.reconcileDeliveries)},
+		cursors:    &worker{name: "demand-cursors", concurrent: writers, reconcile: k.ofConnection(true, k.reconcileCursor)},
+		compare:    &worker{name: "demand-compare", concurrent: askers, reconcile: k.ofConnection(false, k.reconcileComparison)},
+		groups:     &worker{name: "demand-groups", concurrent: askers, reconcile: k.ofConnection(false, k.reconcileGroups)},
 	}
 }
 
-// ofConnection returns a reconciler of the connections that are known and of which it is known where on GitHub they are.
-func (k *JobTracker) ofConnection(f func(context.Context, *connection) (reconcile.Result, error)) reconcile.TypedFunc[types.NamespacedName] {
-	return k.ofConnections(func(*connection) bool { return true }, f)
-}
-
-// ofHook is ofConnection for those that have a webhook.
-func (k *JobTracker) ofHook(f func(context.Context, *connection) (reconcile.Result, error)) reconcile.TypedFunc[types.NamespacedName] {
-	return k.ofConnections(func(c *connection) bool { return c.hook }, f)
-}
-
-func (k *JobTracker) ofConnections(wanted func(*connection) bool, f func(context.Context, *connection) (reconcile.Result, error)) reconcile.TypedFunc[types.NamespacedName] {
+// ofConnection returns a reconciler of connections of which it is known where on GitHub they are, or only of those with a webhook.
+func (k *JobTracker) ofConnection(hook bool, f func(context.Context, *connection) (reconcile.Result, error)) reconcile.TypedFunc[types.NamespacedName] {
 	return func(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
 		k.mu.Lock()
 		c := k.account.conns[key]
-		ok := c != nil && c.placed && wanted(c)
+		ok := c != nil && c.placed && (c.hook || !hook)
 		k.mu.Unlock()
 		if !ok {
 			return reconcile.Result{}, nil
