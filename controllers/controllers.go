@@ -173,7 +173,7 @@ func All(mgr ctrl.Manager, o Options) error {
 		return &policies.Reconciler{Reporter: report, Live: live, Rules: rules, Engine: engine, Kind: kind}
 	}
 
-	desk := jobs.NewDesk(jobs.Config{
+	tracker := jobs.NewJobTracker(jobs.Config{
 		Client: mgr.GetClient(), GitHub: func(c types.NamespacedName) (jobs.GitHub, bool) { return gh.Get(connections.Key(c)) },
 		Record: func(ctx context.Context, namespace string, events []scaleset.JobEvent) error {
 			return (&runners.Recorder{Client: mgr.GetClient(), Namespace: namespace, Notes: notes}).RecordJobs(ctx, events)
@@ -190,16 +190,16 @@ func All(mgr ctrl.Manager, o Options) error {
 
 	return firstError(
 		mgr.Add(engine),
-		desk.SetupWithManager(mgr),
+		tracker.SetupWithManager(mgr),
 		poller.SetupWithManager(mgr),
-		addWebhook(mgr, o.Webhook, desk),
+		addWebhook(mgr, o.Webhook, tracker),
 		ofPolicies(policy.KindClusterRunnerPolicy).SetupWithManager(mgr, o.Others),
 		ofPolicies(policy.KindRunnerPolicy).SetupWithManager(mgr, o.Others),
 		addTeller(mgr, o, &sources.Teller{Reporter: report, Live: live, Cluster: o.Cluster, Sources: source, Now: time.Now}, gh),
 		source.SetupWithManager(mgr, sources.Options{Concurrent: o.Others, JitterPercent: o.JitterPercent}),
 		(&connections.Reconciler{Reporter: report, Secrets: live, CredentialsDir: o.CredentialsDir, Connections: known, Verify: verify, Now: time.Now}).SetupWithManager(mgr, o.Others),
 		(&scalesets.Reconciler{Reporter: report, Clients: clients, Sessions: sessions, Access: access, Notes: notes, Cluster: o.Cluster, Now: time.Now}).SetupWithManager(mgr, o.Others),
-		(&pools.Reconciler{Reporter: ofPools, Sessions: sessions, Failures: notes, Live: live, Demand: []pools.Reader{desk, poller}, Desk: desk, Policies: engine, Access: access, REST: gh, Cluster: o.Cluster, Zone: o.Zone, Now: time.Now}).SetupWithManager(mgr, o.Others, sessions.Words(), desk.Words(), poller.Words()),
+		(&pools.Reconciler{Reporter: ofPools, Sessions: sessions, Failures: notes, Live: live, Demand: []pools.Reader{tracker, poller}, Desk: tracker, Policies: engine, Access: access, REST: gh, Cluster: o.Cluster, Zone: o.Zone, Now: time.Now}).SetupWithManager(mgr, o.Others, sessions.Words(), tracker.Events(), poller.Events()),
 		mgr.Add(&runners.Census{Reporter: report, Live: live, REST: gh, Access: access, Notes: notes, Cluster: o.Cluster, Now: time.Now}),
 		(&runners.Reconciler{Reporter: ofRunners, Live: live, Clients: clients, Sets: sessions, Cluster: o.Cluster, REST: gh, Access: access, Notes: notes, Policies: engine, Now: time.Now}).SetupWithManager(mgr, o.Runners),
 	)
@@ -247,11 +247,11 @@ func addNotifier(mgr ctrl.Manager, address string, report *kube.Reporter) error 
 }
 
 // addWebhook adds the webhook server, if there is to be one.
-func addWebhook(mgr ctrl.Manager, o *WebhookOptions, desk webhook.Desk) error {
+func addWebhook(mgr ctrl.Manager, o *WebhookOptions, tracker webhook.Tracker) error {
 	if o == nil {
 		return nil
 	}
-	return webhooks.SetupWithManager(mgr, webhooks.Options{Listener: o.Listener, TrustedProxies: o.TrustedProxies, Lease: o.Lease, Key: o.Key, Namespaces: o.Namespaces, Desk: desk, Now: time.Now})
+	return webhooks.SetupWithManager(mgr, webhooks.Options{Listener: o.Listener, TrustedProxies: o.TrustedProxies, Lease: o.Lease, Key: o.Key, Namespaces: o.Namespaces, Tracker: tracker, Now: time.Now})
 }
 
 func firstError(errs ...error) error {

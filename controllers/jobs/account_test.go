@@ -103,9 +103,9 @@ func TestIrrelevantEventsCostNoWrite(t *testing.T) {
 			t.Errorf("%d writes: %v", len(x.writes), x.writes[0])
 		}
 		x.mu.Unlock()
-		c := x.desk.conns[keyOf("acme")]
-		if len(c.seen[0])+len(c.seen[1]) > 2*maxSeen || len(x.desk.spaces[spaceKey{ns, ns}].held) != 0 {
-			t.Errorf("%d and %d deliveries are remembered, and %d jobs", len(c.seen[0]), len(c.seen[1]), len(x.desk.spaces[spaceKey{ns, ns}].held))
+		c := x.tracker.account.conns[keyOf("acme")]
+		if len(c.seen.guids[0])+len(c.seen.guids[1]) > 2*maxSeen || len(x.tracker.account.spaces[spaceKey{ns, ns}].held) != 0 {
+			t.Errorf("%d and %d deliveries are remembered, and %d jobs", len(c.seen.guids[0]), len(c.seen.guids[1]), len(x.tracker.account.spaces[spaceKey{ns, ns}].held))
 		}
 		x.end()
 	})
@@ -123,7 +123,7 @@ func TestNothingIsSaidBeforeTheAccountIsRead(t *testing.T) {
 		defer x.end()
 		x.take(job(2, "queued", "gpu"))
 		wait(3 * time.Second)
-		if r := x.desk.Reading(keyOf("gpu")); r.Known {
+		if r := x.tracker.Reading(keyOf("gpu")); r.Known {
 			t.Errorf("it says %+v", r)
 		}
 		x.edit(func() { x.unread = nil })

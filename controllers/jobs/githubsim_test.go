@@ -17,7 +17,7 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-// What a Desk asks GitHub for is what the client and the simulated GitHub understand by it: lost deliveries are read, jobs listed, and
+// What a JobTracker asks GitHub for is what the client and the simulated GitHub understand by it: lost deliveries are read, jobs listed, and
 // the visibility of groups is found out.
 func TestLostDeliveriesAreReadFromGitHub(t *testing.T) {
 	sim, err := githubsim.Start(githubsim.Options{})
@@ -51,24 +51,24 @@ func TestLostDeliveriesAreReadFromGitHub(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x.desk = NewDesk(Config{Client: x.api, Now: time.Now, GitHub: func(types.NamespacedName) (GitHub, bool) { return gh, true }})
+	x.tracker = NewJobTracker(Config{Client: x.api, Now: time.Now, GitHub: func(types.NamespacedName) (GitHub, bool) { return gh, true }})
 	ctx, stop := context.WithCancel(t.Context())
 	words := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
-	if err := x.desk.Words().Start(ctx, words); err != nil {
+	if err := x.tracker.Events().Start(ctx, words); err != nil {
 		t.Fatal(err)
 	}
 	limit := time.AfterFunc(20*time.Second, words.ShutDown)
 	defer limit.Stop()
 	done := make(chan error, 1)
-	go func() { done <- x.desk.Start(ctx) }()
+	go func() { done <- x.tracker.Start(ctx) }()
 	for over := false; !over && x.jobs("gpu") != 150; { // each word is one more reason to look
 		var pool reconcile.Request
 		pool, over = words.Get()
 		words.Done(pool)
 	}
 	x.want("gpu", 150)
-	conn := x.desk.conns[keyOf("acme")]
-	if left, err := x.desk.compareAll(t.Context(), gh, conn, []string{"acme/web"}); err != nil || len(left) > 0 {
+	conn := x.tracker.account.conns[keyOf("acme")]
+	if left, err := x.tracker.compareAll(t.Context(), gh, conn, []string{"acme/web"}); err != nil || len(left) > 0 {
 		t.Error(left, err)
 	}
 	x.want("gpu", 150)
@@ -79,7 +79,7 @@ func TestLostDeliveriesAreReadFromGitHub(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if conn.catching.trouble != "" {
-		t.Error(conn.catching.trouble)
+	if conn.lookBack.passed[0].IsZero() {
+		t.Error("no look at the deliveries has ended")
 	}
 }

@@ -21,7 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/demand"
@@ -108,13 +107,13 @@ type PollerConfig struct {
 // Poller looks at the metrics of pools, each in its interval. It is a manager.Runnable of the leader's.
 type Poller struct {
 	PollerConfig
+	eventSource
 
 	kick chan struct{}
 
 	mu      sync.Mutex
 	targets map[types.NamespacedName]*target
 	running map[string]int // looks at an endpoint
-	onWord  []queue
 	work    sync.WaitGroup
 }
 
@@ -143,7 +142,7 @@ type probe struct {
 	signal, last demand.Signal
 }
 
-// asksGitHub says whether a look needs the pool's connection.
+// asksGitHub reports whether a look needs the pool's connection.
 func (q *probe) asksGitHub() bool { return q.of == "observe" || q.of == "jobs" || q.of == "busy" }
 
 // NewPoller returns a Poller without pools.
@@ -178,12 +177,12 @@ func (p *Poller) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	case err != nil:
 		return ctrl.Result{}, fmt.Errorf("reading the pool: %w", err)
 	}
-	p.meet(pool)
+	p.setPool(pool)
 	return ctrl.Result{}, nil
 }
 
-// meet makes a pool known, or what changed of its metrics. What didn't change goes on as before, as does all of a pool that can't be read.
-func (p *Poller) meet(pool *v1alpha1.RunnerPool) {
+// setPool adds a pool, or what changed of its metrics. What didn't change goes on as before, as does all of a pool that can't be read.
+func (p *Poller) setPool(pool *v1alpha1.RunnerPool) {
 	if pool.Unreadable() != nil {
 		return
 	}
@@ -209,7 +208,7 @@ func (p *Poller) meet(pool *v1alpha1.RunnerPool) {
 		q.due = now.Add(time.Duration(p.Random() * float64(min(pollSpread, q.interval))))
 	}
 	if !slices.Equal(before, t.probes) {
-		p.wake(key)
+		p.send(key, 0)
 		p.poke()
 	}
 }
@@ -262,7 +261,7 @@ func newProbe(pool *v1alpha1.RunnerPool, q *probe) *probe {
 // Start looks at metrics until ctx ends.
 func (p *Poller) Start(ctx context.Context) error {
 	for ctx.Err() == nil {
-		next := p.attend(ctx)
+		next := p.startDue(ctx)
 		timer := time.NewTimer(next)
 		select {
 		case <-ctx.Done():
@@ -279,18 +278,18 @@ func (p *Poller) Start(ctx context.Context) error {
 	return nil
 }
 
-// duty is a probe whose time has come.
-type duty struct {
+// look is a probe whose time has come.
+type look struct {
 	target *target
 	probe  *probe
 }
 
-// attend begins the looks that are due, and says how long nothing else is. What is due the longest comes first.
-func (p *Poller) attend(ctx context.Context) time.Duration {
+// startDue begins the looks that are due, and returns how long nothing else is. What is due the longest comes first.
+func (p *Poller) startDue(ctx context.Context) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now, next := p.Now(), pollRest
-	var due []duty
+	var due []look
 	for _, t := range p.targets {
 		for _, q := range t.probes {
 			switch left := q.due.Sub(now); {
@@ -298,11 +297,11 @@ func (p *Poller) attend(ctx context.Context) time.Duration {
 			case left > 0:
 				next = min(next, left)
 			default:
-				due = append(due, duty{t, q})
+				due = append(due, look{t, q})
 			}
 		}
 	}
-	slices.SortFunc(due, func(a, b duty) int {
+	slices.SortFunc(due, func(a, b look) int {
 		return cmp.Or(a.probe.due.Compare(b.probe.due), cmp.Compare(a.target.key.String(), b.target.key.String()), cmp.Compare(a.probe.signal.Name, b.probe.signal.Name))
 	})
 	for _, d := range due {
@@ -313,22 +312,22 @@ func (p *Poller) attend(ctx context.Context) time.Duration {
 	return next
 }
 
-// mayAsk says whether there is a place at the endpoint: one namespace holds all but one of them at most, so that its many metrics,
+// mayAsk reports whether there is a place at the endpoint: one namespace holds all but one of them at most, so that its many metrics,
 // or slow ones, keep nobody else's from being looked at.
-func (p *Poller) mayAsk(d duty) bool {
+func (p *Poller) mayAsk(d look) bool {
 	return p.running[d.probe.endpoint] < pollsAtOnce && p.running[d.share()] < pollsAtOnce-1
 }
 
 // share names the places of a namespace at an endpoint.
-func (d duty) share() string { return d.probe.endpoint + " " + d.target.key.Namespace }
+func (d look) share() string { return d.probe.endpoint + " " + d.target.key.Namespace }
 
-// asks says whether a look of the pool's is under way at an endpoint.
+// asks reports whether a look of the pool's is under way at an endpoint.
 func (t *target) asks(endpoint string) bool {
 	return slices.ContainsFunc(t.probes, func(q *probe) bool { return q.running && q.endpoint == endpoint })
 }
 
 // begin looks at a metric, meanwhile.
-func (p *Poller) begin(ctx context.Context, d duty) {
+func (p *Poller) begin(ctx context.Context, d look) {
 	d.probe.running = true
 	p.running[d.probe.endpoint]++
 	p.running[d.share()]++
@@ -351,7 +350,7 @@ type finding struct {
 }
 
 // finish takes over what a look found, and wakes the pool if it says something else than before.
-func (p *Poller) finish(d duty, f finding, err error) {
+func (p *Poller) finish(d look, f finding, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer p.poke()
@@ -387,7 +386,7 @@ func (p *Poller) finish(d duty, f finding, err error) {
 		t.actual = f.actual
 	}
 	if changed {
-		p.wake(t.key)
+		p.send(t.key, 0)
 	}
 }
 
@@ -414,7 +413,7 @@ func count(of string, err error, held bool) {
 	polls.WithLabelValues(of, result).Inc()
 }
 
-// alike says whether two signals come to the same: a reason alone wakes nobody.
+// alike reports whether two signals come to the same: a reason alone wakes nobody.
 func alike(a, b demand.Signal) bool {
 	return a.Held == b.Held && sameNumber(a.Jobs, b.Jobs) && sameNumber(a.Total, b.Total)
 }
@@ -428,7 +427,7 @@ func (p *Poller) spread(interval time.Duration) time.Duration {
 	return time.Duration(float64(interval) * (0.9 + 0.2*p.Random()))
 }
 
-// Reading is what metrics tell of a pool's need. It isn't known until each was asked for once.
+// Reading is the demand of a pool that metrics tell of. It isn't known until each was asked for once.
 func (p *Poller) Reading(key types.NamespacedName) demand.Reading {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -446,22 +445,6 @@ func (p *Poller) Reading(key types.NamespacedName) demand.Reading {
 		}
 	}
 	return r
-}
-
-// Words is an event source that wakes pools when what they are told changes.
-func (p *Poller) Words() source.Source {
-	return source.Func(func(_ context.Context, q queue) error {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.onWord = append(p.onWord, q)
-		return nil
-	})
-}
-
-func (p *Poller) wake(key types.NamespacedName) {
-	for _, q := range p.onWord {
-		q.Add(reconcile.Request{NamespacedName: key})
-	}
 }
 
 // poke has what is due looked at now.

@@ -168,7 +168,7 @@ type wakes struct {
 	add func(types.NamespacedName)
 }
 
-func (w wakes) Add(r reconcile.Request) { w.add(r.NamespacedName) }
+func (w wakes) AddAfter(r reconcile.Request, _ time.Duration) { w.add(r.NamespacedName) }
 
 func newRound(t *testing.T, objects ...client.Object) *round {
 	t.Helper()
@@ -186,7 +186,7 @@ func newRound(t *testing.T, objects ...client.Object) *round {
 		ScaleSets:  func(types.NamespacedName) (SetFinder, bool) { return x, x.ready.Load() },
 		Prometheus: x, External: x, Now: time.Now, Random: func() float64 { return 0.5 },
 	})
-	x.poller.onWord = append(x.poller.onWord, wakes{add: func(key types.NamespacedName) { x.woken[key.Name]++ }})
+	x.poller.queues = append(x.poller.queues, wakes{add: func(key types.NamespacedName) { x.woken[key.Name]++ }})
 	for _, o := range objects {
 		if p, ok := o.(*v1alpha1.RunnerPool); ok {
 			x.meet(p.Name)

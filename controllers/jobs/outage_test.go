@@ -24,11 +24,11 @@ func TestARestartForgetsNothing(t *testing.T) {
 		x.lead()
 		x.take(job(1, "queued", "gpu"), job(2, "queued", "gpu"), job(2, "in_progress", "gpu", "gpu-1"), job(3, "completed", "gpu"))
 		x.take(webhook.Delivery{GUID: "p", Connection: keyOf("acme"), Event: "push", Branch: "main", At: time.Now(), Repository: webhook.Repository{FullName: "acme/web"}})
-		before := x.desk.Reading(keyOf("gpu"))
+		before := x.tracker.Reading(keyOf("gpu"))
 		x.end()
 		x.lead()
 		defer x.end()
-		after := x.desk.Reading(keyOf("gpu"))
+		after := x.tracker.Reading(keyOf("gpu"))
 		for i := range after.Signals {
 			after.Signals[i].At = before.Signals[i].At
 		}
@@ -40,7 +40,7 @@ func TestARestartForgetsNothing(t *testing.T) {
 		if *after.Signals[1].Idle != 3 {
 			t.Errorf("slack is %d, want 3", *after.Signals[1].Idle)
 		}
-		x.desk.Retain(keyOf("gpu"), func(string) bool { return false })
+		x.tracker.Retain(keyOf("gpu"), func(string) bool { return false })
 		x.want("gpu", 1)
 	})
 }
@@ -151,7 +151,7 @@ func TestJobsThatWaitForLongAreComparedWithGitHub(t *testing.T) {
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"))
 		x.lead()
 		defer x.end()
-		x.desk.AtMax(keyOf("gpu"), false)
+		x.tracker.AtMax(keyOf("gpu"), false)
 		x.take(job(1, "queued", "gpu"), job(2, "queued", "gpu"))
 		x.gh.edit(func() {
 			x.gh.jobs["acme/web"] = []rest.Job{{ID: 1, Status: "queued", Labels: []string{"gpu"}}, {ID: 3, Status: "queued", Labels: []string{"gpu"}}, {ID: 4, Status: "queued", Labels: []string{"other"}}}

@@ -156,12 +156,12 @@ func payload(d webhook.Delivery) []byte {
 	return text
 }
 
-// place is where a Desk is tried: an API server without a network, and a GitHub.
+// place is where a JobTracker is tried: an API server without a network, and a GitHub.
 type place struct {
 	t        *testing.T
 	api      client.Client
 	gh       *fakeGitHub
-	desk     *Desk
+	tracker  *JobTracker
 	stop     context.CancelFunc
 	done     chan error
 	mu       sync.Mutex
@@ -226,12 +226,12 @@ func (x *place) lead() {
 	x.t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	x.stop, x.done = stop, make(chan error, 1)
-	x.desk = NewDesk(Config{Client: x.api, Now: time.Now, GitHub: func(types.NamespacedName) (GitHub, bool) { return x.gh, true }, Record: x.record})
+	x.tracker = NewJobTracker(Config{Client: x.api, Now: time.Now, GitHub: func(types.NamespacedName) (GitHub, bool) { return x.gh, true }, Record: x.record})
 	x.queue = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
-	if err := x.desk.Words().Start(ctx, x.queue); err != nil {
+	if err := x.tracker.Events().Start(ctx, x.queue); err != nil {
 		x.t.Fatal(err)
 	}
-	go func() { x.done <- x.desk.Start(ctx) }()
+	go func() { x.done <- x.tracker.Start(ctx) }()
 	synctest.Wait()
 }
 
@@ -275,15 +275,19 @@ func (x *place) record(_ context.Context, _ string, events []scaleset.JobEvent) 
 func (x *place) take(events ...webhook.Delivery) {
 	x.t.Helper()
 	for _, d := range events {
-		if err := x.desk.Take(x.t.Context(), d); err != nil {
+		if err := x.tracker.Take(x.t.Context(), d); err != nil {
 			x.t.Fatal(err)
 		}
 	}
 }
 
+func (x *place) setPool(p *v1alpha1.RunnerPool) {
+	x.tracker.update(func(a *account, now time.Time) changes { return a.setPool(p, now) })
+}
+
 // jobs that events tell a pool of; -1 if it isn't known.
 func (x *place) jobs(pool string) int32 {
-	r := x.desk.Reading(keyOf(pool))
+	r := x.tracker.Reading(keyOf(pool))
 	if !r.Known {
 		return -1
 	}

@@ -33,7 +33,7 @@ const (
 )
 
 // find looks at what a probe is for.
-func (p *Poller) find(ctx context.Context, d duty) (finding, error) {
+func (p *Poller) find(ctx context.Context, d look) (finding, error) {
 	pool := &v1alpha1.RunnerPool{}
 	if err := p.Client.Get(ctx, d.target.key, pool); err != nil {
 		return finding{}, fmt.Errorf("reading the pool: %w", err)

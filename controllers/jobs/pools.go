@@ -6,6 +6,7 @@ package jobs
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -18,7 +19,7 @@ import (
 	"github.com/corral-dev/corral/internal/reservation"
 )
 
-// pool is what a Desk knows of a RunnerPool.
+// pool is what the account knows of a RunnerPool.
 type pool struct {
 	key      types.NamespacedName
 	owner    metav1.OwnerReference
@@ -35,30 +36,42 @@ type pool struct {
 	ledger *reservation.Ledger
 	slack  *reservation.Slack
 
-	// What is written down.
-	loaded  bool
-	busy    bool      // somebody reads or writes
-	seq     uint64    // of the last change
-	dirty   uint64    // of the first change that isn't being written; 0 if there is none
-	flying  uint64    // of the first change that is being written; 0 if none is
-	next    time.Time // when it may be written again
-	failed  int       // how often that failed in a row
-	trouble string    // told last
-	version string    // resourceVersion of the ConfigMap; "" if it isn't known or there is none
-
-	swept   time.Time
-	woken   time.Time
-	wakeDue bool
+	saved saved
+	woken time.Time // when the pool is woken next, or was last
 }
 
-// wanted says whether events may concern the pool at all.
+// saved is how far a pool's jobs are written down.
+type saved struct {
+	loaded    bool      // what was written down before is read
+	unwritten time.Time // of the first change that isn't being written; zero if there is none
+	writing   time.Time // of the first change that is being written; zero if none is
+	next      time.Time // when it may be written again
+	failed    int       // how often that failed in a row
+	version   string    // resourceVersion of the ConfigMap; "" if it isn't known or there is none
+	swept     time.Time // when jobs that expired were last looked for
+}
+
+// durable returns up to when all changes are written down; the zero time if it isn't known.
+func (s *saved) durable(now time.Time) time.Time {
+	switch {
+	case !s.loaded:
+		return time.Time{}
+	case !s.writing.IsZero():
+		return s.writing
+	case !s.unwritten.IsZero():
+		return s.unwritten
+	}
+	return now
+}
+
+// wanted reports whether events may concern the pool at all.
 func (p *pool) wanted() bool { return p.jobs || len(p.triggers) > 0 }
 
 func (p *pool) hasTrigger(name string) bool {
 	return slices.ContainsFunc(p.triggers, func(t v1alpha1.SlackTrigger) bool { return t.Name == name })
 }
 
-// serves says whether the pool's runners may have jobs of a repository.
+// serves reports whether the pool's runners may have jobs of a repository.
 func (p *pool) serves(job jobmatch.Job) bool { return p.placed && p.any.Covers(job) }
 
 // signals is what events tell.
@@ -83,42 +96,6 @@ func (p *pool) signals(now time.Time) []demand.Signal {
 	return all
 }
 
-// meet makes a pool known, or what changed of it. One that can't be read stays as it was known.
-func (k *Desk) meet(obj *v1alpha1.RunnerPool) {
-	if obj.Unreadable() != nil {
-		return
-	}
-	key := types.NamespacedName{Namespace: obj.Namespace, Name: obj.Name}
-	now := k.Now()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	p := k.pools[key]
-	if p != nil && p.owner.UID != obj.UID {
-		k.forgetLocked(p)
-		p = nil
-	}
-	if p == nil {
-		p = &pool{key: key, ledger: reservation.New(now), slack: reservation.NewSlack()}
-		k.pools[key] = p
-	}
-	observes, host := p.observes, p.match.Scope.Host
-	was := p.space()
-	p.learn(obj)
-	k.place(p)
-	s := k.spaceOf(p)
-	s.order(k.pools)
-	if was != s.spaceKey && was != (spaceKey{}) {
-		k.leave(was, p)
-	}
-	if observes != p.observes || host != p.match.Scope.Host || was != s.spaceKey {
-		s.delist(p)
-		k.enlist(p) // under other keys
-	}
-	k.claimAll(s, now)
-	k.wake(p, now)
-	k.poke()
-}
-
 // learn takes over what the object says.
 func (p *pool) learn(obj *v1alpha1.RunnerPool) {
 	p.owner = *metav1.NewControllerRef(obj, v1alpha1.GroupVersion.WithKind("RunnerPool"))
@@ -135,15 +112,6 @@ func (p *pool) learn(obj *v1alpha1.RunnerPool) {
 	p.any.Repositories = nil
 }
 
-// place says where on GitHub a pool is, by its connection. It is nowhere while it may not use that.
-func (k *Desk) place(p *pool) {
-	c := k.conns[p.conn]
-	p.placed = c != nil && c.placed && (p.conn.Namespace == p.key.Namespace || mayUse(context.Background(), k.Access, p.conn, p.key.Namespace) == nil)
-	if p.placed {
-		p.match.Scope, p.any.Scope = c.scope, c.scope
-	}
-}
-
 // mayUse returns why pools of a namespace may not use a connection.
 func mayUse(ctx context.Context, a Access, conn types.NamespacedName, namespace string) error {
 	if a == nil && conn.Namespace != namespace {
@@ -155,56 +123,28 @@ func mayUse(ctx context.Context, a Access, conn types.NamespacedName, namespace 
 	return a.Check(ctx, conn, namespace)
 }
 
-// forget drops a pool that is gone. What was written down goes with it. The jobs that it had may be for others, who are told
-// by a look at GitHub.
-func (k *Desk) forget(key types.NamespacedName) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if p := k.pools[key]; p != nil {
-		k.forgetLocked(p)
-	}
-}
-
-func (k *Desk) forgetLocked(p *pool) {
-	k.suspectAll(p)
-	delete(k.pools, p.key)
-	unmeasure(p.key)
-	k.leave(p.space(), p)
-}
-
-// leave has a pool leave a space.
-func (k *Desk) leave(from spaceKey, p *pool) {
-	if s := k.spaces[from]; s != nil {
-		s.order(k.pools)
-		s.delist(p)
-		k.desert(s)
-	}
-}
-
 // spaceKey names a space: the pools of a namespace whose connections are of a namespace, mostly the same. So what one namespace's pools
 // are told, and which of them has a job, doesn't depend on what those of others ask for.
 type spaceKey struct{ pools, connections string }
 
-// own says whether the pools and their connections are in one namespace.
+// own reports whether the pools and their connections are in one namespace.
 func (s spaceKey) own() bool { return s.pools == s.connections }
 
 func (p *pool) space() spaceKey { return spaceKey{p.key.Namespace, p.conn.Namespace} }
 
-func (k *Desk) spaceOf(p *pool) *space { return k.space(p.space()) }
-
-func (k *Desk) space(key spaceKey) *space {
-	s := k.spaces[key]
+func (a *account) space(key spaceKey) *space {
+	s := a.spaces[key]
 	if s == nil {
-		s = &space{spaceKey: key, held: map[jobKey]*pool{}, tidyAt: 10_000, unclaimed: map[jobKey]unclaimed{}}
-		k.spaces[key] = s
+		s = &space{spaceKey: key, held: map[jobKey]*pool{}, tidyAt: 10_000, unmatched: map[jobKey]unmatchedJob{}}
+		a.spaces[key] = s
 	}
 	return s
 }
 
 // spacesOf returns the spaces that the events of a namespace's connections are for, its own first.
-func (k *Desk) spacesOf(connections string) []*space {
-	all := []*space{k.space(spaceKey{connections, connections})}
-	for key, s := range k.spaces {
+func (a *account) spacesOf(connections string) []*space {
+	all := []*space{a.space(spaceKey{connections, connections})}
+	for key, s := range a.spaces {
 		if key.connections == connections && !key.own() {
 			all = append(all, s)
 		}
@@ -212,10 +152,10 @@ func (k *Desk) spacesOf(connections string) []*space {
 	return all
 }
 
-// desert drops a space of pools on connections of another namespace when it has none any more.
-func (k *Desk) desert(s *space) {
+// dropEmpty drops a space of pools on connections of another namespace when it has none any more.
+func (a *account) dropEmpty(s *space) {
 	if !s.own() && len(s.members) == 0 {
-		delete(k.spaces, s.spaceKey)
+		delete(a.spaces, s.spaceKey)
 	}
 }
 
@@ -234,13 +174,8 @@ type space struct {
 	active, observing class
 	held              map[jobKey]*pool // may hold more than there is: ask the ledger
 
-	tidyAt    int // as many are looked at
-	unclaimed map[jobKey]unclaimed
-
-	// marked is when and at which change a mark was made; the changes up to it are durable when durable says so.
-	marked  uint64
-	markAt  time.Time
-	durable time.Time
+	tidyAt    int // size of held at which those that ledgers have forgotten are dropped
+	unmatched map[jobKey]unmatchedJob
 }
 
 // class is pools that jobs are matched against.
@@ -276,36 +211,34 @@ func (s *space) keyOf(p *pool, id int64) jobKey {
 	return jobKey{host: p.match.Scope.Host, id: id, observes: p.observes}
 }
 
-// enlist says which jobs a pool has. Of two pools that have a job, one keeps it: the one that knows more.
-func (k *Desk) enlist(p *pool) {
-	s, now := k.spaceOf(p), k.Now()
+// claim takes the jobs of a pool's ledger for its own. Of two pools that have a job, one keeps it: the one that knows more.
+func (a *account) claim(p *pool, now time.Time) {
+	s := a.space(p.space())
 	p.ledger.All(func(id int64, state reservation.State) bool {
-		key, loser := s.keyOf(p, id), (*pool)(nil)
-		switch other := s.holder(key); {
-		case other == nil || other == p:
-		case other.ledger.Has(id) >= state:
-			loser = p
-		default:
-			loser = other
+		key := s.keyOf(p, id)
+		other := s.holder(key)
+		if other != nil && other != p && other.ledger.Has(id) >= state {
+			a.dropJob(p, id, now)
+			return true
 		}
-		if loser != p {
-			s.held[key] = p
-		}
-		if loser != nil {
-			loser.ledger.Drop(id)
-			k.changed(loser, now)
-			k.wake(loser, now)
+		s.hold(key, p)
+		if other != nil && other != p {
+			a.dropJob(other, id, now)
 		}
 		return true
 	})
 }
 
-func (s *space) delist(p *pool) {
-	for key, holder := range s.held {
-		if holder == p {
-			delete(s.held, key)
-		}
-	}
+// dropJob takes a job from a pool: another one has it.
+func (a *account) dropJob(p *pool, id int64, now time.Time) {
+	p.ledger.Drop(id)
+	a.changed(p, now)
+	a.wake(p)
+}
+
+// release forgets which jobs a pool has.
+func (s *space) release(p *pool) {
+	maps.DeleteFunc(s.held, func(_ jobKey, holder *pool) bool { return holder == p })
 }
 
 // holder returns the pool that has a job, nil if none has.
@@ -318,8 +251,9 @@ func (s *space) holder(key jobKey) *pool {
 	return p
 }
 
-// tidy drops what ledgers have forgotten, when it may be more than what they know.
-func (s *space) tidy() {
+// hold notes that a pool has a job, and drops what ledgers have forgotten when it may be more than what they know.
+func (s *space) hold(key jobKey, p *pool) {
+	s.held[key] = p
 	if len(s.held) < s.tidyAt {
 		return
 	}
@@ -327,24 +261,4 @@ func (s *space) tidy() {
 		s.holder(key)
 	}
 	s.tidyAt = 2*len(s.held) + 10_000
-}
-
-// manyFailures to write down a pool's jobs are that pool's matter: a namespace in which nothing can be written must not have the owner
-// of a connection that it uses look back for ever.
-const manyFailures = 3
-
-// settle moves the mark on: what was taken in before it is durable when no pool has an older change to be written.
-func (s *space) settle(now time.Time, seq uint64) {
-	for _, p := range s.members {
-		if p.unwritten(s.marked) && (s.own() || p.failed < manyFailures) {
-			return
-		}
-	}
-	s.durable = s.markAt
-	s.marked, s.markAt = seq, now
-}
-
-// unwritten says whether the pool has a change up to a mark that isn't written.
-func (p *pool) unwritten(mark uint64) bool {
-	return !p.loaded || (p.dirty != 0 && p.dirty <= mark) || (p.flying != 0 && p.flying <= mark)
 }

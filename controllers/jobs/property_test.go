@@ -71,12 +71,12 @@ func truly(all []life) map[string]map[int64]reservation.State {
 }
 
 func (x *place) held() map[string]map[int64]reservation.State {
-	x.desk.mu.Lock()
-	defer x.desk.mu.Unlock()
+	x.tracker.mu.Lock()
+	defer x.tracker.mu.Unlock()
 	all := map[string]map[int64]reservation.State{}
 	for _, name := range []string{"gpu", "cpu"} {
 		all[name] = map[int64]reservation.State{}
-		x.desk.pools[keyOf(name)].ledger.All(func(id int64, s reservation.State) bool {
+		x.tracker.account.pools[keyOf(name)].ledger.All(func(id int64, s reservation.State) bool {
 			if s != reservation.Done && s != reservation.Elsewhere {
 				all[name][id] = s
 			}
@@ -155,7 +155,7 @@ func TestAnyDeliveriesEndInTheTruth(t *testing.T) {
 				}
 				wait(time.Minute)
 				for repository, jobs := range lists(all) {
-					x.desk.reconcile(t.Context(), x.desk.conns[keyOf("acme")], repository, rest.JobList{Jobs: jobs, Complete: true, At: time.Now()})
+					x.tracker.reconcile(t.Context(), x.tracker.account.conns[keyOf("acme")], repository, rest.JobList{Jobs: jobs, Complete: true, At: time.Now()})
 				}
 				if diff := cmp.Diff(truly(all), x.held()); diff != "" {
 					t.Errorf("reservations (-true +held):\n%s", diff)
@@ -198,18 +198,18 @@ func BenchmarkTake(b *testing.B) {
 	t := &testing.T{}
 	objects := []*v1alpha1.RunnerPool{}
 	x := newPlace(t, connOf("acme", "acme"))
-	x.desk = NewDesk(Config{Client: x.api, Now: time.Now})
-	x.desk.meetConnection(connOf("acme", "acme"))
+	x.tracker = NewJobTracker(Config{Client: x.api, Now: time.Now})
+	x.tracker.update(func(a *account, now time.Time) changes { return a.setConnection(connOf("acme", "acme"), now) })
 	for i := range 50 {
 		p := poolOf(fmt.Sprint("p", i))
 		objects = append(objects, p)
-		x.desk.meet(p)
+		x.setPool(p)
 	}
-	x.desk.leading = true
+	x.tracker.leading = true
 	id := int64(0)
 	for b.Loop() {
 		id++
-		if err := x.desk.Take(b.Context(), job(id%100_000, "queued", objects[id%50].Name)); err != nil {
+		if err := x.tracker.Take(b.Context(), job(id%100_000, "queued", objects[id%50].Name)); err != nil {
 			b.Fatal(err)
 		}
 	}

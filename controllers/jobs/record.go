@@ -5,14 +5,15 @@ package jobs
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/corral-dev/corral/internal/github/scaleset"
-	"github.com/corral-dev/corral/internal/jobmatch"
 	"github.com/corral-dev/corral/internal/reservation"
 	"github.com/corral-dev/corral/internal/webhook"
 )
@@ -25,38 +26,28 @@ type record struct {
 	pool   types.NamespacedName
 	events []scaleset.JobEvent // the start and the completion, as they came
 	since  time.Time
-	next   time.Time
-	failed int
-	busy   bool
 }
 
-// recordLater has the job of a runner without a scale set recorded: nobody else tells of it at once.
-func (k *Desk) recordLater(d webhook.Delivery, job jobmatch.Job, owner *pool, now time.Time) {
-	if k.Record == nil || owner == nil || !owner.rest || !owner.serves(job) {
+// recordLater has a runner's job recorded.
+func (k *JobTracker) recordLater(j recordedJob, now time.Time) {
+	if k.Record == nil {
 		return
 	}
-	e, ok := jobEvent(d)
-	if !ok {
-		return
-	}
-	key := types.NamespacedName{Namespace: owner.key.Namespace, Name: d.Job.RunnerName}
+	key := types.NamespacedName{Namespace: j.pool.Namespace, Name: j.runner}
 	r := k.records[key]
 	if r == nil {
-		r = &record{pool: owner.key, since: now}
+		r = &record{pool: j.pool, since: now}
 		k.records[key] = r
 	}
-	for _, known := range r.events {
-		if known.Type == e.Type && known.JobID == e.JobID {
-			return
-		}
+	isKnown := slices.ContainsFunc(r.events, func(e scaleset.JobEvent) bool { return e.Type == j.event.Type && e.JobID == j.event.JobID })
+	if isKnown || len(r.events) >= 8 { // a runner has one job
+		return
 	}
-	if len(r.events) < 8 { // a runner has one job
-		r.events = append(r.events, e)
-	}
-	k.poke()
+	r.events = append(r.events, j.event)
+	k.workers.runners.add(key)
 }
 
-// jobEvent is what a delivery tells of a runner's job; false if it tells nothing of it.
+// jobEvent is what a delivery says of a runner's job; false if the job neither runs nor has ended.
 func jobEvent(d webhook.Delivery) (scaleset.JobEvent, bool) {
 	j := d.Job
 	e := scaleset.JobEvent{
@@ -90,39 +81,33 @@ func resultOf(conclusion string) string {
 	return conclusion
 }
 
-// attendRecords has due records made.
-func (k *Desk) attendRecords(ctx context.Context, now time.Time) {
-	for key, r := range k.records {
-		if r.busy || now.Before(r.next) {
-			continue
-		}
-		r.busy = true
-		events := append([]scaleset.JobEvent(nil), r.events...)
-		k.work.Go(func() { k.make(ctx, key, r, events) })
+// reconcileRunner records a runner's job. The recorder bounds how many are recorded at once.
+func (k *JobTracker) reconcileRunner(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
+	k.mu.Lock()
+	r := k.records[key]
+	var events []scaleset.JobEvent
+	if r != nil {
+		events = slices.Clone(r.events)
 	}
-}
-
-// make makes a record. The recorder bounds how many are made at once.
-func (k *Desk) make(ctx context.Context, key types.NamespacedName, r *record, events []scaleset.JobEvent) {
+	k.mu.Unlock()
+	if len(events) == 0 {
+		return reconcile.Result{}, nil
+	}
 	err := k.Record(ctx, key.Namespace, events)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := k.Now()
-	r.busy = false
-	switch {
-	case err == nil:
-		r.events = r.events[len(events):]
-	case now.Sub(r.since) >= recordFor:
-		ctrl.Log.WithName("demand").Error(err, "A runner's job is not recorded", "runner", key)
-		r.events = nil
-	default:
-		r.failed++
-		r.next = now.Add(backoff(r.failed))
+	if err != nil && now.Sub(r.since) < recordFor {
+		return reconcile.Result{}, fmt.Errorf("recording the job of a runner: %w", err)
 	}
-	if len(r.events) == 0 {
+	if r.events = r.events[len(events):]; len(r.events) == 0 {
 		delete(k.records, key)
 	}
-	if p := k.pools[r.pool]; p != nil && err == nil {
+	if err != nil {
+		return reconcile.Result{}, reconcile.TerminalError(fmt.Errorf("giving up to record the job of a runner: %w", err))
+	}
+	if p := k.account.pools[r.pool]; p != nil {
 		k.wake(p, now)
 	}
+	return reconcile.Result{}, nil
 }

@@ -57,11 +57,10 @@ func TestTheCursorFollowsWhatIsDurable(t *testing.T) {
 		x.take(job(1000, "queued", "gpu"))
 		stuck := time.Now()
 		wait(time.Minute)
-		x.edit(func() { x.broken = nil })
-		x.desk.mu.Lock()
-		at := x.desk.spaces[spaceKey{ns, ns}].durable
-		x.desk.mu.Unlock()
-		if at.After(stuck) {
+		x.mu.Lock()
+		x.broken = nil
+		x.mu.Unlock()
+		if at := x.tracker.account.durable(ns, time.Now()); at.After(stuck) {
 			t.Errorf("all up to %v is said to be durable, and an event of %v is not", at, stuck)
 		}
 		wait(20 * time.Minute) // nothing happens
@@ -119,10 +118,16 @@ func TestPausesAfterErrors(t *testing.T) {
 		"limited":        {fmt.Errorf("looking: %w", limited), 3 * time.Minute},
 		"not allowed":    {github.NewError(github.KindForbidden, "listing", 403, 0, "no", nil), hopeless},
 		"no such API":    {github.NewError(github.KindUnexpected, "listing", 0, 0, "enterprise", nil), hopeless},
-		"GitHub is away": {github.NewError(github.KindUnavailable, "listing", 502, 0, "away", nil), 2 * time.Second},
+		"GitHub is away": {github.NewError(github.KindUnavailable, "listing", 502, 0, "away", nil), 0},
 	} {
-		if got := pauseAfter(tc.err, 1); got != tc.want {
+		if got := pauseAfter(tc.err); got != tc.want {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)
+		}
+	}
+	limiter := newLimiter()
+	for i, want := range []time.Duration{2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 30 * time.Second, 30 * time.Second} {
+		if got := limiter.When(keyOf("acme")); got != want {
+			t.Errorf("after failure %d, the rate limiter waits %v, want %v", i+1, got, want)
 		}
 	}
 }
@@ -134,7 +139,7 @@ func TestWhatCantBeListedStays(t *testing.T) {
 		x.lead()
 		defer x.end()
 		x.take(job(1, "queued", "gpu"))
-		c := x.desk.conns[keyOf("acme")]
+		c := x.tracker.account.conns[keyOf("acme")]
 		x.gh.edit(func() {
 			x.gh.fails = github.NewError(github.KindNotFound, "listing", 404, 0, "not there, or not for you", nil)
 		})
@@ -150,10 +155,10 @@ func TestWhatCantBeListedStays(t *testing.T) {
 		x.take(d)
 		wait(8 * time.Minute)
 		x.want("gpu", 0) // GitHub lists neither
-		x.desk.mu.Lock()
-		defer x.desk.mu.Unlock()
-		if c.comparing.trouble != "" {
-			t.Error(c.comparing.trouble)
+		x.tracker.mu.Lock()
+		defer x.tracker.mu.Unlock()
+		if len(c.backingOff) > 0 {
+			t.Errorf("these aren't listed: %v", c.backingOff)
 		}
 	})
 }
@@ -200,7 +205,7 @@ func TestSuspectsWaitForGitHub(t *testing.T) {
 				x.gh.slow = map[string]error{"acme/web": err}
 				x.gh.jobs["acme/web"] = []rest.Job{{ID: 1, Status: "queued", Labels: []string{"gpu"}}}
 				x.gh.mu.Unlock()
-				x.desk.forget(keyOf("gpu"))
+				x.tracker.update(func(a *account, now time.Time) changes { return a.removePool(keyOf("gpu"), now) })
 				wait(5 * time.Minute)
 				x.gh.edit(func() { x.gh.slow = nil })
 				wait(15 * time.Minute)
@@ -252,7 +257,7 @@ func TestAWebhookIsBelievedAboutItsOwn(t *testing.T) {
 				}
 				wait(time.Second)
 				x.want("gpu", tc.want)
-				if idle := *x.desk.Reading(keyOf("gpu")).Signals[1].Idle; idle != tc.want {
+				if idle := *x.tracker.Reading(keyOf("gpu")).Signals[1].Idle; idle != tc.want {
 					t.Errorf("%d idle runners, want %d", idle, tc.want)
 				}
 				if len(x.recorded) != int(tc.want) {
@@ -352,8 +357,10 @@ func TestAFailedWriteBringsNothingBack(t *testing.T) {
 			x.take(job(i, "queued", "gpu"))
 		}
 		wait(time.Minute)
-		x.edit(func() { x.broken = fmt.Errorf("etcd is full") })
-		x.desk.reconcile(t.Context(), x.desk.conns[keyOf("acme")], "acme/web", rest.JobList{Complete: true, At: time.Now()})
+		x.mu.Lock()
+		x.broken = fmt.Errorf("etcd is full")
+		x.mu.Unlock()
+		x.tracker.reconcile(t.Context(), x.tracker.account.conns[keyOf("acme")], "acme/web", rest.JobList{Complete: true, At: time.Now()})
 		x.want("gpu", 0)
 		wait(time.Minute)
 		x.want("gpu", 0)
@@ -374,13 +381,13 @@ func TestAJobOfTwoAccountsIsOnePools(t *testing.T) {
 		x.lead()
 		x.take(job(1, "queued", "gpu"), job(2, "queued", "gpu"))
 		wait(2 * time.Second)
-		x.desk.mu.Lock() // as if another process had written both
+		x.tracker.mu.Lock() // as if another process had written both
 		for id, s := range map[int64]reservation.State{1: reservation.Running, 2: reservation.Waiting} {
-			p := x.desk.pools[keyOf("big")]
+			p := x.tracker.account.pools[keyOf("big")]
 			p.ledger.Take(reservation.Event{ID: id, State: s, Repository: "acme/web", Runner: "big-1"}, time.Now())
-			x.desk.changed(p, time.Now())
+			x.tracker.account.changed(p, time.Now())
 		}
-		x.desk.mu.Unlock()
+		x.tracker.mu.Unlock()
 		wait(2 * time.Second)
 		x.end()
 		x.lead()
@@ -398,14 +405,14 @@ func TestRefusedSuspectsAreGivenUp(t *testing.T) {
 		defer x.end()
 		x.gh.mu.Lock()
 		x.gh.slow = map[string]error{}
-		x.desk.mu.Lock()
-		c := x.desk.conns[keyOf("acme")]
+		x.tracker.mu.Lock()
+		c := x.tracker.account.conns[keyOf("acme")]
 		for i := range 100 {
 			name := fmt.Sprint("acme/gone-", i)
 			x.gh.slow[name] = github.NewError(github.KindNotFound, "listing", 404, 0, "gone", nil)
 			c.suspect(name, time.Now())
 		}
-		x.desk.mu.Unlock()
+		x.tracker.mu.Unlock()
 		x.gh.mu.Unlock()
 		x.take(job(1, "queued", "gpu"))
 		wait(7 * time.Minute)
@@ -428,15 +435,15 @@ func TestAPoolGetsJobsThatWaitedForIt(t *testing.T) {
 		x.take(job(2, "queued", "gpu"), job(3, "queued", "gpu"), job(3, "in_progress", "gpu", "vm-1"), job(4, "queued", "gpu"), job(4, "completed", "gpu"),
 			job(5, "waiting", "gpu"), job(6, "queued", "ubuntu-latest"), job(2, "queued", "gpu"), job(5, "queued", "gpu"))
 		wait(31 * time.Minute)
-		x.desk.meet(poolOf("gpu"))
+		x.setPool(poolOf("gpu"))
 		wait(time.Second)
 		x.want("gpu", 2) // 2 and 5; it is too long since 1
-		x.desk.meet(poolOf("gpu"))
+		x.setPool(poolOf("gpu"))
 		x.want("gpu", 2)
-		for i := range int64(3 * maxUnclaimed) {
+		for i := range int64(3 * maxUnmatched) {
 			x.take(job(100+i, "queued", "nobodys"))
 		}
-		if n := len(x.desk.spaces[spaceKey{ns, ns}].unclaimed); n != maxUnclaimed {
+		if n := len(x.tracker.account.spaces[spaceKey{ns, ns}].unmatched); n != maxUnmatched {
 			t.Errorf("%d jobs are remembered that no pool is for", n)
 		}
 	})
@@ -453,7 +460,7 @@ func TestObserversAreComparedToo(t *testing.T) {
 			{ID: 3, Status: "in_progress", Labels: []string{"gpu"}, RunnerName: "gpu-1", RunnerID: 7}, {ID: 4, Status: "pending", Labels: []string{"gpu"}},
 			{ID: 5, Status: "completed", Labels: []string{"gpu"}}, {ID: 6, Status: "queued", Labels: []string{"cpu"}},
 		}}
-		x.desk.reconcile(t.Context(), x.desk.conns[keyOf("acme")], "acme/web", list)
+		x.tracker.reconcile(t.Context(), x.tracker.account.conns[keyOf("acme")], "acme/web", list)
 		x.want("gpu", 2)
 		x.want("watching", 3)
 	})
@@ -468,7 +475,7 @@ func TestAListThatLagsBehindChangesNothing(t *testing.T) {
 		defer x.end()
 		x.take(job(1, "queued", "gpu"), job(1, "in_progress", "gpu", "big-1"), job(2, "queued", "gpu"))
 		list := rest.JobList{Complete: true, At: time.Now(), Jobs: []rest.Job{{ID: 1, Status: "queued", Labels: []string{"gpu"}}}}
-		x.desk.reconcile(t.Context(), x.desk.conns[keyOf("acme")], "acme/web", list)
+		x.tracker.reconcile(t.Context(), x.tracker.account.conns[keyOf("acme")], "acme/web", list)
 		x.want("big", 1)
 		x.want("gpu", 1)
 	})
@@ -481,7 +488,7 @@ func TestAJobThatWasGivenUpComesAgain(t *testing.T) {
 		x.gh.edit(func() { x.gh.fails = github.NewError(github.KindForbidden, "listing", 403, 0, "no", nil) })
 		x.lead()
 		defer x.end()
-		x.desk.AtMax(keyOf("gpu"), false)
+		x.tracker.AtMax(keyOf("gpu"), false)
 		x.take(job(1, "queued", "gpu"))
 		wait(61 * time.Minute)
 		x.want("gpu", 0)
@@ -496,7 +503,7 @@ func TestAPoolThatBeginsToObserveLetsGoOfItsJobs(t *testing.T) {
 		x.lead()
 		defer x.end()
 		x.take(job(1, "queued", "gpu"))
-		x.desk.meet(poolOf("gpu", func(p *v1alpha1.RunnerPool) { p.Spec.Mode = v1alpha1.Observe }))
+		x.setPool(poolOf("gpu", func(p *v1alpha1.RunnerPool) { p.Spec.Mode = v1alpha1.Observe }))
 		x.take(job(1, "queued", "gpu")) // whoever acts may have it now
 		x.want("gpu", 1)
 		x.want("spare", 1)
@@ -512,7 +519,7 @@ func TestPoolsWithoutWebhooksHaveNothingToSay(t *testing.T) {
 		x.lead()
 		defer x.end()
 		x.take(job(1, "queued", "gpu"))
-		if r := x.desk.Reading(keyOf("gpu")); !r.Known || len(r.Signals) != 0 {
+		if r := x.tracker.Reading(keyOf("gpu")); !r.Known || len(r.Signals) != 0 {
 			t.Errorf("%+v", r)
 		}
 		wait(time.Minute)
@@ -533,7 +540,7 @@ func TestThereIsABoundOfJobs(t *testing.T) {
 		}
 		x.want("gpu", reservation.MaxJobs)
 		want := "20000 waiting, 0 running, and no room for 5 more"
-		if got := x.desk.Reading(keyOf("gpu")).Signals[0].Reason; got != want {
+		if got := x.tracker.Reading(keyOf("gpu")).Signals[0].Reason; got != want {
 			t.Errorf("it says %q, want %q", got, want)
 		}
 		x.gh.mu.Lock()
@@ -572,7 +579,7 @@ func TestSlackIsForCoveredRepositoriesOnly(t *testing.T) {
 		for i, repository := range []string{"other/web", "acme/web"} { // the webhook's repositories are for jobs
 			x.take(webhook.Delivery{GUID: fmt.Sprint(i), Connection: keyOf("acme"), Event: "push", Branch: "main", At: time.Now(), Repository: webhook.Repository{FullName: repository}})
 		}
-		if got := *x.desk.Reading(keyOf("gpu")).Signals[1].Idle; got != 1 {
+		if got := *x.tracker.Reading(keyOf("gpu")).Signals[1].Idle; got != 1 {
 			t.Errorf("%d idle runners, want 1", got)
 		}
 		wait(time.Second)

@@ -28,7 +28,7 @@ func TestSlackCountsAnEventOnceAndNotLongAfterItHappened(t *testing.T) {
 		}
 		want := func(idle int32) {
 			t.Helper()
-			if got := *x.desk.Reading(keyOf("gpu")).Signals[1].Idle; got != idle {
+			if got := *x.tracker.Reading(keyOf("gpu")).Signals[1].Idle; got != idle {
 				t.Errorf("slack is %d, want %d", got, idle)
 			}
 		}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/kube"
@@ -32,20 +33,41 @@ const (
 	jobsKey, slackKey = "jobs", "slack"
 	// writerKey says which process has written them: what it has dropped since must not come back from there.
 	writerKey = "writer"
-	// maxBackoff is the longest time to the next attempt of what failed.
-	maxBackoff = 30 * time.Second
+	// manyFailures to write down a pool's jobs are that pool's matter: durable waits for it no more.
+	manyFailures = 3
 )
 
 // ConfigMapName is the name of the ConfigMap that holds the jobs of a pool.
 func ConfigMapName(pool string) string { return pool + "-jobs" }
 
-// backoff is how long to wait after a row of failures.
-func backoff(failed int) time.Duration {
-	return min(time.Second<<min(failed, 10), maxBackoff)
+// reconcileJobs reads what was written down of a pool's jobs, forgets those that expired, and writes down what changed.
+func (k *JobTracker) reconcileJobs(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
+	k.mu.Lock()
+	p := k.account.pools[key]
+	if p == nil {
+		k.mu.Unlock()
+		return reconcile.Result{}, nil
+	}
+	now := k.Now()
+	next, changes := k.account.expire(p, now)
+	k.apply(changes)
+	wanted, pending, wait := p.wanted(), !p.saved.loaded || !p.saved.unwritten.IsZero(), p.saved.next.Sub(now)
+	k.mu.Unlock()
+	switch {
+	case !wanted:
+		return reconcile.Result{}, nil
+	case pending && wait > 0:
+		return reconcile.Result{RequeueAfter: min(next, wait)}, nil
+	case pending:
+		if err := k.save(ctx, p); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	return reconcile.Result{RequeueAfter: next}, nil
 }
 
-// store reads what was written down of a pool, if that is due, and writes down what changed.
-func (k *Desk) store(ctx context.Context, p *pool) {
+// save reads what was written down of a pool, unless that is known, and writes down what changed.
+func (k *JobTracker) save(ctx context.Context, p *pool) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	began := k.Now()
@@ -55,30 +77,26 @@ func (k *Desk) store(ctx context.Context, p *pool) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	p.busy = false
-	if p.flying != 0 && err != nil {
-		p.dirty = p.flying
+	s := &p.saved
+	if !s.writing.IsZero() && err != nil {
+		s.unwritten = s.writing
 	}
-	p.flying = 0
-	p.next = began.Add(writeInterval)
+	s.writing, s.next = time.Time{}, began.Add(writeInterval)
 	if err == nil {
-		p.failed, p.trouble = 0, ""
-		return
+		s.failed = 0
+		return nil
 	}
-	p.failed++
-	p.next = k.Now().Add(backoff(p.failed))
-	if ctx.Err() == nil && p.trouble != err.Error() {
-		p.trouble = err.Error()
-		ctrl.Log.WithName("demand").Error(err, "The jobs of a pool aren't written down", "pool", p.key)
-	}
+	s.failed++
+	s.next = k.Now().Add(min(minBackoff<<min(s.failed-1, 10), maxBackoff)) // also for what changes meanwhile
+	return err
 }
 
 // errTaken is when a ConfigMap is in the way that isn't the pool's.
 var errTaken = errors.New("it is not of this pool: it is left alone, and a restart forgets the pool's jobs; rename or delete it")
 
 // read takes over what was written down, unless it was read already.
-func (k *Desk) read(ctx context.Context, p *pool) error {
-	if p.version != "" {
+func (k *JobTracker) read(ctx context.Context, p *pool) error {
+	if p.saved.version != "" {
 		return nil
 	}
 	k.mu.Lock()
@@ -95,21 +113,9 @@ func (k *Desk) read(ctx context.Context, p *pool) error {
 	if ours && string(config.BinaryData[writerKey]) != k.writer {
 		jobs, slack = k.decode(p.key, config.BinaryData)
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if jobs != nil {
-		p.ledger.Merge(jobs)
-		k.enlist(p)
-	}
-	if slack != nil {
-		p.slack.Merge(slack)
-	}
+	k.update(func(a *account, now time.Time) changes { return a.restore(p, jobs, slack, now) })
 	if ours {
-		p.version = config.ResourceVersion
-	}
-	if !p.loaded {
-		p.loaded = true
-		k.wake(p, k.Now())
+		p.saved.version = config.ResourceVersion // only who saves the pool looks at it
 	}
 	if err == nil && !ours {
 		return fmt.Errorf("writing ConfigMap %s: %w", config.Name, errTaken)
@@ -123,7 +129,7 @@ func isOwnedBy(obj metav1.Object, uid types.UID) bool {
 }
 
 // decode reads what is there; what is damaged is as if it weren't.
-func (k *Desk) decode(pool types.NamespacedName, data map[string][]byte) (*reservation.Ledger, *reservation.Slack) {
+func (k *JobTracker) decode(pool types.NamespacedName, data map[string][]byte) (*reservation.Ledger, *reservation.Slack) {
 	log := ctrl.Log.WithName("demand").WithValues("pool", pool)
 	var jobs *reservation.Ledger
 	var slack *reservation.Slack
@@ -142,30 +148,30 @@ func (k *Desk) decode(pool types.NamespacedName, data map[string][]byte) (*reser
 }
 
 // write writes a pool's jobs down as a whole, if nobody else has changed them since they were read or written.
-func (k *Desk) write(ctx context.Context, p *pool) error {
+func (k *JobTracker) write(ctx context.Context, p *pool) error {
 	k.mu.Lock()
-	if p.dirty == 0 {
+	if p.saved.unwritten.IsZero() {
 		k.mu.Unlock()
 		return nil
 	}
 	owner := p.owner
-	p.flying, p.dirty = p.dirty, 0
+	p.saved.writing, p.saved.unwritten = p.saved.unwritten, time.Time{}
 	content := map[string][]byte{jobsKey: p.ledger.Encode(), slackKey: p.slack.Encode(), writerKey: []byte(k.writer)}
 	k.mu.Unlock()
 
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: p.key.Namespace, Name: ConfigMapName(p.key.Name)}}
-	err := k.put(ctx, config, p.version, owner, "jobs", p.key.Name, content)
+	err := k.put(ctx, config, p.saved.version, owner, "jobs", p.key.Name, content)
 	if err != nil {
-		p.version = "" // look first, next time
+		p.saved.version = "" // look first, next time
 		return err
 	}
-	p.version = config.ResourceVersion
+	p.saved.version = config.ResourceVersion
 	writes.WithLabelValues("jobs").Inc()
 	return nil
 }
 
 // put creates a ConfigMap, or changes the version of it that is known.
-func (k *Desk) put(ctx context.Context, config *corev1.ConfigMap, version string, owner metav1.OwnerReference, part, pool string, content map[string][]byte) error {
+func (k *JobTracker) put(ctx context.Context, config *corev1.ConfigMap, version string, owner metav1.OwnerReference, part, pool string, content map[string][]byte) error {
 	if version != "" {
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]string{"resourceVersion": version}, "binaryData": content})
 		if err != nil {

@@ -23,66 +23,69 @@ import (
 type outcome int
 
 const (
-	taken      outcome = iota // it told of something new
-	known                     // it told of what was known
+	taken      outcome = iota // it had something new
+	known                     // all of it was known
 	unmatched                 // no pool is for it
-	irrelevant                // it is of a kind that nobody waits for
+	irrelevant                // no pool asks for its kind
 	foreign                   // it is about a repository that its connection doesn't cover
 )
 
 var outcomes = [...]string{taken: "taken", known: "known", unmatched: "unmatched", irrelevant: "irrelevant", foreign: "foreign"}
 
-// Take takes an event in. It does so in memory, and says webhook.ErrNotReady if this process doesn't lead or doesn't know
+// Take takes an event in. It does so in memory, and returns webhook.ErrNotReady if this process doesn't lead or doesn't know
 // the connection yet. An event may come more than once.
-func (k *Desk) Take(ctx context.Context, d webhook.Delivery) error {
-	runners := k.runnersOf(ctx, d)
+func (k *JobTracker) Take(ctx context.Context, d webhook.Delivery) error {
+	owners := k.ownersOf(ctx, d)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	c := k.conns[d.Connection]
+	c := k.account.conns[d.Connection]
 	if !k.leading || c == nil || !c.placed {
 		return webhook.ErrNotReady
 	}
-	if c.speaker == unknownSpeaker && !c.scope.Covers(c.jobOf(d)) {
+	if c.sender == unknownSender && !c.scope.Covers(c.jobOf(d)) {
 		gh, ok := k.GitHub(c.key)
 		if !ok {
-			return webhook.ErrNotReady // it is asked for again, when it is known whose word it is
+			return webhook.ErrNotReady // it is asked for again, when it is known whose webhook sent it
 		}
-		c.learn(gh)
+		c.learnSender(gh)
 	}
-	k.take(c, d, runners)
+	k.apply(k.account.take(c, d, owners, k.Now()))
 	return nil
 }
 
-// take takes an event in that came in, or was asked for.
-func (k *Desk) take(c *connection, d webhook.Delivery, runners runners) {
-	c.know(d.GUID, k.Now())
+// take takes in an event that came in, or was asked for.
+func (a *account) take(c *connection, d webhook.Delivery, owners owners, now time.Time) changes {
+	c.seen.add(d.GUID, now)
 	result := irrelevant
-	switch {
+	switch job := c.jobOf(d); {
+	case !c.covers(job):
+		result = foreign
 	case d.Event == webhook.WorkflowJobEvent && d.Job != nil:
-		result = k.takeJob(c, d, runners)
+		result = a.takeJob(job, d, owners, now)
 	case d.Event != webhook.WorkflowJobEvent:
-		result = k.takeSlack(c, d)
+		result = a.takeSlack(job, d, now)
 	}
 	if result == taken {
-		c.relevant = k.Now()
+		c.lookBack.relevant = now
 	}
 	events.WithLabelValues(d.Event, outcomes[result]).Inc()
+	return a.flush()
 }
 
-// runners are pools whose Runner has a certain job, by their namespace.
-type runners map[string]types.NamespacedName
+// owners are the pools whose Runner has a certain job, by their namespace.
+type owners map[string]types.NamespacedName
 
 // in returns the pool of a space; nil if none of its Runners has the job.
-func (r runners) in(s *space, pools map[types.NamespacedName]*pool) *pool {
-	if p := pools[r[s.pools]]; p != nil && p.space() == s.spaceKey {
+func (o owners) in(s *space, pools map[types.NamespacedName]*pool) *pool {
+	if p := pools[o[s.pools]]; p != nil && p.space() == s.spaceKey {
 		return p
 	}
 	return nil
 }
 
-// runnersOf returns the pools of the Runner that has the job of an event; none if it is no Runner on a connection of this namespace, or
+// ownersOf returns the pools of the Runner that has the job of an event; none if it is no Runner on a connection of this namespace, or
 // another registration of its name. The cache knows it: a runner is there long before its job.
-func (k *Desk) runnersOf(ctx context.Context, d webhook.Delivery) runners {
+func (k *JobTracker) ownersOf(ctx context.Context, d webhook.Delivery) owners {
 	if d.Job == nil {
 		return nil
 	}
@@ -90,38 +93,32 @@ func (k *Desk) runnersOf(ctx context.Context, d webhook.Delivery) runners {
 }
 
 // namespacesOn are those of pools on connections of a namespace.
-func (k *Desk) namespacesOn(connections string) []string {
+func (k *JobTracker) namespacesOn(connections string) []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var all []string
-	for _, s := range k.spacesOf(connections) {
+	for _, s := range k.account.spacesOf(connections) {
 		all = append(all, s.pools)
 	}
 	return all
 }
 
-func (k *Desk) poolsOf(ctx context.Context, namespaces []string, name string, id int64) runners {
+// poolsOf returns the pools of the Runners of a name in namespaces, registered with an id or, by a scale set, with any.
+func (k *JobTracker) poolsOf(ctx context.Context, namespaces []string, name string, id int64) owners {
 	if name == "" {
 		return nil
 	}
-	found := runners{}
+	found := owners{}
 	for _, ns := range namespaces {
-		if p := k.poolOf(ctx, types.NamespacedName{Namespace: ns, Name: name}, id); p.Name != "" {
-			found[ns] = p
+		r := &v1alpha1.Runner{}
+		if k.Client.Get(ctx, types.NamespacedName{Namespace: ns, Name: name}, r) != nil {
+			continue
+		}
+		if r.Spec.REST == nil || id != 0 && (r.Status.RunnerID == 0 || r.Status.RunnerID == id) {
+			found[ns] = types.NamespacedName{Namespace: ns, Name: r.Spec.PoolRef.Name}
 		}
 	}
 	return found
-}
-
-func (k *Desk) poolOf(ctx context.Context, key types.NamespacedName, id int64) types.NamespacedName {
-	r := &v1alpha1.Runner{}
-	if k.Client.Get(ctx, key, r) != nil {
-		return types.NamespacedName{}
-	}
-	if r.Spec.REST != nil && (id == 0 || r.Status.RunnerID != 0 && r.Status.RunnerID != id) {
-		return types.NamespacedName{}
-	}
-	return types.NamespacedName{Namespace: key.Namespace, Name: r.Spec.PoolRef.Name}
 }
 
 // stateOf returns how far an event says that a job has come; 0 if it says nothing that is known. Where action and status differ, the
@@ -137,33 +134,31 @@ func stateOf(action, status string) reservation.State {
 // oldest is how long ago a job may have been made that waits: thirty days for an approval, and a day for a runner. GitHub ends it then.
 const oldest = 31 * 24 * time.Hour
 
-// isStale says whether an event is an old one that somebody sends again.
+// isStale reports whether an event is an old one that somebody sends again.
 func isStale(d webhook.Delivery, state reservation.State, now time.Time) bool {
 	return state <= reservation.Queued && !d.Job.CreatedAt.IsZero() && now.Sub(d.Job.CreatedAt) > oldest
 }
 
 // takeJob gives an event's job to the pool that it is for, once to those that act and once to those that only observe.
-func (k *Desk) takeJob(c *connection, d webhook.Delivery, runners runners) outcome {
-	state, now := stateOf(d.Action, d.Job.Status), k.Now()
+func (a *account) takeJob(job jobmatch.Job, d webhook.Delivery, owners owners, now time.Time) outcome {
+	state := stateOf(d.Action, d.Job.Status)
 	if state == 0 || isStale(d, state, now) {
 		return irrelevant
 	}
-	job := c.jobOf(d)
-	if !c.hears(job) {
-		return foreign
-	}
 	result := unmatched
-	for _, s := range k.spacesOf(d.Connection.Namespace) {
-		n := news{
+	for _, s := range a.spacesOf(d.Connection.Namespace) {
+		u := update{
 			job:   job,
 			event: reservation.Event{ID: d.Job.ID, State: state, Repository: d.Repository.FullName, Runner: d.Job.RunnerName},
-			owner: runners.in(s, k.pools),
+			owner: owners.in(s, a.pools),
 		}
-		k.recordLater(d, job, n.owner, now)
+		if e, ok := jobEvent(d); ok && u.owner != nil && u.owner.rest && u.owner.serves(job) { // only the webhook says at once who has the job
+			a.pending.record = append(a.pending.record, recordedJob{pool: u.owner.key, runner: d.Job.RunnerName, event: e})
+		}
 		if state == reservation.Done {
-			n.ended = d.Job
+			u.ended = d.Job
 		}
-		result = min(result, k.enter(s, n, now), k.enter(s, n.observed(), now))
+		result = min(result, a.enter(s, u, now), a.enter(s, u.observed(), now))
 	}
 	return result
 }
@@ -177,12 +172,6 @@ func (c *connection) jobOf(d webhook.Delivery) jobmatch.Job {
 	return job
 }
 
-// hears says whether the connection's webhook may tell of a repository: whoever has the secret of a repository's or an organization's
-// webhook speaks for that only. An App's webhook tells of all that the App is installed on.
-func (c *connection) hears(job jobmatch.Job) bool {
-	return c.speaker == appSpeaker || c.scope.Covers(job)
-}
-
 // enterprise that a delivery is from. An enterprise's own webhook has no other's.
 func (c *connection) enterprise(d webhook.Delivery) string {
 	if c.scope.Kind == jobmatch.Enterprise {
@@ -191,111 +180,116 @@ func (c *connection) enterprise(d webhook.Delivery) string {
 	return d.Enterprise
 }
 
-// news of a job, and what is needed to find whose it is.
-type news struct {
+// update is an event of a job, and what is needed to find the pool that has it.
+type update struct {
 	job      jobmatch.Job
 	event    reservation.Event
-	owner    *pool                // whose Runner has the job; nil if it is nobody's
+	owner    *pool                // whose Runner has the job; nil if no pool's has
 	observes bool                 // it is for the pools that observe
 	ended    *webhook.WorkflowJob // the job, if it has ended
 }
 
-// observed is the same news for pools that observe: they have no runners, and count a job as long as anybody's runner has it.
-func (n news) observed() news {
-	n.observes, n.owner = true, nil
-	return n
+// observed is the same update for pools that observe: they have no runners, and count a job as long as any runner has it.
+func (u update) observed() update {
+	u.observes, u.owner = true, nil
+	return u
 }
 
-// isOwned says whether the job is on a runner of a pool that counts it.
-func (n news) isOwned() bool {
-	return n.owner != nil && n.owner.jobs && n.owner.serves(n.job)
+func (u update) key() jobKey { return jobKey{host: u.job.Host, id: u.event.ID, observes: u.observes} }
+
+// isOwned reports whether the job is on a runner of a pool that counts it.
+func (u update) isOwned() bool {
+	return u.owner != nil && u.owner.jobs && u.owner.serves(u.job)
 }
 
-// enter gives a job to its pool, or the news to the pool that has it.
-func (k *Desk) enter(s *space, n news, now time.Time) outcome {
-	key := jobKey{host: n.job.Host, id: n.event.ID, observes: n.observes}
-	holder := s.holder(key)
-	if n.isOwned() && n.owner != holder { // it is the pool's whose runner has it, wherever it was expected
+// enter gives a job to its pool, or the update to the pool that has it.
+func (a *account) enter(s *space, u update, now time.Time) outcome {
+	holder := s.holder(u.key())
+	if u.isOwned() && u.owner != holder { // it is the pool's whose runner has it, wherever it was expected
 		if holder != nil {
-			k.enterAt(holder, n.event, now)
+			a.enterAt(holder, u.event, now)
 		}
-		holder = n.owner
+		holder = u.owner
 	}
-	if n.event.State == reservation.Elsewhere && (n.observes || n.isOwned()) {
-		n.event.State = reservation.Running
-	}
-	if holder == nil {
-		holder = k.winner(s.class(n.observes), n.job)
+	if u.event.State == reservation.Elsewhere && (u.observes || u.isOwned()) {
+		u.event.State = reservation.Running
 	}
 	if holder == nil {
-		s.leave(key, n, now)
+		holder = a.winner(s.class(u.observes), u.job, now)
+	}
+	if holder == nil {
+		s.keepUnmatched(u, now)
 		return unmatched
 	}
-	if !k.enterAt(holder, n.event, now) {
+	if !a.enterAt(holder, u.event, now) {
 		return known
 	}
-	s.held[key] = holder
-	if n.ended != nil {
-		holder.tallyJob(n.ended)
+	s.hold(u.key(), holder)
+	if u.ended != nil {
+		holder.tallyJob(u.ended)
 	}
 	return taken
 }
 
-// enterAt enters news of a job at a pool, which is woken if it then needs another number of runners.
-func (k *Desk) enterAt(p *pool, e reservation.Event, now time.Time) bool {
+// enterAt enters an event of a job at a pool, which is woken if it then needs another number of runners.
+func (a *account) enterAt(p *pool, e reservation.Event, now time.Time) bool {
 	before := p.ledger.Counts()
-	if !p.ledger.Take(e, now) {
-		if p.ledger.Counts().Dropped > before.Dropped {
-			k.suspect(p, e.Repository)
-		}
-		return false
+	changed := p.ledger.Take(e, now)
+	a.noteCounts(p, before, changed, e.Repository, now)
+	return changed
+}
+
+// noteCounts notes what follows from an entry in a pool's ledger, given the counts before and whether it changed. Jobs for which there was
+// no room are found again by a comparison with GitHub.
+func (a *account) noteCounts(p *pool, before reservation.Counts, changed bool, repository string, now time.Time) {
+	counts := p.ledger.Counts()
+	if counts.Dropped > before.Dropped {
+		a.suspect(p, repository, now)
 	}
-	k.changed(p, now)
-	if p.ledger.Counts().Jobs() != before.Jobs() || before.Queued != p.ledger.Counts().Queued {
-		k.wake(p, now)
+	if !changed {
+		return
 	}
-	return true
+	a.changed(p, now)
+	if counts.Jobs() != before.Jobs() || counts.Queued != before.Queued {
+		a.wake(p)
+	}
 }
 
 // winner is the pool that a job is for; nil if none is.
-func (k *Desk) winner(c *class, job jobmatch.Job) *pool {
-	i := jobmatch.Winner(job, c.matches, func(i int) jobmatch.Visibility { return k.visible(c.pools[i], job.Repository) })
+func (a *account) winner(c *class, job jobmatch.Job, now time.Time) *pool {
+	i := jobmatch.Winner(job, c.matches, func(i int) jobmatch.Visibility { return a.visible(c.pools[i], job.Repository, now) })
 	if i < 0 {
 		return nil
 	}
 	return c.pools[i]
 }
 
-// takeSlack has an event count for all triggers that it fits.
-func (k *Desk) takeSlack(c *connection, d webhook.Delivery) outcome {
-	now, result := k.Now(), irrelevant
-	job := c.jobOf(d)
-	if !c.hears(job) {
-		return foreign
-	}
-	for _, s := range k.spacesOf(d.Connection.Namespace) {
+// takeSlack counts an event for all triggers that it fits.
+func (a *account) takeSlack(job jobmatch.Job, d webhook.Delivery, now time.Time) outcome {
+	result := irrelevant
+	for _, s := range a.spacesOf(d.Connection.Namespace) {
 		for _, p := range s.members {
 			if p.serves(job) {
-				result = min(result, k.slacken(p, d, job, now))
+				result = min(result, a.takeSlackAt(p, d, now))
 			}
 		}
 	}
 	return result
 }
 
-// slacken has an event count for the triggers of a pool that it fits.
-func (k *Desk) slacken(p *pool, d webhook.Delivery, job jobmatch.Job, now time.Time) outcome {
+// takeSlackAt counts an event for the triggers of a pool that it fits.
+func (a *account) takeSlackAt(p *pool, d webhook.Delivery, now time.Time) outcome {
 	result := irrelevant
 	for i := range p.triggers {
 		t := &p.triggers[i]
-		if !fits(t, d) || k.visible(p, job.Repository) == jobmatch.Hidden {
+		if !fits(t, d) || a.visible(p, d.Repository.FullName, now) == jobmatch.Hidden {
 			continue
 		}
 		result = min(result, known)
 		if p.slack.Take(t.Name, cmp.Or(d.Identity, d.GUID), slackFrom(d).Add(t.GetDuration()), now) {
 			result = taken
-			k.changed(p, now)
-			k.wake(p, now)
+			a.changed(p, now)
+			a.wake(p)
 		}
 	}
 	return result
@@ -312,7 +306,7 @@ func slackFrom(d webhook.Delivery) time.Time {
 	return d.At
 }
 
-// fits says whether an event is one that a trigger waits for.
+// fits reports whether an event is one that a trigger waits for.
 func fits(t *v1alpha1.SlackTrigger, d webhook.Delivery) bool {
 	if string(t.Event) != d.Event || !jobmatch.AnyGlob(t.Repositories, d.Repository.FullName) {
 		return false

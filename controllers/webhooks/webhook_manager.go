@@ -38,9 +38,9 @@ type Options struct {
 	Lease types.NamespacedName
 	// Namespaces that are watched; all if empty.
 	Namespaces []string
-	// Desk of this process, which takes events while it leads.
-	Desk webhook.Desk
-	Now  func() time.Time
+	// Tracker of this process, which takes events while it leads.
+	Tracker webhook.Tracker
+	Now     func() time.Time
 }
 
 // server is the webhook server as the manager runs it.
@@ -56,7 +56,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	secrets := &Secrets{Connections: mgr.GetCache(), Live: mgr.GetAPIReader(), Namespaces: o.Namespaces, Now: o.Now}
 	leader := &Leader{Elected: mgr.Elected(), Live: mgr.GetAPIReader(), Lease: o.Lease, Now: o.Now}
 	s := &server{listener: o.Listener, Server: webhook.New(webhook.Options{
-		Secrets: secrets, Desk: o.Desk, Leader: leader, Key: o.Key, TrustedProxies: o.TrustedProxies, Log: mgr.GetLogger().WithName("webhook"), Now: o.Now,
+		Secrets: secrets, Tracker: o.Tracker, Leader: leader, Key: o.Key, TrustedProxies: o.TrustedProxies, Log: mgr.GetLogger().WithName("webhook"), Now: o.Now,
 	})}
 	s.watch = func(ctx context.Context) error { return watch(ctx, mgr, secrets) }
 	if err := mgr.AddReadyzCheck("webhook", s.check); err != nil {

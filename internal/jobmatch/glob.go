@@ -5,13 +5,13 @@ package jobmatch
 
 import "strings"
 
-// Glob says whether text matches a pattern in which * stands for any characters but /.
+// Glob reports whether text matches a pattern in which * stands for any characters but /.
 func Glob(pattern, text string) bool { return glob(pattern, text, '/') }
 
 // GlobAll is Glob with a * that stands for / too.
 func GlobAll(pattern, text string) bool { return glob(pattern, text, -1) }
 
-// AnyGlob says whether a repository as OWNER/NAME matches one of the patterns, whatever its case; no pattern is for all.
+// AnyGlob reports whether a repository as OWNER/NAME matches one of the patterns, whatever its case; no pattern is for all.
 func AnyGlob(patterns []string, repository string) bool {
 	if len(patterns) == 0 {
 		return true

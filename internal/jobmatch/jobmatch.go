@@ -109,7 +109,7 @@ const (
 // Winner returns the index of the pool that a job is for, -1 if it is for none of them. Of several that would do, it is, in this
 // order: one that isn't resting, the one of the most specific scope (repository, organization, enterprise), one in another runner
 // group than the default, the one with the fewest labels beyond those that the job asks for, the older, the first by namespace and name.
-// visible says whether the runner group of a pool, by its index, may be used by the job's repository; it is only asked
+// visible reports whether the runner group of a pool, by its index, may be used by the job's repository; it is only asked
 // about pools that would do otherwise.
 func Winner(job Job, pools []Pool, visible func(pool int) Visibility) int {
 	asked := lower(job.Labels)
@@ -124,12 +124,12 @@ func Winner(job Job, pools []Pool, visible func(pool int) Visibility) int {
 	return best
 }
 
-// Covers says whether a repository's events concern a pool, by its scope and by the repositories it is bound to.
+// Covers reports whether a repository's events concern a pool, by its scope and by the repositories it is bound to.
 func (p *Pool) Covers(job Job) bool {
 	return p.Scope.Covers(job) && AnyGlob(p.Repositories, job.Repository)
 }
 
-// Covers says whether a job's repository is in the scope.
+// Covers reports whether a job's repository is in the scope.
 func (s Scope) Covers(job Job) bool {
 	owner, _, ok := strings.Cut(job.Repository, "/")
 	if !ok || !strings.EqualFold(s.Host, job.Host) {
@@ -146,7 +146,7 @@ func (s Scope) Covers(job Job) bool {
 	return false
 }
 
-// Bears says whether the pool's runners have all labels, whatever their case. A job that asks for none is for no pool.
+// Bears reports whether the pool's runners have all labels, whatever their case. A job that asks for none is for no pool.
 func (p *Pool) Bears(labels []string) bool { return p.bears(lower(labels)) }
 
 func (p *Pool) bears(asked []string) bool {
@@ -199,7 +199,7 @@ func first(a, b bool) int {
 
 func isDefault(group string) bool { return group == "" || strings.EqualFold(group, DefaultGroup) }
 
-// Compete says whether there are jobs that two pools would both do for and that nothing declared gives to one of them: the older
+// Compete reports whether there are jobs that two pools would both do for and that nothing declared gives to one of them: the older
 // pool gets all of them, and the other none.
 func Compete(a, b *Pool) bool {
 	if !strings.EqualFold(a.Scope.Host, b.Scope.Host) || !strings.EqualFold(a.Scope.Path, b.Scope.Path) || rank(a, b) != 0 {
@@ -213,7 +213,7 @@ func Compete(a, b *Pool) bool {
 	return overlap(a.Repositories, b.Repositories)
 }
 
-// overlap says whether two lists of patterns surely have a repository in common.
+// overlap reports whether two lists of patterns surely have a repository in common.
 func overlap(a, b []string) bool {
 	if len(a) == 0 || len(b) == 0 {
 		return true

@@ -82,7 +82,7 @@ type job struct {
 	runner string
 }
 
-// live says whether a job hasn't ended, as far as the pool is concerned.
+// live reports whether a job hasn't ended, as far as the pool is concerned.
 func (s State) live() bool { return s == Waiting || s == Queued || s == Running }
 
 // New returns an empty ledger. Its clock stands still until it is told that the pool has room.

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package webhook takes in events that GitHub sends: it bounds them, shows that they are
-// GitHub's, decodes the few fields that are used, and hands them to the leader's Desk. It
+// GitHub's, decodes the few fields that are used, and hands them to the leader's job tracker. It
 // writes nothing to Kubernetes and remembers nothing of events that aren't shown to be GitHub's.
 //
 // The protocol is https://docs.github.com/en/webhooks: a POST whose body is signed by HMAC SHA-256
@@ -109,7 +109,7 @@ type CheckRun struct {
 	Status string
 }
 
-// ErrNotReady says that a Desk can't take events yet: it is loading what it knows, or isn't
+// ErrNotReady says that a job tracker can't take events yet: it is loading what it knows, or isn't
 // the leader's. GitHub is told to try later, and the event is asked for again.
 var ErrNotReady = errors.New("not ready to take events")
 
@@ -186,7 +186,7 @@ type job struct {
 	CompletedAt     time.Time `json:"completed_at"`
 }
 
-// IsDecoded says whether events of a name are used; others are answered and dropped.
+// IsDecoded reports whether events of a name are used; others are answered and dropped.
 func IsDecoded(event string) bool {
 	switch event {
 	case WorkflowJobEvent, CheckRunEvent, PullRequestEvent, PushEvent:

@@ -24,7 +24,7 @@ const (
 
 // Leader says who takes events.
 type Leader interface {
-	// Leads says whether it is this process.
+	// Leads reports whether it is this process.
 	Leads() bool
 	// Peer returns where the leader's server listens, or an error while that isn't known.
 	Peer(ctx context.Context) (Peer, error)
@@ -87,7 +87,7 @@ func (s *Server) pass(d *delivery, body []byte) answer {
 	return answerOf(response)
 }
 
-// isDial says whether a connection couldn't be made. Other errors are of one request only: its sender may have gone, or
+// isDial reports whether a connection couldn't be made. Other errors are of one request only: its sender may have gone, or
 // it may have waited for too long.
 func isDial(err error) bool {
 	op := new(net.OpError)

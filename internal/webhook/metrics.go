@@ -13,7 +13,7 @@ import (
 type result string
 
 const (
-	accepted  result = "accepted"  // the Desk of this process has it
+	accepted  result = "accepted"  // the job tracker of this process has it
 	passed    result = "passed"    // the leader has it
 	duplicate result = "duplicate" // it was taken before
 	unused    result = "unused"    // signed, of an event that isn't used
@@ -31,13 +31,13 @@ const (
 
 var results = []result{accepted, passed, duplicate, unused, probed, forged, malformed, unusable, oversized, unknown, slow, limited, busy, unready}
 
-// isBad says whether a request is held against its source. What was signed never is: its source may be a proxy's, and the signer
+// isBad reports whether a request is held against its source. What was signed never is: its source may be a proxy's, and the signer
 // one tenant of many. Nor is what costs nothing.
 func (r result) isBad() bool {
 	return slices.Contains([]result{forged, malformed, oversized, slow}, r)
 }
 
-// isRefused says whether somebody may have to mend something.
+// isRefused reports whether somebody may have to mend something.
 func (r result) isRefused() bool { return r.isBad() || r == unknown || r == unusable }
 
 var (

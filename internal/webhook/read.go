@@ -162,7 +162,7 @@ func sumUp(sums []hash.Hash, p []byte) {
 	}
 }
 
-// fits says whether one of the sums is the signature. It takes as long whichever it is.
+// fits reports whether one of the sums is the signature. It takes as long whichever it is.
 func fits(sums []hash.Hash, claimed [signatureSize]byte) bool {
 	ok := false
 	for _, sum := range sums {

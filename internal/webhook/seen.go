@@ -19,7 +19,7 @@ const (
 	quietFor = 10 * time.Second
 )
 
-// seen remembers the events that the Desk has, by their signatures. GitHub repeats an event's GUID and its body, so the signature
+// seen remembers the events that the job tracker has, by their signatures. GitHub repeats an event's GUID and its body, so the signature
 // too, and unlike the GUID nobody else can put it on something else.
 type seen struct {
 	mu    sync.Mutex
@@ -57,7 +57,7 @@ type quiet struct {
 	last map[result]time.Time
 }
 
-// speaks says whether it is time for another line.
+// speaks reports whether it is time for another line.
 func (q *quiet) speaks(r result, now time.Time) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -40,8 +40,8 @@ const (
 	retryAfter = 5 * time.Second
 )
 
-// Desk takes in events; one process has it, the leader.
-type Desk interface {
+// Tracker takes in events; one process has it, the leader.
+type Tracker interface {
 	// Take returns nil once it has the event in memory, and ErrNotReady while it can't have it.
 	Take(ctx context.Context, d Delivery) error
 }
@@ -64,7 +64,7 @@ type Secrets interface {
 // Options of a Server.
 type Options struct {
 	Secrets Secrets
-	Desk    Desk
+	Tracker Tracker
 	// Leader says who takes events; nil if that is always this process.
 	Leader Leader
 	// Key by which other replicas tell that they passed a request on; "" if there are none.
@@ -214,7 +214,7 @@ func connectionOf(path string) (key types.NamespacedName, ok bool) {
 	return key, ok && key.Namespace != "" && key.Name != "" && !strings.Contains(key.Name, "/")
 }
 
-// isToken says whether a header has what GitHub puts in it, and nothing that spoils a log.
+// isToken reports whether a header has what GitHub puts in it, and nothing that spoils a log.
 func isToken(value string) bool {
 	if value == "" || len(value) > maxHeader {
 		return false
@@ -262,7 +262,7 @@ func (s *Server) take(d *delivery, body *bytes.Buffer) answer {
 		return answer{result: unusable, status: http.StatusBadRequest, text: err.Error() + "."}
 	}
 	event.GUID, event.Connection, event.At = d.guid, d.connection, d.began
-	if err := s.Desk.Take(d.Context(), event); err != nil {
+	if err := s.Tracker.Take(d.Context(), event); err != nil {
 		return answer{result: unready, status: http.StatusServiceUnavailable, text: "The leader can't take events yet.", retry: retryAfter}
 	}
 	s.seen.add(this, d.began)

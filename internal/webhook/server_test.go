@@ -34,14 +34,14 @@ var (
 
 const queued = `{"action":"queued","workflow_job":{"id":1,"labels":["linux"]},` + place + `}`
 
-// desk remembers what it takes, and the answers that a test wants.
-type desk struct {
+// tracker remembers what it takes, and the answers that a test wants.
+type tracker struct {
 	mu    sync.Mutex
 	taken []Delivery
 	err   error
 }
 
-func (k *desk) Take(_ context.Context, d Delivery) error {
+func (k *tracker) Take(_ context.Context, d Delivery) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.err == nil {
@@ -50,7 +50,7 @@ func (k *desk) Take(_ context.Context, d Delivery) error {
 	return k.err
 }
 
-func (k *desk) count() int {
+func (k *tracker) count() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return len(k.taken)
@@ -92,14 +92,14 @@ const peerKey = "KEY"
 type stage struct {
 	*testing.T
 	*Server
-	desk    *desk
+	tracker *tracker
 	secrets *secrets
 	now     time.Time
 }
 
 func newStage(t *testing.T) *stage {
-	s := &stage{T: t, desk: &desk{}, secrets: &secrets{known: map[types.NamespacedName][][]byte{main: {secret}}}, now: time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)}
-	s.Server = New(Options{Secrets: s.secrets, Desk: s.desk, Key: peerKey, Log: logr.Discard(), Now: func() time.Time { return s.now }, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}})
+	s := &stage{T: t, tracker: &tracker{}, secrets: &secrets{known: map[types.NamespacedName][][]byte{main: {secret}}}, now: time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)}
+	s.Server = New(Options{Secrets: s.secrets, Tracker: s.tracker, Key: peerKey, Log: logr.Discard(), Now: func() time.Time { return s.now }, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}})
 	return s
 }
 
@@ -140,7 +140,7 @@ func TestSignedEventIsTaken(t *testing.T) {
 		GUID: "guid-1", Connection: main, Event: WorkflowJobEvent, Action: "queued", At: s.now, Job: &WorkflowJob{ID: 1, Labels: []string{"linux"}},
 		Repository: Repository{ID: 7, FullName: "acme/shop", OwnerType: "Organization"}, Organization: "acme", Enterprise: "works",
 	}}
-	if diff := cmp.Diff(want, s.desk.taken); diff != "" {
+	if diff := cmp.Diff(want, s.tracker.taken); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }
@@ -166,7 +166,7 @@ func TestSecretThatWasChangedJustNowIsReadAgain(t *testing.T) {
 	s.want(s.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusAccepted, "taken")
 }
 
-// What a sender may get wrong, and what it is told. Nothing of it reaches the Desk.
+// What a sender may get wrong, and what it is told. Nothing of it reaches the job tracker.
 func TestBadRequestsAreRefused(t *testing.T) {
 	const token = "X-GitHub-Event and X-GitHub-Delivery must have 1 to 64 letters, digits, - and _."
 	for name, tc := range map[string]struct {
@@ -203,8 +203,8 @@ func TestBadRequestsAreRefused(t *testing.T) {
 			r := signed(WorkflowJobEvent, "guid-1", queued)
 			tc.change(r)
 			s.want(s.send(r), tc.status, tc.text)
-			if s.desk.count() != 0 {
-				t.Errorf("taken: %+v", s.desk.taken)
+			if s.tracker.count() != 0 {
+				t.Errorf("taken: %+v", s.tracker.taken)
 			}
 			s.want(s.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusAccepted, "taken")
 		})
@@ -221,8 +221,8 @@ func TestEventsThatAreNotUsedAreAnswered(t *testing.T) {
 	forged.Header.Set(signatureHeader, Sign([]byte("x"), []byte(large)))
 	s.want(s.send(forged), http.StatusUnauthorized, "The signature isn't by the secret of GitHubConnection team/main.")
 	s.want(s.send(httptest.NewRequest(http.MethodGet, "/", nil)), http.StatusOK, "GitHub's events are taken in at /github/NAMESPACE/CONNECTION.")
-	if s.desk.count() != 0 {
-		t.Errorf("taken: %+v", s.desk.taken)
+	if s.tracker.count() != 0 {
+		t.Errorf("taken: %+v", s.tracker.taken)
 	}
 }
 
@@ -243,13 +243,13 @@ func TestEventIsTakenOnceForEachConnection(t *testing.T) {
 
 func TestEventThatIsNotTakenIsTakenTheNextTime(t *testing.T) {
 	s := newStage(t)
-	s.desk.err = ErrNotReady
+	s.tracker.err = ErrNotReady
 	w := s.send(signed(WorkflowJobEvent, "guid-1", queued))
 	s.want(w, http.StatusServiceUnavailable, "The leader can't take events yet.")
 	if got := w.Header().Get("Retry-After"); got != "5" {
 		t.Errorf("Retry-After %q", got)
 	}
-	s.desk.err = nil
+	s.tracker.err = nil
 	s.want(s.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusAccepted, "taken")
 }
 
@@ -469,8 +469,8 @@ func TestReplicaPassesEventsOnToTheLeader(t *testing.T) {
 	replica, lead, _ := newPair(t)
 	replica.want(replica.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusAccepted, "taken")
 	replica.want(replica.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusAccepted, "This event was taken before.")
-	if replica.desk.count() != 0 || lead.desk.count() != 1 || lead.desk.taken[0].GUID != "guid-1" {
-		t.Errorf("replica %+v, leader %+v", replica.desk.taken, lead.desk.taken)
+	if replica.tracker.count() != 0 || lead.tracker.count() != 1 || lead.tracker.taken[0].GUID != "guid-1" {
+		t.Errorf("replica %+v, leader %+v", replica.tracker.taken, lead.tracker.taken)
 	}
 }
 
@@ -491,9 +491,9 @@ func TestReplicaSaysWhatTheLeaderSays(t *testing.T) {
 		t.Helper()
 		replica.want(replica.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusServiceUnavailable, text)
 	}
-	lead.desk.err = ErrNotReady
+	lead.tracker.err = ErrNotReady
 	unready("The leader answered 503.")
-	lead.desk.err = nil
+	lead.tracker.err = nil
 	lead.secrets.known[main] = [][]byte{[]byte("newer")}
 	replica.want(replica.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusUnauthorized, "The signature isn't by the secret of GitHubConnection team/main.")
 	lead.secrets.known[main] = [][]byte{secret}

@@ -97,7 +97,7 @@ func (s *sources) admit(d *delivery) (release func(), a answer) {
 	return nil, answer{result: limited, status: http.StatusTooManyRequests, text: "Too many requests, or too many bad ones, from this address.", retry: retryAfter}
 }
 
-// enter says whether a request's source is suspect and, if so, whether it keeps its pace.
+// enter reports whether a request's source is suspect and, if so, whether it keeps its pace.
 func (s *sources) enter(d *delivery) (here *presence, paced bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -103,9 +103,9 @@ func newOffice(t *testing.T, key *rsa.PrivateKey) *office {
 	o.work(connections)
 	o.work(&scalesets.Reconciler{Reporter: report, Clients: clients, Sessions: sessions, Notes: notes, Cluster: "cluster", Now: time.Now}, sessions.States())
 	report.Gathered = kube.Gather(time.Second, 25, time.Now)
-	desk := jobs.NewDesk(jobs.Config{Client: report.Client, Now: time.Now})
-	o.running.Go(func() { _ = desk.Start(o.ctx) })
-	o.work(&pools.Reconciler{Reporter: report, Sessions: sessions, Desk: desk, Failures: notes, Live: report.Client, Policies: policies.NewEngine(time.Now), Now: time.Now}, sessions.Words())
+	tracker := jobs.NewJobTracker(jobs.Config{Client: report.Client, Now: time.Now})
+	o.running.Go(func() { _ = tracker.Start(o.ctx) })
+	o.work(&pools.Reconciler{Reporter: report, Sessions: sessions, Desk: tracker, Failures: notes, Live: report.Client, Policies: policies.NewEngine(time.Now), Now: time.Now}, sessions.Words())
 	o.queues[0].Add(reconcile.Request{NamespacedName: appName})
 	return o
 }

@@ -135,7 +135,7 @@ func TestAJobGoesWhereItsRunnerIs(t *testing.T) {
 func TestNothingIsTakenBeforeItIsKnownWhoseItIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"))
-		idle := NewDesk(Config{Client: x.api, Now: time.Now})
+		idle := NewJobTracker(Config{Client: x.api, Now: time.Now})
 		if err := idle.Take(t.Context(), job(1, "queued", "gpu")); !errors.Is(err, webhook.ErrNotReady) {
 			t.Errorf("who doesn't lead says %v", err)
 		}
@@ -145,12 +145,12 @@ func TestNothingIsTakenBeforeItIsKnownWhoseItIs(t *testing.T) {
 		x.lead()
 		d := job(1, "queued", "gpu")
 		d.Connection.Name = "unknown"
-		if err := x.desk.Take(t.Context(), d); !errors.Is(err, webhook.ErrNotReady) {
+		if err := x.tracker.Take(t.Context(), d); !errors.Is(err, webhook.ErrNotReady) {
 			t.Errorf("an unknown connection's event: %v", err)
 		}
 		x.take(job(1, "queued", "gpu"))
 		x.end()
-		if err := x.desk.Take(t.Context(), job(1, "queued", "gpu")); !errors.Is(err, webhook.ErrNotReady) {
+		if err := x.tracker.Take(t.Context(), job(1, "queued", "gpu")); !errors.Is(err, webhook.ErrNotReady) {
 			t.Errorf("who has ended says %v", err)
 		}
 	})
@@ -163,10 +163,10 @@ func TestAtMaxNothingExpires(t *testing.T) {
 		x.lead()
 		defer x.end()
 		x.take(job(1, "queued", "gpu"))
-		x.desk.AtMax(keyOf("gpu"), true)
+		x.tracker.AtMax(keyOf("gpu"), true)
 		wait(5 * time.Hour)
 		x.want("gpu", 1)
-		x.desk.AtMax(keyOf("gpu"), false)
+		x.tracker.AtMax(keyOf("gpu"), false)
 		wait(59 * time.Minute)
 		x.want("gpu", 1)
 		wait(2 * time.Minute)
@@ -206,7 +206,7 @@ func TestThePoolsOfAConnectionThatIsGoneGetNothing(t *testing.T) {
 		if err := x.api.Delete(t.Context(), connOf("other", "")); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := x.desk.reconcileConnection(t.Context(), reconcile.Request{NamespacedName: keyOf("other")}); err != nil {
+		if _, err := x.tracker.reconcileConnection(t.Context(), reconcile.Request{NamespacedName: keyOf("other")}); err != nil {
 			t.Fatal(err)
 		}
 		x.take(job(1, "queued", "web"))
@@ -226,7 +226,7 @@ func TestTheJobsOfADeletedPoolAreForOthers(t *testing.T) {
 		if err := x.api.Delete(t.Context(), poolOf("gpu")); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := x.desk.reconcilePool(t.Context(), reconcile.Request{NamespacedName: keyOf("gpu")}); err != nil {
+		if _, err := x.tracker.reconcilePool(t.Context(), reconcile.Request{NamespacedName: keyOf("gpu")}); err != nil {
 			t.Fatal(err)
 		}
 		x.want("gpu", -1)
@@ -247,7 +247,7 @@ func TestObserversCountWhatOthersRun(t *testing.T) {
 		x.take(job(1, "in_progress", "gpu", "arc-1"))
 		x.want("gpu", 0)
 		x.want("watching", 1)
-		x.desk.Retain(keyOf("watching"), func(string) bool { return false })
+		x.tracker.Retain(keyOf("watching"), func(string) bool { return false })
 		x.want("watching", 1)
 		x.take(job(1, "completed", "gpu", "arc-1"))
 		x.want("watching", 0)
@@ -331,7 +331,7 @@ func TestSlackEnds(t *testing.T) {
 		}))
 		x.lead()
 		defer x.end()
-		idle := func() int32 { return *x.desk.Reading(keyOf("gpu")).Signals[0].Idle }
+		idle := func() int32 { return *x.tracker.Reading(keyOf("gpu")).Signals[0].Idle }
 		d := webhook.Delivery{GUID: "a", Connection: keyOf("acme"), Event: "pull_request", Action: "opened", At: time.Now(), Repository: webhook.Repository{FullName: "acme/web"}}
 		x.take(d, d)
 		d.GUID = "b"

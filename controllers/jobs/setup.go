@@ -6,6 +6,7 @@ package jobs
 import (
 	"context"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -17,10 +18,10 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// SetupWithManager has the Desk run with the leader, and told of pools and connections.
-func (k *Desk) SetupWithManager(mgr ctrl.Manager) error {
+// SetupWithManager runs the JobTracker with the leader, and has it told of pools and connections.
+func (k *JobTracker) SetupWithManager(mgr ctrl.Manager) error {
 	if err := mgr.Add(k); err != nil {
-		return fmt.Errorf("adding the desk: %w", err)
+		return fmt.Errorf("adding the job tracker: %w", err)
 	}
 	changed := builder.WithPredicates(predicate.GenerationChangedPredicate{})
 	if err := ctrl.NewControllerManagedBy(mgr).Named("demand-pools").For(&v1alpha1.RunnerPool{}, changed).Complete(reconcile.Func(k.reconcilePool)); err != nil {
@@ -32,29 +33,29 @@ func (k *Desk) SetupWithManager(mgr ctrl.Manager) error {
 	return nil
 }
 
-func (k *Desk) reconcilePool(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+func (k *JobTracker) reconcilePool(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	pool := &v1alpha1.RunnerPool{}
 	err := k.Client.Get(ctx, req.NamespacedName, pool)
 	switch {
 	case apierrors.IsNotFound(err) || err == nil && !pool.DeletionTimestamp.IsZero():
-		k.forget(req.NamespacedName)
+		k.update(func(a *account, now time.Time) changes { return a.removePool(req.NamespacedName, now) })
 		return ctrl.Result{}, nil
 	case err != nil:
 		return ctrl.Result{}, fmt.Errorf("reading the pool: %w", err)
 	}
-	k.meet(pool)
+	k.update(func(a *account, now time.Time) changes { return a.setPool(pool, now) })
 	return ctrl.Result{}, nil
 }
 
-func (k *Desk) reconcileConnection(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+func (k *JobTracker) reconcileConnection(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	conn := &v1alpha1.GitHubConnection{}
 	if err := k.Client.Get(ctx, req.NamespacedName, conn); err != nil {
 		if client.IgnoreNotFound(err) != nil {
 			return ctrl.Result{}, fmt.Errorf("reading the connection: %w", err)
 		}
-		k.forgetConnection(req.NamespacedName)
+		k.update(func(a *account, now time.Time) changes { return a.removeConnection(req.NamespacedName, now) })
 		return ctrl.Result{}, nil
 	}
-	k.meetConnection(conn)
+	k.update(func(a *account, now time.Time) changes { return a.setConnection(conn, now) })
 	return ctrl.Result{}, nil
 }

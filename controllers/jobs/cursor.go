@@ -1,0 +1,169 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+const (
+	// cursorLook is how often it is looked whether a cursor is to be written.
+	cursorLook = time.Second
+	// cursorInterval is the least time between two writes of a cursor while events come; cursorIdle when none does that matters.
+	cursorInterval, cursorIdle = 5 * time.Second, 10 * time.Minute
+	// cursorKey holds the cursor in its ConfigMap.
+	cursorKey = "cursor"
+)
+
+// cursor says up to when the deliveries of a webhook are done with.
+type cursor struct {
+	// Looked is when the last look at all deliveries began: those that failed before were taken in.
+	Looked metav1.Time `json:"looked"`
+	// Durable is up to when all that was taken in is written down.
+	Durable metav1.Time `json:"durable"`
+}
+
+// DeliveriesName is the name of the ConfigMap that says up to when a connection's deliveries are done with.
+func DeliveriesName(connection string) string { return connection + "-deliveries" }
+
+// cursorFile is a cursor and what is known of its ConfigMap.
+type cursorFile struct {
+	now       cursor
+	inherited cursor // of the process before
+	written   cursor // last
+	writtenAt time.Time
+	read      bool
+	version   string // of the ConfigMap; "" if it isn't known or there is none
+}
+
+// getCursor reads the ConfigMap of a connection; nil if there is none of ours.
+func (k *JobTracker) getCursor(ctx context.Context, key types.NamespacedName, owner types.UID) (*corev1.ConfigMap, error) {
+	config := &corev1.ConfigMap{}
+	err := k.Client.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: DeliveriesName(key.Name)}, config)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil //nolint:nilnil // no ConfigMap is no error
+	case err != nil:
+		return nil, fmt.Errorf("reading ConfigMap %s: %w", DeliveriesName(key.Name), err)
+	case !isOwnedBy(config, owner):
+		return nil, nil //nolint:nilnil // nor is somebody else's
+	}
+	return config, nil
+}
+
+// readCursor reads up to when the deliveries were done with before this process.
+func (k *JobTracker) readCursor(ctx context.Context, c *connection) error {
+	if c.cursor.read {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	k.mu.Lock()
+	owner := c.owner.UID
+	k.mu.Unlock()
+	config, err := k.getCursor(ctx, c.key, owner)
+	if err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	f := &c.cursor
+	if f.read = true; config == nil {
+		return nil
+	}
+	f.version = config.ResourceVersion
+	if err := json.Unmarshal(config.BinaryData[cursorKey], &f.now); err != nil {
+		f.now = cursor{} // the first look goes back as far as without one
+	}
+	f.written, f.inherited = f.now, f.now
+	return nil
+}
+
+// advance moves the cursor on, given up to when everything is durable, and reports whether it is to be written.
+func (f *cursorFile) advance(l *lookBack, durable, now time.Time) bool {
+	if !f.read || durable.IsZero() || l.passed[0].IsZero() {
+		return false
+	}
+	f.now.Durable = metav1.Time{Time: durable}
+	if durable.After(l.passed[1]) {
+		f.now.Looked = metav1.Time{Time: l.passed[0]}
+	}
+	since := now.Sub(f.writtenAt)
+	if f.writtenAt.IsZero() {
+		since = now.Sub(l.since)
+	}
+	matters := l.relevant.After(f.written.Durable.Time)
+	return f.now != f.written && (since >= cursorInterval && matters || since >= cursorIdle && f.version != "")
+}
+
+// reconcileCursor writes a connection's cursor down when it is due.
+func (k *JobTracker) reconcileCursor(ctx context.Context, c *connection) (reconcile.Result, error) {
+	if k.isCursorDue(c, 0) {
+		if err := k.writeCursor(ctx, c); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	return after(cursorLook), nil
+}
+
+// isCursorDue moves a cursor on, and reports whether it is to be written by a time ahead of now.
+func (k *JobTracker) isCursorDue(c *connection, ahead time.Duration) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := k.Now()
+	return c.cursor.advance(&c.lookBack, k.account.durable(c.key.Namespace, now), now.Add(ahead))
+}
+
+// writeCursor writes the cursor down.
+func (k *JobTracker) writeCursor(ctx context.Context, c *connection) error {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	k.mu.Lock()
+	at, version, owner := c.cursor.now, c.cursor.version, c.owner
+	k.mu.Unlock()
+	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.key.Namespace, Name: DeliveriesName(c.key.Name)}}
+	text, err := json.Marshal(at)
+	if err == nil {
+		err = k.put(ctx, config, version, owner, "deliveries", "", map[string][]byte{cursorKey: text})
+	}
+	version = config.ResourceVersion
+	if err != nil {
+		version = ""
+		if there, failed := k.getCursor(ctx, c.key, owner.UID); failed == nil && there != nil {
+			version = there.ResourceVersion // somebody else wrote it
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if c.cursor.version = version; err != nil {
+		return err
+	}
+	writes.WithLabelValues("deliveries").Inc()
+	c.cursor.written, c.cursor.writtenAt = at, k.Now()
+	return nil
+}
+
+// closeCursors writes down what is durable when the process ends, so that the next has little to look back to.
+func (k *JobTracker) closeCursors(ctx context.Context) {
+	k.mu.Lock()
+	all := slices.Collect(maps.Values(k.account.conns))
+	k.mu.Unlock()
+	for _, c := range all {
+		if c.hook && k.isCursorDue(c, cursorIdle) {
+			_ = k.writeCursor(ctx, c) // the next looks further back
+		}
+	}
+}

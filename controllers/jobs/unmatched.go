@@ -1,0 +1,74 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package jobs
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/reservation"
+)
+
+// maxUnmatched is how many jobs of a namespace are remembered that no pool is for.
+const maxUnmatched = 2_048
+
+// unmatchedJob is a job that waits and that no pool is for, as long as this process lives: who makes a pool, or mends one, a minute
+// after its jobs were queued expects it to have them.
+type unmatchedJob struct {
+	update update
+	at     time.Time
+}
+
+// keepUnmatched remembers a job that no pool is for while it waits.
+func (s *space) keepUnmatched(u update, now time.Time) {
+	key := u.key()
+	if u.observes {
+		return // those who observe are asked with the others
+	}
+	if u.event.State > reservation.Queued || isHosted(u.job.Labels) {
+		delete(s.unmatched, key)
+		return
+	}
+	if len(s.unmatched) >= maxUnmatched {
+		s.forgetUnmatched(now)
+	}
+	if before, known := s.unmatched[key]; len(s.unmatched) < maxUnmatched && before.update.event.State < u.event.State {
+		if known {
+			now = before.at
+		}
+		s.unmatched[key] = unmatchedJob{update: u, at: now}
+	}
+}
+
+// isHosted reports whether a job asks for one of GitHub's own runners, of which there may be any number:
+// https://docs.github.com/actions/reference/runners/github-hosted-runners
+func isHosted(labels []string) bool {
+	return len(labels) == 0 || slices.ContainsFunc(labels, func(l string) bool {
+		l = strings.ToLower(l)
+		return strings.HasPrefix(l, "ubuntu-") || strings.HasPrefix(l, "windows-") || strings.HasPrefix(l, "macos-")
+	})
+}
+
+// forgetUnmatched forgets jobs that were not heard of for as long as one counts.
+func (s *space) forgetUnmatched(now time.Time) {
+	for key, u := range s.unmatched {
+		if now.Sub(u.at) >= v1alpha1.DefaultHoldFor {
+			delete(s.unmatched, key)
+		}
+	}
+}
+
+// placeUnmatched gives jobs that no pool was for to the pools that they are for by now.
+func (a *account) placeUnmatched(s *space, now time.Time) {
+	s.forgetUnmatched(now)
+	for key, j := range s.unmatched {
+		a.enter(s, j.update.observed(), now)
+		if a.winner(s.class(false), j.update.job, now) != nil {
+			delete(s.unmatched, key)
+			a.enter(s, j.update, now)
+		}
+	}
+}
