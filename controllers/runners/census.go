@@ -55,7 +55,7 @@ type Census struct {
 	REST RESTClients
 	// Access says which connections of other namespaces may be used; nil for none.
 	Access *connections.Access
-	Notes  *Notes
+	Memory *Memory
 	// Cluster identifies this cluster in the runners' marks.
 	Cluster string
 	Now     func() time.Time
@@ -275,7 +275,7 @@ type visit struct {
 func (v *visit) compare(ctx context.Context) {
 	offline, online := map[types.UID]bool{}, map[types.UID]bool{}
 	for _, r := range v.runners {
-		id := cmp.Or(r.Status.RunnerID, v.Notes.registration(client.ObjectKeyFromObject(r), r.UID))
+		id := cmp.Or(r.Status.RunnerID, v.Memory.registration(client.ObjectKeyFromObject(r), r.UID))
 		if id == 0 || !r.DeletionTimestamp.IsZero() || !leadsTo(v.gh, r.Spec.REST) {
 			continue
 		}
@@ -295,7 +295,7 @@ func (v *visit) compare(ctx context.Context) {
 // have registered after it.
 func (v *visit) doubt(r *v1alpha1.Runner) {
 	if v.at.Sub(r.CreationTimestamp.Time) > justNow {
-		v.Notes.Doubt(client.ObjectKeyFromObject(r), v.Now())
+		v.Memory.Doubt(client.ObjectKeyFromObject(r), v.Now())
 	}
 }
 
@@ -328,7 +328,7 @@ func (v *visit) pod(ctx context.Context, r *v1alpha1.Runner) *corev1.Pod {
 
 // began records a job that nobody told of yet.
 func (v *visit) began(ctx context.Context, r *v1alpha1.Runner, known rest.Runner) {
-	recorder := &Recorder{Client: v.Client, Namespace: r.Namespace, Notes: v.Notes}
+	recorder := &Recorder{Client: v.Client, Namespace: r.Namespace, Memory: v.Memory}
 	event := scaleset.JobEvent{Type: scaleset.JobStarted, JobID: v1alpha1.UnknownJob, RunnerID: known.ID, RunnerName: r.Name, At: v.at}
 	if err := recorder.RecordJobs(ctx, []scaleset.JobEvent{event}); err != nil {
 		v.log.Error(err, "Recording that a runner has a job", "runner", r.Name) // seen again next time
@@ -356,9 +356,9 @@ func (v *visit) giveUp(ctx context.Context, r *v1alpha1.Runner) {
 		cause, why = v1alpha1.CauseRemoved, "GitHub doesn't see it any more: is its node gone?"
 	}
 	verdict := poolstatus.Verdict{State: v1alpha1.RunnerFailed, Since: v.Now(), Cause: cause, Reason: why}
-	v.Notes.Condemn(client.ObjectKeyFromObject(r), r.UID, verdict)
+	v.Memory.Condemn(client.ObjectKeyFromObject(r), r.UID, verdict)
 	v.Event(r, corev1.EventTypeWarning, string(v1alpha1.RunnerFailed), fmt.Sprintf("%s: %s", cause, why))
-	v.Notes.fail(types.NamespacedName{Namespace: r.Namespace, Name: r.Spec.PoolRef.Name}, Failure{
+	v.Memory.recordFailure(types.NamespacedName{Namespace: r.Namespace, Name: r.Spec.PoolRef.Name}, Failure{
 		Runner: r.Name, Revision: r.Spec.Revision, Cause: cause, Message: why, Began: r.CreationTimestamp.Time, At: v.Now(),
 	})
 	if err := End(ctx, v.Client, r); err != nil {

@@ -26,7 +26,7 @@ func (b *bench) victims(name string) int64 {
 }
 
 // restart is another process that begins anew.
-func (b *bench) restart() { b.Notes = NewNotes() }
+func (b *bench) restart() { b.Memory = NewMemory() }
 
 // finish ends the Runner and waits for as long as anything is waited for.
 func (b *bench) finish() {
@@ -173,7 +173,7 @@ func TestARunnerThatNobodyVouchesForIsWaitedForWhileItRuns(t *testing.T) {
 	b.restart()
 	b.Sets.(*holder).who = "nobody"
 	b.delete()
-	b.now = b.runner().DeletionTimestamp.Add(untoldAfter - time.Second)
+	b.now = b.runner().DeletionTimestamp.Add(jobUnknownAfter - time.Second)
 	b.reconcile()
 	if b.pod() == nil || b.registered() != 1 {
 		t.Fatal("it was ended")

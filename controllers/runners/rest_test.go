@@ -242,7 +242,7 @@ func TestANameThatSomebodyElseRegisteredIsLeftAlone(t *testing.T) {
 // Without webhooks nobody tells that a runner had a job, or that it is over.
 // failures of the pool's runners that nobody took yet.
 func (b *bench) failures() []Failure {
-	return b.Notes.TakeOutcomes(client.ObjectKey{Namespace: "ci", Name: "linux"}).Failures
+	return b.Memory.TakeOutcomes(client.ObjectKey{Namespace: "ci", Name: "linux"}).Failures
 }
 
 func TestARESTRunnerThatEndedInPeaceHadAJobIfGitHubForgotIt(t *testing.T) {
@@ -251,7 +251,7 @@ func TestARESTRunnerThatEndedInPeaceHadAJobIfGitHubForgotIt(t *testing.T) {
 			b := newRESTBench(t)
 			b.reconcile()
 			if seen {
-				recorder := &Recorder{Client: b.Client, Namespace: "ci", Notes: b.Notes}
+				recorder := &Recorder{Client: b.Client, Namespace: "ci", Memory: b.Memory}
 				if err := recorder.RecordJobs(t.Context(), []scaleset.JobEvent{{Type: scaleset.JobStarted, JobID: v1alpha1.UnknownJob, RunnerName: "linux-a", At: b.now}}); err != nil {
 					t.Fatal(err)
 				}
@@ -262,7 +262,7 @@ func TestARESTRunnerThatEndedInPeaceHadAJobIfGitHubForgotIt(t *testing.T) {
 			if r := b.runner(); r.Status.State != v1alpha1.RunnerFinished || r.DeletionTimestamp.IsZero() || r.Status.Job == nil || (r.Status.Job.StartedAt != nil) != seen {
 				t.Errorf("status %+v", r.Status)
 			}
-			if _, over := b.Notes.Completion(client.ObjectKeyFromObject(b.runner()), b.runner().UID); !over {
+			if _, over := b.Memory.Completion(client.ObjectKeyFromObject(b.runner()), b.runner().UID); !over {
 				t.Error("the pool isn't told")
 			}
 			b.reconcile()
@@ -342,7 +342,7 @@ func (b *bench) census(c *Census, after time.Duration) {
 }
 
 func (b *bench) newCensus() *Census {
-	return &Census{Reporter: b.Reporter, Live: b.Live, REST: b.REST, Notes: b.Notes, Cluster: testCluster, Now: func() time.Time { return b.now }}
+	return &Census{Reporter: b.Reporter, Live: b.Live, REST: b.REST, Memory: b.Memory, Cluster: testCluster, Now: func() time.Time { return b.now }}
 }
 
 func TestACensusFindsTheJobThatNobodyToldOfAndItsEnd(t *testing.T) {
@@ -356,7 +356,7 @@ func TestACensusFindsTheJobThatNobodyToldOfAndItsEnd(t *testing.T) {
 	if r := b.runner(); r.Status.State != v1alpha1.RunnerBusy || r.Status.Job.ID != v1alpha1.UnknownJob {
 		t.Fatalf("status %+v", r.Status)
 	}
-	recorder := &Recorder{Client: b.Client, Namespace: "ci", Notes: b.Notes}
+	recorder := &Recorder{Client: b.Client, Namespace: "ci", Memory: b.Memory}
 	late := scaleset.JobEvent{Type: scaleset.JobStarted, JobID: "7", Repository: "acme/app", RunnerName: "linux-a", RunnerID: b.runner().Status.RunnerID, At: b.now}
 	if err := recorder.RecordJobs(t.Context(), []scaleset.JobEvent{late}); err != nil {
 		t.Fatal(err)
@@ -401,7 +401,7 @@ func TestARunnerWhoseConnectionLeadsElsewhereIsNotTakenForAnother(t *testing.T) 
 	c := b.newCensus()
 	b.reconcile()
 	b.setPod(running(b.now))
-	recorder := &Recorder{Client: b.Client, Namespace: "ci", Notes: b.Notes}
+	recorder := &Recorder{Client: b.Client, Namespace: "ci", Memory: b.Memory}
 	if err := recorder.RecordJobs(t.Context(), []scaleset.JobEvent{{Type: scaleset.JobStarted, JobID: "7", RunnerName: "linux-a", At: b.now}}); err != nil {
 		t.Fatal(err)
 	}
@@ -440,7 +440,7 @@ func (nowhere) Get(string) (*rest.Client, bool) { return nil, false }
 
 // Without webhooks and without rights, nobody can tell whether a runner has a job.
 func TestARunnerThatMayHaveAJobIsWaitedFor(t *testing.T) {
-	for name, after := range map[string]time.Duration{"its container ends": orphanAfter, "it never does": untoldAfter} {
+	for name, after := range map[string]time.Duration{"its container ends": orphanAfter, "it never does": jobUnknownAfter} {
 		t.Run(name, func(t *testing.T) {
 			b := newRESTBench(t)
 			b.reconcile()
@@ -449,7 +449,7 @@ func TestARunnerThatMayHaveAJobIsWaitedFor(t *testing.T) {
 			b.REST = nowhere{} // nor is there a connection
 			b.delete()
 			begun := b.runner().DeletionTimestamp.Time
-			b.now = begun.Add(untoldAfter - time.Second)
+			b.now = begun.Add(jobUnknownAfter - time.Second)
 			b.reconcile()
 			if b.pod() == nil {
 				t.Fatal("its pod was ended")

@@ -58,7 +58,7 @@ type Reconciler struct {
 	Sessions *Sessions
 	// Access says which connections of other namespaces may be used; nil for none.
 	Access *connections.Access
-	Notes  *runners.Notes
+	Memory *runners.Memory
 	// Cluster identifies this cluster in the session owner's name.
 	Cluster string
 	Now     func() time.Time
@@ -290,7 +290,7 @@ func (x *run) listen(context.Context) error {
 func (x *run) ensureSession() {
 	x.Sessions.Ensure(x.key, x.connectionKey(), scaleset.Config{
 		Client: x.github, SetID: x.set.Status.ID, Owner: x.Cluster + "/" + x.set.Spec.PoolUID,
-		Recorder:  &runners.Recorder{Client: x.Client, Namespace: x.set.Namespace, Notes: x.Notes},
+		Recorder:  &runners.Recorder{Client: x.Client, Namespace: x.set.Namespace, Memory: x.Memory},
 		OwnerGone: x.ownerGone, Now: x.Now,
 		Log: slog.New(logr.ToSlogHandler(log.Log.WithName("session").WithValues("scaleSet", klog.KObj(x.set)))),
 	})
