@@ -195,11 +195,11 @@ func All(mgr ctrl.Manager, o Options) error {
 		ofPolicies(policy.KindRunnerPolicy).SetupWithManager(mgr, o.Others),
 		addTeller(mgr, o, &sources.Teller{Reporter: report, Live: live, Cluster: o.Cluster, Sources: source, Now: time.Now}, gh),
 		source.SetupWithManager(mgr, sources.Options{Concurrent: o.Others, JitterPercent: o.JitterPercent}),
-		(&connections.Reconciler{Reporter: report, Secrets: live, CredentialsDir: o.CredentialsDir, Clients: clients, Verify: verify, Now: time.Now}).SetupWithManager(mgr, o.Others),
-		(&scalesets.Reconciler{Reporter: report, Clients: clients, Sessions: sessions, Access: access, Memory: memory, Cluster: o.Cluster, Now: time.Now}).SetupWithManager(mgr, o.Others),
-		(&pools.Reconciler{Reporter: ofPools, Sessions: sessions, Failures: memory, Live: live, Demand: []pools.Reader{desk, poller}, Desk: desk, Policies: engine, Access: access, REST: gh, Cluster: o.Cluster, Zone: o.Zone, Now: time.Now}).SetupWithManager(mgr, o.Others, sessions.Words(), desk.Words(), poller.Words()),
-		mgr.Add(&runners.Census{Reporter: report, Live: live, REST: gh, Access: access, Memory: memory, Cluster: o.Cluster, Now: time.Now}),
-		(&runners.Reconciler{Reporter: ofRunners, Live: live, Clients: clients, Sets: sessions, Cluster: o.Cluster, REST: gh, Access: access, Memory: memory, Policies: engine, Now: time.Now}).SetupWithManager(mgr, o.Runners),
+		connections.New(report, live, clients, verify, o.CredentialsDir).SetupWithManager(mgr, o.Others),
+		scalesets.New(report, clients, sessions, access, memory, o.Cluster).SetupWithManager(mgr, o.Others),
+		(&pools.Reconciler{Reporter: ofPools, Sessions: sessions, Failures: memory, Live: live, Demand: []pools.Reader{desk, poller}, Desk: desk, Policies: engine, Access: access, REST: gh, Cluster: o.Cluster, Zone: o.Zone, Now: time.Now}).SetupWithManager(mgr, o.Others, sessions.Events(), desk.Words(), poller.Words()),
+		mgr.Add(runners.NewCollector(report, live, gh, access, memory, o.Cluster)),
+		runners.New(ofRunners, live, clients, gh, sessions, access, memory, engine, o.Cluster).SetupWithManager(mgr, o.Runners),
 	)
 }
 

@@ -185,14 +185,14 @@ func TestARunnerThatNobodyVouchesForIsWaitedForWhileItRuns(t *testing.T) {
 	}
 }
 
-// A Runner with another pool's mark must not lead the census to look for that one's runners in its own namespace.
-func TestTheCensusLooksForAMarkWhereItsPoolIs(t *testing.T) {
+// A Runner with another pool's mark must not lead the collector to look for that one's runners in its own namespace.
+func TestTheCollectorLooksForAMarkWhereItsPoolIs(t *testing.T) {
 	b := newRESTBench(t)
 	victim, forged := restPool(), restRunner("forged", b.now, b.github.ConfigURL("acme"))
 	forged.Namespace = "thief"
-	c := &Census{Reporter: b.Reporter, Cluster: testCluster, Now: b.Now}
-	s := &station{marks: map[string]mark{}}
-	c.mark(s, &ward{pools: []*v1alpha1.RunnerPool{victim}, runners: []*v1alpha1.Runner{forged}})
+	c := &RunnerCollector{Reporter: b.Reporter, Cluster: testCluster, Now: b.Now}
+	s := &connectionMemory{marks: map[string]mark{}}
+	c.mark(s, &fleet{pools: []*v1alpha1.RunnerPool{victim}, runners: []*v1alpha1.Runner{forged}})
 	if at := s.marks[v1alpha1.OwnerLabel(testCluster, testPoolUID)].namespace; at != "ci" {
 		t.Errorf("it is looked for in %q", at)
 	}

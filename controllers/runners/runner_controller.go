@@ -63,6 +63,11 @@ type Reconciler struct {
 	Now      func() time.Time
 }
 
+// New returns a Reconciler. live reads without a cache; cluster identifies this cluster in the labels of runners without a scale set.
+func New(report kube.Reporter, live client.Reader, clients Clients, gh RESTClients, sets Sets, access *connections.Access, memory *Memory, policies Policies, cluster string) *Reconciler {
+	return &Reconciler{Reporter: report, Live: live, Clients: clients, REST: gh, Sets: sets, Access: access, Memory: memory, Policies: policies, Cluster: cluster, Now: time.Now}
+}
+
 // Sets say whether GitHub gave a pool, by its UID, the session of a scale set of a connection. What an object says of that may be forged.
 type Sets interface {
 	Holds(pool, connection types.NamespacedName, uid types.UID, setID int64) bool

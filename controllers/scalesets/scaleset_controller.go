@@ -66,6 +66,11 @@ type Reconciler struct {
 	verified sync.Map // types.UID → verification
 }
 
+// New returns a Reconciler. cluster identifies this cluster in the names of session owners.
+func New(report kube.Reporter, clients Clients, sessions *Sessions, access *connections.Access, memory *runners.Memory, cluster string) *Reconciler {
+	return &Reconciler{Reporter: report, Clients: clients, Sessions: sessions, Access: access, Memory: memory, Cluster: cluster, Now: time.Now}
+}
+
 // verification is what GitHub had when it was last asked, for which generation of
 // the record, and when.
 type verification struct {

@@ -103,7 +103,7 @@ func newOffice(t *testing.T, key *rsa.PrivateKey) *office {
 	report.Gathered = kube.Gather(time.Second, 25, time.Now)
 	desk := jobs.NewDesk(jobs.Config{Client: report.Client, Now: time.Now})
 	o.running.Go(func() { _ = desk.Start(o.ctx) })
-	o.work(&pools.Reconciler{Reporter: report, Sessions: sessions, Desk: desk, Failures: memory, Live: report.Client, Policies: policies.NewEngine(time.Now), Now: time.Now}, sessions.Words())
+	o.work(&pools.Reconciler{Reporter: report, Sessions: sessions, Desk: desk, Failures: memory, Live: report.Client, Policies: policies.NewEngine(time.Now), Now: time.Now}, sessions.Events())
 	o.queues[0].Add(reconcile.Request{NamespacedName: appName})
 	return o
 }
