@@ -58,7 +58,7 @@ func (x *run) connections() {
 	for _, name := range c.Missing {
 		switch {
 		case !x.counts(), s.RegisteredRunners < len(idle)+busy: // or the counts are of another time
-			x.Failures.Doubt(types.NamespacedName{Namespace: x.key.Namespace, Name: name}, x.Now())
+			x.Failures.Suspect(types.NamespacedName{Namespace: x.key.Namespace, Name: name}, x.Now())
 		case x.recall.connected[name]:
 			x.giveUp(name, v1alpha1.CauseRemoved, "GitHub doesn't see it any more: is its node gone?")
 		default:
@@ -81,7 +81,7 @@ func (x *run) doubt() {
 		return
 	}
 	for _, name := range poolstatus.Doubtful(x.staying(v1alpha1.RunnerBusy), x.words.Statistics.BusyRunners, x.words.Counted) {
-		x.Failures.Doubt(types.NamespacedName{Namespace: x.key.Namespace, Name: name}, x.Now())
+		x.Failures.Suspect(types.NamespacedName{Namespace: x.key.Namespace, Name: name}, x.Now())
 	}
 }
 
@@ -120,7 +120,7 @@ func (x *run) giveUp(name string, cause v1alpha1.RunnerCause, why string) {
 		if o := &x.runners[i]; o.runner.Name == name {
 			o.verdict = poolstatus.Verdict{State: v1alpha1.RunnerFailed, Reason: why, Since: x.Now(), Cause: cause}
 			x.lost = append(x.lost, o.runner)
-			x.Failures.Condemn(client.ObjectKeyFromObject(o.runner), o.runner.UID, o.verdict)
+			x.Failures.MarkFailed(client.ObjectKeyFromObject(o.runner), o.runner.UID, o.verdict)
 			x.Event(o.runner, corev1.EventTypeWarning, string(v1alpha1.RunnerFailed), fmt.Sprintf("%s: %s", cause, why))
 			if c, ok := x.recall.circuits[o.runner.Spec.Revision]; ok {
 				x.recall.circuits[c.Revision] = c.Failed(cause, why, o.runner.CreationTimestamp.Time, x.Now())

@@ -157,7 +157,7 @@ func (x *run) expel(o *observed, revision, why string) {
 	}
 	o.verdict = poolstatus.Verdict{State: v1alpha1.RunnerFailed, Reason: why, Since: x.Now(), Cause: v1alpha1.CauseRefused}
 	x.lost = append(x.lost, o.runner)
-	x.Failures.Condemn(client.ObjectKeyFromObject(o.runner), o.runner.UID, o.verdict)
+	x.Failures.MarkFailed(client.ObjectKeyFromObject(o.runner), o.runner.UID, o.verdict)
 	x.Event(o.runner, corev1.EventTypeWarning, v1alpha1.PolicyDeniedReason, why)
 }
 

@@ -49,8 +49,8 @@ type Sessions interface {
 // to them, and its doubts of runners that seem busy.
 type Failures interface {
 	TakeOutcomes(pool types.NamespacedName) runners.Outcomes
-	Condemn(runner types.NamespacedName, uid types.UID, why poolstatus.Verdict)
-	Doubt(runner types.NamespacedName, now time.Time)
+	MarkFailed(runner types.NamespacedName, uid types.UID, why poolstatus.Verdict)
+	Suspect(runner types.NamespacedName, now time.Time)
 	Completion(runner types.NamespacedName, uid types.UID) (at time.Time, over bool)
 }
 

@@ -300,7 +300,7 @@ func (v *visit) compare(ctx context.Context) {
 // have registered after it.
 func (v *visit) suspect(r *v1alpha1.Runner) {
 	if v.at.Sub(r.CreationTimestamp.Time) > justNow {
-		v.Memory.Doubt(client.ObjectKeyFromObject(r), v.Now())
+		v.Memory.Suspect(client.ObjectKeyFromObject(r), v.Now())
 	}
 }
 
@@ -361,7 +361,7 @@ func (v *visit) giveUp(ctx context.Context, r *v1alpha1.Runner) {
 		cause, why = v1alpha1.CauseRemoved, "GitHub doesn't see it any more: is its node gone?"
 	}
 	state := poolstatus.Verdict{State: v1alpha1.RunnerFailed, Since: v.Now(), Cause: cause, Reason: why}
-	v.Memory.Condemn(client.ObjectKeyFromObject(r), r.UID, state)
+	v.Memory.MarkFailed(client.ObjectKeyFromObject(r), r.UID, state)
 	v.Event(r, corev1.EventTypeWarning, string(v1alpha1.RunnerFailed), fmt.Sprintf("%s: %s", cause, why))
 	v.Memory.recordFailure(types.NamespacedName{Namespace: r.Namespace, Name: r.Spec.PoolRef.Name}, Failure{
 		Runner: r.Name, Revision: r.Spec.Revision, Cause: cause, Message: why, Began: r.CreationTimestamp.Time, At: v.Now(),

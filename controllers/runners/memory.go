@@ -199,8 +199,8 @@ func (m *Memory) registration(key types.NamespacedName, uid types.UID) int64 {
 	return 0
 }
 
-// Condemn notes why the pool gave a runner up that it is about to end.
-func (m *Memory) Condemn(key types.NamespacedName, uid types.UID, why poolstatus.Verdict) {
+// MarkFailed notes why a runner failed that is about to be ended.
+func (m *Memory) MarkFailed(key types.NamespacedName, uid types.UID, why poolstatus.Verdict) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.outside(key, uid).failed = &why
@@ -213,9 +213,9 @@ func (m *Memory) failure(key types.NamespacedName, uid types.UID) *poolstatus.Ve
 	return m.locked(key, uid).failed
 }
 
-// Doubt asks for a look at the registration of a runner that GitHub doesn't count as we
+// Suspect asks for a look at the registration of a runner that GitHub doesn't count as we
 // do; now and then at most.
-func (m *Memory) Doubt(key types.NamespacedName, now time.Time) {
+func (m *Memory) Suspect(key types.NamespacedName, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if last, known := m.suspects[key]; known && now.Sub(last.at) < suspectInterval {

@@ -287,7 +287,7 @@ func (p pass) reportFailure(state poolstatus.Verdict) {
 	if p.Memory.failure(key, p.runner.UID) != nil {
 		return
 	}
-	p.Memory.Condemn(key, p.runner.UID, state)
+	p.Memory.MarkFailed(key, p.runner.UID, state)
 	if p.runner.Status.Job != nil {
 		return
 	}

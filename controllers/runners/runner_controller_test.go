@@ -505,7 +505,7 @@ func TestAJobWhoseCompletionWasLostIsOverWhenGitHubForgotTheRunner(t *testing.T)
 		t.Fatal(err)
 	}
 	key := client.ObjectKey{Namespace: "ci", Name: "linux-a"}
-	b.Memory.Doubt(key, b.now)
+	b.Memory.Suspect(key, b.now)
 	b.reconcile()
 	if r := b.runner(); r.Status.State != v1alpha1.RunnerBusy || !r.DeletionTimestamp.IsZero() {
 		t.Fatalf("GitHub knows it: %+v", r.Status)
@@ -514,12 +514,12 @@ func TestAJobWhoseCompletionWasLostIsOverWhenGitHubForgotTheRunner(t *testing.T)
 	if err := gh.RemoveRunner(t.Context(), b.runner().Status.RunnerID); err != nil {
 		t.Fatal(err)
 	}
-	b.Memory.Doubt(key, b.now)
+	b.Memory.Suspect(key, b.now)
 	b.reconcile()
 	if r := b.runner(); !r.DeletionTimestamp.IsZero() {
 		t.Fatal("asked twice within a minute")
 	}
-	b.Memory.Doubt(key, b.now.Add(suspectInterval))
+	b.Memory.Suspect(key, b.now.Add(suspectInterval))
 	b.reconcile()
 	if r := b.runner(); r.DeletionTimestamp.IsZero() || r.Status.State != v1alpha1.RunnerFinished {
 		t.Errorf("not ended: %+v", r.Status)
@@ -534,7 +534,7 @@ func TestAnIdleRunnerThatGitHubForgotFailed(t *testing.T) {
 	if err := gh.RemoveRunner(t.Context(), b.runner().Status.RunnerID); err != nil {
 		t.Fatal(err)
 	}
-	b.Memory.Doubt(client.ObjectKey{Namespace: "ci", Name: "linux-a"}, b.now)
+	b.Memory.Suspect(client.ObjectKey{Namespace: "ci", Name: "linux-a"}, b.now)
 	b.reconcile()
 	b.reconcile()
 	if b.pod() != nil {
