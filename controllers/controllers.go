@@ -141,7 +141,7 @@ func All(mgr ctrl.Manager, o Options) error {
 	ofPools, ofRunners := report, report
 	ofPools.Gathered = kube.Gather(poolStatusInterval, statusRate, time.Now)
 	ofRunners.Quiet, ofRunners.Gathered = true, kube.Gather(runnerStatusDelay, statusRate, time.Now)
-	notes := runners.NewNotes()
+	memory := runners.NewMemory()
 	live := mgr.GetAPIReader()
 	engine := policies.NewEngine(time.Now)
 	engine.Cache = mgr.GetClient()
@@ -176,7 +176,7 @@ func All(mgr ctrl.Manager, o Options) error {
 	tracker := jobs.NewJobTracker(jobs.Config{
 		Client: mgr.GetClient(), GitHub: func(c types.NamespacedName) (jobs.GitHub, bool) { return gh.Get(connections.Key(c)) },
 		Record: func(ctx context.Context, namespace string, events []scaleset.JobEvent) error {
-			return (&runners.Recorder{Client: mgr.GetClient(), Namespace: namespace, Notes: notes}).RecordJobs(ctx, events)
+			return (&runners.Recorder{Client: mgr.GetClient(), Namespace: namespace, Memory: memory}).RecordJobs(ctx, events)
 		},
 		Access: access, Now: time.Now,
 	})
@@ -197,11 +197,11 @@ func All(mgr ctrl.Manager, o Options) error {
 		ofPolicies(policy.KindRunnerPolicy).SetupWithManager(mgr, o.Others),
 		addTeller(mgr, o, &sources.Teller{Reporter: report, Live: live, Cluster: o.Cluster, Sources: source, Now: time.Now}, gh),
 		source.SetupWithManager(mgr, sources.Options{Concurrent: o.Others, JitterPercent: o.JitterPercent}),
-		(&connections.Reconciler{Reporter: report, Secrets: live, CredentialsDir: o.CredentialsDir, Connections: known, Verify: verify, Now: time.Now}).SetupWithManager(mgr, o.Others),
-		(&scalesets.Reconciler{Reporter: report, Clients: clients, Sessions: sessions, Access: access, Notes: notes, Cluster: o.Cluster, Now: time.Now}).SetupWithManager(mgr, o.Others),
-		(&pools.Reconciler{Reporter: ofPools, Sessions: sessions, Failures: notes, Live: live, Demand: []pools.Reader{tracker, poller}, Desk: tracker, Policies: engine, Access: access, REST: gh, Cluster: o.Cluster, Zone: o.Zone, Now: time.Now}).SetupWithManager(mgr, o.Others, sessions.Words(), tracker.Events(), poller.Events()),
-		mgr.Add(&runners.Census{Reporter: report, Live: live, REST: gh, Access: access, Notes: notes, Cluster: o.Cluster, Now: time.Now}),
-		(&runners.Reconciler{Reporter: ofRunners, Live: live, Clients: clients, Sets: sessions, Cluster: o.Cluster, REST: gh, Access: access, Notes: notes, Policies: engine, Now: time.Now}).SetupWithManager(mgr, o.Runners),
+		connections.New(report, live, known, verify, o.CredentialsDir).SetupWithManager(mgr, o.Others),
+		scalesets.New(report, clients, sessions, access, memory, o.Cluster).SetupWithManager(mgr, o.Others),
+		(&pools.Reconciler{Reporter: ofPools, Sessions: sessions, Failures: memory, Live: live, Demand: []pools.Reader{tracker, poller}, Desk: tracker, Policies: engine, Access: access, REST: gh, Cluster: o.Cluster, Zone: o.Zone, Now: time.Now}).SetupWithManager(mgr, o.Others, sessions.Events(), tracker.Events(), poller.Events()),
+		mgr.Add(runners.NewCollector(report, live, gh, access, memory, o.Cluster)),
+		runners.New(ofRunners, live, clients, gh, sessions, access, memory, engine, o.Cluster).SetupWithManager(mgr, o.Runners),
 	)
 }
 

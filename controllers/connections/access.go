@@ -21,7 +21,7 @@ import (
 // long as a connection that was deleted serves.
 const afterwards = time.Hour
 
-// Access says which namespaces may use which connections: their own namespace's always, those of others where spec.allowedNamespaces of
+// Access tells which namespaces may use which connections: their own namespace's always, those of others where spec.allowedNamespaces of
 // the connection has the namespace. It is safe for concurrent use. A nil one allows none of other namespaces.
 type Access struct {
 	// Connections reads GitHubConnections, from a cache.
@@ -40,7 +40,7 @@ type consent struct {
 	namespace  string
 }
 
-// Allows says whether objects of a namespace may use a connection now. A connection that isn't there allows nobody else's.
+// Allows reports whether objects of a namespace may use a connection now. A connection that isn't there allows nobody else's.
 func (a *Access) Allows(ctx context.Context, connection types.NamespacedName, namespace string) (bool, error) {
 	if connection.Namespace == namespace {
 		return true, nil
@@ -58,7 +58,7 @@ func (a *Access) Allows(ctx context.Context, connection types.NamespacedName, na
 	return true, nil
 }
 
-// Check is Allows as an outcome: a Stall if the connection may not be used. It says the same of one that isn't there, so that nobody
+// Check is Allows as an outcome: a Stall if the connection may not be used. It answers the same for one that isn't there, so that nobody
 // learns what other namespaces have.
 func (a *Access) Check(ctx context.Context, connection types.NamespacedName, namespace string) error {
 	allowed, err := a.Allows(ctx, connection, namespace)
@@ -68,7 +68,7 @@ func (a *Access) Check(ctx context.Context, connection types.NamespacedName, nam
 	return err
 }
 
-// unwatched says whether nobody looks at a namespace's connections.
+// unwatched reports whether nobody looks at a namespace's connections.
 func (a *Access) unwatched(namespace string) bool {
 	return len(a.Namespaces) > 0 && !slices.Contains(a.Namespaces, namespace)
 }
@@ -81,7 +81,7 @@ func (a *Access) Denial(connection types.NamespacedName, namespace string) strin
 	return fmt.Sprintf("there is no GitHubConnection %s that namespace %s may use: its owner has to add %s to its spec.allowedNamespaces", connection, namespace, namespace)
 }
 
-// CleansUp says whether what a namespace has on GitHub may be removed there with a connection: if it may be used, or might be
+// CleansUp reports whether what a namespace has on GitHub may be removed there with a connection: if it may be used, or might be
 // within the last hour, as far as this process saw it. Consent that is withdrawn must not leave runners behind.
 func (a *Access) CleansUp(ctx context.Context, connection types.NamespacedName, namespace string) bool {
 	if allowed, err := a.Allows(ctx, connection, namespace); allowed || err != nil || a == nil {

@@ -57,11 +57,16 @@ type Reconciler struct {
 	Now         func() time.Time
 
 	mu       sync.Mutex
-	verdicts map[types.NamespacedName]verdict
+	verified map[types.NamespacedName]verification
 }
 
-// verdict is what GitHub said about credentials, and when to ask again.
-type verdict struct {
+// New returns a Reconciler. secrets reads without a cache; credentialsDir has the folders that mountRef names, empty if there are none.
+func New(report kube.Reporter, secrets client.Reader, known *github.Connections, verify Verifier, credentialsDir string) *Reconciler {
+	return &Reconciler{Reporter: report, Secrets: secrets, Connections: known, Verify: verify, CredentialsDir: credentialsDir, Now: time.Now}
+}
+
+// verification is what GitHub said about credentials, and when to ask again.
+type verification struct {
 	uid        types.UID
 	generation int64
 	hash       string
@@ -78,7 +83,7 @@ func Key(connection types.NamespacedName) string { return connection.String() }
 // Reconcile keeps one connection verified:
 //
 //  1. credentials: read them
-//  2. verdict: what GitHub says of them, asked when something changed or it is time
+//  2. verify: what GitHub says of them, asked when something changed or it is time
 //  3. use: good ones become the client of all pools on the connection
 //  4. webhook: whether there is a secret for GitHub's events
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
@@ -116,7 +121,7 @@ func (r *Reconciler) reconcile(ctx context.Context, conn *v1alpha1.GitHubConnect
 			return again, err
 		}
 	}
-	v := r.verdict(ctx, conn, creds)
+	v := r.verify(ctx, conn, creds)
 	if v.err != nil {
 		return again, v.outcome(r.Now(), conn)
 	}
@@ -148,13 +153,13 @@ func (r *Reconciler) use(conn *v1alpha1.GitHubConnection, creds github.Credentia
 	return nil
 }
 
-// verdict returns what GitHub said last, or asks when anything changed or it is time.
-func (r *Reconciler) verdict(ctx context.Context, conn *v1alpha1.GitHubConnection, creds github.Credentials) verdict {
+// verify returns what GitHub said last, or asks when anything changed or it is time.
+func (r *Reconciler) verify(ctx context.Context, conn *v1alpha1.GitHubConnection, creds github.Credentials) verification {
 	key, now := client.ObjectKeyFromObject(conn), r.Now()
 	r.mu.Lock()
-	last, seen := r.verdicts[key]
+	last, seen := r.verified[key]
 	r.mu.Unlock()
-	v := verdict{uid: conn.UID, generation: conn.Generation, hash: creds.Hash(), request: conn.Annotations[meta.ReconcileRequestAnnotation]}
+	v := verification{uid: conn.UID, generation: conn.Generation, hash: creds.Hash(), request: conn.Annotations[meta.ReconcileRequestAnnotation]}
 	same := seen && v.uid == last.uid && v.generation == last.generation && v.hash == last.hash && v.request == last.request
 	if same && now.Before(last.next) {
 		return last
@@ -170,16 +175,16 @@ func (r *Reconciler) verdict(ctx context.Context, conn *v1alpha1.GitHubConnectio
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.verdicts == nil {
-		r.verdicts = map[types.NamespacedName]verdict{}
+	if r.verified == nil {
+		r.verified = map[types.NamespacedName]verification{}
 	}
-	r.verdicts[key] = v
+	r.verified[key] = v
 	return v
 }
 
 // outcome waits for a GitHub that is unavailable, and stalls on everything that only
 // a change helps; that is looked at again too, as the change may be on GitHub.
-func (v verdict) outcome(now time.Time, conn *v1alpha1.GitHubConnection) error {
+func (v verification) outcome(now time.Time, conn *v1alpha1.GitHubConnection) error {
 	e := new(rest.Error)
 	if !errors.As(v.err, &e) {
 		return fmt.Errorf("verifying the credentials: %w", v.err)
@@ -197,7 +202,7 @@ func (r *Reconciler) forget(key types.NamespacedName) {
 	r.Connections.Drop(Key(key))
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.verdicts, key)
+	delete(r.verified, key)
 }
 
 // spread returns 90 to 110 % of d, so that connections aren't verified in step.

@@ -329,8 +329,8 @@ func TestDeletedConnectionStillServesCleanUp(t *testing.T) {
 	if s.token() != "one" {
 		t.Error("the client is gone before pools could clean up")
 	}
-	if len(s.r.verdicts) != 0 {
-		t.Error("the verdict is kept for ever")
+	if len(s.r.verified) != 0 {
+		t.Error("the verification is kept for ever")
 	}
 }
 

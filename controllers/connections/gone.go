@@ -16,7 +16,7 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// Gone says whether a connection, or the credentials it names, were taken away, so
+// Gone reports whether a connection, or the credentials it names, were taken away, so
 // that clean-up on GitHub can't wait for it. One that is merely not ready, as after a
 // restart or during an outage, is not gone.
 func Gone(ctx context.Context, c client.Reader, key client.ObjectKey) (bool, error) {
@@ -48,9 +48,9 @@ func NotReady(ctx context.Context, c client.Reader, key client.ObjectKey) error 
 	if conditions.IsReady(found) {
 		return kube.Wait(v1alpha1.ConnectionNotReadyReason, startRetry, "just started: GitHubConnection %q is about to be used", key.Name)
 	}
-	words := fmt.Sprintf("GitHubConnection %q is not ready", key.Name)
+	message := fmt.Sprintf("GitHubConnection %q is not ready", key.Name)
 	if reason := conditions.GetReason(found, v1alpha1.ReadyCondition); reason != "" {
-		words += ": " + reason
+		message += ": " + reason
 	}
-	return kube.Wait(v1alpha1.ConnectionNotReadyReason, readyRetry, "%s", words)
+	return kube.Wait(v1alpha1.ConnectionNotReadyReason, readyRetry, "%s", message)
 }

@@ -41,8 +41,8 @@ type Sessions interface {
 // suspicions of the pool itself. All of it is lost with the process.
 type RunnerResults interface {
 	TakeOutcomes(pool types.NamespacedName) runners.Outcomes
-	Condemn(runner types.NamespacedName, uid types.UID, why poolstatus.Verdict)
-	Doubt(runner types.NamespacedName, now time.Time)
+	MarkFailed(runner types.NamespacedName, uid types.UID, why poolstatus.Verdict)
+	Suspect(runner types.NamespacedName, now time.Time)
 	Completion(runner types.NamespacedName, uid types.UID) (at time.Time, over bool)
 }
 

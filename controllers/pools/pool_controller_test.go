@@ -71,10 +71,10 @@ func (b *bench) TakeOutcomes(types.NamespacedName) runners.Outcomes {
 	b.outcomes = runners.Outcomes{}
 	return taken
 }
-func (b *bench) Condemn(_ types.NamespacedName, _ types.UID, why poolstatus.Verdict) {
+func (b *bench) MarkFailed(_ types.NamespacedName, _ types.UID, why poolstatus.Verdict) {
 	b.condemned = append(b.condemned, why.Cause)
 }
-func (b *bench) Doubt(name types.NamespacedName, _ time.Time) {
+func (b *bench) Suspect(name types.NamespacedName, _ time.Time) {
 	b.doubted = append(b.doubted, name.Name)
 }
 func (b *bench) Completion(types.NamespacedName, types.UID) (time.Time, bool) {

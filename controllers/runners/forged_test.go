@@ -26,7 +26,7 @@ func (b *bench) victims(name string) int64 {
 }
 
 // restart is another process that begins anew.
-func (b *bench) restart() { b.Notes = NewNotes() }
+func (b *bench) restart() { b.Memory = NewMemory() }
 
 // finish ends the Runner and waits for as long as anything is waited for.
 func (b *bench) finish() {
@@ -173,7 +173,7 @@ func TestARunnerThatNobodyVouchesForIsWaitedForWhileItRuns(t *testing.T) {
 	b.restart()
 	b.Sets.(*holder).who = "nobody"
 	b.delete()
-	b.now = b.runner().DeletionTimestamp.Add(untoldAfter - time.Second)
+	b.now = b.runner().DeletionTimestamp.Add(jobUnknownAfter - time.Second)
 	b.reconcile()
 	if b.pod() == nil || b.registered() != 1 {
 		t.Fatal("it was ended")
@@ -185,14 +185,14 @@ func TestARunnerThatNobodyVouchesForIsWaitedForWhileItRuns(t *testing.T) {
 	}
 }
 
-// A Runner with another pool's mark must not lead the census to look for that one's runners in its own namespace.
-func TestTheCensusLooksForAMarkWhereItsPoolIs(t *testing.T) {
+// A Runner with another pool's mark must not lead the collector to look for that one's runners in its own namespace.
+func TestTheCollectorLooksForAMarkWhereItsPoolIs(t *testing.T) {
 	b := newRESTBench(t)
 	victim, forged := restPool(), restRunner("forged", b.now, b.github.ConfigURL("acme"))
 	forged.Namespace = "thief"
-	c := &Census{Reporter: b.Reporter, Cluster: testCluster, Now: b.Now}
-	s := &station{marks: map[string]mark{}}
-	c.mark(s, &ward{pools: []*v1alpha1.RunnerPool{victim}, runners: []*v1alpha1.Runner{forged}})
+	c := &RunnerCollector{Reporter: b.Reporter, Cluster: testCluster, Now: b.Now}
+	s := &connectionMemory{marks: map[string]mark{}}
+	c.mark(s, &fleet{pools: []*v1alpha1.RunnerPool{victim}, runners: []*v1alpha1.Runner{forged}})
 	if at := s.marks[v1alpha1.OwnerLabel(testCluster, testPoolUID)].namespace; at != "ci" {
 		t.Errorf("it is looked for in %q", at)
 	}

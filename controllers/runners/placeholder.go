@@ -16,23 +16,23 @@ import (
 // maxPlaceholderStem keeps the name of a placeholder within GitHub's bound of 64 characters.
 const maxPlaceholderStem = 40
 
-// wantsPlaceholder says whether a runner is to be kept registered that never runs. It has no pod,
+// wantsPlaceholder reports whether a runner is to be kept registered that never runs. It has no pod,
 // so that no job can go to it; a server that fails jobs which nobody could ever take lets them wait.
 func wantsPlaceholder(p *v1alpha1.RunnerPool) bool {
 	return p.Annotations[v1alpha1.PlaceholderAnnotation] == "true" && p.DeletionTimestamp.IsZero() && !p.Spec.Suspend
 }
 
-// placeholderName is the same in each census, and no Runner's: those end in a number.
+// placeholderName is the same in each comparison, and no Runner's: those end in a number.
 func placeholderName(cluster string, p *v1alpha1.RunnerPool) string {
 	mark := v1alpha1.OwnerLabel(cluster, string(p.UID))
 	stem := strings.TrimRight(p.Name[:min(len(p.Name), maxPlaceholderStem)], "-.")
 	return stem + mark[strings.LastIndex(mark, "-"):] + "-placeholder"
 }
 
-// placehold registers the placeholders that are missing, and again those whose labels are the pool's
+// keepPlaceholders registers the placeholders that are missing, and again those whose labels are the pool's
 // no more. GitHub forgets a runner that never connected after a day or so. What isn't wanted any more
-// is swept.
-func (v *visit) placehold(ctx context.Context, listed []rest.Runner) {
+// is removed as a leak.
+func (v *visit) keepPlaceholders(ctx context.Context, listed []rest.Runner) {
 	for _, p := range v.pools {
 		if !wantsPlaceholder(p) {
 			continue
@@ -42,13 +42,13 @@ func (v *visit) placehold(ctx context.Context, listed []rest.Runner) {
 			Name: placeholderName(v.Cluster, p), Group: p.Spec.GetRunnerGroup(),
 			Labels: p.GetMarkedLabels(v.Cluster),
 		}
-		if err := v.keep(ctx, want, listed); err != nil {
+		if err := v.keepPlaceholder(ctx, want, listed); err != nil {
 			v.log.Info("The placeholder of a pool can't be registered", "pool", p.Name, "reason", github.Summary(err))
 		}
 	}
 }
 
-func (v *visit) keep(ctx context.Context, want rest.Registration, listed []rest.Runner) error {
+func (v *visit) keepPlaceholder(ctx context.Context, want rest.Registration, listed []rest.Runner) error {
 	i := slices.IndexFunc(listed, func(r rest.Runner) bool { return r.Name == want.Name })
 	if i >= 0 {
 		group, err := v.gh.GroupID(ctx, want.Group)

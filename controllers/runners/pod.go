@@ -23,35 +23,34 @@ import (
 // refusalRetry is the time to the next attempt to create a pod that the API server refused.
 const refusalRetry = 10 * time.Second
 
-// reconcilePod creates the runner's pod unless it has one or had one.
-func (x *run) reconcilePod(ctx context.Context) error {
-	if x.pod != nil || x.note.podMade || x.runner.Status.StartedAt != nil {
+// createPod creates the runner's pod unless it has one or had one.
+func (p pass) createPod(ctx context.Context) error {
+	if p.pod != nil || p.memory.podCreated || p.runner.Status.StartedAt != nil {
 		return nil
 	}
-	template, digest, err := x.template(ctx)
+	template, digest, err := p.template(ctx)
 	if err != nil {
 		return err
 	}
-	if err := x.permit(ctx, template, digest); err != nil {
+	if err := p.permit(ctx, template, digest); err != nil {
 		return err
 	}
-	pod, err := podspec.Build(x.identity(), template)
+	pod, err := podspec.Build(p.identity(), template)
 	if err != nil {
 		return kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
 	}
-	secrets, err := Credentials(ctx, x.Client, x.runner.Namespace)
+	secrets, err := Credentials(ctx, p.Client, p.runner.Namespace)
 	if err != nil {
 		return err
 	}
 	if err := podspec.CheckSecrets(pod, secrets); err != nil {
 		return kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
 	}
-	switch err := x.Client.Create(ctx, pod); {
+	switch err := p.Client.Create(ctx, pod); {
 	case apierrors.IsAlreadyExists(err):
-		return x.recognize(ctx)
+		return p.adoptPod(ctx)
 	case err == nil:
-		x.note.podMade = true
-		x.Notes.begun(x.note)
+		p.podCreated()
 		return nil
 	case IsQuota(err):
 		return kube.Wait(v1alpha1.QuotaExceededReason, refusalRetry, "creating the pod: %w", err)
@@ -63,14 +62,14 @@ func (x *run) reconcilePod(ctx context.Context) error {
 }
 
 // template reads the template that the runner was made for: somebody may have put another in its place.
-func (x *run) template(ctx context.Context) (template []byte, digest string, err error) {
+func (p pass) template(ctx context.Context) (template []byte, digest string, err error) {
 	revision := &appsv1.ControllerRevision{}
-	key := client.ObjectKey{Namespace: x.runner.Namespace, Name: x.runner.Spec.Revision}
-	if err := x.Client.Get(ctx, key, revision); err != nil {
+	key := client.ObjectKey{Namespace: p.runner.Namespace, Name: p.runner.Spec.Revision}
+	if err := p.Client.Get(ctx, key, revision); err != nil {
 		return nil, "", fmt.Errorf("reading the template: %w", err)
 	}
 	digest, err = podspec.Digest(revision.Data.Raw)
-	if err != nil || cmp.Or(x.runner.Spec.TemplateDigest, digest) != digest {
+	if err != nil || cmp.Or(p.runner.Spec.TemplateDigest, digest) != digest {
 		return nil, "", kube.Stall(v1alpha1.TemplateInvalidReason, "ControllerRevision %q has another template than the runner was made for", revision.Name)
 	}
 	return revision.Data.Raw, digest, nil
@@ -78,17 +77,16 @@ func (x *run) template(ctx context.Context) (template []byte, digest string, err
 
 // permit asks policies once more whether the pod may run: they may have changed since the pool
 // asked for the runner. While they can't be asked, what was allowed goes on.
-func (x *run) permit(ctx context.Context, template []byte, digest string) error {
-	pool, err := x.pool(ctx)
-	if err != nil || pool == nil {
-		return cmp.Or(err, x.stranger())
+func (p pass) permit(ctx context.Context, template []byte, digest string) error {
+	if p.pool == nil {
+		return p.noPool()
 	}
-	answer, err := x.Policies.Permit(ctx, pool, x.runner.Spec.Revision, template)
+	answer, err := p.Policies.Permit(ctx, p.pool, p.runner.Spec.Revision, template)
 	if err != nil {
 		return kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
 	}
 	denials := answer.Denials
-	if t := pool.Status.Template; len(answer.Failures) > 0 && t.Denies(x.runner.Spec.Revision, digest) {
+	if t := p.pool.Status.Template; len(answer.Failures) > 0 && t.Denies(p.runner.Spec.Revision, digest) {
 		denials = append(denials, t.Denials...)
 	}
 	if len(denials) > 0 {
@@ -98,23 +96,27 @@ func (x *run) permit(ctx context.Context, template []byte, digest string) error 
 	return nil
 }
 
-// recognize looks at a pod that is there already and that the cache doesn't show: it is
+// adoptPod looks at a pod that is there already and that the cache doesn't show: it is
 // ours from an earlier attempt, or of a former runner of this name, whose node is lost.
-func (x *run) recognize(ctx context.Context) error {
+func (p pass) adoptPod(ctx context.Context) error {
 	pod := &corev1.Pod{}
-	if err := x.Live.Get(ctx, client.ObjectKeyFromObject(x.runner), pod); err != nil {
+	if err := p.Live.Get(ctx, client.ObjectKeyFromObject(p.runner), pod); err != nil {
 		return fmt.Errorf("reading the pod: %w", err)
 	}
-	if !podspec.BelongsTo(pod, x.runner) {
-		x.nameTaken(v1alpha1.CauseRemoved, "a pod named %q is there already, of a former runner: its node may be lost", pod.Name)
-		return nil
+	if !podspec.BelongsTo(pod, p.runner) {
+		return &conflictError{v1alpha1.CauseRemoved, fmt.Sprintf("a pod named %q is there already, of a former runner: its node may be lost", pod.Name)}
 	}
-	x.note.podMade = true
-	x.Notes.begun(x.note)
+	p.podCreated()
 	return nil
 }
 
-// IsQuota says whether the API server refused an object because a ResourceQuota admits
+// podCreated notes that the runner has a pod that the cache doesn't show yet.
+func (p pass) podCreated() {
+	p.memory.podCreated = true
+	p.Memory.endStart(p.memory)
+}
+
+// IsQuota reports whether the API server refused an object because a ResourceQuota admits
 // no more: https://kubernetes.io/docs/concepts/policy/resource-quotas/
 func IsQuota(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")

@@ -33,7 +33,7 @@ const recordTimeout = 15 * time.Second
 type Recorder struct {
 	Client    client.Client
 	Namespace string
-	Notes     *Notes
+	Memory    *Memory
 }
 
 // RecordJobs records started and completed jobs at their runners. A runner that is
@@ -42,7 +42,7 @@ func (r *Recorder) RecordJobs(ctx context.Context, events []scaleset.JobEvent) e
 	var g errgroup.Group // one that can't be recorded doesn't keep the others
 	for name, list := range byRunner(events) {
 		g.Go(func() error {
-			release, err := r.Notes.giveWay(ctx)
+			release, err := r.Memory.acquireRecord(ctx)
 			if err != nil {
 				return err
 			}
@@ -73,7 +73,7 @@ func (r *Recorder) record(ctx context.Context, name string, events []scaleset.Jo
 	}
 	known := runner.Status.Job
 	var job *v1alpha1.JobReference
-	id := cmp.Or(runner.Status.RunnerID, r.Notes.registration(client.ObjectKeyFromObject(runner), runner.UID))
+	id := cmp.Or(runner.Status.RunnerID, r.Memory.registration(client.ObjectKeyFromObject(runner), runner.UID))
 	for _, e := range events {
 		if e.IsAbout(id) { // and not about a former runner of this name
 			job, id = Merge(cmp.Or(job, known), e), cmp.Or(id, e.RunnerID)
@@ -96,7 +96,7 @@ func (r *Recorder) make(ctx context.Context, runner *v1alpha1.Runner, job *v1alp
 	if job.CompletedAt == nil {
 		return r.start(ctx, runner, job)
 	}
-	r.Notes.complete(client.ObjectKeyFromObject(runner), runner.UID, job.CompletedAt.Time, reported(job.Result))
+	r.Memory.recordCompletion(client.ObjectKeyFromObject(runner), runner.UID, job.CompletedAt.Time, reported(job.Result))
 	if !runner.DeletionTimestamp.IsZero() {
 		return nil
 	}

@@ -71,7 +71,7 @@ func TestLabelValuesAreValid(t *testing.T) {
 func TestWordsAboutAFormerRunnerOfTheNameAreNotTaken(t *testing.T) {
 	b := newBench(t)
 	b.reconcile()
-	recorder := &Recorder{Client: b.Client, Namespace: "ci", Notes: b.Notes}
+	recorder := &Recorder{Client: b.Client, Namespace: "ci", Memory: b.Memory}
 	id := b.runner().Status.RunnerID
 	for _, kind := range []scaleset.EventType{scaleset.JobStarted, scaleset.JobCompleted} {
 		event := scaleset.JobEvent{Type: kind, JobID: "former", RunnerName: "linux-a", RunnerID: id + 1, At: b.now}
@@ -93,7 +93,7 @@ func TestAJobWhosePodMayNotBeMarkedIsOnItsRunner(t *testing.T) {
 			return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "linux-a", nil)
 		},
 	})
-	recorder := &Recorder{Client: forbidding, Namespace: "ci", Notes: b.Notes}
+	recorder := &Recorder{Client: forbidding, Namespace: "ci", Memory: b.Memory}
 	started := scaleset.JobEvent{Type: scaleset.JobStarted, JobID: "j", RunnerName: "linux-a", At: b.now}
 	if err := recorder.RecordJobs(t.Context(), []scaleset.JobEvent{started}); err != nil {
 		t.Fatal(err)
@@ -108,11 +108,11 @@ func TestAJobWhosePodMayNotBeMarkedIsOnItsRunner(t *testing.T) {
 func TestNothingIsKeptOfARunnerThatIsGone(t *testing.T) {
 	b := newBench(t)
 	key := client.ObjectKey{Namespace: "ci", Name: "gone"}
-	b.Notes.complete(key, "u9", b.now, true)
+	b.Memory.recordCompletion(key, "u9", b.now, true)
 	if _, err := b.Reconcile(t.Context(), ctrl.Request{NamespacedName: key}); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(b.Notes.runners); n != 0 {
+	if n := len(b.Memory.runners); n != 0 {
 		t.Errorf("%d notes", n)
 	}
 }

@@ -44,146 +44,136 @@ const (
 // register makes sure that the runner is registered on GitHub and that its JIT
 // configuration is in its Secret. The happy path is one JIT call and one create;
 // a Secret is read only where something was lost on the way.
-func (x *run) register(ctx context.Context) error {
-	if x.recall() {
+func (p pass) register(ctx context.Context) error {
+	if p.registrationID() != 0 {
 		return nil
 	}
-	if x.pod != nil {
-		return x.recallSecret(ctx)
+	if p.pod != nil {
+		return p.readSecret(ctx)
 	}
-	if err := x.Access.Check(ctx, x.connectionKey(), x.runner.Namespace); err != nil {
+	if err := p.Access.Check(ctx, p.connectionKey(), p.runner.Namespace); err != nil {
 		return err
 	}
-	if err := x.belong(ctx); err != nil {
+	if err := p.checkPool(); err != nil {
 		return err
 	}
-	gh, ok := x.client(ctx)
-	switch {
-	case x.elsewhere:
-		return kube.Wait(v1alpha1.ConnectionNotReadyReason, connectionRetry, "GitHubConnection %q isn't for %s any more", x.runner.Spec.ConnectionRef.Name, x.runner.Spec.REST.URL)
-	case !ok:
-		return connections.NotReady(ctx, x.Client, x.connectionKey())
+	gh, access := p.client(ctx)
+	switch access {
+	case moved:
+		return kube.Wait(v1alpha1.ConnectionNotReadyReason, connectionRetry, "GitHubConnection %q isn't for %s any more", p.runner.Spec.ConnectionRef.Name, p.runner.Spec.REST.URL)
+	case denied, notReady:
+		return connections.NotReady(ctx, p.Client, p.connectionKey())
 	}
 	jit, err := gh.generate(ctx)
 	if err == nil {
-		x.Notes.begin(x.note)
+		p.Memory.beginStart(p.memory)
 	}
 	if github.IsRunnerExists(err) {
-		return x.reregister(ctx, gh)
+		return p.reregister(ctx, gh)
 	}
 	if err != nil {
-		return x.githubOutcome(err)
+		return p.githubOutcome(err)
 	}
-	return x.storeSecret(ctx, jit)
+	return p.storeSecret(ctx, jit)
 }
 
-// belong returns nil if the runner is as its pool makes them, and the pool holds what it is to be registered with: whoever may write
-// Runners must not register any on a connection that others use, too.
-func (x *run) belong(ctx context.Context) error {
-	pool, err := x.pool(ctx)
-	switch spec := &x.runner.Spec; {
-	case err != nil:
-		return err
+// checkPool returns nil if the runner is as its pool makes them, and the pool holds the scale set that it is to be registered with:
+// whoever may write Runners must not register any on a connection that others use, too.
+func (p pass) checkPool() error {
+	spec, pool := &p.runner.Spec, p.pool
+	switch {
 	case pool == nil || !pool.DeletionTimestamp.IsZero():
-		return x.stranger()
-	case spec.ConnectionRef.From(x.runner.Namespace) != pool.Spec.ConnectionRef.From(pool.Namespace),
-		spec.REST != nil && (spec.REST.RunnerGroup != pool.Spec.GetRunnerGroup() || !slices.Equal(spec.REST.Labels, pool.GetMarkedLabels(x.Cluster))):
+		return p.noPool()
+	case spec.ConnectionRef.From(p.runner.Namespace) != pool.Spec.ConnectionRef.From(pool.Namespace),
+		spec.REST != nil && (spec.REST.RunnerGroup != pool.Spec.GetRunnerGroup() || !slices.Equal(spec.REST.Labels, pool.GetMarkedLabels(p.Cluster))):
 		return kube.Wait(v1alpha1.InvalidSpecReason, connectionRetry, "RunnerPool %q has another connection, runner group or labels by now", pool.Name)
-	case spec.REST == nil && !x.Sets.Holds(x.poolKey(), x.connectionKey(), pool.UID, spec.ScaleSetID):
+	case spec.REST == nil && !p.Sets.Holds(p.poolKey(), p.connectionKey(), pool.UID, spec.ScaleSetID):
 		return kube.Wait(v1alpha1.ProgressingReason, connectionRetry, "RunnerPool %q doesn't hold the session of scale set %d", pool.Name, spec.ScaleSetID)
 	}
 	return nil
 }
 
-// stranger is why a runner gets nothing that no pool made.
-func (x *run) stranger() error {
-	return kube.Wait(v1alpha1.InvalidSpecReason, connectionRetry, "there is no RunnerPool %q that made the runner", x.runner.Spec.PoolRef.Name)
+// noPool is why a runner that no pool made isn't started.
+func (p pass) noPool() error {
+	return kube.Wait(v1alpha1.InvalidSpecReason, connectionRetry, "there is no RunnerPool %q that made the runner", p.runner.Spec.PoolRef.Name)
 }
 
-// recall finds the registration without a request: in the status, in what this process
-// noted, or on the pod.
-func (x *run) recall() bool {
-	s := &x.runner.Status
-	s.RunnerID = cmp.Or(s.RunnerID, x.note.registration)
-	if s.RunnerID == 0 && x.pod != nil {
-		s.RunnerID = podspec.RegistrationOf(x.pod)
+// registrationID returns the id that the runner is registered under, as far as it is known without a request: by
+// its status, this process' memory, or its pod. 0 if it isn't.
+func (p pass) registrationID() int64 {
+	id := cmp.Or(p.runner.Status.RunnerID, p.memory.registration)
+	if id == 0 && p.pod != nil {
+		id = podspec.RegistrationOf(p.pod)
 	}
-	return s.RunnerID != 0
-}
-
-// remember notes a registration that its Secret holds.
-func (x *run) remember(id int64) {
-	x.runner.Status.RunnerID = id
-	x.Notes.register(x.note, id)
+	return id
 }
 
 // reregister comes after an attempt that lost its answer or its Secret: with the
 // Secret the registration can be used; without it the registration is removed, so
 // that the next attempt can make a new one under the same name.
-func (x *run) reregister(ctx context.Context, gh registrar) error {
-	if err := x.recallSecret(ctx); !apierrors.IsNotFound(err) {
+func (p pass) reregister(ctx context.Context, gh registrar) error {
+	if err := p.readSecret(ctx); !apierrors.IsNotFound(err) {
 		return err
 	}
 	known, err := gh.find(ctx, 0)
 	if err != nil {
-		return x.githubOutcome(err)
+		return p.githubOutcome(err)
 	}
 	if known != nil {
 		if known.foreign != "" {
-			x.nameTaken(v1alpha1.CauseGitHub, "a runner named %q is registered %s", x.runner.Name, known.foreign)
-			return nil
+			return &conflictError{v1alpha1.CauseGitHub, fmt.Sprintf("a runner named %q is registered %s", p.runner.Name, known.foreign)}
 		}
 		if err := gh.remove(ctx, known.id); err != nil {
-			return x.githubOutcome(err)
+			return p.githubOutcome(err)
 		}
 	}
 	return kube.Wait(v1alpha1.ProgressingReason, registerRetry, "registering again: the first registration's configuration was lost")
 }
 
-// recallSecret takes the registration's id from the runner's Secret.
-func (x *run) recallSecret(ctx context.Context) error {
+// readSecret takes the registration's id from the runner's Secret.
+func (p pass) readSecret(ctx context.Context) error {
 	secret := &corev1.Secret{}
-	key := client.ObjectKey{Namespace: x.runner.Namespace, Name: podspec.SecretName(x.runner.Name)}
-	if err := x.Live.Get(ctx, key, secret); err != nil {
+	key := client.ObjectKey{Namespace: p.runner.Namespace, Name: podspec.SecretName(p.runner.Name)}
+	if err := p.Live.Get(ctx, key, secret); err != nil {
 		return fmt.Errorf("reading the registration: %w", err)
 	}
-	if !metav1.IsControlledBy(secret, x.runner) {
+	if !metav1.IsControlledBy(secret, p.runner) {
 		return kube.Stall(v1alpha1.InvalidSpecReason, "Secret %q belongs to something else", secret.Name)
 	}
 	id, err := strconv.ParseInt(string(secret.Data[podspec.RunnerIDKey]), 10, 64)
 	if err != nil {
 		return kube.Stall(v1alpha1.InvalidSpecReason, "Secret %q, key %s: %w", secret.Name, podspec.RunnerIDKey, err)
 	}
-	x.remember(id)
+	p.Memory.setRegistration(p.memory, id)
 	return nil
 }
 
-func (x *run) storeSecret(ctx context.Context, jit github.JIT) error {
+func (p pass) storeSecret(ctx context.Context, jit github.JIT) error {
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: x.runner.Namespace, Name: podspec.SecretName(x.runner.Name),
-			Labels: podspec.Labels(x.identity(), nil),
+			Namespace: p.runner.Namespace, Name: podspec.SecretName(p.runner.Name),
+			Labels: podspec.Labels(p.identity(), nil),
 		},
 		Data: map[string][]byte{
 			podspec.JITKey:      []byte(jit.Encoded),
 			podspec.RunnerIDKey: []byte(strconv.FormatInt(jit.RunnerID, 10)),
 		},
 	}
-	if err := controllerutil.SetControllerReference(x.runner, secret, x.Client.Scheme()); err != nil {
+	if err := controllerutil.SetControllerReference(p.runner, secret, p.Client.Scheme()); err != nil {
 		return fmt.Errorf("owning the registration's Secret: %w", err)
 	}
-	if err := x.Client.Create(ctx, secret); err != nil {
+	if err := p.Client.Create(ctx, secret); err != nil {
 		return fmt.Errorf("storing the registration: %w", err)
 	}
-	x.remember(jit.RunnerID)
-	x.note.made = true
+	p.Memory.setRegistration(p.memory, jit.RunnerID)
+	p.memory.registered = true
 	return nil
 }
 
-func (x *run) identity() podspec.Runner {
+func (p pass) identity() podspec.Runner {
 	return podspec.Runner{
-		Namespace: x.runner.Namespace, Name: x.runner.Name, UID: x.runner.UID,
-		Pool: x.runner.Spec.PoolRef.Name, Revision: x.runner.Spec.Revision, ID: x.runner.Status.RunnerID,
+		Namespace: p.runner.Namespace, Name: p.runner.Name, UID: p.runner.UID,
+		Pool: p.runner.Spec.PoolRef.Name, Revision: p.runner.Spec.Revision, ID: p.registrationID(),
 	}
 }
 
@@ -191,41 +181,41 @@ func (x *run) identity() podspec.Runner {
 // GitHub forgets an ephemeral runner when its job is over, so a busy one that it doesn't
 // know has no job any more: the message of the completion was lost. An idle one that it
 // doesn't know will never get a job; one without a scale set may have had one that nobody told of.
-func (x *run) verify(ctx context.Context) error {
-	key := client.ObjectKeyFromObject(x.runner)
-	gh, ok := x.client(ctx)
-	if !ok || !x.Notes.takeDoubt(key) {
+func (p pass) verify(ctx context.Context) error {
+	key := client.ObjectKeyFromObject(p.runner)
+	gh, access := p.client(ctx)
+	if access != allowed || !p.Memory.takeSuspicion(key) {
 		return nil
 	}
-	known, err := gh.find(ctx, x.runner.Status.RunnerID)
+	known, err := gh.find(ctx, p.runner.Status.RunnerID)
 	if err != nil {
-		return x.githubOutcome(err)
+		return p.githubOutcome(err)
 	}
 	if known != nil {
 		return nil
 	}
-	if err := gh.recognize(ctx); err != nil {
+	if err := gh.check(ctx); err != nil {
 		return nil // this may not be the GitHub that the runner is registered with
 	}
-	if x.runner.Spec.REST == nil && x.runner.Status.Job == nil && (x.pod == nil || poolstatus.JobOf(x.pod) == nil) {
-		x.Notes.Condemn(key, x.runner.UID, poolstatus.Verdict{
-			State: v1alpha1.RunnerFailed, Since: x.Now(), Cause: v1alpha1.CauseRemoved, Reason: "GitHub has forgotten its registration",
+	if p.runner.Spec.REST == nil && p.runner.Status.Job == nil && (p.pod == nil || poolstatus.JobOf(p.pod) == nil) {
+		p.Memory.MarkFailed(key, p.runner.UID, poolstatus.Verdict{
+			State: v1alpha1.RunnerFailed, Since: p.Now(), Cause: v1alpha1.CauseRemoved, Reason: "GitHub has forgotten its registration",
 		})
 	} else {
-		x.Notes.complete(key, x.runner.UID, x.Now(), true)
+		p.Memory.recordCompletion(key, p.runner.UID, p.Now(), true)
 	}
-	return End(ctx, x.Client, x.runner)
+	return End(ctx, p.Client, p.runner)
 }
 
 // githubOutcome turns GitHub's refusals into waits: while it is away or asks to come
 // back later, and for want of rights, which somebody has to give back. What else goes
 // wrong is retried with the work queue's back-off.
-func (x *run) githubOutcome(err error) error {
+func (p pass) githubOutcome(err error) error {
 	after, away := github.ComeBack(err)
 	switch {
 	case away:
-		x.note.refused++
-		return kube.Wait(v1alpha1.GitHubUnavailableReason, max(min(after, awayLook), patience(x.note.refused)), "%s", github.Summary(err))
+		p.memory.refused++
+		return kube.Wait(v1alpha1.GitHubUnavailableReason, max(min(after, awayLook), backoff(p.memory.refused)), "%s", github.Summary(err))
 	case github.IsUnauthorized(err):
 		return kube.Wait(v1alpha1.CredentialsRefusedReason, rightsRetry, "%s", github.Summary(err))
 	case github.IsForbidden(err):
@@ -237,8 +227,8 @@ func (x *run) githubOutcome(err error) error {
 	return errors.New(github.Summary(err))
 }
 
-// patience is the time to the next attempt after so many in vain: 500 ms, doubling to
+// backoff is the time to the next attempt after so many in vain: 500 ms, doubling to
 // 30 s, less up to a half of it so that runners don't ask in step.
-func patience(failures int) time.Duration {
+func backoff(failures int) time.Duration {
 	return wait.Jitter(min(awayMax, awayMin<<min(failures-1, 10))/2, 1)
 }

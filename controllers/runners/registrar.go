@@ -31,8 +31,8 @@ type registrar interface {
 	find(ctx context.Context, id int64) (*registered, error)
 	// remove ends a registration; one that is gone is fine.
 	remove(ctx context.Context, id int64) error
-	// recognize returns an error unless this is the GitHub that the runner registered with.
-	recognize(ctx context.Context) error
+	// check returns an error unless this is the GitHub that the runner registered with.
+	check(ctx context.Context) error
 }
 
 // registered is what has a runner's name on GitHub.
@@ -44,26 +44,39 @@ type registered struct {
 	foreign string
 }
 
-// client finds where the runner is registered; false while its connection isn't ready, if it
-// leads elsewhere by now, or isn't the namespace's to use. Who registers has to ask for consent, too.
-func (x *run) client(ctx context.Context) (registrar, bool) {
-	if x.denied = !x.Access.CleansUp(ctx, x.connectionKey(), x.runner.Namespace); x.denied {
-		return nil, false
+// access tells whether a runner's registration can be reached by its connection.
+type access int
+
+const (
+	allowed  access = iota
+	notReady        // the connection has no client yet
+	moved           // the connection leads to another place than the runner registered with
+	denied          // the connection is of another namespace that doesn't allow it
+)
+
+// client finds where the runner is registered; nil unless that is allowed. Who registers has to ask for consent, too.
+func (p pass) client(ctx context.Context) (registrar, access) {
+	if !p.Access.CleansUp(ctx, p.connectionKey(), p.runner.Namespace) {
+		return nil, denied
 	}
-	key := connections.Key(x.connectionKey())
-	if rest := x.runner.Spec.REST; rest != nil {
-		if x.REST == nil {
-			return nil, false
+	key, as := connections.Key(p.connectionKey()), p.runner.Spec.REST
+	if as == nil {
+		if gh, ok := p.Clients.Get(key); ok {
+			return byScaleSet{gh: gh, name: p.runner.Name, setID: p.runner.Spec.ScaleSetID}, allowed
 		}
-		gh, ok := x.REST.Get(key)
-		x.elsewhere = ok && !leadsTo(gh, rest)
-		return byREST{gh: gh, name: x.runner.Name, as: *rest}, ok && !x.elsewhere
+	} else if p.REST != nil {
+		gh, ok := p.REST.Get(key)
+		switch {
+		case ok && !leadsTo(gh, as):
+			return nil, moved
+		case ok:
+			return byREST{gh: gh, name: p.runner.Name, as: *as}, allowed
+		}
 	}
-	gh, ok := x.Clients.Get(key)
-	return byScaleSet{gh: gh, name: x.runner.Name, setID: x.runner.Spec.ScaleSetID}, ok
+	return nil, notReady
 }
 
-// leadsTo says whether a client is for where a runner is, or is to be, registered. The url of a
+// leadsTo reports whether a client is for where a runner is, or is to be, registered. The url of a
 // connection never changes, but another connection may have its name. Ids are of one place: in another
 // the same one is somebody else's runner.
 func leadsTo(gh *rest.Client, as *v1alpha1.RESTRegistration) bool {
@@ -102,7 +115,7 @@ func (s byScaleSet) find(ctx context.Context, _ int64) (*registered, error) {
 
 func (s byScaleSet) remove(ctx context.Context, id int64) error { return s.gh.RemoveRunner(ctx, id) }
 
-func (s byScaleSet) recognize(ctx context.Context) error {
+func (s byScaleSet) check(ctx context.Context) error {
 	_, err := s.gh.Get(ctx, s.setID)
 	return err
 }
@@ -145,6 +158,6 @@ func (s byREST) find(ctx context.Context, id int64) (*registered, error) {
 
 func (s byREST) remove(ctx context.Context, id int64) error { return s.gh.RemoveRunner(ctx, id) }
 
-// recognize needs no call: the client is of the runner's scope, and one that isn't there, or isn't ours
+// check needs no call: the client is of the runner's scope, and one that isn't there, or isn't ours
 // any more, is an error of find's.
-func (byREST) recognize(context.Context) error { return nil }
+func (byREST) check(context.Context) error { return nil }

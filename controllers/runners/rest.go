@@ -5,52 +5,52 @@ package runners
 
 import (
 	"context"
+	"errors"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/poolstatus"
 )
 
-// account finds out whether a runner without a scale set had a job, when it ended and nothing tells of
-// one: webhooks may be late, lost, or not used at all. GitHub forgets an ephemeral runner with its job, and
-// only then; one that was killed in its job it takes for busy for a while. It is asked when the container has
-// ended and, as it may take GitHub a moment, once more before a runner that ended in peace is taken
-// for one that failed.
-func (x *run) account(ctx context.Context) error {
-	if !x.isUnaccounted() {
-		return nil
+// findJob asks GitHub whether a runner without a scale set had a job, when it ended and no event told of
+// one: webhooks may be late, lost, or not used at all. It returns the job; nil if nothing new is known. GitHub
+// forgets an ephemeral runner with its job, and only then; one that was killed in its job it counts as busy for a while. It
+// is asked when the container has ended and, as it may take GitHub a moment, once more before a runner that ended
+// without an error is called failed.
+func (p pass) findJob(ctx context.Context, o observation, state poolstatus.Verdict) (*v1alpha1.JobReference, error) {
+	id := p.registrationID()
+	if id == 0 || !p.lacksJob(o, state) {
+		return nil, nil
 	}
-	gh, ok := x.client(ctx)
-	if !ok {
-		return nil // it is asked by the next pass, or nobody can tell
+	gh, access := p.client(ctx)
+	if access != allowed {
+		return nil, nil // the next pass asks, or nobody can tell
 	}
-	known, err := gh.find(ctx, x.runner.Status.RunnerID)
+	known, err := gh.find(ctx, id)
 	if err != nil {
-		return x.githubOutcome(err)
+		return nil, p.githubOutcome(err)
 	}
-	s := &x.runner.Status
 	job := v1alpha1.JobReference{ID: v1alpha1.UnknownJob}
-	if s.Job != nil {
-		job = *s.Job
+	if o.Job != nil {
+		job = *o.Job
 	}
-	switch here := known != nil && known.id == s.RunnerID; {
+	switch here := known != nil && known.id == id; {
 	case !here:
-		x.Notes.complete(client.ObjectKeyFromObject(x.runner), x.runner.UID, x.Now(), true)
-		job.CompletedAt = &metav1.Time{Time: x.Now()}
-	case !known.busy || s.Job != nil:
-		x.note.jobless = s.Job == nil && !x.verdict.Settling
-		return nil
+		p.Memory.recordCompletion(client.ObjectKeyFromObject(p.runner), p.runner.UID, p.Now(), true)
+		job.CompletedAt = &metav1.Time{Time: p.Now()}
+	case !known.busy || o.Job != nil:
+		p.memory.hadNoJob = o.Job == nil && !state.Settling
+		return nil, nil
 	}
-	s.Job = &job
-	return x.observe(ctx)
+	return &job, nil
 }
 
-// isUnaccounted says whether a runner without a scale set ended, and nobody told how it was with its job.
-func (x *run) isUnaccounted() bool {
-	s := &x.runner.Status
-	ended := s.EndedAt != nil && (x.verdict.Settling || x.verdict.State == v1alpha1.RunnerFailed)
+// lacksJob reports whether a runner without a scale set ended, and no event told how its job ended, or that it had one.
+func (p pass) lacksJob(o observation, state poolstatus.Verdict) bool {
+	ended := !o.EndedAt.IsZero() && (state.Settling || state.State == v1alpha1.RunnerFailed)
 	// Who named the job tells of its end, too.
-	told := s.Job != nil && (s.Job.ID != v1alpha1.UnknownJob || s.Job.CompletedAt != nil)
-	return x.runner.Spec.REST != nil && s.RunnerID != 0 && ended && !told && !x.note.jobless && x.taken == nil
+	known := o.Job != nil && (o.Job.ID != v1alpha1.UnknownJob || o.Job.CompletedAt != nil)
+	return p.runner.Spec.REST != nil && ended && !known && !p.memory.hadNoJob && !errors.As(o.startErr, new(*conflictError))
 }

@@ -243,16 +243,16 @@ func TestANameThatSomebodyElseRegisteredIsLeftAlone(t *testing.T) {
 // Without webhooks nobody tells that a runner had a job, or that it is over.
 // failures of the pool's runners that nobody took yet.
 func (b *bench) failures() []Failure {
-	return b.Notes.TakeOutcomes(client.ObjectKey{Namespace: "ci", Name: "linux"}).Failures
+	return b.Memory.TakeOutcomes(client.ObjectKey{Namespace: "ci", Name: "linux"}).Failures
 }
 
 func TestARESTRunnerThatEndedInPeaceHadAJobIfGitHubForgotIt(t *testing.T) {
-	for name, seen := range map[string]bool{"that nobody saw": false, "that a census saw": true} {
+	for name, seen := range map[string]bool{"that nobody saw": false, "that the collector saw": true} {
 		t.Run(name, func(t *testing.T) {
 			b := newRESTBench(t)
 			b.reconcile()
 			if seen {
-				recorder := &Recorder{Client: b.Client, Namespace: "ci", Notes: b.Notes}
+				recorder := &Recorder{Client: b.Client, Namespace: "ci", Memory: b.Memory}
 				if err := recorder.RecordJobs(t.Context(), []scaleset.JobEvent{{Type: scaleset.JobStarted, JobID: v1alpha1.UnknownJob, RunnerName: "linux-a", At: b.now}}); err != nil {
 					t.Fatal(err)
 				}
@@ -263,7 +263,7 @@ func TestARESTRunnerThatEndedInPeaceHadAJobIfGitHubForgotIt(t *testing.T) {
 			if r := b.runner(); r.Status.State != v1alpha1.RunnerFinished || r.DeletionTimestamp.IsZero() || r.Status.Job == nil || (r.Status.Job.StartedAt != nil) != seen {
 				t.Errorf("status %+v", r.Status)
 			}
-			if _, over := b.Notes.Completion(client.ObjectKeyFromObject(b.runner()), b.runner().UID); !over {
+			if _, over := b.Memory.Completion(client.ObjectKeyFromObject(b.runner()), b.runner().UID); !over {
 				t.Error("the pool isn't told")
 			}
 			b.reconcile()
@@ -333,8 +333,8 @@ func TestARESTRunnerThatCrashesWithoutAJobFailed(t *testing.T) {
 	}
 }
 
-// census takes one census after a time.
-func (b *bench) census(c *Census, after time.Duration) {
+// collect compares each connection that is due, after a time.
+func (b *bench) collect(c *RunnerCollector, after time.Duration) {
 	b.t.Helper()
 	b.now = b.now.Add(after)
 	var running sync.WaitGroup
@@ -342,22 +342,22 @@ func (b *bench) census(c *Census, after time.Duration) {
 	running.Wait()
 }
 
-func (b *bench) newCensus() *Census {
-	return &Census{Reporter: b.Reporter, Live: b.Live, REST: b.REST, Notes: b.Notes, Cluster: testCluster, Now: func() time.Time { return b.now }}
+func (b *bench) newCollector() *RunnerCollector {
+	return &RunnerCollector{Reporter: b.Reporter, Live: b.Live, REST: b.REST, Memory: b.Memory, Cluster: testCluster, Now: func() time.Time { return b.now }}
 }
 
-func TestACensusFindsTheJobThatNobodyToldOfAndItsEnd(t *testing.T) {
+func TestTheCollectorFindsTheJobThatNobodyToldOfAndItsEnd(t *testing.T) {
 	b := newRESTBench(t)
-	c := b.newCensus()
+	c := b.newCollector()
 	b.reconcile()
 	b.setPod(running(b.now))
 	end := b.job()
-	b.census(c, time.Minute)
+	b.collect(c, time.Minute)
 	b.reconcile()
 	if r := b.runner(); r.Status.State != v1alpha1.RunnerBusy || r.Status.Job.ID != v1alpha1.UnknownJob {
 		t.Fatalf("status %+v", r.Status)
 	}
-	recorder := &Recorder{Client: b.Client, Namespace: "ci", Notes: b.Notes}
+	recorder := &Recorder{Client: b.Client, Namespace: "ci", Memory: b.Memory}
 	late := scaleset.JobEvent{Type: scaleset.JobStarted, JobID: "7", Repository: "acme/app", RunnerName: "linux-a", RunnerID: b.runner().Status.RunnerID, At: b.now}
 	if err := recorder.RecordJobs(t.Context(), []scaleset.JobEvent{late}); err != nil {
 		t.Fatal(err)
@@ -367,24 +367,24 @@ func TestACensusFindsTheJobThatNobodyToldOfAndItsEnd(t *testing.T) {
 		t.Errorf("the job's name came late, the pod has %s", job)
 	}
 	end()
-	b.census(c, time.Minute)
+	b.collect(c, time.Minute)
 	b.reconcile() // which the doubt asks for
 	if r := b.runner(); r.DeletionTimestamp.IsZero() || r.Status.State != v1alpha1.RunnerFinished {
 		t.Errorf("status %+v", r.Status)
 	}
 }
 
-func TestACensusEndsARunnerThatNeverConnects(t *testing.T) {
+func TestTheCollectorEndsARunnerThatNeverConnects(t *testing.T) {
 	b := newRESTBench(t)
-	c := b.newCensus()
+	c := b.newCollector()
 	b.reconcile()
 	b.setPod(running(b.now))
-	b.census(c, time.Minute)
-	b.census(c, 2*time.Minute)
+	b.collect(c, time.Minute)
+	b.collect(c, 2*time.Minute)
 	if r := b.runner(); !r.DeletionTimestamp.IsZero() {
 		t.Fatal("ended when it was seen offline once")
 	}
-	b.census(c, 2*time.Minute)
+	b.collect(c, 2*time.Minute)
 	failures := b.failures()
 	if r := b.runner(); r.DeletionTimestamp.IsZero() || len(failures) != 1 || failures[0].Cause != v1alpha1.CauseNeverConnected {
 		t.Errorf("failures %+v", failures)
@@ -399,10 +399,10 @@ func TestACensusEndsARunnerThatNeverConnects(t *testing.T) {
 // the runner's id is somebody else's.
 func TestARunnerWhoseConnectionLeadsElsewhereIsNotTakenForAnother(t *testing.T) {
 	b := newRESTBench(t)
-	c := b.newCensus()
+	c := b.newCollector()
 	b.reconcile()
 	b.setPod(running(b.now))
-	recorder := &Recorder{Client: b.Client, Namespace: "ci", Notes: b.Notes}
+	recorder := &Recorder{Client: b.Client, Namespace: "ci", Memory: b.Memory}
 	if err := recorder.RecordJobs(t.Context(), []scaleset.JobEvent{{Type: scaleset.JobStarted, JobID: "7", RunnerName: "linux-a", At: b.now}}); err != nil {
 		t.Fatal(err)
 	}
@@ -416,7 +416,7 @@ func TestARunnerWhoseConnectionLeadsElsewhereIsNotTakenForAnother(t *testing.T) 
 	b.REST = restRegistry{other}
 	c.REST = b.REST
 	b.create(&v1alpha1.GitHubConnection{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "acme"}})
-	b.census(c, time.Minute)
+	b.collect(c, time.Minute)
 	b.reconcile()
 	if r := b.runner(); r.Status.State != v1alpha1.RunnerBusy || !r.DeletionTimestamp.IsZero() {
 		t.Fatalf("status %+v", r.Status)
@@ -441,7 +441,7 @@ func (nowhere) Get(string) (*rest.Client, bool) { return nil, false }
 
 // Without webhooks and without rights, nobody can tell whether a runner has a job.
 func TestARunnerThatMayHaveAJobIsWaitedFor(t *testing.T) {
-	for name, after := range map[string]time.Duration{"its container ends": orphanAfter, "it never does": untoldAfter} {
+	for name, after := range map[string]time.Duration{"its container ends": orphanAfter, "it never does": jobUnknownAfter} {
 		t.Run(name, func(t *testing.T) {
 			b := newRESTBench(t)
 			b.reconcile()
@@ -450,7 +450,7 @@ func TestARunnerThatMayHaveAJobIsWaitedFor(t *testing.T) {
 			b.REST = nowhere{} // nor is there a connection
 			b.delete()
 			begun := b.runner().DeletionTimestamp.Time
-			b.now = begun.Add(untoldAfter - time.Second)
+			b.now = begun.Add(jobUnknownAfter - time.Second)
 			b.reconcile()
 			if b.pod() == nil {
 				t.Fatal("its pod was ended")
@@ -468,16 +468,16 @@ func TestARunnerThatMayHaveAJobIsWaitedFor(t *testing.T) {
 	}
 }
 
-func TestACensusLeavesARunnerAloneThatIsConnected(t *testing.T) {
+func TestTheCollectorLeavesARunnerAloneThatIsConnected(t *testing.T) {
 	b := newRESTBench(t)
-	c := b.newCensus()
+	c := b.newCollector()
 	b.reconcile()
 	b.setPod(running(b.now))
 	stop := b.work()
 	defer stop()
 	b.until("the runner", func(r githubsim.Report) bool { return r.Runners[0].Online })
 	for range 5 {
-		b.census(c, 2*time.Minute)
+		b.collect(c, 2*time.Minute)
 		b.reconcile()
 	}
 	if r := b.runner(); !r.DeletionTimestamp.IsZero() || r.Status.State != v1alpha1.RunnerIdle {
@@ -490,7 +490,7 @@ func TestACensusLeavesARunnerAloneThatIsConnected(t *testing.T) {
 
 func TestWhatWasLeftBehindIsSwept(t *testing.T) {
 	b := newRESTBench(t)
-	c := b.newCensus()
+	c := b.newCollector()
 	b.reconcile()
 	b.setPod(running(b.now))
 	stop := b.work()
@@ -514,12 +514,12 @@ func TestWhatWasLeftBehindIsSwept(t *testing.T) {
 		return there
 	}
 	for range 5 {
-		b.census(c, time.Minute)
+		b.collect(c, time.Minute)
 		if !names()["linux-leaked"] {
 			t.Fatal("swept before its time")
 		}
 	}
-	b.census(c, time.Minute)
+	b.collect(c, time.Minute)
 	if diff := cmp.Diff(map[string]bool{"linux-a": true, "another-pools": true, "anothers": true}, names()); diff != "" {
 		t.Error(diff)
 	}
@@ -527,9 +527,9 @@ func TestWhatWasLeftBehindIsSwept(t *testing.T) {
 
 func TestARegistrationOfAPoolThatIsGoneIsSweptForAnHour(t *testing.T) {
 	b := newRESTBench(t)
-	c := b.newCensus()
+	c := b.newCollector()
 	b.reconcile()
-	b.census(c, time.Minute)
+	b.collect(c, time.Minute)
 	r := b.runner()
 	r.Finalizers = nil // by force
 	if err := b.Client.Update(t.Context(), r); err != nil {
@@ -540,15 +540,15 @@ func TestARegistrationOfAPoolThatIsGoneIsSweptForAnHour(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	b.census(c, time.Minute)
-	b.census(c, leakAfter)
+	b.collect(c, time.Minute)
+	b.collect(c, leakAfter)
 	if b.registered() != 0 {
 		t.Error("left behind")
 	}
-	b.census(c, markLife+time.Minute)
-	b.census(c, restInterval)
-	if len(c.stations) != 0 {
-		t.Errorf("remembered for ever: %+v", c.stations)
+	b.collect(c, markLife+time.Minute)
+	b.collect(c, restInterval)
+	if len(c.memories) != 0 {
+		t.Errorf("remembered for ever: %+v", c.memories)
 	}
 }
 
@@ -567,7 +567,7 @@ func TestAPlaceholderKeepsJobsWaiting(t *testing.T) {
 	if state := queue(); state != string(githubsim.JobCompleted) {
 		t.Fatalf("without a runner a job is %s", state)
 	}
-	c := b.newCensus()
+	c := b.newCollector()
 	b.delete()
 	b.reconcile()
 	pool := get(b, &v1alpha1.RunnerPool{}, "linux")
@@ -575,7 +575,7 @@ func TestAPlaceholderKeepsJobsWaiting(t *testing.T) {
 	if err := b.Client.Update(t.Context(), pool); err != nil {
 		t.Fatal(err)
 	}
-	b.census(c, restInterval)
+	b.collect(c, restInterval)
 	made := b.github.Report().Runners
 	if len(made) != 1 || len(made[0].Labels) != 5 || made[0].Online || len(made[0].Name) > 64 {
 		t.Fatalf("registered: %+v", made)
@@ -584,7 +584,7 @@ func TestAPlaceholderKeepsJobsWaiting(t *testing.T) {
 		t.Errorf("with a placeholder a job is %s", state)
 	}
 	for range 8 {
-		b.census(c, time.Minute)
+		b.collect(c, time.Minute)
 	}
 	if now := b.github.Report().Runners; len(now) != 1 || now[0].ID != made[0].ID {
 		t.Fatalf("swept or made again: %+v", now)
@@ -593,7 +593,7 @@ func TestAPlaceholderKeepsJobsWaiting(t *testing.T) {
 	if err := b.Client.Update(t.Context(), pool); err != nil {
 		t.Fatal(err)
 	}
-	b.census(c, time.Minute)
+	b.collect(c, time.Minute)
 	if now := b.github.Report().Runners; len(now) != 1 || len(now[0].Labels) != 6 {
 		t.Errorf("with the labels of before: %+v", now)
 	}
@@ -601,8 +601,8 @@ func TestAPlaceholderKeepsJobsWaiting(t *testing.T) {
 	if err := b.Client.Update(t.Context(), pool); err != nil {
 		t.Fatal(err)
 	}
-	b.census(c, time.Minute)
-	b.census(c, leakAfter)
+	b.collect(c, time.Minute)
+	b.collect(c, leakAfter)
 	if b.registered() != 0 {
 		t.Error("kept although it isn't wanted any more")
 	}
@@ -615,9 +615,9 @@ func TestLabelsAreComparedAsGitHubDoes(t *testing.T) {
 	}
 }
 
-func TestACensusOfOneConnectionWaitsForNoOther(t *testing.T) {
+func TestTheCollectorOfOneConnectionWaitsForNoOther(t *testing.T) {
 	b := newRESTBench(t)
-	c := b.newCensus()
+	c := b.newCollector()
 	b.reconcile()
 	remove := b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointRunners, Hang: true})
 	var running sync.WaitGroup
@@ -628,7 +628,7 @@ func TestACensusOfOneConnectionWaitsForNoOther(t *testing.T) {
 	b.create(other)
 	c.round(t.Context(), &running)
 	c.mu.Lock()
-	taken := len(c.stations)
+	taken := len(c.memories)
 	c.mu.Unlock()
 	if taken != 2 {
 		t.Errorf("%d connections were begun", taken)

@@ -8,6 +8,7 @@ package runners
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -54,12 +55,17 @@ type Reconciler struct {
 	Cluster string
 	// REST finds the clients of runners without a scale set.
 	REST RESTClients
-	// Access says which connections of other namespaces may be used; nil for none.
+	// Access tells which connections of other namespaces may be used; nil for none.
 	Access *connections.Access
-	Notes  *Notes
+	Memory *Memory
 	// Policies are asked before a pod is created.
 	Policies Policies
 	Now      func() time.Time
+}
+
+// New returns a Reconciler. live reads without a cache; cluster identifies this cluster in the labels of runners without a scale set.
+func New(report kube.Reporter, live client.Reader, clients Clients, gh RESTClients, sets Sets, access *connections.Access, memory *Memory, policies Policies, cluster string) *Reconciler {
+	return &Reconciler{Reporter: report, Live: live, Clients: clients, REST: gh, Sets: sets, Access: access, Memory: memory, Policies: policies, Cluster: cluster, Now: time.Now}
 }
 
 // Sets say whether GitHub gave a pool, by its UID, the session of a scale set of a connection. What an object says of that may be forged.
@@ -72,22 +78,13 @@ type Policies interface {
 	Permit(ctx context.Context, pool *v1alpha1.RunnerPool, revision string, template []byte) (policy.Template, error)
 }
 
-// run is one reconciliation of one runner.
-type run struct {
+// pass is one look at a runner: what was read at its beginning, and not set again.
+type pass struct {
 	*Reconciler
-	runner  *v1alpha1.Runner
-	note    *note
-	pod     *corev1.Pod // nil if there is none
-	verdict poolstatus.Verdict
-	trouble error               // why it could not be started yet; its deadline runs on
-	taken   *poolstatus.Verdict // set if its name is another's, here or on GitHub
-	// elsewhere is true when the connection leads to another place than the runner registered with.
-	elsewhere bool
-	// denied is true when the connection is of another namespace that doesn't allow it.
-	denied bool
-	// unproven is true when nothing shows that what is registered on GitHub is its own.
-	unproven bool
-	gone     bool // let go of: there is no status to write any more
+	runner *v1alpha1.Runner
+	pool   *v1alpha1.RunnerPool // nil if it is gone, or has no such runner
+	pod    *corev1.Pod          // nil if there is none
+	memory *runnerMemory
 }
 
 // Reconcile brings one runner a step further:
@@ -95,120 +92,171 @@ type run struct {
 //  1. terminate: somebody ends it with an annotation, job or not (terminate.go)
 //  2. start: JIT configuration into a Secret (register.go), then the pod (pod.go)
 //  3. verify: the registration, if GitHub's counts contradict ours (register.go)
-//  4. observe: state, its reason and its cause
-//  5. account: whether one that ended in peace had a job, if nothing tells of it (rest.go)
-//  6. end: delete the Runner when it is over; its job's completion does so too (recorder.go)
+//  4. observe, decide: its state, the reason and the cause
+//  5. findJob: whether one that ended without an error had a job that no event told of (rest.go)
+//  6. project: the status, once
+//  7. end: delete the Runner when it is over; its job's completion does so too (recorder.go)
 //
-// A deleted one is deregistered, its pod is deleted, and it is let go (finalize.go).
+// A deleted one is deregistered, its pod is deleted, and its finalizer is removed (finalize.go).
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	runner := &v1alpha1.Runner{}
 	if err := r.Client.Get(ctx, req.NamespacedName, runner); err != nil {
 		return ctrl.Result{}, r.sweep(ctx, req, err)
 	}
-	if err := kube.Unreadable(runner); err != nil && runner.DeletionTimestamp.IsZero() {
+	deleted := !runner.DeletionTimestamp.IsZero()
+	if err := kube.Unreadable(runner); err != nil && !deleted {
 		return r.Begin(runner).Finish(ctx, kube.Done{}, err)
 	}
-	pod, err := r.podOf(ctx, runner)
+	attempt, memory := r.Begin(runner), r.Memory.of(req.NamespacedName, runner.UID)
+	if deleted && (!controllerutil.ContainsFinalizer(runner, v1alpha1.RunnerFinalizer) || memory.released) {
+		return ctrl.Result{}, nil
+	}
+	p, err := r.read(ctx, runner, memory)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	ctx = inFlow(ctx, runner)
-	x := &run{Reconciler: r, runner: runner, pod: pod, note: r.Notes.of(req.NamespacedName, runner.UID)}
-	attempt := r.Begin(runner)
-	x.recollect()
-	steps := []func(context.Context) error{x.terminate, x.start, x.verify, x.observe, x.account, x.end}
-	if !runner.DeletionTimestamp.IsZero() {
-		if !controllerutil.ContainsFinalizer(runner, v1alpha1.RunnerFinalizer) || x.note.released {
-			return ctrl.Result{}, nil
-		}
-		steps = []func(context.Context) error{x.finalize}
+	if !deleted {
+		done, err := p.run(ctx)
+		return attempt.Finish(ctx, done, err)
 	}
-	for _, step := range steps {
-		if err = step(ctx); err != nil {
-			break
-		}
-	}
-	if x.gone {
+	if err = p.finalize(ctx); err == nil {
 		r.Gathered.Forget(runner.UID)
 		return ctrl.Result{}, nil
 	}
-	return attempt.Finish(ctx, x.done(), err)
+	return attempt.Finish(ctx, kube.Done{}, err)
 }
 
-// recollect adds to what the cache shows what this process knows already.
-func (x *run) recollect() {
-	if x.pod != nil || x.note.podMade || !x.runner.DeletionTimestamp.IsZero() {
-		x.Notes.begun(x.note)
-	}
-	if x.pod != nil {
-		x.note.podMade = false
-	}
-	if x.runner.Status.StartedAt == nil {
-		x.runner.Status.StartedAt = timeOrNil(x.note.started)
-	}
-}
-
-// start registers the runner and creates its pod. What goes wrong is told at the end:
-// a runner that can't be started must still be given up at its deadline.
-func (x *run) start(ctx context.Context) error {
-	if x.trouble = x.register(ctx); x.trouble == nil && x.taken == nil {
-		x.trouble = x.reconcilePod(ctx)
-	}
-	if x.trouble != nil {
-		x.Notes.begun(x.note) // it waits for more than its turn
-	}
-	return nil
-}
-
-// observe writes down the runner's state.
-func (x *run) observe(ctx context.Context) error {
-	deadline, err := x.startupDeadline(ctx)
+// read reads what a pass needs, and adds to what the cache shows what this process knows already.
+func (r *Reconciler) read(ctx context.Context, runner *v1alpha1.Runner, memory *runnerMemory) (pass, error) {
+	pod, err := r.podOf(ctx, runner)
 	if err != nil {
-		return err
+		return pass{}, err
 	}
-	o := poolstatus.Observe(x.runner, x.pod, deadline, x.Now())
-	if x.trouble != nil && o.StartedAt.IsZero() {
-		o.EndReason, o.Cause = x.trouble.Error(), causeOf(x.trouble)
+	pool, err := r.poolOf(ctx, runner)
+	if err != nil {
+		return pass{}, err
 	}
-	x.note.started = o.StartedAt
-	if !o.EndedAt.IsZero() && x.note.ended.IsZero() {
-		x.note.ended = x.Now()
+	if pod != nil || memory.podCreated || !runner.DeletionTimestamp.IsZero() {
+		r.Memory.endStart(memory)
 	}
-	o.Noticed = x.note.ended
-	x.verdict = poolstatus.Judge(o, x.Now())
-	x.overrule()
-	s := &x.runner.Status
+	if pod != nil {
+		memory.podCreated = false
+	}
+	if runner.Status.StartedAt == nil {
+		runner.Status.StartedAt = timeOrNil(memory.started)
+	}
+	return pass{Reconciler: r, runner: runner, pool: pool, pod: pod, memory: memory}, nil
+}
+
+// run takes a runner that nobody deleted a step further. Why it can't be started yet is returned
+// last: it must still be given up at its deadline.
+func (p pass) run(ctx context.Context) (kube.Done, error) {
+	if reason := p.terminationReason(); reason != "" {
+		return kube.Done{}, p.terminate(ctx, reason)
+	}
+	startErr := p.start(ctx)
+	p.runner.Status.RunnerID = p.registrationID()
+	if err := p.verify(ctx); err != nil {
+		return kube.Done{}, err
+	}
+	o := p.observe(startErr)
+	state := decide(o, p.Now())
+	job, err := p.findJob(ctx, o, state)
+	if job != nil {
+		o.Job = job
+		o.jobOver = o.jobOver || job.CompletedAt != nil
+		state = decide(o, p.Now())
+	}
+	p.project(o, state)
+	if err == nil {
+		err = p.end(ctx, state, startErr)
+	}
+	return p.done(state), err
+}
+
+// start registers the runner and creates its pod.
+func (p pass) start(ctx context.Context) error {
+	err := p.register(ctx)
+	if err == nil {
+		err = p.createPod(ctx)
+	}
+	if err != nil {
+		p.Memory.endStart(p.memory) // it waits for more than its turn
+	}
+	return err
+}
+
+// observation is what is known of a runner when its state is decided.
+type observation struct {
+	poolstatus.Observation
+	// startErr is why it could not be started yet.
+	startErr error
+	// jobOver is true once GitHub told that the runner's job completed.
+	jobOver bool
+	// failed is why the runner is being ended, nil if it didn't fail.
+	failed *poolstatus.Verdict
+}
+
+// observe gathers what the runner, its pod and this process' memory tell.
+func (p pass) observe(startErr error) observation {
+	deadline := v1alpha1.DefaultStartupDeadline
+	if p.pool != nil {
+		deadline = p.pool.Spec.Deadlines.GetStartup()
+	}
+	o := observation{
+		Observation: poolstatus.Observe(p.runner, p.pod, deadline, p.Now()),
+		startErr:    startErr, jobOver: p.jobOver(),
+		failed: p.Memory.failure(client.ObjectKeyFromObject(p.runner), p.runner.UID),
+	}
+	if startErr != nil && o.StartedAt.IsZero() {
+		o.EndReason, o.Cause = startErr.Error(), causeOf(startErr)
+	}
+	p.memory.started = o.StartedAt
+	if !o.EndedAt.IsZero() && p.memory.ended.IsZero() {
+		p.memory.ended = p.Now()
+	}
+	o.Noticed = p.memory.ended
+	return o
+}
+
+// decide returns a runner's state: what its pod tells, unless it is known that its name is another's, that its job
+// is over, or why a runner that is being ended had failed.
+func decide(o observation, now time.Time) poolstatus.Verdict {
+	state := poolstatus.Judge(o.Observation, now)
+	works := state.State == v1alpha1.RunnerBusy || state.State == v1alpha1.RunnerIdle
+	switch conflict := new(conflictError); {
+	case errors.As(o.startErr, &conflict):
+		return poolstatus.Verdict{State: v1alpha1.RunnerFailed, Since: now, Cause: conflict.cause, Reason: conflict.message}
+	case works && o.jobOver:
+		return poolstatus.Verdict{State: v1alpha1.RunnerFinished, Since: now, Reason: "job over, the container still runs"}
+	case o.failed != nil && state.State != v1alpha1.RunnerBusy && o.Terminating:
+		return *o.failed
+	}
+	return state
+}
+
+// project writes the status.
+func (p pass) project(o observation, state poolstatus.Verdict) {
+	s := &p.runner.Status
 	s.StartedAt, s.EndedAt, s.EndedClean = timeOrNil(o.StartedAt), timeOrNil(o.EndedAt), o.EndedClean
-	s.State, s.Reason, s.Cause, s.Job = x.verdict.State, x.verdict.Reason, x.verdict.Cause, o.Job
+	s.State, s.Reason, s.Cause, s.Job = state.State, state.Reason, state.Cause, o.Job
 	if s.Job != nil {
-		x.Notes.worked(x.poolKey(), x.runner.Spec.Revision, cmp.Or(s.Job.StartedAt, s.StartedAt, &x.runner.CreationTimestamp).Time)
-	}
-	return nil
-}
-
-// overrule puts in place of what the pod tells what is known better: that the name is
-// taken, that the job is over, and why a runner that is being ended had failed.
-func (x *run) overrule() {
-	failed := x.Notes.failure(client.ObjectKeyFromObject(x.runner), x.runner.UID)
-	works := x.verdict.State == v1alpha1.RunnerBusy || x.verdict.State == v1alpha1.RunnerIdle
-	switch {
-	case x.taken != nil:
-		x.verdict = *x.taken
-	case works && x.jobOver():
-		x.verdict = poolstatus.Verdict{State: v1alpha1.RunnerFinished, Since: x.Now(), Reason: "job over, the container still runs"}
-	case failed != nil && x.verdict.State != v1alpha1.RunnerBusy && !x.runner.DeletionTimestamp.IsZero():
-		x.verdict = *failed
+		p.Memory.recordWorked(p.poolKey(), p.runner.Spec.Revision, cmp.Or(s.Job.StartedAt, s.StartedAt, &p.runner.CreationTimestamp).Time)
 	}
 }
 
-// nameTaken fails a runner whose name is another's: the pool goes on with the next.
-func (x *run) nameTaken(cause v1alpha1.RunnerCause, format string, args ...any) {
-	x.taken = &poolstatus.Verdict{State: v1alpha1.RunnerFailed, Since: x.Now(), Cause: cause, Reason: fmt.Sprintf(format, args...)}
+// conflictError fails a runner whose name is another's, here or on GitHub: the pool goes on with the next name.
+type conflictError struct {
+	cause   v1alpha1.RunnerCause
+	message string
 }
+
+func (e *conflictError) Error() string { return e.message }
 
 // causeOf names what keeps a runner from being registered or from getting its pod.
-func causeOf(trouble error) v1alpha1.RunnerCause {
-	switch kube.ReasonOf(trouble, v1alpha1.GitHubUnavailableReason) {
+func causeOf(startErr error) v1alpha1.RunnerCause {
+	switch kube.ReasonOf(startErr, v1alpha1.GitHubUnavailableReason) {
 	case v1alpha1.TemplateInvalidReason, v1alpha1.PolicyDeniedReason:
 		return v1alpha1.CauseRefused
 	case v1alpha1.QuotaExceededReason:
@@ -218,40 +266,40 @@ func causeOf(trouble error) v1alpha1.RunnerCause {
 }
 
 // end deletes a runner that is over, which leads to finalize.
-func (x *run) end(ctx context.Context) error {
+func (p pass) end(ctx context.Context, state poolstatus.Verdict, startErr error) error {
 	switch {
-	case x.verdict.State == v1alpha1.RunnerFailed:
-		x.fail()
-	case x.trouble != nil:
-		return x.trouble
-	case x.verdict.State == v1alpha1.RunnerPending:
-		return kube.Progress(max(time.Millisecond, x.verdict.Until.Sub(x.Now())), "%s: %s", x.verdict.State, x.verdict.Reason)
-	case x.verdict.State != v1alpha1.RunnerFinished || x.verdict.Settling:
+	case state.State == v1alpha1.RunnerFailed:
+		p.reportFailure(state)
+	case startErr != nil:
+		return startErr
+	case state.State == v1alpha1.RunnerPending:
+		return kube.Progress(max(time.Millisecond, state.Until.Sub(p.Now())), "%s: %s", state.State, state.Reason)
+	case state.State != v1alpha1.RunnerFinished || state.Settling:
 		return nil
 	}
-	return End(ctx, x.Client, x.runner)
+	return End(ctx, p.Client, p.runner)
 }
 
-// fail tells the pool, and whoever looks for the runner later, once, why it failed.
-// That of a runner with a job is the job's matter.
-func (x *run) fail() {
-	key := client.ObjectKeyFromObject(x.runner)
-	if x.Notes.failure(key, x.runner.UID) != nil {
+// reportFailure tells the pool why the runner failed, and emits an event, once. The failure of a runner
+// with a job is the job's matter.
+func (p pass) reportFailure(state poolstatus.Verdict) {
+	key := client.ObjectKeyFromObject(p.runner)
+	if p.Memory.failure(key, p.runner.UID) != nil {
 		return
 	}
-	x.Notes.Condemn(key, x.runner.UID, x.verdict)
-	if x.runner.Status.Job != nil {
+	p.Memory.MarkFailed(key, p.runner.UID, state)
+	if p.runner.Status.Job != nil {
 		return
 	}
-	x.Event(x.runner, corev1.EventTypeWarning, string(v1alpha1.RunnerFailed), fmt.Sprintf("%s: %s", x.verdict.Cause, x.verdict.Reason))
-	x.Notes.fail(x.poolKey(), Failure{
-		Runner: x.runner.Name, Revision: x.runner.Spec.Revision, Cause: x.verdict.Cause, Message: x.verdict.Reason, Began: x.runner.CreationTimestamp.Time, At: x.Now(),
-		Clean: x.runner.Status.EndedClean && !x.note.jobless,
+	p.Event(p.runner, corev1.EventTypeWarning, string(v1alpha1.RunnerFailed), fmt.Sprintf("%s: %s", state.Cause, state.Reason))
+	p.Memory.recordFailure(p.poolKey(), Failure{
+		Runner: p.runner.Name, Revision: p.runner.Spec.Revision, Cause: state.Cause, Message: state.Reason, Began: p.runner.CreationTimestamp.Time, At: p.Now(),
+		Clean: p.runner.Status.EndedClean && !p.memory.hadNoJob,
 	})
 }
 
-func (x *run) poolKey() types.NamespacedName {
-	return types.NamespacedName{Namespace: x.runner.Namespace, Name: x.runner.Spec.PoolRef.Name}
+func (p pass) poolKey() types.NamespacedName {
+	return types.NamespacedName{Namespace: p.runner.Namespace, Name: p.runner.Spec.PoolRef.Name}
 }
 
 // End begins the end of a runner; one that is gone is fine.
@@ -264,37 +312,25 @@ func End(ctx context.Context, c client.Client, r *v1alpha1.Runner) error {
 	return nil
 }
 
-// done tells when to look again if nothing happens.
-func (x *run) done() kube.Done {
-	d := kube.Done{Message: string(x.verdict.State) + ": " + x.verdict.Reason}
-	if x.verdict.State == v1alpha1.RunnerFinished || x.verdict.State == v1alpha1.RunnerFailed {
-		d.Unready = string(x.verdict.State)
+// done names the runner's state, and when to look again if nothing happens.
+func (p pass) done(state poolstatus.Verdict) kube.Done {
+	d := kube.Done{Message: string(state.State) + ": " + state.Reason}
+	if state.State == v1alpha1.RunnerFinished || state.State == v1alpha1.RunnerFailed {
+		d.Unready = string(state.State)
 	}
-	if !x.verdict.Until.IsZero() {
-		d.After = max(time.Millisecond, x.verdict.Until.Sub(x.Now()))
+	if !state.Until.IsZero() {
+		d.After = max(time.Millisecond, state.Until.Sub(p.Now()))
 	}
 	return d
 }
 
-func (x *run) startupDeadline(ctx context.Context) (time.Duration, error) {
-	pool, err := x.pool(ctx)
-	if err != nil || pool == nil {
-		return v1alpha1.DefaultStartupDeadline, err
-	}
-	return pool.Spec.Deadlines.GetStartup(), nil
-}
-
-// pool reads the runner's pool; nil if it is gone, or has no such runner.
-func (x *run) pool(ctx context.Context) (*v1alpha1.RunnerPool, error) {
+// poolOf reads the runner's pool; nil if it is gone, or has no such runner.
+func (r *Reconciler) poolOf(ctx context.Context, runner *v1alpha1.Runner) (*v1alpha1.RunnerPool, error) {
 	pool := &v1alpha1.RunnerPool{}
-	key := types.NamespacedName{Namespace: x.runner.Namespace, Name: x.runner.Spec.PoolRef.Name}
-	if err := x.Client.Get(ctx, key, pool); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil, nil
-		}
+	key := client.ObjectKey{Namespace: runner.Namespace, Name: runner.Spec.PoolRef.Name}
+	if err := r.Client.Get(ctx, key, pool); client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("reading the pool: %w", err)
-	}
-	if !metav1.IsControlledBy(x.runner, pool) {
+	} else if err != nil || !metav1.IsControlledBy(runner, pool) {
 		return nil, nil
 	}
 	return pool, nil
@@ -323,10 +359,10 @@ func (r *Reconciler) sweep(ctx context.Context, req ctrl.Request, reading error)
 	}
 	pod := &corev1.Pod{}
 	if err := r.Client.Get(ctx, req.NamespacedName, pod); err != nil {
-		r.Notes.forget(req.NamespacedName)
+		r.Memory.forget(req.NamespacedName)
 		return client.IgnoreNotFound(err)
 	}
-	if r.Notes.isEnding(req.NamespacedName, pod.UID) {
+	if r.Memory.isPodDeleted(req.NamespacedName, pod.UID) {
 		return nil
 	}
 	ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
@@ -336,8 +372,8 @@ func (r *Reconciler) sweep(ctx context.Context, req ctrl.Request, reading error)
 	return client.IgnoreNotFound(r.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}))
 }
 
-func (x *run) connectionKey() types.NamespacedName {
-	return x.runner.Spec.ConnectionRef.From(x.runner.Namespace)
+func (p pass) connectionKey() types.NamespacedName {
+	return p.runner.Spec.ConnectionRef.From(p.runner.Namespace)
 }
 
 func timeOrNil(t time.Time) *metav1.Time {

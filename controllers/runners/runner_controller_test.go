@@ -129,7 +129,7 @@ func newBenchOn(t *testing.T, o githubsim.Options) *bench {
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(revision, runner, pool).WithStatusSubresource(runner).Build()
 	b.Reconciler = &Reconciler{
 		Reporter: kube.Reporter{Client: c, Events: recorder, Quiet: true}, Live: c,
-		Clients: &registry{client: gh}, Sets: &holder{"ci/linux acme " + testPoolUID, set.ID}, Cluster: testCluster, Notes: NewNotes(), Policies: allowing{}, Now: func() time.Time { return b.now },
+		Clients: &registry{client: gh}, Sets: &holder{"ci/linux acme " + testPoolUID, set.ID}, Cluster: testCluster, Memory: NewMemory(), Policies: allowing{}, Now: func() time.Time { return b.now },
 	}
 	return b
 }
@@ -217,7 +217,7 @@ func TestLostStatusIsReadBackFromTheSecret(t *testing.T) {
 		}
 		r := b.runner()
 		r.Status = v1alpha1.RunnerStatus{}
-		b.Notes = NewNotes()
+		b.Memory = NewMemory()
 		if err := b.Client.Status().Update(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
@@ -256,7 +256,7 @@ func TestARunnerThatEndedBeforeItsJobIsDeregisteredAfterIt(t *testing.T) {
 	b.delete()
 	b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointDeleteAgent, Times: 1, Alter: githubsim.AlterJobStillRunning})
 	b.reconcile()
-	recorder := &Recorder{Client: b.Client, Namespace: "ci", Notes: b.Notes}
+	recorder := &Recorder{Client: b.Client, Namespace: "ci", Memory: b.Memory}
 	events := []scaleset.JobEvent{{Type: scaleset.JobCompleted, JobID: "j", RunnerName: "linux-a", Result: "failed", At: b.now}}
 	if err := recorder.RecordJobs(t.Context(), events); err != nil {
 		t.Fatal(err)
@@ -271,7 +271,7 @@ func TestARunnerThatEndedBeforeItsJobIsDeregisteredAfterIt(t *testing.T) {
 func TestARunnerThatIsDoneTellsThatItWorked(t *testing.T) {
 	b := newBench(t)
 	b.reconcile()
-	recorder := &Recorder{Client: b.Client, Namespace: "ci", Notes: b.Notes}
+	recorder := &Recorder{Client: b.Client, Namespace: "ci", Memory: b.Memory}
 	began := b.now.Truncate(time.Second)
 	for _, e := range []scaleset.JobEvent{
 		{Type: scaleset.JobStarted, JobID: "j", RunnerName: "linux-a", At: began},
@@ -286,7 +286,7 @@ func TestARunnerThatIsDoneTellsThatItWorked(t *testing.T) {
 	if r := b.runner(); r != nil && r.DeletionTimestamp.IsZero() {
 		t.Fatalf("not done: %+v", r.Status)
 	}
-	if got := b.Notes.TakeOutcomes(client.ObjectKey{Namespace: "ci", Name: "linux"}).Worked[revision]; !got.Equal(began) {
+	if got := b.Memory.TakeOutcomes(client.ObjectKey{Namespace: "ci", Name: "linux"}).Worked[revision]; !got.Equal(began) {
 		t.Errorf("a job began at %s, told is %s", began, got)
 	}
 }
@@ -314,7 +314,7 @@ func TestARunnerWithoutItsConnectionIsGivenUpAfterABound(t *testing.T) {
 		t.Fatal("given up at once")
 	}
 	b.now = b.runner().DeletionTimestamp.Add(orphanAfter)
-	recorder := &Recorder{Client: b.Client, Namespace: "ci", Notes: b.Notes}
+	recorder := &Recorder{Client: b.Client, Namespace: "ci", Memory: b.Memory}
 	started := scaleset.JobEvent{Type: scaleset.JobStarted, JobID: "j", RunnerName: "linux-a", At: b.now}
 	if err := recorder.RecordJobs(t.Context(), []scaleset.JobEvent{started}); err != nil {
 		t.Fatal(err)
@@ -354,10 +354,10 @@ func TestARunnerThatMayHaveAJobIsWaitedForWithoutConsent(t *testing.T) {
 			b.reconcile()
 			granted.Spec.AllowedNamespaces = nil
 			b.update(granted)
-			wait := 10 * untoldAfter
+			wait := 10 * jobUnknownAfter
 			if restarts {
-				b.Access, b.Notes = &connections.Access{Connections: b.Client, Now: b.Now}, NewNotes()
-				wait = untoldAfter - time.Second
+				b.Access, b.Memory = &connections.Access{Connections: b.Client, Now: b.Now}, NewMemory()
+				wait = jobUnknownAfter - time.Second
 			}
 			b.now = b.now.Add(wait)
 			b.reconcile()
@@ -399,7 +399,7 @@ func TestAFinishedRunnerEndsItself(t *testing.T) {
 			if r := b.runner(); r == nil || !r.DeletionTimestamp.IsZero() {
 				t.Fatal("ended before its job's completion was seen")
 			}
-			recorder := &Recorder{Client: b.Client, Namespace: "ci", Notes: b.Notes}
+			recorder := &Recorder{Client: b.Client, Namespace: "ci", Memory: b.Memory}
 			events := []scaleset.JobEvent{{Type: scaleset.JobCompleted, JobID: "j", RunnerName: "linux-a", Result: result, At: b.now}}
 			if err := recorder.RecordJobs(t.Context(), events); err != nil {
 				t.Fatal(err)
@@ -418,7 +418,7 @@ func TestAFinishedRunnerEndsItself(t *testing.T) {
 func TestTheJobIsOnTheRunnerAndItsPod(t *testing.T) {
 	b := newBench(t)
 	b.reconcile()
-	recorder := &Recorder{Client: b.Client, Namespace: "ci", Notes: b.Notes}
+	recorder := &Recorder{Client: b.Client, Namespace: "ci", Memory: b.Memory}
 	event := scaleset.JobEvent{Type: scaleset.JobStarted, JobID: "j", Repository: "acme/app", RunID: 9, Name: "build", RunnerName: "linux-a", At: b.now}
 	gone := event
 	gone.RunnerName = "not-there"
@@ -456,7 +456,7 @@ func TestAContainerMayGoOnForAMomentAfterItsJob(t *testing.T) {
 	b := newBench(t)
 	b.reconcile()
 	b.setPod(corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Time{Time: b.now}}})
-	recorder := &Recorder{Client: b.Client, Namespace: "ci", Notes: b.Notes}
+	recorder := &Recorder{Client: b.Client, Namespace: "ci", Memory: b.Memory}
 	events := []scaleset.JobEvent{{Type: scaleset.JobCompleted, JobID: "j", RunnerName: "linux-a", Result: "canceled", At: b.now}}
 	if err := recorder.RecordJobs(t.Context(), events); err != nil {
 		t.Fatal(err)
@@ -500,13 +500,13 @@ func TestAJobWhoseCompletionWasLostIsOverWhenGitHubForgotTheRunner(t *testing.T)
 	b := newBench(t)
 	b.reconcile()
 	b.setPod(corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Time{Time: b.now}}})
-	recorder := &Recorder{Client: b.Client, Namespace: "ci", Notes: b.Notes}
+	recorder := &Recorder{Client: b.Client, Namespace: "ci", Memory: b.Memory}
 	started := scaleset.JobEvent{Type: scaleset.JobStarted, JobID: "j", RunnerName: "linux-a", At: b.now}
 	if err := recorder.RecordJobs(t.Context(), []scaleset.JobEvent{started}); err != nil {
 		t.Fatal(err)
 	}
 	key := client.ObjectKey{Namespace: "ci", Name: "linux-a"}
-	b.Notes.Doubt(key, b.now)
+	b.Memory.Suspect(key, b.now)
 	b.reconcile()
 	if r := b.runner(); r.Status.State != v1alpha1.RunnerBusy || !r.DeletionTimestamp.IsZero() {
 		t.Fatalf("GitHub knows it: %+v", r.Status)
@@ -515,12 +515,12 @@ func TestAJobWhoseCompletionWasLostIsOverWhenGitHubForgotTheRunner(t *testing.T)
 	if err := gh.RemoveRunner(t.Context(), b.runner().Status.RunnerID); err != nil {
 		t.Fatal(err)
 	}
-	b.Notes.Doubt(key, b.now)
+	b.Memory.Suspect(key, b.now)
 	b.reconcile()
 	if r := b.runner(); !r.DeletionTimestamp.IsZero() {
 		t.Fatal("asked twice within a minute")
 	}
-	b.Notes.Doubt(key, b.now.Add(doubtInterval))
+	b.Memory.Suspect(key, b.now.Add(suspectInterval))
 	b.reconcile()
 	if r := b.runner(); r.DeletionTimestamp.IsZero() || r.Status.State != v1alpha1.RunnerFinished {
 		t.Errorf("not ended: %+v", r.Status)
@@ -535,7 +535,7 @@ func TestAnIdleRunnerThatGitHubForgotFailed(t *testing.T) {
 	if err := gh.RemoveRunner(t.Context(), b.runner().Status.RunnerID); err != nil {
 		t.Fatal(err)
 	}
-	b.Notes.Doubt(client.ObjectKey{Namespace: "ci", Name: "linux-a"}, b.now)
+	b.Memory.Suspect(client.ObjectKey{Namespace: "ci", Name: "linux-a"}, b.now)
 	b.reconcile()
 	b.reconcile()
 	if b.pod() != nil {
@@ -567,7 +567,7 @@ func TestSomebodyMayEndARunnerWithItsJob(t *testing.T) {
 	b := newBench(t)
 	b.reconcile()
 	b.setPod(corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Time{Time: b.now}}})
-	recorder := &Recorder{Client: b.Client, Namespace: "ci", Notes: b.Notes}
+	recorder := &Recorder{Client: b.Client, Namespace: "ci", Memory: b.Memory}
 	started := scaleset.JobEvent{Type: scaleset.JobStarted, JobID: "j", Repository: "acme/app", RunnerName: "linux-a", At: b.now}
 	if err := recorder.RecordJobs(t.Context(), []scaleset.JobEvent{started}); err != nil {
 		t.Fatal(err)

@@ -42,7 +42,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
 		Named("runner").
 		For(&v1alpha1.Runner{}, builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, statusLost(), terminated()))).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(runnerOf), builder.WithPredicates(PodChanged())).
-		WatchesRawSource(r.Notes.source()).
+		WatchesRawSource(r.Memory.source()).
 		WithOptions(kube.Fair(concurrent, r.classify)).
 		Complete(r)
 }

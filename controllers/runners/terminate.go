@@ -13,25 +13,21 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// terminatedEvent is the reason of the event that tells who was ended by hand.
+// terminatedEvent is the reason of the event about a runner that somebody ended by hand.
 const terminatedEvent = "Terminated"
 
-// terminate ends a runner that somebody annotated, with its job: nothing else in Corral does so.
-func (x *run) terminate(ctx context.Context) error {
-	why := x.terminated()
-	if why == "" {
-		return nil
+// terminate ends a runner that somebody annotated with a reason, and its job with it: nothing else in Corral does so.
+func (p pass) terminate(ctx context.Context, reason string) error {
+	message := "by " + v1alpha1.TerminateAnnotation + ": " + reason
+	if job := p.runner.Status.Job; job != nil {
+		message += fmt.Sprintf("; its job %s of %s fails", job.ID, job.Repository)
 	}
-	words := "by " + v1alpha1.TerminateAnnotation + ": " + why
-	if job := x.runner.Status.Job; job != nil {
-		words += fmt.Sprintf("; its job %s of %s fails", job.ID, job.Repository)
-	}
-	x.Event(x.runner, corev1.EventTypeWarning, terminatedEvent, words)
-	if err := End(ctx, x.Client, x.runner); err != nil {
+	p.Event(p.runner, corev1.EventTypeWarning, terminatedEvent, message)
+	if err := End(ctx, p.Client, p.runner); err != nil {
 		return err
 	}
-	return kube.Progress(0, "ended %s", words)
+	return kube.Progress(0, "ended %s", message)
 }
 
-// terminated is the reason that somebody gave to end the runner; empty if nobody did.
-func (x *run) terminated() string { return x.runner.Annotations[v1alpha1.TerminateAnnotation] }
+// terminationReason is why somebody asked to end the runner; empty if nobody did.
+func (p pass) terminationReason() string { return p.runner.Annotations[v1alpha1.TerminateAnnotation] }

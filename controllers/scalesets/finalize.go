@@ -37,13 +37,17 @@ func (x *run) finalize(ctx context.Context) error {
 		return x.release(ctx)
 	}
 	x.Sessions.Announce(x.key, 0)
-	if x.denied = !x.Access.CleansUp(ctx, x.connectionKey(), x.set.Namespace); x.denied {
-		x.hangUp(ctx, v1alpha1.AccessDeniedReason)
-		return x.orphan(ctx)
+	if !x.Access.CleansUp(ctx, x.connectionKey(), x.set.Namespace) {
+		x.closeSession(ctx, v1alpha1.AccessDeniedReason)
+		return x.orphan(ctx, true, x.Access.Denial(x.connectionKey(), x.set.Namespace))
 	}
 	gh, ok := x.Clients.Get(connections.Key(x.connectionKey()))
 	if !ok {
-		return x.orphan(ctx)
+		gone, err := connections.Gone(ctx, x.Client, x.connectionKey())
+		if err != nil {
+			return err
+		}
+		return x.orphan(ctx, gone, fmt.Sprintf("GitHubConnection %q is gone", x.set.Spec.ConnectionRef.Name))
 	}
 	x.github = gh
 	there, err := x.locate(ctx)
@@ -83,7 +87,7 @@ func (x *run) drained(ctx context.Context) error {
 	return nil
 }
 
-// locate says whether there is something to delete; a lost answer to the creation
+// locate reports whether there is something to delete; a lost answer to the creation
 // may have left a scale set whose id was never written down.
 func (x *run) locate(ctx context.Context) (bool, error) {
 	if x.set.Status.ID != 0 {
@@ -101,7 +105,7 @@ func (x *run) locate(ctx context.Context) (bool, error) {
 		return false, outcome(err)
 	}
 	x.remote = remote
-	x.note()
+	x.recordRemote()
 	return true, nil
 }
 
@@ -125,7 +129,7 @@ func (x *run) deleteThere(ctx context.Context) error {
 		return nil
 	case github.IsNotFound(x.snapshot.Err):
 		return nil
-	case x.mayNot() && x.Now().Sub(x.set.DeletionTimestamp.Time) >= orphanAfter:
+	case x.isRefused() && x.Now().Sub(x.set.DeletionTimestamp.Time) >= orphanAfter:
 		x.abandon(x.snapshot.Message)
 		return nil
 	case x.snapshot.State != scaleset.Listening:
@@ -137,29 +141,21 @@ func (x *run) deleteThere(ctx context.Context) error {
 	return outcome(x.github.Delete(ctx, x.set.Status.ID))
 }
 
-// orphan waits for a connection that isn't ready; for one that is gone, a bounded
+// orphan waits for a connection that isn't ready; for one that is gone or denies access, a bounded
 // time. Then the scale set is left on GitHub, to be adopted when its name is declared
 // again.
-func (x *run) orphan(ctx context.Context) error {
-	gone, why := x.denied, x.Access.Denial(x.connectionKey(), x.set.Namespace)
-	if !x.denied {
-		var err error
-		if gone, err = connections.Gone(ctx, x.Client, x.connectionKey()); err != nil {
-			return err
-		}
-		why = fmt.Sprintf("GitHubConnection %q is gone", x.set.Spec.ConnectionRef.Name)
-	}
+func (x *run) orphan(ctx context.Context, gone bool, reason string) error {
 	if !gone || x.set.Status.ID != 0 && x.Now().Sub(x.set.DeletionTimestamp.Time) < orphanAfter {
 		return kube.Wait(v1alpha1.ConnectionNotReadyReason, connectionRetry, "deleting the scale set needs GitHubConnection %q", x.set.Spec.ConnectionRef.Name)
 	}
 	if x.set.Status.ID != 0 {
-		x.abandon(why)
+		x.abandon(reason)
 	}
 	return x.release(ctx)
 }
 
-// mayNot says whether GitHub refuses us: the token was revoked, or the App removed.
-func (x *run) mayNot() bool {
+// isRefused reports whether GitHub refuses the credentials: the token was revoked, or the App removed.
+func (x *run) isRefused() bool {
 	return github.IsUnauthorized(x.snapshot.Err) || github.IsForbidden(x.snapshot.Err)
 }
 
@@ -182,6 +178,5 @@ func (x *run) release(ctx context.Context) error {
 	if err := x.Client.Patch(ctx, x.set.DeepCopy(), client.MergeFrom(base)); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("letting go of the scale set: %w", err)
 	}
-	x.gone = true
 	return nil
 }

@@ -59,12 +59,17 @@ type Reconciler struct {
 	Sessions *Sessions
 	// Access says which connections of other namespaces may be used; nil for none.
 	Access *connections.Access
-	Notes  *runners.Notes
+	Memory *runners.Memory
 	// Cluster identifies this cluster in the session owner's name.
 	Cluster string
 	Now     func() time.Time
 
 	verified sync.Map // types.UID → verification
+}
+
+// New returns a Reconciler. cluster identifies this cluster in the names of session owners.
+func New(report kube.Reporter, clients Clients, sessions *Sessions, access *connections.Access, memory *runners.Memory, cluster string) *Reconciler {
+	return &Reconciler{Reporter: report, Clients: clients, Sessions: sessions, Access: access, Memory: memory, Cluster: cluster, Now: time.Now}
 }
 
 // verification is what GitHub had when it was last asked, for which generation of
@@ -83,8 +88,6 @@ type run struct {
 	github   *scaleset.Client
 	remote   *scaleset.Set // as GitHub has it, now or when it was last asked
 	snapshot scaleset.Snapshot
-	denied   bool // the connection is of another namespace that doesn't allow it
-	gone     bool // let go of: there is no status to write any more
 }
 
 // Reconcile keeps one scale set as its record wants it:
@@ -123,8 +126,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 			break
 		}
 	}
-	if x.gone {
-		return ctrl.Result{}, nil
+	if err == nil && !set.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, nil // its finalizer is off: there is no status to write any more
 	}
 	after := verifyInterval
 	if kube.IsStalled(err) {
@@ -140,7 +143,7 @@ func (x *run) connect(ctx context.Context) error {
 	}
 	if err := x.Access.Check(ctx, key, x.set.Namespace); err != nil {
 		if kube.IsStalled(err) {
-			x.hangUp(ctx, v1alpha1.AccessDeniedReason)
+			x.closeSession(ctx, v1alpha1.AccessDeniedReason)
 		}
 		return err
 	}
@@ -152,16 +155,16 @@ func (x *run) connect(ctx context.Context) error {
 	return nil
 }
 
-// isForged says whether the record names a pool of another namespace as its own: a session would be opened in that pool's name.
+// isForged reports whether the record names a pool of another namespace as its own: a session would be opened in that pool's name.
 func (x *run) isForged() bool {
 	holder, _, err := x.holder(x.Cluster + "/" + x.set.Spec.PoolUID)
 	return err == nil && holder != nil && holder.Namespace != x.set.Namespace
 }
 
-// taken refuses a scale set that a pool of another namespace has by the same connection: one that declares its name or, if both do or
+// checkOwner refuses a scale set that a pool of another namespace has by the same connection: one that declares its name or, if both do or
 // neither does, that had it first. An id in a status can be anybody's. Who holds the session would tell, too, but
 // not while the other's is closed for a moment. Who listens now keeps it.
-func (x *run) taken(ctx context.Context) error {
+func (x *run) checkOwner(ctx context.Context) error {
 	if x.snapshot.State == scaleset.Listening && x.set.Status.ID == x.remote.ID {
 		return nil
 	}
@@ -175,17 +178,17 @@ func (x *run) taken(ctx context.Context) error {
 	if err != nil || !had {
 		return err
 	}
-	x.hangUp(ctx, v1alpha1.OwnedElsewhereReason)
+	x.closeSession(ctx, v1alpha1.OwnedElsewhereReason)
 	x.Sessions.lose(x.key)
 	return kube.Stall(v1alpha1.OwnedElsewhereReason, "the scale set %q is that of a RunnerPool of another namespace of this cluster; choose another spec.scaleSetName", x.set.Spec.Name)
 }
 
-// declares says whether a record asks for a scale set by its name.
+// declares reports whether a record asks for a scale set by its name.
 func declares(s *v1alpha1.ScaleSet, remote *scaleset.Set) bool {
 	return strings.EqualFold(s.Spec.Name, remote.Name) && strings.EqualFold(s.Spec.RunnerGroup, remote.GroupName)
 }
 
-// anotherHas says whether the record of another pool, which stays, has the scale set by the same connection.
+// anotherHas reports whether the record of another pool, which stays, has the scale set by the same connection.
 func (x *run) anotherHas(ctx context.Context, id int64, counts func(*v1alpha1.ScaleSet) bool) (bool, error) {
 	sets := &v1alpha1.ScaleSetList{}
 	if err := x.Client.List(ctx, sets, client.UnsafeDisableDeepCopy); err != nil {
@@ -200,9 +203,9 @@ func (x *run) anotherHas(ctx context.Context, id int64, counts func(*v1alpha1.Sc
 	return false, nil
 }
 
-// hangUp ends the session of a scale set that is another's, or whose connection isn't the namespace's to use any more. What is on GitHub
+// closeSession ends the session of a scale set that is another's, or whose connection isn't the namespace's to use any more. What is on GitHub
 // stays, for consent may come back.
-func (x *run) hangUp(ctx context.Context, reason string) {
+func (x *run) closeSession(ctx context.Context, reason string) {
 	stopping, cancel := context.WithTimeout(ctx, closeTimeout)
 	defer cancel()
 	x.Sessions.Stop(stopping, x.key)
@@ -231,10 +234,10 @@ func (x *run) exist(ctx context.Context) error {
 	if x.remote, err = x.findOrCreate(ctx, group); err != nil {
 		return outcome(err)
 	}
-	if err := x.taken(ctx); err != nil {
+	if err := x.checkOwner(ctx); err != nil {
 		return err
 	}
-	x.note()
+	x.recordRemote()
 	return nil
 }
 
@@ -291,14 +294,14 @@ func (x *run) listen(context.Context) error {
 func (x *run) ensureSession() {
 	x.Sessions.Ensure(x.key, x.connectionKey(), scaleset.Config{
 		Client: x.github, SetID: x.set.Status.ID, Owner: x.Cluster + "/" + x.set.Spec.PoolUID,
-		Recorder:  &runners.Recorder{Client: x.Client, Namespace: x.set.Namespace, Notes: x.Notes},
+		Recorder:  &runners.Recorder{Client: x.Client, Namespace: x.set.Namespace, Memory: x.Memory},
 		OwnerGone: x.ownerGone, Now: x.Now,
 		Log: slog.New(logr.ToSlogHandler(log.Log.WithName("session").WithValues("scaleSet", klog.KObj(x.set)))),
 	})
 	x.snapshot, _ = x.Sessions.Snapshot(x.key)
 }
 
-// ownerGone says whether a session owner of this cluster is a pool that is not
+// ownerGone reports whether a session owner of this cluster is a pool that is not
 // there any more, as after a restore of all objects under new UIDs.
 func (x *run) ownerGone(owner string) bool {
 	holder, ours, err := x.holder(owner)
@@ -353,7 +356,7 @@ func (x *run) update(ctx context.Context) error {
 			return outcome(err)
 		}
 		x.remote = remote
-		x.note()
+		x.recordRemote()
 	}
 	if !sameLabels(x.remote.Labels, want.Labels) {
 		conditions.MarkFalse(x.set, v1alpha1.LabelsAcceptedCondition, v1alpha1.LabelsDroppedReason,
@@ -364,8 +367,8 @@ func (x *run) update(ctx context.Context) error {
 	return nil
 }
 
-// note writes down what GitHub has.
-func (x *run) note() {
+// recordRemote writes into the status what GitHub has.
+func (x *run) recordRemote() {
 	s := &x.set.Status
 	s.ID, s.Name, s.RunnerGroup, s.Labels = x.remote.ID, x.remote.Name, x.remote.GroupName, x.remote.Labels
 	x.verified.Store(x.set.UID, verification{remote: x.remote, generation: x.set.Generation, at: x.Now()})

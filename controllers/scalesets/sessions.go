@@ -24,7 +24,8 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 // kept under the pool's key, which is also its ScaleSet's.
 //
 // It is a manager.Runnable: when the manager stops, every session is closed on
-// GitHub, or the next leader would wait a minute and a half for each.
+// GitHub, or the next leader would wait a minute and a half for each. Lost with the process: which scale sets
+// pools hold, until their sessions open again.
 type Sessions struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -32,7 +33,7 @@ type Sessions struct {
 	mu      sync.Mutex
 	running map[types.NamespacedName]*session
 	held    map[types.NamespacedName]holding
-	onWord  []queue // woken by every word from GitHub
+	onEvent []queue // woken by every message from GitHub
 	onState []queue // woken when a session's state changes
 }
 
@@ -115,7 +116,7 @@ func (s *Sessions) Stop(ctx context.Context, key types.NamespacedName) {
 	}
 }
 
-// Holds says whether the session of a pool with a UID was, since this process began, its own for a scale set on a connection. It still
+// Holds reports whether the session of a pool with a UID was, since this process began, its own for a scale set on a connection. It still
 // is unless GitHub named another owner.
 func (s *Sessions) Holds(pool, connection types.NamespacedName, uid types.UID, setID int64) bool {
 	s.mu.Lock()
@@ -169,8 +170,8 @@ func (s *Sessions) listener(key types.NamespacedName) *scaleset.Listener {
 	return nil
 }
 
-// Words is an event source that wakes a controller with every word from GitHub.
-func (s *Sessions) Words() source.Source { return s.subscribe(&s.onWord) }
+// Events is an event source that wakes a controller with every message from GitHub.
+func (s *Sessions) Events() source.Source { return s.subscribe(&s.onEvent) }
 
 // States is an event source that wakes a controller when a session's state changes.
 func (s *Sessions) States() source.Source { return s.subscribe(&s.onState) }
@@ -198,7 +199,7 @@ func (s *Sessions) wake(key types.NamespacedName) {
 	case now.State == scaleset.Refused, now.State == scaleset.OwnedElsewhere:
 		delete(s.held, key)
 	}
-	for _, q := range s.onWord {
+	for _, q := range s.onEvent {
 		q.Add(reconcile.Request{NamespacedName: key})
 	}
 	if now.State != x.state {

@@ -98,14 +98,14 @@ func newOffice(t *testing.T, key *rsa.PrivateKey) *office {
 	o.cluster = interceptor.NewClient(connections.Client.(client.WithWatch), o.intercept())
 	report := kube.Reporter{Client: o.cluster, Events: events.NewFakeRecorder(1000)}
 	connections.Reporter = report
-	sessions, notes := scalesets.NewSessions(), &runners.Notes{}
+	sessions, memory := scalesets.NewSessions(), runners.NewMemory()
 	o.running.Go(func() { _ = sessions.Start(o.ctx) })
 	o.work(connections)
-	o.work(&scalesets.Reconciler{Reporter: report, Clients: clients, Sessions: sessions, Notes: notes, Cluster: "cluster", Now: time.Now}, sessions.States())
+	o.work(&scalesets.Reconciler{Reporter: report, Clients: clients, Sessions: sessions, Memory: memory, Cluster: "cluster", Now: time.Now}, sessions.States())
 	report.Gathered = kube.Gather(time.Second, 25, time.Now)
 	tracker := jobs.NewJobTracker(jobs.Config{Client: report.Client, Now: time.Now})
 	o.running.Go(func() { _ = tracker.Start(o.ctx) })
-	o.work(&pools.Reconciler{Reporter: report, Sessions: sessions, Desk: tracker, Failures: notes, Live: report.Client, Policies: policies.NewEngine(time.Now), Now: time.Now}, sessions.Words())
+	o.work(&pools.Reconciler{Reporter: report, Sessions: sessions, Desk: tracker, Failures: memory, Live: report.Client, Policies: policies.NewEngine(time.Now), Now: time.Now}, sessions.Events())
 	o.queues[0].Add(reconcile.Request{NamespacedName: appName})
 	return o
 }

@@ -30,12 +30,12 @@ import (
 )
 
 const (
-	// censusTick is how often it is looked which connections are due.
-	censusTick = 5 * time.Second
-	// censusInterval is the time between two lists of a connection's runners, for each censusSize
+	// collectTick is how often the collector looks which connections are due.
+	collectTick = 5 * time.Second
+	// collectInterval is the time between two lists of a connection's runners, for each collectSize
 	// of them; restInterval while it has none of ours.
-	censusInterval, restInterval = time.Minute, 10 * time.Minute
-	censusSize                   = 500
+	collectInterval, restInterval = time.Minute, 10 * time.Minute
+	collectSize                   = 500
 	// justNow is how young a runner is that the list may have missed.
 	justNow = 30 * time.Second
 	// leakAfter is how long a registration with our mark and without a Runner is left alone: the
@@ -45,29 +45,29 @@ const (
 	markLife = time.Hour
 )
 
-// Census compares GitHub's list of runners, per connection, with the Runners that registered by the
+// RunnerCollector compares GitHub's list of runners, per connection, with the Runners that registered by the
 // REST API. No session tells of those; webhooks do, if they come. It records jobs that began unnoticed,
-// doubts runners that GitHub has forgotten, ends those that never connect, and deregisters what was
+// suspects runners that GitHub has forgotten, ends those that never connect, and deregisters what was
 // left behind. It is a manager.Runnable.
-type Census struct {
+type RunnerCollector struct {
 	kube.Reporter
 	// Live reads without a cache.
 	Live client.Reader
 	REST RESTClients
 	// Access says which connections of other namespaces may be used; nil for none.
 	Access *connections.Access
-	Notes  *Notes
+	Memory *Memory
 	// Cluster identifies this cluster in the runners' marks.
 	Cluster string
 	Now     func() time.Time
 
 	mu       sync.Mutex
-	stations map[types.NamespacedName]*station
+	memories map[types.NamespacedName]*connectionMemory
 }
 
-// station is what is remembered of one connection, by the one goroutine that has it.
-type station struct {
-	busy bool // guarded by Census
+// connectionMemory is what is remembered of one connection, for the one goroutine that claimed it.
+type connectionMemory struct {
+	busy bool // guarded by RunnerCollector
 	next time.Time
 	// marks are the owner's labels of the connection's pools, where those are, and when they were last there.
 	marks map[string]mark
@@ -83,9 +83,14 @@ type mark struct {
 	last      time.Time
 }
 
-// Start takes a census of each connection now and then, until ctx ends.
-func (c *Census) Start(ctx context.Context) error {
-	tick := time.NewTicker(censusTick)
+// NewCollector returns a RunnerCollector, to be added to a manager. cluster identifies this cluster in the runners' labels.
+func NewCollector(report kube.Reporter, live client.Reader, gh RESTClients, access *connections.Access, memory *Memory, cluster string) *RunnerCollector {
+	return &RunnerCollector{Reporter: report, Live: live, REST: gh, Access: access, Memory: memory, Cluster: cluster, Now: time.Now}
+}
+
+// Start compares the runners of each connection every minute or more, until ctx ends.
+func (c *RunnerCollector) Start(ctx context.Context) error {
+	tick := time.NewTicker(collectTick)
 	defer tick.Stop()
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -100,25 +105,25 @@ func (c *Census) Start(ctx context.Context) error {
 }
 
 // NeedLeaderElection is true: only the leader ends runners.
-func (*Census) NeedLeaderElection() bool { return true }
+func (*RunnerCollector) NeedLeaderElection() bool { return true }
 
-// ward is what a connection's REST runners are in the cluster.
-type ward struct {
+// fleet holds the pools and Runners of a connection that register by the REST API.
+type fleet struct {
 	pools   []*v1alpha1.RunnerPool
 	runners []*v1alpha1.Runner
 	// placeholders are the names of those that pools of any connection want.
 	placeholders map[string]bool
 }
 
-// round begins a census of each connection that is due. None waits for another.
-func (c *Census) round(ctx context.Context, running *sync.WaitGroup) {
-	wards, err := c.wards(ctx)
+// round begins a comparison of each connection that is due. None waits for another.
+func (c *RunnerCollector) round(ctx context.Context, running *sync.WaitGroup) {
+	fleets, err := c.fleets(ctx)
 	if err != nil {
-		log.FromContext(ctx).Error(err, "Taking a census of runners")
+		log.FromContext(ctx).Error(err, "Comparing runners with those on GitHub")
 		return
 	}
-	for key, w := range wards {
-		s := c.take(key)
+	for key, w := range fleets {
+		s := c.claim(key)
 		if s == nil {
 			continue
 		}
@@ -132,17 +137,17 @@ func (c *Census) round(ctx context.Context, running *sync.WaitGroup) {
 	}
 }
 
-// take returns a connection's station if it is due and nobody has it.
-func (c *Census) take(key types.NamespacedName) *station {
+// claim returns the memory of a connection if it is due and nobody has it.
+func (c *RunnerCollector) claim(key types.NamespacedName) *connectionMemory {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.stations == nil {
-		c.stations = map[types.NamespacedName]*station{}
+	if c.memories == nil {
+		c.memories = map[types.NamespacedName]*connectionMemory{}
 	}
-	s := c.stations[key]
+	s := c.memories[key]
 	if s == nil {
-		s = &station{marks: map[string]mark{}, leaks: map[int64]time.Time{}, online: map[types.UID]bool{}, offline: map[types.UID]bool{}}
-		c.stations[key] = s
+		s = &connectionMemory{marks: map[string]mark{}, leaks: map[int64]time.Time{}, online: map[types.UID]bool{}, offline: map[types.UID]bool{}}
+		c.memories[key] = s
 	}
 	if s.busy || c.Now().Before(s.next) {
 		return nil
@@ -151,21 +156,21 @@ func (c *Census) take(key types.NamespacedName) *station {
 	return s
 }
 
-// wards gathers the pools and the Runners by connection, those of connections that pools have left
+// fleets gathers the pools and the Runners by connection, those of connections that pools have left
 // a while ago included. A connection that nothing is on any more is forgotten.
-func (c *Census) wards(ctx context.Context) (map[types.NamespacedName]*ward, error) {
+func (c *RunnerCollector) fleets(ctx context.Context) (map[types.NamespacedName]*fleet, error) {
 	pools, runners := &v1alpha1.RunnerPoolList{}, &v1alpha1.RunnerList{}
 	for _, list := range []client.ObjectList{pools, runners} {
 		if err := c.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 			return nil, fmt.Errorf("listing pools and runners: %w", err)
 		}
 	}
-	wards, placeholders := map[types.NamespacedName]*ward{}, map[string]bool{}
-	of := func(key types.NamespacedName) *ward {
-		if wards[key] == nil {
-			wards[key] = &ward{placeholders: placeholders}
+	fleets, placeholders := map[types.NamespacedName]*fleet{}, map[string]bool{}
+	of := func(key types.NamespacedName) *fleet {
+		if fleets[key] == nil {
+			fleets[key] = &fleet{placeholders: placeholders}
 		}
-		return wards[key]
+		return fleets[key]
 	}
 	for i := range pools.Items {
 		if p := &pools.Items[i]; c.serves(ctx, p) {
@@ -182,30 +187,30 @@ func (c *Census) wards(ctx context.Context) (map[types.NamespacedName]*ward, err
 			w.runners = append(w.runners, r)
 		}
 	}
-	for _, key := range c.left(wards) {
-		wards[key] = &ward{placeholders: placeholders}
+	for _, key := range c.left(fleets) {
+		fleets[key] = &fleet{placeholders: placeholders}
 	}
-	return wards, nil
+	return fleets, nil
 }
 
 // left returns the connections that nothing is on any more and that runners were marked of, and forgets the others that nothing is on.
-func (c *Census) left(wards map[types.NamespacedName]*ward) (keys []types.NamespacedName) {
+func (c *RunnerCollector) left(fleets map[types.NamespacedName]*fleet) (keys []types.NamespacedName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for key, s := range c.stations {
+	for key, s := range c.memories {
 		switch {
-		case wards[key] != nil, s.busy:
+		case fleets[key] != nil, s.busy:
 		case len(s.marks) > 0:
 			keys = append(keys, key)
 		default:
-			delete(c.stations, key)
+			delete(c.memories, key)
 		}
 	}
 	return keys
 }
 
-// serves says whether a pool has runners registered without a scale set, by a connection that allows it.
-func (c *Census) serves(ctx context.Context, p *v1alpha1.RunnerPool) bool {
+// serves reports whether a pool has runners registered without a scale set, by a connection that allows it.
+func (c *RunnerCollector) serves(ctx context.Context, p *v1alpha1.RunnerPool) bool {
 	if p.Spec.GetRegistration() != v1alpha1.RegisterREST || p.Spec.GetMode() != v1alpha1.Active {
 		return false
 	}
@@ -214,34 +219,34 @@ func (c *Census) serves(ctx context.Context, p *v1alpha1.RunnerPool) bool {
 }
 
 // visit compares one connection's runners, and returns the time to the next time.
-func (c *Census) visit(ctx context.Context, key types.NamespacedName, s *station, w *ward) time.Duration {
+func (c *RunnerCollector) visit(ctx context.Context, key types.NamespacedName, s *connectionMemory, w *fleet) time.Duration {
 	c.mark(s, w)
 	gh, ok := c.REST.Get(connections.Key(key))
 	if !ok {
-		return censusTick
+		return collectTick
 	}
 	list, err := gh.Runners(github.InFlow(ctx, key.String()), 0)
 	if err != nil {
 		after, _ := github.ComeBack(err)
 		log.FromContext(ctx).V(1).Info("GitHub's runners can't be listed", "reason", github.Summary(err))
-		return max(after, censusInterval)
+		return max(after, collectInterval)
 	}
-	v := visit{Census: c, key: key, station: s, ward: w, gh: gh, at: list.At, byID: make(map[int64]rest.Runner, len(list.Runners)), log: log.FromContext(ctx)}
+	v := visit{RunnerCollector: c, key: key, connectionMemory: s, fleet: w, gh: gh, at: list.At, byID: make(map[int64]rest.Runner, len(list.Runners)), log: log.FromContext(ctx)}
 	for _, known := range list.Runners {
 		v.byID[known.ID] = known
 	}
 	v.compare(ctx)
-	v.sweep(ctx)
-	v.placehold(ctx, list.Runners)
+	v.removeLeaks(ctx)
+	v.keepPlaceholders(ctx, list.Runners)
 	if len(w.runners) == 0 && len(s.leaks) == 0 && !slices.ContainsFunc(w.pools, wantsPlaceholder) {
 		return restInterval
 	}
-	return censusInterval * time.Duration(1+len(list.Runners)/censusSize)
+	return collectInterval * time.Duration(1+len(list.Runners)/collectSize)
 }
 
 // mark notes whose registrations are looked for: those of the pools there are, and for a while of
 // those that are gone.
-func (c *Census) mark(s *station, w *ward) {
+func (c *RunnerCollector) mark(s *connectionMemory, w *fleet) {
 	for _, p := range w.pools {
 		s.marks[v1alpha1.OwnerLabel(c.Cluster, string(p.UID))] = mark{p.Namespace, c.Now()}
 	}
@@ -262,9 +267,9 @@ func (c *Census) mark(s *station, w *ward) {
 
 // visit is one comparison of one connection's runners.
 type visit struct {
-	*Census
-	*station
-	*ward
+	*RunnerCollector
+	*connectionMemory
+	*fleet
 	key  types.NamespacedName
 	gh   *rest.Client
 	at   time.Time // of the list
@@ -272,43 +277,43 @@ type visit struct {
 	log  logr.Logger
 }
 
-// compare looks at each Runner beside GitHub's word on it.
+// compare checks each Runner against GitHub's list.
 func (v *visit) compare(ctx context.Context) {
 	offline, online := map[types.UID]bool{}, map[types.UID]bool{}
 	for _, r := range v.runners {
-		id := cmp.Or(r.Status.RunnerID, v.Notes.registration(client.ObjectKeyFromObject(r), r.UID))
+		id := cmp.Or(r.Status.RunnerID, v.Memory.registration(client.ObjectKeyFromObject(r), r.UID))
 		if id == 0 || !r.DeletionTimestamp.IsZero() || !leadsTo(v.gh, r.Spec.REST) {
 			continue
 		}
 		known, listed := v.byID[id]
 		if !listed {
-			v.doubt(r)
+			v.suspect(r)
 			continue
 		}
 		if online[r.UID] = v.online[r.UID] || known.Online; !known.Online || known.Busy {
-			offline[r.UID] = v.look(ctx, r, known)
+			offline[r.UID] = v.check(ctx, r, known)
 		}
 	}
 	v.online, v.offline = online, offline
 }
 
-// doubt has the registration looked up of a Runner that wasn't in the list. One that is young may
+// suspect has the registration looked up of a Runner that wasn't in the list. One that is young may
 // have registered after it.
-func (v *visit) doubt(r *v1alpha1.Runner) {
+func (v *visit) suspect(r *v1alpha1.Runner) {
 	if v.at.Sub(r.CreationTimestamp.Time) > justNow {
-		v.Notes.Doubt(client.ObjectKeyFromObject(r), v.Now())
+		v.Memory.Suspect(client.ObjectKeyFromObject(r), v.Now())
 	}
 }
 
-// look looks at a Runner that has a job or isn't connected. It says whether the Runner should have been
+// check looks at a Runner that has a job or isn't connected. It reports whether the Runner should have been
 // connected, and ends it when that was so the last time, too.
-func (v *visit) look(ctx context.Context, r *v1alpha1.Runner, known rest.Runner) (missing bool) {
+func (v *visit) check(ctx context.Context, r *v1alpha1.Runner, known rest.Runner) (missing bool) {
 	pod := v.pod(ctx, r)
 	switch {
 	case r.Status.Job != nil, pod != nil && poolstatus.JobOf(pod) != nil:
 		return false
 	case known.Busy:
-		v.began(ctx, r, known)
+		v.recordJob(ctx, r, known)
 		return false
 	case !v.overdue(ctx, r, pod):
 		return false
@@ -327,16 +332,16 @@ func (v *visit) pod(ctx context.Context, r *v1alpha1.Runner) *corev1.Pod {
 	return pod
 }
 
-// began records a job that nobody told of yet.
-func (v *visit) began(ctx context.Context, r *v1alpha1.Runner, known rest.Runner) {
-	recorder := &Recorder{Client: v.Client, Namespace: r.Namespace, Notes: v.Notes}
+// recordJob records a job that no event told of yet.
+func (v *visit) recordJob(ctx context.Context, r *v1alpha1.Runner, known rest.Runner) {
+	recorder := &Recorder{Client: v.Client, Namespace: r.Namespace, Memory: v.Memory}
 	event := scaleset.JobEvent{Type: scaleset.JobStarted, JobID: v1alpha1.UnknownJob, RunnerID: known.ID, RunnerName: r.Name, At: v.at}
 	if err := recorder.RecordJobs(ctx, []scaleset.JobEvent{event}); err != nil {
 		v.log.Error(err, "Recording that a runner has a job", "runner", r.Name) // seen again next time
 	}
 }
 
-// overdue says whether a runner had to be connected when GitHub was asked.
+// overdue reports whether a runner had to be connected when GitHub was asked.
 func (v *visit) overdue(ctx context.Context, r *v1alpha1.Runner, pod *corev1.Pod) bool {
 	o := poolstatus.Observe(r, pod, 0, v.Now())
 	if o.StartedAt.IsZero() || !o.EndedAt.IsZero() {
@@ -356,10 +361,10 @@ func (v *visit) giveUp(ctx context.Context, r *v1alpha1.Runner) {
 	if v.online[r.UID] {
 		cause, why = v1alpha1.CauseRemoved, "GitHub doesn't see it any more: is its node gone?"
 	}
-	verdict := poolstatus.Verdict{State: v1alpha1.RunnerFailed, Since: v.Now(), Cause: cause, Reason: why}
-	v.Notes.Condemn(client.ObjectKeyFromObject(r), r.UID, verdict)
+	state := poolstatus.Verdict{State: v1alpha1.RunnerFailed, Since: v.Now(), Cause: cause, Reason: why}
+	v.Memory.MarkFailed(client.ObjectKeyFromObject(r), r.UID, state)
 	v.Event(r, corev1.EventTypeWarning, string(v1alpha1.RunnerFailed), fmt.Sprintf("%s: %s", cause, why))
-	v.Notes.fail(types.NamespacedName{Namespace: r.Namespace, Name: r.Spec.PoolRef.Name}, Failure{
+	v.Memory.recordFailure(types.NamespacedName{Namespace: r.Namespace, Name: r.Spec.PoolRef.Name}, Failure{
 		Runner: r.Name, Revision: r.Spec.Revision, Cause: cause, Message: why, Began: r.CreationTimestamp.Time, At: v.Now(),
 	})
 	if err := End(ctx, v.Client, r); err != nil {
@@ -367,9 +372,9 @@ func (v *visit) giveUp(ctx context.Context, r *v1alpha1.Runner) {
 	}
 }
 
-// sweep deregisters what bears the mark of one of our pools and is no Runner's: an answer of GitHub's was
+// removeLeaks deregisters what bears the mark of one of our pools and is no Runner's: an answer of GitHub's was
 // lost, or a Runner was deleted by force. One with a job is left alone.
-func (v *visit) sweep(ctx context.Context) {
+func (v *visit) removeLeaks(ctx context.Context) {
 	names := maps.Clone(v.placeholders)
 	for _, r := range v.runners {
 		names[r.Name] = true

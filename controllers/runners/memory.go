@@ -1,0 +1,317 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package runners
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/poolstatus"
+)
+
+// maxFailures bounds how many failures of a pool are kept until somebody takes them.
+const maxFailures = 100
+
+// Memory holds what this process did or saw of runners and the cache may not show yet, so that it
+// neither does it twice nor asks for it. Lost with the process: the results of runners that their pools
+// have not taken yet. All else costs a few requests to find out again.
+type Memory struct {
+	mu       sync.Mutex
+	runners  map[types.NamespacedName]*runnerMemory
+	outcomes map[types.NamespacedName]*Outcomes
+	suspects map[types.NamespacedName]suspicion
+	queue    queue // of the Runners' controller; nil until it runs
+	starting int   // runners that wait for nothing but their pods
+
+	recording *semaphore.Weighted
+}
+
+// NewMemory returns an empty Memory.
+func NewMemory() *Memory {
+	return &Memory{
+		runners: map[types.NamespacedName]*runnerMemory{}, outcomes: map[types.NamespacedName]*Outcomes{}, suspects: map[types.NamespacedName]suspicion{},
+		recording: semaphore.NewWeighted(recordParallel),
+	}
+}
+
+// queue is a controller's work queue.
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// suspectInterval is the least time between two looks at one runner's registration.
+const suspectInterval = time.Minute
+
+// suspicion that GitHub doesn't know a runner any more.
+type suspicion struct {
+	at   time.Time
+	open bool // nobody looked yet
+}
+
+// runnerMemory is about one runner.
+type runnerMemory struct {
+	uid          types.UID
+	registration int64     // its id on GitHub; 0 until registered
+	registered   bool      // by this process, which knows what is registered
+	starting     bool      // registered, and without a pod yet; guarded by Memory
+	podCreated   bool      // and not in the cache yet
+	started      time.Time // when its container did
+	ended        time.Time // when its container's end was first seen
+	completion   completion
+	deregistered bool
+	busy         bool                // GitHub kept its registration, for it has a job
+	hadNoJob     bool                // it ended without an error, and GitHub told that it had no job
+	podDeleted   types.UID           // of the pod whose deletion was asked for
+	released     bool                // its finalizer is off
+	refused      int                 // how often in a row GitHub was away
+	failed       *poolstatus.Verdict // why it is being ended, if it failed
+}
+
+// completion of a runner's job, by GitHub's word.
+type completion struct {
+	at        time.Time // zero if it isn't known to be over
+	forgotten bool      // GitHub has removed the runner's registration by itself
+}
+
+// Failure of a runner that never had a job.
+type Failure struct {
+	Runner, Revision string
+	Cause            v1alpha1.RunnerCause
+	Message          string
+	// Began is when the runner was created, At when it failed.
+	Began, At time.Time
+	// Clean is true of a container that ended with exit code 0: it may have had a job.
+	Clean bool
+}
+
+// Outcomes holds the failures and successes of a pool's runners since its last pass.
+type Outcomes struct {
+	Failures []Failure
+	// Worked holds, by revision, when the last began of the jobs that runners got.
+	Worked map[string]time.Time
+}
+
+// of returns the memory of a runner; another of the same name starts afresh. Only the one worker that
+// has the runner may use it, but for its fields completion and failed.
+func (m *Memory) of(key types.NamespacedName, uid types.UID) *runnerMemory {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.locked(key, uid)
+}
+
+func (m *Memory) locked(key types.NamespacedName, uid types.UID) *runnerMemory {
+	if known := m.runners[key]; known != nil && known.uid == uid {
+		return known
+	}
+	m.dropLocked(key)
+	m.runners[key] = &runnerMemory{uid: uid}
+	return m.runners[key]
+}
+
+// outside returns the memory of a runner for somebody else than its worker, which is woken if
+// there was none: it drops that of a runner that is gone.
+func (m *Memory) outside(key types.NamespacedName, uid types.UID) *runnerMemory {
+	if known := m.runners[key]; (known == nil || known.uid != uid) && m.queue != nil {
+		m.queue.Add(reconcile.Request{NamespacedName: key})
+	}
+	return m.locked(key, uid)
+}
+
+func (m *Memory) dropLocked(key types.NamespacedName) {
+	if known := m.runners[key]; known != nil && known.starting {
+		m.starting--
+	}
+	delete(m.runners, key)
+}
+
+// beginStart notes that a runner waits for nothing but its pod.
+func (m *Memory) beginStart(r *runnerMemory) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !r.starting {
+		r.starting = true
+		m.starting++
+	}
+}
+
+// endStart notes that a runner has or had its pod, or needs none any more.
+func (m *Memory) endStart(r *runnerMemory) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r.starting {
+		r.starting = false
+		m.starting--
+	}
+}
+
+// recordParallel bounds how many records of all pools are written at once, and
+// recordBeside how many while runners are to be started. A record leads to a runner's
+// end, which costs as much as to start one: in a burst, the ends of the first jobs would
+// hold up the runners of the last.
+const (
+	recordParallel = 32
+	recordBeside   = 4
+)
+
+// acquireRecord waits until a record may be written, and returns what to call after it.
+func (m *Memory) acquireRecord(ctx context.Context) (release func(), err error) {
+	m.mu.Lock()
+	weight := 1
+	if m.starting > 0 {
+		weight = recordParallel / recordBeside
+	}
+	m.mu.Unlock()
+	if err := m.recording.Acquire(ctx, int64(weight)); err != nil {
+		return nil, err
+	}
+	return func() { m.recording.Release(int64(weight)) }, nil
+}
+
+// recordCompletion notes when a runner's job was over, and whether GitHub has forgotten the runner.
+func (m *Memory) recordCompletion(key types.NamespacedName, uid types.UID, at time.Time, forgotten bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.outside(key, uid).completion = completion{at, forgotten}
+}
+
+// setRegistration notes the id of a runner's registration.
+func (m *Memory) setRegistration(r *runnerMemory, id int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r.registration, r.refused = id, 0
+}
+
+// registration returns the id that a runner was registered under by this process; 0 if
+// it wasn't.
+func (m *Memory) registration(key types.NamespacedName, uid types.UID) int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if known := m.runners[key]; known != nil && known.uid == uid {
+		return known.registration
+	}
+	return 0
+}
+
+// MarkFailed notes why a runner failed that is about to be ended.
+func (m *Memory) MarkFailed(key types.NamespacedName, uid types.UID, why poolstatus.Verdict) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.outside(key, uid).failed = &why
+}
+
+// failure returns why a runner failed, nil if it didn't.
+func (m *Memory) failure(key types.NamespacedName, uid types.UID) *poolstatus.Verdict {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.locked(key, uid).failed
+}
+
+// Suspect asks for a look at the registration of a runner that GitHub doesn't count as we
+// do; now and then at most.
+func (m *Memory) Suspect(key types.NamespacedName, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if last, known := m.suspects[key]; known && now.Sub(last.at) < suspectInterval {
+		return
+	}
+	m.suspects[key] = suspicion{at: now, open: true}
+	if m.queue != nil {
+		m.queue.Add(reconcile.Request{NamespacedName: key})
+	}
+}
+
+// takeSuspicion reports whether a runner is suspected, once for each suspicion.
+func (m *Memory) takeSuspicion(key types.NamespacedName) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	d := m.suspects[key]
+	if d.open {
+		m.suspects[key] = suspicion{at: d.at}
+	}
+	return d.open
+}
+
+// source wakes the controller of a suspected runner.
+func (m *Memory) source() source.Source {
+	return source.Func(func(_ context.Context, q queue) error {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.queue = q
+		return nil
+	})
+}
+
+// completion returns what is known of the end of a runner's job.
+func (m *Memory) completion(key types.NamespacedName, uid types.UID) completion {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if known := m.runners[key]; known != nil && known.uid == uid {
+		return known.completion
+	}
+	return completion{}
+}
+
+// Completion returns when a runner's job was over, and whether it is known to be.
+func (m *Memory) Completion(key types.NamespacedName, uid types.UID) (at time.Time, over bool) {
+	at = m.completion(key, uid).at
+	return at, !at.IsZero()
+}
+
+// isPodDeleted reports whether the deletion of a pod was asked for.
+func (m *Memory) isPodDeleted(key types.NamespacedName, pod types.UID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	known := m.runners[key]
+	return known != nil && known.podDeleted != "" && known.podDeleted == pod
+}
+
+func (m *Memory) forget(key types.NamespacedName) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.dropLocked(key)
+	delete(m.suspects, key)
+}
+
+// recordFailure keeps a failure for the pool, which takes it in its next pass.
+func (m *Memory) recordFailure(pool types.NamespacedName, f Failure) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if o := m.outcomesOf(pool); len(o.Failures) < maxFailures {
+		o.Failures = append(o.Failures, f)
+	}
+}
+
+// recordWorked notes that a runner got a job. It may be gone before its pool looks at it.
+func (m *Memory) recordWorked(pool types.NamespacedName, revision string, began time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if o := m.outcomesOf(pool); began.After(o.Worked[revision]) {
+		o.Worked[revision] = began
+	}
+}
+
+func (m *Memory) outcomesOf(pool types.NamespacedName) *Outcomes {
+	if m.outcomes[pool] == nil {
+		m.outcomes[pool] = &Outcomes{Worked: map[string]time.Time{}}
+	}
+	return m.outcomes[pool]
+}
+
+// TakeOutcomes returns the results of a pool's runners since its last call.
+func (m *Memory) TakeOutcomes(pool types.NamespacedName) Outcomes {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	taken := m.outcomes[pool]
+	delete(m.outcomes, pool)
+	if taken == nil {
+		return Outcomes{}
+	}
+	return *taken
+}
