@@ -12,6 +12,7 @@ P       ?= ./...
 SEEDS   ?= 1-20
 T       ?= .
 FUZZTIME ?= 60s
+RACE_PARTS ?= 10
 IMAGE   ?= corral:dev
 
 export CGO_ENABLED ?= 0
@@ -87,6 +88,17 @@ interop-argocd: ## Argo CD's server of plugins and its health scripts alone.
 test-race: ## All tests under the race detector (needs a C compiler).
 	$(GO) run ./sim/localcluster/cmd/assets
 	CGO_ENABLED=1 $(GO) test -race -timeout 60m ./...
+
+# internal/cli and internal/archtest are left to test-race: they cost CPU and share little between goroutines.
+.PHONY: test-race-part
+test-race-part: ## One of RACE_PARTS (10) parts of the packages under the race detector; the commit's hash picks it. Skipped without a C compiler.
+	@command -v "$${CC:-gcc}" >/dev/null || { echo 'No C compiler: no package is raced.'; exit 0; }; \
+	part=$$((16#$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0) % $(RACE_PARTS))); \
+	packages=$$($(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./internal/... ./controllers/... ./sim/githubsim/... | \
+	  awk -v part=$$part 'NF && !/internal\/(cli|archtest)$$/ && n++ % $(RACE_PARTS) == part'); \
+	echo "Racing part $$part of $(RACE_PARTS):" $$packages; \
+	$(GO) run ./sim/localcluster/cmd/assets; \
+	CGO_ENABLED=1 $(GO) test -race -timeout 20m $$packages
 
 .PHONY: e2e
 e2e: build ## One story on a real kubelet, containerd and runc; skipped with a word where that can't be.
