@@ -273,7 +273,7 @@ func TestNextIsWhenItChanges(t *testing.T) {
 		was, is := int32(0), int32(0)
 		wanted, due := int32(0), 0
 		var said []string
-		for s := range 2000 {
+		for s := range 3000 { // 30 runners at one a minute, after 1000 s of changes
 			now := start.Add(time.Duration(s) * time.Second)
 			if s < 1000 && random.IntN(50) == 0 {
 				wanted, due = random.Int32N(30), s
