@@ -54,7 +54,7 @@ func TestMeasure(t *testing.T) {
 		"structs with over 15 fields: 0", "  fields, no. 1: 3 controllers/pools.Pass",
 		"methods: 2", "methods without parameters, a context apart: 2", "methods without results: 1", "methods without either: 1",
 		"functions over 60 lines: 1", "  lines, no. 1: 62 controllers/pools.Long",
-		"words of docs that are written: 3", "words of docs that are generated: 8",
+		"words of docs that are written: 3", "words of docs that are generated: 6",
 		"exported names: 4", "  apis/v1alpha1: 1", "  controllers/pools: 3",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
