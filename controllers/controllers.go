@@ -69,22 +69,12 @@ type Options struct {
 	Cluster string
 	// Namespaces that are watched: ManagerOptions.Namespaces.
 	Namespaces []string
-	// DefaultServiceAccount in a PoolSource's namespace applies what the source declares if it names none itself; "" for the controller.
-	DefaultServiceAccount string
-	// NoCrossNamespaceRefs refuses sourceRef and dependsOn of PoolSources to other namespaces.
-	NoCrossNamespaceRefs bool
 	// CredentialsDir holds the folders that GitHubConnections name by mountRef.
 	CredentialsDir string
-	// AllowFileSources lets PoolSources name repositories of the own file system.
-	AllowFileSources bool
-	// PostStatus tells GitHub what becomes of revisions, for sources with spec.commitStatus.
-	PostStatus bool
 	// EventsAddress is where events are posted in the form of Flux's notification-controller; nowhere if empty.
 	EventsAddress string
-	// SourceControllerHost, if set, replaces the host of each URL of an artifact of Flux.
-	SourceControllerHost string
-	// JitterPercent spreads the sources' intervals to either side, 0 to 99.
-	JitterPercent int
+	// Sources are of the PoolSources.
+	Sources SourceOptions
 	// Zone is the time zone, in the IANA database, that policies are told. Default: UTC.
 	Zone string
 	// LogDecisions has policies' decisions logged that change something, and of the others every
@@ -99,6 +89,22 @@ type Options struct {
 	PrometheusServers []string
 	// Webhook is where GitHub's webhooks are answered; nil if they aren't.
 	Webhook *WebhookOptions
+}
+
+// SourceOptions are of the controller of PoolSources.
+type SourceOptions struct {
+	// DefaultServiceAccount in a PoolSource's namespace applies what the source declares if it names none itself; "" for the controller.
+	DefaultServiceAccount string
+	// NoCrossNamespaceRefs refuses sourceRef and dependsOn to other namespaces.
+	NoCrossNamespaceRefs bool
+	// AllowFiles lets sources name repositories of the own file system.
+	AllowFiles bool
+	// PostStatus tells GitHub what becomes of revisions, for sources with spec.commitStatus.
+	PostStatus bool
+	// ArtifactHost, if set, replaces the host of each URL of an artifact of Flux.
+	ArtifactHost string
+	// JitterPercent spreads the intervals to either side, 0 to 99.
+	JitterPercent int
 }
 
 // WebhookOptions say where GitHub's webhooks are answered.
@@ -132,90 +138,127 @@ const compilers = 2
 // evaluators is how many child processes evaluate policies at once, beside a spare one: each may take 350 MB.
 const evaluators = 2
 
-// All adds every controller to the manager: one line each.
-func All(mgr ctrl.Manager, o Options) error {
+// shared is what several controllers use.
+type shared struct {
+	report, ofPools, ofRunners kube.Reporter
+
+	live        client.Reader
+	engine      *policies.Engine
+	connections *github.Connections
+	scaleSets   *github.Clients[*scaleset.Client]
+	rest        *github.Clients[*rest.Client]
+	access      *connections.Access
+	sessions    *scalesets.Sessions
+	memory      *runners.Memory
+}
+
+func newShared(mgr ctrl.Manager, o Options) (shared, error) {
 	report := kube.Reporter{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("corral")}
 	if err := addNotifier(mgr, o.EventsAddress, &report); err != nil {
-		return err
+		return shared{}, err
 	}
-	ofPools, ofRunners := report, report
-	ofPools.Gathered = kube.Gather(poolStatusInterval, statusRate, time.Now)
-	ofRunners.Quiet, ofRunners.Gathered = true, kube.Gather(runnerStatusDelay, statusRate, time.Now)
-	memory := runners.NewMemory()
-	live := mgr.GetAPIReader()
-	engine := policies.NewEngine(time.Now)
-	engine.Cache = mgr.GetClient()
+	s := shared{
+		report: report, ofPools: report, ofRunners: report, live: mgr.GetAPIReader(),
+		engine: policies.NewEngine(time.Now), connections: github.NewConnections(time.Now),
+		access:   &connections.Access{Connections: mgr.GetClient(), Namespaces: o.Namespaces, Now: time.Now},
+		sessions: scalesets.NewSessions(), memory: runners.NewMemory(),
+	}
+	s.ofPools.Gathered = kube.Gather(poolStatusInterval, statusRate, time.Now)
+	s.ofRunners.Quiet, s.ofRunners.Gathered = true, kube.Gather(runnerStatusDelay, statusRate, time.Now)
+	s.engine.Cache = mgr.GetClient()
 	if o.LogDecisions {
-		engine.Log = policies.NewDecisionLog(ctrl.Log.WithName("decision"), o.DecisionSample, time.Now)
+		s.engine.Log = policies.NewDecisionLog(ctrl.Log.WithName("decision"), o.DecisionSample, time.Now)
 	}
-	access := &connections.Access{Connections: mgr.GetClient(), Namespaces: o.Namespaces, Now: time.Now}
-	known := github.NewConnections(time.Now)
-	clients := scaleset.NewClients(known, github.Options{Version: o.Version})
-	gh := rest.NewClients(known, github.Options{Version: o.Version})
-	sessions := scalesets.NewSessions()
+	s.scaleSets = scaleset.NewClients(s.connections, github.Options{Version: o.Version})
+	s.rest = rest.NewClients(s.connections, github.Options{Version: o.Version})
+	return s, nil
+}
 
-	verify := func(ctx context.Context, c github.Credentials) (rest.Identity, error) {
-		return rest.Verify(ctx, c, github.Options{Version: o.Version})
-	}
-
-	compiler, err := worker.NewCompiler(compilers, worker.DefaultLimits())
+// All adds every controller to the manager: one line each.
+func All(mgr ctrl.Manager, o Options) error {
+	s, err := newShared(mgr, o)
 	if err != nil {
 		return err
 	}
+	tracker := newTracker(mgr, s)
+	poller, err := newPoller(mgr, o, s)
+	if err != nil {
+		return err
+	}
+	verify := func(ctx context.Context, c github.Credentials) (rest.Identity, error) {
+		return rest.Verify(ctx, c, github.Options{Version: o.Version})
+	}
+	return firstError(
+		mgr.Add(s.engine),
+		addPolicies(mgr, o, s),
+		addSources(mgr, o, s),
+		connections.New(s.report, s.live, s.connections, verify, o.CredentialsDir).SetupWithManager(mgr, o.Others),
+		tracker.SetupWithManager(mgr),
+		poller.SetupWithManager(mgr),
+		addWebhook(mgr, o.Webhook, tracker),
+		scalesets.New(s.report, s.scaleSets, s.sessions, s.access, s.memory, o.Cluster).SetupWithManager(mgr, o.Others),
+		addPools(mgr, o, s, tracker, poller),
+		mgr.Add(runners.NewCollector(s.report, s.live, s.rest, s.access, s.memory, o.Cluster)),
+		runners.New(s.ofRunners, s.live, s.scaleSets, s.rest, s.sessions, s.access, s.memory, s.engine, o.Cluster).SetupWithManager(mgr, o.Runners),
+	)
+}
+
+// addPools adds the main loop.
+func addPools(mgr ctrl.Manager, o Options, s shared, tracker *jobs.JobTracker, poller *jobs.Poller) error {
+	return (&pools.Reconciler{
+		Reporter: s.ofPools, Live: s.live, Sessions: s.sessions, Results: s.memory, Demand: []pools.Reader{tracker, poller}, Jobs: tracker,
+		Policies: s.engine, Access: s.access, REST: s.rest, Cluster: o.Cluster, Zone: o.Zone, Now: time.Now,
+	}).SetupWithManager(mgr, o.Others, s.sessions.Events(), tracker.Events(), poller.Events())
+}
+
+// addPolicies adds the controllers of both kinds of policies, which share the children that evaluate them.
+func addPolicies(mgr ctrl.Manager, o Options, s shared) error {
 	rules, err := worker.NewEvaluator(evaluators, worker.DefaultEvaluatorLimits())
 	if err != nil {
 		return err
 	}
-	impersonator := sources.NewImpersonator(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
-	git := &gitsource.Client{AllowFile: o.AllowFileSources}
-	artifacts := &fluxsource.Client{Host: o.SourceControllerHost}
-	ofPolicies := func(kind string) *policies.Reconciler {
-		return &policies.Reconciler{Reporter: report, Live: live, Rules: rules, Engine: engine, Kind: kind}
+	for _, kind := range []string{policy.KindClusterRunnerPolicy, policy.KindRunnerPolicy} {
+		r := &policies.Reconciler{Reporter: s.report, Live: s.live, Rules: rules, Engine: s.engine, Kind: kind}
+		if err := r.SetupWithManager(mgr, o.Others); err != nil {
+			return err
+		}
 	}
+	return nil
+}
 
-	tracker := jobs.NewJobTracker(jobs.Config{
-		Client: mgr.GetClient(), GitHub: func(c types.NamespacedName) (jobs.GitHub, bool) { return gh.Get(connections.Key(c)) },
-		Record: func(ctx context.Context, namespace string, events []scaleset.JobEvent) error {
-			return (&runners.Recorder{Client: mgr.GetClient(), Namespace: namespace, Memory: memory}).RecordJobs(ctx, events)
-		},
-		Access: access, Now: time.Now,
-	})
-
-	poller, err := newPoller(mgr, o, clients, gh, access)
+// addSources adds the controller of PoolSources, and what tells GitHub of their revisions if it is to be told.
+func addSources(mgr ctrl.Manager, o Options, s shared) error {
+	compiler, err := worker.NewCompiler(compilers, worker.DefaultLimits())
 	if err != nil {
 		return err
 	}
-
-	source := &sources.Reconciler{Reporter: report, Live: live, Impersonate: impersonator.As, DefaultServiceAccount: o.DefaultServiceAccount, CrossNamespace: !o.NoCrossNamespaceRefs, Fetcher: git, Artifacts: artifacts, Compiler: compiler}
-
-	return firstError(
-		mgr.Add(engine),
-		tracker.SetupWithManager(mgr),
-		poller.SetupWithManager(mgr),
-		addWebhook(mgr, o.Webhook, tracker),
-		ofPolicies(policy.KindClusterRunnerPolicy).SetupWithManager(mgr, o.Others),
-		ofPolicies(policy.KindRunnerPolicy).SetupWithManager(mgr, o.Others),
-		addTeller(mgr, o, &sources.Teller{Reporter: report, Live: live, Cluster: o.Cluster, Sources: source, Now: time.Now}, gh),
-		source.SetupWithManager(mgr, sources.Options{Concurrent: o.Others, JitterPercent: o.JitterPercent}),
-		connections.New(report, live, known, verify, o.CredentialsDir).SetupWithManager(mgr, o.Others),
-		scalesets.New(report, clients, sessions, access, memory, o.Cluster).SetupWithManager(mgr, o.Others),
-		(&pools.Reconciler{Reporter: ofPools, Sessions: sessions, Failures: memory, Live: live, Demand: []pools.Reader{tracker, poller}, Desk: tracker, Policies: engine, Access: access, REST: gh, Cluster: o.Cluster, Zone: o.Zone, Now: time.Now}).SetupWithManager(mgr, o.Others, sessions.Events(), tracker.Events(), poller.Events()),
-		mgr.Add(runners.NewCollector(report, live, gh, access, memory, o.Cluster)),
-		runners.New(ofRunners, live, clients, gh, sessions, access, memory, engine, o.Cluster).SetupWithManager(mgr, o.Runners),
-	)
-}
-
-// addTeller adds what tells GitHub of revisions, if it is to be told.
-func addTeller(mgr ctrl.Manager, o Options, teller *sources.Teller, gh *github.Clients[*rest.Client]) error {
-	if !o.PostStatus {
-		return nil
+	impersonator := sources.NewImpersonator(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	source := &sources.Reconciler{
+		Reporter: s.report, Live: s.live, Impersonate: impersonator.As, DefaultServiceAccount: o.Sources.DefaultServiceAccount,
+		CrossNamespace: !o.Sources.NoCrossNamespaceRefs, Fetcher: &gitsource.Client{AllowFile: o.Sources.AllowFiles},
+		Artifacts: &fluxsource.Client{Host: o.Sources.ArtifactHost}, Compiler: compiler,
 	}
-	teller.GitHub = func(c types.NamespacedName) (sources.Commits, bool) { return gh.Get(connections.Key(c)) }
+	if err := source.SetupWithManager(mgr, sources.Options{Concurrent: o.Others, JitterPercent: o.Sources.JitterPercent}); err != nil || !o.Sources.PostStatus {
+		return err
+	}
+	teller := &sources.Teller{Reporter: s.report, Live: s.live, Cluster: o.Cluster, Sources: source, Now: time.Now}
+	teller.GitHub = func(c types.NamespacedName) (sources.Commits, bool) { return s.rest.Get(connections.Key(c)) }
 	return teller.SetupWithManager(mgr)
 }
 
+// newTracker makes what keeps account of the jobs that events report.
+func newTracker(mgr ctrl.Manager, s shared) *jobs.JobTracker {
+	return jobs.NewJobTracker(jobs.Config{
+		Client: mgr.GetClient(), GitHub: func(c types.NamespacedName) (jobs.GitHub, bool) { return s.rest.Get(connections.Key(c)) },
+		Record: func(ctx context.Context, namespace string, events []scaleset.JobEvent) error {
+			return (&runners.Recorder{Client: mgr.GetClient(), Namespace: namespace, Memory: s.memory}).RecordJobs(ctx, events)
+		},
+		Access: s.access, Now: time.Now,
+	})
+}
+
 // newPoller makes what looks at pools' metrics.
-func newPoller(mgr ctrl.Manager, o Options, clients *github.Clients[*scaleset.Client], gh *github.Clients[*rest.Client], access *connections.Access) (*jobs.Poller, error) {
+func newPoller(mgr ctrl.Manager, o Options, s shared) (*jobs.Poller, error) {
 	servers, err := metricsource.NewServers(o.PrometheusServers, metricsource.ServersOptions{})
 	if err != nil {
 		return nil, err
@@ -226,9 +269,9 @@ func newPoller(mgr ctrl.Manager, o Options, clients *github.Clients[*scaleset.Cl
 	}
 	return jobs.NewPoller(jobs.PollerConfig{
 		Client:     mgr.GetClient(),
-		GitHub:     func(c types.NamespacedName) (jobs.JobLister, bool) { return gh.Get(connections.Key(c)) },
-		ScaleSets:  func(c types.NamespacedName) (jobs.SetFinder, bool) { return clients.Get(connections.Key(c)) },
-		Prometheus: servers, External: external, Access: access, Now: time.Now, Random: rand.Float64,
+		GitHub:     func(c types.NamespacedName) (jobs.JobLister, bool) { return s.rest.Get(connections.Key(c)) },
+		ScaleSets:  func(c types.NamespacedName) (jobs.SetFinder, bool) { return s.scaleSets.Get(connections.Key(c)) },
+		Prometheus: servers, External: external, Access: s.access, Now: time.Now, Random: rand.Float64,
 	}), nil
 }
 

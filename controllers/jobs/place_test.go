@@ -113,7 +113,7 @@ func (g *fakeGitHub) InstallationID() int64 {
 	return g.installation
 }
 
-// edit changes what GitHub has: the Desk asks at any time.
+// edit changes what GitHub has: the tracker asks at any time.
 func (g *fakeGitHub) edit(change func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -254,7 +254,7 @@ func (x *place) kill() {
 	x.edit(func() { x.broken = nil })
 }
 
-// edit changes how reads and writes end, while the Desk goes on.
+// edit changes how reads and writes end, while the tracker goes on.
 func (x *place) edit(change func()) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -38,7 +38,7 @@ func (r *Reconciler) act(ctx context.Context, o observation, d decision) error {
 		r.Sessions.Refresh(o.key)
 	}
 	for _, name := range o.health.suspects {
-		r.Failures.Suspect(types.NamespacedName{Namespace: o.key.Namespace, Name: name}, o.now)
+		r.Results.Suspect(types.NamespacedName{Namespace: o.key.Namespace, Name: name}, o.now)
 	}
 	ends := slices.Concat(d.step.End, d.plan.Drain)
 	if d.plan.Create > 0 || len(ends) > 0 {
@@ -119,7 +119,7 @@ func (r *Reconciler) endFailed(ctx context.Context, o observation) error {
 		if _, ok := o.health.failed[x.runner.Name]; !ok {
 			continue
 		}
-		r.Failures.MarkFailed(client.ObjectKeyFromObject(x.runner), x.runner.UID, x.verdict)
+		r.Results.MarkFailed(client.ObjectKeyFromObject(x.runner), x.runner.UID, x.verdict)
 		reason, message := string(v1alpha1.RunnerFailed), fmt.Sprintf("%s: %s", x.verdict.Cause, x.verdict.Reason)
 		if x.verdict.Cause == v1alpha1.CauseRefused {
 			reason, message = v1alpha1.PolicyDeniedReason, x.verdict.Reason

@@ -90,7 +90,7 @@ func (r *Reconciler) observeRunners(ctx context.Context, o observation) (_ obser
 	if o.revisions, err = r.readRevisions(ctx, o.pool, o.policies, o.template); err != nil {
 		return o, err
 	}
-	o.health = checkHealth(o, r.Failures.TakeOutcomes(o.key))
+	o.health = checkHealth(o, r.Results.TakeOutcomes(o.key))
 	o.memory.health, o.runners = o.health.memory, o.runners.with(o.health.failed)
 	return o, nil
 }
@@ -171,7 +171,7 @@ func (r *Reconciler) list(ctx context.Context, o observation) (runnerList, error
 	}
 	keep := func(name string) bool { return present[name] }
 	r.Sessions.Retain(o.key, keep)
-	r.Desk.Retain(o.key, keep)
+	r.Jobs.Retain(o.key, keep)
 	return list, nil
 }
 
@@ -190,7 +190,7 @@ func (r *Reconciler) stateOf(runner *v1alpha1.Runner, pod *corev1.Pod, o observa
 			seen.Status.Job = runners.Merge(seen.Status.Job, e)
 		}
 	}
-	if at, over := r.Failures.Completion(client.ObjectKeyFromObject(runner), runner.UID); over && runner.Spec.REST != nil {
+	if at, over := r.Results.Completion(client.ObjectKeyFromObject(runner), runner.UID); over && runner.Spec.REST != nil {
 		job := v1alpha1.JobReference{ID: v1alpha1.UnknownJob}
 		switch {
 		case seen.Status.Job != nil:

@@ -60,12 +60,12 @@ type RunnerResults interface {
 type Reconciler struct {
 	kube.Reporter
 	Sessions Sessions
-	Failures RunnerResults
+	Results  RunnerResults
 	// Live reads without a cache, for what a new pool must not miss.
 	Live client.Reader
-	// Demand reads the other sources of demand, and Desk keeps account of the jobs that events report.
+	// Demand reads the other sources of demand, and Jobs keeps account of the jobs that events report.
 	Demand []Reader
-	Desk   JobTracker
+	Jobs   JobTracker
 	// Policies decide on limits and templates.
 	Policies *policies.Engine
 	// Access says which connections of other namespaces may be used; nil for none.
@@ -118,7 +118,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	var d *decision
 	if err == nil {
 		d = r.plan(ctx, o)
-		r.Desk.AtMax(o.key, isFull(o, *d))
+		r.Jobs.AtMax(o.key, isFull(o, *d))
 		err = r.act(ctx, o, *d)
 	}
 	pool.Status = project(o, d, err)

@@ -105,8 +105,8 @@ func newBench(t *testing.T) *bench {
 		WithStatusSubresource(&v1alpha1.RunnerPool{}, &v1alpha1.ScaleSet{}, &v1alpha1.Runner{}).
 		WithInterceptorFuncs(interceptor.Funcs{Create: b.create, List: b.list}).Build()
 	b.Reconciler = &Reconciler{
-		Reporter: kube.Reporter{Client: c, Events: events.NewFakeRecorder(100)}, Sessions: b, Failures: b,
-		Live: c, Demand: []Reader{b}, Desk: b,
+		Reporter: kube.Reporter{Client: c, Events: events.NewFakeRecorder(100)}, Sessions: b, Results: b,
+		Live: c, Demand: []Reader{b}, Jobs: b,
 		Policies: policies.NewEngine(func() time.Time { return b.now }),
 		Now:      func() time.Time { return b.now },
 	}

@@ -59,12 +59,12 @@ func (f *controllerOptions) bind(c *cobra.Command) {
 	flags.BoolVar(&f.manager.LeaderElection, "leader-elect", true, "elect one of several replicas to work")
 	flags.StringVar(&f.manager.LeaderElectionNamespace, "leader-election-namespace", "", "namespace of the lease (default: the pod's)")
 	flags.StringVar(&f.controllers.Cluster, "cluster-id", "", "name of this cluster to GitHub (default: the UID of namespace kube-system)")
-	flags.StringVar(&f.controllers.DefaultServiceAccount, "default-service-account", "", "ServiceAccount, in each source's namespace, that applies what sources declare that name none (default: the controller itself)")
-	flags.BoolVar(&f.controllers.NoCrossNamespaceRefs, "no-cross-namespace-refs", true, "refuse references of sources to objects in other namespaces")
+	flags.StringVar(&f.controllers.Sources.DefaultServiceAccount, "default-service-account", "", "ServiceAccount, in each source's namespace, that applies what sources declare that name none (default: the controller itself)")
+	flags.BoolVar(&f.controllers.Sources.NoCrossNamespaceRefs, "no-cross-namespace-refs", true, "refuse references of sources to objects in other namespaces")
 	flags.StringVar(&f.controllers.CredentialsDir, "credentials-dir", "/etc/corral/credentials", "folder of the mounted credentials that connections name by mountRef")
-	flags.BoolVar(&f.controllers.AllowFileSources, "allow-file-sources", false, "let sources name file:// repositories of the controller's own file system")
-	flags.IntVar(&f.controllers.JitterPercent, "interval-jitter-percentage", 5, "spread of the sources' intervals to either side, 0 to 99")
-	flags.BoolVar(&f.controllers.PostStatus, "post-status", false, "report revisions to GitHub by commit statuses and check runs, for sources with spec.commitStatus")
+	flags.BoolVar(&f.controllers.Sources.AllowFiles, "allow-file-sources", false, "let sources name file:// repositories of the controller's own file system")
+	flags.IntVar(&f.controllers.Sources.JitterPercent, "interval-jitter-percentage", 5, "spread of the sources' intervals to either side, 0 to 99")
+	flags.BoolVar(&f.controllers.Sources.PostStatus, "post-status", false, "report revisions to GitHub by commit statuses and check runs, for sources with spec.commitStatus")
 	flags.StringVar(&f.controllers.Zone, "time-zone", "UTC", "time zone that policies read as input.zone, by its name in the IANA database")
 	flags.StringVar(&f.controllers.EventsAddress, "events-addr", "", "URL that events are posted to in the form of Flux's notification-controller (default: none)")
 	flags.IntVar(&f.controllers.Runners, "concurrent-runners", 256, "runners worked on at once")
@@ -107,7 +107,7 @@ func (f *controllerOptions) run(c *cobra.Command) error {
 		}
 	}
 	// As in Flux's own controllers, for running outside of the cluster.
-	f.controllers.SourceControllerHost = os.Getenv("SOURCE_CONTROLLER_LOCALHOST")
+	f.controllers.Sources.ArtifactHost = os.Getenv("SOURCE_CONTROLLER_LOCALHOST")
 	metrics.Registry.MustRegister(controllers.Collectors()...)
 	f.controllers.Namespaces = f.manager.Namespaces
 	mgr, err := controllers.NewManager(config, f.manager)
