@@ -37,7 +37,7 @@ type decision struct {
 	pacing pacing
 	// record of the decision for the status and the history.
 	record *v1alpha1.Decision
-	// lookAgain is the time to the next pass if nothing happens before; 0 for no wish.
+	// lookAgain is the time to the next pass if nothing happens before; 0 for never.
 	lookAgain time.Duration
 }
 

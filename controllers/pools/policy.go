@@ -127,7 +127,7 @@ type updateLimits struct {
 	// zero value if there was no answer.
 	asked, answer rollout.Bounds
 	failures      []policy.Failure
-	// until is the time after which policies want to be asked again; 0 for no wish.
+	// until is the time after which policies want to be asked again; 0 for never.
 	until time.Duration
 }
 

@@ -87,17 +87,17 @@ func (a *Attempt) putOff(done Done, outcome error) time.Duration {
 	return 0
 }
 
-// isNews says whether a condition changed in a way that somebody may wait for: a
+// isNews reports whether a condition changed in a way that somebody may wait for: a
 // trouble, and for kinds that live long each change of a status or reason.
 func (a *Attempt) isNews(outcome error) bool {
 	if a.reporter.Quiet && (outcome == nil || isProgress(outcome)) {
 		return false
 	}
-	return !equality.Semantic.DeepEqual(gist(a.saved.GetConditions()), gist(a.obj.GetConditions()))
+	return !equality.Semantic.DeepEqual(statuses(a.saved.GetConditions()), statuses(a.obj.GetConditions()))
 }
 
-// gist leaves of conditions what programs look at.
-func gist(conditions []metav1.Condition) map[string]string {
+// statuses returns the status and reason of each condition, by its type: what programs look at.
+func statuses(conditions []metav1.Condition) map[string]string {
 	short := make(map[string]string, len(conditions))
 	for _, c := range conditions {
 		short[c.Type] = string(c.Status) + " " + c.Reason

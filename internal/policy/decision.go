@@ -47,7 +47,7 @@ type Scaling struct {
 	Scale Scale
 	// Hard is true when jobs accepted beyond Max wait.
 	Hard bool
-	// Until is when it should be decided again; the zero time for no wish.
+	// Until is when it should be decided again; the zero time for never.
 	Until time.Time
 	// Bounds are the rules that made a number another than the declared, sorted.
 	Bounds []v1alpha1.LimitBound
@@ -83,7 +83,7 @@ type Update struct {
 	Strategy v1alpha1.UpdateStrategy
 	// MaxSurge, MaxUnavailable and Canary in runners; a Canary of 0 is none.
 	MaxSurge, MaxUnavailable, Canary int32
-	// Until is when it should be decided again; the zero time for no wish.
+	// Until is when it should be decided again; the zero time for never.
 	Until time.Time
 	// Reasons of the rules that bound it, sorted.
 	Reasons  []UpdateReason

@@ -163,7 +163,7 @@ func (c *composition) field(name string, declared int32, limits []limit) fieldLi
 		c.overruled(l, &f)
 	}
 	for _, l := range wishes {
-		c.wish(l, declared, &f)
+		c.reportUnmetFloor(l, declared, &f)
 	}
 	return f
 }
@@ -200,8 +200,8 @@ func (c *composition) overruled(l limit, f *fieldLimits) {
 	c.conflicts = append(c.conflicts, fmt.Sprintf("%s: %s is beaten by %s, so %s is %d", l.Field, l, f.winners(), l.Field, f.value))
 }
 
-// wish tells of a namespaced floor that isn't met: it never raises a number.
-func (c *composition) wish(l limit, declared int32, f *fieldLimits) {
+// reportUnmetFloor tells of a namespaced floor that isn't met: it never raises a number.
+func (c *composition) reportUnmetFloor(l limit, declared int32, f *fieldLimits) {
 	switch {
 	case l.N <= f.value:
 	case l.N > declared:
