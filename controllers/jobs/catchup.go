@@ -81,10 +81,11 @@ func (k *JobTracker) reconcileDeliveries(ctx context.Context, c *connection) (re
 	return after(c.lookBack.pause()), nil
 }
 
-// retry is what a reconciler returns after an error of GitHub's.
+// retry is what a reconciler returns after an error of GitHub's. A short wait is left to the rate limiter: calls that are refused in a row
+// have to come slower.
 func retry(ctx context.Context, err error) (reconcile.Result, error) {
 	wait := pauseAfter(err)
-	if wait == 0 {
+	if wait < minBackoff {
 		return reconcile.Result{}, err
 	}
 	if !errors.Is(err, errNotReady) {
@@ -102,6 +103,9 @@ func pauseAfter(err error) time.Duration {
 		return after
 	}
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return 0
+	}
+	if github.KindOf(err) == "" { // it is not GitHub's
 		return 0
 	}
 	return hopeless

@@ -40,6 +40,7 @@ func (r *Reconciler) act(ctx context.Context, o observation, d decision) error {
 	for _, name := range o.health.suspects {
 		r.Results.Suspect(types.NamespacedName{Namespace: o.key.Namespace, Name: name}, o.now)
 	}
+	r.markFailed(o)
 	ends := slices.Concat(d.step.End, d.plan.Drain)
 	if d.plan.Create > 0 || len(ends) > 0 {
 		log.FromContext(ctx).Info("Scaling", "desired", d.plan.Desired, "supply", d.plan.Supply,
@@ -112,19 +113,22 @@ func (r *Reconciler) drain(ctx context.Context, namespace string, names []string
 	return g.Wait()
 }
 
-// endFailed ends the runners that this pass has given up: they are deregistered first, so none is one with a job.
-func (r *Reconciler) endFailed(ctx context.Context, o observation) error {
-	var errs []error
-	for _, x := range o.runners {
-		if _, ok := o.health.failed[x.runner.Name]; !ok {
-			continue
-		}
+// markFailed tells the runners' own controller which of them this pass has given up, so that it doesn't count them again.
+func (r *Reconciler) markFailed(o observation) {
+	for _, x := range o.givenUp() {
 		r.Results.MarkFailed(client.ObjectKeyFromObject(x.runner), x.runner.UID, x.verdict)
 		reason, message := string(v1alpha1.RunnerFailed), fmt.Sprintf("%s: %s", x.verdict.Cause, x.verdict.Reason)
 		if x.verdict.Cause == v1alpha1.CauseRefused {
 			reason, message = v1alpha1.PolicyDeniedReason, x.verdict.Reason
 		}
 		r.Event(x.runner, corev1.EventTypeWarning, reason, message)
+	}
+}
+
+// endFailed ends the runners that this pass has given up: they are deregistered first, so none is one with a job.
+func (r *Reconciler) endFailed(ctx context.Context, o observation) error {
+	var errs []error
+	for _, x := range o.givenUp() {
 		errs = append(errs, runners.End(ctx, r.Client, x.runner))
 	}
 	return errors.Join(errs...)

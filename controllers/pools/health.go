@@ -144,6 +144,16 @@ func checkConnections(o observation, m healthMemory) connectionCheck {
 	return c
 }
 
+// givenUp are the runners that this pass gives up.
+func (o observation) givenUp() (list runnerList) {
+	for _, x := range o.runners {
+		if _, ok := o.health.failed[x.runner.Name]; ok {
+			list = append(list, x)
+		}
+	}
+	return list
+}
+
 // staying returns the runners in a state that aren't being ended.
 func (o observation) staying(state v1alpha1.RunnerState) []poolstatus.Runner {
 	var list []poolstatus.Runner

@@ -113,7 +113,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	p, err := r.read(ctx, runner, memory)
 	if err != nil {
-		return ctrl.Result{}, err
+		return attempt.Finish(ctx, kube.Done{}, err)
 	}
 	ctx = inFlow(ctx, runner)
 	if !deleted {
