@@ -233,17 +233,17 @@ func addSources(mgr ctrl.Manager, o Options, s shared) error {
 		return err
 	}
 	impersonator := sources.NewImpersonator(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
-	source := &sources.Reconciler{
-		Reporter: s.report, Live: s.live, Impersonate: impersonator.As, DefaultServiceAccount: o.Sources.DefaultServiceAccount,
-		CrossNamespace: !o.Sources.NoCrossNamespaceRefs, Fetcher: &gitsource.Client{AllowFile: o.Sources.AllowFiles},
-		Artifacts: &fluxsource.Client{Host: o.Sources.ArtifactHost}, Compiler: compiler,
+	source := sources.New(s.report, s.live, impersonator.As, &gitsource.Client{AllowFile: o.Sources.AllowFiles}, &fluxsource.Client{Host: o.Sources.ArtifactHost}, compiler, sources.Options{
+		Concurrent: o.Others, JitterPercent: o.Sources.JitterPercent,
+		DefaultServiceAccount: o.Sources.DefaultServiceAccount, CrossNamespace: !o.Sources.NoCrossNamespaceRefs,
+	})
+	if o.Sources.PostStatus {
+		gh := func(c types.NamespacedName) (sources.Commits, bool) { return s.rest.Get(connections.Key(c)) }
+		if err := sources.NewCommitStatusReporter(source, gh, o.Cluster).SetupWithManager(mgr); err != nil {
+			return err
+		}
 	}
-	if err := source.SetupWithManager(mgr, sources.Options{Concurrent: o.Others, JitterPercent: o.Sources.JitterPercent}); err != nil || !o.Sources.PostStatus {
-		return err
-	}
-	teller := &sources.Teller{Reporter: s.report, Live: s.live, Cluster: o.Cluster, Sources: source, Now: time.Now}
-	teller.GitHub = func(c types.NamespacedName) (sources.Commits, bool) { return s.rest.Get(connections.Key(c)) }
-	return teller.SetupWithManager(mgr)
+	return source.SetupWithManager(mgr)
 }
 
 // newTracker makes what keeps account of the jobs that events report.

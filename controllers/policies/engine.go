@@ -186,7 +186,7 @@ func (e *Engine) changed(of ...*policy.Policy) {
 		all = append(all, l.policy)
 	}
 	e.set = policy.NewSet(all...)
-	e.census()
+	e.countPolicies()
 	for key, known := range e.pools {
 		if known.waits || slices.ContainsFunc(of, func(p *policy.Policy) bool { return p != nil && p.Binds(known.facts) }) {
 			known.waits = false

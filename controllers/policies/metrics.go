@@ -120,7 +120,7 @@ func (e *Engine) count(decision, outcome string, failures []policy.Failure) {
 	if slices.ContainsFunc(failures, func(f policy.Failure) bool { return f.Kind == policy.TimedOut || f.Kind == policy.Quarantined }) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		e.census()
+		e.countPolicies()
 	}
 }
 
@@ -132,8 +132,8 @@ func observe(took time.Duration, b *policy.Bound, decision string) time.Duration
 	return took
 }
 
-// census counts the policies in force; with the lock.
-func (e *Engine) census() {
+// countPolicies sets the metric of the policies in force. The caller has the lock.
+func (e *Engine) countPolicies() {
 	counts := map[[2]string]float64{}
 	for _, kind := range []string{policy.KindRunnerPolicy, policy.KindClusterRunnerPolicy} {
 		for _, state := range []string{ready, broken, quarantined} {

@@ -105,16 +105,13 @@ func newSite(t *testing.T, cluster *localcluster.Cluster) *site {
 	s.must(cluster.CreateNamespace(t.Context(), s.namespace))
 	s.git, err = git.PlainInitWithOptions(s.dir, &git.PlainInitOptions{InitOptions: git.InitOptions{DefaultBranch: "refs/heads/main"}})
 	s.must(err)
-	s.reconciler = s.newReconciler(s.client)
-	s.reconciler.prepare(Options{})
+	s.reconciler = s.newReconciler(s.client, Options{})
 	return s
 }
 
-func (s *site) newReconciler(c client.Client) *Reconciler {
-	return &Reconciler{
-		Reporter: kube.Reporter{Client: c, Events: &events.FakeRecorder{}},
-		Live:     s.client, Fetcher: &gitsource.Client{AllowFile: true}, Compiler: inProcess{},
-	}
+func (s *site) newReconciler(c client.Client, options Options) *Reconciler {
+	reporter := kube.Reporter{Client: c, Events: &events.FakeRecorder{}}
+	return New(reporter, s.client, nil, &gitsource.Client{AllowFile: true}, nil, inProcess{}, options)
 }
 
 func (s *site) must(err error) {
@@ -383,7 +380,7 @@ func storyOfTheManager(s *site) {
 		Cache: cache.Options{DefaultNamespaces: map[string]cache.Config{s.namespace: {}}},
 	})
 	s.must(err)
-	s.must(s.newReconciler(mgr.GetClient()).SetupWithManager(mgr, Options{Concurrent: 2, JitterPercent: 10}))
+	s.must(s.newReconciler(mgr.GetClient(), Options{Concurrent: 2, JitterPercent: 10}).SetupWithManager(mgr))
 	ctx, stop := context.WithCancel(s.t.Context())
 	stopped := make(chan error, 1)
 	go func() { stopped <- mgr.Start(ctx) }()

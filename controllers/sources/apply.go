@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/fluxcd/pkg/runtime/conditions"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -24,7 +23,7 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// Reasons of events that tell of single objects.
+// Reasons of events about single objects.
 const (
 	adoptedEvent = "Adopted"
 	prunedEvent  = "Pruned"
@@ -36,33 +35,33 @@ const policyWait = 200 * time.Millisecond
 // stillNeeded is how soon a connection that can't go yet is looked at again.
 const stillNeeded = 30 * time.Second
 
-// apply makes the objects so: connections, policies, and once those are in force, pools. One that can't be applied does not keep the others from it,
-// but nothing is pruned then.
-func (x *run) apply(ctx context.Context) error {
-	failed, unruled := failures{said: slices.Clone(x.plan.refused)}, x.refusesPolicies()
-	for i, o := range x.plan.apply {
-		if idOf(o).kind == poolKind && (i == 0 || idOf(x.plan.apply[i-1]).kind != poolKind) {
-			if unruled {
-				failed.unruled = true
+// apply applies the objects of a plan, and returns those that were: connections, policies, and once those are in force, pools. One
+// that can't be applied does not keep the others from it, but nothing is pruned then.
+func (p *pass) apply(ctx context.Context, rev revision, plan plan) (applied []id, err error) {
+	failed, unruled := failures{said: slices.Clone(plan.refused)}, plan.unruled
+	for n, o := range plan.apply {
+		i := idOf(o)
+		if i.kind == poolKind && (n == 0 || idOf(plan.apply[n-1]).kind != poolKind) {
+			if failed.unruled = unruled; unruled {
 				break // no pool of the revision without its policies
 			}
-			if err := x.awaitPolicies(ctx); err != nil {
-				return err
+			if err := p.awaitPolicies(ctx, rev, applied); err != nil {
+				return applied, err
 			}
 		}
-		err := x.applyOne(ctx, o)
+		err := p.applyOne(ctx, rev, o, slices.Contains(plan.adopted, i))
 		if ctx.Err() != nil {
-			return ctx.Err()
+			return applied, ctx.Err()
 		}
 		if err != nil {
-			failed.add(o, err, x.isRefused(err))
-			unruled = unruled || idOf(o).kind == policyKind
+			failed.add(o, err, p.actor.isRefused(err))
+			unruled = unruled || i.kind == policyKind
 			continue
 		}
-		x.holds[idOf(o)] = true
-		failed.applied++
+		applied = append(applied, i)
 	}
-	return x.failed(failed)
+	failed.applied = len(applied)
+	return applied, p.failed(failed, rev.name)
 }
 
 // failures are objects that could not be applied.
@@ -83,77 +82,63 @@ func (f *failures) add(o compile.Object, err error, isDenied bool) {
 }
 
 // failed is how applying ended.
-func (x *run) failed(all failures) error {
+func (p *pass) failed(all failures, revision string) error {
 	switch {
 	case len(all.said) == 0:
 		return nil
 	case all.denied != nil:
-		return kube.Wait(v1alpha1.AccessDeniedReason, x.rightsRetry(), "%s\n%s", x.notAll(all), x.advice(all.denied.Error()))
+		return kube.Wait(v1alpha1.AccessDeniedReason, p.rightsRetry(), "%s\n%s", all.message(revision), p.actor.advice(all.denied.Error()))
 	case all.transient:
-		return kube.Wait(v1alpha1.ApplyFailedReason, x.retryAfter(), "%s", x.notAll(all))
+		return kube.Wait(v1alpha1.ApplyFailedReason, p.retryAfter(), "%s", all.message(revision))
 	}
-	return kube.Stall(v1alpha1.ApplyFailedReason, "%s", x.notAll(all))
+	return kube.Stall(v1alpha1.ApplyFailedReason, "%s", all.message(revision))
 }
 
 // awaitPolicies waits until the revision's policies are in force: no pool of it is seen without them.
-func (x *run) awaitPolicies(ctx context.Context) error {
+func (p *pass) awaitPolicies(ctx context.Context, rev revision, applied []id) error {
 	hasPolicies := false
-	for _, o := range x.plan.apply {
-		i := idOf(o)
-		if i.kind != policyKind || !x.holds[i] {
+	for _, i := range applied {
+		if i.kind != policyKind {
 			continue
 		}
 		hasPolicies = true
-		p := &v1alpha1.RunnerPolicy{}
-		if err := x.Live.Get(ctx, client.ObjectKey{Namespace: x.source.Namespace, Name: i.name}, p); err != nil {
+		policy := &v1alpha1.RunnerPolicy{}
+		if err := p.Live.Get(ctx, client.ObjectKey{Namespace: p.source.Namespace, Name: i.name}, policy); err != nil {
 			return fmt.Errorf("looking at %s: %w", i, err)
 		}
-		isJudged := conditions.IsReady(p) || conditions.IsStalled(p)
-		if p.Status.ObservedGeneration != p.Generation || !isJudged {
-			return kube.Progress(policyWait, "%s of revision %s is being loaded", i, x.revision)
+		isLoaded := conditions.IsReady(policy) || conditions.IsStalled(policy)
+		if policy.Status.ObservedGeneration != policy.Generation || !isLoaded {
+			return kube.Progress(policyWait, "%s of revision %s is being loaded", i, rev.name)
 		}
 	}
-	if !hasPolicies || !conditions.IsUnknown(x.source, v1alpha1.ReadyCondition) {
+	if !hasPolicies || !conditions.IsUnknown(p.source, v1alpha1.ReadyCondition) {
 		return nil
 	}
-	return x.attempt.Progress(ctx, "Applying the pools of revision "+x.revision)
-}
-
-// refusesPolicies says whether a policy of the revision may not be applied.
-func (x *run) refusesPolicies() bool {
-	count := func(list []compile.Object) (n int) {
-		for _, o := range list {
-			if idOf(o).kind == policyKind {
-				n++
-			}
-		}
-		return n
-	}
-	return count(x.objects) != count(x.plan.apply)
+	return p.attempt.Progress(ctx, "Applying the pools of revision "+rev.name)
 }
 
 // applyOne applies an object. The API server writes nothing when nothing changes.
-func (x *run) applyOne(ctx context.Context, o compile.Object) error {
-	object := x.desired(o)
-	if err := kube.ApplyAs(ctx, x.actor, object, fieldOwner); err != nil {
+func (p *pass) applyOne(ctx context.Context, rev revision, o compile.Object, isAdopted bool) error {
+	object := p.desired(o)
+	if err := kube.ApplyAs(ctx, p.actor, object, fieldOwner); err != nil {
 		return err
 	}
-	if slices.Contains(x.plan.adopted, idOf(o)) {
-		x.Event(x.source, corev1.EventTypeNormal, adoptedEvent, fmt.Sprintf("Took over %s, which no source held", idOf(o)))
+	if isAdopted {
+		p.event(rev, adoptedEvent, fmt.Sprintf("Took over %s, which no source held", idOf(o)))
 	}
 	metadata := &metav1.PartialObjectMetadata{}
 	metadata.SetGroupVersionKind(object.GroupVersionKind())
 	metadata.Namespace, metadata.Name = object.GetNamespace(), object.GetName()
 	metadata.ResourceVersion, metadata.OwnerReferences = object.GetResourceVersion(), object.GetOwnerReferences()
 	metadata.Annotations = object.GetAnnotations()
-	return x.bindOne(ctx, metadata)
+	return p.bindOne(ctx, metadata)
 }
 
 // desired is what is applied of an object: nothing of its metadata that is not the author's to say.
-func (x *run) desired(o compile.Object) *unstructured.Unstructured {
+func (p *pass) desired(o compile.Object) *unstructured.Unstructured {
 	object := &unstructured.Unstructured{}
 	object.SetGroupVersionKind(o.Manifest.GroupVersionKind())
-	object.SetNamespace(x.source.Namespace)
+	object.SetNamespace(p.source.Namespace)
 	object.SetName(o.Manifest.GetName())
 	annotations := o.Manifest.GetAnnotations()
 	delete(annotations, v1alpha1.DeletionPolicyAnnotation) // spec.deletionPolicy says it
@@ -162,7 +147,7 @@ func (x *run) desired(o compile.Object) *unstructured.Unstructured {
 	if labels == nil {
 		labels = map[string]string{}
 	}
-	labels[v1alpha1.SourceLabel] = x.source.Name
+	labels[v1alpha1.SourceLabel] = p.source.Name
 	object.SetLabels(labels)
 	if spec, ok := o.Manifest.Object["spec"]; ok {
 		object.Object["spec"] = runtime.DeepCopyJSONValue(spec)
@@ -170,73 +155,71 @@ func (x *run) desired(o compile.Object) *unstructured.Unstructured {
 	return object
 }
 
-// isPermanent says whether the API server refused an object for what it is.
+// isPermanent reports whether the API server refused an object for what it is.
 func isPermanent(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) ||
 		apierrors.IsRequestEntityTooLargeError(err)
 }
 
-// notAll says what failed, and what became of the rest.
-func (x *run) notAll(all failures) string {
+// message says what failed, and what became of the rest.
+func (all *failures) message(revision string) string {
 	shown := slices.Clone(all.said[:min(len(all.said), maxMessageDiagnostics)])
 	if rest := len(all.said) - len(shown); rest > 0 {
 		shown = append(shown, fmt.Sprintf("and %d more", rest))
 	}
-	others := fmt.Sprintf("The other objects of revision %s were applied", x.revision)
+	others := fmt.Sprintf("The other objects of revision %s were applied", revision)
 	switch {
 	case all.applied == 0:
-		others = fmt.Sprintf("Nothing of revision %s was applied", x.revision)
+		others = fmt.Sprintf("Nothing of revision %s was applied", revision)
 	case all.unruled:
-		others = fmt.Sprintf("No pool of revision %s was applied, for want of its policies", x.revision)
+		others = fmt.Sprintf("No pool of revision %s was applied, for want of its policies", revision)
 	}
 	return strings.Join(append(shown, others), "\n") + "; nothing was pruned"
 }
 
-// prune deletes what left the source. A connection waits for the runners that have to be
-// deregistered with it.
-func (x *run) prune(ctx context.Context) error {
+// prune deletes what left the source, and returns what it deleted, and the connections that wait for the runners that have to be
+// deregistered with them.
+func (p *pass) prune(ctx context.Context, rev revision, remove []id) (gone, waiting []id, err error) {
 	var failures []string
 	var denied error
-	for _, i := range x.plan.remove {
-		needed, err := x.isNeeded(ctx, i)
+	for _, i := range remove {
+		needed, err := p.isNeeded(ctx, i)
 		if err != nil {
-			return err
+			return gone, waiting, err
 		}
 		if needed {
-			x.waits += fmt.Sprintf("; %s left the source and stays until its scale sets and runners are gone", i)
-			x.done.After = min(x.done.After, stillNeeded)
+			waiting = append(waiting, i)
 			continue
 		}
-		if err := x.delete(ctx, i); err != nil {
+		if err := p.delete(ctx, rev, i); err != nil {
 			failures = append(failures, fmt.Sprintf("%s: %v", i, err))
-			if denied == nil && x.isRefused(err) {
+			if denied == nil && p.actor.isRefused(err) {
 				denied = err
 			}
 			continue
 		}
-		delete(x.holds, i)
+		gone = append(gone, i)
 	}
 	if denied != nil {
-		return kube.Wait(v1alpha1.AccessDeniedReason, x.rightsRetry(), "pruning: %s\n%s", strings.Join(failures, "; "), x.advice(denied.Error()))
+		err = kube.Wait(v1alpha1.AccessDeniedReason, p.rightsRetry(), "pruning: %s\n%s", strings.Join(failures, "; "), p.actor.advice(denied.Error()))
+	} else if len(failures) > 0 {
+		err = kube.Wait(v1alpha1.PruneFailedReason, p.retryAfter(), "pruning: %s", strings.Join(failures, "; "))
 	}
-	if len(failures) > 0 {
-		return kube.Wait(v1alpha1.PruneFailedReason, x.retryAfter(), "pruning: %s", strings.Join(failures, "; "))
-	}
-	return nil
+	return gone, waiting, err
 }
 
-// isNeeded says whether something is still to be done on GitHub with a connection.
-func (x *run) isNeeded(ctx context.Context, i id) (bool, error) {
+// isNeeded reports whether something is still to be done on GitHub with a connection.
+func (p *pass) isNeeded(ctx context.Context, i id) (bool, error) {
 	if i.kind != connectionKind {
 		return false, nil
 	}
 	conn := &v1alpha1.GitHubConnection{}
-	if err := x.Client.Get(ctx, client.ObjectKey{Namespace: x.source.Namespace, Name: i.name}, conn); err != nil {
+	if err := p.Client.Get(ctx, client.ObjectKey{Namespace: p.source.Namespace, Name: i.name}, conn); err != nil {
 		return false, client.IgnoreNotFound(err)
 	}
 	scaleSets, runners := &v1alpha1.ScaleSetList{}, &v1alpha1.RunnerList{}
 	for _, objects := range []client.ObjectList{scaleSets, runners} {
-		if err := x.Client.List(ctx, objects, client.UnsafeDisableDeepCopy); err != nil {
+		if err := p.Client.List(ctx, objects, client.UnsafeDisableDeepCopy); err != nil {
 			return false, fmt.Errorf("looking who needs %s: %w", i, err)
 		}
 	}
@@ -249,19 +232,19 @@ func (x *run) isNeeded(ctx context.Context, i id) (bool, error) {
 }
 
 // delete removes an object that carries the source's label at that very moment.
-func (x *run) delete(ctx context.Context, i id) error {
+func (p *pass) delete(ctx context.Context, rev revision, i id) error {
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		object := &metav1.PartialObjectMetadata{}
 		object.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(i.kind))
-		err := x.Live.Get(ctx, client.ObjectKey{Namespace: x.source.Namespace, Name: i.name}, object)
-		if err != nil || object.Labels[v1alpha1.SourceLabel] != x.source.Name {
+		err := p.Live.Get(ctx, client.ObjectKey{Namespace: p.source.Namespace, Name: i.name}, object)
+		if err != nil || object.Labels[v1alpha1.SourceLabel] != p.source.Name {
 			return client.IgnoreNotFound(err)
 		}
 		same := client.Preconditions{UID: &object.UID, ResourceVersion: &object.ResourceVersion}
-		if err := x.actor.Delete(ctx, object, same); err != nil {
+		if err := p.actor.Delete(ctx, object, same); err != nil {
 			return client.IgnoreNotFound(err)
 		}
-		x.Event(x.source, corev1.EventTypeNormal, prunedEvent, fmt.Sprintf("Deleted %s, which left the source", i))
+		p.event(rev, prunedEvent, fmt.Sprintf("Deleted %s, which left the source", i))
 		return nil
 	})
 }

@@ -9,13 +9,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
 	"strings"
 
+	"github.com/fluxcd/pkg/apis/meta"
 	"github.com/fluxcd/pkg/runtime/conditions"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
@@ -42,196 +41,199 @@ type cacheKey struct {
 	digest              string // of an artifact
 }
 
-// resolve asks which revision is to be applied.
-func (x *run) resolve(ctx context.Context) error {
-	if x.source.Spec.SourceRef != nil {
-		return x.resolveArtifact(ctx)
-	}
-	return x.resolveGit(ctx)
+// revision is what a source's reference stands for.
+type revision struct {
+	name     string            // as the status has it; "" while it is not known
+	request  gitsource.Request // if the source is a repository
+	artifact *meta.Artifact    // if it is one of Flux
 }
 
-func (x *run) resolveGit(ctx context.Context) error {
-	auth, err := x.credentials(ctx)
-	if err != nil {
-		return err
+// built is what a revision compiled to.
+type built struct {
+	revision  revision // the one that was fetched: a branch may have moved on since it was resolved
+	attempted bool     // the status names it from now on
+	result    compile.Result
+}
+
+// resolve asks which revision is to be applied.
+func (p *pass) resolve(ctx context.Context) (revision, error) {
+	if p.source.Spec.SourceRef != nil {
+		return p.resolveArtifact(ctx)
 	}
-	verify, err := x.verification(ctx)
+	return p.resolveGit(ctx)
+}
+
+func (p *pass) resolveGit(ctx context.Context) (revision, error) {
+	auth, err := p.credentials(ctx)
 	if err != nil {
-		return err
+		return revision{}, err
 	}
-	git := x.source.Spec.Git
-	x.request = gitsource.Request{URL: git.URL, Ref: gitsource.Ref(git.GetRef()), Auth: auth, Verify: verify}
-	err = x.ask(ctx, git.URL, func(limited context.Context) (err error) {
-		x.revision, err = x.Fetcher.Resolve(limited, x.request)
+	verify, err := p.verification(ctx)
+	if err != nil {
+		return revision{}, err
+	}
+	git := p.source.Spec.Git
+	rev := revision{request: gitsource.Request{URL: git.URL, Ref: gitsource.Ref(git.GetRef()), Auth: auth, Verify: verify}}
+	err = p.ask(ctx, git.URL, func(limited context.Context) (err error) {
+		rev.name, err = p.Fetcher.Resolve(limited, rev.request)
 		return err
 	})
 	if err != nil {
-		return x.fetchFailed(ctx, err)
+		return rev, p.fetchFailed(ctx, rev, err)
 	}
-	return nil
+	return rev, nil
 }
 
-// ask makes a call to a server when it is the source's turn, within spec.timeout.
-func (x *run) ask(ctx context.Context, server string, call func(context.Context) error) error {
-	limited, cancel := context.WithTimeout(ctx, x.source.Spec.GetTimeout())
+// ask calls a server when it is the source's turn, within spec.timeout.
+func (p *pass) ask(ctx context.Context, server string, call func(context.Context) error) error {
+	limited, cancel := context.WithTimeout(ctx, p.source.Spec.GetTimeout())
 	defer cancel()
-	return x.hosts.ask(x.source.Namespace, server, func() error { return call(limited) })
+	return p.hosts.ask(p.source.Namespace, server, func() error { return call(limited) })
 }
 
-// build sets what the revision declares, or stalls with what is wrong with it.
-func (x *run) build(ctx context.Context) error {
-	result, err := x.compile(ctx)
-	if err != nil {
-		return err
+// build returns what a revision declares, from the cache if it can, or stalls with its diagnostics. On request, a revision that failed
+// is compiled again: it may have failed for want of time.
+func (p *pass) build(ctx context.Context, rev revision) (built, error) {
+	result, known := p.compiled.get(p.source.Namespace, cacheKeyOf(p.source, rev))
+	b := built{revision: rev, attempted: true, result: result}
+	if !known || p.requested && len(result.Diagnostics) > 0 {
+		var err error
+		if b, err = p.fetchAndCompile(ctx, rev); err != nil {
+			return b, err
+		}
 	}
-	status := &x.source.Status
-	status.LastAttemptedRevision = x.revision
-	status.Diagnostics = slices.Clone(result.Diagnostics[:min(len(result.Diagnostics), maxStatusDiagnostics)])
-	if len(result.Diagnostics) > 0 {
-		return kube.Stall(v1alpha1.BuildFailedReason, "%s\n%s", summarize(result.Diagnostics), x.notApplied())
+	if diagnostics := b.result.Diagnostics; len(diagnostics) > 0 {
+		return b, kube.Stall(v1alpha1.BuildFailedReason, "%s\n%s", summarize(diagnostics), inForce(p.source, b.revision.name))
 	}
-	x.objects = result.Objects
-	return nil
+	return b, nil
 }
 
-// compile returns what the revision compiles to, from memory if it can. Who asks for another
-// look at a revision that failed gets one: it may have failed for want of time.
-func (x *run) compile(ctx context.Context) (compile.Result, error) {
-	if result, ok := x.compiled.get(x.source.Namespace, x.cacheKey()); ok {
-		if len(result.Diagnostics) == 0 || !x.requested {
-			return result, nil
+func (p *pass) fetchAndCompile(ctx context.Context, resolved revision) (built, error) {
+	last := p.source.Status.LastAttemptedRevision
+	if resolved.name != last || p.source.Generation != p.source.Status.ObservedGeneration {
+		if err := p.attempt.Progress(ctx, "Fetching and compiling revision "+resolved.name); err != nil {
+			return built{revision: resolved}, err
 		}
 	}
-	if x.revision != x.source.Status.LastAttemptedRevision || x.source.Generation != x.source.Status.ObservedGeneration {
-		if err := x.attempt.Progress(ctx, "Fetching and compiling revision "+x.revision); err != nil {
-			return compile.Result{}, err
-		}
-	}
-	resolved := x.revision
-	files, err := x.fetch(ctx)
+	rev, files, err := p.fetch(ctx, resolved)
 	if err != nil {
-		return compile.Result{}, err
+		return built{revision: resolved, attempted: resolved.name != last}, p.fetchFailed(ctx, resolved, err)
 	}
-	if x.revision != resolved { // what it depends on was compared with the one before
-		if err := x.depend(ctx); err != nil {
-			return compile.Result{}, err
+	if rev.name != resolved.name { // what it depends on was compared with the one before
+		if err := p.depend(ctx, rev.name); err != nil {
+			return built{revision: rev}, err
 		}
 	}
+	result, err := p.compile(ctx, rev, files)
+	return built{revision: rev, attempted: err == nil, result: result}, err
+}
+
+// compile compiles the files of a revision, and remembers the result.
+func (p *pass) compile(ctx context.Context, rev revision, files fs.FS) (compile.Result, error) {
 	timer := prometheus.NewTimer(compileSeconds)
-	result, err := x.Compiler.Compile(worker.InFlow(ctx, x.source.Namespace), files, compile.Options{
-		Path: x.source.Spec.GetPath(), Tags: x.source.Spec.Tags, AllowEmpty: x.allowEmpty(), PolicyName: x.source.Name,
+	result, err := p.Compiler.Compile(worker.InFlow(ctx, p.source.Namespace), files, compile.Options{
+		Path: p.source.Spec.GetPath(), Tags: p.source.Spec.Tags, PolicyName: p.source.Name,
+		// Where there is something to remove, the prune rule says whether a revision without pools is allowed.
+		AllowEmpty: p.source.Status.LastAppliedRevision != "",
 	})
 	if ctx.Err() != nil {
 		return compile.Result{}, ctx.Err()
 	}
 	if err != nil {
-		return compile.Result{}, kube.Wait(v1alpha1.BuildFailedReason, x.retryAfter(), "compiling revision %s: %w", x.revision, err)
+		return compile.Result{}, kube.Wait(v1alpha1.BuildFailedReason, p.retryAfter(), "compiling revision %s: %w", rev.name, err)
 	}
 	timer.ObserveDuration()
-	x.compiled.add(x.source.Namespace, x.cacheKey(), result)
+	p.compiled.add(p.source.Namespace, cacheKeyOf(p.source, rev), result)
 	return result, nil
 }
 
-// fetch reads the revision that was resolved, or a later one: the branch may have moved on since.
-func (x *run) fetch(ctx context.Context) (fs.FS, error) {
-	read := x.fetchGit
-	if x.artifact != nil {
-		read = x.fetchArtifact
-	}
+// fetch reads the revision that was resolved, or a later one, which it returns: the branch may have moved on since.
+func (p *pass) fetch(ctx context.Context, rev revision) (revision, fs.FS, error) {
 	timer := prometheus.NewTimer(fetchSeconds)
-	files, err := read(ctx)
-	if err != nil {
-		if status := &x.source.Status; status.LastAttemptedRevision != x.revision {
-			status.LastAttemptedRevision, status.Diagnostics = x.revision, nil
-		}
-		return nil, x.fetchFailed(ctx, err)
+	read := p.fetchGit
+	if rev.artifact != nil {
+		read = p.fetchArtifact
 	}
-	timer.ObserveDuration()
-	return files, nil
+	checkout, err := read(ctx, rev)
+	if err == nil {
+		timer.ObserveDuration()
+		rev.name = checkout.Revision
+	}
+	return rev, checkout.FS, err
 }
 
-func (x *run) fetchGit(ctx context.Context) (fs.FS, error) {
-	var checkout gitsource.Checkout
-	err := x.ask(ctx, x.request.URL, func(limited context.Context) (err error) {
-		checkout, err = x.Fetcher.Fetch(limited, x.request)
+func (p *pass) fetchGit(ctx context.Context, rev revision) (checkout gitsource.Checkout, err error) {
+	err = p.ask(ctx, rev.request.URL, func(limited context.Context) (err error) {
+		checkout, err = p.Fetcher.Fetch(limited, rev.request)
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	x.revision = checkout.Revision
-	return checkout.FS, nil
+	return checkout, err
 }
 
-// fetchFailed tells what only a change to the spec or the repository mends from what
-// may pass.
-func (x *run) fetchFailed(ctx context.Context, err error) error {
+// fetchFailed stalls on what only a change to the spec or the repository mends, and waits for what may pass.
+func (p *pass) fetchFailed(ctx context.Context, rev revision, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case errors.Is(err, errBusy), errors.Is(err, errLate) && conditions.GetReason(x.source, v1alpha1.ReadyCondition) == v1alpha1.ArtifactFailedReason:
+	case errors.Is(err, errBusy), errors.Is(err, errLate) && conditions.GetReason(p.source, v1alpha1.ReadyCondition) == v1alpha1.ArtifactFailedReason:
 		return errBusy // what was said last still holds
 	case errors.Is(err, errLate):
-		return kube.Wait(v1alpha1.ArtifactFailedReason, x.jitter(busyRetry), "fetching %s: %w; it is asked again in turn", x.place(), err)
-	case x.artifact != nil:
-		return x.artifactRefused(err)
+		return kube.Wait(v1alpha1.ArtifactFailedReason, p.jitter(busyRetry), "fetching %s: %w; it is asked again in turn", location(p.source), err)
+	case rev.artifact != nil:
+		return p.artifactRefused(rev, err)
 	}
-	return x.repositoryRefused(err)
+	return p.repositoryRefused(rev, err)
 }
 
-func (x *run) repositoryRefused(err error) error {
+func (p *pass) repositoryRefused(rev revision, err error) error {
 	switch {
 	case errors.Is(err, gitsource.ErrUnsigned):
-		return kube.Stall(v1alpha1.VerificationFailedReason, "%w\n%s", err, x.notApplied())
+		return kube.Stall(v1alpha1.VerificationFailedReason, "%w\n%s", err, inForce(p.source, rev.name))
 	case errors.Is(err, gitsource.ErrNotAllowed):
 		return kube.Stall(v1alpha1.InvalidSpecReason, "spec.git: %w", err)
 	case errors.Is(err, gitsource.ErrTooLarge), errors.Is(err, gitsource.ErrUnusable):
-		return kube.Stall(v1alpha1.ArtifactFailedReason, "fetching %s: %w\n%s", x.place(), err, x.notApplied())
+		return kube.Stall(v1alpha1.ArtifactFailedReason, "fetching %s: %w\n%s", location(p.source), err, inForce(p.source, rev.name))
 	case errors.Is(err, gitsource.ErrTimeout):
-		err = fmt.Errorf("%w (spec.timeout is %s)", err, x.source.Spec.GetTimeout())
+		err = fmt.Errorf("%w (spec.timeout is %s)", err, p.source.Spec.GetTimeout())
 	}
-	return kube.Wait(v1alpha1.ArtifactFailedReason, x.retryAfter(), "fetching %s: %w", x.place(), err)
+	return kube.Wait(v1alpha1.ArtifactFailedReason, p.retryAfter(), "fetching %s: %w", location(p.source), err)
 }
 
-// place names where the files come from.
-func (x *run) place() string {
-	if x.source.Spec.SourceRef != nil {
-		return "the artifact of " + originOf(x.source).String()
+// location names where the files come from.
+func location(source *v1alpha1.PoolSource) string {
+	if source.Spec.SourceRef != nil {
+		return "the artifact of " + originOf(source).String()
 	}
-	return x.source.Spec.Git.URL
+	return source.Spec.Git.URL
 }
 
-func (x *run) cacheKey() cacheKey {
+func cacheKeyOf(source *v1alpha1.PoolSource, rev revision) cacheKey {
 	// Marshalling a map of strings sorts its keys and can't fail.
-	tags, _ := json.Marshal(x.source.Spec.Tags)
+	tags, _ := json.Marshal(source.Spec.Tags)
 	key := cacheKey{
-		source: x.source.UID, url: x.place(), revision: x.revision, path: x.source.Spec.GetPath(), tags: string(tags),
-		trust: x.request.Verify.Digest(),
+		source: source.UID, url: location(source), revision: rev.name, path: source.Spec.GetPath(), tags: string(tags),
+		trust: rev.request.Verify.Digest(),
 	}
-	if x.artifact != nil {
-		key.digest = x.artifact.Digest // one revision may make several, as spec.ignore changes
+	if rev.artifact != nil {
+		key.digest = rev.artifact.Digest // one revision may make several, as spec.ignore changes
 	}
 	return key
 }
 
-// allowEmpty lets a revision without pools compile where there is something to
-// remove: whether it may be removed is the prune rule's to say, not the compiler's.
-func (x *run) allowEmpty() bool { return x.source.Status.LastAppliedRevision != "" }
-
-// notApplied ends the message of a refusal: what holds now.
-func (x *run) notApplied() string {
-	last := x.source.Status.LastAppliedRevision
+// inForce ends the message of a refusal: what holds now.
+func inForce(source *v1alpha1.PoolSource, revision string) string {
+	last := source.Status.LastAppliedRevision
 	switch {
-	case x.revision == "" && last == "":
+	case revision == "" && last == "":
 		return "Nothing was applied"
-	case x.revision == "":
+	case revision == "":
 		return "What was applied before stays in force"
-	case last == x.revision:
+	case last == revision:
 		return fmt.Sprintf("What was applied of revision %s stays in force", last)
 	case last != "":
-		return fmt.Sprintf("Nothing of revision %s was applied; %s stays in force", x.revision, last)
+		return fmt.Sprintf("Nothing of revision %s was applied; %s stays in force", revision, last)
 	}
-	return fmt.Sprintf("Nothing of revision %s was applied", x.revision)
+	return fmt.Sprintf("Nothing of revision %s was applied", revision)
 }
 
 // summarize writes the first diagnostics a line each, so that the first line of the message
@@ -246,6 +248,3 @@ func summarize(diagnostics []v1alpha1.Diagnostic) string {
 	}
 	return strings.Join(lines, "\n")
 }
-
-// sourceKey is where a source is.
-func (x *run) sourceKey() types.NamespacedName { return client.ObjectKeyFromObject(x.source) }

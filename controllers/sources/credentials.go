@@ -28,8 +28,8 @@ const (
 )
 
 // credentials reads what the Git server asks for and is known by. Only spec.git has any.
-func (x *run) credentials(ctx context.Context) (gitsource.Auth, error) {
-	git := x.source.Spec.Git
+func (p *pass) credentials(ctx context.Context) (gitsource.Auth, error) {
+	git := p.source.Spec.Git
 	overSSH := strings.HasPrefix(git.URL, "ssh://")
 	if git.SecretRef == nil {
 		if overSSH {
@@ -38,12 +38,12 @@ func (x *run) credentials(ctx context.Context) (gitsource.Auth, error) {
 		}
 		return gitsource.Auth{}, nil
 	}
-	data, err := x.secret(ctx, git.SecretRef.Name)
+	data, err := p.secret(ctx, git.SecretRef.Name)
 	if err != nil {
 		return gitsource.Auth{}, err
 	}
 	if wants := missing(data, overSSH); wants != "" {
-		return gitsource.Auth{}, kube.Wait(v1alpha1.CredentialsMissingReason, x.retryAfter(), "Secret %s %s", git.SecretRef.Name, wants)
+		return gitsource.Auth{}, kube.Wait(v1alpha1.CredentialsMissingReason, p.retryAfter(), "Secret %s %s", git.SecretRef.Name, wants)
 	}
 	return gitsource.Auth{
 		Username:    string(data[usernameKey]),
@@ -74,12 +74,12 @@ func missing(data map[string][]byte, overSSH bool) string {
 }
 
 // verification returns what must be signed, and by whom; nil where nothing must be.
-func (x *run) verification(ctx context.Context) (*gitsource.Verification, error) {
-	verify := x.source.Spec.Git.Verify
+func (p *pass) verification(ctx context.Context) (*gitsource.Verification, error) {
+	verify := p.source.Spec.Git.Verify
 	if verify == nil {
 		return nil, nil
 	}
-	data, err := x.secret(ctx, verify.SecretRef.Name)
+	data, err := p.secret(ctx, verify.SecretRef.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -96,11 +96,11 @@ func (x *run) verification(ctx context.Context) (*gitsource.Verification, error)
 }
 
 // secret reads a Secret beside the source.
-func (x *run) secret(ctx context.Context, name string) (map[string][]byte, error) {
+func (p *pass) secret(ctx context.Context, name string) (map[string][]byte, error) {
 	secret := &corev1.Secret{}
-	err := x.Live.Get(ctx, types.NamespacedName{Namespace: x.source.Namespace, Name: name}, secret)
+	err := p.Live.Get(ctx, types.NamespacedName{Namespace: p.source.Namespace, Name: name}, secret)
 	if apierrors.IsNotFound(err) {
-		return nil, kube.Wait(v1alpha1.CredentialsMissingReason, x.retryAfter(), "Secret %s is not there", name)
+		return nil, kube.Wait(v1alpha1.CredentialsMissingReason, p.retryAfter(), "Secret %s is not there", name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading Secret %s: %w", name, err)

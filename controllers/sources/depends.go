@@ -27,32 +27,32 @@ import (
 )
 
 const (
-	// dependencyRetry is how soon a dependency is looked at again that isn't ready: a watch tells sooner.
+	// dependencyRetry is how soon a dependency is looked at again that isn't ready, unless a watch reports a change before.
 	dependencyRetry = 30 * time.Second
 	// maxDependencies is how many sources are followed in search of a circle.
 	maxDependencies = 100
 )
 
 // refer refuses references to other namespaces where they are not allowed.
-func (x *run) refer(context.Context) error {
-	if x.CrossNamespace {
+func (p *pass) refer() error {
+	if p.CrossNamespace {
 		return nil
 	}
-	if ref := x.source.Spec.SourceRef; ref != nil {
-		if err := x.sameNamespace("spec.sourceRef", ref.Namespace); err != nil {
+	if ref := p.source.Spec.SourceRef; ref != nil {
+		if err := p.sameNamespace("spec.sourceRef", ref.Namespace); err != nil {
 			return err
 		}
 	}
-	for i, dependency := range x.source.Spec.DependsOn {
-		if err := x.sameNamespace(fmt.Sprintf("spec.dependsOn[%d]", i), dependency.Namespace); err != nil {
+	for i, dependency := range p.source.Spec.DependsOn {
+		if err := p.sameNamespace(fmt.Sprintf("spec.dependsOn[%d]", i), dependency.Namespace); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (x *run) sameNamespace(field, namespace string) error {
-	if namespace == "" || namespace == x.source.Namespace {
+func (p *pass) sameNamespace(field, namespace string) error {
+	if namespace == "" || namespace == p.source.Namespace {
 		return nil
 	}
 	return kube.Stall(v1alpha1.AccessDeniedReason,
@@ -60,51 +60,51 @@ func (x *run) sameNamespace(field, namespace string) error {
 }
 
 // depend waits until what spec.dependsOn names is ready.
-func (x *run) depend(ctx context.Context) error {
-	for i := range x.source.Spec.DependsOn {
-		dependency := &x.source.Spec.DependsOn[i]
-		key := types.NamespacedName{Namespace: namespaceOr(dependency.Namespace, x.source), Name: dependency.Name}
-		if key == x.sourceKey() {
+func (p *pass) depend(ctx context.Context, revision string) error {
+	for i := range p.source.Spec.DependsOn {
+		dependency := &p.source.Spec.DependsOn[i]
+		key := types.NamespacedName{Namespace: namespaceOr(dependency.Namespace, p.source), Name: dependency.Name}
+		if key == client.ObjectKeyFromObject(p.source) {
 			return kube.Stall(v1alpha1.DependencyNotReadyReason, "spec.dependsOn[%d] names the source itself", i)
 		}
 		on := &v1alpha1.PoolSource{}
-		err := x.Live.Get(ctx, key, on)
+		err := p.Live.Get(ctx, key, on)
 		if apierrors.IsNotFound(err) {
-			return x.dependencyNotReady("PoolSource %s is not there", key)
+			return p.dependencyNotReady("PoolSource %s is not there", key)
 		}
 		if err != nil {
 			return fmt.Errorf("reading PoolSource %s: %w", key, err)
 		}
-		why, passes, err := x.unready(ctx, fmt.Sprintf("spec.dependsOn[%d].readyExpr", i), dependency, on)
+		why, passes, err := p.unready(ctx, revision, fmt.Sprintf("spec.dependsOn[%d].readyExpr", i), dependency, on)
 		if err != nil {
 			return err
 		}
-		if why == "" || passes && x.isSettled() {
+		if why == "" || passes && p.isSettled(revision) {
 			continue
 		}
-		if circle := x.circle(ctx, on); circle != "" {
+		if circle := p.circle(ctx, on); circle != "" {
 			return kube.Stall(v1alpha1.DependencyNotReadyReason, "spec.dependsOn goes in a circle: %s", circle)
 		}
 		if passes {
-			return kube.Progress(x.dependencyRetry(), "PoolSource %s %s", key, why)
+			return kube.Progress(p.dependencyRetry(), "PoolSource %s %s", key, why)
 		}
-		return x.dependencyNotReady("PoolSource %s %s", key, why)
+		return p.dependencyNotReady("PoolSource %s %s", key, why)
 	}
 	return nil
 }
 
-func (x *run) dependencyNotReady(format string, args ...any) error {
-	return kube.Wait(v1alpha1.DependencyNotReadyReason, x.dependencyRetry(), format, args...)
+func (p *pass) dependencyNotReady(format string, args ...any) error {
+	return kube.Wait(v1alpha1.DependencyNotReadyReason, p.dependencyRetry(), format, args...)
 }
 
-func (x *run) dependencyRetry() time.Duration {
-	return min(x.retryAfter(), x.jitter(dependencyRetry))
+func (p *pass) dependencyRetry() time.Duration {
+	return min(p.retryAfter(), p.jitter(dependencyRetry))
 }
 
 // unready says what is missing of a dependency; it is empty if nothing is. It passes by itself if the dependency is on its way.
-func (x *run) unready(ctx context.Context, field string, dependency *meta.DependencyReference, on *v1alpha1.PoolSource) (why string, passes bool, err error) {
+func (p *pass) unready(ctx context.Context, revision, field string, dependency *meta.DependencyReference, on *v1alpha1.PoolSource) (why string, passes bool, err error) {
 	if dependency.ReadyExpr != "" {
-		why, err = x.unreadyByExpression(ctx, field, dependency.ReadyExpr, on)
+		why, err = p.unreadyByExpression(ctx, field, dependency.ReadyExpr, on)
 		return why, false, err
 	}
 	switch {
@@ -112,33 +112,33 @@ func (x *run) unready(ctx context.Context, field string, dependency *meta.Depend
 		return "has changed and was not looked at since", true, nil
 	case !conditions.IsReady(on):
 		return "is not ready: " + wording.FirstLine(conditions.GetMessage(on, v1alpha1.ReadyCondition)), conditions.IsUnknown(on, v1alpha1.ReadyCondition), nil
-	case x.isTwin(on) && on.Status.LastAppliedRevision != x.revision:
-		return fmt.Sprintf("comes from the same place and has not applied revision %s yet", x.revision), true, nil
+	case p.isTwin(on) && on.Status.LastAppliedRevision != revision:
+		return fmt.Sprintf("comes from the same place and has not applied revision %s yet", revision), true, nil
 	}
 	return "", false, nil
 }
 
-// isSettled says whether the revision is applied already: that a dependency goes on is no reason to look unready.
-func (x *run) isSettled() bool {
-	return x.source.Status.LastAppliedRevision == x.revision && x.source.Status.ObservedGeneration == x.source.Generation && conditions.IsReady(x.source)
+// isSettled reports whether the revision is applied already: that a dependency goes on is no reason to look unready.
+func (p *pass) isSettled(revision string) bool {
+	return p.source.Status.LastAppliedRevision == revision && p.source.Status.ObservedGeneration == p.source.Generation && conditions.IsReady(p.source)
 }
 
-// isTwin says whether another source reads the same files.
-func (x *run) isTwin(on *v1alpha1.PoolSource) bool {
-	if x.source.Spec.SourceRef != nil {
-		return on.Spec.SourceRef != nil && originOf(on) == originOf(x.source)
+// isTwin reports whether another source reads the same files.
+func (p *pass) isTwin(on *v1alpha1.PoolSource) bool {
+	if p.source.Spec.SourceRef != nil {
+		return on.Spec.SourceRef != nil && originOf(on) == originOf(p.source)
 	}
-	mine, theirs := x.source.Spec.Git, on.Spec.Git
+	mine, theirs := p.source.Spec.Git, on.Spec.Git
 	return theirs != nil && mine.URL == theirs.URL && equality.Semantic.DeepEqual(mine.GetRef(), theirs.GetRef())
 }
 
 // circle returns the way from the source back to itself over one it depends on, as "a → b → a".
-func (x *run) circle(ctx context.Context, on *v1alpha1.PoolSource) string {
+func (p *pass) circle(ctx context.Context, on *v1alpha1.PoolSource) string {
 	type step struct {
 		source *v1alpha1.PoolSource
 		way    []string
 	}
-	start := x.sourceKey()
+	start := client.ObjectKeyFromObject(p.source)
 	seen := map[types.NamespacedName]bool{}
 	for todo := []step{{on, []string{start.String()}}}; len(todo) > 0 && len(seen) < maxDependencies; todo = todo[1:] {
 		at := todo[0]
@@ -150,8 +150,8 @@ func (x *run) circle(ctx context.Context, on *v1alpha1.PoolSource) string {
 				return strings.Join(append(way, start.String()), " → ")
 			}
 			source := &v1alpha1.PoolSource{}
-			if seen[next] || x.Client.Get(ctx, next, source) != nil {
-				continue // what can't be read closes no circle that could be told
+			if seen[next] || p.Client.Get(ctx, next, source) != nil {
+				continue // a source that can't be read closes no known circle
 			}
 			seen[next] = true
 			todo = append(todo, step{source, way})

@@ -45,12 +45,12 @@ var calls = sets.New(
 )
 
 // unreadyByExpression asks an expression of the user's, as Flux does: self is the source, dep what it depends on.
-func (x *run) unreadyByExpression(ctx context.Context, field, expression string, on *v1alpha1.PoolSource) (string, error) {
+func (p *pass) unreadyByExpression(ctx context.Context, field, expression string, on *v1alpha1.PoolSource) (string, error) {
 	program, err := compileExpression(expression)
 	if err != nil {
 		return "", kube.Stall(v1alpha1.InvalidSpecReason, "%s: %w", field, err)
 	}
-	self, err := runtime.DefaultUnstructuredConverter.ToUnstructured(x.source)
+	self, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p.source)
 	if err != nil {
 		return "", fmt.Errorf("encoding the source: %w", err)
 	}

@@ -4,34 +4,32 @@
 package sources
 
 import (
-	"maps"
-
 	eventv1 "github.com/fluxcd/pkg/apis/event/v1beta1"
-	"k8s.io/apimachinery/pkg/runtime"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// Event records an event about the revision at hand, of which notification-controller is told as Flux's own controllers do.
-func (x *run) Event(object runtime.Object, kind, reason, message string) {
-	x.EventAbout(object, x.revisionMetadata(), kind, reason, message)
+// event records an event about a revision of the source, with the metadata that Flux's own controllers give notification-controller.
+func (p *pass) event(rev revision, reason, message string) {
+	p.EventAbout(p.source, rev.metadata(), corev1.EventTypeNormal, reason, message)
 }
 
-// revisionMetadata names the revision under the keys of Flux, in our group, which notification-controller takes off.
-func (x *run) revisionMetadata() map[string]string {
-	if x.revision == "" {
+// metadata names the revision under the keys of Flux, in our group, which notification-controller takes off.
+func (r revision) metadata() map[string]string {
+	if r.name == "" {
 		return nil
 	}
-	metadata := map[string]string{metadataKey(eventv1.MetaRevisionKey): x.revision}
-	if origin := x.originRevision(); origin != "" {
+	metadata := map[string]string{metadataKey(eventv1.MetaRevisionKey): r.name}
+	if origin := r.origin(); origin != "" {
 		metadata[metadataKey(eventv1.MetaOriginRevisionKey)] = origin
 	}
 	return metadata
 }
 
-// outcome is the metadata of the event that tells what became of the revision: Flux's providers of commit statuses post it.
-func (x *run) outcome() map[string]string {
-	metadata := maps.Clone(x.revisionMetadata())
+// outcomeMetadata is the metadata of the event about how the revision ended: Flux's providers of commit statuses post it.
+func (r revision) outcomeMetadata() map[string]string {
+	metadata := r.metadata()
 	if metadata != nil {
 		metadata[metadataKey(eventv1.MetaCommitStatusKey)] = eventv1.MetaCommitStatusUpdateValue
 	}

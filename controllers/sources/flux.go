@@ -22,6 +22,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/fluxsource"
+	"github.com/corral-dev/corral/internal/gitsource"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/wording"
 )
@@ -42,7 +43,7 @@ const (
 	maxRevision = 512
 	// maxCause bounds what Flux says of a source in our messages, in bytes.
 	maxCause = 500
-	// originRevisionKey is where an OCI artifact's metadata tells of the revision it was made of.
+	// originRevisionKey is where an OCI artifact's metadata names the revision it was made of.
 	originRevisionKey = "org.opencontainers.image.revision"
 )
 
@@ -86,51 +87,50 @@ func namespaceOr(namespace string, source *v1alpha1.PoolSource) string {
 
 // resolveArtifact reads which artifact there is now. It is not read from the cache, so that an artifact that is gone
 // from the server is not asked for again and again, and that kinds that are not installed are known at once.
-func (x *run) resolveArtifact(ctx context.Context) error {
-	from := originOf(x.source)
-	object, err := x.fluxObject(ctx, from)
+func (p *pass) resolveArtifact(ctx context.Context) (revision, error) {
+	from := originOf(p.source)
+	object, err := p.fluxObject(ctx, from)
 	if err != nil {
-		return err
+		return revision{}, err
 	}
 	artifact := object.GetArtifact()
 	if artifact == nil {
-		return x.artifactMissing("%s has no artifact yet%s", from, causeOf(object))
+		return revision{}, p.artifactMissing("%s has no artifact yet%s", from, causeOf(object))
 	}
 	if artifact.Revision == "" || len(artifact.Revision) > maxRevision {
-		return kube.Stall(v1alpha1.ArtifactFailedReason, "the artifact of %s has a revision of %d bytes, and 1 to %d are taken", from, len(artifact.Revision), maxRevision)
+		return revision{}, kube.Stall(v1alpha1.ArtifactFailedReason, "the artifact of %s has a revision of %d bytes, and 1 to %d are taken", from, len(artifact.Revision), maxRevision)
 	}
 	if strings.ContainsFunc(artifact.Revision, func(r rune) bool { return !unicode.IsGraphic(r) }) {
-		return kube.Stall(v1alpha1.ArtifactFailedReason, "the artifact of %s has a revision with characters that can't be shown: %q", from, artifact.Revision)
+		return revision{}, kube.Stall(v1alpha1.ArtifactFailedReason, "the artifact of %s has a revision with characters that can't be shown: %q", from, artifact.Revision)
 	}
-	x.artifact, x.revision = artifact, artifact.Revision
-	return nil
+	return revision{name: artifact.Revision, artifact: artifact}, nil
 }
 
 // fluxObject reads what spec.sourceRef names, and has its kind watched from now on.
-func (x *run) fluxObject(ctx context.Context, from origin) (fluxSource, error) {
+func (p *pass) fluxObject(ctx context.Context, from origin) (fluxSource, error) {
 	object := fluxKinds[from.kind]()
-	err := x.Live.Get(ctx, from.key, object)
+	err := p.Live.Get(ctx, from.key, object)
 	switch {
 	case apimeta.IsNoMatchError(err):
-		x.flux.want(from.kind)
-		return nil, x.artifactMissing("the kind %s of %s is not installed; it is waited for", from.kind, sourcev1.GroupVersion.Group)
+		p.flux.want(from.kind)
+		return nil, p.artifactMissing("the kind %s of %s is not installed; it is waited for", from.kind, sourcev1.GroupVersion.Group)
 	case apierrors.IsForbidden(err):
-		return nil, x.artifactMissing("the controller may not read %s: %w; the chart grants it with flux.enabled", from, err)
+		return nil, p.artifactMissing("the controller may not read %s: %w; the chart grants it with flux.enabled", from, err)
 	case err != nil && !apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("reading %s: %w", from, err)
 	}
-	if watched := x.flux.watch(from.kind); watched != nil {
+	if watched := p.flux.watch(from.kind); watched != nil {
 		return nil, fmt.Errorf("watching %s: %w", from.kind, watched)
 	}
 	if err != nil {
-		return nil, x.artifactMissing("%s is not there", from)
+		return nil, p.artifactMissing("%s is not there", from)
 	}
 	return object, nil
 }
 
-// artifactMissing waits for an artifact. A watch tells when it is there; the time is for those who may not watch.
-func (x *run) artifactMissing(format string, args ...any) error {
-	return kube.Wait(v1alpha1.ArtifactFailedReason, x.retryAfter(), format, args...)
+// artifactMissing waits for an artifact. A watch reports it; the time is for controllers that may not watch.
+func (p *pass) artifactMissing(format string, args ...any) error {
+	return kube.Wait(v1alpha1.ArtifactFailedReason, p.retryAfter(), format, args...)
 }
 
 // causeOf says what Flux says about a source that isn't ready.
@@ -143,53 +143,53 @@ func causeOf(object fluxSource) string {
 }
 
 // fetchArtifact reads the artifact that was resolved.
-func (x *run) fetchArtifact(ctx context.Context) (fs.FS, error) {
-	var files fs.FS
-	artifact := fluxsource.Artifact{URL: x.artifact.URL, Digest: x.artifact.Digest}
-	err := x.ask(ctx, artifact.URL, func(limited context.Context) (err error) {
-		files, err = x.Artifacts.Fetch(limited, artifact)
+func (p *pass) fetchArtifact(ctx context.Context, rev revision) (gitsource.Checkout, error) {
+	checkout := gitsource.Checkout{Revision: rev.name}
+	artifact := fluxsource.Artifact{URL: rev.artifact.URL, Digest: rev.artifact.Digest}
+	err := p.ask(ctx, artifact.URL, func(limited context.Context) (err error) {
+		checkout.FS, err = p.Artifacts.Fetch(limited, artifact)
 		return err
 	})
-	if errors.Is(err, fluxsource.ErrNotFound) && x.isReplaced(ctx) {
-		return nil, errReplaced
+	if errors.Is(err, fluxsource.ErrNotFound) && p.isReplaced(ctx, artifact.URL) {
+		err = errReplaced
 	}
-	return files, err
+	return checkout, err
 }
 
 // errReplaced means that another artifact took the place of the one that was asked for.
 var errReplaced = fmt.Errorf("%w: it was replaced meanwhile", errBusy)
 
-// isReplaced says whether there is another artifact by now, or none at all.
-func (x *run) isReplaced(ctx context.Context) bool {
-	from := originOf(x.source)
+// isReplaced reports whether there is another artifact by now, or none at all.
+func (p *pass) isReplaced(ctx context.Context, url string) bool {
+	from := originOf(p.source)
 	object := fluxKinds[from.kind]()
-	err := x.Live.Get(ctx, from.key, object)
-	return err == nil && (object.GetArtifact() == nil || object.GetArtifact().URL != x.artifact.URL)
+	err := p.Live.Get(ctx, from.key, object)
+	return err == nil && (object.GetArtifact() == nil || object.GetArtifact().URL != url)
 }
 
-// artifactRefused tells what only another artifact mends from what may pass.
-func (x *run) artifactRefused(err error) error {
+// artifactRefused stalls on what only another artifact mends, and waits for what may pass.
+func (p *pass) artifactRefused(rev revision, err error) error {
 	switch {
 	case errors.Is(err, fluxsource.ErrTooLarge), errors.Is(err, fluxsource.ErrUnusable):
-		return kube.Stall(v1alpha1.ArtifactFailedReason, "fetching %s: %w\n%s", x.place(), err, x.notApplied())
+		return kube.Stall(v1alpha1.ArtifactFailedReason, "fetching %s: %w\n%s", location(p.source), err, inForce(p.source, rev.name))
 	case errors.Is(err, fluxsource.ErrNotFound):
-		return kube.Wait(v1alpha1.ArtifactFailedReason, x.soon(), "fetching %s: %w; source-controller makes it again or replaces it", x.place(), err)
+		return kube.Wait(v1alpha1.ArtifactFailedReason, p.soon(), "fetching %s: %w; source-controller makes it again or replaces it", location(p.source), err)
 	case errors.Is(err, fluxsource.ErrTimeout):
-		err = fmt.Errorf("%w (spec.timeout is %s)", err, x.source.Spec.GetTimeout())
+		err = fmt.Errorf("%w (spec.timeout is %s)", err, p.source.Spec.GetTimeout())
 	}
-	return kube.Wait(v1alpha1.ArtifactFailedReason, x.soon(), "fetching %s: %w", x.place(), err)
+	return kube.Wait(v1alpha1.ArtifactFailedReason, p.soon(), "fetching %s: %w", location(p.source), err)
 }
 
 // soon is the time to the next attempt at an artifact that should be there.
-func (x *run) soon() time.Duration { return min(x.retryAfter(), x.jitter(artifactRetry)) }
+func (p *pass) soon() time.Duration { return min(p.retryAfter(), p.jitter(artifactRetry)) }
 
-// originRevision is what an artifact was made of, if it says so and it isn't the revision itself.
-func (x *run) originRevision() string {
-	if x.artifact == nil {
+// origin is what an artifact was made of, if it says so and it isn't the revision itself.
+func (r revision) origin() string {
+	if r.artifact == nil {
 		return ""
 	}
-	if revision := x.artifact.Metadata[originRevisionKey]; len(revision) <= maxRevision {
-		return revision
+	if made := r.artifact.Metadata[originRevisionKey]; len(made) <= maxRevision {
+		return made
 	}
 	return ""
 }

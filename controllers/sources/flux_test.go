@@ -31,15 +31,15 @@ import (
 	"github.com/corral-dev/corral/internal/fluxsource"
 )
 
-// depot holds artifacts by digest.
-type depot struct {
+// artifactServer holds artifacts by digest.
+type artifactServer struct {
 	revisions map[string]string // what is in an artifact, for the compiler
 	err       error
 	fetches   int
 	before    func() // called when an artifact is fetched
 }
 
-func (s *depot) Fetch(_ context.Context, artifact fluxsource.Artifact) (fs.FS, error) {
+func (s *artifactServer) Fetch(_ context.Context, artifact fluxsource.Artifact) (fs.FS, error) {
 	s.fetches++
 	if s.before != nil {
 		s.before()
@@ -53,14 +53,14 @@ func (s *depot) Fetch(_ context.Context, artifact fluxsource.Artifact) (fs.FS, e
 // fluxWorld is a world whose source names a GitRepository.
 type fluxWorld struct {
 	*world
-	shelf *depot
-	get   error // of objects of Flux
+	artifacts *artifactServer
+	get       error // of objects of Flux
 }
 
 func newFluxWorld(t *testing.T, objects ...client.Object) *fluxWorld {
 	t.Helper()
-	w := &fluxWorld{world: newWorld(t, objects...), shelf: &depot{revisions: map[string]string{}}}
-	w.reconciler.Artifacts = w.shelf
+	w := &fluxWorld{world: newWorld(t, objects...), artifacts: &artifactServer{revisions: map[string]string{}}}
+	w.reconciler.Artifacts = w.artifacts
 	w.reconciler.Live = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
 			if _, ofFlux := object.(fluxSource); ofFlux && w.get != nil {
@@ -90,10 +90,10 @@ func repository(holds *fluxmeta.Artifact, condition ...metav1.Condition) *source
 	}
 }
 
-// stock puts an artifact on the shelf, and the repository says that it is the latest.
+// stock serves an artifact, and the repository says that it is the latest.
 func (w *fluxWorld) stock(holds *fluxmeta.Artifact) {
 	w.t.Helper()
-	w.shelf.revisions[holds.Digest] = holds.Revision
+	w.artifacts.revisions[holds.Digest] = holds.Revision
 	object := repository(nil)
 	if err := w.client.Get(w.t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
 		w.t.Fatal(err)
@@ -116,13 +116,13 @@ func TestAnArtifactOfEachKindIsApplied(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			w := newFluxWorld(t, object, ofFlux(func(s *v1alpha1.PoolSource) { s.Spec.SourceRef.Kind = kind }))
 			w.push(holds.Revision, pool("a"))
-			w.shelf.revisions[holds.Digest] = holds.Revision
+			w.artifacts.revisions[holds.Digest] = holds.Revision
 			w.reconcile()
 			w.expectReady("True Succeeded", "Applied revision v1@sha256:1: 1 pool")
 			w.expectObjects(map[string]string{"RunnerPool a": "us"})
 			w.reconcile()
-			if w.shelf.fetches != 1 || w.fetches != 0 {
-				t.Errorf("fetched %d artifacts and %d repositories", w.shelf.fetches, w.fetches)
+			if w.artifacts.fetches != 1 || w.fetches != 0 {
+				t.Errorf("fetched %d artifacts and %d repositories", w.artifacts.fetches, w.fetches)
 			}
 		})
 	}
@@ -137,8 +137,8 @@ func TestARevisionWhoseContentChangedIsBuiltAnew(t *testing.T) {
 	other.Digest = "digest after a change of spec.ignore"
 	w.stock(other)
 	w.reconcile()
-	if w.shelf.fetches != 2 {
-		t.Errorf("fetched %d times", w.shelf.fetches)
+	if w.artifacts.fetches != 2 {
+		t.Errorf("fetched %d times", w.artifacts.fetches)
 	}
 }
 
@@ -198,7 +198,7 @@ func TestWhatKeepsAnArtifactFromBeingHad(t *testing.T) {
 				objects = append(objects, tc.object)
 			}
 			w := newFluxWorld(t, objects...)
-			w.get, w.shelf.err = tc.get, tc.fetch
+			w.get, w.artifacts.err = tc.get, tc.fetch
 			result := w.reconcile()
 			w.expectReady(tc.want, tc.words...)
 			if result.RequeueAfter != tc.after {
@@ -234,15 +234,15 @@ func TestAnArtifactThatWasReplacedMeanwhileIsNoFailure(t *testing.T) {
 	w := newFluxWorld(t, repository(nil), ofFlux())
 	w.push("main@sha1:2", pool("a"))
 	w.stock(artifact("main@sha1:1"))
-	w.shelf.err = fluxsource.ErrNotFound
-	w.shelf.before = func() { w.stock(artifact("main@sha1:2")) }
+	w.artifacts.err = fluxsource.ErrNotFound
+	w.artifacts.before = func() { w.stock(artifact("main@sha1:2")) }
 	if got := w.reconcile(); got.RequeueAfter != busyRetry {
 		t.Errorf("looks again after %s", got.RequeueAfter)
 	}
 	if told := w.told(); len(told) != 0 {
 		t.Errorf("told %v", told)
 	}
-	w.shelf.err, w.shelf.before = nil, nil
+	w.artifacts.err, w.artifacts.before = nil, nil
 	w.reconcile()
 	w.expectReady("True Succeeded", "main@sha1:2")
 }
@@ -258,7 +258,7 @@ func TestOtherNamespacesAreRefusedUnlessAllowed(t *testing.T) {
 		w := newFluxWorld(t, elsewhere, named)
 		w.reconcile()
 		w.expectReady("False AccessDenied Stalled", "spec.sourceRef names namespace platform", "--no-cross-namespace-refs")
-		if w.shelf.fetches != 0 {
+		if w.artifacts.fetches != 0 {
 			t.Error("it was fetched")
 		}
 	})
@@ -271,7 +271,7 @@ func TestOtherNamespacesAreRefusedUnlessAllowed(t *testing.T) {
 		w := newFluxWorld(t, elsewhere, named)
 		w.reconciler.CrossNamespace = true
 		w.push("main@sha1:1", pool("a"))
-		w.shelf.revisions["digest of main@sha1:1"] = "main@sha1:1"
+		w.artifacts.revisions["digest of main@sha1:1"] = "main@sha1:1"
 		w.reconcile()
 		w.expectReady("True Succeeded", "main@sha1:1")
 	})

@@ -6,7 +6,6 @@ package sources
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -31,20 +30,20 @@ func (r *Reconciler) claim(namespace string) func() {
 
 // look reads what stands in the source's namespace: the metadata alone, and not from a cache,
 // which might not know yet what another source has just taken.
-func (x *run) look(ctx context.Context) (scene, error) {
-	now := scene{live: map[id]*metav1.PartialObjectMetadata{}, sources: sets.New[string]()}
+func (p *pass) look(ctx context.Context) (existing, error) {
+	now := existing{live: map[id]*metav1.PartialObjectMetadata{}, sources: sets.New[string]()}
 	for _, kind := range kinds {
-		objects, err := x.list(ctx, kind)
+		objects, err := p.list(ctx, kind)
 		if err != nil {
-			return scene{}, err
+			return existing{}, err
 		}
 		for i := range objects {
 			now.live[id{kind, objects[i].Name}] = &objects[i]
 		}
 	}
-	sources, err := x.list(ctx, "PoolSource")
+	sources, err := p.list(ctx, "PoolSource")
 	if err != nil {
-		return scene{}, err
+		return existing{}, err
 	}
 	for _, source := range sources {
 		now.sources.Insert(source.Name)
@@ -52,10 +51,10 @@ func (x *run) look(ctx context.Context) (scene, error) {
 	return now, nil
 }
 
-func (x *run) list(ctx context.Context, kind string) ([]metav1.PartialObjectMetadata, error) {
+func (p *pass) list(ctx context.Context, kind string) ([]metav1.PartialObjectMetadata, error) {
 	objects := &metav1.PartialObjectMetadataList{}
 	objects.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind + "List"))
-	if err := x.Live.List(ctx, objects, client.InNamespace(x.source.Namespace)); err != nil {
+	if err := p.Live.List(ctx, objects, client.InNamespace(p.source.Namespace)); err != nil {
 		return nil, fmt.Errorf("listing %ss: %w", kind, err)
 	}
 	for i := range objects.Items {
@@ -64,32 +63,31 @@ func (x *run) list(ctx context.Context, kind string) ([]metav1.PartialObjectMeta
 	return objects.Items, nil
 }
 
-// bind makes what the source holds follow spec.deletionPolicy. It comes first because
+// bind makes what the source holds follow spec.deletionPolicy, and returns it if it can be read. It comes first because
 // it must hold for a suspended source and for a broken revision too.
-func (x *run) bind(ctx context.Context) error {
-	now, err := x.look(ctx)
+func (p *pass) bind(ctx context.Context) (sets.Set[id], error) {
+	now, err := p.look(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	held := now.heldBy(x.source.Name)
-	x.holds = setOf(held)
+	held := now.heldBy(p.source.Name)
 	for _, i := range held {
-		if err := x.bindOne(ctx, now.live[i]); err != nil {
-			return x.refusal(err)
+		if err := p.bindOne(ctx, now.live[i]); err != nil {
+			return sets.New(held...), p.refusal(err)
 		}
 	}
-	return nil
+	return sets.New(held...), nil
 }
 
 // bindOne adds or removes the owner reference, or a connection's annotation, if that is needed. Others write
 // to the object too, so it may take a second look.
-func (x *run) bindOne(ctx context.Context, object *metav1.PartialObjectMetadata) error {
+func (p *pass) bindOne(ctx context.Context, object *metav1.PartialObjectMetadata) error {
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		err := x.tryBind(ctx, object)
+		err := p.tryBind(ctx, object)
 		if !apierrors.IsConflict(err) {
 			return err
 		}
-		if unread := x.Live.Get(ctx, client.ObjectKeyFromObject(object), object); unread != nil {
+		if unread := p.Live.Get(ctx, client.ObjectKeyFromObject(object), object); unread != nil {
 			return unread
 		}
 		return err
@@ -100,32 +98,32 @@ func (x *run) bindOne(ctx context.Context, object *metav1.PartialObjectMetadata)
 	return nil
 }
 
-func (x *run) tryBind(ctx context.Context, object *metav1.PartialObjectMetadata) error {
-	isDeleted := x.source.Spec.GetDeletionPolicy() == v1alpha1.DeletionDelete
+func (p *pass) tryBind(ctx context.Context, object *metav1.PartialObjectMetadata) error {
+	isDeleted := p.source.Spec.GetDeletionPolicy() == v1alpha1.DeletionDelete
 	after := object.DeepCopy()
 	if object.Kind == connectionKind {
 		// Garbage collection would take it from runners that have yet to be deregistered: clear deletes it.
-		x.own(after, false)
+		p.own(after, false)
 		markForDeletion(after, isDeleted)
 	} else {
-		x.own(after, isDeleted)
+		p.own(after, isDeleted)
 	}
 	if equality.Semantic.DeepEqual(object, after) {
 		return nil
 	}
-	return x.actor.Patch(ctx, after, client.MergeFromWithOptions(object, client.MergeFromWithOptimisticLock{}), fieldOwner)
+	return p.actor.Patch(ctx, after, client.MergeFromWithOptions(object, client.MergeFromWithOptimisticLock{}), fieldOwner)
 }
 
 // own adds or removes the source's owner reference.
-func (x *run) own(object *metav1.PartialObjectMetadata, want bool) {
-	isOurs := func(o metav1.OwnerReference) bool { return o.UID == x.source.UID }
+func (p *pass) own(object *metav1.PartialObjectMetadata, want bool) {
+	isOurs := func(o metav1.OwnerReference) bool { return o.UID == p.source.UID }
 	if slices.ContainsFunc(object.OwnerReferences, isOurs) == want {
 		return
 	}
 	object.OwnerReferences = slices.DeleteFunc(object.OwnerReferences, isOurs)
 	if want {
 		object.OwnerReferences = append(object.OwnerReferences, metav1.OwnerReference{
-			APIVersion: v1alpha1.GroupVersion.String(), Kind: "PoolSource", Name: x.source.Name, UID: x.source.UID,
+			APIVersion: v1alpha1.GroupVersion.String(), Kind: "PoolSource", Name: p.source.Name, UID: p.source.UID,
 		})
 	}
 }
@@ -138,7 +136,7 @@ func markForDeletion(object *metav1.PartialObjectMetadata, want bool) {
 	}
 }
 
-// isMarked says whether a connection goes with the source that holds it.
+// isMarked reports whether a connection goes with the source that holds it.
 func isMarked(object client.Object) bool {
 	return object.GetLabels()[v1alpha1.SourceLabel] != "" && object.GetAnnotations()[v1alpha1.DeletionPolicyAnnotation] == string(v1alpha1.DeletionDelete)
 }
@@ -147,9 +145,9 @@ func isMarked(object client.Object) bool {
 // What else it held goes by its owner references.
 func (r *Reconciler) clear(ctx context.Context, gone client.ObjectKey) (ctrl.Result, error) {
 	defer r.claim(gone.Namespace)()
-	x := &run{Reconciler: r, actor: r.Client, source: &v1alpha1.PoolSource{}}
-	x.source.Namespace, x.source.Name = gone.Namespace, gone.Name
-	connections, err := x.list(ctx, connectionKind)
+	p := &pass{Reconciler: r, actor: actor{Client: r.Client}, source: &v1alpha1.PoolSource{}}
+	p.source.Namespace, p.source.Name = gone.Namespace, gone.Name
+	connections, err := p.list(ctx, connectionKind)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -159,11 +157,11 @@ func (r *Reconciler) clear(ctx context.Context, gone client.ObjectKey) (ctrl.Res
 			continue
 		}
 		one := id{connectionKind, connections[i].Name}
-		needed, err := x.isNeeded(ctx, one)
+		needed, err := p.isNeeded(ctx, one)
 		if needed {
 			result.RequeueAfter = stillNeeded
 		} else if err == nil {
-			err = x.delete(ctx, one)
+			err = p.delete(ctx, revision{}, one)
 		}
 		if err != nil {
 			return ctrl.Result{}, err
@@ -172,37 +170,28 @@ func (r *Reconciler) clear(ctx context.Context, gone client.ObjectKey) (ctrl.Res
 	return result, nil
 }
 
-// entryOf writes an id as Flux does.
-func (x *run) entryOf(i id) v1alpha1.InventoryEntry {
-	return v1alpha1.InventoryEntry{
-		ID:      strings.Join([]string{x.source.Namespace, i.name, v1alpha1.GroupVersion.Group, i.kind}, "_"),
-		Version: v1alpha1.GroupVersion.Version,
-	}
-}
-
-// writeInventory tells what the source holds. It is told, not asked: labels say who holds an object,
-// and so nothing is lost with the status.
-func (x *run) writeInventory() {
-	if x.holds == nil {
-		return // it could not be seen
-	}
+// inventory writes ids as Flux does. The status is for readers alone: labels say who holds an object, so that nothing is lost with it.
+func inventory(namespace string, holds sets.Set[id]) *v1alpha1.Inventory {
 	inventory := &v1alpha1.Inventory{Entries: []v1alpha1.InventoryEntry{}}
-	for _, i := range slices.SortedFunc(maps.Keys(x.holds), compareIDs) {
-		inventory.Entries = append(inventory.Entries, x.entryOf(i))
+	for i := range holds {
+		inventory.Entries = append(inventory.Entries, v1alpha1.InventoryEntry{
+			ID:      strings.Join([]string{namespace, i.name, v1alpha1.GroupVersion.Group, i.kind}, "_"),
+			Version: v1alpha1.GroupVersion.Version,
+		})
 	}
 	slices.SortFunc(inventory.Entries, func(a, b v1alpha1.InventoryEntry) int { return strings.Compare(a.ID, b.ID) })
-	x.source.Status.Inventory = inventory
+	return inventory
 }
 
-// inventoryOf reads the inventory. Neither a name nor a kind holds an underscore.
-func inventoryOf(source *v1alpha1.PoolSource) map[id]bool {
-	ids := map[id]bool{}
+// readInventory reads the inventory. Neither a name nor a kind holds an underscore.
+func readInventory(source *v1alpha1.PoolSource) sets.Set[id] {
+	ids := sets.New[id]()
 	if source.Status.Inventory == nil {
 		return ids
 	}
 	for _, entry := range source.Status.Inventory.Entries {
 		if parts := strings.Split(entry.ID, "_"); len(parts) == 4 {
-			ids[id{kind: parts[3], name: parts[1]}] = true
+			ids.Insert(id{kind: parts[3], name: parts[1]})
 		}
 	}
 	return ids

@@ -27,25 +27,25 @@ var (
 
 // hosts gives out turns at servers of Git and of artifacts, so that those that never answer don't hold all workers: half
 // of these may ask one server at once. A server that let a source of a namespace wait in vain the last time is asked by one source
-// of that namespace at a time, and half of the workers may do so. Of others' servers a namespace tells nothing: its sources have deadlines
-// of their own choosing.
+// of that namespace at a time, and half of the workers may do so. A slow server of one namespace says nothing about it for
+// others: sources choose their deadlines.
 type hosts struct {
 	workers int // at least 1
 
 	mu    sync.Mutex
-	turns map[string]int // calls under way, by host
-	late  map[place]bool // whose last call ran into its deadline
-	tries map[place]bool // that are late and being asked
+	turns map[string]int    // calls under way, by host
+	late  map[endpoint]bool // whose last call ran into its deadline
+	tries map[endpoint]bool // that are late and being asked
 }
 
-// place is a server as one namespace knows it.
-type place struct{ namespace, host string }
+// endpoint is a server as one namespace knows it.
+type endpoint struct{ namespace, host string }
 
 // mostLate bounds what is remembered of servers: to forget it costs a deadline each.
 const mostLate = 10_000
 
 func newHosts(workers int) *hosts {
-	return &hosts{workers: max(1, workers), turns: map[string]int{}, late: map[place]bool{}, tries: map[place]bool{}}
+	return &hosts{workers: max(1, workers), turns: map[string]int{}, late: map[endpoint]bool{}, tries: map[endpoint]bool{}}
 }
 
 // ask makes a call to a server for a namespace, by the URL of what is asked of it, if there is a turn, or says errBusy or errLate.
@@ -54,7 +54,7 @@ func (h *hosts) ask(namespace, address string, call func() error) error {
 	if err != nil || location.Host == "" {
 		return call() // no server is asked
 	}
-	at := place{namespace, location.Host}
+	at := endpoint{namespace, location.Host}
 	late, err := h.enter(at)
 	if err != nil {
 		return err
@@ -64,7 +64,7 @@ func (h *hosts) ask(namespace, address string, call func() error) error {
 	return err
 }
 
-func (h *hosts) enter(at place) (late bool, err error) {
+func (h *hosts) enter(at endpoint) (late bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	late = h.late[at]
@@ -82,7 +82,7 @@ func (h *hosts) enter(at place) (late bool, err error) {
 	return late, nil
 }
 
-func (h *hosts) leave(at place, wasLate bool, err error) {
+func (h *hosts) leave(at endpoint, wasLate bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.turns[at.host]--; h.turns[at.host] == 0 {

@@ -4,7 +4,6 @@
 package sources
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -25,7 +24,7 @@ import (
 const (
 	// identities is how many clients of service accounts are kept.
 	identities = 256
-	// rightsRetry is the longest time to the next attempt after a service account was refused: nobody tells when a role is bound.
+	// rightsRetry is the longest time to the next attempt after a service account was refused: no watch reports that a role was bound.
 	rightsRetry = 30 * time.Second
 )
 
@@ -62,49 +61,53 @@ func username(account types.NamespacedName) string {
 	return "system:serviceaccount:" + account.Namespace + ":" + account.Name
 }
 
-// identify says as whom the source's objects are applied, bound and deleted: the service account that it names, else the default one,
-// else the controller. What the source itself is, and what it is fetched with, is read and written by the controller.
-func (x *run) identify(context.Context) error {
-	x.actor = x.Client
-	said, name := "spec.serviceAccountName", x.source.Spec.ServiceAccountName
+// actor applies, binds and deletes objects: a service account, or the controller if the account has no name.
+type actor struct {
+	client.Client
+	account types.NamespacedName
+}
+
+// identify returns who acts for a source: the service account that it names, else the default one, else the controller.
+// The source itself, and what it is fetched with, is read and written by the controller.
+func (r *Reconciler) identify(source *v1alpha1.PoolSource) (actor, error) {
+	said, name := "spec.serviceAccountName", source.Spec.ServiceAccountName
 	if name == "" {
-		said, name = "--default-service-account of the controller", x.DefaultServiceAccount
+		said, name = "--default-service-account of the controller", r.DefaultServiceAccount
 	}
 	if name == "" {
-		return nil
+		return actor{Client: r.Client}, nil
 	}
 	if errs := validation.IsDNS1123Subdomain(name); len(errs) > 0 {
-		return kube.Stall(v1alpha1.InvalidSpecReason, "%s: %q is no name of a ServiceAccount: %s", said, name, errs[0])
+		return actor{}, kube.Stall(v1alpha1.InvalidSpecReason, "%s: %q is no name of a ServiceAccount: %s", said, name, errs[0])
 	}
-	x.account = types.NamespacedName{Namespace: x.source.Namespace, Name: name}
-	var err error
-	x.actor, err = x.Impersonate(x.account)
-	return err
+	account := types.NamespacedName{Namespace: source.Namespace, Name: name}
+	c, err := r.Impersonate(account)
+	return actor{c, account}, err
 }
 
-// isRefused says whether the service account may not do something, or the controller may not act as it.
-func (x *run) isRefused(err error) bool {
-	return x.account.Name != "" && apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot ")
-}
-
-// refusal is the outcome of what the service account may not do.
-func (x *run) refusal(err error) error {
-	if !x.isRefused(err) {
-		return err
-	}
-	return kube.Wait(v1alpha1.AccessDeniedReason, x.rightsRetry(), "%w\n%s", err, x.advice(err.Error()))
-}
-
-// rightsRetry is the time to the next attempt after the service account was refused.
-func (x *run) rightsRetry() time.Duration {
-	return min(x.retryAfter(), x.jitter(rightsRetry))
+// isRefused reports whether the service account may not do something, or the controller may not act as it.
+func (a actor) isRefused(err error) bool {
+	return a.account.Name != "" && apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot ")
 }
 
 // advice is what can be done about a refusal.
-func (x *run) advice(refused string) string {
+func (a actor) advice(refused string) string {
 	if strings.Contains(refused, "cannot impersonate") {
 		return "The controller may not act as service accounts: set impersonation.enabled of the chart"
 	}
 	return fmt.Sprintf("Bind a role with this right to ServiceAccount %s, and see that it is there: kubectl get serviceaccount -n %s %s",
-		x.account, x.account.Namespace, x.account.Name)
+		a.account, a.account.Namespace, a.account.Name)
+}
+
+// refusal is the outcome of what the service account may not do.
+func (p *pass) refusal(err error) error {
+	if !p.actor.isRefused(err) {
+		return err
+	}
+	return kube.Wait(v1alpha1.AccessDeniedReason, p.rightsRetry(), "%w\n%s", err, p.actor.advice(err.Error()))
+}
+
+// rightsRetry is the time to the next attempt after the service account was refused.
+func (p *pass) rightsRetry() time.Duration {
+	return min(p.retryAfter(), p.jitter(rightsRetry))
 }

@@ -5,7 +5,6 @@ package sources
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"regexp"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
@@ -42,14 +42,14 @@ func compareIDs(a, b id) int {
 	return cmp.Or(cmp.Compare(slices.Index(kinds, a.kind), slices.Index(kinds, b.kind)), cmp.Compare(a.name, b.name))
 }
 
-// scene is what stands in the source's namespace.
-type scene struct {
+// existing has the objects of a namespace, as read without a cache.
+type existing struct {
 	live    map[id]*metav1.PartialObjectMetadata // objects of the kinds a source may apply
 	sources sets.Set[string]                     // names of PoolSources
 }
 
 // heldBy returns what carries a source's label and is not being deleted, sorted.
-func (s scene) heldBy(source string) []id {
+func (s existing) heldBy(source string) []id {
 	var held []id
 	for i, object := range s.live {
 		if object.Labels[v1alpha1.SourceLabel] == source && object.DeletionTimestamp.IsZero() {
@@ -68,30 +68,31 @@ type plan struct {
 	remove  []id             // to be deleted, in order
 	held    []id             // of the source before
 	pools   int              // that the revision declares
+	unruled bool             // a policy is refused
 }
 
 // makePlan compares what a revision declares with what stands there. An object that another
 // source holds is refused; one that nobody holds is taken over, as is one whose source is gone. A connection that nobody holds is not:
 // who takes it over could delete it, and have its credentials shown to another server.
 // applied is what the source had applied before, should an object have lost its label.
-func makePlan(source types.NamespacedName, declared []compile.Object, now scene, applied map[id]bool) plan {
+func makePlan(source types.NamespacedName, declared []compile.Object, now existing, applied sets.Set[id]) plan {
 	p := plan{held: now.heldBy(source.Name)}
-	wanted := map[id]bool{}
+	wanted := sets.New[id]()
 	for _, o := range declared {
 		i := id{o.Manifest.GetKind(), o.Manifest.GetName()}
-		wanted[i] = true
+		wanted.Insert(i)
 		if i.kind == poolKind {
 			p.pools++
 		}
 		holder, stands := now.holderOf(i)
-		isTakeover := stands && holder != source.Name && !applied[i]
+		isTakeover := stands && holder != source.Name && !applied.Has(i)
 		why := refusal(source, o, holder, now.sources)
 		if why == "" && isTakeover && i.kind == connectionKind && holder == "" {
 			why = fmt.Sprintf("it is there already, and no source holds it: its credentials are somebody's. To hand it over: kubectl label githubconnection -n %s %s %s=%s",
 				source.Namespace, i.name, v1alpha1.SourceLabel, source.Name)
 		}
 		if why != "" {
-			p.refused = append(p.refused, at(o, why))
+			p.refused, p.unruled = append(p.refused, at(o, why)), p.unruled || i.kind == policyKind
 			continue
 		}
 		if isTakeover {
@@ -100,14 +101,14 @@ func makePlan(source types.NamespacedName, declared []compile.Object, now scene,
 		p.apply = append(p.apply, o)
 	}
 	slices.SortStableFunc(p.apply, func(a, b compile.Object) int { return compareIDs(idOf(a), idOf(b)) })
-	p.remove = slices.DeleteFunc(slices.Clone(p.held), func(i id) bool { return wanted[i] })
+	p.remove = slices.DeleteFunc(slices.Clone(p.held), wanted.Has)
 	// Pools go before their connections.
 	slices.SortStableFunc(p.remove, func(a, b id) int { return slices.Index(kinds, b.kind) - slices.Index(kinds, a.kind) })
 	return p
 }
 
 // holderOf returns the source that holds an object, if one does, and whether the object stands.
-func (s scene) holderOf(i id) (holder string, stands bool) {
+func (s existing) holderOf(i id) (holder string, stands bool) {
 	if s.live[i] == nil {
 		return "", false
 	}
@@ -139,29 +140,23 @@ func at(o compile.Object, what string) string {
 	})
 }
 
-// decide plans the revision and refuses it as a whole when it would remove too many pools:
-// what is wrong in one part of it is likely wrong in the rest. From here on, no other
-// source of the namespace decides who holds what until this one is done.
-func (x *run) decide(ctx context.Context) error {
-	x.release = x.claim(x.source.Namespace)
-	now, err := x.look(ctx)
-	if err != nil {
-		return err
+// decide plans a revision and refuses it as a whole when it would remove too many pools:
+// what is wrong in one part of it is likely wrong in the rest.
+func decide(source *v1alpha1.PoolSource, b built, now existing) (plan, error) {
+	p := makePlan(client.ObjectKeyFromObject(source), b.result.Objects, now, readInventory(source))
+	if !source.Spec.GetPrune() {
+		p.remove = nil
 	}
-	x.plan = makePlan(x.sourceKey(), x.objects, now, x.applied)
-	x.holds = setOf(x.plan.held)
-	if !x.source.Spec.GetPrune() {
-		x.plan.remove = nil
-	}
-	why, allowed := x.plan.tooMuch(), x.source.Annotations[v1alpha1.AllowPruneAnnotation]
-	if why == "" || allows(allowed, x.revision) {
-		return nil
+	revision := b.revision.name
+	why, allowed := p.tooMuch(), source.Annotations[v1alpha1.AllowPruneAnnotation]
+	if why == "" || allows(allowed, revision) {
+		return p, nil
 	}
 	if allowed != "" {
 		why += fmt.Sprintf(". %s names %s, not this revision", v1alpha1.AllowPruneAnnotation, shellWord(wording.TruncateRunes(allowed, 100)))
 	}
-	return kube.Stall(v1alpha1.PruneRefusedReason, "%s\n%s. If this is meant: kubectl annotate poolsource -n %s %s --overwrite %s=%s",
-		why, x.notApplied(), x.source.Namespace, x.source.Name, v1alpha1.AllowPruneAnnotation, shellWord(x.revision))
+	return p, kube.Stall(v1alpha1.PruneRefusedReason, "%s\n%s. If this is meant: kubectl annotate poolsource -n %s %s --overwrite %s=%s",
+		why, inForce(source, revision), source.Namespace, source.Name, v1alpha1.AllowPruneAnnotation, shellWord(revision))
 }
 
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9._/@:+-]+$`)
@@ -179,7 +174,7 @@ func (p plan) tooMuch() string {
 	return compile.RemovesTooMany(len(poolsOf(p.held)), poolsOf(p.remove), p.pools)
 }
 
-// allows says whether an annotation names a revision, in full or by its commit alone.
+// allows reports whether an annotation names a revision, in full or by its commit alone.
 func allows(annotation, revision string) bool {
 	_, commit, _ := strings.Cut(revision, "sha1:")
 	return annotation != "" && (annotation == revision || annotation == commit)
@@ -207,12 +202,4 @@ func (p plan) summary() string {
 		words += ", " + wording.Count(n[policyKind], "policy")
 	}
 	return words
-}
-
-func setOf(ids []id) map[id]bool {
-	set := make(map[id]bool, len(ids))
-	for _, i := range ids {
-		set[i] = true
-	}
-	return set
 }

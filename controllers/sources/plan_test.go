@@ -27,9 +27,9 @@ func declared(kind, name string) compile.Object {
 	return o
 }
 
-// standing makes a scene of KIND/NAME, each with the source that holds it.
-func standing(holders map[id]string, sources ...string) scene {
-	s := scene{live: map[id]*metav1.PartialObjectMetadata{}, sources: sets.New(sources...)}
+// standing makes a existing of KIND/NAME, each with the source that holds it.
+func standing(holders map[id]string, sources ...string) existing {
+	s := existing{live: map[id]*metav1.PartialObjectMetadata{}, sources: sets.New(sources...)}
 	for i, holder := range holders {
 		s.live[i] = &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: i.name}}
 		if holder != "" {
@@ -50,8 +50,8 @@ func TestMakePlan(t *testing.T) {
 	type want struct{ Apply, Refused, Adopted, Remove []string }
 	cases := map[string]struct {
 		declared []compile.Object
-		now      scene
-		applied  map[id]bool
+		now      existing
+		applied  sets.Set[id]
 		want     want
 	}{
 		"connections come first, and go last": {
@@ -94,7 +94,7 @@ func TestMakePlan(t *testing.T) {
 		"what lost its label is ours all the same": {
 			declared: []compile.Object{pool("a")},
 			now:      standing(map[id]string{poolA: ""}, "us"),
-			applied:  map[id]bool{poolA: true},
+			applied:  sets.New(poolA),
 			want:     want{Apply: []string{"RunnerPool a"}},
 		},
 		"another namespace is refused": {
@@ -204,17 +204,16 @@ func TestAnAnnotationThatAllowsAnotherRevisionIsTold(t *testing.T) {
 }
 
 func TestInventoryIsReadAsItIsWritten(t *testing.T) {
-	x := &run{source: &v1alpha1.PoolSource{}, holds: map[id]bool{{poolKind, "b.x"}: true, {connectionKind, "a"}: true}}
-	x.source.Namespace = "ci"
-	x.writeInventory()
+	holds := sets.New(id{poolKind, "b.x"}, id{connectionKind, "a"})
+	source := &v1alpha1.PoolSource{Status: v1alpha1.PoolSourceStatus{Inventory: inventory("ci", holds)}}
 	want := []v1alpha1.InventoryEntry{
 		{ID: "ci_a_corral.dev_GitHubConnection", Version: "v1alpha1"},
 		{ID: "ci_b.x_corral.dev_RunnerPool", Version: "v1alpha1"},
 	}
-	if diff := cmp.Diff(want, x.source.Status.Inventory.Entries); diff != "" {
+	if diff := cmp.Diff(want, source.Status.Inventory.Entries); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff(x.holds, inventoryOf(x.source), cmp.AllowUnexported(id{})); diff != "" {
+	if diff := cmp.Diff(holds, readInventory(source), cmp.AllowUnexported(id{})); diff != "" {
 		t.Error(diff)
 	}
 }

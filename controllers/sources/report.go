@@ -25,46 +25,46 @@ import (
 // maxReported bounds how much of a condition's message a check run quotes, in bytes.
 const maxReported = 16 << 10
 
-// verdict is what became of a revision, as the status of its source says.
-type verdict struct {
+// revisionState is what became of a revision, by the status of its source.
+type revisionState struct {
 	revision, commit string
 	reason, message  string
 	state            rest.CommitState
 	diagnostics      []v1alpha1.Diagnostic
-	// id tells it from other outcomes.
+	// id identifies this outcome of this revision.
 	id string
 }
 
 // gitCommit is how a revision of Git ends, in Flux's form.
 var gitCommit = regexp.MustCompile(`(?:^|@)sha1:([0-9a-f]{40})$`)
 
-// verdictOf returns what became of the last revision that was attempted; false while that is not known, and
-// where what holds says nothing of it: a server that can't be reached is no fault of a commit.
-func verdictOf(source *v1alpha1.PoolSource) (verdict, bool) {
+// revisionStateOf returns the state of the last attempted revision, and false if it is not known or the condition is not about the
+// revision: a server that can't be reached is no fault of a commit.
+func revisionStateOf(source *v1alpha1.PoolSource) (revisionState, bool) {
 	status := source.Status
 	commit := gitCommit.FindStringSubmatch(status.LastAttemptedRevision)
 	ready := conditions.Get(source, v1alpha1.ReadyCondition)
 	if commit == nil || ready == nil || status.ObservedGeneration != source.Generation {
-		return verdict{}, false
+		return revisionState{}, false
 	}
-	v := verdict{revision: status.LastAttemptedRevision, commit: commit[1], reason: ready.Reason, message: ready.Message}
-	if v.state = stateOf(source, ready); v.state == "" {
-		return verdict{}, false
+	v := revisionState{revision: status.LastAttemptedRevision, commit: commit[1], reason: ready.Reason, message: ready.Message}
+	if v.state = commitStateOf(source, ready); v.state == "" {
+		return revisionState{}, false
 	}
-	told := ""
+	message := ""
 	if v.state == rest.CommitFailure {
-		told = v.message // the same at each attempt
+		message = v.message // the same at each attempt
 	}
 	if v.reason == v1alpha1.BuildFailedReason {
 		v.diagnostics = status.Diagnostics
 	}
-	sum := sha256.Sum256([]byte(string(source.UID) + "\n" + v.revision + "\n" + string(v.state) + "\n" + v.reason + "\n" + told))
+	sum := sha256.Sum256([]byte(string(source.UID) + "\n" + v.revision + "\n" + string(v.state) + "\n" + v.reason + "\n" + message))
 	v.id = hex.EncodeToString(sum[:16])
 	return v, true
 }
 
-// stateOf is empty where there is nothing to tell.
-func stateOf(source *v1alpha1.PoolSource, ready *metav1.Condition) rest.CommitState {
+// commitStateOf returns the state to report, or "" for none.
+func commitStateOf(source *v1alpha1.PoolSource, ready *metav1.Condition) rest.CommitState {
 	if ready.Status == metav1.ConditionTrue {
 		if source.Status.LastAppliedRevision == source.Status.LastAttemptedRevision {
 			return rest.CommitSuccess
@@ -95,8 +95,8 @@ func stateOf(source *v1alpha1.PoolSource, ready *metav1.Condition) rest.CommitSt
 	return ""
 }
 
-// report words a verdict. Name is the same for all revisions of a source, and another for each source of each cluster.
-func (v verdict) report(source *v1alpha1.PoolSource, cluster string) rest.CommitReport {
+// report returns what GitHub shows. The name is the same for all revisions of a source, and another for each source of each cluster.
+func (v revisionState) report(source *v1alpha1.PoolSource, cluster string) rest.CommitReport {
 	key := source.Namespace + "/" + source.Name
 	r := rest.CommitReport{Name: "corral/" + shortName(cluster) + "/" + key, ID: v.id, State: v.state}
 	what := "was refused; what was applied before stays in force"

@@ -25,52 +25,49 @@ import (
 )
 
 const (
-	// reportsAtOnce is how many sources are told of at once; those of one namespace take a quarter of it at most.
+	// reportsAtOnce is how many sources are reported at once; those of one namespace take a quarter of it at most.
 	reportsAtOnce = 16
 	// reportRetry is how soon a report is tried again that waits for a connection, or that GitHub refused: somebody has to
 	// grant something first.
 	reportRetry, refusedRetry = 30 * time.Second, 10 * time.Minute
-	// freely is how many outcomes of one revision are told at once; others wait, twice as long each time, as GitHub takes a
-	// thousand statuses of a commit.
-	freely, patience, mostPatience = 3, 30 * time.Second, time.Hour
+	// reportBurst is how many outcomes of one revision are reported without a delay; each further one waits twice as long, as GitHub
+	// takes a thousand statuses of a commit.
+	reportBurst, reportDelay, maxReportDelay = 3, 30 * time.Second, time.Hour
 )
 
-// Commits tells GitHub how commits fared; *rest.Client does.
+// Commits reports how commits fared; *rest.Client does.
 type Commits interface {
 	ReportCommit(ctx context.Context, repository, sha string, report rest.CommitReport) error
 }
 
-// Teller tells GitHub what became of the revisions of sources that ask for it. It reads what the status of a source says, so that
-// no source waits for GitHub, and a restart forgets nothing: GitHub is asked what it knows before it is told.
-type Teller struct {
-	kube.Reporter
-	// Live reads what Flux names as the repository.
-	Live client.Reader
-	// GitHub returns the client of a connection; false while it has none.
-	GitHub func(connection types.NamespacedName) (Commits, bool)
-	// Cluster is named in what is told.
-	Cluster string
-	// Sources knows all diagnostics of a revision, of which the status has the first; may be nil.
-	Sources *Reconciler
-	Now     func() time.Time
+// CommitStatusReporter reports to GitHub what became of the revisions of sources that ask for it. It reads the status of a source, so
+// that no source waits for GitHub. A restart repeats nothing: the client asks GitHub what it has before it reports.
+type CommitStatusReporter struct {
+	sources *Reconciler
+	gitHub  func(connection types.NamespacedName) (Commits, bool)
+	cluster string
+	now     func() time.Time
 
-	mu   sync.Mutex
-	told map[types.NamespacedName]telling
+	last sync.Map // of types.NamespacedName to lastReport
 }
 
-// telling is what was told of a source last.
-type telling struct {
+// NewCommitStatusReporter returns a reporter for the sources of a reconciler. GitHub returns the client of a connection, and
+// false while it has none; reports name the cluster.
+func NewCommitStatusReporter(sources *Reconciler, gitHub func(connection types.NamespacedName) (Commits, bool), cluster string) *CommitStatusReporter {
+	sources.keepsDiagnoses = true
+	return &CommitStatusReporter{sources: sources, gitHub: gitHub, cluster: cluster, now: time.Now}
+}
+
+// lastReport is the last report on a source.
+type lastReport struct {
 	revision, id string
 	at           time.Time
-	times        int    // of this revision
-	refused      string // what was said of it when it could not be told
+	times        int    // that this revision was reported
+	refused      string // the last error that an event was recorded for
 }
 
-// SetupWithManager watches what becomes of sources.
-func (r *Teller) SetupWithManager(mgr ctrl.Manager) error {
-	if r.Sources != nil {
-		r.Sources.isTold = true
-	}
+// SetupWithManager watches the status of sources.
+func (r *CommitStatusReporter) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("poolsource-report").
 		For(&v1alpha1.PoolSource{}).
@@ -78,46 +75,46 @@ func (r *Teller) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// Reconcile tells what is to be told of one source.
-func (r *Teller) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+// Reconcile reports the last revision of one source, once for each outcome.
+func (r *CommitStatusReporter) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	source := &v1alpha1.PoolSource{}
-	if err := r.Client.Get(ctx, req.NamespacedName, source); err != nil {
+	if err := r.sources.Client.Get(ctx, req.NamespacedName, source); err != nil {
 		if apierrors.IsNotFound(err) {
-			r.forget(req.NamespacedName)
+			r.last.Delete(req.NamespacedName)
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	v, known := verdictOf(source)
+	v, known := revisionStateOf(source)
 	if source.Spec.CommitStatus == nil || source.Spec.Suspend || !source.DeletionTimestamp.IsZero() || !known {
 		return ctrl.Result{}, nil
 	}
-	last := r.last(req.NamespacedName)
+	last := r.lastOf(req.NamespacedName)
 	if last.id == v.id {
 		return ctrl.Result{}, nil
 	}
-	if wait := last.wait(v, r.Now()); wait > 0 {
+	if wait := last.wait(v, r.now()); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
-	err := r.tell(ctx, source, v)
+	err := r.report(ctx, source, v)
 	if err == nil {
 		reportsTotal.WithLabelValues("told").Inc()
-		r.remember(req.NamespacedName, last.next(v, r.Now()))
+		r.last.Store(req.NamespacedName, last.next(v, r.now()))
 		return ctrl.Result{}, nil
 	}
 	return r.failed(ctx, source, v, err)
 }
 
-// errNotYet waits for something of this cluster, whose own status says what it lacks.
+// errNotYet means that an object of this cluster isn't ready, as its own status says.
 var errNotYet = errors.New("not yet")
 
-func (r *Teller) tell(ctx context.Context, source *v1alpha1.PoolSource, v verdict) error {
+func (r *CommitStatusReporter) report(ctx context.Context, source *v1alpha1.PoolSource, v revisionState) error {
 	repository, err := r.repository(ctx, source)
 	if err != nil {
 		return err
 	}
 	key := types.NamespacedName{Namespace: source.Namespace, Name: source.Spec.CommitStatus.ConnectionRef.Name}
 	connection := &v1alpha1.GitHubConnection{}
-	if err := r.Client.Get(ctx, key, connection); client.IgnoreNotFound(err) != nil {
+	if err := r.sources.Client.Get(ctx, key, connection); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("%w: reading GitHubConnection %s: %w", errNotYet, key.Name, err)
 	} else if err != nil {
 		return fmt.Errorf("GitHubConnection %s is not there", key.Name)
@@ -126,18 +123,18 @@ func (r *Teller) tell(ctx context.Context, source *v1alpha1.PoolSource, v verdic
 	if err != nil {
 		return err
 	}
-	gh, serving := r.GitHub(key)
+	gh, serving := r.gitHub(key)
 	if !serving {
 		return fmt.Errorf("%w: GitHubConnection %s is not in use", errNotYet, key.Name)
 	}
-	if all := r.Sources.diagnosticsOf(client.ObjectKeyFromObject(source), v.revision); len(v.diagnostics) > 0 && len(all) > 0 {
+	if all := r.sources.diagnosticsOf(client.ObjectKeyFromObject(source), v.revision); len(v.diagnostics) > 0 && len(all) > 0 {
 		v.diagnostics = all
 	}
-	return gh.ReportCommit(github.InFlow(ctx, source.Namespace+"/"+source.Name), name, v.commit, v.report(source, r.Cluster))
+	return gh.ReportCommit(github.InFlow(ctx, source.Namespace+"/"+source.Name), name, v.commit, v.report(source, r.cluster))
 }
 
-// repository is the URL of what a source reads.
-func (r *Teller) repository(ctx context.Context, source *v1alpha1.PoolSource) (string, error) {
+// repository returns the URL of the repository that a source reads.
+func (r *CommitStatusReporter) repository(ctx context.Context, source *v1alpha1.PoolSource) (string, error) {
 	if source.Spec.Git != nil {
 		return source.Spec.Git.URL, nil
 	}
@@ -146,14 +143,14 @@ func (r *Teller) repository(ctx context.Context, source *v1alpha1.PoolSource) (s
 		return "", fmt.Errorf("%s is no Git repository whose URL is known; only spec.git and a GitRepository are told of", from)
 	}
 	object := &sourcev1.GitRepository{}
-	if err := r.Live.Get(ctx, from.key, object); err != nil {
+	if err := r.sources.Live.Get(ctx, from.key, object); err != nil {
 		return "", fmt.Errorf("%w: reading %s: %w", errNotYet, from, err)
 	}
 	return object.Spec.URL, nil
 }
 
-// failed tries again when it may help, and says once what it needs.
-func (r *Teller) failed(ctx context.Context, source *v1alpha1.PoolSource, v verdict, err error) (ctrl.Result, error) {
+// failed tries again later, and records an event for each new refusal.
+func (r *CommitStatusReporter) failed(ctx context.Context, source *v1alpha1.PoolSource, v revisionState, err error) (ctrl.Result, error) {
 	if ctx.Err() != nil {
 		return ctrl.Result{}, ctx.Err()
 	}
@@ -166,75 +163,57 @@ func (r *Teller) failed(ctx context.Context, source *v1alpha1.PoolSource, v verd
 	}
 	reportsTotal.WithLabelValues("refused").Inc()
 	key := client.ObjectKeyFromObject(source)
-	last := r.last(key)
+	last := r.lastOf(key)
 	if last.refused != err.Error() {
-		r.Event(source, corev1.EventTypeWarning, v1alpha1.CommitStatusFailedReason, fmt.Sprintf("Telling GitHub of revision %s: %s", v.revision, err))
+		r.sources.Event(source, corev1.EventTypeWarning, v1alpha1.CommitStatusFailedReason, fmt.Sprintf("Telling GitHub of revision %s: %s", v.revision, err))
 		last.refused = err.Error()
-		r.remember(key, last)
+		r.last.Store(key, last)
 	}
 	return ctrl.Result{RequeueAfter: refusedRetry}, nil
 }
 
-func (r *Teller) last(key types.NamespacedName) telling {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.told[key]
+func (r *CommitStatusReporter) lastOf(key types.NamespacedName) lastReport {
+	known, _ := r.last.Load(key)
+	last, _ := known.(lastReport)
+	return last
 }
 
-func (r *Teller) remember(key types.NamespacedName, t telling) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.told == nil {
-		r.told = map[types.NamespacedName]telling{}
-	}
-	r.told[key] = t
-}
-
-func (r *Teller) forget(key types.NamespacedName) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.told, key)
-}
-
-// wait is how long a revision whose outcome changes again and again has to wait.
-func (t telling) wait(v verdict, now time.Time) time.Duration {
-	if t.revision != v.revision || t.times < freely {
+// wait returns how long a revision whose outcome keeps changing has to wait.
+func (t lastReport) wait(v revisionState, now time.Time) time.Duration {
+	if t.revision != v.revision || t.times < reportBurst {
 		return 0
 	}
-	return min(mostPatience, patience<<min(t.times-freely, 10)) - now.Sub(t.at)
+	return min(maxReportDelay, reportDelay<<min(t.times-reportBurst, 10)) - now.Sub(t.at)
 }
 
-func (t telling) next(v verdict, now time.Time) telling {
-	next := telling{revision: v.revision, id: v.id, at: now, times: 1}
+func (t lastReport) next(v revisionState, now time.Time) lastReport {
+	next := lastReport{revision: v.revision, id: v.id, at: now, times: 1}
 	if t.revision == v.revision {
 		next.times = t.times + 1
 	}
 	return next
 }
 
-// diagnosis is all that is wrong with a revision.
+// diagnosis has all diagnostics of a revision.
 type diagnosis struct {
 	revision    string
 	diagnostics []v1alpha1.Diagnostic
 }
 
-// keepDiagnostics keeps what the status has no room for, for who tells of it.
-func (x *run) keepDiagnostics(outcome error) {
-	key := x.sourceKey()
-	x.diagnoses.Delete(key)
-	if !x.isTold || x.source.Spec.CommitStatus == nil || kube.ReasonOf(outcome, "") != v1alpha1.BuildFailedReason {
+// keepDiagnostics keeps the diagnostics that the status has no room for, for the CommitStatusReporter.
+func (r *Reconciler) keepDiagnostics(source *v1alpha1.PoolSource, rev revision, outcome error) {
+	key := client.ObjectKeyFromObject(source)
+	r.diagnoses.Delete(key)
+	if !r.keepsDiagnoses || source.Spec.CommitStatus == nil || kube.ReasonOf(outcome, "") != v1alpha1.BuildFailedReason {
 		return
 	}
-	if result, ok := x.compiled.get(x.source.Namespace, x.cacheKey()); ok && len(result.Diagnostics) > maxStatusDiagnostics {
-		x.diagnoses.Store(key, diagnosis{revision: x.revision, diagnostics: result.Diagnostics})
+	if result, ok := r.compiled.get(source.Namespace, cacheKeyOf(source, rev)); ok && len(result.Diagnostics) > maxStatusDiagnostics {
+		r.diagnoses.Store(key, diagnosis{revision: rev.name, diagnostics: result.Diagnostics})
 	}
 }
 
 // diagnosticsOf returns what keepDiagnostics kept of a revision.
 func (r *Reconciler) diagnosticsOf(key types.NamespacedName, revision string) []v1alpha1.Diagnostic {
-	if r == nil {
-		return nil
-	}
 	if kept, ok := r.diagnoses.Load(key); ok && kept.(diagnosis).revision == revision {
 		return kept.(diagnosis).diagnostics
 	}

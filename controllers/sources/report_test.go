@@ -44,35 +44,32 @@ func (g *fakeGitHub) ReportCommit(_ context.Context, repository, sha string, r r
 	return nil
 }
 
-// teller is a world whose source tells GitHub, and a clock.
-type teller struct {
+// reportWorld is a world whose source reports to GitHub, and a clock.
+type reportWorld struct {
 	*world
 	*fakeGitHub
-	teller *Teller
-	now    time.Time
+	reporter *CommitStatusReporter
+	now      time.Time
 }
 
-func newTeller(t *testing.T, objects ...client.Object) *teller {
+func newReportWorld(t *testing.T, objects ...client.Object) *reportWorld {
 	t.Helper()
 	connection := &v1alpha1.GitHubConnection{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "acme"}, Spec: v1alpha1.GitHubConnectionSpec{URL: "https://github.com/acme"},
 	}
-	x := &teller{world: newWorld(t, append(objects, connection)...), fakeGitHub: &fakeGitHub{}, now: time.Unix(1_000_000, 0)}
-	x.teller = &Teller{
-		Reporter: x.reconciler.Reporter, Live: x.client, Cluster: "4f9c1a52-7f0e-4d7a-9d3b-0c3f6a1e2b3c", Sources: x.reconciler,
-		GitHub: func(key types.NamespacedName) (Commits, bool) { return x.fakeGitHub, key.String() == "ci/acme" },
-		Now:    func() time.Time { return x.now },
-	}
-	x.reconciler.isTold = true
+	x := &reportWorld{world: newWorld(t, append(objects, connection)...), fakeGitHub: &fakeGitHub{}, now: time.Unix(1_000_000, 0)}
+	gitHub := func(key types.NamespacedName) (Commits, bool) { return x.fakeGitHub, key.String() == "ci/acme" }
+	x.reporter = NewCommitStatusReporter(x.reconciler, gitHub, "4f9c1a52-7f0e-4d7a-9d3b-0c3f6a1e2b3c")
+	x.reporter.now = func() time.Time { return x.now }
 	return x
 }
 
 // sync reconciles the source, and then tells of it.
-func (x *teller) sync() ctrl.Result {
+func (x *reportWorld) sync() ctrl.Result {
 	x.t.Helper()
 	request := ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "ci", Name: "us"}}
 	_, _ = x.reconciler.Reconcile(x.t.Context(), request)
-	result, err := x.teller.Reconcile(x.t.Context(), request)
+	result, err := x.reporter.Reconcile(x.t.Context(), request)
 	if err != nil {
 		x.t.Fatal(err)
 	}
@@ -93,7 +90,7 @@ func wrong(n int) compile.Result {
 }
 
 func TestGitHubIsToldOfEachRevisionOnce(t *testing.T) {
-	x := newTeller(t, us(onGitHub))
+	x := newReportWorld(t, us(onGitHub))
 	x.tip, x.results["main@sha1:"+commit("a")] = "main@sha1:"+commit("a"), wrong(30)
 	x.sync()
 	x.sync()
@@ -114,14 +111,14 @@ func TestGitHubIsToldOfEachRevisionOnce(t *testing.T) {
 }
 
 func TestDiagnosticsAreKeptAsLongAsSomebodyTellsOfThem(t *testing.T) {
-	for name, change := range map[string]func(*teller){
-		"nobody does":          func(x *teller) { x.reconciler.isTold = false },
-		"the source is gone":   func(x *teller) { _ = x.client.Delete(t.Context(), x.source()) },
-		"another revision":     func(x *teller) { x.push("main@sha1:"+commit("b"), pool("a")) },
-		"not of this revision": func(x *teller) { x.tip, x.results["main@sha1:"+commit("b")] = "main@sha1:"+commit("b"), wrong(1) },
+	for name, change := range map[string]func(*reportWorld){
+		"nobody does":          func(x *reportWorld) { x.reconciler.keepsDiagnoses = false },
+		"the source is gone":   func(x *reportWorld) { _ = x.client.Delete(t.Context(), x.source()) },
+		"another revision":     func(x *reportWorld) { x.push("main@sha1:"+commit("b"), pool("a")) },
+		"not of this revision": func(x *reportWorld) { x.tip, x.results["main@sha1:"+commit("b")] = "main@sha1:"+commit("b"), wrong(1) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			x := newTeller(t, us(onGitHub))
+			x := newReportWorld(t, us(onGitHub))
 			x.tip, x.results["main@sha1:"+commit("a")] = "main@sha1:"+commit("a"), wrong(30)
 			x.sync()
 			key := client.ObjectKeyFromObject(us())
@@ -138,7 +135,7 @@ func TestDiagnosticsAreKeptAsLongAsSomebodyTellsOfThem(t *testing.T) {
 }
 
 func TestWhatIsNoFaultOfACommitIsNotTold(t *testing.T) {
-	x := newTeller(t, us(onGitHub))
+	x := newReportWorld(t, us(onGitHub))
 	x.err0(gitsource.ErrTimeout)
 	x.sync()
 	if len(x.fakeGitHub.told) > 0 {
@@ -147,10 +144,10 @@ func TestWhatIsNoFaultOfACommitIsNotTold(t *testing.T) {
 }
 
 // err0 lets the Git server fail.
-func (x *teller) err0(err error) { x.forge.err = err }
+func (x *reportWorld) err0(err error) { x.forge.err = err }
 
 func TestARefusalOfGitHubIsSaidOnceAndBlocksNothing(t *testing.T) {
-	x := newTeller(t, us(onGitHub))
+	x := newReportWorld(t, us(onGitHub))
 	x.tip, x.results["main@sha1:"+commit("a")] = "main@sha1:"+commit("a"), wrong(1)
 	x.err = errors.New("writing check runs wants the permission checks: write")
 	if after := x.sync().RequeueAfter; after != refusedRetry {
@@ -178,11 +175,11 @@ func TestARefusalOfGitHubIsSaidOnceAndBlocksNothing(t *testing.T) {
 }
 
 func TestOutcomesThatGoToAndFroAreToldEverLessOften(t *testing.T) {
-	last := telling{}
+	last := lastReport{}
 	now := time.Unix(0, 0)
 	var waits []string
 	for i := range 7 {
-		v := verdict{revision: "a", id: fmt.Sprint(i)}
+		v := revisionState{revision: "a", id: fmt.Sprint(i)}
 		wait := last.wait(v, now)
 		waits = append(waits, wait.String())
 		now = now.Add(max(0, wait))
@@ -191,7 +188,7 @@ func TestOutcomesThatGoToAndFroAreToldEverLessOften(t *testing.T) {
 	if diff := cmp.Diff([]string{"0s", "0s", "0s", "30s", "1m0s", "2m0s", "4m0s"}, waits); diff != "" {
 		t.Error(diff)
 	}
-	if wait := last.wait(verdict{revision: "b"}, now); wait != 0 {
+	if wait := last.wait(revisionState{revision: "b"}, now); wait != 0 {
 		t.Errorf("another revision waits %s", wait)
 	}
 }
@@ -241,7 +238,7 @@ func TestVerdicts(t *testing.T) {
 		"suspended":                          {status(metav1.ConditionFalse, v1alpha1.SuspendedReason, revision, false), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got, known := verdictOf(tc.source); got.state != tc.want || known != (tc.want != "") {
+			if got, known := revisionStateOf(tc.source); got.state != tc.want || known != (tc.want != "") {
 				t.Errorf("got %q, %t; want %q", got.state, known, tc.want)
 			}
 		})
@@ -273,7 +270,7 @@ func TestRepositoriesThatAConnectionCovers(t *testing.T) {
 }
 
 func TestTheRepositoryOfAGitRepositoryOfFlux(t *testing.T) {
-	x := newTeller(t, &sourcev1.GitRepository{
+	x := newReportWorld(t, &sourcev1.GitRepository{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "pools"}, Spec: sourcev1.GitRepositorySpec{URL: "ssh://git@github.com/acme/pools"},
 	})
 	named := func(kind string) *v1alpha1.PoolSource {
@@ -281,10 +278,10 @@ func TestTheRepositoryOfAGitRepositoryOfFlux(t *testing.T) {
 			s.Spec.Git, s.Spec.SourceRef = nil, &v1alpha1.SourceReference{Kind: kind, Name: "pools"}
 		})
 	}
-	if got, err := x.teller.repository(t.Context(), named(v1alpha1.GitRepositoryKind)); err != nil || got != "ssh://git@github.com/acme/pools" {
+	if got, err := x.reporter.repository(t.Context(), named(v1alpha1.GitRepositoryKind)); err != nil || got != "ssh://git@github.com/acme/pools" {
 		t.Errorf("got %s, %v", got, err)
 	}
-	if _, err := x.teller.repository(t.Context(), named(v1alpha1.BucketKind)); err == nil || !strings.Contains(err.Error(), "no Git repository whose URL is known") {
+	if _, err := x.reporter.repository(t.Context(), named(v1alpha1.BucketKind)); err == nil || !strings.Contains(err.Error(), "no Git repository whose URL is known") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -11,12 +11,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/fluxcd/pkg/apis/meta"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -55,67 +57,65 @@ type Compiler interface {
 type Reconciler struct {
 	kube.Reporter
 	// Live reads without a cache: Secrets by name, and who holds which object.
-	Live client.Reader
-	// Impersonate returns a client that acts as a service account.
-	Impersonate func(account types.NamespacedName) (client.Client, error)
-	// DefaultServiceAccount in a source's namespace acts for sources that name none; "" for the controller.
-	DefaultServiceAccount string
-	Fetcher               Fetcher
-	Artifacts             Artifacts
-	Compiler              Compiler
-	// CrossNamespace allows sources to name sources and artifacts of other namespaces.
-	CrossNamespace bool
+	Live        client.Reader
+	Impersonate Impersonate
+	Fetcher     Fetcher
+	Artifacts   Artifacts
+	Compiler    Compiler
+	Options
 
 	flux     *fluxWatch
-	jitter   func(time.Duration) time.Duration
 	hosts    *hosts
-	compiled *shelf
+	compiled *compileCache
 	claims   sync.Map // of namespace to *sync.Mutex
 
-	isTold    bool     // GitHub is told of revisions
-	diagnoses sync.Map // of types.NamespacedName to diagnosis, where somebody tells of it
+	keepsDiagnoses bool     // for a CommitStatusReporter
+	diagnoses      sync.Map // of types.NamespacedName to diagnosis
 }
 
-// run is one reconciliation of one source.
-type run struct {
+// Impersonate returns a client that acts as a service account.
+type Impersonate func(account types.NamespacedName) (client.Client, error)
+
+// New returns a reconciler of PoolSources. Live reads without a cache.
+func New(report kube.Reporter, live client.Reader, as Impersonate, fetcher Fetcher, artifacts Artifacts, compiler Compiler, options Options) *Reconciler {
+	return &Reconciler{
+		Reporter: report, Live: live, Impersonate: as, Fetcher: fetcher, Artifacts: artifacts, Compiler: compiler, Options: options,
+		flux: newFluxWatch(), hosts: newHosts(options.Concurrent), compiled: newCompileCache(compileCacheBytes),
+	}
+}
+
+// pass is one look at one source: what is known at its beginning, and not set again.
+type pass struct {
 	*Reconciler
-	source  *v1alpha1.PoolSource
-	attempt *kube.Attempt
-	done    kube.Done
-	over    bool                 // the remaining steps are left out
-	waits   string               // what could not be pruned yet, for the message
-	account types.NamespacedName // that acts for the source; none for the controller
-	actor   client.Client        // applies, binds and deletes as who acts
-	release func()               // of the claim on the namespace
-
+	source    *v1alpha1.PoolSource
+	attempt   *kube.Attempt
+	actor     actor
 	requested bool // by annotation, and not handled yet
-
-	applied map[id]bool // what the inventory held when the run began
-	holds   map[id]bool // what the source holds now
-
-	request  gitsource.Request // if the source is a repository
-	artifact *meta.Artifact    // if it is one of Flux
-	revision string
-	objects  []compile.Object
-	plan     plan
 }
 
-// Reconcile brings one source up to date:
+// outcome is how far a pass came.
+type outcome struct {
+	built built
+	holds sets.Set[id] // what the source holds now; nil if that could not be read
+	done  kube.Done
+}
+
+// Reconcile brings one source up to date, as a chain of values:
 //
 //  1. check: can this source be named in a label?
-//     identify: as whom are objects applied and pruned?            (identity.go)
-//  2. bind: what it holds follows spec.deletionPolicy              (hold.go)
-//  3. suspend: stop here when spec.suspend is set
-//  4. refer: may it name what it names?                            (depends.go)
-//  5. resolve: which revision does the reference stand for?        (build.go, flux.go)
-//  6. depend: is what it depends on ready?                         (depends.go)
-//  7. build: fetch and compile it, unless that is known            (build.go)
-//  8. decide: what to apply, refuse and remove                     (plan.go)
-//  9. apply: server-side apply; pools once policies are in force   (apply.go)
-//  10. prune: delete what left the source, pools first             (apply.go)
+//  2. identify → actor: as whom are objects applied and pruned?                         (identity.go)
+//  3. bind → what it holds: that follows spec.deletionPolicy, even when suspended       (hold.go)
+//  4. refer: may it name what it names?                                                 (depends.go)
+//  5. resolve → revision: which one does the reference stand for?                       (build.go, flux.go)
+//  6. depend: is what it depends on ready?                                              (depends.go)
+//  7. build → built: fetch and compile it, unless that is known                         (build.go)
+//  8. decide → plan: what to apply, refuse and remove; a pure function                  (plan.go)
+//  9. apply → what was applied: server-side; pools once policies are in force           (apply.go)
+//  10. prune → what was deleted: what left the source, pools first                      (apply.go)
+//  11. project → status: the revision, its diagnostics, the inventory
 //
-// There is no finalizer: what becomes of the objects when the source is deleted is said by their
-// owner references, and of connections by an annotation, as they stay while runners need them (clear in hold.go).
+// There is no finalizer: owner references say what becomes of the objects when the source is deleted, and an annotation what
+// becomes of connections, as they stay while runners need them (clear in hold.go).
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	source := &v1alpha1.PoolSource{}
 	if err := r.Client.Get(ctx, req.NamespacedName, source); err != nil || !source.DeletionTimestamp.IsZero() {
@@ -126,74 +126,126 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		}
 		return ctrl.Result{}, err
 	}
+	attempt := r.Begin(source)
 	if err := kube.Unreadable(source); err != nil {
-		return r.Begin(source).Finish(ctx, kube.Done{}, err)
+		return attempt.Finish(ctx, kube.Done{}, err)
 	}
-	x := r.begin(source)
-	defer func() { x.release() }()
-	var err error
-	for _, step := range []func(context.Context) error{
-		x.check, x.identify, x.bind, x.suspend, x.refer, x.resolve, x.depend, x.build, x.decide, x.apply, x.prune, x.succeed,
-	} {
-		if err = step(ctx); err != nil || x.over {
-			break
-		}
-	}
+	o, err := r.run(ctx, source, attempt)
 	if errors.Is(err, errBusy) {
 		return ctrl.Result{RequeueAfter: r.jitter(busyRetry)}, nil
 	}
-	x.writeInventory()
-	x.count(err)
-	x.keepDiagnostics(err)
-	x.attempt.About(x.outcome())
-	return x.attempt.Finish(ctx, x.done, err)
+	source.Status = project(source, o, err)
+	count(req.NamespacedName, o.done, err)
+	r.keepDiagnostics(source, o.built.revision, err)
+	attempt.About(o.built.revision.outcomeMetadata())
+	return attempt.Finish(ctx, o.done, err)
 }
 
-func (r *Reconciler) begin(source *v1alpha1.PoolSource) *run {
-	x := &run{
-		Reconciler: r,
-		source:     source,
-		attempt:    r.Begin(source),
-		done:       kube.Done{After: r.jitter(source.Spec.Interval.Duration)},
-		release:    func() {},
-		applied:    inventoryOf(source),
+// run takes the steps of a pass, up to the first error.
+func (r *Reconciler) run(ctx context.Context, source *v1alpha1.PoolSource, attempt *kube.Attempt) (o outcome, err error) {
+	o.done.After = r.jitter(source.Spec.Interval.Duration)
+	if err := check(source); err != nil {
+		return o, err
 	}
-	if request, ok := meta.ReconcileAnnotationValue(source.Annotations); ok && !source.Spec.Suspend {
-		x.requested = request != source.Status.LastHandledReconcileAt
-		source.Status.SetLastHandledReconcileRequest(request)
+	p := &pass{Reconciler: r, source: source, attempt: attempt}
+	if request, ok := meta.ReconcileAnnotationValue(source.Annotations); ok {
+		p.requested = request != source.Status.LastHandledReconcileAt
 	}
-	return x
+	if p.actor, err = r.identify(source); err != nil {
+		return o, err
+	}
+	if o.holds, err = p.bind(ctx); err != nil {
+		return o, err
+	}
+	if source.Spec.Suspend {
+		o.done = kube.Done{Unready: v1alpha1.SuspendedReason, Message: "Suspended: what was applied keeps running as it is"}
+		return o, nil
+	}
+	if o.built, err = p.fetchAndBuild(ctx); err != nil {
+		return o, err
+	}
+	return p.carryOut(ctx, o)
 }
 
-func (x *run) check(context.Context) error {
-	if errs := validation.IsValidLabelValue(x.source.Name); len(errs) > 0 {
+// fetchAndBuild returns what the source's reference stands for now. With an error, it returns the revision that is to blame, if it is known.
+func (p *pass) fetchAndBuild(ctx context.Context) (built, error) {
+	if err := p.refer(); err != nil {
+		return built{}, err
+	}
+	rev, err := p.resolve(ctx)
+	if err != nil {
+		return built{}, err
+	}
+	if err := p.depend(ctx, rev.name); err != nil {
+		return built{revision: rev}, err
+	}
+	return p.build(ctx, rev)
+}
+
+// carryOut applies what was built, and prunes. Until it is over, no other source of the namespace decides who holds what.
+func (p *pass) carryOut(ctx context.Context, o outcome) (outcome, error) {
+	defer p.claim(p.source.Namespace)()
+	now, err := p.look(ctx)
+	if err != nil {
+		return o, err
+	}
+	rev := o.built.revision
+	plan, err := decide(p.source, o.built, now)
+	o.holds = sets.New(plan.held...)
+	if err != nil {
+		return o, err
+	}
+	applied, err := p.apply(ctx, rev, plan)
+	o.holds.Insert(applied...)
+	if err != nil {
+		return o, err
+	}
+	gone, waiting, err := p.prune(ctx, rev, plan.remove)
+	o.holds.Delete(gone...)
+	o.done.Message = fmt.Sprintf("Applied revision %s: %s", rev.name, plan.summary())
+	for _, i := range waiting {
+		o.done.Message += fmt.Sprintf("; %s left the source and stays until its scale sets and runners are gone", i)
+		o.done.After = min(o.done.After, stillNeeded)
+	}
+	return o, err
+}
+
+// check refuses a source that can't be worked on.
+func check(source *v1alpha1.PoolSource) error {
+	if errs := validation.IsValidLabelValue(source.Name); len(errs) > 0 {
 		return kube.Stall(v1alpha1.InvalidSpecReason, "the source's name is put on objects as a label: %s", errs[0])
 	}
-	ref := x.source.Spec.SourceRef
-	if x.source.Spec.Git == nil && (ref == nil || fluxKinds[ref.Kind] == nil) {
+	ref := source.Spec.SourceRef
+	if source.Spec.Git == nil && (ref == nil || fluxKinds[ref.Kind] == nil) {
 		return kube.Stall(v1alpha1.InvalidSpecReason, "spec.git or spec.sourceRef must be set, with a kind that is known")
 	}
 	return nil
 }
 
-func (x *run) suspend(context.Context) error {
-	if x.source.Spec.Suspend {
-		x.over = true
-		x.done = kube.Done{Unready: v1alpha1.SuspendedReason, Message: "Suspended: what was applied keeps running as it is"}
+// project returns the status after a pass; its conditions are left to the attempt.
+func project(source *v1alpha1.PoolSource, o outcome, err error) v1alpha1.PoolSourceStatus {
+	status := source.Status
+	if request, ok := meta.ReconcileAnnotationValue(source.Annotations); ok && !source.Spec.Suspend {
+		status.SetLastHandledReconcileRequest(request)
 	}
-	return nil
-}
-
-func (x *run) succeed(context.Context) error {
-	x.source.Status.LastAppliedRevision = x.revision
-	x.done.Message = fmt.Sprintf("Applied revision %s: %s%s", x.revision, x.plan.summary(), x.waits)
-	return nil
+	if o.built.attempted {
+		diagnostics := o.built.result.Diagnostics
+		status.LastAttemptedRevision = o.built.revision.name
+		status.Diagnostics = slices.Clone(diagnostics[:min(len(diagnostics), maxStatusDiagnostics)])
+		if err == nil {
+			status.LastAppliedRevision = o.built.revision.name
+		}
+	}
+	if o.holds != nil {
+		status.Inventory = inventory(source.Namespace, o.holds)
+	}
+	return status
 }
 
 // minRetry is the least time to the next attempt, as for spec.interval: less is no back-off, and 0 no attempt at all.
 const minRetry = time.Second
 
 // retryAfter is the time to the next attempt after one that failed.
-func (x *run) retryAfter() time.Duration {
-	return x.jitter(max(minRetry, x.source.Spec.GetRetryInterval()))
+func (p *pass) retryAfter() time.Duration {
+	return p.jitter(max(minRetry, p.source.Spec.GetRetryInterval()))
 }

@@ -117,10 +117,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 				return c.Delete(ctx, o, options...)
 			},
 		}).Build()
-	w.reconciler = &Reconciler{
-		Reporter: kube.Reporter{Client: w.client, Events: w.events}, Live: w.client, Fetcher: w.forge, Compiler: w.forge,
-	}
-	w.reconciler.prepare(Options{})
+	w.reconciler = New(kube.Reporter{Client: w.client, Events: w.events}, w.client, nil, w.forge, nil, w.forge, Options{})
 	return w
 }
 
@@ -362,8 +359,8 @@ func TestARefusalSaysWhatStaysInForce(t *testing.T) {
 		"one that is not known yet": {r1, "", "What was applied before stays in force"},
 		"the first, not known yet":  {"", "", "Nothing was applied"},
 	} {
-		x := &run{source: us(func(s *v1alpha1.PoolSource) { s.Status.LastAppliedRevision = tc.last }), revision: tc.revision}
-		if got := x.notApplied(); got != tc.want {
+		source := us(func(s *v1alpha1.PoolSource) { s.Status.LastAppliedRevision = tc.last })
+		if got := inForce(source, tc.revision); got != tc.want {
 			t.Errorf("%s: got %q, want %q", name, got, tc.want)
 		}
 	}
@@ -544,8 +541,8 @@ func TestAnAttemptThatFailedIsNeitherRepeatedAtOnceNorTheLast(t *testing.T) {
 }
 
 func TestANameThatIsNoLabelIsRefused(t *testing.T) {
-	x := &run{source: &v1alpha1.PoolSource{ObjectMeta: metav1.ObjectMeta{Name: strings.Repeat("u", 64)}}}
-	if err := x.check(t.Context()); !kube.IsStalled(err) {
+	source := &v1alpha1.PoolSource{ObjectMeta: metav1.ObjectMeta{Name: strings.Repeat("u", 64)}}
+	if err := check(source); !kube.IsStalled(err) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -29,15 +29,18 @@ type Options struct {
 	Concurrent int
 	// JitterPercent spreads the sources' intervals by so much to either side, 0 to 99.
 	JitterPercent int
+	// DefaultServiceAccount in a source's namespace acts for sources that name none; "" for the controller.
+	DefaultServiceAccount string
+	// CrossNamespace allows sources to name sources and artifacts of other namespaces.
+	CrossNamespace bool
 }
 
 // SetupWithManager watches PoolSources, what they depend on, and the kinds of Flux that they name. Their objects are not watched: what others change in
 // them is put right at the interval.
-func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, options Options) error {
-	if options.JitterPercent < 0 || options.JitterPercent > 99 {
-		return fmt.Errorf("setting up the source controller: a jitter of %d%% is not between 0 and 99", options.JitterPercent)
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	if r.JitterPercent < 0 || r.JitterPercent > 99 {
+		return fmt.Errorf("setting up the source controller: a jitter of %d%% is not between 0 and 99", r.JitterPercent)
 	}
-	r.prepare(options)
 	asked := builder.WithPredicates(predicate.Or(
 		predicate.GenerationChangedPredicate{}, predicates.ReconcileRequestedPredicate{}, pruneAllowed))
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.PoolSource{}, dependencyIndex, indexDependencies); err != nil {
@@ -48,7 +51,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, options Options) error {
 		For(&v1alpha1.PoolSource{}, asked).
 		Watches(&v1alpha1.PoolSource{}, handler.EnqueueRequestsFromMapFunc(r.dependents), builder.WithPredicates(dependencyChanged)).
 		Watches(&v1alpha1.GitHubConnection{}, handler.EnqueueRequestsFromMapFunc(holder), builder.WithPredicates(marked)).
-		WithOptions(kube.Fair(options.Concurrent, tenant)).
+		WithOptions(kube.Fair(r.Concurrent, tenant)).
 		Build(r)
 	if err != nil {
 		return err
@@ -63,11 +66,9 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, options Options) error {
 // servers that don't answer.
 func tenant(req reconcile.Request) (group, flow string) { return req.Namespace, req.Name }
 
-func (r *Reconciler) prepare(options Options) {
-	r.jitter = func(d time.Duration) time.Duration { return spread(d, options.JitterPercent, rand.Float64()) }
-	r.compiled = newShelf(shelfBytes)
-	r.hosts = newHosts(options.Concurrent)
-	r.flux = newFluxWatch()
+// jitter spreads a time to the next attempt.
+func (r *Reconciler) jitter(d time.Duration) time.Duration {
+	return spread(d, r.JitterPercent, rand.Float64())
 }
 
 // spread moves a duration by up to so many percent to either side, as chance, from 0 to 1, has it.
@@ -128,17 +129,16 @@ func Collectors() []prometheus.Collector {
 	return []prometheus.Collector{syncsTotal, readyGauge, fetchSeconds, compileSeconds, reportsTotal}
 }
 
-// count adds the run to the metrics.
-func (x *run) count(outcome error) {
+// count adds a pass to the metrics.
+func count(key client.ObjectKey, done kube.Done, outcome error) {
 	reason := v1alpha1.SucceededReason
 	switch {
 	case outcome != nil:
 		reason = kube.ReasonOf(outcome, v1alpha1.ProgressingWithRetryReason)
-	case x.done.Unready != "":
-		reason = x.done.Unready
+	case done.Unready != "":
+		reason = done.Unready
 	}
 	syncsTotal.WithLabelValues(reason).Inc()
-	key := client.ObjectKeyFromObject(x.source)
 	uncount(key)
 	ready := 0.0
 	if reason == v1alpha1.SucceededReason {

@@ -228,7 +228,7 @@ func (e *explainer) account(ctx context.Context, pool *v1alpha1.RunnerPool, id i
 		}
 	}
 	if err != nil {
-		e.cannot("whether RunnerPool "+pool.Namespace+"/"+pool.Name+" has heard of the job", err)
+		e.cannot("whether RunnerPool "+pool.Namespace+"/"+pool.Name+" knows of the job", err)
 		return "", nil
 	}
 	var until *metav1.Time

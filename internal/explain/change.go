@@ -12,39 +12,39 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// remedies say what to do by the reason of Ready.
+// remedies say what to do, by the reason of Ready.
 var remedies = map[string]string{
-	v1alpha1.InvalidSpecReason:         "Correct spec: the message names the fields. Meanwhile what can be read of it holds.",
-	v1alpha1.SuspendedReason:           "Set spec.suspend to false: then it takes in jobs again.",
+	v1alpha1.InvalidSpecReason:         "Correct spec: the message names the fields. Meanwhile the fields that can be read hold.",
+	v1alpha1.SuspendedReason:           "Set spec.suspend to false: then it accepts jobs again.",
 	v1alpha1.AccessDeniedReason:        "Have the owner of the GitHubConnection add the pool's namespace to its spec.allowedNamespaces, or name another in spec.connectionRef.",
 	v1alpha1.RunnerGroupNotFoundReason: "Create the runner group on GitHub, let the connection see it, or correct spec.runnerGroup.",
 	v1alpha1.OwnedElsewhereReason:      "Choose another spec.scaleSetName, or end the pool that holds the scale set.",
 	v1alpha1.SessionRefusedReason:      "Wait: a session that was not closed expires within 92 s.",
 	v1alpha1.GitHubUnavailableReason:   "Wait for GitHub: it is asked again.",
-	v1alpha1.RunnersFailingReason:      "Mend what its runners fail of. One is tried now and then; the first that does well lets the pool go on.",
+	v1alpha1.RunnersFailingReason:      "Fix what makes its runners fail. One is tried from time to time; the first that works lets the pool go on.",
 	v1alpha1.QuotaExceededReason:       "Raise the namespace's ResourceQuota, or lower spec.scale.max.",
 	v1alpha1.TemplateInvalidReason:     "Correct spec.template: the message names the field.",
-	v1alpha1.PolicyPendingReason:       "Mend the policies that can't be asked: until they answered once, the pool starts nothing and takes in no jobs.",
-	v1alpha1.PolicyFailedReason:        "Mend the policies that can't be asked: until then the last limits hold, and nothing grows beyond them.",
+	v1alpha1.PolicyPendingReason:       "Fix the policies that fail: until each has answered once, the pool starts no runners and accepts no jobs.",
+	v1alpha1.PolicyFailedReason:        "Fix the policies that fail: until then the last limits hold.",
 }
 
-// ofConnection are reasons that the pool's GitHubConnection has to mend.
+// ofConnection are reasons that only a fix of the pool's GitHubConnection removes.
 var ofConnection = []string{
 	v1alpha1.ConnectionNotReadyReason, v1alpha1.CredentialsMissingReason, v1alpha1.CredentialsRefusedReason,
 	v1alpha1.PermissionMissingReason, v1alpha1.ScopeNotFoundReason,
 }
 
-// causes say what to do by the cause that keeps a runner from starting, or that ended it.
+// causes say what to do, by the cause that keeps a runner from starting, or that ended it.
 var causes = map[v1alpha1.RunnerCause]string{
 	v1alpha1.CauseUnschedulable:  "Let a node take its pod: look at the template's requests, node selector and tolerations, and at the nodes' room.",
 	v1alpha1.CauseQuota:          "Raise the namespace's ResourceQuota, or lower spec.scale.max.",
 	v1alpha1.CauseRefused:        "Correct spec.template, or what refuses its pod.",
 	v1alpha1.CauseImagePull:      "Correct the image's name, or let the nodes pull it.",
-	v1alpha1.CauseConfig:         "Make what the container needs, such as a ConfigMap or a Secret.",
+	v1alpha1.CauseConfig:         "Create what the container needs, such as a ConfigMap or a Secret.",
 	v1alpha1.CauseCrash:          "Look at the container's log while its pod is there: it ends before it has a job.",
 	v1alpha1.CauseNeverConnected: "Let the runner reach GitHub: its container runs, and GitHub doesn't see it.",
-	v1alpha1.CauseGitHub:         "Mend the GitHubConnection, or wait for GitHub: it registers no runners.",
-	v1alpha1.CauseSlow:           "Look at the events of its pod: nothing is known to be amiss, and it takes too long.",
+	v1alpha1.CauseGitHub:         "Fix the GitHubConnection, or wait for GitHub: it registers no runners.",
+	v1alpha1.CauseSlow:           "Look at the events of its pod: it takes too long, and the cause isn't known.",
 }
 
 // changes say what would change the answer.
@@ -64,18 +64,18 @@ func (f *PoolFacts) changes() []string {
 	return all
 }
 
-// jobsWanted says which jobs make runners.
+// jobsWanted says which jobs create runners.
 func (f *PoolFacts) jobsWanted() string {
-	who := "GitHub assigns those"
+	which := "those that GitHub assigns,"
 	if f.isREST() {
-		who = "those that it is told of, and"
+		which = "those that its sources know of,"
 	}
-	return fmt.Sprintf("Jobs make runners: %s whose runs-on are all among %s, of repositories that may use the runner group %q.",
-		who, strings.Join(f.labels(), ", "), f.Pool.Spec.GetRunnerGroup())
+	return fmt.Sprintf("Jobs create runners: %s whose runs-on are all among %s, of repositories that may use the runner group %q.",
+		which, strings.Join(f.labels(), ", "), f.Pool.Spec.GetRunnerGroup())
 }
 
-// labels are those that its runners offer to jobs: of runners without a scale set those that GitHub
-// gives others by itself, too.
+// labels are those that its runners offer to jobs. Without a scale set, they include the labels that GitHub adds to any
+// runner.
 func (f *PoolFacts) labels() []string {
 	if f.isREST() || f.observes() {
 		return f.Pool.GetRegisteredLabels()
@@ -83,7 +83,7 @@ func (f *PoolFacts) labels() []string {
 	return f.Pool.GetRunnerLabels()
 }
 
-// blockers say what would let a pool go on that isn't ready.
+// blockers say what would make the pool ready.
 func (f *PoolFacts) blockers() []string {
 	s := &f.Pool.Status
 	var all []string
@@ -96,7 +96,7 @@ func (f *PoolFacts) blockers() []string {
 	switch {
 	case !ready.isFalse():
 	case slices.Contains(ofConnection, ready.Reason):
-		all = append(all, fmt.Sprintf("Mend the GitHubConnection %s: %s", f.Pool.Spec.ConnectionRef.From(f.Pool.Namespace), ready.Message))
+		all = append(all, fmt.Sprintf("Fix the GitHubConnection %s: %s", f.Pool.Spec.ConnectionRef.From(f.Pool.Namespace), ready.Message))
 	case remedies[ready.Reason] != "":
 		all = append(all, remedies[ready.Reason])
 	}
@@ -128,7 +128,7 @@ func (f *PoolFacts) bounds() []string {
 	var all []string
 	for _, l := range f.limits(d) {
 		for _, b := range l.Rules {
-			all = append(all, f.useless(b, d.Limits))
+			all = append(all, f.noEffect(b, d.Limits))
 		}
 	}
 	wanted := int64(f.Pool.Status.Jobs) + int64(d.Limits.Idle)
@@ -139,12 +139,12 @@ func (f *PoolFacts) bounds() []string {
 	return all
 }
 
-// raise says where max is to be raised.
+// raise says which max to raise.
 func (f *PoolFacts) raise(wanted int64) []string {
 	asks := fmt.Sprintf("jobs and idle runners together ask for %d", wanted)
 	switch by, scale := f.decider("max"), &f.Pool.Spec.Scale; {
 	case by != "":
-		words := fmt.Sprintf("Raise max of the schedule %s, now %s: %s.", by, number(f.declared().Max), asks)
+		words := fmt.Sprintf("Raise max of the schedule %s, now %s: %s.", by, wording.Max(f.declared().Max), asks)
 		if next := f.Pool.Status.Schedule.Next; next != nil && next.After(f.Now) {
 			words += fmt.Sprintf(" The numbers change at %s.", stamp(next.Time))
 		}
@@ -155,15 +155,15 @@ func (f *PoolFacts) raise(wanted int64) []string {
 	return nil
 }
 
-// useless says that declaring more, or less, doesn't help, and what would.
-func (f *PoolFacts) useless(b v1alpha1.LimitBound, l *v1alpha1.DecidedLimits) string {
-	words := fmt.Sprintf("Raising spec.scale.%s above %d is of no use", b.Field, b.Value)
+// noEffect says that declaring another number has no effect, and what would.
+func (f *PoolFacts) noEffect(b v1alpha1.LimitBound, l *v1alpha1.DecidedLimits) string {
+	words := fmt.Sprintf("Raising spec.scale.%s above %d has no effect", b.Field, b.Value)
 	if b.Value > b.Declared {
-		words = fmt.Sprintf("Lowering spec.scale.%s below %d is of no use", b.Field, b.Value)
+		words = fmt.Sprintf("Lowering spec.scale.%s below %d has no effect", b.Field, b.Value)
 	}
 	words += fmt.Sprintf(": the rule %s bounds it", b.Rule)
 	if l.Until != nil && l.Until.After(f.Now) {
-		words += fmt.Sprintf(", and is asked again at %s at the latest", stamp(l.Until.Time))
+		words += fmt.Sprintf(", and is asked again by %s", stamp(l.Until.Time))
 	}
 	words += "; change it, or ask its owner"
 	for _, p := range f.Policies {
@@ -212,7 +212,7 @@ func (f *PoolFacts) ofUpdate() []string {
 	case u.Phase == v1alpha1.UpdateHeld && f.Pool.Spec.Update.Paused:
 		return []string{"Set spec.update.paused to false: then the update goes on."}
 	case u.Phase == v1alpha1.UpdateHeld:
-		return []string{"The update goes on when nothing holds it any more: " + u.Reason}
+		return []string{"The update goes on when nothing holds it: " + u.Reason}
 	case u.Phase == v1alpha1.UpdateRolledBack:
 		return []string{"Change spec.template: runners of " + u.To + " failed, and " + u.From + " is in force again."}
 	}

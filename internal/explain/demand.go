@@ -12,62 +12,62 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// Demand is what tells a pool of jobs, where that isn't its scale set alone.
+// Demand lists the sources of a pool's demand.
 type Demand struct {
-	// Sources in the order of the spec; none if only min and idle say how many runners there are.
+	// Sources in the order of the spec; none if only min and idle set the number of runners.
 	Sources []Source `json:"sources,omitempty"`
-	// Webhooks are the GitHubConnections that take events in for it, as NAMESPACE/NAME; absent if
-	// that isn't known, or no source goes by events.
+	// Webhooks are the GitHubConnections that receive events for it, as NAMESPACE/NAME; absent if they aren't
+	// known, or no source counts events.
 	Webhooks *[]string `json:"webhooks,omitempty"`
 
-	busy int32 // runners with a job, where they are more than any source tells of
+	busy int32 // busy runners, if there are more than any source knows jobs; else 0
 }
 
-// Source is one that tells of jobs, or asks for runners.
+// Source is a source of demand.
 type Source struct {
 	// Name as in spec.demand; scaleSet and webhook for those.
 	Name string `json:"name"`
 	// Kind is scaleSet, webhook, slack, jobs, busy, prometheus or external.
 	Kind string `json:"kind"`
-	// Heard is false if nothing is known of it yet.
+	// Heard is false until the controller has read it.
 	Heard bool `json:"heard"`
-	// Jobs that it tells of, Total of runners that it proposes, Idle runners that it adds.
+	// Jobs that it knows of, the Total of runners that it proposes, and the Idle runners that it adds.
 	Jobs  *int32 `json:"jobs,omitempty"`
 	Total *int32 `json:"total,omitempty"`
 	Idle  *int32 `json:"idle,omitempty"`
 	// Reason for the number.
 	Reason string `json:"reason,omitempty"`
-	// Held is true while it gives no signal, and what it said last goes on to count.
+	// Held is true while it is stale: it gives no signal, and its last number counts.
 	Held bool `json:"held,omitempty"`
-	// Counts is true of the one whose number of jobs is the pool's.
+	// Counts is true of the source whose number of jobs is the pool's.
 	Counts bool `json:"counts,omitempty"`
 }
 
-// isREST says whether the pool's runners register without a scale set.
+// isREST reports whether the pool's runners register without a scale set.
 func (f *PoolFacts) isREST() bool { return f.Pool.Spec.GetRegistration() == v1alpha1.RegisterREST }
 
-// observes says whether the pool acts on nothing.
+// observes reports whether the pool decides without acting.
 func (f *PoolFacts) observes() bool { return f.Pool.Spec.GetMode() == v1alpha1.Observe }
 
-// goesByEvents says whether GitHub's events concern the pool.
-func (f *PoolFacts) goesByEvents() bool {
+// countsEvents reports whether a source of the pool counts GitHub's events.
+func (f *PoolFacts) countsEvents() bool {
 	d := &f.Pool.Spec.Demand
 	return d.Webhook != nil || len(d.Slack) > 0
 }
 
-// isDeaf says whether the pool waits for events that nothing takes in.
-func (f *PoolFacts) isDeaf() bool {
-	return f.goesByEvents() && f.Webhooks != nil && len(*f.Webhooks) == 0
+// lacksWebhook reports whether the pool counts events but receives none.
+func (f *PoolFacts) lacksWebhook() bool {
+	return f.countsEvents() && f.Webhooks != nil && len(*f.Webhooks) == 0
 }
 
-// demand is what tells the pool of jobs; nil if that is its scale set alone.
+// demand lists the sources of the pool; nil if its scale set is the only one.
 func (f *PoolFacts) demand() *Demand {
 	declared := f.sources()
 	if len(declared) == 1 && declared[0].Name == v1alpha1.DemandScaleSet && !f.observes() {
 		return nil
 	}
 	d := &Demand{}
-	if f.goesByEvents() {
+	if f.countsEvents() {
 		d.Webhooks = f.Webhooks
 	}
 	most := int32(-1)
@@ -92,7 +92,7 @@ func (f *PoolFacts) demand() *Demand {
 	return d
 }
 
-// sources are those that the pool declares.
+// sources returns the sources that the pool declares.
 func (f *PoolFacts) sources() []Source {
 	var all []Source
 	d := &f.Pool.Spec.Demand
@@ -123,25 +123,28 @@ func kindOf(m *v1alpha1.MetricSource) string {
 	return "external"
 }
 
-// listens says whose webhook takes events in.
-func (d *Demand) listens() string {
+// noWebhook says why a pool receives no events.
+const noWebhook = "no GitHubConnection of its namespace and its GitHub has spec.webhook"
+
+// receivesBy says whose webhook receives the pool's events; "" if no source counts them.
+func (d *Demand) receivesBy() string {
 	switch {
 	case d.Webhooks == nil:
 		return ""
 	case len(*d.Webhooks) == 0:
-		return "No event of GitHub's reaches it: no GitHubConnection of its namespace and its GitHub has spec.webhook."
+		return "It receives no events: " + noWebhook + "."
 	}
-	return "GitHub's events come in by the webhook of GitHubConnection " + strings.Join(*d.Webhooks, ", ") + "."
+	return "It receives events by the webhook of GitHubConnection " + strings.Join(*d.Webhooks, ", ") + "."
 }
 
-func (a *PoolAnswer) demand(p *page) {
+func (a *PoolNumbers) demand(p *page) {
 	d := a.Demand
 	if d == nil {
 		return
 	}
 	p.section("Demand")
 	if len(d.Sources) == 0 {
-		p.line(2, "Nothing tells of jobs: spec.demand has no source. Only min and idle say how many runners there are.")
+		p.line(2, "spec.demand has no source: only min and idle set the number of runners.")
 	}
 	for _, s := range d.Sources {
 		p.line(2, "%s: %s", s.title(), s.words())
@@ -150,17 +153,17 @@ func (a *PoolAnswer) demand(p *page) {
 		}
 	}
 	if d.busy > 0 {
-		p.line(2, "Jobs are no fewer than the runners with a job: %d.", d.busy)
+		p.line(2, "The busy runners count as jobs: %d.", d.busy)
 	}
 	if of := slices.DeleteFunc(slices.Clone(d.Sources), func(s Source) bool { return s.Jobs == nil }); len(of) > 1 {
-		p.line(2, "Of those that tell of jobs, the largest number counts.")
+		p.line(2, "The largest number of jobs counts.")
 	}
-	if words := d.listens(); words != "" {
+	if words := d.receivesBy(); words != "" {
 		p.line(2, "%s", words)
 	}
 }
 
-// title names a source and what it is.
+// title names a source and its kind.
 func (s *Source) title() string {
 	switch s.Kind {
 	case v1alpha1.DemandScaleSet:
@@ -173,7 +176,7 @@ func (s *Source) title() string {
 	return fmt.Sprintf("%s (%s)", s.Name, s.Kind)
 }
 
-// words are what a source says.
+// words write what a source says.
 func (s *Source) words() string {
 	var parts []string
 	if s.Jobs != nil {
@@ -188,13 +191,13 @@ func (s *Source) words() string {
 	words := strings.Join(parts, ", ")
 	switch {
 	case !s.Heard:
-		return "not heard yet"
+		return "not read yet"
 	case words == "" && s.Held:
-		return "no number yet, and no runner ends for want of jobs until there is one"
+		return "no number yet; until there is one, no runner ends for lack of jobs"
 	case words == "":
 		return "no number"
 	case s.Held:
-		words += ", held: it gives no signal, and what it said last goes on to count"
+		words += ", stale: it gives no signal, and its last number counts"
 	}
 	if s.Counts {
 		words += "; this number counts"
@@ -202,7 +205,7 @@ func (s *Source) words() string {
 	return words
 }
 
-// ofDemand says what would change what tells of jobs.
+// ofDemand says what would change the demand.
 func (f *PoolFacts) ofDemand() []string {
 	d := f.demand()
 	if d == nil {
@@ -210,22 +213,22 @@ func (f *PoolFacts) ofDemand() []string {
 	}
 	var all []string
 	if len(d.Sources) == 0 {
-		all = append(all, "Say what tells of jobs: set spec.demand.webhook, or spec.demand.metrics. Without, jobs make no runners.")
+		all = append(all, "Set spec.demand.webhook or spec.demand.metrics: without a source, jobs create no runners.")
 	}
-	if f.isDeaf() {
-		all = append(all, deafWords(f.Pool.Namespace))
+	if f.lacksWebhook() {
+		all = append(all, addWebhook(f.Pool.Namespace))
 	}
 	for _, s := range d.Sources {
 		if s.Held {
-			all = append(all, fmt.Sprintf("Mend %s: until it gives a signal, the pool doesn't fall below what it said last.", s.title()))
+			all = append(all, fmt.Sprintf("Fix %s: until it gives a signal, its last number counts.", s.title()))
 		}
 	}
 	return all
 }
 
-// deafWords say how events come in.
-func deafWords(namespace string) string {
-	return fmt.Sprintf("Set spec.webhook of a GitHubConnection of its GitHub in namespace %s, and give GitHub a webhook that leads there.", namespace)
+// addWebhook says how a pool comes to receive events.
+func addWebhook(namespace string) string {
+	return fmt.Sprintf("Set spec.webhook of a GitHubConnection of its GitHub in namespace %s, and add a webhook on GitHub that points there.", namespace)
 }
 
 // observed says what a pool that only observes would do.
@@ -234,14 +237,14 @@ func (a *PoolAnswer) observed(p *page) {
 		return
 	}
 	p.section("Observe")
-	p.line(2, "It decides, and acts on nothing: it starts and ends no runners, and takes no jobs.")
+	p.line(2, "It decides but doesn't act: it starts and ends no runners, and accepts no jobs.")
 	o := a.Observed
 	if o == nil {
-		p.line(2, "What it would do was not looked at yet.")
+		p.line(2, "It was not compared with GitHub yet.")
 		return
 	}
 	if o.Actual != nil && o.Busy != nil {
-		p.line(2, "GitHub has %s for its labels, whoever made them, %d of them with a job.", wording.Count(*o.Actual, "runner"), *o.Busy)
+		p.line(2, "GitHub has %s with its labels, %d of them busy, whoever created them.", wording.Count(*o.Actual, "runner"), *o.Busy)
 	}
 	p.line(2, "Difference: %s.", o.Difference)
 }

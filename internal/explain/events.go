@@ -12,75 +12,75 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// JobState is where a job is, by the events that a pool has heard.
+// JobState is the state of a job by the events that a pool received.
 type JobState string
 
-// States of a job in a pool's account, in the order in which a job comes to them.
+// States of a job in a pool's account, in the order in which a job reaches them.
 const (
-	// JobUnheard is a job that isn't in the account.
+	// JobUnheard is a job that the account doesn't have.
 	JobUnheard JobState = "Unheard"
 	// JobWaiting waits for an approval or another rule of its environment.
 	JobWaiting JobState = "Waiting"
 	// JobQueued waits for a runner.
 	JobQueued JobState = "Queued"
-	// JobElsewhere is on a runner that isn't the pool's.
+	// JobElsewhere runs on a runner of somebody else.
 	JobElsewhere JobState = "Elsewhere"
-	// JobRunning is on a runner of the pool, or of anybody, if the pool only observes.
+	// JobRunning runs on a runner of the pool, or on any runner if the pool only observes.
 	JobRunning JobState = "Running"
 	// JobDone has ended.
 	JobDone JobState = "Done"
 )
 
-// JobEvents is what a pool that counts the jobs of GitHub's events makes of one.
+// JobEvents is what a pool knows of a job by GitHub's events.
 type JobEvents struct {
-	// Webhooks are the GitHubConnections of its namespace and its GitHub that take events in.
+	// Webhooks are the GitHubConnections with spec.webhook in its namespace, for its GitHub.
 	Webhooks []string `json:"webhooks,omitempty"`
 	// Excluded is true if spec.demand.webhook.repositories leaves the repository out.
 	Excluded bool `json:"excluded,omitempty"`
-	// Winner is the pool that events of such a job count at, as NAMESPACE/NAME; absent if none is, or
-	// what the job asks for isn't known. Over is the next after it, and Why it comes before the pool
-	// that this is about, or before Over.
+	// Winner is the pool that such a job counts at, as NAMESPACE/NAME; absent if there is none, or the job's
+	// labels aren't known. Over is the next best pool. Why says why Winner comes before Over, or before the pool
+	// that this is about.
 	Winner string `json:"winner,omitempty"`
 	Over   string `json:"over,omitempty"`
 	Why    string `json:"why,omitempty"`
-	// State of the job in the pool's account; absent if it isn't known.
+	// State of the job in the pool's account; absent if the account can't be read.
 	State JobState `json:"state,omitempty"`
-	// HoldFor is how long a job that waits counts without any news of it.
+	// HoldFor is how long a queued job counts after its last event.
 	HoldFor metav1.Duration `json:"holdFor"`
-	// Until is when a job that waits counts at least, if nothing more is heard of it; absent if that
-	// isn't known.
+	// Until is the earliest time at which a queued job stops counting without another event; absent if it isn't
+	// known.
 	Until *metav1.Time `json:"until,omitempty"`
 }
 
-// hears says whether any event comes in.
-func (e *JobEvents) hears() bool { return len(e.Webhooks) > 0 }
+// receives reports whether the pool receives GitHub's events.
+func (e *JobEvents) receives() bool { return len(e.Webhooks) > 0 }
 
-// loses says whether such a job counts at another pool.
+// loses reports whether such a job counts at another pool.
 func (c *Candidate) loses() bool {
 	return c.Events != nil && c.Events.Winner != "" && c.Events.Winner != c.Pool
 }
 
-// told says how the pool is told of the job, in lines.
-func (c *Candidate) told(p *page, repository string) []string {
+// eventLines say what the pool knows of the job by events.
+func (c *Candidate) eventLines(p *page, repository string) []string {
 	e := c.Events
 	switch {
 	case e == nil && c.sources == nil:
 		return nil
 	case e == nil:
-		return []string{"no event tells it of a job: its runners are as many as " + strings.Join(c.sources, ", ") + " say"}
-	case !e.hears():
-		return []string{"no event of GitHub's reaches it: no GitHubConnection of its namespace and its GitHub has spec.webhook"}
+		return []string{"it counts no events: the number of its runners follows " + strings.Join(c.sources, ", ")}
+	case !e.receives():
+		return []string{"it receives no events: " + noWebhook}
 	case e.Excluded:
-		return []string{fmt.Sprintf("its spec.demand.webhook.repositories leaves %s out: the job doesn't count here", repository)}
+		return []string{fmt.Sprintf("its spec.demand.webhook.repositories excludes %s: the job doesn't count here", repository)}
 	}
 	var lines []string
 	switch {
 	case e.Winner == c.Pool && e.Over != "":
-		lines = append(lines, fmt.Sprintf("GitHub's events of such a job count here, before %s: %s", e.Over, e.Why))
+		lines = append(lines, fmt.Sprintf("such a job counts here, before %s: %s", e.Over, e.Why))
 	case e.Winner == c.Pool:
-		lines = append(lines, "GitHub's events of such a job count here")
+		lines = append(lines, "such a job counts here")
 	case e.Winner != "":
-		lines = append(lines, fmt.Sprintf("GitHub's events of such a job count at %s: %s", e.Winner, e.Why))
+		lines = append(lines, fmt.Sprintf("such a job counts at %s: %s", e.Winner, e.Why))
 	}
 	if words := e.account(p, c.Observes); words != "" {
 		lines = append(lines, words)
@@ -88,30 +88,30 @@ func (c *Candidate) told(p *page, repository string) []string {
 	return lines
 }
 
-// account says what the pool's account has of the job.
+// account says what the pool knows of the job, and until when the job counts; "" if that isn't known.
 func (e *JobEvents) account(p *page, observes bool) string {
 	switch e.State {
 	case JobUnheard:
-		return fmt.Sprintf("it has not heard of the job: no event of it came in, it counts at another pool, or there was no news of it for %s", length(e.HoldFor.Duration))
+		return fmt.Sprintf("it doesn't know the job: it received no event of it, the job counts at another pool, or the last event is older than %s", length(e.HoldFor.Duration))
 	case JobWaiting:
-		return "it has heard that the job waits for an approval or another rule of its environment: it doesn't count until it is queued"
+		return "the job waits for an approval or another rule of its environment: it counts once it is queued"
 	case JobQueued:
-		words := "it has heard of the job, which counts "
+		words := "it knows the job, which counts "
 		if e.Until != nil && e.Until.After(p.now) {
-			words += fmt.Sprintf("until %s at least", p.when(e.Until.Time))
+			words += fmt.Sprintf("at least until %s", p.when(e.Until.Time))
 		} else {
-			words += fmt.Sprintf("for %s after the last news of it", length(e.HoldFor.Duration))
+			words += fmt.Sprintf("for %s after its last event", length(e.HoldFor.Duration))
 		}
-		return words + ", unless there is other news; while the pool is at its max, that time stands still"
+		return words + "; that time doesn't run while the pool is at its max"
 	case JobElsewhere:
-		return "it has heard that a runner has the job which isn't its own: it doesn't count here"
+		return "a runner of somebody else has the job: it doesn't count here"
 	case JobRunning:
 		if observes {
-			return "it has heard that a runner has the job: it counts until it ends"
+			return "a runner has the job: it counts until it ends"
 		}
-		return "it has heard that a runner of it has the job: it counts until it ends"
+		return "a runner of this pool has the job: it counts until it ends"
 	case JobDone:
-		return "it has heard that the job has ended"
+		return "the job has ended"
 	}
 	return ""
 }
@@ -128,45 +128,45 @@ func length(d time.Duration) string {
 	return s
 }
 
-// unheard say what would let a pool hear of a job.
-func (c *Candidate) unheard(namespace string) []string {
+// eventChanges say what would let a pool know of the job.
+func (c *Candidate) eventChanges(namespace string) []string {
 	e := c.Events
 	switch {
 	case e == nil || e.Excluded || c.loses():
 		return nil
-	case !e.hears():
-		return []string{deafWords(namespace)}
+	case !e.receives():
+		return []string{addWebhook(namespace)}
 	case e.State == JobUnheard:
 		return []string{fmt.Sprintf("If the job is queued, look at the recent deliveries of GitHub's webhook for GitHubConnection %s.", strings.Join(e.Webhooks, ", "))}
 	}
 	return nil
 }
 
-// heard answers by what pools have heard of the job; "" if none has.
-func (a *JobAnswer) heard() string {
-	at := a.hearer
+// byEvents answers by the events that pools received; "" if those don't answer.
+func (a *JobAnswer) byEvents() string {
+	at := a.poolWith
 	if c := at(JobDone); c != nil {
-		return fmt.Sprintf("It isn't waiting: it has ended, as RunnerPool %s has heard.", c.Pool)
+		return fmt.Sprintf("It isn't waiting: it has ended, by the events of RunnerPool %s.", c.Pool)
 	}
 	if c := at(JobRunning); c != nil && c.Observes {
-		return fmt.Sprintf("It isn't waiting: a runner has it, as RunnerPool %s has heard, which only observes.", c.Pool)
+		return fmt.Sprintf("It isn't waiting: a runner has it, by the events of RunnerPool %s, which only observes.", c.Pool)
 	} else if c != nil {
 		return fmt.Sprintf("It isn't waiting: a runner of RunnerPool %s has it.", c.Pool)
 	}
 	if c := at(JobElsewhere); c != nil {
-		return fmt.Sprintf("It isn't waiting: a runner has it that isn't of RunnerPool %s, as that has heard.", c.Pool)
+		return fmt.Sprintf("It isn't waiting: a runner has it that isn't of RunnerPool %s, by the events of that pool.", c.Pool)
 	}
 	if c := at(JobQueued); c != nil && !c.Observes {
-		return fmt.Sprintf("It waits for RunnerPool %s, which has heard of it: it %s.", c.Pool, c.Situation)
+		return fmt.Sprintf("It waits for RunnerPool %s, which knows of it: it %s.", c.Pool, c.Situation)
 	}
 	if c := at(JobWaiting); c != nil {
-		return fmt.Sprintf("It waits for an approval or another rule of its environment, and not for a runner, as RunnerPool %s has heard.", c.Pool)
+		return fmt.Sprintf("It waits for an approval or another rule of its environment, not for a runner, by the events of RunnerPool %s.", c.Pool)
 	}
 	return ""
 }
 
-// hearer is the first pool that has a job in a state; nil if none has.
-func (a *JobAnswer) hearer(state JobState) *Candidate {
+// poolWith returns the first pool whose account has the job in a state; nil if none has.
+func (a *JobAnswer) poolWith(state JobState) *Candidate {
 	i := slices.IndexFunc(a.Pools, func(c Candidate) bool { return c.Events != nil && c.Events.State == state })
 	if i < 0 {
 		return nil
@@ -174,26 +174,26 @@ func (a *JobAnswer) hearer(state JobState) *Candidate {
 	return &a.Pools[i]
 }
 
-// isHeard says whether a pool has the job in one of some states.
-func (a *JobAnswer) isHeard(states ...JobState) bool {
-	return slices.ContainsFunc(states, func(s JobState) bool { return a.hearer(s) != nil })
+// isIn reports whether a pool's account has the job in one of the states.
+func (a *JobAnswer) isIn(states ...JobState) bool {
+	return slices.ContainsFunc(states, func(s JobState) bool { return a.poolWith(s) != nil })
 }
 
-// isSettled says whether pools have heard that the job doesn't wait for a runner.
-func (a *JobAnswer) isSettled() bool { return a.isHeard(JobDone, JobRunning, JobElsewhere, JobWaiting) }
+// isSettled reports whether, by events, the job doesn't wait for a runner.
+func (a *JobAnswer) isSettled() bool { return a.isIn(JobDone, JobRunning, JobElsewhere, JobWaiting) }
 
-// missed answers if the pool that would have the job isn't told of it; "" if that isn't so.
+// missed answers if the pool that the job counts at doesn't know it; "" if it does.
 func (c *Candidate) missed() string {
 	e := c.Events
 	switch {
-	case !c.isREST || e == nil || c.loses():
+	case !c.isREST() || e == nil || c.loses():
 		return ""
-	case !e.hears():
-		return fmt.Sprintf("RunnerPool %s would do, and isn't told of it: no event of GitHub's reaches it.", c.Pool)
+	case !e.receives():
+		return fmt.Sprintf("RunnerPool %s fits but doesn't know of it: it receives no events.", c.Pool)
 	case e.Excluded:
-		return fmt.Sprintf("RunnerPool %s would do, and doesn't count it: its spec.demand.webhook.repositories leaves the repository out.", c.Pool)
+		return fmt.Sprintf("RunnerPool %s fits but doesn't count it: its spec.demand.webhook.repositories excludes the repository.", c.Pool)
 	case e.State == JobUnheard:
-		return fmt.Sprintf("RunnerPool %s would do, and has not heard of it: it %s.", c.Pool, c.Situation)
+		return fmt.Sprintf("RunnerPool %s fits but doesn't know of it: it %s.", c.Pool, c.Situation)
 	}
 	return ""
 }

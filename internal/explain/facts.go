@@ -16,30 +16,30 @@ type PoolFacts struct {
 	Pool *v1alpha1.RunnerPool
 	// Runners of the pool, sorted by name.
 	Runners []Runner
-	// Policies that bind the pool.
+	// Policies that apply to the pool.
 	Policies []Policy
 	// History of the pool, the newest first.
 	History []Entry
-	// Webhooks are the GitHubConnections that take events in for the pool, as NAMESPACE/NAME: those
-	// of its namespace and its GitHub with spec.webhook; nil if that isn't known.
+	// Webhooks are the GitHubConnections that receive events for the pool, as NAMESPACE/NAME: those of its
+	// namespace, for its GitHub, with spec.webhook; nil if they aren't known.
 	Webhooks *[]string
 	// Unknown says what could not be read, and why.
 	Unknown []string
 	Now     time.Time
-	// At is the time that is asked about; zero for now.
+	// At is the time asked about; zero for now.
 	At time.Time
 }
 
-// Runner is a runner and what can be said of it now.
+// Runner is a runner with its state now.
 type Runner struct {
 	Object *v1alpha1.Runner
 	Judgement
-	// HasPod is true if its pod is there.
+	// HasPod reports whether its pod exists.
 	HasPod bool
 }
 
-// Judgement is the state of a runner, why and since when, and when time alone will change it;
-// zero for never.
+// Judgement is the state of a runner, why, and since when. Until is when time alone changes it; zero for
+// never.
 type Judgement struct {
 	State        v1alpha1.RunnerState
 	Reason       string
@@ -47,19 +47,19 @@ type Judgement struct {
 	Since, Until time.Time
 }
 
-// Policy is a policy that binds a pool.
+// Policy is a policy that applies to a pool.
 type Policy struct {
 	// Policy as KIND/NAME or KIND/NAMESPACE/NAME.
 	Policy string              `json:"policy"`
 	Mode   v1alpha1.PolicyMode `json:"mode"`
 	Digest string              `json:"digest,omitempty"`
-	// Decisions that it takes part in.
+	// Decisions that it has rules for: scaling, template, update.
 	Decisions []string `json:"decisions,omitempty"`
 	// Ready is nil until the controller has looked at it.
 	Ready *Condition `json:"ready,omitempty"`
 	// Source is the PoolSource that applies it, as NAMESPACE/NAME, if one does.
 	Source string `json:"source,omitempty"`
-	// WouldChange are the pool's decisions that would be others if the policy were enforced.
+	// WouldChange lists what enforcing an audited policy would change.
 	WouldChange []string `json:"wouldChange,omitempty"`
 }
 
@@ -81,10 +81,10 @@ func ConditionOf(conditions []metav1.Condition, name string) *Condition {
 	return nil
 }
 
-// isFalse says whether a condition is there and False.
+// isFalse reports whether a condition exists and is False.
 func (c *Condition) isFalse() bool { return c != nil && c.Status == metav1.ConditionFalse }
 
-// Connection is where a GitHubConnection points to.
+// Connection is the scope of a GitHubConnection.
 type Connection struct {
 	Namespace, Name string
 	// Host of GitHub, with the port if it has one.
@@ -96,22 +96,22 @@ type Connection struct {
 	Owner, Path string
 }
 
-// JobPod is a pod whose runner took a job.
+// JobPod is a pod whose runner has or had a job.
 type JobPod struct {
 	Namespace, Runner, Pool string
 	Job                     v1alpha1.JobReference
 }
 
-// JobFacts is what is known of a job and of the pools that might serve it.
+// JobFacts is what is known of a job, and of the pools that may serve it.
 type JobFacts struct {
 	URL JobURL
-	// RunsOn are the labels that the job asks for, if they were given.
+	// RunsOn are the labels that the job asks for; none if they aren't known.
 	RunsOn []string
 	// Pods of the job's workflow run.
 	Pods []JobPod
 	// Pools of the cluster, or of the namespaces that can be read, sorted.
 	Pools []PoolFacts
-	// Events by NAMESPACE/NAME of the pools that count the jobs which GitHub's events tell of.
+	// Events by NAMESPACE/NAME of the pools that count GitHub's events.
 	Events map[string]JobEvents
 	// Connections by NAMESPACE/NAME.
 	Connections map[string]Connection

@@ -21,13 +21,13 @@ import (
 // HistoryKey is the key of the ConfigMap that holds a pool's history.
 const HistoryKey = "decisions.json"
 
-// Bounds of a history.
+// Limits of a history.
 const (
 	// MaxEntries is how many entries are kept.
 	MaxEntries = 200
 	// MaxHistoryBytes is how long its text may be.
 	MaxHistoryBytes = 64 << 10
-	// Together is how long entries that differ in nothing but numbers are told as one.
+	// Together is how long decisions that differ only in numbers are one entry.
 	Together = time.Minute
 
 	maxEntryBytes = 16 << 10 // of one entry, or its texts are cut
@@ -36,8 +36,8 @@ const (
 	historySuffix = "-decisions"
 )
 
-// HistoryName is the name of the ConfigMap of a pool's history: POOL-decisions, or of a pool
-// with a very long name its beginning and what tells it from others.
+// HistoryName returns the name of the ConfigMap of a pool's history: POOL-decisions. A long pool name is cut, and ends in
+// a hash.
 func HistoryName(pool string) string {
 	if len(pool)+len(historySuffix) <= maxName {
 		return pool + historySuffix
@@ -47,7 +47,7 @@ func HistoryName(pool string) string {
 	return strings.TrimRight(pool[:maxName-len(historySuffix)-len(kin)], "-.") + kin + historySuffix
 }
 
-// Entry tells of one decision, or of several that were taken within a minute.
+// Entry is one decision, or several that were taken within a minute.
 type Entry struct {
 	// Time at which the decision was taken; of several the last.
 	Time metav1.Time `json:"time"`
@@ -58,7 +58,7 @@ type Entry struct {
 	Runners v1alpha1.RunnerCounts `json:"runners"`
 	// Decision that holds from then on; of several the last, with what was before the first.
 	Decision *v1alpha1.Decision `json:"decision,omitempty"`
-	// Template is what policies say of the template, if they say something else than before.
+	// Template is the policies' verdict on the template, if it changed.
 	Template *v1alpha1.TemplateVerdict `json:"template,omitempty"`
 }
 
@@ -70,8 +70,7 @@ func (e *Entry) start() time.Time {
 	return e.Time.Time
 }
 
-// SameDecision says whether a decision is no news after another: it has the same numbers and
-// limits, by the same policies. Either may be nil.
+// SameDecision reports whether decisions have the same numbers and limits, by the same policies. Either may be nil.
 func SameDecision(a, b *v1alpha1.Decision) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -79,12 +78,12 @@ func SameDecision(a, b *v1alpha1.Decision) bool {
 	return a.Desired == b.Desired && a.Announced == b.Announced && a.Waiting == b.Waiting && sameRules(a, b)
 }
 
-// sameRules says whether decisions are of the same policies, and those made the same limits.
+// sameRules reports whether decisions have the same limits, by the same policies.
 func sameRules(a, b *v1alpha1.Decision) bool {
 	return a.Digest == b.Digest && equality.Semantic.DeepEqual(lasting(a.Limits), lasting(b.Limits))
 }
 
-// lasting are limits without when they are decided again.
+// lasting returns limits without the time when they are decided again.
 func lasting(l *v1alpha1.DecidedLimits) *v1alpha1.DecidedLimits {
 	if l == nil {
 		return nil
@@ -94,7 +93,7 @@ func lasting(l *v1alpha1.DecidedLimits) *v1alpha1.DecidedLimits {
 	return &copied
 }
 
-// SameVerdict says whether a verdict is no news after another. Either may be nil.
+// SameVerdict reports whether verdicts are the same but for the policies' digest. Either may be nil.
 func SameVerdict(a, b *v1alpha1.TemplateVerdict) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -104,7 +103,7 @@ func SameVerdict(a, b *v1alpha1.TemplateVerdict) bool {
 	return equality.Semantic.DeepEqual(x, y)
 }
 
-// Numbers are those that a decision is told by later. Nil for none.
+// Numbers returns the numbers of a decision that the next one keeps as those before it; nil for no decision.
 func Numbers(d *v1alpha1.Decision) *v1alpha1.DecidedNumbers {
 	if d == nil {
 		return nil
@@ -140,7 +139,7 @@ func (h *History) Add(e Entry) {
 	h.trim()
 }
 
-// takes says whether a later entry can be told together with this one.
+// takes reports whether a later decision joins this entry.
 func (e *Entry) takes(later *Entry) bool {
 	return e != nil && e.Decision != nil && later.Decision != nil && later.Template == nil &&
 		later.Time.Sub(e.start()) < Together && sameRules(e.Decision, later.Decision)

@@ -31,13 +31,13 @@ type JobAnswer struct {
 	JobID int64 `json:"jobID,omitempty"`
 	// Summary in a sentence or two.
 	Summary string `json:"summary"`
-	// Found are jobs of the run that runners here have.
+	// Found lists the jobs of the run that have a runner here.
 	Found []FoundJob `json:"found,omitempty"`
 	// Pools that may serve the repository, those that offer what the job asks for first.
 	Pools []Candidate `json:"pools,omitempty"`
 	// Others counts the pools that serve other accounts.
 	Others int `json:"otherPools"`
-	// Beyond is what can't be known without asking GitHub.
+	// Beyond lists what only GitHub knows.
 	Beyond []string `json:"notKnownFromHere,omitempty"`
 	// Unknown says what could not be read, and why.
 	Unknown []string `json:"unknown,omitempty"`
@@ -47,7 +47,7 @@ type JobAnswer struct {
 	now    time.Time
 }
 
-// FoundJob is a job of the run that a runner here has.
+// FoundJob is a job that has a runner here.
 type FoundJob struct {
 	Runner string                `json:"runner"`
 	Pool   string                `json:"pool"`
@@ -60,35 +60,38 @@ type FoundJob struct {
 type Candidate struct {
 	// Pool as NAMESPACE/NAME.
 	Pool string `json:"pool"`
-	// Serves is what its connection points to, and Certain false if the repository may not be
-	// part of that.
+	// Serves is the scope of its connection. Certain is false if the repository may not be part of it.
 	Serves  string `json:"serves"`
 	Certain bool   `json:"certain"`
-	// Registration of its runners. A pool that observes starts none.
-	Registration v1alpha1.Registration `json:"registration"`
-	Observes     bool                  `json:"observes,omitempty"`
-	// Labels that it offers, and RunnerGroup that says who may use it.
-	Labels      []string `json:"labels"`
-	RunnerGroup string   `json:"runnerGroup"`
-	// Matches says whether it offers all that the job asks for, and Missing what it doesn't;
-	// absent if that isn't known.
-	Matches *bool    `json:"matches,omitempty"`
-	Missing []string `json:"missing,omitempty"`
+	Offer
 	// Ready is the pool's condition.
 	Ready     *Condition            `json:"ready,omitempty"`
 	Jobs      int32                 `json:"jobs"`
 	Announced int32                 `json:"announced"`
 	Runners   v1alpha1.RunnerCounts `json:"runners"`
-	// Events is what it makes of the job by GitHub's events; absent if it doesn't count them.
+	// Events is what it knows of the job by GitHub's events; absent if it doesn't count them.
 	Events *JobEvents `json:"events,omitempty"`
-	// Situation says whether it takes in jobs, and why not.
+	// Situation says whether it accepts jobs, and why not.
 	Situation string `json:"situation"`
-	// Changes say what would change that.
+	// Changes say what would make it accept jobs.
 	Changes []string `json:"changes,omitempty"`
 
-	open    bool     // takes in jobs
-	isREST  bool     // its runners register without a scale set
-	sources []string // what says how many runners it has, without scale set and events
+	open    bool     // accepts jobs
+	sources []string // of a REST pool that counts no events: what sets the number of its runners
+}
+
+// Offer has the labels and the group of a pool's runners, compared with the labels of the job.
+type Offer struct {
+	// Registration of its runners. A pool that observes starts none.
+	Registration v1alpha1.Registration `json:"registration"`
+	Observes     bool                  `json:"observes,omitempty"`
+	// Labels of its runners, and the RunnerGroup that says which repositories may use them.
+	Labels      []string `json:"labels"`
+	RunnerGroup string   `json:"runnerGroup"`
+	// Matches reports whether it offers all labels that the job asks for, and Missing lists the others;
+	// absent if the job's labels aren't known.
+	Matches *bool    `json:"matches,omitempty"`
+	Missing []string `json:"missing,omitempty"`
 }
 
 // Job explains why a job waits.
@@ -128,14 +131,13 @@ func Job(f JobFacts) JobAnswer {
 	if !a.isSettled() {
 		a.Beyond = a.beyond()
 	}
-	if f.URL.JobID == 0 && slices.ContainsFunc(a.Pools, func(c Candidate) bool { return c.Events != nil && c.Events.hears() }) {
-		a.Unknown = append(a.Unknown, "which jobs of the run pools have heard of: ask with the address of the job, that with /job/JOB_ID")
+	if f.URL.JobID == 0 && slices.ContainsFunc(a.Pools, func(c Candidate) bool { return c.Events != nil && c.Events.receives() }) {
+		a.Unknown = append(a.Unknown, "which jobs of the run pools know of: ask with the address of the job, which ends in /job/JOB_ID")
 	}
 	return a
 }
 
-// covers says whether runners of a connection may serve a repository, and whether that is
-// certain.
+// covers reports whether runners of a connection may serve a repository, and whether that is certain.
 func (c Connection) covers(j JobURL) (covers, certain bool) {
 	if hostOf(c.Host) != j.Host {
 		return false, true
@@ -159,12 +161,11 @@ func (c Connection) String() string {
 	return "enterprise " + c.Path
 }
 
-// candidate looks at a pool from a job's side.
+// candidate says whether the pool may serve a job, and whether it accepts jobs.
 func (f *PoolFacts) candidate(connection Connection, certain bool, job JobFacts) Candidate {
 	p := f.Pool
 	c := Candidate{
-		Pool: f.name(), Serves: connection.String(), Certain: certain, Labels: f.labels(), RunnerGroup: p.Spec.GetRunnerGroup(),
-		Registration: p.Spec.GetRegistration(), Observes: f.observes(), isREST: f.isREST(),
+		Pool: f.name(), Serves: connection.String(), Certain: certain, Offer: f.offer(job.RunsOn),
 		Ready: ConditionOf(p.Status.Conditions, v1alpha1.ReadyCondition), Jobs: p.Status.Jobs, Runners: p.Status.Runners,
 	}
 	if d := p.Status.Decision; d != nil {
@@ -172,10 +173,9 @@ func (f *PoolFacts) candidate(connection Connection, certain bool, job JobFacts)
 	}
 	if e, ok := job.Events[c.Pool]; ok {
 		c.Events = &e
-	} else if c.isREST {
+	} else if c.isREST() {
 		c.sources = f.otherSources()
 	}
-	c.offer(job.RunsOn)
 	if c.isOut() {
 		c.Situation = "doesn't offer " + strings.Join(c.Missing, ", ")
 		return c
@@ -190,24 +190,27 @@ func (f *PoolFacts) candidate(connection Connection, certain bool, job JobFacts)
 	if !c.open && (c.Announced > 0 || !c.Ready.isFalse()) {
 		c.Changes = append(c.Changes, f.bounds()...)
 	}
-	c.Changes = append(c.Changes, c.unheard(p.Namespace)...)
+	c.Changes = append(c.Changes, c.eventChanges(p.Namespace)...)
 	return c
 }
 
-// offer compares what the job asks for with what the pool offers.
-func (c *Candidate) offer(runsOn []string) {
-	if len(runsOn) == 0 {
-		return
+// offer compares the pool's labels with those that the job asks for, if they are known.
+func (f *PoolFacts) offer(runsOn []string) Offer {
+	spec := &f.Pool.Spec
+	o := Offer{Registration: spec.GetRegistration(), Observes: f.observes(), Labels: f.labels(), RunnerGroup: spec.GetRunnerGroup()}
+	if len(runsOn) > 0 {
+		o.Missing = slices.DeleteFunc(slices.Clone(runsOn), func(label string) bool {
+			return slices.ContainsFunc(o.Labels, func(l string) bool { return strings.EqualFold(l, label) })
+		})
+		o.Matches = new(len(o.Missing) == 0)
 	}
-	for _, label := range runsOn {
-		if !slices.ContainsFunc(c.Labels, func(l string) bool { return strings.EqualFold(l, label) }) {
-			c.Missing = append(c.Missing, label)
-		}
-	}
-	c.Matches = new(len(c.Missing) == 0)
+	return o
 }
 
-// otherSources names what says how many runners a pool has that isn't told of single jobs.
+// isREST reports whether the runners register without a scale set.
+func (o *Offer) isREST() bool { return o.Registration == v1alpha1.RegisterREST }
+
+// otherSources names what sets the number of runners of a pool that counts no events.
 func (f *PoolFacts) otherSources() []string {
 	all := []string{"min", "idle"}
 	for _, s := range f.sources() {
@@ -216,11 +219,11 @@ func (f *PoolFacts) otherSources() []string {
 	return all
 }
 
-// isOut says whether the pool can't serve the job for its labels.
-func (c *Candidate) isOut() bool { return c.Matches != nil && !*c.Matches }
+// isOut reports whether the runners lack a label that the job asks for.
+func (o *Offer) isOut() bool { return o.Matches != nil && !*o.Matches }
 
-// rank orders those that may serve the job before those that can't, those that act before those that
-// observe, those that are certain first, and the one that events count at before the others.
+// rank sorts candidates, the lowest first: pools that lack a label come last, before them those that observe, those that
+// may not serve the repository, and those that lose the job to another pool.
 func (c *Candidate) rank() int {
 	rank := 0
 	for i, worse := range []bool{c.loses(), !c.Certain, c.Observes, c.isOut()} {
@@ -231,7 +234,7 @@ func (c *Candidate) rank() int {
 	return rank
 }
 
-// situation says whether a pool takes in jobs, and in words why not, or how it is with those it has.
+// situation reports whether a pool accepts jobs, and says why not, or how many more.
 func (f *PoolFacts) situation() (open bool, words string) {
 	s := &f.Pool.Status
 	d, ready := s.Decision, ConditionOf(s.Conditions, v1alpha1.ReadyCondition)
@@ -245,13 +248,13 @@ func (f *PoolFacts) situation() (open bool, words string) {
 	case f.isREST():
 		return f.capacity(why)
 	case d == nil:
-		return false, with("takes in no jobs: nothing was decided on it yet", why)
+		return false, with("accepts no jobs: nothing was decided on it yet", why)
 	case d.Announced == 0 && why != "":
-		return false, "takes in no jobs: " + why
+		return false, "accepts no jobs: " + why
 	case d.Announced == 0:
-		return false, "takes in no jobs: " + d.Reason
+		return false, "accepts no jobs: " + d.Reason
 	case s.Jobs >= d.Announced:
-		return false, fmt.Sprintf("is full: it has %s of the %d that it takes in", wording.Count(s.Jobs, "job"), d.Announced) + f.maxWords()
+		return false, fmt.Sprintf("is full: it has %s of at most %d", wording.Count(s.Jobs, "job"), d.Announced) + f.maxWords()
 	}
 	words = fmt.Sprintf("has %s and room for any number", wording.Count(s.Jobs, "job"))
 	if d.Announced != v1alpha1.UnboundedMax {
@@ -266,7 +269,7 @@ func (f *PoolFacts) situation() (open bool, words string) {
 	return true, words
 }
 
-// capacity is the situation of a pool without a scale set: GitHub gives jobs to its runners, and never asks how many it takes.
+// capacity is the situation of a pool without a scale set: GitHub gives jobs to its runners, and no capacity is announced.
 func (f *PoolFacts) capacity(why string) (open bool, words string) {
 	s := &f.Pool.Status
 	d := s.Decision
@@ -278,20 +281,17 @@ func (f *PoolFacts) capacity(why string) (open bool, words string) {
 	case d.Announced == 0:
 		return false, "starts no runners: " + d.Reason
 	case max(s.Jobs, d.Desired) >= d.Announced:
-		return false, fmt.Sprintf("has all the runners that it may have: %s for %s", number(d.Announced), wording.Count(s.Jobs, "job")) + f.maxWords()
+		return false, fmt.Sprintf("has as many runners as it may have: %s for %s", wording.Max(d.Announced), wording.Count(s.Jobs, "job")) + f.maxWords()
 	}
-	words = fmt.Sprintf("knows of %s, is to have %s and may have any number", wording.Count(s.Jobs, "job"), wording.Count(d.Desired, "runner"))
-	if d.Announced != v1alpha1.UnboundedMax {
-		words = fmt.Sprintf("knows of %s, is to have %s and may have %d", wording.Count(s.Jobs, "job"), wording.Count(d.Desired, "runner"), d.Announced)
-	}
-	words += fmt.Sprintf(" (it has %s)", runnersWords(s.Runners))
+	words = fmt.Sprintf("knows of %s; desired: %s, max: %s (it has %s)",
+		wording.Count(s.Jobs, "job"), wording.Count(d.Desired, "runner"), wording.Max(d.Announced), runnersWords(s.Runners))
 	if why != "" {
 		words += "; it isn't ready: " + why
 	}
 	return true, words
 }
 
-// maxWords says what bounds the pool.
+// maxWords says what set the pool's max.
 func (f *PoolFacts) maxWords() string {
 	d := f.Pool.Status.Decision
 	if d.Limits == nil {
@@ -299,10 +299,10 @@ func (f *PoolFacts) maxWords() string {
 	}
 	for _, b := range d.Limits.Bounds {
 		if b.Field == "max" {
-			return fmt.Sprintf(". Its max is %d, declared %s, by the rule %s", b.Value, number(b.Declared), b.Rule.Says(b.Reason))
+			return fmt.Sprintf(". Its max is %d, declared %s, by the rule %s", b.Value, wording.Max(b.Declared), b.Rule.Says(b.Reason))
 		}
 	}
-	words := fmt.Sprintf(". Its max is %s", number(d.Limits.Max))
+	words := fmt.Sprintf(". Its max is %s", wording.Max(d.Limits.Max))
 	if by := f.decider("max"); by != "" {
 		words += ", by the schedule " + by
 	}
@@ -312,8 +312,8 @@ func (f *PoolFacts) maxWords() string {
 // summary answers in a sentence or two.
 func (a *JobAnswer) summary() string {
 	fit := slices.DeleteFunc(slices.Clone(a.Pools), func(c Candidate) bool { return c.isOut() || c.Observes })
-	if heard := a.heard(); heard != "" {
-		return heard
+	if words := a.byEvents(); words != "" {
+		return words
 	}
 	switch {
 	case len(a.Found) > 0:
@@ -323,22 +323,22 @@ func (a *JobAnswer) summary() string {
 	case len(a.Pools) == 0:
 		return fmt.Sprintf("No pool that can be seen serves %s: no GitHubConnection with a pool points to it.", a.Repository)
 	case len(fit) == 0 && len(a.runsOn) == 0:
-		return fmt.Sprintf("No pool that serves %s acts: those that there are only observe.", a.Repository)
+		return fmt.Sprintf("All pools that serve %s only observe.", a.Repository)
 	case len(fit) == 0:
-		return fmt.Sprintf("No pool that serves %s offers all of %s: GitHub has nobody to give it to.", a.Repository, strings.Join(a.runsOn, ", "))
+		return fmt.Sprintf("No pool that serves %s offers all of %s: no runner can take it.", a.Repository, strings.Join(a.runsOn, ", "))
 	case len(a.runsOn) == 0 && len(fit) > 1:
 		return fmt.Sprintf("No runner here has it. %d pools serve %s; which of them it waits for depends on its runs-on (--labels).", len(fit), a.Repository)
 	}
 	return a.waits(fit)
 }
 
-// waits says for which of the pools it waits that may serve it.
+// waits says which of the pools that fit it waits for.
 func (a *JobAnswer) waits(fit []Candidate) string {
 	if words := fit[0].missed(); words != "" {
 		return words
 	}
-	if i := slices.IndexFunc(fit, func(c Candidate) bool { return c.open }); i >= 0 && fit[i].isREST {
-		return fmt.Sprintf("No runner here has it, and RunnerPool %s would do: it %s.", fit[i].Pool, fit[i].Situation)
+	if i := slices.IndexFunc(fit, func(c Candidate) bool { return c.open }); i >= 0 && fit[i].isREST() {
+		return fmt.Sprintf("No runner here has it, and RunnerPool %s fits: it %s.", fit[i].Pool, fit[i].Situation)
 	} else if i >= 0 {
 		return fmt.Sprintf("No runner here has it, and RunnerPool %s %s. So GitHub has not assigned it there, or did a moment ago.", fit[i].Pool, fit[i].Situation)
 	}
@@ -349,16 +349,16 @@ func (a *JobAnswer) waits(fit []Candidate) string {
 	return fmt.Sprintf("It waits for RunnerPool %s%s: it %s.", fit[0].Pool, only, fit[0].Situation)
 }
 
-// foundWords say that runners here have jobs of the run.
+// foundWords say how many jobs of the run have a runner here.
 func (a *JobAnswer) foundWords() string {
 	jobs := wording.Count(int32(len(a.Found)), "job") //nolint:gosec // far below
 	if a.JobID == 0 {
 		return fmt.Sprintf("Runners here have %s of this run.", jobs)
 	}
-	return fmt.Sprintf("Runners here have %s of its run. Whether this one is among them can't be told from here.", jobs)
+	return fmt.Sprintf("Runners here have %s of its run. Whether this one is among them isn't known here.", jobs)
 }
 
-// beyond is what only GitHub knows.
+// beyond lists what only GitHub knows.
 func (a *JobAnswer) beyond() []string {
 	var all []string
 	if len(a.runsOn) == 0 {
@@ -374,14 +374,14 @@ func (a *JobAnswer) beyond() []string {
 			all = append(all, fmt.Sprintf("whether %s may use the runner group %q", a.Repository, c.RunnerGroup))
 		}
 	}
-	if !a.isHeard(JobQueued) {
+	if !a.isIn(JobQueued) {
 		all = append(all, "whether the job still waits, and whether it waits for an approval, a concurrency group or another job rather than for a runner")
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
 }
 
-// Text tells the answer in plain words.
+// Text writes the answer for people.
 func (a JobAnswer) Text() string {
 	p := &page{now: a.now}
 	p.line(0, "%s", strings.ToUpper(a.title[:1])+a.title[1:])
@@ -428,7 +428,7 @@ func (c *Candidate) text(p *page, repository string) {
 		maybe = ", if the repository belongs to it"
 	}
 	kind := ""
-	if c.isREST {
+	if c.isREST() {
 		kind = "; without a scale set"
 	}
 	p.line(2, "- %s (%s%s; labels %s; runner group %s%s): %s", c.Pool, c.Serves, maybe, strings.Join(c.Labels, ", "), c.RunnerGroup, kind, ready)
@@ -437,7 +437,7 @@ func (c *Candidate) text(p *page, repository string) {
 	}
 	p.line(6, "%s", c.Situation)
 	if !c.isOut() {
-		for _, line := range c.told(p, repository) {
+		for _, line := range c.eventLines(p, repository) {
 			p.line(6, "%s", line)
 		}
 	}

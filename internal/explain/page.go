@@ -13,14 +13,14 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// page is text under way. What others wrote can't break out of its place in it.
+// page is a text that is being written. Text of others can't break out of its place.
 type page struct {
 	b   strings.Builder
 	now time.Time
 }
 
-// line writes a line. Further lines of a text stand under it, and what can't be printed is a
-// space.
+// line writes a line. Further lines of a text are indented below it. A space replaces each character that can't be
+// printed.
 func (p *page) line(indent int, format string, args ...any) {
 	text := strings.Map(func(r rune) rune {
 		if r != '\n' && !unicode.IsPrint(r) {
@@ -43,12 +43,12 @@ func (p *page) line(indent int, format string, args ...any) {
 // gap writes an empty line.
 func (p *page) gap() { p.b.WriteString("\n") }
 
-// section begins a part of the page.
+// section writes a heading.
 func (p *page) section(title string) {
 	p.b.WriteString("\n" + title + "\n")
 }
 
-// list writes a section with an item for each text; nothing if there are none.
+// list writes a section with an item for each text; nothing without texts.
 func (p *page) list(title string, texts []string) {
 	if len(texts) == 0 {
 		return
@@ -59,7 +59,7 @@ func (p *page) list(title string, texts []string) {
 	}
 }
 
-// when writes a time, and how long ago it was or is to come.
+// when writes a time, and its distance from now.
 func (p *page) when(t time.Time) string {
 	return fmt.Sprintf("%s (%s)", stamp(t), distance(t, p.now))
 }
@@ -68,7 +68,7 @@ func (p *page) String() string { return p.b.String() }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// distance says how far a time is from now.
+// distance writes how long ago a time was, or in how long it comes.
 func distance(t, now time.Time) string {
 	d := now.Sub(t)
 	switch {
@@ -93,37 +93,18 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d.Hours())/24)
 }
 
-// number writes a limit.
-func number(n int32) string {
-	if n == v1alpha1.UnboundedMax {
-		return "no bound"
-	}
-	return fmt.Sprint(n)
-}
-
-// capacity writes how many jobs a pool takes in.
-func capacity(n int32) string {
-	switch n {
+// capacity writes the most jobs that a pool accepts.
+func capacity(most int32) string {
+	switch most {
 	case 0:
 		return "no jobs"
 	case v1alpha1.UnboundedMax:
 		return "any number of jobs"
 	}
-	return "up to " + wording.Count(n, "job") + " in total"
+	return "up to " + wording.Count(most, "job") + " in total"
 }
 
-// room writes how many runners a pool may have that is told of jobs by others.
-func room(n int32) string {
-	switch n {
-	case 0:
-		return ", and starts no more"
-	case v1alpha1.UnboundedMax:
-		return ", and nothing bounds them"
-	}
-	return fmt.Sprintf(", of %d at most", n)
-}
-
-// words are what a condition says.
+// words write a condition's reason and message, the reason once.
 func (c *Condition) words() string {
 	if strings.HasPrefix(strings.ToLower(c.Message), strings.ToLower(c.Reason)) {
 		return c.Message
@@ -131,10 +112,10 @@ func (c *Condition) words() string {
 	return with(c.Reason, c.Message)
 }
 
-// with appends what somebody says, if anything.
-func with(words, says string) string {
-	if says == "" {
+// with appends a detail, if there is one.
+func with(words, detail string) string {
+	if detail == "" {
 		return words
 	}
-	return words + ": " + says
+	return words + ": " + detail
 }

@@ -14,69 +14,80 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// recent is how many entries of the history an answer about now has.
+// recent is how many entries of the history an answer about now has at most.
 const recent = 5
 
 // PoolAnswer says why a pool's numbers are what they are.
 type PoolAnswer struct {
+	PoolHeader
+	PoolNumbers
+	// Template is the policies' verdict on it.
+	Template *v1alpha1.TemplateVerdict `json:"template,omitempty"`
+	// Update under way, or the last that was rolled back.
+	Update *v1alpha1.UpdateStatus `json:"update,omitempty"`
+	// Held lists what holds the pool back, and since when.
+	Held []Held `json:"held,omitempty"`
+	// Changes say what would change the answer.
+	Changes []string `json:"changes,omitempty"`
+	// Policies that apply to the pool.
+	Policies []Policy `json:"policies,omitempty"`
+	// Recent decisions, the newest first; at most 5.
+	Recent []Entry `json:"recent,omitempty"`
+	// Unknown says what could not be read, and why.
+	Unknown []string `json:"unknown,omitempty"`
+
+	now time.Time
+}
+
+// PoolHeader says which pool an answer is about, at which time, and whether the pool is ready.
+type PoolHeader struct {
 	// Pool as NAMESPACE/NAME.
 	Pool string `json:"pool"`
 	// Time that the answer is about.
 	Time metav1.Time `json:"time"`
-	// Past is true of an answer from the history: it has only what is kept there.
+	// Past is true of an answer from the history, which has fewer fields.
 	Past bool `json:"past,omitempty"`
 	// Ready is the pool's condition.
 	Ready *Condition `json:"ready,omitempty"`
 	// Registration of its runners, and Mode, whether it acts. Of a time in the past the mode isn't known.
 	Registration v1alpha1.Registration `json:"registration"`
 	Mode         v1alpha1.PoolMode     `json:"mode,omitempty"`
+}
+
+// PoolNumbers are a pool's jobs and runners, the decision on them, and the demand, schedule and limits behind it.
+type PoolNumbers struct {
 	// Jobs of the pool that have not finished.
 	Jobs int32 `json:"jobs"`
 	// Runners by state.
 	Runners v1alpha1.RunnerCounts `json:"runners"`
-	// Decision that holds.
+	// Decision in force.
 	Decision *v1alpha1.Decision `json:"decision,omitempty"`
-	// Demand is what tells of jobs, if it isn't the scale set alone.
+	// Demand lists the sources of demand; absent if the scale set is the only one.
 	Demand *Demand `json:"demand,omitempty"`
-	// Schedule is what schedules make of spec.scale.
+	// Schedule has the numbers of spec.scale after schedules; absent without schedules.
 	Schedule *Schedule `json:"schedule,omitempty"`
-	// Observed is what a pool that acts on nothing would do.
+	// Observed is what a pool with the mode Observe would do.
 	Observed *v1alpha1.ObservedStatus `json:"observed,omitempty"`
 	// Limits as declared and as decided.
 	Limits []Limit `json:"limits,omitempty"`
-	// Template is what policies say of it.
-	Template *v1alpha1.TemplateVerdict `json:"template,omitempty"`
-	// Update under way, or the last that was rolled back.
-	Update *v1alpha1.UpdateStatus `json:"update,omitempty"`
-	// Held is what holds the pool back, and since when.
-	Held []Held `json:"held,omitempty"`
-	// Changes say what would change the answer.
-	Changes []string `json:"changes,omitempty"`
-	// Policies that bind the pool.
-	Policies []Policy `json:"policies,omitempty"`
-	// Recent decisions, the newest first.
-	Recent []Entry `json:"recent,omitempty"`
-	// Unknown says what could not be read, and why.
-	Unknown []string `json:"unknown,omitempty"`
 
-	now   time.Time
-	since *metav1.Time // of an entry that tells of several decisions
+	since *metav1.Time // the first of several decisions that the history has as one
 }
 
 // Limit is one of the three numbers of a pool.
 type Limit struct {
 	// Field is min, max or idle.
 	Field string `json:"field"`
-	// Declared number, after schedules; absent where it isn't known any more. 2147483647 stands for no bound.
+	// Declared number, after schedules; absent if it isn't known any more. 2147483647 stands for unbounded.
 	Declared *int32 `json:"declared,omitempty"`
 	// Spec is the number of spec.scale, where Schedule makes it another.
 	Spec     *int32 `json:"spec,omitempty"`
 	Schedule string `json:"schedule,omitempty"`
-	// Added is true if warm capacity or slack makes it another than declared.
+	// Added is true if warm capacity or slack changed it.
 	Added bool `json:"added,omitempty"`
 	// Decided number.
 	Decided int32 `json:"decided"`
-	// Rules that make it another than declared.
+	// Rules that changed it.
 	Rules []v1alpha1.LimitBound `json:"rules,omitempty"`
 }
 
@@ -88,18 +99,23 @@ type Held struct {
 	Since  *metav1.Time `json:"since,omitempty"`
 }
 
-// Pool explains a pool. An error says that nothing is known of the time asked about.
+// Pool explains a pool. It fails if nothing is known of the time asked about.
 func Pool(f PoolFacts) (PoolAnswer, error) {
 	if !f.At.IsZero() {
 		return past(f)
 	}
 	s := &f.Pool.Status
 	return PoolAnswer{
-		Pool: f.name(), Time: metav1.Time{Time: f.Now}, Ready: ConditionOf(s.Conditions, v1alpha1.ReadyCondition),
-		Registration: f.Pool.Spec.GetRegistration(), Mode: f.Pool.Spec.GetMode(), Demand: f.demand(), Schedule: f.schedule(), Observed: s.Observed,
-		Jobs: s.Jobs, Runners: s.Runners, Decision: s.Decision, Limits: f.limits(s.Decision), Template: s.Template, Update: s.Update,
-		Held: f.held(), Changes: f.changes(), Policies: f.Policies, Recent: f.History[:min(len(f.History), recent)],
-		Unknown: f.Unknown, now: f.Now,
+		PoolHeader: PoolHeader{
+			Pool: f.name(), Time: metav1.Time{Time: f.Now}, Ready: ConditionOf(s.Conditions, v1alpha1.ReadyCondition),
+			Registration: f.Pool.Spec.GetRegistration(), Mode: f.Pool.Spec.GetMode(),
+		},
+		PoolNumbers: PoolNumbers{
+			Jobs: s.Jobs, Runners: s.Runners, Decision: s.Decision,
+			Demand: f.demand(), Schedule: f.schedule(), Observed: s.Observed, Limits: f.limits(s.Decision),
+		},
+		Template: s.Template, Update: s.Update, Held: f.held(), Changes: f.changes(), Policies: f.Policies,
+		Recent: f.History[:min(len(f.History), recent)], Unknown: f.Unknown, now: f.Now,
 	}, nil
 }
 
@@ -110,7 +126,7 @@ func past(f PoolFacts) (PoolAnswer, error) {
 	entry, ok := At(f.History, f.At)
 	latest := f.Pool.Status.Decision
 	if latest != nil && !latest.Time.After(f.At) && (!ok || latest.Time.After(entry.Time.Time)) {
-		// What was decided last may not be written down yet.
+		// The history is written once a minute: it may lack the last decision.
 		entry, ok = Entry{Time: latest.Time, Jobs: f.Pool.Status.Jobs, Runners: f.Pool.Status.Runners, Decision: latest}, true
 	}
 	switch {
@@ -121,8 +137,9 @@ func past(f PoolFacts) (PoolAnswer, error) {
 		return PoolAnswer{}, fmt.Errorf("nothing is known of RunnerPool %s at %s: its history begins at %s", f.name(), stamp(f.At), stamp(begin.start()))
 	}
 	a := PoolAnswer{
-		Pool: f.name(), Time: metav1.Time{Time: f.At}, Past: true, Registration: f.Pool.Spec.GetRegistration(), Jobs: entry.Jobs, Runners: entry.Runners,
-		Decision: entry.Decision, Limits: pastLimits(entry.Decision), Unknown: f.Unknown, now: f.Now, since: entry.Since,
+		PoolHeader:  PoolHeader{Pool: f.name(), Time: metav1.Time{Time: f.At}, Past: true, Registration: f.Pool.Spec.GetRegistration()},
+		PoolNumbers: PoolNumbers{Jobs: entry.Jobs, Runners: entry.Runners, Decision: entry.Decision, Limits: pastLimits(entry.Decision), since: entry.Since},
+		Unknown:     f.Unknown, now: f.Now,
 	}
 	for _, e := range f.History {
 		if e.Template != nil && !e.start().After(f.At) {
@@ -140,45 +157,42 @@ func because(unknown []string) string {
 	return " (" + strings.Join(unknown, "; ") + ")"
 }
 
-// limits are the pool's numbers as declared and as decided.
+// limits returns the pool's numbers as declared and as decided.
 func (f *PoolFacts) limits(d *v1alpha1.Decision) []Limit {
-	if d == nil || d.Limits == nil {
-		return nil
-	}
-	scale, now := &f.Pool.Spec.Scale, f.declared()
+	spec, declared := f.Pool.Spec.Scale.Numbers(), f.declared()
+	warm := f.Pool.Spec.Scale.IdlePercentOfBusy != nil || f.Pool.Spec.Scale.IdleTimeout != nil || len(f.Pool.Spec.Demand.Slack) > 0
 	limits := pastLimits(d)
-	for i, n := range []struct{ declared, spec int32 }{{now.Min, scale.GetMin()}, {now.Max, scale.GetMax()}, {now.Idle, scale.GetIdle()}} {
+	for i := range limits {
 		l := &limits[i]
-		l.Declared = &n.declared
-		if n.spec != n.declared {
-			l.Spec, l.Schedule = &n.spec, f.decider(l.Field)
+		l.Declared = declared.Number(l.Field)
+		if n := spec.Number(l.Field); *n != *l.Declared {
+			l.Spec, l.Schedule = n, f.decider(l.Field)
 		}
+		l.Added = warm && l.Field == "idle" && len(l.Rules) == 0 && l.Decided != *l.Declared
 	}
-	idle := &limits[2]
-	idle.Added = (f.Pool.Spec.Scale.IdlePercentOfBusy != nil || f.Pool.Spec.Scale.IdleTimeout != nil || len(f.Pool.Spec.Demand.Slack) > 0) && len(idle.Rules) == 0 && idle.Decided != *idle.Declared
 	return limits
 }
 
-// pastLimits are the numbers as they were decided; what was declared is only known of those
-// that a rule changed.
+// pastLimits are the numbers as decided. What was declared is known only of those that a rule changed.
 func pastLimits(d *v1alpha1.Decision) []Limit {
 	if d == nil || d.Limits == nil {
 		return nil
 	}
-	l := d.Limits
-	limits := []Limit{{Field: "min", Decided: l.Min}, {Field: "max", Decided: l.Max}, {Field: "idle", Decided: l.Idle}}
-	for i := range limits {
-		for _, b := range l.Bounds {
-			if b.Field == limits[i].Field {
-				limits[i].Declared = &b.Declared
-				limits[i].Rules = append(limits[i].Rules, b)
+	var limits []Limit
+	numbers := d.Limits.Numbers()
+	for _, field := range []string{"min", "max", "idle"} {
+		l := Limit{Field: field, Decided: *numbers.Number(field)}
+		for _, b := range d.Limits.Bounds {
+			if b.Field == field {
+				l.Declared, l.Rules = &b.Declared, append(l.Rules, b)
 			}
 		}
+		limits = append(limits, l)
 	}
 	return limits
 }
 
-// held lists what holds the pool back.
+// held lists what holds the pool back, and since when.
 func (f *PoolFacts) held() []Held {
 	s, held := &f.Pool.Status, []Held(nil)
 	add := func(what, condition string) {
@@ -187,7 +201,7 @@ func (f *PoolFacts) held() []Held {
 		}
 	}
 	if ready := ConditionOf(s.Conditions, v1alpha1.ReadyCondition); f.Pool.Spec.Suspend {
-		h := Held{What: "intake", Reason: "spec.suspend is set: no new jobs are taken in"}
+		h := Held{What: "intake", Reason: "spec.suspend is set: no new jobs are accepted"}
 		if ready.isFalse() && ready.Reason == v1alpha1.SuspendedReason {
 			h.Since = &ready.Since
 		}
@@ -199,12 +213,12 @@ func (f *PoolFacts) held() []Held {
 		held = append(held, Held{What: "update", Reason: with("from "+u.From+" to "+u.To, u.Reason), Since: &u.Since})
 	}
 	if d := s.Decision; d != nil && d.Waiting > 0 {
-		held = append(held, Held{What: "intake", Reason: wording.Count(d.Waiting, "accepted job") + " wait, because a policy bounds the pool hard", Since: &d.Time})
+		held = append(held, Held{What: "intake", Reason: wording.Count(d.Waiting, "accepted job") + " wait, because a policy made max hard", Since: &d.Time})
 	}
 	return held
 }
 
-// Text tells the answer in plain words.
+// Text writes the answer for people.
 func (a PoolAnswer) Text() string {
 	p := &page{now: a.now}
 	a.title(p)
@@ -226,7 +240,7 @@ func (a PoolAnswer) Text() string {
 	a.policies(p)
 	a.decision(p)
 	if len(a.Recent) > 1 {
-		p.section("Lately")
+		p.section("Recent")
 		for _, e := range a.Recent {
 			p.line(2, "%s", e.words())
 		}
@@ -235,7 +249,7 @@ func (a PoolAnswer) Text() string {
 	return p.String()
 }
 
-func (a *PoolAnswer) title(p *page) {
+func (a *PoolHeader) title(p *page) {
 	switch {
 	case a.Past:
 		p.line(0, "RunnerPool %s at %s", a.Pool, p.when(a.Time.Time))
@@ -262,31 +276,28 @@ func (a *PoolAnswer) numbers(p *page) {
 		p.line(0, "%s %s and %s.", has, wording.Count(a.Jobs, "job"), runnersWords(a.Runners))
 	}
 	if d == nil {
-		p.line(0, "Nothing was decided on it yet: it starts no runners and takes in no jobs.")
+		p.line(0, "Nothing was decided on it yet: it starts no runners and accepts no jobs.")
 		return
 	}
 	p.line(0, "%s", a.target())
 	p.line(0, "Why: %s", briefReason(d))
 	if a.since != nil {
-		p.line(0, "These are the last numbers of several that were decided from %s on, within a minute.", stamp(a.since.Time))
+		p.line(0, "Several decisions within a minute, from %s on; this is the last.", stamp(a.since.Time))
 	}
 }
 
-// target says how many runners it is to have, and what it takes in.
+// target writes the desired runners, and the most runners or jobs.
 func (a *PoolAnswer) target() string {
-	d := a.Decision
-	runners := wording.Count(d.Desired, "runner")
-	switch {
-	case a.Mode == v1alpha1.Observe:
-		return fmt.Sprintf("It would have %s%s.", runners, room(d.Announced))
-	case a.Registration == v1alpha1.RegisterREST && a.Past:
-		return fmt.Sprintf("It was to have %s%s.", runners, room(d.Announced))
-	case a.Registration == v1alpha1.RegisterREST:
-		return fmt.Sprintf("It is to have %s%s.", runners, room(d.Announced))
+	runners, most := wording.Count(a.Decision.Desired, "runner"), a.Decision.Announced
+	switch isREST := a.Registration == v1alpha1.RegisterREST; {
+	case (isREST || a.Mode == v1alpha1.Observe) && most == 0:
+		return fmt.Sprintf("Desired: %s; no more are started.", runners)
+	case isREST || a.Mode == v1alpha1.Observe:
+		return fmt.Sprintf("Desired: %s; max: %s.", runners, wording.Max(most))
 	case a.Past:
-		return fmt.Sprintf("It was to have %s, and took in %s.", runners, capacity(d.Announced))
+		return fmt.Sprintf("Desired: %s; it accepted %s.", runners, capacity(most))
 	}
-	return fmt.Sprintf("It is to have %s, and takes in %s.", runners, capacity(d.Announced))
+	return fmt.Sprintf("Desired: %s; it accepts %s.", runners, capacity(most))
 }
 
 func runnersWords(c v1alpha1.RunnerCounts) string {
@@ -301,7 +312,7 @@ func runnersWords(c v1alpha1.RunnerCounts) string {
 		}
 	}
 	if c.Outdated > 0 {
-		parts = append(parts, fmt.Sprintf("%d of a former template among them", c.Outdated))
+		parts = append(parts, fmt.Sprintf("%d of them of an older template", c.Outdated))
 	}
 	if len(parts) == 0 {
 		return words
@@ -309,7 +320,7 @@ func runnersWords(c v1alpha1.RunnerCounts) string {
 	return words + ": " + strings.Join(parts, ", ")
 }
 
-// briefReason is a decision's reason without the rules that bound it: they are told by field.
+// briefReason returns a decision's reason without its rules, which the limits list.
 func briefReason(d *v1alpha1.Decision) string {
 	if d.Limits == nil || len(d.Limits.Bounds) == 0 {
 		return d.Reason
@@ -319,31 +330,31 @@ func briefReason(d *v1alpha1.Decision) string {
 	return before
 }
 
-func (a *PoolAnswer) limits(p *page) {
+func (a *PoolNumbers) limits(p *page) {
 	if len(a.Limits) == 0 {
 		return
 	}
 	p.section("Limits")
 	for _, l := range a.Limits {
-		p.line(2, "%-4s  %s%s", l.Field, number(l.Decided), l.origin())
+		p.line(2, "%-4s  %s%s", l.Field, wording.Max(l.Decided), l.origin())
 		for _, b := range l.Rules {
-			p.line(8, "%s by %s", number(b.Value), b.Rule.Says(b.Reason))
+			p.line(8, "%s by %s", wording.Max(b.Value), b.Rule.Says(b.Reason))
 		}
 		switch {
 		case l.Added:
 			p.line(8, "by spec.scale.idlePercentOfBusy or idleTimeout, or a slack trigger, within max")
 		case l.Declared != nil && *l.Declared != l.Decided && len(l.Rules) == 0:
-			p.line(8, "not above max, or not decided again since it was declared")
+			p.line(8, "limited by max, or declared after the last decision")
 		}
 	}
 	a.terms(p)
 }
 
-// origin says what a limit comes from, as far as it is declared.
+// origin says where a limit comes from, if its declared number is known.
 func (l *Limit) origin() string {
 	scheduled := ""
 	if l.Spec != nil {
-		scheduled = fmt.Sprintf("; spec.scale.%s is %s", l.Field, number(*l.Spec))
+		scheduled = fmt.Sprintf("; spec.scale.%s is %s", l.Field, wording.Max(*l.Spec))
 	}
 	by := ""
 	if l.Schedule != "" {
@@ -357,22 +368,22 @@ func (l *Limit) origin() string {
 	case *l.Declared == l.Decided:
 		return ", as declared"
 	case l.Spec != nil:
-		return fmt.Sprintf("; scheduled%s is %s%s", by, number(*l.Declared), scheduled)
+		return fmt.Sprintf("; scheduled%s is %s%s", by, wording.Max(*l.Declared), scheduled)
 	}
-	return "; declared is " + number(*l.Declared)
+	return "; declared is " + wording.Max(*l.Declared)
 }
 
-// terms say what goes with the limits.
-func (a *PoolAnswer) terms(p *page) {
+// terms write how long the limits hold, and what else goes with them.
+func (a *PoolNumbers) terms(p *page) {
 	d := a.Decision.Limits
 	if d.Hard {
-		p.line(2, "The bound is hard: jobs accepted beyond it wait; %d do.", a.Decision.Waiting)
+		p.line(2, "The max is hard: jobs accepted above it wait; %d do.", a.Decision.Waiting)
 	}
 	if d.Shared {
 		p.line(2, "Rules read what other pools were granted: they may change when others grow or shrink.")
 	}
 	if d.Until != nil {
-		p.line(2, "They are decided again at %s at the latest.", p.when(d.Until.Time))
+		p.line(2, "They are decided again by %s.", p.when(d.Until.Time))
 	}
 	for _, c := range d.Conflicts {
 		p.line(2, "Without effect: %s", c)
@@ -388,7 +399,7 @@ func (a *PoolAnswer) template(p *page) {
 	if v.Allowed {
 		p.line(2, "Policies allow revision %s.", v.Revision)
 	} else {
-		p.line(2, "Policies deny revision %s: none of its pods are made.", v.Revision)
+		p.line(2, "Policies deny revision %s: none of its pods is created.", v.Revision)
 	}
 	write := func(kind string, findings []v1alpha1.PolicyFinding) {
 		for _, f := range findings {
@@ -399,7 +410,7 @@ func (a *PoolAnswer) template(p *page) {
 			p.line(2, "%s: %s%s", kind, path, f.Message)
 			p.line(6, "by %s", f.Rule)
 			if f.Remediation != "" {
-				p.line(6, "to do: %s", f.Remediation)
+				p.line(6, "fix: %s", f.Remediation)
 			}
 		}
 	}
@@ -425,7 +436,7 @@ func (a *PoolAnswer) policies(p *page) {
 	if len(a.Policies) == 0 {
 		return
 	}
-	p.section("Policies that bind it")
+	p.section("Policies that apply")
 	for _, pol := range a.Policies {
 		mode := "enforced"
 		if pol.Mode == v1alpha1.PolicyAudit {
@@ -448,7 +459,7 @@ func (a *PoolAnswer) policies(p *page) {
 	}
 }
 
-func (a *PoolAnswer) decision(p *page) {
+func (a *PoolNumbers) decision(p *page) {
 	d := a.Decision
 	if d == nil {
 		return
@@ -467,14 +478,14 @@ func (a *PoolAnswer) decision(p *page) {
 }
 
 func numbersWords(n *v1alpha1.DecidedNumbers) string {
-	words := fmt.Sprintf("desired %d, announced %s", n.Desired, number(n.Announced))
+	words := fmt.Sprintf("desired %d, announced %s", n.Desired, wording.Max(n.Announced))
 	if n.Max != 0 {
-		words += ", max " + number(n.Max)
+		words += ", max " + wording.Max(n.Max)
 	}
 	return words
 }
 
-// words tell an entry of the history in a line.
+// words write an entry of the history in a line.
 func (e *Entry) words() string {
 	words := stamp(e.Time.Time)
 	if d := e.Decision; d != nil {
@@ -482,9 +493,9 @@ func (e *Entry) words() string {
 		if d.Before != nil && d.Before.Desired != d.Desired {
 			desired = fmt.Sprintf("%d → %d", d.Before.Desired, d.Desired)
 		}
-		words += fmt.Sprintf("  desired %s, announced %s", desired, number(d.Announced))
+		words += fmt.Sprintf("  desired %s, announced %s", desired, wording.Max(d.Announced))
 		if d.Limits != nil {
-			words += ", max " + number(d.Limits.Max)
+			words += ", max " + wording.Max(d.Limits.Max)
 		}
 		words += ": " + briefReason(d)
 	}

@@ -24,30 +24,17 @@ type RunnerFacts struct {
 	Now     time.Time
 }
 
-// RunnerAnswer says what a runner is about.
+// RunnerAnswer says which state a runner is in, and what it waits for.
 type RunnerAnswer struct {
 	// Runner and Pool as NAMESPACE/NAME.
 	Runner string `json:"runner"`
 	Pool   string `json:"pool"`
-	// State, why, and since when.
-	State  v1alpha1.RunnerState `json:"state"`
-	Reason string               `json:"reason,omitempty"`
-	Cause  v1alpha1.RunnerCause `json:"cause,omitempty"`
-	Since  *metav1.Time         `json:"since,omitempty"`
-	// WaitsFor says what has to come about next.
-	WaitsFor string `json:"waitsFor"`
-	// Deadline is when the state changes if that doesn't come about.
-	Deadline *metav1.Time `json:"deadline,omitempty"`
-	// EndingSince is when it was asked to end.
-	EndingSince *metav1.Time `json:"endingSince,omitempty"`
-	// Revision of the template that it was made from, and whether the pool makes runners of it.
+	RunnerProgress
+	// Revision of its template; Current reports whether the pool creates runners of that revision, absent if it
+	// isn't known.
 	Revision string `json:"revision"`
 	Current  *bool  `json:"current,omitempty"`
-	// REST is how it registers without a scale set, and Outdated what the pool declares otherwise by now.
-	REST     *v1alpha1.RESTRegistration `json:"rest,omitempty"`
-	Outdated []string                   `json:"outdated,omitempty"`
-	// RunnerID of the registration on GitHub; 0 for none.
-	RunnerID int64 `json:"runnerID,omitempty"`
+	RunnerRegistration
 	// Job that it has or had.
 	Job *v1alpha1.JobReference `json:"job,omitempty"`
 	// Changes say what would change the answer.
@@ -58,15 +45,42 @@ type RunnerAnswer struct {
 	now time.Time
 }
 
+// RunnerProgress is the state of a runner, and what it waits for.
+type RunnerProgress struct {
+	// State, why, and since when.
+	State  v1alpha1.RunnerState `json:"state"`
+	Reason string               `json:"reason,omitempty"`
+	Cause  v1alpha1.RunnerCause `json:"cause,omitempty"`
+	Since  *metav1.Time         `json:"since,omitempty"`
+	// WaitsFor says what has to happen next.
+	WaitsFor string `json:"waitsFor"`
+	// Deadline is when the state changes if that doesn't happen.
+	Deadline *metav1.Time `json:"deadline,omitempty"`
+	// EndingSince is when its deletion was requested.
+	EndingSince *metav1.Time `json:"endingSince,omitempty"`
+}
+
+// RunnerRegistration is a runner's registration on GitHub.
+type RunnerRegistration struct {
+	// REST has the runner group and labels of a runner without a scale set. Outdated names the pool's fields that
+	// have changed since.
+	REST     *v1alpha1.RESTRegistration `json:"rest,omitempty"`
+	Outdated []string                   `json:"outdated,omitempty"`
+	// RunnerID on GitHub; 0 for none.
+	RunnerID int64 `json:"runnerID,omitempty"`
+}
+
 // OfRunner explains a runner.
 func OfRunner(f RunnerFacts) RunnerAnswer {
 	r := f.Runner.Object
 	a := RunnerAnswer{
 		Runner: r.Namespace + "/" + r.Name, Pool: r.Namespace + "/" + r.Spec.PoolRef.Name,
-		State: f.Runner.State, Reason: f.Runner.Reason, Cause: f.Runner.Cause,
-		Since: timeOrNil(f.Runner.Since), Deadline: timeOrNil(f.Runner.Until), EndingSince: r.DeletionTimestamp,
-		WaitsFor: f.Runner.waitsFor(), Revision: r.Spec.Revision, RunnerID: r.Status.RunnerID, Job: r.Status.Job,
-		REST: r.Spec.REST, Unknown: f.Unknown, now: f.Now,
+		RunnerProgress: RunnerProgress{
+			State: f.Runner.State, Reason: f.Runner.Reason, Cause: f.Runner.Cause, Since: timeOrNil(f.Runner.Since),
+			WaitsFor: f.Runner.waitsFor(), Deadline: timeOrNil(f.Runner.Until), EndingSince: r.DeletionTimestamp,
+		},
+		RunnerRegistration: RunnerRegistration{REST: r.Spec.REST, RunnerID: r.Status.RunnerID},
+		Revision:           r.Spec.Revision, Job: r.Status.Job, Unknown: f.Unknown, now: f.Now,
 	}
 	if f.Pool != nil {
 		a.Current = new(f.Pool.Status.Revision == r.Spec.Revision)
@@ -82,7 +96,7 @@ func OfRunner(f RunnerFacts) RunnerAnswer {
 	return a
 }
 
-// outdated names what a pool declares otherwise than a runner without a scale set is registered.
+// outdated names the pool's fields that have changed since a runner without a scale set was registered.
 func outdated(r *v1alpha1.Runner, pool *v1alpha1.RunnerPool) []string {
 	rest := r.Spec.REST
 	if rest == nil {
@@ -108,12 +122,12 @@ func timeOrNil(t time.Time) *metav1.Time {
 	return &metav1.Time{Time: t}
 }
 
-// waitsFor says what has to come about next.
+// waitsFor says what has to happen next.
 func (r *Runner) waitsFor() string {
 	o := r.Object
 	switch {
 	case o.DeletionTimestamp != nil && o.Status.DeregisteredAt == nil:
-		return "GitHub to let go of it: a runner with a job finishes it first"
+		return "its deregistration on GitHub; a runner with a job finishes it first"
 	case o.DeletionTimestamp != nil:
 		return "the end of its pod"
 	}
@@ -150,7 +164,7 @@ func (r *Runner) startsWith() string {
 	return "its container to start"
 }
 
-// Text tells the answer in plain words.
+// Text writes the answer for people.
 func (a RunnerAnswer) Text() string {
 	p := &page{now: a.now}
 	since := ""
@@ -172,17 +186,17 @@ func (a RunnerAnswer) Text() string {
 	}
 	field("Revision", a.Revision+revisionWords(a.Current))
 	field("Job", jobWords(p, a.Job))
-	if a.RunnerID != 0 {
-		field("On GitHub", fmt.Sprintf("registration %d", a.RunnerID))
-	}
-	a.registration(field)
+	a.text(field)
 	p.list("What would change this", a.Changes)
 	p.list("Not known", a.Unknown)
 	return p.String()
 }
 
-// registration says how a runner without a scale set registers.
-func (a *RunnerAnswer) registration(field func(name, text string)) {
+// text writes the registration's id and, of a runner without a scale set, its group and labels.
+func (a *RunnerRegistration) text(field func(name, text string)) {
+	if a.RunnerID != 0 {
+		field("On GitHub", fmt.Sprintf("registration %d", a.RunnerID))
+	}
 	if a.REST == nil {
 		return
 	}
@@ -190,13 +204,13 @@ func (a *RunnerAnswer) registration(field func(name, text string)) {
 	field("Group", a.REST.RunnerGroup)
 	field("Labels", strings.Join(a.REST.Labels, ", "))
 	if len(a.Outdated) > 0 {
-		field("Outdated", fmt.Sprintf("the pool has other %s by now: without a job it is replaced, with one it finishes it", strings.Join(a.Outdated, ", ")))
+		field("Outdated", fmt.Sprintf("the pool has other %s by now: it is replaced, once its job ends if it has one", strings.Join(a.Outdated, ", ")))
 	}
 }
 
 func deadlineWords(state v1alpha1.RunnerState) string {
 	if state == v1alpha1.RunnerPending {
-		return "; then it counts for nothing and is replaced"
+		return "; then it is replaced"
 	}
 	return ""
 }
@@ -217,7 +231,7 @@ func jobWords(p *page, j *v1alpha1.JobReference) string {
 	}
 	words := j.ID
 	if j.ID == v1alpha1.UnknownJob {
-		words = "one that GitHub's list of runners shows, and that no event has named"
+		words = "unknown: GitHub's list of runners shows a job, and no event has named it"
 	}
 	if j.Name != "" {
 		words = j.Name

@@ -14,7 +14,7 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// Schedule is what schedules make of a pool's numbers.
+// Schedule has the schedules of a pool that hold, and the numbers that follow.
 type Schedule struct {
 	// Declared is how many schedules the pool has.
 	Declared int `json:"declared"`
@@ -23,17 +23,10 @@ type Schedule struct {
 	// Holding are those that hold, in the order of the spec.
 	Holding []HoldingSchedule `json:"holding,omitempty"`
 	// Numbers that hold, and those of spec.scale.
-	Numbers ScaleNumbers `json:"numbers"`
-	Spec    ScaleNumbers `json:"spec"`
-	// Next is when that changes; absent for never, as far as is looked.
+	Numbers v1alpha1.Scale `json:"numbers"`
+	Spec    v1alpha1.Scale `json:"spec"`
+	// Next is when that changes; absent if no change is in sight.
 	Next *metav1.Time `json:"next,omitempty"`
-}
-
-// ScaleNumbers are those of a pool. 2147483647 stands for no bound.
-type ScaleNumbers struct {
-	Min  int32 `json:"min"`
-	Idle int32 `json:"idle"`
-	Max  int32 `json:"max"`
 }
 
 // HoldingSchedule is a schedule that holds.
@@ -48,25 +41,22 @@ type ScheduledNumber struct {
 	// Field is min, idle or max.
 	Field string `json:"field"`
 	Value int32  `json:"value"`
-	// By names the schedule before it in the list that decides instead; absent if it decides itself.
+	// By names the schedule earlier in the list that sets the number instead; absent if this one does.
 	By string `json:"by,omitempty"`
 }
 
-// schedule is what the pool's schedules make of its numbers; nil if it has none.
+// schedule returns the pool's schedules that hold, and the numbers that follow; nil if it has no schedule.
 func (f *PoolFacts) schedule() *Schedule {
 	spec, status := &f.Pool.Spec, f.Pool.Status.Schedule
 	if len(spec.Scale.Schedules) == 0 {
 		return nil
 	}
-	s := &Schedule{
-		Declared: len(spec.Scale.Schedules), Seen: status != nil,
-		Spec: ScaleNumbers{Min: spec.Scale.GetMin(), Idle: spec.Scale.GetIdle(), Max: spec.Scale.GetMax()},
-	}
-	s.Numbers = s.Spec
+	numbers := spec.Scale.Numbers()
+	s := &Schedule{Declared: len(spec.Scale.Schedules), Seen: status != nil, Spec: numbers, Numbers: numbers}
 	if status == nil {
 		return s
 	}
-	s.Numbers, s.Next = ScaleNumbers{Min: status.Min, Idle: status.Idle, Max: status.Max}, status.Next
+	s.Numbers, s.Next = status.Numbers(), status.Next
 	decides := map[string]string{}
 	for i := range spec.Scale.Schedules {
 		if d := &spec.Scale.Schedules[i]; slices.Contains(status.Active, d.Name) {
@@ -76,7 +66,7 @@ func (f *PoolFacts) schedule() *Schedule {
 	return s
 }
 
-// holding tells the numbers of a schedule, and notes which it decides on.
+// holding lists the numbers of a schedule, and enters in decides those that no earlier schedule sets.
 func holding(d *v1alpha1.Schedule, decides map[string]string) HoldingSchedule {
 	h := HoldingSchedule{Name: d.Name}
 	for _, n := range []struct {
@@ -94,7 +84,7 @@ func holding(d *v1alpha1.Schedule, decides map[string]string) HoldingSchedule {
 	return h
 }
 
-// decider names the schedule that decides on a number now; "" if none does.
+// decider names the schedule that sets a number now; "" if none does.
 func (f *PoolFacts) decider(field string) string {
 	s := f.schedule()
 	if s == nil {
@@ -110,16 +100,15 @@ func (f *PoolFacts) decider(field string) string {
 	return ""
 }
 
-// declared are the numbers that the pool declares now, after its schedules.
-func (f *PoolFacts) declared() ScaleNumbers {
+// declared returns the numbers that the pool declares now, after its schedules.
+func (f *PoolFacts) declared() v1alpha1.Scale {
 	if s := f.schedule(); s != nil {
 		return s.Numbers
 	}
-	scale := &f.Pool.Spec.Scale
-	return ScaleNumbers{Min: scale.GetMin(), Idle: scale.GetIdle(), Max: scale.GetMax()}
+	return f.Pool.Spec.Scale.Numbers()
 }
 
-func (a *PoolAnswer) schedule(p *page) {
+func (a *PoolNumbers) schedule(p *page) {
 	s := a.Schedule
 	if s == nil {
 		return
@@ -136,12 +125,12 @@ func (a *PoolAnswer) schedule(p *page) {
 		p.line(2, "%s holds: %s", h.Name, h.words())
 	}
 	if len(s.Holding) > 0 {
-		p.line(2, "So it declares %s; spec.scale has %s.", s.Numbers, s.Spec)
+		p.line(2, "So it declares %s; spec.scale has %s.", scaleWords(s.Numbers), scaleWords(s.Spec))
 	}
 	switch {
 	case s.Next == nil:
 		p.line(2, "No change is in sight.")
-	case s.Next.After(a.now):
+	case s.Next.After(p.now):
 		p.line(2, "Next change: %s.", p.when(s.Next.Time))
 	default:
 		p.line(2, "A change was due at %s: the controller has not looked at it since.", p.when(s.Next.Time))
@@ -154,18 +143,13 @@ func (h *HoldingSchedule) words() string {
 	for _, n := range h.Sets {
 		words := fmt.Sprintf("%s %d", n.Field, n.Value)
 		if n.By != "" {
-			words += fmt.Sprintf(" (without effect: %s is before it in the list)", n.By)
+			words += fmt.Sprintf(" (without effect: %s comes before it in the list)", n.By)
 		}
 		parts = append(parts, words)
 	}
 	return strings.Join(parts, ", ")
 }
 
-// String writes the numbers.
-func (n ScaleNumbers) String() string {
-	most := "no max"
-	if n.Max != v1alpha1.UnboundedMax {
-		most = fmt.Sprintf("max %d", n.Max)
-	}
-	return fmt.Sprintf("min %d, idle %d, %s", n.Min, n.Idle, most)
+func scaleWords(s v1alpha1.Scale) string {
+	return fmt.Sprintf("min %d, idle %d, max %s", s.Min, s.Idle, wording.Max(s.Max))
 }

@@ -107,11 +107,11 @@ func TestExplainSaysWhyAJobWaits(t *testing.T) {
 	bound := "RunnerPolicy/explain/limits corral.scaling.limit (limits.rego:3)"
 	q.says([]string{"pool/linux", "-n", namespace},
 		"RunnerPool explain/linux is ready", "max   1; declared is 10", "1 by "+bound+": for now",
-		"Raising spec.scale.max above 1 is of no use", "RunnerPolicy/explain/limits (enforced, on scaling): ready", "the policies of the cluster: ")
+		"Raising spec.scale.max above 1 has no effect", "RunnerPolicy/explain/limits (enforced, on scaling): ready", "the policies of the cluster: ")
 	page := w.GitHub.ConfigURL(namespace+"-org") + "/app/actions/runs/"
 	q.says([]string{"job", page + "9001", "-n", namespace}, "Runners here have 1 job of this run.", "explain/"+runner+" of RunnerPool explain/linux")
 	q.says([]string{"job", page + "9002/job/2", "--labels", "linux", "-n", namespace},
-		"It waits for RunnerPool explain/linux: it is full: it has 1 job of the 1 that it takes in. Its max is 1, declared 10, by the rule "+bound)
+		"It waits for RunnerPool explain/linux: it is full: it has 1 job of at most 1. Its max is 1, declared 10, by the rule "+bound)
 	q.says([]string{"runner/" + runner, "-n", namespace}, "Runner explain/"+runner+" of RunnerPool explain/linux is Busy", "the end of its job", "run 9001")
 	historyIsKept(t, q, namespace)
 

@@ -18,7 +18,7 @@ func sized(kib int) compile.Result {
 }
 
 func TestNobodysRevisionsTakeThePlaceOfOthers(t *testing.T) {
-	s := newShelf(100 << 10)
+	s := newCompileCache(100 << 10)
 	victim := cacheKey{source: "victim", revision: "1"}
 	s.add("quiet", victim, sized(8))
 	for i := range 500 {

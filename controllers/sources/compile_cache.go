@@ -1,0 +1,112 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sources
+
+import (
+	"container/list"
+	"encoding/json"
+	"sync"
+
+	"github.com/corral-dev/corral/internal/compile"
+)
+
+const (
+	// compileCacheBytes is the size of the cache, in bytes of JSON: in memory, results take some ten times as much.
+	compileCacheBytes = 32 << 20
+	// entryOverhead is added to the size of each result, in bytes, so that many small ones are limited, too.
+	entryOverhead = 1 << 10
+)
+
+// compileCache keeps what revisions compiled to, so that an unchanged branch costs neither a fetch nor a compilation. When it is full, the
+// namespace that takes the most room loses its least recently used result: no tenant evicts another's.
+type compileCache struct {
+	most int // bytes
+
+	mu      sync.Mutex
+	kept    int
+	tenants map[string]*tenantCache
+}
+
+// tenantCache has the results of one namespace.
+type tenantCache struct {
+	kept  int
+	items map[cacheKey]*list.Element
+	order list.List // of *item, the one used last in front
+}
+
+type item struct {
+	key    cacheKey
+	size   int
+	result compile.Result
+}
+
+func newCompileCache(most int) *compileCache {
+	return &compileCache{most: most, tenants: map[string]*tenantCache{}}
+}
+
+// get returns what a revision compiled to, and whether that is known.
+func (c *compileCache) get(namespace string, key cacheKey) (compile.Result, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := c.tenants[namespace]
+	if k == nil || k.items[key] == nil {
+		return compile.Result{}, false
+	}
+	k.order.MoveToFront(k.items[key])
+	return k.items[key].Value.(*item).result, true
+}
+
+// add keeps what a revision compiled to, unless it takes a quarter of the room by itself.
+func (c *compileCache) add(namespace string, key cacheKey, result compile.Result) {
+	size := sizeOf(result)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := c.tenants[namespace]
+	if k == nil {
+		k = &tenantCache{items: map[cacheKey]*list.Element{}}
+		c.tenants[namespace] = k
+	}
+	if known := k.items[key]; known != nil {
+		c.drop(k, known)
+	}
+	if size <= c.most/4 {
+		k.items[key] = k.order.PushFront(&item{key: key, size: size, result: result})
+		k.kept, c.kept = k.kept+size, c.kept+size
+	}
+	for c.kept > c.most {
+		largest := c.largest()
+		c.drop(largest, largest.order.Back())
+	}
+	for name, k := range c.tenants {
+		if len(k.items) == 0 {
+			delete(c.tenants, name)
+		}
+	}
+}
+
+func (c *compileCache) drop(k *tenantCache, e *list.Element) {
+	i := k.order.Remove(e).(*item)
+	delete(k.items, i.key)
+	k.kept, c.kept = k.kept-i.size, c.kept-i.size
+}
+
+// largest returns the tenant that takes the most room.
+func (c *compileCache) largest() *tenantCache {
+	var most *tenantCache
+	for _, k := range c.tenants {
+		if most == nil || k.kept > most.kept {
+			most = k
+		}
+	}
+	return most
+}
+
+// sizeOf returns the size of a result as JSON in bytes, or the whole cache's if it can't be encoded.
+func sizeOf(result compile.Result) int {
+	text, err := json.Marshal(result)
+	if err != nil {
+		return compileCacheBytes
+	}
+	return entryOverhead + len(text)
+}
