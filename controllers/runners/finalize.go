@@ -144,7 +144,7 @@ func (p pass) ownRegistration(ctx context.Context, gh registrar, state poolstatu
 	}
 	p.runner.Status.RunnerID = known.id
 	own, err := p.isOwn(ctx)
-	if err == nil && !own {
+	if err == nil && !own && !github.IsNotFound(gh.check(ctx)) { // where GitHub has the scale set no more, the runner is nobody's and gets no job
 		return 0, p.giveUp(state, true, fmt.Sprintf("nothing shows that RunnerPool %q registered it", p.runner.Spec.PoolRef.Name))
 	}
 	return known.id, err

@@ -185,6 +185,23 @@ func TestARunnerThatNobodyVouchesForIsWaitedForWhileItRuns(t *testing.T) {
 	}
 }
 
+// GitHub may forget a scale set: its pool then holds another, and a runner of the old one gets no job any more.
+func TestARunnerOfAForgottenScaleSetIsDeregisteredAtOnce(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	b.setPod(running(b.now))
+	b.reconcile()
+	b.restart()
+	b.github.ForgetScaleSet(int(b.set.ID))
+	b.Sets = &holder{"ci/linux acme " + testPoolUID, b.set.ID + 1}
+	b.delete()
+	b.reconcile()
+	b.reconcile()
+	if b.registered() != 0 || b.pod() != nil {
+		t.Errorf("%d registrations, pod %v", b.registered(), b.pod())
+	}
+}
+
 // A Runner with another pool's mark must not lead the collector to look for that one's runners in its own namespace.
 func TestTheCollectorLooksForAMarkWhereItsPoolIs(t *testing.T) {
 	b := newRESTBench(t)

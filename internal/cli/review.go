@@ -141,7 +141,7 @@ func (o *reviewOptions) check(args []string) ([]formFile, error) {
 // review gathers what is compared, and compares it.
 func (o *reviewOptions) review(c *cobra.Command, args []string) (*review.Result, error) {
 	ctx := c.Context()
-	in := review.Input{At: o.at.at.or(time.Now), Zone: string(o.at.zone)}
+	in := review.Input{Moment: review.Moment{At: o.at.at.or(time.Now), Zone: string(o.at.zone)}}
 	sides, err := o.sides(ctx, args)
 	if err != nil {
 		return nil, err

@@ -405,7 +405,7 @@ func TestAReviewOfManyPoolsAsksPoliciesOnceEach(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	result, err := review.Compare(t.Context(), review.Input{Base: sides.base, Head: sides.head, At: at, Zone: "UTC"})
+	result, err := review.Compare(t.Context(), review.Input{Base: sides.base, Head: sides.head, Moment: review.Moment{At: at, Zone: "UTC"}})
 	if err != nil || len(result.Pools) != pools-2 {
 		t.Fatalf("got %d pools, %v", len(result.Pools), err)
 	}

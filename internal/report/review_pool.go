@@ -4,6 +4,7 @@
 package report
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -24,7 +25,7 @@ func poolSection(p *review.Pool) section {
 	if p.Former != "" {
 		heading = join(heading, plainly(", was "), code(p.Former))
 	}
-	if at := where(placeOrNil(p.At())); at != "" {
+	if at := cmp.Or(where(p.HeadAt), where(p.BaseAt)); at != "" {
 		heading = join(heading, plainly(" – "), code(at))
 	}
 	s := section{heading: heading, fields: fieldTable(p.Fields), folded: scheduleLines(p.Schedule)}
@@ -43,13 +44,6 @@ func poolSection(p *review.Pool) section {
 	}
 	s.lines = append(s.lines, liveLines(p.Live)...)
 	return s
-}
-
-func placeOrNil(p review.Place) *review.Place {
-	if p.File == "" {
-		return nil
-	}
-	return &p
 }
 
 // findingLines tell what policies say of the pod.

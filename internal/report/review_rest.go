@@ -21,7 +21,7 @@ func overlapSection(r *review.Result) []section {
 	s := section{heading: plainly("Pools that the same jobs are for, and weren't before")}
 	for _, o := range r.Overlaps {
 		line := join(code(o.Pool), plainly(": %s", o.Message))
-		if at := where(placeOrNil(o.At)); at != "" {
+		if at := where(&o.At); at != "" {
 			line = join(line, plainly(" ("), code(at), plainly(")"))
 		}
 		s.lines = append(s.lines, line)

@@ -34,19 +34,22 @@ func everything() *review.Result {
 	noon := time.Date(2026, 7, 7, 12, 0, 0, 0, time.UTC)
 	rule := v1alpha1.RuleReference{Policy: "RunnerPolicy/ci/repository", Name: "corral.template.deny", File: "policies/pods.rego", Line: 9}
 	return &review.Result{
-		APIVersion: review.APIVersion, Kind: review.Kind, At: noon, Zone: "Europe/Berlin", Verdict: review.Denied,
-		Base:     review.Revision{Name: "main (0123abcd)", Pools: 3, Digest: "sha256:1", Policies: []string{"RunnerPolicy/ci/repository"}},
-		Head:     review.Revision{Name: "the work tree", Pools: 3, Digest: "sha256:2", Policies: []string{"RunnerPolicy/ci/repository"}},
+		APIVersion: review.APIVersion, Kind: review.Kind, Verdict: review.Denied,
+		Compared: review.Compared{
+			Base:   review.Revision{Name: "main (0123abcd)", Pools: 3, Digest: "sha256:1", Policies: []string{"RunnerPolicy/ci/repository"}},
+			Head:   review.Revision{Name: "the work tree", Pools: 3, Digest: "sha256:2", Policies: []string{"RunnerPolicy/ci/repository"}},
+			Moment: review.Moment{At: noon, Zone: "Europe/Berlin"},
+		},
 		Warnings: []string{"It would remove 2 of 3 pools. A PoolSource refuses this."},
 		Summary:  review.Summary{Changed: 1, Deleted: 1, Moved: 1, Denied: 1, NewlyDenied: 1, Warnings: 2, Classes: map[review.Class]int{review.Routing: 1}},
 		Pools: []review.Pool{
 			{
 				Namespace: "ci", Name: "web", Change: review.Changed, Classes: []review.Class{review.Routing, review.Template, review.Scale},
-				Effects: []string{"Jobs that ask for x64 no longer come here.", "2 runners without any job instead of 3."}, BaseAt: at("pools.cue", 6), HeadAt: at("pools.cue", 7),
+				Effects: []string{"Jobs that ask for x64 no longer come here.", "2 runners without any job instead of 3."}, Places: review.Places{BaseAt: at("pools.cue", 6), HeadAt: at("pools.cue", 7)},
 				Fields: []review.FieldChange{
-					{Path: "spec.scale.max", Before: json.RawMessage(`50`), BaseAt: at("pools.cue", 12), Class: review.Scale},
-					{Path: "spec.labels", Before: json.RawMessage(`["linux","x64"]`), After: json.RawMessage(`["a|b"]`), BaseAt: at("pools.cue", 9), HeadAt: at("labels.cue", 1), Class: review.Routing},
-					{Path: "spec.trust", After: json.RawMessage("\"two `lines`\\n\""), HeadAt: at("pools.cue", 10), Class: review.Settings},
+					{Path: "spec.scale.max", Before: json.RawMessage(`50`), Places: review.Places{BaseAt: at("pools.cue", 12)}, Class: review.Scale},
+					{Path: "spec.labels", Before: json.RawMessage(`["linux","x64"]`), After: json.RawMessage(`["a|b"]`), Places: review.Places{BaseAt: at("pools.cue", 9), HeadAt: at("labels.cue", 1)}, Class: review.Routing},
+					{Path: "spec.trust", After: json.RawMessage("\"two `lines`\\n\""), Places: review.Places{HeadAt: at("pools.cue", 10)}, Class: review.Settings},
 				},
 				Before: &review.Limits{Declared: policy.Scale{Max: 50, Min: 1}, Effective: &policy.Scale{Max: 50, Min: 1}, Conflicts: []string{"old"}},
 				After: &review.Limits{
@@ -71,21 +74,21 @@ func everything() *review.Result {
 				Cost: &review.Cost{Currency: "EUR", Rate: 0.1, Basis: "2 vCPU, 4 GiB", Before: &review.Amounts{Min: 73, Typical: 1000, Max: amount(3650)}, After: &review.Amounts{Min: 0, Typical: 1234567.8}},
 				Live: &review.Live{Jobs: 3, Runners: v1alpha1.RunnerCounts{Total: 5, Busy: 3, Idle: 2}, Differs: []string{"spec.labels"}, Effects: []string{"2 idle runners end."}},
 			},
-			{Namespace: "ci", Name: "gone", Change: review.Deleted, Effects: []string{"Jobs that wait for it are lost."}, BaseAt: at("old.cue", 3),
+			{Namespace: "ci", Name: "gone", Change: review.Deleted, Effects: []string{"Jobs that wait for it are lost."}, Places: review.Places{BaseAt: at("old.cue", 3)},
 				Before: &review.Limits{Declared: policy.Scale{Max: 5}}, Live: &review.Live{Namespace: "ci", Absent: true}},
-			{Namespace: "ci", Name: "moved", Change: review.Moved, BaseAt: at("pools.cue", 20), HeadAt: at("pools.cue", 21),
+			{Namespace: "ci", Name: "moved", Change: review.Moved, Places: review.Places{BaseAt: at("pools.cue", 20), HeadAt: at("pools.cue", 21)},
 				Before: &review.Limits{Declared: policy.Scale{Max: 9}, Effective: &policy.Scale{Max: 9}}, After: &review.Limits{Declared: policy.Scale{Max: 9}}},
 		},
 		Connections: []review.Connection{{Name: "acme", Namespace: "ci", Change: review.Changed, Class: review.Identity, Effects: []string{"The API server refuses this."},
-			BaseAt: at("c.cue", 2), HeadAt: at("c.cue", 3), Pools: []string{"ci/web"},
-			Fields: []review.FieldChange{{Path: "spec.url", Before: json.RawMessage(`"https://github.com/a"`), After: json.RawMessage(`"https://github.com/b"`), BaseAt: at("c.cue", 2), HeadAt: at("c.cue", 3)}}}},
+			Places: review.Places{BaseAt: at("c.cue", 2), HeadAt: at("c.cue", 3)}, Pools: []string{"ci/web"},
+			Fields: []review.FieldChange{{Path: "spec.url", Before: json.RawMessage(`"https://github.com/a"`), After: json.RawMessage(`"https://github.com/b"`), Places: review.Places{BaseAt: at("c.cue", 2), HeadAt: at("c.cue", 3)}}}}},
 		Policies: []review.PolicyChange{
-			{Policy: "RunnerPolicy/ci/repository", Change: review.Changed, What: []string{"rules"}, Moved: []string{"ci/moved"}, HeadAt: at("policies/limits.rego", 1),
+			{Policy: "RunnerPolicy/ci/repository", Change: review.Changed, What: []string{"rules"}, Moved: []string{"ci/moved"}, Places: review.Places{HeadAt: at("policies/limits.rego", 1)},
 				Before: &review.PolicyState{Mode: "Enforce", Digest: "sha256:0123456789abcdef", Pools: 2}, After: &review.PolicyState{Mode: "Enforce", Digest: "sha256:fedcba9876543210", Pools: 2}},
-			{Policy: "RunnerPolicy/ci/old", Change: review.Deleted, Before: &review.PolicyState{Mode: "Audit", Digest: "sha256:0123456789abcdef"}, BaseAt: at("old.cue", 9)},
+			{Policy: "RunnerPolicy/ci/old", Change: review.Deleted, Before: &review.PolicyState{Mode: "Audit", Digest: "sha256:0123456789abcdef"}, Places: review.Places{BaseAt: at("old.cue", 9)}},
 		},
 		Overlaps: []review.Overlap{{Pool: "ci/web", Other: "ci/moved", At: *at("labels.cue", 1), Labels: []string{"linux"}, Message: "Jobs that ask for linux are for ci/moved as well: either may get them."}},
-		Prices:   &review.PriceChange{HeadFile: "prices.yaml", Fields: []review.FieldChange{{Path: "perVCPUHour", After: json.RawMessage(`0.03`), HeadAt: at("prices.yaml", 2)}}},
+		Prices:   &review.PriceChange{HeadFile: "prices.yaml", Fields: []review.FieldChange{{Path: "perVCPUHour", After: json.RawMessage(`0.03`), Places: review.Places{HeadAt: at("prices.yaml", 2)}}}},
 		Cost: &review.Cost{Currency: "EUR", Before: &review.Amounts{Typical: 3}, After: &review.Amounts{Typical: 4, Max: amount(99.994)}, Unknown: []string{"ci/x", "ci/y"}, UnknownBefore: []string{"ci/x"},
 			Unbounded: []string{"ci/web"}, UnboundedBefore: []string{"ci/gone"}, Assumptions: []string{"A month has 730 hours."}},
 		Recorded: &review.Recorded{Decisions: 300, Skipped: 2, Unbound: 1, From: noon, To: noon.Add(time.Hour), Differ: 202, Drifted: 1, Changed: []review.RecordedChange{
@@ -126,15 +129,15 @@ const hostile = "\x1b[2J</details><!-- corral-review --> @acme/admins ![x](https
 
 // large has many pools, each with much to say.
 func large(pools int, text string) *review.Result {
-	r := &review.Result{Verdict: review.Allowed, Notes: []string{text, text}, Base: review.Revision{Name: text}, Head: review.Revision{Name: text}}
+	r := &review.Result{Verdict: review.Allowed, Notes: []string{text, text}, Compared: review.Compared{Base: review.Revision{Name: text}, Head: review.Revision{Name: text}}}
 	for i := range pools {
 		p := review.Pool{
-			Name: fmt.Sprintf("pool-%d", i), Change: review.Changed, Classes: []review.Class{review.Scale}, HeadAt: at(text, 1),
+			Name: fmt.Sprintf("pool-%d", i), Change: review.Changed, Classes: []review.Class{review.Scale}, Places: review.Places{HeadAt: at(text, 1)},
 			Effects: []string{text}, Cost: &review.Cost{Currency: text, Basis: text, After: &review.Amounts{}},
 		}
 		for j := range 60 {
 			value, _ := json.Marshal(text)
-			p.Fields = append(p.Fields, review.FieldChange{Path: fmt.Sprintf("spec.f%d", j), Before: value, After: value, BaseAt: at(text, j)})
+			p.Fields = append(p.Fields, review.FieldChange{Path: fmt.Sprintf("spec.f%d", j), Before: value, After: value, Places: review.Places{BaseAt: at(text, j)}})
 			p.Findings = append(p.Findings, review.Finding{Level: review.Warn, State: review.New, PolicyFinding: v1alpha1.PolicyFinding{Message: text, Path: text, Remediation: text}})
 		}
 		r.Pools = append(r.Pools, p)
@@ -143,7 +146,7 @@ func large(pools int, text string) *review.Result {
 }
 
 func TestABaseThatCantBeAppliedIsANotice(t *testing.T) {
-	r := &review.Result{Base: review.Revision{Name: "main", Diagnostics: []v1alpha1.Diagnostic{{File: "p.cue", Line: 3, Column: 1, Message: "expected }"}}}}
+	r := &review.Result{Compared: review.Compared{Base: review.Revision{Name: "main", Diagnostics: []v1alpha1.Diagnostic{{File: "p.cue", Line: 3, Column: 1, Message: "expected }"}}}}}
 	var b bytes.Buffer
 	if err := report.GitHub(&b, report.ReviewFindings(r)); err != nil {
 		t.Fatal(err)

@@ -139,7 +139,7 @@ limit contains {"field": "max", "atMost": 10, "reason": "often", "until": input.
 			return p.Answer(ctx, q)
 		}))
 	}
-	r, err := Compare(t.Context(), Input{Base: sideOf(t, "base", files{}), Head: head, At: sunday, Zone: "UTC"})
+	r, err := Compare(t.Context(), Input{Base: sideOf(t, "base", files{}), Head: head, Moment: Moment{At: sunday, Zone: "UTC"}})
 	if err != nil {
 		t.Fatal(err)
 	}

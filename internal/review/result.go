@@ -22,12 +22,7 @@ type Result struct {
 	// APIVersion and Kind are the constants above.
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
-	// Base and Head are what was compared.
-	Base Revision `json:"base"`
-	Head Revision `json:"head"`
-	// At is the time that policies and schedules were asked about, and Zone that of the controller.
-	At   time.Time `json:"at"`
-	Zone string    `json:"zone"`
+	Compared
 	// Verdict on the head.
 	Verdict Verdict `json:"verdict"`
 	// Warnings of the change as a whole, in whole sentences: what sync refuses until it is allowed there.
@@ -51,6 +46,19 @@ type Result struct {
 	Recorded *Recorded `json:"recorded,omitempty"`
 	// Notes tell what this review can't know or takes for granted, in whole sentences.
 	Notes []string `json:"notes,omitempty"`
+}
+
+// Compared are the two sides of a review, and the moment that it is for.
+type Compared struct {
+	Base Revision `json:"base"`
+	Head Revision `json:"head"`
+	Moment
+}
+
+// Moment is the time that policies and schedules are asked about, in the zone of the controller.
+type Moment struct {
+	At   time.Time `json:"at"`
+	Zone string    `json:"zone"`
 }
 
 // Verdict is what a review comes to.
@@ -171,9 +179,7 @@ type Pool struct {
 	Classes []Class `json:"classes,omitempty"`
 	// Effects say in a sentence each what the change does to jobs and runners.
 	Effects []string `json:"effects,omitempty"`
-	// BaseAt and HeadAt are where it is declared; nil on a side that has none.
-	BaseAt *Place `json:"baseAt,omitempty"`
-	HeadAt *Place `json:"headAt,omitempty"`
+	Places
 	// Fields that differ, in the order of their paths; none of pools that are added or deleted.
 	Fields []FieldChange `json:"fields,omitempty"`
 	// Before and After are the limits; nil on a side that has none.
@@ -191,23 +197,18 @@ type Pool struct {
 	Live *Live `json:"live,omitempty"`
 }
 
+// Places are where something is declared at the base and at the head; nil on a side that has none.
+type Places struct {
+	BaseAt *Place `json:"baseAt,omitempty"`
+	HeadAt *Place `json:"headAt,omitempty"`
+}
+
 // Class is the most far-reaching of the classes; empty if there is none.
 func (p *Pool) Class() Class {
 	if len(p.Classes) == 0 {
 		return ""
 	}
 	return p.Classes[0]
-}
-
-// At is where the pool is declared: at the head, or else at the base.
-func (p *Pool) At() Place {
-	switch {
-	case p.HeadAt != nil:
-		return *p.HeadAt
-	case p.BaseAt != nil:
-		return *p.BaseAt
-	}
-	return Place{}
 }
 
 // FieldChange is a field that differs.
@@ -217,9 +218,8 @@ type FieldChange struct {
 	// Before and After are the values as JSON, shortened if they are long; nil on a side that doesn't declare it.
 	Before json.RawMessage `json:"before,omitempty"`
 	After  json.RawMessage `json:"after,omitempty"`
-	// BaseAt and HeadAt are where the values are written, or else what holds them; nil on a side that doesn't declare it.
-	BaseAt *Place `json:"baseAt,omitempty"`
-	HeadAt *Place `json:"headAt,omitempty"`
+	// Places of the values, or else of what holds them.
+	Places
 	// Class that the field is of.
 	Class Class `json:"class,omitempty"`
 }
@@ -358,9 +358,8 @@ type Connection struct {
 	Change    Change        `json:"change"`
 	Class     Class         `json:"class"`
 	Effects   []string      `json:"effects,omitempty"`
-	BaseAt    *Place        `json:"baseAt,omitempty"`
-	HeadAt    *Place        `json:"headAt,omitempty"`
-	Fields    []FieldChange `json:"fields,omitempty"`
+	Places
+	Fields []FieldChange `json:"fields,omitempty"`
 	// Pools of the head that use it, NAMESPACE/NAME; of a deleted one, those of the base too.
 	Pools []string `json:"pools,omitempty"`
 }
@@ -375,8 +374,7 @@ type PolicyChange struct {
 	// Before and After are its mode and digest.
 	Before *PolicyState `json:"before,omitempty"`
 	After  *PolicyState `json:"after,omitempty"`
-	BaseAt *Place       `json:"baseAt,omitempty"`
-	HeadAt *Place       `json:"headAt,omitempty"`
+	Places
 	// Moved are the pools that are declared as before and judged otherwise, NAMESPACE/NAME, and that it binds at either side.
 	Moved []string `json:"moved,omitempty"`
 }

@@ -24,9 +24,7 @@ import (
 type Input struct {
 	// Base is what is; Head what would be.
 	Base, Head Side
-	// At is the time that policies and schedules are asked about; Zone the controller's time zone in the IANA database.
-	At   time.Time
-	Zone string
+	Moment
 	// Records of decisions; nil unless they were asked for; see ReadRecords. Unread is how many lines were passed over.
 	Records []Record
 	Unread  int
@@ -73,8 +71,8 @@ func Compare(ctx context.Context, in Input) (*Result, error) {
 		return nil, err
 	}
 	r := &Result{
-		APIVersion: APIVersion, Kind: Kind, At: in.At.UTC(), Zone: in.Zone, Verdict: Allowed,
-		Base: base.revision(), Head: head.revision(),
+		APIVersion: APIVersion, Kind: Kind, Verdict: Allowed,
+		Compared: Compared{Base: base.revision(), Head: head.revision(), Moment: Moment{At: in.At.UTC(), Zone: in.Zone}},
 	}
 	if len(in.Head.Diagnostics) > 0 {
 		r.Verdict = Broken
