@@ -353,11 +353,11 @@ type Amounts struct {
 
 // Connection is a GitHubConnection that changes.
 type Connection struct {
-	Namespace string        `json:"namespace,omitempty"`
-	Name      string        `json:"name"`
-	Change    Change        `json:"change"`
-	Class     Class         `json:"class"`
-	Effects   []string      `json:"effects,omitempty"`
+	Namespace string   `json:"namespace,omitempty"`
+	Name      string   `json:"name"`
+	Change    Change   `json:"change"`
+	Class     Class    `json:"class"`
+	Effects   []string `json:"effects,omitempty"`
 	Places
 	Fields []FieldChange `json:"fields,omitempty"`
 	// Pools of the head that use it, NAMESPACE/NAME; of a deleted one, those of the base too.
