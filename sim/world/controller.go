@@ -62,7 +62,7 @@ func (w *World) RunController(ctx context.Context, binary string, args ...string
 	c.command = exec.Command(binary, append([]string{"controller",
 		"--kubeconfig=" + kubeconfig, "--metrics-addr=" + metrics, "--health-addr=" + health,
 		"--leader-election-namespace=" + SystemNamespace, "--log-encoding=json", "--allow-file-sources"}, args...)...)
-	c.command.Env = append(os.Environ(), w.Env...)
+	c.command.Env = append(append(os.Environ(), "GOGC=100"), w.Env...) // as shipped, however the tests run
 	c.command.Stdout, c.command.Stderr = log, log
 	c.command.SysProcAttr = &syscall.SysProcAttr{
 		Pdeathsig: syscall.SIGKILL,

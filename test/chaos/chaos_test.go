@@ -20,7 +20,7 @@ import (
 const (
 	// seedsVariable names the seeds to run, as "7", "1-20" or "3,5,8-10".
 	seedsVariable = "CORRAL_CHAOS_SEEDS"
-	defaultSeeds  = "1-3"
+	defaultSeeds  = "1"
 	// keepVariable, when set, keeps the logs of storms that pass, too.
 	keepVariable = "CORRAL_CHAOS_KEEP"
 	maxSeeds     = 1000

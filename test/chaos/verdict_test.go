@@ -16,11 +16,12 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/sim/githubsim"
+	"github.com/corral-dev/corral/sim/harness"
 )
 
 // recovery bounds the wait for each thing that must come about once all faults are over. A circuit
 // that a pool's failures opened is tried again after at most 80 s here.
-const recovery = 150 * time.Second
+const recovery = harness.Patience
 
 // judge checks what must hold after the storm.
 func (s *storm) judge() {
