@@ -32,52 +32,57 @@ const (
 
 // finalize deletes the scale set on GitHub: it takes in nothing more, the pool's
 // runners end first, and only who holds the session deletes.
-func (x *run) finalize(ctx context.Context) error {
-	if x.isForged() {
-		return x.release(ctx)
+func (r *Reconciler) finalize(ctx context.Context, set *v1alpha1.ScaleSet) (o observation, err error) {
+	if r.isForged(set) {
+		return o, r.release(ctx, set)
 	}
-	x.Sessions.Announce(x.key, 0)
-	if !x.Access.CleansUp(ctx, x.connectionKey(), x.set.Namespace) {
-		x.closeSession(ctx, v1alpha1.AccessDeniedReason)
-		return x.orphan(ctx, true, x.Access.Denial(x.connectionKey(), x.set.Namespace))
+	key, connection := client.ObjectKeyFromObject(set), connectionOf(set)
+	r.Sessions.Announce(key, 0)
+	if !r.Access.CleansUp(ctx, connection, set.Namespace) {
+		o.listening = r.closeSession(ctx, set, v1alpha1.AccessDeniedReason)
+		return o, r.orphan(ctx, set, true, r.Access.Denial(connection, set.Namespace))
 	}
-	gh, ok := x.Clients.Get(connections.Key(x.connectionKey()))
+	gh, ok := r.Clients.Get(connections.Key(connection))
 	if !ok {
-		gone, err := connections.Gone(ctx, x.Client, x.connectionKey())
+		gone, err := connections.Gone(ctx, r.Client, connection)
 		if err != nil {
-			return err
+			return o, err
 		}
-		return x.orphan(ctx, gone, fmt.Sprintf("GitHubConnection %q is gone", x.set.Spec.ConnectionRef.Name))
+		return o, r.orphan(ctx, set, gone, fmt.Sprintf("GitHubConnection %q is gone", set.Spec.ConnectionRef.Name))
 	}
-	x.github = gh
-	there, err := x.locate(ctx)
-	if err != nil {
-		return err
-	}
-	if there {
-		x.ensureSession() // the runners that are waited for are told of their jobs by it, and deregistered by who holds it
-		x.Sessions.Announce(x.key, 0)
-	}
-	if err := x.drained(ctx); err != nil {
-		return err
-	}
-	if there {
-		if err := x.deleteThere(ctx); err != nil {
-			return err
+	id := set.Status.ID
+	if id == 0 {
+		if o.remote, err = locate(ctx, gh, set); err != nil {
+			return o, err
+		}
+		if o.remote != nil {
+			id = o.remote.ID
 		}
 	}
-	return x.release(ctx)
+	if id != 0 {
+		r.ensureSession(set, gh, id) // the runners that are waited for are told of their jobs by it, and deregistered by who holds it
+		r.Sessions.Announce(key, 0)
+	}
+	if err := r.drained(ctx, set); err != nil {
+		return o, err
+	}
+	if id != 0 {
+		if err := r.deleteThere(ctx, gh, set, id); err != nil {
+			return o, err
+		}
+	}
+	return o, r.release(ctx, set)
 }
 
 // drained waits until none of the pool's runners is left.
-func (x *run) drained(ctx context.Context) error {
+func (r *Reconciler) drained(ctx context.Context, set *v1alpha1.ScaleSet) error {
 	runners := &v1alpha1.RunnerList{}
-	if err := x.Client.List(ctx, runners, client.InNamespace(x.key.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: x.set.Spec.PoolRef.Name}); err != nil {
+	if err := r.Client.List(ctx, runners, client.InNamespace(set.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: set.Spec.PoolRef.Name}); err != nil {
 		return fmt.Errorf("listing runners: %w", err)
 	}
 	left := 0
 	for i := range runners.Items {
-		if owner := metav1.GetControllerOf(&runners.Items[i]); owner != nil && owner.UID == types.UID(x.set.Spec.PoolUID) {
+		if owner := metav1.GetControllerOf(&runners.Items[i]); owner != nil && owner.UID == types.UID(set.Spec.PoolUID) {
 			left++
 		}
 	}
@@ -87,95 +92,81 @@ func (x *run) drained(ctx context.Context) error {
 	return nil
 }
 
-// locate reports whether there is something to delete; a lost answer to the creation
-// may have left a scale set whose id was never written down.
-func (x *run) locate(ctx context.Context) (bool, error) {
-	if x.set.Status.ID != 0 {
-		return true, nil
-	}
-	group, err := x.github.RunnerGroupID(ctx, x.set.Spec.RunnerGroup)
+// locate looks for a scale set whose id was never written down: the answer to its creation may have been lost. It returns nil
+// where there is none.
+func locate(ctx context.Context, gh *scaleset.Client, set *v1alpha1.ScaleSet) (*scaleset.Set, error) {
+	group, err := gh.RunnerGroupID(ctx, set.Spec.RunnerGroup)
 	if github.IsRunnerGroupNotFound(err) {
-		return false, nil
+		return nil, nil
 	}
 	if err != nil {
-		return false, outcome(err)
+		return nil, outcome(err)
 	}
-	remote, err := x.github.Find(ctx, group, x.set.Spec.Name)
-	if err != nil || remote == nil {
-		return false, outcome(err)
-	}
-	x.remote = remote
-	x.recordRemote()
-	return true, nil
+	remote, err := gh.Find(ctx, group, set.Spec.Name)
+	return remote, outcome(err)
 }
 
 // deleteThere deletes the scale set, unless another pool has it: then it is left to that one, for which a session may be closed for a moment.
-func (x *run) deleteThere(ctx context.Context) error {
-	shared, err := x.anotherHas(ctx, x.set.Status.ID, func(*v1alpha1.ScaleSet) bool { return true })
+func (r *Reconciler) deleteThere(ctx context.Context, gh *scaleset.Client, set *v1alpha1.ScaleSet, id int64) error {
+	left := func(kind, why string) {
+		r.Event(set, kind, v1alpha1.OwnedElsewhereReason, fmt.Sprintf("scale set %q (id %d) is left on GitHub: %s", set.Spec.Name, id, why))
+	}
+	shared, err := r.anotherHas(ctx, set, id, func(*v1alpha1.ScaleSet) bool { return true })
 	if err != nil {
 		return err
 	}
 	if shared {
-		x.Event(x.set, corev1.EventTypeNormal, v1alpha1.OwnedElsewhereReason,
-			fmt.Sprintf("scale set %q (id %d) is left on GitHub: another RunnerPool of this cluster has it", x.set.Spec.Name, x.set.Status.ID))
+		left(corev1.EventTypeNormal, "another RunnerPool of this cluster has it")
 		return nil
 	}
-	x.ensureSession()
-	x.Sessions.Announce(x.key, 0)
+	session := r.ensureSession(set, gh, id)
+	r.Sessions.Announce(client.ObjectKeyFromObject(set), 0)
 	switch {
-	case x.snapshot.State == scaleset.OwnedElsewhere:
-		x.Event(x.set, corev1.EventTypeWarning, v1alpha1.OwnedElsewhereReason,
-			fmt.Sprintf("scale set %q (id %d) is left on GitHub: it is held by %s", x.set.Spec.Name, x.set.Status.ID, x.snapshot.Owner))
+	case session.State == scaleset.OwnedElsewhere:
+		left(corev1.EventTypeWarning, "it is held by "+session.Owner)
 		return nil
-	case github.IsNotFound(x.snapshot.Err):
+	case github.IsNotFound(session.Err):
 		return nil
-	case x.isRefused() && x.Now().Sub(x.set.DeletionTimestamp.Time) >= orphanAfter:
-		x.abandon(x.snapshot.Message)
+	case isRefused(session.Err) && r.Now().Sub(set.DeletionTimestamp.Time) >= orphanAfter:
+		r.abandon(set, id, session.Message)
 		return nil
-	case x.snapshot.State != scaleset.Listening:
-		return kube.Wait(v1alpha1.DrainingReason, connectionRetry, "deleting needs the session: %s", x.snapshot.State)
+	case session.State != scaleset.Listening:
+		return kube.Wait(v1alpha1.DrainingReason, connectionRetry, "deleting needs the session: %s", session.State)
 	}
-	stopping, cancel := context.WithTimeout(ctx, closeTimeout)
-	defer cancel()
-	x.Sessions.Stop(stopping, x.key)
-	return outcome(x.github.Delete(ctx, x.set.Status.ID))
+	r.stop(ctx, set)
+	return outcome(gh.Delete(ctx, id))
 }
 
 // orphan waits for a connection that isn't ready; for one that is gone or denies access, a bounded
 // time. Then the scale set is left on GitHub, to be adopted when its name is declared
 // again.
-func (x *run) orphan(ctx context.Context, gone bool, reason string) error {
-	if !gone || x.set.Status.ID != 0 && x.Now().Sub(x.set.DeletionTimestamp.Time) < orphanAfter {
-		return kube.Wait(v1alpha1.ConnectionNotReadyReason, connectionRetry, "deleting the scale set needs GitHubConnection %q", x.set.Spec.ConnectionRef.Name)
+func (r *Reconciler) orphan(ctx context.Context, set *v1alpha1.ScaleSet, gone bool, reason string) error {
+	if !gone || set.Status.ID != 0 && r.Now().Sub(set.DeletionTimestamp.Time) < orphanAfter {
+		return kube.Wait(v1alpha1.ConnectionNotReadyReason, connectionRetry, "deleting the scale set needs GitHubConnection %q", set.Spec.ConnectionRef.Name)
 	}
-	if x.set.Status.ID != 0 {
-		x.abandon(reason)
+	if set.Status.ID != 0 {
+		r.abandon(set, set.Status.ID, reason)
 	}
-	return x.release(ctx)
+	return r.release(ctx, set)
 }
 
 // isRefused reports whether GitHub refuses the credentials: the token was revoked, or the App removed.
-func (x *run) isRefused() bool {
-	return github.IsUnauthorized(x.snapshot.Err) || github.IsForbidden(x.snapshot.Err)
-}
+func isRefused(err error) bool { return github.IsUnauthorized(err) || github.IsForbidden(err) }
 
 // abandon tells that the scale set is left on GitHub.
-func (x *run) abandon(why string) {
+func (r *Reconciler) abandon(set *v1alpha1.ScaleSet, id int64, why string) {
 	orphansTotal.Inc()
-	x.Event(x.set, corev1.EventTypeWarning, v1alpha1.ConnectionNotReadyReason,
-		fmt.Sprintf("scale set %q (id %d) is left on GitHub: %s", x.set.Spec.Name, x.set.Status.ID, why))
+	r.Event(set, corev1.EventTypeWarning, v1alpha1.ConnectionNotReadyReason, fmt.Sprintf("scale set %q (id %d) is left on GitHub: %s", set.Spec.Name, id, why))
 }
 
 // release ends the session and removes the finalizer.
-func (x *run) release(ctx context.Context) error {
-	stopping, cancel := context.WithTimeout(ctx, closeTimeout)
-	defer cancel()
-	x.Sessions.Stop(stopping, x.key)
-	x.Sessions.lose(x.key)
-	x.verified.Delete(x.set.UID)
-	base := x.set.DeepCopy()
-	controllerutil.RemoveFinalizer(x.set, v1alpha1.ScaleSetFinalizer)
-	if err := x.Client.Patch(ctx, x.set.DeepCopy(), client.MergeFrom(base)); client.IgnoreNotFound(err) != nil {
+func (r *Reconciler) release(ctx context.Context, set *v1alpha1.ScaleSet) error {
+	r.stop(ctx, set)
+	r.Sessions.lose(client.ObjectKeyFromObject(set))
+	r.verified.Delete(set.UID)
+	base := set.DeepCopy()
+	controllerutil.RemoveFinalizer(set, v1alpha1.ScaleSetFinalizer)
+	if err := r.Client.Patch(ctx, set.DeepCopy(), client.MergeFrom(base)); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("letting go of the scale set: %w", err)
 	}
 	return nil

@@ -18,6 +18,7 @@ import (
 	"github.com/fluxcd/pkg/runtime/conditions"
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -80,14 +81,11 @@ type verification struct {
 	at         time.Time
 }
 
-// run is one reconciliation of one scale set.
-type run struct {
-	*Reconciler
-	key      types.NamespacedName
-	set      *v1alpha1.ScaleSet
-	github   *scaleset.Client
-	remote   *scaleset.Set // as GitHub has it, now or when it was last asked
-	snapshot scaleset.Snapshot
+// observation is what one pass learns of a scale set, as far as it comes: what is nil stays in the status as it was.
+type observation struct {
+	remote    *scaleset.Set     // as GitHub has it, now or when it was last asked
+	listening *metav1.Condition // how the session stands
+	labels    *metav1.Condition // whether GitHub took all labels
 }
 
 // Reconcile keeps one scale set as its record wants it:
@@ -96,6 +94,7 @@ type run struct {
 //  2. exist: found, adopted or created on GitHub, and looked at again now and then
 //  3. listen: a message session; only who holds it may change or delete
 //  4. update: name, group and labels
+//  5. project: the status, once
 //
 // A deleted one is drained, then deleted there (finalize.go).
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
@@ -108,27 +107,22 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	ctx = github.InFlow(ctx, req.String())
-	x := &run{Reconciler: r, key: req.NamespacedName, set: set}
-	attempt := r.Begin(set)
-	if err := kube.Unreadable(set); err != nil && set.DeletionTimestamp.IsZero() {
+	isDeleted, attempt := !set.DeletionTimestamp.IsZero(), r.Begin(set)
+	if err := kube.Unreadable(set); err != nil && !isDeleted {
 		return attempt.Finish(ctx, kube.Done{}, err)
 	}
-	steps := []func(context.Context) error{x.connect, x.exist, x.listen, x.update}
-	if !set.DeletionTimestamp.IsZero() {
+	pass := r.keep
+	if isDeleted {
 		if !controllerutil.ContainsFinalizer(set, v1alpha1.ScaleSetFinalizer) {
 			return ctrl.Result{}, nil
 		}
-		steps = []func(context.Context) error{x.finalize}
+		pass = r.finalize
 	}
-	var err error
-	for _, step := range steps {
-		if err = step(ctx); err != nil {
-			break
-		}
-	}
-	if err == nil && !set.DeletionTimestamp.IsZero() {
+	o, err := pass(ctx, set)
+	if err == nil && isDeleted {
 		return ctrl.Result{}, nil // its finalizer is off: there is no status to write any more
 	}
+	project(set, o)
 	after := verifyInterval
 	if kube.IsStalled(err) {
 		after = settingRetry
@@ -136,51 +130,90 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return attempt.Finish(ctx, kube.Done{Message: "listening", After: after}, err)
 }
 
-func (x *run) connect(ctx context.Context) error {
-	key := x.connectionKey()
-	if x.isForged() {
-		return kube.Stall(v1alpha1.InvalidSpecReason, "spec.poolUID is that of a pool of another namespace")
-	}
-	if err := x.Access.Check(ctx, key, x.set.Namespace); err != nil {
-		if kube.IsStalled(err) {
-			x.closeSession(ctx, v1alpha1.AccessDeniedReason)
+// keep makes GitHub have what the record wants, and listens.
+func (r *Reconciler) keep(ctx context.Context, set *v1alpha1.ScaleSet) (o observation, err error) {
+	gh, err := r.connect(ctx, set)
+	if err != nil {
+		if kube.ReasonOf(err, "") == v1alpha1.AccessDeniedReason {
+			o.listening = r.closeSession(ctx, set, v1alpha1.AccessDeniedReason)
 		}
-		return err
+		return o, err
 	}
-	gh, ok := x.Clients.Get(connections.Key(key))
+	remote, err := r.exist(ctx, gh, set)
+	if err != nil {
+		if kube.ReasonOf(err, "") == v1alpha1.OwnedElsewhereReason {
+			o.listening = r.closeSession(ctx, set, v1alpha1.OwnedElsewhereReason)
+			r.Sessions.lose(client.ObjectKeyFromObject(set))
+		}
+		return o, err
+	}
+	o.remote = remote
+	session, owner := r.ensureSession(set, gh, remote.ID), ""
+	if session.State == scaleset.OwnedElsewhere {
+		owner = r.nameOwner(session.Owner, set.Namespace)
+	}
+	if o.listening, err = listening(set.Spec.Name, session, owner); err != nil {
+		return o, err
+	}
+	if o.remote, err = r.update(ctx, gh, set, remote); err != nil {
+		return o, err
+	}
+	o.labels = labelsAccepted(o.remote.Labels, set.Spec.Labels)
+	return o, nil
+}
+
+// project writes into the status what a pass learnt.
+func project(set *v1alpha1.ScaleSet, o observation) {
+	if s := &set.Status; o.remote != nil {
+		s.ID, s.Name, s.RunnerGroup, s.Labels = o.remote.ID, o.remote.Name, o.remote.GroupName, o.remote.Labels
+	}
+	for _, c := range []*metav1.Condition{o.listening, o.labels} {
+		if c != nil {
+			conditions.Set(set, c)
+		}
+	}
+}
+
+// connect finds the connection's client.
+func (r *Reconciler) connect(ctx context.Context, set *v1alpha1.ScaleSet) (*scaleset.Client, error) {
+	if r.isForged(set) {
+		return nil, kube.Stall(v1alpha1.InvalidSpecReason, "spec.poolUID is that of a pool of another namespace")
+	}
+	key := connectionOf(set)
+	if err := r.Access.Check(ctx, key, set.Namespace); err != nil {
+		return nil, err
+	}
+	gh, ok := r.Clients.Get(connections.Key(key))
 	if !ok {
-		return connections.NotReady(ctx, x.Client, key)
+		return nil, connections.NotReady(ctx, r.Client, key)
 	}
-	x.github = gh
-	return nil
+	return gh, nil
 }
 
 // isForged reports whether the record names a pool of another namespace as its own: a session would be opened in that pool's name.
-func (x *run) isForged() bool {
-	holder, _, err := x.holder(x.Cluster + "/" + x.set.Spec.PoolUID)
-	return err == nil && holder != nil && holder.Namespace != x.set.Namespace
+func (r *Reconciler) isForged(set *v1alpha1.ScaleSet) bool {
+	holder, _, err := r.holder(r.Cluster + "/" + set.Spec.PoolUID)
+	return err == nil && holder != nil && holder.Namespace != set.Namespace
 }
 
 // checkOwner refuses a scale set that a pool of another namespace has by the same connection: one that declares its name or, if both do or
 // neither does, that had it first. An id in a status can be anybody's. Who holds the session would tell, too, but
 // not while the other's is closed for a moment. Who listens now keeps it.
-func (x *run) checkOwner(ctx context.Context) error {
-	if x.snapshot.State == scaleset.Listening && x.set.Status.ID == x.remote.ID {
+func (r *Reconciler) checkOwner(ctx context.Context, set *v1alpha1.ScaleSet, remote *scaleset.Set, session scaleset.State) error {
+	if session == scaleset.Listening && set.Status.ID == remote.ID {
 		return nil
 	}
-	had, err := x.anotherHas(ctx, x.remote.ID, func(o *v1alpha1.ScaleSet) bool {
-		first := o.CreationTimestamp.Before(&x.set.CreationTimestamp) || o.CreationTimestamp.Equal(&x.set.CreationTimestamp) && o.UID < x.set.UID
-		if theirs := declares(o, x.remote); theirs != declares(x.set, x.remote) {
+	had, err := r.anotherHas(ctx, set, remote.ID, func(o *v1alpha1.ScaleSet) bool {
+		first := o.CreationTimestamp.Before(&set.CreationTimestamp) || o.CreationTimestamp.Equal(&set.CreationTimestamp) && o.UID < set.UID
+		if theirs := declares(o, remote); theirs != declares(set, remote) {
 			first = theirs
 		}
-		return o.Namespace != x.set.Namespace && first
+		return o.Namespace != set.Namespace && first
 	})
 	if err != nil || !had {
 		return err
 	}
-	x.closeSession(ctx, v1alpha1.OwnedElsewhereReason)
-	x.Sessions.lose(x.key)
-	return kube.Stall(v1alpha1.OwnedElsewhereReason, "the scale set %q is that of a RunnerPool of another namespace of this cluster; choose another spec.scaleSetName", x.set.Spec.Name)
+	return kube.Stall(v1alpha1.OwnedElsewhereReason, "the scale set %q is that of a RunnerPool of another namespace of this cluster; choose another spec.scaleSetName", set.Spec.Name)
 }
 
 // declares reports whether a record asks for a scale set by its name.
@@ -189,14 +222,14 @@ func declares(s *v1alpha1.ScaleSet, remote *scaleset.Set) bool {
 }
 
 // anotherHas reports whether the record of another pool, which stays, has the scale set by the same connection.
-func (x *run) anotherHas(ctx context.Context, id int64, counts func(*v1alpha1.ScaleSet) bool) (bool, error) {
+func (r *Reconciler) anotherHas(ctx context.Context, set *v1alpha1.ScaleSet, id int64, counts func(*v1alpha1.ScaleSet) bool) (bool, error) {
 	sets := &v1alpha1.ScaleSetList{}
-	if err := x.Client.List(ctx, sets, client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.Client.List(ctx, sets, client.UnsafeDisableDeepCopy); err != nil {
 		return false, fmt.Errorf("looking who has the scale set: %w", err)
 	}
 	for i := range sets.Items {
 		o := &sets.Items[i]
-		if o.UID != x.set.UID && o.DeletionTimestamp.IsZero() && o.Status.ID == id && o.Spec.ConnectionRef.From(o.Namespace) == x.connectionKey() && counts(o) {
+		if o.UID != set.UID && o.DeletionTimestamp.IsZero() && o.Status.ID == id && connectionOf(o) == connectionOf(set) && counts(o) {
 			return true, nil
 		}
 	}
@@ -205,118 +238,136 @@ func (x *run) anotherHas(ctx context.Context, id int64, counts func(*v1alpha1.Sc
 
 // closeSession ends the session of a scale set that is another's, or whose connection isn't the namespace's to use any more. What is on GitHub
 // stays, for consent may come back.
-func (x *run) closeSession(ctx context.Context, reason string) {
-	stopping, cancel := context.WithTimeout(ctx, closeTimeout)
-	defer cancel()
-	x.Sessions.Stop(stopping, x.key)
-	conditions.MarkFalse(x.set, v1alpha1.ListeningCondition, reason, "the session was closed")
+func (r *Reconciler) closeSession(ctx context.Context, set *v1alpha1.ScaleSet, reason string) *metav1.Condition {
+	r.stop(ctx, set)
+	return conditions.FalseCondition(v1alpha1.ListeningCondition, reason, "the session was closed")
 }
 
-func (x *run) connectionKey() types.NamespacedName {
-	return x.set.Spec.ConnectionRef.From(x.set.Namespace)
+// stop ends the session, if there is one.
+func (r *Reconciler) stop(ctx context.Context, set *v1alpha1.ScaleSet) {
+	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
+	defer cancel()
+	r.Sessions.Stop(ctx, client.ObjectKeyFromObject(set))
+}
+
+func connectionOf(set *v1alpha1.ScaleSet) types.NamespacedName {
+	return set.Spec.ConnectionRef.From(set.Namespace)
 }
 
 // exist makes sure that the scale set is there. What GitHub has is asked for when
 // the record changed, when the session says that it is gone, and now and then.
-func (x *run) exist(ctx context.Context) error {
-	last, _ := x.verified.Load(x.set.UID)
+func (r *Reconciler) exist(ctx context.Context, gh *scaleset.Client, set *v1alpha1.ScaleSet) (*scaleset.Set, error) {
+	last, _ := r.verified.Load(set.UID)
 	v, _ := last.(verification)
-	x.snapshot, _ = x.Sessions.Snapshot(x.key)
-	if v.remote != nil && x.set.Status.ID == v.remote.ID && v.generation == x.set.Generation &&
-		x.Now().Sub(v.at) < verifyInterval && !github.IsNotFound(x.snapshot.Err) {
-		x.remote = v.remote
-		return nil
+	session, _ := r.Sessions.Snapshot(client.ObjectKeyFromObject(set))
+	if v.remote != nil && set.Status.ID == v.remote.ID && v.generation == set.Generation &&
+		r.Now().Sub(v.at) < verifyInterval && !github.IsNotFound(session.Err) {
+		return v.remote, nil
 	}
-	group, err := x.group(ctx)
+	group, err := groupOf(ctx, gh, set)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if x.remote, err = x.findOrCreate(ctx, group); err != nil {
-		return outcome(err)
+	remote, err := findOrCreate(ctx, gh, set, group)
+	if err != nil {
+		return nil, outcome(err)
 	}
-	if err := x.checkOwner(ctx); err != nil {
-		return err
+	if err := r.checkOwner(ctx, set, remote, session.State); err != nil {
+		return nil, err
 	}
-	x.recordRemote()
-	return nil
+	r.verify(set, remote)
+	return remote, nil
 }
 
-func (x *run) group(ctx context.Context) (int64, error) {
-	id, err := x.github.RunnerGroupID(ctx, x.set.Spec.RunnerGroup)
+// verify remembers what GitHub has.
+func (r *Reconciler) verify(set *v1alpha1.ScaleSet, remote *scaleset.Set) {
+	r.verified.Store(set.UID, verification{remote: remote, generation: set.Generation, at: r.Now()})
+}
+
+// groupOf finds the id of the runner group.
+func groupOf(ctx context.Context, gh *scaleset.Client, set *v1alpha1.ScaleSet) (int64, error) {
+	id, err := gh.RunnerGroupID(ctx, set.Spec.RunnerGroup)
 	if github.IsRunnerGroupNotFound(err) {
 		return 0, kube.Stall(v1alpha1.RunnerGroupNotFoundReason,
-			"runner group %q is not there, or GitHubConnection %q may not see it: create it on GitHub, or correct spec.runnerGroup", x.set.Spec.RunnerGroup, x.set.Spec.ConnectionRef.Name)
+			"runner group %q is not there, or GitHubConnection %q may not see it: create it on GitHub, or correct spec.runnerGroup", set.Spec.RunnerGroup, set.Spec.ConnectionRef.Name)
 	}
 	return id, outcome(err)
 }
 
 // findOrCreate looks by id, then by name, then creates. A name that is taken in
 // between is looked up again by the next attempt.
-func (x *run) findOrCreate(ctx context.Context, group int64) (*scaleset.Set, error) {
-	if id := x.set.Status.ID; id != 0 {
-		remote, err := x.github.Get(ctx, id)
+func findOrCreate(ctx context.Context, gh *scaleset.Client, set *v1alpha1.ScaleSet, group int64) (*scaleset.Set, error) {
+	if id := set.Status.ID; id != 0 {
+		remote, err := gh.Get(ctx, id)
 		if err == nil || !github.IsNotFound(err) {
 			return remote, err
 		}
 	}
-	spec := x.set.Spec
-	remote, err := x.github.Find(ctx, group, spec.Name)
+	remote, err := gh.Find(ctx, group, set.Spec.Name)
 	if err != nil || remote != nil {
 		return remote, err
 	}
-	return x.github.Create(ctx, scaleset.Set{Name: spec.Name, GroupID: group, Labels: spec.Labels})
+	return gh.Create(ctx, scaleset.Set{Name: set.Spec.Name, GroupID: group, Labels: set.Spec.Labels})
 }
 
-// listen runs the session and tells how it stands.
-func (x *run) listen(context.Context) error {
-	x.ensureSession()
-	switch s := x.snapshot; s.State {
+// listening says how the session stands, and what is to be waited for. Owner names who holds a session that is another's.
+func listening(name string, s scaleset.Snapshot, owner string) (*metav1.Condition, error) {
+	const condition = v1alpha1.ListeningCondition
+	switch s.State {
 	case scaleset.Listening:
-		conditions.MarkTrue(x.set, v1alpha1.ListeningCondition, v1alpha1.SucceededReason, "session open")
-		return nil
+		return conditions.TrueCondition(condition, v1alpha1.SucceededReason, "session open"), nil
 	case scaleset.OwnedElsewhere:
-		err := kube.Stall(v1alpha1.OwnedElsewhereReason,
-			"the scale set %q is held by %s; choose another spec.scaleSetName or end the other", x.set.Spec.Name, x.nameOwner(s.Owner))
-		conditions.MarkFalse(x.set, v1alpha1.ListeningCondition, v1alpha1.OwnedElsewhereReason, "%s", err)
-		return err
+		err := kube.Stall(v1alpha1.OwnedElsewhereReason, "the scale set %q is held by %s; choose another spec.scaleSetName or end the other", name, owner)
+		return conditions.FalseCondition(condition, v1alpha1.OwnedElsewhereReason, "%s", err), err
 	case scaleset.Refused:
-		conditions.MarkFalse(x.set, v1alpha1.ListeningCondition, v1alpha1.SessionRefusedReason, "an earlier session of this pool has not expired yet")
-		return kube.Wait(v1alpha1.SessionRefusedReason, connectionRetry, "an earlier session of this pool has not expired yet; jobs are served meanwhile")
-	default:
-		conditions.MarkUnknown(x.set, v1alpha1.ListeningCondition, v1alpha1.ProgressingReason, "opening a session")
-		if s.Err != nil {
-			return kube.Wait(v1alpha1.GitHubUnavailableReason, connectionRetry, "listening: %s", s.Message)
-		}
-		return kube.Progress(connectionRetry, "opening a session")
+		return conditions.FalseCondition(condition, v1alpha1.SessionRefusedReason, "an earlier session of this pool has not expired yet"),
+			kube.Wait(v1alpha1.SessionRefusedReason, connectionRetry, "an earlier session of this pool has not expired yet; jobs are served meanwhile")
 	}
+	err := kube.Progress(connectionRetry, "opening a session")
+	if s.Err != nil {
+		err = kube.Wait(v1alpha1.GitHubUnavailableReason, connectionRetry, "listening: %s", s.Message)
+	}
+	return conditions.UnknownCondition(condition, v1alpha1.ProgressingReason, "opening a session"), err
 }
 
-func (x *run) ensureSession() {
-	x.Sessions.Ensure(x.key, x.connectionKey(), scaleset.Config{
-		Client: x.github, SetID: x.set.Status.ID, Owner: x.Cluster + "/" + x.set.Spec.PoolUID,
-		Recorder:  &runners.Recorder{Client: x.Client, Namespace: x.set.Namespace, Memory: x.Memory},
-		OwnerGone: x.ownerGone, Now: x.Now,
-		Log: slog.New(logr.ToSlogHandler(log.Log.WithName("session").WithValues("scaleSet", klog.KObj(x.set)))),
+// labelsAccepted says whether GitHub kept all labels.
+func labelsAccepted(kept, want []string) *metav1.Condition {
+	if sameLabels(kept, want) {
+		return conditions.TrueCondition(v1alpha1.LabelsAcceptedCondition, v1alpha1.SucceededReason, "%s", strings.Join(want, ", "))
+	}
+	return conditions.FalseCondition(v1alpha1.LabelsAcceptedCondition, v1alpha1.LabelsDroppedReason,
+		"GitHub kept %s of %s: servers before 3.21 take one label; jobs find this pool by those only", strings.Join(kept, ", "), strings.Join(want, ", "))
+}
+
+// ensureSession runs the session, and returns how it stands.
+func (r *Reconciler) ensureSession(set *v1alpha1.ScaleSet, gh *scaleset.Client, id int64) scaleset.Snapshot {
+	key := client.ObjectKeyFromObject(set)
+	r.Sessions.Ensure(key, connectionOf(set), scaleset.Config{
+		Client: gh, SetID: id, Owner: r.Cluster + "/" + set.Spec.PoolUID,
+		Recorder:  &runners.Recorder{Client: r.Client, Namespace: set.Namespace, Memory: r.Memory},
+		OwnerGone: r.ownerGone, Now: r.Now,
+		Log: slog.New(logr.ToSlogHandler(log.Log.WithName("session").WithValues("scaleSet", klog.KObj(set)))),
 	})
-	x.snapshot, _ = x.Sessions.Snapshot(x.key)
+	s, _ := r.Sessions.Snapshot(key)
+	return s
 }
 
 // ownerGone reports whether a session owner of this cluster is a pool that is not
 // there any more, as after a restore of all objects under new UIDs.
-func (x *run) ownerGone(owner string) bool {
-	holder, ours, err := x.holder(owner)
+func (r *Reconciler) ownerGone(owner string) bool {
+	holder, ours, err := r.holder(owner)
 	return ours && err == nil && holder == nil
 }
 
 // holder finds the pool of this cluster that a session owner is; ours is false of an
 // owner in another cluster.
-func (x *run) holder(owner string) (pool *v1alpha1.RunnerPool, ours bool, err error) {
-	uid, ours := strings.CutPrefix(owner, x.Cluster+"/")
+func (r *Reconciler) holder(owner string) (pool *v1alpha1.RunnerPool, ours bool, err error) {
+	uid, ours := strings.CutPrefix(owner, r.Cluster+"/")
 	if !ours {
 		return nil, false, nil
 	}
 	pools := &v1alpha1.RunnerPoolList{}
-	if err := x.Client.List(context.Background(), pools, client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.Client.List(context.Background(), pools, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, true, err
 	}
 	i := slices.IndexFunc(pools.Items, func(p v1alpha1.RunnerPool) bool { return string(p.UID) == uid })
@@ -326,10 +377,10 @@ func (x *run) holder(owner string) (pool *v1alpha1.RunnerPool, ours bool, err er
 	return &pools.Items[i], true, nil
 }
 
-// nameOwner says who holds a session.
-func (x *run) nameOwner(owner string) string {
-	switch holder, ours, _ := x.holder(owner); {
-	case holder != nil && holder.Namespace != x.set.Namespace:
+// nameOwner says who holds a session, in words for a namespace.
+func (r *Reconciler) nameOwner(owner, namespace string) string {
+	switch holder, ours, _ := r.holder(owner); {
+	case holder != nil && holder.Namespace != namespace:
 		return "a RunnerPool of another namespace of this cluster"
 	case holder != nil:
 		return fmt.Sprintf("RunnerPool %s/%s of this cluster", holder.Namespace, holder.Name)
@@ -341,37 +392,24 @@ func (x *run) nameOwner(owner string) string {
 	return fmt.Sprintf("another cluster or program, as %q", owner)
 }
 
-// update changes name, group and labels on GitHub where they differ. It runs only
-// after listen: who does not hold the session changes nothing.
-func (x *run) update(ctx context.Context) error {
-	want := x.set.Spec
-	if x.remote.Name != want.Name || !strings.EqualFold(x.remote.GroupName, want.RunnerGroup) || !sameLabels(x.remote.Labels, want.Labels) {
-		group, err := x.group(ctx)
-		if err != nil {
-			return err
-		}
-		remote, err := x.github.Update(ctx, x.remote.ID, scaleset.Set{Name: want.Name, GroupID: group, Labels: want.Labels})
-		if err != nil {
-			x.verified.Delete(x.set.UID)
-			return outcome(err)
-		}
-		x.remote = remote
-		x.recordRemote()
+// update changes name, group and labels on GitHub where they differ, and returns what GitHub has then. It runs only
+// after listening: who does not hold the session changes nothing.
+func (r *Reconciler) update(ctx context.Context, gh *scaleset.Client, set *v1alpha1.ScaleSet, remote *scaleset.Set) (*scaleset.Set, error) {
+	want := set.Spec
+	if remote.Name == want.Name && strings.EqualFold(remote.GroupName, want.RunnerGroup) && sameLabels(remote.Labels, want.Labels) {
+		return remote, nil
 	}
-	if !sameLabels(x.remote.Labels, want.Labels) {
-		conditions.MarkFalse(x.set, v1alpha1.LabelsAcceptedCondition, v1alpha1.LabelsDroppedReason,
-			"GitHub kept %s of %s: servers before 3.21 take one label; jobs find this pool by those only", strings.Join(x.remote.Labels, ", "), strings.Join(want.Labels, ", "))
-		return nil
+	group, err := groupOf(ctx, gh, set)
+	if err != nil {
+		return remote, err
 	}
-	conditions.MarkTrue(x.set, v1alpha1.LabelsAcceptedCondition, v1alpha1.SucceededReason, "%s", strings.Join(want.Labels, ", "))
-	return nil
-}
-
-// recordRemote writes into the status what GitHub has.
-func (x *run) recordRemote() {
-	s := &x.set.Status
-	s.ID, s.Name, s.RunnerGroup, s.Labels = x.remote.ID, x.remote.Name, x.remote.GroupName, x.remote.Labels
-	x.verified.Store(x.set.UID, verification{remote: x.remote, generation: x.set.Generation, at: x.Now()})
+	updated, err := gh.Update(ctx, remote.ID, scaleset.Set{Name: want.Name, GroupID: group, Labels: want.Labels})
+	if err != nil {
+		r.verified.Delete(set.UID)
+		return remote, outcome(err)
+	}
+	r.verify(set, updated)
+	return updated, nil
 }
 
 // sameLabels compares labels as GitHub does: whatever their order and case.

@@ -267,9 +267,8 @@ func TestDeletionWithoutTheConnectionIsGivenUpAfterABound(t *testing.T) {
 func TestSessionOwnersOfPoolsThatAreGone(t *testing.T) {
 	b := newBench(t)
 	must(t, b.Client.Create(t.Context(), &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "other", UID: "p2"}}))
-	x := &run{Reconciler: b.Reconciler}
 	for owner, want := range map[string]bool{"here/p2": false, "here/p3": true, "there/p3": false, "": false} {
-		if got := x.ownerGone(owner); got != want {
+		if got := b.ownerGone(owner); got != want {
 			t.Errorf("%q is gone: %v", owner, got)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // glance is the time between two looks.
-const glance = 50 * time.Millisecond
+const glance = 100 * time.Millisecond
 
 // Until looks again and again until check returns nil, for a time at most. What it
 // complained of last, while there was time, is part of the error.

@@ -1,0 +1,47 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package scalesets
+
+import (
+	"errors"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/kube"
+)
+
+func TestHowASessionStandsDecidesTheCondition(t *testing.T) {
+	for name, tc := range map[string]struct {
+		session     scaleset.Snapshot
+		status      metav1.ConditionStatus
+		reason, err string
+		isStalled   bool
+	}{
+		"open":        {session: scaleset.Snapshot{State: scaleset.Listening}, status: metav1.ConditionTrue, reason: v1alpha1.SucceededReason},
+		"another's":   {scaleset.Snapshot{State: scaleset.OwnedElsewhere}, metav1.ConditionFalse, v1alpha1.OwnedElsewhereReason, `the scale set "linux" is held by them; choose another spec.scaleSetName or end the other`, true},
+		"not expired": {scaleset.Snapshot{State: scaleset.Refused}, metav1.ConditionFalse, v1alpha1.SessionRefusedReason, "an earlier session of this pool has not expired yet; jobs are served meanwhile", false},
+		"opening":     {scaleset.Snapshot{}, metav1.ConditionUnknown, v1alpha1.ProgressingReason, "opening a session", false},
+		"failing":     {scaleset.Snapshot{Err: errors.New("503"), Message: "GitHub answered 503"}, metav1.ConditionUnknown, v1alpha1.ProgressingReason, "listening: GitHub answered 503", false},
+	} {
+		c, err := listening("linux", tc.session, "them")
+		said := ""
+		if err != nil {
+			said = err.Error()
+		}
+		if c.Status != tc.status || c.Reason != tc.reason || said != tc.err || kube.IsStalled(err) != tc.isStalled {
+			t.Errorf("%s: %s %s, %q", name, c.Status, c.Reason, said)
+		}
+	}
+}
+
+func TestLabelsAreAcceptedInAnyOrderAndCase(t *testing.T) {
+	for kept, want := range map[[2]string]metav1.ConditionStatus{{"X64", "linux"}: metav1.ConditionTrue, {"linux", "linux"}: metav1.ConditionFalse} {
+		if c := labelsAccepted(kept[:], []string{"linux", "x64"}); c.Status != want {
+			t.Errorf("%v: %s", kept, c.Status)
+		}
+	}
+}
