@@ -109,7 +109,7 @@ func (w *World) Corral(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// ShowLog shows the end of the controller's log if the test failed.
+// ShowLog shows the end of the controller's log if the test failed: little enough for the failure to be in sight.
 func ShowLog(t *testing.T, c *world.Controller) {
 	if !t.Failed() {
 		return
@@ -118,7 +118,7 @@ func ShowLog(t *testing.T, c *world.Controller) {
 	if err != nil {
 		t.Log(err)
 	}
-	t.Logf("the controller's log ends with:\n%s", text[max(0, len(text)-20_000):])
+	t.Logf("the controller's log ends with:\n%s", text[max(0, len(text)-4_000):])
 }
 
 // Patience bounds the wait for anything that must come about. It is ample: machines are

@@ -132,6 +132,9 @@ func ends(t *testing.T, namespace string) {
 	t.Helper()
 	t.Cleanup(func() {
 		ctx := context.Background()
+		if t.Failed() {
+			return // its controller may be gone
+		}
 		must(t, retire(ctx, namespace))
 		for _, kind := range []client.Object{&v1alpha1.RunnerPool{}, &v1alpha1.RunnerPolicy{}} {
 			must(t, shared.Client.DeleteAllOf(ctx, kind, client.InNamespace(namespace)))
