@@ -97,7 +97,7 @@ func (r *CommitStatusReporter) Reconcile(ctx context.Context, req ctrl.Request) 
 	}
 	err := r.report(ctx, source, v)
 	if err == nil {
-		reportsTotal.WithLabelValues("told").Inc()
+		reportsTotal.WithLabelValues("sent").Inc()
 		r.last.Store(req.NamespacedName, last.next(v, r.now()))
 		return ctrl.Result{}, nil
 	}
@@ -140,7 +140,7 @@ func (r *CommitStatusReporter) repository(ctx context.Context, source *v1alpha1.
 	}
 	from := originOf(source)
 	if from.kind != v1alpha1.GitRepositoryKind {
-		return "", fmt.Errorf("%s is no Git repository whose URL is known; only spec.git and a GitRepository are told of", from)
+		return "", fmt.Errorf("%s is no Git repository whose URL is known; only revisions of spec.git and of a GitRepository have a commit status", from)
 	}
 	object := &sourcev1.GitRepository{}
 	if err := r.sources.Live.Get(ctx, from.key, object); err != nil {
@@ -222,11 +222,11 @@ func (r *Reconciler) diagnosticsOf(key types.NamespacedName, revision string) []
 
 var reportsTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
 	Name: "corral_source_reports_total",
-	Help: "Reports of revisions to GitHub, by how they ended: told, delayed because GitHub can't be asked now, or refused.",
+	Help: "Reports of revisions to GitHub, by how they ended: sent, delayed because GitHub can't be asked now, or refused.",
 }, []string{"outcome"})
 
 func init() {
-	for _, outcome := range []string{"told", "delayed", "refused"} {
+	for _, outcome := range []string{"sent", "delayed", "refused"} {
 		reportsTotal.WithLabelValues(outcome)
 	}
 }

@@ -232,7 +232,7 @@ func (r *calendarReport) err() error {
 	for _, p := range r.Pools {
 		for _, q := range p.Periods {
 			if len(q.Failures) > 0 {
-				return fmt.Errorf("pool %s: %w, because a policy failed", qualified(p.Namespace, p.Name), errDenied)
+				return fmt.Errorf("pool %s: %w, because a policy failed", wording.Qualified(p.Namespace, p.Name), errDenied)
 			}
 		}
 	}
@@ -250,7 +250,7 @@ func (r *calendarReport) Text() string {
 
 func (p *calendarPool) text() string {
 	w := &strings.Builder{}
-	fmt.Fprintf(w, "pool %s, times in %s\n", qualified(p.Namespace, p.Name), p.Zone)
+	fmt.Fprintf(w, "pool %s, times in %s\n", wording.Qualified(p.Namespace, p.Name), p.Zone)
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "  FROM\tMIN\tIDLE\tMAX\tWHY")
 	for _, q := range p.Periods {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // readTimeout bounds all that a command reads from a cluster.
@@ -72,7 +73,7 @@ func (o *clusterOptions) pools(ctx context.Context, namespaces []string) (map[st
 			return nil, "", fmt.Errorf("reading pools of the cluster: %w", err)
 		}
 		for i := range list.Items {
-			pools[qualified(namespace, list.Items[i].Name)] = &list.Items[i]
+			pools[wording.Qualified(namespace, list.Items[i].Name)] = &list.Items[i]
 		}
 	}
 	return pools, own, nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/jobmatch"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // competing warns of pools that webhooks tell of jobs, and that the same jobs are for: the older gets all of them. Of connections that
@@ -26,9 +27,9 @@ func (w *workspace) competing() []vetWarning {
 				continue
 			}
 			warnings = append(warnings, vetWarning{
-				Pool: qualified(second.Namespace, second.Name), File: second.object.File, Line: second.object.Line, Column: second.object.Column,
+				Pool: wording.Qualified(second.Namespace, second.Name), File: second.object.File, Line: second.object.Line, Column: second.object.Column,
 				Path: second.object.Path + ".spec.labels", Rule: ruleCompeting, Title: "Pools compete for the same jobs",
-				Message: fmt.Sprintf("the same jobs are for pool %s: webhooks give all of them to the older of the two", qualified(first.Namespace, first.Name)),
+				Message: fmt.Sprintf("the same jobs are for pool %s: webhooks give all of them to the older of the two", wording.Qualified(first.Namespace, first.Name)),
 				Help:    "give one of them another label or runner group, or other repositories in spec.demand.webhook",
 			})
 		}
@@ -52,7 +53,7 @@ func (w *workspace) scopes() map[string]jobmatch.Scope {
 		spec, _ := m.Object["spec"].(map[string]any)
 		url, _ := spec["url"].(string)
 		if scope, ok := jobmatch.ScopeOf(url); ok {
-			scopes[qualified(m.GetNamespace(), m.GetName())] = scope
+			scopes[wording.Qualified(m.GetNamespace(), m.GetName())] = scope
 		}
 	}
 	return scopes
@@ -61,7 +62,7 @@ func (w *workspace) scopes() map[string]jobmatch.Scope {
 // connectionOf names a pool's connection. A namespace that isn't declared is that of the source.
 func connectionOf(p *v1alpha1.RunnerPool) string {
 	key := p.Spec.ConnectionRef.From(p.Namespace)
-	return qualified(key.Namespace, key.Name)
+	return wording.Qualified(key.Namespace, key.Name)
 }
 
 func matchOf(p *declaredPool, scopes map[string]jobmatch.Scope) jobmatch.Pool {

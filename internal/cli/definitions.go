@@ -157,11 +157,3 @@ func printDiagnostics(w io.Writer, diagnostics []v1alpha1.Diagnostic) {
 func problems(diagnostics []v1alpha1.Diagnostic) error {
 	return errors.New(wording.Count(len(diagnostics), "problem"))
 }
-
-// qualified names an object, with its namespace if it has one.
-func qualified(namespace, name string) string {
-	if namespace == "" {
-		return name
-	}
-	return namespace + "/" + name
-}

@@ -20,6 +20,7 @@ import (
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/review"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // evalReport is the output of eval: one decision.
@@ -248,7 +249,7 @@ func (r *evalReport) refused() bool {
 	return r.Scaling != nil && len(r.Scaling.Failures) > 0 || r.Template != nil && !r.Template.Allowed || r.Update != nil && len(r.Update.Failures) > 0
 }
 
-func (r *evalReport) name() string { return qualified(r.Namespace, r.Pool) }
+func (r *evalReport) name() string { return wording.Qualified(r.Namespace, r.Pool) }
 
 // Text implements texter.
 func (r *evalReport) Text() string {

@@ -11,6 +11,7 @@ import (
 	"github.com/corral-dev/corral/internal/demand"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/schedule"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // scheduled is what policies are told of a pool: its numbers are those that its schedules make at a time.
@@ -61,7 +62,7 @@ func (w *workspace) idleSchedules(now time.Time) []vetWarning {
 	for _, p := range w.pools {
 		for _, d := range p.diagnose(p.plan.Warnings(now)) {
 			warnings = append(warnings, vetWarning{
-				Pool: qualified(p.Namespace, p.Name), File: d.File, Line: d.Line, Column: d.Column, Path: d.Path,
+				Pool: wording.Qualified(p.Namespace, p.Name), File: d.File, Line: d.Line, Column: d.Column, Path: d.Path,
 				Rule: ruleSchedule, Title: "Schedule without effect", Message: d.Message,
 			})
 		}

@@ -267,4 +267,4 @@ func (p vetPool) notes() []string {
 	return notes
 }
 
-func (p vetPool) name() string { return qualified(p.Namespace, p.Name) }
+func (p vetPool) name() string { return wording.Qualified(p.Namespace, p.Name) }

@@ -213,7 +213,7 @@ func overview(r *review.Result) *table {
 	for i := range r.Pools {
 		p := &r.Pools[i]
 		row := []phrase{
-			code(nameOf(p.Namespace, p.Name)), plainly("%s", changeWord(p)),
+			code(wording.Qualified(p.Namespace, p.Name)), plainly("%s", changeWord(p)),
 			plainly("%s", pair(declared(p.Before), declared(p.After))), plainly("%s", pair(effective(p.Before), effective(p.After))),
 			plainly("%s", judgement(p)),
 		}
@@ -298,13 +298,6 @@ func pair(before, after string) string {
 		return before + " → –"
 	}
 	return before + " → " + after
-}
-
-func nameOf(namespace, name string) string {
-	if namespace == "" {
-		return name
-	}
-	return namespace + "/" + name
 }
 
 // where writes a place with its column, as compilers do; empty if there is none.

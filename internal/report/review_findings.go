@@ -72,7 +72,7 @@ func ReviewFindings(r *review.Result) []Finding {
 }
 
 func poolFindings(p *review.Pool) []Finding {
-	subject := "pool " + nameOf(p.Namespace, p.Name)
+	subject := "pool " + wording.Qualified(p.Namespace, p.Name)
 	at := placeAtHead(p.BaseAt, p.HeadAt)
 	var findings []Finding
 	for _, f := range p.Findings {
@@ -174,7 +174,7 @@ func newBounds(p *review.Pool) []v1alpha1.LimitBound {
 
 func connectionFinding(c review.Connection) Finding {
 	f := Finding{
-		Level: Note, Rule: ruleConnection, Title: "Connection changed", Subject: "connection " + nameOf(c.Namespace, c.Name),
+		Level: Note, Rule: ruleConnection, Title: "Connection changed", Subject: "connection " + wording.Qualified(c.Namespace, c.Name),
 		Message: strings.Join(c.Effects, " "), Place: placeAtHead(c.BaseAt, c.HeadAt),
 	}
 	if c.Class == review.Identity {

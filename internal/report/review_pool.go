@@ -21,7 +21,7 @@ import (
 
 // poolSection tells all of one pool.
 func poolSection(p *review.Pool) section {
-	heading := join(plainly("pool "), code(nameOf(p.Namespace, p.Name)), plainly(": %s", changeWord(p)))
+	heading := join(plainly("pool "), code(wording.Qualified(p.Namespace, p.Name)), plainly(": %s", changeWord(p)))
 	if p.Former != "" {
 		heading = join(heading, plainly(", was "), code(p.Former))
 	}

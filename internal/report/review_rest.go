@@ -91,7 +91,7 @@ func connectionSections(r *review.Result) []section {
 		if c.Class != "" && c.Change == review.Changed {
 			said += ", " + strings.TrimSuffix(classWord(c.Class), " only")
 		}
-		heading := join(plainly("connection "), code(nameOf(c.Namespace, c.Name)), plainly(": %s", said))
+		heading := join(plainly("connection "), code(wording.Qualified(c.Namespace, c.Name)), plainly(": %s", said))
 		if at := cmp.Or(where(c.HeadAt), where(c.BaseAt)); at != "" {
 			heading = join(heading, plainly(" – "), code(at))
 		}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // running is the cluster with the pools of a side as they are, with 20 jobs, 8 busy and 4 idle runners each.
@@ -27,7 +28,7 @@ func running(t *testing.T, s Side) map[string]*v1alpha1.RunnerPool {
 			t.Fatal(err)
 		}
 		p.Status.Jobs, p.Status.Runners = 20, v1alpha1.RunnerCounts{Total: 12, Busy: 8, Idle: 4}
-		pools[qualified(p.Namespace, p.Name)] = p
+		pools[wording.Qualified(p.Namespace, p.Name)] = p
 	}
 	return pools
 }

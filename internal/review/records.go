@@ -15,6 +15,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 const (
@@ -209,7 +210,7 @@ func (c *comparison) replayOne(r *Recorded, record *Record) {
 		return
 	}
 	r.Changed = append(r.Changed, RecordedChange{
-		Time: record.at.UTC(), Pool: qualified(q.pool.Namespace, q.pool.Name), Decision: q.decision, ID: record.id,
+		Time: record.at.UTC(), Pool: wording.Qualified(q.pool.Namespace, q.pool.Name), Decision: q.decision, ID: record.id,
 		Recorded: recorded, Before: before.words, After: after.words, Rules: after.rules,
 		Waiting: max(0, waiting(&q, after)-waiting(&q, before)), Inexact: record.inexact,
 	})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // longestHold is how long a recorded number of jobs is taken to hold at most.
@@ -149,7 +150,7 @@ func (c *comparison) recordedJobs() map[string][]jobsAt {
 	for i := range c.in.Records {
 		r := &c.in.Records[i]
 		if q, err := r.question(); err == nil && q.decision == policy.DecisionScaling {
-			name := qualified(q.pool.Namespace, q.pool.Name)
+			name := wording.Qualified(q.pool.Namespace, q.pool.Name)
 			c.jobs[name] = append(c.jobs[name], jobsAt{r.at, q.scaling.Jobs})
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/schedule"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // side is a Side, ready to be asked.
@@ -44,15 +45,12 @@ type connection struct {
 	object *compile.Object
 }
 
-// qualified names an object, with its namespace if it has one.
-func qualified(namespace, name string) string { return strings.TrimPrefix(namespace+"/"+name, "/") }
-
-func (p *pool) name() string { return qualified(p.Namespace, p.Name) }
+func (p *pool) name() string { return wording.Qualified(p.Namespace, p.Name) }
 
 // connectionName names the connection that the pool uses.
 func (p *pool) connectionName() string {
 	ref := p.Spec.ConnectionRef.From(p.Namespace)
-	return qualified(ref.Namespace, ref.Name)
+	return wording.Qualified(ref.Namespace, ref.Name)
 }
 
 func (p *pool) at() *Place { return objectPlace(p.object) }
@@ -109,7 +107,7 @@ func (s *side) add(o *compile.Object) error {
 		if err := v1alpha1.FromUnstructured(o.Manifest.Object, c.GitHubConnection); err != nil {
 			return err
 		}
-		name := qualified(c.Namespace, c.Name)
+		name := wording.Qualified(c.Namespace, c.Name)
 		s.connections[name] = c
 		s.names = append(s.names, name)
 	case policy.KindRunnerPolicy:

@@ -79,3 +79,6 @@ func Max(n int32) string {
 	}
 	return strconv.Itoa(int(n))
 }
+
+// Qualified names an object, with its namespace if it has one.
+func Qualified(namespace, name string) string { return strings.TrimPrefix(namespace+"/"+name, "/") }
