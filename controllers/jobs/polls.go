@@ -8,10 +8,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -159,141 +161,148 @@ func (p *Poller) findJobs(ctx context.Context, pool *v1alpha1.RunnerPool, q *pro
 	if len(repositories) == 0 {
 		return finding{}, &demand.NoSignal{Reason: "no repository matches " + strings.Join(q.metric.Jobs.Repositories, ", ")}
 	}
-	t := &tally{labels: jobmatch.NewPool(jobmatch.Pool{}, labelsOf(pool)), names: names, observes: pool.Spec.GetMode() == v1alpha1.Observe}
+	var partial string
 	if len(repositories) > mostRepositories {
-		t.overlook(fmt.Sprintf("of %d repositories, %d are looked at", len(repositories), mostRepositories))
+		partial = fmt.Sprintf("of %d repositories, %d are looked at", len(repositories), mostRepositories)
 		repositories = repositories[:mostRepositories]
 	}
-	t.addAll(ctx, gh, repositories, max(youngest, q.interval/2))
-	return t.finding(q.metric.Jobs)
+	counter := jobCounter{labels: jobmatch.NewPool(jobmatch.Pool{}, labelsOf(pool)), names: names, observes: pool.Spec.GetMode() == v1alpha1.Observe}
+	counts := counter.countAll(ctx, gh, repositories, max(youngest, q.interval/2))
+	if ctx.Err() != nil {
+		counts = append(counts, repositoryCount{err: ctx.Err()})
+	}
+	return sum(counts, partial).finding(q.metric.Jobs)
 }
 
-// tally counts jobs.
-type tally struct {
+// jobCounter counts the jobs that are for a pool.
+type jobCounter struct {
 	labels   jobmatch.Pool
-	names    map[string]bool
+	names    map[string]bool // of its runners
 	observes bool
+}
 
-	mu              sync.Mutex
+// repositoryCount is how many jobs of a repository are for the pool.
+type repositoryCount struct {
+	name            string
 	queued, running int
-	heard           int    // repositories
-	missing         error  // why it isn't all, for now
-	unseen          string // what is never seen: "" if all is
-	absent          int    // repositories that aren't there, or that the connection may not see
-	example         string
+	// partial is true if the repository has more workflow runs than are looked at.
+	partial bool
+	err     error
 }
 
-// lack notes a repository that isn't there. It has no jobs, and must not hold those of the others for ever.
-func (t *tally) lack(repository string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.absent++; t.example == "" || repository < t.example {
-		t.example = repository
-	}
-}
-
-// overlook notes what is never seen: it lasts, so the number is told as it is.
-func (t *tally) overlook(what string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.unseen == "" || what < t.unseen {
-		t.unseen = what
-	}
-}
-
-// addAll counts the jobs of repositories.
-func (t *tally) addAll(ctx context.Context, gh JobLister, repositories []string, maxAge time.Duration) {
-	var work sync.WaitGroup
-	slots := make(chan struct{}, repositoriesAtOnce)
-	for _, r := range repositories {
-		slots <- struct{}{}
-		if _, wait := github.ComeBack(t.trouble()); wait || ctx.Err() != nil {
+// countAll counts the jobs of repositories, a few at once. Once GitHub asks to come back later, or ctx ends, the rest is left out.
+func (c jobCounter) countAll(ctx context.Context, gh JobLister, repositories []string, maxAge time.Duration) []repositoryCount {
+	counts := make([]*repositoryCount, len(repositories))
+	var stop atomic.Bool
+	var g errgroup.Group
+	g.SetLimit(repositoriesAtOnce)
+	for i, name := range repositories {
+		if stop.Load() || ctx.Err() != nil {
 			break // asking for the rest would be in vain
 		}
-		work.Go(func() {
-			defer func() { <-slots }()
-			list, err := gh.Jobs(ctx, r, maxAge)
-			switch {
-			case err == nil:
-				t.add(r, list)
-			case github.IsNotFound(err):
-				t.lack(r)
-			case github.IsForbidden(err):
-				t.overlook(fmt.Sprintf("%s: %s", r, github.Summary(err)))
-			default:
-				t.miss(err)
+		g.Go(func() error {
+			list, err := gh.Jobs(ctx, name, maxAge)
+			if _, wait := github.ComeBack(err); wait {
+				stop.Store(true)
 			}
+			count := c.count(name, list, err)
+			counts[i] = &count
+			return nil
 		})
 	}
-	work.Wait()
-	if ctx.Err() != nil {
-		t.miss(ctx.Err())
+	_ = g.Wait()
+	var asked []repositoryCount
+	for _, count := range counts {
+		if count != nil {
+			asked = append(asked, *count)
+		}
 	}
+	return asked
 }
 
-func (t *tally) trouble() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.missing
-}
-
-func (t *tally) miss(err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if _, wait := github.ComeBack(err); wait || t.missing == nil {
-		t.missing = err
-	}
-}
-
-func (t *tally) add(repository string, list rest.JobList) {
-	if !list.Complete {
-		t.overlook(repository + " has more workflow runs than are looked at")
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.heard++
+func (c jobCounter) count(name string, list rest.JobList, err error) repositoryCount {
+	n := repositoryCount{name: name, partial: !list.Complete, err: err}
 	for i := range list.Jobs {
 		switch j := &list.Jobs[i]; j.Status {
 		case "queued":
-			if t.labels.Bears(j.Labels) {
-				t.queued++
+			if c.labels.Bears(j.Labels) {
+				n.queued++
 			}
 		case "in_progress":
-			if t.names[j.RunnerName] || (t.observes || j.RunnerName == "") && t.labels.Bears(j.Labels) {
-				t.running++
+			if c.names[j.RunnerName] || (c.observes || j.RunnerName == "") && c.labels.Bears(j.Labels) {
+				n.running++
 			}
 		}
 	}
+	return n
 }
 
-// finding is what the count says.
-func (t *tally) finding(m *v1alpha1.JobsMetric) (finding, error) {
-	if t.heard == 0 && t.unseen != "" {
-		return finding{}, cmp.Or(t.missing, error(&demand.NoSignal{Reason: t.unseen}))
+// jobSum is how many jobs of all repositories are for the pool.
+type jobSum struct {
+	queued, running int
+	// counted is how many repositories GitHub answered for.
+	counted int
+	// failed is why it isn't all now, partial why it never is: "" if it is.
+	failed  error
+	partial string
+	// absent are the repositories that aren't there, or that the connection may not see. They have no jobs, and must
+	// not hold those of the others for ever.
+	absent []string
+}
+
+// sum adds the counts of repositories.
+func sum(counts []repositoryCount, partial string) jobSum {
+	s := jobSum{partial: partial}
+	note := func(why string) { s.partial = cmp.Or(s.partial, why) }
+	for _, c := range counts {
+		switch {
+		case c.err == nil:
+			s.counted++
+			s.queued += c.queued
+			s.running += c.running
+			if c.partial {
+				note(c.name + " has more workflow runs than are looked at")
+			}
+		case github.IsNotFound(c.err):
+			s.absent = append(s.absent, c.name)
+		case github.IsForbidden(c.err):
+			note(fmt.Sprintf("%s: %s", c.name, github.Summary(c.err)))
+		default:
+			if _, wait := github.ComeBack(c.err); wait || s.failed == nil {
+				s.failed = c.err
+			}
+		}
 	}
-	if t.heard == 0 {
-		return finding{}, cmp.Or(t.missing, error(&demand.NoSignal{Reason: "GitHub has no repository " + t.example + " for this connection"}))
+	return s
+}
+
+// finding is what the sum says.
+func (s jobSum) finding(m *v1alpha1.JobsMetric) (finding, error) {
+	var missing string
+	if len(s.absent) > 0 {
+		missing = fmt.Sprintf("GitHub has no repository %s for this connection", slices.Min(s.absent))
 	}
-	n, reason, err := demand.FromJobs(t.queued, t.running, m.RunnersPerJob)
+	if s.counted == 0 {
+		return finding{}, cmp.Or(s.failed, error(&demand.NoSignal{Reason: cmp.Or(s.partial, missing)}))
+	}
+	n, reason, err := demand.FromJobs(s.queued, s.running, m.RunnersPerJob)
 	if err != nil {
 		return finding{}, err
 	}
-	if t.absent > 0 {
-		reason += fmt.Sprintf("; GitHub has no repository %s for this connection", t.example)
+	if missing != "" {
+		reason += "; " + missing
 	}
-	if t.absent > 1 {
-		reason += fmt.Sprintf(", nor %d others", t.absent-1)
+	if len(s.absent) > 1 {
+		reason += fmt.Sprintf(", nor %d others", len(s.absent)-1)
 	}
-	if t.unseen != "" {
-		reason += "; not seen is more: " + t.unseen
+	if s.partial != "" {
+		reason += "; not seen is more: " + s.partial
 	}
-	s := demand.Signal{Jobs: &n, Reason: reason}
-	if t.missing == nil {
-		return finding{signal: s}, nil
+	signal := demand.Signal{Jobs: &n, Reason: reason}
+	if s.failed != nil { // it may be more than was said last; if it is less, what the pool's status says is taken
+		signal.Held, signal.Reason = true, fmt.Sprintf("%s, and not all: %s", reason, reasonOf(s.failed))
 	}
-	// It may be more than was said last. If it is less, what the pool's status says is taken.
-	s.Held, s.Reason = true, fmt.Sprintf("%s, and not all: %s", reason, reasonOf(t.missing))
-	return finding{signal: s}, nil
+	return finding{signal: signal}, nil
 }
 
 // findBusy proposes a total by the part of the pool's runners that is busy.
