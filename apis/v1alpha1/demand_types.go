@@ -427,9 +427,9 @@ type DemandStatus struct {
 	Idle *int32 `json:"idle,omitempty"`
 	// reason in one sentence.
 	Reason string `json:"reason"`
-	// held is true while it gives no signal, and what it said last holds.
+	// stale is true while it gives no signal, and what it said last holds.
 	// +optional
-	Held bool `json:"held,omitempty"`
+	Stale bool `json:"stale,omitempty"`
 }
 
 // ScheduleStatus is what schedules make of spec.scale.

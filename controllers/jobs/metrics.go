@@ -365,7 +365,7 @@ func (p *Poller) finish(d look, f finding, err error) {
 	f.signal.Name, f.signal.At = before.Name, now
 	if err != nil {
 		f.signal = q.last
-		f.signal.Name, f.signal.Held, f.signal.Reason = before.Name, true, "no signal: "+reasonOf(err)
+		f.signal.Name, f.signal.Stale, f.signal.Reason = before.Name, true, "no signal: "+reasonOf(err)
 	}
 	if err == nil {
 		q.trust(&f.signal, now)
@@ -375,7 +375,7 @@ func (p *Poller) finish(d look, f finding, err error) {
 	}
 	q.signal, q.asked, q.running = f.signal, true, false
 	q.due = now.Add(max(p.spread(q.interval), retryOf(err)))
-	count(q.of, err, f.signal.Held)
+	count(q.of, err, f.signal.Stale)
 	t := p.targets[d.target.key]
 	if t != d.target || !slices.Contains(t.probes, q) {
 		return // it isn't asked for any more
@@ -393,12 +393,12 @@ func (p *Poller) finish(d look, f finding, err error) {
 // trust takes what is seen for all there is once it was only a part for long: a number that is held never falls.
 func (q *probe) trust(s *demand.Signal, now time.Time) {
 	switch {
-	case !s.Held:
+	case !s.Stale:
 		q.partly = time.Time{}
 	case q.partly.IsZero():
 		q.partly = now
 	default:
-		s.Held = now.Sub(q.partly) < partlyHeld
+		s.Stale = now.Sub(q.partly) < partlyHeld
 	}
 }
 
@@ -415,7 +415,7 @@ func count(of string, err error, held bool) {
 
 // alike reports whether two signals come to the same: a reason alone wakes nobody.
 func alike(a, b demand.Signal) bool {
-	return a.Held == b.Held && sameNumber(a.Jobs, b.Jobs) && sameNumber(a.Total, b.Total)
+	return a.Stale == b.Stale && sameNumber(a.Jobs, b.Jobs) && sameNumber(a.Total, b.Total)
 }
 
 func sameNumber(a, b *int32) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }

@@ -243,7 +243,7 @@ func jobsSignal(name string, n int32, reason string) demand.Signal {
 }
 
 func held(s demand.Signal, reason string) demand.Signal {
-	s.Held, s.Reason = true, reason
+	s.Stale, s.Reason = true, reason
 	return s
 }
 
@@ -300,7 +300,7 @@ func TestPollerThatNeverHeard(t *testing.T) {
 		x := newRound(t, metered("a", promMetric("queue", "main")))
 		x.say(0, errors.New("it answered 503"))
 		wait(3 * time.Second)
-		x.want("a", reading(demand.Signal{Name: "queue", Held: true, Reason: "no signal: it answered 503"}))
+		x.want("a", reading(demand.Signal{Name: "queue", Stale: true, Reason: "no signal: it answered 503"}))
 	})
 }
 
@@ -365,7 +365,7 @@ func TestPollerIsBounded(t *testing.T) {
 		// 120 looks of 10 s, 7 at a time as all are of one namespace, take 180 s.
 		wait(190 * time.Second)
 		for _, p := range pools {
-			if r := x.poller.Reading(client.ObjectKeyFromObject(p)); !r.Known || !r.Signals[3].Held {
+			if r := x.poller.Reading(client.ObjectKeyFromObject(p)); !r.Known || !r.Signals[3].Stale {
 				t.Errorf("%s didn't have its turn: %+v", p.GetName(), r)
 			}
 		}
@@ -439,7 +439,7 @@ func TestPollerCountsJobs(t *testing.T) {
 		},
 		"no repository is there": {
 			broken: map[string]error{"acme/web": gone},
-			want:   demand.Signal{Name: "jobs", Held: true, Reason: "no signal: GitHub has no repository acme/web for this connection"},
+			want:   demand.Signal{Name: "jobs", Stale: true, Reason: "no signal: GitHub has no repository acme/web for this connection"},
 		},
 		"more runs than are looked at": {
 			repos: map[string]rest.JobList{"acme/api": {Jobs: []rest.Job{on("queued", "", "a")}}},
@@ -451,20 +451,20 @@ func TestPollerCountsJobs(t *testing.T) {
 		},
 		"none that may be looked at": {
 			broken: map[string]error{"acme/web": barred},
-			want:   demand.Signal{Name: "jobs", Held: true, Reason: "no signal: acme/web: listing jobs of acme/web: GitHub answered 403: Forbidden"},
+			want:   demand.Signal{Name: "jobs", Stale: true, Reason: "no signal: acme/web: listing jobs of acme/web: GitHub answered 403: Forbidden"},
 		},
 		"nothing heard": {
 			broken: map[string]error{"acme/web": down},
-			want:   demand.Signal{Name: "jobs", Held: true, Reason: "no signal: listing jobs of acme/web: GitHub answered 502: Bad Gateway"},
+			want:   demand.Signal{Name: "jobs", Stale: true, Reason: "no signal: listing jobs of acme/web: GitHub answered 502: Bad Gateway"},
 		},
 		"no repository": {
 			change: func(p *v1alpha1.RunnerPool) {
 				p.Spec.Demand.Metrics[0].Jobs.Repositories = []string{"none-*", "acme/x*"}
 			},
-			want: demand.Signal{Name: "jobs", Held: true, Reason: "no signal: no repository matches none-*, acme/x*"},
+			want: demand.Signal{Name: "jobs", Stale: true, Reason: "no signal: no repository matches none-*, acme/x*"},
 		},
 		"no connection": {
-			away: true, want: demand.Signal{Name: "jobs", Held: true, Reason: "no signal: the GitHubConnection acme isn't ready"},
+			away: true, want: demand.Signal{Name: "jobs", Stale: true, Reason: "no signal: the GitHubConnection acme isn't ready"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -494,7 +494,7 @@ func TestAPartHoldsForAWhileOnly(t *testing.T) {
 		x.edit(func() { x.repos, x.broken = map[string]rest.JobList{"acme/api": {Complete: true}}, broken })
 		isHeld := func() bool {
 			signals := x.poller.Reading(keyOf("a")).Signals
-			return signals[len(signals)-1].Held
+			return signals[len(signals)-1].Stale
 		}
 		if wait(14 * time.Minute); !isHeld() {
 			t.Error("what was before isn't held")
@@ -568,7 +568,7 @@ func TestPollerObservesAScaleSet(t *testing.T) {
 		})
 		x := newRound(t, p)
 		wait(3 * time.Second)
-		x.want("a", reading(demand.Signal{Name: "scaleSet", Held: true, Reason: `no signal: runner group "default" has no scale set "a"`}))
+		x.want("a", reading(demand.Signal{Name: "scaleSet", Stale: true, Reason: `no signal: runner group "default" has no scale set "a"`}))
 
 		x.edit(func() {
 			x.set = &scaleset.Set{ID: 5, Statistics: &scaleset.Statistics{AssignedJobs: 4, RunningJobs: 3, RegisteredRunners: 6, BusyRunners: 3}}

@@ -300,7 +300,7 @@ func (s jobSum) finding(m *v1alpha1.JobsMetric) (finding, error) {
 	}
 	signal := demand.Signal{Jobs: &n, Reason: reason}
 	if s.failed != nil { // it may be more than was said last; if it is less, what the pool's status says is taken
-		signal.Held, signal.Reason = true, fmt.Sprintf("%s, and not all: %s", reason, reasonOf(s.failed))
+		signal.Stale, signal.Reason = true, fmt.Sprintf("%s, and not all: %s", reason, reasonOf(s.failed))
 	}
 	return finding{signal: signal}, nil
 }

@@ -214,7 +214,7 @@ func (e *explainer) account(ctx context.Context, pool *v1alpha1.RunnerPool, id i
 	config := &corev1.ConfigMap{}
 	err := e.client.Get(ctx, client.ObjectKey{Namespace: pool.Namespace, Name: jobs.ConfigMapName(pool.Name)}, config)
 	if apierrors.IsNotFound(err) {
-		return explain.JobUnheard, nil
+		return explain.JobUnknown, nil
 	}
 	var state reservation.State
 	data := config.BinaryData[jobsKey]
@@ -241,7 +241,7 @@ func (e *explainer) account(ctx context.Context, pool *v1alpha1.RunnerPool, id i
 
 // jobStates are those of a ledger, in words; 0 is a job that isn't in it.
 var jobStates = [...]explain.JobState{
-	0: explain.JobUnheard, reservation.Waiting: explain.JobWaiting, reservation.Queued: explain.JobQueued,
+	0: explain.JobUnknown, reservation.Waiting: explain.JobWaiting, reservation.Queued: explain.JobQueued,
 	reservation.Elsewhere: explain.JobElsewhere, reservation.Running: explain.JobRunning, reservation.Done: explain.JobDone,
 }
 

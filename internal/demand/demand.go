@@ -35,9 +35,9 @@ type Signal struct {
 	Jobs, Total, Idle *int32
 	// Reason in one sentence without a full stop.
 	Reason string
-	// Held is true while the source gives no signal, or can't see all. The numbers are then those that it said last, or what it sees;
+	// Stale is true while the source gives no signal, or can't see all. The numbers are then those that it said last, or what it sees;
 	// those in the pool's status count if they are larger.
-	Held bool
+	Stale bool
 	// At is when it said so; zero if it never did.
 	At time.Time
 }
@@ -83,8 +83,8 @@ type Demand struct {
 	Idle int32
 	// IdleReason says why.
 	IdleReason string
-	// Held is true while a source gives no signal.
-	Held bool
+	// Stale is true while a source gives no signal.
+	Stale bool
 	// Statuses of the sources, for the pool's status.
 	Statuses []v1alpha1.DemandStatus
 }
@@ -117,12 +117,12 @@ func Combine(in Input) Demand {
 
 // add takes a signal in. One that is held says no less than it said last.
 func (d *Demand) add(s Signal, before map[string]v1alpha1.DemandStatus) {
-	if s.Held {
+	if s.Stale {
 		last := before[s.Name]
 		s.Jobs, s.Total, s.Idle = larger(s.Jobs, last.Jobs), larger(s.Total, last.Total), larger(s.Idle, last.Idle)
 		d.Keep = d.Keep || s.isEmpty()
 	}
-	d.Held = d.Held || s.Held
+	d.Stale = d.Stale || s.Stale
 	s.Jobs, s.Total, s.Idle = bounded(s.Jobs), bounded(s.Total), bounded(s.Idle)
 	s.Reason = wording.Truncate(s.Reason, maxReason)
 	why := fmt.Sprintf("%s: %s", s.Name, s.Reason)
@@ -137,7 +137,7 @@ func (d *Demand) add(s Signal, before map[string]v1alpha1.DemandStatus) {
 		d.IdleReason = joined(d.IdleReason, why)
 	}
 	d.Statuses = append(d.Statuses, v1alpha1.DemandStatus{
-		Name: s.Name, Jobs: s.Jobs, Total: s.Total, Idle: s.Idle, Reason: s.Reason, Held: s.Held,
+		Name: s.Name, Jobs: s.Jobs, Total: s.Total, Idle: s.Idle, Reason: s.Reason, Stale: s.Stale,
 	})
 }
 
@@ -148,7 +148,7 @@ func (d *Demand) remember(order []v1alpha1.DemandStatus, left map[string]v1alpha
 			continue
 		}
 		d.Known = true
-		d.add(Signal{Name: s.Name, Jobs: s.Jobs, Total: s.Total, Idle: s.Idle, Reason: s.Reason, Held: true}, left)
+		d.add(Signal{Name: s.Name, Jobs: s.Jobs, Total: s.Total, Idle: s.Idle, Reason: s.Reason, Stale: true}, left)
 	}
 }
 

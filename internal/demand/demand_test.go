@@ -26,7 +26,7 @@ func TestCombine(t *testing.T) {
 	total := func(name string, n int32) demand.Signal {
 		return demand.Signal{Name: name, Total: &n, Reason: "busy"}
 	}
-	silent := demand.Signal{Name: "queue", Reason: "no answer", Held: true}
+	silent := demand.Signal{Name: "queue", Reason: "no answer", Stale: true}
 	known := func(signals ...demand.Signal) demand.Reading { return demand.Reading{Known: true, Signals: signals} }
 
 	for name, tc := range map[string]struct {
@@ -61,27 +61,27 @@ func TestCombine(t *testing.T) {
 				Readings: []demand.Reading{known(jobs("webhook", 1, "1 job"), silent)},
 				Before:   []v1alpha1.DemandStatus{{Name: "queue", Jobs: new(int32(12)), Reason: "the value is 12"}, {Name: "gone", Jobs: new(int32(50))}},
 			},
-			want: demand.Demand{Known: true, Jobs: 12, Reason: "queue: no answer", Held: true},
+			want: demand.Demand{Known: true, Jobs: 12, Reason: "queue: no answer", Stale: true},
 		},
 		"one that can't see all says more than before, and no less": {
 			in: demand.Input{
 				Readings: []demand.Reading{known(
-					demand.Signal{Name: "queue", Reason: "part", Jobs: new(int32(5)), Held: true}, demand.Signal{Name: "other", Reason: "part", Jobs: new(int32(8)), Held: true},
+					demand.Signal{Name: "queue", Reason: "part", Jobs: new(int32(5)), Stale: true}, demand.Signal{Name: "other", Reason: "part", Jobs: new(int32(8)), Stale: true},
 				)},
 				Before: []v1alpha1.DemandStatus{{Name: "queue", Jobs: new(int32(9))}, {Name: "other", Jobs: new(int32(7))}},
 			},
-			want: demand.Demand{Known: true, Jobs: 9, Reason: "queue: part", Held: true},
+			want: demand.Demand{Known: true, Jobs: 9, Reason: "queue: part", Stale: true},
 		},
 		"a source that was never heard keeps what runs, and stops no other": {
 			in:   demand.Input{Readings: []demand.Reading{known(jobs("webhook", 2, "2 jobs"), silent)}},
-			want: demand.Demand{Known: true, Keep: true, Jobs: 2, Reason: "webhook: 2 jobs", Held: true},
+			want: demand.Demand{Known: true, Keep: true, Jobs: 2, Reason: "webhook: 2 jobs", Stale: true},
 		},
 		"before the first word, what was said before a restart holds": {
 			in: demand.Input{
 				Readings: []demand.Reading{{}, known(jobs("queue", 1, "the value is 1"))},
 				Before:   []v1alpha1.DemandStatus{{Name: "webhook", Jobs: new(int32(8)), Reason: "8 jobs"}, {Name: "queue", Jobs: new(int32(9))}},
 			},
-			want: demand.Demand{Known: true, Keep: true, Jobs: 8, Reason: "webhook: 8 jobs", Held: true},
+			want: demand.Demand{Known: true, Keep: true, Jobs: 8, Reason: "webhook: 8 jobs", Stale: true},
 		},
 		"nothing heard and nothing remembered is nothing known": {
 			in:   demand.Input{Readings: []demand.Reading{{}}},
@@ -109,14 +109,14 @@ func TestCombineTellsEachSource(t *testing.T) {
 	in := demand.Input{
 		Readings: []demand.Reading{{Known: true, Signals: []demand.Signal{
 			{Name: "webhook", Jobs: &n, Reason: "4 jobs"},
-			{Name: "queue", Reason: strings.Repeat("ü", 300), Held: true},
+			{Name: "queue", Reason: strings.Repeat("ü", 300), Stale: true},
 		}}},
 		Before: []v1alpha1.DemandStatus{{Name: "queue", Jobs: new(int32(2))}},
 	}
 	got := demand.Combine(in).Statuses
 	want := []v1alpha1.DemandStatus{
 		{Name: "webhook", Jobs: new(int32(4)), Reason: "4 jobs"},
-		{Name: "queue", Jobs: new(int32(2)), Reason: strings.Repeat("ü", 126) + "…", Held: true},
+		{Name: "queue", Jobs: new(int32(2)), Reason: strings.Repeat("ü", 126) + "…", Stale: true},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("statuses (-want +got):\n%s", diff)
@@ -143,9 +143,9 @@ func TestNoFailureLowersTheDemand(t *testing.T) {
 			switch n := random.Int32N(50); {
 			case !r.Known: // after a restart
 			case failed && random.IntN(2) == 0: // it forgot what it said
-				r.Signals = []demand.Signal{{Name: name, Held: true}}
+				r.Signals = []demand.Signal{{Name: name, Stale: true}}
 			case failed:
-				r.Signals = []demand.Signal{{Name: name, Held: true, Jobs: last(said, name)}}
+				r.Signals = []demand.Signal{{Name: name, Stale: true, Jobs: last(said, name)}}
 			default:
 				r.Signals, said[name] = []demand.Signal{{Name: name, Jobs: &n}}, n
 			}

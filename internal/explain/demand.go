@@ -29,16 +29,16 @@ type Source struct {
 	Name string `json:"name"`
 	// Kind is scaleSet, webhook, slack, jobs, busy, prometheus or external.
 	Kind string `json:"kind"`
-	// Heard is false until the controller has read it.
-	Heard bool `json:"heard"`
+	// Read is false until the controller has read it.
+	Read bool `json:"read"`
 	// Jobs that it knows of, the Total of runners that it proposes, and the Idle runners that it adds.
 	Jobs  *int32 `json:"jobs,omitempty"`
 	Total *int32 `json:"total,omitempty"`
 	Idle  *int32 `json:"idle,omitempty"`
 	// Reason for the number.
 	Reason string `json:"reason,omitempty"`
-	// Held is true while it is stale: it gives no signal, and its last number counts.
-	Held bool `json:"held,omitempty"`
+	// Stale is true while it is stale: it gives no signal, and its last number counts.
+	Stale bool `json:"stale,omitempty"`
 	// Counts is true of the source whose number of jobs is the pool's.
 	Counts bool `json:"counts,omitempty"`
 }
@@ -78,7 +78,7 @@ func (f *PoolFacts) demand() *Demand {
 			i = len(declared) - 1
 		}
 		s := &declared[i]
-		s.Heard, s.Jobs, s.Total, s.Idle, s.Reason, s.Held = true, said.Jobs, said.Total, said.Idle, said.Reason, said.Held
+		s.Read, s.Jobs, s.Total, s.Idle, s.Reason, s.Stale = true, said.Jobs, said.Total, said.Idle, said.Reason, said.Stale
 		if s.Jobs != nil {
 			most = max(most, *s.Jobs)
 		}
@@ -190,13 +190,13 @@ func (s *Source) words() string {
 	}
 	words := strings.Join(parts, ", ")
 	switch {
-	case !s.Heard:
+	case !s.Read:
 		return "not read yet"
-	case words == "" && s.Held:
+	case words == "" && s.Stale:
 		return "no number yet; until there is one, no runner ends for lack of jobs"
 	case words == "":
 		return "no number"
-	case s.Held:
+	case s.Stale:
 		words += ", stale: it gives no signal, and its last number counts"
 	}
 	if s.Counts {
@@ -219,7 +219,7 @@ func (f *PoolFacts) ofDemand() []string {
 		all = append(all, addWebhook(f.Pool.Namespace))
 	}
 	for _, s := range d.Sources {
-		if s.Held {
+		if s.Stale {
 			all = append(all, fmt.Sprintf("Fix %s: until it gives a signal, its last number counts.", s.title()))
 		}
 	}

@@ -27,7 +27,7 @@ func rest(f *PoolFacts) {
 	status.Demand = []v1alpha1.DemandStatus{
 		{Name: "webhook", Jobs: new(int32(7)), Reason: "GitHub's events tell of 1 waiting and 6 running"},
 		{Name: "release", Idle: new(int32(3)), Reason: "3 push events in 10m0s"},
-		{Name: "queue", Jobs: new(int32(5)), Reason: "no signal: connection refused", Held: true},
+		{Name: "queue", Jobs: new(int32(5)), Reason: "no signal: connection refused", Stale: true},
 		{Name: "load", Total: new(int32(8)), Reason: "6 of 8 busy"},
 		{Name: "former", Jobs: new(int32(1)), Reason: "the value is 1"},
 	}
@@ -82,7 +82,7 @@ func TestPoolByDemandAndSchedule(t *testing.T) {
 		},
 		"pool-rest-busy": func(f *PoolFacts) {
 			rest(f)
-			f.Pool.Status.Demand, f.Webhooks = []v1alpha1.DemandStatus{{Name: "webhook", Jobs: new(int32(2))}, {Name: "queue", Held: true, Reason: "no signal: timeout"}, {Name: "load"}}, nil
+			f.Pool.Status.Demand, f.Webhooks = []v1alpha1.DemandStatus{{Name: "webhook", Jobs: new(int32(2))}, {Name: "queue", Stale: true, Reason: "no signal: timeout"}, {Name: "load"}}, nil
 			f.Pool.Status.Runners.Busy = 7
 			f.Pool.Status.Decision.Announced = v1alpha1.UnboundedMax
 		},
@@ -205,12 +205,12 @@ func TestJobByEvents(t *testing.T) {
 		"job-heard-running":   restJob(JobRunning),
 		"job-heard-elsewhere": restJob(JobElsewhere),
 		"job-heard-done":      restJob(JobDone),
-		"job-unheard":         restJob(JobUnheard, func(_ *JobFacts, _ *PoolFacts, e *JobEvents) { e.Over, e.Why = "ci/big", "ci/gpu has fewer labels" }),
-		"job-unheard-deaf":    restJob("", func(_ *JobFacts, _ *PoolFacts, e *JobEvents) { e.Webhooks = nil }),
-		"job-unheard-excluded": restJob("", func(_ *JobFacts, _ *PoolFacts, e *JobEvents) {
+		"job-unknown":         restJob(JobUnknown, func(_ *JobFacts, _ *PoolFacts, e *JobEvents) { e.Over, e.Why = "ci/big", "ci/gpu has fewer labels" }),
+		"job-unknown-deaf":    restJob("", func(_ *JobFacts, _ *PoolFacts, e *JobEvents) { e.Webhooks = nil }),
+		"job-unknown-excluded": restJob("", func(_ *JobFacts, _ *PoolFacts, e *JobEvents) {
 			e.Excluded, e.Winner = true, ""
 		}),
-		"job-counts-at-another": restJob(JobUnheard, func(f *JobFacts, gpu *PoolFacts, e *JobEvents) {
+		"job-counts-at-another": restJob(JobUnknown, func(f *JobFacts, gpu *PoolFacts, e *JobEvents) {
 			small := facts(rest, func(p *PoolFacts) { p.Pool.Name = "small" })
 			f.Pools = []PoolFacts{small}
 			e.Winner, e.Why = "ci/small", "ci/small has fewer labels beyond those asked for: 4 in all, ci/gpu has 5"

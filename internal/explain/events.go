@@ -17,8 +17,8 @@ type JobState string
 
 // States of a job in a pool's account, in the order in which a job reaches them.
 const (
-	// JobUnheard is a job that the account doesn't have.
-	JobUnheard JobState = "Unheard"
+	// JobUnknown is a job that the account doesn't have.
+	JobUnknown JobState = "Unknown"
 	// JobWaiting waits for an approval or another rule of its environment.
 	JobWaiting JobState = "Waiting"
 	// JobQueued waits for a runner.
@@ -91,7 +91,7 @@ func (c *Candidate) eventLines(p *page, repository string) []string {
 // account says what the pool knows of the job, and until when the job counts; "" if that isn't known.
 func (e *JobEvents) account(p *page, observes bool) string {
 	switch e.State {
-	case JobUnheard:
+	case JobUnknown:
 		return fmt.Sprintf("it doesn't know the job: it received no event of it, the job counts at another pool, or the last event is older than %s", length(e.HoldFor.Duration))
 	case JobWaiting:
 		return "the job waits for an approval or another rule of its environment: it counts once it is queued"
@@ -136,7 +136,7 @@ func (c *Candidate) eventChanges(namespace string) []string {
 		return nil
 	case !e.receives():
 		return []string{addWebhook(namespace)}
-	case e.State == JobUnheard:
+	case e.State == JobUnknown:
 		return []string{fmt.Sprintf("If the job is queued, look at the recent deliveries of GitHub's webhook for GitHubConnection %s.", strings.Join(e.Webhooks, ", "))}
 	}
 	return nil
@@ -192,7 +192,7 @@ func (c *Candidate) missed() string {
 		return fmt.Sprintf("RunnerPool %s fits but doesn't know of it: it receives no events.", c.Pool)
 	case e.Excluded:
 		return fmt.Sprintf("RunnerPool %s fits but doesn't count it: its spec.demand.webhook.repositories excludes the repository.", c.Pool)
-	case e.State == JobUnheard:
+	case e.State == JobUnknown:
 		return fmt.Sprintf("RunnerPool %s fits but doesn't know of it: it %s.", c.Pool, c.Situation)
 	}
 	return ""

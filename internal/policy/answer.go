@@ -28,23 +28,23 @@ type said[T any] struct {
 	elements []T
 }
 
-// hearing is what all policies say in a decision.
-type hearing[T any] struct {
+// replies are what all policies say in a decision.
+type replies[T any] struct {
 	enforced []T
 	audited  []said[T]
 	failures []Failure
 	audit    []Audit
 }
 
-// hear asks each policy that has a say in the decision. What one says that is good counts although it
+// askEach asks each policy that has a say in the decision. What one says that is good counts although it
 // also says what isn't: all that policies say narrows.
-func hear[T any](ctx context.Context, b *Bound, q *question, decode func(*Policy, *element) T) hearing[T] {
-	var h hearing[T]
+func askEach[T any](ctx context.Context, b *Bound, q *question, decode func(*Policy, *element) T) replies[T] {
+	var h replies[T]
 	for _, p := range b.policies {
 		if !takePart(p, q.Decision) {
 			continue
 		}
-		elements, failure := listen(ctx, p, q, decode)
+		elements, failure := askOne(ctx, p, q, decode)
 		switch {
 		case failure != nil && isAudited(p):
 			h.audit = append(h.audit, Audit{Policy: p.Ref(), Message: fmt.Sprintf("%s: %s", failure.Kind, failure.Message)})
@@ -61,8 +61,8 @@ func hear[T any](ctx context.Context, b *Bound, q *question, decode func(*Policy
 	return h
 }
 
-// listen asks one policy, wherever its rules are.
-func listen[T any](ctx context.Context, p *Policy, q *question, decode func(*Policy, *element) T) ([]T, *Failure) {
+// askOne asks one policy, wherever its rules are.
+func askOne[T any](ctx context.Context, p *Policy, q *question, decode func(*Policy, *element) T) ([]T, *Failure) {
 	if failure := p.unasked(ctx, q.Namespace); failure != nil {
 		return nil, failure
 	}

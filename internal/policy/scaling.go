@@ -38,16 +38,16 @@ func (b *Bound) Scaling(ctx context.Context, in ScalingInput) Scaling {
 		return Scaling{Scale: compose(in.Pool.Scale, 0, nil).scale}
 	}
 	q := b.aboutScaling(in)
-	heard := hear(ctx, b, q, decodeLimit)
-	answer := Scaling{ID: q.id(), Digest: b.digest, Failures: heard.failures, Audit: heard.audit}
-	c := compose(in.Pool.Scale, in.Jobs, heard.enforced)
-	answer.CountsJobs = slices.ContainsFunc(heard.enforced, func(l limit) bool { return l.Hard })
+	replies := askEach(ctx, b, q, decodeLimit)
+	answer := Scaling{ID: q.id(), Digest: b.digest, Failures: replies.failures, Audit: replies.audit}
+	c := compose(in.Pool.Scale, in.Jobs, replies.enforced)
+	answer.CountsJobs = slices.ContainsFunc(replies.enforced, func(l limit) bool { return l.Hard })
 	answer.Scale, answer.Hard, answer.Bounds, answer.Conflicts = c.scale, c.hard, c.bounds, c.conflicts
-	for _, l := range heard.enforced {
+	for _, l := range replies.enforced {
 		answer.Until = earliest(in.Now, answer.Until, l.Until)
 	}
-	for _, a := range heard.audited {
-		with := compose(in.Pool.Scale, in.Jobs, slices.Concat(heard.enforced, a.elements))
+	for _, a := range replies.audited {
+		with := compose(in.Pool.Scale, in.Jobs, slices.Concat(replies.enforced, a.elements))
 		answer.Audit = append(answer.Audit, c.changes(with, a.policy.Ref())...)
 	}
 	answer.Audit = sortAudit(answer.Audit)

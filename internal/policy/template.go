@@ -27,9 +27,9 @@ func (b *Bound) Template(ctx context.Context, in TemplateInput) Template {
 		return Template{Digest: b.digest}
 	}
 	q := b.aboutPod(in)
-	heard := hear(ctx, b, q, decodeFinding)
-	answer := Template{ID: q.id(), Digest: b.digest, Failures: heard.failures, Audit: heard.audit}
-	for _, f := range heard.enforced {
+	replies := askEach(ctx, b, q, decodeFinding)
+	answer := Template{ID: q.id(), Digest: b.digest, Failures: replies.failures, Audit: replies.audit}
+	for _, f := range replies.enforced {
 		if f.Denies {
 			answer.Denials = append(answer.Denials, f.PolicyFinding)
 		} else {
@@ -38,7 +38,7 @@ func (b *Bound) Template(ctx context.Context, in TemplateInput) Template {
 	}
 	slices.SortFunc(answer.Denials, compareFindings)
 	slices.SortFunc(answer.Warnings, compareFindings)
-	for _, a := range heard.audited {
+	for _, a := range replies.audited {
 		for _, f := range a.elements {
 			answer.Audit = append(answer.Audit, Audit{Policy: a.policy.Ref(), Message: f.wouldBe()})
 		}

@@ -35,20 +35,20 @@ func (b *Bound) Update(ctx context.Context, in UpdateInput) Update {
 		return merge(in.Change, nil)
 	}
 	q := b.aboutUpdate(in)
-	heard := hear(ctx, b, q, decodeRollout)
+	replies := askEach(ctx, b, q, decodeRollout)
 	answer := Update{}
-	if len(heard.failures) == 0 {
-		answer = merge(in.Change, heard.enforced)
-		for _, r := range heard.enforced {
+	if len(replies.failures) == 0 {
+		answer = merge(in.Change, replies.enforced)
+		for _, r := range replies.enforced {
 			answer.Until = earliest(in.Now, answer.Until, r.Until)
 		}
-		for _, a := range heard.audited {
-			with := merge(in.Change, slices.Concat(heard.enforced, a.elements))
+		for _, a := range replies.audited {
+			with := merge(in.Change, slices.Concat(replies.enforced, a.elements))
 			answer.Audit = append(answer.Audit, answer.changes(with, a.policy.Ref())...)
 		}
 	}
-	answer.ID, answer.Digest, answer.Failures = q.id(), b.digest, heard.failures
-	answer.Audit = sortAudit(append(answer.Audit, heard.audit...))
+	answer.ID, answer.Digest, answer.Failures = q.id(), b.digest, replies.failures
+	answer.Audit = sortAudit(append(answer.Audit, replies.audit...))
 	return answer
 }
 

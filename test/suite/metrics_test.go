@@ -89,7 +89,7 @@ value: %q
 
 // held says whether a source of demand gives no signal, so that what it said last holds.
 func held(p *v1alpha1.RunnerPool, name string) bool {
-	return slices.ContainsFunc(p.Status.Demand, func(d v1alpha1.DemandStatus) bool { return d.Name == name && d.Held })
+	return slices.ContainsFunc(p.Status.Demand, func(d v1alpha1.DemandStatus) bool { return d.Name == name && d.Stale })
 }
 
 func (w *story) metricsAreDemand(t *testing.T, address string, prom *prometheus) {
