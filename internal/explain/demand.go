@@ -37,7 +37,7 @@ type Source struct {
 	Idle  *int32 `json:"idle,omitempty"`
 	// Reason for the number.
 	Reason string `json:"reason,omitempty"`
-	// Stale is true while it is stale: it gives no signal, and its last number counts.
+	// Stale is true while it gives no signal, and its last number counts.
 	Stale bool `json:"stale,omitempty"`
 	// Counts is true of the source whose number of jobs is the pool's.
 	Counts bool `json:"counts,omitempty"`
