@@ -194,6 +194,15 @@ func (n *Node) observe(pod *corev1.Pod) {
 	}
 }
 
+// dismiss lets a pod have another actor.
+func (n *Node) dismiss(a *actor) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.actors[a.pod.UID] == a {
+		delete(n.actors, a.pod.UID)
+	}
+}
+
 // forget ends the actor of a pod that is no more.
 func (n *Node) forget(object any) {
 	if gone, ok := object.(cache.DeletedFinalStateUnknown); ok {
