@@ -74,6 +74,7 @@ type pool struct {
 	update   remembered[policy.Update]
 	audit    map[string][]policy.Audit // by decision
 	waits    bool                      // for a policy to be loaded
+	due      time.Time                 // when a change of policies last woke it, or will
 }
 
 // remembered is an answer, and what it is the answer to.
@@ -114,6 +115,9 @@ func (e *Engine) put(l loaded) {
 	e.loaded[l.policy.Ref()] = l
 	if asBroken {
 		return
+	}
+	if before.policy != nil && before.policy != l.policy {
+		before.policy.Retire()
 	}
 	e.changed(before.policy, l.policy)
 }
@@ -175,6 +179,7 @@ func (e *Engine) Remove(ref string) {
 	defer e.mu.Unlock()
 	if before, ok := e.loaded[ref]; ok {
 		delete(e.loaded, ref)
+		before.policy.Retire()
 		e.changed(before.policy)
 	}
 }
@@ -188,10 +193,30 @@ func (e *Engine) changed(of ...*policy.Policy) {
 	e.set = policy.NewSet(all...)
 	e.countPolicies()
 	for key, known := range e.pools {
-		if known.waits || slices.ContainsFunc(of, func(p *policy.Policy) bool { return p != nil && p.Binds(known.facts) }) {
+		switch {
+		case known.waits:
 			known.waits = false
 			e.wake(key)
+		case slices.ContainsFunc(of, func(p *policy.Policy) bool { return p != nil && p.Binds(known.facts) }):
+			e.wakeChanged(key, known)
 		}
+	}
+}
+
+// betweenChanges is the least time between two wakes of a pool as its policies changed: a commit may change many of them.
+const betweenChanges = time.Second
+
+// wakeChanged wakes a pool whose policies changed; with the lock.
+func (e *Engine) wakeChanged(key types.NamespacedName, known *pool) {
+	now := e.Now()
+	if next := known.due.Add(betweenChanges); !known.due.After(now) {
+		known.due = next
+		if next.Before(now) {
+			known.due = now
+		}
+	}
+	if e.queue != nil {
+		e.queue.AddAfter(reconcile.Request{NamespacedName: key}, known.due.Sub(now))
 	}
 }
 

@@ -422,3 +422,68 @@ func TestAPassWaitsForNoOthersRules(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// greedyRules always take too much, and something happens meanwhile.
+type greedyRules func()
+
+func (g greedyRules) Ask(context.Context, *policy.Policy, policy.Question) ([]byte, error) {
+	g()
+	return nil, &policy.Excess{Message: "too much"}
+}
+
+// elsewhere puts a policy of namespace ci into force.
+func elsewhere(e *Engine, name, text string, rules policy.Asker) {
+	source := policy.Source{Kind: policy.KindRunnerPolicy, Namespace: "ci", Name: name, Modules: map[string]string{"p.rego": text}}
+	e.Put(policy.Elsewhere(source, policy.Facts{Decisions: []string{policy.DecisionScaling}}, rules), source)
+}
+
+func TestWhatIsInForceNoMoreIsNotAskedOnceAnotherTookTooMuch(t *testing.T) {
+	for name, tc := range map[string]struct {
+		meanwhile func(*Engine)
+		asked     int
+	}{
+		"nothing happens": {func(*Engine) {}, 3},
+		"one is deleted":  {func(e *Engine) { e.Remove("RunnerPolicy/ci/b") }, 2},
+		"one is another":  {func(e *Engine) { elsewhere(e, "b", "package corral.scaling # another", nil) }, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, asked := newEngine(), 0
+			rules := greedyRules(func() {
+				if asked++; asked == 1 {
+					tc.meanwhile(e)
+				}
+			})
+			for _, name := range []string{"a", "b", "c"} {
+				elsewhere(e, name, "package corral.scaling", rules)
+			}
+			p := facts("ci", "linux", "acme", nil)
+			answer := e.Scaling(t.Context(), e.For(p), policy.ScalingInput{Pool: p, Now: e.Now().UnixNano(), Zone: "UTC"}).Answer
+			if asked != tc.asked || len(answer.Failures) != tc.asked {
+				t.Errorf("%d policies were asked, want %d: %+v", asked, tc.asked, answer.Failures)
+			}
+		})
+	}
+}
+
+// waits notes how long a queue is to wait.
+type waits struct {
+	queue
+	of []time.Duration
+}
+
+func (w *waits) AddAfter(_ reconcile.Request, d time.Duration) { w.of = append(w.of, d) }
+
+func TestChangesOfPoliciesThatComeTogetherWakeAPoolOnceASecond(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	e, woken := NewEngine(func() time.Time { return now }), &waits{}
+	e.queue = woken
+	e.For(facts("ci", "linux", "acme", nil))
+	for i, after := range []time.Duration{0, 300, 300, 500, 3000, 999} { // milliseconds after the one before
+		now = now.Add(after * time.Millisecond)
+		elsewhere(e, "p", fmt.Sprint("package corral.scaling # ", i), nil)
+	}
+	want := []time.Duration{0, 700 * time.Millisecond, 400 * time.Millisecond, 900 * time.Millisecond, 0, time.Millisecond}
+	if !cmp.Equal(woken.of, want) {
+		t.Errorf("it is woken after %v, want %v", woken.of, want)
+	}
+}

@@ -34,6 +34,7 @@ func newPolicyOptions() *policyOptions {
 	o := &policyOptions{timeout: defaultTimeout}
 	o.rules = sync.OnceValues(func() (*worker.Evaluator, error) {
 		limits := worker.DefaultEvaluatorLimits()
+		limits.Ask.Usual, limits.Load.Usual = 0, 0 // somebody waits
 		limits.Ask.CPU, limits.Ask.Wall = o.timeout, max(limits.Ask.Wall, 10*o.timeout)
 		return worker.NewEvaluator(1, limits)
 	})

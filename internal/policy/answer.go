@@ -37,11 +37,12 @@ type replies[T any] struct {
 }
 
 // askEach asks each policy that has a say in the decision. What one says that is good counts although it
-// also says what isn't: all that policies say narrows.
+// also says what isn't: all that policies say narrows. Once one has failed the pool will be asked about again, so that those
+// that were deleted or replaced meanwhile needn't be: else rules that time out would be paid for long after they are gone.
 func askEach[T any](ctx context.Context, b *Bound, q *question, decode func(*Policy, *element) T) replies[T] {
 	var h replies[T]
 	for _, p := range b.policies {
-		if !takePart(p, q.Decision) {
+		if !takePart(p, q.Decision) || len(h.failures) > 0 && p.retired.Load() {
 			continue
 		}
 		elements, failure := askOne(ctx, p, q, decode)

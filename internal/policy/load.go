@@ -6,6 +6,7 @@ package policy
 import (
 	"path"
 	"slices"
+	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -69,7 +70,7 @@ func (s Source) Ref() string {
 // can be loaded and asked anywhere.
 func (s Source) IsLibrary() bool { return len(s.Modules) == 0 && len(s.DataFiles) == 0 }
 
-// Policy is one policy object, loaded. It never changes, but for the count of its time-outs.
+// Policy is one policy object, loaded. It never changes, but for the count of its time-outs, and when it is in force no more.
 type Policy struct {
 	source      Source
 	ref         string
@@ -80,7 +81,11 @@ type Policy struct {
 	program     *program // nil with diagnostics, and when the rules are elsewhere
 	asker       Asker    // nil when the rules are here
 	patience    patience
+	retired     atomic.Bool
 }
+
+// Retire says that the policy is in force no more. A decision that is void already doesn't ask it then.
+func (p *Policy) Retire() { p.retired.Store(true) }
 
 // Facts is what is known of a policy's rules to who doesn't have them.
 type Facts struct {

@@ -22,6 +22,9 @@ import (
 type Limit struct {
 	// CPU time.
 	CPU time.Duration
+	// Usual is the CPU time that nearly all requests take less than: a child whose request takes more gets a CPU only when nobody
+	// else wants it, from then on. 0 is for no such time.
+	Usual time.Duration
 	// Memory in bytes, beyond what the child had before.
 	Memory uint64
 	// Wall is time by the clock. To go beyond it is no fault of a policy: the machine may be busy.
@@ -39,8 +42,8 @@ type EvaluatorLimits struct {
 // DefaultEvaluatorLimits are ample for a policy of v1alpha1.MaxPolicyBytes. A usual decision takes a fifth of a millisecond.
 func DefaultEvaluatorLimits() EvaluatorLimits {
 	return EvaluatorLimits{
-		Load: Limit{CPU: 2 * time.Second, Memory: 192 << 20, Wall: 20 * time.Second},
-		Ask:  Limit{CPU: 250 * time.Millisecond, Memory: 96 << 20, Wall: 5 * time.Second},
+		Load: Limit{CPU: 2 * time.Second, Usual: 100 * time.Millisecond, Memory: 192 << 20, Wall: 20 * time.Second},
+		Ask:  Limit{CPU: 250 * time.Millisecond, Usual: 20 * time.Millisecond, Memory: 96 << 20, Wall: 5 * time.Second},
 		Test: Limit{CPU: time.Minute, Memory: 512 << 20, Wall: 2 * time.Minute},
 		Rest: 256 << 20,
 	}
@@ -201,12 +204,18 @@ func (e *Evaluator) count(by int) {
 }
 
 // take returns a child that nobody asks. A namespace that ends its child should end none of another: so it gets the one
-// that it had last, else a fresh one as long as there may be more, else rather one that has the program.
+// that it had last, else a fresh one as long as there may be more, else rather one that has the program. One that comes last
+// for a CPU, as what another namespace asked took long, makes way for a fresh one.
 func (e *Evaluator) take(namespace, program string) (*process, error) {
 	e.mu.Lock()
-	chosen := slices.IndexFunc(e.idle, func(p *process) bool { return p.namespace == namespace })
+	own := func(p *process) bool { return p.namespace == namespace }
+	isQuick := func(p *process) bool { return !p.comesLast.Load() }
+	chosen := slices.IndexFunc(e.idle, own)
 	if chosen < 0 && len(e.idle) > 0 && len(e.idle)+e.busy > e.children {
-		chosen = max(0, slices.IndexFunc(e.idle, func(p *process) bool { return p.has[program] }))
+		chosen = slices.IndexFunc(e.idle, func(p *process) bool { return p.has[program] && isQuick(p) })
+		if chosen < 0 {
+			chosen = max(0, slices.IndexFunc(e.idle, isQuick))
+		}
 	}
 	if chosen < 0 {
 		e.mu.Unlock()
@@ -215,6 +224,10 @@ func (e *Evaluator) take(namespace, program string) (*process, error) {
 	p := e.idle[chosen]
 	e.idle = slices.Delete(e.idle, chosen, chosen+1)
 	e.mu.Unlock()
+	if !own(p) && !isQuick(p) {
+		p.kill()
+		return e.fresh()
+	}
 	return p, nil
 }
 

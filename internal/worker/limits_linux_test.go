@@ -6,8 +6,11 @@ package worker
 import (
 	"os"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/corral-dev/corral/internal/policy"
 )
 
 func TestAChildComesAfterItsParent(t *testing.T) {
@@ -27,5 +30,27 @@ func TestAChildComesAfterItsParent(t *testing.T) {
 	its, err := unix.Getpriority(unix.PRIO_PROCESS, child.pid())
 	if err != nil || its >= own {
 		t.Errorf("the child has priority %d, its parent %d (more comes first): %v", its, own, err)
+	}
+}
+
+// The kernel keeps a namespace whose rules take long from delaying others; and no other gets its child.
+func TestAChildThatIsAskedForLongComesLast(t *testing.T) {
+	e := newEvaluator(t, 1)
+	e.limits.Ask = Limit{CPU: time.Hour, Usual: 1, Memory: 1 << 30, Wall: time.Hour}
+	slow := load(t, e, of("slow", "p", when("count([1 | some i in numbers.range(1, 400); some j in numbers.range(1, 400); i * j == 7]) == 2")))
+	if got, kinds := ask(t, "slow", slow); got != 1 || kinds != nil {
+		t.Fatalf("%d, %v", got, kinds)
+	}
+	child := e.idle[0]
+	at, err := unix.SchedGetAttr(child.pid(), 0)
+	if err != nil || at.Policy != unix.SCHED_IDLE {
+		t.Fatalf("its policy is %+v, want SCHED_IDLE: %v", at, err)
+	}
+	if got, _ := ask(t, "slow", slow); got != 1 || child.isOver() {
+		t.Error("the namespace got another child")
+	}
+	quiet := policy.Elsewhere(of("quiet", "p", limits(honest)), policy.Facts{Decisions: []string{policy.DecisionScaling}}, e)
+	if got, kinds := ask(t, "quiet", quiet); got != 7 || kinds != nil || !child.isOver() {
+		t.Errorf("%d, %v; the slow child is over: %t", got, kinds, child.isOver())
 	}
 }

@@ -25,4 +25,6 @@ func goFirst() error { return nil }
 
 func comeSecond() error { return nil }
 
+func comeLast(int) bool { return false }
+
 func killAll(cmd *exec.Cmd) error { return cmd.Process.Kill() }

@@ -44,6 +44,7 @@ type process struct {
 	has      map[string]bool // the programs that it has loaded
 	// namespace that it was asked for last
 	namespace string
+	comesLast atomic.Bool // for a CPU, as a request took more than is usual
 }
 
 // start starts a child and waits until it is ready: what its start takes is nobody's fault.
@@ -225,8 +226,13 @@ func (p *process) lookUntil(ctx context.Context, done <-chan struct{}, cpuBefore
 			return nil
 		default:
 		}
-		if cpu, err := cpuOf(p.pid()); err == nil && cpu-cpuBefore > most.CPU {
+		cpu, err := cpuOf(p.pid())
+		switch taken := cpu - cpuBefore; {
+		case err != nil:
+		case taken > most.CPU:
 			return &policy.Excess{Message: fmt.Sprintf("it took more than %s of CPU time", most.CPU)}
+		case most.Usual > 0 && taken > most.Usual:
+			p.comesLast.Store(comeLast(p.pid()) || p.comesLast.Load())
 		}
 		if memory, err := memoryOf(p.pid()); err == nil && memory > memoryBefore+most.Memory {
 			return tooMuchMemory(most)

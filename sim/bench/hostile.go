@@ -35,8 +35,11 @@ const (
 	// hostileRate is how many jobs a second the others have together, and hostileJob how long each takes.
 	hostileRate = 8
 	hostileJob  = 300 * time.Millisecond
-	// editEach is the time between two edits of hostile policies, each of which has to be found out anew.
-	editEach = 200 * time.Millisecond
+	// editEach is the time between two edits of hostile policies, each of which has to be found out anew: that keeps a child busy.
+	// Edits that come faster cost the API server and the leader what edits of any rules do.
+	editEach = time.Second
+	// subside is how long rules that are loaded when their policy is deleted go on at most: loads that are under way and wait.
+	subside = 15 * time.Second
 	// sampleEach is the time between two looks at the memory of the processes.
 	sampleEach = 200 * time.Millisecond
 )
@@ -289,7 +292,7 @@ func (b *hostileBed) withdraw(ctx context.Context) error {
 	if err := b.client.DeleteAllOf(ctx, &v1alpha1.RunnerPolicy{}, client.InNamespace(greedy)); err != nil {
 		return fmt.Errorf("deleting the hostile policies: %w", err)
 	}
-	return pause(ctx, settle)
+	return pause(ctx, subside)
 }
 
 // sample looks at the memory of the leader and of its children until ctx ends.
