@@ -135,7 +135,7 @@ const (
 // compilers is how many child processes compile at once: each may take a gigabyte.
 const compilers = 2
 
-// evaluators is how many child processes evaluate policies at once, beside a spare one: each may take 350 MB.
+// evaluators is how many child processes evaluate policies at once, beside as many that are slow and a spare one: each may take 350 MB.
 const evaluators = 2
 
 // shared is what several controllers use.

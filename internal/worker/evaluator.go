@@ -22,8 +22,7 @@ import (
 type Limit struct {
 	// CPU time.
 	CPU time.Duration
-	// Usual is the CPU time that nearly all requests take less than: a child whose request takes more gets a CPU only when nobody
-	// else wants it, from then on. 0 is for no such time.
+	// Usual is the CPU time that nearly all requests take less than; 0 if none is slow.
 	Usual time.Duration
 	// Memory in bytes, beyond what the child had before.
 	Memory uint64
@@ -55,6 +54,9 @@ func DefaultEvaluatorLimits() EvaluatorLimits {
 // A child has one request at a time, so what it takes is that request's. Namespaces take turns, and one
 // namespace has one child at a time at most. A child that takes more than it may is killed, and what it was asked is
 // asked once more in a fresh child: only what fails there, alone, is the policy's fault.
+//
+// A request that takes more than is usual gives its turn to the next and goes on when nobody else wants a CPU; as many such
+// requests may be under way as others, and no more, for each takes memory.
 type Evaluator struct {
 	// Executable that runs Main when it is started as a child.
 	Executable string
@@ -64,9 +66,11 @@ type Evaluator struct {
 
 	mu     sync.Mutex
 	idle   []*process
-	busy   int      // namespaces that ask now, each in a child of its own
+	busy   int      // namespaces whose turn it is, each with a child of its own
+	slow   int      // namespaces that have given their turn to the next
 	spare  *process // was never asked; nil while there is none
 	asking map[string]chan struct{}
+	greedy map[string]bool // namespaces whose last request took more than it may
 	closed bool
 }
 
@@ -77,7 +81,7 @@ func NewEvaluator(children int, limits EvaluatorLimits) (*Evaluator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("finding the running binary: %w", err)
 	}
-	return &Evaluator{Executable: executable, limits: limits, children: children, slots: turns.New(children), asking: map[string]chan struct{}{}}, nil
+	return &Evaluator{Executable: executable, limits: limits, children: children, slots: turns.New(children), asking: map[string]chan struct{}{}, greedy: map[string]bool{}}, nil
 }
 
 // Close ends the children.
@@ -146,31 +150,61 @@ func programOf(p *policy.Policy) string { return p.Ref() + " " + p.Digest() }
 // inTurn lets a child do something when it is the namespace's turn, and once more in a fresh one if that ended
 // the child.
 func (e *Evaluator) inTurn(ctx context.Context, namespace, program string, do func(*process) error) error {
-	leave, err := e.enter(ctx, namespace)
+	t, err := e.enter(ctx, namespace)
 	if err != nil {
 		return fmt.Errorf("waiting for its turn: %w", err)
 	}
-	defer leave()
+	defer t.end()
 	child, err := e.take(namespace, program)
 	if err != nil {
 		return err
 	}
 	fresh := child.requests == 0
-	child.namespace = namespace
-	err = do(child)
+	err = e.do(child, t, do)
 	if e.giveBack(child) || fresh || ctx.Err() != nil {
 		return err
 	}
 	if child, err = e.fresh(); err != nil {
 		return err
 	}
-	child.namespace = namespace
 	defer func() { e.giveBack(child) }()
-	return do(child)
+	return e.do(child, t, do)
+}
+
+// do lets a child do something. If that takes more than it may, the namespace asks nothing more for as long as it took, and
+// its next child comes last from the start.
+func (e *Evaluator) do(child *process, t *turn, do func(*process) error) error {
+	child.namespace, child.onSlow = t.namespace, t.give
+	e.mu.Lock()
+	greedy := e.greedy[t.namespace]
+	e.mu.Unlock()
+	if greedy {
+		child.comeLast()
+	}
+	began := time.Now()
+	err := do(child)
+	var excess *policy.Excess
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if delete(e.greedy, t.namespace); errors.As(err, &excess) && e.limits.Ask.Usual > 0 {
+		e.greedy[t.namespace] = true
+		t.rest += time.Since(began)
+	}
+	return err
+}
+
+// turn is a namespace's turn.
+type turn struct {
+	of        *Evaluator
+	namespace string
+	alone     chan struct{}
+	round     int           // of the slots
+	given     bool          // to the next; with the Evaluator's lock
+	rest      time.Duration // until the namespace may ask again
 }
 
 // enter waits until the namespace has no other request under way, and for its turn.
-func (e *Evaluator) enter(ctx context.Context, namespace string) (leave func(), err error) {
+func (e *Evaluator) enter(ctx context.Context, namespace string) (*turn, error) {
 	e.mu.Lock()
 	alone := e.asking[namespace]
 	if alone == nil {
@@ -188,19 +222,40 @@ func (e *Evaluator) enter(ctx context.Context, namespace string) (leave func(), 
 		<-alone
 		return nil, err
 	}
-	e.count(1)
-	return func() {
-		e.count(-1)
-		e.slots.Leave(round, turns.Unknown)
-		<-alone
-	}, nil
-}
-
-// count counts those who ask.
-func (e *Evaluator) count(by int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.busy += by
+	e.busy++
+	return &turn{of: e, namespace: namespace, alone: alone, round: round}, nil
+}
+
+// give gives the turn to the next, as long as few have done so. What is under way goes on.
+func (t *turn) give() {
+	t.of.mu.Lock()
+	defer t.of.mu.Unlock()
+	if t.given || t.of.slow == t.of.children {
+		return
+	}
+	t.given = true
+	t.of.slow++
+	t.of.busy--
+	t.of.slots.Leave(t.round, turns.Unknown)
+}
+
+// end ends the turn, and what goes on without one.
+func (t *turn) end() {
+	t.of.mu.Lock()
+	defer t.of.mu.Unlock()
+	if t.given {
+		t.of.slow--
+	} else {
+		t.of.busy--
+		t.of.slots.Leave(t.round, turns.Unknown)
+	}
+	if t.rest == 0 {
+		<-t.alone
+		return
+	}
+	time.AfterFunc(t.rest, func() { <-t.alone })
 }
 
 // take returns a child that nobody asks. A namespace that ends its child should end none of another: so it gets the one
@@ -270,11 +325,13 @@ func (e *Evaluator) giveBack(p *process) bool {
 		return err == nil
 	}
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closed {
-		p.kill()
-		return true
+	isKept := !e.closed && len(e.idle) < e.children
+	if isKept {
+		e.idle = append(e.idle, p)
 	}
-	e.idle = append(e.idle, p)
+	e.mu.Unlock()
+	if !isKept {
+		p.kill()
+	}
 	return true
 }

@@ -173,6 +173,31 @@ func TestANamespaceHasOneChildAtATime(t *testing.T) {
 	}
 }
 
+// However many namespaces have rules that never end: the turn is another's once one is slow.
+func TestWhoIsSlowGivesItsTurnToTheNext(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("CPU time is known on Linux only")
+	}
+	e := newEvaluator(t, 2)
+	e.limits.Ask.CPU, e.limits.Ask.Wall = time.Hour, time.Hour
+	quiet := load(t, e, of("quiet", "p", limits(honest)))
+	ctx, end := context.WithCancel(t.Context())
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	defer end()
+	for _, namespace := range []string{"a", "b"} {
+		endless := load(t, e, of(namespace, "p", hostile["never ends"]))
+		asking.Go(func() {
+			_, _ = e.Ask(ctx, endless, policy.Question{Decision: policy.DecisionScaling, Namespace: namespace, Input: json.RawMessage(`{}`)})
+		})
+	}
+	for range 20 {
+		if got, kinds := ask(t, "quiet", quiet); got != 7 || kinds != nil {
+			t.Fatalf("%d, %v", got, kinds)
+		}
+	}
+}
+
 // A fresh child takes a tenth of a second to start and to load what is asked of it.
 func TestAHostileNamespaceEndsNoChildOfAnother(t *testing.T) {
 	e := newEvaluator(t, 2)

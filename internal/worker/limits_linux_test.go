@@ -54,3 +54,24 @@ func TestAChildThatIsAskedForLongComesLast(t *testing.T) {
 		t.Errorf("%d, %v; the slow child is over: %t", got, kinds, child.isOver())
 	}
 }
+
+func TestTheChildOfWhoTookTooMuchComesLastFromTheStart(t *testing.T) {
+	e := newEvaluator(t, 2)
+	endless, cheap := load(t, e, of("greedy", "p", hostile["never ends"])), load(t, e, of("greedy", "q", limits(honest)))
+	quiet := load(t, e, of("quiet", "p", limits(honest)))
+	ask(t, "greedy", endless)
+	for _, p := range []*policy.Policy{cheap, quiet} {
+		if got, kinds := ask(t, p.Source().Namespace, p); got != 7 || kinds != nil {
+			t.Fatalf("%d, %v", got, kinds)
+		}
+	}
+	for _, child := range e.idle {
+		want := map[string]uint32{"greedy": unix.SCHED_IDLE, "quiet": unix.SCHED_NORMAL}[child.namespace]
+		if at, err := unix.SchedGetAttr(child.pid(), 0); err != nil || at.Policy != want {
+			t.Errorf("the child of %s has %+v, want policy %d: %v", child.namespace, at, want, err)
+		}
+	}
+	if len(e.idle) != 2 {
+		t.Errorf("there are %d children", len(e.idle))
+	}
+}

@@ -27,8 +27,8 @@ const (
 	policyCommand = "policy-worker"
 	// maxFrame bounds a request and an answer, in bytes.
 	maxFrame = 16 << 20
-	// look is the time between two looks at what a request takes; most end before the first.
-	look = 5 * time.Millisecond
+	// look is the time between two looks at what a request takes; most end before the first. At one that is slow there are fewer.
+	look, lookAtSlow = 5 * time.Millisecond, 20 * time.Millisecond
 	// startTime is how long a child may take to start.
 	startTime = 30 * time.Second
 )
@@ -42,9 +42,10 @@ type process struct {
 	stderr   *capped
 	requests int
 	has      map[string]bool // the programs that it has loaded
-	// namespace that it was asked for last
+	// namespace that it was asked for last, and who is told when what is asked takes more than is usual.
 	namespace string
-	comesLast atomic.Bool // for a CPU, as a request took more than is usual
+	onSlow    func()
+	comesLast atomic.Bool // for a CPU, since a request took more than is usual
 }
 
 // start starts a child and waits until it is ready: what its start takes is nobody's fault.
@@ -85,6 +86,12 @@ func start(executable string) (*process, error) {
 }
 
 func (p *process) pid() int { return p.cmd.Process.Pid }
+
+// comeLast has the child get a CPU only when nobody else wants it.
+func (p *process) comeLast() {
+	p.comesLast.Store(comeLast(p.pid()) || p.comesLast.Load())
+	p.onSlow()
+}
 
 // kill ends the child, and waits until it has.
 func (p *process) kill() {
@@ -232,7 +239,8 @@ func (p *process) lookUntil(ctx context.Context, done <-chan struct{}, cpuBefore
 		case taken > most.CPU:
 			return &policy.Excess{Message: fmt.Sprintf("it took more than %s of CPU time", most.CPU)}
 		case most.Usual > 0 && taken > most.Usual:
-			p.comesLast.Store(comeLast(p.pid()) || p.comesLast.Load())
+			p.comeLast()
+			tick.Reset(lookAtSlow)
 		}
 		if memory, err := memoryOf(p.pid()); err == nil && memory > memoryBefore+most.Memory {
 			return tooMuchMemory(most)

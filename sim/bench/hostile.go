@@ -196,7 +196,7 @@ func (b *hostileBed) arriveAt(ctx context.Context, seed uint64, hostile *bool) e
 		}
 	}
 	began := time.Now()
-	for _, a := range stream(targets, seed, hostileTime, hostileRate) {
+	for _, a := range steady(targets, seed, hostileTime, hostileRate) {
 		if err := pause(ctx, a.after-time.Since(began)); err != nil {
 			return err
 		}

@@ -62,6 +62,15 @@ func stream(pools []string, seed uint64, duration time.Duration, perSecond float
 	}
 }
 
+// steady are jobs that arrive at even intervals, so that none waits for another: how long one takes tells what else goes on.
+func steady(pools []string, seed uint64, duration time.Duration, perSecond float64) (all []arrival) {
+	random := rand.New(rand.NewPCG(seed, 0))
+	for i := range int(duration.Seconds() * perSecond) {
+		all = append(all, arrival{after: time.Duration(float64(i) / perSecond * float64(time.Second)), pool: pools[random.IntN(len(pools))]})
+	}
+	return all
+}
+
 // runStream is a scenario of a stream over some pools.
 func runStream(pools int) func(context.Context, *options, time.Duration) (figures, error) {
 	return func(ctx context.Context, o *options, latency time.Duration) (figures, error) {
