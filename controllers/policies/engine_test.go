@@ -478,8 +478,8 @@ func TestChangesOfPoliciesThatComeTogetherWakeAPoolOnceASecond(t *testing.T) {
 	e, woken := NewEngine(func() time.Time { return now }), &waits{}
 	e.queue = woken
 	e.For(facts("ci", "linux", "acme", nil))
-	for i, after := range []time.Duration{0, 300, 300, 500, 3000, 999} { // milliseconds after the one before
-		now = now.Add(after * time.Millisecond)
+	for i, milliseconds := range []int64{0, 300, 300, 500, 3000, 999} { // after the one before
+		now = time.UnixMilli(now.UnixMilli() + milliseconds)
 		elsewhere(e, "p", fmt.Sprint("package corral.scaling # ", i), nil)
 	}
 	want := []time.Duration{0, 700 * time.Millisecond, 400 * time.Millisecond, 900 * time.Millisecond, 0, time.Millisecond}

@@ -233,17 +233,13 @@ func (p *process) lookUntil(ctx context.Context, done <-chan struct{}, cpuBefore
 			return nil
 		default:
 		}
-		cpu, err := cpuOf(p.pid())
-		switch taken := cpu - cpuBefore; {
-		case err != nil:
-		case taken > most.CPU:
-			return &policy.Excess{Message: fmt.Sprintf("it took more than %s of CPU time", most.CPU)}
-		case most.Usual > 0 && taken > most.Usual:
+		taken, why := p.takes(cpuBefore, memoryBefore, most)
+		if why != nil {
+			return why
+		}
+		if most.Usual > 0 && taken > most.Usual {
 			p.comeLast()
 			tick.Reset(lookAtSlow)
-		}
-		if memory, err := memoryOf(p.pid()); err == nil && memory > memoryBefore+most.Memory {
-			return tooMuchMemory(most)
 		}
 		select {
 		case <-tick.C:
@@ -257,6 +253,19 @@ func (p *process) lookUntil(ctx context.Context, done <-chan struct{}, cpuBefore
 			return ctx.Err()
 		}
 	}
+}
+
+// takes returns the CPU time that a request has taken, and why the child is to be killed for what it took, or nil.
+// What can't be read now is read at the next look.
+func (p *process) takes(cpuBefore time.Duration, memoryBefore uint64, most Limit) (time.Duration, error) {
+	cpu, err := cpuOf(p.pid())
+	if err == nil && cpu-cpuBefore > most.CPU {
+		return 0, &policy.Excess{Message: fmt.Sprintf("it took more than %s of CPU time", most.CPU)}
+	}
+	if memory, err := memoryOf(p.pid()); err == nil && memory > memoryBefore+most.Memory {
+		return 0, tooMuchMemory(most)
+	}
+	return cpu - cpuBefore, nil // a failed reading is 0, which is before
 }
 
 // exchange writes a request and reads the answer.
