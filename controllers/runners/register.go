@@ -37,8 +37,10 @@ const (
 	awayLook = time.Minute
 	// rightsRetry is the time to the next attempt after GitHub refused the credentials.
 	rightsRetry = 15 * time.Second
-	// registerRetry is the time to the next registration after one was removed.
+	// registerRetry is the time to the next registration after one was removed, or while a former runner's Secret is there.
 	registerRetry = time.Second
+	// secretRetry is the time to the next look at a Secret that can't be used: Secrets aren't watched.
+	secretRetry = 15 * time.Second
 )
 
 // register makes sure that the runner is registered on GitHub and that its JIT
@@ -138,14 +140,24 @@ func (p pass) readSecret(ctx context.Context) error {
 		return fmt.Errorf("reading the registration: %w", err)
 	}
 	if !metav1.IsControlledBy(secret, p.runner) {
-		return kube.Stall(v1alpha1.InvalidSpecReason, "Secret %q belongs to something else", secret.Name)
+		return p.takenSecret(secret)
 	}
 	id, err := strconv.ParseInt(string(secret.Data[podspec.RunnerIDKey]), 10, 64)
 	if err != nil {
-		return kube.Stall(v1alpha1.InvalidSpecReason, "Secret %q, key %s: %w", secret.Name, podspec.RunnerIDKey, err)
+		return kube.Wait(v1alpha1.InvalidSpecReason, secretRetry, "Secret %q, key %s: %w", secret.Name, podspec.RunnerIDKey, err)
 	}
 	p.Memory.setRegistration(p.memory, id)
 	return nil
+}
+
+// takenSecret is why a Secret that isn't the runner's isn't used. Names of runners come again: a
+// former runner's Secret stays until the garbage collector has come to it.
+func (p pass) takenSecret(secret *corev1.Secret) error {
+	owner := metav1.GetControllerOf(secret)
+	if owner != nil && owner.Kind == "Runner" && owner.Name == p.runner.Name {
+		return kube.Wait(v1alpha1.ProgressingReason, registerRetry, "Secret %q is of a former runner of this name and will be deleted", secret.Name)
+	}
+	return kube.Wait(v1alpha1.InvalidSpecReason, secretRetry, "Secret %q isn't the runner's: delete it, or the runner", secret.Name)
 }
 
 func (p pass) storeSecret(ctx context.Context, jit github.JIT) error {

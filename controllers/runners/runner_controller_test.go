@@ -23,6 +23,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/connections"
@@ -202,6 +203,40 @@ func TestARegistrationWhoseAnswerWasLostIsMadeAgain(t *testing.T) {
 	b.reconcile()
 	if b.registered() != 1 || b.pod() == nil {
 		t.Errorf("%d registrations, pod %v", b.registered(), b.pod())
+	}
+}
+
+// A controller that restarts while a pool has no runners numbers them from 1 again, before the Secrets of the former are gone.
+func TestARunnerIsRegisteredWhenTheSecretInItsWayIsGone(t *testing.T) {
+	former := &v1alpha1.Runner{ObjectMeta: metav1.ObjectMeta{Name: "linux-a", UID: "former"}}
+	for name, owner := range map[string]*v1alpha1.Runner{"of a former runner": former, "of nobody": nil} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			secret := &corev1.Secret{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux-a-jit"},
+				Data:       map[string][]byte{podspec.RunnerIDKey: []byte("7")},
+			}
+			if owner != nil {
+				if err := controllerutil.SetControllerReference(owner, secret, b.Client.Scheme()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := b.Client.Create(t.Context(), secret); err != nil {
+				t.Fatal(err)
+			}
+			_, _ = b.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "ci", Name: "linux-a"}})
+			if after := b.reconcile().RequeueAfter; after == 0 || after > secretRetry || b.pod() != nil {
+				t.Fatal("it isn't tried again soon, or uses a Secret that isn't its own")
+			}
+			if err := b.Client.Delete(t.Context(), secret); err != nil {
+				t.Fatal(err)
+			}
+			b.reconcile()
+			b.reconcile()
+			if b.registered() != 1 || b.pod() == nil {
+				t.Errorf("%d registrations, pod %v", b.registered(), b.pod())
+			}
+		})
 	}
 }
 

@@ -21,7 +21,7 @@ func TestRESTCallsOfAnHourDoNotDependOnTheNumberOfPools(t *testing.T) {
 	most := map[githubsim.Endpoint]int{
 		githubsim.EndpointAccessToken: 2, githubsim.EndpointRegistrationToken: 2, githubsim.EndpointRunnerRegistration: 5,
 	}
-	for _, pools := range []int{20, 200} {
+	for _, pools := range []int{5, 50} {
 		calls := restCallsOfAnHour(t, pools)
 		for name, n := range most {
 			if calls[name] > n {
