@@ -298,13 +298,13 @@ func (b *hostileBed) withdraw(ctx context.Context) error {
 // sample looks at the memory of the leader and of its children until ctx ends.
 func (b *hostileBed) sample(ctx context.Context, hostile bool) {
 	for pause(ctx, sampleEach) == nil {
-		if mib, err := b.controller.Memory("VmRSS"); err == nil {
-			b.memory[hostile] = max(b.memory[hostile], mib)
+		if memory, err := b.controller.Memory(); err == nil {
+			b.memory[hostile] = max(b.memory[hostile], memory.Resident)
 		}
 		sum := 0.0
 		for _, pid := range world.Children(b.controller.PID()) {
-			if mib, err := world.MemoryOf(pid, "VmRSS"); err == nil { // else it has ended
-				sum += mib
+			if memory, err := world.MemoryOf(pid); err == nil { // else it has ended
+				sum += memory.Resident
 			}
 		}
 		b.children = max(b.children, sum)

@@ -192,7 +192,8 @@ func (b *bed) calmMemory(ctx context.Context) (memoryUse, error) {
 	if err != nil {
 		return memoryUse{}, err
 	}
-	u.rss, err = b.controller.Memory("VmRSS")
+	memory, err := b.controller.Memory()
+	u.rss = memory.Resident
 	return u, err
 }
 

@@ -206,11 +206,11 @@ func cpuNow() time.Duration {
 // childrenMemory sums up the most that each child ever had resident, in MiB.
 func childrenMemory() (mib float64, err error) {
 	for _, pid := range world.Children(os.Getpid()) {
-		peak, err := world.MemoryOf(pid, "VmHWM")
+		memory, err := world.MemoryOf(pid)
 		if err != nil {
 			return 0, err
 		}
-		mib += peak
+		mib += memory.Peak
 	}
 	return mib, nil
 }

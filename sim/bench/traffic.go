@@ -257,7 +257,8 @@ func (b *bed) costs(ctx context.Context, f figures, before, after use) error {
 	f["runners_per_job"] = float64(after.github.RunnersMade-before.github.RunnersMade) / jobs
 	f["idle_s_per_job"] = (after.github.IdleTime - before.github.IdleTime).Seconds() / jobs
 	f["cpu_ms_per_job"] = float64((after.cpu - before.cpu).Microseconds()) / 1000 / jobs
-	f["peak_mib"], err = b.controller.Memory("VmHWM")
+	memory, err := b.controller.Memory()
+	f["peak_mib"] = memory.Peak
 	return err
 }
 

@@ -182,7 +182,8 @@ func (b *hookBed) storms(ctx context.Context, f figures, rounds int) error {
 	f.latencies("accept", accepted)
 	f.latencies("reserve", reserved)
 	f["lost"] = float64(len(accepted) - len(reserved))
-	f["peak_mib"], err = b.controller.Memory("VmHWM")
+	memory, err := b.controller.Memory()
+	f["peak_mib"] = memory.Peak
 	return err
 }
 
@@ -392,7 +393,8 @@ func (b *hookBed) settledMemory(ctx context.Context) (float64, error) {
 	if err := pause(ctx, settle); err != nil {
 		return 0, err
 	}
-	return b.controller.Memory("VmRSS")
+	memory, err := b.controller.Memory()
+	return memory.Resident, err
 }
 
 // accounts are what is written down of jobs, as seen through a watch.

@@ -18,6 +18,7 @@ import (
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/corral-dev/corral/sim/localcluster"
 	"github.com/corral-dev/corral/sim/world"
 )
 
@@ -34,13 +35,8 @@ type World struct {
 func Run(m *testing.M, options world.Options, ready func(*World) (end func() error, err error)) int {
 	log.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard())
-	dir, err := os.MkdirTemp("", "corral-tests-")
+	binary, err := build(context.Background())
 	if err != nil {
-		return fail(err)
-	}
-	defer os.RemoveAll(dir)
-	binary := filepath.Join(dir, "corral")
-	if err := build(binary); err != nil {
 		return fail(err)
 	}
 	w, err := world.Start(context.Background(), options)
@@ -60,13 +56,20 @@ func Run(m *testing.M, options world.Options, ready func(*World) (end func() err
 	return code
 }
 
-// build makes the corral command.
-func build(binary string) error {
-	out, err := exec.Command("go", "build", "-trimpath", "-o", binary, "github.com/corral-dev/corral/cmd/corral").CombinedOutput()
+// build makes the corral command, which go leaves alone while it is up to date. Packages whose tests run at the same time
+// wait for the one that builds.
+func build(ctx context.Context) (binary string, err error) {
+	cache, unlock, err := localcluster.LockCache(ctx, "corral")
 	if err != nil {
-		return fmt.Errorf("building corral: %w\n%s", err, out)
+		return "", err
 	}
-	return nil
+	defer unlock()
+	binary = filepath.Join(cache, "corral")
+	command := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, "github.com/corral-dev/corral/cmd/corral")
+	if out, err := command.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building corral: %w\n%s", err, out)
+	}
+	return binary, nil
 }
 
 func call(end func() error) error {

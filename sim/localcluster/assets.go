@@ -24,6 +24,9 @@ import (
 // modulePath is the nested module's folder below the repository's root.
 const modulePath = "sim/localcluster/localkube"
 
+// cacheFolder is where binaries are kept, below the repository's root. Git ignores it.
+const cacheFolder = ".cache"
+
 // components are the programs of the assets folder, all links to the one binary.
 var components = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl"}
 
@@ -48,12 +51,11 @@ func Assets(ctx context.Context, w io.Writer) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	cache := filepath.Join(root, ".cache", "localkube")
-	dir := filepath.Join(cache, key)
+	dir := filepath.Join(root, cacheFolder, "localkube", key)
 	if isDir(dir) {
 		return dir, nil
 	}
-	unlock, err := lock(ctx, cache)
+	_, unlock, err := LockCache(ctx, "localkube")
 	if err != nil {
 		return "", err
 	}
@@ -115,30 +117,40 @@ func linkerFlags(gomod []byte) string {
 	return flags
 }
 
-// lock takes the cache's file lock, waiting until ctx ends. The lock goes with the process when that dies.
-func lock(ctx context.Context, cache string) (unlock func(), err error) {
-	if err := os.MkdirAll(cache, 0o755); err != nil {
-		return nil, fmt.Errorf("making the cache folder: %w", err)
-	}
-	file, err := os.OpenFile(filepath.Join(cache, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+// LockCache makes and locks a folder for binaries below the repository's root, waiting until ctx ends. The lock goes with
+// the process when that dies.
+func LockCache(ctx context.Context, name string) (folder string, unlock func(), err error) {
+	root, err := repositoryRoot()
 	if err != nil {
-		return nil, fmt.Errorf("opening the cache's lock: %w", err)
+		return "", nil, err
 	}
+	folder = filepath.Join(root, cacheFolder, name)
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return "", nil, fmt.Errorf("making the cache folder: %w", err)
+	}
+	file, err := os.OpenFile(filepath.Join(folder, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return "", nil, fmt.Errorf("opening the cache's lock: %w", err)
+	}
+	if err := lock(ctx, file); err != nil {
+		_ = file.Close()
+		return "", nil, fmt.Errorf("locking %s: %w", folder, err)
+	}
+	return folder, func() { _ = file.Close() }, nil
+}
+
+// lock waits for others that build.
+func lock(ctx context.Context, file *os.File) error {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
-			return func() { _ = file.Close() }, nil
-		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
-			_ = file.Close()
-			return nil, fmt.Errorf("locking the cache: %w", err)
+		if err == nil || !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+			return err
 		}
 		select {
 		case <-ctx.Done():
-			_ = file.Close()
-			return nil, fmt.Errorf("waiting for another build of the control plane: %w", ctx.Err())
+			return fmt.Errorf("waiting for another build: %w", ctx.Err())
 		case <-tick.C:
 		}
 	}

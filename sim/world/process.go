@@ -5,95 +5,55 @@ package world
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
-
-// userHZ is the unit of times in /proc, per second: 100 on Linux, whatever the kernel's own.
-const userHZ = 100
-
-// CPUTime is what the controller has used so far, in user and kernel mode.
-func (c *Controller) CPUTime() (time.Duration, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.command.Process.Pid))
-	if err != nil {
-		return 0, fmt.Errorf("reading the controller's CPU time: %w", err)
-	}
-	return parseCPUTime(string(text))
-}
-
-// parseCPUTime reads utime and stime, fields 14 and 15 of proc_pid_stat(5).
-func parseCPUTime(stat string) (time.Duration, error) {
-	// The name before is in brackets and may hold any of these characters itself.
-	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
-	if len(fields) < 13 {
-		return 0, fmt.Errorf("reading the controller's CPU time: %q is not a line of /proc/PID/stat", stat)
-	}
-	var ticks int64
-	for _, field := range fields[11:13] {
-		n, err := strconv.ParseInt(field, 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("reading the controller's CPU time: %w", err)
-		}
-		ticks += n
-	}
-	return time.Duration(ticks) * time.Second / userHZ, nil
-}
 
 // PID of the controller's process.
 func (c *Controller) PID() int { return c.command.Process.Pid }
 
-// Memory reads a field of the controller's proc_pid_status(5), as VmHWM or VmRSS, in MiB.
-func (c *Controller) Memory(field string) (float64, error) { return MemoryOf(c.PID(), field) }
-
-// MemoryOf is Memory of any process.
-func MemoryOf(pid int, field string) (float64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+// CPUTime is what the controller has used so far, in user and kernel mode.
+func (c *Controller) CPUTime() (time.Duration, error) {
+	process, err := procfs.NewProc(c.PID())
 	if err != nil {
-		return 0, fmt.Errorf("reading the memory of a process: %w", err)
+		return 0, fmt.Errorf("reading the controller's CPU time: %w", err)
 	}
-	return parseMemory(string(text), field)
+	stat, err := process.Stat()
+	if err != nil {
+		return 0, fmt.Errorf("reading the controller's CPU time: %w", err)
+	}
+	return time.Duration(stat.CPUTime() * float64(time.Second)), nil
+}
+
+// Memory of a process, in MiB: what is resident now, and the most that was.
+type Memory struct{ Resident, Peak float64 }
+
+// Memory of the controller.
+func (c *Controller) Memory() (Memory, error) { return MemoryOf(c.PID()) }
+
+// MemoryOf is the memory of a process.
+func MemoryOf(pid int) (Memory, error) {
+	process, err := procfs.NewProc(pid)
+	if err != nil {
+		return Memory{}, fmt.Errorf("reading the memory of a process: %w", err)
+	}
+	status, err := process.NewStatus()
+	if err != nil {
+		return Memory{}, fmt.Errorf("reading the memory of a process: %w", err)
+	}
+	const mib = 1 << 20
+	return Memory{Resident: float64(status.VmRSS) / mib, Peak: float64(status.VmHWM) / mib}, nil
 }
 
 // Children lists the processes that a process has started and that run.
 func Children(parent int) []int {
-	files, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is a good one
+	processes, _ := procfs.AllProcs() // where there is no /proc there are none to see
 	var all []int
-	for _, file := range files {
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-		if err != nil {
-			continue
-		}
-		if text, err := os.ReadFile(file); err == nil && parentOf(string(text)) == parent {
-			all = append(all, pid)
+	for _, p := range processes {
+		if stat, err := p.Stat(); err == nil && stat.PPID == parent && stat.State != "Z" {
+			all = append(all, p.PID)
 		}
 	}
 	return all
-}
-
-// parentOf reads ppid, field 4 of proc_pid_stat(5); 0 if the process has ended.
-func parentOf(stat string) int {
-	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
-	if len(fields) < 2 || fields[0] == "Z" {
-		return 0
-	}
-	parent, _ := strconv.Atoi(fields[1]) // 0 has no children of ours
-	return parent
-}
-
-func parseMemory(status, field string) (float64, error) {
-	for text := range strings.Lines(status) {
-		value, found := strings.CutPrefix(text, field+":")
-		if !found {
-			continue
-		}
-		kib, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")), 64)
-		if err != nil {
-			return 0, fmt.Errorf("reading %s: %w", field, err)
-		}
-		return kib / 1024, nil
-	}
-	return 0, fmt.Errorf("reading the memory of a process: there is no %s", field)
 }

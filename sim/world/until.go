@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// glance is the time between two looks.
-const glance = 100 * time.Millisecond
+// firstPause and longestPause bound the time between two looks, which grows by a fifth with each: what takes long is looked
+// at less often, as looks cost the API server more than what they look at.
+const firstPause, longestPause = 50 * time.Millisecond, 300 * time.Millisecond
 
 // Until looks again and again until check returns nil, for a time at most. What it
 // complained of last, while there was time, is part of the error.
 func Until(ctx context.Context, limit time.Duration, check func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not within %s", limit))
 	defer cancel()
-	tick := time.NewTicker(glance)
-	defer tick.Stop()
+	pause := firstPause
 	for complaint := error(nil); ; {
 		err := check(ctx)
 		if err == nil {
@@ -28,7 +28,8 @@ func Until(ctx context.Context, limit time.Duration, check func(context.Context)
 			complaint = err // what is said once the time is up is only that
 		}
 		select {
-		case <-tick.C:
+		case <-time.After(pause):
+			pause = min(pause*6/5, longestPause)
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", context.Cause(ctx), complaint)
 		}

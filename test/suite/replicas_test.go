@@ -38,10 +38,10 @@ func TestALeaderLostInAStormOfWebhooksLosesNoEvent(t *testing.T) {
 		}
 		return nil
 	})
-	ids := append(first, d.jobs(100, "web-shop", "linux", "web")...)
+	ids := append(first, d.jobs(40, "web-shop", "linux", "web")...)
 	time.AfterFunc(100*time.Millisecond, leader.Kill)
 	for range 10 {
-		ids = append(ids, d.jobs(10, "web-shop", "linux", "web")...)
+		ids = append(ids, d.jobs(4, "web-shop", "linux", "web")...)
 		must(t, w.GitHub.WaitDelivered(t.Context()))
 	}
 	<-leader.Ended()

@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(harness.Run(m, world.Options{Audit: true}, func(made *harness.World) (func() error, error) {
 		shared = made
-		return func() error { return shared.CheckRights(context.Background()) }, nil
+		return func() error { return checkRights(context.Background(), shared) }, nil
 	}))
 }
 
