@@ -153,7 +153,7 @@ type shared struct {
 }
 
 func newShared(mgr ctrl.Manager, o Options) (shared, error) {
-	report := kube.Reporter{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("corral")}
+	report := kube.Reporter{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("corral"), Written: kube.NewWritten()}
 	if err := addNotifier(mgr, o.EventsAddress, &report); err != nil {
 		return shared{}, err
 	}

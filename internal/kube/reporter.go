@@ -16,6 +16,7 @@ import (
 	"github.com/fluxcd/pkg/runtime/conditions"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -61,6 +62,8 @@ type Reporter struct {
 	Quiet bool
 	// Gathered puts off writes that bring no news; nil writes each change at once.
 	Gathered *Gathered
+	// Written is what was written and the cache may not show yet; nil where objects are read without a cache.
+	Written *Written
 }
 
 // Attempt is one reconciliation of an object under way.
@@ -85,8 +88,9 @@ type Done struct {
 	Unready string
 }
 
-// Begin remembers the object as it was read. Call it before the first change.
+// Begin remembers the object as it was read, or as it was written since. Call it before the first change.
 func (r *Reporter) Begin(obj Object) *Attempt {
+	r.Written.renew(obj)
 	before := obj.DeepCopyObject().(Object)
 	return &Attempt{reporter: r, obj: obj, before: before, saved: before}
 }
@@ -138,7 +142,11 @@ func (a *Attempt) Save(ctx context.Context) error {
 		log.FromContext(ctx).Info("The status can't be read and is written anew", "error", lost)
 	}
 	written := a.obj.DeepCopyObject().(Object)
-	if err := a.reporter.Client.Status().Patch(ctx, written.DeepCopyObject().(Object), patch); client.IgnoreNotFound(err) != nil {
+	answer := written.DeepCopyObject().(Object)
+	switch err := a.reporter.Client.Status().Patch(ctx, answer, patch); {
+	case err == nil:
+		a.reporter.Written.keep(answer)
+	case !apierrors.IsNotFound(err):
 		return fmt.Errorf("writing status: %w", err)
 	}
 	a.saved = written

@@ -66,6 +66,35 @@ func (b *bench) pool(t *testing.T) *v1alpha1.RunnerPool {
 	return p
 }
 
+// The cache may show an object as it was before the last write of its status. What is written next must not be compared with that.
+func TestAStatusIsComparedWithTheLastWrittenAndNotWithAnOlderCopy(t *testing.T) {
+	b := newBench(t)
+	b.reporter.Written = kube.NewWritten()
+	finish := func(pool *v1alpha1.RunnerPool, outcome error) {
+		t.Helper()
+		if _, err := b.reporter.Begin(pool).Finish(t.Context(), kube.Done{Message: "listening"}, outcome); err != nil {
+			t.Fatal(err)
+		}
+	}
+	finish(b.pool(t), nil)
+	older := b.pool(t)
+	finish(older.DeepCopy(), kube.Progress(time.Second, "opening a session"))
+	finish(older.DeepCopy(), nil)
+	if now := b.pool(t); !conditions.IsReady(now) {
+		t.Errorf("the session is open, the status says %+v", now.Status.Conditions)
+	}
+	changed := b.pool(t)
+	changed.Labels = map[string]string{"a": "b"}
+	if err := b.client.Update(t.Context(), changed); err != nil {
+		t.Fatal(err)
+	}
+	shown := b.pool(t)
+	finish(shown, nil)
+	if shown.Labels["a"] != "b" {
+		t.Error("what is newer than the last write was replaced by it")
+	}
+}
+
 func TestFinishTurnsOutcomesIntoConditions(t *testing.T) {
 	failure := errors.New("no route")
 	cases := map[string]struct {
