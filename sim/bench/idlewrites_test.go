@@ -39,8 +39,8 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-// hourPools is 20 by default as the fake client is slow: 200 take it a minute of CPU.
-var hourPools = flag.Int("hour-pools", 20, "pools that are idle for an hour")
+// hourPools is 8 by default as the fake client is slow: 200 take it a minute of CPU.
+var hourPools = flag.Int("hour-pools", 8, "pools that are idle for an hour")
 
 // An hour of the controllers of connections, scale sets and pools, by the clock of
 // TestAnIdleHourCostsFewRESTCallsHoweverManyPoolsThereAre.
