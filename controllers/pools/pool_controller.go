@@ -106,10 +106,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		}
 		return ctrl.Result{}, r.forget(ctx, req.NamespacedName)
 	}
+	attempt := r.Begin(pool)
 	if !pool.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, nil // garbage collection reaches its runners and its ScaleSet
 	}
-	attempt := r.Begin(pool)
 	if err := kube.Unreadable(pool); err != nil {
 		return attempt.Finish(ctx, kube.Done{}, err)
 	}

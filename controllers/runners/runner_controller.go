@@ -103,11 +103,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err := r.Client.Get(ctx, req.NamespacedName, runner); err != nil {
 		return ctrl.Result{}, r.sweep(ctx, req, err)
 	}
+	attempt, memory := r.Begin(runner), r.Memory.of(req.NamespacedName, runner.UID)
 	deleted := !runner.DeletionTimestamp.IsZero()
 	if err := kube.Unreadable(runner); err != nil && !deleted {
-		return r.Begin(runner).Finish(ctx, kube.Done{}, err)
+		return attempt.Finish(ctx, kube.Done{}, err)
 	}
-	attempt, memory := r.Begin(runner), r.Memory.of(req.NamespacedName, runner.UID)
 	if deleted && (!controllerutil.ContainsFinalizer(runner, v1alpha1.RunnerFinalizer) || memory.released) {
 		return ctrl.Result{}, nil
 	}

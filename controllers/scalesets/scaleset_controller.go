@@ -107,7 +107,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	ctx = github.InFlow(ctx, req.String())
-	isDeleted, attempt := !set.DeletionTimestamp.IsZero(), r.Begin(set)
+	attempt := r.Begin(set)
+	isDeleted := !set.DeletionTimestamp.IsZero()
 	if err := kube.Unreadable(set); err != nil && !isDeleted {
 		return attempt.Finish(ctx, kube.Done{}, err)
 	}

@@ -88,7 +88,8 @@ type Done struct {
 	Unready string
 }
 
-// Begin remembers the object as it was read, or as it was written since. Call it before the first change.
+// Begin remembers the object as it was read. If its status was written since, obj becomes what was written: call it before anything
+// of obj is looked at or changed.
 func (r *Reporter) Begin(obj Object) *Attempt {
 	r.Written.renew(obj)
 	before := obj.DeepCopyObject().(Object)
