@@ -4,6 +4,7 @@
 package flux
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http/cgi"
 	"net/http/httptest"
@@ -38,13 +39,18 @@ func tool(name string) (string, error) {
 
 // definitions returns the CustomResourceDefinitions that a controller of Flux comes with.
 func definitions(name string) ([][]byte, error) {
-	out, err := exec.Command("go", "list", "-C", name, "-m", "-f", "{{.Dir}}", "github.com/fluxcd/"+name).Output()
+	// On a new machine the module is not there yet, and "go list" knows no folder of it.
+	out, err := exec.Command("go", "mod", "download", "-C", name, "-json", "github.com/fluxcd/"+name).Output()
 	if err != nil {
-		return nil, fmt.Errorf("finding %s: %w", name, err)
+		return nil, fmt.Errorf("fetching %s: %w\n%s", name, err, out)
 	}
-	files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(out)), "config", "crd", "bases", "*.yaml"))
+	var module struct{ Dir string }
+	if err := json.Unmarshal(out, &module); err != nil {
+		return nil, fmt.Errorf("fetching %s: %w", name, err)
+	}
+	files, err := filepath.Glob(filepath.Join(module.Dir, "config", "crd", "bases", "*.yaml"))
 	if err != nil || len(files) == 0 {
-		return nil, fmt.Errorf("no definitions in %s: %w", out, err)
+		return nil, fmt.Errorf("no definitions in %s: %w", module.Dir, err)
 	}
 	var manifests [][]byte
 	for _, file := range files {
