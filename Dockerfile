@@ -9,6 +9,7 @@ COPY go.mod go.sum ./
 COPY hack/image/go.mod hack/image/go.sum hack/image/
 RUN go mod download && go -C hack/image mod download
 COPY apis apis
+COPY charts charts
 COPY cmd/corral cmd/corral
 COPY controllers controllers
 COPY hack/image hack/image

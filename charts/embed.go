@@ -18,3 +18,8 @@ var Default []byte
 //
 //go:embed all:corral
 var Corral embed.FS
+
+// CRDs are the CustomResourceDefinitions of the chart, below corral/files/crds/.
+//
+//go:embed corral/files/crds/*.yaml
+var CRDs embed.FS

@@ -27,6 +27,7 @@ import (
 const (
 	adoptedEvent = "Adopted"
 	prunedEvent  = "Pruned"
+	removedEvent = "PoolsRemoved"
 )
 
 // policyWait is how soon policies that are being loaded are looked at again.

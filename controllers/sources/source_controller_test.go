@@ -623,6 +623,24 @@ func TestPrune(t *testing.T) {
 	}
 }
 
+func TestACommitThatRemovesPoolsIsToldAsOne(t *testing.T) {
+	w := newWorld(t, us())
+	w.push("main@sha1:1", pool("a"), pool("b"), pool("c"), pool("d"), connection("main"))
+	w.reconcile()
+	w.push("main@sha1:2", pool("a"), pool("c"))
+	w.reconcile()
+	for {
+		select {
+		case e := <-w.events.Events:
+			if e == "Normal PoolsRemoved Revision main@sha1:2 removed 2 of 4 pools: b, d" {
+				return
+			}
+		default:
+			t.Fatal("no event names the pools")
+		}
+	}
+}
+
 func TestRefusedPruneSaysHowToAllowIt(t *testing.T) {
 	w := newWorld(t, us())
 	w.push("main@sha1:1", pool("a"))

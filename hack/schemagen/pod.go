@@ -45,6 +45,9 @@ var enums = map[reflect.Type][]string{
 	reflect.TypeFor[corev1.MountPropagationMode]():          values(corev1.MountPropagationNone, corev1.MountPropagationHostToContainer, corev1.MountPropagationBidirectional),
 }
 
+// optional fields have no omitempty, and may be left out nevertheless.
+var optional = map[string]bool{"GRPCAction.service": true, "TypedLocalObjectReference.apiGroup": true, "TypedObjectReference.apiGroup": true}
+
 // omitted are fields that the API server refuses in a new pod.
 var omitted = map[string]bool{"PodSpec.ephemeralContainers": true}
 
@@ -120,7 +123,7 @@ func (g *generator) fields(b *strings.Builder, t reflect.Type) error {
 			return fmt.Errorf("%s.%s: %w", t.Name(), name, err)
 		}
 		constraint := "!"
-		if strings.Contains(options, "omitempty") || strings.Contains(options, "omitzero") {
+		if strings.Contains(options, "omitempty") || strings.Contains(options, "omitzero") || optional[t.Name()+"."+name] {
 			constraint = "?"
 		}
 		comment(b, help[name])

@@ -195,12 +195,27 @@ func TestInitNeverOverwrites(t *testing.T) {
 	}
 }
 
-func TestInitWritesModuleAndVersion(t *testing.T) {
+func TestInitRefusesWhatCannotBe(t *testing.T) {
+	for flag, want := range map[string]string{
+		"--module=Bad Module": "Error: --module must be the path of a CUE module, as github.com/acme/runners@v0: ",
+		"--url=github.com/a":  "Error: --url must be that of an enterprise, an organization or a repository: ",
+	} {
+		folder := t.TempDir()
+		got := corral(t, folder, "init", flag)
+		if left, _ := os.ReadDir(folder); got.code != exitError || !strings.HasPrefix(got.stderr, want) || len(left) > 0 {
+			t.Errorf("%s: got %+v, %d files", flag, got, len(left))
+		}
+	}
+}
+
+func TestInitWritesModuleURLAndVersion(t *testing.T) {
 	folder := t.TempDir()
-	if got := corral(t, folder, "init", "new/runners", "--module", "github.com/acme/runners@v0"); got.code != exitOK {
-		t.Fatal(got.stderr)
+	got := corral(t, folder, "init", "new/runners", "--module", "github.com/acme/runners@v0", "--url", "https://github.example/web")
+	if got.code != exitOK || !strings.HasSuffix(got.stdout, "\nnext: run corral vet\n") {
+		t.Fatalf("got %+v", got)
 	}
 	for name, want := range map[string]string{
+		"pools/connections.cue":                       `url: "https://github.example/web"`,
 		"cue.mod/module.cue":                          `module: "github.com/acme/runners@v0"`,
 		".github/workflows/corral.yaml":               "cmd/corral@v1.2.3",
 		"cue.mod/pkg/corral.dev/schema/schema.cue":    "#RunnerPool:",

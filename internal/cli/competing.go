@@ -26,12 +26,10 @@ func (w *workspace) competing() []vetWarning {
 			if !jobmatch.Compete(&a, &b) {
 				continue
 			}
-			warnings = append(warnings, vetWarning{
-				Pool: wording.Qualified(second.Namespace, second.Name), File: second.object.File, Line: second.object.Line, Column: second.object.Column,
-				Path: second.object.Path + ".spec.labels", Rule: ruleCompeting, Title: "Pools compete for the same jobs",
-				Message: fmt.Sprintf("the same jobs are for pool %s: webhooks give all of them to the older of the two", wording.Qualified(first.Namespace, first.Name)),
-				Help:    "give one of them another label or runner group, or other repositories in spec.demand.webhook",
-			})
+			warning := second.warning(ruleCompeting, "Pools compete for the same jobs", ".spec.labels",
+				fmt.Sprintf("the same jobs are for pool %s: webhooks give all of them to the older of the two", wording.Qualified(first.Namespace, first.Name)))
+			warning.Help = "give one of them another label or runner group, or other repositories in spec.demand.webhook"
+			warnings = append(warnings, warning)
 		}
 	}
 	return warnings
@@ -45,15 +43,10 @@ func sourcesOverlap(a, b *declaredPool) bool {
 // scopes of the connections that are declared, by namespace and name.
 func (w *workspace) scopes() map[string]jobmatch.Scope {
 	scopes := map[string]jobmatch.Scope{}
-	for _, object := range w.Objects {
-		m := object.Manifest
-		if m.GetKind() != "GitHubConnection" {
-			continue
-		}
-		spec, _ := m.Object["spec"].(map[string]any)
+	for name, spec := range w.connections() {
 		url, _ := spec["url"].(string)
 		if scope, ok := jobmatch.ScopeOf(url); ok {
-			scopes[wording.Qualified(m.GetNamespace(), m.GetName())] = scope
+			scopes[name] = scope
 		}
 	}
 	return scopes

@@ -14,8 +14,10 @@ import (
 	"slices"
 	"strings"
 
+	cuemodule "cuelang.org/go/mod/module"
 	"github.com/spf13/cobra"
 
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/wording"
 	"github.com/corral-dev/corral/schema"
 )
@@ -26,7 +28,7 @@ import (
 var repository embed.FS
 
 func newInit(version string) *cobra.Command {
-	var module string
+	var module, url string
 	c := &cobra.Command{
 		Use:   "init [DIR]",
 		Short: "Begin a repository of pool definitions",
@@ -34,35 +36,48 @@ func newInit(version string) *cobra.Command {
 module with a connection and a pool, a folder for policies, a workflow that checks
 pull requests, and a copy of the schema, so that editors and the cue command work
 without a network. A file that is there already is never overwritten: then nothing is written.`,
-		Example: "  corral init runners --module github.com/acme/runners@v0",
+		Example: "  corral init runners --module github.com/acme/runners@v0 --url https://github.com/acme",
 		Args:    cobra.MaximumNArgs(1),
 	}
+	c.Flags().StringVar(&url, "url", exampleURL, "URL of the enterprise, organization or repository that runners are for")
 	c.Flags().StringVar(&module, "module", "corral.local/pools@v0", "path of the CUE module")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		folder := "."
 		if len(args) > 0 {
 			folder = args[0]
 		}
-		files, err := newRepository(module, version)
+		if err := cuemodule.CheckPath(module); err != nil {
+			return fmt.Errorf("--module must be the path of a CUE module, as github.com/acme/runners@v0: %w", err)
+		}
+		if _, err := github.ParseURL(url); err != nil {
+			return fmt.Errorf("--url must be that of an enterprise, an organization or a repository: %w", err)
+		}
+		files, err := newRepository(module, url, version)
 		if err != nil {
 			return err
 		}
 		if err := writeFiles(folder, files); err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(c.OutOrStdout(), "wrote %s to %s\nnext: put your organization's URL into %s, then run corral vet\n",
-			wording.Count(len(files), "file"), folder, filepath.Join(folder, "pools", "connections.cue"))
+		next := "run corral vet"
+		if url == exampleURL {
+			next = fmt.Sprintf("put your organization's URL into %s, then run corral vet", filepath.Join(folder, "pools", "connections.cue"))
+		}
+		_, err = fmt.Fprintf(c.OutOrStdout(), "wrote %s to %s\nnext: %s\n", wording.Count(len(files), "file"), folder, next)
 		return err
 	}
 	return c
 }
 
+// exampleURL is what stands in a new repository until somebody says better.
+const exampleURL = "https://github.com/acme"
+
 // newRepository returns the files of a new repository by path.
-func newRepository(module, version string) (map[string][]byte, error) {
+func newRepository(module, url, version string) (map[string][]byte, error) {
 	if version == "" || version == "dev" {
 		version = "latest"
 	}
-	values := strings.NewReplacer("MODULE", module, "@VERSION", "@"+version)
+	values := strings.NewReplacer("MODULE", module, exampleURL, url, "@VERSION", "@"+version)
 	files := map[string][]byte{}
 	add := func(from fs.FS, root, below string, adapt func(string) string) error {
 		return fs.WalkDir(from, root, func(name string, entry fs.DirEntry, err error) error {

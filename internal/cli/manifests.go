@@ -10,16 +10,21 @@ import (
 	"maps"
 	"path"
 	"slices"
+	"strings"
 
 	yamlv3 "go.yaml.in/yaml/v3"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	kjson "sigs.k8s.io/json"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/admission"
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/report"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // configMap is a ConfigMap among the files of policies: modulesFrom may name it.
@@ -102,15 +107,14 @@ func (r *manifestReader) noteConfigMap(d document) {
 
 // read adds the policy that a document declares, if it does.
 func (r *manifestReader) read(d document) {
+	if !r.check(d) {
+		return
+	}
 	source, from, ok := r.source(d)
 	if !ok {
 		return
 	}
-	switch {
-	case !slices.Contains([]v1alpha1.PolicyMode{"", v1alpha1.PolicyEnforce, v1alpha1.PolicyAudit}, source.Mode):
-		r.refuse(d, "spec.mode", "must be %s or %s, found %q", v1alpha1.PolicyEnforce, v1alpha1.PolicyAudit, source.Mode)
-		return
-	case source.Name == "":
+	if source.Name == "" {
 		r.refuse(d, "metadata", "metadata.name is required")
 		return
 	}
@@ -120,6 +124,33 @@ func (r *manifestReader) read(d document) {
 		r.merge(d, p, name, fmt.Sprintf("spec.modulesFrom[%d]", i))
 	}
 	r.policies = append(r.policies, p)
+}
+
+// check holds a document against the definition of its kind, and says whether there is nothing to tell. Of other groups nothing is known.
+func (r *manifestReader) check(d document) bool {
+	object := map[string]any{}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(d.json, &object); err != nil {
+		r.refuse(d, "", "must be an object: %v", err)
+		return false
+	}
+	o := unstructured.Unstructured{Object: object}
+	version, kind := o.GetAPIVersion(), o.GetKind()
+	if version == "" || kind == "" {
+		r.refuse(d, "", "must be an object with apiVersion and kind")
+		return false
+	}
+	if !strings.HasPrefix(version, v1alpha1.GroupVersion.Group+"/") {
+		return true
+	}
+	if kinds := admission.Kinds(); !slices.Contains(kinds, kind) {
+		r.refuse(d, "kind", "there is no kind %s in %s; there are %s", kind, v1alpha1.GroupVersion.Group, strings.Join(kinds, ", "))
+		return false
+	}
+	refusals := admission.Check(object)
+	for _, refusal := range refusals {
+		r.refuse(d, refusal.Field, "%s", wording.Refusal(refusal))
+	}
+	return len(refusals) == 0
 }
 
 // source returns what a document declares, if it is a policy, and the ConfigMaps that it names.

@@ -133,6 +133,7 @@ func TestComplaints(t *testing.T) {
 		"an empty file":            {one("# nothing\n"), "test", "a.scenario.yaml:1:1: the file is empty", 1},
 		"a path that is not there": {one("pool: a\npolicies: [nowhere]\nexpect: {template: {}}\n"), "test", "a.scenario.yaml:2:12: policies[0]: finding policies: stat", 1},
 		"a path of this machine":   {one("pool: a\npolicies: [/etc]\nexpect: {template: {}}\n"), "test", "must be a path relative to this file", 1},
+		"a pattern of no test":     {nil, "test --run nothing", "Error: no test matches --run nothing\n", 1},
 		"a pattern that is none":   {nil, "test --run (", "--run must be a regular expression", 1},
 		"a threshold beyond all":   {nil, "test --threshold 101", "--threshold must be from 0 to 100, found 101", 1},
 		"no tests":                 {nil, "test", "no tests found: name Rego tests", 0},
@@ -149,7 +150,18 @@ func TestComplaints(t *testing.T) {
 		"a manifest with a typo": {manifest("---\napiVersion: corral.dev/v1alpha1\nkind: ClusterRunnerPolicy\nmetadata: {name: x}\nspec:\n  modes: Audit\n"), "vet --policy guard.yaml",
 			"guard.yaml:6:3: spec.modes: unknown field \"spec.modes\"\n", 1},
 		"a mode that is none": {manifest("apiVersion: corral.dev/v1alpha1\nkind: ClusterRunnerPolicy\nmetadata: {name: x}\nspec: {mode: audit}\n"), "vet --policy guard.yaml",
-			"guard.yaml:4:8: spec.mode: must be Enforce or Audit, found \"audit\"\n", 1},
+			"guard.yaml:4:8: spec.mode: invalid value \"audit\": supported values: \"Enforce\", \"Audit\"\n", 1},
+		"a kind that is none": {manifest("apiVersion: corral.dev/v1alpha1\nkind: ClusterRunnerPolcy\nmetadata: {name: x}\n"), "vet --policy guard.yaml",
+			"guard.yaml:2:1: kind: there is no kind ClusterRunnerPolcy in corral.dev; there are ClusterRunnerPolicy, ", 1},
+		"a version that is none": {manifest("apiVersion: corral.dev/v1\nkind: ClusterRunnerPolicy\nmetadata: {name: x}\n"), "vet --policy guard.yaml",
+			"guard.yaml:1:1: apiVersion: invalid value \"corral.dev/v1\": supported values: \"corral.dev/v1alpha1\"", 1},
+		"something that is no object": {manifest("hello: world\n"), "vet --policy guard.yaml", "guard.yaml:1:1: must be an object with apiVersion and kind", 1},
+		"rules of the library that can't be": {
+			manifest("apiVersion: corral.dev/v1alpha1\nkind: ClusterRunnerPolicy\nmetadata: {name: x}\nspec:\n  library:\n    images: {allowed: []}\n    resources: {}\n    ceilings: [{name: a, by: All, max: -1}]\n"),
+			"vet --policy guard.yaml", "guard.yaml:8:35: spec.library.ceilings[0].max: invalid value -1: should be greater than or equal to 0\nguard.yaml:6:14: spec.library.images.allowed: should have at least 1 items\nguard.yaml:7:5: spec.library.resources: should have at least 1 properties\n", 1},
+		"rules of the library that exclude each other": {
+			manifest("apiVersion: corral.dev/v1alpha1\nkind: ClusterRunnerPolicy\nmetadata: {name: x}\nspec:\n  library:\n    hours:\n      freezes: [{name: x, from: \"2026-12-24T00:00:00Z\", to: \"2026-12-20T00:00:00Z\"}]\n    ceilings: [{name: a, by: Label, max: 1}]\n"),
+			"vet --policy guard.yaml", "guard.yaml:8:16: spec.library.ceilings[0]: label must be set when by is Label, and only then\nguard.yaml:7:17: spec.library.hours.freezes[0]: from must be before to\n", 1},
 		"rules in a manifest that are none": {
 			manifest("apiVersion: corral.dev/v1alpha1\nkind: ClusterRunnerPolicy\nmetadata: {name: x}\nspec:\n  modules:\n    a.rego: |\n      package corral.scaling\n\n      limit contains input.pool.xname\n"),
 			"vet --policy guard.yaml", "guard.yaml:9:", 1},

@@ -418,3 +418,27 @@ func TestAReviewOfManyPoolsAsksPoliciesOnceEach(t *testing.T) {
 		t.Errorf("the comment takes %d bytes, %v", b.Len(), err)
 	}
 }
+
+func TestVetNamesPoolsThatAreGone(t *testing.T) {
+	repository := history(t, "01-scale", ".")
+	changed := filepath.Join(repository, "pools.cue")
+	text := strings.Replace(readFile(t, changed), "\tweb: {", "\tsite: {", 1)
+	if err := os.WriteFile(changed, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		base, want string
+		code       int
+	}{
+		"since the last commit": {"HEAD", "warning: 1 of 3 pools gone since HEAD (", exitOK},
+		"since there were none": {"HEAD~2", "", exitOK},
+		"since nothing":         {"", "Error: --base is empty; does git merge-base find the commit? Fetch more history\n", exitError},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := corral(t, repository, "vet", "--base", tc.base)
+			if got.code != tc.code || !strings.HasPrefix(got.stderr, tc.want) || (got.stderr == "") != (tc.want == "") {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+}

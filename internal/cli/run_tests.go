@@ -267,6 +267,8 @@ func (r *testReport) err() error {
 	switch {
 	case counts[failed] > 0:
 		return fmt.Errorf("%d of %s failed", counts[failed], wording.Count(total, "test"))
+	case total == 0 && r.options.run != "":
+		return fmt.Errorf("no test matches --run %s", r.options.run)
 	case r.missesThreshold():
 		return fmt.Errorf("coverage is %.1f %%, below the threshold of %g %%", r.Coverage.Percent, r.options.threshold)
 	}

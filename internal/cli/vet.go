@@ -89,7 +89,8 @@ func newVet(version string) *cobra.Command {
 would at the next commit. Each problem is a line FILE:LINE:COLUMN: PATH: MESSAGE on
 standard error, and the exit code is 1. So is a schedule in a zone that doesn't exist, or whose
 time never comes; one that is over, or that has no effect beside others, is a warning. So is a
-file that Git ignores, or that lies in a submodule: the controller's Git has neither.
+file that Git ignores, or that lies in a submodule: the controller's Git has neither. With
+--base, a warning names the pools that are gone since a revision.
 
 Then every pool is judged by the policies beside it, the *.rego files and RunnerPolicies of
 DIR, and by those of --policy: may its pod run, and what limits hold for it when it is idle,
@@ -98,12 +99,13 @@ and what to change, and the exit code is 2. Numbers that policies change, warnin
 audited policies would do, are told and change no exit code.
 
 --output github annotates a pull request, sarif is for code scanning, junit for CI systems.`,
-		Example: "  corral vet\n  corral vet pools -o json\n  corral vet --tag env=prod\n" +
+		Example: "  corral vet\n  corral vet pools -o json\n  corral vet --tag env=prod\n  corral vet --base origin/main\n" +
 			"  corral vet --policy ../guard --namespace ci\n  corral vet --at 2026-12-24T20:00:00Z -o sarif > corral.sarif",
 	}
 	d := bindDefinitions(c)
 	o := bindPolicyOptions(c)
 	at := bindTime(c)
+	c.Flags().String("base", "", "name the pools that are gone since this revision: a branch, a tag, a hash or HEAD^1")
 	f := bindFormat(c, "text", "json", "yaml", "github", "sarif", "junit")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		w, err := open(c.Context(), d, o, args)
@@ -116,7 +118,14 @@ audited policies would do, are told and change no exit code.
 		}
 		now := at.at.or(time.Now)
 		if len(r.Diagnostics) == 0 {
-			r.Warnings = slices.Concat(w.competing(), w.idleSchedules(now), uncommittedWarnings(w.uncommitted))
+			r.Warnings = slices.Concat(w.competing(), w.unreferenced(), w.sharedScaleSets(), w.idleSchedules(now), uncommittedWarnings(w.uncommitted))
+		}
+		if base := c.Flags().Lookup("base"); base.Changed && len(r.Diagnostics) == 0 {
+			gone, err := w.goneSince(c.Context(), d, folderOf(args), base.Value.String())
+			if err != nil {
+				return err
+			}
+			r.Warnings = append(r.Warnings, gone...)
 		}
 		if len(r.Diagnostics) == 0 && len(w.policies) > 0 {
 			r.judge(c.Context(), w, now, at.zone)

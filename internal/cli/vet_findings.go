@@ -25,6 +25,9 @@ const (
 	ruleSchedule    = "corral.schedule"
 	ruleCompeting   = "corral.pool.competing"
 	ruleUncommitted = "corral.file.uncommitted"
+	ruleConnection  = "corral.pool.connection"
+	ruleScaleSet    = "corral.pool.scale-set"
+	ruleGone        = "corral.pool.gone"
 	ruleTest        = "corral.test"
 	ruleCoverage    = "corral.coverage"
 )
@@ -53,7 +56,7 @@ func (r *vetReport) findings() []report.Finding {
 	for _, p := range r.Pools {
 		findings = append(findings, p.findings(r.titles)...)
 	}
-	return findings
+	return report.Grouped(findings)
 }
 
 // titlesOf reads the titles in the metadata of rules, those of the library too.

@@ -97,6 +97,7 @@ func newWorkspace(result compiled, o *policyOptions) (*workspace, error) {
 		return w, nil
 	}
 	fillNamespace(w.Objects, o.namespace)
+	credentials := w.credentials()
 	for _, object := range w.Objects {
 		if object.Manifest.GetKind() != "RunnerPool" {
 			continue
@@ -109,6 +110,7 @@ func newWorkspace(result compiled, o *policyOptions) (*workspace, error) {
 		p := declaredPool{pool, object, plan}
 		w.pools = append(w.pools, p)
 		w.Diagnostics = append(w.Diagnostics, p.diagnose(append(problems, demandProblems(pool)...))...)
+		w.Diagnostics = append(w.Diagnostics, p.reads(credentials[p.Namespace])...)
 	}
 	return w, nil
 }

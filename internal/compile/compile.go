@@ -20,13 +20,14 @@ import (
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/cuecontext"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
 // Bounds of one compilation. Beyond one of them there is a diagnostic.
 const (
-	// MaxFiles is the most files read.
+	// MaxFiles is the most files read, those below cue.mod not counted.
 	MaxFiles = 500
 	// MaxFileBytes is the largest file read.
 	MaxFileBytes = 1 << 20
@@ -53,6 +54,8 @@ type Options struct {
 	PolicyName string
 	// Positions asks for where each field is written, too.
 	Positions bool
+	// Check says what else is wrong with an object that the schema takes: what an API server would refuse. Nil asks nobody.
+	Check func(object map[string]any) field.ErrorList
 	// Begin is told of each package before it is evaluated, by its file, or its folder and a
 	// slash if there are several; nil tells nobody. Should the evaluation never end, it was there.
 	Begin func(place string)
@@ -110,7 +113,10 @@ func Compile(fsys fs.FS, options Options) (result Result) {
 		}
 	}()
 	tree, diagnostics := gather(fsys, options.Path)
-	c := &compilation{cue: cuecontext.New(), diagnostics: diagnostics, begin: options.Begin, positions: options.Positions}
+	c := &compilation{cue: cuecontext.New(), begin: options.Begin, check: options.Check, positions: options.Positions}
+	for _, d := range diagnostics {
+		c.report(d)
+	}
 	if len(diagnostics) == 0 {
 		c.compileTree(tree, options)
 	}
@@ -122,8 +128,9 @@ type compilation struct {
 	cue         *cue.Context
 	objects     []Object
 	outputBytes int
-	diagnostics []v1alpha1.Diagnostic
+	problems    []problem
 	begin       func(place string)
+	check       func(object map[string]any) field.ErrorList
 	// positions is true when fields' places are asked for; positionBytes is what they take.
 	positions     bool
 	positionBytes int
@@ -137,16 +144,21 @@ func (c *compilation) compileTree(t *tree, options Options) {
 	c.compilePolicy(t, options.PolicyName)
 	c.dropDuplicates()
 	isPool := func(o Object) bool { return o.Manifest.GetKind() == "RunnerPool" }
-	if len(c.diagnostics) == 0 && !options.AllowEmpty && !slices.ContainsFunc(c.objects, isPool) {
+	if len(c.problems) == 0 && !options.AllowEmpty && !slices.ContainsFunc(c.objects, isPool) {
 		c.report(v1alpha1.Diagnostic{Message: fmt.Sprintf(
 			"no pools found in %s: declare at least one RunnerPool, as `pools: schema.#Pools & {NAME: spec: …}`", t.path)})
 	}
 }
 
-// report adds a diagnostic. What it quotes is shortened: a definition may hold a megabyte of it.
+// report adds a diagnostic that is about no object.
 func (c *compilation) report(d v1alpha1.Diagnostic) {
+	c.problems = append(c.problems, problem{Diagnostic: short(d)})
+}
+
+// short shortens what a diagnostic quotes: a definition may hold a megabyte of it.
+func short(d v1alpha1.Diagnostic) v1alpha1.Diagnostic {
 	d.File, d.Path, d.Message = shorten(d.File), shorten(d.Path), shorten(d.Message)
-	c.diagnostics = append(c.diagnostics, d)
+	return d
 }
 
 // shorten makes a text valid, and keeps the start and the end of one of more than a kilobyte.
@@ -166,16 +178,7 @@ func (c *compilation) result() Result {
 			cmp.Compare(a.Manifest.GetNamespace(), b.Manifest.GetNamespace()),
 			cmp.Compare(a.Manifest.GetName(), b.Manifest.GetName()))
 	})
-	slices.SortFunc(c.diagnostics, func(a, b v1alpha1.Diagnostic) int {
-		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column),
-			cmp.Compare(a.Path, b.Path), cmp.Compare(a.Message, b.Message))
-	})
-	diagnostics := slices.Compact(c.diagnostics)
-	if rest := len(diagnostics) - MaxDiagnostics; rest > 0 {
-		diagnostics = append(diagnostics[:MaxDiagnostics:MaxDiagnostics],
-			v1alpha1.Diagnostic{Message: fmt.Sprintf("and %d more", rest)})
-	}
-	return Result{Objects: c.objects, Diagnostics: diagnostics}
+	return Result{Objects: c.objects, Diagnostics: limited(grouped(c.problems))}
 }
 
 // dropDuplicates keeps one of each object that two packages share, because a package

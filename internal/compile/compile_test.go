@@ -89,27 +89,27 @@ func TestDiagnosticsSayWhereAndWhat(t *testing.T) {
 		"of another type": {pool("scale: {max: \"2\"}\n" + template), []string{
 			`pools.cue:8:14: pools.linux.spec.scale.max: invalid value "2": must be int, not string`}},
 		"not a duration": {pool("deadlines: startup: \"10\"\n" + template), []string{
-			`pools.cue:8:21: pools.linux.spec.deadlines.startup: must be a duration such as 90s, 10m or 1h30m`}},
+			`pools.cue:8:21: pools.linux.spec.deadlines.startup: invalid value "10": must be a duration such as 90s, 10m or 1h30m`}},
 		"what takes no decoder": {pool("scale: idleTimeout: \"banana\"\nupdate: {maxSurge: 5000000000, canary: runners: \"99999999%\"}\nscale: behavior: scaleUp: tolerance: \"1e1.5\"\n" + template), []string{
-			`pools.cue:8:21: pools.linux.spec.scale.idleTimeout: must be a duration such as 90s, 10m or 1h30m`,
-			`pools.cue:9:20: pools.linux.spec.update.maxSurge: must be 0 to 999999, or a percentage such as 25%`,
-			`pools.cue:9:49: pools.linux.spec.update.canary.runners: must be 0 to 999999, or a percentage such as 25%`,
-			`pools.cue:10:38: pools.linux.spec.scale.behavior.scaleUp.tolerance: must be a quantity such as 500m or 8Gi`}},
+			`pools.cue:8:21: pools.linux.spec.scale.idleTimeout: invalid value "banana": must be a duration such as 90s, 10m or 1h30m`,
+			`pools.cue:9:20: pools.linux.spec.update.maxSurge: invalid value 5000000000: must be 0 to 999999, or a percentage such as 25%`,
+			`pools.cue:9:49: pools.linux.spec.update.canary.runners: invalid value "99999999%": must be 0 to 999999, or a percentage such as 25%`,
+			`pools.cue:10:38: pools.linux.spec.scale.behavior.scaleUp.tolerance: invalid value "1e1.5": must be a quantity such as 500m or 8Gi`}},
 		"not a quantity, not one of an enumeration": {
 			pool(`template: spec: containers: [{name: "runner", imagePullPolicy: "always", resources: limits: cpu: "8GiB"}]`), []string{
 				`pools.cue:8:64: pools.linux.spec.template.spec.containers[0].imagePullPolicy: invalid value "always": must be "Always" or "IfNotPresent" or "Never"`,
-				"pools.cue:8:98: pools.linux.spec.template.spec.containers[0].resources.limits.cpu: must be a quantity such as 500m or 8Gi"}},
+				"pools.cue:8:98: pools.linux.spec.template.spec.containers[0].resources.limits.cpu: invalid value \"8GiB\": must be a quantity such as 500m or 8Gi"}},
 		"a label of the controller's": {pool(`template: {metadata: {labels: team: "a", labels: "corral.dev/pool": "b", annotations: "x.corral.dev/y": "z"}, spec: containers: [{name: "runner"}]}`), []string{
 			`pools.cue:8:50: pools.linux.spec.template.metadata.labels."corral.dev/pool": keys of corral.dev are the controller's own`,
 			`pools.cue:8:87: pools.linux.spec.template.metadata.annotations."x.corral.dev/y": keys of corral.dev are the controller's own`}},
 		"no container runs the runner": {pool(`template: spec: containers: [{name: "runer"}]`), []string{
 			"pools.cue:8:11: pools.linux.spec.template.spec: no container is named runner"}},
 		"a required field is missing": {pool(""), []string{
-			"pools.cue:6:15: pools.linux.spec.template.spec: field is required but not present"}},
+			"pools.cue:6:15: pools.linux.spec.template.spec: template.spec must be set"}},
 		"two values for one field": {pool("scale: max: 3\nscale: max: 4\n" + template), []string{
-			"pools.cue:8:13: pools.linux.spec.scale.max: conflicting values 4 and 3"}},
+			"pools.cue:8:13: pools.linux.spec.scale.max: conflicting values 4 and 3 (the other is at pools.cue:9:13)"}},
 		"a field without a value": {pool("scale: max: int\n" + template), []string{
-			"pools.cue:8:8: pools.linux.spec.scale.max: incomplete value >=0 & <=100000 & int; make a building block a definition (#name) or a hidden field (_name)"}},
+			"pools.cue:8:8: pools.linux.spec.scale.max: incomplete value >=0 & <=100000 & int; begin the name of a building block with _ or #"}},
 		"an unknown reference": {pool("scale: max: most\n" + template), []string{
 			`pools.cue:8:13: pools.linux.spec.scale.max: reference "most" not found`}},
 		"in a comprehension": {
@@ -117,7 +117,7 @@ func TestDiagnosticsSayWhereAndWhat(t *testing.T) {
 				`pools.cue:8:51: pools."linux-a".spec.scale.max: invalid value -3 (out of bound >=0)`}},
 		"missing in a comprehension": {
 			head + "pools: schema.#Pools & {\n\tfor s in [\"a\"] {\n\t\t\"linux-\\(s)\": spec: " + template + "\n\t}\n}\n", []string{
-				`pools.cue:7:17: pools."linux-a".spec.connectionRef: field is required but not present`}},
+				`pools.cue:7:17: pools."linux-a".spec.connectionRef: connectionRef must be set`}},
 		"without the schema the same rules hold": {
 			"package pools\n" + strings.Replace("p: "+rawPool, "connectionRef", "conectionRef", 1), []string{
 				"pools.cue:3:2: p.spec.conectionRef: field not allowed; did you mean connectionRef?"}},
@@ -148,7 +148,7 @@ func TestDiagnosticsSayWhereAndWhat(t *testing.T) {
 		"a Secret": {onePool + "s: {apiVersion: \"v1\", kind: \"Secret\", metadata: name: \"x\"}\n", []string{
 			"pools.cue:10:1: s: v1 Secret is not applied from here: secrets don't belong in Git: make the Secret in the cluster and name it in spec.secretRef"}},
 		"a kind of somebody else": {onePool + "s: [{apiVersion: \"v1\", kind: \"ConfigMap\", metadata: name: \"x\"}]\n", []string{
-			"pools.cue:10:5: s[0]: v1 ConfigMap is not applied from here: only GitHubConnection, RunnerPolicy and RunnerPool are declared here; make a building block a definition (#name) or a hidden field (_name)"}},
+			"pools.cue:10:5: s[0]: v1 ConfigMap is not applied from here: only GitHubConnection, RunnerPolicy and RunnerPool are declared here; begin the name of a building block with _ or #"}},
 		"another version": {onePool + "s: {apiVersion: \"corral.dev/v2\", kind: \"RunnerPool\"}\n", []string{
 			"pools.cue:10:1: s: RunnerPool corral.dev/v2 is not known, corral.dev/v1alpha1 is"}},
 		"a duplicate": {onePool + "more: again: pools.linux\n", []string{
@@ -207,10 +207,10 @@ func TestTreesThatCompile(t *testing.T) {
 		"a folder with a dot in its name": {
 			map[string]string{"cue.mod/module.cue": withDeps, "acme.example/a.cue": onePool}, Options{},
 			[]string{"RunnerPool/linux acme.example/a.cue:6:8 pools.linux"}},
-		"two packages in a folder, and one that unifies with the folder above": {
-			map[string]string{"cue.mod/module.cue": withDeps, "a.cue": onePool, "raw.cue": "package raw\n\np: " + rawPool,
+		"another package in a folder below, and one that unifies with the folder above": {
+			map[string]string{"cue.mod/module.cue": withDeps, "a.cue": onePool, "raw/raw.cue": "package raw\n\np: " + rawPool,
 				"sub/b.cue": "package pools\n\nx: 1\n"}, Options{},
-			[]string{"RunnerPool/linux a.cue:6:8 pools.linux", "RunnerPool/raw raw.cue:3:1 p"}},
+			[]string{"RunnerPool/linux a.cue:6:8 pools.linux", "RunnerPool/raw raw/raw.cue:3:1 p"}},
 		"tests, tools, hidden and ignored files are passed over": {
 			map[string]string{"cue.mod/module.cue": withDeps, "a.cue": onePool, "a_test.cue": "bad", "a_tool.cue": "bad", ".git/x.cue": "bad", "_x.cue": "bad",
 				"off.cue": "@ignore()\npackage pools\n\nx: 1 & 2\n"}, Options{},
@@ -239,6 +239,16 @@ func TestTreesThatCompile(t *testing.T) {
 	}
 }
 
+func TestFilesOfOthersAreNotCounted(t *testing.T) {
+	files := repository(onePool)
+	for i := range MaxFiles {
+		files[fmt.Sprintf("cue.mod/pkg/example.com/x/f%d.cue", i)] = []byte("package x\n")
+	}
+	if got := texts(Compile(files, Options{})); got != nil {
+		t.Error(got)
+	}
+}
+
 func TestTreesThatAreRefused(t *testing.T) {
 	big := bytes.Repeat([]byte("// filler\n"), MaxFileBytes/10+1)
 	many := Files{}
@@ -260,7 +270,7 @@ func TestTreesThatAreRefused(t *testing.T) {
 		"a tag's value": {
 			repository("package pools\n\nimport \"corral.dev/schema@v0\"\n\nconnections: schema.#Connections\nconnections: acme: spec: {secretRef: name: \"x\", url: *\"https://github.com/acme\" | string @tag(url)}\n"),
 			Options{Tags: map[string]string{"url": "not a url"}},
-			[]string{`pools.cue:6:54: connections.acme.spec.url: invalid value "not a url": must match ^https?://[^/?#\s]+/[^?#\s]+$`}},
+			[]string{`pools.cue:6:54: connections.acme.spec.url: invalid value "not a url": must match ^https?://[^/?#\s]+/[^?#\s]+$, and comes from the tag url`}},
 		"an unknown version of the schema": {
 			Files{"cue.mod/module.cue": []byte(strings.Replace(withDeps, "v0.1.0", "v0.9.0", 1)), "a.cue": []byte(onePool)}, Options{},
 			[]string{"cue.mod/module.cue: corral.dev/schema@v0 v0.9.0 is not known to this version of Corral, which has v0.1.0 of corral.dev/schema@v0"}},
@@ -368,7 +378,7 @@ func TestLinksThatAreNotFollowedAreRefusedWhereTheyWouldBeRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			files := memfs.FS{}
 			for name, file := range map[string]*fstest.MapFile{
-				"team/cue.mod/module.cue": {Data: []byte(withDeps)}, "team/pools/a.cue": {Data: []byte("package pools\nx: _ " + tc.embeds)}, "team/pools/scale.json": {Data: []byte("{}")}, tc.link: memfs.Link,
+				"team/cue.mod/module.cue": {Data: []byte(withDeps)}, "team/pools/a.cue": {Data: []byte("package pools\nx: _ " + tc.embeds)}, "team/pools/scale.json": {Data: []byte("{}")}, tc.link: memfs.Link("/elsewhere"),
 			} {
 				if _, err := files.Add(name, file); err != nil {
 					t.Fatal(err)

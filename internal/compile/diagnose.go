@@ -4,8 +4,10 @@
 package compile
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -42,12 +44,13 @@ type finding struct {
 	args      []any
 	message   string
 	positions []token.Pos
+	// at is the place that has to be changed, if that is known.
+	at token.Position
 }
 
 // reportAt reports a message about the struct v.
 func (c *compilation) reportAt(p *pkg, v cue.Value, message string) {
-	at := p.position(selectors(v.Path()), v.Pos())
-	c.report(v1alpha1.Diagnostic{File: at.Filename, Line: at.Line, Column: at.Column, Path: v.Path().String(), Message: message})
+	c.reportFinding(p, finding{path: selectors(v.Path()), message: message, positions: []token.Pos{v.Pos()}})
 }
 
 // reportError reports each of the errors that err holds. The package is nil before
@@ -58,12 +61,20 @@ func (c *compilation) reportError(p *pkg, err error, object ...cue.Value) {
 	for _, v := range object {
 		prefix, around = selectors(v.Path()), []token.Pos{v.Pos()}
 	}
-	var cueError cueerrors.Error
-	if !errors.As(err, &cueError) {
+	findings, ok := findingsOf(err, prefix, around)
+	if !ok {
 		c.report(v1alpha1.Diagnostic{Path: joinPath(prefix), Message: err.Error()})
 		return
 	}
-	var findings []finding
+	c.reportFindings(p, findings)
+}
+
+// findingsOf returns what an error of the evaluator holds, below the path prefix; it says whether the error is one of the evaluator's.
+func findingsOf(err error, prefix []string, around []token.Pos) (findings []finding, ok bool) {
+	var cueError cueerrors.Error
+	if !errors.As(err, &cueError) {
+		return nil, false
+	}
 	for _, e := range cueerrors.Errors(err) {
 		format, args := e.Msg()
 		at := unquoted(e.Path())
@@ -72,25 +83,108 @@ func (c *compilation) reportError(p *pkg, err error, object ...cue.Value) {
 		}
 		findings = append(findings, finding{path: at, format: format, args: args, message: text(e), positions: append(cueerrors.Positions(e), around...)})
 	}
-	for _, f := range withoutConsequences(simplify(findings)) {
-		f = c.explain(p, f)
-		at := p.position(f.path, f.positions...)
-		c.report(v1alpha1.Diagnostic{File: at.Filename, Line: at.Line, Column: at.Column,
-			Path: joinPath(f.path), Message: f.message})
+	return findings, true
+}
+
+// reportFindings reports what was found, for each object by itself.
+func (c *compilation) reportFindings(p *pkg, findings []finding) {
+	if p == nil {
+		for _, f := range withoutConsequences(simplify(findings)) {
+			f = c.explain(p, f)
+			at := first(userPositions(f.positions))
+			c.report(v1alpha1.Diagnostic{File: at.Filename, Line: at.Line, Column: at.Column, Path: joinPath(f.path), Message: f.message})
+		}
+		return
 	}
+	byObject := map[string][]finding{}
+	for _, f := range withoutCopies(findings) {
+		depth, _ := p.objectOf(f.path)
+		key := strings.Join(f.path[:depth], "\x00")
+		byObject[key] = append(byObject[key], f)
+	}
+	for _, key := range slices.Sorted(maps.Keys(byObject)) {
+		findings := p.missing(withoutConsequences(simplify(byObject[key])))
+		for i, f := range findings {
+			findings[i] = c.explain(p, f)
+		}
+		for _, f := range withoutEffects(findings) {
+			c.reportFinding(p, f)
+		}
+	}
+}
+
+// withoutEffects drops what only follows from another finding about the same object: from a field of its row that is not set, or from a
+// definition that is closed.
+func withoutEffects(findings []finding) []finding {
+	isClosed := func(f finding) bool { return f.message == ofClosedDefinition }
+	closed, located := slices.ContainsFunc(findings, isClosed), slices.ContainsFunc(findings, func(f finding) bool { return f.at.IsValid() })
+	return slices.DeleteFunc(findings, func(f finding) bool {
+		return closed && !isClosed(f) && strings.HasPrefix(f.format, "field not allowed") || located && strings.HasPrefix(f.format, "incomplete value")
+	})
+}
+
+// reportFinding reports a finding at the place that has to be changed.
+func (c *compilation) reportFinding(p *pkg, f finding) {
+	depth, name := p.objectOf(f.path)
+	m := p.place(f)
+	rule := ""
+	if f.format != "" {
+		rule = f.format + " " + joinPath(f.path[depth:])
+	}
+	c.problems = append(c.problems, problem{object: name, rule: rule, shared: m.shared, Diagnostic: short(v1alpha1.Diagnostic{
+		File: m.at.Filename, Line: m.at.Line, Column: m.at.Column, Path: joinPath(f.path), Message: m.message})})
+}
+
+// withoutCopies drops findings about a field that refers to a hidden one or a definition of which the same is found.
+func withoutCopies(findings []finding) []finding {
+	blocks := map[string][]finding{}
+	for _, f := range findings {
+		if len(f.path) > 0 && isBlock(f.path[0]) {
+			blocks[f.message] = append(blocks[f.message], f)
+		}
+	}
+	copied := map[string]bool{}
+	kept := slices.DeleteFunc(slices.Clone(findings), func(f finding) bool {
+		isCopy := slices.ContainsFunc(blocks[f.message], func(block finding) bool {
+			return !slices.Equal(f.path, block.path) && slices.ContainsFunc(userPositions(block.positions), func(pos token.Pos) bool { return slices.Contains(f.positions, pos) })
+		})
+		if isCopy {
+			copied[strings.Join(f.path, "\x00")] = true
+		}
+		return isCopy
+	})
+	return slices.DeleteFunc(kept, func(f finding) bool { return isDisjunction(f) && copied[strings.Join(f.path, "\x00")] })
+}
+
+// isBlock says whether a label is of a hidden field or a definition, of which building blocks are made.
+func isBlock(label string) bool {
+	return strings.HasPrefix(label, "_") || strings.HasPrefix(label, "#")
 }
 
 // reportModuleError reports what went wrong before evaluation. What has no place is
 // mostly about the module file.
 func (c *compilation) reportModuleError(m *module, err error) {
-	before := len(c.diagnostics)
+	before := len(c.problems)
 	c.reportError(nil, err)
 	moduleFile := path.Join(m.root, "cue.mod/module.cue")
-	for i := before; i < len(c.diagnostics); i++ {
-		if c.diagnostics[i].File == "" && m.files[moduleFile] != nil {
-			c.diagnostics[i].File = moduleFile
+	for i := before; i < len(c.problems); i++ {
+		d := &c.problems[i].Diagnostic
+		if d.File == "" && m.files[moduleFile] != nil {
+			d.File = moduleFile
 		}
 	}
+}
+
+// mergeMarker returns the line of Git's first marker of a conflict, 0 if there is none.
+func mergeMarker(text []byte) int {
+	line := 1
+	for l := range bytes.Lines(text) {
+		if bytes.HasPrefix(l, []byte("<<<<<<< ")) {
+			return line
+		}
+		line++
+	}
+	return 0
 }
 
 // withoutDefinition drops the name of a definition that an object was unified with.
@@ -138,7 +232,7 @@ func withoutConsequences(findings []finding) []finding {
 	return slices.DeleteFunc(slices.Clone(findings), func(f finding) bool {
 		return slices.ContainsFunc(findings, func(other finding) bool {
 			return len(other.path) > len(f.path) && hasPrefix(other.path, f.path) &&
-				slices.Contains(strings.Fields(f.message), other.path[len(f.path)])
+				slices.Contains(strings.FieldsFunc(f.message, func(r rune) bool { return r == ' ' || r == ',' }), other.path[len(f.path)])
 		})
 	})
 }
@@ -195,41 +289,71 @@ func conflictMessage(conflicts []finding) string {
 	return fmt.Sprintf("invalid value %s: must be %s", given, strings.Join(allowed, " or "))
 }
 
-// explain words a finding so that it says what to do.
+// explain words a finding so that it says what to do. The package is nil before evaluation.
 func (c *compilation) explain(p *pkg, f finding) finding {
+	if p == nil {
+		return explainImport(f)
+	}
 	switch {
-	case strings.HasPrefix(f.message, "field not allowed") && p != nil:
+	case strings.HasPrefix(f.message, "field not allowed"):
 		return p.explainUnknown(f)
+	case strings.HasPrefix(f.format, "undefined field"):
+		return p.explainUndefined(f)
+	case strings.HasPrefix(f.message, "incomplete value {"), strings.HasPrefix(f.message, "incomplete value ["), strings.HasPrefix(f.message, "unresolved disjunction"):
+		return p.explainAlternatives(f)
 	case strings.HasPrefix(f.message, "incomplete value"):
-		f.message += "; make a building block a definition (#name) or a hidden field (_name)"
+		f.message += "; begin the name of a building block with _ or #"
+	default:
+		f.message = valueMessage(f.message)
+	}
+	return f
+}
+
+// explainImport says what is wrong with an import, or with a package that is imported.
+func explainImport(f finding) finding {
+	switch {
 	case strings.Contains(f.message, "cannot find module providing package"):
 		_, name, _ := strings.Cut(f.message, "cannot find module providing package ")
 		f.message = fmt.Sprintf("unknown import %q: nothing is downloaded; Corral brings %q along, others are copied to cue.mod/pkg",
 			name, schema.Module)
-		f.path = nil
 	case strings.Contains(f.message, "no dependency found for package"):
 		f.message = badFolder
-		f.path = nil
 	case cannotFetch.MatchString(f.message):
 		f.message = cannotFetch.FindStringSubmatch(f.message)[1]
-		f.path = nil
 	case strings.Contains(f.message, "import failed: "):
 		_, f.message, _ = strings.Cut(f.message, "import failed: ")
-		f.path = nil
-	case outOfPattern.MatchString(f.message):
-		m := outOfPattern.FindStringSubmatch(f.message)
-		if pattern, err := strconv.Unquote(m[2]); err == nil {
-			f.message = fmt.Sprintf("invalid value %s: must match %s", m[1], pattern)
+		if strings.Contains(f.message, "import cycle") {
+			f.message += ": move what both packages need to a third"
 		}
-	case runes.MatchString(f.message):
-		m := runes.FindStringSubmatch(f.message)
-		f.message = lengthMessage(m[1], m[2], m[3])
-	case mismatch.MatchString(f.message):
-		m := mismatch.FindStringSubmatch(f.message)
-		f.message = mismatchMessage(f.message, m[1], m[2], m[3], m[4])
+	default:
+		return f
 	}
+	f.path = nil
 	return f
 }
+
+// valueMessage says what a value must be, and doesn't quote what may be very long.
+func valueMessage(message string) string {
+	if m := outOfPattern.FindStringSubmatch(message); m != nil {
+		pattern, err := strconv.Unquote(m[2])
+		switch {
+		case err == nil && pattern == timeOfDay:
+			return fmt.Sprintf("invalid value %s: must be a time of day, from 00:00 to 23:59, as 07:30", m[1])
+		case err == nil:
+			return fmt.Sprintf("invalid value %s: must match %s", m[1], pattern)
+		}
+	}
+	if m := runes.FindStringSubmatch(message); m != nil {
+		return lengthMessage(m[1], m[2], m[3])
+	}
+	if m := mismatch.FindStringSubmatch(message); m != nil {
+		return mismatchMessage(message, m[1], m[2], m[3], m[4])
+	}
+	return message
+}
+
+// timeOfDay is the pattern of the times in a schedule.
+const timeOfDay = "^([01][0-9]|2[0-3]):[0-5][0-9]$"
 
 // lengthMessage says how long a string must be; it doesn't quote what may be very long.
 func lengthMessage(value, bound, characters string) string {
@@ -279,6 +403,8 @@ func joinPath(path []string) string {
 			selectors[i] = cue.Index(n)
 		case strings.HasPrefix(label, "#"):
 			selectors[i] = cue.Def(label)
+		case strings.HasPrefix(label, "_"):
+			selectors[i] = cue.Hid(label, "_")
 		default:
 			selectors[i] = cue.Str(label)
 		}

@@ -27,13 +27,17 @@ type pkg struct {
 	value    cue.Value
 	// fields finds where the user wrote a field.
 	fields *fieldIndex
+	// written is what the user wrote.
+	written *written
 	// definitions is the schema package.
 	definitions cue.Value
+	// faulty holds the paths of values that hold something wrong.
+	faulty map[string]bool
 }
 
 // compileModule evaluates the packages of one module and collects their objects.
 func (c *compilation) compileModule(m *module, tags map[string]string) {
-	c.checkPackageClauses(m)
+	refused := c.checkPackageClauses(m)
 	for _, name := range m.files.sortedNames() {
 		if folder := path.Dir(name); m.compiles(name) && (strings.ContainsAny(folder, "@:") || strings.Contains(folder, "...")) {
 			c.report(v1alpha1.Diagnostic{File: name, Message: badFolder}) // to the loader it would not be a folder
@@ -51,15 +55,22 @@ func (c *compilation) compileModule(m *module, tags map[string]string) {
 		return
 	}
 	for _, instance := range instances {
+		if slices.ContainsFunc(instance.BuildFiles, func(f *build.File) bool { return refused[path.Dir(m.shownName(f.Filename))] }) {
+			continue
+		}
 		if instance.Err != nil {
 			c.reportModuleError(m, instance.Err)
 			continue
 		}
 		c.compilePackage(instance, definitions)
 	}
+	c.reportGuards(m, tags)
 }
 
 func (c *compilation) compilePackage(instance *build.Instance, definitions cue.Value) {
+	if len(instance.Files) == 0 {
+		return // a folder of other files
+	}
 	if c.begin != nil {
 		c.begin(placeOf(instance))
 	}
@@ -67,13 +78,24 @@ func (c *compilation) compilePackage(instance *build.Instance, definitions cue.V
 		instance:    instance,
 		value:       c.cue.BuildInstance(instance),
 		fields:      indexFields(instance.Files),
+		written:     indexWritten(instance.Files),
 		definitions: definitions,
 	}
-	if err := p.value.Validate(); err != nil {
-		c.reportError(p, err)
-		return
-	}
+	findings, _ := findingsOf(p.value.Validate(cue.Concrete(true), cue.Final()), nil, nil)
+	p.faulty = faultyPaths(findings)
 	c.collect(p, p.value)
+	c.reportFindings(p, findings)
+}
+
+// faultyPaths returns the paths of findings, and of what is around them.
+func faultyPaths(findings []finding) map[string]bool {
+	faulty := map[string]bool{}
+	for _, f := range findings {
+		for i := range f.path {
+			faulty[strings.Join(f.path[:i+1], "\x00")] = true
+		}
+	}
+	return faulty
 }
 
 // placeOf returns the package's file, or the folder of its last one if there are several: the
@@ -149,18 +171,43 @@ func (m *module) shownName(name string) string {
 	return name
 }
 
-// checkPackageClauses reports files that CUE would pass over because they are in no package.
-func (c *compilation) checkPackageClauses(m *module) {
+// checkPackageClauses reports files that CUE would pass over because they are in no package, and folders of several packages: a file of
+// another package than the pools is mostly one whose clause is misspelt, and nothing would miss it. So are merges that are not resolved, of
+// which CUE takes some for definitions. It returns the folders in which something is wrong: what else is there only follows from it.
+func (c *compilation) checkPackageClauses(m *module) (refused map[string]bool) {
+	first := map[string]*ast.File{} // by folder
+	refused = map[string]bool{}
+	refuse := func(name string, line int, message string) {
+		refused[path.Dir(name)] = true
+		c.report(v1alpha1.Diagnostic{File: name, Line: line, Column: 1, Message: message})
+	}
 	for _, name := range m.files.sortedNames() {
 		if !m.compiles(name) {
 			continue
 		}
+		if line := mergeMarker(m.files[name]); line > 0 {
+			refuse(name, line, "a merge that is not resolved: take one of the two sides, and remove the markers")
+			continue
+		}
 		file, err := parser.ParseFile(name, m.files[name], parser.PackageClauseOnly)
-		if err == nil && file.PackageName() == "" && !isIgnored(file) {
-			c.report(v1alpha1.Diagnostic{File: name, Line: 1, Column: 1,
-				Message: "the file is in no package, so it would be passed over: begin it with `package pools`"})
+		if err != nil || isIgnored(file) {
+			continue
+		}
+		if file.PackageName() == "" {
+			refuse(name, 1, "the file is in no package, so it would be passed over: begin it with `package pools`")
+			continue
+		}
+		folder := path.Dir(name)
+		if first[folder] == nil {
+			first[folder] = file
+		}
+		if other := first[folder]; other.PackageName() != file.PackageName() {
+			refuse(name, 1, fmt.Sprintf(
+				"the file is of package %s, and %s of package %s: name one package in all files of a folder, or move one of them to a folder of its own",
+				file.PackageName(), path.Base(other.Filename), other.PackageName()))
 		}
 	}
+	return refused
 }
 
 // isIgnored says whether a file asks to be passed over with @ignore().

@@ -10,9 +10,12 @@ import (
 	"strings"
 
 	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/token"
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/wording"
+	"github.com/corral-dev/corral/schema"
 )
 
 // kindOrder holds the kinds that a tree may declare, in the order they are applied.
@@ -29,8 +32,7 @@ var refusals = map[string]string{
 	"List":                "write the items as fields",
 }
 
-// collect walks the regular fields and list elements of v for objects: structs with
-// apiVersion and kind.
+// collect walks the regular fields and list elements of v for objects: structs with apiVersion and kind.
 func (c *compilation) collect(p *pkg, v cue.Value) {
 	switch v.IncompleteKind() {
 	case cue.StructKind:
@@ -38,30 +40,38 @@ func (c *compilation) collect(p *pkg, v cue.Value) {
 			c.compileObject(p, v)
 			return
 		}
-		fields, err := v.Fields()
-		if err != nil {
+		if has(v, "spec") {
+			c.reportAt(p, v, "has a spec, but is no object; unify what is around it with `schema.#Pools`, or begin the name of a building block with _ or #")
 			return
 		}
-		for fields.Next() {
-			c.collect(p, fields.Value())
+		fields, err := v.Fields(cue.Optional(true))
+		for err == nil && fields.Next() {
+			switch {
+			case !fields.IsOptional():
+				c.collect(p, fields.Value())
+			case has(fields.Value(), "spec"):
+				c.reportAt(p, fields.Value(), "is optional, so it declares nothing; leave out the ?, or the field")
+			}
 		}
 	case cue.ListKind:
 		elements, err := v.List()
-		if err != nil {
-			return
-		}
-		for elements.Next() {
+		for err == nil && elements.Next() {
 			c.collect(p, elements.Value())
 		}
 	}
 }
 
 func isObject(v cue.Value) bool {
-	return v.LookupPath(cue.MakePath(cue.Str("apiVersion"))).Exists() && v.LookupPath(cue.MakePath(cue.Str("kind"))).Exists()
+	return has(v, "apiVersion") && has(v, "kind")
 }
 
-// compileObject checks one object against the schema and keeps it.
+func has(v cue.Value, field string) bool { return v.LookupPath(cue.MakePath(cue.Str(field))).Exists() }
+
+// compileObject checks one object against the schema and keeps it, unless something in it is known to be wrong.
 func (c *compilation) compileObject(p *pkg, v cue.Value) {
+	if p.faulty[strings.Join(selectors(v.Path()), "\x00")] {
+		return
+	}
 	kind, ok := c.checkKind(p, v)
 	if !ok {
 		return
@@ -79,22 +89,67 @@ func (c *compilation) compileObject(p *pkg, v cue.Value) {
 		c.reportError(p, err, v)
 		return
 	}
+	if c.refused(p, v, o.Manifest.Object) {
+		return
+	}
 	at := p.position(selectors(v.Path()), v.Pos())
 	o.File, o.Line, o.Column = at.Filename, at.Line, at.Column
 	o.Positions = c.positionsOf(p, v)
 	c.objects = append(c.objects, o)
 }
 
+// refused reports what the check says of an object, each at the field that it is about, and says whether there is anything.
+func (c *compilation) refused(p *pkg, v cue.Value, object map[string]any) bool {
+	if c.check == nil {
+		return false
+	}
+	refusals := c.check(object)
+	var findings []finding
+	for _, r := range refusals {
+		labels := labelsOf(r.Field)
+		at := v
+		for _, label := range labels {
+			if next := descend(at, label); next.Exists() {
+				at = next
+			}
+		}
+		findings = append(findings, finding{
+			path: slices.Concat(selectors(v.Path()), labels), format: string(r.Type), args: []any{fmt.Sprintf("%q", r.BadValue)},
+			message: wording.Refusal(r), positions: []token.Pos{at.Pos()},
+		})
+	}
+	c.reportFindings(p, findings)
+	return len(refusals) > 0
+}
+
+// labelsOf returns the labels of a field's path as Kubernetes writes it, as spec.template.metadata.labels[a.b/c].
+func labelsOf(path string) []string {
+	var labels []string
+	for path != "" {
+		if rest, inBrackets := strings.CutPrefix(path, "["); inBrackets {
+			label, after, _ := strings.Cut(rest, "]")
+			labels, path = append(labels, label), strings.TrimPrefix(after, ".")
+			continue
+		}
+		end := strings.IndexAny(path, ".[")
+		if end < 0 {
+			return append(labels, path)
+		}
+		labels, path = append(labels, path[:end]), strings.TrimPrefix(path[end:], ".")
+	}
+	return labels
+}
+
 // checkObject returns the object as JSON with the schema's rules checked and its
 // defaults filled in. What is checked is the data alone: a definition around it that
 // the user closed must not forbid the defaults.
 func (c *compilation) checkObject(p *pkg, v cue.Value, kind string) ([]byte, error) {
-	if err := v.Validate(cue.Concrete(true), cue.Final()); err != nil {
-		return nil, err
-	}
 	data, err := v.MarshalJSON()
 	if err != nil {
 		return nil, err
+	}
+	if by, err := v.LookupPath(cue.MakePath(cue.Hid("_checked", schema.Module))).String(); err == nil && by == kind {
+		return data, nil
 	}
 	checked := p.definitions.LookupPath(cue.MakePath(cue.Def(kind))).Unify(c.cue.CompileBytes(data))
 	if err := checked.Validate(cue.Concrete(true), cue.Final()); err != nil {
@@ -125,7 +180,7 @@ func (c *compilation) checkKind(p *pkg, v cue.Value) (string, bool) {
 	for i, field := range []string{"apiVersion", "kind"} {
 		value, err := v.LookupPath(cue.MakePath(cue.Str(field))).String()
 		if err != nil {
-			c.reportAt(p, v, fmt.Sprintf("%s has no value yet; make a building block a definition (#name) or a hidden field (_name)", field))
+			c.reportAt(p, v, fmt.Sprintf("%s has no value yet; begin the name of a building block with _ or #", field))
 			return "", false
 		}
 		text[i] = value
@@ -143,7 +198,7 @@ func (c *compilation) checkKind(p *pkg, v cue.Value) (string, bool) {
 	if !ok {
 		kinds := slices.Sorted(maps.Keys(kindOrder))
 		last := len(kinds) - 1
-		why = fmt.Sprintf("only %s and %s are declared here; make a building block a definition (#name) or a hidden field (_name)",
+		why = fmt.Sprintf("only %s and %s are declared here; begin the name of a building block with _ or #",
 			strings.Join(kinds[:last], ", "), kinds[last])
 	}
 	c.reportAt(p, v, fmt.Sprintf("%s %s is not applied from here: %s", apiVersion, kind, why))

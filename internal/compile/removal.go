@@ -5,7 +5,8 @@ package compile
 
 import (
 	"fmt"
-	"strings"
+
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // maxNamed is how many pools are named that a revision removes.
@@ -21,18 +22,9 @@ func RemovesTooMany(held int, removed []string, pools int) string {
 	case pools == 0 && len(removed) == 1:
 		return fmt.Sprintf("It would remove the only pool, %s", removed[0])
 	case pools == 0:
-		return fmt.Sprintf("It would remove all %d pools: %s", len(removed), named(removed))
+		return fmt.Sprintf("It would remove all %d pools: %s", len(removed), wording.List(removed, maxNamed))
 	case 2*len(removed) > held:
-		return fmt.Sprintf("It would remove %d of %d pools, more than half: %s", len(removed), held, named(removed))
+		return fmt.Sprintf("It would remove %d of %d pools, more than half: %s", len(removed), held, wording.List(removed, maxNamed))
 	}
 	return ""
-}
-
-// named lists the first ten.
-func named(names []string) string {
-	text := strings.Join(names[:min(len(names), maxNamed)], ", ")
-	if rest := len(names) - maxNamed; rest > 0 {
-		text += fmt.Sprintf(", and %d more", rest)
-	}
-	return text
 }

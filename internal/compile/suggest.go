@@ -4,11 +4,15 @@
 package compile
 
 import (
+	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
 	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/token"
 )
 
 // maxListed is how many allowed fields are listed when none resembles the one given.
@@ -20,12 +24,19 @@ const maxListed = 12
 func (p *pkg) explainUnknown(f finding) finding {
 	f.message = "field not allowed"
 	object, kind := p.enclosingObject(f.path)
-	if kind == "" {
+	last := f.path[len(f.path)-1]
+	if kind == "" && slices.Contains([]string{"apiVersion", "kind"}, last) {
+		f.path, f.positions, f.message = f.path[:len(f.path)-1], nil, ofClosedDefinition
 		return f
 	}
-	v := p.definitions.LookupPath(cue.MakePath(cue.Def(kind)))
+	if kind == "" {
+		f.message += didYouMean(last, p.written.labels())
+		return f
+	}
+	v, patterned := p.definitions.LookupPath(cue.MakePath(cue.Def(kind))), false
 	for i, label := range f.path[object:] {
 		next := descend(v, label)
+		patterned = patterned || !slices.Contains(fieldNames(v), label)
 		if !next.Exists() {
 			f.path = f.path[:object+i+1]
 			f.message += suggestion(label, fieldNames(v))
@@ -33,24 +44,169 @@ func (p *pkg) explainUnknown(f finding) finding {
 		}
 		v = next
 	}
+	if patterned {
+		return f
+	}
+	f.path, f.positions = f.path[:object], nil
+	f.message = ofClosedDefinition
 	return f
 }
 
+// ofClosedDefinition is said of an object whose own definition allows less than the schema fills in.
+const ofClosedDefinition = "a definition of yours allows only its own fields here; begin it with `schema.#RunnerPool &`, or its name with _ instead of #"
+
 func suggestion(given string, allowed []string) string {
-	best, distance := "", len(given)/3+2
-	for _, name := range allowed {
-		if d := editDistance(strings.ToLower(given), strings.ToLower(name)); d < distance {
-			best, distance = name, d
-		}
+	if best := didYouMean(given, allowed); best != "" {
+		return best
 	}
-	switch {
-	case best != "":
-		return "; did you mean " + best + "?"
-	case len(allowed) > 0 && len(allowed) <= maxListed:
+	if len(allowed) > 0 && len(allowed) <= maxListed {
 		return "; allowed here: " + strings.Join(allowed, ", ")
 	}
 	return ""
 }
+
+// didYouMean suggests the name that resembles the one given, if any does.
+func didYouMean(given string, names []string) string {
+	best, distance := "", len(given)/3+2
+	for _, name := range names {
+		if d := editDistance(strings.ToLower(given), strings.ToLower(name)); d < distance && d > 0 {
+			best, distance = name, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return "; did you mean " + best + "?"
+}
+
+// explainUndefined says of a reference to nothing what it may have meant: a row of a table that is looked up by a field of this object's
+// row, something else that the user wrote, or a definition of the schema.
+func (p *pkg) explainUndefined(f finding) finding {
+	if l, ok := p.lookupOf(f); ok {
+		if l.value == nil {
+			f.at, f.message = l.row.Pos().Position(), l.key+" must be set: "+l.table+" is looked up by it"
+			return f
+		}
+		if given, rows, ok := p.given(l); ok && rows.children[given] == nil {
+			f.at = l.value.Pos().Position()
+			f.message = fmt.Sprintf("%s has no %s", l.table, given) + suggestion(given, slices.Sorted(maps.Keys(rows.children)))
+			return f
+		}
+	}
+	names := p.written.labels()
+	if definitions, err := p.definitions.Fields(cue.Definitions(true)); err == nil {
+		for definitions.Next() {
+			names = append(names, definitions.Selector().String())
+		}
+	}
+	if len(f.args) > 0 {
+		given := fmt.Sprint(f.args[0])
+		alike := func(name string) bool { return isBlock(name) == isBlock(given) }
+		f.message += didYouMean(given, slices.DeleteFunc(names, func(name string) bool { return !alike(name) }))
+	}
+	return f
+}
+
+// explainAlternatives says of a row that is looked up that several alternatives hold for it.
+func (p *pkg) explainAlternatives(f finding) finding {
+	f.message = "several alternatives hold; say which one counts, or mark it with *"
+	l, ok := p.lookupOf(f)
+	if !ok {
+		return f
+	}
+	given, rows, ok := p.given(l)
+	if row := rows.children[given]; ok && row != nil && len(row.nodes) > 0 {
+		f.at, f.message = row.nodes[0].Pos().Position(), l.table+"."+given+": "+f.message
+	}
+	return f
+}
+
+// lookup is how the row of an object looks up one of another table, as _classes[row.class].
+type lookup struct {
+	row        ast.Node
+	table, key string
+	// value is what the row gives as the key, nil if it gives none.
+	value ast.Expr
+}
+
+// lookupOf returns the lookup that a finding is about.
+func (p *pkg) lookupOf(f finding) (lookup, bool) {
+	_, object := p.objectOf(f.path)
+	candidates := userPositions(f.positions)
+	r, found := p.written.row(object, p.ofObject(f.path))
+	if !found || len(candidates) == 0 {
+		return lookup{}, false
+	}
+	expr := p.written.lookupAt(candidates[0])
+	if expr == nil {
+		return lookup{}, false
+	}
+	key := nameOf(expr.Index)
+	return lookup{row: r.node, table: nameOf(expr.X), key: key, value: r.fields[key]}, key != ""
+}
+
+// given returns the key that a row gives, and the rows of the table that is looked up.
+func (p *pkg) given(l lookup) (key string, rows *fieldIndex, ok bool) {
+	lit, ok := l.value.(*ast.BasicLit)
+	rows = p.fields.children[l.table]
+	if !ok || lit.Kind != token.STRING || rows == nil {
+		return "", &fieldIndex{}, false
+	}
+	return strings.Trim(lit.Value, `"`), rows, true
+}
+
+// nameOf returns the last name of a reference, "" if it is none.
+func nameOf(expr ast.Expr) string {
+	switch e := expr.(type) {
+	case *ast.Ident:
+		return e.Name
+	case *ast.SelectorExpr:
+		return label(e.Sel)
+	}
+	return ""
+}
+
+// missing makes one finding of those that say of an object that something required isn't there, and says which other object it may be
+// meant to be.
+func (p *pkg) missing(findings []finding) []finding {
+	var out, missing []finding
+	for _, f := range findings {
+		if strings.HasPrefix(f.format, "field is required but not present") {
+			missing = append(missing, f)
+		} else {
+			out = append(out, f)
+		}
+	}
+	if len(missing) == 0 {
+		return out
+	}
+	one := missing[0]
+	depth, name := p.objectOf(one.path)
+	if depth == 0 {
+		return findings
+	}
+	var names []string
+	for _, f := range missing {
+		names = append(names, strings.TrimPrefix(joinPath(f.path[depth:]), "spec."))
+	}
+	slices.Sort(names)
+	one.message = strings.Join(names, " and ") + " must be set"
+	if names[0] == "metadata.name" {
+		one.message += "; or unify what is around it with `schema.#Pools`, which sets it"
+	}
+	if p.fields.dynamic(one.path[:depth]) > 0 {
+		return append(out, one)
+	}
+	around := p.value
+	for _, label := range one.path[:depth-1] {
+		around = descend(around, label)
+	}
+	one.message += didYouMean(name, slices.DeleteFunc(fieldNames(around), func(other string) bool { return len(other) < minSimilar }))
+	return append(out, one)
+}
+
+// minSimilar is how long the name of a pool is, at least, that another's is taken for.
+const minSimilar = 4
 
 // fieldNames returns the names of v's fields, also the optional ones, sorted.
 func fieldNames(v cue.Value) []string {
@@ -92,6 +248,9 @@ func descend(v cue.Value, label string) cue.Value {
 		if element := v.LookupPath(cue.MakePath(cue.AnyIndex)); element.Exists() {
 			return element
 		}
+	}
+	if strings.HasPrefix(label, "#") {
+		return v.LookupPath(cue.MakePath(cue.Def(label)))
 	}
 	if field := v.LookupPath(cue.MakePath(cue.Str(label))); field.Exists() {
 		return field

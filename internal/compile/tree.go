@@ -140,11 +140,11 @@ func (w *walk) visit(name string, entry fs.DirEntry, err error) error {
 	if w.entries++; w.entries > maxEntries {
 		return w.refuse("", "more than %d files and folders: compile a smaller folder with a cue.mod of its own", maxEntries)
 	}
-	switch {
-	case entry.IsDir():
+	if entry.IsDir() {
 		return w.visitFolder(name)
-	case entry.Type() == memfs.Submodule.Mode && within(w.tree.path, name) && !skipped(w.module.root, name):
-		return w.refuse(name, Submodule)
+	}
+	if why := w.notRead(name, entry); why != "" {
+		return w.refuse(name, "%s", why)
 	}
 	if !isDefinition(name) && (!isPolicyFile(name) || !within(w.tree.path, name)) {
 		w.others = append(w.others, name)
@@ -156,6 +156,18 @@ func (w *walk) visit(name string, entry fs.DirEntry, err error) error {
 	w.embeds = w.embeds || bytes.Contains(w.module.files[name], []byte("@embed("))
 	w.globs = w.globs || bytes.Contains(w.module.files[name], []byte("glob"))
 	return nil
+}
+
+// notRead says why what an entry of the folder to compile stands for can't be read; it's empty if it can, or if nobody reads it.
+func (w *walk) notRead(name string, entry fs.DirEntry) string {
+	switch {
+	case !within(w.tree.path, name) || skipped(w.module.root, name):
+	case entry.Type() == memfs.Submodule.Mode:
+		return Submodule
+	case entry.Type() == fs.ModeSymlink && linksFolder(w.fsys, name, maxLinks):
+		return "a link to a folder, which is not followed; commit the folder itself, or make its name begin with a dot"
+	}
+	return ""
 }
 
 // visitFolder passes over folders that aren't the module's, and notes modules in it.
@@ -188,6 +200,26 @@ func (w *walk) readOthers() error {
 	return nil
 }
 
+// maxLinks is how many links in a row are followed to learn what they lead to.
+const maxLinks = 8
+
+// linksFolder says whether a link leads to a folder. Of one that leaves the tree only its name can tell.
+func linksFolder(fsys fs.FS, name string, links int) bool {
+	target, err := fs.ReadLink(fsys, name)
+	if err != nil || path.IsAbs(target) || links == 0 {
+		return false
+	}
+	to := path.Join(path.Dir(name), target)
+	if !fs.ValidPath(to) {
+		return path.Ext(name) == ""
+	}
+	info, err := fs.Lstat(fsys, to)
+	if err != nil {
+		return false
+	}
+	return info.IsDir() || isLink(info) && linksFolder(fsys, to, links-1)
+}
+
 func isLink(info fs.FileInfo) bool { return info.Mode()&fs.ModeSymlink != 0 }
 
 // read adds one file to m.
@@ -214,7 +246,9 @@ func (g *gatherer) read(m *module, name string) error {
 	if err != nil {
 		return g.refuse(name, "the file can't be read: %v", err)
 	}
-	g.files++
+	if !within(path.Join(m.root, "cue.mod"), name) { // packages of others come in many files
+		g.files++
+	}
 	g.total += len(data)
 	switch {
 	case len(data) > MaxFileBytes:

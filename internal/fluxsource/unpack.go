@@ -86,8 +86,10 @@ func (u *unpacker) add(header *tar.Header, content io.Reader) error {
 	switch header.Typeflag {
 	case tar.TypeReg, tar.TypeGNUSparse:
 		return u.addFile(name, header.Size, content)
-	case tar.TypeSymlink, tar.TypeLink:
-		return u.hold(name, memfs.Link)
+	case tar.TypeSymlink:
+		return u.hold(name, memfs.Link(header.Linkname))
+	case tar.TypeLink:
+		return u.hold(name, memfs.Link("/"+header.Linkname)) // always to a file
 	}
 	return nil // folders are there with their files
 }

@@ -128,9 +128,17 @@ func (r *reader) readEntry(ctx context.Context, folder string, entry object.Tree
 	case filemode.Dir:
 		return r.readFolder(ctx, name, entry.Hash, depth+1)
 	case filemode.Regular, filemode.Executable, filemode.Deprecated:
-		return r.readFile(name, entry.Hash)
+		data, err := r.readFile(name, entry.Hash)
+		if err != nil {
+			return err
+		}
+		return r.add(name, &fstest.MapFile{Data: data, Mode: 0o444})
 	case filemode.Symlink:
-		return r.add(name, memfs.Link)
+		target, err := r.readFile(name, entry.Hash)
+		if err != nil {
+			return err
+		}
+		return r.add(name, memfs.Link(string(target)))
 	case filemode.Submodule:
 		return r.add(name, memfs.Submodule)
 	}
@@ -144,27 +152,27 @@ func (r *reader) add(name string, file *fstest.MapFile) error {
 	return nil
 }
 
-func (r *reader) readFile(name string, hash plumbing.Hash) (err error) {
+func (r *reader) readFile(name string, hash plumbing.Hash) (data []byte, err error) {
 	if err := r.checkFile(name, hash); err != nil {
-		return err
+		return nil, err
 	}
 	blob, err := object.GetBlob(r.objects, hash)
 	if err != nil {
-		return fmt.Errorf("%w: reading %s: %w", ErrUnusable, name, err)
+		return nil, fmt.Errorf("%w: reading %s: %w", ErrUnusable, name, err)
 	}
 	if r.bytes += blob.Size; r.bytes > r.limits.TotalBytes {
-		return fmt.Errorf("%w: the revision's files are more than %d bytes in total; %s", ErrTooLarge, r.limits.TotalBytes, advice)
+		return nil, fmt.Errorf("%w: the revision's files are more than %d bytes in total; %s", ErrTooLarge, r.limits.TotalBytes, advice)
 	}
 	content, err := blob.Reader()
 	if err != nil {
-		return fmt.Errorf("%w: reading %s: %w", ErrUnusable, name, err)
+		return nil, fmt.Errorf("%w: reading %s: %w", ErrUnusable, name, err)
 	}
 	defer func() { err = errors.Join(err, content.Close()) }()
-	data := make([]byte, blob.Size)
+	data = make([]byte, blob.Size)
 	if _, err := io.ReadFull(content, data); err != nil {
-		return fmt.Errorf("%w: reading %s: %w", ErrUnusable, name, err)
+		return nil, fmt.Errorf("%w: reading %s: %w", ErrUnusable, name, err)
 	}
-	return r.add(name, &fstest.MapFile{Data: data, Mode: 0o444})
+	return data, nil
 }
 
 // checkFolder looks at the size of a folder's list of files before the list is read.

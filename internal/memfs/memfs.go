@@ -29,11 +29,23 @@ func (f FS) Open(name string) (fs.File, error) {
 func (f FS) Lstat(name string) (fs.FileInfo, error) { return f[path.Dir(name)].Lstat(name) }
 
 // ReadLink says where a link leads (fs.ReadLinkFS).
-func (f FS) ReadLink(name string) (string, error) { return f[path.Dir(name)].ReadLink(name) }
+func (f FS) ReadLink(name string) (string, error) {
+	info, err := f.Lstat(name)
+	if err != nil {
+		return "", err
+	}
+	target, ok := info.Sys().(string)
+	if !ok {
+		return "", &fs.PathError{Op: "readlink", Path: name, Err: fs.ErrInvalid}
+	}
+	return target, nil
+}
 
-// Link is a link that nobody follows: it is listed as one, and to open it says that it is not there (fs.ErrNotExist). So whoever would
-// read it notices that it can't.
-var Link = &fstest.MapFile{Mode: fs.ModeSymlink, Data: []byte("/")} // out of the tree
+// Link returns a link to target that nobody follows: it is listed as one, and to open it says that it is not there (fs.ErrNotExist). So
+// whoever would read it notices that it can't.
+func Link(target string) *fstest.MapFile {
+	return &fstest.MapFile{Mode: fs.ModeSymlink, Data: []byte("/"), Sys: target} // MapFS would follow what Data names
+}
 
 // Submodule stands for a folder of another repository that nobody fetches: it is listed, and is neither a file nor a folder.
 var Submodule = &fstest.MapFile{Mode: fs.ModeIrregular}

@@ -36,13 +36,16 @@ func TestFilesAreReadBack(t *testing.T) {
 
 func TestALinkIsListedAndNotFollowed(t *testing.T) {
 	files := FS{}
-	_, err := files.Add("a/link.cue", Link)
+	_, err := files.Add("a/link.cue", Link("../b"))
 	entries, listed := fs.ReadDir(files, "a")
 	if err := errors.Join(err, listed); err != nil || len(entries) != 1 || entries[0].Type() != fs.ModeSymlink {
 		t.Errorf("listed are %v, %v", entries, err)
 	}
 	if info, err := fs.Lstat(files, "a/link.cue"); err != nil || info.Mode() != fs.ModeSymlink {
 		t.Errorf("described is %v, %v", info, err)
+	}
+	if target, err := fs.ReadLink(files, "a/link.cue"); err != nil || target != "../b" {
+		t.Errorf("it leads to %q, %v", target, err)
 	}
 	if _, err := fs.Stat(files, "a/link.cue"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("it is there: %v", err)

@@ -7,8 +7,12 @@ package report
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // Level says how bad a finding is.
@@ -78,4 +82,51 @@ func worstFirst(findings []Finding) []Finding {
 	sorted := slices.Clone(findings)
 	slices.SortStableFunc(sorted, func(a, b Finding) int { return cmp.Compare(order[a.Level], order[b.Level]) })
 	return sorted
+}
+
+// maxAlone is how many subjects are told by themselves, each at its place, of which the same is found. Of more, the first is, with the names
+// of maxAlone.
+const maxAlone = 3
+
+// Grouped makes one finding of those that say the same of several subjects in one place, or of many subjects. It stands where the first did.
+func Grouped(findings []Finding) []Finding {
+	type key struct {
+		Finding
+		field string
+	}
+	keyOf := func(f Finding) key {
+		_, field, _ := strings.Cut(f.Path, ".spec.")
+		k := key{f, field}
+		k.Subject, k.Path, k.Place = "", "", Place{}
+		return k
+	}
+	alike := map[key][]Finding{}
+	for _, f := range findings {
+		alike[keyOf(f)] = append(alike[keyOf(f)], f)
+	}
+	var grouped []Finding
+	for _, f := range findings {
+		group := alike[keyOf(f)]
+		onePlace := !slices.ContainsFunc(group, func(other Finding) bool { return other.Place != f.Place })
+		switch {
+		case f.Subject == "" || len(group) == 1 || !onePlace && len(group) <= maxAlone:
+			grouped = append(grouped, f)
+		case f == group[0]:
+			grouped = append(grouped, together(group))
+		}
+	}
+	return grouped
+}
+
+// together is the first of findings, with the subjects of all.
+func together(group []Finding) Finding {
+	f := group[0]
+	kind, _, _ := strings.Cut(f.Subject, " ")
+	var names []string
+	for _, other := range group {
+		names = append(names, strings.TrimPrefix(other.Subject, kind+" "))
+	}
+	slices.Sort(names)
+	f.Message += fmt.Sprintf(" (%s: %s)", wording.Count(len(names), kind), wording.List(names, maxAlone))
+	return f
 }

@@ -6,12 +6,17 @@
 package wording
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 const dots = "…"
@@ -82,3 +87,38 @@ func Max(n int32) string {
 
 // Qualified names an object, with its namespace if it has one.
 func Qualified(namespace, name string) string { return strings.TrimPrefix(namespace+"/"+name, "/") }
+
+// List names at most so many of names, and counts the others: "a, b, and 3 more".
+func List(names []string, most int) string {
+	text := strings.Join(names[:min(len(names), most)], ", ")
+	if rest := len(names) - most; rest > 0 {
+		text += fmt.Sprintf(", and %d more", rest)
+	}
+	return text
+}
+
+// Refusal says what an API server would refuse, without the field.
+func Refusal(r *field.Error) string {
+	detail := strings.TrimPrefix(r.Detail, r.Field+" in body ") // as the library for schemas has it
+	if strings.HasPrefix(detail, "should have at ") {
+		return detail
+	}
+	switch r.Type {
+	case field.ErrorTypeRequired:
+		return cmp.Or(detail, "must be set")
+	case field.ErrorTypeDuplicate:
+		if keys, ok := r.BadValue.(map[string]any); ok {
+			return fmt.Sprintf("%s is there twice", strings.Trim(fmt.Sprint(slices.Collect(maps.Values(keys))), "[]"))
+		}
+		return fmt.Sprintf("%v is there twice", r.BadValue)
+	}
+	switch value := r.BadValue.(type) {
+	case string:
+		if value != "" {
+			return fmt.Sprintf("invalid value %q: %s", value, detail)
+		}
+	case int, int32, int64, float64, bool:
+		return fmt.Sprintf("invalid value %v: %s", value, detail)
+	}
+	return detail
+}

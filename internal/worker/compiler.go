@@ -46,9 +46,9 @@ type Limits struct {
 	OutputBytes int `json:"outputBytes"`
 }
 
-// DefaultLimits are ample for 1,000 pools in one tree.
+// DefaultLimits are enough for compile.MaxObjects pools from a table in one tree.
 func DefaultLimits() Limits {
-	return Limits{Memory: 1 << 30, CPU: 10 * time.Second, Wall: 60 * time.Second, OutputBytes: 24 << 20}
+	return Limits{Memory: 1 << 30, CPU: 15 * time.Second, Wall: 60 * time.Second, OutputBytes: 24 << 20}
 }
 
 // Compiler compiles in child processes, a bounded number at once. It's safe for concurrent use.
@@ -145,7 +145,7 @@ func (c *Compiler) run(ctx context.Context, input []byte) (compile.Result, error
 	case stdout.overflowed:
 		return refused("the objects take more than %d bytes, the most that is accepted: declare fewer or smaller ones", c.Limits.OutputBytes), nil
 	case err != nil:
-		return c.explain(cmd.ProcessState, wallCtx.Err(), stderr), nil
+		return c.explain(cmd.ProcessState, wallCtx.Err(), stderr)
 	}
 	var result compile.Result
 	if err := json.Unmarshal(stdout.kept, &result); err != nil {
@@ -173,30 +173,34 @@ func onOneThread(f func()) {
 	f()
 }
 
+// outOfCPUTime are the last words of a child whose CPU time is used up.
+const outOfCPUTime = "out of CPU time"
+
 // What users can do about definitions that need too much.
 const advice = "look for lists that multiply (comprehensions in comprehensions), values that contain each other, or large `&` of alternatives"
 
-// explain turns the end of a child that failed into a diagnostic.
-func (c *Compiler) explain(state *os.ProcessState, wall error, said *capped) compile.Result {
+// explain turns the end of a child that failed into a diagnostic, or into an error where it isn't due to the definitions.
+func (c *Compiler) explain(state *os.ProcessState, wall error, said *capped) (compile.Result, error) {
 	places, stderr := split(string(said.kept))
-	cpu := state.UserTime() + state.SystemTime()
 	var result compile.Result
 	switch {
 	case isOutOfMemory(stderr):
 		result = refused("compiling needs more than %d MiB of memory, the most that is allowed: %s", c.Limits.Memory>>20, advice)
 	case strings.Contains(stderr, "stack exceeds"):
 		result = refused("compiling recurses too deeply: %s", advice)
-	case !state.Success() && cpu >= c.Limits.CPU-c.Limits.CPU/10:
+	case strings.Contains(stderr, outOfCPUTime):
 		result = refused("compiling takes more than %s of CPU time, the most that is allowed: %s", c.Limits.CPU, advice)
 	case errors.Is(wall, context.DeadlineExceeded):
 		result = refused("compiling takes longer than %s, the most that is allowed: %s", c.Limits.Wall, advice)
+	case stderr == "":
+		return compile.Result{}, fmt.Errorf("the compiler was ended from outside (%s)", state)
 	default:
 		result = refused("the compiler ended with %s: %s", state, wording.FirstLine(strings.TrimSpace(stderr)))
 	}
 	if len(places) > 0 && !said.overflowed {
 		result.Diagnostics[0].File = places[len(places)-1]
 	}
-	return result
+	return result, nil
 }
 
 // split tells where the child was, in order, from what else it said.

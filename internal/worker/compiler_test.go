@@ -133,6 +133,19 @@ func TestHostileDefinitionsEndWithADiagnostic(t *testing.T) {
 	}
 }
 
+// Such as by the kernel, when the node is short of memory: the definitions are not to blame, and are tried again.
+func TestACompilerThatIsEndedFromOutsideIsNoDiagnostic(t *testing.T) {
+	w := newWorker(t, DefaultLimits())
+	w.Executable = filepath.Join(t.TempDir(), "compiler")
+	if err := os.WriteFile(w.Executable, []byte("#!/bin/sh\necho 'compiling a.cue' >&2\nkill -9 $$\n"), 0o700); err != nil { //nolint:gosec // it is run
+		t.Fatal(err)
+	}
+	got, err := w.Compile(t.Context(), compile.Files{"a.cue": []byte("package pools")}, compile.Options{})
+	if err == nil || err.Error() != "the compiler was ended from outside (signal: killed)" || got.Diagnostics != nil {
+		t.Errorf("%v, %v", got.Diagnostics, err)
+	}
+}
+
 func TestNobodysDefinitionsKeepThoseOfOthersWaiting(t *testing.T) {
 	// In place of the compiler: it notes whose turn it was.
 	log, script := filepath.Join(t.TempDir(), "log"), filepath.Join(t.TempDir(), "compiler")

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strconv"
 	"syscall"
 	"time"
@@ -15,22 +16,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// limit bounds this process. Soft and hard limits are one, so that the kernel kills it.
+// limit bounds this process. Soft and hard limits are one, so that the kernel kills it; but it has a second to say that its CPU time is
+// used up: its parent can't know, since the kernel tells it of less than what it counts for this limit.
 func limit(l Limits) error {
 	reserved, err := addressSpace()
 	if err != nil {
 		return err
 	}
-	limits := map[int]uint64{unix.RLIMIT_AS: reserved + l.Memory, unix.RLIMIT_CORE: 0, unix.RLIMIT_FSIZE: 0}
+	most := func(value uint64) unix.Rlimit { return unix.Rlimit{Cur: value, Max: value} }
+	limits := map[int]unix.Rlimit{unix.RLIMIT_AS: most(reserved + l.Memory), unix.RLIMIT_CORE: most(0), unix.RLIMIT_FSIZE: most(0)}
 	if l.CPU > 0 {
-		limits[unix.RLIMIT_CPU] = max(1, uint64(l.CPU/time.Second))
+		seconds := max(1, uint64(l.CPU/time.Second))
+		limits[unix.RLIMIT_CPU] = unix.Rlimit{Cur: seconds, Max: seconds + 1}
+		go exitOnSignal(unix.SIGXCPU, outOfCPUTime)
 	}
 	for resource, value := range limits {
-		if err := unix.Setrlimit(resource, &unix.Rlimit{Cur: value, Max: value}); err != nil {
+		if err := unix.Setrlimit(resource, &value); err != nil {
 			return fmt.Errorf("setting resource limit %d: %w", resource, err)
 		}
 	}
 	return nil
+}
+
+// exitOnSignal ends this process when it gets a signal.
+func exitOnSignal(s os.Signal, lastWords string) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, s)
+	<-signals
+	fmt.Fprintln(os.Stderr, lastWords)
+	os.Exit(1)
 }
 
 // addressSpace returns the bytes of address space in use: Go's runtime reserves more

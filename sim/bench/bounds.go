@@ -55,6 +55,9 @@ func bounds() []bound {
 		bound{"hostile-rules", anywhere, "others_blamed", 0, "no pool of others has a policy that failed"},
 	)
 	all = append(all, bound{"review-200", anywhere, "review_s", 2, "a change of 200 pools reviewed within 2 s"})
+	for _, scenario := range []string{"compile-300", "compile-5000"} {
+		all = append(all, bound{scenario, anywhere, "compile_to_cue", 2.5, "a tree compiles, validated, within 2.5x of what CUE's own library takes"})
+	}
 	for _, scenario := range []string{"burst-500", "pools-20x25"} {
 		all = append(all,
 			bound{scenario, near, "p99_to_floor", 2, "p99 within 2x of the floor"},

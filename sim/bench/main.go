@@ -47,6 +47,13 @@ func main() {
 	if worker.IsChild() {
 		worker.Main()
 	}
+	if len(os.Args) == 3 && os.Args[1] == cueCommand {
+		if err := exportWithCUE(os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, "Error:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if err := command().Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
 		os.Exit(1)

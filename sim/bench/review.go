@@ -86,14 +86,5 @@ func (r reviewChange) write(folder string) error {
 		b.WriteString("}\n")
 		files[fmt.Sprintf("team-%d.cue", i)] = b.String()
 	}
-	for name, text := range files {
-		file := filepath.Join(folder, name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			return fmt.Errorf("writing definitions: %w", err)
-		}
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			return fmt.Errorf("writing definitions: %w", err)
-		}
-	}
-	return nil
+	return writeFiles(folder, files)
 }

@@ -34,6 +34,8 @@ func scenarios() []scenario {
 		{"policy-1000", "decisions on 1,000 pools, by the whole library and by modules beside it, without a cluster", false, runPolicy},
 		{"hostile-rules", "jobs of 4 tenants while a fifth pushes rules that take all memory, CPU and time, and without", true, runHostile},
 		{"review-200", "a review of a change of 200 pools, without a cluster", false, runReview},
+		{"compile-300", "300 objects from a table compiled, without a cluster", false, runCompile(300)},
+		{"compile-5000", "5,000 objects, the most that a tree may declare, compiled likewise", false, runCompile(5000)},
 		{"idle-200", "200 pools on one App with nothing to do", false, runIdle},
 	}
 }

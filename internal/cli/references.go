@@ -1,0 +1,100 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/podspec"
+	"github.com/corral-dev/corral/internal/wording"
+)
+
+// unreferenced warns of pools whose connection is not among those that are declared, if any are.
+func (w *workspace) unreferenced() []vetWarning {
+	declared := w.connections()
+	if len(declared) == 0 {
+		return nil
+	}
+	var warnings []vetWarning
+	for i := range w.pools {
+		p := &w.pools[i]
+		if name := connectionOf(p.RunnerPool); declared[name] == nil {
+			warnings = append(warnings, p.warning(ruleConnection, "Connection is not declared here", ".spec.connectionRef",
+				fmt.Sprintf("no GitHubConnection %s is declared here, so it must be in the cluster", name)))
+		}
+	}
+	return warnings
+}
+
+// sharedScaleSets warns of pools that would have the same scale set on GitHub: only one of them gets it.
+func (w *workspace) sharedScaleSets() []vetWarning {
+	first := map[string]*declaredPool{}
+	var warnings []vetWarning
+	for i := range w.pools {
+		p := &w.pools[i]
+		if p.Spec.Registration == v1alpha1.RegisterREST {
+			continue
+		}
+		name := p.GetScaleSetName()
+		key := strings.ToLower(strings.Join([]string{connectionOf(p.RunnerPool), p.Spec.RunnerGroup, name}, "\n"))
+		if other := first[key]; other != nil {
+			warnings = append(warnings, p.warning(ruleScaleSet, "Pools share a scale set", ".spec.scaleSetName",
+				fmt.Sprintf("pool %s has the scale set %s, too: one of the two will be refused", wording.Qualified(other.Namespace, other.Name), name)))
+			continue
+		}
+		first[key] = p
+	}
+	return warnings
+}
+
+// warning is about a field of a pool.
+func (p *declaredPool) warning(rule, title, path, message string) vetWarning {
+	return vetWarning{
+		Pool: wording.Qualified(p.Namespace, p.Name), File: p.object.File, Line: p.object.Line, Column: p.object.Column,
+		Path: p.object.Path + path, Rule: rule, Title: title, Message: message,
+	}
+}
+
+// connections are the spec of those that are declared, by namespace and name.
+func (w *workspace) connections() map[string]map[string]any {
+	declared := map[string]map[string]any{}
+	for _, object := range w.Objects {
+		if m := object.Manifest; m.GetKind() == "GitHubConnection" {
+			spec, _ := m.Object["spec"].(map[string]any)
+			declared[wording.Qualified(m.GetNamespace(), m.GetName())] = spec
+		}
+	}
+	return declared
+}
+
+// credentials are the names of the Secrets of connections, by namespace.
+func (w *workspace) credentials() map[string][]string {
+	secrets := map[string][]string{}
+	for _, object := range w.Objects {
+		if object.Manifest.GetKind() != "GitHubConnection" {
+			continue
+		}
+		if name, found, _ := unstructured.NestedString(object.Manifest.Object, "spec", "secretRef", "name"); found {
+			namespace := object.Manifest.GetNamespace()
+			secrets[namespace] = append(secrets[namespace], name)
+		}
+	}
+	return secrets
+}
+
+// reads says which of the Secrets with credentials a pool's pod would read.
+func (p *declaredPool) reads(credentials []string) []v1alpha1.Diagnostic {
+	pod, err := podspec.Specimen(p.RunnerPool)
+	if err == nil {
+		err = podspec.CheckSecrets(pod, credentials)
+	}
+	if err == nil {
+		return nil
+	}
+	return []v1alpha1.Diagnostic{{File: p.object.File, Line: p.object.Line, Column: p.object.Column, Path: p.object.Path, Message: err.Error()}}
+}

@@ -1,0 +1,39 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestReferencesBetweenObjectsAreChecked(t *testing.T) {
+	const pool = "package pools\n\npools: other: spec: {\n\tconnectionRef: name: \"acme\"\n\ttemplate: spec: containers: [{name: \"runner\", image: \"a:1\"}]\n}\n"
+	for name, tc := range map[string]struct {
+		was, becomes, want string
+		code               int
+	}{
+		"all is there": {"", "", "", exitOK},
+		"a connection that nothing declares": {`"acme"`, `"amce"`,
+			`pools/other.cue:3:8: pools.other.spec.connectionRef: warning: no GitHubConnection amce is declared here, so it must be in the cluster`, exitOK},
+		"a scale set of another pool": {"\ttemplate", "\tscaleSetName: \"linux-small\"\n\ttemplate",
+			`pools/other.cue:3:8: pools.other.spec.scaleSetName: warning: pool linux-small has the scale set linux-small, too: one of the two will be refused`, exitOK},
+		"the Secret of a connection": {`image: "a:1"`, `image: "a:1", envFrom: [{secretRef: name: "github"}]`,
+			`pools/other.cue:3:8: pools.other: spec.template.spec.containers[0].envFrom[0]: Secret "github" holds the credentials of a GitHubConnection or a PoolSource; a runner may not read it`, exitError},
+		"the Secret of another runner": {`image: "a:1"`, `image: "a:1", envFrom: [{secretRef: name: "linux-small-1-jit"}]`,
+			`is named like a runner's registration (*-jit); a runner may not read another's`, exitError},
+		"a pod that restarts": {`containers:`, `{restartPolicy: "Always"} & {containers:`, `restartPolicy`, exitError},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := strings.Replace(pool, tc.was, tc.becomes, 1)
+			if strings.Contains(tc.becomes, "& {") {
+				text = strings.Replace(text, "}]\n}", "}]}\n}", 1)
+			}
+			got := corral(t, repositoryOf(t, map[string]string{"pools/other.cue": text}), "vet")
+			if got.code != tc.code || !strings.Contains(got.stderr, tc.want) || tc.want == "" && got.stderr != "" {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+}

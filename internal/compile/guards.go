@@ -1,0 +1,267 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package compile
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/ast/astutil"
+	cueerrors "cuelang.org/go/cue/errors"
+	"cuelang.org/go/cue/parser"
+	"cuelang.org/go/cue/token"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// A comparison with bottom, as in `if v.class != _|_`, asks whether a field is there. To CUE a field whose value fails is not there
+// either: a misspelt name behind it takes pools away without a word. So a module with such comparisons is evaluated once more, with a
+// hidden field beside each that holds what it looks at, and one that fails for another reason than being absent is reported.
+
+// guardPrefix begins the names of these fields.
+const guardPrefix = "_corralGuard"
+
+// guard is one comparison with bottom.
+type guard struct {
+	at token.Position
+	// text is what the comparison looks at.
+	text string
+	// iterates is true if it's made for each of several values.
+	iterates bool
+}
+
+// reportGuards reports comparisons with bottom in the packages of m that look at something that fails.
+func (c *compilation) reportGuards(m *module, tags map[string]string) {
+	guarded := withGuards(m)
+	if len(guarded.guards) == 0 || len(c.problems) > 0 {
+		return
+	}
+	instances, err := guarded.load(tags)
+	if err != nil {
+		return // which the module without them tells
+	}
+	for _, instance := range instances {
+		if instance.Err == nil && len(instance.Files) > 0 {
+			w := &guardWalk{guarded: guarded, fields: guardFields(instance.Files), report: c.report}
+			w.visit(c.cue.BuildInstance(instance), false)
+		}
+	}
+}
+
+// guardedModule is a module with a field beside each comparison.
+type guardedModule struct {
+	module
+	// guards by the name of their fields.
+	guards map[string]guard
+	// writers of the files that have some.
+	writers map[string]*guardWriter
+}
+
+func withGuards(m *module) *guardedModule {
+	g := &guardedModule{
+		module: module{root: m.root, path: m.path, files: maps.Clone(m.files)},
+		guards: map[string]guard{}, writers: map[string]*guardWriter{},
+	}
+	for _, name := range m.files.sortedNames() {
+		if !m.compiles(name) || !bytes.Contains(m.files[name], []byte("_|_")) {
+			continue
+		}
+		file, err := parser.ParseFile(name, m.files[name])
+		if err != nil {
+			continue // which the module without them tells
+		}
+		w := &guardWriter{source: string(m.files[name]), guards: g.guards}
+		ast.Walk(file, w.enter, w.leave)
+		g.files[name], g.writers[name] = []byte(w.written()), w
+	}
+	return g
+}
+
+// guardWriter goes through a file for comparisons with bottom.
+type guardWriter struct {
+	source string
+	guards map[string]guard
+	// around are the nodes around the one that is visited.
+	around  []ast.Node
+	inserts []insert
+}
+
+// insert is text to be inserted at an offset.
+type insert struct {
+	offset int
+	text   string
+}
+
+func (w *guardWriter) enter(node ast.Node) bool {
+	if f, ok := node.(*ast.Field); ok && label(f.Label) == "spec" {
+		return false // in an object: it can't go for it
+	}
+	if compared := comparedWithBottom(node); compared != nil {
+		w.add(compared)
+	}
+	w.around = append(w.around, node)
+	return true
+}
+
+func (w *guardWriter) leave(ast.Node) { w.around = w.around[:len(w.around)-1] }
+
+// comparedWithBottom returns what a comparison with bottom looks at; nil if the node is none.
+func comparedWithBottom(node ast.Node) ast.Expr {
+	b, ok := node.(*ast.BinaryExpr)
+	if !ok || b.Op != token.NEQ && b.Op != token.EQL {
+		return nil
+	}
+	if _, bottom := b.Y.(*ast.BottomLit); bottom {
+		return b.X
+	}
+	if _, bottom := b.X.(*ast.BottomLit); bottom {
+		return b.Y
+	}
+	return nil
+}
+
+// add writes a field into the closest struct around the comparison, or the file, with the clauses that are before the comparison.
+func (w *guardWriter) add(compared ast.Expr) {
+	text := w.text(compared)
+	field := guardPrefix + fmt.Sprint(len(w.guards))
+	clauses, offset, separator := "", len(w.source), "\n"
+	inner := ast.Node(compared)
+	for _, node := range slices.Backward(w.around) {
+		if s, ok := node.(*ast.StructLit); ok && s.Lbrace.IsValid() {
+			offset, separator = s.Lbrace.Offset()+1, ","
+			break
+		}
+		if comprehension, ok := node.(*ast.Comprehension); ok {
+			clauses = w.before(comprehension, inner) + clauses
+		}
+		inner = node
+	}
+	if separator == "\n" {
+		w.inserts = append(w.inserts, insert{offset, "\n" + field + ": [" + clauses + "{" + text + "}]\n"})
+	} else {
+		w.inserts = append(w.inserts, insert{offset, field + ": [" + clauses + "{" + text + "}],"})
+	}
+	w.guards[field] = guard{at: compared.Pos().Position(), text: text, iterates: strings.Contains(clauses, "for ")}
+}
+
+// before returns the clauses of a comprehension before the one that is, or is around, inner.
+func (w *guardWriter) before(c *ast.Comprehension, inner ast.Node) string {
+	var b strings.Builder
+	for _, clause := range c.Clauses {
+		if clause.Pos().Offset() <= inner.Pos().Offset() && inner.End().Offset() <= clause.End().Offset() {
+			break
+		}
+		b.WriteString(w.text(clause) + " ")
+	}
+	return b.String()
+}
+
+func (w *guardWriter) text(node ast.Node) string {
+	return w.source[node.Pos().Offset():node.End().Offset()]
+}
+
+// written returns the file with the fields.
+func (w *guardWriter) written() string {
+	slices.SortStableFunc(w.inserts, func(a, b insert) int { return a.offset - b.offset })
+	var b strings.Builder
+	end := 0
+	for _, i := range w.inserts {
+		b.WriteString(w.source[end:i.offset] + i.text)
+		end = i.offset
+	}
+	return b.String() + w.source[end:]
+}
+
+// original returns where a place of the written file is in its source.
+func (w *guardWriter) original(at token.Position) token.Position {
+	for _, i := range w.inserts {
+		if at.Offset < i.offset+len(i.text) {
+			break
+		}
+		at.Offset -= len(i.text)
+	}
+	before := w.source[:min(at.Offset, len(w.source))]
+	at.Line, at.Column = 1+strings.Count(before, "\n"), len(before)-strings.LastIndex(before, "\n")
+	return at
+}
+
+// guardFields returns the fields that were written, by their names.
+func guardFields(files []*ast.File) map[string]ast.Node {
+	fields := map[string]ast.Node{}
+	for _, file := range files {
+		astutil.Apply(file, func(cursor astutil.Cursor) bool {
+			if field, ok := cursor.Node().(*ast.Field); ok && strings.HasPrefix(label(field.Label), guardPrefix) {
+				fields[label(field.Label)] = field
+			}
+			return true
+		}, nil)
+	}
+	return fields
+}
+
+// guardWalk goes through values for the fields that were written.
+type guardWalk struct {
+	guarded *guardedModule
+	fields  map[string]ast.Node
+	report  func(v1alpha1.Diagnostic)
+}
+
+// visit looks at a value and at what is in it. In a building block, as hidden fields and definitions are, a value may be missing; but a
+// comparison made for each of several values has them.
+func (w *guardWalk) visit(v cue.Value, block bool) {
+	switch v.IncompleteKind() {
+	case cue.StructKind:
+		fields, err := v.Fields(cue.Hidden(true), cue.Definitions(true))
+		if err != nil {
+			return
+		}
+		for fields.Next() {
+			name := fields.Selector().String()
+			if field := w.fields[name]; field != nil {
+				w.judge(name, field, fields.Value(), block && !w.guarded.guards[name].iterates)
+				continue
+			}
+			w.visit(fields.Value(), block || strings.HasPrefix(name, "_") || strings.HasPrefix(name, "#"))
+		}
+	case cue.ListKind:
+		elements, err := v.List()
+		for err == nil && elements.Next() {
+			w.visit(elements.Value(), block)
+		}
+	}
+}
+
+// judge looks at each value that a comparison was made of.
+func (w *guardWalk) judge(name string, field ast.Node, v cue.Value, block bool) {
+	elements, err := v.List()
+	for err == nil && elements.Next() {
+		for _, e := range cueerrors.Errors(elements.Value().Err()) {
+			format, _ := e.Msg()
+			absent := strings.HasPrefix(format, "undefined field") || strings.HasPrefix(format, "cannot reference optional field")
+			if absent && contains(field, e.Position()) || !absent && block {
+				continue
+			}
+			w.reportFailure(w.guarded.guards[name], e)
+		}
+	}
+}
+
+// reportFailure says what fails, at its place if that is a user's, else at the comparison's.
+func (w *guardWalk) reportFailure(g guard, e cueerrors.Error) {
+	at, compared := g.at, ""
+	for _, pos := range userPositions([]token.Pos{e.Position()}) {
+		at = pos.Position()
+		if writer := w.guarded.writers[at.Filename]; writer != nil {
+			at = writer.original(at)
+		}
+		compared = fmt.Sprintf(" at %s:%d", g.at.Filename, g.at.Line)
+	}
+	w.report(v1alpha1.Diagnostic{File: at.Filename, Line: at.Line, Column: at.Column, Message: fmt.Sprintf(
+		"%s; the comparison of %s with _|_%s takes it for absent", text(e), g.text, compared)})
+}

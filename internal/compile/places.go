@@ -1,0 +1,362 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package compile
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/token"
+)
+
+// written is what users wrote in the files of a package: the fields and the values that stand there as such. By it the row of a table is
+// found that has to be changed, where the evaluator names the template that the row goes through.
+type written struct {
+	// values are the texts of literals that are given, by their place: not those of a type, a bound or an alternative.
+	values map[token.Position]string
+	// fields that a place is in, from the outermost.
+	fields []*ast.Field
+	// rows are the fields with a struct, and the texts in lists, by their label or text.
+	rows map[string][]row
+	// lookups are indexed expressions, and names that stand for one in a let clause.
+	lookups map[ast.Node]*ast.IndexExpr
+}
+
+// row is what one object is made of by a comprehension.
+type row struct {
+	node   ast.Node
+	fields map[string]ast.Expr
+}
+
+// literal returns the value in a row that an error tells of: that of the field of the same name, or the first; nil if there is none.
+func (r row) literal(name string, told []string) ast.Node {
+	for _, field := range append([]string{name}, slices.Sorted(maps.Keys(r.fields))...) {
+		if lit, ok := r.fields[field].(*ast.BasicLit); ok && slices.Contains(told, lit.Value) {
+			return lit
+		}
+	}
+	return nil
+}
+
+func indexWritten(files []*ast.File) *written {
+	w := &written{values: map[token.Position]string{}, rows: map[string][]row{}, lookups: map[ast.Node]*ast.IndexExpr{}}
+	lets := map[string]*ast.IndexExpr{}
+	for _, file := range files {
+		ast.Walk(file, w.enter, nil)
+		ast.Walk(file, func(node ast.Node) bool { return w.enterLookup(node, lets) }, nil)
+	}
+	return w
+}
+
+// enter notes a node, and says whether what is in it may be noted.
+func (w *written) enter(node ast.Node) bool {
+	switch n := node.(type) {
+	case *ast.ImportDecl, *ast.CallExpr, *ast.Interpolation, *ast.ForClause, *ast.IfClause:
+		return false
+	case *ast.UnaryExpr:
+		if lit, ok := n.X.(*ast.BasicLit); ok && n.Op == token.SUB {
+			w.values[n.Pos().Position()] = "-" + lit.Value
+		}
+		return false
+	case *ast.BinaryExpr:
+		return n.Op == token.AND
+	case *ast.BasicLit:
+		w.values[n.Pos().Position()] = n.Value
+	case *ast.ListLit:
+		for _, element := range n.Elts {
+			if lit, ok := element.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+				w.rows[strings.Trim(lit.Value, `"`)] = append(w.rows[strings.Trim(lit.Value, `"`)], row{node: lit})
+			}
+		}
+	case *ast.Field:
+		w.enterField(n)
+		w.enterValue(n.Value)
+		return false
+	}
+	return true
+}
+
+// enterLookup notes a lookup, or a name that was given to one.
+func (w *written) enterLookup(node ast.Node, lets map[string]*ast.IndexExpr) bool {
+	switch n := node.(type) {
+	case *ast.LetClause:
+		if lookup, ok := n.Expr.(*ast.IndexExpr); ok {
+			lets[n.Ident.Name] = lookup
+		}
+	case *ast.IndexExpr:
+		w.lookups[n] = n
+	case *ast.SelectorExpr:
+		if base, ok := n.X.(*ast.Ident); ok && lets[base.Name] != nil {
+			w.lookups[n] = lets[base.Name]
+		}
+	}
+	return true
+}
+
+// lookupAt returns the lookup of the innermost expression that a place is in, nil if there is none.
+func (w *written) lookupAt(pos token.Pos) (lookup *ast.IndexExpr) {
+	var innermost ast.Node
+	for node, l := range w.lookups {
+		if contains(node, pos) && (innermost == nil || contains(innermost, node.Pos()) && contains(innermost, node.End())) {
+			innermost, lookup = node, l
+		}
+	}
+	return lookup
+}
+
+func (w *written) enterField(f *ast.Field) {
+	w.fields = append(w.fields, f)
+	s, ok := f.Value.(*ast.StructLit)
+	if name := label(f.Label); ok && name != anyLabel {
+		r := row{node: f, fields: map[string]ast.Expr{}}
+		for _, decl := range s.Elts {
+			if field, ok := decl.(*ast.Field); ok {
+				r.fields[label(field.Label)] = field.Value
+			}
+		}
+		w.rows[name] = append(w.rows[name], r)
+	}
+}
+
+// enterValue goes on into a field's value: a label is no value.
+func (w *written) enterValue(value ast.Expr) { ast.Walk(value, w.enter, nil) }
+
+// given returns the place of the value that is wrong among the places of an error: the one literal there, or the one that the error
+// tells of.
+func (w *written) given(candidates []token.Pos, told []string) (token.Pos, string, bool) {
+	var literals []token.Pos
+	for _, pos := range candidates {
+		if text, ok := w.values[pos.Position()]; ok {
+			if slices.Contains(told, text) {
+				return pos, text, true
+			}
+			literals = append(literals, pos)
+		}
+	}
+	if len(literals) != 1 {
+		return token.NoPos, "", false
+	}
+	return literals[0], w.values[literals[0].Position()], true
+}
+
+// around returns the innermost field that a place is in, nil if there is none.
+func (w *written) around(pos token.Pos) (innermost *ast.Field) {
+	for _, f := range w.fields {
+		if contains(f, pos) && (innermost == nil || contains(innermost, f.Pos())) {
+			innermost = f
+		}
+	}
+	return innermost
+}
+
+// inField returns the place among candidates that lies in a field of the name that a path ends with.
+func (w *written) inField(candidates []token.Pos, path []string) (token.Pos, bool) {
+	leaf := ""
+	for _, label := range path {
+		if _, err := strconv.Atoi(label); err != nil {
+			leaf = label
+		}
+	}
+	for _, pos := range candidates {
+		if f := w.around(pos); f != nil && label(f.Label) == leaf {
+			return pos, true
+		}
+	}
+	return token.NoPos, false
+}
+
+// labels returns the names of all fields.
+func (w *written) labels() []string {
+	var names []string
+	for _, f := range w.fields {
+		if name := label(f.Label); name != anyLabel {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// row returns what the object of a name is made of, if there is one such place outside of the objects themselves.
+func (w *written) row(name string, isObject func(ast.Node) bool) (row, bool) {
+	found := slices.DeleteFunc(slices.Clone(w.rows[name]), func(r row) bool { return isObject(r.node) })
+	if len(found) != 1 {
+		return row{}, false
+	}
+	return found[0], true
+}
+
+// tagOf returns the name in a field's @tag(NAME), or "".
+func tagOf(f *ast.Field) string {
+	if f == nil {
+		return ""
+	}
+	for _, a := range f.Attrs {
+		if key, body := a.Split(); key == "tag" {
+			name, _, _ := strings.Cut(body, ",")
+			return name
+		}
+	}
+	return ""
+}
+
+// objectOf returns how many labels of a path lead to the object that it is in, and the object's name. Where there is none yet it's what a
+// comprehension would have made.
+func (p *pkg) objectOf(path []string) (depth int, name string) {
+	depth, kind := p.enclosingObject(path)
+	if kind == "" {
+		depth = p.fields.dynamic(path)
+	}
+	if depth == 0 {
+		return 0, ""
+	}
+	v := p.value
+	for _, label := range path[:depth] {
+		v = descend(v, label)
+	}
+	if name, err := v.LookupPath(cue.MakePath(cue.Str("metadata"), cue.Str("name"))).String(); err == nil {
+		return depth, name
+	}
+	return depth, path[depth-1]
+}
+
+// maxQuoted is how long a wrong value is at most that is quoted.
+const maxQuoted = 80
+
+// mend is where a finding has to be mended, and its message with what that place says.
+type mend struct {
+	at      token.Position
+	message string
+	// shared is set if at is one row of several: the place that they have in common.
+	shared token.Position
+}
+
+// place returns where a finding has to be mended.
+func (p *pkg) place(f finding) mend {
+	if f.at.IsValid() {
+		return mend{at: f.at, message: f.message}
+	}
+	candidates := userPositions(f.positions)
+	told := make([]string, len(f.args))
+	for i, arg := range f.args {
+		told[i] = fmt.Sprint(arg)
+	}
+	if tag := p.tagAt(candidates); tag != "" && strings.HasPrefix(f.message, "invalid value") {
+		f.message += ", and comes from the tag " + tag
+	}
+	if pos, text, ok := p.written.given(candidates, told); ok {
+		if strings.HasPrefix(f.message, "must ") && text != `""` && len(text) <= maxQuoted {
+			f.message = fmt.Sprintf("invalid value %s: %s", text, f.message)
+		}
+		return mend{at: pos.Position(), message: f.message + p.otherSide(f, pos, candidates)}
+	}
+	field := p.fieldWithoutValue(f, candidates)
+	if field != nil {
+		f.message = fmt.Sprintf("%s has no value, only %s", label(field.Label), f.args[0])
+		if tag := tagOf(field); tag != "" {
+			return mend{at: field.Pos().Position(), message: f.message + fmt.Sprintf("; set the tag: --tag %s=VALUE, or spec.tags of the PoolSource", tag)}
+		}
+	}
+	return p.placeOfRow(f, field, candidates, told)
+}
+
+// placeOfRow returns the row that an object is made of, if what was found is to be mended there: the value that is told of, or a field that
+// the row lacks. Else it's the closest place that was written.
+func (p *pkg) placeOfRow(f finding, field *ast.Field, candidates []token.Pos, told []string) mend {
+	depth, name := p.objectOf(f.path)
+	m := mend{at: p.position(f.path, f.positions...), message: f.message}
+	if len(candidates) > 0 && strings.HasPrefix(f.format, "undefined field") {
+		m.at = candidates[0].Position()
+	}
+	if p.fields.dynamic(f.path[:depth]) == 0 {
+		return m
+	}
+	r, found := p.written.row(name, p.ofObject(f.path))
+	if lit := r.literal(f.path[len(f.path)-1], told); lit != nil {
+		m.at = lit.Pos().Position()
+		return m
+	}
+	lacks := field == nil && len(candidates) == 0 || field != nil && r.fields[label(field.Label)] == nil
+	if found && lacks {
+		m.at, m.shared = r.node.Pos().Position(), m.at
+		return m
+	}
+	if pos, ok := p.written.inField(candidates, f.path); ok && field == nil {
+		m.at = pos.Position()
+	}
+	return m
+}
+
+// tagAt returns the tag of the field that one of the places is in, or "".
+func (p *pkg) tagAt(candidates []token.Pos) string {
+	for _, pos := range candidates {
+		if tag := tagOf(p.written.around(pos)); tag != "" {
+			return tag
+		}
+	}
+	return ""
+}
+
+// fieldWithoutValue returns the user's field whose missing value is found; nil if that isn't what was found, or if it's the field itself.
+func (p *pkg) fieldWithoutValue(f finding, candidates []token.Pos) *ast.Field {
+	if !slices.ContainsFunc([]string{"incomplete value", "non-concrete value", "invalid non-ground value"}, func(prefix string) bool { return strings.HasPrefix(f.format, prefix) }) {
+		return nil
+	}
+	own := ""
+	if len(f.path) > 0 {
+		own = f.path[len(f.path)-1]
+	}
+	for _, pos := range candidates {
+		field := p.written.around(pos)
+		if field == nil || label(field.Label) == anyLabel {
+			continue
+		}
+		if ident, ok := field.Value.(*ast.Ident); tagOf(field) != "" || ok && ident.Pos() == pos && label(field.Label) != own {
+			return field
+		}
+	}
+	return nil
+}
+
+// otherSide says where the other of two values that conflict stands.
+func (p *pkg) otherSide(f finding, one token.Pos, candidates []token.Pos) string {
+	if !isConflict(f) {
+		return ""
+	}
+	for _, pos := range candidates {
+		if _, ok := p.written.values[pos.Position()]; ok && pos != one {
+			at := pos.Position()
+			return fmt.Sprintf(" (the other is at %s:%d:%d)", at.Filename, at.Line, at.Column)
+		}
+	}
+	return ""
+}
+
+// ofObject says of a node whether it is written at the path of an object itself.
+func (p *pkg) ofObject(path []string) func(ast.Node) bool {
+	nodes, _ := p.fields.find(path)
+	return func(node ast.Node) bool { return slices.Contains(nodes, node) }
+}
+
+// dynamic returns how many labels of a path lead to the first that only evaluation knows: one that is computed, an element of a computed
+// list, or a field of a struct that is only referred to. It's 0 if there is none.
+func (x *fieldIndex) dynamic(path []string) int {
+	for i, key := range path {
+		sub, ok := x.children[key]
+		if !ok {
+			_, err := strconv.Atoi(key)
+			if err == nil || len(x.children) == 0 || x.children[anyLabel] != nil {
+				return i + 1
+			}
+			return 0
+		}
+		x = sub
+	}
+	return 0
+}

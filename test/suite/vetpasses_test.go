@@ -1,0 +1,207 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package suite
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/admission"
+	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/podspec"
+)
+
+// vetted is a pool that uses what people use.
+const vetted = `
+apiVersion: corral.dev/v1alpha1
+kind: RunnerPool
+metadata: {name: linux, labels: {team: web}, annotations: {acme.example/owner: web}}
+spec:
+  connectionRef: {name: acme}
+  runnerGroup: default
+  labels: [linux, x64]
+  scale:
+    min: 0
+    max: 10
+    idle: 1
+    schedules:
+    - {name: day, zone: Europe/Berlin, weekly: {days: [Monday], from: "07:00", to: "19:00"}, scale: {idle: 2}}
+    - {name: night, cron: {start: "0 20 * * *", duration: 8h}, scale: {max: 2}}
+  deadlines: {startup: 5m, connect: 1m}
+  update: {strategy: RollingUpdate, maxSurge: 25%, maxUnavailable: 1}
+  template:
+    metadata: {labels: {app: runner}, annotations: {acme.example/scrape: "true"}}
+    spec:
+      serviceAccountName: default
+      nodeSelector: {kubernetes.io/os: linux}
+      tolerations: [{key: gpu, operator: Exists, effect: NoSchedule}, {key: spot, operator: Equal, value: "true", effect: NoExecute, tolerationSeconds: 30}]
+      securityContext: {runAsUser: 1001, fsGroup: 1001}
+      terminationGracePeriodSeconds: 30
+      imagePullSecrets: [{name: registry}]
+      topologySpreadConstraints: [{maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: ScheduleAnyway, labelSelector: {matchLabels: {app: runner}}}]
+      initContainers:
+      - {name: prepare, image: "busybox:1", command: [cp, -r, /a, /b], volumeMounts: [{name: tools, mountPath: /b}]}
+      - name: docker
+        image: docker:dind
+        restartPolicy: Always
+        ports: [{name: docker, containerPort: 2375, protocol: TCP}]
+        startupProbe: {exec: {command: [docker, info]}, periodSeconds: 1, failureThreshold: 30}
+        livenessProbe: {grpc: {port: 2375}}
+        securityContext: {privileged: true}
+      containers:
+      - name: runner
+        image: ghcr.io/actions/actions-runner:2.330.0
+        command: [/home/runner/run.sh]
+        env:
+        - {name: A, value: b}
+        - {name: NODE, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
+        - {name: CPU, valueFrom: {resourceFieldRef: {resource: limits.cpu}}}
+        - {name: TOKEN, valueFrom: {secretKeyRef: {name: tokens, key: npm}}}
+        envFrom: [{prefix: X_, configMapRef: {name: settings}}]
+        resources: {requests: {cpu: "1", memory: 1Gi}, limits: {cpu: "2", memory: 2Gi}}
+        volumeMounts: [{name: work, mountPath: /work, subPath: a}, {name: tools, mountPath: /tools, readOnly: true}]
+        readinessProbe: {httpGet: {path: /, port: 8080}, successThreshold: 2}
+        lifecycle: {preStop: {exec: {command: [sleep, "1"]}}}
+      volumes:
+      - {name: work, emptyDir: {sizeLimit: 1Gi}}
+      - {name: tools, persistentVolumeClaim: {claimName: tools}}
+      - {name: settings, configMap: {name: settings, items: [{key: a, path: a}]}}
+`
+
+// odd are values that people write by mistake, and some that are right elsewhere.
+var odd = []any{
+	"", "A_b", "a b", "-a", "a/b", "UPPER", "1", "1.5", "16GiB", "8Gi", "500m", "-1", "10%", "Always", "Exists", "Equal", "../a", "/work", "runner", "work", "linux",
+	strings.Repeat("a", 64), strings.Repeat("b", 254), "07:00", "24:00", "5m", "0 7 * * *", "Mars/Phobos", true, false, int64(0), int64(-1), int64(1), int64(70000), int64(5), nil,
+	map[string]any{}, []any{}, map[string]any{"a": "b"}, []any{"a"},
+}
+
+// known are refusals of an API server that nothing but the cluster can know, or that are left to it, with the reason.
+var known = map[string]string{
+	"serviceaccount":   "which ServiceAccounts there are only the cluster knows",
+	"PriorityClass":    "which PriorityClasses there are only the cluster knows",
+	"fieldRef":         "fields of the downward API, which change with the version of Kubernetes",
+	"resourceFieldRef": "resources of the downward API, likewise",
+	"labelSelector":    "selectors of a pod, which no runner needs",
+	"items":            "files of a projected volume: their paths and modes",
+	"volumes":          "sources of volumes, each with rules of its own",
+}
+
+// A pool that vet passes, and the pod of its runners, is taken by an API server.
+func TestWhatVetPassesTheClusterTakes(t *testing.T) {
+	t.Parallel()
+	n := 200
+	if asked := os.Getenv("CORRAL_MUTATIONS"); asked != "" {
+		n, _ = strconv.Atoi(asked)
+	}
+	must(t, shared.Cluster.CreateNamespace(t.Context(), "vetted"))
+	passed, disagreed := 0, map[string]int{}
+	for seed := range uint64(n) {
+		r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test
+		object := map[string]any{}
+		must(t, yaml.Unmarshal([]byte(vetted), &object))
+		what := "nothing"
+		if seed > 0 {
+			what = change(r, object)
+		}
+		text, err := json.Marshal(object)
+		must(t, err)
+		result := compile.Compile(compile.Files{"a.cue": append([]byte("package pools\n\npool: "), text...)}, compile.Options{Check: admission.Check})
+		if len(result.Diagnostics) > 0 {
+			if seed == 0 {
+				t.Fatal(result.Diagnostics)
+			}
+			continue
+		}
+		passed++
+		if err := takes(t, result.Objects[0].Manifest.DeepCopy()); err != nil {
+			why := slices.IndexFunc(slices.Sorted(maps.Keys(known)), func(word string) bool { return strings.Contains(err.Error(), word) })
+			if why < 0 {
+				t.Errorf("seed %d: %s: vet passes it, and the API server says: %v", seed, what, err)
+				continue
+			}
+			disagreed[slices.Sorted(maps.Keys(known))[why]]++
+		}
+	}
+	if passed < n/6 {
+		t.Errorf("only %d of %d were passed", passed, n)
+	}
+	t.Logf("%d of %d passed; refused nevertheless: %v", passed, n, disagreed)
+}
+
+// takes asks the API server for a pool, and for the pod of its runners.
+func takes(t *testing.T, manifest *unstructured.Unstructured) error {
+	t.Helper()
+	manifest.SetNamespace("vetted")
+	if err := shared.Client.Create(t.Context(), manifest.DeepCopy(), client.DryRunAll); err != nil {
+		return err
+	}
+	pool := &v1alpha1.RunnerPool{}
+	must(t, v1alpha1.FromUnstructured(manifest.Object, pool))
+	pod, err := podspec.Specimen(pool)
+	if err != nil {
+		return err
+	}
+	return shared.Client.Create(t.Context(), pod, client.DryRunAll)
+}
+
+// change changes one value somewhere below spec or metadata, and says which.
+func change(r *rand.Rand, object map[string]any) string {
+	var places []func() string
+	walk(object, "", func(path string, set func(any), value any) {
+		if path == "apiVersion" || path == "kind" || path == "spec" || path == "metadata" {
+			return
+		}
+		places = append(places, func() string {
+			list, isList := value.([]any)
+			if isList && len(list) > 0 && r.IntN(2) == 0 {
+				set(append(slices.Clone(list), list[r.IntN(len(list))]))
+				return path + " has an element twice"
+			}
+			to := odd[r.IntN(len(odd))]
+			set(to)
+			return fmt.Sprintf("%s is %#v", path, to)
+		})
+	})
+	return places[r.IntN(len(places))]()
+}
+
+// walk visits each value, in order, with what sets it.
+func walk(value any, path string, visit func(path string, set func(any), value any)) {
+	switch v := value.(type) {
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			at := strings.TrimPrefix(path+"."+key, ".")
+			visit(at, func(to any) {
+				if to == nil {
+					delete(v, key)
+				} else {
+					v[key] = to
+				}
+			}, v[key])
+			walk(v[key], at, visit)
+		}
+	case []any:
+		for i := range v {
+			at := fmt.Sprintf("%s[%d]", path, i)
+			visit(at, func(to any) {
+				if to != nil {
+					v[i] = to
+				}
+			}, v[i])
+			walk(v[i], at, visit)
+		}
+	}
+}
