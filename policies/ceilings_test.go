@@ -48,21 +48,13 @@ func newFleet(t *testing.T, ceiling v1alpha1.Ceiling, demands ...int32) *fleet {
 
 // others sums up what all pools but one have.
 func (f *fleet) others(self *sharer) policy.Group {
-	var g policy.Group
+	var members []policy.Member
 	for _, p := range f.pools {
-		if p == self {
-			continue
+		if p != self {
+			members = append(members, policy.Member{Namespace: p.pool.Namespace, Name: p.pool.Name, Granted: p.granted, Wanted: p.wanted})
 		}
-		g.Granted += p.granted
-		g.Pools++
-		g.Claimed += max(p.granted, p.wanted)
-		g.Largest = max(g.Largest, p.granted, p.wanted)
-		if p.wanted > 0 {
-			g.Wanting++
-		}
-		g.Members = append(g.Members, policy.Member{Namespace: p.pool.Namespace, Name: p.pool.Name, Granted: p.granted, Wanted: p.wanted})
 	}
-	return g
+	return policy.GroupOf(members)
 }
 
 // decide asks for the limit of a pool, has GitHub assign jobs up to it, and starts runners for them.

@@ -9,7 +9,6 @@ import (
 	"crypto/sha256"
 	"reflect"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -82,19 +81,19 @@ const (
 type ledger struct {
 	mu      sync.Mutex
 	entries map[types.NamespacedName]*entry
-	groups  map[group]*tally
+	groups  map[policy.GroupKey]*tally
 	alone   []*reservation
 }
 
 // reservation is a pool that asks alone, and the groups that it reads, whose pools wait for it.
 type reservation struct {
-	groups []group
+	groups []policy.GroupKey
 	done   <-chan struct{}
 }
 
 // reserve waits for those that read one of the pool's groups alone, and then has others wait.
 func (l *ledger) reserve(ctx context.Context, p policy.Pool, needs policy.Needs) (end func()) {
-	read := slices.DeleteFunc(groupsOf(p), func(g group) bool { return !reads(needs, g) })
+	read := slices.DeleteFunc(policy.GroupsOf(p), func(g policy.GroupKey) bool { return !needs.Reads(g) })
 	for {
 		l.mu.Lock()
 		before := l.reserved(p)
@@ -123,9 +122,9 @@ func (l *ledger) reserved(p policy.Pool) *reservation {
 			return false
 		}
 	})
-	groups := groupsOf(p)
+	groups := policy.GroupsOf(p)
 	i := slices.IndexFunc(l.alone, func(r *reservation) bool {
-		return slices.ContainsFunc(r.groups, func(g group) bool { return slices.Contains(groups, g) })
+		return slices.ContainsFunc(r.groups, func(g policy.GroupKey) bool { return slices.Contains(groups, g) })
 	})
 	if i < 0 {
 		return nil
@@ -165,9 +164,6 @@ type entry struct {
 	answer *policy.Scaling // the last, if it depends on what others use
 }
 
-// group is what pools have in common.
-type group struct{ by, value string }
-
 // tally sums up a group.
 type tally struct {
 	granted int64
@@ -175,27 +171,8 @@ type tally struct {
 }
 
 func newLedger() ledger {
-	return ledger{entries: map[types.NamespacedName]*entry{}, groups: map[group]*tally{}}
+	return ledger{entries: map[types.NamespacedName]*entry{}, groups: map[policy.GroupKey]*tally{}}
 }
-
-// groupsOf lists the groups that a pool is in.
-func groupsOf(p policy.Pool) []group {
-	groups := []group{{by: "all"}, {"namespace", p.Namespace}, connectionGroup(p)}
-	for key, value := range p.Labels {
-		groups = append(groups, labelGroup(key, value))
-	}
-	return groups
-}
-
-// connectionGroup is the pools on a connection, those of other namespaces included.
-func connectionGroup(p policy.Pool) group {
-	if strings.Contains(p.Connection, "/") {
-		return group{"connection", p.Connection}
-	}
-	return group{"connection", p.Namespace + "/" + p.Connection}
-}
-
-func labelGroup(key, value string) group { return group{"label " + key, value} }
 
 // usage sums up what the pool's groups use without it, as far as rules read it.
 func (l *ledger) usage(p policy.Pool, needs policy.Needs) policy.Usage {
@@ -207,54 +184,34 @@ func (l *ledger) usage(p policy.Pool, needs policy.Needs) policy.Usage {
 // read is usage with the lock.
 func (l *ledger) read(p policy.Pool, needs policy.Needs) policy.Usage {
 	key := keyOf(p)
-	u := policy.Usage{Labels: map[string]policy.Group{}}
+	u := policy.UsageOf(p, needs, func(g policy.GroupKey) policy.Group { return l.sum(g, key, needs.Members) })
 	if known := l.entries[key]; known != nil {
 		u.Granted = known.grant.Granted
-	}
-	u.All = l.sum(group{by: "all"}, key, needs.All, needs.Members)
-	u.Namespace = l.sum(group{"namespace", p.Namespace}, key, needs.Namespace, needs.Members)
-	u.Connection = l.sum(connectionGroup(p), key, needs.Connection, needs.Members)
-	for name, value := range p.Labels {
-		if needs.AnyLabel || slices.Contains(needs.Labels, name) {
-			u.Labels[name] = l.sum(labelGroup(name, value), key, true, needs.Members)
-		}
 	}
 	return u
 }
 
-func (l *ledger) sum(g group, without types.NamespacedName, read, members bool) policy.Group {
+// sum sums up a group without one pool.
+func (l *ledger) sum(g policy.GroupKey, without types.NamespacedName, members bool) policy.Group {
 	t := l.groups[g]
-	if !read || t == nil {
+	if t == nil {
 		return policy.Group{}
 	}
-	granted, n := t.granted, len(t.members)
-	if self := l.entries[without]; self != nil && slices.Contains(groupsOf(self.in.Pool), g) {
-		granted, n = granted-int64(self.grant.Granted), n-1
+	if !members {
+		granted, n := t.granted, len(t.members)
+		if self := l.entries[without]; self != nil && slices.Contains(policy.GroupsOf(self.in.Pool), g) {
+			granted, n = granted-int64(self.grant.Granted), n-1
+		}
+		return policy.Group{Granted: clamp(granted), Pools: clamp(int64(n))}
 	}
-	sum := policy.Group{Granted: clamp(granted), Pools: clamp(int64(n))}
-	if members {
-		l.list(&sum, t, without)
-	}
-	return sum
-}
-
-// list adds the members of a group, and what they claim.
-func (l *ledger) list(sum *policy.Group, t *tally, without types.NamespacedName) {
-	claimed := int64(0)
+	var list []policy.Member
 	for _, key := range t.members {
-		if key == without {
-			continue
+		if key != without {
+			grant := l.entries[key].grant
+			list = append(list, policy.Member{Namespace: key.Namespace, Name: key.Name, Granted: grant.Granted, Wanted: grant.Wanted})
 		}
-		grant := l.entries[key].grant
-		claim := max(grant.Granted, grant.Wanted)
-		claimed += int64(claim)
-		sum.Largest = max(sum.Largest, claim)
-		if grant.Wanted > 0 {
-			sum.Wanting++
-		}
-		sum.Members = append(sum.Members, policy.Member{Namespace: key.Namespace, Name: key.Name, Granted: grant.Granted, Wanted: grant.Wanted})
 	}
-	sum.Claimed = clamp(claimed)
+	return policy.GroupOf(list)
 }
 
 func clamp(n int64) int32 { return int32(max(0, min(n, 1<<31-1))) } //nolint:gosec // it was just made to fit
@@ -292,7 +249,7 @@ func (l *ledger) put(in policy.ScalingInput, needs policy.Needs, grant Grant, an
 	l.take(key)
 	in.Usage = policy.Usage{}
 	l.entries[key] = &entry{in: in, needs: needs, grant: grant, answer: answer}
-	for _, g := range groupsOf(in.Pool) {
+	for _, g := range policy.GroupsOf(in.Pool) {
 		t := l.groups[g]
 		if t == nil {
 			t = &tally{}
@@ -350,7 +307,7 @@ func (l *ledger) take(key types.NamespacedName) {
 	if known == nil {
 		return
 	}
-	for _, g := range groupsOf(known.in.Pool) {
+	for _, g := range policy.GroupsOf(known.in.Pool) {
 		t := l.groups[g]
 		t.granted -= int64(known.grant.Granted)
 		if i, found := slices.BinarySearchFunc(t.members, key, compareKeys); found {
@@ -365,13 +322,13 @@ func (l *ledger) take(key types.NamespacedName) {
 // sharers lists the other pools whose rules read a group that the pool is in.
 func (l *ledger) sharers(key types.NamespacedName, p policy.Pool) []types.NamespacedName {
 	found := map[types.NamespacedName]bool{}
-	for _, g := range groupsOf(p) {
+	for _, g := range policy.GroupsOf(p) {
 		t := l.groups[g]
 		if t == nil {
 			continue
 		}
 		for _, other := range t.members {
-			if other != key && reads(l.entries[other].needs, g) {
+			if other != key && l.entries[other].needs.Reads(g) {
 				found[other] = true
 			}
 		}
@@ -382,19 +339,6 @@ func (l *ledger) sharers(key types.NamespacedName, p policy.Pool) []types.Namesp
 	}
 	slices.SortFunc(keys, compareKeys)
 	return keys
-}
-
-// reads says whether rules read what a group uses.
-func reads(needs policy.Needs, g group) bool {
-	switch g.by {
-	case "all":
-		return needs.All
-	case "namespace":
-		return needs.Namespace
-	case "connection":
-		return needs.Connection
-	}
-	return needs.AnyLabel || slices.ContainsFunc(needs.Labels, func(name string) bool { return labelGroup(name, g.value) == g })
 }
 
 func compareKeys(a, b types.NamespacedName) int {

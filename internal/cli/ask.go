@@ -17,9 +17,26 @@ import (
 type asker struct {
 	set *policy.Set
 	translator
+	// fleet of the folder, while nothing runs.
+	fleet policy.IdleFleet
 }
 
-func (w *workspace) asker() asker { return asker{w.set, translator{w.policies}} }
+func (w *workspace) asker() asker { return w.askerOf(w.set, w.policies) }
+
+func (w *workspace) askerOf(set *policy.Set, policies []*declaredPolicy) asker {
+	pools := make([]policy.Pool, len(w.pools))
+	for i, p := range w.pools {
+		pools[i] = policy.PoolOf(p.RunnerPool)
+	}
+	return asker{set, translator{policies}, policy.NewIdleFleet(pools)}
+}
+
+// askIdle asks for the limits of an idle pool in an idle fleet.
+func (a asker) askIdle(ctx context.Context, pool policy.Pool, at time.Time, zone string) *scalingAnswer {
+	bound := a.set.For(pool)
+	usage := a.fleet.Usage(pool, bound.Needs())
+	return a.scaling(pool.Scale, bound.Scaling(ctx, policy.ScalingInput{Pool: pool, Usage: usage, Now: at.UnixNano(), Zone: zone}))
+}
 
 func (a asker) askScaling(ctx context.Context, in policy.ScalingInput) *scalingAnswer {
 	return a.scaling(in.Pool.Scale, a.set.For(in.Pool).Scaling(ctx, in))

@@ -175,9 +175,9 @@ func (o *calendarOptions) pool(ctx context.Context, a asker, p declaredPool, fro
 // period is what holds at a time, and when that has to be asked again; never, if that is zero.
 func (o *calendarOptions) period(ctx context.Context, a asker, p declaredPool, at time.Time) (next time.Time, now period) {
 	n := p.plan.At(at, p.Spec.Scale)
-	question := scalingInput(scheduled(p.RunnerPool, n), &situation{}, at, o.controllerZone())
-	answer := a.askScaling(ctx, question)
-	now = period{from: at, From: at.Format(time.RFC3339), Scale: question.Pool.Scale, Schedules: n.Active, Policies: answer.changes(), Failures: answer.Failures}
+	pool := scheduled(p.RunnerPool, n)
+	answer := a.askIdle(ctx, pool, at, o.controllerZone())
+	now = period{from: at, From: at.Format(time.RFC3339), Scale: pool.Scale, Schedules: n.Active, Policies: answer.changes(), Failures: answer.Failures}
 	if answer.Effective != nil {
 		now.Scale = *answer.Effective
 	}

@@ -133,6 +133,10 @@ func TestComplaints(t *testing.T) {
 		"an empty file":            {one("# nothing\n"), "test", "a.scenario.yaml:1:1: the file is empty", 1},
 		"a path that is not there": {one("pool: a\npolicies: [nowhere]\nexpect: {template: {}}\n"), "test", "a.scenario.yaml:2:12: policies[0]: finding policies: stat", 1},
 		"a path of this machine":   {one("pool: a\npolicies: [/etc]\nexpect: {template: {}}\n"), "test", "must be a path relative to this file", 1},
+		"members that come to another number": {one("pool: a\nat: 2026-07-07T12:00:00Z\nstate: {usage: {all: {granted: 5, members: [{name: b, granted: 3}]}}}\nexpect: {scaling: {max: 3}}\n"), "test",
+			"state.usage.all.granted: is 5, but the members come to 3: leave it out, it is counted\n", 1},
+		"usage by a label that the pool lacks": {one("pool: a\nat: 2026-07-07T12:00:00Z\nstate: {usage: {labels: {team: {pools: 1}}}}\nexpect: {scaling: {max: 3}}\n"), "test",
+			"state.usage.labels.team: the pool has no label team\n", 1},
 		"a pattern of no test":     {nil, "test --run nothing", "Error: no test matches --run nothing\n", 1},
 		"a pattern that is none":   {nil, "test --run (", "--run must be a regular expression", 1},
 		"a threshold beyond all":   {nil, "test --threshold 101", "--threshold must be from 0 to 100, found 101", 1},
@@ -238,6 +242,47 @@ func TestAPolicyThatFailsIsNoYes(t *testing.T) {
 				t.Errorf("got %+v", got)
 			}
 		})
+	}
+}
+
+func TestVetTriesRulesOfUpdates(t *testing.T) {
+	folder := treeOf(t, map[string]string{"x.rego": "package corral.update\n\nrollout contains {\"hold\": true, \"reason\": \"not yet\"} if input.change.maxSurge > 0\n"})
+	got := corral(t, folder, "vet")
+	if got.code != exitOK || !strings.Contains(got.stdout, "pool a: update: not yet (rule corral.update.rollout") {
+		t.Errorf("got %+v", got)
+	}
+	folder = treeOf(t, map[string]string{"x.rego": "package corral.update\n\nrollout contains {\"hold\": to_number(input.pool.name) > 1}\n"})
+	if got = corral(t, folder, "vet"); got.code != exitDenied || !strings.Contains(got.stderr, "a policy failed, so nothing is decided: RunnerPolicy/repository (EvaluationError)") {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// What the ledger tells rules in the cluster is summed up here by the same function.
+func TestFairCeilingsAreDecidedAsInTheCluster(t *testing.T) {
+	const pool = "pool: {metadata: {name: p}, spec: {connectionRef: {name: acme}, scale: {max: 200}, template: {spec: {containers: [{name: runner, image: r}]}}}}\nat: 2026-07-07T12:00:00Z\n"
+	const guard = "apiVersion: corral.dev/v1alpha1\nkind: ClusterRunnerPolicy\nmetadata: {name: guard}\nspec: {library: {ceilings: [{name: all, by: All, max: 60}]}}\n"
+	folder := treeOf(t, map[string]string{
+		"guard.yaml": guard,
+		"pools.cue":  strings.Replace(onePool, "\ta:", "\t[\"a\" | \"b\"]:", 1) + "pools: {a: _, b: _}\n",
+		"a.scenario.yaml": pool + `cases:
+- name: members
+  state: {usage: {all: {members: [` + strings.Repeat("{name: o, granted: 10, wanted: 50}, ", 5) + `]}}}
+  expect: {scaling: {max: 10}}
+- name: no members
+  state: {usage: {all: {granted: 50, pools: 5}}}
+  expect: {scaling: {failures: ["all pools of the group: a fair ceiling takes what each was granted and wants"]}}
+`,
+	})
+	if got := corral(t, folder, "test", "--policy", "guard.yaml"); got.code != exitOK {
+		t.Errorf("got %+v", got)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "guard.yaml"), []byte(strings.Replace(guard, "60", "6", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range []string{"vet --policy guard.yaml", "calendar --policy guard.yaml"} { // one is left to the other pool
+		if got := corral(t, folder, strings.Fields(args)...); got.code != exitOK || !strings.Contains(got.stdout, "max 9 → 5 ") {
+			t.Errorf("%s: %+v", args, got)
+		}
 	}
 }
 

@@ -148,5 +148,5 @@ func (c scenarioCase) asker(ctx context.Context, w *workspace) (asker, []v1alpha
 		policies, diagnostics = append(policies, more...), append(diagnostics, found...)
 	}
 	set, twice := setOf(policies)
-	return asker{set, translator{policies}}, append(diagnostics, twice...)
+	return w.askerOf(set, policies), append(diagnostics, twice...)
 }

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -48,12 +49,15 @@ type situation struct {
 	// Runners of the pool. The total is their sum by default.
 	Runners policy.Runners `json:"runners"`
 	// Usage across the fleet. The pool's own is its total of runners by default.
-	Usage policy.Usage `json:"usage"`
+	Usage usage `json:"usage"`
 	// Desired number of runners, of which an update's percentages are parts. Default: their total.
 	Desired *int32 `json:"desired"`
 	// Change is the update under way.
 	Change change `json:"change"`
 }
+
+// usage is what the pool and others were granted.
+type usage struct{ policy.Usage }
 
 // change is an update under way; its numbers are the pool's.
 type change struct {
@@ -235,6 +239,9 @@ func (c scenarioCase) question(w *workspace, fallback time.Time, in zone) (quest
 	case fallback.IsZero() && c.Expect != nil && (c.Expect.Scaling != nil || c.Expect.Update != nil):
 		refuse("at", fmt.Errorf("at is required: what policies decide may depend on the time"))
 	}
+	if q.pool != nil {
+		refuse(q.state.Usage.check(q.pool))
+	}
 	if q.state.Change.Since != "" {
 		_, err = parseTime(q.state.Change.Since)
 		refuse("state.change.since", err)
@@ -284,29 +291,46 @@ func (w *workspace) poolNamed(name string) (*v1alpha1.RunnerPool, error) {
 
 // scalingInput is the question what limits hold for a pool in a situation.
 func scalingInput(pool policy.Pool, s *situation, at time.Time, zone string) policy.ScalingInput {
-	in := policy.ScalingInput{Pool: pool, Jobs: s.Jobs, Runners: s.runners(), Usage: s.Usage, Now: at.UnixNano(), Zone: zone}
+	in := policy.ScalingInput{Pool: pool, Jobs: s.Jobs, Runners: s.runners(), Usage: s.Usage.Usage, Now: at.UnixNano(), Zone: zone}
 	u := &in.Usage
 	u.Granted = cmp.Or(u.Granted, in.Runners.Total)
 	labels := map[string]policy.Group{}
 	for key := range pool.Labels {
-		labels[key] = filled(s.Usage.Labels[key])
+		labels[key] = counted(s.Usage.Labels[key])
 	}
-	u.All, u.Namespace, u.Connection, u.Labels = filled(u.All), filled(u.Namespace), filled(u.Connection), labels
+	u.All, u.Namespace, u.Connection, u.Labels = counted(u.All), counted(u.Namespace), counted(u.Connection), labels
 	return in
 }
 
-// filled makes a group as the controller tells it: its members are a list, also without any, and
-// counted unless the count is given.
-func filled(g policy.Group) policy.Group {
-	if g.Members == nil {
-		g.Members = []policy.Member{}
+// check finds what can't be in the cluster, and its field.
+func (u *usage) check(p *v1alpha1.RunnerPool) (field string, err error) {
+	groups := map[string]policy.Group{"all": u.All, "namespace": u.Namespace, "connection": u.Connection}
+	for key, g := range u.Labels {
+		name := "labels." + key
+		if groups[name] = g; p.Labels[key] == "" {
+			return "state.usage." + name, fmt.Errorf("the pool has no label %s", key)
+		}
 	}
-	granted := int32(0)
-	for _, m := range g.Members {
-		granted += m.Granted
+	for _, name := range slices.Sorted(maps.Keys(groups)) {
+		g, counted := groups[name], counted(groups[name])
+		for _, n := range []struct {
+			field    string
+			said, is int32
+		}{{"granted", g.Granted, counted.Granted}, {"pools", g.Pools, counted.Pools}} {
+			if n.said != 0 && n.said != n.is {
+				return "state.usage." + name + "." + n.field, fmt.Errorf("is %d, but the members come to %d: leave it out, it is counted", n.said, n.is)
+			}
+		}
 	}
-	g.Granted, g.Pools = cmp.Or(g.Granted, granted), cmp.Or(g.Pools, int32(len(g.Members))) //nolint:gosec // far below
-	return g
+	return "", nil
+}
+
+// counted is a group as the controller tells it: with members, what they come to.
+func counted(g policy.Group) policy.Group {
+	if len(g.Members) == 0 {
+		return g
+	}
+	return policy.GroupOf(g.Members)
 }
 
 func (s *situation) runners() policy.Runners {

@@ -66,6 +66,8 @@ type vetPool struct {
 	Path      string          `json:"path,omitempty"`
 	Template  *templateAnswer `json:"template"`
 	Scaling   *scalingAnswer  `json:"scaling"`
+	// Update is how a change of the pool's template could begin to roll out now.
+	Update *updateAnswer `json:"update"`
 }
 
 // vetWarning is about a pool or a file whose definition is well, and likely not what is meant.
@@ -93,8 +95,8 @@ file that Git ignores, or that lies in a submodule: the controller's Git has nei
 --base, a warning names the pools that are gone since a revision.
 
 Then every pool is judged by the policies beside it, the *.rego files and RunnerPolicies of
-DIR, and by those of --policy: may its pod run, and what limits hold for it when it is idle,
-at the time --at? A denial, or a policy that fails, is told on standard error with its rule
+DIR, and by those of --policy: may its pod run, what limits hold for it when all pools are idle,
+and how may a change of its template begin, at the time --at? A denial, or a policy that fails, is told on standard error with its rule
 and what to change, and the exit code is 2. Numbers that policies change, warnings, and what
 audited policies would do, are told and change no exit code.
 
@@ -162,9 +164,19 @@ func (r *vetReport) judge(ctx context.Context, w *workspace, at time.Time, in zo
 		r.Pools = append(r.Pools, vetPool{
 			Namespace: p.Namespace, Name: p.Name, File: p.object.File, Line: p.object.Line, Column: p.object.Column, Path: p.object.Path,
 			Template: a.askTemplate(ctx, question),
-			Scaling:  a.askScaling(ctx, scalingInput(scheduled(p.RunnerPool, p.plan.At(at, p.Spec.Scale)), &situation{}, at, string(in))),
+			Scaling:  a.askIdle(ctx, scheduled(p.RunnerPool, p.plan.At(at, p.Spec.Scale)), at, string(in)),
+			Update:   a.askUpdate(ctx, firstStep(p, at, string(in))),
 		})
 	}
+}
+
+// firstStep is the question how a change of a pool's template may begin, while it has all the runners that it declares.
+func firstStep(p declaredPool, at time.Time, zone string) policy.UpdateInput {
+	runners := int32(1)
+	if declared := p.Spec.Scale.Max; declared != nil {
+		runners = *declared
+	}
+	return updateInput(question{pool: p.RunnerPool, at: at, zone: zone, state: &situation{Desired: &runners, Change: change{From: "before", To: "after"}}})
 }
 
 func policiesOf(w *workspace) []vetPolicy {
@@ -202,10 +214,11 @@ func (r *vetReport) err() error {
 	}
 	denied, failed := 0, false
 	for _, p := range r.Pools {
-		if !p.Template.Allowed || len(p.Scaling.Failures) > 0 {
+		fails := len(p.failures()) > 0
+		if !p.Template.Allowed || fails {
 			denied++
 		}
-		failed = failed || len(p.Template.Failures)+len(p.Scaling.Failures) > 0
+		failed = failed || fails
 	}
 	switch {
 	case denied == 0:
@@ -270,7 +283,10 @@ func (p vetPool) notes() []string {
 	for _, c := range p.Scaling.Conflicts {
 		notes = append(notes, "conflict: "+c)
 	}
-	for _, x := range slices.Concat(p.Template.Audit, p.Scaling.Audit) {
+	for _, reason := range p.Update.reasons() {
+		notes = append(notes, "update: "+reason)
+	}
+	for _, x := range slices.Concat(p.Template.Audit, p.Scaling.Audit, p.Update.Audit) {
 		notes = append(notes, fmt.Sprintf("audit: %s: %s", x.Policy, x.Message))
 	}
 	return notes

@@ -120,11 +120,11 @@ func (p vetPool) findings(titles map[annotated]string) []report.Finding {
 	return findings
 }
 
-// failures of both decisions, each once.
+// failures of all decisions, each once.
 func (p vetPool) failures() []failure {
 	var all []failure
 	seen := map[failure]bool{}
-	for _, failures := range [][]failure{p.Template.Failures, p.Scaling.Failures} {
+	for _, failures := range [][]failure{p.Template.Failures, p.Scaling.Failures, p.Update.Failures} {
 		for _, f := range failures {
 			if !seen[f] {
 				all = append(all, f)
@@ -236,19 +236,21 @@ func definitionSuite(diagnostics []v1alpha1.Diagnostic) report.Suite {
 	return report.Suite{Name: "definitions", Cases: []report.Case{{Name: "compile", Failure: strings.Join(lines, "\n")}}}
 }
 
-// suite is two cases: is the template allowed, and could limits be decided?
+// suite is three cases: is the template allowed, could limits be decided, and could an update?
 func (p vetPool) suite() report.Suite {
 	var denials []string
 	for _, v := range p.Template.Denials {
 		denials = append(denials, strings.TrimSuffix(plain(p.judged(v, report.Error, "", "denied: ")), "\n"))
 	}
 	place := report.Place{File: p.File, Line: p.Line}
-	var template, scaling strings.Builder
+	var template, scaling, update strings.Builder
 	p.Template.write(&template)
 	p.Scaling.write(&scaling)
+	p.Update.write(&update)
 	return report.Suite{Name: "pool " + p.name(), Cases: []report.Case{
 		{Name: "template", Place: place, Failure: strings.Join(append(denials, failureLines(p.Template.Failures)...), "\n"), Output: template.String()},
 		{Name: "scaling", Place: place, Failure: strings.Join(failureLines(p.Scaling.Failures), "\n"), Output: scaling.String()},
+		{Name: "update", Place: place, Failure: strings.Join(failureLines(p.Update.Failures), "\n"), Output: update.String()},
 	}}
 }
 

@@ -109,13 +109,16 @@ func fair(most, declared int64, g *sharers) int64 {
 	if declared*(g.pools+1) <= most && declared+g.granted <= most {
 		return most - g.granted
 	}
-	if g.get("claimed") != nil {
+	if g.get("claimed") != nil && g.number("claimed") >= g.granted {
 		part := equalPart(most, g.pools, g.number("wanting"))
 		if g.pools > 0 && g.number("largest") < part {
 			return oneToSpare(most-g.number("claimed"), part)
 		}
 	}
 	members := g.members()
+	if int64(len(members)) != g.pools {
+		g.missing("members", "all pools of the group: a fair ceiling takes what each was granted and wants")
+	}
 	wanting := int64(0)
 	for _, m := range members {
 		wanting += min(1, m.wanted)

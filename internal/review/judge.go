@@ -33,9 +33,10 @@ type judgement struct {
 // isCoarse says whether changes that are close were taken together; a judgement may be nil.
 func (j *judgement) isCoarse() bool { return j != nil && j.profile.coarse }
 
-// holdsFor says whether a judgement at the base is the one at the head, too: the same pool, and the same policies at the same places.
+// holdsFor says whether a judgement at the base is the one at the head, too: the same pool, beside
+// the same others if its rules read those, and the same policies at the same places.
 func (j *judgement) holdsFor(base, head *side, p *pair) bool {
-	if j.digest != p.head.bound.Digest() {
+	if j.digest != p.head.bound.Digest() || !reflect.DeepEqual(p.base.usage, p.head.usage) {
 		return false
 	}
 	before, after := p.base.object.Manifest.Object, p.head.object.Manifest.Object
@@ -143,20 +144,10 @@ type scaled struct {
 
 // scaling asks what limits hold for an idle pool in an idle fleet at a time.
 func (s *side) scaling(ctx context.Context, p *pool, at time.Time) scaled {
-	in := policy.ScalingInput{Pool: p.input, Now: at.UnixNano(), Zone: s.in.Zone, Usage: idleFleet(p.input)}
+	in := policy.ScalingInput{Pool: p.input, Now: at.UnixNano(), Zone: s.in.Zone, Usage: p.usage}
 	now := p.plan.At(at, p.Spec.Scale)
 	in.Pool.Scale = now.Scale
 	return scaled{in.Pool.Scale, p.bound.Scaling(ctx, in)}
-}
-
-// idleFleet is the usage of pools none of which has a runner.
-func idleFleet(p policy.Pool) policy.Usage {
-	none := policy.Group{Members: []policy.Member{}}
-	u := policy.Usage{All: none, Namespace: none, Connection: none, Labels: map[string]policy.Group{}}
-	for label := range p.Labels {
-		u.Labels[label] = none
-	}
-	return u
 }
 
 // limits are an answer as it is shown.

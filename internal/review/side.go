@@ -37,6 +37,8 @@ type pool struct {
 	// input is what policies are told of it, with the numbers that it declares by itself.
 	input policy.Pool
 	bound *policy.Bound
+	// usage is what its rules read of an idle fleet.
+	usage policy.Usage
 }
 
 // connection is a connection of one side.
@@ -84,8 +86,14 @@ func open(s *Side, in *Input) (*side, error) {
 		o.policies[loaded[i].Ref()] = &s.Policies[i]
 	}
 	o.set = policy.NewSet(loaded...)
+	inputs := make([]policy.Pool, len(o.order))
+	for i, p := range o.order {
+		inputs[i] = p.input
+	}
+	fleet := policy.NewIdleFleet(inputs)
 	for _, p := range o.order {
 		p.bound = o.set.For(p.input)
+		p.usage = fleet.Usage(p.input, p.bound.Needs())
 	}
 	return o, nil
 }

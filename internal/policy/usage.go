@@ -1,0 +1,161 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Usage is what is granted across the fleet: of each pool the larger of the runners it has and
+// those it was to have. The groups are those that the pool is in, without the pool itself.
+type Usage struct {
+	// Granted to the pool itself.
+	Granted int32 `json:"granted"`
+	// All other pools.
+	All Group `json:"all"`
+	// Namespace: the others of its namespace.
+	Namespace Group `json:"namespace"`
+	// Connection: the others of its GitHubConnection.
+	Connection Group `json:"connection"`
+	// Labels: by label of the pool, the others, of any namespace, that have it with the same value.
+	Labels map[string]Group `json:"labels"`
+}
+
+// Group is what other pools use together.
+type Group struct {
+	// Granted to them in total.
+	Granted int32 `json:"granted"`
+	// Pools are how many they are.
+	Pools int32 `json:"pools"`
+	// Claimed is the sum of what each was granted or wants, whichever is more; Wanting how many
+	// want any; Largest the most that one of them claims.
+	Claimed int32 `json:"claimed"`
+	Wanting int32 `json:"wanting"`
+	Largest int32 `json:"largest"`
+	// Members are they, sorted by namespace and name; rules that don't read them, nor what they claim, are told neither.
+	Members []Member `json:"members"`
+}
+
+// Member is another pool of a group.
+type Member struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Granted   int32  `json:"granted"`
+	// Wanted is what it would have if no policy bound it.
+	Wanted int32 `json:"wanted"`
+}
+
+// GroupOf sums up members.
+func GroupOf(members []Member) Group {
+	granted, claimed, g := int64(0), int64(0), Group{Members: members}
+	for _, m := range members {
+		claim := max(m.Granted, m.Wanted)
+		granted, claimed, g.Largest = granted+int64(m.Granted), claimed+int64(claim), max(g.Largest, claim)
+		if m.Wanted > 0 {
+			g.Wanting++
+		}
+	}
+	g.Granted, g.Claimed, g.Pools = clamp(granted), clamp(claimed), clamp(int64(len(members)))
+	return g
+}
+
+func clamp(n int64) int32 { return int32(max(0, min(n, 1<<31-1))) } //nolint:gosec // it was just made to fit
+
+// GroupKey names a group: what its pools have in common.
+type GroupKey struct{ by, value string }
+
+// Names of what pools have in common, beside their labels.
+const (
+	byAll        = "all"
+	byNamespace  = "namespace"
+	byConnection = "connection"
+)
+
+func labelGroup(key, value string) GroupKey { return GroupKey{"label " + key, value} }
+
+// connectionGroup is the pools on a connection, those of other namespaces included.
+func connectionGroup(p Pool) GroupKey {
+	if strings.Contains(p.Connection, "/") {
+		return GroupKey{byConnection, p.Connection}
+	}
+	return GroupKey{byConnection, p.Namespace + "/" + p.Connection}
+}
+
+// GroupsOf lists the groups that a pool is in.
+func GroupsOf(p Pool) []GroupKey {
+	groups := []GroupKey{{by: byAll}, {byNamespace, p.Namespace}, connectionGroup(p)}
+	for key, value := range p.Labels {
+		groups = append(groups, labelGroup(key, value))
+	}
+	return groups
+}
+
+// Reads says whether rules read what a group uses.
+func (n Needs) Reads(g GroupKey) bool {
+	switch g.by {
+	case byAll:
+		return n.All
+	case byNamespace:
+		return n.Namespace
+	case byConnection:
+		return n.Connection
+	}
+	return n.AnyLabel || slices.ContainsFunc(n.Labels, func(name string) bool { return labelGroup(name, g.value) == g })
+}
+
+// UsageOf is the usage that a pool's rules are told of: others sums up a group without the pool.
+func UsageOf(p Pool, needs Needs, others func(GroupKey) Group) Usage {
+	read := func(g GroupKey) Group {
+		if !needs.Reads(g) {
+			return Group{}
+		}
+		return others(g)
+	}
+	u := Usage{All: read(GroupKey{by: byAll}), Namespace: read(GroupKey{byNamespace, p.Namespace}), Connection: read(connectionGroup(p)), Labels: map[string]Group{}}
+	for key, value := range p.Labels {
+		if g := labelGroup(key, value); needs.Reads(g) {
+			u.Labels[key] = others(g)
+		}
+	}
+	return u
+}
+
+// IdleFleet is pools none of which has a runner, or wants one.
+type IdleFleet map[GroupKey][]Member
+
+// NewIdleFleet groups pools.
+func NewIdleFleet(pools []Pool) IdleFleet {
+	f := IdleFleet{}
+	for _, p := range pools {
+		for _, g := range GroupsOf(p) {
+			f[g] = append(f[g], Member{Namespace: p.Namespace, Name: p.Name})
+		}
+	}
+	return f
+}
+
+// Usage is what a pool's rules are told of it.
+func (f IdleFleet) Usage(p Pool, needs Needs) Usage {
+	own := Member{Namespace: p.Namespace, Name: p.Name}
+	return UsageOf(p, needs, func(g GroupKey) Group {
+		return GroupOf(slices.DeleteFunc(slices.Clone(f[g]), func(m Member) bool { return m == own }))
+	})
+}
+
+func (u Usage) filled() Usage {
+	u.All, u.Namespace, u.Connection, u.Labels = u.All.filled(), u.Namespace.filled(), u.Connection.filled(), maps.Clone(notNil(u.Labels))
+	for name, group := range u.Labels {
+		u.Labels[name] = group.filled()
+	}
+	return u
+}
+
+func (g Group) filled() Group {
+	if g.Members == nil {
+		g.Members = []Member{}
+	}
+	return g
+}
