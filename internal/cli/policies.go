@@ -39,8 +39,6 @@ type declaredPolicy struct {
 	folder string
 	// lines before a module that is written in the file of origin.
 	lines map[string]int
-	// partial is true when some of its rules are in ConfigMaps, which aren't read.
-	partial bool
 	// tests alone: there is no rule to ask.
 	testsOnly bool
 }
@@ -141,7 +139,7 @@ func policiesAmong(objects []compile.Object, root, namespace string) ([]*declare
 		if o.Path == "" {
 			p.folder = root // it was made of files
 		}
-		p.partial = len(object.Spec.ModulesFrom) > 0
+		p.source.Partial = len(object.Spec.ModulesFrom) > 0
 		policies = append(policies, p)
 	}
 	return policies, nil

@@ -195,7 +195,7 @@ func policiesOf(w *workspace) []vetPolicy {
 			}
 		}
 		switch {
-		case p.partial:
+		case p.source.Partial:
 			v.Remark = "its rules in ConfigMaps can't be read here and aren't asked"
 		case v.Pools == 0 && p.source.Kind == policy.KindRunnerPolicy && p.source.Namespace != w.options.namespace:
 			v.Remark = fmt.Sprintf("binds no pool: it is of the namespace %s, the pools are not; --namespace %[1]s puts them there", p.source.Namespace)

@@ -56,7 +56,7 @@ func build(s *Source, d *diagnostics) *program {
 	if len(*d) > 0 {
 		return nil
 	}
-	p.checkReach(s, own, d)
+	p.checkReach(s, own, data, d)
 	p.needs = p.readOf(s)
 	if len(*d) > 0 {
 		return nil

@@ -54,6 +54,8 @@ type Source struct {
 	Data map[string]any
 	// DataFiles are JSON or YAML by file name, merged at the root of data when the policy is loaded.
 	DataFiles map[string]string
+	// Partial is true when more modules and data exist than are known here: then what rules refer to may be among those.
+	Partial bool
 	// Parameters are data.parameters.
 	Parameters map[string]any
 }

@@ -327,8 +327,8 @@ test_limit if count(limit) == 1
 `},
 		"what may be there or not": {"p.rego": `package corral.scaling
 limit contains {"field": "max", "atMost": n, "reason": "r"} if n := object.get(data.parameters, ["max", input.pool.name], 3)
-limit contains {"field": "min", "atMost": n, "reason": "r"} if n := data.limits[input.pool.labels.team]
-limit contains {"field": "idle", "atMost": 0, "reason": "r"} if not data.parameters.idle
+limit contains {"field": "min", "atMost": n, "reason": "r"} if n := capped with data.caps as {"a": 1}
+capped := data.caps[input.pool.name]
 `},
 		"metadata, its own schemas included": {"p.rego": `# METADATA
 # schemas:
@@ -415,5 +415,39 @@ func TestDigestsTellPoliciesApart(t *testing.T) {
 	same.Modules["p_test.rego"] = "package a"
 	if p, _ := Load(same); p.Digest() != first.Digest() {
 		t.Error("a test changes the digest")
+	}
+}
+
+// A rule that reads what isn't there is undefined, and says nothing for ever.
+func TestLoadRefusesReferencesToDataThatIsNotThere(t *testing.T) {
+	const rules = `package corral.template
+import data.teams
+deny contains "a" if not data.parameters.maxCPU
+deny contains "b" if teams.web.max > 1
+deny contains "c" if data.team[input.pool.name]
+deny contains "d" if data.parameters.sizes[2]
+deny contains "e" if data.parameters.maxCpu.cores
+deny contains "f" if data.parameters[input.pool.name]
+deny contains "g" if data.limits.max
+`
+	source := Source{
+		Kind: KindRunnerPolicy, Namespace: "ci", Name: "p", Modules: map[string]string{"p.rego": rules},
+		Data: map[string]any{"teams": map[string]any{"ml": 1}}, Parameters: map[string]any{"maxCpu": "4", "sizes": []any{"1", "2"}},
+	}
+	want := []string{
+		"p.rego:3:26: data.parameters.maxCPU: data.parameters has no \"maxCPU\"; did you mean maxCpu?",
+		"p.rego:4:22: data.teams.web.max: data.teams has no \"web\"; add it to the policy's data",
+		"p.rego:5:22: data.team: data has no \"team\"; did you mean teams?",
+		"p.rego:6:22: data.parameters.sizes[2]: data.parameters.sizes has no 2; set it in spec.parameters; one that may be left out is read as object.get(data.parameters.sizes, 2, …)",
+		"p.rego:7:22: data.parameters.maxCpu.cores: data.parameters.maxCpu has no \"cores\"; set it in spec.parameters; one that may be left out is read as object.get(data.parameters.maxCpu, \"cores\", …)",
+		"p.rego:9:22: data.limits.max: data has no \"limits\"; add it to the policy's data",
+	}
+	_, found := Load(source)
+	if diff := cmp.Diff(want, lines(found)); diff != "" {
+		t.Error("(-want +got)", diff)
+	}
+	source.Partial = true
+	if _, found := Load(source); found != nil {
+		t.Errorf("Load refuses what the rest may define: %v", lines(found))
 	}
 }

@@ -42,21 +42,24 @@ func (p *program) reach(from ...*ast.Rule) map[*ast.Rule]bool {
 	return reached
 }
 
-// checkReach tells of rules that nothing reads, and of references to rules that there aren't.
-func (p *program) checkReach(s *Source, own map[string]*ast.Module, d *diagnostics) {
+// checkReach tells of rules that nothing reads, and of references to rules and data that aren't there.
+func (p *program) checkReach(s *Source, own map[string]*ast.Module, data ast.Object, d *diagnostics) {
+	if s.Partial {
+		return
+	}
 	var asked []*ast.Rule
 	p.rules(func(_ string, module *ast.Module, rule *ast.Rule) {
 		if promised(module, rule) != nil || isAnswers(rule) || strings.HasPrefix(ruleName(rule), "test_") {
 			asked = append(asked, rule)
 		}
 	})
-	reached := p.reach(asked...)
+	reached, given := p.reach(asked...), p.withTargets()
 	var inTests map[string]bool
 	p.rules(func(file string, module *ast.Module, rule *ast.Rule) {
 		if own[file] == nil {
 			return
 		}
-		p.checkReferences(rule, d)
+		p.checkReferences(rule, data, given, d)
 		if reached[rule] || !strings.HasPrefix(packageName(module)+".", "corral.") {
 			return
 		}
@@ -70,6 +73,20 @@ func (p *program) checkReach(s *Source, own map[string]*ast.Module, d *diagnosti
 	if len(own) > 0 && len(p.queries) == 0 && len(*d) == 0 {
 		d.add(nil, "no rule of this policy is ever asked for: write rules corral.scaling.limit, corral.template.deny, corral.template.warn or corral.update.rollout")
 	}
+}
+
+// withTargets are what rules are evaluated with in place of what there is.
+func (p *program) withTargets() []ast.Ref {
+	var targets []ast.Ref
+	p.rules(func(_ string, _ *ast.Module, rule *ast.Rule) {
+		ast.WalkWiths(rule, func(w *ast.With) bool {
+			if target, ok := w.Target.Value.(ast.Ref); ok {
+				targets = append(targets, target)
+			}
+			return false
+		})
+	})
+	return targets
 }
 
 // unread says what a rule that nothing reads was probably meant to be.
@@ -120,17 +137,16 @@ func namesInTests(s *Source) map[string]bool {
 	return names
 }
 
-// checkReferences tells of references below data.corral that nothing defines.
-func (p *program) checkReferences(rule *ast.Rule, d *diagnostics) {
-	corral := ast.Ref{ast.DefaultRootDocument, ast.StringTerm("corral")}
+// checkReferences tells of references below data that nothing defines: neither a rule nor data, nor what rules are evaluated with.
+func (p *program) checkReferences(rule *ast.Rule, data ast.Object, given []ast.Ref, d *diagnostics) {
 	seen := map[string]bool{}
 	ast.WalkTerms(rule, func(t *ast.Term) bool {
 		ref, ok := t.Value.(ast.Ref)
-		if !ok || !ref.HasPrefix(corral) {
+		if !ok || !ref[0].Equal(ast.DefaultRootDocument) {
 			return false
 		}
 		prefix := ref.ConstantPrefix()
-		if len(p.compiler.GetRules(prefix)) > 0 || seen[prefix.String()] {
+		if seen[prefix.String()] || len(p.compiler.GetRules(prefix)) > 0 || slices.ContainsFunc(given, prefix.HasPrefix) {
 			return false
 		}
 		seen[prefix.String()] = true
@@ -138,9 +154,41 @@ func (p *program) checkReferences(rule *ast.Rule, d *diagnostics) {
 		if at == nil {
 			at = rule.Location
 		}
-		d.add(at, "%s: this policy has no such rule; %s", prefix, p.similar(prefix.String()))
+		if why := p.undefined(prefix, data); why != "" {
+			d.add(at, "%s: %s", prefix, why)
+		}
 		return false
 	})
+}
+
+// undefined says why a reference that no rule defines is to nothing; it is empty if data has it.
+func (p *program) undefined(ref ast.Ref, data ast.Object) string {
+	if len(ref) > 1 && ref[1].Equal(ast.StringTerm("corral")) {
+		return "this policy has no such rule; " + p.similar(ref.String())
+	}
+	value := ast.Value(data)
+	for i, key := range ref[1:] {
+		next, err := value.Find(ast.Ref{key})
+		if err == nil {
+			value = next
+			continue
+		}
+		parent, advice := ref[:i+1].String(), "add it to the policy's data"
+		if i > 0 && ref[1].Equal(ast.StringTerm("parameters")) {
+			advice = fmt.Sprintf("set it in spec.parameters; one that may be left out is read as object.get(%s, %s, …)", parent, key)
+		}
+		var known []string
+		if object, ok := value.(ast.Object); ok {
+			for _, k := range object.Keys() {
+				known = append(known, textOf(k))
+			}
+		}
+		if close := closest(textOf(key), known); close != "" {
+			advice = fmt.Sprintf("did you mean %s?", close)
+		}
+		return fmt.Sprintf("%s has no %s; %s", parent, key, advice)
+	}
+	return ""
 }
 
 // similar proposes a rule for a reference to none.

@@ -9,45 +9,6 @@ import (
 	"strings"
 )
 
-// Usage is what is granted across the fleet: of each pool the larger of the runners it has and
-// those it was to have. The groups are those that the pool is in, without the pool itself.
-type Usage struct {
-	// Granted to the pool itself.
-	Granted int32 `json:"granted"`
-	// All other pools.
-	All Group `json:"all"`
-	// Namespace: the others of its namespace.
-	Namespace Group `json:"namespace"`
-	// Connection: the others of its GitHubConnection.
-	Connection Group `json:"connection"`
-	// Labels: by label of the pool, the others, of any namespace, that have it with the same value.
-	Labels map[string]Group `json:"labels"`
-}
-
-// Group is what other pools use together.
-type Group struct {
-	// Granted to them in total.
-	Granted int32 `json:"granted"`
-	// Pools are how many they are.
-	Pools int32 `json:"pools"`
-	// Claimed is the sum of what each was granted or wants, whichever is more; Wanting how many
-	// want any; Largest the most that one of them claims.
-	Claimed int32 `json:"claimed"`
-	Wanting int32 `json:"wanting"`
-	Largest int32 `json:"largest"`
-	// Members are they, sorted by namespace and name; rules that don't read them, nor what they claim, are told neither.
-	Members []Member `json:"members"`
-}
-
-// Member is another pool of a group.
-type Member struct {
-	Namespace string `json:"namespace"`
-	Name      string `json:"name"`
-	Granted   int32  `json:"granted"`
-	// Wanted is what it would have if no policy bound it.
-	Wanted int32 `json:"wanted"`
-}
-
 // GroupOf sums up members.
 func GroupOf(members []Member) Group {
 	granted, claimed, g := int64(0), int64(0), Group{Members: members}

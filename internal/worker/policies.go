@@ -33,6 +33,7 @@ func checkPolicy(o compile.Object) []v1alpha1.Diagnostic {
 	if err != nil {
 		return []v1alpha1.Diagnostic{{File: o.File, Line: o.Line, Column: o.Column, Path: o.Path, Message: err.Error()}}
 	}
+	source.Partial = len(object.Spec.ModulesFrom) > 0
 	_, diagnostics := policy.Load(source)
 	if o.Path == "" {
 		return diagnostics // its modules are files of the tree
