@@ -120,7 +120,7 @@ func readInput(stdin io.Reader, name string) ([]byte, error) {
 
 // eval asks what a file asks: an input, or a scenario.
 func (r *evalReport) eval(ctx context.Context, w *workspace, e evalOptions, data []byte) []v1alpha1.Diagnostic {
-	documents, diagnostics := parseDocuments(e.file, data)
+	documents, diagnostics := parseDocuments(e.file, data, plainYAML)
 	switch {
 	case len(diagnostics) > 0:
 		return diagnostics

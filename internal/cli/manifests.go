@@ -50,7 +50,7 @@ func (l policyLoader) manifests(folder string, files compile.Files) ([]*declared
 		if path.Ext(name) == ".rego" || isPolicyData(name) {
 			continue
 		}
-		found, diagnostics := parseDocuments(shown(folder, name), files[name])
+		found, diagnostics := parseDocuments(shown(folder, name), files[name], kubernetesYAML)
 		r.diagnostics = append(r.diagnostics, diagnostics...)
 		documents = append(documents, itemsOf(found)...)
 	}

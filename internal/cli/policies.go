@@ -41,6 +41,20 @@ type declaredPolicy struct {
 	lines map[string]int
 	// tests alone: there is no rule to ask.
 	testsOnly bool
+	// asked are the questions to rules that somebody wrote, if they are to be recorded.
+	asked recorder
+}
+
+// recorder is an Asker that records what it is asked.
+type recorder struct {
+	policy.Asker
+	questions []policy.Question
+}
+
+// Ask implements policy.Asker.
+func (r *recorder) Ask(ctx context.Context, p *policy.Policy, q policy.Question) ([]byte, error) {
+	r.questions = append(r.questions, q)
+	return r.Asker.Ask(ctx, p, q)
 }
 
 // place returns where a line of a module stands: in its file, in the manifest that holds it, or
@@ -90,6 +104,10 @@ func (p *declaredPolicy) load(ctx context.Context, o policyOptions) ([]v1alpha1.
 		return nil, fmt.Errorf("loading %s: %w", p.source.Ref(), err)
 	}
 	p.loaded = policy.Elsewhere(p.source, facts, rules)
+	if o.record {
+		p.asked.Asker = rules
+		p.loaded = policy.Elsewhere(p.source, facts, &p.asked)
+	}
 	if len(diagnostics) > 0 {
 		p.loaded = policy.Broken(p.source, diagnostics)
 	}
@@ -309,6 +327,9 @@ func (r *policyFiles) visit(name string, entry fs.DirEntry, err error) error {
 			return fs.SkipDir
 		}
 		return nil
+	}
+	if info, err := fs.Stat(r.fsys, name); entry.Type()&fs.ModeSymlink != 0 && (err != nil || info.IsDir()) {
+		return fmt.Errorf("%s is a link to a folder or to nothing: put the files themselves there, or name that folder", name)
 	}
 	if entry.IsDir() || !r.wanted(name) {
 		return nil

@@ -55,7 +55,7 @@ func TestAnswers(t *testing.T) {
 		"vet.junit":            vet("-o", "junit"),
 		"test.txt":             {"test"},
 		"test-verbose.txt":     {"test", "-v", "--run", "capped"},
-		"test-coverage.txt":    {"test", "--run", "capped", "--coverage", "--threshold", "90"},
+		"test-coverage.txt":    {"test", "--run", "capped", "--coverage", "--threshold", "95"},
 		"test.json":            {"test", "-o", "json", "--coverage"},
 		"test.github":          {"test", "-o", "github"},
 		"test.junit":           {"test", "-o", "junit"},
@@ -137,6 +137,11 @@ func TestComplaints(t *testing.T) {
 			"state.usage.all.granted: is 5, but the members come to 3: leave it out, it is counted\n", 1},
 		"usage by a label that the pool lacks": {one("pool: a\nat: 2026-07-07T12:00:00Z\nstate: {usage: {labels: {team: {pools: 1}}}}\nexpect: {scaling: {max: 3}}\n"), "test",
 			"state.usage.labels.team: the pool has no label team\n", 1},
+		"a scenario that can't be read": {map[string]string{"x.rego": cap3, "b.scenario.yaml": "pool: [a\n", "a.scenario.yaml": "pool: a\nname: y\nexpect: {template: {allowed: true}}\n"}, "test -v",
+			"--- PASS: y (~)\nok    a.scenario.yaml  1 test  ~\nb.scenario.yaml:1:1: yaml: ", 1},
+		"a test that can't be read": {map[string]string{"x.rego": cap3, "x_test.rego": "package x_test\n\ntest_x if {\n"}, "test", "x_test.rego:4:", 1},
+		"a test of what is never asked": {map[string]string{"x.rego": cap3, "x_test.rego": "package x_test\n\ntest_x if count(data.corral.scaling.limit) == 1 with input as {\"jbos\": 1}\n"}, "test",
+			"    x_test.rego:3\n    rules never get what the test gives them: input has no jbos; did you mean jobs?\n", 1},
 		"a pattern of no test":     {nil, "test --run nothing", "Error: no test matches --run nothing\n", 1},
 		"a pattern that is none":   {nil, "test --run (", "--run must be a regular expression", 1},
 		"a threshold beyond all":   {nil, "test --threshold 101", "--threshold must be from 0 to 100, found 101", 1},
@@ -175,7 +180,7 @@ func TestComplaints(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := corral(t, treeOf(t, tc.files), strings.Fields(tc.args)...)
-			if got.code != tc.code || !strings.Contains(got.stdout+got.stderr, tc.want) {
+			if text := durations.ReplaceAllString(got.stdout+got.stderr, "~"); got.code != tc.code || !strings.Contains(text, tc.want) {
 				t.Errorf("got %+v\nwant %q and code %d", got, tc.want, tc.code)
 			}
 		})
@@ -220,6 +225,16 @@ func TestWhichPoolsPoliciesBind(t *testing.T) {
 				t.Errorf("got %+v", got)
 			}
 		})
+	}
+}
+
+func TestLinksToFoldersOfPoliciesAreTold(t *testing.T) {
+	folder := treeOf(t, map[string]string{"guard/x.rego": cap3, "here/cue.mod/module.cue": module, "here/pools.cue": onePool})
+	if err := os.Symlink(filepath.Join(folder, "here"), filepath.Join(folder, "guard", "more")); err != nil {
+		t.Fatal(err)
+	}
+	if got := corral(t, folder, "vet", "--policy", "guard", "here"); got.code != exitError || !strings.Contains(got.stderr, "more is a link to a folder or to nothing") {
+		t.Errorf("got %+v", got)
 	}
 }
 

@@ -20,12 +20,13 @@ import (
 	"github.com/corral-dev/corral/internal/review"
 )
 
-// runScenarios runs the cases of all scenario files.
-func (r *testReport) runScenarios(ctx context.Context, w *workspace, only *regexp.Regexp) error {
+// runScenarios runs the cases of all scenario files, a suite each.
+func (r *testReport) runScenarios(ctx context.Context, w *workspace, only *regexp.Regexp) ([]testSuite, error) {
 	files, err := w.scenarios()
 	if err != nil {
-		return err
+		return nil, err
 	}
+	var suites []testSuite
 	for _, file := range slices.Sorted(maps.Keys(files)) {
 		cases, diagnostics := parseScenarios(shown(file, ""), files[file])
 		r.Diagnostics = append(r.Diagnostics, diagnostics...)
@@ -37,10 +38,10 @@ func (r *testReport) runScenarios(ctx context.Context, w *workspace, only *regex
 			suite.Tests = append(suite.Tests, r.runCase(ctx, w, c))
 		}
 		if len(suite.Tests) > 0 {
-			r.Suites = append(r.Suites, suite)
+			suites = append(suites, suite)
 		}
 	}
-	return nil
+	return suites, nil
 }
 
 // scenarios reads the scenario files of the folder, and of the folders of policies given, by

@@ -24,7 +24,7 @@ type testReport struct {
 	// Diagnostics say what keeps tests from being run.
 	Diagnostics []v1alpha1.Diagnostic `json:"diagnostics"`
 	Suites      []testSuite           `json:"suites"`
-	// Coverage of Rego by Rego tests; absent unless it was asked for.
+	// Coverage of Rego by tests and scenarios; absent unless it was asked for.
 	Coverage *coverage `json:"coverage,omitempty"`
 
 	options testOptions
@@ -98,8 +98,8 @@ which say what policies are to decide about a pool in a situation. Policies deci
 do in the cluster: the same engine, without network, clock and random.
 
 A failed test is told with what was expected, what came, and the rules that made it; the
-exit code is 1. The same holds when less than --threshold percent of the lines of rules is
-reached by Rego tests.`,
+exit code is 1. The same holds when a file can't be read or compiled, when --run matches no
+test, and when less than --threshold percent of the lines of rules is reached by tests.`,
 		Example: "  corral test\n  corral test --run closed -v\n  corral test policies --coverage --threshold 90\n  corral test --policy ../guard -o junit > junit.xml",
 	}
 	d := bindDefinitions(c)
@@ -109,7 +109,7 @@ reached by Rego tests.`,
 	flags := c.Flags()
 	flags.StringVar(&t.run, "run", "", "run only tests whose name matches this regular expression: data.PACKAGE.NAME, or FILE/CASE of a scenario")
 	flags.BoolVarP(&t.verbose, "verbose", "v", false, "print the tests that passed, too")
-	flags.BoolVar(&t.coverage, "coverage", false, "print which lines of rules the Rego tests reach")
+	flags.BoolVar(&t.coverage, "coverage", false, "print which lines of rules the tests and scenarios reach")
 	flags.Float64Var(&t.threshold, "threshold", 0, "least coverage in percent, 0 to 100")
 	f := bindFormat(c, "text", "json", "github", "junit")
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -117,6 +117,7 @@ reached by Rego tests.`,
 		if err != nil {
 			return err
 		}
+		o.record = t.coverage
 		w, err := open(c.Context(), d, o, args)
 		if err != nil {
 			return err
@@ -148,8 +149,12 @@ func (t *testOptions) check() (*regexp.Regexp, error) {
 	return run, nil
 }
 
-// run runs all tests.
+// run runs all tests; scenarios before others, so that it is known what they ask.
 func (r *testReport) run(ctx context.Context, w *workspace, only *regexp.Regexp) error {
+	scenarios, err := r.runScenarios(ctx, w, only)
+	if err != nil {
+		return err
+	}
 	lines := &coverage{Files: []fileCoverage{}}
 	for _, p := range w.policies {
 		if p.hasTests() || r.options.coverage && !p.testsOnly {
@@ -158,9 +163,7 @@ func (r *testReport) run(ctx context.Context, w *workspace, only *regexp.Regexp)
 			}
 		}
 	}
-	if err := r.runScenarios(ctx, w, only); err != nil {
-		return err
-	}
+	r.Suites = append(r.Suites, scenarios...)
 	if r.options.coverage {
 		lines.complete()
 		r.Coverage = lines
@@ -174,7 +177,9 @@ func (r *testReport) runRego(ctx context.Context, p *declaredPolicy, o policyOpt
 	if err != nil {
 		return err
 	}
-	result, diagnostics, err := rules.Test(ctx, p.source, policy.TestOptions{Timeout: o.timeout, Run: r.options.run, Coverage: r.options.coverage})
+	result, diagnostics, err := rules.Test(ctx, p.source, policy.TestOptions{
+		Timeout: o.timeout, Run: r.options.run, Coverage: r.options.coverage, Questions: p.asked.questions,
+	})
 	if err != nil {
 		return fmt.Errorf("testing %s: %w", p.source.Ref(), err)
 	}

@@ -150,7 +150,7 @@ func isScenario(name string) bool {
 
 // parseScenarios reads the cases of a file.
 func parseScenarios(file string, data []byte) ([]scenarioCase, []v1alpha1.Diagnostic) {
-	documents, diagnostics := parseDocuments(file, data)
+	documents, diagnostics := parseDocuments(file, data, plainYAML)
 	var cases []scenarioCase
 	for _, d := range documents {
 		var f scenarioFile

@@ -26,6 +26,8 @@ type policyOptions struct {
 	paths     []string
 	namespace string
 	timeout   time.Duration
+	// record what rules are asked.
+	record bool
 	// rules has the policies that somebody wrote, in a child process.
 	rules func() (*worker.Evaluator, error)
 }

@@ -23,20 +23,49 @@ type document struct {
 	file string
 	// offset is how many lines of the file are before it.
 	offset int
-	// json is what it says, read as Kubernetes reads YAML.
+	// json is what it says.
 	json json.RawMessage
 	// node knows the lines.
 	node *yamlv3.Node
 }
 
+// yamlReader makes JSON of a YAML document.
+type yamlReader func(text string, root *yamlv3.Node) ([]byte, error)
+
+// kubernetesYAML reads what the API server may be given: it takes y, no and on for true and false.
+func kubernetesYAML(text string, _ *yamlv3.Node) ([]byte, error) {
+	return yaml.YAMLToJSONStrict([]byte(text))
+}
+
+// plainYAML reads what only Corral reads: y and no are strings, so are times and keys.
+func plainYAML(_ string, root *yamlv3.Node) ([]byte, error) {
+	withStrings(root)
+	var content any
+	if err := root.Decode(&content); err != nil {
+		return nil, err
+	}
+	return json.Marshal(content)
+}
+
+// withStrings has times and keys read as strings.
+func withStrings(n *yamlv3.Node) {
+	for i, child := range n.Content {
+		isKey := n.Kind == yamlv3.MappingNode && i%2 == 0 && child.Kind == yamlv3.ScalarNode && child.Tag != "!!merge"
+		if isKey || child.Tag == "!!timestamp" {
+			child.Tag = "!!str"
+		}
+		withStrings(child)
+	}
+}
+
 // parseDocuments reads the documents of a file, those without content left out.
-func parseDocuments(file string, data []byte) ([]document, []v1alpha1.Diagnostic) {
+func parseDocuments(file string, data []byte, read yamlReader) ([]document, []v1alpha1.Diagnostic) {
 	var documents []document
 	line, start := 0, 0
 	var text strings.Builder
 	var diagnostics []v1alpha1.Diagnostic
 	flush := func() {
-		d, diagnostic := parseDocument(file, start, text.String())
+		d, diagnostic := parseDocument(file, start, text.String(), read)
 		if diagnostic != nil {
 			diagnostics = append(diagnostics, *diagnostic)
 		} else if d.node != nil {
@@ -57,12 +86,12 @@ func parseDocuments(file string, data []byte) ([]document, []v1alpha1.Diagnostic
 	return documents, diagnostics
 }
 
-func parseDocument(file string, offset int, text string) (document, *v1alpha1.Diagnostic) {
+func parseDocument(file string, offset int, text string, read yamlReader) (document, *v1alpha1.Diagnostic) {
 	var root yamlv3.Node
 	err := yamlv3.Unmarshal([]byte(text), &root)
 	var content []byte
 	if err == nil {
-		content, err = yaml.YAMLToJSONStrict([]byte(text))
+		content, err = read(text, &root)
 	}
 	if err != nil {
 		return document{}, yamlProblem(file, offset, err)

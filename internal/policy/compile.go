@@ -14,6 +14,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/storage"
 	"github.com/open-policy-agent/opa/v1/storage/inmem"
+	"github.com/open-policy-agent/opa/v1/topdown"
 )
 
 // program is a policy that can be asked.
@@ -25,6 +26,7 @@ type program struct {
 	// origins are the rules of the promised sets, by the index that answers have.
 	origins []origin
 	needs   Needs
+	tracer  topdown.QueryTracer // of each question; nil if nobody looks
 }
 
 // answer is the variable of a query.

@@ -34,6 +34,8 @@ type TestOptions struct {
 	Coverage bool
 	// CoverLibrary asks it of the built-in library too.
 	CoverLibrary bool
+	// Questions that others than the tests asked: they count as reached what they reach.
+	Questions []Question
 }
 
 // TestReport is what Rego tests of one policy did, and reached.
@@ -82,7 +84,15 @@ func Test(ctx context.Context, source Source, options TestOptions) (TestReport, 
 		return TestReport{}, d.sorted()
 	}
 	typeInputs(slices.Collect(maps.Values(modules)))
-	t := testRun{options: options, modules: modules}
+	if checkTests(modules, data, &d); len(d) > 0 {
+		return TestReport{}, d.sorted()
+	}
+	t := testRun{options: options, modules: modules, inputs: inputCheck{wrong: map[string]string{}}}
+	if options.Coverage {
+		t.reached = cover.New()
+		t.inputs.next = t.reached
+		askAll(ctx, source, options.Questions, t.reached)
+	}
 	report, err := t.run(ctx, data)
 	if err != nil {
 		d.addErrors("", err)
@@ -90,10 +100,39 @@ func Test(ctx context.Context, source Source, options TestOptions) (TestReport, 
 	return report, d.sorted()
 }
 
+// checkTests tells of references in tests to rules and data that aren't there.
+func checkTests(modules map[string]*ast.Module, data ast.Object, d *diagnostics) {
+	p := &program{store: inmem.NewFromASTObject(data)}
+	if p.compile(modules, d); len(*d) > 0 {
+		return
+	}
+	given := p.withTargets()
+	p.rules(func(file string, _ *ast.Module, rule *ast.Rule) {
+		if testFile(file) {
+			p.checkReferences(rule, data, given, d)
+		}
+	})
+}
+
+// askAll asks questions again, for what they reach. What is wrong with the answers was told to who asked.
+func askAll(ctx context.Context, source Source, questions []Question, reached topdown.QueryTracer) {
+	var d diagnostics
+	p := build(&source, &d)
+	if p == nil {
+		return
+	}
+	p.tracer = reached
+	for _, q := range questions {
+		_, _ = p.evaluate(ctx, newQuestion(q))
+	}
+}
+
 // testRun is a run of the tests of some modules.
 type testRun struct {
 	options TestOptions
 	modules map[string]*ast.Module
+	inputs  inputCheck
+	reached *cover.Cover // nil unless it was asked for
 }
 
 func (t *testRun) run(ctx context.Context, data ast.Object) (TestReport, error) {
@@ -105,11 +144,8 @@ func (t *testRun) run(ctx context.Context, data ast.Object) (TestReport, error) 
 	defer store.Abort(ctx, txn)
 	runner := tester.NewRunner().SetCompiler(newCompiler().WithEnablePrintStatements(true)).SetStore(store).
 		SetModules(t.modules).CapturePrintOutput(true).RaiseBuiltinErrors(true).
-		SetTimeout(cmp.Or(t.options.Timeout, testTimeout)).Filter(t.options.Run)
-	reached := cover.New()
-	if t.options.Coverage {
-		runner.SetCoverageRuns(nil).SetCoverageQueryTracer(reached)
-	}
+		SetTimeout(cmp.Or(t.options.Timeout, testTimeout)).Filter(t.options.Run).
+		SetParallel(1).SetCoverageQueryTracer(&t.inputs) // one after the other: events don't say whose they are
 	results, err := runner.RunTests(ctx, txn)
 	if err != nil {
 		return TestReport{}, err //nolint:wrapcheck // the compiler's errors, to be told one by one
@@ -121,8 +157,8 @@ func (t *testRun) run(ctx context.Context, data ast.Object) (TestReport, error) 
 	slices.SortFunc(report.Tests, func(a, b TestResult) int {
 		return cmp.Or(cmp.Compare(a.Package, b.Package), cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Name, b.Name))
 	})
-	if t.options.Coverage {
-		report.Coverage = t.coverage(reached)
+	if t.reached != nil {
+		report.Coverage = t.coverage(t.reached)
 	}
 	return report, nil
 }
@@ -132,10 +168,13 @@ func (t *testRun) result(r *tester.Result) TestResult {
 		Package: strings.TrimPrefix(r.Package, "data."), Name: r.Name,
 		Passed: !r.Fail && !r.Skip && r.Error == nil, Skipped: r.Skip, Duration: r.Duration, Output: string(r.Output),
 	}
+	wrong := ""
 	if r.Location != nil {
-		result.File, result.Line = r.Location.File, r.Location.Row
+		result.File, result.Line, wrong = r.Location.File, r.Location.Row, t.inputs.wrong[testAt(r.Location)]
 	}
 	switch {
+	case wrong != "":
+		result.Passed, result.Error = false, wrong
 	case topdown.IsCancel(r.Error):
 		result.Error = fmt.Sprintf("it took longer than %s", cmp.Or(t.options.Timeout, testTimeout))
 	case r.Error != nil:

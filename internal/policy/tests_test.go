@@ -90,6 +90,64 @@ func TestSomeRegoTestsAreRun(t *testing.T) {
 	}
 }
 
+// A test with an input that no rule ever gets proves nothing, however it is made.
+func TestInputsOfTestsAreHeldAgainstTheirSchema(t *testing.T) {
+	const tests = `package corral.scaling_test
+
+import data.corral.scaling
+
+base := {"pool": {"name": "p", "labels": {"any": "label"}}}
+
+test_fine if count(scaling.limit) == 0 with input as object.union(base, {"jobs": 1, "usage": {"all": {"members": [{"name": "o"}]}}})
+
+test_part if count(scaling.limit) == 0 with input.jobs as 1
+
+test_name if count(scaling.limit) == 0 with input as object.union(base, {"jbos": 5})
+
+test_deep if count(scaling.limit) == 0 with input as {"usage": {"all": {"members": [{"nam": "o"}]}}}
+
+test_type if count(scaling.limit) == 0 with input.jobs as "many"
+
+test_of_others if count(scaling.limit) == 0 with input as {"pod": {"spec": {}}}
+`
+	s := namespaced(testedRules)
+	s.Modules["p_test.rego"], s.Parameters = tests, map[string]any{"max": 7}
+	report, found := Test(t.Context(), s, TestOptions{})
+	if found != nil {
+		t.Fatal(lines(found))
+	}
+	const never = "rules never get what the test gives them: "
+	want := map[string]string{
+		"test_fine": "", "test_part": "",
+		"test_name":      never + "input has no jbos; did you mean jobs?",
+		"test_deep":      never + "input.usage.all.members[0] has no nam; did you mean name?",
+		"test_type":      never + "input.jobs is of type integer, not string",
+		"test_of_others": never + "input has no pod; there are jobs, now, pool, runners, usage, zone",
+	}
+	got := map[string]string{}
+	for _, r := range report.Tests {
+		if got[r.Name] = r.Error; r.Passed != (r.Error == "") {
+			t.Errorf("%s passed: %v, error %q", r.Name, r.Passed, r.Error)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("errors differ (-want +got):\n%s", diff)
+	}
+}
+
+func TestQuestionsCountAsCoverage(t *testing.T) {
+	s := namespaced(testedRules)
+	s.Parameters = map[string]any{"max": 7}
+	question := Question{Decision: DecisionScaling, Namespace: "ci", Input: []byte(`{"pool": {"suspended": true}}`)}
+	report, found := Test(t.Context(), s, TestOptions{Coverage: true, Questions: []Question{question}})
+	if found != nil {
+		t.Fatal(lines(found))
+	}
+	if diff := cmp.Diff([]FileCoverage{{File: "p.rego", Covered: []int{8, 9}, NotCovered: []int{3, 4, 5}, Percent: 40}}, report.Coverage); diff != "" {
+		t.Errorf("coverage differs (-want +got):\n%s", diff)
+	}
+}
+
 func TestRegoTestsThatDoNotCompileAreTold(t *testing.T) {
 	cases := map[string]struct {
 		text string
@@ -100,6 +158,10 @@ func TestRegoTestsThatDoNotCompileAreTold(t *testing.T) {
 			"p_test.rego:2:11: undefined function http.send: policies can't call it: they have no network, clock, randomness or keys, and no function that no deadline ends; what a rule needs must be in input or data",
 		}},
 		"unused": {"package a\ntest_x if { y := 1 }", []string{"p_test.rego:2:13: assigned var y unused: remove it, or use _ for what isn't read"}},
+		"a rule that isn't there": {"package a\ntest_x if not data.corral.scaling.lmit", []string{
+			"p_test.rego:2:15: data.corral.scaling.lmit: this policy has no such rule; did you mean data.corral.scaling.limit?",
+		}},
+		"data that isn't there": {"package a\ntest_x if not data.teams.web", []string{"p_test.rego:2:15: data.teams.web: data has no \"teams\"; add it to the policy's data"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
