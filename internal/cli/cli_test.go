@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -43,12 +44,17 @@ func corral(t *testing.T, folder string, args ...string) outcome {
 	return outcome{stdout.String(), stderr.String(), code}
 }
 
-// repositoryOf returns a folder that init wrote, with changes to its files.
+// repositoryOf returns a folder that init wrote, without its policy, and with changes to its files.
 func repositoryOf(t *testing.T, changes map[string]string) string {
 	t.Helper()
 	folder := t.TempDir()
-	if got := corral(t, folder, "init"); got.code != exitOK {
+	if got := corral(t, folder, "init", "--url", "https://github.com/acme"); got.code != exitOK {
 		t.Fatal(got.stderr)
+	}
+	for _, name := range []string{"policies/pods.rego", "policies/pods.scenario.yaml"} {
+		if err := os.Remove(filepath.Join(folder, name)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for name, text := range changes {
 		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
@@ -217,7 +223,10 @@ func TestInitWritesModuleURLAndVersion(t *testing.T) {
 	for name, want := range map[string]string{
 		"pools/connections.cue":                       `url: "https://github.example/web"`,
 		"cue.mod/module.cue":                          `module: "github.com/acme/runners@v0"`,
-		".github/workflows/corral.yaml":               "cmd/corral@v1.2.3",
+		".github/workflows/corral.yaml":               "CORRAL_VERSION: v1.2.3\n",
+		".github/CODEOWNERS":                          "/policies/ @web/platform\n",
+		"cluster/poolsource.yaml":                     "url: https://github.com/acme/runners #",
+		"pools/linux.cue":                             `image: "ghcr.io/actions/actions-runner:2.330.0"`,
 		"cue.mod/pkg/corral.dev/schema/schema.cue":    "#RunnerPool:",
 		"cue.mod/pkg/corral.dev/schema/specs_gen.cue": "#RunnerPoolSpec:",
 		"policies/README.md":                          "corral.scaling",
@@ -225,6 +234,42 @@ func TestInitWritesModuleURLAndVersion(t *testing.T) {
 		data, err := os.ReadFile(filepath.Join(folder, "new/runners", name))
 		if err != nil || !strings.Contains(string(data), want) {
 			t.Errorf("%s: %v, want %q in it", name, err, want)
+		}
+	}
+}
+
+// What init writes is well: both repositories pass their own workflow, but for the URL that is yet to be put in.
+func TestWhatInitWritesPassesItsWorkflow(t *testing.T) {
+	folder := t.TempDir()
+	for _, tc := range []struct{ folder, args, want string }{
+		{".", "init pools", "\nnext: put your organization's URL into pools/pools/connections.cue, then run corral vet\n"},
+		{".", "init guard --guard", "\nnext: run corral test --policy policies there\n"},
+		{"pools", "vet --policy ../guard/policies", "pools/connections.cue:8:2: connections.acme.spec.url: warning: https://github.com/YOUR_ORG is a placeholder: put "},
+		{"pools", "test --policy ../guard/policies", "policies/pods.scenario.yaml  2 tests"},
+		{"guard", "test --policy policies", "ok    policies/guard.scenario.yaml  2 tests"},
+	} {
+		got := corral(t, filepath.Join(folder, tc.folder), strings.Fields(tc.args)...)
+		if got.code != exitOK || !strings.Contains(got.stdout+got.stderr, tc.want) {
+			t.Errorf("%s: got %+v", tc.args, got)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(folder, ".git"), 0o700); err != nil {
+		t.Fatal(err) // actionlint looks for it
+	}
+	lint := exec.Command("go", "tool", "-modfile=hack/tools/go.mod", "actionlint", "-no-color", "-shellcheck=", "-pyflakes=",
+		filepath.Join(folder, "pools/.github/workflows/corral.yaml"), filepath.Join(folder, "guard/.github/workflows/corral.yaml"))
+	lint.Dir = checkout
+	if out, err := lint.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func TestInstallableVersions(t *testing.T) {
+	for version, want := range map[string]string{
+		"": "latest", "dev": "latest", "v1.2.3": "v1.2.3", "v1.2.3-4-gabc1234": "abc1234", "abc1234-dirty": "abc1234", "v1.2.3-rc.1": "v1.2.3-rc.1",
+	} {
+		if got := installable(version); got != want {
+			t.Errorf("installable(%q) = %q, want %q", version, got, want)
 		}
 	}
 }

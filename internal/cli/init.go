@@ -22,86 +22,151 @@ import (
 	"github.com/corral-dev/corral/schema"
 )
 
-// repository holds the files that init writes. MODULE and VERSION stand for values.
+// templates hold the files that init writes: of a repository of pools, of one of guard rails, and the steps of both workflows
+// that install corral.
 //
-//go:embed all:repository
-var repository embed.FS
+//go:embed all:new
+var templates embed.FS
+
+// exampleURL stands for the URL of an organization until somebody says better.
+const exampleURL = "https://github.com/YOUR_ORG"
+
+// newRepository is what init is asked for.
+type newRepository struct {
+	module, url, version string
+	guard                bool
+}
 
 func newInit(version string) *cobra.Command {
-	var module, url string
+	r := newRepository{version: installable(version)}
 	c := &cobra.Command{
 		Use:   "init [DIR]",
-		Short: "Begin a repository of pool definitions",
+		Short: "Begin a repository of pool definitions, or of guard rails",
 		Long: `Write a repository of pool definitions to DIR (default: the current folder): a CUE
-module with a connection and a pool, a folder for policies, a workflow that checks
-pull requests, and a copy of the schema, so that editors and the cue command work
-without a network. A file that is there already is never overwritten: then nothing is written.`,
-		Example: "  corral init runners --module github.com/acme/runners@v0 --url https://github.com/acme",
+module with a connection and a pool, a policy with its scenario, a PoolSource by which a
+cluster follows the repository, CODEOWNERS, a workflow that checks pull requests, and a copy of
+the schema, so that editors and the cue command work without a network.
+
+With --guard, write a repository of guard rails instead: a ClusterRunnerPolicy that binds the
+pools of a cluster, its scenarios, CODEOWNERS and a workflow.
+
+A file that is there already is never overwritten: then nothing is written.`,
+		Example: "  corral init runners --module github.com/acme/runners@v0 --url https://github.com/acme\n  corral init guard --guard --url https://github.com/acme",
 		Args:    cobra.MaximumNArgs(1),
 	}
-	c.Flags().StringVar(&url, "url", exampleURL, "URL of the enterprise, organization or repository that runners are for")
-	c.Flags().StringVar(&module, "module", "corral.local/pools@v0", "path of the CUE module")
+	c.Flags().StringVar(&r.url, "url", exampleURL, "URL of the enterprise, organization or repository that runners are for")
+	c.Flags().StringVar(&r.module, "module", "corral.local/pools@v0", "path of the CUE module")
+	c.Flags().BoolVar(&r.guard, "guard", false, "begin a repository of guard rails")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		folder := "."
 		if len(args) > 0 {
 			folder = args[0]
 		}
-		if err := cuemodule.CheckPath(module); err != nil {
-			return fmt.Errorf("--module must be the path of a CUE module, as github.com/acme/runners@v0: %w", err)
+		if err := r.check(); err != nil {
+			return err
 		}
-		if _, err := github.ParseURL(url); err != nil {
-			return fmt.Errorf("--url must be that of an enterprise, an organization or a repository: %w", err)
-		}
-		files, err := newRepository(module, url, version)
+		files, err := r.files()
 		if err != nil {
 			return err
 		}
 		if err := writeFiles(folder, files); err != nil {
 			return err
 		}
-		next := "run corral vet"
-		if url == exampleURL {
-			next = fmt.Sprintf("put your organization's URL into %s, then run corral vet", filepath.Join(folder, "pools", "connections.cue"))
-		}
-		_, err = fmt.Fprintf(c.OutOrStdout(), "wrote %s to %s\nnext: %s\n", wording.Count(len(files), "file"), folder, next)
+		_, err = fmt.Fprintf(c.OutOrStdout(), "wrote %s to %s\nnext: %s\n", wording.Count(len(files), "file"), folder, r.next(folder))
 		return err
 	}
 	return c
 }
 
-// exampleURL is what stands in a new repository until somebody says better.
-const exampleURL = "https://github.com/acme"
-
-// newRepository returns the files of a new repository by path.
-func newRepository(module, url, version string) (map[string][]byte, error) {
+// installable is the version of corral that go install finds: of one between releases, its commit.
+func installable(version string) string {
+	version = strings.TrimSuffix(version, "-dirty")
+	if _, commit, found := strings.Cut(version, "-g"); found {
+		version = commit
+	}
 	if version == "" || version == "dev" {
-		version = "latest"
+		return "latest"
 	}
-	values := strings.NewReplacer("MODULE", module, exampleURL, url, "@VERSION", "@"+version)
-	files := map[string][]byte{}
-	add := func(from fs.FS, root, below string, adapt func(string) string) error {
-		return fs.WalkDir(from, root, func(name string, entry fs.DirEntry, err error) error {
-			if err != nil || entry.IsDir() {
-				return err
-			}
-			data, err := fs.ReadFile(from, name)
-			if err != nil {
-				return err
-			}
-			files[path.Join(below, strings.TrimPrefix(name, root+"/"))] = []byte(adapt(string(data)))
-			return nil
-		})
+	return version
+}
+
+// check refuses what can't be meant.
+func (r newRepository) check() error {
+	if err := cuemodule.CheckPath(r.module); err != nil {
+		return fmt.Errorf("--module must be the path of a CUE module, as github.com/acme/runners@v0: %w", err)
 	}
-	if err := add(repository, "repository", "", values.Replace); err != nil {
+	if _, err := github.ParseURL(r.url); err != nil {
+		return fmt.Errorf("--url must be that of an enterprise, an organization or a repository: %w", err)
+	}
+	return nil
+}
+
+// next says what to do in the folder.
+func (r newRepository) next(folder string) string {
+	switch {
+	case r.guard:
+		return "run corral test --policy policies there"
+	case r.url == exampleURL:
+		return fmt.Sprintf("put your organization's URL into %s, then run corral vet", filepath.Join(folder, "pools", "connections.cue"))
+	}
+	return "run corral vet"
+}
+
+// values are what stands in templates for something else.
+func (r newRepository) values(steps string) *strings.Replacer {
+	owner := "YOUR_ORG"
+	if target, err := github.ParseURL(r.url); err == nil && target.Owner != "" {
+		owner = target.Owner
+	}
+	module, _, _ := strings.Cut(r.module, "@")
+	address := "https://" + module
+	if strings.HasPrefix(module, "corral.local/") {
+		address = "https://github.com/" + owner + "/runners"
+	}
+	const depth = "\n      " // of the steps of a job
+	return strings.NewReplacer("MODULE", r.module, exampleURL, r.url, "@OWNER", "@"+owner, "REPOSITORY", address,
+		"_VERSION: VERSION", "_VERSION: "+r.version, "INSTALL", strings.ReplaceAll(strings.TrimSpace(steps), "\n", depth))
+}
+
+// files returns the files of the new repository by path.
+func (r newRepository) files() (map[string][]byte, error) {
+	steps, err := templates.ReadFile("new/install-steps.yaml")
+	if err != nil {
 		return nil, fmt.Errorf("reading the files to write: %w", err)
 	}
-	same := func(text string) string { return text }
-	if err := add(schema.FS, ".", path.Join("cue.mod/pkg", schema.ImportPath), same); err != nil {
-		return nil, fmt.Errorf("reading the schema: %w", err)
+	files, kind := map[string][]byte{}, "new/pools"
+	if r.guard {
+		kind = "new/guard"
+	}
+	if err := addFiles(files, templates, kind, "", r.values(string(steps)).Replace); err != nil || r.guard {
+		return files, err
+	}
+	schemas := path.Join("cue.mod/pkg", schema.ImportPath)
+	if err := addFiles(files, schema.FS, ".", schemas, func(text string) string { return text }); err != nil {
+		return nil, err
 	}
 	// A module file inside cue.mod/pkg would only confuse the cue command.
-	delete(files, path.Join("cue.mod/pkg", schema.ImportPath, "cue.mod/module.cue"))
+	delete(files, path.Join(schemas, "cue.mod/module.cue"))
 	return files, nil
+}
+
+// addFiles adds the files at and below root of a file system, below a folder.
+func addFiles(files map[string][]byte, from fs.FS, root, below string, adapt func(string) string) error {
+	err := fs.WalkDir(from, root, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		data, err := fs.ReadFile(from, name)
+		if err != nil {
+			return err
+		}
+		files[path.Join(below, strings.TrimPrefix(name, root+"/"))] = []byte(adapt(string(data)))
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("reading the files to write: %w", err)
+	}
+	return nil
 }
 
 // writeFiles writes files below folder, or none if one of them is there.

@@ -28,7 +28,7 @@ func checkGolden(t *testing.T, name string, args []string, got outcome) {
 	golden.Compare(t, filepath.Join(goldens, name), text)
 }
 
-var goldens, judged = absolute("testdata/golden"), absolute("testdata/judged")
+var goldens, judged, checkout = absolute("testdata/golden"), absolute("testdata/judged"), absolute(top)
 
 func absolute(name string) string {
 	path, err := filepath.Abs(name)

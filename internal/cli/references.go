@@ -14,6 +14,21 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
+// unfinished warns of connections with the URL that init writes if it is told none.
+func (w *workspace) unfinished() []vetWarning {
+	var warnings []vetWarning
+	for _, o := range w.Objects {
+		url, _, _ := unstructured.NestedString(o.Manifest.Object, "spec", "url")
+		if o.Manifest.GetKind() == "GitHubConnection" && strings.HasPrefix(url, exampleURL) {
+			warnings = append(warnings, vetWarning{
+				File: o.File, Line: o.Line, Column: o.Column, Path: o.Path + ".spec.url", Rule: ruleUnfinished, Title: "URL is a placeholder",
+				Message: url + " is a placeholder: put the URL of your organization, repository or enterprise there",
+			})
+		}
+	}
+	return warnings
+}
+
 // unreferenced warns of pools whose connection is not among those that are declared, if any are.
 func (w *workspace) unreferenced() []vetWarning {
 	declared := w.connections()

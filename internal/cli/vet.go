@@ -120,7 +120,7 @@ audited policies would do, are told and change no exit code.
 		}
 		now := at.at.or(time.Now)
 		if len(r.Diagnostics) == 0 {
-			r.Warnings = slices.Concat(w.competing(), w.unreferenced(), w.sharedScaleSets(), w.idleSchedules(now), uncommittedWarnings(w.uncommitted))
+			r.Warnings = slices.Concat(w.competing(), w.unfinished(), w.unreferenced(), w.sharedScaleSets(), w.idleSchedules(now), uncommittedWarnings(w.uncommitted))
 		}
 		if base := c.Flags().Lookup("base"); base.Changed && len(r.Diagnostics) == 0 {
 			gone, err := w.goneSince(c.Context(), d, folderOf(args), base.Value.String())

@@ -26,6 +26,7 @@ const (
 	ruleCompeting   = "corral.pool.competing"
 	ruleUncommitted = "corral.file.uncommitted"
 	ruleConnection  = "corral.pool.connection"
+	ruleUnfinished  = "corral.connection.unfinished"
 	ruleScaleSet    = "corral.pool.scale-set"
 	ruleGone        = "corral.pool.gone"
 	ruleTest        = "corral.test"

@@ -191,7 +191,7 @@ func (r *reader) do(step Step) {
 	case strings.HasPrefix(step.Command, "helm install "):
 		r.controller()
 	case strings.HasPrefix(step.Command, "corral/bin/corral init "):
-		r.replace("runners/pools/connections.cue", "https://github.com/acme", w.GitHub.ConfigURL(organization))
+		r.replace("runners/pools/connections.cue", "https://github.com/"+organization, w.GitHub.ConfigURL(organization))
 	}
 }
 
