@@ -8,14 +8,15 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/jobmatch"
+	"github.com/corral-dev/corral/internal/report"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
 // competing warns of pools that webhooks tell of jobs, and that the same jobs are for: the older gets all of them. Of connections that
 // aren't declared here, only the name is known.
-func (w *workspace) competing() []vetWarning {
+func (w *workspace) competing() []report.Finding {
 	scopes := w.scopes()
-	var warnings []vetWarning
+	var warnings []report.Finding
 	for i := range w.pools {
 		for j := range i {
 			first, second := &w.pools[j], &w.pools[i]

@@ -38,7 +38,7 @@ func TestVetWarnsOfPoolsThatCompete(t *testing.T) {
 	if err := json.Unmarshal([]byte(corral(t, folder, "vet", "-o", "json").stdout), &r); err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Warnings) != 1 || r.Warnings[0].Pool != "gpu-b" || r.Warnings[0].Rule != ruleCompeting {
-		t.Errorf("%+v", r.Warnings)
+	if len(r.Findings) != 1 || r.Findings[0].Subject != "pool gpu-b" || r.Findings[0].Rule != ruleCompeting {
+		t.Errorf("%+v", r.Findings)
 	}
 }

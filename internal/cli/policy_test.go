@@ -228,6 +228,25 @@ func TestWhichPoolsPoliciesBind(t *testing.T) {
 	}
 }
 
+func TestOneDenialOfManyPoolsIsOneRow(t *testing.T) {
+	pools := strings.Replace(onePool, "\ta:", "\t[=~\"^p\"]:", 1) + "pools: {\n\tp1: _\n\tp2: _\n\tp3: _\n\tp4: _\n\tp5: _\n}\n"
+	folder := treeOf(t, map[string]string{"pools.cue": pools, "x.rego": "package corral.template\n\ndeny contains \"no\" if input.pod\n\nwarn contains \"hm\" if input.pod\n"})
+	for format, rows := range map[string][]string{
+		"text":   {"denied: no (5 pools: p1, p2, p3, and 2 more)\n", "warning: hm (5 pools: p1, "},
+		"json":   {`"message": "denied: no (5 pools: `, `"message": "warning: hm (5 pools: `},
+		"github": {"::error ", "::warning "},
+		"sarif":  {`"level": "error"`, `"level": "warning"`},
+		"junit":  {"<failure ", `failures="1" skipped="0"`},
+	} {
+		got := corral(t, folder, "vet", "-o", format)
+		for _, row := range rows {
+			if n := strings.Count(got.stdout+got.stderr, row); got.code != exitDenied || n != 1 {
+				t.Errorf("%s: %d rows %q in %+v", format, n, row, got)
+			}
+		}
+	}
+}
+
 func TestLinksToFoldersOfPoliciesAreTold(t *testing.T) {
 	folder := treeOf(t, map[string]string{"guard/x.rego": cap3, "here/cue.mod/module.cue": module, "here/pools.cue": onePool})
 	if err := os.Symlink(filepath.Join(folder, "here"), filepath.Join(folder, "guard", "more")); err != nil {

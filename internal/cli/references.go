@@ -11,31 +11,32 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/podspec"
+	"github.com/corral-dev/corral/internal/report"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
 // unfinished warns of connections with the URL that init writes if it is told none.
-func (w *workspace) unfinished() []vetWarning {
-	var warnings []vetWarning
+func (w *workspace) unfinished() []report.Finding {
+	var warnings []report.Finding
 	for _, o := range w.Objects {
 		url, _, _ := unstructured.NestedString(o.Manifest.Object, "spec", "url")
 		if o.Manifest.GetKind() == "GitHubConnection" && strings.HasPrefix(url, exampleURL) {
-			warnings = append(warnings, vetWarning{
-				File: o.File, Line: o.Line, Column: o.Column, Path: o.Path + ".spec.url", Rule: ruleUnfinished, Title: "URL is a placeholder",
+			warnings = append(warnings, warning(ruleUnfinished, "URL is a placeholder", v1alpha1.Diagnostic{
+				File: o.File, Line: o.Line, Column: o.Column, Path: o.Path + ".spec.url",
 				Message: url + " is a placeholder: put the URL of your organization, repository or enterprise there",
-			})
+			}))
 		}
 	}
 	return warnings
 }
 
 // unreferenced warns of pools whose connection is not among those that are declared, if any are.
-func (w *workspace) unreferenced() []vetWarning {
+func (w *workspace) unreferenced() []report.Finding {
 	declared := w.connections()
 	if len(declared) == 0 {
 		return nil
 	}
-	var warnings []vetWarning
+	var warnings []report.Finding
 	for i := range w.pools {
 		p := &w.pools[i]
 		if name := connectionOf(p.RunnerPool); declared[name] == nil {
@@ -47,9 +48,9 @@ func (w *workspace) unreferenced() []vetWarning {
 }
 
 // sharedScaleSets warns of pools that would have the same scale set on GitHub: only one of them gets it.
-func (w *workspace) sharedScaleSets() []vetWarning {
+func (w *workspace) sharedScaleSets() []report.Finding {
 	first := map[string]*declaredPool{}
-	var warnings []vetWarning
+	var warnings []report.Finding
 	for i := range w.pools {
 		p := &w.pools[i]
 		if p.Spec.Registration == v1alpha1.RegisterREST {
@@ -68,12 +69,14 @@ func (w *workspace) sharedScaleSets() []vetWarning {
 }
 
 // warning is about a field of a pool.
-func (p *declaredPool) warning(rule, title, path, message string) vetWarning {
-	return vetWarning{
-		Pool: wording.Qualified(p.Namespace, p.Name), File: p.object.File, Line: p.object.Line, Column: p.object.Column,
-		Path: p.object.Path + path, Rule: rule, Title: title, Message: message,
-	}
+func (p *declaredPool) warning(rule, title, path, message string) report.Finding {
+	w := warning(rule, title, v1alpha1.Diagnostic{File: p.object.File, Line: p.object.Line, Column: p.object.Column, Path: p.object.Path + path, Message: message})
+	w.Subject = p.subject()
+	return w
 }
+
+// subject names the pool in findings.
+func (p *declaredPool) subject() string { return "pool " + wording.Qualified(p.Namespace, p.Name) }
 
 // connections are the spec of those that are declared, by namespace and name.
 func (w *workspace) connections() map[string]map[string]any {

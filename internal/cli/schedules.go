@@ -10,8 +10,8 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/demand"
 	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/report"
 	"github.com/corral-dev/corral/internal/schedule"
-	"github.com/corral-dev/corral/internal/wording"
 )
 
 // scheduled is what policies are told of a pool: its numbers are those that its schedules make at a time.
@@ -57,14 +57,13 @@ func (p declaredPool) diagnose(problems []schedule.Problem) []v1alpha1.Diagnosti
 }
 
 // idleSchedules warns of schedules that have no effect from a time on.
-func (w *workspace) idleSchedules(now time.Time) []vetWarning {
-	var warnings []vetWarning
+func (w *workspace) idleSchedules(now time.Time) []report.Finding {
+	var warnings []report.Finding
 	for _, p := range w.pools {
 		for _, d := range p.diagnose(p.plan.Warnings(now)) {
-			warnings = append(warnings, vetWarning{
-				Pool: wording.Qualified(p.Namespace, p.Name), File: d.File, Line: d.Line, Column: d.Column, Path: d.Path,
-				Rule: ruleSchedule, Title: "Schedule without effect", Message: d.Message,
-			})
+			w := warning(ruleSchedule, "Schedule without effect", d)
+			w.Subject = p.subject()
+			warnings = append(warnings, w)
 		}
 	}
 	return warnings

@@ -32,10 +32,11 @@ type vetReport struct {
 	Policies []vetPolicy `json:"policies,omitempty"`
 	// Pools as policies judge them; none without policies.
 	Pools []vetPool `json:"pools,omitempty"`
-	// Warnings of what is declared, whatever policies say of it.
-	Warnings []vetWarning `json:"warnings,omitempty"`
+	// Findings are warnings of what is declared, and what policies say of it: alike ones of several pools are one.
+	Findings []report.Finding `json:"findings,omitempty"`
 
-	version string
+	warnings []report.Finding
+	version  string
 	// root is the top folder of the definitions.
 	root string
 	// titles of rules that have one.
@@ -68,19 +69,6 @@ type vetPool struct {
 	Scaling   *scalingAnswer  `json:"scaling"`
 	// Update is how a change of the pool's template could begin to roll out now.
 	Update *updateAnswer `json:"update"`
-}
-
-// vetWarning is about a pool or a file whose definition is well, and likely not what is meant.
-type vetWarning struct {
-	Pool    string `json:"pool,omitempty"`
-	File    string `json:"file,omitempty"`
-	Line    int    `json:"line,omitempty"`
-	Column  int    `json:"column,omitempty"`
-	Path    string `json:"path,omitempty"`
-	Rule    string `json:"rule"`
-	Title   string `json:"title"`
-	Message string `json:"message"`
-	Help    string `json:"help,omitempty"`
 }
 
 func newVet(version string) *cobra.Command {
@@ -120,14 +108,14 @@ audited policies would do, are told and change no exit code.
 		}
 		now := at.at.or(time.Now)
 		if len(r.Diagnostics) == 0 {
-			r.Warnings = slices.Concat(w.competing(), w.unfinished(), w.unreferenced(), w.sharedScaleSets(), w.idleSchedules(now), uncommittedWarnings(w.uncommitted))
+			r.warnings = slices.Concat(w.competing(), w.unfinished(), w.unreferenced(), w.sharedScaleSets(), w.idleSchedules(now), uncommittedWarnings(w.uncommitted))
 		}
 		if base := c.Flags().Lookup("base"); base.Changed && len(r.Diagnostics) == 0 {
 			gone, err := w.goneSince(c.Context(), d, folderOf(args), base.Value.String())
 			if err != nil {
 				return err
 			}
-			r.Warnings = append(r.Warnings, gone...)
+			r.warnings = append(r.warnings, gone...)
 		}
 		if len(r.Diagnostics) == 0 && len(w.policies) > 0 {
 			r.judge(c.Context(), w, now, at.zone)
@@ -141,10 +129,10 @@ audited policies would do, are told and change no exit code.
 	return c
 }
 
-func uncommittedWarnings(found []v1alpha1.Diagnostic) []vetWarning {
-	var warnings []vetWarning
+func uncommittedWarnings(found []v1alpha1.Diagnostic) []report.Finding {
+	var warnings []report.Finding
 	for _, d := range found {
-		warnings = append(warnings, vetWarning{File: d.File, Rule: ruleUncommitted, Title: "Not in the repository", Message: d.Message})
+		warnings = append(warnings, warning(ruleUncommitted, "Not in the repository", d))
 	}
 	return warnings
 }
@@ -214,11 +202,10 @@ func (r *vetReport) err() error {
 	}
 	denied, failed := 0, false
 	for _, p := range r.Pools {
-		fails := len(p.failures()) > 0
-		if !p.Template.Allowed || fails {
+		if p.isRefused() {
 			denied++
 		}
-		failed = failed || fails
+		failed = failed || len(p.failures()) > 0
 	}
 	switch {
 	case denied == 0:
@@ -243,17 +230,17 @@ func (r *vetReport) write(c *cobra.Command, f *format) error {
 	if r.Diagnostics == nil {
 		r.Diagnostics = []v1alpha1.Diagnostic{}
 	}
+	r.Findings = r.found()
 	return f.write(c.OutOrStdout(), r)
 }
 
 func (r *vetReport) writeText(stdout, stderr io.Writer) error {
 	for _, f := range r.findings() {
-		if f.Level != report.Note {
-			fmt.Fprint(stderr, plain(f))
+		if f.Level == report.Note {
+			fmt.Fprintf(stdout, "%s: %s\n", f.Subject, f.Message)
+			continue
 		}
-	}
-	for _, p := range r.Pools {
-		p.writeNotes(stdout)
+		fmt.Fprint(stderr, plain(f))
 	}
 	if r.err() != nil {
 		return nil
@@ -270,13 +257,6 @@ func (r *vetReport) writeText(stdout, stderr io.Writer) error {
 	return err
 }
 
-// writeNotes tells what policies change and would change.
-func (p vetPool) writeNotes(w io.Writer) {
-	for _, note := range p.notes() {
-		fmt.Fprintf(w, "pool %s: %s\n", p.name(), note)
-	}
-}
-
 // notes are what policies change, and would change.
 func (p vetPool) notes() []string {
 	notes := p.Scaling.changes()
@@ -291,5 +271,8 @@ func (p vetPool) notes() []string {
 	}
 	return notes
 }
+
+// isRefused tells whether the pool starts nothing, or isn't decided anew, as it is.
+func (p vetPool) isRefused() bool { return !p.Template.Allowed || len(p.failures()) > 0 }
 
 func (p vetPool) name() string { return wording.Qualified(p.Namespace, p.Name) }

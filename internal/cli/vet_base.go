@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/report"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
@@ -18,7 +19,7 @@ import (
 const maxGone = 10
 
 // goneSince warns of pools that a revision of the folder declares and w doesn't, or says why the two can't be compared.
-func (w *workspace) goneSince(ctx context.Context, d *definitions, folder, revision string) ([]vetWarning, error) {
+func (w *workspace) goneSince(ctx context.Context, d *definitions, folder, revision string) ([]report.Finding, error) {
 	if revision == "" {
 		return nil, errors.New("--base is empty; does git merge-base find the commit? Fetch more history")
 	}
@@ -30,10 +31,10 @@ func (w *workspace) goneSince(ctx context.Context, d *definitions, folder, revis
 	if err != nil {
 		return nil, err
 	}
-	warning := vetWarning{Rule: ruleGone, Title: "Pools are gone"}
+	warning := report.Finding{Level: report.Warning, Rule: ruleGone, Title: "Pools are gone"}
 	if problems := result.Diagnostics; len(problems) > 0 {
-		warning.Message = fmt.Sprintf("which pools are gone since %s isn't known, as it doesn't compile: %s", base.name, compile.Format(problems[0]))
-		return []vetWarning{warning}, nil
+		warning.Message = fmt.Sprintf("warning: which pools are gone since %s isn't known, as it doesn't compile: %s", base.name, compile.Format(problems[0]))
+		return []report.Finding{warning}, nil
 	}
 	fillNamespace(result.Objects, w.options.namespace)
 	gone := poolNames(result.Objects)
@@ -44,9 +45,9 @@ func (w *workspace) goneSince(ctx context.Context, d *definitions, folder, revis
 	if len(gone) == 0 {
 		return nil, nil
 	}
-	warning.Message = fmt.Sprintf("%d of %s gone since %s: %s", len(gone), wording.Count(before, "pool"), base.name,
+	warning.Message = fmt.Sprintf("warning: %d of %s gone since %s: %s", len(gone), wording.Count(before, "pool"), base.name,
 		wording.List(slices.Sorted(maps.Keys(gone)), maxGone))
-	return []vetWarning{warning}, nil
+	return []report.Finding{warning}, nil
 }
 
 // poolNames are the names of the pools among objects.

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/report"
 )
@@ -35,7 +34,12 @@ const (
 
 // findings lists all that vet found.
 func (r *vetReport) findings() []report.Finding {
-	findings := diagnosed(r.Diagnostics)
+	return append(diagnosed(r.Diagnostics), r.found()...)
+}
+
+// found is what was found in definitions that are well: alike findings are one.
+func (r *vetReport) found() []report.Finding {
+	var findings []report.Finding
 	for _, p := range r.Policies {
 		if p.Remark != "" {
 			findings = append(findings, report.Finding{
@@ -44,20 +48,19 @@ func (r *vetReport) findings() []report.Finding {
 			})
 		}
 	}
-	for _, w := range r.Warnings {
-		subject := ""
-		if w.Pool != "" {
-			subject = "pool " + w.Pool
-		}
-		findings = append(findings, report.Finding{
-			Level: report.Warning, Rule: w.Rule, Title: w.Title, Subject: subject, Path: w.Path, Message: "warning: " + w.Message, Help: w.Help,
-			Place: report.Place{File: w.File, Line: w.Line, Column: w.Column},
-		})
-	}
+	findings = append(findings, r.warnings...)
 	for _, p := range r.Pools {
 		findings = append(findings, p.findings(r.titles)...)
 	}
 	return report.Grouped(findings)
+}
+
+// warning is a finding of what is declared well, and is likely not what is meant.
+func warning(rule, title string, d v1alpha1.Diagnostic) report.Finding {
+	return report.Finding{
+		Level: report.Warning, Rule: rule, Title: title, Path: d.Path, Message: "warning: " + d.Message,
+		Place: report.Place{File: d.File, Line: d.Line, Column: d.Column},
+	}
 }
 
 // titlesOf reads the titles in the metadata of rules, those of the library too.
@@ -219,46 +222,49 @@ func fromCheckout(folder string, findings []report.Finding) []report.Finding {
 	return findings
 }
 
-// suites tells the report as tests: one of the definitions, and two a pool.
+// suites tells the report as tests: one row a mistake, and a row for each pool with what policies say of it.
 func (r *vetReport) suites() []report.Suite {
-	suites := []report.Suite{definitionSuite(r.Diagnostics)}
+	policies, pools := report.Suite{Name: "policies"}, report.Suite{Name: "pools"}
+	for _, f := range r.found() {
+		if f.Level == report.Error {
+			policies.Cases = append(policies.Cases, failing(f))
+		}
+	}
 	for _, p := range r.Pools {
-		suites = append(suites, p.suite())
+		var output strings.Builder
+		p.Template.write(&output)
+		p.Scaling.write(&output)
+		p.Update.write(&output)
+		pools.Cases = append(pools.Cases, report.Case{
+			Name: p.name(), Place: report.Place{File: p.File, Line: p.Line}, Output: output.String(), Skipped: p.isRefused(),
+		})
+	}
+	suites := []report.Suite{definitionSuite(r.Diagnostics)}
+	for _, s := range []report.Suite{policies, pools} {
+		if len(s.Cases) > 0 {
+			suites = append(suites, s)
+		}
 	}
 	return suites
 }
 
-// definitionSuite is one case: do the definitions compile?
+// definitionSuite is a case for each mistake, or one that passes.
 func definitionSuite(diagnostics []v1alpha1.Diagnostic) report.Suite {
-	var lines []string
-	for _, d := range diagnostics {
-		lines = append(lines, compile.Format(d))
+	suite := report.Suite{Name: "definitions"}
+	for _, f := range diagnosed(diagnostics) {
+		suite.Cases = append(suite.Cases, failing(f))
 	}
-	return report.Suite{Name: "definitions", Cases: []report.Case{{Name: "compile", Failure: strings.Join(lines, "\n")}}}
+	if len(suite.Cases) == 0 {
+		suite.Cases = []report.Case{{Name: "compile"}}
+	}
+	return suite
 }
 
-// suite is three cases: is the template allowed, could limits be decided, and could an update?
-func (p vetPool) suite() report.Suite {
-	var denials []string
-	for _, v := range p.Template.Denials {
-		denials = append(denials, strings.TrimSuffix(plain(p.judged(v, report.Error, "", "denied: ")), "\n"))
+// failing is a finding as a test that fails.
+func failing(f report.Finding) report.Case {
+	name := f.Rule
+	if f.Path != "" {
+		name += " " + f.Path
 	}
-	place := report.Place{File: p.File, Line: p.Line}
-	var template, scaling, update strings.Builder
-	p.Template.write(&template)
-	p.Scaling.write(&scaling)
-	p.Update.write(&update)
-	return report.Suite{Name: "pool " + p.name(), Cases: []report.Case{
-		{Name: "template", Place: place, Failure: strings.Join(append(denials, failureLines(p.Template.Failures)...), "\n"), Output: template.String()},
-		{Name: "scaling", Place: place, Failure: strings.Join(failureLines(p.Scaling.Failures), "\n"), Output: scaling.String()},
-		{Name: "update", Place: place, Failure: strings.Join(failureLines(p.Update.Failures), "\n"), Output: update.String()},
-	}}
-}
-
-func failureLines(failures []failure) []string {
-	var lines []string
-	for _, f := range failures {
-		lines = append(lines, "failed: "+f.String())
-	}
-	return lines
+	return report.Case{Name: name, Place: report.Place{File: f.Place.File, Line: f.Place.Line}, Failure: strings.TrimSuffix(plain(f), "\n")}
 }

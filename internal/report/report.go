@@ -31,31 +31,32 @@ const (
 // Place is a place in a file.
 type Place struct {
 	// File as seen from the current folder, with slashes; empty if unknown.
-	File string
+	File string `json:"file,omitempty"`
 	// Line and Column count from 1; 0 if unknown.
-	Line, Column int
+	Line   int `json:"line,omitempty"`
+	Column int `json:"column,omitempty"`
 }
 
 // Finding is one thing to say about a place.
 type Finding struct {
-	Level Level
+	Level Level `json:"level"`
 	// Rule identifies what found it: a Rego rule, or a check of Corral's own.
-	Rule string
+	Rule string `json:"rule"`
 	// Title says what the rule is about, in a few words.
-	Title string
+	Title string `json:"title"`
 	// Subject is what is judged, as "pool ci/linux".
-	Subject string
+	Subject string `json:"subject,omitempty"`
 	// Message in one or more lines.
-	Message string
+	Message string `json:"message"`
 	// Help says what to change; empty if nobody knows.
-	Help string
+	Help string `json:"help,omitempty"`
 	// Place of what is judged.
-	Place Place
+	Place Place `json:"place,omitzero"`
 	// Path of the field that is judged, if there is one.
-	Path string
+	Path string `json:"path,omitempty"`
 	// Source is where the rule stands; By says so in words, and names its policy.
-	Source Place
-	By     string
+	Source Place  `json:"source,omitzero"`
+	By     string `json:"by,omitempty"`
 }
 
 // Suite is a group of cases.
