@@ -267,6 +267,10 @@ func TestTreesThatAreRefused(t *testing.T) {
 		"no such folder":   {repository(onePool), Options{Path: "nowhere"}, []string{"there is no folder nowhere to compile"}},
 		"an escaping path": {repository(onePool), Options{Path: "../x"}, []string{"there is no folder ../x to compile"}},
 		"an unused tag":    {repository(onePool), Options{Tags: map[string]string{"env": "prod"}}, []string{`tag "env" is set, but no field is marked @tag(env)`}},
+		"a misspelt tag": {repository("package pools\n\n_env: string @tag(env,short=prod)\n"), Options{Tags: map[string]string{"evn": "prod"}, AllowEmpty: true},
+			[]string{`pools.cue:3:14: tag "evn" is set, but no field is marked @tag(evn); did you mean env?`}},
+		"a tag of another name": {repository("package pools\n\n_env: string @tag(env)\n"), Options{Tags: map[string]string{"cluster": "x"}, AllowEmpty: true},
+			[]string{`tag "cluster" is set, but no field is marked @tag(cluster); allowed here: env`}},
 		"a tag's value": {
 			repository("package pools\n\nimport \"corral.dev/schema@v0\"\n\nconnections: schema.#Connections\nconnections: acme: spec: {secretRef: name: \"x\", url: *\"https://github.com/acme\" | string @tag(url)}\n"),
 			Options{Tags: map[string]string{"url": "not a url"}},

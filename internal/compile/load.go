@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -220,33 +221,53 @@ func isIgnored(file *ast.File) bool {
 	return false
 }
 
+// tagAttribute finds the name in an attribute @tag(NAME) or @tag(NAME,…).
+var tagAttribute = regexp.MustCompile(`@tag\(([^,)\s]+)`)
+
+// tags returns the tags that files of m mention, each with the first place.
+func (m *module) tags() map[string]v1alpha1.Diagnostic {
+	places := map[string]v1alpha1.Diagnostic{}
+	for _, name := range slices.Sorted(maps.Keys(m.files)) {
+		if path.Ext(name) != ".cue" {
+			continue
+		}
+		for _, found := range tagAttribute.FindAllSubmatchIndex(m.files[name], -1) {
+			before, tag := m.files[name][:found[0]], string(m.files[name][found[2]:found[3]])
+			if _, known := places[tag]; !known {
+				line := bytes.Count(before, []byte("\n")) + 1
+				places[tag] = v1alpha1.Diagnostic{File: path.Join(m.root, name), Line: line, Column: len(before) - bytes.LastIndexByte(before, '\n')}
+			}
+		}
+	}
+	return places
+}
+
 // usedTags returns the tags that a file of m mentions, as the loader wants them.
 func (m *module) usedTags(tags map[string]string) []string {
 	var used []string
+	mentioned := m.tags()
 	for _, name := range slices.Sorted(maps.Keys(tags)) {
-		if m.mentionsTag(name) {
+		if _, ok := mentioned[name]; ok {
 			used = append(used, name+"="+tags[name])
 		}
 	}
 	return used
 }
 
-func (m *module) mentionsTag(tag string) bool {
-	for name, data := range m.files {
-		if path.Ext(name) == ".cue" && (bytes.Contains(data, []byte("@tag("+tag+")")) || bytes.Contains(data, []byte("@tag("+tag+","))) {
-			return true
-		}
-	}
-	return false
-}
-
-// checkTags reports tags that nothing asks for: probably misspelt.
+// checkTags reports tags that nothing asks for: probably misspelt. The place is that of the tag which was probably meant.
 func (c *compilation) checkTags(t *tree, tags map[string]string) {
+	mentioned := map[string]v1alpha1.Diagnostic{}
+	for _, m := range t.modules {
+		maps.Copy(mentioned, m.tags())
+	}
+	known := slices.Sorted(maps.Keys(mentioned))
 	for _, tag := range slices.Sorted(maps.Keys(tags)) {
-		mentions := func(m *module) bool { return m.mentionsTag(tag) }
-		if !slices.ContainsFunc(t.modules, mentions) {
-			c.report(v1alpha1.Diagnostic{Message: fmt.Sprintf("tag %q is set, but no field is marked @tag(%s)", tag, tag)})
+		if _, ok := mentioned[tag]; ok {
+			continue
 		}
+		d := mentioned[closest(tag, known)]
+		d.Message = fmt.Sprintf("tag %q is set, but no field is marked @tag(%s)%s", tag, tag, suggestion(tag, known))
+		c.report(d)
 	}
 }
 

@@ -67,16 +67,21 @@ func suggestion(given string, allowed []string) string {
 
 // didYouMean suggests the name that resembles the one given, if any does.
 func didYouMean(given string, names []string) string {
+	if best := closest(given, names); best != "" {
+		return "; did you mean " + best + "?"
+	}
+	return ""
+}
+
+// closest returns the name that resembles the one given, or "".
+func closest(given string, names []string) string {
 	best, distance := "", len(given)/3+2
 	for _, name := range names {
 		if d := editDistance(strings.ToLower(given), strings.ToLower(name)); d < distance && d > 0 {
 			best, distance = name, d
 		}
 	}
-	if best == "" {
-		return ""
-	}
-	return "; did you mean " + best + "?"
+	return best
 }
 
 // explainUndefined says of a reference to nothing what it may have meant: a row of a table that is looked up by a field of this object's
