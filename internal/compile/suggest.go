@@ -13,6 +13,7 @@ import (
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/token"
+	"github.com/agnivade/levenshtein"
 )
 
 // maxListed is how many allowed fields are listed when none resembles the one given.
@@ -77,7 +78,7 @@ func didYouMean(given string, names []string) string {
 func closest(given string, names []string) string {
 	best, distance := "", len(given)/3+2
 	for _, name := range names {
-		if d := editDistance(strings.ToLower(given), strings.ToLower(name)); d < distance && d > 0 {
+		if d := levenshtein.ComputeDistance(strings.ToLower(given), strings.ToLower(name)); d < distance && d > 0 {
 			best, distance = name, d
 		}
 	}
@@ -267,26 +268,4 @@ func descend(v cue.Value, label string) cue.Value {
 		return field
 	}
 	return v.LookupPath(cue.MakePath(cue.AnyString))
-}
-
-// editDistance is the least number of insertions, deletions and replacements of bytes
-// that turn a into b (Levenshtein).
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replace := diagonal
-			if a[i] != b[j] {
-				replace++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replace, row[j]+1, diagonal+1)
-		}
-	}
-	return row[len(b)]
 }

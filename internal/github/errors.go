@@ -149,9 +149,6 @@ func KindOf(err error) Kind {
 // IsNotFound reports whether what was asked for isn't there.
 func IsNotFound(err error) bool { return KindOf(err) == KindNotFound }
 
-// IsExists reports whether a scale set of that name is there already.
-func IsExists(err error) bool { return KindOf(err) == KindExists }
-
 // IsRunnerExists reports whether a runner of that name is registered already.
 func IsRunnerExists(err error) bool { return KindOf(err) == KindRunnerExists }
 
