@@ -115,7 +115,7 @@ func TestLostAnswerIsAConflictWithOneself(t *testing.T) {
 	if _, err := c.Create(ctx, want); !github.IsUnavailable(err) {
 		t.Errorf("got %v; want Unavailable", err)
 	}
-	if _, err := c.Create(ctx, want); !github.IsExists(err) {
+	if _, err := c.Create(ctx, want); github.KindOf(err) != github.KindExists {
 		t.Errorf("got %v; want Exists", err)
 	}
 	if set, err := c.Find(ctx, github.DefaultRunnerGroupID, "linux"); set == nil || err != nil {
