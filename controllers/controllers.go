@@ -152,7 +152,7 @@ type shared struct {
 	memory      *runners.Memory
 }
 
-func newShared(mgr ctrl.Manager, o Options) (shared, error) {
+func newShared(mgr *Manager, o Options) (shared, error) {
 	report := kube.Reporter{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("corral"), Written: kube.NewWritten()}
 	if err := addNotifier(mgr, o.EventsAddress, &report); err != nil {
 		return shared{}, err
@@ -161,7 +161,7 @@ func newShared(mgr ctrl.Manager, o Options) (shared, error) {
 		report: report, ofPools: report, ofRunners: report, live: mgr.GetAPIReader(),
 		engine: policies.NewEngine(time.Now), connections: github.NewConnections(time.Now),
 		access:   &connections.Access{Connections: mgr.GetClient(), Namespaces: o.Namespaces, Now: time.Now},
-		sessions: scalesets.NewSessions(), memory: runners.NewMemory(),
+		sessions: scalesets.NewSessions(mgr.lease), memory: runners.NewMemory(),
 	}
 	s.ofPools.Gathered = kube.Gather(poolStatusInterval, statusRate, time.Now)
 	s.ofRunners.Quiet, s.ofRunners.Gathered = true, kube.Gather(runnerStatusDelay, statusRate, time.Now)
@@ -175,7 +175,7 @@ func newShared(mgr ctrl.Manager, o Options) (shared, error) {
 }
 
 // All adds every controller to the manager: one line each.
-func All(mgr ctrl.Manager, o Options) error {
+func All(mgr *Manager, o Options) error {
 	s, err := newShared(mgr, o)
 	if err != nil {
 		return err

@@ -24,7 +24,6 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/policies"
-	"github.com/corral-dev/corral/controllers/webhooks"
 	"github.com/corral-dev/corral/internal/podspec"
 )
 
@@ -59,9 +58,15 @@ func (o ManagerOptions) Lease() types.NamespacedName {
 	return types.NamespacedName{Namespace: namespace, Name: leaseName}
 }
 
+// Manager is a manager, and the lease by which it leads.
+type Manager struct {
+	ctrl.Manager
+	lease *lease
+}
+
 // NewManager makes a manager whose cache holds our kinds, and only those pods and
 // revisions that belong to a pool. Secrets are never cached, so never listed.
-func NewManager(config *rest.Config, o ManagerOptions) (ctrl.Manager, error) {
+func NewManager(config *rest.Config, o ManagerOptions) (*Manager, error) {
 	ours, err := labels.NewRequirement(v1alpha1.PoolLabel, selection.Exists, nil)
 	if err != nil {
 		return nil, fmt.Errorf("selecting what belongs to pools: %w", err)
@@ -78,16 +83,19 @@ func NewManager(config *rest.Config, o ManagerOptions) (ctrl.Manager, error) {
 	}
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // the API server's priority and fairness is the limit
+	held, err := newLease(config, o)
+	if err != nil {
+		return nil, err
+	}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
-		Scheme:                        Scheme(),
-		LeaderElection:                o.LeaderElection,
-		LeaderElectionID:              leaseName,
-		LeaderElectionLabels:          webhooks.Labels(o.WebhookAddress, o.WebhookKey),
-		LeaderElectionNamespace:       o.LeaderElectionNamespace,
-		LeaderElectionReleaseOnCancel: true,
-		HealthProbeBindAddress:        o.HealthAddress,
-		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddress, ExtraHandlers: map[string]http.Handler{"/loglevel": o.LogLevel}},
-		Client:                        client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}}}},
+		Scheme:                              Scheme(),
+		LeaderElection:                      o.LeaderElection,
+		LeaderElectionResourceLockInterface: held,
+		LeaseDuration:                       new(leaseDuration),
+		LeaderElectionReleaseOnCancel:       true,
+		HealthProbeBindAddress:              o.HealthAddress,
+		Metrics:                             metricsserver.Options{BindAddress: o.MetricsAddress, ExtraHandlers: map[string]http.Handler{"/loglevel": o.LogLevel}},
+		Client:                              client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}}}},
 		Cache: cache.Options{
 			DefaultNamespaces: namespaces,
 			DefaultTransform:  cache.TransformStripManagedFields(),
@@ -100,5 +108,5 @@ func NewManager(config *rest.Config, o ManagerOptions) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making the manager: %w", err)
 	}
-	return mgr, firstError(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping))
+	return &Manager{mgr, held}, firstError(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping))
 }

@@ -56,6 +56,10 @@ type ScaleSetStatus struct {
 	// labels as GitHub last had them.
 	// +optional
 	Labels []string `json:"labels,omitempty"`
+	// sessionID of the message session that is open, or was last: a controller that takes over from one that crashed goes on with it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	SessionID string `json:"sessionID,omitempty"`
 }
 
 // ScaleSet records what exists on GitHub for a pool. Corral makes it; its finalizer deletes there.

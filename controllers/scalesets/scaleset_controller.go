@@ -85,6 +85,7 @@ type verification struct {
 type observation struct {
 	remote    *scaleset.Set     // as GitHub has it, now or when it was last asked
 	listening *metav1.Condition // how the session stands
+	session   *string           // its id while it is open, "" while it is another's
 	labels    *metav1.Condition // whether GitHub took all labels
 }
 
@@ -102,7 +103,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err := r.Client.Get(ctx, req.NamespacedName, set); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.Sessions.Stop(ctx, req.NamespacedName) // somebody took its finalizer away
-			r.Sessions.lose(req.NamespacedName)
+			r.Sessions.forget(req.NamespacedName)
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
@@ -150,8 +151,11 @@ func (r *Reconciler) keep(ctx context.Context, set *v1alpha1.ScaleSet) (o observ
 	}
 	o.remote = remote
 	session, owner := r.ensureSession(set, gh, remote.ID), ""
-	if session.State == scaleset.OwnedElsewhere {
-		owner = r.nameOwner(session.Owner, set.Namespace)
+	switch session.State {
+	case scaleset.Listening:
+		o.session = &session.Session
+	case scaleset.OwnedElsewhere:
+		owner, o.session = r.nameOwner(session.Owner, set.Namespace), new("")
 	}
 	if o.listening, err = listening(set.Spec.Name, session, owner); err != nil {
 		return o, err
@@ -167,6 +171,9 @@ func (r *Reconciler) keep(ctx context.Context, set *v1alpha1.ScaleSet) (o observ
 func project(set *v1alpha1.ScaleSet, o observation) {
 	if s := &set.Status; o.remote != nil {
 		s.ID, s.Name, s.RunnerGroup, s.Labels = o.remote.ID, o.remote.Name, o.remote.GroupName, o.remote.Labels
+	}
+	if o.session != nil {
+		set.Status.SessionID = *o.session
 	}
 	for _, c := range []*metav1.Condition{o.listening, o.labels} {
 		if c != nil {
@@ -348,7 +355,7 @@ func (r *Reconciler) ensureSession(set *v1alpha1.ScaleSet, gh *scaleset.Client, 
 		Recorder:  &runners.Recorder{Client: r.Client, Namespace: set.Namespace, Memory: r.Memory},
 		OwnerGone: r.ownerGone, Now: r.Now,
 		Log: slog.New(logr.ToSlogHandler(log.Log.WithName("session").WithValues("scaleSet", klog.KObj(set)))),
-	})
+	}, set.Status.SessionID)
 	s, _ := r.Sessions.Snapshot(key)
 	return s
 }

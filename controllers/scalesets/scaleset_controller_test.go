@@ -51,7 +51,12 @@ func (r *registry) Get(string) (*scaleset.Client, bool) { return r.client, !r.go
 
 func newBench(t *testing.T, change ...func(*v1alpha1.ScaleSet)) *bench {
 	t.Helper()
-	sim, err := githubsim.Start(githubsim.Options{})
+	return newBenchOn(t, githubsim.Options{}, change...)
+}
+
+func newBenchOn(t *testing.T, options githubsim.Options, change ...func(*v1alpha1.ScaleSet)) *bench {
+	t.Helper()
+	sim, err := githubsim.Start(options)
 	must(t, err)
 	t.Cleanup(sim.Close)
 	sim.AddToken("t")
@@ -75,7 +80,7 @@ func newBench(t *testing.T, change ...func(*v1alpha1.ScaleSet)) *bench {
 	b := &bench{t: t, github: sim, clock: clocktesting.NewFakeClock(time.Unix(1_000_000, 0))}
 	b.Reconciler = &Reconciler{
 		Reporter: kube.Reporter{Client: c, Events: events.NewFakeRecorder(100)},
-		Clients:  &registry{client: gh}, Sessions: NewSessions(), Cluster: "here", Now: b.clock.Now,
+		Clients:  &registry{client: gh}, Sessions: NewSessions(leads{former: b.clock.Now()}), Cluster: "here", Now: b.clock.Now,
 	}
 	b.queue = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	must(t, b.Sessions.States().Start(t.Context(), b.queue))
@@ -184,7 +189,7 @@ func TestAScaleSetHeldElsewhereIsLeftAlone(t *testing.T) {
 	must(t, err)
 	b.github.StealSession(int(had.ID), "there/p9")
 	s := b.settle(stalled)
-	if c := conditions.Get(s, v1alpha1.ReadyCondition); c.Reason != v1alpha1.OwnedElsewhereReason || !strings.Contains(c.Message, "there/p9") {
+	if c := conditions.Get(s, v1alpha1.ReadyCondition); c.Reason != v1alpha1.OwnedElsewhereReason || !strings.Contains(c.Message, "held by somebody else") {
 		t.Errorf("ready: %+v", c)
 	}
 	must(t, b.Client.Delete(t.Context(), s))

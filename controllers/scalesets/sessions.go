@@ -7,6 +7,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -29,12 +30,14 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 type Sessions struct {
 	ctx    context.Context
 	cancel context.CancelFunc
+	lease  Lease
 
 	mu      sync.Mutex
 	running map[types.NamespacedName]*session
 	held    map[types.NamespacedName]holding
-	onEvent []queue // woken by every message from GitHub
-	onState []queue // woken when a session's state changes
+	begun   map[types.NamespacedName]bool // pools that had a session in this process
+	onEvent []queue                       // woken by every message from GitHub
+	onState []queue                       // woken when a session's state changes
 }
 
 // holding is a scale set that GitHub gave a pool the session of, or keeps it for. A record's status can be forged; this can't.
@@ -53,10 +56,18 @@ type session struct {
 	done     chan struct{}
 }
 
+// Lease says whether this process leads.
+type Lease interface {
+	// Held reports whether it still does, for sure.
+	Held() bool
+	// Former is when the leader before it was last alive; the zero time if there was none.
+	Former() time.Time
+}
+
 // NewSessions returns a Sessions with no session.
-func NewSessions() *Sessions {
+func NewSessions(lease Lease) *Sessions {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Sessions{ctx: ctx, cancel: cancel, running: map[types.NamespacedName]*session{}, held: map[types.NamespacedName]holding{}}
+	return &Sessions{ctx: ctx, cancel: cancel, lease: lease, running: map[types.NamespacedName]*session{}, held: map[types.NamespacedName]holding{}, begun: map[types.NamespacedName]bool{}}
 }
 
 // Start waits for the manager to stop, then closes all sessions.
@@ -79,21 +90,28 @@ func (s *Sessions) Start(ctx context.Context) error {
 func (*Sessions) NeedLeaderElection() bool { return true }
 
 // Ensure runs a session for the pool by a connection; one of another scale set or of a replaced
-// client is ended first.
-func (s *Sessions) Ensure(key, connection types.NamespacedName, c scaleset.Config) {
+// client is ended first. Earlier is the id of the session that the pool held last, as its record has it.
+func (s *Sessions) Ensure(key, connection types.NamespacedName, c scaleset.Config, earlier string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if earlier != "" && !s.begun[key] {
+		c.Earlier = scaleset.Earlier{ID: earlier, Until: s.lease.Former().Add(scaleset.SessionLife)}
+	}
 	if x := s.running[key]; x != nil {
 		if x.setID == c.SetID && x.client == c.Client {
 			return
 		}
+		if x.setID == c.SetID {
+			c.Earlier = scaleset.Earlier{ID: x.listener.Snapshot().Session, Until: c.Now().Add(scaleset.SessionLife)}
+		}
 		x.cancel()
 		delete(s.running, key)
 	}
+	c.Held = s.lease.Held
 	c.Changed = func() { s.wake(key) }
 	ctx, cancel := context.WithCancel(github.InFlow(s.ctx, key.String()))
 	x := &session{listener: scaleset.NewListener(c), client: c.Client, holding: holding{connection, c.Owner, c.SetID}, cancel: cancel, done: make(chan struct{})}
-	s.running[key] = x
+	s.running[key], s.begun[key] = x, true
 	go func() {
 		defer close(x.done)
 		x.listener.Run(ctx)
@@ -130,6 +148,14 @@ func (s *Sessions) lose(key types.NamespacedName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.held, key)
+}
+
+// forget forgets a pool that is no more.
+func (s *Sessions) forget(key types.NamespacedName) {
+	s.lose(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.begun, key)
 }
 
 // Snapshot returns what a pool's session knows; false when there is none.

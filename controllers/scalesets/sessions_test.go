@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
@@ -42,14 +43,14 @@ func TestOneNamespacesManySessionsGetNoMoreTurnsThanAnothersOne(t *testing.T) {
 		gate, got := make(chan struct{}), &woken{}
 		gh, err := scaleset.NewClient(github.Credentials{ConfigURL: "https://github.com/acme", Token: "t"}, github.Options{Parallel: 1, Transport: refusing{gate}})
 		must(t, err)
-		s := NewSessions()
+		s := NewSessions(leads{})
 		must(t, s.States().Start(t.Context(), got))
 		for i, name := range []string{"a", "b", "c", "d"} {
 			key := types.NamespacedName{Namespace: "greedy", Name: name}
 			if name == "d" {
 				key.Namespace = "quiet"
 			}
-			s.Ensure(key, key, scaleset.Config{Client: gh, SetID: int64(i + 1), Owner: name})
+			s.Ensure(key, key, scaleset.Config{Client: gh, SetID: int64(i + 1), Owner: name}, "")
 			synctest.Wait()
 		}
 		close(gate)
@@ -60,3 +61,9 @@ func TestOneNamespacesManySessionsGetNoMoreTurnsThanAnothersOne(t *testing.T) {
 		}
 	})
 }
+
+// leads is the lease of a process that leads, since the leader before it was last alive.
+type leads struct{ former time.Time }
+
+func (leads) Held() bool          { return true }
+func (l leads) Former() time.Time { return l.former }

@@ -14,11 +14,12 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/connections"
+	"github.com/corral-dev/corral/sim/githubsim"
 )
 
 // sharing is a bench with a connection that all namespaces may use.
-func sharing(t *testing.T) *bench {
-	b := newBench(t)
+func sharing(t *testing.T, options ...githubsim.Options) *bench {
+	b := newBenchOn(t, append(options, githubsim.Options{})[0])
 	must(t, b.Client.Create(t.Context(), &v1alpha1.GitHubConnection{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "platform", Name: "acme"}, Spec: v1alpha1.GitHubConnectionSpec{AllowedNamespaces: []string{v1alpha1.AllNamespaces}},
 	}))
@@ -155,7 +156,7 @@ func TestAForgedIDHoldsNothing(t *testing.T) {
 
 // A session of a pool that is no more is waited for, as after a restore; meanwhile anybody could say that it was his.
 func TestTheSessionOfAPoolThatIsGoneIsNobodys(t *testing.T) {
-	b := sharing(t)
+	b := sharing(t, githubsim.Options{SessionOwners: true})
 	heir := b.tenant("heir", 0)
 	b.until(heir, v1alpha1.SucceededReason)
 	on, id := types.NamespacedName{Namespace: "platform", Name: "acme"}, b.remote()[0].ID

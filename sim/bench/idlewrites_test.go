@@ -98,7 +98,7 @@ func newOffice(t *testing.T, key *rsa.PrivateKey) *office {
 	o.cluster = interceptor.NewClient(connections.Client.(client.WithWatch), o.intercept())
 	report := kube.Reporter{Client: o.cluster, Events: events.NewFakeRecorder(1000)}
 	connections.Reporter = report
-	sessions, memory := scalesets.NewSessions(), runners.NewMemory()
+	sessions, memory := scalesets.NewSessions(leads{}), runners.NewMemory()
 	o.running.Go(func() { _ = sessions.Start(o.ctx) })
 	o.work(connections)
 	o.work(&scalesets.Reconciler{Reporter: report, Clients: clients, Sessions: sessions, Memory: memory, Cluster: "cluster", Now: time.Now}, sessions.States())
@@ -223,3 +223,9 @@ func (o *office) checkListening(pools int) {
 		o.Fatalf("%d of %d pools listen, %d have a template", listening, pools, len(revisions.Items))
 	}
 }
+
+// leads is the lease of a process that leads.
+type leads struct{}
+
+func (leads) Held() bool        { return true }
+func (leads) Former() time.Time { return time.Time{} }

@@ -159,7 +159,7 @@ func TestSessionIsExclusiveUntilItEnds(t *testing.T) {
 		t.Helper()
 		_, err := client.MessageSessionClient(ctx, set.ID, "other")
 		wantError(t, err, "409", "RunnerScaleSetSessionConflictException",
-			"already has an active session for owner cluster/pool")
+			"The actions runner scaleset", "already has an active session.")
 	}
 	refused()
 	clock.advance(60 * time.Second)

@@ -20,7 +20,9 @@ type Alteration string
 const (
 	// AlterEmptyQueueURL leaves messageQueueUrl out (create-session, refresh-session).
 	AlterEmptyQueueURL Alteration = "empty-queue-url"
-	// AlterNoStatistics leaves statistics out (sessions, get-message).
+	// AlterSessionOwner names another as the session's owner (create-session, refresh-session).
+	AlterSessionOwner Alteration = "session-owner"
+	// AlterNoStatistics leaves statistics out (sessions, get-scale-set, get-message).
 	AlterNoStatistics Alteration = "no-statistics"
 	// AlterZeroStatistics tells zeros beside real events (get-message).
 	AlterZeroStatistics Alteration = "zero-statistics"

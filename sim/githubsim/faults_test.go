@@ -147,7 +147,7 @@ func TestLostAnswerToASessionConflictsWithOneself(t *testing.T) {
 		t.Error("the answer was to be lost")
 	}
 	_, err := client.MessageSessionClient(testContext(t), set.ID, "me")
-	wantError(t, err, "409", "for owner me")
+	wantError(t, err, "409", "already has an active session")
 }
 
 func TestHangingCallEndsWithItsCallerOnly(t *testing.T) {

@@ -126,7 +126,11 @@ func (s *Server) findScaleSet(r *http.Request, sc *scope) answer {
 }
 
 func (s *Server) getScaleSet(r *http.Request, ss *scaleSet) answer {
-	return ok(ss.body(s.baseURL(r)))
+	body := ss.body(s.baseURL(r))
+	if alteration(r) == AlterNoStatistics {
+		body.Statistics = nil
+	}
+	return ok(body)
 }
 
 func (s *Server) createScaleSet(r *http.Request, sc *scope) answer {

@@ -69,6 +69,8 @@ type Options struct {
 	Latency time.Duration
 	// RateLimit is the number of REST calls per identity and hour; 5000 when 0.
 	RateLimit int
+	// SessionOwners names the owner of a session that is in another's way, as github.com did before its broker.
+	SessionOwners bool
 	// SingleLabel drops all labels of a scale set but the first, silently, as
 	// releases of GitHub Enterprise Server before 3.21 do.
 	SingleLabel bool

@@ -41,6 +41,8 @@ func (s *Server) sessionBody(r *http.Request, ss *scaleSet) sessionBody {
 	switch alteration(r) {
 	case AlterEmptyQueueURL:
 		body.QueueURL = ""
+	case AlterSessionOwner:
+		body.OwnerName = "another"
 	case AlterNoStatistics:
 		body.Statistics = nil
 	}
@@ -55,11 +57,20 @@ func (s *Server) createSession(r *http.Request, ss *scaleSet) answer {
 		return serviceError(http.StatusBadRequest, "ArgumentException", "The body is not a session.")
 	}
 	if ss.session != nil {
-		return serviceError(http.StatusConflict, "RunnerScaleSetSessionConflictException",
-			"The runner scale set %s already has an active session for owner %s.", ss.name, ss.session.owner)
+		return s.sessionConflict(ss)
 	}
 	s.openSession(ss, body.OwnerName)
 	return ok(s.sessionBody(r, ss))
+}
+
+// sessionConflict refuses a session in github.com's words: those of today (actions-runner-controller's issue 4285), or those
+// before them (its issue 3351).
+func (s *Server) sessionConflict(ss *scaleSet) answer {
+	const exception = "RunnerScaleSetSessionConflictException"
+	if s.opts.SessionOwners {
+		return serviceError(http.StatusConflict, exception, "The runner scale set %s already has an active session for owner %s.", ss.name, ss.session.owner)
+	}
+	return serviceError(http.StatusConflict, exception, "The actions runner scaleset %s already has an active session.", ss.name)
 }
 
 func (s *Server) openSession(ss *scaleSet, owner string) {

@@ -37,6 +37,11 @@ type Controller struct {
 
 // RunController starts the corral binary as the controller and waits until it is healthy.
 func (w *World) RunController(ctx context.Context, binary string, args ...string) (*Controller, error) {
+	return w.RunControllerAs(ctx, "", binary, args...)
+}
+
+// RunControllerAs is RunController as a container of the pod of a name; of none if that is empty.
+func (w *World) RunControllerAs(ctx context.Context, pod, binary string, args ...string) (*Controller, error) {
 	config, err := w.Cluster.ServiceAccountConfig(ctx, SystemNamespace, ServiceAccount)
 	if err != nil {
 		return nil, err
@@ -62,7 +67,7 @@ func (w *World) RunController(ctx context.Context, binary string, args ...string
 	c.command = exec.Command(binary, append([]string{"controller",
 		"--kubeconfig=" + kubeconfig, "--metrics-addr=" + metrics, "--health-addr=" + health,
 		"--leader-election-namespace=" + SystemNamespace, "--log-encoding=json", "--allow-file-sources"}, args...)...)
-	c.command.Env = append(append(os.Environ(), "GOGC=100"), w.Env...) // as shipped, however the tests run
+	c.command.Env = append(append(os.Environ(), "GOGC=100", "POD_NAME="+pod), w.Env...) // as shipped, however the tests run
 	c.command.Stdout, c.command.Stderr = log, log
 	c.command.SysProcAttr = &syscall.SysProcAttr{
 		Pdeathsig: syscall.SIGKILL,

@@ -17,6 +17,7 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/harness"
 	"github.com/corral-dev/corral/sim/world"
+	"github.com/fluxcd/pkg/runtime/conditions"
 )
 
 // start runs a controller that the test ends itself.
@@ -65,6 +66,44 @@ func TestAControllerKilledInABurstLosesNothing(t *testing.T) {
 		}
 	}
 	w.cleanUp(t, "crash")
+}
+
+// github.com refuses the session that a crashed controller left open, and doesn't say whose it is.
+func TestAControllerRestartedInPlaceGoesOnWithItsSession(t *testing.T) {
+	t.Parallel()
+	w := newStoryOn(t, githubsim.Options{}, "--watch-namespaces=again")
+	w.elect(t, "again-lease")
+	must(t, w.Connect(t.Context(), "again", "acme", "again-org"))
+	first, err := w.RunControllerAs(t.Context(), "corral-0", w.Binary, w.flags...)
+	must(t, err)
+	must(t, w.Client.Create(t.Context(), newPool("again", "linux", "acme")))
+	session := func() (id string) {
+		eventually(t, func(ctx context.Context) error {
+			set := &v1alpha1.ScaleSet{}
+			if err := w.Client.Get(ctx, key("again", "linux"), set); err != nil {
+				return err
+			}
+			if id = set.Status.SessionID; !conditions.IsReady(set) || id == "" {
+				return fmt.Errorf("the scale set isn't ready: %+v", set.Status)
+			}
+			return nil
+		})
+		return id
+	}
+	before := session()
+	first.Kill()
+	ids := w.addJobs(t, "again-org", "linux", 3, time.Millisecond)
+	second, err := w.RunControllerAs(t.Context(), "corral-0", w.Binary, w.flags...)
+	must(t, err)
+	t.Cleanup(func() {
+		second.Kill()
+		harness.ShowLog(t, second)
+	})
+	w.allDone(t, ids)
+	if after := session(); after != before {
+		t.Errorf("the session was %s and is %s", before, after)
+	}
+	w.cleanUp(t, "again")
 }
 
 func TestTheLossOfAllStatusIsRecovered(t *testing.T) {

@@ -72,7 +72,13 @@ func newStory(t *testing.T, namespaces ...string) *story {
 // on its GitHub.
 func newLoneStory(t *testing.T, flags ...string) *story {
 	t.Helper()
-	apart, end, err := shared.WithGitHub(githubsim.Options{SessionExpiry: 3 * time.Second, LostAfter: 10 * time.Second})
+	return newStoryOn(t, githubsim.Options{SessionExpiry: 3 * time.Second, LostAfter: 10 * time.Second}, flags...)
+}
+
+// newStoryOn begins a story on a GitHub with options.
+func newStoryOn(t *testing.T, options githubsim.Options, flags ...string) *story {
+	t.Helper()
+	apart, end, err := shared.WithGitHub(options)
 	must(t, err)
 	w := &story{World: &harness.World{World: apart, Binary: shared.Binary}, flags: flags}
 	t.Cleanup(func() {

@@ -4,6 +4,7 @@
 package scaleset
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,6 +41,11 @@ type Config struct {
 	// OwnerGone says whether an owner of this cluster is a pool that is no more, whose
 	// session will expire; nil for never.
 	OwnerGone func(owner string) bool
+	// Earlier is the session that this pool held in another process.
+	Earlier Earlier
+	// Held says whether this process may still use the session; nil for always. It neither polls nor closes one that another process
+	// may have gone on with.
+	Held func() bool
 	// Log gets a line per change of state; discarded if nil.
 	Log *slog.Logger
 	// Now is the clock that stamps what a Snapshot tells; time.Now if nil.
@@ -47,6 +53,17 @@ type Config struct {
 	// Pace is how long things take; zero fields have defaults.
 	Pace Pace
 }
+
+// Earlier is a session that may still be open on GitHub: the process that held it ended without closing it.
+type Earlier struct {
+	// ID of the session; empty if there was none.
+	ID string
+	// Until is when it has expired for sure.
+	Until time.Time
+}
+
+// SessionLife is how long a session that nobody polls is taken to be open: 60 to 92 s were measured.
+const SessionLife = 120 * time.Second
 
 // Listener keeps a message session of one scale set open, whatever happens: it reads
 // messages ahead, has their events made durable, acknowledges them in order, and
@@ -63,6 +80,7 @@ type Listener struct {
 	stale atomic.Bool
 
 	// Of Run's goroutine:
+	earlier   Earlier
 	backoff   wait.Backoff
 	refreshed time.Time // when statistics were last asked for
 }
@@ -80,12 +98,15 @@ func NewListener(config Config) *Listener {
 	if config.Changed == nil {
 		config.Changed = func() {}
 	}
+	if config.Held == nil {
+		config.Held = func() bool { return true }
+	}
 	if config.OwnerGone == nil {
 		config.OwnerGone = func(string) bool { return false }
 	}
 	l := &Listener{
 		config: config, log: config.Log.With("scaleSetID", config.SetID), seen: newObservation(),
-		announced: make(chan struct{}, 1), backoff: config.Pace.Backoff,
+		announced: make(chan struct{}, 1), backoff: config.Pace.Backoff, earlier: config.Earlier,
 	}
 	l.capacity.Store(-1) // not announced yet
 	return l
@@ -128,23 +149,45 @@ func (l *Listener) Run(ctx context.Context) {
 // hold opens a session and listens until an error ends it.
 func (l *Listener) hold(ctx context.Context) error {
 	s, statistics, err := l.config.Client.openSession(ctx, l.config.SetID, l.config.Owner)
+	if owner, conflict := github.IsSessionConflict(err); conflict && l.isOurs(owner) && l.earlier.ID != "" {
+		s, statistics, err = l.resume(ctx, err)
+	} else if err == nil {
+		sessions.WithLabelValues("opened").Inc()
+	}
 	if err != nil {
+		if passes(err) { // it may be open: all that is known is that there was no answer
+			l.earlier.Until = l.config.Now().Add(SessionLife)
+		}
 		return err
 	}
-	sessions.WithLabelValues("opened").Inc()
 	a := newSessionLoop(l, s)
-	defer a.end(ctx)
-	l.opened(statistics)
+	defer func() { l.earlier = a.end(ctx) }()
+	l.opened(s, statistics)
 	return a.listen(ctx)
 }
 
-func (l *Listener) opened(statistics *Statistics) {
+// resume goes on with the session that this pool held in another process, which keeps a new one from being opened. Refused, it isn't tried
+// again: the session is waited for.
+func (l *Listener) resume(ctx context.Context, conflict error) (*session, *Statistics, error) {
+	s, statistics, err := l.config.Client.resumeSession(ctx, l.config.SetID, l.config.Owner, l.earlier.ID)
+	if err == nil {
+		sessions.WithLabelValues("resumed").Inc()
+		return s, statistics, nil
+	}
+	l.log.Info("Earlier session wasn't resumed", "session", l.earlier.ID, "reason", err.Error())
+	if !passes(err) {
+		l.earlier.ID = ""
+	}
+	return nil, nil, conflict
+}
+
+func (l *Listener) opened(s *session, statistics *Statistics) {
 	messages, _ := l.seen.progress()
 	l.refreshed = time.Now()
 	if statistics == nil { // they may be the only ones for long: an empty poll brings none
 		l.stale.Store(true)
 	}
-	l.seen.polled(l.config.Now())
+	l.seen.opened(s.id(), l.config.Now())
 	changed := l.seen.count(statistics, messages, l.config.Now())
 	if !l.enter(Listening, "", nil) && changed {
 		l.config.Changed()
@@ -176,6 +219,7 @@ func (l *Listener) fail(err error) time.Duration {
 	}
 	sessions.WithLabelValues("conflict").Inc()
 	if l.isOurs(owner) {
+		owner = cmp.Or(owner, l.config.Owner)
 		l.enter(Refused, owner, fmt.Errorf("an earlier session of %s wasn't closed and expires within 92 s: %w", owner, err))
 		return wait.Jitter(l.config.Pace.Refused/2, 1)
 	}
@@ -183,9 +227,10 @@ func (l *Listener) fail(err error) time.Duration {
 	return wait.Jitter(l.config.Pace.Elsewhere/2, 1)
 }
 
-// isOurs says whether the owner is this pool, or one of this cluster that is no more.
+// isOurs says whether the owner of a session is this pool, or one of this cluster that is no more. If GitHub doesn't name it, it's
+// this pool as long as its earlier session may be open.
 func (l *Listener) isOurs(owner string) bool {
-	if owner == l.config.Owner {
+	if owner == l.config.Owner || owner == "" && l.config.Now().Before(l.earlier.Until) {
 		return true
 	}
 	ours, _, _ := strings.Cut(l.config.Owner, "/")
@@ -232,7 +277,10 @@ func (l *Listener) refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if set != nil && l.seen.count(set.Statistics, messages, l.config.Now()) || asked {
+	if set == nil || set.Statistics == nil {
+		return nil // who asked would only ask again
+	}
+	if l.seen.count(set.Statistics, messages, l.config.Now()) || asked {
 		l.config.Changed()
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -325,6 +326,29 @@ func TestASessionWithoutStatisticsAsksForThem(t *testing.T) {
 	s.await("statistics", func(snapshot Snapshot) bool { return snapshot.Known })
 }
 
+// Whoever misses statistics asks for them again and again; that may not become a loop.
+func TestStatisticsThatStayAwayAreNotAskedForInALoop(t *testing.T) {
+	s := newStage(t, githubsim.Options{})
+	for _, endpoint := range []githubsim.Endpoint{githubsim.EndpointCreateSession, githubsim.EndpointGetMessage, githubsim.EndpointGetScaleSet} {
+		s.sim.AddFault(githubsim.Fault{Endpoint: endpoint, Alter: githubsim.AlterNoStatistics})
+	}
+	s.listen(5, func(c *Config) {
+		c.Pace.Statistics = time.Hour
+		c.Changed = func() {
+			s.listener.Refresh() // as a pool does that knows no number
+			notify(s.changed)
+		}
+	})
+	s.addJobs(3)
+	for _, name := range []string{"linux-1", "linux-2", "linux-3"} {
+		s.runRunner(name)
+		s.await("completion", func(snapshot Snapshot) bool { return snapshot.Completed[name].JobID != "" })
+	}
+	if asked, polled := s.requests(githubsim.EndpointGetScaleSet), s.requests(githubsim.EndpointGetMessage); asked > 30 || polled > 60 {
+		t.Errorf("statistics were asked for %d times, messages %d times", asked, polled)
+	}
+}
+
 func TestAHeldPollEndsTheTrouble(t *testing.T) {
 	s := newStage(t, githubsim.Options{Hold: time.Hour})
 	s.sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointGetMessage, Times: 2, Status: 503})
@@ -378,7 +402,7 @@ func TestSessionHeldByAnotherIsJudged(t *testing.T) {
 		"a listener's pod": OwnedElsewhere,
 	} {
 		t.Run(strings.ReplaceAll(holder, "/", " "), func(t *testing.T) {
-			s := newStage(t, githubsim.Options{})
+			s := newStage(t, githubsim.Options{SessionOwners: true})
 			s.sim.StealSession(int(s.set.ID), holder)
 			s.listen(5, func(c *Config) { c.OwnerGone = gone })
 			snapshot := s.awaitState(want)
@@ -392,8 +416,109 @@ func TestSessionHeldByAnotherIsJudged(t *testing.T) {
 	}
 }
 
-func TestStatisticsStayCurrentWhileRefused(t *testing.T) {
+// crashed leaves a session open that announced 3, as a process does that is killed, and returns what the next one knows of it.
+func (s *stage) crashed() Earlier {
+	s.Helper()
+	var isOver atomic.Bool
+	s.listen(3, func(c *Config) { c.Held = func() bool { return !isOver.Load() } })
+	session := s.awaitState(Listening).Session
+	s.addJobs(1) // which are only assigned once the capacity is there
+	s.awaitAssigned(1)
+	s.runRunner("linux-0")
+	s.awaitAssigned(0)
+	isOver.Store(true)
+	s.stop()
+	return Earlier{ID: session, Until: time.Now().Add(time.Hour)}
+}
+
+func TestSessionOfACrashedProcessIsResumed(t *testing.T) {
+	for _, named := range []bool{false, true} {
+		s := newStage(t, githubsim.Options{SessionOwners: named})
+		earlier := s.crashed()
+		s.listen(3, func(c *Config) { c.Earlier = earlier })
+		if got := s.awaitState(Listening); got.Session != earlier.ID {
+			t.Errorf("session %s, want %s", got.Session, earlier.ID)
+		}
+		s.addJobs(1)
+		s.awaitAssigned(1)
+		s.stop() // closes it
+		s.listen(3)
+		s.awaitState(Listening)
+	}
+}
+
+func TestSessionThatMayNotBeResumedIsWaitedFor(t *testing.T) {
+	for name, fault := range map[string]githubsim.Fault{
+		"not valid": {Status: 400, Body: `{"typeName":"RunnerScaleSetSessionExpiredException","message":"The session identifier is not valid."}`},
+		"not found": {Status: 404}, "conflict": {Status: 409}, "of another": {Alter: githubsim.AlterSessionOwner},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t, githubsim.Options{})
+			earlier := s.crashed()
+			fault.Endpoint = githubsim.EndpointRefreshSession
+			s.sim.AddFault(fault)
+			s.listen(3, func(c *Config) { c.Earlier = earlier })
+			if got := s.awaitState(Refused); got.Owner != owner {
+				t.Errorf("owner %q", got.Owner)
+			}
+			s.addJobs(2)
+			s.awaitAssigned(2)
+			s.sim.ExpireSession(int(s.set.ID))
+			s.awaitState(Listening)
+			if n := s.requests(githubsim.EndpointRefreshSession); n != 1 {
+				t.Errorf("%d attempts to resume", n)
+			}
+		})
+	}
+}
+
+func TestSessionWithoutAnOwnerIsAnothersUnlessItMayBeOurs(t *testing.T) {
+	past := func(c *Config) { c.Earlier = Earlier{ID: "x", Until: time.Now().Add(-time.Second)} }
+	for _, change := range []func(*Config){func(*Config) {}, past} {
+		s := newStage(t, githubsim.Options{})
+		s.sim.StealSession(int(s.set.ID), "another")
+		s.listen(3, change)
+		s.awaitState(OwnedElsewhere)
+		if n := s.requests(githubsim.EndpointRefreshSession); n != 0 {
+			t.Errorf("%d attempts to resume", n)
+		}
+	}
+}
+
+// GitHub may have opened a session though its answer was lost: then the next refusal is by our own.
+func TestSessionWhoseOpeningWasNotAnsweredIsOurs(t *testing.T) {
 	s := newStage(t, githubsim.Options{})
+	s.sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, DropAnswer: true, Times: 1})
+	s.listen(3)
+	s.awaitState(Refused)
+	s.sim.ExpireSession(int(s.set.ID))
+	s.awaitState(Listening)
+}
+
+// A session whose opening is no longer waited for is closed all the same, or the next would be refused.
+func TestASessionThatOpensTooLateIsClosed(t *testing.T) {
+	s := newStage(t, githubsim.Options{})
+	s.sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, Delay: 200 * time.Millisecond})
+	s.listen(3)
+	s.awaitSim("being asked for a session", func() bool { return s.requests(githubsim.EndpointCreateSession) == 1 })
+	s.stop()
+	if open := s.sim.Report().SessionsOpen; open != 0 {
+		t.Errorf("%d sessions are open", open)
+	}
+}
+
+func TestWhoLostTheLeaseNeitherPollsNorCloses(t *testing.T) {
+	s := newStage(t, githubsim.Options{})
+	s.listen(3, func(c *Config) { c.Held = func() bool { return false } })
+	s.awaitState(Listening)
+	s.stop()
+	if polls, closed := s.requests(githubsim.EndpointGetMessage), s.requests(githubsim.EndpointDeleteSession); polls+closed != 0 {
+		t.Errorf("%d polls, %d sessions closed", polls, closed)
+	}
+}
+
+func TestStatisticsStayCurrentWhileRefused(t *testing.T) {
+	s := newStage(t, githubsim.Options{SessionOwners: true})
 	s.listen(3)
 	s.addJobs(3)
 	s.awaitAssigned(3)

@@ -35,15 +35,31 @@ type message struct {
 // openSession opens the scale set's message session and returns the statistics that
 // came with it, which may be nil.
 func (c *Client) openSession(ctx context.Context, setID int64, owner string) (*session, *Statistics, error) {
-	doing := fmt.Sprintf("opening the message session of scale set %d", setID)
+	return c.newSession(ctx, endpointSessionCreate, fmt.Sprintf("opening the message session of scale set %d", setID), setID, owner, "")
+}
+
+// resumeSession goes on with a session of the owner that another process opened.
+func (c *Client) resumeSession(ctx context.Context, setID int64, owner, id string) (*session, *Statistics, error) {
+	doing := fmt.Sprintf("resuming the message session of scale set %d", setID)
+	s, statistics, err := c.newSession(ctx, endpointSessionRefresh, doing, setID, owner, id)
+	if err == nil && s.wire.Session().OwnerName != owner {
+		return nil, nil, &github.Error{Kind: github.KindUnexpected, Doing: doing, Message: "GitHub says that it is another's"}
+	}
+	return s, statistics, err
+}
+
+// newSession opens a session, or resumes the one with an id.
+func (c *Client) newSession(ctx context.Context, by endpoint, doing string, setID int64, owner, resumes string) (*session, *Statistics, error) {
 	s := &session{client: c, timeout: c.options.Timeout}
-	err := c.admitted(ctx, endpointSessionCreate, doing, func(ctx context.Context) error {
+	err := c.admitted(ctx, by, doing, func(ctx context.Context) error {
+		ctx, done := finishing(ctx)
+		defer done()
 		m, err := c.newPooledClient(subsystemListener, setID)
 		if err != nil {
 			return err
 		}
 		return c.heal(m, subsystemListener, setID, func() error {
-			return c.observe(ctx, &exchange{}, doing, m.client, func(ctx context.Context, oc *official.Client) (err error) {
+			return c.observe(ctx, &exchange{resumes: resumes}, doing, m.client, func(ctx context.Context, oc *official.Client) (err error) {
 				s.wire, err = oc.MessageSessionClient(ctx, int(setID), owner)
 				return err
 			})
@@ -55,10 +71,30 @@ func (c *Client) openSession(ctx context.Context, setID int64, owner string) (*s
 	opened := s.wire.Session()
 	if opened.MessageQueueURL == "" {
 		err := &github.Error{Kind: github.KindUnavailable, Doing: doing, Message: "GitHub gave no message queue URL"}
+		if resumes != "" {
+			return nil, nil, err
+		}
 		return nil, nil, errors.Join(err, s.close(ctx))
 	}
 	return s, statisticsOf(opened.Statistics), nil
 }
+
+// finishTime is how long an answer is waited for whose question isn't of interest any more.
+const finishTime = 5 * time.Second
+
+// finishing returns a context that goes on for a while when ctx ends: a session whose opening was not waited for would block the
+// next until it expires.
+func finishing(ctx context.Context) (context.Context, context.CancelFunc) {
+	going, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(finishTime, cancel) })
+	return going, func() {
+		stop()
+		cancel()
+	}
+}
+
+// id of the session, by which another process may go on with it.
+func (s *session) id() string { return s.wire.Session().SessionID.String() }
 
 // poll waits for the message after the given one, announcing capacity; nil when none
 // came within GitHub's holding time. No answer at all before the deadline is an error.

@@ -122,6 +122,10 @@ func (a *sessionLoop) step(ctx context.Context) error {
 		return err
 	}
 	drain(a.announced)
+	if !a.config.Held() {
+		a.pause(ctx, time.Second) // another process may poll: this one is about to end
+		return nil
+	}
 	if err := a.verify(ctx); err != nil {
 		return err
 	}
@@ -294,7 +298,7 @@ func isSuspect(m *message) bool {
 // verify fetches the statistics now and then, as an empty poll brings none.
 func (a *sessionLoop) verify(ctx context.Context) error {
 	_, counted := a.seen.progress()
-	if a.stale.Load() || counted.IsZero() {
+	if a.stale.Load() || counted.IsZero() && time.Since(a.refreshed) >= a.config.Pace.Statistics {
 		return a.check(ctx)
 	}
 	if age := a.config.Now().Sub(counted); age < a.config.Pace.Verify || time.Since(a.refreshed) < a.config.Pace.Verify {
@@ -395,20 +399,29 @@ func (r *recorder) take() []int {
 }
 
 // end stops the recorder and closes the session, in bounded time. On the way out, what
-// was recorded is acknowledged first, or the next session would read it again.
-func (a *sessionLoop) end(ctx context.Context) {
+// was recorded is acknowledged first, or the next session would read it again. It returns the session if that may still be open.
+func (a *sessionLoop) end(ctx context.Context) (open Earlier) {
 	a.stop()
 	<-a.recorder.stopped
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.config.Pace.Close)
 	defer cancel()
+	if !a.config.Held() {
+		a.log.Info("Session isn't closed: another process may have gone on with it")
+		return Earlier{}
+	}
 	if ctx.Err() != nil {
 		if err := a.acknowledgeDue(closing); err != nil {
 			a.log.Debug("Messages weren't acknowledged on the way out", "reason", err.Error())
 		}
 	}
-	if err := a.leave(closing); err != nil {
+	err := a.leave(closing)
+	if err != nil {
 		a.log.Info("Session wasn't closed; it expires by itself within 92 s", "reason", err.Error())
 	}
+	if err != nil && passes(err) {
+		open = Earlier{ID: a.session.id(), Until: a.config.Now().Add(SessionLife)}
+	}
+	return open
 }
 
 // leave closes the session, trying until ctx ends: one that stays open blocks the next.

@@ -41,8 +41,10 @@ type Snapshot struct {
 	Message string
 	// Err is why, when there is an error.
 	Err error
-	// Owner of the session in the way, when Refused or OwnedElsewhere.
+	// Owner of the session in the way, when Refused or OwnedElsewhere; empty if GitHub didn't name it.
 	Owner string
+	// Session is the id of the one that is open, or was last.
+	Session string
 
 	// Known says whether statistics were ever seen; without them Assigned says nothing.
 	Known bool
@@ -100,6 +102,12 @@ func (o *observation) setState(state State, owner string, err error, now time.Ti
 		s.Message = github.Summary(err)
 	}
 	return changed
+}
+
+func (o *observation) opened(session string, now time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.snapshot.Session, o.snapshot.LastPoll = session, now
 }
 
 func (o *observation) polled(now time.Time) {

@@ -47,6 +47,9 @@ type exchange struct {
 	// mode is endpointMessagePoll or endpointMessageAck for calls whose URL GitHub
 	// chooses; the path says nothing about those.
 	mode endpoint
+	// resumes is the id of the session that is refreshed in place of opening one; empty for none. The official client only refreshes
+	// sessions that it opened.
+	resumes string
 
 	endpoint endpoint
 	status   int
@@ -92,6 +95,7 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	if x == nil {
 		x = &exchange{}
 	}
+	req = x.resuming(req)
 	x.endpoint, x.status, x.header, x.typeName, x.message, x.silent = requestEndpoint(req), 0, nil, "", "", false
 	resp, err := o.next.RoundTrip(req)
 	if err != nil {
@@ -116,6 +120,17 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	return resp, nil
+}
+
+// resuming makes the refresh of a session of the request to open one, as the official client refreshes those it opened.
+func (x *exchange) resuming(req *http.Request) *http.Request {
+	if x.resumes == "" || endpointOf(req) != endpointSessionCreate {
+		return req
+	}
+	req = req.Clone(req.Context())
+	req.Method, req.URL.Path = http.MethodPatch, req.URL.Path+"/"+x.resumes
+	req.Body, req.GetBody, req.ContentLength = nil, nil, 0
+	return req
 }
 
 func readAll(resp *http.Response) ([]byte, error) {
