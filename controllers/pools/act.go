@@ -38,7 +38,7 @@ func (r *Reconciler) act(ctx context.Context, o observation, d decision) error {
 		r.Sessions.Refresh(o.key)
 	}
 	for _, name := range o.health.suspects {
-		r.Results.Suspect(types.NamespacedName{Namespace: o.key.Namespace, Name: name}, o.now)
+		r.Results.Suspect(types.NamespacedName{Namespace: o.key.Namespace, Name: name}, o.health.memory.connected[name], o.now)
 	}
 	r.markFailed(o)
 	ends := slices.Concat(d.step.End, d.plan.Drain)

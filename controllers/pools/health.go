@@ -5,7 +5,6 @@ package pools
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -52,7 +51,7 @@ type healthMemory struct {
 // notReady is why a pool isn't ready although its record and template are good; the zero value for no reason.
 type notReady struct{ reason, message string }
 
-// checkHealth gives up runners that policies deny by now and those that GitHub doesn't see, counts failures in a row, and
+// checkHealth gives up runners that policies deny by now, doubts those that GitHub may not see, counts failures in a row, and
 // holds the pool back for a quota.
 func checkHealth(o observation, outcomes runners.Outcomes) health {
 	h := health{failed: evictDenied(o.runners, o.revisions.denied, o.now), memory: o.memory.health}
@@ -64,12 +63,11 @@ func checkHealth(o observation, outcomes runners.Outcomes) health {
 	h.memory.counts = h.memory.counts || o.github.Known && s.RegisteredRunners+s.IdleRunners+s.BusyRunners > 0
 	c := checkConnections(o, h.memory)
 	h.suspects, h.refresh, h.memory.connected = c.suspects, c.refresh, c.connected
-	o.runners = o.runners.with(c.failed)
 	if o.github.Known && h.memory.counts { // those that are busy only by our account
 		h.suspects = append(h.suspects, poolstatus.Suspects(o.staying(v1alpha1.RunnerBusy), s.BusyRunners, o.github.Counted)...)
 	}
-	h.memory.circuits = countFailures(o, c.failed, outcomes)
-	maps.Copy(h.failed, c.failed)
+	o.memory.health.connected = c.connected
+	h.memory.circuits = countFailures(o, outcomes)
 	hold, quota := checkQuota(o.runners, o.sources(o.pool.Status.Update))
 	h.holds = append(h.holds, hold...)
 	registration, wait := checkRegistration(o.runners, o.now)
@@ -100,15 +98,14 @@ func evictDenied(list runnerList, denied map[string]string, now time.Time) map[s
 
 // connectionCheck is what GitHub's count of online runners says about those that are idle.
 type connectionCheck struct {
-	failed    map[string]poolstatus.Verdict
 	suspects  []string
 	refresh   bool
 	connected map[string]bool
 	next      time.Duration
 }
 
-// checkConnections gives up runners that run and that GitHub doesn't see. Where GitHub may be
-// one that doesn't count, their registrations are looked up instead.
+// checkConnections names runners that GitHub may not see. It counts and doesn't name, and its counts are wrong at times: they
+// raise doubt, and end nothing.
 func checkConnections(o observation, m healthMemory) connectionCheck {
 	if !o.github.Known || o.github.Counted.IsZero() || o.github.State != scaleset.Listening {
 		return connectionCheck{connected: m.connected}
@@ -116,21 +113,7 @@ func checkConnections(o observation, m healthMemory) connectionCheck {
 	idle, busy := o.staying(v1alpha1.RunnerIdle), len(o.staying(v1alpha1.RunnerBusy))
 	deadline, s := o.pool.Spec.Deadlines.GetConnect(), o.github.Statistics
 	seen := poolstatus.Connections(idle, busy, s.IdleRunners+s.BusyRunners, o.github.Counted, deadline, o.now)
-	c := connectionCheck{failed: map[string]poolstatus.Verdict{}, refresh: seen.Ask, next: seen.Next, connected: map[string]bool{}}
-	for _, name := range seen.Missing {
-		lost := poolstatus.Verdict{
-			State: v1alpha1.RunnerFailed, Since: o.now, Cause: v1alpha1.CauseNeverConnected,
-			Reason: fmt.Sprintf("its container runs, but GitHub doesn't see it %s later: can it reach GitHub?", deadline),
-		}
-		switch {
-		case !m.counts, s.RegisteredRunners < len(idle)+busy: // or the counts are of another time
-			c.suspects = append(c.suspects, name)
-			continue
-		case m.connected[name]:
-			lost.Cause, lost.Reason = v1alpha1.CauseRemoved, "GitHub doesn't see it any more: is its node gone?"
-		}
-		c.failed[name] = lost
-	}
+	c := connectionCheck{suspects: seen.Missing, refresh: seen.Ask, next: seen.Next, connected: map[string]bool{}}
 	for _, x := range o.runners {
 		if m.connected[x.runner.Name] {
 			c.connected[x.runner.Name] = true
@@ -167,9 +150,8 @@ func (o observation) staying(state v1alpha1.RunnerState) []poolstatus.Runner {
 	return list
 }
 
-// countFailures opens and closes the circuits of the revisions that runners are made from. Lost are runners that this pass gives up
-// because GitHub doesn't see them.
-func countFailures(o observation, lost map[string]poolstatus.Verdict, outcomes runners.Outcomes) map[string]scaling.Circuit {
+// countFailures opens and closes the circuits of the revisions that runners are made from.
+func countFailures(o observation, outcomes runners.Outcomes) map[string]scaling.Circuit {
 	circuits := map[string]scaling.Circuit{}
 	for _, revision := range o.sources(o.pool.Status.Update) {
 		circuits[revision] = scaling.Circuit{Revision: revision}
@@ -177,14 +159,7 @@ func countFailures(o observation, lost map[string]poolstatus.Verdict, outcomes r
 			circuits[revision] = c
 		}
 	}
-	var failures []runners.Failure
-	for _, x := range o.runners {
-		_, isKnown := o.memory.health.circuits[x.runner.Spec.Revision]
-		if v, ok := lost[x.runner.Name]; ok && isKnown {
-			failures = append(failures, runners.Failure{Revision: x.runner.Spec.Revision, Cause: v.Cause, Message: v.Reason, Began: x.runner.CreationTimestamp.Time, At: o.now})
-		}
-	}
-	for _, f := range append(failures, outcomes.Failures...) {
+	for _, f := range outcomes.Failures {
 		if c, ok := circuits[f.Revision]; ok && o.isCertain(f) {
 			circuits[f.Revision] = c.Failed(f.Cause, f.Message, f.Began, f.At)
 		}
@@ -201,18 +176,17 @@ func countFailures(o observation, lost map[string]poolstatus.Verdict, outcomes r
 // failure, or waits for one in good health.
 func (o observation) succeeded(c scaling.Circuit) bool {
 	return slices.ContainsFunc(o.runners, func(x observed) bool {
-		isWell := x.verdict.State == v1alpha1.RunnerBusy || x.verdict.State == v1alpha1.RunnerIdle && o.isWell(c, x.verdict.Since)
+		isWell := x.verdict.State == v1alpha1.RunnerBusy || x.verdict.State == v1alpha1.RunnerIdle && o.isWell(c, x)
 		return isWell && x.runner.Spec.Revision == c.Revision && c.IsNewer(x.verdict.Since)
 	})
 }
 
-// isWell reports whether a runner that is idle since a time is in good health, as far as
-// what others failed of goes.
-func (o observation) isWell(c scaling.Circuit, since time.Time) bool {
+// isWell reports whether a runner that is idle is in good health, as far as what others failed of goes.
+func (o observation) isWell(c scaling.Circuit, x observed) bool {
 	if c.Cause == v1alpha1.CauseNeverConnected {
-		return !o.github.Counted.Before(since.Add(o.pool.Spec.Deadlines.GetConnect()))
+		return o.memory.health.connected[x.runner.Name]
 	}
-	return o.now.Sub(since) >= healthy
+	return o.now.Sub(x.verdict.Since) >= healthy
 }
 
 // isCertain reports whether a failure was one. A runner that ended in peace while nobody

@@ -56,6 +56,7 @@ type bench struct {
 	asked           int  // for newer counts
 	outcomes        runners.Outcomes
 	condemned       []v1alpha1.RunnerCause
+	wasOnline       bool // the runner that was doubted last
 	doubted         []string
 	reading         demand.Reading // of what else tells of jobs
 	atMax           bool
@@ -74,7 +75,8 @@ func (b *bench) TakeOutcomes(types.NamespacedName) runners.Outcomes {
 func (b *bench) MarkFailed(_ types.NamespacedName, _ types.UID, why poolstatus.Verdict) {
 	b.condemned = append(b.condemned, why.Cause)
 }
-func (b *bench) Suspect(name types.NamespacedName, _ time.Time) {
+func (b *bench) Suspect(name types.NamespacedName, wasOnline bool, _ time.Time) {
+	b.wasOnline = wasOnline
 	b.doubted = append(b.doubted, name.Name)
 }
 func (b *bench) Completion(types.NamespacedName, types.UID) (time.Time, bool) {
@@ -602,7 +604,7 @@ func (b *bench) run(r v1alpha1.Runner) {
 	}))
 }
 
-func TestARunnerThatGitHubDoesNotSeeIsReplacedFirst(t *testing.T) {
+func TestARunnerThatGitHubDoesNotCountIsDoubted(t *testing.T) {
 	b := newBench(t)
 	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })
 	b.start()
@@ -616,14 +618,8 @@ func TestARunnerThatGitHubDoesNotSeeIsReplacedFirst(t *testing.T) {
 	}
 	b.words.Counted = b.now
 	b.reconcile()
-	ending := 0
-	for _, r := range b.runners() {
-		if !r.DeletionTimestamp.IsZero() {
-			ending++
-		}
-	}
-	if n := len(b.runners()); n != 2 || ending != 1 || !slices.Equal(b.condemned, []v1alpha1.RunnerCause{v1alpha1.CauseNeverConnected}) {
-		t.Errorf("%d runners, %d of them ending, %v", n, ending, b.condemned)
+	if n := len(b.runners()); n != 1 || len(b.doubted) != 1 || b.wasOnline || len(b.condemned) != 0 {
+		t.Errorf("%d runners, doubted %v (was online: %v), given up %v", n, b.doubted, b.wasOnline, b.condemned)
 	}
 }
 
@@ -665,7 +661,7 @@ func TestWhereGitHubMayNotCountRegistrationsAreLookedUp(t *testing.T) {
 	}
 }
 
-func TestARunnerThatGitHubSawOnceIsLostAndNotToBlame(t *testing.T) {
+func TestARunnerThatGitHubSawOnceIsDoubtedAsOneThatWasOnline(t *testing.T) {
 	b := newBench(t)
 	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })
 	b.start()
@@ -676,7 +672,7 @@ func TestARunnerThatGitHubSawOnceIsLostAndNotToBlame(t *testing.T) {
 	b.reconcile()
 	b.words.Statistics.IdleRunners = 0
 	b.reconcile()
-	if !slices.Equal(b.condemned, []v1alpha1.RunnerCause{v1alpha1.CauseRemoved}) {
-		t.Errorf("given up for %v", b.condemned)
+	if len(b.doubted) != 1 || !b.wasOnline || len(b.condemned) != 0 {
+		t.Errorf("doubted %v (was online: %v), given up %v", b.doubted, b.wasOnline, b.condemned)
 	}
 }

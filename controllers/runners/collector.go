@@ -301,7 +301,7 @@ func (v *visit) compare(ctx context.Context) {
 // have registered after it.
 func (v *visit) suspect(r *v1alpha1.Runner) {
 	if v.at.Sub(r.CreationTimestamp.Time) > justNow {
-		v.Memory.Suspect(client.ObjectKeyFromObject(r), v.Now())
+		v.Memory.Suspect(client.ObjectKeyFromObject(r), v.online[r.UID], v.Now())
 	}
 }
 
@@ -315,11 +315,13 @@ func (v *visit) check(ctx context.Context, r *v1alpha1.Runner, known rest.Runner
 	case known.Busy:
 		v.recordJob(ctx, r, known)
 		return false
-	case !v.overdue(ctx, r, pod):
+	case !isOverdue(ctx, v.Client, r, pod, v.at, v.Now()):
 		return false
 	}
 	if v.offline[r.UID] {
-		v.giveUp(ctx, r)
+		if err := giveUp(ctx, v.Reporter, v.Memory, r, v.online[r.UID], v.Now()); err != nil {
+			v.log.Error(err, "Ending a runner that GitHub doesn't see", "runner", r.Name)
+		}
 	}
 	return true
 }
@@ -338,37 +340,6 @@ func (v *visit) recordJob(ctx context.Context, r *v1alpha1.Runner, known rest.Ru
 	event := scaleset.JobEvent{Type: scaleset.JobStarted, JobID: v1alpha1.UnknownJob, RunnerID: known.ID, RunnerName: r.Name, At: v.at}
 	if err := recorder.RecordJobs(ctx, []scaleset.JobEvent{event}); err != nil {
 		v.log.Error(err, "Recording that a runner has a job", "runner", r.Name) // seen again next time
-	}
-}
-
-// overdue reports whether a runner had to be connected when GitHub was asked.
-func (v *visit) overdue(ctx context.Context, r *v1alpha1.Runner, pod *corev1.Pod) bool {
-	o := poolstatus.Observe(r, pod, 0, v.Now())
-	if o.StartedAt.IsZero() || !o.EndedAt.IsZero() {
-		return false
-	}
-	deadline := v1alpha1.DefaultConnectDeadline
-	pool := &v1alpha1.RunnerPool{}
-	if err := v.Client.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: r.Spec.PoolRef.Name}, pool); err == nil {
-		deadline = pool.Spec.Deadlines.GetConnect()
-	}
-	return !v.at.Before(o.StartedAt.Add(deadline))
-}
-
-// giveUp ends a runner that GitHub doesn't see: it is deregistered first, so it can't be one with a job.
-func (v *visit) giveUp(ctx context.Context, r *v1alpha1.Runner) {
-	cause, why := v1alpha1.CauseNeverConnected, "its container runs, but GitHub doesn't see it: can it reach GitHub?"
-	if v.online[r.UID] {
-		cause, why = v1alpha1.CauseRemoved, "GitHub doesn't see it any more: is its node gone?"
-	}
-	state := poolstatus.Verdict{State: v1alpha1.RunnerFailed, Since: v.Now(), Cause: cause, Reason: why}
-	v.Memory.MarkFailed(client.ObjectKeyFromObject(r), r.UID, state)
-	v.Event(r, corev1.EventTypeWarning, string(v1alpha1.RunnerFailed), fmt.Sprintf("%s: %s", cause, why))
-	v.Memory.recordFailure(types.NamespacedName{Namespace: r.Namespace, Name: r.Spec.PoolRef.Name}, Failure{
-		Runner: r.Name, Revision: r.Spec.Revision, Cause: cause, Message: why, Began: r.CreationTimestamp.Time, At: v.Now(),
-	})
-	if err := End(ctx, v.Client, r); err != nil {
-		v.log.Error(err, "Ending a runner that GitHub doesn't see", "runner", r.Name)
 	}
 }
 

@@ -46,13 +46,20 @@ func NewMemory() *Memory {
 // queue is a controller's work queue.
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// suspectInterval is the least time between two looks at one runner's registration.
-const suspectInterval = time.Minute
+const (
+	// suspectInterval is the least time between two looks at one runner's registration.
+	suspectInterval = time.Minute
+	// suspectLongest is that time for one that was found in good health again and again: GitHub's counts are wrong for hours.
+	suspectLongest = 16 * time.Minute
+)
 
-// suspicion that GitHub doesn't know a runner any more.
+// suspicion that GitHub doesn't know a runner any more, or isn't connected with it.
 type suspicion struct {
-	at   time.Time
-	open bool // nobody looked yet
+	at    time.Time
+	open  bool          // nobody looked yet
+	pause time.Duration // until it may be raised again
+	// wasOnline is true if it was seen to be connected, and offline if it wasn't at the last look.
+	wasOnline, offline bool
 }
 
 // runnerMemory is about one runner.
@@ -214,14 +221,16 @@ func (m *Memory) failure(key types.NamespacedName, uid types.UID) *poolstatus.Ve
 }
 
 // Suspect asks for a look at the registration of a runner that GitHub doesn't count as we
-// do; now and then at most.
-func (m *Memory) Suspect(key types.NamespacedName, now time.Time) {
+// do; now and then at most. wasOnline says that it was connected before.
+func (m *Memory) Suspect(key types.NamespacedName, wasOnline bool, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if last, known := m.suspects[key]; known && now.Sub(last.at) < suspectInterval {
+	s, known := m.suspects[key]
+	if known && now.Sub(s.at) < max(suspectInterval, s.pause) {
 		return
 	}
-	m.suspects[key] = suspicion{at: now, open: true}
+	s.at, s.open, s.wasOnline = now, true, s.wasOnline || wasOnline
+	m.suspects[key] = s
 	if m.queue != nil {
 		m.queue.Add(reconcile.Request{NamespacedName: key})
 	}
@@ -231,11 +240,26 @@ func (m *Memory) Suspect(key types.NamespacedName, now time.Time) {
 func (m *Memory) takeSuspicion(key types.NamespacedName) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	d := m.suspects[key]
-	if d.open {
-		m.suspects[key] = suspicion{at: d.at}
+	s := m.suspects[key]
+	if !s.open {
+		return false
 	}
-	return d.open
+	s.open = false
+	m.suspects[key] = s
+	return true
+}
+
+// looked notes what a look at a suspected runner found, and returns what was known before.
+func (m *Memory) looked(key types.NamespacedName, known *registered) (before suspicion) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	before = m.suspects[key]
+	now := before
+	if now.offline = known.offline; known.online {
+		now.wasOnline, now.pause = true, min(suspectLongest, 2*max(now.pause, suspectInterval/2))
+	}
+	m.suspects[key] = now
+	return before
 }
 
 // source wakes the controller of a suspected runner.

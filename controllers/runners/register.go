@@ -199,12 +199,12 @@ func (p pass) verify(ctx context.Context) error {
 	if access != allowed || !p.Memory.takeSuspicion(key) {
 		return nil
 	}
-	known, err := gh.find(ctx, p.runner.Status.RunnerID)
+	known, err := gh.look(ctx, p.runner.Status.RunnerID)
 	if err != nil {
 		return p.githubOutcome(err)
 	}
 	if known != nil {
-		return nil
+		return p.judge(ctx, known)
 	}
 	if err := gh.check(ctx); err != nil {
 		return nil // this may not be the GitHub that the runner is registered with

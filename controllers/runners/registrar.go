@@ -29,6 +29,8 @@ type registrar interface {
 	// find looks for the runner by the id that it registered under or, while that is 0, for what has its
 	// name; nil if nothing is there.
 	find(ctx context.Context, id int64) (*registered, error)
+	// look is find that also tells whether the runner is connected, as far as GitHub does.
+	look(ctx context.Context, id int64) (*registered, error)
 	// remove ends a registration; one that is gone is fine.
 	remove(ctx context.Context, id int64) error
 	// check returns an error unless this is the GitHub that the runner registered with.
@@ -38,8 +40,10 @@ type registrar interface {
 // registered is what has a runner's name on GitHub.
 type registered struct {
 	id int64
-	// busy is true of one with a job. A scale set's doesn't say so.
+	// busy is true of one with a job, if GitHub says so.
 	busy bool
+	// online and offline say whether it is connected; neither is set if GitHub doesn't tell.
+	online, offline bool
 	// foreign says how it is registered if it isn't the runner.
 	foreign string
 }
@@ -100,17 +104,32 @@ func (s byScaleSet) generate(ctx context.Context) (github.JIT, error) {
 	return s.gh.GenerateJIT(ctx, s.setID, s.name)
 }
 
-// find looks by name: a scale set's runner has no other way.
+// find looks by name: an id in a status can be another runner's.
 func (s byScaleSet) find(ctx context.Context, _ int64) (*registered, error) {
-	known, err := s.gh.RunnerByName(ctx, s.name)
-	if err != nil || known == nil {
+	found, err := s.gh.RunnerByName(ctx, s.name)
+	if err != nil || found == nil {
 		return nil, err
 	}
-	r := &registered{id: known.ID}
+	return s.registered(found), nil
+}
+
+func (s byScaleSet) look(ctx context.Context, id int64) (*registered, error) {
+	found, err := s.gh.Runner(ctx, id)
+	if err == nil && (found == nil || found.Name != s.name) {
+		return s.find(ctx, id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.registered(found), nil
+}
+
+func (s byScaleSet) registered(known *scaleset.Runner) *registered {
+	r := &registered{id: known.ID, busy: known.Busy, online: known.Status == scaleset.StatusOnline, offline: known.Status == scaleset.StatusOffline}
 	if known.SetID != s.setID {
 		r.foreign = fmt.Sprintf("with another scale set (id %d)", known.SetID)
 	}
-	return r, nil
+	return r
 }
 
 func (s byScaleSet) remove(ctx context.Context, id int64) error { return s.gh.RemoveRunner(ctx, id) }
@@ -155,6 +174,8 @@ func (s byREST) find(ctx context.Context, id int64) (*registered, error) {
 	}
 	return r, nil
 }
+
+func (s byREST) look(ctx context.Context, id int64) (*registered, error) { return s.find(ctx, id) }
 
 func (s byREST) remove(ctx context.Context, id int64) error { return s.gh.RemoveRunner(ctx, id) }
 

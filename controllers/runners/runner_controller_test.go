@@ -541,7 +541,7 @@ func TestAJobWhoseCompletionWasLostIsOverWhenGitHubForgotTheRunner(t *testing.T)
 		t.Fatal(err)
 	}
 	key := client.ObjectKey{Namespace: "ci", Name: "linux-a"}
-	b.Memory.Suspect(key, b.now)
+	b.Memory.Suspect(key, false, b.now)
 	b.reconcile()
 	if r := b.runner(); r.Status.State != v1alpha1.RunnerBusy || !r.DeletionTimestamp.IsZero() {
 		t.Fatalf("GitHub knows it: %+v", r.Status)
@@ -550,12 +550,12 @@ func TestAJobWhoseCompletionWasLostIsOverWhenGitHubForgotTheRunner(t *testing.T)
 	if err := gh.RemoveRunner(t.Context(), b.runner().Status.RunnerID); err != nil {
 		t.Fatal(err)
 	}
-	b.Memory.Suspect(key, b.now)
+	b.Memory.Suspect(key, false, b.now)
 	b.reconcile()
 	if r := b.runner(); !r.DeletionTimestamp.IsZero() {
 		t.Fatal("asked twice within a minute")
 	}
-	b.Memory.Suspect(key, b.now.Add(suspectInterval))
+	b.Memory.Suspect(key, false, b.now.Add(suspectInterval))
 	b.reconcile()
 	if r := b.runner(); r.DeletionTimestamp.IsZero() || r.Status.State != v1alpha1.RunnerFinished {
 		t.Errorf("not ended: %+v", r.Status)
@@ -570,7 +570,7 @@ func TestAnIdleRunnerThatGitHubForgotFailed(t *testing.T) {
 	if err := gh.RemoveRunner(t.Context(), b.runner().Status.RunnerID); err != nil {
 		t.Fatal(err)
 	}
-	b.Memory.Suspect(client.ObjectKey{Namespace: "ci", Name: "linux-a"}, b.now)
+	b.Memory.Suspect(client.ObjectKey{Namespace: "ci", Name: "linux-a"}, false, b.now)
 	b.reconcile()
 	b.reconcile()
 	if b.pod() != nil {
@@ -579,6 +579,60 @@ func TestAnIdleRunnerThatGitHubForgotFailed(t *testing.T) {
 	b.reconcile()
 	if r := b.runner(); r != nil {
 		t.Errorf("not ended: %+v", r.Status)
+	}
+}
+
+// GitHub's counts are wrong at times, so each runner that they miss is looked up before it ends.
+func TestARunnerThatIsDoubtedIsLookedUpBeforeItEnds(t *testing.T) {
+	for name, tc := range map[string]struct {
+		age       time.Duration
+		wasOnline bool
+		looks     int
+		want      v1alpha1.RunnerCause // none while it goes on
+	}{
+		"one that may yet connect":        {v1alpha1.DefaultConnectDeadline - time.Second, false, 1, ""},
+		"one that never connected":        {v1alpha1.DefaultConnectDeadline, false, 1, v1alpha1.CauseNeverConnected},
+		"one that was connected":          {v1alpha1.DefaultConnectDeadline, true, 1, ""},
+		"one that still isn't any more":   {v1alpha1.DefaultConnectDeadline, true, 2, v1alpha1.CauseRemoved},
+		"one that is asked for too often": {v1alpha1.DefaultConnectDeadline, true, 1, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.reconcile()
+			b.setPod(corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Time{Time: b.now}}})
+			b.now = b.now.Add(tc.age)
+			for range tc.looks {
+				b.Memory.Suspect(client.ObjectKey{Namespace: "ci", Name: "linux-a"}, tc.wasOnline, b.now)
+				b.Memory.Suspect(client.ObjectKey{Namespace: "ci", Name: "linux-a"}, tc.wasOnline, b.now.Add(time.Second))
+				b.reconcile()
+				b.now = b.now.Add(suspectInterval)
+			}
+			var got v1alpha1.RunnerCause
+			for _, f := range b.Memory.TakeOutcomes(client.ObjectKey{Namespace: "ci", Name: "linux"}).Failures {
+				got = f.Cause
+			}
+			if isEnding := !b.runner().DeletionTimestamp.IsZero(); got != tc.want || isEnding != (tc.want != "") {
+				t.Errorf("failed for %q, ending: %v", got, isEnding)
+			}
+		})
+	}
+}
+
+func TestWhoIsFoundOnlineIsDoubtedLessAndLess(t *testing.T) {
+	m, key, now := NewMemory(), client.ObjectKey{Namespace: "ci", Name: "linux-a"}, time.Unix(0, 0)
+	looks := 0
+	for range 3600 { // seconds
+		now = now.Add(time.Second)
+		if m.Suspect(key, false, now); m.takeSuspicion(key) {
+			m.looked(key, &registered{online: true})
+			looks++
+		}
+	}
+	if looks > 8 {
+		t.Errorf("%d looks in an hour", looks)
+	}
+	if before := m.looked(key, &registered{offline: true}); !before.wasOnline {
+		t.Error("it isn't known that it was online")
 	}
 }
 

@@ -17,9 +17,8 @@ type Runner struct {
 
 // Connected is what GitHub's count of online runners says about those that are idle.
 type Connected struct {
-	// Missing names runners that GitHub doesn't see, the longest idle first. GitHub counts
-	// and does not name, so it may be a runner in good health instead of one that isn't:
-	// it is deregistered before it ends, and replaced.
+	// Missing names runners that GitHub may not see, the longest idle first. GitHub counts
+	// and does not name, and its counts are wrong at times: each is to be looked up.
 	Missing []string
 	// Ask is true when GitHub's count is from before some runner had to be connected.
 	Ask bool

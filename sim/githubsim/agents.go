@@ -56,9 +56,17 @@ type agent struct {
 	ID         int    `json:"id"`
 	Name       string `json:"name"`
 	ScaleSetID int    `json:"runnerScaleSetId"`
+	Status     string `json:"status"`
+	Busy       bool   `json:"busy"`
 }
 
-func (rn *runner) agent() agent { return agent{ID: rn.id, Name: rn.name, ScaleSetID: rn.scaleSet.id} }
+func (rn *runner) agent() agent {
+	status := "offline"
+	if rn.online {
+		status = "online"
+	}
+	return agent{ID: rn.id, Name: rn.name, ScaleSetID: rn.scaleSet.id, Status: status, Busy: rn.job != nil}
+}
 
 func (s *Server) generateJITConfig(r *http.Request, ss *scaleSet) answer {
 	var body struct {

@@ -215,7 +215,7 @@ func (s *Server) deliver(r *http.Request, ss *scaleSet, after int) (answer, bool
 	if m == nil {
 		return answer{}, false
 	}
-	stats := ss.stats
+	stats := ss.told()
 	body := messageBody{MessageID: m.id, MessageType: "RunnerScaleSetJobMessages", Statistics: &stats}
 	events := slices.Clone(m.events)
 	alterMessage(how, &body, &events)

@@ -60,6 +60,8 @@ type scaleSet struct {
 	setting runnerSetting
 	created time.Time
 	stats   Statistics
+	// idleUncounted is Options.IdleUncounted.
+	idleUncounted bool
 
 	session  *session
 	capacity int // as announced by the last poll
@@ -93,8 +95,17 @@ func (x *scaleSetIndex) find(sc *scope, groupID int, name string) *scaleSet {
 	return nil
 }
 
+// told are the statistics as clients get them.
+func (ss *scaleSet) told() Statistics {
+	stats := ss.stats
+	if ss.idleUncounted {
+		stats.Idle = 0
+	}
+	return stats
+}
+
 func (ss *scaleSet) body(base string) scaleSetBody {
-	stats, setting := ss.stats, ss.setting
+	stats, setting := ss.told(), ss.setting
 	return scaleSetBody{
 		ID: ss.id, Name: ss.name, GroupID: ss.group.id, GroupName: ss.group.Name,
 		Labels: slices.Clone(ss.labels), RunnerSetting: &setting, CreatedOn: ss.created, Statistics: &stats,
@@ -150,7 +161,8 @@ func (s *Server) createScaleSet(r *http.Request, sc *scope) answer {
 	}
 	s.scaleSets.last++
 	ss := &scaleSet{
-		id: s.scaleSets.last, scope: sc, name: body.Name, group: g, created: s.now().UTC(), queue: newQueue(),
+		idleUncounted: s.opts.IdleUncounted,
+		id:            s.scaleSets.last, scope: sc, name: body.Name, group: g, created: s.now().UTC(), queue: newQueue(),
 	}
 	ss.labels = s.keptLabels(body.Labels, body.Name)
 	if body.RunnerSetting != nil {

@@ -71,6 +71,8 @@ type Options struct {
 	RateLimit int
 	// SessionOwners names the owner of a session that is in another's way, as github.com did before its broker.
 	SessionOwners bool
+	// IdleUncounted tells 0 as the number of idle runners, as github.com does at times (actions-runner-controller's issue 3546).
+	IdleUncounted bool
 	// SingleLabel drops all labels of a scale set but the first, silently, as
 	// releases of GitHub Enterprise Server before 3.21 do.
 	SingleLabel bool

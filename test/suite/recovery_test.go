@@ -7,17 +7,20 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fluxcd/pkg/runtime/conditions"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/harness"
 	"github.com/corral-dev/corral/sim/world"
-	"github.com/fluxcd/pkg/runtime/conditions"
 )
 
 // start runs a controller that the test ends itself.
@@ -104,6 +107,26 @@ func TestAControllerRestartedInPlaceGoesOnWithItsSession(t *testing.T) {
 		t.Errorf("the session was %s and is %s", before, after)
 	}
 	w.cleanUp(t, "again")
+}
+
+// github.com tells 0 idle runners at times, for hours. They are looked up, and go on.
+func TestIdleRunnersThatGitHubDoesNotCountGoOn(t *testing.T) {
+	t.Parallel()
+	w := newStoryOn(t, githubsim.Options{IdleUncounted: true}, "--watch-namespaces=uncounted", "--leader-elect=false")
+	must(t, w.Connect(t.Context(), "uncounted", "acme", "uncounted-org"))
+	w.controller(t)
+	must(t, w.Client.Create(t.Context(), newPool("uncounted", "linux", "acme", func(p *v1alpha1.RunnerPool) {
+		p.Spec.Scale.Idle, p.Spec.Deadlines = new(int32(2)), v1alpha1.DeadlinesSpec{Connect: &metav1.Duration{Duration: 2 * time.Second}}
+	})))
+	must(t, w.GitHub.WaitUntil(t.Context(), func() bool { return w.GitHub.Report().Requests[githubsim.EndpointGetAgent] >= 2 }))
+	ids := w.addJobs(t, "uncounted-org", "linux", 2, time.Millisecond)
+	w.allDone(t, ids)
+	for _, j := range w.GitHub.Jobs() {
+		if j.Runner == "" || !strings.HasSuffix(j.Runner, "-1") && !strings.HasSuffix(j.Runner, "-2") {
+			t.Errorf("job %s was run by %s, not by one of the first two runners", j.ID, j.Runner)
+		}
+	}
+	w.cleanUp(t, "uncounted")
 }
 
 func TestTheLossOfAllStatusIsRecovered(t *testing.T) {

@@ -92,6 +92,10 @@ func TestRunnerIsRegisteredAndRemoved(t *testing.T) {
 	if diff := cmp.Diff(&Runner{ID: jit.RunnerID, Name: "linux-1", SetID: set.ID}, runner); diff != "" || err != nil {
 		t.Errorf("%v; -want +got:\n%s", err, diff)
 	}
+	known, err := c.Runner(ctx, jit.RunnerID)
+	if diff := cmp.Diff(&Runner{ID: jit.RunnerID, Name: "linux-1", SetID: set.ID, Status: StatusOffline}, known); diff != "" || err != nil {
+		t.Errorf("%v; -want +got:\n%s", err, diff)
+	}
 	sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointDeleteAgent, Times: 1, Alter: githubsim.AlterJobStillRunning})
 	if err := c.RemoveRunner(ctx, jit.RunnerID); !github.IsJobStillRunning(err) {
 		t.Errorf("got %v; want JobStillRunning", err)
@@ -102,6 +106,9 @@ func TestRunnerIsRegisteredAndRemoved(t *testing.T) {
 		}
 	}
 	if runner, err := c.RunnerByName(ctx, "linux-1"); runner != nil || err != nil {
+		t.Errorf("got %v, %v; want nothing", runner, err)
+	}
+	if runner, err := c.Runner(ctx, jit.RunnerID); runner != nil || err != nil {
 		t.Errorf("got %v, %v; want nothing", runner, err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strings"
 
 	official "github.com/actions/scaleset"
 
@@ -22,6 +23,22 @@ type Runner struct {
 	ID    int64
 	Name  string
 	SetID int64
+	// Status is StatusOnline, StatusOffline, or what else GitHub says; empty if it says nothing, and where it wasn't asked.
+	Status string
+	// Busy is true while it has a job, if GitHub says so.
+	Busy bool
+}
+
+// What GitHub says of a runner's connection.
+const (
+	StatusOnline  = "online"
+	StatusOffline = "offline"
+)
+
+// agent is what the Actions service says of a runner and the official client doesn't read (GARM's params.RunnerReference).
+type agent struct {
+	Status string `json:"status"`
+	Busy   bool   `json:"busy"`
 }
 
 // GenerateJIT registers a runner. A name that is taken: KindRunnerExists, also when
@@ -49,6 +66,27 @@ func (c *Client) RunnerByName(ctx context.Context, name string) (*Runner, error)
 		found, err := oc.GetRunnerByName(ctx, url.QueryEscape(name))
 		if err == nil && found != nil {
 			runner = &Runner{ID: int64(found.ID), Name: found.Name, SetID: int64(found.RunnerScaleSetID)}
+		}
+		return err
+	})
+	if github.IsNotFound(err) {
+		return nil, nil
+	}
+	return runner, err
+}
+
+// Runner looks a registration up by its id, with whether it is connected and busy; nil when there is none.
+func (c *Client) Runner(ctx context.Context, id int64) (*Runner, error) {
+	var runner *Runner
+	doing := fmt.Sprintf("looking for runner %d", id)
+	err := c.do(ctx, endpointRunnerGet, doing, func(ctx context.Context, oc *official.Client) error {
+		said := &agent{}
+		if x := exchangeOf(ctx); x != nil {
+			x.agent = said
+		}
+		found, err := oc.GetRunner(ctx, int(id))
+		if err == nil && found != nil {
+			runner = &Runner{ID: int64(found.ID), Name: found.Name, SetID: int64(found.RunnerScaleSetID), Status: strings.ToLower(said.Status), Busy: said.Busy}
 		}
 		return err
 	})

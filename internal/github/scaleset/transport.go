@@ -50,6 +50,8 @@ type exchange struct {
 	// resumes is the id of the session that is refreshed in place of opening one; empty for none. The official client only refreshes
 	// sessions that it opened.
 	resumes string
+	// agent is what the answer says of a runner beyond what the official client reads; nil unless it is asked for.
+	agent *agent
 
 	endpoint endpoint
 	status   int
@@ -103,7 +105,8 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	isMessage := x.endpoint == endpointMessagePoll && resp.StatusCode == http.StatusOK
-	if resp.StatusCode < http.StatusBadRequest && !isMessage {
+	isAgent := x.agent != nil && resp.StatusCode == http.StatusOK
+	if resp.StatusCode < http.StatusBadRequest && !isMessage && !isAgent {
 		x.status, x.header = resp.StatusCode, resp.Header
 		return resp, nil
 	}
@@ -113,9 +116,12 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	x.status, x.header = resp.StatusCode, resp.Header
-	if isMessage {
+	switch {
+	case isMessage:
 		body, x.unknown = harmless(body)
-	} else {
+	case isAgent:
+		_ = json.Unmarshal(trimBOM(body), x.agent) // the official client tells what is wrong with it
+	default:
 		x.typeName, x.message = explain(resp.Header.Get("Content-Type"), body)
 	}
 	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))

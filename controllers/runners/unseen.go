@@ -1,0 +1,64 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package runners
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/poolstatus"
+)
+
+// isOverdue reports whether a runner had to be connected when GitHub was asked.
+func isOverdue(ctx context.Context, c client.Reader, r *v1alpha1.Runner, pod *corev1.Pod, asked, now time.Time) bool {
+	o := poolstatus.Observe(r, pod, 0, now)
+	if o.StartedAt.IsZero() || !o.EndedAt.IsZero() {
+		return false
+	}
+	return !asked.Before(o.StartedAt.Add(connectDeadline(ctx, c, r)))
+}
+
+// connectDeadline is how long after its container's start a runner has to be connected.
+func connectDeadline(ctx context.Context, c client.Reader, r *v1alpha1.Runner) time.Duration {
+	pool := &v1alpha1.RunnerPool{}
+	if err := c.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: r.Spec.PoolRef.Name}, pool); err != nil {
+		return v1alpha1.DefaultConnectDeadline
+	}
+	return pool.Spec.Deadlines.GetConnect()
+}
+
+// giveUp ends a runner that GitHub doesn't see: it is deregistered first, so it can't be one with a job.
+func giveUp(ctx context.Context, report kube.Reporter, memory *Memory, r *v1alpha1.Runner, wasOnline bool, now time.Time) error {
+	cause := v1alpha1.CauseNeverConnected
+	why := fmt.Sprintf("its container runs, but GitHub doesn't see it %s later: can it reach GitHub?", connectDeadline(ctx, report.Client, r))
+	if wasOnline {
+		cause, why = v1alpha1.CauseRemoved, "GitHub doesn't see it any more: is its node gone?"
+	}
+	memory.MarkFailed(client.ObjectKeyFromObject(r), r.UID, poolstatus.Verdict{State: v1alpha1.RunnerFailed, Since: now, Cause: cause, Reason: why})
+	report.Event(r, corev1.EventTypeWarning, string(v1alpha1.RunnerFailed), fmt.Sprintf("%s: %s", cause, why))
+	memory.recordFailure(types.NamespacedName{Namespace: r.Namespace, Name: r.Spec.PoolRef.Name}, Failure{
+		Runner: r.Name, Revision: r.Spec.Revision, Cause: cause, Message: why, Began: r.CreationTimestamp.Time, At: now,
+	})
+	return End(ctx, report.Client, r)
+}
+
+// judge looks at a suspected runner that is registered. One that waits for a job by our account and isn't connected is given
+// up: at once if it never was, else if it isn't at the next look either.
+func (p pass) judge(ctx context.Context, known *registered) error {
+	before := p.Memory.looked(client.ObjectKeyFromObject(p.runner), known)
+	hasJob := known.busy || p.runner.Status.Job != nil || p.pod != nil && poolstatus.JobOf(p.pod) != nil
+	now := p.Now()
+	switch {
+	case !known.offline, hasJob, before.wasOnline && !before.offline, !isOverdue(ctx, p.Client, p.runner, p.pod, now, now):
+		return nil
+	}
+	return giveUp(ctx, p.Reporter, p.Memory, p.runner, before.wasOnline, now)
+}
