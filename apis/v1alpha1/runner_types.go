@@ -73,7 +73,7 @@ const (
 )
 
 // RunnerCause is why a runner does not start, or ended without a job.
-// +kubebuilder:validation:Enum=Unschedulable;Quota;Refused;ImagePull;Config;Crash;NeverConnected;Removed;GitHub;Slow
+// +kubebuilder:validation:Enum=Unschedulable;Quota;Refused;ImagePull;Config;Crash;Outdated;NeverConnected;Removed;GitHub;Slow
 type RunnerCause string
 
 const (
@@ -89,6 +89,8 @@ const (
 	CauseConfig RunnerCause = "Config"
 	// CauseCrash is when the container ended before it had a job.
 	CauseCrash RunnerCause = "Crash"
+	// CauseOutdated is when GitHub refuses the version of the runner in the image.
+	CauseOutdated RunnerCause = "Outdated"
 	// CauseNeverConnected is when the container runs and GitHub doesn't see the runner.
 	CauseNeverConnected RunnerCause = "NeverConnected"
 	// CauseRemoved is when somebody else deletes the pod: its node is drained or gone.
@@ -102,7 +104,7 @@ const (
 // Permanent says whether another attempt is likely to end the same way.
 func (c RunnerCause) Permanent() bool {
 	switch c {
-	case CauseRefused, CauseImagePull, CauseConfig, CauseCrash, CauseNeverConnected:
+	case CauseRefused, CauseImagePull, CauseConfig, CauseCrash, CauseOutdated, CauseNeverConnected:
 		return true
 	}
 	return false

@@ -122,11 +122,14 @@ func (k *JobTracker) poolsOf(ctx context.Context, namespaces []string, name stri
 }
 
 // stateOf returns how far an event says that a job has come; 0 if it says nothing that is known. Where action and status differ, the
-// later counts: GitHub tells the status of when it sends.
+// later counts: GitHub tells the status of when it sends. But a job that waits for an approval is told as queued, with the status waiting.
 func stateOf(action, status string) reservation.State {
 	states := map[string]reservation.State{
 		"waiting": reservation.Waiting, "pending": reservation.Waiting, "requested": reservation.Waiting, "queued": reservation.Queued,
 		"in_progress": reservation.Elsewhere, "completed": reservation.Done,
+	}
+	if action == "queued" && states[status] == reservation.Waiting {
+		return reservation.Waiting
 	}
 	return max(states[action], states[status])
 }

@@ -77,6 +77,11 @@ func TestAJobGoesWhereItsRunnerIs(t *testing.T) {
 	}{
 		"it waits":              {func() []webhook.Delivery { return []webhook.Delivery{job(1, "queued", "gpu")} }, 1, 0},
 		"it waits for a person": {func() []webhook.Delivery { return []webhook.Delivery{job(1, "waiting", "gpu")} }, 0, 0},
+		"it waits for a person, and GitHub says queued": {func() []webhook.Delivery {
+			d := job(1, "queued", "gpu")
+			d.Job.Status = "waiting"
+			return []webhook.Delivery{d}
+		}, 0, 0},
 		"on its pool's runner": {func() []webhook.Delivery {
 			return []webhook.Delivery{job(1, "queued", "gpu"), job(1, "in_progress", "gpu", "gpu-1")}
 		}, 1, 0},

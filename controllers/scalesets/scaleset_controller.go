@@ -155,7 +155,7 @@ func (r *Reconciler) keep(ctx context.Context, set *v1alpha1.ScaleSet) (o observ
 	case scaleset.Listening:
 		o.session = &session.Session
 	case scaleset.OwnedElsewhere:
-		owner, o.session = r.nameOwner(session.Owner, set.Namespace), new("")
+		owner, o.session = r.nameHolder(ctx, set, remote.ID, session.Owner), new("")
 	}
 	if o.listening, err = listening(set.Spec.Name, session, owner); err != nil {
 		return o, err
@@ -383,6 +383,21 @@ func (r *Reconciler) holder(owner string) (pool *v1alpha1.RunnerPool, ours bool,
 		return nil, true, nil
 	}
 	return &pools.Items[i], true, nil
+}
+
+// nameHolder names who holds the session of a scale set. If GitHub doesn't say, it may be a pool of this cluster whose record has a session.
+func (r *Reconciler) nameHolder(ctx context.Context, set *v1alpha1.ScaleSet, id int64, owner string) string {
+	if owner != "" {
+		return r.nameOwner(owner, set.Namespace)
+	}
+	holds := func(o *v1alpha1.ScaleSet) bool {
+		if o.Status.SessionID != "" {
+			owner = r.Cluster + "/" + o.Spec.PoolUID
+		}
+		return owner != ""
+	}
+	_, _ = r.anotherHas(ctx, set, id, holds) // without an answer it's somebody else
+	return r.nameOwner(owner, set.Namespace)
 }
 
 // nameOwner says who holds a session, in words for a namespace.

@@ -42,6 +42,7 @@ var causes = map[v1alpha1.RunnerCause]string{
 	v1alpha1.CauseImagePull:      "Correct the image's name, or let the nodes pull it.",
 	v1alpha1.CauseConfig:         "Create what the container needs, such as a ConfigMap or a Secret.",
 	v1alpha1.CauseCrash:          "Look at the container's log while its pod is there: it ends before it has a job.",
+	v1alpha1.CauseOutdated:       "Update the image: GitHub refuses the version of the runner in it.",
 	v1alpha1.CauseNeverConnected: "Let the runner reach GitHub: its container runs, and GitHub doesn't see it.",
 	v1alpha1.CauseGitHub:         "Fix the GitHubConnection, or wait for GitHub: it registers no runners.",
 	v1alpha1.CauseSlow:           "Look at the events of its pod: it takes too long, and the cause isn't known.",
@@ -179,7 +180,7 @@ func (f *PoolFacts) starting() []string {
 	var all []string
 	for _, cause := range []v1alpha1.RunnerCause{
 		v1alpha1.CauseUnschedulable, v1alpha1.CauseQuota, v1alpha1.CauseRefused, v1alpha1.CauseImagePull, v1alpha1.CauseConfig,
-		v1alpha1.CauseCrash, v1alpha1.CauseNeverConnected, v1alpha1.CauseGitHub, v1alpha1.CauseSlow,
+		v1alpha1.CauseCrash, v1alpha1.CauseOutdated, v1alpha1.CauseNeverConnected, v1alpha1.CauseGitHub, v1alpha1.CauseSlow,
 	} {
 		var n int32
 		says := ""

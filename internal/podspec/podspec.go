@@ -31,6 +31,8 @@ import (
 const (
 	// JITEnv is the environment variable a runner reads its JIT configuration from.
 	JITEnv = "ACTIONS_RUNNER_INPUT_JITCONFIG"
+	// ReturnOutdatedEnv has the runner's image end with exit code 7 if GitHub refuses its version; else that becomes 0 (its run-helper.sh).
+	ReturnOutdatedEnv = "ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE"
 	// JITKey is the key of the JIT configuration in a runner's Secret, as in ARC.
 	JITKey = "jitToken"
 	// RunnerIDKey is the key of the registration's id in a runner's Secret.
@@ -112,6 +114,9 @@ func Build(r Runner, template []byte) (*corev1.Pod, error) {
 	}
 	container := &t.Spec.Containers[i]
 	container.Env = append(slices.DeleteFunc(container.Env, func(e corev1.EnvVar) bool { return e.Name == JITEnv }), jitEnv(r.Name))
+	if !slices.ContainsFunc(container.Env, func(e corev1.EnvVar) bool { return e.Name == ReturnOutdatedEnv }) {
+		container.Env = append(container.Env, corev1.EnvVar{Name: ReturnOutdatedEnv, Value: "1"})
+	}
 	t.Spec.RestartPolicy = corev1.RestartPolicyNever
 	if t.Spec.AutomountServiceAccountToken == nil {
 		t.Spec.AutomountServiceAccountToken = new(bool)
@@ -185,6 +190,7 @@ func Trim(obj any) (any, error) {
 		Status: corev1.PodStatus{
 			Phase: pod.Status.Phase, Reason: pod.Status.Reason, Message: pod.Status.Message,
 			Conditions: pod.Status.Conditions, ContainerStatuses: trimStatuses(pod.Status.ContainerStatuses),
+			InitContainerStatuses: trimStatuses(pod.Status.InitContainerStatuses),
 		},
 	}, nil
 }

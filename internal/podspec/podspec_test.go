@@ -58,6 +58,8 @@ spec:
         secretKeyRef:
           key: jitToken
           name: linux-abc-jit
+    - name: ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE
+      value: "1"
     image: r
     name: runner
     resources: {}
@@ -67,6 +69,16 @@ status: {}
 `
 	if diff := cmp.Diff(want, string(got)); diff != "" {
 		t.Errorf("pod (-want +got):\n%s", diff)
+	}
+}
+
+func TestATemplateMaySayHowARefusedVersionIsTold(t *testing.T) {
+	pod, err := podspec.Build(runner, []byte(`{"spec": {"containers": [{"name": "runner", "image": "r", "env": [{"name": "ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE", "value": "0"}]}]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if env := pod.Spec.Containers[0].Env; len(env) != 2 || env[0].Value != "0" {
+		t.Errorf("env is %v", env)
 	}
 }
 

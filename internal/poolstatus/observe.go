@@ -87,12 +87,35 @@ func observePod(o *Observation, pod *corev1.Pod, now time.Time) {
 		o.EndedAt, o.EndedClean = now, pod.Status.Phase == corev1.PodSucceeded
 		o.EndReason, o.Cause = describe(pod.Status.Reason, pod.Status.Message), v1alpha1.CauseRemoved
 	}
+	if o.StartedAt.IsZero() {
+		observeInit(o, pod.Status.InitContainerStatuses)
+	}
 	if o.StartedAt.IsZero() && o.EndedAt.IsZero() && o.EndReason == "" {
 		if o.EndReason = unscheduled(pod); o.EndReason != "" {
 			o.Cause = v1alpha1.CauseUnschedulable
 		}
 	}
 }
+
+// observeInit takes in what keeps the runner's container from starting: a container before it, or a sidecar, that can't be
+// pulled or made, or that ends with an error.
+func observeInit(o *Observation, statuses []corev1.ContainerStatus) {
+	for _, s := range statuses {
+		one := Observation{}
+		observeContainer(&one, s.State)
+		ended := s.State.Terminated != nil && s.State.Terminated.ExitCode != 0
+		if ended || s.State.Waiting != nil && s.State.Waiting.Reason == "CrashLoopBackOff" {
+			one.Cause = v1alpha1.CauseCrash
+		}
+		if one.Cause != "" {
+			o.EndReason, o.Cause = fmt.Sprintf("container %s: %s", s.Name, one.EndReason), one.Cause
+			return
+		}
+	}
+}
+
+// exitOutdated is the exit code of a runner whose version GitHub refuses, if it is asked for by podspec.ReturnOutdatedEnv.
+const exitOutdated = 7
 
 func observeContainer(o *Observation, s corev1.ContainerState) {
 	switch {
@@ -101,6 +124,9 @@ func observeContainer(o *Observation, s corev1.ContainerState) {
 		o.StartedAt, o.EndedAt = t.StartedAt.Time, t.FinishedAt.Time
 		o.EndedClean = t.ExitCode == 0
 		o.EndReason = fmt.Sprintf("%s (exit code %d)", word(t.Reason, "ended"), t.ExitCode)
+		if t.ExitCode == exitOutdated {
+			o.Cause, o.EndReason = v1alpha1.CauseOutdated, fmt.Sprintf("GitHub refuses this runner version: update the image (exit code %d)", t.ExitCode)
+		}
 	case s.Running != nil:
 		o.StartedAt = s.Running.StartedAt.Time
 	case s.Waiting != nil && s.Waiting.Reason != "ContainerCreating" && s.Waiting.Reason != "PodInitializing":

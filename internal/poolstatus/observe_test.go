@@ -5,12 +5,14 @@ package poolstatus_test
 
 import (
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/poolstatus"
 )
 
@@ -42,6 +44,48 @@ func TestAMarkCountsOnItsOwnRunnersPod(t *testing.T) {
 			}}}
 			if got := poolstatus.JobOf(pod); (got != nil) != tc.want || got != nil && *got != *job {
 				t.Errorf("it has job %+v", got)
+			}
+		})
+	}
+}
+
+// What is amiss with a container before the runner's is told as if it were the runner's own.
+func TestContainersBeforeTheRunnersAreObserved(t *testing.T) {
+	waiting := func(reason string) corev1.ContainerState {
+		return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: "m"}}
+	}
+	exit := func(code int32) corev1.ContainerState {
+		return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Reason: "Error"}}
+	}
+	now, created := time.Unix(1000, 0), time.Unix(900, 0)
+	for name, tc := range map[string]struct {
+		init, runner corev1.ContainerState
+		phase        corev1.PodPhase
+		state        v1alpha1.RunnerState
+		cause        v1alpha1.RunnerCause
+		reason       string
+	}{
+		"an image that can't be pulled": {waiting("ImagePullBackOff"), waiting("PodInitializing"), corev1.PodPending, v1alpha1.RunnerFailed, v1alpha1.CauseImagePull, "not running 1m0s after its creation: container setup: ImagePullBackOff: m"},
+		"one that can't be made":        {waiting("CreateContainerConfigError"), waiting("PodInitializing"), corev1.PodPending, v1alpha1.RunnerFailed, v1alpha1.CauseConfig, "not running 1m0s after its creation: container setup: CreateContainerConfigError: m"},
+		"a sidecar that crashes":        {waiting("CrashLoopBackOff"), waiting("PodInitializing"), corev1.PodPending, v1alpha1.RunnerFailed, v1alpha1.CauseCrash, "not running 1m0s after its creation: container setup: CrashLoopBackOff: m"},
+		"one that ends with an error":   {exit(1), waiting("PodInitializing"), corev1.PodFailed, v1alpha1.RunnerFailed, v1alpha1.CauseCrash, "container setup: Error (exit code 1)"},
+		"one that is done":              {exit(0), waiting("PodInitializing"), corev1.PodPending, v1alpha1.RunnerPending, "", "starting"},
+		"a sidecar that ends after the runner began": {exit(1), corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Time{Time: now}}}, corev1.PodRunning,
+			v1alpha1.RunnerIdle, "", "waiting for a job"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &v1alpha1.Runner{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.Time{Time: created}}}
+			pod, err := podspec.Trim(&corev1.Pod{Status: corev1.PodStatus{
+				Phase:                 tc.phase,
+				InitContainerStatuses: []corev1.ContainerStatus{{Name: "setup", State: tc.init}},
+				ContainerStatuses:     []corev1.ContainerStatus{{Name: v1alpha1.RunnerContainerName, State: tc.runner}},
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := poolstatus.Judge(poolstatus.Observe(r, pod.(*corev1.Pod), 10*time.Minute, now), now)
+			if got.State != tc.state || got.Cause != tc.cause || got.Reason != tc.reason {
+				t.Errorf("got %s %q %q", got.State, got.Cause, got.Reason)
 			}
 		})
 	}

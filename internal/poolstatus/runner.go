@@ -125,7 +125,7 @@ func crash(o Observation) v1alpha1.RunnerCause {
 
 func starting(o Observation, now time.Time) Verdict {
 	deadline := o.Deadline
-	if o.Cause == v1alpha1.CauseImagePull || o.Cause == v1alpha1.CauseConfig || o.Cause == v1alpha1.CauseRefused {
+	if o.Cause.Permanent() {
 		deadline = min(deadline, StuckDeadline)
 	}
 	due := o.CreatedAt.Add(deadline)

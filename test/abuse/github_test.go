@@ -368,7 +368,7 @@ func TestASessionThatIsStolen(t *testing.T) {
 	}
 	s.says(pool, verdict{
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.OwnedElsewhereReason, Stalled: true,
-		Message: `scale set: the scale set "linux" is held by another cluster or program, as "elsewhere/pool"; choose another spec.scaleSetName or end the other`,
+		Message: `scale set: the scale set "linux" is held by somebody else; choose another spec.scaleSetName or end the other`,
 	})
 	s.othersGoOn()
 	s.doneOnce(long) // its runner goes on

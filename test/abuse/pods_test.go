@@ -309,6 +309,11 @@ func TestARunnerThatCrashesBeforeItConnects(t *testing.T) {
 	})
 }
 
+func TestARunnerWhoseVersionIsRefused(t *testing.T) {
+	const words = "GitHub refuses this runner version: update the image (exit code 7)"
+	neverStarts(t, ill{mishap: nodeplay.VersionRefused, words: words, cause: v1alpha1.CauseOutdated, complaint: words})
+}
+
 func TestARunnerThatCrashesWhileIdle(t *testing.T) {
 	const words = "Error (exit code 139)"
 	neverStarts(t, ill{

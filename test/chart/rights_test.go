@@ -151,7 +151,6 @@ func leading(namespace string) []access {
 		{"create", "coordination.k8s.io", "leases", namespace, ""},
 		{"get", "coordination.k8s.io", "leases", namespace, "corral.corral.dev"},
 		{"update", "coordination.k8s.io", "leases", namespace, "corral.corral.dev"},
-		{"create", "", "events", namespace, ""},
 	}
 }
 

@@ -125,6 +125,10 @@ func TestLostAnswerIsAConflictWithOneself(t *testing.T) {
 	if _, err := c.Create(ctx, want); github.KindOf(err) != github.KindExists {
 		t.Errorf("got %v; want Exists", err)
 	}
+	sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointCreateScaleSet, Times: 1, Status: 400, Body: `{"typeName": "X", "message": "A runner scale set named linux already exists."}`})
+	if _, err := c.Create(ctx, want); github.KindOf(err) != github.KindExists {
+		t.Errorf("got %v; want Exists, also of 400", err)
+	}
 	if set, err := c.Find(ctx, github.DefaultRunnerGroupID, "linux"); set == nil || err != nil {
 		t.Errorf("got %v, %v; want the scale set", set, err)
 	}

@@ -46,6 +46,8 @@ func classify(x *exchange, err error) github.Kind {
 		return github.KindUnexpected
 	case x.status == http.StatusConflict:
 		return classifyConflict(x)
+	case x.status == http.StatusBadRequest && x.endpoint == endpointScaleSetCreate && x.tellsPresence():
+		return github.KindExists
 	}
 	return kind
 }
@@ -57,6 +59,11 @@ func (x *exchange) tellsAbsence() bool {
 		return strings.Contains(x.typeName, "RunnerScaleSetNotFoundException")
 	}
 	return true
+}
+
+// tellsPresence reports whether a refusal says that there is one of the name already: GARM was told so by 400.
+func (x *exchange) tellsPresence() bool {
+	return strings.Contains(x.typeName, "Exists") || strings.Contains(strings.ToLower(x.message), "already exists")
 }
 
 func classifyConflict(x *exchange) github.Kind {

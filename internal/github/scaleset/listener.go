@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -155,7 +156,7 @@ func (l *Listener) hold(ctx context.Context) error {
 		sessions.WithLabelValues("opened").Inc()
 	}
 	if err != nil {
-		if passes(err) { // it may be open: all that is known is that there was no answer
+		if e := new(github.Error); passes(err) || errors.As(err, &e) && e.Status < http.StatusBadRequest { // the answer is missing, or can't be read
 			l.earlier.Until = l.config.Now().Add(SessionLife)
 		}
 		return err

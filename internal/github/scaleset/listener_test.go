@@ -290,6 +290,7 @@ func TestSessionSurvives(t *testing.T) {
 		"events twice in a message":   {Endpoint: githubsim.EndpointGetMessage, Times: 5, Alter: githubsim.AlterDuplicate},
 		"unknown type of message":     {Endpoint: githubsim.EndpointGetMessage, Times: 1, Alter: githubsim.AlterUnknownOuterType},
 		"unknown type of event":       {Endpoint: githubsim.EndpointGetMessage, Times: 5, Alter: githubsim.AlterUnknownInnerType},
+		"empty bodies":                {Endpoint: githubsim.EndpointGetMessage, Times: 3, Status: 200},
 		"byte order mark":             {Endpoint: githubsim.EndpointGetMessage, Times: 5, Alter: githubsim.AlterByteOrderMark},
 		"messages without statistics": {Endpoint: githubsim.EndpointGetMessage, Times: 1, Alter: githubsim.AlterNoStatistics},
 		"statistics that are zero":    {Endpoint: githubsim.EndpointGetMessage, Times: 1, Alter: githubsim.AlterZeroStatistics},

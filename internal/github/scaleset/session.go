@@ -82,10 +82,14 @@ func (c *Client) newSession(ctx context.Context, by endpoint, doing string, setI
 // finishTime is how long an answer is waited for whose question isn't of interest any more.
 const finishTime = 5 * time.Second
 
-// finishing returns a context that goes on for a while when ctx ends: a session whose opening was not waited for would block the
-// next until it expires.
+// finishing returns a context that ends with the deadline of ctx, and goes on for a while when ctx is cancelled: a session whose
+// opening was not waited for would block the next until it expires.
 func finishing(ctx context.Context) (context.Context, context.CancelFunc) {
-	going, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		deadline = time.Now().Add(time.Hour) // each request ends before
+	}
+	going, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(finishTime, cancel) })
 	return going, func() {
 		stop()

@@ -117,6 +117,8 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	x.status, x.header = resp.StatusCode, resp.Header
 	switch {
+	case isMessage && len(bytes.TrimSpace(trimBOM(body))) == 0:
+		resp.StatusCode, x.status = http.StatusAccepted, http.StatusAccepted // no message, in other words (actions-runner-controller's issue 4285)
 	case isMessage:
 		body, x.unknown = harmless(body)
 	case isAgent:

@@ -23,6 +23,8 @@ const (
 	ImageRefused Mishap = "image-refused"
 	// CrashBeforeConnecting ends the container with exit code 1 before Run is called.
 	CrashBeforeConnecting Mishap = "crash-before-connecting"
+	// VersionRefused ends the container with exit code 7 before Run is called, as the runner's image does when GitHub refuses its version.
+	VersionRefused Mishap = "version-refused"
 	// CrashConnected kills the process after it connected; exit code 139.
 	CrashConnected Mishap = "crash-connected"
 	// KilledInJob kills the process after it took a job: OOMKilled, exit code 137.

@@ -69,6 +69,10 @@ func (p *process) live(jitConfig string) (exitCode int) {
 		p.struck(CrashBeforeConnecting)
 		_ = pause(p.alive, crashing) // it ends either way
 		return 1
+	case p.suffers(VersionRefused):
+		p.struck(VersionRefused)
+		_ = pause(p.alive, crashing)
+		return 7
 	case p.suffers(NeverConnects):
 		p.struck(NeverConnects)
 		<-p.alive.Done()
