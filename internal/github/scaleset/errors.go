@@ -44,10 +44,8 @@ func classify(x *exchange, err error) github.Kind {
 		return github.KindJobStillRunning
 	case kind == github.KindNotFound && !x.tellsAbsence():
 		return github.KindUnexpected
-	case x.status == http.StatusConflict:
+	case x.status == http.StatusConflict, x.tellsPresence():
 		return classifyConflict(x)
-	case x.status == http.StatusBadRequest && x.endpoint == endpointScaleSetCreate && x.tellsPresence():
-		return github.KindExists
 	}
 	return kind
 }
@@ -61,8 +59,11 @@ func (x *exchange) tellsAbsence() bool {
 	return true
 }
 
-// tellsPresence reports whether a refusal says that there is one of the name already: GARM was told so by 400.
+// tellsPresence reports whether a scale set of the name is there already, in other words than a conflict's: GARM was told so by 400.
 func (x *exchange) tellsPresence() bool {
+	if x.status != http.StatusBadRequest || x.endpoint != endpointScaleSetCreate {
+		return false
+	}
 	return strings.Contains(x.typeName, "Exists") || strings.Contains(strings.ToLower(x.message), "already exists")
 }
 
