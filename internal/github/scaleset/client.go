@@ -189,7 +189,7 @@ func (c *Client) report(ctx context.Context, class endpoint, p *pass, err error)
 		c.health.giveBack(p)
 	default:
 		if dead := c.health.unanswered(p, strings.TrimPrefix(e.Message, "no answer: ")); dead != nil {
-			dead.Doing, dead.Err = e.Doing, err
+			dead.Doing, dead.Err, dead.Silent = e.Doing, err, true
 			return dead
 		}
 	}

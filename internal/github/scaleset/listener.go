@@ -156,7 +156,7 @@ func (l *Listener) hold(ctx context.Context) error {
 		sessions.WithLabelValues("opened").Inc()
 	}
 	if err != nil {
-		if e := new(github.Error); passes(err) || errors.As(err, &e) && e.Status < http.StatusBadRequest { // the answer is missing, or can't be read
+		if e := new(github.Error); errors.As(err, &e) && (e.Silent || e.Status == http.StatusOK) { // the answer is missing, or can't be read
 			l.earlier.Until = l.config.Now().Add(SessionLife)
 		}
 		return err

@@ -508,6 +508,15 @@ func TestASessionThatOpensTooLateIsClosed(t *testing.T) {
 	}
 }
 
+// A refusal is an answer: what was refused isn't open.
+func TestASessionThatWasNotOpenedIsNotOurs(t *testing.T) {
+	s := newStage(t, githubsim.Options{})
+	s.sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, Status: 503, Times: 1})
+	s.sim.StealSession(int(s.set.ID), "another")
+	s.listen(3)
+	s.awaitState(OwnedElsewhere)
+}
+
 func TestWhoLostTheLeaseNeitherPollsNorCloses(t *testing.T) {
 	s := newStage(t, githubsim.Options{})
 	s.listen(3, func(c *Config) { c.Held = func() bool { return false } })
