@@ -617,7 +617,10 @@ func TestARunnerThatGitHubDoesNotCountIsDoubted(t *testing.T) {
 		t.Fatalf("%d runners, GitHub asked %d times: its count is from before the deadline", n, b.asked)
 	}
 	b.words.Counted = b.now
-	b.reconcile()
+	result, err := b.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
+	if err != nil || result.RequeueAfter == 0 || result.RequeueAfter > doubtAgain {
+		t.Errorf("looked at again after %s, %v", result.RequeueAfter, err)
+	}
 	if n := len(b.runners()); n != 1 || len(b.doubted) != 1 || b.wasOnline || len(b.condemned) != 0 {
 		t.Errorf("%d runners, doubted %v (was online: %v), given up %v", n, b.doubted, b.wasOnline, b.condemned)
 	}
