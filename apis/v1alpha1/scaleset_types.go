@@ -56,9 +56,10 @@ type ScaleSetStatus struct {
 	// labels as GitHub last had them.
 	// +optional
 	Labels []string `json:"labels,omitempty"`
-	// sessionID of the message session that is open, or was last: a controller that takes over from one that crashed goes on with it.
+	// sessionID of the message session that is open, or was last, with a seal: a controller that takes over from one that crashed goes
+	// on with it.
 	// +optional
-	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:MaxLength=128
 	SessionID string `json:"sessionID,omitempty"`
 }
 

@@ -20,9 +20,6 @@ import (
 // healthy is how long a runner has to wait for jobs to count as one in good health.
 const healthy = 10 * time.Second
 
-// doubtAgain is the time to the next look at counts that miss runners.
-const doubtAgain = time.Minute
-
 // passing is how long GitHub may fail to register a runner before the pool's status says so.
 const passing = 5 * time.Second
 
@@ -118,7 +115,7 @@ func checkConnections(o observation, m healthMemory) connectionCheck {
 	seen := poolstatus.Connections(idle, busy, s.IdleRunners+s.BusyRunners, o.github.Counted, deadline, o.now)
 	c := connectionCheck{suspects: seen.Missing, refresh: seen.Ask, next: seen.Next, connected: map[string]bool{}}
 	if len(seen.Missing) > 0 {
-		c.next = soonest(c.next, doubtAgain)
+		c.next = soonest(c.next, runners.SuspectInterval)
 	}
 	for _, x := range o.runners {
 		if m.connected[x.runner.Name] {

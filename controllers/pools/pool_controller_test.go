@@ -618,7 +618,7 @@ func TestARunnerThatGitHubDoesNotCountIsDoubted(t *testing.T) {
 	}
 	b.words.Counted = b.now
 	result, err := b.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
-	if err != nil || result.RequeueAfter == 0 || result.RequeueAfter > doubtAgain {
+	if err != nil || result.RequeueAfter == 0 || result.RequeueAfter > runners.SuspectInterval {
 		t.Errorf("looked at again after %s, %v", result.RequeueAfter, err)
 	}
 	if n := len(b.runners()); n != 1 || len(b.doubted) != 1 || b.wasOnline || len(b.condemned) != 0 {

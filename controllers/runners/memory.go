@@ -47,8 +47,8 @@ func NewMemory() *Memory {
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 const (
-	// suspectInterval is the least time between two looks at one runner's registration.
-	suspectInterval = time.Minute
+	// SuspectInterval is the least time between two looks at one runner's registration.
+	SuspectInterval = time.Minute
 	// suspectLongest is that time for one that was found in good health again and again: GitHub's counts are wrong for hours.
 	suspectLongest = 16 * time.Minute
 )
@@ -226,7 +226,7 @@ func (m *Memory) Suspect(key types.NamespacedName, wasOnline bool, now time.Time
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s, known := m.suspects[key]
-	if known && now.Sub(s.at) < max(suspectInterval, s.pause) {
+	if known && now.Sub(s.at) < max(SuspectInterval, s.pause) {
 		return
 	}
 	s.at, s.open, s.wasOnline = now, true, s.wasOnline || wasOnline
@@ -256,7 +256,7 @@ func (m *Memory) looked(key types.NamespacedName, known *registered) (before sus
 	before = m.suspects[key]
 	now := before
 	if now.offline = known.offline; known.online {
-		now.wasOnline, now.pause = true, min(suspectLongest, 2*max(now.pause, suspectInterval/2))
+		now.wasOnline, now.pause = true, min(suspectLongest, 2*max(now.pause, SuspectInterval/2))
 	}
 	m.suspects[key] = now
 	return before

@@ -555,7 +555,7 @@ func TestAJobWhoseCompletionWasLostIsOverWhenGitHubForgotTheRunner(t *testing.T)
 	if r := b.runner(); !r.DeletionTimestamp.IsZero() {
 		t.Fatal("asked twice within a minute")
 	}
-	b.Memory.Suspect(key, false, b.now.Add(suspectInterval))
+	b.Memory.Suspect(key, false, b.now.Add(SuspectInterval))
 	b.reconcile()
 	if r := b.runner(); r.DeletionTimestamp.IsZero() || r.Status.State != v1alpha1.RunnerFinished {
 		t.Errorf("not ended: %+v", r.Status)
@@ -605,7 +605,7 @@ func TestARunnerThatIsDoubtedIsLookedUpBeforeItEnds(t *testing.T) {
 				b.Memory.Suspect(client.ObjectKey{Namespace: "ci", Name: "linux-a"}, tc.wasOnline, b.now)
 				b.Memory.Suspect(client.ObjectKey{Namespace: "ci", Name: "linux-a"}, tc.wasOnline, b.now.Add(time.Second))
 				b.reconcile()
-				b.now = b.now.Add(suspectInterval)
+				b.now = b.now.Add(SuspectInterval)
 			}
 			var got v1alpha1.RunnerCause
 			for _, f := range b.Memory.TakeOutcomes(client.ObjectKey{Namespace: "ci", Name: "linux"}).Failures {

@@ -153,7 +153,7 @@ func (r *Reconciler) keep(ctx context.Context, set *v1alpha1.ScaleSet) (o observ
 	session, owner := r.ensureSession(set, gh, remote.ID), ""
 	switch session.State {
 	case scaleset.Listening:
-		o.session = &session.Session
+		o.session = new(r.sealed(set, gh, remote.ID, session.Session))
 	case scaleset.OwnedElsewhere:
 		owner, o.session = r.nameHolder(ctx, set, remote.ID, session.Owner), new("")
 	}
@@ -355,9 +355,23 @@ func (r *Reconciler) ensureSession(set *v1alpha1.ScaleSet, gh *scaleset.Client, 
 		Recorder:  &runners.Recorder{Client: r.Client, Namespace: set.Namespace, Memory: r.Memory},
 		OwnerGone: r.ownerGone, Now: r.Now,
 		Log: slog.New(logr.ToSlogHandler(log.Log.WithName("session").WithValues("scaleSet", klog.KObj(set)))),
-	}, set.Status.SessionID)
+	}, r.unsealed(set, gh, id))
 	s, _ := r.Sessions.Snapshot(key)
 	return s
+}
+
+// sealed is the id of a session as the status has it: with a seal, for whoever may write a status could claim to have held any.
+func (r *Reconciler) sealed(set *v1alpha1.ScaleSet, gh *scaleset.Client, id int64, session string) string {
+	return session + "." + gh.Seal(fmt.Sprintf("%s/%s %d %s", r.Cluster, set.Spec.PoolUID, id, session))
+}
+
+// unsealed is the id of the session that the pool held last; "" for none, and for one that isn't known to be the pool's.
+func (r *Reconciler) unsealed(set *v1alpha1.ScaleSet, gh *scaleset.Client, id int64) string {
+	session, _, _ := strings.Cut(set.Status.SessionID, ".")
+	if r.sealed(set, gh, id, session) != set.Status.SessionID {
+		return ""
+	}
+	return session
 }
 
 // ownerGone reports whether a session owner of this cluster is a pool that is not

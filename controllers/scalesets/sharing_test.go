@@ -4,6 +4,7 @@
 package scalesets
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/connections"
+	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
@@ -152,6 +154,30 @@ func TestAForgedIDHoldsNothing(t *testing.T) {
 		t.Error("the thief opened the victim's session")
 	}
 	b.until(victim, v1alpha1.SucceededReason)
+}
+
+// Who may write a status could claim to have held any session, and GitHub doesn't say whose it is.
+func TestAForgedSessionIsNobodys(t *testing.T) {
+	b := sharing(t)
+	thief := b.tenant("thief", 0)
+	had, err := b.Clients.(*registry).client.Create(t.Context(), scaleset.Set{Name: "shared", GroupID: 1, Labels: []string{"theirs"}})
+	must(t, err)
+	b.github.StealSession(int(had.ID), "another program")
+	for _, forged := range []string{"0b6b6d0e-0e0f-4e0a-8d2c-0123456789ab", "0b6b6d0e-0e0f-4e0a-8d2c-0123456789ab." + strings.Repeat("0", 32), "../../2"} {
+		s := &v1alpha1.ScaleSet{}
+		must(t, b.Client.Get(t.Context(), thief, s))
+		s.Status.ID, s.Status.SessionID = had.ID, forged
+		must(t, b.Client.Status().Update(t.Context(), s))
+		b.until(thief, v1alpha1.OwnedElsewhereReason)
+		if b.Sessions.Holds(thief, types.NamespacedName{Namespace: "platform", Name: "acme"}, "pool-thief", had.ID) {
+			t.Errorf("by %q the thief holds the scale set", forged)
+		}
+		b.Sessions.Stop(t.Context(), thief)
+		b.Sessions.forget(thief) // as in a restart
+	}
+	if n := b.github.Report().Requests[githubsim.EndpointRefreshSession]; n != 0 {
+		t.Errorf("%d attempts to resume", n)
+	}
 }
 
 // A session of a pool that is no more is waited for, as after a restore; meanwhile anybody could say that it was his.

@@ -13,6 +13,9 @@ package scaleset
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
@@ -64,6 +67,17 @@ func NewClient(creds github.Credentials, options github.Options) (*Client, error
 		return nil, err
 	}
 	return c, nil
+}
+
+// Seal returns what only who has the client's credentials can make of a text: by it a text is known again that others may have written.
+func (c *Client) Seal(text string) string {
+	key := []byte(c.creds.Token)
+	if c.creds.App != nil {
+		key = c.creds.App.PrivateKey
+	}
+	mac := hmac.New(sha256.New, key)
+	mac.Write([]byte(text)) // never fails
+	return hex.EncodeToString(mac.Sum(nil)[:16])
 }
 
 // What part of Corral calls, as told to GitHub in the User-Agent.

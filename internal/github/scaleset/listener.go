@@ -82,6 +82,7 @@ type Listener struct {
 
 	// Of Run's goroutine:
 	earlier   Earlier
+	refused   string // the id of an earlier session that GitHub didn't resume
 	backoff   wait.Backoff
 	refreshed time.Time // when statistics were last asked for
 }
@@ -150,7 +151,7 @@ func (l *Listener) Run(ctx context.Context) {
 // hold opens a session and listens until an error ends it.
 func (l *Listener) hold(ctx context.Context) error {
 	s, statistics, err := l.config.Client.openSession(ctx, l.config.SetID, l.config.Owner)
-	if owner, conflict := github.IsSessionConflict(err); conflict && l.isOurs(owner) && l.earlier.ID != "" {
+	if owner, conflict := github.IsSessionConflict(err); conflict && l.isOurs(owner) && l.earlier.ID != l.refused {
 		s, statistics, err = l.resume(ctx, err)
 	} else if err == nil {
 		sessions.WithLabelValues("opened").Inc()
@@ -168,7 +169,7 @@ func (l *Listener) hold(ctx context.Context) error {
 }
 
 // resume goes on with the session that this pool held in another process, which keeps a new one from being opened. Refused, it isn't tried
-// again: the session is waited for.
+// again: the session is waited for, unless GitHub says that it is another's.
 func (l *Listener) resume(ctx context.Context, conflict error) (*session, *Statistics, error) {
 	s, statistics, err := l.config.Client.resumeSession(ctx, l.config.SetID, l.config.Owner, l.earlier.ID)
 	if err == nil {
@@ -176,8 +177,11 @@ func (l *Listener) resume(ctx context.Context, conflict error) (*session, *Stati
 		return s, statistics, nil
 	}
 	l.log.Info("Earlier session wasn't resumed", "session", l.earlier.ID, "reason", err.Error())
-	if !passes(err) {
-		l.earlier.ID = ""
+	switch {
+	case errors.Is(err, errAnothers):
+		l.earlier = Earlier{}
+	case !passes(err):
+		l.refused = l.earlier.ID
 	}
 	return nil, nil, conflict
 }
@@ -220,8 +224,10 @@ func (l *Listener) fail(err error) time.Duration {
 	}
 	sessions.WithLabelValues("conflict").Inc()
 	if l.isOurs(owner) {
-		owner = cmp.Or(owner, l.config.Owner)
-		l.enter(Refused, owner, fmt.Errorf("an earlier session of %s wasn't closed and expires within 92 s: %w", owner, err))
+		if owner == "" && l.earlier.ID != "" { // without an id all that is known is that nobody else was seen to open one
+			owner = l.config.Owner
+		}
+		l.enter(Refused, owner, fmt.Errorf("an earlier session of %s wasn't closed and expires within 92 s: %w", cmp.Or(owner, "ours"), err))
 		return wait.Jitter(l.config.Pace.Refused/2, 1)
 	}
 	l.enter(OwnedElsewhere, owner, err)

@@ -451,7 +451,7 @@ func TestSessionOfACrashedProcessIsResumed(t *testing.T) {
 func TestSessionThatMayNotBeResumedIsWaitedFor(t *testing.T) {
 	for name, fault := range map[string]githubsim.Fault{
 		"not valid": {Status: 400, Body: `{"typeName":"RunnerScaleSetSessionExpiredException","message":"The session identifier is not valid."}`},
-		"not found": {Status: 404}, "conflict": {Status: 409}, "of another": {Alter: githubsim.AlterSessionOwner},
+		"not found": {Status: 404}, "conflict": {Status: 409},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t, githubsim.Options{})
@@ -471,6 +471,14 @@ func TestSessionThatMayNotBeResumedIsWaitedFor(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestSessionThatGitHubCallsAnothersIsNotResumed(t *testing.T) {
+	s := newStage(t, githubsim.Options{})
+	earlier := s.crashed()
+	s.sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointRefreshSession, Alter: githubsim.AlterSessionOwner})
+	s.listen(3, func(c *Config) { c.Earlier = earlier })
+	s.awaitState(OwnedElsewhere)
 }
 
 func TestSessionWithoutAnOwnerIsAnothersUnlessItMayBeOurs(t *testing.T) {

@@ -38,12 +38,15 @@ func (c *Client) openSession(ctx context.Context, setID int64, owner string) (*s
 	return c.newSession(ctx, endpointSessionCreate, fmt.Sprintf("opening the message session of scale set %d", setID), setID, owner, "")
 }
 
+// errAnothers is why a session isn't resumed that has the id of ours.
+var errAnothers = errors.New("GitHub says that it is another's")
+
 // resumeSession goes on with a session of the owner that another process opened.
 func (c *Client) resumeSession(ctx context.Context, setID int64, owner, id string) (*session, *Statistics, error) {
 	doing := fmt.Sprintf("resuming the message session of scale set %d", setID)
 	s, statistics, err := c.newSession(ctx, endpointSessionRefresh, doing, setID, owner, id)
 	if err == nil && s.wire.Session().OwnerName != owner {
-		return nil, nil, &github.Error{Kind: github.KindUnexpected, Doing: doing, Message: "GitHub says that it is another's"}
+		return nil, nil, fmt.Errorf("%s: %w", doing, errAnothers)
 	}
 	return s, statistics, err
 }
