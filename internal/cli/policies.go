@@ -328,8 +328,10 @@ func (r *policyFiles) visit(name string, entry fs.DirEntry, err error) error {
 		}
 		return nil
 	}
-	if info, err := fs.Stat(r.fsys, name); entry.Type()&fs.ModeSymlink != 0 && (err != nil || info.IsDir()) {
-		return fmt.Errorf("%s is a link to a folder or to nothing: put the files themselves there, or name that folder", name)
+	if entry.Type()&fs.ModeSymlink != 0 {
+		if info, err := fs.Stat(r.fsys, name); err != nil || info.IsDir() {
+			return fmt.Errorf("%s is a link to a folder or to nothing: put the files themselves there, or name that folder", name)
+		}
 	}
 	if entry.IsDir() || !r.wanted(name) {
 		return nil

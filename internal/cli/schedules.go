@@ -61,9 +61,9 @@ func (w *workspace) idleSchedules(now time.Time) []report.Finding {
 	var warnings []report.Finding
 	for _, p := range w.pools {
 		for _, d := range p.diagnose(p.plan.Warnings(now)) {
-			w := warning(ruleSchedule, "Schedule without effect", d)
-			w.Subject = p.subject()
-			warnings = append(warnings, w)
+			found := warning(ruleSchedule, "Schedule without effect", d)
+			found.Subject = p.subject()
+			warnings = append(warnings, found)
 		}
 	}
 	return warnings

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/report"
 	"github.com/corral-dev/corral/internal/wording"
@@ -31,10 +32,11 @@ func (w *workspace) goneSince(ctx context.Context, d *definitions, folder, revis
 	if err != nil {
 		return nil, err
 	}
-	warning := report.Finding{Level: report.Warning, Rule: ruleGone, Title: "Pools are gone"}
+	told := func(message string) []report.Finding {
+		return []report.Finding{warning(ruleGone, "Pools are gone", v1alpha1.Diagnostic{Message: message})}
+	}
 	if problems := result.Diagnostics; len(problems) > 0 {
-		warning.Message = fmt.Sprintf("warning: which pools are gone since %s isn't known, as it doesn't compile: %s", base.name, compile.Format(problems[0]))
-		return []report.Finding{warning}, nil
+		return told(fmt.Sprintf("which pools are gone since %s isn't known, as it doesn't compile: %s", base.name, compile.Format(problems[0]))), nil
 	}
 	fillNamespace(result.Objects, w.options.namespace)
 	gone := poolNames(result.Objects)
@@ -45,9 +47,8 @@ func (w *workspace) goneSince(ctx context.Context, d *definitions, folder, revis
 	if len(gone) == 0 {
 		return nil, nil
 	}
-	warning.Message = fmt.Sprintf("warning: %d of %s gone since %s: %s", len(gone), wording.Count(before, "pool"), base.name,
-		wording.List(slices.Sorted(maps.Keys(gone)), maxGone))
-	return []report.Finding{warning}, nil
+	return told(fmt.Sprintf("%d of %s gone since %s: %s", len(gone), wording.Count(before, "pool"), base.name,
+		wording.List(slices.Sorted(maps.Keys(gone)), maxGone))), nil
 }
 
 // poolNames are the names of the pools among objects.
