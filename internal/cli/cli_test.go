@@ -264,6 +264,19 @@ func TestWhatInitWritesPassesItsWorkflow(t *testing.T) {
 	}
 }
 
+func TestTheSourceOfANewRepositoryIsOnItsServer(t *testing.T) {
+	for given, want := range map[string]string{
+		"https://github.example/web":             "https://github.example/web/runners",
+		"https://github.com/acme/app":            "https://github.com/acme/runners",
+		"https://github.example/enterprises/big": "https://github.example/YOUR_ORG/runners",
+	} {
+		files, err := newRepository{module: "corral.local/pools@v0", url: given}.files()
+		if err != nil || !strings.Contains(string(files["cluster/poolsource.yaml"]), "url: "+want+" #") {
+			t.Errorf("%s: %v\n%s", given, err, files["cluster/poolsource.yaml"])
+		}
+	}
+}
+
 func TestInstallableVersions(t *testing.T) {
 	for version, want := range map[string]string{
 		"": "latest", "dev": "latest", "v1.2.3": "v1.2.3", "v1.2.3-4-gabc1234": "abc1234", "abc1234-dirty": "abc1234", "v1.2.3-rc.1": "v1.2.3-rc.1",

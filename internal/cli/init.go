@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"net/url"
 	"os"
 	"path"
 	"path/filepath"
@@ -120,8 +121,8 @@ func (r newRepository) values(steps string) *strings.Replacer {
 	}
 	module, _, _ := strings.Cut(r.module, "@")
 	address := "https://" + module
-	if strings.HasPrefix(module, "corral.local/") {
-		address = "https://github.com/" + owner + "/runners"
+	if server, err := url.Parse(r.url); err == nil && strings.HasPrefix(module, "corral.local/") {
+		address = "https://" + server.Host + "/" + owner + "/runners"
 	}
 	const depth = "\n      " // of the steps of a job
 	return strings.NewReplacer("MODULE", r.module, exampleURL, r.url, "@OWNER", "@"+owner, "REPOSITORY", address,
