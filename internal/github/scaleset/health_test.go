@@ -6,7 +6,9 @@ package scaleset
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -23,12 +25,13 @@ import (
 type step struct {
 	after time.Duration
 	call  endpoint
-	ends  string // answered, silent, left; refused if it may not be made
+	ends  string // answered, silent, cut, left; refused if it may not be made
 }
 
 func TestWhatDoesNotAnswerIsProbedOneAtATime(t *testing.T) {
 	const jit, get = endpointGenerateJIT, endpointScaleSetGet
 	dead := []step{{0, jit, "silent"}, {0, jit, "silent"}, {0, jit, "silent"}}
+	many := slices.Repeat([]step{{0, jit, "cut"}}, cutAfter)
 	for name, steps := range map[string][]step{
 		"two calls without an answer are no proof":     {{0, jit, "silent"}, {0, jit, "silent"}, {0, jit, "silent but alive"}},
 		"an answer in between":                         {{0, jit, "silent"}, {0, jit, "silent"}, {0, jit, "answered"}, {0, jit, "silent"}, {0, jit, "silent"}, {0, jit, "answered"}},
@@ -38,6 +41,8 @@ func TestWhatDoesNotAnswerIsProbedOneAtATime(t *testing.T) {
 		"a probe after a second, the next after two":   append(dead, step{time.Second, jit, "silent"}, step{0, jit, "refused"}, step{900 * time.Millisecond, jit, "refused"}, step{1100 * time.Millisecond, jit, "silent"}),
 		"a probe that is answered opens all":           append(dead, step{0, get, "silent"}, step{time.Second, jit, "answered"}, step{0, get, "answered"}, step{0, jit, "silent"}, step{0, jit, "answered"}),
 		"a probe whose caller leaves proves nothing":   append(dead, step{time.Second, jit, "left"}, step{0, jit, "answered"}),
+		"calls that are cut at once are no silence":    append(many[:cutAfter-1:cutAfter-1], step{0, jit, "cut"}, step{0, jit, "refused"}, step{0, get, "cut"}, step{cutMin, jit, "cut"}, step{0, jit, "refused"}, step{2 * cutMin, jit, "answered"}, step{0, jit, "cut"}, step{0, jit, "answered"}),
+		"nor add up with it":                           append(many[:cutAfter-1:cutAfter-1], step{0, jit, "silent"}, step{0, jit, "silent"}, step{0, jit, "answered"}),
 		"another endpoint's probe tells of connection": append(dead, step{0, get, "silent"}, step{time.Second, get, "answered"}, step{0, endpointRunnerDelete, "answered"}, step{0, jit, "answered"}),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -54,8 +59,11 @@ func TestWhatDoesNotAnswerIsProbedOneAtATime(t *testing.T) {
 					h.answered(p)
 				case "left":
 					h.giveBack(p)
+				case "cut":
+					h.unanswered(p, "reset")
 				case "silent", "silent but alive":
-					h.unanswered(p, "refused")
+					clock.advance(atOnce)
+					h.unanswered(p, "no answer in time")
 				}
 			}
 		})
@@ -67,6 +75,7 @@ func TestOnlyOneProbeIsUnderWay(t *testing.T) {
 	h := newHealth(clock.now)
 	for range deadAfter {
 		p, _ := h.admit(endpointGenerateJIT)
+		clock.advance(atOnce)
 		h.unanswered(p, "no answer in time")
 	}
 	clock.advance(probeMax)
@@ -92,8 +101,47 @@ func TestProbesAreAtMostThirtySecondsApart(t *testing.T) {
 			clock.advance(refusal.RetryAfter)
 			continue
 		}
+		clock.advance(atOnce)
 		h.unanswered(p, "no answer in time")
 	}
+}
+
+// Five of twenty registrations lose their answers at once: the others don't wait for them, and they don't wait long.
+func TestConnectionsThatAreCutDelayNobodyElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sim := githubsim.New(githubsim.Options{})
+		defer sim.Close()
+		sim.AddOrg("acme")
+		sim.AddToken("secret")
+		c, err := NewClient(github.Credentials{ConfigURL: "http://github.test/acme", Token: "secret"}, github.Options{Transport: inMemory(sim)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		set := createSet(t, c)
+		sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointJITConfig, Times: 5, DropAnswer: true})
+		began, took := time.Now(), make([]time.Duration, 20)
+		var all errgroup.Group
+		for i := range took {
+			all.Go(func() error {
+				for t.Context().Err() == nil {
+					_, err := c.GenerateJIT(t.Context(), set.ID, fmt.Sprint("linux-", i))
+					if after, away := github.ComeBack(err); away {
+						time.Sleep(max(after, 500*time.Millisecond))
+						continue
+					}
+					break
+				}
+				took[i] = time.Since(began)
+				return nil
+			})
+		}
+		_ = all.Wait() // never fails
+		slices.Sort(took)
+		if took[14] > 500*time.Millisecond || took[19] > 3*time.Second {
+			t.Errorf("they took %s", took)
+		}
+		time.Sleep(clientRest)
+	})
 }
 
 // A hundred workers call a GitHub that hangs: each waits for one time-out at most, and
