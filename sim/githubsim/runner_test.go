@@ -132,7 +132,7 @@ func TestIdleRunnerEndsWhenItsRegistrationIsRemoved(t *testing.T) {
 			if err := remove(sim, p); err != nil {
 				t.Fatal(err)
 			}
-			if end := <-ended; end.code != simrunner.ExitTerminated || simrunner.ContainerExitCode(end.code) != 0 {
+			if end := <-ended; end.code != simrunner.ExitTerminated || simrunner.ContainerExitCode(end.code, true) != 0 {
 				t.Errorf("the process ended with %+v", end)
 			}
 		})

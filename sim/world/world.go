@@ -149,14 +149,14 @@ func (w *World) excuse(runner string) {
 	})
 }
 
-// RunRunner is the runner container of every pod.
+// RunRunner is the runner container of every pod: it ends as the runner's image does.
 func RunRunner(ctx context.Context, jitConfig string, reached func(nodeplay.Stage)) int {
 	hooks := simrunner.Hooks{
 		Connected: func() { reached(nodeplay.Connected) },
 		Working:   func() { reached(nodeplay.Working) },
 	}
 	code, _ := hooks.Run(ctx, jitConfig)
-	return code
+	return simrunner.ContainerExitCode(code, true)
 }
 
 // Stop ends the node, GitHub and the cluster, in this order.

@@ -266,6 +266,13 @@ type ill struct {
 	complaint string
 	// idle runners that are wanted; one job waits when there are none.
 	idle int
+	// change of the pool.
+	change []func(*v1alpha1.RunnerPool)
+}
+
+// withInit is a pod with a container that runs before the runner's.
+func withInit() []func(*v1alpha1.RunnerPool) {
+	return []func(*v1alpha1.RunnerPool){template(`"initContainers":[{"name":"tools","image":"tools:1"}]`)}
 }
 
 // neverStarts shows what comes of it: the pool is held back, one runner is tried now and then, and
@@ -273,7 +280,7 @@ type ill struct {
 func neverStarts(t *testing.T, i ill) {
 	t.Helper()
 	a := newWard(t)
-	a.admit()
+	a.admit(i.change...)
 	heal, bury := a.strike(i.mishap, 0), a.keepCorpses()
 	a.patch(a.pool, fmt.Sprintf(`{"spec":{"scale":{"idle":%d}}}`, i.idle))
 	jobs := a.addJobs(struck, 1-i.idle, time.Millisecond)
@@ -299,6 +306,18 @@ func TestAnImageThatIsRefused(t *testing.T) {
 		mishap: nodeplay.ImageRefused, words: "not running 5s after its creation: ",
 		cause: v1alpha1.CauseImagePull, complaint: words,
 	})
+}
+
+func TestAnInitContainerWhoseImageIsRefused(t *testing.T) {
+	neverStarts(t, ill{
+		mishap: nodeplay.InitImageRefused, words: "not running 5s after its creation: container tools: ",
+		cause: v1alpha1.CauseImagePull, complaint: `failed to pull and unpack image "tools:1"`, change: withInit(),
+	})
+}
+
+func TestAnInitContainerThatFails(t *testing.T) {
+	const words = "container tools: Error (exit code 1)"
+	neverStarts(t, ill{mishap: nodeplay.InitFails, words: words, cause: v1alpha1.CauseCrash, complaint: words, change: withInit()})
 }
 
 func TestARunnerThatCrashesBeforeItConnects(t *testing.T) {
@@ -446,6 +465,34 @@ func TestARunnerThatIsKilledInItsJob(t *testing.T) {
 	a.isGone(corpse)
 	a.isHealthy()
 	a.gitHubIsContent(corpse)
+}
+
+// The runner's image ends well although its program was killed: the job is lost all the same.
+func TestARunnerWhoseProgramIsKilledInItsJob(t *testing.T) {
+	a := newWard(t)
+	defer a.strike(nodeplay.ListenerKilled, 1)()
+	a.admit()
+	killed := a.addJobs(struck, 1, time.Hour)[0]
+	corpse := a.runnerSays(v1alpha1.RunnerFinished, "", "ended")
+	a.allDone(a.addJobs(struck, 1, time.Millisecond))
+	if got := a.result(killed); got != githubsim.ResultFailed {
+		t.Errorf("the killed runner's job %s", got)
+	}
+	a.isGone(corpse)
+	a.sparedGoesOn()
+	a.isHealthy()
+	a.gitHubIsContent(corpse)
+}
+
+// A mesh puts a container into each pod that never ends by itself.
+func TestASidecarThatOutlivesItsRunner(t *testing.T) {
+	a := newWard(t)
+	defer a.strike(nodeplay.SidecarStays, 0)()
+	a.admit(atMost(1))
+	a.allDone(a.addJobs(struck, 3, time.Millisecond))
+	a.sparedGoesOn()
+	a.isHealthy()
+	a.gitHubIsContent("none")
 }
 
 // A job is over when GitHub says so: its runner's place is free, although its container goes on.

@@ -177,7 +177,7 @@ func (p *planner) podFault() {
 	f := nodeplay.Fault{
 		Mishap: pick(p, []nodeplay.Mishap{
 			nodeplay.Unschedulable, nodeplay.ImageRefused, nodeplay.CrashBeforeConnecting, nodeplay.CrashConnected,
-			nodeplay.KilledInJob, nodeplay.HangsAfterJob, nodeplay.NeverConnects, nodeplay.Evicted,
+			nodeplay.KilledInJob, nodeplay.ListenerKilled, nodeplay.HangsAfterJob, nodeplay.NeverConnects, nodeplay.Evicted,
 		}),
 		Namespace: p.namespace, Times: 1 + p.IntN(4), After: p.between(0, time.Second),
 	}

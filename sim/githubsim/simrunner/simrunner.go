@@ -28,6 +28,8 @@ const (
 	ExitTerminated = 1
 	// ExitSessionConflict: another process uses the same configuration.
 	ExitSessionConflict = 5
+	// ExitOutdated: GitHub refuses the runner's version.
+	ExitOutdated = 7
 	// ExitKilled: the process was killed, and said nothing to anybody.
 	ExitKilled = 137
 )
@@ -54,16 +56,14 @@ const (
 	maxRetries  = 6
 )
 
-// ContainerExitCode is what the wrapper script of the runner's image makes of
-// an exit code of Runner.Listener: it ends well whenever the listener is done
-// for good.
-func ContainerExitCode(code int) int {
-	switch code {
-	case ExitTerminated, ExitSessionConflict:
-		return ExitOK
-	default:
+// ContainerExitCode is what the wrapper scripts of the runner's image (run.sh,
+// run-helper.sh) make of an exit code of Runner.Listener: 0, but for a version that
+// is refused, where the environment asks for that code.
+func ContainerExitCode(code int, returnsOutdated bool) int {
+	if code == ExitOutdated && returnsOutdated {
 		return code
 	}
+	return ExitOK
 }
 
 // Run is a whole life of a runner. It returns the exit code of Runner.Listener

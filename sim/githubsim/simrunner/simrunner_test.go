@@ -17,11 +17,12 @@ func TestUnreadableConfigurationTerminates(t *testing.T) {
 }
 
 func TestWrapperHidesWhyTheListenerEnded(t *testing.T) {
-	for code, want := range map[int]int{
-		simrunner.ExitOK: 0, simrunner.ExitTerminated: 0, simrunner.ExitSessionConflict: 0, 7: 7,
-	} {
-		if got := simrunner.ContainerExitCode(code); got != want {
-			t.Errorf("exit code %d became %d, want %d", code, got, want)
+	for _, code := range []int{0, simrunner.ExitTerminated, simrunner.ExitSessionConflict, simrunner.ExitOutdated, 101, 134, simrunner.ExitKilled} {
+		if got := simrunner.ContainerExitCode(code, false); got != 0 {
+			t.Errorf("exit code %d became %d", code, got)
 		}
+	}
+	if got := simrunner.ContainerExitCode(simrunner.ExitOutdated, true); got != simrunner.ExitOutdated {
+		t.Errorf("the refused version became %d", got)
 	}
 }

@@ -101,7 +101,12 @@ func (a *actor) toEnd() error {
 		return err
 	}
 	if !ended {
-		if err := a.report(a.status.terminated(end)); err != nil {
+		status := a.status.terminated(end)
+		if a.suffers(SidecarStays) {
+			a.struck(SidecarStays)
+			status = a.status.runnerEnded(end)
+		}
+		if err := a.report(status); err != nil {
 			return err
 		}
 	}
@@ -123,6 +128,9 @@ func (a *actor) outcome() (end ending, ended bool, err error) {
 	a.fault = a.node.faults.strike(a.pod)
 	if err := a.schedule(); err != nil {
 		return ending{}, false, err
+	}
+	if a.suffers(InitFails) {
+		return a.failInit()
 	}
 	jitConfig, err := a.prepare()
 	if a.term.Err() != nil {
@@ -192,7 +200,12 @@ func (a *actor) prepare() (jitConfig string, err error) {
 		}
 	}
 	if a.suffers(ImageRefused) {
-		if err := a.failPulls(); err != nil {
+		if err := a.failPulls(ImageRefused, a.runner.Image, a.status.waiting); err != nil {
+			return "", err
+		}
+	}
+	if a.suffers(InitImageRefused) {
+		if err := a.failPulls(InitImageRefused, a.pod.Spec.InitContainers[0].Image, a.status.initWaiting); err != nil {
 			return "", err
 		}
 	}
@@ -214,14 +227,13 @@ func (a *actor) prepare() (jitConfig string, err error) {
 }
 
 // failPulls tells of failed pulls, with growing pauses, until the fault is over.
-func (a *actor) failPulls() error {
-	a.struck(ImageRefused)
+func (a *actor) failPulls(m Mishap, image string, waiting func(reason, message string) corev1.PodStatus) error {
+	a.struck(m)
 	over := make(chan error, 1)
 	a.node.running.Go(func() { over <- a.suffer() })
-	image := a.runner.Image
 	refusal := fmt.Sprintf("failed to pull and unpack image %q: failed to resolve reference %q: %s: not found", image, image, image)
 	for backOff := firstBackOff; ; backOff = min(2*backOff, lastBackOff) {
-		if err := a.report(a.status.waiting("ErrImagePull", refusal)); err != nil {
+		if err := a.report(waiting("ErrImagePull", refusal)); err != nil {
 			return err
 		}
 		select {
@@ -230,7 +242,7 @@ func (a *actor) failPulls() error {
 		case <-time.After(backOff / 4):
 		}
 		backingOff := fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %s", image, refusal)
-		if err := a.report(a.status.waiting("ImagePullBackOff", backingOff)); err != nil {
+		if err := a.report(waiting("ImagePullBackOff", backingOff)); err != nil {
 			return err
 		}
 		select {
@@ -239,6 +251,12 @@ func (a *actor) failPulls() error {
 		case <-time.After(backOff):
 		}
 	}
+}
+
+// failInit ends the pod by its first init container.
+func (a *actor) failInit() (end ending, ended bool, err error) {
+	a.struck(InitFails)
+	return ending{}, true, a.report(a.status.initFailed(ending{exitCode: 1}))
 }
 
 // jitConfig reads the Secret that the container names, or tells in the kubelet's words why it cannot.

@@ -21,14 +21,23 @@ const (
 	Unschedulable Mishap = "unschedulable"
 	// ImageRefused fails each pull of the runner's image until the fault is over.
 	ImageRefused Mishap = "image-refused"
+	// InitImageRefused fails each pull of the first init container's image until the fault is over.
+	InitImageRefused Mishap = "init-image-refused"
+	// InitFails ends the first init container with exit code 1, and with it the pod.
+	InitFails Mishap = "init-fails"
 	// CrashBeforeConnecting ends the container with exit code 1 before Run is called.
 	CrashBeforeConnecting Mishap = "crash-before-connecting"
-	// VersionRefused ends the container with exit code 7 before Run is called, as the runner's image does when GitHub refuses its version.
+	// VersionRefused ends the container before Run is called, as the runner's image does when GitHub refuses its version: with exit code 7
+	// if [ReturnOutdatedEnv] asks for it, else with 0.
 	VersionRefused Mishap = "version-refused"
 	// CrashConnected kills the process after it connected; exit code 139.
 	CrashConnected Mishap = "crash-connected"
 	// KilledInJob kills the process after it took a job: OOMKilled, exit code 137.
 	KilledInJob Mishap = "killed-in-job"
+	// ListenerKilled kills the runner's own program after it took a job: the image's script ends well, exit code 0.
+	ListenerKilled Mishap = "listener-killed"
+	// SidecarStays lets every other container go on when the runner's has ended.
+	SidecarStays Mishap = "sidecar-stays"
 	// HangsAfterJob lets the container go on when Run has returned, whatever it is asked.
 	HangsAfterJob Mishap = "hangs-after-job"
 	// NeverConnects runs the container and never calls Run; it heeds SIGTERM, exit code 143.
@@ -51,9 +60,9 @@ type Fault struct {
 	Times int
 	// Probability with which it strikes a selected pod, 0 to 1; always when 0. See [Options.Seed].
 	Probability float64
-	// After is the time from connecting or taking a job until CrashConnected, KilledInJob and Evicted strike.
+	// After is the time from connecting or taking a job until CrashConnected, KilledInJob, ListenerKilled and Evicted strike.
 	After time.Duration
-	// For is the time after which Unschedulable and ImageRefused are over for a pod; when 0, once the fault is cleared.
+	// For is the time after which Unschedulable, ImageRefused and InitImageRefused are over for a pod; when 0, once the fault is cleared.
 	For time.Duration
 }
 

@@ -6,8 +6,10 @@ package nodeplay
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -23,6 +25,12 @@ const (
 
 // ErrKilled is the cause of the end of the context of a process that is killed. It can do nothing more.
 var ErrKilled = errors.New("the process was killed")
+
+// ReturnOutdatedEnv asks the runner's image for exit code 7 when GitHub refuses its version (its run-helper.sh).
+const ReturnOutdatedEnv = "ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE"
+
+// exitOutdated is that exit code.
+const exitOutdated = 7
 
 // crashing is how long a container runs that crashes before its runner connects.
 const crashing = 50 * time.Millisecond
@@ -72,7 +80,10 @@ func (p *process) live(jitConfig string) (exitCode int) {
 	case p.suffers(VersionRefused):
 		p.struck(VersionRefused)
 		_ = pause(p.alive, crashing)
-		return 7
+		if slices.ContainsFunc(p.runner.Env, func(e corev1.EnvVar) bool { return e.Name == ReturnOutdatedEnv && e.Value == "1" }) {
+			return exitOutdated
+		}
+		return 0
 	case p.suffers(NeverConnects):
 		p.struck(NeverConnects)
 		<-p.alive.Done()
@@ -95,6 +106,8 @@ func (p *process) reached(s Stage) {
 		then = func() { p.crash(ending{exitCode: exitSegmentationFault}) }
 	case s == Working && p.suffers(KilledInJob):
 		then = func() { p.crash(ending{exitCode: exitKilled, reason: "OOMKilled"}) }
+	case s == Working && p.suffers(ListenerKilled):
+		then = func() { p.crash(ending{}) }
 	case s == Connected && p.suffers(Evicted):
 		then = p.evict
 	default:

@@ -44,6 +44,33 @@ func (w *statusWriter) waiting(reason, message string) corev1.PodStatus {
 	return status
 }
 
+// initWaiting is the status of a pod whose first init container can't be started.
+func (w *statusWriter) initWaiting(reason, message string) corev1.PodStatus {
+	status := w.waiting("PodInitializing", "")
+	status.InitContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}
+	return status
+}
+
+// initFailed is the status of a pod whose first init container ended with an error, and whose others never began.
+func (w *statusWriter) initFailed(end ending) corev1.PodStatus {
+	status := w.initWaiting("PodInitializing", "")
+	status.Phase = corev1.PodFailed
+	status.InitContainerStatuses[0].State = w.ended(end)
+	return status
+}
+
+// runnerEnded is the status of a pod whose runner ended and whose other containers go on.
+func (w *statusWriter) runnerEnded(end ending) corev1.PodStatus {
+	status := w.terminated(end)
+	status.Phase = corev1.PodRunning
+	for i := range status.ContainerStatuses {
+		if status.ContainerStatuses[i].Name != w.runner.Name {
+			status.ContainerStatuses[i].State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: w.ran}}
+		}
+	}
+	return status
+}
+
 // running is the status of a pod all of whose containers run.
 func (w *statusWriter) running() corev1.PodStatus {
 	w.ran = metav1.Now()

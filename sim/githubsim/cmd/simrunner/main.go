@@ -23,5 +23,5 @@ func main() {
 	if err != nil {
 		slog.Error("the runner ended without a job done", "exitCode", code, "error", err)
 	}
-	os.Exit(simrunner.ContainerExitCode(code))
+	os.Exit(simrunner.ContainerExitCode(code, os.Getenv("ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE") == "1"))
 }
