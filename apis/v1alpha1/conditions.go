@@ -67,6 +67,8 @@ const (
 	SessionRefusedReason = "SessionRefused"
 	// LabelsDroppedReason is true when GitHub read back fewer labels than we set (GHES before 3.21).
 	LabelsDroppedReason = "LabelsDropped"
+	// LabelsKeptReason is true when GitHub keeps labels that a pool has no more: it doesn't change those of a scale set.
+	LabelsKeptReason = "LabelsKept"
 	// DrainingReason is true while runners end before something is deleted.
 	DrainingReason = "Draining"
 	// TemplateInvalidReason is true when the pod template can't be decoded or the API server refuses the pod.

@@ -79,6 +79,7 @@ type verification struct {
 	remote     *scaleset.Set
 	generation int64
 	at         time.Time
+	asked      bool // for the record's name, group and labels: a server that keeps others isn't asked at each pass
 }
 
 // observation is what one pass learns of a scale set, as far as it comes: what is nil stays in the status as it was.
@@ -262,11 +263,16 @@ func connectionOf(set *v1alpha1.ScaleSet) types.NamespacedName {
 	return set.Spec.ConnectionRef.From(set.Namespace)
 }
 
+func (r *Reconciler) lastVerified(set *v1alpha1.ScaleSet) verification {
+	last, _ := r.verified.Load(set.UID)
+	v, _ := last.(verification)
+	return v
+}
+
 // exist makes sure that the scale set is there. What GitHub has is asked for when
 // the record changed, when the session says that it is gone, and now and then.
 func (r *Reconciler) exist(ctx context.Context, gh *scaleset.Client, set *v1alpha1.ScaleSet) (*scaleset.Set, error) {
-	last, _ := r.verified.Load(set.UID)
-	v, _ := last.(verification)
+	v := r.lastVerified(set)
 	session, _ := r.Sessions.Snapshot(client.ObjectKeyFromObject(set))
 	if v.remote != nil && set.Status.ID == v.remote.ID && v.generation == set.Generation &&
 		r.Now().Sub(v.at) < verifyInterval && !github.IsNotFound(session.Err) {
@@ -283,13 +289,13 @@ func (r *Reconciler) exist(ctx context.Context, gh *scaleset.Client, set *v1alph
 	if err := r.checkOwner(ctx, set, remote, session.State); err != nil {
 		return nil, err
 	}
-	r.verify(set, remote)
+	r.verify(set, remote, false)
 	return remote, nil
 }
 
-// verify remembers what GitHub has.
-func (r *Reconciler) verify(set *v1alpha1.ScaleSet, remote *scaleset.Set) {
-	r.verified.Store(set.UID, verification{remote: remote, generation: set.Generation, at: r.Now()})
+// verify remembers what GitHub has, and whether that is its answer to what was asked for.
+func (r *Reconciler) verify(set *v1alpha1.ScaleSet, remote *scaleset.Set, asked bool) {
+	r.verified.Store(set.UID, verification{remote: remote, generation: set.Generation, at: r.Now(), asked: asked})
 }
 
 // groupOf finds the id of the runner group.
@@ -342,6 +348,11 @@ func listening(name string, s scaleset.Snapshot, owner string) (*metav1.Conditio
 func labelsAccepted(kept, want []string) *metav1.Condition {
 	if sameLabels(kept, want) {
 		return conditions.TrueCondition(v1alpha1.LabelsAcceptedCondition, v1alpha1.SucceededReason, "%s", strings.Join(want, ", "))
+	}
+	if slices.ContainsFunc(kept, func(l string) bool { return !containsFold(want, l) }) {
+		return conditions.FalseCondition(v1alpha1.LabelsAcceptedCondition, v1alpha1.LabelsKeptReason,
+			"GitHub keeps %s although %s were asked for: jobs find this pool by the former only; delete the pool and declare it again, or let another name have the new ones",
+			strings.Join(kept, ", "), strings.Join(want, ", "))
 	}
 	return conditions.FalseCondition(v1alpha1.LabelsAcceptedCondition, v1alpha1.LabelsDroppedReason,
 		"GitHub kept %s of %s: servers before 3.21 take one label; jobs find this pool by those only", strings.Join(kept, ", "), strings.Join(want, ", "))
@@ -433,6 +444,9 @@ func (r *Reconciler) nameOwner(owner, namespace string) string {
 // after listening: who does not hold the session changes nothing.
 func (r *Reconciler) update(ctx context.Context, gh *scaleset.Client, set *v1alpha1.ScaleSet, remote *scaleset.Set) (*scaleset.Set, error) {
 	want := set.Spec
+	if r.lastVerified(set).asked {
+		return remote, nil
+	}
 	if remote.Name == want.Name && strings.EqualFold(remote.GroupName, want.RunnerGroup) && sameLabels(remote.Labels, want.Labels) {
 		return remote, nil
 	}
@@ -445,13 +459,17 @@ func (r *Reconciler) update(ctx context.Context, gh *scaleset.Client, set *v1alp
 		r.verified.Delete(set.UID)
 		return remote, outcome(err)
 	}
-	r.verify(set, updated)
+	r.verify(set, updated, true)
 	return updated, nil
 }
 
 // sameLabels compares labels as GitHub does: whatever their order and case.
 func sameLabels(a, b []string) bool {
 	return slices.Equal(normalLabels(a), normalLabels(b))
+}
+
+func containsFold(labels []string, label string) bool {
+	return slices.ContainsFunc(labels, func(l string) bool { return strings.EqualFold(l, label) })
 }
 
 func normalLabels(labels []string) []string {

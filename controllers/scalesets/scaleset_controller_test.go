@@ -210,19 +210,36 @@ func TestAMissingGroupStallsAndSaysWhatToDo(t *testing.T) {
 	b.settle(ready)
 }
 
-func TestDroppedLabelsAreSaid(t *testing.T) {
-	b := newBench(t)
-	sim, err := githubsim.Start(githubsim.Options{SingleLabel: true, Mode: githubsim.Acquire})
-	must(t, err)
-	t.Cleanup(sim.Close)
-	sim.AddToken("t")
-	sim.AddOrg("acme")
-	gh, err := scaleset.NewClient(github.Credentials{ConfigURL: sim.ConfigURL("acme"), Token: "t"}, github.Options{})
-	must(t, err)
-	b.Clients.(*registry).client = gh
-	s := b.settle(ready)
-	if c := conditions.Get(s, v1alpha1.LabelsAcceptedCondition); c.Status != metav1.ConditionFalse || c.Reason != v1alpha1.LabelsDroppedReason {
-		t.Errorf("labels accepted: %+v", c)
+// A server that takes other labels than were asked for isn't asked at each pass.
+func TestDroppedAndKeptLabelsAreSaid(t *testing.T) {
+	for reason, options := range map[string]githubsim.Options{
+		v1alpha1.LabelsDroppedReason: {SingleLabel: true, Mode: githubsim.Acquire},
+		v1alpha1.LabelsKeptReason:    {LabelsFixed: true},
+	} {
+		t.Run(reason, func(t *testing.T) {
+			b := newBench(t)
+			sim, err := githubsim.Start(options)
+			must(t, err)
+			t.Cleanup(sim.Close)
+			sim.AddToken("t")
+			sim.AddOrg("acme")
+			gh, err := scaleset.NewClient(github.Credentials{ConfigURL: sim.ConfigURL("acme"), Token: "t"}, github.Options{})
+			must(t, err)
+			b.Clients.(*registry).client = gh
+			b.settle(ready)
+			b.change(func(s *v1alpha1.ScaleSet) { s.Spec.Labels = []string{"new", "newer"} })
+			sim.ResetCounters()
+			var s *v1alpha1.ScaleSet
+			for range 5 {
+				s = b.settle(ready)
+			}
+			if c := conditions.Get(s, v1alpha1.LabelsAcceptedCondition); c.Status != metav1.ConditionFalse || c.Reason != reason {
+				t.Errorf("labels accepted: %+v", c)
+			}
+			if n := sim.Report().Requests[githubsim.EndpointUpdateScaleSet]; n != 1 {
+				t.Errorf("%d updates", n)
+			}
+		})
 	}
 }
 

@@ -272,8 +272,8 @@ type Truth struct {
 	Partial bool
 }
 
-// Reconcile makes the repository's jobs those that GitHub lists: what isn't listed is forgotten, unless it was heard of just before. That is not
-// as final as a word of its end, for lists can be wrong. It returns whether anything changed.
+// Reconcile makes the repository's jobs those that GitHub lists: what isn't listed is forgotten, and what waits for an approval is queued no more,
+// unless it was heard of just before. That is not as final as a word of its end, for lists can be wrong. It returns whether anything changed.
 func (l *Ledger) Reconcile(t Truth, now time.Time) bool {
 	l.advance(now)
 	changed := false
@@ -284,6 +284,9 @@ func (l *Ledger) Reconcile(t Truth, now time.Time) bool {
 		if l.Take(e, now) {
 			changed = true
 		} else if j, ok := l.jobs[e.ID]; ok {
+			if e.State == Waiting && j.state == Queued && j.taken <= l.mark(t.Began.Add(-Settle)) {
+				j.state, changed = Waiting, true // an event told of it too early
+			}
 			j.news, j.taken = l.seconds(), l.mark(now) // it still is what it was
 			l.put(e.ID, j)
 		}

@@ -206,7 +206,7 @@ func (s *Server) updateScaleSet(r *http.Request, ss *scaleSet) answer {
 		return scaleSetExists(name)
 	}
 	ss.name, ss.group = name, g
-	if len(body.Labels) > 0 {
+	if len(body.Labels) > 0 && !s.opts.LabelsFixed {
 		ss.labels = s.keptLabels(body.Labels, name)
 	}
 	if body.RunnerSetting != nil {

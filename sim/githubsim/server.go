@@ -76,6 +76,9 @@ type Options struct {
 	// SingleLabel drops all labels of a scale set but the first, silently, as
 	// releases of GitHub Enterprise Server before 3.21 do.
 	SingleLabel bool
+	// LabelsFixed keeps the labels that a scale set was made with, whatever an update asks for, as some servers are reported to do
+	// (actions-runner-controller's issue 4424).
+	LabelsFixed bool
 	// ServerVersion is told by /meta; "3.21.0" when empty and the mode is
 	// Acquire. github.com tells none.
 	ServerVersion string
