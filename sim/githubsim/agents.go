@@ -5,11 +5,14 @@ package githubsim
 
 import (
 	"container/list"
+	"crypto/rand"
+	"crypto/rsa"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/corral-dev/corral/sim/githubsim/runnerwire"
@@ -119,14 +122,20 @@ func (s *Server) jitConfig(r *http.Request, rn *runner, workFolder string) runne
 			GitHubURL: base + "/" + configPath(rn.scope),
 		},
 		Credentials: runnerwire.Credentials{Scheme: "OAuth", Data: map[string]string{
-			"clientId": s.newID(), "authorizationUrl": base + "/_runner/token", "requireFipsCryptography": "True",
+			"clientId": rn.credential, "authorizationUrl": base + "/_runner/token", "requireFipsCryptography": "True",
 		}},
-		Key: runnerwire.Key{
-			D: rn.credential, DP: s.secret(64), DQ: s.secret(64), Exponent: "AQAB",
-			InverseQ: s.secret(64), Modulus: s.secret(128), P: s.secret(64), Q: s.secret(64),
-		},
+		Key: jitKey(),
 	}
 }
+
+// jitKey is the key in every configuration: making one for each runner would cost more than the runner's whole life here.
+var jitKey = sync.OnceValue(func() runnerwire.Key {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		panic(err) // crypto/rand never fails
+	}
+	return runnerwire.NewKey(key)
+})
 
 func configPath(sc *scope) string {
 	if sc.kind == enterpriseScope {

@@ -9,9 +9,11 @@
 package runnerwire
 
 import (
+	"crypto/rsa"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"math/big"
 )
 
 // Paths of the runner's calls, below the server's base URL.
@@ -53,8 +55,8 @@ type Credentials struct {
 	Data   map[string]string `json:"Data"`
 }
 
-// Key is the ".credentials_rsaparams" file of a JIT configuration. D is what
-// the runner proves its identity with.
+// Key is the ".credentials_rsaparams" file of a JIT configuration: numbers of an
+// RSA key, big-endian, in base64.
 type Key struct {
 	D        string `json:"d"`
 	DP       string `json:"dp"`
@@ -72,6 +74,18 @@ type Config struct {
 	Credentials Credentials
 	Key         Key
 }
+
+// NewKey writes an RSA key with two primes as a JIT configuration has it.
+func NewKey(key *rsa.PrivateKey) Key {
+	text := func(n *big.Int) string { return base64.StdEncoding.EncodeToString(n.Bytes()) }
+	return Key{
+		D: text(key.D), DP: text(key.Precomputed.Dp), DQ: text(key.Precomputed.Dq), Exponent: text(big.NewInt(int64(key.E))),
+		InverseQ: text(key.Precomputed.Qinv), Modulus: text(key.N), P: text(key.Primes[0]), Q: text(key.Primes[1]),
+	}
+}
+
+// ClientID is what a runner proves its identity with; the real one signs with its key.
+func (c Config) ClientID() string { return c.Credentials.Data["clientId"] }
 
 // Encode gives the configuration as GitHub hands it out: base64 of a JSON
 // object whose keys are file names and whose values are base64 of the files.

@@ -4,7 +4,10 @@
 package runnerwire_test
 
 import (
+	"crypto/rand"
+	"crypto/rsa"
 	"encoding/base64"
+	"math/big"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -28,6 +31,32 @@ func TestConfigSurvivesTheWire(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestKeyIsTheRSAKey(t *testing.T) {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wire := runnerwire.NewKey(key)
+	number := func(text string) *big.Int {
+		bytes, err := base64.StdEncoding.DecodeString(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return new(big.Int).SetBytes(bytes)
+	}
+	read := &rsa.PrivateKey{
+		PublicKey: rsa.PublicKey{N: number(wire.Modulus), E: int(number(wire.Exponent).Int64())}, D: number(wire.D),
+		Primes: []*big.Int{number(wire.P), number(wire.Q)},
+	}
+	if err := read.Validate(); err != nil || !read.Equal(key) {
+		t.Errorf("read another key: %v", err)
+	}
+	read.Precompute()
+	if p := read.Precomputed; p.Dp.Cmp(number(wire.DP)) != 0 || p.Dq.Cmp(number(wire.DQ)) != 0 || p.Qinv.Cmp(number(wire.InverseQ)) != 0 {
+		t.Error("its other numbers differ")
 	}
 }
 

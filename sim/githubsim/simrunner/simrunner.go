@@ -88,7 +88,7 @@ func (h Hooks) Run(ctx context.Context, jitConfig string) (exitCode int, err err
 	defer transport.CloseIdleConnections()
 	p := &process{
 		base:       config.Settings.ServerURLV2,
-		credential: config.Key.D,
+		credential: config.ClientID(),
 		http:       &http.Client{Transport: transport, Timeout: callTimeout},
 		hooks:      h,
 	}
