@@ -67,6 +67,8 @@ const (
 	SessionRefusedReason = "SessionRefused"
 	// LabelsDroppedReason is true when GitHub read back fewer labels than we set (GHES before 3.21).
 	LabelsDroppedReason = "LabelsDropped"
+	// DisruptionBudgetsReason is true when another PodDisruptionBudget selects runners that have a job.
+	DisruptionBudgetsReason = "DisruptionBudgets"
 	// LabelsKeptReason is true when GitHub keeps labels that a pool has no more: it doesn't change those of a scale set.
 	LabelsKeptReason = "LabelsKept"
 	// DrainingReason is true while runners end before something is deleted.

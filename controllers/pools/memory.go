@@ -45,6 +45,8 @@ type poolMemory struct {
 	phase string
 	// lastJob is when the pool had a job last.
 	lastJob time.Time
+	// budgets of others that select the pool's pods, by name, as the last event told.
+	budgets string
 	pacing  pacing
 }
 

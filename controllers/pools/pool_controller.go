@@ -94,6 +94,7 @@ type Reconciler struct {
 //  2. plan → decision: policies are asked for limits; decide, a pure function, has internal/rollout plan what an
 //     update replaces, and internal/scaling how many runners, which to end and how much to accept   (decide.go)
 //  3. act: capacity is announced, runners are created and ended                                     (act.go)
+//     - protect:         nobody evicts a runner that has a job                                      (disruption.go)
 //  4. project → status: numbers, their reason, conditions                                           (project.go)
 //  5. remember: what the next pass goes by; events and the history tell what is new                 (memory.go, history.go)
 //
@@ -120,6 +121,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		d = r.plan(ctx, o)
 		r.Jobs.AtMax(o.key, isFull(o, *d))
 		err = r.act(ctx, o, *d)
+		if err == nil {
+			o.memory.budgets, err = r.protect(ctx, o, *d)
+		}
 	}
 	pool.Status = project(o, d, err)
 	done := doneBy(o, d, pool.Status, err)

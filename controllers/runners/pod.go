@@ -13,6 +13,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -35,7 +36,11 @@ func (p pass) createPod(ctx context.Context) error {
 	if err := p.permit(ctx, template, digest); err != nil {
 		return err
 	}
-	pod, err := podspec.Build(p.identity(), template)
+	identity := p.identity()
+	if identity.NamespaceUID, err = p.namespaceUID(ctx, p.runner.Namespace); err != nil {
+		return err
+	}
+	pod, err := podspec.Build(identity, template)
 	if err != nil {
 		return kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
 	}
@@ -59,6 +64,26 @@ func (p pass) createPod(ctx context.Context) error {
 	default:
 		return fmt.Errorf("creating the pod: %w", err)
 	}
+}
+
+// namespaceFor is how long a namespace's UID is remembered: one may be deleted and made again.
+const namespaceFor = time.Hour
+
+// namespaceUID returns the UID of a namespace.
+func (r *Reconciler) namespaceUID(ctx context.Context, name string) (types.UID, error) {
+	type known struct {
+		uid types.UID
+		at  time.Time
+	}
+	if k, ok := r.namespaces.Load(name); ok && r.Now().Sub(k.(known).at) < namespaceFor {
+		return k.(known).uid, nil
+	}
+	ns := &corev1.Namespace{}
+	if err := r.Live.Get(ctx, client.ObjectKey{Name: name}, ns); err != nil {
+		return "", fmt.Errorf("reading the namespace: %w", err)
+	}
+	r.namespaces.Store(name, known{ns.UID, r.Now()})
+	return ns.UID, nil
 }
 
 // template reads the template that the runner was made for: somebody may have put another in its place.

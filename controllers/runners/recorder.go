@@ -22,6 +22,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/poolstatus"
 )
 
@@ -173,7 +174,9 @@ func (r *Recorder) mark(ctx context.Context, runner *v1alpha1.Runner, job *v1alp
 			v1alpha1.JobRunIDLabel:      strconv.FormatInt(job.RunID, 10),
 			v1alpha1.JobIDLabel:         labelValue(job.ID),
 		},
-		"annotations": map[string]string{v1alpha1.JobAnnotation: text},
+		"annotations": map[string]string{
+			v1alpha1.JobAnnotation: text, podspec.SafeToEvictAnnotation: "false", podspec.DoNotDisruptAnnotation: "true",
+		},
 	}})
 	if err != nil {
 		return fmt.Errorf("encoding the pod's marks: %w", err)

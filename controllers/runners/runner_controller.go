@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -40,6 +41,7 @@ type Clients interface {
 // +kubebuilder:rbac:groups=corral.dev,resources=runnerpools;githubconnections;poolsources,verbs=list;watch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;delete;patch
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get;create
+// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get
 // +kubebuilder:rbac:groups=apps,resources=controllerrevisions,verbs=list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
@@ -61,6 +63,8 @@ type Reconciler struct {
 	// Policies are asked before a pod is created.
 	Policies Policies
 	Now      func() time.Time
+
+	namespaces sync.Map // name → UID, and when it was read
 }
 
 // New returns a Reconciler. live reads without a cache; cluster identifies this cluster in the labels of runners without a scale set.

@@ -33,6 +33,10 @@ const (
 	JITEnv = "ACTIONS_RUNNER_INPUT_JITCONFIG"
 	// ReturnOutdatedEnv has the runner's image end with exit code 7 if GitHub refuses its version; else that becomes 0 (its run-helper.sh).
 	ReturnOutdatedEnv = "ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE"
+	// SafeToEvictAnnotation tells cluster-autoscaler whether it may evict a pod to take its node away: a runner without a job, and none with one.
+	SafeToEvictAnnotation = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+	// DoNotDisruptAnnotation keeps Karpenter from evicting a pod.
+	DoNotDisruptAnnotation = "karpenter.sh/do-not-disrupt"
 	// JITKey is the key of the JIT configuration in a runner's Secret, as in ARC.
 	JITKey = "jitToken"
 	// RunnerIDKey is the key of the registration's id in a runner's Secret.
@@ -48,16 +52,18 @@ const (
 // Runner is the identity a pod is built for.
 type Runner struct {
 	Namespace, Name, Pool, Revision string
-	UID                             types.UID
+	// UID of the Runner, and that of its namespace; without them the pod is a sketch that nobody owns.
+	UID, NamespaceUID types.UID
 	// ID of the registration on GitHub; 0 before there is one.
 	ID int64
 }
 
 // BelongsTo says whether a pod is the Runner's, and not another's of the same name.
 //
-// A pod has no owner reference: a foreground deletion of the pool, as some GitOps
-// tools do it, would reach through the Runner and end a pod whose job goes on. Its
-// Runner deletes it, held by a finalizer until it did.
+// A pod has two owners. Its Runner is the controller, so that "kubectl drain" evicts it and GitOps tools show it.
+// A foreground deletion of the pool, as some of them do it, would reach through the Runner and end a pod whose job
+// goes on, so it is its Namespace's, too: then the garbage collector only takes the first reference away. Its Runner deletes
+// the pod, held by a finalizer until it did.
 func BelongsTo(pod *corev1.Pod, r *v1alpha1.Runner) bool {
 	return pod.Namespace == r.Namespace && pod.Annotations[v1alpha1.RunnerUIDAnnotation] == string(r.UID)
 }
@@ -122,14 +128,30 @@ func Build(r Runner, template []byte) (*corev1.Pod, error) {
 		t.Spec.AutomountServiceAccountToken = new(bool)
 	}
 	annotations := with(t.Annotations, v1alpha1.RunnerUIDAnnotation, string(r.UID))
+	if _, set := annotations[SafeToEvictAnnotation]; !set {
+		annotations[SafeToEvictAnnotation] = "true"
+	}
 	if r.ID != 0 {
 		annotations[v1alpha1.RunnerIDAnnotation] = strconv.FormatInt(r.ID, 10)
 	}
 	return &corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: r.Name, Labels: Labels(r, t.Labels), Annotations: annotations},
-		Spec:       t.Spec,
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: r.Namespace, Name: r.Name, Labels: Labels(r, t.Labels), Annotations: annotations, OwnerReferences: owners(r),
+		},
+		Spec: t.Spec,
 	}, nil
+}
+
+// owners of a pod: see BelongsTo.
+func owners(r Runner) []metav1.OwnerReference {
+	if r.NamespaceUID == "" {
+		return nil
+	}
+	return []metav1.OwnerReference{
+		{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Runner", Name: r.Name, UID: r.UID, Controller: new(true)},
+		{APIVersion: "v1", Kind: "Namespace", Name: r.Namespace, UID: r.NamespaceUID},
+	}
 }
 
 // checkMetadata refuses labels and annotations by which controllers know their own.

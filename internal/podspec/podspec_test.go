@@ -33,6 +33,7 @@ func TestBuild(t *testing.T) {
 kind: Pod
 metadata:
   annotations:
+    cluster-autoscaler.kubernetes.io/safe-to-evict: "true"
     corral.dev/runner-uid: u1
     note: x
   labels:

@@ -129,10 +129,7 @@ func (c *Cluster) startControlPlane() error {
 	server := &envtest.APIServer{CertDir: certificates, Out: apiServerLog, Err: apiServerLog}
 	server.Configure().
 		Set("authorization-mode", "RBAC").
-		Set("endpoint-reconciler-type", "none").
-		Set("enable-priority-and-fairness", "false").
-		Set("max-requests-inflight", "3000").
-		Set("max-mutating-requests-inflight", "1000")
+		Set("endpoint-reconciler-type", "none")
 	if err := c.audit(server.Configure()); err != nil {
 		return err
 	}

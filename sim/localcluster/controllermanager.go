@@ -16,6 +16,7 @@ import (
 // controllers are those that tidy up and admit. Left out are those that need nodes which report, or would act on nodes
 // that do not.
 var controllers = []string{
+	"disruption-controller",
 	"garbage-collector-controller",
 	"namespace-controller",
 	"resourcequota-controller",

@@ -6,6 +6,9 @@ package abuse
 import (
 	"context"
 	"fmt"
+	"io"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +23,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/sim/githubsim"
+	"github.com/corral-dev/corral/sim/localcluster"
 	"github.com/corral-dev/corral/sim/localcluster/nodeplay"
 	"github.com/corral-dev/corral/sim/world"
 )
@@ -403,17 +407,7 @@ func TestANodeThatIsLostWithIdleRunners(t *testing.T) {
 		p.Spec.Scale.Idle, p.Spec.Deadlines.Connect = new(int32(6)), nil
 	})
 	node, corpses := a.loses(n, v1alpha1.RunnerIdle, 6)
-	eventually(t, func(ctx context.Context) error {
-		pods, err := a.pods(ctx, struck)
-		if err != nil {
-			return err
-		}
-		running := slices.DeleteFunc(pods, func(p corev1.Pod) bool { return p.Status.Phase != corev1.PodRunning || p.DeletionTimestamp != nil })
-		if len(running) != 6 {
-			return fmt.Errorf("%d pods run", len(running))
-		}
-		return nil
-	})
+	a.run(6, func([]corev1.Pod) error { return nil })
 	a.runnerSays(v1alpha1.RunnerFailed, v1alpha1.CauseRemoved, "its pod is being removed")
 	for _, corpse := range corpses {
 		must(t, w.Client.Get(t.Context(), key(a.namespace, corpse), &corev1.Pod{}))
@@ -426,6 +420,73 @@ func TestANodeThatIsLostWithIdleRunners(t *testing.T) {
 		a.isGone(corpse)
 	}
 	a.gitHubIsContent(corpses[0])
+}
+
+// The real kubectl drains a node without --force: runners without a job go elsewhere, and it waits for the one that has one.
+func TestANodeThatIsDrained(t *testing.T) {
+	a := newWard(t)
+	a.nodes()
+	a.admit(a.scheduled(), func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle, p.Spec.Deadlines.Connect = new(int32(3)), nil })
+	job := a.addJobs(struck, 1, time.Hour)[0]
+	busy := a.runnerSays(v1alpha1.RunnerBusy, "", "running a job")
+	var node string
+	a.run(4, func(pods []corev1.Pod) error {
+		beside := 0
+		node = pods[slices.IndexFunc(pods, func(p corev1.Pod) bool { return p.Name == busy })].Spec.NodeName
+		for _, p := range pods {
+			if p.Spec.NodeName == node {
+				beside++
+			}
+		}
+		if beside < 2 {
+			return fmt.Errorf("%d pods are on the node of the job", beside)
+		}
+		return nil
+	})
+	assets, err := localcluster.Assets(t.Context(), io.Discard)
+	must(t, err)
+	output := &strings.Builder{}
+	drain := exec.CommandContext(t.Context(), filepath.Join(assets, "kubectl"), "--kubeconfig", w.Cluster.Kubeconfig(), "drain", node, "--ignore-daemonsets", "--delete-emptydir-data")
+	drain.Stdout, drain.Stderr = output, output
+	must(t, drain.Start())
+	drained := make(chan error, 1)
+	go func() { drained <- drain.Wait() }()
+	a.run(4, func(pods []corev1.Pod) error {
+		for _, p := range pods {
+			if (p.Name == busy) != (p.Spec.NodeName == node) {
+				return fmt.Errorf("%s is on %s", p.Name, p.Spec.NodeName)
+			}
+		}
+		return nil
+	})
+	select {
+	case err := <-drained:
+		t.Fatalf("the drain didn't wait for the job: %v\n%s", err, output)
+	default:
+	}
+	a.github.CancelJob(job)
+	if err := <-drained; err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	a.allDone(a.addJobs(struck, 1, time.Millisecond))
+	a.isHealthy()
+	a.gitHubIsContent("none")
+}
+
+// run waits until so many pods of the pool run and aren't being deleted, and are as they should be.
+func (a *ward) run(count int, are func([]corev1.Pod) error) {
+	a.Helper()
+	eventually(a.T, func(ctx context.Context) error {
+		pods, err := a.pods(ctx, struck)
+		if err != nil {
+			return err
+		}
+		pods = slices.DeleteFunc(pods, func(p corev1.Pod) bool { return p.Status.Phase != corev1.PodRunning || p.DeletionTimestamp != nil })
+		if len(pods) != count {
+			return fmt.Errorf("%d pods run", len(pods))
+		}
+		return are(pods)
+	})
 }
 
 // GitHub alone says when a job has failed.

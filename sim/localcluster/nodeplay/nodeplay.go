@@ -67,10 +67,11 @@ type Node struct {
 	mu      sync.Mutex
 	ctx     context.Context // of Play, nil before
 	pods    corelisters.PodLister
+	nodes   corelisters.NodeLister
 	actors  map[types.UID]*actor
 	places  []string                      // names of the nodes
 	lost    map[string]context.CancelFunc // ends what happens to the pods of a lost node
-	changed chan struct{}                 // closed when a node returns
+	changed chan struct{}                 // closed when a node returns, or takes pods again
 	turn    int                           // of the node that gets the next pod
 }
 
@@ -155,7 +156,8 @@ func (n *Node) watch(ctx context.Context) error {
 	factory := informers.NewSharedInformerFactoryWithOptions(n.client, 0, informers.WithNamespace(n.options.Namespace))
 	pods := factory.Core().V1().Pods()
 	n.mu.Lock()
-	n.ctx, n.pods = ctx, pods.Lister()
+	nodes := factory.Core().V1().Nodes()
+	n.ctx, n.pods, n.nodes = ctx, pods.Lister(), nodes.Lister()
 	n.mu.Unlock()
 	_, err := pods.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(object any) { n.observe(object.(*corev1.Pod)) },
@@ -164,6 +166,9 @@ func (n *Node) watch(ctx context.Context) error {
 	})
 	if err != nil {
 		return fmt.Errorf("watching pods: %w", err)
+	}
+	if _, err := nodes.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: n.uncordoned}); err != nil {
+		return fmt.Errorf("watching nodes: %w", err)
 	}
 	factory.Start(ctx.Done())
 	<-ctx.Done()

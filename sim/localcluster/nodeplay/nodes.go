@@ -38,12 +38,34 @@ func (n *Node) choose(a *actor) (place string, changed <-chan struct{}) {
 	defer n.mu.Unlock()
 	for range n.places {
 		n.turn++
-		if name := n.places[n.turn%len(n.places)]; n.lost[name] == nil {
+		if name := n.places[n.turn%len(n.places)]; n.lost[name] == nil && !n.isCordoned(name) {
 			a.place = name
 			return name, nil
 		}
 	}
 	return "", n.changed
+}
+
+// isCordoned reports whether a node takes no new pods.
+func (n *Node) isCordoned(name string) bool {
+	node, err := n.nodes.Get(name)
+	return err == nil && node.Spec.Unschedulable
+}
+
+// uncordoned lets pods wait no longer for a node that takes new ones again.
+func (n *Node) uncordoned(before, after any) {
+	if !before.(*corev1.Node).Spec.Unschedulable || after.(*corev1.Node).Spec.Unschedulable {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.wake()
+}
+
+// wake lets pods that wait for a node look again.
+func (n *Node) wake() {
+	close(n.changed)
+	n.changed = make(chan struct{})
 }
 
 // Lose takes a node away without a word, as a lost machine: the processes of its pods are killed, the pods stay as they are
@@ -108,8 +130,7 @@ func (n *Node) Return(ctx context.Context, name string) error {
 	}
 	n.mu.Lock()
 	delete(n.lost, name)
-	close(n.changed)
-	n.changed = make(chan struct{})
+	n.wake()
 	n.mu.Unlock()
 	return n.lookAgain(name)
 }

@@ -1,0 +1,112 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pools
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/podspec"
+)
+
+// +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=list;watch;create;patch
+
+// budgetName names the PodDisruptionBudget of a namespace's runners that have a job.
+const budgetName = "corral-busy-runners"
+
+// protect makes sure, before a runner can have a job, that nobody evicts one that has. It returns the budgets of others that select the
+// pool's pods, too, and tells of them when they are new: the API server evicts no pod that two budgets select, and answers with an error.
+func (r *Reconciler) protect(ctx context.Context, o observation, d decision) (foreign string, err error) {
+	if observes(o.pool) || d.plan.Create == 0 && len(o.runners) == 0 {
+		return o.memory.budgets, nil
+	}
+	budgets := &policyv1.PodDisruptionBudgetList{}
+	if err := r.Client.List(ctx, budgets, client.InNamespace(o.key.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return o.memory.budgets, fmt.Errorf("listing disruption budgets: %w", err)
+	}
+	isOurs := func(b policyv1.PodDisruptionBudget) bool { return b.Name == budgetName }
+	if i := slices.IndexFunc(budgets.Items, isOurs); i < 0 || !isOwner(o.pool, budgets.Items[i].OwnerReferences) {
+		if err := r.applyBudget(ctx, o); err != nil {
+			return o.memory.budgets, err
+		}
+	}
+	foreign = selecting(slices.DeleteFunc(slices.Clone(budgets.Items), isOurs), podLabels(o))
+	if foreign != "" && foreign != o.memory.budgets {
+		r.Event(o.pool, corev1.EventTypeWarning, v1alpha1.DisruptionBudgetsReason, fmt.Sprintf(
+			"PodDisruptionBudget %s selects runners that have a job, as %s does: no pod is evicted that two select, so that a drain of its node fails; let it leave out pods with the label %s",
+			foreign, budgetName, v1alpha1.JobIDLabel))
+	}
+	return foreign, nil
+}
+
+func isOwner(pool *v1alpha1.RunnerPool, owners []metav1.OwnerReference) bool {
+	return slices.ContainsFunc(owners, func(o metav1.OwnerReference) bool { return o.UID == pool.UID })
+}
+
+// applyBudget makes the budget of the namespace's pools, which goes with the last of them. That many runners are never available,
+// so that no eviction is allowed.
+func (r *Reconciler) applyBudget(ctx context.Context, o observation) error {
+	pools := &v1alpha1.RunnerPoolList{}
+	if err := r.Client.List(ctx, pools, client.InNamespace(o.key.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing the namespace's pools: %w", err)
+	}
+	budget := &policyv1.PodDisruptionBudget{
+		TypeMeta:   metav1.TypeMeta{APIVersion: policyv1.SchemeGroupVersion.String(), Kind: "PodDisruptionBudget"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: o.key.Namespace, Name: budgetName},
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			MinAvailable: new(intstr.FromInt32(math.MaxInt32)),
+			Selector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+				{Key: v1alpha1.PoolLabel, Operator: metav1.LabelSelectorOpExists}, {Key: v1alpha1.JobIDLabel, Operator: metav1.LabelSelectorOpExists},
+			}},
+		},
+	}
+	for i := range pools.Items {
+		if p := &pools.Items[i]; p.DeletionTimestamp.IsZero() && !observes(p) {
+			budget.OwnerReferences = append(budget.OwnerReferences, metav1.OwnerReference{
+				APIVersion: v1alpha1.GroupVersion.String(), Kind: "RunnerPool", Name: p.Name, UID: p.UID,
+			})
+		}
+	}
+	return kube.Apply(ctx, r.Client, budget)
+}
+
+// podLabels are those of the pool's pods with a job.
+func podLabels(o observation) labels.Set {
+	var template struct {
+		Metadata struct {
+			Labels map[string]string `json:"labels"`
+		} `json:"metadata"`
+	}
+	_ = json.Unmarshal(o.revisions.templates[o.template.revision], &template) // one that can't be read makes no pods
+	all := podspec.Labels(podspec.Runner{Name: "runner", Pool: o.pool.Name, Revision: o.template.revision}, template.Metadata.Labels)
+	for _, key := range []string{v1alpha1.JobIDLabel, v1alpha1.JobRunIDLabel, v1alpha1.JobRepositoryLabel} {
+		all[key] = "job"
+	}
+	return all
+}
+
+// selecting names the budgets that select a pod.
+func selecting(budgets []policyv1.PodDisruptionBudget, pod labels.Set) string {
+	var names []string
+	for i := range budgets {
+		if s, err := metav1.LabelSelectorAsSelector(budgets[i].Spec.Selector); err == nil && s.Matches(pod) {
+			names = append(names, budgets[i].Name)
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,63 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pools
+
+import (
+	"strings"
+	"testing"
+
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+func TestABudgetOfOthersOverRunnersWithAJobIsTold(t *testing.T) {
+	selector := func(key, value string) *metav1.LabelSelector {
+		return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
+	}
+	withoutJobs := selector(v1alpha1.PoolLabel, "linux")
+	withoutJobs.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: v1alpha1.JobIDLabel, Operator: metav1.LabelSelectorOpDoesNotExist}}
+	for name, tc := range map[string]struct {
+		selector *metav1.LabelSelector
+		told     bool
+	}{
+		"over all of the pool":       {selector(v1alpha1.PoolLabel, "linux"), true},
+		"over everything":            {&metav1.LabelSelector{}, true},
+		"over another pool":          {selector(v1alpha1.PoolLabel, "arm"), false},
+		"over those without a job":   {withoutJobs, false},
+		"over nothing":               {nil, false},
+		"by a label of the template": {selector("team", "a"), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.change(func(p *v1alpha1.RunnerPool) {
+				p.Spec.Scale.Idle = new(int32(1))
+				p.Spec.Template.Raw = []byte(`{"metadata":{"labels":{"team":"a"}},"spec":{"containers":[{"name":"runner","image":"runner:1"}]}}`)
+			})
+			must(t, b.Client.Create(t.Context(), &policyv1.PodDisruptionBudget{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "mine"}, Spec: policyv1.PodDisruptionBudgetSpec{Selector: tc.selector},
+			}))
+			for range 3 {
+				b.reconcile()
+			}
+			ours := &policyv1.PodDisruptionBudget{}
+			must(t, b.Client.Get(t.Context(), client.ObjectKey{Namespace: "ci", Name: budgetName}, ours))
+			if len(ours.OwnerReferences) != 1 || ours.OwnerReferences[0].UID != "p1" {
+				t.Errorf("it is owned by %+v", ours.OwnerReferences)
+			}
+			told := 0
+			for recorder := b.Events.(*events.FakeRecorder); len(recorder.Events) > 0; {
+				if e := <-recorder.Events; strings.Contains(e, v1alpha1.DisruptionBudgetsReason) && strings.Contains(e, "PodDisruptionBudget mine ") {
+					told++
+				}
+			}
+			if (told == 1) != tc.told || told > 1 {
+				t.Errorf("told %d times", told)
+			}
+		})
+	}
+}
