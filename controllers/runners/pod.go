@@ -36,20 +36,9 @@ func (p pass) createPod(ctx context.Context) error {
 	if err := p.permit(ctx, template, digest); err != nil {
 		return err
 	}
-	identity := p.identity()
-	if identity.NamespaceUID, err = p.namespaceUID(ctx, p.runner.Namespace); err != nil {
-		return err
-	}
-	pod, err := podspec.Build(identity, template)
-	if err != nil {
-		return kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
-	}
-	secrets, err := Credentials(ctx, p.Client, p.runner.Namespace)
+	pod, err := p.buildPod(ctx, template)
 	if err != nil {
 		return err
-	}
-	if err := podspec.CheckSecrets(pod, secrets); err != nil {
-		return kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
 	}
 	switch err := p.Client.Create(ctx, pod); {
 	case apierrors.IsAlreadyExists(err):
@@ -66,6 +55,26 @@ func (p pass) createPod(ctx context.Context) error {
 	}
 }
 
+// buildPod makes the pod, if it reads no Secret that it must not.
+func (p pass) buildPod(ctx context.Context, template []byte) (_ *corev1.Pod, err error) {
+	identity := p.identity()
+	if identity.NamespaceUID, err = p.namespaceUID(ctx, p.runner.Namespace); err != nil {
+		return nil, err
+	}
+	pod, err := podspec.Build(identity, template)
+	if err != nil {
+		return nil, kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
+	}
+	secrets, err := Credentials(ctx, p.Client, p.runner.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	if err := podspec.CheckSecrets(pod, secrets); err != nil {
+		return nil, kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
+	}
+	return pod, nil
+}
+
 // namespaceFor is how long a namespace's UID is remembered: one may be deleted and made again.
 const namespaceFor = time.Hour
 
@@ -78,12 +87,15 @@ func (r *Reconciler) namespaceUID(ctx context.Context, name string) (types.UID, 
 	if k, ok := r.namespaces.Load(name); ok && r.Now().Sub(k.(known).at) < namespaceFor {
 		return k.(known).uid, nil
 	}
-	ns := &corev1.Namespace{}
-	if err := r.Live.Get(ctx, client.ObjectKey{Name: name}, ns); err != nil {
-		return "", fmt.Errorf("reading the namespace: %w", err)
-	}
-	r.namespaces.Store(name, known{ns.UID, r.Now()})
-	return ns.UID, nil
+	uid, err, _ := r.reads.Do(name, func() (any, error) {
+		ns := &corev1.Namespace{}
+		if err := r.Live.Get(ctx, client.ObjectKey{Name: name}, ns); err != nil {
+			return types.UID(""), fmt.Errorf("reading the namespace: %w", err)
+		}
+		r.namespaces.Store(name, known{ns.UID, r.Now()})
+		return ns.UID, nil
+	})
+	return uid.(types.UID), err
 }
 
 // template reads the template that the runner was made for: somebody may have put another in its place.

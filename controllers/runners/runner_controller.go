@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -64,7 +65,8 @@ type Reconciler struct {
 	Policies Policies
 	Now      func() time.Time
 
-	namespaces sync.Map // name → UID, and when it was read
+	namespaces sync.Map           // name → UID, and when it was read
+	reads      singleflight.Group // of namespaces
 }
 
 // New returns a Reconciler. live reads without a cache; cluster identifies this cluster in the labels of runners without a scale set.

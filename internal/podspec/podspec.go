@@ -135,7 +135,7 @@ func Build(r Runner, template []byte) (*corev1.Pod, error) {
 		annotations[v1alpha1.RunnerIDAnnotation] = strconv.FormatInt(r.ID, 10)
 	}
 	return &corev1.Pod{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: r.Namespace, Name: r.Name, Labels: Labels(r, t.Labels), Annotations: annotations, OwnerReferences: owners(r),
 		},

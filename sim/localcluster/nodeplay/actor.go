@@ -199,15 +199,8 @@ func (a *actor) prepare() (jitConfig string, err error) {
 			return "", err
 		}
 	}
-	if a.suffers(ImageRefused) {
-		if err := a.failPulls(ImageRefused, a.runner.Image, a.status.waiting); err != nil {
-			return "", err
-		}
-	}
-	if a.suffers(InitImageRefused) {
-		if err := a.failPulls(InitImageRefused, a.pod.Spec.InitContainers[0].Image, a.status.initWaiting); err != nil {
-			return "", err
-		}
+	if err := a.pull(); err != nil {
+		return "", err
 	}
 	for reported := ""; ; {
 		value, missing := a.jitConfig()
@@ -224,6 +217,17 @@ func (a *actor) prepare() (jitConfig string, err error) {
 			return "", err
 		}
 	}
+}
+
+// pull has the pulls fail of the image that the fault names, if there is one.
+func (a *actor) pull() error {
+	switch {
+	case a.suffers(ImageRefused):
+		return a.failPulls(ImageRefused, a.runner.Image, a.status.waiting)
+	case a.suffers(InitImageRefused):
+		return a.failPulls(InitImageRefused, a.pod.Spec.InitContainers[0].Image, a.status.initWaiting)
+	}
+	return nil
 }
 
 // failPulls tells of failed pulls, with growing pauses, until the fault is over.
