@@ -4,6 +4,8 @@
 package v1alpha1
 
 import (
+	"fmt"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -183,9 +185,46 @@ type RunnerStatus struct {
 	// +optional
 	EndedClean bool `json:"endedClean,omitempty"`
 
+	// exit is how the runner's container ended, unless that was with exit code 0.
+	// +optional
+	Exit *RunnerExit `json:"exit,omitempty"`
+
 	// job the runner took, once it has one.
 	// +optional
 	Job *JobReference `json:"job,omitempty"`
+}
+
+// RunnerExit is how a runner's container ended, and what it said last.
+type RunnerExit struct {
+	// code that it exited with.
+	Code int32 `json:"code"`
+
+	// signal that ended it, if the node says so.
+	// +optional
+	Signal int32 `json:"signal,omitempty"`
+
+	// node that it ran on.
+	// +optional
+	Node string `json:"node,omitempty"`
+
+	// message is the end of its log, at most 1000 bytes, or what it wrote to its terminationMessagePath.
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// String says all of it in one line.
+func (e *RunnerExit) String() string {
+	text := fmt.Sprintf("exit code %d", e.Code)
+	if e.Signal != 0 {
+		text += fmt.Sprintf(", signal %d", e.Signal)
+	}
+	if e.Node != "" {
+		text += " on node " + e.Node
+	}
+	if e.Message != "" {
+		text += "; it said last: " + e.Message
+	}
+	return text
 }
 
 // Trouble returns why the runner's registration or pod could not be made, and its

@@ -186,7 +186,7 @@ func TestALoggedPodHasNoValues(t *testing.T) {
 	if len(events) != 1 {
 		t.Fatalf("%d events", len(events))
 	}
-	want := []any{"/input/pod/metadata/annotations/a", "/input/pod/metadata/annotations/corral.dev~1runner-uid",
+	want := []any{"/input/pod/metadata/annotations/a", "/input/pod/metadata/annotations/cluster-autoscaler.kubernetes.io~1safe-to-evict", "/input/pod/metadata/annotations/corral.dev~1runner-uid",
 		"/input/pod/spec/containers/0/env/0/value", "/input/pod/spec/containers/0/env/3/value", "/input/pod/spec/initContainers/0/env/0/value"}
 	if diff := cmp.Diff(want, events[0]["masked"]); diff != "" {
 		t.Error(diff)

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -246,7 +247,7 @@ func decide(o observation, now time.Time) poolstatus.Verdict {
 func (p pass) project(o observation, state poolstatus.Verdict) {
 	s := &p.runner.Status
 	s.StartedAt, s.EndedAt, s.EndedClean = timeOrNil(o.StartedAt), timeOrNil(o.EndedAt), o.EndedClean
-	s.State, s.Reason, s.Cause, s.Job = state.State, state.Reason, state.Cause, o.Job
+	s.State, s.Reason, s.Cause, s.Job, s.Exit = state.State, state.Reason, state.Cause, o.Job, o.Exit
 	if s.Job != nil {
 		p.Memory.recordWorked(p.poolKey(), p.runner.Spec.Revision, cmp.Or(s.Job.StartedAt, s.StartedAt, &p.runner.CreationTimestamp).Time)
 	}
@@ -286,18 +287,22 @@ func (p pass) end(ctx context.Context, state poolstatus.Verdict, startErr error)
 	return End(ctx, p.Client, p.runner)
 }
 
-// reportFailure tells the pool why the runner failed, and emits an event, once. The failure of a runner
-// with a job is the job's matter.
+// reportFailure emits an event, and tells the pool why the runner failed, once. The failure of a runner
+// with a job is the job's matter, not the pool's.
 func (p pass) reportFailure(state poolstatus.Verdict) {
 	key := client.ObjectKeyFromObject(p.runner)
 	if p.Memory.failure(key, p.runner.UID) != nil {
 		return
 	}
 	p.Memory.MarkFailed(key, p.runner.UID, state)
+	message := strings.TrimPrefix(fmt.Sprintf("%s: %s", state.Cause, state.Reason), ": ")
+	if exit := p.runner.Status.Exit; exit != nil {
+		message += "; " + exit.String()
+	}
+	p.Event(p.runner, corev1.EventTypeWarning, string(v1alpha1.RunnerFailed), message)
 	if p.runner.Status.Job != nil {
 		return
 	}
-	p.Event(p.runner, corev1.EventTypeWarning, string(v1alpha1.RunnerFailed), fmt.Sprintf("%s: %s", state.Cause, state.Reason))
 	p.Memory.recordFailure(p.poolKey(), Failure{
 		Runner: p.runner.Name, Revision: p.runner.Spec.Revision, Cause: state.Cause, Message: state.Reason, Began: p.runner.CreationTimestamp.Time, At: p.Now(),
 		Clean: p.runner.Status.EndedClean && !p.memory.hadNoJob,

@@ -35,6 +35,8 @@ type RunnerAnswer struct {
 	Revision string `json:"revision"`
 	Current  *bool  `json:"current,omitempty"`
 	RunnerRegistration
+	// Exit is how its container ended, unless with exit code 0.
+	Exit *v1alpha1.RunnerExit `json:"exit,omitempty"`
 	// Job that it has or had.
 	Job *v1alpha1.JobReference `json:"job,omitempty"`
 	// Changes say what would change the answer.
@@ -80,7 +82,7 @@ func OfRunner(f RunnerFacts) RunnerAnswer {
 			WaitsFor: f.Runner.waitsFor(), Deadline: timeOrNil(f.Runner.Until), EndingSince: r.DeletionTimestamp,
 		},
 		RunnerRegistration: RunnerRegistration{REST: r.Spec.REST, RunnerID: r.Status.RunnerID},
-		Revision:           r.Spec.Revision, Job: r.Status.Job, Unknown: f.Unknown, now: f.Now,
+		Revision:           r.Spec.Revision, Exit: r.Status.Exit, Job: r.Status.Job, Unknown: f.Unknown, now: f.Now,
 	}
 	if f.Pool != nil {
 		a.Current = new(f.Pool.Status.Revision == r.Spec.Revision)
@@ -183,6 +185,9 @@ func (a RunnerAnswer) Text() string {
 	field("Waits for", a.WaitsFor)
 	if a.Deadline != nil {
 		field("Deadline", p.when(a.Deadline.Time)+deadlineWords(a.State))
+	}
+	if a.Exit != nil {
+		field("Ended with", a.Exit.String())
 	}
 	field("Revision", a.Revision+revisionWords(a.Current))
 	field("Job", jobWords(p, a.Job))

@@ -123,6 +123,9 @@ func Build(r Runner, template []byte) (*corev1.Pod, error) {
 	if !slices.ContainsFunc(container.Env, func(e corev1.EnvVar) bool { return e.Name == ReturnOutdatedEnv }) {
 		container.Env = append(container.Env, corev1.EnvVar{Name: ReturnOutdatedEnv, Value: "1"})
 	}
+	if container.TerminationMessagePolicy == "" {
+		container.TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError // so that its last words outlive the pod
+	}
 	t.Spec.RestartPolicy = corev1.RestartPolicyNever
 	if t.Spec.AutomountServiceAccountToken == nil {
 		t.Spec.AutomountServiceAccountToken = new(bool)

@@ -64,6 +64,7 @@ spec:
     image: r
     name: runner
     resources: {}
+    terminationMessagePolicy: FallbackToLogsOnError
   restartPolicy: Never
   serviceAccountName: ci
 status: {}

@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
+	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -31,7 +33,7 @@ func Observe(r *v1alpha1.Runner, pod *corev1.Pod, deadline time.Duration, now ti
 	}
 	if r.Status.EndedAt != nil {
 		o.EndedAt, o.EndReason, o.Cause = r.Status.EndedAt.Time, r.Status.Reason, r.Status.Cause
-		o.EndedClean = r.Status.EndedClean
+		o.EndedClean, o.Exit = r.Status.EndedClean, r.Status.Exit
 		return o
 	}
 	if pod == nil {
@@ -81,6 +83,7 @@ func observePod(o *Observation, pod *corev1.Pod, now time.Time) {
 	i := slices.IndexFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Name == v1alpha1.RunnerContainerName })
 	if i >= 0 {
 		observeContainer(o, pod.Status.ContainerStatuses[i].State)
+		o.Exit = exitOf(pod, pod.Status.ContainerStatuses[i].State.Terminated)
 	}
 	if o.EndedAt.IsZero() && (pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded) {
 		// Evicted, preempted or lost with its node: there may be no container status at all.
@@ -95,6 +98,25 @@ func observePod(o *Observation, pod *corev1.Pod, now time.Time) {
 			o.Cause = v1alpha1.CauseUnschedulable
 		}
 	}
+}
+
+// maxLastWords bounds what is kept of a container's last words, in bytes.
+const maxLastWords = 1000
+
+// exitOf tells how a container ended; nil for one that runs, or ended with exit code 0.
+func exitOf(pod *corev1.Pod, t *corev1.ContainerStateTerminated) *v1alpha1.RunnerExit {
+	if t == nil || t.ExitCode == 0 {
+		return nil
+	}
+	words := strings.Map(func(c rune) rune {
+		if !unicode.IsPrint(c) {
+			return ' '
+		}
+		return c
+	}, t.Message)
+	words = strings.Join(strings.Fields(words), " ")
+	words = strings.ToValidUTF8(words[max(0, len(words)-maxLastWords):], "")
+	return &v1alpha1.RunnerExit{Code: t.ExitCode, Signal: t.Signal, Node: pod.Spec.NodeName, Message: words}
 }
 
 // observeInit takes in what keeps the runner's container from starting: a container before it, or a sidecar, that can't be

@@ -4,6 +4,7 @@
 package poolstatus_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/poolstatus"
+	"github.com/google/go-cmp/cmp"
 )
 
 // A job is on a pod if the mark names the pod's own runner and registration; a template can't know them.
@@ -50,6 +52,26 @@ func TestAMarkCountsOnItsOwnRunnersPod(t *testing.T) {
 }
 
 // What is amiss with a container before the runner's is told as if it were the runner's own.
+func TestLastWordsAreOneBoundedLine(t *testing.T) {
+	for name, tc := range map[string]struct {
+		state corev1.ContainerStateTerminated
+		want  *v1alpha1.RunnerExit
+	}{
+		"ended well":      {corev1.ContainerStateTerminated{Message: "done"}, nil},
+		"ended badly":     {corev1.ContainerStateTerminated{ExitCode: 137, Signal: 9, Message: "\x1b[31mout of\n\tmemory\x00\n"}, &v1alpha1.RunnerExit{Code: 137, Signal: 9, Node: "n1", Message: "[31mout of memory"}},
+		"said nothing":    {corev1.ContainerStateTerminated{ExitCode: 1}, &v1alpha1.RunnerExit{Code: 1, Node: "n1"}},
+		"said a lot":      {corev1.ContainerStateTerminated{ExitCode: 1, Message: strings.Repeat("ä", 1000)}, &v1alpha1.RunnerExit{Code: 1, Node: "n1", Message: strings.Repeat("ä", 500)}},
+		"cut in a letter": {corev1.ContainerStateTerminated{ExitCode: 1, Message: strings.Repeat("ä", 1000) + "."}, &v1alpha1.RunnerExit{Code: 1, Node: "n1", Message: strings.Repeat("ä", 499) + "."}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := &corev1.Pod{Spec: corev1.PodSpec{NodeName: "n1"}, Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "runner", State: corev1.ContainerState{Terminated: &tc.state}}}}}
+			if diff := cmp.Diff(tc.want, poolstatus.Observe(&v1alpha1.Runner{}, pod, time.Minute, time.Now()).Exit); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestContainersBeforeTheRunnersAreObserved(t *testing.T) {
 	waiting := func(reason string) corev1.ContainerState {
 		return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: "m"}}

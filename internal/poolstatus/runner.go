@@ -33,6 +33,8 @@ type Observation struct {
 	Noticed time.Time
 	// EndedClean is true when the container ended with exit code 0, which says nothing about the job.
 	EndedClean bool
+	// Exit is how the container ended, unless with exit code 0; nil if it didn't.
+	Exit *v1alpha1.RunnerExit
 	// EndReason says how the container or its pod ended, or why it does not start.
 	EndReason string
 	// Cause is the name of that; "" when nothing is amiss.

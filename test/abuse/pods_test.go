@@ -516,6 +516,11 @@ func TestARunnerThatIsKilledInItsJob(t *testing.T) {
 	a.admit()
 	killed := a.addJobs(struck, 1, time.Hour)[0]
 	corpse := a.runnerSays(v1alpha1.RunnerFailed, "", "OOMKilled (exit code 137), with a job: GitHub will fail it")
+	r := &v1alpha1.Runner{}
+	must(t, w.Client.Get(t.Context(), key(a.namespace, corpse), r))
+	if e := r.Status.Exit; e == nil || e.Code != 137 || e.Node == "" || !strings.HasSuffix(e.Message, "An error occurred: the runner ends.") {
+		t.Errorf("it ended with %+v", e)
+	}
 	a.allDone(a.addJobs(struck, 1, time.Millisecond))
 	must(t, w.Client.Get(t.Context(), key(a.namespace, corpse), &corev1.Pod{}))
 	a.sparedGoesOn()

@@ -156,7 +156,7 @@ func (f *fleet) run(name string, wait time.Duration) {
 		f.Error(err)
 		return
 	}
-	r := &runnerCalls{fleet: f, credential: config.Key.D}
+	r := &runnerCalls{fleet: f, credential: config.ClientID()}
 	var session runnerwire.Session
 	r.call(http.MethodPost, runnerwire.PathSession, nil, &session)
 	r.session = session.SessionID

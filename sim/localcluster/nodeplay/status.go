@@ -44,6 +44,9 @@ func (w *statusWriter) waiting(reason, message string) corev1.PodStatus {
 	return status
 }
 
+// lastWords are the end of each failed runner's log.
+const lastWords = "Connecting to GitHub\nAn error occurred: the runner ends.\n"
+
 // initWaiting is the status of a pod whose first init container can't be started.
 func (w *statusWriter) initWaiting(reason, message string) corev1.PodStatus {
 	status := w.waiting("PodInitializing", "")
@@ -94,6 +97,9 @@ func (w *statusWriter) terminated(end ending) corev1.PodStatus {
 	for i := range status.ContainerStatuses {
 		if status.ContainerStatuses[i].Name == w.runner.Name {
 			status.ContainerStatuses[i].State = w.ended(end)
+			if end.exitCode != 0 && w.runner.TerminationMessagePolicy == corev1.TerminationMessageFallbackToLogsOnError {
+				status.ContainerStatuses[i].State.Terminated.Message = lastWords
+			}
 		}
 	}
 	return status
