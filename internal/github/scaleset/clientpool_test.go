@@ -11,25 +11,14 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/turns"
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
 func TestManyCallsTravelTogetherAndNothingIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sim := githubsim.New(githubsim.Options{Latency: 100 * time.Millisecond})
-		defer sim.Close()
-		sim.AddOrg("acme")
-		sim.AddToken("secret")
-		c, err := NewClient(github.Credentials{ConfigURL: "http://github.test/acme", Token: "secret"}, github.Options{Transport: inMemory(sim)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		set, err := c.Create(t.Context(), Set{Name: "linux", GroupID: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		_, c := memoryClient(t, githubsim.Options{Latency: 100 * time.Millisecond})
+		set := createSet(t, c)
 		began := time.Now()
 		var all errgroup.Group
 		for i := range 500 {

@@ -101,6 +101,20 @@ func (c *testClock) advance(d time.Duration) {
 	c.at = c.at.Add(d)
 }
 
+// memoryClient is a client of a GitHub like startSim's that is reached without a network, for tests in simulated time.
+func memoryClient(t *testing.T, options githubsim.Options) (*githubsim.Server, *Client) {
+	t.Helper()
+	sim := githubsim.New(options)
+	t.Cleanup(sim.Close)
+	sim.AddOrg("acme")
+	sim.AddToken("secret")
+	c, err := NewClient(github.Credentials{ConfigURL: "http://github.test/acme", Token: "secret"}, github.Options{Transport: inMemory(sim)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sim, c
+}
+
 // inMemory is a network whose other end is a handler, for tests in simulated time.
 func inMemory(server http.Handler) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (resp *http.Response, err error) {

@@ -109,14 +109,7 @@ func TestProbesAreAtMostThirtySecondsApart(t *testing.T) {
 // Five of twenty registrations lose their answers at once: the others don't wait for them, and they don't wait long.
 func TestConnectionsThatAreCutDelayNobodyElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sim := githubsim.New(githubsim.Options{})
-		defer sim.Close()
-		sim.AddOrg("acme")
-		sim.AddToken("secret")
-		c, err := NewClient(github.Credentials{ConfigURL: "http://github.test/acme", Token: "secret"}, github.Options{Transport: inMemory(sim)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		sim, c := memoryClient(t, githubsim.Options{})
 		set := createSet(t, c)
 		sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointJITConfig, Times: 5, DropAnswer: true})
 		began, took := time.Now(), make([]time.Duration, 20)
@@ -213,18 +206,8 @@ func TestNobodyWaitsForADeadGitHub(t *testing.T) {
 
 func TestOneDeadEndpointLeavesTheOthersAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sim := githubsim.New(githubsim.Options{})
-		defer sim.Close()
-		sim.AddOrg("acme")
-		sim.AddToken("secret")
-		c, err := NewClient(github.Credentials{ConfigURL: "http://github.test/acme", Token: "secret"}, github.Options{Transport: inMemory(sim)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		set, err := c.Create(t.Context(), Set{Name: "linux", GroupID: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		sim, c := memoryClient(t, githubsim.Options{})
+		set := createSet(t, c)
 		sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointJITConfig, Hang: true})
 		ctx, stop := context.WithCancel(t.Context())
 		var all errgroup.Group
