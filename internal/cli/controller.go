@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"os"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"golang.org/x/net/http/httpproxy"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
@@ -101,6 +103,9 @@ func (f *controllerOptions) run(c *cobra.Command) error {
 		return err
 	}
 	config.UserAgent = "corral/" + f.controllers.Version
+	if proxy := proxyInTheWay(config, httpproxy.FromEnvironment().ProxyFunc()); proxy != "" {
+		ctrl.Log.Info("Requests to the API server go through a proxy: name the API server in NO_PROXY if it can't be reached", "apiServer", config.Host, "proxy", proxy)
+	}
 	if f.controllers.Cluster == "" {
 		if f.controllers.Cluster, err = controllers.ClusterID(c.Context(), config); err != nil {
 			return err
@@ -141,6 +146,20 @@ func (f *controllerOptions) config() (*rest.Config, error) {
 		return nil, fmt.Errorf("reading --kubeconfig: %w", err)
 	}
 	return config, nil
+}
+
+// proxyInTheWay returns the proxy that the environment names for requests to the API server, without its password; "" if there is none, or
+// the kubeconfig names one itself. Whoever sets HTTPS_PROXY mostly means GitHub, and client-go heeds it, too.
+func proxyInTheWay(config *rest.Config, proxyOf func(*url.URL) (*url.URL, error)) string {
+	server, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil || config.Proxy != nil {
+		return ""
+	}
+	proxy, err := proxyOf(server)
+	if err != nil || proxy == nil {
+		return ""
+	}
+	return proxy.Redacted()
 }
 
 // setLogger makes every library log through one logger, with the version on each

@@ -69,7 +69,7 @@ metadata := [
 	],
 	[
 		["metadata.annotations.*", "spec.volumes[*].ephemeral.*.metadata.annotations.*"],
-		(names("metadata", "annotations") | {"corral.dev/*"}),
+		(names("metadata", "annotations") | {"corral.dev/*", "cluster-autoscaler.kubernetes.io/safe-to-evict=true"}),
 	],
 ]
 

@@ -10,7 +10,7 @@ import data.corral.library.allowed
 # title: Labels and annotations by name
 # description: >-
 #  A pod, and a claim that is made for it, must have no labels but Corral's, app.kubernetes.io/* and those of
-#  data.library.metadata.labels, and no annotations but Corral's and those of annotations.
+#  data.library.metadata.labels, and no annotations but those that Corral sets and those of annotations.
 # custom:
 #  code: CORRAL-META-001
 #  family: metadata

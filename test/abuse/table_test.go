@@ -22,7 +22,7 @@ func TestTheTableOfFaultsIsWhole(t *testing.T) {
 	page, err := os.ReadFile("../../docs/faults.md")
 	must(t, err)
 	tests := testsIn(t, "*_test.go")
-	all := slices.Concat(tests, testsIn(t, "../../internal/*/*_test.go"), testsIn(t, "../../controllers/*/*_test.go"), testsIn(t, "../suite/*_test.go"))
+	all := slices.Concat(tests, testsIn(t, "../../internal/*/*_test.go"), testsIn(t, "../../internal/*/*/*_test.go"), testsIn(t, "../../controllers/*/*_test.go"), testsIn(t, "../suite/*_test.go"))
 	var told []string
 	for line := range strings.Lines(string(page)) {
 		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| what goes wrong ") {
