@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -37,8 +36,8 @@ func (r *Reconciler) act(ctx context.Context, o observation, d decision) error {
 	if o.health.refresh {
 		r.Sessions.Refresh(o.key)
 	}
-	for _, name := range o.health.suspects {
-		r.Results.Suspect(types.NamespacedName{Namespace: o.key.Namespace, Name: name}, o.health.memory.connected[name], o.now)
+	for _, s := range o.health.suspects {
+		r.Results.SuspectSome(o.key.Namespace, s, o.health.memory.connected, o.now)
 	}
 	r.markFailed(o)
 	ends := slices.Concat(d.step.End, d.plan.Drain)

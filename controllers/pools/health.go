@@ -27,8 +27,8 @@ const passing = 5 * time.Second
 type health struct {
 	// failed has the runners that this pass gives up, by name, with their new state.
 	failed map[string]poolstatus.Verdict
-	// suspects are runners whose registration is to be looked up.
-	suspects []string
+	// suspects are runners some of whose registrations are to be looked up.
+	suspects []poolstatus.Suspects
 	// refresh is true when GitHub is to be asked for newer counts.
 	refresh  bool
 	holds    []scaling.Hold
@@ -62,9 +62,9 @@ func checkHealth(o observation, outcomes runners.Outcomes) health {
 	s := o.github.Statistics
 	h.memory.counts = h.memory.counts || o.github.Known && s.RegisteredRunners+s.IdleRunners+s.BusyRunners > 0
 	c := checkConnections(o, h.memory)
-	h.suspects, h.refresh, h.memory.connected = c.suspects, c.refresh, c.connected
+	h.suspects, h.refresh, h.memory.connected = []poolstatus.Suspects{c.suspects}, c.refresh, c.connected
 	if o.github.Known && h.memory.counts { // those that are busy only by our account
-		h.suspects = append(h.suspects, poolstatus.Suspects(o.staying(v1alpha1.RunnerBusy), s.BusyRunners, o.github.Counted)...)
+		h.suspects = append(h.suspects, poolstatus.Overdue(o.staying(v1alpha1.RunnerBusy), s.BusyRunners, o.github.Counted))
 	}
 	o.memory.health.connected = c.connected
 	h.memory.circuits = countFailures(o, outcomes)
@@ -98,13 +98,13 @@ func evictDenied(list runnerList, denied map[string]string, now time.Time) map[s
 
 // connectionCheck is what GitHub's count of online runners says about those that are idle.
 type connectionCheck struct {
-	suspects  []string
+	suspects  poolstatus.Suspects
 	refresh   bool
 	connected map[string]bool
 	next      time.Duration
 }
 
-// checkConnections names runners that GitHub may not see. It counts and doesn't name, and its counts are wrong at times: they
+// checkConnections finds runners that GitHub may not see. It counts and doesn't name, and its counts are wrong at times: they
 // raise doubt, and end nothing.
 func checkConnections(o observation, m healthMemory) connectionCheck {
 	if !o.github.Known || o.github.Counted.IsZero() || o.github.State != scaleset.Listening {
@@ -113,8 +113,8 @@ func checkConnections(o observation, m healthMemory) connectionCheck {
 	idle, busy := o.staying(v1alpha1.RunnerIdle), len(o.staying(v1alpha1.RunnerBusy))
 	deadline, s := o.pool.Spec.Deadlines.GetConnect(), o.github.Statistics
 	seen := poolstatus.Connections(idle, busy, s.IdleRunners+s.BusyRunners, o.github.Counted, deadline, o.now)
-	c := connectionCheck{suspects: seen.Missing, refresh: seen.Ask, next: seen.Next, connected: map[string]bool{}}
-	if len(seen.Missing) > 0 {
+	c := connectionCheck{suspects: seen.Suspects, refresh: seen.Ask, next: seen.Next, connected: map[string]bool{}}
+	if seen.Suspects.Missing > 0 {
 		c.next = soonest(c.next, runners.SuspectInterval)
 	}
 	for _, x := range o.runners {
@@ -123,7 +123,7 @@ func checkConnections(o observation, m healthMemory) connectionCheck {
 		}
 	}
 	for _, r := range idle { // they had to be connected when GitHub counted and missed none
-		if !seen.Ask && len(seen.Missing) == 0 && !o.github.Counted.Before(r.Since.Add(deadline)) {
+		if !seen.Ask && seen.Suspects.Missing == 0 && !o.github.Counted.Before(r.Since.Add(deadline)) {
 			c.connected[r.Name] = true
 		}
 	}

@@ -42,7 +42,7 @@ type Sessions interface {
 type RunnerResults interface {
 	TakeOutcomes(pool types.NamespacedName) runners.Outcomes
 	MarkFailed(runner types.NamespacedName, uid types.UID, why poolstatus.Verdict)
-	Suspect(runner types.NamespacedName, wasOnline bool, now time.Time)
+	SuspectSome(namespace string, s poolstatus.Suspects, wereOnline map[string]bool, now time.Time)
 	Completion(runner types.NamespacedName, uid types.UID) (at time.Time, over bool)
 }
 

@@ -75,9 +75,11 @@ func (b *bench) TakeOutcomes(types.NamespacedName) runners.Outcomes {
 func (b *bench) MarkFailed(_ types.NamespacedName, _ types.UID, why poolstatus.Verdict) {
 	b.condemned = append(b.condemned, why.Cause)
 }
-func (b *bench) Suspect(name types.NamespacedName, wasOnline bool, _ time.Time) {
-	b.wasOnline = wasOnline
-	b.doubted = append(b.doubted, name.Name)
+func (b *bench) SuspectSome(_ string, s poolstatus.Suspects, wereOnline map[string]bool, _ time.Time) {
+	for _, name := range s.Names {
+		b.wasOnline = wereOnline[name]
+		b.doubted = append(b.doubted, name)
+	}
 }
 func (b *bench) Completion(types.NamespacedName, types.UID) (time.Time, bool) {
 	return time.Time{}, false

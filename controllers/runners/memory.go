@@ -5,6 +5,7 @@ package runners
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -51,6 +52,9 @@ const (
 	SuspectInterval = time.Minute
 	// suspectLongest is that time for one that was found in good health again and again: GitHub's counts are wrong for hours.
 	suspectLongest = 16 * time.Minute
+	// suspectLeast is how many of a pool's runners are looked at in that least time, if any is missing: to look
+	// at one at a time would take hours among many.
+	suspectLeast = 10
 )
 
 // suspicion that GitHub doesn't know a runner any more, or isn't connected with it.
@@ -220,20 +224,48 @@ func (m *Memory) failure(key types.NamespacedName, uid types.UID) *poolstatus.Ve
 	return m.locked(key, uid).failed
 }
 
+// SuspectSome asks for looks at runners of which GitHub misses some: at as many as are missing or a few more, those first
+// that nobody looked at for longest, so that each has its turn. wereOnline has those that were connected before.
+func (m *Memory) SuspectSome(namespace string, s poolstatus.Suspects, wereOnline map[string]bool, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	at := func(name string) time.Time {
+		return m.suspects[types.NamespacedName{Namespace: namespace, Name: name}].at
+	}
+	names := slices.SortedStableFunc(slices.Values(s.Names), func(a, b string) int { return at(a).Compare(at(b)) })
+	looks := max(s.Missing, suspectLeast)
+	for _, name := range names { // those of late count
+		if !at(name).IsZero() && now.Sub(at(name)) < SuspectInterval {
+			looks--
+		}
+	}
+	for _, name := range names {
+		if looks > 0 && m.suspectLocked(types.NamespacedName{Namespace: namespace, Name: name}, wereOnline[name], now) {
+			looks--
+		}
+	}
+}
+
 // Suspect asks for a look at the registration of a runner that GitHub doesn't count as we
 // do; now and then at most. wasOnline says that it was connected before.
 func (m *Memory) Suspect(key types.NamespacedName, wasOnline bool, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.suspectLocked(key, wasOnline, now)
+}
+
+// suspectLocked reports whether it is time for a look, and asks for it.
+func (m *Memory) suspectLocked(key types.NamespacedName, wasOnline bool, now time.Time) bool {
 	s, known := m.suspects[key]
 	if known && now.Sub(s.at) < max(SuspectInterval, s.pause) {
-		return
+		return false
 	}
 	s.at, s.open, s.wasOnline = now, true, s.wasOnline || wasOnline
 	m.suspects[key] = s
 	if m.queue != nil {
 		m.queue.Add(reconcile.Request{NamespacedName: key})
 	}
+	return true
 }
 
 // takeSuspicion reports whether a runner is suspected, once for each suspicion.

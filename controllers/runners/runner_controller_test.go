@@ -32,6 +32,7 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/poolstatus"
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
@@ -633,6 +634,33 @@ func TestWhoIsFoundOnlineIsDoubtedLessAndLess(t *testing.T) {
 	}
 	if before := m.looked(key, &registered{offline: true}); !before.wasOnline {
 		t.Error("it isn't known that it was online")
+	}
+}
+
+// GitHub tells how many runners it misses, and not which: those that are well must not keep the others from being found.
+func TestEachSuspectHasItsTurn(t *testing.T) {
+	for _, count := range []int{2, 9, 35} {
+		var names []string
+		for i := range count {
+			names = append(names, fmt.Sprintf("linux-%02d", i))
+		}
+		m, now, minutes, looks := NewMemory(), time.Unix(0, 0), 0, 0
+		lost := client.ObjectKey{Namespace: "ci", Name: names[count-1]}
+		for ; !m.takeSuspicion(lost) && minutes < 60; minutes++ {
+			now = now.Add(time.Minute)
+			for range 3 { // passes of the pool
+				m.SuspectSome("ci", poolstatus.Suspects{Names: names, Missing: 1}, nil, now)
+				for _, name := range names[:count-1] {
+					if key := (client.ObjectKey{Namespace: "ci", Name: name}); m.takeSuspicion(key) {
+						m.looked(key, &registered{online: true})
+						looks++
+					}
+				}
+			}
+		}
+		if want := (count + suspectLeast - 1) / suspectLeast; minutes != want || looks > want*suspectLeast {
+			t.Errorf("of %d, the one that is lost was looked at after %d minutes and %d other looks", count, minutes, looks)
+		}
 	}
 }
 

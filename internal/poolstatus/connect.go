@@ -15,11 +15,19 @@ type Runner struct {
 	Since time.Time
 }
 
+// Suspects are runners of which GitHub seems to miss some. It counts and does not name, and its counts are wrong at times:
+// they are to be looked up until those that are missing are found.
+type Suspects struct {
+	// Names of all of them, the longest in their state first. None if none is missing.
+	Names []string
+	// Missing is how many of them are missing.
+	Missing int
+}
+
 // Connected is what GitHub's count of online runners says about those that are idle.
 type Connected struct {
-	// Missing names runners that GitHub may not see, the longest idle first. GitHub counts
-	// and does not name, and its counts are wrong at times: each is to be looked up.
-	Missing []string
+	// Suspects are idle runners that GitHub may not see.
+	Suspects Suspects
 	// Ask is true when GitHub's count is from before some runner had to be connected.
 	Ask bool
 	// Next is the time until the next runner has to be connected; 0 for none.
@@ -49,29 +57,32 @@ func Connections(idle []Runner, busy, online int, counted time.Time, deadline ti
 		return Connected{Ask: true}
 	}
 	// Those that aren't due may be online too: then one too few is missing, until their time comes.
-	c.Missing = oldest(old, len(old)+busy-online)
+	c.Suspects = suspects(old, len(old)+busy-online)
 	return c
 }
 
-// Suspects names runners that are taken for busy although GitHub counted fewer as busy
-// at a time, the longest busy first: the completion of their job may have been lost.
+// Overdue returns runners that are taken for busy although GitHub counted fewer as busy
+// at a time: the completion of a job may have been lost.
 // Those that got their job just before GitHub counted aren't suspected.
-func Suspects(busy []Runner, counted int, at time.Time) []string {
+func Overdue(busy []Runner, counted int, at time.Time) Suspects {
 	old := slices.DeleteFunc(slices.Clone(busy), func(r Runner) bool { return at.Before(r.Since.Add(Settle)) })
-	return oldest(old, len(old)-counted)
+	return suspects(old, len(old)-counted)
 }
 
-// oldest names the first n of the runners that are longest in their state.
-func oldest(runners []Runner, n int) []string {
+// suspects returns the runners of which so many are missing.
+func suspects(runners []Runner, missing int) Suspects {
+	if missing <= 0 {
+		return Suspects{}
+	}
 	slices.SortFunc(runners, func(a, b Runner) int {
 		if d := a.Since.Compare(b.Since); d != 0 {
 			return d
 		}
 		return strings.Compare(a.Name, b.Name)
 	})
-	var names []string
-	for _, r := range runners[:min(len(runners), max(0, n))] {
-		names = append(names, r.Name)
+	s := Suspects{Missing: missing}
+	for _, r := range runners {
+		s.Names = append(s.Names, r.Name)
 	}
-	return names
+	return s
 }

@@ -151,22 +151,22 @@ func TestUnconnected(t *testing.T) {
 	cases := map[string]struct {
 		online, busy int
 		counted      time.Duration
-		want         []string
+		want         poolstatus.Suspects
 		ask          bool
 		next         time.Duration
 	}{
 		"all are online":                       {online: 3, counted: 31 * time.Second, next: 59 * time.Second},
 		"counted too early to tell":            {counted: 10 * time.Second, ask: true},
-		"one is missing: the oldest is taken":  {online: 1, counted: 31 * time.Second, want: []string{"a"}, next: 59 * time.Second},
-		"none is online":                       {counted: 31 * time.Second, want: []string{"a", "b"}, next: 59 * time.Second},
+		"one is missing, any":                  {online: 1, counted: 31 * time.Second, want: missing(1), next: 59 * time.Second},
+		"none is online":                       {counted: 31 * time.Second, want: missing(2), next: 59 * time.Second},
 		"a busy one is online too":             {online: 3, busy: 1, counted: 31 * time.Second, next: 59 * time.Second},
-		"the busy one is online, an idle not":  {online: 2, busy: 1, counted: 31 * time.Second, want: []string{"a"}, next: 59 * time.Second},
+		"the busy one is online, an idle not":  {online: 2, busy: 1, counted: 31 * time.Second, want: missing(1), next: 59 * time.Second},
 		"those that are young may yet connect": {online: 2, counted: 31 * time.Second, next: 59 * time.Second},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			got := poolstatus.Connections(idle, tc.busy, tc.online, start.Add(tc.counted), 30*time.Second, start.Add(31*time.Second))
-			want := poolstatus.Connected{Missing: tc.want, Ask: tc.ask, Next: tc.next}
+			want := poolstatus.Connected{Suspects: tc.want, Ask: tc.ask, Next: tc.next}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -174,21 +174,26 @@ func TestUnconnected(t *testing.T) {
 	}
 }
 
-func TestSuspects(t *testing.T) {
+// missing are the runners a and b, of which GitHub misses some: nobody knows which.
+func missing(n int) poolstatus.Suspects {
+	return poolstatus.Suspects{Names: []string{"a", "b"}, Missing: n}
+}
+
+func TestOverdue(t *testing.T) {
 	start := time.Unix(1_000_000, 0)
 	busy := []poolstatus.Runner{{Name: "b", Since: start.Add(time.Second)}, {Name: "a", Since: start}, {Name: "new", Since: start.Add(time.Minute)}}
 	for name, tc := range map[string]struct {
 		counted int
 		after   time.Duration
-		want    []string
+		want    poolstatus.Suspects
 	}{
 		"GitHub counts as many":            {counted: 2, after: time.Minute},
-		"GitHub counts one less":           {counted: 1, after: time.Minute, want: []string{"a"}},
-		"GitHub counts none":               {after: time.Minute, want: []string{"a", "b"}},
+		"GitHub counts one less":           {counted: 1, after: time.Minute, want: missing(1)},
+		"GitHub counts none":               {after: time.Minute, want: missing(2)},
 		"the count is from before the job": {after: time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, poolstatus.Suspects(busy, tc.counted, start.Add(tc.after))); diff != "" {
+			if diff := cmp.Diff(tc.want, poolstatus.Overdue(busy, tc.counted, start.Add(tc.after))); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})

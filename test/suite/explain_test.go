@@ -104,6 +104,12 @@ func TestExplainSaysWhyAJobWaits(t *testing.T) {
 
 	working, waiting := w.longJob(t, namespace, 9001), w.longJob(t, namespace, 9002)
 	runner := busyRunner(t, namespace)
+	waitPool(t, key(namespace, "linux"), func(p *v1alpha1.RunnerPool) error {
+		if p.Status.Jobs != 1 {
+			return fmt.Errorf("%d jobs", p.Status.Jobs)
+		}
+		return nil
+	})
 	bound := "RunnerPolicy/explain/limits corral.scaling.limit (limits.rego:3)"
 	q.says([]string{"pool/linux", "-n", namespace},
 		"RunnerPool explain/linux is ready", "max   1; declared is 10", "1 by "+bound+": for now",
