@@ -4,6 +4,7 @@
 package v1alpha1
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/fluxcd/pkg/apis/meta"
@@ -22,6 +23,16 @@ const (
 	AppPrivateKeyKey = "github_app_private_key"
 	// ServerKey holds the one server that the credentials are for, as a host or a URL. It may be absent.
 	ServerKey = "github_server"
+)
+
+// Keys of Secrets with what the way to a server needs, as in Flux.
+const (
+	// UsernameKey holds who we are to a proxy or a Git server.
+	UsernameKey = "username"
+	// PasswordKey holds the password for it.
+	PasswordKey = "password"
+	// CAKey holds certificates, PEM.
+	CAKey = "ca.crt"
 )
 
 // Keys of the Secret that a webhook's events are signed with.
@@ -60,6 +71,15 @@ type GitHubConnectionSpec struct {
 	// +optional
 	Webhook *ConnectionWebhook `json:"webhook,omitempty"`
 
+	// proxy that calls to GitHub go through. Default: the one of the controller's environment, if it has one.
+	// +optional
+	Proxy *ConnectionProxy `json:"proxy,omitempty"`
+
+	// ca of the server, or of a proxy that inspects what passes. It is trusted beside the system's, by the controller and by
+	// runners: their containers find it in /usr/local/share/ca-certificates/corral, which the image's run script adds to what it trusts.
+	// +optional
+	CA *ConnectionCA `json:"ca,omitempty"`
+
 	// allowedNamespaces whose pools may use this connection, besides its own namespace's: names, or * for all. Their runners are
 	// registered by it; its credentials are never copied to them.
 	// +optional
@@ -87,6 +107,64 @@ type ConnectionWebhook struct {
 	// +kubebuilder:validation:Minimum=1
 	HookID int64 `json:"hookID,omitempty"`
 }
+
+// ConnectionProxy is the way to GitHub for what may not reach it otherwise, as in ARC.
+// +kubebuilder:validation:XValidation:rule="has(self.http) || has(self.https)",message="one of http and https must be set"
+type ConnectionProxy struct {
+	// http is the proxy for http:// URLs.
+	// +optional
+	HTTP *ProxyServer `json:"http,omitempty"`
+
+	// https is the proxy for https:// URLs.
+	// +optional
+	HTTPS *ProxyServer `json:"https,omitempty"`
+
+	// noProxy lists what is reached without a proxy: hosts with their subdomains, .DOMAIN for subdomains alone, addresses and CIDR
+	// ranges, each with a :PORT or without.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=253
+	// +kubebuilder:validation:items:Pattern=`^[^,\s]+$`
+	NoProxy []string `json:"noProxy,omitempty"`
+
+	// runners gives runners the proxy, too, by HTTP_PROXY, HTTPS_PROXY and NO_PROXY: a job can read them with the credentials in them.
+	// +optional
+	Runners bool `json:"runners,omitempty"`
+}
+
+// ProxyServer is an HTTP proxy.
+type ProxyServer struct {
+	// url of the proxy, as http://proxy.example.com:3128.
+	// +required
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:Pattern=`^https?://[^/?#@\s]+/?$`
+	URL string `json:"url"`
+
+	// secretRef names a Secret with the username and password that the proxy asks for.
+	// +optional
+	SecretRef *LocalObjectReference `json:"secretRef,omitempty"`
+}
+
+// ConnectionCA says where certificates are.
+// +kubebuilder:validation:XValidation:rule="has(self.configMapRef) != has(self.secretRef)",message="exactly one of configMapRef and secretRef must be set"
+type ConnectionCA struct {
+	// configMapRef names a ConfigMap with the certificates, PEM.
+	// +optional
+	ConfigMapRef *LocalObjectReference `json:"configMapRef,omitempty"`
+
+	// secretRef names a Secret with them.
+	// +optional
+	SecretRef *LocalObjectReference `json:"secretRef,omitempty"`
+
+	// key that holds them. Default: ca.crt.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Key string `json:"key,omitempty"`
+}
+
+// GetKey returns the key that holds the certificates.
+func (c *ConnectionCA) GetKey() string { return cmp.Or(c.Key, CAKey) }
 
 // MountReference names a folder of mounted credentials.
 type MountReference struct {
@@ -156,6 +234,36 @@ const AllNamespaces = "*"
 // Allows says whether pools of a namespace may use the connection.
 func (c *GitHubConnection) Allows(namespace string) bool {
 	return namespace == c.Namespace || slices.Contains(c.Spec.AllowedNamespaces, AllNamespaces) || slices.Contains(c.Spec.AllowedNamespaces, namespace)
+}
+
+// Secrets names the Secrets that the connection reads, which no runner may.
+func (c *GitHubConnection) Secrets() []string {
+	refs := []*LocalObjectReference{c.Spec.SecretRef}
+	if c.Spec.Webhook != nil {
+		refs = append(refs, &c.Spec.Webhook.SecretRef)
+	}
+	if p := c.Spec.Proxy; p != nil {
+		for _, server := range []*ProxyServer{p.HTTP, p.HTTPS} {
+			if server != nil {
+				refs = append(refs, server.SecretRef)
+			}
+		}
+	}
+	if c.Spec.CA != nil {
+		refs = append(refs, c.Spec.CA.SecretRef)
+	}
+	return names(refs)
+}
+
+// names are those of the references that are set.
+func names(refs []*LocalObjectReference) []string {
+	var names []string
+	for _, ref := range refs {
+		if ref != nil {
+			names = append(names, ref.Name)
+		}
+	}
+	return names
 }
 
 // GetConditions returns the status conditions.

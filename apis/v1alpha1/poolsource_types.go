@@ -156,6 +156,11 @@ type GitSource struct {
 	// +optional
 	SecretRef *LocalObjectReference `json:"secretRef,omitempty"`
 
+	// proxySecretRef names a Secret with the address of a proxy for https://, and the username and password that it asks for.
+	// Default: the proxy of the controller's environment, if it has one.
+	// +optional
+	ProxySecretRef *LocalObjectReference `json:"proxySecretRef,omitempty"`
+
 	// verify accepts only what somebody signed whose key is known.
 	// +optional
 	Verify *GitVerification `json:"verify,omitempty"`
@@ -301,6 +306,14 @@ type PoolSource struct {
 	// +kubebuilder:default={"observedGeneration":-1}
 	Status PoolSourceStatus `json:"status,omitempty"`
 	Unread `json:"-"`
+}
+
+// Secrets names the Secrets with credentials that the source reads, which no runner may.
+func (s *PoolSource) Secrets() []string {
+	if s.Spec.Git == nil {
+		return nil
+	}
+	return names([]*LocalObjectReference{s.Spec.Git.SecretRef, s.Spec.Git.ProxySecretRef})
 }
 
 // GetConditions returns the status conditions.

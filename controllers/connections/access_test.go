@@ -129,17 +129,25 @@ func TestCredentialsAreNotShownToAnotherServer(t *testing.T) {
 		is, other          func(*v1alpha1.GitHubConnection)
 		stalls             bool
 	}{
-		"another server has them":              {evil, "github", "", fresh, verified, true},
-		"another server serves by them":        {evil, "github", "", fresh, serving, true},
-		"it turned to them":                    {evil, "github", "", turned, fresh, true},
-		"it turned to them before the other":   {evil, "github", "", turned, turned, true},
-		"neither has them":                     {evil, "github", "", fresh, fresh, true},
-		"both have them":                       {evil, "github", "", verified, verified, true},
-		"it has them":                          {evil, "github", "", verified, fresh, false},
-		"it serves by them":                    {evil, "github", "", serving, fresh, false},
-		"another scheme":                       {"http://github.com/acme", "github", "", fresh, verified, true},
-		"another organization":                 {"https://GitHub.com/other", "github", "", fresh, verified, false},
-		"another Secret":                       {evil, "own", "", fresh, verified, false},
+		"another server has them":            {evil, "github", "", fresh, verified, true},
+		"another server serves by them":      {evil, "github", "", fresh, serving, true},
+		"it turned to them":                  {evil, "github", "", turned, fresh, true},
+		"it turned to them before the other": {evil, "github", "", turned, turned, true},
+		"neither has them":                   {evil, "github", "", fresh, fresh, true},
+		"both have them":                     {evil, "github", "", verified, verified, true},
+		"it has them":                        {evil, "github", "", verified, fresh, false},
+		"it serves by them":                  {evil, "github", "", serving, fresh, false},
+		"another scheme":                     {"http://github.com/acme", "github", "", fresh, verified, true},
+		"another organization":               {"https://GitHub.com/other", "github", "", fresh, verified, false},
+		"another Secret":                     {evil, "own", "", fresh, verified, false},
+		"by another proxy": {"https://github.com/acme", "github", "", func(c *v1alpha1.GitHubConnection) {
+			fresh(c)
+			c.Spec.Proxy = &v1alpha1.ConnectionProxy{HTTPS: &v1alpha1.ProxyServer{URL: "http://evil.example"}}
+		}, verified, true},
+		"with another CA, as they name its server": {"https://github.com/acme", "github", "github.com", func(c *v1alpha1.GitHubConnection) {
+			fresh(c)
+			c.Spec.CA = &v1alpha1.ConnectionCA{ConfigMapRef: &v1alpha1.LocalObjectReference{Name: "evil"}}
+		}, verified, true},
 		"they name its server":                 {evil, "github", "https://EVIL.example", fresh, verified, false},
 		"they name its host":                   {evil, "github", "evil.example", fresh, verified, false},
 		"they name another server":             {evil, "github", "github.com", verified, fresh, true},

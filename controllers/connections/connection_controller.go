@@ -41,7 +41,7 @@ type Verifier func(ctx context.Context, creds github.Credentials) (rest.Identity
 
 // +kubebuilder:rbac:groups=corral.dev,resources=githubconnections,verbs=list;watch
 // +kubebuilder:rbac:groups=corral.dev,resources=githubconnections/status,verbs=patch
-// +kubebuilder:rbac:groups="",resources=secrets,verbs=get
+// +kubebuilder:rbac:groups="",resources=secrets;configmaps,verbs=get
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 // Reconciler reconciles GitHubConnections.
@@ -159,7 +159,7 @@ func (r *Reconciler) verify(ctx context.Context, conn *v1alpha1.GitHubConnection
 	r.mu.Lock()
 	last, seen := r.verified[key]
 	r.mu.Unlock()
-	v := verification{uid: conn.UID, generation: conn.Generation, hash: creds.Hash(), request: conn.Annotations[meta.ReconcileRequestAnnotation]}
+	v := verification{uid: conn.UID, generation: conn.Generation, hash: creds.Hash() + creds.Network.Hash(), request: conn.Annotations[meta.ReconcileRequestAnnotation]}
 	same := seen && v.uid == last.uid && v.generation == last.generation && v.hash == last.hash && v.request == last.request
 	if same && now.Before(last.next) {
 		return last

@@ -58,6 +58,9 @@ func (r *Reconciler) credentials(ctx context.Context, conn *v1alpha1.GitHubConne
 		return github.Credentials{}, err
 	}
 	creds.ConfigURL = conn.Spec.URL
+	if creds.Network, err = r.network(ctx, conn); err != nil {
+		return github.Credentials{}, err
+	}
 	return creds, r.checkServer(ctx, conn, creds, strings.TrimSpace(values[v1alpha1.ServerKey]))
 }
 

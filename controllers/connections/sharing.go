@@ -4,6 +4,7 @@
 package connections
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/url"
@@ -23,10 +24,9 @@ import (
 // the key of one that isn't his sent to a server of his own. Who came first tells nothing: a connection may name another Secret later.
 func (r *Reconciler) checkServer(ctx context.Context, conn *v1alpha1.GitHubConnection, creds github.Credentials, named string) error {
 	if named != "" {
-		if want := originOf(named); want != serverOf(conn) {
-			return kube.Stall(v1alpha1.InvalidSpecReason, "the credentials say under %s that they are for %s: they are not shown to %s", v1alpha1.ServerKey, want, serverOf(conn))
+		if want := originOf(named); want != originOf(conn.Spec.URL) {
+			return kube.Stall(v1alpha1.InvalidSpecReason, "the credentials say under %s that they are for %s: they are not shown to %s", v1alpha1.ServerKey, want, originOf(conn.Spec.URL))
 		}
-		return nil
 	}
 	all := &v1alpha1.GitHubConnectionList{}
 	if err := r.Client.List(ctx, all, client.InNamespace(conn.Namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -35,6 +35,7 @@ func (r *Reconciler) checkServer(ctx context.Context, conn *v1alpha1.GitHubConne
 	for i := range all.Items {
 		switch o := &all.Items[i]; {
 		case o.UID == conn.UID || !sharesCredentials(o, conn) || serverOf(o) == serverOf(conn):
+		case named != "" && originOf(o.Spec.URL) != originOf(conn.Spec.URL): // it is refused them
 		case has(o, creds):
 			return kube.Stall(v1alpha1.InvalidSpecReason, "the credentials are those of GitHubConnection %s, for %s: they are not shown to %s. A connection to another server needs its own", o.Name, serverOf(o), serverOf(conn))
 		case !has(conn, creds):
@@ -58,8 +59,25 @@ func sharesCredentials(a, b *v1alpha1.GitHubConnection) bool {
 		s.MountRef != nil && t.MountRef != nil && s.MountRef.Name == t.MountRef.Name
 }
 
-// serverOf is where a connection leads, without what it is for there.
-func serverOf(c *v1alpha1.GitHubConnection) string { return originOf(c.Spec.URL) }
+// serverOf is where a connection leads, without what it is for there: by another proxy, or with other certificates, another may answer.
+func serverOf(c *v1alpha1.GitHubConnection) string {
+	where := originOf(c.Spec.URL)
+	if p := c.Spec.Proxy; p != nil {
+		for _, server := range []*v1alpha1.ProxyServer{p.HTTP, p.HTTPS} {
+			if server != nil {
+				where += " by " + server.URL
+			}
+		}
+	}
+	if ca := c.Spec.CA; ca != nil {
+		from, ref := "Secret", ca.SecretRef
+		if ref == nil {
+			from, ref = "ConfigMap", cmp.Or(ca.ConfigMapRef, &v1alpha1.LocalObjectReference{})
+		}
+		where += fmt.Sprintf(" with the certificates of %s %s, %s", from, ref.Name, ca.GetKey())
+	}
+	return where
+}
 
 // originOf returns scheme, host and port of a URL; a host alone is of https.
 func originOf(server string) string {

@@ -72,6 +72,11 @@ func (p pass) buildPod(ctx context.Context, template []byte) (_ *corev1.Pod, err
 	if err := podspec.CheckSecrets(pod, secrets); err != nil {
 		return nil, kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
 	}
+	conn := &v1alpha1.GitHubConnection{}
+	if err := p.Client.Get(ctx, p.connectionKey(), conn); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("reading the connection: %w", err)
+	}
+	podspec.UseNetwork(pod, &conn.Spec)
 	return pod, nil
 }
 
@@ -168,21 +173,11 @@ func Credentials(ctx context.Context, c client.Reader, namespace string) ([]stri
 		}
 	}
 	var names []string
-	add := func(ref *v1alpha1.LocalObjectReference) {
-		if ref != nil {
-			names = append(names, ref.Name)
-		}
-	}
 	for i := range connections.Items {
-		add(connections.Items[i].Spec.SecretRef)
-		if hook := connections.Items[i].Spec.Webhook; hook != nil {
-			add(&hook.SecretRef)
-		}
+		names = append(names, connections.Items[i].Secrets()...)
 	}
 	for i := range sources.Items {
-		if git := sources.Items[i].Spec.Git; git != nil {
-			add(git.SecretRef)
-		}
+		names = append(names, sources.Items[i].Secrets()...)
 	}
 	return names, nil
 }

@@ -76,7 +76,7 @@ func (p pass) register(ctx context.Context) error {
 	if err != nil {
 		return p.githubOutcome(err)
 	}
-	return p.storeSecret(ctx, jit)
+	return p.storeSecret(ctx, jit, gh.network())
 }
 
 // checkPool returns nil if the runner is as its pool makes them, and the pool holds the scale set that it is to be registered with:
@@ -160,16 +160,15 @@ func (p pass) takenSecret(secret *corev1.Secret) error {
 	return kube.Wait(v1alpha1.InvalidSpecReason, secretRetry, "Secret %q isn't the runner's: delete it, or the runner", secret.Name)
 }
 
-func (p pass) storeSecret(ctx context.Context, jit github.JIT) error {
+func (p pass) storeSecret(ctx context.Context, jit github.JIT, network github.Network) error {
+	data := podspec.NetworkData(network)
+	data[podspec.JITKey], data[podspec.RunnerIDKey] = []byte(jit.Encoded), []byte(strconv.FormatInt(jit.RunnerID, 10))
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: p.runner.Namespace, Name: podspec.SecretName(p.runner.Name),
 			Labels: podspec.Labels(p.identity(), nil),
 		},
-		Data: map[string][]byte{
-			podspec.JITKey:      []byte(jit.Encoded),
-			podspec.RunnerIDKey: []byte(strconv.FormatInt(jit.RunnerID, 10)),
-		},
+		Data: data,
 	}
 	if err := controllerutil.SetControllerReference(p.runner, secret, p.Client.Scheme()); err != nil {
 		return fmt.Errorf("owning the registration's Secret: %w", err)

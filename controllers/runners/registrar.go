@@ -33,6 +33,8 @@ type registrar interface {
 	look(ctx context.Context, id int64) (*registered, error)
 	// remove ends a registration; one that is gone is fine.
 	remove(ctx context.Context, id int64) error
+	// network is the way to GitHub.
+	network() github.Network
 	// check returns an error unless this is the GitHub that the runner registered with.
 	check(ctx context.Context) error
 }
@@ -134,6 +136,8 @@ func (s byScaleSet) registered(known *scaleset.Runner) *registered {
 
 func (s byScaleSet) remove(ctx context.Context, id int64) error { return s.gh.RemoveRunner(ctx, id) }
 
+func (s byScaleSet) network() github.Network { return s.gh.Network() }
+
 func (s byScaleSet) check(ctx context.Context) error {
 	_, err := s.gh.Get(ctx, s.setID)
 	return err
@@ -178,6 +182,8 @@ func (s byREST) find(ctx context.Context, id int64) (*registered, error) {
 func (s byREST) look(ctx context.Context, id int64) (*registered, error) { return s.find(ctx, id) }
 
 func (s byREST) remove(ctx context.Context, id int64) error { return s.gh.RemoveRunner(ctx, id) }
+
+func (s byREST) network() github.Network { return s.gh.Network() }
 
 // check needs no call: the client is of the runner's scope, and one that isn't there, or isn't ours
 // any more, is an error of find's.

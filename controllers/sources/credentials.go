@@ -6,6 +6,7 @@ package sources
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,10 +20,8 @@ import (
 
 // Keys of the Secret with the credentials of a Git server: the ones Flux uses.
 const (
-	usernameKey    = "username"
-	passwordKey    = "password"
 	bearerTokenKey = "bearerToken"
-	caKey          = "ca.crt"
+	addressKey     = "address"
 	identityKey    = "identity"
 	knownHostsKey  = "known_hosts"
 )
@@ -30,13 +29,17 @@ const (
 // credentials reads what the Git server asks for and is known by. Only spec.git has any.
 func (p *pass) credentials(ctx context.Context) (gitsource.Auth, error) {
 	git := p.source.Spec.Git
+	proxy, err := p.proxy(ctx)
+	if err != nil {
+		return gitsource.Auth{}, err
+	}
 	overSSH := strings.HasPrefix(git.URL, "ssh://")
 	if git.SecretRef == nil {
 		if overSSH {
 			return gitsource.Auth{}, kube.Stall(v1alpha1.InvalidSpecReason,
 				"spec.git.secretRef: ssh:// needs a Secret with the keys %s and %s", identityKey, knownHostsKey)
 		}
-		return gitsource.Auth{}, nil
+		return gitsource.Auth{Proxy: proxy}, nil
 	}
 	data, err := p.secret(ctx, git.SecretRef.Name)
 	if err != nil {
@@ -46,13 +49,37 @@ func (p *pass) credentials(ctx context.Context) (gitsource.Auth, error) {
 		return gitsource.Auth{}, kube.Wait(v1alpha1.CredentialsMissingReason, p.retryAfter(), "Secret %s %s", git.SecretRef.Name, wants)
 	}
 	return gitsource.Auth{
-		Username:    string(data[usernameKey]),
-		Password:    string(data[passwordKey]),
+		Username:    string(data[v1alpha1.UsernameKey]),
+		Password:    string(data[v1alpha1.PasswordKey]),
 		BearerToken: string(data[bearerTokenKey]),
-		CAPEM:       data[caKey],
+		CAPEM:       data[v1alpha1.CAKey],
+		Proxy:       proxy,
 		Identity:    data[identityKey],
 		KnownHosts:  data[knownHostsKey],
 	}, nil
+}
+
+// proxy returns the one that the source names, with the credentials for it; nil if it names none.
+func (p *pass) proxy(ctx context.Context) (*url.URL, error) {
+	git := p.source.Spec.Git
+	if git.ProxySecretRef == nil {
+		return nil, nil
+	}
+	if !strings.HasPrefix(git.URL, "http") {
+		return nil, kube.Stall(v1alpha1.InvalidSpecReason, "spec.git.proxySecretRef: a proxy is for https:// alone")
+	}
+	data, err := p.secret(ctx, git.ProxySecretRef.Name)
+	if err != nil {
+		return nil, err
+	}
+	proxy, err := url.Parse(strings.TrimSpace(string(data[addressKey])))
+	if err != nil || proxy.Host == "" || proxy.Scheme != "http" && proxy.Scheme != "https" {
+		return nil, kube.Wait(v1alpha1.CredentialsMissingReason, p.retryAfter(), "Secret %s: the key %s is no URL of a proxy, as http://HOST:PORT", git.ProxySecretRef.Name, addressKey)
+	}
+	if user := string(data[v1alpha1.UsernameKey]); user != "" {
+		proxy.User = url.UserPassword(user, string(data[v1alpha1.PasswordKey]))
+	}
+	return proxy, nil
 }
 
 // missing says what a Secret with credentials lacks, or nothing.
@@ -65,12 +92,12 @@ func missing(data map[string][]byte, overSSH bool) string {
 		}
 		return ""
 	}
-	for _, key := range []string{usernameKey, passwordKey, bearerTokenKey, caKey} {
+	for _, key := range []string{v1alpha1.UsernameKey, v1alpha1.PasswordKey, bearerTokenKey, v1alpha1.CAKey} {
 		if len(data[key]) > 0 {
 			return ""
 		}
 	}
-	return fmt.Sprintf("has none of the keys %s and %s, %s, %s", usernameKey, passwordKey, bearerTokenKey, caKey)
+	return fmt.Sprintf("has none of the keys %s and %s, %s, %s", v1alpha1.UsernameKey, v1alpha1.PasswordKey, bearerTokenKey, v1alpha1.CAKey)
 }
 
 // verification returns what must be signed, and by whom; nil where nothing must be.

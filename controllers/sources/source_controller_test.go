@@ -573,6 +573,30 @@ func TestCredentialsComeFromTheSecret(t *testing.T) {
 	}
 }
 
+func TestTheProxyOfASource(t *testing.T) {
+	for name, tc := range map[string]struct{ address, url, want, says string }{
+		"with a password": {"http://proxy:3128", "https://git.example/pools", "http://corral:p%40ss@proxy:3128", ""},
+		"no address":      {"proxy:3128", "https://git.example/pools", "", "False CredentialsMissing Reconciling"},
+		"ssh":             {"http://proxy:3128", "ssh://git@git.example/pools", "", "False InvalidSpec Stalled"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "proxy"}, Data: map[string][]byte{
+				"address": []byte(tc.address), "username": []byte("corral"), "password": []byte("p@ss"),
+			}}
+			w := newWorld(t, secret, us(func(s *v1alpha1.PoolSource) {
+				s.Spec.Git.URL, s.Spec.Git.ProxySecretRef = tc.url, &v1alpha1.LocalObjectReference{Name: "proxy"}
+			}))
+			w.push("main@sha1:1", pool("a"))
+			w.reconcile()
+			if tc.says != "" {
+				w.expectReady(tc.says, "proxy")
+			} else if w.auth.Proxy == nil || w.auth.Proxy.String() != tc.want {
+				t.Errorf("the proxy is %v", w.auth.Proxy)
+			}
+		})
+	}
+}
+
 func TestSuspended(t *testing.T) {
 	w := newWorld(t, us())
 	w.push("main@sha1:1", pool("a"))

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/podspec"
@@ -94,13 +95,11 @@ func (w *workspace) connections() map[string]map[string]any {
 func (w *workspace) credentials() map[string][]string {
 	secrets := map[string][]string{}
 	for _, object := range w.Objects {
-		if object.Manifest.GetKind() != "GitHubConnection" {
-			continue
+		c := &v1alpha1.GitHubConnection{}
+		if object.Manifest.GetKind() != "GitHubConnection" || runtime.DefaultUnstructuredConverter.FromUnstructured(object.Manifest.Object, c) != nil {
+			continue // what is wrong with its fields is told elsewhere
 		}
-		if name, found, _ := unstructured.NestedString(object.Manifest.Object, "spec", "secretRef", "name"); found {
-			namespace := object.Manifest.GetNamespace()
-			secrets[namespace] = append(secrets[namespace], name)
-		}
+		secrets[c.Namespace] = append(secrets[c.Namespace], c.Secrets()...)
 	}
 	return secrets
 }

@@ -22,6 +22,8 @@ type Credentials struct {
 	Token string
 	// App is a GitHub App's installation.
 	App *App
+	// Network is the way to ConfigURL.
+	Network Network
 }
 
 // App is a GitHub App's installation.
@@ -34,7 +36,7 @@ type App struct {
 	PrivateKey []byte
 }
 
-// Hash identifies the credentials without revealing them. It is stable over
+// Hash identifies the credentials, but for their network, without revealing them. It is stable over
 // restarts and differs whenever anything in them does.
 func (c Credentials) Hash() string {
 	h := sha256.New()
@@ -52,6 +54,9 @@ func (c Credentials) Hash() string {
 // Validate says what is wrong with the credentials as far as it shows without GitHub.
 func (c Credentials) Validate() error {
 	if _, err := ParseURL(c.ConfigURL); err != nil {
+		return err
+	}
+	if err := c.Network.Validate(); err != nil {
 		return err
 	}
 	if (c.Token == "") == (c.App == nil) {

@@ -40,6 +40,12 @@ func (o Options) WithDefaults(parallel int) Options {
 	return o
 }
 
+// For returns the options with the network of credentials.
+func (o Options) For(creds Credentials) Options {
+	o.Transport = creds.Network.over(o.Transport)
+	return o
+}
+
 // DefaultRunnerGroupID is the id of the runner group that always is there.
 const DefaultRunnerGroupID = 1
 

@@ -94,6 +94,8 @@ type Auth struct {
 	BearerToken string
 	// CAPEM holds certificates to trust besides the system's.
 	CAPEM []byte
+	// Proxy that https goes through, with the credentials for it; that of the environment if nil.
+	Proxy *url.URL
 	// Identity is the private key for ssh, in PEM, as ssh-keygen writes it.
 	Identity []byte
 	// KnownHosts holds the host keys of ssh servers, as sshd(8) describes the file known_hosts. A

@@ -54,7 +54,7 @@ func openHTTP(ctx context.Context, request Request, limits Limits) (repository, 
 	if err != nil {
 		return nil, fmt.Errorf("%w: the URL is malformed", ErrNotAllowed)
 	}
-	connection, err := newConnection(request.Auth.CAPEM)
+	connection, err := newConnection(request.Auth)
 	if err != nil {
 		return nil, err
 	}
@@ -79,17 +79,20 @@ func newRemote(ctx context.Context, s session, c carrier, limits Limits) (reposi
 	return &remote{session: s, carrier: c, limits: limits, advertised: advertised}, nil
 }
 
-func newConnection(caPEM []byte) (*http.Transport, error) {
+func newConnection(auth Auth) (*http.Transport, error) {
 	connection := http.DefaultTransport.(*http.Transport).Clone()
 	connection.MaxResponseHeaderBytes = 1 << 20
-	if len(caPEM) == 0 {
+	if auth.Proxy != nil {
+		connection.Proxy = http.ProxyURL(auth.Proxy)
+	}
+	if len(auth.CAPEM) == 0 {
 		return connection, nil
 	}
 	roots, err := x509.SystemCertPool()
 	if err != nil {
 		return nil, fmt.Errorf("reading the system's certificates: %w", err)
 	}
-	if !roots.AppendCertsFromPEM(caPEM) {
+	if !roots.AppendCertsFromPEM(auth.CAPEM) {
 		return nil, fmt.Errorf("%w: ca.crt holds no PEM certificate", ErrNotAllowed)
 	}
 	connection.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}

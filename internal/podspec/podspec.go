@@ -120,9 +120,7 @@ func Build(r Runner, template []byte) (*corev1.Pod, error) {
 	}
 	container := &t.Spec.Containers[i]
 	container.Env = append(slices.DeleteFunc(container.Env, func(e corev1.EnvVar) bool { return e.Name == JITEnv }), jitEnv(r.Name))
-	if !slices.ContainsFunc(container.Env, func(e corev1.EnvVar) bool { return e.Name == ReturnOutdatedEnv }) {
-		container.Env = append(container.Env, corev1.EnvVar{Name: ReturnOutdatedEnv, Value: "1"})
-	}
+	setEnv(container, ReturnOutdatedEnv, corev1.EnvVar{Value: "1"})
 	if container.TerminationMessagePolicy == "" {
 		container.TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError // so that its last words outlive the pod
 	}

@@ -9,14 +9,19 @@ package world
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
+	"net/url"
 	"os"
 	"sync"
 	"time"
 
+	"golang.org/x/net/http/httpproxy"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -150,13 +155,31 @@ func (w *World) excuse(runner string) {
 }
 
 // RunRunner is the runner container of every pod: it ends as the runner's image does.
-func RunRunner(ctx context.Context, jitConfig string, reached func(nodeplay.Stage)) int {
+func RunRunner(ctx context.Context, c nodeplay.Container, reached func(nodeplay.Stage)) int {
 	hooks := simrunner.Hooks{
 		Connected: func() { reached(nodeplay.Connected) },
 		Working:   func() { reached(nodeplay.Working) },
+		Transport: networkOf(c),
 	}
-	code, _ := hooks.Run(ctx, jitConfig)
+	code, _ := hooks.Run(ctx, c.JITConfig)
 	return simrunner.ContainerExitCode(code, true)
+}
+
+// networkOf is the network of a runner that is given proxies or certificates, as the real one uses them; nil if it isn't.
+func networkOf(c nodeplay.Container) *http.Transport {
+	proxies := &httpproxy.Config{HTTPProxy: c.Env["http_proxy"], HTTPSProxy: c.Env["https_proxy"], NoProxy: c.Env["no_proxy"]}
+	ca := c.Files[c.Env["NODE_EXTRA_CA_CERTS"]]
+	if proxies.HTTPProxy+proxies.HTTPSProxy == "" && ca == nil {
+		return nil
+	}
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.Proxy = func(req *http.Request) (*url.URL, error) { return proxies.ProxyFunc()(req.URL) }
+	if c.Env["RUNNER_UPDATE_CA_CERTS"] == "1" {
+		roots := x509.NewCertPool()
+		roots.AppendCertsFromPEM(ca)
+		t.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+	}
+	return t
 }
 
 // Stop ends the node, GitHub and the cluster, in this order.

@@ -79,7 +79,7 @@ func newClient(connection string, creds github.Credentials, o github.Options, pa
 	if err != nil {
 		return nil, err
 	}
-	o = o.WithDefaults(turns.First)
+	o = o.WithDefaults(turns.First).For(creds)
 	c := &Client{creds: creds, target: target, options: o, gate: github.NewGate(o), payloads: payloads}
 	if c.regular, err = c.identity(connection); err != nil {
 		return nil, err
@@ -105,6 +105,9 @@ func (c *Client) identity(name string) (identity, error) {
 
 // Target is what the connection's URL points to.
 func (c *Client) Target() github.Target { return c.target }
+
+// Network is the way to GitHub.
+func (c *Client) Network() github.Network { return c.creds.Network }
 
 // kind is a class of calls: a metric label, who is served first, and what it costs.
 type kind struct {

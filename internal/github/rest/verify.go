@@ -29,7 +29,7 @@ type Identity struct {
 // registration token, which isn't used. Every error is an *Error whose reason is that
 // of a condition. It may take twice the time-out of a call.
 func Verify(ctx context.Context, creds github.Credentials, options github.Options) (Identity, error) {
-	options = options.WithDefaults(turns.First)
+	options = options.WithDefaults(turns.First).For(creds)
 	target, err := github.ParseURL(creds.ConfigURL)
 	if err != nil {
 		return Identity{}, newError(v1alpha1.InvalidSpecReason, err, "url %q can't be used", creds.ConfigURL)

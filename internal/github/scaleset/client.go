@@ -57,7 +57,7 @@ func NewClient(creds github.Credentials, options github.Options) (*Client, error
 	if err := creds.Validate(); err != nil {
 		return nil, err
 	}
-	options = options.WithDefaults(turns.Most)
+	options = options.WithDefaults(turns.Most).For(creds)
 	tokens := newTokenSource(metered{options.Transport}, options.Now, options.Timeout)
 	c := &Client{
 		creds: creds, options: options, tokens: tokens, network: asTransport(&observer{next: tokens}),
@@ -79,6 +79,9 @@ func (c *Client) Seal(text string) string {
 	mac.Write([]byte(text)) // never fails
 	return hex.EncodeToString(mac.Sum(nil)[:16])
 }
+
+// Network is the way to GitHub.
+func (c *Client) Network() github.Network { return c.creds.Network }
 
 // What part of Corral calls, as told to GitHub in the User-Agent.
 const (

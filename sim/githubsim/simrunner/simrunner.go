@@ -8,6 +8,7 @@ package simrunner
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -40,6 +41,8 @@ type Hooks struct {
 	Connected func()
 	// Working is called once a job is the runner's.
 	Working func()
+	// Transport is the network; that of the process if nil.
+	Transport *http.Transport
 }
 
 func tell(hook func()) {
@@ -84,7 +87,7 @@ func (h Hooks) Run(ctx context.Context, jitConfig string) (exitCode int, err err
 	if err != nil {
 		return ExitTerminated, err
 	}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport := cmp.Or(h.Transport, http.DefaultTransport.(*http.Transport)).Clone()
 	defer transport.CloseIdleConnections()
 	p := &process{
 		base:       config.Settings.ServerURLV2,

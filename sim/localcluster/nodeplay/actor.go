@@ -7,6 +7,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"path"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -132,14 +134,14 @@ func (a *actor) outcome() (end ending, ended bool, err error) {
 	if a.suffers(InitFails) {
 		return a.failInit()
 	}
-	jitConfig, err := a.prepare()
+	container, err := a.prepare()
 	if a.term.Err() != nil {
 		return ending{exitCode: exitKilled}, false, nil
 	}
 	if err != nil {
 		return ending{}, false, err
 	}
-	end, err = a.run(jitConfig)
+	end, err = a.run(container)
 	return end, false, err
 }
 
@@ -188,33 +190,33 @@ func (a *actor) bind(place string) error {
 	return nil
 }
 
-// prepare waits as long as starting takes and returns the runner's configuration. While the Secret is missing the pod
+// prepare waits as long as starting takes and returns what the container has. While the Secret is missing the pod
 // waits, and says so. An error when the pod is being deleted first.
-func (a *actor) prepare() (jitConfig string, err error) {
+func (a *actor) prepare() (c Container, err error) {
 	if a.node.options.StartDelay > 0 {
 		if err := a.report(a.status.waiting("ContainerCreating", "")); err != nil {
-			return "", err
+			return c, err
 		}
 		if err := pause(a.term, a.node.options.StartDelay); err != nil {
-			return "", err
+			return c, err
 		}
 	}
 	if err := a.pull(); err != nil {
-		return "", err
+		return c, err
 	}
 	for reported := ""; ; {
-		value, missing := a.jitConfig()
+		c, missing := a.container()
 		if missing == "" || a.term.Err() != nil {
-			return value, a.term.Err()
+			return c, a.term.Err()
 		}
 		if missing != reported {
 			if err := a.report(a.status.waiting("CreateContainerConfigError", missing)); err != nil {
-				return "", err
+				return c, err
 			}
 			reported = missing
 		}
 		if err := pause(a.term, secretRetry); err != nil {
-			return "", err
+			return c, err
 		}
 	}
 }
@@ -263,21 +265,52 @@ func (a *actor) failInit() (end ending, ended bool, err error) {
 	return ending{}, true, a.report(a.status.initFailed(ending{exitCode: 1}))
 }
 
-// jitConfig reads the Secret that the container names, or tells in the kubelet's words why it cannot.
-func (a *actor) jitConfig() (value, missing string) {
+// container reads the Secret that the container names, or tells in the kubelet's words why it cannot.
+func (a *actor) container() (c Container, missing string) {
 	ref := jitConfigRef(a.runner)
 	secret, err := a.node.client.CoreV1().Secrets(a.pod.Namespace).Get(a.term, ref.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return "", fmt.Sprintf("secret %q not found", ref.Name)
+		return c, fmt.Sprintf("secret %q not found", ref.Name)
 	}
 	if err != nil {
-		return "", err.Error()
+		return c, err.Error()
 	}
-	content, ok := secret.Data[ref.Key]
-	if !ok {
-		return "", fmt.Sprintf("couldn't find key %s in Secret %s/%s", ref.Key, a.pod.Namespace, ref.Name)
+	c.Env = map[string]string{}
+	for _, e := range a.runner.Env {
+		c.Env[e.Name] = e.Value
+		if e.ValueFrom == nil || e.ValueFrom.SecretKeyRef == nil || e.ValueFrom.SecretKeyRef.Name != secret.Name {
+			continue
+		}
+		from := e.ValueFrom.SecretKeyRef
+		value, ok := secret.Data[from.Key]
+		switch {
+		case ok:
+			c.Env[e.Name] = string(value)
+		case from.Optional != nil && *from.Optional:
+			delete(c.Env, e.Name)
+		default:
+			return c, fmt.Sprintf("couldn't find key %s in Secret %s/%s", from.Key, a.pod.Namespace, from.Name)
+		}
 	}
-	return string(content), ""
+	c.JITConfig, c.Files = c.Env[JITConfigEnv], a.files(secret)
+	return c, ""
+}
+
+// files are those of a Secret that the container mounts.
+func (a *actor) files(secret *corev1.Secret) map[string][]byte {
+	files := map[string][]byte{}
+	for _, v := range a.pod.Spec.Volumes {
+		at := slices.IndexFunc(a.runner.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == v.Name })
+		if at < 0 || v.Secret == nil || v.Secret.SecretName != secret.Name {
+			continue
+		}
+		for _, item := range v.Secret.Items {
+			if value, ok := secret.Data[item.Key]; ok {
+				files[path.Join(a.runner.VolumeMounts[at].MountPath, item.Path)] = value
+			}
+		}
+	}
+	return files
 }
 
 // report writes the pod's status. A pod of the same name but another UID is never touched.

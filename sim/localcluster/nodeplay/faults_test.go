@@ -21,9 +21,9 @@ import (
 )
 
 // runner is a process that connects, takes a job, and ends when it is asked to.
-func runner(ctx context.Context, jitConfig string, reached func(nodeplay.Stage)) int {
+func runner(ctx context.Context, c nodeplay.Container, reached func(nodeplay.Stage)) int {
 	reached(nodeplay.Connected)
-	if jitConfig == "has a job" {
+	if c.JITConfig == "has a job" {
 		reached(nodeplay.Working)
 	}
 	<-ctx.Done()
@@ -133,7 +133,7 @@ func TestImageComesAfterATime(t *testing.T) {
 
 func TestHangingContainerIsKilledAfterItsGrace(t *testing.T) {
 	namespace := newNamespace(t)
-	node, _ := playWith(t, nodeplay.Options{Namespace: namespace, Run: func(context.Context, string, func(nodeplay.Stage)) int { return 0 }})
+	node, _ := playWith(t, nodeplay.Options{Namespace: namespace, Run: func(context.Context, nodeplay.Container, func(nodeplay.Stage)) int { return 0 }})
 	node.Inject(nodeplay.Fault{Mishap: nodeplay.HangsAfterJob})
 	createSecret(t, namespace, "r", "any")
 	pod := createPod(t, namespace, "r")
@@ -179,7 +179,7 @@ func TestFaultsSelectTheirPods(t *testing.T) {
 func lost(t *testing.T, namespace string, loss nodeplay.Loss) (*nodeplay.Node, *corev1.Pod) {
 	t.Helper()
 	killed := make(chan error, 1)
-	node, _ := playWith(t, nodeplay.Options{NodeName: namespace, Nodes: 2, Namespace: namespace, Run: func(ctx context.Context, _ string, _ func(nodeplay.Stage)) int {
+	node, _ := playWith(t, nodeplay.Options{NodeName: namespace, Nodes: 2, Namespace: namespace, Run: func(ctx context.Context, _ nodeplay.Container, _ func(nodeplay.Stage)) int {
 		<-ctx.Done()
 		killed <- context.Cause(ctx)
 		return 0

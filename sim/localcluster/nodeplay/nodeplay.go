@@ -43,16 +43,25 @@ type Options struct {
 	Namespace string
 	// Scheduler is what the pods that are played name as theirs; the default scheduler when empty.
 	Scheduler string
-	// Run is the runner container: it is called with the value from the pod's Secret and returns the exit code. It must
+	// Run is the runner container: it is called with what the container has and returns the exit code. It must
 	// return when ctx ends, which stands for SIGTERM, and say nothing more to anybody when the cause is ErrKilled. It tells
 	// how far it has come. It is called at the same time for many pods.
-	Run func(ctx context.Context, jitConfig string, reached func(Stage)) (exitCode int)
+	Run func(ctx context.Context, c Container, reached func(Stage)) (exitCode int)
 	// StartDelay is the time that pulling the image and starting the container seem to take.
 	StartDelay time.Duration
 	// OnFault is told of each fault just before it strikes a pod; may be nil. It is called at the same time for many pods.
 	OnFault func(pod *corev1.Pod, m Mishap)
 	// Seed decides which pods faults with a probability strike.
 	Seed uint64
+}
+
+// Container is what a runner's container has of what its pod says.
+type Container struct {
+	// JITConfig is the runner's configuration.
+	JITConfig string
+	// Env is its environment, and Files are those of the pod's Secret by their paths.
+	Env   map[string]string
+	Files map[string][]byte
 }
 
 // Node plays the pods of one or several nodes.

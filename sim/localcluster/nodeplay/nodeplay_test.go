@@ -62,8 +62,8 @@ func run(m *testing.M) (code int) {
 // play runs a node until the test ends, or until the returned function is called.
 func play(t *testing.T, run func(ctx context.Context, jitConfig string) int) (stop func()) {
 	t.Helper()
-	_, stop = playWith(t, nodeplay.Options{Run: func(ctx context.Context, jitConfig string, _ func(nodeplay.Stage)) int {
-		return run(ctx, jitConfig)
+	_, stop = playWith(t, nodeplay.Options{Run: func(ctx context.Context, c nodeplay.Container, _ func(nodeplay.Stage)) int {
+		return run(ctx, c.JITConfig)
 	}})
 	return stop
 }

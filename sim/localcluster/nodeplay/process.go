@@ -6,10 +6,8 @@ package nodeplay
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -50,10 +48,10 @@ type process struct {
 }
 
 // run starts the process, reports that it runs, and waits for it, but no longer than the grace period of a deletion.
-func (a *actor) run(jitConfig string) (ending, error) {
+func (a *actor) run(c Container) (ending, error) {
 	p := &process{actor: a, ended: make(chan ending, 2)}
 	p.alive, p.die = context.WithCancelCause(a.term)
-	a.node.running.Go(func() { p.ended <- ending{exitCode: p.live(jitConfig)} })
+	a.node.running.Go(func() { p.ended <- ending{exitCode: p.live(c)} })
 	if err := a.report(a.status.running()); err != nil {
 		return ending{}, err
 	}
@@ -71,7 +69,7 @@ func (a *actor) run(jitConfig string) (ending, error) {
 }
 
 // live is the process's life, with the fault that strikes it.
-func (p *process) live(jitConfig string) (exitCode int) {
+func (p *process) live(c Container) (exitCode int) {
 	switch {
 	case p.suffers(CrashBeforeConnecting):
 		p.struck(CrashBeforeConnecting)
@@ -80,7 +78,7 @@ func (p *process) live(jitConfig string) (exitCode int) {
 	case p.suffers(VersionRefused):
 		p.struck(VersionRefused)
 		_ = pause(p.alive, crashing)
-		if slices.ContainsFunc(p.runner.Env, func(e corev1.EnvVar) bool { return e.Name == ReturnOutdatedEnv && e.Value == "1" }) {
+		if c.Env[ReturnOutdatedEnv] == "1" {
 			return exitOutdated
 		}
 		return 0
@@ -89,7 +87,7 @@ func (p *process) live(jitConfig string) (exitCode int) {
 		<-p.alive.Done()
 		return exitTerminated
 	}
-	exitCode = p.node.options.Run(p.alive, jitConfig, p.reached)
+	exitCode = p.node.options.Run(p.alive, c, p.reached)
 	if p.suffers(HangsAfterJob) {
 		p.struck(HangsAfterJob)
 		<-p.kill.Done()

@@ -1,0 +1,110 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package connections
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/github"
+	"github.com/corral-dev/corral/internal/kube"
+)
+
+// maxCA bounds certificates, in bytes: they are copied into the Secret of each runner.
+const maxCA = 256 << 10
+
+// network reads the way to the connection's server. What is missing or can't be used is a Stall that names it.
+func (r *Reconciler) network(ctx context.Context, conn *v1alpha1.GitHubConnection) (n github.Network, err error) {
+	if p := conn.Spec.Proxy; p != nil {
+		n.NoProxy, n.RunnersUseProxy = strings.Join(p.NoProxy, ","), p.Runners
+		if n.HTTPProxy, err = r.proxy(ctx, conn.Namespace, "spec.proxy.http", p.HTTP); err != nil {
+			return n, err
+		}
+		if n.HTTPSProxy, err = r.proxy(ctx, conn.Namespace, "spec.proxy.https", p.HTTPS); err != nil {
+			return n, err
+		}
+	}
+	if conn.Spec.CA != nil {
+		n.CA, err = r.certificates(ctx, conn.Namespace, conn.Spec.CA)
+	}
+	return n, err
+}
+
+// proxy returns a proxy's URL with the credentials for it; empty if there is no proxy.
+func (r *Reconciler) proxy(ctx context.Context, namespace, field string, server *v1alpha1.ProxyServer) (string, error) {
+	if server == nil {
+		return "", nil
+	}
+	u, err := url.Parse(server.URL)
+	if err != nil || u.Host == "" || u.User != nil {
+		return "", kube.Stall(v1alpha1.InvalidSpecReason, "%s.url: write http://HOST:PORT, and credentials into a Secret", field)
+	}
+	if server.SecretRef == nil {
+		return u.String(), nil
+	}
+	data, err := r.read(ctx, field+".secretRef", types.NamespacedName{Namespace: namespace, Name: server.SecretRef.Name}, &corev1.Secret{})
+	if err != nil {
+		return "", err
+	}
+	user, password := strings.TrimSpace(string(data[v1alpha1.UsernameKey])), strings.TrimSpace(string(data[v1alpha1.PasswordKey]))
+	if user == "" {
+		return "", kube.Stall(v1alpha1.CredentialsMissingReason, "%s.secretRef: Secret %s has nothing under the key %s", field, server.SecretRef.Name, v1alpha1.UsernameKey)
+	}
+	u.User = url.UserPassword(user, password)
+	return u.String(), nil
+}
+
+// certificates reads those that are to be trusted.
+func (r *Reconciler) certificates(ctx context.Context, namespace string, ca *v1alpha1.ConnectionCA) ([]byte, error) {
+	var from client.Object = &corev1.Secret{}
+	field, ref := "spec.ca.secretRef", ca.SecretRef
+	if ref == nil {
+		from, field, ref = &corev1.ConfigMap{}, "spec.ca.configMapRef", ca.ConfigMapRef
+	}
+	if ref == nil {
+		return nil, kube.Stall(v1alpha1.InvalidSpecReason, "spec.ca: one of configMapRef and secretRef must be set")
+	}
+	data, err := r.read(ctx, field, types.NamespacedName{Namespace: namespace, Name: ref.Name}, from)
+	if err != nil {
+		return nil, err
+	}
+	value := data[ca.GetKey()]
+	switch err := github.CheckCertificates(value); {
+	case len(value) == 0:
+		return nil, kube.Stall(v1alpha1.InvalidSpecReason, "%s: %s has nothing under the key %s", field, ref.Name, ca.GetKey())
+	case len(value) > maxCA:
+		return nil, kube.Stall(v1alpha1.InvalidSpecReason, "%s: the key %s of %s has more than %d bytes", field, ca.GetKey(), ref.Name, maxCA)
+	case err != nil:
+		return nil, kube.Stall(v1alpha1.InvalidSpecReason, "%s: the key %s of %s: %w", field, ca.GetKey(), ref.Name, err)
+	}
+	return value, nil
+}
+
+// read returns what a Secret or ConfigMap holds that a field of a connection names.
+func (r *Reconciler) read(ctx context.Context, field string, name types.NamespacedName, object client.Object) (map[string][]byte, error) {
+	switch err := r.Secrets.Get(ctx, name, object); {
+	case apierrors.IsNotFound(err):
+		return nil, kube.Stall(v1alpha1.CredentialsMissingReason, "%s: %s isn't there", field, name.Name)
+	case apierrors.IsForbidden(err):
+		return nil, kube.Stall(v1alpha1.CredentialsMissingReason, "%s: %s may not be read by the controller: %w", field, name.Name, err)
+	case err != nil:
+		return nil, fmt.Errorf("%s: reading %s: %w", field, name.Name, err)
+	}
+	if secret, ok := object.(*corev1.Secret); ok {
+		return secret.Data, nil
+	}
+	data := map[string][]byte{}
+	for key, value := range object.(*corev1.ConfigMap).Data {
+		data[key] = []byte(value)
+	}
+	return data, nil
+}
