@@ -150,6 +150,7 @@ type shared struct {
 	access      *connections.Access
 	sessions    *scalesets.Sessions
 	memory      *runners.Memory
+	versions    *runners.Versions
 }
 
 func newShared(mgr *Manager, o Options) (shared, error) {
@@ -171,6 +172,10 @@ func newShared(mgr *Manager, o Options) (shared, error) {
 	}
 	s.scaleSets = scaleset.NewClients(s.connections, github.Options{Version: o.Version})
 	s.rest = rest.NewClients(s.connections, github.Options{Version: o.Version})
+	s.versions = &runners.Versions{
+		Client: mgr.GetClient(), Access: s.access, Now: time.Now,
+		GitHub: func(c types.NamespacedName) (runners.VersionTeller, bool) { return s.rest.Get(connections.Key(c)) },
+	}
 	return s, nil
 }
 
@@ -198,6 +203,7 @@ func All(mgr *Manager, o Options) error {
 		addWebhook(mgr, o.Webhook, tracker),
 		scalesets.New(s.report, s.scaleSets, s.sessions, s.access, s.memory, o.Cluster).SetupWithManager(mgr, o.Others),
 		addPools(mgr, o, s, tracker, poller),
+		s.versions.SetupWithManager(mgr, o.Others),
 		mgr.Add(runners.NewCollector(s.report, s.live, s.rest, s.access, s.memory, o.Cluster)),
 		runners.New(s.ofRunners, s.live, s.scaleSets, s.rest, s.sessions, s.access, s.memory, s.engine, o.Cluster).SetupWithManager(mgr, o.Runners),
 	)
@@ -207,7 +213,7 @@ func All(mgr *Manager, o Options) error {
 func addPools(mgr ctrl.Manager, o Options, s shared, tracker *jobs.JobTracker, poller *jobs.Poller) error {
 	return (&pools.Reconciler{
 		Reporter: s.ofPools, Live: s.live, Sessions: s.sessions, Results: s.memory, Demand: []pools.Reader{tracker, poller}, Jobs: tracker,
-		Policies: s.engine, Access: s.access, REST: s.rest, Cluster: o.Cluster, Zone: o.Zone, Now: time.Now,
+		Policies: s.engine, Access: s.access, REST: s.rest, Versions: s.versions, Cluster: o.Cluster, Zone: o.Zone, Now: time.Now,
 	}).SetupWithManager(mgr, o.Others, s.sessions.Events(), tracker.Events(), poller.Events())
 }
 

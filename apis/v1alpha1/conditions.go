@@ -23,6 +23,9 @@ const (
 	PolicyCondition = "PolicyAllowed"
 	// UpdatedCondition is on a RunnerPool: all its runners that may be replaced are of the template of its spec.
 	UpdatedCondition = "Updated"
+	// RunnerVersionCondition is on a RunnerPool: False when GitHub may refuse its runners within 14 days, as their version is old; absent
+	// while GitHub doesn't tell.
+	RunnerVersionCondition = "RunnerVersion"
 	// ListeningCondition is on a ScaleSet: a message session is open and was polled.
 	ListeningCondition = "Listening"
 	// LabelsAcceptedCondition is on a ScaleSet: GitHub read back the labels we set.
@@ -77,6 +80,8 @@ const (
 	TemplateInvalidReason = "TemplateInvalid"
 	// QuotaExceededReason is true while a ResourceQuota of the namespace admits no more pods.
 	QuotaExceededReason = "QuotaExceeded"
+	// RunnerOutdatedReason is true when the runner program in a pool's image has to be updated.
+	RunnerOutdatedReason = "RunnerOutdated"
 	// RunnersFailingReason is true while a pool's runners fail one after the other; the
 	// message names the cause, and one runner is tried now and then.
 	RunnersFailingReason = "RunnersFailing"

@@ -238,7 +238,7 @@ type RunnerPoolStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// conditions: Ready, TemplateValid, PolicyAllowed, Healthy, Updated, and Reconciling or Stalled while they hold.
+	// conditions: Ready, TemplateValid, PolicyAllowed, Healthy, Updated, RunnerVersion, and Reconciling or Stalled while they hold.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -277,11 +277,29 @@ type RunnerPoolStatus struct {
 	// +optional
 	Runners RunnerCounts `json:"runners"`
 
+	// runnerVersion is the version of the runner program in the pool's image, if GitHub tells it.
+	// +optional
+	RunnerVersion *RunnerVersionStatus `json:"runnerVersion,omitempty"`
+
 	// decision is the last scaling decision that changed something.
 	// +optional
 	Decision *Decision `json:"decision,omitempty"`
 
 	meta.ReconcileRequestStatus `json:",inline"`
+}
+
+// RunnerVersionStatus is the version of the runner program, and how long it is good.
+type RunnerVersionStatus struct {
+	// version that a connected runner told GitHub.
+	Version string `json:"version"`
+	// revision of the template that the runner was of.
+	Revision string `json:"revision"`
+	// latest release. Absent where the connection doesn't reach the list of releases.
+	// +optional
+	Latest string `json:"latest,omitempty"`
+	// updateBy is 30 days after the first newer release was published: GitHub may refuse the version from then on. Absent while there is none.
+	// +optional
+	UpdateBy *metav1.Time `json:"updateBy,omitempty"`
 }
 
 // RunnerCounts counts a pool's runners by state. A count that is zero may be absent.

@@ -12,13 +12,14 @@ import (
 
 // Every series is bounded by the number of pools and their sources of demand, whatever the number of jobs.
 var (
-	runnersGauge = gauge("corral_pool_runners", "Runners of a pool by state.", "state")
-	jobsGauge    = gauge("corral_pool_jobs", "Jobs assigned to a pool and not finished.")
-	desiredGauge = gauge("corral_pool_desired_runners", "Runners a pool should have.")
-	announced    = gauge("corral_pool_announced_capacity", "Most jobs GitHub may have assigned to a pool in total.")
-	limitGauge   = gauge("corral_pool_limit", "Numbers that hold for a pool after schedules and policies.", "field")
-	demandGauge  = gauge("corral_pool_demand", "What a source of demand asks for.", "source", "of")
-	createdTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
+	runnersGauge  = gauge("corral_pool_runners", "Runners of a pool by state.", "state")
+	jobsGauge     = gauge("corral_pool_jobs", "Jobs assigned to a pool and not finished.")
+	desiredGauge  = gauge("corral_pool_desired_runners", "Runners a pool should have.")
+	announced     = gauge("corral_pool_announced_capacity", "Most jobs GitHub may have assigned to a pool in total.")
+	limitGauge    = gauge("corral_pool_limit", "Numbers that hold for a pool after schedules and policies.", "field")
+	demandGauge   = gauge("corral_pool_demand", "What a source of demand asks for.", "source", "of")
+	updateByGauge = gauge("corral_pool_runner_update_by_timestamp_seconds", "When GitHub may refuse the version of a pool's runners, in seconds since 1970; absent while it is the latest.", "version")
+	createdTotal  = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "corral_pool_runners_created_total", Help: "Runners created for a pool.",
 	}, []string{"namespace", "pool"})
 )
@@ -29,7 +30,7 @@ func gauge(name, help string, labels ...string) *prometheus.GaugeVec {
 
 // Collectors returns the metrics of this package.
 func Collectors() []prometheus.Collector {
-	return []prometheus.Collector{runnersGauge, jobsGauge, desiredGauge, announced, limitGauge, demandGauge, createdTotal}
+	return []prometheus.Collector{runnersGauge, jobsGauge, desiredGauge, announced, limitGauge, demandGauge, updateByGauge, createdTotal}
 }
 
 // measure sets a pool's gauges.
@@ -44,6 +45,10 @@ func measure(key types.NamespacedName, s *v1alpha1.RunnerPoolStatus, desired, ca
 	set(jobsGauge, s.Jobs)
 	set(desiredGauge, desired)
 	set(announced, capacity)
+	updateByGauge.DeletePartialMatch(prometheus.Labels{"namespace": key.Namespace, "pool": key.Name})
+	if v := s.RunnerVersion; v != nil && v.UpdateBy != nil {
+		updateByGauge.WithLabelValues(key.Namespace, key.Name, v.Version).Set(float64(v.UpdateBy.Unix()))
+	}
 	demandGauge.DeletePartialMatch(prometheus.Labels{"namespace": key.Namespace, "pool": key.Name})
 	for _, d := range s.Demand {
 		for of, number := range map[string]*int32{"jobs": d.Jobs, "total": d.Total, "idle": d.Idle} {
@@ -62,7 +67,7 @@ func measure(key types.NamespacedName, s *v1alpha1.RunnerPoolStatus, desired, ca
 // unmeasure drops the series of a pool that is gone.
 func unmeasure(key types.NamespacedName) {
 	labels := prometheus.Labels{"namespace": key.Namespace, "pool": key.Name}
-	for _, g := range []*prometheus.GaugeVec{runnersGauge, jobsGauge, desiredGauge, announced, limitGauge, demandGauge} {
+	for _, g := range []*prometheus.GaugeVec{runnersGauge, jobsGauge, desiredGauge, announced, limitGauge, demandGauge, updateByGauge} {
 		g.DeletePartialMatch(labels)
 	}
 	createdTotal.DeletePartialMatch(labels)

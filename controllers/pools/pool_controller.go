@@ -72,6 +72,8 @@ type Reconciler struct {
 	Access *connections.Access
 	// REST finds the clients by which runners without a scale set register; nil to not look.
 	REST runners.RESTClients
+	// Versions tells which version of the runner program pools have; nil to not tell.
+	Versions *runners.Versions
 	// Cluster identifies this cluster in the label by which runners without a scale set are found.
 	Cluster string
 	// Zone is the time zone that policies see. Default: UTC.

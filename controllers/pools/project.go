@@ -6,6 +6,7 @@ package pools
 import (
 	"cmp"
 	"fmt"
+	"time"
 
 	"github.com/fluxcd/pkg/apis/meta"
 	"github.com/fluxcd/pkg/runtime/conditions"
@@ -13,6 +14,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/explain"
 	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/poolstatus"
 )
 
 // project is the status that a pass leads to. D is nil if the pass ended before it decided, and err is why it ended before
@@ -37,6 +39,10 @@ func project(o observation, d *decision, err error) v1alpha1.RunnerPoolStatus {
 	} else {
 		conditions.MarkTrue(pool, v1alpha1.HealthyCondition, v1alpha1.SucceededReason, "runners start")
 	}
+	if o.version != nil {
+		s.RunnerVersion = o.version
+	}
+	markVersion(pool, o)
 	if err != nil {
 		return *s
 	}
@@ -54,6 +60,26 @@ func project(o observation, d *decision, err error) v1alpha1.RunnerPoolStatus {
 		s.LastHandledReconcileAt = at
 	}
 	return *s
+}
+
+// markVersion sets the condition that says how long GitHub takes the runners' version. What a former template had is no more said.
+func markVersion(pool *v1alpha1.RunnerPool, o observation) {
+	v := pool.Status.RunnerVersion
+	if v != nil && v.Revision != o.template.revision {
+		pool.Status.RunnerVersion, v = nil, nil
+	}
+	switch {
+	case v == nil || v.Latest == "":
+		conditions.Delete(pool, v1alpha1.RunnerVersionCondition)
+	case v.UpdateBy == nil:
+		conditions.MarkTrue(pool, v1alpha1.RunnerVersionCondition, v1alpha1.SucceededReason, "%s is the latest", v.Version)
+	case o.now.Before(v.UpdateBy.Add(-poolstatus.UpdateNotice)):
+		conditions.MarkTrue(pool, v1alpha1.RunnerVersionCondition, v1alpha1.SucceededReason, "%s is good until %s, when GitHub may refuse it; %s is the latest",
+			v.Version, v.UpdateBy.Format(time.DateOnly), v.Latest)
+	default:
+		conditions.MarkFalse(pool, v1alpha1.RunnerVersionCondition, v1alpha1.RunnerOutdatedReason, "GitHub may refuse runner %s from %s on: update the image to %s",
+			v.Version, v.UpdateBy.Format(time.DateOnly), v.Latest)
+	}
 }
 
 // markPolicies sets the condition that says what policies make of the pool.

@@ -25,6 +25,8 @@ type PoolAnswer struct {
 	Template *v1alpha1.TemplateVerdict `json:"template,omitempty"`
 	// Update under way, or the last that was rolled back.
 	Update *v1alpha1.UpdateStatus `json:"update,omitempty"`
+	// RunnerVersion is the version of the runner program, and how long it is good, as far as GitHub tells.
+	RunnerVersion *v1alpha1.RunnerVersionStatus `json:"runnerVersion,omitempty"`
 	// Held lists what holds the pool back, and since when.
 	Held []Held `json:"held,omitempty"`
 	// Changes say what would change the answer.
@@ -114,7 +116,7 @@ func Pool(f PoolFacts) (PoolAnswer, error) {
 			Jobs: s.Jobs, Runners: s.Runners, Decision: s.Decision,
 			Demand: f.demand(), Schedule: f.schedule(), Observed: s.Observed, Limits: f.limits(s.Decision),
 		},
-		Template: s.Template, Update: s.Update, Held: f.held(), Changes: f.changes(), Policies: f.Policies,
+		Template: s.Template, Update: s.Update, RunnerVersion: s.RunnerVersion, Held: f.held(), Changes: f.changes(), Policies: f.Policies,
 		Recent: f.History[:min(len(f.History), recent)], Unknown: f.Unknown, now: f.Now,
 	}, nil
 }
@@ -228,6 +230,7 @@ func (a PoolAnswer) Text() string {
 	a.schedule(p)
 	a.limits(p)
 	a.template(p)
+	a.version(p)
 	if u := a.Update; u != nil {
 		p.section("Update")
 		p.line(2, "%s since %s, from %s to %s", u.Phase, p.when(u.Since.Time), u.From, u.To)
@@ -387,6 +390,22 @@ func (a *PoolNumbers) terms(p *page) {
 	}
 	for _, c := range d.Conflicts {
 		p.line(2, "Without effect: %s", c)
+	}
+}
+
+func (a *PoolAnswer) version(p *page) {
+	v := a.RunnerVersion
+	if v == nil {
+		return
+	}
+	p.section("Runner version")
+	switch {
+	case v.UpdateBy != nil:
+		p.line(2, "%s: GitHub may refuse it from %s on. %s is the latest.", v.Version, p.when(v.UpdateBy.Time), v.Latest)
+	case v.Latest != "":
+		p.line(2, "%s is the latest.", v.Version)
+	default:
+		p.line(2, "%s; which is the latest isn't known: the connection doesn't reach the releases.", v.Version)
 	}
 }
 

@@ -15,6 +15,7 @@ const (
 	EndpointMeta               Endpoint = "meta"
 	EndpointOrg                Endpoint = "org"
 	EndpointRepository         Endpoint = "repository"
+	EndpointReleases           Endpoint = "releases"
 	EndpointRunnerGroups       Endpoint = "runner-groups"
 	EndpointRunnerGroup        Endpoint = "runner-group"
 	EndpointRunners            Endpoint = "runners"

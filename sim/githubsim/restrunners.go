@@ -67,15 +67,19 @@ type restRunner struct {
 	Ephemeral bool        `json:"ephemeral"`
 	GroupID   int         `json:"runner_group_id"`
 	Labels    []restLabel `json:"labels"`
+	Version   string      `json:"version,omitempty"`
 }
 
-func restRunnerOf(rn *runner) restRunner {
+func (s *Server) restRunnerOf(rn *runner) restRunner {
 	out := restRunner{
 		ID: rn.id, Name: rn.name, OS: "linux", Status: "offline", Busy: rn.job != nil, Ephemeral: true,
 		GroupID: rn.scaleSet.group.id, Labels: []restLabel{},
 	}
 	if rn.online {
 		out.Status = "online"
+	}
+	if rn.everSeen {
+		out.Version = s.opts.RunnerVersion
 	}
 	for i, l := range rn.scaleSet.labels {
 		kind := "custom"
@@ -122,7 +126,7 @@ func (s *Server) generateRESTConfig(r *http.Request, id *identity) answer {
 	}
 	rn := s.registerSolo(sc, g, body.Name, body.Labels)
 	return created(map[string]any{
-		"runner": restRunnerOf(rn), "encoded_jit_config": s.encodedJITConfig(r, rn, body.WorkFolder),
+		"runner": s.restRunnerOf(rn), "encoded_jit_config": s.encodedJITConfig(r, rn, body.WorkFolder),
 	})
 }
 
@@ -163,7 +167,7 @@ func (s *Server) listRunners(r *http.Request, id *identity) answer {
 	page, link := paginate(r, found)
 	runners := make([]restRunner, 0, len(page))
 	for _, rn := range page {
-		runners = append(runners, restRunnerOf(rn))
+		runners = append(runners, s.restRunnerOf(rn))
 	}
 	return withLink(ok(map[string]any{"total_count": len(found), "runners": runners}), link)
 }
@@ -186,7 +190,7 @@ func (s *Server) getRunner(r *http.Request, id *identity) answer {
 	if rn == nil {
 		return refusal
 	}
-	return ok(restRunnerOf(rn))
+	return ok(s.restRunnerOf(rn))
 }
 
 func (s *Server) deleteRunner(r *http.Request, id *identity) answer {
@@ -228,4 +232,19 @@ func withLink(a answer, link string) answer {
 		return a
 	}
 	return a.with("Link", link)
+}
+
+// listReleases lists the releases of the runner program, the newest first as the options have them.
+func (s *Server) listReleases(r *http.Request, _ *identity) answer {
+	if len(s.opts.Releases) == 0 {
+		return restError(http.StatusNotFound, "Not Found")
+	}
+	releases := make([]map[string]any, 0, len(s.opts.Releases))
+	for i, release := range s.opts.Releases {
+		releases = append(releases, map[string]any{
+			"id": i + 1, "tag_name": "v" + release.Version, "draft": false, "prerelease": false, "published_at": release.Published.UTC(),
+		})
+	}
+	page, link := paginate(r, releases)
+	return withLink(ok(page), link)
 }

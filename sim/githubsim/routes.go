@@ -43,6 +43,7 @@ func (s *Server) restRoutes(mux *http.ServeMux) {
 	mux.Handle("GET "+repo+"/runs", s.serve(EndpointWorkflowRuns, s.rest(s.listRuns)))
 	mux.Handle("GET "+repo+"/runs/{run}/jobs", s.serve(EndpointWorkflowJobs, s.rest(s.listRunJobs)))
 	mux.Handle("GET "+repo+"/jobs/{job}", s.serve(EndpointWorkflowJob, s.rest(s.getWorkflowJob)))
+	mux.Handle("GET /repos/actions/runner/releases", s.serve(EndpointReleases, s.rest(s.listReleases)))
 	mux.Handle("GET /orgs/{org}/repos", s.serve(EndpointOrgRepositories, s.rest(s.listOrgRepositories)))
 	mux.Handle("GET /installation/repositories", s.serve(EndpointRepositories, s.rest(s.listInstallationRepositories)))
 	mux.Handle("GET /rate_limit", s.serve(EndpointRateLimit, s.free(s.getRateLimit)))

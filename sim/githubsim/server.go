@@ -82,11 +82,22 @@ type Options struct {
 	// ServerVersion is told by /meta; "3.21.0" when empty and the mode is
 	// Acquire. github.com tells none.
 	ServerVersion string
+	// RunnerVersion is what runners that connected say they are, "2.331.0" when empty; servers in the mode Acquire tell none.
+	RunnerVersion string
+	// Releases of the runner program that can be listed. None: their repository isn't there, as on GitHub Enterprise Server.
+	Releases []Release
 	// Seed makes ids, tokens and the probabilities of faults repeatable.
 	Seed uint64
 	// Clock is time.Now when nil. It decides on expiry only; holds and delays
 	// take real time.
 	Clock func() time.Time
+}
+
+// Release of the runner program.
+type Release struct {
+	// Version as 2.331.0.
+	Version   string
+	Published time.Time
 }
 
 func (o *Options) setDefaults() {
@@ -110,6 +121,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.ServerVersion == "" && o.Mode == Acquire {
 		o.ServerVersion = "3.21.0"
+	}
+	if o.RunnerVersion == "" && o.Mode == AutoAssign {
+		o.RunnerVersion = "2.331.0"
 	}
 	if o.Clock == nil {
 		o.Clock = time.Now

@@ -9,6 +9,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +20,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fluxcd/pkg/runtime/conditions"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/explain"
@@ -129,6 +133,38 @@ func TestExplainSaysWhyAJobWaits(t *testing.T) {
 		if !w.GitHub.CancelJob(id) {
 			t.Errorf("job %s can't be cancelled", id)
 		}
+	}
+	w.cleanUp(t, namespace)
+}
+
+// GitHub refuses runners whose version is old: a pool says so two weeks ahead, and for how long they are good.
+func TestAnOldVersionOfTheRunnerIsTold(t *testing.T) {
+	t.Parallel()
+	const namespace = "version"
+	published := time.Now().Add(-20 * 24 * time.Hour)
+	w := newStoryOn(t, githubsim.Options{
+		SessionExpiry: 3 * time.Second, RunnerVersion: "2.330.0",
+		Releases: []githubsim.Release{{Version: "2.331.0", Published: published}, {Version: "2.330.0", Published: published.Add(-24 * time.Hour)}},
+	}, "--watch-namespaces="+namespace, "--leader-elect=false")
+	c := w.controller(t)
+	must(t, w.Connect(t.Context(), namespace, "acme", namespace+"-org"))
+	must(t, w.Client.Create(t.Context(), newPool(namespace, "linux", "acme", func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })))
+	by := published.Add(30 * 24 * time.Hour).UTC()
+	words := fmt.Sprintf("GitHub may refuse runner 2.330.0 from %s on: update the image to 2.331.0", by.Format(time.DateOnly))
+	waitPool(t, key(namespace, "linux"), func(p *v1alpha1.RunnerPool) error {
+		if said := conditions.GetMessage(p, v1alpha1.RunnerVersionCondition); said != words || !conditions.IsFalse(p, v1alpha1.RunnerVersionCondition) {
+			return fmt.Errorf("RunnerVersion says %q", said)
+		}
+		return nil
+	})
+	newQuestion(t, namespace).says([]string{"pool/linux", "-n", namespace}, "2.330.0: GitHub may refuse it from "+by.Format(time.RFC3339)+" (in ", "2.331.0 is the latest.")
+	answer, err := http.Get(c.MetricsURL)
+	must(t, err)
+	defer answer.Body.Close()
+	measured, err := io.ReadAll(answer.Body)
+	must(t, err)
+	if want := fmt.Sprintf(`corral_pool_runner_update_by_timestamp_seconds{namespace="version",pool="linux",version="2.330.0"} %v`, float64(by.Unix())); !strings.Contains(string(measured), want) {
+		t.Errorf("the metrics lack %s", want)
 	}
 	w.cleanUp(t, namespace)
 }

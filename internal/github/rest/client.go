@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/corral-dev/corral/internal/github"
+	"github.com/corral-dev/corral/internal/poolstatus"
 	"github.com/corral-dev/corral/internal/turns"
 )
 
@@ -47,6 +48,8 @@ type Client struct {
 	visible shared[[]Group]
 	repos   shared[repositoryList]
 	jobs    shared[JobList]
+
+	releases shared[[]poolstatus.Release]
 }
 
 // identity is one that GitHub counts the calls of.
@@ -134,6 +137,7 @@ var (
 	kindRepos      = kind{name: "repositories", rank: turns.Listing, keep: true}
 	kindRuns       = kind{name: "runs", rank: turns.Listing, keep: true}
 	kindJobs       = kind{name: "jobs", rank: turns.Listing, keep: true}
+	kindReleases   = kind{name: "releases", rank: turns.Looking, keep: true}
 	kindDeliveries = kind{name: "deliveries", rank: turns.Looking}
 	kindPayload    = kind{name: "delivery", rank: turns.Looking, most: mostPayload}
 	kindRedeliver  = kind{name: "redelivery", rank: turns.Changing}

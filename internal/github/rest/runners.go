@@ -34,6 +34,8 @@ type Runner struct {
 	GroupID int64
 	// Online is true of a runner that is connected to GitHub, Busy of one that has a job.
 	Online, Busy bool
+	// Version of its program; empty if the server doesn't tell.
+	Version string
 }
 
 // RunnerList are all runners of a scope.
@@ -63,7 +65,7 @@ func runnerOf(r *gogithub.Runner) Runner {
 	}
 	return Runner{
 		ID: r.GetID(), Name: r.GetName(), Labels: labels, GroupID: r.GetRunnerGroupID(),
-		Online: r.GetStatus() == "online", Busy: r.GetBusy(),
+		Online: r.GetStatus() == "online", Busy: r.GetBusy(), Version: r.GetVersion(),
 	}
 }
 

@@ -1,0 +1,38 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package rest
+
+import (
+	"context"
+	"strings"
+
+	gogithub "github.com/google/go-github/v89/github"
+
+	"github.com/corral-dev/corral/internal/poolstatus"
+)
+
+// Releases lists the last releases of the runner program, as of the last ten minutes. A server without a copy of the repository, or
+// credentials that don't show it: KindNotFound or KindForbidden.
+func (c *Client) Releases(ctx context.Context) ([]poolstatus.Release, error) {
+	return c.releases.get(ctx, c.options.Now, "", sharedLife, func(ctx context.Context) ([]poolstatus.Release, error) {
+		var found []*gogithub.RepositoryRelease
+		err := c.do(ctx, kindReleases, "listing the releases of the runner", func(ctx context.Context, gh *gogithub.Client) (resp *gogithub.Response, err error) {
+			found, resp, err = gh.Repositories.ListReleases(ctx, "actions", "runner", &gogithub.ListOptions{PerPage: releasesRead})
+			return resp, err
+		})
+		if err != nil {
+			return nil, err
+		}
+		releases := make([]poolstatus.Release, 0, len(found))
+		for _, r := range found {
+			if !r.GetDraft() && !r.GetPrerelease() {
+				releases = append(releases, poolstatus.Release{Version: strings.TrimPrefix(r.GetTagName(), "v"), At: r.GetPublishedAt().Time})
+			}
+		}
+		return releases, nil
+	})
+}
+
+// releasesRead is how many are read: more than there are in the months that a runner's version may be old.
+const releasesRead = 30

@@ -1,0 +1,52 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package poolstatus
+
+import (
+	"time"
+
+	"github.com/Masterminds/semver/v3"
+)
+
+const (
+	// UpdateWithin is the time in which GitHub wants a runner updated after a newer one was released:
+	// https://docs.github.com/en/actions/reference/runners/self-hosted-runners#runner-software-updates-on-self-hosted-runners
+	UpdateWithin = 30 * 24 * time.Hour
+	// UpdateNotice is how long before that a pool says so.
+	UpdateNotice = 14 * 24 * time.Hour
+)
+
+// Release of the runner program.
+type Release struct {
+	// Version as 2.331.0.
+	Version string
+	// At is when it was published.
+	At time.Time
+}
+
+// UpdateBy returns the latest release, and when GitHub may refuse a version, which is the zero time while it is the latest. Pre-releases and versions that
+// can't be read don't count; ok is false if nothing can be said for want of others.
+func UpdateBy(version string, releases []Release) (latest string, by time.Time, ok bool) {
+	runs, err := semver.StrictNewVersion(version)
+	if err != nil {
+		return "", time.Time{}, false
+	}
+	var newest *semver.Version
+	for _, r := range releases {
+		v, err := semver.StrictNewVersion(r.Version)
+		if err != nil || v.Prerelease() != "" {
+			continue
+		}
+		if newest == nil || v.GreaterThan(newest) {
+			newest = v
+		}
+		if end := r.At.Add(UpdateWithin); v.GreaterThan(runs) && (by.IsZero() || end.Before(by)) {
+			by = end
+		}
+	}
+	if newest == nil {
+		return "", time.Time{}, false
+	}
+	return newest.String(), by, true
+}
