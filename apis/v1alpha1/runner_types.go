@@ -5,6 +5,7 @@ package v1alpha1
 
 import (
 	"fmt"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -185,7 +186,7 @@ type RunnerStatus struct {
 	// +optional
 	EndedClean bool `json:"endedClean,omitempty"`
 
-	// exit is how the runner's container ended, unless that was with exit code 0.
+	// exit is how the runner's container ended, unless that was with exit code 0 and nothing was amiss.
 	// +optional
 	Exit *RunnerExit `json:"exit,omitempty"`
 
@@ -207,6 +208,11 @@ type RunnerExit struct {
 	// +optional
 	Node string `json:"node,omitempty"`
 
+	// taints of the node then, as KEY=VALUE:EFFECT: a node that is reclaimed, drained or lost has one. At most 10.
+	// +optional
+	// +kubebuilder:validation:MaxItems=10
+	Taints []string `json:"taints,omitempty"`
+
 	// message is the end of its log, at most 1000 bytes, or what it wrote to its terminationMessagePath.
 	// +optional
 	Message string `json:"message,omitempty"`
@@ -214,12 +220,18 @@ type RunnerExit struct {
 
 // String says all of it in one line.
 func (e *RunnerExit) String() string {
-	text := fmt.Sprintf("exit code %d", e.Code)
+	text := "ended"
+	if e.Code != 0 {
+		text = fmt.Sprintf("exit code %d", e.Code)
+	}
 	if e.Signal != 0 {
 		text += fmt.Sprintf(", signal %d", e.Signal)
 	}
 	if e.Node != "" {
 		text += " on node " + e.Node
+	}
+	if len(e.Taints) > 0 {
+		text += ", tainted " + strings.Join(e.Taints, ", ")
 	}
 	if e.Message != "" {
 		text += "; it said last: " + e.Message

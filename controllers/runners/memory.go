@@ -69,12 +69,13 @@ type suspicion struct {
 // runnerMemory is about one runner.
 type runnerMemory struct {
 	uid          types.UID
-	registration int64     // its id on GitHub; 0 until registered
-	registered   bool      // by this process, which knows what is registered
-	starting     bool      // registered, and without a pod yet; guarded by Memory
-	podCreated   bool      // and not in the cache yet
-	started      time.Time // when its container did
-	ended        time.Time // when its container's end was first seen
+	registration int64                // its id on GitHub; 0 until registered
+	registered   bool                 // by this process, which knows what is registered
+	starting     bool                 // registered, and without a pod yet; guarded by Memory
+	podCreated   bool                 // and not in the cache yet
+	started      time.Time            // when its container did
+	ended        time.Time            // when its container's end was first seen
+	exit         *v1alpha1.RunnerExit // how it ended, with the taints of its node; nil until they were read
 	completion   completion
 	deregistered bool
 	busy         bool                // GitHub kept its registration, for it has a job

@@ -43,7 +43,7 @@ type Clients interface {
 // +kubebuilder:rbac:groups=corral.dev,resources=runnerpools;githubconnections;poolsources,verbs=list;watch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;delete;patch
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get;create
-// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get
+// +kubebuilder:rbac:groups="",resources=namespaces;nodes,verbs=get
 // +kubebuilder:rbac:groups=apps,resources=controllerrevisions,verbs=list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
@@ -175,6 +175,7 @@ func (p pass) run(ctx context.Context) (kube.Done, error) {
 		o.jobOver = o.jobOver || job.CompletedAt != nil
 		state = decide(o, p.Now())
 	}
+	o.Exit = p.withTaints(ctx, o, state)
 	p.project(o, state)
 	if err == nil {
 		err = p.end(ctx, state, startErr)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fluxcd/pkg/runtime/conditions"
+	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -754,5 +755,39 @@ func TestATemplateThatWasDeniedStaysSoUnderAnyName(t *testing.T) {
 	b.reconcile()
 	if b.pod() != nil {
 		t.Error("its pod was made")
+	}
+}
+
+// A node that is reclaimed or drained is gone soon: what it was tainted with stays on the runner that ended there.
+func TestTheTaintsOfTheNodeStayWithARunnerThatFailed(t *testing.T) {
+	for name, tc := range map[string]struct {
+		code  int32
+		nodes bool
+		want  *v1alpha1.RunnerExit
+	}{
+		"an error":                   {137, true, &v1alpha1.RunnerExit{Code: 137, Node: "spot-1", Taints: []string{"karpenter.sh/disrupted:NoSchedule", "pool=ci:NoSchedule"}}},
+		"an error, the node is gone": {137, false, &v1alpha1.RunnerExit{Code: 137, Node: "spot-1"}},
+		"no error":                   {0, true, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.reconcile()
+			if tc.nodes {
+				node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "spot-1"}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{
+					{Key: "karpenter.sh/disrupted", Effect: corev1.TaintEffectNoSchedule}, {Key: "pool", Value: "ci", Effect: corev1.TaintEffectNoSchedule},
+				}}}
+				if err := b.Client.Create(t.Context(), node); err != nil {
+					t.Fatal(err)
+				}
+			}
+			pod := b.pod()
+			pod.Spec.NodeName = "spot-1"
+			b.update(pod)
+			b.setPod(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: tc.code, FinishedAt: metav1.Time{Time: b.now}}})
+			b.reconcile()
+			if diff := cmp.Diff(tc.want, b.runner().Status.Exit); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
 	}
 }

@@ -226,7 +226,7 @@ func TestInitWritesModuleURLAndVersion(t *testing.T) {
 		".github/workflows/corral.yaml":               "CORRAL_VERSION: v1.2.3\n",
 		".github/CODEOWNERS":                          "/policies/ @web/platform\n",
 		"cluster/poolsource.yaml":                     "url: https://github.com/acme/runners #",
-		"pools/linux.cue":                             `image: "ghcr.io/actions/actions-runner:2.330.0"`,
+		"pools/linux.cue":                             `image: "ghcr.io/actions/actions-runner:latest"`,
 		"cue.mod/pkg/corral.dev/schema/schema.cue":    "#RunnerPool:",
 		"cue.mod/pkg/corral.dev/schema/specs_gen.cue": "#RunnerPoolSpec:",
 		"policies/README.md":                          "corral.scaling",

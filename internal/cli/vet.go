@@ -80,7 +80,8 @@ would at the next commit. Each problem is a line FILE:LINE:COLUMN: PATH: MESSAGE
 standard error, and the exit code is 1. So is a schedule in a zone that doesn't exist, or whose
 time never comes; one that is over, or that has no effect beside others, is a warning. So is a
 file that Git ignores, or that lies in a submodule: the controller's Git has neither. With
---base, a warning names the pools that are gone since a revision.
+--base, a warning names the pools that are gone since a revision. With --live, one names the
+pools that, at their max, don't fit the quotas and limit ranges of their namespaces.
 
 Then every pool is judged by the policies beside it, the *.rego files and RunnerPolicies of
 DIR, and by those of --policy: may its pod run, what limits hold for it when all pools are idle,
@@ -96,6 +97,8 @@ audited policies would do, are told and change no exit code.
 	o := bindPolicyOptions(c)
 	at := bindTime(c)
 	c.Flags().String("base", "", "name the pools that are gone since this revision: a branch, a tag, a hash or HEAD^1")
+	live := c.Flags().Bool("live", false, "read the ResourceQuotas and LimitRanges of the pools' namespaces from the cluster, with your own rights")
+	cluster := bindCluster(c.Flags(), version, "with --live: ")
 	f := bindFormat(c, "text", "json", "yaml", "github", "sarif", "junit")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		w, err := open(c.Context(), d, o, args)
@@ -116,6 +119,13 @@ audited policies would do, are told and change no exit code.
 				return err
 			}
 			r.warnings = append(r.warnings, gone...)
+		}
+		if *live && len(r.Diagnostics) == 0 {
+			unfitting, err := w.unfitting(c.Context(), cluster)
+			if err != nil {
+				return err
+			}
+			r.warnings = append(r.warnings, unfitting...)
 		}
 		if len(r.Diagnostics) == 0 && len(w.policies) > 0 {
 			r.judge(c.Context(), w, now, at.zone)

@@ -27,6 +27,7 @@ const (
 	ruleConnection  = "corral.pool.connection"
 	ruleUnfinished  = "corral.connection.unfinished"
 	ruleScaleSet    = "corral.pool.scale-set"
+	ruleQuota       = "corral.pool.quota"
 	ruleGone        = "corral.pool.gone"
 	ruleTest        = "corral.test"
 	ruleCoverage    = "corral.coverage"

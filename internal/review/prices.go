@@ -17,12 +17,12 @@ import (
 	"strings"
 
 	yamlv3 "go.yaml.in/yaml/v3"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/podspec"
+	"github.com/corral-dev/corral/internal/quota"
 )
 
 const (
@@ -276,7 +276,8 @@ func (p *Prices) rate(pool *pool) (rate float64, basis string, known bool) {
 	if err != nil {
 		return 0, "", false
 	}
-	vcpu, gib := requests(&pod.Spec)
+	wants := quota.Requests(pod)
+	vcpu, gib := wants.Cpu().AsApproximateFloat64(), wants.Memory().AsApproximateFloat64()/(1<<30)
 	for _, n := range p.Nodes {
 		if !n.fits(pod.Spec.NodeSelector) {
 			continue
@@ -300,41 +301,6 @@ func (n *NodePrice) fits(selector map[string]string) bool {
 		}
 	}
 	return true
-}
-
-// requests of a pod, as the scheduler counts them.
-func requests(spec *corev1.PodSpec) (vcpu, gib float64) {
-	sum := func(name corev1.ResourceName) float64 {
-		total, sidecars, start := amount(spec.Overhead, name), 0.0, 0.0
-		for i := range spec.InitContainers {
-			c := &spec.InitContainers[i]
-			wants := requested(c, name)
-			if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-				sidecars += wants
-				wants = 0
-			}
-			start = max(start, sidecars+wants)
-		}
-		running := sidecars
-		for i := range spec.Containers {
-			running += requested(&spec.Containers[i], name)
-		}
-		return total + max(running, start)
-	}
-	return sum(corev1.ResourceCPU), sum(corev1.ResourceMemory) / (1 << 30)
-}
-
-// requested is what a container requests, or else its limit.
-func requested(c *corev1.Container, name corev1.ResourceName) float64 {
-	if _, ok := c.Resources.Requests[name]; ok {
-		return amount(c.Resources.Requests, name)
-	}
-	return amount(c.Resources.Limits, name)
-}
-
-func amount(list corev1.ResourceList, name corev1.ResourceName) float64 {
-	quantity := list[name]
-	return quantity.AsApproximateFloat64()
 }
 
 // cents rounds an amount.

@@ -115,6 +115,7 @@ func TestWatchedNamespacesGetRolesOfTheirOwn(t *testing.T) {
 	}
 	remaining := []string{
 		"[]/namespaces [kube-system]: [get]",
+		"[]/nodes <nil>: [get]",
 		"[corral.dev]/clusterrunnerpolicies <nil>: [list watch]",
 		"[corral.dev]/clusterrunnerpolicies/status <nil>: [patch]",
 	}

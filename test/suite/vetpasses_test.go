@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -139,6 +140,43 @@ func TestWhatVetPassesTheClusterTakes(t *testing.T) {
 		t.Errorf("only %d of %d were passed", passed, n)
 	}
 	t.Logf("%d of %d passed; refused nevertheless: %v", passed, n, disagreed)
+}
+
+// A pool that can't have its max in its namespace, or no pod at all, is told before it is merged.
+func TestVetTellsOfPoolsThatDoNotFitTheirNamespace(t *testing.T) {
+	t.Parallel()
+	const namespace = "cramped"
+	must(t, shared.Cluster.CreateNamespace(t.Context(), namespace))
+	must(t, shared.Cluster.Apply(t.Context(), []byte(`
+apiVersion: v1
+kind: ResourceQuota
+metadata: {name: compute, namespace: cramped}
+spec: {hard: {requests.cpu: "5", requests.memory: 64Gi}}
+---
+apiVersion: v1
+kind: LimitRange
+metadata: {name: small, namespace: cramped}
+spec: {limits: [{type: Container, max: {memory: 2Gi}, defaultRequest: {cpu: 500m}}]}
+`)))
+	folder := t.TempDir()
+	for name, resources := range map[string]string{"fits": `requests: memory: "1Gi"`, "many": `requests: cpu: "2"`, "big": `limits: memory: "4Gi"`} {
+		text := fmt.Sprintf("package pools\n%s: {apiVersion: %q, kind: \"RunnerPool\", metadata: {name: %q, namespace: %q}, spec: {connectionRef: name: \"acme\", scale: max: 8, "+
+			"template: spec: containers: [{name: \"runner\", image: \"x\", resources: %s}]}}\n", name, "corral.dev/v1alpha1", name, namespace, resources)
+		must(t, os.WriteFile(filepath.Join(folder, name+".cue"), []byte(text), 0o600))
+	}
+	out := shared.Corral(t, "vet", "--live", folder)
+	for _, want := range []string{
+		"many.cue:2:1: many.spec.scale.max: warning: namespace cramped: 8 runners need 16 of requests.cpu, and ResourceQuota compute has 5: at most 2 fit",
+		"big.spec.template: warning: namespace cramped: LimitRange small: container runner has a limit of 4Gi of memory, at most 2Gi is allowed",
+		"ok: 3 pools",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q isn't in:\n%s", want, out)
+		}
+	}
+	if strings.Contains(out, "fits.spec") {
+		t.Errorf("a pool that fits is told of:\n%s", out)
+	}
 }
 
 // takes asks the API server for a pool, and for the pod of its runners.

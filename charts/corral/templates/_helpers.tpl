@@ -90,7 +90,7 @@ namespace: {{ .Release.Namespace }}
 {{- $without := list -}}
 {{- $within := list -}}
 {{- range .resources -}}
-{{- if or (and (eq . "namespaces") (hasKey $rule "resourceNames")) (hasPrefix "cluster" .) -}}
+{{- if or (and (eq . "namespaces") (hasKey $rule "resourceNames")) (hasPrefix "cluster" .) (eq . "nodes") -}}
 {{- $without = append $without . -}}
 {{- else -}}
 {{- $within = append $within . -}}
