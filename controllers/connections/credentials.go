@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -62,6 +63,24 @@ func (r *Reconciler) credentials(ctx context.Context, conn *v1alpha1.GitHubConne
 		return github.Credentials{}, err
 	}
 	return creds, r.checkServer(ctx, conn, creds, strings.TrimSpace(values[v1alpha1.ServerKey]))
+}
+
+// ReadFolder reads credentials, without their URL, from files named as a connection's keys are.
+func ReadFolder(folder string) (github.Credentials, error) {
+	values, err := readMount(filepath.Dir(folder), filepath.Base(folder))
+	if err != nil {
+		return github.Credentials{}, err
+	}
+	return credentialsOf(values, "folder "+folder)
+}
+
+// OfSecret reads credentials, without their URL, from a Secret.
+func OfSecret(secret *corev1.Secret) (github.Credentials, error) {
+	values := map[string]string{}
+	for _, key := range readKeys {
+		values[key] = string(secret.Data[key])
+	}
+	return credentialsOf(values, "Secret "+secret.Name)
 }
 
 func (r *Reconciler) readSecret(ctx context.Context, name types.NamespacedName) (map[string]string, error) {

@@ -27,13 +27,15 @@ var (
 	errDenied = errors.New("denied by policy")
 	// errChanged is the error of a command that was asked to fail when there are changes.
 	errChanged = errors.New("there are changes")
+	// errDiffers is the error of one that found a GitHub that isn't as it should be.
+	errDiffers = errors.New("differ from what Corral relies on, or weren't shown")
 )
 
 const longHelp = `Corral runs fleets of GitHub Actions runners on Kubernetes. Pools are declared in CUE,
 live in Git, and are compiled to objects that controllers act on.
 
 Exit codes: 0 all is well, 1 an error (also: something is wrong with the definitions),
-2 denied by a policy, 3 there are changes (review --exit-code).`
+2 denied by a policy, 3 there are changes (review --exit-code) or differences (conformance).`
 
 // NewRoot returns the command corral.
 func NewRoot(version string) *cobra.Command {
@@ -45,7 +47,7 @@ func NewRoot(version string) *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.AddCommand(
-		newBuild(), newCalendar(), newController(version), newEval(), newExplain(version), newInit(version),
+		newBuild(), newCalendar(), newConformance(version), newController(version), newEval(), newExplain(version), newInit(version),
 		newReview(version), newTest(), newVersion(version), newVet(version),
 	)
 	return root
@@ -58,7 +60,7 @@ func exitCode(err error) int {
 		return exitOK
 	case errors.Is(err, errDenied):
 		return exitDenied
-	case errors.Is(err, errChanged):
+	case errors.Is(err, errChanged), errors.Is(err, errDiffers):
 		return exitChanged
 	}
 	return exitError

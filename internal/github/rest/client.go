@@ -112,6 +112,17 @@ func (c *Client) Target() github.Target { return c.target }
 // Network is the way to GitHub.
 func (c *Client) Network() github.Network { return c.creds.Network }
 
+// Budget is GitHub's limit of calls an hour, and how many are left; 0 before it told.
+func (c *Client) Budget() (limit, left int) {
+	b := c.regular.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if h := b.hours[core]; h != nil {
+		return h.limit, h.remaining
+	}
+	return 0, 0
+}
+
 // kind is a class of calls: a metric label, who is served first, and what it costs.
 type kind struct {
 	name string

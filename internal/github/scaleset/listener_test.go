@@ -535,6 +535,27 @@ func TestWhoLostTheLeaseNeitherPollsNorCloses(t *testing.T) {
 	}
 }
 
+// A process that hangs and comes back polls a session that another has gone on with: until it notices that it lost the lease, both read the same messages.
+func TestTwoProcessesMayPollOneSession(t *testing.T) {
+	s := newStage(t, githubsim.Options{})
+	var lost atomic.Bool
+	s.listen(3, func(c *Config) { c.Held = func() bool { return !lost.Load() } })
+	session, former, stopFormer := s.awaitState(Listening).Session, s.listener, s.stop
+	s.listen(3, func(c *Config) { c.Earlier = Earlier{ID: session, Until: time.Now().Add(time.Hour)} })
+	if got := s.awaitState(Listening); got.Session != session {
+		t.Errorf("session %s, want %s", got.Session, session)
+	}
+	s.addJobs(2)
+	s.awaitAssigned(2)
+	s.awaitSim("the former's count", func() bool { return former.Snapshot().Assigned == 2 })
+	lost.Store(true)
+	stopFormer()
+	s.runRunner("linux-1")
+	if got := s.awaitAssigned(1); got.State != Listening || got.Session != session {
+		t.Errorf("afterwards: %s, session %s", got.State, got.Session)
+	}
+}
+
 func TestStatisticsStayCurrentWhileRefused(t *testing.T) {
 	s := newStage(t, githubsim.Options{SessionOwners: true})
 	s.listen(3)

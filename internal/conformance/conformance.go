@@ -1,0 +1,282 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package conformance finds out how a real GitHub behaves where Corral relies on it. It makes a scale set and a runner of its own, takes no jobs, and removes
+// both.
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/Masterminds/semver/v3"
+
+	"github.com/corral-dev/corral/internal/github"
+	"github.com/corral-dev/corral/internal/github/rest"
+	"github.com/corral-dev/corral/internal/github/scaleset"
+)
+
+// Verdict of a check.
+type Verdict string
+
+// Verdicts.
+const (
+	// AsExpected is what Corral relies on.
+	AsExpected Verdict = "as expected"
+	// Differs is what it doesn't; the finding says what follows.
+	Differs Verdict = "differs"
+	// NotShown is what couldn't be found out.
+	NotShown Verdict = "not shown"
+)
+
+// Finding is what one check found.
+type Finding struct {
+	Check   string  `json:"check"`
+	Verdict Verdict `json:"verdict"`
+	Found   string  `json:"found"`
+	// Means is what follows for Corral if it differs.
+	Means string `json:"means,omitempty"`
+}
+
+// Config says with what to find out.
+type Config struct {
+	// Sets and Others are clients of the same credentials, as two processes have them.
+	Sets, Others *scaleset.Client
+	REST         *rest.Client
+	// Verify asks who the credentials are.
+	Verify func(context.Context) (rest.Identity, error)
+	// Group is the runner group's name; the default one if empty.
+	Group string
+	// Name of the scale set and the runner that are made: no other may have it.
+	Name string
+	// HookID of a webhook whose deliveries are listed. HasHook is true if there is one, as an App has.
+	HookID  int64
+	HasHook bool
+	// Retry is the time between two attempts at a session that blocks; Patience bounds a held poll and those attempts.
+	Retry, Patience time.Duration
+	// Told gets each finding as it is made.
+	Told func(Finding)
+}
+
+// run is what has been made so far.
+type run struct {
+	Config
+	findings []Finding
+	groupID  int64
+	set      *scaleset.Set
+}
+
+const owner, another = "corral-conformance", "corral-conformance-2"
+
+// Run makes the checks, one after the other, and cleans up, also when ctx ends.
+func Run(ctx context.Context, c Config) []Finding {
+	r := &run{Config: c}
+	defer r.cleanUp(context.WithoutCancel(ctx)) // again, should a check panic
+	if r.prepare(ctx) {
+		r.labels(ctx)
+		r.runner(ctx)
+		r.sessions(ctx)
+	}
+	r.surroundings(ctx)
+	r.cleanUp(context.WithoutCancel(ctx))
+	return r.findings
+}
+
+// tell records a finding: what is expected if err is nil.
+func (r *run) tell(check, found string, err error, means string) bool {
+	f := Finding{Check: check, Verdict: AsExpected, Found: found}
+	if err != nil {
+		f.Verdict, f.Found, f.Means = Differs, err.Error(), means
+		if e := new(github.Error); errors.As(err, &e) {
+			f.Found = fmt.Sprintf("%d %s: %s", e.Status, e.Kind, e.Message)
+		}
+		if github.IsUnavailable(err) || errors.Is(err, context.Canceled) {
+			f.Verdict, f.Means = NotShown, ""
+		}
+	}
+	r.findings = append(r.findings, f)
+	r.Told(f)
+	return err == nil
+}
+
+// refusal turns the answer to what must be refused around: nil if it was refused in that way.
+func refusal(err error, kind github.Kind) error {
+	switch {
+	case github.KindOf(err) == kind:
+		return nil
+	case err == nil:
+		return errors.New("it was not refused")
+	}
+	return err
+}
+
+// prepare finds out who we are, and makes the scale set.
+func (r *run) prepare(ctx context.Context) bool {
+	who, err := r.Verify(ctx)
+	if !r.tell("credentials", strings.TrimSpace(fmt.Sprintf("may register runners of the %s %s", who.Scope, who.ServerVersion)), err, "a connection with these credentials is not Ready") {
+		return false
+	}
+	r.groupID, err = r.Sets.RunnerGroupID(ctx, r.Group)
+	if !r.tell("runner group", "it is there", err, "its pools are Stalled, RunnerGroupNotFound") {
+		return false
+	}
+	want := scaleset.Set{Name: r.Name, GroupID: r.groupID, Labels: []string{r.Name, r.Name + "-more"}}
+	r.set, err = r.Sets.Create(ctx, want)
+	if !r.tell("scale set made", "it was made", err, "no pool with a scale set works") {
+		return false
+	}
+	_, err = r.Sets.Create(ctx, want)
+	r.tell("name taken", "refused", refusal(err, github.KindExists), "a scale set whose making was not answered isn't found again")
+	return true
+}
+
+// labels finds out what GitHub makes of labels and statistics.
+func (r *run) labels(ctx context.Context) {
+	got, err := r.Sets.Get(ctx, r.set.ID)
+	if err == nil && len(got.Labels) != 2 {
+		err = fmt.Errorf("%d of 2 labels are there", len(got.Labels))
+	}
+	r.tell("several labels", "all are there", err, "a pool is found by one label alone, and says LabelsDropped")
+	if got != nil {
+		r.tell("statistics without a session", present(got.Statistics), nil, "")
+	}
+	changed := scaleset.Set{Name: r.Name, GroupID: r.groupID, Labels: []string{r.Name, r.Name + "-other"}}
+	if _, err = r.Sets.Update(ctx, r.set.ID, changed); err == nil {
+		got, err = r.Sets.Get(ctx, r.set.ID)
+	}
+	if err == nil && !slices.Contains(got.Labels, r.Name+"-other") {
+		err = errors.New("the former labels are kept")
+	}
+	r.tell("labels changed in place", "they changed", err, "to change a pool's labels, give it another scaleSetName; until then it says LabelsKept")
+}
+
+// present says both ways, as Corral works with either.
+func present(s *scaleset.Statistics) string {
+	if s == nil {
+		return "absent: a pool that is refused a session knows of no jobs"
+	}
+	return "present"
+}
+
+// runner registers one, looks it up, and removes it.
+func (r *run) runner(ctx context.Context) {
+	jit, err := r.Sets.GenerateJIT(ctx, r.set.ID, r.Name)
+	if !r.tell("runner registered", "registered", err, "no runner starts") {
+		return
+	}
+	_, err = r.Sets.GenerateJIT(ctx, r.set.ID, r.Name)
+	r.tell("runner's name taken", "refused", refusal(err, github.KindRunnerExists), "a registration whose answer was lost blocks its runner until its deadline")
+	known, err := r.Sets.Runner(ctx, jit.RunnerID)
+	switch {
+	case err != nil:
+	case known == nil:
+		err = errors.New("it isn't found by its id")
+	case known.Name != r.Name || known.Status == "":
+		err = fmt.Errorf("name %q, status %q", known.Name, known.Status)
+	}
+	status := ""
+	if known != nil {
+		status = known.Status
+	}
+	r.tell("runner by its id", "found, "+status, err, "runners that GitHub's counts miss are not looked at: they end by their deadlines")
+	same, err := r.REST.Runner(ctx, jit.RunnerID)
+	if err == nil && (same == nil || same.Name != r.Name) {
+		err = errors.New("the REST API knows another runner, or none, by that id")
+	}
+	r.tell("runner by the REST API", "the same id", err, "versions of runners aren't known, so that a pool doesn't say when GitHub will refuse them")
+	r.tell("runner removed", "removed", r.Sets.RemoveRunner(ctx, jit.RunnerID), "registrations stay until GitHub removes them, after a day")
+	r.tell("runner removed twice", "nothing to remove", r.Sets.RemoveRunner(ctx, jit.RunnerID), "a Runner whose removal was not answered stays")
+}
+
+// sessions finds out how message sessions block each other.
+func (r *run) sessions(ctx context.Context) {
+	held, statistics, err := r.Sets.OpenSession(ctx, r.set.ID, owner)
+	if !r.tell("session opened", "opened; statistics: "+present(statistics), err, "no pool with a scale set gets jobs") {
+		return
+	}
+	_, _, err = r.Others.OpenSession(ctx, r.set.ID, another)
+	words := ""
+	if e := new(github.Error); errors.As(err, &e) {
+		words = fmt.Sprintf("%d: %s", e.Status, e.Message)
+	}
+	r.tell("second session", "refused with "+words, refusal(err, github.KindSessionConflict), "two clusters with one scaleSetName take each other's jobs")
+	using := held
+	resumed, err := r.Others.ResumeSession(ctx, r.set.ID, owner, held.ID())
+	if r.tell("session of another process resumed", "it goes on", err, "after a crash, a pool lives by statistics until the former session expires") {
+		using = resumed
+	}
+	began := time.Now()
+	err = using.Poll(ctx, r.Patience)
+	r.tell("held poll", "answered after "+time.Since(began).Round(time.Second).String(), err, "polls that are held longer look like a GitHub that doesn't answer")
+	r.tell("session closed", "closed", using.Close(ctx), "the next leader waits until the session expires")
+	if _, _, err = r.Sets.OpenSession(ctx, r.set.ID, owner); !r.tell("session after a close", "opened at once", err, "a new leader waits") {
+		return
+	}
+	began = time.Now()
+	after, err := r.untilFree(ctx)
+	if r.tell("session that nobody closed", "blocks for "+time.Since(began).Round(time.Second).String(), err, "after a crash, a session blocks longer than the 120 s that Corral reckons with") {
+		r.tell("session of a former owner", "closed", after.Close(ctx), "")
+	}
+}
+
+// untilFree opens a session as soon as the former one lets it.
+func (r *run) untilFree(ctx context.Context) (scaleset.Session, error) {
+	for end := time.Now().Add(r.Patience); ; {
+		s, _, err := r.Others.OpenSession(ctx, r.set.ID, another)
+		if github.KindOf(err) != github.KindSessionConflict || time.Now().After(end) {
+			return s, err
+		}
+		select {
+		case <-time.After(r.Retry):
+		case <-ctx.Done():
+			return s, ctx.Err()
+		}
+	}
+}
+
+// surroundings finds out what else the credentials reach.
+func (r *run) surroundings(ctx context.Context) {
+	list, err := r.REST.Runners(ctx, 0)
+	var oldest *semver.Version
+	for _, known := range list.Runners {
+		if v, err := semver.NewVersion(known.Version); err == nil && known.Online && (oldest == nil || v.LessThan(oldest)) {
+			oldest = v
+		}
+	}
+	connected := "none, or no version is told"
+	if oldest != nil {
+		connected = oldest.String()
+	}
+	r.tell("oldest connected runner", connected, err, "leaked registrations aren't found")
+	if releases, err := r.REST.Releases(ctx); github.IsNotFound(err) || github.IsForbidden(err) {
+		r.tell("releases of the runner", "not reached: pools don't say when GitHub will refuse their runners", nil, "")
+	} else {
+		r.tell("releases of the runner", fmt.Sprintf("%d are listed", len(releases)), err, "")
+	}
+	if r.HasHook {
+		page, _, err := r.REST.Deliveries(ctx, r.HookID, "")
+		r.tell("deliveries of the webhook", fmt.Sprintf("%d in a page", len(page)), err, "lost events aren't asked for again")
+	}
+	if limit, left := r.REST.Budget(); limit > 0 {
+		r.tell("rate limit", fmt.Sprintf("%d of %d calls an hour are left", left, limit), nil, "")
+	}
+}
+
+// cleanUp removes what was made.
+func (r *run) cleanUp(ctx context.Context) {
+	if r.set == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if known, err := r.Sets.RunnerByName(ctx, r.Name); err == nil && known != nil {
+		_ = r.Sets.RemoveRunner(ctx, known.ID) // it has no job, and goes with its scale set
+	}
+	err := r.Sets.Delete(ctx, r.set.ID)
+	r.set = nil
+	r.tell("cleaned up", "the scale set is gone", err, "delete the scale set "+r.Name+" by hand")
+}

@@ -1,0 +1,128 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/corral-dev/corral/internal/github"
+	"github.com/corral-dev/corral/internal/github/rest"
+	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/sim/githubsim"
+)
+
+const token = "ghp_test"
+
+// find runs the checks against a simulated GitHub, and returns the findings by check.
+func find(t *testing.T, o githubsim.Options, faults ...githubsim.Fault) map[string]Finding {
+	t.Helper()
+	o.Hold, o.SessionExpiry = 50*time.Millisecond, 200*time.Millisecond
+	sim, err := githubsim.Start(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(sim.Close)
+	sim.AddOrg("acme")
+	sim.AddToken(token)
+	for _, f := range faults {
+		sim.AddFault(f)
+	}
+	creds, found := github.Credentials{ConfigURL: sim.ConfigURL("acme"), Token: token}, map[string]Finding{}
+	c := Config{
+		Name: "corral-conformance-x", Retry: 10 * time.Millisecond, Patience: 5 * time.Second, Told: func(f Finding) { found[f.Check] = f },
+		Verify: func(ctx context.Context) (rest.Identity, error) { return rest.Verify(ctx, creds, github.Options{}) },
+	}
+	if c.Sets, err = scaleset.NewClient(creds, github.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if c.Others, err = scaleset.NewClient(creds, github.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if c.REST, err = rest.NewClient(creds, github.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := Run(t.Context(), c); len(got) != len(found) {
+		t.Errorf("%d findings, %d told", len(got), len(found))
+	}
+	if left := sim.Leftovers(); len(left) > 0 {
+		t.Errorf("left on GitHub: %v", left)
+	}
+	return found
+}
+
+// differing are the checks whose verdict isn't AsExpected.
+func differing(found map[string]Finding) map[string]Verdict {
+	differ := map[string]Verdict{}
+	for name, f := range found {
+		if f.Verdict != AsExpected {
+			differ[name] = f.Verdict
+		}
+	}
+	return differ
+}
+
+// Each flavour that a GitHub is known to have, and each wrong answer, is found, and nothing else is.
+func TestWhatAGitHubDoesIsFound(t *testing.T) {
+	refused := func(endpoint githubsim.Endpoint, status int) githubsim.Fault {
+		return githubsim.Fault{Endpoint: endpoint, Status: status, Times: 1}
+	}
+	second := func(f githubsim.Fault) githubsim.Fault {
+		f.Skip = 1
+		return f
+	}
+	for name, tc := range map[string]struct {
+		options githubsim.Options
+		fault   githubsim.Fault
+		differ  map[string]Verdict
+		says    map[string]string
+	}{
+		"github.com": {says: map[string]string{
+			"second session": "already has an active session.", "statistics without a session": "present", "runner by its id": "offline",
+			"releases of the runner": "not reached", "rate limit": "calls an hour are left", "cleaned up": "gone",
+		}},
+		"its former words":          {options: githubsim.Options{SessionOwners: true}, says: map[string]string{"second session": "for owner corral-conformance."}},
+		"an Enterprise Server":      {options: githubsim.Options{Mode: githubsim.Acquire}, says: map[string]string{"credentials": "3.21.0"}},
+		"releases":                  {options: githubsim.Options{Releases: []githubsim.Release{{Version: "2.331.0"}}}, says: map[string]string{"releases of the runner": "1 are listed"}},
+		"one label":                 {options: githubsim.Options{SingleLabel: true}, differ: map[string]Verdict{"several labels": Differs, "labels changed in place": Differs}},
+		"labels that stay":          {options: githubsim.Options{LabelsFixed: true}, differ: map[string]Verdict{"labels changed in place": Differs}},
+		"bad credentials":           {fault: githubsim.Fault{Endpoint: githubsim.EndpointRegistrationToken, Status: 403}, differ: map[string]Verdict{"credentials": Differs}},
+		"GitHub is away":            {fault: githubsim.Fault{Endpoint: githubsim.EndpointCreateScaleSet, Status: 503}, differ: map[string]Verdict{"scale set made": NotShown}},
+		"a name that isn't refused": {fault: second(githubsim.Fault{Endpoint: githubsim.EndpointJITConfig, Status: 200, Body: `{"runner":{"id":1,"name":"x"},"encodedJITConfig":"x"}`, Times: 1}), differ: map[string]Verdict{"runner's name taken": Differs}},
+		"a taken name in new words": {fault: second(refused(githubsim.EndpointCreateScaleSet, 422)), differ: map[string]Verdict{"name taken": Differs}},
+		"agents without a status":   {fault: githubsim.Fault{Endpoint: githubsim.EndpointGetAgent, Status: 200, Body: `{"id":1,"name":"corral-conformance-x"}`, Times: 1}, differ: map[string]Verdict{"runner by its id": Differs}},
+		"other ids in REST":         {fault: refused(githubsim.EndpointRunner, 404), differ: map[string]Verdict{"runner by the REST API": Differs}},
+		"a removal that is refused": {fault: refused(githubsim.EndpointDeleteAgent, 403), differ: map[string]Verdict{"runner removed": Differs}},
+		"no session is resumed":     {fault: refused(githubsim.EndpointRefreshSession, 400), differ: map[string]Verdict{"session of another process resumed": Differs}},
+		"a refusal in other words":  {fault: second(refused(githubsim.EndpointCreateSession, 403)), differ: map[string]Verdict{"second session": Differs}},
+		"no statistics": {fault: githubsim.Fault{Endpoint: githubsim.EndpointGetScaleSet, Alter: githubsim.AlterNoStatistics}, says: map[string]string{
+			"statistics without a session": "absent",
+		}},
+		"runners aren't listed": {fault: refused(githubsim.EndpointRunners, 403), differ: map[string]Verdict{"oldest connected runner": Differs}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var faults []githubsim.Fault
+			if tc.fault.Endpoint != "" {
+				faults = append(faults, tc.fault)
+			}
+			if tc.differ == nil {
+				tc.differ = map[string]Verdict{}
+			}
+			found := find(t, tc.options, faults...)
+			if diff := cmp.Diff(tc.differ, differing(found)); diff != "" {
+				t.Errorf("-want +got:\n%s\n%v", diff, found)
+			}
+			for check, words := range tc.says {
+				if !strings.Contains(found[check].Found, words) {
+					t.Errorf("%s: %q doesn't say %q", check, found[check].Found, words)
+				}
+			}
+		})
+	}
+}
