@@ -23,6 +23,7 @@ import (
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
 	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/turns"
 )
 
 // conformanceReport is what somebody may attach to an issue.
@@ -112,6 +113,7 @@ func writeConformance(c *cobra.Command, f *format, version string, config confor
 // conformanceOf makes the clients of two processes with the same credentials.
 func conformanceOf(creds github.Credentials, version string) (c conformance.Config, err error) {
 	options := github.Options{Version: version}
+	c.Network = options.WithDefaults(turns.First).For(creds).Transport
 	c.Name = "corral-conformance-" + rand.String(6)
 	c.Verify = func(ctx context.Context) (rest.Identity, error) { return rest.Verify(ctx, creds, options) }
 	if c.Sets, err = scaleset.NewClient(creds, options); err != nil {

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -47,6 +48,8 @@ type Config struct {
 	// Sets and Others are clients of the same credentials, as two processes have them.
 	Sets, Others *scaleset.Client
 	REST         *rest.Client
+	// Network is the way to GitHub.
+	Network http.RoundTripper
 	// Verify asks who the credentials are.
 	Verify func(context.Context) (rest.Identity, error)
 	// Group is the runner group's name; the default one if empty.
@@ -94,7 +97,7 @@ func (r *run) tell(check, found string, err error, means string) bool {
 		if e := new(github.Error); errors.As(err, &e) {
 			f.Found = fmt.Sprintf("%d %s: %s", e.Status, e.Kind, e.Message)
 		}
-		if github.IsUnavailable(err) || errors.Is(err, context.Canceled) {
+		if github.IsUnavailable(err) || errors.Is(err, context.Canceled) || errors.Is(err, errNotBroker) {
 			f.Verdict, f.Means = NotShown, ""
 		}
 	}
@@ -112,6 +115,14 @@ func refusal(err error, kind github.Kind) error {
 		return errors.New("it was not refused")
 	}
 	return err
+}
+
+// words are GitHub's own for an error.
+func words(err error) string {
+	if e := new(github.Error); errors.As(err, &e) {
+		return fmt.Sprintf("%d: %s", e.Status, e.Message)
+	}
+	return ""
 }
 
 // prepare finds out who we are, and makes the scale set.
@@ -188,6 +199,8 @@ func (r *run) runner(ctx context.Context) {
 		err = errors.New("the REST API knows another runner, or none, by that id")
 	}
 	r.tell("runner by the REST API", "the same id", err, "versions of runners aren't known, so that a pool doesn't say when GitHub will refuse them")
+	err = pollOutdated(ctx, r.Network, jit.Encoded)
+	r.tell("outdated runner", "refused with "+words(err), refusal(err, github.KindForbidden), "a pool says that GitHub will refuse its runners' version, and it doesn't")
 	r.tell("runner removed", "removed", r.Sets.RemoveRunner(ctx, jit.RunnerID), "registrations stay until GitHub removes them, after a day")
 	r.tell("runner removed twice", "nothing to remove", r.Sets.RemoveRunner(ctx, jit.RunnerID), "a Runner whose removal was not answered stays")
 }
@@ -199,11 +212,7 @@ func (r *run) sessions(ctx context.Context) {
 		return
 	}
 	_, _, err = r.Others.OpenSession(ctx, r.set.ID, another)
-	words := ""
-	if e := new(github.Error); errors.As(err, &e) {
-		words = fmt.Sprintf("%d: %s", e.Status, e.Message)
-	}
-	r.tell("second session", "refused with "+words, refusal(err, github.KindSessionConflict), "two clusters with one scaleSetName take each other's jobs")
+	r.tell("second session", "refused with "+words(err), refusal(err, github.KindSessionConflict), "two clusters with one scaleSetName take each other's jobs")
 	using := held
 	resumed, err := r.Others.ResumeSession(ctx, r.set.ID, owner, held.ID())
 	if r.tell("session of another process resumed", "it goes on", err, "after a crash, a pool lives by statistics until the former session expires") {

@@ -5,6 +5,10 @@ package conformance
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/json"
+	"maps"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +26,9 @@ const token = "ghp_test"
 // find runs the checks against a simulated GitHub, and returns the findings by check.
 func find(t *testing.T, o githubsim.Options, faults ...githubsim.Fault) map[string]Finding {
 	t.Helper()
+	if o.OldestRunner == "" {
+		o.OldestRunner = "2.320.0"
+	}
 	o.Hold, o.SessionExpiry = 50*time.Millisecond, 200*time.Millisecond
 	sim, err := githubsim.Start(o)
 	if err != nil {
@@ -35,7 +42,7 @@ func find(t *testing.T, o githubsim.Options, faults ...githubsim.Fault) map[stri
 	}
 	creds, found := github.Credentials{ConfigURL: sim.ConfigURL("acme"), Token: token}, map[string]Finding{}
 	c := Config{
-		Name: "corral-conformance-x", Retry: 10 * time.Millisecond, Patience: 5 * time.Second, Told: func(f Finding) { found[f.Check] = f },
+		Name: "corral-conformance-x", Network: http.DefaultTransport, Retry: 10 * time.Millisecond, Patience: 5 * time.Second, Told: func(f Finding) { found[f.Check] = f },
 		Verify: func(ctx context.Context) (rest.Identity, error) { return rest.Verify(ctx, creds, github.Options{}) },
 	}
 	if c.Sets, err = scaleset.NewClient(creds, github.Options{}); err != nil {
@@ -85,12 +92,18 @@ func TestWhatAGitHubDoesIsFound(t *testing.T) {
 		"github.com": {says: map[string]string{
 			"second session": "already has an active session.", "statistics without a session": "present", "runner by its id": "offline",
 			"releases of the runner": "not reached", "rate limit": "calls an hour are left", "cleaned up": "gone",
+			"outdated runner": "refused with 403: RunnerVersionTooOld: ",
 		}},
-		"its former words":          {options: githubsim.Options{SessionOwners: true}, says: map[string]string{"second session": "for owner corral-conformance."}},
-		"an Enterprise Server":      {options: githubsim.Options{Mode: githubsim.Acquire}, says: map[string]string{"credentials": "3.21.0"}},
-		"releases":                  {options: githubsim.Options{Releases: []githubsim.Release{{Version: "2.331.0"}}}, says: map[string]string{"releases of the runner": "1 are listed"}},
-		"one label":                 {options: githubsim.Options{SingleLabel: true}, differ: map[string]Verdict{"several labels": Differs, "labels changed in place": Differs}},
-		"labels that stay":          {options: githubsim.Options{LabelsFixed: true}, differ: map[string]Verdict{"labels changed in place": Differs}},
+		"its former words":     {options: githubsim.Options{SessionOwners: true}, says: map[string]string{"second session": "for owner corral-conformance."}},
+		"an Enterprise Server": {options: githubsim.Options{Mode: githubsim.Acquire}, says: map[string]string{"credentials": "3.21.0"}},
+		"releases":             {options: githubsim.Options{Releases: []githubsim.Release{{Version: "2.331.0"}}}, says: map[string]string{"releases of the runner": "1 are listed"}},
+		"one label":            {options: githubsim.Options{SingleLabel: true}, differ: map[string]Verdict{"several labels": Differs, "labels changed in place": Differs}},
+		"labels that stay":     {options: githubsim.Options{LabelsFixed: true}, differ: map[string]Verdict{"labels changed in place": Differs}},
+		"old runners that get jobs": {options: githubsim.Options{OldestRunner: "2.0.0"}, differ: map[string]Verdict{"outdated runner": Differs}, says: map[string]string{
+			"outdated runner": "it was not refused",
+		}},
+		"runners that get no token": {fault: refused(githubsim.EndpointRunnerToken, 503), differ: map[string]Verdict{"outdated runner": NotShown}},
+		"runners that are refused":  {fault: refused(githubsim.EndpointRunnerSession, 403), says: map[string]string{"outdated runner": "refused with 403"}},
 		"bad credentials":           {fault: githubsim.Fault{Endpoint: githubsim.EndpointRegistrationToken, Status: 403}, differ: map[string]Verdict{"credentials": Differs}},
 		"GitHub is away":            {fault: githubsim.Fault{Endpoint: githubsim.EndpointCreateScaleSet, Status: 503}, differ: map[string]Verdict{"scale set made": NotShown}},
 		"a name that isn't refused": {fault: second(githubsim.Fault{Endpoint: githubsim.EndpointJITConfig, Status: 200, Body: `{"runner":{"id":1,"name":"x"},"encodedJITConfig":"x"}`, Times: 1}), differ: map[string]Verdict{"runner's name taken": Differs}},
@@ -124,5 +137,37 @@ func TestWhatAGitHubDoesIsFound(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A configuration that is not GitHub's own is told, and stops nothing.
+func TestConfigurationsThatCannotBeUsed(t *testing.T) {
+	encode := func(files map[string]string) string {
+		raw := map[string][]byte{}
+		for name, file := range files {
+			raw[name] = []byte(file)
+		}
+		all, err := json.Marshal(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return base64.StdEncoding.EncodeToString(all)
+	}
+	rest := map[string]string{".credentials": `{"data":{"clientId":"x"}}`, ".credentials_rsaparams": `{"modulus":"AAAA","exponent":"AQAB"}`}
+	with := func(settings string) map[string]string {
+		files := maps.Clone(rest)
+		files[".runner"] = settings
+		return files
+	}
+	for encoded, want := range map[string]string{
+		"%":                               "reading the JIT configuration: illegal base64",
+		encode(nil):                       "reading the JIT configuration: unexpected end of JSON input",
+		encode(with(`{"AgentId":"one"}`)): "reading the JIT configuration: json: invalid number literal",
+		encode(with(`{"AgentId":1}`)):     errNotBroker.Error(),
+		encode(with(`{"AgentId":"1","ServerUrlV2":"http://127.0.0.1:1/"}`)): "signing with the runner's key: ",
+	} {
+		if err := pollOutdated(t.Context(), http.DefaultTransport, encoded); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
 	}
 }

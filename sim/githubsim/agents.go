@@ -117,24 +117,24 @@ func (s *Server) jitConfig(r *http.Request, rn *runner, workFolder string) runne
 		Settings: runnerwire.Settings{
 			AgentID: strconv.Itoa(rn.id), AgentName: rn.name, PoolID: "1", PoolName: rn.scaleSet.group.Name,
 			ServerURL:   base + servicePrefix + "/" + strconv.Itoa(rn.scope.tenant) + "/",
-			ServerURLV2: base, UseV2Flow: "True", Ephemeral: "True",
+			ServerURLV2: base + runnerwire.PathBroker, UseV2Flow: "True", Ephemeral: "True",
 			DisableUpdate: strconv.FormatBool(rn.scaleSet.setting.DisableUpdate), WorkFolder: workFolder,
 			GitHubURL: base + "/" + configPath(rn.scope),
 		},
 		Credentials: runnerwire.Credentials{Scheme: "OAuth", Data: map[string]string{
-			"clientId": rn.credential, "authorizationUrl": base + "/_runner/token", "requireFipsCryptography": "True",
+			"clientId": rn.credential, "authorizationUrl": base + runnerwire.PathToken, "requireFipsCryptography": "True",
 		}},
-		Key: jitKey(),
+		Key: runnerwire.NewKey(jitKey()),
 	}
 }
 
 // jitKey is the key in every configuration: making one for each runner would cost more than the runner's whole life here.
-var jitKey = sync.OnceValue(func() runnerwire.Key {
+var jitKey = sync.OnceValue(func() *rsa.PrivateKey {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		panic(err) // crypto/rand never fails
 	}
-	return runnerwire.NewKey(key)
+	return key
 })
 
 func configPath(sc *scope) string {

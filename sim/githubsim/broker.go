@@ -4,9 +4,13 @@
 package githubsim
 
 import (
+	"cmp"
 	"io"
 	"net/http"
 	"time"
+
+	"github.com/Masterminds/semver/v3"
+	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/corral-dev/corral/sim/githubsim/runnerwire"
 )
@@ -21,17 +25,53 @@ func (s *Server) runnerCaller(r *http.Request) (*runner, answer) {
 	return rn, answer{}
 }
 
+// namedSession is the session that a call names: simulated runners in a header, real ones in the query of their polls.
+func namedSession(r *http.Request) string {
+	return cmp.Or(r.Header.Get(runnerwire.HeaderSession), r.URL.Query().Get("sessionId"))
+}
+
 // sessionRunner is runnerCaller for calls that need the runner's session.
 func (s *Server) sessionRunner(r *http.Request) (*runner, answer) {
 	rn, refusal := s.runnerCaller(r)
 	if rn == nil {
 		return nil, refusal
 	}
-	if rn.session == "" || rn.session != r.Header.Get(runnerwire.HeaderSession) {
+	if rn.session == "" || rn.session != namedSession(r) {
 		return nil, restError(http.StatusConflict, "The session is not that of the runner.")
 	}
 	rn.lastSeen = s.now()
 	return rn, answer{}
+}
+
+// runnerToken gives a runner that proves that it has the configuration's key its credential.
+func (s *Server) runnerToken(r *http.Request) answer {
+	s.lock()
+	defer s.unlock()
+	var claims jwt.RegisteredClaims
+	_, err := jwt.ParseWithClaims(r.PostFormValue("client_assertion"), &claims, func(*jwt.Token) (any, error) { return &jitKey().PublicKey, nil },
+		jwt.WithValidMethods([]string{"PS256"}), jwt.WithAudience(s.baseURL(r)+runnerwire.PathToken), jwt.WithExpirationRequired(), jwt.WithTimeFunc(s.now))
+	if err != nil || s.runners.byCredential[claims.Subject] == nil || r.PostFormValue("grant_type") != "client_credentials" {
+		return answer{status: http.StatusBadRequest, body: map[string]string{"error": "invalid_client"}}
+	}
+	return ok(map[string]any{"access_token": claims.Subject, "token_type": "bearer", "expires_in": 3000})
+}
+
+// tooOld says whether a runner that tells its version is older than the oldest that may be.
+func tooOld(version, oldest string) bool {
+	least, err := semver.NewVersion(oldest)
+	if err != nil || version == "" {
+		return false
+	}
+	v, err := semver.NewVersion(version)
+	return err != nil || v.LessThan(least)
+}
+
+// tooOldError is the refusal of actions/runner's BrokerErrorKind.
+func tooOldError() answer {
+	return answer{status: http.StatusForbidden, body: map[string]any{
+		"source": "actions-broker-listener", "errorKind": "RunnerVersionTooOld", "statusCode": http.StatusForbidden,
+		"errorMessage": "Runner version is deprecated and cannot receive messages.",
+	}}
 }
 
 func (s *Server) runnerJoins(r *http.Request) answer {
@@ -107,7 +147,11 @@ func (s *Server) lose(rn *runner, j *job) {
 func (s *Server) runnerLeaves(r *http.Request) answer {
 	s.lock()
 	defer s.unlock()
-	rn, refusal := s.sessionRunner(r)
+	find := s.sessionRunner
+	if namedSession(r) == "" {
+		find = s.runnerCaller // the real runner's goodbye names no session
+	}
+	rn, refusal := find(r)
 	if rn == nil {
 		return refusal
 	}
@@ -122,6 +166,9 @@ func drain(r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }
 // runnerPolls holds the runner's call until it has a job.
 func (s *Server) runnerPolls(r *http.Request) answer {
 	drain(r)
+	if tooOld(r.URL.Query().Get("runnerVersion"), s.opts.OldestRunner) {
+		return tooOldError()
+	}
 	rn, delivered, a := s.lineUp(r)
 	if delivered == nil {
 		return a
@@ -136,7 +183,7 @@ func (s *Server) runnerPolls(r *http.Request) answer {
 		left = true
 	case <-s.done:
 	}
-	return s.stepOut(rn, r.Header.Get(runnerwire.HeaderSession), left)
+	return s.stepOut(rn, namedSession(r), left)
 }
 
 // lineUp gives the runner its job, or a place in the line.

@@ -65,6 +65,7 @@ const (
 
 // The runner's side.
 const (
+	EndpointRunnerToken       Endpoint = "runner-token"
 	EndpointRunnerSession     Endpoint = "runner-session"
 	EndpointRunnerLeave       Endpoint = "runner-leave"
 	EndpointRunnerMessage     Endpoint = "runner-message"

@@ -84,6 +84,8 @@ type Options struct {
 	ServerVersion string
 	// RunnerVersion is what runners that connected say they are, "2.331.0" when empty; servers in the mode Acquire tell none.
 	RunnerVersion string
+	// OldestRunner is the oldest version of runners that gets jobs; any does when empty. Simulated runners tell none.
+	OldestRunner string
 	// Releases of the runner program that can be listed. None: their repository isn't there, as on GitHub Enterprise Server.
 	Releases []Release
 	// Seed makes ids, tokens and the probabilities of faults repeatable.

@@ -18,6 +18,11 @@ import (
 
 // Paths of the runner's calls, below the server's base URL.
 const (
+	// PathBroker is before the others.
+	PathBroker = "/_runner/"
+	// PathToken gives the credential of the other calls for an assertion that is signed with the configuration's key (POST), as to the real runner. The simulated
+	// one doesn't ask: its credential is the client id.
+	PathToken = "/_runner/token"
 	// PathSession is opened with POST and left with DELETE.
 	PathSession = "/_runner/session"
 	// PathMessage is polled with GET for a job.
@@ -31,7 +36,7 @@ const (
 	PathComplete = "/_runner/complete"
 )
 
-// HeaderSession carries the runner's session id on each call but the first.
+// HeaderSession carries the runner's session id on each call but the first. Real runners name it in the query of their polls.
 const HeaderSession = "X-Runner-Session"
 
 // Settings is the ".runner" file of a JIT configuration.

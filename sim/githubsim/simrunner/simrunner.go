@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/corral-dev/corral/sim/githubsim/runnerwire"
@@ -90,7 +91,7 @@ func (h Hooks) Run(ctx context.Context, jitConfig string) (exitCode int, err err
 	transport := cmp.Or(h.Transport, http.DefaultTransport.(*http.Transport)).Clone()
 	defer transport.CloseIdleConnections()
 	p := &process{
-		base:       config.Settings.ServerURLV2,
+		base:       strings.TrimSuffix(config.Settings.ServerURLV2, runnerwire.PathBroker),
 		credential: config.ClientID(),
 		http:       &http.Client{Transport: transport, Timeout: callTimeout},
 		hooks:      h,
