@@ -39,8 +39,6 @@ type observation struct {
 	health       health
 	demand       poolDemand
 	scale        currentScale
-	// version is what GitHub says of the runners' version; nil if it is as in the status, or unknown.
-	version *v1alpha1.RunnerVersionStatus
 	// memory is what the next pass is to remember, as far as it is known by now.
 	memory poolMemory
 }
@@ -66,7 +64,7 @@ func (r *Reconciler) observe(ctx context.Context, pool *v1alpha1.RunnerPool, mem
 		return o, err
 	}
 	if r.Versions != nil {
-		o.version = r.Versions.Of(o.key)
+		o.template.version = r.Versions.Of(o.key)
 	}
 	o.counts = countRunners(o)
 	o.demand = r.readDemand(o)

@@ -39,8 +39,8 @@ func project(o observation, d *decision, err error) v1alpha1.RunnerPoolStatus {
 	} else {
 		conditions.MarkTrue(pool, v1alpha1.HealthyCondition, v1alpha1.SucceededReason, "runners start")
 	}
-	if o.version != nil {
-		s.RunnerVersion = o.version
+	if o.template.version != nil {
+		s.RunnerVersion = o.template.version
 	}
 	markVersion(pool, o)
 	if err != nil {

@@ -50,6 +50,8 @@ type templateState struct {
 	refusal, invalid error
 	// accepted identifies the template that was accepted last.
 	accepted string
+	// version is what GitHub says of the version of its runners; nil if it is as in the status, or unknown.
+	version *v1alpha1.RunnerVersionStatus
 }
 
 // storeTemplate makes the spec's template the pool's current revision, once the API

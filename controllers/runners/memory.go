@@ -69,13 +69,11 @@ type suspicion struct {
 // runnerMemory is about one runner.
 type runnerMemory struct {
 	uid          types.UID
-	registration int64                // its id on GitHub; 0 until registered
-	registered   bool                 // by this process, which knows what is registered
-	starting     bool                 // registered, and without a pod yet; guarded by Memory
-	podCreated   bool                 // and not in the cache yet
-	started      time.Time            // when its container did
-	ended        time.Time            // when its container's end was first seen
-	exit         *v1alpha1.RunnerExit // how it ended, with the taints of its node; nil until they were read
+	registration int64 // its id on GitHub; 0 until registered
+	registered   bool  // by this process, which knows what is registered
+	starting     bool  // registered, and without a pod yet; guarded by Memory
+	podCreated   bool  // and not in the cache yet
+	container    containerMemory
 	completion   completion
 	deregistered bool
 	busy         bool                // GitHub kept its registration, for it has a job
@@ -84,6 +82,13 @@ type runnerMemory struct {
 	released     bool                // its finalizer is off
 	refused      int                 // how often in a row GitHub was away
 	failed       *poolstatus.Verdict // why it is being ended, if it failed
+}
+
+// containerMemory is about a runner's container.
+type containerMemory struct {
+	started time.Time
+	ended   time.Time            // when its end was first seen
+	exit    *v1alpha1.RunnerExit // how it ended, with the taints of its node; nil until they were read
 }
 
 // completion of a runner's job, by GitHub's word.

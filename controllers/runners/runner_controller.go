@@ -151,7 +151,7 @@ func (r *Reconciler) read(ctx context.Context, runner *v1alpha1.Runner, memory *
 		memory.podCreated = false
 	}
 	if runner.Status.StartedAt == nil {
-		runner.Status.StartedAt = timeOrNil(memory.started)
+		runner.Status.StartedAt = timeOrNil(memory.container.started)
 	}
 	return pass{Reconciler: r, runner: runner, pool: pool, pod: pod, memory: memory}, nil
 }
@@ -220,11 +220,11 @@ func (p pass) observe(startErr error) observation {
 	if startErr != nil && o.StartedAt.IsZero() {
 		o.EndReason, o.Cause = startErr.Error(), causeOf(startErr)
 	}
-	p.memory.started = o.StartedAt
-	if !o.EndedAt.IsZero() && p.memory.ended.IsZero() {
-		p.memory.ended = p.Now()
+	p.memory.container.started = o.StartedAt
+	if !o.EndedAt.IsZero() && p.memory.container.ended.IsZero() {
+		p.memory.container.ended = p.Now()
 	}
-	o.Noticed = p.memory.ended
+	o.Noticed = p.memory.container.ended
 	return o
 }
 

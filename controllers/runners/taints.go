@@ -19,8 +19,8 @@ const maxTaints = 10
 // withTaints returns how the runner ended, with the taints of its node if it failed, ended with an error, or its pod was deleted by somebody. They are
 // read once, as soon as the end is seen: a node that is reclaimed is gone soon.
 func (p pass) withTaints(ctx context.Context, o observation, state poolstatus.Verdict) *v1alpha1.RunnerExit {
-	if p.memory.exit != nil {
-		return p.memory.exit
+	if p.memory.container.exit != nil {
+		return p.memory.container.exit
 	}
 	evicted := p.pod != nil && !p.pod.DeletionTimestamp.IsZero() && p.memory.podDeleted != p.pod.UID
 	amiss := o.Exit != nil || state.State == v1alpha1.RunnerFailed || evicted
@@ -32,7 +32,7 @@ func (p pass) withTaints(ctx context.Context, o observation, state poolstatus.Ve
 		exit = &v1alpha1.RunnerExit{Node: p.pod.Spec.NodeName}
 	}
 	exit.Taints = p.taints(ctx, p.pod.Spec.NodeName)
-	p.memory.exit = exit
+	p.memory.container.exit = exit
 	return exit
 }
 

@@ -109,27 +109,18 @@ audited policies would do, are told and change no exit code.
 		for _, object := range w.Objects {
 			r.Objects[object.Manifest.GetKind()]++
 		}
-		now := at.at.or(time.Now)
 		if len(r.Diagnostics) == 0 {
+			now := at.at.or(time.Now)
 			r.warnings = slices.Concat(w.competing(), w.unfinished(), w.unreferenced(), w.sharedScaleSets(), w.idleSchedules(now), uncommittedWarnings(w.uncommitted))
-		}
-		if base := c.Flags().Lookup("base"); base.Changed && len(r.Diagnostics) == 0 {
-			gone, err := w.goneSince(c.Context(), d, folderOf(args), base.Value.String())
+			compared, err := w.comparedWarnings(c, d, args, *live, cluster)
 			if err != nil {
 				return err
 			}
-			r.warnings = append(r.warnings, gone...)
-		}
-		if *live && len(r.Diagnostics) == 0 {
-			unfitting, err := w.unfitting(c.Context(), cluster)
-			if err != nil {
-				return err
+			r.warnings = append(r.warnings, compared...)
+			if len(w.policies) > 0 {
+				r.judge(c.Context(), w, now, at.zone)
+				r.titles = titlesOf(w.policies)
 			}
-			r.warnings = append(r.warnings, unfitting...)
-		}
-		if len(r.Diagnostics) == 0 && len(w.policies) > 0 {
-			r.judge(c.Context(), w, now, at.zone)
-			r.titles = titlesOf(w.policies)
 		}
 		if err := r.write(c, f); err != nil {
 			return err
@@ -137,6 +128,23 @@ audited policies would do, are told and change no exit code.
 		return r.err()
 	}
 	return c
+}
+
+// comparedWarnings are those that a revision and the cluster give, where vet is to compare with them.
+func (w *workspace) comparedWarnings(c *cobra.Command, d *definitions, args []string, live bool, cluster *clusterOptions) (found []report.Finding, err error) {
+	if base := c.Flags().Lookup("base"); base.Changed {
+		if found, err = w.goneSince(c.Context(), d, folderOf(args), base.Value.String()); err != nil {
+			return nil, err
+		}
+	}
+	if live {
+		unfitting, err := w.unfitting(c.Context(), cluster)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, unfitting...)
+	}
+	return found, nil
 }
 
 func uncommittedWarnings(found []v1alpha1.Diagnostic) []report.Finding {
