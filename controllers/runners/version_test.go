@@ -23,20 +23,20 @@ import (
 	"github.com/corral-dev/corral/internal/poolstatus"
 )
 
-// teller says what GitHub would, and lists what it was asked.
-type teller struct {
+// fakeGitHub says what GitHub would, and lists what it was asked.
+type fakeGitHub struct {
 	version    string
 	releases   []poolstatus.Release
 	err, noCan error // of the runner, and of the releases
 	asked      []string
 }
 
-func (t *teller) Runner(_ context.Context, id int64) (*rest.Runner, error) {
+func (t *fakeGitHub) Runner(_ context.Context, id int64) (*rest.Runner, error) {
 	t.asked = append(t.asked, fmt.Sprint("runner ", id))
 	return &rest.Runner{ID: id, Version: t.version}, t.err
 }
 
-func (t *teller) Releases(context.Context) ([]poolstatus.Release, error) {
+func (t *fakeGitHub) Releases(context.Context) ([]poolstatus.Release, error) {
 	t.asked = append(t.asked, "releases")
 	return t.releases, t.noCan
 }
@@ -55,7 +55,7 @@ func TestTheVersionOfAPoolsRunnersIsAskedOncePerRevision(t *testing.T) {
 		}
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(pool, online("linux-b", "linux-2", 2)).Build()
-	gh := &teller{version: "2.330.0", releases: []poolstatus.Release{{Version: "2.331.0", At: now}}}
+	gh := &fakeGitHub{version: "2.330.0", releases: []poolstatus.Release{{Version: "2.331.0", At: now}}}
 	v := &Versions{Client: c, Now: func() time.Time { return now }, GitHub: func(types.NamespacedName) (VersionTeller, bool) { return gh, true }}
 	pass := func(asks ...string) time.Duration {
 		t.Helper()

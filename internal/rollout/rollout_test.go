@@ -21,8 +21,8 @@ import (
 
 var now = time.Unix(1_000_000, 0)
 
-// crew makes runners of a revision that are in their state for an hour.
-func crew(revision string, state v1alpha1.RunnerState, n int) []rollout.Runner {
+// runnersOf makes runners of a revision that are in their state for an hour.
+func runnersOf(revision string, state v1alpha1.RunnerState, n int) []rollout.Runner {
 	var list []rollout.Runner
 	for i := range n {
 		r := rollout.Runner{Name: fmt.Sprintf("%s-%s-%d", revision, state, i), Revision: revision, State: state, Since: now.Add(-time.Hour)}
@@ -34,10 +34,14 @@ func crew(revision string, state v1alpha1.RunnerState, n int) []rollout.Runner {
 	return list
 }
 
-func idle(revision string, n int) []rollout.Runner { return crew(revision, v1alpha1.RunnerIdle, n) }
-func busy(revision string, n int) []rollout.Runner { return crew(revision, v1alpha1.RunnerBusy, n) }
+func idle(revision string, n int) []rollout.Runner {
+	return runnersOf(revision, v1alpha1.RunnerIdle, n)
+}
+func busy(revision string, n int) []rollout.Runner {
+	return runnersOf(revision, v1alpha1.RunnerBusy, n)
+}
 func pending(revision string, n int) []rollout.Runner {
-	return crew(revision, v1alpha1.RunnerPending, n)
+	return runnersOf(revision, v1alpha1.RunnerPending, n)
 }
 
 // young makes idle runners that began to run just now.

@@ -121,7 +121,7 @@ func (w *World) start(ctx context.Context, o Options) (err error) {
 	}
 	w.Node, err = nodeplay.New(w.Cluster.Config, nodeplay.Options{
 		Nodes: o.Nodes, Run: RunRunner, StartDelay: o.StartDelay,
-		OnFault: func(pod *corev1.Pod, _ nodeplay.Mishap) { w.excuse(pod.Name) },
+		OnFault: func(pod *corev1.Pod, _ nodeplay.FaultKind) { w.excuse(pod.Name) },
 	})
 	if err != nil {
 		return err

@@ -78,9 +78,9 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// scene is a test's part of the world: a namespace with the connection acme to an account of
+// fixture is a test's part of the world: a namespace with the connection acme to an account of
 // its own, and a bystander, a pool on another connection that must go on whatever happens.
-type scene struct {
+type fixture struct {
 	*testing.T
 	// namespace is also the account's name.
 	namespace string
@@ -90,27 +90,27 @@ type scene struct {
 
 const bystander = "bystander"
 
-// newScene makes the scene of a test, which runs beside the others from here on.
-func newScene(t *testing.T) *scene {
+// newFixture makes the fixture of a test, which runs beside the others from here on.
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	return setScene(t, w.GitHub)
+	return makeFixture(t, w.GitHub)
 }
 
-// newSceneOnOwnGitHub makes a scene whose account is on a GitHub that no other test uses, so that
+// newFixtureOnOwnGitHub makes a fixture whose account is on a GitHub that no other test uses, so that
 // faults of its endpoints are this test's alone.
-func newSceneOnOwnGitHub(t *testing.T, options githubsim.Options) *scene {
+func newFixtureOnOwnGitHub(t *testing.T, options githubsim.Options) *fixture {
 	t.Helper()
 	github, err := githubsim.Start(options)
 	must(t, err)
 	t.Cleanup(github.Close)
 	github.AddToken(world.Token)
-	return setScene(t, github)
+	return makeFixture(t, github)
 }
 
-func setScene(t *testing.T, github *githubsim.Running) *scene {
+func makeFixture(t *testing.T, github *githubsim.Running) *fixture {
 	t.Helper()
 	t.Parallel()
-	s := &scene{T: t, namespace: kebab(strings.TrimPrefix(t.Name(), "Test")), github: github}
+	s := &fixture{T: t, namespace: kebab(strings.TrimPrefix(t.Name(), "Test")), github: github}
 	must(t, w.Connect(t.Context(), s.namespace, bystander, s.namespace+"-bystander"))
 	github.AddOrg(s.namespace)
 	s.create(w.CredentialsSecret(s.namespace, "acme"))
@@ -124,7 +124,7 @@ func setScene(t *testing.T, github *githubsim.Running) *scene {
 }
 
 // leave takes away what keeps the controller busy. Nobody waits for it.
-func (s *scene) leave() {
+func (s *fixture) leave() {
 	ctx := context.WithoutCancel(s.Context())
 	for _, kind := range []client.Object{&v1alpha1.PoolSource{}, &v1alpha1.RunnerPool{}} {
 		if err := w.Client.DeleteAllOf(ctx, kind, client.InNamespace(s.namespace)); err != nil {
@@ -136,8 +136,8 @@ func (s *scene) leave() {
 	}
 }
 
-// showLog shows the last of the controller's words about the scene.
-func (s *scene) showLog() {
+// showLog shows the last of the controller's words about the fixture.
+func (s *fixture) showLog() {
 	text, err := os.ReadFile(process.LogPath)
 	must(s.T, err)
 	var mine []string
@@ -150,19 +150,19 @@ func (s *scene) showLog() {
 }
 
 // othersGoOn fails the test unless a job of the bystander's is done now.
-func (s *scene) othersGoOn() {
+func (s *fixture) othersGoOn() {
 	s.Helper()
 	harness.AllDone(s.T, w.GitHub, harness.AddJobs(s.T, w.GitHub, s.namespace+"-bystander", bystander, 1, time.Millisecond))
 }
 
-// addJobs adds jobs to the scene's account and returns their ids.
-func (s *scene) addJobs(label string, n int, duration time.Duration) []string {
+// addJobs adds jobs to the fixture's account and returns their ids.
+func (s *fixture) addJobs(label string, n int, duration time.Duration) []string {
 	s.Helper()
 	return harness.AddJobs(s.T, s.github, s.namespace, label, n, duration)
 }
 
 // allDone waits until all jobs succeeded.
-func (s *scene) allDone(ids []string) {
+func (s *fixture) allDone(ids []string) {
 	s.Helper()
 	harness.AllDone(s.T, s.github, ids)
 }
@@ -171,7 +171,7 @@ func (s *scene) allDone(ids []string) {
 const memoryLimit = 256 << 20
 
 // processIsWell fails the test if the controller's process has grown out of all proportion.
-func (s *scene) processIsWell() {
+func (s *fixture) processIsWell() {
 	s.Helper()
 	request, err := http.NewRequestWithContext(s.Context(), http.MethodGet, process.MetricsURL, http.NoBody)
 	must(s.T, err)
@@ -190,32 +190,32 @@ func (s *scene) processIsWell() {
 	}
 }
 
-func (s *scene) create(obj client.Object) {
+func (s *fixture) create(obj client.Object) {
 	s.Helper()
 	must(s.T, w.Client.Create(s.Context(), obj))
 }
 
 // pool makes a pool on the connection acme.
-func (s *scene) pool(name string, change ...func(*v1alpha1.RunnerPool)) *v1alpha1.RunnerPool {
+func (s *fixture) pool(name string, change ...func(*v1alpha1.RunnerPool)) *v1alpha1.RunnerPool {
 	s.Helper()
 	p := newPool(s.namespace, name, "acme", change...)
 	s.create(p)
 	return p
 }
 
-// connection is the one that the scene's account is reached with.
-func (s *scene) connection() *v1alpha1.GitHubConnection {
+// connection is the one that the fixture's account is reached with.
+func (s *fixture) connection() *v1alpha1.GitHubConnection {
 	return &v1alpha1.GitHubConnection{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "acme"}}
 }
 
 // patch merges JSON into an object.
-func (s *scene) patch(obj client.Object, json string) {
+func (s *fixture) patch(obj client.Object, json string) {
 	s.Helper()
 	must(s.T, w.Client.Patch(s.Context(), obj, client.RawPatch("application/merge-patch+json", []byte(json))))
 }
 
 // request asks for a reconciliation now, as `flux reconcile` does.
-func (s *scene) request(obj client.Object) {
+func (s *fixture) request(obj client.Object) {
 	s.Helper()
 	s.patch(obj, fmt.Sprintf(`{"metadata":{"annotations":{%q:"%d"}}}`, meta.ReconcileRequestAnnotation, time.Now().UnixNano()))
 }
@@ -229,7 +229,7 @@ type verdict struct {
 
 // says waits until an object's conditions tell so, word for word. Words come in pairs: what
 // can't be known beforehand, and what stands for it in the verdict. Runners are RUNNER in it.
-func (s *scene) says(obj kube.Object, want verdict, words ...string) {
+func (s *fixture) says(obj kube.Object, want verdict, words ...string) {
 	s.Helper()
 	eventually(s.T, func(ctx context.Context) error {
 		if err := w.Client.Get(ctx, client.ObjectKeyFromObject(obj), obj); err != nil {
@@ -257,7 +257,7 @@ func verdictOf(obj kube.Object, words ...string) verdict {
 }
 
 // has waits until a condition has a status, a reason and, word for word, a message.
-func (s *scene) has(obj kube.Object, want metav1.Condition) {
+func (s *fixture) has(obj kube.Object, want metav1.Condition) {
 	s.Helper()
 	eventually(s.T, func(ctx context.Context) error {
 		if err := w.Client.Get(ctx, client.ObjectKeyFromObject(obj), obj); err != nil {
@@ -272,7 +272,7 @@ func (s *scene) has(obj kube.Object, want metav1.Condition) {
 }
 
 // ready waits until an object is.
-func (s *scene) ready(obj kube.Object) {
+func (s *fixture) ready(obj kube.Object) {
 	s.Helper()
 	eventually(s.T, func(ctx context.Context) error {
 		if err := w.Client.Get(ctx, client.ObjectKeyFromObject(obj), obj); err != nil {
@@ -285,15 +285,15 @@ func (s *scene) ready(obj kube.Object) {
 	})
 }
 
-// pods lists the scene's runner pods of a pool.
-func (s *scene) pods(ctx context.Context, pool string) ([]corev1.Pod, error) {
+// pods lists the fixture's runner pods of a pool.
+func (s *fixture) pods(ctx context.Context, pool string) ([]corev1.Pod, error) {
 	pods := &corev1.PodList{}
 	err := w.Client.List(ctx, pods, client.InNamespace(s.namespace), client.MatchingLabels{v1alpha1.PoolLabel: pool})
 	return pods.Items, err
 }
 
-// runners lists the scene's runners of a pool.
-func (s *scene) runners(ctx context.Context, pool string) ([]v1alpha1.Runner, error) {
+// runners lists the fixture's runners of a pool.
+func (s *fixture) runners(ctx context.Context, pool string) ([]v1alpha1.Runner, error) {
 	runners := &v1alpha1.RunnerList{}
 	err := w.Client.List(ctx, runners, client.InNamespace(s.namespace), client.MatchingLabels{v1alpha1.PoolLabel: pool})
 	return runners.Items, err

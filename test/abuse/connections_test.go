@@ -27,14 +27,14 @@ import (
 )
 
 // useToken puts a token into the Secret of the connection acme and has it looked at.
-func (s *scene) useToken(token string) {
+func (s *fixture) useToken(token string) {
 	s.Helper()
 	s.patch(w.CredentialsSecret(s.namespace, "acme"), fmt.Sprintf(`{"stringData":{%q:%q}}`, v1alpha1.TokenKey, token))
 	s.request(s.connection())
 }
 
 // ready puts up a pool that listens.
-func (s *scene) listening(name string, change ...func(*v1alpha1.RunnerPool)) *v1alpha1.RunnerPool {
+func (s *fixture) listening(name string, change ...func(*v1alpha1.RunnerPool)) *v1alpha1.RunnerPool {
 	s.Helper()
 	p := s.pool(name, change...)
 	s.ready(p)
@@ -44,7 +44,7 @@ func (s *scene) listening(name string, change ...func(*v1alpha1.RunnerPool)) *v1
 const badToken = "Secret \"SECRET\": github_token is wrong, expired or revoked: GitHub answered 401"
 
 func TestAWrongToken(t *testing.T) {
-	s := newScene(t)
+	s := newFixture(t)
 	secret := w.CredentialsSecret(s.namespace, "wrong")
 	secret.StringData[v1alpha1.TokenKey] = "ghp_wrong"
 	s.create(secret)
@@ -68,7 +68,7 @@ func TestAWrongToken(t *testing.T) {
 }
 
 func TestARotationToAWrongToken(t *testing.T) {
-	s := newScene(t)
+	s := newFixture(t)
 	s.listening("linux")
 	s.useToken("ghp_wrong")
 	s.says(s.connection(), verdict{
@@ -79,7 +79,7 @@ func TestARotationToAWrongToken(t *testing.T) {
 }
 
 func TestATokenThatLosesItsRightsLater(t *testing.T) {
-	s := newSceneOnOwnGitHub(t, githubsim.Options{SessionExpiry: 3 * time.Second})
+	s := newFixtureOnOwnGitHub(t, githubsim.Options{SessionExpiry: 3 * time.Second})
 	token := "ghp_" + s.namespace
 	s.github.AddToken(token)
 	s.useToken(token)
@@ -107,7 +107,7 @@ func TestATokenThatLosesItsRightsLater(t *testing.T) {
 }
 
 func TestARunnerGroupThatDoesNotExist(t *testing.T) {
-	s := newScene(t)
+	s := newFixture(t)
 	pool := s.pool("linux", func(p *v1alpha1.RunnerPool) { p.Spec.RunnerGroup = "gpu" })
 	s.says(pool, verdict{
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.RunnerGroupNotFoundReason, Stalled: true,
@@ -120,7 +120,7 @@ func TestARunnerGroupThatDoesNotExist(t *testing.T) {
 
 // refusesTemplate shows that a template is refused with a reason, in a new pool and as a change to a
 // running one, which goes on with the template before.
-func (s *scene) refusesTemplate(template, complaint string) {
+func (s *fixture) refusesTemplate(template, complaint string) {
 	s.Helper()
 	fresh := s.pool("fresh", func(p *v1alpha1.RunnerPool) { p.Spec.Template = runtime.RawExtension{Raw: []byte(template)} })
 	want := verdict{Ready: metav1.ConditionFalse, Reason: v1alpha1.TemplateInvalidReason, Stalled: true, Message: complaint}
@@ -135,26 +135,26 @@ func (s *scene) refusesTemplate(template, complaint string) {
 }
 
 func TestAPodTemplateThatTheAPIServerRefuses(t *testing.T) {
-	newScene(t).refusesTemplate(
+	newFixture(t).refusesTemplate(
 		`{"spec":{"containers":[{"name":"runner","image":"runner:1","resources":{"requests":{"cpu":"2"},"limits":{"cpu":"1"}}}]}}`,
 		`spec.template.spec.containers[0].resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1`)
 }
 
 func TestATemplateThatMountsTheConnectionsSecret(t *testing.T) {
-	newScene(t).refusesTemplate(
+	newFixture(t).refusesTemplate(
 		`{"spec":{"containers":[{"name":"runner","image":"runner:1","envFrom":[{"secretRef":{"name":"acme"}}]}]}}`,
 		`spec.template.spec.containers[0].envFrom[0]: Secret "acme" holds the credentials of a GitHubConnection or a PoolSource; a runner may not read it`)
 }
 
 func TestATemplateThatMountsAnotherRunnersSecret(t *testing.T) {
-	newScene(t).refusesTemplate(
+	newFixture(t).refusesTemplate(
 		`{"spec":{"containers":[{"name":"runner","image":"runner:1"}],"volumes":[{"name":"other","projected":{"sources":[{"secret":{"name":"bystander-00000-1-jit"}}]}}]}}`,
 		`spec.template.spec.volumes[0]: Secret "RUNNER-jit" is named like a runner's registration (*-jit); a runner may not read another's`)
 }
 
 // The quota is on pods with requests, which the bystander's have none of.
 func TestAnExhaustedQuota(t *testing.T) {
-	s := newScene(t)
+	s := newFixture(t)
 	s.create(&corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "runners"},
 		Spec: corev1.ResourceQuotaSpec{
@@ -176,7 +176,7 @@ func TestAnExhaustedQuota(t *testing.T) {
 }
 
 func TestAScaleSetThatAnotherPoolHolds(t *testing.T) {
-	s := newScene(t)
+	s := newFixture(t)
 	s.listening("linux")
 	second := s.pool("thief", func(p *v1alpha1.RunnerPool) { p.Spec.ScaleSetName = "linux" })
 	s.says(second, verdict{
@@ -189,7 +189,7 @@ func TestAScaleSetThatAnotherPoolHolds(t *testing.T) {
 
 // The next name that a pool will give is taken by a runner of another scale set.
 func TestARunnerNameThatIsTaken(t *testing.T) {
-	s := newScene(t)
+	s := newFixture(t)
 	s.listening("linux")
 	other := s.listening("other")
 	first := s.addJobs("linux", 1, time.Millisecond)
@@ -208,7 +208,7 @@ func TestARunnerNameThatIsTaken(t *testing.T) {
 }
 
 // nextRunner is the name that comes after that of the runner that did a job.
-func (s *scene) nextRunner(job string) string {
+func (s *fixture) nextRunner(job string) string {
 	s.Helper()
 	for _, j := range s.github.Jobs() {
 		if j.ID != job {
@@ -223,8 +223,8 @@ func (s *scene) nextRunner(job string) string {
 	return ""
 }
 
-// warns waits for a warning about an object of the scene.
-func (s *scene) warns(name, note string) {
+// warns waits for a warning about an object of the fixture.
+func (s *fixture) warns(name, note string) {
 	s.Helper()
 	eventually(s.T, func(ctx context.Context) error {
 		list := &eventsv1.EventList{}

@@ -27,7 +27,7 @@ import (
 )
 
 // source makes a PoolSource that looks at a repository when it is asked to.
-func (s *scene) source(name, url string, change ...func(*v1alpha1.PoolSource)) *v1alpha1.PoolSource {
+func (s *fixture) source(name, url string, change ...func(*v1alpha1.PoolSource)) *v1alpha1.PoolSource {
 	s.Helper()
 	source := &v1alpha1.PoolSource{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name},
@@ -88,7 +88,7 @@ func known(t *testing.T, folder string) mistake {
 
 // refuses shows that a mistake is refused, in the same words by `corral vet` and by a PoolSource,
 // and that the commit before it stays in force.
-func (s *scene) refuses(m mistake) {
+func (s *fixture) refuses(m mistake) {
 	s.Helper()
 	r := repository(s.T)
 	good := r.Push("Before")
@@ -116,11 +116,11 @@ func repository(t *testing.T) *harness.Repository {
 	return r
 }
 
-func TestATypoInAField(t *testing.T)        { newScene(t).refuses(known(t, "typo")) }
-func TestAFieldOfTheWrongType(t *testing.T) { newScene(t).refuses(known(t, "wrong-type")) }
-func TestMinAboveMax(t *testing.T)          { newScene(t).refuses(known(t, "min-above-max")) }
-func TestADuplicatePool(t *testing.T)       { newScene(t).refuses(known(t, "duplicate")) }
-func TestAnUnknownImport(t *testing.T)      { newScene(t).refuses(known(t, "unknown-import")) }
+func TestATypoInAField(t *testing.T)        { newFixture(t).refuses(known(t, "typo")) }
+func TestAFieldOfTheWrongType(t *testing.T) { newFixture(t).refuses(known(t, "wrong-type")) }
+func TestMinAboveMax(t *testing.T)          { newFixture(t).refuses(known(t, "min-above-max")) }
+func TestADuplicatePool(t *testing.T)       { newFixture(t).refuses(known(t, "duplicate")) }
+func TestAnUnknownImport(t *testing.T)      { newFixture(t).refuses(known(t, "unknown-import")) }
 
 // Each string is ten times the one before: 300 bytes that take gigabytes.
 func TestDefinitionsThatExplodeInMemory(t *testing.T) {
@@ -129,7 +129,7 @@ func TestDefinitionsThatExplodeInMemory(t *testing.T) {
 	for i := 1; i <= 8; i++ {
 		fmt.Fprintf(&text, "a%d: a%d%s\n", i, i-1, strings.Repeat(fmt.Sprintf("+a%d", i-1), 9))
 	}
-	newScene(t).refuses(mistake{
+	newFixture(t).refuses(mistake{
 		name: "team/growing.cue", text: text.String(),
 		complaint: "team/growing.cue: compiling needs more than 1024 MiB of memory, the most that is allowed: " + compileAdvice,
 	})
@@ -138,7 +138,7 @@ func TestDefinitionsThatExplodeInMemory(t *testing.T) {
 const compileAdvice = "look for lists that multiply (comprehensions in comprehensions), values that contain each other, or large `&` of alternatives"
 
 func TestDefinitionsThatNeverEnd(t *testing.T) {
-	newScene(t).refuses(mistake{
+	newFixture(t).refuses(mistake{
 		name: "team/endless.cue", text: `package endless
 
 import "list"
@@ -151,12 +151,12 @@ x: len([for a in r for b in r for c in r for d in r if a+b+c+d < 0 {1}])
 }
 
 // rejects shows that a repository can't be used as it is, and that the commit before stays in force.
-func (s *scene) rejects(r *harness.Repository, complaint string, spoil func() (bad string)) {
+func (s *fixture) rejects(r *harness.Repository, complaint string, spoil func() (bad string)) {
 	s.Helper()
 	s.stalls(r, v1alpha1.ArtifactFailedReason, "fetching "+r.URL()+": "+complaint, spoil)
 }
 
-func (s *scene) stalls(r *harness.Repository, reason, message string, spoil func() (bad string)) {
+func (s *fixture) stalls(r *harness.Repository, reason, message string, spoil func() (bad string)) {
 	s.Helper()
 	good := r.Push("Before")
 	source := s.source("pools", r.URL())
@@ -172,7 +172,7 @@ func (s *scene) stalls(r *harness.Repository, reason, message string, spoil func
 }
 
 func TestALinkOutOfTheTree(t *testing.T) {
-	s, r := newScene(t), repository(t)
+	s, r := newFixture(t), repository(t)
 	const refused = "stolen.cue: a link, which is not followed; commit the file itself"
 	s.stalls(r, v1alpha1.BuildFailedReason, refused, func() string {
 		must(t, os.Symlink("/etc/passwd", r.Path("stolen.cue")))
@@ -184,7 +184,7 @@ func TestALinkOutOfTheTree(t *testing.T) {
 }
 
 func TestASubmodule(t *testing.T) {
-	s, r := newScene(t), repository(t)
+	s, r := newFixture(t), repository(t)
 	const refused = "policies/guard: a submodule, which is not fetched; commit the files themselves, or compile a folder without it"
 	s.stalls(r, v1alpha1.BuildFailedReason, refused, func() string {
 		r.Git(r.Path(""), "clone", "--quiet", r.URL(), "policies/guard")
@@ -194,7 +194,7 @@ func TestASubmodule(t *testing.T) {
 
 // The list of a folder is one object: a thousand folders that are the same take no room.
 func TestHalfAMillionFiles(t *testing.T) {
-	s, r := newScene(t), repository(t)
+	s, r := newFixture(t), repository(t)
 	s.rejects(r, "too large: the revision has more than 50000 files and folders; keep definitions in a repository of their own", func() string {
 		return commitFiles(r, 1000, 500)
 	})
@@ -202,7 +202,7 @@ func TestHalfAMillionFiles(t *testing.T) {
 }
 
 func TestHalfAMillionFilesInOneFolder(t *testing.T) {
-	s, r := newScene(t), repository(t)
+	s, r := newFixture(t), repository(t)
 	s.rejects(r, "too large: the folder folder-0 has too many files: their list is 21500000 bytes, more than 8388608; keep definitions in a repository of their own", func() string {
 		return commitFiles(r, 1, 500_000)
 	})
@@ -229,7 +229,7 @@ func commitFiles(r *harness.Repository, folders, files int) string {
 }
 
 func TestAFileOf200Megabytes(t *testing.T) {
-	s, r := newScene(t), repository(t)
+	s, r := newFixture(t), repository(t)
 	s.rejects(r, "too large: dump.bin is 209715200 bytes, more than 8388608 a file; keep definitions in a repository of their own", func() string {
 		r.Write("dump.bin", "")
 		must(t, os.Truncate(r.Path("dump.bin"), 200<<20))
@@ -239,7 +239,7 @@ func TestAFileOf200Megabytes(t *testing.T) {
 }
 
 func TestAFolderWithoutPools(t *testing.T) {
-	s, r := newScene(t), repository(t)
+	s, r := newFixture(t), repository(t)
 	r.Write("docs/README.md", "# Nothing to see here\n")
 	commit := r.Push("A folder without pools")
 	inDocs := func(source *v1alpha1.PoolSource) { source.Spec.Path = "docs" }
@@ -266,7 +266,7 @@ func TestAFolderWithoutPools(t *testing.T) {
 }
 
 // refusedPrune is what the PoolSource pools says when too much would go.
-func refusedPrune(s *scene, why string) verdict {
+func refusedPrune(s *fixture, why string) verdict {
 	return verdict{
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.PruneRefusedReason, Stalled: true,
 		Message: why + ". If this is meant: " +
@@ -275,7 +275,7 @@ func refusedPrune(s *scene, why string) verdict {
 }
 
 func TestARepositoryThatShrinksToNothing(t *testing.T) {
-	s, r := newScene(t), repository(t)
+	s, r := newFixture(t), repository(t)
 	r.Write("pools.cue", declare("linux", "windows"))
 	good := r.Push("Two pools")
 	source := s.source("pools", r.URL())
@@ -300,7 +300,7 @@ func TestARepositoryThatShrinksToNothing(t *testing.T) {
 }
 
 func TestTwoSourcesClaimOnePool(t *testing.T) {
-	s, r := newScene(t), repository(t)
+	s, r := newFixture(t), repository(t)
 	commit := r.Push("A pool")
 	s.ready(s.source("first", r.URL()))
 	second := s.source("second", r.URL())
@@ -314,7 +314,7 @@ func TestTwoSourcesClaimOnePool(t *testing.T) {
 }
 
 // gitServer answers as it is told to, over TLS. The Secret git trusts it.
-func (s *scene) gitServer(answer http.HandlerFunc) (url string, trusting func(*v1alpha1.PoolSource)) {
+func (s *fixture) gitServer(answer http.HandlerFunc) (url string, trusting func(*v1alpha1.PoolSource)) {
 	s.Helper()
 	server := httptest.NewTLSServer(answer)
 	s.Cleanup(func() {
@@ -332,7 +332,7 @@ func (s *scene) gitServer(answer http.HandlerFunc) (url string, trusting func(*v
 
 // More sources would hang, for a minute each, than are worked on at once.
 func TestAGitServerThatHangs(t *testing.T) {
-	s := newScene(t)
+	s := newFixture(t)
 	url, trusting := s.gitServer(func(_ http.ResponseWriter, request *http.Request) { <-request.Context().Done() })
 	first := s.source("hangs", url+"/pools.git", trusting, func(source *v1alpha1.PoolSource) {
 		source.Spec.Timeout = &metav1.Duration{Duration: time.Second}
@@ -368,7 +368,7 @@ func TestAGitServerThatHangs(t *testing.T) {
 }
 
 func TestAGitServerThatRedirects(t *testing.T) {
-	s := newScene(t)
+	s := newFixture(t)
 	url, trusting := s.gitServer(func(w http.ResponseWriter, request *http.Request) {
 		http.Redirect(w, request, "https://git.attacker.example"+request.URL.String(), http.StatusFound)
 	})

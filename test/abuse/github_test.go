@@ -19,15 +19,15 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-// newSceneOnFaultyGitHub makes a scene on a GitHub that forgets a lost session soon.
-func newSceneOnFaultyGitHub(t *testing.T) *scene {
+// newFixtureOnFaultyGitHub makes a fixture on a GitHub that forgets a lost session soon.
+func newFixtureOnFaultyGitHub(t *testing.T) *fixture {
 	t.Helper()
-	return newSceneOnOwnGitHub(t, githubsim.Options{SessionExpiry: 3 * time.Second, LostAfter: 10 * time.Second})
+	return newFixtureOnOwnGitHub(t, githubsim.Options{SessionExpiry: 3 * time.Second, LostAfter: 10 * time.Second})
 }
 
 // doneOnce waits until all jobs succeeded, and fails the test if one was run twice, lost, or
 // its runner ended.
-func (s *scene) doneOnce(ids []string) {
+func (s *fixture) doneOnce(ids []string) {
 	s.Helper()
 	s.allDone(ids)
 	if broken := s.github.Invariants(); len(broken) > 0 {
@@ -36,13 +36,13 @@ func (s *scene) doneOnce(ids []string) {
 }
 
 // jobs adds some and waits until they are done, each once.
-func (s *scene) jobs(label string, n int) {
+func (s *fixture) jobs(label string, n int) {
 	s.Helper()
 	s.doneOnce(s.addJobs(label, n, 50*time.Millisecond))
 }
 
 // dismiss deletes a pool and waits until nothing of it is left, here and on GitHub.
-func (s *scene) dismiss(pool *v1alpha1.RunnerPool) {
+func (s *fixture) dismiss(pool *v1alpha1.RunnerPool) {
 	s.Helper()
 	must(s.T, w.Client.Delete(s.Context(), pool))
 	eventually(s.T, func(ctx context.Context) error {
@@ -60,7 +60,7 @@ func (s *scene) dismiss(pool *v1alpha1.RunnerPool) {
 }
 
 // wholeLife makes a pool, has it do jobs before and after a change, and deletes it.
-func (s *scene) wholeLife() {
+func (s *fixture) wholeLife() {
 	s.Helper()
 	s.github.AddRunnerGroup(s.namespace, githubsim.Group{Name: "big"})
 	pool := s.pool("linux", func(p *v1alpha1.RunnerPool) { p.Spec.RunnerGroup, p.Spec.Scale.Idle = "big", new(int32(1)) })
@@ -79,7 +79,7 @@ func (s *scene) wholeLife() {
 }
 
 // onGitHub is what GitHub has of a scale set; zero if nothing.
-func (s *scene) onGitHub(name string) githubsim.ScaleSetReport {
+func (s *fixture) onGitHub(name string) githubsim.ScaleSetReport {
 	for _, set := range s.github.Report().ScaleSets {
 		if set.Name == name {
 			return set
@@ -100,7 +100,7 @@ var lifeEndpoints = []githubsim.Endpoint{
 
 // livesWith has a fault at each endpoint during a whole life, and fails the test if one was
 // not met.
-func (s *scene) livesWith(fault githubsim.Fault) {
+func (s *fixture) livesWith(fault githubsim.Fault) {
 	s.Helper()
 	for _, fault.Endpoint = range lifeEndpoints {
 		s.github.AddFault(fault)
@@ -115,21 +115,21 @@ func (s *scene) livesWith(fault githubsim.Fault) {
 }
 
 func TestServerErrorsAtEachEndpoint(t *testing.T) {
-	newSceneOnOwnGitHub(t, githubsim.Options{}).livesWith(githubsim.Fault{Times: 1, Status: 500})
+	newFixtureOnOwnGitHub(t, githubsim.Options{}).livesWith(githubsim.Fault{Times: 1, Status: 500})
 }
 
 func TestRateLimitsAtEachEndpoint(t *testing.T) {
-	newSceneOnOwnGitHub(t, githubsim.Options{}).livesWith(githubsim.Fault{Times: 1, Status: 429, RetryAfter: time.Second})
+	newFixtureOnOwnGitHub(t, githubsim.Options{}).livesWith(githubsim.Fault{Times: 1, Status: 429, RetryAfter: time.Second})
 }
 
 func TestSecondaryLimitsAtEachEndpoint(t *testing.T) {
 	fault := githubsim.SecondaryLimit("", time.Second)
 	fault.Times = 1
-	newSceneOnOwnGitHub(t, githubsim.Options{}).livesWith(fault)
+	newFixtureOnOwnGitHub(t, githubsim.Options{}).livesWith(fault)
 }
 
 func TestSlowAnswersAtEachEndpoint(t *testing.T) {
-	newSceneOnOwnGitHub(t, githubsim.Options{}).livesWith(githubsim.Fault{Times: 3, Delay: time.Second})
+	newFixtureOnOwnGitHub(t, githubsim.Options{}).livesWith(githubsim.Fault{Times: 3, Delay: time.Second})
 }
 
 // unavailable is what a pool says of a GitHub that doesn't serve it.
@@ -169,7 +169,7 @@ func TestWordsOfAnOutage(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newSceneOnFaultyGitHub(t)
+			s := newFixtureOnFaultyGitHub(t)
 			s.ready(s.connection())
 			s.github.AddFault(tc.fault)
 			pool := s.pool("linux")
@@ -183,7 +183,7 @@ func TestWordsOfAnOutage(t *testing.T) {
 }
 
 // runnerTells waits until a runner of the pool says why it isn't ready.
-func (s *scene) runnerTells(pool, words string) {
+func (s *fixture) runnerTells(pool, words string) {
 	s.Helper()
 	eventually(s.T, func(ctx context.Context) error {
 		runners, err := s.runners(ctx, pool)
@@ -202,7 +202,7 @@ func (s *scene) runnerTells(pool, words string) {
 }
 
 func TestALimitedEndpointLeavesTheOthersAlone(t *testing.T) {
-	s := newSceneOnFaultyGitHub(t)
+	s := newFixtureOnFaultyGitHub(t)
 	s.pool("linux", func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })
 	long := s.addJobs("linux", 1, 5*time.Second)
 	eventually(s.T, func(context.Context) error { return s.running(1) })
@@ -215,7 +215,7 @@ func TestALimitedEndpointLeavesTheOthersAlone(t *testing.T) {
 }
 
 // running says whether so many jobs run.
-func (s *scene) running(n int) error {
+func (s *fixture) running(n int) error {
 	if got := s.github.Report().Jobs[githubsim.JobRunning]; got != n {
 		return fmt.Errorf("%d jobs run; want %d", got, n)
 	}
@@ -223,7 +223,7 @@ func (s *scene) running(n int) error {
 }
 
 func TestAGitHubThatHangs(t *testing.T) {
-	s := newSceneOnFaultyGitHub(t)
+	s := newFixtureOnFaultyGitHub(t)
 	pool := s.listening("linux")
 	for _, endpoint := range lifeEndpoints {
 		if endpoint != githubsim.EndpointGetMessage { // a poll may be held
@@ -251,7 +251,7 @@ func TestLostAnswers(t *testing.T) {
 		"deletion":     githubsim.EndpointDeleteScaleSet,
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newSceneOnFaultyGitHub(t)
+			s := newFixtureOnFaultyGitHub(t)
 			s.github.AddFault(githubsim.Fault{Endpoint: endpoint, Times: 2, DropAnswer: true, Status: 502})
 			pool := s.pool("linux", func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })
 			s.jobs("linux", 3)
@@ -267,7 +267,7 @@ func TestLostAnswers(t *testing.T) {
 
 // queueMisbehaves does jobs while messages come in some odd way.
 func queueMisbehaves(t *testing.T, faults ...githubsim.Fault) {
-	s := newSceneOnFaultyGitHub(t)
+	s := newFixtureOnFaultyGitHub(t)
 	pool := s.listening("linux")
 	for _, f := range faults {
 		s.github.AddFault(f)
@@ -305,7 +305,7 @@ func TestEventsOfAnUnknownType(t *testing.T) {
 }
 
 func TestASessionWithoutAQueue(t *testing.T) {
-	s := newSceneOnFaultyGitHub(t)
+	s := newFixtureOnFaultyGitHub(t)
 	s.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, Alter: githubsim.AlterEmptyQueueURL})
 	pool := s.pool("linux")
 	s.says(pool, unavailable("scale set: listening: opening the message session of scale set 1: GitHub gave no message queue URL"))
@@ -315,7 +315,7 @@ func TestASessionWithoutAQueue(t *testing.T) {
 }
 
 func TestTokensThatExpireEarly(t *testing.T) {
-	s := newSceneOnFaultyGitHub(t)
+	s := newFixtureOnFaultyGitHub(t)
 	pool := s.listening("linux")
 	for range 3 {
 		s.github.ExpireAdminTokens()
@@ -327,7 +327,7 @@ func TestTokensThatExpireEarly(t *testing.T) {
 }
 
 func TestATokenThatIsRevoked(t *testing.T) {
-	s := newSceneOnFaultyGitHub(t)
+	s := newFixtureOnFaultyGitHub(t)
 	token := "ghp_" + s.namespace
 	s.github.AddToken(token)
 	s.useToken(token)
@@ -351,7 +351,7 @@ func TestATokenThatIsRevoked(t *testing.T) {
 }
 
 // setID is the id of the pool's scale set on GitHub.
-func (s *scene) setID(pool *v1alpha1.RunnerPool) int {
+func (s *fixture) setID(pool *v1alpha1.RunnerPool) int {
 	s.Helper()
 	set := &v1alpha1.ScaleSet{}
 	must(s.T, w.Client.Get(s.Context(), client.ObjectKeyFromObject(pool), set))
@@ -359,7 +359,7 @@ func (s *scene) setID(pool *v1alpha1.RunnerPool) int {
 }
 
 func TestASessionThatIsStolen(t *testing.T) {
-	s := newSceneOnFaultyGitHub(t)
+	s := newFixtureOnFaultyGitHub(t)
 	pool := s.listening("linux")
 	long := s.addJobs("linux", 1, 10*time.Second)
 	eventually(s.T, func(context.Context) error { return s.running(1) })
@@ -380,7 +380,7 @@ func TestASessionThatIsStolen(t *testing.T) {
 }
 
 func TestAScaleSetThatIsForgotten(t *testing.T) {
-	s := newSceneOnFaultyGitHub(t)
+	s := newFixtureOnFaultyGitHub(t)
 	pool := s.listening("linux")
 	s.jobs("linux", 1)
 	before := s.setID(pool)
@@ -395,7 +395,7 @@ func TestAScaleSetThatIsForgotten(t *testing.T) {
 }
 
 func TestARunnerThatGitHubSaysIsBusy(t *testing.T) {
-	s := newSceneOnFaultyGitHub(t)
+	s := newFixtureOnFaultyGitHub(t)
 	pool := s.pool("linux", func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })
 	s.jobs("linux", 1)
 	eventually(s.T, func(ctx context.Context) error { return s.idle(ctx, "linux", 1) })
@@ -408,7 +408,7 @@ func TestARunnerThatGitHubSaysIsBusy(t *testing.T) {
 }
 
 // idle says whether so many runners of a pool wait for jobs, as GitHub sees it.
-func (s *scene) idle(ctx context.Context, pool string, n int) error {
+func (s *fixture) idle(ctx context.Context, pool string, n int) error {
 	runners, err := s.runners(ctx, pool)
 	if err != nil {
 		return err
@@ -427,7 +427,7 @@ func (s *scene) idle(ctx context.Context, pool string, n int) error {
 
 func TestARegistrationThatIsPurged(t *testing.T) {
 	t.Run("idle", func(t *testing.T) {
-		s := newSceneOnFaultyGitHub(t)
+		s := newFixtureOnFaultyGitHub(t)
 		pool := s.pool("linux", func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })
 		eventually(s.T, func(ctx context.Context) error { return s.idle(ctx, "linux", 1) })
 		s.purge("linux")
@@ -436,7 +436,7 @@ func TestARegistrationThatIsPurged(t *testing.T) {
 		s.dismiss(pool)
 	})
 	t.Run("not-connected", func(t *testing.T) {
-		s := newSceneOnFaultyGitHub(t)
+		s := newFixtureOnFaultyGitHub(t)
 		s.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointRunnerSession, Hang: true})
 		pool := s.pool("linux", func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })
 		eventually(s.T, func(context.Context) error {
@@ -454,7 +454,7 @@ func TestARegistrationThatIsPurged(t *testing.T) {
 }
 
 // purge lets GitHub forget the runners of a pool.
-func (s *scene) purge(pool string) {
+func (s *fixture) purge(pool string) {
 	s.Helper()
 	for _, r := range s.github.Report().Runners {
 		if !s.github.PurgeRunner(r.ID) {

@@ -28,10 +28,10 @@ import (
 	"github.com/corral-dev/corral/sim/world"
 )
 
-// ward is a scene with a pool whose pods are struck, on a GitHub of its own, and a pool on the
+// podFixture is a fixture with a pool whose pods are struck, on a GitHub of its own, and a pool on the
 // same connection whose pods are not.
-type ward struct {
-	*scene
+type podFixture struct {
+	*fixture
 	pool *v1alpha1.RunnerPool
 }
 
@@ -40,42 +40,42 @@ const (
 	spared = "spared"
 )
 
-// newWard makes the scene. The pool itself comes with admit.
-func newWard(t *testing.T) *ward {
+// newPodFixture makes the fixture. The pool itself comes with admit.
+func newPodFixture(t *testing.T) *podFixture {
 	t.Helper()
-	s := newSceneOnOwnGitHub(t, githubsim.Options{SessionExpiry: 3 * time.Second, LostAfter: 10 * time.Second})
+	s := newFixtureOnOwnGitHub(t, githubsim.Options{SessionExpiry: 3 * time.Second, LostAfter: 10 * time.Second})
 	s.pool(spared)
-	return &ward{scene: s}
+	return &podFixture{fixture: s}
 }
 
 // admit makes the pool. Its deadlines are short.
-func (a *ward) admit(change ...func(*v1alpha1.RunnerPool)) {
+func (a *podFixture) admit(change ...func(*v1alpha1.RunnerPool)) {
 	a.Helper()
 	deadline := metav1.Duration{Duration: 5 * time.Second}
 	short := func(p *v1alpha1.RunnerPool) {
 		p.Spec.Deadlines = v1alpha1.DeadlinesSpec{Startup: &deadline, Connect: &deadline}
 	}
-	a.scene.pool(struck, append([]func(*v1alpha1.RunnerPool){short}, change...)...)
+	a.fixture.pool(struck, append([]func(*v1alpha1.RunnerPool){short}, change...)...)
 	a.pool = &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: a.namespace, Name: struck}}
 }
 
 // strike lets a fault strike the pool's pods.
-func (a *ward) strike(m nodeplay.Mishap, times int) (heal func()) {
+func (a *podFixture) inject(m nodeplay.FaultKind, times int) (heal func()) {
 	return w.Node.Inject(nodeplay.Fault{
-		Mishap: m, Times: times, After: 3 * time.Second, Namespace: a.namespace, Labels: map[string]string{v1alpha1.PoolLabel: struck},
+		Kind: m, Times: times, After: 3 * time.Second, Namespace: a.namespace, Labels: map[string]string{v1alpha1.PoolLabel: struck},
 	})
 }
 
-// keepCorpses lets GitHub hold on to every registration, so that no runner can be cleaned up,
-// until bury is called. What comes about meanwhile doesn't wait for the cleaning.
-func (a *ward) keepCorpses() (bury func()) {
+// keepPods lets GitHub hold on to every registration, so that no runner can be cleaned up,
+// until release is called. What comes about meanwhile doesn't wait for the cleaning.
+func (a *podFixture) keepPods() (release func()) {
 	a.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointDeleteAgent, Alter: githubsim.AlterJobStillRunning})
 	return a.github.ClearFaults
 }
 
 // runnerSays waits until a runner of the pool is in a state, for a cause unless it's empty, and with words
 // in its reason or in its condition, and returns its name.
-func (a *ward) runnerSays(state v1alpha1.RunnerState, cause v1alpha1.RunnerCause, words string) (name string) {
+func (a *podFixture) runnerSays(state v1alpha1.RunnerState, cause v1alpha1.RunnerCause, words string) (name string) {
 	a.Helper()
 	eventually(a.T, func(ctx context.Context) error {
 		runners, err := a.runners(ctx, struck)
@@ -98,7 +98,7 @@ func (a *ward) runnerSays(state v1alpha1.RunnerState, cause v1alpha1.RunnerCause
 
 // isReplacedFirst waits until the pool's first runner is given up and another one is made, and fails the
 // test unless its pod is still there then. It returns the name of the first.
-func (a *ward) isReplacedFirst() (corpse string) {
+func (a *podFixture) isReplacedFirst() (failed string) {
 	a.Helper()
 	eventually(a.T, func(ctx context.Context) error {
 		runners, err := a.runners(ctx, struck)
@@ -107,38 +107,38 @@ func (a *ward) isReplacedFirst() (corpse string) {
 		}
 		for _, r := range runners {
 			if number(a.T, r.Name) == 1 && !r.DeletionTimestamp.IsZero() && len(runners) > 1 {
-				corpse = r.Name
+				failed = r.Name
 				return nil
 			}
 		}
 		return fmt.Errorf("none is replaced of %d runners", len(runners))
 	})
-	must(a.T, w.Client.Get(a.Context(), key(a.namespace, corpse), &corev1.Pod{}))
-	return corpse
+	must(a.T, w.Client.Get(a.Context(), key(a.namespace, failed), &corev1.Pod{}))
+	return failed
 }
 
 // isGone waits until nothing is left of a runner.
-func (a *ward) isGone(corpse string) {
+func (a *podFixture) isGone(failed string) {
 	a.Helper()
 	eventually(a.T, func(ctx context.Context) error {
-		if err := w.Client.Get(ctx, key(a.namespace, corpse), &v1alpha1.Runner{}); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("runner %s: %w", corpse, err)
+		if err := w.Client.Get(ctx, key(a.namespace, failed), &v1alpha1.Runner{}); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("runner %s: %w", failed, err)
 		}
-		if err := w.Client.Get(ctx, key(a.namespace, corpse), &corev1.Pod{}); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("pod %s: %w", corpse, err)
+		if err := w.Client.Get(ctx, key(a.namespace, failed), &corev1.Pod{}); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("pod %s: %w", failed, err)
 		}
 		return nil
 	})
 	for _, r := range a.github.Report().Runners {
-		if r.Name == corpse {
-			a.Errorf("%s is still registered", corpse)
+		if r.Name == failed {
+			a.Errorf("%s is still registered", failed)
 		}
 	}
 }
 
 // isHeldBack waits until so many runners have failed in a row, or more, and the pool says so. No more than
 // one other may have been made, the next that is tried.
-func (a *ward) isHeldBack(failures int, cause v1alpha1.RunnerCause, words string) {
+func (a *podFixture) isHeldBack(failures int, cause v1alpha1.RunnerCause, words string) {
 	a.Helper()
 	failed := 0
 	eventually(a.T, func(ctx context.Context) error {
@@ -176,7 +176,7 @@ func number(t *testing.T, runner string) int {
 }
 
 // announces waits until GitHub was told a capacity.
-func (a *ward) announces(capacity int) {
+func (a *podFixture) announces(capacity int) {
 	a.Helper()
 	eventually(a.T, func(context.Context) error {
 		for _, set := range a.github.Report().ScaleSets {
@@ -189,21 +189,21 @@ func (a *ward) announces(capacity int) {
 }
 
 // isHealthy waits until the pool says that its runners start.
-func (a *ward) isHealthy() {
+func (a *podFixture) isHealthy() {
 	a.Helper()
 	a.has(a.pool, metav1.Condition{Type: v1alpha1.HealthyCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.SucceededReason, Message: "runners start"})
 	a.ready(a.pool)
 }
 
 // sparedGoesOn fails the test unless jobs are done for the pool beside, and for that on another connection.
-func (a *ward) sparedGoesOn() {
+func (a *podFixture) sparedGoesOn() {
 	a.Helper()
 	a.allDone(a.addJobs(spared, 1, time.Millisecond))
 	a.othersGoOn()
 }
 
 // result waits until a job ended, by GitHub's word, and returns how.
-func (a *ward) result(id string) (result string) {
+func (a *podFixture) result(id string) (result string) {
 	a.Helper()
 	eventually(a.T, func(context.Context) error {
 		j := a.job(id)
@@ -215,17 +215,17 @@ func (a *ward) result(id string) (result string) {
 	return result
 }
 
-func (a *ward) job(id string) githubsim.JobTimeline {
+func (a *podFixture) job(id string) githubsim.JobTimeline {
 	jobs := a.github.Jobs()
 	return jobs[slices.IndexFunc(jobs, func(j githubsim.JobTimeline) bool { return j.ID == id })]
 }
 
 // gitHubIsContent fails the test if a job was lost or ran twice, or a busy runner was ended, unless it's
 // of the runner that the fault struck.
-func (a *ward) gitHubIsContent(corpse string) {
+func (a *podFixture) gitHubIsContent(failed string) {
 	a.Helper()
 	for _, broken := range a.github.Invariants() {
-		if !strings.Contains(broken, corpse) {
+		if !strings.Contains(broken, failed) {
 			a.Errorf("GitHub says: %s", broken)
 		}
 	}
@@ -243,26 +243,26 @@ func template(spec string) func(*v1alpha1.RunnerPool) {
 
 // Want of room passes by itself, as when nodes are added: each runner waits until its deadline.
 func TestAPodThatIsNeverScheduled(t *testing.T) {
-	a := newWard(t)
+	a := newPodFixture(t)
 	const words = "Unschedulable: 0/3 nodes are available: 3 Insufficient cpu."
-	heal, bury := a.strike(nodeplay.Unschedulable, 0), a.keepCorpses()
+	heal, release := a.inject(nodeplay.Unschedulable, 0), a.keepPods()
 	a.admit()
 	jobs := a.addJobs(struck, 1, time.Millisecond)
 	a.runnerSays(v1alpha1.RunnerPending, v1alpha1.CauseUnschedulable, words)
 	a.runnerSays(v1alpha1.RunnerFailed, v1alpha1.CauseUnschedulable, "not running 5s after its creation: "+words)
-	corpse := a.isReplacedFirst()
+	failed := a.isReplacedFirst()
 	a.sparedGoesOn()
-	bury()
-	a.isGone(corpse)
+	release()
+	a.isGone(failed)
 	heal()
 	a.allDone(jobs)
 	a.isHealthy()
-	a.gitHubIsContent(corpse)
+	a.gitHubIsContent(failed)
 }
 
 // ill is a fault that strikes every runner of a pool, and what is read of it.
 type ill struct {
-	mishap nodeplay.Mishap
+	kind nodeplay.FaultKind
 	// words of the runner that failed first.
 	words string
 	// cause and complaint of the pool.
@@ -283,14 +283,14 @@ func withInit() []func(*v1alpha1.RunnerPool) {
 // when the fault is gone it takes up work again.
 func neverStarts(t *testing.T, i ill) {
 	t.Helper()
-	a := newWard(t)
+	a := newPodFixture(t)
 	a.admit(i.change...)
-	heal, bury := a.strike(i.mishap, 0), a.keepCorpses()
+	heal, release := a.inject(i.kind, 0), a.keepPods()
 	a.patch(a.pool, fmt.Sprintf(`{"spec":{"scale":{"idle":%d}}}`, i.idle))
 	jobs := a.addJobs(struck, 1-i.idle, time.Millisecond)
-	corpse := a.isReplacedFirst()
+	failed := a.isReplacedFirst()
 	a.runnerSays(v1alpha1.RunnerFailed, i.cause, i.words)
-	bury()
+	release()
 	a.isHeldBack(3, i.cause, i.complaint)
 	a.announces(0)
 	a.sparedGoesOn()
@@ -300,59 +300,59 @@ func neverStarts(t *testing.T, i ill) {
 	a.isHealthy()
 	a.announces(10)
 	a.allDone(a.addJobs(struck, 1, time.Millisecond))
-	a.isGone(corpse)
-	a.gitHubIsContent(corpse)
+	a.isGone(failed)
+	a.gitHubIsContent(failed)
 }
 
 func TestAnImageThatIsRefused(t *testing.T) {
 	const words = `failed to pull and unpack image "runner:1"`
 	neverStarts(t, ill{
-		mishap: nodeplay.ImageRefused, words: "not running 5s after its creation: ",
+		kind: nodeplay.ImageRefused, words: "not running 5s after its creation: ",
 		cause: v1alpha1.CauseImagePull, complaint: words,
 	})
 }
 
 func TestAnInitContainerWhoseImageIsRefused(t *testing.T) {
 	neverStarts(t, ill{
-		mishap: nodeplay.InitImageRefused, words: "not running 5s after its creation: container tools: ",
+		kind: nodeplay.InitImageRefused, words: "not running 5s after its creation: container tools: ",
 		cause: v1alpha1.CauseImagePull, complaint: `failed to pull and unpack image "tools:1"`, change: withInit(),
 	})
 }
 
 func TestAnInitContainerThatFails(t *testing.T) {
 	const words = "container tools: Error (exit code 1)"
-	neverStarts(t, ill{mishap: nodeplay.InitFails, words: words, cause: v1alpha1.CauseCrash, complaint: words, change: withInit()})
+	neverStarts(t, ill{kind: nodeplay.InitFails, words: words, cause: v1alpha1.CauseCrash, complaint: words, change: withInit()})
 }
 
 func TestARunnerThatCrashesBeforeItConnects(t *testing.T) {
 	const words = "Error (exit code 1)"
 	neverStarts(t, ill{
-		mishap: nodeplay.CrashBeforeConnecting, words: words,
+		kind: nodeplay.CrashBeforeConnecting, words: words,
 		cause: v1alpha1.CauseCrash, complaint: words,
 	})
 }
 
 func TestARunnerWhoseVersionIsRefused(t *testing.T) {
 	const words = "GitHub refuses this runner version: update the image (exit code 7)"
-	neverStarts(t, ill{mishap: nodeplay.VersionRefused, words: words, cause: v1alpha1.CauseOutdated, complaint: words})
+	neverStarts(t, ill{kind: nodeplay.VersionRefused, words: words, cause: v1alpha1.CauseOutdated, complaint: words})
 }
 
 func TestARunnerThatCrashesWhileIdle(t *testing.T) {
 	const words = "Error (exit code 139)"
 	neverStarts(t, ill{
-		idle:   1,
-		mishap: nodeplay.CrashConnected, words: words,
+		idle: 1,
+		kind: nodeplay.CrashConnected, words: words,
 		cause: v1alpha1.CauseCrash, complaint: words,
 	})
 }
 
 func TestARunnerThatNeverConnects(t *testing.T) {
 	const words = "its container runs, but GitHub doesn't see it 5s later: can it reach GitHub?"
-	neverStarts(t, ill{mishap: nodeplay.NeverConnects, words: words, cause: v1alpha1.CauseNeverConnected, complaint: words})
+	neverStarts(t, ill{kind: nodeplay.NeverConnects, words: words, cause: v1alpha1.CauseNeverConnected, complaint: words})
 }
 
-// nodes plays two nodes for the pods that name the scene as their scheduler.
-func (a *ward) nodes() *nodeplay.Node {
+// nodes plays two nodes for the pods that name the fixture as their scheduler.
+func (a *podFixture) nodes() *nodeplay.Node {
 	a.Helper()
 	n, err := nodeplay.New(w.Cluster.Config, nodeplay.Options{
 		NodeName: a.namespace, Nodes: 2, Namespace: a.namespace, Scheduler: a.namespace, Run: world.RunRunner,
@@ -368,14 +368,14 @@ func (a *ward) nodes() *nodeplay.Node {
 	return n
 }
 
-// scheduled lets the nodes of the scene play a pool's pods.
-func (a *ward) scheduled() func(*v1alpha1.RunnerPool) {
+// scheduled lets the nodes of the fixture play a pool's pods.
+func (a *podFixture) scheduled() func(*v1alpha1.RunnerPool) {
 	return template(fmt.Sprintf(`"schedulerName":%q,"terminationGracePeriodSeconds":1`, a.namespace))
 }
 
 // loses waits for so many runners in a state and takes the node of one of them away for good: its pods are
 // deleted, and nobody is there to end them. It returns the names of the node and of the runners it had.
-func (a *ward) loses(n *nodeplay.Node, state v1alpha1.RunnerState, count int) (node string, corpses []string) {
+func (a *podFixture) loses(n *nodeplay.Node, state v1alpha1.RunnerState, count int) (node string, lost []string) {
 	a.Helper()
 	eventually(a.T, func(ctx context.Context) error {
 		runners, err := a.runners(ctx, struck)
@@ -393,38 +393,38 @@ func (a *ward) loses(n *nodeplay.Node, state v1alpha1.RunnerState, count int) (n
 	node = pods[0].Spec.NodeName
 	for _, p := range pods {
 		if p.Spec.NodeName == node {
-			corpses = append(corpses, p.Name)
+			lost = append(lost, p.Name)
 		}
 	}
 	must(a.T, n.Lose(a.Context(), node, nodeplay.Loss{EvictAfter: time.Second}))
-	return node, corpses
+	return node, lost
 }
 
 func TestANodeThatIsLostWithIdleRunners(t *testing.T) {
-	a := newWard(t)
+	a := newPodFixture(t)
 	n := a.nodes()
 	a.admit(a.scheduled(), func(p *v1alpha1.RunnerPool) {
 		p.Spec.Scale.Idle, p.Spec.Deadlines.Connect = new(int32(6)), nil
 	})
-	node, corpses := a.loses(n, v1alpha1.RunnerIdle, 6)
+	node, lost := a.loses(n, v1alpha1.RunnerIdle, 6)
 	a.run(6, func([]corev1.Pod) error { return nil })
 	a.runnerSays(v1alpha1.RunnerFailed, v1alpha1.CauseRemoved, "its pod is being removed")
-	for _, corpse := range corpses {
-		must(t, w.Client.Get(t.Context(), key(a.namespace, corpse), &corev1.Pod{}))
+	for _, failed := range lost {
+		must(t, w.Client.Get(t.Context(), key(a.namespace, failed), &corev1.Pod{}))
 	}
 	a.allDone(a.addJobs(struck, 3, time.Millisecond))
 	a.sparedGoesOn()
 	a.isHealthy()
 	must(t, n.Return(t.Context(), node))
-	for _, corpse := range corpses {
-		a.isGone(corpse)
+	for _, failed := range lost {
+		a.isGone(failed)
 	}
-	a.gitHubIsContent(corpses[0])
+	a.gitHubIsContent(lost[0])
 }
 
 // The real kubectl drains a node without --force: runners without a job go elsewhere, and it waits for the one that has one.
 func TestANodeThatIsDrained(t *testing.T) {
-	a := newWard(t)
+	a := newPodFixture(t)
 	a.nodes()
 	a.admit(a.scheduled(), func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle, p.Spec.Deadlines.Connect = new(int32(3)), nil })
 	job := a.addJobs(struck, 1, time.Hour)[0]
@@ -474,7 +474,7 @@ func TestANodeThatIsDrained(t *testing.T) {
 }
 
 // run waits until so many pods of the pool run and aren't being deleted, and are as they should be.
-func (a *ward) run(count int, are func([]corev1.Pod) error) {
+func (a *podFixture) run(count int, are func([]corev1.Pod) error) {
 	a.Helper()
 	eventually(a.T, func(ctx context.Context) error {
 		pods, err := a.pods(ctx, struck)
@@ -491,11 +491,11 @@ func (a *ward) run(count int, are func([]corev1.Pod) error) {
 
 // GitHub alone says when a job has failed.
 func TestANodeThatIsLostWithAJob(t *testing.T) {
-	a := newWard(t)
+	a := newPodFixture(t)
 	n := a.nodes()
 	a.admit(a.scheduled())
 	lost := a.addJobs(struck, 1, time.Hour)[0]
-	node, corpses := a.loses(n, v1alpha1.RunnerBusy, 1)
+	node, failed := a.loses(n, v1alpha1.RunnerBusy, 1)
 	a.allDone(a.addJobs(struck, 1, time.Millisecond))
 	a.runnerSays(v1alpha1.RunnerFinished, "", "its job is over; waiting for its container to end")
 	if got := a.result(lost); got != githubsim.ResultFailed {
@@ -504,56 +504,56 @@ func TestANodeThatIsLostWithAJob(t *testing.T) {
 	a.sparedGoesOn()
 	a.isHealthy()
 	must(t, n.Return(t.Context(), node))
-	a.isGone(corpses[0])
-	a.gitHubIsContent(corpses[0])
+	a.isGone(failed[0])
+	a.gitHubIsContent(failed[0])
 }
 
 // No other runner gets the job of one that died with it, so none is made for it.
 func TestARunnerThatIsKilledInItsJob(t *testing.T) {
-	a := newWard(t)
-	heal, bury := a.strike(nodeplay.KilledInJob, 1), a.keepCorpses()
+	a := newPodFixture(t)
+	heal, release := a.inject(nodeplay.KilledInJob, 1), a.keepPods()
 	defer heal()
 	a.admit()
 	killed := a.addJobs(struck, 1, time.Hour)[0]
-	corpse := a.runnerSays(v1alpha1.RunnerFailed, "", "OOMKilled (exit code 137), with a job: GitHub will fail it")
+	failed := a.runnerSays(v1alpha1.RunnerFailed, "", "OOMKilled (exit code 137), with a job: GitHub will fail it")
 	r := &v1alpha1.Runner{}
-	must(t, w.Client.Get(t.Context(), key(a.namespace, corpse), r))
+	must(t, w.Client.Get(t.Context(), key(a.namespace, failed), r))
 	if e := r.Status.Exit; e == nil || e.Code != 137 || e.Node == "" || !strings.HasSuffix(e.Message, "An error occurred: the runner ends.") {
 		t.Errorf("it ended with %+v", e)
 	}
 	a.allDone(a.addJobs(struck, 1, time.Millisecond))
-	must(t, w.Client.Get(t.Context(), key(a.namespace, corpse), &corev1.Pod{}))
+	must(t, w.Client.Get(t.Context(), key(a.namespace, failed), &corev1.Pod{}))
 	a.sparedGoesOn()
 	if got := a.result(killed); got != githubsim.ResultFailed {
 		t.Errorf("the killed runner's job %s", got)
 	}
-	bury()
-	a.isGone(corpse)
+	release()
+	a.isGone(failed)
 	a.isHealthy()
-	a.gitHubIsContent(corpse)
+	a.gitHubIsContent(failed)
 }
 
 // The runner's image ends well although its program was killed: the job is lost all the same.
 func TestARunnerWhoseProgramIsKilledInItsJob(t *testing.T) {
-	a := newWard(t)
-	defer a.strike(nodeplay.ListenerKilled, 1)()
+	a := newPodFixture(t)
+	defer a.inject(nodeplay.ListenerKilled, 1)()
 	a.admit()
 	killed := a.addJobs(struck, 1, time.Hour)[0]
-	corpse := a.runnerSays(v1alpha1.RunnerFinished, "", "ended")
+	failed := a.runnerSays(v1alpha1.RunnerFinished, "", "ended")
 	a.allDone(a.addJobs(struck, 1, time.Millisecond))
 	if got := a.result(killed); got != githubsim.ResultFailed {
 		t.Errorf("the killed runner's job %s", got)
 	}
-	a.isGone(corpse)
+	a.isGone(failed)
 	a.sparedGoesOn()
 	a.isHealthy()
-	a.gitHubIsContent(corpse)
+	a.gitHubIsContent(failed)
 }
 
 // A mesh puts a container into each pod that never ends by itself.
 func TestASidecarThatOutlivesItsRunner(t *testing.T) {
-	a := newWard(t)
-	defer a.strike(nodeplay.SidecarStays, 0)()
+	a := newPodFixture(t)
+	defer a.inject(nodeplay.SidecarStays, 0)()
 	a.admit(atMost(1))
 	a.allDone(a.addJobs(struck, 3, time.Millisecond))
 	a.sparedGoesOn()
@@ -563,22 +563,22 @@ func TestASidecarThatOutlivesItsRunner(t *testing.T) {
 
 // A job is over when GitHub says so: its runner's place is free, although its container goes on.
 func TestARunnerThatHangsAfterItsJobIsCancelled(t *testing.T) {
-	a := newWard(t)
-	heal, bury := a.strike(nodeplay.HangsAfterJob, 1), a.keepCorpses()
+	a := newPodFixture(t)
+	heal, release := a.inject(nodeplay.HangsAfterJob, 1), a.keepPods()
 	defer heal()
 	a.admit(atMost(1), template(`"terminationGracePeriodSeconds":1`))
 	cancelled := a.addJobs(struck, 1, time.Hour)[0]
 	a.runnerSays(v1alpha1.RunnerBusy, "", "running a job")
 	a.github.CancelJob(cancelled)
-	corpse := a.runnerSays(v1alpha1.RunnerFinished, "", "its job is over; waiting for its container to end")
+	failed := a.runnerSays(v1alpha1.RunnerFinished, "", "its job is over; waiting for its container to end")
 	a.allDone(a.addJobs(struck, 1, time.Millisecond))
-	must(t, w.Client.Get(t.Context(), key(a.namespace, corpse), &corev1.Pod{}))
+	must(t, w.Client.Get(t.Context(), key(a.namespace, failed), &corev1.Pod{}))
 	a.sparedGoesOn()
 	if got := a.result(cancelled); got != githubsim.ResultCanceled {
 		t.Errorf("the cancelled job %s", got)
 	}
-	bury()
-	a.isGone(corpse)
+	release()
+	a.isGone(failed)
 	a.isHealthy()
-	a.gitHubIsContent(corpse)
+	a.gitHubIsContent(failed)
 }

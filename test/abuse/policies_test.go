@@ -18,10 +18,10 @@ import (
 	"github.com/corral-dev/corral/sim/harness"
 )
 
-// court is a scene with a pool that runs, and a namespace beside it. A guard rail with rules of its own binds both, and
+// court is a fixture with a pool that runs, and a namespace beside it. A guard rail with rules of its own binds both, and
 // each has such a policy itself.
 type court struct {
-	*scene
+	*fixture
 	pool   *v1alpha1.RunnerPool
 	beside string // the namespace
 	guard  *v1alpha1.ClusterRunnerPolicy
@@ -52,7 +52,7 @@ deny contains sprintf("finding %04d", [i]) if {
 
 func newCourt(t *testing.T) *court {
 	t.Helper()
-	c := &court{scene: newScene(t)}
+	c := &court{fixture: newFixture(t)}
 	c.beside = c.namespace + "-beside"
 	must(t, w.Connect(t.Context(), c.beside, "acme", c.beside))
 	c.guard = &v1alpha1.ClusterRunnerPolicy{ObjectMeta: metav1.ObjectMeta{Name: c.namespace}}
@@ -65,7 +65,7 @@ func newCourt(t *testing.T) *court {
 		c.create(own)
 	}
 	c.create(newPool(c.beside, "linux", "acme"))
-	c.pool = c.scene.pool("bound", func(p *v1alpha1.RunnerPool) { p.Labels = map[string]string{"name": "bound"} })
+	c.pool = c.fixture.pool("bound", func(p *v1alpha1.RunnerPool) { p.Labels = map[string]string{"name": "bound"} })
 	c.ready(c.pool)
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
@@ -93,7 +93,7 @@ func (c *court) push(name, body string) *v1alpha1.RunnerPolicy {
 	return p
 }
 
-// blames waits until a pool of the scene goes on with what was decided last, because of a policy that failed in one of these ways.
+// blames waits until a pool of the fixture goes on with what was decided last, because of a policy that failed in one of these ways.
 func (c *court) blames(pool *v1alpha1.RunnerPool, policy string, ways ...string) {
 	c.Helper()
 	eventually(c.T, func(ctx context.Context) error {
@@ -121,7 +121,7 @@ func (c *court) isQuarantined() string {
 	return "Quarantined: it timed out 3 times for pools of namespace " + c.namespace + ", and isn't asked for them until it changes: make its rules cheaper"
 }
 
-// goesOn shows that the scene's pools do their jobs, and all of besideGoesOn.
+// goesOn shows that the fixture's pools do their jobs, and all of besideGoesOn.
 func (c *court) goesOn() {
 	c.Helper()
 	c.allDone(c.addJobs("bound", 2, time.Millisecond))
@@ -266,7 +266,7 @@ func TestATemplateOf8000Containers(t *testing.T) {
 // More findings than are told of are findings still: what was accepted before is denied, and its idle runner ends.
 func TestAGuardRailWithMoreFindingsThanAreTold(t *testing.T) {
 	c := newCourt(t)
-	accepted := c.scene.pool("many", func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })
+	accepted := c.fixture.pool("many", func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })
 	c.ready(accepted)
 	eventually(t, func(ctx context.Context) error { return c.idle(ctx, "many", 1) })
 	c.patch(accepted, `{"metadata":{"labels":{"findings":"3000"}}}`)

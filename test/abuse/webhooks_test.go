@@ -22,17 +22,17 @@ import (
 	"github.com/corral-dev/corral/sim/world"
 )
 
-// hookScene is a scene whose connection takes webhooks in.
-type hookScene struct {
-	*scene
+// hookFixture is a fixture whose connection takes webhooks in.
+type hookFixture struct {
+	*fixture
 	url string
 	// told is a pool that may have no runners, so that what it is told of stays to be looked at.
 	told *v1alpha1.RunnerPool
 }
 
-func newHookScene(t *testing.T) *hookScene {
+func newHookFixture(t *testing.T) *hookFixture {
 	t.Helper()
-	s := &hookScene{scene: newScene(t)}
+	s := &hookFixture{fixture: newFixture(t)}
 	s.url = world.WebhookURL(hooks, s.namespace, "acme")
 	must(t, s.github.AddRepository(githubsim.Repository{FullName: s.namespace + "/app"}))
 	s.create(world.HookSecret(s.namespace, "hook"))
@@ -53,7 +53,7 @@ func newHookScene(t *testing.T) *hookScene {
 }
 
 // restPool makes a pool without a scale set, and waits for it.
-func (s *hookScene) restPool(name string, most int32) *v1alpha1.RunnerPool {
+func (s *hookFixture) restPool(name string, most int32) *v1alpha1.RunnerPool {
 	s.Helper()
 	p := s.pool(name, func(p *v1alpha1.RunnerPool) {
 		p.Spec.Registration, p.Spec.Labels = v1alpha1.RegisterREST, []string{name}
@@ -64,7 +64,7 @@ func (s *hookScene) restPool(name string, most int32) *v1alpha1.RunnerPool {
 }
 
 // event makes a request as GitHub does.
-func (s *hookScene) event(name, body string) *http.Request {
+func (s *hookFixture) event(name, body string) *http.Request {
 	s.Helper()
 	r, err := http.NewRequestWithContext(s.Context(), http.MethodPost, s.url, strings.NewReader(body))
 	must(s.T, err)
@@ -80,12 +80,12 @@ var guid atomic.Int64
 // sender has addresses of its own, so that the bad requests of these tests are theirs alone.
 var sender = &http.Client{Timeout: 30 * time.Second}
 
-func (s *hookScene) send(r *http.Request) (status int, text string) {
+func (s *hookFixture) send(r *http.Request) (status int, text string) {
 	s.Helper()
 	return s.sendBy(sender, r)
 }
 
-func (s *hookScene) sendBy(client *http.Client, r *http.Request) (status int, text string) {
+func (s *hookFixture) sendBy(client *http.Client, r *http.Request) (status int, text string) {
 	s.Helper()
 	answer, err := client.Do(r)
 	must(s.T, err)
@@ -96,12 +96,12 @@ func (s *hookScene) sendBy(client *http.Client, r *http.Request) (status int, te
 }
 
 // job is an event of a job for the pool told, which GitHub doesn't know.
-func (s *hookScene) job(action string, id int) string {
+func (s *hookFixture) job(action string, id int) string {
 	return fmt.Sprintf(`{"action":%q,"workflow_job":{"id":%d,"status":%[1]q,"labels":["told"]},"repository":{"id":1,"full_name":"%[3]s/app","owner":{"type":"Organization"}},"organization":{"login":%[3]q}}`, action, id, s.namespace)
 }
 
 // tell sends such an event, which is taken sooner or later.
-func (s *hookScene) tell(action string, id int) {
+func (s *hookFixture) tell(action string, id int) {
 	s.Helper()
 	eventually(s.T, func(ctx context.Context) error {
 		if status, text := s.send(s.event(webhook.WorkflowJobEvent, s.job(action, id))); status != http.StatusAccepted {
@@ -112,7 +112,7 @@ func (s *hookScene) tell(action string, id int) {
 }
 
 // toldOf waits until the pool told knows of so many jobs.
-func (s *hookScene) toldOf(jobs int32) {
+func (s *hookFixture) toldOf(jobs int32) {
 	s.Helper()
 	eventually(s.T, func(ctx context.Context) error {
 		if err := w.Client.Get(ctx, key(s.namespace, s.told.Name), s.told); err != nil {
@@ -128,7 +128,7 @@ func (s *hookScene) toldOf(jobs int32) {
 }
 
 // refused sends a request that is to be refused with these words, and looks that nothing came of it.
-func (s *hookScene) refused(r *http.Request, status int, text string) {
+func (s *hookFixture) refused(r *http.Request, status int, text string) {
 	s.Helper()
 	if gotStatus, got := s.send(r); gotStatus != status || got != text {
 		s.Errorf("answered %d %q; want %d %q", gotStatus, got, status, text)
@@ -136,7 +136,7 @@ func (s *hookScene) refused(r *http.Request, status int, text string) {
 }
 
 // goesOn shows that real jobs are done, and that the refused ones count for nothing.
-func (s *hookScene) goesOn() {
+func (s *hookFixture) goesOn() {
 	s.Helper()
 	s.tell("queued", 1000)
 	s.toldOf(1)
@@ -145,7 +145,7 @@ func (s *hookScene) goesOn() {
 }
 
 func TestAForgedWebhook(t *testing.T) {
-	s := newHookScene(t)
+	s := newHookFixture(t)
 	forged := s.event(webhook.WorkflowJobEvent, s.job("queued", 2))
 	forged.Header.Set("X-Hub-Signature-256", webhook.Sign([]byte("guessed"), []byte(s.job("queued", 2))))
 	s.refused(forged, http.StatusUnauthorized, "The signature isn't by the secret of GitHubConnection "+s.namespace+"/acme.")
@@ -156,7 +156,7 @@ func TestAForgedWebhook(t *testing.T) {
 }
 
 func TestAReplayedWebhook(t *testing.T) {
-	s := newHookScene(t)
+	s := newHookFixture(t)
 	s.refused(s.event(webhook.WorkflowJobEvent, s.job("queued", 1)), http.StatusAccepted, "This event was taken before.")
 	// The same news, as if it had been kept for long.
 	s.refused(s.event(webhook.WorkflowJobEvent, s.job("queued", 1)+" "), http.StatusAccepted, "taken")
@@ -164,7 +164,7 @@ func TestAReplayedWebhook(t *testing.T) {
 }
 
 func TestAnOversizedWebhook(t *testing.T) {
-	s := newHookScene(t)
+	s := newHookFixture(t)
 	r := s.event(webhook.WorkflowJobEvent, "")
 	r.Body, r.ContentLength = io.NopCloser(strings.NewReader(strings.Repeat(" ", webhook.MaxBody+1))), webhook.MaxBody+1
 	r.Header.Set("Expect", "100-continue")
@@ -178,7 +178,7 @@ func TestAnOversizedWebhook(t *testing.T) {
 }
 
 func TestAMalformedWebhook(t *testing.T) {
-	s := newHookScene(t)
+	s := newHookFixture(t)
 	for body, want := range map[string]string{
 		`{"action":`:              "bad event: the body isn't JSON, at byte 10.",
 		`{"action":"queued"}`:     "bad event: repository is missing.",
@@ -192,7 +192,7 @@ func TestAMalformedWebhook(t *testing.T) {
 }
 
 func TestAWebhookForNobody(t *testing.T) {
-	s := newHookScene(t)
+	s := newHookFixture(t)
 	for path, want := range map[string]string{
 		"/github/" + s.namespace + "/bystander": "There is no GitHubConnection " + s.namespace + "/bystander with spec.webhook.",
 		"/github/" + s.namespace + "/nobody":    "There is no GitHubConnection " + s.namespace + "/nobody with spec.webhook.",
@@ -207,7 +207,7 @@ func TestAWebhookForNobody(t *testing.T) {
 }
 
 func TestWebhooksOutOfOrder(t *testing.T) {
-	s := newHookScene(t)
+	s := newHookFixture(t)
 	s.restPool("web", 5)
 	hook, err := s.github.AddHook(githubsim.Hook{Owner: s.namespace, URL: s.url, Secret: world.WebhookSecret, Parallel: 4})
 	must(t, err)
@@ -221,7 +221,7 @@ func TestWebhooksOutOfOrder(t *testing.T) {
 }
 
 func TestAWebhookWithoutSecret(t *testing.T) {
-	s := newHookScene(t)
+	s := newHookFixture(t)
 	s.patch(s.connection(), `{"spec":{"webhook":{"secretRef":{"name":"absent"}}}}`)
 	s.says(s.connection(), verdict{
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.WebhookSecretMissingReason, Stalled: true,
@@ -236,7 +236,7 @@ func TestAWebhookWithoutSecret(t *testing.T) {
 }
 
 func TestAFloodOfForgedWebhooks(t *testing.T) {
-	s := newHookScene(t)
+	s := newHookFixture(t)
 	// From an address of its own, as a flood would be.
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 9, 9, 9)}}
 	flood := &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 8}}

@@ -175,7 +175,7 @@ func (p *planner) githubFault() {
 // podFault strikes pods for a while, mostly of one pool.
 func (p *planner) podFault() {
 	f := nodeplay.Fault{
-		Mishap: pick(p, []nodeplay.Mishap{
+		Kind: pick(p, []nodeplay.FaultKind{
 			nodeplay.Unschedulable, nodeplay.ImageRefused, nodeplay.CrashBeforeConnecting, nodeplay.CrashConnected,
 			nodeplay.KilledInJob, nodeplay.ListenerKilled, nodeplay.HangsAfterJob, nodeplay.NeverConnects, nodeplay.Evicted,
 		}),
@@ -196,7 +196,7 @@ func (p *planner) podFault() {
 	p.add(from, func(_ context.Context, s *storm) {
 		remove := s.node.Inject(f)
 		s.later(min(lasts, duration-from), remove)
-	}, "pods of %s for %s: %s, at most %d, p=%.1f, after %s, for %s", whose, lasts, f.Mishap, f.Times, f.Probability, f.After, f.For)
+	}, "pods of %s for %s: %s, at most %d, p=%.1f, after %s, for %s", whose, lasts, f.Kind, f.Times, f.Probability, f.After, f.For)
 }
 
 // instant is something that GitHub does of its own accord.

@@ -86,7 +86,7 @@ func (s *storm) startNodes() {
 	s.node, err = nodeplay.New(w.Cluster.Config, nodeplay.Options{
 		NodeName: s.namespace, Nodes: nodesPerStorm, Namespace: s.namespace, Seed: s.seed, Run: world.RunRunner,
 		StartDelay: 100 * time.Millisecond,
-		OnFault: func(pod *corev1.Pod, m nodeplay.Mishap) {
+		OnFault: func(pod *corev1.Pod, m nodeplay.FaultKind) {
 			s.log.add(pod.Labels[v1alpha1.PoolLabel], "pod", "%s: %s", pod.Name, m)
 			s.github.Excuse(pod.Name)
 		},

@@ -237,7 +237,7 @@ func (w *story) argoTroubles(t *testing.T, namespace string) *gitops {
 	guard.Spec.Modules, guard.Spec.Namespaces = map[string]string{"limits.rego": teamLimits}, []string{namespace}
 	brokenGuard := &v1alpha1.ClusterRunnerPolicy{ObjectMeta: metav1.ObjectMeta{Name: namespace + "-broken"}}
 	brokenGuard.Spec.Modules, brokenGuard.Spec.Namespaces = broken, []string{namespace + "-nobody"}
-	t.Cleanup(w.Node.Inject(nodeplay.Fault{Mishap: nodeplay.CrashBeforeConnecting, Namespace: namespace, Labels: map[string]string{v1alpha1.PoolLabel: "crash"}}))
+	t.Cleanup(w.Node.Inject(nodeplay.Fault{Kind: nodeplay.CrashBeforeConnecting, Namespace: namespace, Labels: map[string]string{v1alpha1.PoolLabel: "crash"}}))
 	for _, object := range []client.Object{
 		wrong, connection("idle", "github", true), connection("refused", "wrong", false), connection("missing", "nowhere", false),
 		newPool(namespace, "parked", "acme", func(p *v1alpha1.RunnerPool) { p.Spec.Suspend = true }),

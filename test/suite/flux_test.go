@@ -26,19 +26,19 @@ import (
 // fluxed is a PoolSource on a GitRepository of Flux, whose source-controller is played.
 type fluxed struct {
 	*gitops
-	shelf    *harness.Artifacts
-	receiver *harness.Receiver
-	object   *sourcev1.GitRepository
-	holds    *meta.Artifact
+	artifacts *harness.Artifacts
+	receiver  *harness.Receiver
+	object    *sourcev1.GitRepository
+	holds     *meta.Artifact
 }
 
 func (w *story) newFluxed(t *testing.T, namespace string) *fluxed {
 	t.Helper()
 	f := &fluxed{
-		gitops:   &gitops{w: w, Repository: harness.NewRepository(t), namespace: namespace, key: client.ObjectKey{Namespace: namespace, Name: "pools"}},
-		shelf:    harness.NewArtifacts(t),
-		receiver: harness.NewReceiver(t),
-		object:   &sourcev1.GitRepository{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "pools"}},
+		gitops:    &gitops{w: w, Repository: harness.NewRepository(t), namespace: namespace, key: client.ObjectKey{Namespace: namespace, Name: "pools"}},
+		artifacts: harness.NewArtifacts(t),
+		receiver:  harness.NewReceiver(t),
+		object:    &sourcev1.GitRepository{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "pools"}},
 	}
 	must(t, w.Connect(t.Context(), namespace, "acme", namespace+"-org"))
 	f.source("pools", v1alpha1.GitRepositoryKind)
@@ -64,7 +64,7 @@ func (f *fluxed) source(name, kind string, dependsOn ...string) {
 func (f *fluxed) push(message string) string {
 	f.T.Helper()
 	commit := f.Push(message)
-	f.holds = f.shelf.Put(f.T, f.Path("."), "main@sha1:"+commit)
+	f.holds = f.artifacts.Put(f.T, f.Path("."), "main@sha1:"+commit)
 	f.w.SetArtifact(f.T, f.object, func() { f.object.Status.Artifact = f.holds })
 	return commit
 }
@@ -101,7 +101,7 @@ func (f *fluxed) told(severity, reason, commit, message string) {
 func TestPoolsFromFlux(t *testing.T) {
 	w := newStory(t, "flux")
 	f := w.newFluxed(t, "flux")
-	w.Env = []string{"SOURCE_CONTROLLER_LOCALHOST=" + f.shelf.Host}
+	w.Env = []string{"SOURCE_CONTROLLER_LOCALHOST=" + f.artifacts.Host}
 	w.controller(t, "--events-addr="+f.receiver.URL)
 
 	t.Run("the controller runs without Flux, says so, and needs no restart once it is there", func(t *testing.T) {
@@ -139,12 +139,12 @@ func TestPoolsFromFlux(t *testing.T) {
 		f.T = t
 		f.Write("pools.cue", definitions(5, "linux", "runner:1", true))
 		commit := f.Push("Raise max")
-		honest := f.shelf.Put(t, f.Path("."), "main@sha1:"+commit)
+		honest := f.artifacts.Put(t, f.Path("."), "main@sha1:"+commit)
 		forged := honest.DeepCopy()
 		forged.Digest = "sha256:" + strings.Repeat("0", 64)
 		w.SetArtifact(t, f.object, func() { f.object.Status.Artifact = forged })
 		f.says("pools", v1alpha1.ArtifactFailedReason, "digest does not match")
-		f.shelf.Forget()
+		f.artifacts.Forget()
 		w.SetArtifact(t, f.object, func() { f.object.Status.Artifact = honest })
 		f.says("pools", v1alpha1.ArtifactFailedReason, "artifact not found")
 		f.push("Make it again")
@@ -187,7 +187,7 @@ func (f *fluxed) dependents() {
 	holds := func(name string) *meta.Artifact {
 		tree := harness.NewRepository(f.T)
 		tree.Write("pools.cue", strings.NewReplacer("pools: linux:", "pools: "+name+":").Replace(definitions(1, name, "runner:1", false)))
-		return f.shelf.Put(f.T, tree.Path("."), "v1@sha256:"+name)
+		return f.artifacts.Put(f.T, tree.Path("."), "v1@sha256:"+name)
 	}
 	f.source("external", v1alpha1.ExternalArtifactKind, "bucket")
 	f.source("bucket", v1alpha1.BucketKind, "image")

@@ -103,7 +103,7 @@ func TestABrokenImageIsRolledBackWhileJobsAreServed(t *testing.T) {
 	w.controller(t)
 	g := w.newUpdates(t, "rollback", "maxSurge: 3", 2)
 	good := g.pool(t.Context()).Status.Revision
-	t.Cleanup(w.Node.Inject(nodeplay.Fault{Mishap: nodeplay.CrashBeforeConnecting, Namespace: g.namespace, Labels: map[string]string{"version": "2"}}))
+	t.Cleanup(w.Node.Inject(nodeplay.Fault{Kind: nodeplay.CrashBeforeConnecting, Namespace: g.namespace, Labels: map[string]string{"version": "2"}}))
 	jobs := []string{g.job("linux", 4*time.Second)}
 	g.runnerOf(jobs[0])
 	g.Write("pools.cue", updated("2", "maxSurge: 3", 2))

@@ -233,7 +233,7 @@ func (a *actor) pull() error {
 }
 
 // failPulls tells of failed pulls, with growing pauses, until the fault is over.
-func (a *actor) failPulls(m Mishap, image string, waiting func(reason, message string) corev1.PodStatus) error {
+func (a *actor) failPulls(m FaultKind, image string, waiting func(reason, message string) corev1.PodStatus) error {
 	a.struck(m)
 	over := make(chan error, 1)
 	a.node.running.Go(func() { over <- a.suffer() })

@@ -13,44 +13,44 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Mishap is what a fault does to a pod.
-type Mishap string
+// FaultKind is what a fault does to a pod.
+type FaultKind string
 
 const (
 	// Unschedulable leaves the pod without a node until the fault is over.
-	Unschedulable Mishap = "unschedulable"
+	Unschedulable FaultKind = "unschedulable"
 	// ImageRefused fails each pull of the runner's image until the fault is over.
-	ImageRefused Mishap = "image-refused"
+	ImageRefused FaultKind = "image-refused"
 	// InitImageRefused fails each pull of the first init container's image until the fault is over.
-	InitImageRefused Mishap = "init-image-refused"
+	InitImageRefused FaultKind = "init-image-refused"
 	// InitFails ends the first init container with exit code 1, and with it the pod.
-	InitFails Mishap = "init-fails"
+	InitFails FaultKind = "init-fails"
 	// CrashBeforeConnecting ends the container with exit code 1 before Run is called.
-	CrashBeforeConnecting Mishap = "crash-before-connecting"
+	CrashBeforeConnecting FaultKind = "crash-before-connecting"
 	// VersionRefused ends the container before Run is called, as the runner's image does when GitHub refuses its version: with exit code 7
 	// if [ReturnOutdatedEnv] asks for it, else with 0.
-	VersionRefused Mishap = "version-refused"
+	VersionRefused FaultKind = "version-refused"
 	// CrashConnected kills the process after it connected; exit code 139.
-	CrashConnected Mishap = "crash-connected"
+	CrashConnected FaultKind = "crash-connected"
 	// KilledInJob kills the process after it took a job: OOMKilled, exit code 137.
-	KilledInJob Mishap = "killed-in-job"
+	KilledInJob FaultKind = "killed-in-job"
 	// ListenerKilled kills the runner's own program after it took a job: the image's script ends well, exit code 0.
-	ListenerKilled Mishap = "listener-killed"
+	ListenerKilled FaultKind = "listener-killed"
 	// SidecarStays lets every other container go on when the runner's has ended.
-	SidecarStays Mishap = "sidecar-stays"
+	SidecarStays FaultKind = "sidecar-stays"
 	// HangsAfterJob lets the container go on when Run has returned, whatever it is asked.
-	HangsAfterJob Mishap = "hangs-after-job"
+	HangsAfterJob FaultKind = "hangs-after-job"
 	// NeverConnects runs the container and never calls Run; it heeds SIGTERM, exit code 143.
-	NeverConnects Mishap = "never-connects"
+	NeverConnects FaultKind = "never-connects"
 	// Evicted deletes the pod from outside after its process connected, as draining a node does.
-	Evicted Mishap = "evicted"
+	Evicted FaultKind = "evicted"
 	// NodeLost is told of the pods of a node that [Node.Lose] takes away; it can't be injected.
-	NodeLost Mishap = "node-lost"
+	NodeLost FaultKind = "node-lost"
 )
 
 // Fault strikes new pods, each pod once at most.
 type Fault struct {
-	Mishap Mishap
+	Kind FaultKind
 	// Namespace and Labels select pods; empty ones select all.
 	Namespace string
 	Labels    map[string]string
@@ -132,10 +132,10 @@ func (l *faultList) strike(pod *corev1.Pod) *injected {
 }
 
 // suffers says whether the pod's fault is of a kind.
-func (a *actor) suffers(m Mishap) bool { return a.fault != nil && a.fault.Mishap == m }
+func (a *actor) suffers(m FaultKind) bool { return a.fault != nil && a.fault.Kind == m }
 
 // struck tells of the pod's fault, just before it strikes.
-func (a *actor) struck(m Mishap) {
+func (a *actor) struck(m FaultKind) {
 	if a.node.options.OnFault != nil {
 		a.node.options.OnFault(a.pod, m)
 	}

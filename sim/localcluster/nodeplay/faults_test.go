@@ -44,32 +44,32 @@ func TestFaultsAreToldAsAKubeletTells(t *testing.T) {
 		want  look
 	}{
 		"crash before connecting": {
-			fault: nodeplay.Fault{Mishap: nodeplay.CrashBeforeConnecting},
+			fault: nodeplay.Fault{Kind: nodeplay.CrashBeforeConnecting},
 			until: func(p *corev1.Pod, _ bool) bool { return p.Status.Phase == corev1.PodFailed },
 			want:  look{corev1.PodFailed, corev1.ConditionFalse, "exit 1 Error", "exit 0 Completed"},
 		},
 		"crash connected": {
-			fault: nodeplay.Fault{Mishap: nodeplay.CrashConnected},
+			fault: nodeplay.Fault{Kind: nodeplay.CrashConnected},
 			until: func(p *corev1.Pod, _ bool) bool { return p.Status.Phase == corev1.PodFailed },
 			want:  look{corev1.PodFailed, corev1.ConditionFalse, "exit 139 Error", "exit 0 Completed"},
 		},
 		"killed in a job": {
-			fault: nodeplay.Fault{Mishap: nodeplay.KilledInJob, After: time.Millisecond},
+			fault: nodeplay.Fault{Kind: nodeplay.KilledInJob, After: time.Millisecond},
 			until: func(p *corev1.Pod, _ bool) bool { return p.Status.Phase == corev1.PodFailed },
 			want:  look{corev1.PodFailed, corev1.ConditionFalse, "exit 137 OOMKilled", "exit 0 Completed"},
 		},
 		"never connects": {
-			fault: nodeplay.Fault{Mishap: nodeplay.NeverConnects},
+			fault: nodeplay.Fault{Kind: nodeplay.NeverConnects},
 			until: ready(corev1.ConditionTrue),
 			want:  look{corev1.PodRunning, corev1.ConditionTrue, "running", "running"},
 		},
 		"image refused": {
-			fault: nodeplay.Fault{Mishap: nodeplay.ImageRefused},
+			fault: nodeplay.Fault{Kind: nodeplay.ImageRefused},
 			until: func(p *corev1.Pod, _ bool) bool { return lookAt(p).Container == "waiting ImagePullBackOff" },
 			want:  look{corev1.PodPending, corev1.ConditionFalse, "waiting ImagePullBackOff", "waiting PodInitializing"},
 		},
 		"evicted": {
-			fault: nodeplay.Fault{Mishap: nodeplay.Evicted},
+			fault: nodeplay.Fault{Kind: nodeplay.Evicted},
 			until: func(_ *corev1.Pod, deleted bool) bool { return deleted },
 			want:  look{corev1.PodSucceeded, corev1.ConditionFalse, "exit 0 Completed", "exit 0 Completed"},
 		},
@@ -77,8 +77,8 @@ func TestFaultsAreToldAsAKubeletTells(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			namespace := newNamespace(t)
-			struck := make(chan nodeplay.Mishap, 1)
-			node, _ := playWith(t, nodeplay.Options{Namespace: namespace, Run: runner, OnFault: func(_ *corev1.Pod, m nodeplay.Mishap) { struck <- m }})
+			struck := make(chan nodeplay.FaultKind, 1)
+			node, _ := playWith(t, nodeplay.Options{Namespace: namespace, Run: runner, OnFault: func(_ *corev1.Pod, m nodeplay.FaultKind) { struck <- m }})
 			node.Inject(tc.fault)
 			createSecret(t, namespace, "r", "has a job")
 			pod := createPod(t, namespace, "r")
@@ -89,7 +89,7 @@ func TestFaultsAreToldAsAKubeletTells(t *testing.T) {
 			if diff := cmp.Diff(tc.want, lookAt(pod)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			if m := <-struck; m != tc.fault.Mishap {
+			if m := <-struck; m != tc.fault.Kind {
 				t.Errorf("told of %q", m)
 			}
 		})
@@ -99,7 +99,7 @@ func TestFaultsAreToldAsAKubeletTells(t *testing.T) {
 func TestUnschedulablePodStartsOnceTheFaultIsCleared(t *testing.T) {
 	namespace := newNamespace(t)
 	node, _ := playWith(t, nodeplay.Options{Namespace: namespace, Run: runner})
-	clear := node.Inject(nodeplay.Fault{Mishap: nodeplay.Unschedulable})
+	clear := node.Inject(nodeplay.Fault{Kind: nodeplay.Unschedulable})
 	createSecret(t, namespace, "r", "any")
 	pod := createPod(t, namespace, "r")
 	follow(t, pod, func(p *corev1.Pod, _ bool) bool {
@@ -117,7 +117,7 @@ func TestUnschedulablePodStartsOnceTheFaultIsCleared(t *testing.T) {
 func TestImageComesAfterATime(t *testing.T) {
 	namespace := newNamespace(t)
 	node, _ := playWith(t, nodeplay.Options{Namespace: namespace, Run: runner})
-	node.Inject(nodeplay.Fault{Mishap: nodeplay.ImageRefused, For: 300 * time.Millisecond})
+	node.Inject(nodeplay.Fault{Kind: nodeplay.ImageRefused, For: 300 * time.Millisecond})
 	createSecret(t, namespace, "r", "any")
 	refusals := 0
 	follow(t, createPod(t, namespace, "r"), func(p *corev1.Pod, _ bool) bool {
@@ -134,7 +134,7 @@ func TestImageComesAfterATime(t *testing.T) {
 func TestHangingContainerIsKilledAfterItsGrace(t *testing.T) {
 	namespace := newNamespace(t)
 	node, _ := playWith(t, nodeplay.Options{Namespace: namespace, Run: func(context.Context, nodeplay.Container, func(nodeplay.Stage)) int { return 0 }})
-	node.Inject(nodeplay.Fault{Mishap: nodeplay.HangsAfterJob})
+	node.Inject(nodeplay.Fault{Kind: nodeplay.HangsAfterJob})
 	createSecret(t, namespace, "r", "any")
 	pod := createPod(t, namespace, "r")
 	follow(t, pod, func(p *corev1.Pod, _ bool) bool { return p.Status.Phase == corev1.PodRunning })
@@ -154,15 +154,15 @@ func TestFaultsSelectTheirPods(t *testing.T) {
 	namespace := newNamespace(t)
 	var mu sync.Mutex
 	struck := map[string]bool{}
-	node, _ := playWith(t, nodeplay.Options{Namespace: namespace, Run: runner, OnFault: func(p *corev1.Pod, _ nodeplay.Mishap) {
+	node, _ := playWith(t, nodeplay.Options{Namespace: namespace, Run: runner, OnFault: func(p *corev1.Pod, _ nodeplay.FaultKind) {
 		mu.Lock()
 		defer mu.Unlock()
 		struck[p.Name] = true
 	}})
-	node.Inject(nodeplay.Fault{Mishap: nodeplay.CrashBeforeConnecting, Namespace: "another"})
-	node.Inject(nodeplay.Fault{Mishap: nodeplay.CrashBeforeConnecting, Labels: map[string]string{"pool": "another"}})
-	node.Inject(nodeplay.Fault{Mishap: nodeplay.CrashBeforeConnecting, Probability: 1e-9})
-	node.Inject(nodeplay.Fault{Mishap: nodeplay.CrashBeforeConnecting, Skip: 1, Times: 1})
+	node.Inject(nodeplay.Fault{Kind: nodeplay.CrashBeforeConnecting, Namespace: "another"})
+	node.Inject(nodeplay.Fault{Kind: nodeplay.CrashBeforeConnecting, Labels: map[string]string{"pool": "another"}})
+	node.Inject(nodeplay.Fault{Kind: nodeplay.CrashBeforeConnecting, Probability: 1e-9})
+	node.Inject(nodeplay.Fault{Kind: nodeplay.CrashBeforeConnecting, Skip: 1, Times: 1})
 	for i := range 3 {
 		name := fmt.Sprintf("r%d", i)
 		createSecret(t, namespace, name, "any")

@@ -50,7 +50,7 @@ type Options struct {
 	// StartDelay is the time that pulling the image and starting the container seem to take.
 	StartDelay time.Duration
 	// OnFault is told of each fault just before it strikes a pod; may be nil. It is called at the same time for many pods.
-	OnFault func(pod *corev1.Pod, m Mishap)
+	OnFault func(pod *corev1.Pod, m FaultKind)
 	// Seed decides which pods faults with a probability strike.
 	Seed uint64
 }

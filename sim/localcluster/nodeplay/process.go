@@ -113,7 +113,7 @@ func (p *process) reached(s Stage) {
 	}
 	p.node.running.Go(func() {
 		if pause(p.alive, p.fault.After) == nil {
-			p.struck(p.fault.Mishap)
+			p.struck(p.fault.Kind)
 			then()
 		}
 	})
