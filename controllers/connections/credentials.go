@@ -11,13 +11,13 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"path/filepath"
 	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/github"
@@ -34,12 +34,30 @@ var credentialKeys = []string{
 // readKeys are those that are read: the credentials', and which server they are for.
 var readKeys = append([]string{v1alpha1.ServerKey}, credentialKeys...)
 
+// Read reads the credentials of a connection, which needn't be in the cluster, and its way to GitHub, as the controller does. credentialsDir has the folder
+// that its mountRef names, without one for its namespace if it has none.
+func Read(ctx context.Context, secrets client.Reader, credentialsDir string, conn *v1alpha1.GitHubConnection) (github.Credentials, error) {
+	creds, named, err := (&Reconciler{Secrets: secrets, CredentialsDir: credentialsDir}).readCredentials(ctx, conn)
+	if err == nil {
+		err = checkNamed(conn, named)
+	}
+	return creds, err
+}
+
 // credentials reads what the connection refers to. What is missing or contradictory, or not for
 // its server, is a Stall that names it.
 func (r *Reconciler) credentials(ctx context.Context, conn *v1alpha1.GitHubConnection) (github.Credentials, error) {
+	creds, named, err := r.readCredentials(ctx, conn)
+	if err != nil {
+		return github.Credentials{}, err
+	}
+	return creds, r.checkServer(ctx, conn, creds, named)
+}
+
+// readCredentials returns the credentials, and the server that they say that they are for; empty if they name none.
+func (r *Reconciler) readCredentials(ctx context.Context, conn *v1alpha1.GitHubConnection) (creds github.Credentials, named string, err error) {
 	var values map[string]string
 	var from string
-	var err error
 	switch {
 	case conn.Spec.SecretRef != nil:
 		from = "Secret " + conn.Spec.SecretRef.Name
@@ -52,35 +70,14 @@ func (r *Reconciler) credentials(ctx context.Context, conn *v1alpha1.GitHubConne
 		err = kube.Stall(v1alpha1.InvalidSpecReason, "one of secretRef and mountRef must be set")
 	}
 	if err != nil {
-		return github.Credentials{}, err
+		return github.Credentials{}, "", err
 	}
-	creds, err := credentialsOf(values, from)
-	if err != nil {
-		return github.Credentials{}, err
+	if creds, err = credentialsOf(values, from); err != nil {
+		return github.Credentials{}, "", err
 	}
 	creds.ConfigURL = conn.Spec.URL
-	if creds.Network, err = r.network(ctx, conn); err != nil {
-		return github.Credentials{}, err
-	}
-	return creds, r.checkServer(ctx, conn, creds, strings.TrimSpace(values[v1alpha1.ServerKey]))
-}
-
-// ReadFolder reads credentials, without their URL, from files named as a connection's keys are.
-func ReadFolder(folder string) (github.Credentials, error) {
-	values, err := readMount(filepath.Dir(folder), filepath.Base(folder))
-	if err != nil {
-		return github.Credentials{}, err
-	}
-	return credentialsOf(values, "folder "+folder)
-}
-
-// OfSecret reads credentials, without their URL, from a Secret.
-func OfSecret(secret *corev1.Secret) (github.Credentials, error) {
-	values := map[string]string{}
-	for _, key := range readKeys {
-		values[key] = string(secret.Data[key])
-	}
-	return credentialsOf(values, "Secret "+secret.Name)
+	creds.Network, err = r.network(ctx, conn)
+	return creds, strings.TrimSpace(values[v1alpha1.ServerKey]), err
 }
 
 func (r *Reconciler) readSecret(ctx context.Context, name types.NamespacedName) (map[string]string, error) {

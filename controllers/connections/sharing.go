@@ -23,10 +23,8 @@ import (
 // of the namespace lead them to different servers, only the one gets them that has them already. Or who may push a connection could have
 // the key of one that isn't his sent to a server of his own. Who came first tells nothing: a connection may name another Secret later.
 func (r *Reconciler) checkServer(ctx context.Context, conn *v1alpha1.GitHubConnection, creds github.Credentials, named string) error {
-	if named != "" {
-		if want := originOf(named); want != originOf(conn.Spec.URL) {
-			return kube.Stall(v1alpha1.InvalidSpecReason, "the credentials say under %s that they are for %s: they are not shown to %s", v1alpha1.ServerKey, want, originOf(conn.Spec.URL))
-		}
+	if err := checkNamed(conn, named); err != nil {
+		return err
 	}
 	all := &v1alpha1.GitHubConnectionList{}
 	if err := r.Client.List(ctx, all, client.InNamespace(conn.Namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -41,6 +39,14 @@ func (r *Reconciler) checkServer(ctx context.Context, conn *v1alpha1.GitHubConne
 		case !has(conn, creds):
 			return kube.Stall(v1alpha1.InvalidSpecReason, "GitHubConnection %s names the same credentials, for %s: they are shown to neither. Delete one, or say under %s in the credentials which server they are for", o.Name, serverOf(o), v1alpha1.ServerKey)
 		}
+	}
+	return nil
+}
+
+// checkNamed refuses credentials that say that they are for another server.
+func checkNamed(conn *v1alpha1.GitHubConnection, named string) error {
+	if want := originOf(named); named != "" && want != originOf(conn.Spec.URL) {
+		return kube.Stall(v1alpha1.InvalidSpecReason, "the credentials say under %s that they are for %s: they are not shown to %s", v1alpha1.ServerKey, want, originOf(conn.Spec.URL))
 	}
 	return nil
 }

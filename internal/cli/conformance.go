@@ -4,20 +4,25 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/url"
 	"os"
+	"os/signal"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 
+	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/connections"
 	"github.com/corral-dev/corral/internal/conformance"
 	"github.com/corral-dev/corral/internal/github"
@@ -36,66 +41,75 @@ type conformanceReport struct {
 
 func newConformance(version string) *cobra.Command {
 	c := &cobra.Command{
-		Use:   "conformance --url URL --credentials FOLDER",
+		Use:   "conformance --credentials FROM [--url URL]",
 		Short: "Find out how your GitHub behaves where Corral relies on it",
 		Long: `Make a scale set and a runner of its own on GitHub, see how sessions, labels, registrations
-and look-ups answer, and remove both. No job is taken. It needs the rights that a connection
-needs, and takes some four minutes: it waits for GitHub to end a session.
+and look-ups answer, and remove both, also when it is interrupted. No job is taken. It needs
+the rights that a connection needs, and takes some four minutes: it waits for GitHub to end a
+session.
 
 --credentials is a folder with the files of a connection's mountRef (github_token, or
-github_app_id, github_app_installation_id and github_app_private_key), or secret/NAME, a Secret
-of --namespace with these keys, read with your own rights. The report names no organization,
-repository, user or host. The exit code is 3 if anything differs from what Corral relies on.`,
+github_app_id, github_app_installation_id and github_app_private_key); or secret/NAME, a Secret
+with these keys; or connection/NAME, a GitHubConnection with its URL, proxy and CA. The last two
+are of --namespace, and read with your own rights.
+
+-o json and yaml write a report to attach to an issue: what GitHub said is in it, without URLs,
+addresses, tokens and quoted names, and without those of --url and --runner-group. The exit code
+is 3 if anything differs from what Corral relies on, or couldn't be shown.`,
 		Example: "  corral conformance --url https://github.com/acme --credentials ./credentials\n" +
-			"  corral conformance --url https://github.com/acme --credentials secret/github --namespace ci -o json > report.json",
+			"  corral conformance --credentials connection/acme --namespace ci -o json > report.json",
 		Args: cobra.NoArgs,
 	}
-	var address, from, group string
-	var hook int64
+	var address, from string
+	config := conformance.Config{Patience: 3 * time.Minute, LeastHold: time.Second}
 	flags := c.Flags()
-	flags.StringVar(&address, "url", "", "organization, repository or enterprise, as a browser shows it")
-	flags.StringVar(&from, "credentials", "", "folder, or secret/NAME")
-	flags.StringVar(&group, "runner-group", "", "runner group (default: the default one)")
-	flags.Int64Var(&hook, "hook-id", 0, "webhook whose deliveries are listed (default: an App's own)")
-	cluster := bindCluster(flags, version, "with secret/NAME: ")
-	flags.StringVarP(&cluster.namespace, "namespace", "n", "", "with secret/NAME: its namespace (default: the context's)")
-	retry := flags.Duration("retry", 5*time.Second, "time between two attempts at a session that blocks")
+	flags.StringVar(&address, "url", "", "organization, repository or enterprise, as a browser shows it (default: the connection's)")
+	flags.StringVar(&from, "credentials", "", "folder, secret/NAME or connection/NAME")
+	flags.StringVar(&config.Group, "runner-group", "", "runner group (default: the default one)")
+	flags.Int64Var(&config.HookID, "hook-id", 0, "webhook whose deliveries are listed (default: an App's own)")
+	cluster := bindCluster(flags, version, "with secret/ and connection/: ")
+	flags.StringVarP(&cluster.namespace, "namespace", "n", "", "with secret/ and connection/: their namespace (default: the context's)")
+	flags.DurationVar(&config.Retry, "retry", 5*time.Second, "time between two attempts at a session that blocks")
 	f := bindFormat(c, "text", "json", "yaml")
+	_ = c.MarkFlagRequired("credentials") // the flag is there
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		creds, err := credentialsFrom(c.Context(), cluster, from)
+		if config.Retry < 10*time.Millisecond {
+			return fmt.Errorf("--retry: %s is below 10ms", config.Retry)
+		}
+		creds, err := credentialsFrom(c.Context(), cluster, from, address)
 		if err != nil {
+			return fmt.Errorf("--credentials: %w", err)
+		}
+		if config, err = withClients(config, creds, version); err != nil {
 			return err
 		}
-		creds.ConfigURL = address
-		config, err := conformanceOf(creds, version)
-		if err != nil {
-			return err
-		}
-		config.Group, config.HookID, config.HasHook, config.Retry, config.Patience = group, hook, hook != 0 || creds.App != nil, *retry, 3*time.Minute
-		hide := redactor(creds, group)
-		config.Told = func(found conformance.Finding) {
-			if f.value == "text" {
-				fmt.Fprintf(c.OutOrStdout(), "%-12s %s: %s\n", found.Verdict, found.Check, hide(found.Found))
-				if found.Means != "" {
-					fmt.Fprintf(c.OutOrStdout(), "%12s so that %s\n", "", found.Means)
-				}
-			}
-		}
-		return writeConformance(c, f, version, config, hide)
+		return reportConformance(c, f, version, config, creds)
 	}
 	return c
 }
 
-func writeConformance(c *cobra.Command, f *format, version string, config conformance.Config, hide func(string) string) error {
-	target := config.REST.Target()
-	r := conformanceReport{Version: version, Server: "github.com", Scope: string(target.Scope), Findings: conformance.Run(c.Context(), config)}
-	if target.Server {
+// reportConformance makes the checks. One that is interrupted removes what it made; interrupted twice, it ends at once.
+func reportConformance(c *cobra.Command, f *format, version string, config conformance.Config, creds github.Credentials) error {
+	ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+	config.Told = func(found conformance.Finding) {
+		if f.value != "text" {
+			return
+		}
+		fmt.Fprintf(c.OutOrStdout(), "%-12s %s: %s\n", found.Verdict, found.Check, tokens.ReplaceAllString(found.Found, "TOKEN"))
+		if found.Means != "" {
+			fmt.Fprintf(c.OutOrStdout(), "%12s so that %s\n", "", found.Means)
+		}
+	}
+	r := conformanceReport{Version: version, Server: "github.com", Scope: string(config.REST.Target().Scope), Findings: conformance.Run(ctx, config)}
+	if config.REST.Target().Server {
 		r.Server = "GitHub Enterprise Server"
 	}
-	differs := 0
-	for i := range r.Findings {
-		r.Findings[i].Found = hide(r.Findings[i].Found)
-		if r.Findings[i].Verdict != conformance.AsExpected {
+	hide, differs := redactor(creds.ConfigURL, config.Group), 0
+	for i, found := range r.Findings {
+		r.Findings[i].Found = hide(found.Found)
+		if found.Verdict == conformance.Differs || found.Verdict == conformance.NotShown {
 			differs++
 		}
 	}
@@ -110,11 +124,11 @@ func writeConformance(c *cobra.Command, f *format, version string, config confor
 	return nil
 }
 
-// conformanceOf makes the clients of two processes with the same credentials.
-func conformanceOf(creds github.Credentials, version string) (c conformance.Config, err error) {
+// withClients makes the clients of two processes with the same credentials.
+func withClients(c conformance.Config, creds github.Credentials, version string) (_ conformance.Config, err error) {
 	options := github.Options{Version: version}
+	c.Name, c.HasHook = "corral-conformance-"+rand.String(6), c.HookID != 0 || creds.App != nil
 	c.Network = options.WithDefaults(turns.First).For(creds).Transport
-	c.Name = "corral-conformance-" + rand.String(6)
 	c.Verify = func(ctx context.Context) (rest.Identity, error) { return rest.Verify(ctx, creds, options) }
 	if c.Sets, err = scaleset.NewClient(creds, options); err != nil {
 		return c, err
@@ -126,41 +140,69 @@ func conformanceOf(creds github.Credentials, version string) (c conformance.Conf
 	return c, err
 }
 
-// credentialsFrom reads a folder, or a Secret of the cluster.
-func credentialsFrom(ctx context.Context, cluster *clusterOptions, from string) (github.Credentials, error) {
-	name, isSecret := strings.CutPrefix(from, "secret/")
-	if !isSecret {
-		if _, err := os.Stat(from); err != nil {
-			return github.Credentials{}, fmt.Errorf("--credentials: %w", err)
+// credentialsFrom reads a folder, a Secret or a connection, whose URL address replaces unless it is empty.
+func credentialsFrom(ctx context.Context, cluster *clusterOptions, from, address string) (github.Credentials, error) {
+	conn := &v1alpha1.GitHubConnection{Spec: v1alpha1.GitHubConnectionSpec{URL: address}}
+	kind, name, inCluster := strings.Cut(from, "/")
+	if inCluster = inCluster && (kind == "secret" || kind == "connection"); !inCluster {
+		folder, err := filepath.Abs(from)
+		if err != nil {
+			return github.Credentials{}, err
 		}
-		return connections.ReadFolder(from)
+		conn.Spec.MountRef = &v1alpha1.MountReference{Name: filepath.Base(folder)}
+		return connections.Read(ctx, nil, filepath.Dir(folder), conn)
 	}
 	c, namespace, err := cluster.connect()
 	if err != nil {
 		return github.Credentials{}, err
 	}
-	secret := &corev1.Secret{}
-	if err := c.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, secret); err != nil {
-		return github.Credentials{}, fmt.Errorf("--credentials: %w", err)
+	conn.Namespace, conn.Spec.SecretRef = namespace, &v1alpha1.LocalObjectReference{Name: name}
+	if kind == "connection" {
+		if err := c.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, conn); err != nil {
+			return github.Credentials{}, err
+		}
+		if conn.Spec.MountRef != nil {
+			return github.Credentials{}, fmt.Errorf("the credentials of %s lie in a folder of the controller's pod: name a folder with them, and --url", from)
+		}
+		conn.Spec.URL = cmp.Or(address, conn.Spec.URL)
 	}
-	return connections.OfSecret(secret)
+	return connections.Read(ctx, c, "", conn)
 }
 
-// tokens are what no report may hold, whatever GitHub repeats.
+// tokens are what nothing may hold that is written, whatever GitHub repeats.
 var tokens = regexp.MustCompile(`\b(gh[a-z]_|github_pat_|eyJ)[\w.-]+`)
 
-// redactor hides who and where we are.
-func redactor(creds github.Credentials, group string) func(string) string {
-	var hidden []string
-	if u, err := url.Parse(creds.ConfigURL); err == nil {
-		hidden = append(strings.Split(u.Path, "/"), u.Host, u.Hostname(), group)
+// places are what a report may not hold: URLs, addresses of mail, IPv6 and IPv4, what is quoted, and hosts.
+var places = regexp.MustCompile(strings.Join([]string{
+	`[a-z]+://[^\s"']+`, `\b[\w.+-]+@[\w.-]+`, `\[?[0-9a-fA-F]*:[0-9a-fA-F]*:[0-9a-fA-F:.]*\]?(:\d+)?`, `\b\d+\.\d+\.\d+\.\d+\b(:\d+)?`,
+	`"[^"]+"`, "`[^`]+`", `\B'[^']+'`, `\b[\w-]+(\.[\w-]+)*\.[a-zA-Z]{2,}\b(:\d+)?`,
+}, "|"))
+
+// redactor hides who and where we are from a report.
+func redactor(address, group string) func(string) string {
+	named := []string{group}
+	if u, err := url.Parse(address); err == nil {
+		named = append(named, append(strings.Split(u.Path, "/"), u.Hostname())...)
 	}
-	hidden = slices.DeleteFunc(hidden, func(name string) bool { return name == "" || name == "github.com" })
-	for i := range hidden {
-		hidden[i] = regexp.QuoteMeta(hidden[i])
+	var names []string
+	for _, name := range named {
+		if utf8.RuneCountInString(name) > 2 && name != "github.com" { // shorter ones stand in other words; GitHub quotes them, or has them in URLs
+			names = append(names, regexp.QuoteMeta(name))
+		}
 	}
-	names := regexp.MustCompile(`(?i)\b(` + strings.Join(hidden, "|") + `)\b`)
+	slices.SortFunc(names, func(a, b string) int { return len(b) - len(a) })
+	own := regexp.MustCompile(`(?i)` + strings.Join(names, "|"))
 	return func(text string) string {
-		return tokens.ReplaceAllString(names.ReplaceAllString(text, "NAME"), "TOKEN")
+		text = tokens.ReplaceAllString(text, "TOKEN")
+		text = places.ReplaceAllStringFunc(text, func(found string) string {
+			if found == "github.com" || strings.HasPrefix(found, `"corral-conformance-`) {
+				return found
+			}
+			return "NAME"
+		})
+		if len(names) > 0 {
+			text = own.ReplaceAllString(text, "NAME")
+		}
+		return text
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/Masterminds/semver/v3"
 
+	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
 	"github.com/corral-dev/corral/internal/github/scaleset"
@@ -32,6 +33,8 @@ const (
 	Differs Verdict = "differs"
 	// NotShown is what couldn't be found out.
 	NotShown Verdict = "not shown"
+	// Noted is what Corral works with either way.
+	Noted Verdict = "noted"
 )
 
 // Finding is what one check found.
@@ -59,8 +62,9 @@ type Config struct {
 	// HookID of a webhook whose deliveries are listed. HasHook is true if there is one, as an App has.
 	HookID  int64
 	HasHook bool
-	// Retry is the time between two attempts at a session that blocks; Patience bounds a held poll and those attempts.
-	Retry, Patience time.Duration
+	// Retry is the time between two attempts at a session that blocks; Patience bounds a held poll and those attempts. A poll without a
+	// message is to be held for LeastHold at least.
+	Retry, Patience, LeastHold time.Duration
 	// Told gets each finding as it is made.
 	Told func(Finding)
 }
@@ -71,6 +75,10 @@ type run struct {
 	findings []Finding
 	groupID  int64
 	set      *scaleset.Set
+	// making is true once a scale set was asked for: it may be there although GitHub didn't say so.
+	making bool
+	// session is open; nil if none is.
+	session *scaleset.Session
 }
 
 const owner, another = "corral-conformance", "corral-conformance-2"
@@ -97,13 +105,29 @@ func (r *run) tell(check, found string, err error, means string) bool {
 		if e := new(github.Error); errors.As(err, &e) {
 			f.Found = fmt.Sprintf("%d %s: %s", e.Status, e.Kind, e.Message)
 		}
-		if github.IsUnavailable(err) || errors.Is(err, context.Canceled) || errors.Is(err, errNotBroker) {
+		if isAway(err) {
 			f.Verdict, f.Means = NotShown, ""
 		}
 	}
+	r.add(f)
+	return err == nil
+}
+
+// note records what Corral works with either way.
+func (r *run) note(check, found string) { r.add(Finding{Check: check, Verdict: Noted, Found: found}) }
+
+func (r *run) add(f Finding) {
 	r.findings = append(r.findings, f)
 	r.Told(f)
-	return err == nil
+}
+
+// isAway says whether an error tells nothing of how GitHub behaves.
+func isAway(err error) bool {
+	if e := new(rest.Error); errors.As(err, &e) {
+		return e.Reason == v1alpha1.GitHubUnavailableReason
+	}
+	_, away := github.ComeBack(err)
+	return away || errors.Is(err, context.Canceled)
 }
 
 // refusal turns the answer to what must be refused around: nil if it was refused in that way.
@@ -135,9 +159,10 @@ func (r *run) prepare(ctx context.Context) bool {
 	if !r.tell("runner group", "it is there", err, "its pools are Stalled, RunnerGroupNotFound") {
 		return false
 	}
+	r.making = true
 	want := scaleset.Set{Name: r.Name, GroupID: r.groupID, Labels: []string{r.Name, r.Name + "-more"}}
 	r.set, err = r.Sets.Create(ctx, want)
-	if !r.tell("scale set made", "it was made", err, "no pool with a scale set works") {
+	if !r.tell("scale set made", r.Name+" was made", err, "no pool with a scale set works") {
 		return false
 	}
 	_, err = r.Sets.Create(ctx, want)
@@ -153,7 +178,7 @@ func (r *run) labels(ctx context.Context) {
 	}
 	r.tell("several labels", "all are there", err, "a pool is found by one label alone, and says LabelsDropped")
 	if got != nil {
-		r.tell("statistics without a session", present(got.Statistics), nil, "")
+		r.tell("statistics without a session", "present", present(got.Statistics), "a pool that is refused a session knows of no jobs")
 	}
 	changed := scaleset.Set{Name: r.Name, GroupID: r.groupID, Labels: []string{r.Name, r.Name + "-other"}}
 	if _, err = r.Sets.Update(ctx, r.set.ID, changed); err == nil {
@@ -165,12 +190,11 @@ func (r *run) labels(ctx context.Context) {
 	r.tell("labels changed in place", "they changed", err, "to change a pool's labels, give it another scaleSetName; until then it says LabelsKept")
 }
 
-// present says both ways, as Corral works with either.
-func present(s *scaleset.Statistics) string {
+func present(s *scaleset.Statistics) error {
 	if s == nil {
-		return "absent: a pool that is refused a session knows of no jobs"
+		return errors.New("absent")
 	}
-	return "present"
+	return nil
 }
 
 // runner registers one, looks it up, and removes it.
@@ -199,52 +223,94 @@ func (r *run) runner(ctx context.Context) {
 		err = errors.New("the REST API knows another runner, or none, by that id")
 	}
 	r.tell("runner by the REST API", "the same id", err, "versions of runners aren't known, so that a pool doesn't say when GitHub will refuse them")
-	err = pollOutdated(ctx, r.Network, jit.Encoded)
-	r.tell("outdated runner", "refused with "+words(err), refusal(err, github.KindForbidden), "a pool says that GitHub will refuse its runners' version, and it doesn't")
+	if err = pollOutdated(ctx, r.Network, jit.Encoded); errors.Is(err, errNotBroker) {
+		r.note("outdated runner", err.Error())
+	} else {
+		r.tell("outdated runner", "refused with "+words(err), refusal(err, github.KindForbidden), "a pool says that GitHub will refuse its runners' version, and it doesn't")
+	}
 	r.tell("runner removed", "removed", r.Sets.RemoveRunner(ctx, jit.RunnerID), "registrations stay until GitHub removes them, after a day")
 	r.tell("runner removed twice", "nothing to remove", r.Sets.RemoveRunner(ctx, jit.RunnerID), "a Runner whose removal was not answered stays")
 }
 
 // sessions finds out how message sessions block each other.
 func (r *run) sessions(ctx context.Context) {
-	held, statistics, err := r.Sets.OpenSession(ctx, r.set.ID, owner)
-	if !r.tell("session opened", "opened; statistics: "+present(statistics), err, "no pool with a scale set gets jobs") {
+	statistics, err := r.open(ctx, r.Sets, owner)
+	if !r.tell("session opened", "opened", err, "no pool with a scale set gets jobs") {
 		return
 	}
-	_, _, err = r.Others.OpenSession(ctx, r.set.ID, another)
-	r.tell("second session", "refused with "+words(err), refusal(err, github.KindSessionConflict), "two clusters with one scaleSetName take each other's jobs")
-	using := held
-	resumed, err := r.Others.ResumeSession(ctx, r.set.ID, owner, held.ID())
+	r.tell("statistics with a session", "present", present(statistics), "a pool asks for them by another call")
+	other, _, err := r.Others.OpenSession(ctx, r.set.ID, another)
+	if !r.tell("second session", "refused with "+words(err), refusal(err, github.KindSessionConflict), "two clusters with one scaleSetName take each other's jobs") && err == nil {
+		_ = other.Close(ctx) // it goes with the scale set
+	}
+	resumed, err := r.Others.ResumeSession(ctx, r.set.ID, owner, r.session.ID())
 	if r.tell("session of another process resumed", "it goes on", err, "after a crash, a pool lives by statistics until the former session expires") {
-		using = resumed
+		r.session = &resumed
 	}
-	began := time.Now()
-	err = using.Poll(ctx, r.Patience)
-	r.tell("held poll", "answered after "+time.Since(began).Round(time.Second).String(), err, "polls that are held longer look like a GitHub that doesn't answer")
-	r.tell("session closed", "closed", using.Close(ctx), "the next leader waits until the session expires")
-	if _, _, err = r.Sets.OpenSession(ctx, r.set.ID, owner); !r.tell("session after a close", "opened at once", err, "a new leader waits") {
-		return
-	}
-	began = time.Now()
-	after, err := r.untilFree(ctx)
-	if r.tell("session that nobody closed", "blocks for "+time.Since(began).Round(time.Second).String(), err, "after a crash, a session blocks longer than the 120 s that Corral reckons with") {
-		r.tell("session of a former owner", "closed", after.Close(ctx), "")
+	r.poll(ctx)
+	r.tell("session closed", "closed", r.close(ctx), "the next leader waits until the session expires")
+	if _, err = r.open(ctx, r.Sets, owner); r.tell("session after a close", "opened at once", err, "a new leader waits") {
+		r.abandoned(ctx)
 	}
 }
 
-// untilFree opens a session as soon as the former one lets it.
-func (r *run) untilFree(ctx context.Context) (scaleset.Session, error) {
-	for end := time.Now().Add(r.Patience); ; {
-		s, _, err := r.Others.OpenSession(ctx, r.set.ID, another)
-		if github.KindOf(err) != github.KindSessionConflict || time.Now().After(end) {
-			return s, err
+// poll waits for a message that never comes.
+func (r *run) poll(ctx context.Context) {
+	began := time.Now()
+	err := r.session.Poll(ctx, r.Patience)
+	took := time.Since(began)
+	if err == nil && took < r.LeastHold {
+		err = fmt.Errorf("answered after %s", took.Round(time.Millisecond))
+	}
+	r.tell("held poll", "answered after "+took.Round(time.Second).String(), err, "polls that aren't held cost the rate limit, and those held for minutes look like a GitHub that doesn't answer")
+}
+
+// abandoned finds out how long a session blocks that nobody closes.
+func (r *run) abandoned(ctx context.Context) {
+	began := time.Now()
+	r.session = nil
+	refusals, err := r.untilFree(ctx)
+	took := time.Since(began)
+	switch {
+	case err != nil:
+	case refusals == 0:
+		err = errors.New("it blocks nobody")
+	case took > scaleset.SessionLife:
+		err = fmt.Errorf("blocks for %s", took.Round(time.Second))
+	}
+	r.tell("session that nobody closed", "blocks for "+took.Round(time.Second).String(), err,
+		fmt.Sprintf("after a crash, Corral waits for a former session for %s at most, and takes it for another's then", scaleset.SessionLife))
+	if r.session != nil {
+		r.tell("session of a former owner", "closed", r.close(ctx), "the next leader waits until the session expires")
+	}
+}
+
+// untilFree opens a session as soon as the former one lets it, and counts the refusals before.
+func (r *run) untilFree(ctx context.Context) (refusals int, err error) {
+	for end := time.Now().Add(r.Patience); ; refusals++ {
+		if _, err = r.open(ctx, r.Others, another); github.KindOf(err) != github.KindSessionConflict || time.Now().After(end) {
+			return refusals, err
 		}
 		select {
 		case <-time.After(r.Retry):
 		case <-ctx.Done():
-			return s, ctx.Err()
+			return refusals, ctx.Err()
 		}
 	}
+}
+
+func (r *run) open(ctx context.Context, c *scaleset.Client, owner string) (*scaleset.Statistics, error) {
+	s, statistics, err := c.OpenSession(ctx, r.set.ID, owner)
+	if err == nil {
+		r.session = &s
+	}
+	return statistics, err
+}
+
+func (r *run) close(ctx context.Context) error {
+	s := r.session
+	r.session = nil
+	return s.Close(ctx)
 }
 
 // surroundings finds out what else the credentials reach.
@@ -256,36 +322,55 @@ func (r *run) surroundings(ctx context.Context) {
 			oldest = v
 		}
 	}
-	connected := "none, or no version is told"
-	if oldest != nil {
-		connected = oldest.String()
+	switch {
+	case err != nil:
+		r.tell("oldest connected runner", "", err, "leaked registrations aren't found")
+	case oldest == nil:
+		r.note("oldest connected runner", "none is connected, or GitHub tells no version")
+	default:
+		r.note("oldest connected runner", oldest.String())
 	}
-	r.tell("oldest connected runner", connected, err, "leaked registrations aren't found")
 	if releases, err := r.REST.Releases(ctx); github.IsNotFound(err) || github.IsForbidden(err) {
-		r.tell("releases of the runner", "not reached: pools don't say when GitHub will refuse their runners", nil, "")
+		r.note("releases of the runner", "not reached: pools don't say when GitHub will refuse their runners")
 	} else {
-		r.tell("releases of the runner", fmt.Sprintf("%d are listed", len(releases)), err, "")
+		r.tell("releases of the runner", fmt.Sprintf("%d are listed", len(releases)), err, "pools don't say when GitHub will refuse their runners")
 	}
 	if r.HasHook {
 		page, _, err := r.REST.Deliveries(ctx, r.HookID, "")
 		r.tell("deliveries of the webhook", fmt.Sprintf("%d in a page", len(page)), err, "lost events aren't asked for again")
 	}
 	if limit, left := r.REST.Budget(); limit > 0 {
-		r.tell("rate limit", fmt.Sprintf("%d of %d calls an hour are left", left, limit), nil, "")
+		r.note("rate limit", fmt.Sprintf("%d of %d calls an hour are left", left, limit))
 	}
 }
 
-// cleanUp removes what was made.
+// cleanUp removes what was made, also what GitHub didn't say that it made.
 func (r *run) cleanUp(ctx context.Context) {
-	if r.set == nil {
+	if !r.making {
 		return
 	}
+	r.making = false
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	if known, err := r.Sets.RunnerByName(ctx, r.Name); err == nil && known != nil {
 		_ = r.Sets.RemoveRunner(ctx, known.ID) // it has no job, and goes with its scale set
 	}
-	err := r.Sets.Delete(ctx, r.set.ID)
-	r.set = nil
-	r.tell("cleaned up", "the scale set is gone", err, "delete the scale set "+r.Name+" by hand")
+	if r.session != nil {
+		_ = r.close(ctx) // it goes with its scale set, too
+	}
+	r.tell("cleaned up", "nothing is left", r.removeSets(ctx), "if scale set "+r.Name+" is there, delete it")
+}
+
+// removeSets removes the scale sets of our name: two, if GitHub takes a name twice.
+func (r *run) removeSets(ctx context.Context) error {
+	for range 3 {
+		found, err := r.Sets.Find(ctx, r.groupID, r.Name)
+		if err != nil || found == nil {
+			return err
+		}
+		if err := r.Sets.Delete(ctx, found.ID); err != nil {
+			return err
+		}
+	}
+	return errors.New("scale sets of that name stay")
 }

@@ -29,7 +29,12 @@ func find(t *testing.T, o githubsim.Options, faults ...githubsim.Fault) map[stri
 	if o.OldestRunner == "" {
 		o.OldestRunner = "2.320.0"
 	}
-	o.Hold, o.SessionExpiry = 50*time.Millisecond, 200*time.Millisecond
+	if o.Hold == 0 {
+		o.Hold = 50 * time.Millisecond
+	}
+	if o.SessionExpiry == 0 {
+		o.SessionExpiry = 200 * time.Millisecond
+	}
 	sim, err := githubsim.Start(o)
 	if err != nil {
 		t.Fatal(err)
@@ -42,7 +47,7 @@ func find(t *testing.T, o githubsim.Options, faults ...githubsim.Fault) map[stri
 	}
 	creds, found := github.Credentials{ConfigURL: sim.ConfigURL("acme"), Token: token}, map[string]Finding{}
 	c := Config{
-		Name: "corral-conformance-x", Network: http.DefaultTransport, Retry: 10 * time.Millisecond, Patience: 5 * time.Second, Told: func(f Finding) { found[f.Check] = f },
+		Name: "corral-conformance-x", Network: http.DefaultTransport, Retry: 10 * time.Millisecond, Patience: 5 * time.Second, LeastHold: 20 * time.Millisecond, Told: func(f Finding) { found[f.Check] = f },
 		Verify: func(ctx context.Context) (rest.Identity, error) { return rest.Verify(ctx, creds, github.Options{}) },
 	}
 	if c.Sets, err = scaleset.NewClient(creds, github.Options{}); err != nil {
@@ -63,11 +68,11 @@ func find(t *testing.T, o githubsim.Options, faults ...githubsim.Fault) map[stri
 	return found
 }
 
-// differing are the checks whose verdict isn't AsExpected.
+// differing are the checks that differ or weren't shown.
 func differing(found map[string]Finding) map[string]Verdict {
 	differ := map[string]Verdict{}
 	for name, f := range found {
-		if f.Verdict != AsExpected {
+		if f.Verdict != AsExpected && f.Verdict != Noted {
 			differ[name] = f.Verdict
 		}
 	}
@@ -90,8 +95,8 @@ func TestWhatAGitHubDoesIsFound(t *testing.T) {
 		says    map[string]string
 	}{
 		"github.com": {says: map[string]string{
-			"second session": "already has an active session.", "statistics without a session": "present", "runner by its id": "offline",
-			"releases of the runner": "not reached", "rate limit": "calls an hour are left", "cleaned up": "gone",
+			"second session": "already has an active session.", "runner by its id": "offline",
+			"releases of the runner": "not reached", "rate limit": "calls an hour are left", "cleaned up": "nothing is left",
 			"outdated runner": "refused with 403: RunnerVersionTooOld: ",
 		}},
 		"its former words":     {options: githubsim.Options{SessionOwners: true}, says: map[string]string{"second session": "for owner corral-conformance."}},
@@ -113,10 +118,16 @@ func TestWhatAGitHubDoesIsFound(t *testing.T) {
 		"a removal that is refused": {fault: refused(githubsim.EndpointDeleteAgent, 403), differ: map[string]Verdict{"runner removed": Differs}},
 		"no session is resumed":     {fault: refused(githubsim.EndpointRefreshSession, 400), differ: map[string]Verdict{"session of another process resumed": Differs}},
 		"a refusal in other words":  {fault: second(refused(githubsim.EndpointCreateSession, 403)), differ: map[string]Verdict{"second session": Differs}},
-		"no statistics": {fault: githubsim.Fault{Endpoint: githubsim.EndpointGetScaleSet, Alter: githubsim.AlterNoStatistics}, says: map[string]string{
-			"statistics without a session": "absent",
+		"no statistics":             {fault: githubsim.Fault{Endpoint: githubsim.EndpointGetScaleSet, Alter: githubsim.AlterNoStatistics}, differ: map[string]Verdict{"statistics without a session": Differs}},
+		"polls that aren't held":    {options: githubsim.Options{Hold: time.Millisecond}, differ: map[string]Verdict{"held poll": Differs}},
+		"sessions that block nobody": {options: githubsim.Options{SessionExpiry: time.Nanosecond}, differ: map[string]Verdict{
+			"second session": Differs, "session of another process resumed": Differs, "held poll": Differs, "session that nobody closed": Differs,
+			"session closed": Differs, "session of a former owner": Differs,
 		}},
-		"runners aren't listed": {fault: refused(githubsim.EndpointRunners, 403), differ: map[string]Verdict{"oldest connected runner": Differs}},
+		"a making that isn't answered": {fault: githubsim.Fault{Endpoint: githubsim.EndpointCreateScaleSet, DropAnswer: true, Status: 504, Times: 1}, differ: map[string]Verdict{"scale set made": NotShown}},
+		"GitHub asks to wait":          {fault: githubsim.Fault{Endpoint: githubsim.EndpointJITConfig, Status: 429, RetryAfter: time.Minute, Times: 1}, differ: map[string]Verdict{"runner registered": NotShown}},
+		"GitHub can't be reached":      {fault: githubsim.Fault{Endpoint: githubsim.EndpointRegistrationToken, Status: 502}, differ: map[string]Verdict{"credentials": NotShown}},
+		"runners aren't listed":        {fault: refused(githubsim.EndpointRunners, 403), differ: map[string]Verdict{"oldest connected runner": Differs}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
