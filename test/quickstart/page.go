@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package quickstart follows docs/quickstart.md to the letter.
+// Package quickstart reads the commands of docs/quickstart.md.
 package quickstart
 
 import (

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package release tells the story of an installation: installed, upgraded and removed by Helm on a real API server, with
-// the controller that the Deployment asks for as a process of its own.
+// Package release installs Corral on a real API server: by Helm, with upgrade and removal, and by the commands of the quick start. The controller that the
+// Deployment asks for is a process of its own.
 package release
 
 import (
@@ -39,6 +39,13 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	if asHelm() {
+		if err := playHelm(os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, "Error:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	options := world.Options{Bare: true, GitHub: githubsim.Options{SessionExpiry: 3 * time.Second, LostAfter: 10 * time.Second}}
 	os.Exit(harness.Run(m, options, func(made *harness.World) (func() error, error) {
 		w = made
@@ -48,9 +55,15 @@ func TestMain(m *testing.M) {
 
 const team = "team"
 
-// The story: the former version is installed and works; it is upgraded while jobs arrive; the release is removed and comes
+// Both need a cluster without Corral, and leave one behind: the quick start comes last, for it doesn't remove what it installs.
+func TestInstallations(t *testing.T) {
+	t.Run("a release is installed, upgraded and removed", release)
+	t.Run("the quick start holds what it promises", quickStart)
+}
+
+// release tells the story: the former version is installed and works; it is upgraded while jobs arrive; the release is removed and comes
 // back while a runner waits; then all goes, in the documented order.
-func TestAReleaseIsInstalledUpgradedAndRemoved(t *testing.T) {
+func release(t *testing.T) {
 	old, now := former(t), present(t)
 	install(t, old, nil)
 	must(t, apiextensionsv1.AddToScheme(w.Client.Scheme()))

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package quickstart
+package release
 
 import (
 	"archive/tar"
@@ -29,8 +29,8 @@ const helmVariable = "CORRAL_QUICKSTART_HELM"
 
 func asHelm() bool { return os.Getenv(helmVariable) != "" }
 
-// helm is `helm install`, with the flags that the page uses.
-func helm(args []string) error {
+// playHelm is `helm install`, with the flags that the page uses.
+func playHelm(args []string) error {
 	flags := pflag.NewFlagSet("helm", pflag.ContinueOnError)
 	namespace := flags.String("namespace", "default", "")
 	create := flags.Bool("create-namespace", false, "")

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package quickstart
+package release
 
 import (
 	"context"
@@ -25,11 +25,11 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/harness"
 	"github.com/corral-dev/corral/sim/localcluster"
-	"github.com/corral-dev/corral/sim/world"
+	"github.com/corral-dev/corral/test/quickstart"
 )
 
 const (
-	root         = "../.."
+	root         = "../../.."
 	organization = "quick-org"
 	pool         = "linux-small"
 )
@@ -46,34 +46,19 @@ var played = map[string]string{
 // values are what the reader puts in.
 var values = strings.NewReplacer("YOUR_ORG", organization, "APP_ID", "7", "INSTALLATION_ID", "70")
 
-var w *harness.World
-
-func TestMain(m *testing.M) {
-	if asHelm() {
-		if err := helm(os.Args[1:]); err != nil {
-			fmt.Fprintln(os.Stderr, "Error:", err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	options := world.Options{Bare: true, GitHub: githubsim.Options{SessionExpiry: 3 * time.Second}}
-	os.Exit(harness.Run(m, options, func(made *harness.World) (func() error, error) {
-		w = made
-		return nil, nil
-	}))
-}
-
 // reader is who follows the page, in a folder of his own.
 type reader struct {
 	*testing.T
 	dir, page string
 	env       []string
+	github    *githubsim.Running // of his own: the page shows the id of its first scale set
 }
 
-func TestThePageHoldsWhatItPromises(t *testing.T) {
+// quickStart follows docs/quickstart.md to the letter, on a cluster without Corral.
+func quickStart(t *testing.T) {
 	r := newReader(t)
 	r.app()
-	for _, block := range Blocks(r.page) {
+	for _, block := range quickstart.Blocks(r.page) {
 		for _, step := range block.Steps() {
 			r.do(step)
 		}
@@ -89,7 +74,10 @@ func newReader(t *testing.T) *reader {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "docs", "quickstart.md"))
 	harness.Must(t, err)
-	r := &reader{T: t, dir: t.TempDir(), page: string(text)}
+	github, err := githubsim.Start(githubsim.Options{SessionExpiry: 3 * time.Second})
+	harness.Must(t, err)
+	t.Cleanup(github.Close)
+	r := &reader{T: t, dir: t.TempDir(), page: string(text), github: github}
 	assets, err := localcluster.Assets(t.Context(), io.Discard)
 	harness.Must(t, err)
 	self, err := os.Executable()
@@ -159,8 +147,8 @@ func (r *reader) app() {
 	}
 	private, err := rsa.GenerateKey(rand.Reader, 2048)
 	harness.Must(r.T, err)
-	w.GitHub.AddOrg(organization)
-	w.GitHub.AddApp(githubsim.App{
+	r.github.AddOrg(organization)
+	r.github.AddApp(githubsim.App{
 		ID: 7, InstallationID: 70, Account: organization, PublicKey: &private.PublicKey,
 		Permissions: map[string]string{"organization_self_hosted_runners": "write", "metadata": "read"},
 	})
@@ -169,7 +157,7 @@ func (r *reader) app() {
 }
 
 // do runs a step, holds its output against the page's, and does what stands in prose after it.
-func (r *reader) do(step Step) {
+func (r *reader) do(step quickstart.Step) {
 	r.Helper()
 	command := values.Replace(step.Command)
 	r.Log("$", command)
@@ -191,7 +179,7 @@ func (r *reader) do(step Step) {
 	case strings.HasPrefix(step.Command, "helm install "):
 		r.controller()
 	case strings.HasPrefix(step.Command, "corral/bin/corral init "):
-		r.replace("runners/pools/connections.cue", "https://github.com/"+organization, w.GitHub.ConfigURL(organization))
+		r.replace("runners/pools/connections.cue", "https://github.com/"+organization, r.github.ConfigURL(organization))
 	}
 }
 
@@ -277,9 +265,9 @@ func (r *reader) jobRuns() {
 		}
 		return nil
 	})
-	ids := harness.AddJobs(r.T, w.GitHub, organization, pool, 8, time.Second)
-	harness.AllDone(r.T, w.GitHub, ids)
-	if broken := w.GitHub.Invariants(); len(broken) > 0 {
+	ids := harness.AddJobs(r.T, r.github, organization, pool, 8, time.Second)
+	harness.AllDone(r.T, r.github, ids)
+	if broken := r.github.Invariants(); len(broken) > 0 {
 		r.Errorf("broken promises: %v", broken)
 	}
 }
@@ -293,7 +281,7 @@ func (r *reader) ruleIsTold() {
 	}
 	out := r.run(r.dir, "sh", "-c", command)
 	var promised []string
-	for _, block := range Blocks(r.page) {
+	for _, block := range quickstart.Blocks(r.page) {
 		promised = append(promised, block.Output()...)
 	}
 	if missing := unprinted(promised, out); len(promised) == 0 || missing != "" {
@@ -306,7 +294,7 @@ func TestEachPlayedCommandIsInThePage(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "docs", "quickstart.md"))
 	harness.Must(t, err)
 	var commands []string
-	for _, block := range Blocks(string(text)) {
+	for _, block := range quickstart.Blocks(string(text)) {
 		for _, step := range block.Steps() {
 			commands = append(commands, step.Command)
 		}
