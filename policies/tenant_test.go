@@ -67,6 +67,8 @@ type trick struct {
 	metadata, spec, container, before, volume string
 	// codes of the rules of Tenant that deny it, each once, or why none does.
 	codes, reason string
+	// over is what the pod gets of its connection's network.
+	over podspec.Network
 }
 
 // A claim that is made for the pod, by its spec.
@@ -218,7 +220,7 @@ func (c *trick) pod(t *testing.T) json.RawMessage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pod, err := podspec.SpecimenOf("ci", "linux", "linux-1", template)
+	pod, err := podspec.SpecimenOf("ci", "linux", "linux-1", template, c.over)
 	if err != nil {
 		t.Fatalf("%s: %v", c.name, err)
 	}
@@ -326,7 +328,7 @@ func TestNaiveRulesFindTheUsual(t *testing.T) {
 }
 
 func TestTenantAllowsAGoodPod(t *testing.T) {
-	good := trick{spec: `"dnsPolicy":"ClusterFirst","shareProcessNamespace":false,"nodeSelector":{"kubernetes.io/arch":"arm64"}`, before: `"restartPolicy":"Always"`}
+	good := trick{spec: `"dnsPolicy":"ClusterFirst","shareProcessNamespace":false,"nodeSelector":{"kubernetes.io/arch":"arm64"}`, before: `"restartPolicy":"Always"`, over: podspec.Network{Proxies: true, CA: true}}
 	if found := denials(t, bind(t, tenant()), good.pod(t)); len(found) > 0 {
 		t.Error(found)
 	}

@@ -31,6 +31,8 @@ const (
 	UsernameKey = "username"
 	// PasswordKey holds the password for it.
 	PasswordKey = "password"
+	// AddressKey holds the URL of the proxy that they are for.
+	AddressKey = "address"
 	// CAKey holds certificates, PEM.
 	CAKey = "ca.crt"
 )
@@ -77,11 +79,12 @@ type GitHubConnectionSpec struct {
 
 	// ca of the server, or of a proxy that inspects what passes. It is trusted beside the system's, by the controller and by
 	// runners: their containers find it in /usr/local/share/ca-certificates/corral, which the image's run script adds to what it trusts.
+	// At most 64 KiB of certificates.
 	// +optional
 	CA *ConnectionCA `json:"ca,omitempty"`
 
 	// allowedNamespaces whose pools may use this connection, besides its own namespace's: names, or * for all. Their runners are
-	// registered by it; its credentials are never copied to them.
+	// registered by it; its credentials for GitHub are never copied to them, those for a proxy are with proxy.runners.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=256
@@ -111,7 +114,7 @@ type ConnectionWebhook struct {
 // ConnectionProxy is the way to GitHub for what may not reach it otherwise, as in ARC.
 // +kubebuilder:validation:XValidation:rule="has(self.http) || has(self.https)",message="one of http and https must be set"
 type ConnectionProxy struct {
-	// http is the proxy for http:// URLs.
+	// http is the proxy for http:// URLs. Alone, it leaves https:// without one, whatever the controller's environment says.
 	// +optional
 	HTTP *ProxyServer `json:"http,omitempty"`
 
@@ -128,7 +131,8 @@ type ConnectionProxy struct {
 	// +kubebuilder:validation:items:Pattern=`^[^,\s]+$`
 	NoProxy []string `json:"noProxy,omitempty"`
 
-	// runners gives runners the proxy, too, by HTTP_PROXY, HTTPS_PROXY and NO_PROXY: a job can read them with the credentials in them.
+	// runners gives all containers of runners the proxy, too, by HTTP_PROXY, HTTPS_PROXY and NO_PROXY. With the proxy's password in it, this
+	// is in the Secret of each runner, in each of allowedNamespaces: jobs can read it, and whoever may read Secrets there.
 	// +optional
 	Runners bool `json:"runners,omitempty"`
 }
@@ -141,7 +145,8 @@ type ProxyServer struct {
 	// +kubebuilder:validation:Pattern=`^https?://[^/?#@\s]+/?$`
 	URL string `json:"url"`
 
-	// secretRef names a Secret with the username and password that the proxy asks for.
+	// secretRef names a Secret with the username and password that the proxy asks for, and under address its URL, the same as url: it is
+	// shown to no other. It is as that of a PoolSource's proxySecretRef.
 	// +optional
 	SecretRef *LocalObjectReference `json:"secretRef,omitempty"`
 }
@@ -202,6 +207,10 @@ type GitHubConnectionStatus struct {
 	// credentialsHash identifies the credentials that were verified, without revealing them.
 	// +optional
 	CredentialsHash string `json:"credentialsHash,omitempty"`
+
+	// networkHash identifies the proxy and CA that they were verified by, without revealing them; empty without any.
+	// +optional
+	NetworkHash string `json:"networkHash,omitempty"`
 
 	meta.ReconcileRequestStatus `json:",inline"`
 }

@@ -111,7 +111,7 @@ func (r *Reconciler) reconcile(ctx context.Context, conn *v1alpha1.GitHubConnect
 	if err != nil {
 		return again, err
 	}
-	known := conn.Status.CredentialsHash == creds.Hash()
+	known := conn.Status.CredentialsHash == creds.Hash() && conn.Status.NetworkHash == creds.NetworkHash()
 	if conn.Spec.Suspend {
 		return r.suspended(conn, creds, known)
 	}
@@ -139,7 +139,7 @@ func (r *Reconciler) suspended(conn *v1alpha1.GitHubConnection, creds github.Cre
 	if known {
 		return done, r.use(conn, creds)
 	}
-	done.Unready, done.Message = v1alpha1.SuspendedReason, "verification is suspended, and these credentials were never verified"
+	done.Unready, done.Message = v1alpha1.SuspendedReason, "verification is suspended, and these credentials, or their proxy and CA, were never verified"
 	return done, nil
 }
 
@@ -149,7 +149,7 @@ func (r *Reconciler) use(conn *v1alpha1.GitHubConnection, creds github.Credentia
 	if err := r.Connections.Set(Key(client.ObjectKeyFromObject(conn)), creds); err != nil {
 		return kube.Stall(v1alpha1.InvalidSpecReason, "using the credentials: %w", err)
 	}
-	conn.Status.CredentialsHash = creds.Hash()
+	conn.Status.CredentialsHash, conn.Status.NetworkHash = creds.Hash(), creds.NetworkHash()
 	return nil
 }
 
@@ -159,7 +159,7 @@ func (r *Reconciler) verify(ctx context.Context, conn *v1alpha1.GitHubConnection
 	r.mu.Lock()
 	last, seen := r.verified[key]
 	r.mu.Unlock()
-	v := verification{uid: conn.UID, generation: conn.Generation, hash: creds.Hash() + creds.Network.Hash(), request: conn.Annotations[meta.ReconcileRequestAnnotation]}
+	v := verification{uid: conn.UID, generation: conn.Generation, hash: creds.Hash() + creds.NetworkHash(), request: conn.Annotations[meta.ReconcileRequestAnnotation]}
 	same := seen && v.uid == last.uid && v.generation == last.generation && v.hash == last.hash && v.request == last.request
 	if same && now.Before(last.next) {
 		return last

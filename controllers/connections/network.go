@@ -20,7 +20,7 @@ import (
 )
 
 // maxCA bounds certificates, in bytes: they are copied into the Secret of each runner.
-const maxCA = 256 << 10
+const maxCA = 64 << 10
 
 // network reads the way to the connection's server. What is missing or can't be used is a Stall that names it.
 func (r *Reconciler) network(ctx context.Context, conn *v1alpha1.GitHubConnection) (n github.Network, err error) {
@@ -55,6 +55,10 @@ func (r *Reconciler) proxy(ctx context.Context, namespace, field string, server 
 	if err != nil {
 		return "", err
 	}
+	if address := strings.TrimSpace(string(data[v1alpha1.AddressKey])); address == "" || originOf(address) != originOf(server.URL) {
+		// Or who may write a connection could have any Secret's password sent to a proxy of his own.
+		return "", kube.Stall(v1alpha1.InvalidSpecReason, "%s.secretRef: Secret %s must say under the key %s that it is for %s: put that URL there, if it is", field, server.SecretRef.Name, v1alpha1.AddressKey, originOf(server.URL))
+	}
 	user, password := strings.TrimSpace(string(data[v1alpha1.UsernameKey])), strings.TrimSpace(string(data[v1alpha1.PasswordKey]))
 	if user == "" {
 		return "", kube.Stall(v1alpha1.CredentialsMissingReason, "%s.secretRef: Secret %s has nothing under the key %s", field, server.SecretRef.Name, v1alpha1.UsernameKey)
@@ -77,12 +81,12 @@ func (r *Reconciler) certificates(ctx context.Context, namespace string, ca *v1a
 	if err != nil {
 		return nil, err
 	}
-	value := data[ca.GetKey()]
-	switch err := github.CheckCertificates(value); {
-	case len(value) == 0:
+	value, err := github.Certificates(data[ca.GetKey()])
+	switch {
+	case len(data[ca.GetKey()]) == 0:
 		return nil, kube.Stall(v1alpha1.InvalidSpecReason, "%s: %s has nothing under the key %s", field, ref.Name, ca.GetKey())
 	case len(value) > maxCA:
-		return nil, kube.Stall(v1alpha1.InvalidSpecReason, "%s: the key %s of %s has more than %d bytes", field, ca.GetKey(), ref.Name, maxCA)
+		return nil, kube.Stall(v1alpha1.InvalidSpecReason, "%s: the key %s of %s has certificates of more than %d bytes", field, ca.GetKey(), ref.Name, maxCA)
 	case err != nil:
 		return nil, kube.Stall(v1alpha1.InvalidSpecReason, "%s: the key %s of %s: %w", field, ca.GetKey(), ref.Name, err)
 	}

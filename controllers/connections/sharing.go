@@ -35,9 +35,9 @@ func (r *Reconciler) checkServer(ctx context.Context, conn *v1alpha1.GitHubConne
 		case o.UID == conn.UID || !sharesCredentials(o, conn) || serverOf(o) == serverOf(conn):
 		case named != "" && originOf(o.Spec.URL) != originOf(conn.Spec.URL): // it is refused them
 		case has(o, creds):
-			return kube.Stall(v1alpha1.InvalidSpecReason, "the credentials are those of GitHubConnection %s, for %s: they are not shown to %s. A connection to another server needs its own", o.Name, serverOf(o), serverOf(conn))
+			return kube.Stall(v1alpha1.InvalidSpecReason, "the credentials are those of GitHubConnection %s, for %s: they are not shown to %s. %s", o.Name, serverOf(o), serverOf(conn), apart(o, conn))
 		case !has(conn, creds):
-			return kube.Stall(v1alpha1.InvalidSpecReason, "GitHubConnection %s names the same credentials, for %s: they are shown to neither. Delete one, or say under %s in the credentials which server they are for", o.Name, serverOf(o), v1alpha1.ServerKey)
+			return kube.Stall(v1alpha1.InvalidSpecReason, "GitHubConnection %s names the same credentials, for %s: they are shown to neither. %s", o.Name, serverOf(o), apart(o, conn))
 		}
 	}
 	return nil
@@ -49,6 +49,14 @@ func checkNamed(conn *v1alpha1.GitHubConnection, named string) error {
 		return kube.Stall(v1alpha1.InvalidSpecReason, "the credentials say under %s that they are for %s: they are not shown to %s", v1alpha1.ServerKey, want, originOf(conn.Spec.URL))
 	}
 	return nil
+}
+
+// apart says what helps two connections with the same credentials that lead to different servers.
+func apart(a, b *v1alpha1.GitHubConnection) string {
+	if originOf(a.Spec.URL) == originOf(b.Spec.URL) {
+		return "Give both the same spec.proxy and spec.ca, or each a Secret or folder of its own"
+	}
+	return fmt.Sprintf("Give each a Secret or folder of its own, or say under %s in the credentials which server they are for", v1alpha1.ServerKey)
 }
 
 // has says whether a connection was verified with credentials, or with those that were there before them: by what it says now.
@@ -71,7 +79,7 @@ func serverOf(c *v1alpha1.GitHubConnection) string {
 	if p := c.Spec.Proxy; p != nil {
 		for _, server := range []*v1alpha1.ProxyServer{p.HTTP, p.HTTPS} {
 			if server != nil {
-				where += " by " + server.URL
+				where += " by " + originOf(server.URL)
 			}
 		}
 	}

@@ -30,12 +30,13 @@ const (
 type judged struct {
 	revision string
 	template [sha256.Size]byte
+	network  podspec.Network
 }
 
-// Permit asks whether the pods of a revision of a pool's template may run. The answer is
+// Permit asks whether the pods of a revision of a pool's template may run, over a network of its connection. The answer is
 // remembered until the policies that bind the pool, or what it declares, change. An error
 // names the field of a template that makes no pod.
-func (e *Engine) Permit(ctx context.Context, p *v1alpha1.RunnerPool, revision string, template []byte) (policy.Template, error) {
+func (e *Engine) Permit(ctx context.Context, p *v1alpha1.RunnerPool, revision string, template []byte, n podspec.Network) (policy.Template, error) {
 	facts := policy.PoolOf(p)
 	if e.Cache != nil {
 		if known, err := e.Knows(ctx, e.Cache, facts); err != nil || !known {
@@ -46,11 +47,11 @@ func (e *Engine) Permit(ctx context.Context, p *v1alpha1.RunnerPool, revision st
 	if bound.Digest() == "" {
 		return policy.Template{}, nil
 	}
-	about := judged{revision, sha256.Sum256(template)}
+	about := judged{revision, sha256.Sum256(template), n}
 	if answer, ok := e.verdict(keyOf(facts), bound, about); ok {
 		return answer, nil
 	}
-	pod, err := podspec.SpecimenOf(p.Namespace, p.Name, revision, template)
+	pod, err := podspec.SpecimenOf(p.Namespace, p.Name, revision, template, n)
 	if err != nil {
 		return policy.Template{}, fmt.Errorf("building the pod for policies: %w", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/policy"
 )
 
@@ -203,13 +204,33 @@ func TestAVerdictIsOfTheWholeTemplate(t *testing.T) {
 	pool.Namespace, pool.Name = "ci", "linux"
 	var got []int
 	for _, image := range []string{"good", "bad", "good"} {
-		answer, err := e.Permit(t.Context(), pool, "linux-0123456789", fmt.Appendf(nil, `{"spec":{"containers":[{"name":"runner","image":%q}]}}`, image))
+		answer, err := e.Permit(t.Context(), pool, "linux-0123456789", fmt.Appendf(nil, `{"spec":{"containers":[{"name":"runner","image":%q}]}}`, image), podspec.Network{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		got = append(got, len(answer.Denials))
 	}
 	if diff := cmp.Diff([]int{0, 1, 0}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// What is judged is what is made: a volume with certificates and the variables of a proxy are the connection's, and there only while it has them.
+func TestAVerdictIsOfThePodOverItsConnection(t *testing.T) {
+	e := newEngine()
+	putCounted(t, e, "package corral.template\n\ndeny contains \"a Secret\" if input.pod.spec.volumes[_].secret.secretName == \"linux-specimen-jit\"\n\n"+
+		"deny contains \"a proxy\" if input.pod.spec.containers[_].env[_].name == \"HTTPS_PROXY\"\n")
+	pool := &v1alpha1.RunnerPool{}
+	pool.Namespace, pool.Name = "ci", "linux"
+	var got []int
+	for _, n := range []podspec.Network{{}, {CA: true}, {CA: true, Proxies: true}, {}} {
+		answer, err := e.Permit(t.Context(), pool, "linux-1", []byte(`{"spec":{"containers":[{"name":"runner","image":"i"}]}}`), n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, len(answer.Denials))
+	}
+	if diff := cmp.Diff([]int{0, 1, 2, 0}, got); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -224,7 +245,7 @@ func TestAPassForgetsNoVerdicts(t *testing.T) {
 	p := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "a"}}
 	p.Spec.Template = runtime.RawExtension{Raw: []byte(`{"spec":{"containers":[{"name":"runner","image":"x"}]}}`)}
 	for range 5 {
-		if a, err := e.Permit(t.Context(), p, "r", p.Spec.Template.Raw); err != nil || len(a.Failures) > 0 {
+		if a, err := e.Permit(t.Context(), p, "r", p.Spec.Template.Raw, podspec.Network{}); err != nil || len(a.Failures) > 0 {
 			t.Fatal(err, a)
 		}
 		now := policy.PoolOf(p)

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/policy"
 )
 
@@ -125,7 +126,7 @@ func TestAVerdictIsRememberedUntilPoliciesChange(t *testing.T) {
 	pool := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux"}}
 	template := []byte(`{"spec":{"containers":[{"name":"runner","image":"i"}]}}`)
 	permit := func() int {
-		answer, err := e.Permit(t.Context(), pool, "r1", template)
+		answer, err := e.Permit(t.Context(), pool, "r1", template, podspec.Network{})
 		if err != nil || len(answer.Failures) > 0 {
 			t.Fatalf("%v, %+v", err, answer.Failures)
 		}
@@ -170,7 +171,7 @@ func TestAFailureIsNotRemembered(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()
 	for want, ctx := range []context.Context{ended, t.Context()} {
-		answer, err := e.Permit(ctx, pool, "r1", []byte(`{"spec":{"containers":[{"name":"runner","image":"i"}]}}`))
+		answer, err := e.Permit(ctx, pool, "r1", []byte(`{"spec":{"containers":[{"name":"runner","image":"i"}]}}`), podspec.Network{})
 		if err != nil || len(answer.Denials) != want || len(answer.Failures) != 1-want {
 			t.Errorf("%v, %+v, want %d denials and %d failures", err, answer, want, 1-want)
 		}
@@ -213,7 +214,7 @@ func TestAnEngineKnowsAllBeforeItDecides(t *testing.T) {
 	e := newEngine()
 	woken := queueOf(t, e)
 	e.Cache = c
-	unasked, err := e.Permit(t.Context(), &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "b"}}, "r1", []byte(`{}`))
+	unasked, err := e.Permit(t.Context(), &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "b"}}, "r1", []byte(`{}`), podspec.Network{})
 	if err != nil || len(unasked.Failures) != 1 {
 		t.Errorf("a template is judged by a policy that isn't loaded: %+v, %v", unasked, err)
 	}

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/policy"
 )
 
@@ -178,7 +179,7 @@ func TestALoggedPodHasNoValues(t *testing.T) {
 		"initContainers": [{"name": "side", "image": "s:1", "env": [{"name": "C", "value": "hush"}]}]}}`)
 	pool.Spec.Template = runtime.RawExtension{Raw: template}
 	for range 2 {
-		if _, err := e.Permit(t.Context(), pool, "linux-1", template); err != nil {
+		if _, err := e.Permit(t.Context(), pool, "linux-1", template, podspec.Network{}); err != nil {
 			t.Fatal(err)
 		}
 	}

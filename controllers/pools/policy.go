@@ -38,6 +38,8 @@ type appliedPolicies struct {
 	bound *policy.Bound
 	// unloaded says that one that may apply is not loaded yet: until then none is asked.
 	unloaded []policy.Failure
+	// network is what the pool's pods get of its connection's.
+	network podspec.Network
 }
 
 // resolvePolicies finds the policies that apply to the pool. While one that may is not loaded yet, everything
@@ -46,6 +48,13 @@ func (r *Reconciler) resolvePolicies(ctx context.Context, reader client.Reader, 
 	p := appliedPolicies{facts: policy.PoolOf(pool)}
 	if denied != nil {
 		p.facts.Connection = "" // it counts for nothing among those that may use the connection
+	}
+	if denied == nil { // else it is none of the pool's business
+		conn := &v1alpha1.GitHubConnection{}
+		if err := r.Client.Get(ctx, pool.Spec.ConnectionRef.From(pool.Namespace), conn); client.IgnoreNotFound(err) != nil {
+			return p, fmt.Errorf("reading the connection: %w", err)
+		}
+		p.network = podspec.NetworkOf(&conn.Spec)
 	}
 	known, err := r.Policies.Knows(ctx, reader, p.facts)
 	if err != nil {
@@ -93,7 +102,7 @@ func (r *Reconciler) askTemplate(ctx context.Context, pool *v1alpha1.RunnerPool,
 	if len(p.unloaded) > 0 {
 		return policy.Template{Failures: p.unloaded}, nil
 	}
-	return r.Policies.Permit(ctx, pool, revision, template)
+	return r.Policies.Permit(ctx, pool, revision, template, p.network)
 }
 
 // wasAllowed reports whether the spec's template was allowed before, or there was no policy to ask.

@@ -5,11 +5,13 @@ package pools
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/fluxcd/pkg/runtime/conditions"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -284,5 +286,54 @@ func TestAPolicyHoldsAnUpdate(t *testing.T) {
 	b.reconcile()
 	if u := b.pool().Status.Update; u == nil || u.Phase != v1alpha1.UpdateRolling {
 		t.Errorf("the thaw: %+v", u)
+	}
+}
+
+// connect changes the spec of the pool's connection.
+func (b *bench) connect(do func(*v1alpha1.GitHubConnectionSpec)) {
+	b.t.Helper()
+	conn := &v1alpha1.GitHubConnection{}
+	must(b.t, b.Client.Get(b.t.Context(), types.NamespacedName{Namespace: "ci", Name: "acme"}, conn))
+	do(&conn.Spec)
+	must(b.t, b.Client.Update(b.t.Context(), conn))
+}
+
+func TestAConnectionThatHasOtherPodsMadeIsJudgedAnew(t *testing.T) {
+	b := newBench(t)
+	b.put("p", "package corral.template\n\ndeny contains \"a Secret\" if input.pod.spec.volumes[_].secret\n")
+	b.start()
+	before := b.revisions()
+	ca := &v1alpha1.ConnectionCA{ConfigMapRef: &v1alpha1.LocalObjectReference{Name: "ca"}}
+	b.connect(func(c *v1alpha1.GitHubConnectionSpec) { c.CA = ca })
+	b.reconcile()
+	if r := b.readyReason(); !strings.Contains(r, "PolicyDenied: a Secret") {
+		t.Errorf("with certificates: %s", r)
+	}
+	b.connect(func(c *v1alpha1.GitHubConnectionSpec) { c.CA = nil })
+	b.reconcile()
+	if r := b.readyReason(); strings.Contains(r, "PolicyDenied") {
+		t.Errorf("without: %s", r)
+	}
+	if after := b.revisions(); !slices.Equal(before, after) {
+		t.Errorf("revisions %v, then %v", before, after)
+	}
+}
+
+// The API server is asked about the pod that runners get, and its owner is told what that lacks.
+func TestTheDryRunHasTheNetworkOfTheConnection(t *testing.T) {
+	b := newBench(t)
+	b.connect(func(c *v1alpha1.GitHubConnectionSpec) {
+		c.CA, c.Proxy = &v1alpha1.ConnectionCA{}, &v1alpha1.ConnectionProxy{Runners: true}
+	})
+	b.change(func(p *v1alpha1.RunnerPool) {
+		p.Spec.Template.Raw = []byte(`{"spec":{"containers":[{"name":"runner","image":"i"},{"name":"x","image":"i","volumeMounts":[{"name":"own","mountPath":"/usr/local/share/ca-certificates"}]}],"volumes":[{"name":"own","emptyDir":{}}]}}`)
+	})
+	b.start()
+	if len(b.tried) != 1 || len(b.tried[0].Spec.Volumes) != 2 || len(b.tried[0].Spec.Containers[1].Env) != 6 {
+		t.Errorf("tried %+v", b.tried)
+	}
+	const want = "; x: not given the connection's certificates, as the template mounts its own at /usr/local/share/ca-certificates/corral or above"
+	if said := conditions.GetMessage(b.pool(), v1alpha1.TemplateValidCondition); !strings.HasSuffix(said, want) {
+		t.Errorf("told: %s", said)
 	}
 }

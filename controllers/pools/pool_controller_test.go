@@ -49,6 +49,7 @@ type bench struct {
 	announced []int
 	now       time.Time
 	refusal   error // of the API server, to the dry run of a pod
+	tried     []*corev1.Pod
 	// refusedRevision is that to a ControllerRevision.
 	refusedRevision error
 	stale           bool // the cache shows no Runner
@@ -119,8 +120,11 @@ func newBench(t *testing.T) *bench {
 
 // create refuses the dry run of a pod if the test wants it, and sets the time of creation.
 func (b *bench) create(ctx context.Context, c client.WithWatch, obj client.Object, o ...client.CreateOption) error {
-	if _, isPod := obj.(*corev1.Pod); isPod && b.refusal != nil {
-		return b.refusal
+	if pod, isPod := obj.(*corev1.Pod); isPod {
+		b.tried = append(b.tried, pod)
+		if b.refusal != nil {
+			return b.refusal
+		}
 	}
 	if _, isRevision := obj.(*appsv1.ControllerRevision); isRevision && b.refusedRevision != nil {
 		return b.refusedRevision

@@ -50,6 +50,8 @@ type templateState struct {
 	refusal, invalid error
 	// accepted identifies the template that was accepted last.
 	accepted string
+	// note is what its owner should know of a template that can be used; "" for nothing.
+	note string
 	// version is what GitHub says of the version of its runners; nil if it is as in the status, or unknown.
 	version *v1alpha1.RunnerVersionStatus
 }
@@ -68,13 +70,13 @@ func (r *Reconciler) storeTemplate(ctx context.Context, pool *v1alpha1.RunnerPoo
 		return t, err
 	}
 	t.verdict, t.failures, err = r.permit(ctx, pool, p, name, t.digest, isStored)
-	this := name + " " + t.digest
+	this := fmt.Sprint(name, " ", t.digest, p.network)
 	switch {
 	case err != nil:
 	case !isStored:
-		err = r.storeRevision(ctx, pool, name, t.digest, last == this)
+		err = r.storeRevision(ctx, pool, p.network, name, t.digest, last == this)
 	case last != this:
-		_, err = buildProbe(pool) // a former version may have taken what this one refuses
+		_, err = buildProbe(pool, p.network) // a former version may have taken what this one refuses
 	}
 	if err != nil {
 		t.refusal, t.invalid = err, goesOn(t.revision, name, err)
@@ -82,6 +84,11 @@ func (r *Reconciler) storeTemplate(ctx context.Context, pool *v1alpha1.RunnerPoo
 			err = nil
 		}
 		return t, err
+	}
+	if p.network.CA {
+		if pod, err := buildProbe(pool, p.network); err == nil {
+			t.note = podspec.OwnTrust(pod)
+		}
 	}
 	t.revision, t.adopted, t.accepted = name, name, this
 	return t, nil
@@ -103,7 +110,7 @@ func goesOn(revision, refused string, err error) error {
 func (t templateState) mark(pool *v1alpha1.RunnerPool) {
 	switch {
 	case t.adopted != "":
-		conditions.MarkTrue(pool, v1alpha1.TemplateValidCondition, v1alpha1.SucceededReason, "revision %s", t.adopted)
+		conditions.MarkTrue(pool, v1alpha1.TemplateValidCondition, v1alpha1.SucceededReason, "%s", join("revision "+t.adopted, t.note))
 	case kube.ReasonOf(t.refusal, "") == v1alpha1.PolicyDeniedReason:
 		conditions.MarkFalse(pool, v1alpha1.PolicyCondition, v1alpha1.PolicyDeniedReason, "%s", t.refusal)
 	case kube.IsStalled(t.refusal):
@@ -141,8 +148,8 @@ func (r *Reconciler) nameOf(ctx context.Context, pool *v1alpha1.RunnerPool, dige
 
 // storeRevision tries the template, and stores it under a name that is free as far as the cache shows: it may
 // not show yet what was stored before.
-func (r *Reconciler) storeRevision(ctx context.Context, pool *v1alpha1.RunnerPool, name, digest string, before bool) error {
-	if err := r.probe(ctx, pool); err != nil {
+func (r *Reconciler) storeRevision(ctx context.Context, pool *v1alpha1.RunnerPool, n podspec.Network, name, digest string, before bool) error {
+	if err := r.probe(ctx, pool, n); err != nil {
 		return err
 	}
 	revision := &appsv1.ControllerRevision{
@@ -166,8 +173,8 @@ func (r *Reconciler) storeRevision(ctx context.Context, pool *v1alpha1.RunnerPoo
 }
 
 // buildProbe makes the pod of the template.
-func buildProbe(pool *v1alpha1.RunnerPool) (*corev1.Pod, error) {
-	identity := podspec.Runner{Namespace: pool.Namespace, Name: pool.Name + "-" + probeName, Pool: pool.Name, Revision: probeName, UID: pool.UID}
+func buildProbe(pool *v1alpha1.RunnerPool, n podspec.Network) (*corev1.Pod, error) {
+	identity := podspec.Runner{Namespace: pool.Namespace, Name: pool.Name + "-" + probeName, Pool: pool.Name, Revision: probeName, UID: pool.UID, Network: n}
 	pod, err := podspec.Build(identity, pool.Spec.Template.Raw)
 	if err != nil {
 		return nil, kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
@@ -177,8 +184,8 @@ func buildProbe(pool *v1alpha1.RunnerPool) (*corev1.Pod, error) {
 
 // probe builds the pod of the template and lets the API server judge it by a dry
 // run. A refusal for want of quota is no fault of the template's.
-func (r *Reconciler) probe(ctx context.Context, pool *v1alpha1.RunnerPool) error {
-	pod, err := buildProbe(pool)
+func (r *Reconciler) probe(ctx context.Context, pool *v1alpha1.RunnerPool, n podspec.Network) error {
+	pod, err := buildProbe(pool, n)
 	if err != nil {
 		return err
 	}

@@ -33,10 +33,15 @@ func (p pass) createPod(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := p.permit(ctx, template, digest); err != nil {
+	conn := &v1alpha1.GitHubConnection{}
+	if err := p.Client.Get(ctx, p.connectionKey(), conn); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading the connection: %w", err)
+	}
+	network := podspec.NetworkOf(&conn.Spec) // read once: what is judged is what is made
+	if err := p.permit(ctx, template, digest, network); err != nil {
 		return err
 	}
-	pod, err := p.buildPod(ctx, template)
+	pod, err := p.buildPod(ctx, template, network)
 	if err != nil {
 		return err
 	}
@@ -56,8 +61,9 @@ func (p pass) createPod(ctx context.Context) error {
 }
 
 // buildPod makes the pod, if it reads no Secret that it must not.
-func (p pass) buildPod(ctx context.Context, template []byte) (_ *corev1.Pod, err error) {
+func (p pass) buildPod(ctx context.Context, template []byte, n podspec.Network) (_ *corev1.Pod, err error) {
 	identity := p.identity()
+	identity.Network = n
 	if identity.NamespaceUID, err = p.namespaceUID(ctx, p.runner.Namespace); err != nil {
 		return nil, err
 	}
@@ -72,11 +78,6 @@ func (p pass) buildPod(ctx context.Context, template []byte) (_ *corev1.Pod, err
 	if err := podspec.CheckSecrets(pod, secrets); err != nil {
 		return nil, kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
 	}
-	conn := &v1alpha1.GitHubConnection{}
-	if err := p.Client.Get(ctx, p.connectionKey(), conn); client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("reading the connection: %w", err)
-	}
-	podspec.UseNetwork(pod, &conn.Spec)
 	return pod, nil
 }
 
@@ -119,11 +120,11 @@ func (p pass) template(ctx context.Context) (template []byte, digest string, err
 
 // permit asks policies once more whether the pod may run: they may have changed since the pool
 // asked for the runner. While they can't be asked, what was allowed goes on.
-func (p pass) permit(ctx context.Context, template []byte, digest string) error {
+func (p pass) permit(ctx context.Context, template []byte, digest string, n podspec.Network) error {
 	if p.pool == nil {
 		return p.noPool()
 	}
-	answer, err := p.Policies.Permit(ctx, p.pool, p.runner.Spec.Revision, template)
+	answer, err := p.Policies.Permit(ctx, p.pool, p.runner.Spec.Revision, template, n)
 	if err != nil {
 		return kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
 	}

@@ -82,7 +82,7 @@ type Sets interface {
 
 // Policies say whether the pods of a revision of a pool's template may run.
 type Policies interface {
-	Permit(ctx context.Context, pool *v1alpha1.RunnerPool, revision string, template []byte) (policy.Template, error)
+	Permit(ctx context.Context, pool *v1alpha1.RunnerPool, revision string, template []byte, n podspec.Network) (policy.Template, error)
 }
 
 // pass is one look at a runner: what was read at its beginning, and not set again.

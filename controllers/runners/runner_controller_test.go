@@ -68,14 +68,14 @@ func (h *holder) Holds(pool, connection types.NamespacedName, uid types.UID, set
 // allowing are policies that allow everything.
 type allowing struct{}
 
-func (allowing) Permit(context.Context, *v1alpha1.RunnerPool, string, []byte) (policy.Template, error) {
+func (allowing) Permit(context.Context, *v1alpha1.RunnerPool, string, []byte, podspec.Network) (policy.Template, error) {
 	return policy.Template{}, nil
 }
 
 // denying are policies that deny everything.
 type denying struct{}
 
-func (denying) Permit(context.Context, *v1alpha1.RunnerPool, string, []byte) (policy.Template, error) {
+func (denying) Permit(context.Context, *v1alpha1.RunnerPool, string, []byte, podspec.Network) (policy.Template, error) {
 	return policy.Template{Denials: []v1alpha1.PolicyFinding{{Message: "no", Rule: v1alpha1.RuleReference{Policy: "ClusterRunnerPolicy/guard"}}}}, nil
 }
 
@@ -738,7 +738,7 @@ func TestAPodIsMadeOfNoOtherTemplateThanItsRunner(t *testing.T) {
 // failing are policies that can't be asked.
 type failing struct{}
 
-func (failing) Permit(context.Context, *v1alpha1.RunnerPool, string, []byte) (policy.Template, error) {
+func (failing) Permit(context.Context, *v1alpha1.RunnerPool, string, []byte, podspec.Network) (policy.Template, error) {
 	return policy.Template{Failures: []policy.Failure{{Kind: policy.NotLoaded}}}, nil
 }
 
@@ -789,5 +789,31 @@ func TestTheTaintsOfTheNodeStayWithARunnerThatFailed(t *testing.T) {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})
+	}
+}
+
+// noting are policies that allow everything, and note what they were asked about.
+type noting struct{ asked *podspec.Network }
+
+func (n noting) Permit(_ context.Context, _ *v1alpha1.RunnerPool, _ string, _ []byte, of podspec.Network) (policy.Template, error) {
+	*n.asked = of
+	return policy.Template{}, nil
+}
+
+func TestThePodOverItsConnectionIsTheOneThatPoliciesSee(t *testing.T) {
+	b := newBench(t)
+	asked := podspec.Network{}
+	b.Policies = noting{&asked}
+	conn := &v1alpha1.GitHubConnection{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "acme"}}
+	conn.Spec.CA, conn.Spec.Proxy = &v1alpha1.ConnectionCA{}, &v1alpha1.ConnectionProxy{Runners: true}
+	if err := b.Client.Create(t.Context(), conn); err != nil {
+		t.Fatal(err)
+	}
+	b.reconcile()
+	if want := (podspec.Network{Proxies: true, CA: true}); asked != want {
+		t.Errorf("asked about %+v", asked)
+	}
+	if spec := b.pod().Spec; len(spec.Volumes) != 1 || len(spec.Containers[0].VolumeMounts) != 1 || len(spec.Containers[0].Env) != 10 {
+		t.Errorf("pod %+v", spec)
 	}
 }

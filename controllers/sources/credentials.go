@@ -21,7 +21,6 @@ import (
 // Keys of the Secret with the credentials of a Git server: the ones Flux uses.
 const (
 	bearerTokenKey = "bearerToken"
-	addressKey     = "address"
 	identityKey    = "identity"
 	knownHostsKey  = "known_hosts"
 )
@@ -72,9 +71,9 @@ func (p *pass) proxy(ctx context.Context) (*url.URL, error) {
 	if err != nil {
 		return nil, err
 	}
-	proxy, err := url.Parse(strings.TrimSpace(string(data[addressKey])))
+	proxy, err := url.Parse(strings.TrimSpace(string(data[v1alpha1.AddressKey])))
 	if err != nil || proxy.Host == "" || proxy.Scheme != "http" && proxy.Scheme != "https" {
-		return nil, kube.Wait(v1alpha1.CredentialsMissingReason, p.retryAfter(), "Secret %s: the key %s is no URL of a proxy, as http://HOST:PORT", git.ProxySecretRef.Name, addressKey)
+		return nil, kube.Wait(v1alpha1.CredentialsMissingReason, p.retryAfter(), "Secret %s: the key %s is no URL of a proxy, as http://HOST:PORT", git.ProxySecretRef.Name, v1alpha1.AddressKey)
 	}
 	if user := string(data[v1alpha1.UsernameKey]); user != "" {
 		proxy.User = url.UserPassword(user, string(data[v1alpha1.PasswordKey]))

@@ -147,7 +147,7 @@ func (r *evalReport) eval(ctx context.Context, w *workspace, e evalOptions, data
 	case policy.DecisionUpdate:
 		r.askUpdate(ctx, a, updateInput(q))
 	default:
-		in, err := review.TemplateInput(q.pool)
+		in, err := review.TemplateInput(q.pool, q.network)
 		if err != nil {
 			return []v1alpha1.Diagnostic{c.problem("pool", "%v", err)}
 		}

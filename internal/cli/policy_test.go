@@ -247,6 +247,27 @@ func TestOneDenialOfManyPoolsIsOneRow(t *testing.T) {
 	}
 }
 
+// What is told of a pool is of the pod that the cluster makes, with what it gets of a connection that is declared beside it.
+func TestPodsAreJudgedOverTheirConnection(t *testing.T) {
+	const rule = "package corral.template\n\ndeny contains \"a proxy\" if input.pod.spec.containers[_].env[_].name == \"HTTPS_PROXY\"\n"
+	scenario := "cases:\n- {name: a, pool: a, expect: {template: {allowed: %t}}}\n"
+	for runners, code := range map[bool]int{false: exitOK, true: exitDenied} {
+		folder := treeOf(t, map[string]string{
+			"pools.cue": onePool + fmt.Sprintf("connections: schema.#Connections & {c: spec: {url: \"https://github.com/acme\", secretRef: name: \"s\", proxy: {https: url: \"http://proxy\", runners: %t}}}\n", runners),
+			"x.rego":    rule, "x.scenario.yaml": fmt.Sprintf(scenario, !runners),
+		})
+		for _, command := range []string{"vet", "test"} {
+			want := code
+			if command == "test" {
+				want = exitOK
+			}
+			if got := corral(t, folder, command); got.code != want {
+				t.Errorf("for runners %t: %s: %+v", runners, command, got)
+			}
+		}
+	}
+}
+
 func TestLinksToFoldersOfPoliciesAreTold(t *testing.T) {
 	folder := treeOf(t, map[string]string{"guard/x.rego": cap3, "here/cue.mod/module.cue": module, "here/pools.cue": onePool})
 	if err := os.Symlink(filepath.Join(folder, "here"), filepath.Join(folder, "guard", "more")); err != nil {

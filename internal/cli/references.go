@@ -91,6 +91,15 @@ func (w *workspace) connections() map[string]map[string]any {
 	return declared
 }
 
+// network is what a pool's pods get of its connection's, as far as that is declared here.
+func (w *workspace) network(p *v1alpha1.RunnerPool) podspec.Network {
+	spec := &v1alpha1.GitHubConnectionSpec{}
+	if runtime.DefaultUnstructuredConverter.FromUnstructured(w.connections()[connectionOf(p)], spec) != nil {
+		return podspec.Network{} // what is wrong with its fields is told elsewhere
+	}
+	return podspec.NetworkOf(spec)
+}
+
 // credentials are the names of the Secrets of connections, by namespace.
 func (w *workspace) credentials() map[string][]string {
 	secrets := map[string][]string{}

@@ -112,7 +112,7 @@ func (e *expectation) compare(ctx context.Context, a asker, q question) (lines, 
 		}
 	}
 	if e.Template != nil {
-		in, err := review.TemplateInput(q.pool)
+		in, err := review.TemplateInput(q.pool, q.network)
 		if err != nil {
 			return append(lines, "template: the pod can't be built: "+err.Error()), because
 		}

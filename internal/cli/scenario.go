@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/rollout"
 )
@@ -212,6 +213,8 @@ type question struct {
 	at    time.Time
 	zone  string
 	state *situation
+	// network is what the pool's pods get of its connection's.
+	network podspec.Network
 }
 
 // question completes a case. Fallback is the time of a case that names none; the zero time demands one.
@@ -240,6 +243,7 @@ func (c scenarioCase) question(w *workspace, fallback time.Time, in zone) (quest
 		refuse("at", fmt.Errorf("at is required: what policies decide may depend on the time"))
 	}
 	if q.pool != nil {
+		q.network = w.network(q.pool)
 		refuse(q.state.Usage.check(q.pool))
 	}
 	if q.state.Change.Since != "" {

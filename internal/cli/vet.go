@@ -161,7 +161,7 @@ func (r *vetReport) judge(ctx context.Context, w *workspace, at time.Time, in zo
 	r.Policies = policiesOf(w)
 	a := w.asker()
 	for _, p := range w.pools {
-		question, err := review.TemplateInput(p.RunnerPool)
+		question, err := review.TemplateInput(p.RunnerPool, w.network(p.RunnerPool))
 		if err != nil {
 			r.Diagnostics = append(r.Diagnostics, v1alpha1.Diagnostic{
 				File: p.object.File, Line: p.object.Line, Column: p.object.Column, Path: p.object.Path, Message: err.Error()})

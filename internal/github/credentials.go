@@ -4,6 +4,7 @@
 package github
 
 import (
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -49,6 +50,17 @@ func (c Credentials) Hash() string {
 		write(string(c.App.PrivateKey))
 	}
 	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// Seal returns what only who has the credentials can make of a text: by it a text is known again that others may have written.
+func (c Credentials) Seal(text string) string {
+	key := []byte(c.Token)
+	if c.App != nil {
+		key = c.App.PrivateKey
+	}
+	mac := hmac.New(sha256.New, key)
+	mac.Write([]byte(text)) // never fails
+	return hex.EncodeToString(mac.Sum(nil)[:16])
 }
 
 // Validate says what is wrong with the credentials as far as it shows without GitHub.

@@ -4,12 +4,9 @@
 package github
 
 import (
-	"bytes"
 	"cmp"
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -35,13 +32,13 @@ type Network struct {
 // isDefault says whether it is the process' own.
 func (n Network) isDefault() bool { return n.HTTPProxy == "" && n.HTTPSProxy == "" && len(n.CA) == 0 }
 
-// Hash identifies the network without revealing it; empty for that of the process.
-func (n Network) Hash() string {
+// NetworkHash identifies the network without revealing it; empty for that of the process. It is sealed, as a proxy's password may be weak.
+func (c Credentials) NetworkHash() string {
+	n := c.Network
 	if n.isDefault() {
 		return ""
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %t", n.HTTPProxy, n.HTTPSProxy, n.NoProxy, n.CA, n.RunnersUseProxy))
-	return hex.EncodeToString(sum[:16])
+	return c.Seal(fmt.Sprintf("network %q %q %q %q %t", n.HTTPProxy, n.HTTPSProxy, n.NoProxy, n.CA, n.RunnersUseProxy))
 }
 
 // Validate says what can't be used. Its errors hold no credentials.
@@ -51,24 +48,27 @@ func (n Network) Validate() error {
 			return errors.New("the proxy's URL is malformed")
 		}
 	}
-	return CheckCertificates(n.CA)
+	_, err := Certificates(n.CA)
+	return err
 }
 
-// CheckCertificates returns an error unless PEM data holds certificates and nothing else; empty data is fine.
-func CheckCertificates(data []byte) error {
-	for rest := bytes.TrimSpace(data); len(rest) > 0; rest = bytes.TrimSpace(rest) {
-		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
-			return errors.New("there is something that is no PEM block")
-		}
+// Certificates returns those of PEM data, encoded anew: what stands around them, most often a comment, is left out. It fails on anything
+// else that is PEM, such as a private key.
+func Certificates(data []byte) ([]byte, error) {
+	var all []byte
+	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type != "CERTIFICATE" {
-			return fmt.Errorf("there is a %.40q: only certificates may be here", block.Type)
+			return nil, fmt.Errorf("there is a %.40q: only certificates may be here", block.Type)
 		}
 		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
-			return fmt.Errorf("reading a certificate: %w", err)
+			return nil, fmt.Errorf("reading a certificate: %w", err)
 		}
+		all = append(all, pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: block.Bytes})...)
 	}
-	return nil
+	if len(all) == 0 && len(data) > 0 {
+		return nil, errors.New("there is no certificate, PEM")
+	}
+	return all, nil
 }
 
 // over returns the network that the credentials are used over: the one of all, or one with proxies and certificates of its own.

@@ -17,25 +17,38 @@ func TestOnlyCertificatesAreTaken(t *testing.T) {
 		return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
 	}
 	good := block("CERTIFICATE", server.Certificate().Raw)
-	for data, want := range map[string]bool{
-		"": true, good: true, good + "\n" + good + "\n": true,
-		"pem": false, good + "more": false, good + block("PRIVATE KEY", []byte("secret")): false, block("CERTIFICATE", []byte("none")): false,
+	for data, want := range map[string]string{
+		"": "", good: good, good + "\n" + good + "\n": good + good, // one that is right is left as it is
+		"# ours\n" + good + "# end of the bundle\n":                                    good,
+		"password: hunter2\n" + good:                                                   good,
+		" -----BEGIN PRIVATE KEY-----\n c2VjcmV0\n -----END PRIVATE KEY-----\n" + good: good,
+		"-----BEGIN PRIVATE KEY-----\nc2VjcmV0!\n-----END PRIVATE KEY-----\n" + good:   good,
+		string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Headers: map[string]string{"Key": "hunter2"}, Bytes: server.Certificate().Raw})): good,
+		"pem": "refused", good + block("PRIVATE KEY", []byte("secret")): "refused", block("CERTIFICATE", []byte("none")): "refused",
 	} {
-		if err := CheckCertificates([]byte(data)); (err == nil) != want {
-			t.Errorf("%.60q: %v", data, err)
+		got, err := Certificates([]byte(data))
+		if err != nil {
+			got = []byte("refused")
+		}
+		if string(got) != want {
+			t.Errorf("%.60q: %q, %v", data, got, err)
 		}
 	}
 }
 
 func TestNetworksAreToldApart(t *testing.T) {
 	seen := map[string]Network{}
+	hash := func(n Network) string { return Credentials{Token: "t", Network: n}.NetworkHash() }
 	for _, n := range []Network{{}, {HTTPProxy: "a"}, {HTTPSProxy: "a"}, {HTTPSProxy: "a", NoProxy: "a"}, {CA: []byte("a")}, {HTTPProxy: "a", HTTPSProxy: "a"}, {HTTPProxy: "a", RunnersUseProxy: true}} {
-		if other, ok := seen[n.Hash()]; ok {
+		if other, ok := seen[hash(n)]; ok {
 			t.Errorf("%v and %v are one", n, other)
 		}
-		seen[n.Hash()] = n
+		seen[hash(n)] = n
 	}
-	if (Network{NoProxy: "a", RunnersUseProxy: true}).Hash() != "" {
+	if hash(Network{NoProxy: "a", RunnersUseProxy: true}) != "" {
 		t.Error("a network without proxies and certificates isn't that of the process")
+	}
+	if n := (Network{HTTPProxy: "a"}); hash(n) == (Credentials{Token: "other", Network: n}).NetworkHash() {
+		t.Error("who has no credentials could try passwords of the proxy")
 	}
 }

@@ -39,7 +39,7 @@ func (c *Connections) Set(key string, creds Credentials) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.byKey[key] = connection{creds: creds, hash: creds.Hash() + creds.Network.Hash()}
+	c.byKey[key] = connection{creds: creds, hash: creds.Hash() + creds.NetworkHash()}
 	return nil
 }
 

@@ -6,11 +6,11 @@ package podspec_test
 import (
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/podspec"
 )
@@ -27,33 +27,78 @@ func TestARunnerGetsOfTheNetworkWhatItNeeds(t *testing.T) {
 	}
 }
 
-func TestUseNetworkLeavesWhatTheTemplateSets(t *testing.T) {
-	pod, err := podspec.Build(runner, []byte(`{"spec": {"containers": [{"name": "x"}, {"name": "runner", "env": [{"name": "no_proxy", "value": "mine"}]}]}}`))
+// over builds a runner's pod from a template with parts of a pod's spec.
+func over(t *testing.T, n podspec.Network, spec string) *corev1.Pod {
+	t.Helper()
+	r := runner
+	r.Network = n
+	pod, err := podspec.Build(r, []byte(`{"spec":`+spec+`}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	plain := pod.DeepCopy()
-	podspec.UseNetwork(pod, &v1alpha1.GitHubConnectionSpec{Proxy: &v1alpha1.ConnectionProxy{}})
-	if len(pod.Spec.Containers[1].Env) != len(plain.Spec.Containers[1].Env) {
-		t.Errorf("variables of a proxy that isn't for runners: %v", pod.Spec.Containers[1].Env)
+	if err := podspec.CheckSecrets(pod, nil); err != nil {
+		t.Error(err)
 	}
-	podspec.UseNetwork(pod, &v1alpha1.GitHubConnectionSpec{Proxy: &v1alpha1.ConnectionProxy{Runners: true}, CA: &v1alpha1.ConnectionCA{}})
-	env := map[string]corev1.EnvVar{}
-	for _, e := range pod.Spec.Containers[1].Env {
-		env[e.Name] = e
+	return pod
+}
+
+var all = podspec.Network{Proxies: true, CA: true}
+
+func TestEachContainerGetsTheNetworkButWhatTheTemplateSets(t *testing.T) {
+	const spec = `{"initContainers":[{"name":"dind"}],"containers":[{"name":"x","env":[{"name":"https_proxy","value":"mine"},{"name":"NODE_EXTRA_CA_CERTS","value":"mine"}]},
+		{"name":"runner","env":[{"name":"NO_PROXY","value":"mine"}]}]}`
+	plain, pod := over(t, podspec.Network{}, spec), over(t, all, spec)
+	if len(plain.Spec.Volumes)+len(plain.Spec.InitContainers[0].Env)+len(plain.Spec.Containers[0].VolumeMounts) > 0 {
+		t.Errorf("a connection without proxy and CA gives %+v", plain.Spec)
 	}
-	if env["no_proxy"].Value != "mine" || env["RUNNER_UPDATE_CA_CERTS"].Value != "1" || env["NODE_EXTRA_CA_CERTS"].Value != "/usr/local/share/ca-certificates/corral/ca.crt" {
-		t.Errorf("environment %v", env)
-	}
-	for _, name := range []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "NO_PROXY"} {
-		if from := env[name].ValueFrom; from == nil || from.SecretKeyRef.Name != podspec.SecretName(pod.Name) || !*from.SecretKeyRef.Optional {
-			t.Errorf("%s is from %+v", name, from)
+	runner := pod.Spec.Containers[1]
+	for name, tc := range map[string]struct {
+		container corev1.Container
+		secret    []string // variables that are of the Runner's
+		value     map[string]string
+	}{
+		"dind":   {pod.Spec.InitContainers[0], []string{"HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"}, map[string]string{"NODE_EXTRA_CA_CERTS": "/usr/local/share/ca-certificates/corral/ca.crt"}},
+		"x":      {pod.Spec.Containers[0], []string{"HTTP_PROXY", "NO_PROXY", "http_proxy", "no_proxy"}, map[string]string{"https_proxy": "mine", "NODE_EXTRA_CA_CERTS": "mine"}},
+		"runner": {runner, []string{"ACTIONS_RUNNER_INPUT_JITCONFIG", "HTTPS_PROXY", "HTTP_PROXY", "http_proxy", "https_proxy"}, map[string]string{"NO_PROXY": "mine", "RUNNER_UPDATE_CA_CERTS": "1", "NODE_EXTRA_CA_CERTS": "/usr/local/share/ca-certificates/corral/ca.crt", podspec.ReturnOutdatedEnv: "1"}},
+	} {
+		var secret []string
+		value := map[string]string{}
+		for _, e := range tc.container.Env {
+			if e.ValueFrom == nil {
+				value[e.Name] = e.Value
+			} else if from := e.ValueFrom.SecretKeyRef; from.Name == podspec.SecretName(pod.Name) && (from.Key == podspec.JITKey || *from.Optional) {
+				secret = append(secret, e.Name)
+			}
+		}
+		slices.Sort(secret)
+		if !slices.Equal(secret, tc.secret) || !maps.Equal(value, tc.value) {
+			t.Errorf("%s: of the Secret %v, set %v", name, secret, value)
+		}
+		if m := tc.container.VolumeMounts; len(m) != 1 || m[0].MountPath != "/usr/local/share/ca-certificates/corral" || m[0].Name != pod.Spec.Volumes[0].Name {
+			t.Errorf("%s mounts %v", name, m)
 		}
 	}
-	if len(pod.Spec.Containers[0].Env) > 0 || len(pod.Spec.Volumes) != 1 || pod.Spec.Containers[1].VolumeMounts[0].MountPath != "/usr/local/share/ca-certificates/corral" {
-		t.Errorf("pod %+v", pod.Spec)
+	if said := podspec.OwnTrust(pod); said != "" {
+		t.Error(said)
 	}
-	if err := podspec.CheckSecrets(pod, nil); err != nil {
+}
+
+// Below a mount that is read-only none can be made: kubernetes/kubernetes#121294.
+func TestNoMountIsMadeBelowTheTemplates(t *testing.T) {
+	for at, taken := range map[string]bool{
+		"/usr/local/share/ca-certificates/": true, "/usr/local/share/ca-certificates/corral": true, "/usr/local/share": true,
+		"/usr/local/share/ca-certificates/corral-2": false, "/usr/local/share/ca-certificates/corral/x": false, "/opt": false,
+	} {
+		pod := over(t, all, `{"volumes":[{"name":"ca","emptyDir":{}}],"containers":[{"name":"runner","volumeMounts":[{"name":"ca","readOnly":true,"mountPath":"`+at+`"}]}]}`)
+		if n := len(pod.Spec.Containers[0].VolumeMounts); (n == 1) != taken || (podspec.OwnTrust(pod) != "") != taken {
+			t.Errorf("%s: %d mounts, %q", at, n, podspec.OwnTrust(pod))
+		}
+	}
+}
+
+func TestTheVolumeOfCertificatesIsTheControllers(t *testing.T) {
+	_, err := podspec.Build(runner, []byte(`{"spec":{"volumes":[{"name":"a"},{"name":"corral-ca","emptyDir":{}}],"containers":[{"name":"runner"}]}}`))
+	if err == nil || !strings.HasPrefix(err.Error(), "spec.template.spec.volumes[1].name: corral-ca is") {
 		t.Error(err)
 	}
 }

@@ -56,6 +56,8 @@ type Runner struct {
 	UID, NamespaceUID types.UID
 	// ID of the registration on GitHub; 0 before there is one.
 	ID int64
+	// Network is what the pod gets of the connection's.
+	Network Network
 }
 
 // BelongsTo says whether a pod is the Runner's, and not another's of the same name.
@@ -115,7 +117,7 @@ func Build(r Runner, template []byte) (*corev1.Pod, error) {
 	if err := checkMetadata(t); err != nil {
 		return nil, err
 	}
-	if err := checkRestarts(&t.Spec, i); err != nil {
+	if err := cmp.Or(checkRestarts(&t.Spec, i), checkVolumes(&t.Spec)); err != nil {
 		return nil, err
 	}
 	container := &t.Spec.Containers[i]
@@ -135,13 +137,15 @@ func Build(r Runner, template []byte) (*corev1.Pod, error) {
 	if r.ID != 0 {
 		annotations[v1alpha1.RunnerIDAnnotation] = strconv.FormatInt(r.ID, 10)
 	}
-	return &corev1.Pod{
+	pod := &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: r.Namespace, Name: r.Name, Labels: Labels(r, t.Labels), Annotations: annotations, OwnerReferences: owners(r),
 		},
 		Spec: t.Spec,
-	}, nil
+	}
+	useNetwork(pod, r.Network)
+	return pod, nil
 }
 
 // owners of a pod: see BelongsTo.
@@ -182,6 +186,14 @@ func checkRestarts(spec *corev1.PodSpec, runner int) error {
 		return fmt.Errorf("spec.template.spec.containers[%d].restartPolicyRules: must not be set, a runner takes one job", runner)
 	}
 	return cmp.Or(checkRules("containers", spec.Containers), checkRules("initContainers", spec.InitContainers))
+}
+
+// checkVolumes refuses a volume in the place of the controller's own.
+func checkVolumes(spec *corev1.PodSpec) error {
+	if i := slices.IndexFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == caVolume }); i >= 0 {
+		return fmt.Errorf("spec.template.spec.volumes[%d].name: %s is the volume with the connection's certificates; choose another name", i, caVolume)
+	}
+	return nil
 }
 
 // checkRules refuses rules that start all containers again.

@@ -17,16 +17,22 @@ const (
 
 // Specimen builds the pod that runners of the pool get, for who judges it: with a
 // placeholder for what differs between runners, the names of the runner and its Secret.
-// Pools of one namespace, name and template have equal specimens. An error names the field of the template.
+// Pools of one namespace, name and template have equal specimens. An error names the field of the template. It has nothing
+// of the connection's network.
 func Specimen(pool *v1alpha1.RunnerPool) (*corev1.Pod, error) {
+	return SpecimenOver(pool, Network{})
+}
+
+// SpecimenOver is Specimen with what the pod gets of its connection's network.
+func SpecimenOver(pool *v1alpha1.RunnerPool, n Network) (*corev1.Pod, error) {
 	digest, err := Digest(pool.Spec.Template.Raw)
 	if err != nil {
 		return nil, err
 	}
-	return SpecimenOf(pool.Namespace, pool.Name, RevisionNames(pool.Name, digest)[0], pool.Spec.Template.Raw)
+	return SpecimenOf(pool.Namespace, pool.Name, RevisionNames(pool.Name, digest)[0], pool.Spec.Template.Raw, n)
 }
 
 // SpecimenOf is Specimen for a revision of a pool's template.
-func SpecimenOf(namespace, pool, revision string, template []byte) (*corev1.Pod, error) {
-	return Build(Runner{Namespace: namespace, Name: pool + specimenSuffix, Pool: pool, Revision: revision, UID: specimenUID}, template)
+func SpecimenOf(namespace, pool, revision string, template []byte, n Network) (*corev1.Pod, error) {
+	return Build(Runner{Namespace: namespace, Name: pool + specimenSuffix, Pool: pool, Revision: revision, UID: specimenUID, Network: n}, template)
 }

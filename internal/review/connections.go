@@ -5,6 +5,7 @@ package review
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -90,6 +91,9 @@ func (s *Connection) changed(before, after *v1alpha1.GitHubConnection) {
 	}
 	if credentials(before) != credentials(after) {
 		say("It signs in with other credentials, %s instead of %s: its %s go on once GitHub takes them.", credentials(after), credentials(before), wording.Count(len(s.Pools), "pool"))
+	}
+	if !reflect.DeepEqual(before.Spec.Proxy, after.Spec.Proxy) || !reflect.DeepEqual(before.Spec.CA, after.Spec.CA) {
+		say("It reaches GitHub by another proxy, or trusts other certificates: with both of one's own, one reads its credentials.")
 	}
 	if lost := beyond(before.Spec.AllowedNamespaces, after.Spec.AllowedNamespaces); len(lost) > 0 {
 		say("Pools of the namespaces %s may no longer use it: they start no runners and take in no jobs, busy runners finish.", namespaces(lost))

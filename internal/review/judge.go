@@ -36,7 +36,7 @@ func (j *judgement) isCoarse() bool { return j != nil && j.profile.coarse }
 // holdsFor says whether a judgement at the base is the one at the head, too: the same pool, beside
 // the same others if its rules read those, and the same policies at the same places.
 func (j *judgement) holdsFor(base, head *side, p *pair) bool {
-	if j.digest != p.head.bound.Digest() || !reflect.DeepEqual(p.base.usage, p.head.usage) {
+	if j.digest != p.head.bound.Digest() || base.network(p.base) != head.network(p.head) || !reflect.DeepEqual(p.base.usage, p.head.usage) {
 		return false
 	}
 	before, after := p.base.object.Manifest.Object, p.head.object.Manifest.Object
@@ -73,7 +73,7 @@ func (s *side) judge(ctx context.Context, p *pool) *judgement {
 	j.asked = s.scaling(ctx, p, s.in.At)
 	j.limits = s.limits(j.asked)
 	j.addFailures(p, j.asked.answer.Failures)
-	question, err := TemplateInput(p.RunnerPool)
+	question, err := TemplateInput(p.RunnerPool, s.network(p))
 	if err != nil {
 		j.diagnostics = append(j.diagnostics, p.diagnostic(err.Error()))
 		return j
@@ -123,9 +123,9 @@ func findingPlace(p *pool, path string) Place {
 	return fieldPlace(p.object, "spec.template."+path)
 }
 
-// TemplateInput is the question whether a pool's pod may run. An error names the field of the pool.
-func TemplateInput(p *v1alpha1.RunnerPool) (policy.TemplateInput, error) {
-	pod, err := podspec.Specimen(p)
+// TemplateInput is the question whether a pool's pod may run, over a network of its connection. An error names the field of the pool.
+func TemplateInput(p *v1alpha1.RunnerPool, n podspec.Network) (policy.TemplateInput, error) {
+	pod, err := podspec.SpecimenOver(p, n)
 	if err != nil {
 		return policy.TemplateInput{}, err
 	}

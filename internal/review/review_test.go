@@ -59,6 +59,12 @@ import rego.v1
 
 limit contains {"field": "max", "atMost": 60, "reason": "the team's cap"}
 `
+	denySecrets = `package corral.template
+
+import rego.v1
+
+deny contains "a Secret" if input.pod.spec.volumes[_].secret
+`
 	denyOld = `package corral.template
 
 import rego.v1
@@ -371,6 +377,16 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 				`  spec.template.spec.containers[0].image "runner:1" -> "runner:2" connections.cue:13 p.cue:9`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
 				"  Fixed Deny: image is old, connections.cue:13 by RunnerPolicy/ci/repository d.rego:5",
 				"  : Runners without a job are replaced in steps, up to 13 more and 0 fewer meanwhile; busy ones finish.",
+			},
+		},
+		"certificates, and a rule against Secrets": {
+			files{"p.cue": linux, "d.rego": denySecrets},
+			files{"p.cue": linux, "d.rego": denySecrets, "connections.cue": change(t, connections, "\"https://github.com/acme\",", "\"https://github.com/acme\", ca: configMapRef: name: \"ca\",")},
+			[]string{
+				"Denied", `Moved linux [] from ""`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
+				"  New Deny: a Secret, p.cue:6 by RunnerPolicy/ci/repository d.rego:5",
+				"connection Changed acme Settings [ci/linux]",
+				"  : It reaches GitHub by another proxy, or trusts other certificates: with both of one's own, one reads its credentials.",
 			},
 		},
 		"credentials and url": {

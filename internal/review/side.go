@@ -11,6 +11,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/schedule"
 	"github.com/corral-dev/corral/internal/wording"
@@ -53,6 +54,14 @@ func (p *pool) name() string { return wording.Qualified(p.Namespace, p.Name) }
 func (p *pool) connectionName() string {
 	ref := p.Spec.ConnectionRef.From(p.Namespace)
 	return wording.Qualified(ref.Namespace, ref.Name)
+}
+
+// network is what the pool's pods get of its connection's, as far as that is declared beside it.
+func (s *side) network(p *pool) podspec.Network {
+	if c := s.connections[p.connectionName()]; c != nil {
+		return podspec.NetworkOf(&c.Spec)
+	}
+	return podspec.Network{}
 }
 
 func (p *pool) at() *Place { return objectPlace(p.object) }

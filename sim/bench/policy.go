@@ -20,6 +20,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/policies"
+	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/worker"
 	"github.com/corral-dev/corral/sim/world"
@@ -146,7 +147,7 @@ func (f *fleet) judge(ctx context.Context) error {
 				if answer := f.limits(ctx, p, 5); len(answer.Failures) > 0 || len(answer.Bounds) == 0 {
 					return fmt.Errorf("limits of %s/%s: %+v", p.Namespace, p.Name, answer)
 				}
-				answer, err := f.engine.Permit(ctx, p, "revision", p.Spec.Template.Raw)
+				answer, err := f.engine.Permit(ctx, p, "revision", p.Spec.Template.Raw, podspec.Network{})
 				if err != nil || len(answer.Failures)+len(answer.Denials) > 0 {
 					return errors.Join(err, fmt.Errorf("template of %s/%s: %+v", p.Namespace, p.Name, answer))
 				}

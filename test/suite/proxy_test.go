@@ -45,8 +45,15 @@ func TestAnEnterpriseServerWithAPrivateCABehindAProxy(t *testing.T) {
 	d := w.newDemandWorld(t, namespace, address)
 	must(t, w.Client.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "proxy"}, StringData: map[string]string{"username": "corral", "password": "wrong"}}))
 	d.connection(`{"proxy":{"https":{"url":"` + proxy + `","secretRef":{"name":"proxy"}},"runners":true}}`)
+	d.says("Secret proxy must say under the key address that it is for " + proxy)
+	secret := func(key, value string) {
+		patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"stringData":{%q:%q}}`, key, value))
+		must(t, w.Client.Patch(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "proxy"}}, patch))
+	}
+	secret("address", proxy)
+	d.connection(`{"allowedNamespaces":["none"]}`) // has it read again
 	d.says("Proxy Authentication Required")
-	must(t, w.Client.Patch(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "proxy"}}, client.RawPatch("application/merge-patch+json", []byte(`{"stringData":{"password":"p@ss:word"}}`))))
+	secret("password", "p@ss:word")
 	d.connection(`{"ca":{"configMapRef":{"name":"ca"}}}`)
 	d.says("spec.ca.configMapRef: ca isn't there")
 	certificate := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))

@@ -13,9 +13,6 @@ package scaleset
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
@@ -69,16 +66,8 @@ func NewClient(creds github.Credentials, options github.Options) (*Client, error
 	return c, nil
 }
 
-// Seal returns what only who has the client's credentials can make of a text: by it a text is known again that others may have written.
-func (c *Client) Seal(text string) string {
-	key := []byte(c.creds.Token)
-	if c.creds.App != nil {
-		key = c.creds.App.PrivateKey
-	}
-	mac := hmac.New(sha256.New, key)
-	mac.Write([]byte(text)) // never fails
-	return hex.EncodeToString(mac.Sum(nil)[:16])
-}
+// Seal is that of the client's credentials.
+func (c *Client) Seal(text string) string { return c.creds.Seal(text) }
 
 // Network is the way to GitHub.
 func (c *Client) Network() github.Network { return c.creds.Network }
