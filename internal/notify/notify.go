@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/corral-dev/corral/internal/meter"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
@@ -52,16 +53,9 @@ const (
 	leftOut   = "dropped"
 )
 
-var posts = prometheus.NewCounterVec(prometheus.CounterOpts{
-	Name: "corral_notifications_total",
-	Help: "Events for --events-addr by what became of them: sent, duplicate (the receiver had it already), failed, or dropped because too many waited.",
-}, []string{"result"})
-
-func init() {
-	for _, result := range []string{sent, duplicate, failed, leftOut} {
-		posts.WithLabelValues(result)
-	}
-}
+var posts = meter.CountersOf("corral_notifications_total",
+	"Events for --events-addr by what became of them: sent, duplicate (the receiver had it already), failed, or dropped because too many waited.",
+	"result", sent, duplicate, failed, leftOut)
 
 // Collectors returns the metrics of this package.
 func Collectors() []prometheus.Collector { return []prometheus.Collector{posts} }
