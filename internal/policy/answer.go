@@ -17,10 +17,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-const (
-	// maxText bounds each text of an answer, in bytes; what is longer is cut.
-	maxText = 1024
-)
+// maxText bounds each text of an answer, in bytes; what is longer is cut.
+const maxText = 1024
 
 // said is what one policy says in a decision.
 type said[T any] struct {
