@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -142,11 +143,12 @@ func (t translator) rule(r v1alpha1.RuleReference) rule {
 	if r.Line > 0 {
 		module = fmt.Sprintf("%s:%d", r.File, r.Line)
 	}
-	p := policyNamed(t.policies, r.Policy)
-	if p == nil {
+	i := slices.IndexFunc(t.policies, func(p *declaredPolicy) bool { return p.source.Ref() == r.Policy })
+	if i < 0 {
 		shown.Module = module
 		return shown
 	}
+	p := t.policies[i]
 	at := p.place(r.File, r.Line)
 	shown.File, shown.Line = at.File, at.Line
 	if _, inline := p.lines[r.File]; p.folder == "" && !inline || at.File == "" {
@@ -222,16 +224,10 @@ func (a *scalingAnswer) changes() []string {
 		return nil
 	}
 	var lines []string
-	for _, f := range []struct {
-		name                string
-		declared, effective int32
-	}{
-		{"max", a.Declared.Max, a.Effective.Max}, {"min", a.Declared.Min, a.Effective.Min}, {"idle", a.Declared.Idle, a.Effective.Idle},
-	} {
-		if f.declared == f.effective {
-			continue
+	for _, name := range []string{"max", "min", "idle"} {
+		if was, is := *a.Declared.Number(name), *a.Effective.Number(name); was != is {
+			lines = append(lines, fmt.Sprintf("%s %s → %s%s", name, wording.Max(was), wording.Max(is), a.because(name, is)))
 		}
-		lines = append(lines, fmt.Sprintf("%s %s → %s%s", f.name, wording.Max(f.declared), wording.Max(f.effective), a.because(f.name, f.effective)))
 	}
 	return lines
 }

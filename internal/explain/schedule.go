@@ -119,7 +119,7 @@ func (a *PoolNumbers) schedule(p *page) {
 		p.line(2, "The controller has not looked at its schedules yet.")
 		return
 	case len(s.Holding) == 0:
-		p.line(2, "None of its %s holds: the numbers are those of spec.scale.", wording.Count(int32(s.Declared), "schedule")) //nolint:gosec // at most 32
+		p.line(2, "None of its %s holds: the numbers are those of spec.scale.", wording.Count(s.Declared, "schedule"))
 	}
 	for _, h := range s.Holding {
 		p.line(2, "%s holds: %s", h.Name, h.words())
