@@ -23,9 +23,9 @@ type answer struct {
 	ID     string `json:"id,omitempty"`
 	Digest string `json:"digest,omitempty"`
 	// Failures void the decision.
-	Failures []failure `json:"failures,omitempty"`
+	Failures []policy.Failure `json:"failures,omitempty"`
 	// Audit tells what audited policies would change.
-	Audit []audit `json:"audit,omitempty"`
+	Audit []policy.Audit `json:"audit,omitempty"`
 }
 
 // scalingAnswer is a decision on a pool's numbers.
@@ -80,17 +80,6 @@ type verdict struct {
 type updateReason struct {
 	Message string `json:"message"`
 	Rule    rule   `json:"rule"`
-}
-
-type failure struct {
-	Policy  string `json:"policy"`
-	Kind    string `json:"kind"`
-	Message string `json:"message"`
-}
-
-type audit struct {
-	Policy  string `json:"policy"`
-	Message string `json:"message"`
 }
 
 // rule says where a rule stands, seen from the current folder.
@@ -159,7 +148,7 @@ func (t translator) rule(r v1alpha1.RuleReference) rule {
 
 func (t translator) scaling(in policy.Scale, s policy.Scaling) *scalingAnswer {
 	a := &scalingAnswer{
-		answer: t.common(s.ID, s.Digest, s.Failures, s.Audit), Declared: in,
+		answer: answer{s.ID, s.Digest, s.Failures, s.Audit}, Declared: in,
 		Hard: s.Hard, Until: instant(s.Until), Conflicts: s.Conflicts,
 	}
 	if len(s.Failures) == 0 {
@@ -173,7 +162,7 @@ func (t translator) scaling(in policy.Scale, s policy.Scaling) *scalingAnswer {
 
 func (t translator) template(s policy.Template) *templateAnswer {
 	return &templateAnswer{
-		answer:  t.common(s.ID, s.Digest, s.Failures, s.Audit),
+		answer:  answer{s.ID, s.Digest, s.Failures, s.Audit},
 		Allowed: len(s.Denials) == 0 && len(s.Failures) == 0,
 		Denials: t.verdicts(s.Denials), Warnings: t.verdicts(s.Warnings),
 	}
@@ -181,7 +170,7 @@ func (t translator) template(s policy.Template) *templateAnswer {
 
 func (t translator) update(s policy.Update) *updateAnswer {
 	a := &updateAnswer{
-		answer: t.common(s.ID, s.Digest, s.Failures, s.Audit),
+		answer: answer{s.ID, s.Digest, s.Failures, s.Audit},
 		Hold:   s.Hold, Strategy: string(s.Strategy), Until: instant(s.Until),
 		MaxSurge: s.MaxSurge, MaxUnavailable: s.MaxUnavailable, Canary: s.Canary,
 	}
@@ -197,17 +186,6 @@ func (t translator) verdicts(findings []v1alpha1.PolicyFinding) []verdict {
 		verdicts = append(verdicts, verdict{f.Message, f.Path, f.Code, f.Severity, f.Remediation, t.rule(f.Rule)})
 	}
 	return verdicts
-}
-
-func (t translator) common(id, digest string, failures []policy.Failure, audits []policy.Audit) answer {
-	a := answer{ID: id, Digest: digest}
-	for _, f := range failures {
-		a.Failures = append(a.Failures, failure{f.Policy, string(f.Kind), f.Message})
-	}
-	for _, x := range audits {
-		a.Audit = append(a.Audit, audit{x.Policy, x.Message})
-	}
-	return a
 }
 
 // instant writes a time in UTC; the zero time is empty.
@@ -287,11 +265,7 @@ func (a *templateAnswer) reasons() []string {
 
 // reasons names the rules that bound an update, one line each.
 func (a *updateAnswer) reasons() []string {
-	var lines []string
-	for _, r := range a.Reasons {
-		lines = append(lines, r.String())
-	}
-	return lines
+	return textsOf(a.Reasons)
 }
 
 // String tells what a rule says of an update.
@@ -349,12 +323,9 @@ func (a answer) write(w io.Writer) {
 		fmt.Fprintf(w, "  failed: %s\n", f)
 	}
 	for _, x := range a.Audit {
-		fmt.Fprintf(w, "  audit: %s: %s\n", x.Policy, x.Message)
+		fmt.Fprintf(w, "  audit: %s\n", x)
 	}
 	if a.Digest != "" {
 		fmt.Fprintf(w, "  id %s, digest %s\n", a.ID, a.Digest)
 	}
 }
-
-// String says which policy failed, how, and what to do.
-func (f failure) String() string { return fmt.Sprintf("%s (%s): %s", f.Policy, f.Kind, f.Message) }

@@ -52,7 +52,7 @@ type period struct {
 	// Policies change these of the pool's own numbers.
 	Policies []string `json:"policies,omitempty"`
 	// Failures of policies: then nothing is decided.
-	Failures []failure `json:"failures,omitempty"`
+	Failures []policy.Failure `json:"failures,omitempty"`
 
 	from time.Time
 }

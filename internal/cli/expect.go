@@ -72,10 +72,7 @@ type wanted[G any] interface {
 
 // each expects that each of the wanted fits one of those there are; an empty list expects none.
 func each[W wanted[G], G any](d *difference, field string, want []W, got []G) {
-	var all []string
-	for _, g := range got {
-		all = append(all, fmt.Sprint(g))
-	}
+	all := textsOf(got)
 	if want != nil && len(want) == 0 && len(got) > 0 {
 		d.differ(field, "none", strings.Join(all, "\n"))
 	}
@@ -86,23 +83,25 @@ func each[W wanted[G], G any](d *difference, field string, want []W, got []G) {
 	}
 }
 
+// textsOf are those of several things.
+func textsOf[T any](things []T) []string {
+	var all []string
+	for _, t := range things {
+		all = append(all, fmt.Sprint(t))
+	}
+	return all
+}
+
 func orNone(text string) string { return cmp.Or(text, "none") }
 
 // common compares what every decision has. A failure that is not expected is a difference.
 func (d *difference) common(want commonExpectation, got answer) {
-	var failures, audits []string
-	for _, f := range got.Failures {
-		failures = append(failures, f.String())
-	}
-	for _, x := range got.Audit {
-		audits = append(audits, x.Policy+": "+x.Message)
-	}
 	expected := want.Failures
 	if expected == nil {
 		expected = []excerpt{}
 	}
-	each(d, "failures", expected, failures)
-	each(d, "audit", want.Audit, audits)
+	each(d, "failures", expected, textsOf(got.Failures))
+	each(d, "audit", want.Audit, textsOf(got.Audit))
 }
 
 // compare returns where an answer on numbers is another than expected.
@@ -143,7 +142,7 @@ func (want *updateExpectation) compare(got *updateAnswer) []string {
 		d.number("canary", want.Canary, got.Canary)
 		d.instant("until", want.Until, got.Until)
 	}
-	each(d, "reasons", want.Reasons, got.reasons())
+	each(d, "reasons", want.Reasons, textsOf(got.Reasons))
 	return d.lines
 }
 

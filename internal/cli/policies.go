@@ -239,7 +239,7 @@ func (l policyLoader) compileRego(ctx context.Context, folder, name string, file
 		switch {
 		case strings.HasSuffix(file, testSuffix):
 			tests[file] = string(data)
-		case path.Ext(file) == ".rego", isPolicyData(file):
+		case path.Ext(file) == ".rego", compile.IsPolicyData(file):
 			rego[file] = data
 		}
 	}
@@ -265,10 +265,6 @@ func (l policyLoader) compileRego(ctx context.Context, folder, name string, file
 		p.source.Kind, p.source.Name = policy.KindClusterRunnerPolicy, name
 	}
 	return made, nil, nil
-}
-
-func isPolicyData(file string) bool {
-	return slices.Contains([]string{"data.json", "data.yaml", "data.yml"}, path.Base(file))
 }
 
 // readPolicyFiles reads the Rego, YAML and JSON files at and below a folder, or the one that is

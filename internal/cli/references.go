@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/report"
 	"github.com/corral-dev/corral/internal/wording"
@@ -23,7 +22,7 @@ func (w *workspace) unfinished() []report.Finding {
 	for _, o := range w.Objects {
 		url, _, _ := unstructured.NestedString(o.Manifest.Object, "spec", "url")
 		if o.Manifest.GetKind() == "GitHubConnection" && strings.HasPrefix(url, exampleURL) {
-			warnings = append(warnings, warning(ruleUnfinished, "URL is a placeholder", diagnosticAt(o, ".spec.url",
+			warnings = append(warnings, warning(ruleUnfinished, "URL is a placeholder", o.Diagnostic(".spec.url",
 				url+" is a placeholder: put the URL of your organization, repository or enterprise there")))
 		}
 	}
@@ -70,7 +69,7 @@ func (w *workspace) sharedScaleSets() []report.Finding {
 
 // warning is about a field of a pool.
 func (p *declaredPool) warning(rule, title, path, message string) report.Finding {
-	w := warning(rule, title, diagnosticAt(p.object, path, message))
+	w := warning(rule, title, p.object.Diagnostic(path, message))
 	w.Subject = p.subject()
 	return w
 }
@@ -112,10 +111,5 @@ func (p *declaredPool) reads(credentials []string) []v1alpha1.Diagnostic {
 	if err == nil {
 		return nil
 	}
-	return []v1alpha1.Diagnostic{diagnosticAt(p.object, "", err.Error())}
-}
-
-// diagnosticAt is a diagnostic at a field of an object.
-func diagnosticAt(o compile.Object, path, message string) v1alpha1.Diagnostic {
-	return v1alpha1.Diagnostic{File: o.File, Line: o.Line, Column: o.Column, Path: o.Path + path, Message: message}
+	return []v1alpha1.Diagnostic{p.object.Diagnostic("", err.Error())}
 }

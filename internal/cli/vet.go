@@ -156,7 +156,7 @@ func (r *vetReport) judge(ctx context.Context, w *workspace, at time.Time, zone 
 	for _, p := range w.pools {
 		question, err := review.TemplateInput(p.RunnerPool)
 		if err != nil {
-			r.Diagnostics = append(r.Diagnostics, diagnosticAt(p.object, "", err.Error()))
+			r.Diagnostics = append(r.Diagnostics, p.object.Diagnostic("", err.Error()))
 			continue
 		}
 		r.Pools = append(r.Pools, vetPool{
@@ -276,7 +276,7 @@ func (p vetPool) notes() []string {
 		notes = append(notes, "update: "+reason)
 	}
 	for _, x := range slices.Concat(p.Template.Audit, p.Scaling.Audit, p.Update.Audit) {
-		notes = append(notes, fmt.Sprintf("audit: %s: %s", x.Policy, x.Message))
+		notes = append(notes, "audit: "+x.String())
 	}
 	return notes
 }

@@ -127,8 +127,8 @@ func (p vetPool) findings(titles map[annotated]string) []report.Finding {
 }
 
 // failures of all decisions, each once.
-func (p vetPool) failures() []failure {
-	var all []failure
+func (p vetPool) failures() []policy.Failure {
+	var all []policy.Failure
 	for _, f := range slices.Concat(p.Template.Failures, p.Scaling.Failures, p.Update.Failures) {
 		if !slices.Contains(all, f) {
 			all = append(all, f)

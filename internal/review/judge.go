@@ -161,7 +161,7 @@ func (s *side) limits(a scaled) *Limits {
 		l.Bounds = append(l.Bounds, b)
 	}
 	for _, x := range a.answer.Audit {
-		l.Audit = append(l.Audit, x.Policy+": "+x.Message)
+		l.Audit = append(l.Audit, x.String())
 	}
 	return l
 }
