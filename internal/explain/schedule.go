@@ -4,6 +4,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -77,9 +78,7 @@ func holding(d *v1alpha1.Schedule, decides map[string]string) HoldingSchedule {
 			continue
 		}
 		h.Sets = append(h.Sets, ScheduledNumber{Field: n.field, Value: *n.value, By: decides[n.field]})
-		if decides[n.field] == "" {
-			decides[n.field] = d.Name
-		}
+		decides[n.field] = cmp.Or(decides[n.field], d.Name)
 	}
 	return h
 }

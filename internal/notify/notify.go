@@ -7,6 +7,7 @@ package notify
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -87,9 +88,7 @@ func New(o Options) (*Poster, error) {
 	if err != nil || location.Host == "" || (location.Scheme != "http" && location.Scheme != "https") {
 		return nil, fmt.Errorf("reading the address for events: %q is no http URL", o.URL)
 	}
-	if o.Backoff == 0 {
-		o.Backoff = time.Second
-	}
+	o.Backoff = cmp.Or(o.Backoff, time.Second)
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &Poster{
 		options: o, queue: make(chan eventv1.Event, queueLength),

@@ -4,6 +4,7 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -229,9 +230,7 @@ func (e *element) until() time.Time {
 // reason reads the reason; without one, the title in the rule's metadata is it.
 func (e *element) reason() string {
 	reason := e.text("reason")
-	if reason == "" {
-		reason = e.title
-	}
+	reason = cmp.Or(reason, e.title)
 	e.require(reason != "", "it must have a reason")
 	return reason
 }

@@ -18,6 +18,7 @@ import (
 
 	yamlv3 "go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
@@ -259,10 +260,7 @@ func (p *Prices) share(name string) float64 {
 			return s.Share
 		}
 	}
-	if p.Typical.Share != nil {
-		return *p.Typical.Share
-	}
-	return defaultShare
+	return ptr.Deref(p.Typical.Share, defaultShare)
 }
 
 // rate is what a pool's runner costs by hour, and what that is made of; false if nobody knows.
