@@ -97,12 +97,12 @@ func (p part) required(valid func(string) []string, name string) {
 
 func anyText(string) []string { return nil }
 
-// unique checks a text that others have taken, if it is there.
-func (p part) unique(name string, taken sets.Set[string]) {
-	if text := p.text(name); text != "" && taken.Has(text) {
-		p.add(field.Duplicate(p.at.Child(name), text))
+// unique checks a name that others may have taken, if it is there.
+func (p part) unique(taken sets.Set[string]) {
+	if name := p.text("name"); name != "" && taken.Has(name) {
+		p.add(field.Duplicate(p.at.Child("name"), name))
 	}
-	taken.Insert(p.text(name))
+	taken.Insert(p.text("name"))
 }
 
 func (p part) atLeast(least int64, names ...string) {
@@ -196,7 +196,7 @@ func (p part) toleration() {
 // volume checks a volume. Without a source it is an emptyDir.
 func (p part) volume(emptyDir *corev1.EmptyDirVolumeSource, taken sets.Set[string]) {
 	p.required(validation.IsDNS1123Label, "name")
-	p.unique("name", taken)
+	p.unique(taken)
 	sources := slices.DeleteFunc(slices.Sorted(maps.Keys(p.fields)), func(name string) bool { return name == "name" })
 	if len(sources) > 1 {
 		p.add(field.Forbidden(p.at, "must have one source, not "+strings.Join(sources, " and ")))
@@ -208,7 +208,7 @@ func (p part) volume(emptyDir *corev1.EmptyDirVolumeSource, taken sets.Set[strin
 // container checks a container; taken are the names of others.
 func (p part) container(resources corev1.ResourceRequirements, volumes, taken sets.Set[string]) {
 	p.required(validation.IsDNS1123Label, "name")
-	p.unique("name", taken)
+	p.unique(taken)
 	p.required(anyText, "image")
 	p.must(strings.TrimSpace(p.text("image")) == p.text("image"), "image", "not begin or end with a space")
 	ports := sets.New[string]()
@@ -216,7 +216,7 @@ func (p part) container(resources corev1.ResourceRequirements, volumes, taken se
 		port.port("containerPort")
 		port.port("hostPort")
 		port.optional(validation.IsValidPortName, "name")
-		port.unique("name", ports)
+		port.unique(ports)
 	}
 	for _, env := range p.each("env") {
 		env.required(validation.IsRelaxedEnvVarName, "name")
