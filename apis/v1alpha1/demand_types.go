@@ -4,10 +4,12 @@
 package v1alpha1
 
 import (
+	"cmp"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 )
 
 // Defaults of DemandSpec and what else says how many runners there should be.
@@ -466,7 +468,7 @@ type ObservedStatus struct {
 func (w *WebhookDemand) GetHoldFor() time.Duration { return durationOr(w.HoldFor, DefaultHoldFor) }
 
 // GetAmount returns how many idle runners an event adds.
-func (s *SlackTrigger) GetAmount() int32 { return valueOr(s.Amount, 1) }
+func (s *SlackTrigger) GetAmount() int32 { return ptr.Deref(s.Amount, 1) }
 
 // GetDuration returns how long an event counts.
 func (s *SlackTrigger) GetDuration() time.Duration {
@@ -480,12 +482,12 @@ func (m *MetricSource) GetInterval() time.Duration {
 
 // GetScaleUpThreshold returns the percentage of busy runners from which there are more.
 func (b *BusyMetric) GetScaleUpThreshold() int32 {
-	return valueOr(b.ScaleUpThreshold, DefaultScaleUpThreshold)
+	return ptr.Deref(b.ScaleUpThreshold, DefaultScaleUpThreshold)
 }
 
 // GetScaleDownThreshold returns the percentage of busy runners below which there are fewer.
 func (b *BusyMetric) GetScaleDownThreshold() int32 {
-	return valueOr(b.ScaleDownThreshold, DefaultScaleDownThreshold)
+	return ptr.Deref(b.ScaleDownThreshold, DefaultScaleDownThreshold)
 }
 
 // GetScaleUpBy returns how many more runners there are.
@@ -495,10 +497,7 @@ func (b *BusyMetric) GetScaleUpBy() intstr.IntOrString { return changeOr(b.Scale
 func (b *BusyMetric) GetScaleDownBy() intstr.IntOrString { return changeOr(b.ScaleDownBy) }
 
 func changeOr(by *intstr.IntOrString) intstr.IntOrString {
-	if by == nil {
-		return intstr.FromString(DefaultBusyChange)
-	}
-	return *by
+	return ptr.Deref(by, intstr.FromString(DefaultBusyChange))
 }
 
 // GetMaxAge returns how old a sample may be.
@@ -510,28 +509,15 @@ func (p *PrometheusMetric) GetMaxAge() time.Duration {
 func (e *ExternalMetric) GetMaxAge() time.Duration { return durationOr(e.MaxAge, DefaultMetricMaxAge) }
 
 // GetZone returns the zone of the times.
-func (s *Schedule) GetZone() string {
-	if s.Zone == "" {
-		return "UTC"
-	}
-	return s.Zone
-}
+func (s *Schedule) GetZone() string { return cmp.Or(s.Zone, "UTC") }
 
 // GetRegistration returns how the runners are registered.
 func (s *RunnerPoolSpec) GetRegistration() Registration {
-	if s.Registration == "" {
-		return RegisterScaleSet
-	}
-	return s.Registration
+	return cmp.Or(s.Registration, RegisterScaleSet)
 }
 
 // GetMode returns whether the pool acts.
-func (s *RunnerPoolSpec) GetMode() PoolMode {
-	if s.Mode == "" {
-		return Active
-	}
-	return s.Mode
-}
+func (s *RunnerPoolSpec) GetMode() PoolMode { return cmp.Or(s.Mode, Active) }
 
 func durationOr(d *metav1.Duration, fallback time.Duration) time.Duration {
 	if d == nil {

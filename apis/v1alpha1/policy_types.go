@@ -4,6 +4,7 @@
 package v1alpha1
 
 import (
+	"cmp"
 	"github.com/fluxcd/pkg/apis/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -259,9 +260,4 @@ type ClusterRunnerPolicyList struct {
 }
 
 // GetMode returns what becomes of the answers.
-func (r *PolicyRules) GetMode() PolicyMode {
-	if r.Mode == "" {
-		return PolicyEnforce
-	}
-	return r.Mode
-}
+func (r *PolicyRules) GetMode() PolicyMode { return cmp.Or(r.Mode, PolicyEnforce) }

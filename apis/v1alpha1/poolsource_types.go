@@ -4,10 +4,12 @@
 package v1alpha1
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/fluxcd/pkg/apis/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 )
 
 // DeletionPolicy says what becomes of the objects a PoolSource applied when it is deleted.
@@ -323,12 +325,7 @@ func (s *PoolSource) GetConditions() []metav1.Condition { return s.Status.Condit
 func (s *PoolSource) SetConditions(conditions []metav1.Condition) { s.Status.Conditions = conditions }
 
 // GetPath returns the folder to compile.
-func (s *PoolSourceSpec) GetPath() string {
-	if s.Path == "" {
-		return DefaultSourcePath
-	}
-	return s.Path
-}
+func (s *PoolSourceSpec) GetPath() string { return cmp.Or(s.Path, DefaultSourcePath) }
 
 // GetRetryInterval returns the time to the next attempt after a failed one.
 func (s *PoolSourceSpec) GetRetryInterval() time.Duration {
@@ -351,29 +348,18 @@ func (s *PoolSourceSpec) GetPrune() bool { return s.Prune == nil || *s.Prune }
 
 // GetDeletionPolicy returns what becomes of applied objects when the source is deleted.
 func (s *PoolSourceSpec) GetDeletionPolicy() DeletionPolicy {
-	if s.DeletionPolicy == "" {
-		return DeletionOrphan
-	}
-	return s.DeletionPolicy
+	return cmp.Or(s.DeletionPolicy, DeletionOrphan)
 }
 
 // GetMode returns what must be signed.
-func (v *GitVerification) GetMode() GitVerifyMode {
-	if v.Mode == "" {
-		return VerifyHEAD
-	}
-	return v.Mode
-}
+func (v *GitVerification) GetMode() GitVerifyMode { return cmp.Or(v.Mode, VerifyHEAD) }
 
 // GetDependsOn returns what must be ready first; Flux's helpers ask for it.
 func (s *PoolSource) GetDependsOn() []meta.DependencyReference { return s.Spec.DependsOn }
 
 // GetRef returns the reference to check out.
 func (g *GitSource) GetRef() GitReference {
-	if g.Ref == nil {
-		return GitReference{Branch: DefaultGitBranch}
-	}
-	return *g.Ref
+	return ptr.Deref(g.Ref, GitReference{Branch: DefaultGitBranch})
 }
 
 // SetObservedGeneration records the generation that was acted on.

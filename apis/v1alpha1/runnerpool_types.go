@@ -4,6 +4,7 @@
 package v1alpha1
 
 import (
+	"cmp"
 	"fmt"
 
 	"math"
@@ -13,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 )
 
 // Defaults of RunnerPoolSpec.
@@ -549,12 +551,7 @@ func (p *RunnerPool) GetConditions() []metav1.Condition { return p.Status.Condit
 func (p *RunnerPool) SetConditions(conditions []metav1.Condition) { p.Status.Conditions = conditions }
 
 // GetScaleSetName returns the name on GitHub.
-func (p *RunnerPool) GetScaleSetName() string {
-	if p.Spec.ScaleSetName == "" {
-		return p.Name
-	}
-	return p.Spec.ScaleSetName
-}
+func (p *RunnerPool) GetScaleSetName() string { return cmp.Or(p.Spec.ScaleSetName, p.Name) }
 
 // GetRunnerLabels returns the labels that jobs ask for.
 func (p *RunnerPool) GetRunnerLabels() []string {
@@ -565,21 +562,16 @@ func (p *RunnerPool) GetRunnerLabels() []string {
 }
 
 // GetRunnerGroup returns the runner group on GitHub.
-func (s *RunnerPoolSpec) GetRunnerGroup() string {
-	if s.RunnerGroup == "" {
-		return DefaultRunnerGroup
-	}
-	return s.RunnerGroup
-}
+func (s *RunnerPoolSpec) GetRunnerGroup() string { return cmp.Or(s.RunnerGroup, DefaultRunnerGroup) }
 
 // GetMin returns the fewest runners in total.
-func (s *ScaleSpec) GetMin() int32 { return valueOr(s.Min, 0) }
+func (s *ScaleSpec) GetMin() int32 { return ptr.Deref(s.Min, 0) }
 
 // GetMax returns the most runners in total.
-func (s *ScaleSpec) GetMax() int32 { return valueOr(s.Max, UnboundedMax) }
+func (s *ScaleSpec) GetMax() int32 { return ptr.Deref(s.Max, UnboundedMax) }
 
 // GetIdle returns how many runners are kept free.
-func (s *ScaleSpec) GetIdle() int32 { return valueOr(s.Idle, 0) }
+func (s *ScaleSpec) GetIdle() int32 { return ptr.Deref(s.Idle, 0) }
 
 // GetConnect returns the longest time from a running container to a runner that GitHub sees.
 func (d *DeadlinesSpec) GetConnect() time.Duration {
@@ -598,27 +590,16 @@ func (d *DeadlinesSpec) GetStartup() time.Duration {
 }
 
 // GetStrategy returns which runners are replaced, and when.
-func (u *UpdateSpec) GetStrategy() UpdateStrategy {
-	if u.Strategy == "" {
-		return RollingUpdate
-	}
-	return u.Strategy
-}
+func (u *UpdateSpec) GetStrategy() UpdateStrategy { return cmp.Or(u.Strategy, RollingUpdate) }
 
 // GetMaxSurge returns how many runners beyond the desired number there may be.
 func (u *UpdateSpec) GetMaxSurge() intstr.IntOrString {
-	if u.MaxSurge == nil {
-		return intstr.FromString(DefaultMaxSurge)
-	}
-	return *u.MaxSurge
+	return ptr.Deref(u.MaxSurge, intstr.FromString(DefaultMaxSurge))
 }
 
 // GetMaxUnavailable returns how many runners below the desired number there may be.
 func (u *UpdateSpec) GetMaxUnavailable() intstr.IntOrString {
-	if u.MaxUnavailable == nil {
-		return intstr.FromInt32(0)
-	}
-	return *u.MaxUnavailable
+	return ptr.Deref(u.MaxUnavailable, intstr.FromInt32(0))
 }
 
 // GetPause returns how long canaries have to do well.
@@ -627,13 +608,6 @@ func (c *CanarySpec) GetPause() time.Duration {
 		return DefaultCanaryPause
 	}
 	return c.Pause.Duration
-}
-
-func valueOr(v *int32, fallback int32) int32 {
-	if v == nil {
-		return fallback
-	}
-	return *v
 }
 
 // SetObservedGeneration records the generation that was acted on.

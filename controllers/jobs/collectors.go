@@ -6,25 +6,18 @@ package jobs
 import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/corral-dev/corral/internal/meter"
 )
 
 // Every series is bounded by the number of pools, whatever the number of events.
 var (
-	events = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "corral_demand_events_total", Help: "Events of GitHub that were taken in, by what became of them.",
-	}, []string{"event", "outcome"})
-	caught = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "corral_demand_deliveries_recovered_total", Help: "Lost deliveries that were read, asked for again, or are bad.",
-	}, []string{"how"})
-	expired = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "corral_demand_jobs_expired_total", Help: "Jobs that waited and weren't heard of for spec.demand.webhook.holdFor.",
-	}, []string{"namespace", "pool"})
-	compared = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "corral_demand_repositories_compared_total", Help: "Repositories whose jobs were compared with GitHub's list.",
-	})
-	writes = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "corral_demand_writes_total", Help: "ConfigMaps that were written, by what they hold.",
-	}, []string{"part"})
+	events  = meter.Counters("corral_demand_events_total", "Events of GitHub that were taken in, by what became of them.", "event", "outcome")
+	caught  = meter.Counters("corral_demand_deliveries_recovered_total", "Lost deliveries that were read, asked for again, or are bad.", "how")
+	expired = meter.Counters("corral_demand_jobs_expired_total",
+		"Jobs that waited and weren't heard of for spec.demand.webhook.holdFor.", "namespace", "pool")
+	compared = meter.Counter("corral_demand_repositories_compared_total", "Repositories whose jobs were compared with GitHub's list.")
+	writes   = meter.Counters("corral_demand_writes_total", "ConfigMaps that were written, by what they hold.", "part")
 )
 
 // Collectors returns the metrics of this package.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/corral-dev/corral/internal/meter"
 	"github.com/corral-dev/corral/internal/webhook"
 )
 
@@ -15,15 +16,10 @@ import (
 var jobBuckets = []float64{0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 10800, 21600}
 
 var (
-	queueSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "corral_workflow_job_queue_duration_seconds", Help: "Time that jobs which ended had waited for a runner.", Buckets: jobBuckets,
-	}, []string{"namespace", "pool"})
-	runSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "corral_workflow_job_run_duration_seconds", Help: "Time that jobs which ended had run.", Buckets: jobBuckets,
-	}, []string{"namespace", "pool"})
-	conclusions = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "corral_workflow_job_conclusions_total", Help: "Jobs that ended, by how.",
-	}, []string{"namespace", "pool", "conclusion"})
+	queueSeconds = meter.Histograms("corral_workflow_job_queue_duration_seconds",
+		"Time that jobs which ended had waited for a runner.", jobBuckets, "namespace", "pool")
+	runSeconds  = meter.Histograms("corral_workflow_job_run_duration_seconds", "Time that jobs which ended had run.", jobBuckets, "namespace", "pool")
+	conclusions = meter.Counters("corral_workflow_job_conclusions_total", "Jobs that ended, by how.", "namespace", "pool", "conclusion")
 )
 
 // conclusionOf bounds what is told in metrics to what GitHub says today:

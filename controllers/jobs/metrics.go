@@ -26,6 +26,7 @@ import (
 	"github.com/corral-dev/corral/internal/demand"
 	"github.com/corral-dev/corral/internal/github/rest"
 	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/meter"
 )
 
 const (
@@ -49,12 +50,9 @@ const (
 )
 
 var (
-	polls = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "corral_demand_metric_looks_total", Help: "Looks at metrics, by what they are of and whether there was a signal.",
-	}, []string{"of", "result"})
-	pollSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "corral_demand_metric_look_seconds", Help: "Time that looks at metrics took.", Buckets: []float64{.01, .05, .1, .5, 1, 5, 10, 30, 120},
-	}, []string{"of"})
+	polls       = meter.Counters("corral_demand_metric_looks_total", "Looks at metrics, by what they are of and whether there was a signal.", "of", "result")
+	pollSeconds = meter.Histograms("corral_demand_metric_look_seconds",
+		"Time that looks at metrics took.", []float64{.01, .05, .1, .5, 1, 5, 10, 30, 120}, "of")
 )
 
 func pollerCollectors() []prometheus.Collector { return []prometheus.Collector{polls, pollSeconds} }

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"maps"
 	"reflect"
 	"slices"
 	"sync"
@@ -333,12 +334,7 @@ func (l *ledger) sharers(key types.NamespacedName, p policy.Pool) []types.Namesp
 			}
 		}
 	}
-	keys := make([]types.NamespacedName, 0, len(found))
-	for other := range found {
-		keys = append(keys, other)
-	}
-	slices.SortFunc(keys, compareKeys)
-	return keys
+	return slices.SortedFunc(maps.Keys(found), compareKeys)
 }
 
 func compareKeys(a, b types.NamespacedName) int {

@@ -81,8 +81,8 @@ type outcome struct {
 	Denials   []v1alpha1.PolicyFinding `json:"deny,omitempty"`
 	Warnings  []v1alpha1.PolicyFinding `json:"warn,omitempty"`
 	Rollout   *rollout                 `json:"rollout,omitempty"`
-	Failures  []failure                `json:"failures,omitempty"`
-	Audit     []audited                `json:"audit,omitempty"`
+	Failures  []policy.Failure         `json:"failures,omitempty"`
+	Audit     []policy.Audit           `json:"audit,omitempty"`
 }
 
 type rollout struct {
@@ -94,44 +94,22 @@ type rollout struct {
 	Reasons        []string                `json:"reasons,omitempty"`
 }
 
-type failure struct {
-	Policy  string             `json:"policy"`
-	Kind    policy.FailureKind `json:"kind"`
-	Message string             `json:"message"`
-}
-
-type audited struct {
-	Policy  string `json:"policy"`
-	Message string `json:"message"`
-}
-
 // tellScaling counts and logs a decision on limits.
 func (e *Engine) tellScaling(b *policy.Bound, in policy.ScalingInput, answer *policy.Scaling, took time.Duration) {
 	if b.Digest() == "" {
 		return
 	}
-	o := outcome{Outcome: scalingOutcome(b, answer)}
-	e.count(policy.DecisionScaling, o.Outcome, answer.Failures)
-	if e.Log == nil {
-		return
-	}
+	o := outcome{Outcome: scalingOutcome(b, answer), Failures: answer.Failures, Audit: answer.Audit}
 	if len(answer.Failures) == 0 {
 		o.Limits, o.Hard, o.Bounds, o.Conflicts = &answer.Scale, answer.Hard, answer.Bounds, answer.Conflicts
 	}
-	o.add(answer.Failures, answer.Audit)
-	e.Log.tell(b, in.Pool, "", decisionEvent{id: answer.ID, decision: policy.DecisionScaling, input: in, took: took}, &o)
+	e.tell(b, in.Pool, "", decisionEvent{id: answer.ID, decision: policy.DecisionScaling, input: in, took: took}, &o)
 }
 
 // tellTemplate counts and logs a decision on the template of a revision.
 func (e *Engine) tellTemplate(b *policy.Bound, revision string, in policy.TemplateInput, answer *policy.Template, took time.Duration) {
-	o := outcome{Outcome: templateOutcome(b, answer)}
-	e.count(policy.DecisionTemplate, o.Outcome, answer.Failures)
-	if e.Log == nil {
-		return
-	}
-	o.Denials, o.Warnings = answer.Denials, answer.Warnings
-	o.add(answer.Failures, answer.Audit)
-	e.Log.tell(b, in.Pool, revision, decisionEvent{id: answer.ID, decision: policy.DecisionTemplate, input: in, took: took}, &o)
+	o := outcome{Outcome: templateOutcome(b, answer), Denials: answer.Denials, Warnings: answer.Warnings, Failures: answer.Failures, Audit: answer.Audit}
+	e.tell(b, in.Pool, revision, decisionEvent{id: answer.ID, decision: policy.DecisionTemplate, input: in, took: took}, &o)
 }
 
 // tellUpdate counts and logs a decision on an update.
@@ -139,11 +117,7 @@ func (e *Engine) tellUpdate(b *policy.Bound, in policy.UpdateInput, answer *poli
 	if b.Digest() == "" {
 		return
 	}
-	o := outcome{Outcome: updateOutcome(b, answer)}
-	e.count(policy.DecisionUpdate, o.Outcome, answer.Failures)
-	if e.Log == nil {
-		return
-	}
+	o := outcome{Outcome: updateOutcome(b, answer), Failures: answer.Failures, Audit: answer.Audit}
 	if len(answer.Failures) == 0 {
 		o.Rollout = &rollout{
 			Hold: answer.Hold, Strategy: answer.Strategy, MaxSurge: answer.MaxSurge, MaxUnavailable: answer.MaxUnavailable, Canary: answer.Canary,
@@ -152,16 +126,14 @@ func (e *Engine) tellUpdate(b *policy.Bound, in policy.UpdateInput, answer *poli
 			o.Rollout.Reasons = append(o.Rollout.Reasons, r.Message)
 		}
 	}
-	o.add(answer.Failures, answer.Audit)
-	e.Log.tell(b, in.Pool, in.Change.To, decisionEvent{id: answer.ID, decision: policy.DecisionUpdate, input: in, took: took}, &o)
+	e.tell(b, in.Pool, in.Change.To, decisionEvent{id: answer.ID, decision: policy.DecisionUpdate, input: in, took: took}, &o)
 }
 
-func (o *outcome) add(failures []policy.Failure, audit []policy.Audit) {
-	for _, f := range failures {
-		o.Failures = append(o.Failures, failure(f))
-	}
-	for _, a := range audit {
-		o.Audit = append(o.Audit, audited(a))
+// tell counts a decision, and logs it if there is a log.
+func (e *Engine) tell(b *policy.Bound, pool policy.Pool, revision string, event decisionEvent, o *outcome) {
+	e.count(event.decision, o.Outcome, o.Failures)
+	if e.Log != nil {
+		e.Log.tell(b, pool, revision, event, o)
 	}
 }
 

@@ -11,24 +11,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/meter"
 	"github.com/corral-dev/corral/internal/policy"
 )
 
 // Every label has few values, whatever the number of pools and policies.
 var (
-	decisionsTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "corral_policy_decisions_total", Help: "Decisions of policies, by what came of them.",
-	}, []string{"decision", "outcome"})
-	evaluationSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "corral_policy_evaluation_seconds", Help: "Time to ask the policies that bind a pool.",
-		Buckets: []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1},
-	}, []string{"decision"})
-	policiesGauge = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "corral_policies", Help: "Policies in force, by state.",
-	}, []string{"kind", "state"})
-	unloggedTotal = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "corral_policy_decisions_unlogged_total", Help: "Decisions left out of the decision log because it was not written fast enough.",
-	})
+	decisionsTotal    = meter.Counters("corral_policy_decisions_total", "Decisions of policies, by what came of them.", "decision", "outcome")
+	evaluationSeconds = meter.Histograms("corral_policy_evaluation_seconds",
+		"Time to ask the policies that bind a pool.", []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1}, "decision")
+	policiesGauge = meter.Gauges("corral_policies", "Policies in force, by state.", "kind", "state")
+	unloggedTotal = meter.Counter("corral_policy_decisions_unlogged_total",
+		"Decisions left out of the decision log because it was not written fast enough.")
 )
 
 // Outcomes of decisions.

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"path"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -60,33 +59,13 @@ func (r *Reconciler) merge(ctx context.Context, source *policy.Source, key clien
 	case err != nil:
 		return nil, fmt.Errorf("reading ConfigMap %s: %w", key, err)
 	}
-	if source.Modules == nil {
-		source.Modules = map[string]string{}
-	}
-	if source.DataFiles == nil {
-		source.DataFiles = map[string]string{}
-	}
 	for _, name := range slices.Sorted(maps.Keys(config.Data)) {
-		text := config.Data[name]
-		files := source.DataFiles
-		complaint := ""
-		switch {
-		case path.Ext(name) == ".rego":
-			files = source.Modules
-		case name == "data.json", name == "data.yaml", name == "data.yml":
-		default:
-			complaint = "is neither NAME.rego nor data.json or data.yaml"
+		complaint := source.Merge(key.Name, name, config.Data[name])
+		if size := source.Size(); size > v1alpha1.MaxPolicyBytes && complaint == nil {
+			complaint = fmt.Errorf("with it the policy has %d bytes of modules and data, more than %d: make two policies of it", size, v1alpha1.MaxPolicyBytes)
 		}
-		file := key.Name + "/" + name
-		if _, taken := files[file]; taken && complaint == "" {
-			complaint = fmt.Sprintf("%s is there already", file)
-		}
-		files[file] = text
-		if size := source.Size(); size > v1alpha1.MaxPolicyBytes && complaint == "" {
-			complaint = fmt.Sprintf("with it the policy has %d bytes of modules and data, more than %d: make two policies of it", size, v1alpha1.MaxPolicyBytes)
-		}
-		if complaint != "" {
-			return []v1alpha1.Diagnostic{{Path: field, Message: fmt.Sprintf("ConfigMap %s, key %s: %s", key, name, complaint)}}, nil
+		if complaint != nil {
+			return []v1alpha1.Diagnostic{{Path: field, Message: fmt.Sprintf("ConfigMap %s, key %s: %v", key, name, complaint)}}, nil
 		}
 	}
 	return nil, nil

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/meter"
 )
 
 // Every series is bounded by the number of pools and their sources of demand, whatever the number of jobs.
@@ -19,13 +20,11 @@ var (
 	limitGauge    = gauge("corral_pool_limit", "Numbers that hold for a pool after schedules and policies.", "field")
 	demandGauge   = gauge("corral_pool_demand", "What a source of demand asks for.", "source", "of")
 	updateByGauge = gauge("corral_pool_runner_update_by_timestamp_seconds", "When GitHub may refuse the version of a pool's runners, in seconds since 1970; absent while it is the latest.", "version")
-	createdTotal  = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "corral_pool_runners_created_total", Help: "Runners created for a pool.",
-	}, []string{"namespace", "pool"})
+	createdTotal  = meter.Counters("corral_pool_runners_created_total", "Runners created for a pool.", "namespace", "pool")
 )
 
 func gauge(name, help string, labels ...string) *prometheus.GaugeVec {
-	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, append([]string{"namespace", "pool"}, labels...))
+	return meter.Gauges(name, help, append([]string{"namespace", "pool"}, labels...)...)
 }
 
 // Collectors returns the metrics of this package.

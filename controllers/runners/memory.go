@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/semaphore"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -372,8 +373,5 @@ func (m *Memory) TakeOutcomes(pool types.NamespacedName) Outcomes {
 	defer m.mu.Unlock()
 	taken := m.outcomes[pool]
 	delete(m.outcomes, pool)
-	if taken == nil {
-		return Outcomes{}
-	}
-	return *taken
+	return ptr.Deref(taken, Outcomes{})
 }

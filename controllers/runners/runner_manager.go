@@ -20,18 +20,15 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/meter"
 	"github.com/corral-dev/corral/internal/poolstatus"
 )
 
-var orphansTotal = prometheus.NewCounter(prometheus.CounterOpts{
-	Name: "corral_orphaned_registrations_total",
-	Help: "Runner registrations left on GitHub because their connection was gone when they had to be removed.",
-})
+var orphansTotal = meter.Counter("corral_orphaned_registrations_total",
+	"Runner registrations left on GitHub because their connection was gone when they had to be removed.")
 
-var leaksTotal = prometheus.NewCounter(prometheus.CounterOpts{
-	Name: "corral_leaked_registrations_removed_total",
-	Help: "Runner registrations that were found on GitHub with the mark of a pool and without a Runner, and were removed.",
-})
+var leaksTotal = meter.Counter("corral_leaked_registrations_removed_total",
+	"Runner registrations that were found on GitHub with the mark of a pool and without a Runner, and were removed.")
 
 // Collectors returns the metrics of this package.
 func Collectors() []prometheus.Collector { return []prometheus.Collector{orphansTotal, leaksTotal} }

@@ -18,12 +18,11 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/meter"
 )
 
-var orphansTotal = prometheus.NewCounter(prometheus.CounterOpts{
-	Name: "corral_orphaned_scale_sets_total",
-	Help: "Scale sets left on GitHub because their connection was gone when they had to be deleted.",
-})
+var orphansTotal = meter.Counter("corral_orphaned_scale_sets_total",
+	"Scale sets left on GitHub because their connection was gone when they had to be deleted.")
 
 // Collectors returns the metrics of this package.
 func Collectors() []prometheus.Collector { return []prometheus.Collector{orphansTotal} }

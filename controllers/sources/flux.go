@@ -4,6 +4,7 @@
 package sources
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -79,10 +80,7 @@ func originOf(source *v1alpha1.PoolSource) origin {
 
 // namespaceOr returns the namespace that a reference names, or else the source's own.
 func namespaceOr(namespace string, source *v1alpha1.PoolSource) string {
-	if namespace == "" {
-		return source.Namespace
-	}
-	return namespace
+	return cmp.Or(namespace, source.Namespace)
 }
 
 // resolveArtifact reads which artifact there is now. It is not read from the cache, so that an artifact that is gone

@@ -135,9 +135,7 @@ func idOf(o compile.Object) id { return id{o.Manifest.GetKind(), o.Manifest.GetN
 
 // at puts an object's position and name before what is said of it.
 func at(o compile.Object, what string) string {
-	return compile.Format(v1alpha1.Diagnostic{
-		File: o.File, Line: o.Line, Column: o.Column, Path: o.Path, Message: fmt.Sprintf("%s: %s", idOf(o), what),
-	})
+	return compile.Format(o.Diagnostic("", fmt.Sprintf("%s: %s", idOf(o), what)))
 }
 
 // decide plans a revision and refuses it as a whole when it would remove too many pools:

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	sourcev1 "github.com/fluxcd/source-controller/api/v1"
-	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,6 +21,7 @@ import (
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
 	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/meter"
 )
 
 const (
@@ -220,13 +220,6 @@ func (r *Reconciler) diagnosticsOf(key types.NamespacedName, revision string) []
 	return nil
 }
 
-var reportsTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
-	Name: "corral_source_reports_total",
-	Help: "Reports of revisions to GitHub, by how they ended: sent, delayed because GitHub can't be asked now, or refused.",
-}, []string{"outcome"})
-
-func init() {
-	for _, outcome := range []string{"sent", "delayed", "refused"} {
-		reportsTotal.WithLabelValues(outcome)
-	}
-}
+var reportsTotal = meter.CountersOf("corral_source_reports_total",
+	"Reports of revisions to GitHub, by how they ended: sent, delayed because GitHub can't be asked now, or refused.",
+	"outcome", "sent", "delayed", "refused")

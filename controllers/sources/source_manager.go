@@ -21,6 +21,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/meter"
 )
 
 // Options of the controller.
@@ -96,13 +97,13 @@ func holder(_ context.Context, object client.Object) []reconcile.Request {
 }
 
 var (
-	syncsTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "corral_source_syncs_total",
-		Help: "Reconciliations of PoolSources by how they ended: a reason of the Ready condition.",
-	}, []string{"reason"})
-	readyGauge = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "corral_source_ready", Help: "Whether a PoolSource is ready (1) or not (0), and the reason.",
-	}, []string{"namespace", "source", "reason"})
+	syncsTotal = meter.CountersOf("corral_source_syncs_total",
+		"Reconciliations of PoolSources by how they ended: a reason of the Ready condition.", "reason",
+		v1alpha1.SucceededReason, v1alpha1.SuspendedReason, v1alpha1.InvalidSpecReason, v1alpha1.CredentialsMissingReason,
+		v1alpha1.AccessDeniedReason, v1alpha1.DependencyNotReadyReason, v1alpha1.VerificationFailedReason,
+		v1alpha1.ArtifactFailedReason, v1alpha1.BuildFailedReason, v1alpha1.ApplyFailedReason, v1alpha1.PruneRefusedReason,
+		v1alpha1.PruneFailedReason, v1alpha1.ProgressingWithRetryReason)
+	readyGauge   = meter.Gauges("corral_source_ready", "Whether a PoolSource is ready (1) or not (0), and the reason.", "namespace", "source", "reason")
 	fetchSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "corral_source_fetch_duration_seconds", Help: "Time to fetch a new revision.",
 		Buckets: prometheus.ExponentialBuckets(0.05, 2, 11),
@@ -112,17 +113,6 @@ var (
 		Buckets: prometheus.ExponentialBuckets(0.05, 2, 11),
 	})
 )
-
-func init() {
-	for _, reason := range []string{
-		v1alpha1.SucceededReason, v1alpha1.SuspendedReason, v1alpha1.InvalidSpecReason, v1alpha1.CredentialsMissingReason,
-		v1alpha1.AccessDeniedReason, v1alpha1.DependencyNotReadyReason, v1alpha1.VerificationFailedReason,
-		v1alpha1.ArtifactFailedReason, v1alpha1.BuildFailedReason, v1alpha1.ApplyFailedReason, v1alpha1.PruneRefusedReason,
-		v1alpha1.PruneFailedReason, v1alpha1.ProgressingWithRetryReason,
-	} {
-		syncsTotal.WithLabelValues(reason)
-	}
-}
 
 // Collectors returns the metrics of this package.
 func Collectors() []prometheus.Collector {

@@ -4,8 +4,9 @@
 package admission
 
 import (
+	"fmt"
+	"maps"
 	"path"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -13,7 +14,6 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -28,397 +28,345 @@ func checkTemplate(pool map[string]any) field.ErrorList {
 	spec, _ := pool["spec"].(map[string]any)
 	template, _ := spec["template"].(map[string]any)
 	t := &corev1.PodTemplateSpec{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(template, t, true); err != nil {
+	err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(template, t, true)
+	var fields map[string]any // as Go writes them: without what isn't set
+	if err == nil {
+		fields, err = runtime.DefaultUnstructuredConverter.ToUnstructured(&t.Spec)
+	}
+	if err != nil {
 		return field.ErrorList{field.Invalid(at, nil, err.Error())}
 	}
-	c := &podCheck{volumes: sets.New[string](), containers: sets.New[string]()}
-	c.errs = append(c.errs, metav1validation.ValidateLabels(t.Labels, at.Child("metadata", "labels"))...)
-	c.errs = append(c.errs, apivalidation.ValidateAnnotations(t.Annotations, at.Child("metadata", "annotations"))...)
-	c.pod(&t.Spec, at.Child("spec"))
-	return c.errs
+	errs := metav1validation.ValidateLabels(t.Labels, at.Child("metadata", "labels"))
+	errs = append(errs, apivalidation.ValidateAnnotations(t.Annotations, at.Child("metadata", "annotations"))...)
+	errs = append(errs, metav1validation.ValidateLabels(t.Spec.NodeSelector, at.Child("spec", "nodeSelector"))...)
+	part{fields, at.Child("spec"), &errs}.pod(&t.Spec)
+	return errs
 }
 
-// podCheck goes through a pod.
-type podCheck struct {
-	errs                field.ErrorList
-	volumes, containers sets.Set[string]
+// part is an object in a pod by its fields that are set, none of them if it isn't there.
+type part struct {
+	fields map[string]any
+	at     *field.Path
+	errs   *field.ErrorList
 }
 
-func (c *podCheck) pod(spec *corev1.PodSpec, at *field.Path) {
-	for i := range spec.Volumes {
-		c.volume(&spec.Volumes[i], at.Child("volumes").Index(i))
-	}
-	for i := range spec.InitContainers {
-		c.container(&spec.InitContainers[i], true, at.Child("initContainers").Index(i))
-	}
-	for i := range spec.Containers {
-		c.container(&spec.Containers[i], false, at.Child("containers").Index(i))
-	}
-	c.name(spec.ServiceAccountName, at.Child("serviceAccountName"), validation.IsDNS1123Subdomain)
-	c.name(spec.PriorityClassName, at.Child("priorityClassName"), validation.IsDNS1123Subdomain)
-	c.name(spec.NodeName, at.Child("nodeName"), validation.IsDNS1123Subdomain)
-	c.name(spec.Hostname, at.Child("hostname"), validation.IsDNS1123Label)
-	c.name(spec.Subdomain, at.Child("subdomain"), validation.IsDNS1123Label)
-	c.errs = append(c.errs, metav1validation.ValidateLabels(spec.NodeSelector, at.Child("nodeSelector"))...)
-	c.atLeast(spec.ActiveDeadlineSeconds, 1, at.Child("activeDeadlineSeconds"))
-	for i, toleration := range spec.Tolerations {
-		c.toleration(toleration, at.Child("tolerations").Index(i))
-	}
-	for i, secret := range spec.ImagePullSecrets {
-		c.name(secret.Name, at.Child("imagePullSecrets").Index(i).Child("name"), validation.IsDNS1123Subdomain)
-	}
-	if s := spec.SecurityContext; s != nil {
-		c.atLeast(s.RunAsUser, 0, at.Child("securityContext", "runAsUser"))
-		c.atLeast(s.RunAsGroup, 0, at.Child("securityContext", "runAsGroup"))
-		c.atLeast(s.FSGroup, 0, at.Child("securityContext", "fsGroup"))
-	}
-	c.spread(spec.TopologySpreadConstraints, at.Child("topologySpreadConstraints"))
+func (p part) add(err *field.Error) { *p.errs = append(*p.errs, err) }
+
+// has says whether a field is set, and no empty text.
+func (p part) has(name string) bool { return p.fields[name] != nil && p.fields[name] != "" }
+
+// text is a field, empty if it isn't set.
+func (p part) text(name string) string {
+	text, _ := p.fields[name].(string)
+	return text
 }
 
-func (c *podCheck) add(err *field.Error) { c.errs = append(c.errs, err) }
-
-// name checks a name that may be left out.
-func (c *podCheck) name(name string, at *field.Path, valid func(string) []string) {
-	if name == "" {
-		return
-	}
-	for _, message := range valid(name) {
-		c.add(field.Invalid(at, name, message))
-	}
+// get returns the object of a field.
+func (p part) get(name string) part {
+	fields, _ := p.fields[name].(map[string]any)
+	return part{fields, p.at.Child(name), p.errs}
 }
 
-// unique checks a name that must be there, once.
-func (c *podCheck) unique(name string, taken sets.Set[string], at *field.Path) {
-	switch {
-	case name == "":
-		c.add(field.Required(at, ""))
-	case taken.Has(name):
-		c.add(field.Duplicate(at, name))
+// each returns the objects of a list.
+func (p part) each(name string) []part {
+	list, _ := p.fields[name].([]any)
+	parts := make([]part, len(list))
+	for i := range list {
+		fields, _ := list[i].(map[string]any)
+		parts[i] = part{fields, p.at.Child(name).Index(i), p.errs}
 	}
-	taken.Insert(name)
-	c.name(name, at, validation.IsDNS1123Label)
+	return parts
 }
 
-func (c *podCheck) atLeast(n *int64, least int64, at *field.Path) {
-	if n != nil && *n < least {
-		c.add(field.Invalid(at, *n, "must be at least "+string(rune('0'+least))))
-	}
-}
-
-func (c *podCheck) toleration(t corev1.Toleration, at *field.Path) {
-	if t.Key != "" {
-		for _, message := range validation.IsQualifiedName(t.Key) {
-			c.add(field.Invalid(at.Child("key"), t.Key, message))
+// optional checks texts that may be left out.
+func (p part) optional(valid func(string) []string, names ...string) {
+	for _, name := range names {
+		if text := p.text(name); text != "" {
+			p.invalid(name, valid(text)...)
 		}
 	}
-	switch {
-	case t.Key == "" && t.Operator != corev1.TolerationOpExists:
-		c.add(field.Invalid(at.Child("operator"), string(t.Operator), "must be Exists where there is no key"))
-	case t.Operator == corev1.TolerationOpExists && t.Value != "":
-		c.add(field.Invalid(at.Child("value"), t.Value, "must not be set where operator is Exists"))
-	case t.Operator != corev1.TolerationOpExists:
-		c.name(t.Value, at.Child("value"), validation.IsValidLabelValue)
+}
+
+// required checks a text that must be there.
+func (p part) required(valid func(string) []string, name string) {
+	if p.text(name) == "" {
+		p.add(field.Required(p.at.Child(name), ""))
 	}
-	if t.TolerationSeconds != nil && t.Effect != corev1.TaintEffectNoExecute {
-		c.add(field.Invalid(at.Child("effect"), string(t.Effect), "must be NoExecute where tolerationSeconds is set"))
+	p.optional(valid, name)
+}
+
+func anyText(string) []string { return nil }
+
+// unique checks a name that others may have taken, if it is there.
+func (p part) unique(taken sets.Set[string]) {
+	if name := p.text("name"); name != "" && taken.Has(name) {
+		p.add(field.Duplicate(p.at.Child("name"), name))
+	}
+	taken.Insert(p.text("name"))
+}
+
+func (p part) atLeast(least int64, names ...string) {
+	for _, name := range names {
+		if n, ok := p.fields[name].(int64); ok && n < least {
+			p.invalid(name, fmt.Sprintf("must be at least %d", least))
+		}
 	}
 }
 
-func (c *podCheck) spread(constraints []corev1.TopologySpreadConstraint, at *field.Path) {
-	type pair struct {
-		key  string
-		when corev1.UnsatisfiableConstraintAction
+// port checks the number or the name of a port.
+func (p part) port(name string) {
+	switch port := p.fields[name].(type) {
+	case int64:
+		p.invalid(name, validation.IsValidPortNum(int(port))...)
+	case string:
+		p.invalid(name, validation.IsValidPortName(port)...)
 	}
-	taken := sets.New[pair]()
-	for i, s := range constraints {
-		if p := (pair{s.TopologyKey, s.WhenUnsatisfiable}); taken.Has(p) {
-			c.add(field.Duplicate(at.Index(i).Child("topologyKey"), s.TopologyKey))
+}
+
+// invalid adds what is wrong with the value of a field.
+func (p part) invalid(name string, messages ...string) {
+	value := p.fields[name]
+	if value == nil {
+		value = ""
+	}
+	for _, message := range messages {
+		p.add(field.Invalid(p.at.Child(name), value, message))
+	}
+}
+
+// must adds that the value of a field isn't as it must be.
+func (p part) must(ok bool, name, message string) {
+	if !ok {
+		p.invalid(name, "must "+message)
+	}
+}
+
+func (p part) pod(spec *corev1.PodSpec) {
+	volumes, containers := sets.New[string](), sets.New[string]()
+	for i, v := range p.each("volumes") {
+		v.volume(spec.Volumes[i].EmptyDir, volumes)
+	}
+	for i, c := range p.each("initContainers") {
+		c.container(spec.InitContainers[i].Resources, volumes, containers)
+		if c.text("restartPolicy") == string(corev1.ContainerRestartPolicyAlways) {
+			c.hooks()
 		} else {
-			taken.Insert(p)
-		}
-		if s.MaxSkew < 1 {
-			c.add(field.Invalid(at.Index(i).Child("maxSkew"), s.MaxSkew, "must be at least 1"))
-		}
-		if s.TopologyKey == "" {
-			c.add(field.Required(at.Index(i).Child("topologyKey"), ""))
+			c.endsByItself()
 		}
 	}
+	for i, c := range p.each("containers") {
+		c.container(spec.Containers[i].Resources, volumes, containers)
+		c.hooks()
+	}
+	p.optional(validation.IsDNS1123Subdomain, "serviceAccountName", "priorityClassName", "nodeName")
+	p.optional(validation.IsDNS1123Label, "hostname", "subdomain")
+	p.atLeast(1, "activeDeadlineSeconds")
+	p.get("securityContext").atLeast(0, "runAsUser", "runAsGroup", "fsGroup")
+	for _, t := range p.each("tolerations") {
+		t.toleration()
+	}
+	for _, secret := range p.each("imagePullSecrets") {
+		secret.optional(validation.IsDNS1123Subdomain, "name")
+	}
+	spread := sets.New[[2]string]()
+	for _, s := range p.each("topologySpreadConstraints") {
+		key := s.text("topologyKey")
+		if pair := [2]string{key, s.text("whenUnsatisfiable")}; spread.Has(pair) {
+			s.add(field.Duplicate(s.at.Child("topologyKey"), key))
+		} else {
+			spread.Insert(pair)
+		}
+		s.required(anyText, "topologyKey")
+		s.atLeast(1, "maxSkew")
+	}
+}
+
+func (p part) toleration() {
+	isExists := p.text("operator") == string(corev1.TolerationOpExists)
+	p.optional(validation.IsQualifiedName, "key")
+	p.must(p.has("key") || isExists, "operator", "be Exists where there is no key")
+	p.must(!isExists || !p.has("value"), "value", "not be set where operator is Exists")
+	if p.has("key") && !isExists {
+		p.optional(validation.IsValidLabelValue, "value")
+	}
+	isKept := p.text("effect") == string(corev1.TaintEffectNoExecute)
+	p.must(isKept || !p.has("tolerationSeconds"), "effect", "be NoExecute where tolerationSeconds is set")
 }
 
 // volume checks a volume. Without a source it is an emptyDir.
-func (c *podCheck) volume(v *corev1.Volume, at *field.Path) {
-	c.unique(v.Name, c.volumes, at.Child("name"))
-	if set := setFields(reflect.ValueOf(v.VolumeSource)); len(set) > 1 {
-		c.add(field.Forbidden(at, "must have one source, not "+strings.Join(set, " and ")))
+func (p part) volume(emptyDir *corev1.EmptyDirVolumeSource, taken sets.Set[string]) {
+	p.required(validation.IsDNS1123Label, "name")
+	p.unique(taken)
+	sources := slices.DeleteFunc(slices.Sorted(maps.Keys(p.fields)), func(name string) bool { return name == "name" })
+	if len(sources) > 1 {
+		p.add(field.Forbidden(p.at, "must have one source, not "+strings.Join(sources, " and ")))
 	}
-	if v.EmptyDir != nil && v.EmptyDir.SizeLimit != nil && v.EmptyDir.SizeLimit.Sign() < 0 {
-		c.add(field.Invalid(at.Child("emptyDir", "sizeLimit"), v.EmptyDir.SizeLimit.String(), "must not be negative"))
-	}
+	isNegative := emptyDir != nil && emptyDir.SizeLimit != nil && emptyDir.SizeLimit.Sign() < 0
+	p.get("emptyDir").must(!isNegative, "sizeLimit", "not be negative")
 }
 
-// setFields names the fields of a struct of pointers that are set.
-func setFields(v reflect.Value) (names []string) {
-	for i := range v.NumField() {
-		if !v.Field(i).IsNil() {
-			name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-func (c *podCheck) container(container *corev1.Container, isInit bool, at *field.Path) {
-	c.unique(container.Name, c.containers, at.Child("name"))
-	switch image := container.Image; {
-	case image == "":
-		c.add(field.Required(at.Child("image"), ""))
-	case strings.TrimSpace(image) != image:
-		c.add(field.Invalid(at.Child("image"), image, "must not begin or end with a space"))
-	}
+// container checks a container; taken are the names of others.
+func (p part) container(resources corev1.ResourceRequirements, volumes, taken sets.Set[string]) {
+	p.required(validation.IsDNS1123Label, "name")
+	p.unique(taken)
+	p.required(anyText, "image")
+	p.must(strings.TrimSpace(p.text("image")) == p.text("image"), "image", "not begin or end with a space")
 	ports := sets.New[string]()
-	for i, port := range container.Ports {
-		c.port(port, ports, at.Child("ports").Index(i))
+	for _, port := range p.each("ports") {
+		port.port("containerPort")
+		port.port("hostPort")
+		port.optional(validation.IsValidPortName, "name")
+		port.unique(ports)
 	}
-	for i, env := range container.Env {
-		c.env(env, at.Child("env").Index(i))
+	for _, env := range p.each("env") {
+		env.required(validation.IsRelaxedEnvVarName, "name")
+		env.valueFrom()
 	}
-	for i, from := range container.EnvFrom {
-		c.envFrom(from, at.Child("envFrom").Index(i))
+	for _, from := range p.each("envFrom") {
+		from.source()
 	}
-	c.mounts(container.VolumeMounts, at.Child("volumeMounts"))
-	c.resources(container.Resources, at.Child("resources"))
-	c.security(container.SecurityContext, at.Child("securityContext"))
-	isSidecar := container.RestartPolicy != nil && *container.RestartPolicy == corev1.ContainerRestartPolicyAlways
-	if isInit && !isSidecar {
-		c.endsByItself(container, at)
-		return
+	paths := sets.New[string]()
+	for _, m := range p.each("volumeMounts") {
+		m.mount(volumes, paths)
 	}
-	c.probe(container.LivenessProbe, true, at.Child("livenessProbe"))
-	c.probe(container.ReadinessProbe, false, at.Child("readinessProbe"))
-	c.probe(container.StartupProbe, true, at.Child("startupProbe"))
-	if l := container.Lifecycle; l != nil {
-		c.lifecycle(l.PreStop, at.Child("lifecycle", "preStop"))
-		c.lifecycle(l.PostStart, at.Child("lifecycle", "postStart"))
-	}
+	p.get("resources").resources(resources)
+	security := p.get("securityContext")
+	security.atLeast(0, "runAsUser", "runAsGroup")
+	escalates := security.fields["privileged"] != true || security.fields["allowPrivilegeEscalation"] != false
+	security.must(escalates, "allowPrivilegeEscalation", "be true where privileged is")
 }
 
 // endsByItself checks an init container that others wait for.
-func (c *podCheck) endsByItself(container *corev1.Container, at *field.Path) {
-	for name, isSet := range map[string]bool{
-		"livenessProbe": container.LivenessProbe != nil, "readinessProbe": container.ReadinessProbe != nil,
-		"startupProbe": container.StartupProbe != nil, "lifecycle": container.Lifecycle != nil,
-	} {
-		if isSet {
-			c.add(field.Forbidden(at.Child(name), "must not be set of an init container that does not restart"))
+func (p part) endsByItself() {
+	for _, name := range []string{"livenessProbe", "readinessProbe", "startupProbe", "lifecycle"} {
+		if p.has(name) {
+			p.add(field.Forbidden(p.at.Child(name), "must not be set of an init container that does not restart"))
 		}
 	}
 }
 
-func (c *podCheck) security(s *corev1.SecurityContext, at *field.Path) {
-	if s == nil {
-		return
+// valueFrom checks where a variable has its value from.
+func (p part) valueFrom() {
+	from := p.get("valueFrom")
+	switch {
+	case !p.has("valueFrom"):
+	case p.has("value"):
+		p.add(field.Invalid(from.at, "", "must not be set beside value"))
+	case len(from.fields) != 1:
+		p.add(field.Invalid(from.at, "", "must have one source"))
 	}
-	c.atLeast(s.RunAsUser, 0, at.Child("runAsUser"))
-	c.atLeast(s.RunAsGroup, 0, at.Child("runAsGroup"))
-	if s.Privileged != nil && *s.Privileged && s.AllowPrivilegeEscalation != nil && !*s.AllowPrivilegeEscalation {
-		c.add(field.Invalid(at.Child("allowPrivilegeEscalation"), false, "must be true where privileged is"))
-	}
-}
-
-// port checks a port; taken are the names of others of the container.
-func (c *podCheck) port(p corev1.ContainerPort, taken sets.Set[string], at *field.Path) {
-	for _, message := range validation.IsValidPortNum(int(p.ContainerPort)) {
-		c.add(field.Invalid(at.Child("containerPort"), p.ContainerPort, message))
-	}
-	c.name(p.Name, at.Child("name"), validation.IsValidPortName)
-	if p.Name != "" && taken.Has(p.Name) {
-		c.add(field.Duplicate(at.Child("name"), p.Name))
-	}
-	taken.Insert(p.Name)
-	if p.HostPort != 0 {
-		for _, message := range validation.IsValidPortNum(int(p.HostPort)) {
-			c.add(field.Invalid(at.Child("hostPort"), p.HostPort, message))
+	for _, kind := range []string{"secretKeyRef", "configMapKeyRef"} {
+		if from.has(kind) {
+			from.get(kind).required(validation.IsDNS1123Subdomain, "name")
+			from.get(kind).required(validation.IsConfigMapKey, "key")
 		}
 	}
 }
 
-func (c *podCheck) env(e corev1.EnvVar, at *field.Path) {
-	if e.Name == "" {
-		c.add(field.Required(at.Child("name"), ""))
-	} else {
-		c.name(e.Name, at.Child("name"), validation.IsRelaxedEnvVarName)
-	}
-	if e.ValueFrom == nil {
+// source checks where variables are from.
+func (p part) source() {
+	if p.has("secretRef") == p.has("configMapRef") {
+		p.add(field.Invalid(p.at, "", "must have one source"))
 		return
 	}
-	set := setFields(reflect.ValueOf(*e.ValueFrom))
-	switch {
-	case e.Value != "":
-		c.add(field.Invalid(at.Child("valueFrom"), "", "must not be set beside value"))
-	case len(set) != 1:
-		c.add(field.Invalid(at.Child("valueFrom"), "", "must have one source"))
-	}
-	if ref := e.ValueFrom.SecretKeyRef; ref != nil {
-		c.reference(ref.Name, at.Child("valueFrom", "secretKeyRef", "name"))
-		c.key(ref.Key, at.Child("valueFrom", "secretKeyRef", "key"))
-	}
-	if ref := e.ValueFrom.ConfigMapKeyRef; ref != nil {
-		c.reference(ref.Name, at.Child("valueFrom", "configMapKeyRef", "name"))
-		c.key(ref.Key, at.Child("valueFrom", "configMapKeyRef", "key"))
-	}
-}
-
-func (c *podCheck) envFrom(e corev1.EnvFromSource, at *field.Path) {
-	switch {
-	case (e.SecretRef == nil) == (e.ConfigMapRef == nil):
-		c.add(field.Invalid(at, "", "must have one source"))
-	case e.SecretRef != nil:
-		c.reference(e.SecretRef.Name, at.Child("secretRef", "name"))
-	default:
-		c.reference(e.ConfigMapRef.Name, at.Child("configMapRef", "name"))
-	}
-}
-
-// reference checks the name of an object that must be there.
-func (c *podCheck) reference(name string, at *field.Path) {
-	if name == "" {
-		c.add(field.Required(at, ""))
-	}
-	c.name(name, at, validation.IsDNS1123Subdomain)
-}
-
-// key checks the key of a Secret or a ConfigMap.
-func (c *podCheck) key(key string, at *field.Path) {
-	if key == "" {
-		c.add(field.Required(at, ""))
-	}
-	c.name(key, at, validation.IsConfigMapKey)
-}
-
-func (c *podCheck) mounts(mounts []corev1.VolumeMount, at *field.Path) {
-	paths := sets.New[string]()
-	for i, m := range mounts {
-		c.mount(m, paths, at.Index(i))
-		paths.Insert(m.MountPath)
+	for _, kind := range []string{"secretRef", "configMapRef"} {
+		if p.has(kind) {
+			p.get(kind).required(validation.IsDNS1123Subdomain, "name")
+		}
 	}
 }
 
 // mount checks a mount; taken are the paths of others.
-func (c *podCheck) mount(m corev1.VolumeMount, taken sets.Set[string], at *field.Path) {
-	switch {
-	case m.Name == "":
-		c.add(field.Required(at.Child("name"), ""))
-	case !c.volumes.Has(m.Name):
-		c.add(field.Invalid(at.Child("name"), m.Name, "no volume has this name"))
+func (p part) mount(volumes, taken sets.Set[string]) {
+	p.required(anyText, "name")
+	if p.has("name") && !volumes.Has(p.text("name")) {
+		p.invalid("name", "no volume has this name")
 	}
-	switch {
-	case m.MountPath == "":
-		c.add(field.Required(at.Child("mountPath"), ""))
-	case taken.Has(m.MountPath):
-		c.add(field.Invalid(at.Child("mountPath"), m.MountPath, "must be unique"))
+	p.required(anyText, "mountPath")
+	p.must(!p.has("mountPath") || !taken.Has(p.text("mountPath")), "mountPath", "be unique")
+	taken.Insert(p.text("mountPath"))
+	for _, name := range []string{"subPath", "subPathExpr"} {
+		sub := p.text(name)
+		p.must(!path.IsAbs(sub) && !slices.Contains(strings.Split(sub, "/"), ".."), name, "be a relative path without '..'")
 	}
-	for name, sub := range map[string]string{"subPath": m.SubPath, "subPathExpr": m.SubPathExpr} {
-		if path.IsAbs(sub) || slices.Contains(strings.Split(sub, "/"), "..") {
-			c.add(field.Invalid(at.Child(name), sub, "must be a relative path without '..'"))
-		}
-	}
-	if m.SubPath != "" && m.SubPathExpr != "" {
-		c.add(field.Invalid(at.Child("subPathExpr"), m.SubPathExpr, "must not be set beside subPath"))
-	}
+	p.must(!p.has("subPath") || !p.has("subPathExpr"), "subPathExpr", "not be set beside subPath")
 }
 
-func (c *podCheck) resources(r corev1.ResourceRequirements, at *field.Path) {
-	c.quantities(r.Limits, at.Child("limits"))
-	c.quantities(r.Requests, at.Child("requests"))
+func (p part) resources(r corev1.ResourceRequirements) {
+	p.quantities(r.Limits, p.at.Child("limits"))
+	p.quantities(r.Requests, p.at.Child("requests"))
 	for name, request := range r.Requests {
 		limit, limited := r.Limits[name]
 		isExtended := strings.Contains(string(name), "/")
+		at := p.at.Child("requests").Key(string(name))
 		switch {
 		case limited && request.Cmp(limit) > 0:
-			c.add(field.Invalid(at.Child("requests").Key(string(name)), request.String(), "must be at most the limit, "+limit.String()))
+			p.add(field.Invalid(at, request.String(), "must be at most the limit, "+limit.String()))
 		case isExtended && (!limited || request.Cmp(limit) != 0):
-			c.add(field.Invalid(at.Child("requests").Key(string(name)), request.String(), "must be the same as the limit of a resource with a domain"))
+			p.add(field.Invalid(at, request.String(), "must be the same as the limit of a resource with a domain"))
 		}
 	}
 }
 
-func (c *podCheck) quantities(list corev1.ResourceList, at *field.Path) {
+func (p part) quantities(list corev1.ResourceList, at *field.Path) {
 	for name, quantity := range list {
 		of := at.Key(string(name))
 		for _, message := range validation.IsQualifiedName(string(name)) {
-			c.add(field.Invalid(of, string(name), message))
+			p.add(field.Invalid(of, string(name), message))
 		}
 		if quantity.Sign() < 0 {
-			c.add(field.Invalid(of, quantity.String(), "must not be negative"))
+			p.add(field.Invalid(of, quantity.String(), "must not be negative"))
 		}
-		if !strings.Contains(string(name), "/") && !standard.Has(string(name)) && !strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) {
-			c.add(field.Invalid(of, string(name), "must be a standard resource, or have a domain, as nvidia.com/gpu"))
+		if !strings.Contains(string(name), "/") && !standard.Has(name) && !strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) {
+			p.add(field.Invalid(of, string(name), "must be a standard resource, or have a domain, as nvidia.com/gpu"))
 		}
 	}
 }
 
 // standard are the resources without a domain that a container may ask for.
-var standard = sets.New(string(corev1.ResourceCPU), string(corev1.ResourceMemory), string(corev1.ResourceEphemeralStorage))
+var standard = sets.New(corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage)
 
-// lifecycle checks what a container does when it starts or ends.
-func (c *podCheck) lifecycle(h *corev1.LifecycleHandler, at *field.Path) {
-	if h == nil {
-		return
+// hooks checks the probes of a container, and what it does when it starts or ends.
+func (p part) hooks() {
+	for _, name := range []string{"preStop", "postStart"} {
+		if lifecycle := p.get("lifecycle"); lifecycle.has(name) {
+			hook := lifecycle.get(name)
+			if len(hook.fields) != 1 {
+				p.add(field.Invalid(hook.at, "", "must have one handler"))
+			}
+			hook.handlers()
+		}
 	}
-	if set := setFields(reflect.ValueOf(*h)); len(set) != 1 {
-		c.add(field.Invalid(at, "", "must have one handler"))
+	for _, name := range []string{"livenessProbe", "readinessProbe", "startupProbe"} {
+		if p.has(name) {
+			p.get(name).probe(name != "readinessProbe")
+		}
 	}
-	c.handlers(h.Exec, h.HTTPGet, h.TCPSocket, at)
 }
 
-func (c *podCheck) handlers(exec *corev1.ExecAction, get *corev1.HTTPGetAction, socket *corev1.TCPSocketAction, at *field.Path) {
-	switch {
-	case exec != nil && len(exec.Command) == 0:
-		c.add(field.Required(at.Child("exec", "command"), ""))
-	case get != nil:
-		c.portReference(get.Port, at.Child("httpGet", "port"))
-	case socket != nil:
-		c.portReference(socket.Port, at.Child("tcpSocket", "port"))
+func (p part) handlers() {
+	if p.has("exec") && !p.get("exec").has("command") {
+		p.add(field.Required(p.at.Child("exec", "command"), ""))
+	}
+	for _, name := range []string{"httpGet", "tcpSocket", "grpc"} {
+		p.get(name).port("port")
 	}
 }
 
 // probe checks a probe; once is true where one success is all that counts.
-func (c *podCheck) probe(p *corev1.Probe, once bool, at *field.Path) {
-	if p == nil {
-		return
-	}
-	set := setFields(reflect.ValueOf(p.ProbeHandler))
+func (p part) probe(once bool) {
+	handlers := slices.DeleteFunc([]string{"exec", "httpGet", "tcpSocket", "grpc"}, func(name string) bool { return !p.has(name) })
 	switch {
-	case len(set) == 0:
-		c.add(field.Required(at, "must have a handler: exec, httpGet, tcpSocket or grpc"))
-	case len(set) > 1:
-		c.add(field.Forbidden(at, "must have one handler, not "+strings.Join(set, " and ")))
+	case len(handlers) == 0:
+		p.add(field.Required(p.at, "must have a handler: exec, httpGet, tcpSocket or grpc"))
+	case len(handlers) > 1:
+		p.add(field.Forbidden(p.at, "must have one handler, not "+strings.Join(handlers, " and ")))
 	}
-	for name, seconds := range map[string]int32{
-		"initialDelaySeconds": p.InitialDelaySeconds, "timeoutSeconds": p.TimeoutSeconds, "periodSeconds": p.PeriodSeconds,
-		"successThreshold": p.SuccessThreshold, "failureThreshold": p.FailureThreshold,
-	} {
-		if seconds < 0 {
-			c.add(field.Invalid(at.Child(name), seconds, "must not be negative"))
-		}
+	for _, name := range []string{"initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"} {
+		n, _ := p.fields[name].(int64)
+		p.must(n >= 0, name, "not be negative")
+		p.must(!once || name != "successThreshold" || n <= 1, name, "be 1")
 	}
-	if once && p.SuccessThreshold > 1 {
-		c.add(field.Invalid(at.Child("successThreshold"), p.SuccessThreshold, "must be 1"))
-	}
-	c.atLeast(p.TerminationGracePeriodSeconds, 1, at.Child("terminationGracePeriodSeconds"))
-	c.handlers(p.Exec, p.HTTPGet, p.TCPSocket, at)
-	if p.GRPC != nil {
-		c.portReference(intstr.FromInt32(p.GRPC.Port), at.Child("grpc", "port"))
-	}
-}
-
-// portReference checks the number or the name of a port.
-func (c *podCheck) portReference(p intstr.IntOrString, at *field.Path) {
-	messages := validation.IsValidPortNum(p.IntValue())
-	if p.Type == intstr.String {
-		messages = validation.IsValidPortName(p.StrVal)
-	}
-	for _, message := range messages {
-		c.add(field.Invalid(at, p.String(), message))
-	}
+	p.atLeast(1, "terminationGracePeriodSeconds")
+	p.handlers()
 }

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,9 +23,9 @@ type answer struct {
 	ID     string `json:"id,omitempty"`
 	Digest string `json:"digest,omitempty"`
 	// Failures void the decision.
-	Failures []failure `json:"failures,omitempty"`
+	Failures []policy.Failure `json:"failures,omitempty"`
 	// Audit tells what audited policies would change.
-	Audit []audit `json:"audit,omitempty"`
+	Audit []policy.Audit `json:"audit,omitempty"`
 }
 
 // scalingAnswer is a decision on a pool's numbers.
@@ -81,17 +82,6 @@ type updateReason struct {
 	Rule    rule   `json:"rule"`
 }
 
-type failure struct {
-	Policy  string `json:"policy"`
-	Kind    string `json:"kind"`
-	Message string `json:"message"`
-}
-
-type audit struct {
-	Policy  string `json:"policy"`
-	Message string `json:"message"`
-}
-
 // rule says where a rule stands, seen from the current folder.
 type rule struct {
 	Policy string `json:"policy"`
@@ -142,11 +132,12 @@ func (t translator) rule(r v1alpha1.RuleReference) rule {
 	if r.Line > 0 {
 		module = fmt.Sprintf("%s:%d", r.File, r.Line)
 	}
-	p := policyNamed(t.policies, r.Policy)
-	if p == nil {
+	i := slices.IndexFunc(t.policies, func(p *declaredPolicy) bool { return p.source.Ref() == r.Policy })
+	if i < 0 {
 		shown.Module = module
 		return shown
 	}
+	p := t.policies[i]
 	at := p.place(r.File, r.Line)
 	shown.File, shown.Line = at.File, at.Line
 	if _, inline := p.lines[r.File]; p.folder == "" && !inline || at.File == "" {
@@ -157,7 +148,7 @@ func (t translator) rule(r v1alpha1.RuleReference) rule {
 
 func (t translator) scaling(in policy.Scale, s policy.Scaling) *scalingAnswer {
 	a := &scalingAnswer{
-		answer: t.common(s.ID, s.Digest, s.Failures, s.Audit), Declared: in,
+		answer: answer{s.ID, s.Digest, s.Failures, s.Audit}, Declared: in,
 		Hard: s.Hard, Until: instant(s.Until), Conflicts: s.Conflicts,
 	}
 	if len(s.Failures) == 0 {
@@ -171,7 +162,7 @@ func (t translator) scaling(in policy.Scale, s policy.Scaling) *scalingAnswer {
 
 func (t translator) template(s policy.Template) *templateAnswer {
 	return &templateAnswer{
-		answer:  t.common(s.ID, s.Digest, s.Failures, s.Audit),
+		answer:  answer{s.ID, s.Digest, s.Failures, s.Audit},
 		Allowed: len(s.Denials) == 0 && len(s.Failures) == 0,
 		Denials: t.verdicts(s.Denials), Warnings: t.verdicts(s.Warnings),
 	}
@@ -179,7 +170,7 @@ func (t translator) template(s policy.Template) *templateAnswer {
 
 func (t translator) update(s policy.Update) *updateAnswer {
 	a := &updateAnswer{
-		answer: t.common(s.ID, s.Digest, s.Failures, s.Audit),
+		answer: answer{s.ID, s.Digest, s.Failures, s.Audit},
 		Hold:   s.Hold, Strategy: string(s.Strategy), Until: instant(s.Until),
 		MaxSurge: s.MaxSurge, MaxUnavailable: s.MaxUnavailable, Canary: s.Canary,
 	}
@@ -197,17 +188,6 @@ func (t translator) verdicts(findings []v1alpha1.PolicyFinding) []verdict {
 	return verdicts
 }
 
-func (t translator) common(id, digest string, failures []policy.Failure, audits []policy.Audit) answer {
-	a := answer{ID: id, Digest: digest}
-	for _, f := range failures {
-		a.Failures = append(a.Failures, failure{f.Policy, string(f.Kind), f.Message})
-	}
-	for _, x := range audits {
-		a.Audit = append(a.Audit, audit{x.Policy, x.Message})
-	}
-	return a
-}
-
 // instant writes a time in UTC; the zero time is empty.
 func instant(t time.Time) string {
 	if t.IsZero() {
@@ -222,16 +202,10 @@ func (a *scalingAnswer) changes() []string {
 		return nil
 	}
 	var lines []string
-	for _, f := range []struct {
-		name                string
-		declared, effective int32
-	}{
-		{"max", a.Declared.Max, a.Effective.Max}, {"min", a.Declared.Min, a.Effective.Min}, {"idle", a.Declared.Idle, a.Effective.Idle},
-	} {
-		if f.declared == f.effective {
-			continue
+	for _, name := range []string{"max", "min", "idle"} {
+		if was, is := *a.Declared.Number(name), *a.Effective.Number(name); was != is {
+			lines = append(lines, fmt.Sprintf("%s %s → %s%s", name, wording.Max(was), wording.Max(is), a.because(name, is)))
 		}
-		lines = append(lines, fmt.Sprintf("%s %s → %s%s", f.name, wording.Max(f.declared), wording.Max(f.effective), a.because(f.name, f.effective)))
 	}
 	return lines
 }
@@ -291,11 +265,7 @@ func (a *templateAnswer) reasons() []string {
 
 // reasons names the rules that bound an update, one line each.
 func (a *updateAnswer) reasons() []string {
-	var lines []string
-	for _, r := range a.Reasons {
-		lines = append(lines, r.String())
-	}
-	return lines
+	return textsOf(a.Reasons)
 }
 
 // String tells what a rule says of an update.
@@ -353,12 +323,9 @@ func (a answer) write(w io.Writer) {
 		fmt.Fprintf(w, "  failed: %s\n", f)
 	}
 	for _, x := range a.Audit {
-		fmt.Fprintf(w, "  audit: %s: %s\n", x.Policy, x.Message)
+		fmt.Fprintf(w, "  audit: %s\n", x)
 	}
 	if a.Digest != "" {
 		fmt.Fprintf(w, "  id %s, digest %s\n", a.ID, a.Digest)
 	}
 }
-
-// String says which policy failed, how, and what to do.
-func (f failure) String() string { return fmt.Sprintf("%s (%s): %s", f.Policy, f.Kind, f.Message) }

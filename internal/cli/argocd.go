@@ -103,7 +103,7 @@ func readArgoSettings() (argoSettings, error) {
 				strings.TrimPrefix(name, argoVariable))
 		}
 	}
-	if err := (*namespaceValue)(&s.namespace).Set(s.namespace); err != nil {
+	if err := checkNamespace(s.namespace); err != nil {
 		return s, fmt.Errorf("CORRAL_NAMESPACE of the Application's plugin.env: %w", err)
 	}
 	if text := os.Getenv(argoTags); text != "" {
@@ -143,7 +143,8 @@ func (s *argoSettings) set(p parameter) error {
 		if p.String == nil {
 			return errors.New("must be a string")
 		}
-		return (*namespaceValue)(&s.namespace).Set(*p.String)
+		s.namespace = *p.String
+		return checkNamespace(s.namespace)
 	}
 	return errors.New(`there is no such parameter; there are "tags" and "namespace"`)
 }

@@ -52,39 +52,31 @@ func (a asker) askUpdate(ctx context.Context, in policy.UpdateInput) *updateAnsw
 
 // timeOptions say when a question is asked.
 type timeOptions struct {
-	at   moment
-	zone zone
+	at, zone string
 }
 
 func bindTime(c *cobra.Command) *timeOptions {
 	o := &timeOptions{zone: "UTC"}
-	c.Flags().Var(&o.at, "at", "time of the question, as 2026-07-05T18:00:00Z (default now)")
-	c.Flags().Var(&o.zone, "zone", "time zone of the controller, as in the IANA database")
+	o.bind(c, "at", "time of the question, as 2026-07-05T18:00:00Z (default now)", "time zone of the controller, as in the IANA database")
 	return o
 }
 
-// moment is the value of --at.
-type moment struct{ time time.Time }
-
-// or returns the time that was given, or now.
-func (m moment) or(now func() time.Time) time.Time {
-	if m.time.IsZero() {
-		return now().Truncate(time.Second)
+// bind adds the flags, the time by a name.
+func (o *timeOptions) bind(c *cobra.Command, at, atHelp, zoneHelp string) {
+	check := func(value string) error {
+		_, err := parseTime(value)
+		return err
 	}
-	return m.time
+	c.Flags().Var(checked{&o.at, "time", check}, at, atHelp)
+	c.Flags().Var(checked{&o.zone, "zone", checkZone}, "zone", zoneHelp)
 }
 
-// String implements pflag.Value.
-func (m *moment) String() string { return instant(m.time) }
-
-// Type implements pflag.Value.
-func (m *moment) Type() string { return "time" }
-
-// Set implements pflag.Value.
-func (m *moment) Set(value string) error {
-	var err error
-	m.time, err = parseTime(value)
-	return err
+// time is the one that was given, or now.
+func (o *timeOptions) time() time.Time {
+	if at, err := parseTime(o.at); err == nil {
+		return at
+	}
+	return time.Now().Truncate(time.Second)
 }
 
 func parseTime(value string) (time.Time, error) {
@@ -93,21 +85,6 @@ func parseTime(value string) (time.Time, error) {
 		return at, fmt.Errorf("must be a time as 2026-07-05T18:00:00Z or 2026-07-05T20:00:00+02:00, found %q", value)
 	}
 	return at, nil
-}
-
-// zone is the value of --zone.
-type zone string
-
-// String implements pflag.Value.
-func (z *zone) String() string { return string(*z) }
-
-// Type implements pflag.Value.
-func (z *zone) Type() string { return "zone" }
-
-// Set implements pflag.Value.
-func (z *zone) Set(value string) error {
-	*z = zone(value)
-	return checkZone(value)
 }
 
 func checkZone(value string) error {

@@ -40,7 +40,7 @@ corral.dev, else nothing.`,
 	d := bindDefinitions(c)
 	f := bindFormat(c, "yaml", "json")
 	var namespace string
-	c.Flags().VarP((*namespaceValue)(&namespace), "namespace", "n", "namespace for the objects that name none")
+	bindNamespace(c, &namespace)
 	plugin := bindArgoCD(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if plugin.discover {

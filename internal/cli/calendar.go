@@ -52,7 +52,7 @@ type period struct {
 	// Policies change these of the pool's own numbers.
 	Policies []string `json:"policies,omitempty"`
 	// Failures of policies: then nothing is decided.
-	Failures []failure `json:"failures,omitempty"`
+	Failures []policy.Failure `json:"failures,omitempty"`
 
 	from time.Time
 }
@@ -80,8 +80,8 @@ type calendarOptions struct {
 func bindCalendar(c *cobra.Command) *calendarOptions {
 	o := &calendarOptions{timeOptions: &timeOptions{}}
 	flags := c.Flags()
-	flags.Var(&o.at, "from", "start of the calendar, as 2026-07-05T18:00:00Z (default now)")
-	flags.Var(&o.zone, "zone", "time zone of the controller, and of the times (default UTC, and times are in the zone of a pool's schedules if they have one)")
+	o.bind(c, "from", "start of the calendar, as 2026-07-05T18:00:00Z (default now)",
+		"time zone of the controller, and of the times (default UTC, and times are in the zone of a pool's schedules if they have one)")
 	flags.IntVar(&o.days, "days", 7, fmt.Sprintf("days that the calendar covers, 1 to %d", maxDays))
 	flags.IntVar(&o.most, "most", 100, "most periods printed for a pool")
 	flags.StringArrayVar(&o.pools, "pool", nil, "only this pool, as NAME or NAMESPACE/NAME; may be repeated (default all)")
@@ -137,7 +137,7 @@ func (o *calendarOptions) report(ctx context.Context, w *workspace) (*calendarRe
 			return nil, fmt.Errorf("--pool: %w", err)
 		}
 	}
-	from := o.at.or(time.Now)
+	from := o.time()
 	to := from.AddDate(0, 0, o.days)
 	r := &calendarReport{From: instant(from), To: instant(to), Pools: []calendarPool{}}
 	a := w.asker()
@@ -176,7 +176,7 @@ func (o *calendarOptions) pool(ctx context.Context, a asker, p declaredPool, fro
 func (o *calendarOptions) period(ctx context.Context, a asker, p declaredPool, at time.Time) (next time.Time, now period) {
 	n := p.plan.At(at, p.Spec.Scale)
 	pool := scheduled(p.RunnerPool, n)
-	answer := a.askIdle(ctx, pool, at, o.controllerZone())
+	answer := a.askIdle(ctx, pool, at, cmp.Or(o.zone, "UTC"))
 	now = period{from: at, From: at.Format(time.RFC3339), Scale: pool.Scale, Schedules: n.Active, Policies: answer.changes(), Failures: answer.Failures}
 	if answer.Effective != nil {
 		now.Scale = *answer.Effective
@@ -188,20 +188,9 @@ func (o *calendarOptions) period(ctx context.Context, a asker, p declaredPool, a
 	return next, now
 }
 
-func (o *calendarOptions) controllerZone() string {
-	if o.zone == "" {
-		return "UTC"
-	}
-	return string(o.zone)
-}
-
 // place is where the clock is that times are told by.
 func (o *calendarOptions) place(p declaredPool) *time.Location {
-	zone := string(o.zone)
-	if zone == "" {
-		zone = zoneOf(p.Spec.Scale.Schedules)
-	}
-	place, err := wallclock.Location(zone)
+	place, err := wallclock.Location(cmp.Or(o.zone, zoneOf(p.Spec.Scale.Schedules)))
 	if err != nil {
 		return time.UTC // both were checked
 	}
@@ -221,10 +210,7 @@ func zoneOf(schedules []v1alpha1.Schedule) string {
 			return "UTC"
 		}
 	}
-	if zone == "" {
-		return "UTC"
-	}
-	return zone
+	return cmp.Or(zone, "UTC")
 }
 
 // err is what calendar ends with.

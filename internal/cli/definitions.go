@@ -50,11 +50,7 @@ type compiled struct {
 // controller does, in a child process with its limits: what is checked in a pull request is
 // not always the user's own. Links are followed neither there nor here.
 func (d *definitions) compile(ctx context.Context, args []string) (compiled, error) {
-	folder := "."
-	if len(args) > 0 {
-		folder = args[0]
-	}
-	rootPath, path, err := locate(folder)
+	rootPath, path, err := locate(folderOf(args))
 	if err != nil {
 		return compiled{}, err
 	}

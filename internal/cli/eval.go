@@ -97,17 +97,21 @@ is denied or a policy fails.`,
 	return c
 }
 
+// openInput opens a file, or standard input for -.
+func openInput(stdin io.Reader, name string) (io.ReadCloser, error) {
+	if name == "-" {
+		return io.NopCloser(stdin), nil
+	}
+	return os.Open(name)
+}
+
 // readInput reads the file of a question, within the bound that definitions have.
 func readInput(stdin io.Reader, name string) ([]byte, error) {
-	in := stdin
-	if name != "-" {
-		file, err := os.Open(name)
-		if err != nil {
-			return nil, fmt.Errorf("reading the question: %w", err)
-		}
-		defer file.Close()
-		in = file
+	in, err := openInput(stdin, name)
+	if err != nil {
+		return nil, fmt.Errorf("reading the question: %w", err)
 	}
+	defer in.Close()
 	data, err := io.ReadAll(io.LimitReader(in, compile.MaxFileBytes+1))
 	if err != nil {
 		return nil, fmt.Errorf("reading the question: %w", err)
@@ -133,7 +137,7 @@ func (r *evalReport) eval(ctx context.Context, w *workspace, e evalOptions, data
 	if len(diagnostics) > 0 {
 		return diagnostics
 	}
-	q, diagnostics := c.question(w, e.at.or(time.Now), e.zone)
+	q, diagnostics := c.question(w, e.time(), e.zone)
 	if len(diagnostics) > 0 {
 		return diagnostics
 	}
@@ -172,25 +176,21 @@ func (r *evalReport) evalInput(ctx context.Context, w *workspace, d document) []
 	a := w.asker()
 	switch r.Decision {
 	case policy.DecisionScaling:
-		var in policy.ScalingInput
-		if diagnostics := d.decode(&in); len(diagnostics) > 0 {
-			return diagnostics
-		}
-		r.askScaling(ctx, a, in)
+		return decoded(ctx, d, a, r.askScaling)
 	case policy.DecisionUpdate:
-		var in policy.UpdateInput
-		if diagnostics := d.decode(&in); len(diagnostics) > 0 {
-			return diagnostics
-		}
-		r.askUpdate(ctx, a, in)
-	default:
-		var in policy.TemplateInput
-		if diagnostics := d.decode(&in); len(diagnostics) > 0 {
-			return diagnostics
-		}
-		r.askTemplate(ctx, a, in)
+		return decoded(ctx, d, a, r.askUpdate)
 	}
-	return nil
+	return decoded(ctx, d, a, r.askTemplate)
+}
+
+// decoded asks about what a document says.
+func decoded[T any](ctx context.Context, d document, a asker, ask func(context.Context, asker, T)) []v1alpha1.Diagnostic {
+	var in T
+	diagnostics := d.decode(&in)
+	if len(diagnostics) == 0 {
+		ask(ctx, a, in)
+	}
+	return diagnostics
 }
 
 // pick returns the case that is asked for.

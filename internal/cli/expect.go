@@ -4,7 +4,9 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -54,49 +56,52 @@ func (d *difference) word(field, want, got string) {
 	}
 }
 
-// texts expects each wanted text within one of those there are; an empty list expects none.
-func (d *difference) texts(field string, want, got []string) {
+// excerpt is a part of a text that is expected.
+type excerpt string
+
+// String tells what is expected of a text.
+func (want excerpt) String() string { return "…" + string(want) + "…" }
+
+func (want excerpt) fits(text string) bool { return strings.Contains(text, string(want)) }
+
+// wanted is what is expected of one of several.
+type wanted[G any] interface {
+	fmt.Stringer
+	fits(got G) bool
+}
+
+// each expects that each of the wanted fits one of those there are; an empty list expects none.
+func each[W wanted[G], G any](d *difference, field string, want []W, got []G) {
+	all := textsOf(got)
 	if want != nil && len(want) == 0 && len(got) > 0 {
-		d.differ(field, "none", strings.Join(got, "\n"))
+		d.differ(field, "none", strings.Join(all, "\n"))
 	}
 	for _, w := range want {
-		if !containsText(got, w) {
-			d.differ(field, "…"+w+"…", orNone(strings.Join(got, "\n")))
+		if !slices.ContainsFunc(got, w.fits) {
+			d.differ(field, w.String(), orNone(strings.Join(all, "\n")))
 		}
 	}
 }
 
-func containsText(texts []string, wanted string) bool {
-	for _, text := range texts {
-		if strings.Contains(text, wanted) {
-			return true
-		}
+// textsOf are those of several things.
+func textsOf[T any](things []T) []string {
+	var all []string
+	for _, t := range things {
+		all = append(all, fmt.Sprint(t))
 	}
-	return false
+	return all
 }
 
-func orNone(text string) string {
-	if text == "" {
-		return "none"
-	}
-	return text
-}
+func orNone(text string) string { return cmp.Or(text, "none") }
 
 // common compares what every decision has. A failure that is not expected is a difference.
 func (d *difference) common(want commonExpectation, got answer) {
-	var failures, audits []string
-	for _, f := range got.Failures {
-		failures = append(failures, f.String())
-	}
-	for _, x := range got.Audit {
-		audits = append(audits, x.Policy+": "+x.Message)
-	}
 	expected := want.Failures
 	if expected == nil {
-		expected = []string{}
+		expected = []excerpt{}
 	}
-	d.texts("failures", expected, failures)
-	d.texts("audit", want.Audit, audits)
+	each(d, "failures", expected, textsOf(got.Failures))
+	each(d, "audit", want.Audit, textsOf(got.Audit))
 }
 
 // compare returns where an answer on numbers is another than expected.
@@ -110,19 +115,8 @@ func (want *scalingExpectation) compare(got *scalingAnswer) []string {
 		d.truth("hard", want.Hard, got.Hard)
 		d.instant("until", want.Until, got.Until)
 	}
-	var bounds []string
-	for _, b := range got.Bounds {
-		bounds = append(bounds, b.String())
-	}
-	if want.Bounds != nil && len(want.Bounds) == 0 && len(bounds) > 0 {
-		d.differ("bounds", "none", strings.Join(bounds, "\n"))
-	}
-	for _, b := range want.Bounds {
-		if !b.among(got.Bounds) {
-			d.differ("bounds", b.String(), orNone(strings.Join(bounds, "\n")))
-		}
-	}
-	d.texts("conflicts", want.Conflicts, got.Conflicts)
+	each(d, "bounds", want.Bounds, got.Bounds)
+	each(d, "conflicts", want.Conflicts, got.Conflicts)
 	return d.lines
 }
 
@@ -131,24 +125,9 @@ func (want *templateExpectation) compare(got *templateAnswer) []string {
 	d := &difference{decision: "template"}
 	d.common(want.commonExpectation, got.answer)
 	d.truth("allowed", want.Allowed, got.Allowed)
-	d.verdicts("denied", want.Denied, got.Denials)
-	d.verdicts("warnings", want.Warnings, got.Warnings)
+	each(d, "denied", want.Denied, got.Denials)
+	each(d, "warnings", want.Warnings, got.Warnings)
 	return d.lines
-}
-
-func (d *difference) verdicts(field string, want []verdictExpectation, got []verdict) {
-	var texts []string
-	for _, v := range got {
-		texts = append(texts, v.String())
-	}
-	if want != nil && len(want) == 0 && len(got) > 0 {
-		d.differ(field, "none", strings.Join(texts, "\n"))
-	}
-	for _, w := range want {
-		if !w.among(got) {
-			d.differ(field, w.String(), orNone(strings.Join(texts, "\n")))
-		}
-	}
 }
 
 // compare returns where the bounds of an update are others than expected.
@@ -163,19 +142,13 @@ func (want *updateExpectation) compare(got *updateAnswer) []string {
 		d.number("canary", want.Canary, got.Canary)
 		d.instant("until", want.Until, got.Until)
 	}
-	d.texts("reasons", want.Reasons, got.reasons())
+	each(d, "reasons", want.Reasons, textsOf(got.Reasons))
 	return d.lines
 }
 
-// among says whether one of the bounds is as expected.
-func (want boundExpectation) among(bounds []bound) bool {
-	for _, b := range bounds {
-		if (want.Field == "" || want.Field == b.Field) && (want.Value == nil || *want.Value == b.Value) &&
-			strings.Contains(b.Reason, want.Reason) && strings.Contains(b.Rule.Name, want.Rule) && (want.Policy == "" || want.Policy == b.Rule.Policy) {
-			return true
-		}
-	}
-	return false
+func (want boundExpectation) fits(b bound) bool {
+	return (want.Field == "" || want.Field == b.Field) && (want.Value == nil || *want.Value == b.Value) &&
+		strings.Contains(b.Reason, want.Reason) && strings.Contains(b.Rule.Name, want.Rule) && (want.Policy == "" || want.Policy == b.Rule.Policy)
 }
 
 // String tells what is expected of a bound.
@@ -192,15 +165,9 @@ func (b bound) String() string {
 	return fmt.Sprintf("%s %s → %s: %s (rule %s)", b.Field, wording.Max(b.Declared), wording.Max(b.Value), b.Reason, b.Rule.full())
 }
 
-// among says whether one of the verdicts is as expected.
-func (want verdictExpectation) among(verdicts []verdict) bool {
-	for _, v := range verdicts {
-		if (want.Code == "" || want.Code == v.Code) && strings.Contains(v.Message, want.Message) && (want.Path == "" || want.Path == v.Path) &&
-			strings.Contains(v.Rule.Name, want.Rule) && (want.Policy == "" || want.Policy == v.Rule.Policy) {
-			return true
-		}
-	}
-	return false
+func (want verdictExpectation) fits(v verdict) bool {
+	return (want.Code == "" || want.Code == v.Code) && strings.Contains(v.Message, want.Message) && (want.Path == "" || want.Path == v.Path) &&
+		strings.Contains(v.Rule.Name, want.Rule) && (want.Policy == "" || want.Policy == v.Rule.Policy)
 }
 
 // String tells what is expected of a verdict.

@@ -143,11 +143,10 @@ func (e *explainer) runners(ctx context.Context, pool *v1alpha1.RunnerPool) []ex
 
 // judge says how a runner is, as the controller would. Without its pool the deadline is the usual one.
 func (e *explainer) judge(r *v1alpha1.Runner, pool *v1alpha1.RunnerPool, pod *corev1.Pod) explain.Runner {
-	var deadlines v1alpha1.DeadlinesSpec
-	if pool != nil {
-		deadlines = pool.Spec.Deadlines
+	if pool == nil {
+		pool = &v1alpha1.RunnerPool{}
 	}
-	v := poolstatus.Judge(poolstatus.Observe(r, pod, deadlines.GetStartup(), e.now), e.now)
+	v := poolstatus.Judge(poolstatus.Observe(r, pod, pool.Spec.Deadlines.GetStartup(), e.now), e.now)
 	return explain.Runner{Object: r, HasPod: pod != nil, Judgement: explain.Judgement{
 		State: v.State, Reason: v.Reason, Cause: v.Cause, Since: v.Since, Until: v.Until,
 	}}

@@ -59,10 +59,7 @@ A file that is there already is never overwritten: then nothing is written.`,
 	c.Flags().StringVar(&r.module, "module", "corral.local/pools@v0", "path of the CUE module")
 	c.Flags().BoolVar(&r.guard, "guard", false, "begin a repository of guard rails")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		folder := "."
-		if len(args) > 0 {
-			folder = args[0]
-		}
+		folder := folderOf(args)
 		if err := r.check(); err != nil {
 			return err
 		}

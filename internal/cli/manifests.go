@@ -47,7 +47,7 @@ func (l policyLoader) manifests(folder string, files compile.Files) ([]*declared
 	r := &manifestReader{namespace: l.namespace, configMaps: map[types.NamespacedName]configMap{}}
 	var documents []document
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if path.Ext(name) == ".rego" || isPolicyData(name) {
+		if path.Ext(name) == ".rego" || compile.IsPolicyData(name) {
 			continue
 		}
 		found, diagnostics := parseDocuments(shown(folder, name), files[name], kubernetesYAML)
@@ -216,20 +216,8 @@ func (r *manifestReader) merge(d document, p *declaredPolicy, from types.Namespa
 		return
 	}
 	for _, key := range slices.Sorted(maps.Keys(config.Data)) {
-		text, name := config.Data[key], from.Name+"/"+key
-		switch {
-		case path.Ext(key) == ".rego":
-			if p.source.Modules == nil {
-				p.source.Modules = map[string]string{}
-			}
-			p.source.Modules[name] = text
-		case isPolicyData(key):
-			if p.source.DataFiles == nil {
-				p.source.DataFiles = map[string]string{}
-			}
-			p.source.DataFiles[name] = text
-		default:
-			r.refuse(config.document, "data", "key %s is neither NAME.rego nor data.json or data.yaml", key)
+		if err := p.source.Merge(from.Name, key, config.Data[key]); err != nil {
+			r.refuse(config.document, "data", "key %s %v", key, err)
 		}
 	}
 	p.noteLines(config.document, get(config.document.node, "data"), from.Name+"/")

@@ -57,16 +57,46 @@ func exactly(w io.Writer) io.Writer {
 	return w
 }
 
-// format is the value of --output: one of a command's formats.
-type format struct {
-	value   string
-	allowed []string
+// checked is the value of a flag that must pass a check.
+type checked struct {
+	value *string
+	kind  string
+	check func(string) error
 }
+
+// String implements pflag.Value.
+func (v checked) String() string {
+	if v.value == nil {
+		return "" // pflag compares with the zero value
+	}
+	return *v.value
+}
+
+// Type implements pflag.Value.
+func (v checked) Type() string { return v.kind }
+
+// Set implements pflag.Value.
+func (v checked) Set(value string) error {
+	if err := v.check(value); err != nil {
+		return err
+	}
+	*v.value = value
+	return nil
+}
+
+// format is the value of --output: one of a command's formats.
+type format struct{ value string }
 
 // bindFormat adds --output to a command; the first of the formats is the default.
 func bindFormat(c *cobra.Command, allowed ...string) *format {
-	f := &format{value: allowed[0], allowed: allowed}
-	c.Flags().VarP(f, "output", "o", "output format: "+strings.Join(allowed, ", "))
+	f := &format{value: allowed[0]}
+	check := func(value string) error {
+		if !slices.Contains(allowed, value) {
+			return fmt.Errorf("must be one of %s", strings.Join(allowed, ", "))
+		}
+		return nil
+	}
+	c.Flags().VarP(checked{&f.value, "format", check}, "output", "o", "output format: "+strings.Join(allowed, ", "))
 	complete := func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return allowed, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -76,36 +106,16 @@ func bindFormat(c *cobra.Command, allowed ...string) *format {
 	return f
 }
 
-// String implements pflag.Value.
-func (f *format) String() string { return f.value }
-
-// Type implements pflag.Value.
-func (f *format) Type() string { return "format" }
-
-// Set implements pflag.Value.
-func (f *format) Set(value string) error {
-	if !slices.Contains(f.allowed, value) {
-		return fmt.Errorf("must be one of %s", strings.Join(f.allowed, ", "))
-	}
-	f.value = value
-	return nil
+// bindNamespace adds --namespace for objects.
+func bindNamespace(c *cobra.Command, namespace *string) {
+	c.Flags().VarP(checked{namespace, "string", checkNamespace}, "namespace", "n", "namespace for the objects that name none")
 }
 
-// namespaceValue is the value of --namespace: the name of a namespace, or none.
-type namespaceValue string
-
-// String implements pflag.Value.
-func (n *namespaceValue) String() string { return string(*n) }
-
-// Type implements pflag.Value.
-func (n *namespaceValue) Type() string { return "string" }
-
-// Set implements pflag.Value.
-func (n *namespaceValue) Set(value string) error {
+// checkNamespace refuses what is neither the name of a namespace nor empty.
+func checkNamespace(value string) error {
 	if value != "" && len(validation.IsDNS1123Label(value)) > 0 {
 		return fmt.Errorf("%q can't be a namespace's name: it must be at most %d lower-case letters, digits and, between them, -", value, validation.DNS1123LabelMaxLength)
 	}
-	*n = namespaceValue(value)
 	return nil
 }
 

@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io/fs"
@@ -75,12 +76,8 @@ func (p *declaredPolicy) place(module string, line int) report.Place {
 // diagnostic tells where one of the policy's diagnostics is, seen from the current folder.
 func (p *declaredPolicy) diagnostic(d v1alpha1.Diagnostic) v1alpha1.Diagnostic {
 	at := p.place(d.File, d.Line)
-	switch {
-	case at.File == "":
+	if at.File == "" || at == p.origin {
 		at = p.origin
-		d.Message = compile.Format(d)
-		d.Path, d.Column = "", at.Column
-	case at == p.origin:
 		d.Message = compile.Format(d)
 		d.Path, d.Column = "", at.Column
 	}
@@ -146,9 +143,7 @@ func policiesAmong(objects []compile.Object, root, namespace string) ([]*declare
 		if err := v1alpha1.FromUnstructured(o.Manifest.Object, object); err != nil {
 			return nil, fmt.Errorf("reading %s: %w", o.Path, err)
 		}
-		if object.Namespace == "" {
-			object.Namespace = namespace
-		}
+		object.Namespace = cmp.Or(object.Namespace, namespace)
 		source, err := policy.SourceOf(object)
 		if err != nil {
 			return nil, fmt.Errorf("reading %s: %w", o.Path, err)
@@ -244,7 +239,7 @@ func (l policyLoader) compileRego(ctx context.Context, folder, name string, file
 		switch {
 		case strings.HasSuffix(file, testSuffix):
 			tests[file] = string(data)
-		case path.Ext(file) == ".rego", isPolicyData(file):
+		case path.Ext(file) == ".rego", compile.IsPolicyData(file):
 			rego[file] = data
 		}
 	}
@@ -270,10 +265,6 @@ func (l policyLoader) compileRego(ctx context.Context, folder, name string, file
 		p.source.Kind, p.source.Name = policy.KindClusterRunnerPolicy, name
 	}
 	return made, nil, nil
-}
-
-func isPolicyData(file string) bool {
-	return slices.Contains([]string{"data.json", "data.yaml", "data.yml"}, path.Base(file))
 }
 
 // readPolicyFiles reads the Rego, YAML and JSON files at and below a folder, or the one that is

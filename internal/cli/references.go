@@ -22,10 +22,8 @@ func (w *workspace) unfinished() []report.Finding {
 	for _, o := range w.Objects {
 		url, _, _ := unstructured.NestedString(o.Manifest.Object, "spec", "url")
 		if o.Manifest.GetKind() == "GitHubConnection" && strings.HasPrefix(url, exampleURL) {
-			warnings = append(warnings, warning(ruleUnfinished, "URL is a placeholder", v1alpha1.Diagnostic{
-				File: o.File, Line: o.Line, Column: o.Column, Path: o.Path + ".spec.url",
-				Message: url + " is a placeholder: put the URL of your organization, repository or enterprise there",
-			}))
+			warnings = append(warnings, warning(ruleUnfinished, "URL is a placeholder", o.Diagnostic(".spec.url",
+				url+" is a placeholder: put the URL of your organization, repository or enterprise there")))
 		}
 	}
 	return warnings
@@ -71,7 +69,7 @@ func (w *workspace) sharedScaleSets() []report.Finding {
 
 // warning is about a field of a pool.
 func (p *declaredPool) warning(rule, title, path, message string) report.Finding {
-	w := warning(rule, title, v1alpha1.Diagnostic{File: p.object.File, Line: p.object.Line, Column: p.object.Column, Path: p.object.Path + path, Message: message})
+	w := warning(rule, title, p.object.Diagnostic(path, message))
 	w.Subject = p.subject()
 	return w
 }
@@ -122,5 +120,5 @@ func (p *declaredPool) reads(credentials []string) []v1alpha1.Diagnostic {
 	if err == nil {
 		return nil
 	}
-	return []v1alpha1.Diagnostic{{File: p.object.File, Line: p.object.Line, Column: p.object.Column, Path: p.object.Path, Message: err.Error()}}
+	return []v1alpha1.Diagnostic{p.object.Diagnostic("", err.Error())}
 }

@@ -7,15 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/corral-dev/corral/internal/review"
-	"github.com/corral-dev/corral/internal/wording"
 )
 
 // reviewOptions are the flags of review.
@@ -141,7 +138,7 @@ func (o *reviewOptions) check(args []string) ([]formFile, error) {
 // review gathers what is compared, and compares it.
 func (o *reviewOptions) review(c *cobra.Command, args []string) (*review.Result, error) {
 	ctx := c.Context()
-	in := review.Input{Moment: review.Moment{At: o.at.at.or(time.Now), Zone: string(o.at.zone)}}
+	in := review.Input{Moment: review.Moment{At: o.at.time(), Zone: o.at.zone}}
 	sides, err := o.sides(ctx, args)
 	if err != nil {
 		return nil, err
@@ -167,15 +164,11 @@ func (o *reviewOptions) records(stdin io.Reader) ([]review.Record, int, error) {
 	if o.recorded == "" {
 		return nil, 0, nil
 	}
-	from := stdin
-	if o.recorded != "-" {
-		file, err := os.Open(o.recorded)
-		if err != nil {
-			return nil, 0, fmt.Errorf("reading recorded decisions: %w", err)
-		}
-		defer file.Close()
-		from = file
+	from, err := openInput(stdin, o.recorded)
+	if err != nil {
+		return nil, 0, fmt.Errorf("reading recorded decisions: %w", err)
 	}
+	defer from.Close()
 	records, skipped, err := review.ReadRecords(from)
 	if err != nil {
 		return nil, 0, fmt.Errorf("reading recorded decisions: %w", err)
@@ -205,10 +198,8 @@ func (o *reviewOptions) judge(r *review.Result) error {
 	switch {
 	case r.Verdict == review.Broken:
 		return fmt.Errorf("%s: %w", r.Problem(), problems(r.Head.Diagnostics))
-	case r.Verdict == review.Denied && slices.ContainsFunc(r.Pools, failedAt):
-		return fmt.Errorf("%d of %s %w, or not decided because a policy failed", r.Summary.Denied, wording.Count(r.Head.Pools, "pool"), errDenied)
 	case r.Verdict == review.Denied:
-		return fmt.Errorf("%d of %s %w", r.Summary.Denied, wording.Count(r.Head.Pools, "pool"), errDenied)
+		return deniedOf(r.Summary.Denied, r.Head.Pools, slices.ContainsFunc(r.Pools, failedAt))
 	case o.exitCode && r.HasChanges():
 		return errChanged
 	}

@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -116,9 +117,7 @@ func (o *reviewOptions) trees(ctx context.Context, args []string) (base, head na
 		return base, head, err
 	}
 	folder, revision := folderOf(args), o.base
-	if revision == "" {
-		revision = "HEAD"
-	}
+	revision = cmp.Or(revision, "HEAD")
 	if base, err = revisionTree(ctx, folder, revision); err != nil {
 		return base, head, err
 	}

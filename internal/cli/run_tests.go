@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"regexp"
 	"slices"
@@ -212,12 +213,7 @@ func (r *testReport) runRego(ctx context.Context, p *declaredPolicy, o policyOpt
 
 // hasTests says whether there are Rego tests of the policy.
 func (p *declaredPolicy) hasTests() bool {
-	for module := range p.source.Modules {
-		if strings.HasSuffix(module, testSuffix) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(slices.Collect(maps.Keys(p.source.Modules)), func(module string) bool { return strings.HasSuffix(module, testSuffix) })
 }
 
 // add adds the lines of a file. Modules that are written in one manifest are counted together.

@@ -6,6 +6,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -83,10 +84,8 @@ func (t testCase) details() string {
 }
 
 func (s testSuite) verdict() string {
-	for _, t := range s.Tests {
-		if t.Result == failed {
-			return "FAIL"
-		}
+	if slices.ContainsFunc(s.Tests, func(t testCase) bool { return t.Result == failed }) {
+		return "FAIL"
 	}
 	return "ok"
 }

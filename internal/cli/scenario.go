@@ -17,6 +17,8 @@ import (
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/rollout"
+
+	"k8s.io/utils/ptr"
 )
 
 // scenarioFile is a file *.scenario.yaml: cases, and what they have in common. Without cases it is one.
@@ -80,9 +82,9 @@ type expectation struct {
 // commonExpectation is what every decision may be expected to have.
 type commonExpectation struct {
 	// Failures each have one of these texts. Without, a failure of a policy fails the case.
-	Failures []string `json:"failures"`
+	Failures []excerpt `json:"failures"`
 	// Audit findings have each of these texts.
-	Audit []string `json:"audit"`
+	Audit []excerpt `json:"audit"`
 }
 
 type scalingExpectation struct {
@@ -95,7 +97,7 @@ type scalingExpectation struct {
 	// Bounds are there, each; an empty list expects none.
 	Bounds []boundExpectation `json:"bounds"`
 	// Conflicts have each of these texts; an empty list expects none.
-	Conflicts []string `json:"conflicts"`
+	Conflicts []excerpt `json:"conflicts"`
 }
 
 type boundExpectation struct {
@@ -131,7 +133,7 @@ type updateExpectation struct {
 	Canary         *int32 `json:"canary"`
 	Until          string `json:"until"`
 	// Reasons have each of these texts; an empty list expects none.
-	Reasons []string `json:"reasons"`
+	Reasons []excerpt `json:"reasons"`
 }
 
 // scenarioCase is one case with what its file says of all of them.
@@ -218,8 +220,8 @@ type question struct {
 }
 
 // question completes a case. Fallback is the time of a case that names none; the zero time demands one.
-func (c scenarioCase) question(w *workspace, fallback time.Time, in zone) (question, []v1alpha1.Diagnostic) {
-	q := question{zone: cmp.Or(c.Zone, string(in)), state: c.State, at: fallback}
+func (c scenarioCase) question(w *workspace, fallback time.Time, in string) (question, []v1alpha1.Diagnostic) {
+	q := question{zone: cmp.Or(c.Zone, in), state: c.State, at: fallback}
 	if q.state == nil {
 		q.state = &situation{}
 	}
@@ -346,11 +348,7 @@ func (s *situation) runners() policy.Runners {
 // updateInput is the question how a change may roll out.
 func updateInput(q question) policy.UpdateInput {
 	s := q.state
-	desired := s.runners().Total
-	if s.Desired != nil {
-		desired = *s.Desired
-	}
-	declared := rollout.Declared(q.pool.Spec.Update, desired)
+	declared := rollout.Declared(q.pool.Spec.Update, ptr.Deref(s.Desired, s.runners().Total))
 	c := policy.Change{
 		From: s.Change.From, To: s.Change.To, Phase: s.Change.Phase, Updated: s.Change.Updated, Strategy: string(declared.Strategy),
 		MaxSurge: declared.MaxSurge, MaxUnavailable: declared.MaxUnavailable, Canary: declared.Canary,

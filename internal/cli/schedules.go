@@ -48,10 +48,7 @@ func demandProblems(pool *v1alpha1.RunnerPool) []schedule.Problem {
 func (p declaredPool) diagnose(problems []schedule.Problem) []v1alpha1.Diagnostic {
 	var diagnostics []v1alpha1.Diagnostic
 	for _, problem := range problems {
-		diagnostics = append(diagnostics, v1alpha1.Diagnostic{
-			File: p.object.File, Line: p.object.Line, Column: p.object.Column,
-			Path: p.object.Path + "." + problem.Path, Message: problem.Message,
-		})
+		diagnostics = append(diagnostics, p.object.Diagnostic("."+problem.Path, problem.Message))
 	}
 	return diagnostics
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/utils/ptr"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/policy"
@@ -110,7 +111,7 @@ audited policies would do, are told and change no exit code.
 			r.Objects[object.Manifest.GetKind()]++
 		}
 		if len(r.Diagnostics) == 0 {
-			now := at.at.or(time.Now)
+			now := at.time()
 			r.warnings = slices.Concat(w.competing(), w.unfinished(), w.unreferenced(), w.sharedScaleSets(), w.idleSchedules(now), uncommittedWarnings(w.uncommitted))
 			compared, err := w.comparedWarnings(c, d, args, *live, cluster)
 			if err != nil {
@@ -156,32 +157,28 @@ func uncommittedWarnings(found []v1alpha1.Diagnostic) []report.Finding {
 }
 
 // judge asks the policies about each pool.
-func (r *vetReport) judge(ctx context.Context, w *workspace, at time.Time, in zone) {
+func (r *vetReport) judge(ctx context.Context, w *workspace, at time.Time, zone string) {
 	r.At = instant(at)
 	r.Policies = policiesOf(w)
 	a := w.asker()
 	for _, p := range w.pools {
 		question, err := review.TemplateInput(p.RunnerPool, w.network(p.RunnerPool))
 		if err != nil {
-			r.Diagnostics = append(r.Diagnostics, v1alpha1.Diagnostic{
-				File: p.object.File, Line: p.object.Line, Column: p.object.Column, Path: p.object.Path, Message: err.Error()})
+			r.Diagnostics = append(r.Diagnostics, p.object.Diagnostic("", err.Error()))
 			continue
 		}
 		r.Pools = append(r.Pools, vetPool{
 			Namespace: p.Namespace, Name: p.Name, File: p.object.File, Line: p.object.Line, Column: p.object.Column, Path: p.object.Path,
 			Template: a.askTemplate(ctx, question),
-			Scaling:  a.askIdle(ctx, scheduled(p.RunnerPool, p.plan.At(at, p.Spec.Scale)), at, string(in)),
-			Update:   a.askUpdate(ctx, firstStep(p, at, string(in))),
+			Scaling:  a.askIdle(ctx, scheduled(p.RunnerPool, p.plan.At(at, p.Spec.Scale)), at, zone),
+			Update:   a.askUpdate(ctx, firstStep(p, at, zone)),
 		})
 	}
 }
 
 // firstStep is the question how a change of a pool's template may begin, while it has all the runners that it declares.
 func firstStep(p declaredPool, at time.Time, zone string) policy.UpdateInput {
-	runners := int32(1)
-	if declared := p.Spec.Scale.Max; declared != nil {
-		runners = *declared
-	}
+	runners := ptr.Deref(p.Spec.Scale.Max, 1)
 	return updateInput(question{pool: p.RunnerPool, at: at, zone: zone, state: &situation{Desired: &runners, Change: change{From: "before", To: "after"}}})
 }
 
@@ -225,13 +222,19 @@ func (r *vetReport) err() error {
 		}
 		failed = failed || len(p.failures()) > 0
 	}
-	switch {
-	case denied == 0:
+	if denied == 0 {
 		return nil
-	case failed:
-		return fmt.Errorf("%d of %s %w, or not decided because a policy failed", denied, wording.Count(len(r.Pools), "pool"), errDenied)
 	}
-	return fmt.Errorf("%d of %s %w", denied, wording.Count(len(r.Pools), "pool"), errDenied)
+	return deniedOf(denied, len(r.Pools), failed)
+}
+
+// deniedOf is the error of a command that found pools which are denied, or not decided because a policy failed.
+func deniedOf(denied, pools int, failed bool) error {
+	err := fmt.Errorf("%d of %s %w", denied, wording.Count(pools, "pool"), errDenied)
+	if failed {
+		return fmt.Errorf("%w, or not decided because a policy failed", err)
+	}
+	return err
 }
 
 func (r *vetReport) write(c *cobra.Command, f *format) error {
@@ -264,12 +267,8 @@ func (r *vetReport) writeText(stdout, stderr io.Writer) error {
 		return nil
 	}
 	text := fmt.Sprintf("ok: %s, %s", wording.Count(r.Objects["RunnerPool"], "pool"), wording.Count(r.Objects["GitHubConnection"], "connection"))
-	switch n := len(r.Policies); n {
-	case 0:
-	case 1:
-		text += ", 1 policy"
-	default:
-		text += fmt.Sprintf(", %d policies", n)
+	if n := len(r.Policies); n > 0 {
+		text += ", " + wording.Count(n, "policy")
 	}
 	_, err := fmt.Fprintln(stdout, text)
 	return err
@@ -285,7 +284,7 @@ func (p vetPool) notes() []string {
 		notes = append(notes, "update: "+reason)
 	}
 	for _, x := range slices.Concat(p.Template.Audit, p.Scaling.Audit, p.Update.Audit) {
-		notes = append(notes, fmt.Sprintf("audit: %s: %s", x.Policy, x.Message))
+		notes = append(notes, "audit: "+x.String())
 	}
 	return notes
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -126,15 +127,11 @@ func (p vetPool) findings(titles map[annotated]string) []report.Finding {
 }
 
 // failures of all decisions, each once.
-func (p vetPool) failures() []failure {
-	var all []failure
-	seen := map[failure]bool{}
-	for _, failures := range [][]failure{p.Template.Failures, p.Scaling.Failures, p.Update.Failures} {
-		for _, f := range failures {
-			if !seen[f] {
-				all = append(all, f)
-			}
-			seen[f] = true
+func (p vetPool) failures() []policy.Failure {
+	var all []policy.Failure
+	for _, f := range slices.Concat(p.Template.Failures, p.Scaling.Failures, p.Update.Failures) {
+		if !slices.Contains(all, f) {
+			all = append(all, f)
 		}
 	}
 	return all

@@ -9,6 +9,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/internal/podspec"
@@ -46,11 +47,7 @@ func (w *workspace) unfitting(ctx context.Context, o *clusterOptions) ([]report.
 		if err != nil {
 			continue // it is told elsewhere
 		}
-		most := int32(-1)
-		if p.Spec.Scale.Max != nil {
-			most = *p.Spec.Scale.Max
-		}
-		for _, problem := range quota.Check(pod, most, at.quotas, at.ranges) {
+		for _, problem := range quota.Check(pod, ptr.Deref(p.Spec.Scale.Max, -1), at.quotas, at.ranges) {
 			warnings = append(warnings, p.warning(ruleQuota, "Pods don't fit the namespace", problem.Field, fmt.Sprintf("namespace %s: %s", namespace, problem.Message)))
 		}
 	}

@@ -48,7 +48,7 @@ func bindPolicyOptions(c *cobra.Command) *policyOptions {
 	flags := c.Flags()
 	flags.StringArrayVar(&o.paths, "policy", nil,
 		"more policies: a file or folder of manifests, or of *.rego files, which become a ClusterRunnerPolicy named after it; may be repeated")
-	flags.VarP((*namespaceValue)(&o.namespace), "namespace", "n", "namespace for the objects that name none")
+	bindNamespace(c, &o.namespace)
 	flags.DurationVar(&o.timeout, "timeout", defaultTimeout, "longest CPU time for one evaluation of one policy")
 	return o
 }
@@ -183,14 +183,4 @@ func setOf(policies []*declaredPolicy) (*policy.Set, []v1alpha1.Diagnostic) {
 		loaded = append(loaded, p.loaded)
 	}
 	return policy.NewSet(loaded...), diagnostics
-}
-
-// policyNamed returns a policy of the list by its reference, or nil.
-func policyNamed(policies []*declaredPolicy, ref string) *declaredPolicy {
-	for _, p := range policies {
-		if p.source.Ref() == ref {
-			return p
-		}
-	}
-	return nil
 }

@@ -203,7 +203,7 @@ func typeWords(goType string) string {
 		return "a whole number"
 	case goType == "bool":
 		return "true or false"
-	case goType == "string":
+	case goType == "string", goType == "cli.excerpt":
 		return "a string"
 	case strings.HasPrefix(goType, "[]"):
 		return "a list"

@@ -76,6 +76,11 @@ type Object struct {
 	Positions map[string]Position `json:"positions,omitempty"`
 }
 
+// Diagnostic says what is wrong with a field of the object, by its path from there, as .spec.url.
+func (o *Object) Diagnostic(path, message string) v1alpha1.Diagnostic {
+	return v1alpha1.Diagnostic{File: o.File, Line: o.Line, Column: o.Column, Path: o.Path + path, Message: message}
+}
+
 // Result of a compilation. With any diagnostic, Objects holds what could be compiled
 // nevertheless, and must not be applied.
 type Result struct {
@@ -206,6 +211,5 @@ func (c *compilation) dropDuplicates() {
 }
 
 func (c *compilation) reportTwice(o, other Object) {
-	c.report(v1alpha1.Diagnostic{File: o.File, Line: o.Line, Column: o.Column, Path: o.Path, Message: fmt.Sprintf(
-		"%s %s is declared twice, here and as %s", o.Manifest.GetKind(), o.Manifest.GetName(), other.Path)})
+	c.report(o.Diagnostic("", fmt.Sprintf("%s %s is declared twice, here and as %s", o.Manifest.GetKind(), o.Manifest.GetName(), other.Path)))
 }

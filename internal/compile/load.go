@@ -213,12 +213,10 @@ func (c *compilation) checkPackageClauses(m *module) (refused map[string]bool) {
 
 // isIgnored says whether a file asks to be passed over with @ignore().
 func isIgnored(file *ast.File) bool {
-	for _, decl := range file.Decls {
-		if attribute, ok := decl.(*ast.Attribute); ok && strings.HasPrefix(attribute.Text, "@ignore(") {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(file.Decls, func(decl ast.Decl) bool {
+		attribute, ok := decl.(*ast.Attribute)
+		return ok && strings.HasPrefix(attribute.Text, "@ignore(")
+	})
 }
 
 // tagAttribute finds the name in an attribute @tag(NAME) or @tag(NAME,…).

@@ -23,7 +23,7 @@ const DefaultPolicyName = "repository"
 const policyKind = "RunnerPolicy"
 
 // isPolicyFile says whether a file may be part of a tree's policy: Rego, and the data beside it.
-func isPolicyFile(name string) bool { return isModule(name) || isPolicyData(name) }
+func isPolicyFile(name string) bool { return isModule(name) || IsPolicyData(name) }
 
 func isModule(name string) bool {
 	base := path.Base(name)
@@ -32,7 +32,8 @@ func isModule(name string) bool {
 
 func isPolicyTest(name string) bool { return strings.HasSuffix(name, "_test.rego") }
 
-func isPolicyData(name string) bool {
+// IsPolicyData says whether a file is read as data of rules.
+func IsPolicyData(name string) bool {
 	return slices.Contains([]string{"data.json", "data.yaml", "data.yml"}, path.Base(name))
 }
 
@@ -51,7 +52,7 @@ func (c *compilation) compilePolicy(t *tree, name string) {
 	}
 	origin := map[string]string{}
 	for _, f := range files {
-		if isPolicyData(f) {
+		if IsPolicyData(f) {
 			c.mergeData(data, origin, f, t.file(f))
 		}
 	}
@@ -99,7 +100,7 @@ func (t *tree) policyFiles() []string {
 	}
 	for _, m := range t.modules {
 		for name := range m.files {
-			if isPolicyData(name) && folders[path.Dir(name)] && within(t.path, name) {
+			if IsPolicyData(name) && folders[path.Dir(name)] && within(t.path, name) {
 				names = append(names, name)
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -52,9 +53,7 @@ func Gather(fsys fs.FS, path string) (Files, []v1alpha1.Diagnostic) {
 	all := Files{}
 	if t != nil {
 		for _, m := range t.modules {
-			for name, data := range m.files {
-				all[name] = data
-			}
+			maps.Copy(all, m.files)
 		}
 		if _, err := fs.Stat(all, t.path); err != nil {
 			all[t.path+"/"] = nil // it is there, without anything to compile

@@ -4,6 +4,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -34,18 +35,21 @@ var ofConnection = []string{
 	v1alpha1.PermissionMissingReason, v1alpha1.ScopeNotFoundReason,
 }
 
-// causes say what to do, by the cause that keeps a runner from starting, or that ended it.
-var causes = map[v1alpha1.RunnerCause]string{
-	v1alpha1.CauseUnschedulable:  "Let a node take its pod: look at the template's requests, node selector and tolerations, and at the nodes' room.",
-	v1alpha1.CauseQuota:          "Raise the namespace's ResourceQuota, or lower spec.scale.max.",
-	v1alpha1.CauseRefused:        "Correct spec.template, or what refuses its pod.",
-	v1alpha1.CauseImagePull:      "Correct the image's name, or let the nodes pull it.",
-	v1alpha1.CauseConfig:         "Create what the container needs, such as a ConfigMap or a Secret.",
-	v1alpha1.CauseCrash:          "Look at the container's log while its pod is there: it ends before it has a job.",
-	v1alpha1.CauseOutdated:       "Update the image: GitHub refuses the version of the runner in it.",
-	v1alpha1.CauseNeverConnected: "Let the runner reach GitHub: its container runs, and GitHub doesn't see it.",
-	v1alpha1.CauseGitHub:         "Fix the GitHubConnection, or wait for GitHub: it registers no runners.",
-	v1alpha1.CauseSlow:           "Look at the events of its pod: it takes too long, and the cause isn't known.",
+// causes say what to do, by the cause that keeps a runner from starting, or that ended it, in the order in which they are told.
+var causes = []struct {
+	cause  v1alpha1.RunnerCause
+	remedy string
+}{
+	{v1alpha1.CauseUnschedulable, "Let a node take its pod: look at the template's requests, node selector and tolerations, and at the nodes' room."},
+	{v1alpha1.CauseQuota, "Raise the namespace's ResourceQuota, or lower spec.scale.max."},
+	{v1alpha1.CauseRefused, "Correct spec.template, or what refuses its pod."},
+	{v1alpha1.CauseImagePull, "Correct the image's name, or let the nodes pull it."},
+	{v1alpha1.CauseConfig, "Create what the container needs, such as a ConfigMap or a Secret."},
+	{v1alpha1.CauseCrash, "Look at the container's log while its pod is there: it ends before it has a job."},
+	{v1alpha1.CauseOutdated, "Update the image: GitHub refuses the version of the runner in it."},
+	{v1alpha1.CauseNeverConnected, "Let the runner reach GitHub: its container runs, and GitHub doesn't see it."},
+	{v1alpha1.CauseGitHub, "Fix the GitHubConnection, or wait for GitHub: it registers no runners."},
+	{v1alpha1.CauseSlow, "Look at the events of its pod: it takes too long, and the cause isn't known."},
 }
 
 // changes say what would change the answer.
@@ -54,11 +58,7 @@ func (f *PoolFacts) changes() []string {
 	if f.observes() {
 		all = append(all, "Set spec.mode to Active: then it acts on what it decides. It never goes back to Observe.")
 	}
-	all = append(all, f.blockers()...)
-	all = append(all, f.ofDemand()...)
-	all = append(all, f.bounds()...)
-	all = append(all, f.starting()...)
-	all = append(all, f.ofUpdate()...)
+	all = slices.Concat(all, f.blockers(), f.ofDemand(), f.bounds(), f.starting(), f.ofUpdate())
 	if d := f.Pool.Status.Decision; d != nil && d.Announced > 0 && f.Pool.Status.Jobs == 0 && len(all) == 0 {
 		all = append(all, f.jobsWanted())
 	}
@@ -113,11 +113,7 @@ func denialWords(d v1alpha1.PolicyFinding) string {
 	if d.Path != "" {
 		what += "." + d.Path
 	}
-	says := d.Remediation
-	if says == "" {
-		says = d.Message
-	}
-	return fmt.Sprintf("%s: %s. It is denied by %s.", what, strings.TrimSuffix(says, "."), d.Rule)
+	return fmt.Sprintf("%s: %s. It is denied by %s.", what, strings.TrimSuffix(cmp.Or(d.Remediation, d.Message), "."), d.Rule)
 }
 
 // bounds say what would change the limits.
@@ -178,30 +174,22 @@ func (f *PoolFacts) noEffect(b v1alpha1.LimitBound, l *v1alpha1.DecidedLimits) s
 // starting says why runners don't start, by cause.
 func (f *PoolFacts) starting() []string {
 	var all []string
-	for _, cause := range []v1alpha1.RunnerCause{
-		v1alpha1.CauseUnschedulable, v1alpha1.CauseQuota, v1alpha1.CauseRefused, v1alpha1.CauseImagePull, v1alpha1.CauseConfig,
-		v1alpha1.CauseCrash, v1alpha1.CauseOutdated, v1alpha1.CauseNeverConnected, v1alpha1.CauseGitHub, v1alpha1.CauseSlow,
-	} {
-		var n int32
-		says := ""
+	for _, c := range causes {
+		n, says, verb := 0, "", "doesn't start"
 		for _, r := range f.Runners {
-			if r.Cause == cause && (r.State == v1alpha1.RunnerPending || r.State == v1alpha1.RunnerFailed) {
+			if r.Cause == c.cause && (r.State == v1alpha1.RunnerPending || r.State == v1alpha1.RunnerFailed) {
 				n++
 				says = r.Reason
 			}
 		}
+		if n > 1 {
+			verb = "don't start"
+		}
 		if n > 0 {
-			all = append(all, fmt.Sprintf("%s %s (%s): %s", wording.Count(n, "runner"), stuck(n), with(string(cause), says), causes[cause]))
+			all = append(all, fmt.Sprintf("%s %s (%s): %s", wording.Count(n, "runner"), verb, with(string(c.cause), says), c.remedy))
 		}
 	}
 	return all
-}
-
-func stuck(n int32) string {
-	if n == 1 {
-		return "doesn't start"
-	}
-	return "don't start"
 }
 
 // ofUpdate says what would let an update go on.

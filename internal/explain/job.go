@@ -4,6 +4,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -236,59 +237,52 @@ func (c *Candidate) rank() int {
 
 // situation reports whether a pool accepts jobs, and says why not, or how many more.
 func (f *PoolFacts) situation() (open bool, words string) {
-	s := &f.Pool.Status
-	d, ready := s.Decision, ConditionOf(s.Conditions, v1alpha1.ReadyCondition)
-	why := ""
-	if ready.isFalse() {
+	d, none, why := f.Pool.Status.Decision, "accepts no jobs", ""
+	if f.isREST() {
+		none = "starts no runners"
+	}
+	if ready := ConditionOf(f.Pool.Status.Conditions, v1alpha1.ReadyCondition); ready.isFalse() {
 		why = ready.words()
 	}
 	switch {
 	case f.observes():
 		return false, "only observes: it starts no runners"
-	case f.isREST():
-		return f.capacity(why)
 	case d == nil:
-		return false, with("accepts no jobs: nothing was decided on it yet", why)
-	case d.Announced == 0 && why != "":
-		return false, "accepts no jobs: " + why
+		return false, with(none+": nothing was decided on it yet", why)
 	case d.Announced == 0:
-		return false, "accepts no jobs: " + d.Reason
-	case s.Jobs >= d.Announced:
-		return false, fmt.Sprintf("is full: it has %s of at most %d", wording.Count(s.Jobs, "job"), d.Announced) + f.maxWords()
+		return false, none + ": " + cmp.Or(why, d.Reason)
 	}
-	words = fmt.Sprintf("has %s and room for any number", wording.Count(s.Jobs, "job"))
-	if d.Announced != v1alpha1.UnboundedMax {
-		words = fmt.Sprintf("has %s and room for %d more", wording.Count(s.Jobs, "job"), d.Announced-s.Jobs)
-	}
-	if waiting := s.Jobs - s.Runners.Busy; waiting > 0 {
-		words += fmt.Sprintf("; %d without a runner yet (%s)", waiting, runnersWords(s.Runners))
-	}
-	if why != "" {
+	isFull, words := f.room(d)
+	switch {
+	case isFull:
+		return false, words + f.maxWords()
+	case why != "":
 		words += "; it isn't ready: " + why
 	}
 	return true, words
 }
 
-// capacity is the situation of a pool without a scale set: GitHub gives jobs to its runners, and no capacity is announced.
-func (f *PoolFacts) capacity(why string) (open bool, words string) {
+// room says how many more jobs a pool accepts. Without a scale set, GitHub gives jobs to its runners, and no capacity is announced.
+func (f *PoolFacts) room(d *v1alpha1.Decision) (isFull bool, words string) {
 	s := &f.Pool.Status
-	d := s.Decision
+	jobs := wording.Count(s.Jobs, "job")
 	switch {
-	case d == nil:
-		return false, with("starts no runners: nothing was decided on it yet", why)
-	case d.Announced == 0 && why != "":
-		return false, "starts no runners: " + why
-	case d.Announced == 0:
-		return false, "starts no runners: " + d.Reason
-	case max(s.Jobs, d.Desired) >= d.Announced:
-		return false, fmt.Sprintf("has as many runners as it may have: %s for %s", wording.Max(d.Announced), wording.Count(s.Jobs, "job")) + f.maxWords()
+	case f.isREST() && max(s.Jobs, d.Desired) >= d.Announced:
+		return true, fmt.Sprintf("has as many runners as it may have: %s for %s", wording.Max(d.Announced), jobs)
+	case f.isREST():
+		return false, fmt.Sprintf("knows of %s; desired: %s, max: %s (it has %s)",
+			jobs, wording.Count(d.Desired, "runner"), wording.Max(d.Announced), runnersWords(s.Runners))
+	case s.Jobs >= d.Announced:
+		return true, fmt.Sprintf("is full: it has %s of at most %d", jobs, d.Announced)
+	case d.Announced == v1alpha1.UnboundedMax:
+		words = fmt.Sprintf("has %s and room for any number", jobs)
+	default:
+		words = fmt.Sprintf("has %s and room for %d more", jobs, d.Announced-s.Jobs)
 	}
-	words = fmt.Sprintf("knows of %s; desired: %s, max: %s (it has %s)",
-		wording.Count(s.Jobs, "job"), wording.Count(d.Desired, "runner"), wording.Max(d.Announced), runnersWords(s.Runners))
-	if why != "" {
-		words += "; it isn't ready: " + why
+	if waiting := s.Jobs - s.Runners.Busy; waiting > 0 {
+		words += fmt.Sprintf("; %d without a runner yet (%s)", waiting, runnersWords(s.Runners))
 	}
-	return true, words
+	return false, words
 }
 
 // maxWords says what set the pool's max.
@@ -351,7 +345,7 @@ func (a *JobAnswer) waits(fit []Candidate) string {
 
 // foundWords say how many jobs of the run have a runner here.
 func (a *JobAnswer) foundWords() string {
-	jobs := wording.Count(int32(len(a.Found)), "job") //nolint:gosec // far below
+	jobs := wording.Count(len(a.Found), "job")
 	if a.JobID == 0 {
 		return fmt.Sprintf("Runners here have %s of this run.", jobs)
 	}
@@ -399,19 +393,15 @@ func (a JobAnswer) Text() string {
 			c.text(p, a.Repository)
 		}
 	}
-	if a.Others > 0 {
-		p.line(2, "%s.", otherWords(a.Others))
+	switch {
+	case a.Others == 1:
+		p.line(2, "1 other pool serves another account.")
+	case a.Others > 1:
+		p.line(2, "%d other pools serve other accounts.", a.Others)
 	}
 	p.list("Only GitHub knows", a.Beyond)
 	p.list("Not known", a.Unknown)
 	return p.String()
-}
-
-func otherWords(n int) string {
-	if n == 1 {
-		return "1 other pool serves another account"
-	}
-	return fmt.Sprintf("%d other pools serve other accounts", n)
 }
 
 func (c *Candidate) text(p *page, repository string) {

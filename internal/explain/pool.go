@@ -133,7 +133,11 @@ func past(f PoolFacts) (PoolAnswer, error) {
 	}
 	switch {
 	case !ok && len(f.History) == 0:
-		return PoolAnswer{}, fmt.Errorf("nothing is known of RunnerPool %s at %s: it has no history%s", f.name(), stamp(f.At), because(f.Unknown))
+		why := ""
+		if len(f.Unknown) > 0 {
+			why = " (" + strings.Join(f.Unknown, "; ") + ")"
+		}
+		return PoolAnswer{}, fmt.Errorf("nothing is known of RunnerPool %s at %s: it has no history%s", f.name(), stamp(f.At), why)
 	case !ok:
 		begin := f.History[len(f.History)-1]
 		return PoolAnswer{}, fmt.Errorf("nothing is known of RunnerPool %s at %s: its history begins at %s", f.name(), stamp(f.At), stamp(begin.start()))
@@ -150,13 +154,6 @@ func past(f PoolFacts) (PoolAnswer, error) {
 		}
 	}
 	return a, nil
-}
-
-func because(unknown []string) string {
-	if len(unknown) == 0 {
-		return ""
-	}
-	return " (" + strings.Join(unknown, "; ") + ")"
 }
 
 // limits returns the pool's numbers as declared and as decided.

@@ -88,8 +88,10 @@ func OfRunner(f RunnerFacts) RunnerAnswer {
 		a.Current = new(f.Pool.Status.Revision == r.Spec.Revision)
 		a.Outdated = outdated(r, f.Pool)
 	}
-	if remedy := causes[a.Cause]; remedy != "" && (a.State == v1alpha1.RunnerPending || a.State == v1alpha1.RunnerFailed) {
-		a.Changes = append(a.Changes, remedy)
+	for _, c := range causes {
+		if c.cause == a.Cause && (a.State == v1alpha1.RunnerPending || a.State == v1alpha1.RunnerFailed) {
+			a.Changes = append(a.Changes, c.remedy)
+		}
 	}
 	if a.State == v1alpha1.RunnerBusy {
 		a.Changes = append(a.Changes, fmt.Sprintf("Only a person can end it before its job is over: kubectl annotate runner.corral.dev -n %s %s %s=REASON.",
@@ -184,7 +186,11 @@ func (a RunnerAnswer) Text() string {
 	}
 	field("Waits for", a.WaitsFor)
 	if a.Deadline != nil {
-		field("Deadline", p.when(a.Deadline.Time)+deadlineWords(a.State))
+		then := ""
+		if a.State == v1alpha1.RunnerPending {
+			then = "; then it is replaced"
+		}
+		field("Deadline", p.when(a.Deadline.Time)+then)
 	}
 	if a.Exit != nil {
 		field("Ended with", a.Exit.String())
@@ -211,13 +217,6 @@ func (a *RunnerRegistration) text(field func(name, text string)) {
 	if len(a.Outdated) > 0 {
 		field("Outdated", fmt.Sprintf("the pool has other %s by now: it is replaced, once its job ends if it has one", strings.Join(a.Outdated, ", ")))
 	}
-}
-
-func deadlineWords(state v1alpha1.RunnerState) string {
-	if state == v1alpha1.RunnerPending {
-		return "; then it is replaced"
-	}
-	return ""
 }
 
 func revisionWords(current *bool) string {

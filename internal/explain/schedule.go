@@ -4,6 +4,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -77,9 +78,7 @@ func holding(d *v1alpha1.Schedule, decides map[string]string) HoldingSchedule {
 			continue
 		}
 		h.Sets = append(h.Sets, ScheduledNumber{Field: n.field, Value: *n.value, By: decides[n.field]})
-		if decides[n.field] == "" {
-			decides[n.field] = d.Name
-		}
+		decides[n.field] = cmp.Or(decides[n.field], d.Name)
 	}
 	return h
 }
@@ -119,7 +118,7 @@ func (a *PoolNumbers) schedule(p *page) {
 		p.line(2, "The controller has not looked at its schedules yet.")
 		return
 	case len(s.Holding) == 0:
-		p.line(2, "None of its %s holds: the numbers are those of spec.scale.", wording.Count(int32(s.Declared), "schedule")) //nolint:gosec // at most 32
+		p.line(2, "None of its %s holds: the numbers are those of spec.scale.", wording.Count(s.Declared, "schedule"))
 	}
 	for _, h := range s.Holding {
 		p.line(2, "%s holds: %s", h.Name, h.words())

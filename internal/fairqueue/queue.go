@@ -14,6 +14,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/corral-dev/corral/internal/meter"
 )
 
 // Options of a queue.
@@ -305,17 +307,10 @@ type metrics struct {
 }
 
 var (
-	queueDepth = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "corral_queue_depth", Help: "Objects that wait for a worker of a controller.",
-	}, []string{"controller"})
-	queueWait = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name:    "corral_queue_wait_seconds",
-		Help:    "Time from an event to a worker of a controller.",
-		Buckets: []float64{.001, .01, .1, 1, 10, 60, 300},
-	}, []string{"controller"})
-	queueRetries = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "corral_queue_retries_total", Help: "Objects put back because their reconciliation failed.",
-	}, []string{"controller"})
+	queueDepth = meter.Gauges("corral_queue_depth", "Objects that wait for a worker of a controller.", "controller")
+	queueWait  = meter.Histograms("corral_queue_wait_seconds",
+		"Time from an event to a worker of a controller.", []float64{.001, .01, .1, 1, 10, 60, 300}, "controller")
+	queueRetries = meter.Counters("corral_queue_retries_total", "Objects put back because their reconciliation failed.", "controller")
 )
 
 func metricsOf(name string) metrics {

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/url"
+	"slices"
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/storer"
@@ -332,10 +333,6 @@ func explain(ctx context.Context, err error) error {
 }
 
 func isExplained(err error) bool {
-	for _, cause := range []error{ErrNotFound, ErrAuthRefused, ErrRefNotFound, ErrTimeout, ErrTooLarge, ErrUnusable, ErrNotAllowed, ErrUntrusted, ErrUnsigned} {
-		if errors.Is(err, cause) {
-			return true
-		}
-	}
-	return false
+	causes := []error{ErrNotFound, ErrAuthRefused, ErrRefNotFound, ErrTimeout, ErrTooLarge, ErrUnusable, ErrNotAllowed, ErrUntrusted, ErrUnsigned}
+	return slices.ContainsFunc(causes, func(cause error) bool { return errors.Is(err, cause) })
 }

@@ -3,7 +3,10 @@
 
 package jobmatch
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Glob reports whether text matches a pattern in which * stands for any characters but /.
 func Glob(pattern, text string) bool { return glob(pattern, text, '/') }
@@ -13,16 +16,8 @@ func GlobAll(pattern, text string) bool { return glob(pattern, text, -1) }
 
 // AnyGlob reports whether a repository as OWNER/NAME matches one of the patterns, whatever its case; no pattern is for all.
 func AnyGlob(patterns []string, repository string) bool {
-	if len(patterns) == 0 {
-		return true
-	}
 	repository = strings.ToLower(repository)
-	for _, p := range patterns {
-		if Glob(strings.ToLower(p), repository) {
-			return true
-		}
-	}
-	return false
+	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool { return Glob(strings.ToLower(p), repository) })
 }
 
 // glob goes back to the last * only: as it can't pass a stop, what an earlier one took makes no difference to what follows.

@@ -6,6 +6,7 @@
 package metricsource
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -79,9 +80,7 @@ func NewServers(flags []string, o ServersOptions) (*Servers, error) {
 	if transport == nil {
 		transport = newTransport()
 	}
-	if o.Timeout == 0 {
-		o.Timeout = Timeout
-	}
+	o.Timeout = cmp.Or(o.Timeout, Timeout)
 	s.client = &http.Client{
 		Transport: transport, Timeout: o.Timeout,
 		// A server that sends elsewhere could have the controller ask what only the controller can reach.

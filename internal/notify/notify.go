@@ -7,6 +7,7 @@ package notify
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/corral-dev/corral/internal/meter"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
@@ -52,16 +54,9 @@ const (
 	leftOut   = "dropped"
 )
 
-var posts = prometheus.NewCounterVec(prometheus.CounterOpts{
-	Name: "corral_notifications_total",
-	Help: "Events for --events-addr by what became of them: sent, duplicate (the receiver had it already), failed, or dropped because too many waited.",
-}, []string{"result"})
-
-func init() {
-	for _, result := range []string{sent, duplicate, failed, leftOut} {
-		posts.WithLabelValues(result)
-	}
-}
+var posts = meter.CountersOf("corral_notifications_total",
+	"Events for --events-addr by what became of them: sent, duplicate (the receiver had it already), failed, or dropped because too many waited.",
+	"result", sent, duplicate, failed, leftOut)
 
 // Collectors returns the metrics of this package.
 func Collectors() []prometheus.Collector { return []prometheus.Collector{posts} }
@@ -93,9 +88,7 @@ func New(o Options) (*Poster, error) {
 	if err != nil || location.Host == "" || (location.Scheme != "http" && location.Scheme != "https") {
 		return nil, fmt.Errorf("reading the address for events: %q is no http URL", o.URL)
 	}
-	if o.Backoff == 0 {
-		o.Backoff = time.Second
-	}
+	o.Backoff = cmp.Or(o.Backoff, time.Second)
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &Poster{
 		options: o, queue: make(chan eventv1.Event, queueLength),

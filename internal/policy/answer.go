@@ -4,6 +4,7 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -17,10 +18,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-const (
-	// maxText bounds each text of an answer, in bytes; what is longer is cut.
-	maxText = 1024
-)
+// maxText bounds each text of an answer, in bytes; what is longer is cut.
+const maxText = 1024
 
 // said is what one policy says in a decision.
 type said[T any] struct {
@@ -231,9 +230,7 @@ func (e *element) until() time.Time {
 // reason reads the reason; without one, the title in the rule's metadata is it.
 func (e *element) reason() string {
 	reason := e.text("reason")
-	if reason == "" {
-		reason = e.title
-	}
+	reason = cmp.Or(reason, e.title)
 	e.require(reason != "", "it must have a reason")
 	return reason
 }

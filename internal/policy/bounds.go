@@ -119,19 +119,9 @@ func checkDepth(v any, where string, d *diagnostics) {
 }
 
 func shallow(v any, depth int) bool {
-	switch v := v.(type) {
-	case map[string]any:
-		for _, element := range v {
-			if depth == 0 || !shallow(element, depth-1) {
-				return false
-			}
-		}
-	case []any:
-		for _, element := range v {
-			if depth == 0 || !shallow(element, depth-1) {
-				return false
-			}
-		}
+	elements, _ := v.([]any)
+	if m, ok := v.(map[string]any); ok {
+		elements = slices.Collect(maps.Values(m))
 	}
-	return true
+	return !slices.ContainsFunc(elements, func(element any) bool { return depth == 0 || !shallow(element, depth-1) })
 }

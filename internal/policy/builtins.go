@@ -16,24 +16,35 @@ import (
 	"github.com/corral-dev/corral/internal/wallclock"
 )
 
-// windowsFunction is corral.windows(now, zone, windows): {"open": bool, "until": ns}. Windows are
+// The functions of Corral that rules may call, beside OPA's.
+func init() {
+	object := types.NewObject(nil, types.NewDynamicProperty(types.S, types.N))
+	names := types.NewArray(nil, types.S)
+	register("windows", "Whether windows of the week are open at a time, and until when.", callWindows, types.A, types.N, types.S, types.A)
+	register("ceiling", "What a shared ceiling leaves to a pool.", callCeiling, types.A, types.A, types.A, types.A)
+	register("distinct", "The different values of a field of a pod's containers and init containers.", callDistinct, types.NewSet(types.A), types.A, types.S, types.A)
+	register("missing", "The resources that some container of a pod has no request or limit for.", callMissing, types.NewSet(types.S), types.A, names, names)
+	register("images", "The images of a pod's containers, init containers and volumes.", callImages, types.NewSet(types.S), types.A)
+	register("quantity", "A Kubernetes quantity in thousandths.", callQuantity, types.N, types.A)
+	register("pod_resources", "What a pod takes of each resource, in thousandths.", callPodResources, object, types.A)
+	register("exceeding", "What a pod takes of each resource that it takes too much of, in thousandths.", callExceeding, object, types.A, types.A)
+	register("unlisted", "The fields of an object whose values are not among the names that are allowed.", callUnlisted,
+		types.NewSet(types.NewArray([]types.Type{types.S, types.S}, nil)), types.A, types.NewArray(nil, types.A))
+}
+
+// register makes a function known to OPA's compiler and evaluator.
+func register(name, description string, call topdown.BuiltinFunc, result types.Type, args ...types.Type) {
+	ast.RegisterBuiltin(&ast.Builtin{Name: "corral." + name, Description: description, Decl: types.NewFunction(args, result)})
+	topdown.RegisterBuiltinFunc("corral."+name, call)
+}
+
+// callWindows is corral.windows(now, zone, windows): {"open": bool, "until": ns}. Windows are
 // {"days": […], "from": "HH:MM", "to": "HH:MM"}, days being all if absent; one that ends before it
 // begins goes on past midnight. While one is open, until is when the last of those that are open
 // ends, else when the next begins; it is absent if there are no windows. The clock is that of the
 // zone: when it is put back, a time counts the first time that it is shown; when it is put
 // forward, what was to begin or end in between does so at that moment. OPA's own functions would do, at a
 // hundred times the cost.
-var windowsFunction = &ast.Builtin{
-	Name:        "corral.windows",
-	Description: "Whether windows of the week are open at a time, and until when.",
-	Decl:        types.NewFunction(types.Args(types.N, types.S, types.A), types.A),
-}
-
-func init() {
-	ast.RegisterBuiltin(windowsFunction)
-	topdown.RegisterBuiltinFunc(windowsFunction.Name, callWindows)
-}
-
 func callWindows(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
 	now, ok := operands[0].Value.(ast.Number).Int64()
 	if !ok {

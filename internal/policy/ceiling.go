@@ -9,12 +9,11 @@ import (
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/topdown"
-	"github.com/open-policy-agent/opa/v1/types"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// ceilingFunction is corral.ceiling(ceiling, pool, usage): what an element of spec.library.ceilings leaves to
+// callCeiling is corral.ceiling(ceiling, pool, usage): what an element of spec.library.ceilings leaves to
 // input.pool of what input.usage tells. It is an object:
 //
 //	most     that the group of the pool may have
@@ -29,17 +28,6 @@ import (
 // less than it was granted keeps at most that: a runner with a job isn't ended. Then the sum doesn't grow. It begins at
 // 0, so by induction over the grants it is never above the ceiling, in whatever order pools are asked, as long as each
 // grant is recorded before the next pool is asked. When a ceiling is lowered, or first holds, the sum falls towards it.
-var ceilingFunction = &ast.Builtin{
-	Name:        "corral.ceiling",
-	Description: "What a shared ceiling leaves to a pool.",
-	Decl:        types.NewFunction(types.Args(types.A, types.A, types.A), types.A),
-}
-
-func init() {
-	ast.RegisterBuiltin(ceilingFunction)
-	topdown.RegisterBuiltinFunc(ceilingFunction.Name, callCeiling)
-}
-
 func callCeiling(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
 	c, pool, usage := reader{of: operands[0].Value}, reader{of: operands[1].Value}, reader{of: operands[2].Value}
 	own, others, shares := common(&c, &pool, &usage)

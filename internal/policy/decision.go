@@ -4,6 +4,7 @@
 package policy
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -13,12 +14,15 @@ import (
 // with a failure of an enforced policy is void: what was decided before goes on to hold.
 type Failure struct {
 	// Policy as KIND/NAME or KIND/NAMESPACE/NAME.
-	Policy string
+	Policy string `json:"policy"`
 	// Kind of the failure.
-	Kind FailureKind
+	Kind FailureKind `json:"kind"`
 	// Message has file and line where there is one, and says what to do.
-	Message string
+	Message string `json:"message"`
 }
+
+// String says which policy failed, how, and what to do.
+func (f Failure) String() string { return fmt.Sprintf("%s (%s): %s", f.Policy, f.Kind, f.Message) }
 
 // FailureKind says what went wrong with a policy.
 type FailureKind string
@@ -100,7 +104,10 @@ type UpdateReason struct {
 // Audit is what an audited policy would change.
 type Audit struct {
 	// Policy as KIND/NAME or KIND/NAMESPACE/NAME.
-	Policy string
+	Policy string `json:"policy"`
 	// Message says what would change, and by which rule.
-	Message string
+	Message string `json:"message"`
 }
+
+// String says what an audited policy would change.
+func (a Audit) String() string { return a.Policy + ": " + a.Message }

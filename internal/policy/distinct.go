@@ -9,42 +9,11 @@ import (
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/topdown"
-	"github.com/open-policy-agent/opa/v1/types"
 )
 
-// distinctFunction is corral.distinct(spec, field, otherwise): the set of the different values that the containers and
+// callDistinct is corral.distinct(spec, field, otherwise): the set of the different values that the containers and
 // init containers of a pod have of a field; otherwise is the value of those that don't set it. Most containers of a pod
 // have the same, so what holds for each value holds for each container at a part of the cost.
-var distinctFunction = &ast.Builtin{
-	Name:        "corral.distinct",
-	Description: "The different values of a field of a pod's containers and init containers.",
-	Decl:        types.NewFunction(types.Args(types.A, types.S, types.A), types.NewSet(types.A)),
-}
-
-// missingFunction is corral.missing(spec, names, kinds): the set of those of the names of resources that some container
-// or init container of a pod has in none of the kinds, which are requests and limits, and the pod as a whole neither.
-var missingFunction = &ast.Builtin{
-	Name:        "corral.missing",
-	Description: "The resources that some container of a pod has no request or limit for.",
-	Decl:        types.NewFunction(types.Args(types.A, types.NewArray(nil, types.S), types.NewArray(nil, types.S)), types.NewSet(types.S)),
-}
-
-// imagesFunction is corral.images(spec): the set of the images of a pod, those of its containers, init containers and volumes.
-var imagesFunction = &ast.Builtin{
-	Name:        "corral.images",
-	Description: "The images of a pod's containers, init containers and volumes.",
-	Decl:        types.NewFunction(types.Args(types.A), types.NewSet(types.S)),
-}
-
-func init() {
-	ast.RegisterBuiltin(imagesFunction)
-	topdown.RegisterBuiltinFunc(imagesFunction.Name, callImages)
-	ast.RegisterBuiltin(distinctFunction)
-	topdown.RegisterBuiltinFunc(distinctFunction.Name, callDistinct)
-	ast.RegisterBuiltin(missingFunction)
-	topdown.RegisterBuiltinFunc(missingFunction.Name, callMissing)
-}
-
 func callDistinct(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
 	found := ast.NewSet()
 	err := eachContainer(operands[0], func(container *ast.Term) {
@@ -60,6 +29,7 @@ func callDistinct(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast
 	return give(ast.NewTerm(found))
 }
 
+// callImages is corral.images(spec): the set of the images of a pod, those of its containers, init containers and volumes.
 func callImages(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
 	found := ast.NewSet()
 	note := func(image *ast.Term) {
@@ -84,6 +54,8 @@ func callImages(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.T
 
 var imageKey, volumesKey, referenceKey = ast.StringTerm("image"), ast.StringTerm("volumes"), ast.StringTerm("reference")
 
+// callMissing is corral.missing(spec, names, kinds): the set of those of the names of resources that some container
+// or init container of a pod has in none of the kinds, which are requests and limits, and the pod as a whole neither.
 func callMissing(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
 	names, okNames := operands[1].Value.(*ast.Array)
 	kinds, okKinds := operands[2].Value.(*ast.Array)

@@ -4,6 +4,7 @@
 package policy
 
 import (
+	"cmp"
 	"path"
 	"slices"
 	"sync/atomic"
@@ -167,10 +168,7 @@ func (p *Policy) Ref() string { return p.ref }
 
 // Mode says what becomes of its answers.
 func (p *Policy) Mode() v1alpha1.PolicyMode {
-	if p.source.Mode == "" {
-		return v1alpha1.PolicyEnforce
-	}
-	return p.source.Mode
+	return cmp.Or(p.source.Mode, v1alpha1.PolicyEnforce)
 }
 
 // Digest is a hash of modules, data, library and parameters.

@@ -7,8 +7,11 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
+	"path"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -37,6 +40,26 @@ func sourceOf(r *v1alpha1.PolicyRules) (Source, error) {
 	}
 	s.Parameters, err = object(r.Parameters, "spec.parameters")
 	return s, err
+}
+
+// Merge adds what a ConfigMap has under a key: a module, or data. An error says why it can't.
+func (s *Source) Merge(config, key, text string) error {
+	files := &s.DataFiles
+	switch {
+	case path.Ext(key) == ".rego":
+		files = &s.Modules
+	case !slices.Contains([]string{"data.json", "data.yaml", "data.yml"}, key):
+		return errors.New("is neither NAME.rego nor data.json or data.yaml")
+	}
+	name := config + "/" + key
+	if _, taken := (*files)[name]; taken {
+		return fmt.Errorf("%s is there already", name)
+	}
+	if *files == nil {
+		*files = map[string]string{}
+	}
+	(*files)[name] = text
+	return nil
 }
 
 // Identity is what makes a policy another than before: the source without what its digest is of, and the digest.

@@ -9,59 +9,35 @@ import (
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/topdown"
-	"github.com/open-policy-agent/opa/v1/types"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// quantityFunction is corral.quantity(quantity): a Kubernetes quantity (a string, or a number) in
+// callQuantity is corral.quantity(quantity): a Kubernetes quantity (a string, or a number) in
 // thousandths, rounded up to a whole number: "250m" is 250, "8Gi" is 8589934592000.
-var quantityFunction = &ast.Builtin{
-	Name:        "corral.quantity",
-	Description: "A Kubernetes quantity in thousandths.",
-	Decl:        types.NewFunction(types.Args(types.A), types.N),
+func callQuantity(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
+	amount, err := thousandths(operands[0].Value)
+	if err != nil {
+		return err
+	}
+	return give(ast.InternedTerm(int(amount)))
 }
 
-// podResourcesFunction is corral.pod_resources(spec): what a pod takes of each resource, in
+// callPodResources is corral.pod_resources(spec): what a pod takes of each resource, in
 // thousandths, by its name. Of each container the limit counts, or without one the request. They
 // are added up as Kubernetes does: containers and sidecars (init containers whose restartPolicy is
 // Always), or, if that is more, an init container with the sidecars before it; but at least the
 // request of the pod as a whole, and its limit instead of all that, if it has one; plus the overhead.
-var podResourcesFunction = &ast.Builtin{
-	Name:        "corral.pod_resources",
-	Description: "What a pod takes of each resource, in thousandths.",
-	Decl:        types.NewFunction(types.Args(types.A), types.NewObject(nil, types.NewDynamicProperty(types.S, types.N))),
+func callPodResources(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
+	all, err := podResources(operands[0].Value)
+	if err != nil {
+		return err
+	}
+	return give(all.term(func(*take) bool { return true }))
 }
 
-// exceedingFunction is corral.exceeding(spec, most): of what corral.pod_resources says, what is more than a quantity of
+// callExceeding is corral.exceeding(spec, most): of what corral.pod_resources says, what is more than a quantity of
 // that name in most.
-var exceedingFunction = &ast.Builtin{
-	Name:        "corral.exceeding",
-	Description: "What a pod takes of each resource that it takes too much of, in thousandths.",
-	Decl:        types.NewFunction(types.Args(types.A, types.A), types.NewObject(nil, types.NewDynamicProperty(types.S, types.N))),
-}
-
-func init() {
-	ast.RegisterBuiltin(exceedingFunction)
-	topdown.RegisterBuiltinFunc(exceedingFunction.Name, callExceeding)
-	ast.RegisterBuiltin(quantityFunction)
-	topdown.RegisterBuiltinFunc(quantityFunction.Name, func(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
-		amount, err := thousandths(operands[0].Value)
-		if err != nil {
-			return err
-		}
-		return give(ast.InternedTerm(int(amount)))
-	})
-	ast.RegisterBuiltin(podResourcesFunction)
-	topdown.RegisterBuiltinFunc(podResourcesFunction.Name, func(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
-		all, err := podResources(operands[0].Value)
-		if err != nil {
-			return err
-		}
-		return give(all.term(func(*take) bool { return true }))
-	})
-}
-
 func callExceeding(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
 	all, err := podResources(operands[0].Value)
 	if err != nil {

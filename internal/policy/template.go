@@ -69,7 +69,8 @@ func decodeFinding(_ *Policy, e *element) finding {
 
 // fewFindings keeps what fits into an answer, denials first: a pod with more to deny than that is as denied.
 func fewFindings(all []finding) []finding {
-	slices.SortStableFunc(all, func(a, b finding) int { return cmp.Compare(rank(a.Denies), rank(b.Denies)) })
+	warnings := slices.DeleteFunc(slices.Clone(all), func(f finding) bool { return f.Denies })
+	all = append(slices.DeleteFunc(all, func(f finding) bool { return !f.Denies }), warnings...)
 	bytes := 0
 	for i, f := range all {
 		if bytes += len(f.Message) + len(f.Path) + len(f.Code) + len(f.Severity) + len(f.Remediation); i == maxFindings || bytes > maxFindingBytes {
@@ -77,13 +78,6 @@ func fewFindings(all []finding) []finding {
 		}
 	}
 	return all
-}
-
-func rank(first bool) int {
-	if first {
-		return 0
-	}
-	return 1
 }
 
 func compareFindings(a, b v1alpha1.PolicyFinding) int {

@@ -11,25 +11,13 @@ import (
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/topdown"
-	"github.com/open-policy-agent/opa/v1/types"
 )
 
-// unlistedFunction is corral.unlisted(object, lists): the set of [path, name] of fields whose value is not allowed. Each
+// callUnlisted is corral.unlisted(object, lists): the set of [path, name] of fields whose value is not allowed. Each
 // list is [fields, allowed]. A field is written as spec.volumes[*].csi.driver: [*] is each element; containers are
 // initContainers and ephemeralContainers too; *text* is each key with that text, whatever its letters; * is each key, and at
 // the end the name is KEY=VALUE, of which an allowed name without = is the key. In allowed names, * is any characters. What is
 // null, false, 0 or an empty array is not set.
-var unlistedFunction = &ast.Builtin{
-	Name:        "corral.unlisted",
-	Description: "The fields of an object whose values are not among the names that are allowed.",
-	Decl:        types.NewFunction(types.Args(types.A, types.NewArray(nil, types.A)), types.NewSet(types.NewArray([]types.Type{types.S, types.S}, nil))),
-}
-
-func init() {
-	ast.RegisterBuiltin(unlistedFunction)
-	topdown.RegisterBuiltinFunc(unlistedFunction.Name, callUnlisted)
-}
-
 func callUnlisted(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) (err error) {
 	s := search{found: ast.NewSet(), path: make([]string, 0, 16)}
 	each(operands[1], func(list *ast.Term) {

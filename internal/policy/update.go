@@ -142,21 +142,15 @@ func (u *Update) changes(with Update, policy string) []Audit {
 	if u.Hold != with.Hold {
 		changes = append(changes, "the update would be held")
 	}
-	if u.Strategy != with.Strategy {
-		changes = append(changes, fmt.Sprintf("strategy would be %s, not %s", with.Strategy, u.Strategy))
-	}
-	for _, n := range []struct {
-		name      string
-		is, would int32
-	}{
-		{"maxSurge", u.MaxSurge, with.MaxSurge},
-		{"maxUnavailable", u.MaxUnavailable, with.MaxUnavailable},
-		{"canary", u.Canary, with.Canary},
-	} {
-		if n.is != n.would {
-			changes = append(changes, fmt.Sprintf("%s would be %d, not %d", n.name, n.would, n.is))
+	differ := func(name string, is, would any) {
+		if is != would {
+			changes = append(changes, fmt.Sprintf("%s would be %v, not %v", name, would, is))
 		}
 	}
+	differ("strategy", u.Strategy, with.Strategy)
+	differ("maxSurge", u.MaxSurge, with.MaxSurge)
+	differ("maxUnavailable", u.MaxUnavailable, with.MaxUnavailable)
+	differ("canary", u.Canary, with.Canary)
 	if len(changes) == 0 {
 		return nil
 	}

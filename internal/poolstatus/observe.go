@@ -4,6 +4,7 @@
 package poolstatus
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -145,7 +146,7 @@ func observeContainer(o *Observation, s corev1.ContainerState) {
 		t := s.Terminated
 		o.StartedAt, o.EndedAt = t.StartedAt.Time, t.FinishedAt.Time
 		o.EndedClean = t.ExitCode == 0
-		o.EndReason = fmt.Sprintf("%s (exit code %d)", word(t.Reason, "ended"), t.ExitCode)
+		o.EndReason = fmt.Sprintf("%s (exit code %d)", cmp.Or(t.Reason, "ended"), t.ExitCode)
 		if t.ExitCode == exitOutdated {
 			o.Cause, o.EndReason = v1alpha1.CauseOutdated, fmt.Sprintf("GitHub refuses this runner version: update the image (exit code %d)", t.ExitCode)
 		}

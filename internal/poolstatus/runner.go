@@ -6,6 +6,7 @@
 package poolstatus
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -73,7 +74,7 @@ const StuckDeadline = time.Minute
 func Judge(o Observation, now time.Time) Verdict {
 	switch {
 	case o.Job != nil && o.Job.CompletedAt != nil:
-		return Verdict{State: v1alpha1.RunnerFinished, Since: o.Job.CompletedAt.Time, Reason: "job " + word(o.Job.Result, "completed")}
+		return Verdict{State: v1alpha1.RunnerFinished, Since: o.Job.CompletedAt.Time, Reason: "job " + cmp.Or(o.Job.Result, "completed")}
 	case !o.EndedAt.IsZero():
 		return ended(o, now)
 	case o.Job != nil && o.Terminating && o.Deregistered:
@@ -101,9 +102,9 @@ func ended(o Observation, now time.Time) Verdict {
 	}
 	switch {
 	case !o.EndedClean && o.Job != nil && now.Before(lost):
-		return Verdict{State: v1alpha1.RunnerFailed, Since: o.EndedAt, Settling: true, Until: lost, Reason: word(o.EndReason, "the container ended with an error") + ", with a job: GitHub will fail it"}
+		return Verdict{State: v1alpha1.RunnerFailed, Since: o.EndedAt, Settling: true, Until: lost, Reason: cmp.Or(o.EndReason, "the container ended with an error") + ", with a job: GitHub will fail it"}
 	case !o.EndedClean:
-		return Verdict{State: v1alpha1.RunnerFailed, Since: o.EndedAt, Reason: word(o.EndReason, "the container ended with an error"), Cause: crash(o)}
+		return Verdict{State: v1alpha1.RunnerFailed, Since: o.EndedAt, Reason: cmp.Or(o.EndReason, "the container ended with an error"), Cause: crash(o)}
 	case now.Before(settled):
 		return Verdict{State: v1alpha1.RunnerFinished, Since: o.EndedAt, Settling: true, Until: settled, Reason: "ended, waiting for the job's completion"}
 	case o.Job == nil:
@@ -132,21 +133,12 @@ func starting(o Observation, now time.Time) Verdict {
 	}
 	due := o.CreatedAt.Add(deadline)
 	if now.Before(due) {
-		return Verdict{State: v1alpha1.RunnerPending, Since: o.CreatedAt, Until: due, Reason: word(o.EndReason, "starting"), Cause: o.Cause}
+		return Verdict{State: v1alpha1.RunnerPending, Since: o.CreatedAt, Until: due, Reason: cmp.Or(o.EndReason, "starting"), Cause: o.Cause}
 	}
 	v := Verdict{
 		State: v1alpha1.RunnerFailed, Since: due, Cause: o.Cause,
-		Reason: fmt.Sprintf("not running %s after its creation: %s", deadline, word(o.EndReason, "no container status")),
+		Reason: fmt.Sprintf("not running %s after its creation: %s", deadline, cmp.Or(o.EndReason, "no container status")),
 	}
-	if v.Cause == "" {
-		v.Cause = v1alpha1.CauseSlow
-	}
+	v.Cause = cmp.Or(v.Cause, v1alpha1.CauseSlow)
 	return v
-}
-
-func word(s, fallback string) string {
-	if s == "" {
-		return fallback
-	}
-	return s
 }

@@ -6,6 +6,7 @@ package quota
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -188,20 +189,14 @@ func unset(pod *corev1.Pod, quota corev1.ResourceName) []string {
 
 // covers says whether a quota counts a pod: https://kubernetes.io/docs/concepts/policy/resource-quotas/#quota-scopes
 func covers(q *corev1.ResourceQuota, pod *corev1.Pod) bool {
+	var all []corev1.ScopedResourceSelectorRequirement
 	for _, scope := range q.Spec.Scopes {
-		if !inScope(corev1.ScopedResourceSelectorRequirement{ScopeName: scope, Operator: corev1.ScopeSelectorOpExists}, pod) {
-			return false
-		}
+		all = append(all, corev1.ScopedResourceSelectorRequirement{ScopeName: scope, Operator: corev1.ScopeSelectorOpExists})
 	}
-	if q.Spec.ScopeSelector == nil {
-		return true
+	if q.Spec.ScopeSelector != nil {
+		all = append(all, q.Spec.ScopeSelector.MatchExpressions...)
 	}
-	for _, wanted := range q.Spec.ScopeSelector.MatchExpressions {
-		if !inScope(wanted, pod) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(all, func(wanted corev1.ScopedResourceSelectorRequirement) bool { return !inScope(wanted, pod) })
 }
 
 func inScope(wanted corev1.ScopedResourceSelectorRequirement, pod *corev1.Pod) bool {
@@ -231,10 +226,5 @@ func inScope(wanted corev1.ScopedResourceSelectorRequirement, pod *corev1.Pod) b
 }
 
 func sorted(list corev1.ResourceList) []corev1.ResourceName {
-	names := make([]corev1.ResourceName, 0, len(list))
-	for name := range list {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
+	return slices.Sorted(maps.Keys(list))
 }

@@ -4,6 +4,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -37,9 +38,7 @@ func command(f Finding) string {
 	}
 	add("title", f.Title)
 	name := map[Level]string{Error: "error", Warning: "warning"}[f.Level]
-	if name == "" {
-		name = "notice"
-	}
+	name = cmp.Or(name, "notice")
 	head := "::" + name
 	if len(properties) > 0 {
 		head += " " + strings.Join(properties, ",")

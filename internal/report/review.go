@@ -28,6 +28,24 @@ func plainly(format string, args ...any) phrase { return phrase{{text: fmt.Sprin
 
 func code(text string) phrase { return phrase{{text: text, code: true}} }
 
+// each makes a phrase of each text.
+func each(texts []string) []phrase {
+	var all []phrase
+	for _, text := range texts {
+		all = append(all, plainly("%s", text))
+	}
+	return all
+}
+
+// headed begins a section about something that has a name, with where it is declared.
+func headed(kind, name, said string, at review.Places) section {
+	heading := join(plainly("%s ", kind), code(name), plainly(": %s", said))
+	if at := cmp.Or(where(at.HeadAt), where(at.BaseAt)); at != "" {
+		heading = join(heading, plainly(" – "), code(at))
+	}
+	return section{heading: heading}
+}
+
 // join puts pieces together.
 func join(parts ...phrase) phrase { return slices.Concat(parts...) }
 
@@ -80,13 +98,9 @@ func tell(r *review.Result) telling {
 	t.add(recordedSection(r)...)
 	t.add(diagnosticsOf("Why the base can't be applied", r.Base)...)
 	if r.Cost != nil {
-		for _, a := range r.Cost.Assumptions {
-			t.notes = append(t.notes, plainly("%s", a))
-		}
+		t.notes = append(t.notes, each(r.Cost.Assumptions)...)
 	}
-	for _, n := range r.Notes {
-		t.notes = append(t.notes, plainly("%s", n))
-	}
+	t.notes = append(t.notes, each(r.Notes)...)
 	return t
 }
 
@@ -148,7 +162,7 @@ func poolCounts(r *review.Result) string {
 	var classes []string
 	for _, class := range review.Classes() {
 		if n := s.Classes[class]; n > 0 {
-			classes = append(classes, fmt.Sprintf("%d %s", n, classWord(class)))
+			classes = append(classes, fmt.Sprintf("%d %s", n, classWords[class]))
 		}
 	}
 	text := cmp.Or(strings.Join(parts, ", "), "none")
@@ -158,28 +172,17 @@ func poolCounts(r *review.Result) string {
 	return text
 }
 
-// classWord names a class by what it does.
-func classWord(c review.Class) string {
-	switch c {
-	case review.Identity:
-		return "identity"
-	case review.Routing:
-		return "routes jobs otherwise"
-	case review.Template:
-		return "rolls runners"
-	case review.Scale:
-		return "scale only"
-	case review.Settings:
-		return "settings only"
-	}
-	return string(c)
+// classWords name classes by what they do.
+var classWords = map[review.Class]string{
+	review.Identity: "identity", review.Routing: "routes jobs otherwise", review.Template: "rolls runners",
+	review.Scale: "scale only", review.Settings: "settings only",
 }
 
 // changeWord says what becomes of a pool.
 func changeWord(p *review.Pool) string {
 	var classes []string
 	for i, c := range p.Classes {
-		word := classWord(c)
+		word := classWords[c]
 		if i > 0 || len(p.Classes) > 1 {
 			word = strings.TrimSuffix(word, " only")
 		}
@@ -214,32 +217,20 @@ func overview(r *review.Result) *table {
 		p := &r.Pools[i]
 		row := []phrase{
 			code(wording.Qualified(p.Namespace, p.Name)), plainly("%s", changeWord(p)),
-			plainly("%s", pair(declared(p.Before), declared(p.After))), plainly("%s", pair(effective(p.Before), effective(p.After))),
+			plainly("%s", both(p.Before, p.After, func(l *review.Limits) string { return declared(l, "max") })),
+			plainly("%s", both(p.Before, p.After, func(l *review.Limits) string { return effective(l, "max", "undecided") })),
 			plainly("%s", judgement(p)),
 		}
 		if r.Cost != nil {
-			row = append(row, plainly("%s", typical(p.Cost)))
+			cost := "unknown"
+			if p.Cost != nil {
+				cost = typical(p.Cost) + " " + p.Cost.Currency
+			}
+			row = append(row, plainly("%s", cost))
 		}
 		t.rows = append(t.rows, row)
 	}
 	return t
-}
-
-func declared(l *review.Limits) string {
-	if l == nil {
-		return ""
-	}
-	return wording.Max(l.Declared.Max)
-}
-
-func effective(l *review.Limits) string {
-	switch {
-	case l == nil:
-		return ""
-	case l.Effective == nil:
-		return "undecided"
-	}
-	return wording.Max(l.Effective.Max)
 }
 
 // judgement sums up what policies say of a pool at the head.
@@ -257,10 +248,10 @@ func judgement(p *review.Pool) string {
 		counts[f.Level]++
 	}
 	var parts []string
-	if n := counts[review.Failure]; n > 0 {
+	if counts[review.Failure] > 0 {
 		parts = append(parts, "failed")
 	}
-	if n := counts[review.Deny]; n > 0 {
+	if counts[review.Deny] > 0 {
 		parts = append(parts, "denied")
 	}
 	if n := counts[review.Warn]; n > 0 {
@@ -287,12 +278,31 @@ func diagnosticsOf(heading string, side review.Revision) []section {
 	return []section{s}
 }
 
+func declared(l *review.Limits, field string) string { return wording.Max(*l.Declared.Number(field)) }
+
+func effective(l *review.Limits, field, undecided string) string {
+	if l.Effective == nil {
+		return undecided
+	}
+	return wording.Max(*l.Effective.Number(field))
+}
+
+// both tells a value of something on both sides; it is nil on a side that doesn't have it.
+func both[T any](before, after *T, of func(*T) string) string {
+	var was, is string
+	if before != nil {
+		was = of(before)
+	}
+	if after != nil {
+		is = of(after)
+	}
+	return pair(was, is)
+}
+
 // pair tells a value on both sides.
 func pair(before, after string) string {
 	switch {
-	case before == after:
-		return after
-	case before == "":
+	case before == after, before == "":
 		return after
 	case after == "":
 		return before + " → –"

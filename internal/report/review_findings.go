@@ -4,6 +4,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -139,13 +140,9 @@ func changeFinding(p *review.Pool) (Finding, bool) {
 	default:
 		f.Level, f.Rule = Note, ruleClass+strings.ToLower(string(class))
 		f.Title = map[review.Class]string{review.Template: "Runners are rolled", review.Scale: "Other numbers"}[class]
-		if f.Title == "" {
-			f.Title = "Other settings"
-		}
+		f.Title = cmp.Or(f.Title, "Other settings")
 	}
-	if f.Message == "" {
-		f.Message = changeWord(p)
-	}
+	f.Message = cmp.Or(f.Message, changeWord(p))
 	return f, true
 }
 
@@ -180,9 +177,7 @@ func connectionFinding(c review.Connection) Finding {
 	if c.Class == review.Identity {
 		f.Level = Warning
 	}
-	if f.Message == "" {
-		f.Message = strings.ToLower(string(c.Change))
-	}
+	f.Message = cmp.Or(f.Message, strings.ToLower(string(c.Change)))
 	return f
 }
 

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/review"
 	"github.com/corral-dev/corral/internal/wording"
 )
@@ -29,12 +28,7 @@ func poolSection(p *review.Pool) section {
 		heading = join(heading, plainly(" – "), code(at))
 	}
 	s := section{heading: heading, fields: fieldTable(p.Fields), folded: scheduleLines(p.Schedule)}
-	for _, e := range p.Effects {
-		s.lines = append(s.lines, plainly("%s", e))
-	}
-	s.lines = append(s.lines, findingLines(p.Findings)...)
-	s.lines = append(s.lines, limitLines(p)...)
-	s.lines = append(s.lines, rolloutLines(p.Rollout)...)
+	s.lines = slices.Concat(each(p.Effects), findingLines(p.Findings), limitLines(p), rolloutLines(p.Rollout))
 	if line := costLine(p.Cost); line != nil {
 		line = join(plainly("cost by month: "), line)
 		if p.Cost.Basis != "" {
@@ -96,15 +90,8 @@ func byRule(r v1alpha1.RuleReference) phrase {
 // limitLines tell the numbers that change, or that policies make others.
 func limitLines(p *review.Pool) []phrase {
 	var lines []phrase
-	for _, f := range []struct {
-		name string
-		of   func(policy.Scale) int32
-	}{
-		{"max", func(s policy.Scale) int32 { return s.Max }},
-		{"min", func(s policy.Scale) int32 { return s.Min }},
-		{"idle", func(s policy.Scale) int32 { return s.Idle }},
-	} {
-		if line := limitLine(p, f.name, f.of); line != nil {
+	for _, field := range []string{"max", "min", "idle"} {
+		if line := limitLine(p, field); line != nil {
 			lines = append(lines, line)
 		}
 	}
@@ -130,25 +117,12 @@ func unlessKnown(now []string, before *review.Limits, of func(*review.Limits) []
 }
 
 // limitLine tells one number; nil if there is nothing to tell.
-func limitLine(p *review.Pool, name string, of func(policy.Scale) int32) phrase {
-	declaredAs := func(l *review.Limits) string {
-		if l == nil {
-			return ""
-		}
-		return wording.Max(of(l.Declared))
-	}
-	inForce := func(l *review.Limits) string {
-		switch {
-		case l == nil:
-			return ""
-		case l.Effective == nil:
-			return "what held before"
-		}
-		return wording.Max(of(*l.Effective))
-	}
-	said, holds := pair(declaredAs(p.Before), declaredAs(p.After)), pair(inForce(p.Before), inForce(p.After))
+func limitLine(p *review.Pool, name string) phrase {
+	declaredAs := func(l *review.Limits) string { return declared(l, name) }
+	inForce := func(l *review.Limits) string { return effective(l, name, "what held before") }
+	said, holds := both(p.Before, p.After, declaredAs), both(p.Before, p.After, inForce)
 	rules := boundsOf(p, name)
-	same := declaredAs(p.Before) == declaredAs(p.After) && inForce(p.Before) == inForce(p.After)
+	same := p.Before != nil && p.After != nil && declaredAs(p.Before) == declaredAs(p.After) && inForce(p.Before) == inForce(p.After)
 	switch {
 	case p.Change == review.Deleted, same:
 		return nil
@@ -267,27 +241,14 @@ func costLine(c *review.Cost) phrase {
 	if c == nil || c.Before == nil && c.After == nil {
 		return nil
 	}
-	amount := func(a *review.Amounts, of func(*review.Amounts) *float64) string {
-		if a == nil {
-			return ""
+	least := both(c.Before, c.After, func(a *review.Amounts) string { return money(a.Min) })
+	most := both(c.Before, c.After, func(a *review.Amounts) string {
+		if a.Max == nil {
+			return "unbounded"
 		}
-		if v := of(a); v != nil {
-			return money(*v)
-		}
-		return "unbounded"
-	}
-	var parts []string
-	for _, f := range []struct {
-		name string
-		of   func(*review.Amounts) *float64
-	}{
-		{"min", func(a *review.Amounts) *float64 { return &a.Min }},
-		{"typical", func(a *review.Amounts) *float64 { return &a.Typical }},
-		{"max", func(a *review.Amounts) *float64 { return a.Max }},
-	} {
-		parts = append(parts, f.name+" "+pair(amount(c.Before, f.of), amount(c.After, f.of)))
-	}
-	line := plainly("%s %s", strings.Join(parts, ", "), c.Currency)
+		return money(*a.Max)
+	})
+	line := plainly("min %s, typical %s, max %s %s", least, typical(c), most, c.Currency)
 	line = join(line, leftOut("", ", whose price isn't known", c.Before, c.UnknownBefore, c.Unknown))
 	return join(line, leftOut("max ", ", which no max bounds", c.Before, c.UnboundedBefore, c.Unbounded))
 }
@@ -311,16 +272,7 @@ func leftOut(what, why string, base *review.Amounts, before, after []string) phr
 
 // typical is the typical amount on both sides.
 func typical(c *review.Cost) string {
-	if c == nil {
-		return "unknown"
-	}
-	of := func(a *review.Amounts) string {
-		if a == nil {
-			return ""
-		}
-		return money(a.Typical)
-	}
-	return pair(of(c.Before), of(c.After)) + " " + c.Currency
+	return both(c.Before, c.After, func(a *review.Amounts) string { return money(a.Typical) })
 }
 
 // money writes an amount: whole numbers in groups of three, or cents below a hundred.

@@ -4,7 +4,6 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -36,20 +35,14 @@ const movesNone = "moves no pool that is declared as before, neither now nor in 
 func policySections(r *review.Result) []section {
 	var sections []section
 	for _, p := range r.Policies {
-		heading := join(plainly("policy "), code(p.Policy), plainly(": %s", strings.ToLower(string(p.Change))))
-		if at := cmp.Or(where(p.HeadAt), where(p.BaseAt)); at != "" {
-			heading = join(heading, plainly(" – "), code(at))
-		}
-		s := section{heading: heading}
+		s := headed("policy", p.Policy, strings.ToLower(string(p.Change)), p.Places)
 		if len(p.What) > 0 {
 			s.lines = append(s.lines, plainly("changed: %s", strings.Join(p.What, ", ")))
 		}
-		mode, binds, digest := func(x *review.PolicyState) string { return string(x.Mode) },
-			func(x *review.PolicyState) string { return wording.Count(x.Pools, "pool") },
-			func(x *review.PolicyState) string { return x.Digest }
-		s.lines = append(s.lines, join(
-			plainly("mode %s, binds %s, digest ", pair(state(p.Before, mode), state(p.After, mode)), pair(state(p.Before, binds), state(p.After, binds))),
-			code(pair(short(state(p.Before, digest)), short(state(p.After, digest))))))
+		mode := both(p.Before, p.After, func(x *review.PolicyState) string { return string(x.Mode) })
+		binds := both(p.Before, p.After, func(x *review.PolicyState) string { return wording.Count(x.Pools, "pool") })
+		digest := both(p.Before, p.After, func(x *review.PolicyState) string { return short(x.Digest) })
+		s.lines = append(s.lines, join(plainly("mode %s, binds %s, digest ", mode, binds), code(digest)))
 		if len(p.Moved) > 0 {
 			s.lines = append(s.lines, join(plainly("moves %s that %s not declared otherwise: ", wording.Count(len(p.Moved), "pool"), isAre(len(p.Moved))),
 				code(strings.Join(p.Moved, ", "))))
@@ -59,13 +52,6 @@ func policySections(r *review.Result) []section {
 		sections = append(sections, s)
 	}
 	return sections
-}
-
-func state(s *review.PolicyState, of func(*review.PolicyState) string) string {
-	if s == nil {
-		return ""
-	}
-	return of(s)
 }
 
 // short cuts a digest to what tells it from others.
@@ -89,16 +75,10 @@ func connectionSections(r *review.Result) []section {
 	for _, c := range r.Connections {
 		said := strings.ToLower(string(c.Change))
 		if c.Class != "" && c.Change == review.Changed {
-			said += ", " + strings.TrimSuffix(classWord(c.Class), " only")
+			said += ", " + strings.TrimSuffix(classWords[c.Class], " only")
 		}
-		heading := join(plainly("connection "), code(wording.Qualified(c.Namespace, c.Name)), plainly(": %s", said))
-		if at := cmp.Or(where(c.HeadAt), where(c.BaseAt)); at != "" {
-			heading = join(heading, plainly(" – "), code(at))
-		}
-		s := section{heading: heading, fields: fieldTable(c.Fields)}
-		for _, e := range c.Effects {
-			s.lines = append(s.lines, plainly("%s", e))
-		}
+		s := headed("connection", wording.Qualified(c.Namespace, c.Name), said, c.Places)
+		s.fields, s.lines = fieldTable(c.Fields), each(c.Effects)
 		if len(c.Pools) > 0 {
 			s.lines = append(s.lines, join(plainly("used by "), code(strings.Join(c.Pools, ", "))))
 		}

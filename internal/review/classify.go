@@ -29,11 +29,17 @@ var fieldClasses = []struct {
 // classOf is the class that a field of a pool is of.
 func classOf(path string) Class {
 	for _, f := range fieldClasses {
-		if rest, ok := strings.CutPrefix(path, f.path); ok && (rest == "" || rest[0] == '.' || rest[0] == '[') {
+		if isWithin(path, f.path) {
 			return f.class
 		}
 	}
 	return Settings
+}
+
+// isWithin says whether a path is that of a field, or of one below it.
+func isWithin(path, field string) bool {
+	rest, ok := strings.CutPrefix(path, field)
+	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
 // classesOf are the classes of a pool's change, the most far-reaching first.
@@ -49,10 +55,7 @@ func classesOf(p *Pool) []Class {
 
 // touches says whether a field, or one below it, differs.
 func (p *Pool) touches(path string) bool {
-	return slices.ContainsFunc(p.Fields, func(f FieldChange) bool {
-		rest, ok := strings.CutPrefix(f.Path, path)
-		return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
-	})
+	return slices.ContainsFunc(p.Fields, func(f FieldChange) bool { return isWithin(f.Path, path) })
 }
 
 const noRunnerGoes = "It only observed: no runner goes."
@@ -234,17 +237,12 @@ func (e *effects) numbers() {
 		e.say("At most %s runners instead of %s: jobs that were accepted are served, and wait beyond that.", wording.Max(after.Max), wording.Max(before.Max))
 	case after.Max > before.Max:
 		e.say("At most %s runners instead of %s.", wording.Max(after.Max), wording.Max(before.Max))
-	case e.head.declares().Max != e.base.declares().Max:
+	case e.head.Spec.Scale.Numbers().Max != e.base.Spec.Scale.Numbers().Max:
 		e.say("The declared max has no effect: %s holds, as before.", wording.Max(after.Max))
 	}
 	if was, is := floor(*before), floor(*after); was != is {
 		e.say("%s without any job instead of %s.", capital(wording.Count(int(is), "runner")), wording.Max(was))
 	}
-}
-
-// declares are the numbers that a pool declares, without its schedules.
-func (p *pool) declares() policy.Scale {
-	return p.Spec.Scale.Numbers()
 }
 
 // floor is how many runners there are without any job.

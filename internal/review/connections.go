@@ -81,7 +81,7 @@ func (c *comparison) deletedConnection(shown *Connection, name string) {
 // changed tells what a change does.
 func (s *Connection) changed(before, after *v1alpha1.GitHubConnection) {
 	for _, f := range s.Fields {
-		if order(Classes(), f.Class) < order(Classes(), s.Class) {
+		if slices.Index(Classes(), f.Class) < slices.Index(Classes(), s.Class) {
 			s.Class = f.Class
 		}
 	}

@@ -4,6 +4,7 @@
 package review
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -68,19 +69,11 @@ func (c *comparison) price() {
 
 // comparePrices tells what differs between the price files.
 func (c *comparison) comparePrices() {
-	before, after := c.base.Prices, c.head.Prices
-	if len(c.base.Diagnostics) > 0 || c.base.Unpriced || before == nil && after == nil {
+	if len(c.base.Diagnostics) > 0 || c.base.Unpriced {
 		return
 	}
-	none := &Prices{}
-	change := &PriceChange{}
-	if before == nil {
-		before = none
-	}
-	if after == nil {
-		after = none
-	}
-	change.BaseFile, change.HeadFile = before.file, after.file
+	before, after := cmp.Or(c.base.Prices, &Prices{}), cmp.Or(c.head.Prices, &Prices{})
+	change := &PriceChange{BaseFile: before.file, HeadFile: after.file}
 	change.Fields = diff(&before.object, &after.object, func(string) Class { return "" })
 	for i := range change.Fields {
 		change.Fields[i].Path = strings.TrimPrefix(change.Fields[i].Path, "spec.")

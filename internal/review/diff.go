@@ -5,6 +5,7 @@ package review
 
 import (
 	"encoding/json"
+	"maps"
 	"reflect"
 	"slices"
 	"unicode/utf8"
@@ -67,17 +68,9 @@ func (d *differ) compareStructs(basePath, headPath string, before, after map[str
 
 // names are the sorted names of fields of two structs.
 func names(a, b map[string]any) []string {
-	var all []string
-	for name := range a {
-		all = append(all, name)
-	}
-	for name := range b {
-		if _, both := a[name]; !both {
-			all = append(all, name)
-		}
-	}
+	all := slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b))
 	slices.Sort(all)
-	return all
+	return slices.Compact(all)
 }
 
 // compareLists pairs the elements by name, or else by their place. The order of those with names matters: containers start in it,

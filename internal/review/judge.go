@@ -145,8 +145,7 @@ type scaled struct {
 // scaling asks what limits hold for an idle pool in an idle fleet at a time.
 func (s *side) scaling(ctx context.Context, p *pool, at time.Time) scaled {
 	in := policy.ScalingInput{Pool: p.input, Now: at.UnixNano(), Zone: s.in.Zone, Usage: p.usage}
-	now := p.plan.At(at, p.Spec.Scale)
-	in.Pool.Scale = now.Scale
+	in.Pool.Scale = p.plan.At(at, p.Spec.Scale).Scale
 	return scaled{in.Pool.Scale, p.bound.Scaling(ctx, in)}
 }
 
@@ -162,7 +161,7 @@ func (s *side) limits(a scaled) *Limits {
 		l.Bounds = append(l.Bounds, b)
 	}
 	for _, x := range a.answer.Audit {
-		l.Audit = append(l.Audit, x.Policy+": "+x.Message)
+		l.Audit = append(l.Audit, x.String())
 	}
 	return l
 }
@@ -205,7 +204,7 @@ func compareFindings(before, after *judgement) []Finding {
 		all = append(all, f)
 	}
 	slices.SortStableFunc(all, func(a, b Finding) int {
-		return cmp.Or(cmp.Compare(order(levels, a.Level), order(levels, b.Level)), cmp.Compare(order(states, a.State), order(states, b.State)))
+		return cmp.Or(slices.Index(levels, a.Level)-slices.Index(levels, b.Level), slices.Index(states, a.State)-slices.Index(states, b.State))
 	})
 	return all
 }
@@ -214,9 +213,6 @@ var (
 	levels = []Level{Failure, Deny, Warn, Audit}
 	states = []State{New, Still, Fixed}
 )
-
-// order is where a value stands in a list.
-func order[T comparable](list []T, v T) int { return slices.Index(list, v) }
 
 func (f *Finding) equals(o *Finding) bool { return f.Message == o.Message && f.resembles(o) }
 

@@ -25,10 +25,7 @@ func (c *comparison) look() {
 		return
 	}
 	for _, p := range c.pairs {
-		asked := p.either()
-		if p.base != nil {
-			asked = p.base
-		}
+		asked := cmp.Or(p.base, p.head)
 		p.shown.Live = liveOf(p, c.in.Live[asked.name()])
 		p.shown.Live.Namespace = cmp.Or(asked.Namespace, c.in.LiveNamespace)
 	}

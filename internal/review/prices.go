@@ -18,6 +18,8 @@ import (
 
 	yamlv3 "go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
@@ -259,10 +261,7 @@ func (p *Prices) share(name string) float64 {
 			return s.Share
 		}
 	}
-	if p.Typical.Share != nil {
-		return *p.Typical.Share
-	}
-	return defaultShare
+	return ptr.Deref(p.Typical.Share, defaultShare)
 }
 
 // rate is what a pool's runner costs by hour, and what that is made of; false if nobody knows.
@@ -295,12 +294,7 @@ func (p *Prices) rate(pool *pool) (rate float64, basis string, known bool) {
 func resources(vcpu, gib float64) string { return fmt.Sprintf("%.4g vCPU and %.4g GiB", vcpu, gib) }
 
 func (n *NodePrice) fits(selector map[string]string) bool {
-	for label, value := range n.NodeSelector {
-		if selector[label] != value {
-			return false
-		}
-	}
-	return true
+	return labels.SelectorFromSet(n.NodeSelector).Matches(labels.Set(selector))
 }
 
 // cents rounds an amount.

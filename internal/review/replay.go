@@ -22,45 +22,30 @@ const longestHold = time.Hour
 const failed = "no decision: a policy fails"
 
 // ask puts a recorded question to the side's policies that bind its pool.
-func (s *side) ask(ctx context.Context, b *policy.Bound, q *question) replayed {
+func (s *side) ask(ctx context.Context, b *policy.Bound, q *question) (r replayed) {
+	var failures []policy.Failure
 	switch q.decision {
 	case policy.DecisionScaling:
-		return s.askScaling(b.Scaling(ctx, q.scaling))
+		a := b.Scaling(ctx, q.scaling)
+		failures, r.words, r.max = a.Failures, scaleWords(a.Scale, a.Hard), a.Scale.Max
+		for _, b := range a.Bounds {
+			r.rules = append(r.rules, s.locate(b.Rule))
+		}
 	case policy.DecisionTemplate:
-		return s.askTemplate(b.Template(ctx, q.template))
+		a := b.Template(ctx, q.template)
+		failures, r.words = a.Failures, denialWords(a.Denials)
+		for _, d := range a.Denials {
+			r.rules = append(r.rules, s.locate(d.Rule))
+		}
+	default:
+		a := b.Update(ctx, q.update)
+		failures, r.words = a.Failures, rolloutWords(recordedRollout{a.Hold, a.Strategy, a.MaxSurge, a.MaxUnavailable, a.Canary})
+		for _, reason := range a.Reasons {
+			r.rules = append(r.rules, s.locate(reason.Rule))
+		}
 	}
-	return s.askUpdate(b.Update(ctx, q.update))
-}
-
-func (s *side) askScaling(a policy.Scaling) replayed {
-	if len(a.Failures) > 0 {
-		return replayed{words: failed, max: a.Scale.Max}
-	}
-	r := replayed{words: scaleWords(a.Scale, a.Hard), max: a.Scale.Max}
-	for _, b := range a.Bounds {
-		r.rules = append(r.rules, s.locate(b.Rule))
-	}
-	return r
-}
-
-func (s *side) askTemplate(a policy.Template) replayed {
-	if len(a.Failures) > 0 {
-		return replayed{words: failed}
-	}
-	r := replayed{words: denialWords(a.Denials)}
-	for _, d := range a.Denials {
-		r.rules = append(r.rules, s.locate(d.Rule))
-	}
-	return r
-}
-
-func (s *side) askUpdate(a policy.Update) replayed {
-	if len(a.Failures) > 0 {
-		return replayed{words: failed}
-	}
-	r := replayed{words: rolloutWords(recordedRollout{a.Hold, a.Strategy, a.MaxSurge, a.MaxUnavailable, a.Canary})}
-	for _, reason := range a.Reasons {
-		r.rules = append(r.rules, s.locate(reason.Rule))
+	if len(failures) > 0 {
+		r.words, r.rules = failed, nil
 	}
 	return r
 }

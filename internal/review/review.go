@@ -107,12 +107,7 @@ type pair struct {
 // name of the pool as it is at the head, or else was.
 func (p *pair) name() string { return p.either().name() }
 
-func (p *pair) either() *pool {
-	if p.head != nil {
-		return p.head
-	}
-	return p.base
-}
+func (p *pair) either() *pool { return cmp.Or(p.head, p.base) }
 
 func (c *comparison) run() {
 	c.pairs = pairUp(c.base, c.head)

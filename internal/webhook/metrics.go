@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/corral-dev/corral/internal/meter"
 )
 
 // result says how a request ended.
@@ -41,20 +43,13 @@ func (r result) isBad() bool {
 func (r result) isRefused() bool { return r.isBad() || r == unknown || r == unusable }
 
 var (
-	requests = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "corral_webhook_requests_total",
-		Help: "Requests to the webhook server by result: accepted, passed (on to the leader), duplicate, unused, probed, forged, malformed, unusable, oversized, unknown, slow, limited, busy or unready.",
-	}, []string{"result"})
-	durations = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name:    "corral_webhook_request_duration_seconds",
-		Help:    "Time to the answer of the webhook server, by result.",
-		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
-	}, []string{"result"})
+	requests = meter.Counters("corral_webhook_requests_total",
+		"Requests to the webhook server by result: accepted, passed (on to the leader), duplicate, unused, probed, forged, malformed, unusable, oversized, unknown, slow, limited, busy or unready.", "result")
+	durations = meter.Histograms("corral_webhook_request_duration_seconds",
+		"Time to the answer of the webhook server, by result.", []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}, "result")
 	// events is bounded by the connections there are: only signed events count.
-	events = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "corral_webhook_events_total",
-		Help: "Events that were taken, by connection and name of the event.",
-	}, []string{"namespace", "connection", "event"})
+	events = meter.Counters("corral_webhook_events_total",
+		"Events that were taken, by connection and name of the event.", "namespace", "connection", "event")
 )
 
 func init() {

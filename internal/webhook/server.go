@@ -216,15 +216,9 @@ func connectionOf(path string) (key types.NamespacedName, ok bool) {
 
 // isToken reports whether a header has what GitHub puts in it, and nothing that spoils a log.
 func isToken(value string) bool {
-	if value == "" || len(value) > maxHeader {
-		return false
-	}
-	for _, c := range []byte(value) {
-		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' {
-			return false
-		}
-	}
-	return true
+	return value != "" && len(value) <= maxHeader && !strings.ContainsFunc(value, func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_'
+	})
 }
 
 // refuseSecrets tells the sender as much as helps whoever set up the webhook.

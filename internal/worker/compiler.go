@@ -21,6 +21,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -217,12 +218,8 @@ func split(stderr string) (places []string, rest string) {
 
 // isOutOfMemory knows the last words of Go's runtime, and of the race detector's.
 func isOutOfMemory(stderr string) bool {
-	for _, sign := range []string{"out of memory", "cannot allocate memory", "failed to create new OS thread", "failed to reserve", "failed to allocate", "address space collisions"} {
-		if strings.Contains(stderr, sign) {
-			return true
-		}
-	}
-	return false
+	signs := []string{"out of memory", "cannot allocate memory", "failed to create new OS thread", "failed to reserve", "failed to allocate", "address space collisions"}
+	return slices.ContainsFunc(signs, func(sign string) bool { return strings.Contains(stderr, sign) })
 }
 
 func refused(format string, args ...any) compile.Result {

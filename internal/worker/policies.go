@@ -4,8 +4,6 @@
 package worker
 
 import (
-	"fmt"
-
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/policy"
@@ -31,7 +29,7 @@ func checkPolicy(o compile.Object) []v1alpha1.Diagnostic {
 		source, err = policy.SourceOf(object)
 	}
 	if err != nil {
-		return []v1alpha1.Diagnostic{{File: o.File, Line: o.Line, Column: o.Column, Path: o.Path, Message: err.Error()}}
+		return []v1alpha1.Diagnostic{o.Diagnostic("", err.Error())}
 	}
 	source.Partial = len(object.Spec.ModulesFrom) > 0
 	_, diagnostics := policy.Load(source)
@@ -39,9 +37,7 @@ func checkPolicy(o compile.Object) []v1alpha1.Diagnostic {
 		return diagnostics // its modules are files of the tree
 	}
 	for i, d := range diagnostics {
-		diagnostics[i] = v1alpha1.Diagnostic{
-			File: o.File, Line: o.Line, Column: o.Column, Path: fmt.Sprintf("%s.spec.modules", o.Path), Message: compile.Format(d),
-		}
+		diagnostics[i] = o.Diagnostic(".spec.modules", compile.Format(d))
 	}
 	return diagnostics
 }

@@ -7,6 +7,7 @@ package yamldoc
 
 import (
 	"errors"
+	"slices"
 
 	yamlv3 "go.yaml.in/yaml/v3"
 	"sigs.k8s.io/yaml"
@@ -32,13 +33,5 @@ func Object(text []byte) (map[string]any, error) {
 }
 
 func hasAlias(node *yamlv3.Node) bool {
-	if node.Kind == yamlv3.AliasNode {
-		return true
-	}
-	for _, child := range node.Content {
-		if hasAlias(child) {
-			return true
-		}
-	}
-	return false
+	return node.Kind == yamlv3.AliasNode || slices.ContainsFunc(node.Content, hasAlias)
 }

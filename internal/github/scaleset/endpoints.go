@@ -5,6 +5,7 @@ package scaleset
 
 import (
 	"net/http"
+	"path"
 	"strings"
 
 	"github.com/corral-dev/corral/internal/turns"
@@ -43,18 +44,18 @@ func (e endpoint) isToken() bool {
 // endpointOf classifies a request by its method and path. The number of classes is
 // bounded: what is not known is "other".
 func endpointOf(req *http.Request) endpoint {
-	path := req.URL.Path
-	if i := strings.Index(path, "/_apis/"); i >= 0 {
-		return serviceEndpoint(req.Method, strings.Split(strings.Trim(path[i+len("/_apis/"):], "/"), "/"))
+	name := req.URL.Path
+	if _, below, isService := strings.Cut(name, "/_apis/"); isService {
+		return serviceEndpoint(req.Method, strings.Trim(below, "/"))
 	}
 	switch {
 	case req.Method != http.MethodPost:
 		return endpointOther
-	case strings.HasSuffix(path, "/access_tokens"):
+	case strings.HasSuffix(name, "/access_tokens"):
 		return endpointAccessToken
-	case strings.HasSuffix(path, "/actions/runners/registration-token"):
+	case strings.HasSuffix(name, "/actions/runners/registration-token"):
 		return endpointRegistrationToken
-	case strings.HasSuffix(path, "/actions/runner-registration"):
+	case strings.HasSuffix(name, "/actions/runner-registration"):
 		return endpointRunnerRegistration
 	}
 	return endpointOther
@@ -85,25 +86,13 @@ var routes = []route{
 	{http.MethodDelete, "distributedtask/pools/*/agents/*", endpointRunnerDelete},
 }
 
-func serviceEndpoint(method string, segments []string) endpoint {
+func serviceEndpoint(method, name string) endpoint {
 	for _, r := range routes {
-		if r.method == method && matches(strings.Split(r.path, "/"), segments) {
+		if fits, _ := path.Match(r.path, name); fits && r.method == method { // each is a pattern
 			return r.endpoint
 		}
 	}
 	return endpointOther
-}
-
-func matches(pattern, segments []string) bool {
-	if len(pattern) != len(segments) {
-		return false
-	}
-	for i, p := range pattern {
-		if p != "*" && p != segments[i] {
-			return false
-		}
-	}
-	return true
 }
 
 // rank orders calls that wait for their turn.

@@ -26,7 +26,7 @@ type metered struct{ network http.RoundTripper }
 
 // RoundTrip sends the request and counts it.
 func (m metered) RoundTrip(req *http.Request) (*http.Response, error) {
-	return meter.Send(m.network, req, string(requestEndpoint(req)), maxBody)
+	return traffic.Send(m.network, req, string(requestEndpoint(req)), maxBody)
 }
 
 // asTransport makes any RoundTripper an *http.Transport, which is the only kind that
