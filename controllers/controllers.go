@@ -197,7 +197,7 @@ func All(mgr *Manager, o Options) error {
 		mgr.Add(s.engine),
 		addPolicies(mgr, o, s),
 		addSources(mgr, o, s),
-		connections.New(s.report, s.live, s.connections, verify, o.CredentialsDir).SetupWithManager(mgr, o.Others),
+		connections.New(s.report, s.live, s.connections, verify, connections.NewProber(s.scaleSets, s.rest), o.CredentialsDir).SetupWithManager(mgr, o.Others),
 		tracker.SetupWithManager(mgr),
 		poller.SetupWithManager(mgr),
 		addWebhook(mgr, o.Webhook, tracker),

@@ -212,8 +212,40 @@ type GitHubConnectionStatus struct {
 	// +optional
 	NetworkHash string `json:"networkHash,omitempty"`
 
+	// lacks is what Corral uses and GitHub was found not to have, or not to show to these credentials. None of it keeps the connection
+	// from being ready.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Lacks []Lack `json:"lacks,omitempty"`
+
+	// probed identifies what lacks was found out for: credentials, generation, server's version and request. It is empty while a part
+	// isn't known.
+	// +optional
+	Probed string `json:"probed,omitempty"`
+
 	meta.ReconcileRequestStatus `json:",inline"`
 }
+
+// Lack is something that GitHub doesn't have, or doesn't show.
+type Lack struct {
+	// name of it: ScaleSets, SeveralLabels, RunnerReleases, RunnerGroups or Deliveries.
+	// +required
+	Name string `json:"name"`
+
+	// message says what follows for pools, and what GitHub answered.
+	// +required
+	Message string `json:"message"`
+}
+
+// Names of what may be lacking.
+const (
+	LackScaleSets      = "ScaleSets"
+	LackSeveralLabels  = "SeveralLabels"  // more than one on a scale set
+	LackRunnerReleases = "RunnerReleases" // of the runner program, listed
+	LackRunnerGroups   = "RunnerGroups"   // listed by the REST API
+	LackDeliveries     = "Deliveries"     // to the webhook, listed
+)
 
 // GitHubConnection is one GitHub identity that pools use.
 // +kubebuilder:object:root=true

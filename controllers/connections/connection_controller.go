@@ -54,6 +54,7 @@ type Reconciler struct {
 	// Connections gets the credentials that GitHub took.
 	Connections *github.Connections
 	Verify      Verifier
+	Probe       Prober
 	Now         func() time.Time
 
 	mu       sync.Mutex
@@ -61,8 +62,8 @@ type Reconciler struct {
 }
 
 // New returns a Reconciler. secrets reads without a cache; credentialsDir has the folders that mountRef names, empty if there are none.
-func New(report kube.Reporter, secrets client.Reader, known *github.Connections, verify Verifier, credentialsDir string) *Reconciler {
-	return &Reconciler{Reporter: report, Secrets: secrets, Connections: known, Verify: verify, CredentialsDir: credentialsDir, Now: time.Now}
+func New(report kube.Reporter, secrets client.Reader, known *github.Connections, verify Verifier, probe Prober, credentialsDir string) *Reconciler {
+	return &Reconciler{Reporter: report, Secrets: secrets, Connections: known, Verify: verify, Probe: probe, CredentialsDir: credentialsDir, Now: time.Now}
 }
 
 // verification is what GitHub said about credentials, and when to ask again.
@@ -75,6 +76,10 @@ type verification struct {
 	err        error
 	failures   int // in a row, of GitHub to answer
 	next       time.Time
+
+	probed  bool // whether GitHub was asked what it lacks
+	lacks   []v1alpha1.Lack
+	unknown error // of what didn't come to light
 }
 
 // Key is how a connection's client is found in the registry.
@@ -85,7 +90,8 @@ func Key(connection types.NamespacedName) string { return connection.String() }
 //  1. credentials: read them
 //  2. verify: what GitHub says of them, asked when something changed or it is time
 //  3. use: good ones become the client of all pools on the connection
-//  4. webhook: whether there is a secret for GitHub's events
+//  4. lacks: what GitHub doesn't have, asked once
+//  5. webhook: whether there is a secret for GitHub's events
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	conn := &v1alpha1.GitHubConnection{}
 	if err := r.Client.Get(ctx, req.NamespacedName, conn); client.IgnoreNotFound(err) != nil {
@@ -129,7 +135,8 @@ func (r *Reconciler) reconcile(ctx context.Context, conn *v1alpha1.GitHubConnect
 		return again, err
 	}
 	conn.Status.Scope, conn.Status.Identity, conn.Status.ServerVersion = string(v.identity.Scope), v.identity.Login, v.identity.ServerVersion
-	again.Message = fmt.Sprintf("connected to %s %s as %s", v.identity.Scope, conn.Spec.URL, v.identity.Login)
+	conn.Status.Lacks, conn.Status.Probed = r.lacks(ctx, conn, v)
+	again.Message = fmt.Sprintf("connected to %s %s as %s%s", v.identity.Scope, conn.Spec.URL, v.identity.Login, lacking(conn.Status.Lacks))
 	return again, r.checkWebhook(ctx, conn)
 }
 
@@ -173,13 +180,18 @@ func (r *Reconciler) verify(ctx context.Context, conn *v1alpha1.GitHubConnection
 		v.next = now.Add(max(e.RetryAfter, spread(min(retryMax, retryMin<<min(v.failures, 8)))))
 		v.failures++
 	}
+	r.keep(key, v)
+	return v
+}
+
+// keep remembers a verification until the next.
+func (r *Reconciler) keep(key types.NamespacedName, v verification) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.verified == nil {
 		r.verified = map[types.NamespacedName]verification{}
 	}
 	r.verified[key] = v
-	return v
 }
 
 // outcome waits for a GitHub that is unavailable, and stalls on everything that only

@@ -46,6 +46,11 @@ type stage struct {
 
 	asked  []github.Credentials
 	answer error
+
+	server  string // its version
+	probes  int
+	lacks   []v1alpha1.Lack
+	unknown error
 }
 
 func newStage(t *testing.T) *stage {
@@ -84,7 +89,11 @@ func (s *stage) restart() {
 		Now: func() time.Time { return s.now },
 		Verify: func(_ context.Context, creds github.Credentials) (rest.Identity, error) {
 			s.asked = append(s.asked, creds)
-			return rest.Identity{Scope: github.Organization, Login: "octocat"}, s.answer
+			return rest.Identity{Scope: github.Organization, Login: "octocat", ServerVersion: s.server}, s.answer
+		},
+		Probe: func(context.Context, *v1alpha1.GitHubConnection) ([]v1alpha1.Lack, error) {
+			s.probes++
+			return s.lacks, s.unknown
 		},
 	}
 }

@@ -58,6 +58,9 @@ func TestAnIdleHourCostsFewRESTCallsHoweverManyPoolsThereAre(t *testing.T) {
 				if polls := counts[string(githubsim.EndpointGetMessage)]; polls < pools*3600/60 {
 					t.Errorf("only %d polls: the pools don't listen", polls)
 				}
+				if asked := counts[string(githubsim.EndpointReleases)]; asked > 0 {
+					t.Errorf("what GitHub lacks is asked again: %d times", asked)
+				}
 			})
 		})
 	}
@@ -155,6 +158,7 @@ func connectionReconciler(t *testing.T, known *github.Connections, network http.
 		Verify: func(ctx context.Context, c github.Credentials) (rest.Identity, error) {
 			return rest.Verify(ctx, c, github.Options{Transport: network})
 		},
+		Probe: connections.NewProber(scaleset.NewClients(known, github.Options{Transport: network}), rest.NewClients(known, github.Options{Transport: network})),
 	}
 }
 

@@ -42,7 +42,7 @@ var restEndpoints = map[githubsim.Endpoint]bool{
 	githubsim.EndpointUser: true, githubsim.EndpointMeta: true, githubsim.EndpointOrg: true, githubsim.EndpointRepository: true,
 	githubsim.EndpointRunnerGroups: true, githubsim.EndpointRunnerGroup: true, githubsim.EndpointRunners: true,
 	githubsim.EndpointRunner: true, githubsim.EndpointDeleteRunner: true, githubsim.EndpointRegistrationToken: true,
-	githubsim.EndpointRunnerRegistration: true,
+	githubsim.EndpointRunnerRegistration: true, githubsim.EndpointReleases: true,
 }
 
 // runIdle measures what pools cost that have nothing to do, first the controller without any.

@@ -534,7 +534,7 @@ func TestDeliveriesThatCannotBeHad(t *testing.T) {
 	if _, _, err := w.token("acme").Deliveries(t.Context(), 0, ""); !github.IsForbidden(err) {
 		t.Errorf("an App's, with a token: %v", err)
 	}
-	if _, _, err := w.token("enterprises/big").Deliveries(t.Context(), 3, ""); github.KindOf(err) != github.KindUnexpected {
+	if _, _, err := w.token("enterprises/big").Deliveries(t.Context(), 3, ""); !github.IsNotFound(err) {
 		t.Errorf("an enterprise's: %v", err)
 	}
 }

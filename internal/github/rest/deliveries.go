@@ -41,7 +41,7 @@ type hook struct {
 // organization's or a repository's. GitHub has no API for those of an enterprise's.
 func (c *Client) hook(id int64, doing string) (hook, error) {
 	if id != 0 && c.target.Scope == github.Enterprise {
-		return hook{}, github.NewError(github.KindUnexpected, doing, 0, 0, "GitHub has no API for the deliveries of an enterprise's webhook: use an organization's, or an App's", nil)
+		return hook{}, github.NewError(github.KindNotFound, doing, 0, 0, "GitHub has no API for the deliveries of an enterprise's webhook: use an organization's, or an App's", nil)
 	}
 	return hook{c: c, id: id, scope: c.target.Scope}, nil
 }

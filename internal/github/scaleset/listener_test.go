@@ -373,6 +373,50 @@ func TestQueueTokenIsRenewed(t *testing.T) {
 	}
 }
 
+// The queue's token is renewed by the same call as a session is resumed. What passes costs nothing, what doesn't another session; neither says that the
+// scale set is gone.
+func TestRefusalsOfARenewal(t *testing.T) {
+	for name, tc := range map[string]struct {
+		fault  githubsim.Fault
+		opened int
+	}{
+		"not valid":    {githubsim.Fault{Status: 400, Body: `{"typeName":"RunnerScaleSetSessionExpiredException","message":"The session identifier is not valid."}`}, 2},
+		"unauthorized": {githubsim.Fault{Status: 401}, 2},
+		"forbidden":    {githubsim.Fault{Status: 403}, 2},
+		"not found":    {githubsim.Fault{Status: 404}, 2},
+		"conflict":     {githubsim.Fault{Status: 409}, 2},
+		"rate limit":   {githubsim.Fault{Status: 429, RetryAfter: time.Second}, 1},
+		"unavailable":  {githubsim.Fault{Status: 503}, 1},
+		"answer lost":  {githubsim.Fault{DropAnswer: true}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, githubsim.Options{})
+			var gone atomic.Bool
+			s.listen(5, func(c *Config) {
+				c.Changed = func() {
+					gone.CompareAndSwap(false, github.IsNotFound(s.listener.Snapshot().Err))
+					notify(s.changed)
+				}
+			})
+			s.addJobs(1)
+			s.awaitAssigned(1)
+			s.awaitAcknowledged()
+			tc.fault.Endpoint, tc.fault.Times = githubsim.EndpointRefreshSession, 1
+			s.sim.AddFault(tc.fault)
+			s.sim.ExpireQueueTokens()
+			s.listener.Announce(6) // ends the held poll, which had a good token
+			s.addJobs(1)
+			s.awaitAssigned(2)
+			s.awaitState(Listening)
+			s.awaitAcknowledged()
+			if n := s.requests(githubsim.EndpointCreateSession); n != tc.opened || gone.Load() || len(s.sim.FaultsHit()) != 1 {
+				t.Errorf("%d sessions were opened, want %d; gone: %v; hit: %v", n, tc.opened, gone.Load(), s.sim.FaultsHit())
+			}
+		})
+	}
+}
+
 func TestLostSessionIsOpenedAnew(t *testing.T) {
 	for name, lose := range map[string]func(*stage){
 		"expired": func(s *stage) { s.sim.ExpireSession(int(s.set.ID)) },
@@ -448,37 +492,95 @@ func TestSessionOfACrashedProcessIsResumed(t *testing.T) {
 	}
 }
 
-func TestSessionThatMayNotBeResumedIsWaitedFor(t *testing.T) {
-	for name, fault := range map[string]githubsim.Fault{
-		"not valid": {Status: 400, Body: `{"typeName":"RunnerScaleSetSessionExpiredException","message":"The session identifier is not valid."}`},
-		"not found": {Status: 404}, "conflict": {Status: 409},
+// While its earlier session isn't resumed, a pool lives by statistics: until that session expires if GitHub refused, until GitHub answers if it didn't.
+func TestRefusalsOfAResume(t *testing.T) {
+	expired := `{"typeName":"RunnerScaleSetSessionExpiredException","message":"The session identifier is not valid."}`
+	absent := `{"typeName":"RunnerScaleSetNotFoundException","message":"No runner scale set found with identifier 1."}`
+	for name, tc := range map[string]struct {
+		fault githubsim.Fault
+		named bool // whether GitHub names the owner of a session that is in the way
+		state State
+		owner string // that is in the way, as far as it's known
+		asked int    // PATCH requests; 0: it is tried again, until it is resumed
+	}{
+		"not valid":                   {fault: githubsim.Fault{Status: 400, Body: expired}, state: Refused, owner: owner, asked: 1},
+		"unauthorized":                {fault: githubsim.Fault{Status: 401}, state: Refused, owner: owner, asked: 2}, // also with fresh tokens
+		"forbidden":                   {fault: githubsim.Fault{Status: 403}, state: Refused, owner: owner, asked: 1},
+		"not found":                   {fault: githubsim.Fault{Status: 404}, state: Refused, owner: owner, asked: 1},
+		"scale set not found":         {fault: githubsim.Fault{Status: 404, Body: absent}, state: Refused, owner: owner, asked: 1},
+		"conflict":                    {fault: githubsim.Fault{Status: 409}, state: Refused, owner: owner, asked: 1},
+		"conflict, owners are named":  {fault: githubsim.Fault{Status: 409}, named: true, state: Refused, owner: owner, asked: 1},
+		"another's":                   {fault: githubsim.Fault{Alter: githubsim.AlterSessionOwner}, state: OwnedElsewhere, asked: 1},
+		"another's, owners are named": {fault: githubsim.Fault{Alter: githubsim.AlterSessionOwner}, named: true, state: Refused, owner: owner, asked: 1},
+		"rate limit":                  {fault: githubsim.Fault{Status: 429, RetryAfter: time.Second}, state: Refused, owner: owner},
+		"secondary limit":             {fault: githubsim.SecondaryLimit("", time.Second), state: Refused, owner: owner},
+		"unavailable":                 {fault: githubsim.Fault{Status: 503}, state: Refused, owner: owner},
+		"answer lost":                 {fault: githubsim.Fault{DropAnswer: true}, state: Refused, owner: owner},
+		"without a queue":             {fault: githubsim.Fault{Alter: githubsim.AlterEmptyQueueURL}, state: Refused, owner: owner},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStage(t, githubsim.Options{})
+			t.Parallel()
+			s := newStage(t, githubsim.Options{SessionOwners: tc.named})
 			earlier := s.crashed()
-			fault.Endpoint = githubsim.EndpointRefreshSession
-			s.sim.AddFault(fault)
+			tc.fault.Endpoint = githubsim.EndpointRefreshSession
+			s.sim.AddFault(tc.fault)
 			s.listen(3, func(c *Config) { c.Earlier = earlier })
-			if got := s.awaitState(Refused); got.Owner != owner {
-				t.Errorf("owner %q", got.Owner)
+			if got := s.awaitState(tc.state); got.Owner != tc.owner {
+				t.Errorf("owner %q; want %q", got.Owner, tc.owner)
 			}
 			s.addJobs(2)
-			s.awaitAssigned(2)
-			s.sim.ExpireSession(int(s.set.ID))
-			s.awaitState(Listening)
-			if n := s.requests(githubsim.EndpointRefreshSession); n != 1 {
+			if got := s.awaitAssigned(2); got.State != tc.state {
+				t.Errorf("%s with statistics; want %s", got.State, tc.state)
+			}
+			s.awaitSim("a third attempt", func() bool { return s.requests(githubsim.EndpointCreateSession) >= 1+3 })
+			if tc.asked > 0 {
+				s.sim.ExpireSession(int(s.set.ID))
+			} else {
+				s.sim.ClearFaults()
+			}
+			got := s.awaitState(Listening)
+			if resumed := got.Session == earlier.ID; resumed == (tc.asked > 0) {
+				t.Errorf("resumed: %v", resumed)
+			}
+			if n := s.requests(githubsim.EndpointRefreshSession); tc.asked > 0 && n != tc.asked || tc.asked == 0 && n < 2 {
 				t.Errorf("%d attempts to resume", n)
 			}
+			s.addJobs(1)
+			s.awaitAssigned(3)
 		})
 	}
 }
 
-func TestSessionThatGitHubCallsAnothersIsNotResumed(t *testing.T) {
-	s := newStage(t, githubsim.Options{})
-	earlier := s.crashed()
-	s.sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointRefreshSession, Alter: githubsim.AlterSessionOwner})
-	s.listen(3, func(c *Config) { c.Earlier = earlier })
-	s.awaitState(OwnedElsewhere)
+// A session that GitHub refuses to open for another reason than a session in the way is asked for again, and demand comes from statistics.
+func TestRefusalsOfAnOpening(t *testing.T) {
+	for name, tc := range map[string]struct {
+		fault githubsim.Fault
+		kind  github.Kind
+	}{
+		"bad request":     {githubsim.Fault{Status: 400}, github.KindUnexpected},
+		"unauthorized":    {githubsim.Fault{Status: 401}, github.KindUnauthorized},
+		"forbidden":       {githubsim.Fault{Status: 403}, github.KindForbidden},
+		"not found":       {githubsim.Fault{Status: 404}, github.KindNotFound},
+		"rate limit":      {githubsim.Fault{Status: 429, RetryAfter: time.Second}, github.KindRateLimited},
+		"secondary limit": {githubsim.SecondaryLimit("", time.Second), github.KindRateLimited},
+		"unavailable":     {githubsim.Fault{Status: 503}, github.KindUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, githubsim.Options{})
+			tc.fault.Endpoint = githubsim.EndpointCreateSession
+			s.sim.AddFault(tc.fault)
+			s.listen(3)
+			if got := s.awaitState(Failing); github.KindOf(got.Err) != tc.kind {
+				t.Errorf("got %v; want %s", got.Err, tc.kind)
+			}
+			s.await("statistics without a session", func(snapshot Snapshot) bool { return snapshot.Known })
+			s.sim.ClearFaults()
+			s.awaitState(Listening)
+			s.addJobs(1)
+			s.awaitAssigned(1)
+		})
+	}
 }
 
 func TestSessionWithoutAnOwnerIsAnothersUnlessItMayBeOurs(t *testing.T) {

@@ -1,0 +1,129 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package connections
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/github"
+	"github.com/corral-dev/corral/internal/github/rest"
+	"github.com/corral-dev/corral/internal/github/scaleset"
+)
+
+// Prober finds out, by reading, what GitHub lacks of what a connection's pools use. With an error, not all of it is known.
+type Prober func(ctx context.Context, conn *v1alpha1.GitHubConnection) ([]v1alpha1.Lack, error)
+
+// lacks returns what GitHub lacks, and what that was found out for; "" if a part isn't known, which is asked again with the next
+// verification. What the status has needs no request: idle connections cost none.
+func (r *Reconciler) lacks(ctx context.Context, conn *v1alpha1.GitHubConnection, v verification) ([]v1alpha1.Lack, string) {
+	const asked = 1 // to be raised with another question
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d %d %s %q %q", asked, v.generation, v.hash, v.request, v.identity.ServerVersion))
+	about := hex.EncodeToString(sum[:16])
+	if conn.Status.Probed == about {
+		return conn.Status.Lacks, about
+	}
+	if !v.probed {
+		v.probed = true
+		if v.lacks, v.unknown = r.Probe(ctx, conn); v.unknown != nil {
+			log.FromContext(ctx).Info("What GitHub lacks isn't wholly known yet", "reason", v.unknown.Error())
+		}
+		r.keep(client.ObjectKeyFromObject(conn), v)
+	}
+	if v.unknown != nil {
+		about = ""
+	}
+	return v.lacks, about
+}
+
+// lacking names what is lacking, as the end of a message.
+func lacking(lacks []v1alpha1.Lack) string {
+	if len(lacks) == 0 {
+		return ""
+	}
+	names := make([]string, 0, len(lacks))
+	for _, lack := range lacks {
+		names = append(names, lack.Name)
+	}
+	return "; lacking: " + strings.Join(names, ", ")
+}
+
+// question is one that GitHub is asked: it lacks what is meant if it answers that it isn't there, or not for these credentials.
+type question struct {
+	of, follows string
+	ask         func(context.Context) error
+}
+
+// NewProber returns a Prober that asks with the clients of pools: the tokens that it gets, and what it reads, serve them, too.
+func NewProber(sets *github.Clients[*scaleset.Client], api *github.Clients[*rest.Client]) Prober {
+	return func(ctx context.Context, conn *v1alpha1.GitHubConnection) ([]v1alpha1.Lack, error) {
+		key := Key(client.ObjectKeyFromObject(conn))
+		service, served := sets.Get(key)
+		gh, there := api.Get(key)
+		if !served || !there {
+			return nil, errors.New("the connection has no client")
+		}
+		questions := questionsOf(conn, service, gh)
+		answers := make([]error, len(questions))
+		var asking sync.WaitGroup
+		for i, q := range questions { // at once: one that isn't answered holds up no other
+			asking.Go(func() { answers[i] = q.ask(ctx) })
+		}
+		asking.Wait()
+		return judge(conn.Status.ServerVersion, questions, answers)
+	}
+}
+
+func questionsOf(conn *v1alpha1.GitHubConnection, service *scaleset.Client, gh *rest.Client) []question {
+	questions := []question{
+		{v1alpha1.LackRunnerReleases, "pools don't say when GitHub will refuse their runners' version", func(ctx context.Context) error {
+			_, err := gh.Releases(ctx)
+			return err
+		}},
+		{v1alpha1.LackRunnerGroups, "pools without a scale set can be in the default group alone, and start runners for jobs of repositories that may not use it", func(ctx context.Context) error {
+			_, err := gh.Groups(ctx) // without a request for a repository, which has but one
+			return err
+		}},
+	}
+	if gh.Target().Server { // github.com has scale sets
+		questions = append(questions, question{v1alpha1.LackScaleSets, "pools get jobs only with registration: REST", func(ctx context.Context) error {
+			_, err := service.Find(ctx, github.DefaultRunnerGroupID, "corral") // there or not, it is looked for
+			return err
+		}})
+	}
+	if hook := conn.Spec.Webhook; hook != nil {
+		questions = append(questions, question{v1alpha1.LackDeliveries, "events that get lost aren't asked for again", func(ctx context.Context) error {
+			_, _, err := gh.Deliveries(ctx, hook.HookID, "")
+			return err
+		}})
+	}
+	return questions
+}
+
+// judge tells what is lacking from what isn't known: no answer, or one that says nothing about it, is an error.
+func judge(version string, questions []question, answers []error) (lacks []v1alpha1.Lack, unknown error) {
+	for i, q := range questions {
+		switch err := answers[i]; {
+		case github.IsNotFound(err), github.IsForbidden(err):
+			lacks = append(lacks, v1alpha1.Lack{Name: q.of, Message: fmt.Sprintf("%s (%s)", q.follows, github.Summary(err))})
+		case err != nil:
+			unknown = errors.Join(unknown, err)
+		}
+	}
+	var major, minor int
+	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err == nil && (major < 3 || major == 3 && minor < 21) {
+		lacks = append(lacks, v1alpha1.Lack{Name: v1alpha1.LackSeveralLabels, Message: fmt.Sprintf(
+			"scale sets keep one label, unless a feature flag of the server is on: pools that lose others say LabelsDropped (the server has version %s; 3.21 keeps all)", version)})
+	}
+	return lacks, unknown
+}
