@@ -24,13 +24,13 @@ var (
 		"small; no I/O, no clock; import nothing of this module"}
 	Pure = Layer{"pure", []string{
 		"apis/v1alpha1", "internal/admission", "internal/compile", "internal/demand", "internal/explain", "internal/jobmatch", "internal/podspec", "internal/policy",
-		"internal/poolstatus", "internal/reservation", "internal/rollout", "internal/scaling", "internal/schedule",
+		"internal/poolstatus", "internal/quota", "internal/reservation", "internal/rollout", "internal/scaling", "internal/schedule",
 	}, "no I/O, no clock, no goroutine; `now` is an argument; don't import each other, but for `apis/v1alpha1`"}
 	Review   = Layer{"review", []string{"internal/review"}, "pure as well; here, as in controllers, pure packages meet"}
 	Adapters = Layer{"adapters", []string{
 		"internal/fairqueue", "internal/fluxsource", "internal/github", "internal/gitsource", "internal/kube", "internal/metricsource",
 		"internal/neterr", "internal/notify", "internal/turns", "internal/webhook", "internal/worker",
 	}, "talk to one thing each, or order who does next; no decisions"}
-	Commands = Layer{"command line", []string{"internal/cli", "internal/report"}, "flags and output; `cmd/corral` wires them"}
+	Commands = Layer{"command line", []string{"internal/cli", "internal/conformance", "internal/report"}, "flags and output; `cmd/corral` wires them"}
 	Tests    = Layer{"tests", []string{"internal/archtest", "internal/helmchart"}, "only tests and generators import them"}
 )
