@@ -290,6 +290,14 @@ type RunnerPoolStatus struct {
 	meta.ReconcileRequestStatus `json:",inline"`
 }
 
+// InForce returns the revision that runners are made of, but for some of an update's: the former one until the update goes on.
+func (s *RunnerPoolStatus) InForce() string {
+	if u := s.Update; u != nil && u.Phase != UpdateRolling {
+		return u.From
+	}
+	return s.Revision
+}
+
 // RunnerVersionStatus is the version of the runner program, and how long it is good.
 type RunnerVersionStatus struct {
 	// version that a connected runner told GitHub.

@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -28,6 +29,14 @@ import (
 // budgetName names the PodDisruptionBudget of a namespace's runners that have a job.
 const budgetName = "corral-busy-runners"
 
+// budgetSpec asks for more runners to be available than there ever are, so that no eviction is allowed.
+var budgetSpec = policyv1.PodDisruptionBudgetSpec{
+	MinAvailable: new(intstr.FromInt32(math.MaxInt32)),
+	Selector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+		{Key: v1alpha1.PoolLabel, Operator: metav1.LabelSelectorOpExists}, {Key: v1alpha1.JobIDLabel, Operator: metav1.LabelSelectorOpExists},
+	}},
+}
+
 // protect makes sure, before a runner can have a job, that nobody evicts one that has. It returns the budgets of others that select the
 // pool's pods, too, and tells of them when they are new: the API server evicts no pod that two budgets select, and answers with an error.
 func (r *Reconciler) protect(ctx context.Context, o observation, d decision) (foreign string, err error) {
@@ -39,7 +48,15 @@ func (r *Reconciler) protect(ctx context.Context, o observation, d decision) (fo
 		return o.memory.budgets, fmt.Errorf("listing disruption budgets: %w", err)
 	}
 	isOurs := func(b policyv1.PodDisruptionBudget) bool { return b.Name == budgetName }
-	if i := slices.IndexFunc(budgets.Items, isOurs); i < 0 || !isOwner(o.pool, budgets.Items[i].OwnerReferences) {
+	i := slices.IndexFunc(budgets.Items, isOurs)
+	if i >= 0 && !equality.Semantic.DeepEqual(budgets.Items[i].Spec, budgetSpec) {
+		repaired := budgets.Items[i].DeepCopy() // by a patch, as an apply leaves a maxUnavailable that somebody set
+		repaired.Spec = budgetSpec
+		if err := r.Client.Patch(ctx, repaired, client.MergeFrom(&budgets.Items[i]), kube.FieldOwner); err != nil {
+			return o.memory.budgets, fmt.Errorf("repairing PodDisruptionBudget %s: %w", budgetName, err)
+		}
+	}
+	if i < 0 || !isOwner(o.pool, budgets.Items[i].OwnerReferences) {
 		if err := r.applyBudget(ctx, o); err != nil {
 			return o.memory.budgets, err
 		}
@@ -57,8 +74,7 @@ func isOwner(pool *v1alpha1.RunnerPool, owners []metav1.OwnerReference) bool {
 	return slices.ContainsFunc(owners, func(o metav1.OwnerReference) bool { return o.UID == pool.UID })
 }
 
-// applyBudget makes the budget of the namespace's pools, which goes with the last of them. That many runners are never available,
-// so that no eviction is allowed.
+// applyBudget makes the budget of the namespace's pools, which goes with the last of them.
 func (r *Reconciler) applyBudget(ctx context.Context, o observation) error {
 	pools := &v1alpha1.RunnerPoolList{}
 	if err := r.Client.List(ctx, pools, client.InNamespace(o.key.Namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -67,12 +83,7 @@ func (r *Reconciler) applyBudget(ctx context.Context, o observation) error {
 	budget := &policyv1.PodDisruptionBudget{
 		TypeMeta:   metav1.TypeMeta{APIVersion: policyv1.SchemeGroupVersion.String(), Kind: "PodDisruptionBudget"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: o.key.Namespace, Name: budgetName},
-		Spec: policyv1.PodDisruptionBudgetSpec{
-			MinAvailable: new(intstr.FromInt32(math.MaxInt32)),
-			Selector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
-				{Key: v1alpha1.PoolLabel, Operator: metav1.LabelSelectorOpExists}, {Key: v1alpha1.JobIDLabel, Operator: metav1.LabelSelectorOpExists},
-			}},
-		},
+		Spec:       budgetSpec,
 	}
 	for i := range pools.Items {
 		if p := &pools.Items[i]; p.DeletionTimestamp.IsZero() && !observes(p) {

@@ -7,8 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -57,6 +59,40 @@ func TestABudgetOfOthersOverRunnersWithAJobIsTold(t *testing.T) {
 			}
 			if (told == 1) != tc.told || told > 1 {
 				t.Errorf("told %d times", told)
+			}
+		})
+	}
+}
+
+// Who opens the budget for a drain, and forgets it, would have jobs evicted ever after.
+func TestTheBudgetIsRepaired(t *testing.T) {
+	for name, open := range map[string]func(*policyv1.PodDisruptionBudgetSpec){
+		"none need be available": func(s *policyv1.PodDisruptionBudgetSpec) { s.MinAvailable = new(intstr.FromInt32(0)) },
+		"all may be unavailable": func(s *policyv1.PodDisruptionBudgetSpec) {
+			s.MinAvailable, s.MaxUnavailable = nil, new(intstr.FromString("100%"))
+		},
+		"nothing is selected": func(s *policyv1.PodDisruptionBudgetSpec) { s.Selector = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })
+			for range 3 {
+				b.reconcile()
+			}
+			budget, key := &policyv1.PodDisruptionBudget{}, client.ObjectKey{Namespace: "ci", Name: budgetName}
+			must(t, b.Client.Get(t.Context(), key, budget))
+			open(&budget.Spec)
+			must(t, b.Client.Update(t.Context(), budget))
+			b.reconcile()
+			must(t, b.Client.Get(t.Context(), key, budget))
+			if diff := cmp.Diff(budgetSpec, budget.Spec); diff != "" {
+				t.Error(diff)
+			}
+			repaired := budget.ResourceVersion
+			b.reconcile()
+			must(t, b.Client.Get(t.Context(), key, budget))
+			if budget.ResourceVersion != repaired {
+				t.Error("it is written at each look")
 			}
 		})
 	}

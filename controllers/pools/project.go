@@ -39,9 +39,6 @@ func project(o observation, d *decision, err error) v1alpha1.RunnerPoolStatus {
 	} else {
 		conditions.MarkTrue(pool, v1alpha1.HealthyCondition, v1alpha1.SucceededReason, "runners start")
 	}
-	if o.template.version != nil {
-		s.RunnerVersion = o.template.version
-	}
 	markVersion(pool, o)
 	if err != nil {
 		return *s
@@ -62,12 +59,13 @@ func project(o observation, d *decision, err error) v1alpha1.RunnerPoolStatus {
 	return *s
 }
 
-// markVersion sets the condition that says how long GitHub takes the runners' version. What a former template had is no more said.
+// markVersion sets the condition that says how long GitHub takes the runners' version. What is not of the revision in force is no more said.
 func markVersion(pool *v1alpha1.RunnerPool, o observation) {
-	v := pool.Status.RunnerVersion
-	if v != nil && v.Revision != o.template.revision {
-		pool.Status.RunnerVersion, v = nil, nil
+	v := cmp.Or(o.template.version, pool.Status.RunnerVersion)
+	if v != nil && v.Revision != pool.Status.InForce() {
+		v = nil
 	}
+	pool.Status.RunnerVersion = v
 	switch {
 	case v == nil || v.Latest == "":
 		conditions.Delete(pool, v1alpha1.RunnerVersionCondition)

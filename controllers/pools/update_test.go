@@ -119,6 +119,35 @@ func (b *bench) phase() v1alpha1.UpdatePhase {
 	return ""
 }
 
+// While an update is held, and after it is rolled back, runners are of the former template, and that theirs is nearly refused is to be said.
+func TestTheVersionToldIsThatOfTheTemplateInForce(t *testing.T) {
+	for name, tc := range map[string]struct {
+		update v1alpha1.UpdateSpec
+		phase  v1alpha1.UpdatePhase
+		told   bool
+	}{
+		"held":    {v1alpha1.UpdateSpec{Paused: true}, v1alpha1.UpdateHeld, true},
+		"tried":   {v1alpha1.UpdateSpec{Canary: &v1alpha1.CanarySpec{Runners: intstr.FromInt32(1)}}, v1alpha1.UpdateCanary, true},
+		"goes on": {v1alpha1.UpdateSpec{}, v1alpha1.UpdateRolling, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.warm(2)
+			b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Update = tc.update })
+			p := b.pool()
+			p.Status.RunnerVersion = &v1alpha1.RunnerVersionStatus{Version: "2.330.0", Revision: p.Status.Revision, Latest: "2.331.0", UpdateBy: &metav1.Time{Time: b.now.Add(24 * time.Hour)}}
+			must(t, b.Client.Status().Update(t.Context(), p))
+			b.edit("runner:2")
+			b.reconcile()
+			b.reconcile()
+			p = b.pool()
+			if told := conditions.GetReason(p, v1alpha1.RunnerVersionCondition) == v1alpha1.RunnerOutdatedReason; told != tc.told || told != (p.Status.RunnerVersion != nil) || b.phase() != tc.phase {
+				t.Errorf("%s: said %v, version %+v", b.phase(), conditions.Get(p, v1alpha1.RunnerVersionCondition), p.Status.RunnerVersion)
+			}
+		})
+	}
+}
+
 func TestATemplateWhoseRunnersFailIsRolledBack(t *testing.T) {
 	b := newBench(t)
 	b.warm(2)

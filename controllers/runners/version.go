@@ -9,12 +9,10 @@ import (
 	"sync"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -32,6 +30,8 @@ const (
 	versionInterval = 6 * time.Hour
 	// versionRetry is the least time to the next look after one that GitHub didn't answer.
 	versionRetry = time.Minute
+	// versionTries is how many runners a look asks about, as one with a short job may be gone by then, and versionGone the time to the next if all are.
+	versionTries, versionGone = 3, 10 * time.Minute
 )
 
 // VersionTeller tells which version a runner has, and which there are.
@@ -40,38 +40,39 @@ type VersionTeller interface {
 	Releases(ctx context.Context) ([]poolstatus.Release, error)
 }
 
-// Versions keeps an account of the versions that the runners of pools have. It asks once for each revision of a pool's template, as soon as a runner of it is
-// connected, and then every six hours. All of it is lost with the process, and asked for again; statuses keep what was known.
+// Versions keeps an account of the versions that the runners of pools have. It asks once for each revision in force of a pool's template, as soon as a runner
+// of it is connected, and then every six hours. Releases need no runner: they are looked at as often for a pool at zero. All of it is lost with the process,
+// and asked for again; statuses keep what was known.
 type Versions struct {
 	Client client.Reader
 	GitHub func(connection types.NamespacedName) (VersionTeller, bool)
 	Access *connections.Access
 	Now    func() time.Time
 
-	mu     sync.Mutex
-	byPool map[types.NamespacedName]lookedUp
+	byPool sync.Map // of lookedUp
 }
 
 // lookedUp is what GitHub said of a revision; nothing if it didn't tell.
 type lookedUp struct {
 	revision string
-	at       time.Time
-	status   *v1alpha1.RunnerVersionStatus
+	// ask and look are when, at the earliest, a runner is asked about again, and the releases are looked at.
+	ask, look time.Time
+	status    *v1alpha1.RunnerVersionStatus
 }
 
 // Of returns what is known of a pool's runners; nil if that is nothing.
 func (v *Versions) Of(pool types.NamespacedName) *v1alpha1.RunnerVersionStatus {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.byPool[pool].status
+	known, _ := v.byPool.Load(pool)
+	of, _ := known.(lookedUp)
+	return of.status
 }
 
-// SetupWithManager has a pool looked at when one of its runners connects.
+// SetupWithManager has a pool looked at when one of its runners is connected.
 func (v *Versions) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("runnerversion").
-		For(&v1alpha1.RunnerPool{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&v1alpha1.Runner{}, handler.EnqueueRequestsFromMapFunc(poolOf), builder.WithPredicates(connects())).
+		For(&v1alpha1.RunnerPool{}). // with a status that has another revision in force, of which runners are connected already, as after a roll-back
+		Watches(&v1alpha1.Runner{}, handler.EnqueueRequestsFromMapFunc(poolOf), builder.WithPredicates(predicate.NewPredicateFuncs(isOnline))).
 		WithOptions(kube.Fair(concurrent, v.classify)).
 		Complete(v)
 }
@@ -82,22 +83,9 @@ func poolOf(_ context.Context, runner client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: name}}
 }
 
-// connects lets runners pass that are connected by now.
-func connects() predicate.Predicate {
-	online := func(obj client.Object) bool {
-		r, ok := obj.(*v1alpha1.Runner)
-		return ok && isOnline(r)
-	}
-	return predicate.Funcs{
-		CreateFunc:  func(e event.CreateEvent) bool { return online(e.Object) },
-		UpdateFunc:  func(e event.UpdateEvent) bool { return online(e.ObjectNew) && !online(e.ObjectOld) },
-		DeleteFunc:  func(event.DeleteEvent) bool { return false },
-		GenericFunc: func(event.GenericEvent) bool { return false },
-	}
-}
-
-func isOnline(r *v1alpha1.Runner) bool {
-	return r.Status.RunnerID != 0 && (r.Status.State == v1alpha1.RunnerIdle || r.Status.State == v1alpha1.RunnerBusy)
+func isOnline(obj client.Object) bool {
+	r, ok := obj.(*v1alpha1.Runner)
+	return ok && r.Status.RunnerID != 0 && (r.Status.State == v1alpha1.RunnerIdle || r.Status.State == v1alpha1.RunnerBusy)
 }
 
 // classify says that a pool waits for its connection.
@@ -115,40 +103,20 @@ func (v *Versions) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	if err := v.Client.Get(ctx, req.NamespacedName, pool); client.IgnoreNotFound(err) != nil {
 		return ctrl.Result{}, fmt.Errorf("reading the pool: %w", err)
 	} else if err != nil {
-		v.mu.Lock()
-		defer v.mu.Unlock()
-		delete(v.byPool, req.NamespacedName)
+		v.byPool.Delete(req.NamespacedName)
 		return ctrl.Result{}, nil
 	}
-	v.mu.Lock()
-	known := v.byPool[req.NamespacedName]
-	v.mu.Unlock()
-	if due := known.at.Add(versionInterval); known.revision == pool.Status.Revision && v.Now().Before(due) {
-		return ctrl.Result{RequeueAfter: due.Sub(v.Now())}, nil
-	}
-	id, err := v.online(ctx, pool)
-	if err != nil || id == 0 {
-		return ctrl.Result{}, err // the next one that connects leads here
-	}
-	return v.look(ctx, pool, id)
-}
-
-// online returns the id of a runner that is connected and of the pool's revision; 0 if there is none.
-func (v *Versions) online(ctx context.Context, pool *v1alpha1.RunnerPool) (int64, error) {
-	list := &v1alpha1.RunnerList{}
-	mine := client.MatchingLabels{v1alpha1.PoolLabel: pool.Name}
-	if err := v.Client.List(ctx, list, client.InNamespace(pool.Namespace), mine, client.UnsafeDisableDeepCopy); err != nil {
-		return 0, fmt.Errorf("listing runners: %w", err)
-	}
-	for i := range list.Items {
-		if r := &list.Items[i]; r.Spec.Revision == pool.Status.Revision && isOnline(r) {
-			return r.Status.RunnerID, nil
+	known, now := v.recall(pool), v.Now()
+	var ids []int64
+	var err error
+	if !now.Before(known.ask) {
+		if ids, err = v.online(ctx, pool, known.revision); err != nil {
+			return ctrl.Result{}, err
 		}
 	}
-	return 0, nil
-}
-
-func (v *Versions) look(ctx context.Context, pool *v1alpha1.RunnerPool, id int64) (ctrl.Result, error) {
+	if len(ids) == 0 && (known.status == nil || now.Before(known.look)) {
+		return ctrl.Result{RequeueAfter: max(0, known.look.Sub(now))}, nil // the next one that connects leads here, too
+	}
 	connection := pool.Spec.ConnectionRef.From(pool.Namespace)
 	if allowed, err := v.Access.Allows(ctx, connection, pool.Namespace); err != nil || !allowed {
 		return ctrl.Result{RequeueAfter: versionRetry}, err
@@ -157,35 +125,73 @@ func (v *Versions) look(ctx context.Context, pool *v1alpha1.RunnerPool, id int64
 	if !ok {
 		return ctrl.Result{RequeueAfter: versionRetry}, nil
 	}
-	status, err := versionOf(github.InFlow(ctx, client.ObjectKeyFromObject(pool).String()), gh, id)
-	if after, away := github.ComeBack(err); away {
-		return ctrl.Result{RequeueAfter: max(after, versionRetry)}, nil
-	}
-	if status != nil {
-		status.Revision = pool.Status.Revision
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.byPool == nil {
-		v.byPool = map[types.NamespacedName]lookedUp{}
-	}
-	v.byPool[client.ObjectKeyFromObject(pool)] = lookedUp{revision: pool.Status.Revision, at: v.Now(), status: status}
-	return ctrl.Result{RequeueAfter: versionInterval}, nil
+	known = known.again(github.InFlow(ctx, req.String()), gh, ids, now)
+	v.byPool.Store(req.NamespacedName, known)
+	return ctrl.Result{RequeueAfter: known.look.Sub(now)}, nil
 }
 
-// versionOf asks which version a runner has, and until when it is good; nil if GitHub doesn't tell the version.
-func versionOf(ctx context.Context, gh VersionTeller, id int64) (*v1alpha1.RunnerVersionStatus, error) {
-	runner, err := gh.Runner(ctx, id)
-	if err != nil || runner == nil || runner.Version == "" {
-		return nil, err
+// recall returns what is known of the revision in force: of this process, or else of the status.
+func (v *Versions) recall(pool *v1alpha1.RunnerPool) lookedUp {
+	last, _ := v.byPool.Load(client.ObjectKeyFromObject(pool))
+	known, _ := last.(lookedUp)
+	revision := pool.Status.InForce()
+	if known.revision == revision {
+		return known
 	}
-	releases, err := gh.Releases(ctx)
-	status := &v1alpha1.RunnerVersionStatus{Version: runner.Version}
-	if latest, by, ok := poolstatus.UpdateBy(runner.Version, releases); ok {
-		status.Latest = latest
-		if !by.IsZero() {
-			status.UpdateBy = &metav1.Time{Time: by.UTC()}
+	known = lookedUp{revision: revision}
+	if s := pool.Status.RunnerVersion; s != nil && s.Revision == revision {
+		known.status = s
+	}
+	return known
+}
+
+// online returns the ids of some runners that are connected and of a revision.
+func (v *Versions) online(ctx context.Context, pool *v1alpha1.RunnerPool, revision string) (ids []int64, err error) {
+	list := &v1alpha1.RunnerList{}
+	mine := client.MatchingLabels{v1alpha1.PoolLabel: pool.Name}
+	if err := v.Client.List(ctx, list, client.InNamespace(pool.Namespace), mine, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing runners: %w", err)
+	}
+	for i := range list.Items {
+		if r := &list.Items[i]; r.Spec.Revision == revision && isOnline(r) && len(ids) < versionTries {
+			ids = append(ids, r.Status.RunnerID)
 		}
 	}
-	return status, err
+	return ids, nil
+}
+
+// again asks which version one of the runners has, if there are any, and for the releases. What GitHub doesn't tell stays as it was known.
+func (l lookedUp) again(ctx context.Context, gh VersionTeller, ids []int64, now time.Time) lookedUp {
+	next, wait := l, versionInterval
+	runner, err := first(ctx, gh, ids)
+	switch {
+	case err == nil && runner == nil && len(ids) > 0:
+		wait = versionGone
+	case runner != nil && runner.Version != "" && (l.status == nil || l.status.Version != runner.Version):
+		next.status = &v1alpha1.RunnerVersionStatus{Version: runner.Version, Revision: l.revision}
+	}
+	if _, away := github.ComeBack(err); !away && next.status != nil {
+		var releases []poolstatus.Release
+		releases, err = gh.Releases(ctx)
+		if latest, by, ok := poolstatus.UpdateBy(next.status.Version, releases); ok {
+			next.status = &v1alpha1.RunnerVersionStatus{Version: next.status.Version, Revision: l.revision, Latest: latest, UpdateBy: by}
+		}
+	}
+	if after, away := github.ComeBack(err); away {
+		next, wait = l, max(after, versionRetry)
+	}
+	if next.look = now.Add(wait); len(ids) > 0 {
+		next.ask = next.look
+	}
+	return next
+}
+
+// first returns the first of the runners that isn't gone, nil if all are.
+func first(ctx context.Context, gh VersionTeller, ids []int64) (runner *rest.Runner, err error) {
+	for _, id := range ids {
+		if runner, err = gh.Runner(ctx, id); runner != nil || err != nil {
+			break
+		}
+	}
+	return runner, err
 }

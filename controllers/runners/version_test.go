@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,6 +27,7 @@ import (
 // fakeGitHub says what GitHub would, and lists what it was asked.
 type fakeGitHub struct {
 	version    string
+	gone       []int64
 	releases   []poolstatus.Release
 	err, noCan error // of the runner, and of the releases
 	asked      []string
@@ -33,77 +35,213 @@ type fakeGitHub struct {
 
 func (t *fakeGitHub) Runner(_ context.Context, id int64) (*rest.Runner, error) {
 	t.asked = append(t.asked, fmt.Sprint("runner ", id))
-	return &rest.Runner{ID: id, Version: t.version}, t.err
+	switch {
+	case t.err != nil:
+		return nil, t.err
+	case slices.Contains(t.gone, id):
+		return nil, nil
+	}
+	return &rest.Runner{ID: id, Version: t.version}, nil
 }
 
 func (t *fakeGitHub) Releases(context.Context) ([]poolstatus.Release, error) {
 	t.asked = append(t.asked, "releases")
-	return t.releases, t.noCan
+	if t.noCan != nil {
+		return nil, t.noCan
+	}
+	return t.releases, nil
 }
 
-func TestTheVersionOfAPoolsRunnersIsAskedOncePerRevision(t *testing.T) {
+// versionBench is a pool whose runners connect, and a GitHub that tells their version.
+type versionBench struct {
+	*Versions
+	t    *testing.T
+	c    client.Client
+	gh   *fakeGitHub
+	now  time.Time
+	pool *v1alpha1.RunnerPool
+}
+
+func newVersionBench(t *testing.T) *versionBench {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	key, now := types.NamespacedName{Namespace: "ci", Name: "linux"}, time.Unix(0, 0)
-	pool := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}, Status: v1alpha1.RunnerPoolStatus{Revision: "linux-1"}}
-	online := func(name, revision string, id int64) client.Object {
-		return &v1alpha1.Runner{
-			ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: name, Labels: map[string]string{v1alpha1.PoolLabel: key.Name}},
-			Spec:       v1alpha1.RunnerSpec{Revision: revision}, Status: v1alpha1.RunnerStatus{State: v1alpha1.RunnerIdle, RunnerID: id},
-		}
+	now := time.Unix(0, 0)
+	b := &versionBench{
+		t: t, now: now, gh: &fakeGitHub{version: "2.330.0", releases: []poolstatus.Release{{Version: "2.330.0", At: now.Add(-time.Hour)}, {Version: "2.331.0", At: now}}},
+		pool: &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux"}, Status: v1alpha1.RunnerPoolStatus{Revision: "linux-1"}},
 	}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(pool, online("linux-b", "linux-2", 2)).Build()
-	gh := &fakeGitHub{version: "2.330.0", releases: []poolstatus.Release{{Version: "2.331.0", At: now}}}
-	v := &Versions{Client: c, Now: func() time.Time { return now }, GitHub: func(types.NamespacedName) (VersionTeller, bool) { return gh, true }}
-	pass := func(asks ...string) time.Duration {
-		t.Helper()
-		gh.asked = nil
-		result, err := v.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
-		if err != nil || !slices.Equal(gh.asked, asks) {
-			t.Errorf("asked %v, want %v; %v", gh.asked, asks, err)
-		}
-		return result.RequeueAfter
-	}
+	b.c = fake.NewClientBuilder().WithScheme(scheme).WithObjects(b.pool).Build()
+	b.restart()
+	return b
+}
 
-	pass() // its runner isn't of the revision
-	if err := c.Create(t.Context(), online("linux-a", "linux-1", 1)); err != nil {
-		t.Fatal(err)
+// restart forgets all that isn't in the cluster.
+func (b *versionBench) restart() {
+	b.Versions = &Versions{Client: b.c, Now: func() time.Time { return b.now }, GitHub: func(types.NamespacedName) (VersionTeller, bool) { return b.gh, true }}
+}
+
+// connect has runners of a revision connected, and no others.
+func (b *versionBench) connect(revision string, ids ...int64) {
+	b.t.Helper()
+	b.must(b.c.DeleteAllOf(b.t.Context(), &v1alpha1.Runner{}, client.InNamespace("ci")))
+	for _, id := range ids {
+		b.must(b.c.Create(b.t.Context(), &v1alpha1.Runner{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: fmt.Sprint("linux-", id), Labels: map[string]string{v1alpha1.PoolLabel: "linux"}},
+			Spec:       v1alpha1.RunnerSpec{Revision: revision}, Status: v1alpha1.RunnerStatus{State: v1alpha1.RunnerIdle, RunnerID: id},
+		}))
 	}
-	gh.err = github.NewError(github.KindUnavailable, "looking", 0, 0, "away", nil)
-	if after := pass("runner 1"); after != versionRetry || v.Of(key) != nil {
-		t.Errorf("again after %s, known %+v", after, v.Of(key))
+}
+
+func (b *versionBench) must(err error) {
+	b.t.Helper()
+	if err != nil {
+		b.t.Fatal(err)
 	}
-	gh.err = nil
-	pass("runner 1", "releases")
-	if got, by := v.Of(key), now.Add(poolstatus.UpdateWithin); got == nil || got.Version != "2.330.0" || got.Latest != "2.331.0" || got.Revision != "linux-1" || !got.UpdateBy.Time.Equal(by) {
-		t.Errorf("known %+v", got)
+}
+
+// update changes the status.
+func (b *versionBench) update(do func(*v1alpha1.RunnerPoolStatus)) {
+	b.t.Helper()
+	do(&b.pool.Status)
+	b.must(b.c.Update(b.t.Context(), b.pool))
+}
+
+// passes looks after a time, when GitHub is to be asked, and says after which time the next look is.
+func (b *versionBench) passes(later time.Duration, asks ...string) time.Duration {
+	b.t.Helper()
+	b.now, b.gh.asked = b.now.Add(later), nil
+	result, err := b.Reconcile(b.t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(b.pool)})
+	if err != nil || !slices.Equal(b.gh.asked, asks) {
+		b.t.Errorf("asked %v, want %v; %v", b.gh.asked, asks, err)
 	}
-	now = now.Add(time.Hour)
-	if after := pass(); after != versionInterval-time.Hour {
+	return result.RequeueAfter
+}
+
+// knows checks what is known: version, revision, latest, and days from the beginning.
+func (b *versionBench) knows(want string) {
+	b.t.Helper()
+	got := ""
+	if s := b.Of(client.ObjectKeyFromObject(b.pool)); s != nil {
+		got = strings.Join([]string{s.Version, s.Revision, s.Latest}, " ")
+		if s.UpdateBy != nil {
+			got += fmt.Sprint(" ", s.UpdateBy.Sub(time.Unix(0, 0)).Hours()/24)
+		}
+	}
+	if got != want {
+		b.t.Errorf("known %q, want %q", got, want)
+	}
+}
+
+func TestTheVersionOfAPoolsRunnersIsAskedOncePerRevision(t *testing.T) {
+	b := newVersionBench(t)
+	b.connect("linux-2", 2)
+	b.passes(0) // its runner isn't of the revision
+	b.connect("linux-1", 1)
+	b.gh.err = github.NewError(github.KindUnavailable, "looking", 0, 0, "away", nil)
+	if after := b.passes(0, "runner 1"); after != versionRetry {
 		t.Errorf("again after %s", after)
 	}
-	now = now.Add(versionInterval)
-	gh.noCan = github.NewError(github.KindNotFound, "listing", 404, 0, "no such repository", nil)
-	gh.releases = nil
-	pass("runner 1", "releases")
-	if got := v.Of(key); got == nil || got.Latest != "" || got.UpdateBy != nil {
-		t.Errorf("known without releases %+v", got)
+	b.knows("")
+	b.gh.err = nil
+	b.passes(versionRetry - 1) // however many connect meanwhile
+	b.passes(1, "runner 1", "releases")
+	b.knows("2.330.0 linux-1 2.331.0 30")
+	if after := b.passes(time.Hour); after != versionInterval-time.Hour {
+		t.Errorf("again after %s", after)
 	}
-	pool.Status.Revision = "linux-2"
-	if err := c.Update(t.Context(), pool); err != nil {
-		t.Fatal(err)
+	b.gh.version = "2.331.0" // a tag that moved
+	b.passes(versionInterval, "runner 1", "releases")
+	b.knows("2.331.0 linux-1 2.331.0")
+	b.connect("linux-2", 2)
+	b.update(func(s *v1alpha1.RunnerPoolStatus) { s.Revision = "linux-2" })
+	b.gh.version = ""
+	if after := b.passes(0, "runner 2"); after != versionInterval {
+		t.Errorf("again after %s", after)
 	}
-	gh.version = ""
-	pass("runner 2")
-	if got := v.Of(key); got != nil {
-		t.Errorf("known of a server that tells no version %+v", got)
+	b.knows("") // of a server that tells no version
+	b.must(b.c.Delete(t.Context(), b.pool))
+	b.passes(0)
+	b.byPool.Range(func(pool, _ any) bool {
+		t.Errorf("%s is gone, and remembered", pool)
+		return true
+	})
+}
+
+func TestAPoolAtZeroHearsOfReleases(t *testing.T) {
+	b := newVersionBench(t)
+	b.gh.version = "2.331.0"
+	b.connect("linux-1", 1)
+	b.passes(0, "runner 1", "releases")
+	b.knows("2.331.0 linux-1 2.331.0")
+	b.connect("")
+	b.gh.releases = append(b.gh.releases, poolstatus.Release{Version: "2.332.0", At: b.now.Add(24 * time.Hour)})
+	if after := b.passes(versionInterval-1) + b.passes(1, "releases"); after != 1+versionInterval {
+		t.Errorf("again after %s", after)
 	}
-	if err := c.Delete(t.Context(), pool); err != nil {
-		t.Fatal(err)
+	b.knows("2.331.0 linux-1 2.332.0 31")
+	b.connect("linux-1", 2)
+	b.passes(time.Hour, "runner 2", "releases") // as another image may have its tag by then
+
+	b.connect("")
+	b.update(func(s *v1alpha1.RunnerPoolStatus) { s.RunnerVersion = b.Of(client.ObjectKeyFromObject(b.pool)) })
+	b.restart()
+	b.gh.releases = append(b.gh.releases, poolstatus.Release{Version: "2.333.0", At: b.now.Add(48 * time.Hour)})
+	b.passes(0, "releases")
+	b.knows("2.331.0 linux-1 2.333.0 31")
+}
+
+func TestWhatIsKnownOfAVersionStaysWhenGitHubRefuses(t *testing.T) {
+	b := newVersionBench(t)
+	b.connect("linux-1", 1)
+	b.gh.noCan = github.NewError(github.KindNotFound, "listing", 404, 0, "no such repository", nil)
+	b.passes(0, "runner 1", "releases")
+	b.knows("2.330.0 linux-1 ") // nothing is claimed
+	b.gh.noCan = nil
+	b.passes(versionInterval, "runner 1", "releases")
+	b.knows("2.330.0 linux-1 2.331.0 30")
+	b.gh.noCan = github.NewError(github.KindForbidden, "listing", 403, 0, "SAML", nil)
+	b.passes(versionInterval, "runner 1", "releases")
+	b.knows("2.330.0 linux-1 2.331.0 30")
+	b.gh.err, b.gh.noCan = b.gh.noCan, nil
+	b.passes(versionInterval, "runner 1", "releases")
+	b.knows("2.330.0 linux-1 2.331.0 30")
+	b.gh.err, b.gh.noCan = nil, github.NewError(github.KindUnavailable, "listing", 0, time.Hour, "away", nil)
+	if after := b.passes(versionInterval, "runner 1", "releases"); after != time.Hour {
+		t.Errorf("again after %s", after)
 	}
-	if pass(); len(v.byPool) > 0 {
-		t.Error("a pool that is gone is remembered")
+	b.knows("2.330.0 linux-1 2.331.0 30")
+}
+
+func TestARunnerThatIsGoneIsNoAnswer(t *testing.T) {
+	b := newVersionBench(t)
+	b.connect("linux-1", 1, 2, 3, 4)
+	b.gh.gone = []int64{1, 2, 3}
+	if after := b.passes(0, "runner 1", "runner 2", "runner 3"); after != versionGone {
+		t.Errorf("again after %s", after)
 	}
+	b.connect("linux-1", 5)
+	b.passes(versionGone - 1)
+	b.gh.gone = []int64{5}
+	b.connect("linux-1", 5, 6)
+	b.passes(1, "runner 5", "runner 6", "releases")
+	b.knows("2.330.0 linux-1 2.331.0 30")
+}
+
+func TestTheVersionIsThatOfTheRevisionInForce(t *testing.T) {
+	b := newVersionBench(t)
+	b.connect("linux-1", 1)
+	b.passes(0, "runner 1", "releases")
+	for _, phase := range []v1alpha1.UpdatePhase{v1alpha1.UpdateHeld, v1alpha1.UpdateCanary, v1alpha1.UpdateRolledBack} {
+		b.update(func(s *v1alpha1.RunnerPoolStatus) {
+			s.Revision, s.Update = "linux-2", &v1alpha1.UpdateStatus{From: "linux-1", To: "linux-2", Phase: phase}
+		})
+		b.passes(versionInterval, "runner 1", "releases")
+		b.knows("2.330.0 linux-1 2.331.0 30")
+	}
+	b.update(func(s *v1alpha1.RunnerPoolStatus) { s.Update.Phase = v1alpha1.UpdateRolling })
+	b.connect("linux-2", 2)
+	b.passes(0, "runner 2", "releases")
+	b.knows("2.330.0 linux-2 2.331.0 30")
 }

@@ -7,23 +7,21 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/utils/ptr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/quota"
 	"github.com/corral-dev/corral/internal/report"
+	"github.com/corral-dev/corral/internal/rollout"
 )
 
-// room is what namespaces of the cluster leave to pods.
-type room struct {
-	quotas []corev1.ResourceQuota
-	ranges []corev1.LimitRange
-}
-
-// unfitting warns of pools that don't fit the quotas and ranges of their namespaces, as the cluster has them.
+// unfitting warns of pools that don't fit the quotas and ranges of their namespaces, as the cluster has them, and of namespaces that can't be read.
 func (w *workspace) unfitting(ctx context.Context, o *clusterOptions) ([]report.Finding, error) {
 	c, own, err := o.connect()
 	if err != nil {
@@ -31,35 +29,50 @@ func (w *workspace) unfitting(ctx context.Context, o *clusterOptions) ([]report.
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	rooms := map[string]room{}
-	var warnings []report.Finding
+	pools, fleets := map[string][]*declaredPool{}, map[string][]quota.Fleet{}
 	for i := range w.pools {
 		p := &w.pools[i]
-		namespace := cmp.Or(p.Namespace, own)
-		at, known := rooms[namespace]
-		if !known {
-			if at, err = roomOf(ctx, c, namespace); err != nil {
-				return nil, err
-			}
-			rooms[namespace] = at
-		}
 		pod, err := podspec.Specimen(p.RunnerPool)
-		if err != nil {
-			continue // it is told elsewhere
+		if err != nil || p.Spec.GetMode() == v1alpha1.Observe {
+			continue // it is told elsewhere, or has no pods
 		}
-		for _, problem := range quota.Check(pod, ptr.Deref(p.Spec.Scale.Max, -1), at.quotas, at.ranges) {
-			warnings = append(warnings, p.warning(ruleQuota, "Pods don't fit the namespace", problem.Field, fmt.Sprintf("namespace %s: %s", namespace, problem.Message)))
+		namespace := cmp.Or(p.Namespace, own)
+		pools[namespace], fleets[namespace] = append(pools[namespace], p), append(fleets[namespace], p.fleet(pod))
+	}
+	var warnings []report.Finding
+	for _, namespace := range slices.Sorted(maps.Keys(pools)) {
+		quotas, ranges := &corev1.ResourceQuotaList{}, &corev1.LimitRangeList{}
+		err := c.Get(ctx, client.ObjectKey{Name: namespace}, &corev1.Namespace{})
+		if !apierrors.IsNotFound(err) { // one that may not be read may have lists that may
+			err = cmp.Or(c.List(ctx, quotas, client.InNamespace(namespace)), c.List(ctx, ranges, client.InNamespace(namespace)))
+		}
+		switch {
+		case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
+			warnings = append(warnings, pools[namespace][0].warning(ruleQuota, "Namespace not read", ".metadata.namespace", "not read: what namespace "+namespace+" leaves to pods: "+err.Error()))
+		case err != nil:
+			return nil, fmt.Errorf("reading what namespace %s leaves to pods: %w", namespace, err)
+		}
+		for _, x := range quota.Check(fleets[namespace], quotas.Items, ranges.Items) {
+			warnings = append(warnings, pools[namespace][x.Fleet].warning(ruleQuota, "Pods don't fit the namespace", x.Field, "namespace "+namespace+": "+x.Message))
 		}
 	}
 	return warnings, nil
 }
 
-func roomOf(ctx context.Context, c client.Reader, namespace string) (room, error) {
-	quotas, ranges := &corev1.ResourceQuotaList{}, &corev1.LimitRangeList{}
-	for _, list := range []client.ObjectList{quotas, ranges} {
-		if err := c.List(ctx, list, client.InNamespace(namespace)); err != nil {
-			return room{}, fmt.Errorf("reading what namespace %s leaves to pods: %w", namespace, err)
+// fleet is the most pods that a pool may have, by its max and those of its schedules.
+func (p *declaredPool) fleet(pod *corev1.Pod) quota.Fleet {
+	f := quota.Fleet{Pod: pod, Most: -1}
+	if p.Spec.Scale.Max == nil {
+		return f
+	}
+	f.Most, f.Says = *p.Spec.Scale.Max, ".spec.scale.max"
+	for i, s := range p.Spec.Scale.Schedules {
+		if s.Scale.Max != nil && *s.Scale.Max > f.Most {
+			f.Most, f.Says = *s.Scale.Max, fmt.Sprintf(".spec.scale.schedules[%d].scale.max", i)
 		}
 	}
-	return room{quotas: quotas.Items, ranges: ranges.Items}, nil
+	if bounds := rollout.Declared(p.Spec.Update, f.Most); bounds.Strategy == v1alpha1.RollingUpdate {
+		f.Surge = bounds.MaxSurge
+	}
+	return f
 }

@@ -84,6 +84,16 @@ func TestATemplateMaySayHowARefusedVersionIsTold(t *testing.T) {
 	}
 }
 
+func TestATemplateMayKeepItsLogToItself(t *testing.T) {
+	pod, err := podspec.Build(runner, []byte(`{"spec": {"containers": [{"name": "runner", "image": "r", "terminationMessagePolicy": "File"}]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if policy := pod.Spec.Containers[0].TerminationMessagePolicy; policy != "File" {
+		t.Errorf("the policy is %q", policy)
+	}
+}
+
 func TestBuildRefusesWithTheField(t *testing.T) {
 	cases := map[string]struct{ template, want string }{
 		"unknown field":               {`{"spec": {"containers": [{"name": "runner", "imge": "r"}]}}`, `unknown field "spec.containers[0].imge"`},

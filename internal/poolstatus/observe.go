@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // Observe gathers what a Runner and its Pod (nil if there is none) tell.
@@ -114,7 +115,7 @@ func exitOf(pod *corev1.Pod, t *corev1.ContainerStateTerminated) *v1alpha1.Runne
 			return ' '
 		}
 		return c
-	}, t.Message)
+	}, wording.Redact(t.Message))
 	words = strings.Join(strings.Fields(words), " ")
 	words = strings.ToValidUTF8(words[max(0, len(words)-maxLastWords):], "")
 	return &v1alpha1.RunnerExit{Code: t.ExitCode, Signal: t.Signal, Node: pod.Spec.NodeName, Message: words}
@@ -153,7 +154,7 @@ func observeContainer(o *Observation, s corev1.ContainerState) {
 	case s.Running != nil:
 		o.StartedAt = s.Running.StartedAt.Time
 	case s.Waiting != nil && s.Waiting.Reason != "ContainerCreating" && s.Waiting.Reason != "PodInitializing":
-		o.EndReason, o.Cause = describe(s.Waiting.Reason, s.Waiting.Message), causeOf(s.Waiting.Reason)
+		o.EndReason, o.Cause = describe(s.Waiting.Reason, wording.Redact(s.Waiting.Message)), causeOf(s.Waiting.Reason)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/Masterminds/semver/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 const (
@@ -25,12 +26,12 @@ type Release struct {
 	At time.Time
 }
 
-// UpdateBy returns the latest release, and when GitHub may refuse a version, which is the zero time while it is the latest. Pre-releases and versions that
-// can't be read don't count; ok is false if nothing can be said for want of others.
-func UpdateBy(version string, releases []Release) (latest string, by time.Time, ok bool) {
+// UpdateBy returns the latest release, and when GitHub may refuse a version; nil while it is the latest. Pre-releases and versions that can't be read
+// don't count; ok is false if nothing can be said for want of others.
+func UpdateBy(version string, releases []Release) (latest string, by *metav1.Time, ok bool) {
 	runs, err := semver.StrictNewVersion(version)
 	if err != nil {
-		return "", time.Time{}, false
+		return "", nil, false
 	}
 	var newest *semver.Version
 	for _, r := range releases {
@@ -41,12 +42,12 @@ func UpdateBy(version string, releases []Release) (latest string, by time.Time, 
 		if newest == nil || v.GreaterThan(newest) {
 			newest = v
 		}
-		if end := r.At.Add(UpdateWithin); v.GreaterThan(runs) && (by.IsZero() || end.Before(by)) {
-			by = end
+		if end := r.At.Add(UpdateWithin); v.GreaterThan(runs) && (by == nil || end.Before(by.Time)) {
+			by = &metav1.Time{Time: end.UTC()}
 		}
 	}
 	if newest == nil {
-		return "", time.Time{}, false
+		return "", nil, false
 	}
 	return newest.String(), by, true
 }

@@ -6,6 +6,8 @@ package poolstatus
 import (
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func TestUpdateByIsThirtyDaysAfterTheNextRelease(t *testing.T) {
@@ -15,18 +17,18 @@ func TestUpdateByIsThirtyDaysAfterTheNextRelease(t *testing.T) {
 		version  string
 		releases []Release
 		latest   string
-		by       time.Time
+		by       *metav1.Time
 		ok       bool
 	}{
-		"the latest":           {"2.331.0", releases, "2.331.0", time.Time{}, true},
-		"newer than all":       {"2.340.0", releases, "2.331.0", time.Time{}, true},
-		"one behind":           {"2.330.1", releases, "2.331.0", day(70), true},
-		"two behind":           {"2.330.0", releases, "2.331.0", day(50), true},
-		"older than the list":  {"2.300.0", releases, "2.331.0", day(40), true},
-		"of no known form":     {"main", releases, "", time.Time{}, false},
-		"without releases":     {"2.331.0", nil, "", time.Time{}, false},
-		"with pre-releases":    {"2.331.0", releases[3:], "", time.Time{}, false},
-		"a pre-release itself": {"2.331.0-beta", releases, "2.331.0", day(70), true},
+		"the latest":           {"2.331.0", releases, "2.331.0", nil, true},
+		"newer than all":       {"2.340.0", releases, "2.331.0", nil, true},
+		"one behind":           {"2.330.1", releases, "2.331.0", new(metav1.NewTime(day(70))), true},
+		"two behind":           {"2.330.0", releases, "2.331.0", new(metav1.NewTime(day(50))), true},
+		"older than the list":  {"2.300.0", releases, "2.331.0", new(metav1.NewTime(day(40))), true},
+		"of no known form":     {"main", releases, "", nil, false},
+		"without releases":     {"2.331.0", nil, "", nil, false},
+		"with pre-releases":    {"2.331.0", releases[3:], "", nil, false},
+		"a pre-release itself": {"2.331.0-beta", releases, "2.331.0", new(metav1.NewTime(day(70))), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			latest, by, ok := UpdateBy(tc.version, tc.releases)

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package quota says whether a pool's pods fit the quotas and ranges of a namespace. It is pure.
+// Package quota says whether pools' pods fit the quotas and ranges of a namespace. It is pure.
 package quota
 
 import (
@@ -12,31 +12,51 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	helpers "k8s.io/component-helpers/resource"
+	"k8s.io/kubectl/pkg/util/qos"
+	"k8s.io/utils/ptr"
 )
+
+// Fleet is the pods of a pool.
+type Fleet struct {
+	Pod *corev1.Pod
+	// Most of them are there at once, as the field Says, and Surge more during an update. Most is below 0 if it has no bound.
+	Most, Surge int32
+	Says        string
+}
 
 // Problem is what the API server would refuse.
 type Problem struct {
+	// Fleet that it is about, by its index.
+	Fleet int
 	// Field of the pool that it is about, as .spec.scale.max.
 	Field   string
 	Message string
 }
 
-// Check says what keeps most pods of a pool from being in a namespace at once, if nothing else is there. Most is below 0 if it has no bound.
-func Check(pod *corev1.Pod, most int32, quotas []corev1.ResourceQuota, ranges []corev1.LimitRange) []Problem {
-	pod = pod.DeepCopy()
-	setDefaults(&pod.Spec, ranges)
+// Check says what keeps most pods of each pool, and of all of them, from being in a namespace at once, if nothing else is there.
+func Check(fleets []Fleet, quotas []corev1.ResourceQuota, ranges []corev1.LimitRange) []Problem {
 	var problems []Problem
-	for i := range ranges {
-		for _, limit := range ranges[i].Spec.Limits {
-			for _, message := range outOfRange(pod, limit) {
-				problems = append(problems, Problem{".spec.template", fmt.Sprintf("LimitRange %s: %s", ranges[i].Name, message)})
+	totals := make([]corev1.ResourceList, len(quotas))
+	for i, f := range fleets {
+		tell := func(field, format string, args ...any) {
+			problems = append(problems, Problem{i, field, fmt.Sprintf(format, args...)})
+		}
+		f.Pod = f.Pod.DeepCopy()
+		setDefaults(f.Pod, ranges)
+		for _, r := range ranges {
+			for _, limit := range r.Spec.Limits {
+				for _, message := range outOfRange(f.Pod, limit) {
+					tell(".spec.template", "LimitRange %s: %s", r.Name, message)
+				}
 			}
 		}
-	}
-	for i := range quotas {
-		if q := &quotas[i]; covers(q, pod) {
-			problems = append(problems, beyond(q, pod, most)...)
+		for j := range quotas {
+			if covers(&quotas[j], f.Pod) {
+				totals[j] = beyond(&quotas[j], f, totals[j], tell)
+			}
 		}
 	}
 	return problems
@@ -45,16 +65,23 @@ func Check(pod *corev1.Pod, most int32, quotas []corev1.ResourceQuota, ranges []
 // Requests of a pod, as the scheduler counts them: what a container doesn't request is its limit.
 func Requests(pod *corev1.Pod) corev1.ResourceList {
 	pod = pod.DeepCopy()
-	setDefaults(&pod.Spec, nil)
+	setDefaults(pod, nil)
 	return helpers.PodRequests(pod, helpers.PodResourcesOptions{})
 }
 
-// setDefaults adds what the API server does: a request is the limit, and LimitRanges have defaults.
-func setDefaults(spec *corev1.PodSpec, ranges []corev1.LimitRange) {
-	for _, c := range containers(spec) {
+// setDefaults adds what the API server does: a request is the limit, resources of the pod are those of its containers, and LimitRanges have defaults.
+func setDefaults(pod *corev1.Pod, ranges []corev1.LimitRange) {
+	all := containers(pod)
+	for _, c := range all {
 		missing(&c.Resources.Requests, c.Resources.Limits)
-		for i := range ranges {
-			for _, limit := range ranges[i].Spec.Limits {
+	}
+	if r := pod.Spec.Resources; r != nil && len(r.Limits) > 0 {
+		missing(&r.Requests, helpers.AggregateContainerRequests(pod, helpers.PodResourcesOptions{}))
+		missing(&r.Requests, r.Limits)
+	}
+	for _, r := range ranges {
+		for _, limit := range r.Spec.Limits {
+			for _, c := range all {
 				if limit.Type == corev1.LimitTypeContainer {
 					missing(&c.Resources.Limits, limit.Default)
 					missing(&c.Resources.Requests, limit.DefaultRequest)
@@ -64,20 +91,16 @@ func setDefaults(spec *corev1.PodSpec, ranges []corev1.LimitRange) {
 	}
 }
 
+// missing adds to a list what it lacks of another.
 func missing(list *corev1.ResourceList, from corev1.ResourceList) {
-	for name, quantity := range from {
-		if _, set := (*list)[name]; !set {
-			if *list == nil {
-				*list = corev1.ResourceList{}
-			}
-			(*list)[name] = quantity
-		}
-	}
+	all := corev1.ResourceList{}
+	maps.Copy(all, from)
+	maps.Copy(all, *list)
+	*list = all
 }
 
-func containers(spec *corev1.PodSpec) []*corev1.Container {
-	var all []*corev1.Container
-	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+func containers(pod *corev1.Pod) (all []*corev1.Container) {
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
 			all = append(all, &list[i])
 		}
@@ -86,101 +109,122 @@ func containers(spec *corev1.PodSpec) []*corev1.Container {
 }
 
 // outOfRange says what of a pod a LimitRange's item refuses.
-func outOfRange(pod *corev1.Pod, limit corev1.LimitRangeItem) []string {
-	var messages []string
-	check := func(what string, requests, limits corev1.ResourceList) {
-		for _, name := range sorted(limit.Min) {
-			least := limit.Min[name]
-			if q, set := requests[name]; !set {
-				messages = append(messages, fmt.Sprintf("%s must request at least %s of %s", what, least.String(), name))
-			} else if q.Cmp(least) < 0 {
-				messages = append(messages, fmt.Sprintf("%s requests %s of %s, at least %s is asked for", what, q.String(), name, least.String()))
-			}
-		}
-		for _, name := range sorted(limit.Max) {
-			most := limit.Max[name]
-			if q, set := limits[name]; !set {
-				messages = append(messages, fmt.Sprintf("%s must have a limit of %s, at most %s", what, name, most.String()))
-			} else if q.Cmp(most) > 0 {
-				messages = append(messages, fmt.Sprintf("%s has a limit of %s of %s, at most %s is allowed", what, q.String(), name, most.String()))
-			}
-		}
-	}
+func outOfRange(pod *corev1.Pod, limit corev1.LimitRangeItem) (messages []string) {
 	switch limit.Type {
 	case corev1.LimitTypeContainer:
-		for _, c := range containers(&pod.Spec) {
-			check("container "+c.Name, c.Resources.Requests, c.Resources.Limits)
+		for _, c := range containers(pod) {
+			messages = append(messages, refused(limit, "container "+c.Name, c.Resources.Requests, c.Resources.Limits)...)
 		}
 	case corev1.LimitTypePod:
-		check("the pod", helpers.PodRequests(pod, helpers.PodResourcesOptions{}), helpers.PodLimits(pod, helpers.PodResourcesOptions{}))
+		messages = append(messages, refused(limit, "the pod", helpers.PodRequests(pod, helpers.PodResourcesOptions{}), helpers.PodLimits(pod, helpers.PodResourcesOptions{}))...)
+	case corev1.LimitTypePersistentVolumeClaim:
+		for _, v := range pod.Spec.Volumes {
+			if v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil {
+				requests := v.Ephemeral.VolumeClaimTemplate.Spec.Resources.Requests // are its limits, too
+				messages = append(messages, refused(limit, "volume "+v.Name, requests, requests)...)
+			}
+		}
 	}
 	return messages
 }
 
-// beyond says what a quota refuses of so many pods.
-func beyond(q *corev1.ResourceQuota, pod *corev1.Pod, most int32) []Problem {
-	one := usage(pod)
-	var problems []Problem
-	for _, name := range sorted(q.Spec.Hard) {
-		hard := q.Spec.Hard[name]
-		for _, c := range unset(pod, name) {
-			problems = append(problems, Problem{".spec.template", fmt.Sprintf("ResourceQuota %s wants %s of every container, and container %s has none", q.Name, name, c)})
-		}
-		each, counted := one[name]
-		if !counted || each.IsZero() || most < 0 {
-			continue
-		}
-		all := each.DeepCopy()
-		all.Mul(int64(most))
-		if all.Cmp(hard) > 0 {
-			fit := int64(hard.AsApproximateFloat64()/each.AsApproximateFloat64() + 1e-9)
-			problems = append(problems, Problem{".spec.scale.max", fmt.Sprintf("%d runners need %s of %s, and ResourceQuota %s has %s: at most %d fit",
-				most, all.String(), name, q.Name, hard.String(), fit)})
+func refused(limit corev1.LimitRangeItem, what string, requests, limits corev1.ResourceList) (messages []string) {
+	for _, name := range sorted(limit.Min) {
+		if q, least := requests[name], limit.Min[name]; q.Cmp(least) < 0 {
+			messages = append(messages, fmt.Sprintf("%s requests %s of %s, at least %s is asked for", what, &q, name, &least))
 		}
 	}
-	return problems
+	for _, name := range sorted(limit.Max) {
+		most := limit.Max[name]
+		if q, set := limits[name]; !set {
+			messages = append(messages, fmt.Sprintf("%s must have a limit of %s, at most %s", what, name, &most))
+		} else if q.Cmp(most) > 0 {
+			messages = append(messages, fmt.Sprintf("%s has a limit of %s of %s, at most %s is allowed", what, &q, name, &most))
+		}
+	}
+	for _, name := range sorted(limit.Default) {
+		if q, most := requests[name], limits[name]; q.Cmp(most) > 0 {
+			messages = append(messages, fmt.Sprintf("%s requests %s of %s, more than its limit of %s, which may be the default", what, &q, name, &most))
+		}
+	}
+	for _, name := range sorted(limit.MaxLimitRequestRatio) {
+		ratio, q, most := limit.MaxLimitRequestRatio[name], requests[name], limits[name]
+		if q.IsZero() || most.IsZero() || most.AsApproximateFloat64()/q.AsApproximateFloat64() > ratio.AsApproximateFloat64() {
+			messages = append(messages, fmt.Sprintf("%s requests %s of %s with a limit of %s: it must have both, and the limit be at most %s times the request", what, &q, name, &most, &ratio))
+		}
+	}
+	return messages
+}
+
+// beyond tells what a quota refuses of a pool's pods, or of them and those before, and returns the total of all.
+func beyond(q *corev1.ResourceQuota, f Fleet, before corev1.ResourceList, tell func(field, format string, args ...any)) corev1.ResourceList {
+	one, total := usage(f.Pod), corev1.ResourceList{}
+	for _, name := range sorted(q.Spec.Hard) {
+		hard, each, others := q.Spec.Hard[name], one[name], before[name]
+		for _, c := range unset(f.Pod, name) {
+			tell(".spec.template", "ResourceQuota %s wants %s of every container, and container %s has none", q.Name, name, c)
+		}
+		all, surged, sum := each.DeepCopy(), each.DeepCopy(), others.DeepCopy()
+		all.Mul(int64(max(0, f.Most)))
+		surged.Mul(int64(max(0, f.Most)) + int64(f.Surge))
+		sum.Add(all)
+		total[name] = sum
+		has, fit := fmt.Sprintf("of %s, and ResourceQuota %s has %s", name, q.Name, &hard), int64(hard.AsApproximateFloat64()/each.AsApproximateFloat64()+1e-9)
+		switch {
+		case all.Cmp(hard) > 0:
+			tell(f.Says, "%d runners need %s %s: at most %d fit", f.Most, &all, has, fit)
+		case sum.Cmp(hard) > 0 && others.Cmp(hard) <= 0:
+			tell(f.Says, "%d runners, with those of other pools here, need %s %s", f.Most, &sum, has)
+		case surged.Cmp(hard) > 0:
+			tell(".spec.update.maxSurge", "%d runners, and %d more during an update, need %s %s: at most %d fit", f.Most, f.Surge, &surged, has, fit)
+		}
+	}
+	return total
 }
 
 // usage is what one runner takes of a quota, by the names that quotas have: https://kubernetes.io/docs/concepts/policy/resource-quotas/
 func usage(pod *corev1.Pod) corev1.ResourceList {
-	one := *resource.NewQuantity(1, resource.DecimalSI)
-	used := corev1.ResourceList{corev1.ResourcePods: one, "count/pods": one, corev1.ResourceSecrets: one, "count/secrets": one}
+	used, one := corev1.ResourceList{}, *resource.NewQuantity(1, resource.DecimalSI)
+	add := func(q resource.Quantity, names ...corev1.ResourceName) {
+		for _, name := range names {
+			sum := used[name].DeepCopy()
+			sum.Add(q)
+			used[name] = sum
+		}
+	}
+	add(one, corev1.ResourcePods, "count/pods", corev1.ResourceSecrets, "count/secrets", "count/runners.corral.dev")
 	for name, q := range helpers.PodRequests(pod, helpers.PodResourcesOptions{}) {
-		used[corev1.ResourceName("requests."+string(name))] = q
+		add(q, "requests."+name)
 		if !strings.Contains(string(name), "/") {
-			used[name] = q
+			add(q, name)
 		}
 	}
 	for name, q := range helpers.PodLimits(pod, helpers.PodResourcesOptions{}) {
-		used[corev1.ResourceName("limits."+string(name))] = q
+		add(q, "limits."+name)
 	}
-	claims, storage := resource.NewQuantity(0, resource.DecimalSI), resource.NewQuantity(0, resource.BinarySI)
 	for _, v := range pod.Spec.Volumes {
 		if v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil {
-			claims.Add(one)
-			storage.Add(v.Ephemeral.VolumeClaimTemplate.Spec.Resources.Requests[corev1.ResourceStorage])
+			claim := v.Ephemeral.VolumeClaimTemplate.Spec
+			class := corev1.ResourceName(ptr.Deref(claim.StorageClassName, "") + ".storageclass.storage.k8s.io/")
+			add(one, corev1.ResourcePersistentVolumeClaims, "count/persistentvolumeclaims", class+corev1.ResourcePersistentVolumeClaims)
+			add(claim.Resources.Requests[corev1.ResourceStorage], corev1.ResourceRequestsStorage, class+corev1.ResourceRequestsStorage)
 		}
 	}
-	used[corev1.ResourcePersistentVolumeClaims], used["count/persistentvolumeclaims"], used[corev1.ResourceRequestsStorage] = *claims, *claims, *storage
 	return used
 }
 
-// unset names the containers that lack what a quota on CPU or memory makes mandatory.
+// unset names the containers that lack what a quota on CPU or memory makes mandatory, unless the pod has resources of its own.
 func unset(pod *corev1.Pod, quota corev1.ResourceName) []string {
-	kind, name, dotted := strings.Cut(string(quota), ".")
-	if !dotted {
-		kind, name = "requests", string(quota)
-	}
-	if name != string(corev1.ResourceCPU) && name != string(corev1.ResourceMemory) {
+	of, isLimit := strings.CutPrefix(string(quota), "limits.")
+	name := corev1.ResourceName(strings.TrimPrefix(of, "requests."))
+	if name != corev1.ResourceCPU && name != corev1.ResourceMemory || helpers.IsPodLevelResourcesSet(pod) {
 		return nil
 	}
 	var names []string
-	for _, c := range containers(&pod.Spec) {
-		list := c.Resources.Requests
-		if kind == "limits" {
-			list = c.Resources.Limits
-		}
-		if _, set := list[corev1.ResourceName(name)]; !set {
+	for _, c := range containers(pod) {
+		_, requested := c.Resources.Requests[name]
+		_, limited := c.Resources.Limits[name]
+		if isLimit && !limited || !isLimit && !requested {
 			names = append(names, c.Name)
 		}
 	}
@@ -188,43 +232,26 @@ func unset(pod *corev1.Pod, quota corev1.ResourceName) []string {
 }
 
 // covers says whether a quota counts a pod: https://kubernetes.io/docs/concepts/policy/resource-quotas/#quota-scopes
+// It selects by scopes as by labels. Nothing is claimed of scopes that aren't known here.
 func covers(q *corev1.ResourceQuota, pod *corev1.Pod) bool {
-	var all []corev1.ScopedResourceSelectorRequirement
-	for _, scope := range q.Spec.Scopes {
-		all = append(all, corev1.ScopedResourceSelectorRequirement{ScopeName: scope, Operator: corev1.ScopeSelectorOpExists})
-	}
-	if q.Spec.ScopeSelector != nil {
-		all = append(all, q.Spec.ScopeSelector.MatchExpressions...)
-	}
-	return !slices.ContainsFunc(all, func(wanted corev1.ScopedResourceSelectorRequirement) bool { return !inScope(wanted, pod) })
-}
-
-func inScope(wanted corev1.ScopedResourceSelectorRequirement, pod *corev1.Pod) bool {
-	isBestEffort := !slices.ContainsFunc(containers(&pod.Spec), func(c *corev1.Container) bool { return len(c.Resources.Requests)+len(c.Resources.Limits) > 0 })
-	class := pod.Spec.PriorityClassName
-	switch wanted.ScopeName {
-	case corev1.ResourceQuotaScopeTerminating:
-		return pod.Spec.ActiveDeadlineSeconds != nil
-	case corev1.ResourceQuotaScopeNotTerminating:
-		return pod.Spec.ActiveDeadlineSeconds == nil
-	case corev1.ResourceQuotaScopeBestEffort:
-		return isBestEffort
-	case corev1.ResourceQuotaScopeNotBestEffort:
-		return !isBestEffort
-	case corev1.ResourceQuotaScopePriorityClass:
-		switch wanted.Operator {
-		case corev1.ScopeSelectorOpIn:
-			return slices.Contains(wanted.Values, class)
-		case corev1.ScopeSelectorOpNotIn:
-			return !slices.Contains(wanted.Values, class)
-		case corev1.ScopeSelectorOpDoesNotExist:
-			return class == ""
+	bestEffort, ends, class, in := qos.ComputePodQOS(pod) == corev1.PodQOSBestEffort, pod.Spec.ActiveDeadlineSeconds != nil, pod.Spec.PriorityClassName, labels.Set{}
+	for scope, is := range map[corev1.ResourceQuotaScope]bool{
+		corev1.ResourceQuotaScopeTerminating: ends, corev1.ResourceQuotaScopeNotTerminating: !ends,
+		corev1.ResourceQuotaScopeBestEffort: bestEffort, corev1.ResourceQuotaScopeNotBestEffort: !bestEffort, corev1.ResourceQuotaScopePriorityClass: class != "",
+	} {
+		if is {
+			in[string(scope)] = class
 		}
-		return class != ""
 	}
-	return false // one that isn't known here: nothing is claimed
+	wanted := ptr.Deref(q.Spec.ScopeSelector, corev1.ScopeSelector{}).MatchExpressions
+	for _, scope := range q.Spec.Scopes {
+		wanted = append(wanted, corev1.ScopedResourceSelectorRequirement{ScopeName: scope, Operator: corev1.ScopeSelectorOpExists})
+	}
+	return !slices.ContainsFunc(wanted, func(w corev1.ScopedResourceSelectorRequirement) bool {
+		s, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+			{Key: string(w.ScopeName), Operator: metav1.LabelSelectorOperator(w.Operator), Values: w.Values}}})
+		return err != nil || !s.Matches(in)
+	})
 }
 
-func sorted(list corev1.ResourceList) []corev1.ResourceName {
-	return slices.Sorted(maps.Keys(list))
-}
+func sorted(list corev1.ResourceList) []corev1.ResourceName { return slices.Sorted(maps.Keys(list)) }

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wording makes texts fit for their place: short enough, with dots for what is left out, without what acts on a terminal, and
-// with numbers that agree with their nouns.
+// Package wording makes texts fit for their place: short enough, with dots for what is left out, without what acts on a terminal or is a
+// credential, and with numbers that agree with their nouns.
 package wording
 
 import (
@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,6 +66,14 @@ func Escape(text, keep string) string {
 	}
 	return b.String()
 }
+
+// secrets are what looks like credentials: tokens of GitHub, and what begins as JSON does in base64, as a JWT and a JIT configuration; other long base64;
+// values of variables and headers that are named so; and the user of a URL. An m may be the end of a colour. Groups are what is kept.
+var secrets = regexp.MustCompile(`(\b|m)(?:gh[a-z]_|github_pat_|ey[IJ])[\w.+/=-]+` + `|[A-Za-z0-9+/]{100,}={0,2}` +
+	`|(?i)((?:passw|secret|token)[\w.-]*(?:=|":\s*)["']?)[^\s"',;]+` + `|(\b(?:bearer|basic|remoteauth)\s+)[\w.+/=~-]{16,}` + `|(://)[^\s/"']+(@)`)
+
+// Redact returns a text with *** for what looks like credentials.
+func Redact(text string) string { return secrets.ReplaceAllString(text, "$1$2$3$4***$5") }
 
 // Count writes how many there are of a noun, as "1 pool", "2 pools" and "2 policies".
 func Count[N int | int32](n N, noun string) string {

@@ -3,7 +3,10 @@
 
 package wording
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestTextsAreCutBetweenCharacters(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -46,6 +49,28 @@ func TestNumbersAgreeWithTheirNouns(t *testing.T) {
 		"7": Max(7), "unbounded": Max(2147483647),
 	} {
 		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+func TestWhatLooksLikeCredentialsIsReplaced(t *testing.T) {
+	long := strings.Repeat("aB3/", 25)
+	for text, want := range map[string]string{
+		"curl: (22) 403 of https://api.github.com/orgs/acme: high_load, basic authentication": "curl: (22) 403 of https://api.github.com/orgs/acme: high_load, basic authentication",
+		"ghs_16C7e42F292c6912E7, github_pat_11AA_b, ghp_x.y":                                  "***, ***, ***",
+		"\x1b[31mghs_16C7e42F\x1b[0m":                                                         "\x1b[31m***\x1b[0m",
+		"+ ./run.sh --jitconfig eyIucnVubmVyIjoiZXlK+/aQ== --once":                            "+ ./run.sh --jitconfig *** --once",
+		"of a JWT eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiIxIn0.c2ln-_: expired":                       "of a JWT ***: expired",
+		"the rest of one, " + long + "==.":                                                    "the rest of one, ***.",
+		"image@sha256:" + strings.Repeat("0a", 32):                                            "image@sha256:" + strings.Repeat("0a", 32),
+		"HTTPS_PROXY=http://corral:hunter2@proxy:3128 NO_PROXY=a@b":                           "HTTPS_PROXY=http://***@proxy:3128 NO_PROXY=a@b",
+		"DB_PASSWORD=hunter2 GITHUB_TOKEN='abcdef' client-secret=\"x1y2z3\"":                  "DB_PASSWORD=*** GITHUB_TOKEN='***' client-secret=\"***\"",
+		`{"access_token": "0123456789", "expires": 1}`:                                        `{"access_token": "***", "expires": 1}`,
+		"authorization: Bearer 0123456789abcdef; unexpected token: word":                      "authorization: Bearer ***; unexpected token: word",
+		"keyIdentifier of git@github.com:acme/app.git":                                        "keyIdentifier of git@github.com:acme/app.git",
+	} {
+		if got := Redact(text); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}

@@ -1,0 +1,102 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// crampedCluster is an API server with ten pods' room in each namespace, but that it refuses who asks for secret, and has none called gone.
+func crampedCluster(t *testing.T) (kubeconfig string) {
+	t.Helper()
+	answer := func(path string) (int, any) {
+		refusal := func(code int, reason metav1.StatusReason, message string) (int, any) {
+			return code, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Reason: reason, Message: message, Code: int32(code)} //nolint:gosec // a status
+		}
+		namespace, _, isList := strings.Cut(strings.TrimPrefix(path, "/api/v1/namespaces/"), "/")
+		switch {
+		case path == "/api":
+			return http.StatusOK, metav1.APIVersions{Versions: []string{"v1"}}
+		case path == "/apis":
+			return http.StatusOK, metav1.APIGroupList{}
+		case path == "/api/v1":
+			return http.StatusOK, metav1.APIResourceList{GroupVersion: "v1", APIResources: []metav1.APIResource{
+				{Name: "namespaces", Kind: "Namespace"}, {Name: "resourcequotas", Namespaced: true, Kind: "ResourceQuota"}, {Name: "limitranges", Namespaced: true, Kind: "LimitRange"}}}
+		case namespace == "gone" && !isList:
+			return refusal(http.StatusNotFound, metav1.StatusReasonNotFound, `namespaces "gone" not found`)
+		case !isList, namespace == "secret" && strings.HasSuffix(path, "/limitranges"):
+			return refusal(http.StatusForbidden, metav1.StatusReasonForbidden, "you may not")
+		case strings.HasSuffix(path, "/limitranges"):
+			return http.StatusOK, corev1.LimitRangeList{}
+		}
+		return http.StatusOK, corev1.ResourceQuotaList{Items: []corev1.ResourceQuota{{
+			ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("10")}},
+		}}}
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		code, body := answer(r.URL.Path)
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		if err := json.NewEncoder(w).Encode(body); err != nil {
+			t.Error(err)
+		}
+	}))
+	t.Cleanup(server.Close)
+	kubeconfig = filepath.Join(t.TempDir(), "config")
+	text := `{"apiVersion": "v1", "kind": "Config", "current-context": "c", "clusters": [{"name": "c", "cluster": {"server": "` + server.URL + `"}}],
+		"contexts": [{"name": "c", "context": {"cluster": "c", "user": "c", "namespace": "mine"}}], "users": [{"name": "c", "user": {}}]}`
+	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return kubeconfig
+}
+
+func TestWhatANamespaceLeavesToPodsIsReadAsFarAsOneMay(t *testing.T) {
+	pools := "package pools\n"
+	add := func(namespace, name, more string) {
+		pools += fmt.Sprintf("%s: {apiVersion: \"corral.dev/v1alpha1\", kind: \"RunnerPool\", metadata: {name: %[1]q, namespace: %q}, "+
+			"spec: {connectionRef: name: \"acme\", %s, template: spec: containers: [{name: \"runner\", image: \"x\"}]}}\n", name, namespace, more)
+	}
+	add("secret", "s", "scale: max: 99")
+	add("gone", "g", "scale: max: 99")
+	add("alone", "a", "scale: {max: 8, schedules: [{name: \"n\", cron: {start: \"0 0 * * *\", duration: \"1h\"}, scale: max: 4}, {name: \"m\", cron: {start: \"0 6 * * *\", duration: \"1h\"}, scale: max: 11}]}")
+	add("update", "u", "scale: max: 9")
+	add("recreate", "r", "scale: max: 9, update: strategy: \"Recreate\"")
+	add("shared", "x", "scale: max: 6, update: maxSurge: 0")
+	add("shared", "y", "scale: max: 6, update: maxSurge: 0")
+	add("watched", "o", "mode: \"Observe\", scale: max: 99")
+	add("free", "f", "scale: idle: 1")
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "pools.cue"), []byte(pools), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := corral(t, folder, "vet", "--live", "--kubeconfig", crampedCluster(t))
+	var warnings []string
+	for line := range strings.Lines(got.stderr) {
+		_, line, _ = strings.Cut(strings.TrimSpace(line), ": ")
+		warnings = append(warnings, line)
+	}
+	want := []string{
+		"a.spec.scale.schedules[1].scale.max: warning: namespace alone: 11 runners need 11 of pods, and ResourceQuota pods has 10: at most 10 fit",
+		`g.metadata.namespace: warning: not read: what namespace gone leaves to pods: namespaces "gone" not found`,
+		"s.metadata.namespace: warning: not read: what namespace secret leaves to pods: you may not",
+		"s.spec.scale.max: warning: namespace secret: 99 runners need 99 of pods, and ResourceQuota pods has 10: at most 10 fit", // by the list that may be read
+		"y.spec.scale.max: warning: namespace shared: 6 runners, with those of other pools here, need 12 of pods, and ResourceQuota pods has 10",
+		"u.spec.update.maxSurge: warning: namespace update: 9 runners, and 3 more during an update, need 12 of pods, and ResourceQuota pods has 10: at most 10 fit",
+	}
+	if got.code != 0 || strings.Join(warnings, "\n") != strings.Join(want, "\n") {
+		t.Errorf("exit code %d\n%s\n%s", got.code, got.stdout, strings.Join(warnings, "\n"))
+	}
+}
