@@ -102,9 +102,11 @@ var lifeEndpoints = []githubsim.Endpoint{
 // not met.
 func (s *fixture) livesWith(fault githubsim.Fault) {
 	s.Helper()
+	s.ready(s.connection())
 	for _, fault.Endpoint = range lifeEndpoints {
 		s.github.AddFault(fault)
 	}
+	s.github.ExpireAdminTokens() // those that the connection has from before
 	s.wholeLife()
 	s.othersGoOn()
 	for _, endpoint := range lifeEndpoints {
