@@ -26,6 +26,9 @@ type App struct {
 	Suspended bool
 }
 
+// userLogin is of the one user, whose the personal tokens are.
+const userLogin = "octocat"
+
 // identity is who a bearer token stands for.
 type identity struct {
 	login   string
@@ -68,7 +71,7 @@ func newIdentities() identities {
 func (s *Server) AddToken(token string, grants ...string) {
 	s.lock()
 	defer s.unlock()
-	id := &identity{login: "octocat"}
+	id := &identity{login: userLogin}
 	for _, grant := range grants {
 		_, level, _ := strings.Cut(grant, ":")
 		if level == "read" || level == "write" {
