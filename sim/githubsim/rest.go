@@ -174,8 +174,8 @@ func (s *Server) registerRunner(r *http.Request) answer {
 	}
 	s.lock()
 	defer s.unlock()
-	reg, known := s.identities.registrations[bearer(r)]
-	if !known || !strings.HasPrefix(r.Header.Get("Authorization"), "RemoteAuth ") || !reg.expires.After(s.now()) {
+	reg, known := s.identities.registrations[credential(r, "RemoteAuth")]
+	if !known || !reg.expires.After(s.now()) {
 		return restError(http.StatusUnauthorized, "Bad credentials")
 	}
 	if s.world.scopeOfURL(body.URL) != reg.scope || body.Event != "register" {

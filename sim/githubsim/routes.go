@@ -4,6 +4,7 @@
 package githubsim
 
 import (
+	"mime"
 	"net/http"
 	"slices"
 	"strings"
@@ -187,6 +188,25 @@ func (s *Server) free(h func(r *http.Request, id *identity) answer) handler {
 	}
 }
 
+// apiVersion is what the official client asks of the Actions service.
+const apiVersion = "6.0-preview"
+
+// versioned refuses a call that doesn't name the version, in the query or in the header Accept, and so may get another.
+func versioned(r *http.Request) (answer, bool) {
+	version := r.URL.Query().Get("api-version")
+	if version == "" {
+		_, parameters, _ := mime.ParseMediaType(r.Header.Get("Accept")) // none names no version
+		version = parameters["api-version"]
+	}
+	switch version {
+	case apiVersion:
+		return answer{}, true
+	case "":
+		return serviceError(http.StatusBadRequest, "VssVersionNotSpecifiedException", "No api-version was supplied for the %s request.", r.Method), false
+	}
+	return serviceError(http.StatusBadRequest, "VssVersionOutOfRangeException", "The requested version %q is out of range.", version), false
+}
+
 // admin lets in who has the admin token of the tenant, holding the lock.
 func (s *Server) admin(h func(r *http.Request, sc *scope) answer) handler {
 	return func(r *http.Request) answer {
@@ -195,6 +215,9 @@ func (s *Server) admin(h func(r *http.Request, sc *scope) answer) handler {
 		claims, valid := s.verify(r, adminAudience, s.identities.adminEpoch)
 		if !valid || claims.Tenant != pathID(r, "tenant") {
 			return serviceError(http.StatusUnauthorized, "InvalidTokenException", "The token is not valid or has expired.")
+		}
+		if refusal, named := versioned(r); !named {
+			return refusal
 		}
 		return h(r, s.world.byTenant[claims.Tenant-1])
 	}
