@@ -74,7 +74,8 @@ func (s *Server) restRun(repo *repository, run *workflowRun) object {
 		"workflow_id": 1, "workflow_url": at + "/actions/workflows/1", "check_suite_url": fmt.Sprintf("%s/check-suites/%d", at, run.id),
 		"html_url":   fmt.Sprintf("%s/%s/actions/runs/%d", s.home(), repo.FullName, run.id),
 		"created_at": stamp(first.Queued), "run_started_at": stamp(first.Queued), "updated_at": stamp(first.Queued),
-		"repository": shown, "head_repository": shown, "pull_requests": []any{},
+		"repository": shown, "head_repository": shown, "pull_requests": []any{}, "referenced_workflows": []any{},
+		"actor": s.account(userLogin), "triggering_actor": s.account(userLogin), "previous_attempt_url": nil, "check_suite_id": run.id,
 	})
 }
 

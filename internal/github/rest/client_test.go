@@ -573,6 +573,27 @@ func TestAnotherHostGetsNoToken(t *testing.T) {
 	}
 }
 
+// A page of a hundred runs has more than a megabyte: it, too, is asked for with what is known of it.
+func TestAFullPageOfRunsIsNotCountedAgain(t *testing.T) {
+	w := newWorld(t, githubsim.Options{})
+	for range pageSize {
+		if _, err := w.AddJob(githubsim.Job{Repository: "acme/app", Labels: []string{"linux"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, left := w.token("acme"), [2]int{}
+	for i := range left {
+		if list := must[JobList](t)(c.Jobs(t.Context(), "acme/app", 0)); len(list.Jobs) != pageSize {
+			t.Errorf("%d jobs", len(list.Jobs))
+		}
+		_, left[i] = c.Budget()
+		w.pass(time.Minute)
+	}
+	if left[0] != left[1] {
+		t.Errorf("%d calls were left, then %d", left[0], left[1])
+	}
+}
+
 // sent notes the bodies of requests that have one.
 type sent struct {
 	next   http.RoundTripper
