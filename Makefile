@@ -80,8 +80,11 @@ chaos: ## A storm of every fault for each of SEEDS (1-20), four at a time; one t
 	$(GO) run ./sim/localcluster/cmd/assets
 	CORRAL_CHAOS_SEEDS=$(SEEDS) $(GO) test -count=1 -timeout 60m -run TestStorm -v ./test/chaos
 
-.PHONY: interop interop-flux interop-argocd
-interop: interop-flux interop-argocd ## Meet Flux's and Argo CD's real controllers, built from their modules (20 CPU-minutes the first time).
+.PHONY: interop interop-github interop-flux interop-argocd
+interop: interop-github interop-flux interop-argocd ## Meet GitHub's published descriptions, and Flux's and Argo CD's real controllers, built from their modules (20 CPU-minutes the first time).
+
+interop-github: ## What GitHub publishes of its REST API and webhooks alone (31 MB by npm, once).
+	folder=$$(test/interop/github/fetch.sh); CORRAL_INTEROP_GITHUB=$$folder $(GO) test -count=1 -timeout 20m ./test/interop/github
 
 interop-flux: ## Flux's source-controller and kustomize-controller alone.
 	$(GO) run ./sim/localcluster/cmd/assets

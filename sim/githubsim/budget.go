@@ -75,7 +75,7 @@ func unmodified(r *http.Request, a answer) answer {
 		return a
 	}
 	sum := sha256.New()
-	sum.Write([]byte(bearer(r) + "\n" + a.header["Link"] + "\n"))
+	sum.Write([]byte(restCredential(r) + "\n" + a.header["Link"] + "\n"))
 	sum.Write(encoded)
 	tag := fmt.Sprintf(`"%x"`, sum.Sum(nil))
 	for known := range strings.SplitSeq(r.Header.Get("If-None-Match"), ",") {

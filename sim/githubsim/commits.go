@@ -4,11 +4,13 @@
 package githubsim
 
 import (
+	"fmt"
 	"net/http"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 )
 
@@ -67,13 +69,29 @@ type CheckAnnotation struct {
 
 // commits is what was told of commits, by "owner/name@sha" in lower case.
 type commits struct {
-	statuses map[string][]CommitStatus
-	runs     map[string][]*CheckRun
-	lastRun  int64
+	statuses map[string][]commitStatus
+	runs     map[string][]*checkRun
+	last     int64 // id
+}
+
+// commitStatus is a status with what GitHub knows of it besides.
+type commitStatus struct {
+	CommitStatus
+	id      int64
+	creator string
+	at      time.Time
+}
+
+// checkRun is a check run with what GitHub knows of it besides.
+type checkRun struct {
+	CheckRun
+	repository string
+	app        *App
+	at         time.Time
 }
 
 func newCommits() commits {
-	return commits{statuses: map[string][]CommitStatus{}, runs: map[string][]*CheckRun{}}
+	return commits{statuses: map[string][]commitStatus{}, runs: map[string][]*checkRun{}}
 }
 
 var shaPattern = regexp.MustCompile(`^[0-9a-f]{40}$`)
@@ -84,7 +102,11 @@ func commitKey(repository, sha string) string { return strings.ToLower(repositor
 func (s *Server) CommitStatuses(repository, sha string) []CommitStatus {
 	s.rlock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.commits.statuses[commitKey(repository, sha)])
+	var statuses []CommitStatus
+	for _, status := range s.commits.statuses[commitKey(repository, sha)] {
+		statuses = append(statuses, status.CommitStatus)
+	}
+	return statuses
 }
 
 // CheckRuns returns all check runs of a commit, the oldest first.
@@ -93,18 +115,18 @@ func (s *Server) CheckRuns(repository, sha string) []CheckRun {
 	defer s.mu.Unlock()
 	var runs []CheckRun
 	for _, run := range s.commits.runs[commitKey(repository, sha)] {
-		runs = append(runs, *run)
+		runs = append(runs, run.CheckRun)
 	}
 	return runs
 }
 
 func (s *Server) commitRoutes(mux *http.ServeMux) {
 	repo := "/repos/{owner}/{repo}"
-	mux.Handle("GET "+repo+"/commits/{sha}/status", s.serve(EndpointCombinedStatus, s.rest(s.getCombinedStatus)))
-	mux.Handle("POST "+repo+"/statuses/{sha}", s.serve(EndpointCreateStatus, s.rest(s.createStatus)))
-	mux.Handle("GET "+repo+"/commits/{sha}/check-runs", s.serve(EndpointCheckRuns, s.rest(s.listCheckRuns)))
-	mux.Handle("POST "+repo+"/check-runs", s.serve(EndpointCreateCheckRun, s.rest(s.createCheckRun)))
-	mux.Handle("PATCH "+repo+"/check-runs/{id}", s.serve(EndpointUpdateCheckRun, s.rest(s.updateCheckRun)))
+	s.route(mux, "GET "+repo+"/commits/{sha}/status", EndpointCombinedStatus, s.rest(s.getCombinedStatus))
+	s.route(mux, "POST "+repo+"/statuses/{sha}", EndpointCreateStatus, s.rest(s.createStatus))
+	s.route(mux, "GET "+repo+"/commits/{sha}/check-runs", EndpointCheckRuns, s.rest(s.listCheckRuns))
+	s.route(mux, "POST "+repo+"/check-runs", EndpointCreateCheckRun, s.rest(s.createCheckRun))
+	s.route(mux, "PATCH "+repo+"/check-runs/{id}", EndpointUpdateCheckRun, s.rest(s.updateCheckRun))
 }
 
 // commitOf is the key of the commit that a call is about, or the answer to give instead.
@@ -128,14 +150,37 @@ func (s *Server) getCombinedStatus(r *http.Request, id *identity) answer {
 	if !found {
 		return refusal
 	}
-	latest := []CommitStatus{}
+	commit, latest := r.PathValue("sha"), []object{}
+	states, told := map[string]bool{}, map[string]bool{}
 	for _, status := range slices.Backward(s.commits.statuses[key]) {
-		if !slices.ContainsFunc(latest, func(known CommitStatus) bool { return known.Context == status.Context }) {
-			latest = append(latest, status)
+		if !told[status.Context] {
+			told[status.Context], states[status.State] = true, true
+			latest = append(latest, s.restStatus(r, commit, status))
 		}
 	}
+	state := "success"
+	switch {
+	case states["failure"] || states["error"]:
+		state = "failure"
+	case states["pending"] || len(latest) == 0:
+		state = "pending"
+	}
 	page, link := paginate(r, latest)
-	return withLink(ok(map[string]any{"sha": r.PathValue("sha"), "total_count": len(latest), "statuses": page}), link)
+	at := s.api("/repos/%s/%s/commits/%s", r.PathValue("owner"), r.PathValue("repo"), commit)
+	return withLink(ok(object{
+		"sha": commit, "state": state, "total_count": len(latest), "statuses": page, "url": at + "/status", "commit_url": at,
+		"repository": s.repository(s.repositoryOf(r)),
+	}), link)
+}
+
+// restStatus is a commit status without who set it, as lists have it.
+func (s *Server) restStatus(r *http.Request, commit string, status commitStatus) object {
+	return object{
+		"id": status.id, "node_id": fmt.Sprintf("SC_%d", status.id), "state": status.State, "context": status.Context,
+		"description": orNull(status.Description), "target_url": orNull(status.TargetURL), "avatar_url": s.home() + "/avatars/" + status.creator,
+		"url":        s.api("/repos/%s/%s/statuses/%s", r.PathValue("owner"), r.PathValue("repo"), commit),
+		"created_at": stamp(status.at), "updated_at": stamp(status.at),
+	}
 }
 
 func (s *Server) createStatus(r *http.Request, id *identity) answer {
@@ -143,8 +188,8 @@ func (s *Server) createStatus(r *http.Request, id *identity) answer {
 	if !found {
 		return refusal
 	}
-	var status CommitStatus
-	if decode(r, &status) != nil {
+	status := commitStatus{creator: id.login, at: s.now()}
+	if decode(r, &status.CommitStatus) != nil {
 		return restError(http.StatusBadRequest, "Problems parsing JSON")
 	}
 	known := s.commits.statuses[key]
@@ -156,8 +201,10 @@ func (s *Server) createStatus(r *http.Request, id *identity) answer {
 	case len(known) >= mostStatuses:
 		return unprocessable("Validation Failed: This SHA and context has reached the maximum number of statuses.")
 	}
+	s.commits.last++
+	status.id = s.commits.last
 	s.commits.statuses[key] = append(known, status)
-	return created(status)
+	return created(s.restStatus(r, r.PathValue("sha"), status).with(object{"creator": s.account(id.login)}))
 }
 
 func (s *Server) listCheckRuns(r *http.Request, id *identity) answer {
@@ -166,15 +213,13 @@ func (s *Server) listCheckRuns(r *http.Request, id *identity) answer {
 		return refusal
 	}
 	name, all := r.URL.Query().Get("check_name"), r.URL.Query().Get("filter") == "all"
-	runs := []CheckRun{}
+	runs, told := []object{}, map[string]bool{}
 	for _, run := range slices.Backward(s.commits.runs[key]) {
-		older := !all && slices.ContainsFunc(runs, func(known CheckRun) bool { return known.Name == run.Name })
-		if older || name != "" && run.Name != name {
+		if told[run.Name] && !all || name != "" && run.Name != name {
 			continue
 		}
-		listed := *run
-		listed.Output.Annotations = nil // they have a list of their own
-		runs = append(runs, listed)
+		told[run.Name] = true
+		runs = append(runs, s.restCheckRun(run))
 	}
 	page, link := paginate(r, runs)
 	return withLink(ok(map[string]any{"total_count": len(runs), "check_runs": page}), link)
@@ -189,8 +234,8 @@ func (s *Server) createCheckRun(r *http.Request, id *identity) answer {
 	if refusal, may := s.mayCheck(id); !may {
 		return refusal
 	}
-	run := &CheckRun{}
-	if decode(r, run) != nil {
+	run := &checkRun{repository: r.PathValue("owner") + "/" + r.PathValue("repo"), app: id.app, at: s.now()}
+	if decode(r, &run.CheckRun) != nil {
 		return restError(http.StatusBadRequest, "Problems parsing JSON")
 	}
 	key, refusal, found := s.commitOf(r, id, run.HeadSHA, permChecks, "write")
@@ -203,10 +248,29 @@ func (s *Server) createCheckRun(r *http.Request, id *identity) answer {
 	if problem := run.Output.problem(); problem != "" {
 		return unprocessable(problem)
 	}
-	s.commits.lastRun++
-	run.ID, run.Output.AnnotationsCount = s.commits.lastRun, len(run.Output.Annotations)
+	s.commits.last++
+	run.ID, run.Output.AnnotationsCount = s.commits.last, len(run.Output.Annotations)
 	s.commits.runs[key] = append(s.commits.runs[key], run)
-	return created(*run)
+	return created(s.restCheckRun(run))
+}
+
+// restCheckRun is a check run; its annotations have a list of their own.
+func (s *Server) restCheckRun(run *checkRun) object {
+	at := s.api("/repos/%s/check-runs/%d", run.repository, run.ID)
+	page := fmt.Sprintf("%s/%s/runs/%d", s.home(), run.repository, run.ID)
+	o := object{
+		"id": run.ID, "node_id": fmt.Sprintf("CR_%d", run.ID), "name": run.Name, "head_sha": run.HeadSHA, "external_id": run.ExternalID,
+		"status": run.Status, "conclusion": orNull(run.Conclusion), "started_at": stamp(run.at), "completed_at": nil,
+		"url": at, "html_url": page, "details_url": page, "check_suite": object{"id": run.ID}, "app": s.restApp(run.app), "pull_requests": []any{},
+		"output": object{
+			"title": orNull(run.Output.Title), "summary": orNull(run.Output.Summary), "text": nil,
+			"annotations_count": run.Output.AnnotationsCount, "annotations_url": at + "/annotations",
+		},
+	}
+	if run.Status == "completed" {
+		o["completed_at"] = stamp(run.at)
+	}
+	return o
 }
 
 func (s *Server) updateCheckRun(r *http.Request, id *identity) answer {
@@ -230,10 +294,10 @@ func (s *Server) updateCheckRun(r *http.Request, id *identity) answer {
 	run.Output.Title, run.Output.Summary = change.Output.Title, change.Output.Summary
 	run.Output.Annotations = append(run.Output.Annotations, change.Output.Annotations...)
 	run.Output.AnnotationsCount = len(run.Output.Annotations)
-	return ok(*run)
+	return ok(s.restCheckRun(run))
 }
 
-func (s *Server) checkRun(repository, id string) *CheckRun {
+func (s *Server) checkRun(repository, id string) *checkRun {
 	number, err := strconv.ParseInt(id, 10, 64)
 	if err != nil {
 		return nil

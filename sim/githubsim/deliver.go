@@ -18,6 +18,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -188,6 +189,8 @@ func (s *Server) sign256(req *http.Request, as Hook, id int64, kind scopeKind, d
 	}
 	if s.opts.ServerVersion != "" {
 		req.Header.Set("X-GitHub-Enterprise-Version", s.opts.ServerVersion)
+		_, host, _ := strings.Cut(s.home(), "://")
+		req.Header.Set("X-GitHub-Enterprise-Host", host)
 	}
 	if as.Secret == "" {
 		return

@@ -301,14 +301,15 @@ func (s *Server) acquireJobs(r *http.Request) answer {
 		return answer{status: http.StatusNotFound}
 	}
 	var ids []int64
-	if err := decode(r, &ids); err != nil {
-		return serviceError(http.StatusBadRequest, "ArgumentException", "The body is not a list of ids.")
-	}
+	err := decode(r, &ids)
 	s.lock()
 	defer s.unlock()
-	se, refusal := s.queueCaller(r)
+	se, refusal := s.versionedCaller(r)
 	if se == nil {
 		return refusal
+	}
+	if err != nil {
+		return serviceError(http.StatusBadRequest, "ArgumentException", "The body is not a list of ids.")
 	}
 	won := []int64{}
 	for _, id := range ids {

@@ -66,4 +66,8 @@
 // its queue's channel, a runner on its own, and both look again under the lock.
 // Expiry is a heap of deadlines with one timer; each call first lets happen what
 // is due by [Options.Clock].
+//
+// What the REST API and webhooks show is an object. Each has every field that GitHub
+// requires: `make interop-github` holds them against what GitHub publishes, and asks for
+// a call of each route.
 package githubsim

@@ -4,6 +4,7 @@
 package githubsim
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -42,30 +43,22 @@ func orNull[T comparable](value T) any {
 	return value
 }
 
-// home is the address in what nobody asked for.
-func (s *Server) home() string {
-	if s.opts.PublicURL != "" {
-		return s.opts.PublicURL
-	}
-	return s.address
-}
-
 // restJob is a job as the REST API and webhooks show it.
-func (s *Server) restJob(j *job) map[string]any {
-	run := fmt.Sprintf("%s/api/v3/repos/%s/actions/runs/%d", s.home(), j.repo.FullName, j.RunID)
+func (s *Server) restJob(j *job) object {
+	repo := s.api("/repos/%s", j.repo.FullName)
 	started := j.Started
 	if started.IsZero() {
 		started = j.Queued // as GitHub has it for a job that waits
 	}
-	body := map[string]any{
-		"id": j.Number, "run_id": j.RunID, "run_attempt": 1, "run_url": run, "workflow_name": j.Workflow, "name": j.Name,
-		"node_id": fmt.Sprintf("CR_%d", j.Number), "head_branch": "main", "head_sha": fmt.Sprintf("%040x", j.RunID),
-		"url":      fmt.Sprintf("%s/api/v3/repos/%s/actions/jobs/%d", s.home(), j.repo.FullName, j.Number),
-		"html_url": fmt.Sprintf("%s/%s/actions/runs/%d/job/%d", s.home(), j.repo.FullName, j.RunID, j.Number),
-		"status":   j.status(), "conclusion": orNull(conclusions[j.Result]), "labels": j.Labels, "steps": []any{},
+	body := object{
+		"id": j.Number, "run_id": j.RunID, "run_attempt": 1, "workflow_name": j.Workflow, "name": j.Name,
+		"node_id": fmt.Sprintf("CR_%d", j.Number), "head_branch": "main", "head_sha": sha(j.RunID),
+		"url": fmt.Sprintf("%s/actions/jobs/%d", repo, j.Number), "run_url": fmt.Sprintf("%s/actions/runs/%d", repo, j.RunID),
+		"html_url":      fmt.Sprintf("%s/%s/actions/runs/%d/job/%d", s.home(), j.repo.FullName, j.RunID, j.Number),
+		"check_run_url": fmt.Sprintf("%s/check-runs/%d", repo, j.Number),
+		"status":        j.status(), "conclusion": orNull(conclusions[j.Result]), "labels": j.Labels, "steps": []any{},
 		"created_at": stamp(j.Queued), "started_at": restTime(started), "completed_at": restTime(j.Finished),
-		"check_run_url": fmt.Sprintf("%s/api/v3/repos/%s/check-runs/%d", s.home(), j.repo.FullName, j.Number),
-		"runner_id":     orNull(j.RunnerID), "runner_name": orNull(j.Runner), "runner_group_id": nil, "runner_group_name": nil,
+		"runner_id": orNull(j.RunnerID), "runner_name": orNull(j.Runner), "runner_group_id": nil, "runner_group_name": nil,
 	}
 	if j.RunnerID != 0 && j.scaleSet != nil {
 		body["runner_group_id"], body["runner_group_name"] = j.scaleSet.group.id, j.scaleSet.group.Name
@@ -73,31 +66,14 @@ func (s *Server) restJob(j *job) map[string]any {
 	return body
 }
 
-// restRepository is a repository as the REST API and webhooks show it.
-func (s *Server) restRepository(repo *repository) map[string]any {
-	visibility := "private"
-	if repo.Public {
-		visibility = "public"
-	}
-	return map[string]any{
-		"id": repo.id, "name": repo.name, "full_name": repo.FullName, "private": !repo.Public, "visibility": visibility,
-		"owner": account(repo.owner), "html_url": s.home() + "/" + repo.FullName, "default_branch": "main",
-	}
-}
-
 // payload is what all events of a repository say.
-func (s *Server) payload(repo *repository, action string) map[string]any {
-	body := map[string]any{
-		"repository": s.restRepository(repo), "organization": account(repo.owner),
-		"sender": map[string]any{"login": "octocat", "id": 1, "type": "User"},
-	}
+func (s *Server) payload(repo *repository, action string) object {
+	body := object{"repository": s.repository(repo), "organization": s.organization(repo.owner), "sender": s.account(userLogin)}
 	if action != "" {
 		body["action"] = action
 	}
 	if enterprise := s.world.enterprises[strings.ToLower(repo.owner)]; enterprise != "" {
-		body["enterprise"] = map[string]any{
-			"id": s.world.scopes[scopeKey(enterpriseScope, enterprise)].tenant, "slug": strings.ToLower(enterprise), "name": enterprise,
-		}
+		body["enterprise"] = s.enterprise(enterprise)
 	}
 	return body
 }
@@ -152,29 +128,112 @@ func (s *Server) Send(e Event) error {
 		e.Head = "topic"
 	}
 	body := s.payload(repo, e.Action)
+	s.hooks.lastEvent++
 	switch e.Event {
 	case "check_run":
-		body["check_run"] = map[string]any{
-			"id": 1, "name": e.Name, "status": e.Status, "head_sha": strings.Repeat("a", 40),
-			"check_suite": map[string]any{"id": 1, "head_branch": e.Branch},
-		}
+		body["check_run"] = s.sentCheckRun(repo, e)
 	case "pull_request":
-		body["number"] = 1
-		body["pull_request"] = map[string]any{
-			"id": 1, "number": 1, "state": "open", "base": map[string]any{"ref": e.Branch}, "head": map[string]any{"ref": e.Head},
+		body["number"], body["pull_request"] = s.hooks.lastEvent, s.sentPullRequest(repo, e)
+		if e.Action == "synchronize" {
+			body["before"], body["after"] = sha(s.hooks.lastEvent-1), sha(s.hooks.lastEvent)
 		}
 	case "push":
-		body["ref"] = "refs/heads/" + e.Branch
-		if e.Tag != "" {
-			body["ref"] = "refs/tags/" + e.Tag
-		}
-		body["before"], body["after"] = strings.Repeat("0", 40), strings.Repeat("a", 40)
+		body.with(s.sentPush(repo, e))
 	}
 	for key, value := range e.Payload {
 		body[key] = value
 	}
 	s.emit(e.Event, e.Action, repo, body)
 	return nil
+}
+
+// sentCheckRun is the check run that an event tells of.
+func (s *Server) sentCheckRun(repo *repository, e Event) object {
+	id := int64(s.hooks.lastEvent)
+	run := &checkRun{
+		CheckRun:   CheckRun{ID: id, Name: e.Name, HeadSHA: sha(id), Status: cmp.Or(e.Status, "completed")},
+		repository: repo.FullName, app: &App{ID: 1, Account: repo.owner}, at: s.now(),
+	}
+	if run.Status == "completed" {
+		run.Conclusion = "success"
+	}
+	shown := s.restCheckRun(run)
+	shown["check_suite"] = s.stamped().with(object{
+		"id": id, "node_id": fmt.Sprintf("CS_%d", id), "head_branch": e.Branch, "head_sha": sha(id), "before": sha(id - 1), "after": sha(id),
+		"status": run.Status, "conclusion": shown["conclusion"], "app": shown["app"], "pull_requests": []any{},
+		"url": s.api("/repos/%s/check-suites/%d", repo.FullName, id),
+	})
+	return shown
+}
+
+// sentPush is what the event of a push says. Some of its times are in seconds, unlike those of other events.
+func (s *Server) sentPush(repo *repository, e Event) object {
+	ref := "refs/heads/" + e.Branch
+	if e.Tag != "" {
+		ref = "refs/tags/" + e.Tag
+	}
+	now, after := s.now(), sha(s.hooks.lastEvent)
+	commit := headCommit(after, now).with(object{
+		"distinct": true, "url": s.home() + "/" + repo.FullName + "/commit/" + after, "added": []string{}, "removed": []string{}, "modified": []string{"README.md"},
+	})
+	return object{
+		"ref": ref, "base_ref": nil, "before": sha(s.hooks.lastEvent - 1), "after": after, "created": false, "deleted": false, "forced": false,
+		"compare": s.home() + "/" + repo.FullName + "/compare/main", "commits": []any{commit}, "head_commit": commit,
+		"pusher":     object{"name": userLogin, "email": "octocat@example.com"},
+		"repository": s.repository(repo).with(object{"created_at": s.began.Unix(), "pushed_at": now.Unix()}),
+	}
+}
+
+// sentPullRequest is the pull request that an event tells of.
+func (s *Server) sentPullRequest(repo *repository, e Event) object {
+	number, now, user := s.hooks.lastEvent, s.now(), s.account(userLogin)
+	page, state, closed := fmt.Sprintf("%s/%s/pull/%d", s.home(), repo.FullName, number), "open", any(nil)
+	if e.Action == "closed" {
+		state, closed = "closed", stamp(now)
+	}
+	branch := func(ref string) object {
+		return object{"label": repo.owner + ":" + ref, "ref": ref, "sha": sha(number), "user": s.account(repo.owner), "repo": s.repository(repo).with(mergeSettings)}
+	}
+	pull := linked(s.api("/repos/%s/pulls/%d", repo.FullName, number), "comments commits issue review_comment=comments review_comments=comments statuses")
+	links := object{"html": object{"href": page}, "self": object{"href": pull["url"]}}
+	for _, name := range []string{"comments", "commits", "issue", "review_comment", "review_comments", "statuses"} {
+		links[name] = object{"href": pull[name+"_url"]}
+	}
+	return pull.with(object{
+		"id": number, "node_id": fmt.Sprintf("PR_%d", number), "number": number, "state": state, "locked": false, "title": "A change", "body": nil,
+		"base": branch(e.Branch), "head": branch(e.Head), "_links": links, "html_url": page, "diff_url": page + ".diff", "patch_url": page + ".patch",
+		"user": user, "author_association": "MEMBER", "assignee": nil, "assignees": []any{}, "requested_reviewers": []any{}, "requested_teams": []any{},
+		"labels": []any{}, "milestone": nil, "draft": false, "created_at": stamp(s.began), "updated_at": stamp(now), "closed_at": closed,
+		"merged": false, "merged_at": nil, "merged_by": nil, "merge_commit_sha": nil, "mergeable": nil, "mergeable_state": "unknown", "rebaseable": nil,
+		"auto_merge": nil, "active_lock_reason": nil, "maintainer_can_modify": false,
+		"comments": 0, "review_comments": 0, "commits": 1, "additions": 1, "deletions": 0, "changed_files": 1,
+	})
+}
+
+// mergeSettings are those of a repository that the events of pull requests tell.
+var mergeSettings = object{
+	"allow_auto_merge": false, "allow_merge_commit": true, "allow_rebase_merge": true, "allow_squash_merge": true, "allow_update_branch": false,
+	"delete_branch_on_merge": false, "use_squash_pr_title_as_default": false, "merge_commit_message": "PR_TITLE", "merge_commit_title": "MERGE_MESSAGE",
+	"squash_merge_commit_message": "PR_BODY", "squash_merge_commit_title": "PR_TITLE",
+}
+
+// Ping sends what GitHub sends of a new webhook. It says false when there is no webhook of that id.
+func (s *Server) Ping(hookID int64) bool {
+	s.lock()
+	defer s.unlock()
+	h := s.hooks.find(hookID)
+	if h == nil {
+		return false
+	}
+	body := object{"zen": "Anything added dilutes everything else.", "hook_id": h.id, "hook": s.restHook(h), "sender": s.account(userLogin)}
+	switch h.kind {
+	case repoScope:
+		body["repository"] = s.repository(s.world.repos[strings.ToLower(h.name)])
+	case orgScope:
+		body["organization"] = s.organization(h.name)
+	}
+	s.post(h, &delivery{guid: s.newID(), event: "ping", payload: encode(body)})
+	return true
 }
 
 // SendRaw delivers any body to one webhook, signed as its others are. It says false when

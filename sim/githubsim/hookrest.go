@@ -39,16 +39,16 @@ func (s *Server) ownAppHook(do hookHandler) handler {
 }
 
 func (s *Server) hookRoutes(mux *http.ServeMux) {
-	mux.Handle("GET /app/hook/config", s.serve(EndpointHook, s.ownAppHook(getHookConfig)))
-	mux.Handle("GET /app/hook/deliveries", s.serve(EndpointDeliveries, s.ownAppHook(s.listDeliveries)))
-	mux.Handle("GET /app/hook/deliveries/{delivery}", s.serve(EndpointDelivery, s.ownAppHook(s.getDelivery)))
-	mux.Handle("POST /app/hook/deliveries/{delivery}/attempts", s.serve(EndpointRedeliver, s.ownAppHook(s.postAttempt)))
+	s.route(mux, "GET /app/hook/config", EndpointHook, s.ownAppHook(getHookConfig))
+	s.route(mux, "GET /app/hook/deliveries", EndpointDeliveries, s.ownAppHook(s.listDeliveries))
+	s.route(mux, "GET /app/hook/deliveries/{delivery}", EndpointDelivery, s.ownAppHook(s.getDelivery))
+	s.route(mux, "POST /app/hook/deliveries/{delivery}/attempts", EndpointRedeliver, s.ownAppHook(s.postAttempt))
 	for _, prefix := range []string{"/orgs/{org}", "/repos/{owner}/{repo}"} {
 		one := prefix + "/hooks/{hook}"
-		mux.Handle("GET "+one, s.serve(EndpointHook, s.ownedHook("read", getHook)))
-		mux.Handle("GET "+one+"/deliveries", s.serve(EndpointDeliveries, s.ownedHook("read", s.listDeliveries)))
-		mux.Handle("GET "+one+"/deliveries/{delivery}", s.serve(EndpointDelivery, s.ownedHook("read", s.getDelivery)))
-		mux.Handle("POST "+one+"/deliveries/{delivery}/attempts", s.serve(EndpointRedeliver, s.ownedHook("write", s.postAttempt)))
+		s.route(mux, "GET "+one, EndpointHook, s.ownedHook("read", s.getHook))
+		s.route(mux, "GET "+one+"/deliveries", EndpointDeliveries, s.ownedHook("read", s.listDeliveries))
+		s.route(mux, "GET "+one+"/deliveries/{delivery}", EndpointDelivery, s.ownedHook("read", s.getDelivery))
+		s.route(mux, "POST "+one+"/deliveries/{delivery}/attempts", EndpointRedeliver, s.ownedHook("write", s.postAttempt))
 	}
 }
 
@@ -68,12 +68,23 @@ func (h *hook) config() map[string]any {
 
 func getHookConfig(_ *http.Request, h *hook) answer { return ok(h.config()) }
 
-func getHook(_ *http.Request, h *hook) answer {
+func (s *Server) getHook(_ *http.Request, h *hook) answer { return ok(s.restHook(h)) }
+
+// restHook is a webhook.
+func (s *Server) restHook(h *hook) object {
+	kinds := map[scopeKind]string{orgScope: "Organization", repoScope: "Repository", enterpriseScope: "Business", appScope: "App"}
 	events := h.Events
 	if len(events) == 0 {
 		events = []string{"*"}
 	}
-	return ok(map[string]any{"id": h.id, "type": "Hook", "name": "web", "active": true, "events": events, "config": h.config()})
+	o := linked(s.api("/%s/%s/hooks/%d", h.kind, h.name, h.id), "ping=pings deliveries").with(object{
+		"id": h.id, "type": kinds[h.kind], "name": "web", "active": true, "events": events, "config": h.config(),
+		"created_at": stamp(h.created), "updated_at": stamp(h.created),
+	})
+	if h.kind == repoScope {
+		o["test_url"], o["last_response"] = s.api("/repos/%s/hooks/%d/test", h.name, h.id), object{"code": nil, "status": "unused", "message": nil}
+	}
+	return o
 }
 
 // restDelivery is an attempt as the REST API lists it.

@@ -87,6 +87,7 @@ type delivery struct {
 type hook struct {
 	Hook
 	id      int64
+	created time.Time
 	kind    scopeKind // appScope for that of an App
 	name    string
 	active  int
@@ -104,6 +105,7 @@ type hookIndex struct {
 	faults      []*DeliveryFault
 	last        int64
 	lastID      int64
+	lastEvent   int // of those that are nobody's job
 	outstanding int
 }
 
@@ -128,7 +130,7 @@ func (s *Server) AddHook(h Hook) (int64, error) {
 		return 0, fmt.Errorf("there is no %q for a webhook", h.Owner)
 	}
 	s.hooks.last++
-	s.hooks.list = append(s.hooks.list, &hook{Hook: h, id: s.hooks.last, kind: kind, name: name})
+	s.hooks.list = append(s.hooks.list, &hook{Hook: h, id: s.hooks.last, created: s.now(), kind: kind, name: name})
 	return s.hooks.last, nil
 }
 
@@ -238,7 +240,7 @@ func (s *Server) wants(h *hook, event string, repo *repository) (installation in
 }
 
 // emit sends an event of a repository to every webhook that is for it.
-func (s *Server) emit(event, action string, repo *repository, payload map[string]any) {
+func (s *Server) emit(event, action string, repo *repository, payload object) {
 	for _, h := range s.hooks.list {
 		installation, wanted := s.wants(h, event, repo)
 		if !wanted {
@@ -246,17 +248,22 @@ func (s *Server) emit(event, action string, repo *repository, payload map[string
 		}
 		delete(payload, "installation")
 		if installation != 0 {
-			payload["installation"] = map[string]any{"id": installation}
-		}
-		encoded, err := json.Marshal(payload)
-		if err != nil {
-			panic(err) // made of strings and numbers
+			payload["installation"] = object{"id": installation, "node_id": fmt.Sprintf("I_%d", installation)}
 		}
 		s.post(h, &delivery{
-			guid: s.newID(), event: event, action: action, payload: encoded, installation: installation,
+			guid: s.newID(), event: event, action: action, payload: encode(payload), installation: installation,
 			repository: repo.FullName, repositoryID: repo.id,
 		})
 	}
+}
+
+// encode makes JSON of an object.
+func encode(o object) []byte {
+	encoded, err := json.Marshal(o)
+	if err != nil {
+		panic(err) // made of strings and numbers
+	}
+	return encoded
 }
 
 // WaitDelivered waits until no delivery is on its way.

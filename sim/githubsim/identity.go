@@ -26,6 +26,9 @@ type App struct {
 	Suspended bool
 }
 
+// userLogin is of the one user, whose the personal tokens are.
+const userLogin = "octocat"
+
 // identity is who a bearer token stands for.
 type identity struct {
 	login   string
@@ -68,7 +71,7 @@ func newIdentities() identities {
 func (s *Server) AddToken(token string, grants ...string) {
 	s.lock()
 	defer s.unlock()
-	id := &identity{login: "octocat"}
+	id := &identity{login: userLogin}
 	for _, grant := range grants {
 		_, level, _ := strings.Cut(grant, ":")
 		if level == "read" || level == "write" {
@@ -195,20 +198,23 @@ func (id *identity) forbidden(sc *scope) answer {
 	}
 }
 
-// bearer takes the token out of "Bearer T", "token T" or "RemoteAuth T".
-func bearer(r *http.Request) string {
+// credential takes the token out of "SCHEME T"; it is empty if the scheme is none of those.
+func credential(r *http.Request, schemes ...string) string {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	switch strings.ToLower(scheme) {
-	case "bearer", "token", "remoteauth":
-		return token
-	default:
+	if !slices.ContainsFunc(schemes, func(s string) bool { return strings.EqualFold(s, scheme) }) {
 		return ""
 	}
+	return token
 }
+
+func bearer(r *http.Request) string { return credential(r, "Bearer") }
+
+// restCredential is a personal token or that of an installation, which may come by either scheme.
+func restCredential(r *http.Request) string { return credential(r, "Bearer", "token") }
 
 // caller finds who calls the REST API, or the answer to give instead.
 func (s *Server) caller(r *http.Request) (*identity, answer) {
-	token := bearer(r)
+	token := restCredential(r)
 	id := s.identities.byToken[token]
 	switch {
 	case token == "":

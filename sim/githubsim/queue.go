@@ -4,6 +4,7 @@
 package githubsim
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -142,9 +143,24 @@ func (s *Server) queueCaller(r *http.Request) (*session, answer) {
 	return ss.session, answer{}
 }
 
+// versionedCaller is queueCaller for calls that name the version, as all do but that which deletes a message.
+func (s *Server) versionedCaller(r *http.Request) (*session, answer) {
+	se, refusal := s.queueCaller(r)
+	if se == nil {
+		return nil, refusal
+	}
+	if refusal, named := versioned(r); !named {
+		return nil, refusal
+	}
+	return se, answer{}
+}
+
 // getMessage holds the poll until there is a message after the cursor.
 func (s *Server) getMessage(r *http.Request) answer {
-	after, _ := strconv.Atoi(r.URL.Query().Get("lastMessageId")) // absent: from the start
+	after, err := strconv.Atoi(cmp.Or(r.URL.Query().Get("lastMessageId"), "0")) // absent: from the start
+	if err != nil {
+		return serviceError(http.StatusBadRequest, "ArgumentException", "lastMessageId is not a number")
+	}
 	capacity, err := strconv.Atoi(r.Header.Get(capacityHeader))
 	if err != nil || capacity < 0 {
 		return serviceError(http.StatusBadRequest, "ArgumentException", "%s is not a number", capacityHeader)
@@ -176,7 +192,7 @@ func (s *Server) getMessage(r *http.Request) answer {
 func (s *Server) beginPoll(r *http.Request, after, capacity int) (*session, chan struct{}, answer, bool) {
 	s.lock()
 	defer s.unlock()
-	se, refusal := s.queueCaller(r)
+	se, refusal := s.versionedCaller(r)
 	if se == nil {
 		return nil, nil, refusal, true
 	}

@@ -17,15 +17,7 @@ func (s *Server) getApp(r *http.Request) answer {
 	if app == nil {
 		return refusal
 	}
-	return ok(map[string]any{
-		"id": app.ID, "client_id": app.ClientID, "slug": "app-" + strconv.FormatInt(app.ID, 10),
-		"name": "app-" + strconv.FormatInt(app.ID, 10), "owner": account(app.Account),
-		"permissions": app.Permissions, "events": []string{},
-	})
-}
-
-func account(login string) map[string]any {
-	return map[string]any{"login": login, "type": "Organization"}
+	return ok(s.restApp(app))
 }
 
 // installation finds the installation that the path names, for its own App.
@@ -49,12 +41,16 @@ func (s *Server) getInstallation(r *http.Request) answer {
 	if app == nil {
 		return refusal
 	}
-	body := map[string]any{
-		"id": app.InstallationID, "app_id": app.ID, "account": account(app.Account), "target_type": "Organization",
-		"repository_selection": "all", "permissions": app.Permissions, "suspended_at": nil,
-	}
+	account, tokens := s.account(app.Account), s.api("/app/installations/%d/access_tokens", app.InstallationID)
+	body := s.stamped().with(object{
+		"id": app.InstallationID, "app_id": app.ID, "app_slug": app.slug(), "account": account, "target_id": account["id"], "target_type": account["type"],
+		"repository_selection": "all", "permissions": app.permissions(), "events": []string{}, "single_file_name": nil,
+		"access_tokens_url": tokens, "repositories_url": s.api("/installation/repositories"),
+		"html_url":     s.home() + "/organizations/" + app.Account + "/settings/installations/" + strconv.FormatInt(app.InstallationID, 10),
+		"suspended_by": nil, "suspended_at": nil,
+	})
 	if app.Suspended {
-		body["suspended_at"] = stamp(s.now())
+		body["suspended_by"], body["suspended_at"] = s.account(userLogin), stamp(s.now())
 	}
 	return ok(body)
 }
@@ -70,7 +66,7 @@ func (s *Server) createAccessToken(r *http.Request) answer {
 		return restError(http.StatusForbidden, "This installation has been suspended")
 	}
 	id := &identity{
-		login: "app-" + strconv.FormatInt(app.ID, 10) + "[bot]", app: app, granted: map[string]bool{},
+		login: app.slug() + "[bot]", app: app, granted: map[string]bool{},
 		expires: s.now().Add(s.opts.RegistrationTokenTTL),
 	}
 	for permission, level := range app.Permissions {
@@ -80,7 +76,7 @@ func (s *Server) createAccessToken(r *http.Request) answer {
 	s.forgetExpired()
 	s.identities.byToken[token] = id
 	return created(map[string]any{
-		"token": token, "expires_at": stamp(id.expires), "permissions": app.Permissions, "repository_selection": "all",
+		"token": token, "expires_at": stamp(id.expires), "permissions": app.permissions(), "repository_selection": "all",
 	})
 }
 
@@ -107,7 +103,11 @@ func (s *Server) getUser(_ *http.Request, id *identity) answer {
 	if id.app != nil {
 		return restError(http.StatusForbidden, "Resource not accessible by integration")
 	}
-	return ok(map[string]any{"id": 1, "login": id.login, "type": "User"})
+	return ok(s.account(id.login).with(s.stamped()).with(object{
+		"user_view_type": "private", "name": nil, "bio": nil, "blog": nil, "company": nil, "email": nil, "hireable": nil, "location": nil,
+		"followers": 0, "following": 0, "public_gists": 0, "public_repos": 0, "private_gists": 0, "total_private_repos": 0, "owned_private_repos": 0,
+		"collaborators": 0, "disk_usage": 0, "two_factor_authentication": true,
+	}))
 }
 
 func (s *Server) getOrg(r *http.Request, _ *identity) answer {
@@ -115,22 +115,27 @@ func (s *Server) getOrg(r *http.Request, _ *identity) answer {
 	if sc == nil {
 		return restError(http.StatusNotFound, "Not Found")
 	}
-	return ok(map[string]any{"id": sc.tenant, "login": sc.name, "type": "Organization"})
+	return ok(s.organization(sc.name).with(s.stamped()).with(object{
+		"type": "Organization", "html_url": s.home() + "/" + sc.name, "archived_at": nil, "has_organization_projects": false,
+		"has_repository_projects": false, "public_repos": 0, "public_gists": 0, "followers": 0, "following": 0,
+	}))
 }
 
 func (s *Server) getRepository(r *http.Request, id *identity) answer {
-	repo := s.world.repos[strings.ToLower(r.PathValue("owner")+"/"+r.PathValue("repo"))]
+	repo := s.repositoryOf(r)
 	if repo == nil || !repo.Public && id.app != nil && !strings.EqualFold(id.app.Account, repo.owner) {
 		return restError(http.StatusNotFound, "Not Found")
 	}
-	visibility := "private"
-	if repo.Public {
-		visibility = "public"
-	}
-	return ok(map[string]any{
-		"id": repo.id, "name": repo.name, "full_name": repo.FullName, "private": !repo.Public, "visibility": visibility,
-		"owner": account(repo.owner), "permissions": map[string]bool{"admin": id.allowed(permRepoAdmin, "write")},
-	})
+	admin := id.allowed(permRepoAdmin, "write")
+	return ok(s.repository(repo).with(object{
+		"permissions":   map[string]bool{"admin": admin, "maintain": admin, "push": admin, "triage": admin, "pull": true},
+		"network_count": 0, "subscribers_count": 0,
+	}))
+}
+
+// repositoryOf finds the repository that a REST path names.
+func (s *Server) repositoryOf(r *http.Request) *repository {
+	return s.world.repos[strings.ToLower(r.PathValue("owner")+"/"+r.PathValue("repo"))]
 }
 
 // restScope finds the scope that a REST path names.
@@ -169,8 +174,8 @@ func (s *Server) registerRunner(r *http.Request) answer {
 	}
 	s.lock()
 	defer s.unlock()
-	reg, known := s.identities.registrations[bearer(r)]
-	if !known || !strings.HasPrefix(r.Header.Get("Authorization"), "RemoteAuth ") || !reg.expires.After(s.now()) {
+	reg, known := s.identities.registrations[credential(r, "RemoteAuth")]
+	if !known || !reg.expires.After(s.now()) {
 		return restError(http.StatusUnauthorized, "Bad credentials")
 	}
 	if s.world.scopeOfURL(body.URL) != reg.scope || body.Event != "register" {

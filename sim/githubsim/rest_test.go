@@ -292,7 +292,7 @@ func TestRegistrationTokenIsForItsScopeAndTime(t *testing.T) {
 	register("acme", "RemoteAuth "+token.Token)
 	p := newPool(t, sim)
 	offered := func() int {
-		path := fmt.Sprintf("%s_apis/runtime/runnerscalesets/%d/acquirablejobs", strings.TrimPrefix(connection.URL, sim.URL), p.set.ID)
+		path := fmt.Sprintf("%s_apis/runtime/runnerscalesets/%d/acquirablejobs?api-version=6.0-preview", strings.TrimPrefix(connection.URL, sim.URL), p.set.ID)
 		_, _, body := ask(t, sim, "GET", path, connection.Token)
 		count, _ := body["count"].(float64)
 		return int(count)

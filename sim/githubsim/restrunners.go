@@ -11,16 +11,15 @@ import (
 	"strings"
 )
 
-type restGroup struct {
-	ID           int    `json:"id"`
-	Name         string `json:"name"`
-	Visibility   string `json:"visibility"`
-	Default      bool   `json:"default"`
-	AllowsPublic bool   `json:"allows_public_repositories"`
-}
-
-func restGroupOf(g *group) restGroup {
-	return restGroup{ID: g.id, Name: g.Name, Visibility: g.Visibility, Default: g.id == 1, AllowsPublic: g.AllowsPublic}
+func (s *Server) restGroup(sc *scope, g *group) object {
+	o := object{
+		"id": g.id, "name": g.Name, "visibility": g.Visibility, "default": g.id == 1, "allows_public_repositories": g.AllowsPublic,
+		"runners_url": s.api("/%s/%s/actions/runner-groups/%d/runners", sc.kind, sc.name, g.id),
+	}
+	if sc.kind == orgScope {
+		o["inherited"] = false // an enterprise's groups aren't shown in its organizations
+	}
+	return o
 }
 
 func (s *Server) listGroups(r *http.Request, id *identity) answer {
@@ -28,12 +27,12 @@ func (s *Server) listGroups(r *http.Request, id *identity) answer {
 	if refusal, granted := id.require(sc, "read"); !granted {
 		return refusal
 	}
-	groups := []restGroup{}
+	groups := []object{}
 	only, org := r.URL.Query().Get("visible_to_repository"), r.URL.Query().Get("visible_to_organization")
 	for _, g := range sc.groups {
 		repo := s.world.repos[strings.ToLower(sc.name+"/"+only)]
 		if (only == "" || repo != nil && g.sees(repo)) && (org == "" || g.seesOrg(org)) {
-			groups = append(groups, restGroupOf(g))
+			groups = append(groups, s.restGroup(sc, g))
 		}
 	}
 	page, link := paginate(r, groups)
@@ -49,7 +48,7 @@ func (s *Server) getGroup(r *http.Request, id *identity) answer {
 	if g == nil {
 		return restError(http.StatusNotFound, "Not Found")
 	}
-	return ok(restGroupOf(g))
+	return ok(s.restGroup(sc, g))
 }
 
 type restLabel struct {
@@ -239,11 +238,14 @@ func (s *Server) listReleases(r *http.Request, _ *identity) answer {
 	if len(s.opts.Releases) == 0 {
 		return restError(http.StatusNotFound, "Not Found")
 	}
-	releases := make([]map[string]any, 0, len(s.opts.Releases))
+	releases, repo := make([]object, 0, len(s.opts.Releases)), s.api("/repos/actions/runner")
 	for i, release := range s.opts.Releases {
-		releases = append(releases, map[string]any{
-			"id": i + 1, "tag_name": "v" + release.Version, "draft": false, "prerelease": false, "published_at": release.Published.UTC(),
-		})
+		tag := "v" + release.Version
+		releases = append(releases, linked(fmt.Sprintf("%s/releases/%d", repo, i+1), "assets upload=assets").with(object{
+			"id": i + 1, "node_id": fmt.Sprintf("RE_%d", i+1), "tag_name": tag, "name": tag, "target_commitish": "main", "draft": false, "prerelease": false,
+			"created_at": stamp(release.Published), "published_at": stamp(release.Published), "author": s.account(userLogin), "assets": []any{},
+			"html_url": s.home() + "/actions/runner/releases/tag/" + tag, "tarball_url": repo + "/tarball/" + tag, "zipball_url": repo + "/zipball/" + tag,
+		}))
 	}
 	page, link := paginate(r, releases)
 	return withLink(ok(page), link)

@@ -4,7 +4,9 @@
 package githubsim
 
 import (
+	"mime"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/corral-dev/corral/sim/githubsim/runnerwire"
@@ -31,38 +33,46 @@ func (s *Server) routes() http.Handler {
 	return mux
 }
 
+// route serves a path of the REST API.
+func (s *Server) route(mux *http.ServeMux, pattern string, name Endpoint, h handler) {
+	s.patterns = append(s.patterns, pattern)
+	mux.Handle(pattern, s.serve(name, h))
+}
+
+// Routes lists what of the REST API is served, such as "GET /orgs/{org}", without the prefix of GitHub Enterprise Server.
+func (s *Server) Routes() []string { return slices.Clone(s.patterns) }
+
 func (s *Server) restRoutes(mux *http.ServeMux) {
-	mux.Handle("GET /app", s.serve(EndpointApp, s.getApp))
-	mux.Handle("GET /app/installations/{id}", s.serve(EndpointInstallation, s.getInstallation))
-	mux.Handle("POST /app/installations/{id}/access_tokens", s.serve(EndpointAccessToken, s.createAccessToken))
-	mux.Handle("GET /meta", s.serve(EndpointMeta, s.getMeta))
-	mux.Handle("GET /user", s.serve(EndpointUser, s.rest(s.getUser)))
-	mux.Handle("GET /orgs/{org}", s.serve(EndpointOrg, s.rest(s.getOrg)))
-	mux.Handle("GET /repos/{owner}/{repo}", s.serve(EndpointRepository, s.rest(s.getRepository)))
+	s.route(mux, "GET /app", EndpointApp, s.getApp)
+	s.route(mux, "GET /app/installations/{id}", EndpointInstallation, s.getInstallation)
+	s.route(mux, "POST /app/installations/{id}/access_tokens", EndpointAccessToken, s.createAccessToken)
+	s.route(mux, "GET /meta", EndpointMeta, s.getMeta)
+	s.route(mux, "GET /user", EndpointUser, s.rest(s.getUser))
+	s.route(mux, "GET /orgs/{org}", EndpointOrg, s.rest(s.getOrg))
+	s.route(mux, "GET /repos/{owner}/{repo}", EndpointRepository, s.rest(s.getRepository))
 	repo := "/repos/{owner}/{repo}/actions"
-	mux.Handle("GET "+repo+"/runs", s.serve(EndpointWorkflowRuns, s.rest(s.listRuns)))
-	mux.Handle("GET "+repo+"/runs/{run}/jobs", s.serve(EndpointWorkflowJobs, s.rest(s.listRunJobs)))
-	mux.Handle("GET "+repo+"/jobs/{job}", s.serve(EndpointWorkflowJob, s.rest(s.getWorkflowJob)))
-	mux.Handle("GET /repos/actions/runner/releases", s.serve(EndpointReleases, s.rest(s.listReleases)))
-	mux.Handle("GET /orgs/{org}/repos", s.serve(EndpointOrgRepositories, s.rest(s.listOrgRepositories)))
-	mux.Handle("GET /installation/repositories", s.serve(EndpointRepositories, s.rest(s.listInstallationRepositories)))
-	mux.Handle("GET /rate_limit", s.serve(EndpointRateLimit, s.free(s.getRateLimit)))
-	mux.Handle("GET /orgs/{org}/actions/runner-groups/{id}/repositories",
-		s.serve(EndpointGroupRepositories, s.rest(s.listGroupRepositories)))
+	s.route(mux, "GET "+repo+"/runs", EndpointWorkflowRuns, s.rest(s.listRuns))
+	s.route(mux, "GET "+repo+"/runs/{run}/jobs", EndpointWorkflowJobs, s.rest(s.listRunJobs))
+	s.route(mux, "GET "+repo+"/jobs/{job}", EndpointWorkflowJob, s.rest(s.getWorkflowJob))
+	s.route(mux, "GET /repos/actions/runner/releases", EndpointReleases, s.rest(s.listReleases))
+	s.route(mux, "GET /orgs/{org}/repos", EndpointOrgRepositories, s.rest(s.listOrgRepositories))
+	s.route(mux, "GET /installation/repositories", EndpointRepositories, s.rest(s.listInstallationRepositories))
+	s.route(mux, "GET /rate_limit", EndpointRateLimit, s.free(s.getRateLimit))
+	s.route(mux, "GET /orgs/{org}/actions/runner-groups/{id}/repositories", EndpointGroupRepositories, s.rest(s.listGroupRepositories))
 	s.hookRoutes(mux)
 	s.commitRoutes(mux)
-	mux.Handle("POST /actions/runner-registration", s.serve(EndpointRunnerRegistration, s.registerRunner))
+	s.route(mux, "POST /actions/runner-registration", EndpointRunnerRegistration, s.registerRunner)
 	for _, prefix := range []string{"/orgs/{org}", "/enterprises/{enterprise}"} {
-		mux.Handle("GET "+prefix+"/actions/runner-groups", s.serve(EndpointRunnerGroups, s.rest(s.listGroups)))
-		mux.Handle("GET "+prefix+"/actions/runner-groups/{id}", s.serve(EndpointRunnerGroup, s.rest(s.getGroup)))
+		s.route(mux, "GET "+prefix+"/actions/runner-groups", EndpointRunnerGroups, s.rest(s.listGroups))
+		s.route(mux, "GET "+prefix+"/actions/runner-groups/{id}", EndpointRunnerGroup, s.rest(s.getGroup))
 	}
 	for _, prefix := range []string{"/orgs/{org}", "/repos/{owner}/{repo}", "/enterprises/{enterprise}"} {
 		runners := prefix + "/actions/runners"
-		mux.Handle("POST "+runners+"/registration-token", s.serve(EndpointRegistrationToken, s.rest(s.createRegistrationToken)))
-		mux.Handle("POST "+runners+"/generate-jitconfig", s.serve(EndpointGenerateJITConfig, s.rest(s.generateRESTConfig)))
-		mux.Handle("GET "+runners, s.serve(EndpointRunners, s.rest(s.listRunners)))
-		mux.Handle("GET "+runners+"/{id}", s.serve(EndpointRunner, s.rest(s.getRunner)))
-		mux.Handle("DELETE "+runners+"/{id}", s.serve(EndpointDeleteRunner, s.rest(s.deleteRunner)))
+		s.route(mux, "POST "+runners+"/registration-token", EndpointRegistrationToken, s.rest(s.createRegistrationToken))
+		s.route(mux, "POST "+runners+"/generate-jitconfig", EndpointGenerateJITConfig, s.rest(s.generateRESTConfig))
+		s.route(mux, "GET "+runners, EndpointRunners, s.rest(s.listRunners))
+		s.route(mux, "GET "+runners+"/{id}", EndpointRunner, s.rest(s.getRunner))
+		s.route(mux, "DELETE "+runners+"/{id}", EndpointDeleteRunner, s.rest(s.deleteRunner))
 	}
 	mux.Handle("/", s.serve(EndpointUnknown, func(*http.Request) answer {
 		return restError(http.StatusNotFound, "Not Found")
@@ -179,6 +189,25 @@ func (s *Server) free(h func(r *http.Request, id *identity) answer) handler {
 	}
 }
 
+// apiVersion is what the official client asks of the Actions service.
+const apiVersion = "6.0-preview"
+
+// versioned refuses a call that doesn't name the version, in the query or in the header Accept, and so may get another.
+func versioned(r *http.Request) (answer, bool) {
+	version := r.URL.Query().Get("api-version")
+	if version == "" {
+		_, parameters, _ := mime.ParseMediaType(r.Header.Get("Accept")) // none names no version
+		version = parameters["api-version"]
+	}
+	switch version {
+	case apiVersion:
+		return answer{}, true
+	case "":
+		return serviceError(http.StatusBadRequest, "VssVersionNotSpecifiedException", "No api-version was supplied for the %s request.", r.Method), false
+	}
+	return serviceError(http.StatusBadRequest, "VssVersionOutOfRangeException", "The requested version %q is out of range.", version), false
+}
+
 // admin lets in who has the admin token of the tenant, holding the lock.
 func (s *Server) admin(h func(r *http.Request, sc *scope) answer) handler {
 	return func(r *http.Request) answer {
@@ -187,6 +216,9 @@ func (s *Server) admin(h func(r *http.Request, sc *scope) answer) handler {
 		claims, valid := s.verify(r, adminAudience, s.identities.adminEpoch)
 		if !valid || claims.Tenant != pathID(r, "tenant") {
 			return serviceError(http.StatusUnauthorized, "InvalidTokenException", "The token is not valid or has expired.")
+		}
+		if refusal, named := versioned(r); !named {
+			return refusal
 		}
 		return h(r, s.world.byTenant[claims.Tenant-1])
 	}

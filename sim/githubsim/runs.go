@@ -65,16 +65,18 @@ func (run *workflowRun) conclusion() any {
 	return conclusion
 }
 
-func (s *Server) restRun(repo *repository, run *workflowRun) map[string]any {
-	first := run.jobs[0]
-	url := fmt.Sprintf("%s/api/v3/repos/%s/actions/runs/%d", s.home(), repo.FullName, run.id)
-	return map[string]any{
-		"id": run.id, "name": first.Workflow, "path": ".github/workflows/" + first.Workflow, "run_number": run.id,
-		"run_attempt": 1, "event": first.spec.Event, "status": run.status(), "conclusion": run.conclusion(),
-		"head_branch": "main", "head_sha": fmt.Sprintf("%040x", run.id), "workflow_id": 1, "url": url, "jobs_url": url + "/jobs",
+func (s *Server) restRun(repo *repository, run *workflowRun) object {
+	first, at, shown := run.jobs[0], s.api("/repos/%s", repo.FullName), s.repository(repo)
+	return linked(fmt.Sprintf("%s/actions/runs/%d", at, run.id), "jobs logs cancel rerun artifacts").with(object{
+		"id": run.id, "node_id": fmt.Sprintf("WFR_%d", run.id), "name": first.Workflow, "path": ".github/workflows/" + first.Workflow,
+		"run_number": run.id, "run_attempt": 1, "event": first.spec.Event, "status": run.status(), "conclusion": run.conclusion(),
+		"head_branch": "main", "head_sha": sha(run.id), "head_commit": headCommit(sha(run.id), first.Queued), "display_title": first.Workflow,
+		"workflow_id": 1, "workflow_url": at + "/actions/workflows/1", "check_suite_url": fmt.Sprintf("%s/check-suites/%d", at, run.id),
+		"html_url":   fmt.Sprintf("%s/%s/actions/runs/%d", s.home(), repo.FullName, run.id),
 		"created_at": stamp(first.Queued), "run_started_at": stamp(first.Queued), "updated_at": stamp(first.Queued),
-		"repository": s.restRepository(repo),
-	}
+		"repository": shown, "head_repository": shown, "pull_requests": []any{}, "referenced_workflows": []any{},
+		"actor": s.account(userLogin), "triggering_actor": s.account(userLogin), "previous_attempt_url": nil, "check_suite_id": run.id,
+	})
 }
 
 // workflowRepository finds the repository that the path names, for who may read its workflows.
@@ -103,7 +105,7 @@ func (s *Server) listRuns(r *http.Request, id *identity) answer {
 		}
 	}
 	page, link := paginate(r, found)
-	runs := make([]map[string]any, 0, len(page))
+	runs := make([]object, 0, len(page))
 	for _, run := range page {
 		runs = append(runs, s.restRun(repo, run))
 	}
@@ -120,7 +122,7 @@ func (s *Server) listRunJobs(r *http.Request, id *identity) answer {
 		return restError(http.StatusNotFound, "Not Found")
 	}
 	page, link := paginate(r, run.jobs)
-	jobs := make([]map[string]any, 0, len(page))
+	jobs := make([]object, 0, len(page))
 	for _, j := range page {
 		jobs = append(jobs, s.restJob(j))
 	}
@@ -140,7 +142,7 @@ func (s *Server) getWorkflowJob(r *http.Request, id *identity) answer {
 }
 
 // repositories lists those that fit, by name.
-func (s *Server) repositories(fits func(*repository) bool) []map[string]any {
+func (s *Server) repositories(fits func(*repository) bool) []object {
 	var found []*repository
 	for _, repo := range s.world.repos {
 		if fits(repo) {
@@ -148,9 +150,9 @@ func (s *Server) repositories(fits func(*repository) bool) []map[string]any {
 		}
 	}
 	slices.SortFunc(found, func(a, b *repository) int { return strings.Compare(a.FullName, b.FullName) })
-	out := make([]map[string]any, 0, len(found))
+	out := make([]object, 0, len(found))
 	for _, repo := range found {
-		out = append(out, s.restRepository(repo))
+		out = append(out, s.repository(repo))
 	}
 	return out
 }
@@ -194,6 +196,7 @@ func (s *Server) listGroupRepositories(r *http.Request, id *identity) answer {
 
 func (s *Server) getRateLimit(_ *http.Request, id *identity) answer {
 	limit, used, resets := s.budget(id)
-	core := map[string]any{"limit": limit, "used": used, "remaining": limit - used, "reset": resets.Unix()}
-	return ok(map[string]any{"resources": map[string]any{"core": core}, "rate": core})
+	core := object{"limit": limit, "used": used, "remaining": limit - used, "reset": resets.Unix()}
+	search := object{"limit": 30, "used": 0, "remaining": 30, "reset": resets.Unix()}
+	return ok(object{"resources": object{"core": core, "search": search}, "rate": core})
 }

@@ -146,8 +146,8 @@ func (s *Server) getScaleSet(r *http.Request, ss *scaleSet) answer {
 
 func (s *Server) createScaleSet(r *http.Request, sc *scope) answer {
 	var body scaleSetBody
-	if err := decode(r, &body); err != nil || body.Name == "" {
-		return serviceError(http.StatusBadRequest, "ArgumentException", "A runner scale set needs a name.")
+	if err := decode(r, &body); err != nil || body.Name == "" || len(body.Labels) == 0 || !areLabels(body.Labels) {
+		return serviceError(http.StatusBadRequest, "ArgumentException", "A runner scale set needs a name, and labels with a type and a name.")
 	}
 	if body.GroupID == 0 {
 		body.GroupID = 1
@@ -164,7 +164,7 @@ func (s *Server) createScaleSet(r *http.Request, sc *scope) answer {
 		idleUncounted: s.opts.IdleUncounted,
 		id:            s.scaleSets.last, scope: sc, name: body.Name, group: g, created: s.now().UTC(), queue: newQueue(),
 	}
-	ss.labels = s.keptLabels(body.Labels, body.Name)
+	ss.labels = s.keptLabels(body.Labels)
 	if body.RunnerSetting != nil {
 		ss.setting = *body.RunnerSetting
 	}
@@ -178,10 +178,12 @@ func scaleSetExists(name string) answer {
 		"A runner scale set with name %s already exists in this runner group.", name)
 }
 
-func (s *Server) keptLabels(labels []label, name string) []label {
-	if len(labels) == 0 {
-		labels = []label{{Type: "System", Name: name}}
-	}
+// areLabels says whether labels have what the official client gives each: it adds a type where there is none.
+func areLabels(labels []label) bool {
+	return !slices.ContainsFunc(labels, func(l label) bool { return l.Type == "" || l.Name == "" })
+}
+
+func (s *Server) keptLabels(labels []label) []label {
 	if s.opts.SingleLabel {
 		labels = labels[:1]
 	}
@@ -190,7 +192,7 @@ func (s *Server) keptLabels(labels []label, name string) []label {
 
 func (s *Server) updateScaleSet(r *http.Request, ss *scaleSet) answer {
 	var body scaleSetBody
-	if err := decode(r, &body); err != nil {
+	if err := decode(r, &body); err != nil || !areLabels(body.Labels) {
 		return serviceError(http.StatusBadRequest, "ArgumentException", "The body is not a runner scale set.")
 	}
 	name, g := ss.name, ss.group
@@ -207,7 +209,7 @@ func (s *Server) updateScaleSet(r *http.Request, ss *scaleSet) answer {
 	}
 	ss.name, ss.group = name, g
 	if len(body.Labels) > 0 && !s.opts.LabelsFixed {
-		ss.labels = s.keptLabels(body.Labels, name)
+		ss.labels = s.keptLabels(body.Labels)
 	}
 	if body.RunnerSetting != nil {
 		ss.setting = *body.RunnerSetting

@@ -138,10 +138,12 @@ func (o *Options) setDefaults() {
 type Server struct {
 	opts    Options
 	handler http.Handler
-	done    chan struct{}
-	close   sync.Once
-	signKey []byte
-	address string // that it listens on, when it does
+	// patterns are those of the REST API.
+	patterns []string
+	done     chan struct{}
+	close    sync.Once
+	signKey  []byte
+	address  string // that it listens on, when it does
 
 	sending                    context.Context // of webhooks; ends with Close
 	stopSending                context.CancelFunc
@@ -153,6 +155,7 @@ type Server struct {
 	timer     *time.Timer
 	changed   chan struct{}
 
+	began      time.Time // by the clock
 	world      world
 	identities identities
 	commits    commits
@@ -180,6 +183,7 @@ func New(opts Options) *Server {
 		done:       make(chan struct{}),
 		rng:        rand.NewChaCha8(seed),
 		changed:    make(chan struct{}),
+		began:      opts.Clock(),
 		world:      newWorld(),
 		identities: newIdentities(),
 		commits:    newCommits(),

@@ -53,8 +53,8 @@ func (s *Server) createSession(r *http.Request, ss *scaleSet) answer {
 	var body struct {
 		OwnerName string `json:"ownerName"`
 	}
-	if err := decode(r, &body); err != nil {
-		return serviceError(http.StatusBadRequest, "ArgumentException", "The body is not a session.")
+	if err := decode(r, &body); err != nil || body.OwnerName == "" {
+		return serviceError(http.StatusBadRequest, "ArgumentException", "A session needs an owner's name.")
 	}
 	if ss.session != nil {
 		return s.sessionConflict(ss)

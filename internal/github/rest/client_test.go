@@ -4,8 +4,10 @@
 package rest
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -568,6 +570,65 @@ func TestAnotherHostGetsNoToken(t *testing.T) {
 	defer mu.Unlock()
 	if !slices.Equal(seen, []string{""}) {
 		t.Errorf("the other host was sent %q", seen)
+	}
+}
+
+// A page of a hundred runs has more than a megabyte: it, too, is asked for with what is known of it.
+func TestAFullPageOfRunsIsNotCountedAgain(t *testing.T) {
+	w := newWorld(t, githubsim.Options{})
+	for range pageSize {
+		if _, err := w.AddJob(githubsim.Job{Repository: "acme/app", Labels: []string{"linux"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, left := w.token("acme"), [2]int{}
+	for i := range left {
+		if list := must[JobList](t)(c.Jobs(t.Context(), "acme/app", 0)); len(list.Jobs) != pageSize {
+			t.Errorf("%d jobs", len(list.Jobs))
+		}
+		_, left[i] = c.Budget()
+		w.pass(time.Minute)
+	}
+	if left[0] != left[1] {
+		t.Errorf("%d calls were left, then %d", left[0], left[1])
+	}
+}
+
+// sent notes the bodies of requests that have one.
+type sent struct {
+	next   http.RoundTripper
+	mu     sync.Mutex
+	bodies []string
+}
+
+func (s *sent) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Body != nil {
+		body, err := io.ReadAll(req.Body)
+		if err != nil {
+			return nil, err
+		}
+		s.mu.Lock()
+		s.bodies = append(s.bodies, strings.TrimSpace(string(body)))
+		s.mu.Unlock()
+		req = req.Clone(req.Context())
+		req.Body = io.NopCloser(bytes.NewReader(body))
+	}
+	return s.next.RoundTrip(req)
+}
+
+// GitHub describes the body of the call as an object; null, which go-github sends of no options, is none.
+func TestATokenIsAskedForWithAnObject(t *testing.T) {
+	w := newWorld(t, githubsim.Options{})
+	network := github.NewTransport()
+	t.Cleanup(network.CloseIdleConnections)
+	_, private := appKeys()
+	creds := github.Credentials{ConfigURL: w.ConfigURL("acme"), App: &github.App{ID: "7", InstallationID: 70, PrivateKey: private}}
+	s := &sent{next: network}
+	options := github.Options{Transport: s, Now: w.Now, Timeout: 10 * time.Second}
+	must[Identity](t)(Verify(t.Context(), creds, options))
+	must[[]Group](t)(must[*Client](t)(NewClient(creds, options)).Groups(t.Context()))
+	if !slices.Equal(s.bodies, []string{"{}", "{}"}) {
+		t.Errorf("sent were %q", s.bodies)
 	}
 }
 

@@ -85,7 +85,7 @@ func (c *Client) newToken(ctx context.Context) (string, error) {
 	}
 	var made *gogithub.InstallationToken
 	err := c.do(ctx, kindToken, "getting a token", func(ctx context.Context, gh *gogithub.Client) (resp *gogithub.Response, err error) {
-		made, resp, err = something(gh.Apps.CreateInstallationToken(ctx, c.creds.App.InstallationID, nil))
+		made, resp, err = something(gh.Apps.CreateInstallationToken(ctx, c.creds.App.InstallationID, &gogithub.InstallationTokenOptions{}))
 		return resp, err
 	})
 	if err != nil {

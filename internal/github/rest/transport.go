@@ -21,8 +21,9 @@ const (
 	// mostPayload bounds that with a delivery's payload: GitHub caps those at 25 MB, but only pushes of
 	// thousands of commits have megabytes.
 	mostPayload = 4 << 20
-	// mostKept bounds all answers of a client that are kept, and mostKeptOne each of them.
-	mostKept, mostKeptOne = 8 << 20, 1 << 20
+	// mostKept bounds all answers of a client that are kept, and mostKeptOne each of them: a page of 100 runs, with their
+	// repositories, is some 1.2 MB.
+	mostKept, mostKeptOne = 8 << 20, 2 << 20
 )
 
 // exchange says how a request of a call is to be made.

@@ -124,7 +124,7 @@ func (v *verification) app(ctx context.Context, app github.App) (Identity, error
 	if err := v.installed(ctx, asApp, app.InstallationID, login); err != nil {
 		return Identity{}, err
 	}
-	token, resp, err := asApp.Apps.CreateInstallationToken(ctx, app.InstallationID, nil)
+	token, resp, err := asApp.Apps.CreateInstallationToken(ctx, app.InstallationID, &gogithub.InstallationTokenOptions{})
 	if err != nil {
 		return Identity{}, v.refused(resp, err, "%s gets no token for installation %d", login, app.InstallationID)
 	}
