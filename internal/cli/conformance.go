@@ -29,6 +29,7 @@ import (
 	"github.com/corral-dev/corral/internal/github/rest"
 	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/turns"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // conformanceReport is what somebody may attach to an issue.
@@ -97,7 +98,7 @@ func reportConformance(c *cobra.Command, f *format, version string, config confo
 		if f.value != "text" {
 			return
 		}
-		fmt.Fprintf(c.OutOrStdout(), "%-12s %s: %s\n", found.Verdict, found.Check, tokens.ReplaceAllString(found.Found, "TOKEN"))
+		fmt.Fprintf(c.OutOrStdout(), "%-12s %s: %s\n", found.Verdict, found.Check, wording.Redact(found.Found))
 		if found.Means != "" {
 			fmt.Fprintf(c.OutOrStdout(), "%12s so that %s\n", "", found.Means)
 		}
@@ -169,9 +170,6 @@ func credentialsFrom(ctx context.Context, cluster *clusterOptions, from, address
 	return connections.Read(ctx, c, "", conn)
 }
 
-// tokens are what nothing may hold that is written, whatever GitHub repeats.
-var tokens = regexp.MustCompile(`\b(gh[a-z]_|github_pat_|eyJ)[\w.-]+`)
-
 // places are what a report may not hold: URLs, addresses of mail, IPv6 and IPv4, what is quoted, and hosts.
 var places = regexp.MustCompile(strings.Join([]string{
 	`[a-z]+://[^\s"']+`, `\b[\w.+-]+@[\w.-]+`, `\[?[0-9a-fA-F]*:[0-9a-fA-F]*:[0-9a-fA-F:.]*\]?(:\d+)?`, `\b\d+\.\d+\.\d+\.\d+\b(:\d+)?`,
@@ -193,8 +191,7 @@ func redactor(address, group string) func(string) string {
 	slices.SortFunc(names, func(a, b string) int { return len(b) - len(a) })
 	own := regexp.MustCompile(`(?i)` + strings.Join(names, "|"))
 	return func(text string) string {
-		text = tokens.ReplaceAllString(text, "TOKEN")
-		text = places.ReplaceAllStringFunc(text, func(found string) string {
+		text = places.ReplaceAllStringFunc(wording.Redact(text), func(found string) string {
 			if found == "github.com" || strings.HasPrefix(found, `"corral-conformance-`) {
 				return found
 			}
