@@ -275,7 +275,7 @@ func (x *place) record(_ context.Context, _ string, events []scaleset.JobEvent) 
 func (x *place) take(events ...webhook.Delivery) {
 	x.t.Helper()
 	for _, d := range events {
-		if err := x.tracker.Take(x.t.Context(), d); err != nil {
+		if err := x.tracker.Accept(x.t.Context(), d); err != nil {
 			x.t.Fatal(err)
 		}
 	}

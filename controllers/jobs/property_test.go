@@ -209,7 +209,7 @@ func BenchmarkTake(b *testing.B) {
 	id := int64(0)
 	for b.Loop() {
 		id++
-		if err := x.tracker.Take(b.Context(), job(id%100_000, "queued", objects[id%50].Name)); err != nil {
+		if err := x.tracker.Accept(b.Context(), job(id%100_000, "queued", objects[id%50].Name)); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -384,7 +384,7 @@ func TestAJobOfTwoAccountsIsOnePools(t *testing.T) {
 		x.tracker.mu.Lock() // as if another process had written both
 		for id, s := range map[int64]reservation.State{1: reservation.Running, 2: reservation.Waiting} {
 			p := x.tracker.account.pools[keyOf("big")]
-			p.ledger.Take(reservation.Event{ID: id, State: s, Repository: "acme/web", Runner: "big-1"}, time.Now())
+			p.ledger.Record(reservation.Event{ID: id, State: s, Repository: "acme/web", Runner: "big-1"}, time.Now())
 			x.tracker.account.changed(p, time.Now())
 		}
 		x.tracker.mu.Unlock()

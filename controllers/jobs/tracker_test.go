@@ -141,7 +141,7 @@ func TestNothingIsTakenBeforeItIsKnownWhoseItIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"))
 		idle := NewJobTracker(Config{Client: x.api, Now: time.Now})
-		if err := idle.Take(t.Context(), job(1, "queued", "gpu")); !errors.Is(err, webhook.ErrNotReady) {
+		if err := idle.Accept(t.Context(), job(1, "queued", "gpu")); !errors.Is(err, webhook.ErrNotReady) {
 			t.Errorf("who doesn't lead says %v", err)
 		}
 		if idle.Reading(keyOf("gpu")).Known {
@@ -150,12 +150,12 @@ func TestNothingIsTakenBeforeItIsKnownWhoseItIs(t *testing.T) {
 		x.lead()
 		d := job(1, "queued", "gpu")
 		d.Connection.Name = "unknown"
-		if err := x.tracker.Take(t.Context(), d); !errors.Is(err, webhook.ErrNotReady) {
+		if err := x.tracker.Accept(t.Context(), d); !errors.Is(err, webhook.ErrNotReady) {
 			t.Errorf("an unknown connection's event: %v", err)
 		}
 		x.take(job(1, "queued", "gpu"))
 		x.end()
-		if err := x.tracker.Take(t.Context(), job(1, "queued", "gpu")); !errors.Is(err, webhook.ErrNotReady) {
+		if err := x.tracker.Accept(t.Context(), job(1, "queued", "gpu")); !errors.Is(err, webhook.ErrNotReady) {
 			t.Errorf("who has ended says %v", err)
 		}
 	})

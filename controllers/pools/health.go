@@ -26,7 +26,7 @@ const passing = 5 * time.Second
 // health is what a pass makes of the runners' states.
 type health struct {
 	// failed has the runners that this pass gives up, by name, with their new state.
-	failed map[string]poolstatus.Verdict
+	failed map[string]poolstatus.Assessment
 	// suspects are runners some of whose registrations are to be looked up.
 	suspects []poolstatus.Suspects
 	// refresh is true when GitHub is to be asked for newer counts.
@@ -53,7 +53,7 @@ type notReady struct{ reason, message string }
 
 // checkHealth gives up runners that policies deny by now, doubts those that GitHub may not see, counts failures in a row, and
 // holds the pool back for a quota.
-func checkHealth(o observation, outcomes runners.Outcomes) health {
+func checkHealth(o observation, results runners.Results) health {
 	h := health{failed: evictDenied(o.runners, o.revisions.denied, o.now), memory: o.memory.health}
 	if o.revisions.denied[o.template.revision] != "" {
 		h.holds = append(h.holds, scaling.Hold{Reason: "policy denies the template"})
@@ -67,7 +67,7 @@ func checkHealth(o observation, outcomes runners.Outcomes) health {
 		h.suspects = append(h.suspects, poolstatus.Overdue(o.staying(v1alpha1.RunnerBusy), s.BusyRunners, o.github.Counted))
 	}
 	o.memory.health.connected = c.connected
-	h.memory.circuits = countFailures(o, outcomes)
+	h.memory.circuits = countFailures(o, results)
 	hold, quota := checkQuota(o.runners, o.sources(o.pool.Status.Update))
 	h.holds = append(h.holds, hold...)
 	registration, wait := checkRegistration(o.runners, o.now)
@@ -86,11 +86,11 @@ func (n notReady) or(other notReady) notReady {
 
 // evictDenied gives up the runners without a job whose template policies deny by now. None are made of a
 // denied one: see planUpdate.
-func evictDenied(list runnerList, denied map[string]string, now time.Time) map[string]poolstatus.Verdict {
-	failed := map[string]poolstatus.Verdict{}
+func evictDenied(list runnerList, denied map[string]string, now time.Time) map[string]poolstatus.Assessment {
+	failed := map[string]poolstatus.Assessment{}
 	for _, x := range list {
 		if why := denied[x.runner.Spec.Revision]; why != "" && x.waits() && !x.isEnding() {
-			failed[x.runner.Name] = poolstatus.Verdict{State: v1alpha1.RunnerFailed, Reason: why, Since: now, Cause: v1alpha1.CauseRefused}
+			failed[x.runner.Name] = poolstatus.Assessment{State: v1alpha1.RunnerFailed, Reason: why, Since: now, Cause: v1alpha1.CauseRefused}
 		}
 	}
 	return failed
@@ -154,7 +154,7 @@ func (o observation) staying(state v1alpha1.RunnerState) []poolstatus.Runner {
 }
 
 // countFailures opens and closes the circuits of the revisions that runners are made from.
-func countFailures(o observation, outcomes runners.Outcomes) map[string]scaling.Circuit {
+func countFailures(o observation, results runners.Results) map[string]scaling.Circuit {
 	circuits := map[string]scaling.Circuit{}
 	for _, revision := range o.sources(o.pool.Status.Update) {
 		circuits[revision] = scaling.Circuit{Revision: revision}
@@ -162,13 +162,13 @@ func countFailures(o observation, outcomes runners.Outcomes) map[string]scaling.
 			circuits[revision] = c
 		}
 	}
-	for _, f := range outcomes.Failures {
+	for _, f := range results.Failures {
 		if c, ok := circuits[f.Revision]; ok && o.isCertain(f) {
 			circuits[f.Revision] = c.Failed(f.Cause, f.Message, f.Began, f.At)
 		}
 	}
 	for revision, c := range circuits {
-		if began, ok := outcomes.Worked[revision]; ok && c.IsNewer(began) || o.succeeded(c) {
+		if began, ok := results.Worked[revision]; ok && c.IsNewer(began) || o.succeeded(c) {
 			circuits[revision] = c.Succeeded()
 		}
 	}

@@ -93,7 +93,7 @@ func (r *Reconciler) observeRunners(ctx context.Context, o observation) (_ obser
 	if o.revisions, err = r.readRevisions(ctx, o.pool, o.policies, o.template); err != nil {
 		return o, err
 	}
-	o.health = checkHealth(o, r.Results.TakeOutcomes(o.key))
+	o.health = checkHealth(o, r.Results.SinceLastPass(o.key))
 	o.memory.health, o.runners = o.health.memory, o.runners.with(o.health.failed)
 	return o, nil
 }
@@ -101,7 +101,7 @@ func (r *Reconciler) observeRunners(ctx context.Context, o observation) (_ obser
 // observed is one runner and the state it is in.
 type observed struct {
 	runner  *v1alpha1.Runner
-	verdict poolstatus.Verdict
+	verdict poolstatus.Assessment
 }
 
 // isEnding reports whether the runner is being ended.
@@ -132,7 +132,7 @@ func (l runnerList) live() int32 {
 }
 
 // with returns the runners with other states, by name.
-func (l runnerList) with(states map[string]poolstatus.Verdict) runnerList {
+func (l runnerList) with(states map[string]poolstatus.Assessment) runnerList {
 	list := slices.Clone(l)
 	for i, o := range list {
 		if v, ok := states[o.runner.Name]; ok {
@@ -179,7 +179,7 @@ func (r *Reconciler) list(ctx context.Context, o observation) (runnerList, error
 }
 
 // stateOf judges a runner by its object, its pod and what GitHub said last.
-func (r *Reconciler) stateOf(runner *v1alpha1.Runner, pod *corev1.Pod, o observation) poolstatus.Verdict {
+func (r *Reconciler) stateOf(runner *v1alpha1.Runner, pod *corev1.Pod, o observation) poolstatus.Assessment {
 	if pod != nil && !podspec.BelongsTo(pod, runner) {
 		pod = nil
 	}
@@ -204,7 +204,7 @@ func (r *Reconciler) stateOf(runner *v1alpha1.Runner, pod *corev1.Pod, o observa
 		job.CompletedAt = &metav1.Time{Time: at}
 		seen.Status.Job = &job
 	}
-	return poolstatus.Judge(poolstatus.Observe(&seen, pod, o.pool.Spec.Deadlines.GetStartup(), o.now), o.now)
+	return poolstatus.Assess(poolstatus.Observe(&seen, pod, o.pool.Spec.Deadlines.GetStartup(), o.now), o.now)
 }
 
 // countRunners counts the runners by state. Outdated are those that new runners differ from.

@@ -40,8 +40,8 @@ type Sessions interface {
 // RunnerResults holds the failures and successes of a pool's runners since its last pass, and takes in the failures and
 // suspicions of the pool itself. All of it is lost with the process.
 type RunnerResults interface {
-	TakeOutcomes(pool types.NamespacedName) runners.Outcomes
-	MarkFailed(runner types.NamespacedName, uid types.UID, why poolstatus.Verdict)
+	SinceLastPass(pool types.NamespacedName) runners.Results
+	MarkFailed(runner types.NamespacedName, uid types.UID, why poolstatus.Assessment)
 	SuspectSome(namespace string, s poolstatus.Suspects, wereOnline map[string]bool, now time.Time)
 	Completion(runner types.NamespacedName, uid types.UID) (at time.Time, over bool)
 }

@@ -55,7 +55,7 @@ type bench struct {
 	stale           bool // the cache shows no Runner
 	broken          bool // it can't be read
 	asked           int  // for newer counts
-	outcomes        runners.Outcomes
+	results         runners.Results
 	condemned       []v1alpha1.RunnerCause
 	wasOnline       bool // the runner that was doubted last
 	doubted         []string
@@ -68,12 +68,12 @@ func (b *bench) Announce(_ types.NamespacedName, capacity int) {
 	b.announced = append(b.announced, capacity)
 }
 func (b *bench) Refresh(types.NamespacedName) { b.asked++ }
-func (b *bench) TakeOutcomes(types.NamespacedName) runners.Outcomes {
-	taken := b.outcomes
-	b.outcomes = runners.Outcomes{}
+func (b *bench) SinceLastPass(types.NamespacedName) runners.Results {
+	taken := b.results
+	b.results = runners.Results{}
 	return taken
 }
-func (b *bench) MarkFailed(_ types.NamespacedName, _ types.UID, why poolstatus.Verdict) {
+func (b *bench) MarkFailed(_ types.NamespacedName, _ types.UID, why poolstatus.Assessment) {
 	b.condemned = append(b.condemned, why.Cause)
 }
 func (b *bench) SuspectSome(_ string, s poolstatus.Suspects, wereOnline map[string]bool, _ time.Time) {
@@ -463,7 +463,7 @@ func TestRunnerNamesFitEverywhere(t *testing.T) {
 
 func (b *bench) fail(n int, cause v1alpha1.RunnerCause) {
 	for range n {
-		b.outcomes.Failures = append(b.outcomes.Failures, runners.Failure{Revision: b.pool().Status.Revision, Cause: cause, Message: "no such image", Began: b.now, At: b.now})
+		b.results.Failures = append(b.results.Failures, runners.Failure{Revision: b.pool().Status.Revision, Cause: cause, Message: "no such image", Began: b.now, At: b.now})
 	}
 }
 
@@ -479,7 +479,7 @@ func TestAJobThatWasOverBeforeThePoolLookedEndsARowOfFailures(t *testing.T) {
 			b := newBench(t)
 			b.start()
 			b.fail(3, v1alpha1.CauseImagePull)
-			b.outcomes.Worked = map[string]time.Time{b.pool().Status.Revision: b.now.Add(tc.began)}
+			b.results.Worked = map[string]time.Time{b.pool().Status.Revision: b.now.Add(tc.began)}
 			b.reconcile()
 			if conditions.IsTrue(b.pool(), v1alpha1.HealthyCondition) != tc.want {
 				t.Error(b.readyReason())
@@ -554,8 +554,8 @@ func TestWhatEndedWhileNobodyListenedIsNoFailure(t *testing.T) {
 			b.start()
 			b.words.State, b.words.Since = tc.state, b.now.Add(-tc.listening)
 			b.fail(3, v1alpha1.CauseCrash)
-			for i := range b.outcomes.Failures {
-				b.outcomes.Failures[i].Clean = tc.clean
+			for i := range b.results.Failures {
+				b.results.Failures[i].Clean = tc.clean
 			}
 			b.reconcile()
 			if open := conditions.IsFalse(b.pool(), v1alpha1.HealthyCondition); open != tc.open {

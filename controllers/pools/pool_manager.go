@@ -97,7 +97,7 @@ func runnerChanged() predicate.Predicate {
 // pools share a ceiling; each that ends leads here again.
 func (r *Reconciler) forget(ctx context.Context, key types.NamespacedName) error {
 	r.memory.drop(key)
-	r.Results.TakeOutcomes(key)
+	r.Results.SinceLastPass(key)
 	unmeasure(key)
 	left := &v1alpha1.RunnerList{}
 	if err := r.Client.List(ctx, left, client.InNamespace(key.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: key.Name}, client.UnsafeDisableDeepCopy); err != nil {

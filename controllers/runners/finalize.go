@@ -102,7 +102,7 @@ func (p pass) isDeregistered() bool {
 }
 
 // deregister removes the registration, once.
-func (p pass) deregister(ctx context.Context, state poolstatus.Verdict) error {
+func (p pass) deregister(ctx context.Context, state poolstatus.Assessment) error {
 	if p.isDeregistered() {
 		return nil
 	}
@@ -130,7 +130,7 @@ func (p pass) deregister(ctx context.Context, state poolstatus.Verdict) error {
 
 // ownRegistration finds the id of the registration; 0 when there is none, or none that is the runner's. What this process did not
 // make itself is read back from GitHub: an id in a status, a Secret or on a pod may be that of another's runner.
-func (p pass) ownRegistration(ctx context.Context, gh registrar, state poolstatus.Verdict) (int64, error) {
+func (p pass) ownRegistration(ctx context.Context, gh registrar, state poolstatus.Assessment) (int64, error) {
 	p.runner.Status.RunnerID = p.registrationID()
 	if p.memory.registered {
 		return p.memory.registration, nil
@@ -177,7 +177,7 @@ func (p pass) isOwn(ctx context.Context) (bool, error) {
 }
 
 // withoutClient waits for a connection that isn't ready; one that is gone, was replaced or denies access is given up.
-func (p pass) withoutClient(ctx context.Context, access access, state poolstatus.Verdict) error {
+func (p pass) withoutClient(ctx context.Context, access access, state poolstatus.Assessment) error {
 	name := p.runner.Spec.ConnectionRef.Name
 	switch access {
 	case moved:
@@ -199,7 +199,7 @@ func (p pass) withoutClient(ctx context.Context, access access, state poolstatus
 // left to GitHub, which purges it after about a day. A runner known to have a job is
 // waited for all the same. One that may have a job is waited for longer: where it has no scale set, or noSession
 // is true, no session tells of jobs as they begin, and webhooks may be late or not used at all.
-func (p pass) giveUp(state poolstatus.Verdict, noSession bool, reason string) error {
+func (p pass) giveUp(state poolstatus.Assessment, noSession bool, reason string) error {
 	timeout := orphanAfter
 	if (p.runner.Spec.REST != nil || noSession) && p.runsWithoutJob() {
 		timeout = jobUnknownAfter

@@ -29,7 +29,7 @@ const maxFailures = 100
 type Memory struct {
 	mu       sync.Mutex
 	runners  map[types.NamespacedName]*runnerMemory
-	outcomes map[types.NamespacedName]*Outcomes
+	results  map[types.NamespacedName]*Results
 	suspects map[types.NamespacedName]suspicion
 	queue    queue // of the Runners' controller; nil until it runs
 	starting int   // runners that wait for nothing but their pods
@@ -40,7 +40,7 @@ type Memory struct {
 // NewMemory returns an empty Memory.
 func NewMemory() *Memory {
 	return &Memory{
-		runners: map[types.NamespacedName]*runnerMemory{}, outcomes: map[types.NamespacedName]*Outcomes{}, suspects: map[types.NamespacedName]suspicion{},
+		runners: map[types.NamespacedName]*runnerMemory{}, results: map[types.NamespacedName]*Results{}, suspects: map[types.NamespacedName]suspicion{},
 		recording: semaphore.NewWeighted(recordParallel),
 	}
 }
@@ -77,12 +77,12 @@ type runnerMemory struct {
 	container    containerMemory
 	completion   completion
 	deregistered bool
-	busy         bool                // GitHub kept its registration, for it has a job
-	hadNoJob     bool                // it ended without an error, and GitHub told that it had no job
-	podDeleted   types.UID           // of the pod whose deletion was asked for
-	released     bool                // its finalizer is off
-	refused      int                 // how often in a row GitHub was away
-	failed       *poolstatus.Verdict // why it is being ended, if it failed
+	busy         bool                   // GitHub kept its registration, for it has a job
+	hadNoJob     bool                   // it ended without an error, and GitHub told that it had no job
+	podDeleted   types.UID              // of the pod whose deletion was asked for
+	released     bool                   // its finalizer is off
+	refused      int                    // how often in a row GitHub was away
+	failed       *poolstatus.Assessment // why it is being ended, if it failed
 }
 
 // containerMemory is about a runner's container.
@@ -109,8 +109,8 @@ type Failure struct {
 	Clean bool
 }
 
-// Outcomes holds the failures and successes of a pool's runners since its last pass.
-type Outcomes struct {
+// Results holds the failures and successes of a pool's runners since its last pass.
+type Results struct {
 	Failures []Failure
 	// Worked holds, by revision, when the last began of the jobs that runners got.
 	Worked map[string]time.Time
@@ -218,14 +218,14 @@ func (m *Memory) registration(key types.NamespacedName, uid types.UID) int64 {
 }
 
 // MarkFailed notes why a runner failed that is about to be ended.
-func (m *Memory) MarkFailed(key types.NamespacedName, uid types.UID, why poolstatus.Verdict) {
+func (m *Memory) MarkFailed(key types.NamespacedName, uid types.UID, why poolstatus.Assessment) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.outside(key, uid).failed = &why
 }
 
 // failure returns why a runner failed, nil if it didn't.
-func (m *Memory) failure(key types.NamespacedName, uid types.UID) *poolstatus.Verdict {
+func (m *Memory) failure(key types.NamespacedName, uid types.UID) *poolstatus.Assessment {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.locked(key, uid).failed
@@ -346,7 +346,7 @@ func (m *Memory) forget(key types.NamespacedName) {
 func (m *Memory) recordFailure(pool types.NamespacedName, f Failure) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if o := m.outcomesOf(pool); len(o.Failures) < maxFailures {
+	if o := m.resultsOf(pool); len(o.Failures) < maxFailures {
 		o.Failures = append(o.Failures, f)
 	}
 }
@@ -355,23 +355,23 @@ func (m *Memory) recordFailure(pool types.NamespacedName, f Failure) {
 func (m *Memory) recordWorked(pool types.NamespacedName, revision string, began time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if o := m.outcomesOf(pool); began.After(o.Worked[revision]) {
+	if o := m.resultsOf(pool); began.After(o.Worked[revision]) {
 		o.Worked[revision] = began
 	}
 }
 
-func (m *Memory) outcomesOf(pool types.NamespacedName) *Outcomes {
-	if m.outcomes[pool] == nil {
-		m.outcomes[pool] = &Outcomes{Worked: map[string]time.Time{}}
+func (m *Memory) resultsOf(pool types.NamespacedName) *Results {
+	if m.results[pool] == nil {
+		m.results[pool] = &Results{Worked: map[string]time.Time{}}
 	}
-	return m.outcomes[pool]
+	return m.results[pool]
 }
 
-// TakeOutcomes returns the results of a pool's runners since its last call.
-func (m *Memory) TakeOutcomes(pool types.NamespacedName) Outcomes {
+// SinceLastPass returns the results of a pool's runners since it was called last.
+func (m *Memory) SinceLastPass(pool types.NamespacedName) Results {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	taken := m.outcomes[pool]
-	delete(m.outcomes, pool)
-	return ptr.Deref(taken, Outcomes{})
+	taken := m.results[pool]
+	delete(m.results, pool)
+	return ptr.Deref(taken, Results{})
 }

@@ -209,7 +209,7 @@ func (p pass) verify(ctx context.Context) error {
 		return nil // this may not be the GitHub that the runner is registered with
 	}
 	if p.runner.Spec.REST == nil && p.runner.Status.Job == nil && (p.pod == nil || poolstatus.JobOf(p.pod) == nil) {
-		p.Memory.MarkFailed(key, p.runner.UID, poolstatus.Verdict{
+		p.Memory.MarkFailed(key, p.runner.UID, poolstatus.Assessment{
 			State: v1alpha1.RunnerFailed, Since: p.Now(), Cause: v1alpha1.CauseRemoved, Reason: "GitHub has forgotten its registration",
 		})
 	} else {

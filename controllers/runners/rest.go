@@ -19,7 +19,7 @@ import (
 // forgets an ephemeral runner with its job, and only then; one that was killed in its job it counts as busy for a while. It
 // is asked when the container has ended and, as it may take GitHub a moment, once more before a runner that ended
 // without an error is called failed.
-func (p pass) findJob(ctx context.Context, o observation, state poolstatus.Verdict) (*v1alpha1.JobReference, error) {
+func (p pass) findJob(ctx context.Context, o observation, state poolstatus.Assessment) (*v1alpha1.JobReference, error) {
 	id := p.registrationID()
 	if id == 0 || !p.lacksJob(o, state) {
 		return nil, nil
@@ -48,7 +48,7 @@ func (p pass) findJob(ctx context.Context, o observation, state poolstatus.Verdi
 }
 
 // lacksJob reports whether a runner without a scale set ended, and no event told how its job ended, or that it had one.
-func (p pass) lacksJob(o observation, state poolstatus.Verdict) bool {
+func (p pass) lacksJob(o observation, state poolstatus.Assessment) bool {
 	ended := !o.EndedAt.IsZero() && (state.Settling || state.State == v1alpha1.RunnerFailed)
 	// Who named the job tells of its end, too.
 	known := o.Job != nil && (o.Job.ID != v1alpha1.UnknownJob || o.Job.CompletedAt != nil)

@@ -243,7 +243,7 @@ func TestANameThatSomebodyElseRegisteredIsLeftAlone(t *testing.T) {
 // Without webhooks nobody tells that a runner had a job, or that it is over.
 // failures of the pool's runners that nobody took yet.
 func (b *bench) failures() []Failure {
-	return b.Memory.TakeOutcomes(client.ObjectKey{Namespace: "ci", Name: "linux"}).Failures
+	return b.Memory.SinceLastPass(client.ObjectKey{Namespace: "ci", Name: "linux"}).Failures
 }
 
 func TestARESTRunnerThatEndedInPeaceHadAJobIfGitHubForgotIt(t *testing.T) {

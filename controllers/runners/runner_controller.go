@@ -203,7 +203,7 @@ type observation struct {
 	// jobOver is true once GitHub told that the runner's job completed.
 	jobOver bool
 	// failed is why the runner is being ended, nil if it didn't fail.
-	failed *poolstatus.Verdict
+	failed *poolstatus.Assessment
 }
 
 // observe gathers what the runner, its pod and this process' memory tell.
@@ -230,14 +230,14 @@ func (p pass) observe(startErr error) observation {
 
 // decide returns a runner's state: what its pod tells, unless it is known that its name is another's, that its job
 // is over, or why a runner that is being ended had failed.
-func decide(o observation, now time.Time) poolstatus.Verdict {
-	state := poolstatus.Judge(o.Observation, now)
+func decide(o observation, now time.Time) poolstatus.Assessment {
+	state := poolstatus.Assess(o.Observation, now)
 	works := state.State == v1alpha1.RunnerBusy || state.State == v1alpha1.RunnerIdle
 	switch conflict := new(conflictError); {
 	case errors.As(o.startErr, &conflict):
-		return poolstatus.Verdict{State: v1alpha1.RunnerFailed, Since: now, Cause: conflict.cause, Reason: conflict.message}
+		return poolstatus.Assessment{State: v1alpha1.RunnerFailed, Since: now, Cause: conflict.cause, Reason: conflict.message}
 	case works && o.jobOver:
-		return poolstatus.Verdict{State: v1alpha1.RunnerFinished, Since: now, Reason: "job over, the container still runs"}
+		return poolstatus.Assessment{State: v1alpha1.RunnerFinished, Since: now, Reason: "job over, the container still runs"}
 	case o.failed != nil && state.State != v1alpha1.RunnerBusy && o.Terminating:
 		return *o.failed
 	}
@@ -245,7 +245,7 @@ func decide(o observation, now time.Time) poolstatus.Verdict {
 }
 
 // project writes the status.
-func (p pass) project(o observation, state poolstatus.Verdict) {
+func (p pass) project(o observation, state poolstatus.Assessment) {
 	s := &p.runner.Status
 	s.StartedAt, s.EndedAt, s.EndedClean = timeOrNil(o.StartedAt), timeOrNil(o.EndedAt), o.EndedClean
 	s.State, s.Reason, s.Cause, s.Job, s.Exit = state.State, state.Reason, state.Cause, o.Job, o.Exit
@@ -274,7 +274,7 @@ func causeOf(startErr error) v1alpha1.RunnerCause {
 }
 
 // end deletes a runner that is over, which leads to finalize.
-func (p pass) end(ctx context.Context, state poolstatus.Verdict, startErr error) error {
+func (p pass) end(ctx context.Context, state poolstatus.Assessment, startErr error) error {
 	switch {
 	case state.State == v1alpha1.RunnerFailed:
 		p.reportFailure(state)
@@ -290,7 +290,7 @@ func (p pass) end(ctx context.Context, state poolstatus.Verdict, startErr error)
 
 // reportFailure emits an event, and tells the pool why the runner failed, once. The failure of a runner
 // with a job is the job's matter, not the pool's.
-func (p pass) reportFailure(state poolstatus.Verdict) {
+func (p pass) reportFailure(state poolstatus.Assessment) {
 	key := client.ObjectKeyFromObject(p.runner)
 	if p.Memory.failure(key, p.runner.UID) != nil {
 		return
@@ -325,7 +325,7 @@ func End(ctx context.Context, c client.Client, r *v1alpha1.Runner) error {
 }
 
 // done names the runner's state, and when to look again if nothing happens.
-func (p pass) done(state poolstatus.Verdict) kube.Done {
+func (p pass) done(state poolstatus.Assessment) kube.Done {
 	d := kube.Done{Message: string(state.State) + ": " + state.Reason}
 	if state.State == v1alpha1.RunnerFinished || state.State == v1alpha1.RunnerFailed {
 		d.Unready = string(state.State)

@@ -323,7 +323,7 @@ func TestARunnerThatIsDoneTellsThatItWorked(t *testing.T) {
 	if r := b.runner(); r != nil && r.DeletionTimestamp.IsZero() {
 		t.Fatalf("not done: %+v", r.Status)
 	}
-	if got := b.Memory.TakeOutcomes(client.ObjectKey{Namespace: "ci", Name: "linux"}).Worked[revision]; !got.Equal(began) {
+	if got := b.Memory.SinceLastPass(client.ObjectKey{Namespace: "ci", Name: "linux"}).Worked[revision]; !got.Equal(began) {
 		t.Errorf("a job began at %s, told is %s", began, got)
 	}
 }
@@ -610,7 +610,7 @@ func TestARunnerThatIsDoubtedIsLookedUpBeforeItEnds(t *testing.T) {
 				b.now = b.now.Add(SuspectInterval)
 			}
 			var got v1alpha1.RunnerCause
-			for _, f := range b.Memory.TakeOutcomes(client.ObjectKey{Namespace: "ci", Name: "linux"}).Failures {
+			for _, f := range b.Memory.SinceLastPass(client.ObjectKey{Namespace: "ci", Name: "linux"}).Failures {
 				got = f.Cause
 			}
 			if isEnding := !b.runner().DeletionTimestamp.IsZero(); got != tc.want || isEnding != (tc.want != "") {

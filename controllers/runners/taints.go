@@ -18,7 +18,7 @@ const maxTaints = 10
 
 // withTaints returns how the runner ended, with the taints of its node if it failed, ended with an error, or its pod was deleted by somebody. They are
 // read once, as soon as the end is seen: a node that is reclaimed is gone soon.
-func (p pass) withTaints(ctx context.Context, o observation, state poolstatus.Verdict) *v1alpha1.RunnerExit {
+func (p pass) withTaints(ctx context.Context, o observation, state poolstatus.Assessment) *v1alpha1.RunnerExit {
 	if p.memory.container.exit != nil {
 		return p.memory.container.exit
 	}

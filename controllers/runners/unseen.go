@@ -42,7 +42,7 @@ func giveUp(ctx context.Context, report kube.Reporter, memory *Memory, r *v1alph
 	if wasOnline {
 		cause, why = v1alpha1.CauseRemoved, "GitHub doesn't see it any more: is its node gone?"
 	}
-	memory.MarkFailed(client.ObjectKeyFromObject(r), r.UID, poolstatus.Verdict{State: v1alpha1.RunnerFailed, Since: now, Cause: cause, Reason: why})
+	memory.MarkFailed(client.ObjectKeyFromObject(r), r.UID, poolstatus.Assessment{State: v1alpha1.RunnerFailed, Since: now, Cause: cause, Reason: why})
 	report.Event(r, corev1.EventTypeWarning, string(v1alpha1.RunnerFailed), fmt.Sprintf("%s: %s", cause, why))
 	memory.recordFailure(types.NamespacedName{Namespace: r.Namespace, Name: r.Spec.PoolRef.Name}, Failure{
 		Runner: r.Name, Revision: r.Spec.Revision, Cause: cause, Message: why, Began: r.CreationTimestamp.Time, At: now,

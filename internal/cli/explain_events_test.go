@@ -49,7 +49,7 @@ func written() []byte {
 	l := reservation.New(noon.Add(-time.Hour))
 	l.Pause(false, noon.Add(-time.Hour))
 	for id, state := range []reservation.State{reservation.Queued, reservation.Waiting, reservation.Running, reservation.Elsewhere, reservation.Done} {
-		l.Take(reservation.Event{ID: int64(id + 1), State: state, Repository: "acme/app", Runner: "gpu-1"}, noon.Add(-30*time.Minute))
+		l.Record(reservation.Event{ID: int64(id + 1), State: state, Repository: "acme/app", Runner: "gpu-1"}, noon.Add(-30*time.Minute))
 	}
 	l.Expire(2*time.Hour, noon)
 	return l.Encode()

@@ -146,7 +146,7 @@ func (e *explainer) judge(r *v1alpha1.Runner, pool *v1alpha1.RunnerPool, pod *co
 	if pool == nil {
 		pool = &v1alpha1.RunnerPool{}
 	}
-	v := poolstatus.Judge(poolstatus.Observe(r, pod, pool.Spec.Deadlines.GetStartup(), e.now), e.now)
+	v := poolstatus.Assess(poolstatus.Observe(r, pod, pool.Spec.Deadlines.GetStartup(), e.now), e.now)
 	return explain.Runner{Object: r, HasPod: pod != nil, Judgement: explain.Judgement{
 		State: v.State, Reason: v.Reason, Cause: v.Cause, Since: v.Since, Until: v.Until,
 	}}

@@ -107,7 +107,7 @@ func TestContainersBeforeTheRunnersAreObserved(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := poolstatus.Judge(poolstatus.Observe(r, pod.(*corev1.Pod), 10*time.Minute, now), now)
+			got := poolstatus.Assess(poolstatus.Observe(r, pod.(*corev1.Pod), 10*time.Minute, now), now)
 			if got.State != tc.state || got.Cause != tc.cause || got.Reason != tc.reason {
 				t.Errorf("got %s %q %q", got.State, got.Cause, got.Reason)
 			}

@@ -51,9 +51,9 @@ type Observation struct {
 	Deadline time.Duration
 }
 
-// Verdict is a runner's state, what led to it, since when it holds, and when
+// Assessment is a runner's state, what led to it, since when it holds, and when
 // time alone will change it.
-type Verdict struct {
+type Assessment struct {
 	State  v1alpha1.RunnerState
 	Reason string
 	Since  time.Time
@@ -70,47 +70,47 @@ type Verdict struct {
 // there, a pod that the API server refuses. All are tried several times in that time.
 const StuckDeadline = time.Minute
 
-// Judge says which state a runner is in at a time.
-func Judge(o Observation, now time.Time) Verdict {
+// Assess says which state a runner is in at a time.
+func Assess(o Observation, now time.Time) Assessment {
 	switch {
 	case o.Job != nil && o.Job.CompletedAt != nil:
-		return Verdict{State: v1alpha1.RunnerFinished, Since: o.Job.CompletedAt.Time, Reason: "job " + cmp.Or(o.Job.Result, "completed")}
+		return Assessment{State: v1alpha1.RunnerFinished, Since: o.Job.CompletedAt.Time, Reason: "job " + cmp.Or(o.Job.Result, "completed")}
 	case !o.EndedAt.IsZero():
 		return ended(o, now)
 	case o.Job != nil && o.Terminating && o.Deregistered:
 		// GitHub would not have let go of a runner with a job.
-		return Verdict{State: v1alpha1.RunnerFinished, Since: o.StartedAt, Reason: "job over, the container still runs"}
+		return Assessment{State: v1alpha1.RunnerFinished, Since: o.StartedAt, Reason: "job over, the container still runs"}
 	case o.Job != nil:
 		since := o.StartedAt
 		if o.Job.StartedAt != nil {
 			since = o.Job.StartedAt.Time
 		}
-		return Verdict{State: v1alpha1.RunnerBusy, Since: since, Reason: "running a job"}
+		return Assessment{State: v1alpha1.RunnerBusy, Since: since, Reason: "running a job"}
 	case o.Removed:
-		return Verdict{State: v1alpha1.RunnerFailed, Since: now, Reason: "its pod is being removed", Cause: v1alpha1.CauseRemoved}
+		return Assessment{State: v1alpha1.RunnerFailed, Since: now, Reason: "its pod is being removed", Cause: v1alpha1.CauseRemoved}
 	case !o.StartedAt.IsZero():
-		return Verdict{State: v1alpha1.RunnerIdle, Since: o.StartedAt, Reason: "waiting for a job"}
+		return Assessment{State: v1alpha1.RunnerIdle, Since: o.StartedAt, Reason: "waiting for a job"}
 	}
 	return starting(o, now)
 }
 
 // ended judges a runner whose container ended before its job's completion was seen.
-func ended(o Observation, now time.Time) Verdict {
+func ended(o Observation, now time.Time) Assessment {
 	settled, lost := o.EndedAt.Add(Settle), o.EndedAt.Add(JobLost)
 	if again := o.Noticed.Add(Settle); again.After(settled) {
 		settled = again
 	}
 	switch {
 	case !o.EndedClean && o.Job != nil && now.Before(lost):
-		return Verdict{State: v1alpha1.RunnerFailed, Since: o.EndedAt, Settling: true, Until: lost, Reason: cmp.Or(o.EndReason, "the container ended with an error") + ", with a job: GitHub will fail it"}
+		return Assessment{State: v1alpha1.RunnerFailed, Since: o.EndedAt, Settling: true, Until: lost, Reason: cmp.Or(o.EndReason, "the container ended with an error") + ", with a job: GitHub will fail it"}
 	case !o.EndedClean:
-		return Verdict{State: v1alpha1.RunnerFailed, Since: o.EndedAt, Reason: cmp.Or(o.EndReason, "the container ended with an error"), Cause: crash(o)}
+		return Assessment{State: v1alpha1.RunnerFailed, Since: o.EndedAt, Reason: cmp.Or(o.EndReason, "the container ended with an error"), Cause: crash(o)}
 	case now.Before(settled):
-		return Verdict{State: v1alpha1.RunnerFinished, Since: o.EndedAt, Settling: true, Until: settled, Reason: "ended, waiting for the job's completion"}
+		return Assessment{State: v1alpha1.RunnerFinished, Since: o.EndedAt, Settling: true, Until: settled, Reason: "ended, waiting for the job's completion"}
 	case o.Job == nil:
-		return Verdict{State: v1alpha1.RunnerFailed, Since: o.EndedAt, Reason: "ended without a job", Cause: v1alpha1.CauseCrash}
+		return Assessment{State: v1alpha1.RunnerFailed, Since: o.EndedAt, Reason: "ended without a job", Cause: v1alpha1.CauseCrash}
 	}
-	return Verdict{State: v1alpha1.RunnerFinished, Since: o.EndedAt, Reason: "ended; the job's completion was not seen"}
+	return Assessment{State: v1alpha1.RunnerFinished, Since: o.EndedAt, Reason: "ended; the job's completion was not seen"}
 }
 
 // crash names why a container ended with an error. With a job it's the job's matter.
@@ -126,16 +126,16 @@ func crash(o Observation) v1alpha1.RunnerCause {
 	return v1alpha1.CauseCrash
 }
 
-func starting(o Observation, now time.Time) Verdict {
+func starting(o Observation, now time.Time) Assessment {
 	deadline := o.Deadline
 	if o.Cause.Permanent() {
 		deadline = min(deadline, StuckDeadline)
 	}
 	due := o.CreatedAt.Add(deadline)
 	if now.Before(due) {
-		return Verdict{State: v1alpha1.RunnerPending, Since: o.CreatedAt, Until: due, Reason: cmp.Or(o.EndReason, "starting"), Cause: o.Cause}
+		return Assessment{State: v1alpha1.RunnerPending, Since: o.CreatedAt, Until: due, Reason: cmp.Or(o.EndReason, "starting"), Cause: o.Cause}
 	}
-	v := Verdict{
+	v := Assessment{
 		State: v1alpha1.RunnerFailed, Since: due, Cause: o.Cause,
 		Reason: fmt.Sprintf("not running %s after its creation: %s", deadline, cmp.Or(o.EndReason, "no container status")),
 	}

@@ -27,93 +27,93 @@ func TestJudge(t *testing.T) {
 	cases := map[string]struct {
 		o    poolstatus.Observation
 		now  time.Time
-		want poolstatus.Verdict
+		want poolstatus.Assessment
 	}{
 		"starting": {
 			now:  at(5),
-			want: poolstatus.Verdict{State: v1alpha1.RunnerPending, Reason: "starting", Since: created, Until: at(60)},
+			want: poolstatus.Assessment{State: v1alpha1.RunnerPending, Reason: "starting", Since: created, Until: at(60)},
 		},
 		"starting says what it waits for": {
 			o: poolstatus.Observation{EndReason: "ErrImagePull: no such image"}, now: at(5),
-			want: poolstatus.Verdict{State: v1alpha1.RunnerPending, Reason: "ErrImagePull: no such image", Since: created, Until: at(60)},
+			want: poolstatus.Assessment{State: v1alpha1.RunnerPending, Reason: "ErrImagePull: no such image", Since: created, Until: at(60)},
 		},
 		"past its startup deadline": {
 			o: poolstatus.Observation{EndReason: "Unschedulable", Cause: v1alpha1.CauseUnschedulable}, now: at(60),
-			want: poolstatus.Verdict{State: v1alpha1.RunnerFailed, Reason: "not running 1m0s after its creation: Unschedulable", Since: at(60), Cause: v1alpha1.CauseUnschedulable},
+			want: poolstatus.Assessment{State: v1alpha1.RunnerFailed, Reason: "not running 1m0s after its creation: Unschedulable", Since: at(60), Cause: v1alpha1.CauseUnschedulable},
 		},
 		"idle": {
 			o: poolstatus.Observation{StartedAt: at(3)}, now: at(90),
-			want: poolstatus.Verdict{State: v1alpha1.RunnerIdle, Reason: "waiting for a job", Since: at(3)},
+			want: poolstatus.Assessment{State: v1alpha1.RunnerIdle, Reason: "waiting for a job", Since: at(3)},
 		},
 		"busy": {
 			o: poolstatus.Observation{StartedAt: at(3), Job: job(9, 0, "")}, now: at(90),
-			want: poolstatus.Verdict{State: v1alpha1.RunnerBusy, Reason: "running a job", Since: at(9)},
+			want: poolstatus.Assessment{State: v1alpha1.RunnerBusy, Reason: "running a job", Since: at(9)},
 		},
 		"busy although the container was not seen starting": {
 			o: poolstatus.Observation{Job: job(9, 0, "")}, now: at(10),
-			want: poolstatus.Verdict{State: v1alpha1.RunnerBusy, Reason: "running a job", Since: at(9)},
+			want: poolstatus.Assessment{State: v1alpha1.RunnerBusy, Reason: "running a job", Since: at(9)},
 		},
 		"its job completed, its container still runs": {
 			o: poolstatus.Observation{StartedAt: at(3), Job: job(9, 20, "failed")}, now: at(21),
-			want: poolstatus.Verdict{State: v1alpha1.RunnerFinished, Reason: "job failed", Since: at(20)},
+			want: poolstatus.Assessment{State: v1alpha1.RunnerFinished, Reason: "job failed", Since: at(20)},
 		},
 		"ended before the completion was seen": {
 			o: poolstatus.Observation{StartedAt: at(3), EndedAt: at(20), EndedClean: true, Job: job(9, 0, "")}, now: at(21),
-			want: poolstatus.Verdict{State: v1alpha1.RunnerFinished, Settling: true, Reason: "ended, waiting for the job's completion", Since: at(20), Until: at(35)},
+			want: poolstatus.Assessment{State: v1alpha1.RunnerFinished, Settling: true, Reason: "ended, waiting for the job's completion", Since: at(20), Until: at(35)},
 		},
 		"ended so fast that the job's start was not seen": {
 			o: poolstatus.Observation{StartedAt: at(3), EndedAt: at(4), EndedClean: true}, now: at(5),
-			want: poolstatus.Verdict{State: v1alpha1.RunnerFinished, Settling: true, Reason: "ended, waiting for the job's completion", Since: at(4), Until: at(19)},
+			want: poolstatus.Assessment{State: v1alpha1.RunnerFinished, Settling: true, Reason: "ended, waiting for the job's completion", Since: at(4), Until: at(19)},
 		},
 		"ended while nobody looked: the completion is still to come": {
 			o: poolstatus.Observation{StartedAt: at(3), EndedAt: at(20), EndedClean: true, Noticed: at(50)}, now: at(60),
-			want: poolstatus.Verdict{State: v1alpha1.RunnerFinished, Settling: true, Reason: "ended, waiting for the job's completion", Since: at(20), Until: at(65)},
+			want: poolstatus.Assessment{State: v1alpha1.RunnerFinished, Settling: true, Reason: "ended, waiting for the job's completion", Since: at(20), Until: at(65)},
 		},
 		"ended, and the completion never came": {
 			o: poolstatus.Observation{StartedAt: at(3), EndedAt: at(20), EndedClean: true, Job: job(9, 0, "")}, now: at(35),
-			want: poolstatus.Verdict{State: v1alpha1.RunnerFinished, Reason: "ended; the job's completion was not seen", Since: at(20)},
+			want: poolstatus.Assessment{State: v1alpha1.RunnerFinished, Reason: "ended; the job's completion was not seen", Since: at(20)},
 		},
 		"ended without ever having a job": {
 			o: poolstatus.Observation{StartedAt: at(3), EndedAt: at(20), EndedClean: true}, now: at(35),
-			want: poolstatus.Verdict{State: v1alpha1.RunnerFailed, Reason: "ended without a job", Since: at(20), Cause: v1alpha1.CauseCrash},
+			want: poolstatus.Assessment{State: v1alpha1.RunnerFailed, Reason: "ended without a job", Since: at(20), Cause: v1alpha1.CauseCrash},
 		},
 		"without a job, and its pod is taken away": {
 			o: poolstatus.Observation{StartedAt: at(3), Removed: true}, now: at(5),
-			want: poolstatus.Verdict{State: v1alpha1.RunnerFailed, Reason: "its pod is being removed", Since: at(5), Cause: v1alpha1.CauseRemoved},
+			want: poolstatus.Assessment{State: v1alpha1.RunnerFailed, Reason: "its pod is being removed", Since: at(5), Cause: v1alpha1.CauseRemoved},
 		},
 		"with a job, and its pod is taken away": {
 			o: poolstatus.Observation{StartedAt: at(3), Removed: true, Job: job(4, 0, "")}, now: at(5),
-			want: poolstatus.Verdict{State: v1alpha1.RunnerBusy, Reason: "running a job", Since: at(4)},
+			want: poolstatus.Assessment{State: v1alpha1.RunnerBusy, Reason: "running a job", Since: at(4)},
 		},
 		"crashed": {
 			o: poolstatus.Observation{StartedAt: at(3), EndedAt: at(4), EndReason: "OOMKilled (exit code 137)"}, now: at(5),
-			want: poolstatus.Verdict{State: v1alpha1.RunnerFailed, Reason: "OOMKilled (exit code 137)", Since: at(4), Cause: v1alpha1.CauseCrash},
+			want: poolstatus.Assessment{State: v1alpha1.RunnerFailed, Reason: "OOMKilled (exit code 137)", Since: at(4), Cause: v1alpha1.CauseCrash},
 		},
 		"ended with an error because its pod is taken away": {
 			o: poolstatus.Observation{StartedAt: at(3), EndedAt: at(4), EndReason: "Error (exit code 143)", Removed: true}, now: at(5),
-			want: poolstatus.Verdict{State: v1alpha1.RunnerFailed, Reason: "Error (exit code 143)", Since: at(4), Cause: v1alpha1.CauseRemoved},
+			want: poolstatus.Assessment{State: v1alpha1.RunnerFailed, Reason: "Error (exit code 143)", Since: at(4), Cause: v1alpha1.CauseRemoved},
 		},
 		"died with a job: no other runner gets that job": {
 			o: poolstatus.Observation{StartedAt: at(3), EndedAt: at(20), EndReason: "OOMKilled (exit code 137)", Job: job(9, 0, "")}, now: at(500),
-			want: poolstatus.Verdict{State: v1alpha1.RunnerFailed, Reason: "OOMKilled (exit code 137), with a job: GitHub will fail it", Since: at(20), Settling: true, Until: at(920)},
+			want: poolstatus.Assessment{State: v1alpha1.RunnerFailed, Reason: "OOMKilled (exit code 137), with a job: GitHub will fail it", Since: at(20), Settling: true, Until: at(920)},
 		},
 		"died with a job that GitHub never failed": {
 			o: poolstatus.Observation{StartedAt: at(3), EndedAt: at(20), EndReason: "OOMKilled (exit code 137)", Job: job(9, 0, "")}, now: at(920),
-			want: poolstatus.Verdict{State: v1alpha1.RunnerFailed, Reason: "OOMKilled (exit code 137)", Since: at(20)},
+			want: poolstatus.Assessment{State: v1alpha1.RunnerFailed, Reason: "OOMKilled (exit code 137)", Since: at(20)},
 		},
 		"nothing amiss, but too slow": {
 			o: poolstatus.Observation{}, now: at(60),
-			want: poolstatus.Verdict{State: v1alpha1.RunnerFailed, Reason: "not running 1m0s after its creation: no container status", Since: at(60), Cause: v1alpha1.CauseSlow},
+			want: poolstatus.Assessment{State: v1alpha1.RunnerFailed, Reason: "not running 1m0s after its creation: no container status", Since: at(60), Cause: v1alpha1.CauseSlow},
 		},
 		"its job is over: GitHub let go of it": {
 			o: poolstatus.Observation{StartedAt: at(3), Job: job(9, 0, ""), Terminating: true, Deregistered: true}, now: at(90),
-			want: poolstatus.Verdict{State: v1alpha1.RunnerFinished, Reason: "job over, the container still runs", Since: at(3)},
+			want: poolstatus.Assessment{State: v1alpha1.RunnerFinished, Reason: "job over, the container still runs", Since: at(3)},
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			tc.o.CreatedAt, tc.o.Deadline = created, time.Minute
-			if diff := cmp.Diff(tc.want, poolstatus.Judge(tc.o, tc.now)); diff != "" {
+			if diff := cmp.Diff(tc.want, poolstatus.Assess(tc.o, tc.now)); diff != "" {
 				t.Errorf("verdict (-want +got):\n%s", diff)
 			}
 		})
@@ -126,19 +126,19 @@ func TestWhatWaitingWontMendIsNotWaitedForLong(t *testing.T) {
 	due := created.Add(poolstatus.StuckDeadline)
 	for name, tc := range map[string]struct {
 		now  time.Time
-		want poolstatus.Verdict
+		want poolstatus.Assessment
 	}{
 		"the kubelet tries again": {
 			now:  due.Add(-time.Second),
-			want: poolstatus.Verdict{State: v1alpha1.RunnerPending, Reason: "ErrImagePull: not found", Since: created, Until: due, Cause: v1alpha1.CauseImagePull},
+			want: poolstatus.Assessment{State: v1alpha1.RunnerPending, Reason: "ErrImagePull: not found", Since: created, Until: due, Cause: v1alpha1.CauseImagePull},
 		},
 		"given up": {
 			now:  due,
-			want: poolstatus.Verdict{State: v1alpha1.RunnerFailed, Reason: "not running 1m0s after its creation: ErrImagePull: not found", Since: due, Cause: v1alpha1.CauseImagePull},
+			want: poolstatus.Assessment{State: v1alpha1.RunnerFailed, Reason: "not running 1m0s after its creation: ErrImagePull: not found", Since: due, Cause: v1alpha1.CauseImagePull},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, poolstatus.Judge(o, tc.now)); diff != "" {
+			if diff := cmp.Diff(tc.want, poolstatus.Assess(o, tc.now)); diff != "" {
 				t.Errorf("verdict (-want +got):\n%s", diff)
 			}
 		})

@@ -129,8 +129,8 @@ func (l *Ledger) advance(now time.Time) {
 // Has returns the state of a job, 0 if it isn't known.
 func (l *Ledger) Has(id int64) State { return l.jobs[id].state }
 
-// Take enters news of a job, and returns whether there was any: what was known, or is older than what was known, is none.
-func (l *Ledger) Take(e Event, now time.Time) bool {
+// Record enters news of a job, and returns whether there was any: what was known, or is older than what was known, is none.
+func (l *Ledger) Record(e Event, now time.Time) bool {
 	if e.State < Waiting || e.State > Done {
 		return false
 	}
@@ -281,7 +281,7 @@ func (l *Ledger) Reconcile(t Truth, now time.Time) bool {
 	for _, e := range t.Jobs {
 		listed[e.ID] = true
 		e.Repository = t.Repository
-		if l.Take(e, now) {
+		if l.Record(e, now) {
 			changed = true
 		} else if j, ok := l.jobs[e.ID]; ok {
 			if e.State == Waiting && j.state == Queued && j.taken <= l.mark(t.Began.Add(-Settle)) {

@@ -101,7 +101,7 @@ func TestAnyDeliveriesEndInTheTrueState(t *testing.T) {
 		now, l, waiting := start, running(), map[int64]bool{}
 		for _, e := range deliveries {
 			now = now.Add(time.Duration(r.IntN(400)) * time.Millisecond)
-			l.Take(e, now)
+			l.Record(e, now)
 			if e.State == Queued && byID[e.ID].now() == Queued {
 				waiting[e.ID] = true
 			}
@@ -167,7 +167,7 @@ func TestEventsOnlyGoForward(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := running()
 			for _, s := range tc.events {
-				l.Take(Event{ID: 1, State: s, Repository: "acme/web", Runner: "r"}, start)
+				l.Record(Event{ID: 1, State: s, Repository: "acme/web", Runner: "r"}, start)
 			}
 			if diff := cmp.Diff(tc.want, l.Counts()); diff != "" {
 				t.Errorf("counts (-want +got):\n%s", diff)
@@ -184,20 +184,20 @@ func TestJobsAskForRunners(t *testing.T) {
 
 func TestWaitingJobsExpire(t *testing.T) {
 	l := running()
-	l.Take(Event{ID: 1, State: Queued}, start)
-	l.Take(Event{ID: 2, State: Running, Runner: "a"}, start)
-	l.Take(Event{ID: 3, State: Waiting}, start.Add(30*time.Minute))
+	l.Record(Event{ID: 1, State: Queued}, start)
+	l.Record(Event{ID: 2, State: Running, Runner: "a"}, start)
+	l.Record(Event{ID: 3, State: Waiting}, start.Add(30*time.Minute))
 	if n := l.Expire(time.Hour, start.Add(59*time.Minute)); n != 0 {
 		t.Fatalf("%d expired early", n)
 	}
-	l.Take(Event{ID: 1, State: Queued}, start.Add(50*time.Minute)) // the same again is no news
+	l.Record(Event{ID: 1, State: Queued}, start.Add(50*time.Minute)) // the same again is no news
 	if n := l.Expire(time.Hour, start.Add(time.Hour)); n != 1 {
 		t.Errorf("%d expired after an hour, want 1", n)
 	}
 	if diff := cmp.Diff(Counts{Running: 1, Waiting: 1}, l.Counts()); diff != "" {
 		t.Errorf("counts (-want +got):\n%s", diff)
 	}
-	l.Take(Event{ID: 1, State: Queued}, start.Add(61*time.Minute)) // and now it is
+	l.Record(Event{ID: 1, State: Queued}, start.Add(61*time.Minute)) // and now it is
 	if l.Has(1) != Queued {
 		t.Error("a job that expired doesn't count again")
 	}
@@ -206,7 +206,7 @@ func TestWaitingJobsExpire(t *testing.T) {
 // A job that waits because the pool has all the runners it may have is not given up.
 func TestTheClockStandsStillAtMax(t *testing.T) {
 	l := running()
-	l.Take(Event{ID: 1, State: Queued}, start)
+	l.Record(Event{ID: 1, State: Queued}, start)
 	l.Pause(true, start.Add(10*time.Minute))
 	if n := l.Expire(time.Hour, start.Add(24*time.Hour)); n != 0 {
 		t.Fatal("it expired while the pool was at its max")
@@ -223,8 +223,8 @@ func TestTheClockStandsStillAtMax(t *testing.T) {
 // Jobs of two accounts keep how long they have waited, also when they are put together more than once.
 func TestPutTogetherJobsKeepTheirAge(t *testing.T) {
 	early, late := running(), running()
-	early.Take(Event{ID: 1, State: Queued}, start)
-	late.Take(Event{ID: 2, State: Queued}, start.Add(30*time.Minute))
+	early.Record(Event{ID: 1, State: Queued}, start)
+	late.Record(Event{ID: 2, State: Queued}, start.Add(30*time.Minute))
 	early.Expire(time.Hour, start.Add(40*time.Minute)) // both clocks have run for 40 minutes
 	late.Expire(time.Hour, start.Add(40*time.Minute))
 	late.Merge(early)
@@ -243,11 +243,11 @@ func TestPutTogetherJobsKeepTheirAge(t *testing.T) {
 func TestALookRenewsWhatWaits(t *testing.T) {
 	l := running()
 	for id := int64(1); id <= 3; id++ {
-		l.Take(Event{ID: id, State: Queued, Repository: "acme/web"}, start)
+		l.Record(Event{ID: id, State: Queued, Repository: "acme/web"}, start)
 	}
-	l.Take(Event{ID: 4, State: Queued, Repository: "acme/api"}, start)
+	l.Record(Event{ID: 4, State: Queued, Repository: "acme/api"}, start)
 	at := start.Add(50 * time.Minute)
-	l.Take(Event{ID: 5, State: Queued, Repository: "acme/web"}, at)
+	l.Record(Event{ID: 5, State: Queued, Repository: "acme/web"}, at)
 	l.Reconcile(Truth{Repository: "acme/web", Began: at, Jobs: []Event{{ID: 1, State: Queued}, {ID: 2, State: Running, Runner: "a"}, {ID: 6, State: Queued}}}, at)
 	want := map[int64]State{1: Queued, 2: Running, 4: Queued, 5: Queued, 6: Queued} // 3 ended; 5 is too new for the list
 	if diff := cmp.Diff(want, live(l)); diff != "" {
@@ -264,15 +264,15 @@ func TestALookRenewsWhatWaits(t *testing.T) {
 
 func TestAJobThatLostItsRunnerIsFree(t *testing.T) {
 	l := running()
-	l.Take(Event{ID: 1, State: Running, Runner: "a"}, start)
-	l.Take(Event{ID: 2, State: Running, Runner: "b"}, start)
+	l.Record(Event{ID: 1, State: Running, Runner: "a"}, start)
+	l.Record(Event{ID: 2, State: Running, Runner: "b"}, start)
 	if !l.Retain(func(runner string) bool { return runner == "b" }, start) {
 		t.Error("nothing changed")
 	}
 	if diff := cmp.Diff(map[int64]State{2: Running}, live(l)); diff != "" {
 		t.Errorf("reservations (-want +got):\n%s", diff)
 	}
-	if l.Take(Event{ID: 1, State: Queued}, start) {
+	if l.Record(Event{ID: 1, State: Queued}, start) {
 		t.Error("a late event counts it again")
 	}
 }
@@ -282,16 +282,16 @@ func TestARunnerCountsOnce(t *testing.T) {
 	for _, order := range [][]int64{{1, 2, 3}, {3, 2, 1}, {2, 3, 1}, {2, 1, 3}} {
 		l := running()
 		for _, id := range order {
-			l.Take(Event{ID: id, State: Running, Runner: "a"}, start)
+			l.Record(Event{ID: id, State: Running, Runner: "a"}, start)
 		}
-		l.Take(Event{ID: 4, State: Running, Runner: "b"}, start)
+		l.Record(Event{ID: 4, State: Running, Runner: "b"}, start)
 		l = again(t, l, start)
 		if diff := cmp.Diff(map[int64]State{3: Running, 4: Running}, live(l)); diff != "" {
 			t.Errorf("%v (-want +got):\n%s", order, diff)
 		}
-		l.Take(Event{ID: 3, State: Done}, start)
-		l.Take(Event{ID: 2, State: Done}, start)
-		l.Take(Event{ID: 5, State: Running, Runner: "a"}, start)
+		l.Record(Event{ID: 3, State: Done}, start)
+		l.Record(Event{ID: 2, State: Done}, start)
+		l.Record(Event{ID: 5, State: Running, Runner: "a"}, start)
 		if diff := cmp.Diff(map[int64]State{4: Running, 5: Running}, live(l)); diff != "" {
 			t.Errorf("%v, the next (-want +got):\n%s", order, diff)
 		}
@@ -300,11 +300,11 @@ func TestARunnerCountsOnce(t *testing.T) {
 
 func TestDoubtfulRepositories(t *testing.T) {
 	l := running()
-	l.Take(Event{ID: 1, State: Queued, Repository: "acme/c"}, start)
-	l.Take(Event{ID: 2, State: Queued, Repository: "acme/b"}, start.Add(time.Minute))
-	l.Take(Event{ID: 3, State: Running, Repository: "acme/d", Runner: "a"}, start)
-	l.Take(Event{ID: 4, State: Queued, Repository: "acme/a"}, start.Add(time.Hour))
-	l.Take(Event{ID: 5, State: Queued, Repository: strings.Repeat("x", maxName+1)}, start)
+	l.Record(Event{ID: 1, State: Queued, Repository: "acme/c"}, start)
+	l.Record(Event{ID: 2, State: Queued, Repository: "acme/b"}, start.Add(time.Minute))
+	l.Record(Event{ID: 3, State: Running, Repository: "acme/d", Runner: "a"}, start)
+	l.Record(Event{ID: 4, State: Queued, Repository: "acme/a"}, start.Add(time.Hour))
+	l.Record(Event{ID: 5, State: Queued, Repository: strings.Repeat("x", maxName+1)}, start)
 	if diff := cmp.Diff([]string{"acme/b", "acme/c"}, l.Doubtful(start.Add(30*time.Minute), start, 10)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -319,10 +319,10 @@ func TestDoubtfulRepositories(t *testing.T) {
 func TestNothingGrowsWithoutBound(t *testing.T) {
 	l := running()
 	for id := range int64(3 * MaxJobs) {
-		l.Take(Event{ID: id, State: Queued, Repository: fmt.Sprintf("acme/%d", id)}, start.Add(time.Duration(id)*time.Millisecond))
+		l.Record(Event{ID: id, State: Queued, Repository: fmt.Sprintf("acme/%d", id)}, start.Add(time.Duration(id)*time.Millisecond))
 	}
 	for id := range int64(10 * MaxDone) {
-		l.Take(Event{ID: -1 - id, State: Done}, start.Add(time.Minute+time.Duration(id)*time.Millisecond))
+		l.Record(Event{ID: -1 - id, State: Done}, start.Add(time.Minute+time.Duration(id)*time.Millisecond))
 	}
 	c := l.Counts()
 	if c.Queued != MaxJobs || c.Dropped != 2*MaxJobs || c.Ended > MaxDone || len(l.repos.list) != maxRepositories {
@@ -355,7 +355,7 @@ func TestWhatIsWrittenDownIsSmall(t *testing.T) {
 			case i%4 == 0:
 				e.State, e.Runner = Running, fmt.Sprintf("build-large-abcde-%d", i)
 			}
-			l.Take(e, start.Add(time.Duration(i)*time.Second))
+			l.Record(e, start.Add(time.Duration(i)*time.Second))
 		}
 		return l
 	}
@@ -390,7 +390,7 @@ func TestWhatIsWrittenDownIsSmall(t *testing.T) {
 func TestWhatWasDamagedIsRefused(t *testing.T) {
 	l := running()
 	for id := range int64(20) {
-		l.Take(Event{ID: id, State: Running, Repository: "acme/web", Runner: fmt.Sprint("r-", id)}, start)
+		l.Record(Event{ID: id, State: Running, Repository: "acme/web", Runner: fmt.Sprint("r-", id)}, start)
 	}
 	text, err := unpack(l.Encode())
 	if err != nil {
@@ -413,7 +413,7 @@ func TestWhatWasDamagedIsRefused(t *testing.T) {
 
 func FuzzDecode(f *testing.F) {
 	l := running()
-	l.Take(Event{ID: 1, State: Running, Repository: "acme/web", Runner: "r-1"}, start)
+	l.Record(Event{ID: 1, State: Running, Repository: "acme/web", Runner: "r-1"}, start)
 	text, _ := unpack(l.Encode())
 	f.Add(text)
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -434,7 +434,7 @@ func TestSlackCountsForAWhile(t *testing.T) {
 		until    time.Time
 		want     bool
 	}{{"a", end, true}, {"a", end, false}, {"b", end.Add(time.Minute), true}, {"old", start, false}} {
-		if got := s.Take("pr", tc.delivery, tc.until, start); got != tc.want {
+		if got := s.Record("pr", tc.delivery, tc.until, start); got != tc.want {
 			t.Errorf("event %d counts: %v", i, got)
 		}
 	}
@@ -470,7 +470,7 @@ func TestSlackIsBounded(t *testing.T) {
 	s := NewSlack()
 	for trigger := range 2 * maxTriggers {
 		for i := range 2 * maxSlack {
-			s.Take(fmt.Sprint("t", trigger), fmt.Sprint(i), start.Add(time.Hour), start)
+			s.Record(fmt.Sprint("t", trigger), fmt.Sprint(i), start.Add(time.Hour), start)
 		}
 	}
 	names := slices.Collect(func(yield func(int) bool) {
@@ -492,14 +492,14 @@ func BenchmarkTake(b *testing.B) {
 	l, id := running(), int64(0)
 	for b.Loop() {
 		id++
-		l.Take(Event{ID: id % (2 * MaxJobs), State: State(1 + id%5), Repository: "acme/web", Runner: "r"}, start)
+		l.Record(Event{ID: id % (2 * MaxJobs), State: State(1 + id%5), Repository: "acme/web", Runner: "r"}, start)
 	}
 }
 
 func BenchmarkEncodeTenThousand(b *testing.B) {
 	l := running()
 	for id := range int64(10_000) {
-		l.Take(Event{ID: id * 4001, State: Queued, Repository: "acme/web"}, start)
+		l.Record(Event{ID: id * 4001, State: Queued, Repository: "acme/web"}, start)
 	}
 	for b.Loop() {
 		l.Encode()

@@ -29,9 +29,9 @@ type Slack struct {
 // NewSlack returns a Slack without events.
 func NewSlack() *Slack { return &Slack{until: map[string]map[uint64]int64{}} }
 
-// Take enters an event of a trigger, which counts until a time; delivery tells it from others. It returns whether it is news
+// Record enters an event of a trigger, which counts until a time; delivery tells it from others. It returns whether it is news
 // that counts.
-func (s *Slack) Take(trigger, delivery string, until, now time.Time) bool {
+func (s *Slack) Record(trigger, delivery string, until, now time.Time) bool {
 	if !until.After(now) {
 		return false
 	}

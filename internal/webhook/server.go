@@ -42,8 +42,8 @@ const (
 
 // Tracker takes in events; one process has it, the leader.
 type Tracker interface {
-	// Take returns nil once it has the event in memory, and ErrNotReady while it can't have it.
-	Take(ctx context.Context, d Delivery) error
+	// Accept returns nil once it has the event in memory, and ErrNotReady while it can't have it.
+	Accept(ctx context.Context, d Delivery) error
 }
 
 // Errors of Secrets.
@@ -256,7 +256,7 @@ func (s *Server) take(d *delivery, body *bytes.Buffer) answer {
 		return answer{result: unusable, status: http.StatusBadRequest, text: err.Error() + "."}
 	}
 	event.GUID, event.Connection, event.At = d.guid, d.connection, d.began
-	if err := s.Tracker.Take(d.Context(), event); err != nil {
+	if err := s.Tracker.Accept(d.Context(), event); err != nil {
 		return answer{result: unready, status: http.StatusServiceUnavailable, text: "The leader can't take events yet.", retry: retryAfter}
 	}
 	s.seen.add(this, d.began)

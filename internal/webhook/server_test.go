@@ -41,7 +41,7 @@ type tracker struct {
 	err   error
 }
 
-func (k *tracker) Take(_ context.Context, d Delivery) error {
+func (k *tracker) Accept(_ context.Context, d Delivery) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.err == nil {

@@ -32,9 +32,9 @@ const (
 
 var outcomes = [...]string{taken: "taken", known: "known", unmatched: "unmatched", irrelevant: "irrelevant", foreign: "foreign"}
 
-// Take takes an event in. It does so in memory, and returns webhook.ErrNotReady if this process doesn't lead or doesn't know
+// Accept takes an event into memory, and returns webhook.ErrNotReady if this process doesn't lead or doesn't know
 // the connection yet. An event may come more than once.
-func (k *JobTracker) Take(ctx context.Context, d webhook.Delivery) error {
+func (k *JobTracker) Accept(ctx context.Context, d webhook.Delivery) error {
 	owners := k.ownersOf(ctx, d)
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -237,7 +237,7 @@ func (a *account) enter(s *space, u update, now time.Time) outcome {
 // enterAt enters an event of a job at a pool, which is woken if it then needs another number of runners.
 func (a *account) enterAt(p *pool, e reservation.Event, now time.Time) bool {
 	before := p.ledger.Counts()
-	changed := p.ledger.Take(e, now)
+	changed := p.ledger.Record(e, now)
 	a.noteCounts(p, before, changed, e.Repository, now)
 	return changed
 }
@@ -289,7 +289,7 @@ func (a *account) takeSlackAt(p *pool, d webhook.Delivery, now time.Time) outcom
 			continue
 		}
 		result = min(result, known)
-		if p.slack.Take(t.Name, cmp.Or(d.Identity, d.GUID), slackFrom(d).Add(t.GetDuration()), now) {
+		if p.slack.Record(t.Name, cmp.Or(d.Identity, d.GUID), slackFrom(d).Add(t.GetDuration()), now) {
 			result = taken
 			a.changed(p, now)
 			a.wake(p)
