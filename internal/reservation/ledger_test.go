@@ -443,7 +443,7 @@ func TestSlackCountsForAWhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	after := NewSlack()
-	after.Take("push", "c", end, start)
+	after.Record("push", "c", end, start)
 	after.Merge(read)
 	for _, tc := range []struct {
 		trigger string
