@@ -5,6 +5,7 @@ package v1alpha1
 
 import (
 	"cmp"
+
 	"github.com/fluxcd/pkg/apis/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
