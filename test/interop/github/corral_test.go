@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"reflect"
 	"slices"
 	"strings"
@@ -23,7 +24,7 @@ import (
 type asker struct {
 	*rest.Client
 	creds github.Credentials
-	// hook is the connection's webhook, 0 for an App's; group one that a repository's connection lacks.
+	// hook is the connection's webhook, 0 for that of its App. group is a runner group; repositories have none.
 	hook  int64
 	group string
 }
@@ -102,7 +103,8 @@ func (w *world) conform(t *testing.T, a asker) {
 	others, err := scaleset.NewClient(a.creds, github.Options{})
 	must(t, err)
 	findings := conformance.Run(t.Context(), conformance.Config{
-		Sets: sets, Others: others, REST: a.Client, Name: "corral-conformance-x", Retry: 10 * time.Millisecond, Patience: 5 * time.Second,
+		Sets: sets, Others: others, REST: a.Client, Network: http.DefaultTransport, Name: "corral-conformance-x",
+		Retry: 10 * time.Millisecond, Patience: 5 * time.Second, LeastHold: 20 * time.Millisecond,
 		HookID: a.hook, HasHook: !a.ofEnterprise(), Told: func(conformance.Finding) {},
 		Verify: func(ctx context.Context) (rest.Identity, error) { return rest.Verify(ctx, a.creds, github.Options{}) },
 	})

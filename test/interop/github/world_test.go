@@ -82,7 +82,7 @@ func newWorld(t *testing.T, mode githubsim.Mode) *world {
 	w.URL = "http://" + server.Listener.Addr().String()
 	w.Server = githubsim.New(githubsim.Options{
 		Mode: mode, PublicURL: w.URL, Hold: 50 * time.Millisecond, SessionExpiry: 500 * time.Millisecond,
-		Releases: []githubsim.Release{{Version: "2.331.0", Published: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}},
+		OldestRunner: "2.320.0", Releases: []githubsim.Release{{Version: "2.331.0", Published: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}},
 	})
 	for _, pattern := range w.Routes() {
 		w.routes.Handle(pattern, http.NotFoundHandler())
