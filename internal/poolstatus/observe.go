@@ -102,20 +102,29 @@ func observePod(o *Observation, pod *corev1.Pod, now time.Time) {
 	}
 }
 
-// maxLastWords bounds what is kept of a container's last words, in bytes.
-const maxLastWords = 1000
+const (
+	// maxLastWords bounds what is kept of a container's last words, in bytes.
+	maxLastWords = 1000
+	// kubeletCut is how much of the end of a log a kubelet tells, in bytes:
+	// https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/#customizing-the-termination-message
+	kubeletCut = 2048
+)
 
 // exitOf tells how a container ended; nil for one that runs, or ended with exit code 0.
 func exitOf(pod *corev1.Pod, t *corev1.ContainerStateTerminated) *v1alpha1.RunnerExit {
 	if t == nil || t.ExitCode == 0 {
 		return nil
 	}
+	message := t.Message
+	if len(message) >= kubeletCut {
+		message = strings.TrimLeftFunc(message, func(c rune) bool { return !unicode.IsSpace(c) }) // the end of a credential isn't known for one
+	}
 	words := strings.Map(func(c rune) rune {
 		if !unicode.IsPrint(c) {
 			return ' '
 		}
 		return c
-	}, wording.Redact(t.Message))
+	}, wording.Redact(message))
 	words = strings.Join(strings.Fields(words), " ")
 	words = strings.ToValidUTF8(words[max(0, len(words)-maxLastWords):], "")
 	return &v1alpha1.RunnerExit{Code: t.ExitCode, Signal: t.Signal, Node: pod.Spec.NodeName, Message: words}

@@ -63,6 +63,7 @@ func TestLastWordsAreOneBoundedLine(t *testing.T) {
 		"said nothing":    {corev1.ContainerStateTerminated{ExitCode: 1}, &v1alpha1.RunnerExit{Code: 1, Node: "n1"}},
 		"said a lot":      {corev1.ContainerStateTerminated{ExitCode: 1, Message: strings.Repeat("ä", 1000)}, &v1alpha1.RunnerExit{Code: 1, Node: "n1", Message: strings.Repeat("ä", 500)}},
 		"said secrets":    {corev1.ContainerStateTerminated{ExitCode: 1, Message: "+ ./run.sh --jitconfig eyJhbGciOiJSUzI1NiJ9\nHTTPS_PROXY=http://corral:hunter2@proxy:3128\ncurl: (22) 403"}, &v1alpha1.RunnerExit{Code: 1, Node: "n1", Message: "+ ./run.sh --jitconfig *** HTTPS_PROXY=http://***@proxy:3128 curl: (22) 403"}},
+		"cut in a word":   {corev1.ContainerStateTerminated{ExitCode: 1, Message: "6C7e42F2" + strings.Repeat(" ", 2047) + "bye"}, &v1alpha1.RunnerExit{Code: 1, Node: "n1", Message: "bye"}},
 		"cut in a letter": {corev1.ContainerStateTerminated{ExitCode: 1, Message: strings.Repeat("ä", 1000) + "."}, &v1alpha1.RunnerExit{Code: 1, Node: "n1", Message: strings.Repeat("ä", 499) + "."}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -67,13 +67,47 @@ func Escape(text, keep string) string {
 	return b.String()
 }
 
-// secrets are what looks like credentials: tokens of GitHub, and what begins as JSON does in base64, as a JWT and a JIT configuration; other long base64;
-// values of variables and headers that are named so; and the user of a URL. An m may be the end of a colour. Groups are what is kept.
-var secrets = regexp.MustCompile(`(\b|m)(?:gh[a-z]_|github_pat_|ey[IJ])[\w.+/=-]+` + `|[A-Za-z0-9+/]{100,}={0,2}` +
-	`|(?i)((?:passw|secret|token)[\w.-]*(?:=|":\s*)["']?)[^\s"',;]+` + `|(\b(?:bearer|basic|remoteauth)\s+)[\w.+/=~-]{16,}` + `|(://)[^\s/"']+(@)`)
+// credentials are expressions of what looks like one, each with parts, in lower case, one of which each of them has: expressions are slow, and most texts
+// have none. Groups are kept.
+var credentials = []struct {
+	of    *regexp.Regexp
+	parts []string
+}{
+	{regexp.MustCompile(`()(?:gh[oprsu]_|github_pat_)[\w.-]+`), []string{"gh"}},
+	{regexp.MustCompile(`()ey[IJ][\w.+/=-]{16,}`), []string{"ey"}}, // what begins as JSON does, in base64: JWTs and JIT configurations
+	{regexp.MustCompile(`(?i)(--[\w-]*(?:passw(?:or)?d|secret|token)\s+|(?:passw(?:or)?d|secret|token)["']?\s*[:=]\s*)(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^\s"']+)`),
+		[]string{"passw", "secret", "token"}},
+	{regexp.MustCompile(`(?i)(authorization["']?\s*[:=]\s*["']?(?:\w+\s+)?)[^\s"',;]+`), []string{"authorization"}},
+	{regexp.MustCompile(`(?i)(\bbearer\s+)[\w.+/=~-]{8,}`), []string{"bearer"}},
+	{regexp.MustCompile(`(?i)(\bbasic\s+)[\w+/=-]{16,}`), []string{"basic"}},
+	{regexp.MustCompile(`(://)(?:[^\s"'/@:]*:[^\s"'@]*(?:@[^\s"'@/]*)*|[^\s"'/@:?#]{20,})(@)`), []string{"://"}},
+	{regexp.MustCompile(`()(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)`), []string{"private key"}},
+}
+
+// longBase64 is a run of characters of base64, of which only long ones are masked.
+var longBase64 = regexp.MustCompile(`[\w+/-]+=*`)
+
+// maxBase64 is the length from which on base64 is taken for a credential.
+const maxBase64 = 100
 
 // Redact returns a text with *** for what looks like credentials.
-func Redact(text string) string { return secrets.ReplaceAllString(text, "$1$2$3$4***$5") }
+func Redact(text string) string {
+	lower := strings.ToLower(text)
+	for _, c := range credentials {
+		if slices.ContainsFunc(c.parts, func(part string) bool { return strings.Contains(lower, part) }) {
+			text = c.of.ReplaceAllString(text, "$1***$2")
+		}
+	}
+	if len(text) < maxBase64 {
+		return text
+	}
+	return longBase64.ReplaceAllStringFunc(text, func(run string) string {
+		if len(run) < maxBase64 {
+			return run
+		}
+		return "***"
+	})
+}
 
 // Count writes how many there are of a noun, as "1 pool", "2 pools" and "2 policies".
 func Count[N int | int32](n N, noun string) string {
