@@ -9,6 +9,7 @@ import (
 	"github.com/fluxcd/pkg/apis/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // PolicyMode says what becomes of a policy's answers.
@@ -199,6 +200,14 @@ func (p *RunnerPolicy) SetObservedGeneration(generation int64) {
 // GetRules returns what both kinds of policies have.
 func (p *RunnerPolicy) GetRules() *PolicyRules { return &p.Spec.PolicyRules }
 
+// ConfigMaps are those that modulesFrom names.
+func (p *RunnerPolicy) ConfigMaps() (names []types.NamespacedName) {
+	for _, c := range p.Spec.ModulesFrom {
+		names = append(names, types.NamespacedName{Namespace: p.Namespace, Name: c.Name})
+	}
+	return names
+}
+
 // GetPolicyStatus returns the status.
 func (p *RunnerPolicy) GetPolicyStatus() *RunnerPolicyStatus { return &p.Status }
 
@@ -248,6 +257,14 @@ func (p *ClusterRunnerPolicy) SetObservedGeneration(generation int64) {
 
 // GetRules returns what both kinds of policies have.
 func (p *ClusterRunnerPolicy) GetRules() *PolicyRules { return &p.Spec.PolicyRules }
+
+// ConfigMaps are those that modulesFrom names.
+func (p *ClusterRunnerPolicy) ConfigMaps() (names []types.NamespacedName) {
+	for _, c := range p.Spec.ModulesFrom {
+		names = append(names, types.NamespacedName{Namespace: c.Namespace, Name: c.Name})
+	}
+	return names
+}
 
 // GetPolicyStatus returns the status.
 func (p *ClusterRunnerPolicy) GetPolicyStatus() *RunnerPolicyStatus { return &p.Status }

@@ -15,7 +15,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -61,7 +60,7 @@ func (r *Reconciler) readCredentials(ctx context.Context, conn *v1alpha1.GitHubC
 	switch {
 	case conn.Spec.SecretRef != nil:
 		from = "Secret " + conn.Spec.SecretRef.Name
-		values, err = r.readSecret(ctx, types.NamespacedName{Namespace: conn.Namespace, Name: conn.Spec.SecretRef.Name})
+		values, err = r.read(ctx, from, types.NamespacedName{Namespace: conn.Namespace, Name: conn.Spec.SecretRef.Name}, &corev1.Secret{})
 	case conn.Spec.MountRef != nil:
 		folder := path.Join(conn.Namespace, conn.Spec.MountRef.Name) // neither has a slash or is ..
 		from = "mounted folder " + folder
@@ -78,26 +77,6 @@ func (r *Reconciler) readCredentials(ctx context.Context, conn *v1alpha1.GitHubC
 	creds.ConfigURL = conn.Spec.URL
 	creds.Network, err = r.network(ctx, conn)
 	return creds, strings.TrimSpace(values[v1alpha1.ServerKey]), err
-}
-
-func (r *Reconciler) readSecret(ctx context.Context, name types.NamespacedName) (map[string]string, error) {
-	secret := &corev1.Secret{}
-	err := r.Secrets.Get(ctx, name, secret)
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, kube.Stall(v1alpha1.CredentialsMissingReason, "Secret %s isn't there", name.Name)
-	case apierrors.IsForbidden(err):
-		return nil, kube.Stall(v1alpha1.CredentialsMissingReason, "Secret %s may not be read by the controller: %w", name.Name, err)
-	case err != nil:
-		return nil, fmt.Errorf("reading Secret %s: %w", name.Name, err)
-	}
-	values := map[string]string{}
-	for _, key := range readKeys {
-		if value, ok := secret.Data[key]; ok {
-			values[key] = string(value)
-		}
-	}
-	return values, nil
 }
 
 // readMount reads the keys as files of a namespace's folder, and nothing outside of it: a link

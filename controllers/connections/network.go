@@ -51,15 +51,15 @@ func (r *Reconciler) proxy(ctx context.Context, namespace, field string, server 
 	if server.SecretRef == nil {
 		return u.String(), nil
 	}
-	data, err := r.read(ctx, field+".secretRef", types.NamespacedName{Namespace: namespace, Name: server.SecretRef.Name}, &corev1.Secret{})
+	data, err := r.read(ctx, field+".secretRef: "+server.SecretRef.Name, types.NamespacedName{Namespace: namespace, Name: server.SecretRef.Name}, &corev1.Secret{})
 	if err != nil {
 		return "", err
 	}
-	if address := strings.TrimSpace(string(data[v1alpha1.AddressKey])); address == "" || originOf(address) != originOf(server.URL) {
+	if address := strings.TrimSpace(data[v1alpha1.AddressKey]); address == "" || originOf(address) != originOf(server.URL) {
 		// Or who may write a connection could have any Secret's password sent to a proxy of his own.
 		return "", kube.Stall(v1alpha1.InvalidSpecReason, "%s.secretRef: Secret %s must say under the key %s that it is for %s: put that URL there, if it is", field, server.SecretRef.Name, v1alpha1.AddressKey, originOf(server.URL))
 	}
-	user, password := strings.TrimSpace(string(data[v1alpha1.UsernameKey])), strings.TrimSpace(string(data[v1alpha1.PasswordKey]))
+	user, password := strings.TrimSpace(data[v1alpha1.UsernameKey]), strings.TrimSpace(data[v1alpha1.PasswordKey])
 	if user == "" {
 		return "", kube.Stall(v1alpha1.CredentialsMissingReason, "%s.secretRef: Secret %s has nothing under the key %s", field, server.SecretRef.Name, v1alpha1.UsernameKey)
 	}
@@ -77,11 +77,11 @@ func (r *Reconciler) certificates(ctx context.Context, namespace string, ca *v1a
 	if ref == nil {
 		return nil, kube.Stall(v1alpha1.InvalidSpecReason, "spec.ca: one of configMapRef and secretRef must be set")
 	}
-	data, err := r.read(ctx, field, types.NamespacedName{Namespace: namespace, Name: ref.Name}, from)
+	data, err := r.read(ctx, field+": "+ref.Name, types.NamespacedName{Namespace: namespace, Name: ref.Name}, from)
 	if err != nil {
 		return nil, err
 	}
-	value, err := github.Certificates(data[ca.GetKey()])
+	value, err := github.Certificates([]byte(data[ca.GetKey()]))
 	switch {
 	case len(data[ca.GetKey()]) == 0:
 		return nil, kube.Stall(v1alpha1.InvalidSpecReason, "%s: %s has nothing under the key %s", field, ref.Name, ca.GetKey())
@@ -93,22 +93,22 @@ func (r *Reconciler) certificates(ctx context.Context, namespace string, ca *v1a
 	return value, nil
 }
 
-// read returns what a Secret or ConfigMap holds that a field of a connection names.
-func (r *Reconciler) read(ctx context.Context, field string, name types.NamespacedName, object client.Object) (map[string][]byte, error) {
+// read returns what a Secret or ConfigMap holds that a connection names; what says which.
+func (r *Reconciler) read(ctx context.Context, what string, name types.NamespacedName, object client.Object) (map[string]string, error) {
 	switch err := r.Secrets.Get(ctx, name, object); {
 	case apierrors.IsNotFound(err):
-		return nil, kube.Stall(v1alpha1.CredentialsMissingReason, "%s: %s isn't there", field, name.Name)
+		return nil, kube.Stall(v1alpha1.CredentialsMissingReason, "%s isn't there", what)
 	case apierrors.IsForbidden(err):
-		return nil, kube.Stall(v1alpha1.CredentialsMissingReason, "%s: %s may not be read by the controller: %w", field, name.Name, err)
+		return nil, kube.Stall(v1alpha1.CredentialsMissingReason, "%s may not be read by the controller: %w", what, err)
 	case err != nil:
-		return nil, fmt.Errorf("%s: reading %s: %w", field, name.Name, err)
+		return nil, fmt.Errorf("reading %s: %w", what, err)
 	}
-	if secret, ok := object.(*corev1.Secret); ok {
-		return secret.Data, nil
+	if config, ok := object.(*corev1.ConfigMap); ok {
+		return config.Data, nil
 	}
-	data := map[string][]byte{}
-	for key, value := range object.(*corev1.ConfigMap).Data {
-		data[key] = []byte(value)
+	data := map[string]string{}
+	for key, value := range object.(*corev1.Secret).Data {
+		data[key] = string(value)
 	}
 	return data, nil
 }

@@ -87,11 +87,7 @@ func (p *Poller) findPrometheus(ctx context.Context, m *v1alpha1.PrometheusMetri
 	if err != nil {
 		return finding{}, err
 	}
-	n, reason, err := demand.FromValue(value, m.AverageValue)
-	if err != nil {
-		return finding{}, err
-	}
-	return finding{signal: demand.Signal{Jobs: &n, Reason: reason}}, nil
+	return findingOf(value, m.AverageValue)
 }
 
 func (p *Poller) findExternal(ctx context.Context, pool *v1alpha1.RunnerPool, m *v1alpha1.ExternalMetric) (finding, error) {
@@ -99,7 +95,12 @@ func (p *Poller) findExternal(ctx context.Context, pool *v1alpha1.RunnerPool, m 
 	if err != nil {
 		return finding{}, err
 	}
-	n, reason, err := demand.FromValue(value, m.AverageValue)
+	return findingOf(value, m.AverageValue)
+}
+
+// findingOf makes jobs of a metric's value.
+func findingOf(value float64, average *v1alpha1.Quantity) (finding, error) {
+	n, reason, err := demand.FromValue(value, average)
 	if err != nil {
 		return finding{}, err
 	}

@@ -20,27 +20,11 @@ import (
 // collect gathers what a policy is made of. What is wrong with it is a diagnostic; an error
 // means that it could not be read now.
 func (r *Reconciler) collect(ctx context.Context, obj object) (policy.Source, []v1alpha1.Diagnostic, error) {
-	var source policy.Source
-	var from []client.ObjectKey
-	var err error
-	switch p := obj.(type) {
-	case *v1alpha1.RunnerPolicy:
-		source, err = policy.SourceOf(p)
-		for _, c := range p.Spec.ModulesFrom {
-			from = append(from, client.ObjectKey{Namespace: p.Namespace, Name: c.Name})
-		}
-	case *v1alpha1.ClusterRunnerPolicy:
-		source, err = policy.ClusterSourceOf(p)
-		for _, c := range p.Spec.ModulesFrom {
-			from = append(from, client.ObjectKey{Namespace: c.Namespace, Name: c.Name})
-		}
-	default:
-		return source, nil, errKind
-	}
+	source, err := policy.SourceOf(obj)
 	if err != nil {
 		return source, []v1alpha1.Diagnostic{{Message: err.Error()}}, nil
 	}
-	for i, key := range from {
+	for i, key := range obj.ConfigMaps() {
 		diagnostics, err := r.merge(ctx, &source, key, fmt.Sprintf("spec.modulesFrom[%d]", i))
 		if err != nil || len(diagnostics) > 0 {
 			return source, diagnostics, err

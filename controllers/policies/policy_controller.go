@@ -7,7 +7,6 @@ package policies
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -64,8 +63,7 @@ type Reconciler struct {
 // object is a policy of either kind.
 type object interface {
 	kube.Object
-	GetRules() *v1alpha1.PolicyRules
-	GetPolicyStatus() *v1alpha1.RunnerPolicyStatus
+	policy.Object
 }
 
 // Reconcile loads one policy:
@@ -111,7 +109,7 @@ func (r *Reconciler) load(ctx context.Context, obj object) error {
 	case err != nil:
 		return err
 	case len(known.Diagnostics()) > 0:
-		return kube.Stall(v1alpha1.PolicyInvalidReason, "%s\nThe pools that it binds keep what was decided last", summarize(known.Diagnostics()))
+		return kube.Stall(v1alpha1.PolicyInvalidReason, "%s\nThe pools that it binds keep what was decided last", compile.Summarize(known.Diagnostics(), maxMessageEntries))
 	}
 	return nil
 }
@@ -197,21 +195,7 @@ func (r *Reconciler) empty() object {
 	return &v1alpha1.RunnerPolicy{}
 }
 
-// summarize writes the first diagnostics a line each.
-func summarize(diagnostics []v1alpha1.Diagnostic) string {
-	var lines []string
-	for _, d := range diagnostics[:min(len(diagnostics), maxMessageEntries)] {
-		lines = append(lines, compile.Format(d))
-	}
-	if rest := len(diagnostics) - len(lines); rest > 0 {
-		lines = append(lines, fmt.Sprintf("and %d more", rest))
-	}
-	return strings.Join(lines, "\n")
-}
-
 // keyOf is where an object is.
 func keyOf(p policy.Pool) types.NamespacedName {
 	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 }
-
-var errKind = errors.New("a policy of another kind")

@@ -5,6 +5,7 @@ package policies
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/fluxcd/pkg/runtime/predicates"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/policy"
 )
 
 // SetupWithManager registers the reconciler of one kind: it runs on changes of a spec, on
@@ -43,8 +45,8 @@ func WatchedConfigMaps() map[string]string {
 func (r *Reconciler) readers(ctx context.Context, config client.Object) []reconcile.Request {
 	key := client.ObjectKeyFromObject(config)
 	var requests []reconcile.Request
-	add := func(reader client.Object, names bool) {
-		if names {
+	add := func(reader policy.Object) {
+		if slices.Contains(reader.ConfigMaps(), key) {
 			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(reader)})
 		}
 	}
@@ -57,16 +59,10 @@ func (r *Reconciler) readers(ctx context.Context, config client.Object) []reconc
 		return nil
 	}
 	for i := range cluster.Items {
-		p := &cluster.Items[i]
-		for _, c := range p.Spec.ModulesFrom {
-			add(p, c.Namespace == key.Namespace && c.Name == key.Name)
-		}
+		add(&cluster.Items[i])
 	}
 	for i := range namespaced.Items {
-		p := &namespaced.Items[i]
-		for _, c := range p.Spec.ModulesFrom {
-			add(p, c.Name == key.Name)
-		}
+		add(&namespaced.Items[i])
 	}
 	return requests
 }

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"strings"
 
 	"github.com/fluxcd/pkg/apis/meta"
 	"github.com/fluxcd/pkg/runtime/conditions"
@@ -103,7 +102,7 @@ func (p *pass) build(ctx context.Context, rev revision) (built, error) {
 		}
 	}
 	if diagnostics := b.result.Diagnostics; len(diagnostics) > 0 {
-		return b, kube.Stall(v1alpha1.BuildFailedReason, "%s\n%s", summarize(diagnostics), inForce(p.source, b.revision.name))
+		return b, kube.Stall(v1alpha1.BuildFailedReason, "%s\n%s", compile.Summarize(diagnostics, maxMessageDiagnostics), inForce(p.source, b.revision.name))
 	}
 	return b, nil
 }
@@ -234,17 +233,4 @@ func inForce(source *v1alpha1.PoolSource, revision string) string {
 		return fmt.Sprintf("Nothing of revision %s was applied; %s stays in force", revision, last)
 	}
 	return fmt.Sprintf("Nothing of revision %s was applied", revision)
-}
-
-// summarize writes the first diagnostics a line each, so that the first line of the message
-// is the first of them.
-func summarize(diagnostics []v1alpha1.Diagnostic) string {
-	var lines []string
-	for _, d := range diagnostics[:min(len(diagnostics), maxMessageDiagnostics)] {
-		lines = append(lines, compile.Format(d))
-	}
-	if rest := len(diagnostics) - len(lines); rest > 0 {
-		lines = append(lines, fmt.Sprintf("and %d more", rest))
-	}
-	return strings.Join(lines, "\n")
 }

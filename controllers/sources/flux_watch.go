@@ -6,6 +6,7 @@ package sources
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -75,12 +76,7 @@ func (w *fluxWatch) want(kind string) {
 func (w *fluxWatch) missing() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var kinds []string
-	for kind := range w.wanted {
-		kinds = append(kinds, kind)
-	}
-	slices.Sort(kinds)
-	return kinds
+	return slices.Sorted(maps.Keys(w.wanted))
 }
 
 // Start looks for the kinds that were not there until the context ends. It is of the leader alone, whose controllers work.

@@ -26,9 +26,6 @@ import (
 	"github.com/corral-dev/corral/controllers/connections"
 	"github.com/corral-dev/corral/internal/conformance"
 	"github.com/corral-dev/corral/internal/github"
-	"github.com/corral-dev/corral/internal/github/rest"
-	"github.com/corral-dev/corral/internal/github/scaleset"
-	"github.com/corral-dev/corral/internal/turns"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
@@ -62,7 +59,7 @@ is 3 if anything differs from what Corral relies on, or couldn't be shown.`,
 		Args: cobra.NoArgs,
 	}
 	var address, from string
-	config := conformance.Config{Patience: 3 * time.Minute, LeastHold: time.Second}
+	config := conformance.Config{Name: "corral-conformance-" + rand.String(6), Options: github.Options{Version: version}, Patience: 3 * time.Minute, LeastHold: time.Second}
 	flags := c.Flags()
 	flags.StringVar(&address, "url", "", "organization, repository or enterprise, as a browser shows it (default: the connection's)")
 	flags.StringVar(&from, "credentials", "", "folder, secret/NAME or connection/NAME")
@@ -77,20 +74,21 @@ is 3 if anything differs from what Corral relies on, or couldn't be shown.`,
 		if config.Retry < 10*time.Millisecond {
 			return fmt.Errorf("--retry: %s is below 10ms", config.Retry)
 		}
-		creds, err := credentialsFrom(c.Context(), cluster, from, address)
-		if err != nil {
+		var err error
+		if config.Credentials, err = credentialsFrom(c.Context(), cluster, from, address); err != nil {
 			return fmt.Errorf("--credentials: %w", err)
 		}
-		if config, err = withClients(config, creds, version); err != nil {
-			return err
-		}
-		return reportConformance(c, f, version, config, creds)
+		return reportConformance(c, f, config)
 	}
 	return c
 }
 
 // reportConformance makes the checks. One that is interrupted removes what it made; interrupted twice, it ends at once.
-func reportConformance(c *cobra.Command, f *format, version string, config conformance.Config, creds github.Credentials) error {
+func reportConformance(c *cobra.Command, f *format, config conformance.Config) error {
+	target, err := github.ParseURL(config.Credentials.ConfigURL)
+	if err != nil {
+		return err
+	}
 	ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)
@@ -103,11 +101,14 @@ func reportConformance(c *cobra.Command, f *format, version string, config confo
 			fmt.Fprintf(c.OutOrStdout(), "%12s so that %s\n", "", found.Means)
 		}
 	}
-	r := conformanceReport{Version: version, Server: "github.com", Scope: string(config.REST.Target().Scope), Findings: conformance.Run(ctx, config)}
-	if config.REST.Target().Server {
+	r := conformanceReport{Version: config.Options.Version, Server: "github.com", Scope: string(target.Scope)}
+	if target.Server {
 		r.Server = "GitHub Enterprise Server"
 	}
-	hide, differs := redactor(creds.ConfigURL, config.Group), 0
+	if r.Findings, err = conformance.Run(ctx, config); err != nil {
+		return err
+	}
+	hide, differs := redactor(config.Credentials.ConfigURL, config.Group), 0
 	for i, found := range r.Findings {
 		r.Findings[i].Found = hide(found.Found)
 		if found.Verdict == conformance.Differs || found.Verdict == conformance.NotShown {
@@ -123,22 +124,6 @@ func reportConformance(c *cobra.Command, f *format, version string, config confo
 		return fmt.Errorf("%d of %d findings %w", differs, len(r.Findings), errDiffers)
 	}
 	return nil
-}
-
-// withClients makes the clients of two processes with the same credentials.
-func withClients(c conformance.Config, creds github.Credentials, version string) (_ conformance.Config, err error) {
-	options := github.Options{Version: version}
-	c.Name, c.HasHook = "corral-conformance-"+rand.String(6), c.HookID != 0 || creds.App != nil
-	c.Network = options.WithDefaults(turns.First).For(creds).Transport
-	c.Verify = func(ctx context.Context) (rest.Identity, error) { return rest.Verify(ctx, creds, options) }
-	if c.Sets, err = scaleset.NewClient(creds, options); err != nil {
-		return c, err
-	}
-	if c.Others, err = scaleset.NewClient(creds, options); err != nil {
-		return c, err
-	}
-	c.REST, err = rest.NewClient(creds, options)
-	return c, err
 }
 
 // credentialsFrom reads a folder, a Secret or a connection, whose URL address replaces unless it is empty.

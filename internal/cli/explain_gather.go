@@ -159,31 +159,22 @@ func (e *explainer) policies(ctx context.Context, pool *v1alpha1.RunnerPool) []e
 	e.cannot("the policies of the namespace", e.client.List(ctx, namespaced, client.InNamespace(pool.Namespace)))
 	facts := policy.PoolOf(pool)
 	var all []explain.Policy
-	for i := range cluster.Items {
-		p := &cluster.Items[i]
-		source, _ := policy.ClusterSourceOf(p) // what is wrong with it is in its status
+	add := func(p policy.Object) {
+		source, _ := policy.SourceOf(p) // what is wrong with it is in its status
 		if policy.Broken(source, nil).Binds(facts) {
 			all = append(all, policyOf(source.Ref(), p, pool))
 		}
 	}
+	for i := range cluster.Items {
+		add(&cluster.Items[i])
+	}
 	for i := range namespaced.Items {
-		p := &namespaced.Items[i]
-		source, _ := policy.SourceOf(p)
-		if policy.Broken(source, nil).Binds(facts) {
-			all = append(all, policyOf(source.Ref(), p, pool))
-		}
+		add(&namespaced.Items[i])
 	}
 	return all
 }
 
-// policyObject is a policy of either kind.
-type policyObject interface {
-	client.Object
-	GetRules() *v1alpha1.PolicyRules
-	GetPolicyStatus() *v1alpha1.RunnerPolicyStatus
-}
-
-func policyOf(ref string, p policyObject, pool *v1alpha1.RunnerPool) explain.Policy {
+func policyOf(ref string, p policy.Object, pool *v1alpha1.RunnerPool) explain.Policy {
 	status := p.GetPolicyStatus()
 	known := explain.Policy{
 		Policy: ref, Mode: p.GetRules().GetMode(), Digest: status.Digest, Decisions: status.Decisions,

@@ -110,8 +110,18 @@ func (r *manifestReader) read(d document) {
 	if !r.check(d) {
 		return
 	}
-	source, from, ok := r.source(d)
-	if !ok {
+	object := policyIn(d)
+	if object == nil {
+		return
+	}
+	if diagnostics := d.decode(object); len(diagnostics) > 0 {
+		r.diagnostics = append(r.diagnostics, diagnostics...)
+		return
+	}
+	object.SetNamespace(cmp.Or(object.GetNamespace(), r.namespace))
+	source, err := policy.SourceOf(object)
+	if err != nil {
+		r.refuse(d, "", "%v", err)
 		return
 	}
 	if source.Name == "" {
@@ -120,7 +130,7 @@ func (r *manifestReader) read(d document) {
 	}
 	p := &declaredPolicy{source: source, origin: report.Place{File: d.file, Line: d.line(), Column: 1}, lines: map[string]int{}}
 	p.noteLines(d, get(get(d.node, "spec"), "modules"), "")
-	for i, name := range from {
+	for i, name := range object.ConfigMaps() {
 		r.merge(d, p, name, fmt.Sprintf("spec.modulesFrom[%d]", i))
 	}
 	r.policies = append(r.policies, p)
@@ -153,46 +163,19 @@ func (r *manifestReader) check(d document) bool {
 	return len(refusals) == 0
 }
 
-// source returns what a document declares, if it is a policy, and the ConfigMaps that it names.
-func (r *manifestReader) source(d document) (source policy.Source, from []types.NamespacedName, ok bool) {
-	var err error
+// policyIn is an empty policy of the kind that a document declares; nil if it is none.
+func policyIn(d document) policy.Object {
 	switch kindOf(d, v1alpha1.GroupVersion.String()) {
 	case policy.KindRunnerPolicy:
-		object := &v1alpha1.RunnerPolicy{}
-		if !r.decode(d, object) {
-			return source, nil, false
-		}
-		object.Namespace = cmp.Or(object.Namespace, r.namespace)
-		source, err = policy.SourceOf(object)
-		for _, c := range object.Spec.ModulesFrom {
-			from = append(from, types.NamespacedName{Namespace: object.Namespace, Name: c.Name})
-		}
+		return &v1alpha1.RunnerPolicy{}
 	case policy.KindClusterRunnerPolicy:
-		object := &v1alpha1.ClusterRunnerPolicy{}
-		if !r.decode(d, object) {
-			return source, nil, false
-		}
-		source, err = policy.ClusterSourceOf(object)
-		for _, c := range object.Spec.ModulesFrom {
-			from = append(from, types.NamespacedName{Namespace: c.Namespace, Name: c.Name})
-		}
-	default:
-		return source, nil, false
+		return &v1alpha1.ClusterRunnerPolicy{}
 	}
-	if err != nil {
-		r.refuse(d, "", "%v", err)
-	}
-	return source, from, err == nil
+	return nil
 }
 
 func (r *manifestReader) refuse(d document, field, format string, args ...any) {
 	r.diagnostics = append(r.diagnostics, d.problem(field, format, args...))
-}
-
-func (r *manifestReader) decode(d document, object any) bool {
-	diagnostics := d.decode(object)
-	r.diagnostics = append(r.diagnostics, diagnostics...)
-	return len(diagnostics) == 0
 }
 
 // noteLines remembers where the modules of a mapping begin, those written as blocks.

@@ -13,7 +13,8 @@ import (
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/token"
-	"github.com/agnivade/levenshtein"
+
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // maxListed is how many allowed fields are listed when none resembles the one given.
@@ -76,13 +77,7 @@ func didYouMean(given string, names []string) string {
 
 // closest returns the name that resembles the one given, or "".
 func closest(given string, names []string) string {
-	best, distance := "", len(given)/3+2
-	for _, name := range names {
-		if d := levenshtein.ComputeDistance(strings.ToLower(given), strings.ToLower(name)); d < distance && d > 0 {
-			best, distance = name, d
-		}
-	}
-	return best
+	return wording.Closest(given, names, len(given)/3+1)
 }
 
 // explainUndefined says of a reference to nothing what it may have meant: a row of a table that is looked up by a field of this object's

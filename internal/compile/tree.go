@@ -292,10 +292,5 @@ func within(folder, name string) bool {
 
 // sortedNames returns the paths of f in order.
 func (f Files) sortedNames() []string {
-	names := make([]string, 0, len(f))
-	for name := range f {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
+	return slices.Sorted(maps.Keys(f))
 }

@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
 	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/turns"
 )
 
 // Verdict of a check.
@@ -48,20 +48,14 @@ type Finding struct {
 
 // Config says with what to find out.
 type Config struct {
-	// Sets and Others are clients of the same credentials, as two processes have them.
-	Sets, Others *scaleset.Client
-	REST         *rest.Client
-	// Network is the way to GitHub.
-	Network http.RoundTripper
-	// Verify asks who the credentials are.
-	Verify func(context.Context) (rest.Identity, error)
+	Credentials github.Credentials
+	Options     github.Options
 	// Group is the runner group's name; the default one if empty.
 	Group string
 	// Name of the scale set and the runner that are made: no other may have it.
 	Name string
-	// HookID of a webhook whose deliveries are listed. HasHook is true if there is one, as an App has.
-	HookID  int64
-	HasHook bool
+	// HookID of a webhook whose deliveries are listed; 0 is an App's own.
+	HookID int64
 	// Retry is the time between two attempts at a session that blocks; Patience bounds a held poll and those attempts. A poll without a
 	// message is to be held for LeastHold at least.
 	Retry, Patience, LeastHold time.Duration
@@ -72,9 +66,12 @@ type Config struct {
 // run is what has been made so far.
 type run struct {
 	Config
-	findings []Finding
-	groupID  int64
-	set      *scaleset.Set
+	// sets and others are clients of the same credentials, as two processes have them.
+	sets, others *scaleset.Client
+	rest         *rest.Client
+	findings     []Finding
+	groupID      int64
+	set          *scaleset.Set
 	// making is true once a scale set was asked for: it may be there although GitHub didn't say so.
 	making bool
 	// session is open; nil if none is.
@@ -83,9 +80,18 @@ type run struct {
 
 const owner, another = "corral-conformance", "corral-conformance-2"
 
-// Run makes the checks, one after the other, and cleans up, also when ctx ends.
-func Run(ctx context.Context, c Config) []Finding {
+// Run makes the checks, one after the other, and cleans up, also when ctx ends. An error is of credentials or a URL that can't work.
+func Run(ctx context.Context, c Config) (_ []Finding, err error) {
 	r := &run{Config: c}
+	if r.sets, err = scaleset.NewClient(c.Credentials, c.Options); err != nil {
+		return nil, err
+	}
+	if r.others, err = scaleset.NewClient(c.Credentials, c.Options); err != nil {
+		return nil, err
+	}
+	if r.rest, err = rest.NewClient(c.Credentials, c.Options); err != nil {
+		return nil, err
+	}
 	defer r.cleanUp(context.WithoutCancel(ctx)) // again, should a check panic
 	if r.prepare(ctx) {
 		r.labels(ctx)
@@ -94,7 +100,7 @@ func Run(ctx context.Context, c Config) []Finding {
 	}
 	r.surroundings(ctx)
 	r.cleanUp(context.WithoutCancel(ctx))
-	return r.findings
+	return r.findings, nil
 }
 
 // tell records a finding: what is expected if err is nil.
@@ -151,28 +157,28 @@ func words(err error) string {
 
 // prepare finds out who we are, and makes the scale set.
 func (r *run) prepare(ctx context.Context) bool {
-	who, err := r.Verify(ctx)
+	who, err := rest.Verify(ctx, r.Credentials, r.Options)
 	if !r.tell("credentials", strings.TrimSpace(fmt.Sprintf("may register runners of the %s %s", who.Scope, who.ServerVersion)), err, "a connection with these credentials is not Ready") {
 		return false
 	}
-	r.groupID, err = r.Sets.RunnerGroupID(ctx, r.Group)
+	r.groupID, err = r.sets.RunnerGroupID(ctx, r.Group)
 	if !r.tell("runner group", "it is there", err, "its pools are Stalled, RunnerGroupNotFound") {
 		return false
 	}
 	r.making = true
 	want := scaleset.Set{Name: r.Name, GroupID: r.groupID, Labels: []string{r.Name, r.Name + "-more"}}
-	r.set, err = r.Sets.Create(ctx, want)
+	r.set, err = r.sets.Create(ctx, want)
 	if !r.tell("scale set made", r.Name+" was made", err, "no pool with a scale set works") {
 		return false
 	}
-	_, err = r.Sets.Create(ctx, want)
+	_, err = r.sets.Create(ctx, want)
 	r.tell("name taken", "refused", refusal(err, github.KindExists), "a scale set whose making was not answered isn't found again")
 	return true
 }
 
 // labels finds out what GitHub makes of labels and statistics.
 func (r *run) labels(ctx context.Context) {
-	got, err := r.Sets.Get(ctx, r.set.ID)
+	got, err := r.sets.Get(ctx, r.set.ID)
 	if err == nil && len(got.Labels) != 2 {
 		err = fmt.Errorf("%d of 2 labels are there", len(got.Labels))
 	}
@@ -181,8 +187,8 @@ func (r *run) labels(ctx context.Context) {
 		r.tell("statistics without a session", "present", present(got.Statistics), "a pool that is refused a session knows of no jobs")
 	}
 	changed := scaleset.Set{Name: r.Name, GroupID: r.groupID, Labels: []string{r.Name, r.Name + "-other"}}
-	if _, err = r.Sets.Update(ctx, r.set.ID, changed); err == nil {
-		got, err = r.Sets.Get(ctx, r.set.ID)
+	if _, err = r.sets.Update(ctx, r.set.ID, changed); err == nil {
+		got, err = r.sets.Get(ctx, r.set.ID)
 	}
 	if err == nil && !slices.Contains(got.Labels, r.Name+"-other") {
 		err = errors.New("the former labels are kept")
@@ -199,13 +205,13 @@ func present(s *scaleset.Statistics) error {
 
 // runner registers one, looks it up, and removes it.
 func (r *run) runner(ctx context.Context) {
-	jit, err := r.Sets.GenerateJIT(ctx, r.set.ID, r.Name)
+	jit, err := r.sets.GenerateJIT(ctx, r.set.ID, r.Name)
 	if !r.tell("runner registered", "registered", err, "no runner starts") {
 		return
 	}
-	_, err = r.Sets.GenerateJIT(ctx, r.set.ID, r.Name)
+	_, err = r.sets.GenerateJIT(ctx, r.set.ID, r.Name)
 	r.tell("runner's name taken", "refused", refusal(err, github.KindRunnerExists), "a registration whose answer was lost blocks its runner until its deadline")
-	known, err := r.Sets.Runner(ctx, jit.RunnerID)
+	known, err := r.sets.Runner(ctx, jit.RunnerID)
 	switch {
 	case err != nil:
 	case known == nil:
@@ -218,38 +224,38 @@ func (r *run) runner(ctx context.Context) {
 		status = known.Status
 	}
 	r.tell("runner by its id", "found, "+status, err, "runners that GitHub's counts miss are not looked at: they end by their deadlines")
-	same, err := r.REST.Runner(ctx, jit.RunnerID)
+	same, err := r.rest.Runner(ctx, jit.RunnerID)
 	if err == nil && (same == nil || same.Name != r.Name) {
 		err = errors.New("the REST API knows another runner, or none, by that id")
 	}
 	r.tell("runner by the REST API", "the same id", err, "versions of runners aren't known, so that a pool doesn't say when GitHub will refuse them")
-	if err = pollOutdated(ctx, r.Network, jit.Encoded); errors.Is(err, errNotBroker) {
+	if err = pollOutdated(ctx, r.Options.WithDefaults(turns.First).For(r.Credentials).Transport, jit.Encoded); errors.Is(err, errNotBroker) {
 		r.note("outdated runner", err.Error())
 	} else {
 		r.tell("outdated runner", "refused with "+words(err), refusal(err, github.KindForbidden), "a pool says that GitHub will refuse its runners' version, and it doesn't")
 	}
-	r.tell("runner removed", "removed", r.Sets.RemoveRunner(ctx, jit.RunnerID), "registrations stay until GitHub removes them, after a day")
-	r.tell("runner removed twice", "nothing to remove", r.Sets.RemoveRunner(ctx, jit.RunnerID), "a Runner whose removal was not answered stays")
+	r.tell("runner removed", "removed", r.sets.RemoveRunner(ctx, jit.RunnerID), "registrations stay until GitHub removes them, after a day")
+	r.tell("runner removed twice", "nothing to remove", r.sets.RemoveRunner(ctx, jit.RunnerID), "a Runner whose removal was not answered stays")
 }
 
 // sessions finds out how message sessions block each other.
 func (r *run) sessions(ctx context.Context) {
-	statistics, err := r.open(ctx, r.Sets, owner)
+	statistics, err := r.open(ctx, r.sets, owner)
 	if !r.tell("session opened", "opened", err, "no pool with a scale set gets jobs") {
 		return
 	}
 	r.tell("statistics with a session", "present", present(statistics), "a pool asks for them by another call")
-	other, _, err := r.Others.OpenSession(ctx, r.set.ID, another)
+	other, _, err := r.others.OpenSession(ctx, r.set.ID, another)
 	if !r.tell("second session", "refused with "+words(err), refusal(err, github.KindSessionConflict), "two clusters with one scaleSetName take each other's jobs") && err == nil {
 		_ = other.Close(ctx) // it goes with the scale set
 	}
-	resumed, err := r.Others.ResumeSession(ctx, r.set.ID, owner, r.session.ID())
+	resumed, _, err := r.others.ResumeSession(ctx, r.set.ID, owner, r.session.ID())
 	if r.tell("session of another process resumed", "it goes on", err, "after a crash, a pool lives by statistics until the former session expires") {
-		r.session = &resumed
+		r.session = resumed
 	}
 	r.poll(ctx)
 	r.tell("session closed", "closed", r.close(ctx), "the next leader waits until the session expires")
-	if _, err = r.open(ctx, r.Sets, owner); r.tell("session after a close", "opened at once", err, "a new leader waits") {
+	if _, err = r.open(ctx, r.sets, owner); r.tell("session after a close", "opened at once", err, "a new leader waits") {
 		r.abandoned(ctx)
 	}
 }
@@ -288,7 +294,7 @@ func (r *run) abandoned(ctx context.Context) {
 // untilFree opens a session as soon as the former one lets it, and counts the refusals before.
 func (r *run) untilFree(ctx context.Context) (refusals int, err error) {
 	for end := time.Now().Add(r.Patience); ; refusals++ {
-		if _, err = r.open(ctx, r.Others, another); github.KindOf(err) != github.KindSessionConflict || time.Now().After(end) {
+		if _, err = r.open(ctx, r.others, another); github.KindOf(err) != github.KindSessionConflict || time.Now().After(end) {
 			return refusals, err
 		}
 		select {
@@ -302,7 +308,7 @@ func (r *run) untilFree(ctx context.Context) (refusals int, err error) {
 func (r *run) open(ctx context.Context, c *scaleset.Client, owner string) (*scaleset.Statistics, error) {
 	s, statistics, err := c.OpenSession(ctx, r.set.ID, owner)
 	if err == nil {
-		r.session = &s
+		r.session = s
 	}
 	return statistics, err
 }
@@ -315,7 +321,7 @@ func (r *run) close(ctx context.Context) error {
 
 // surroundings finds out what else the credentials reach.
 func (r *run) surroundings(ctx context.Context) {
-	list, err := r.REST.Runners(ctx, 0)
+	list, err := r.rest.Runners(ctx, 0)
 	var oldest *semver.Version
 	for _, known := range list.Runners {
 		if v, err := semver.NewVersion(known.Version); err == nil && known.Online && (oldest == nil || v.LessThan(oldest)) {
@@ -330,16 +336,16 @@ func (r *run) surroundings(ctx context.Context) {
 	default:
 		r.note("oldest connected runner", oldest.String())
 	}
-	if releases, err := r.REST.Releases(ctx); github.IsNotFound(err) || github.IsForbidden(err) {
+	if releases, err := r.rest.Releases(ctx); github.IsNotFound(err) || github.IsForbidden(err) {
 		r.note("releases of the runner", "not reached: pools don't say when GitHub will refuse their runners")
 	} else {
 		r.tell("releases of the runner", fmt.Sprintf("%d are listed", len(releases)), err, "pools don't say when GitHub will refuse their runners")
 	}
-	if r.HasHook {
-		page, _, err := r.REST.Deliveries(ctx, r.HookID, "")
+	if r.HookID != 0 || r.Credentials.App != nil {
+		page, _, err := r.rest.Deliveries(ctx, r.HookID, "")
 		r.tell("deliveries of the webhook", fmt.Sprintf("%d in a page", len(page)), err, "lost events aren't asked for again")
 	}
-	if limit, left := r.REST.Budget(); limit > 0 {
+	if limit, left := r.rest.Budget(); limit > 0 {
 		r.note("rate limit", fmt.Sprintf("%d of %d calls an hour are left", left, limit))
 	}
 }
@@ -352,8 +358,8 @@ func (r *run) cleanUp(ctx context.Context) {
 	r.making = false
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	if known, err := r.Sets.RunnerByName(ctx, r.Name); err == nil && known != nil {
-		_ = r.Sets.RemoveRunner(ctx, known.ID) // it has no job, and goes with its scale set
+	if known, err := r.sets.RunnerByName(ctx, r.Name); err == nil && known != nil {
+		_ = r.sets.RemoveRunner(ctx, known.ID) // it has no job, and goes with its scale set
 	}
 	if r.session != nil {
 		_ = r.close(ctx) // it goes with its scale set, too
@@ -364,11 +370,11 @@ func (r *run) cleanUp(ctx context.Context) {
 // removeSets removes the scale sets of our name: two, if GitHub takes a name twice.
 func (r *run) removeSets(ctx context.Context) error {
 	for range 3 {
-		found, err := r.Sets.Find(ctx, r.groupID, r.Name)
+		found, err := r.sets.Find(ctx, r.groupID, r.Name)
 		if err != nil || found == nil {
 			return err
 		}
-		if err := r.Sets.Delete(ctx, found.ID); err != nil {
+		if err := r.sets.Delete(ctx, found.ID); err != nil {
 			return err
 		}
 	}

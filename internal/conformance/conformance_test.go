@@ -4,7 +4,6 @@
 package conformance
 
 import (
-	"context"
 	"encoding/base64"
 	"encoding/json"
 	"maps"
@@ -16,8 +15,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/corral-dev/corral/internal/github"
-	"github.com/corral-dev/corral/internal/github/rest"
-	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
@@ -45,22 +42,13 @@ func find(t *testing.T, o githubsim.Options, faults ...githubsim.Fault) map[stri
 	for _, f := range faults {
 		sim.AddFault(f)
 	}
-	creds, found := github.Credentials{ConfigURL: sim.ConfigURL("acme"), Token: token}, map[string]Finding{}
-	c := Config{
-		Name: "corral-conformance-x", Network: http.DefaultTransport, Retry: 10 * time.Millisecond, Patience: 5 * time.Second, LeastHold: 20 * time.Millisecond, Told: func(f Finding) { found[f.Check] = f },
-		Verify: func(ctx context.Context) (rest.Identity, error) { return rest.Verify(ctx, creds, github.Options{}) },
-	}
-	if c.Sets, err = scaleset.NewClient(creds, github.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	if c.Others, err = scaleset.NewClient(creds, github.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	if c.REST, err = rest.NewClient(creds, github.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	if got := Run(t.Context(), c); len(got) != len(found) {
-		t.Errorf("%d findings, %d told", len(got), len(found))
+	found := map[string]Finding{}
+	got, err := Run(t.Context(), Config{
+		Credentials: github.Credentials{ConfigURL: sim.ConfigURL("acme"), Token: token},
+		Name:        "corral-conformance-x", Retry: 10 * time.Millisecond, Patience: 5 * time.Second, LeastHold: 20 * time.Millisecond, Told: func(f Finding) { found[f.Check] = f },
+	})
+	if err != nil || len(got) != len(found) {
+		t.Errorf("%d findings, %d told: %v", len(got), len(found), err)
 	}
 	if left := sim.Leftovers(); len(left) > 0 {
 		t.Errorf("left on GitHub: %v", left)

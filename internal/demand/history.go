@@ -100,11 +100,8 @@ func mergeSpans(all []span) []span {
 			best, shortest = i, d
 		}
 	}
-	merged := make([]span, 0, len(all)-1)
-	merged = append(merged, all[:best]...)
 	a, b := all[best], all[best+1]
-	merged = append(merged, span{from: a.from, least: min(a.least, b.least), most: max(a.most, b.most)})
-	return append(merged, all[best+2:]...)
+	return slices.Concat(all[:best], []span{{from: a.from, least: min(a.least, b.least), most: max(a.most, b.most)}}, all[best+2:])
 }
 
 // wantedIn returns the smallest and the largest number wanted in a time up to now, and when a part of it is to be forgotten.
@@ -142,11 +139,8 @@ func mergeChanges(all []change) []change {
 			best, shortest = i, d
 		}
 	}
-	merged := make([]change, 0, len(all)-1)
-	merged = append(merged, all[:best]...)
 	by := min(max(int64(all[best].by)+int64(all[best+1].by), math.MinInt32), math.MaxInt32)
-	merged = append(merged, change{at: all[best+1].at, by: int32(by)}) //nolint:gosec // it is bounded
-	return append(merged, all[best+2:]...)
+	return slices.Concat(all[:best], []change{{at: all[best+1].at, by: int32(by)}}, all[best+2:]) //nolint:gosec // it is bounded
 }
 
 // changedIn returns by how much the number rose in a time up to now, fell if negative, and when a part of it is to be forgotten.

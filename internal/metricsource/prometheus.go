@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"net"
 	"net/http"
@@ -122,12 +123,7 @@ func newTransport() *http.Transport {
 
 // Names of the servers, sorted.
 func (s *Servers) Names() []string {
-	names := make([]string, 0, len(s.urls))
-	for name := range s.urls {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
+	return slices.Sorted(maps.Keys(s.urls))
 }
 
 // Query asks a server for the value of a query now. It is an error if the answer isn't one number, or is older than maxAge: a

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -121,9 +122,7 @@ func (p *Poster) Notify(object client.Object, eventType, reason, message string,
 // withAnnotations adds what an object's annotations have for notification-controller, as Flux's own controllers do.
 func withAnnotations(metadata, annotations map[string]string) map[string]string {
 	all := map[string]string{}
-	for key, value := range metadata {
-		all[key] = value
-	}
+	maps.Copy(all, metadata)
 	for key, value := range annotations {
 		if strings.HasPrefix(key, eventv1.Group+"/") {
 			all[key] = value

@@ -11,11 +11,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/agnivade/levenshtein"
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/types"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // maxDiagnostics bounds what is told of one policy.
@@ -127,15 +127,7 @@ func oneOf(name string, known []string) string {
 }
 
 // closest returns the name that was probably meant, or nothing.
-func closest(name string, known []string) string {
-	best, distance := "", 1+len(name)/4
-	for _, k := range known {
-		if d := levenshtein.ComputeDistance(strings.ToLower(name), strings.ToLower(k)); d <= distance && k != name {
-			best, distance = k, d-1
-		}
-	}
-	return best
-}
+func closest(name string, known []string) string { return wording.Closest(name, known, 1+len(name)/4) }
 
 func undefinedFunction(name string) string {
 	switch {

@@ -13,22 +13,30 @@ import (
 	"path"
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// SourceOf returns what an object declares, without the ConfigMaps that it names. An error names the field.
-func SourceOf(p *v1alpha1.RunnerPolicy) (Source, error) {
-	s, err := sourceOf(&p.Spec.PolicyRules)
-	s.Kind, s.Namespace, s.Name = KindRunnerPolicy, p.Namespace, p.Name
-	return s, cmp.Or(p.Unreadable(), err)
+// Object is a policy of either kind.
+type Object interface {
+	metav1.Object
+	runtime.Object
+	GetRules() *v1alpha1.PolicyRules
+	GetPolicyStatus() *v1alpha1.RunnerPolicyStatus
+	ConfigMaps() []types.NamespacedName
+	Unreadable() error
 }
 
-// ClusterSourceOf is SourceOf for the cluster kind.
-func ClusterSourceOf(p *v1alpha1.ClusterRunnerPolicy) (Source, error) {
-	s, err := sourceOf(&p.Spec.PolicyRules)
-	s.Kind, s.Name, s.Namespaces = KindClusterRunnerPolicy, p.Name, p.Spec.Namespaces
+// SourceOf returns what an object declares, without the ConfigMaps that it names. An error names the field.
+func SourceOf(p Object) (Source, error) {
+	s, err := sourceOf(p.GetRules())
+	s.Kind, s.Namespace, s.Name = KindRunnerPolicy, p.GetNamespace(), p.GetName()
+	if cluster, ok := p.(*v1alpha1.ClusterRunnerPolicy); ok {
+		s.Kind, s.Namespace, s.Namespaces = KindClusterRunnerPolicy, "", cluster.Spec.Namespaces
+	}
 	return s, cmp.Or(p.Unreadable(), err)
 }
 

@@ -8,6 +8,7 @@ package reservation
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -326,11 +327,7 @@ func (l *Ledger) Doubtful(waiting, running time.Time, most int) []string {
 			}
 		}
 	}
-	list := make([]uint16, 0, len(oldest))
-	for r := range oldest {
-		list = append(list, r)
-	}
-	slices.SortFunc(list, func(a, b uint16) int { return cmp.Or(cmp.Compare(oldest[a], oldest[b]), cmp.Compare(a, b)) })
+	list := slices.SortedFunc(maps.Keys(oldest), func(a, b uint16) int { return cmp.Or(cmp.Compare(oldest[a], oldest[b]), cmp.Compare(a, b)) })
 	names := make([]string, 0, min(len(list), most))
 	for _, r := range list[:min(len(list), most)] {
 		names = append(names, l.repos.list[r])

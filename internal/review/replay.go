@@ -6,7 +6,6 @@ package review
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -66,11 +65,7 @@ func (r *Record) words() string {
 }
 
 func scaleWords(s policy.Scale, hard bool) string {
-	most := strconv.Itoa(int(s.Max))
-	if s.Max == v1alpha1.UnboundedMax {
-		most = "unbounded"
-	}
-	words := fmt.Sprintf("max %s, min %d, idle %d", most, s.Min, s.Idle)
+	words := fmt.Sprintf("max %s, min %d, idle %d", wording.Max(s.Max), s.Min, s.Idle)
 	if hard {
 		words += ", hard"
 	}

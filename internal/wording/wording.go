@@ -17,6 +17,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/agnivade/levenshtein"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -138,6 +139,17 @@ func List(names []string, most int) string {
 		text += fmt.Sprintf(", and %d more", rest)
 	}
 	return text
+}
+
+// Closest returns the other name that resembles a name the most, with at most so many letters of another kind, in any case; or "".
+func Closest(name string, others []string, most int) string {
+	best := ""
+	for _, other := range others {
+		if d := levenshtein.ComputeDistance(strings.ToLower(name), strings.ToLower(other)); d <= most && other != name {
+			best, most = other, d-1
+		}
+	}
+	return best
 }
 
 // Refusal says what an API server would refuse, without the field.

@@ -43,9 +43,10 @@ func (c *Client) classify(k kind, doing string, resp *gogithub.Response, err err
 // errNothing is of an answer that has nothing in it.
 var errNothing = errors.New("there is nothing in it")
 
-// something returns what go-github read, unless it is nothing: an empty body and null are no error of its.
+// something returns what go-github read, unless it is nothing: an empty body and null are no error of its, and a request that was only taken up
+// is none of ours.
 func something[T any](read *T, resp *gogithub.Response, err error) (*T, *gogithub.Response, error) {
-	if err == nil && read == nil {
+	if accepted := new(gogithub.AcceptedError); read == nil && (err == nil || errors.As(err, &accepted)) {
 		return nil, resp, errNothing
 	}
 	return read, resp, err

@@ -9,6 +9,7 @@ package rest
 import (
 	"context"
 	"fmt"
+	"iter"
 	"time"
 
 	gogithub "github.com/google/go-github/v89/github"
@@ -172,6 +173,33 @@ func (c *Client) do(ctx context.Context, k kind, doing string, op operation) err
 		return err
 	}
 	return c.once(ctx, k, token, doing, op)
+}
+
+// ask makes a call that reads something.
+func ask[T any](ctx context.Context, c *Client, k kind, doing string, op func(context.Context, *gogithub.Client) (T, *gogithub.Response, error)) (read T, err error) {
+	err = c.do(ctx, k, doing, func(ctx context.Context, gh *gogithub.Client) (resp *gogithub.Response, err error) {
+		read, resp, err = op(ctx, gh)
+		return resp, err
+	})
+	return read, err
+}
+
+// pages makes the calls that read a list. An error ends it.
+func pages[T any](ctx context.Context, c *Client, k kind, doing string, op func(context.Context, *gogithub.Client, gogithub.ListOptions) (T, *gogithub.Response, error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for page, next := 1, 0; page != 0 && page <= mostPages; page, next = next, 0 {
+			read, err := ask(ctx, c, k, doing, func(ctx context.Context, gh *gogithub.Client) (T, *gogithub.Response, error) {
+				read, resp, err := op(ctx, gh, gogithub.ListOptions{PerPage: pageSize, Page: page})
+				if err == nil {
+					next = resp.NextPage
+				}
+				return read, resp, err
+			})
+			if !yield(read, err) || err != nil {
+				return
+			}
+		}
+	}
 }
 
 func (c *Client) once(ctx context.Context, k kind, token, doing string, op operation) error {

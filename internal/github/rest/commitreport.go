@@ -99,10 +99,8 @@ func (r *reporting) doing(what string) string {
 
 func (r *reporting) status(ctx context.Context) error {
 	want := gogithub.RepoStatus{State: gogithub.Ptr(string(r.State)), Context: &r.Name, Description: gogithub.Ptr(wording.TruncateRunes(r.Title, mostDescription))}
-	var known *gogithub.CombinedStatus
-	err := r.do(ctx, kindReports, r.doing("reading the statuses of"), func(ctx context.Context, gh *gogithub.Client) (resp *gogithub.Response, err error) {
-		known, resp, err = something(gh.Repositories.GetCombinedStatus(ctx, r.owner, r.repo, r.sha, &gogithub.ListOptions{PerPage: pageSize}))
-		return resp, err
+	known, err := ask(ctx, r.Client, kindReports, r.doing("reading the statuses of"), func(ctx context.Context, gh *gogithub.Client) (*gogithub.CombinedStatus, *gogithub.Response, error) {
+		return something(gh.Repositories.GetCombinedStatus(ctx, r.owner, r.repo, r.sha, &gogithub.ListOptions{PerPage: pageSize}))
 	})
 	if err != nil {
 		return lacking(err, "commit statuses", "statuses")
@@ -121,12 +119,10 @@ func (r *reporting) status(ctx context.Context) error {
 
 // checkRun finds the run that an interrupted report made, or makes one, and adds the annotations that it lacks.
 func (r *reporting) checkRun(ctx context.Context) error {
-	var found *gogithub.ListCheckRunsResults
-	err := r.do(ctx, kindReports, r.doing("reading the check runs of"), func(ctx context.Context, gh *gogithub.Client) (resp *gogithub.Response, err error) {
-		found, resp, err = something(gh.Checks.ListCheckRunsForRef(ctx, r.owner, r.repo, r.sha, &gogithub.ListCheckRunsOptions{
+	found, err := ask(ctx, r.Client, kindReports, r.doing("reading the check runs of"), func(ctx context.Context, gh *gogithub.Client) (*gogithub.ListCheckRunsResults, *gogithub.Response, error) {
+		return something(gh.Checks.ListCheckRunsForRef(ctx, r.owner, r.repo, r.sha, &gogithub.ListCheckRunsOptions{
 			CheckName: &r.Name, Filter: gogithub.Ptr("all"), ListOptions: gogithub.ListOptions{PerPage: pageSize},
 		}))
-		return resp, err
 	})
 	if err != nil {
 		return lacking(err, "check runs", "checks")
@@ -155,17 +151,15 @@ func (r *reporting) checkRun(ctx context.Context) error {
 	return nil
 }
 
-func (r *reporting) createCheckRun(ctx context.Context) (id int64, err error) {
+func (r *reporting) createCheckRun(ctx context.Context) (int64, error) {
 	options := gogithub.CreateCheckRunOptions{
 		Name: r.Name, HeadSHA: r.sha, ExternalID: &r.ID, Output: r.output(0, min(len(r.Annotations), annotationsAtOnce)),
 		Status: gogithub.Ptr("completed"), Conclusion: gogithub.Ptr(r.conclusion()),
 	}
-	err = r.do(ctx, kindReport, r.doing("making a check run of"), func(ctx context.Context, gh *gogithub.Client) (*gogithub.Response, error) {
-		made, resp, err := something(gh.Checks.CreateCheckRun(ctx, r.owner, r.repo, options))
-		id = made.GetID()
-		return resp, err
+	made, err := ask(ctx, r.Client, kindReport, r.doing("making a check run of"), func(ctx context.Context, gh *gogithub.Client) (*gogithub.CheckRun, *gogithub.Response, error) {
+		return something(gh.Checks.CreateCheckRun(ctx, r.owner, r.repo, options))
 	})
-	return id, err
+	return made.GetID(), err
 }
 
 // annotate adds annotations: GitHub appends those of each request.

@@ -30,25 +30,14 @@ type Delivery struct {
 	RepositoryID, InstallationID int64
 }
 
-// hook is where a webhook's deliveries are found.
-type hook struct {
-	c     *Client
-	id    int64 // 0 is the App's own
-	scope github.Scope
-}
-
-// hook finds out whether deliveries can be had: an App's of its own webhook, and those of an
+// ofHook makes calls such about deliveries, unless there are none: to be had are an App's of its own webhook, which is 0, and those of an
 // organization's or a repository's. GitHub has no API for those of an enterprise's.
-func (c *Client) hook(id int64, doing string) (hook, error) {
+func (c *Client) ofHook(k kind, id int64, doing string) (kind, error) {
 	if id != 0 && c.target.Scope == github.Enterprise {
-		return hook{}, github.NewError(github.KindNotFound, doing, 0, 0, "GitHub has no API for the deliveries of an enterprise's webhook: use an organization's, or an App's", nil)
+		return k, github.NewError(github.KindNotFound, doing, 0, 0, "GitHub has no API for the deliveries of an enterprise's webhook: use an organization's, or an App's", nil)
 	}
-	return hook{c: c, id: id, scope: c.target.Scope}, nil
-}
-
-func (h hook) do(ctx context.Context, k kind, doing string, op operation) error {
-	k.asApp = h.id == 0
-	return h.c.do(ctx, k, doing, op)
+	k.asApp = id == 0
+	return k, nil
 }
 
 // Deliveries lists the deliveries of a webhook, the newest first, a hundred in a page. The webhook
@@ -56,20 +45,20 @@ func (h hook) do(ctx context.Context, k kind, doing string, op operation) error 
 // as next; next is empty at the end. GitHub keeps deliveries for some days.
 func (c *Client) Deliveries(ctx context.Context, hookID int64, cursor string) (page []Delivery, next string, err error) {
 	doing := "listing deliveries"
-	h, err := c.hook(hookID, doing)
+	k, err := c.ofHook(kindDeliveries, hookID, doing)
 	if err != nil {
 		return nil, "", err
 	}
 	o := &gogithub.ListCursorOptions{PerPage: pageSize, Cursor: cursor}
-	err = h.do(ctx, kindDeliveries, doing, func(ctx context.Context, gh *gogithub.Client) (resp *gogithub.Response, err error) {
+	err = c.do(ctx, k, doing, func(ctx context.Context, gh *gogithub.Client) (resp *gogithub.Response, err error) {
 		var list []*gogithub.HookDelivery
 		switch {
-		case h.id == 0:
+		case k.asApp:
 			list, resp, err = gh.Apps.ListHookDeliveries(ctx, o)
-		case h.scope == github.Organization:
-			list, resp, err = gh.Organizations.ListHookDeliveries(ctx, c.target.Owner, h.id, o)
+		case c.target.Scope == github.Organization:
+			list, resp, err = gh.Organizations.ListHookDeliveries(ctx, c.target.Owner, hookID, o)
 		default:
-			list, resp, err = gh.Repositories.ListHookDeliveries(ctx, c.target.Owner, c.target.Name, h.id, o)
+			list, resp, err = gh.Repositories.ListHookDeliveries(ctx, c.target.Owner, c.target.Name, hookID, o)
 		}
 		if err != nil {
 			return resp, err
@@ -103,7 +92,7 @@ func (c *Client) InstallationID() int64 {
 // tells of jobs is far smaller. Few are read at once, by all clients of NewClients together.
 func (c *Client) Payload(ctx context.Context, hookID, id int64) (event string, payload []byte, err error) {
 	doing := fmt.Sprintf("reading delivery %d", id)
-	h, err := c.hook(hookID, doing)
+	k, err := c.ofHook(kindPayload, hookID, doing)
 	if err != nil {
 		return "", nil, err
 	}
@@ -111,44 +100,36 @@ func (c *Client) Payload(ctx context.Context, hookID, id int64) (event string, p
 		return "", nil, github.NewError(github.KindUnavailable, doing, 0, 0, "other deliveries took too long", err)
 	}
 	defer c.payloads.Release(1)
-	err = h.do(ctx, kindPayload, doing, func(ctx context.Context, gh *gogithub.Client) (resp *gogithub.Response, err error) {
-		var d *gogithub.HookDelivery
+	d, err := ask(ctx, c, k, doing, func(ctx context.Context, gh *gogithub.Client) (*gogithub.HookDelivery, *gogithub.Response, error) {
 		switch {
-		case h.id == 0:
-			d, resp, err = something(gh.Apps.GetHookDelivery(ctx, id))
-		case h.scope == github.Organization:
-			d, resp, err = something(gh.Organizations.GetHookDelivery(ctx, c.target.Owner, h.id, id))
-		default:
-			d, resp, err = something(gh.Repositories.GetHookDelivery(ctx, c.target.Owner, c.target.Name, h.id, id))
+		case k.asApp:
+			return something(gh.Apps.GetHookDelivery(ctx, id))
+		case c.target.Scope == github.Organization:
+			return something(gh.Organizations.GetHookDelivery(ctx, c.target.Owner, hookID, id))
 		}
-		if err != nil {
-			return resp, err
-		}
-		event = d.GetEvent()
-		if d.Request != nil && d.Request.RawPayload != nil {
-			payload = *d.Request.RawPayload
-		}
-		return resp, nil
+		return something(gh.Repositories.GetHookDelivery(ctx, c.target.Owner, c.target.Name, hookID, id))
 	})
-	return event, payload, err
+	if err == nil && d.Request != nil && d.Request.RawPayload != nil {
+		payload = *d.Request.RawPayload
+	}
+	return d.GetEvent(), payload, err
 }
 
 // Redeliver asks GitHub to deliver again.
 func (c *Client) Redeliver(ctx context.Context, hookID, id int64) error {
 	doing := fmt.Sprintf("asking for delivery %d again", id)
-	h, err := c.hook(hookID, doing)
+	k, err := c.ofHook(kindRedeliver, hookID, doing)
 	if err != nil {
 		return err
 	}
-	return h.do(ctx, kindRedeliver, doing, func(ctx context.Context, gh *gogithub.Client) (resp *gogithub.Response, err error) {
+	_, err = ask(ctx, c, k, doing, func(ctx context.Context, gh *gogithub.Client) (*gogithub.HookDelivery, *gogithub.Response, error) {
 		switch {
-		case h.id == 0:
-			_, resp, err = gh.Apps.RedeliverHookDelivery(ctx, id)
-		case h.scope == github.Organization:
-			_, resp, err = gh.Organizations.RedeliverHookDelivery(ctx, c.target.Owner, h.id, id)
-		default:
-			_, resp, err = gh.Repositories.RedeliverHookDelivery(ctx, c.target.Owner, c.target.Name, h.id, id)
+		case k.asApp:
+			return gh.Apps.RedeliverHookDelivery(ctx, id)
+		case c.target.Scope == github.Organization:
+			return gh.Organizations.RedeliverHookDelivery(ctx, c.target.Owner, hookID, id)
 		}
-		return resp, err
+		return gh.Repositories.RedeliverHookDelivery(ctx, c.target.Owner, c.target.Name, hookID, id)
 	})
+	return err
 }

@@ -98,40 +98,39 @@ func (c *Client) Visible(ctx context.Context, group, repository string) (bool, e
 // listGroups lists the groups that are visible to a repository or, of an enterprise, to an
 // organization; all if empty.
 func (c *Client) listGroups(ctx context.Context, doing, visibleTo string) ([]Group, error) {
-	var groups []Group
-	for page := 1; page != 0 && page <= mostPages; {
-		err := c.do(ctx, kindGroups, doing, func(ctx context.Context, gh *gogithub.Client) (resp *gogithub.Response, err error) {
-			var some []Group
-			if some, resp, err = c.groupPage(ctx, gh, visibleTo, gogithub.ListOptions{PerPage: pageSize, Page: page}); err == nil {
-				groups, page = append(groups, some...), resp.NextPage
+	lists := pages(ctx, c, kindGroups, doing, func(ctx context.Context, gh *gogithub.Client, page gogithub.ListOptions) ([]Group, *gogithub.Response, error) {
+		if c.target.Scope == github.Enterprise {
+			list, resp, err := something(gh.Enterprise.ListRunnerGroups(ctx, c.target.Name, &gogithub.ListEnterpriseRunnerGroupOptions{ListOptions: page, VisibleToOrganization: visibleTo}))
+			if err != nil {
+				return nil, resp, err
 			}
-			return resp, err
-		})
+			return groupsOf(list.RunnerGroups), resp, nil
+		}
+		list, resp, err := something(gh.Actions.ListOrganizationRunnerGroups(ctx, c.target.Owner, &gogithub.ListOrgRunnerGroupOptions{ListOptions: page, VisibleToRepository: visibleTo}))
+		if err != nil {
+			return nil, resp, err
+		}
+		return groupsOf(list.RunnerGroups), resp, nil
+	})
+	var groups []Group
+	for some, err := range lists {
 		if err != nil {
 			return nil, err
 		}
+		groups = append(groups, some...)
 	}
 	return groups, nil
 }
 
-func (c *Client) groupPage(ctx context.Context, gh *gogithub.Client, visibleTo string, page gogithub.ListOptions) ([]Group, *gogithub.Response, error) {
-	var groups []Group
-	if c.target.Scope == github.Enterprise {
-		list, resp, err := something(gh.Enterprise.ListRunnerGroups(ctx, c.target.Name, &gogithub.ListEnterpriseRunnerGroupOptions{ListOptions: page, VisibleToOrganization: visibleTo}))
-		if err != nil {
-			return nil, resp, err
-		}
-		for _, g := range list.RunnerGroups {
-			groups = append(groups, Group{ID: g.GetID(), Name: g.GetName(), Visibility: g.GetVisibility(), Default: g.GetDefault()})
-		}
-		return groups, resp, nil
-	}
-	list, resp, err := something(gh.Actions.ListOrganizationRunnerGroups(ctx, c.target.Owner, &gogithub.ListOrgRunnerGroupOptions{ListOptions: page, VisibleToRepository: visibleTo}))
-	if err != nil {
-		return nil, resp, err
-	}
-	for _, g := range list.RunnerGroups {
+func groupsOf[G interface {
+	GetID() int64
+	GetName() string
+	GetVisibility() string
+	GetDefault() bool
+}](list []G) []Group {
+	groups := make([]Group, 0, len(list))
+	for _, g := range list {
 		groups = append(groups, Group{ID: g.GetID(), Name: g.GetName(), Visibility: g.GetVisibility(), Default: g.GetDefault()})
 	}
-	return groups, resp, nil
+	return groups
 }

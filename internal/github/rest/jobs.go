@@ -74,10 +74,9 @@ func (c *Client) Job(ctx context.Context, repository string, id int64) (*Job, er
 	if err != nil {
 		return nil, err
 	}
-	var found *gogithub.WorkflowJob
-	err = c.do(ctx, kindJob, fmt.Sprintf("looking for job %d of %s", id, repository), func(ctx context.Context, gh *gogithub.Client) (resp *gogithub.Response, err error) {
-		found, resp, err = something(gh.Actions.GetWorkflowJobByID(ctx, owner, name, id))
-		return resp, err
+	doing := fmt.Sprintf("looking for job %d of %s", id, repository)
+	found, err := ask(ctx, c, kindJob, doing, func(ctx context.Context, gh *gogithub.Client) (*gogithub.WorkflowJob, *gogithub.Response, error) {
+		return something(gh.Actions.GetWorkflowJobByID(ctx, owner, name, id))
 	})
 	if github.IsNotFound(err) {
 		return nil, nil
@@ -124,22 +123,20 @@ func (c *Client) Jobs(ctx context.Context, repository string, maxAge time.Durati
 
 func (c *Client) runs(ctx context.Context, owner, name, status string) ([]int64, error) {
 	var ids []int64
-	for page := 1; page != 0 && len(ids) <= mostRuns; {
-		err := c.do(ctx, kindRuns, fmt.Sprintf("listing the runs of %s/%s", owner, name), func(ctx context.Context, gh *gogithub.Client) (*gogithub.Response, error) {
-			list, resp, err := something(gh.Actions.ListRepositoryWorkflowRuns(ctx, owner, name, &gogithub.ListWorkflowRunsOptions{
-				Status: status, ExcludePullRequests: true, ListOptions: gogithub.ListOptions{PerPage: pageSize, Page: page},
-			}))
-			if err != nil {
-				return resp, err
-			}
-			for _, run := range list.WorkflowRuns {
-				ids = append(ids, run.GetID())
-			}
-			page = resp.NextPage
-			return resp, nil
-		})
+	doing := fmt.Sprintf("listing the runs of %s/%s", owner, name)
+	lists := pages(ctx, c, kindRuns, doing, func(ctx context.Context, gh *gogithub.Client, page gogithub.ListOptions) (*gogithub.WorkflowRuns, *gogithub.Response, error) {
+		o := &gogithub.ListWorkflowRunsOptions{Status: status, ExcludePullRequests: true, ListOptions: page}
+		return something(gh.Actions.ListRepositoryWorkflowRuns(ctx, owner, name, o))
+	})
+	for list, err := range lists {
 		if err != nil {
 			return nil, err
+		}
+		for _, run := range list.WorkflowRuns {
+			ids = append(ids, run.GetID())
+		}
+		if len(ids) > mostRuns {
+			break
 		}
 	}
 	return ids, nil
@@ -163,27 +160,21 @@ func (c *Client) jobsOf(ctx context.Context, owner, name string, runs []int64) (
 
 func (c *Client) jobsOfRun(ctx context.Context, owner, name string, run int64) ([]Job, error) {
 	var jobs []Job
-	for page := 1; page != 0 && page <= mostPages; {
-		err := c.do(ctx, kindJobs, fmt.Sprintf("listing the jobs of %s/%s", owner, name), func(ctx context.Context, gh *gogithub.Client) (*gogithub.Response, error) {
-			list, resp, err := something(gh.Actions.ListWorkflowJobs(ctx, owner, name, run, &gogithub.ListWorkflowJobsOptions{
-				Filter: "latest", ListOptions: gogithub.ListOptions{PerPage: pageSize, Page: page},
-			}))
-			if err != nil {
-				return resp, err
-			}
-			for _, j := range list.Jobs {
-				if j.GetStatus() != "completed" {
-					jobs = append(jobs, jobOf(j))
-				}
-			}
-			page = resp.NextPage
-			return resp, nil
-		})
+	doing := fmt.Sprintf("listing the jobs of %s/%s", owner, name)
+	lists := pages(ctx, c, kindJobs, doing, func(ctx context.Context, gh *gogithub.Client, page gogithub.ListOptions) (*gogithub.Jobs, *gogithub.Response, error) {
+		return something(gh.Actions.ListWorkflowJobs(ctx, owner, name, run, &gogithub.ListWorkflowJobsOptions{Filter: "latest", ListOptions: page}))
+	})
+	for list, err := range lists {
 		if github.IsNotFound(err) {
 			return nil, nil // the run was deleted meanwhile
 		}
 		if err != nil {
 			return nil, err
+		}
+		for _, j := range list.Jobs {
+			if j.GetStatus() != "completed" {
+				jobs = append(jobs, jobOf(j))
+			}
 		}
 	}
 	return jobs, nil
@@ -262,22 +253,17 @@ func (c *Client) repositoriesOf(ctx context.Context, owner string) ([]string, er
 
 func (c *Client) listRepositories(ctx context.Context, owner string) ([]string, error) {
 	var names []string
-	for page := 1; page != 0 && page <= mostPages; {
-		err := c.do(ctx, kindRepos, fmt.Sprintf("listing the repositories of %s", owner), func(ctx context.Context, gh *gogithub.Client) (*gogithub.Response, error) {
-			list, resp, err := gh.Repositories.ListByOrg(ctx, owner, &gogithub.RepositoryListByOrgOptions{ListOptions: gogithub.ListOptions{PerPage: pageSize, Page: page}})
-			if err != nil {
-				return resp, err
-			}
-			for _, r := range list {
-				if !r.GetArchived() && !r.GetDisabled() {
-					names = append(names, r.GetName())
-				}
-			}
-			page = resp.NextPage
-			return resp, nil
-		})
+	lists := pages(ctx, c, kindRepos, "listing the repositories of "+owner, func(ctx context.Context, gh *gogithub.Client, page gogithub.ListOptions) ([]*gogithub.Repository, *gogithub.Response, error) {
+		return gh.Repositories.ListByOrg(ctx, owner, &gogithub.RepositoryListByOrgOptions{ListOptions: page})
+	})
+	for list, err := range lists {
 		if err != nil {
 			return nil, err
+		}
+		for _, r := range list {
+			if !r.GetArchived() && !r.GetDisabled() {
+				names = append(names, r.GetName())
+			}
 		}
 	}
 	return names, nil

@@ -16,10 +16,8 @@ import (
 // credentials that don't show it: KindNotFound or KindForbidden.
 func (c *Client) Releases(ctx context.Context) ([]poolstatus.Release, error) {
 	return c.releases.get(ctx, c.options.Now, "", sharedLife, func(ctx context.Context) ([]poolstatus.Release, error) {
-		var found []*gogithub.RepositoryRelease
-		err := c.do(ctx, kindReleases, "listing the releases of the runner", func(ctx context.Context, gh *gogithub.Client) (resp *gogithub.Response, err error) {
-			found, resp, err = gh.Repositories.ListReleases(ctx, "actions", "runner", &gogithub.ListOptions{PerPage: releasesRead})
-			return resp, err
+		found, err := ask(ctx, c, kindReleases, "listing the releases of the runner", func(ctx context.Context, gh *gogithub.Client) ([]*gogithub.RepositoryRelease, *gogithub.Response, error) {
+			return gh.Repositories.ListReleases(ctx, "actions", "runner", &gogithub.ListOptions{PerPage: releasesRead})
 		})
 		if err != nil {
 			return nil, err

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"strings"
 	"time"
 
@@ -78,18 +79,15 @@ func (c *Client) GenerateJIT(ctx context.Context, r Registration) (github.JIT, e
 		return github.JIT{}, err
 	}
 	body := gogithub.CreateJITConfigRequest{Name: r.Name, RunnerGroupID: group, Labels: r.Labels, WorkFolder: gogithub.Ptr(workFolder)}
-	var made *gogithub.JITRunnerConfig
 	doing := fmt.Sprintf("registering runner %q", r.Name)
-	err = c.do(ctx, kindJIT, doing, func(ctx context.Context, gh *gogithub.Client) (resp *gogithub.Response, err error) {
+	made, err := ask(ctx, c, kindJIT, doing, func(ctx context.Context, gh *gogithub.Client) (*gogithub.JITRunnerConfig, *gogithub.Response, error) {
 		switch c.target.Scope {
 		case github.Organization:
-			made, resp, err = something(gh.Actions.CreateOrgJITConfig(ctx, c.target.Owner, body))
+			return something(gh.Actions.CreateOrgJITConfig(ctx, c.target.Owner, body))
 		case github.Repository:
-			made, resp, err = something(gh.Actions.CreateRepoJITConfig(ctx, c.target.Owner, c.target.Name, body))
-		default:
-			made, resp, err = something(gh.Enterprise.CreateJITConfig(ctx, c.target.Name, body))
+			return something(gh.Actions.CreateRepoJITConfig(ctx, c.target.Owner, c.target.Name, body))
 		}
-		return resp, err
+		return something(gh.Enterprise.CreateJITConfig(ctx, c.target.Name, body))
 	})
 	if err != nil {
 		return github.JIT{}, err
@@ -120,17 +118,14 @@ func (c *Client) RemoveRunner(ctx context.Context, id int64) error {
 
 // Runner looks a registration up by its id; nil when there is none.
 func (c *Client) Runner(ctx context.Context, id int64) (*Runner, error) {
-	var found *gogithub.Runner
-	err := c.do(ctx, kindRunner, fmt.Sprintf("looking for runner %d", id), func(ctx context.Context, gh *gogithub.Client) (resp *gogithub.Response, err error) {
+	found, err := ask(ctx, c, kindRunner, fmt.Sprintf("looking for runner %d", id), func(ctx context.Context, gh *gogithub.Client) (*gogithub.Runner, *gogithub.Response, error) {
 		switch c.target.Scope {
 		case github.Organization:
-			found, resp, err = something(gh.Actions.GetOrganizationRunner(ctx, c.target.Owner, id))
+			return something(gh.Actions.GetOrganizationRunner(ctx, c.target.Owner, id))
 		case github.Repository:
-			found, resp, err = something(gh.Actions.GetRunner(ctx, c.target.Owner, c.target.Name, id))
-		default:
-			found, resp, err = something(gh.Enterprise.GetRunner(ctx, c.target.Name, id))
+			return something(gh.Actions.GetRunner(ctx, c.target.Owner, c.target.Name, id))
 		}
-		return resp, err
+		return something(gh.Enterprise.GetRunner(ctx, c.target.Name, id))
 	})
 	if github.IsNotFound(err) {
 		return nil, nil
@@ -145,17 +140,16 @@ func (c *Client) Runner(ctx context.Context, id int64) (*Runner, error) {
 // RunnerByName looks a registration up by its name; nil when there is none. Servers that don't know how to
 // look by name give all runners, in pages.
 func (c *Client) RunnerByName(ctx context.Context, name string) (*Runner, error) {
-	for page := 1; page != 0 && page <= mostPages; {
-		runners, next, err := c.runnerPage(ctx, kindRunner, fmt.Sprintf("looking for runner %q", name), name, page)
+	for runners, err := range c.runnerPages(ctx, kindRunner, fmt.Sprintf("looking for runner %q", name), &name) {
 		if err != nil {
 			return nil, err
 		}
-		for _, r := range runners {
-			if r.Name == name {
-				return &r, nil
+		for _, r := range runners.Runners {
+			if r.GetName() == name {
+				found := runnerOf(r)
+				return &found, nil
 			}
 		}
-		page = next
 	}
 	return nil, nil
 }
@@ -165,44 +159,29 @@ func (c *Client) RunnerByName(ctx context.Context, name string) (*Runner, error)
 func (c *Client) Runners(ctx context.Context, maxAge time.Duration) (RunnerList, error) {
 	return c.runners.get(ctx, c.options.Now, "", max(maxAge, leastAge), func(ctx context.Context) (RunnerList, error) {
 		list := RunnerList{At: c.options.Now()}
-		for page := 1; page != 0 && page <= mostPages; {
-			runners, next, err := c.runnerPage(ctx, kindRunners, "listing runners", "", page)
+		for runners, err := range c.runnerPages(ctx, kindRunners, "listing runners", nil) {
 			if err != nil {
 				return RunnerList{}, err
 			}
-			list.Runners, page = append(list.Runners, runners...), next
+			for _, r := range runners.Runners {
+				list.Runners = append(list.Runners, runnerOf(r))
+			}
 		}
 		return list, nil
 	})
 }
 
-func (c *Client) runnerPage(ctx context.Context, k kind, doing, name string, page int) (runners []Runner, next int, err error) {
-	o := &gogithub.ListRunnersOptions{ListOptions: gogithub.ListOptions{PerPage: pageSize, Page: page}}
-	if name != "" {
-		o.Name = &name
-	}
-	var list *gogithub.Runners
-	err = c.do(ctx, k, doing, func(ctx context.Context, gh *gogithub.Client) (resp *gogithub.Response, err error) {
+func (c *Client) runnerPages(ctx context.Context, k kind, doing string, name *string) iter.Seq2[*gogithub.Runners, error] {
+	return pages(ctx, c, k, doing, func(ctx context.Context, gh *gogithub.Client, page gogithub.ListOptions) (*gogithub.Runners, *gogithub.Response, error) {
+		o := &gogithub.ListRunnersOptions{ListOptions: page, Name: name}
 		switch c.target.Scope {
 		case github.Organization:
-			list, resp, err = something(gh.Actions.ListOrganizationRunners(ctx, c.target.Owner, o))
+			return something(gh.Actions.ListOrganizationRunners(ctx, c.target.Owner, o))
 		case github.Repository:
-			list, resp, err = something(gh.Actions.ListRunners(ctx, c.target.Owner, c.target.Name, o))
-		default:
-			list, resp, err = something(gh.Enterprise.ListRunners(ctx, c.target.Name, o))
+			return something(gh.Actions.ListRunners(ctx, c.target.Owner, c.target.Name, o))
 		}
-		if err == nil {
-			next = resp.NextPage
-		}
-		return resp, err
+		return something(gh.Enterprise.ListRunners(ctx, c.target.Name, o))
 	})
-	if err != nil {
-		return nil, 0, err
-	}
-	for _, r := range list.Runners {
-		runners = append(runners, runnerOf(r))
-	}
-	return runners, next, nil
 }
 
 // isDefaultGroup says whether a name is that of the group that always is there.

@@ -83,10 +83,8 @@ func (c *Client) newToken(ctx context.Context) (string, error) {
 	if token, fresh := c.tokens.kept(c.options.Now()); fresh { // by a flight that landed meanwhile
 		return token, nil
 	}
-	var made *gogithub.InstallationToken
-	err := c.do(ctx, kindToken, "getting a token", func(ctx context.Context, gh *gogithub.Client) (resp *gogithub.Response, err error) {
-		made, resp, err = something(gh.Apps.CreateInstallationToken(ctx, c.creds.App.InstallationID, &gogithub.InstallationTokenOptions{}))
-		return resp, err
+	made, err := ask(ctx, c, kindToken, "getting a token", func(ctx context.Context, gh *gogithub.Client) (*gogithub.InstallationToken, *gogithub.Response, error) {
+		return something(gh.Apps.CreateInstallationToken(ctx, c.creds.App.InstallationID, &gogithub.InstallationTokenOptions{}))
 	})
 	if err != nil {
 		return "", err

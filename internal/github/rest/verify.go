@@ -166,25 +166,21 @@ func appNeeds(t github.Target, login string) string {
 
 // register is the real test, as it needs the very right that Corral does.
 func (v *verification) register(ctx context.Context, client *gogithub.Client, login, needs string) (Identity, error) {
-	resp, err := v.registrationToken(ctx, client)
+	_, resp, err := v.registrationToken(ctx, client)
 	if err != nil {
 		return Identity{}, v.explain(ctx, client, resp, err, needs)
 	}
 	return Identity{Scope: v.target.Scope, Login: login, ServerVersion: v.serverVersion(ctx, client)}, nil
 }
 
-func (v *verification) registrationToken(ctx context.Context, client *gogithub.Client) (*gogithub.Response, error) {
-	var resp *gogithub.Response
-	var err error
+func (v *verification) registrationToken(ctx context.Context, client *gogithub.Client) (*gogithub.RegistrationToken, *gogithub.Response, error) {
 	switch v.target.Scope {
 	case github.Organization:
-		_, resp, err = client.Actions.CreateOrganizationRegistrationToken(ctx, v.target.Owner)
+		return client.Actions.CreateOrganizationRegistrationToken(ctx, v.target.Owner)
 	case github.Repository:
-		_, resp, err = client.Actions.CreateRegistrationToken(ctx, v.target.Owner, v.target.Name)
-	default:
-		_, resp, err = client.Enterprise.CreateRegistrationToken(ctx, v.target.Name)
+		return client.Actions.CreateRegistrationToken(ctx, v.target.Owner, v.target.Name)
 	}
-	return resp, err
+	return client.Enterprise.CreateRegistrationToken(ctx, v.target.Name)
 }
 
 // explain tells a missing right from a missing target: GitHub answers 404 for both.

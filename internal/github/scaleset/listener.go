@@ -150,7 +150,7 @@ func (l *Listener) Run(ctx context.Context) {
 
 // hold opens a session and listens until an error ends it.
 func (l *Listener) hold(ctx context.Context) error {
-	s, statistics, err := l.config.Client.openSession(ctx, l.config.SetID, l.config.Owner)
+	s, statistics, err := l.config.Client.OpenSession(ctx, l.config.SetID, l.config.Owner)
 	if owner, conflict := github.IsSessionConflict(err); conflict && l.isOurs(owner) && l.earlier.ID != l.refused {
 		s, statistics, err = l.resume(ctx, err)
 	} else if err == nil {
@@ -170,8 +170,8 @@ func (l *Listener) hold(ctx context.Context) error {
 
 // resume goes on with the session that this pool held in another process, which keeps a new one from being opened. Refused, it isn't tried
 // again: the session is waited for, unless GitHub says that it is another's.
-func (l *Listener) resume(ctx context.Context, conflict error) (*session, *Statistics, error) {
-	s, statistics, err := l.config.Client.resumeSession(ctx, l.config.SetID, l.config.Owner, l.earlier.ID)
+func (l *Listener) resume(ctx context.Context, conflict error) (*Session, *Statistics, error) {
+	s, statistics, err := l.config.Client.ResumeSession(ctx, l.config.SetID, l.config.Owner, l.earlier.ID)
 	if err == nil {
 		sessions.WithLabelValues("resumed").Inc()
 		return s, statistics, nil
@@ -186,13 +186,13 @@ func (l *Listener) resume(ctx context.Context, conflict error) (*session, *Stati
 	return nil, nil, conflict
 }
 
-func (l *Listener) opened(s *session, statistics *Statistics) {
+func (l *Listener) opened(s *Session, statistics *Statistics) {
 	messages, _ := l.seen.progress()
 	l.refreshed = time.Now()
 	if statistics == nil { // they may be the only ones for long: an empty poll brings none
 		l.stale.Store(true)
 	}
-	l.seen.opened(s.id(), l.config.Now())
+	l.seen.opened(s.ID(), l.config.Now())
 	changed := l.seen.count(statistics, messages, l.config.Now())
 	if !l.enter(Listening, "", nil) && changed {
 		l.config.Changed()

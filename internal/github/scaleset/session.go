@@ -14,9 +14,10 @@ import (
 	"github.com/corral-dev/corral/internal/github"
 )
 
-// session is an open message session, with an official client of its own: the
-// session's calls hold that client's lock. Its methods are for one goroutine.
-type session struct {
+// Session is an open message session, with an official client of its own: the
+// session's calls hold that client's lock. Its methods are for one goroutine. A Listener keeps one;
+// others are used by hand, to learn how GitHub behaves.
+type Session struct {
 	client  *Client
 	wire    *official.MessageSessionClient
 	timeout time.Duration
@@ -32,17 +33,17 @@ type message struct {
 	size       int // how many events it had
 }
 
-// openSession opens the scale set's message session and returns the statistics that
-// came with it, which may be nil.
-func (c *Client) openSession(ctx context.Context, setID int64, owner string) (*session, *Statistics, error) {
+// OpenSession opens the scale set's message session and returns the statistics that
+// came with it, which may be nil. Another has it: KindSessionConflict.
+func (c *Client) OpenSession(ctx context.Context, setID int64, owner string) (*Session, *Statistics, error) {
 	return c.newSession(ctx, endpointSessionCreate, fmt.Sprintf("opening the message session of scale set %d", setID), setID, owner, "")
 }
 
 // errAnothers is why a session isn't resumed that has the id of ours.
 var errAnothers = errors.New("GitHub says that it is another's")
 
-// resumeSession goes on with a session of the owner that another process opened.
-func (c *Client) resumeSession(ctx context.Context, setID int64, owner, id string) (*session, *Statistics, error) {
+// ResumeSession goes on with a session of the owner that another process opened.
+func (c *Client) ResumeSession(ctx context.Context, setID int64, owner, id string) (*Session, *Statistics, error) {
 	doing := fmt.Sprintf("resuming the message session of scale set %d", setID)
 	s, statistics, err := c.newSession(ctx, endpointSessionRefresh, doing, setID, owner, id)
 	if err == nil && s.wire.Session().OwnerName != owner {
@@ -52,8 +53,8 @@ func (c *Client) resumeSession(ctx context.Context, setID int64, owner, id strin
 }
 
 // newSession opens a session, or resumes the one with an id.
-func (c *Client) newSession(ctx context.Context, by endpoint, doing string, setID int64, owner, resumes string) (*session, *Statistics, error) {
-	s := &session{client: c, timeout: c.options.Timeout}
+func (c *Client) newSession(ctx context.Context, by endpoint, doing string, setID int64, owner, resumes string) (*Session, *Statistics, error) {
+	s := &Session{client: c, timeout: c.options.Timeout}
 	err := c.admitted(ctx, by, doing, func(ctx context.Context) error {
 		ctx, done := finishing(ctx)
 		defer done()
@@ -77,7 +78,7 @@ func (c *Client) newSession(ctx context.Context, by endpoint, doing string, setI
 		if resumes != "" {
 			return nil, nil, err
 		}
-		return nil, nil, errors.Join(err, s.close(ctx))
+		return nil, nil, errors.Join(err, s.Close(ctx))
 	}
 	return s, statisticsOf(opened.Statistics), nil
 }
@@ -100,12 +101,18 @@ func finishing(ctx context.Context) (context.Context, context.CancelFunc) {
 	}
 }
 
-// id of the session, by which another process may go on with it.
-func (s *session) id() string { return s.wire.Session().SessionID.String() }
+// ID of the session, by which another process may go on with it.
+func (s *Session) ID() string { return s.wire.Session().SessionID.String() }
+
+// Poll waits for a message, which it leaves there, and takes no jobs; no answer within so long is an error.
+func (s *Session) Poll(ctx context.Context, within time.Duration) error {
+	_, err := s.poll(ctx, within, 0, 0, time.Now)
+	return err
+}
 
 // poll waits for the message after the given one, announcing capacity; nil when none
 // came within GitHub's holding time. No answer at all before the deadline is an error.
-func (s *session) poll(ctx context.Context, deadline time.Duration, after, capacity int, now func() time.Time) (*message, error) {
+func (s *Session) poll(ctx context.Context, deadline time.Duration, after, capacity int, now func() time.Time) (*message, error) {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 	x := &exchange{mode: endpointMessagePoll}
@@ -126,7 +133,7 @@ func (s *session) poll(ctx context.Context, deadline time.Duration, after, capac
 }
 
 // acknowledge deletes a message; one that is gone is fine, as an answer may be lost.
-func (s *session) acknowledge(ctx context.Context, id int) error {
+func (s *Session) acknowledge(ctx context.Context, id int) error {
 	err := s.call(ctx, endpointMessageAck, fmt.Sprintf("acknowledging message %d", id), func(ctx context.Context) error {
 		return s.wire.DeleteMessage(ctx, id)
 	})
@@ -143,18 +150,19 @@ func (s *session) acknowledge(ctx context.Context, id int) error {
 
 // acquire takes jobs that were offered (GHES; github.com assigns them itself). Jobs
 // that another took meanwhile are not an error: what counts is the statistics.
-func (s *session) acquire(ctx context.Context, requests []int64) error {
+func (s *Session) acquire(ctx context.Context, requests []int64) error {
 	return s.call(ctx, "", fmt.Sprintf("acquiring %d jobs", len(requests)), func(ctx context.Context) error {
 		_, err := s.wire.AcquireJobs(ctx, requests)
 		return err
 	})
 }
 
-func (s *session) close(ctx context.Context) error {
+// Close ends the session.
+func (s *Session) Close(ctx context.Context) error {
 	return s.call(ctx, "", "closing the message session", s.wire.Close)
 }
 
-func (s *session) call(ctx context.Context, mode endpoint, doing string, op func(context.Context) error) error {
+func (s *Session) call(ctx context.Context, mode endpoint, doing string, op func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	return s.client.observe(ctx, &exchange{mode: mode}, doing, nil, func(ctx context.Context, _ *official.Client) error { return op(ctx) })

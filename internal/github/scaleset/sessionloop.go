@@ -20,7 +20,7 @@ const maxAhead = 16
 // another records events, in order.
 type sessionLoop struct {
 	*Listener
-	session *session
+	session *Session
 	cursor  int       // the last message seen; the queue keeps it until acknowledged
 	told    int       // the capacity of the last poll
 	asked   time.Time // when the last poll began
@@ -52,7 +52,7 @@ type delivery struct {
 	events []JobEvent
 }
 
-func newSessionLoop(l *Listener, s *session) *sessionLoop {
+func newSessionLoop(l *Listener, s *Session) *sessionLoop {
 	return &sessionLoop{
 		Listener: l, session: s, recorder: &recorder{Listener: l, unrecorded: make(chan delivery, maxAhead), recorded: make(chan struct{}, 1), stopped: make(chan struct{})},
 		retry: l.config.Pace.Backoff,
@@ -419,7 +419,7 @@ func (a *sessionLoop) end(ctx context.Context) (open Earlier) {
 		a.log.Info("Session wasn't closed; it expires by itself within 92 s", "reason", err.Error())
 	}
 	if err != nil && !github.IsNotFound(err) && github.KindOf(err) != github.KindUnexpected { // those say that it's gone
-		open = Earlier{ID: a.session.id(), Until: a.config.Now().Add(SessionLife)}
+		open = Earlier{ID: a.session.ID(), Until: a.config.Now().Add(SessionLife)}
 	}
 	return open
 }
@@ -428,7 +428,7 @@ func (a *sessionLoop) end(ctx context.Context) (open Earlier) {
 func (a *sessionLoop) leave(ctx context.Context) error {
 	pause := a.config.Pace.Backoff
 	for again := false; ; again = true {
-		err := a.session.close(ctx)
+		err := a.session.Close(ctx)
 		switch {
 		case err == nil, again && github.KindOf(err) == github.KindUnexpected: // gone: an answer was lost
 			return nil

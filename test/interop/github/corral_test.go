@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"reflect"
 	"slices"
 	"strings"
@@ -17,7 +16,6 @@ import (
 	"github.com/corral-dev/corral/internal/conformance"
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
-	"github.com/corral-dev/corral/internal/github/scaleset"
 )
 
 // asker is a connection of Corral's.
@@ -98,16 +96,11 @@ func TestEachMethodIsAsked(t *testing.T) {
 // conform does what `corral conformance` does, which verifies credentials and uses a scale set.
 func (w *world) conform(t *testing.T, a asker) {
 	t.Helper()
-	sets, err := scaleset.NewClient(a.creds, github.Options{})
-	must(t, err)
-	others, err := scaleset.NewClient(a.creds, github.Options{})
-	must(t, err)
-	findings := conformance.Run(t.Context(), conformance.Config{
-		Sets: sets, Others: others, REST: a.Client, Network: http.DefaultTransport, Name: "corral-conformance-x",
-		Retry: 10 * time.Millisecond, Patience: 5 * time.Second, LeastHold: 20 * time.Millisecond,
-		HookID: a.hook, HasHook: !a.ofEnterprise(), Told: func(conformance.Finding) {},
-		Verify: func(ctx context.Context) (rest.Identity, error) { return rest.Verify(ctx, a.creds, github.Options{}) },
+	findings, err := conformance.Run(t.Context(), conformance.Config{
+		Credentials: a.creds, Name: "corral-conformance-x", Retry: 10 * time.Millisecond, Patience: 5 * time.Second, LeastHold: 20 * time.Millisecond,
+		HookID: a.hook, Told: func(conformance.Finding) {},
 	})
+	must(t, err)
 	for _, f := range findings {
 		if f.Verdict == conformance.Differs {
 			t.Errorf("%s: %+v", a.Target(), f)
