@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -80,7 +81,7 @@ func NewProber(sets *github.Clients[*scaleset.Client], api *github.Clients[*rest
 			asking.Go(func() { answers[i] = q.ask(ctx) })
 		}
 		asking.Wait()
-		return judge(conn.Status.ServerVersion, questions, answers)
+		return judge(conn.Status, questions, answers)
 	}
 }
 
@@ -110,20 +111,23 @@ func questionsOf(conn *v1alpha1.GitHubConnection, service *scaleset.Client, gh *
 	return questions
 }
 
-// judge tells what is lacking from what isn't known: no answer, or one that says nothing about it, is an error.
-func judge(version string, questions []question, answers []error) (lacks []v1alpha1.Lack, unknown error) {
+// judge tells what is lacking from what isn't known: no answer, or one that says nothing about it, is an error, and what was known before stays.
+func judge(known v1alpha1.GitHubConnectionStatus, questions []question, answers []error) (lacks []v1alpha1.Lack, unknown error) {
 	for i, q := range questions {
 		switch err := answers[i]; {
 		case github.IsNotFound(err), github.IsForbidden(err):
 			lacks = append(lacks, v1alpha1.Lack{Name: q.of, Message: fmt.Sprintf("%s (%s)", q.follows, github.Summary(err))})
 		case err != nil:
 			unknown = errors.Join(unknown, err)
+			if before := slices.IndexFunc(known.Lacks, func(l v1alpha1.Lack) bool { return l.Name == q.of }); before >= 0 {
+				lacks = append(lacks, known.Lacks[before])
+			}
 		}
 	}
 	var major, minor int
-	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err == nil && (major < 3 || major == 3 && minor < 21) {
+	if _, err := fmt.Sscanf(known.ServerVersion, "%d.%d", &major, &minor); err == nil && (major < 3 || major == 3 && minor < 21) {
 		lacks = append(lacks, v1alpha1.Lack{Name: v1alpha1.LackSeveralLabels, Message: fmt.Sprintf(
-			"scale sets keep one label, unless a feature flag of the server is on: pools that lose others say LabelsDropped (the server has version %s; 3.21 keeps all)", version)})
+			"scale sets keep one label, unless a feature flag of the server is on: pools that lose others say LabelsDropped (the server has version %s; 3.21 keeps all)", known.ServerVersion)})
 	}
 	return lacks, unknown
 }

@@ -123,6 +123,16 @@ func TestWhatAServerLacksIsFoundAndWhatDoesNotAnswerIsNotClaimed(t *testing.T) {
 	}
 }
 
+// One question that isn't answered takes nothing back that another look found.
+func TestWhatWasLackingStaysUntilGitHubAnswers(t *testing.T) {
+	known := v1alpha1.GitHubConnectionStatus{Lacks: []v1alpha1.Lack{{Name: v1alpha1.LackRunnerReleases, Message: "before"}, {Name: v1alpha1.LackDeliveries}}}
+	questions := []question{{of: v1alpha1.LackRunnerReleases}, {of: v1alpha1.LackRunnerGroups}}
+	lacks, unknown := judge(known, questions, []error{errors.New("502"), errors.New("502")})
+	if diff := cmp.Diff([]v1alpha1.Lack{{Name: v1alpha1.LackRunnerReleases, Message: "before"}}, lacks); diff != "" || unknown == nil {
+		t.Errorf("%v: -want +got:\n%s", unknown, diff)
+	}
+}
+
 // What a probe costs is a read for each question, and two tokens that pools with a scale set need all the same.
 func TestAProbeCostsAFewReads(t *testing.T) {
 	_, requests, _ := probe(t, "acme", &v1alpha1.ConnectionWebhook{HookID: 1}, githubsim.Options{Mode: githubsim.Acquire})

@@ -57,7 +57,7 @@ func (r *Reconciler) proxy(ctx context.Context, namespace, field string, server 
 	}
 	if address := strings.TrimSpace(data[v1alpha1.AddressKey]); address == "" || originOf(address) != originOf(server.URL) {
 		// Or who may write a connection could have any Secret's password sent to a proxy of his own.
-		return "", kube.Stall(v1alpha1.InvalidSpecReason, "%s.secretRef: Secret %s must say under the key %s that it is for %s: put that URL there, if it is", field, server.SecretRef.Name, v1alpha1.AddressKey, originOf(server.URL))
+		return "", kube.Stall(v1alpha1.InvalidSpecReason, "%s.secretRef: Secret %s has no key %s, or another than the proxy: set it to %s if its credentials are for that proxy", field, server.SecretRef.Name, v1alpha1.AddressKey, originOf(server.URL))
 	}
 	user, password := strings.TrimSpace(data[v1alpha1.UsernameKey]), strings.TrimSpace(data[v1alpha1.PasswordKey])
 	if user == "" {

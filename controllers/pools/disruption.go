@@ -49,9 +49,9 @@ func (r *Reconciler) protect(ctx context.Context, o observation, d decision) (fo
 	}
 	isOurs := func(b policyv1.PodDisruptionBudget) bool { return b.Name == budgetName }
 	i := slices.IndexFunc(budgets.Items, isOurs)
-	if i >= 0 && !equality.Semantic.DeepEqual(budgets.Items[i].Spec, budgetSpec) {
+	if i >= 0 && !protects(budgets.Items[i].Spec) {
 		repaired := budgets.Items[i].DeepCopy() // by a patch, as an apply leaves a maxUnavailable that somebody set
-		repaired.Spec = budgetSpec
+		repaired.Spec = *budgetSpec.DeepCopy()
 		if err := r.Client.Patch(ctx, repaired, client.MergeFrom(&budgets.Items[i]), kube.FieldOwner); err != nil {
 			return o.memory.budgets, fmt.Errorf("repairing PodDisruptionBudget %s: %w", budgetName, err)
 		}
@@ -68,6 +68,11 @@ func (r *Reconciler) protect(ctx context.Context, o observation, d decision) (fo
 			foreign, budgetName, v1alpha1.JobIDLabel))
 	}
 	return foreign, nil
+}
+
+// protects says whether a budget's spec is as ours in what counts: an admission webhook may have added to the rest.
+func protects(spec policyv1.PodDisruptionBudgetSpec) bool {
+	return spec.MaxUnavailable == nil && equality.Semantic.DeepEqual(spec.MinAvailable, budgetSpec.MinAvailable) && equality.Semantic.DeepEqual(spec.Selector, budgetSpec.Selector)
 }
 
 func isOwner(pool *v1alpha1.RunnerPool, owners []metav1.OwnerReference) bool {

@@ -39,7 +39,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int, events .
 		Owns(&v1alpha1.ScaleSet{}).
 		Watches(&v1alpha1.Runner{}, gathered(), builder.WithPredicates(runnerChanged())).
 		Watches(&corev1.Pod{}, gathered(), builder.WithPredicates(runners.PodChanged())).
-		Watches(&v1alpha1.GitHubConnection{}, handler.EnqueueRequestsFromMapFunc(r.over), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.GitHubConnection{}, handler.EnqueueRequestsFromMapFunc(r.poolsOf), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesRawSource(r.Policies.Pools()).
 		WithOptions(kube.Fair(concurrent, tenant))
 	for _, e := range events {
@@ -51,8 +51,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int, events .
 // tenant has the pools of a namespace take turns with those of others: asking its policies may take long.
 func tenant(req reconcile.Request) (group, flow string) { return req.Namespace, req.Name }
 
-// over finds the pools that name a connection: its owner may have let them use it, or no more, or have other pods made for them.
-func (r *Reconciler) over(ctx context.Context, obj client.Object) []reconcile.Request {
+// poolsOf finds the pools that name a connection: its owner may have let them use it, or no more, or have other pods made for them.
+func (r *Reconciler) poolsOf(ctx context.Context, obj client.Object) []reconcile.Request {
 	pools := &v1alpha1.RunnerPoolList{}
 	if err := r.Client.List(ctx, pools, client.UnsafeDisableDeepCopy); err != nil {
 		return nil // each looks once a minute

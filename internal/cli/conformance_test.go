@@ -102,7 +102,7 @@ func TestReportsHideWhoAndWhereWeAre(t *testing.T) {
 	for _, tc := range []struct{ address, group, text, want string }{
 		{"https://ghes.acme.example/Acme/app", "", "ghes.acme.example: no repository acme/app", "NAME: no repository NAME/NAME"},
 		{"https://github.com/acme", "big ones", "group Big Ones", "group NAME"},
-		{"https://github.com/app", "", "by github.com, token ghs_abc.DEF-1 and eyJhbGciOi.x_y", "by github.com, token *** and ***"},
+		{"https://github.com/app", "", "by github.com, token ghs_abc.DEF-1 and eyJhbGciOiJSUzI1NiJ9.x_y", "by github.com, token *** and ***"},
 		{"https://github.com/acme", "Team (GPU)", "no runner group Team (GPU)", "no runner group NAME"},
 		{"https://github.com/acme", "Büro Ü", "no runner group Büro Ü is visible", "no runner group NAME is visible"},
 		{"https://github.com/acme/secret-", "", "session corral_acme_1 of secret-", "session corral_NAME_1 of NAME"},

@@ -91,8 +91,11 @@ func (w *workspace) connections() map[string]map[string]any {
 
 // network is what a pool's pods get of its connection's, as far as that is declared here.
 func (w *workspace) network(p *v1alpha1.RunnerPool) podspec.Network {
+	if w.declared == nil {
+		w.declared = w.connections()
+	}
 	spec := &v1alpha1.GitHubConnectionSpec{}
-	if runtime.DefaultUnstructuredConverter.FromUnstructured(w.connections()[connectionOf(p)], spec) != nil {
+	if runtime.DefaultUnstructuredConverter.FromUnstructured(w.declared[connectionOf(p)], spec) != nil {
 		return podspec.Network{} // what is wrong with its fields is told elsewhere
 	}
 	return podspec.NetworkOf(spec)

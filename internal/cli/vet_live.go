@@ -48,7 +48,7 @@ func (w *workspace) unfitting(ctx context.Context, o *clusterOptions) ([]report.
 		}
 		switch {
 		case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
-			warnings = append(warnings, pools[namespace][0].warning(ruleQuota, "Namespace not read", ".metadata.namespace", "not read: what namespace "+namespace+" leaves to pods: "+err.Error()))
+			warnings = append(warnings, pools[namespace][0].warning(ruleQuota, "Namespace not read", ".metadata.namespace", "the quotas of namespace "+namespace+" can't be read: "+err.Error()))
 		case err != nil:
 			return nil, fmt.Errorf("reading what namespace %s leaves to pods: %w", namespace, err)
 		}

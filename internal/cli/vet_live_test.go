@@ -90,8 +90,8 @@ func TestWhatANamespaceLeavesToPodsIsReadAsFarAsOneMay(t *testing.T) {
 	}
 	want := []string{
 		"a.spec.scale.schedules[1].scale.max: warning: namespace alone: 11 runners need 11 of pods, and ResourceQuota pods has 10: at most 10 fit",
-		`g.metadata.namespace: warning: not read: what namespace gone leaves to pods: namespaces "gone" not found`,
-		"s.metadata.namespace: warning: not read: what namespace secret leaves to pods: you may not",
+		`g.metadata.namespace: warning: the quotas of namespace gone can't be read: namespaces "gone" not found`,
+		"s.metadata.namespace: warning: the quotas of namespace secret can't be read: you may not",
 		"s.spec.scale.max: warning: namespace secret: 99 runners need 99 of pods, and ResourceQuota pods has 10: at most 10 fit", // by the list that may be read
 		"y.spec.scale.max: warning: namespace shared: 6 runners, with those of other pools here, need 12 of pods, and ResourceQuota pods has 10",
 		"u.spec.update.maxSurge: warning: namespace update: 9 runners, and 3 more during an update, need 12 of pods, and ResourceQuota pods has 10: at most 10 fit",

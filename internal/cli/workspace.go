@@ -62,6 +62,8 @@ type workspace struct {
 	set      *policy.Set
 	// given are the policies of paths that were read already.
 	given map[string][]*declaredPolicy
+	// declared are the connections' specs, once they were asked for.
+	declared map[string]map[string]any
 }
 
 // declaredPool is a pool, and where it is declared.

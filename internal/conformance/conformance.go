@@ -364,7 +364,11 @@ func (r *run) cleanUp(ctx context.Context) {
 	if r.session != nil {
 		_ = r.close(ctx) // it goes with its scale set, too
 	}
-	r.tell("cleaned up", "nothing is left", r.removeSets(ctx), "if scale set "+r.Name+" is there, delete it")
+	err := r.removeSets(ctx)
+	if err != nil {
+		err = errors.New(err.Error()) // also where GitHub didn't answer, somebody has to look
+	}
+	r.tell("cleaned up", "nothing is left", err, "if scale set "+r.Name+" is there, delete it")
 }
 
 // removeSets removes the scale sets of our name: two, if GitHub takes a name twice.

@@ -4,6 +4,7 @@
 package github
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/tls"
 	"crypto/x509"
@@ -56,6 +57,7 @@ func (n Network) Validate() error {
 // else that is PEM, such as a private key.
 func Certificates(data []byte) ([]byte, error) {
 	var all []byte
+	decoded := 0
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type != "CERTIFICATE" {
 			return nil, fmt.Errorf("there is a %.40q: only certificates may be here", block.Type)
@@ -64,9 +66,13 @@ func Certificates(data []byte) ([]byte, error) {
 			return nil, fmt.Errorf("reading a certificate: %w", err)
 		}
 		all = append(all, pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: block.Bytes})...)
+		decoded++
 	}
-	if len(all) == 0 && len(data) > 0 {
-		return nil, errors.New("there is no certificate, PEM")
+	switch begun := bytes.Count(data, []byte("-----BEGIN ")); {
+	case begun != decoded:
+		return nil, fmt.Errorf("%d of %d PEM blocks can't be read", begun-decoded, begun)
+	case decoded == 0 && len(data) > 0:
+		return nil, errors.New("there is no PEM certificate")
 	}
 	return all, nil
 }

@@ -91,11 +91,12 @@ func trust(container *corev1.Container) {
 	}
 }
 
-// hasOwnTrust says whether a template mounts something where the certificates would be, or above: below a mount that is read-only, no
+// hasOwnTrust says whether a template mounts something where the certificates would be, above or below: below a mount that is read-only, no
 // mount point can be made, and the container wouldn't start (kubernetes/kubernetes#121294).
 func hasOwnTrust(container *corev1.Container) bool {
 	return slices.ContainsFunc(container.VolumeMounts, func(m corev1.VolumeMount) bool {
-		return m.Name != caVolume && strings.HasPrefix(caFolder+"/", path.Clean(m.MountPath)+"/")
+		own := path.Clean(m.MountPath) + "/"
+		return m.Name != caVolume && (strings.HasPrefix(caFolder+"/", own) || strings.HasPrefix(own, caFolder+"/"))
 	})
 }
 

@@ -93,7 +93,7 @@ func (s *Connection) changed(before, after *v1alpha1.GitHubConnection) {
 		say("It signs in with other credentials, %s instead of %s: its %s go on once GitHub takes them.", credentials(after), credentials(before), wording.Count(len(s.Pools), "pool"))
 	}
 	if !reflect.DeepEqual(before.Spec.Proxy, after.Spec.Proxy) || !reflect.DeepEqual(before.Spec.CA, after.Spec.CA) {
-		say("It reaches GitHub by another proxy, or trusts other certificates: with both of one's own, one reads its credentials.")
+		say("It reaches GitHub by another proxy, or trusts other certificates: whoever runs both can read the credentials.")
 	}
 	if lost := beyond(before.Spec.AllowedNamespaces, after.Spec.AllowedNamespaces); len(lost) > 0 {
 		say("Pools of the namespaces %s may no longer use it: they start no runners and take in no jobs, busy runners finish.", namespaces(lost))

@@ -386,7 +386,7 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 				"Denied", `Moved linux [] from ""`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
 				"  New Deny: a Secret, p.cue:6 by RunnerPolicy/ci/repository d.rego:5",
 				"connection Changed acme Settings [ci/linux]",
-				"  : It reaches GitHub by another proxy, or trusts other certificates: with both of one's own, one reads its credentials.",
+				"  : It reaches GitHub by another proxy, or trusts other certificates: whoever runs both can read the credentials.",
 			},
 		},
 		"credentials and url": {

@@ -45,7 +45,7 @@ func TestAnEnterpriseServerWithAPrivateCABehindAProxy(t *testing.T) {
 	d := w.newDemandWorld(t, namespace, address)
 	must(t, w.Client.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "proxy"}, StringData: map[string]string{"username": "corral", "password": "wrong"}}))
 	d.connection(`{"proxy":{"https":{"url":"` + proxy + `","secretRef":{"name":"proxy"}},"runners":true}}`)
-	d.says("Secret proxy must say under the key address that it is for " + proxy)
+	d.says("Secret proxy has no key address, or another than the proxy: set it to " + proxy)
 	secret := func(key, value string) {
 		patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"stringData":{%q:%q}}`, key, value))
 		must(t, w.Client.Patch(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "proxy"}}, patch))
