@@ -5,7 +5,6 @@ package jobs
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -172,24 +171,11 @@ func (k *JobTracker) write(ctx context.Context, p *pool) error {
 
 // put creates a ConfigMap, or changes the version of it that is known.
 func (k *JobTracker) put(ctx context.Context, config *corev1.ConfigMap, version string, owner metav1.OwnerReference, part, pool string, content map[string][]byte) error {
-	if version != "" {
-		patch, err := json.Marshal(map[string]any{"metadata": map[string]string{"resourceVersion": version}, "binaryData": content})
-		if err != nil {
-			return fmt.Errorf("encoding ConfigMap %s: %w", config.Name, err)
-		}
-		if err := k.Client.Patch(ctx, config, client.RawPatch(types.MergePatchType, patch), kube.FieldOwner); err != nil {
-			return fmt.Errorf("writing ConfigMap %s: %w", config.Name, err)
-		}
-		return nil
-	}
 	config.BinaryData = content
 	config.Labels = map[string]string{partLabel: part}
 	if pool != "" && len(validation.IsValidLabelValue(pool)) == 0 {
 		config.Labels[v1alpha1.PoolLabel] = pool
 	}
 	config.OwnerReferences = []metav1.OwnerReference{owner}
-	if err := k.Client.Create(ctx, config, kube.FieldOwner); err != nil {
-		return fmt.Errorf("making ConfigMap %s: %w", config.Name, err)
-	}
-	return nil
+	return kube.PutConfigMap(ctx, k.Client, config, version)
 }

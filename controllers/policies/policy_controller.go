@@ -22,6 +22,7 @@ import (
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // recheck is the time to the next look at a policy: its ConfigMaps may have changed, and
@@ -109,7 +110,7 @@ func (r *Reconciler) load(ctx context.Context, obj object) error {
 	case err != nil:
 		return err
 	case len(known.Diagnostics()) > 0:
-		return kube.Stall(v1alpha1.PolicyInvalidReason, "%s\nThe pools that it binds keep what was decided last", compile.Summarize(known.Diagnostics(), maxMessageEntries))
+		return kube.Stall(v1alpha1.PolicyInvalidReason, "%s\nThe pools that it binds keep what was decided last", wording.Lines(known.Diagnostics(), maxMessageEntries, compile.Format))
 	}
 	return nil
 }

@@ -5,14 +5,12 @@ package pools
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -154,26 +152,12 @@ func (r *Reconciler) nameTaken(pool *v1alpha1.RunnerPool, h *history, config *co
 
 // putHistory creates the ConfigMap, or changes the version of it that is known.
 func (r *Reconciler) putHistory(ctx context.Context, pool *v1alpha1.RunnerPool, h *history, config *corev1.ConfigMap) error {
-	content := map[string]string{explain.HistoryKey: h.entries.String()}
-	if h.version != "" {
-		patch, err := json.Marshal(map[string]any{"metadata": map[string]string{"resourceVersion": h.version}, "data": content})
-		if err != nil {
-			return fmt.Errorf("encoding the history: %w", err)
-		}
-		if err := r.Client.Patch(ctx, config, client.RawPatch(types.MergePatchType, patch), kube.FieldOwner); err != nil {
-			return fmt.Errorf("writing ConfigMap %s: %w", config.Name, err)
-		}
-		return nil
-	}
-	config.Data = content
+	config.Data = map[string]string{explain.HistoryKey: h.entries.String()}
 	if len(validation.IsValidLabelValue(pool.Name)) == 0 {
 		config.Labels = map[string]string{v1alpha1.PoolLabel: pool.Name}
 	}
 	if err := controllerutil.SetControllerReference(pool, config, r.Client.Scheme()); err != nil {
 		return fmt.Errorf("owning the history: %w", err)
 	}
-	if err := r.Client.Create(ctx, config, kube.FieldOwner); err != nil {
-		return fmt.Errorf("making ConfigMap %s: %w", config.Name, err)
-	}
-	return nil
+	return kube.PutConfigMap(ctx, r.Client, config, h.version)
 }

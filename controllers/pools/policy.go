@@ -20,6 +20,7 @@ import (
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/rollout"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // limitsChanged is the reason of the event about other limits.
@@ -175,7 +176,10 @@ func waitUntil(until, now time.Time) time.Duration {
 
 // reasons say by which rules an update is held.
 func reasons(list []policy.UpdateReason) string {
-	words := texts(head(list), func(r policy.UpdateReason) string { return r.Rule.Says(r.Message) })
+	var words []string
+	for _, r := range head(list) {
+		words = append(words, r.Rule.Says(r.Message))
+	}
 	return strings.Join(words, "; ")
 }
 
@@ -241,9 +245,11 @@ func isAllowed(t *v1alpha1.TemplateVerdict) bool { return t == nil || t.Allowed 
 
 // because names the rules that bound a pool.
 func because(bounds []v1alpha1.LimitBound) string {
-	return strings.Join(texts(bounds, func(b v1alpha1.LimitBound) string {
-		return fmt.Sprintf("; %s %d → %d by %s", b.Field, b.Declared, b.Value, b.Rule.Says(b.Reason))
-	}), "")
+	var text strings.Builder
+	for _, b := range bounds {
+		fmt.Fprintf(&text, "; %s %d → %d by %s", b.Field, b.Declared, b.Value, b.Rule.Says(b.Reason))
+	}
+	return text.String()
 }
 
 // heldMessage says that limits are held because of failures.
@@ -253,17 +259,13 @@ func heldMessage(failures []policy.Failure) string {
 
 // denial says what policies deny, by which rules, and what to change.
 func denial(denials []v1alpha1.PolicyFinding) string {
-	lines := texts(head(denials), func(d v1alpha1.PolicyFinding) string {
+	return wording.Lines(denials, maxShown, func(d v1alpha1.PolicyFinding) string {
 		line := d.Message + " [" + d.Rule.String() + "]"
 		if d.Path != "" {
 			line = "spec.template." + d.Path + ": " + line
 		}
 		return join(line, d.Remediation)
 	})
-	if rest := len(denials) - len(lines); rest > 0 {
-		lines = append(lines, fmt.Sprintf("and %d more", rest))
-	}
-	return strings.Join(lines, "\n")
 }
 
 // describe names failures, each once: one policy fails in each decision for one reason.
@@ -279,15 +281,6 @@ func describe(failures []policy.Failure) string {
 		}
 	}
 	return strings.Join(head(lines), "\n")
-}
-
-// texts returns a text for each of a list.
-func texts[T any](list []T, text func(T) string) []string {
-	all := make([]string, 0, len(list))
-	for _, one := range list {
-		all = append(all, text(one))
-	}
-	return all
 }
 
 func head[T any](list []T) []T { return slices.Clone(list[:min(len(list), maxShown)]) }

@@ -19,6 +19,7 @@ import (
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/gitsource"
 	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/wording"
 	"github.com/corral-dev/corral/internal/worker"
 )
 
@@ -102,7 +103,7 @@ func (p *pass) build(ctx context.Context, rev revision) (built, error) {
 		}
 	}
 	if diagnostics := b.result.Diagnostics; len(diagnostics) > 0 {
-		return b, kube.Stall(v1alpha1.BuildFailedReason, "%s\n%s", compile.Summarize(diagnostics, maxMessageDiagnostics), inForce(p.source, b.revision.name))
+		return b, kube.Stall(v1alpha1.BuildFailedReason, "%s\n%s", wording.Lines(diagnostics, maxMessageDiagnostics, compile.Format), inForce(p.source, b.revision.name))
 	}
 	return b, nil
 }

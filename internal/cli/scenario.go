@@ -17,6 +17,7 @@ import (
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/rollout"
+	"github.com/corral-dev/corral/internal/wording"
 
 	"k8s.io/utils/ptr"
 )
@@ -288,11 +289,7 @@ func (w *workspace) poolNamed(name string) (*v1alpha1.RunnerPool, error) {
 	if len(names) == 0 {
 		return nil, fmt.Errorf("there is no pool %q: the folder declares none", name)
 	}
-	const most = 10
-	if rest := len(names) - most; rest > 0 {
-		names = append(names[:most], fmt.Sprintf("and %d more", rest))
-	}
-	return nil, fmt.Errorf("there is no pool %q, but %s", name, strings.Join(names, ", "))
+	return nil, fmt.Errorf("there is no pool %q, but %s", name, wording.List(names, 10))
 }
 
 // scalingInput is the question what limits hold for a pool in a situation.

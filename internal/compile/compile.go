@@ -90,18 +90,6 @@ type Result struct {
 	Diagnostics []v1alpha1.Diagnostic `json:"diagnostics,omitempty"`
 }
 
-// Summarize writes the first diagnostics a line each, so that the first line of the message is the first of them.
-func Summarize(diagnostics []v1alpha1.Diagnostic, most int) string {
-	var lines []string
-	for _, d := range diagnostics[:min(len(diagnostics), most)] {
-		lines = append(lines, Format(d))
-	}
-	if rest := len(diagnostics) - len(lines); rest > 0 {
-		lines = append(lines, fmt.Sprintf("and %d more", rest))
-	}
-	return strings.Join(lines, "\n")
-}
-
 // Format writes a diagnostic as file:line:col: path: message, without the parts it lacks.
 func Format(d v1alpha1.Diagnostic) string {
 	var b strings.Builder

@@ -6,6 +6,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -219,11 +220,8 @@ func (r *run) runner(ctx context.Context) {
 	case known.Name != r.Name || known.Status == "":
 		err = fmt.Errorf("name %q, status %q", known.Name, known.Status)
 	}
-	status := ""
-	if known != nil {
-		status = known.Status
-	}
-	r.tell("runner by its id", "found, "+status, err, "runners that GitHub's counts miss are not looked at: they end by their deadlines")
+	known = cmp.Or(known, &scaleset.Runner{})
+	r.tell("runner by its id", "found, "+known.Status, err, "runners that GitHub's counts miss are not looked at: they end by their deadlines")
 	same, err := r.rest.Runner(ctx, jit.RunnerID)
 	if err == nil && (same == nil || same.Name != r.Name) {
 		err = errors.New("the REST API knows another runner, or none, by that id")

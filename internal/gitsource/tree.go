@@ -101,7 +101,7 @@ func (r *reader) readFolder(ctx context.Context, folder string, hash plumbing.Ha
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := r.checkFolder(folder, hash); err != nil {
+	if err := r.check(folder, hash, largeFolder); err != nil {
 		return err
 	}
 	tree, err := object.GetTree(r.objects, hash)
@@ -153,7 +153,7 @@ func (r *reader) add(name string, file *fstest.MapFile) error {
 }
 
 func (r *reader) readFile(name string, hash plumbing.Hash) (data []byte, err error) {
-	if err := r.checkFile(name, hash); err != nil {
+	if err := r.check(name, hash, largeFile); err != nil {
 		return nil, err
 	}
 	blob, err := object.GetBlob(r.objects, hash)
@@ -175,34 +175,20 @@ func (r *reader) readFile(name string, hash plumbing.Hash) (data []byte, err err
 	return data, nil
 }
 
-// checkFolder looks at the size of a folder's list of files before the list is read.
-func (r *reader) checkFolder(name string, hash plumbing.Hash) error {
-	size, err := r.size(name, hash)
-	if err != nil {
-		return err
-	}
-	if size > r.limits.FileBytes {
-		return fmt.Errorf("%w: the folder %s has too many files: their list is %d bytes, more than %d; %s", ErrTooLarge, name, size, r.limits.FileBytes, advice)
-	}
-	return nil
-}
+// What is said of a list of files, and of a file, that are too large.
+const (
+	largeFolder = "%w: the folder %s has too many files: their list is %d bytes, more than %d; %s"
+	largeFile   = "%w: %s is %d bytes, more than %d a file; %s"
+)
 
-// checkFile looks at a file's size before the file is read.
-func (r *reader) checkFile(name string, hash plumbing.Hash) error {
-	size, err := r.size(name, hash)
-	if err != nil {
-		return err
-	}
-	if size > r.limits.FileBytes {
-		return fmt.Errorf("%w: %s is %d bytes, more than %d a file; %s", ErrTooLarge, name, size, r.limits.FileBytes, advice)
-	}
-	return nil
-}
-
-func (r *reader) size(name string, hash plumbing.Hash) (int64, error) {
+// check looks at the size of a file, or of a folder's list of files, before it is read.
+func (r *reader) check(name string, hash plumbing.Hash, tooLarge string) error {
 	size, err := r.objects.EncodedObjectSize(hash)
 	if err != nil {
-		return 0, fmt.Errorf("%w: reading %s: %w", ErrUnusable, name, err)
+		return fmt.Errorf("%w: reading %s: %w", ErrUnusable, name, err)
 	}
-	return size, nil
+	if size > r.limits.FileBytes {
+		return fmt.Errorf(tooLarge, ErrTooLarge, name, size, r.limits.FileBytes, advice)
+	}
+	return nil
 }

@@ -5,10 +5,14 @@ package kube
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
@@ -52,4 +56,23 @@ func toUnstructured(c client.Client, obj client.Object) (*unstructured.Unstructu
 	unstructured.RemoveNestedField(u.Object, "status")
 	unstructured.RemoveNestedField(u.Object, "metadata", "creationTimestamp")
 	return u, nil
+}
+
+// PutConfigMap creates a ConfigMap or, of one whose version is known, changes what it holds.
+func PutConfigMap(ctx context.Context, c client.Client, config *corev1.ConfigMap, version string) error {
+	if version == "" {
+		if err := c.Create(ctx, config, FieldOwner); err != nil {
+			return fmt.Errorf("making ConfigMap %s: %w", config.Name, err)
+		}
+		return nil
+	}
+	held := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{ResourceVersion: version}, Data: config.Data, BinaryData: config.BinaryData}
+	patch, err := json.Marshal(held)
+	if err != nil {
+		return fmt.Errorf("encoding ConfigMap %s: %w", config.Name, err)
+	}
+	if err := c.Patch(ctx, config, client.RawPatch(types.MergePatchType, patch), FieldOwner); err != nil {
+		return fmt.Errorf("writing ConfigMap %s: %w", config.Name, err)
+	}
+	return nil
 }

@@ -86,24 +86,18 @@ func (x *External) get(ctx context.Context, u *url.URL, selector string) ([]byte
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Accept", "application/json")
-	resp, err := x.client.Do(req)
-	if err != nil {
-		return nil, plain(err)
-	}
-	defer resp.Body.Close()
-	raw, err := readAnswer(resp.Body)
-	if err != nil || resp.StatusCode == http.StatusOK {
+	code, raw, err := send(x.client, req)
+	if err != nil || code == http.StatusOK {
 		return raw, err
 	}
 	status := &metav1.Status{}
 	switch {
-	case resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusServiceUnavailable:
+	case code == http.StatusNotFound || code == http.StatusServiceUnavailable:
 		return nil, errors.New("the cluster has no such metric, or nothing that serves external metrics")
 	case json.Unmarshal(raw, status) == nil && status.Message != "":
-		return nil, fmt.Errorf("the API answered %d: %s", resp.StatusCode, quote(status.Message))
+		return nil, fmt.Errorf("the API answered %d: %s", code, quote(status.Message))
 	}
-	return nil, fmt.Errorf("the API answered %d", resp.StatusCode)
+	return nil, fmt.Errorf("the API answered %d", code)
 }
 
 // sum adds up the values. Their number is bounded by the size of the answer.

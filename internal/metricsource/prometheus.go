@@ -147,17 +147,11 @@ func (s *Servers) Query(ctx context.Context, server, query string, maxAge time.D
 		return 0, fmt.Errorf("asking Prometheus %q: %w", server, err)
 	}
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	req.Header.Set("Accept", "application/json")
-	resp, err := s.client.Do(req)
-	if err != nil {
-		return 0, fmt.Errorf("asking Prometheus %q: %w", server, plain(err))
+	var a *answer
+	status, body, err := send(s.client, req)
+	if err == nil {
+		a, err = parseAnswer(status, body)
 	}
-	defer resp.Body.Close()
-	body, err := readAnswer(resp.Body)
-	if err != nil {
-		return 0, fmt.Errorf("asking Prometheus %q: %w", server, err)
-	}
-	a, err := parseAnswer(resp, body)
 	if err != nil {
 		return 0, fmt.Errorf("asking Prometheus %q: %w", server, err)
 	}
@@ -187,16 +181,21 @@ func plain(err error) error {
 	return errors.New(neterr.Describe(err))
 }
 
-// readAnswer reads what was answered, if it isn't too much.
-func readAnswer(body io.Reader) ([]byte, error) {
-	raw, err := io.ReadAll(io.LimitReader(body, mostAnswer+1))
+// send makes a request, and reads what was answered, if it isn't too much.
+func send(client *http.Client, req *http.Request) (status int, body []byte, err error) {
+	req.Header.Set("Accept", "application/json")
+	resp, err := client.Do(req)
+	if err == nil {
+		defer resp.Body.Close()
+		body, err = io.ReadAll(io.LimitReader(resp.Body, mostAnswer+1))
+	}
 	if err != nil {
-		return nil, plain(err)
+		return 0, nil, plain(err)
 	}
-	if len(raw) > mostAnswer {
-		return nil, &demand.NoSignal{Reason: fmt.Sprintf("the answer has more than %d kB: the query must give one number", mostAnswer>>10)}
+	if len(body) > mostAnswer {
+		return 0, nil, &demand.NoSignal{Reason: fmt.Sprintf("the answer has more than %d kB: the query must give one number", mostAnswer>>10)}
 	}
-	return raw, nil
+	return resp.StatusCode, body, nil
 }
 
 // answer of a Prometheus server.
@@ -210,17 +209,17 @@ type answer struct {
 	} `json:"data"`
 }
 
-func parseAnswer(resp *http.Response, raw []byte) (*answer, error) {
-	if resp.StatusCode >= 300 && resp.StatusCode < 400 {
-		return nil, fmt.Errorf("it answered %d, and redirects aren't followed", resp.StatusCode)
+func parseAnswer(status int, raw []byte) (*answer, error) {
+	if status >= 300 && status < 400 {
+		return nil, fmt.Errorf("it answered %d, and redirects aren't followed", status)
 	}
 	a := &answer{}
 	err := json.Unmarshal(raw, a)
 	switch {
 	case err == nil && a.Status == "error":
-		return nil, fmt.Errorf("it answered %d: %s", resp.StatusCode, quote(a.Error))
-	case resp.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("it answered %d", resp.StatusCode)
+		return nil, fmt.Errorf("it answered %d: %s", status, quote(a.Error))
+	case status != http.StatusOK:
+		return nil, fmt.Errorf("it answered %d", status)
 	case err != nil || a.Status != "success":
 		return nil, errors.New("the answer isn't one of Prometheus")
 	}

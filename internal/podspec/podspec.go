@@ -376,10 +376,8 @@ func volumeSecrets(v *corev1.Volume) []string {
 			}
 		}
 	}
-	for _, ref := range driverSecrets(v) {
-		if ref != nil {
-			names = append(names, ref.Name)
-		}
+	if ref := driverSecret(v); ref != nil {
+		names = append(names, ref.Name)
 	}
 	if v.AzureFile != nil {
 		names = append(names, v.AzureFile.SecretName)
@@ -405,25 +403,25 @@ func optionSecrets(v *corev1.Volume) []string {
 	return names
 }
 
-// driverSecrets lists the references of a volume's storage driver; unset ones are nil.
-func driverSecrets(v *corev1.Volume) []*corev1.LocalObjectReference {
+// driverSecret is the reference of a volume's storage driver; nil if it has none.
+func driverSecret(v *corev1.Volume) *corev1.LocalObjectReference {
 	switch {
 	case v.CSI != nil:
-		return []*corev1.LocalObjectReference{v.CSI.NodePublishSecretRef}
+		return v.CSI.NodePublishSecretRef
 	case v.CephFS != nil:
-		return []*corev1.LocalObjectReference{v.CephFS.SecretRef}
+		return v.CephFS.SecretRef
 	case v.RBD != nil:
-		return []*corev1.LocalObjectReference{v.RBD.SecretRef}
+		return v.RBD.SecretRef
 	case v.ISCSI != nil:
-		return []*corev1.LocalObjectReference{v.ISCSI.SecretRef}
+		return v.ISCSI.SecretRef
 	case v.ScaleIO != nil:
-		return []*corev1.LocalObjectReference{v.ScaleIO.SecretRef}
+		return v.ScaleIO.SecretRef
 	case v.StorageOS != nil:
-		return []*corev1.LocalObjectReference{v.StorageOS.SecretRef}
+		return v.StorageOS.SecretRef
 	case v.FlexVolume != nil:
-		return []*corev1.LocalObjectReference{v.FlexVolume.SecretRef}
+		return v.FlexVolume.SecretRef
 	case v.Cinder != nil:
-		return []*corev1.LocalObjectReference{v.Cinder.SecretRef}
+		return v.Cinder.SecretRef
 	}
 	return nil
 }

@@ -89,19 +89,19 @@ func compose(declared Scale, jobs int32, limits []limit) composition {
 	}
 	slices.SortFunc(c.bounds, compareBounds)
 	c.bounds = slices.Compact(c.bounds)
-	c.conflicts = fewConflicts(c.conflicts)
+	c.conflicts = few(c.conflicts, maxConflicts, "and %d conflicts more")
 	return c
 }
 
 // maxConflicts is how many conflicts are told of.
 const maxConflicts = 64
 
-// fewConflicts sorts conflicts, and leaves out what nobody would read.
-func fewConflicts(all []string) []string {
+// few sorts texts, and counts, in words, those that nobody would read.
+func few(all []string, most int, words string) []string {
 	slices.Sort(all)
 	all = slices.Compact(all)
-	if more := len(all) - maxConflicts; more > 0 {
-		all = append(all[:maxConflicts:maxConflicts], fmt.Sprintf("and %d conflicts more", more))
+	if more := len(all) - most; more > 0 {
+		all = append(all[:most:most], fmt.Sprintf(words, more))
 	}
 	return all
 }
@@ -268,12 +268,7 @@ func describeLimits(limits []limit) string {
 	for _, l := range limits {
 		texts = append(texts, l.String())
 	}
-	slices.Sort(texts)
-	texts = slices.Compact(texts)
-	if rest := len(texts) - maxNamed; rest > 0 {
-		texts = append(texts[:maxNamed:maxNamed], fmt.Sprintf("%d more", rest))
-	}
-	return strings.Join(texts, " and ")
+	return strings.Join(few(texts, maxNamed, "%d more"), " and ")
 }
 
 // rulePlace names a rule with its file and line.

@@ -141,6 +141,18 @@ func List(names []string, most int) string {
 	return text
 }
 
+// Lines writes the first of a list, a line each, and counts the others.
+func Lines[T any](list []T, most int, text func(T) string) string {
+	var lines []string
+	for _, one := range list[:min(len(list), most)] {
+		lines = append(lines, text(one))
+	}
+	if rest := len(list) - len(lines); rest > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more", rest))
+	}
+	return strings.Join(lines, "\n")
+}
+
 // Closest returns the other name that resembles a name the most, with at most so many letters of another kind, in any case; or "".
 func Closest(name string, others []string, most int) string {
 	best := ""

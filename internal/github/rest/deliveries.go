@@ -60,11 +60,10 @@ func (c *Client) Deliveries(ctx context.Context, hookID int64, cursor string) (p
 		default:
 			list, resp, err = gh.Repositories.ListHookDeliveries(ctx, c.target.Owner, c.target.Name, hookID, o)
 		}
-		if err != nil {
-			return resp, err
+		if err == nil {
+			page, next = deliveriesOf(list), resp.Cursor
 		}
-		page, next = deliveriesOf(list), resp.Cursor
-		return resp, nil
+		return resp, err
 	})
 	return page, next, err
 }

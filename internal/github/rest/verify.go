@@ -206,16 +206,15 @@ func (v *verification) explain(ctx context.Context, client *gogithub.Client, res
 }
 
 func (v *verification) visible(ctx context.Context, client *gogithub.Client) bool {
-	var err error
 	switch v.target.Scope {
 	case github.Organization:
-		_, _, err = client.Organizations.Get(ctx, v.target.Owner)
+		_, _, err := client.Organizations.Get(ctx, v.target.Owner)
+		return err == nil
 	case github.Repository:
-		_, _, err = client.Repositories.Get(ctx, v.target.Owner, v.target.Name)
-	default:
-		return false
+		_, _, err := client.Repositories.Get(ctx, v.target.Owner, v.target.Name)
+		return err == nil
 	}
-	return err == nil
+	return false
 }
 
 // refused is for calls that fail only if the App's own keys are wrong.
@@ -235,10 +234,10 @@ func (v *verification) serverVersion(ctx context.Context, client *gogithub.Clien
 		InstalledVersion string `json:"installed_version"`
 	}
 	req, err := client.NewRequest(ctx, http.MethodGet, "meta", nil)
-	if err != nil {
-		return ""
+	if err == nil {
+		_, err = client.Do(req, &meta)
 	}
-	if _, err := client.Do(req, &meta); err != nil {
+	if err != nil {
 		return ""
 	}
 	return meta.InstalledVersion

@@ -205,11 +205,10 @@ func (c *Client) report(ctx context.Context, class endpoint, p *pass, err error)
 // renew replaces an official client that may hold dead tokens: it has no way to drop them.
 func (c *Client) renew(m *pooledClient, subsystem string, setID int64) error {
 	fresh, err := c.newPooledClient(subsystem, setID)
-	if err != nil {
-		return err
+	if err == nil {
+		*m = *fresh
 	}
-	*m = *fresh
-	return nil
+	return err
 }
 
 // heal tries once more, with new tokens, what GitHub refused with 401: the official

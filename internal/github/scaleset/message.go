@@ -89,18 +89,9 @@ func knownEvent(event json.RawMessage) (name string, ok bool) {
 	if err := json.Unmarshal(event, &head); err != nil {
 		return "undecodable", false
 	}
-	var into any
-	switch head.MessageType {
-	case official.MessageTypeJobAvailable:
-		into = &official.JobAvailable{}
-	case official.MessageTypeJobAssigned:
-		into = &official.JobAssigned{}
-	case official.MessageTypeJobStarted:
-		into = &official.JobStarted{}
-	case official.MessageTypeJobCompleted:
-		into = &official.JobCompleted{}
-	default:
-		return string(head.MessageType), false
-	}
-	return string(head.MessageType), json.Unmarshal(event, into) == nil
+	into := map[official.MessageType]any{
+		official.MessageTypeJobAvailable: &official.JobAvailable{}, official.MessageTypeJobAssigned: &official.JobAssigned{},
+		official.MessageTypeJobStarted: &official.JobStarted{}, official.MessageTypeJobCompleted: &official.JobCompleted{},
+	}[head.MessageType]
+	return string(head.MessageType), into != nil && json.Unmarshal(event, into) == nil
 }
