@@ -13,6 +13,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -71,10 +72,20 @@ func (v *Versions) Of(pool types.NamespacedName) *v1alpha1.RunnerVersionStatus {
 func (v *Versions) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("runnerversion").
-		For(&v1alpha1.RunnerPool{}). // with a status that has another revision in force, of which runners are connected already, as after a roll-back
-		Watches(&v1alpha1.Runner{}, handler.EnqueueRequestsFromMapFunc(poolOf), builder.WithPredicates(predicate.NewPredicateFuncs(isOnline))).
+		For(&v1alpha1.RunnerPool{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: revisionChanges})).
+		Watches(&v1alpha1.Runner{}, handler.EnqueueRequestsFromMapFunc(poolOf), builder.WithPredicates(predicate.NewPredicateFuncs(isOnline), predicate.Funcs{
+			UpdateFunc: func(e event.UpdateEvent) bool { return !isOnline(e.ObjectOld) },
+			DeleteFunc: func(event.DeleteEvent) bool { return false },
+		})).
 		WithOptions(kube.Fair(concurrent, v.classify)).
 		Complete(v)
+}
+
+// revisionChanges lets updates of a pool pass that change its spec, or the revision in force: as after a roll-back, its runners may be connected already.
+func revisionChanges(e event.UpdateEvent) bool {
+	before, ok1 := e.ObjectOld.(*v1alpha1.RunnerPool)
+	after, ok2 := e.ObjectNew.(*v1alpha1.RunnerPool)
+	return !ok1 || !ok2 || before.Generation != after.Generation || before.Status.InForce() != after.Status.InForce()
 }
 
 // poolOf finds the pool of a runner.
