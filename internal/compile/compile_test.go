@@ -6,8 +6,10 @@ package compile
 import (
 	"bytes"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -176,6 +178,9 @@ func TestTreesThatCompile(t *testing.T) {
 		"the schema in deps": {
 			map[string]string{"cue.mod/module.cue": withDeps, "pools/a.cue": onePool}, Options{},
 			[]string{"RunnerPool/linux pools/a.cue:6:8 pools.linux"}},
+		"a probe of gRPC that names no service": {
+			map[string]string{"cue.mod/module.cue": withDeps, "a.cue": strings.Replace(onePool, `image: "runner:1"`, `image: "runner:1", livenessProbe: grpc: port: 80`, 1)}, Options{},
+			[]string{"RunnerPool/linux a.cue:6:8 pools.linux"}},
 		"the schema vendored, imported without its major version": {
 			map[string]string{"cue.mod/module.cue": moduleFile, "a.cue": strings.Replace(onePool, "@v0", "", 1),
 				"cue.mod/pkg/corral.dev/schema/schema.cue": string(vendoredSchema)}, Options{},
@@ -439,5 +444,64 @@ func TestLongTextsOfADiagnosticAreShortened(t *testing.T) {
 		if n := len(Format(d)); n > 3100 {
 			t.Errorf("a diagnostic has %d bytes", n)
 		}
+	}
+}
+
+// Whatever keeps one package from being compiled, what is wrong with the others is told, too.
+func TestAnErrorInOnePackageHidesNoneOfAnothers(t *testing.T) {
+	for name, tc := range map[string]struct{ file, text, want string }{
+		"a value":                {"a/a.cue", "package a\n\nx: 3 & 4\n", "a/a.cue:3:"},
+		"no CUE":                 {"a/a.cue", "package a\n\nx: {\n", "a/a.cue:"},
+		"an unknown import":      {"a/a.cue", "package a\n\nimport \"nowhere.test/x\"\n\ny: x\n", "a/a.cue:3:8: unknown import "},
+		"no package":             {"a/a.cue", "x: 1\n", "a/a.cue:1:1: the file is in no package"},
+		"a merge":                {"a/a.cue", "package a\n<<<<<<< HEAD\n", "a/a.cue:2:1: a merge that is not resolved"},
+		"an object":              {"a/a.cue", "package a\n\np: " + strings.Replace(rawPool, "connectionRef", "conectionRef", 1), "a/a.cue:4:"},
+		"in a module of its own": {"a/cue.mod/module.cue", "module: \"a.test/a@v0\"\nlanguage: version: \"v0.99.0\"\n", "a/cue.mod/module.cue: language version "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files := repository(onePool)
+			files["a/x.cue"], files["b/b.cue"] = []byte("package a\n"), []byte("package b\n\nx: 1 & 2\n")
+			files[tc.file] = []byte(tc.text)
+			got := strings.Join(texts(Compile(files, Options{})), "\n")
+			for _, want := range []string{tc.want, "b/b.cue:3:"} {
+				if !strings.Contains("\n"+got, "\n"+want) {
+					t.Errorf("nothing begins with %q:\n%s", want, got)
+				}
+			}
+		})
+	}
+}
+
+// Where there are too many mistakes to tell, each file has its turn.
+func TestManyMistakesOfOneFileHideNoneOfAnothers(t *testing.T) {
+	files := repository(onePool)
+	text := "package a\n"
+	for i := range MaxDiagnostics + 20 {
+		text += fmt.Sprintf("x%03d: 1 & 2\n", i)
+	}
+	files["a/a.cue"], files["b/b.cue"] = []byte(text), []byte("package b\n\nx: 1 & 2\n")
+	got := texts(Compile(files, Options{}))
+	if len(got) != MaxDiagnostics+1 || !strings.HasPrefix(got[MaxDiagnostics-1], "b/b.cue:3:") {
+		t.Errorf("got %d diagnostics, the last but one %q", len(got), got[len(got)-2])
+	}
+}
+
+// entries is a folder that seems to hold many files.
+type entries struct{ fs.FS }
+
+// ReadDir implements fs.ReadDirFS.
+func (e entries) ReadDir(folder string) ([]fs.DirEntry, error) {
+	found, err := fs.ReadDir(e.FS, folder)
+	if err != nil || folder != "." {
+		return found, err
+	}
+	return slices.Repeat(found, maxEntries), nil
+}
+
+func TestAFolderOfTooMuchIsToldWhatHelps(t *testing.T) {
+	got := texts(Compile(entries{Files{"README": nil}}, Options{}))
+	want := []string{"more than 100000 files and folders: compile a smaller folder with a cue.mod of its own"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }
