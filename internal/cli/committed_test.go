@@ -68,3 +68,27 @@ func TestWhatNoSourceHasIsToldAndNotReviewed(t *testing.T) {
 		}
 	}
 }
+
+// What is behind a link to a folder would be missed in the cluster, so it is missed nowhere without a word.
+func TestALinkToAFolderIsToldByEachCommand(t *testing.T) {
+	const refused = "pools/team: a link to a folder, which is not followed; commit the folder itself, or make its name begin with a dot"
+	folder := repositoryOf(t, nil)
+	gitIn(t, folder, "init", "-q", "-b", "main")
+	gitIn(t, folder, "add", ".")
+	gitIn(t, folder, "commit", "-qm", "first")
+	if err := os.Symlink("../policies", filepath.Join(folder, "pools/team")); err != nil {
+		t.Fatal(err)
+	}
+	check := func(args ...string) {
+		t.Helper()
+		if got := corral(t, folder, args...); got.code != exitError || !strings.Contains(got.stdout+got.stderr, refused) {
+			t.Errorf("%v: got %+v", args, got)
+		}
+	}
+	check("vet")
+	check("build")
+	check("review")
+	gitIn(t, folder, "add", ".")
+	gitIn(t, folder, "commit", "-qm", "link")
+	check("review", "--base", "HEAD^1", "--head", "HEAD")
+}
