@@ -5,6 +5,7 @@ package cli
 
 import (
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -12,8 +13,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
+	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/test/golden"
 )
 
@@ -331,6 +334,9 @@ func TestFairCeilingsAreDecidedAsInTheCluster(t *testing.T) {
 	if got := corral(t, folder, "test", "--policy", "guard.yaml"); got.code != exitOK {
 		t.Errorf("got %+v", got)
 	}
+	if got := corral(t, folder, "eval", "scaling", "-f", "a.scenario.yaml", "--case", "members", "--policy", "guard.yaml"); !strings.Contains(got.stdout, "max 200 → 10 ") && !strings.Contains(got.stdout, "max 10,") {
+		t.Errorf("eval: %+v", got)
+	}
 	if err := os.WriteFile(filepath.Join(folder, "guard.yaml"), []byte(strings.Replace(guard, "60", "6", 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -338,6 +344,12 @@ func TestFairCeilingsAreDecidedAsInTheCluster(t *testing.T) {
 		if got := corral(t, folder, strings.Fields(args)...); got.code != exitOK || !strings.Contains(got.stdout, "max 9 → 5 ") {
 			t.Errorf("%s: %+v", args, got)
 		}
+	}
+	pools := map[string]string{"pools.cue": readFile(t, filepath.Join(folder, "pools.cue"))}
+	base := treeOf(t, pools)
+	pools["policy.cue"] = "package pools\n\npolicies: all: {apiVersion: \"corral.dev/v1alpha1\", kind: \"RunnerPolicy\", metadata: name: \"all\", spec: library: ceilings: [{name: \"all\", by: \"All\", max: 6}]}\n"
+	if got := corral(t, folder, "review", base, treeOf(t, pools)); got.code != exitOK || !strings.Contains(got.stdout, "in force 9 → 5; ceiling all") {
+		t.Errorf("review: %+v", got)
 	}
 }
 
@@ -416,4 +428,21 @@ func FuzzScenarios(f *testing.F) {
 			c.question(w, time.Time{}, "UTC")
 		}
 	})
+}
+
+// Who reads policies by path is told what to do about too much of them.
+func TestTooManyFilesOfPoliciesAreToldWhatHelps(t *testing.T) {
+	for want, files := range map[string]int{
+		"more than 500 files, the most that is read: name a smaller folder":               501,
+		"more than 10000 files and folders, the most that is read: name a smaller folder": 10_000,
+	} {
+		all := fstest.MapFS{}
+		for i := range files {
+			all[fmt.Sprintf("f%05d.rego", i)] = &fstest.MapFile{}
+		}
+		r := &policyFiles{fsys: all, files: compile.Files{}, wanted: func(string) bool { return files <= 501 }}
+		if err := fs.WalkDir(all, ".", r.visit); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
 }
