@@ -10,10 +10,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
 
 	"github.com/corral-dev/corral/internal/worker"
 )
@@ -306,6 +308,49 @@ func TestExitCodes(t *testing.T) {
 	} {
 		if got := exitCode(err); got != want {
 			t.Errorf("exitCode(%v) = %d, want %d", err, got, want)
+		}
+	}
+}
+
+// Workflows that init writes take a corral that is released. Only where there is none is one built, and that from a cache.
+func TestWorkflowsBuildOnlyWhatIsNotReleased(t *testing.T) {
+	type step struct {
+		ID, If, Uses, Run string
+		ContinueOnError   bool `json:"continue-on-error"`
+		With              map[string]any
+	}
+	for _, guard := range []bool{false, true} {
+		files, err := newRepository{module: "corral.local/pools@v0", url: exampleURL, version: "v1.2.3", guard: guard}.files()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var workflow struct {
+			Jobs map[string]struct{ Steps []step }
+		}
+		if err := yaml.Unmarshal(files[".github/workflows/corral.yaml"], &workflow); err != nil {
+			t.Fatal(err)
+		}
+		steps := workflow.Jobs["check"].Steps
+		at := func(what string) step {
+			i := slices.IndexFunc(steps, func(s step) bool { return strings.HasPrefix(s.Uses, what) || strings.Contains(s.Run, what) })
+			if i < 0 {
+				t.Errorf("guard %t: no step has %q", guard, what)
+				return step{}
+			}
+			return steps[i]
+		}
+		if release := at("gh release download"); release.ID != "release" || !release.ContinueOnError || release.If != "" {
+			t.Errorf("guard %t: got %+v", guard, release)
+		}
+		for _, what := range []string{"actions/setup-go", "actions/cache", "go install"} {
+			if built := at(what); built.If != "${{ steps.release.outcome == 'failure' }}" {
+				t.Errorf("guard %t: got %+v", guard, built)
+			}
+		}
+		cache := at("actions/cache").With
+		if paths := fmt.Sprint(cache["path"]); !strings.Contains(paths, "~/.cache/go-build") || !strings.Contains(paths, "~/go/pkg/mod") ||
+			!strings.Contains(fmt.Sprint(cache["key"]), "env.CORRAL_VERSION") {
+			t.Errorf("guard %t: got %v", guard, cache)
 		}
 	}
 }
