@@ -88,7 +88,7 @@ func (r *Reconciler) applyBudget(ctx context.Context, o observation) error {
 	budget := &policyv1.PodDisruptionBudget{
 		TypeMeta:   metav1.TypeMeta{APIVersion: policyv1.SchemeGroupVersion.String(), Kind: "PodDisruptionBudget"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: o.key.Namespace, Name: budgetName},
-		Spec:       budgetSpec,
+		Spec:       *budgetSpec.DeepCopy(),
 	}
 	for i := range pools.Items {
 		if p := &pools.Items[i]; p.DeletionTimestamp.IsZero() && !observes(p) {

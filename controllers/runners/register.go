@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -160,8 +161,18 @@ func (p pass) takenSecret(secret *corev1.Secret) error {
 	return kube.Wait(v1alpha1.InvalidSpecReason, secretRetry, "Secret %q isn't the runner's: delete it, or the runner", secret.Name)
 }
 
+// networkData is what a runner's Secret holds of its connection's network.
+func networkData(n github.Network) map[string][]byte {
+	data := map[string][]byte{v1alpha1.CAKey: n.CA}
+	if n.RunnersUseProxy {
+		data[podspec.HTTPProxyKey], data[podspec.HTTPSProxyKey], data[podspec.NoProxyKey] = []byte(n.HTTPProxy), []byte(n.HTTPSProxy), []byte(n.NoProxy)
+	}
+	maps.DeleteFunc(data, func(_ string, value []byte) bool { return len(value) == 0 })
+	return data
+}
+
 func (p pass) storeSecret(ctx context.Context, jit github.JIT, network github.Network) error {
-	data := podspec.NetworkData(network)
+	data := networkData(network)
 	data[podspec.JITKey], data[podspec.RunnerIDKey] = []byte(jit.Encoded), []byte(strconv.FormatInt(jit.RunnerID, 10))
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{

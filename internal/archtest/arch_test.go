@@ -27,6 +27,9 @@ func TestPurePackagesReachNoClient(t *testing.T) {
 		"k8s.io/client-go", "sigs.k8s.io/controller-runtime", "github.com/actions/scaleset",
 		"github.com/google/go-github", "github.com/go-git", module + "internal/kube", module + "controllers",
 	}
+	for _, adapter := range Adapters.Packages {
+		never = append(never, module+adapter)
+	}
 	for _, pkg := range slices.Concat(Shared.Packages, Pure.Packages, Review.Packages) {
 		t.Run(pkg, func(t *testing.T) { reachesNone(t, pkg, never) })
 	}

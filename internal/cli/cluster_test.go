@@ -19,30 +19,14 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// clusterOf is an API server that knows the pools of two namespaces, and refuses a third.
-func clusterOf(t *testing.T) (kubeconfig string) {
+// kubeconfigOf serves what answer says of each path as an API server would, and leads there.
+func kubeconfigOf(t *testing.T, answer func(path string) (code int, body any)) (kubeconfig string) {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		code, body := answer(r.URL.Path)
 		w.Header().Set("Content-Type", "application/json")
-		namespace, ok := strings.CutPrefix(r.URL.Path, "/apis/corral.dev/v1alpha1/namespaces/")
-		namespace, _, _ = strings.Cut(namespace, "/")
-		var answer any
-		switch {
-		case !ok && strings.HasSuffix(r.URL.Path, "/v1alpha1"): // discovery
-			answer = metav1.APIResourceList{GroupVersion: "corral.dev/v1alpha1", APIResources: []metav1.APIResource{
-				{Name: "runnerpools", SingularName: "runnerpool", Namespaced: true, Kind: "RunnerPool", Verbs: metav1.Verbs{"list"}}}}
-		case !ok && strings.HasSuffix(r.URL.Path, "/apis"):
-			version := metav1.GroupVersionForDiscovery{GroupVersion: "corral.dev/v1alpha1", Version: "v1alpha1"}
-			answer = metav1.APIGroupList{Groups: []metav1.APIGroup{{Name: "corral.dev", Versions: []metav1.GroupVersionForDiscovery{version}, PreferredVersion: version}}}
-		case namespace == "secret":
-			w.WriteHeader(http.StatusForbidden)
-			answer = metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Reason: metav1.StatusReasonForbidden, Message: "runnerpools is forbidden: you may not", Code: http.StatusForbidden}
-		default:
-			pool := v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "linux"}}
-			pool.Status.Jobs = int32(len(namespace)) //nolint:gosec // tells namespaces apart
-			answer = v1alpha1.RunnerPoolList{Items: []v1alpha1.RunnerPool{pool}}
-		}
-		if err := json.NewEncoder(w).Encode(answer); err != nil {
+		w.WriteHeader(code)
+		if err := json.NewEncoder(w).Encode(body); err != nil {
 			t.Error(err)
 		}
 	}))
@@ -54,6 +38,33 @@ func clusterOf(t *testing.T) (kubeconfig string) {
 		t.Fatal(err)
 	}
 	return kubeconfig
+}
+
+// refusal is an API server's answer.
+func refusal(code int, reason metav1.StatusReason, message string) (int, any) {
+	return code, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Reason: reason, Message: message, Code: int32(code)} //nolint:gosec // a status
+}
+
+// clusterOf is an API server that knows the pools of two namespaces, and refuses a third.
+func clusterOf(t *testing.T) (kubeconfig string) {
+	t.Helper()
+	return kubeconfigOf(t, func(path string) (int, any) {
+		namespace, ok := strings.CutPrefix(path, "/apis/corral.dev/v1alpha1/namespaces/")
+		namespace, _, _ = strings.Cut(namespace, "/")
+		switch {
+		case !ok && strings.HasSuffix(path, "/v1alpha1"): // discovery
+			return http.StatusOK, metav1.APIResourceList{GroupVersion: "corral.dev/v1alpha1", APIResources: []metav1.APIResource{
+				{Name: "runnerpools", SingularName: "runnerpool", Namespaced: true, Kind: "RunnerPool", Verbs: metav1.Verbs{"list"}}}}
+		case !ok && strings.HasSuffix(path, "/apis"):
+			version := metav1.GroupVersionForDiscovery{GroupVersion: "corral.dev/v1alpha1", Version: "v1alpha1"}
+			return http.StatusOK, metav1.APIGroupList{Groups: []metav1.APIGroup{{Name: "corral.dev", Versions: []metav1.GroupVersionForDiscovery{version}, PreferredVersion: version}}}
+		case namespace == "secret":
+			return refusal(http.StatusForbidden, metav1.StatusReasonForbidden, "runnerpools is forbidden: you may not")
+		}
+		pool := v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "linux"}}
+		pool.Status.Jobs = int32(len(namespace)) //nolint:gosec // tells namespaces apart
+		return http.StatusOK, v1alpha1.RunnerPoolList{Items: []v1alpha1.RunnerPool{pool}}
+	})
 }
 
 func TestAReviewAsksTheClusterWithTheCallersRights(t *testing.T) {

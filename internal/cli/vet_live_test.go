@@ -4,10 +4,8 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,10 +19,7 @@ import (
 // crampedCluster is an API server with ten pods' room in each namespace, but that it refuses who asks for secret, and has none called gone.
 func crampedCluster(t *testing.T) (kubeconfig string) {
 	t.Helper()
-	answer := func(path string) (int, any) {
-		refusal := func(code int, reason metav1.StatusReason, message string) (int, any) {
-			return code, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Reason: reason, Message: message, Code: int32(code)} //nolint:gosec // a status
-		}
+	return kubeconfigOf(t, func(path string) (int, any) {
 		namespace, _, isList := strings.Cut(strings.TrimPrefix(path, "/api/v1/namespaces/"), "/")
 		switch {
 		case path == "/api":
@@ -44,23 +39,7 @@ func crampedCluster(t *testing.T) (kubeconfig string) {
 		return http.StatusOK, corev1.ResourceQuotaList{Items: []corev1.ResourceQuota{{
 			ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("10")}},
 		}}}
-	}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		code, body := answer(r.URL.Path)
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(code)
-		if err := json.NewEncoder(w).Encode(body); err != nil {
-			t.Error(err)
-		}
-	}))
-	t.Cleanup(server.Close)
-	kubeconfig = filepath.Join(t.TempDir(), "config")
-	text := `{"apiVersion": "v1", "kind": "Config", "current-context": "c", "clusters": [{"name": "c", "cluster": {"server": "` + server.URL + `"}}],
-		"contexts": [{"name": "c", "context": {"cluster": "c", "user": "c", "namespace": "mine"}}], "users": [{"name": "c", "user": {}}]}`
-	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return kubeconfig
+	})
 }
 
 func TestWhatANamespaceLeavesToPodsIsReadAsFarAsOneMay(t *testing.T) {

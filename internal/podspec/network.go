@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/github"
 )
 
 const (
@@ -23,29 +22,8 @@ const (
 	caFile = "ca.crt"
 )
 
-// proxyEnv are the variables of a proxy, by their key in a runner's Secret. Programs read one spelling or the other.
-var proxyEnv = []struct {
-	key  string
-	take func(github.Network) string
-}{
-	{"HTTP_PROXY", func(n github.Network) string { return n.HTTPProxy }},
-	{"HTTPS_PROXY", func(n github.Network) string { return n.HTTPSProxy }},
-	{"NO_PROXY", func(n github.Network) string { return n.NoProxy }},
-}
-
-// NetworkData is what a runner's Secret holds of its connection's network.
-func NetworkData(n github.Network) map[string][]byte {
-	data := map[string][]byte{}
-	for _, v := range proxyEnv {
-		if value := v.take(n); n.RunnersUseProxy && value != "" {
-			data[v.key] = []byte(value)
-		}
-	}
-	if len(n.CA) > 0 {
-		data[v1alpha1.CAKey] = n.CA
-	}
-	return data
-}
+// Variables of a proxy, which are their keys in a runner's Secret, too. Programs read one spelling or the other.
+const HTTPProxyKey, HTTPSProxyKey, NoProxyKey = "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"
 
 // Network says what pods get of their connection's network. It is all that a pod differs in by its connection.
 type Network struct{ Proxies, CA bool }
@@ -65,15 +43,15 @@ func useNetwork(pod *corev1.Pod, n Network) {
 		}}})
 	}
 	for _, container := range containersOf(&pod.Spec) {
-		for _, v := range proxyEnv {
-			lower := strings.ToLower(v.key)
-			if !n.Proxies || hasEnv(container, v.key) || hasEnv(container, lower) { // programs differ in which of the two they prefer
+		for _, name := range []string{HTTPProxyKey, HTTPSProxyKey, NoProxyKey} {
+			lower := strings.ToLower(name)
+			if !n.Proxies || hasEnv(container, name) || hasEnv(container, lower) { // programs differ in which of the two they prefer
 				continue
 			}
 			from := &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
-				LocalObjectReference: corev1.LocalObjectReference{Name: secret}, Key: v.key, Optional: new(true),
+				LocalObjectReference: corev1.LocalObjectReference{Name: secret}, Key: name, Optional: new(true),
 			}}
-			setEnv(container, v.key, corev1.EnvVar{ValueFrom: from})
+			setEnv(container, name, corev1.EnvVar{ValueFrom: from})
 			setEnv(container, lower, corev1.EnvVar{ValueFrom: from})
 		}
 		if n.CA && !hasOwnTrust(container) {
@@ -111,7 +89,7 @@ func OwnTrust(pod *corev1.Pod) string {
 	if len(names) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s: not given the connection's certificates, as the template mounts its own at %s or above", strings.Join(names, ", "), caFolder)
+	return fmt.Sprintf("%s: not given the connection's certificates, as the template mounts something at %s, above or below", strings.Join(names, ", "), caFolder)
 }
 
 // containersOf are all containers of a pod.

@@ -11,21 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/podspec"
 )
-
-func TestARunnerGetsOfTheNetworkWhatItNeeds(t *testing.T) {
-	network := github.Network{HTTPSProxy: "http://user:word@proxy", NoProxy: "a,b", CA: []byte("pem")}
-	keys := func(n github.Network) []string { return slices.Sorted(maps.Keys(podspec.NetworkData(n))) }
-	if got := keys(network); !slices.Equal(got, []string{"ca.crt"}) {
-		t.Errorf("keys %v", got)
-	}
-	network.RunnersUseProxy = true
-	if got := keys(network); !slices.Equal(got, []string{"HTTPS_PROXY", "NO_PROXY", "ca.crt"}) {
-		t.Errorf("keys with proxies %v", got)
-	}
-}
 
 // over builds a runner's pod from a template with parts of a pod's spec.
 func over(t *testing.T, n podspec.Network, spec string) *corev1.Pod {
