@@ -109,7 +109,7 @@ func (r *run) tell(check, found string, err error, means string) bool {
 	f := Finding{Check: check, Verdict: AsExpected, Found: found}
 	if err != nil {
 		f.Verdict, f.Found, f.Means = Differs, err.Error(), means
-		if e := new(github.Error); errors.As(err, &e) {
+		if e := new(github.Error); errors.As(err, &e) && e.Status != 0 {
 			f.Found = fmt.Sprintf("%d %s: %s", e.Status, e.Kind, e.Message)
 		}
 		if isAway(err) {
