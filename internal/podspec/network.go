@@ -23,7 +23,11 @@ const (
 )
 
 // Variables of a proxy, which are their keys in a runner's Secret, too. Programs read one spelling or the other.
-const HTTPProxyKey, HTTPSProxyKey, NoProxyKey = "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"
+const (
+	HTTPProxyKey  = "HTTP_PROXY"
+	HTTPSProxyKey = "HTTPS_PROXY"
+	NoProxyKey    = "NO_PROXY"
+)
 
 // Network says what pods get of their connection's network. It is all that a pod differs in by its connection.
 type Network struct{ Proxies, CA bool }
