@@ -332,7 +332,7 @@ func TestTheDryRunHasTheNetworkOfTheConnection(t *testing.T) {
 	if len(b.tried) != 1 || len(b.tried[0].Spec.Volumes) != 2 || len(b.tried[0].Spec.Containers[1].Env) != 6 {
 		t.Errorf("tried %+v", b.tried)
 	}
-	const want = "; x: not given the connection's certificates, as the template mounts its own at /usr/local/share/ca-certificates/corral or above"
+	const want = "; x: not given the connection's certificates, as the template mounts something at /usr/local/share/ca-certificates/corral, above or below"
 	if said := conditions.GetMessage(b.pool(), v1alpha1.TemplateValidCondition); !strings.HasSuffix(said, want) {
 		t.Errorf("told: %s", said)
 	}
