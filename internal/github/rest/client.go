@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/corral-dev/corral/internal/github"
-	"github.com/corral-dev/corral/internal/poolstatus"
 	"github.com/corral-dev/corral/internal/turns"
 )
 
@@ -50,7 +49,7 @@ type Client struct {
 	repos   shared[repositoryList]
 	jobs    shared[JobList]
 
-	releases shared[[]poolstatus.Release]
+	releases shared[published]
 }
 
 // identity is one that GitHub counts the calls of.

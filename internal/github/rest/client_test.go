@@ -250,6 +250,21 @@ func TestAListThatTakesLongIsSharedWhenItIsThere(t *testing.T) {
 	}
 }
 
+// Each pool of a connection asks for them, and a server without a copy of the repository has none for any.
+func TestReleasesThatAServerLacksAreAskedForOnceInAWhile(t *testing.T) {
+	w := newWorld(t, githubsim.Options{})
+	c := w.token("acme")
+	for range 3 {
+		if _, err := c.Releases(t.Context()); !github.IsNotFound(err) {
+			t.Fatalf("got %v", err)
+		}
+	}
+	w.pass(sharedLife + time.Second)
+	if _, err := c.Releases(t.Context()); !github.IsNotFound(err) || w.called(githubsim.EndpointReleases) != 2 {
+		t.Errorf("got %v; GitHub was asked %d times, want 2", err, w.called(githubsim.EndpointReleases))
+	}
+}
+
 func TestWhatDidNotChangeCostsNothing(t *testing.T) {
 	w := newWorld(t, githubsim.Options{})
 	c := w.token("acme")
