@@ -271,6 +271,26 @@ func TestPodsAreJudgedOverTheirConnection(t *testing.T) {
 	}
 }
 
+func TestContainersWithoutTheCertificatesOfTheirConnectionAreTold(t *testing.T) {
+	connection := `connections: schema.#Connections & {c: spec: {url: "https://ghes.example.com/acme", secretRef: name: "s"%s}}` + "\n"
+	mounting := strings.Replace(onePool, `containers: [{name: "runner", image: "i"}]`,
+		`{containers: [{name: "runner", image: "i", volumeMounts: [{name: "certs", mountPath: "/usr/local/share"}]}], volumes: [{name: "certs", emptyDir: {}}]}`, 1)
+	for _, tc := range []struct {
+		pools, ca string
+		told      bool
+	}{
+		{mounting, `, ca: configMapRef: name: "ca"`, true},
+		{mounting, "", false},
+		{onePool, `, ca: configMapRef: name: "ca"`, false},
+	} {
+		folder := treeOf(t, map[string]string{"pools.cue": tc.pools + fmt.Sprintf(connection, tc.ca)})
+		got := corral(t, folder, "vet")
+		if told := strings.Contains(got.stdout+got.stderr, "runner: not given the connection's certificates"); got.code != exitOK || told != tc.told {
+			t.Errorf("with the CA %q: told %t, got %+v", tc.ca, told, got)
+		}
+	}
+}
+
 func TestLinksToFoldersOfPoliciesAreTold(t *testing.T) {
 	folder := treeOf(t, map[string]string{"guard/x.rego": cap3, "here/cue.mod/module.cue": module, "here/pools.cue": onePool})
 	if err := os.Symlink(filepath.Join(folder, "here"), filepath.Join(folder, "guard", "more")); err != nil {

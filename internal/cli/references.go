@@ -67,6 +67,25 @@ func (w *workspace) sharedScaleSets() []report.Finding {
 	return warnings
 }
 
+// untrusting warns of containers that don't get the certificates of their pool's connection.
+func (w *workspace) untrusting() []report.Finding {
+	var warnings []report.Finding
+	for i := range w.pools {
+		p := &w.pools[i]
+		if !w.network(p.RunnerPool).CA {
+			continue
+		}
+		pod, err := podspec.Specimen(p.RunnerPool)
+		if err != nil {
+			continue // what is wrong with the template is told elsewhere
+		}
+		if found := podspec.OwnTrust(pod); found != "" {
+			warnings = append(warnings, p.warning(ruleTrust, "Container lacks certificates", ".spec.template", found))
+		}
+	}
+	return warnings
+}
+
 // warning is about a field of a pool.
 func (p *declaredPool) warning(rule, title, path, message string) report.Finding {
 	w := warning(rule, title, p.object.Diagnostic(path, message))

@@ -28,6 +28,7 @@ const (
 	ruleConnection  = "corral.pool.connection"
 	ruleUnfinished  = "corral.connection.unfinished"
 	ruleScaleSet    = "corral.pool.scale-set"
+	ruleTrust       = "corral.pool.certificates"
 	ruleQuota       = "corral.pool.quota"
 	ruleGone        = "corral.pool.gone"
 	ruleTest        = "corral.test"
