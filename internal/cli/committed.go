@@ -9,6 +9,7 @@ import (
 	"maps"
 	"path"
 	"slices"
+	"strings"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
@@ -34,6 +35,21 @@ func (t tree) asCommitted() (*committed, error) {
 	return c, err
 }
 
+// checkWhole refuses a tree of which a sparse checkout leaves out definitions: what is told of the rest would be wrong.
+func (t tree) checkWhole() error {
+	missing, err := gitsource.Sparse(t.root)
+	if err != nil {
+		return fmt.Errorf("looking for what a sparse checkout leaves out: %w", err)
+	}
+	missing = slices.DeleteFunc(missing, func(name string) bool {
+		return t.path != "." && !strings.HasPrefix(name, t.path+"/") && path.Ext(name) != ".cue"
+	})
+	if len(missing) == 0 {
+		return nil
+	}
+	return fmt.Errorf("a sparse checkout leaves out %s%s: run git sparse-checkout disable, or review commits (--head HEAD)", shown(t.root, missing[0]), more(missing))
+}
+
 // uncommitted says what is read of a tree that a source would not have.
 func (t tree) uncommitted() []v1alpha1.Diagnostic {
 	c, err := t.asCommitted()
@@ -42,7 +58,7 @@ func (t tree) uncommitted() []v1alpha1.Diagnostic {
 		found = append(found, v1alpha1.Diagnostic{Message: unknownToGit + err.Error()})
 	}
 	if len(c.ignored) > 0 {
-		found = append(found, v1alpha1.Diagnostic{File: shown(t.root, c.ignored[0]), Message: "Git ignores the file" + c.more() + ", so no source has it"})
+		found = append(found, v1alpha1.Diagnostic{File: shown(t.root, c.ignored[0]), Message: "Git ignores the file" + more(c.ignored) + ", so no source has it"})
 	}
 	_, diagnostics := compile.Gather(c, t.path)
 	for _, d := range diagnostics {
@@ -58,12 +74,12 @@ func (c *committed) notes(root string) []string {
 	if len(c.ignored) == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("Git ignores %s%s: left out, as no source has it.", shown(root, c.ignored[0]), c.more())}
+	return []string{fmt.Sprintf("Git ignores %s%s: left out, as no source has it.", shown(root, c.ignored[0]), more(c.ignored))}
 }
 
-// more counts the other files that are ignored: it may be all of them.
-func (c *committed) more() string {
-	if n := len(c.ignored) - 1; n > 0 {
+// more counts files but for the first: they may be thousands.
+func more(files []string) string {
+	if n := len(files) - 1; n > 0 {
 		return fmt.Sprintf(" and %d more", n)
 	}
 	return ""

@@ -64,6 +64,9 @@ func (d *definitions) compile(ctx context.Context, args []string) (compiled, err
 		return compiled{}, err
 	}
 	t := tree{fsys: root.FS(), root: rootPath, path: path}
+	if err := t.checkWhole(); err != nil {
+		return compiled{}, err
+	}
 	c, err := compileTree(ctx, compiler, t, compile.Options{Tags: d.tags, AllowEmpty: d.allowEmpty})
 	if err == nil && len(c.Diagnostics) == 0 {
 		c.uncommitted = t.uncommitted()

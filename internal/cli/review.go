@@ -157,6 +157,9 @@ func (o *reviewOptions) review(c *cobra.Command, args []string) (*review.Result,
 		return nil, err
 	}
 	result.Notes = append(result.Notes, sides.notes...)
+	if len(args) < 2 && o.base+o.head == "" && result.Verdict != review.Broken && !result.HasChanges() {
+		result.Notes = append(result.Notes, "Nothing was compared: no definition here differs from HEAD's. Give --base to see what a branch changes, as --base origin/main.")
+	}
 	return result, nil
 }
 

@@ -158,6 +158,9 @@ func committedTree(folder string) (namedTree, error) {
 	if err != nil {
 		return t, err
 	}
+	if err := t.checkWhole(); err != nil {
+		t.refused = err.Error()
+	}
 	c, err := t.asCommitted()
 	if t.fsys, t.notes = c, c.notes(t.root); err != nil {
 		t.notes = append(t.notes, unknownToGit+err.Error())

@@ -138,6 +138,32 @@ func overwrite(t *testing.T, from, to string) {
 	}
 }
 
+func TestWhatASparseCheckoutLeavesOutIsNoRemovedPool(t *testing.T) {
+	repository := history(t, "01-scale", "infra")
+	gitIn(t, repository, "sparse-checkout", "set", "--no-cone", "README.md", "infra/prices.yaml")
+	const says = "a sparse checkout leaves out "
+	if got := corral(t, filepath.Join(repository, "infra"), "review"); got.code != exitError || !strings.HasPrefix(got.stdout, "Broken: ") || !strings.Contains(got.stdout, says) {
+		t.Errorf("review: %+v", got)
+	}
+	if got := corral(t, filepath.Join(repository, "infra"), "vet"); got.code != exitError || !strings.Contains(got.stderr, says) {
+		t.Errorf("vet: %+v", got)
+	}
+	if got := corral(t, filepath.Join(repository, "infra"), "review", "--head", "HEAD", "--base", "HEAD"); got.code != exitOK || strings.Contains(got.stdout, "Nothing was compared") {
+		t.Errorf("two commits: %+v", got)
+	}
+}
+
+func TestACleanCheckoutSaysThatNothingWasCompared(t *testing.T) {
+	const says = "Nothing was compared: no definition here differs from HEAD's."
+	repository := history(t, "01-scale", ".")
+	if got := corral(t, repository, "review"); got.code != exitOK || !strings.Contains(got.stdout, says) {
+		t.Errorf("got %+v", got)
+	}
+	if got := corral(t, repository, "review", "--base", "HEAD~1"); got.code != exitOK || strings.Contains(got.stdout, says) {
+		t.Errorf("with a base: %+v", got)
+	}
+}
+
 func TestRevisionsOfARepositoryAreReviewed(t *testing.T) {
 	t.Setenv("GITHUB_WORKSPACE", "")
 	repository := history(t, "01-scale", ".")

@@ -7,14 +7,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path"
 	"path/filepath"
 	"strings"
 
 	"github.com/go-git/go-git/v5"
-	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/object"
 
 	"github.com/corral-dev/corral/internal/memfs"
@@ -41,7 +39,7 @@ type Revision struct {
 }
 
 // ReadRevision reads the definitions of a folder as they are at a revision of the repository that the folder is in: anything that
-// names a commit, as main, origin/main, HEAD~2, v1.2 or a hash. Nothing of the work tree is read, nor need the folder be in it; with a
+// names a commit as main, origin/main, HEAD~2, v1.2 or a hash do. Nothing of the work tree is read, nor need the folder be in it; with a
 // bare repository there is an error. Errors wrap ErrNotFound, ErrRefNotFound, ErrTooLarge or ErrUnusable.
 func ReadRevision(ctx context.Context, folder, revision string, limits Limits) (*Revision, error) {
 	repository, top, err := repositoryOf(folder)
@@ -52,13 +50,13 @@ func ReadRevision(ctx context.Context, folder, revision string, limits Limits) (
 	if err != nil {
 		return nil, err
 	}
-	commit, err := namedCommit(repository, revision)
+	commit, err := commitNamed(repository, revision)
 	if err != nil {
-		return nil, err
+		return nil, lackOf(repository, err)
 	}
 	tree, err := commit.Tree()
 	if err != nil {
-		return nil, fmt.Errorf("%w: reading commit %s: %w", ErrUnusable, commit.Hash, err)
+		return nil, lackOf(repository, fmt.Errorf("%w: reading commit %s: %w", ErrUnusable, commit.Hash, err))
 	}
 	r := &Revision{Commit: commit.Hash.String(), Top: top, Module: asked, Path: ".", FS: memfs.FS{}}
 	if asked != "." {
@@ -67,46 +65,12 @@ func ReadRevision(ctx context.Context, folder, revision string, limits Limits) (
 			r.Absent = true
 			return r, nil
 		case err != nil:
-			return nil, fmt.Errorf("%w: reading %s: %w", ErrUnusable, asked, err)
+			return nil, lackOf(repository, fmt.Errorf("%w: reading %s: %w", ErrUnusable, asked, err))
 		}
 	}
 	r.Module, r.Path = moduleOf(tree, asked)
 	r.FS, err = readBelow(ctx, repository, tree, r.Module, limits.orDefaults())
-	return r, err
-}
-
-// namedCommit finds the commit that a revision names.
-func namedCommit(repository *git.Repository, revision string) (*object.Commit, error) {
-	hash, err := repository.ResolveRevision(plumbing.Revision(revision))
-	switch _, unborn := repository.Head(); {
-	case err != nil && errors.Is(unborn, plumbing.ErrReferenceNotFound) && strings.HasPrefix(revision, "HEAD"):
-		return nil, fmt.Errorf("%w: the repository has no commit yet: make one, or compare two folders", ErrRefNotFound)
-	case errors.Is(err, plumbing.ErrReferenceNotFound), errors.Is(err, plumbing.ErrObjectNotFound), errors.Is(err, io.EOF): // which say no more
-		return nil, fmt.Errorf("%w: the repository has no revision %q; a shallow clone has to fetch it first", ErrRefNotFound, revision)
-	case err != nil:
-		return nil, fmt.Errorf("%w: the repository has no revision %q; a shallow clone has to fetch it first: %w", ErrRefNotFound, revision, err)
-	}
-	commit, err := object.GetCommit(repository.Storer, *hash)
-	if err != nil {
-		return nil, fmt.Errorf("%w: reading commit %s: %w", ErrUnusable, hash, err)
-	}
-	return commit, nil
-}
-
-// repositoryOf opens the repository that a folder is in, and returns the top of its work tree.
-func repositoryOf(folder string) (*git.Repository, string, error) {
-	repository, err := git.PlainOpenWithOptions(folder, &git.PlainOpenOptions{DetectDotGit: true, EnableDotGitCommonDir: true})
-	if errors.Is(err, git.ErrRepositoryNotExists) {
-		return nil, "", fmt.Errorf("%w: %s is in no Git repository: compare two folders, or run git init and commit", ErrNotFound, folder)
-	}
-	if err != nil {
-		return nil, "", fmt.Errorf("%w: opening the repository of %s: %w", ErrUnusable, folder, err)
-	}
-	tree, err := repository.Worktree()
-	if err != nil {
-		return nil, "", fmt.Errorf("%w: the repository of %s: %w", ErrUnusable, folder, err)
-	}
-	return repository, tree.Filesystem.Root(), nil
+	return r, lackOf(repository, err)
 }
 
 // within names a folder relative to the top, with slashes.

@@ -4,14 +4,17 @@
 package gitsource
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/go-git/go-git/v5"
 	"github.com/go-git/go-git/v5/plumbing/filemode"
 	"github.com/go-git/go-git/v5/plumbing/format/gitignore"
+	"github.com/go-git/go-git/v5/plumbing/format/index"
 )
 
 // LeftOut returns what a clone would lack of a folder of a work tree: the submodules below the folder, and those of the files named that
@@ -19,19 +22,22 @@ import (
 // ignored is read from the repository, not from the user's configuration. Errors wrap ErrUnusable or ErrNotFound.
 func LeftOut(folder string, files []string) (submodules, ignored []string, err error) {
 	repository, top, err := repositoryOf(folder)
+	if errors.Is(err, ErrNotFound) {
+		return nil, nil, nil // then there is no clone either
+	}
 	if err != nil {
-		return nil, nil, nil //nolint:nilerr // then there is no clone either
+		return nil, nil, err
 	}
 	below, err := within(top, folder)
 	if err != nil {
 		return nil, nil, err
 	}
-	index, err := repository.Storer.Index()
+	entries, err := indexOf(repository)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: reading the index: %w", ErrUnusable, err)
+		return nil, nil, err
 	}
 	held := map[string]bool{}
-	for _, entry := range index.Entries {
+	for _, entry := range entries {
 		held[entry.Name] = true
 		if name, err := filepath.Rel(below, entry.Name); entry.Mode == filemode.Submodule && err == nil && filepath.IsLocal(name) {
 			submodules = append(submodules, filepath.ToSlash(name))
@@ -56,4 +62,36 @@ func LeftOut(folder string, files []string) (submodules, ignored []string, err e
 		}
 	}
 	return submodules, ignored, nil
+}
+
+// Sparse returns the files below a folder that a sparse checkout leaves out of its work tree, relative to the folder, with slashes. Of a
+// folder in no work tree, or in one that isn't understood, there are none: LeftOut says that.
+func Sparse(folder string) ([]string, error) {
+	repository, top, err := repositoryOf(folder)
+	if err != nil {
+		return nil, nil //nolint:nilerr // see above
+	}
+	below, err := within(top, folder)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := indexOf(repository)
+	if errors.Is(err, index.ErrUnknownExtension) {
+		return nil, fmt.Errorf("%w; if this is a sparse checkout: run git sparse-checkout reapply --no-sparse-index", err)
+	}
+	var missing []string
+	for _, entry := range entries {
+		if name, err := filepath.Rel(below, entry.Name); entry.SkipWorktree && err == nil && filepath.IsLocal(name) {
+			missing = append(missing, filepath.ToSlash(name))
+		}
+	}
+	return missing, err
+}
+
+func indexOf(repository *git.Repository) ([]*index.Entry, error) {
+	read, err := repository.Storer.Index()
+	if err != nil {
+		return nil, fmt.Errorf("%w: reading the index: %w", ErrUnusable, err)
+	}
+	return read.Entries, nil
 }

@@ -1,0 +1,195 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package gitsource
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/go-git/go-billy/v5"
+	"github.com/go-git/go-billy/v5/osfs"
+	"github.com/go-git/go-billy/v5/util"
+	"github.com/go-git/go-git/v5"
+	"github.com/go-git/go-git/v5/config"
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/cache"
+	format "github.com/go-git/go-git/v5/plumbing/format/config"
+	"github.com/go-git/go-git/v5/storage/filesystem"
+	"github.com/go-git/go-git/v5/storage/filesystem/dotgit"
+)
+
+const extensionsSection = "extensions"
+
+// harmless are the extensions of a repository's format, in lower case, that change nothing of how it is read: git-config(1), extensions.*.
+var harmless = []string{"noop", "noop-v1", "partialclone", "preciousobjects", "worktreeconfig"}
+
+// reading is the storage of a repository that is only read: the library refuses extensions that don't matter then, and finds
+// objects of other repositories by some ways only.
+type reading struct {
+	*filesystem.Storage
+	// others are where the repository has objects of (gitrepository-layout(5), info/alternates).
+	others []*filesystem.ObjectStorage
+}
+
+// EncodedObject returns an object, wherever it is.
+func (r reading) EncodedObject(kind plumbing.ObjectType, hash plumbing.Hash) (plumbing.EncodedObject, error) {
+	found, err := r.Storage.EncodedObject(kind, hash)
+	for _, other := range r.others {
+		if !errors.Is(err, plumbing.ErrObjectNotFound) {
+			break
+		}
+		found, err = other.EncodedObject(kind, hash)
+	}
+	return found, err
+}
+
+// EncodedObjectSize returns the size of an object, wherever it is.
+func (r reading) EncodedObjectSize(hash plumbing.Hash) (int64, error) {
+	size, err := r.Storage.EncodedObjectSize(hash)
+	for _, other := range r.others {
+		if !errors.Is(err, plumbing.ErrObjectNotFound) {
+			break
+		}
+		size, err = other.EncodedObjectSize(hash)
+	}
+	return size, err
+}
+
+// Config leaves out extensions that are harmless.
+func (r reading) Config() (*config.Config, error) {
+	c, err := r.Storage.Config()
+	if err != nil || c.Raw == nil || !c.Raw.HasSection(extensionsSection) {
+		return c, err
+	}
+	section := c.Raw.Section(extensionsSection)
+	section.Options = slices.DeleteFunc(section.Options, func(o *format.Option) bool { return slices.Contains(harmless, strings.ToLower(o.Key)) })
+	return c, nil
+}
+
+// repositoryOf opens the repository that a folder is in, and returns the top of its work tree.
+func repositoryOf(folder string) (*git.Repository, string, error) {
+	top, err := topOf(folder)
+	if err != nil {
+		return nil, "", err
+	}
+	files, err := gitFiles(top)
+	if err != nil {
+		return nil, "", fmt.Errorf("%w: opening the repository of %s: %w", ErrUnusable, folder, err)
+	}
+	recent := cache.NewObjectLRUDefault()
+	others, err := alternates(files, recent)
+	if err != nil {
+		return nil, "", fmt.Errorf("%w: the repository of %s: %w", ErrUnusable, folder, err)
+	}
+	repository, err := git.Open(reading{filesystem.NewStorage(files, recent), others}, osfs.New(top))
+	switch {
+	case errors.Is(err, git.ErrUnknownExtension) && strings.Contains(err.Error(), "objectformat"):
+		return nil, "", fmt.Errorf("%w: the repository of %s names objects by SHA-256, which isn't read: compare two folders", ErrUnusable, folder)
+	case err != nil:
+		return nil, "", fmt.Errorf("%w: opening the repository of %s: %w", ErrUnusable, folder, err)
+	}
+	return repository, top, nil
+}
+
+// topOf returns the closest folder at or above one that has a repository.
+func topOf(folder string) (string, error) {
+	top, err := filepath.Abs(folder)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrNotFound, err)
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(top, git.GitDirName)); err == nil {
+			return top, nil
+		}
+		if isBare(top) {
+			return "", fmt.Errorf("%w: %s is in the bare repository %s: clone it, and compare there", ErrUnusable, folder, top)
+		}
+		if top == filepath.Dir(top) {
+			return "", fmt.Errorf("%w: %s is in no Git repository: compare two folders, or run git init and commit", ErrNotFound, folder)
+		}
+		top = filepath.Dir(top)
+	}
+}
+
+// isBare says whether a folder is what is in .git elsewhere.
+func isBare(folder string) bool {
+	return !slices.ContainsFunc([]string{"HEAD", "objects", "refs"}, func(name string) bool {
+		_, err := os.Stat(filepath.Join(folder, name))
+		return err != nil
+	})
+}
+
+// gitFiles are the files of the repository of a work tree: those of .git, of what the file .git names, or of both for one of several work trees.
+func gitFiles(top string) (billy.Filesystem, error) {
+	own := filepath.Join(top, git.GitDirName)
+	if info, err := os.Stat(own); err == nil && !info.IsDir() {
+		line, err := os.ReadFile(own)
+		named, ok := strings.CutPrefix(string(line), "gitdir: ")
+		if err != nil || !ok {
+			return nil, errors.Join(errors.New("the file .git names no folder"), err)
+		}
+		if top, err = filepath.EvalSymlinks(top); err != nil {
+			return nil, err
+		}
+		own = from(top, named)
+	}
+	line, err := os.ReadFile(filepath.Join(own, "commondir"))
+	if errors.Is(err, os.ErrNotExist) {
+		return osfs.New(own), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return dotgit.NewRepositoryFilesystem(osfs.New(own), osfs.New(from(own, string(line)))), nil
+}
+
+// alternates opens where a repository has objects of. What those share themselves, "git clone --shared" lists, too.
+func alternates(files billy.Filesystem, recent cache.Object) ([]*filesystem.ObjectStorage, error) {
+	list, err := util.ReadFile(files, "objects/info/alternates")
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	var others []*filesystem.ObjectStorage
+	for line := range strings.Lines(string(list)) {
+		folder := from(files.Join(files.Root(), "objects"), line)
+		if strings.TrimSpace(line) == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		if _, err := os.Stat(folder); err != nil {
+			return nil, fmt.Errorf("it shares objects with another: %w", err)
+		}
+		others = append(others, filesystem.NewObjectStorage(dotgit.New(osfs.New(filepath.Dir(folder))), recent))
+	}
+	return others, err
+}
+
+// from resolves a path in a file of Git's.
+func from(folder, named string) string {
+	named = strings.TrimSpace(named)
+	if filepath.IsAbs(named) {
+		return named
+	}
+	return filepath.Join(folder, named)
+}
+
+// lackOf adds to an error that an object isn't there why a clone may lack it.
+func lackOf(repository *git.Repository, err error) error {
+	if !errors.Is(err, plumbing.ErrObjectNotFound) {
+		return err
+	}
+	c, configErr := repository.Storer.(reading).Storage.Config()
+	if configErr != nil {
+		return err
+	}
+	for _, remote := range c.Raw.Section("remote").Subsections {
+		if remote.Option("promisor") == "true" {
+			return fmt.Errorf("%w; the clone leaves out objects of %s until Git needs them (--filter): run git fetch --refetch --no-filter, or clone without", err, remote.Name)
+		}
+	}
+	return err
+}
