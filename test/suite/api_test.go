@@ -114,7 +114,11 @@ func TestTheAPIServerTakesTheExamples(t *testing.T) {
 	if err != nil || len(objects) < 10 {
 		t.Fatalf("%d examples, %v", len(objects), err)
 	}
-	for _, file := range objects {
+	manifests, err := filepath.Glob(filepath.Join("..", "..", "examples", "*", "manifests.yaml"))
+	if err != nil || len(manifests) < 2 {
+		t.Fatalf("%d manifests beside examples, %v", len(manifests), err)
+	}
+	for _, file := range append(objects, manifests...) {
 		if out, err := kubectl(t, "", "create", "--dry-run=server", "-n", "examples", "-f", file); err != nil {
 			t.Errorf("%s: %s", file, out)
 		}
