@@ -67,6 +67,9 @@ func (o *reviewOptions) sides(ctx context.Context, args []string) (bothSides, er
 	}
 	var results [2]compiled
 	group, groupCtx := errgroup.WithContext(ctx)
+	if base.absent {
+		base.refused = fmt.Sprintf("there is no folder %s at %s", folderOf(args), base.name)
+	}
 	for i, t := range []namedTree{base, head} {
 		group.Go(func() error {
 			if t.refused != "" {

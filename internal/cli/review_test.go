@@ -153,6 +153,58 @@ func TestWhatASparseCheckoutLeavesOutIsNoRemovedPool(t *testing.T) {
 	}
 }
 
+// What the head alone shows is told: nothing counts as added, and no cost as new.
+func TestABaseThatCantBeComparedIsTheFirstThingToldAndNothingIsNew(t *testing.T) {
+	for name, tc := range map[string]struct {
+		base  func(repository string)
+		args  []string
+		first string
+	}{
+		"a broken base": {
+			func(r string) { overwriteWith(t, filepath.Join(r, "infra/pools.cue"), "package pools\n\npools: {\n") }, nil,
+			"The base can't be compared: pools.cue:3:10: ",
+		},
+		"a base without the folder": {func(r string) { gitIn(t, r, "rm", "-rq", "infra") }, nil, "The base can't be compared: there is no folder . at base"},
+		"a base without the tag": {
+			func(string) {}, []string{"--tag", "size=3"}, "The base can't be compared: ",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			repository := history(t, "01-scale", "infra")
+			gitIn(t, repository, "checkout", "-qb", "base", "HEAD~1")
+			tc.base(repository)
+			gitIn(t, repository, "commit", "-qam", "base", "--allow-empty")
+			gitIn(t, repository, "checkout", "-q", "main")
+			if len(tc.args) > 0 {
+				pools := filepath.Join(repository, "infra/pools.cue")
+				overwriteWith(t, pools, readFile(t, pools)+"\n_size: int @tag(size,type=int)\n")
+			}
+			got := corral(t, filepath.Join(repository, "infra"), append([]string{"review", "--base", "base"}, tc.args...)...)
+			first, rest, _ := strings.Cut(got.stdout, "\n")
+			if got.code != exitOK || !strings.HasPrefix(first, tc.first) {
+				t.Errorf("exit %d, first %s\n%s", got.code, first, got.stderr)
+			}
+			for _, new := range []string{"added", "new: ", "as before", "→"} {
+				if strings.Contains(rest, new) {
+					t.Errorf("there is %q in\n%s", new, rest)
+				}
+			}
+			for _, said := range []string{"Allowed: no policy denies it", "not compared", "declared 80, in force 60", "Cost of all pools by month"} {
+				if !strings.Contains(rest, said) {
+					t.Errorf("there is no %q in\n%s", said, rest)
+				}
+			}
+		})
+	}
+}
+
+func overwriteWith(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestACleanCheckoutSaysThatNothingWasCompared(t *testing.T) {
 	const says = "Nothing was compared: no definition here differs from HEAD's."
 	repository := history(t, "01-scale", ".")

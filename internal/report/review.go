@@ -96,7 +96,7 @@ func tell(r *review.Result) telling {
 	t.add(connectionSections(r)...)
 	t.add(priceSection(r)...)
 	t.add(recordedSection(r)...)
-	t.add(diagnosticsOf("Why the base can't be applied", r.Base)...)
+	t.add(diagnosticsOf("Why the base can't be compared", r.Base)...)
 	if r.Cost != nil {
 		t.notes = append(t.notes, each(r.Cost.Assumptions)...)
 	}
@@ -107,12 +107,23 @@ func tell(r *review.Result) telling {
 func (t *telling) add(sections ...section) { t.sections = append(t.sections, sections...) }
 
 func headline(r *review.Result) phrase {
+	if r.Verdict == review.Broken || r.Comparable() {
+		return verdict(r)
+	}
+	text := "The base can't be compared: " + compile.Format(r.Base.Diagnostics[0])
+	if more := len(r.Base.Diagnostics) - 1; more > 0 {
+		text += fmt.Sprintf(" (and %s)", wording.Count(more, "more problem"))
+	}
+	return plainly("%s", text)
+}
+
+func verdict(r *review.Result) phrase {
 	switch r.Verdict {
 	case review.Broken:
 		return plainly("Broken: %s (%s)", r.Problem(), wording.Count(len(r.Head.Diagnostics), "problem"))
 	case review.Denied:
 		text := fmt.Sprintf("Denied: policies deny %s of the head", wording.Count(r.Summary.Denied, "pool"))
-		if r.Summary.NewlyDenied < r.Summary.Denied {
+		if r.Comparable() && r.Summary.NewlyDenied < r.Summary.Denied {
 			text += fmt.Sprintf(", %d of them newly", r.Summary.NewlyDenied)
 		}
 		return plainly("%s", text)
@@ -127,15 +138,26 @@ func summary(r *review.Result) []phrase {
 	if r.Verdict == review.Broken && r.Head.Pools == 0 { // nothing else was read
 		return []phrase{join(plainly("Compared: "), code(r.Base.Name), plainly(" with "), code(r.Head.Name))}
 	}
+	if r.Verdict != review.Broken && !r.Comparable() {
+		return append([]phrase{verdict(r), join(plainly("Looked at alone: "), code(r.Head.Name), plainly(" (%s)", wording.Count(r.Head.Pools, "pool")))}, policiesAndCost(r)...)
+	}
 	lines := []phrase{join(plainly("Compared: "), code(r.Base.Name), plainly(" (%s) with ", wording.Count(r.Base.Pools, "pool")), code(r.Head.Name),
 		plainly(" (%s)", wording.Count(r.Head.Pools, "pool")))}
-	lines = append(lines, plainly("Pools: %s", poolCounts(r)))
+	return append(append(lines, plainly("Pools: %s", poolCounts(r))), policiesAndCost(r)...)
+}
+
+// policiesAndCost sum up what was asked, what it costs, and warnings of the change.
+func policiesAndCost(r *review.Result) []phrase {
+	var lines []phrase
 	if asked := len(r.Head.Policies); asked+len(r.Base.Policies) > 0 {
-		said := "as before"
-		if r.Base.Digest != r.Head.Digest {
-			said = "not those of the base"
+		said := "as before, "
+		switch {
+		case !r.Comparable():
+			said = ""
+		case r.Base.Digest != r.Head.Digest:
+			said = "not those of the base, "
 		}
-		lines = append(lines, plainly("Policies: %s asked, %s, at %s (%s); %s", wording.Count(asked, "policy"), said, r.At.Format("2006-01-02T15:04:05Z07:00"), r.Zone,
+		lines = append(lines, plainly("Policies: %s asked, %sat %s (%s); %s", wording.Count(asked, "policy"), said, r.At.Format("2006-01-02T15:04:05Z07:00"), r.Zone,
 			wording.Count(r.Summary.Warnings, "warning")))
 	}
 	if line := costLine(r.Cost); line != nil {
@@ -200,6 +222,8 @@ func changeWord(p *review.Pool) string {
 		return "moved by policies"
 	case review.Same:
 		return "as before"
+	case review.Uncompared:
+		return "not compared"
 	}
 	return cmp.Or(said, "changed")
 }

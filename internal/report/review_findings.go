@@ -47,8 +47,8 @@ func ReviewFindings(r *review.Result) []Finding {
 	}
 	if n := len(r.Base.Diagnostics); n > 0 {
 		findings = append(findings, Finding{
-			Level: Note, Rule: ruleBase, Title: "The base can't be applied",
-			Message: fmt.Sprintf("%s of %s; each pool of the head is taken as added. The first: %s", wording.Count(n, "problem"), r.Base.Name, compile.Format(r.Base.Diagnostics[0])),
+			Level: Warning, Rule: ruleBase, Title: "The base can't be compared",
+			Message: fmt.Sprintf("%s of %s, so what changes isn't known. The first: %s", wording.Count(n, "problem"), r.Base.Name, compile.Format(r.Base.Diagnostics[0])),
 		})
 	}
 	for _, warning := range r.Warnings {
@@ -112,7 +112,7 @@ func judged(f review.Finding) (Finding, bool) {
 		out.Level, out.Title, out.Rule, out.Message = Error, "Policy failed", ruleFailed, "a policy failed, so nothing is decided: "+f.Message
 	case f.Level == review.Deny:
 		out.Level, out.Title, out.Message = Error, "Denied by policy", "denied: "+f.Message
-	case f.State != review.New:
+	case f.State == review.Still:
 		return Finding{}, false
 	case f.Level == review.Warn:
 		out.Level, out.Title, out.Message = Warning, "Warning by policy", "warning: "+f.Message
@@ -131,7 +131,7 @@ func changeFinding(p *review.Pool) (Finding, bool) {
 		f.Rule, f.Title = ruleGone, "Pool deleted"
 	case p.Change == review.Renamed:
 		f.Rule, f.Title = ruleRenamed, "Pool renamed"
-	case p.Change == review.Added, class == "":
+	case class == "":
 		return f, false
 	case class == review.Identity:
 		f.Rule, f.Title = ruleClass+"identity", "Another pool to GitHub"

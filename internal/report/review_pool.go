@@ -69,8 +69,10 @@ func stateWord(f review.Finding) string {
 		return "new: " + word
 	case review.Fixed:
 		return "no longer: " + word
+	case review.Still:
+		return "as before: " + word
 	}
-	return "as before: " + word
+	return word
 }
 
 // byRule names a rule in brackets.

@@ -145,13 +145,13 @@ func large(pools int, text string) *review.Result {
 	return r
 }
 
-func TestABaseThatCantBeAppliedIsANotice(t *testing.T) {
+func TestABaseThatCantBeComparedIsAWarning(t *testing.T) {
 	r := &review.Result{Compared: review.Compared{Base: review.Revision{Name: "main", Diagnostics: []v1alpha1.Diagnostic{{File: "p.cue", Line: 3, Column: 1, Message: "expected }"}}}}}
 	var b bytes.Buffer
 	if err := report.GitHub(&b, report.ReviewFindings(r)); err != nil {
 		t.Fatal(err)
 	}
-	const want = "::notice title=The base can't be applied::1 problem of main; each pool of the head is taken as added. The first: p.cue:3:1: expected }\n"
+	const want = "::warning title=The base can't be compared::1 problem of main, so what changes isn't known. The first: p.cue:3:1: expected }\n"
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Error(diff)
 	}

@@ -43,10 +43,7 @@ type step struct {
 // price says what pools cost.
 func (c *comparison) price() {
 	c.comparePrices()
-	before, after := c.base.Prices, c.head.Prices
-	if before == nil || len(c.base.Diagnostics) > 0 {
-		before = after
-	}
+	before, after := cmp.Or(c.base.Prices, c.head.Prices), c.head.Prices
 	if after == nil {
 		return
 	}
@@ -55,7 +52,7 @@ func (c *comparison) price() {
 		c.result.Notes = append(c.result.Notes, fmt.Sprintf("What it cost is not told: prices were in %s and are in %s.", before.Currency, after.Currency))
 		before, total.Before = nil, nil
 	}
-	if c.base.Unpriced {
+	if c.base.Unpriced || !c.result.Comparable() {
 		before, total.Before = nil, nil
 	}
 	for _, p := range c.pairs {
@@ -69,7 +66,7 @@ func (c *comparison) price() {
 
 // comparePrices tells what differs between the price files.
 func (c *comparison) comparePrices() {
-	if len(c.base.Diagnostics) > 0 || c.base.Unpriced {
+	if c.base.Unpriced || !c.result.Comparable() {
 		return
 	}
 	before, after := cmp.Or(c.base.Prices, &Prices{}), cmp.Or(c.head.Prices, &Prices{})

@@ -211,7 +211,7 @@ func compareFindings(before, after *judgement) []Finding {
 
 var (
 	levels = []Level{Failure, Deny, Warn, Audit}
-	states = []State{New, Still, Fixed}
+	states = []State{New, Still, Fixed, Unknown}
 )
 
 func (f *Finding) equals(o *Finding) bool { return f.Message == o.Message && f.resembles(o) }

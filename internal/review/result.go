@@ -84,7 +84,7 @@ type Revision struct {
 	Pools int `json:"pools"`
 	// Policies that were asked, by reference.
 	Policies []string `json:"policies,omitempty"`
-	// Diagnostics say why it can't be applied. With a base that can't, each pool of the head is taken as added.
+	// Diagnostics say why it can't be applied. A base that can't isn't compared.
 	Diagnostics []v1alpha1.Diagnostic `json:"diagnostics,omitempty"`
 	// Unpriced is true when its prices can't be read. At the head, the diagnostics are about them then, and the definitions are well.
 	Unpriced bool `json:"unpriced,omitempty"`
@@ -99,6 +99,8 @@ type Summary struct {
 	Changed int `json:"changed"`
 	Moved   int `json:"moved"`
 	Same    int `json:"same"`
+	// Uncompared are all of the head's, if the base can't be compared.
+	Uncompared int `json:"uncompared,omitempty"`
 	// Denied are the head's pools that a policy denies or that a policy fails for; NewlyDenied those of them with a denial or failure
 	// that they don't have at the base.
 	Denied      int `json:"denied"`
@@ -109,10 +111,13 @@ type Summary struct {
 	Classes map[Class]int `json:"classes,omitempty"`
 }
 
-// HasChanges says whether the head is anything else than the base.
+// Comparable says whether there is a base to compare with. With none, only what the head alone shows is told.
+func (r *Result) Comparable() bool { return len(r.Base.Diagnostics) == 0 }
+
+// HasChanges says whether the head is anything else than the base, or may be.
 func (r *Result) HasChanges() bool {
 	s := r.Summary
-	return s.Added+s.Deleted+s.Renamed+s.Changed+s.Moved+len(r.Connections)+len(r.Policies) > 0 || r.Prices != nil
+	return !r.Comparable() || s.Added+s.Deleted+s.Renamed+s.Changed+s.Moved+len(r.Connections)+len(r.Policies) > 0 || r.Prices != nil
 }
 
 // Problem says in words what keeps a broken head from being reviewed.
@@ -137,6 +142,8 @@ const (
 	Moved Change = "Moved"
 	// Same is a pool that is listed because a policy denies it, as before.
 	Same Change = "Same"
+	// Uncompared is a pool of the head whose base can't be compared.
+	Uncompared Change = "Uncompared"
 )
 
 // Class says how far a change of a pool reaches.
@@ -268,6 +275,8 @@ const (
 	Still State = "Still"
 	// Fixed is at the base alone.
 	Fixed State = "Fixed"
+	// Unknown is at the head, and the base can't be compared.
+	Unknown State = "Unknown"
 )
 
 // Finding is what a policy says of a pool.

@@ -78,9 +78,6 @@ func Compare(ctx context.Context, in Input) (*Result, error) {
 		r.Verdict = Broken
 		return r, nil
 	}
-	if len(in.Base.Diagnostics) > 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("The base, %s, can't be applied: every pool of the head is taken as added.", in.Base.Name))
-	}
 	c := &comparison{ctx: ctx, in: &in, base: base, head: head, result: r}
 	c.run()
 	return r, nil
@@ -115,10 +112,12 @@ func (c *comparison) run() {
 		c.judge(p)
 		c.describe(p)
 	}
-	c.comparePolicies()
-	c.compareConnections()
-	c.findOverlaps()
-	c.replay()
+	if c.result.Comparable() {
+		c.comparePolicies()
+		c.compareConnections()
+		c.findOverlaps()
+		c.replay()
+	}
 	c.price()
 	c.look()
 	c.summarize()
@@ -153,6 +152,11 @@ func (c *comparison) describe(p *pair) {
 	}
 	s.Findings = compareFindings(p.before, p.after)
 	switch {
+	case !c.result.Comparable():
+		s.Change = Uncompared
+		for i := range s.Findings {
+			s.Findings[i].State = Unknown
+		}
 	case p.base == nil:
 		s.Change = Added
 	case p.head == nil:
@@ -304,7 +308,7 @@ func (c *comparison) prune() {
 
 // count adds a pool to the summary.
 func (s *Summary) count(p *Pool) {
-	counts := map[Change]*int{Added: &s.Added, Deleted: &s.Deleted, Renamed: &s.Renamed, Changed: &s.Changed, Moved: &s.Moved, Same: &s.Same}
+	counts := map[Change]*int{Added: &s.Added, Deleted: &s.Deleted, Renamed: &s.Renamed, Changed: &s.Changed, Moved: &s.Moved, Same: &s.Same, Uncompared: &s.Uncompared}
 	*counts[p.Change]++
 	if class := p.Class(); class != "" {
 		s.Classes[class]++
@@ -333,7 +337,7 @@ func (f *Finding) denies() bool { return f.Level == Deny || f.Level == Failure }
 func (p *Pool) rank() int {
 	ranks := map[Class]int{Identity: 0, Routing: 1, Template: 2, Scale: 4, Settings: 5}
 	switch p.Change {
-	case Added:
+	case Added, Uncompared:
 		return 3
 	case Moved:
 		return 6
