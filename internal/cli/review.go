@@ -86,25 +86,22 @@ func newReview(version string) *cobra.Command {
 }
 
 func (o *reviewOptions) run(c *cobra.Command, args []string) error {
-	for _, name := range []string{"base", "head"} {
-		if flag := c.Flags().Lookup(name); flag.Changed && flag.Value.String() == "" {
-			return fmt.Errorf("--%s is empty; does git merge-base find the commit? Fetch more history", name)
-		}
-	}
 	o.folder = folderOf(args[max(0, len(args)-1):])
 	files, err := o.check(args)
 	if err != nil {
 		return err
 	}
-	result, err := o.review(c, args)
-	if err != nil {
-		return err
+	result, failed := o.review(c, args)
+	if failed != nil { // who reads a former review has to learn that it is no more than that
+		result = review.Failed(failed, review.Moment{At: o.at.time(), Zone: o.at.zone})
 	}
-	err = o.write(c.OutOrStdout(), o.output.value, result)
+	if failed == nil || o.output.value != "text" {
+		err = o.write(c.OutOrStdout(), o.output.value, result)
+	}
 	for _, f := range files {
 		err = errors.Join(err, o.writeFile(f, result))
 	}
-	if err != nil {
+	if err = errors.Join(failed, err); err != nil {
 		return err
 	}
 	return o.judge(result)
@@ -137,6 +134,11 @@ func (o *reviewOptions) check(args []string) ([]formFile, error) {
 
 // review gathers what is compared, and compares it.
 func (o *reviewOptions) review(c *cobra.Command, args []string) (*review.Result, error) {
+	for _, name := range []string{"base", "head"} {
+		if flag := c.Flags().Lookup(name); flag.Changed && flag.Value.String() == "" {
+			return nil, fmt.Errorf("--%s is empty; does git merge-base find the commit? Fetch more history", name)
+		}
+	}
 	ctx := c.Context()
 	in := review.Input{Moment: review.Moment{At: o.at.time(), Zone: o.at.zone}}
 	sides, err := o.sides(ctx, args)

@@ -205,6 +205,21 @@ func overwriteWith(t *testing.T, file, text string) {
 	}
 }
 
+func TestAReviewThatFailsReplacesTheFormerOne(t *testing.T) {
+	repository, written := history(t, "01-scale", "."), filepath.Join(t.TempDir(), "review.md")
+	overwriteWith(t, written, "Allowed")
+	for _, args := range [][]string{{"--base", "nosuch"}, {"--base", ""}, {"--recorded", "nosuch"}} {
+		got := corral(t, repository, append([]string{"review", "--write", "markdown=" + written, "-o", "github"}, args...)...)
+		text := readFile(t, written)
+		if got.code != exitError || !strings.Contains(text, "**Broken: the review failed (1 problem)**") || !strings.HasPrefix(got.stdout, "::error title=The review failed::") {
+			t.Errorf("%v: %+v\n%s", args, got, text)
+		}
+		if _, why, _ := strings.Cut(got.stderr, "Error: "); why == "" {
+			t.Errorf("%v: why isn't told: %s", args, got.stderr)
+		}
+	}
+}
+
 func TestACleanCheckoutSaysThatNothingWasCompared(t *testing.T) {
 	const says = "Nothing was compared: no definition here differs from HEAD's."
 	repository := history(t, "01-scale", ".")

@@ -135,6 +135,9 @@ func verdict(r *review.Result) phrase {
 }
 
 func summary(r *review.Result) []phrase {
+	if r.Failed {
+		return nil
+	}
 	if r.Verdict == review.Broken && r.Head.Pools == 0 { // nothing else was read
 		return []phrase{join(plainly("Compared: "), code(r.Base.Name), plainly(" with "), code(r.Head.Name))}
 	}

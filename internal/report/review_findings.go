@@ -18,6 +18,7 @@ import (
 const (
 	ruleDefinition = "corral.definition"
 	ruleBase       = "corral.review.base"
+	ruleFailure    = "corral.review.failed"
 	rulePrices     = "corral.prices"
 	ruleFailed     = "corral.policy.failed"
 	ruleAudit      = "corral.policy.audit"
@@ -36,7 +37,10 @@ const (
 func ReviewFindings(r *review.Result) []Finding {
 	var findings []Finding
 	rule, title := ruleDefinition, "Definition refused"
-	if r.Head.Unpriced {
+	switch {
+	case r.Failed:
+		rule, title = ruleFailure, "The review failed"
+	case r.Head.Unpriced:
 		rule, title = rulePrices, "Prices can't be read"
 	}
 	for _, d := range r.Head.Diagnostics {

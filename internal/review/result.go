@@ -25,6 +25,8 @@ type Result struct {
 	Compared
 	// Verdict on the head.
 	Verdict Verdict `json:"verdict"`
+	// Failed is true if the review failed itself: the head's diagnostics say why, and nothing else is known.
+	Failed bool `json:"failed,omitempty"`
 	// Warnings of the change as a whole, in whole sentences: what sync refuses until it is allowed there.
 	Warnings []string `json:"warnings,omitempty"`
 	// Summary counts.
@@ -120,8 +122,19 @@ func (r *Result) HasChanges() bool {
 	return !r.Comparable() || s.Added+s.Deleted+s.Renamed+s.Changed+s.Moved+len(r.Connections)+len(r.Policies) > 0 || r.Prices != nil
 }
 
+// Failed is the result of a review that failed itself: nothing is known but why.
+func Failed(err error, at Moment) *Result {
+	return &Result{
+		APIVersion: APIVersion, Kind: Kind, Verdict: Broken, Failed: true,
+		Compared: Compared{Head: Revision{Diagnostics: []v1alpha1.Diagnostic{{Message: err.Error()}}}, Moment: Moment{At: at.At.UTC(), Zone: at.Zone}},
+	}
+}
+
 // Problem says in words what keeps a broken head from being reviewed.
 func (r *Result) Problem() string {
+	if r.Failed {
+		return "the review failed"
+	}
 	if r.Head.Unpriced {
 		return "the head's prices can't be read"
 	}
