@@ -27,7 +27,7 @@ func gauge(name, help string, labels ...string) *prometheus.GaugeVec {
 	return meter.Gauges(name, help, append([]string{"namespace", "pool"}, labels...)...)
 }
 
-// Collectors returns the metrics of this package.
+// Collectors returns the metrics of this package, each with series by namespace and pool.
 func Collectors() []prometheus.Collector {
 	return []prometheus.Collector{runnersGauge, jobsGauge, desiredGauge, announced, limitGauge, demandGauge, updateByGauge, createdTotal}
 }
@@ -65,9 +65,9 @@ func measure(key types.NamespacedName, s *v1alpha1.RunnerPoolStatus, desired, ca
 
 // unmeasure drops the series of a pool that is gone.
 func unmeasure(key types.NamespacedName) {
-	labels := prometheus.Labels{"namespace": key.Namespace, "pool": key.Name}
-	for _, g := range []*prometheus.GaugeVec{runnersGauge, jobsGauge, desiredGauge, announced, limitGauge, demandGauge, updateByGauge} {
-		g.DeletePartialMatch(labels)
+	for _, c := range Collectors() {
+		if series, ok := c.(interface{ DeletePartialMatch(prometheus.Labels) int }); ok {
+			series.DeletePartialMatch(prometheus.Labels{"namespace": key.Namespace, "pool": key.Name})
+		}
 	}
-	createdTotal.DeletePartialMatch(labels)
 }

@@ -5,6 +5,8 @@ package policy
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,6 +28,11 @@ func lines(list []v1alpha1.Diagnostic) []string {
 // namespaced is a policy of the namespace ci with one module, p.rego.
 func namespaced(text string) Source {
 	return Source{Kind: KindRunnerPolicy, Namespace: "ci", Name: "p", Modules: map[string]string{"p.rego": text}}
+}
+
+// fieldsOfScaling lists the fields of what corral.scaling is asked about.
+func fieldsOfScaling() string {
+	return strings.Join(slices.Sorted(maps.Keys(InputSchema(DecisionScaling)["properties"].(map[string]any))), ", ")
 }
 
 func TestLoadTellsWhatIsWrongInAModule(t *testing.T) {
@@ -95,7 +102,7 @@ func TestLoadTellsWhatIsWrongInAModule(t *testing.T) {
 		},
 		"pod in scaling": {
 			text: "package corral.scaling\nlimit contains {\"field\": \"max\", \"atMost\": 3, \"reason\": \"x\"} if input.pod",
-			want: []string{`p.rego:2:64: undefined ref: input.pod: input has no "pod"; there are jobs, now, pool, runners, usage, zone`},
+			want: []string{`p.rego:2:64: undefined ref: input.pod: input has no "pod"; there are ` + fieldsOfScaling()},
 		},
 		"container": {
 			text: "package corral.template\ndeny contains \"a\" if input.pod.spec.containers[_].imagee",

@@ -4,6 +4,7 @@
 package policy
 
 import (
+	"reflect"
 	"slices"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -13,8 +14,10 @@ import (
 
 // Needs are the parts of an input that scaling rules read, of those that change often or are costly.
 type Needs struct {
-	// Jobs and Runners are true when a rule reads those counts.
-	Jobs, Runners bool
+	// Fields are those of the input that a rule reads, but for the pool, the clock and its zone, and usage, sorted; AnyField is true
+	// when that isn't known.
+	Fields   []string
+	AnyField bool
 	// Granted is true when a rule reads what is granted to the pool itself.
 	Granted bool
 	// All, Namespace and Connection are true when a rule reads that group of input.usage.
@@ -27,7 +30,7 @@ type Needs struct {
 }
 
 // everything is what is needed when it isn't known what a rule reads.
-var everything = Needs{Jobs: true, Runners: true, Granted: true, All: true, Namespace: true, Connection: true, AnyLabel: true, Members: true}
+var everything = Needs{AnyField: true, Granted: true, All: true, Namespace: true, Connection: true, AnyLabel: true, Members: true}
 
 // Usage is true when a rule reads input.usage at all.
 func (n Needs) Usage() bool {
@@ -37,21 +40,41 @@ func (n Needs) Usage() bool {
 // and joins two needs.
 func (n Needs) and(o Needs) Needs {
 	return Needs{
-		Jobs: n.Jobs || o.Jobs, Runners: n.Runners || o.Runners,
+		Fields: slices.Concat(n.Fields, o.Fields), AnyField: n.AnyField || o.AnyField,
 		Granted: n.Granted || o.Granted, All: n.All || o.All, Namespace: n.Namespace || o.Namespace,
 		Connection: n.Connection || o.Connection, AnyLabel: n.AnyLabel || o.AnyLabel, Members: n.Members || o.Members,
 		Labels: slices.Concat(n.Labels, o.Labels),
 	}.normal()
 }
 
-// normal sorts the labels, and leaves them out when any may be read.
+// normal sorts fields and labels, and leaves them out when any may be read.
 func (n Needs) normal() Needs {
+	if n.AnyField {
+		n.Fields = nil
+	}
 	if n.AnyLabel {
 		n.Labels = nil
 	}
+	slices.Sort(n.Fields)
 	slices.Sort(n.Labels)
-	n.Labels = slices.Compact(n.Labels)
+	n.Fields, n.Labels = slices.Compact(n.Fields), slices.Compact(n.Labels)
 	return n
+}
+
+// of leaves out of an input what no rule reads, and the clock. What is counted across the fleet is left out before it is counted.
+func (n Needs) of(in ScalingInput) ScalingInput {
+	in.Now = 0
+	if !n.Granted {
+		in.Usage.Granted = 0
+	}
+	fields := reflect.ValueOf(&in).Elem()
+	for i := range fields.NumField() {
+		name := fields.Type().Field(i).Tag.Get("json")
+		if !n.AnyField && !slices.Contains(alwaysRead, name) && !slices.Contains(n.Fields, name) {
+			fields.Field(i).SetZero()
+		}
+	}
+	return in
 }
 
 // addCeiling adds what the library reads for a ceiling.
@@ -74,8 +97,9 @@ func (n *Needs) addCeiling(c v1alpha1.Ceiling) {
 // elsewhere, in a rule that is given its value.
 func (n *Needs) addReference(ref ast.Ref) {
 	if len(ref) > 1 && isName(ref[1]) && !ref[1].Equal(usageKey) {
-		n.Jobs = n.Jobs || ref[1].Equal(jobsKey)
-		n.Runners = n.Runners || ref[1].Equal(runnersKey)
+		if name := string(ref[1].Value.(ast.String)); !slices.Contains(alwaysRead, name) {
+			n.Fields = append(n.Fields, name)
+		}
 		return
 	}
 	if len(ref) < 3 || !isName(ref[1]) || !isName(ref[2]) {
@@ -117,7 +141,10 @@ func (n *Needs) addLabel(rest ast.Ref) ast.Ref {
 	return rest[min(1, len(rest)):]
 }
 
-var usageKey, jobsKey, runnersKey = ast.StringTerm("usage"), ast.StringTerm("jobs"), ast.StringTerm("runners")
+var usageKey = ast.StringTerm("usage")
+
+// alwaysRead are fields that the library reads, or that hardly ever change; of usage, needs are told one by one.
+var alwaysRead = []string{"pool", "usage", "now", "zone"}
 
 // sums of a group are at hand without a look at its members.
 var sums = []*ast.Term{ast.StringTerm("granted"), ast.StringTerm("pools")}

@@ -72,17 +72,7 @@ func (b *Bound) aboutUpdate(in UpdateInput) *question {
 
 // Reading is a hash of what the policies and their scaling rules read of an input, but for the clock.
 func (b *Bound) Reading(in ScalingInput) [sha256.Size]byte {
-	in.Now = 0
-	if !b.needs.Jobs {
-		in.Jobs = 0
-	}
-	if !b.needs.Runners {
-		in.Runners = Runners{}
-	}
-	if !b.needs.Granted {
-		in.Usage.Granted = 0
-	}
-	return b.aboutScaling(in).sum
+	return b.aboutScaling(b.needs.of(in)).sum
 }
 
 // ReadingOfUpdate is a hash of all that the policies may read of an input, but for the clock.

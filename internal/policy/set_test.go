@@ -18,7 +18,7 @@ func TestNeedsAreWhatScalingRulesRead(t *testing.T) {
 		want Needs
 	}{
 		"nothing":           {`input.now > 3`, Needs{}},
-		"jobs and runners":  {`input.jobs > input.runners.busy`, Needs{Jobs: true, Runners: true}},
+		"jobs and runners":  {`input.jobs > input.runners.busy`, Needs{Fields: []string{"jobs", "runners"}}},
 		"its own":           {`input.usage.granted > 3`, Needs{Granted: true}},
 		"all":               {`input.usage.all.granted > 3`, Needs{All: true}},
 		"namespace":         {`input.usage.namespace.pools > 3`, Needs{Namespace: true}},
@@ -45,7 +45,7 @@ func TestNeedsAreWhatScalingRulesRead(t *testing.T) {
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("needs differ (-want +got):\n%s", diff)
 			}
-			if got.Usage() != !cmp.Equal(got, Needs{Jobs: got.Jobs, Runners: got.Runners}) {
+			if got.Usage() != !cmp.Equal(got, Needs{Fields: got.Fields}) {
 				t.Errorf("Usage() is %v of %+v", got.Usage(), got)
 			}
 		})

@@ -122,7 +122,7 @@ test_of_others if count(scaling.limit) == 0 with input as {"pod": {"spec": {}}}
 		"test_name":      never + "input has no jbos; did you mean jobs?",
 		"test_deep":      never + "input.usage.all.members[0] has no nam; did you mean name?",
 		"test_type":      never + "input.jobs is of type integer, not string",
-		"test_of_others": never + "input has no pod; there are jobs, now, pool, runners, usage, zone",
+		"test_of_others": never + "input has no pod; there are " + fieldsOfScaling(),
 	}
 	got := map[string]string{}
 	for _, r := range report.Tests {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/sim/githubsim"
+	"github.com/corral-dev/corral/sim/githubsim/runnerwire"
 )
 
 func TestScaleSetLivesFromCreateToDelete(t *testing.T) {
@@ -84,6 +85,9 @@ func TestRunnerIsRegisteredAndRemoved(t *testing.T) {
 	jit, err := c.GenerateJIT(ctx, set.ID, "linux-1")
 	if err != nil || jit.Encoded == "" {
 		t.Fatalf("got %+v, %v", jit, err)
+	}
+	if config, err := runnerwire.Decode(jit.Encoded); err != nil || config.Settings.DisableUpdate != "true" {
+		t.Errorf("the runner is told to update itself: %+v, %v", config.Settings, err)
 	}
 	if _, err := c.GenerateJIT(ctx, set.ID, "linux-1"); !github.IsRunnerExists(err) {
 		t.Errorf("got %v; want RunnerExists", err)
