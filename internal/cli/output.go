@@ -30,7 +30,8 @@ func Run(root *cobra.Command) int {
 	return exitCode(err)
 }
 
-// visible escapes what acts on a terminal, and in plain text also what GitHub would take for a workflow command.
+// visible escapes what acts on a terminal or, anywhere in a line, on GitHub's runner, as JSON has it; in plain text also what the runner takes
+// for a workflow command at the beginning of a line.
 type visible struct {
 	to    io.Writer
 	plain bool
@@ -40,7 +41,7 @@ var workflowCommand = regexp.MustCompile(`(?m)^([ \t]*):(:)`)
 
 // Write implements io.Writer.
 func (v visible) Write(p []byte) (int, error) {
-	text := wording.Escape(string(p), "\n\t")
+	text := strings.ReplaceAll(wording.Escape(string(p), "\n\t"), "##[", `#\u0023[`)
 	if v.plain {
 		text = workflowCommand.ReplaceAllString(text, `$1\u003a$2`)
 	}

@@ -220,6 +220,22 @@ func TestAReviewThatFailsReplacesTheFormerOne(t *testing.T) {
 	}
 }
 
+// GitHub's runner takes ##[error] for a command anywhere in a line.
+func TestNoFormOfAReviewCommandsTheRunner(t *testing.T) {
+	repository := history(t, "01-scale", ".")
+	pools := filepath.Join(repository, "pools.cue")
+	overwriteWith(t, pools, readFile(t, pools)+"\npools: web: metadata: annotations: \"example.com/note\": \"a ##[error]b\"\n")
+	for _, form := range []string{"text", "markdown", "github", "sarif", "json"} {
+		got := corral(t, repository, "review", "-o", form)
+		if got.code != exitOK || strings.Contains(got.stdout, "##[") {
+			t.Errorf("%s: %+v", form, got)
+		}
+		if form == "json" && !strings.Contains(got.stdout, `a #\u0023[error]b`) {
+			t.Errorf("json is another text: %s", got.stdout)
+		}
+	}
+}
+
 func TestACleanCheckoutSaysThatNothingWasCompared(t *testing.T) {
 	const says = "Nothing was compared: no definition here differs from HEAD's."
 	repository := history(t, "01-scale", ".")
