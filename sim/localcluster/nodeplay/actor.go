@@ -79,22 +79,21 @@ func (a *actor) terminate(graceSeconds *int64) {
 	context.AfterFunc(a.life, func() { insist.Stop() })
 }
 
-// play takes the pod from wherever it stands to its end, and removes it when that was asked for. Where that fails, the pod's next event
-// gives it another actor: an answer to its assignment may have been lost together with its node.
+// play takes the pod from wherever it stands to its end, and removes it when that was asked for. Where that fails, the pod gets another
+// actor: an answer to its assignment may have been lost together with its node.
 func (a *actor) play() {
 	defer a.gone()
-	if err := a.toEnd(); a.complain(err) {
+	if err := a.toEnd(); err != nil {
+		a.complain(err)
 		a.node.dismiss(a)
 	}
 }
 
-// complain logs what went wrong with a pod that is still there, and reports whether anything did.
-func (a *actor) complain(err error) bool {
-	if err == nil || a.life.Err() != nil {
-		return false
+// complain logs what went wrong with a pod that is still there.
+func (a *actor) complain(err error) {
+	if err != nil && a.life.Err() == nil {
+		log.FromContext(a.life).Error(err, "Playing a pod", "pod", a.pod.Namespace+"/"+a.pod.Name)
 	}
-	log.FromContext(a.life).Error(err, "Playing a pod", "pod", a.pod.Namespace+"/"+a.pod.Name)
-	return true
 }
 
 func (a *actor) toEnd() error {

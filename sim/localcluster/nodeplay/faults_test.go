@@ -114,6 +114,22 @@ func TestUnschedulablePodStartsOnceTheFaultIsCleared(t *testing.T) {
 	follow(t, pod, func(p *corev1.Pod, _ bool) bool { return p.Status.Phase == corev1.PodRunning })
 }
 
+// The answer to an assignment may be lost with its node: it is made again, in vain, and the pod starts all the same.
+func TestAPodThatIsAssignedAlreadyStarts(t *testing.T) {
+	namespace := newNamespace(t)
+	node, _ := playWith(t, nodeplay.Options{Namespace: namespace, Run: runner})
+	clear := node.Inject(nodeplay.Fault{Kind: nodeplay.Unschedulable})
+	createSecret(t, namespace, "r", "any")
+	pod := createPod(t, namespace, "r")
+	follow(t, pod, func(p *corev1.Pod, _ bool) bool { return len(p.Status.Conditions) > 0 })
+	binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, UID: pod.UID}, Target: corev1.ObjectReference{Kind: "Node", Name: node.Places()[0]}}
+	if err := api.CoreV1().Pods(namespace).Bind(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	clear()
+	follow(t, pod, func(p *corev1.Pod, _ bool) bool { return p.Status.Phase == corev1.PodRunning })
+}
+
 func TestImageComesAfterATime(t *testing.T) {
 	namespace := newNamespace(t)
 	node, _ := playWith(t, nodeplay.Options{Namespace: namespace, Run: runner})

@@ -208,13 +208,19 @@ func (n *Node) observe(pod *corev1.Pod) {
 	}
 }
 
-// dismiss lets a pod have another actor.
+// dismiss gives a pod another actor soon. No event may come that would: its deletion was told to the one that goes.
 func (n *Node) dismiss(a *actor) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.actors[a.pod.UID] == a {
 		delete(n.actors, a.pod.UID)
 	}
+	n.later(n.ctx, time.Second, func() error {
+		if pod, err := n.pods.Pods(a.pod.Namespace).Get(a.pod.Name); err == nil {
+			n.observe(pod)
+		}
+		return nil
+	})
 }
 
 // forget ends the actor of a pod that is no more.
