@@ -112,7 +112,7 @@ func (s *storm) capacity() error {
 	var errs []error
 	for i := range pools {
 		if ss := idle[poolName(i)]; ss.Statistics.Idle < wanted(i) || ss.SessionOwner == "" {
-			errs = append(errs, fmt.Errorf("%s has %d idle runners and wants %d, session of %q", poolName(i), ss.Statistics.Idle, wanted(i), ss.SessionOwner))
+			errs = append(errs, fmt.Errorf("%s has %d idle runners and wants %d, session of %q, counts %+v", poolName(i), ss.Statistics.Idle, wanted(i), ss.SessionOwner, ss.Statistics))
 		}
 	}
 	return errors.Join(errs...)
