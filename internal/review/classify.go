@@ -89,6 +89,7 @@ func effectsOf(p *pair) []string {
 	e := &effects{pair: p}
 	if p.shown.Change == Renamed {
 		e.renamed()
+		e.denied()
 		return e.all
 	}
 	e.identity()
@@ -96,8 +97,51 @@ func effectsOf(p *pair) []string {
 	e.group()
 	e.intake()
 	e.template()
+	e.denied()
 	e.numbers()
 	return e.all
+}
+
+// outcome is what becomes of a pool whose pod policies deny at the head.
+type outcome int
+
+const (
+	// allowed, or denied as before, or by policies that fail: what was decided holds.
+	unaffected outcome = iota
+	// startsNone has no runners: no template of it was allowed.
+	startsNone
+	// endsIdle ends the runners that have no job.
+	endsIdle
+	// keepsFormer goes on with the template that was allowed.
+	keepsFormer
+)
+
+// outcome of a pair's pool at the head.
+func (p *pair) outcome() outcome {
+	denied := func(state State) bool {
+		return slices.ContainsFunc(p.shown.Findings, func(f Finding) bool { return f.Level == Deny && f.State == state })
+	}
+	switch {
+	case p.head == nil || !denied(New) && !denied(Unknown) && !(denied(Still) && p.shown.Change == Renamed):
+		return unaffected
+	case p.base == nil, p.shown.Change == Renamed:
+		return startsNone
+	case denied(Still):
+		return unaffected
+	case p.shown.Rollout != nil:
+		return keepsFormer
+	}
+	return endsIdle
+}
+
+// denied tells what becomes of a pool that policies deny.
+func (e *effects) denied() {
+	switch e.outcome() {
+	case startsNone:
+		e.say("Policies deny its pod: it starts no runners, and takes in no jobs.")
+	case endsIdle:
+		e.say("Policies deny its pod from now on: runners without a job end, busy ones finish, and it takes in no jobs.")
+	}
 }
 
 type effects struct {

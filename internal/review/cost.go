@@ -90,9 +90,16 @@ func (c *comparison) costOf(p *pair, before, after *Prices) *Cost {
 		}
 	}
 	if p.head != nil {
-		if rate, basis, known := after.rate(p.head); known {
+		runs, outcome := p.head, p.outcome()
+		if outcome == keepsFormer {
+			runs = p.base
+		}
+		if rate, basis, known := after.rate(runs); known {
 			cost.Rate, cost.Basis = rate, basis
 			cost.After = c.amounts(c.head, p.head, p.after, after, rate)
+		}
+		if outcome == startsNone || outcome == endsIdle {
+			cost.After, cost.Basis = &Amounts{Max: new(float64)}, "denied: no runners"
 		}
 	}
 	if cost.Before == nil && cost.After == nil {

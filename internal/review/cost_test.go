@@ -6,6 +6,8 @@ package review
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -85,6 +87,38 @@ func amounts(a *Amounts) string {
 	}
 	return fmt.Sprintf("%v %v %s", a.Min, a.Typical, most)
 }
+
+// What policies deny costs what follows: nothing, or what the former template does.
+func TestWhatIsDeniedCostsWhatRunsThen(t *testing.T) {
+	dear := change(t, linux, `template: #T`, `template: #T & {spec: nodeSelector: size: "big"}`)
+	for name, tc := range map[string]struct {
+		base, head files
+		effect     string
+		max        float64
+	}{
+		"added": {files{"prices.yaml": prices}, files{"p.cue": linux, "prices.yaml": prices, "d.rego": denyOld},
+			"Policies deny its pod: it starts no runners, and takes in no jobs.", 0},
+		"of the same template": {files{"p.cue": linux, "prices.yaml": prices}, files{"p.cue": linux, "prices.yaml": prices, "d.rego": denyOld},
+			"Policies deny its pod from now on: runners without a job end, busy ones finish, and it takes in no jobs.", 0},
+		"of another template": {files{"p.cue": linux, "prices.yaml": prices, "d.rego": denyBig}, files{"p.cue": dear, "prices.yaml": prices, "d.rego": denyBig},
+			"Policies deny it, or can't be asked: runners go on with the former template.", 10_000},
+		"as before": {files{"p.cue": linux, "prices.yaml": prices, "d.rego": denyOld}, files{"p.cue": change(t, linux, "max: 50", "max: 25"), "prices.yaml": prices, "d.rego": denyOld},
+			"", 5_000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := compareSides(t, tc.base, tc.head)
+			if len(r.Pools) != 1 || r.Verdict != Denied {
+				t.Fatalf("%s, %d pools", r.Verdict, len(r.Pools))
+			}
+			said := slices.ContainsFunc(r.Pools[0].Effects, func(e string) bool { return strings.HasPrefix(e, "Policies deny") && e == tc.effect })
+			if p := r.Pools[0]; said != (tc.effect != "") || *p.Cost.After.Max != tc.max {
+				t.Errorf("effects %q, cost %v, want %q, %v", p.Effects, *p.Cost.After.Max, tc.effect, tc.max)
+			}
+		})
+	}
+}
+
+const denyBig = "package corral.template\n\ndeny contains \"big\" if input.pod.spec.nodeSelector.size == \"big\"\n"
 
 func TestACostIsOfTheLimitsThatPoliciesAllow(t *testing.T) {
 	r := compareSides(t,

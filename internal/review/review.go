@@ -159,6 +159,9 @@ func (c *comparison) describe(p *pair) {
 		}
 	case p.base == nil:
 		s.Change = Added
+		e := &effects{pair: p}
+		e.denied()
+		s.Effects = e.all
 	case p.head == nil:
 		s.Change = Deleted
 		s.Classes, s.Effects = []Class{Identity}, deletedEffects(p.base)

@@ -359,6 +359,7 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 			[]string{
 				"Denied", `Moved linux [] from ""`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
 				"  New Deny: image is old, connections.cue:13 by RunnerPolicy/ci/repository d.rego:5",
+				"  : Policies deny its pod from now on: runners without a job end, busy ones finish, and it takes in no jobs.",
 				"policy Added RunnerPolicy/ci/repository [] moved [ci/linux]",
 			},
 		},
@@ -385,6 +386,7 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 			[]string{
 				"Denied", `Moved linux [] from ""`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
 				"  New Deny: a Secret, p.cue:6 by RunnerPolicy/ci/repository d.rego:5",
+				"  : Policies deny its pod from now on: runners without a job end, busy ones finish, and it takes in no jobs.",
 				"connection Changed acme Settings [ci/linux]",
 				"  : It reaches GitHub by another proxy, or trusts other certificates: whoever runs both can read the credentials.",
 			},
