@@ -36,6 +36,15 @@ func classOf(path string) Class {
 	return Settings
 }
 
+// classOf is the class that a field of both has: labels in another order or case route no job otherwise.
+func (p *pair) classOf(path string) Class {
+	class := classOf(path)
+	if class == Routing && isWithin(path, "spec.labels") && len(without(p.base.Spec.Labels, p.head.Spec.Labels))+len(without(p.head.Spec.Labels, p.base.Spec.Labels)) == 0 {
+		return Settings
+	}
+	return class
+}
+
 // isWithin says whether a path is that of a field, or of one below it.
 func isWithin(path, field string) bool {
 	rest, ok := strings.CutPrefix(path, field)

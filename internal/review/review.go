@@ -174,7 +174,7 @@ func (c *comparison) describe(p *pair) {
 // compareFields says what differs between the sides of a pool, and what that does.
 func (c *comparison) compareFields(p *pair) {
 	s := &p.shown
-	s.Fields = diff(p.base.object, p.head.object, classOf)
+	s.Fields = diff(p.base.object, p.head.object, p.classOf)
 	if p.base.name() != p.head.name() {
 		s.Change, s.Former = Renamed, p.base.name()
 	} else if len(s.Fields) > 0 {

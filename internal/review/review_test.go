@@ -290,6 +290,12 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 				"  : Policies deny it, or can't be asked: runners go on with the former template.",
 			},
 		},
+		"labels in another order and case": {
+			files{"p.cue": labelled}, files{"p.cue": change(t, labelled, `["linux", "x64"]`, `["X64", "linux"]`)},
+			[]string{
+				"Allowed", `Changed linux [Settings] from ""`, `  spec.labels ["linux","x64"] -> ["X64","linux"] p.cue:8 p.cue:8`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
+			},
+		},
 		"labels": {
 			files{"p.cue": two}, files{"p.cue": change(t, two, "scale: {", "labels: [\"windows\", \"big\"]\n\t\tscale: {")},
 			[]string{
