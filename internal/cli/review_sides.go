@@ -58,8 +58,8 @@ func (o *reviewOptions) sides(ctx context.Context, args []string) (bothSides, er
 	}
 	defer base.close()
 	defer head.close()
-	if base.absent && head.absent {
-		return both, fmt.Errorf("there is no folder %s, neither at %s nor at %s", folderOf(args), base.name, head.name)
+	if err := base.refuseAbsent(head, folderOf(args)); err != nil {
+		return both, err
 	}
 	compiler, err := worker.NewCompiler(2, worker.DefaultLimits())
 	if err != nil {
@@ -67,9 +67,6 @@ func (o *reviewOptions) sides(ctx context.Context, args []string) (bothSides, er
 	}
 	var results [2]compiled
 	group, groupCtx := errgroup.WithContext(ctx)
-	if base.absent {
-		base.refused = fmt.Sprintf("there is no folder %s at %s", folderOf(args), base.name)
-	}
 	for i, t := range []namedTree{base, head} {
 		group.Go(func() error {
 			if t.refused != "" {
@@ -108,6 +105,17 @@ func (o *reviewOptions) sides(ctx context.Context, args []string) (bothSides, er
 		both.head = side
 	}
 	return both, nil
+}
+
+// refuseAbsent refuses a base from before the folder was made: it can't be compared. If the head has no such folder either, that is an error.
+func (t *namedTree) refuseAbsent(head namedTree, folder string) error {
+	switch {
+	case t.absent && head.absent:
+		return fmt.Errorf("there is no folder %s, neither at %s nor at %s", folder, t.name, head.name)
+	case t.absent:
+		t.refused = fmt.Sprintf("there is no folder %s at %s", folder, t.name)
+	}
+	return nil
 }
 
 // trees finds what is compared: two folders, or two revisions of one, the latter of which may be the folder itself.

@@ -21,18 +21,10 @@ import (
 // Git ignores and doesn't hold. All names are relative to the folder, with slashes. Of a folder in no work tree there are none. What is
 // ignored is read from the repository, not from the user's configuration. Errors wrap ErrUnusable or ErrNotFound.
 func LeftOut(folder string, files []string) (submodules, ignored []string, err error) {
-	repository, top, err := repositoryOf(folder)
-	if errors.Is(err, ErrNotFound) {
+	repository, entries, below, err := indexed(folder)
+	if repository == nil && errors.Is(err, ErrNotFound) {
 		return nil, nil, nil // then there is no clone either
 	}
-	if err != nil {
-		return nil, nil, err
-	}
-	below, err := within(top, folder)
-	if err != nil {
-		return nil, nil, err
-	}
-	entries, err := indexOf(repository)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -67,15 +59,10 @@ func LeftOut(folder string, files []string) (submodules, ignored []string, err e
 // Sparse returns the files below a folder that a sparse checkout leaves out of its work tree, relative to the folder, with slashes. Of a
 // folder in no work tree, or in one that isn't understood, there are none: LeftOut says that.
 func Sparse(folder string) ([]string, error) {
-	repository, top, err := repositoryOf(folder)
-	if err != nil {
+	repository, entries, below, err := indexed(folder)
+	if repository == nil {
 		return nil, nil //nolint:nilerr // see above
 	}
-	below, err := within(top, folder)
-	if err != nil {
-		return nil, err
-	}
-	entries, err := indexOf(repository)
 	if errors.Is(err, index.ErrUnknownExtension) {
 		return nil, fmt.Errorf("%w; if this is a sparse checkout: run git sparse-checkout reapply --no-sparse-index", err)
 	}
@@ -88,10 +75,18 @@ func Sparse(folder string) ([]string, error) {
 	return missing, err
 }
 
-func indexOf(repository *git.Repository) ([]*index.Entry, error) {
+// indexed reads the index of a folder's repository, which is nil if it can't be opened. The folder is named from the top of the work tree.
+func indexed(folder string) (repository *git.Repository, entries []*index.Entry, below string, err error) {
+	repository, top, err := repositoryOf(folder)
+	if err != nil {
+		return nil, nil, "", err
+	}
+	if below, err = within(top, folder); err != nil {
+		return repository, nil, "", err
+	}
 	read, err := repository.Storer.Index()
 	if err != nil {
-		return nil, fmt.Errorf("%w: reading the index: %w", ErrUnusable, err)
+		return repository, nil, "", fmt.Errorf("%w: reading the index: %w", ErrUnusable, err)
 	}
-	return read.Entries, nil
+	return repository, read.Entries, below, nil
 }

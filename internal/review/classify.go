@@ -131,7 +131,7 @@ func (p *pair) outcome() outcome {
 		return slices.ContainsFunc(p.shown.Findings, func(f Finding) bool { return f.Level == Deny && f.State == state })
 	}
 	switch {
-	case p.head == nil || !denied(New) && !denied(Unknown) && !(denied(Still) && p.shown.Change == Renamed):
+	case p.head == nil, !denied(New) && !denied(Still) && !denied(Unknown):
 		return unaffected
 	case p.base == nil, p.shown.Change == Renamed:
 		return startsNone
