@@ -123,6 +123,8 @@ func (t templateState) mark(pool *v1alpha1.RunnerPool) {
 		conditions.MarkTrue(pool, v1alpha1.TemplateValidCondition, v1alpha1.SucceededReason, "%s", join("revision "+t.adopted, t.note))
 	case kube.ReasonOf(t.refusal, "") == v1alpha1.PolicyDeniedReason:
 		conditions.MarkFalse(pool, v1alpha1.PolicyCondition, v1alpha1.PolicyDeniedReason, "%s", t.refusal)
+	case kube.ReasonOf(t.refusal, "") == v1alpha1.ServiceAccountMissingReason:
+		conditions.MarkFalse(pool, v1alpha1.TemplateValidCondition, v1alpha1.ServiceAccountMissingReason, "%s", t.refusal)
 	case kube.IsStalled(t.refusal):
 		conditions.MarkFalse(pool, v1alpha1.TemplateValidCondition, v1alpha1.TemplateInvalidReason, "%s", t.refusal)
 	}
@@ -210,6 +212,8 @@ func (r *Reconciler) probe(ctx context.Context, pool *v1alpha1.RunnerPool, templ
 	switch {
 	case err == nil, runners.IsQuota(err):
 		return nil
+	case runners.AccountMissing(err, pod, pool.GetHooksAccount()) != nil:
+		return runners.AccountMissing(err, pod, pool.GetHooksAccount())
 	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err):
 		return kube.Stall(v1alpha1.TemplateInvalidReason, "%s", kube.Refusal(err, "spec.template"))
 	}
