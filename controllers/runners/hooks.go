@@ -52,7 +52,8 @@ var hookKinds = []schema.GroupVersionKind{
 // deleteLeftovers deletes what the container hooks of a killed runner could not put away, as the account that made it. What may stay is
 // told: a runner is let go all the same where rights are missing, or after a while.
 func (p pass) deleteLeftovers(ctx context.Context) error {
-	if p.runner.Spec.HooksAccount == "" || p.runner.Status.StartedAt == nil {
+	s := &p.runner.Status
+	if p.runner.Spec.HooksAccount == "" || s.StartedAt == nil && s.EndedAt == nil {
 		return nil
 	}
 	deleted, more, err := p.deleteAsAccount(ctx)
