@@ -41,6 +41,9 @@ func TestRunnersAreOfTheTemplateWithTheMode(t *testing.T) {
 	if err := b.Client.Get(t.Context(), client.ObjectKey{Namespace: "ci", Name: p.Status.Revision}, revision); err != nil {
 		t.Fatal(err)
 	}
+	if valid := conditions.Get(p, v1alpha1.TemplateValidCondition); !strings.Contains(valid.Message, "jobs can read each Secret of the namespace, and GitHubConnection acme is in it") {
+		t.Errorf("TemplateValid is %+v", valid)
+	}
 	digest, err := podspec.Digest(want)
 	if err != nil {
 		t.Fatal(err)

@@ -91,6 +91,7 @@ func (r *Reconciler) storeTemplate(ctx context.Context, pool *v1alpha1.RunnerPoo
 			t.note = podspec.OwnTrust(pod)
 		}
 	}
+	t.note = join(t.note, podspec.HooksMayRead(pool))
 	t.revision, t.adopted, t.accepted = name, name, this
 	return t, nil
 }

@@ -352,6 +352,15 @@ func (x *expansion) checkWork(claim *v1alpha1.WorkVolumeClaim) error {
 	return nil
 }
 
+// HooksMayRead says whether jobs of the pool could read the credentials of its connection; empty if not.
+func HooksMayRead(pool *v1alpha1.RunnerPool) string {
+	ref := pool.Spec.ConnectionRef
+	if !pool.Spec.ContainerMode.UsesHooks() || ref.From(pool.Namespace).Namespace != pool.Namespace {
+		return ""
+	}
+	return fmt.Sprintf("jobs can read each Secret of the namespace, and GitHubConnection %s is in it: keep its credentials in another, and name this one in its spec.allowedNamespaces", ref.Name)
+}
+
 // HooksAccount returns the ServiceAccount as which the container hooks of a template make pods; empty if it has no such hooks.
 func HooksAccount(template []byte) string {
 	if !bytes.Contains(template, []byte(hooksEnv)) {
