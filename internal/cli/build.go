@@ -14,11 +14,7 @@ import (
 	"github.com/corral-dev/corral/internal/compile"
 )
 
-func newBuild() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "build [DIR]",
-		Short: "Print the objects that definitions compile to",
-		Long: `Print the objects that the definitions in DIR (default: the current folder) and below
+const aboutBuild = `Print the objects that the definitions in DIR (default: the current folder) and below
 compile to, with defaults filled in: connections first, then pools, by namespace and
 name. The same definitions give the same bytes. For a pool whose containerMode has jobs run
 as pods, and whose template names no ServiceAccount, there are a ServiceAccount, a Role and
@@ -36,7 +32,13 @@ it takes the parameters of the Application, "tags" (a map, or an array of NAME=V
 CORRAL_NAMESPACE of its plugin.env; what the command line says can't be said again. Files
 are named as seen from the top of the repository. With --discover it only says whether
 there are definitions: it prints the first file of CUE in DIR if its module mentions
-corral.dev, else nothing.`,
+corral.dev, else nothing.`
+
+func newBuild() *cobra.Command {
+	c := &cobra.Command{
+		Use:     "build [DIR]",
+		Short:   "Print the objects that definitions compile to",
+		Long:    aboutBuild,
 		Example: "  corral build | kubectl apply --server-side -f -\n  corral build pools --namespace runners -o json\n  corral build --argocd .",
 	}
 	d := bindDefinitions(c)

@@ -5,6 +5,7 @@ package podspec
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -121,7 +122,11 @@ func (x *expansion) at(format string, args ...any) string {
 func add(o object, field string, items ...object) {
 	list, _ := o[field].([]any)
 	for _, item := range items {
-		if !slices.ContainsFunc(list, func(have any) bool { return have.(object)["name"] == item["name"] }) {
+		isSame := func(have any) bool {
+			o, _ := have.(object) // an element may be null
+			return o["name"] == item["name"]
+		}
+		if !slices.ContainsFunc(list, isSame) {
 			list = append(list, item)
 		}
 	}
@@ -374,7 +379,7 @@ func HooksAccount(template []byte) string {
 	if mounts := t.Spec.AutomountServiceAccountToken; err != nil || mounts == nil || !*mounts || !hasEnv(&t.Spec.Containers[i], hooksEnv) {
 		return ""
 	}
-	return t.Spec.ServiceAccountName
+	return cmp.Or(t.Spec.ServiceAccountName, t.Spec.DeprecatedServiceAccount, "default")
 }
 
 // DeclaredPath returns where a field of the template that runners are made of is declared: containers of spec.containerMode come before

@@ -227,6 +227,10 @@ func TestTemplate(t *testing.T) {
 			"{type: Docker}", `initContainers: null, volumes: null, containers: [{name: runner, image: r, env: null}]`,
 			map[string]string{"volumes[work].emptyDir": "{}", "initContainers[dind].image": `"docker:dind"`},
 		},
+		"elements that are null": {
+			claimed, `initContainers: [null], volumes: [null], containers: [{name: runner, image: r, env: [null], volumeMounts: [null]}, null]`,
+			map[string]string{"containers[runner].env[ACTIONS_RUNNER_REQUIRE_JOB_CONTAINER].value": `"true"`, "securityContext.fsGroup": "1001"},
+		},
 		"a hooks' template": {
 			"{type: KubernetesNoVolume, kubernetes: {hookTemplate: {name: hooks, key: pod.yaml}}}", runner,
 			map[string]string{
@@ -312,6 +316,8 @@ func TestHooksAccount(t *testing.T) {
 	for name, tc := range map[string]struct{ template, want string }{
 		"none":               {`{"spec": {"containers": [{"name": "runner"}], "serviceAccountName": "a", "automountServiceAccountToken": true}}`, ""},
 		"hooks":              {`{"spec": {"containers": [` + runner + `], "serviceAccountName": "a", "automountServiceAccountToken": true}}`, "a"},
+		"a former name":      {`{"spec": {"containers": [` + runner + `], "serviceAccount": "a", "automountServiceAccountToken": true}}`, "a"},
+		"no name":            {`{"spec": {"containers": [` + runner + `], "automountServiceAccountToken": true}}`, "default"},
 		"hooks of no rights": {`{"spec": {"containers": [` + runner + `], "serviceAccountName": "a"}}`, ""},
 		"a sidecar's":        {`{"spec": {"containers": [{"name": "runner"}, {"name": "x", "env": [{"name": "ACTIONS_RUNNER_CONTAINER_HOOKS"}]}], "serviceAccountName": "a", "automountServiceAccountToken": true}}`, ""},
 		"no template":        {`"ACTIONS_RUNNER_CONTAINER_HOOKS"`, ""},
