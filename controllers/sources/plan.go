@@ -88,13 +88,12 @@ func makePlan(source types.NamespacedName, declared []compile.Object, now existi
 		}
 		holder, stands := now.holderOf(i)
 		isTakeover := stands && holder != source.Name && !applied.Has(i)
-		if i.givesRights() && i.kind != accountKind && !now.byAccount {
-			continue // the refusal of its ServiceAccount tells of it
+		if now.isToldByAnother(i) {
+			continue
 		}
 		why := refusal(source, o, holder, now)
-		if why == "" && isTakeover && i.kind == connectionKind && holder == "" {
-			why = fmt.Sprintf("it is there already, and no source holds it: its credentials are somebody's. To hand it over: kubectl label githubconnection -n %s %s %s=%s",
-				source.Namespace, i.name, v1alpha1.SourceLabel, source.Name)
+		if why == "" && isTakeover {
+			why = takeoverRefusal(source, i, holder)
 		}
 		if why != "" {
 			p.refused, p.unruled = append(p.refused, at(o, why)), p.unruled || i.kind == policyKind
@@ -118,6 +117,20 @@ func (s existing) holderOf(i id) (holder string, stands bool) {
 		return "", false
 	}
 	return s.live[i].Labels[v1alpha1.SourceLabel], true
+}
+
+// isToldByAnother reports whether the refusal of an object's ServiceAccount tells of it, too.
+func (s existing) isToldByAnother(i id) bool {
+	return i.givesRights() && i.kind != accountKind && !s.byAccount
+}
+
+// takeoverRefusal says why an object that stands may not be taken over; it is empty if it may.
+func takeoverRefusal(source types.NamespacedName, i id, holder string) string {
+	if i.kind != connectionKind || holder != "" {
+		return ""
+	}
+	return fmt.Sprintf("it is there already, and no source holds it: its credentials are somebody's. To hand it over: kubectl label githubconnection -n %s %s %s=%s",
+		source.Namespace, i.name, v1alpha1.SourceLabel, source.Name)
 }
 
 // refusal says why an object may not be applied; it is empty if it may.

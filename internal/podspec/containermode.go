@@ -246,17 +246,22 @@ func (x *expansion) checkDocker(d *v1alpha1.DockerSpec) (work corev1.VolumeMount
 			work = m
 		}
 	}
+	return work, x.checkOwnDaemon(own, work)
+}
+
+// checkOwnDaemon refuses a work folder that a daemon of the template's own has elsewhere than the runner.
+func (x *expansion) checkOwnDaemon(own string, work corev1.VolumeMount) error {
 	for _, c := range containersOf(&x.template.Spec) {
 		if c.Name != dockerContainer {
 			continue
 		}
 		for i, m := range c.VolumeMounts {
 			if m.Name == work.Name && (m.MountPath != work.MountPath || m.SubPath != work.SubPath) {
-				return work, fmt.Errorf("%s.volumeMounts[%d].mountPath: must be %s, as in the runner's container: the containers of jobs mount it by that path", own, i, work.MountPath)
+				return fmt.Errorf("%s.volumeMounts[%d].mountPath: must be %s, as in the runner's container: the containers of jobs mount it by that path", own, i, work.MountPath)
 			}
 		}
 	}
-	return work, nil
+	return nil
 }
 
 // addHooks adds what the runner's container hooks need. Account is the ServiceAccount that is made for the pool, empty if the template names one.

@@ -290,11 +290,11 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 			},
 		},
 		"container mode": {
-			files{"p.cue": linux}, files{"p.cue": change(t, linux, "template: #T", "template: #T\n\t\tcontainerMode: type: \"Docker\""), "d.rego": unprivileged},
+			files{"p.cue": linux, "d.rego": unprivileged}, files{"p.cue": change(t, linux, "template: #T", "template: #T\n\t\tcontainerMode: type: \"Docker\""), "d.rego": unprivileged},
 			[]string{
 				"Denied", `Changed linux [Template] from ""`,
 				`  spec.containerMode.type  -> "Docker" - p.cue:10`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
-				"  New Deny: no privileged containers p.cue:10 by RunnerPolicy/ci/repository d.rego:5",
+				"  New Deny: no privileged containers, p.cue:10 by RunnerPolicy/ci/repository d.rego:5",
 				"  : Policies deny it, or can't be asked: runners go on with the former template.",
 			},
 		},

@@ -209,7 +209,7 @@ func (w *story) killInJob(t *testing.T, own *tenant) {
 			err := w.Client.Get(ctx, client.ObjectKeyFromObject(obj), obj)
 			isGone := apierrors.IsNotFound(err) || err == nil && obj.GetDeletionTimestamp() != nil
 			if client.IgnoreNotFound(err) != nil || isGone != (i < len(left)/2) {
-				return fmt.Errorf("%T %s: gone is %t, %v", obj, obj.GetName(), isGone, err)
+				return fmt.Errorf("%T %s: gone is %t, %w", obj, obj.GetName(), isGone, err)
 			}
 		}
 		return nil
