@@ -151,6 +151,7 @@ type shared struct {
 	sessions    *scalesets.Sessions
 	memory      *runners.Memory
 	versions    *runners.Versions
+	accounts    *sources.Impersonator
 }
 
 func newShared(mgr *Manager, o Options) (shared, error) {
@@ -163,6 +164,7 @@ func newShared(mgr *Manager, o Options) (shared, error) {
 		engine: policies.NewEngine(time.Now), connections: github.NewConnections(time.Now),
 		access:   &connections.Access{Connections: mgr.GetClient(), Namespaces: o.Namespaces, Now: time.Now},
 		sessions: scalesets.NewSessions(mgr.lease), memory: runners.NewMemory(),
+		accounts: sources.NewImpersonator(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()}),
 	}
 	s.ofPools.Gathered = kube.Gather(poolStatusInterval, statusRate, time.Now)
 	s.ofRunners.Quiet, s.ofRunners.Gathered = true, kube.Gather(runnerStatusDelay, statusRate, time.Now)
@@ -205,7 +207,7 @@ func All(mgr *Manager, o Options) error {
 		addPools(mgr, o, s, tracker, poller),
 		s.versions.SetupWithManager(mgr, o.Others),
 		mgr.Add(runners.NewCollector(s.report, s.live, s.rest, s.access, s.memory, o.Cluster)),
-		runners.New(s.ofRunners, s.live, s.scaleSets, s.rest, s.sessions, s.access, s.memory, s.engine, o.Cluster).SetupWithManager(mgr, o.Runners),
+		runners.New(s.ofRunners, s.live, s.scaleSets, s.rest, s.sessions, s.access, s.memory, s.engine, s.accounts.As, o.Cluster).SetupWithManager(mgr, o.Runners),
 	)
 }
 
@@ -238,8 +240,7 @@ func addSources(mgr ctrl.Manager, o Options, s shared) error {
 	if err != nil {
 		return err
 	}
-	impersonator := sources.NewImpersonator(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
-	source := sources.New(s.report, s.live, impersonator.As, &gitsource.Client{AllowFile: o.Sources.AllowFiles}, &fluxsource.Client{Host: o.Sources.ArtifactHost}, compiler, sources.Options{
+	source := sources.New(s.report, s.live, s.accounts.As, &gitsource.Client{AllowFile: o.Sources.AllowFiles}, &fluxsource.Client{Host: o.Sources.ArtifactHost}, compiler, sources.Options{
 		Concurrent: o.Others, JitterPercent: o.Sources.JitterPercent,
 		DefaultServiceAccount: o.Sources.DefaultServiceAccount, CrossNamespace: !o.Sources.NoCrossNamespaceRefs,
 	})

@@ -78,6 +78,8 @@ const (
 	DrainingReason = "Draining"
 	// TemplateInvalidReason is true when the pod template can't be decoded or the API server refuses the pod.
 	TemplateInvalidReason = "TemplateInvalid"
+	// ServiceAccountMissingReason is true while the ServiceAccount isn't there that a pool's pods name.
+	ServiceAccountMissingReason = "ServiceAccountMissing"
 	// QuotaExceededReason is true while a ResourceQuota of the namespace admits no more pods.
 	QuotaExceededReason = "QuotaExceeded"
 	// RunnerOutdatedReason is true when the runner program in a pool's image has to be updated.

@@ -39,6 +39,12 @@ type RunnerSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	TemplateDigest string `json:"templateDigest,omitempty"`
+
+	// hooksAccount is the ServiceAccount as which the container hooks of the runner make pods; what they leave behind is deleted as
+	// that account. Absent where the template has no hooks.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	HooksAccount string `json:"hooksAccount,omitempty"`
 }
 
 // RESTRegistration is how a runner registers by GitHub's REST API.

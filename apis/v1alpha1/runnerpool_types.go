@@ -100,6 +100,11 @@ type RunnerPoolSpec struct {
 	// +kubebuilder:pruning:PreserveUnknownFields
 	Template runtime.RawExtension `json:"template"`
 
+	// containerMode says how the containers of jobs run: by a Docker daemon in the runner's pod, or as pods of their own. Default: the
+	// template alone says it.
+	// +optional
+	ContainerMode *ContainerMode `json:"containerMode,omitempty"`
+
 	// suspend takes in no new jobs and starts no runners beyond those that accepted
 	// jobs need; idle runners end, busy ones finish.
 	// +optional

@@ -70,6 +70,7 @@ func (r *Reconciler) createOne(ctx context.Context, o observation, spec v1alpha1
 	if spec.TemplateDigest, err = podspec.Digest(o.revisions.templates[revision]); err != nil {
 		return fmt.Errorf("making a runner of revision %s: %w", revision, err)
 	}
+	spec.HooksAccount = podspec.HooksAccount(o.revisions.templates[revision])
 	expected := o.memory.expectations
 	name := stem(o.pool.Name, o.pool.UID) + strconv.FormatInt(expected.next(), 10)
 	runner := &v1alpha1.Runner{

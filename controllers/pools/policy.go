@@ -70,9 +70,9 @@ func (r *Reconciler) resolvePolicies(ctx context.Context, reader client.Reader, 
 
 // permit asks policies about the pod of the spec's template. Without an error it may run; one
 // that was allowed goes on while policies can't be asked. The verdict is for the status.
-func (r *Reconciler) permit(ctx context.Context, pool *v1alpha1.RunnerPool, p appliedPolicies, revision, digest string, isStored bool) (*v1alpha1.TemplateVerdict, []policy.Failure, error) {
-	last := pool.Status.Template
-	answer, err := r.askTemplate(ctx, pool, p, revision, pool.Spec.Template.Raw)
+func (r *Reconciler) permit(ctx context.Context, pool *v1alpha1.RunnerPool, p appliedPolicies, t templateState, revision string, isStored bool) (*v1alpha1.TemplateVerdict, []policy.Failure, error) {
+	last, digest := pool.Status.Template, t.digest
+	answer, err := r.askTemplate(ctx, pool, p, revision, t.content)
 	if err != nil {
 		return last, nil, kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
 	}

@@ -36,6 +36,8 @@ const recordRetry = 5 * time.Second
 
 // templateState is what became of the spec's template.
 type templateState struct {
+	// content is the template that runners are made of, with what spec.containerMode adds.
+	content []byte
 	// digest of the spec's template.
 	digest string
 	// adopted is the revision that is the spec's template; empty if that can't be used.
@@ -62,36 +64,45 @@ type templateState struct {
 func (r *Reconciler) storeTemplate(ctx context.Context, pool *v1alpha1.RunnerPool, p appliedPolicies, last string) (templateState, error) {
 	t := templateState{revision: pool.Status.Revision, verdict: pool.Status.Template, accepted: last}
 	var err error
-	if t.digest, err = podspec.Digest(pool.Spec.Template.Raw); err != nil {
+	if t.content, err = podspec.Template(pool); err != nil {
+		return t.refuse("", kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err))
+	}
+	if t.digest, err = podspec.Digest(t.content); err != nil {
 		return t, kube.Stall(v1alpha1.TemplateInvalidReason, "spec.template: %w", err)
 	}
 	name, isStored, err := r.nameOf(ctx, pool, t.digest)
 	if err != nil {
 		return t, err
 	}
-	t.verdict, t.failures, err = r.permit(ctx, pool, p, name, t.digest, isStored)
+	t.verdict, t.failures, err = r.permit(ctx, pool, p, t, name, isStored)
 	this := fmt.Sprint(name, " ", t.digest, p.network)
 	switch {
 	case err != nil:
 	case !isStored:
-		err = r.storeRevision(ctx, pool, p.network, name, t.digest, last == this)
+		err = r.storeRevision(ctx, pool, t, p.network, name, last == this)
 	case last != this:
-		_, err = buildProbe(pool, p.network) // a former version may have taken what this one refuses
+		_, err = buildProbe(pool, t.content, p.network) // a former version may have taken what this one refuses
 	}
 	if err != nil {
-		t.refusal, t.invalid = err, goesOn(t.revision, name, err)
-		if t.revision != "" {
-			err = nil
-		}
-		return t, err
+		return t.refuse(name, err)
 	}
 	if p.network.CA {
-		if pod, err := buildProbe(pool, p.network); err == nil {
+		if pod, err := buildProbe(pool, t.content, p.network); err == nil {
 			t.note = podspec.OwnTrust(pod)
 		}
 	}
+	t.note = join(t.note, podspec.HooksMayRead(pool))
 	t.revision, t.adopted, t.accepted = name, name, this
 	return t, nil
+}
+
+// refuse leaves the last good revision in force, if there is one, as the spec's template can't be used.
+func (t templateState) refuse(name string, err error) (templateState, error) {
+	t.refusal, t.invalid = err, goesOn(t.revision, name, err)
+	if t.revision != "" {
+		err = nil
+	}
+	return t, err
 }
 
 // goesOn is the outcome of a pool whose template is refused while a revision goes on.
@@ -113,6 +124,8 @@ func (t templateState) mark(pool *v1alpha1.RunnerPool) {
 		conditions.MarkTrue(pool, v1alpha1.TemplateValidCondition, v1alpha1.SucceededReason, "%s", join("revision "+t.adopted, t.note))
 	case kube.ReasonOf(t.refusal, "") == v1alpha1.PolicyDeniedReason:
 		conditions.MarkFalse(pool, v1alpha1.PolicyCondition, v1alpha1.PolicyDeniedReason, "%s", t.refusal)
+	case kube.ReasonOf(t.refusal, "") == v1alpha1.ServiceAccountMissingReason:
+		conditions.MarkFalse(pool, v1alpha1.TemplateValidCondition, v1alpha1.ServiceAccountMissingReason, "%s", t.refusal)
 	case kube.IsStalled(t.refusal):
 		conditions.MarkFalse(pool, v1alpha1.TemplateValidCondition, v1alpha1.TemplateInvalidReason, "%s", t.refusal)
 	}
@@ -148,17 +161,17 @@ func (r *Reconciler) nameOf(ctx context.Context, pool *v1alpha1.RunnerPool, dige
 
 // storeRevision tries the template, and stores it under a name that is free as far as the cache shows: it may
 // not show yet what was stored before.
-func (r *Reconciler) storeRevision(ctx context.Context, pool *v1alpha1.RunnerPool, n podspec.Network, name, digest string, before bool) error {
-	if err := r.probe(ctx, pool, n); err != nil {
+func (r *Reconciler) storeRevision(ctx context.Context, pool *v1alpha1.RunnerPool, t templateState, n podspec.Network, name string, before bool) error {
+	if err := r.probe(ctx, pool, t.content, n); err != nil {
 		return err
 	}
 	revision := &appsv1.ControllerRevision{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: pool.Namespace, Name: name,
 			Labels:      map[string]string{v1alpha1.PoolLabel: pool.Name},
-			Annotations: map[string]string{v1alpha1.TemplateDigestAnnotation: digest},
+			Annotations: map[string]string{v1alpha1.TemplateDigestAnnotation: t.digest},
 		},
-		Data:     runtime.RawExtension{Raw: pool.Spec.Template.Raw},
+		Data:     runtime.RawExtension{Raw: t.content},
 		Revision: pool.Generation,
 	}
 	// The pool is of a known kind in the scheme: this can't fail.
@@ -173,9 +186,9 @@ func (r *Reconciler) storeRevision(ctx context.Context, pool *v1alpha1.RunnerPoo
 }
 
 // buildProbe makes the pod of the template.
-func buildProbe(pool *v1alpha1.RunnerPool, n podspec.Network) (*corev1.Pod, error) {
+func buildProbe(pool *v1alpha1.RunnerPool, template []byte, n podspec.Network) (*corev1.Pod, error) {
 	identity := podspec.Runner{Namespace: pool.Namespace, Name: pool.Name + "-" + probeName, Pool: pool.Name, Revision: probeName, UID: pool.UID, Network: n}
-	pod, err := podspec.Build(identity, pool.Spec.Template.Raw)
+	pod, err := podspec.Build(identity, template)
 	if err != nil {
 		return nil, kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
 	}
@@ -184,8 +197,8 @@ func buildProbe(pool *v1alpha1.RunnerPool, n podspec.Network) (*corev1.Pod, erro
 
 // probe builds the pod of the template and lets the API server judge it by a dry
 // run. A refusal for want of quota is no fault of the template's.
-func (r *Reconciler) probe(ctx context.Context, pool *v1alpha1.RunnerPool, n podspec.Network) error {
-	pod, err := buildProbe(pool, n)
+func (r *Reconciler) probe(ctx context.Context, pool *v1alpha1.RunnerPool, template []byte, n podspec.Network) error {
+	pod, err := buildProbe(pool, template, n)
 	if err != nil {
 		return err
 	}
@@ -200,6 +213,8 @@ func (r *Reconciler) probe(ctx context.Context, pool *v1alpha1.RunnerPool, n pod
 	switch {
 	case err == nil, runners.IsQuota(err):
 		return nil
+	case runners.AccountMissing(err, pod, pool.GetHooksAccount()) != nil:
+		return runners.AccountMissing(err, pod, pool.GetHooksAccount())
 	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err):
 		return kube.Stall(v1alpha1.TemplateInvalidReason, "%s", kube.Refusal(err, "spec.template"))
 	}
@@ -226,7 +241,7 @@ func (r *Reconciler) readRevisions(ctx context.Context, pool *v1alpha1.RunnerPoo
 		}
 	}
 	if t.adopted != "" { // the cache may not show it yet
-		s.templates[t.adopted] = pool.Spec.Template.Raw
+		s.templates[t.adopted] = t.content
 	}
 	for _, revision := range slices.Sorted(maps.Keys(s.templates)) {
 		if denials := r.denials(ctx, pool, p, revision, s.templates[revision]); len(denials) > 0 {

@@ -40,7 +40,7 @@ const (
 )
 
 // finalize ends a runner: GitHub forgets it first, so that no job can reach it,
-// then its pod goes, then its finalizer. A runner with a job is waited for.
+// then its pod goes, with what its container hooks left behind, then its finalizer. A runner with a job is waited for.
 func (p pass) finalize(ctx context.Context) error {
 	o := p.observe(nil)
 	state := decide(o, p.Now())
@@ -57,6 +57,9 @@ func (p pass) finalize(ctx context.Context) error {
 		return err
 	}
 	if err := p.deletePod(ctx); err != nil {
+		return err
+	}
+	if err := p.deleteLeftovers(ctx); err != nil {
 		return err
 	}
 	base := p.runner.DeepCopy()

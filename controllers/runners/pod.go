@@ -54,10 +54,21 @@ func (p pass) createPod(ctx context.Context) error {
 	case IsQuota(err):
 		return kube.Wait(v1alpha1.QuotaExceededReason, refusalRetry, "creating the pod: %w", err)
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
+		if missing := AccountMissing(err, pod, p.madeAccount()); missing != nil {
+			return missing
+		}
 		return kube.Wait(v1alpha1.TemplateInvalidReason, refusalRetry, "creating the pod: %s", kube.Refusal(err, "spec.template"))
 	default:
 		return fmt.Errorf("creating the pod: %w", err)
 	}
+}
+
+// madeAccount names the ServiceAccount that is made for the runner's pool.
+func (p pass) madeAccount() string {
+	if p.pool == nil {
+		return ""
+	}
+	return p.pool.GetHooksAccount()
 }
 
 // buildPod makes the pod, if it reads no Secret that it must not.

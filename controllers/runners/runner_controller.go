@@ -64,15 +64,17 @@ type Reconciler struct {
 	Memory *Memory
 	// Policies are asked before a pod is created.
 	Policies Policies
-	Now      func() time.Time
+	// Impersonate gives the clients of service accounts, for what container hooks leave behind.
+	Impersonate Impersonate
+	Now         func() time.Time
 
 	namespaces sync.Map           // name → UID, and when it was read
 	reads      singleflight.Group // of namespaces
 }
 
 // New returns a Reconciler. live reads without a cache; cluster identifies this cluster in the labels of runners without a scale set.
-func New(report kube.Reporter, live client.Reader, clients Clients, gh RESTClients, sets Sets, access *connections.Access, memory *Memory, policies Policies, cluster string) *Reconciler {
-	return &Reconciler{Reporter: report, Live: live, Clients: clients, REST: gh, Sets: sets, Access: access, Memory: memory, Policies: policies, Cluster: cluster, Now: time.Now}
+func New(report kube.Reporter, live client.Reader, clients Clients, gh RESTClients, sets Sets, access *connections.Access, memory *Memory, policies Policies, as Impersonate, cluster string) *Reconciler {
+	return &Reconciler{Reporter: report, Live: live, Clients: clients, REST: gh, Sets: sets, Access: access, Memory: memory, Policies: policies, Impersonate: as, Cluster: cluster, Now: time.Now}
 }
 
 // Sets say whether GitHub gave a pool, by its UID, the session of a scale set of a connection. What an object says of that may be forged.
@@ -265,7 +267,7 @@ func (e *conflictError) Error() string { return e.message }
 // causeOf names what keeps a runner from being registered or from getting its pod.
 func causeOf(startErr error) v1alpha1.RunnerCause {
 	switch kube.ReasonOf(startErr, v1alpha1.GitHubUnavailableReason) {
-	case v1alpha1.TemplateInvalidReason, v1alpha1.PolicyDeniedReason:
+	case v1alpha1.TemplateInvalidReason, v1alpha1.ServiceAccountMissingReason, v1alpha1.PolicyDeniedReason:
 		return v1alpha1.CauseRefused
 	case v1alpha1.QuotaExceededReason:
 		return v1alpha1.CauseQuota

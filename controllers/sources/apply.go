@@ -150,8 +150,10 @@ func (p *pass) desired(o compile.Object) *unstructured.Unstructured {
 	}
 	labels[v1alpha1.SourceLabel] = p.source.Name
 	object.SetLabels(labels)
-	if spec, ok := o.Manifest.Object["spec"]; ok {
-		object.Object["spec"] = runtime.DeepCopyJSONValue(spec)
+	for _, field := range []string{"spec", "rules", "roleRef", "subjects"} {
+		if value, ok := o.Manifest.Object[field]; ok {
+			object.Object[field] = runtime.DeepCopyJSONValue(value)
+		}
 	}
 	return object
 }
@@ -236,8 +238,8 @@ func (p *pass) isNeeded(ctx context.Context, i id) (bool, error) {
 func (p *pass) delete(ctx context.Context, rev revision, i id) error {
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		object := &metav1.PartialObjectMetadata{}
-		object.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(i.kind))
-		err := p.Live.Get(ctx, client.ObjectKey{Namespace: p.source.Namespace, Name: i.name}, object)
+		object.SetGroupVersionKind(groupVersion(i.kind).WithKind(i.kind))
+		err := p.reader(i.kind).Get(ctx, client.ObjectKey{Namespace: p.source.Namespace, Name: i.name}, object)
 		if err != nil || object.Labels[v1alpha1.SourceLabel] != p.source.Name {
 			return client.IgnoreNotFound(err)
 		}

@@ -30,9 +30,16 @@ func (r *Reconciler) claim(namespace string) func() {
 
 // look reads what stands in the source's namespace: the metadata alone, and not from a cache,
 // which might not know yet what another source has just taken.
-func (p *pass) look(ctx context.Context) (existing, error) {
+// Of what gives rights, the given objects alone are looked at.
+func (p *pass) look(ctx context.Context, ids sets.Set[id]) (existing, error) {
 	now := existing{live: map[id]*metav1.PartialObjectMetadata{}, sources: sets.New[string]()}
+	if err := p.lookAtRights(ctx, &now, ids); err != nil {
+		return existing{}, err
+	}
 	for _, kind := range kinds {
+		if (id{kind: kind}).givesRights() {
+			continue
+		}
 		objects, err := p.list(ctx, kind)
 		if err != nil {
 			return existing{}, err
@@ -66,7 +73,7 @@ func (p *pass) list(ctx context.Context, kind string) ([]metav1.PartialObjectMet
 // bind makes what the source holds follow spec.deletionPolicy, and returns it if it can be read. It comes first because
 // it must hold for a suspended source and for a broken revision too.
 func (p *pass) bind(ctx context.Context) (sets.Set[id], error) {
-	now, err := p.look(ctx)
+	now, err := p.look(ctx, readInventory(p.source))
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +94,7 @@ func (p *pass) bindOne(ctx context.Context, object *metav1.PartialObjectMetadata
 		if !apierrors.IsConflict(err) {
 			return err
 		}
-		if unread := p.Live.Get(ctx, client.ObjectKeyFromObject(object), object); unread != nil {
+		if unread := p.reader(object.Kind).Get(ctx, client.ObjectKeyFromObject(object), object); unread != nil {
 			return unread
 		}
 		return err
@@ -175,8 +182,8 @@ func inventory(namespace string, holds sets.Set[id]) *v1alpha1.Inventory {
 	inventory := &v1alpha1.Inventory{Entries: []v1alpha1.InventoryEntry{}}
 	for i := range holds {
 		inventory.Entries = append(inventory.Entries, v1alpha1.InventoryEntry{
-			ID:      strings.Join([]string{namespace, i.name, v1alpha1.GroupVersion.Group, i.kind}, "_"),
-			Version: v1alpha1.GroupVersion.Version,
+			ID:      strings.Join([]string{namespace, i.name, groupVersion(i.kind).Group, i.kind}, "_"),
+			Version: groupVersion(i.kind).Version,
 		})
 	}
 	slices.SortFunc(inventory.Entries, func(a, b v1alpha1.InventoryEntry) int { return strings.Compare(a.ID, b.ID) })

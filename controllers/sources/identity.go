@@ -87,7 +87,8 @@ func (r *Reconciler) identify(source *v1alpha1.PoolSource) (actor, error) {
 
 // isRefused reports whether the service account may not do something, or the controller may not act as it.
 func (a actor) isRefused(err error) bool {
-	return a.account.Name != "" && apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot ")
+	return a.account.Name != "" && apierrors.IsForbidden(err) &&
+		(strings.Contains(err.Error(), " cannot ") || strings.Contains(err.Error(), "attempting to grant RBAC permissions"))
 }
 
 // advice is what can be done about a refusal.

@@ -29,7 +29,7 @@ const (
 )
 
 // kinds holds them in the order in which they are applied; they are pruned the other way round.
-var kinds = []string{connectionKind, policyKind, poolKind}
+var kinds = []string{connectionKind, policyKind, accountKind, roleKind, bindingKind, poolKind}
 
 // id names an object in the source's namespace.
 type id struct{ kind, name string }
@@ -46,6 +46,8 @@ func compareIDs(a, b id) int {
 type existing struct {
 	live    map[id]*metav1.PartialObjectMetadata // objects of the kinds a source may apply
 	sources sets.Set[string]                     // names of PoolSources
+	// byAccount is true if a service account acts for the source, and not the controller.
+	byAccount bool
 }
 
 // heldBy returns what carries a source's label and is not being deleted, sorted.
@@ -86,10 +88,12 @@ func makePlan(source types.NamespacedName, declared []compile.Object, now existi
 		}
 		holder, stands := now.holderOf(i)
 		isTakeover := stands && holder != source.Name && !applied.Has(i)
-		why := refusal(source, o, holder, now.sources)
-		if why == "" && isTakeover && i.kind == connectionKind && holder == "" {
-			why = fmt.Sprintf("it is there already, and no source holds it: its credentials are somebody's. To hand it over: kubectl label githubconnection -n %s %s %s=%s",
-				source.Namespace, i.name, v1alpha1.SourceLabel, source.Name)
+		if now.isToldByAnother(i) {
+			continue
+		}
+		why := refusal(source, o, holder, now)
+		if why == "" && isTakeover {
+			why = takeoverRefusal(source, i, holder)
 		}
 		if why != "" {
 			p.refused, p.unruled = append(p.refused, at(o, why)), p.unruled || i.kind == policyKind
@@ -115,17 +119,34 @@ func (s existing) holderOf(i id) (holder string, stands bool) {
 	return s.live[i].Labels[v1alpha1.SourceLabel], true
 }
 
+// isToldByAnother reports whether the refusal of an object's ServiceAccount tells of it, too.
+func (s existing) isToldByAnother(i id) bool {
+	return i.givesRights() && i.kind != accountKind && !s.byAccount
+}
+
+// takeoverRefusal says why an object that stands may not be taken over; it is empty if it may.
+func takeoverRefusal(source types.NamespacedName, i id, holder string) string {
+	if i.kind != connectionKind || holder != "" {
+		return ""
+	}
+	return fmt.Sprintf("it is there already, and no source holds it: its credentials are somebody's. To hand it over: kubectl label githubconnection -n %s %s %s=%s",
+		source.Namespace, i.name, v1alpha1.SourceLabel, source.Name)
+}
+
 // refusal says why an object may not be applied; it is empty if it may.
-func refusal(source types.NamespacedName, o compile.Object, holder string, sources sets.Set[string]) string {
+func refusal(source types.NamespacedName, o compile.Object, holder string, now existing) string {
 	namespace, version := o.Manifest.GetNamespace(), o.Manifest.GetAPIVersion()
-	switch {
-	case !slices.Contains(kinds, o.Manifest.GetKind()) || version != v1alpha1.GroupVersion.String():
-		return fmt.Sprintf("a PoolSource applies only %s of %s, not %s of %s",
-			strings.Join(kinds[:len(kinds)-1], ", ")+" and "+kinds[len(kinds)-1], v1alpha1.GroupVersion, o.Manifest.GetKind(), version)
+	switch i := idOf(o); {
+	case !slices.Contains(kinds, i.kind) || version != groupVersion(i.kind).String():
+		return fmt.Sprintf("a PoolSource applies only %s and %s of %s, not %s of %s",
+			strings.Join([]string{connectionKind, policyKind}, ", "), poolKind, v1alpha1.GroupVersion, i.kind, version)
+	case i.givesRights() && !now.byAccount:
+		return "with its Role and RoleBinding it is applied only as the ServiceAccount that spec.serviceAccountName of the PoolSource names, by whose rights it is: " +
+			"name one, or name a ServiceAccount of your own in spec.template.spec.serviceAccountName of the pool"
 	case namespace != "" && namespace != source.Namespace:
 		return fmt.Sprintf("it names namespace %s, and a PoolSource applies only into its own, %s; leave metadata.namespace out",
 			namespace, source.Namespace)
-	case holder != "" && holder != source.Name && sources.Has(holder):
+	case holder != "" && holder != source.Name && now.sources.Has(holder):
 		return fmt.Sprintf("held by PoolSource %s; remove it there first", holder)
 	}
 	return ""

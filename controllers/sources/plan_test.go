@@ -27,6 +27,13 @@ func declared(kind, name string) compile.Object {
 	return o
 }
 
+// giving is an object that gives rights to the hooks of pool a.
+func giving(kind string) compile.Object {
+	o := declared(kind, "a-hooks")
+	o.Manifest.SetAPIVersion(rightsGroups[kind].String())
+	return o
+}
+
 // standing makes a existing of KIND/NAME, each with the source that holds it.
 func standing(holders map[id]string, sources ...string) existing {
 	s := existing{live: map[id]*metav1.PartialObjectMetadata{}, sources: sets.New(sources...)}
@@ -105,6 +112,20 @@ func TestMakePlan(t *testing.T) {
 		"the own namespace may be named": {
 			declared: []compile.Object{inOwn},
 			want:     want{Apply: []string{"RunnerPool a"}},
+		},
+		"rights are given as an account": {
+			declared: []compile.Object{pool("a"), giving(bindingKind), giving(roleKind), giving(accountKind)},
+			now:      existing{live: standing(map[id]string{{roleKind, "old"}: "us", {accountKind, "old"}: "us"}).live, byAccount: true},
+			want: want{
+				Apply:  []string{"ServiceAccount a-hooks", "Role a-hooks", "RoleBinding a-hooks", "RunnerPool a"},
+				Remove: []string{"Role old", "ServiceAccount old"},
+			},
+		},
+		"rights are not given as the controller": {
+			declared: []compile.Object{giving(accountKind), giving(roleKind), giving(bindingKind), pool("a")},
+			want: want{Apply: []string{"RunnerPool a"}, Refused: []string{
+				"a-hooks.cue:3:5: ServiceAccount a-hooks: with its Role and RoleBinding it is applied only as the ServiceAccount that spec.serviceAccountName of the PoolSource names, by whose rights it is: " +
+					"name one, or name a ServiceAccount of your own in spec.template.spec.serviceAccountName of the pool"}},
 		},
 		"another kind is refused": {
 			declared: []compile.Object{foreign},

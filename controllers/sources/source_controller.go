@@ -186,7 +186,7 @@ func (p *pass) fetchAndBuild(ctx context.Context) (built, error) {
 // carryOut applies what was built, and prunes. Until it is over, no other source of the namespace decides who holds what.
 func (p *pass) carryOut(ctx context.Context, o outcome) (outcome, error) {
 	defer p.claim(p.source.Namespace)()
-	now, err := p.look(ctx)
+	now, err := p.look(ctx, p.declaredIDs(o.built))
 	if err != nil {
 		return o, err
 	}
@@ -201,6 +201,7 @@ func (p *pass) carryOut(ctx context.Context, o outcome) (outcome, error) {
 	if err != nil {
 		return o, err
 	}
+	p.tellRightsLeft(rev)
 	gone, waiting, err := p.prune(ctx, rev, plan.remove)
 	o.holds.Delete(gone...)
 	if removed := poolsOf(gone); len(removed) > 0 {

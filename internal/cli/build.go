@@ -14,13 +14,11 @@ import (
 	"github.com/corral-dev/corral/internal/compile"
 )
 
-func newBuild() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "build [DIR]",
-		Short: "Print the objects that definitions compile to",
-		Long: `Print the objects that the definitions in DIR (default: the current folder) and below
+const aboutBuild = `Print the objects that the definitions in DIR (default: the current folder) and below
 compile to, with defaults filled in: connections first, then pools, by namespace and
-name. The same definitions give the same bytes.
+name. The same definitions give the same bytes. For a pool whose containerMode has jobs run
+as pods, and whose template names no ServiceAccount, there are a ServiceAccount, a Role and
+a RoleBinding, too.
 
 With any problem, or without a pool, nothing is printed on standard output and the exit
 code is 1, so that a tool that prunes never sees a part of the objects.
@@ -34,7 +32,13 @@ it takes the parameters of the Application, "tags" (a map, or an array of NAME=V
 CORRAL_NAMESPACE of its plugin.env; what the command line says can't be said again. Files
 are named as seen from the top of the repository. With --discover it only says whether
 there are definitions: it prints the first file of CUE in DIR if its module mentions
-corral.dev, else nothing.`,
+corral.dev, else nothing.`
+
+func newBuild() *cobra.Command {
+	c := &cobra.Command{
+		Use:     "build [DIR]",
+		Short:   "Print the objects that definitions compile to",
+		Long:    aboutBuild,
 		Example: "  corral build | kubectl apply --server-side -f -\n  corral build pools --namespace runners -o json\n  corral build --argocd .",
 	}
 	d := bindDefinitions(c)
@@ -42,6 +46,8 @@ corral.dev, else nothing.`,
 	var namespace string
 	bindNamespace(c, &namespace)
 	plugin := bindArgoCD(c)
+	var pods bool
+	c.Flags().BoolVar(&pods, "pods", false, "print the pods of the pools' runners instead, with placeholders for what differs between runners")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if plugin.discover {
 			return plugin.printDiscovered(c.OutOrStdout(), args)
@@ -61,11 +67,14 @@ corral.dev, else nothing.`,
 			d.Message = "warning: " + d.Message
 			printDiagnostics(c.ErrOrStderr(), []v1alpha1.Diagnostic{d})
 		}
-		fillNamespace(result.Objects, namespace)
-		if f.value == "json" {
-			return f.write(c.OutOrStdout(), list(result.Objects))
+		objects, err := result.printed(namespace, pods)
+		if err != nil {
+			return err
 		}
-		text, err := documents(result.Objects)
+		if f.value == "json" {
+			return f.write(c.OutOrStdout(), list(objects))
+		}
+		text, err := documents(objects)
 		if err != nil {
 			return err
 		}
@@ -73,6 +82,19 @@ corral.dev, else nothing.`,
 		return err
 	}
 	return c
+}
+
+// printed are the objects to be printed, in a namespace if they name none, or the pods of their pools.
+func (r compiled) printed(namespace string, pods bool) ([]compile.Object, error) {
+	if !pods {
+		fillNamespace(r.Objects, namespace)
+		return r.Objects, nil
+	}
+	w, err := newWorkspace(r, &policyOptions{namespace: namespace})
+	if err != nil {
+		return nil, err
+	}
+	return w.pods()
 }
 
 func fillNamespace(objects []compile.Object, namespace string) {

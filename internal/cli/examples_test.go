@@ -13,6 +13,7 @@ import (
 	cueformat "cuelang.org/go/cue/format"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -37,6 +38,9 @@ func TestExamplesCompileToTheirObjects(t *testing.T) {
 				t.Fatal(got.stderr)
 			}
 			golden.Compare(t, filepath.Join(folder, "objects.yaml"), got.stdout)
+			if pods := filepath.Join(folder, "pods.yaml"); fileExists(pods) {
+				golden.Compare(t, pods, corral(t, folder, "build", "--pods").stdout)
+			}
 			checkTypes(t, got.stdout)
 			for _, command := range []string{"vet", "test"} {
 				if got := corral(t, folder, command); got.code != exitOK {
@@ -45,6 +49,11 @@ func TestExamplesCompileToTheirObjects(t *testing.T) {
 			}
 		})
 	}
+}
+
+func fileExists(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil
 }
 
 // checkTypes decodes objects into the Go types, refusing what those don't know.
@@ -58,6 +67,12 @@ func checkTypes(t *testing.T, documents string) {
 			into = &pool
 		case strings.Contains(document, "\nkind: RunnerPolicy\n"):
 			into = &v1alpha1.RunnerPolicy{}
+		case strings.Contains(document, "\nkind: ServiceAccount\n"):
+			into = &corev1.ServiceAccount{}
+		case strings.Contains(document, "\nkind: Role\n"):
+			into = &rbacv1.Role{}
+		case strings.Contains(document, "\nkind: RoleBinding\n"):
+			into = &rbacv1.RoleBinding{}
 		}
 		if err := yaml.UnmarshalStrict([]byte(document), v1alpha1.Strict(into)); err != nil {
 			t.Error(err)

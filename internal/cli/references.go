@@ -46,6 +46,18 @@ func (w *workspace) unreferenced() []report.Finding {
 	return warnings
 }
 
+// exposed warns of pools whose jobs could read the credentials of their connection.
+func (w *workspace) exposed() []report.Finding {
+	var warnings []report.Finding
+	for i := range w.pools {
+		p := &w.pools[i]
+		if why := podspec.HooksMayRead(p.RunnerPool); why != "" {
+			warnings = append(warnings, p.warning(ruleCredentials, "Jobs can read credentials", ".spec.containerMode", why))
+		}
+	}
+	return warnings
+}
+
 // sharedScaleSets warns of pools that would have the same scale set on GitHub: only one of them gets it.
 func (w *workspace) sharedScaleSets() []report.Finding {
 	first := map[string]*declaredPool{}

@@ -37,3 +37,32 @@ func TestReferencesBetweenObjectsAreChecked(t *testing.T) {
 		})
 	}
 }
+
+func TestContainerModesAreChecked(t *testing.T) {
+	for name, tc := range map[string]struct{ mode, spec, want string }{
+		"what it needs": {`type: "Kubernetes"`, `containers: [{name: "runner", image: "a:1"}]`,
+			`pools/other.cue:5:2: pools.other.spec.containerMode.kubernetes.workVolumeClaim: must be set`},
+		"fields of another": {`type: "KubernetesNoVolume", docker: mtu: 1400`, `containers: [{name: "runner", image: "a:1"}]`,
+			`pools/other.cue:5:46: pools.other.spec.containerMode.docker: docker is of type Docker`},
+		"a claim without a volume": {`type: "KubernetesNoVolume", kubernetes: workVolumeClaim: size: "1Gi"`, `containers: [{name: "runner", image: "a:1"}]`,
+			`pools.other.spec.containerMode.kubernetes.workVolumeClaim: workVolumeClaim is of type Kubernetes`},
+		"a claim and a volume": {`type: "Kubernetes", kubernetes: workVolumeClaim: size: "1Gi"`, `containers: [{name: "runner", image: "a:1"}], volumes: [{name: "work", emptyDir: {}}]`,
+			`pools/other.cue:6:82: pools.other.spec.template.spec.volumes[0].name: work is the volume of`},
+		"credentials in reach of its jobs": {`type: "KubernetesNoVolume"`, `containers: [{name: "runner", image: "a:1"}]`,
+			`pools/other.cue:3:8: pools.other.spec.containerMode: warning: jobs can read each Secret of the namespace, and GitHubConnection acme is in it: keep its credentials in another`},
+		"a mount of what it adds": {`type: "Docker"`, `containers: [{name: "runner", image: "a:1", volumeMounts: [{name: "dind-sock", mountPath: "/docker"}]}]`, ""},
+		"a fault after its containers": {`type: "Docker"`, `initContainers: [{name: "a"}], containers: [{name: "runner", image: "a:1"}]`,
+			`pools/other.cue:6:36: pools.other.spec.template.spec.initContainers[0].image: `},
+		"a fault of its own": {`type: "Docker", docker: resources: {requests: cpu: "2", limits: cpu: "1"}`, `containers: [{name: "runner", image: "a:1"}]`,
+			`pools/other.cue:5:2: pools.other.spec.containerMode: `},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := "package pools\n\npools: other: spec: {\n\tconnectionRef: name: \"acme\"\n\tcontainerMode: {" + tc.mode + "}\n\ttemplate: spec: {" + tc.spec + "}\n}\n"
+			got := corral(t, repositoryOf(t, map[string]string{"pools/other.cue": text}), "vet")
+			warned := strings.Contains(tc.want, "warning")
+			if !strings.Contains(got.stderr, tc.want) || (got.code == exitOK) != (tc.want == "" || warned) {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+}

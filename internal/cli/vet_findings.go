@@ -26,6 +26,7 @@ const (
 	ruleCompeting   = "corral.pool.competing"
 	ruleUncommitted = "corral.file.uncommitted"
 	ruleConnection  = "corral.pool.connection"
+	ruleCredentials = "corral.pool.credentials"
 	ruleUnfinished  = "corral.connection.unfinished"
 	ruleScaleSet    = "corral.pool.scale-set"
 	ruleTrust       = "corral.pool.certificates"

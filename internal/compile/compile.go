@@ -84,7 +84,7 @@ func (o *Object) Diagnostic(path, message string) v1alpha1.Diagnostic {
 // Result of a compilation. With any diagnostic, Objects holds what could be compiled
 // nevertheless, and must not be applied.
 type Result struct {
-	// Objects sorted by kind (connections, policies, pools), namespace and name.
+	// Objects sorted by kind (connections, policies, what pools need, pools), namespace and name.
 	Objects []Object `json:"objects,omitempty"`
 	// Diagnostics sorted by position, at most MaxDiagnostics and a count of the rest.
 	Diagnostics []v1alpha1.Diagnostic `json:"diagnostics,omitempty"`
@@ -148,6 +148,7 @@ func (c *compilation) compileTree(t *tree, options Options) {
 	}
 	c.compilePolicy(t, options.PolicyName)
 	c.dropDuplicates()
+	c.addHooksAccounts()
 	isPool := func(o Object) bool { return o.Manifest.GetKind() == "RunnerPool" }
 	if len(c.problems) == 0 && !options.AllowEmpty && !slices.ContainsFunc(c.objects, isPool) {
 		c.report(v1alpha1.Diagnostic{Message: fmt.Sprintf(
@@ -179,7 +180,7 @@ func shorten(s string) string {
 func (c *compilation) result() Result {
 	slices.SortStableFunc(c.objects, func(a, b Object) int {
 		return cmp.Or(
-			cmp.Compare(kindOrder[a.Manifest.GetKind()], kindOrder[b.Manifest.GetKind()]),
+			cmp.Compare(applyOrder[a.Manifest.GetKind()], applyOrder[b.Manifest.GetKind()]),
 			cmp.Compare(a.Manifest.GetNamespace(), b.Manifest.GetNamespace()),
 			cmp.Compare(a.Manifest.GetName(), b.Manifest.GetName()))
 	})

@@ -21,6 +21,9 @@ import (
 // kindOrder holds the kinds that a tree may declare, in the order they are applied.
 var kindOrder = map[string]int{"GitHubConnection": 1, policyKind: 2, "RunnerPool": 3}
 
+// applyOrder holds the kinds of all objects in the order they are applied; some are written for pools.
+var applyOrder = map[string]int{"GitHubConnection": 1, policyKind: 2, accountKind: 3, roleKind: 4, bindingKind: 5, "RunnerPool": 6}
+
 // refusals explain why other kinds that people try are not among them.
 var refusals = map[string]string{
 	"PoolSource": "a PoolSource is not applied from a source, because whoever writes to one repository could then have " +
@@ -29,8 +32,14 @@ var refusals = map[string]string{
 	"Secret":              "secrets don't belong in Git: make the Secret in the cluster and name it in spec.secretRef",
 	"Runner":              "Corral makes Runners itself, from a RunnerPool",
 	"ScaleSet":            "Corral makes ScaleSets itself, from a RunnerPool",
+	accountKind:           writtenForPools,
+	roleKind:              writtenForPools,
+	bindingKind:           writtenForPools,
 	"List":                "write the items as fields",
 }
+
+const writtenForPools = "it is written for pools whose containerMode needs it; apply others with kubectl or your GitOps tool, and name " +
+	"the ServiceAccount in the template"
 
 // collect walks the regular fields and list elements of v for objects: structs with apiVersion and kind.
 func (c *compilation) collect(p *pkg, v cue.Value) {

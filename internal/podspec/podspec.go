@@ -110,9 +110,9 @@ func Build(r Runner, template []byte) (*corev1.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := slices.IndexFunc(t.Spec.Containers, func(c corev1.Container) bool { return c.Name == v1alpha1.RunnerContainerName })
-	if i < 0 {
-		return nil, fmt.Errorf("spec.template.spec.containers: a container named %q is required", v1alpha1.RunnerContainerName)
+	i, err := runnerIndex(&t.Spec)
+	if err != nil {
+		return nil, err
 	}
 	if err := checkMetadata(t); err != nil {
 		return nil, err
@@ -146,6 +146,15 @@ func Build(r Runner, template []byte) (*corev1.Pod, error) {
 	}
 	useNetwork(pod, r.Network)
 	return pod, nil
+}
+
+// runnerIndex finds the container that runs jobs.
+func runnerIndex(spec *corev1.PodSpec) (int, error) {
+	i := slices.IndexFunc(spec.Containers, func(c corev1.Container) bool { return c.Name == v1alpha1.RunnerContainerName })
+	if i < 0 {
+		return 0, fmt.Errorf("spec.template.spec.containers: a container named %q is required", v1alpha1.RunnerContainerName)
+	}
+	return i, nil
 }
 
 // owners of a pod: see BelongsTo.

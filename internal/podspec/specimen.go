@@ -25,11 +25,15 @@ func Specimen(pool *v1alpha1.RunnerPool) (*corev1.Pod, error) {
 
 // SpecimenOver is Specimen with what the pod gets of its connection's network.
 func SpecimenOver(pool *v1alpha1.RunnerPool, n Network) (*corev1.Pod, error) {
-	digest, err := Digest(pool.Spec.Template.Raw)
+	template, err := Template(pool)
 	if err != nil {
 		return nil, err
 	}
-	return SpecimenOf(pool.Namespace, pool.Name, RevisionNames(pool.Name, digest)[0], pool.Spec.Template.Raw, n)
+	digest, err := Digest(template)
+	if err != nil {
+		return nil, err
+	}
+	return SpecimenOf(pool.Namespace, pool.Name, RevisionNames(pool.Name, digest)[0], template, n)
 }
 
 // SpecimenOf is Specimen for a revision of a pool's template.

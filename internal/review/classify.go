@@ -22,7 +22,7 @@ var fieldClasses = []struct {
 	{"spec.connectionRef", Identity}, {"spec.registration", Identity},
 	{"spec.scaleSetName", Routing}, {"spec.runnerGroup", Routing}, {"spec.labels", Routing}, {"spec.mode", Routing}, {"spec.suspend", Routing},
 	{"spec.demand.webhook", Routing},
-	{"spec.template", Template},
+	{"spec.template", Template}, {"spec.containerMode", Template},
 	{"spec.scale", Scale}, {"spec.demand", Scale},
 }
 

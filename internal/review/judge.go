@@ -120,7 +120,7 @@ func findingPlace(p *pool, path string) Place {
 	if path == "" {
 		return *p.at()
 	}
-	return fieldPlace(p.object, "spec.template."+path)
+	return fieldPlace(p.object, podspec.DeclaredPath(p.RunnerPool, "spec.template."+path))
 }
 
 // TemplateInput is the question whether a pool's pod may run, over a network of its connection. An error names the field of the pool.
@@ -252,7 +252,11 @@ func (s *side) rollout(ctx context.Context, p *pool, j *judgement, from, to stri
 
 // revisionOf names the revision of a pool's template.
 func revisionOf(p *pool) string {
-	digest, err := podspec.Digest(p.Spec.Template.Raw)
+	template, err := podspec.Template(p.RunnerPool)
+	if err != nil {
+		return p.Name
+	}
+	digest, err := podspec.Digest(template)
 	if err != nil {
 		return p.Name
 	}

@@ -53,6 +53,14 @@ pools: schema.#Pools & {
 	}
 }
 `
+	unprivileged = `package corral.template
+
+import rego.v1
+
+deny contains {"msg": "no privileged containers", "path": sprintf("spec.initContainers[%d].securityContext.privileged", [i])} if {
+	input.pod.spec.initContainers[i].securityContext.privileged
+}
+`
 	ceiling = `package corral.scaling
 
 import rego.v1
@@ -279,6 +287,15 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 				"Allowed", `Changed linux [Template] from ""`,
 				`  spec.template.spec.containers[0].image "runner:1" -> "runner:2" connections.cue:13 p.cue:9`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
 				"  : Runners without a job are replaced in steps, up to 13 more and 0 fewer meanwhile; busy ones finish.",
+			},
+		},
+		"container mode": {
+			files{"p.cue": linux, "d.rego": unprivileged}, files{"p.cue": change(t, linux, "template: #T", "template: #T\n\t\tcontainerMode: type: \"Docker\""), "d.rego": unprivileged},
+			[]string{
+				"Denied", `Changed linux [Template] from ""`,
+				`  spec.containerMode.type  -> "Docker" - p.cue:10`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
+				"  New Deny: no privileged containers, p.cue:10 by RunnerPolicy/ci/repository d.rego:5",
+				"  : Policies deny it, or can't be asked: runners go on with the former template.",
 			},
 		},
 		"an order that a policy denies": {

@@ -1,0 +1,180 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	"cmp"
+	"encoding/json"
+
+	"k8s.io/utils/ptr"
+)
+
+// Defaults of ContainerMode.
+const (
+	// DefaultDockerImage is the image of the Docker daemon.
+	DefaultDockerImage = "docker:dind"
+	// DefaultDockerGroupID is the group that owns the daemon's socket: that of docker in the runner's image.
+	DefaultDockerGroupID = 123
+	// hooksAccountSuffix ends the name of the ServiceAccount that is made for a pool whose jobs run as pods.
+	hooksAccountSuffix = "-hooks"
+)
+
+// ContainerModeType says what runs the containers of jobs.
+// +kubebuilder:validation:Enum=Docker;Kubernetes;KubernetesNoVolume
+type ContainerModeType string
+
+const (
+	// DockerMode has a Docker daemon in each runner's pod.
+	DockerMode ContainerModeType = "Docker"
+	// KubernetesMode has the runner's container hooks run jobs as pods, on the runner's work volume.
+	KubernetesMode ContainerModeType = "Kubernetes"
+	// KubernetesNoVolumeMode has the hooks run jobs as pods, and copy the work folder to and from them.
+	KubernetesNoVolumeMode ContainerModeType = "KubernetesNoVolume"
+)
+
+// ContainerMode says how the containers of jobs run. It adds to the template; what the template sets stays.
+// +kubebuilder:validation:XValidation:rule="!has(self.docker) || self.type == 'Docker'",message="docker is of type Docker",fieldPath=".docker"
+// +kubebuilder:validation:XValidation:rule="!has(self.kubernetes) || self.type != 'Docker'",message="kubernetes is of types Kubernetes and KubernetesNoVolume",fieldPath=".kubernetes"
+// +kubebuilder:validation:XValidation:rule="self.type != 'KubernetesNoVolume' || !has(self.kubernetes) || !has(self.kubernetes.workVolumeClaim)",message="workVolumeClaim is of type Kubernetes: KubernetesNoVolume has no volume",fieldPath=".kubernetes.workVolumeClaim"
+type ContainerMode struct {
+	// type is Docker, for a privileged Docker daemon in each runner's pod, or Kubernetes or KubernetesNoVolume, for jobs that run
+	// as pods of their own, with or without a volume that they share with their runner.
+	// +required
+	Type ContainerModeType `json:"type"`
+
+	// docker is the daemon of type Docker.
+	// +optional
+	Docker *DockerSpec `json:"docker,omitempty"`
+
+	// kubernetes is what the runner's container hooks get.
+	// +optional
+	Kubernetes *HooksSpec `json:"kubernetes,omitempty"`
+}
+
+// DockerSpec is a Docker daemon in a runner's pod.
+type DockerSpec struct {
+	// image of the daemon. Default: docker:dind.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Image string `json:"image,omitempty"`
+
+	// groupID owns the daemon's socket; the runner's user must be of that group. Default: 123.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=2147483647
+	GroupID *int64 `json:"groupID,omitempty"`
+
+	// registryMirrors are URLs that the daemon asks for images of Docker Hub first.
+	// +optional
+	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:items:MaxLength=512
+	// +kubebuilder:validation:items:Pattern=`^https?://[^\s$]+$`
+	RegistryMirrors []string `json:"registryMirrors,omitempty"`
+
+	// mtu of the daemon's networks, those that jobs make included. Default: Docker's, 1500.
+	// +optional
+	// +kubebuilder:validation:Minimum=68
+	// +kubebuilder:validation:Maximum=65535
+	MTU *int32 `json:"mtu,omitempty"`
+
+	// resources of the daemon's container, with those of the containers of jobs.
+	// +optional
+	Resources *ContainerResources `json:"resources,omitempty"`
+}
+
+// ContainerResources are what a container asks for and may use, as in Kubernetes.
+type ContainerResources struct {
+	// requests by resource, as cpu and memory.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=16
+	Requests map[string]Quantity `json:"requests,omitempty"`
+	// limits by resource.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=16
+	Limits map[string]Quantity `json:"limits,omitempty"`
+}
+
+// HooksSpec is what the runner's container hooks get.
+type HooksSpec struct {
+	// workVolumeClaim is for the volume that a runner shares with the pods of its job. Required for type Kubernetes, unless the
+	// template has a volume named work.
+	// +optional
+	WorkVolumeClaim *WorkVolumeClaim `json:"workVolumeClaim,omitempty"`
+
+	// hookTemplate is a pod template in a ConfigMap of the pool's namespace, which the hooks merge into the pods of jobs.
+	// +optional
+	HookTemplate *ConfigMapKeyReference `json:"hookTemplate,omitempty"`
+}
+
+// VolumeAccessMode says by how many nodes a volume may be used.
+// +kubebuilder:validation:Enum=ReadWriteOnce;ReadWriteMany
+type VolumeAccessMode string
+
+// WorkVolumeClaim is claimed for each runner, and goes with its pod.
+type WorkVolumeClaim struct {
+	// storageClassName of the volume. Default: the cluster's.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	StorageClassName string `json:"storageClassName,omitempty"`
+
+	// size of the volume, as 10Gi.
+	// +required
+	Size Quantity `json:"size"`
+
+	// accessModes of the volume. Default: ReadWriteOnce.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=2
+	AccessModes []VolumeAccessMode `json:"accessModes,omitempty"`
+}
+
+// ConfigMapKeyReference names a key of a ConfigMap in the same namespace.
+type ConfigMapKeyReference struct {
+	// name of the ConfigMap.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// key in the ConfigMap.
+	// +required
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[-._a-zA-Z0-9]+$`
+	Key string `json:"key"`
+}
+
+// GetImage returns the image of the daemon.
+func (d *DockerSpec) GetImage() string { return cmp.Or(d.Image, DefaultDockerImage) }
+
+// GetGroupID returns the group that owns the daemon's socket.
+func (d *DockerSpec) GetGroupID() int64 { return ptr.Deref(d.GroupID, DefaultDockerGroupID) }
+
+// GetAccessModes returns the access modes of the volume.
+func (c *WorkVolumeClaim) GetAccessModes() []VolumeAccessMode {
+	if len(c.AccessModes) == 0 {
+		return []VolumeAccessMode{"ReadWriteOnce"}
+	}
+	return c.AccessModes
+}
+
+// UsesHooks reports whether jobs of the mode run as pods of their own; the mode may be nil.
+func (m *ContainerMode) UsesHooks() bool { return m != nil && m.Type != DockerMode }
+
+// GetHooksAccount returns the name of the ServiceAccount that is to be made for the pool, with the rights that the runner's hooks
+// need; empty if the pool needs none, or its template names one.
+func (p *RunnerPool) GetHooksAccount() string {
+	if !p.Spec.ContainerMode.UsesHooks() {
+		return ""
+	}
+	var template struct {
+		Spec struct {
+			ServiceAccountName string `json:"serviceAccountName"`
+			ServiceAccount     string `json:"serviceAccount"` // its former name
+		} `json:"spec"`
+	}
+	_ = json.Unmarshal(p.Spec.Template.Raw, &template) // what is wrong with it is told elsewhere
+	if template.Spec.ServiceAccountName+template.Spec.ServiceAccount != "" {
+		return ""
+	}
+	return p.Name + hooksAccountSuffix
+}

@@ -1,0 +1,155 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package runners
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/wording"
+)
+
+// +kubebuilder:rbac:groups="",resources=serviceaccounts,verbs=impersonate
+
+// Reasons of events about what container hooks leave behind.
+const (
+	leftoversDeletedEvent = "HookObjectsDeleted"
+	leftoversKeptEvent    = "HookObjectsLeft"
+)
+
+const (
+	// hooksLabel is on all that the container hooks of a runner make, with the name of its pod.
+	hooksLabel = "runner-pod"
+	// maxLeftovers is how many objects of a kind are deleted in one pass.
+	maxLeftovers = 100
+	// maxNamed is how many of them an event names.
+	maxNamed = 10
+	// accountRetry is the time to the next look for a ServiceAccount that isn't there: none is watched.
+	accountRetry = 10 * time.Second
+)
+
+// Impersonate returns a client that acts as a service account.
+type Impersonate func(account types.NamespacedName) (client.Client, error)
+
+// hookKinds are what container hooks make. Those that copy the work folder make no Jobs, and their account has no right to.
+var hookKinds = []schema.GroupVersionKind{
+	corev1.SchemeGroupVersion.WithKind("Pod"), corev1.SchemeGroupVersion.WithKind("Secret"), batchv1.SchemeGroupVersion.WithKind("Job"),
+}
+
+// deleteLeftovers deletes what the container hooks of a killed runner could not put away, as the account that made it. What may stay is
+// told: a runner is let go all the same where rights are missing, or after a while.
+func (p pass) deleteLeftovers(ctx context.Context) error {
+	s := &p.runner.Status
+	if p.runner.Spec.HooksAccount == "" || s.StartedAt == nil && s.EndedAt == nil {
+		return nil
+	}
+	deleted, more, err := p.deleteAsAccount(ctx)
+	if len(deleted) > 0 {
+		p.Event(p.runner, corev1.EventTypeNormal, leftoversDeletedEvent, "deleted what its container hooks left behind: "+wording.List(deleted, maxNamed))
+	}
+	switch {
+	case err == nil && more:
+		return kube.Progress(time.Second, "deleting what its container hooks left behind")
+	case err == nil:
+		return nil
+	case !apierrors.IsForbidden(err) && p.Now().Sub(p.runner.DeletionTimestamp.Time) < orphanAfter:
+		return fmt.Errorf("deleting what its container hooks left behind: %w", err)
+	}
+	return p.tellLeftovers(ctx, err)
+}
+
+// deleteAsAccount names what was deleted, and reports whether there may be more. Only metadata is read: what Secrets hold is nobody's business.
+func (p pass) deleteAsAccount(ctx context.Context) (deleted []string, more bool, err error) {
+	as, err := p.Impersonate(types.NamespacedName{Namespace: p.runner.Namespace, Name: p.runner.Spec.HooksAccount})
+	if err != nil {
+		return nil, false, err
+	}
+	for _, kind := range hookKinds {
+		list, err := p.leftovers(ctx, as, kind)
+		if apierrors.IsForbidden(err) && kind.Group == batchv1.GroupName {
+			continue // it has made none
+		}
+		if err != nil {
+			return deleted, false, err
+		}
+		more = more || list.Continue != ""
+		for i := range list.Items {
+			o := &list.Items[i]
+			if !o.DeletionTimestamp.IsZero() {
+				continue
+			}
+			o.SetGroupVersionKind(kind)
+			err := as.Delete(ctx, o, client.Preconditions{UID: &o.UID}, client.PropagationPolicy(metav1.DeletePropagationBackground))
+			if client.IgnoreNotFound(err) != nil {
+				return deleted, false, err
+			}
+			deleted = append(deleted, kind.Kind+" "+o.Name)
+		}
+	}
+	return deleted, more, nil
+}
+
+// leftovers are what hooks of the runner made of a kind.
+func (p pass) leftovers(ctx context.Context, reader client.Reader, kind schema.GroupVersionKind) (*metav1.PartialObjectMetadataList, error) {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+	return list, reader.List(ctx, list, client.InNamespace(p.runner.Namespace), client.MatchingLabels{hooksLabel: p.runner.Name}, client.Limit(maxLeftovers))
+}
+
+// tellLeftovers says what may stay behind. A runner that ended well, of which no pod is left, left nothing: its hooks put away all at once.
+func (p pass) tellLeftovers(ctx context.Context, refused error) error {
+	pods, err := p.leftovers(ctx, p.Live, hookKinds[0])
+	if err != nil {
+		return fmt.Errorf("looking for pods of its container hooks: %w", err)
+	}
+	if len(pods.Items) == 0 && p.runner.Status.EndedClean {
+		return nil
+	}
+	what := "Secrets and Jobs"
+	if len(pods.Items) > 0 {
+		var names []string
+		for i := range pods.Items {
+			names = append(names, "Pod "+pods.Items[i].Name)
+		}
+		what = wording.List(names, maxNamed) + ", and " + what
+	}
+	p.Event(p.runner, corev1.EventTypeWarning, leftoversKeptEvent, fmt.Sprintf(
+		"its container hooks may have left behind %s: %s. %s. To delete them: kubectl delete pods,secrets,jobs -n %s -l %s=%s",
+		what, wording.TruncateRunes(refused.Error(), 300), adviseAccount(refused, p.runner), p.runner.Namespace, hooksLabel, p.runner.Name))
+	return nil
+}
+
+// adviseAccount says how such objects are deleted from now on.
+func adviseAccount(refused error, r *v1alpha1.Runner) string {
+	if strings.Contains(refused.Error(), "cannot impersonate") {
+		return "The controller may not act as service accounts: set impersonation.enabled of the chart"
+	}
+	return fmt.Sprintf("Let ServiceAccount %s list and delete them", r.Spec.HooksAccount)
+}
+
+// AccountMissing is the outcome of a pod that the API server refuses for want of its ServiceAccount; nil if it refused it for another
+// reason. Made is the name of the account that is to be made for the pool, if one is.
+func AccountMissing(refused error, pod *corev1.Pod, made string) error {
+	if !apierrors.IsForbidden(refused) || !strings.Contains(refused.Error(), "error looking up service account") {
+		return nil
+	}
+	remedy := "create it, or name another in spec.template.spec.serviceAccountName"
+	if made == pod.Spec.ServiceAccountName {
+		remedy = "apply it with its Role and RoleBinding, as `corral build` prints them (a PoolSource does so with spec.serviceAccountName), or name another in spec.template.spec.serviceAccountName"
+	}
+	return kube.Wait(v1alpha1.ServiceAccountMissingReason, accountRetry, "ServiceAccount %s, as which runners act, isn't in namespace %s: %s",
+		pod.Spec.ServiceAccountName, pod.Namespace, remedy)
+}

@@ -1,0 +1,32 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/podspec"
+)
+
+// pods returns the pod that each pool's runners get, with placeholders for what differs between them.
+func (w *workspace) pods() ([]compile.Object, error) {
+	var pods []compile.Object
+	for _, p := range w.pools {
+		pod, err := podspec.SpecimenOver(p.RunnerPool, w.network(p.RunnerPool))
+		if err != nil {
+			return nil, fmt.Errorf("building the pod of %s: %w", p.object.Path, err)
+		}
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(pod)
+		if err != nil {
+			return nil, fmt.Errorf("encoding the pod of %s: %w", p.object.Path, err)
+		}
+		delete(content, "status")
+		pods = append(pods, compile.Object{Manifest: unstructured.Unstructured{Object: content}, Path: p.object.Path})
+	}
+	return pods, nil
+}

@@ -1,0 +1,74 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package compile
+
+import (
+	"slices"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// Kinds that are written for pools, and never declared.
+const (
+	accountKind = "ServiceAccount"
+	roleKind    = "Role"
+	bindingKind = "RoleBinding"
+)
+
+// addHooksAccounts adds, for each pool whose jobs run as pods and whose template names no ServiceAccount, one with a Role of what the
+// runner's container hooks do, and a RoleBinding. They are declared where the pool is.
+func (c *compilation) addHooksAccounts() {
+	for _, o := range slices.Clone(c.objects) {
+		pool := &v1alpha1.RunnerPool{}
+		if o.Manifest.GetKind() != "RunnerPool" || o.Manifest.Object["spec"] == nil || v1alpha1.FromUnstructured(o.Manifest.Object, pool) != nil {
+			continue
+		}
+		name := pool.GetHooksAccount()
+		if name == "" {
+			continue
+		}
+		ofGroup := rbacv1.SchemeGroupVersion.String()
+		for _, made := range []map[string]any{
+			{"apiVersion": "v1", "kind": accountKind},
+			{"apiVersion": ofGroup, "kind": roleKind, "rules": hooksRules(pool.Spec.ContainerMode.Type)},
+			{
+				"apiVersion": ofGroup, "kind": bindingKind,
+				"roleRef":  map[string]any{"apiGroup": rbacv1.GroupName, "kind": roleKind, "name": name},
+				"subjects": []any{map[string]any{"kind": accountKind, "name": name}}, // of the binding's namespace
+			},
+		} {
+			manifest := unstructured.Unstructured{Object: made}
+			manifest.SetName(name)
+			if pool.Namespace != "" {
+				manifest.SetNamespace(pool.Namespace)
+			}
+			manifest.SetLabels(map[string]string{v1alpha1.PoolLabel: pool.Name})
+			if !c.fits(0) {
+				return
+			}
+			c.objects = append(c.objects, Object{Manifest: manifest, File: o.File, Line: o.Line, Column: o.Column, Path: o.Path})
+		}
+	}
+}
+
+// hooksRules are what the hooks do, by requiredPermissions in their source: those of KubernetesNoVolume make no Jobs.
+// https://github.com/actions/runner-container-hooks/blob/main/packages/k8s/README.md
+func hooksRules(mode v1alpha1.ContainerModeType) []any {
+	rule := func(group, resource string, verbs ...any) map[string]any {
+		return map[string]any{"apiGroups": []any{group}, "resources": []any{resource}, "verbs": verbs}
+	}
+	rules := []any{
+		rule("", "pods", "get", "list", "create", "delete"),
+		rule("", "pods/exec", "get", "create"),
+		rule("", "pods/log", "get", "list", "watch"),
+		rule("", "secrets", "get", "list", "create", "delete"),
+	}
+	if mode == v1alpha1.KubernetesMode {
+		rules = append(rules, rule("batch", "jobs", "get", "list", "create", "delete"))
+	}
+	return rules
+}

@@ -1,0 +1,413 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package podspec
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// What spec.containerMode adds to a template has names that ARC gives them, so that a template written for it stays as it is.
+const (
+	dockerContainer    = "dind"
+	externalsContainer = "init-dind-externals"
+	workVolume         = "work"
+	socketVolume       = "dind-sock"
+	externalsVolume    = "dind-externals"
+	hookTemplateVolume = "hook-template"
+)
+
+// Folders in the runner's image, which the runner and its hooks expect there.
+const (
+	workFolder      = "/home/runner/_work"
+	externalsFolder = "/home/runner/externals"
+	socketFolder    = "/var/run"
+	hooksFolder     = "/etc/corral/hook-template"
+	tokenFolder     = "/var/run/secrets/kubernetes.io/serviceaccount"
+)
+
+// Variables of the runner's container hooks.
+const (
+	hooksEnv        = "ACTIONS_RUNNER_CONTAINER_HOOKS"
+	hookTemplateEnv = "ACTIONS_RUNNER_CONTAINER_HOOK_TEMPLATE"
+	claimEnv        = "ACTIONS_RUNNER_CLAIM_NAME"
+)
+
+// hooks are where the runner's image has its container hooks.
+var hooks = map[v1alpha1.ContainerModeType]string{
+	v1alpha1.KubernetesMode:         "/home/runner/k8s/index.js",
+	v1alpha1.KubernetesNoVolumeMode: "/home/runner/k8s-novolume/index.js",
+}
+
+// runnerGroup is the group of the runner's user in its image, who writes to the work volume.
+const runnerGroup = 1001
+
+// Template returns the template that the pool's runners are made of: spec.template, and what spec.containerMode adds to it. Without a
+// mode it is spec.template, byte for byte. An error names the field of the pool.
+func Template(pool *v1alpha1.RunnerPool) ([]byte, error) {
+	mode, declared := pool.Spec.ContainerMode, pool.Spec.Template.Raw
+	if mode == nil {
+		return declared, nil
+	}
+	x, err := newExpansion(declared)
+	if err != nil {
+		return nil, err
+	}
+	if mode.Type == v1alpha1.DockerMode {
+		err = x.addDocker(mode.Docker)
+	} else {
+		err = x.addHooks(mode, pool.GetHooksAccount())
+	}
+	if err != nil {
+		return nil, err
+	}
+	expanded, err := json.Marshal(x.content)
+	if err != nil {
+		return nil, fmt.Errorf("spec.template: %w", err)
+	}
+	return expanded, nil
+}
+
+// object is a part of a template as JSON. What is added is written so, and not as Go types are encoded: that changes with their library,
+// and with it the digests of all templates.
+type object = map[string]any
+
+// expansion is a template that is added to.
+type expansion struct {
+	template *corev1.PodTemplateSpec // as declared
+	index    int                     // of the runner's container
+	content  object
+}
+
+func newExpansion(declared []byte) (*expansion, error) {
+	t, err := decode(declared)
+	if err != nil {
+		return nil, err
+	}
+	x := &expansion{template: t}
+	if x.index, err = runnerIndex(&t.Spec); err != nil {
+		return nil, err
+	}
+	d := json.NewDecoder(bytes.NewReader(declared))
+	d.UseNumber()
+	if err := d.Decode(&x.content); err != nil {
+		return nil, fmt.Errorf("spec.template: %w", err)
+	}
+	return x, nil
+}
+
+func (x *expansion) declaredRunner() *corev1.Container { return &x.template.Spec.Containers[x.index] }
+
+func (x *expansion) spec() object { return x.content["spec"].(object) }
+
+// runner is the runner's container; it was found in the typed template, so it is there.
+func (x *expansion) runner() object { return x.spec()["containers"].([]any)[x.index].(object) }
+
+// at is a field of the runner's container.
+func (x *expansion) at(format string, args ...any) string {
+	return fmt.Sprintf("spec.template.spec.containers[%d].", x.index) + fmt.Sprintf(format, args...)
+}
+
+// add puts what a list lacks, by name, at its end.
+func add(o object, field string, items ...object) {
+	list, _ := o[field].([]any)
+	for _, item := range items {
+		isSame := func(have any) bool {
+			o, _ := have.(object) // an element may be null
+			return o["name"] == item["name"]
+		}
+		if !slices.ContainsFunc(list, isSame) {
+			list = append(list, item)
+		}
+	}
+	o[field] = list
+}
+
+// setDefault sets a field that isn't set, or null.
+func setDefault(o object, field string, value any) {
+	if o[field] == nil {
+		o[field] = value
+	}
+}
+
+func env(name, value string) object { return object{"name": name, "value": value} }
+
+// addDocker adds the daemon, and what the runner shares with it.
+func (x *expansion) addDocker(declared *v1alpha1.DockerSpec) error {
+	work, err := x.checkDocker(declared)
+	if err != nil {
+		return err
+	}
+	d := &v1alpha1.DockerSpec{}
+	if declared != nil {
+		d = declared
+	}
+	init, _ := x.spec()["initContainers"].([]any)
+	var first []any
+	for _, c := range []object{x.externals(), dockerDaemon(d, work)} {
+		if x.find(c["name"].(string)) == "" {
+			first = append(first, c)
+		}
+	}
+	x.spec()["initContainers"] = append(first, init...)
+	add(x.runner(), "env", env("DOCKER_HOST", "unix://"+socketFolder+"/docker.sock"), env("RUNNER_WAIT_FOR_DOCKER_IN_SECONDS", "120"))
+	add(x.runner(), "volumeMounts", mountOf(work), object{"name": socketVolume, "mountPath": socketFolder})
+	for _, name := range []string{work.Name, socketVolume, externalsVolume} {
+		add(x.spec(), "volumes", object{"name": name, "emptyDir": object{}})
+	}
+	return nil
+}
+
+// externals copies what actions run with out of the runner's image: the daemon mounts it into the containers of jobs.
+func (x *expansion) externals() object {
+	c := object{
+		"name": externalsContainer, "command": []any{"cp"}, "args": []any{"-r", externalsFolder + "/.", "/home/runner/tmpDir/"},
+		"volumeMounts": []any{object{"name": externalsVolume, "mountPath": "/home/runner/tmpDir"}},
+	}
+	for _, field := range []string{"image", "imagePullPolicy", "resources"} { // a quota may ask for resources of each container
+		if value, ok := x.runner()[field]; ok {
+			c[field] = value
+		}
+	}
+	return c
+}
+
+// dockerDaemon is the daemon's container.
+func dockerDaemon(d *v1alpha1.DockerSpec, work corev1.VolumeMount) object {
+	args := []any{"dockerd", "--host=unix://" + socketFolder + "/docker.sock", "--group=$(DOCKER_GROUP_GID)"}
+	for _, mirror := range d.RegistryMirrors {
+		args = append(args, "--registry-mirror="+mirror)
+	}
+	if d.MTU != nil { // of the default network, and of those that the runner makes for jobs
+		args = append(args, fmt.Sprintf("--mtu=%d", *d.MTU), fmt.Sprintf("--default-network-opt=bridge=com.docker.network.driver.mtu=%d", *d.MTU))
+	}
+	c := object{
+		"name": dockerContainer, "image": d.GetImage(), "args": args,
+		"env":             []any{env("DOCKER_GROUP_GID", strconv.FormatInt(d.GetGroupID(), 10))},
+		"securityContext": object{"privileged": true}, "restartPolicy": "Always",
+		"startupProbe": object{
+			"exec":          object{"command": []any{"docker", "info"}},
+			"periodSeconds": 5, "failureThreshold": 24, "timeoutSeconds": 5,
+		},
+		"volumeMounts": []any{
+			mountOf(work), object{"name": socketVolume, "mountPath": socketFolder},
+			object{"name": externalsVolume, "mountPath": externalsFolder},
+		},
+	}
+	if d.Resources != nil {
+		c["resources"] = d.Resources
+	}
+	return c
+}
+
+func mountOf(m corev1.VolumeMount) object {
+	o := object{"name": m.Name, "mountPath": m.MountPath}
+	if m.SubPath != "" {
+		o["subPath"] = m.SubPath
+	}
+	return o
+}
+
+// find names the field of a container of the template, empty if there is none of that name.
+func (x *expansion) find(name string) string {
+	for _, list := range []struct {
+		field      string
+		containers []corev1.Container
+	}{{"initContainers", x.template.Spec.InitContainers}, {"containers", x.template.Spec.Containers}} {
+		if i := slices.IndexFunc(list.containers, func(c corev1.Container) bool { return c.Name == name }); i >= 0 {
+			return fmt.Sprintf("spec.template.spec.%s[%d]", list.field, i)
+		}
+	}
+	return ""
+}
+
+// checkDocker refuses what wouldn't work, and returns where the runner's work folder is: the containers of jobs mount it by that path.
+func (x *expansion) checkDocker(d *v1alpha1.DockerSpec) (work corev1.VolumeMount, err error) {
+	own := x.find(dockerContainer)
+	if own != "" && d != nil {
+		return work, fmt.Errorf("spec.containerMode.docker: %s is a container %s of the template's own, so nothing of this would hold; remove one of the two", own, dockerContainer)
+	}
+	work = corev1.VolumeMount{Name: workVolume, MountPath: workFolder}
+	for i, m := range x.declaredRunner().VolumeMounts {
+		switch at := strings.TrimSuffix(m.MountPath, "/"); {
+		case at == socketFolder && m.Name != socketVolume:
+			return work, fmt.Errorf("%s: %s is where the socket of the Docker daemon is; name the volume %s, or mount it elsewhere", x.at("volumeMounts[%d].mountPath", i), socketFolder, socketVolume)
+		case m.Name == workVolume, at == workFolder && work.MountPath == workFolder && work.SubPath == "":
+			work = m
+		}
+	}
+	return work, x.checkOwnDaemon(own, work)
+}
+
+// checkOwnDaemon refuses a work folder that a daemon of the template's own has elsewhere than the runner.
+func (x *expansion) checkOwnDaemon(own string, work corev1.VolumeMount) error {
+	for _, c := range containersOf(&x.template.Spec) {
+		if c.Name != dockerContainer {
+			continue
+		}
+		for i, m := range c.VolumeMounts {
+			if m.Name == work.Name && (m.MountPath != work.MountPath || m.SubPath != work.SubPath) {
+				return fmt.Errorf("%s.volumeMounts[%d].mountPath: must be %s, as in the runner's container: the containers of jobs mount it by that path", own, i, work.MountPath)
+			}
+		}
+	}
+	return nil
+}
+
+// addHooks adds what the runner's container hooks need. Account is the ServiceAccount that is made for the pool, empty if the template names one.
+func (x *expansion) addHooks(mode *v1alpha1.ContainerMode, account string) error {
+	h := &v1alpha1.HooksSpec{}
+	if mode.Kubernetes != nil {
+		h = mode.Kubernetes
+	}
+	if err := x.checkHooks(mode.Type, h); err != nil {
+		return err
+	}
+	add(x.runner(), "env", env(hooksEnv, hooks[mode.Type]),
+		object{"name": "ACTIONS_RUNNER_POD_NAME", "valueFrom": object{"fieldRef": object{"fieldPath": "metadata.name"}}},
+		env("ACTIONS_RUNNER_REQUIRE_JOB_CONTAINER", "true"))
+	if mode.Type == v1alpha1.KubernetesMode {
+		x.addWork(h.WorkVolumeClaim)
+	} else {
+		add(x.runner(), "env", env("ACTIONS_RUNNER_IMAGE", x.declaredRunner().Image)) // which the hooks copy externals from
+	}
+	if t := h.HookTemplate; t != nil {
+		add(x.runner(), "env", env(hookTemplateEnv, hooksFolder+"/"+t.Key))
+		add(x.runner(), "volumeMounts", object{"name": hookTemplateVolume, "mountPath": hooksFolder, "readOnly": true})
+		add(x.spec(), "volumes", object{"name": hookTemplateVolume, "configMap": object{
+			"name": t.Name, "items": []any{object{"key": t.Key, "path": t.Key}},
+		}})
+	}
+	if account != "" {
+		x.spec()["serviceAccountName"] = account
+	}
+	setDefault(x.spec(), "automountServiceAccountToken", true)
+	return nil
+}
+
+// addWork adds the volume that the runner shares with the pods of its job.
+func (x *expansion) addWork(claim *v1alpha1.WorkVolumeClaim) {
+	add(x.runner(), "volumeMounts", object{"name": workVolume, "mountPath": workFolder})
+	setDefault(x.spec(), "securityContext", object{})
+	setDefault(x.spec()["securityContext"].(object), "fsGroup", runnerGroup)
+	if claim == nil { // the volume is the template's
+		own := x.volume(workVolume)
+		if shared := x.template.Spec.Volumes[own].PersistentVolumeClaim; shared != nil {
+			add(x.runner(), "env", env(claimEnv, shared.ClaimName)) // the hooks look for POD-work else
+		}
+		return
+	}
+	spec := object{"accessModes": claim.GetAccessModes(), "resources": object{"requests": object{"storage": claim.Size}}}
+	if claim.StorageClassName != "" {
+		spec["storageClassName"] = claim.StorageClassName
+	}
+	add(x.spec(), "volumes", object{"name": workVolume, "ephemeral": object{"volumeClaimTemplate": object{"spec": spec}}})
+}
+
+// volume is the index of a volume of the template, -1 if there is none of that name.
+func (x *expansion) volume(name string) int {
+	return slices.IndexFunc(x.template.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == name })
+}
+
+// checkHooks refuses what the hooks can't work with.
+func (x *expansion) checkHooks(mode v1alpha1.ContainerModeType, h *v1alpha1.HooksSpec) error {
+	runner := x.declaredRunner()
+	hasToken := slices.ContainsFunc(runner.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == tokenFolder })
+	if mounts := x.template.Spec.AutomountServiceAccountToken; mounts != nil && !*mounts && !hasToken {
+		return fmt.Errorf("spec.template.spec.automountServiceAccountToken: must not be false: the runner's hooks make pods with the token")
+	}
+	if h.HookTemplate != nil {
+		if i := x.volume(hookTemplateVolume); i >= 0 {
+			return fmt.Errorf("spec.template.spec.volumes[%d].name: %s is the volume of spec.containerMode.kubernetes.hookTemplate; choose another name, or remove one of the two", i, hookTemplateVolume)
+		}
+		if hasEnv(runner, hookTemplateEnv) {
+			return fmt.Errorf("spec.containerMode.kubernetes.hookTemplate: the template sets %s itself, so nothing of this would hold; remove one of the two", hookTemplateEnv)
+		}
+	}
+	if mode == v1alpha1.KubernetesNoVolumeMode {
+		return nil
+	}
+	return x.checkWork(h.WorkVolumeClaim)
+}
+
+// checkWork refuses a work folder that the hooks can't share with the pods of jobs.
+func (x *expansion) checkWork(claim *v1alpha1.WorkVolumeClaim) error {
+	own := x.volume(workVolume)
+	switch {
+	case own < 0 && claim == nil:
+		return fmt.Errorf("spec.containerMode.kubernetes.workVolumeClaim: must be set, or a volume %s in the template: the pods of jobs share it; or choose type KubernetesNoVolume", workVolume)
+	case own >= 0 && claim != nil:
+		return fmt.Errorf("spec.template.spec.volumes[%d].name: %s is the volume of spec.containerMode.kubernetes.workVolumeClaim; remove one of the two", own, workVolume)
+	case own >= 0 && x.template.Spec.Volumes[own].Ephemeral == nil && x.template.Spec.Volumes[own].PersistentVolumeClaim == nil:
+		return fmt.Errorf("spec.template.spec.volumes[%d]: %s must be ephemeral or a persistentVolumeClaim: the pods of jobs share it; or choose type KubernetesNoVolume", own, workVolume)
+	}
+	for i, m := range x.declaredRunner().VolumeMounts {
+		switch {
+		case m.Name == workVolume && m.SubPath+m.SubPathExpr != "":
+			return fmt.Errorf("%s: must not be set: the pods of jobs look for the work folder at the top of the volume", x.at("volumeMounts[%d].subPath", i))
+		case m.Name != workVolume && strings.TrimSuffix(m.MountPath, "/") == workFolder:
+			return fmt.Errorf("%s: must not be %s: volume %s is mounted there, which the pods of jobs share", x.at("volumeMounts[%d].mountPath", i), workFolder, workVolume)
+		}
+	}
+	return nil
+}
+
+// HooksMayRead says whether jobs of the pool could read the credentials of its connection; empty if not.
+func HooksMayRead(pool *v1alpha1.RunnerPool) string {
+	ref := pool.Spec.ConnectionRef
+	if !pool.Spec.ContainerMode.UsesHooks() || ref.From(pool.Namespace).Namespace != pool.Namespace {
+		return ""
+	}
+	return fmt.Sprintf("jobs can read each Secret of the namespace, and GitHubConnection %s is in it: keep its credentials in another, and name this one in its spec.allowedNamespaces", ref.Name)
+}
+
+// HooksAccount returns the ServiceAccount as which the container hooks of a template make pods; empty if it has no such hooks.
+func HooksAccount(template []byte) string {
+	if !bytes.Contains(template, []byte(hooksEnv)) {
+		return ""
+	}
+	t, err := decode(template)
+	if err != nil {
+		return "" // no runner is made of it
+	}
+	i, err := runnerIndex(&t.Spec)
+	if mounts := t.Spec.AutomountServiceAccountToken; err != nil || mounts == nil || !*mounts || !hasEnv(&t.Spec.Containers[i], hooksEnv) {
+		return ""
+	}
+	return cmp.Or(t.Spec.ServiceAccountName, t.Spec.DeprecatedServiceAccount, "default")
+}
+
+// DeclaredPath returns where a field of the template that runners are made of is declared: containers of spec.containerMode come before
+// those of spec.template.
+func DeclaredPath(pool *v1alpha1.RunnerPool, path string) string {
+	const list = "spec.template.spec.initContainers["
+	rest, ok := strings.CutPrefix(path, list)
+	number, field, closed := strings.Cut(rest, "]")
+	i, err := strconv.Atoi(number)
+	if mode := pool.Spec.ContainerMode; !ok || !closed || err != nil || mode == nil || mode.Type != v1alpha1.DockerMode {
+		return path
+	}
+	x, err := newExpansion(pool.Spec.Template.Raw)
+	if err != nil {
+		return path
+	}
+	for _, name := range []string{externalsContainer, dockerContainer} {
+		if x.find(name) == "" {
+			i--
+		}
+	}
+	if i < 0 {
+		return "spec.containerMode"
+	}
+	return list + strconv.Itoa(i) + "]" + field
+}

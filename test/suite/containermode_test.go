@@ -1,0 +1,272 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package suite
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers"
+	"github.com/corral-dev/corral/sim/githubsim"
+	"github.com/corral-dev/corral/sim/localcluster/nodeplay"
+)
+
+func TestADockerPoolGoesFromZeroToZero(t *testing.T) {
+	const namespace = "docker-mode"
+	w := newStory(t, namespace)
+	must(t, w.Connect(t.Context(), namespace, "acme", namespace+"-org"))
+	w.controller(t)
+	must(t, w.Client.Create(t.Context(), newPool(namespace, "docker", "acme", func(p *v1alpha1.RunnerPool) {
+		p.Spec.ContainerMode = &v1alpha1.ContainerMode{Type: v1alpha1.DockerMode, Docker: &v1alpha1.DockerSpec{MTU: new(int32(1400))}}
+	})))
+	ids := w.addJobs(t, namespace+"-org", "docker", 3, 2*time.Second)
+	eventually(t, func(ctx context.Context) error {
+		pods := &corev1.PodList{}
+		must(t, w.Client.List(ctx, pods, client.InNamespace(namespace)))
+		for _, pod := range pods.Items {
+			init := pod.Spec.InitContainers
+			if len(init) == 2 && init[1].Name == "dind" && init[1].StartupProbe != nil && slices.Contains(init[1].Args, "--mtu=1400") &&
+				len(pod.Status.InitContainerStatuses) == 2 && pod.Status.InitContainerStatuses[1].State.Running != nil {
+				return nil
+			}
+		}
+		return fmt.Errorf("no pod with a daemon runs among %d", len(pods.Items))
+	})
+	w.allDone(t, ids)
+	w.atZero(t, key(namespace, "docker"))
+	w.cleanUp(t, namespace)
+}
+
+// atZero waits until a pool has no runner.
+func (w *story) atZero(t *testing.T, name client.ObjectKey) {
+	t.Helper()
+	eventually(t, func(ctx context.Context) error {
+		p := &v1alpha1.RunnerPool{}
+		must(t, w.Client.Get(ctx, name, p))
+		if p.Status.Runners.Total != 0 || p.Status.Jobs != 0 || p.Status.Decision == nil || p.Status.Decision.Desired != 0 {
+			return fmt.Errorf("the pool is %+v, decided %+v", p.Status.Runners, p.Status.Decision)
+		}
+		return nil
+	})
+}
+
+const hooksNamespace = "hooks-mode"
+
+// jobPods are definitions with a pool whose jobs run as pods; without it, with another, so that there is always one.
+func jobPods(with bool) string {
+	text := `package pools
+
+import "corral.dev/schema@v0"
+
+pools: schema.#Pools
+pools: other: spec: {
+	connectionRef: name: "acme"
+	template: spec: containers: [{name: "runner", image: "runner:1"}]
+}
+`
+	if with {
+		text += `pools: jobs: spec: {
+	connectionRef: name: "acme"
+	scale: max: 2
+	containerMode: {type: "Kubernetes", kubernetes: workVolumeClaim: size: "1Gi"}
+	template: spec: containers: [{name: "runner", image: "runner:1"}]
+}
+`
+	}
+	return text
+}
+
+// maySetUpPools lets an account apply pools and what they need, and with the hooks' rights itself give these to others.
+func maySetUpPools(t *testing.T, hooks bool) {
+	t.Helper()
+	rules := `
+- {apiGroups: [corral.dev], resources: [runnerpools], verbs: [create, patch, delete]}
+- {apiGroups: [""], resources: [serviceaccounts], verbs: [get, create, patch, delete]}
+- {apiGroups: [rbac.authorization.k8s.io], resources: [roles, rolebindings], verbs: [get, create, patch, delete]}
+`
+	if hooks {
+		rules += `
+- {apiGroups: [""], resources: [pods, secrets], verbs: [get, list, create, delete]}
+- {apiGroups: [""], resources: [pods/exec], verbs: [get, create]}
+- {apiGroups: [""], resources: [pods/log], verbs: [get, list, watch]}
+- {apiGroups: [batch], resources: [jobs], verbs: [get, list, create, delete]}
+`
+	}
+	must(t, shared.Cluster.Apply(t.Context(), []byte(strings.ReplaceAll(`
+apiVersion: v1
+kind: ServiceAccount
+metadata: {namespace: NAMESPACE, name: deployer}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {namespace: NAMESPACE, name: deployer}
+rules:`+rules+`
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {namespace: NAMESPACE, name: deployer}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: deployer}
+subjects:
+- {kind: ServiceAccount, namespace: NAMESPACE, name: deployer}
+`, "NAMESPACE", hooksNamespace))))
+}
+
+func TestJobsThatRunAsPodsLeaveNothingBehind(t *testing.T) {
+	w := newStory(t, hooksNamespace)
+	own := &tenant{w.newGitops(t, hooksNamespace, time.Hour)}
+	w.controller(t)
+	pool := key(hooksNamespace, "jobs")
+
+	t.Run("the source gives no rights of the controller's", func(t *testing.T) {
+		own.T = t
+		own.Write("pools.cue", jobPods(true))
+		commit := own.pushAndRequest("Run jobs as pods")
+		own.refused(commit, v1alpha1.ApplyFailedReason, "pools.cue:", "ServiceAccount jobs-hooks", "spec.serviceAccountName of the PoolSource")
+		absent(t, &corev1.ServiceAccount{}, key(hooksNamespace, "jobs-hooks"))
+		unready(t, pool, &v1alpha1.RunnerPool{}, v1alpha1.ServiceAccountMissingReason, "ServiceAccount jobs-hooks", "`corral build`")
+	})
+	t.Run("an account gives no rights that it lacks", func(t *testing.T) {
+		own.T = t
+		maySetUpPools(t, false)
+		own.patchSource(`{"spec":{"serviceAccountName":"deployer"}}`)
+		commit := own.pushAndRequest("Try again")
+		own.refused(commit, v1alpha1.AccessDeniedReason, "attempting to grant RBAC permissions", "ServiceAccount "+hooksNamespace+"/deployer")
+	})
+	t.Run("with its rights the pool starts", func(t *testing.T) {
+		own.T = t
+		maySetUpPools(t, true)
+		own.applied(own.pushAndRequest("And again"))
+		own.waitRemote("jobs", func(s *githubsim.ScaleSetReport) bool { return s != nil && s.Capacity == 2 })
+	})
+	t.Run("what a killed runner's hooks left goes, and nothing else", func(t *testing.T) {
+		own.T = t
+		w.killInJob(t, own)
+	})
+	t.Run("what gave the rights goes with the pool", func(t *testing.T) {
+		own.T = t
+		w.atZero(t, pool)
+		own.Write("pools.cue", jobPods(false))
+		own.applied(own.pushAndRequest("Remove it"))
+		for _, obj := range []client.Object{&corev1.ServiceAccount{}, &rbacv1.Role{}, &rbacv1.RoleBinding{}} {
+			absent(t, obj, key(hooksNamespace, "jobs-hooks"))
+		}
+	})
+	w.cleanUp(t, hooksNamespace)
+}
+
+// killInJob plays the hooks of a runner that is killed in its job, and sees to what is left.
+func (w *story) killInJob(t *testing.T, own *tenant) {
+	t.Cleanup(w.Node.Inject(nodeplay.Fault{
+		Kind: nodeplay.KilledInJob, Namespace: hooksNamespace, Labels: map[string]string{v1alpha1.PoolLabel: "jobs"}, Times: 1, After: 5 * time.Second,
+	}))
+	own.job("jobs", time.Hour)
+	runner := &v1alpha1.Runner{}
+	eventually(t, func(ctx context.Context) error {
+		runners := &v1alpha1.RunnerList{}
+		must(t, w.Client.List(ctx, runners, client.InNamespace(hooksNamespace)))
+		for _, r := range runners.Items {
+			if r.Status.State == v1alpha1.RunnerBusy {
+				*runner = r
+				return nil
+			}
+		}
+		return fmt.Errorf("no runner is busy among %d", len(runners.Items))
+	})
+	if runner.Spec.HooksAccount != "jobs-hooks" {
+		t.Errorf("its hooks act as %q", runner.Spec.HooksAccount)
+	}
+	hooks := w.hooksOf(t)
+	must(t, hooks.Create(t.Context(), ofHooks(&corev1.Pod{Spec: jobPod}, runner.Name, "workflow")))
+	must(t, hooks.Delete(t.Context(), ofHooks(&corev1.Pod{}, runner.Name, "workflow"), client.GracePeriodSeconds(0))) // and makes it again
+	var left []client.Object
+	for _, name := range []string{runner.Name, "another-runner"} {
+		for _, obj := range []client.Object{
+			ofHooks(&corev1.Pod{Spec: jobPod}, name, "workflow"),
+			ofHooks(&corev1.Secret{StringData: map[string]string{"TOKEN": "x"}}, name, "secret-1"),
+			ofHooks(&batchv1.Job{Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: jobPod}}}, name, "step-1"),
+		} {
+			must(t, hooks.Create(t.Context(), obj))
+			left = append(left, obj)
+		}
+	}
+	eventually(t, func(ctx context.Context) error {
+		for i, obj := range left {
+			err := w.Client.Get(ctx, client.ObjectKeyFromObject(obj), obj)
+			isGone := apierrors.IsNotFound(err) || err == nil && obj.GetDeletionTimestamp() != nil
+			if client.IgnoreNotFound(err) != nil || isGone != (i < len(left)/2) {
+				return fmt.Errorf("%T %s: gone is %t, %w", obj, obj.GetName(), isGone, err)
+			}
+		}
+		return nil
+	})
+	w.waitEvent(t, hooksNamespace, runner.Name, "HookObjectsDeleted", "Pod "+runner.Name+"-workflow, Secret "+runner.Name+"-secret-1, Job "+runner.Name+"-step-1")
+}
+
+// hooksOf is a client that acts as the hooks do, with their token and no more rights than theirs.
+func (w *story) hooksOf(t *testing.T) client.Client {
+	config, err := w.Cluster.ServiceAccountConfig(t.Context(), hooksNamespace, "jobs-hooks")
+	must(t, err)
+	hooks, err := client.New(config, client.Options{Scheme: controllers.Scheme()})
+	must(t, err)
+	for _, list := range []client.ObjectList{&corev1.PodList{}, &corev1.SecretList{}, &batchv1.JobList{}} {
+		must(t, hooks.List(t.Context(), list, client.InNamespace(hooksNamespace)))
+	}
+	for _, list := range []client.ObjectList{&corev1.ConfigMapList{}, &v1alpha1.RunnerPoolList{}} {
+		if err := hooks.List(t.Context(), list, client.InNamespace(hooksNamespace)); !apierrors.IsForbidden(err) {
+			t.Errorf("the hooks list %T: %v", list, err)
+		}
+	}
+	if err := hooks.List(t.Context(), &corev1.SecretList{}, client.InNamespace("default")); !apierrors.IsForbidden(err) {
+		t.Errorf("the hooks list Secrets of another namespace: %v", err)
+	}
+	return hooks
+}
+
+var jobPod = corev1.PodSpec{
+	Containers: []corev1.Container{{Name: "job", Image: "job:1"}}, RestartPolicy: corev1.RestartPolicyNever,
+	NodeSelector: map[string]string{"node": "none"},
+}
+
+// ofHooks is an object as the hooks of a runner make it.
+func ofHooks(obj client.Object, runner, suffix string) client.Object {
+	obj.SetNamespace(hooksNamespace)
+	obj.SetName(runner + "-" + suffix)
+	obj.SetLabels(map[string]string{"runner-pod": runner})
+	return obj
+}
+
+// waitEvent waits for an event about an object.
+func (w *story) waitEvent(t *testing.T, namespace, about, reason, says string) {
+	t.Helper()
+	eventually(t, func(ctx context.Context) error {
+		list := &eventsv1.EventList{}
+		if err := w.Client.List(ctx, list, client.InNamespace(namespace)); err != nil {
+			return err
+		}
+		found := false
+		must(t, meta.EachListItem(list, func(o runtime.Object) error {
+			e := o.(*eventsv1.Event)
+			found = found || e.Regarding.Name == about && e.Reason == reason && strings.Contains(e.Note, says)
+			return nil
+		}))
+		if !found {
+			return fmt.Errorf("no event %s about %s that says %q among %d", reason, about, says, len(list.Items))
+		}
+		return nil
+	})
+}
