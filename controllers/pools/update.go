@@ -47,7 +47,7 @@ func planUpdate(o observation, u updateLimits, in scaling.Input, list []rollout.
 	if in.Demand.Known {
 		step.End = append(step.End, o.strays()...)
 	}
-	step.LookAgain = soonest(step.LookAgain, next)
+	step.LookAgain = soonest(step.LookAgain, next, o.nextRetirement())
 	return step
 }
 
@@ -73,7 +73,11 @@ func rolloutRunners(o observation) []rollout.Runner {
 	for _, x := range o.runners {
 		r := rollout.Runner{
 			Name: x.runner.Name, Revision: x.runner.Spec.Revision, State: x.verdict.State, Settling: x.verdict.Settling,
-			Deleting: x.isEnding(), Started: startOf(x), Since: x.verdict.Since,
+			Deleting: x.isEnding() || x.retires(), Started: startOf(x), Since: x.verdict.Since,
+			Persists: x.runner.Persists(),
+		}
+		if job := x.runner.Status.Job; r.Persists && job.IsOver() {
+			r.Worked = job.CompletedAt.Time
 		}
 		if known, ok := o.memory.trial.seen[r.Name]; ok {
 			r.Started = known.started
@@ -98,11 +102,11 @@ func startOf(x observed) time.Time {
 	return x.verdict.Since
 }
 
-// strays names the stray runners that have no job and aren't being ended.
+// strays names the runners without a job that aren't being ended, and are stray or are to be replaced.
 func (o observation) strays() []string {
 	var names []string
 	for _, x := range o.runners {
-		if x.waits() && !x.isEnding() && o.isStray(x.runner) {
+		if x.waits() && !x.isEnding() && (x.retires() || o.isStray(x.runner)) {
 			names = append(names, x.runner.Name)
 		}
 	}

@@ -98,6 +98,9 @@ func (p *process) live(c Container) (exitCode int) {
 
 // reached lets the fault strike that waits for a stage.
 func (p *process) reached(s Stage) {
+	if p.spent.Load() {
+		return
+	}
 	var then func()
 	switch {
 	case s == Connected && p.suffers(CrashConnected):
@@ -121,6 +124,7 @@ func (p *process) reached(s Stage) {
 
 // crash ends the process, not the pod.
 func (p *process) crash(end ending) {
+	p.spent.Store(true)
 	p.ended <- end
 	p.die(ErrKilled)
 }
