@@ -118,7 +118,7 @@ func observeAgain(o *Observation, s corev1.ContainerStatus) {
 	}
 	observeContainer(o, corev1.ContainerState{Terminated: end})
 	if o.Cause != v1alpha1.CauseOutdated {
-		o.Restarting, o.EndedAt = o.EndedAt, time.Time{}
+		o.Restarting, o.EndedAt, o.EndedClean = o.EndedAt, time.Time{}, false
 	}
 }
 
@@ -127,7 +127,7 @@ func restarting(o Observation, now time.Time) Assessment {
 	due := o.Restarting.Add(StuckDeadline)
 	switch {
 	case !now.Before(due):
-		o.EndedAt, o.EndedClean = o.Restarting, false
+		o.EndedAt = o.Restarting
 		o.EndReason = "it ends again and again: " + o.EndReason
 		return ended(o, now)
 	case o.Job != nil:

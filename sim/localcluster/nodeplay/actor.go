@@ -56,6 +56,7 @@ type actor struct {
 	// guarded by node.mu
 	grace *int64 // seconds, as last told
 	place string // the node's name, empty until it is scheduled
+	now   *process
 }
 
 func newActor(ctx context.Context, n *Node, pod *corev1.Pod, runner *corev1.Container) *actor {

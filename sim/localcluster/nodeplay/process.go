@@ -51,6 +51,9 @@ type process struct {
 func (a *actor) run(c Container) (ending, error) {
 	p := &process{actor: a, ended: make(chan ending, 2)}
 	p.alive, p.die = context.WithCancelCause(a.term)
+	a.node.mu.Lock()
+	a.now = p
+	a.node.mu.Unlock()
 	a.node.running.Go(func() { p.ended <- ending{exitCode: p.live(c)} })
 	if err := a.report(a.status.running()); err != nil {
 		return ending{}, err

@@ -16,6 +16,20 @@ const (
 	recovered = time.Minute
 )
 
+// Kill kills the process of a pod's runner, as one that takes too much memory is. It says false if there is none.
+func (n *Node) Kill(namespace, pod string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, a := range n.actors {
+		if a.pod.Namespace == namespace && a.pod.Name == pod && a.now != nil {
+			a.struck(KilledInJob)
+			a.now.crash(ending{exitCode: exitKilled, reason: "OOMKilled"})
+			return true
+		}
+	}
+	return false
+}
+
 // runAgain runs the container as often as it ends, until the pod is deleted: at once first, and then with a back-off.
 func (a *actor) runAgain(c Container, end ending, err error) (ending, error) {
 	var backOff time.Duration
