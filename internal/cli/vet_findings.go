@@ -28,6 +28,7 @@ const (
 	ruleConnection  = "corral.pool.connection"
 	ruleUnfinished  = "corral.connection.unfinished"
 	ruleScaleSet    = "corral.pool.scale-set"
+	rulePersistent  = "corral.pool.persistent"
 	ruleQuota       = "corral.pool.quota"
 	ruleGone        = "corral.pool.gone"
 	ruleTest        = "corral.test"

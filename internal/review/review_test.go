@@ -314,6 +314,14 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 				"  : The API server refuses this: registration never changes. Make another pool.",
 			},
 		},
+		"lifetime": {
+			files{"p.cue": stays}, files{"p.cue": change(t, stays, "registration: \"REST\"", "registration: \"REST\"\n\t\tlifetime: \"Persistent\"")},
+			[]string{
+				"Broken", "broken p.cue:10:13: pools.linux.spec.lifetime: lifetime never changes: make another pool",
+				`Changed linux [Identity] from ""`, `  spec.lifetime  -> "Persistent" - p.cue:10`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
+				"  : The API server refuses this: lifetime never changes. Make another pool.",
+			},
+		},
 		"back to watching": {
 			files{"p.cue": linux}, files{"p.cue": change(t, linux, "scale:", "mode: \"Observe\"\n\t\tscale:")},
 			[]string{
