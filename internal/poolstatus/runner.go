@@ -95,13 +95,16 @@ func Assess(o Observation, now time.Time) Assessment {
 	case o.Removed:
 		return Assessment{State: v1alpha1.RunnerFailed, Since: now, Reason: "its pod is being removed", Cause: v1alpha1.CauseRemoved}
 	case !o.StartedAt.IsZero():
-		since := o.StartedAt
-		if o.IdleSince.After(since) {
-			since = o.IdleSince
-		}
-		return Assessment{State: v1alpha1.RunnerIdle, Since: since, Reason: "waiting for a job"}
+		return Assessment{State: v1alpha1.RunnerIdle, Since: latest(o.StartedAt, o.IdleSince), Reason: "waiting for a job"}
 	}
 	return starting(o, now)
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }
 
 // ended judges a runner whose container ended before its job's completion was seen.

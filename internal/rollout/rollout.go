@@ -173,9 +173,7 @@ func (u *update) count(revision string) counts {
 			if ours && !r.Settling {
 				c.usable++
 			}
-			if !ours && r.Persists && r.State == v1alpha1.RunnerBusy {
-				c.later++
-			}
+			c.later += r.later(revision)
 		case !waits: // failed or finished
 		case r.Deleting:
 			c.ending++
@@ -193,6 +191,14 @@ func (u *update) count(revision string) counts {
 		}
 	}
 	return c
+}
+
+// later is 1 of a runner that is to be replaced after its job, which doesn't end it.
+func (r *Runner) later(revision string) int {
+	if r.Persists && r.State == v1alpha1.RunnerBusy && r.Revision != revision {
+		return 1
+	}
+	return 0
 }
 
 // left is the time until an idle runner will have lasted; it is looked at again then.

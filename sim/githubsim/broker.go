@@ -214,7 +214,7 @@ func (s *Server) lineUp(r *http.Request) (*runner, chan struct{}, answer) {
 
 // isOrdered reports whether the runner's process is to do the job that the runner has: one that it lost before it ran again is lost.
 func (rn *runner) isOrdered() bool {
-	return rn.job != nil && !(rn.persistent && rn.job.State == JobRunning)
+	return rn.job != nil && (!rn.persistent || rn.job.State != JobRunning)
 }
 
 func jobMessage(j *job) answer { return ok(runnerwire.JobMessage{JobID: j.ID, Name: j.Name}) }

@@ -19,14 +19,9 @@ func (s *Server) runnerRegisters(r *http.Request) answer {
 	}
 	s.lock()
 	defer s.unlock()
-	reg, known := s.identities.registrations[credential(r, "RemoteAuth")]
-	if !known || !reg.expires.After(s.now()) {
-		return restError(http.StatusUnauthorized, "Bad credentials")
-	}
-	sc := reg.scope
-	group := slices.IndexFunc(sc.groups, func(g *group) bool { return strings.EqualFold(g.Name, body.Group) || body.Group == "" && g.id == 1 })
-	if s.world.scopeOfURL(body.URL) != sc || group < 0 {
-		return restError(http.StatusNotFound, "Not Found")
+	sc, g, refusal := s.registering(r, body)
+	if g == nil {
+		return refusal
 	}
 	former := s.runners.byName[runnerKey(sc, body.Name)]
 	if former != nil {
@@ -35,7 +30,7 @@ func (s *Server) runnerRegisters(r *http.Request) answer {
 		}
 		s.removeRunner(former)
 	}
-	rn := s.registerSolo(sc, sc.groups[group], body.Name, body.Labels)
+	rn := s.registerSolo(sc, g, body.Name, body.Labels)
 	rn.persistent = true
 	if former != nil { // whose id it keeps
 		delete(s.runners.byID, rn.id)
@@ -43,4 +38,18 @@ func (s *Server) runnerRegisters(r *http.Request) answer {
 		s.runners.byID[rn.id] = rn
 	}
 	return created(runnerwire.Registered{Config: s.encodedJITConfig(r, rn, "")})
+}
+
+// registering finds where a runner registers: its scope by the token, and its group.
+func (s *Server) registering(r *http.Request, body runnerwire.Registration) (*scope, *group, answer) {
+	reg, known := s.identities.registrations[credential(r, "RemoteAuth")]
+	if !known || !reg.expires.After(s.now()) {
+		return nil, nil, restError(http.StatusUnauthorized, "Bad credentials")
+	}
+	sc := reg.scope
+	at := slices.IndexFunc(sc.groups, func(g *group) bool { return strings.EqualFold(g.Name, body.Group) || body.Group == "" && g.id == 1 })
+	if s.world.scopeOfURL(body.URL) != sc || at < 0 {
+		return nil, nil, restError(http.StatusNotFound, "Not Found")
+	}
+	return sc, sc.groups[at], answer{}
 }
