@@ -33,6 +33,24 @@ func (r *Reconciler) retirementOf(runner *v1alpha1.Runner, o observation) retire
 	return retirement{why, in}
 }
 
+// retiring has the runners to end now that have worked long enough and have no job: a quarter of all at once, so that the others take
+// jobs until new ones run.
+func (o observation) retiring() map[string]bool {
+	room := max(1, int(o.runners.live())/4)
+	for _, x := range o.runners {
+		if x.waits() && (x.isEnding() || x.verdict.State == v1alpha1.RunnerPending) {
+			room--
+		}
+	}
+	ends := map[string]bool{}
+	for _, x := range o.runners {
+		if x.retires() && x.waits() && !x.isEnding() && len(ends) < room {
+			ends[x.runner.Name] = true
+		}
+	}
+	return ends
+}
+
 // nextRetirement is the time after which another runner will have worked long enough; 0 for never.
 func (o observation) nextRetirement() (next time.Duration) {
 	for _, x := range o.runners {

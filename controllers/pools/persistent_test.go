@@ -33,6 +33,20 @@ func newPersistentPool(t *testing.T, spec *v1alpha1.PersistentSpec) (b *bench, b
 	return b, busy, idle
 }
 
+// replaced lets a runner that is being ended be gone, and the new ones run.
+func (b *bench) replaced(name string) {
+	b.t.Helper()
+	for _, r := range b.runners() {
+		switch {
+		case r.Name == name && !r.DeletionTimestamp.IsZero():
+			r.Finalizers = nil
+			must(b.t, b.Client.Update(b.t.Context(), &r))
+		case r.Status.StartedAt == nil:
+			b.run(r)
+		}
+	}
+}
+
 // stays reports whether a runner isn't being ended.
 func (b *bench) stays(name string) bool {
 	return slices.ContainsFunc(b.runners(), func(r v1alpha1.Runner) bool { return r.Name == name && r.DeletionTimestamp.IsZero() })
@@ -65,6 +79,11 @@ func TestAPersistentRunnerThatHasWorkedLongEnoughIsReplacedBetweenTwoJobs(t *tes
 			}
 			busy.Status.Job.CompletedAt = &metav1.Time{Time: b.now}
 			must(t, b.Client.Status().Update(t.Context(), &busy))
+			b.reconcile()
+			if !b.stays(busy.Name) {
+				t.Error("both are replaced at once")
+			}
+			b.replaced(idle.Name)
 			b.reconcile()
 			if b.stays(busy.Name) == tc.replace {
 				t.Errorf("after its job it stays: %t", b.stays(busy.Name))
