@@ -68,6 +68,7 @@ func TestParametersOnAnAPIServer(t *testing.T) {
 		`{"secrets":{"allowed":["two words"]}}`:                              "allowed[0]",
 		`{"scheduling":{"tolerations":["ci=true","ci=true"]}}`:               "Duplicate",
 		`{"volumes":{"kinds":["nfs","volumeMode=Block"]},"fields":{}}`:       "",
+		`{"persistent":{"allowed":["release/*"]}}`:                           "",
 		`{"extendedResources":{"allowed":["nvidia.com/mig-*"],"claims":[]}}`: "",
 	} {
 		var rules map[string]any

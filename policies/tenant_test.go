@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/podspec"
@@ -220,7 +221,7 @@ func (c *trick) pod(t *testing.T) json.RawMessage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pod, err := podspec.SpecimenOf("ci", "linux", "linux-1", template, c.over)
+	pod, err := podspec.SpecimenOf(&v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux"}}, "linux-1", template, c.over)
 	if err != nil {
 		t.Fatalf("%s: %v", c.name, err)
 	}

@@ -13,7 +13,7 @@ import (
 type PolicyLibrary struct {
 	// preset switches on families together. Tenant is for pools of people who share a cluster with others:
 	// podSecurity at the level restricted, resources (requests for cpu and memory, limits for memory), serviceAccounts,
-	// secrets, scheduling, volumes, extendedResources, metadata and fields, each with no exceptions. A
+	// secrets, scheduling, volumes, extendedResources, metadata, fields and persistent, each with no exceptions. A
 	// family that is named beside it has the parameters given there instead.
 	// +optional
 	Preset LibraryPreset `json:"preset,omitempty"`
@@ -58,6 +58,10 @@ type PolicyLibrary struct {
 	// whatever a newer Kubernetes adds. Those that another family judges are left to it.
 	// +optional
 	Fields *NameRules `json:"fields,omitempty"`
+
+	// persistent says which pools may have runners that take job after job.
+	// +optional
+	Persistent *PersistentRules `json:"persistent,omitempty"`
 
 	// hours bound pools by the time of the week, and freeze them.
 	// +optional
@@ -106,6 +110,13 @@ type ServiceAccountRules struct {
 // NameRules say what is allowed by its name.
 type NameRules struct {
 	// allowed Secrets: npm-*; or fields by their last name: hostAliases, dnsPolicy=None, exec.
+	// +optional
+	Allowed AllowedNames `json:"allowed,omitempty"`
+}
+
+// PersistentRules say which pools may have the lifetime Persistent.
+type PersistentRules struct {
+	// allowed pools as NAMESPACE/NAME: release/*.
 	// +optional
 	Allowed AllowedNames `json:"allowed,omitempty"`
 }

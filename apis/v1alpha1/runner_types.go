@@ -62,6 +62,9 @@ type RESTRegistration struct {
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=60
 	Labels []string `json:"labels"`
+	// persistent is true of a runner that takes job after job. It registers itself, by a token.
+	// +optional
+	Persistent bool `json:"persistent,omitempty"`
 }
 
 // RunnerState is where a runner is in its life.
@@ -196,9 +199,13 @@ type RunnerStatus struct {
 	// +optional
 	Exit *RunnerExit `json:"exit,omitempty"`
 
-	// job the runner took, once it has one.
+	// job the runner took, once it has one; of a persistent runner the last.
 	// +optional
 	Job *JobReference `json:"job,omitempty"`
+
+	// jobsDone is how many jobs a persistent runner is known to have done.
+	// +optional
+	JobsDone int32 `json:"jobsDone,omitempty"`
 }
 
 // RunnerExit is how a runner's container ended, and what it said last.

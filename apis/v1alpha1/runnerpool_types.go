@@ -35,6 +35,10 @@ const (
 // +kubebuilder:validation:XValidation:rule="has(self.registration) == has(oldSelf.registration) || (has(self.registration) ? self.registration : oldSelf.registration) == 'ScaleSet'",message="registration never changes: make another pool"
 // +kubebuilder:validation:XValidation:rule="!(has(self.mode) && self.mode == 'Observe') || (has(oldSelf.mode) && oldSelf.mode == 'Observe')",message="mode never goes back to Observe: suspend the pool, or make another"
 // +kubebuilder:validation:XValidation:rule="!(has(self.registration) && self.registration == 'REST' && has(self.scaleSetName))",message="scaleSetName is of a scale set: runners with registration REST have none"
+// +kubebuilder:validation:XValidation:rule="has(self.lifetime) == has(oldSelf.lifetime) || (has(self.lifetime) ? self.lifetime : oldSelf.lifetime) == 'Job'",message="lifetime never changes: make another pool"
+// +kubebuilder:validation:XValidation:rule="!(has(self.lifetime) && self.lifetime == 'Persistent') || (has(self.registration) && self.registration == 'REST')",message="lifetime Persistent needs registration REST: runners of a scale set take one job"
+// +kubebuilder:validation:XValidation:rule="!has(self.persistent) || (has(self.lifetime) && self.lifetime == 'Persistent')",message="persistent is of pools with lifetime Persistent"
+// +kubebuilder:validation:XValidation:rule="!(has(self.lifetime) && self.lifetime == 'Persistent' && has(self.labels) && self.labels.exists(l, l.contains(',')))",message="labels of persistent runners must not have a comma: their program takes it for the end of one"
 type RunnerPoolSpec struct {
 	// connectionRef names the GitHubConnection that the runners belong to; one of another namespace must allow this one
 	// (spec.allowedNamespaces).
@@ -64,6 +68,8 @@ type RunnerPoolSpec struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="registration never changes: make another pool"
 	Registration Registration `json:"registration,omitempty"`
+
+	LifetimeSpec `json:",inline"`
 
 	// mode is Active (default), or Observe for a pool that decides and reports what it would do, and acts on nothing. An
 	// active pool never goes back to Observe.

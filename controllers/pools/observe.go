@@ -102,6 +102,7 @@ func (r *Reconciler) observeRunners(ctx context.Context, o observation) (_ obser
 type observed struct {
 	runner  *v1alpha1.Runner
 	verdict poolstatus.Assessment
+	retirement
 }
 
 // isEnding reports whether the runner is being ended.
@@ -170,7 +171,7 @@ func (r *Reconciler) list(ctx context.Context, o observation) (runnerList, error
 	var list runnerList
 	for _, runner := range all {
 		present[runner.Name] = true
-		list = append(list, observed{runner: runner, verdict: r.stateOf(runner, podOf[runner.Name], o)})
+		list = append(list, observed{runner: runner, verdict: r.stateOf(runner, podOf[runner.Name], o), retirement: r.retirementOf(runner, o)})
 	}
 	keep := func(name string) bool { return present[name] }
 	r.Sessions.Retain(o.key, keep)
@@ -184,6 +185,7 @@ func (r *Reconciler) stateOf(runner *v1alpha1.Runner, pod *corev1.Pod, o observa
 		pod = nil
 	}
 	seen := *runner // what is changed below is its own
+	seen.Status.Job, _ = r.Results.LastJob(runner)
 	id := runner.Status.RunnerID
 	if id == 0 && pod != nil {
 		id = podspec.RegistrationOf(pod)

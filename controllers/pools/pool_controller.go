@@ -44,6 +44,7 @@ type RunnerResults interface {
 	MarkFailed(runner types.NamespacedName, uid types.UID, why poolstatus.Assessment)
 	SuspectSome(namespace string, s poolstatus.Suspects, wereOnline map[string]bool, now time.Time)
 	Completion(runner types.NamespacedName, uid types.UID) (at time.Time, over bool)
+	LastJob(runner *v1alpha1.Runner) (job *v1alpha1.JobReference, done int32)
 }
 
 // +kubebuilder:rbac:groups=corral.dev,resources=runnerpools,verbs=list;watch

@@ -85,6 +85,9 @@ func (b *bench) SuspectSome(_ string, s poolstatus.Suspects, wereOnline map[stri
 func (b *bench) Completion(types.NamespacedName, types.UID) (time.Time, bool) {
 	return time.Time{}, false
 }
+func (b *bench) LastJob(r *v1alpha1.Runner) (*v1alpha1.JobReference, int32) {
+	return r.Status.Job, r.Status.JobsDone
+}
 func (b *bench) Reading(types.NamespacedName) demand.Reading               { return b.reading }
 func (b *bench) AtMax(_ types.NamespacedName, atMax bool)                  { b.atMax = atMax }
 func (b *bench) Retain(_ types.NamespacedName, _ func(runner string) bool) {}

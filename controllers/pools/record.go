@@ -100,7 +100,9 @@ func (r *Reconciler) locate(ctx context.Context, pool *v1alpha1.RunnerPool, deni
 		}
 	}
 	g := r.registrationOf(ctx, pool)
-	g.rest = &v1alpha1.RESTRegistration{URL: conn.Spec.URL, RunnerGroup: pool.Spec.GetRunnerGroup(), Labels: pool.GetMarkedLabels(r.Cluster)}
+	g.rest = &v1alpha1.RESTRegistration{
+		URL: conn.Spec.URL, RunnerGroup: pool.Spec.GetRunnerGroup(), Labels: pool.GetMarkedLabels(r.Cluster), Persistent: pool.Spec.Persists(),
+	}
 	return g, nil
 }
 

@@ -187,7 +187,10 @@ func (r *Reconciler) storeRevision(ctx context.Context, pool *v1alpha1.RunnerPoo
 
 // buildProbe makes the pod of the template.
 func buildProbe(pool *v1alpha1.RunnerPool, template []byte, n podspec.Network) (*corev1.Pod, error) {
-	identity := podspec.Runner{Namespace: pool.Namespace, Name: pool.Name + "-" + probeName, Pool: pool.Name, Revision: probeName, UID: pool.UID, Network: n}
+	identity := podspec.Runner{
+		Namespace: pool.Namespace, Name: pool.Name + "-" + probeName, Pool: pool.Name, Revision: probeName, UID: pool.UID,
+		Network: n, Self: podspec.RegistrationOfSpecimen(pool),
+	}
 	pod, err := podspec.Build(identity, template)
 	if err != nil {
 		return nil, kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)

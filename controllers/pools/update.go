@@ -5,6 +5,7 @@ package pools
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -47,7 +48,7 @@ func planUpdate(o observation, u updateLimits, in scaling.Input, list []rollout.
 	if in.Demand.Known {
 		step.End = append(step.End, o.strays()...)
 	}
-	step.LookAgain = soonest(step.LookAgain, next)
+	step.LookAgain = soonest(step.LookAgain, next, o.nextRetirement())
 	return step
 }
 
@@ -69,11 +70,15 @@ func withUpdate(in scaling.Input, step rollout.Plan, list []rollout.Runner) scal
 // rolloutRunners lists the runners as the planner sees them, in the order of the observation. Those of a
 // scale set that GitHub has no more are of no revision: they can get no job.
 func rolloutRunners(o observation) []rollout.Runner {
-	list := make([]rollout.Runner, 0, len(o.runners))
+	list, retiring := make([]rollout.Runner, 0, len(o.runners)), o.retiring()
 	for _, x := range o.runners {
 		r := rollout.Runner{
 			Name: x.runner.Name, Revision: x.runner.Spec.Revision, State: x.verdict.State, Settling: x.verdict.Settling,
-			Deleting: x.isEnding(), Started: startOf(x), Since: x.verdict.Since,
+			Deleting: x.isEnding() || retiring[x.runner.Name], Started: startOf(x), Since: x.verdict.Since,
+			Persists: x.runner.Persists(),
+		}
+		if job := x.runner.Status.Job; r.Persists && job.IsOver() {
+			r.Worked = job.CompletedAt.Time
 		}
 		if known, ok := o.memory.trial.seen[r.Name]; ok {
 			r.Started = known.started
@@ -98,11 +103,11 @@ func startOf(x observed) time.Time {
 	return x.verdict.Since
 }
 
-// strays names the stray runners that have no job and aren't being ended.
+// strays names the runners without a job that aren't being ended, and are stray or are to be replaced.
 func (o observation) strays() []string {
-	var names []string
+	names := slices.Sorted(maps.Keys(o.retiring()))
 	for _, x := range o.runners {
-		if x.waits() && !x.isEnding() && o.isStray(x.runner) {
+		if x.waits() && !x.isEnding() && !slices.Contains(names, x.runner.Name) && o.isStray(x.runner) {
 			names = append(names, x.runner.Name)
 		}
 	}

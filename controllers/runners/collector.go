@@ -4,7 +4,6 @@
 package runners
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -281,16 +280,16 @@ type visit struct {
 func (v *visit) compare(ctx context.Context) {
 	offline, online := map[types.UID]bool{}, map[types.UID]bool{}
 	for _, r := range v.runners {
-		id := cmp.Or(r.Status.RunnerID, v.Memory.registration(client.ObjectKeyFromObject(r), r.UID))
-		if id == 0 || !r.DeletionTimestamp.IsZero() || !leadsTo(v.gh, r.Spec.REST) {
+		id := v.idOf(r)
+		if id == 0 && !r.Persists() || !r.DeletionTimestamp.IsZero() || !leadsTo(v.gh, r.Spec.REST) {
 			continue
 		}
 		known, listed := v.byID[id]
-		if !listed {
+		if !listed && id != 0 {
 			v.suspect(r)
 			continue
 		}
-		if online[r.UID] = v.online[r.UID] || known.Online; !known.Online || known.Busy {
+		if online[r.UID] = v.online[r.UID] || known.Online; !known.Online || known.Busy || r.Persists() {
 			offline[r.UID] = v.check(ctx, r, known)
 		}
 	}
@@ -310,6 +309,10 @@ func (v *visit) suspect(r *v1alpha1.Runner) {
 func (v *visit) check(ctx context.Context, r *v1alpha1.Runner, known rest.Runner) (missing bool) {
 	pod := v.pod(ctx, r)
 	switch {
+	case r.Persists():
+		if v.followJob(ctx, r, known, pod) || known.Online || !isOverdue(ctx, v.Client, r, pod, v.at, v.Now()) {
+			return false
+		}
 	case r.Status.Job != nil, pod != nil && poolstatus.JobOf(pod) != nil:
 		return false
 	case known.Busy:
@@ -336,8 +339,11 @@ func (v *visit) pod(ctx context.Context, r *v1alpha1.Runner) *corev1.Pod {
 
 // recordJob records a job that no event told of yet.
 func (v *visit) recordJob(ctx context.Context, r *v1alpha1.Runner, known rest.Runner) {
+	v.record(ctx, r, scaleset.JobEvent{Type: scaleset.JobStarted, JobID: v1alpha1.UnknownJob, RunnerID: known.ID, RunnerName: r.Name, At: v.at})
+}
+
+func (v *visit) record(ctx context.Context, r *v1alpha1.Runner, event scaleset.JobEvent) {
 	recorder := &Recorder{Client: v.Client, Namespace: r.Namespace, Memory: v.Memory}
-	event := scaleset.JobEvent{Type: scaleset.JobStarted, JobID: v1alpha1.UnknownJob, RunnerID: known.ID, RunnerName: r.Name, At: v.at}
 	if err := recorder.RecordJobs(ctx, []scaleset.JobEvent{event}); err != nil {
 		v.log.Error(err, "Recording that a runner has a job", "runner", r.Name) // seen again next time
 	}

@@ -73,6 +73,9 @@ func (p pass) finalize(ctx context.Context) error {
 
 // jobOver reports whether GitHub told that the runner's job completed.
 func (p pass) jobOver() bool {
+	if p.runner.Persists() {
+		return false // it ends with none of its jobs
+	}
 	job := p.runner.Status.Job
 	return job != nil && job.CompletedAt != nil || !p.completion().at.IsZero()
 }
@@ -114,7 +117,10 @@ func (p pass) deregister(ctx context.Context, state poolstatus.Assessment) error
 		return p.withoutClient(ctx, access, state)
 	}
 	id, err := p.ownRegistration(ctx, gh, state)
-	if err != nil || id == 0 {
+	if err == nil && id == 0 {
+		return p.mayRegister()
+	}
+	if err != nil {
 		return err
 	}
 	switch err := gh.remove(ctx, id); {
@@ -220,7 +226,7 @@ func (p pass) giveUp(state poolstatus.Assessment, noSession bool, reason string)
 // runsWithoutJob reports whether the container runs, and nothing tells of a job.
 func (p pass) runsWithoutJob() bool {
 	s := &p.runner.Status
-	return s.StartedAt != nil && s.EndedAt == nil && s.Job == nil && !p.jobOver()
+	return s.StartedAt != nil && s.EndedAt == nil && p.runner.CurrentJob() == nil && !p.jobOver()
 }
 
 // deletePod deletes the pod, within its grace period, and waits for one that still

@@ -4,6 +4,7 @@
 package runners
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -83,6 +84,7 @@ type runnerMemory struct {
 	released     bool                   // its finalizer is off
 	refused      int                    // how often in a row GitHub was away
 	failed       *poolstatus.Assessment // why it is being ended, if it failed
+	persistent   persistentMemory
 }
 
 // containerMemory is about a runner's container.
@@ -206,13 +208,13 @@ func (m *Memory) setRegistration(r *runnerMemory, id int64) {
 	r.registration, r.refused = id, 0
 }
 
-// registration returns the id that a runner was registered under by this process; 0 if
-// it wasn't.
+// registration returns the id that a runner was registered under by this process, or that this process found; 0 for
+// none.
 func (m *Memory) registration(key types.NamespacedName, uid types.UID) int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if known := m.runners[key]; known != nil && known.uid == uid {
-		return known.registration
+		return cmp.Or(known.registration, known.persistent.id)
 	}
 	return 0
 }

@@ -72,6 +72,9 @@ func (r *Recorder) record(ctx context.Context, name string, events []scaleset.Jo
 	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: name}, runner); err != nil {
 		return client.IgnoreNotFound(err)
 	}
+	if runner.Persists() {
+		return r.follow(ctx, runner, events)
+	}
 	known := runner.Status.Job
 	var job *v1alpha1.JobReference
 	id := cmp.Or(runner.Status.RunnerID, r.Memory.registration(client.ObjectKeyFromObject(runner), runner.UID))
@@ -175,7 +178,7 @@ func (r *Recorder) mark(ctx context.Context, runner *v1alpha1.Runner, job *v1alp
 			v1alpha1.JobIDLabel:         labelValue(job.ID),
 		},
 		"annotations": map[string]string{
-			v1alpha1.JobAnnotation: text, podspec.SafeToEvictAnnotation: "false", podspec.DoNotDisruptAnnotation: "true",
+			v1alpha1.JobAnnotation: text, v1alpha1.RunnerIDAnnotation: strconv.FormatInt(runner.Status.RunnerID, 10), podspec.SafeToEvictAnnotation: "false", podspec.DoNotDisruptAnnotation: "true",
 		},
 	}})
 	if err != nil {

@@ -48,7 +48,7 @@ const (
 // configuration is in its Secret. The happy path is one JIT call and one create;
 // a Secret is read only where something was lost on the way.
 func (p pass) register(ctx context.Context) error {
-	if p.registrationID() != 0 {
+	if p.registrationID() != 0 || p.runner.Persists() && p.hasToken() {
 		return nil
 	}
 	if p.pod != nil {
@@ -66,6 +66,9 @@ func (p pass) register(ctx context.Context) error {
 		return kube.Wait(v1alpha1.ConnectionNotReadyReason, connectionRetry, "GitHubConnection %q isn't for %s any more", p.runner.Spec.ConnectionRef.Name, p.runner.Spec.REST.URL)
 	case denied, notReady:
 		return connections.NotReady(ctx, p.Client, p.connectionKey())
+	}
+	if err := p.clearName(ctx, gh); err != nil {
+		return err
 	}
 	jit, err := gh.generate(ctx)
 	if err == nil {
@@ -90,6 +93,8 @@ func (p pass) checkPool() error {
 	case spec.ConnectionRef.From(p.runner.Namespace) != pool.Spec.ConnectionRef.From(pool.Namespace),
 		spec.REST != nil && (spec.REST.RunnerGroup != pool.Spec.GetRunnerGroup() || !slices.Equal(spec.REST.Labels, pool.GetMarkedLabels(p.Cluster))):
 		return kube.Wait(v1alpha1.InvalidSpecReason, connectionRetry, "RunnerPool %q has another connection, runner group or labels by now", pool.Name)
+	case p.runner.Persists() != pool.Spec.Persists():
+		return kube.Wait(v1alpha1.InvalidSpecReason, connectionRetry, "RunnerPool %q has runners of another lifetime", pool.Name)
 	case spec.REST == nil && !p.Sets.Holds(p.poolKey(), p.connectionKey(), pool.UID, spec.ScaleSetID):
 		return kube.Wait(v1alpha1.ProgressingReason, connectionRetry, "RunnerPool %q doesn't hold the session of scale set %d", pool.Name, spec.ScaleSetID)
 	}
@@ -143,6 +148,10 @@ func (p pass) readSecret(ctx context.Context) error {
 	if !metav1.IsControlledBy(secret, p.runner) {
 		return p.takenSecret(secret)
 	}
+	if p.runner.Persists() {
+		p.memory.persistent.hasToken = true
+		return nil
+	}
 	id, err := strconv.ParseInt(string(secret.Data[podspec.RunnerIDKey]), 10, 64)
 	if err != nil {
 		return kube.Wait(v1alpha1.InvalidSpecReason, secretRetry, "Secret %q, key %s: %w", secret.Name, podspec.RunnerIDKey, err)
@@ -173,7 +182,11 @@ func networkData(n github.Network) map[string][]byte {
 
 func (p pass) storeSecret(ctx context.Context, jit github.JIT, network github.Network) error {
 	data := networkData(network)
-	data[podspec.JITKey], data[podspec.RunnerIDKey] = []byte(jit.Encoded), []byte(strconv.FormatInt(jit.RunnerID, 10))
+	if p.runner.Persists() {
+		data[podspec.RegistrationTokenKey] = []byte(jit.Encoded)
+	} else {
+		data[podspec.JITKey], data[podspec.RunnerIDKey] = []byte(jit.Encoded), []byte(strconv.FormatInt(jit.RunnerID, 10))
+	}
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: p.runner.Namespace, Name: podspec.SecretName(p.runner.Name),
@@ -184,7 +197,11 @@ func (p pass) storeSecret(ctx context.Context, jit github.JIT, network github.Ne
 	if err := controllerutil.SetControllerReference(p.runner, secret, p.Client.Scheme()); err != nil {
 		return fmt.Errorf("owning the registration's Secret: %w", err)
 	}
-	if err := p.Client.Create(ctx, secret); err != nil {
+	err := p.Client.Create(ctx, secret)
+	if p.runner.Persists() {
+		return p.tokenStored(ctx, err)
+	}
+	if err != nil {
 		return fmt.Errorf("storing the registration: %w", err)
 	}
 	p.Memory.setRegistration(p.memory, jit.RunnerID)
@@ -195,7 +212,7 @@ func (p pass) storeSecret(ctx context.Context, jit github.JIT, network github.Ne
 func (p pass) identity() podspec.Runner {
 	return podspec.Runner{
 		Namespace: p.runner.Namespace, Name: p.runner.Name, UID: p.runner.UID,
-		Pool: p.runner.Spec.PoolRef.Name, Revision: p.runner.Spec.Revision, ID: p.registrationID(),
+		Pool: p.runner.Spec.PoolRef.Name, Revision: p.runner.Spec.Revision, ID: p.registrationID(), Self: podspec.RegistrationFor(p.runner),
 	}
 }
 
@@ -219,7 +236,8 @@ func (p pass) verify(ctx context.Context) error {
 	if err := gh.check(ctx); err != nil {
 		return nil // this may not be the GitHub that the runner is registered with
 	}
-	if p.runner.Spec.REST == nil && p.runner.Status.Job == nil && (p.pod == nil || poolstatus.JobOf(p.pod) == nil) {
+	hadJob := p.runner.Spec.REST != nil || p.runner.Status.Job != nil || p.pod != nil && poolstatus.JobOf(p.pod) != nil
+	if p.runner.Persists() || !hadJob { // GitHub forgets a persistent one for another reason than a job
 		p.Memory.MarkFailed(key, p.runner.UID, poolstatus.Assessment{
 			State: v1alpha1.RunnerFailed, Since: p.Now(), Cause: v1alpha1.CauseRemoved, Reason: "GitHub has forgotten its registration",
 		})

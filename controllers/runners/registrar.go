@@ -24,7 +24,7 @@ type RESTClients interface {
 // registrar is where a runner is registered: with a scale set, or by the REST API. Its errors are
 // *github.Error.
 type registrar interface {
-	// generate registers the runner.
+	// generate registers the runner; of one that registers itself, it gets the token for that.
 	generate(ctx context.Context) (github.JIT, error)
 	// find looks for the runner by the id that it registered under or, while that is 0, for what has its
 	// name; nil if nothing is there.
@@ -153,12 +153,20 @@ type byREST struct {
 // generate registers the runner. GitHub answers 404 to who lacks the right to; an Enterprise
 // Server that is too old does so, too.
 func (s byREST) generate(ctx context.Context) (github.JIT, error) {
-	jit, err := s.gh.GenerateJIT(ctx, rest.Registration{Name: s.name, Group: s.as.RunnerGroup, Labels: s.as.Labels})
+	jit, err := s.register(ctx)
 	if github.IsNotFound(err) {
 		return jit, github.NewError(github.KindForbidden, fmt.Sprintf("registering runner %q", s.name), http.StatusNotFound, 0,
 			fmt.Sprintf("the credentials may not register runners for %s, or the server has no just-in-time runners", s.gh.Target()), err)
 	}
 	return jit, err
+}
+
+func (s byREST) register(ctx context.Context) (jit github.JIT, err error) {
+	if s.as.Persistent {
+		jit.Encoded, err = s.gh.RegistrationToken(ctx)
+		return jit, err
+	}
+	return s.gh.GenerateJIT(ctx, rest.Registration{Name: s.name, Group: s.as.RunnerGroup, Labels: s.as.Labels})
 }
 
 func (s byREST) find(ctx context.Context, id int64) (*registered, error) {

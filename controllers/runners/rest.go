@@ -52,5 +52,5 @@ func (p pass) lacksJob(o observation, state poolstatus.Assessment) bool {
 	ended := !o.EndedAt.IsZero() && (state.Settling || state.State == v1alpha1.RunnerFailed)
 	// Who named the job tells of its end, too.
 	known := o.Job != nil && (o.Job.ID != v1alpha1.UnknownJob || o.Job.CompletedAt != nil)
-	return p.runner.Spec.REST != nil && ended && !known && !p.memory.hadNoJob && !errors.As(o.startErr, new(*conflictError))
+	return p.runner.Spec.REST != nil && !p.runner.Persists() && ended && !known && !p.memory.hadNoJob && !errors.As(o.startErr, new(*conflictError))
 }

@@ -155,6 +155,9 @@ func (r *Reconciler) read(ctx context.Context, runner *v1alpha1.Runner, memory *
 	if runner.Status.StartedAt == nil {
 		runner.Status.StartedAt = timeOrNil(memory.container.started)
 	}
+	if runner.Persists() && runner.Status.RunnerID == 0 {
+		runner.Status.RunnerID = r.Memory.registration(client.ObjectKeyFromObject(runner), runner.UID)
+	}
 	return pass{Reconciler: r, runner: runner, pool: pool, pod: pod, memory: memory}, nil
 }
 
@@ -179,6 +182,9 @@ func (p pass) run(ctx context.Context) (kube.Done, error) {
 	}
 	o.Exit = p.withTaints(ctx, o, state)
 	p.project(o, state)
+	if err == nil {
+		err = p.free(ctx, o)
+	}
 	if err == nil {
 		err = p.end(ctx, state, startErr)
 	}
@@ -214,8 +220,10 @@ func (p pass) observe(startErr error) observation {
 	if p.pool != nil {
 		deadline = p.pool.Spec.Deadlines.GetStartup()
 	}
+	seen := *p.runner
+	seen.Status.Job, _ = p.Memory.LastJob(p.runner)
 	o := observation{
-		Observation: poolstatus.Observe(p.runner, p.pod, deadline, p.Now()),
+		Observation: poolstatus.Observe(&seen, p.pod, deadline, p.Now()),
 		startErr:    startErr, jobOver: p.jobOver(),
 		failed: p.Memory.failure(client.ObjectKeyFromObject(p.runner), p.runner.UID),
 	}
@@ -250,9 +258,12 @@ func decide(o observation, now time.Time) poolstatus.Assessment {
 func (p pass) project(o observation, state poolstatus.Assessment) {
 	s := &p.runner.Status
 	s.StartedAt, s.EndedAt, s.EndedClean = timeOrNil(o.StartedAt), timeOrNil(o.EndedAt), o.EndedClean
-	s.State, s.Reason, s.Cause, s.Job, s.Exit = state.State, state.Reason, state.Cause, o.Job, o.Exit
-	if s.Job != nil {
-		p.Memory.recordWorked(p.poolKey(), p.runner.Spec.Revision, cmp.Or(s.Job.StartedAt, s.StartedAt, &p.runner.CreationTimestamp).Time)
+	s.State, s.Reason, s.Cause, s.Exit = state.State, state.Reason, state.Cause, o.Exit
+	if !p.runner.Persists() { // whose jobs the Recorder counts
+		s.Job = o.Job
+	}
+	if o.Job != nil {
+		p.Memory.recordWorked(p.poolKey(), p.runner.Spec.Revision, cmp.Or(o.Job.StartedAt, s.StartedAt, &p.runner.CreationTimestamp).Time)
 	}
 }
 
@@ -303,7 +314,7 @@ func (p pass) reportFailure(state poolstatus.Assessment) {
 		message += "; " + exit.String()
 	}
 	p.Event(p.runner, corev1.EventTypeWarning, string(v1alpha1.RunnerFailed), message)
-	if p.runner.Status.Job != nil {
+	if p.runner.CurrentJob() != nil {
 		return
 	}
 	p.Memory.recordFailure(p.poolKey(), Failure{

@@ -19,7 +19,7 @@ const terminatedEvent = "Terminated"
 // terminate ends a runner that somebody annotated with a reason, and its job with it: nothing else in Corral does so.
 func (p pass) terminate(ctx context.Context, reason string) error {
 	message := "by " + v1alpha1.TerminateAnnotation + ": " + reason
-	if job := p.runner.Status.Job; job != nil {
+	if job := p.runner.CurrentJob(); job != nil {
 		message += fmt.Sprintf("; its job %s of %s fails", job.ID, job.Repository)
 	}
 	p.Event(p.runner, corev1.EventTypeWarning, terminatedEvent, message)

@@ -54,7 +54,7 @@ func giveUp(ctx context.Context, report kube.Reporter, memory *Memory, r *v1alph
 // up: at once if it never was, else if it isn't at the next look either.
 func (p pass) judge(ctx context.Context, known *registered) error {
 	before := p.Memory.looked(client.ObjectKeyFromObject(p.runner), known)
-	hasJob := known.busy || p.runner.Status.Job != nil || p.pod != nil && poolstatus.JobOf(p.pod) != nil
+	hasJob := known.busy || p.observe(nil).Job != nil
 	now := p.Now()
 	switch {
 	case !known.offline, hasJob, before.wasOnline && !before.offline, !isOverdue(ctx, p.Client, p.runner, p.pod, now, now):

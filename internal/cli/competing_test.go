@@ -42,3 +42,31 @@ func TestVetWarnsOfPoolsThatCompete(t *testing.T) {
 		t.Errorf("%+v", r.Findings)
 	}
 }
+
+func TestVetWarnsOfRunnersThatStayForAnybody(t *testing.T) {
+	const stays = `package pools
+
+_stays: {
+	connectionRef: name: "acme"
+	registration: "REST"
+	lifetime:     "Persistent"
+	template: spec: containers: [{name: "runner", image: "r"}]
+}
+pools: nobody: spec: _stays
+pools: public: spec: _stays & {trust: "public"}
+pools: ours: spec: _stays & {trust: "internal"}
+pools: brief: spec: {
+	connectionRef: name: "acme"
+	template: spec: containers: [{name: "runner", image: "r"}]
+}
+`
+	got := corral(t, repositoryOf(t, map[string]string{"pools/stays.cue": stays}), "vet")
+	for pool, warned := range map[string]bool{"nobody": true, "public": true, "ours": false, "brief": false} {
+		if strings.Contains(got.stderr, "pools."+pool+".spec.lifetime: warning: its pods get a token that registers any runner") != warned {
+			t.Errorf("warned of %s: %t\n%s", pool, !warned, got.stderr)
+		}
+	}
+	if got.code != exitOK {
+		t.Errorf("exit code %d", got.code)
+	}
+}

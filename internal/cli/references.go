@@ -98,6 +98,25 @@ func (w *workspace) untrusting() []report.Finding {
 	return warnings
 }
 
+// publicTrust is the word of pools that run everybody's code.
+const publicTrust = "public"
+
+// staying warns of pools whose runners stay although it isn't known that those are trusted whose jobs they take.
+func (w *workspace) staying() []report.Finding {
+	var warnings []report.Finding
+	for i := range w.pools {
+		p := &w.pools[i]
+		if !p.Spec.Persists() || p.Spec.Trust != "" && p.Spec.Trust != publicTrust {
+			continue
+		}
+		warning := p.warning(rulePersistent, "Runners stay for anybody's jobs", ".spec.lifetime",
+			"its pods get a token that registers any runner, and each job finds what the one before left: not for code of people you don't trust")
+		warning.Help = "leave lifetime at Job, or say in spec.trust whose code the runners run, such as internal"
+		warnings = append(warnings, warning)
+	}
+	return warnings
+}
+
 // warning is about a field of a pool.
 func (p *declaredPool) warning(rule, title, path, message string) report.Finding {
 	w := warning(rule, title, p.object.Diagnostic(path, message))

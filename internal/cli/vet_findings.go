@@ -30,6 +30,7 @@ const (
 	ruleUnfinished  = "corral.connection.unfinished"
 	ruleScaleSet    = "corral.pool.scale-set"
 	ruleTrust       = "corral.pool.certificates"
+	rulePersistent  = "corral.pool.persistent"
 	ruleQuota       = "corral.pool.quota"
 	ruleGone        = "corral.pool.gone"
 	ruleTest        = "corral.test"

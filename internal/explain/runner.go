@@ -70,6 +70,8 @@ type RunnerRegistration struct {
 	Outdated []string                   `json:"outdated,omitempty"`
 	// RunnerID on GitHub; 0 for none.
 	RunnerID int64 `json:"runnerID,omitempty"`
+	// JobsDone by a persistent runner.
+	JobsDone int32 `json:"jobsDone,omitempty"`
 }
 
 // OfRunner explains a runner.
@@ -81,7 +83,7 @@ func OfRunner(f RunnerFacts) RunnerAnswer {
 			State: f.Runner.State, Reason: f.Runner.Reason, Cause: f.Runner.Cause, Since: timeOrNil(f.Runner.Since),
 			WaitsFor: f.Runner.waitsFor(), Deadline: timeOrNil(f.Runner.Until), EndingSince: r.DeletionTimestamp,
 		},
-		RunnerRegistration: RunnerRegistration{REST: r.Spec.REST, RunnerID: r.Status.RunnerID},
+		RunnerRegistration: RunnerRegistration{REST: r.Spec.REST, RunnerID: r.Status.RunnerID, JobsDone: r.Status.JobsDone},
 		Revision:           r.Spec.Revision, Exit: r.Status.Exit, Job: r.Status.Job, Unknown: f.Unknown, now: f.Now,
 	}
 	if f.Pool != nil {
@@ -154,6 +156,8 @@ func (r *Runner) startsWith() string {
 	switch {
 	case r.Cause == v1alpha1.CauseQuota:
 		return "room in the namespace's quota"
+	case r.Object.Persists() && !r.HasPod:
+		return "its registration token and its pod"
 	case r.Object.Status.RunnerID == 0 && !r.HasPod:
 		return "its registration on GitHub"
 	case !r.HasPod:
@@ -214,6 +218,9 @@ func (a *RunnerRegistration) text(field func(name, text string)) {
 	field("Registers", "by GitHub's REST API, without a scale set")
 	field("Group", a.REST.RunnerGroup)
 	field("Labels", strings.Join(a.REST.Labels, ", "))
+	if a.REST.Persistent {
+		field("Stays", fmt.Sprintf("for job after job; %d done", a.JobsDone))
+	}
 	if len(a.Outdated) > 0 {
 		field("Outdated", fmt.Sprintf("the pool has other %s by now: it is replaced, once its job ends if it has one", strings.Join(a.Outdated, ", ")))
 	}

@@ -58,6 +58,8 @@ type Runner struct {
 	ID int64
 	// Network is what the pod gets of the connection's.
 	Network Network
+	// Self is what a persistent runner registers itself with; nil for one that takes one job.
+	Self *SelfRegistration
 }
 
 // BelongsTo says whether a pod is the Runner's, and not another's of the same name.
@@ -117,16 +119,22 @@ func Build(r Runner, template []byte) (*corev1.Pod, error) {
 	if err := checkMetadata(t); err != nil {
 		return nil, err
 	}
-	if err := cmp.Or(checkRestarts(&t.Spec, i), checkVolumes(&t.Spec)); err != nil {
+	if err := cmp.Or(checkRestarts(&t.Spec, i, r.Self != nil), checkVolumes(&t.Spec)); err != nil {
 		return nil, err
 	}
 	container := &t.Spec.Containers[i]
-	container.Env = append(slices.DeleteFunc(container.Env, func(e corev1.EnvVar) bool { return e.Name == JITEnv }), jitEnv(r.Name))
+	container.Env = slices.DeleteFunc(container.Env, func(e corev1.EnvVar) bool { return e.Name == JITEnv })
+	if r.Self != nil {
+		persist(&t.Spec, i, r)
+		t.Annotations = idleAnnotations(t.Annotations)
+	} else {
+		container.Env = append(container.Env, secretEnv(JITEnv, r.Name, JITKey))
+		t.Spec.RestartPolicy = corev1.RestartPolicyNever
+	}
 	setEnv(container, ReturnOutdatedEnv, corev1.EnvVar{Value: "1"})
 	if container.TerminationMessagePolicy == "" {
 		container.TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError // so that its last words outlive the pod
 	}
-	t.Spec.RestartPolicy = corev1.RestartPolicyNever
 	if t.Spec.AutomountServiceAccountToken == nil {
 		t.Spec.AutomountServiceAccountToken = new(bool)
 	}
@@ -182,8 +190,11 @@ func checkMetadata(t *corev1.PodTemplateSpec) error {
 	return cmp.Or(check("labels", t.Labels), check("annotations", t.Annotations))
 }
 
-// checkRestarts refuses what would start the runner's container again: it takes one job.
-func checkRestarts(spec *corev1.PodSpec, runner int) error {
+// checkRestarts refuses what would start the runner's container again, unless it persists: it takes one job.
+func checkRestarts(spec *corev1.PodSpec, runner int, persists bool) error {
+	if persists {
+		return cmp.Or(checkPersistent(spec, runner), checkRules("containers", spec.Containers), checkRules("initContainers", spec.InitContainers))
+	}
 	if p := spec.RestartPolicy; p != "" && p != corev1.RestartPolicyNever {
 		return fmt.Errorf("spec.template.spec.restartPolicy: must be Never, a runner takes one job; found %s", p)
 	}
@@ -199,8 +210,11 @@ func checkRestarts(spec *corev1.PodSpec, runner int) error {
 
 // checkVolumes refuses a volume in the place of the controller's own.
 func checkVolumes(spec *corev1.PodSpec) error {
-	if i := slices.IndexFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == caVolume }); i >= 0 {
-		return fmt.Errorf("spec.template.spec.volumes[%d].name: %s is the volume with the connection's certificates; choose another name", i, caVolume)
+	own := map[string]string{caVolume: "with the connection's certificates", registrationVolume: "that keeps a persistent runner's registration"}
+	for i, v := range spec.Volumes {
+		if what := own[v.Name]; what != "" {
+			return fmt.Errorf("spec.template.spec.volumes[%d].name: %s is the volume %s; choose another name", i, v.Name, what)
+		}
 	}
 	return nil
 }
@@ -210,7 +224,7 @@ func checkRules(field string, list []corev1.Container) error {
 	for i, c := range list {
 		for _, rule := range c.RestartPolicyRules {
 			if rule.Action == corev1.ContainerRestartRuleActionRestartAllContainers {
-				return fmt.Errorf("spec.template.spec.%s[%d].restartPolicyRules: must not restart all containers, a runner takes one job", field, i)
+				return fmt.Errorf("spec.template.spec.%s[%d].restartPolicyRules: must not restart all containers: the runner's has a life of its own", field, i)
 			}
 		}
 	}
@@ -242,7 +256,11 @@ func Trim(obj any) (any, error) {
 func trimStatuses(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
 	trimmed := make([]corev1.ContainerStatus, 0, len(statuses))
 	for _, s := range statuses {
-		trimmed = append(trimmed, corev1.ContainerStatus{Name: s.Name, State: s.State})
+		kept := corev1.ContainerStatus{Name: s.Name, State: s.State}
+		if s.Name == v1alpha1.RunnerContainerName {
+			kept.LastTerminationState = s.LastTerminationState // a persistent one runs again
+		}
+		trimmed = append(trimmed, kept)
 	}
 	return trimmed
 }
@@ -312,9 +330,10 @@ func strictly(template []byte) (*corev1.PodTemplateSpec, error) {
 	return t, errors.Join(append(strict, err)...)
 }
 
-func jitEnv(runner string) corev1.EnvVar {
-	return corev1.EnvVar{Name: JITEnv, ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
-		LocalObjectReference: corev1.LocalObjectReference{Name: SecretName(runner)}, Key: JITKey,
+// secretEnv is a variable from the Secret of a runner.
+func secretEnv(name, runner, key string) corev1.EnvVar {
+	return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
+		LocalObjectReference: corev1.LocalObjectReference{Name: SecretName(runner)}, Key: key,
 	}}}
 }
 

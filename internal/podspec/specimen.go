@@ -33,10 +33,13 @@ func SpecimenOver(pool *v1alpha1.RunnerPool, n Network) (*corev1.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	return SpecimenOf(pool.Namespace, pool.Name, RevisionNames(pool.Name, digest)[0], template, n)
+	return SpecimenOf(pool, RevisionNames(pool.Name, digest)[0], template, n)
 }
 
 // SpecimenOf is Specimen for a revision of a pool's template.
-func SpecimenOf(namespace, pool, revision string, template []byte, n Network) (*corev1.Pod, error) {
-	return Build(Runner{Namespace: namespace, Name: pool + specimenSuffix, Pool: pool, Revision: revision, UID: specimenUID, Network: n}, template)
+func SpecimenOf(pool *v1alpha1.RunnerPool, revision string, template []byte, n Network) (*corev1.Pod, error) {
+	return Build(Runner{
+		Namespace: pool.Namespace, Name: pool.Name + specimenSuffix, Pool: pool.Name, Revision: revision, UID: specimenUID,
+		Network: n, Self: RegistrationOfSpecimen(pool),
+	}, template)
 }

@@ -24,6 +24,8 @@ type Pool struct {
 	RunnerGroup string `json:"runnerGroup"`
 	// RunnerLabels are what jobs ask for with runs-on.
 	RunnerLabels []string `json:"runnerLabels"`
+	// Lifetime of its runners: Job, or Persistent for those that take job after job.
+	Lifetime string `json:"lifetime"`
 	// Trust says whose code the runners run; empty if not declared.
 	Trust string `json:"trust"`
 	// Scale has the numbers that the pool declares at the time: of its schedules, with warm capacity and slack in idle. A max of
@@ -103,7 +105,7 @@ func (p *Pool) Equal(o Pool) bool {
 	return p.Namespace == o.Namespace && p.Name == o.Name && maps.Equal(p.Labels, o.Labels) &&
 		maps.Equal(p.Annotations, o.Annotations) && p.Connection == o.Connection && p.ScaleSet == o.ScaleSet &&
 		p.RunnerGroup == o.RunnerGroup && slices.Equal(p.RunnerLabels, o.RunnerLabels) &&
-		p.Trust == o.Trust && p.Scale == o.Scale && p.Suspended == o.Suspended
+		p.Lifetime == o.Lifetime && p.Trust == o.Trust && p.Scale == o.Scale && p.Suspended == o.Suspended
 }
 
 // filled has empty maps and lists where there are none: rules read objects and arrays, and no null.

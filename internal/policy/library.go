@@ -99,6 +99,7 @@ func withPreset(given *v1alpha1.PolicyLibrary) *v1alpha1.PolicyLibrary {
 		ExtendedResources: &v1alpha1.ExtendedResourceRules{},
 		Metadata:          &v1alpha1.MetadataRules{},
 		Fields:            &v1alpha1.NameRules{},
+		Persistent:        &v1alpha1.PersistentRules{},
 	}
 	to := reflect.ValueOf(whole).Elem()
 	for field, v := range reflect.ValueOf(*given).Fields() {

@@ -97,7 +97,7 @@ func PoolOf(p *v1alpha1.RunnerPool) Pool {
 	return Pool{
 		Namespace: p.Namespace, Name: p.Name, Labels: p.Labels, Annotations: p.Annotations,
 		Connection: connectionOf(p), ScaleSet: p.GetScaleSetName(),
-		RunnerGroup: p.Spec.GetRunnerGroup(), RunnerLabels: p.GetRunnerLabels(), Trust: p.Spec.Trust,
+		RunnerGroup: p.Spec.GetRunnerGroup(), RunnerLabels: p.GetRunnerLabels(), Lifetime: string(p.Spec.GetLifetime()), Trust: p.Spec.Trust,
 		Scale:     p.Spec.Scale.Numbers(),
 		Suspended: p.Spec.Suspend,
 	}

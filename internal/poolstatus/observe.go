@@ -30,6 +30,12 @@ func Observe(r *v1alpha1.Runner, pod *corev1.Pod, deadline time.Duration, now ti
 	if o.Job == nil && pod != nil {
 		o.Job = JobOf(pod)
 	}
+	if r.Persists() { // a job that is over leaves it free for the next
+		o.Deadline = min(deadline, TokenLife)
+		if o.Job = LastJob(r, pod); o.Job.IsOver() {
+			o.IdleSince, o.Job = o.Job.CompletedAt.Time, nil
+		}
+	}
 	if r.Status.StartedAt != nil {
 		o.StartedAt = r.Status.StartedAt.Time
 	}
@@ -46,7 +52,7 @@ func Observe(r *v1alpha1.Runner, pod *corev1.Pod, deadline time.Duration, now ti
 		}
 		return o
 	}
-	observePod(&o, pod, now)
+	observePod(&o, pod, r.Persists(), now)
 	o.Removed = !pod.DeletionTimestamp.IsZero() && r.DeletionTimestamp.IsZero()
 	return o
 }
@@ -81,11 +87,15 @@ func JobOf(pod *corev1.Pod) *v1alpha1.JobReference {
 	return &m.JobReference
 }
 
-func observePod(o *Observation, pod *corev1.Pod, now time.Time) {
+func observePod(o *Observation, pod *corev1.Pod, persists bool, now time.Time) {
 	i := slices.IndexFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Name == v1alpha1.RunnerContainerName })
 	if i >= 0 {
-		observeContainer(o, pod.Status.ContainerStatuses[i].State)
-		o.Exit = exitOf(pod, pod.Status.ContainerStatuses[i].State.Terminated)
+		status := pod.Status.ContainerStatuses[i]
+		observeContainer(o, status.State)
+		o.Exit = exitOf(pod, cmp.Or(status.State.Terminated, status.LastTerminationState.Terminated))
+		if persists && pod.Status.Phase != corev1.PodFailed && pod.Status.Phase != corev1.PodSucceeded {
+			observeAgain(o, status)
+		}
 	}
 	if o.EndedAt.IsZero() && (pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded) {
 		// Evicted, preempted or lost with its node: there may be no container status at all.

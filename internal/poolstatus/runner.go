@@ -45,8 +45,12 @@ type Observation struct {
 	Terminating, Deregistered bool
 	// Removed is true when somebody else deletes the pod: a drain, or a node that is gone.
 	Removed bool
-	// Job is the runner's job if it has or had one.
+	// Job is the runner's job if it has or had one; a persistent one's, while it has it.
 	Job *v1alpha1.JobReference
+	// IdleSince is when the last job of a persistent runner ended; zero if it had none.
+	IdleSince time.Time
+	// Restarting is when a persistent runner's container ended that is to run again; zero while it runs.
+	Restarting time.Time
 	// Deadline is how long the runner may take from creation to start.
 	Deadline time.Duration
 }
@@ -80,6 +84,8 @@ func Assess(o Observation, now time.Time) Assessment {
 	case o.Job != nil && o.Terminating && o.Deregistered:
 		// GitHub would not have let go of a runner with a job.
 		return Assessment{State: v1alpha1.RunnerFinished, Since: o.StartedAt, Reason: "job over, the container still runs"}
+	case !o.Restarting.IsZero() && !o.Removed:
+		return restarting(o, now)
 	case o.Job != nil:
 		since := o.StartedAt
 		if o.Job.StartedAt != nil {
@@ -89,9 +95,16 @@ func Assess(o Observation, now time.Time) Assessment {
 	case o.Removed:
 		return Assessment{State: v1alpha1.RunnerFailed, Since: now, Reason: "its pod is being removed", Cause: v1alpha1.CauseRemoved}
 	case !o.StartedAt.IsZero():
-		return Assessment{State: v1alpha1.RunnerIdle, Since: o.StartedAt, Reason: "waiting for a job"}
+		return Assessment{State: v1alpha1.RunnerIdle, Since: latest(o.StartedAt, o.IdleSince), Reason: "waiting for a job"}
 	}
 	return starting(o, now)
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }
 
 // ended judges a runner whose container ended before its job's completion was seen.

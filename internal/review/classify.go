@@ -19,7 +19,7 @@ var fieldClasses = []struct {
 	class Class
 }{
 	{"metadata.name", Identity}, {"metadata.namespace", Identity}, {"metadata", Settings},
-	{"spec.connectionRef", Identity}, {"spec.registration", Identity},
+	{"spec.connectionRef", Identity}, {"spec.registration", Identity}, {"spec.lifetime", Identity},
 	{"spec.scaleSetName", Routing}, {"spec.runnerGroup", Routing}, {"spec.labels", Routing}, {"spec.mode", Routing}, {"spec.suspend", Routing},
 	{"spec.demand.webhook", Routing},
 	{"spec.template", Template}, {"spec.containerMode", Template},
@@ -189,6 +189,9 @@ func (e *effects) identity() {
 	}
 	if e.base.Spec.GetRegistration() != e.head.Spec.GetRegistration() {
 		e.say("The API server refuses this: registration never changes. Make another pool.")
+	}
+	if e.base.Spec.GetLifetime() != e.head.Spec.GetLifetime() {
+		e.say("The API server refuses this: lifetime never changes. Make another pool.")
 	}
 }
 

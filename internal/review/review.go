@@ -203,6 +203,9 @@ func (c *comparison) refuseFields(p *pair) {
 	if p.base.Spec.GetRegistration() != p.head.Spec.GetRegistration() {
 		c.refuse(p.head.object, "spec.registration", "registration never changes: make another pool")
 	}
+	if p.base.Spec.GetLifetime() != p.head.Spec.GetLifetime() {
+		c.refuse(p.head.object, "spec.lifetime", "lifetime never changes: make another pool")
+	}
 	if p.base.Spec.GetMode() != v1alpha1.Observe && p.head.Spec.GetMode() == v1alpha1.Observe {
 		c.refuse(p.head.object, "spec.mode", "mode never goes back to Observe: suspend the pool, or make another")
 	}

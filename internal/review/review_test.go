@@ -265,6 +265,7 @@ func limited(l *Limits) string {
 func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 	two := change(t, linux, "\tlinux: spec: {", "\twindows: spec: {connectionRef: name: \"acme\", scale: max: 5, template: #T}\n\tlinux: spec: {")
 	labelled := change(t, linux, "scale:", "labels: [\"linux\", \"x64\"]\n\t\tscale:")
+	stays := change(t, linux, "scale:", "registration: \"REST\"\n\t\tscale:")
 	const one, sidecar = `{name: "runner", image: *"runner:1" | string, resources: requests: {cpu: "2", memory: "4Gi"}}`, `{name: "helper", image: "h"}`
 	helper, turned := change(t, connections, one, one+", "+sidecar), change(t, connections, one, sidecar+", "+one)
 	const first = "package corral.template\n\nimport rego.v1\n\ndeny contains {\"msg\": \"the runner comes first\"} if input.pod.spec.containers[0].name != \"runner\"\n"
@@ -335,6 +336,14 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 				"Broken", "broken p.cue:9:17: pools.linux.spec.registration: registration never changes: make another pool",
 				`Changed linux [Identity] from ""`, `  spec.registration  -> "REST" - p.cue:9`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
 				"  : The API server refuses this: registration never changes. Make another pool.",
+			},
+		},
+		"lifetime": {
+			files{"p.cue": stays}, files{"p.cue": change(t, stays, "registration: \"REST\"", "registration: \"REST\"\n\t\tlifetime: \"Persistent\"")},
+			[]string{
+				"Broken", "broken p.cue:9:13: pools.linux.spec.lifetime: lifetime never changes: make another pool",
+				`Changed linux [Identity] from ""`, `  spec.lifetime  -> "Persistent" - p.cue:9`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
+				"  : The API server refuses this: lifetime never changes. Make another pool.",
 			},
 		},
 		"back to watching": {

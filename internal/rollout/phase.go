@@ -180,7 +180,7 @@ func (u *update) status(p *Plan) *v1alpha1.UpdateStatus {
 
 // progress says how far the replacement of runners is.
 func (u *update) progress(p *Plan) string {
-	left := len(u.counts.others) - len(p.End)
+	left := len(u.counts.others) - len(p.End) + u.counts.later
 	switch record := u.Records[u.To]; {
 	case record.Open && p.Rest != u.To:
 		return fmt.Sprintf("%s; %s makes up for it", record.Message, u.from)

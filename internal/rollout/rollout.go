@@ -41,6 +41,9 @@ type Runner struct {
 	Started time.Time
 	// Since is when it came into its state.
 	Since time.Time
+	// Persists is true of a runner that its job doesn't end, and Worked is when the last one was over; zero if it had none.
+	Persists bool
+	Worked   time.Time
 }
 
 // Record has the failures of a revision's runners since one of them did well.
@@ -153,6 +156,7 @@ type counts struct {
 	supply   int32    // usable runners of all revisions
 	ending   int32    // without a job, and ended already
 	others   []Runner // without a job, of other revisions
+	later    int      // with a job that doesn't end them, of other revisions
 }
 
 // count counts the runners from the side of a revision. While canaries are tried, an idle one is believed only when it
@@ -169,6 +173,7 @@ func (u *update) count(revision string) counts {
 			if ours && !r.Settling {
 				c.usable++
 			}
+			c.later += r.later(revision)
 		case !waits: // failed or finished
 		case r.Deleting:
 			c.ending++
@@ -186,6 +191,14 @@ func (u *update) count(revision string) counts {
 		}
 	}
 	return c
+}
+
+// later is 1 of a runner that is to be replaced after its job, which doesn't end it.
+func (r *Runner) later(revision string) int {
+	if r.Persists && r.State == v1alpha1.RunnerBusy && r.Revision != revision {
+		return 1
+	}
+	return 0
 }
 
 // left is the time until an idle runner will have lasted; it is looked at again then.
@@ -235,7 +248,7 @@ func (u *update) roll(p *Plan) {
 	case !u.Records[u.To].Open:
 		p.End = u.pick(int64(len(u.counts.others)))
 	}
-	p.Updated = len(u.counts.others) == len(p.End)
+	p.Updated = len(u.counts.others) == len(p.End) && u.counts.later == 0
 }
 
 // tried bounds the number of runners to make of a template that fails: one now and then.
@@ -254,6 +267,7 @@ func (u *update) tried(n int32) int32 {
 // surge.
 func (u *update) replace(p *Plan, room int32) {
 	if u.Bounds.Strategy == v1alpha1.OnIdle {
+		u.endWorked(p)
 		return
 	}
 	c := &u.counts
@@ -268,6 +282,15 @@ func (u *update) replace(p *Plan, room int32) {
 	}
 	p.End = append(p.End, end...)
 	p.Extra = u.extra(int64(len(end)), int64(room))
+}
+
+// endWorked ends those of other revisions that had a job since the update began, and that it didn't end.
+func (u *update) endWorked(p *Plan) {
+	for _, r := range sorted(u.counts.others) {
+		if u.State != nil && r.Persists && r.Worked.After(u.State.Since.Time) {
+			p.End = append(p.End, r.Name)
+		}
+	}
 }
 
 // extra is how many runners to have beyond the desired number when so many more end now,

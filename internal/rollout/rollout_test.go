@@ -44,6 +44,22 @@ func pending(revision string, n int) []rollout.Runner {
 	return runnersOf(revision, v1alpha1.RunnerPending, n)
 }
 
+// persistent has runners outlive their jobs.
+func persistent(list []rollout.Runner) []rollout.Runner {
+	for i := range list {
+		list[i].Persists = true
+	}
+	return list
+}
+
+// worked has runners whose last job ended at a time.
+func worked(list []rollout.Runner, at time.Time) []rollout.Runner {
+	for i := range list {
+		list[i].Worked = at
+	}
+	return list
+}
+
 // young makes idle runners that began to run just now.
 func young(revision string, n int) []rollout.Runner {
 	list := idle(revision, n)
@@ -198,6 +214,17 @@ func TestNext(t *testing.T) {
 		"on idle: none ends": {
 			in: rollout.Input{Stored: "A", Desired: 2, Bounds: rollout.Bounds{Strategy: v1alpha1.OnIdle, MaxSurge: 2}, Runners: idle("A", 2)},
 			want: outcome{Phase: "Rolling", From: "A", InForce: "B", Next3: allB,
+				Reason: "2 runners of former templates left, until their next job"},
+		},
+		"a job doesn't end the runners: those with one are replaced after it": {
+			in: rollout.Input{State: state("A", "B", "Rolling"), Desired: 2, Bounds: rolling, Runners: slices.Concat(persistent(busy("A", 1)), idle("B", 1))},
+			want: outcome{Phase: "Rolling", From: "A", InForce: "B", Next3: allB, PhaseAges: time.Hour,
+				Reason: "1 runner of former templates left to replace"},
+		},
+		"on idle, and a job doesn't end the runners: the update does so after one": {
+			in: rollout.Input{State: state("A", "B", "Rolling"), Desired: 2, Bounds: rollout.Bounds{Strategy: v1alpha1.OnIdle}, Runners: slices.Concat(
+				worked(persistent(idle("A", 1)), now), worked(persistent(idle("A2", 1)), now.Add(-2*time.Hour)), persistent(idle("A3", 1)))},
+			want: outcome{Phase: "Rolling", From: "A", InForce: "B", Next3: allB, PhaseAges: time.Hour, End: []string{"A-Idle-0"},
 				Reason: "2 runners of former templates left, until their next job"},
 		},
 		"rolled back: starting ones end, idle ones once they are replaced": {

@@ -41,6 +41,8 @@ scheduling := [
 
 node_labels := names("scheduling", "nodeLabels") | {"kubernetes.io/arch", "kubernetes.io/os", "topology.kubernetes.io/*"}
 
+persistent := [[["pool"], names("persistent", "allowed")]]
+
 taints := [[["*"], names("scheduling", "tolerations")]]
 
 volumes := [

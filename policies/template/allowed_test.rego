@@ -69,6 +69,18 @@ test_labels_and_annotations if {
 	}
 }
 
+# stays are the messages about a pool of a lifetime.
+stays(lifetime, rules) := {finding.msg | some finding in found} if {
+	found := template.deny with input as {"pool": {"namespace": "ci", "name": "web", "lifetime": lifetime}, "pod": {}} with data.library as {"persistent": rules}
+}
+
+test_runners_that_stay if {
+	stays("Job", {}) == set()
+	stays("Persistent", {}) == {"runners of pool ci/web stay"}
+	stays("Persistent", {"allowed": ["ci/w*"]}) == set()
+	stays("Persistent", {"allowed": ["web"]}) == {"runners of pool ci/web stay"}
+}
+
 test_host_paths_are_left_to_pod_security if {
 	pod := {"spec": {"volumes": [{"name": "a", "hostPath": {"path": "/a"}}]}}
 	rules := {"volumes": {}, "podSecurity": {"level": "privileged"}}

@@ -26,6 +26,7 @@ type runner struct {
 	scope      *scope
 	credential string
 	created    time.Time
+	persistent bool // it isn't forgotten with a job
 
 	session   string // of the process, empty when there is none
 	everSeen  bool
@@ -117,7 +118,7 @@ func (s *Server) jitConfig(r *http.Request, rn *runner, workFolder string) runne
 		Settings: runnerwire.Settings{
 			AgentID: strconv.Itoa(rn.id), AgentName: rn.name, PoolID: "1", PoolName: rn.scaleSet.group.Name,
 			ServerURL:   base + servicePrefix + "/" + strconv.Itoa(rn.scope.tenant) + "/",
-			ServerURLV2: base + runnerwire.PathBroker, UseV2Flow: "True", Ephemeral: "True",
+			ServerURLV2: base + runnerwire.PathBroker, UseV2Flow: "True", Ephemeral: ephemeral(rn),
 			DisableUpdate: strconv.FormatBool(rn.scaleSet.setting.DisableUpdate), WorkFolder: workFolder,
 			GitHubURL: base + "/" + configPath(rn.scope),
 		},
@@ -126,6 +127,13 @@ func (s *Server) jitConfig(r *http.Request, rn *runner, workFolder string) runne
 		}},
 		Key: runnerwire.NewKey(jitKey()),
 	}
+}
+
+func ephemeral(rn *runner) string {
+	if rn.persistent {
+		return "False"
+	}
+	return "True"
 }
 
 // jitKey is the key in every configuration: making one for each runner would cost more than the runner's whole life here.

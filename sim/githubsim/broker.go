@@ -198,7 +198,7 @@ func (s *Server) lineUp(r *http.Request) (*runner, chan struct{}, answer) {
 	if rn.job == nil && len(rn.scaleSet.waiting) > 0 {
 		s.handOver(rn.scaleSet, rn)
 	}
-	if rn.job != nil {
+	if rn.isOrdered() {
 		return nil, nil, jobMessage(rn.job)
 	}
 	rn.wake() // a second poll ends the first
@@ -210,6 +210,11 @@ func (s *Server) lineUp(r *http.Request) (*runner, chan struct{}, answer) {
 		s.dispatch(rn.scaleSet)
 	}
 	return rn, delivered, answer{}
+}
+
+// isOrdered reports whether the runner's process is to do the job that the runner has: one that it lost before it ran again is lost.
+func (rn *runner) isOrdered() bool {
+	return rn.job != nil && (!rn.persistent || rn.job.State != JobRunning)
 }
 
 func jobMessage(j *job) answer { return ok(runnerwire.JobMessage{JobID: j.ID, Name: j.Name}) }
@@ -233,7 +238,7 @@ func (s *Server) stepOut(rn *runner, session string, left bool) answer {
 			s.takeBack(rn)
 		}
 		return answer{}
-	case rn.job != nil:
+	case rn.isOrdered():
 		return jobMessage(rn.job)
 	default:
 		return accepted()
@@ -309,7 +314,7 @@ func (s *Server) endRenewal(rn *runner) {
 	rn.lastSeen = s.now()
 }
 
-// runnerCompletes ends the job and, as runners are ephemeral, the registration.
+// runnerCompletes ends the job and, unless the runner is persistent, the registration.
 func (s *Server) runnerCompletes(r *http.Request) answer {
 	var body runnerwire.Completion
 	if err := decode(r, &body); err != nil || body.Result == "" {
@@ -326,7 +331,9 @@ func (s *Server) runnerCompletes(r *http.Request) answer {
 		return restError(http.StatusNotFound, "The job is gone.")
 	}
 	s.setJob(rn, nil)
-	s.removeRunner(rn)
+	if !rn.persistent {
+		s.removeRunner(rn)
+	}
 	s.finish(j, body.Result)
 	return noContent()
 }

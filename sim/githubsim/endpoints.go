@@ -66,6 +66,7 @@ const (
 // The runner's side.
 const (
 	EndpointRunnerToken       Endpoint = "runner-token"
+	EndpointRunnerRegister    Endpoint = "runner-register"
 	EndpointRunnerSession     Endpoint = "runner-session"
 	EndpointRunnerLeave       Endpoint = "runner-leave"
 	EndpointRunnerMessage     Endpoint = "runner-message"

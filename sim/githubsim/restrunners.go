@@ -71,7 +71,7 @@ type restRunner struct {
 
 func (s *Server) restRunnerOf(rn *runner) restRunner {
 	out := restRunner{
-		ID: rn.id, Name: rn.name, OS: "linux", Status: "offline", Busy: rn.job != nil, Ephemeral: true,
+		ID: rn.id, Name: rn.name, OS: "linux", Status: "offline", Busy: rn.job != nil, Ephemeral: !rn.persistent,
 		GroupID: rn.scaleSet.group.id, Labels: []restLabel{},
 	}
 	if rn.online {
@@ -142,7 +142,7 @@ func (s *Server) registerSolo(sc *scope, g *group, name string, labels []string)
 	s.runners.solos = append(s.runners.solos, ss)
 	if s.opts.OfflineTTL > 0 {
 		s.after(s.opts.OfflineTTL, func() {
-			if !rn.everSeen {
+			if !rn.everSeen && !rn.persistent {
 				s.removeRunner(rn)
 			}
 		})

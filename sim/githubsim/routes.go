@@ -111,6 +111,7 @@ func (s *Server) serviceRoutes(mux *http.ServeMux) {
 
 func (s *Server) runnerRoutes(mux *http.ServeMux) {
 	mux.Handle("POST "+runnerwire.PathToken, s.serve(EndpointRunnerToken, s.runnerToken))
+	mux.Handle("POST "+runnerwire.PathRegister, s.serve(EndpointRunnerRegister, s.runnerRegisters))
 	mux.Handle("POST "+runnerwire.PathSession, s.serve(EndpointRunnerSession, s.runnerJoins))
 	mux.Handle("DELETE "+runnerwire.PathSession, s.serve(EndpointRunnerLeave, s.runnerLeaves))
 	mux.Handle("GET "+runnerwire.PathMessage, s.serve(EndpointRunnerMessage, s.runnerPolls))

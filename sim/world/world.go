@@ -161,7 +161,24 @@ func RunRunner(ctx context.Context, c nodeplay.Container, reached func(nodeplay.
 		Working:   func() { reached(nodeplay.Working) },
 		Transport: networkOf(c),
 	}
+	if token := c.Env[nodeplay.TokenEnv]; token != "" {
+		return stay(ctx, hooks, token, c)
+	}
 	code, _ := hooks.Run(ctx, c.JITConfig)
+	return simrunner.ContainerExitCode(code, true)
+}
+
+// stay is RunRunner of a persistent one: it registers once, and runs with that again in place.
+func stay(ctx context.Context, hooks simrunner.Hooks, token string, c nodeplay.Container) int {
+	config := string(c.Kept[".runner"])
+	if config == "" {
+		made, err := hooks.Configure(ctx, token, c.Args)
+		if err != nil {
+			return 1
+		}
+		config, c.Kept[".runner"] = made, []byte(made)
+	}
+	code, _ := hooks.Stay(ctx, config)
 	return simrunner.ContainerExitCode(code, true)
 }
 

@@ -34,7 +34,16 @@ const (
 	longestNodeOut = 15 * time.Second
 )
 
-func poolName(i int) string       { return fmt.Sprintf("pool-%02d", i) }
+func poolName(i int) string { return fmt.Sprintf("pool-%02d", i) }
+
+// labelOf is the label of jobs: one in ten is for the pool of runners that stay.
+func labelOf(i int) string {
+	if i >= pools {
+		return staying
+	}
+	return poolName(i)
+}
+
 func connectionName(i int) string { return fmt.Sprintf("org-%d", i%connections) }
 
 // step is one entry of a schedule.
@@ -102,7 +111,7 @@ var calls = []githubsim.Endpoint{
 	githubsim.EndpointGetMessage, githubsim.EndpointJITConfig, githubsim.EndpointDeleteMessage, githubsim.EndpointDeleteAgent,
 	githubsim.EndpointCreateSession, githubsim.EndpointRefreshSession, githubsim.EndpointGetScaleSet, githubsim.EndpointFindAgent,
 	githubsim.EndpointGetAgent, githubsim.EndpointFindScaleSet, githubsim.EndpointCreateScaleSet, githubsim.EndpointUpdateScaleSet,
-	githubsim.EndpointDeleteSession, githubsim.EndpointRegistrationToken, githubsim.EndpointRunnerRegistration, githubsim.EndpointRunners,
+	githubsim.EndpointDeleteSession, githubsim.EndpointRegistrationToken, githubsim.EndpointDeleteRunner, githubsim.EndpointRunnerRegistration, githubsim.EndpointRunners,
 }
 
 // changes are the calls whose answer may be lost after the change was made.
@@ -266,13 +275,13 @@ func (p *planner) jobs() {
 		if at > duration {
 			return
 		}
-		i := p.IntN(pools)
+		i := p.IntN(pools + 2)
 		result := githubsim.ResultSucceeded
 		if p.IntN(10) == 0 {
 			result = githubsim.ResultFailed
 		}
 		p.arrivals = append(p.arrivals, arrival{at: at, job: githubsim.Job{
-			Repository: connectionName(i) + "/app", Labels: []string{poolName(i)}, Name: fmt.Sprintf("job-%03d", len(p.arrivals)),
+			Repository: connectionName(min(i, pools)) + "/app", Labels: []string{labelOf(i)}, Name: fmt.Sprintf("job-%03d", len(p.arrivals)),
 			Duration: p.between(100*time.Millisecond, longestJob), Result: result,
 		}})
 	}

@@ -73,8 +73,8 @@ func (s *storm) prepare() {
 	}
 	s.startController()
 	s.Cleanup(s.stopController)
-	for i := range pools {
-		harness.Must(s.T, w.Client.Create(s.Context(), s.pool(i)))
+	for _, p := range s.allPools() {
+		harness.Must(s.T, w.Client.Create(s.Context(), p))
 	}
 	if !s.eventually(func(context.Context) error { return errors.Join(s.listening(), s.capacity()) }) {
 		s.FailNow()
@@ -133,6 +133,27 @@ func (s *storm) pool(i int) *v1alpha1.RunnerPool {
 		Raw: []byte(`{"spec":{"terminationGracePeriodSeconds":2,"containers":[{"name":"runner","image":"runner:1"}]}}`),
 	}
 	return p
+}
+
+// staying is the pool of two runners that take job after job, each for a while. No event tells of their jobs.
+const staying = "staying"
+
+func (s *storm) stayingPool() *v1alpha1.RunnerPool {
+	p := s.pool(pools)
+	p.Name, p.Spec.Labels = staying, []string{staying}
+	p.Spec.Scale = v1alpha1.ScaleSpec{Min: new(int32(2)), Max: new(int32(2))}
+	p.Spec.Registration, p.Spec.Lifetime = v1alpha1.RegisterREST, v1alpha1.LifetimePersistent
+	p.Spec.Persistent = &v1alpha1.PersistentSpec{MaxAge: &metav1.Duration{Duration: 20 * time.Second}}
+	return p
+}
+
+// allPools are the pools of the storm.
+func (s *storm) allPools() []*v1alpha1.RunnerPool {
+	all := []*v1alpha1.RunnerPool{s.stayingPool()}
+	for i := range pools {
+		all = append(all, s.pool(i))
+	}
+	return all
 }
 
 // play lets the schedule happen.

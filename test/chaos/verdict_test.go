@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -33,8 +34,8 @@ func (s *storm) judge() {
 		s.log.add("", "storm", "the capacity is back")
 	}
 	s.eachJob()
-	for i := range pools {
-		if err := w.Client.Delete(s.Context(), s.pool(i)); err != nil {
+	for _, p := range s.allPools() {
+		if err := w.Client.Delete(s.Context(), p); err != nil {
 			s.Error(err)
 		}
 	}
@@ -114,6 +115,15 @@ func (s *storm) capacity() error {
 		if ss := idle[poolName(i)]; ss.Statistics.Idle < wanted(i) || ss.SessionOwner == "" {
 			errs = append(errs, fmt.Errorf("%s has %d idle runners and wants %d, session of %q, counts %+v", poolName(i), ss.Statistics.Idle, wanted(i), ss.SessionOwner, ss.Statistics))
 		}
+	}
+	stay := 0
+	for _, r := range s.github.Report().Runners {
+		if strings.HasPrefix(r.Name, staying+"-") && r.Online {
+			stay++
+		}
+	}
+	if stay == 0 { // one of the two may be on its way
+		errs = append(errs, errors.New("no runner stays"))
 	}
 	return errors.Join(errs...)
 }

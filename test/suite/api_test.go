@@ -86,6 +86,12 @@ func TestTheAPIServerRefusesWhatCannotBeMeant(t *testing.T) {
 		"a scale set's name without one": {
 			pool + "{connectionRef: {name: c}, template: {}, registration: REST, scaleSetName: x}", "runners with registration REST have none",
 		},
+		"runners that stay in a scale set": {pool + "{connectionRef: {name: c}, template: {}, lifetime: Persistent}", "lifetime Persistent needs registration REST"},
+		"how long one job's runner stays":  {pool + "{connectionRef: {name: c}, template: {}, registration: REST, persistent: {maxJobs: 1}}", "persistent is of pools with lifetime Persistent"},
+		"stays for nothing":                {pool + "{connectionRef: {name: c}, template: {}, registration: REST, lifetime: Persistent, persistent: {}}", "spec.persistent"},
+		"a comma in a label": {
+			pool + "{connectionRef: {name: c}, template: {}, registration: REST, lifetime: Persistent, labels: ['a,b']}", "labels of persistent runners must not have a comma",
+		},
 		"an unknown mode":          {pool + "{connectionRef: {name: c}, template: {}, mode: Watch}", "spec.mode"},
 		"a webhook without a key":  {connection + "{url: 'https://github.com/acme', secretRef: {name: a}, webhook: {hookID: 1}}", "spec.webhook.secretRef: Required"},
 		"no duration":              {pool + "{connectionRef: {name: c}, template: {}, scale: {idleTimeout: banana}}", "spec.scale.idleTimeout"},
@@ -137,6 +143,13 @@ func TestAPoolsRegistrationNeverChanges(t *testing.T) {
 		}
 	}
 	must(t, shared.Client.Patch(t.Context(), p, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"registration":"ScaleSet"}}`))))
+	rest := newPool("registrations", "rest", "acme", func(p *v1alpha1.RunnerPool) { p.Spec.Registration = v1alpha1.RegisterREST })
+	must(t, shared.Client.Create(t.Context(), rest))
+	err := shared.Client.Patch(t.Context(), rest.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"lifetime":"Persistent"}}`)))
+	if err == nil || !strings.Contains(err.Error(), "lifetime never changes") {
+		t.Errorf("of another lifetime, the API server said %v", err)
+	}
+	must(t, shared.Client.Patch(t.Context(), rest, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"lifetime":"Job"}}`))))
 	must(t, shared.Client.Delete(t.Context(), p))
 }
 

@@ -141,6 +141,7 @@ var (
 	kindToken      = kind{name: "token", rank: turns.Removing, asApp: true}
 	kindRemove     = kind{name: "runner_remove", rank: turns.Removing}
 	kindJIT        = kind{name: "runner_jit", rank: turns.Registering}
+	kindRegister   = kind{name: "registration_token", rank: turns.Registering}
 	kindRunner     = kind{name: "runner", rank: turns.Looking}
 	kindGroups     = kind{name: "groups", rank: turns.Looking, keep: true}
 	kindJob        = kind{name: "job", rank: turns.Looking, keep: true}

@@ -157,6 +157,27 @@ func TestARunnerIsRegisteredFoundAndRemoved(t *testing.T) {
 	}
 }
 
+func TestATokenRegistersARunner(t *testing.T) {
+	for name, path := range map[string]string{"organization": "acme", "repository": "acme/app", "enterprise": "enterprises/big"} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, githubsim.Options{})
+			c := w.token(path)
+			token := must[string](t)(c.RegistrationToken(t.Context()))
+			args := []string{"--url", w.ConfigURL(path), "--name", "r1", "--labels", "linux,gpu"}
+			must[string](t)(simrunner.Hooks{}.Configure(t.Context(), token, args))
+			found := must[*Runner](t)(c.RunnerByName(t.Context(), "r1"))
+			if diff := cmp.Diff(&Runner{ID: found.ID, Name: "r1", Labels: []string{"linux", "gpu"}, GroupID: 1}, found); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+	w := newWorld(t, githubsim.Options{})
+	w.AddToken("reader", "organization_self_hosted_runners:read")
+	if _, err := w.client("acme", github.Credentials{Token: "reader"}).RegistrationToken(t.Context()); !github.IsForbidden(err) {
+		t.Errorf("who may only read: %v", err)
+	}
+}
+
 func TestWhatKeepsARunnerFromBeingRegisteredIsTold(t *testing.T) {
 	for name, tc := range map[string]struct {
 		path, group, token string

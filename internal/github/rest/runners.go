@@ -99,6 +99,25 @@ func (c *Client) GenerateJIT(ctx context.Context, r Registration) (github.JIT, e
 	return github.JIT{RunnerID: made.GetRunner().GetID(), Encoded: made.GetEncodedJITConfig()}, nil
 }
 
+// RegistrationToken returns a token by which any runner can register itself with the scope, for an hour.
+func (c *Client) RegistrationToken(ctx context.Context) (string, error) {
+	const doing = "getting a registration token"
+	made, err := ask(ctx, c, kindRegister, doing, func(ctx context.Context, gh *gogithub.Client) (*gogithub.RegistrationToken, *gogithub.Response, error) {
+		switch c.target.Scope {
+		case github.Organization:
+			return something(gh.Actions.CreateOrganizationRegistrationToken(ctx, c.target.Owner))
+		case github.Repository:
+			return something(gh.Actions.CreateRegistrationToken(ctx, c.target.Owner, c.target.Name))
+		}
+		return something(gh.Enterprise.CreateRegistrationToken(ctx, c.target.Name))
+	})
+	if err == nil && made.GetToken() == "" {
+		err := errors.New("the answer has no token")
+		return "", github.NewError(github.KindUnexpected, doing, 0, 0, err.Error(), err)
+	}
+	return made.GetToken(), err
+}
+
 // RemoveRunner ends a registration; one that is gone is fine. The runner has a job: KindJobStillRunning.
 func (c *Client) RemoveRunner(ctx context.Context, id int64) error {
 	err := c.do(ctx, kindRemove, fmt.Sprintf("removing runner %d", id), func(ctx context.Context, gh *gogithub.Client) (*gogithub.Response, error) {

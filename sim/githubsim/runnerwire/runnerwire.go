@@ -23,6 +23,8 @@ const (
 	// PathToken gives the credential of the other calls for an assertion that is signed with the configuration's key (POST), as to the real runner. The simulated
 	// one doesn't ask: its credential is the client id.
 	PathToken = "/_runner/token"
+	// PathRegister registers a runner that takes job after job (POST), for a registration token.
+	PathRegister = "/_runner/register"
 	// PathSession is opened with POST and left with DELETE.
 	PathSession = "/_runner/session"
 	// PathMessage is polled with GET for a job.
@@ -132,6 +134,24 @@ func Decode(encoded string) (Config, error) {
 		}
 	}
 	return c, nil
+}
+
+// Registration is what a runner registers itself with, as config.sh does.
+type Registration struct {
+	// URL of the enterprise, organization or repository.
+	URL  string `json:"url"`
+	Name string `json:"name"`
+	// Group of runners; the default one if empty.
+	Group  string   `json:"group,omitempty"`
+	Labels []string `json:"labels"`
+	// Replace takes the place of a runner of that name.
+	Replace bool `json:"replace,omitempty"`
+}
+
+// Registered answers a registration.
+type Registered struct {
+	// Config is the encoded configuration: what config.sh leaves in its files.
+	Config string `json:"config"`
 }
 
 // Session answers the opening of a session.

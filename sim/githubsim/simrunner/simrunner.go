@@ -58,6 +58,8 @@ const (
 	leaveWithin = 5 * time.Second
 	firstDelay  = 250 * time.Millisecond
 	maxRetries  = 6
+	// conflictDelay is the time to the next attempt to open a session.
+	conflictDelay = 250 * time.Millisecond
 )
 
 // ContainerExitCode is what the wrapper scripts of the runner's image (run.sh,
@@ -84,17 +86,22 @@ func Run(ctx context.Context, jitConfig string) (exitCode int, err error) {
 
 // Run is [Run], telling how far it has come.
 func (h Hooks) Run(ctx context.Context, jitConfig string) (exitCode int, err error) {
+	return h.run(ctx, jitConfig, false)
+}
+
+func (h Hooks) run(ctx context.Context, jitConfig string, persistent bool) (exitCode int, err error) {
 	config, err := runnerwire.Decode(jitConfig)
 	if err != nil {
 		return ExitTerminated, err
 	}
-	transport := cmp.Or(h.Transport, http.DefaultTransport.(*http.Transport)).Clone()
-	defer transport.CloseIdleConnections()
+	client, end := h.client()
+	defer end()
 	p := &process{
 		base:       strings.TrimSuffix(config.Settings.ServerURLV2, runnerwire.PathBroker),
 		credential: config.ClientID(),
-		http:       &http.Client{Transport: transport, Timeout: callTimeout},
+		http:       client,
 		hooks:      h,
+		persistent: persistent,
 	}
 	err = p.live(ctx)
 	var refused *refusal
@@ -110,12 +117,18 @@ func (h Hooks) Run(ctx context.Context, jitConfig string) (exitCode int, err err
 	}
 }
 
+func (h Hooks) client() (*http.Client, func()) {
+	transport := cmp.Or(h.Transport, http.DefaultTransport.(*http.Transport)).Clone()
+	return &http.Client{Transport: transport, Timeout: callTimeout}, transport.CloseIdleConnections
+}
+
 type process struct {
 	base       string
 	credential string
 	session    string
 	http       *http.Client
 	hooks      Hooks
+	persistent bool // it takes job after job
 }
 
 // killed says whether ctx ended with a cause of its own.
@@ -143,7 +156,12 @@ type refusal struct {
 func (r *refusal) Error() string { return fmt.Sprintf("%d: %s", r.status, r.message) }
 
 func (p *process) live(ctx context.Context) error {
-	if err := p.join(ctx); err != nil {
+	err := p.join(ctx)
+	for p.persistent && isConflict(err) && ctx.Err() == nil { // the session of the process before it has to expire
+		time.Sleep(conflictDelay)
+		err = p.join(ctx)
+	}
+	if err != nil {
 		return err
 	}
 	tell(p.hooks.Connected)
@@ -162,8 +180,19 @@ func (p *process) live(ctx context.Context) error {
 			p.leave(ctx)
 			return err
 		}
-		return p.complete(ctx, result)
+		if err := p.complete(ctx, result); err != nil || !p.persistent {
+			return err
+		}
+		if ctx.Err() != nil {
+			p.leave(ctx)
+			return nil
+		}
 	}
+}
+
+func isConflict(err error) bool {
+	var refused *refusal
+	return errors.As(err, &refused) && refused.status == http.StatusConflict
 }
 
 // join opens the session. When ctx ends meanwhile, the answer is waited for a
@@ -285,7 +314,11 @@ func (p *process) call(ctx context.Context, method, path string, body, into any)
 // is: the first one has arrived.
 func (p *process) forgive(err error, retry int, path string) error {
 	var refused *refusal
-	if retry > 0 && path == runnerwire.PathComplete && errors.As(err, &refused) && refused.status == http.StatusUnauthorized {
+	gone := http.StatusUnauthorized
+	if p.persistent {
+		gone = http.StatusNotFound // of the job
+	}
+	if retry > 0 && path == runnerwire.PathComplete && errors.As(err, &refused) && refused.status == gone {
 		return nil
 	}
 	return err

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -42,7 +43,8 @@ type actor struct {
 	pod    *corev1.Pod // as first seen
 	runner *corev1.Container
 	status statusWriter
-	fault  *injected // that strikes the pod; nil for none
+	fault  *injected   // that strikes the pod; nil for none
+	spent  atomic.Bool // it killed the process, which runs again
 
 	term     context.Context // ends when the pod is being deleted: SIGTERM
 	sendTerm context.CancelFunc
@@ -54,6 +56,7 @@ type actor struct {
 	// guarded by node.mu
 	grace *int64 // seconds, as last told
 	place string // the node's name, empty until it is scheduled
+	now   *process
 }
 
 func newActor(ctx context.Context, n *Node, pod *corev1.Pod, runner *corev1.Container) *actor {
@@ -141,6 +144,9 @@ func (a *actor) outcome() (end ending, ended bool, err error) {
 		return ending{}, false, err
 	}
 	end, err = a.run(container)
+	if a.pod.Spec.RestartPolicy == corev1.RestartPolicyAlways {
+		end, err = a.runAgain(container, end, err)
+	}
 	return end, false, err
 }
 
@@ -291,7 +297,7 @@ func (a *actor) container() (c Container, missing string) {
 			return c, fmt.Sprintf("couldn't find key %s in Secret %s/%s", from.Key, a.pod.Namespace, from.Name)
 		}
 	}
-	c.JITConfig, c.Files = c.Env[JITConfigEnv], a.files(secret)
+	c.JITConfig, c.Files, c.Args, c.Kept = c.Env[JITConfigEnv], a.files(secret), a.runner.Args, map[string][]byte{}
 	return c, ""
 }
 

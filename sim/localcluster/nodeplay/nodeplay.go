@@ -33,6 +33,9 @@ import (
 // takes the variable from a Secret.
 const JITConfigEnv = "ACTIONS_RUNNER_INPUT_JITCONFIG"
 
+// TokenEnv is the variable with the token by which a persistent runner registers itself.
+const TokenEnv = "ACTIONS_RUNNER_INPUT_TOKEN"
+
 // Options say how pods are played.
 type Options struct {
 	// NodeName is the node's name, "played" when empty.
@@ -59,9 +62,12 @@ type Options struct {
 type Container struct {
 	// JITConfig is the runner's configuration.
 	JITConfig string
-	// Env is its environment, and Files are those of the pod's Secret by their paths.
+	// Args are its arguments, Env is its environment, and Files are those of the pod's Secret by their paths.
+	Args  []string
 	Env   map[string]string
 	Files map[string][]byte
+	// Kept outlives the container when that runs again: what it has on the pod's emptyDir.
+	Kept map[string][]byte
 }
 
 // Node plays the pods of one or several nodes.
@@ -252,7 +258,7 @@ func runnerContainer(pod *corev1.Pod) *corev1.Container {
 
 func jitConfigRef(container *corev1.Container) *corev1.SecretKeySelector {
 	for _, env := range container.Env {
-		if env.Name == JITConfigEnv && env.ValueFrom != nil {
+		if (env.Name == JITConfigEnv || env.Name == TokenEnv) && env.ValueFrom != nil {
 			return env.ValueFrom.SecretKeyRef
 		}
 	}

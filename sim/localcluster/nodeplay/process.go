@@ -51,6 +51,9 @@ type process struct {
 func (a *actor) run(c Container) (ending, error) {
 	p := &process{actor: a, ended: make(chan ending, 2)}
 	p.alive, p.die = context.WithCancelCause(a.term)
+	a.node.mu.Lock()
+	a.now = p
+	a.node.mu.Unlock()
 	a.node.running.Go(func() { p.ended <- ending{exitCode: p.live(c)} })
 	if err := a.report(a.status.running()); err != nil {
 		return ending{}, err
@@ -98,6 +101,9 @@ func (p *process) live(c Container) (exitCode int) {
 
 // reached lets the fault strike that waits for a stage.
 func (p *process) reached(s Stage) {
+	if p.spent.Load() {
+		return
+	}
 	var then func()
 	switch {
 	case s == Connected && p.suffers(CrashConnected):
@@ -121,6 +127,7 @@ func (p *process) reached(s Stage) {
 
 // crash ends the process, not the pod.
 func (p *process) crash(end ending) {
+	p.spent.Store(true)
 	p.ended <- end
 	p.die(ErrKilled)
 }

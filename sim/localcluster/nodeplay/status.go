@@ -25,6 +25,9 @@ type statusWriter struct {
 	address string
 	started metav1.Time // of the pod
 	ran     metav1.Time // of the containers, zero before they run
+	// restarts is how often the runner's container ran again, and last how it ended before.
+	restarts int32
+	last     corev1.ContainerState
 }
 
 // unschedulable is what a scheduler reports of a pod that no node takes.
@@ -137,7 +140,11 @@ func (w *statusWriter) initState(container *corev1.Container, phase corev1.PodPh
 func (w *statusWriter) containers(all []corev1.Container, state corev1.ContainerState) []corev1.ContainerStatus {
 	statuses := make([]corev1.ContainerStatus, 0, len(all))
 	for i := range all {
-		statuses = append(statuses, containerStatus(&all[i], state))
+		status := containerStatus(&all[i], state)
+		if all[i].Name == w.runner.Name {
+			status.RestartCount, status.LastTerminationState = w.restarts, w.last
+		}
+		statuses = append(statuses, status)
 	}
 	return statuses
 }

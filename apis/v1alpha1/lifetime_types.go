@@ -1,0 +1,70 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	"cmp"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// RunnerLifetime says how long a runner lives.
+// +kubebuilder:validation:Enum=Job;Persistent
+type RunnerLifetime string
+
+const (
+	// LifetimeJob ends a runner with its job.
+	LifetimeJob RunnerLifetime = "Job"
+	// LifetimePersistent has a runner take job after job until it is replaced.
+	LifetimePersistent RunnerLifetime = "Persistent"
+)
+
+// LifetimeSpec says how long runners live.
+type LifetimeSpec struct {
+	// lifetime is Job (default), or Persistent for runners that take job after job until they are replaced; they need registration REST.
+	// Their pods get a token that registers any runner, and jobs find what the one before left: not for code of people you don't trust.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="lifetime never changes: make another pool"
+	Lifetime RunnerLifetime `json:"lifetime,omitempty"`
+
+	// persistent says when persistent runners are replaced though nothing else replaces them.
+	// +optional
+	Persistent *PersistentSpec `json:"persistent,omitempty"`
+}
+
+// PersistentSpec says when a persistent runner is replaced though nothing else replaces it: between two jobs, never in one.
+// +kubebuilder:validation:MinProperties=1
+type PersistentSpec struct {
+	// maxJobs replaces a runner that has done so many jobs. Default: any number.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000000
+	MaxJobs *int32 `json:"maxJobs,omitempty"`
+
+	// maxAge replaces a runner so long after its creation. Default: any age.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$`
+	MaxAge *metav1.Duration `json:"maxAge,omitempty"`
+}
+
+// GetLifetime returns how long a runner lives.
+func (s *LifetimeSpec) GetLifetime() RunnerLifetime { return cmp.Or(s.Lifetime, LifetimeJob) }
+
+// Persists reports whether runners of the pool take job after job.
+func (s *LifetimeSpec) Persists() bool { return s.GetLifetime() == LifetimePersistent }
+
+// Persists reports whether the runner takes job after job.
+func (r *Runner) Persists() bool { return r.Spec.REST != nil && r.Spec.REST.Persistent }
+
+// CurrentJob returns the job that a runner has or had; of a persistent one, the job that it has.
+func (r *Runner) CurrentJob() *JobReference {
+	if r.Persists() && r.Status.Job.IsOver() {
+		return nil
+	}
+	return r.Status.Job
+}
+
+// IsOver reports whether a job has ended; no job has not.
+func (j *JobReference) IsOver() bool { return j != nil && j.CompletedAt != nil }

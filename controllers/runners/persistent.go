@@ -1,0 +1,249 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package runners
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/github"
+	"github.com/corral-dev/corral/internal/github/rest"
+	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/podspec"
+	"github.com/corral-dev/corral/internal/poolstatus"
+)
+
+// persistentMemory is about a runner that takes job after job.
+type persistentMemory struct {
+	hasToken bool // its Secret has the token by which it registers
+	// id of its registration, the last job that this process made durable, and how many are done by then; guarded by Memory.
+	id   int64
+	job  *v1alpha1.JobReference
+	done int32
+}
+
+// LastJob returns the last job of a runner, and how many it has done, as far as its status or this process knows.
+func (m *Memory) LastJob(r *v1alpha1.Runner) (job *v1alpha1.JobReference, done int32) {
+	if !r.Persists() {
+		return r.Status.Job, 0
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	known := m.runners[client.ObjectKeyFromObject(r)]
+	if known == nil || known.uid != r.UID {
+		return r.Status.Job, r.Status.JobsDone
+	}
+	return poolstatus.Later(r.Status.Job, known.persistent.job), max(r.Status.JobsDone, known.persistent.done)
+}
+
+func (m *Memory) setLastJob(key types.NamespacedName, uid types.UID, job *v1alpha1.JobReference, done int32) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	known := m.outside(key, uid)
+	known.persistent.job, known.persistent.done = job, done
+}
+
+// learnRegistration notes the id that a runner which registered itself has on GitHub, and has its controller look.
+func (m *Memory) learnRegistration(key types.NamespacedName, uid types.UID, id int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	known := m.outside(key, uid)
+	if known.persistent.id == id {
+		return
+	}
+	known.persistent.id = id
+	if m.queue != nil {
+		m.queue.Add(reconcile.Request{NamespacedName: key})
+	}
+}
+
+// hasToken reports whether a persistent runner needs no token: it has one, or had its pod.
+func (p pass) hasToken() bool {
+	return p.memory.persistent.hasToken || p.memory.podCreated || p.pod != nil || p.runner.Status.StartedAt != nil
+}
+
+// clearName removes what is registered under the name of a persistent runner that is yet to register: the runner would take it over.
+func (p pass) clearName(ctx context.Context, gh registrar) error {
+	if !p.runner.Persists() {
+		return nil
+	}
+	known, err := gh.find(ctx, 0)
+	if err != nil {
+		return p.githubOutcome(err)
+	}
+	if known == nil {
+		return nil
+	}
+	if known.foreign != "" {
+		return &conflictError{v1alpha1.CauseGitHub, fmt.Sprintf("a runner named %q is registered %s", p.runner.Name, known.foreign)}
+	}
+	if err := gh.remove(ctx, known.id); github.IsJobStillRunning(err) {
+		return kube.Wait(v1alpha1.ProgressingReason, busyRetry, "a former runner of this name has a job")
+	} else if err != nil {
+		return p.githubOutcome(err)
+	}
+	return nil
+}
+
+// tokenStored comes after an attempt to create the Secret: one of an earlier attempt, whose answer was lost, is as good.
+func (p pass) tokenStored(ctx context.Context, err error) error {
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return p.readSecret(ctx)
+	case err != nil:
+		return fmt.Errorf("storing the registration token: %w", err)
+	}
+	p.memory.persistent.hasToken = true
+	return nil
+}
+
+// mayRegister waits for a persistent runner that is to end, runs, and isn't registered yet: it must be deregistered before its pod
+// goes, or it could get a job in between.
+func (p pass) mayRegister() error {
+	s := &p.runner.Status
+	if !p.runner.Persists() || s.StartedAt == nil || s.EndedAt != nil || p.terminationReason() != "" {
+		return nil
+	}
+	deadline := v1alpha1.DefaultConnectDeadline
+	if p.pool != nil {
+		deadline = p.pool.Spec.Deadlines.GetConnect()
+	}
+	if p.Now().Before(s.StartedAt.Add(deadline)) {
+		return kube.Progress(connectionRetry, "it registers itself; it is deregistered after that")
+	}
+	return nil
+}
+
+// free takes the mark of a job off the pod of a persistent runner that has none any more: else nobody could evict it.
+func (p pass) free(ctx context.Context, o observation) error {
+	if !p.runner.Persists() || p.pod == nil || o.Job != nil || p.pod.Annotations[v1alpha1.JobAnnotation] == "" {
+		return nil
+	}
+	return unmark(ctx, p.Client, p.pod)
+}
+
+// unmark takes the mark of a job off a pod.
+func unmark(ctx context.Context, c client.Client, pod *corev1.Pod) error {
+	annotations := podspec.IdleAnnotations(pod)
+	annotations[v1alpha1.JobAnnotation] = nil
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid":         pod.UID,
+		"labels":      map[string]any{v1alpha1.JobRepositoryLabel: nil, v1alpha1.JobRunIDLabel: nil, v1alpha1.JobIDLabel: nil},
+		"annotations": annotations,
+	}})
+	if err != nil {
+		return fmt.Errorf("encoding the pod's marks: %w", err)
+	}
+	of := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
+	if err := c.Patch(ctx, of, client.RawPatch(types.MergePatchType, patch)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("taking the mark of a job off the pod of runner %s: %w", pod.Name, err)
+	}
+	return nil
+}
+
+// follow records what a persistent runner's jobs come to: in its status which was the last and how many are over, and on its pod the mark of one
+// that runs.
+func (r *Recorder) follow(ctx context.Context, runner *v1alpha1.Runner, events []scaleset.JobEvent) error {
+	key, base := client.ObjectKeyFromObject(runner), runner.DeepCopy()
+	before, done := r.Memory.LastJob(runner)
+	last, id := before, max(runner.Status.RunnerID, r.Memory.registration(key, runner.UID))
+	for _, e := range events {
+		if !e.IsAbout(id) { // but about a former runner of this name
+			continue
+		}
+		var over int32
+		last, over = poolstatus.Follow(last, Merge(nil, e))
+		done, id = done+over, max(id, e.RunnerID)
+	}
+	if last == nil {
+		return nil
+	}
+	runner.Status.Job, runner.Status.JobsDone, runner.Status.RunnerID = last, done, id
+	if err := r.Client.Status().Patch(ctx, runner.DeepCopy(), client.MergeFrom(base)); apierrors.IsNotFound(err) {
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("recording the job of runner %s: %w", runner.Name, err)
+	}
+	r.Memory.setLastJob(key, runner.UID, last, done)
+	r.Memory.learnRegistration(key, runner.UID, id)
+	if !sameJob(before, last) {
+		log.FromContext(ctx).Info("Job "+what(last), "runner", runner.Name, "namespace", runner.Namespace, "job", last.ID,
+			"repository", last.Repository, "runID", last.RunID, "result", last.Result, "jobsDone", done)
+	}
+	return r.markLast(ctx, runner)
+}
+
+// markLast has the pod of a persistent runner bear the mark of its job, or none.
+func (r *Recorder) markLast(ctx context.Context, runner *v1alpha1.Runner) error {
+	if !runner.Status.Job.IsOver() {
+		err := r.mark(ctx, runner, runner.Status.Job)
+		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+			return nil // the status has it
+		}
+		return err
+	}
+	pod := &corev1.Pod{}
+	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(runner), pod); err != nil || !podspec.BelongsTo(pod, runner) {
+		return client.IgnoreNotFound(err)
+	}
+	return unmark(ctx, r.Client, pod)
+}
+
+// idOf returns the id of a Runner's registration. A persistent one's is found by its name once it has registered itself; 0 before.
+func (v *visit) idOf(r *v1alpha1.Runner) int64 {
+	key := client.ObjectKeyFromObject(r)
+	id := max(r.Status.RunnerID, v.Memory.registration(key, r.UID))
+	if id != 0 || !r.Persists() || !leadsTo(v.gh, r.Spec.REST) {
+		return id
+	}
+	for _, known := range v.byID {
+		isOwn := func(l string) bool { return v1alpha1.IsOwnerLabel(l) && slices.Contains(r.Spec.REST.Labels, l) }
+		if known.Name == r.Name && slices.ContainsFunc(known.Labels, isOwn) {
+			v.Memory.learnRegistration(key, r.UID, known.ID)
+			return known.ID
+		}
+	}
+	return 0
+}
+
+// followJob records that a persistent runner has a job that no event told of, or none any more. It reports whether it has one.
+func (v *visit) followJob(ctx context.Context, r *v1alpha1.Runner, known rest.Runner, pod *corev1.Pod) (busy bool) {
+	seen := *r
+	seen.Status.Job, _ = v.Memory.LastJob(r)
+	last := poolstatus.LastJob(&seen, pod)
+	busy = last != nil && !last.IsOver()
+	if known.Busy == busy || last != nil && v.at.Before(changedAt(last).Add(poolstatus.Settle)) {
+		return busy || known.Busy // GitHub's lists lag behind
+	}
+	e := scaleset.JobEvent{Type: scaleset.JobStarted, JobID: v1alpha1.UnknownJob, RunnerID: known.ID, RunnerName: r.Name, At: v.at}
+	if !known.Busy {
+		e.Type = scaleset.JobCompleted
+	}
+	v.record(ctx, r, e)
+	return known.Busy
+}
+
+// changedAt is when a job began, or ended if it has.
+func changedAt(j *v1alpha1.JobReference) time.Time {
+	switch {
+	case j.CompletedAt != nil:
+		return j.CompletedAt.Time
+	case j.StartedAt != nil:
+		return j.StartedAt.Time
+	}
+	return time.Time{}
+}

@@ -1,0 +1,356 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package runners
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fluxcd/pkg/runtime/conditions"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/github/rest"
+	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/podspec"
+	"github.com/corral-dev/corral/sim/githubsim"
+	"github.com/corral-dev/corral/sim/githubsim/simrunner"
+)
+
+// newPersistentBench is a bench whose Runner takes job after job.
+func newPersistentBench(t *testing.T) *bench {
+	t.Helper()
+	b := newRESTBench(t)
+	r, p := b.runner(), b.pool()
+	r.Spec.REST.Persistent, p.Spec.Lifetime = true, v1alpha1.LifetimePersistent
+	b.update(r)
+	b.update(p)
+	return b
+}
+
+// configure does what the container does first: it registers the runner.
+func (b *bench) configure() (config string) {
+	b.t.Helper()
+	token := get(b, &corev1.Secret{}, podspec.SecretName("linux-a")).Data[podspec.RegistrationTokenKey]
+	config, err := simrunner.Hooks{}.Configure(b.t.Context(), string(token), b.pod().Spec.Containers[0].Args)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return config
+}
+
+// stay runs the persistent runner's process until what it returns is called. A kill says nothing to GitHub.
+func (b *bench) stay(config string) (stop func(kill bool)) {
+	b.t.Helper()
+	ctx, cancel := context.WithCancelCause(b.t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = simrunner.Hooks{}.Stay(ctx, config)
+	}()
+	b.until("the runner", func(r githubsim.Report) bool { return len(r.Runners) == 1 && r.Runners[0].Online })
+	return func(kill bool) {
+		if kill {
+			cancel(errors.New("killed"))
+		} else {
+			cancel(nil)
+		}
+		<-done
+	}
+}
+
+// tell records what webhooks say of the runner's jobs.
+func (b *bench) tell(events ...scaleset.JobEvent) {
+	b.t.Helper()
+	for i := range events {
+		events[i].RunnerName, events[i].At = "linux-a", b.now
+	}
+	recorder := &Recorder{Client: b.Client, Namespace: "ci", Memory: b.Memory}
+	if err := recorder.RecordJobs(b.t.Context(), events); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func began(id string, runner int64) scaleset.JobEvent {
+	return scaleset.JobEvent{Type: scaleset.JobStarted, JobID: id, RunnerID: runner, Repository: "acme/app"}
+}
+
+func over(id string, runner int64) scaleset.JobEvent {
+	return scaleset.JobEvent{Type: scaleset.JobCompleted, JobID: id, RunnerID: runner, Result: "succeeded"}
+}
+
+func TestAPersistentRunnerRegistersByATokenOfItsSecret(t *testing.T) {
+	b := newPersistentBench(t)
+	before := b.github.Report().Requests[githubsim.EndpointRegistrationToken]
+	b.reconcile()
+	secret := get(b, &corev1.Secret{}, podspec.SecretName("linux-a"))
+	if b.registered() != 0 || b.pod() == nil || len(secret.Data) != 1 {
+		t.Fatalf("%d registrations, pod %v, Secret with %d keys", b.registered(), b.pod(), len(secret.Data))
+	}
+	b.setPod(running(b.now))
+	b.configure()
+	b.reconcile()
+	if r := b.runner(); r.Status.State != v1alpha1.RunnerIdle || r.Status.RunnerID != 0 {
+		t.Errorf("status %+v", r.Status)
+	}
+	b.collect(b.newCollector(), time.Second)
+	b.reconcile()
+	if r, made := b.runner(), b.github.Report().Runners; len(made) != 1 || int64(made[0].ID) != r.Status.RunnerID || r.Spec.REST.Labels[0] != made[0].Labels[0] {
+		t.Errorf("registered %+v, status %+v", made, r.Status)
+	}
+	if n := b.github.Report().Requests[githubsim.EndpointRegistrationToken] - before; n != 1 {
+		t.Errorf("it got %d tokens", n)
+	}
+}
+
+func TestWhatHasAPersistentRunnersNameIsClearedFirst(t *testing.T) {
+	mine := restPool().GetMarkedLabels(testCluster)
+	for name, tc := range map[string]struct {
+		labels []string
+		failed bool
+	}{
+		"left behind":     {mine, false},
+		"somebody else's": {[]string{"gpu"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newPersistentBench(t)
+			gh, _ := b.REST.Get("")
+			if _, err := gh.GenerateJIT(t.Context(), rest.Registration{Name: "linux-a", Labels: tc.labels}); err != nil {
+				t.Fatal(err)
+			}
+			b.reconcile()
+			failed := b.runner() == nil || b.runner().Status.State == v1alpha1.RunnerFailed
+			if failed != tc.failed || (b.registered() == 1) != tc.failed || (b.pod() == nil) != tc.failed {
+				t.Errorf("failed: %t, %d registrations, pod %v", failed, b.registered(), b.pod())
+			}
+		})
+	}
+}
+
+func TestATokenWhoseAnswerWasLostIsUsed(t *testing.T) {
+	b := newPersistentBench(t)
+	b.reconcile()
+	pod := b.pod()
+	if err := b.Client.Delete(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	b.Memory = NewMemory() // of another process, which finds the Secret and no pod
+	b.reconcile()
+	if b.pod() == nil {
+		t.Errorf("no pod: %+v", b.runner().Status)
+	}
+}
+
+func TestAPersistentRunnerTakesJobAfterJob(t *testing.T) {
+	b := newPersistentBench(t)
+	b.reconcile()
+	b.setPod(running(b.now))
+	b.tell(began("7", 5))
+	b.reconcile()
+	r, pod := b.runner(), b.pod()
+	if r.Status.State != v1alpha1.RunnerBusy || r.Status.RunnerID != 5 || pod.Labels[v1alpha1.JobIDLabel] != "7" || pod.Annotations[podspec.SafeToEvictAnnotation] != "false" {
+		t.Fatalf("with a job: %+v; pod %v %v", r.Status, pod.Labels, pod.Annotations)
+	}
+	b.now = b.now.Add(time.Minute)
+	b.tell(over("7", 5))
+	b.reconcile()
+	b.tell(over("7", 5), began("7", 5)) // again, and in another order
+	b.reconcile()
+	r, pod = b.runner(), b.pod()
+	if r.Status.State != v1alpha1.RunnerIdle || r.Status.JobsDone != 1 || !r.DeletionTimestamp.IsZero() || pod.Labels[v1alpha1.JobIDLabel] != "" || pod.Annotations[podspec.SafeToEvictAnnotation] != "true" {
+		t.Fatalf("after it: %+v; pod %v %v", r.Status, pod.Labels, pod.Annotations)
+	}
+	b.now = b.now.Add(time.Minute)
+	b.tell(began("8", 5))
+	b.Memory = NewMemory() // the process is another from now on
+	b.reconcile()
+	if r := b.runner(); r.Status.State != v1alpha1.RunnerBusy || r.Status.Job.ID != "8" {
+		t.Errorf("with the next: %+v", r.Status)
+	}
+	b.tell(over("8", 5))
+	b.reconcile()
+	if r := b.runner(); r.Status.State != v1alpha1.RunnerIdle || r.Status.JobsDone != 2 {
+		t.Errorf("after the next: %+v", r.Status)
+	}
+	if b.failures() != nil {
+		t.Error("it failed")
+	}
+}
+
+// What a crash leaves between the count and the mark is mended by the next look.
+func TestAMarkOfAJobThatIsOverIsTakenOff(t *testing.T) {
+	b := newPersistentBench(t)
+	b.reconcile()
+	b.setPod(running(b.now))
+	b.tell(began("7", 5))
+	marked := b.pod()
+	b.now = b.now.Add(time.Minute)
+	b.tell(over("7", 5))
+	again := b.pod()
+	again.Labels, again.Annotations = marked.Labels, marked.Annotations
+	b.update(again)
+	b.reconcile()
+	if pod := b.pod(); pod.Annotations[v1alpha1.JobAnnotation] != "" || b.runner().Status.State != v1alpha1.RunnerIdle {
+		t.Errorf("%+v; pod %v", b.runner().Status, pod.Annotations)
+	}
+}
+
+func TestAPersistentRunnerWithAJobIsNotEnded(t *testing.T) {
+	b := newPersistentBench(t)
+	b.reconcile()
+	b.setPod(running(b.now))
+	stop := b.stay(b.configure())
+	defer stop(false)
+	id, err := b.github.AddJob(githubsim.Job{Repository: "acme/app", Labels: []string{"gpu"}, Duration: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.until("the job", func(r githubsim.Report) bool { return r.Jobs[githubsim.JobRunning] == 1 })
+	b.delete() // nobody told of the job
+	if after := b.reconcile().RequeueAfter; after != busyRetry || b.pod() == nil || b.registered() != 1 {
+		t.Fatalf("looks again in %s; pod %v", after, b.pod())
+	}
+	b.github.CancelJob(id)
+	b.until("its end", func(r githubsim.Report) bool { return r.Jobs[githubsim.JobRunning] == 0 })
+	b.reconcile()
+	b.reconcile()
+	if b.pod() != nil || b.runner() != nil || b.registered() != 0 {
+		t.Errorf("left behind: %+v", b.runner())
+	}
+}
+
+func TestAPersistentRunnerThatMayRegisterYetIsWaitedFor(t *testing.T) {
+	b := newPersistentBench(t)
+	b.reconcile()
+	b.setPod(running(b.now))
+	b.delete()
+	if after := b.reconcile().RequeueAfter; after == 0 || b.pod() == nil {
+		t.Fatalf("looks again in %s; pod %v", after, b.pod())
+	}
+	b.configure()
+	b.reconcile()
+	b.reconcile()
+	if b.pod() != nil || b.runner() != nil || b.registered() != 0 {
+		t.Errorf("left behind: %+v, %d registrations", b.runner(), b.registered())
+	}
+}
+
+func TestAPersistentRunnerThatEndsAgainAndAgainFails(t *testing.T) {
+	b := newPersistentBench(t)
+	b.reconcile()
+	down := ended(b.now)
+	b.setPod(down)
+	pod := b.pod()
+	pod.Status.Phase = corev1.PodRunning
+	b.update(pod)
+	b.reconcile()
+	if r := b.runner(); r.Status.State != v1alpha1.RunnerPending || !strings.HasPrefix(r.Status.Reason, "restarting: ") || !r.DeletionTimestamp.IsZero() {
+		t.Fatalf("status %+v", r.Status)
+	}
+	b.now = b.now.Add(2 * time.Minute)
+	for range 3 {
+		b.reconcile()
+	}
+	if failures := b.failures(); len(failures) != 1 || failures[0].Clean || failures[0].Cause != v1alpha1.CauseCrash || b.runner() != nil {
+		t.Errorf("failures %+v, runner %+v", failures, b.runner())
+	}
+}
+
+func TestListsTellOfAPersistentRunnersJobs(t *testing.T) {
+	b := newPersistentBench(t)
+	c := b.newCollector()
+	b.reconcile()
+	b.setPod(running(b.now))
+	stop := b.stay(b.configure())
+	defer stop(false)
+	for round := range int32(2) {
+		id, err := b.github.AddJob(githubsim.Job{Repository: "acme/app", Labels: []string{"gpu"}, Duration: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.until("the job", func(r githubsim.Report) bool { return r.Jobs[githubsim.JobRunning] == 1 })
+		b.collect(c, time.Minute)
+		b.reconcile()
+		if r := b.runner(); r.Status.State != v1alpha1.RunnerBusy || r.Status.Job.ID != v1alpha1.UnknownJob || r.Status.JobsDone != round {
+			t.Fatalf("with a job: %+v", r.Status)
+		}
+		b.github.CancelJob(id)
+		b.until("its end", func(r githubsim.Report) bool { return r.Jobs[githubsim.JobRunning] == 0 })
+		b.collect(c, time.Minute)
+		b.reconcile()
+		if r := b.runner(); r.Status.State != v1alpha1.RunnerIdle || r.Status.JobsDone != round+1 || !r.DeletionTimestamp.IsZero() {
+			t.Fatalf("after it: %+v", r.Status)
+		}
+	}
+}
+
+func TestAPersistentRunnerThatGitHubDoesNotSeeIsReplaced(t *testing.T) {
+	for name, tc := range map[string]struct {
+		connects bool
+		cause    v1alpha1.RunnerCause
+	}{
+		"it never registered":  {false, v1alpha1.CauseNeverConnected},
+		"its node may be gone": {true, v1alpha1.CauseRemoved},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newPersistentBench(t)
+			c := b.newCollector()
+			b.reconcile()
+			b.setPod(running(b.now))
+			if tc.connects {
+				stop := b.stay(b.configure())
+				b.collect(c, time.Minute)
+				stop(false)
+			}
+			for range 3 {
+				b.collect(c, 2*time.Minute)
+			}
+			b.reconcile()
+			b.now = b.now.Add(time.Hour)
+			b.reconcile()
+			if failures := b.failures(); len(failures) != 1 || failures[0].Cause != tc.cause {
+				t.Errorf("failures %+v", failures)
+			}
+			if b.registered() != 0 {
+				t.Errorf("%d registrations", b.registered())
+			}
+		})
+	}
+}
+
+func TestAPersistentRunnerThatGitHubForgotIsReplaced(t *testing.T) {
+	b := newPersistentBench(t)
+	c := b.newCollector()
+	b.reconcile()
+	b.setPod(running(b.now))
+	stop := b.stay(b.configure())
+	b.collect(c, time.Minute)
+	b.reconcile()
+	b.github.PurgeRunner(int(b.runner().Status.RunnerID))
+	stop(false)
+	b.collect(c, 2*time.Minute)
+	b.reconcile()
+	if r := b.runner(); r.DeletionTimestamp.IsZero() {
+		t.Fatalf("status %+v", r.Status)
+	}
+	b.reconcile()
+	b.reconcile()
+	if b.runner() != nil || b.pod() != nil {
+		t.Errorf("left behind: %+v", b.runner())
+	}
+}
+
+func TestARunnerOfAnotherLifetimeIsNotItsPools(t *testing.T) {
+	b := newPersistentBench(t)
+	p := b.pool()
+	p.Spec.Lifetime = v1alpha1.LifetimeJob
+	b.update(p)
+	b.reconcile()
+	if r := b.runner(); b.pod() != nil || conditions.GetReason(r, v1alpha1.ReadyCondition) != v1alpha1.InvalidSpecReason || !strings.Contains(r.Status.Reason, "another lifetime") {
+		t.Errorf("pod %v, status %+v", b.pod(), r.Status)
+	}
+}

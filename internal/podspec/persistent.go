@@ -1,0 +1,127 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package podspec
+
+import (
+	"cmp"
+	_ "embed"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+const (
+	// TokenEnv is the environment variable that config.sh reads its registration token from.
+	TokenEnv = "ACTIONS_RUNNER_INPUT_TOKEN"
+	// RegistrationTokenKey is the key of the registration token in a persistent runner's Secret.
+	RegistrationTokenKey = "registrationToken"
+	// registrationVolume and registrationFolder are where a persistent runner's registration outlives its container.
+	registrationVolume, registrationFolder = "corral-registration", "/opt/corral/registration"
+	// specimenOwner is the owner's label of a specimen: whose runner it is differs.
+	specimenOwner = "corral-owner-00000000"
+	// specimenURL is where a specimen registers: a pool alone doesn't tell.
+	specimenURL = "https://github.com/acme"
+	// idlePrefix begins the annotations with what the template says of an eviction, for when the runner has no job again.
+	idlePrefix = "corral.dev/idle-"
+)
+
+// registerScript registers a persistent runner once and then runs it.
+//
+//go:embed persistent.sh
+var registerScript string
+
+// SelfRegistration is what a persistent runner registers itself with.
+type SelfRegistration struct {
+	// URL of the connection, and Group of runners on GitHub.
+	URL, Group string
+	Labels     []string
+}
+
+// RegistrationFor is what a runner registers itself with; nil for one that takes one job.
+func RegistrationFor(r *v1alpha1.Runner) *SelfRegistration {
+	if !r.Persists() {
+		return nil
+	}
+	return &SelfRegistration{URL: r.Spec.REST.URL, Group: r.Spec.REST.RunnerGroup, Labels: r.Spec.REST.Labels}
+}
+
+// RegistrationOfSpecimen is RegistrationFor for a specimen of a pool's runners.
+func RegistrationOfSpecimen(p *v1alpha1.RunnerPool) *SelfRegistration {
+	if !p.Spec.Persists() {
+		return nil
+	}
+	return &SelfRegistration{URL: specimenURL, Group: p.Spec.GetRunnerGroup(), Labels: append(p.GetRegisteredLabels(), specimenOwner)}
+}
+
+// persist has the runner's container register, and run again when it ends. A command of the template's own has to register by itself.
+func persist(spec *corev1.PodSpec, runner int, r Runner) {
+	spec.RestartPolicy = corev1.RestartPolicyAlways
+	spec.Volumes = append(spec.Volumes, corev1.Volume{Name: registrationVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
+	container := &spec.Containers[runner]
+	container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: registrationVolume, MountPath: registrationFolder})
+	container.Env = append(slices.DeleteFunc(container.Env, func(e corev1.EnvVar) bool { return e.Name == TokenEnv }),
+		secretEnv(TokenEnv, r.Name, RegistrationTokenKey))
+	if len(container.Command) == 0 {
+		container.Command = []string{"/bin/bash", "-c", registerScript, "corral"}
+		container.Args = r.Self.arguments(r.Name)
+	}
+}
+
+// arguments of config.sh.
+func (s *SelfRegistration) arguments(name string) []string {
+	args := []string{"--url", s.URL, "--name", name, "--labels", strings.Join(s.Labels, ",")}
+	if !strings.EqualFold(s.Group, v1alpha1.DefaultRunnerGroup) { // which is not always called so, and repositories have no other
+		args = append(args, "--runnergroup", s.Group)
+	}
+	for i, arg := range args {
+		args[i] = strings.ReplaceAll(arg, "$(", "$$(") // Kubernetes would put a variable there
+	}
+	return args
+}
+
+// checkPersistent refuses what would keep a persistent runner from registering, or from running again.
+func checkPersistent(spec *corev1.PodSpec, runner int) error {
+	container := &spec.Containers[runner]
+	field := fmt.Sprintf("spec.template.spec.containers[%d]", runner)
+	command := slices.Concat(container.Command, container.Args)
+	switch p := cmp.Or(spec.RestartPolicy, corev1.RestartPolicyAlways); {
+	case p != corev1.RestartPolicyAlways:
+		return fmt.Errorf("spec.template.spec.restartPolicy: must be Always, a persistent runner runs again; found %s", p)
+	case container.RestartPolicy != nil && *container.RestartPolicy != corev1.ContainerRestartPolicyAlways:
+		return fmt.Errorf("%s.restartPolicy: must be Always, a persistent runner runs again; found %s", field, *container.RestartPolicy)
+	case len(container.RestartPolicyRules) > 0:
+		return fmt.Errorf("%s.restartPolicyRules: must not be set, a persistent runner runs again however it ended", field)
+	case len(container.Command) == 0 && len(container.Args) > 0:
+		return fmt.Errorf("%s.args: leave them out: a persistent runner registers before it runs; or set a command that does both", field)
+	case len(command) == 1 && path.Base(command[0]) == "run.sh":
+		return fmt.Errorf("%s.command: leave it out: a persistent runner registers before it runs run.sh", field)
+	}
+	return nil
+}
+
+// idleAnnotations keep what a template says of an eviction: the mark of a job takes its place.
+func idleAnnotations(annotations map[string]string) map[string]string {
+	for _, key := range []string{SafeToEvictAnnotation, DoNotDisruptAnnotation} {
+		if value, set := annotations[key]; set {
+			annotations = with(annotations, idlePrefix+path.Base(key), value)
+		}
+	}
+	return annotations
+}
+
+// IdleAnnotations are what a pod says of an eviction while its runner has no job; nil for nothing.
+func IdleAnnotations(pod *corev1.Pod) map[string]any {
+	idle := map[string]any{SafeToEvictAnnotation: "true", DoNotDisruptAnnotation: nil}
+	for key := range idle {
+		if value, set := pod.Annotations[idlePrefix+path.Base(key)]; set {
+			idle[key] = value
+		}
+	}
+	return idle
+}
