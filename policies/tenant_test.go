@@ -69,6 +69,8 @@ type trick struct {
 	codes, reason string
 	// over is what the pod gets of its connection's network.
 	over podspec.Network
+	// cache that the pod mounts.
+	cache podspec.Cache
 }
 
 // A claim that is made for the pod, by its spec.
@@ -220,7 +222,7 @@ func (c *trick) pod(t *testing.T) json.RawMessage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pod, err := podspec.SpecimenOf("ci", "linux", "linux-1", template, c.over)
+	pod, err := podspec.SpecimenOf("ci", "linux", "linux-1", template, c.over, c.cache)
 	if err != nil {
 		t.Fatalf("%s: %v", c.name, err)
 	}

@@ -51,7 +51,7 @@ func (e *Engine) Permit(ctx context.Context, p *v1alpha1.RunnerPool, revision st
 	if answer, ok := e.verdict(keyOf(facts), bound, about); ok {
 		return answer, nil
 	}
-	pod, err := podspec.SpecimenOf(p.Namespace, p.Name, revision, template, n)
+	pod, err := podspec.SpecimenOf(p.Namespace, p.Name, revision, template, n, podspec.SpecimenCache(p.Spec.Cache))
 	if err != nil {
 		return policy.Template{}, fmt.Errorf("building the pod for policies: %w", err)
 	}

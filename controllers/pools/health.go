@@ -70,8 +70,10 @@ func checkHealth(o observation, results runners.Results) health {
 	h.memory.circuits = countFailures(o, results)
 	hold, quota := checkQuota(o.runners, o.sources(o.pool.Status.Update))
 	h.holds = append(h.holds, hold...)
+	admitted, claims := checkClaims(o.pool, o.runners, o.sources(o.pool.Status.Update))
+	h.holds = append(h.holds, admitted...)
 	registration, wait := checkRegistration(o.runners, o.now)
-	h.notReady = registration.or(quota)
+	h.notReady = registration.or(quota).or(claims)
 	h.lookAgain = soonest(c.next, wait)
 	return h
 }

@@ -70,7 +70,7 @@ func (r *Reconciler) storeTemplate(ctx context.Context, pool *v1alpha1.RunnerPoo
 		return t, err
 	}
 	t.verdict, t.failures, err = r.permit(ctx, pool, p, name, t.digest, isStored)
-	this := fmt.Sprint(name, " ", t.digest, p.network)
+	this := fmt.Sprint(name, " ", t.digest, p.network, podspec.SpecimenCache(pool.Spec.Cache))
 	switch {
 	case err != nil:
 	case !isStored:
@@ -174,7 +174,7 @@ func (r *Reconciler) storeRevision(ctx context.Context, pool *v1alpha1.RunnerPoo
 
 // buildProbe makes the pod of the template.
 func buildProbe(pool *v1alpha1.RunnerPool, n podspec.Network) (*corev1.Pod, error) {
-	identity := podspec.Runner{Namespace: pool.Namespace, Name: pool.Name + "-" + probeName, Pool: pool.Name, Revision: probeName, UID: pool.UID, Network: n}
+	identity := podspec.Runner{Namespace: pool.Namespace, Name: pool.Name + "-" + probeName, Pool: pool.Name, Revision: probeName, UID: pool.UID, Network: n, Cache: podspec.SpecimenCache(pool.Spec.Cache)}
 	pod, err := podspec.Build(identity, pool.Spec.Template.Raw)
 	if err != nil {
 		return nil, kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)

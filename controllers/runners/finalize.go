@@ -46,7 +46,7 @@ func (p pass) finalize(ctx context.Context) error {
 	state := decide(o, p.Now())
 	p.project(o, state)
 	if p.terminationReason() != "" { // GitHub lets go of a runner with a job only when that is gone
-		if err := p.deletePod(ctx); err != nil {
+		if err := p.endPod(ctx, o, state); err != nil {
 			return err
 		}
 	}
@@ -56,7 +56,7 @@ func (p pass) finalize(ctx context.Context) error {
 	if err := p.deregister(ctx, state); err != nil {
 		return err
 	}
-	if err := p.deletePod(ctx); err != nil {
+	if err := p.endPod(ctx, o, state); err != nil {
 		return err
 	}
 	base := p.runner.DeepCopy()

@@ -49,6 +49,7 @@ var causes = []struct {
 	{v1alpha1.CauseOutdated, "Update the image: GitHub refuses the version of the runner in it."},
 	{v1alpha1.CauseNeverConnected, "Let the runner reach GitHub: its container runs, and GitHub doesn't see it."},
 	{v1alpha1.CauseGitHub, "Fix the GitHubConnection, or wait for GitHub: it registers no runners."},
+	{v1alpha1.CauseCache, "Look at spec.cache: its claims' storage class, zones and quota, and maxClaims."},
 	{v1alpha1.CauseSlow, "Look at the events of its pod: it takes too long, and the cause isn't known."},
 }
 

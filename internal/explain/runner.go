@@ -154,6 +154,10 @@ func (r *Runner) startsWith() string {
 	switch {
 	case r.Cause == v1alpha1.CauseQuota:
 		return "room in the namespace's quota"
+	case r.Cause == v1alpha1.CauseCache && !r.HasPod:
+		return "a claim of the pool's cache"
+	case r.Cause == v1alpha1.CauseCache:
+		return "a node that its claim lets it run on"
 	case r.Object.Status.RunnerID == 0 && !r.HasPod:
 		return "its registration on GitHub"
 	case !r.HasPod:

@@ -58,6 +58,8 @@ type Runner struct {
 	ID int64
 	// Network is what the pod gets of the connection's.
 	Network Network
+	// Cache is the claim of the pool's cache that the pod mounts; the zero value for none.
+	Cache Cache
 }
 
 // BelongsTo says whether a pod is the Runner's, and not another's of the same name.
@@ -120,6 +122,9 @@ func Build(r Runner, template []byte) (*corev1.Pod, error) {
 	if err := cmp.Or(checkRestarts(&t.Spec, i), checkVolumes(&t.Spec)); err != nil {
 		return nil, err
 	}
+	if err := mountCache(&t.Spec, i, r.Cache); err != nil {
+		return nil, err
+	}
 	container := &t.Spec.Containers[i]
 	container.Env = append(slices.DeleteFunc(container.Env, func(e corev1.EnvVar) bool { return e.Name == JITEnv }), jitEnv(r.Name))
 	setEnv(container, ReturnOutdatedEnv, corev1.EnvVar{Value: "1"})
@@ -136,6 +141,9 @@ func Build(r Runner, template []byte) (*corev1.Pod, error) {
 	}
 	if r.ID != 0 {
 		annotations[v1alpha1.RunnerIDAnnotation] = strconv.FormatInt(r.ID, 10)
+	}
+	if r.Cache.Claim != "" {
+		annotations[v1alpha1.CacheClaimAnnotation] = r.Cache.Claim
 	}
 	pod := &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
@@ -193,7 +201,7 @@ func checkVolumes(spec *corev1.PodSpec) error {
 	if i := slices.IndexFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == caVolume }); i >= 0 {
 		return fmt.Errorf("spec.template.spec.volumes[%d].name: %s is the volume with the connection's certificates; choose another name", i, caVolume)
 	}
-	return nil
+	return checkClaims(spec)
 }
 
 // checkRules refuses rules that start all containers again.

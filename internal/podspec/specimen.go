@@ -16,7 +16,7 @@ const (
 )
 
 // Specimen builds the pod that runners of the pool get, for who judges it: with a
-// placeholder for what differs between runners, the names of the runner and its Secret.
+// placeholder for what differs between runners, the names of the runner, its Secret and its claim.
 // Pools of one namespace, name and template have equal specimens. An error names the field of the template. It has nothing
 // of the connection's network.
 func Specimen(pool *v1alpha1.RunnerPool) (*corev1.Pod, error) {
@@ -29,10 +29,10 @@ func SpecimenOver(pool *v1alpha1.RunnerPool, n Network) (*corev1.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	return SpecimenOf(pool.Namespace, pool.Name, RevisionNames(pool.Name, digest)[0], pool.Spec.Template.Raw, n)
+	return SpecimenOf(pool.Namespace, pool.Name, RevisionNames(pool.Name, digest)[0], pool.Spec.Template.Raw, n, SpecimenCache(pool.Spec.Cache))
 }
 
 // SpecimenOf is Specimen for a revision of a pool's template.
-func SpecimenOf(namespace, pool, revision string, template []byte, n Network) (*corev1.Pod, error) {
-	return Build(Runner{Namespace: namespace, Name: pool + specimenSuffix, Pool: pool, Revision: revision, UID: specimenUID, Network: n}, template)
+func SpecimenOf(namespace, pool, revision string, template []byte, n Network, c Cache) (*corev1.Pod, error) {
+	return Build(Runner{Namespace: namespace, Name: pool + specimenSuffix, Pool: pool, Revision: revision, UID: specimenUID, Network: n, Cache: c}, template)
 }

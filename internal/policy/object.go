@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"path"
 	"slices"
 
@@ -99,7 +100,22 @@ func PoolOf(p *v1alpha1.RunnerPool) Pool {
 		Connection: connectionOf(p), ScaleSet: p.GetScaleSetName(),
 		RunnerGroup: p.Spec.GetRunnerGroup(), RunnerLabels: p.GetRunnerLabels(), Trust: p.Spec.Trust,
 		Scale:     p.Spec.Scale.Numbers(),
-		Suspended: p.Spec.Suspend,
+		Suspended: p.Spec.Suspend, Cache: cacheOf(p.Spec.Cache),
+	}
+}
+
+// cacheOf is what policies are told of a cache. A size that can't be read is refused elsewhere.
+func cacheOf(s *v1alpha1.CacheSpec) Cache {
+	if s == nil {
+		return Cache{}
+	}
+	bytes, err := s.Bytes()
+	if err != nil {
+		bytes = math.MaxInt64
+	}
+	return Cache{
+		StorageClassName: s.StorageClassName, SizeBytes: bytes, MountPath: s.MountPath, MaxClaims: s.MaxClaims,
+		TimeToLiveSeconds: int64(s.GetTimeToLive().Seconds()),
 	}
 }
 
