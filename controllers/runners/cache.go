@@ -34,6 +34,8 @@ type claimMemory struct {
 	name string
 	// taken by this process; asked for a pod with it, and not seen yet; settled what becomes of it.
 	taken, asked, settled bool
+	// died is true if GitHub still counted its job when its container had ended.
+	died bool
 	// seen is true once the cache showed the pod: when it shows it no more, it is gone.
 	seen bool
 }
@@ -169,7 +171,7 @@ func (p pass) ending(o observation, state poolstatus.Assessment) claims.Ending {
 	return claims.Ending{
 		Known:   p.pod != nil || s.StartedAt != nil || p.memory.claim.neverUsed(),
 		Started: !o.StartedAt.IsZero(), Ended: !o.EndedAt.IsZero(), Clean: o.EndedClean,
-		HasJob: o.Job != nil, JobOver: o.jobOver || o.Job != nil && o.Job.CompletedAt != nil,
+		HasJob: o.Job != nil, JobOver: (o.jobOver || o.Job != nil && o.Job.CompletedAt != nil) && !p.memory.claim.died,
 		LetGo: p.memory.deregistered || s.DeregisteredAt != nil, Cause: state.Cause,
 	}
 }

@@ -119,6 +119,7 @@ func (p pass) deregister(ctx context.Context, state poolstatus.Assessment) error
 		return p.giveUp(state, false, github.Summary(err))
 	case github.IsJobStillRunning(err):
 		p.memory.busy = true // which the session may not tell any more
+		p.memory.claim.died = p.memory.claim.died || p.runner.Status.EndedAt != nil
 		return kube.Progress(busyRetry, "its job goes on; the runner ends after it")
 	case err != nil:
 		return p.githubOutcome(err)

@@ -29,7 +29,9 @@ type Cache struct{ Claim, MountPath string }
 
 // ClaimName is the name of a claim of a pool's cache, by its number. There are as many names as there may be claims, so that no more
 // than these can be made, whatever a cache shows.
-func ClaimName(pool string, number int) string { return claimPrefix + pool + "-" + strconv.Itoa(number) }
+func ClaimName(pool string, number int) string {
+	return claimPrefix + pool + "-" + strconv.Itoa(number)
+}
 
 // SpecimenCache is what a specimen has of a cache; nil is none.
 func SpecimenCache(spec *v1alpha1.CacheSpec) Cache {

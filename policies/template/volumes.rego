@@ -71,5 +71,5 @@ cache_faults contains sprintf("the cache has %d claims, more than %d", [input.po
 
 cache_faults contains sprintf("claims of the cache are larger than %v", [most]) if {
 	most := data.library.volumes.caches.maxSize
-	input.pool.cache.sizeBytes > corral.quantity(most)
+	input.pool.cache.sizeBytes * 1000 > corral.quantity(most)
 }
