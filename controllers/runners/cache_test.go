@@ -6,6 +6,7 @@ package runners
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -283,5 +284,67 @@ func TestAClaimOfAnotherZoneIsLeftAloneForAWhile(t *testing.T) {
 	}
 	if f := b.Memory.SinceLastPass(client.ObjectKey{Namespace: "ci", Name: "linux"}).Failures; len(f) != 1 || f[0].Cause.Permanent() {
 		t.Errorf("failures %+v", f)
+	}
+}
+
+// A claim that this process saw freed costs one request: the one that takes it.
+func TestACacheCostsOneRequestAJob(t *testing.T) {
+	b := newCachedBench(t, 1)
+	var asked []string
+	note := func(verb string, o client.Object) { asked = append(asked, fmt.Sprintf("%s %T", verb, o)) }
+	counted := interceptor.NewClient(b.Client.(client.WithWatch), interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			if _, ok := o.(*corev1.PersistentVolumeClaim); ok {
+				note("patch", o)
+			}
+			return c.Patch(ctx, o, p, opts...)
+		},
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if _, ok := o.(*corev1.PersistentVolumeClaim); ok {
+				note("create", o)
+			}
+			return c.Create(ctx, o, opts...)
+		},
+	})
+	b.Client = counted
+	b.Live = interceptor.NewClient(counted, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		if _, ok := o.(*corev1.Namespace); !ok {
+			note("get", o)
+		}
+		return c.Get(ctx, key, o, opts...)
+	}})
+	b.reconcile()
+	b.doJob()
+	for range 3 {
+		b.reconcile()
+	}
+	if b.runner() != nil {
+		t.Fatal("the runner is there")
+	}
+	b.reconcileOf(b.another("linux-b", "u2"))
+	if want := []string{"create *v1.PersistentVolumeClaim", "patch *v1.PersistentVolumeClaim"}; !slices.Equal(asked, want) {
+		t.Errorf("asked: %v", asked)
+	}
+	b.restart()
+	asked = nil
+	b.finishOther("linux-b")
+	b.restart()
+	asked = nil
+	b.reconcileOf(b.another("linux-c", "u3"))
+	if len(asked) != 3 {
+		t.Errorf("after a restart: %v", asked)
+	}
+}
+
+// finishOther lets a runner go as if it had never been started.
+func (b *bench) finishOther(name string) {
+	b.t.Helper()
+	r := get(b, &v1alpha1.Runner{}, name)
+	r.Finalizers = nil
+	b.update(r)
+	for _, o := range []client.Object{r, get(b, &corev1.Pod{}, name)} {
+		if err := b.Client.Delete(b.t.Context(), o); err != nil {
+			b.t.Fatal(err)
+		}
 	}
 }

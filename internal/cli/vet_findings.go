@@ -29,6 +29,7 @@ const (
 	ruleUnfinished  = "corral.connection.unfinished"
 	ruleScaleSet    = "corral.pool.scale-set"
 	ruleQuota       = "corral.pool.quota"
+	ruleCache       = "corral.pool.cache"
 	ruleGone        = "corral.pool.gone"
 	ruleTest        = "corral.test"
 	ruleCoverage    = "corral.coverage"
