@@ -330,7 +330,8 @@ func TestNaiveRulesFindTheUsual(t *testing.T) {
 }
 
 func TestTenantAllowsAGoodPod(t *testing.T) {
-	good := trick{spec: `"dnsPolicy":"ClusterFirst","shareProcessNamespace":false,"nodeSelector":{"kubernetes.io/arch":"arm64"}`, before: `"restartPolicy":"Always"`, over: podspec.Network{Proxies: true, CA: true}}
+	good := trick{spec: `"dnsPolicy":"ClusterFirst","shareProcessNamespace":false,"nodeSelector":{"kubernetes.io/arch":"arm64"}`, before: `"restartPolicy":"Always"`, over: podspec.Network{Proxies: true, CA: true},
+		cache: podspec.SpecimenCache(&v1alpha1.CacheSpec{MountPath: "/cache"})}
 	if found := denials(t, bind(t, tenant()), good.pod(t)); len(found) > 0 {
 		t.Error(found)
 	}

@@ -134,8 +134,7 @@ func (p pass) endPod(ctx context.Context, o observation, state poolstatus.Assess
 
 // settleClaim deletes the claim of a runner that didn't end well. That of one that did needs no request: it is free when the runner is gone.
 func (p pass) settleClaim(ctx context.Context, o observation, state poolstatus.Assessment) error {
-	hasNone := p.memory.claim.name == "" && (p.pod != nil || p.pool == nil || p.pool.Spec.Cache == nil)
-	if p.memory.claim.settled || hasNone || p.pool == nil { // a pool's claims go with it
+	if p.memory.claim.settled || !p.mayHaveClaim() {
 		return nil
 	}
 	all, err := p.claims().Of(ctx, p.pool)
@@ -147,14 +146,7 @@ func (p pass) settleClaim(ctx context.Context, o observation, state poolstatus.A
 		if x.Holder != p.runner.UID || x.Ending {
 			continue
 		}
-		switch fate {
-		case claims.Avoid:
-			err = p.claims().avoid(ctx, x, p.Now().Add(claims.AvoidFor))
-		case claims.Delete:
-			p.Event(p.runner, corev1.EventTypeNormal, cacheDeleted, fmt.Sprintf("claim %s of the cache is deleted: %s", x.Name, why))
-			err = p.claims().delete(ctx, x)
-		}
-		if err != nil {
+		if err := p.applyFate(ctx, x, fate, why); err != nil {
 			return err
 		}
 	}
@@ -162,6 +154,26 @@ func (p pass) settleClaim(ctx context.Context, o observation, state poolstatus.A
 		return kube.Progress(time.Second, "waiting for the cache to show claim %s", p.memory.claim.name)
 	}
 	p.memory.claim.settled = true
+	return nil
+}
+
+// mayHaveClaim reports whether the runner has a claim, or nobody remembers. A pool's claims go with it.
+func (p pass) mayHaveClaim() bool {
+	if p.pool == nil {
+		return false
+	}
+	return p.memory.claim.name != "" || p.pod == nil && p.pool.Spec.Cache != nil
+}
+
+// applyFate does with a claim what is to become of it.
+func (p pass) applyFate(ctx context.Context, x PoolClaim, fate claims.Fate, why string) error {
+	switch fate {
+	case claims.Avoid:
+		return p.claims().avoid(ctx, x, p.Now().Add(claims.AvoidFor))
+	case claims.Delete:
+		p.Event(p.runner, corev1.EventTypeNormal, cacheDeleted, fmt.Sprintf("claim %s of the cache is deleted: %s", x.Name, why))
+		return p.claims().delete(ctx, x)
+	}
 	return nil
 }
 

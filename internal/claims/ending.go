@@ -37,10 +37,8 @@ func FateOf(e Ending) (Fate, string) {
 	switch {
 	case !e.Known:
 		return Delete, "nothing tells how its runner ended"
-	case !e.Started && (e.Cause == v1alpha1.CauseCache || e.Cause == v1alpha1.CauseSlow):
-		return Avoid, "its runner didn't start with it"
 	case !e.Started:
-		return Keep, "its runner never started"
+		return fateOfUnused(e.Cause)
 	case e.Ended && e.Clean && e.JobOver:
 		return Keep, "its runner ended well"
 	case !e.Ended && !e.HasJob && !e.JobOver && e.LetGo:
@@ -49,4 +47,12 @@ func FateOf(e Ending) (Fate, string) {
 		return Delete, "its runner died with its job"
 	}
 	return Delete, "its runner didn't end well"
+}
+
+// fateOfUnused is of the claim of a runner that never started.
+func fateOfUnused(cause v1alpha1.RunnerCause) (Fate, string) {
+	if cause == v1alpha1.CauseCache || cause == v1alpha1.CauseSlow {
+		return Avoid, "its runner didn't start with it"
+	}
+	return Keep, "its runner never started"
 }

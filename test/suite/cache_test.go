@@ -30,18 +30,33 @@ func (w *story) oneFreeClaim(t *testing.T, namespace string) (claim corev1.Persi
 	t.Helper()
 	eventually(t, func(ctx context.Context) error {
 		runners := &v1alpha1.RunnerList{}
-		if err := w.Client.List(ctx, runners, client.InNamespace(namespace)); err != nil || len(runners.Items) > 0 {
-			return fmt.Errorf("%d runners, %v", len(runners.Items), err)
+		if err := w.Client.List(ctx, runners, client.InNamespace(namespace)); err != nil {
+			return err
 		}
 		all, err := w.claims(ctx, namespace)
-		if err != nil || len(all) != 1 || !all[0].DeletionTimestamp.IsZero() {
-			return fmt.Errorf("%d claims, %v", len(all), err)
+		if err != nil {
+			return err
+		}
+		if len(runners.Items) > 0 || len(all) != 1 || !all[0].DeletionTimestamp.IsZero() {
+			return fmt.Errorf("%d runners, %d claims", len(runners.Items), len(all))
 		}
 		claim = all[0]
 		return nil
 	})
 	holder, _, _ = strings.Cut(claim.Annotations[v1alpha1.CacheHolderAnnotation], "/")
 	return claim, holder
+}
+
+// noClaims waits until all claims are gone.
+func (w *story) noClaims(t *testing.T, namespace string) {
+	t.Helper()
+	eventually(t, func(ctx context.Context) error {
+		all, err := w.claims(ctx, namespace)
+		if err == nil && len(all) > 0 {
+			err = fmt.Errorf("%d claims are left", len(all))
+		}
+		return err
+	})
 }
 
 func TestTheNextRunnerTakesOverTheCacheAndADeadOnesIsDeleted(t *testing.T) {
@@ -64,13 +79,7 @@ func TestTheNextRunnerTakesOverTheCacheAndADeadOnesIsDeleted(t *testing.T) {
 
 	heal := w.Node.Inject(nodeplay.Fault{Kind: nodeplay.KilledInJob, Namespace: "cache", Times: 1})
 	w.addJobs(t, "cache-org", "linux", 1, time.Minute)
-	eventually(t, func(ctx context.Context) error {
-		all, err := w.claims(ctx, "cache")
-		if err != nil || len(all) > 0 {
-			return fmt.Errorf("%d claims, %v", len(all), err)
-		}
-		return nil
-	})
+	w.noClaims(t, "cache")
 	heal()
 	ids := w.addJobs(t, "cache-org", "linux", 2, 50*time.Millisecond)
 	w.allDone(t, ids)
@@ -85,11 +94,5 @@ func TestTheNextRunnerTakesOverTheCacheAndADeadOnesIsDeleted(t *testing.T) {
 		return nil
 	})
 	w.cleanUp(t, "cache")
-	eventually(t, func(ctx context.Context) error {
-		all, err := w.claims(ctx, "cache")
-		if err != nil || len(all) > 0 {
-			return fmt.Errorf("%d claims, %v", len(all), err)
-		}
-		return nil
-	})
+	w.noClaims(t, "cache")
 }
