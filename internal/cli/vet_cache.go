@@ -29,16 +29,16 @@ func (w *workspace) publicCaches(ctx context.Context, o *clusterOptions) ([]repo
 		public bool
 		err    error
 	}
+	c, own, err := o.connect()
+	if err != nil {
+		return nil, err
+	}
 	known := map[group]answer{}
 	var warnings []report.Finding
 	for i := range w.pools {
 		p := &w.pools[i]
 		if p.Spec.Cache == nil {
 			continue
-		}
-		c, own, err := o.connect()
-		if err != nil {
-			return nil, err
 		}
 		of := group{p.Spec.ConnectionRef.From(cmp.Or(p.Namespace, own)), p.Spec.GetRunnerGroup()}
 		if _, asked := known[of]; !asked {

@@ -23,6 +23,7 @@ var remedies = map[string]string{
 	v1alpha1.SessionRefusedReason:      "Wait: a session that was not closed expires within 92 s.",
 	v1alpha1.GitHubUnavailableReason:   "Wait for GitHub: it is asked again.",
 	v1alpha1.RunnersFailingReason:      "Fix what makes its runners fail. One is tried from time to time; the first that works lets the pool go on.",
+	v1alpha1.CacheUnavailableReason:    "Raise spec.cache.maxClaims, or set spec.cache.onMissing to StartWithout.",
 	v1alpha1.QuotaExceededReason:       "Raise the namespace's ResourceQuota, or lower spec.scale.max.",
 	v1alpha1.TemplateInvalidReason:     "Correct spec.template: the message names the field.",
 	v1alpha1.PolicyPendingReason:       "Fix the policies that fail: until each has answered once, the pool starts no runners and accepts no jobs.",
