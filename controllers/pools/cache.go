@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -64,17 +63,5 @@ func checkClaims(pool *v1alpha1.RunnerPool, list runnerList, sources []string) (
 	if pool.Spec.Cache == nil || pool.Spec.Cache.GetOnMissing() != v1alpha1.WaitForClaim {
 		return nil, notReady{}
 	}
-	admitted := list.live()
-	var waiting *v1alpha1.Runner
-	for _, x := range list {
-		if x.runner.Status.Cause == v1alpha1.CauseCache && x.verdict.State == v1alpha1.RunnerPending && slices.Contains(sources, x.runner.Spec.Revision) {
-			waiting = x.runner
-			admitted--
-		}
-	}
-	if waiting == nil {
-		return nil, notReady{}
-	}
-	return []scaling.Hold{{Announce: admitted, Reason: fmt.Sprintf("the cache has claims for %d", admitted)}},
-		notReady{v1alpha1.CacheUnavailableReason, fmt.Sprintf("runner %s: %s", waiting.Name, waiting.Status.Reason)}
+	return checkWaiting(list, sources, v1alpha1.CauseCache, v1alpha1.CacheUnavailableReason, "the cache has claims for %d")
 }

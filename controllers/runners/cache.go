@@ -25,6 +25,8 @@ const (
 	claimRetry = 2 * time.Second
 	// claimTries is how many claims are tried in one pass that turn out to be another's.
 	claimTries = 8
+	// claimShown is how long the cache may take to show a claim that was taken.
+	claimShown = 10 * time.Second
 	// Events about a runner without a claim, and about one whose claim is deleted.
 	cacheMissing, cacheDeleted = "CacheMissing", "CacheDeleted"
 )
@@ -32,8 +34,10 @@ const (
 // claimMemory is what this process knows of a runner's claim.
 type claimMemory struct {
 	name string
-	// taken by this process; asked for a pod with it, and not seen yet; settled what becomes of it.
-	taken, asked, settled bool
+	// takenAt is when this process took it; zero if it didn't.
+	takenAt time.Time
+	// asked for a pod with it; settled what becomes of it.
+	asked, settled bool
 	// died is true if GitHub still counted its job when its container had ended.
 	died bool
 	// seen is true once the cache showed the pod: when it shows it no more, it is gone.
@@ -41,7 +45,7 @@ type claimMemory struct {
 }
 
 // neverUsed says that no pod was made with the claim.
-func (m claimMemory) neverUsed() bool { return m.taken && !m.asked && !m.seen }
+func (m claimMemory) neverUsed() bool { return !m.takenAt.IsZero() && !m.asked && !m.seen }
 
 // podIsGone says that a pod that isn't shown is gone, not on its way.
 func (m claimMemory) podIsGone() bool { return m.seen || m.neverUsed() }
@@ -65,17 +69,21 @@ func (p pass) takeClaim(ctx context.Context) (cache podspec.Cache, missing strin
 		}
 		name, err := p.tryClaim(ctx, all, choice)
 		if err == nil {
-			p.memory.claim.name, p.memory.claim.taken = name, p.memory.claim.taken || !choice.Own
+			if p.memory.claim.name = name; !choice.Own {
+				p.memory.claim.takenAt = p.Now()
+			}
 			return podspec.Cache{Claim: name, MountPath: spec.MountPath}, "", nil
 		}
 		p.Memory.claims.release(client.ObjectKey{Namespace: p.runner.Namespace, Name: name}, p.runner.UID)
 		switch {
 		case errors.Is(err, errTaken):
 			all = without(all, p.pool.Name, name)
-		case IsQuota(err):
-			return podspec.Cache{}, err.Error(), p.waitForClaim(v1alpha1.QuotaExceededReason, err.Error())
 		case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
-			return podspec.Cache{}, err.Error(), p.waitForClaim(v1alpha1.CacheUnavailableReason, err.Error())
+			reason := v1alpha1.CacheUnavailableReason
+			if IsQuota(err) {
+				reason = v1alpha1.QuotaExceededReason
+			}
+			return podspec.Cache{}, err.Error(), p.waitForClaim(reason, err.Error())
 		default:
 			return podspec.Cache{}, "", err
 		}
@@ -142,15 +150,19 @@ func (p pass) settleClaim(ctx context.Context, o observation, state poolstatus.A
 		return err
 	}
 	fate, why := claims.FateOf(p.ending(o, state))
+	shown := false
 	for _, x := range all {
-		if x.Holder != p.runner.UID || x.Ending {
+		if x.Holder != p.runner.UID {
+			continue
+		}
+		if shown = true; x.Ending {
 			continue
 		}
 		if err := p.applyFate(ctx, x, fate, why); err != nil {
 			return err
 		}
 	}
-	if fate != claims.Keep && p.Memory.claims.isUnseen(client.ObjectKey{Namespace: p.runner.Namespace, Name: p.memory.claim.name}, p.runner.UID, all) {
+	if fate != claims.Keep && !shown && p.Now().Sub(p.memory.claim.takenAt) < claimShown {
 		return kube.Progress(time.Second, "waiting for the cache to show claim %s", p.memory.claim.name)
 	}
 	p.memory.claim.settled = true

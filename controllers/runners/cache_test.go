@@ -369,3 +369,19 @@ func TestAClaimThatAnotherTookMeanwhileIsLeftToIt(t *testing.T) {
 		t.Errorf("claim 0 is of %s, the pod has %s", b.holder(0), b.mounted())
 	}
 }
+
+// Somebody deletes the claim by hand, and nothing of it is left.
+func TestAClaimThatIsGoneHoldsUpNoEnd(t *testing.T) {
+	b := newCachedBench(t, 1)
+	b.reconcile()
+	if err := b.Client.Delete(t.Context(), b.claim(0)); err != nil {
+		t.Fatal(err)
+	}
+	b.now = b.now.Add(claimShown)
+	b.setPod(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, StartedAt: metav1.Time{Time: b.now}, FinishedAt: metav1.Time{Time: b.now}}})
+	b.reconcile()
+	b.reconcile()
+	if b.runner() != nil {
+		t.Errorf("it isn't let go: %+v", b.runner().Status)
+	}
+}

@@ -75,18 +75,6 @@ func (n *claimNotes) isReserved(claim types.NamespacedName) bool {
 	return ok
 }
 
-// isUnseen reports whether a runner took a claim and the cache doesn't show that.
-func (n *claimNotes) isUnseen(claim types.NamespacedName, runner types.UID, all []PoolClaim) bool {
-	for _, x := range all {
-		if x.Name == claim.Name && x.Holder == runner {
-			return false
-		}
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.taken[claim] == runner
-}
-
 // sawGone reports whether a claim's holder was seen to be gone.
 func (n *claimNotes) sawGone(claim types.NamespacedName, holder types.UID) bool {
 	n.mu.Lock()

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -55,13 +56,12 @@ func (c Claims) Of(ctx context.Context, pool *v1alpha1.RunnerPool) ([]PoolClaim,
 	}
 	all := make([]PoolClaim, 0, len(list.Items))
 	for i := range list.Items {
-		claim := read(pool, &list.Items[i])
-		inUse, err := c.shown(ctx, claim)
-		if err != nil {
+		x := read(pool, &list.Items[i])
+		var err error
+		if x.InUse, err = holds(ctx, c.Client, x); err != nil {
 			return nil, err
 		}
-		claim.InUse = inUse
-		all = append(all, claim)
+		all = append(all, x)
 	}
 	return all, nil
 }
@@ -82,7 +82,7 @@ func read(pool *v1alpha1.RunnerPool, object *corev1.PersistentVolumeClaim) PoolC
 
 // numberOf is the number in the name of a pool's claim; -1 if it is none of its names.
 func numberOf(pool, name string) int {
-	n, err := strconv.Atoi(strings.TrimPrefix(name, podspec.ClaimName(pool, 0)[:len(podspec.ClaimName(pool, 0))-1]))
+	n, err := strconv.Atoi(name[strings.LastIndexByte(name, '-')+1:])
 	if err != nil || podspec.ClaimName(pool, n) != name {
 		return -1
 	}
@@ -107,11 +107,6 @@ func unlike(spec *v1alpha1.CacheSpec, claim *corev1.PersistentVolumeClaimSpec) b
 		spec.StorageClassName != "" && ptr.Deref(claim.StorageClassName, "") != spec.StorageClassName
 }
 
-// shown says whether the cache shows a claim's holder or its pod. Of a claim that names no holder nobody knows.
-func (c Claims) shown(ctx context.Context, x PoolClaim) (bool, error) {
-	return holds(ctx, c.Client, x)
-}
-
 // isFree asks the API server whether the holder of a claim and its pod are gone, unless this process saw them go: a cache may not show
 // yet what there is, but what it saw deleted stays so.
 func (c Claims) isFree(ctx context.Context, x PoolClaim) (bool, error) {
@@ -122,24 +117,19 @@ func (c Claims) isFree(ctx context.Context, x PoolClaim) (bool, error) {
 	return !held, err
 }
 
-// holds says whether the runner that a claim names, or its pod, is there.
+// holds says whether the runner that a claim names, or its pod, is there. Of a claim that names none nobody knows.
 func holds(ctx context.Context, from client.Reader, x PoolClaim) (bool, error) {
 	if x.runner == "" || x.Holder == "" {
 		return true, nil
 	}
 	key := client.ObjectKey{Namespace: x.object.Namespace, Name: x.runner}
 	runner, pod := &v1alpha1.Runner{}, &corev1.Pod{}
-	if err := from.Get(ctx, key, runner); client.IgnoreNotFound(err) != nil {
-		return true, fmt.Errorf("looking for the holder of claim %s: %w", x.Name, err)
-	} else if err == nil && runner.UID == x.Holder {
-		return true, nil
+	for _, o := range []client.Object{runner, pod} {
+		if err := from.Get(ctx, key, o); client.IgnoreNotFound(err) != nil {
+			return true, fmt.Errorf("looking for the holder of claim %s: %w", x.Name, err)
+		}
 	}
-	if err := from.Get(ctx, key, pod); client.IgnoreNotFound(err) != nil {
-		return true, fmt.Errorf("looking for the pod of the holder of claim %s: %w", x.Name, err)
-	} else if err == nil && pod.Annotations[v1alpha1.RunnerUIDAnnotation] == string(x.Holder) {
-		return true, nil
-	}
-	return false, nil
+	return runner.UID == x.Holder || pod.Annotations[v1alpha1.RunnerUIDAnnotation] == string(x.Holder), nil
 }
 
 // take makes a free claim a runner's, unless it is another's by now.
@@ -153,22 +143,21 @@ func (c Claims) take(ctx context.Context, x PoolClaim, runner *v1alpha1.Runner, 
 	taken := x.object.DeepCopy()
 	holdBy(taken, runner, now)
 	delete(taken.Annotations, v1alpha1.CacheAvoidAnnotation)
-	err := c.Client.Patch(ctx, taken, client.MergeFromWithOptions(x.object, client.MergeFromWithOptimisticLock{}))
-	switch {
-	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+	return c.replace(ctx, x, taken)
+}
+
+// replace writes a claim, unless it is another by now than what was read.
+func (c Claims) replace(ctx context.Context, x PoolClaim, by *corev1.PersistentVolumeClaim) error {
+	err := c.Client.Patch(ctx, by, client.MergeFromWithOptions(x.object, client.MergeFromWithOptimisticLock{}))
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return errTaken
-	case err != nil:
-		return fmt.Errorf("taking claim %s: %w", x.Name, err)
 	}
-	return nil
+	return err
 }
 
 func holdBy(claim *corev1.PersistentVolumeClaim, runner *v1alpha1.Runner, now time.Time) {
-	if claim.Annotations == nil {
-		claim.Annotations = map[string]string{}
-	}
-	claim.Annotations[v1alpha1.CacheHolderAnnotation] = runner.Name + "/" + string(runner.UID)
-	claim.Annotations[v1alpha1.CacheTakenAnnotation] = now.UTC().Format(time.RFC3339)
+	metav1.SetMetaDataAnnotation(&claim.ObjectMeta, v1alpha1.CacheHolderAnnotation, runner.Name+"/"+string(runner.UID))
+	metav1.SetMetaDataAnnotation(&claim.ObjectMeta, v1alpha1.CacheTakenAnnotation, now.UTC().Format(time.RFC3339))
 }
 
 // make makes a new claim that is a runner's from the beginning.
@@ -207,11 +196,7 @@ func (c Claims) make(ctx context.Context, pool *v1alpha1.RunnerPool, number int,
 func (c Claims) avoid(ctx context.Context, x PoolClaim, until time.Time) error {
 	avoided := x.object.DeepCopy()
 	avoided.Annotations[v1alpha1.CacheAvoidAnnotation] = until.UTC().Format(time.RFC3339)
-	err := c.Client.Patch(ctx, avoided, client.MergeFromWithOptions(x.object, client.MergeFromWithOptimisticLock{}))
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("marking claim %s: %w", x.Name, err)
-	}
-	return nil
+	return c.replace(ctx, x, avoided)
 }
 
 // delete deletes a claim as it was read. Kubernetes keeps it until no pod mounts it.
@@ -225,22 +210,19 @@ func (c Claims) delete(ctx context.Context, x PoolClaim) error {
 
 // Remove deletes claims of a pool, but for those that a runner has taken meanwhile, and returns those that are deleted.
 func (c Claims) Remove(ctx context.Context, all []PoolClaim, removals []claims.Removal) (done []claims.Removal, err error) {
-	for _, x := range all {
-		for _, r := range removals {
-			if r.Name != x.Name || c.Memory.claims.isReserved(client.ObjectKeyFromObject(x.object)) {
-				continue
-			}
-			free, err := c.isFree(ctx, x)
-			if err == nil && free {
-				err = c.delete(ctx, x)
-			}
-			switch {
-			case apierrors.IsConflict(err):
-			case err != nil:
-				return done, err
-			case free:
-				done = append(done, r)
-			}
+	for _, r := range removals {
+		x := all[slices.IndexFunc(all, func(x PoolClaim) bool { return x.Name == r.Name })]
+		free, err := c.isFree(ctx, x)
+		if err != nil {
+			return done, err
+		}
+		if !free || c.Memory.claims.isReserved(client.ObjectKeyFromObject(x.object)) {
+			continue
+		}
+		if err := c.delete(ctx, x); err == nil {
+			done = append(done, r)
+		} else if !apierrors.IsConflict(err) {
+			return done, err
 		}
 	}
 	return done, nil

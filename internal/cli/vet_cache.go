@@ -21,37 +21,25 @@ import (
 // publicCaches warns of pools with a cache whose runner group takes jobs of public repositories: whoever opens a pull request there may
 // write what later jobs read. And of those of which that can't be told.
 func (w *workspace) publicCaches(ctx context.Context, o *clusterOptions) ([]report.Finding, error) {
-	type group struct {
-		connection types.NamespacedName
-		name       string
-	}
-	type answer struct {
-		public bool
-		err    error
-	}
 	c, own, err := o.connect()
 	if err != nil {
 		return nil, err
 	}
-	known := map[group]answer{}
 	var warnings []report.Finding
 	for i := range w.pools {
 		p := &w.pools[i]
 		if p.Spec.Cache == nil {
 			continue
 		}
-		of := group{p.Spec.ConnectionRef.From(cmp.Or(p.Namespace, own)), p.Spec.GetRunnerGroup()}
-		if _, asked := known[of]; !asked {
-			public, err := allowsPublic(ctx, c, of.connection, of.name, o.version)
-			known[of] = answer{public, err}
-		}
-		switch a := known[of]; {
-		case a.err != nil:
+		group := p.Spec.GetRunnerGroup()
+		public, err := allowsPublic(ctx, c, p.Spec.ConnectionRef.From(cmp.Or(p.Namespace, own)), group, o.version)
+		switch {
+		case err != nil:
 			warnings = append(warnings, p.warning(ruleCache, "Cache not judged", ".spec.cache",
-				fmt.Sprintf("whether runner group %q takes jobs of public repositories can't be told: %v", of.name, a.err)))
-		case a.public:
+				fmt.Sprintf("whether runner group %q takes jobs of public repositories can't be told: %v", group, err)))
+		case public:
 			warnings = append(warnings, p.warning(ruleCache, "A cache for public repositories", ".spec.cache",
-				fmt.Sprintf("runner group %q takes jobs of public repositories: whoever opens a pull request there may write what later jobs read; use a runner group without them", of.name)))
+				fmt.Sprintf("runner group %q takes jobs of public repositories: whoever opens a pull request there may write what later jobs read; use a runner group without them", group)))
 		}
 	}
 	return warnings, nil

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"path"
 	"slices"
 
@@ -104,15 +103,12 @@ func PoolOf(p *v1alpha1.RunnerPool) Pool {
 	}
 }
 
-// cacheOf is what policies are told of a cache. A size that can't be read is refused elsewhere.
+// cacheOf is what policies are told of a cache. With a size that can't be read no claim is made.
 func cacheOf(s *v1alpha1.CacheSpec) Cache {
 	if s == nil {
 		return Cache{}
 	}
-	bytes, err := s.Bytes()
-	if err != nil {
-		bytes = math.MaxInt64
-	}
+	bytes, _ := s.Bytes()
 	return Cache{
 		StorageClassName: s.StorageClassName, SizeBytes: bytes, MountPath: s.MountPath, MaxClaims: s.MaxClaims,
 		TimeToLiveSeconds: int64(s.GetTimeToLive().Seconds()),

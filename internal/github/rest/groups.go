@@ -71,15 +71,12 @@ func (c *Client) GroupID(ctx context.Context, name string) (int64, error) {
 
 // AllowsPublic says whether a runner group lets in jobs of public repositories.
 func (c *Client) AllowsPublic(ctx context.Context, name string) (bool, error) {
-	groups, err := c.Groups(ctx)
+	id, err := c.GroupID(ctx, name)
 	if err != nil {
 		return false, err
 	}
-	if i := slices.IndexFunc(groups, func(g Group) bool { return g.is(name) }); i >= 0 {
-		return groups[i].AllowsPublic, nil
-	}
-	return false, github.NewError(github.KindRunnerGroupNotFound, fmt.Sprintf("looking up runner group %q", name), 0, 0,
-		"there is no such group, or this connection can't see it", nil)
+	groups, err := c.Groups(ctx)
+	return slices.ContainsFunc(groups, func(g Group) bool { return g.ID == id && g.AllowsPublic }), err
 }
 
 // Visible says whether jobs of a repository, OWNER/NAME, may run in a runner group, as of the last
