@@ -216,6 +216,7 @@ func addPools(mgr ctrl.Manager, o Options, s shared, tracker *jobs.JobTracker, p
 	return (&pools.Reconciler{
 		Reporter: s.ofPools, Live: s.live, Sessions: s.sessions, Results: s.memory, Demand: []pools.Reader{tracker, poller}, Jobs: tracker,
 		Policies: s.engine, Access: s.access, REST: s.rest, Versions: s.versions, Cluster: o.Cluster, Zone: o.Zone, Now: time.Now,
+		Claims: runners.Claims{Client: mgr.GetClient(), Live: s.live, Memory: s.memory},
 	}).SetupWithManager(mgr, o.Others, s.sessions.Events(), tracker.Events(), poller.Events())
 }
 

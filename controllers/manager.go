@@ -77,6 +77,10 @@ func NewManager(config *rest.Config, o ManagerOptions) (*Manager, error) {
 	pods.Transform = podspec.Trim
 	configMaps := &metav1.PartialObjectMetadata{}
 	configMaps.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+	caches, err := labels.NewRequirement(v1alpha1.CacheLabel, selection.Exists, nil)
+	if err != nil {
+		return nil, fmt.Errorf("selecting the claims of caches: %w", err)
+	}
 	namespaces := map[string]cache.Config{}
 	for _, ns := range o.Namespaces {
 		namespaces[ns] = cache.Config{}
@@ -101,7 +105,8 @@ func NewManager(config *rest.Config, o ManagerOptions) (*Manager, error) {
 			DefaultTransform:  cache.TransformStripManagedFields(),
 			ByObject: map[client.Object]cache.ByObject{
 				&corev1.Pod{}: pods, &appsv1.ControllerRevision{}: belonging,
-				configMaps: {Label: labels.SelectorFromSet(policies.WatchedConfigMaps())},
+				&corev1.PersistentVolumeClaim{}: {Label: labels.NewSelector().Add(*caches), UnsafeDisableDeepCopy: new(true)},
+				configMaps:                      {Label: labels.SelectorFromSet(policies.WatchedConfigMaps())},
 			},
 		},
 	})

@@ -70,6 +70,8 @@ type trick struct {
 	codes, reason string
 	// over is what the pod gets of its connection's network.
 	over podspec.Network
+	// cache that the pod mounts.
+	cache *v1alpha1.CacheSpec
 }
 
 // A claim that is made for the pod, by its spec.
@@ -221,7 +223,7 @@ func (c *trick) pod(t *testing.T) json.RawMessage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pod, err := podspec.SpecimenOf(&v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux"}}, "linux-1", template, c.over)
+	pod, err := podspec.SpecimenOf(&v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux"}, Spec: v1alpha1.RunnerPoolSpec{Cache: c.cache}}, "linux-1", template, c.over)
 	if err != nil {
 		t.Fatalf("%s: %v", c.name, err)
 	}
@@ -329,7 +331,8 @@ func TestNaiveRulesFindTheUsual(t *testing.T) {
 }
 
 func TestTenantAllowsAGoodPod(t *testing.T) {
-	good := trick{spec: `"dnsPolicy":"ClusterFirst","shareProcessNamespace":false,"nodeSelector":{"kubernetes.io/arch":"arm64"}`, before: `"restartPolicy":"Always"`, over: podspec.Network{Proxies: true, CA: true}}
+	good := trick{spec: `"dnsPolicy":"ClusterFirst","shareProcessNamespace":false,"nodeSelector":{"kubernetes.io/arch":"arm64"}`, before: `"restartPolicy":"Always"`, over: podspec.Network{Proxies: true, CA: true},
+		cache: &v1alpha1.CacheSpec{MountPath: "/cache"}}
 	if found := denials(t, bind(t, tenant()), good.pod(t)); len(found) > 0 {
 		t.Error(found)
 	}

@@ -82,6 +82,8 @@ const (
 	ServiceAccountMissingReason = "ServiceAccountMissing"
 	// QuotaExceededReason is true while a ResourceQuota of the namespace admits no more pods.
 	QuotaExceededReason = "QuotaExceeded"
+	// CacheUnavailableReason is true while runners wait for a claim of their pool's cache.
+	CacheUnavailableReason = "CacheUnavailable"
 	// RunnerOutdatedReason is true when the runner program in a pool's image has to be updated.
 	RunnerOutdatedReason = "RunnerOutdated"
 	// RunnersFailingReason is true while a pool's runners fail one after the other; the

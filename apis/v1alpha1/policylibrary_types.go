@@ -154,9 +154,25 @@ type VolumeRules struct {
 	// drivers of CSI and FlexVolume that pods may name.
 	// +optional
 	Drivers AllowedNames `json:"drivers,omitempty"`
-	// storageClasses of ephemeral volumes, and their volume attributes classes. The cluster's default is allowed.
+	// storageClasses of ephemeral volumes and caches, and their volume attributes classes. The cluster's default is allowed.
 	// +optional
 	StorageClasses AllowedNames `json:"storageClasses,omitempty"`
+	// caches that pools may declare. Default: of any size and number.
+	// +optional
+	Caches *CacheRules `json:"caches,omitempty"`
+}
+
+// CacheRules bound the caches of pools.
+// +kubebuilder:validation:MinProperties=1
+type CacheRules struct {
+	// maxClaims that a pool may have; 0 for no cache.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000
+	MaxClaims *int32 `json:"maxClaims,omitempty"`
+	// maxSize of a claim, such as 100Gi.
+	// +optional
+	MaxSize *Quantity `json:"maxSize,omitempty"`
 }
 
 // ExtendedResourceRules say which resources beside cpu, memory and ephemeral-storage are allowed.

@@ -85,7 +85,7 @@ const (
 )
 
 // RunnerCause is why a runner does not start, or ended without a job.
-// +kubebuilder:validation:Enum=Unschedulable;Quota;Refused;ImagePull;Config;Crash;Outdated;NeverConnected;Removed;GitHub;Slow
+// +kubebuilder:validation:Enum=Unschedulable;Quota;Refused;ImagePull;Config;Crash;Outdated;NeverConnected;Removed;GitHub;Cache;Slow
 type RunnerCause string
 
 const (
@@ -109,6 +109,8 @@ const (
 	CauseRemoved RunnerCause = "Removed"
 	// CauseGitHub is when GitHub doesn't register the runner.
 	CauseGitHub RunnerCause = "GitHub"
+	// CauseCache is when the pool's cache has no claim for it, or its claim keeps its pod from a node.
+	CauseCache RunnerCause = "Cache"
 	// CauseSlow is when nothing is known to be amiss, and it takes too long.
 	CauseSlow RunnerCause = "Slow"
 )
@@ -255,7 +257,8 @@ func (e *RunnerExit) String() string {
 // Trouble returns why the runner's registration or pod could not be made, and its
 // cause; "" when nothing is amiss.
 func (s *RunnerStatus) Trouble() (reason string, cause RunnerCause) {
-	if s.Cause == CauseGitHub || s.Cause == CauseQuota || s.Cause == CauseRefused {
+	switch s.Cause {
+	case CauseGitHub, CauseQuota, CauseRefused, CauseCache:
 		return s.Reason, s.Cause
 	}
 	return "", ""

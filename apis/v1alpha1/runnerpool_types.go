@@ -111,6 +111,10 @@ type RunnerPoolSpec struct {
 	// +optional
 	ContainerMode *ContainerMode `json:"containerMode,omitempty"`
 
+	// cache declares volumes that outlive runners and are taken over by the next runner of the pool.
+	// +optional
+	Cache *CacheSpec `json:"cache,omitempty"`
+
 	// suspend takes in no new jobs and starts no runners beyond those that accepted
 	// jobs need; idle runners end, busy ones finish.
 	// +optional
@@ -289,6 +293,10 @@ type RunnerPoolStatus struct {
 	// runners counts runners by state.
 	// +optional
 	Runners RunnerCounts `json:"runners"`
+
+	// cache counts the claims of the pool's cache.
+	// +optional
+	Cache *CacheStatus `json:"cache,omitempty"`
 
 	// runnerVersion is the version of the runner program in the pool's image, if GitHub tells it.
 	// +optional

@@ -70,8 +70,10 @@ func checkHealth(o observation, results runners.Results) health {
 	h.memory.circuits = countFailures(o, results)
 	hold, quota := checkQuota(o.runners, o.sources(o.pool.Status.Update))
 	h.holds = append(h.holds, hold...)
+	admitted, claims := checkClaims(o.pool, o.runners, o.sources(o.pool.Status.Update))
+	h.holds = append(h.holds, admitted...)
 	registration, wait := checkRegistration(o.runners, o.now)
-	h.notReady = registration.or(quota)
+	h.notReady = registration.or(quota).or(claims)
 	h.lookAgain = soonest(c.next, wait)
 	return h
 }
@@ -218,10 +220,15 @@ func (o observation) probes(c scaling.Circuit) int32 {
 
 // checkQuota takes in no more than a ResourceQuota admits, as long as a runner waits for it.
 func checkQuota(list runnerList, sources []string) ([]scaling.Hold, notReady) {
+	return checkWaiting(list, sources, v1alpha1.CauseQuota, v1alpha1.QuotaExceededReason, "the namespace's quota admits %d")
+}
+
+// checkWaiting takes in no more than what something admits, as long as a runner of one of the sources waits for it.
+func checkWaiting(list runnerList, sources []string, cause v1alpha1.RunnerCause, reason, admits string) ([]scaling.Hold, notReady) {
 	admitted := list.live()
 	var waiting *v1alpha1.Runner
 	for _, x := range list {
-		if x.runner.Status.Cause == v1alpha1.CauseQuota && x.verdict.State == v1alpha1.RunnerPending && slices.Contains(sources, x.runner.Spec.Revision) {
+		if x.runner.Status.Cause == cause && x.verdict.State == v1alpha1.RunnerPending && slices.Contains(sources, x.runner.Spec.Revision) {
 			waiting = x.runner
 			admitted--
 		}
@@ -229,8 +236,8 @@ func checkQuota(list runnerList, sources []string) ([]scaling.Hold, notReady) {
 	if waiting == nil {
 		return nil, notReady{}
 	}
-	return []scaling.Hold{{Announce: admitted, Reason: fmt.Sprintf("the namespace's quota admits %d", admitted)}},
-		notReady{v1alpha1.QuotaExceededReason, fmt.Sprintf("runner %s: %s", waiting.Name, waiting.Status.Reason)}
+	return []scaling.Hold{{Announce: admitted, Reason: fmt.Sprintf(admits, admitted)}},
+		notReady{reason, fmt.Sprintf("runner %s: %s", waiting.Name, waiting.Status.Reason)}
 }
 
 // checkRegistration returns why GitHub registers no runners, or the time after which the status says so.

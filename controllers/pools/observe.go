@@ -37,6 +37,7 @@ type observation struct {
 	runners      runnerList
 	counts       v1alpha1.RunnerCounts
 	health       health
+	cache        poolCache
 	demand       poolDemand
 	scale        currentScale
 	// memory is what the next pass is to remember, as far as it is known by now.
@@ -93,9 +94,11 @@ func (r *Reconciler) observeRunners(ctx context.Context, o observation) (_ obser
 	if o.revisions, err = r.readRevisions(ctx, o.pool, o.policies, o.template); err != nil {
 		return o, err
 	}
-	o.health = checkHealth(o, r.Results.SinceLastPass(o.key))
+	results := r.Results.SinceLastPass(o.key)
+	o.health = checkHealth(o, results)
 	o.memory.health, o.runners = o.health.memory, o.runners.with(o.health.failed)
-	return o, nil
+	o.cache, err = r.readCache(ctx, o, results.Missed)
+	return o, err
 }
 
 // observed is one runner and the state it is in.

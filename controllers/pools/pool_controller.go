@@ -80,6 +80,8 @@ type Reconciler struct {
 	// Zone is the time zone that policies see. Default: UTC.
 	Zone string
 	Now  func() time.Time
+	// Claims reads and deletes those of the pools' caches.
+	Claims runners.Claims
 
 	memory memory
 }

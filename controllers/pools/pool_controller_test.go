@@ -117,6 +117,7 @@ func newBench(t *testing.T) *bench {
 		Live: c, Demand: []Reader{b}, Jobs: b,
 		Policies: policies.NewEngine(func() time.Time { return b.now }),
 		Now:      func() time.Time { return b.now },
+		Claims:   runners.Claims{Client: c, Live: c, Memory: runners.NewMemory()},
 	}
 	return b
 }

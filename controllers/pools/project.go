@@ -30,7 +30,7 @@ func project(o observation, d *decision, err error) v1alpha1.RunnerPoolStatus {
 		return *s
 	}
 	s.Revision, s.Update = o.template.revision, d.step.State
-	s.Runners, s.Jobs, s.Demand, s.Schedule = o.counts, o.demand.Jobs, nil, o.scale.schedule
+	s.Runners, s.Jobs, s.Demand, s.Schedule, s.Cache = o.counts, o.demand.Jobs, nil, o.scale.schedule, o.cache.status
 	if hasDemand(o.pool) {
 		s.Demand = o.demand.Statuses
 	}

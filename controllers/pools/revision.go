@@ -75,7 +75,7 @@ func (r *Reconciler) storeTemplate(ctx context.Context, pool *v1alpha1.RunnerPoo
 		return t, err
 	}
 	t.verdict, t.failures, err = r.permit(ctx, pool, p, t, name, isStored)
-	this := fmt.Sprint(name, " ", t.digest, p.network)
+	this := fmt.Sprint(name, " ", t.digest, p.network, podspec.SpecimenCache(pool.Spec.Cache))
 	switch {
 	case err != nil:
 	case !isStored:
@@ -189,7 +189,7 @@ func (r *Reconciler) storeRevision(ctx context.Context, pool *v1alpha1.RunnerPoo
 func buildProbe(pool *v1alpha1.RunnerPool, template []byte, n podspec.Network) (*corev1.Pod, error) {
 	identity := podspec.Runner{
 		Namespace: pool.Namespace, Name: pool.Name + "-" + probeName, Pool: pool.Name, Revision: probeName, UID: pool.UID,
-		Network: n, Self: podspec.RegistrationOfSpecimen(pool),
+		Network: n, Self: podspec.RegistrationOfSpecimen(pool), Cache: podspec.SpecimenCache(pool.Spec.Cache),
 	}
 	pod, err := podspec.Build(identity, template)
 	if err != nil {

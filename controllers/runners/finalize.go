@@ -46,7 +46,7 @@ func (p pass) finalize(ctx context.Context) error {
 	state := decide(o, p.Now())
 	p.project(o, state)
 	if p.terminationReason() != "" { // GitHub lets go of a runner with a job only when that is gone
-		if err := p.deletePod(ctx); err != nil {
+		if err := p.endPod(ctx, o, state); err != nil {
 			return err
 		}
 	}
@@ -56,7 +56,7 @@ func (p pass) finalize(ctx context.Context) error {
 	if err := p.deregister(ctx, state); err != nil {
 		return err
 	}
-	if err := p.deletePod(ctx); err != nil {
+	if err := p.endPod(ctx, o, state); err != nil {
 		return err
 	}
 	if err := p.deleteLeftovers(ctx); err != nil {
@@ -128,6 +128,7 @@ func (p pass) deregister(ctx context.Context, state poolstatus.Assessment) error
 		return p.giveUp(state, false, github.Summary(err))
 	case github.IsJobStillRunning(err):
 		p.memory.busy = true // which the session may not tell any more
+		p.memory.claim.died = p.memory.claim.died || p.runner.Status.EndedAt != nil
 		return kube.Progress(busyRetry, "its job goes on; the runner ends after it")
 	case err != nil:
 		return p.githubOutcome(err)

@@ -70,15 +70,6 @@ func (b *bench) left(runner string) int {
 	return n
 }
 
-// told takes the events so far.
-func (b *bench) told() string {
-	var all []string
-	for len(b.events) > 0 {
-		all = append(all, <-b.events)
-	}
-	return strings.Join(all, "\n")
-}
-
 // refusing refuses lists of some kinds.
 func refusing(message string, kinds ...string) interceptor.Funcs {
 	return interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {

@@ -34,6 +34,7 @@ type Memory struct {
 	suspects map[types.NamespacedName]suspicion
 	queue    queue // of the Runners' controller; nil until it runs
 	starting int   // runners that wait for nothing but their pods
+	claims   claimNotes
 
 	recording *semaphore.Weighted
 }
@@ -85,6 +86,7 @@ type runnerMemory struct {
 	refused      int                    // how often in a row GitHub was away
 	failed       *poolstatus.Assessment // why it is being ended, if it failed
 	persistent   persistentMemory
+	claim        claimMemory
 }
 
 // containerMemory is about a runner's container.
@@ -116,6 +118,8 @@ type Results struct {
 	Failures []Failure
 	// Worked holds, by revision, when the last began of the jobs that runners got.
 	Worked map[string]time.Time
+	// Missed says which runner started without a claim of the cache last, and why; "" for none.
+	Missed string
 }
 
 // of returns the memory of a runner; another of the same name starts afresh. Only the one worker that
@@ -145,8 +149,13 @@ func (m *Memory) outside(key types.NamespacedName, uid types.UID) *runnerMemory 
 }
 
 func (m *Memory) dropLocked(key types.NamespacedName) {
-	if known := m.runners[key]; known != nil && known.starting {
-		m.starting--
+	if known := m.runners[key]; known != nil {
+		if known.starting {
+			m.starting--
+		}
+		if known.claim.name != "" {
+			m.claims.release(types.NamespacedName{Namespace: key.Namespace, Name: known.claim.name}, known.uid)
+		}
 	}
 	delete(m.runners, key)
 }
@@ -337,9 +346,13 @@ func (m *Memory) isPodDeleted(key types.NamespacedName, pod types.UID) bool {
 	return known != nil && known.podDeleted != "" && known.podDeleted == pod
 }
 
-func (m *Memory) forget(key types.NamespacedName) {
+// forget drops what is known of a runner that is gone. PodShown is false if the cache shows no pod of its name, either.
+func (m *Memory) forget(key types.NamespacedName, podShown bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if known := m.runners[key]; known != nil && known.claim.name != "" {
+		m.claims.forget(types.NamespacedName{Namespace: key.Namespace, Name: known.claim.name}, known.uid, !podShown && known.claim.podIsGone())
+	}
 	m.dropLocked(key)
 	delete(m.suspects, key)
 }
@@ -360,6 +373,13 @@ func (m *Memory) recordWorked(pool types.NamespacedName, revision string, began 
 	if o := m.resultsOf(pool); began.After(o.Worked[revision]) {
 		o.Worked[revision] = began
 	}
+}
+
+// recordMissed notes that a runner started without a claim.
+func (m *Memory) recordMissed(pool types.NamespacedName, why string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.resultsOf(pool).Missed = why
 }
 
 func (m *Memory) resultsOf(pool types.NamespacedName) *Results {

@@ -41,15 +41,21 @@ func (p pass) createPod(ctx context.Context) error {
 	if err := p.permit(ctx, template, digest, network); err != nil {
 		return err
 	}
-	pod, err := p.buildPod(ctx, template, network)
+	cache, missing, err := p.takeClaim(ctx)
 	if err != nil {
 		return err
 	}
+	pod, err := p.buildPod(ctx, template, network, cache)
+	if err != nil {
+		return err
+	}
+	p.memory.claim.asked, p.memory.claim.seen = true, false
 	switch err := p.Client.Create(ctx, pod); {
 	case apierrors.IsAlreadyExists(err):
 		return p.adoptPod(ctx)
 	case err == nil:
 		p.podCreated()
+		p.startedWithout(missing)
 		return nil
 	case IsQuota(err):
 		return kube.Wait(v1alpha1.QuotaExceededReason, refusalRetry, "creating the pod: %w", err)
@@ -72,9 +78,9 @@ func (p pass) madeAccount() string {
 }
 
 // buildPod makes the pod, if it reads no Secret that it must not.
-func (p pass) buildPod(ctx context.Context, template []byte, n podspec.Network) (_ *corev1.Pod, err error) {
+func (p pass) buildPod(ctx context.Context, template []byte, n podspec.Network, c podspec.Cache) (_ *corev1.Pod, err error) {
 	identity := p.identity()
-	identity.Network = n
+	identity.Network, identity.Cache = n, c
 	if identity.NamespaceUID, err = p.namespaceUID(ctx, p.runner.Namespace); err != nil {
 		return nil, err
 	}

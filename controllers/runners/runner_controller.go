@@ -150,7 +150,8 @@ func (r *Reconciler) read(ctx context.Context, runner *v1alpha1.Runner, memory *
 		r.Memory.endStart(memory)
 	}
 	if pod != nil {
-		memory.podCreated = false
+		memory.podCreated, memory.claim.seen = false, true
+		memory.claim.name = cmp.Or(memory.claim.name, pod.Annotations[v1alpha1.CacheClaimAnnotation])
 	}
 	if runner.Status.StartedAt == nil {
 		runner.Status.StartedAt = timeOrNil(memory.container.started)
@@ -282,6 +283,8 @@ func causeOf(startErr error) v1alpha1.RunnerCause {
 		return v1alpha1.CauseRefused
 	case v1alpha1.QuotaExceededReason:
 		return v1alpha1.CauseQuota
+	case v1alpha1.CacheUnavailableReason:
+		return v1alpha1.CauseCache
 	}
 	return v1alpha1.CauseGitHub
 }
@@ -384,7 +387,7 @@ func (r *Reconciler) sweep(ctx context.Context, req ctrl.Request, reading error)
 	}
 	pod := &corev1.Pod{}
 	if err := r.Client.Get(ctx, req.NamespacedName, pod); err != nil {
-		r.Memory.forget(req.NamespacedName)
+		r.Memory.forget(req.NamespacedName, !apierrors.IsNotFound(err))
 		return client.IgnoreNotFound(err)
 	}
 	if r.Memory.isPodDeleted(req.NamespacedName, pod.UID) {

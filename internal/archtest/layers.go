@@ -23,7 +23,7 @@ var (
 	Shared = Layer{"shared", []string{"internal/memfs", "internal/meter", "internal/wallclock", "internal/wording", "internal/yamldoc"},
 		"small; no I/O, no clock; import nothing of this module"}
 	Pure = Layer{"pure", []string{
-		"apis/v1alpha1", "internal/admission", "internal/compile", "internal/demand", "internal/explain", "internal/jobmatch", "internal/podspec", "internal/policy",
+		"apis/v1alpha1", "internal/admission", "internal/claims", "internal/compile", "internal/demand", "internal/explain", "internal/jobmatch", "internal/podspec", "internal/policy",
 		"internal/poolstatus", "internal/quota", "internal/reservation", "internal/rollout", "internal/scaling", "internal/schedule",
 	}, "no I/O, no clock, no goroutine; `now` is an argument; don't import each other, but for `apis/v1alpha1`"}
 	Review   = Layer{"review", []string{"internal/review"}, "pure as well; here, as in controllers, pure packages meet"}

@@ -82,7 +82,9 @@ standard error, and the exit code is 1. So is a schedule in a zone that doesn't 
 time never comes; one that is over, or that has no effect beside others, is a warning. So is a
 file that Git ignores, or that lies in a submodule: the controller's Git has neither. With
 --base, a warning names the pools that are gone since a revision. With --live, one names the
-pools that, at their max, don't fit the quotas and limit ranges of their namespaces.
+pools that, at their max, don't fit the quotas and limit ranges of their namespaces, and the pools
+with a cache whose runner group takes jobs of public repositories: GitHub is asked with the
+connection's credentials, if you may read its Secret.
 
 Then every pool is judged by the policies beside it, the *.rego files and RunnerPolicies of
 DIR, and by those of --policy: may its pod run, what limits hold for it when all pools are idle,
@@ -98,7 +100,7 @@ audited policies would do, are told and change no exit code.
 	o := bindPolicyOptions(c)
 	at := bindTime(c)
 	c.Flags().String("base", "", "name the pools that are gone since this revision: a branch, a tag, a hash or HEAD^1")
-	live := c.Flags().Bool("live", false, "read the ResourceQuotas and LimitRanges of the pools' namespaces from the cluster, with your own rights")
+	live := c.Flags().Bool("live", false, "read the ResourceQuotas and LimitRanges of the pools' namespaces from the cluster, and the connections of pools with a cache, with your own rights")
 	cluster := bindCluster(c.Flags(), version, "with --live: ")
 	f := bindFormat(c, "text", "json", "yaml", "github", "sarif", "junit")
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -143,7 +145,11 @@ func (w *workspace) comparedWarnings(c *cobra.Command, d *definitions, args []st
 		if err != nil {
 			return nil, err
 		}
-		found = append(found, unfitting...)
+		public, err := w.publicCaches(c.Context(), cluster)
+		if err != nil {
+			return nil, err
+		}
+		found = slices.Concat(found, unfitting, public)
 	}
 	return found, nil
 }

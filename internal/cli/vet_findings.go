@@ -32,6 +32,7 @@ const (
 	ruleTrust       = "corral.pool.certificates"
 	rulePersistent  = "corral.pool.persistent"
 	ruleQuota       = "corral.pool.quota"
+	ruleCache       = "corral.pool.cache"
 	ruleGone        = "corral.pool.gone"
 	ruleTest        = "corral.test"
 	ruleCoverage    = "corral.coverage"

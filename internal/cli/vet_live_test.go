@@ -14,6 +14,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/sim/githubsim"
 )
 
 // crampedCluster is an API server with ten pods' room in each namespace, but that it refuses who asks for secret, and has none called gone.
@@ -77,5 +80,69 @@ func TestWhatANamespaceLeavesToPodsIsReadAsFarAsOneMay(t *testing.T) {
 	}
 	if got.code != 0 || strings.Join(warnings, "\n") != strings.Join(want, "\n") {
 		t.Errorf("exit code %d\n%s\n%s", got.code, got.stdout, strings.Join(warnings, "\n"))
+	}
+}
+
+func TestACacheForPublicRepositoriesIsTold(t *testing.T) {
+	sim, err := githubsim.Start(githubsim.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(sim.Close)
+	sim.AddToken("t")
+	sim.AddOrg("acme")
+	sim.AddRunnerGroup("acme", githubsim.Group{Name: "open", AllowsPublic: true})
+	sim.AddRunnerGroup("acme", githubsim.Group{Name: "closed"})
+	kubeconfig := kubeconfigOf(t, func(path string) (int, any) {
+		switch {
+		case path == "/api":
+			return http.StatusOK, metav1.APIVersions{Versions: []string{"v1"}}
+		case path == "/apis":
+			return http.StatusOK, metav1.APIGroupList{Groups: []metav1.APIGroup{{
+				Name: "corral.dev", Versions: []metav1.GroupVersionForDiscovery{{GroupVersion: "corral.dev/v1alpha1", Version: "v1alpha1"}},
+			}}}
+		case path == "/api/v1":
+			return http.StatusOK, metav1.APIResourceList{GroupVersion: "v1", APIResources: []metav1.APIResource{
+				{Name: "namespaces", Kind: "Namespace"}, {Name: "secrets", Namespaced: true, Kind: "Secret"},
+				{Name: "resourcequotas", Namespaced: true, Kind: "ResourceQuota"}, {Name: "limitranges", Namespaced: true, Kind: "LimitRange"}}}
+		case path == "/apis/corral.dev/v1alpha1":
+			return http.StatusOK, metav1.APIResourceList{GroupVersion: "corral.dev/v1alpha1", APIResources: []metav1.APIResource{
+				{Name: "githubconnections", Namespaced: true, Kind: "GitHubConnection"}}}
+		case path == "/api/v1/namespaces/ci/secrets/github":
+			return http.StatusOK, corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, Data: map[string][]byte{"github_token": []byte("t")}}
+		case path == "/apis/corral.dev/v1alpha1/namespaces/ci/githubconnections/acme":
+			return http.StatusOK, v1alpha1.GitHubConnection{
+				TypeMeta: metav1.TypeMeta{APIVersion: "corral.dev/v1alpha1", Kind: "GitHubConnection"}, ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "acme"},
+				Spec: v1alpha1.GitHubConnectionSpec{URL: sim.ConfigURL("acme"), SecretRef: &v1alpha1.LocalObjectReference{Name: "github"}},
+			}
+		case strings.HasSuffix(path, "/limitranges"):
+			return http.StatusOK, corev1.LimitRangeList{}
+		case strings.HasSuffix(path, "/resourcequotas"):
+			return http.StatusOK, corev1.ResourceQuotaList{}
+		case strings.HasPrefix(path, "/api/v1/namespaces/"):
+			return http.StatusOK, corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
+		}
+		return refusal(http.StatusForbidden, metav1.StatusReasonForbidden, "you may not read "+path)
+	})
+	pools := "package pools\n"
+	for name, more := range map[string]string{"a": `runnerGroup: "open"`, "b": `runnerGroup: "closed"`, "c": `runnerGroup: "none"`} {
+		pools += fmt.Sprintf("%s: {apiVersion: \"corral.dev/v1alpha1\", kind: \"RunnerPool\", metadata: {name: %[1]q, namespace: \"ci\"}, spec: {connectionRef: name: \"acme\", %s, "+
+			"cache: {size: \"1Gi\", mountPath: \"/cache\", maxClaims: 1}, template: spec: containers: [{name: \"runner\", image: \"x\"}]}}\n", name, more)
+	}
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "pools.cue"), []byte(pools), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := corral(t, folder, "vet", "--live", "--kubeconfig", kubeconfig)
+	for _, want := range []string{
+		`a.spec.cache: warning: runner group "open" takes jobs of public repositories: whoever opens a pull request there may write what later jobs read; use a runner group without them`,
+		`c.spec.cache: warning: whether runner group "none" takes jobs of public repositories can't be told`,
+	} {
+		if !strings.Contains(got.stderr, want) {
+			t.Errorf("not told: %s", want)
+		}
+	}
+	if got.code != 0 || strings.Contains(got.stderr, "b.spec.cache") {
+		t.Errorf("exit code %d\n%s", got.code, got.stderr)
 	}
 }

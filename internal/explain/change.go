@@ -23,6 +23,7 @@ var remedies = map[string]string{
 	v1alpha1.SessionRefusedReason:        "Wait: a session that was not closed expires within 92 s.",
 	v1alpha1.GitHubUnavailableReason:     "Wait for GitHub: it is asked again.",
 	v1alpha1.RunnersFailingReason:        "Fix what makes its runners fail. One is tried from time to time; the first that works lets the pool go on.",
+	v1alpha1.CacheUnavailableReason:      "Raise spec.cache.maxClaims, or set spec.cache.onMissing to StartWithout.",
 	v1alpha1.QuotaExceededReason:         "Raise the namespace's ResourceQuota, or lower spec.scale.max.",
 	v1alpha1.TemplateInvalidReason:       "Correct spec.template: the message names the field.",
 	v1alpha1.ServiceAccountMissingReason: "Create the ServiceAccount, or name another in spec.template.spec.serviceAccountName.",
@@ -50,6 +51,7 @@ var causes = []struct {
 	{v1alpha1.CauseOutdated, "Update the image: GitHub refuses the version of the runner in it."},
 	{v1alpha1.CauseNeverConnected, "Let the runner reach GitHub: its container runs, and GitHub doesn't see it."},
 	{v1alpha1.CauseGitHub, "Fix the GitHubConnection, or wait for GitHub: it registers no runners."},
+	{v1alpha1.CauseCache, "Look at spec.cache: its claims' storage class, zones and quota, and maxClaims."},
 	{v1alpha1.CauseSlow, "Look at the events of its pod: it takes too long, and the cause isn't known."},
 }
 

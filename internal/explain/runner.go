@@ -158,6 +158,10 @@ func (r *Runner) startsWith() string {
 		return "room in the namespace's quota"
 	case r.Object.Persists() && !r.HasPod:
 		return "its registration token and its pod"
+	case r.Cause == v1alpha1.CauseCache && !r.HasPod:
+		return "a claim of the pool's cache"
+	case r.Cause == v1alpha1.CauseCache:
+		return "a node that its claim lets it run on"
 	case r.Object.Status.RunnerID == 0 && !r.HasPod:
 		return "its registration on GitHub"
 	case !r.HasPod:

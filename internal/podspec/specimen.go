@@ -16,7 +16,7 @@ const (
 )
 
 // Specimen builds the pod that runners of the pool get, for who judges it: with a
-// placeholder for what differs between runners, the names of the runner and its Secret.
+// placeholder for what differs between runners, the names of the runner, its Secret and its claim.
 // Pools of one namespace, name and template have equal specimens. An error names the field of the template. It has nothing
 // of the connection's network.
 func Specimen(pool *v1alpha1.RunnerPool) (*corev1.Pod, error) {
@@ -40,6 +40,6 @@ func SpecimenOver(pool *v1alpha1.RunnerPool, n Network) (*corev1.Pod, error) {
 func SpecimenOf(pool *v1alpha1.RunnerPool, revision string, template []byte, n Network) (*corev1.Pod, error) {
 	return Build(Runner{
 		Namespace: pool.Namespace, Name: pool.Name + specimenSuffix, Pool: pool.Name, Revision: revision, UID: specimenUID,
-		Network: n, Self: RegistrationOfSpecimen(pool),
+		Network: n, Self: RegistrationOfSpecimen(pool), Cache: SpecimenCache(pool.Spec.Cache),
 	}, template)
 }

@@ -32,6 +32,21 @@ type Pool struct {
 	// 2147483647 stands for none.
 	Scale     Scale `json:"scale"`
 	Suspended bool  `json:"suspended"`
+	// Cache is what the pool declares of volumes that outlive runners; maxClaims is 0 for none.
+	Cache Cache `json:"cache"`
+}
+
+// Cache is a pool's cache as declared.
+type Cache struct {
+	// StorageClassName is empty for the cluster's default.
+	StorageClassName string `json:"storageClassName"`
+	// SizeBytes of each claim.
+	SizeBytes int64  `json:"sizeBytes"`
+	MountPath string `json:"mountPath"`
+	// MaxClaims is how many claims there may be.
+	MaxClaims int32 `json:"maxClaims"`
+	// TimeToLiveSeconds is how long a free claim is kept.
+	TimeToLiveSeconds int64 `json:"timeToLiveSeconds"`
 }
 
 // Scale are the three numbers of a pool.
@@ -105,7 +120,7 @@ func (p *Pool) Equal(o Pool) bool {
 	return p.Namespace == o.Namespace && p.Name == o.Name && maps.Equal(p.Labels, o.Labels) &&
 		maps.Equal(p.Annotations, o.Annotations) && p.Connection == o.Connection && p.ScaleSet == o.ScaleSet &&
 		p.RunnerGroup == o.RunnerGroup && slices.Equal(p.RunnerLabels, o.RunnerLabels) &&
-		p.Lifetime == o.Lifetime && p.Trust == o.Trust && p.Scale == o.Scale && p.Suspended == o.Suspended
+		p.Lifetime == o.Lifetime && p.Trust == o.Trust && p.Scale == o.Scale && p.Suspended == o.Suspended && p.Cache == o.Cache
 }
 
 // filled has empty maps and lists where there are none: rules read objects and arrays, and no null.

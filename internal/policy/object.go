@@ -99,7 +99,19 @@ func PoolOf(p *v1alpha1.RunnerPool) Pool {
 		Connection: connectionOf(p), ScaleSet: p.GetScaleSetName(),
 		RunnerGroup: p.Spec.GetRunnerGroup(), RunnerLabels: p.GetRunnerLabels(), Lifetime: string(p.Spec.GetLifetime()), Trust: p.Spec.Trust,
 		Scale:     p.Spec.Scale.Numbers(),
-		Suspended: p.Spec.Suspend,
+		Suspended: p.Spec.Suspend, Cache: cacheOf(p.Spec.Cache),
+	}
+}
+
+// cacheOf is what policies are told of a cache. With a size that can't be read no claim is made.
+func cacheOf(s *v1alpha1.CacheSpec) Cache {
+	if s == nil {
+		return Cache{}
+	}
+	bytes, _ := s.Bytes()
+	return Cache{
+		StorageClassName: s.StorageClassName, SizeBytes: bytes, MountPath: s.MountPath, MaxClaims: s.MaxClaims,
+		TimeToLiveSeconds: int64(s.GetTimeToLive().Seconds()),
 	}
 }
 

@@ -106,8 +106,12 @@ func observePod(o *Observation, pod *corev1.Pod, persists bool, now time.Time) {
 		observeInit(o, pod.Status.InitContainerStatuses)
 	}
 	if o.StartedAt.IsZero() && o.EndedAt.IsZero() && o.EndReason == "" {
-		if o.EndReason = unscheduled(pod); o.EndReason != "" {
+		var since time.Time
+		if o.EndReason, since = unscheduled(pod); o.EndReason != "" {
 			o.Cause = v1alpha1.CauseUnschedulable
+			if isForClaim(pod, o.EndReason) {
+				o.Cause, o.StuckSince = v1alpha1.CauseCache, since
+			}
 		}
 	}
 }
@@ -189,14 +193,26 @@ func causeOf(waiting string) v1alpha1.RunnerCause {
 	return ""
 }
 
-// unscheduled says why a pod has no node yet; "" when it has one or nobody tried.
-func unscheduled(pod *corev1.Pod) string {
+// isForClaim says whether a pod has no node because of the claim of its cache. A scheduler tells of a volume's zone only where
+// a node would have had room otherwise.
+func isForClaim(pod *corev1.Pod, reason string) bool {
+	if pod.Annotations[v1alpha1.CacheClaimAnnotation] == "" {
+		return false
+	}
+	reason = strings.ToLower(reason)
+	return slices.ContainsFunc([]string{"volume node affinity conflict", "persistentvolumeclaim", "storageclass", "persistent volumes to bind"}, func(words string) bool {
+		return strings.Contains(reason, words)
+	})
+}
+
+// unscheduled says why a pod has no node yet, and since when; "" when it has one or nobody tried.
+func unscheduled(pod *corev1.Pod) (reason string, since time.Time) {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			return describe(c.Reason, c.Message)
+			return describe(c.Reason, c.Message), c.LastTransitionTime.Time
 		}
 	}
-	return ""
+	return "", time.Time{}
 }
 
 func describe(reason, message string) string {

@@ -40,6 +40,8 @@ type Observation struct {
 	EndReason string
 	// Cause is the name of that; "" when nothing is amiss.
 	Cause v1alpha1.RunnerCause
+	// StuckSince is since when the claim of the cache keeps the pod from a node; zero if it doesn't.
+	StuckSince time.Time
 	// Terminating is true while the Runner is being ended; Deregistered when GitHub has
 	// forgotten it, so that it can't get a job any more.
 	Terminating, Deregistered bool
@@ -73,6 +75,9 @@ type Assessment struct {
 // may keep it from starting: an image that can't be pulled, a ConfigMap that isn't
 // there, a pod that the API server refuses. All are tried several times in that time.
 const StuckDeadline = time.Minute
+
+// ClaimDeadline is how long the claim of a cache may keep a pod from a node: another runner takes another claim.
+const ClaimDeadline = 30 * time.Second
 
 // Assess says which state a runner is in at a time.
 func Assess(o Observation, now time.Time) Assessment {
@@ -145,6 +150,9 @@ func starting(o Observation, now time.Time) Assessment {
 		deadline = min(deadline, StuckDeadline)
 	}
 	due := o.CreatedAt.Add(deadline)
+	if stuck := o.StuckSince.Add(ClaimDeadline); !o.StuckSince.IsZero() && stuck.Before(due) {
+		due, deadline = stuck, stuck.Sub(o.CreatedAt)
+	}
 	if now.Before(due) {
 		return Assessment{State: v1alpha1.RunnerPending, Since: o.CreatedAt, Until: due, Reason: cmp.Or(o.EndReason, "starting"), Cause: o.Cause}
 	}

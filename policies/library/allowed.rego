@@ -54,10 +54,12 @@ volumes := [
 			"storageClassName", "volumeAttributesClassName", "volumeMode=Filesystem",
 		}),
 	],
-	[["volumes[*].persistentVolumeClaim.claimName"], names("volumes", "claims")],
+	[["volumes[*].persistentVolumeClaim.claimName"], (names("volumes", "claims") | {"corral-cache-specimen"})],
 	[["volumes[*].csi.driver", "volumes[*].flexVolume.driver"], names("volumes", "drivers")],
 	[["volumes[*].ephemeral.*.spec.*classname*", "volumes[*].ephemeral.*.metadata.annotations.*storage-class*"], names("volumes", "storageClasses")],
 ]
+
+caches := [[["storageClassName"], (names("volumes", "storageClasses") | {""})]]
 
 extended_resources := [
 	[["containers[*].resources.*.*", "resources.*.*"], (names("extendedResources", "allowed") | {"cpu", "memory", "ephemeral-storage"})],

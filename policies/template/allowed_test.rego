@@ -86,3 +86,23 @@ test_host_paths_are_left_to_pod_security if {
 	rules := {"volumes": {}, "podSecurity": {"level": "privileged"}}
 	count(template.deny) == 0 with input as {"pod": pod, "pool": {"trust": ""}} with data.library as rules
 }
+
+# Each case is what is allowed of caches, a cache, and what is denied of it.
+test_caches if {
+	some_cache := {"storageClassName": "fast", "sizeBytes": 107374182400, "maxClaims": 4, "mountPath": "/cache", "timeToLiveSeconds": 60}
+	pod := {"spec": {"volumes": [{"name": "corral-cache", "persistentVolumeClaim": {"claimName": "corral-cache-specimen"}}]}}
+	every name, case in {
+		"any of the class": [{"storageClasses": ["fa*"]}, some_cache, set()],
+		"within bounds": [{"storageClasses": ["fast"], "caches": {"maxClaims": 4, "maxSize": "100Gi"}}, some_cache, set()],
+		"the default class": [{}, object.union(some_cache, {"storageClassName": ""}), set()],
+		"another class": [{}, some_cache, {"the cache has the storage class fast"}],
+		"too many": [{"storageClasses": ["fast"], "caches": {"maxClaims": 3}}, some_cache, {"the cache has 4 claims, more than 3"}],
+		"none at all": [{"storageClasses": ["fast"], "caches": {"maxClaims": 0}}, some_cache, {"the cache has 4 claims, more than 0"}],
+		"too large": [{"storageClasses": ["fast"], "caches": {"maxSize": "99Gi"}}, some_cache, {"claims of the cache are larger than 99Gi"}],
+	} {
+		print(name)
+		[rules, cache, denied] := case
+		found := template.deny with input as {"pod": pod, "pool": {"cache": cache}} with data.library as {"volumes": rules}
+		{finding.msg | some finding in found} == denied
+	}
+}

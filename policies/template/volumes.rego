@@ -42,3 +42,34 @@ deny contains {"msg": sprintf("volume %s is memory without a size within the pod
 	memory := object.get(corral.pod_resources(input.pod.spec), "memory", 0)
 	count([size | size > 0; size <= memory]) == 0
 }
+
+# METADATA
+# scope: rule
+# title: Caches within bounds
+# description: >-
+#  A pool's cache must be of the default storage class or one of data.library.volumes.storageClasses, and must have no more claims, and
+#  no larger ones, than data.library.volumes.caches says.
+# custom:
+#  code: CORRAL-VOL-003
+#  family: volumes
+#  severity: medium
+#  remediation: lower spec.cache.maxClaims or spec.cache.size, or have its class named in library.volumes
+#  only_with: [persistentVolumeClaim]
+deny contains {"msg": msg, "path": "spec.volumes"} if {
+	data.library.volumes
+	some msg in cache_faults
+}
+
+cache_faults contains sprintf("the cache has the storage class %s", [name]) if {
+	some [_, name] in corral.unlisted(input.pool.cache, allowed.caches)
+}
+
+cache_faults contains sprintf("the cache has %d claims, more than %d", [input.pool.cache.maxClaims, most]) if {
+	most := data.library.volumes.caches.maxClaims
+	input.pool.cache.maxClaims > most
+}
+
+cache_faults contains sprintf("claims of the cache are larger than %v", [most]) if {
+	most := data.library.volumes.caches.maxSize
+	input.pool.cache.sizeBytes * 1000 > corral.quantity(most)
+}

@@ -105,7 +105,8 @@ func newOffice(t *testing.T, key *rsa.PrivateKey) *office {
 	report.Gathered = kube.Gather(time.Second, 25, time.Now)
 	tracker := jobs.NewJobTracker(jobs.Config{Client: report.Client, Now: time.Now})
 	o.running.Go(func() { _ = tracker.Start(o.ctx) })
-	o.work(&pools.Reconciler{Reporter: report, Sessions: sessions, Jobs: tracker, Results: memory, Live: report.Client, Policies: policies.NewEngine(time.Now), Now: time.Now}, sessions.Events())
+	o.work(&pools.Reconciler{Reporter: report, Sessions: sessions, Jobs: tracker, Results: memory, Live: report.Client, Policies: policies.NewEngine(time.Now), Now: time.Now,
+		Claims: runners.Claims{Client: report.Client, Live: report.Client, Memory: memory}}, sessions.Events())
 	o.queues[0].Add(reconcile.Request{NamespacedName: appName})
 	return o
 }

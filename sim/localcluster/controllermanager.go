@@ -19,6 +19,7 @@ var controllers = []string{
 	"disruption-controller",
 	"garbage-collector-controller",
 	"namespace-controller",
+	"persistentvolumeclaim-protection-controller",
 	"resourcequota-controller",
 	"root-ca-certificate-publisher-controller",
 	"serviceaccount-controller",

@@ -68,6 +68,7 @@ func (s *storm) prepare() {
 	s.startNodes()
 	harness.Must(s.T, w.Cluster.CreateNamespace(s.Context(), s.namespace))
 	s.log.watch()
+	s.watchClaims()
 	for i := range connections {
 		s.connect(i)
 	}
@@ -117,10 +118,10 @@ func (s *storm) connect(i int) {
 // wanted is how many idle runners a pool has when nothing happens.
 func wanted(i int) int { return i % 3 }
 
-// pool has short deadlines; two of three keep runners idle, one of these two by its minimum.
+// pool has short deadlines, and a cache if it is one of two in five; two of three keep runners idle, one of these two by its minimum.
 func (s *storm) pool(i int) *v1alpha1.RunnerPool {
 	p := harness.NewPool(s.namespace, poolName(i), connectionName(i))
-	p.Spec.Scale.Max = new(int32(6))
+	p.Spec.Scale.Max, p.Spec.Cache = new(int32(6)), cacheOf(i)
 	switch wanted(i) {
 	case 1:
 		p.Spec.Scale.Min = new(int32(1))

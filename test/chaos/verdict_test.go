@@ -155,6 +155,7 @@ func (s *storm) nothingLeft(ctx context.Context) error {
 	var errs []error
 	for kind, list := range map[string]client.ObjectList{
 		"Runner": &v1alpha1.RunnerList{}, "ScaleSet": &v1alpha1.ScaleSetList{}, "Pod": &corev1.PodList{}, "Secret": &corev1.SecretList{},
+		"PersistentVolumeClaim": &corev1.PersistentVolumeClaimList{},
 	} {
 		in := []client.ListOption{client.InNamespace(s.namespace)}
 		if kind == "Secret" {

@@ -26,6 +26,8 @@ type Group struct {
 	Visibility string
 	// Default is true of the group that always is there.
 	Default bool
+	// AllowsPublic is true if jobs of public repositories are let in.
+	AllowsPublic bool
 }
 
 // defaultGroup is what the runners of a repository are in: it has no groups.
@@ -65,6 +67,16 @@ func (c *Client) GroupID(ctx context.Context, name string) (int64, error) {
 	}
 	return 0, github.NewError(github.KindRunnerGroupNotFound, fmt.Sprintf("looking up runner group %q", name), 0, 0,
 		"there is no such group, or this connection can't see it", nil)
+}
+
+// AllowsPublic says whether a runner group lets in jobs of public repositories.
+func (c *Client) AllowsPublic(ctx context.Context, name string) (bool, error) {
+	id, err := c.GroupID(ctx, name)
+	if err != nil {
+		return false, err
+	}
+	groups, err := c.Groups(ctx)
+	return slices.ContainsFunc(groups, func(g Group) bool { return g.ID == id && g.AllowsPublic }), err
 }
 
 // Visible says whether jobs of a repository, OWNER/NAME, may run in a runner group, as of the last
@@ -127,10 +139,11 @@ func groupsOf[G interface {
 	GetName() string
 	GetVisibility() string
 	GetDefault() bool
+	GetAllowsPublicRepositories() bool
 }](list []G) []Group {
 	groups := make([]Group, 0, len(list))
 	for _, g := range list {
-		groups = append(groups, Group{ID: g.GetID(), Name: g.GetName(), Visibility: g.GetVisibility(), Default: g.GetDefault()})
+		groups = append(groups, Group{ID: g.GetID(), Name: g.GetName(), Visibility: g.GetVisibility(), Default: g.GetDefault(), AllowsPublic: g.GetAllowsPublicRepositories()})
 	}
 	return groups
 }

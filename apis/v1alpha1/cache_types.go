@@ -1,0 +1,130 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Defaults of CacheSpec.
+const (
+	// DefaultCacheTimeToLive is how long a free claim is kept after a runner took it last.
+	DefaultCacheTimeToLive = 7 * 24 * time.Hour
+	// DefaultCacheAccessMode has Kubernetes itself admit one pod.
+	DefaultCacheAccessMode = corev1.ReadWriteOncePod
+)
+
+// What a claim of a cache and a pod that mounts it are marked with.
+const (
+	// CacheLabel on a claim names the pool whose cache it is of.
+	CacheLabel = "corral.dev/cache"
+	// CacheHolderAnnotation on a claim names the runner that has it, or had it last, as NAME/UID.
+	CacheHolderAnnotation = "corral.dev/cache-holder"
+	// CacheTakenAnnotation on a claim is when that runner took it.
+	CacheTakenAnnotation = "corral.dev/cache-taken"
+	// CacheAvoidAnnotation on a claim is until when no runner takes it, as it kept one from starting.
+	CacheAvoidAnnotation = "corral.dev/cache-avoid-until"
+	// CacheClaimAnnotation on a pod names the claim that it mounts.
+	CacheClaimAnnotation = "corral.dev/cache-claim"
+)
+
+// CacheSpec declares volumes that outlive runners. Each is a PersistentVolumeClaim that one runner has at a time, and that the next
+// takes over when it has ended well.
+type CacheSpec struct {
+	// storageClassName of the claims. Default: the cluster's.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`
+	StorageClassName string `json:"storageClassName,omitempty"`
+
+	// size of each claim, such as 50Gi.
+	// +required
+	// +kubebuilder:validation:MaxLength=8
+	// +kubebuilder:validation:Pattern=`^[1-9][0-9]{0,5}[MGT]i$`
+	Size string `json:"size"`
+
+	// accessMode of the claims. Default: ReadWriteOncePod, with which Kubernetes itself admits one pod.
+	// +optional
+	// +kubebuilder:validation:Enum=ReadWriteOncePod;ReadWriteOnce;ReadWriteMany
+	AccessMode corev1.PersistentVolumeAccessMode `json:"accessMode,omitempty"`
+
+	// mountPath in the container runner.
+	// +required
+	// +kubebuilder:validation:MaxLength=255
+	// +kubebuilder:validation:Pattern=`^(/[A-Za-z0-9._@+=-]+)+$`
+	// +kubebuilder:validation:XValidation:rule="!('..' in self.split('/'))",message="mountPath must not have .. in it"
+	MountPath string `json:"mountPath"`
+
+	// maxClaims is how many claims there may be.
+	// +required
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	MaxClaims int32 `json:"maxClaims"`
+
+	// timeToLive is how long a free claim is kept after a runner took it last. Default: 168h.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$`
+	TimeToLive *metav1.Duration `json:"timeToLive,omitempty"`
+
+	// onMissing says what a runner does for which there is no claim: StartWithout (default), or Wait for one until its startup deadline.
+	// +optional
+	OnMissing CacheMissing `json:"onMissing,omitempty"`
+}
+
+// CacheMissing says what a runner does without a claim.
+// +kubebuilder:validation:Enum=StartWithout;Wait
+type CacheMissing string
+
+const (
+	// StartWithout starts the runner without a cache.
+	StartWithout CacheMissing = "StartWithout"
+	// WaitForClaim has the runner wait for a claim.
+	WaitForClaim CacheMissing = "Wait"
+)
+
+// CacheStatus counts the claims of a pool's cache.
+type CacheStatus struct {
+	// claims that there are.
+	Claims int32 `json:"claims"`
+	// inUse is how many of them a runner has.
+	InUse int32 `json:"inUse"`
+	// missed says which runner started without a claim last, and why.
+	// +optional
+	Missed string `json:"missed,omitempty"`
+}
+
+// GetTimeToLive returns timeToLive or its default.
+func (s *CacheSpec) GetTimeToLive() time.Duration {
+	if s.TimeToLive == nil {
+		return DefaultCacheTimeToLive
+	}
+	return s.TimeToLive.Duration
+}
+
+// GetAccessMode returns accessMode or its default.
+func (s *CacheSpec) GetAccessMode() corev1.PersistentVolumeAccessMode {
+	return cmp.Or(s.AccessMode, DefaultCacheAccessMode)
+}
+
+// GetOnMissing returns onMissing or its default.
+func (s *CacheSpec) GetOnMissing() CacheMissing { return cmp.Or(s.OnMissing, StartWithout) }
+
+var cacheSize = regexp.MustCompile(`^[1-9][0-9]{0,5}[MGT]i$`)
+
+// Bytes returns the size of each claim in bytes.
+func (s *CacheSpec) Bytes() (int64, error) {
+	if !cacheSize.MatchString(s.Size) {
+		return 0, fmt.Errorf("spec.cache.size: must be a number and Mi, Gi or Ti, such as 50Gi; found %q", s.Size)
+	}
+	quantity := resource.MustParse(s.Size)
+	return quantity.Value(), nil
+}

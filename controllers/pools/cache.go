@@ -1,0 +1,67 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pools
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers/runners"
+	"github.com/corral-dev/corral/internal/claims"
+	"github.com/corral-dev/corral/internal/scaling"
+)
+
+// cacheDeleted is the reason of the event about claims that are of no use any more.
+const cacheDeleted = "CacheDeleted"
+
+// poolCache is what there is of a pool's cache.
+type poolCache struct {
+	claims []runners.PoolClaim
+	// useless claims are to be deleted.
+	useless []claims.Removal
+	// status is nil without a cache and claims.
+	status *v1alpha1.CacheStatus
+}
+
+// readCache counts the claims of the pool, and finds those that are of no use.
+func (r *Reconciler) readCache(ctx context.Context, o observation, missed string) (c poolCache, err error) {
+	spec := o.pool.Spec.Cache
+	if c.claims, err = r.Claims.Of(ctx, o.pool); err != nil || spec == nil && len(c.claims) == 0 {
+		return c, err
+	}
+	c.status = &v1alpha1.CacheStatus{Claims: int32(len(c.claims)), Missed: missed} //nolint:gosec // bounded by their names
+	if before := o.pool.Status.Cache; before != nil {
+		c.status.Missed = cmp.Or(missed, before.Missed)
+	}
+	list := make([]claims.Claim, 0, len(c.claims))
+	for _, x := range c.claims {
+		list = append(list, x.Claim)
+		if x.InUse {
+			c.status.InUse++
+		}
+	}
+	c.useless = claims.Remove(spec, list, o.now)
+	return c, nil
+}
+
+// sweepClaims deletes the claims that are of no use.
+func (r *Reconciler) sweepClaims(ctx context.Context, o observation) error {
+	done, err := r.Claims.Remove(ctx, o.cache.claims, o.cache.useless)
+	for _, x := range done {
+		r.Event(o.pool, corev1.EventTypeNormal, cacheDeleted, fmt.Sprintf("claim %s of the cache is deleted: %s", x.Name, x.Reason))
+	}
+	return err
+}
+
+// checkClaims takes in no more than there are claims for, as long as a runner waits for one.
+func checkClaims(pool *v1alpha1.RunnerPool, list runnerList, sources []string) ([]scaling.Hold, notReady) {
+	if pool.Spec.Cache == nil || pool.Spec.Cache.GetOnMissing() != v1alpha1.WaitForClaim {
+		return nil, notReady{}
+	}
+	return checkWaiting(list, sources, v1alpha1.CauseCache, v1alpha1.CacheUnavailableReason, "the cache has claims for %d")
+}

@@ -1,0 +1,121 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pools
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+func withCache(p *v1alpha1.RunnerPool) {
+	p.Spec.Cache = &v1alpha1.CacheSpec{Size: "1Gi", MountPath: "/cache", MaxClaims: 3, TimeToLive: &metav1.Duration{Duration: time.Hour}}
+}
+
+// put a claim there that a runner took a while ago.
+func (b *bench) claim(number int, holder string, size string, ago time.Duration) {
+	b.t.Helper()
+	must(b.t, b.Client.Create(b.t.Context(), &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ci", Name: fmt.Sprintf("corral-cache-linux-%d", number), Labels: map[string]string{v1alpha1.CacheLabel: "linux"},
+			Annotations: map[string]string{
+				v1alpha1.CacheHolderAnnotation: holder, v1alpha1.CacheTakenAnnotation: b.now.Add(-ago).UTC().Format(time.RFC3339),
+			},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(b.pool(), v1alpha1.GroupVersion.WithKind("RunnerPool"))},
+		},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod},
+			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}},
+		},
+	}))
+}
+
+func (b *bench) claims() []string {
+	b.t.Helper()
+	list := &corev1.PersistentVolumeClaimList{}
+	must(b.t, b.Client.List(b.t.Context(), list))
+	var names []string
+	for _, c := range list.Items {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
+func TestClaimsOfNoUseAreDeleted(t *testing.T) {
+	b := newBench(t)
+	b.change(withCache)
+	b.start()
+	b.words.Assigned = 1
+	b.reconcile()
+	busy := b.runners()[0]
+	b.claim(0, busy.Name+"/"+string(busy.UID), "1Gi", 2*time.Hour)
+	b.claim(1, "linux-gone-1/u", "1Gi", 2*time.Hour)
+	b.claim(2, "linux-gone-2/u", "1Gi", time.Minute)
+	b.reconcile()
+	if diff := cmp.Diff([]string{"corral-cache-linux-0", "corral-cache-linux-2"}, b.claims()); diff != "" {
+		t.Error(diff)
+	}
+	b.reconcile()
+	if diff := cmp.Diff(&v1alpha1.CacheStatus{Claims: 2, InUse: 1}, b.pool().Status.Cache); diff != "" {
+		t.Error(diff)
+	}
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Cache.Size = "2Gi" })
+	b.reconcile()
+	if diff := cmp.Diff([]string{"corral-cache-linux-0"}, b.claims()); diff != "" {
+		t.Errorf("of another size: %s", diff)
+	}
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Cache = nil })
+	b.reconcile()
+	if got := b.claims(); len(got) != 1 {
+		t.Errorf("the claim of a runner that is there: %v", got)
+	}
+	told := b.told()
+	for _, want := range []string{"claim corral-cache-linux-1 of the cache is deleted: no runner took it for 1h0m0s", "another class, size or access mode"} {
+		if !slices.ContainsFunc(told, func(s string) bool { return strings.Contains(s, want) }) {
+			t.Errorf("not told: %s in %v", want, told)
+		}
+	}
+}
+
+func TestAPoolWhoseRunnersWaitForClaimsTakesInNoMore(t *testing.T) {
+	for missing, want := range map[v1alpha1.CacheMissing]int{v1alpha1.WaitForClaim: 2, v1alpha1.StartWithout: 5} {
+		b := newBench(t)
+		b.change(withCache)
+		b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Cache.OnMissing = missing })
+		b.start()
+		b.words.Assigned = 3
+		b.reconcile()
+		waiting := b.runners()[0]
+		waiting.Status.Cause, waiting.Status.Reason = v1alpha1.CauseCache, "none is free"
+		must(t, b.Client.Status().Update(t.Context(), &waiting))
+		b.reconcile()
+		if got := b.lastAnnounced(); got != want {
+			t.Errorf("%s: %d announced, want %d", missing, got, want)
+		}
+		if got := b.readyReason(); (got == "False CacheUnavailable: runner "+waiting.Name+": none is free") != (missing == v1alpha1.WaitForClaim) {
+			t.Errorf("%s: ready: %s", missing, got)
+		}
+	}
+}
+
+func TestATemplateInTheWayOfTheCacheStallsThePool(t *testing.T) {
+	b := newBench(t)
+	b.change(withCache)
+	b.change(func(p *v1alpha1.RunnerPool) {
+		p.Spec.Template.Raw = []byte(`{"spec":{"volumes":[{"name":"v","emptyDir":{}}],"containers":[{"name":"runner","image":"r","volumeMounts":[{"name":"v","mountPath":"/cache"}]}]}}`)
+	})
+	b.reconcile()
+	if got := b.readyReason(); !strings.HasPrefix(got, `False TemplateInvalid: spec.cache.mountPath: the template mounts volume "v" at /cache`) {
+		t.Errorf("ready: %s", got)
+	}
+}

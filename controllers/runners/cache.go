@@ -1,0 +1,201 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package runners
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/claims"
+	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/podspec"
+	"github.com/corral-dev/corral/internal/poolstatus"
+)
+
+const (
+	// claimRetry is the time to the next look for a claim: what is read of them costs no request.
+	claimRetry = 2 * time.Second
+	// claimTries is how many claims are tried in one pass that turn out to be another's.
+	claimTries = 8
+	// claimShown is how long the cache may take to show a claim that was taken.
+	claimShown = 10 * time.Second
+	// Events about a runner without a claim, and about one whose claim is deleted.
+	cacheMissing, cacheDeleted = "CacheMissing", "CacheDeleted"
+)
+
+// claimMemory is what this process knows of a runner's claim.
+type claimMemory struct {
+	name string
+	// takenAt is when this process took it; zero if it didn't.
+	takenAt time.Time
+	// asked for a pod with it; settled what becomes of it.
+	asked, settled bool
+	// died is true if GitHub still counted its job when its container had ended.
+	died bool
+	// seen is true once the cache showed the pod: when it shows it no more, it is gone.
+	seen bool
+}
+
+// neverUsed says that no pod was made with the claim.
+func (m claimMemory) neverUsed() bool { return !m.takenAt.IsZero() && !m.asked && !m.seen }
+
+// podIsGone says that a pod that isn't shown is gone, not on its way.
+func (m claimMemory) podIsGone() bool { return m.seen || m.neverUsed() }
+
+func (p pass) claims() Claims { return Claims{p.Client, p.Live, p.Memory} }
+
+// takeClaim finds the runner a claim of its pool's cache. Missing is why it starts without one; "" if it has one, or needs none.
+func (p pass) takeClaim(ctx context.Context) (cache podspec.Cache, missing string, err error) {
+	spec := p.pool.Spec.Cache
+	if spec == nil {
+		return podspec.Cache{}, "", nil
+	}
+	all, err := p.claims().Of(ctx, p.pool)
+	if err != nil {
+		return podspec.Cache{}, "", err
+	}
+	for range claimTries {
+		choice := p.Memory.claims.choose(p.pool, all, p.runner.UID, p.Now())
+		if choice.Missing != "" {
+			return podspec.Cache{}, choice.Missing, p.waitForClaim(v1alpha1.CacheUnavailableReason, choice.Missing)
+		}
+		name, err := p.tryClaim(ctx, all, choice)
+		if err == nil {
+			if p.memory.claim.name = name; !choice.Own {
+				p.memory.claim.takenAt = p.Now()
+			}
+			return podspec.Cache{Claim: name, MountPath: spec.MountPath}, "", nil
+		}
+		p.Memory.claims.release(client.ObjectKey{Namespace: p.runner.Namespace, Name: name}, p.runner.UID)
+		switch {
+		case errors.Is(err, errTaken):
+			all = without(all, p.pool.Name, name)
+		case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
+			reason := v1alpha1.CacheUnavailableReason
+			if IsQuota(err) {
+				reason = v1alpha1.QuotaExceededReason
+			}
+			return podspec.Cache{}, err.Error(), p.waitForClaim(reason, err.Error())
+		default:
+			return podspec.Cache{}, "", err
+		}
+	}
+	return podspec.Cache{}, "", kube.Wait(v1alpha1.CacheUnavailableReason, claimRetry, "other runners take the claims of the cache")
+}
+
+// tryClaim does what was chosen, and returns the claim's name.
+func (p pass) tryClaim(ctx context.Context, all []PoolClaim, choice claims.Choice) (string, error) {
+	if choice.Take == "" {
+		return podspec.ClaimName(p.pool.Name, choice.Make), p.claims().make(ctx, p.pool, choice.Make, p.runner, p.Now())
+	}
+	for _, x := range all {
+		if x.Name == choice.Take && !choice.Own {
+			return x.Name, p.claims().take(ctx, x, p.runner, p.Now())
+		}
+	}
+	return choice.Take, nil
+}
+
+// without is a list in which a claim is another's.
+func without(all []PoolClaim, pool, name string) []PoolClaim {
+	list := make([]PoolClaim, 0, len(all)+1)
+	for _, x := range all {
+		if x.Name != name {
+			list = append(list, x)
+		}
+	}
+	return append(list, PoolClaim{Claim: claims.Claim{Name: name, Number: numberOf(pool, name), InUse: true}})
+}
+
+// waitForClaim is nil if the runner starts without a claim.
+func (p pass) waitForClaim(reason, why string) error {
+	if p.pool.Spec.Cache.GetOnMissing() == v1alpha1.StartWithout {
+		return nil
+	}
+	return kube.Wait(reason, claimRetry, "spec.cache: %s", why)
+}
+
+// startedWithout tells that the runner has no claim, and why.
+func (p pass) startedWithout(missing string) {
+	if missing == "" {
+		return
+	}
+	p.Event(p.runner, corev1.EventTypeNormal, cacheMissing, "it starts without a cache: "+missing)
+	p.Memory.recordMissed(p.poolKey(), fmt.Sprintf("runner %s: %s", p.runner.Name, missing))
+}
+
+// endPod ends the runner's pod. What becomes of its claim is settled first, as long as the pod tells how the runner ended.
+func (p pass) endPod(ctx context.Context, o observation, state poolstatus.Assessment) error {
+	if err := p.settleClaim(ctx, o, state); err != nil {
+		return err
+	}
+	return p.deletePod(ctx)
+}
+
+// settleClaim deletes the claim of a runner that didn't end well. That of one that did needs no request: it is free when the runner is gone.
+func (p pass) settleClaim(ctx context.Context, o observation, state poolstatus.Assessment) error {
+	if p.memory.claim.settled || !p.mayHaveClaim() {
+		return nil
+	}
+	all, err := p.claims().Of(ctx, p.pool)
+	if err != nil {
+		return err
+	}
+	fate, why := claims.FateOf(p.ending(o, state))
+	shown := false
+	for _, x := range all {
+		if x.Holder != p.runner.UID {
+			continue
+		}
+		if shown = true; x.Ending {
+			continue
+		}
+		if err := p.applyFate(ctx, x, fate, why); err != nil {
+			return err
+		}
+	}
+	if fate != claims.Keep && !shown && p.Now().Sub(p.memory.claim.takenAt) < claimShown {
+		return kube.Progress(time.Second, "waiting for the cache to show claim %s", p.memory.claim.name)
+	}
+	p.memory.claim.settled = true
+	return nil
+}
+
+// mayHaveClaim reports whether the runner has a claim, or nobody remembers. A pool's claims go with it.
+func (p pass) mayHaveClaim() bool {
+	if p.pool == nil {
+		return false
+	}
+	return p.memory.claim.name != "" || p.pod == nil && p.pool.Spec.Cache != nil
+}
+
+// applyFate does with a claim what is to become of it.
+func (p pass) applyFate(ctx context.Context, x PoolClaim, fate claims.Fate, why string) error {
+	switch fate {
+	case claims.Avoid:
+		return p.claims().avoid(ctx, x, p.Now().Add(claims.AvoidFor))
+	case claims.Delete:
+		p.Event(p.runner, corev1.EventTypeNormal, cacheDeleted, fmt.Sprintf("claim %s of the cache is deleted: %s", x.Name, why))
+		return p.claims().delete(ctx, x)
+	}
+	return nil
+}
+
+// ending is what is known of how the runner ends.
+func (p pass) ending(o observation, state poolstatus.Assessment) claims.Ending {
+	s := &p.runner.Status
+	return claims.Ending{
+		Known:   p.pod != nil || s.StartedAt != nil || p.memory.claim.neverUsed(),
+		Started: !o.StartedAt.IsZero(), Ended: !o.EndedAt.IsZero(), Clean: o.EndedClean,
+		HasJob: o.Job != nil, JobOver: (o.jobOver || o.Job != nil && o.Job.CompletedAt != nil) && !p.memory.claim.died,
+		LetGo: p.memory.deregistered || s.DeregisteredAt != nil, Cause: state.Cause,
+	}
+}

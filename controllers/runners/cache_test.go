@@ -1,0 +1,387 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package runners
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/podspec"
+)
+
+// newCachedBench is newBench with a pool that has a cache of so many claims.
+func newCachedBench(t *testing.T, maxClaims int32) *bench {
+	t.Helper()
+	b := newBench(t)
+	p := b.pool()
+	p.Spec.Cache = &v1alpha1.CacheSpec{Size: "1Gi", MountPath: "/cache", MaxClaims: maxClaims}
+	b.update(p)
+	return b
+}
+
+func (b *bench) claim(number int) *corev1.PersistentVolumeClaim {
+	return get(b, &corev1.PersistentVolumeClaim{}, podspec.ClaimName("linux", number))
+}
+
+// formerOf puts a claim there that a runner took an hour ago.
+func (b *bench) formerOf(number int, name, uid string) {
+	b.t.Helper()
+	runner := &v1alpha1.Runner{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: name, UID: types.UID(uid)}}
+	if err := (Claims{Client: b.Client}).make(b.t.Context(), b.pool(), number, runner, b.now.Add(-time.Hour)); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// another makes one more runner of the pool.
+func (b *bench) another(name, uid string) *v1alpha1.Runner {
+	b.t.Helper()
+	r := &v1alpha1.Runner{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: name, UID: types.UID(uid), Finalizers: []string{v1alpha1.RunnerFinalizer}, CreationTimestamp: metav1.Time{Time: b.now}},
+		Spec: v1alpha1.RunnerSpec{
+			PoolRef: v1alpha1.LocalObjectReference{Name: "linux"}, ConnectionRef: v1alpha1.ConnectionReference{Name: "acme"}, ScaleSetID: b.set.ID, Revision: "linux-1",
+		},
+	}
+	r.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(b.pool(), v1alpha1.GroupVersion.WithKind("RunnerPool"))}
+	b.create(r)
+	return r
+}
+
+func (b *bench) reconcileOf(r *v1alpha1.Runner) {
+	b.t.Helper()
+	if _, err := b.Reconcile(b.t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(r)}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// told are all events so far.
+func (b *bench) told() string {
+	var all []string
+	for len(b.events) > 0 {
+		all = append(all, <-b.events)
+	}
+	return strings.Join(all, "\n")
+}
+
+// hiding is a client whose cache shows nothing of a name.
+func hiding(c client.Client, name string) client.Client {
+	return interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		if key.Name == name {
+			return apierrors.NewNotFound(schema.GroupResource{}, name)
+		}
+		return c.Get(ctx, key, o, opts...)
+	}})
+}
+
+func (b *bench) holder(number int) string {
+	b.t.Helper()
+	return b.claim(number).Annotations[v1alpha1.CacheHolderAnnotation]
+}
+
+func (b *bench) mounted() string { return b.pod().Annotations[v1alpha1.CacheClaimAnnotation] }
+
+// doJob lets the runner's job begin, end and be told of.
+func (b *bench) doJob() {
+	b.t.Helper()
+	recorder := &Recorder{Client: b.Client, Namespace: "ci", Memory: b.Memory}
+	b.setPod(ended(b.now))
+	for _, e := range []scaleset.EventType{scaleset.JobStarted, scaleset.JobCompleted} {
+		if err := recorder.RecordJobs(b.t.Context(), []scaleset.JobEvent{{Type: e, JobID: "j", RunnerName: "linux-a", Result: "succeeded", At: b.now}}); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+}
+
+func TestARunnerMakesAClaimAndLeavesItToTheNext(t *testing.T) {
+	b := newCachedBench(t, 2)
+	b.reconcile()
+	c := b.claim(0)
+	if c == nil || b.mounted() != c.Name || b.holder(0) != "linux-a/u1" || !metav1.IsControlledBy(c, b.pool()) || c.Labels[v1alpha1.CacheLabel] != "linux" {
+		t.Fatalf("pod with %q, claim %+v", b.mounted(), c)
+	}
+	if mode := c.Spec.AccessModes; len(mode) != 1 || mode[0] != corev1.ReadWriteOncePod || c.Spec.Resources.Requests.Storage().String() != "1Gi" || c.Spec.StorageClassName != nil {
+		t.Errorf("claim %+v", c.Spec)
+	}
+	b.doJob()
+	b.reconcile()
+	b.reconcile()
+	if b.runner() != nil || b.claim(0) == nil {
+		t.Fatalf("runner %+v, claim %+v", b.runner(), b.claim(0))
+	}
+	next := b.another("linux-b", "u2")
+	b.reconcileOf(next)
+	if got := b.holder(0); got != "linux-b/u2" || b.claim(1) != nil {
+		t.Errorf("the claim is of %s, a second one is %v", got, b.claim(1))
+	}
+}
+
+func TestTheClaimOfARunnerThatDiesWithItsJobIsDeleted(t *testing.T) {
+	b := newCachedBench(t, 2)
+	b.reconcile()
+	recorder := &Recorder{Client: b.Client, Namespace: "ci", Memory: b.Memory}
+	if err := recorder.RecordJobs(t.Context(), []scaleset.JobEvent{{Type: scaleset.JobStarted, JobID: "j", RunnerName: "linux-a", At: b.now}}); err != nil {
+		t.Fatal(err)
+	}
+	b.setPod(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled", StartedAt: metav1.Time{Time: b.now}, FinishedAt: metav1.Time{Time: b.now}}})
+	b.reconcile()
+	b.reconcile()
+	if b.runner() != nil || b.claim(0) != nil {
+		t.Errorf("runner %v, claim %v", b.runner(), b.claim(0))
+	}
+	if told := b.told(); !strings.Contains(told, "claim corral-cache-linux-0 of the cache is deleted: its runner died with its job") {
+		t.Errorf("told: %s", told)
+	}
+}
+
+// What becomes of the claim is settled before the pod is deleted, which alone may know how the runner ended.
+func TestTheClaimIsDeletedBeforeThePod(t *testing.T) {
+	b := newCachedBench(t, 1)
+	b.reconcile()
+	b.setPod(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, StartedAt: metav1.Time{Time: b.now}, FinishedAt: metav1.Time{Time: b.now}}})
+	inner := b.Client
+	b.Client = interceptor.NewClient(inner.(client.WithWatch), interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+		if _, isPod := o.(*corev1.Pod); isPod && b.claim(0) != nil {
+			t.Error("the pod is deleted before its claim")
+		}
+		return c.Delete(ctx, o, opts...)
+	}})
+	b.reconcile()
+	b.reconcile()
+	if b.runner() != nil || b.claim(0) != nil {
+		t.Errorf("runner %v, claim %v", b.runner(), b.claim(0))
+	}
+}
+
+func TestAnIdleRunnerThatIsNotWantedLeavesItsClaim(t *testing.T) {
+	b := newCachedBench(t, 1)
+	b.reconcile()
+	b.setPod(running(b.now))
+	b.reconcile()
+	b.delete()
+	b.reconcile()
+	b.reconcile()
+	if b.runner() != nil || b.claim(0) == nil {
+		t.Errorf("runner %v, claim %v", b.runner(), b.claim(0))
+	}
+}
+
+func TestAClaimIsTakenOverOnlyWhenItsHolderAndItsPodAreGone(t *testing.T) {
+	for name, there := range map[string]client.Object{
+		"the holder":          &v1alpha1.Runner{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux-z", UID: "uid-z"}},
+		"its pod":             &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux-z", Annotations: map[string]string{v1alpha1.RunnerUIDAnnotation: "uid-z"}}},
+		"neither, but others": &v1alpha1.Runner{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux-z", UID: "uid-other"}},
+	} {
+		for where, live := range map[string]bool{"cache": false, "API server": true} {
+			t.Run(name+" in the "+where, func(t *testing.T) {
+				b := newCachedBench(t, 1)
+				b.formerOf(0, "linux-z", "uid-z")
+				b.create(there.DeepCopyObject().(client.Object))
+				if live { // the cache doesn't show it yet
+					b.Client = hiding(b.Client, "linux-z")
+				}
+				b.reconcile()
+				taken, want := b.mounted() != "", strings.HasPrefix(name, "neither")
+				if taken != want || want != (b.holder(0) == "linux-a/u1") {
+					t.Errorf("taken: %t, holder %s", taken, b.holder(0))
+				}
+			})
+		}
+	}
+}
+
+func TestWithoutAFreeClaimTheRunnerStartsWithoutOrWaits(t *testing.T) {
+	for missing, want := range map[v1alpha1.CacheMissing]string{
+		"": "it starts without a cache: none of at most 1 claims is free: 1 in use", v1alpha1.WaitForClaim: "spec.cache: none of at most 1 claims is free: 1 in use",
+	} {
+		t.Run(string(missing), func(t *testing.T) {
+			b := newCachedBench(t, 1)
+			p := b.pool()
+			p.Spec.Cache.OnMissing = missing
+			b.update(p)
+			b.formerOf(0, "linux-z", "uid-z")
+			b.create(&v1alpha1.Runner{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux-z", UID: "uid-z"}})
+			result := b.reconcile()
+			if missing == v1alpha1.WaitForClaim {
+				r := b.runner()
+				if b.pod() != nil || r.Status.Cause != v1alpha1.CauseCache || !strings.HasPrefix(r.Status.Reason, want) || result.RequeueAfter == 0 || result.RequeueAfter > claimRetry {
+					t.Errorf("pod %v, status %+v, again after %s", b.pod(), r.Status, result.RequeueAfter)
+				}
+				return
+			}
+			missed := b.Memory.SinceLastPass(client.ObjectKey{Namespace: "ci", Name: "linux"}).Missed
+			if b.pod() == nil || b.mounted() != "" || len(b.pod().Spec.Volumes) > 0 || !strings.Contains(b.told(), want) || !strings.HasPrefix(missed, "runner linux-a: none") {
+				t.Errorf("pod %v, missed %q", b.pod(), missed)
+			}
+		})
+	}
+}
+
+func TestAQuotaOnClaimsIsToldByItsCause(t *testing.T) {
+	quota := apierrors.NewForbidden(schema.GroupResource{Resource: "persistentvolumeclaims"}, "corral-cache-linux-0", fmt.Errorf("exceeded quota: storage, requested: requests.storage=1Gi"))
+	for _, missing := range []v1alpha1.CacheMissing{v1alpha1.StartWithout, v1alpha1.WaitForClaim} {
+		b := newCachedBench(t, 1)
+		p := b.pool()
+		p.Spec.Cache.OnMissing = missing
+		b.update(p)
+		b.Client = interceptor.NewClient(b.Client.(client.WithWatch), interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if _, ok := o.(*corev1.PersistentVolumeClaim); ok {
+				return quota
+			}
+			return c.Create(ctx, o, opts...)
+		}})
+		b.reconcile()
+		r := b.runner()
+		if starts := missing == v1alpha1.StartWithout; starts != (b.pod() != nil) || starts != strings.Contains(b.told(), "exceeded quota: storage") || !starts && (r.Status.Cause != v1alpha1.CauseQuota || !strings.Contains(r.Status.Reason, "exceeded quota: storage")) {
+			t.Errorf("%s: pod %v, status %+v", missing, b.pod(), r.Status)
+		}
+	}
+}
+
+func TestAClaimOfAnotherZoneIsLeftAloneForAWhile(t *testing.T) {
+	b := newCachedBench(t, 2)
+	b.formerOf(0, "linux-z", "uid-z")
+	b.reconcile()
+	if b.mounted() != podspec.ClaimName("linux", 0) {
+		t.Fatal("the free claim isn't taken")
+	}
+	pod := b.pod()
+	pod.Status.Conditions = []corev1.PodCondition{{
+		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, LastTransitionTime: metav1.Time{Time: b.now},
+		Message: "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had volume node affinity conflict.",
+	}}
+	if err := b.Client.Status().Update(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	b.reconcile()
+	if r := b.runner(); r.Status.Cause != v1alpha1.CauseCache || r.Status.State != v1alpha1.RunnerPending {
+		t.Fatalf("status %+v", r.Status)
+	}
+	b.now = b.now.Add(30 * time.Second)
+	for range 3 {
+		b.reconcile()
+	}
+	if b.runner() != nil {
+		t.Fatalf("it isn't replaced: %+v", b.runner().Status)
+	}
+	b.reconcileOf(b.another("linux-b", "u2"))
+	if got := b.holder(1); got != "linux-b/u2" || b.claim(0) == nil {
+		t.Errorf("the next runner has not the other claim: %s", got)
+	}
+	if f := b.Memory.SinceLastPass(client.ObjectKey{Namespace: "ci", Name: "linux"}).Failures; len(f) != 1 || f[0].Cause.Permanent() {
+		t.Errorf("failures %+v", f)
+	}
+}
+
+// A claim that this process saw freed costs one request: the one that takes it.
+func TestACacheCostsOneRequestAJob(t *testing.T) {
+	b := newCachedBench(t, 1)
+	var asked []string
+	note := func(verb string, o client.Object) { asked = append(asked, fmt.Sprintf("%s %T", verb, o)) }
+	counted := interceptor.NewClient(b.Client.(client.WithWatch), interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			if _, ok := o.(*corev1.PersistentVolumeClaim); ok {
+				note("patch", o)
+			}
+			return c.Patch(ctx, o, p, opts...)
+		},
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if _, ok := o.(*corev1.PersistentVolumeClaim); ok {
+				note("create", o)
+			}
+			return c.Create(ctx, o, opts...)
+		},
+	})
+	b.Client = counted
+	b.Live = interceptor.NewClient(counted, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		if _, ok := o.(*corev1.Namespace); !ok {
+			note("get", o)
+		}
+		return c.Get(ctx, key, o, opts...)
+	}})
+	b.reconcile()
+	b.doJob()
+	for range 3 {
+		b.reconcile()
+	}
+	if b.runner() != nil {
+		t.Fatal("the runner is there")
+	}
+	b.reconcileOf(b.another("linux-b", "u2"))
+	if want := []string{"create *v1.PersistentVolumeClaim", "patch *v1.PersistentVolumeClaim"}; !slices.Equal(asked, want) {
+		t.Errorf("asked: %v", asked)
+	}
+	b.finishOther("linux-b")
+	b.restart()
+	asked = nil
+	b.reconcileOf(b.another("linux-c", "u3"))
+	if len(asked) != 3 {
+		t.Errorf("after a restart: %v", asked)
+	}
+}
+
+// finishOther lets a runner go as if it had never been started.
+func (b *bench) finishOther(name string) {
+	b.t.Helper()
+	r := get(b, &v1alpha1.Runner{}, name)
+	r.Finalizers = nil
+	b.update(r)
+	for _, o := range []client.Object{r, get(b, &corev1.Pod{}, name)} {
+		if err := b.Client.Delete(b.t.Context(), o); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+}
+
+func TestAClaimThatAnotherTookMeanwhileIsLeftToIt(t *testing.T) {
+	b := newCachedBench(t, 2)
+	b.formerOf(0, "linux-z", "uid-z")
+	stale := &corev1.PersistentVolumeClaimList{}
+	if err := b.Client.List(t.Context(), stale); err != nil {
+		t.Fatal(err)
+	}
+	taken := b.claim(0)
+	taken.Annotations[v1alpha1.CacheHolderAnnotation] = "linux-y/uid-y"
+	b.update(taken)
+	b.Client = interceptor.NewClient(b.Client.(client.WithWatch), interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+		if l, ok := l.(*corev1.PersistentVolumeClaimList); ok {
+			stale.DeepCopyInto(l)
+			return nil
+		}
+		return c.List(ctx, l, opts...)
+	}})
+	b.reconcile()
+	if b.holder(0) != "linux-y/uid-y" || b.holder(1) != "linux-a/u1" || b.mounted() != podspec.ClaimName("linux", 1) {
+		t.Errorf("claim 0 is of %s, the pod has %s", b.holder(0), b.mounted())
+	}
+}
+
+// Somebody deletes the claim by hand, and nothing of it is left.
+func TestAClaimThatIsGoneHoldsUpNoEnd(t *testing.T) {
+	b := newCachedBench(t, 1)
+	b.reconcile()
+	if err := b.Client.Delete(t.Context(), b.claim(0)); err != nil {
+		t.Fatal(err)
+	}
+	b.now = b.now.Add(claimShown)
+	b.setPod(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, StartedAt: metav1.Time{Time: b.now}, FinishedAt: metav1.Time{Time: b.now}}})
+	b.reconcile()
+	b.reconcile()
+	if b.runner() != nil {
+		t.Errorf("it isn't let go: %+v", b.runner().Status)
+	}
+}

@@ -1,0 +1,96 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package runners
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/claims"
+	"github.com/corral-dev/corral/internal/podspec"
+)
+
+// claimNotes hold what this process did or saw of claims and the cache may not show yet. Runners that are started side by side choose
+// one after the other. Lost with the process: the API server refuses the second, and is asked who is gone.
+type claimNotes struct {
+	mu sync.Mutex
+	// taken has the runner that takes or took a claim, until the cache shows that.
+	taken map[types.NamespacedName]types.UID
+	// gone has the last holder of a claim that was seen to be gone, and its pod.
+	gone map[types.NamespacedName]types.UID
+}
+
+// choose chooses a claim for a runner, and notes it as the runner's.
+func (n *claimNotes) choose(pool *v1alpha1.RunnerPool, all []PoolClaim, runner types.UID, now time.Time) claims.Choice {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	list, shown := make([]claims.Claim, 0, len(all)), map[types.NamespacedName]bool{}
+	for _, x := range all {
+		key := types.NamespacedName{Namespace: pool.Namespace, Name: x.Name}
+		shown[key] = true
+		if holder, ok := n.taken[key]; ok && holder != x.Holder {
+			x.Holder, x.InUse = holder, true
+		} else if ok {
+			delete(n.taken, key)
+		}
+		list = append(list, x.Claim)
+	}
+	for key, holder := range n.taken {
+		if number := numberOf(pool.Name, key.Name); key.Namespace == pool.Namespace && number >= 0 && !shown[key] {
+			list = append(list, claims.Claim{Name: key.Name, Number: number, Holder: holder, InUse: true})
+		}
+	}
+	choice := claims.Choose(pool.Spec.Cache, list, runner, now)
+	name := choice.Take
+	if choice.Make >= 0 {
+		name = podspec.ClaimName(pool.Name, choice.Make)
+	}
+	if name != "" && !choice.Own {
+		if n.taken == nil {
+			n.taken = map[types.NamespacedName]types.UID{}
+		}
+		n.taken[types.NamespacedName{Namespace: pool.Namespace, Name: name}] = runner
+	}
+	return choice
+}
+
+// release forgets that a claim is a runner's.
+func (n *claimNotes) release(claim types.NamespacedName, runner types.UID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.taken[claim] == runner {
+		delete(n.taken, claim)
+	}
+}
+
+// isReserved reports whether a runner takes a claim, or took it and the cache doesn't show it.
+func (n *claimNotes) isReserved(claim types.NamespacedName) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_, ok := n.taken[claim]
+	return ok
+}
+
+// sawGone reports whether a claim's holder was seen to be gone.
+func (n *claimNotes) sawGone(claim types.NamespacedName, holder types.UID) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.gone[claim] == holder
+}
+
+// forget notes that a runner is gone; surely if its pod is, too.
+func (n *claimNotes) forget(claim types.NamespacedName, runner types.UID, surely bool) {
+	n.release(claim, runner)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.gone == nil {
+		n.gone = map[types.NamespacedName]types.UID{}
+	}
+	if surely {
+		n.gone[claim] = runner
+	}
+}

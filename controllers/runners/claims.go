@@ -1,0 +1,229 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package runners
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/claims"
+	"github.com/corral-dev/corral/internal/podspec"
+)
+
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=list;watch;create;patch;delete
+
+// Claims reads and writes the claims of pools' caches. A claim is its holder's, whose UID is on it, until that Runner and its pod are
+// gone; who takes it over replaces the UID if nobody did so before. So what is lost with a process makes no two holders.
+type Claims struct {
+	Client client.Client
+	// Live reads without a cache.
+	Live   client.Reader
+	Memory *Memory
+}
+
+// PoolClaim is a claim as the cache shows it.
+type PoolClaim struct {
+	claims.Claim
+	object *corev1.PersistentVolumeClaim
+	// runner is the name of the holder, and of its pod.
+	runner string
+}
+
+// errTaken is of a claim that is another's by now, or gone.
+var errTaken = errors.New("taken by another runner")
+
+// Of lists the claims of a pool.
+func (c Claims) Of(ctx context.Context, pool *v1alpha1.RunnerPool) ([]PoolClaim, error) {
+	list := &corev1.PersistentVolumeClaimList{}
+	if err := c.Client.List(ctx, list, client.InNamespace(pool.Namespace), client.MatchingLabels{v1alpha1.CacheLabel: pool.Name}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing the claims of the cache: %w", err)
+	}
+	all := make([]PoolClaim, 0, len(list.Items))
+	for i := range list.Items {
+		x := read(pool, &list.Items[i])
+		var err error
+		if x.InUse, err = holds(ctx, c.Client, x); err != nil {
+			return nil, err
+		}
+		all = append(all, x)
+	}
+	return all, nil
+}
+
+// read is what a claim itself tells. One of a former pool of that name goes with that pool.
+func read(pool *v1alpha1.RunnerPool, object *corev1.PersistentVolumeClaim) PoolClaim {
+	x := PoolClaim{object: object}
+	name, uid, _ := strings.Cut(object.Annotations[v1alpha1.CacheHolderAnnotation], "/")
+	x.Name, x.Number, x.runner, x.Holder = object.Name, numberOf(pool.Name, object.Name), name, types.UID(uid)
+	x.Taken, x.Avoid = timeOf(object, v1alpha1.CacheTakenAnnotation), timeOf(object, v1alpha1.CacheAvoidAnnotation)
+	if x.Taken.IsZero() {
+		x.Taken = object.CreationTimestamp.Time
+	}
+	x.Ending = !object.DeletionTimestamp.IsZero() || !metav1.IsControlledBy(object, pool)
+	x.Lost, x.Unlike = object.Status.Phase == corev1.ClaimLost, unlike(pool.Spec.Cache, &object.Spec)
+	return x
+}
+
+// numberOf is the number in the name of a pool's claim; -1 if it is none of its names.
+func numberOf(pool, name string) int {
+	n, err := strconv.Atoi(name[strings.LastIndexByte(name, '-')+1:])
+	if err != nil || podspec.ClaimName(pool, n) != name {
+		return -1
+	}
+	return n
+}
+
+func timeOf(object *corev1.PersistentVolumeClaim, annotation string) time.Time {
+	at, err := time.Parse(time.RFC3339, object.Annotations[annotation])
+	if err != nil {
+		return time.Time{}
+	}
+	return at
+}
+
+// unlike says whether a claim is another than a pool declares.
+func unlike(spec *v1alpha1.CacheSpec, claim *corev1.PersistentVolumeClaimSpec) bool {
+	if spec == nil {
+		return false
+	}
+	bytes, err := spec.Bytes()
+	return err != nil || claim.Resources.Requests.Storage().Value() != bytes || len(claim.AccessModes) != 1 || claim.AccessModes[0] != spec.GetAccessMode() ||
+		spec.StorageClassName != "" && ptr.Deref(claim.StorageClassName, "") != spec.StorageClassName
+}
+
+// isFree asks the API server whether the holder of a claim and its pod are gone, unless this process saw them go: a cache may not show
+// yet what there is, but what it saw deleted stays so.
+func (c Claims) isFree(ctx context.Context, x PoolClaim) (bool, error) {
+	if c.Memory.claims.sawGone(client.ObjectKeyFromObject(x.object), x.Holder) {
+		return true, nil
+	}
+	held, err := holds(ctx, c.Live, x)
+	return !held, err
+}
+
+// holds says whether the runner that a claim names, or its pod, is there. Of a claim that names none nobody knows.
+func holds(ctx context.Context, from client.Reader, x PoolClaim) (bool, error) {
+	if x.runner == "" || x.Holder == "" {
+		return true, nil
+	}
+	key := client.ObjectKey{Namespace: x.object.Namespace, Name: x.runner}
+	runner, pod := &v1alpha1.Runner{}, &corev1.Pod{}
+	for _, o := range []client.Object{runner, pod} {
+		if err := from.Get(ctx, key, o); client.IgnoreNotFound(err) != nil {
+			return true, fmt.Errorf("looking for the holder of claim %s: %w", x.Name, err)
+		}
+	}
+	return runner.UID == x.Holder || pod.Annotations[v1alpha1.RunnerUIDAnnotation] == string(x.Holder), nil
+}
+
+// take makes a free claim a runner's, unless it is another's by now.
+func (c Claims) take(ctx context.Context, x PoolClaim, runner *v1alpha1.Runner, now time.Time) error {
+	if free, err := c.isFree(ctx, x); err != nil || !free {
+		if err == nil {
+			err = errTaken
+		}
+		return err
+	}
+	taken := x.object.DeepCopy()
+	holdBy(taken, runner, now)
+	delete(taken.Annotations, v1alpha1.CacheAvoidAnnotation)
+	return c.replace(ctx, x, taken)
+}
+
+// replace writes a claim, unless it is another by now than what was read.
+func (c Claims) replace(ctx context.Context, x PoolClaim, by *corev1.PersistentVolumeClaim) error {
+	err := c.Client.Patch(ctx, by, client.MergeFromWithOptions(x.object, client.MergeFromWithOptimisticLock{}))
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return errTaken
+	}
+	return err
+}
+
+func holdBy(claim *corev1.PersistentVolumeClaim, runner *v1alpha1.Runner, now time.Time) {
+	metav1.SetMetaDataAnnotation(&claim.ObjectMeta, v1alpha1.CacheHolderAnnotation, runner.Name+"/"+string(runner.UID))
+	metav1.SetMetaDataAnnotation(&claim.ObjectMeta, v1alpha1.CacheTakenAnnotation, now.UTC().Format(time.RFC3339))
+}
+
+// make makes a new claim that is a runner's from the beginning.
+func (c Claims) make(ctx context.Context, pool *v1alpha1.RunnerPool, number int, runner *v1alpha1.Runner, now time.Time) error {
+	spec := pool.Spec.Cache
+	bytes, err := spec.Bytes()
+	if err != nil {
+		return err
+	}
+	claim := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: pool.Namespace, Name: podspec.ClaimName(pool.Name, number),
+			Labels: map[string]string{v1alpha1.CacheLabel: pool.Name, v1alpha1.PoolLabel: pool.Name},
+		},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{spec.GetAccessMode()},
+			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: *resource.NewQuantity(bytes, resource.BinarySI)}},
+		},
+	}
+	if spec.StorageClassName != "" {
+		claim.Spec.StorageClassName = &spec.StorageClassName
+	}
+	holdBy(claim, runner, now)
+	if err := controllerutil.SetControllerReference(pool, claim, c.Client.Scheme()); err != nil {
+		return fmt.Errorf("owning a claim: %w", err)
+	}
+	if err := c.Client.Create(ctx, claim); apierrors.IsAlreadyExists(err) {
+		return errTaken
+	} else if err != nil {
+		return fmt.Errorf("creating claim %s: %w", claim.Name, err)
+	}
+	return nil
+}
+
+// avoid has no runner take a claim for a while.
+func (c Claims) avoid(ctx context.Context, x PoolClaim, until time.Time) error {
+	avoided := x.object.DeepCopy()
+	avoided.Annotations[v1alpha1.CacheAvoidAnnotation] = until.UTC().Format(time.RFC3339)
+	return c.replace(ctx, x, avoided)
+}
+
+// delete deletes a claim as it was read. Kubernetes keeps it until no pod mounts it.
+func (c Claims) delete(ctx context.Context, x PoolClaim) error {
+	err := c.Client.Delete(ctx, x.object.DeepCopy(), client.Preconditions{UID: &x.object.UID, ResourceVersion: &x.object.ResourceVersion})
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting claim %s: %w", x.Name, err)
+	}
+	return nil
+}
+
+// Remove deletes claims of a pool, but for those that a runner has taken meanwhile, and returns those that are deleted.
+func (c Claims) Remove(ctx context.Context, all []PoolClaim, removals []claims.Removal) (done []claims.Removal, err error) {
+	for _, r := range removals {
+		x := all[slices.IndexFunc(all, func(x PoolClaim) bool { return x.Name == r.Name })]
+		free, err := c.isFree(ctx, x)
+		if err != nil {
+			return done, err
+		}
+		if !free || c.Memory.claims.isReserved(client.ObjectKeyFromObject(x.object)) {
+			continue
+		}
+		if err := c.delete(ctx, x); err == nil {
+			done = append(done, r)
+		} else if !apierrors.IsConflict(err) {
+			return done, err
+		}
+	}
+	return done, nil
+}

@@ -1,0 +1,132 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package claims decides which claim of its pool's cache a runner takes, what becomes of it when the runner ends, and which
+// claims are deleted. It is pure.
+package claims
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// AvoidFor is how long a claim is left alone that kept a runner from starting: other claims have their turn.
+const AvoidFor = 10 * time.Minute
+
+// Claim is one claim of a cache.
+type Claim struct {
+	Name string
+	// Number is its place among the names of the pool's claims; -1 for a name that is none of them.
+	Number int
+	// Holder is the runner that has it or had it last, Taken when that runner took it.
+	Holder types.UID
+	Taken  time.Time
+	// InUse is true unless its holder and its holder's pod are gone.
+	InUse bool
+	// Avoid is until when no runner takes it.
+	Avoid time.Time
+	// Ending is true of one that is being deleted; Lost of one whose volume is gone.
+	Ending, Lost bool
+	// Unlike is true of one that has another class, size or access mode than the pool declares.
+	Unlike bool
+}
+
+// Choice is what a runner does for a claim.
+type Choice struct {
+	// Take names a claim to take over, or one that the runner has already if Own.
+	Take string
+	Own  bool
+	// Make is the number of a claim to make, -1 for none.
+	Make int
+	// Missing is why there is no claim; "" if there is one.
+	Missing string
+}
+
+// Choose returns the claim for a runner: its own, else the free one that was used last, as its contents are the newest, else
+// a new one within the bound.
+func Choose(spec *v1alpha1.CacheSpec, all []Claim, runner types.UID, now time.Time) Choice {
+	best, made := -1, map[int]bool{}
+	for i, c := range all {
+		made[c.Number] = true
+		switch {
+		case c.Ending:
+		case c.Holder == runner:
+			return Choice{Take: c.Name, Own: true, Make: -1}
+		case fits(spec, c) && !c.InUse && !now.Before(c.Avoid) && (best < 0 || newer(c, all[best])):
+			best = i
+		}
+	}
+	if best >= 0 {
+		return Choice{Take: all[best].Name, Make: -1}
+	}
+	for number := range int(spec.MaxClaims) {
+		if !made[number] {
+			return Choice{Make: number}
+		}
+	}
+	return Choice{Make: -1, Missing: missing(spec, all, now)}
+}
+
+// fits says whether a claim is one that the pool declares and has a volume.
+func fits(spec *v1alpha1.CacheSpec, c Claim) bool {
+	return c.Number >= 0 && c.Number < int(spec.MaxClaims) && !c.Lost && !c.Unlike
+}
+
+func newer(a, b Claim) bool {
+	return cmp.Or(b.Taken.Compare(a.Taken), cmp.Compare(a.Number, b.Number)) < 0
+}
+
+// missing counts what keeps claims from being free.
+func missing(spec *v1alpha1.CacheSpec, all []Claim, now time.Time) string {
+	var inUse, avoided, ending int
+	for _, c := range all {
+		switch {
+		case c.Ending:
+			ending++
+		case c.InUse:
+			inUse++
+		case now.Before(c.Avoid):
+			avoided++
+		}
+	}
+	return fmt.Sprintf("none of at most %d claims is free: %d in use, %d kept a runner from starting lately, %d being deleted",
+		spec.MaxClaims, inUse, avoided, ending)
+}
+
+// Removal is a claim to be deleted, and why.
+type Removal struct{ Name, Reason string }
+
+// Remove lists the claims that are of no use: of those that no runner has, what the pool doesn't declare any more, has no volume, or was
+// not used for too long. Spec is nil if the pool declares no cache.
+func Remove(spec *v1alpha1.CacheSpec, all []Claim, now time.Time) []Removal {
+	var list []Removal
+	for _, c := range all {
+		if reason := useless(spec, c, now); reason != "" && !c.InUse && !c.Ending {
+			list = append(list, Removal{c.Name, reason})
+		}
+	}
+	slices.SortFunc(list, func(a, b Removal) int { return cmp.Compare(a.Name, b.Name) })
+	return list
+}
+
+func useless(spec *v1alpha1.CacheSpec, c Claim, now time.Time) string {
+	switch {
+	case spec == nil:
+		return "the pool has no cache any more"
+	case c.Lost:
+		return "its volume is gone"
+	case c.Unlike:
+		return "the pool declares another class, size or access mode"
+	case !fits(spec, c):
+		return fmt.Sprintf("the pool has at most %d claims", spec.MaxClaims)
+	case now.Sub(c.Taken) >= spec.GetTimeToLive():
+		return fmt.Sprintf("no runner took it for %s", spec.GetTimeToLive())
+	}
+	return ""
+}

@@ -1,0 +1,117 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package claims_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/claims"
+)
+
+var now = time.Unix(1_000_000, 0)
+
+func ago(d time.Duration) time.Time { return now.Add(-d) }
+
+func TestChoose(t *testing.T) {
+	free := func(number int, used time.Duration) claims.Claim {
+		return claims.Claim{Name: string(rune('a' + number)), Number: number, Holder: "gone", Taken: ago(used)}
+	}
+	with := func(c claims.Claim, change func(c *claims.Claim)) claims.Claim {
+		change(&c)
+		return c
+	}
+	inUse := func(c *claims.Claim) { c.InUse = true }
+	for name, tc := range map[string]struct {
+		all  []claims.Claim
+		want claims.Choice
+	}{
+		"none yet":                        {nil, claims.Choice{Make: 0}},
+		"the one used last":               {[]claims.Claim{free(0, time.Hour), free(1, time.Minute), free(2, 2*time.Hour)}, claims.Choice{Take: "b", Make: -1}},
+		"of two used at once, the first":  {[]claims.Claim{free(1, time.Hour), free(0, time.Hour)}, claims.Choice{Take: "a", Make: -1}},
+		"its own before any":              {[]claims.Claim{free(0, 0), {Name: "b", Number: 1, Holder: "me", InUse: true}}, claims.Choice{Take: "b", Own: true, Make: -1}},
+		"not its own that is being ended": {[]claims.Claim{{Name: "a", Number: 0, Holder: "me", Ending: true}}, claims.Choice{Make: 1}},
+		"the first number that is free":   {[]claims.Claim{with(free(0, 0), inUse), with(free(2, 0), inUse)}, claims.Choice{Make: 1}},
+		"not one in use":                  {[]claims.Claim{with(free(0, 0), inUse)}, claims.Choice{Make: 1}},
+		"not one that is deleted":         {[]claims.Claim{with(free(0, 0), func(c *claims.Claim) { c.Ending = true })}, claims.Choice{Make: 1}},
+		"not one without a volume":        {[]claims.Claim{with(free(0, 0), func(c *claims.Claim) { c.Lost = true })}, claims.Choice{Make: 1}},
+		"not one of another size":         {[]claims.Claim{with(free(0, 0), func(c *claims.Claim) { c.Unlike = true })}, claims.Choice{Make: 1}},
+		"not one above the bound":         {[]claims.Claim{free(3, 0)}, claims.Choice{Make: 0}},
+		"not one that kept a runner from starting": {
+			[]claims.Claim{with(free(0, 0), func(c *claims.Claim) { c.Avoid = now.Add(time.Second) })}, claims.Choice{Make: 1},
+		},
+		"that one again, later": {[]claims.Claim{with(free(0, 0), func(c *claims.Claim) { c.Avoid = now })}, claims.Choice{Take: "a", Make: -1}},
+		"none at the bound": {
+			[]claims.Claim{with(free(0, 0), inUse), with(free(1, 0), func(c *claims.Claim) { c.Ending = true }), with(free(2, 0), func(c *claims.Claim) { c.Avoid = now.Add(1) })},
+			claims.Choice{Make: -1, Missing: "none of at most 3 claims is free: 1 in use, 1 kept a runner from starting lately, 1 being deleted"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := claims.Choose(&v1alpha1.CacheSpec{MaxClaims: 3}, tc.all, "me", now)
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestRemove(t *testing.T) {
+	day := 24 * time.Hour
+	all := []claims.Claim{
+		{Name: "used", Number: 0, Taken: ago(7*day - 1)},
+		{Name: "unused", Number: 1, Taken: ago(7 * day)},
+		{Name: "busy", Number: 1, Taken: ago(70 * day), InUse: true},
+		{Name: "going", Number: 1, Taken: ago(70 * day), Ending: true},
+		{Name: "lost", Number: 1, Taken: now, Lost: true},
+		{Name: "other", Number: 1, Taken: now, Unlike: true},
+		{Name: "beyond", Number: 2, Taken: now},
+		{Name: "strange", Number: -1, Taken: now},
+	}
+	got := claims.Remove(&v1alpha1.CacheSpec{MaxClaims: 2}, all, now)
+	want := []claims.Removal{
+		{Name: "beyond", Reason: "the pool has at most 2 claims"},
+		{Name: "lost", Reason: "its volume is gone"},
+		{Name: "other", Reason: "the pool declares another class, size or access mode"},
+		{Name: "strange", Reason: "the pool has at most 2 claims"},
+		{Name: "unused", Reason: "no runner took it for 168h0m0s"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	for _, r := range claims.Remove(nil, all, now) {
+		if r.Reason != "the pool has no cache any more" || r.Name == "busy" || r.Name == "going" {
+			t.Errorf("without a cache: %+v", r)
+		}
+	}
+}
+
+func TestFateOf(t *testing.T) {
+	for name, tc := range map[string]struct {
+		ending claims.Ending
+		want   claims.Fate
+	}{
+		"nobody knows":                        {claims.Ending{}, claims.Delete},
+		"never started":                       {claims.Ending{Known: true}, claims.Keep},
+		"a bad image":                         {claims.Ending{Known: true, Cause: v1alpha1.CauseImagePull}, claims.Keep},
+		"a volume of another zone":            {claims.Ending{Known: true, Cause: v1alpha1.CauseCache}, claims.Avoid},
+		"a volume that isn't attached":        {claims.Ending{Known: true, Cause: v1alpha1.CauseSlow}, claims.Avoid},
+		"done with its job":                   {claims.Ending{Known: true, Started: true, Ended: true, Clean: true, HasJob: true, JobOver: true}, claims.Keep},
+		"ended before its job":                {claims.Ending{Known: true, Started: true, Ended: true, Clean: true, HasJob: true}, claims.Delete},
+		"killed in its job":                   {claims.Ending{Known: true, Started: true, Ended: true, HasJob: true}, claims.Delete},
+		"killed after its job":                {claims.Ending{Known: true, Started: true, Ended: true, HasJob: true, JobOver: true}, claims.Delete},
+		"still running when its job was over": {claims.Ending{Known: true, Started: true, HasJob: true, JobOver: true, LetGo: true}, claims.Delete},
+		"ended by hand in its job":            {claims.Ending{Known: true, Started: true, HasJob: true}, claims.Delete},
+		"idle and not wanted any more":        {claims.Ending{Known: true, Started: true, LetGo: true}, claims.Keep},
+		"idle, and GitHub can't be asked":     {claims.Ending{Known: true, Started: true}, claims.Delete},
+		"ended without a job":                 {claims.Ending{Known: true, Started: true, Ended: true, Clean: true, LetGo: true}, claims.Delete},
+		"crashed":                             {claims.Ending{Known: true, Started: true, Ended: true, LetGo: true, Cause: v1alpha1.CauseCrash}, claims.Delete},
+	} {
+		if got, why := claims.FateOf(tc.ending); got != tc.want || why == "" {
+			t.Errorf("%s: %s, %q", name, got, why)
+		}
+	}
+}

@@ -1,0 +1,89 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package chaos
+
+import (
+	"context"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers"
+	"github.com/corral-dev/corral/sim/harness"
+)
+
+// Of each five pools one has fewer claims than runners, and one has its runners wait for claims.
+func cacheOf(i int) *v1alpha1.CacheSpec {
+	switch i % 5 {
+	case 0:
+		return &v1alpha1.CacheSpec{Size: "1Gi", MountPath: "/cache", MaxClaims: 2}
+	case 1:
+		return &v1alpha1.CacheSpec{Size: "1Gi", MountPath: "/cache", MaxClaims: 6, OnMissing: v1alpha1.WaitForClaim}
+	}
+	return nil
+}
+
+// mounts are the pods that have a claim, as a watch tells of them one after the other.
+type mounts map[string]map[types.UID]string
+
+// see takes in an event, and returns the claim that it shows in two pods; "" if there is none.
+func (m mounts) see(event watch.EventType, pod *corev1.Pod) (claim string) {
+	claim = pod.Annotations[v1alpha1.CacheClaimAnnotation]
+	if claim == "" {
+		return ""
+	}
+	if m[claim] == nil {
+		m[claim] = map[types.UID]string{}
+	}
+	m[claim][pod.UID] = pod.Name
+	if event == watch.Deleted {
+		delete(m[claim], pod.UID)
+	}
+	if len(m[claim]) > 1 {
+		return claim
+	}
+	return ""
+}
+
+// watchClaims complains if two pods have one claim, until the test ends.
+func (s *storm) watchClaims() {
+	c, err := client.NewWithWatch(w.Cluster.Config, client.Options{Scheme: controllers.Scheme()})
+	harness.Must(s.T, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	follow, err := c.Watch(ctx, &corev1.PodList{}, client.InNamespace(s.namespace))
+	harness.Must(s.T, err)
+	var done sync.WaitGroup
+	done.Go(func() {
+		held, shared := mounts{}, map[string]int{}
+		for event := range follow.ResultChan() {
+			pod, ok := event.Object.(*corev1.Pod)
+			if !ok {
+				continue
+			}
+			if event.Type == watch.Added && pod.Annotations[v1alpha1.CacheClaimAnnotation] != "" {
+				shared[pod.Annotations[v1alpha1.CacheClaimAnnotation]]++
+			}
+			if claim := held.see(event.Type, pod); claim != "" {
+				s.complain("claim %s is held twice: %v", claim, held[claim])
+			}
+		}
+		again := 0
+		for _, n := range shared {
+			again += n - 1
+		}
+		s.log.add("", "claims", "%d pods had a claim that another had before", again)
+		s.Logf("seed %d: %d pods had a claim that another had before", s.seed, again)
+		if again == 0 && !s.Failed() {
+			s.complain("no claim was ever taken over")
+		}
+	})
+	s.Cleanup(func() {
+		cancel()
+		done.Wait()
+	})
+}

@@ -1,0 +1,98 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package suite
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/sim/localcluster/nodeplay"
+)
+
+// claims are those of the namespace's caches.
+func (w *story) claims(ctx context.Context, namespace string) ([]corev1.PersistentVolumeClaim, error) {
+	list := &corev1.PersistentVolumeClaimList{}
+	err := w.Client.List(ctx, list, client.InNamespace(namespace), client.HasLabels{v1alpha1.CacheLabel})
+	return list.Items, err
+}
+
+// oneFreeClaim waits until no runner is left, and returns the only claim.
+func (w *story) oneFreeClaim(t *testing.T, namespace string) (claim corev1.PersistentVolumeClaim, holder string) {
+	t.Helper()
+	eventually(t, func(ctx context.Context) error {
+		runners := &v1alpha1.RunnerList{}
+		if err := w.Client.List(ctx, runners, client.InNamespace(namespace)); err != nil {
+			return err
+		}
+		all, err := w.claims(ctx, namespace)
+		if err != nil {
+			return err
+		}
+		if len(runners.Items) > 0 || len(all) != 1 || !all[0].DeletionTimestamp.IsZero() {
+			return fmt.Errorf("%d runners, %d claims", len(runners.Items), len(all))
+		}
+		claim = all[0]
+		return nil
+	})
+	holder, _, _ = strings.Cut(claim.Annotations[v1alpha1.CacheHolderAnnotation], "/")
+	return claim, holder
+}
+
+// noClaims waits until all claims are gone.
+func (w *story) noClaims(t *testing.T, namespace string) {
+	t.Helper()
+	eventually(t, func(ctx context.Context) error {
+		all, err := w.claims(ctx, namespace)
+		if err == nil && len(all) > 0 {
+			err = fmt.Errorf("%d claims are left", len(all))
+		}
+		return err
+	})
+}
+
+func TestTheNextRunnerTakesOverTheCacheAndADeadOnesIsDeleted(t *testing.T) {
+	w := newStory(t, "cache")
+	must(t, w.Connect(t.Context(), "cache", "acme", "cache-org"))
+	w.controller(t)
+	must(t, w.Client.Create(t.Context(), newPool("cache", "linux", "acme", func(p *v1alpha1.RunnerPool) {
+		p.Spec.Cache = &v1alpha1.CacheSpec{Size: "1Gi", MountPath: "/cache", MaxClaims: 2}
+	})))
+	w.allDone(t, w.addJobs(t, "cache-org", "linux", 1, 50*time.Millisecond))
+	first, maker := w.oneFreeClaim(t, "cache")
+	w.allDone(t, w.addJobs(t, "cache-org", "linux", 1, 50*time.Millisecond))
+	second, taker := w.oneFreeClaim(t, "cache")
+	if second.UID != first.UID || maker == "" || taker == maker {
+		t.Errorf("claim %s of %s, then claim %s of %s", first.UID, maker, second.UID, taker)
+	}
+	if own := metav1.GetControllerOf(&second); own == nil || own.Name != "linux" {
+		t.Errorf("the claim is owned by %v", own)
+	}
+
+	heal := w.Node.Inject(nodeplay.Fault{Kind: nodeplay.KilledInJob, Namespace: "cache", Times: 1})
+	w.addJobs(t, "cache-org", "linux", 1, time.Minute)
+	w.noClaims(t, "cache")
+	heal()
+	ids := w.addJobs(t, "cache-org", "linux", 2, 50*time.Millisecond)
+	w.allDone(t, ids)
+	eventually(t, func(ctx context.Context) error {
+		p := &v1alpha1.RunnerPool{}
+		if err := w.Client.Get(ctx, key("cache", "linux"), p); err != nil {
+			return err
+		}
+		if c := p.Status.Cache; c == nil || c.Claims == 0 || c.InUse != 0 {
+			return fmt.Errorf("status.cache is %+v", c)
+		}
+		return nil
+	})
+	w.cleanUp(t, "cache")
+	w.noClaims(t, "cache")
+}
