@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -173,10 +174,12 @@ func (r *Recorder) follow(ctx context.Context, runner *v1alpha1.Runner, events [
 		return nil
 	}
 	runner.Status.Job, runner.Status.JobsDone, runner.Status.RunnerID = last, done, id
-	if err := r.Client.Status().Patch(ctx, runner.DeepCopy(), client.MergeFrom(base)); apierrors.IsNotFound(err) {
-		return nil
-	} else if err != nil {
-		return fmt.Errorf("recording the job of runner %s: %w", runner.Name, err)
+	if !equality.Semantic.DeepEqual(base.Status, runner.Status) {
+		if err := r.Client.Status().Patch(ctx, runner.DeepCopy(), client.MergeFrom(base)); apierrors.IsNotFound(err) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("recording the job of runner %s: %w", runner.Name, err)
+		}
 	}
 	r.Memory.setLastJob(key, runner.UID, last, done)
 	r.Memory.learnRegistration(key, runner.UID, id)

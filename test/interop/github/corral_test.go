@@ -37,6 +37,10 @@ type ask struct {
 
 var asks = []ask{
 	{"GenerateJIT Runner RunnerByName Runners RemoveRunner", nil, askRunners},
+	{"RegistrationToken", nil, func(ctx context.Context, a asker) error {
+		_, err := a.RegistrationToken(ctx)
+		return err
+	}},
 	{"Groups GroupID Visible", asker.ofRepository, askGroups},
 	{"Job Jobs Repositories", nil, askJobs},
 	{"ReportCommit", nil, askReport},
