@@ -32,12 +32,12 @@ func (r *Reconciler) act(ctx context.Context, o observation, d decision) error {
 	if observes(o.pool) {
 		return nil
 	}
-	r.Sessions.Announce(o.key, int(d.plan.Announce))
+	r.Sessions.Announce(o.key(), int(d.plan.Announce))
 	if o.health.refresh {
-		r.Sessions.Refresh(o.key)
+		r.Sessions.Refresh(o.key())
 	}
 	for _, s := range o.health.suspects {
-		r.Results.SuspectSome(o.key.Namespace, s, o.health.memory.connected, o.now)
+		r.Results.SuspectSome(o.key().Namespace, s, o.health.memory.connected, o.now)
 	}
 	r.markFailed(o)
 	r.tellRetired(o, d)
@@ -46,7 +46,7 @@ func (r *Reconciler) act(ctx context.Context, o observation, d decision) error {
 		log.FromContext(ctx).Info("Scaling", "desired", d.plan.Desired, "supply", d.plan.Supply,
 			"create", d.plan.Create, "drain", len(ends), "announce", d.plan.Announce, "reason", d.plan.Reason)
 	}
-	return errors.Join(r.create(ctx, o, d), r.drain(ctx, o.key.Namespace, ends), r.endFailed(ctx, o), r.sweepRevisions(ctx, o, d.step.State), r.sweepClaims(ctx, o))
+	return errors.Join(r.create(ctx, o, d), r.drain(ctx, o.key().Namespace, ends), r.endFailed(ctx, o), r.sweepRevisions(ctx, o, d.step.State), r.sweepClaims(ctx, o))
 }
 
 // create creates the runners that are missing.
@@ -76,7 +76,7 @@ func (r *Reconciler) createOne(ctx context.Context, o observation, spec v1alpha1
 	name := stem(o.pool.Name, o.pool.UID) + strconv.FormatInt(expected.next(), 10)
 	runner := &v1alpha1.Runner{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: o.key.Namespace, Name: name, Finalizers: []string{v1alpha1.RunnerFinalizer},
+			Namespace: o.key().Namespace, Name: name, Finalizers: []string{v1alpha1.RunnerFinalizer},
 			Labels: podspec.Labels(podspec.Runner{Name: name, Pool: o.pool.Name, Revision: revision}, nil),
 		},
 		Spec: spec,
@@ -94,7 +94,7 @@ func (r *Reconciler) createOne(ctx context.Context, o observation, spec v1alpha1
 		expected.failed(name)
 		return fmt.Errorf("creating a runner: %w", err)
 	}
-	createdTotal.WithLabelValues(o.key.Namespace, o.key.Name).Inc()
+	createdTotal.WithLabelValues(o.key().Namespace, o.key().Name).Inc()
 	return nil
 }
 

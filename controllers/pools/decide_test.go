@@ -24,7 +24,7 @@ func fourJobs() observation {
 	pool.Status.Revision = "linux-1"
 	pool.Status.Decision = &v1alpha1.Decision{Desired: 3, Announced: 3, ID: "last", Limits: &v1alpha1.DecidedLimits{Max: 3}}
 	return observation{
-		key: key, pool: pool, now: time.Unix(1_000_000, 0),
+		pool: pool, now: time.Unix(1_000_000, 0),
 		policies:  appliedPolicies{bound: &policy.Bound{}},
 		template:  templateState{revision: "linux-1"},
 		revisions: storedRevisions{templates: map[string][]byte{"linux-1": nil}},

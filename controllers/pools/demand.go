@@ -69,7 +69,7 @@ func (r *Reconciler) readDemand(o observation) poolDemand {
 	}
 	d := poolDemand{accepted: jobs}
 	for _, source := range r.Demand {
-		reading := source.Reading(o.key)
+		reading := source.Reading(o.key())
 		in.Readings = append(in.Readings, reading)
 		if reading.Actual != nil {
 			d.actual = reading.Actual

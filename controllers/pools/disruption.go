@@ -44,7 +44,7 @@ func (r *Reconciler) protect(ctx context.Context, o observation, d decision) (fo
 		return o.memory.budgets, nil
 	}
 	budgets := &policyv1.PodDisruptionBudgetList{}
-	if err := r.Client.List(ctx, budgets, client.InNamespace(o.key.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.Client.List(ctx, budgets, client.InNamespace(o.key().Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return o.memory.budgets, fmt.Errorf("listing disruption budgets: %w", err)
 	}
 	isOurs := func(b policyv1.PodDisruptionBudget) bool { return b.Name == budgetName }
@@ -82,12 +82,12 @@ func isOwner(pool *v1alpha1.RunnerPool, owners []metav1.OwnerReference) bool {
 // applyBudget makes the budget of the namespace's pools, which goes with the last of them.
 func (r *Reconciler) applyBudget(ctx context.Context, o observation) error {
 	pools := &v1alpha1.RunnerPoolList{}
-	if err := r.Client.List(ctx, pools, client.InNamespace(o.key.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.Client.List(ctx, pools, client.InNamespace(o.key().Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing the namespace's pools: %w", err)
 	}
 	budget := &policyv1.PodDisruptionBudget{
 		TypeMeta:   metav1.TypeMeta{APIVersion: policyv1.SchemeGroupVersion.String(), Kind: "PodDisruptionBudget"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: o.key.Namespace, Name: budgetName},
+		ObjectMeta: metav1.ObjectMeta{Namespace: o.key().Namespace, Name: budgetName},
 		Spec:       *budgetSpec.DeepCopy(),
 	}
 	for i := range pools.Items {

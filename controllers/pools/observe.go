@@ -24,7 +24,6 @@ import (
 
 // observation is what one pass knows of its pool when it decides.
 type observation struct {
-	key  types.NamespacedName
 	pool *v1alpha1.RunnerPool // as read
 	now  time.Time
 	// denied is why the pool may not use its connection; nil if it may.
@@ -44,10 +43,12 @@ type observation struct {
 	memory poolMemory
 }
 
+func (o observation) key() types.NamespacedName { return client.ObjectKeyFromObject(o.pool) }
+
 // observe gathers all that a decision needs. On its way it brings about what runners need: the ControllerRevision of the
 // template and the record of the scale set. With an error the observation is as far as it came.
 func (r *Reconciler) observe(ctx context.Context, pool *v1alpha1.RunnerPool, memory poolMemory) (o observation, err error) {
-	o = observation{key: client.ObjectKeyFromObject(pool), pool: pool, now: r.Now(), memory: memory}
+	o = observation{pool: pool, now: r.Now(), memory: memory}
 	o.template = templateState{revision: pool.Status.Revision, verdict: pool.Status.Template}
 	if o.denied, err = r.authorize(ctx, pool); err != nil {
 		return o, err
@@ -65,7 +66,7 @@ func (r *Reconciler) observe(ctx context.Context, pool *v1alpha1.RunnerPool, mem
 		return o, err
 	}
 	if r.Versions != nil {
-		o.template.version = r.Versions.Of(o.key)
+		o.template.version = r.Versions.Of(o.key())
 	}
 	o.counts = countRunners(o)
 	o.demand = r.readDemand(o)
@@ -87,14 +88,14 @@ func (r *Reconciler) observeRunners(ctx context.Context, o observation) (_ obser
 	// GitHub's snapshot is taken first: a runner created after it is then surely seen, and one whose job it completed
 	// is judged by it.
 	o.now = r.Now()
-	o.github, _ = r.Sessions.Snapshot(o.key)
+	o.github, _ = r.Sessions.Snapshot(o.key())
 	if o.runners, err = r.list(ctx, o); err != nil {
 		return o, err
 	}
 	if o.revisions, err = r.readRevisions(ctx, o.pool, o.policies, o.template); err != nil {
 		return o, err
 	}
-	results := r.Results.SinceLastPass(o.key)
+	results := r.Results.SinceLastPass(o.key())
 	o.health = checkHealth(o, results)
 	o.memory.health, o.runners = o.health.memory, o.runners.with(o.health.failed)
 	o.cache, err = r.readCache(ctx, o, results.Missed)
@@ -150,7 +151,7 @@ func (l runnerList) with(states map[string]poolstatus.Assessment) runnerList {
 // Runner objects are the cache's own: not to be changed. What sessions and jobs remember of other runners is dropped.
 func (r *Reconciler) list(ctx context.Context, o observation) (runnerList, error) {
 	shown := &v1alpha1.RunnerList{}
-	mine := []client.ListOption{client.InNamespace(o.key.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: o.pool.Name}, client.UnsafeDisableDeepCopy}
+	mine := []client.ListOption{client.InNamespace(o.key().Namespace), client.MatchingLabels{v1alpha1.PoolLabel: o.pool.Name}, client.UnsafeDisableDeepCopy}
 	if err := r.Client.List(ctx, shown, mine...); err != nil {
 		return nil, fmt.Errorf("listing runners: %w", err)
 	}
@@ -177,8 +178,8 @@ func (r *Reconciler) list(ctx context.Context, o observation) (runnerList, error
 		list = append(list, observed{runner: runner, verdict: r.stateOf(runner, podOf[runner.Name], o), retirement: r.retirementOf(runner, o)})
 	}
 	keep := func(name string) bool { return present[name] }
-	r.Sessions.Retain(o.key, keep)
-	r.Jobs.Retain(o.key, keep)
+	r.Sessions.Retain(o.key(), keep)
+	r.Jobs.Retain(o.key(), keep)
 	return list, nil
 }
 

@@ -124,7 +124,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	var d *decision
 	if err == nil {
 		d = r.plan(ctx, o)
-		r.Jobs.AtMax(o.key, isFull(o, *d))
+		r.Jobs.AtMax(o.key(), isFull(o, *d))
 		err = r.act(ctx, o, *d)
 		if err == nil {
 			o.memory.budgets, err = r.protect(ctx, o, *d)
@@ -132,11 +132,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	pool.Status = project(o, d, err)
 	done := doneBy(o, d, pool.Status, err)
-	r.memory.commit(o.key, remember(o, d, err))
+	r.memory.commit(o.key(), remember(o, d, err))
 	var decided *v1alpha1.Decision
 	if err == nil {
 		decided = d.record
-		measure(o.key, &pool.Status, d.plan.Desired, d.plan.Announce)
+		measure(o.key(), &pool.Status, d.plan.Desired, d.plan.Announce)
 		r.recordEvents(o, d)
 		err = outcome(o, d, done)
 	}
@@ -147,7 +147,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 // plan asks policies for the limits, and decides within them. If what other pools were granted changes meanwhile, policies are asked
 // again, the third time alone.
 func (r *Reconciler) plan(ctx context.Context, o observation) *decision {
-	update, granted, question := r.askUpdate(ctx, o), r.Policies.Granted(o.key), r.question(o)
+	update, granted, question := r.askUpdate(ctx, o), r.Policies.Granted(o.key()), r.question(o)
 	for range 2 {
 		asked := r.Policies.Scaling(ctx, o.policies.bound, question)
 		if d := decide(o, update, asked.Answer, granted); r.Policies.Commit(ctx, asked, d.grant) {

@@ -281,7 +281,7 @@ func (r *Reconciler) sweepRevisions(ctx context.Context, o observation, update *
 		if slices.Contains(used, name) {
 			continue
 		}
-		revision := &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Namespace: o.key.Namespace, Name: name}}
+		revision := &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Namespace: o.key().Namespace, Name: name}}
 		if err := r.Client.Delete(ctx, revision); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("deleting revision %s: %w", name, err)
 		}

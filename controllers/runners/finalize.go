@@ -84,7 +84,7 @@ func (p pass) jobOver() bool {
 // things to put away. GitHub often tells of a job's end before the node tells of the container's, so it may not
 // be seen running, or at all, yet.
 func (p pass) containerTime() time.Duration {
-	hasPod := p.pod != nil || p.memory.podCreated
+	hasPod := p.pod != nil || p.memory.pod.created
 	if !hasPod || p.runner.Status.EndedAt != nil || !p.jobOver() {
 		return 0
 	}
@@ -241,7 +241,7 @@ func (p pass) deletePod(ctx context.Context) error {
 		if err := p.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("deleting the pod: %w", err)
 		}
-		p.memory.podDeleted = pod.UID
+		p.memory.pod.deleted = pod.UID
 	}
 	if p.runner.Status.EndedAt != nil {
 		return nil

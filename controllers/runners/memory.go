@@ -75,18 +75,23 @@ type runnerMemory struct {
 	registration int64 // its id on GitHub; 0 until registered
 	registered   bool  // by this process, which knows what is registered
 	starting     bool  // registered, and without a pod yet; guarded by Memory
-	podCreated   bool  // and not in the cache yet
+	pod          podMemory
 	container    containerMemory
 	completion   completion
 	deregistered bool
 	busy         bool                   // GitHub kept its registration, for it has a job
 	hadNoJob     bool                   // it ended without an error, and GitHub told that it had no job
-	podDeleted   types.UID              // of the pod whose deletion was asked for
 	released     bool                   // its finalizer is off
 	refused      int                    // how often in a row GitHub was away
 	failed       *poolstatus.Assessment // why it is being ended, if it failed
 	persistent   persistentMemory
 	claim        claimMemory
+}
+
+// podMemory is what this process did about a runner's pod.
+type podMemory struct {
+	created bool      // and not in the cache yet
+	deleted types.UID // of the pod whose deletion was asked for
 }
 
 // containerMemory is about a runner's container.
@@ -343,7 +348,7 @@ func (m *Memory) isPodDeleted(key types.NamespacedName, pod types.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	known := m.runners[key]
-	return known != nil && known.podDeleted != "" && known.podDeleted == pod
+	return known != nil && known.pod.deleted != "" && known.pod.deleted == pod
 }
 
 // forget drops what is known of a runner that is gone. PodShown is false if the cache shows no pod of its name, either.

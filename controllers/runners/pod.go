@@ -26,7 +26,7 @@ const refusalRetry = 10 * time.Second
 
 // createPod creates the runner's pod unless it has one or had one.
 func (p pass) createPod(ctx context.Context) error {
-	if p.pod != nil || p.memory.podCreated || p.runner.Status.StartedAt != nil {
+	if p.pod != nil || p.memory.pod.created || p.runner.Status.StartedAt != nil {
 		return nil
 	}
 	template, digest, err := p.template(ctx)
@@ -172,7 +172,7 @@ func (p pass) adoptPod(ctx context.Context) error {
 
 // podCreated notes that the runner has a pod that the cache doesn't show yet.
 func (p pass) podCreated() {
-	p.memory.podCreated = true
+	p.memory.pod.created = true
 	p.Memory.endStart(p.memory)
 }
 

@@ -146,11 +146,11 @@ func (r *Reconciler) read(ctx context.Context, runner *v1alpha1.Runner, memory *
 	if err != nil {
 		return pass{}, err
 	}
-	if pod != nil || memory.podCreated || !runner.DeletionTimestamp.IsZero() {
+	if pod != nil || memory.pod.created || !runner.DeletionTimestamp.IsZero() {
 		r.Memory.endStart(memory)
 	}
 	if pod != nil {
-		memory.podCreated, memory.claim.seen = false, true
+		memory.pod.created, memory.claim.seen = false, true
 		memory.claim.name = cmp.Or(memory.claim.name, pod.Annotations[v1alpha1.CacheClaimAnnotation])
 	}
 	if runner.Status.StartedAt == nil {

@@ -22,7 +22,7 @@ func (p pass) withTaints(ctx context.Context, o observation, state poolstatus.As
 	if p.memory.container.exit != nil {
 		return p.memory.container.exit
 	}
-	evicted := p.pod != nil && !p.pod.DeletionTimestamp.IsZero() && p.memory.podDeleted != p.pod.UID
+	evicted := p.pod != nil && !p.pod.DeletionTimestamp.IsZero() && p.memory.pod.deleted != p.pod.UID
 	amiss := o.Exit != nil || state.State == v1alpha1.RunnerFailed || evicted
 	if !amiss || p.pod == nil || p.pod.Spec.NodeName == "" || o.EndedAt.IsZero() {
 		return o.Exit

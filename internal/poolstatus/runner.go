@@ -49,12 +49,17 @@ type Observation struct {
 	Removed bool
 	// Job is the runner's job if it has or had one; a persistent one's, while it has it.
 	Job *v1alpha1.JobReference
-	// IdleSince is when the last job of a persistent runner ended; zero if it had none.
-	IdleSince time.Time
-	// Restarting is when a persistent runner's container ended that is to run again; zero while it runs.
-	Restarting time.Time
 	// Deadline is how long the runner may take from creation to start.
 	Deadline time.Duration
+	Stay
+}
+
+// Stay is what is observed of a persistent runner alone.
+type Stay struct {
+	// IdleSince is when its last job ended; zero if it had none.
+	IdleSince time.Time
+	// Restarting is when its container ended that is to run again; zero while it runs.
+	Restarting time.Time
 }
 
 // Assessment is a runner's state, what led to it, since when it holds, and when
