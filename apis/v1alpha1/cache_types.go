@@ -7,10 +7,10 @@ import (
 	"cmp"
 	"fmt"
 	"regexp"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -118,13 +118,14 @@ func (s *CacheSpec) GetAccessMode() corev1.PersistentVolumeAccessMode {
 // GetOnMissing returns onMissing or its default.
 func (s *CacheSpec) GetOnMissing() CacheMissing { return cmp.Or(s.OnMissing, StartWithout) }
 
-var cacheSize = regexp.MustCompile(`^[1-9][0-9]{0,5}[MGT]i$`)
+var cacheSize = regexp.MustCompile(`^([1-9][0-9]{0,5})([MGT])i$`)
 
 // Bytes returns the size of each claim in bytes.
 func (s *CacheSpec) Bytes() (int64, error) {
-	if !cacheSize.MatchString(s.Size) {
+	parts := cacheSize.FindStringSubmatch(s.Size)
+	if parts == nil {
 		return 0, fmt.Errorf("spec.cache.size: must be a number and Mi, Gi or Ti, such as 50Gi; found %q", s.Size)
 	}
-	quantity := resource.MustParse(s.Size)
-	return quantity.Value(), nil
+	n, err := strconv.ParseInt(parts[1], 10, 64)
+	return n << map[string]int{"M": 20, "G": 30, "T": 40}[parts[2]], err
 }
