@@ -67,18 +67,9 @@ func (w *story) atZero(t *testing.T, name client.ObjectKey) {
 
 const hooksNamespace = "hooks-mode"
 
-// jobPods are definitions with a pool whose jobs run as pods; without it, with another, so that there is always one.
+// jobPods are definitions of the repository's first two pools, and with one whose jobs run as pods.
 func jobPods(with bool) string {
-	text := `package pools
-
-import "corral.dev/schema@v0"
-
-pools: schema.#Pools
-pools: other: spec: {
-	connectionRef: name: "acme"
-	template: spec: containers: [{name: "runner", image: "runner:1"}]
-}
-`
+	text := definitions(3, "linux", "runner:1", true)
 	if with {
 		text += `pools: jobs: spec: {
 	connectionRef: name: "acme"
