@@ -57,6 +57,14 @@ func (p pass) createPod(ctx context.Context) error {
 		p.podCreated()
 		p.startedWithout(missing)
 		return nil
+	default:
+		return p.refused(err, pod)
+	}
+}
+
+// refused is the outcome of a pod that the API server didn't create.
+func (p pass) refused(err error, pod *corev1.Pod) error {
+	switch {
 	case IsQuota(err):
 		return kube.Wait(v1alpha1.QuotaExceededReason, refusalRetry, "creating the pod: %w", err)
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
@@ -64,9 +72,8 @@ func (p pass) createPod(ctx context.Context) error {
 			return missing
 		}
 		return kube.Wait(v1alpha1.TemplateInvalidReason, refusalRetry, "creating the pod: %s", kube.Refusal(err, "spec.template"))
-	default:
-		return fmt.Errorf("creating the pod: %w", err)
 	}
+	return fmt.Errorf("creating the pod: %w", err)
 }
 
 // madeAccount names the ServiceAccount that is made for the runner's pool.

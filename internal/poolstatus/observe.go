@@ -106,13 +106,19 @@ func observePod(o *Observation, pod *corev1.Pod, persists bool, now time.Time) {
 		observeInit(o, pod.Status.InitContainerStatuses)
 	}
 	if o.StartedAt.IsZero() && o.EndedAt.IsZero() && o.EndReason == "" {
-		var since time.Time
-		if o.EndReason, since = unscheduled(pod); o.EndReason != "" {
-			o.Cause = v1alpha1.CauseUnschedulable
-			if isForClaim(pod, o.EndReason) {
-				o.Cause, o.StuckSince = v1alpha1.CauseCache, since
-			}
-		}
+		observeSchedule(o, pod)
+	}
+}
+
+// observeSchedule takes in what keeps a pod from a node.
+func observeSchedule(o *Observation, pod *corev1.Pod) {
+	var since time.Time
+	if o.EndReason, since = unscheduled(pod); o.EndReason == "" {
+		return
+	}
+	o.Cause = v1alpha1.CauseUnschedulable
+	if isForClaim(pod, o.EndReason) {
+		o.Cause, o.StuckSince = v1alpha1.CauseCache, since
 	}
 }
 
