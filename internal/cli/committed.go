@@ -42,7 +42,7 @@ func (t tree) checkWhole() error {
 		return fmt.Errorf("looking for what a sparse checkout leaves out: %w", err)
 	}
 	missing = slices.DeleteFunc(missing, func(name string) bool {
-		return t.path != "." && !strings.HasPrefix(name, t.path+"/") && path.Ext(name) != ".cue"
+		return t.path != "." && !strings.HasPrefix(name, t.path+"/") && path.Ext(name) != ".cue" && path.Base(name) != pricesFile
 	})
 	if len(missing) == 0 {
 		return nil

@@ -121,10 +121,10 @@ func (t *namedTree) refuseAbsent(head namedTree, folder string) error {
 // trees finds what is compared: two folders, or two revisions of one, the latter of which may be the folder itself.
 func (o *reviewOptions) trees(ctx context.Context, args []string) (base, head namedTree, err error) {
 	if len(args) == 2 {
-		if base, err = folderTree(args[0], args[0]); err != nil {
+		if base, err = wholeTree(args[0], args[0]); err != nil {
 			return base, head, err
 		}
-		head, err = folderTree(args[1], args[1])
+		head, err = wholeTree(args[1], args[1])
 		return base, head, err
 	}
 	folder, revision := folderOf(args), o.base
@@ -163,14 +163,23 @@ func folderTree(folder, name string) (namedTree, error) {
 	return namedTree{tree: tree{fsys: opened.FS(), root: root, path: at}, name: filepath.ToSlash(name), close: func() { _ = opened.Close() }}, nil
 }
 
-// committedTree is the work tree of a folder, as a source would have it.
-func committedTree(folder string) (namedTree, error) {
-	t, err := folderTree(folder, workTree)
+// wholeTree is a folder that is refused if a sparse checkout leaves out some of it.
+func wholeTree(folder, name string) (namedTree, error) {
+	t, err := folderTree(folder, name)
 	if err != nil {
 		return t, err
 	}
 	if err := t.checkWhole(); err != nil {
 		t.refused = err.Error()
+	}
+	return t, nil
+}
+
+// committedTree is the work tree of a folder, as a source would have it.
+func committedTree(folder string) (namedTree, error) {
+	t, err := wholeTree(folder, workTree)
+	if err != nil {
+		return t, err
 	}
 	c, err := t.asCommitted()
 	if t.fsys, t.notes = c, c.notes(t.root); err != nil {

@@ -139,7 +139,7 @@ func overwrite(t *testing.T, from, to string) {
 }
 
 func TestWhatASparseCheckoutLeavesOutIsNoRemovedPool(t *testing.T) {
-	repository := history(t, "01-scale", "infra")
+	whole, repository := history(t, "01-scale", "infra"), history(t, "01-scale", "infra")
 	gitIn(t, repository, "sparse-checkout", "set", "--no-cone", "README.md", "infra/prices.yaml")
 	const says = "a sparse checkout leaves out "
 	if got := corral(t, filepath.Join(repository, "infra"), "review"); got.code != exitError || !strings.HasPrefix(got.stdout, "Broken: ") || !strings.Contains(got.stdout, says) {
@@ -147,6 +147,13 @@ func TestWhatASparseCheckoutLeavesOutIsNoRemovedPool(t *testing.T) {
 	}
 	if got := corral(t, filepath.Join(repository, "infra"), "vet"); got.code != exitError || !strings.Contains(got.stderr, says) {
 		t.Errorf("vet: %+v", got)
+	}
+	if got := corral(t, whole, "review", filepath.Join(whole, "infra"), filepath.Join(repository, "infra")); got.code != exitError || !strings.Contains(got.stdout, says) {
+		t.Errorf("of two folders: %+v", got)
+	}
+	gitIn(t, whole, "update-index", "--skip-worktree", "infra/pools.cue")
+	if got := corral(t, filepath.Join(whole, "infra"), "vet"); got.code != exitOK {
+		t.Errorf("vet of files that are there: %+v", got)
 	}
 	if got := corral(t, filepath.Join(repository, "infra"), "review", "--head", "HEAD", "--base", "HEAD"); got.code != exitOK || strings.Contains(got.stdout, "Nothing was compared") {
 		t.Errorf("two commits: %+v", got)

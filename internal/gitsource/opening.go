@@ -13,12 +13,12 @@ import (
 
 	"github.com/go-git/go-billy/v5"
 	"github.com/go-git/go-billy/v5/osfs"
-	"github.com/go-git/go-billy/v5/util"
 	"github.com/go-git/go-git/v5"
 	"github.com/go-git/go-git/v5/config"
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/cache"
 	format "github.com/go-git/go-git/v5/plumbing/format/config"
+	"github.com/go-git/go-git/v5/plumbing/storer"
 	"github.com/go-git/go-git/v5/storage/filesystem"
 	"github.com/go-git/go-git/v5/storage/filesystem/dotgit"
 )
@@ -60,6 +60,20 @@ func (r reading) EncodedObjectSize(hash plumbing.Hash) (int64, error) {
 	return size, err
 }
 
+// IterEncodedObjects goes through the objects of a kind, wherever they are. One may come twice.
+func (r reading) IterEncodedObjects(kind plumbing.ObjectType) (storer.EncodedObjectIter, error) {
+	own, err := r.Storage.IterEncodedObjects(kind)
+	all := []storer.EncodedObjectIter{own}
+	for _, other := range r.others {
+		if err != nil {
+			return nil, err
+		}
+		own, err = other.IterEncodedObjects(kind)
+		all = append(all, own)
+	}
+	return storer.NewMultiEncodedObjectIter(all), err
+}
+
 // Config leaves out extensions that are harmless.
 func (r reading) Config() (*config.Config, error) {
 	c, err := r.Storage.Config()
@@ -77,12 +91,12 @@ func repositoryOf(folder string) (*git.Repository, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	files, err := gitFiles(top)
+	files, common, err := gitFiles(top)
 	if err != nil {
 		return nil, "", fmt.Errorf("%w: opening the repository of %s: %w", ErrUnusable, folder, err)
 	}
 	recent := cache.NewObjectLRUDefault()
-	others, err := alternates(files, recent)
+	others, err := alternates(common, recent, mostAlternates)
 	if err != nil {
 		return nil, "", fmt.Errorf("%w: the repository of %s: %w", ErrUnusable, folder, err)
 	}
@@ -124,46 +138,56 @@ func isBare(folder string) bool {
 	})
 }
 
-// gitFiles are the files of the repository of a work tree: those of .git, of what the file .git names, or of both for one of several work trees.
-func gitFiles(top string) (billy.Filesystem, error) {
+// gitFiles are the files of the repository of a work tree: those of .git, of what the file .git names, or of both for one of several work
+// trees. What all of them share is in the folder common.
+func gitFiles(top string) (files billy.Filesystem, common string, err error) {
 	own := filepath.Join(top, git.GitDirName)
 	if info, err := os.Stat(own); err == nil && !info.IsDir() {
 		line, err := os.ReadFile(own)
 		named, ok := strings.CutPrefix(string(line), "gitdir: ")
 		if err != nil || !ok {
-			return nil, errors.Join(errors.New("the file .git names no folder"), err)
+			return nil, "", errors.Join(errors.New("the file .git names no folder"), err)
 		}
 		if top, err = filepath.EvalSymlinks(top); err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		own = from(top, named)
 	}
 	line, err := os.ReadFile(filepath.Join(own, "commondir"))
 	if errors.Is(err, os.ErrNotExist) {
-		return osfs.New(own), nil
+		return osfs.New(own), own, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	return dotgit.NewRepositoryFilesystem(osfs.New(own), osfs.New(from(own, string(line)))), nil
+	common = from(own, string(line))
+	return dotgit.NewRepositoryFilesystem(osfs.New(own), osfs.New(common)), common, nil
 }
 
-// alternates opens where a repository has objects of. What those share themselves, "git clone --shared" lists, too.
-func alternates(files billy.Filesystem, recent cache.Object) ([]*filesystem.ObjectStorage, error) {
-	list, err := util.ReadFile(files, "objects/info/alternates")
-	if errors.Is(err, os.ErrNotExist) {
+// mostAlternates is how many repositories may share objects of each other, as in Git.
+const mostAlternates = 5
+
+// alternates opens where the repository in a folder has objects of, and where those have theirs.
+func alternates(repository string, recent cache.Object, most int) ([]*filesystem.ObjectStorage, error) {
+	list, err := os.ReadFile(filepath.Join(repository, "objects/info/alternates"))
+	if errors.Is(err, os.ErrNotExist) || most == 0 {
 		return nil, nil
 	}
 	var others []*filesystem.ObjectStorage
 	for line := range strings.Lines(string(list)) {
-		folder := from(files.Join(files.Root(), "objects"), line)
+		folder := from(filepath.Join(repository, "objects"), line)
 		if strings.TrimSpace(line) == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
 		if _, err := os.Stat(folder); err != nil {
 			return nil, fmt.Errorf("it shares objects with another: %w", err)
 		}
+		further, err := alternates(filepath.Dir(folder), recent, most-1)
+		if err != nil {
+			return nil, err
+		}
 		others = append(others, filesystem.NewObjectStorage(dotgit.New(osfs.New(filepath.Dir(folder))), recent))
+		others = append(others, further...)
 	}
 	return others, err
 }

@@ -15,7 +15,7 @@ import (
 // runGit runs the real git, with no configuration but the repository's.
 func runGit(t *testing.T, dir string, args ...string) string {
 	t.Helper()
-	c := exec.Command("git", append([]string{"-C", dir, "-c", "user.name=x", "-c", "user.email=x@example.com", "-c", "commit.gpgsign=false"}, args...)...)
+	c := exec.Command("git", append([]string{"-C", dir, "-c", "user.name=x", "-c", "user.email=x@example.com", "-c", "commit.gpgsign=false", "-c", "gc.auto=0", "-c", "maintenance.auto=false"}, args...)...)
 	c.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null")
 	out, err := c.CombinedOutput()
 	if err != nil {
@@ -69,6 +69,14 @@ func TestRepositoriesOfEachKindAreReadOrRefusedWithTheReason(t *testing.T) {
 			runGit(t, dir, "clone", "-q", "--shared", "src", "first")
 			runGit(t, dir, "-C", "first", "worktree", "add", "-q", "../clone")
 		}},
+		"a shared clone of a shared clone, with another work tree": {make: func(dir string) {
+			runGit(t, dir, "clone", "-q", "--shared", "src", "first")
+			runGit(t, dir, "clone", "-q", "--shared", "first", "second")
+			if err := os.WriteFile(filepath.Join(dir, "second/.git", shared), []byte("../../../first/.git/objects\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			runGit(t, dir, "-C", "second", "worktree", "add", "-q", "../clone")
+		}},
 		"a submodule": {make: func(dir string) {
 			runGit(t, dir, "init", "-q", "above")
 			runGit(t, dir, "-C", "above", "-c", "protocol.file.allow=always", "submodule", "add", "-q", filepath.Join(dir, "src"), "below")
@@ -106,6 +114,9 @@ func TestRepositoriesOfEachKindAreReadOrRefusedWithTheReason(t *testing.T) {
 			}
 			if err != nil {
 				t.Fatal(err)
+			}
+			if short, err := ReadRevision(t.Context(), clone, got.Commit[:7], Limits{}); err != nil || short.Commit != got.Commit {
+				t.Errorf("by the beginning of its hash: %v", err)
 			}
 			if files := filesOf(t, got); files["a.cue"] != "1" || files["more/b.cue"] != "1" {
 				t.Errorf("files %v", files)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -92,7 +93,7 @@ func abbreviated(repository *git.Repository, prefix string) (*object.Commit, err
 			return nil, fmt.Errorf("looking for %s: %w", prefix, err)
 		}
 		err = objects.ForEach(func(o plumbing.EncodedObject) error {
-			if strings.HasPrefix(o.Hash().String(), prefix) {
+			if strings.HasPrefix(o.Hash().String(), prefix) && !slices.Contains(found, o.Hash()) {
 				found = append(found, o.Hash())
 			}
 			return nil

@@ -6,6 +6,8 @@ package gitsource
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -63,16 +65,32 @@ func Sparse(folder string) ([]string, error) {
 	if repository == nil {
 		return nil, nil //nolint:nilerr // see above
 	}
-	if errors.Is(err, index.ErrUnknownExtension) {
-		return nil, fmt.Errorf("%w; if this is a sparse checkout: run git sparse-checkout reapply --no-sparse-index", err)
+	if err != nil {
+		if isSparse(repository) {
+			return nil, fmt.Errorf("%w; of a sparse checkout no sparse index is read: run git sparse-checkout reapply --no-sparse-index", err)
+		}
+		return nil, nil
 	}
 	var missing []string
 	for _, entry := range entries {
-		if name, err := filepath.Rel(below, entry.Name); entry.SkipWorktree && err == nil && filepath.IsLocal(name) {
+		name, err := filepath.Rel(below, entry.Name)
+		if !entry.SkipWorktree || err != nil || !filepath.IsLocal(name) {
+			continue
+		}
+		if _, err := os.Lstat(filepath.Join(folder, name)); errors.Is(err, fs.ErrNotExist) { // others are there all the same
 			missing = append(missing, filepath.ToSlash(name))
 		}
 	}
-	return missing, err
+	return missing, nil
+}
+
+// isSparse reports whether a work tree may be a sparse checkout: git-sparse-checkout(1) sets it for the work tree or for the repository.
+func isSparse(repository *git.Repository) bool {
+	c, err := repository.Storer.(reading).Storage.Config()
+	if err != nil {
+		return true
+	}
+	return c.Raw.Section("core").Option("sparseCheckout") == "true" || c.Raw.Section(extensionsSection).Option("worktreeConfig") == "true"
 }
 
 // indexed reads the index of a folder's repository, which is nil if it can't be opened. The folder is named from the top of the work tree.

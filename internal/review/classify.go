@@ -131,13 +131,13 @@ func (p *pair) outcome() outcome {
 		return slices.ContainsFunc(p.shown.Findings, func(f Finding) bool { return f.Level == Deny && f.State == state })
 	}
 	switch {
-	case p.head == nil, !denied(New) && !denied(Still) && !denied(Unknown):
+	case p.head == nil, !denied(New) && !denied(Still): // of a base that can't be compared nobody knows what went on
 		return unaffected
 	case p.base == nil, p.shown.Change == Renamed:
 		return startsNone
 	case denied(Still):
 		return unaffected
-	case p.shown.Rollout != nil:
+	case p.shown.Rollout != nil && !p.formerDenied:
 		return keepsFormer
 	}
 	return endsIdle
@@ -253,6 +253,7 @@ func (e *effects) template() {
 	r := e.shown.Rollout
 	switch {
 	case r == nil:
+	case e.formerDenied:
 	case e.shown.isDenied():
 		e.say("Policies deny it, or can't be asked: runners go on with the former template.")
 	case r.Hold:

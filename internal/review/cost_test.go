@@ -102,6 +102,8 @@ func TestWhatIsDeniedCostsWhatRunsThen(t *testing.T) {
 			"Policies deny its pod from now on: runners without a job end, busy ones finish, and it takes in no jobs.", 0},
 		"of another template": {files{"p.cue": linux, "prices.yaml": prices, "d.rego": denyBig}, files{"p.cue": dear, "prices.yaml": prices, "d.rego": denyBig},
 			"Policies deny it, or can't be asked: runners go on with the former template.", 10_000},
+		"of another template, and the former, too": {files{"p.cue": linux, "prices.yaml": prices}, files{"p.cue": dear, "prices.yaml": prices, "d.rego": denyOld},
+			"Policies deny its pod from now on: runners without a job end, busy ones finish, and it takes in no jobs.", 0},
 		"as before": {files{"p.cue": linux, "prices.yaml": prices, "d.rego": denyOld}, files{"p.cue": change(t, linux, "max: 50", "max: 25"), "prices.yaml": prices, "d.rego": denyOld},
 			"", 5_000},
 	} {

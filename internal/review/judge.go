@@ -88,6 +88,15 @@ func (s *side) judge(ctx context.Context, p *pool) *judgement {
 	return j
 }
 
+// denies reports whether the side's policies deny the template that a pool had at the base.
+func (s *side) denies(ctx context.Context, p *pair) bool {
+	question, err := TemplateInput(p.base.RunnerPool, s.network(p.head))
+	if err != nil {
+		return true // it can't be made any more
+	}
+	return len(p.head.bound.Template(ctx, question).Denials) > 0
+}
+
 // diagnostic says why a pool can't be applied.
 func (p *pool) diagnostic(message string) v1alpha1.Diagnostic {
 	at := p.at()

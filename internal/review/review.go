@@ -98,7 +98,9 @@ type pair struct {
 	base, head *pool
 	before     *judgement
 	after      *judgement
-	shown      Pool
+	// formerDenied is true if the head's policies deny the template of the base, too.
+	formerDenied bool
+	shown        Pool
 }
 
 // name of the pool as it is at the head, or else was.
@@ -183,6 +185,9 @@ func (c *comparison) compareFields(p *pair) {
 	s.Classes = classesOf(s)
 	if slices.Contains(s.Classes, Template) && s.Change == Changed {
 		s.Rollout = c.head.rollout(c.ctx, p.head, p.after, revisionOf(p.base), revisionOf(p.head))
+	}
+	if s.Rollout != nil && s.isDenied() {
+		p.formerDenied = c.head.denies(c.ctx, p)
 	}
 	s.Effects = effectsOf(p)
 	c.refuseFields(p)
