@@ -237,28 +237,46 @@ func (x *expansion) checkDocker(d *v1alpha1.DockerSpec) (work corev1.VolumeMount
 	if own != "" && d != nil {
 		return work, fmt.Errorf("spec.containerMode.docker: %s is a container %s of the template's own, so nothing of this would hold; remove one of the two", own, dockerContainer)
 	}
-	work = corev1.VolumeMount{Name: workVolume, MountPath: workFolder}
-	for i, m := range x.declaredRunner().VolumeMounts {
-		switch at := strings.TrimSuffix(m.MountPath, "/"); {
-		case at == socketFolder && m.Name != socketVolume:
+	mounts := x.declaredRunner().VolumeMounts
+	for i, m := range mounts {
+		if folderOf(m) == socketFolder && m.Name != socketVolume {
 			return work, fmt.Errorf("%s: %s is where the socket of the Docker daemon is; name the volume %s, or mount it elsewhere", x.at("volumeMounts[%d].mountPath", i), socketFolder, socketVolume)
-		case m.Name == workVolume, at == workFolder && work.MountPath == workFolder && work.SubPath == "":
-			work = m
+		}
+	}
+	work = corev1.VolumeMount{Name: workVolume, MountPath: workFolder}
+	if i := workMount(mounts); i >= 0 {
+		work = mounts[i]
+		if own == "" && work.SubPathExpr != "" {
+			return work, fmt.Errorf("%s: must not be set: the Docker daemon doesn't have the runner's variables; set subPath instead, or declare a container %s that mounts the volume in the same way", x.at("volumeMounts[%d].subPathExpr", i), dockerContainer)
 		}
 	}
 	return work, x.checkOwnDaemon(own, work)
 }
 
-// checkOwnDaemon refuses a work folder that a daemon of the template's own has elsewhere than the runner.
+// folderOf is where a volume is mounted, without a slash at the end.
+func folderOf(m corev1.VolumeMount) string { return strings.TrimSuffix(m.MountPath, "/") }
+
+// workMount is the index of the runner's mount of its work folder: the one at its place in the image, or else the first of the volume of
+// that name; -1 if there is none.
+func workMount(mounts []corev1.VolumeMount) int {
+	if i := slices.IndexFunc(mounts, func(m corev1.VolumeMount) bool { return folderOf(m) == workFolder }); i >= 0 {
+		return i
+	}
+	return slices.IndexFunc(mounts, func(m corev1.VolumeMount) bool { return m.Name == workVolume })
+}
+
+// checkOwnDaemon refuses a daemon of the template's own that mounts the volume of the work folder, but not as the runner does.
 func (x *expansion) checkOwnDaemon(own string, work corev1.VolumeMount) error {
+	isWork := func(m corev1.VolumeMount) bool {
+		return m.Name == work.Name && folderOf(m) == folderOf(work) && m.SubPath == work.SubPath && m.SubPathExpr == work.SubPathExpr
+	}
 	for _, c := range containersOf(&x.template.Spec) {
-		if c.Name != dockerContainer {
+		if c.Name != dockerContainer || slices.ContainsFunc(c.VolumeMounts, isWork) {
 			continue
 		}
-		for i, m := range c.VolumeMounts {
-			if m.Name == work.Name && (m.MountPath != work.MountPath || m.SubPath != work.SubPath) {
-				return fmt.Errorf("%s.volumeMounts[%d].mountPath: must be %s, as in the runner's container: the containers of jobs mount it by that path", own, i, work.MountPath)
-			}
+		if i := slices.IndexFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == work.Name }); i >= 0 {
+			return fmt.Errorf("%s.volumeMounts[%d]: must have the mountPath %s, the subPath %q and the subPathExpr %q, as in the runner's container: the containers of jobs mount it by that path",
+				own, i, work.MountPath, work.SubPath, work.SubPathExpr)
 		}
 	}
 	return nil
@@ -322,8 +340,7 @@ func (x *expansion) volume(name string) int {
 // checkHooks refuses what the hooks can't work with.
 func (x *expansion) checkHooks(mode v1alpha1.ContainerModeType, h *v1alpha1.HooksSpec) error {
 	runner := x.declaredRunner()
-	hasToken := slices.ContainsFunc(runner.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == tokenFolder })
-	if mounts := x.template.Spec.AutomountServiceAccountToken; mounts != nil && !*mounts && !hasToken {
+	if mounts := x.template.Spec.AutomountServiceAccountToken; mounts != nil && !*mounts && !mountsToken(runner) {
 		return fmt.Errorf("spec.template.spec.automountServiceAccountToken: must not be false: the runner's hooks make pods with the token")
 	}
 	if h.HookTemplate != nil {
@@ -338,6 +355,11 @@ func (x *expansion) checkHooks(mode v1alpha1.ContainerModeType, h *v1alpha1.Hook
 		return nil
 	}
 	return x.checkWork(h.WorkVolumeClaim)
+}
+
+// mountsToken says whether a container mounts a token by itself, where clients of the API server look for one.
+func mountsToken(c *corev1.Container) bool {
+	return slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return folderOf(m) == tokenFolder })
 }
 
 // checkWork refuses a work folder that the hooks can't share with the pods of jobs.
@@ -355,7 +377,7 @@ func (x *expansion) checkWork(claim *v1alpha1.WorkVolumeClaim) error {
 		switch {
 		case m.Name == workVolume && m.SubPath+m.SubPathExpr != "":
 			return fmt.Errorf("%s: must not be set: the pods of jobs look for the work folder at the top of the volume", x.at("volumeMounts[%d].subPath", i))
-		case m.Name != workVolume && strings.TrimSuffix(m.MountPath, "/") == workFolder:
+		case m.Name != workVolume && folderOf(m) == workFolder:
 			return fmt.Errorf("%s: must not be %s: volume %s is mounted there, which the pods of jobs share", x.at("volumeMounts[%d].mountPath", i), workFolder, workVolume)
 		}
 	}
@@ -381,8 +403,11 @@ func HooksAccount(template []byte) string {
 		return "" // no runner is made of it
 	}
 	i, err := runnerIndex(&t.Spec)
-	if mounts := t.Spec.AutomountServiceAccountToken; err != nil || mounts == nil || !*mounts || !hasEnv(&t.Spec.Containers[i], hooksEnv) {
+	if err != nil || !hasEnv(&t.Spec.Containers[i], hooksEnv) {
 		return ""
+	}
+	if mounts := t.Spec.AutomountServiceAccountToken; (mounts == nil || !*mounts) && !mountsToken(&t.Spec.Containers[i]) {
+		return "" // the hooks can make nothing
 	}
 	return cmp.Or(t.Spec.ServiceAccountName, t.Spec.DeprecatedServiceAccount, "default")
 }

@@ -219,6 +219,27 @@ func TestTemplate(t *testing.T) {
 				"volumes[disk].emptyDir.medium": `"Memory"`, "volumes[work].emptyDir": "",
 			},
 		},
+		"the work folder before another mount of its volume": {
+			"{type: Docker}", `containers: [{name: runner, image: r, volumeMounts: [{name: work, mountPath: /home/runner/_work}, {name: work, mountPath: /home/runner/.cache, subPath: cache}]}]`,
+			map[string]string{"initContainers[dind].volumeMounts[work].mountPath": `"/home/runner/_work"`, "initContainers[dind].volumeMounts[work].subPath": ""},
+		},
+		"the work folder after another mount of its volume": {
+			"{type: Docker}", `containers: [{name: runner, image: r, volumeMounts: [{name: work, mountPath: /home/runner/.cache, subPath: cache}, {name: work, mountPath: /home/runner/_work/, subPath: jobs}]}]`,
+			map[string]string{"initContainers[dind].volumeMounts[work].mountPath": `"/home/runner/_work/"`, "initContainers[dind].volumeMounts[work].subPath": `"jobs"`},
+		},
+		"the work folder of another volume beside the volume work": {
+			"{type: Docker}", `containers: [{name: runner, image: r, volumeMounts: [{name: disk, mountPath: /home/runner/_work}, {name: work, mountPath: /cache}]}], volumes: [{name: disk, emptyDir: {}}]`,
+			map[string]string{"initContainers[dind].volumeMounts[disk].mountPath": `"/home/runner/_work"`, "initContainers[dind].volumeMounts[work].mountPath": ""},
+		},
+		"the first mount of the volume work without one at the work folder": {
+			"{type: Docker}", `containers: [{name: runner, image: r, volumeMounts: [{name: work, mountPath: /runner/_work}, {name: work, mountPath: /cache, subPath: cache}]}]`,
+			map[string]string{"initContainers[dind].volumeMounts[work].mountPath": `"/runner/_work"`, "initContainers[dind].volumeMounts[work].subPath": ""},
+		},
+		"a daemon of the template's own with a folder of each pod": {
+			"{type: Docker}", `initContainers: [{name: dind, image: mine, volumeMounts: [{name: work, mountPath: /cache, subPath: cache}, {name: work, mountPath: /home/runner/_work, subPathExpr: $(POD)}]}],
+				containers: [{name: runner, image: r, volumeMounts: [{name: work, mountPath: /home/runner/_work/, subPathExpr: $(POD)}]}]`,
+			map[string]string{"initContainers[dind].image": `"mine"`, "containers[runner].volumeMounts[work].subPathExpr": `"$(POD)"`},
+		},
 		"variables of the template": {
 			"{type: Docker}", `containers: [{name: runner, image: r, env: [{name: DOCKER_HOST, value: "tcp://elsewhere"}]}]`,
 			map[string]string{"containers[runner].env[DOCKER_HOST].value": `"tcp://elsewhere"`, "containers[runner].env[RUNNER_WAIT_FOR_DOCKER_IN_SECONDS].value": `"120"`},
@@ -264,6 +285,10 @@ func TestTemplate(t *testing.T) {
 			"{type: KubernetesNoVolume}", `automountServiceAccountToken: false, containers: [{name: runner, image: r, volumeMounts: [{name: token, mountPath: /var/run/secrets/kubernetes.io/serviceaccount}]}]`,
 			map[string]string{"automountServiceAccountToken": "false"},
 		},
+		"a token that the template projects itself, with a slash": {
+			"{type: KubernetesNoVolume}", `automountServiceAccountToken: false, containers: [{name: runner, image: r, volumeMounts: [{name: token, mountPath: /var/run/secrets/kubernetes.io/serviceaccount/}]}]`,
+			map[string]string{"automountServiceAccountToken": "false"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := poolOf(t, "connectionRef: {name: c}\ncontainerMode: "+tc.mode+"\ntemplate: {spec: {"+tc.spec+"}}")
@@ -292,7 +317,14 @@ func TestTemplateRefusesWithTheField(t *testing.T) {
 		"no runner":                      {"{type: Docker}", `containers: [{name: other}]`, "spec.template.spec.containers: a container named"},
 		"a daemon twice":                 {"{type: Docker, docker: {mtu: 1400}}", `initContainers: [{name: dind}], ` + runner, "spec.containerMode.docker: spec.template.spec.initContainers[0] is a container dind of the template's own"},
 		"a mount in the socket's place":  {"{type: Docker}", `containers: [{name: runner, volumeMounts: [{name: run, mountPath: /var/run/}]}]`, "spec.template.spec.containers[0].volumeMounts[0].mountPath: /var/run is where"},
-		"the daemon's mount elsewhere":   {"{type: Docker}", `initContainers: [{name: dind, volumeMounts: [{name: work, mountPath: /w}]}], ` + runner, "spec.template.spec.initContainers[0].volumeMounts[0].mountPath: must be /home/runner/_work"},
+		"the daemon's mount elsewhere":   {"{type: Docker}", `initContainers: [{name: dind, volumeMounts: [{name: work, mountPath: /w}]}], ` + runner, "spec.template.spec.initContainers[0].volumeMounts[0]: must have the mountPath /home/runner/_work"},
+		"the daemon's part of a volume":  {"{type: Docker}", `initContainers: [{name: dind, volumeMounts: [{name: work, mountPath: /home/runner/_work, subPath: a}]}], ` + runner, "spec.template.spec.initContainers[0].volumeMounts[0]: must have the mountPath /home/runner/_work"},
+		"a folder of each pod":           {"{type: Docker}", `containers: [{name: runner, volumeMounts: [{name: cache, mountPath: /c}, {name: work, mountPath: /home/runner/_work, subPathExpr: $(POD)}]}]`, "spec.template.spec.containers[0].volumeMounts[1].subPathExpr: must not be set"},
+		"a folder of each pod elsewhere": {"{type: Docker}", `containers: [{name: runner, volumeMounts: [{name: disk, mountPath: /home/runner/_work/, subPathExpr: $(POD)}]}]`, "spec.template.spec.containers[0].volumeMounts[0].subPathExpr: must not be set"},
+		"the daemon has the whole volume": {
+			"{type: Docker}", `initContainers: [{name: dind, volumeMounts: [{name: work, mountPath: /home/runner/_work}]}], containers: [{name: runner, volumeMounts: [{name: work, mountPath: /home/runner/_work, subPathExpr: $(POD)}]}]`,
+			"spec.template.spec.initContainers[0].volumeMounts[0]: must have",
+		},
 		"no claim":                       {"{type: Kubernetes}", runner, "spec.containerMode.kubernetes.workVolumeClaim: must be set"},
 		"a claim and a volume":           {claimed, `volumes: [{name: work, emptyDir: {}}], ` + runner, "spec.template.spec.volumes[0].name: work is the volume of spec.containerMode.kubernetes.workVolumeClaim"},
 		"a volume that can't be shared":  {"{type: Kubernetes}", `volumes: [{name: a, emptyDir: {}}, {name: work, emptyDir: {}}], ` + runner, "spec.template.spec.volumes[1]: work must be ephemeral"},
@@ -313,12 +345,16 @@ func TestTemplateRefusesWithTheField(t *testing.T) {
 
 func TestHooksAccount(t *testing.T) {
 	const runner = `{"name": "runner", "env": [{"name": "ACTIONS_RUNNER_CONTAINER_HOOKS", "value": "x"}]}`
+	withToken := strings.Replace(runner, `}]}`, `}], "volumeMounts": [{"name": "token", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount/"}]}`, 1)
 	for name, tc := range map[string]struct{ template, want string }{
 		"none":               {`{"spec": {"containers": [{"name": "runner"}], "serviceAccountName": "a", "automountServiceAccountToken": true}}`, ""},
 		"hooks":              {`{"spec": {"containers": [` + runner + `], "serviceAccountName": "a", "automountServiceAccountToken": true}}`, "a"},
 		"a former name":      {`{"spec": {"containers": [` + runner + `], "serviceAccount": "a", "automountServiceAccountToken": true}}`, "a"},
 		"no name":            {`{"spec": {"containers": [` + runner + `], "automountServiceAccountToken": true}}`, "default"},
 		"hooks of no rights": {`{"spec": {"containers": [` + runner + `], "serviceAccountName": "a"}}`, ""},
+		"a projected token":  {`{"spec": {"containers": [` + withToken + `], "serviceAccountName": "a", "automountServiceAccountToken": false}}`, "a"},
+		"only its token":     {`{"spec": {"containers": [` + withToken + `]}}`, "default"},
+		"a sidecar's token":  {`{"spec": {"containers": [` + runner + `, {"name": "x", "volumeMounts": [{"name": "token", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}]}], "automountServiceAccountToken": false}}`, ""},
 		"a sidecar's":        {`{"spec": {"containers": [{"name": "runner"}, {"name": "x", "env": [{"name": "ACTIONS_RUNNER_CONTAINER_HOOKS"}]}], "serviceAccountName": "a", "automountServiceAccountToken": true}}`, ""},
 		"no template":        {`"ACTIONS_RUNNER_CONTAINER_HOOKS"`, ""},
 	} {

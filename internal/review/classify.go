@@ -45,6 +45,20 @@ func (p *pair) classOf(path string) Class {
 	return class
 }
 
+// classByTemplate gives fields of the template another class, if runners are made of the same one as before: a default that is spelled out
+// replaces none.
+func (p *pair) classByTemplate() {
+	isTemplate := func(f FieldChange) bool { return f.Class == Template }
+	if !slices.ContainsFunc(p.shown.Fields, isTemplate) || !p.keepsRevision() {
+		return
+	}
+	for i := range p.shown.Fields {
+		if f := &p.shown.Fields[i]; isTemplate(*f) {
+			f.Class = Settings
+		}
+	}
+}
+
 // isWithin says whether a path is that of a field, or of one below it.
 func isWithin(path, field string) bool {
 	rest, ok := strings.CutPrefix(path, field)

@@ -259,7 +259,7 @@ func (s *side) rollout(ctx context.Context, p *pool, j *judgement, from, to stri
 	return r
 }
 
-// revisionOf names the revision of a pool's template.
+// revisionOf names the revision of a pool's template; the pool's name if there is none.
 func revisionOf(p *pool) string {
 	template, err := podspec.Template(p.RunnerPool)
 	if err != nil {
@@ -270,4 +270,10 @@ func revisionOf(p *pool) string {
 		return p.Name
 	}
 	return podspec.RevisionNames(p.Name, digest)[0]
+}
+
+// keepsRevision says whether the templates of both are known to be one revision.
+func (p *pair) keepsRevision() bool {
+	revision := revisionOf(p.head)
+	return revision == revisionOf(p.base) && revision != p.head.Name // that names none
 }

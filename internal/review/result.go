@@ -172,7 +172,7 @@ const (
 	Template Class = "Template"
 	// Scale changes how many runners there are, and nothing else.
 	Scale Class = "Scale"
-	// Settings changes none of these: deadlines, how updates roll out, trust, metadata.
+	// Settings changes none of these: deadlines, how updates roll out, trust, metadata, a default of spec.containerMode that is spelled out.
 	Settings Class = "Settings"
 )
 

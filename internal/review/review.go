@@ -182,6 +182,9 @@ func (c *comparison) compareFields(p *pair) {
 	} else if len(s.Fields) > 0 {
 		s.Change = Changed
 	}
+	if s.Change == Changed {
+		p.classByTemplate()
+	}
 	s.Classes = classesOf(s)
 	if slices.Contains(s.Classes, Template) && s.Change == Changed {
 		s.Rollout = c.head.rollout(c.ctx, p.head, p.after, revisionOf(p.base), revisionOf(p.head))

@@ -266,6 +266,9 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 	two := change(t, linux, "\tlinux: spec: {", "\twindows: spec: {connectionRef: name: \"acme\", scale: max: 5, template: #T}\n\tlinux: spec: {")
 	labelled := change(t, linux, "scale:", "labels: [\"linux\", \"x64\"]\n\t\tscale:")
 	stays := change(t, linux, "scale:", "registration: \"REST\"\n\t\tscale:")
+	docker := change(t, linux, "template: #T", "template: #T\n\t\tcontainerMode: {type: \"Docker\"}")
+	unclaimed := change(t, linux, "template: #T", "template: #T\n\t\tcontainerMode: {type: \"Kubernetes\"}")
+	pods := change(t, linux, "template: #T", "template: #T\n\t\tcontainerMode: {type: \"Kubernetes\", kubernetes: workVolumeClaim: {size: \"1Gi\"}}")
 	const one, sidecar = `{name: "runner", image: *"runner:1" | string, resources: requests: {cpu: "2", memory: "4Gi"}}`, `{name: "helper", image: "h"}`
 	helper, turned := change(t, connections, one, one+", "+sidecar), change(t, connections, one, sidecar+", "+one)
 	const first = "package corral.template\n\nimport rego.v1\n\ndeny contains {\"msg\": \"the runner comes first\"} if input.pod.spec.containers[0].name != \"runner\"\n"
@@ -297,6 +300,37 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 				`  spec.containerMode.type  -> "Docker" - p.cue:10`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
 				"  New Deny: no privileged containers, p.cue:10 by RunnerPolicy/ci/repository d.rego:5",
 				"  : Policies deny it, or can't be asked: runners go on with the former template.",
+			},
+		},
+		"a default of the container mode spelled out": {
+			files{"p.cue": docker}, files{"p.cue": change(t, docker, `{type: "Docker"}`, `{type: "Docker", docker: {image: "docker:dind", groupID: 123}}`)},
+			[]string{
+				"Allowed", `Changed linux [Settings] from ""`,
+				`  spec.containerMode.docker.groupID  -> 123 - p.cue:10`, `  spec.containerMode.docker.image  -> "docker:dind" - p.cue:10`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
+			},
+		},
+		"another group of the Docker daemon": {
+			files{"p.cue": docker}, files{"p.cue": change(t, docker, `{type: "Docker"}`, `{type: "Docker", docker: groupID: 124}`)},
+			[]string{
+				"Allowed", `Changed linux [Template] from ""`, `  spec.containerMode.docker.groupID  -> 124 - p.cue:10`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
+				"  : Runners without a job are replaced in steps, up to 13 more and 0 fewer meanwhile; busy ones finish.",
+			},
+		},
+		"a container mode that is refused before and after": {
+			files{"p.cue": unclaimed}, files{"p.cue": change(t, unclaimed, `{type: "Kubernetes"}`, `{type: "Kubernetes", kubernetes: hookTemplate: {name: "n", key: "k"}}`)},
+			[]string{
+				"Broken",
+				"broken p.cue:6:2: pools.linux: spec.containerMode.kubernetes.workVolumeClaim: must be set, or a volume work in the template: the pods of jobs share it; or choose type KubernetesNoVolume",
+				`Changed linux [Template] from ""`,
+				`  spec.containerMode.kubernetes.hookTemplate.key  -> "k" - p.cue:10`, `  spec.containerMode.kubernetes.hookTemplate.name  -> "n" - p.cue:10`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
+				"  : Runners without a job are replaced in steps, up to 13 more and 0 fewer meanwhile; busy ones finish.",
+			},
+		},
+		"access modes of the work volume spelled out": {
+			files{"p.cue": pods}, files{"p.cue": change(t, pods, `{size: "1Gi"}`, `{size: "1Gi", accessModes: ["ReadWriteOnce"]}`)},
+			[]string{
+				"Allowed", `Changed linux [Settings] from ""`,
+				`  spec.containerMode.kubernetes.workVolumeClaim.accessModes  -> ["ReadWriteOnce"] - p.cue:10`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
 			},
 		},
 		"an order that a policy denies": {
