@@ -6,15 +6,19 @@ package sources
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/compile"
 )
 
 // Kinds that are written for pools whose jobs run as pods: rights in the namespace, which a source gives only as a service account, that
@@ -24,6 +28,84 @@ const (
 	roleKind    = "Role"
 	bindingKind = "RoleBinding"
 )
+
+// needing is who may still need an object of a kind that left a source.
+func needing(kind string) string {
+	if kind == connectionKind {
+		return "its scale sets and runners"
+	}
+	return "the runners whose hooks need it"
+}
+
+// poolNeeding is the pool that may not be applied without an object: one whose hooks it gives rights.
+func poolNeeding(o compile.Object) []string {
+	if !idOf(o).givesRights() {
+		return nil
+	}
+	return []string{o.Manifest.GetLabels()[v1alpha1.PoolLabel]}
+}
+
+// areRightsNeeded reports whether hooks of a runner act with the rights that an object gives: they bear the name of the account.
+func (p *pass) areRightsNeeded(ctx context.Context, i id) (bool, error) {
+	runners := &v1alpha1.RunnerList{}
+	if err := p.Client.List(ctx, runners, client.InNamespace(p.source.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("looking who needs %s: %w", i, err)
+	}
+	return slices.ContainsFunc(runners.Items, func(r v1alpha1.Runner) bool { return r.Spec.HooksAccount == i.name }), nil
+}
+
+// rememberRights keeps, of a source whose objects go with it, what gives rights and as whom it was applied. The controller may neither
+// list such objects nor delete them, so that a restart between the source's end and that of its runners leaves them behind.
+func (r *Reconciler) rememberRights(source *v1alpha1.PoolSource) {
+	key := client.ObjectKeyFromObject(source)
+	rights := sets.New[id]()
+	for i := range readInventory(source) {
+		if i.givesRights() {
+			rights.Insert(i)
+		}
+	}
+	if len(rights) == 0 || source.Spec.GetDeletionPolicy() != v1alpha1.DeletionDelete {
+		r.withRights.Delete(key)
+		return
+	}
+	kept := &v1alpha1.PoolSource{}
+	kept.Namespace, kept.Name, kept.UID = source.Namespace, source.Name, source.UID
+	kept.Spec.ServiceAccountName, kept.Spec.DeletionPolicy = source.Spec.ServiceAccountName, source.Spec.DeletionPolicy
+	kept.Status.Inventory = inventory(source.Namespace, rights)
+	r.withRights.Store(key, kept)
+}
+
+// clearRights deletes what gave rights for a source that is gone, where its deletionPolicy was Delete, once no runner needs it. What its
+// account may not delete is told, and forgotten: its own rights may have gone with the source.
+func (r *Reconciler) clearRights(ctx context.Context, gone client.ObjectKey) (result ctrl.Result, err error) {
+	known, ok := r.withRights.Load(gone)
+	if !ok {
+		return result, nil
+	}
+	p := &pass{Reconciler: r, source: known.(*v1alpha1.PoolSource)}
+	if p.actor, err = r.identify(p.source); err != nil {
+		return result, err
+	}
+	left := readInventory(p.source)
+	for i := range left.Clone() {
+		if needed, err := p.areRightsNeeded(ctx, i); err != nil {
+			return result, err
+		} else if needed {
+			result.RequeueAfter = stillNeeded
+			continue
+		}
+		err := p.delete(ctx, revision{}, i)
+		if apierrors.IsForbidden(err) {
+			p.event(revision{}, leftEvent, fmt.Sprintf("%s stays: %v; delete it if nothing needs it", i, err))
+		} else if err != nil {
+			return result, err
+		}
+		left.Delete(i)
+	}
+	p.source.Status.Inventory = inventory(gone.Namespace, left)
+	r.rememberRights(p.source)
+	return result, nil
+}
 
 // leftEvent is the reason of an event about objects that a source can't delete any more.
 const leftEvent = "RightsLeft"

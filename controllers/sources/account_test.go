@@ -4,14 +4,18 @@
 package sources
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/kube"
@@ -58,4 +62,142 @@ func TestInventoryHasTheGroupsOfItsKinds(t *testing.T) {
 	if read := readInventory(source); !read.Equal(ids) {
 		t.Errorf("read back is %v", read)
 	}
+}
+
+// asDeployer is a world whose source acts as an account, which may do all, and has applied the pools a and b, of which a has hooks.
+func asDeployer(t *testing.T, policy v1alpha1.DeletionPolicy, objects ...client.Object) *world {
+	t.Helper()
+	w := newWorld(t, append(objects, us(func(s *v1alpha1.PoolSource) {
+		s.Spec.ServiceAccountName, s.Spec.DeletionPolicy = "deployer", policy
+	}))...)
+	w.reconciler.Impersonate = func(account types.NamespacedName) (client.Client, error) {
+		if account.Name != "deployer" {
+			t.Errorf("acts as %s", account)
+		}
+		return w.client, nil
+	}
+	w.push("main@sha1:1", pool("a"), pool("b"), giving(accountKind), giving(roleKind), giving(bindingKind))
+	w.reconcile()
+	w.expectReady("True Succeeded")
+	return w
+}
+
+// withHooks is a runner whose hooks act as an account.
+func withHooks(account string) *v1alpha1.Runner {
+	r := &v1alpha1.Runner{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "a-1"}}
+	r.Spec.HooksAccount = account
+	return r
+}
+
+// rights are the kinds of objects that give rights to a's hooks; those that the source owns are marked.
+func (w *world) rights() []string {
+	w.t.Helper()
+	var got []string
+	for _, kind := range []string{accountKind, roleKind, bindingKind} {
+		object := &metav1.PartialObjectMetadata{}
+		object.SetGroupVersionKind(groupVersion(kind).WithKind(kind))
+		err := w.client.Get(w.t.Context(), client.ObjectKey{Namespace: "ci", Name: "a-hooks"}, object)
+		if client.IgnoreNotFound(err) != nil {
+			w.t.Fatal(err)
+		}
+		if len(object.OwnerReferences) > 0 {
+			kind += " owned"
+		}
+		if err == nil {
+			got = append(got, kind)
+		}
+	}
+	return got
+}
+
+func (w *world) expectRights(when string, want ...string) {
+	w.t.Helper()
+	if diff := cmp.Diff(want, w.rights()); diff != "" {
+		w.t.Errorf("%s: %s", when, diff)
+	}
+}
+
+func TestRightsStayUntilTheRunnersThatNeedThemAreGone(t *testing.T) {
+	elsewhere, others := withHooks("a-hooks"), withHooks("b-hooks")
+	elsewhere.Namespace, others.Name = "other", "b-1"
+	runner := withHooks("a-hooks")
+	w := asDeployer(t, v1alpha1.DeletionOrphan, runner, elsewhere, others)
+	w.push("main@sha1:2", pool("b"))
+	if got := w.reconcile(); got.RequeueAfter != stillNeeded {
+		t.Errorf("looks again after %s", got.RequeueAfter)
+	}
+	w.expectReady("True Succeeded", "RoleBinding a-hooks left the source and stays until", "ServiceAccount a-hooks left")
+	w.expectObjects(map[string]string{"RunnerPool b": "us"})
+	w.expectRights("with a runner", accountKind, roleKind, bindingKind)
+	if err := w.client.Delete(t.Context(), runner); err != nil {
+		t.Fatal(err)
+	}
+	w.reconcile()
+	w.expectRights("without")
+	if n := len(w.source().Status.Inventory.Entries); n != 1 {
+		t.Errorf("the inventory has %d entries", n)
+	}
+}
+
+func TestRightsOutliveTheirSourceWhileTheyAreNeeded(t *testing.T) {
+	for policy, want := range map[v1alpha1.DeletionPolicy][]string{v1alpha1.DeletionDelete: nil, v1alpha1.DeletionOrphan: {accountKind, roleKind, bindingKind}} {
+		runner := withHooks("a-hooks")
+		w := asDeployer(t, policy, runner)
+		w.expectRights("not for garbage collection", accountKind, roleKind, bindingKind)
+		if err := w.client.Delete(t.Context(), w.source()); err != nil {
+			t.Fatal(err)
+		}
+		after := w.reconcile().RequeueAfter
+		if isWaiting := policy == v1alpha1.DeletionDelete; (after == stillNeeded) != isWaiting {
+			t.Errorf("%s: looks again after %s", policy, after)
+		}
+		w.expectRights("with a runner", accountKind, roleKind, bindingKind)
+		if err := w.client.Delete(t.Context(), runner); err != nil {
+			t.Fatal(err)
+		}
+		w.reconcile()
+		w.expectRights(string(policy), want...)
+	}
+}
+
+// Who may delete what gives rights may have lost that right with the source.
+func TestWhatStaysOfASourceThatIsGoneIsTold(t *testing.T) {
+	w := asDeployer(t, v1alpha1.DeletionDelete)
+	w.told()
+	if err := w.client.Delete(t.Context(), w.source()); err != nil {
+		t.Fatal(err)
+	}
+	w.deleteErr = apierrors.NewForbidden(schema.GroupResource{Resource: "roles"}, "a-hooks", errors.New("User x cannot delete resource"))
+	for range 2 {
+		if after := w.reconcile().RequeueAfter; after != 0 {
+			t.Errorf("looks again after %s", after)
+		}
+	}
+	if diff := cmp.Diff([]string{"Normal RightsLeft", "Normal RightsLeft", "Normal RightsLeft"}, w.told()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestNoPoolIsAppliedWithoutTheRightsOfItsHooks(t *testing.T) {
+	w := asDeployer(t, v1alpha1.DeletionOrphan)
+	w.applyErr["a-hooks"] = apierrors.NewForbidden(schema.GroupResource{Resource: "roles"}, "a-hooks", errors.New("attempting to grant RBAC permissions"))
+	var asked []string
+	w.applying = func(name string) { asked = append(asked, name) }
+	w.push("main@sha1:2", pool("a"), pool("c"), pool("b"), giving(accountKind), giving(roleKind), giving(bindingKind))
+	w.reconcile()
+	w.expectReady("False AccessDenied Reconciling", "Role a-hooks", "RunnerPool a: not applied, for want of the rights of its hooks", "nothing was pruned")
+	if diff := cmp.Diff([]string{"a-hooks", "a-hooks", "a-hooks", "b", "c"}, asked); diff != "" {
+		t.Error(diff)
+	}
+	delete(w.applyErr, "a-hooks")
+	w.reconcile()
+	w.expectReady("True Succeeded")
+}
+
+func TestNoPoolIsAppliedWhereTheControllerMayNotGiveItsHooksRights(t *testing.T) {
+	w := newWorld(t, us())
+	w.push("main@sha1:1", pool("a"), pool("b"), giving(accountKind), giving(roleKind), giving(bindingKind))
+	w.reconcile()
+	w.expectReady("False ApplyFailed Stalled", "ServiceAccount a-hooks", "spec.serviceAccountName", "RunnerPool a: not applied")
+	w.expectObjects(map[string]string{"RunnerPool b": "us"})
 }

@@ -33,13 +33,13 @@ const (
 // policyWait is how soon policies that are being loaded are looked at again.
 const policyWait = 200 * time.Millisecond
 
-// stillNeeded is how soon a connection that can't go yet is looked at again.
+// stillNeeded is how soon an object that can't go yet is looked at again.
 const stillNeeded = 30 * time.Second
 
-// apply applies the objects of a plan, and returns those that were: connections, policies, and once those are in force, pools. One
-// that can't be applied does not keep the others from it, but nothing is pruned then.
+// apply applies the objects of a plan, and returns those that were: connections, policies, what gives rights, and once policies are in
+// force, pools. One that can't be applied keeps only the pools from it that need it, but nothing is pruned then.
 func (p *pass) apply(ctx context.Context, rev revision, plan plan) (applied []id, err error) {
-	failed, unruled := failures{said: slices.Clone(plan.refused)}, plan.unruled
+	failed, unruled, withheld := failures{said: slices.Clone(plan.refused)}, plan.unruled, plan.withheld.Clone()
 	for n, o := range plan.apply {
 		i := idOf(o)
 		if i.kind == poolKind && (n == 0 || idOf(plan.apply[n-1]).kind != poolKind) {
@@ -50,6 +50,10 @@ func (p *pass) apply(ctx context.Context, rev revision, plan plan) (applied []id
 				return applied, err
 			}
 		}
+		if i.kind == poolKind && withheld.Has(i.name) {
+			failed.said = append(failed.said, at(o, "not applied, for want of the rights of its hooks"))
+			continue
+		}
 		err := p.applyOne(ctx, rev, o, slices.Contains(plan.adopted, i))
 		if ctx.Err() != nil {
 			return applied, ctx.Err()
@@ -57,6 +61,7 @@ func (p *pass) apply(ctx context.Context, rev revision, plan plan) (applied []id
 		if err != nil {
 			failed.add(o, err, p.actor.isRefused(err))
 			unruled = unruled || i.kind == policyKind
+			withheld.Insert(poolNeeding(o)...)
 			continue
 		}
 		applied = append(applied, i)
@@ -180,8 +185,8 @@ func (all *failures) message(revision string) string {
 	return strings.Join(append(shown, others), "\n") + "; nothing was pruned"
 }
 
-// prune deletes what left the source, and returns what it deleted, and the connections that wait for the runners that have to be
-// deregistered with them.
+// prune deletes what left the source, and returns what it deleted, and what waits for the runners that need it: connections, to
+// deregister them, and what gives rights to their hooks.
 func (p *pass) prune(ctx context.Context, rev revision, remove []id) (gone, waiting []id, err error) {
 	var failures []string
 	var denied error
@@ -211,11 +216,19 @@ func (p *pass) prune(ctx context.Context, rev revision, remove []id) (gone, wait
 	return gone, waiting, err
 }
 
-// isNeeded reports whether something is still to be done on GitHub with a connection.
+// isNeeded reports whether a runner needs an object, pool or no pool.
 func (p *pass) isNeeded(ctx context.Context, i id) (bool, error) {
-	if i.kind != connectionKind {
-		return false, nil
+	switch {
+	case i.kind == connectionKind:
+		return p.isConnectionNeeded(ctx, i)
+	case i.givesRights():
+		return p.areRightsNeeded(ctx, i)
 	}
+	return false, nil
+}
+
+// isConnectionNeeded reports whether something is still to be done on GitHub with a connection.
+func (p *pass) isConnectionNeeded(ctx context.Context, i id) (bool, error) {
 	conn := &v1alpha1.GitHubConnection{}
 	if err := p.Client.Get(ctx, client.ObjectKey{Namespace: p.source.Namespace, Name: i.name}, conn); err != nil {
 		return false, client.IgnoreNotFound(err)

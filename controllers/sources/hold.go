@@ -108,11 +108,14 @@ func (p *pass) bindOne(ctx context.Context, object *metav1.PartialObjectMetadata
 func (p *pass) tryBind(ctx context.Context, object *metav1.PartialObjectMetadata) error {
 	isDeleted := p.source.Spec.GetDeletionPolicy() == v1alpha1.DeletionDelete
 	after := object.DeepCopy()
-	if object.Kind == connectionKind {
+	switch {
+	case object.Kind == connectionKind:
 		// Garbage collection would take it from runners that have yet to be deregistered: clear deletes it.
 		p.own(after, false)
 		markForDeletion(after, isDeleted)
-	} else {
+	case (id{kind: object.Kind}).givesRights():
+		p.own(after, false) // it would take them from jobs that run: clearRights deletes it
+	default:
 		p.own(after, isDeleted)
 	}
 	if equality.Semantic.DeepEqual(object, after) {
@@ -148,8 +151,8 @@ func isMarked(object client.Object) bool {
 	return object.GetLabels()[v1alpha1.SourceLabel] != "" && object.GetAnnotations()[v1alpha1.DeletionPolicyAnnotation] == string(v1alpha1.DeletionDelete)
 }
 
-// clear deletes the connections of a source that is gone, where its deletionPolicy was Delete, once nothing needs them.
-// What else it held goes by its owner references.
+// clear deletes the connections of a source that is gone, where its deletionPolicy was Delete, once nothing needs them, and so what gave
+// rights. What else it held goes by its owner references.
 func (r *Reconciler) clear(ctx context.Context, gone client.ObjectKey) (ctrl.Result, error) {
 	defer r.claim(gone.Namespace)()
 	p := &pass{Reconciler: r, actor: actor{Client: r.Client}, source: &v1alpha1.PoolSource{}}
@@ -158,23 +161,26 @@ func (r *Reconciler) clear(ctx context.Context, gone client.ObjectKey) (ctrl.Res
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	result := ctrl.Result{}
+	isWaiting := false
 	for i := range connections {
 		if c := &connections[i]; c.Labels[v1alpha1.SourceLabel] != gone.Name || !isMarked(c) {
 			continue
 		}
 		one := id{connectionKind, connections[i].Name}
 		needed, err := p.isNeeded(ctx, one)
-		if needed {
-			result.RequeueAfter = stillNeeded
-		} else if err == nil {
+		isWaiting = isWaiting || needed
+		if err == nil && !needed {
 			err = p.delete(ctx, revision{}, one)
 		}
 		if err != nil {
 			return ctrl.Result{}, err
 		}
 	}
-	return result, nil
+	result, err := r.clearRights(ctx, gone)
+	if isWaiting {
+		result.RequeueAfter = stillNeeded
+	}
+	return result, err
 }
 
 // inventory writes ids as Flux does. The status is for readers alone: labels say who holds an object, so that nothing is lost with it.

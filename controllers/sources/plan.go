@@ -71,14 +71,16 @@ type plan struct {
 	held    []id             // of the source before
 	pools   int              // that the revision declares
 	unruled bool             // a policy is refused
+	// withheld are pools that may not be applied, as what gives rights to their hooks is refused.
+	withheld sets.Set[string]
 }
 
 // makePlan compares what a revision declares with what stands there. An object that another
 // source holds is refused; one that nobody holds is taken over, as is one whose source is gone. A connection that nobody holds is not:
-// who takes it over could delete it, and have its credentials shown to another server.
+// who takes it over could delete it, and have its credentials shown to another server. Nor is what gives rights: somebody relies on them.
 // applied is what the source had applied before, should an object have lost its label.
 func makePlan(source types.NamespacedName, declared []compile.Object, now existing, applied sets.Set[id]) plan {
-	p := plan{held: now.heldBy(source.Name)}
+	p := plan{held: now.heldBy(source.Name), withheld: sets.New[string]()}
 	wanted := sets.New[id]()
 	for _, o := range declared {
 		i := id{o.Manifest.GetKind(), o.Manifest.GetName()}
@@ -97,6 +99,7 @@ func makePlan(source types.NamespacedName, declared []compile.Object, now existi
 		}
 		if why != "" {
 			p.refused, p.unruled = append(p.refused, at(o, why)), p.unruled || i.kind == policyKind
+			p.withheld.Insert(poolNeeding(o)...)
 			continue
 		}
 		if isTakeover {
@@ -126,11 +129,19 @@ func (s existing) isToldByAnother(i id) bool {
 
 // takeoverRefusal says why an object that stands may not be taken over; it is empty if it may.
 func takeoverRefusal(source types.NamespacedName, i id, holder string) string {
-	if i.kind != connectionKind || holder != "" {
+	why := ""
+	switch {
+	case holder != "":
+		return ""
+	case i.kind == connectionKind:
+		why = "its credentials are somebody's. To hand it over"
+	case i.givesRights():
+		why = "somebody else may rely on its rights. Name a ServiceAccount of your own in spec.template.spec.serviceAccountName of the pool, or hand it over"
+	default:
 		return ""
 	}
-	return fmt.Sprintf("it is there already, and no source holds it: its credentials are somebody's. To hand it over: kubectl label githubconnection -n %s %s %s=%s",
-		source.Namespace, i.name, v1alpha1.SourceLabel, source.Name)
+	return fmt.Sprintf("it is there already, and no source holds it: %s: kubectl label %s -n %s %s %s=%s",
+		why, strings.ToLower(i.kind), source.Namespace, i.name, v1alpha1.SourceLabel, source.Name)
 }
 
 // refusal says why an object may not be applied; it is empty if it may.

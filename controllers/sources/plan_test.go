@@ -4,6 +4,8 @@
 package sources
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -31,6 +33,7 @@ func declared(kind, name string) compile.Object {
 func giving(kind string) compile.Object {
 	o := declared(kind, "a-hooks")
 	o.Manifest.SetAPIVersion(rightsGroups[kind].String())
+	o.Manifest.SetLabels(map[string]string{v1alpha1.PoolLabel: "a"})
 	return o
 }
 
@@ -54,7 +57,7 @@ func TestMakePlan(t *testing.T) {
 	old.Manifest.SetAPIVersion("corral.dev/v1")
 	poolA, poolB, main := id{poolKind, "a"}, id{poolKind, "b"}, id{connectionKind, "main"}
 
-	type want struct{ Apply, Refused, Adopted, Remove []string }
+	type want struct{ Apply, Refused, Adopted, Remove, Withheld []string }
 	cases := map[string]struct {
 		declared []compile.Object
 		now      existing
@@ -123,9 +126,22 @@ func TestMakePlan(t *testing.T) {
 		},
 		"rights are not given as the controller": {
 			declared: []compile.Object{giving(accountKind), giving(roleKind), giving(bindingKind), pool("a")},
-			want: want{Apply: []string{"RunnerPool a"}, Refused: []string{
+			want: want{Withheld: []string{"a"}, Apply: []string{"RunnerPool a"}, Refused: []string{
 				"a-hooks.cue:3:5: ServiceAccount a-hooks: with its Role and RoleBinding it is applied only as the ServiceAccount that spec.serviceAccountName of the PoolSource names, by whose rights it is: " +
 					"name one, or name a ServiceAccount of your own in spec.template.spec.serviceAccountName of the pool"}},
+		},
+		"what gives rights and was made by hand is not taken over": {
+			declared: []compile.Object{giving(accountKind), giving(roleKind), pool("a")},
+			now: existing{
+				live:      standing(map[id]string{{accountKind, "a-hooks"}: "", {roleKind, "a-hooks"}: "gone"}).live,
+				byAccount: true,
+			},
+			want: want{
+				Withheld: []string{"a"}, Adopted: []string{"Role a-hooks"}, Apply: []string{"Role a-hooks", "RunnerPool a"},
+				Refused: []string{"a-hooks.cue:3:5: ServiceAccount a-hooks: it is there already, and no source holds it: somebody else may rely on its rights. " +
+					"Name a ServiceAccount of your own in spec.template.spec.serviceAccountName of the pool, or hand it over: " +
+					"kubectl label serviceaccount -n ci a-hooks corral.dev/source=us"},
+			},
 		},
 		"another kind is refused": {
 			declared: []compile.Object{foreign},
@@ -141,7 +157,7 @@ func TestMakePlan(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			p := makePlan(types.NamespacedName{Namespace: "ci", Name: "us"}, tc.declared, tc.now, tc.applied)
-			got := want{Refused: p.refused, Adopted: names(p.adopted), Remove: names(p.remove)}
+			got := want{Refused: p.refused, Adopted: names(p.adopted), Remove: names(p.remove), Withheld: slices.Sorted(maps.Keys(p.withheld))}
 			for _, o := range p.apply {
 				got.Apply = append(got.Apply, idOf(o).String())
 			}

@@ -70,6 +70,8 @@ type Reconciler struct {
 	compiled *compileCache
 	claims   sync.Map // of namespace to *sync.Mutex
 
+	withRights sync.Map // of types.NamespacedName to *v1alpha1.PoolSource, as it may be gone when what it applied can go
+
 	keepsDiagnoses bool     // for a CommitStatusReporter
 	diagnoses      sync.Map // of types.NamespacedName to diagnosis
 }
@@ -116,7 +118,8 @@ type outcome struct {
 //  11. project → status: the revision, its diagnostics, the inventory
 //
 // There is no finalizer: owner references say what becomes of the objects when the source is deleted, and an annotation what
-// becomes of connections, as they stay while runners need them (clear in hold.go).
+// becomes of connections, as they stay while runners need them (clear in hold.go). What gives rights to runners' hooks stays as well
+// (clearRights in account.go).
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	source := &v1alpha1.PoolSource{}
 	if err := r.Client.Get(ctx, req.NamespacedName, source); err != nil || !source.DeletionTimestamp.IsZero() {
@@ -124,6 +127,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		uncount(req.NamespacedName)
 		if apierrors.IsNotFound(err) {
 			return r.clear(ctx, req.NamespacedName)
+		}
+		if err == nil {
+			r.rememberRights(source)
 		}
 		return ctrl.Result{}, err
 	}
@@ -136,6 +142,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{RequeueAfter: r.jitter(busyRetry)}, nil
 	}
 	source.Status = project(source, o, err)
+	r.rememberRights(source)
 	count(req.NamespacedName, o.done, err)
 	r.keepDiagnostics(source, o.built.revision, err)
 	attempt.About(o.built.revision.outcomeMetadata())
@@ -210,7 +217,7 @@ func (p *pass) carryOut(ctx context.Context, o outcome) (outcome, error) {
 	}
 	o.done.Message = fmt.Sprintf("Applied revision %s: %s", rev.name, plan.summary())
 	for _, i := range waiting {
-		o.done.Message += fmt.Sprintf("; %s left the source and stays until its scale sets and runners are gone", i)
+		o.done.Message += fmt.Sprintf("; %s left the source and stays until %s are gone", i, needing(i.kind))
 		o.done.After = min(o.done.After, stillNeeded)
 	}
 	return o, err

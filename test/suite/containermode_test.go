@@ -129,14 +129,19 @@ func TestJobsThatRunAsPodsLeaveNothingBehind(t *testing.T) {
 		commit := own.pushAndRequest("Run jobs as pods")
 		own.refused(commit, v1alpha1.ApplyFailedReason, "pools.cue:", "ServiceAccount jobs-hooks", "spec.serviceAccountName of the PoolSource")
 		absent(t, &corev1.ServiceAccount{}, key(hooksNamespace, "jobs-hooks"))
-		unready(t, pool, &v1alpha1.RunnerPool{}, v1alpha1.ServiceAccountMissingReason, "ServiceAccount jobs-hooks", "`corral build`")
+		absent(t, &v1alpha1.RunnerPool{}, pool)
 	})
 	t.Run("an account gives no rights that it lacks", func(t *testing.T) {
 		own.T = t
 		maySetUpPools(t, false)
 		own.patchSource(`{"spec":{"serviceAccountName":"deployer"}}`)
 		commit := own.pushAndRequest("Try again")
-		own.refused(commit, v1alpha1.AccessDeniedReason, "attempting to grant RBAC permissions", "ServiceAccount "+hooksNamespace+"/deployer")
+		own.refused(commit, v1alpha1.AccessDeniedReason, "attempting to grant RBAC permissions", "ServiceAccount "+hooksNamespace+"/deployer",
+			"RunnerPool jobs: not applied, for want of the rights of its hooks")
+		absent(t, &v1alpha1.RunnerPool{}, pool)
+		if s := own.remote("jobs"); s != nil {
+			t.Errorf("GitHub has its scale set %+v", s)
+		}
 	})
 	t.Run("with its rights the pool starts", func(t *testing.T) {
 		own.T = t
