@@ -156,6 +156,14 @@ func TestJobsThatRunAsPodsLeaveNothingBehind(t *testing.T) {
 	t.Run("what gave the rights goes with the pool", func(t *testing.T) {
 		own.T = t
 		w.atZero(t, pool)
+		eventually(t, func(ctx context.Context) error {
+			runners := &v1alpha1.RunnerList{}
+			must(t, w.Client.List(ctx, runners, client.InNamespace(hooksNamespace)))
+			if n := len(runners.Items); n > 0 {
+				return fmt.Errorf("%d runners are there, and their rights stay with them", n)
+			}
+			return nil
+		})
 		own.Write("pools.cue", jobPods(false))
 		own.applied(own.pushAndRequest("Remove it"))
 		for _, obj := range []client.Object{&corev1.ServiceAccount{}, &rbacv1.Role{}, &rbacv1.RoleBinding{}} {
