@@ -149,8 +149,11 @@ func (p pass) ownRegistration(ctx context.Context, gh registrar, state poolstatu
 	if err != nil {
 		return 0, p.githubOutcome(err)
 	}
-	if known == nil || known.foreign != "" {
+	if known == nil {
 		return 0, nil
+	}
+	if known.foreign != "" {
+		return 0, p.waitForNamesake(known)
 	}
 	p.runner.Status.RunnerID = known.id
 	own, err := p.isOwn(ctx)
@@ -158,6 +161,16 @@ func (p pass) ownRegistration(ctx context.Context, gh registrar, state poolstatu
 		return 0, p.giveUp(state, true, fmt.Sprintf("nothing shows that RunnerPool %q registered it", p.runner.Spec.PoolRef.Name))
 	}
 	return known.id, err
+}
+
+// waitForNamesake waits while what doesn't look like the runner's registration has a job: with other labels than it was made with it may be
+// the runner's all the same, as long as that runs.
+func (p pass) waitForNamesake(known *registered) error {
+	s := &p.runner.Status
+	if p.runner.Spec.REST != nil && known.busy && p.pod != nil && s.StartedAt != nil && s.EndedAt == nil && p.terminationReason() == "" {
+		return kube.Progress(busyRetry, "runner %d, registered %s, has a job and may be this one; it ends after that", known.id, known.foreign)
+	}
+	return nil
 }
 
 // isOwn reports whether a registration with the runner's name, and with its scale set or one of its labels, is its own: its pool holds

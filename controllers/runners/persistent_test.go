@@ -223,6 +223,79 @@ func TestAPersistentRunnerWithAJobIsNotEnded(t *testing.T) {
 	}
 }
 
+// Whoever administers runners may change their labels at any time.
+func TestARunnerWithAJobIsNotEndedWhoseLabelsWereTakenAway(t *testing.T) {
+	for name, tc := range map[string]struct {
+		persists, seen bool
+		labels         []string
+	}{
+		"one that stays":                       {persists: true, seen: true},
+		"one that stays, whose id isn't known": {persists: true},
+		"one that gets another pool's mark":    {persists: true, seen: true, labels: []string{v1alpha1.OwnerLabel(testCluster, "p2")}},
+		"one that takes one job":               {seen: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newRESTBench(t)
+			if tc.persists {
+				b = newPersistentBench(t)
+			}
+			b.reconcile()
+			b.setPod(running(b.now))
+			id, err := b.github.AddJob(githubsim.Job{Repository: "acme/app", Labels: []string{"gpu"}, Duration: time.Hour})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tc.persists {
+				defer b.stay(b.configure())(false)
+			} else {
+				defer b.work()()
+			}
+			b.until("the job", func(r githubsim.Report) bool { return r.Jobs[githubsim.JobRunning] == 1 })
+			registration := b.github.Report().Runners[0].ID
+			if tc.seen {
+				r := b.runner()
+				r.Status.RunnerID = int64(registration)
+				if err := b.Client.Status().Update(t.Context(), r); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b.restart()
+			b.github.ChangeRunnerLabels(registration, tc.labels...)
+			b.delete()
+			b.now = b.runner().DeletionTimestamp.Add(time.Hour)
+			if after := b.reconcile().RequeueAfter; after != busyRetry || b.pod() == nil {
+				t.Fatalf("looks again in %s; pod %v", after, b.pod())
+			}
+			b.github.CancelJob(id)
+			b.until("its end", func(r githubsim.Report) bool { return r.Jobs[githubsim.JobRunning] == 0 })
+			b.reconcile()
+			b.reconcile()
+			if left := b.registered() > 0; b.runner() != nil || left != (tc.persists && (!tc.seen || tc.labels != nil)) {
+				t.Errorf("left behind: %+v, registered: %t", b.runner(), left)
+			}
+		})
+	}
+}
+
+// A Runner can't name another's registration its own by saying its id: that bears a mark.
+func TestARegistrationWithAnotherPoolsMarkIsNotEnded(t *testing.T) {
+	b := newRESTBench(t)
+	gh, _ := b.REST.Get("")
+	jit, err := gh.GenerateJIT(t.Context(), rest.Registration{Name: "linux-a", Labels: []string{"gpu", v1alpha1.OwnerLabel(testCluster, "p2")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := b.runner()
+	r.Status.RunnerID = jit.RunnerID
+	if err := b.Client.Status().Update(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	b.finish()
+	if b.registered() != 1 {
+		t.Error("it is gone")
+	}
+}
+
 func TestAPersistentRunnerThatMayRegisterYetIsWaitedFor(t *testing.T) {
 	b := newPersistentBench(t)
 	b.reconcile()
