@@ -134,15 +134,19 @@ func (p pass) free(ctx context.Context, o observation) error {
 	if !p.runner.Persists() || p.pod == nil || o.Job != nil || p.pod.Annotations[v1alpha1.JobAnnotation] == "" {
 		return nil
 	}
-	return unmark(ctx, p.Client, p.pod)
+	err := unmark(ctx, p.Client, p.pod)
+	if apierrors.IsConflict(err) {
+		return kube.Progress(time.Second, "its pod changed; whether it bears the mark of a job that is over is looked at again")
+	}
+	return err
 }
 
-// unmark takes the mark of a job off a pod.
+// unmark takes the mark of a job off a pod. It is an error of a conflict if the pod changed since it was read: it may bear the next job's.
 func unmark(ctx context.Context, c client.Client, pod *corev1.Pod) error {
 	annotations := podspec.IdleAnnotations(pod)
 	annotations[v1alpha1.JobAnnotation] = nil
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid":         pod.UID,
+		"uid": pod.UID, "resourceVersion": pod.ResourceVersion,
 		"labels":      map[string]any{v1alpha1.JobRepositoryLabel: nil, v1alpha1.JobRunIDLabel: nil, v1alpha1.JobIDLabel: nil},
 		"annotations": annotations,
 	}})
@@ -203,7 +207,12 @@ func (r *Recorder) markLast(ctx context.Context, runner *v1alpha1.Runner) error 
 	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(runner), pod); err != nil || !podspec.BelongsTo(pod, runner) {
 		return client.IgnoreNotFound(err)
 	}
-	return unmark(ctx, r.Client, pod)
+	err := unmark(ctx, r.Client, pod)
+	if apierrors.IsConflict(err) {
+		r.Memory.lookIn(client.ObjectKeyFromObject(runner), time.Second) // the Runner's controller takes it off
+		return nil
+	}
+	return err
 }
 
 // idOf returns the id of a Runner's registration. A persistent one's is found by its name once it has registered itself; 0 before.

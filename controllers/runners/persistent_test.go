@@ -199,6 +199,24 @@ func TestAMarkOfAJobThatIsOverIsTakenOff(t *testing.T) {
 	}
 }
 
+// Another job may be marked while a look at the one before takes its time.
+func TestTheMarkOfAJobThatWasNotSeenIsLeft(t *testing.T) {
+	b := newPersistentBench(t)
+	b.reconcile()
+	b.setPod(running(b.now))
+	b.tell(began("7", 5))
+	old := b.pod()
+	b.now = b.now.Add(time.Minute)
+	b.tell(began("8", 5))
+	p := pass{Reconciler: b.Reconciler, runner: b.runner(), pod: old}
+	if err := p.free(t.Context(), observation{}); err == nil {
+		t.Error("it doesn't look again")
+	}
+	if pod := b.pod(); pod.Labels[v1alpha1.JobIDLabel] != "8" {
+		t.Errorf("pod %v", pod.Labels)
+	}
+}
+
 func TestAPersistentRunnerWithAJobIsNotEnded(t *testing.T) {
 	b := newPersistentBench(t)
 	b.reconcile()
