@@ -113,20 +113,33 @@ func (p pass) tokenStored(ctx context.Context, err error) error {
 }
 
 // mayRegister waits for a persistent runner that is to end, runs, and isn't registered yet: it must be deregistered before its pod
-// goes, or it could get a job in between.
+// goes, or it could get a job in between. One that restarts again and again is waited for no longer: what it registers all the same is found
+// when its pod is gone.
 func (p pass) mayRegister() error {
 	s := &p.runner.Status
-	if !p.runner.Persists() || s.StartedAt == nil || s.EndedAt != nil || p.terminationReason() != "" {
+	if !p.runner.Persists() || s.StartedAt == nil || s.EndedAt != nil || p.terminationReason() != "" || isDown(p.pod) {
 		return nil
 	}
 	deadline := v1alpha1.DefaultConnectDeadline
 	if p.pool != nil {
 		deadline = p.pool.Spec.Deadlines.GetConnect()
 	}
-	if p.Now().Before(s.StartedAt.Add(deadline)) {
+	since := s.StartedAt.Time // which each restart renews
+	if deleted := p.runner.DeletionTimestamp.Time; deleted.Before(since) {
+		since = deleted
+	}
+	if p.Now().Before(since.Add(deadline)) {
 		return kube.Progress(connectionRetry, "it registers itself; it is deregistered after that")
 	}
 	return nil
+}
+
+// isDown reports whether the runner's container of a pod, nil for none, ended, and doesn't run again yet.
+func isDown(pod *corev1.Pod) bool {
+	return pod != nil && slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
+		again := s.State.Waiting != nil && (s.LastTerminationState.Terminated != nil || s.State.Waiting.Reason == "CrashLoopBackOff")
+		return s.Name == v1alpha1.RunnerContainerName && (s.State.Terminated != nil || again)
+	})
 }
 
 // free takes the mark of a job off the pod of a persistent runner that has none any more: else nobody could evict it.

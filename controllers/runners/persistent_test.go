@@ -336,6 +336,42 @@ func TestAPersistentRunnerThatMayRegisterYetIsWaitedFor(t *testing.T) {
 	}
 }
 
+func TestAPersistentRunnerThatNeverRegistersIsWaitedForNoLongerThanOneMayConnect(t *testing.T) {
+	for name, tc := range map[string]struct {
+		state func(b *bench) corev1.ContainerState
+		after time.Duration
+		goes  bool
+	}{
+		"it runs again since a moment":     {func(b *bench) corev1.ContainerState { return running(b.now) }, v1alpha1.DefaultConnectDeadline - time.Second, false},
+		"and again":                        {func(b *bench) corev1.ContainerState { return running(b.now) }, v1alpha1.DefaultConnectDeadline, true},
+		"it is down, so it can't register": {func(b *bench) corev1.ContainerState { return ended(b.now) }, time.Second, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newPersistentBench(t)
+			b.reconcile()
+			b.setPod(running(b.now))
+			b.delete()
+			b.now = b.runner().DeletionTimestamp.Add(tc.after)
+			b.setPod(tc.state(b))
+			pod, token := b.pod(), get(b, &corev1.Secret{}, podspec.SecretName("linux-a")).Data[podspec.RegistrationTokenKey]
+			b.reconcile()
+			if gone := b.pod() == nil; gone != tc.goes {
+				t.Fatalf("its pod is gone: %t", gone)
+			}
+			if !tc.goes {
+				return
+			}
+			if _, err := (simrunner.Hooks{}).Configure(t.Context(), string(token), pod.Spec.Containers[0].Args); err != nil { // at the last moment
+				t.Fatal(err)
+			}
+			b.reconcile()
+			if b.runner() != nil || b.registered() != 0 {
+				t.Errorf("left behind: %+v, %d registrations", b.runner(), b.registered())
+			}
+		})
+	}
+}
+
 func TestAPersistentRunnerThatEndsAgainAndAgainFails(t *testing.T) {
 	b := newPersistentBench(t)
 	b.reconcile()
