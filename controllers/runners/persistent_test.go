@@ -477,6 +477,39 @@ func TestAPersistentRunnerThatGitHubForgotIsReplaced(t *testing.T) {
 	}
 }
 
+// Its pod never ends by itself.
+func TestThePodOfAPersistentRunnerThatIsGoneIsDeletedWhenItIsDownWithoutAJob(t *testing.T) {
+	backOff := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}
+	for name, tc := range map[string]struct {
+		state  corev1.ContainerState
+		marked bool
+		goes   bool
+	}{
+		"it runs":             {running(time.Unix(1, 0)), false, false},
+		"it ended":            {ended(time.Unix(1, 0)), false, true},
+		"it waits to run":     {backOff, false, true},
+		"it ended in its job": {ended(time.Unix(1, 0)), true, false},
+		"it starts":           {corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newPersistentBench(t)
+			b.reconcile()
+			b.setPod(tc.state)
+			if tc.marked {
+				b.tell(began("7", 5))
+			}
+			r := b.runner()
+			r.Finalizers = nil
+			b.update(r)
+			b.delete()
+			b.reconcile()
+			if gone := b.pod() == nil; gone != tc.goes {
+				t.Errorf("its pod is gone: %t", gone)
+			}
+		})
+	}
+}
+
 func TestARunnerOfAnotherLifetimeIsNotItsPools(t *testing.T) {
 	b := newPersistentBench(t)
 	p := b.pool()
