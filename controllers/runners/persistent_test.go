@@ -320,6 +320,31 @@ func TestARegistrationWithAnotherPoolsMarkIsNotEnded(t *testing.T) {
 	}
 }
 
+// GitHub doesn't let go of a runner with a job: what its pod is marked with is over by then.
+func TestThePersistentRunnerLeavesItsClaimThatGitHubLetGoAfterAJob(t *testing.T) {
+	b := newPersistentBench(t)
+	p := b.pool()
+	p.Spec.Cache = &v1alpha1.CacheSpec{Size: "1Gi", MountPath: "/cache", MaxClaims: 1}
+	b.update(p)
+	b.reconcile()
+	b.setPod(running(b.now))
+	defer b.stay(b.configure())(false)
+	id, err := b.github.AddJob(githubsim.Job{Repository: "acme/app", Labels: []string{"gpu"}, Duration: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.until("the job", func(r githubsim.Report) bool { return r.Jobs[githubsim.JobRunning] == 1 })
+	b.delete()
+	b.reconcile()
+	b.github.CancelJob(id)
+	b.until("its end", func(r githubsim.Report) bool { return r.Jobs[githubsim.JobRunning] == 0 })
+	b.reconcile()
+	b.reconcile()
+	if b.runner() != nil || b.claim(0) == nil {
+		t.Errorf("runner %+v, claim %v; %s", b.runner(), b.claim(0), b.told())
+	}
+}
+
 func TestAPersistentRunnerThatMayRegisterYetIsWaitedFor(t *testing.T) {
 	b := newPersistentBench(t)
 	b.reconcile()
