@@ -34,11 +34,11 @@ func (r *Reconciler) retirementOf(runner *v1alpha1.Runner, o observation) retire
 }
 
 // retiring has the runners to end now that have worked long enough and have no job: a quarter of all at once, so that the others take
-// jobs until new ones run.
+// jobs until new ones run. New ones that wait for room hold nothing up: those that end make it.
 func (o observation) retiring() map[string]bool {
 	room := max(1, int(o.runners.live())/4)
 	for _, x := range o.runners {
-		if x.waits() && (x.isEnding() || x.verdict.State == v1alpha1.RunnerPending) {
+		if x.waits() && (x.isEnding() || x.verdict.State == v1alpha1.RunnerPending && !x.lacksRoom()) {
 			room--
 		}
 	}
@@ -49,6 +49,11 @@ func (o observation) retiring() map[string]bool {
 		}
 	}
 	return ends
+}
+
+// lacksRoom reports whether a runner waits for what other runners have: quota, a node or a volume.
+func (o observed) lacksRoom() bool {
+	return slices.Contains([]v1alpha1.RunnerCause{v1alpha1.CauseQuota, v1alpha1.CauseUnschedulable, v1alpha1.CauseCache}, o.verdict.Cause)
 }
 
 // nextRetirement is the time after which another runner will have worked long enough; 0 for never.

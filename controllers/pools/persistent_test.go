@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/poolstatus"
 )
 
 // newPersistentPool is a bench of two runners that stay: the first has a job, the second has none.
@@ -89,6 +90,24 @@ func TestAPersistentRunnerThatHasWorkedLongEnoughIsReplacedBetweenTwoJobs(t *tes
 				t.Errorf("after its job it stays: %t", b.stays(busy.Name))
 			}
 		})
+	}
+}
+
+// One that waits for room, for longer than others may live, must not keep those from being replaced: they make the room.
+func TestAPersistentRunnerThatIsPendingHoldsUpTheReplacementOfOthersUnlessItWaitsForRoom(t *testing.T) {
+	for cause, replace := range map[v1alpha1.RunnerCause]bool{
+		"": false, v1alpha1.CauseGitHub: false, v1alpha1.CauseImagePull: false,
+		v1alpha1.CauseQuota: true, v1alpha1.CauseUnschedulable: true, v1alpha1.CauseCache: true,
+	} {
+		o := observation{}
+		for i, state := range []v1alpha1.RunnerState{v1alpha1.RunnerIdle, v1alpha1.RunnerPending} {
+			x := observed{runner: &v1alpha1.Runner{ObjectMeta: metav1.ObjectMeta{Name: string(rune('a' + i))}}, verdict: poolstatus.Assessment{State: state}}
+			o.runners = append(o.runners, x)
+		}
+		o.runners[0].retirement, o.runners[1].verdict.Cause = retirement{why: "it is old"}, cause
+		if got := o.retiring()["a"]; got != replace {
+			t.Errorf("cause %q: the other is replaced: %t", cause, got)
+		}
 	}
 }
 

@@ -192,10 +192,12 @@ func (p pass) applyFate(ctx context.Context, x PoolClaim, fate claims.Fate, why 
 // ending is what is known of how the runner ends.
 func (p pass) ending(o observation, state poolstatus.Assessment) claims.Ending {
 	s := &p.runner.Status
+	letGo := p.memory.deregistered || s.DeregisteredAt != nil
+	jobGone := p.runner.Persists() && letGo && o.EndedAt.IsZero() // GitHub doesn't let go of a runner with a job
 	return claims.Ending{
 		Known:   p.pod != nil || s.StartedAt != nil || p.memory.claim.neverUsed(),
 		Started: !o.StartedAt.IsZero(), Ended: !o.EndedAt.IsZero(), Clean: o.EndedClean,
-		HasJob: o.Job != nil, JobOver: (o.jobOver || o.Job != nil && o.Job.CompletedAt != nil) && !p.memory.claim.died,
-		LetGo: p.memory.deregistered || s.DeregisteredAt != nil, Cause: state.Cause,
+		HasJob: o.Job != nil && !jobGone, JobOver: (o.jobOver || o.Job != nil && o.Job.CompletedAt != nil) && !p.memory.claim.died,
+		LetGo: letGo, Cause: state.Cause,
 	}
 }

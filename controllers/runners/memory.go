@@ -327,6 +327,15 @@ func (m *Memory) source() source.Source {
 	})
 }
 
+// lookIn wakes a runner's controller after a time.
+func (m *Memory) lookIn(key types.NamespacedName, after time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.queue != nil {
+		m.queue.AddAfter(reconcile.Request{NamespacedName: key}, after)
+	}
+}
+
 // completion returns what is known of the end of a runner's job.
 func (m *Memory) completion(key types.NamespacedName, uid types.UID) completion {
 	m.mu.Lock()

@@ -113,20 +113,33 @@ func (p pass) tokenStored(ctx context.Context, err error) error {
 }
 
 // mayRegister waits for a persistent runner that is to end, runs, and isn't registered yet: it must be deregistered before its pod
-// goes, or it could get a job in between.
+// goes, or it could get a job in between. One that restarts again and again is waited for no longer: what it registers all the same is found
+// when its pod is gone.
 func (p pass) mayRegister() error {
 	s := &p.runner.Status
-	if !p.runner.Persists() || s.StartedAt == nil || s.EndedAt != nil || p.terminationReason() != "" {
+	if !p.runner.Persists() || s.StartedAt == nil || s.EndedAt != nil || p.terminationReason() != "" || isDown(p.pod) {
 		return nil
 	}
 	deadline := v1alpha1.DefaultConnectDeadline
 	if p.pool != nil {
 		deadline = p.pool.Spec.Deadlines.GetConnect()
 	}
-	if p.Now().Before(s.StartedAt.Add(deadline)) {
+	since := s.StartedAt.Time // which each restart renews
+	if deleted := p.runner.DeletionTimestamp.Time; deleted.Before(since) {
+		since = deleted
+	}
+	if p.Now().Before(since.Add(deadline)) {
 		return kube.Progress(connectionRetry, "it registers itself; it is deregistered after that")
 	}
 	return nil
+}
+
+// isDown reports whether the runner's container of a pod, nil for none, ended, and doesn't run again yet.
+func isDown(pod *corev1.Pod) bool {
+	return pod != nil && slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
+		again := s.State.Waiting != nil && (s.LastTerminationState.Terminated != nil || s.State.Waiting.Reason == "CrashLoopBackOff")
+		return s.Name == v1alpha1.RunnerContainerName && (s.State.Terminated != nil || again)
+	})
 }
 
 // free takes the mark of a job off the pod of a persistent runner that has none any more: else nobody could evict it.
@@ -134,15 +147,19 @@ func (p pass) free(ctx context.Context, o observation) error {
 	if !p.runner.Persists() || p.pod == nil || o.Job != nil || p.pod.Annotations[v1alpha1.JobAnnotation] == "" {
 		return nil
 	}
-	return unmark(ctx, p.Client, p.pod)
+	err := unmark(ctx, p.Client, p.pod)
+	if apierrors.IsConflict(err) {
+		return kube.Progress(time.Second, "its pod changed; whether it bears the mark of a job that is over is looked at again")
+	}
+	return err
 }
 
-// unmark takes the mark of a job off a pod.
+// unmark takes the mark of a job off a pod. It is an error of a conflict if the pod changed since it was read: it may bear the next job's.
 func unmark(ctx context.Context, c client.Client, pod *corev1.Pod) error {
 	annotations := podspec.IdleAnnotations(pod)
 	annotations[v1alpha1.JobAnnotation] = nil
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid":         pod.UID,
+		"uid": pod.UID, "resourceVersion": pod.ResourceVersion,
 		"labels":      map[string]any{v1alpha1.JobRepositoryLabel: nil, v1alpha1.JobRunIDLabel: nil, v1alpha1.JobIDLabel: nil},
 		"annotations": annotations,
 	}})
@@ -203,7 +220,12 @@ func (r *Recorder) markLast(ctx context.Context, runner *v1alpha1.Runner) error 
 	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(runner), pod); err != nil || !podspec.BelongsTo(pod, runner) {
 		return client.IgnoreNotFound(err)
 	}
-	return unmark(ctx, r.Client, pod)
+	err := unmark(ctx, r.Client, pod)
+	if apierrors.IsConflict(err) {
+		r.Memory.lookIn(client.ObjectKeyFromObject(runner), time.Second) // the Runner's controller takes it off
+		return nil
+	}
+	return err
 }
 
 // idOf returns the id of a Runner's registration. A persistent one's is found by its name once it has registered itself; 0 before.

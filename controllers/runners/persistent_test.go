@@ -199,6 +199,24 @@ func TestAMarkOfAJobThatIsOverIsTakenOff(t *testing.T) {
 	}
 }
 
+// Another job may be marked while a look at the one before takes its time.
+func TestTheMarkOfAJobThatWasNotSeenIsLeft(t *testing.T) {
+	b := newPersistentBench(t)
+	b.reconcile()
+	b.setPod(running(b.now))
+	b.tell(began("7", 5))
+	old := b.pod()
+	b.now = b.now.Add(time.Minute)
+	b.tell(began("8", 5))
+	p := pass{Reconciler: b.Reconciler, runner: b.runner(), pod: old}
+	if err := p.free(t.Context(), observation{}); err == nil {
+		t.Error("it doesn't look again")
+	}
+	if pod := b.pod(); pod.Labels[v1alpha1.JobIDLabel] != "8" {
+		t.Errorf("pod %v", pod.Labels)
+	}
+}
+
 func TestAPersistentRunnerWithAJobIsNotEnded(t *testing.T) {
 	b := newPersistentBench(t)
 	b.reconcile()
@@ -214,12 +232,116 @@ func TestAPersistentRunnerWithAJobIsNotEnded(t *testing.T) {
 	if after := b.reconcile().RequeueAfter; after != busyRetry || b.pod() == nil || b.registered() != 1 {
 		t.Fatalf("looks again in %s; pod %v", after, b.pod())
 	}
+	if pod := b.pod(); pod.Labels[v1alpha1.JobIDLabel] != v1alpha1.UnknownJob || pod.Annotations[podspec.SafeToEvictAnnotation] != "false" {
+		t.Errorf("its pod may be evicted: %v, %v", pod.Labels, pod.Annotations)
+	}
 	b.github.CancelJob(id)
 	b.until("its end", func(r githubsim.Report) bool { return r.Jobs[githubsim.JobRunning] == 0 })
 	b.reconcile()
 	b.reconcile()
 	if b.pod() != nil || b.runner() != nil || b.registered() != 0 {
 		t.Errorf("left behind: %+v", b.runner())
+	}
+}
+
+// Whoever administers runners may change their labels at any time.
+func TestARunnerWithAJobIsNotEndedWhoseLabelsWereTakenAway(t *testing.T) {
+	for name, tc := range map[string]struct {
+		persists, seen bool
+		labels         []string
+	}{
+		"one that stays":                       {persists: true, seen: true},
+		"one that stays, whose id isn't known": {persists: true},
+		"one that gets another pool's mark":    {persists: true, seen: true, labels: []string{v1alpha1.OwnerLabel(testCluster, "p2")}},
+		"one that takes one job":               {seen: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newRESTBench(t)
+			if tc.persists {
+				b = newPersistentBench(t)
+			}
+			b.reconcile()
+			b.setPod(running(b.now))
+			id, err := b.github.AddJob(githubsim.Job{Repository: "acme/app", Labels: []string{"gpu"}, Duration: time.Hour})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tc.persists {
+				defer b.stay(b.configure())(false)
+			} else {
+				defer b.work()()
+			}
+			b.until("the job", func(r githubsim.Report) bool { return r.Jobs[githubsim.JobRunning] == 1 })
+			registration := b.github.Report().Runners[0].ID
+			if tc.seen {
+				r := b.runner()
+				r.Status.RunnerID = int64(registration)
+				if err := b.Client.Status().Update(t.Context(), r); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b.restart()
+			b.github.ChangeRunnerLabels(registration, tc.labels...)
+			b.delete()
+			b.now = b.runner().DeletionTimestamp.Add(time.Hour)
+			if after := b.reconcile().RequeueAfter; after != busyRetry || b.pod() == nil {
+				t.Fatalf("looks again in %s; pod %v", after, b.pod())
+			}
+			if b.pod().Labels[v1alpha1.JobIDLabel] == "" {
+				t.Error("its pod may be evicted")
+			}
+			b.github.CancelJob(id)
+			b.until("its end", func(r githubsim.Report) bool { return r.Jobs[githubsim.JobRunning] == 0 })
+			b.reconcile()
+			b.reconcile()
+			if left := b.registered() > 0; b.runner() != nil || left != (tc.persists && (!tc.seen || tc.labels != nil)) {
+				t.Errorf("left behind: %+v, registered: %t", b.runner(), left)
+			}
+		})
+	}
+}
+
+// A Runner can't name another's registration its own by saying its id: that bears a mark.
+func TestARegistrationWithAnotherPoolsMarkIsNotEnded(t *testing.T) {
+	b := newRESTBench(t)
+	gh, _ := b.REST.Get("")
+	jit, err := gh.GenerateJIT(t.Context(), rest.Registration{Name: "linux-a", Labels: []string{"gpu", v1alpha1.OwnerLabel(testCluster, "p2")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := b.runner()
+	r.Status.RunnerID = jit.RunnerID
+	if err := b.Client.Status().Update(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	b.finish()
+	if b.registered() != 1 {
+		t.Error("it is gone")
+	}
+}
+
+// GitHub doesn't let go of a runner with a job: what its pod is marked with is over by then.
+func TestThePersistentRunnerLeavesItsClaimThatGitHubLetGoAfterAJob(t *testing.T) {
+	b := newPersistentBench(t)
+	p := b.pool()
+	p.Spec.Cache = &v1alpha1.CacheSpec{Size: "1Gi", MountPath: "/cache", MaxClaims: 1}
+	b.update(p)
+	b.reconcile()
+	b.setPod(running(b.now))
+	defer b.stay(b.configure())(false)
+	id, err := b.github.AddJob(githubsim.Job{Repository: "acme/app", Labels: []string{"gpu"}, Duration: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.until("the job", func(r githubsim.Report) bool { return r.Jobs[githubsim.JobRunning] == 1 })
+	b.delete()
+	b.reconcile()
+	b.github.CancelJob(id)
+	b.until("its end", func(r githubsim.Report) bool { return r.Jobs[githubsim.JobRunning] == 0 })
+	b.reconcile()
+	b.reconcile()
+	if b.runner() != nil || b.claim(0) == nil {
+		t.Errorf("runner %+v, claim %v; %s", b.runner(), b.claim(0), b.told())
 	}
 }
 
@@ -236,6 +358,42 @@ func TestAPersistentRunnerThatMayRegisterYetIsWaitedFor(t *testing.T) {
 	b.reconcile()
 	if b.pod() != nil || b.runner() != nil || b.registered() != 0 {
 		t.Errorf("left behind: %+v, %d registrations", b.runner(), b.registered())
+	}
+}
+
+func TestAPersistentRunnerThatNeverRegistersIsWaitedForNoLongerThanOneMayConnect(t *testing.T) {
+	for name, tc := range map[string]struct {
+		state func(b *bench) corev1.ContainerState
+		after time.Duration
+		goes  bool
+	}{
+		"it runs again since a moment":     {func(b *bench) corev1.ContainerState { return running(b.now) }, v1alpha1.DefaultConnectDeadline - time.Second, false},
+		"and again":                        {func(b *bench) corev1.ContainerState { return running(b.now) }, v1alpha1.DefaultConnectDeadline, true},
+		"it is down, so it can't register": {func(b *bench) corev1.ContainerState { return ended(b.now) }, time.Second, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newPersistentBench(t)
+			b.reconcile()
+			b.setPod(running(b.now))
+			b.delete()
+			b.now = b.runner().DeletionTimestamp.Add(tc.after)
+			b.setPod(tc.state(b))
+			pod, token := b.pod(), get(b, &corev1.Secret{}, podspec.SecretName("linux-a")).Data[podspec.RegistrationTokenKey]
+			b.reconcile()
+			if gone := b.pod() == nil; gone != tc.goes {
+				t.Fatalf("its pod is gone: %t", gone)
+			}
+			if !tc.goes {
+				return
+			}
+			if _, err := (simrunner.Hooks{}).Configure(t.Context(), string(token), pod.Spec.Containers[0].Args); err != nil { // at the last moment
+				t.Fatal(err)
+			}
+			b.reconcile()
+			if b.runner() != nil || b.registered() != 0 {
+				t.Errorf("left behind: %+v, %d registrations", b.runner(), b.registered())
+			}
+		})
 	}
 }
 
@@ -341,6 +499,39 @@ func TestAPersistentRunnerThatGitHubForgotIsReplaced(t *testing.T) {
 	b.reconcile()
 	if b.runner() != nil || b.pod() != nil {
 		t.Errorf("left behind: %+v", b.runner())
+	}
+}
+
+// Its pod never ends by itself.
+func TestThePodOfAPersistentRunnerThatIsGoneIsDeletedWhenItIsDownWithoutAJob(t *testing.T) {
+	backOff := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}
+	for name, tc := range map[string]struct {
+		state  corev1.ContainerState
+		marked bool
+		goes   bool
+	}{
+		"it runs":             {running(time.Unix(1, 0)), false, false},
+		"it ended":            {ended(time.Unix(1, 0)), false, true},
+		"it waits to run":     {backOff, false, true},
+		"it ended in its job": {ended(time.Unix(1, 0)), true, false},
+		"it starts":           {corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newPersistentBench(t)
+			b.reconcile()
+			b.setPod(tc.state)
+			if tc.marked {
+				b.tell(began("7", 5))
+			}
+			r := b.runner()
+			r.Finalizers = nil
+			b.update(r)
+			b.delete()
+			b.reconcile()
+			if gone := b.pod() == nil; gone != tc.goes {
+				t.Errorf("its pod is gone: %t", gone)
+			}
+		})
 	}
 }
 

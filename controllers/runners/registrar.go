@@ -181,10 +181,18 @@ func (s byREST) find(ctx context.Context, id int64) (*registered, error) {
 		return nil, err
 	}
 	r := &registered{id: known.ID, busy: known.Busy}
-	if known.Name != s.name || !slices.ContainsFunc(known.Labels, func(l string) bool { return v1alpha1.IsOwnerLabel(l) && slices.Contains(s.as.Labels, l) }) {
+	if known.Name != s.name || !s.isOurs(known.Labels, id != 0) {
 		r.foreign = "by somebody else"
 	}
 	return r, nil
+}
+
+// isOurs reports whether labels leave a registration with the runner's name to the runner. Anybody who administers runners may take the mark of its
+// pool away: then its id tells, if that is known. With another pool's mark it doesn't, as an id may be forged.
+func (s byREST) isOurs(labels []string, idKnown bool) bool {
+	marks := slices.DeleteFunc(slices.Clone(labels), func(l string) bool { return !v1alpha1.IsOwnerLabel(l) })
+	isOwn := func(l string) bool { return slices.Contains(s.as.Labels, l) }
+	return slices.ContainsFunc(marks, isOwn) || idKnown && len(marks) == 0
 }
 
 func (s byREST) look(ctx context.Context, id int64) (*registered, error) { return s.find(ctx, id) }

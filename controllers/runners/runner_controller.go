@@ -22,6 +22,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/connections"
@@ -380,7 +381,7 @@ func (r *Reconciler) podOf(ctx context.Context, runner *v1alpha1.Runner) (*corev
 }
 
 // sweep deletes an ended pod whose Runner is gone: somebody took its finalizer away.
-// One that runs is left to finish its job.
+// One that runs is left to finish its job, and logged.
 func (r *Reconciler) sweep(ctx context.Context, req ctrl.Request, reading error) error {
 	if !apierrors.IsNotFound(reading) {
 		return reading
@@ -393,11 +394,23 @@ func (r *Reconciler) sweep(ctx context.Context, req ctrl.Request, reading error)
 	if r.Memory.isPodDeleted(req.NamespacedName, pod.UID) {
 		return nil
 	}
-	ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-	if !ended || pod.Annotations[v1alpha1.RunnerUIDAnnotation] == "" {
+	if pod.Annotations[v1alpha1.RunnerUIDAnnotation] == "" || !pod.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	if !isOver(pod) {
+		log.FromContext(ctx).Info("The Runner of a pod is gone; the pod is left as it may have a job", "pod", pod.Name, "namespace", pod.Namespace,
+			"job", pod.Labels[v1alpha1.JobIDLabel])
 		return nil
 	}
 	return client.IgnoreNotFound(r.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}))
+}
+
+// isOver reports whether a pod ended. One of a persistent runner starts its container again for ever: it is over when that is down, unless it
+// bears the mark of a job.
+func isOver(pod *corev1.Pod) bool {
+	ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+	hasJob := pod.Labels[v1alpha1.JobIDLabel] != "" || pod.Annotations[v1alpha1.JobAnnotation] != ""
+	return ended || !hasJob && isDown(pod)
 }
 
 func (p pass) connectionKey() types.NamespacedName {

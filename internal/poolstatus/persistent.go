@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
@@ -77,9 +78,12 @@ func Follow(known, said *v1alpha1.JobReference) (last *v1alpha1.JobReference, ov
 	return said, 1 - countOver(known) + countOver(said)
 }
 
-// followUnnamed is Follow of what a list of runners tells: that it has a job, or none.
+// followUnnamed is Follow of what a list of runners tells: that it has a job, or none. A list of before the job, or of the second in which it
+// began, tells nothing of it.
 func followUnnamed(known, said *v1alpha1.JobReference) (last *v1alpha1.JobReference, over int32) {
 	switch {
+	case said.IsOver() && !known.IsOver() && said.CompletedAt.Before(&metav1.Time{Time: began(known).Add(time.Second)}):
+		return known, 0
 	case said.IsOver() && !known.IsOver():
 		merged := *known
 		merged.CompletedAt = said.CompletedAt

@@ -52,6 +52,8 @@ func TestJobsOfAPersistentRunnerAreFollowedInAnyOrder(t *testing.T) {
 		"a list sees what is known":             {jobAt("1", 5, -1), jobAt(nobody, 60, -1), jobAt("1", 5, -1), 0},
 		"a list of before the end":              {jobAt("1", 5, 90), jobAt(nobody, 60, -1), jobAt("1", 5, 90), 0},
 		"a list sees it free":                   {jobAt("1", 5, -1), jobAt(nobody, -1, 60), jobAt("1", 5, 60), 1},
+		"a list of before the begin sees none":  {jobAt("2", 70, -1), jobAt(nobody, -1, 60), jobAt("2", 70, -1), 0},
+		"a list of that second sees none":       {jobAt("1", 60, -1), jobAt(nobody, -1, 60), jobAt("1", 60, -1), 0},
 		"a list sees it free, as known":         {jobAt("1", 5, 9), jobAt(nobody, -1, 60), jobAt("1", 5, 9), 0},
 		"what a list saw gets its name":         {jobAt(nobody, 60, -1), jobAt("1", 58, -1), jobAt("1", 60, -1), 0},
 		"what a list saw ends":                  {jobAt(nobody, 60, -1), jobAt("1", -1, 70), jobAt("1", 60, 70), 1},

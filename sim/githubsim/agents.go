@@ -220,6 +220,22 @@ func (s *Server) PurgeRunner(id int) bool {
 	return true
 }
 
+// ChangeRunnerLabels replaces the labels of a runner without a scale set, as its owner may at any time, also while it has a job. It says
+// false when there is none of that id.
+func (s *Server) ChangeRunnerLabels(id int, names ...string) bool {
+	s.lock()
+	defer s.unlock()
+	rn := s.runners.byID[id]
+	if rn == nil || rn.scaleSet.solo == nil {
+		return false
+	}
+	rn.scaleSet.labels = nil
+	for _, name := range names {
+		rn.scaleSet.labels = append(rn.scaleSet.labels, label{Type: "User", Name: name})
+	}
+	return true
+}
+
 // EndRunnerSession ends the session of a runner's process as silence would, which
 // gives a job back that it has not started. It says false when there is no such session.
 func (s *Server) EndRunnerSession(name string) bool {
