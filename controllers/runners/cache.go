@@ -196,6 +196,7 @@ func (p pass) ending(o observation, state poolstatus.Assessment) claims.Ending {
 		Known:   p.pod != nil || s.StartedAt != nil || p.memory.claim.neverUsed(),
 		Started: !o.StartedAt.IsZero(), Ended: !o.EndedAt.IsZero(), Clean: o.EndedClean,
 		HasJob: o.Job != nil, JobOver: (o.jobOver || o.Job != nil && o.Job.CompletedAt != nil) && !p.memory.claim.died,
-		LetGo: p.memory.deregistered || s.DeregisteredAt != nil, Cause: state.Cause,
+		Crashed: o.Exit != nil && o.Exit.Code != 0,
+		LetGo:   p.memory.deregistered || s.DeregisteredAt != nil, Cause: state.Cause,
 	}
 }

@@ -180,6 +180,43 @@ func TestAnIdleRunnerThatIsNotWantedLeavesItsClaim(t *testing.T) {
 	}
 }
 
+// Its container died with a job that is over for GitHub by now, and waits to run again, or does.
+func TestTheClaimOfAPersistentRunnerThatCrashedIsDeleted(t *testing.T) {
+	again := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}
+	for name, tc := range map[string]struct {
+		exit  int32
+		state corev1.ContainerState
+		kept  bool
+	}{
+		"killed, waits": {137, again, false}, "killed, runs again": {137, running(time.Unix(2, 0)), false}, "ended well, runs again": {0, running(time.Unix(2, 0)), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newPersistentBench(t)
+			p := b.pool()
+			p.Spec.Cache = &v1alpha1.CacheSpec{Size: "1Gi", MountPath: "/cache", MaxClaims: 1}
+			b.update(p)
+			b.reconcile()
+			if b.claim(0) == nil {
+				t.Fatal("it has no claim")
+			}
+			b.configure()
+			pod := b.pod()
+			pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: v1alpha1.RunnerContainerName, State: tc.state, LastTerminationState: corev1.ContainerState{
+				Terminated: &corev1.ContainerStateTerminated{ExitCode: tc.exit, StartedAt: metav1.Time{Time: b.now}, FinishedAt: metav1.Time{Time: b.now}},
+			}}}
+			if err := b.Client.Status().Update(t.Context(), pod); err != nil {
+				t.Fatal(err)
+			}
+			b.delete()
+			b.reconcile()
+			b.reconcile()
+			if b.runner() != nil || tc.kept != (b.claim(0) != nil) {
+				t.Errorf("runner %v, claim %v", b.runner(), b.claim(0))
+			}
+		})
+	}
+}
+
 func TestAClaimIsTakenOverOnlyWhenItsHolderAndItsPodAreGone(t *testing.T) {
 	for name, there := range map[string]client.Object{
 		"the holder":          &v1alpha1.Runner{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux-z", UID: "uid-z"}},

@@ -108,6 +108,7 @@ func TestFateOf(t *testing.T) {
 		"idle and not wanted any more":        {claims.Ending{Known: true, Started: true, LetGo: true}, claims.Keep},
 		"idle, and GitHub can't be asked":     {claims.Ending{Known: true, Started: true}, claims.Delete},
 		"ended without a job":                 {claims.Ending{Known: true, Started: true, Ended: true, Clean: true, LetGo: true}, claims.Delete},
+		"crashed, and is to run again":        {claims.Ending{Known: true, Started: true, Crashed: true, LetGo: true}, claims.Delete},
 		"crashed":                             {claims.Ending{Known: true, Started: true, Ended: true, LetGo: true, Cause: v1alpha1.CauseCrash}, claims.Delete},
 	} {
 		if got, why := claims.FateOf(tc.ending); got != tc.want || why == "" {
