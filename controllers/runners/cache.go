@@ -195,8 +195,18 @@ func (p pass) ending(o observation, state poolstatus.Assessment) claims.Ending {
 	return claims.Ending{
 		Known:   p.pod != nil || s.StartedAt != nil || p.memory.claim.neverUsed(),
 		Started: !o.StartedAt.IsZero(), Ended: !o.EndedAt.IsZero(), Clean: o.EndedClean,
-		HasJob: o.Job != nil, JobOver: (o.jobOver || o.Job != nil && o.Job.CompletedAt != nil) && !p.memory.claim.died,
+		HasJob: o.Job != nil, JobOver: (o.jobOver || o.Job != nil && o.Job.CompletedAt != nil) && !p.memory.claim.died && !p.jobOutlived(o),
 		Crashed: o.Exit != nil && o.Exit.Code != 0,
 		LetGo:   p.memory.deregistered || s.DeregisteredAt != nil, Cause: state.Cause,
 	}
+}
+
+// jobOutlived reports whether the job ended long after the container: the runner died with it, and GitHub ended it in its place. This
+// is in the status, whereas what GitHub answered meanwhile is lost with the process.
+func (p pass) jobOutlived(o observation) bool {
+	at := p.completion().at
+	if o.Job != nil && o.Job.CompletedAt != nil {
+		at = o.Job.CompletedAt.Time
+	}
+	return !o.EndedAt.IsZero() && at.After(o.EndedAt.Add(poolstatus.Settle))
 }

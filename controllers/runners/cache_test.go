@@ -23,6 +23,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/podspec"
+	"github.com/corral-dev/corral/internal/poolstatus"
 )
 
 // newCachedBench is newBench with a pool that has a cache of so many claims.
@@ -145,6 +146,27 @@ func TestTheClaimOfARunnerThatDiesWithItsJobIsDeleted(t *testing.T) {
 	}
 	if told := b.told(); !strings.Contains(told, "claim corral-cache-linux-0 of the cache is deleted: its runner died with its job") {
 		t.Errorf("told: %s", told)
+	}
+}
+
+// A runner that dies with exit code 0 tells nothing: GitHub ends its job much later, whatever this process remembers of that.
+func TestTheClaimOfARunnerWhoseJobEndedLongAfterItIsDeleted(t *testing.T) {
+	for late, kept := range map[time.Duration]bool{poolstatus.Settle: true, poolstatus.Settle + time.Second: false} {
+		b := newCachedBench(t, 1)
+		b.reconcile()
+		recorder := &Recorder{Client: b.Client, Namespace: "ci", Memory: b.Memory}
+		b.setPod(ended(b.now))
+		b.now = b.now.Add(late)
+		for _, e := range []scaleset.EventType{scaleset.JobStarted, scaleset.JobCompleted} {
+			if err := recorder.RecordJobs(t.Context(), []scaleset.JobEvent{{Type: e, JobID: "j", RunnerName: "linux-a", Result: "failed", At: b.now}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.reconcile()
+		b.reconcile()
+		if b.runner() != nil || kept != (b.claim(0) != nil) {
+			t.Errorf("after %s: runner %v, claim %v", late, b.runner(), b.claim(0))
+		}
 	}
 }
 
