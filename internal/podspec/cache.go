@@ -4,6 +4,7 @@
 package podspec
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
@@ -67,6 +68,18 @@ func checkClaims(spec *corev1.PodSpec) error {
 		}
 		if c := v.PersistentVolumeClaim; c != nil && strings.HasPrefix(c.ClaimName, claimPrefix) {
 			return fmt.Errorf("spec.template.spec.volumes[%d].persistentVolumeClaim.claimName: claims named %s* are of pools' caches, each for one runner at a time; use spec.cache", i, claimPrefix)
+		}
+	}
+	return cmp.Or(checkCacheMounts("containers", spec.Containers), checkCacheMounts("initContainers", spec.InitContainers))
+}
+
+// checkCacheMounts refuses mounts of the cache's volume: each container that has it writes to the claim, and may outlive the runner's.
+func checkCacheMounts(field string, list []corev1.Container) error {
+	for i, c := range list {
+		for j, m := range c.VolumeMounts {
+			if m.Name == cacheVolume {
+				return fmt.Errorf("spec.template.spec.%s[%d].volumeMounts[%d].name: %s is the volume of spec.cache, which the runner's container alone has; remove the mount", field, i, j, cacheVolume)
+			}
 		}
 	}
 	return nil

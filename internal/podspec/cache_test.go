@@ -38,6 +38,9 @@ func TestATemplateInTheWayOfTheCacheIsRefused(t *testing.T) {
 		`{"spec": {"volumes": [{"name": "v", "emptyDir": {}}], "containers": [{"name": "runner", "volumeMounts": [{"name": "v", "mountPath": "/cache/go"}]}]}}`: "",
 		`{"spec": {"volumes": [{"name": "corral-cache", "emptyDir": {}}], "containers": [{"name": "runner"}]}}`:                                                 "spec.template.spec.volumes[0].name: corral-cache is the volume of spec.cache; choose another name",
 		`{"spec": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "corral-cache-other-0"}}], "containers": [{"name": "runner"}]}}`:            "spec.template.spec.volumes[0].persistentVolumeClaim.claimName: claims named corral-cache-*",
+		`{"spec": {"containers": [{"name": "runner"}, {"name": "spy", "volumeMounts": [{"name": "corral-cache", "mountPath": "/x"}]}]}}`:                        "spec.template.spec.containers[1].volumeMounts[0].name: corral-cache is the volume of spec.cache, which the runner's container alone has; remove the mount",
+		`{"spec": {"initContainers": [{"name": "spy", "volumeMounts": [{"name": "corral-cache", "mountPath": "/x"}]}], "containers": [{"name": "runner"}]}}`:    "spec.template.spec.initContainers[0].volumeMounts[0].name: corral-cache",
+		`{"spec": {"containers": [{"name": "runner", "volumeMounts": [{"name": "corral-cache", "mountPath": "/x"}]}]}}`:                                         "spec.template.spec.containers[0].volumeMounts[0].name: corral-cache",
 		`{"spec": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "shared"}}], "containers": [{"name": "runner"}]}}`:                          "",
 	} {
 		r := runner
