@@ -84,3 +84,11 @@ func checkCacheMounts(field string, list []corev1.Container) error {
 	}
 	return nil
 }
+
+// checkCacheMode refuses a cache that no step would see.
+func checkCacheMode(pool *v1alpha1.RunnerPool) error {
+	if mode := pool.Spec.ContainerMode; pool.Spec.Cache != nil && mode.UsesHooks() {
+		return fmt.Errorf("spec.cache: must not be set with spec.containerMode.type %s: steps run in pods that the runner's hooks make, which don't have the claim; remove it, or choose type Docker", mode.Type)
+	}
+	return nil
+}

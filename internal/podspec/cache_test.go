@@ -61,3 +61,20 @@ func TestASpecimenHasAPlaceholderForItsClaim(t *testing.T) {
 		t.Errorf("%v, %v", pod, err)
 	}
 }
+
+// Steps run in pods that the hooks make, which never have the claim.
+func TestACacheAndHooksExcludeEachOther(t *testing.T) {
+	for mode, want := range map[v1alpha1.ContainerModeType]string{
+		v1alpha1.KubernetesMode:         "spec.cache: must not be set with spec.containerMode.type Kubernetes: ",
+		v1alpha1.KubernetesNoVolumeMode: "spec.cache: must not be set with spec.containerMode.type KubernetesNoVolume: ",
+		v1alpha1.DockerMode:             "",
+	} {
+		pool := &v1alpha1.RunnerPool{}
+		pool.Name, pool.Spec.Template.Raw = "linux", []byte(`{"spec": {"containers": [{"name": "runner", "image": "r"}]}}`)
+		pool.Spec.Cache, pool.Spec.ContainerMode = &v1alpha1.CacheSpec{MountPath: "/cache"}, &v1alpha1.ContainerMode{Type: mode}
+		_, err := podspec.Template(pool)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.HasPrefix(err.Error(), want)) {
+			t.Errorf("%s: %v", mode, err)
+		}
+	}
+}
