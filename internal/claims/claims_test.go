@@ -59,6 +59,36 @@ func TestChoose(t *testing.T) {
 	}
 }
 
+// In a zone that is gone, claim after claim would keep the runners of a job from starting.
+func TestChooseAfterManyFailures(t *testing.T) {
+	spec, avoided := &v1alpha1.CacheSpec{MaxClaims: 6}, func(n int) (all []claims.Claim) {
+		for i := range n {
+			all = append(all, claims.Claim{Name: string(rune('a' + i)), Number: i, Holder: "gone", Taken: ago(time.Hour), Avoid: now.Add(claims.AvoidFor - time.Minute)})
+		}
+		return all
+	}
+	free := func(number int, taken time.Duration) claims.Claim {
+		return claims.Claim{Name: string(rune('a' + number)), Number: number, Holder: "gone", Taken: ago(taken)}
+	}
+	for name, tc := range map[string]struct {
+		all  []claims.Claim
+		want claims.Choice
+	}{
+		"two kept runners from starting": {append(avoided(2), free(2, time.Hour)), claims.Choice{Take: "c", Make: -1}},
+		"three did":                      {append(avoided(3), free(3, time.Hour)), claims.Choice{Make: 4}},
+		"and one was taken since":        {append(avoided(3), free(3, 30*time.Second)), claims.Choice{Take: "d", Make: -1}},
+		"and no other can be made": {append(avoided(4), free(4, time.Hour), free(5, time.Hour)), claims.Choice{
+			Make: -1, Missing: "none of at most 6 claims is free: 0 in use, 4 kept a runner from starting lately, 0 being deleted; 2 aren't tried, as these did",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, claims.Choose(spec, tc.all, "me", now)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
 func TestRemove(t *testing.T) {
 	day := 24 * time.Hour
 	all := []claims.Claim{
