@@ -140,7 +140,8 @@ func (p pass) endPod(ctx context.Context, o observation, state poolstatus.Assess
 	return p.deletePod(ctx)
 }
 
-// settleClaim deletes the claim of a runner that didn't end well. That of one that did needs no request: it is free when the runner is gone.
+// settleClaim deletes the claim of a runner that didn't end well. That of one that did needs no request,
+// unless it had it for long: it is free when the runner is gone.
 func (p pass) settleClaim(ctx context.Context, o observation, state poolstatus.Assessment) error {
 	if p.memory.claim.settled || !p.mayHaveClaim() {
 		return nil
@@ -180,6 +181,10 @@ func (p pass) mayHaveClaim() bool {
 // applyFate does with a claim what is to become of it.
 func (p pass) applyFate(ctx context.Context, x PoolClaim, fate claims.Fate, why string) error {
 	switch fate {
+	case claims.Keep:
+		if spec := p.pool.Spec.Cache; spec != nil && p.Now().Sub(x.Taken) >= spec.GetTimeToLive()/2 {
+			return p.claims().renew(ctx, x, p.runner, p.Now())
+		}
 	case claims.Avoid:
 		return p.claims().avoid(ctx, x, p.Now().Add(claims.AvoidFor))
 	case claims.Delete:

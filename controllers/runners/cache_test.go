@@ -189,6 +189,26 @@ func TestTheClaimIsDeletedBeforeThePod(t *testing.T) {
 	}
 }
 
+// A claim isn't too old the moment its holder ends, however long that had it.
+func TestTheTimeToLiveBeginsAtTheEndOfALongRunner(t *testing.T) {
+	for had, renewed := range map[time.Duration]bool{time.Hour: false, 100 * time.Hour: true} {
+		b := newCachedBench(t, 1)
+		b.reconcile()
+		taken := b.now
+		b.now = b.now.Add(had)
+		b.doJob()
+		b.reconcile()
+		b.reconcile()
+		want := taken
+		if renewed {
+			want = b.now
+		}
+		if got := timeOf(b.claim(0), v1alpha1.CacheTakenAnnotation); b.runner() != nil || !got.Equal(want) || b.holder(0) != "linux-a/u1" {
+			t.Errorf("after %s: runner %v, taken at %s, not %s", had, b.runner(), got, want)
+		}
+	}
+}
+
 func TestAnIdleRunnerThatIsNotWantedLeavesItsClaim(t *testing.T) {
 	b := newCachedBench(t, 1)
 	b.reconcile()

@@ -199,6 +199,13 @@ func (c Claims) avoid(ctx context.Context, x PoolClaim, until time.Time) error {
 	return c.replace(ctx, x, avoided)
 }
 
+// renew has a claim's time to live begin now, at the end of its holder.
+func (c Claims) renew(ctx context.Context, x PoolClaim, runner *v1alpha1.Runner, now time.Time) error {
+	renewed := x.object.DeepCopy()
+	holdBy(renewed, runner, now)
+	return c.replace(ctx, x, renewed)
+}
+
 // delete deletes a claim as it was read. Kubernetes keeps it until no pod mounts it.
 func (c Claims) delete(ctx context.Context, x PoolClaim) error {
 	err := c.Client.Delete(ctx, x.object.DeepCopy(), client.Preconditions{UID: &x.object.UID, ResourceVersion: &x.object.ResourceVersion})
