@@ -18,6 +18,7 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/poolstatus"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 const (
@@ -27,8 +28,8 @@ const (
 	claimTries = 8
 	// claimShown is how long the cache may take to show a claim that was taken.
 	claimShown = 10 * time.Second
-	// Events about a runner without a claim, and about one whose claim is deleted.
-	cacheMissing, cacheDeleted = "CacheMissing", "CacheDeleted"
+	// Events about a runner without a claim, and about one whose claim is deleted, or may not be.
+	cacheMissing, cacheDeleted, cacheKept = "CacheMissing", "CacheDeleted", "CacheKept"
 )
 
 // claimMemory is what this process knows of a runner's claim.
@@ -160,7 +161,9 @@ func (p pass) settleClaim(ctx context.Context, o observation, state poolstatus.A
 			continue
 		}
 		if err := p.applyFate(ctx, x, fate, why); err != nil {
-			return err
+			if err := p.giveUpClaim(ctx, x, fate, err); err != nil {
+				return err
+			}
 		}
 	}
 	if fate != claims.Keep && !shown && p.Now().Sub(p.memory.claim.takenAt) < claimShown {
@@ -188,9 +191,28 @@ func (p pass) applyFate(ctx context.Context, x PoolClaim, fate claims.Fate, why 
 	case claims.Avoid:
 		return p.claims().avoid(ctx, x, p.Now().Add(claims.AvoidFor))
 	case claims.Delete:
+		if err := p.claims().delete(ctx, x); err != nil {
+			return err
+		}
 		p.Event(p.runner, corev1.EventTypeNormal, cacheDeleted, fmt.Sprintf("claim %s of the cache is deleted: %s", x.Name, why))
-		return p.claims().delete(ctx, x)
 	}
+	return nil
+}
+
+// giveUpClaim lets go of a claim after a while without the rights to it. One to be deleted becomes nobody's, so that no runner takes it;
+// without the right to that, none can.
+func (p pass) giveUpClaim(ctx context.Context, x PoolClaim, fate claims.Fate, refused error) error {
+	if !apierrors.IsForbidden(refused) || p.Now().Sub(p.runner.DeletionTimestamp.Time) < orphanAfter {
+		return refused
+	}
+	if fate != claims.Delete {
+		return nil
+	}
+	if err := p.claims().disown(ctx, x); err != nil && !apierrors.IsForbidden(err) {
+		return err
+	}
+	p.Event(p.runner, corev1.EventTypeWarning, cacheKept, fmt.Sprintf("claim %s of the cache may not be deleted, and no runner takes it: %s. To delete it: kubectl delete pvc -n %s %s",
+		x.Name, wording.TruncateRunes(refused.Error(), 300), p.runner.Namespace, x.Name))
 	return nil
 }
 

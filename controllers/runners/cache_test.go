@@ -189,6 +189,36 @@ func TestTheClaimIsDeletedBeforeThePod(t *testing.T) {
 	}
 }
 
+// The runner is let go without the rights to delete its claim, which no other gets all the same.
+func TestAClaimThatMayNotBeDeletedHoldsUpNoEnd(t *testing.T) {
+	b := newCachedBench(t, 1)
+	b.reconcile()
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "persistentvolumeclaims"}, "corral-cache-linux-0", fmt.Errorf("no"))
+	b.Client = interceptor.NewClient(b.Client.(client.WithWatch), interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+		if _, ok := o.(*corev1.PersistentVolumeClaim); ok {
+			return forbidden
+		}
+		return c.Delete(ctx, o, opts...)
+	}})
+	b.setPod(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, StartedAt: metav1.Time{Time: b.now}, FinishedAt: metav1.Time{Time: b.now}}})
+	b.reconcile()
+	b.now = b.runner().DeletionTimestamp.Add(orphanAfter - time.Second)
+	if _, err := b.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(b.runner())}); !apierrors.IsForbidden(err) || b.runner() == nil {
+		t.Fatalf("runner %v: %v", b.runner(), err)
+	}
+	b.now = b.now.Add(time.Second)
+	b.reconcile()
+	b.reconcile()
+	told := b.told()
+	if b.runner() != nil || strings.Contains(told, cacheDeleted) || !strings.Contains(told, "claim corral-cache-linux-0 of the cache may not be deleted") {
+		t.Fatalf("runner %v, told: %s", b.runner(), told)
+	}
+	b.reconcileOf(b.another("linux-b", "u2"))
+	if c := b.claim(0); c == nil || c.Annotations[v1alpha1.CacheHolderAnnotation] != "" {
+		t.Errorf("the claim is %v", c)
+	}
+}
+
 // A claim isn't too old the moment its holder ends, however long that had it.
 func TestTheTimeToLiveBeginsAtTheEndOfALongRunner(t *testing.T) {
 	for had, renewed := range map[time.Duration]bool{time.Hour: false, 100 * time.Hour: true} {

@@ -206,6 +206,13 @@ func (c Claims) renew(ctx context.Context, x PoolClaim, runner *v1alpha1.Runner,
 	return c.replace(ctx, x, renewed)
 }
 
+// disown takes the holder's name off a claim: of one without nobody knows whether it is free.
+func (c Claims) disown(ctx context.Context, x PoolClaim) error {
+	nobodys := x.object.DeepCopy()
+	delete(nobodys.Annotations, v1alpha1.CacheHolderAnnotation)
+	return c.replace(ctx, x, nobodys)
+}
+
 // delete deletes a claim as it was read. Kubernetes keeps it until no pod mounts it.
 func (c Claims) delete(ctx context.Context, x PoolClaim) error {
 	err := c.Client.Delete(ctx, x.object.DeepCopy(), client.Preconditions{UID: &x.object.UID, ResourceVersion: &x.object.ResourceVersion})
