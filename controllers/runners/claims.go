@@ -75,7 +75,8 @@ func read(pool *v1alpha1.RunnerPool, object *corev1.PersistentVolumeClaim) PoolC
 	if x.Taken.IsZero() {
 		x.Taken = object.CreationTimestamp.Time
 	}
-	x.Ending = !object.DeletionTimestamp.IsZero() || !metav1.IsControlledBy(object, pool)
+	owner := metav1.GetControllerOf(object)
+	x.Orphan, x.Ending = owner == nil, !object.DeletionTimestamp.IsZero() || owner != nil && owner.UID != pool.UID
 	x.Lost, x.Unlike = object.Status.Phase == corev1.ClaimLost, unlike(pool.Spec.Cache, &object.Spec)
 	return x
 }

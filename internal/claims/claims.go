@@ -36,6 +36,8 @@ type Claim struct {
 	Avoid time.Time
 	// Ending is true of one that is being deleted; Lost of one whose volume is gone.
 	Ending, Lost bool
+	// Orphan is true of one that no pool owns: Kubernetes deletes it with none.
+	Orphan bool
 	// Unlike is true of one that has another class, size or access mode than the pool declares.
 	Unlike bool
 }
@@ -99,9 +101,9 @@ func isFree(spec *v1alpha1.CacheSpec, c Claim, now time.Time) bool {
 	return fits(spec, c) && !c.Ending && !c.InUse && !now.Before(c.Avoid)
 }
 
-// fits says whether a claim is one that the pool declares and has a volume.
+// fits says whether a claim is one that the pool declares and owns, and has a volume.
 func fits(spec *v1alpha1.CacheSpec, c Claim) bool {
-	return c.Number >= 0 && c.Number < int(spec.MaxClaims) && !c.Lost && !c.Unlike
+	return c.Number >= 0 && c.Number < int(spec.MaxClaims) && !c.Lost && !c.Orphan && !c.Unlike
 }
 
 func newer(a, b Claim) bool {
@@ -151,6 +153,8 @@ func useless(spec *v1alpha1.CacheSpec, c Claim, now time.Time) string {
 	switch {
 	case spec == nil:
 		return "the pool has no cache any more"
+	case c.Orphan:
+		return "no pool owns it"
 	case c.Lost:
 		return "its volume is gone"
 	case c.Unlike:

@@ -40,6 +40,7 @@ func TestChoose(t *testing.T) {
 		"not one that is deleted":         {[]claims.Claim{with(free(0, 0), func(c *claims.Claim) { c.Ending = true })}, claims.Choice{Make: 1}},
 		"not one without a volume":        {[]claims.Claim{with(free(0, 0), func(c *claims.Claim) { c.Lost = true })}, claims.Choice{Make: 1}},
 		"not one of another size":         {[]claims.Claim{with(free(0, 0), func(c *claims.Claim) { c.Unlike = true })}, claims.Choice{Make: 1}},
+		"not one that no pool owns":       {[]claims.Claim{with(free(0, 0), func(c *claims.Claim) { c.Orphan = true })}, claims.Choice{Make: 1}},
 		"not one above the bound":         {[]claims.Claim{free(3, 0)}, claims.Choice{Make: 0}},
 		"not one that kept a runner from starting": {
 			[]claims.Claim{with(free(0, 0), func(c *claims.Claim) { c.Avoid = now.Add(time.Second) })}, claims.Choice{Make: 1},
@@ -99,12 +100,14 @@ func TestRemove(t *testing.T) {
 		{Name: "lost", Number: 1, Taken: now, Lost: true},
 		{Name: "other", Number: 1, Taken: now, Unlike: true},
 		{Name: "beyond", Number: 2, Taken: now},
+		{Name: "orphan", Number: 1, Taken: now, Orphan: true},
 		{Name: "strange", Number: -1, Taken: now},
 	}
 	got := claims.Remove(&v1alpha1.CacheSpec{MaxClaims: 2}, all, now)
 	want := []claims.Removal{
 		{Name: "beyond", Reason: "the pool has at most 2 claims"},
 		{Name: "lost", Reason: "its volume is gone"},
+		{Name: "orphan", Reason: "no pool owns it"},
 		{Name: "other", Reason: "the pool declares another class, size or access mode"},
 		{Name: "strange", Reason: "the pool has at most 2 claims"},
 		{Name: "unused", Reason: "no runner took it for 168h0m0s"},
