@@ -28,7 +28,7 @@ const (
 	CacheLabel = "corral.dev/cache"
 	// CacheHolderAnnotation on a claim names the runner that has it, or had it last, as NAME/UID.
 	CacheHolderAnnotation = "corral.dev/cache-holder"
-	// CacheTakenAnnotation on a claim is when that runner took it.
+	// CacheTakenAnnotation on a claim is when that runner took it, or let go of it if it had it for long.
 	CacheTakenAnnotation = "corral.dev/cache-taken"
 	// CacheAvoidAnnotation on a claim is until when no runner takes it, as it kept one from starting.
 	CacheAvoidAnnotation = "corral.dev/cache-avoid-until"

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
@@ -49,6 +50,27 @@ func (b *bench) claims() []string {
 		names = append(names, c.Name)
 	}
 	return names
+}
+
+// A pool that was deleted without what it owns left them; nobody else deletes them.
+func TestClaimsThatNoPoolOwnsAreDeleted(t *testing.T) {
+	b := newBench(t)
+	b.change(withCache)
+	b.start()
+	for number, holder := range []string{"linux-gone-1/u", "", "linux-gone-2/u"} {
+		b.claim(number, holder, "1Gi", time.Minute)
+	}
+	for number, owners := range [][]metav1.OwnerReference{nil, nil, {{APIVersion: "corral.dev/v1alpha1", Kind: "RunnerPool", Name: "linux", UID: "former", Controller: new(true)}}} {
+		c := &corev1.PersistentVolumeClaim{}
+		must(t, b.Client.Get(t.Context(), client.ObjectKey{Namespace: "ci", Name: fmt.Sprintf("corral-cache-linux-%d", number)}, c))
+		c.OwnerReferences = owners
+		must(t, b.Client.Update(t.Context(), c))
+	}
+	b.reconcile()
+	want := []string{"corral-cache-linux-1", "corral-cache-linux-2"} // who made the one isn't known, and the other goes with its pool
+	if diff := cmp.Diff(want, b.claims()); diff != "" {
+		t.Error(diff)
+	}
 }
 
 func TestClaimsOfNoUseAreDeleted(t *testing.T) {

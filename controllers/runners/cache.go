@@ -18,6 +18,7 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/poolstatus"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 const (
@@ -27,8 +28,8 @@ const (
 	claimTries = 8
 	// claimShown is how long the cache may take to show a claim that was taken.
 	claimShown = 10 * time.Second
-	// Events about a runner without a claim, and about one whose claim is deleted.
-	cacheMissing, cacheDeleted = "CacheMissing", "CacheDeleted"
+	// Events about a runner without a claim, and about one whose claim is deleted, or may not be.
+	cacheMissing, cacheDeleted, cacheKept = "CacheMissing", "CacheDeleted", "CacheKept"
 )
 
 // claimMemory is what this process knows of a runner's claim.
@@ -140,7 +141,8 @@ func (p pass) endPod(ctx context.Context, o observation, state poolstatus.Assess
 	return p.deletePod(ctx)
 }
 
-// settleClaim deletes the claim of a runner that didn't end well. That of one that did needs no request: it is free when the runner is gone.
+// settleClaim deletes the claim of a runner that didn't end well. That of one that did needs no request,
+// unless it had it for long: it is free when the runner is gone.
 func (p pass) settleClaim(ctx context.Context, o observation, state poolstatus.Assessment) error {
 	if p.memory.claim.settled || !p.mayHaveClaim() {
 		return nil
@@ -159,7 +161,9 @@ func (p pass) settleClaim(ctx context.Context, o observation, state poolstatus.A
 			continue
 		}
 		if err := p.applyFate(ctx, x, fate, why); err != nil {
-			return err
+			if err := p.giveUpClaim(ctx, x, fate, err); err != nil {
+				return err
+			}
 		}
 	}
 	if fate != claims.Keep && !shown && p.Now().Sub(p.memory.claim.takenAt) < claimShown {
@@ -180,12 +184,35 @@ func (p pass) mayHaveClaim() bool {
 // applyFate does with a claim what is to become of it.
 func (p pass) applyFate(ctx context.Context, x PoolClaim, fate claims.Fate, why string) error {
 	switch fate {
+	case claims.Keep:
+		if spec := p.pool.Spec.Cache; spec != nil && p.Now().Sub(x.Taken) >= spec.GetTimeToLive()/2 {
+			return p.claims().renew(ctx, x, p.runner, p.Now())
+		}
 	case claims.Avoid:
 		return p.claims().avoid(ctx, x, p.Now().Add(claims.AvoidFor))
 	case claims.Delete:
+		if err := p.claims().delete(ctx, x); err != nil {
+			return err
+		}
 		p.Event(p.runner, corev1.EventTypeNormal, cacheDeleted, fmt.Sprintf("claim %s of the cache is deleted: %s", x.Name, why))
-		return p.claims().delete(ctx, x)
 	}
+	return nil
+}
+
+// giveUpClaim lets go of a claim after a while without the rights to it. One to be deleted becomes nobody's, so that no runner takes it;
+// without the right to that, none can.
+func (p pass) giveUpClaim(ctx context.Context, x PoolClaim, fate claims.Fate, refused error) error {
+	if !apierrors.IsForbidden(refused) || p.Now().Sub(p.runner.DeletionTimestamp.Time) < orphanAfter {
+		return refused
+	}
+	if fate != claims.Delete {
+		return nil
+	}
+	if err := p.claims().disown(ctx, x); err != nil && !apierrors.IsForbidden(err) {
+		return err
+	}
+	p.Event(p.runner, corev1.EventTypeWarning, cacheKept, fmt.Sprintf("claim %s of the cache may not be deleted, and no runner takes it: %s. To delete it: kubectl delete pvc -n %s %s",
+		x.Name, wording.TruncateRunes(refused.Error(), 300), p.runner.Namespace, x.Name))
 	return nil
 }
 
@@ -197,7 +224,18 @@ func (p pass) ending(o observation, state poolstatus.Assessment) claims.Ending {
 	return claims.Ending{
 		Known:   p.pod != nil || s.StartedAt != nil || p.memory.claim.neverUsed(),
 		Started: !o.StartedAt.IsZero(), Ended: !o.EndedAt.IsZero(), Clean: o.EndedClean,
-		HasJob: o.Job != nil && !jobGone, JobOver: (o.jobOver || o.Job != nil && o.Job.CompletedAt != nil) && !p.memory.claim.died,
-		LetGo: letGo, Cause: state.Cause,
+		HasJob: o.Job != nil && !jobGone, JobOver: (o.jobOver || o.Job != nil && o.Job.CompletedAt != nil) && !p.memory.claim.died && !p.jobOutlived(o),
+		Crashed: o.Exit != nil && o.Exit.Code != 0,
+		LetGo:   letGo, Cause: state.Cause,
 	}
+}
+
+// jobOutlived reports whether the job ended long after the container: the runner died with it, and GitHub ended it in its place. This
+// is in the status, whereas what GitHub answered meanwhile is lost with the process.
+func (p pass) jobOutlived(o observation) bool {
+	at := p.completion().at
+	if o.Job != nil && o.Job.CompletedAt != nil {
+		at = o.Job.CompletedAt.Time
+	}
+	return !o.EndedAt.IsZero() && at.After(o.EndedAt.Add(poolstatus.Settle))
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/podspec"
+	"github.com/corral-dev/corral/internal/poolstatus"
 )
 
 // newCachedBench is newBench with a pool that has a cache of so many claims.
@@ -148,6 +149,27 @@ func TestTheClaimOfARunnerThatDiesWithItsJobIsDeleted(t *testing.T) {
 	}
 }
 
+// A runner that dies with exit code 0 tells nothing: GitHub ends its job much later, whatever this process remembers of that.
+func TestTheClaimOfARunnerWhoseJobEndedLongAfterItIsDeleted(t *testing.T) {
+	for late, kept := range map[time.Duration]bool{poolstatus.Settle: true, poolstatus.Settle + time.Second: false} {
+		b := newCachedBench(t, 1)
+		b.reconcile()
+		recorder := &Recorder{Client: b.Client, Namespace: "ci", Memory: b.Memory}
+		b.setPod(ended(b.now))
+		b.now = b.now.Add(late)
+		for _, e := range []scaleset.EventType{scaleset.JobStarted, scaleset.JobCompleted} {
+			if err := recorder.RecordJobs(t.Context(), []scaleset.JobEvent{{Type: e, JobID: "j", RunnerName: "linux-a", Result: "failed", At: b.now}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.reconcile()
+		b.reconcile()
+		if b.runner() != nil || kept != (b.claim(0) != nil) {
+			t.Errorf("after %s: runner %v, claim %v", late, b.runner(), b.claim(0))
+		}
+	}
+}
+
 // What becomes of the claim is settled before the pod is deleted, which alone may know how the runner ended.
 func TestTheClaimIsDeletedBeforeThePod(t *testing.T) {
 	b := newCachedBench(t, 1)
@@ -167,6 +189,56 @@ func TestTheClaimIsDeletedBeforeThePod(t *testing.T) {
 	}
 }
 
+// The runner is let go without the rights to delete its claim, which no other gets all the same.
+func TestAClaimThatMayNotBeDeletedHoldsUpNoEnd(t *testing.T) {
+	b := newCachedBench(t, 1)
+	b.reconcile()
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "persistentvolumeclaims"}, "corral-cache-linux-0", fmt.Errorf("no"))
+	b.Client = interceptor.NewClient(b.Client.(client.WithWatch), interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+		if _, ok := o.(*corev1.PersistentVolumeClaim); ok {
+			return forbidden
+		}
+		return c.Delete(ctx, o, opts...)
+	}})
+	b.setPod(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, StartedAt: metav1.Time{Time: b.now}, FinishedAt: metav1.Time{Time: b.now}}})
+	b.reconcile()
+	b.now = b.runner().DeletionTimestamp.Add(orphanAfter - time.Second)
+	if _, err := b.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(b.runner())}); !apierrors.IsForbidden(err) || b.runner() == nil {
+		t.Fatalf("runner %v: %v", b.runner(), err)
+	}
+	b.now = b.now.Add(time.Second)
+	b.reconcile()
+	b.reconcile()
+	told := b.told()
+	if b.runner() != nil || strings.Contains(told, cacheDeleted) || !strings.Contains(told, "claim corral-cache-linux-0 of the cache may not be deleted") {
+		t.Fatalf("runner %v, told: %s", b.runner(), told)
+	}
+	b.reconcileOf(b.another("linux-b", "u2"))
+	if c := b.claim(0); c == nil || c.Annotations[v1alpha1.CacheHolderAnnotation] != "" {
+		t.Errorf("the claim is %v", c)
+	}
+}
+
+// A claim isn't too old the moment its holder ends, however long that had it.
+func TestTheTimeToLiveBeginsAtTheEndOfALongRunner(t *testing.T) {
+	for had, renewed := range map[time.Duration]bool{time.Hour: false, 100 * time.Hour: true} {
+		b := newCachedBench(t, 1)
+		b.reconcile()
+		taken := b.now
+		b.now = b.now.Add(had)
+		b.doJob()
+		b.reconcile()
+		b.reconcile()
+		want := taken
+		if renewed {
+			want = b.now
+		}
+		if got := timeOf(b.claim(0), v1alpha1.CacheTakenAnnotation); b.runner() != nil || !got.Equal(want) || b.holder(0) != "linux-a/u1" {
+			t.Errorf("after %s: runner %v, taken at %s, not %s", had, b.runner(), got, want)
+		}
+	}
+}
+
 func TestAnIdleRunnerThatIsNotWantedLeavesItsClaim(t *testing.T) {
 	b := newCachedBench(t, 1)
 	b.reconcile()
@@ -177,6 +249,43 @@ func TestAnIdleRunnerThatIsNotWantedLeavesItsClaim(t *testing.T) {
 	b.reconcile()
 	if b.runner() != nil || b.claim(0) == nil {
 		t.Errorf("runner %v, claim %v", b.runner(), b.claim(0))
+	}
+}
+
+// Its container died with a job that is over for GitHub by now, and waits to run again, or does.
+func TestTheClaimOfAPersistentRunnerThatCrashedIsDeleted(t *testing.T) {
+	again := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}
+	for name, tc := range map[string]struct {
+		exit  int32
+		state corev1.ContainerState
+		kept  bool
+	}{
+		"killed, waits": {137, again, false}, "killed, runs again": {137, running(time.Unix(2, 0)), false}, "ended well, runs again": {0, running(time.Unix(2, 0)), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newPersistentBench(t)
+			p := b.pool()
+			p.Spec.Cache = &v1alpha1.CacheSpec{Size: "1Gi", MountPath: "/cache", MaxClaims: 1}
+			b.update(p)
+			b.reconcile()
+			if b.claim(0) == nil {
+				t.Fatal("it has no claim")
+			}
+			b.configure()
+			pod := b.pod()
+			pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: v1alpha1.RunnerContainerName, State: tc.state, LastTerminationState: corev1.ContainerState{
+				Terminated: &corev1.ContainerStateTerminated{ExitCode: tc.exit, StartedAt: metav1.Time{Time: b.now}, FinishedAt: metav1.Time{Time: b.now}},
+			}}}
+			if err := b.Client.Status().Update(t.Context(), pod); err != nil {
+				t.Fatal(err)
+			}
+			b.delete()
+			b.reconcile()
+			b.reconcile()
+			if b.runner() != nil || tc.kept != (b.claim(0) != nil) {
+				t.Errorf("runner %v, claim %v", b.runner(), b.claim(0))
+			}
+		})
 	}
 }
 

@@ -75,7 +75,8 @@ func read(pool *v1alpha1.RunnerPool, object *corev1.PersistentVolumeClaim) PoolC
 	if x.Taken.IsZero() {
 		x.Taken = object.CreationTimestamp.Time
 	}
-	x.Ending = !object.DeletionTimestamp.IsZero() || !metav1.IsControlledBy(object, pool)
+	owner := metav1.GetControllerOf(object)
+	x.Orphan, x.Ending = owner == nil, !object.DeletionTimestamp.IsZero() || owner != nil && owner.UID != pool.UID
 	x.Lost, x.Unlike = object.Status.Phase == corev1.ClaimLost, unlike(pool.Spec.Cache, &object.Spec)
 	return x
 }
@@ -197,6 +198,20 @@ func (c Claims) avoid(ctx context.Context, x PoolClaim, until time.Time) error {
 	avoided := x.object.DeepCopy()
 	avoided.Annotations[v1alpha1.CacheAvoidAnnotation] = until.UTC().Format(time.RFC3339)
 	return c.replace(ctx, x, avoided)
+}
+
+// renew has a claim's time to live begin now, at the end of its holder.
+func (c Claims) renew(ctx context.Context, x PoolClaim, runner *v1alpha1.Runner, now time.Time) error {
+	renewed := x.object.DeepCopy()
+	holdBy(renewed, runner, now)
+	return c.replace(ctx, x, renewed)
+}
+
+// disown takes the holder's name off a claim: of one without nobody knows whether it is free.
+func (c Claims) disown(ctx context.Context, x PoolClaim) error {
+	nobodys := x.object.DeepCopy()
+	delete(nobodys.Annotations, v1alpha1.CacheHolderAnnotation)
+	return c.replace(ctx, x, nobodys)
 }
 
 // delete deletes a claim as it was read. Kubernetes keeps it until no pod mounts it.

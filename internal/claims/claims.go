@@ -19,6 +19,9 @@ import (
 // AvoidFor is how long a claim is left alone that kept a runner from starting: other claims have their turn.
 const AvoidFor = 10 * time.Minute
 
+// maxAvoided is how many claims that kept runners from starting lately tell of the others: no zone of theirs has nodes.
+const maxAvoided = 3
+
 // Claim is one claim of a cache.
 type Claim struct {
 	Name string
@@ -33,6 +36,8 @@ type Claim struct {
 	Avoid time.Time
 	// Ending is true of one that is being deleted; Lost of one whose volume is gone.
 	Ending, Lost bool
+	// Orphan is true of one that no pool owns: Kubernetes deletes it with none.
+	Orphan bool
 	// Unlike is true of one that has another class, size or access mode than the pool declares.
 	Unlike bool
 }
@@ -49,8 +54,10 @@ type Choice struct {
 }
 
 // Choose returns the claim for a runner: its own, else the free one that was used last, as its contents are the newest, else
-// a new one within the bound.
+// a new one within the bound. While many kept runners from starting, it takes none but those that were taken since: a new one has its
+// volume where there are nodes.
 func Choose(spec *v1alpha1.CacheSpec, all []Claim, runner types.UID, now time.Time) Choice {
+	since := failedAt(all, now)
 	best, made := -1, map[int]bool{}
 	for i, c := range all {
 		made[c.Number] = true
@@ -58,7 +65,7 @@ func Choose(spec *v1alpha1.CacheSpec, all []Claim, runner types.UID, now time.Ti
 		case c.Ending:
 		case c.Holder == runner:
 			return Choice{Take: c.Name, Own: true, Make: -1}
-		case fits(spec, c) && !c.InUse && !now.Before(c.Avoid) && (best < 0 || newer(c, all[best])):
+		case isFree(spec, c, now) && !c.Taken.Before(since) && (best < 0 || newer(c, all[best])):
 			best = i
 		}
 	}
@@ -73,9 +80,30 @@ func Choose(spec *v1alpha1.CacheSpec, all []Claim, runner types.UID, now time.Ti
 	return Choice{Make: -1, Missing: missing(spec, all, now)}
 }
 
-// fits says whether a claim is one that the pool declares and has a volume.
+// failedAt is when a claim last kept a runner from starting, if several did lately; zero otherwise.
+func failedAt(all []Claim, now time.Time) (at time.Time) {
+	avoided := 0
+	for _, c := range all {
+		if c.Ending || !now.Before(c.Avoid) {
+			continue
+		}
+		if avoided++; c.Avoid.Add(-AvoidFor).After(at) {
+			at = c.Avoid.Add(-AvoidFor)
+		}
+	}
+	if avoided < maxAvoided {
+		return time.Time{}
+	}
+	return at
+}
+
+func isFree(spec *v1alpha1.CacheSpec, c Claim, now time.Time) bool {
+	return fits(spec, c) && !c.Ending && !c.InUse && !now.Before(c.Avoid)
+}
+
+// fits says whether a claim is one that the pool declares and owns, and has a volume.
 func fits(spec *v1alpha1.CacheSpec, c Claim) bool {
-	return c.Number >= 0 && c.Number < int(spec.MaxClaims) && !c.Lost && !c.Unlike
+	return c.Number >= 0 && c.Number < int(spec.MaxClaims) && !c.Lost && !c.Orphan && !c.Unlike
 }
 
 func newer(a, b Claim) bool {
@@ -84,7 +112,7 @@ func newer(a, b Claim) bool {
 
 // missing counts what keeps claims from being free.
 func missing(spec *v1alpha1.CacheSpec, all []Claim, now time.Time) string {
-	var inUse, avoided, ending int
+	var inUse, avoided, ending, free int
 	for _, c := range all {
 		switch {
 		case c.Ending:
@@ -93,10 +121,16 @@ func missing(spec *v1alpha1.CacheSpec, all []Claim, now time.Time) string {
 			inUse++
 		case now.Before(c.Avoid):
 			avoided++
+		case isFree(spec, c, now):
+			free++
 		}
 	}
-	return fmt.Sprintf("none of at most %d claims is free: %d in use, %d kept a runner from starting lately, %d being deleted",
+	text := fmt.Sprintf("none of at most %d claims is free: %d in use, %d kept a runner from starting lately, %d being deleted",
 		spec.MaxClaims, inUse, avoided, ending)
+	if free > 0 {
+		text += fmt.Sprintf("; %d aren't tried, as these did", free)
+	}
+	return text
 }
 
 // Removal is a claim to be deleted, and why.
@@ -119,6 +153,8 @@ func useless(spec *v1alpha1.CacheSpec, c Claim, now time.Time) string {
 	switch {
 	case spec == nil:
 		return "the pool has no cache any more"
+	case c.Orphan:
+		return "no pool owns it"
 	case c.Lost:
 		return "its volume is gone"
 	case c.Unlike:

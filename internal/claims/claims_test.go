@@ -40,6 +40,7 @@ func TestChoose(t *testing.T) {
 		"not one that is deleted":         {[]claims.Claim{with(free(0, 0), func(c *claims.Claim) { c.Ending = true })}, claims.Choice{Make: 1}},
 		"not one without a volume":        {[]claims.Claim{with(free(0, 0), func(c *claims.Claim) { c.Lost = true })}, claims.Choice{Make: 1}},
 		"not one of another size":         {[]claims.Claim{with(free(0, 0), func(c *claims.Claim) { c.Unlike = true })}, claims.Choice{Make: 1}},
+		"not one that no pool owns":       {[]claims.Claim{with(free(0, 0), func(c *claims.Claim) { c.Orphan = true })}, claims.Choice{Make: 1}},
 		"not one above the bound":         {[]claims.Claim{free(3, 0)}, claims.Choice{Make: 0}},
 		"not one that kept a runner from starting": {
 			[]claims.Claim{with(free(0, 0), func(c *claims.Claim) { c.Avoid = now.Add(time.Second) })}, claims.Choice{Make: 1},
@@ -59,6 +60,36 @@ func TestChoose(t *testing.T) {
 	}
 }
 
+// In a zone that is gone, claim after claim would keep the runners of a job from starting.
+func TestChooseAfterManyFailures(t *testing.T) {
+	spec, avoided := &v1alpha1.CacheSpec{MaxClaims: 6}, func(n int) (all []claims.Claim) {
+		for i := range n {
+			all = append(all, claims.Claim{Name: string(rune('a' + i)), Number: i, Holder: "gone", Taken: ago(time.Hour), Avoid: now.Add(claims.AvoidFor - time.Minute)})
+		}
+		return all
+	}
+	free := func(number int, taken time.Duration) claims.Claim {
+		return claims.Claim{Name: string(rune('a' + number)), Number: number, Holder: "gone", Taken: ago(taken)}
+	}
+	for name, tc := range map[string]struct {
+		all  []claims.Claim
+		want claims.Choice
+	}{
+		"two kept runners from starting": {append(avoided(2), free(2, time.Hour)), claims.Choice{Take: "c", Make: -1}},
+		"three did":                      {append(avoided(3), free(3, time.Hour)), claims.Choice{Make: 4}},
+		"and one was taken since":        {append(avoided(3), free(3, 30*time.Second)), claims.Choice{Take: "d", Make: -1}},
+		"and no other can be made": {append(avoided(4), free(4, time.Hour), free(5, time.Hour)), claims.Choice{
+			Make: -1, Missing: "none of at most 6 claims is free: 0 in use, 4 kept a runner from starting lately, 0 being deleted; 2 aren't tried, as these did",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, claims.Choose(spec, tc.all, "me", now)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
 func TestRemove(t *testing.T) {
 	day := 24 * time.Hour
 	all := []claims.Claim{
@@ -69,12 +100,14 @@ func TestRemove(t *testing.T) {
 		{Name: "lost", Number: 1, Taken: now, Lost: true},
 		{Name: "other", Number: 1, Taken: now, Unlike: true},
 		{Name: "beyond", Number: 2, Taken: now},
+		{Name: "orphan", Number: 1, Taken: now, Orphan: true},
 		{Name: "strange", Number: -1, Taken: now},
 	}
 	got := claims.Remove(&v1alpha1.CacheSpec{MaxClaims: 2}, all, now)
 	want := []claims.Removal{
 		{Name: "beyond", Reason: "the pool has at most 2 claims"},
 		{Name: "lost", Reason: "its volume is gone"},
+		{Name: "orphan", Reason: "no pool owns it"},
 		{Name: "other", Reason: "the pool declares another class, size or access mode"},
 		{Name: "strange", Reason: "the pool has at most 2 claims"},
 		{Name: "unused", Reason: "no runner took it for 168h0m0s"},
@@ -108,6 +141,7 @@ func TestFateOf(t *testing.T) {
 		"idle and not wanted any more":        {claims.Ending{Known: true, Started: true, LetGo: true}, claims.Keep},
 		"idle, and GitHub can't be asked":     {claims.Ending{Known: true, Started: true}, claims.Delete},
 		"ended without a job":                 {claims.Ending{Known: true, Started: true, Ended: true, Clean: true, LetGo: true}, claims.Delete},
+		"crashed, and is to run again":        {claims.Ending{Known: true, Started: true, Crashed: true, LetGo: true}, claims.Delete},
 		"crashed":                             {claims.Ending{Known: true, Started: true, Ended: true, LetGo: true, Cause: v1alpha1.CauseCrash}, claims.Delete},
 	} {
 		if got, why := claims.FateOf(tc.ending); got != tc.want || why == "" {

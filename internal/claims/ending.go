@@ -11,6 +11,8 @@ type Ending struct {
 	Known bool
 	// Started and Ended are of the container; Clean is true if it ended with exit code 0.
 	Started, Ended, Clean bool
+	// Crashed is true if it ended with another exit code the last time; it may run again since.
+	Crashed bool
 	// HasJob is true if it had a job, JobOver if that is known to be over.
 	HasJob, JobOver bool
 	// LetGo is true if GitHub removed its registration, which it doesn't while the runner has a job.
@@ -39,12 +41,14 @@ func FateOf(e Ending) (Fate, string) {
 		return Delete, "nothing tells how its runner ended"
 	case !e.Started:
 		return fateOfUnused(e.Cause)
-	case e.Ended && e.Clean && e.JobOver:
-		return Keep, "its runner ended well"
-	case !e.Ended && !e.HasJob && !e.JobOver && e.LetGo:
-		return Keep, "its runner had no job"
 	case e.HasJob && !e.JobOver:
 		return Delete, "its runner died with its job"
+	case e.Crashed:
+		return Delete, "its container ended with an error"
+	case e.Ended && e.Clean && e.JobOver:
+		return Keep, "its runner ended well"
+	case !e.Ended && !e.JobOver && e.LetGo:
+		return Keep, "its runner had no job"
 	}
 	return Delete, "its runner didn't end well"
 }

@@ -4,6 +4,7 @@
 package podspec
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
@@ -68,6 +69,26 @@ func checkClaims(spec *corev1.PodSpec) error {
 		if c := v.PersistentVolumeClaim; c != nil && strings.HasPrefix(c.ClaimName, claimPrefix) {
 			return fmt.Errorf("spec.template.spec.volumes[%d].persistentVolumeClaim.claimName: claims named %s* are of pools' caches, each for one runner at a time; use spec.cache", i, claimPrefix)
 		}
+	}
+	return cmp.Or(checkCacheMounts("containers", spec.Containers), checkCacheMounts("initContainers", spec.InitContainers))
+}
+
+// checkCacheMounts refuses mounts of the cache's volume: each container that has it writes to the claim, and may outlive the runner's.
+func checkCacheMounts(field string, list []corev1.Container) error {
+	for i, c := range list {
+		for j, m := range c.VolumeMounts {
+			if m.Name == cacheVolume {
+				return fmt.Errorf("spec.template.spec.%s[%d].volumeMounts[%d].name: %s is the volume of spec.cache, which the runner's container alone has; remove the mount", field, i, j, cacheVolume)
+			}
+		}
+	}
+	return nil
+}
+
+// checkCacheMode refuses a cache that no step would see.
+func checkCacheMode(pool *v1alpha1.RunnerPool) error {
+	if mode := pool.Spec.ContainerMode; pool.Spec.Cache != nil && mode.UsesHooks() {
+		return fmt.Errorf("spec.cache: must not be set with spec.containerMode.type %s: steps run in pods that the runner's hooks make, which don't have the claim; remove it, or choose type Docker", mode.Type)
 	}
 	return nil
 }

@@ -38,6 +38,9 @@ func TestATemplateInTheWayOfTheCacheIsRefused(t *testing.T) {
 		`{"spec": {"volumes": [{"name": "v", "emptyDir": {}}], "containers": [{"name": "runner", "volumeMounts": [{"name": "v", "mountPath": "/cache/go"}]}]}}`: "",
 		`{"spec": {"volumes": [{"name": "corral-cache", "emptyDir": {}}], "containers": [{"name": "runner"}]}}`:                                                 "spec.template.spec.volumes[0].name: corral-cache is the volume of spec.cache; choose another name",
 		`{"spec": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "corral-cache-other-0"}}], "containers": [{"name": "runner"}]}}`:            "spec.template.spec.volumes[0].persistentVolumeClaim.claimName: claims named corral-cache-*",
+		`{"spec": {"containers": [{"name": "runner"}, {"name": "spy", "volumeMounts": [{"name": "corral-cache", "mountPath": "/x"}]}]}}`:                        "spec.template.spec.containers[1].volumeMounts[0].name: corral-cache is the volume of spec.cache, which the runner's container alone has; remove the mount",
+		`{"spec": {"initContainers": [{"name": "spy", "volumeMounts": [{"name": "corral-cache", "mountPath": "/x"}]}], "containers": [{"name": "runner"}]}}`:    "spec.template.spec.initContainers[0].volumeMounts[0].name: corral-cache",
+		`{"spec": {"containers": [{"name": "runner", "volumeMounts": [{"name": "corral-cache", "mountPath": "/x"}]}]}}`:                                         "spec.template.spec.containers[0].volumeMounts[0].name: corral-cache",
 		`{"spec": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "shared"}}], "containers": [{"name": "runner"}]}}`:                          "",
 	} {
 		r := runner
@@ -56,5 +59,22 @@ func TestASpecimenHasAPlaceholderForItsClaim(t *testing.T) {
 	pod, err := podspec.Specimen(pool)
 	if err != nil || len(pod.Spec.Volumes) != 1 || pod.Spec.Volumes[0].PersistentVolumeClaim.ClaimName != "corral-cache-specimen" {
 		t.Errorf("%v, %v", pod, err)
+	}
+}
+
+// Steps run in pods that the hooks make, which never have the claim.
+func TestACacheAndHooksExcludeEachOther(t *testing.T) {
+	for mode, want := range map[v1alpha1.ContainerModeType]string{
+		v1alpha1.KubernetesMode:         "spec.cache: must not be set with spec.containerMode.type Kubernetes: ",
+		v1alpha1.KubernetesNoVolumeMode: "spec.cache: must not be set with spec.containerMode.type KubernetesNoVolume: ",
+		v1alpha1.DockerMode:             "",
+	} {
+		pool := &v1alpha1.RunnerPool{}
+		pool.Name, pool.Spec.Template.Raw = "linux", []byte(`{"spec": {"containers": [{"name": "runner", "image": "r"}]}}`)
+		pool.Spec.Cache, pool.Spec.ContainerMode = &v1alpha1.CacheSpec{MountPath: "/cache"}, &v1alpha1.ContainerMode{Type: mode}
+		_, err := podspec.Template(pool)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.HasPrefix(err.Error(), want)) {
+			t.Errorf("%s: %v", mode, err)
+		}
 	}
 }

@@ -59,6 +59,9 @@ func Template(pool *v1alpha1.RunnerPool) ([]byte, error) {
 	if mode == nil {
 		return declared, nil
 	}
+	if err := checkCacheMode(pool); err != nil {
+		return nil, err
+	}
 	x, err := newExpansion(declared)
 	if err != nil {
 		return nil, err

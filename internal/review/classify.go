@@ -120,6 +120,7 @@ func effectsOf(p *pair) []string {
 	e.group()
 	e.intake()
 	e.template()
+	e.cache()
 	e.denied()
 	e.numbers()
 	return e.all
@@ -279,6 +280,26 @@ func (e *effects) template() {
 	default:
 		e.say("Runners without a job are replaced in steps, %s; busy ones finish.", steps(r))
 	}
+}
+
+// cache tells what becomes of the cache's claims.
+func (e *effects) cache() {
+	const deleted = "Claims of the cache that no runner holds are deleted: the next jobs start "
+	switch was, is := e.base.Spec.Cache, e.head.Spec.Cache; {
+	case was == nil, e.base.observes():
+	case is == nil:
+		e.say(deleted + "without.")
+	case isUnlike(was, is):
+		e.say(deleted + "with empty ones.")
+	}
+}
+
+// isUnlike says whether claims of one cache are none of another.
+func isUnlike(was, is *v1alpha1.CacheSpec) bool {
+	before, err := was.Bytes()
+	after, err2 := is.Bytes()
+	return err != nil || err2 != nil || before != after || was.GetAccessMode() != is.GetAccessMode() ||
+		is.StorageClassName != "" && is.StorageClassName != was.StorageClassName
 }
 
 // rolls says whether runners are replaced.

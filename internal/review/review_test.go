@@ -566,6 +566,40 @@ func TestWhatBecomesOfJobsOfPoolsWithoutAScaleSet(t *testing.T) {
 	}
 }
 
+func TestWhatBecomesOfClaimsOfACacheIsTold(t *testing.T) {
+	const without, empty = "Claims of the cache that no runner holds are deleted: the next jobs start without.", "Claims of the cache that no runner holds are deleted: the next jobs start with empty ones."
+	const cache = `size: "20Gi", mountPath: "/cache", maxClaims: 3`
+	for name, tt := range map[string]struct{ before, after, want string }{
+		"added":                  {"", cache, ""},
+		"removed":                {cache, "", without},
+		"of another size":        {cache, change(t, cache, "20Gi", "30Gi"), empty},
+		"of the same size":       {change(t, cache, "20Gi", "1Ti"), change(t, cache, "20Gi", "1024Gi"), ""},
+		"of another class":       {cache, cache + `, storageClassName: "fast"`, empty},
+		"of any class":           {cache + `, storageClassName: "fast"`, cache, ""},
+		"of another access mode": {cache, cache + `, accessMode: "ReadWriteMany"`, empty},
+		"of more claims":         {cache, change(t, cache, "3", "5"), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			with := func(cache string) files {
+				if cache == "" {
+					return files{"p.cue": linux}
+				}
+				return files{"p.cue": change(t, linux, "template: #T", "template: #T, cache: {"+cache+"}")}
+			}
+			pools := compareSides(t, with(tt.before), with(tt.after)).Pools
+			if len(pools) == 0 {
+				if tt.want != "" {
+					t.Fatal("no pool differs")
+				}
+				return
+			}
+			if diff := cmp.Diff(tt.want, strings.Join(pools[0].Effects, " ")); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
 func TestConsentOfAConnectionIsTold(t *testing.T) {
 	const may, mayNot = "Pools of the namespaces %s may use it.", "Pools of the namespaces %s may no longer use it: they start no runners and take in no jobs, busy runners finish."
 	for name, tt := range map[string]struct{ before, after, want string }{
