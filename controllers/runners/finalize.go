@@ -10,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -130,9 +129,6 @@ func (p pass) deregister(ctx context.Context, state poolstatus.Assessment) error
 	case github.IsJobStillRunning(err):
 		p.memory.busy = true // which the session may not tell any more
 		p.memory.claim.died = p.memory.claim.died || p.runner.Status.EndedAt != nil
-		if err := p.markBusy(ctx); err != nil {
-			return err
-		}
 		return kube.Progress(busyRetry, "its job goes on; the runner ends after it")
 	case err != nil:
 		return p.githubOutcome(err)
@@ -157,7 +153,7 @@ func (p pass) ownRegistration(ctx context.Context, gh registrar, state poolstatu
 		return 0, nil
 	}
 	if known.foreign != "" {
-		return 0, p.waitForNamesake(ctx, known)
+		return 0, p.waitForNamesake(known)
 	}
 	p.runner.Status.RunnerID = known.id
 	own, err := p.isOwn(ctx)
@@ -169,31 +165,12 @@ func (p pass) ownRegistration(ctx context.Context, gh registrar, state poolstatu
 
 // waitForNamesake waits while what doesn't look like the runner's registration has a job: with other labels than it was made with it may be
 // the runner's all the same, as long as that runs.
-func (p pass) waitForNamesake(ctx context.Context, known *registered) error {
+func (p pass) waitForNamesake(known *registered) error {
 	s := &p.runner.Status
 	if p.runner.Spec.REST != nil && known.busy && p.pod != nil && s.StartedAt != nil && s.EndedAt == nil && p.terminationReason() == "" {
-		if err := p.markBusy(ctx); err != nil {
-			return err
-		}
 		return kube.Progress(busyRetry, "runner %d, registered %s, has a job and may be this one; it ends after that", known.id, known.foreign)
 	}
 	return nil
-}
-
-// markBusy has the pod of an ending runner bear the mark of a job that nobody told of: else it could be evicted.
-func (p pass) markBusy(ctx context.Context) error {
-	if p.pod == nil || !p.pod.DeletionTimestamp.IsZero() || p.pod.Labels[v1alpha1.JobIDLabel] != "" || p.runner.Status.EndedAt != nil {
-		return nil
-	}
-	job := p.runner.CurrentJob()
-	if job == nil {
-		job = &v1alpha1.JobReference{ID: v1alpha1.UnknownJob, StartedAt: &metav1.Time{Time: p.Now()}}
-	}
-	err := (&Recorder{Client: p.Client, Namespace: p.runner.Namespace, Memory: p.Memory}).mark(ctx, p.runner, job)
-	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
-		return nil // by an admission policy: it is waited for all the same
-	}
-	return err
 }
 
 // isOwn reports whether a registration with the runner's name, and with its scale set or one of its labels, is its own: its pool holds
