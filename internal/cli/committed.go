@@ -47,7 +47,7 @@ func (t tree) checkWhole() error {
 	if len(missing) == 0 {
 		return nil
 	}
-	return fmt.Errorf("a sparse checkout leaves out %s%s: run git sparse-checkout disable, or review commits (--head HEAD)", shown(t.root, missing[0]), more(missing))
+	return fmt.Errorf("a sparse checkout leaves out %s%s: run git sparse-checkout disable; corral review --head HEAD compares commits without the work tree", shown(t.root, missing[0]), more(missing))
 }
 
 // uncommitted says what is read of a tree that a source would not have.

@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/connections"
@@ -142,16 +143,23 @@ func credentialsFrom(ctx context.Context, cluster *clusterOptions, from, address
 	if err != nil {
 		return github.Credentials{}, err
 	}
-	conn.Namespace, conn.Spec.SecretRef = namespace, &v1alpha1.LocalObjectReference{Name: name}
 	if kind == "connection" {
-		if err := c.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, conn); err != nil {
-			return github.Credentials{}, err
-		}
-		if conn.Spec.MountRef != nil {
-			return github.Credentials{}, fmt.Errorf("the credentials of %s lie in a folder of the controller's pod: name a folder with them, and --url", from)
-		}
-		conn.Spec.URL = cmp.Or(address, conn.Spec.URL)
+		return credentialsOf(ctx, c, types.NamespacedName{Namespace: namespace, Name: name}, address)
 	}
+	conn.Namespace, conn.Spec.SecretRef = namespace, &v1alpha1.LocalObjectReference{Name: name}
+	return connections.Read(ctx, c, "", conn)
+}
+
+// credentialsOf reads those of a connection of the cluster, for an address if it isn't empty.
+func credentialsOf(ctx context.Context, c client.Reader, connection types.NamespacedName, address string) (github.Credentials, error) {
+	conn := &v1alpha1.GitHubConnection{}
+	if err := c.Get(ctx, connection, conn); err != nil {
+		return github.Credentials{}, err
+	}
+	if conn.Spec.MountRef != nil {
+		return github.Credentials{}, fmt.Errorf("the credentials of connection/%s lie in a folder of the controller's pod: conformance takes a folder with them, and --url", connection.Name)
+	}
+	conn.Spec.URL = cmp.Or(address, conn.Spec.URL)
 	return connections.Read(ctx, c, "", conn)
 }
 

@@ -11,8 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/controllers/connections"
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
 	"github.com/corral-dev/corral/internal/report"
@@ -25,6 +23,15 @@ func (w *workspace) publicCaches(ctx context.Context, o *clusterOptions) ([]repo
 	if err != nil {
 		return nil, err
 	}
+	type question struct {
+		connection types.NamespacedName
+		group      string
+	}
+	type answer struct {
+		public bool
+		err    error
+	}
+	answers := map[question]answer{} // many pools ask the same
 	var warnings []report.Finding
 	for i := range w.pools {
 		p := &w.pools[i]
@@ -32,8 +39,12 @@ func (w *workspace) publicCaches(ctx context.Context, o *clusterOptions) ([]repo
 			continue
 		}
 		group := p.Spec.GetRunnerGroup()
-		public, err := allowsPublic(ctx, c, p.Spec.ConnectionRef.From(cmp.Or(p.Namespace, own)), group, o.version)
-		switch {
+		q := question{p.Spec.ConnectionRef.From(cmp.Or(p.Namespace, own)), group}
+		if _, asked := answers[q]; !asked {
+			public, err := allowsPublic(ctx, c, q.connection, group, o.version)
+			answers[q] = answer{public, err}
+		}
+		switch public, err := answers[q].public, answers[q].err; {
 		case err != nil:
 			warnings = append(warnings, p.warning(ruleCache, "Cache not judged", ".spec.cache",
 				fmt.Sprintf("whether runner group %q takes jobs of public repositories can't be told: %v", group, err)))
@@ -49,14 +60,7 @@ func (w *workspace) publicCaches(ctx context.Context, o *clusterOptions) ([]repo
 func allowsPublic(ctx context.Context, c client.Reader, connection types.NamespacedName, group, version string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	conn := &v1alpha1.GitHubConnection{}
-	if err := c.Get(ctx, connection, conn); err != nil {
-		return false, err
-	}
-	if conn.Spec.MountRef != nil {
-		return false, fmt.Errorf("the credentials of GitHubConnection %s lie in a folder of the controller's pod", connection.Name)
-	}
-	credentials, err := connections.Read(ctx, c, "", conn)
+	credentials, err := credentialsOf(ctx, c, connection, "")
 	if err != nil {
 		return false, err
 	}

@@ -130,9 +130,9 @@ func effectsOf(p *pair) []string {
 type outcome int
 
 const (
-	// allowed, or denied as before, or by policies that fail: what was decided holds.
+	// unaffected is allowed, or denied as before, or by policies that fail: what was decided holds.
 	unaffected outcome = iota
-	// startsNone has no runners: no template of it was allowed.
+	// startsNone never gets runners: no template of it was allowed.
 	startsNone
 	// endsIdle ends the runners that have no job.
 	endsIdle

@@ -119,6 +119,8 @@ func (c *comparison) run() {
 		c.compareConnections()
 		c.findOverlaps()
 		c.replay()
+	} else if len(c.in.Records) > 0 {
+		c.result.Notes = append(c.result.Notes, "Recorded decisions weren't replayed: the base's policies aren't known.")
 	}
 	c.price()
 	c.look()
