@@ -79,8 +79,8 @@ func (w *workspace) sharedScaleSets() []report.Finding {
 	return warnings
 }
 
-// untrusting warns of containers that don't get the certificates of their pool's connection.
-func (w *workspace) untrusting() []report.Finding {
+// withoutCertificates warns of containers that don't get the certificates of their pool's connection.
+func (w *workspace) withoutCertificates() []report.Finding {
 	var warnings []report.Finding
 	for i := range w.pools {
 		p := &w.pools[i]
