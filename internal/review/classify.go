@@ -103,8 +103,7 @@ func deletedEffects(p *pool) []string {
 	if p.isREST() {
 		return []string{"Runners without a job end, busy ones finish. Jobs that wait for its labels " + p.fate() + "."}
 	}
-	return []string{fmt.Sprintf(
-		"Runners without a job end, busy ones finish; then the scale set %q is deleted on GitHub. Jobs that wait for it are lost.", p.GetScaleSetName())}
+	return []string{"Runners without a job end, busy ones finish; then its scale set is deleted on GitHub. Jobs that wait for it are lost."}
 }
 
 // effectsOf say what a change does to jobs and runners.
@@ -183,7 +182,7 @@ func (e *effects) renamed() {
 	if !e.base.observes() {
 		goes = fmt.Sprintf("Jobs that wait for the former %s; busy runners finish.", e.base.fate())
 	}
-	e.say("To the cluster it is another pool: %s is deleted and this one is made. %s", e.base.name(), goes)
+	e.say("To the cluster it is another pool: the former is deleted and this one is made. %s", goes)
 	sameSet := strings.EqualFold(e.base.GetScaleSetName(), e.head.GetScaleSetName()) && strings.EqualFold(e.base.Spec.GetRunnerGroup(), e.head.Spec.GetRunnerGroup())
 	if sameSet && !e.base.observes() && !e.head.isREST() && e.base.connectionName() == e.head.connectionName() {
 		e.say("Both are the scale set %q: the new one can't hold it until the former is gone (OwnedElsewhere).", e.head.GetScaleSetName())
@@ -278,7 +277,7 @@ func (e *effects) template() {
 	case r.Strategy == v1alpha1.Recreate:
 		e.say("Runners without a job are ended at once and made anew (Recreate); busy ones finish.")
 	default:
-		e.say("Runners without a job are replaced in steps, %s; busy ones finish.", steps(r))
+		e.say("Runners without a job are replaced in steps; busy ones finish.")
 	}
 }
 
@@ -304,15 +303,6 @@ func isUnlike(was, is *v1alpha1.CacheSpec) bool {
 
 // rolls says whether runners are replaced.
 func (p *Pool) rolls() bool { return p.Rollout != nil && !p.Rollout.Hold && !p.isDenied() }
-
-// steps tells the steps of a rolling update.
-func steps(r *Rollout) string {
-	words := fmt.Sprintf("up to %d more and %d fewer meanwhile", r.MaxSurge, r.MaxUnavailable)
-	if r.Canary > 0 {
-		words = fmt.Sprintf("%d first as canaries, ", r.Canary) + words
-	}
-	return words
-}
 
 // numbers tells what other limits do.
 func (e *effects) numbers() {

@@ -27,6 +27,8 @@ type Result struct {
 	Verdict Verdict `json:"verdict"`
 	// Failed is true if the review failed itself: the head's diagnostics say why, and nothing else is known.
 	Failed bool `json:"failed,omitempty"`
+	// Worst tells what it comes to, the worst first; see Worst.
+	Worst []Consequence `json:"worst,omitempty"`
 	// Warnings of the change as a whole, in whole sentences: what sync refuses until it is allowed there.
 	Warnings []string `json:"warnings,omitempty"`
 	// Summary counts.
@@ -109,6 +111,9 @@ type Summary struct {
 	NewlyDenied int `json:"newlyDenied"`
 	// Warnings of policies at the head.
 	Warnings int `json:"warnings"`
+	// MaxBefore and MaxAfter are the max in force of all pools together; 2147483647 stands for none.
+	MaxBefore int64 `json:"maxBefore"`
+	MaxAfter  int64 `json:"maxAfter"`
 	// Classes counts changed pools by the first of their classes.
 	Classes map[Class]int `json:"classes,omitempty"`
 }
@@ -124,10 +129,12 @@ func (r *Result) HasChanges() bool {
 
 // Failed is the result of a review that failed itself: nothing is known but why.
 func Failed(err error, at Moment) *Result {
-	return &Result{
+	r := &Result{
 		APIVersion: APIVersion, Kind: Kind, Verdict: Broken, Failed: true,
 		Compared: Compared{Head: Revision{Diagnostics: []v1alpha1.Diagnostic{{Message: err.Error()}}}, Moment: Moment{At: at.At.UTC(), Zone: at.Zone}},
 	}
+	r.Worst = Worst(r)
+	return r
 }
 
 // Problem says in words what keeps a broken head from being reviewed.
@@ -165,16 +172,21 @@ type Class string
 // Classes, the most far-reaching first.
 const (
 	// Identity is a pool that becomes another one on GitHub: jobs that wait for its scale set are lost.
-	Identity Class = "Identity"
+	Identity Class = "Replaced"
 	// Routing sends jobs elsewhere than before: runners go on.
-	Routing Class = "Routing"
+	Routing Class = "ReroutesJobs"
 	// Template rolls runners: those of the former template are replaced when they have no job.
-	Template Class = "Template"
+	Template Class = "ReplacesRunners"
 	// Scale changes how many runners there are, and nothing else.
-	Scale Class = "Scale"
+	Scale Class = "Limits"
 	// Settings changes none of these: deadlines, how updates roll out, trust, metadata, a default of spec.containerMode that is spelled out.
 	Settings Class = "Settings"
 )
+
+// Words are the class as people read it.
+func (c Class) Words() string {
+	return map[Class]string{Identity: "replaced", Routing: "reroutes jobs", Template: "replaces runners", Scale: "limits", Settings: "settings"}[c]
+}
 
 // Classes are all classes, the most far-reaching first.
 func Classes() []Class { return []Class{Identity, Routing, Template, Scale, Settings} }
@@ -197,6 +209,8 @@ type Pool struct {
 	Former string `json:"former,omitempty"`
 	// Classes of the change, the most far-reaching first; none of a pool that is only moved, or the same.
 	Classes []Class `json:"classes,omitempty"`
+	// LosesJobs is true when jobs that wait for it are lost.
+	LosesJobs bool `json:"losesJobs,omitempty"`
 	// Effects say in a sentence each what the change does to jobs and runners.
 	Effects []string `json:"effects,omitempty"`
 	Places

@@ -76,6 +76,7 @@ func Compare(ctx context.Context, in Input) (*Result, error) {
 	}
 	if len(in.Head.Diagnostics) > 0 {
 		r.Verdict = Broken
+		r.Worst = Worst(r)
 		return r, nil
 	}
 	c := &comparison{ctx: ctx, in: &in, base: base, head: head, result: r}
@@ -126,6 +127,7 @@ func (c *comparison) run() {
 	c.look()
 	c.summarize()
 	c.prune()
+	c.result.Worst = Worst(c.result)
 }
 
 // judge asks each side's policies.
@@ -172,6 +174,7 @@ func (c *comparison) describe(p *pair) {
 	default:
 		c.compareFields(p)
 	}
+	s.LosesJobs = p.base != nil && s.Class() == Identity && !p.base.observes() && !p.base.isREST()
 	s.Schedule = c.compareSchedules(p)
 }
 
@@ -287,6 +290,8 @@ func (c *comparison) summarize() {
 	s.Classes = map[Class]int{}
 	for _, p := range c.pairs {
 		s.count(&p.shown)
+		addMax(&s.MaxBefore, p.shown.Before.max())
+		addMax(&s.MaxAfter, p.shown.After.max())
 		if p.shown.Change != Same || p.shown.isDenied() {
 			r.Pools = append(r.Pools, p.shown)
 		}
