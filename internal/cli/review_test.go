@@ -218,7 +218,7 @@ func TestAReviewThatFailsReplacesTheFormerOne(t *testing.T) {
 	for _, args := range [][]string{{"--base", "nosuch"}, {"--base", ""}, {"--recorded", "nosuch"}} {
 		got := corral(t, repository, append([]string{"review", "--write", "markdown=" + written, "-o", "github"}, args...)...)
 		text := readFile(t, written)
-		if got.code != exitError || !strings.Contains(text, "**Broken: the review failed (1 problem)**") || !strings.HasPrefix(got.stdout, "::error title=The review failed::") {
+		if got.code != exitError || !strings.Contains(text, "### Broken: the review failed (1 problem)\n") || !strings.HasPrefix(got.stdout, "::error title=The review failed::") {
 			t.Errorf("%v: %+v\n%s", args, got, text)
 		}
 		if _, why, _ := strings.Cut(got.stderr, "Error: "); why == "" {
@@ -262,8 +262,8 @@ func TestRevisionsOfARepositoryAreReviewed(t *testing.T) {
 		t.Fatal(err)
 	}
 	const (
-		web = "::notice file=pools.cue,line=7,col=2,title=Other numbers::pool web: "
-		gpu = "::notice file=pools.cue,line=30,col=2,title=Other numbers::pool gpu: At most 4 runners instead of 8"
+		web = "::notice file=pools.cue,line=12,col=27,title=Other limits::pool web: limits · idle 2 → 5 · max 50 → 80%0A"
+		gpu = "::notice file=pools.cue,line=35,col=16,title=Other limits::pool gpu: limits · max 8 → 4%0AAt most 4 runners instead of 8"
 	)
 	for name, tc := range map[string]struct {
 		args []string
@@ -310,7 +310,7 @@ func TestAHeadThatTheClusterWouldNotReadIsBroken(t *testing.T) {
 	for form, want := range map[string]string{
 		"text":     "Broken: the head can't be applied (1 problem)\nCompared: HEAD^1",
 		"github":   "::error title=Definition refused::reading revision HEAD: too large: ",
-		"markdown": "\n- reading revision HEAD: too large: ",
+		"markdown": "\n#### reading revision HEAD: too large: ",
 	} {
 		got := corral(t, repository, "review", "--base", "HEAD^1", "--head", "HEAD", "-o", form)
 		if got.code != exitError || !strings.Contains(got.stdout, want) {
@@ -329,7 +329,7 @@ func TestAFolderOfARepositoryIsReviewed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := corral(t, tc.folder, "review", "--base", "HEAD^1", "--at", reviewedAt, "-o", "github", tc.argument)
-			if got.code != exitOK || !strings.Contains(got.stdout, tc.place) || !strings.Contains(got.stdout, "moves 2 pools: release, web") {
+			if got.code != exitOK || !strings.Contains(got.stdout, tc.place) || !strings.Contains(got.stdout, "moves 2 pools that are not declared otherwise: release, web") {
 				t.Errorf("got %+v", got)
 			}
 		})
@@ -347,7 +347,7 @@ func TestGuardRailsJudgeBothSides(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := corral(t, folder, "review", "base", "head", "--policy", guard, "--at", reviewedAt)
-	if got.code != exitDenied || !strings.Contains(got.stdout, "as before: denied: too much") || !strings.Contains(got.stderr, "1 of 3 pools denied by policy\n") {
+	if got.code != exitDenied || !strings.Contains(got.stdout, "denied as before: too much") || !strings.Contains(got.stderr, "1 of 3 pools denied by policy\n") {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -393,7 +393,7 @@ func TestAReviewIsPrintedThoughAFileCantBeWritten(t *testing.T) {
 	}
 	absent, written := filepath.Join(t.TempDir(), "absent", "x"), filepath.Join(t.TempDir(), "review.json")
 	got := corral(t, folder, "review", "base", "head", "--at", reviewedAt, "--write", "sarif="+absent, "--write", "json="+written)
-	if got.code != exitError || !strings.HasPrefix(got.stdout, "Denied: ") || !strings.Contains(got.stderr, "writing the review as sarif: ") {
+	if got.code != exitError || !strings.Contains(got.stdout, "\nDenied: ") || !strings.Contains(got.stderr, "writing the review as sarif: ") {
 		t.Errorf("got %+v", got)
 	}
 	if readFile(t, written) == "" {

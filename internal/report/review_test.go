@@ -31,6 +31,12 @@ func amount(v float64) *float64 { return &v }
 // everything is a review in which each part of a result has something to say; the recorded pull requests under testdata/reviews
 // have those that come together.
 func everything() *review.Result {
+	r := allParts()
+	r.Worst = review.Worst(r)
+	return r
+}
+
+func allParts() *review.Result {
 	noon := time.Date(2026, 7, 7, 12, 0, 0, 0, time.UTC)
 	rule := v1alpha1.RuleReference{Policy: "RunnerPolicy/ci/repository", Name: "corral.template.deny", File: "policies/pods.rego", Line: 9}
 	return &review.Result{
@@ -133,12 +139,12 @@ func large(pools int, text string) *review.Result {
 	for i := range pools {
 		p := review.Pool{
 			Name: fmt.Sprintf("pool-%d", i), Change: review.Changed, Classes: []review.Class{review.Scale}, Places: review.Places{HeadAt: at(text, 1)},
-			Effects: []string{text}, Cost: &review.Cost{Currency: text, Basis: text, After: &review.Amounts{}},
+			Effects: []string{fmt.Sprint(i, text)}, Cost: &review.Cost{Currency: text, Basis: text, After: &review.Amounts{}},
 		}
 		for j := range 60 {
 			value, _ := json.Marshal(text)
 			p.Fields = append(p.Fields, review.FieldChange{Path: fmt.Sprintf("spec.f%d", j), Before: value, After: value, Places: review.Places{BaseAt: at(text, j)}})
-			p.Findings = append(p.Findings, review.Finding{Level: review.Warn, State: review.New, PolicyFinding: v1alpha1.PolicyFinding{Message: text, Path: text, Remediation: text}})
+			p.Findings = append(p.Findings, review.Finding{Level: review.Warn, State: review.New, PolicyFinding: v1alpha1.PolicyFinding{Message: fmt.Sprint(j, text), Path: text, Remediation: text}})
 		}
 		r.Pools = append(r.Pools, p)
 	}
@@ -151,7 +157,7 @@ func TestABaseThatCantBeComparedIsAWarning(t *testing.T) {
 	if err := report.GitHub(&b, report.ReviewFindings(r)); err != nil {
 		t.Fatal(err)
 	}
-	const want = "::warning title=The base can't be compared::1 problem of main, so what changes isn't known. The first: p.cue:3:1: expected }\n"
+	const want = "::warning title=The base can't be compared::1 problem of the base main, so what changes isn't known%0Ap.cue:3:1: expected }\n"
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Error(diff)
 	}
@@ -176,7 +182,7 @@ func TestMarkdownHasRoomInAComment(t *testing.T) {
 		if opened, closed := strings.Count(text, "<details>"), strings.Count(text, "</details>"); opened != closed && name != "hostile" {
 			t.Errorf("%s: %d details are opened and %d closed", name, opened, closed)
 		}
-		if len(r.Pools) > 10 && !strings.Contains(text, "left out") {
+		if len(r.Pools) > 10 && !strings.Contains(text, "Left out, as ") {
 			t.Errorf("%s: it doesn't say that something is left out", name)
 		}
 	}

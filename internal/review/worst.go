@@ -49,7 +49,7 @@ var ofPools, ofPoolsAfter = []poolConsequence{
 	{"Warned", func(p *Pool) bool { return p.has(Warn, New) }, "newly warned of", "newly warned of"},
 }, []poolConsequence{
 	{string(Template), func(p *Pool) bool { return p.Rollout != nil && p.Rollout.Hold }, "with a template on hold", "with a template on hold"},
-	{string(Moved), func(p *Pool) bool { return p.Change == Moved }, "moved by policies", "moved by policies"},
+	{string(Moved), func(p *Pool) bool { return p.Change == Moved }, "changed by policies alone", "changed by policies alone"},
 	{string(Settings), func(p *Pool) bool { return p.Class() == Settings }, "with other settings", "with other settings"},
 }
 
