@@ -102,6 +102,10 @@ func blocksOf(r *review.Result) []block {
 		blocks = append(blocks, findingBlock(alike))
 	}
 	blocks = slices.Concat(blocks, overlapBlocks(r), policyBlocks(r), connectionBlocks(r), priceBlocks(r), recordedBlocks(r))
+	if r.Diff != "" {
+		lines := strings.Split(strings.TrimSuffix(r.Diff, "\n"), "\n")
+		blocks = append(blocks, block{class: classOf("diff"), said: plainly("the objects as they are applied"), folded: []folded{{"diff", "diff", lines}}})
+	}
 	blocks = slices.DeleteFunc(blocks, func(b block) bool { return b.words == "" })
 	rank := func(b block) int { return slices.IndexFunc(classes, func(c class) bool { return c.words == b.words }) }
 	slices.SortStableFunc(blocks, func(a, b block) int { return cmp.Compare(rank(a), rank(b)) })

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"unicode"
 
@@ -47,10 +48,13 @@ func (b *block) writeText(to *bytes.Buffer) {
 	for _, f := range b.folded {
 		fmt.Fprintf(to, "  %s:\n", f.heading)
 		for _, line := range f.lines {
-			fmt.Fprintf(to, "    %s\n", clean(line))
+			fmt.Fprintf(to, "    %s\n", workflowCommand.ReplaceAllString(clean(line), `$1\u003a$2`))
 		}
 	}
 }
+
+// workflowCommand is what the runner of a workflow takes for a command: it passes over spaces.
+var workflowCommand = regexp.MustCompile(`^(\s*):(:)`)
 
 // text is a phrase as it is read on a terminal.
 func (p phrase) text() string {

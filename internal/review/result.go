@@ -48,6 +48,8 @@ type Result struct {
 	Cost *Cost `json:"cost,omitempty"`
 	// Recorded is what the head's policies make of decisions that were recorded; nil unless they were asked for.
 	Recorded *Recorded `json:"recorded,omitempty"`
+	// Diff is a unified diff of the objects as they are applied; empty unless it was asked for.
+	Diff string `json:"diff,omitempty"`
 	// Notes tell what this review can't know or takes for granted, in whole sentences.
 	Notes []string `json:"notes,omitempty"`
 }

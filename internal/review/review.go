@@ -32,6 +32,10 @@ type Input struct {
 	Live map[string]*v1alpha1.RunnerPool
 	// LiveNamespace is the cluster's for pools that name none.
 	LiveNamespace string
+	// Refused is what the cluster would refuse of the head.
+	Refused []v1alpha1.Diagnostic
+	// Diff asks for the objects' differences.
+	Diff bool
 }
 
 // Side is one of the two compared: definitions that were compiled, and the policies that bind its pools.
@@ -78,6 +82,10 @@ func Compare(ctx context.Context, in Input) (*Result, error) {
 		r.Verdict = Broken
 		r.Worst = Worst(r)
 		return r, nil
+	}
+	r.Head.Diagnostics = append(r.Head.Diagnostics, in.Refused...)
+	if in.Diff && r.Comparable() {
+		r.Diff = diffObjects(&in.Base, &in.Head)
 	}
 	c := &comparison{ctx: ctx, in: &in, base: base, head: head, result: r}
 	c.run()
