@@ -18,15 +18,12 @@ import (
 )
 
 // edited is a folder with both sides of a recorded pull request, of which a file of the head is another.
-func edited(t *testing.T, recorded, file string, edit func(string) string) string {
+func edited(t *testing.T, name, file string, edit func(string) string) string {
 	t.Helper()
-	folder := t.TempDir()
-	for _, side := range []string{"base", "head"} {
-		overwrite(t, filepath.Join(top, "testdata/reviews", recorded, side), filepath.Join(folder, side))
-	}
+	folder := recorded(t, name)
 	if file != "" {
-		name := filepath.Join(folder, "head", file)
-		overwriteWith(t, name, edit(readFile(t, name)))
+		at := filepath.Join(folder, "head", file)
+		overwriteWith(t, at, edit(readFile(t, at)))
 	}
 	return folder
 }
@@ -116,12 +113,12 @@ pools: schema.#Pools & {for n, t in _table {(n): spec: {
 `
 	folder := t.TempDir()
 	for _, side := range []string{"base", "head"} {
-		overwrite(t, filepath.Join(top, "testdata/reviews/01-scale/base"), filepath.Join(folder, side))
+		recordedSide(t, "01-scale", "base", filepath.Join(folder, side))
 		overwriteWith(t, filepath.Join(folder, side, "pools.cue"), table)
 	}
 	for name, tc := range map[string]struct{ file, from, to, want string }{
 		"a row of a table":       {"pools.cue", "{max: 20}", "{max: 21}", "::notice file=head/pools.cue,line=7,col=13,title=Other limits::pool b: limits · max 20 → 21%0A"},
-		"what pools share":       {"runner.cue", "2.329.0", "2.330.0", "::notice file=head/runner.cue,line=11,col=9,title=Runners are replaced::pools a, b, c: replaces runners · image 2.329.0 → 2.330.0%0A"},
+		"what pools share":       {"runner.cue", "2.329.0", "2.330.0", "::notice file=head/runner.cue,line=11,col=9,title=Another template::pools a, b, c: replaces runners · image 2.329.0 → 2.330.0%0A"},
 		"a connection's Secret":  {"connections.cue", `"github"`, `"other"`, "::notice file=head/connections.cue,line=8,col=20,title=Connection changed::connection acme: settings · secretRef.name github → other%0A"},
 		"a price":                {"prices.yaml", "perHour: 1.20", "perHour: 1.45", "::notice file=head/prices.yaml,line=11,col=12,title=Prices changed::prices · nodes[0].perHour 1.2 → 1.45\n"},
 		"a route that all share": {"pools.cue", "labels: [n]", `labels: [n, "x"]`, "::warning file=head/pools.cue,line=12,col=31,title=Jobs go elsewhere::"},

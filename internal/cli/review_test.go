@@ -27,55 +27,97 @@ import (
 const reviewedAt = "2026-07-07T10:00:00Z"
 
 // recordedExits are the exit codes of the pull requests that don't end with 0.
-var recordedExits = map[string]int{"06-blocking-policy": exitDenied, "09-connection": exitError, "12-broken-cue": exitError}
+var recordedExits = map[string]int{
+	"06-blocking-policy": exitDenied, "09-connection": exitError, "12-broken-cue": exitError, "14-half-a-fleet": exitDenied, "20-denied-template": exitDenied,
+	"22-denied-as-before": exitDenied, "24-policy-fails": exitDenied,
+}
 
 func TestRecordedPullRequestsHaveTheirReportsInEachForm(t *testing.T) {
 	sarif, err := jsonschema.NewCompiler().Compile(filepath.Join(top, "internal/report/testdata/sarif-schema-2.1.0.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	folders, err := filepath.Glob(filepath.Join(top, "testdata/reviews/*/base"))
-	if err != nil || len(folders) != 12 {
-		t.Fatalf("got %d recorded pull requests, %v", len(folders), err)
+	recordings, err := filepath.Abs(filepath.Join(top, "testdata/reviews"))
+	if err != nil {
+		t.Fatal(err)
 	}
-	forms := map[string]string{"text": "review.txt", "markdown": "review.md", "github": "annotations.txt", "sarif": "review.sarif", "json": "review.json"}
-	for _, base := range folders {
-		folder, err := filepath.Abs(filepath.Dir(base))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Run(filepath.Base(folder), func(t *testing.T) {
+	names, err := filepath.Glob(filepath.Join(recordings, "[0-9]*"))
+	if err != nil || len(names) != 30 {
+		t.Fatalf("got %d recorded pull requests, %v", len(names), err)
+	}
+	forms := map[string]string{
+		"text": "review.txt", "markdown": "review.md", "github": "annotations.txt", "sarif": "review.sarif", "json": "review.json", "yaml": "review.yaml",
+	}
+	var first strings.Builder
+	for _, name := range names {
+		name := filepath.Base(name)
+		t.Run(name, func(t *testing.T) {
+			folder, written := recorded(t, name), t.TempDir()
 			t.Setenv("GITHUB_WORKSPACE", folder)
-			written := t.TempDir()
 			args := []string{"review", "base", "head", "--at", reviewedAt}
 			for form, file := range forms {
 				args = append(args, "--write", form+"="+filepath.Join(written, file))
 			}
 			got := corral(t, folder, args...)
-			if want := recordedExits[filepath.Base(folder)]; got.code != want {
+			if want := recordedExits[name]; got.code != want {
 				t.Errorf("it ended with %d, want %d: %s", got.code, want, got.stderr)
 			}
 			for form, file := range forms {
 				text := readFile(t, filepath.Join(written, file))
-				golden.Compare(t, filepath.Join(folder, "golden", file), text)
+				golden.Compare(t, filepath.Join(recordings, name, "golden", file), text)
 				if form == "text" && got.stdout != text {
 					t.Error("what is printed is not what is written")
 				}
 			}
-			log, err := jsonschema.UnmarshalJSON(strings.NewReader(readFile(t, filepath.Join(written, "review.sarif"))))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := sarif.Validate(log); err != nil {
-				t.Error(err)
-			}
-			decoder := json.NewDecoder(bytes.NewReader([]byte(readFile(t, filepath.Join(written, "review.json")))))
-			decoder.DisallowUnknownFields()
-			var back review.Result
-			if err := decoder.Decode(&back); err != nil || back.APIVersion != review.APIVersion || back.Kind != review.Kind {
-				t.Errorf("the JSON is %s %s, %v", back.APIVersion, back.Kind, err)
-			}
+			lines := strings.SplitN(got.stdout, "\n", 4)
+			fmt.Fprintf(&first, "%s\n  %s\n\n", name, strings.Join(lines[:min(3, len(lines))], "\n  "))
+			checkMachineForms(t, written, sarif)
 		})
+	}
+	golden.Compare(t, filepath.Join(recordings, "first-lines.txt"), first.String())
+}
+
+// checkMachineForms reads what programs do.
+func checkMachineForms(t *testing.T, written string, sarif *jsonschema.Schema) {
+	t.Helper()
+	log, err := jsonschema.UnmarshalJSON(strings.NewReader(readFile(t, filepath.Join(written, "review.sarif"))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sarif.Validate(log); err != nil {
+		t.Error(err)
+	}
+	decoder := json.NewDecoder(bytes.NewReader([]byte(readFile(t, filepath.Join(written, "review.json")))))
+	decoder.DisallowUnknownFields()
+	var back review.Result
+	if err := decoder.Decode(&back); err != nil || back.APIVersion != review.APIVersion || back.Kind != review.Kind {
+		t.Errorf("the JSON is %s %s, %v", back.APIVersion, back.Kind, err)
+	}
+}
+
+// recorded is a folder with the two sides of a recorded pull request, base and head.
+func recorded(t *testing.T, name string) (folder string) {
+	t.Helper()
+	folder = t.TempDir()
+	for _, side := range []string{"base", "head"} {
+		recordedSide(t, name, side, filepath.Join(folder, side))
+	}
+	return folder
+}
+
+// recordedSide writes one side of a recorded pull request over a folder: what all have in common, and over it what the base and then the head
+// has otherwise. A file without content isn't there.
+func recordedSide(t *testing.T, name, side, to string) {
+	t.Helper()
+	recordings := filepath.Join(top, "testdata/reviews")
+	layers := []string{"common", name + "/base", name + "/head"}
+	if side == "base" {
+		layers = layers[:2]
+	}
+	for _, layer := range layers {
+		if _, err := os.Stat(filepath.Join(recordings, layer)); err == nil {
+			overwrite(t, filepath.Join(recordings, layer), to)
+		}
 	}
 }
 
@@ -101,7 +143,7 @@ func history(t *testing.T, recorded, below string) string {
 	git("add", ".")
 	git("commit", "-qm", "nothing yet")
 	for _, side := range []string{"base", "head"} {
-		overwrite(t, filepath.Join(top, "testdata/reviews", recorded, side), filepath.Join(repository, below))
+		recordedSide(t, recorded, side, filepath.Join(repository, below))
 		git("add", ".")
 		git("commit", "-qm", side)
 	}
@@ -117,7 +159,7 @@ func gitIn(t *testing.T, repository string, args ...string) {
 	}
 }
 
-// overwrite copies the files of a folder over those of another.
+// overwrite copies the files of a folder over those of another; one without content removes that.
 func overwrite(t *testing.T, from, to string) {
 	t.Helper()
 	err := filepath.WalkDir(from, func(name string, entry fs.DirEntry, err error) error {
@@ -131,7 +173,11 @@ func overwrite(t *testing.T, from, to string) {
 		if entry.IsDir() {
 			return os.MkdirAll(filepath.Join(to, rel), 0o700)
 		}
-		return os.WriteFile(filepath.Join(to, rel), []byte(readFile(t, name)), 0o600)
+		text := readFile(t, name)
+		if text == "" {
+			return os.Remove(filepath.Join(to, rel))
+		}
+		return os.WriteFile(filepath.Join(to, rel), []byte(text), 0o600)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -342,10 +388,7 @@ func TestGuardRailsJudgeBothSides(t *testing.T) {
 	if err := os.WriteFile(guard, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	folder, err := filepath.Abs(filepath.Join(top, "testdata/reviews/01-scale"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	folder := recorded(t, "01-scale")
 	got := corral(t, folder, "review", "base", "head", "--policy", guard, "--at", reviewedAt)
 	if got.code != exitDenied || !strings.Contains(got.stdout, "denied as before: too much") || !strings.Contains(got.stderr, "1 of 3 pools denied by policy\n") {
 		t.Errorf("got %+v", got)
@@ -353,10 +396,7 @@ func TestGuardRailsJudgeBothSides(t *testing.T) {
 }
 
 func TestRecordedDecisionsLeaveATrace(t *testing.T) {
-	folder, err := filepath.Abs(filepath.Join(top, "testdata/reviews/05-policy-only"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	folder := recorded(t, "05-policy-only")
 	const decision = `{"decision_id": "x", "path": "corral/scaling", "timestamp": "2026-07-07T09:00:00Z", ` +
 		`"input": {"pool": {"namespace": "ci", "name": "web", "labels": {"team": "web"}, "scale": {"max": 50}}}}` + "\n"
 	const noRecord = "Error: reading recorded decisions: there is no line of a decision log that can be read\n"
@@ -387,10 +427,7 @@ func TestRecordedDecisionsLeaveATrace(t *testing.T) {
 }
 
 func TestAReviewIsPrintedThoughAFileCantBeWritten(t *testing.T) {
-	folder, err := filepath.Abs(filepath.Join(top, "testdata/reviews/06-blocking-policy"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	folder := recorded(t, "06-blocking-policy")
 	absent, written := filepath.Join(t.TempDir(), "absent", "x"), filepath.Join(t.TempDir(), "review.json")
 	got := corral(t, folder, "review", "base", "head", "--at", reviewedAt, "--write", "sarif="+absent, "--write", "json="+written)
 	if got.code != exitError || !strings.Contains(got.stdout, "\nDenied: ") || !strings.Contains(got.stderr, "writing the review as sarif: ") {
@@ -402,10 +439,7 @@ func TestAReviewIsPrintedThoughAFileCantBeWritten(t *testing.T) {
 }
 
 func TestABaseWhosePricesAreBrokenHasNoCosts(t *testing.T) {
-	folder := t.TempDir()
-	for _, side := range []string{"base", "head"} {
-		overwrite(t, filepath.Join(top, "testdata/reviews/01-scale", side), filepath.Join(folder, side))
-	}
+	folder := recorded(t, "01-scale")
 	if err := os.WriteFile(filepath.Join(folder, "base", pricesFile), []byte("currency: [\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -424,10 +458,7 @@ func TestABaseWhosePricesAreBrokenHasNoCosts(t *testing.T) {
 
 func TestBrokenPricesOfTheHeadAreCalledThat(t *testing.T) {
 	t.Setenv("GITHUB_WORKSPACE", "")
-	folder := t.TempDir()
-	for _, side := range []string{"base", "head"} {
-		overwrite(t, filepath.Join(top, "testdata/reviews/01-scale", side), filepath.Join(folder, side))
-	}
+	folder := recorded(t, "01-scale")
 	if err := os.WriteFile(filepath.Join(folder, "head", pricesFile), []byte("currency: [\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -488,9 +519,8 @@ func (c *counting) Ask(ctx context.Context, p *policy.Policy, q policy.Question)
 // 200 pools take less than 2 s, as `make bench` shows; what that depends on is how often policies are asked.
 func TestAReviewOfManyPoolsAsksPoliciesOnceEach(t *testing.T) {
 	const pools = 200
-	folder := t.TempDir()
+	folder := recorded(t, "01-scale")
 	for _, side := range []string{"base", "head"} {
-		overwrite(t, filepath.Join(top, "testdata/reviews/01-scale", side), filepath.Join(folder, side))
 		var b strings.Builder
 		b.WriteString("package pools\n\nimport \"corral.dev/schema@v0\"\n\npools: schema.#Pools & {\n")
 		for i := range pools - 3 {

@@ -62,7 +62,7 @@ var classes = []class{
 	{"warning", Warning, "corral.review.warning", "Warning of the change"},
 	{"reroutes jobs", Warning, "corral.review.reroutes-jobs", "Jobs go elsewhere"},
 	{"for the same jobs", Warning, "corral.review.overlap", "Pools for the same jobs"},
-	{"replaces runners", Note, "corral.review.replaces-runners", "Runners are replaced"},
+	{"replaces runners", Note, "corral.review.replaces-runners", "Another template"},
 	{"connection", Note, "corral.review.connection", "Connection changed"},
 	{"policy", Note, "corral.review.policy", "Policy changed"},
 	{"changed by policies alone", Note, "corral.review.moved", "Changed by policies alone"},
@@ -383,11 +383,12 @@ func connectionBlocks(r *review.Result) []block {
 	for _, c := range r.Connections {
 		b := block{
 			class: classOf("connection"), kind: "connection", names: []string{wording.Qualified(c.Namespace, c.Name)}, place: changed(c.Places, c.Fields, c.Class),
-			said: plainly("%s", strings.ToLower(string(c.Change))), lines: each(c.Effects), fields: c.Fields,
+			said: plainly("%s", strings.ToLower(string(c.Change))), lines: each(c.Effects),
 		}
 		if c.Change == review.Changed {
-			b.said = join(plainly("%s", c.Class.Words()), shortly(c.Fields))
+			b.said = plainly("%s", c.Class.Words())
 		}
+		b.tell(c.Fields)
 		if c.Class == review.Identity {
 			b.words, b.level = classOf("replaced").words, Warning
 		}
@@ -404,7 +405,8 @@ func priceBlocks(r *review.Result) []block {
 	if r.Prices == nil {
 		return nil
 	}
-	b := block{class: classOf("prices"), said: join(plainly("prices"), shortly(r.Prices.Fields)), fields: r.Prices.Fields}
+	b := block{class: classOf("prices"), said: plainly("prices")}
+	b.tell(r.Prices.Fields)
 	b.place = changed(review.Places{HeadAt: &review.Place{File: cmp.Or(r.Prices.HeadFile, r.Prices.BaseFile)}}, r.Prices.Fields, "")
 	return []block{b}
 }

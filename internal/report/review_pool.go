@@ -47,14 +47,18 @@ func poolBlock(alike []review.Pool) block {
 		words = p.Class().Words()
 		var all []string
 		for _, c := range p.Classes {
-			all = append(all, c.Words())
+			word := c.Words()
+			if c == review.Template && p.Rollout == nil {
+				word = "another template, denied"
+			}
+			all = append(all, word)
 		}
 		b.said = plainly("%s", strings.Join(all, ", "))
 	}
-	b.class, b.fields = classOf(words), p.Fields
-	b.said = join(b.said, shortly(p.Fields))
+	b.class = classOf(words)
+	b.tell(p.Fields)
 	b.lines = slices.Concat(each(p.Effects), limitLines(p))
-	b.details, b.folded = rolloutLines(p.Rollout, len(alike)), scheduleLines(p.Schedule)
+	b.details, b.folded = rolloutLines(alike), scheduleLines(p.Schedule)
 	var places []Place
 	var total *review.Cost
 	var live []phrase
@@ -68,7 +72,7 @@ func poolBlock(alike []review.Pool) block {
 		live = append(live, liveLines(name, alike[i].Live)...)
 	}
 	b.at(places)
-	if line := costLine(total); line != nil {
+	if line := costLine(total); line != nil && keyOf(total.Before) != keyOf(total.After) {
 		line = join(plainly("cost by month: "), line)
 		if total.Basis != "" {
 			line = join(line, plainly(" (%s)", total.Basis))
@@ -109,30 +113,31 @@ const (
 	maxShort, shortest = 2, 40
 )
 
-// shortly tells what differs, if that is little.
-func shortly(fields []review.FieldChange) phrase {
-	if len(fields) == 0 {
-		return nil
+// tell adds what differs: to what is said if that is little, and as a table unless all of it is said.
+func (b *block) tell(fields []review.FieldChange) {
+	if len(fields) != 1 {
+		b.fields = fields
 	}
 	if len(fields) > maxShort {
-		return plainly(" · %s", wording.Count(len(fields), "field"))
+		b.said = join(b.said, plainly(" · %s", wording.Count(len(fields), "field")))
+		return
 	}
-	var line phrase
 	for _, f := range fields {
-		name := strings.TrimPrefix(f.Path, "spec.")
-		if before, is, _ := strings.Cut(name, "template.spec.containers["); is != "" && before == "" {
-			name = is[strings.Index(is, "].")+2:]
+		name := strings.TrimPrefix(strings.TrimPrefix(f.Path, "spec."), "scale.")
+		if in, ok := strings.CutPrefix(name, "template.spec.containers["); ok {
+			_, name, _ = strings.Cut(in, "].")
 		}
 		was, is := readable(f.Before), readable(f.After)
 		if cut := imageTag(was, is); cut > 0 {
 			was, is = was[cut:], is[cut:]
 		}
-		line = join(line, plainly(" · "), code(strings.TrimPrefix(name, "scale.")))
-		if len(was) <= shortest && len(is) <= shortest {
-			line = join(line, plainly(" "), code(was), plainly(" → "), code(is))
+		b.said = join(b.said, plainly(" · "), code(name))
+		if len(was) > shortest || len(is) > shortest {
+			b.fields = fields
+			continue
 		}
+		b.said = join(b.said, plainly(" "), code(was), plainly(" → "), code(is))
 	}
-	return line
 }
 
 var image = regexp.MustCompile(`^[\w./-]+(:\d+)?/[\w./-]+[:@]`)
@@ -180,7 +185,8 @@ func limitLine(p *review.Pool, name string) phrase {
 	inForce := func(l *review.Limits) string { return effective(l, name, "what held before") }
 	said, holds := both(p.Before, p.After, declaredAs), both(p.Before, p.After, inForce)
 	same := p.Before != nil && p.After != nil && declaredAs(p.Before) == declaredAs(p.After) && inForce(p.Before) == inForce(p.After)
-	if p.Change == review.Deleted || same {
+	undecided := p.Before != nil && p.After != nil && p.After.Effective == nil && declaredAs(p.Before) == declaredAs(p.After)
+	if p.Change == review.Deleted || same || undecided {
 		return nil
 	}
 	var rules phrase
@@ -200,25 +206,17 @@ func limitLine(p *review.Pool, name string) phrase {
 	return join(plainly("%s: declared %s, in force %s", name, said, holds), rules)
 }
 
-// rolloutLines tell how a change of the template rolls out; the numbers are those of one pool.
-func rolloutLines(r *review.Rollout, pools int) []phrase {
-	if r == nil {
+// rolloutLines tell the steps in which a change of one pool's template rolls out, unless it is on hold: the effects tell the rest.
+func rolloutLines(alike []review.Pool) []phrase {
+	r := alike[0].Rollout
+	if len(alike) > 1 || r == nil || r.Hold {
 		return nil
 	}
-	text := fmt.Sprintf("rolls out by %s", r.Strategy)
-	if pools == 1 {
-		text += fmt.Sprintf(", at most %d more and %d fewer than wanted meanwhile", r.MaxSurge, r.MaxUnavailable)
-		if r.Canary > 0 {
-			text += fmt.Sprintf(", %d first", r.Canary)
-		}
+	text := fmt.Sprintf("rolls out by %s, at most %d more and %d fewer than wanted meanwhile", r.Strategy, r.MaxSurge, r.MaxUnavailable)
+	if r.Canary > 0 {
+		text += fmt.Sprintf(", %d first", r.Canary)
 	}
-	if r.Hold {
-		text += "; held for now"
-	}
-	if len(r.Reasons) > 0 {
-		text += ": " + strings.Join(r.Reasons, "; ")
-	}
-	return []phrase{plainly("%s", text)}
+	return []phrase{plainly("%s", strings.Join(append([]string{text}, r.Reasons...), "; "))}
 }
 
 // liveLines tell what runs now.

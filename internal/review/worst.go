@@ -42,7 +42,8 @@ var ofPools, ofPoolsAfter = []poolConsequence{
 	{string(Deleted), func(p *Pool) bool { return p.Change == Deleted && !p.LosesJobs }, "deleted", "deleted"},
 	{string(Renamed), func(p *Pool) bool { return p.Change == Renamed && !p.LosesJobs }, "renamed", "renamed"},
 	{string(Identity), func(p *Pool) bool { return p.isReplaced() && !p.LosesJobs }, "replaced", "replaced"},
-	{string(Routing), func(p *Pool) bool { return slices.Contains(p.Classes, Routing) }, "reroutes jobs", "reroute jobs"},
+	{"Suspended", func(p *Pool) bool { return p.becomes("spec.suspend", "true") }, "suspended: its jobs wait", "suspended: their jobs wait"},
+	{string(Routing), func(p *Pool) bool { return slices.Contains(p.Classes, Routing) && !p.becomes("spec.suspend", "true") }, "reroutes jobs", "reroute jobs"},
 	{string(Template), func(p *Pool) bool { return p.rolls() }, "replaces its runners", "replace their runners"},
 	{"Denied", func(p *Pool) bool { return !p.has(Deny, New) && p.has(Deny, Still) }, "denied as before", "denied as before"},
 	{"PolicyFailed", func(p *Pool) bool { return !p.has(Failure, New) && p.has(Failure, Still) }, "undecided as before", "undecided as before"},
@@ -78,11 +79,14 @@ func Worst(r *Result) []Consequence {
 	for _, c := range ofPoolsAfter {
 		w.pools(c)
 	}
-	w.others("Overlaps", "pair of pools newly for the same jobs", "pairs of pools newly for the same jobs", len(r.Overlaps))
-	w.others("Connections", "connection changed", "connections changed", len(r.Connections))
-	w.others("Policies", "policy changed", "policies changed", len(r.Policies))
+	w.others("Overlaps", "%s newly for the same jobs", "pool pair", len(r.Overlaps))
+	for _, change := range []Change{Deleted, Changed, Added} {
+		words := "%s " + strings.ToLower(string(change))
+		w.others("Connections", words, "connection", len(slices.DeleteFunc(slices.Clone(r.Connections), func(c Connection) bool { return c.Change != change })))
+		w.others("Policies", words, "policy", len(slices.DeleteFunc(slices.Clone(r.Policies), func(p PolicyChange) bool { return p.Change != change })))
+	}
 	if r.Prices != nil {
-		w.others("Prices", "price changed", "prices changed", len(r.Prices.Fields))
+		w.others("Prices", "%s changed", "price", len(r.Prices.Fields))
 	}
 	return w.all
 }
@@ -194,13 +198,15 @@ func (c *Cost) typicalRise() float64 {
 	return cents(is - was)
 }
 
-func (w *worst) others(class, one, many string, n int) {
-	switch {
-	case n == 1:
-		w.add(Consequence{Class: class, Count: n, Text: "1 " + one})
-	case n > 1:
-		w.add(Consequence{Class: class, Count: n, Text: fmt.Sprintf("%d %s", n, many)})
+func (w *worst) others(class, words, noun string, n int) {
+	if n > 0 {
+		w.add(Consequence{Class: class, Count: n, Text: fmt.Sprintf(words, wording.Count(n, noun))})
 	}
+}
+
+// becomes says whether a field gets a value.
+func (p *Pool) becomes(path, value string) bool {
+	return slices.ContainsFunc(p.Fields, func(f FieldChange) bool { return f.Path == path && string(f.After) == value })
 }
 
 func (p *Pool) isReplaced() bool { return p.Change == Changed && p.Class() == Identity }
