@@ -106,8 +106,11 @@ func summary(r *review.Result) []phrase {
 		case r.Base.Digest != r.Head.Digest:
 			said = "not those of the base, "
 		}
-		lines = append(lines, plainly("Policies: %s asked, %sat %s (%s); %s", wording.Count(asked, "policy"), said, r.At.Format("2006-01-02T15:04:05Z07:00"), r.Zone,
-			wording.Count(r.Summary.Warnings, "warning")))
+		text := fmt.Sprintf("Policies: %s asked, %sat %s (%s)", wording.Count(asked, "policy"), said, r.At.Format(rfc3339), r.Zone)
+		if n := r.Summary.Warnings; n > 0 {
+			text += "; " + wording.Count(n, "warning")
+		}
+		lines = append(lines, plainly("%s", text))
 	}
 	if line := costLine(r.Cost); line != nil {
 		lines = append(lines, join(plainly("Cost of all pools by month: "), line))

@@ -159,7 +159,7 @@ func (b *block) heading(place bool) phrase {
 		if len(b.names) > 1 {
 			kind = strings.TrimLeft(wording.Count(len(b.names), kind), "0123456789 ")
 		}
-		line = join(plainly("%s ", kind), code(strings.Join(b.names, ", ")), plainly(": "), line)
+		line = join(plainly("%s ", kind), listed(b.names), plainly(": "), line)
 	default:
 		line = join(plainly("%s: ", wording.Count(len(b.names), b.kind)), line)
 	}
@@ -182,7 +182,22 @@ func (b *block) list() []phrase {
 	if len(b.names) <= maxNames {
 		return nil
 	}
-	return []phrase{code(wording.List(b.names, maxList))}
+	return []phrase{listed(b.names)}
+}
+
+// listed names some, and counts the others.
+func listed(names []string) phrase {
+	var line phrase
+	for i, name := range names[:min(len(names), maxList)] {
+		if i > 0 {
+			line = join(line, plainly(", "))
+		}
+		line = join(line, code(name))
+	}
+	if more := len(names) - maxList; more > 0 {
+		line = join(line, plainly(" and %d more", more))
+	}
+	return line
 }
 
 // body is what people read below the heading.
@@ -192,6 +207,16 @@ func (b *block) body() []phrase {
 		lines = append(lines, join(plainly("field: "), code(b.path)))
 	}
 	return slices.Concat(lines, b.lines, b.details)
+}
+
+// differences are a line for each field.
+func (b *block) differences() []phrase {
+	var lines []phrase
+	for _, f := range b.fields {
+		lines = append(lines, join(code(f.Path), plainly(": "), code(readable(f.Before)), plainly(" → "), code(readable(f.After)),
+			plainly("  ("), code(pair(where(f.BaseAt), where(f.HeadAt))), plainly(")")))
+	}
+	return lines
 }
 
 // ReviewFindings lists what of a review belongs to a line of a file: for annotations and SARIF. Denials are errors. Changes that
@@ -362,7 +387,7 @@ func policyBlocks(r *review.Result) []block {
 		binds := both(p.Before, p.After, func(x *review.PolicyState) string { return wording.Count(x.Pools, "pool") })
 		b.lines = append(b.lines, plainly(movesNone))
 		if n := len(p.Moved); n > 0 {
-			b.lines[0] = join(plainly("moves %s that %s not declared otherwise: ", wording.Count(n, "pool"), isAre(n)), code(wording.List(p.Moved, maxList)))
+			b.lines[0] = join(plainly("moves %s that %s not declared otherwise: ", wording.Count(n, "pool"), isAre(n)), listed(p.Moved))
 		}
 		b.details = append(b.details, plainly("mode %s, binds %s", mode, binds))
 		blocks = append(blocks, b)
@@ -393,7 +418,7 @@ func connectionBlocks(r *review.Result) []block {
 			b.words, b.level = classOf("replaced").words, Warning
 		}
 		if len(c.Pools) > 0 {
-			b.lines = append(b.lines, join(plainly("used by "), code(wording.List(c.Pools, maxList))))
+			b.lines = append(b.lines, join(plainly("used by "), listed(c.Pools)))
 		}
 		blocks = append(blocks, b)
 	}

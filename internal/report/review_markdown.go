@@ -20,10 +20,8 @@ const (
 	MaxMarkdown = 60_000
 	// notesShare is what the notes may take of it.
 	notesShare = 8_000
-	// maxRows and maxLines bound one block.
-	maxRows, maxLines = 40, 40
-	// maxLine and maxValue bound a line and a value, in characters.
-	maxLine, maxValue = 800, 200
+	// maxLines bounds each list of a block, and maxLine a line, in characters.
+	maxLines, maxLine = 40, 800
 )
 
 // ReviewMarkdown writes a review as a comment: it begins with the marker in an HTML comment, by which the comment is found
@@ -113,17 +111,9 @@ func (b *block) markdown() string {
 	m := &markdown{}
 	m.add("\n#### %s\n\n", b.heading(true).markdown(maxLine))
 	m.list(b.body())
-	if n := len(b.fields); n > 0 {
-		m.add("\n<details><summary>%s</summary>\n\n| Field | Before | After | Where |\n|---|---|---|---|\n", wording.Count(n, "field"))
-		for _, f := range b.fields[:min(n, maxRows)] {
-			for _, cell := range []string{f.Path, readable(f.Before), readable(f.After), pair(where(f.BaseAt), where(f.HeadAt))} {
-				m.add("| %s ", strings.ReplaceAll(code(cell).markdown(maxValue), "|", `\|`))
-			}
-			m.add("|\n")
-		}
-		if n > maxRows {
-			m.add("\nand %d more\n", n-maxRows)
-		}
+	if n := len(b.fields); n > 0 { // a table is too wide for a phone
+		m.add("\n<details><summary>%s</summary>\n\n", wording.Count(n, "field"))
+		m.list(b.differences())
 		m.add("\n</details>\n")
 	}
 	for _, f := range b.folded {

@@ -200,6 +200,9 @@ func limitLine(p *review.Pool, name string) phrase {
 			break
 		}
 	}
+	if said == holds && rules == nil && slices.ContainsFunc(p.Fields, func(f review.FieldChange) bool { return f.Path == "spec.scale."+name }) {
+		return nil
+	}
 	if said == holds && rules == nil {
 		return plainly("%s: %s", name, said)
 	}
@@ -295,7 +298,7 @@ func leftOut(what, why string, base *review.Amounts, before, after []string) phr
 	var line phrase
 	names := func(when string, pools []string) {
 		if len(pools) > 0 {
-			line = join(line, plainly("; %s%swithout ", what, when), code(wording.List(pools, maxList)), plainly("%s", why))
+			line = join(line, plainly("; %s%swithout ", what, when), listed(pools), plainly("%s", why))
 		}
 	}
 	if base == nil { // there is one side

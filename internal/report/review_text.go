@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -38,12 +39,8 @@ func ReviewText(w io.Writer, r *review.Result) error {
 
 func (b *block) writeText(to *bytes.Buffer) {
 	fmt.Fprintf(to, "\n%s\n", b.heading(true).text())
-	for _, line := range b.body() {
+	for _, line := range slices.Concat(b.body(), b.differences()) {
 		fmt.Fprintf(to, "  %s\n", line.text())
-	}
-	for _, f := range b.fields {
-		line := fmt.Sprintf("%s: %s → %s  (%s)", f.Path, readable(f.Before), readable(f.After), pair(where(f.BaseAt), where(f.HeadAt)))
-		fmt.Fprintf(to, "  %s\n", clean(line))
 	}
 	for _, f := range b.folded {
 		fmt.Fprintf(to, "  %s:\n", f.heading)
