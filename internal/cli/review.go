@@ -140,7 +140,7 @@ func (o *reviewOptions) review(c *cobra.Command, args []string) (*review.Result,
 		}
 	}
 	ctx := c.Context()
-	in := review.Input{Moment: review.Moment{At: o.at.time(), Zone: o.at.zone}}
+	in := review.Input{Moment: review.Moment{At: o.at.time(), Zone: o.at.zone}, Namespace: o.policies.namespace}
 	sides, err := o.sides(ctx, args)
 	if err != nil {
 		return nil, err

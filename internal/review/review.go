@@ -25,6 +25,8 @@ type Input struct {
 	// Base is what is; Head what would be.
 	Base, Head Side
 	Moment
+	// Namespace of the PoolSource that applies either side; empty if it isn't known.
+	Namespace string
 	// Records of decisions; nil unless they were asked for; see ReadRecords. Unread is how many lines were passed over.
 	Records []Record
 	Unread  int
@@ -114,6 +116,7 @@ func (c *comparison) run() {
 		c.judge(p)
 		c.describe(p)
 	}
+	c.refuseObjects()
 	if c.result.Comparable() {
 		c.comparePolicies()
 		c.compareConnections()
@@ -221,11 +224,11 @@ func (c *comparison) refuseFields(p *pair) {
 	}
 }
 
-// refuse adds why an object of the head can't be applied, in the words of the API server.
+// refuse adds why an object of the head can't be applied, in the words of the cluster.
 func (c *comparison) refuse(o *compile.Object, path, message string) {
 	at := fieldPlace(o, path)
 	c.result.Head.Diagnostics = append(c.result.Head.Diagnostics, v1alpha1.Diagnostic{
-		File: at.File, Line: at.Line, Column: at.Column, Path: strings.TrimPrefix(o.Path+"."+path, "."), Message: message,
+		File: at.File, Line: at.Line, Column: at.Column, Path: strings.Trim(o.Path+"."+path, "."), Message: message,
 	})
 }
 

@@ -134,7 +134,9 @@ func sideOf(t testing.TB, name string, given files) Side {
 	result := compileOnce(t, tree)
 	s.Objects, s.Diagnostics = result.Objects, append(s.Diagnostics, result.Diagnostics...)
 	for i := range s.Objects {
-		s.Objects[i].Manifest.SetNamespace("ci")
+		if s.Objects[i].Manifest.GetNamespace() == "" {
+			s.Objects[i].Manifest.SetNamespace("ci")
+		}
 	}
 	for _, o := range s.Objects {
 		if o.Manifest.GetKind() == policy.KindRunnerPolicy {
