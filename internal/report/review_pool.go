@@ -123,38 +123,32 @@ func limitLine(p *review.Pool, name string) phrase {
 	declaredAs := func(l *review.Limits) string { return declared(l, name) }
 	inForce := func(l *review.Limits) string { return effective(l, name, "what held before") }
 	said, holds := both(p.Before, p.After, declaredAs), both(p.Before, p.After, inForce)
-	rules := boundsOf(p, name)
+	rules, former := boundsOf(p.After, name), boundsOf(p.Before, name)
 	same := p.Before != nil && p.After != nil && declaredAs(p.Before) == declaredAs(p.After) && inForce(p.Before) == inForce(p.After)
 	switch {
 	case p.Change == review.Deleted, same:
 		return nil
-	case said == holds && len(rules) == 0:
+	case said == holds && len(rules)+len(former) == 0:
 		return plainly("%s: %s", name, said)
 	}
 	line := plainly("%s: declared %s, in force %s", name, said, holds)
 	for _, b := range rules {
 		line = join(line, plainly("; %s ", b.Reason), byRule(b.Rule))
 	}
+	for _, b := range former {
+		if !slices.ContainsFunc(rules, func(r v1alpha1.LimitBound) bool { return r.Reason == b.Reason && r.Rule.Name == b.Rule.Name }) {
+			line = join(line, plainly("; before: %s ", b.Reason), byRule(b.Rule))
+		}
+	}
 	return line
 }
 
-// boundsOf returns the rules that made a field's number at the head, or else at the base, each rule once.
-func boundsOf(p *review.Pool, field string) []v1alpha1.LimitBound {
-	var bounds []v1alpha1.LimitBound
-	for _, l := range []*review.Limits{p.After, p.Before} {
-		if l == nil {
-			continue
-		}
-		for _, b := range l.Bounds {
-			if b.Field == field {
-				bounds = append(bounds, b)
-			}
-		}
-		if len(bounds) > 0 {
-			return bounds
-		}
+// boundsOf returns the rules that made a field's number on a side.
+func boundsOf(l *review.Limits, field string) []v1alpha1.LimitBound {
+	if l == nil {
+		return nil
 	}
-	return nil
+	return slices.DeleteFunc(slices.Clone(l.Bounds), func(b v1alpha1.LimitBound) bool { return b.Field != field })
 }
 
 func rolloutLines(r *review.Rollout) []phrase {

@@ -36,6 +36,7 @@ func policySections(r *review.Result) []section {
 	var sections []section
 	for _, p := range r.Policies {
 		s := headed("policy", p.Policy, strings.ToLower(string(p.Change)), p.Places)
+		s.fields = fieldTable(p.Fields)
 		if len(p.What) > 0 {
 			s.lines = append(s.lines, plainly("changed: %s", strings.Join(p.What, ", ")))
 		}

@@ -391,8 +391,11 @@ type PolicyChange struct {
 	// Policy as KIND/NAME or KIND/NAMESPACE/NAME.
 	Policy string `json:"policy"`
 	Change Change `json:"change"`
-	// What changed: rules (modules and data), mode, selector (of pools), or rules in ConfigMaps (which ConfigMaps; they aren't read).
+	// What changed: rules (modules, and what else they are made of), data, parameters, mode, selector (of pools), or rules in ConfigMaps
+	// (which ConfigMaps; they aren't read).
 	What []string `json:"what,omitempty"`
+	// Fields of data, parameters, library and selector that differ, as data.grants.ads; their class is empty.
+	Fields []FieldChange `json:"fields,omitempty"`
 	// Before and After are its mode and digest.
 	Before *PolicyState `json:"before,omitempty"`
 	After  *PolicyState `json:"after,omitempty"`
