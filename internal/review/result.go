@@ -207,7 +207,7 @@ type Pool struct {
 	After  *Limits `json:"after,omitempty"`
 	// Findings are what policies say of its pod at either side, and which policies fail: the worst first.
 	Findings []Finding `json:"findings,omitempty"`
-	// Rollout is how a change of the template rolls out; nil if it does not change.
+	// Rollout is how a change of the template rolls out; nil if it does not change, or is denied.
 	Rollout *Rollout `json:"rollout,omitempty"`
 	// Schedule is what schedules make of the numbers; nil if they make the same of them.
 	Schedule *Schedule `json:"schedule,omitempty"`

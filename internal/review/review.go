@@ -100,6 +100,8 @@ type pair struct {
 	base, head *pool
 	before     *judgement
 	after      *judgement
+	// rollout of a template that changes, allowed or not.
+	rollout *Rollout
 	// formerDenied is true if the head's policies deny the template of the base, too.
 	formerDenied bool
 	shown        Pool
@@ -192,12 +194,14 @@ func (c *comparison) compareFields(p *pair) {
 	}
 	s.Classes = classesOf(s)
 	if slices.Contains(s.Classes, Template) && s.Change == Changed {
-		s.Rollout = c.head.rollout(c.ctx, p.head, p.after, revisionOf(p.base), revisionOf(p.head))
+		p.rollout = c.head.rollout(c.ctx, p.head, p.after, revisionOf(p.base), revisionOf(p.head))
+		if s.isDenied() {
+			p.formerDenied = c.head.denies(c.ctx, p)
+		} else {
+			s.Rollout = p.rollout
+		}
 	}
-	if s.Rollout != nil && s.isDenied() {
-		p.formerDenied = c.head.denies(c.ctx, p)
-	}
-	s.Effects = effectsOf(p)
+	s.Effects = c.effectsOf(p)
 	c.refuseFields(p)
 	if s.Change != Same {
 		return

@@ -28,6 +28,7 @@ type side struct {
 	policies    map[string]*Policy
 	declared    map[string]*compile.Object // policies among the objects, by reference
 	set         *policy.Set
+	contending  map[string]*contender // once they are asked for
 }
 
 // pool is a pool of one side.
