@@ -362,11 +362,14 @@ func (e *effects) numbers() {
 		e.say("At most %s runners instead of %s: jobs that were accepted are served, and wait beyond that.", wording.Max(after.Max), wording.Max(before.Max))
 	case after.Max > before.Max:
 		e.say("At most %s runners instead of %s.", wording.Max(after.Max), wording.Max(before.Max))
-	case e.head.Spec.Scale.Numbers().Max != e.base.Spec.Scale.Numbers().Max:
+	case e.later == "" && e.head.Spec.Scale.Numbers().Max != e.base.Spec.Scale.Numbers().Max:
 		e.say("The declared max has no effect: %s holds, as before.", wording.Max(after.Max))
 	}
 	if was, is := floor(*before), floor(*after); was != is {
 		e.say("%s without any job instead of %s.", capital(wording.Count(int(is), "runner")), wording.Max(was))
+	}
+	if e.later != "" {
+		e.say("%s", e.later)
 	}
 }
 

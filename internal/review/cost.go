@@ -140,10 +140,10 @@ func (s *side) profile(ctx context.Context, p *pool, a scaled) profile {
 	if p.rests() {
 		return week
 	}
-	end := s.in.At.Add(lookout)
+	end, switches := s.in.At.Add(lookout), s.switchesOf(ctx, p)
 	for at, changes := s.in.At, 0; at.Before(end); changes++ {
 		next := end
-		for _, t := range []time.Time{p.plan.At(at, p.Spec.Scale).Next, a.answer.Until} {
+		for _, t := range []time.Time{a.Next, a.answer.Until, firstAfter(switches, at)} {
 			if t.After(at) && t.Before(next) {
 				next = t
 			}
@@ -166,13 +166,61 @@ func (s *side) profile(ctx context.Context, p *pool, a scaled) profile {
 	return week
 }
 
+// maxSampled bounds of how many pools of one set of policies the clock is sampled. Others are asked whenever something changes of those.
+const maxSampled = 8
+
+// switchesOf are the hours of the week at which rules that read the clock say something else of pools that the same policies bind: rules
+// need not say until when something holds. They are asked about pools with other labels each.
+func (s *side) switchesOf(ctx context.Context, p *pool) []time.Time {
+	digest := p.bound.Digest()
+	found, known := s.switches[digest]
+	if known || !p.bound.Needs().Clock {
+		return found
+	}
+	seen := map[string]bool{}
+	for _, o := range s.order {
+		if labels := fmt.Sprint(o.Labels); o.bound.Digest() == digest && !o.rests() && !seen[labels] && len(seen) < maxSampled {
+			seen[labels] = true
+			found = append(found, s.sample(ctx, o)...)
+		}
+	}
+	slices.SortFunc(found, time.Time.Compare)
+	found = slices.Compact(found)
+	s.switches[digest] = found
+	return found
+}
+
+// sample asks about each hour of the week.
+func (s *side) sample(ctx context.Context, p *pool) []time.Time {
+	var found []time.Time
+	last := s.scaling(ctx, p, s.in.At)
+	for at := s.in.At.Truncate(time.Hour).Add(time.Hour); at.Before(s.in.At.Add(lookout)); at = at.Add(time.Hour) {
+		now := s.scaling(ctx, p, at)
+		if now.inForce() != last.inForce() {
+			found = append(found, at)
+		}
+		last = now
+	}
+	return found
+}
+
+// firstAfter is the first of sorted times after one; zero if there is none.
+func firstAfter(times []time.Time, at time.Time) time.Time {
+	for _, t := range times {
+		if t.After(at) {
+			return t
+		}
+	}
+	return time.Time{}
+}
+
 // rests says whether a pool has no runners, whatever its numbers.
 func (p *pool) rests() bool { return p.Spec.Suspend || p.observes() }
 
-// inForce are the numbers that hold: as declared while a policy fails.
+// inForce are the numbers that hold: as declared and scheduled while a policy fails.
 func (a *scaled) inForce() policy.Scale {
 	if len(a.answer.Failures) > 0 {
-		return a.declared
+		return a.Scale
 	}
 	return a.answer.Scale
 }

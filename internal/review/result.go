@@ -246,8 +246,10 @@ type FieldChange struct {
 
 // Limits are a pool's numbers before and after policy, of an idle pool in an idle fleet.
 type Limits struct {
-	// Declared numbers at the time, schedules applied. A max of 2147483647 stands for none.
+	// Declared numbers of the pool by itself. A max of 2147483647 stands for none.
 	Declared policy.Scale `json:"declared"`
+	// Scheduled are the numbers that schedules make of them at the time; nil if none holds.
+	Scheduled *Span `json:"scheduled,omitempty"`
 	// Effective numbers; nil when a policy failed: then what held before goes on to hold.
 	Effective *policy.Scale `json:"effective,omitempty"`
 	// Hard is true when jobs accepted beyond max wait.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
@@ -28,7 +29,8 @@ type side struct {
 	policies    map[string]*Policy
 	declared    map[string]*compile.Object // policies among the objects, by reference
 	set         *policy.Set
-	contending  map[string]*contender // once they are asked for
+	contending  map[string]*contender  // once they are asked for
+	switches    map[string][]time.Time // see switchesOf
 }
 
 // pool is a pool of one side.
@@ -78,7 +80,7 @@ func fieldPlace(o *compile.Object, path string) Place { return Place(o.PositionO
 func open(s *Side, in *Input) (*side, error) {
 	o := &side{
 		Side: s, in: in, pools: map[string]*pool{}, connections: map[string]*connection{}, policies: map[string]*Policy{},
-		declared: map[string]*compile.Object{}, set: policy.NewSet(),
+		declared: map[string]*compile.Object{}, set: policy.NewSet(), switches: map[string][]time.Time{},
 	}
 	if len(s.Diagnostics) > 0 {
 		return o, nil
