@@ -59,9 +59,24 @@ func (c *comparison) price() {
 		p.shown.Cost = c.costOf(p, before, after)
 		total.add(p)
 	}
+	isShared := c.share(total.Before, c.base, total.UnboundedBefore)
+	isShared = c.share(total.After, c.head, total.Unbounded) || isShared
 	total.round()
-	total.Assumptions = c.assumptions(after)
+	total.Assumptions = c.assumptions(after, isShared)
 	c.result.Cost = total
+}
+
+// share takes from the highest amount of all pools of a side what ceilings don't allow that they share, and says whether that is any.
+func (c *comparison) share(all *Amounts, s *side, unbounded []string) bool {
+	if all == nil {
+		return false
+	}
+	excess := cents(c.excess(s))
+	*all.Max -= excess
+	if excess > 0 && len(unbounded) == 0 {
+		all.Typical = min(all.Typical, *all.Max)
+	}
+	return excess > 0
 }
 
 // comparePrices tells what differs between the price files.
@@ -85,7 +100,7 @@ func (c *comparison) costOf(p *pair, before, after *Prices) *Cost {
 	cost := &Cost{Currency: after.Currency}
 	if p.base != nil && before != nil {
 		if rate, basis, known := before.rate(p.base); known {
-			cost.Rate, cost.Basis = rate, basis
+			cost.Rate, cost.Basis, p.baseRate = rate, basis, rate*before.HoursPerMonth
 			cost.Before = c.amounts(c.base, p.base, p.before, before, rate)
 		}
 	}
@@ -95,11 +110,11 @@ func (c *comparison) costOf(p *pair, before, after *Prices) *Cost {
 			runs = p.base
 		}
 		if rate, basis, known := after.rate(runs); known {
-			cost.Rate, cost.Basis = rate, basis
+			cost.Rate, cost.Basis, p.headRate = rate, basis, rate*after.HoursPerMonth
 			cost.After = c.amounts(c.head, p.head, p.after, after, rate)
 		}
 		if outcome == startsNone || outcome == endsIdle {
-			cost.After, cost.Basis = &Amounts{Max: new(float64)}, "denied: no runners"
+			cost.After, cost.Basis, p.headRate = &Amounts{Max: new(float64)}, "denied: no runners", 0
 		}
 	}
 	if cost.Before == nil && cost.After == nil {
@@ -274,10 +289,13 @@ func (t *Cost) round() {
 }
 
 // assumptions that amounts rest on.
-func (c *comparison) assumptions(p *Prices) []string {
+func (c *comparison) assumptions(p *Prices, isShared bool) []string {
 	said := []string{
 		fmt.Sprintf("A month has %g hours, each as those of the week from %s.", p.HoursPerMonth, c.in.At.UTC().Format(time.DateOnly)),
 		"Min is without any job, max with as many as policies allow, always.",
+	}
+	if isShared {
+		said = append(said, "Max of all pools together is what ceilings allow that they share.")
 	}
 	if p.Note != "" {
 		said = append(said, "Prices: "+strings.TrimSuffix(p.Note, ".")+".")

@@ -106,6 +106,8 @@ type pair struct {
 	// formerDenied is true if the head's policies deny the template of the base, too.
 	formerDenied bool
 	shown        Pool
+	// baseRate and headRate are what a runner costs by month; 0 if it isn't known, or there are none.
+	baseRate, headRate float64
 }
 
 // name of the pool as it is at the head, or else was.
