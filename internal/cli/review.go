@@ -150,7 +150,7 @@ func (o *reviewOptions) review(c *cobra.Command, args []string) (*review.Result,
 		}
 	}
 	ctx := c.Context()
-	in := review.Input{Moment: review.Moment{At: o.at.time(), Zone: o.at.zone}, Diff: o.diff}
+	in := review.Input{Moment: review.Moment{At: o.at.time(), Zone: o.at.zone}, Namespace: o.policies.namespace, Diff: o.diff}
 	sides, err := o.sides(ctx, args)
 	if err != nil {
 		return nil, err

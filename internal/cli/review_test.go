@@ -29,7 +29,7 @@ const reviewedAt = "2026-07-07T10:00:00Z"
 // recordedExits are the exit codes of the pull requests that don't end with 0.
 var recordedExits = map[string]int{
 	"06-blocking-policy": exitDenied, "09-connection": exitError, "12-broken-cue": exitError, "14-half-a-fleet": exitDenied, "20-denied-template": exitDenied,
-	"22-denied-as-before": exitDenied, "24-policy-fails": exitDenied,
+	"22-denied-as-before": exitDenied, "24-policy-fails": exitDenied, "25-connection-deleted": exitError,
 }
 
 func TestRecordedPullRequestsHaveTheirReportsInEachForm(t *testing.T) {
@@ -369,9 +369,9 @@ func TestAFolderOfARepositoryIsReviewed(t *testing.T) {
 	repository := history(t, "05-policy-only", "runners/ci")
 	t.Setenv("GITHUB_WORKSPACE", "")
 	for name, tc := range map[string]struct{ folder, argument, place string }{
-		"from the top":            {repository, "runners/ci", "file=runners/ci/policies/limits.rego,"},
-		"from the folder":         {filepath.Join(repository, "runners/ci"), ".", "file=runners/ci/policies/limits.rego,"},
-		"from elsewhere, by path": {t.TempDir(), filepath.Join(repository, "runners/ci"), "file=runners/ci/policies/limits.rego,"},
+		"from the top":            {repository, "runners/ci", "file=runners/ci/policies/data.yaml,line=4,"},
+		"from the folder":         {filepath.Join(repository, "runners/ci"), ".", "file=runners/ci/policies/data.yaml,line=4,"},
+		"from elsewhere, by path": {t.TempDir(), filepath.Join(repository, "runners/ci"), "file=runners/ci/policies/data.yaml,line=4,"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := corral(t, tc.folder, "review", "--base", "HEAD^1", "--at", reviewedAt, "-o", "github", tc.argument)

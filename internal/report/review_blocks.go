@@ -89,8 +89,14 @@ func blocksOf(r *review.Result) []block {
 	for _, text := range r.Warnings {
 		blocks = append(blocks, block{class: classOf("warning"), said: plainly("warning: %s", text)})
 	}
+	causes := map[string]Place{}
+	for _, p := range r.Policies {
+		for _, name := range p.Moved {
+			causes[name] = changed(p.Places, p.Fields, "")
+		}
+	}
 	for _, alike := range groups(r.Pools, poolKey) {
-		blocks = append(blocks, poolBlock(alike))
+		blocks = append(blocks, poolBlock(alike, causes))
 	}
 	var judged []finding
 	for i := range r.Pools {
@@ -379,10 +385,11 @@ const movesNone = "moves no pool that is declared as before, neither now nor in 
 func policyBlocks(r *review.Result) []block {
 	var blocks []block
 	for _, p := range r.Policies {
-		b := block{class: classOf("policy"), kind: "policy", names: []string{p.Policy}, place: changed(p.Places, nil, ""), said: plainly("%s", strings.ToLower(string(p.Change)))}
+		b := block{class: classOf("policy"), kind: "policy", names: []string{p.Policy}, place: changed(p.Places, p.Fields, ""), said: plainly("%s", strings.ToLower(string(p.Change)))}
 		if len(p.What) > 0 {
 			b.said = join(b.said, plainly(": %s", strings.Join(p.What, ", ")))
 		}
+		b.tell(p.Fields)
 		mode := both(p.Before, p.After, func(x *review.PolicyState) string { return string(x.Mode) })
 		binds := both(p.Before, p.After, func(x *review.PolicyState) string { return wording.Count(x.Pools, "pool") })
 		b.lines = append(b.lines, plainly(movesNone))

@@ -33,8 +33,9 @@ func poolKey(p review.Pool) string {
 	return keyOf(p)
 }
 
-// poolBlock tells what becomes of pools that change alike. Of one that is the same, what policies say is told elsewhere.
-func poolBlock(alike []review.Pool) block {
+// poolBlock tells what becomes of pools that change alike. Of one that is the same, what policies say is told elsewhere. Causes are the places of
+// what changes of policies, by the pools that only they change.
+func poolBlock(alike []review.Pool, causes map[string]Place) block {
 	p := &alike[0]
 	if p.Change == review.Same {
 		return block{}
@@ -67,7 +68,12 @@ func poolBlock(alike []review.Pool) block {
 		if alike[i].Former != "" {
 			b.lines = append(b.lines, join(code(name), plainly(" was "), code(alike[i].Former)))
 		}
-		b.names, places = append(b.names, name), append(places, changed(alike[i].Places, alike[i].Fields, p.Class()))
+		b.names = append(b.names, name)
+		if at, ok := causes[name]; ok && p.Change == review.Moved {
+			places = append(places, at)
+		} else {
+			places = append(places, changed(alike[i].Places, alike[i].Fields, p.Class()))
+		}
 		total = plus(total, alike[i].Cost)
 		live = append(live, liveLines(name, alike[i].Live)...)
 	}
@@ -179,34 +185,37 @@ func unlessKnown(now []string, before *review.Limits, of func(*review.Limits) []
 	return slices.DeleteFunc(slices.Clone(now), func(s string) bool { return slices.Contains(known, s) })
 }
 
-// limitLine tells one number, and the rules that make it at the head, or else at the base; nil if there is nothing to tell.
+// limitLine tells one number, and the rules that make it on either side; nil if there is nothing to tell.
 func limitLine(p *review.Pool, name string) phrase {
 	declaredAs := func(l *review.Limits) string { return declared(l, name) }
 	inForce := func(l *review.Limits) string { return effective(l, name, "what held before") }
 	said, holds := both(p.Before, p.After, declaredAs), both(p.Before, p.After, inForce)
-	same := p.Before != nil && p.After != nil && declaredAs(p.Before) == declaredAs(p.After) && inForce(p.Before) == inForce(p.After)
-	undecided := p.Before != nil && p.After != nil && p.After.Effective == nil && declaredAs(p.Before) == declaredAs(p.After)
-	if p.Change == review.Deleted || same || undecided {
+	if p.Change == review.Deleted {
 		return nil
+	}
+	if p.Before != nil && p.After != nil && declaredAs(p.Before) == declaredAs(p.After) && (p.After.Effective == nil || inForce(p.Before) == inForce(p.After)) {
+		return nil // it is the same, or what policies that fail leave
 	}
 	var rules phrase
-	for _, l := range []*review.Limits{p.After, p.Before} {
-		for i := 0; l != nil && i < len(l.Bounds); i++ {
-			if b := l.Bounds[i]; b.Field == name {
-				rules = join(rules, plainly("; %s (", b.Reason), byRule(b.Rule), plainly(")"))
+	known := map[string]bool{}
+	for _, side := range []struct {
+		*review.Limits
+		when string
+	}{{p.After, "; "}, {p.Before, "; before: "}} {
+		for i := 0; side.Limits != nil && i < len(side.Bounds); i++ {
+			if b := side.Bounds[i]; b.Field == name && !known[b.Rule.Name+b.Reason] {
+				known[b.Rule.Name+b.Reason] = true
+				rules = join(rules, plainly("%s%s (", side.when, b.Reason), byRule(b.Rule), plainly(")"))
 			}
 		}
-		if rules != nil {
-			break
-		}
 	}
-	if said == holds && rules == nil && slices.ContainsFunc(p.Fields, func(f review.FieldChange) bool { return f.Path == "spec.scale."+name }) {
-		return nil
+	switch {
+	case said != holds || rules != nil:
+		return join(plainly("%s: declared %s, in force %s", name, said, holds), rules)
+	case slices.ContainsFunc(p.Fields, func(f review.FieldChange) bool { return f.Path == "spec.scale."+name }):
+		return nil // the field tells it
 	}
-	if said == holds && rules == nil {
-		return plainly("%s: %s", name, said)
-	}
-	return join(plainly("%s: declared %s, in force %s", name, said, holds), rules)
+	return plainly("%s: %s", name, said)
 }
 
 // rolloutLines tell the steps in which a change of one pool's template rolls out, unless it is on hold: the effects tell the rest.

@@ -81,6 +81,9 @@ func (p *Pool) touches(path string) bool {
 	return slices.ContainsFunc(p.Fields, func(f FieldChange) bool { return isWithin(f.Path, path) })
 }
 
+// maxTakers bounds how many pools are named that jobs go to.
+const maxTakers = 3
+
 const noRunnerGoes = "It only observed: no runner goes."
 
 func (p *pool) observes() bool { return p.Spec.GetMode() == v1alpha1.Observe }
@@ -107,8 +110,8 @@ func deletedEffects(p *pool) []string {
 }
 
 // effectsOf say what a change does to jobs and runners.
-func effectsOf(p *pair) []string {
-	e := &effects{pair: p}
+func (c *comparison) effectsOf(p *pair) []string {
+	e := &effects{pair: p, c: c}
 	if p.shown.Change == Renamed {
 		e.renamed()
 		e.denied()
@@ -151,7 +154,7 @@ func (p *pair) outcome() outcome {
 		return startsNone
 	case denied(Still):
 		return unaffected
-	case p.shown.Rollout != nil && !p.formerDenied:
+	case p.rollout != nil && !p.formerDenied:
 		return keepsFormer
 	}
 	return endsIdle
@@ -169,6 +172,7 @@ func (e *effects) denied() {
 
 type effects struct {
 	*pair
+	c   *comparison
 	all []string
 }
 
@@ -209,19 +213,48 @@ func (e *effects) identity() {
 	}
 }
 
-// labels tells which jobs come here no more, and which do from now on.
+// labels tells which jobs come here no more and who takes them, and which do from now on and who took them.
 func (e *effects) labels() {
 	before, after := e.base.GetRunnerLabels(), e.head.GetRunnerLabels()
 	lost, gained := without(before, after), without(after, before)
-	if len(lost) > 0 {
-		e.say("Jobs that ask for %s no longer come here: without another pool for them they wait.", anyOf(lost))
+	was, is := e.c.base.contenders()[e.base.name()], e.c.head.contenders()[e.head.name()]
+	for _, g := range grouped(lost, func(label string) []string { return e.c.head.takers(is, label) }) {
+		fate := "without another pool for them they wait"
+		if g.pools != "" {
+			fate = g.pools + " takes them"
+		}
+		e.say("Jobs that ask for %s no longer come here: %s.", anyOf(g.labels), fate)
 	}
-	if len(gained) > 0 {
-		e.say("Jobs that ask for %s may come here from now on.", anyOf(gained))
+	for _, g := range grouped(gained, func(label string) []string { return without(e.c.base.takers(was, label), e.c.head.takers(is, label)) }) {
+		come := " may come"
+		if g.pools != "" {
+			come = fmt.Sprintf(", which %s took, come", g.pools)
+		}
+		e.say("Jobs that ask for %s%s here from now on.", anyOf(g.labels), come)
 	}
 	if len(lost)+len(gained) > 0 && e.head.isREST() {
 		e.say("Runners without a job register anew: labels reach no runner that has registered.")
 	}
+}
+
+// labelGroup is labels that the same pools have.
+type labelGroup struct {
+	labels []string
+	pools  string
+}
+
+// grouped puts labels together that the same pools have.
+func grouped(labels []string, by func(label string) []string) []labelGroup {
+	var groups []labelGroup
+	for _, label := range labels {
+		pools := wording.List(by(label), maxTakers)
+		if i := slices.IndexFunc(groups, func(g labelGroup) bool { return g.pools == pools }); i >= 0 {
+			groups[i].labels = append(groups[i].labels, label)
+		} else {
+			groups = append(groups, labelGroup{[]string{label}, pools})
+		}
+	}
+	return groups
 }
 
 // without are the texts of a list that aren't in another, whatever their case.
@@ -264,7 +297,7 @@ func (e *effects) intake() {
 }
 
 func (e *effects) template() {
-	r := e.shown.Rollout
+	r := e.rollout
 	switch {
 	case r == nil:
 	case e.formerDenied:
@@ -302,7 +335,7 @@ func isUnlike(was, is *v1alpha1.CacheSpec) bool {
 }
 
 // rolls says whether runners are replaced.
-func (p *Pool) rolls() bool { return p.Rollout != nil && !p.Rollout.Hold && !p.isDenied() }
+func (p *Pool) rolls() bool { return p.Rollout != nil && !p.Rollout.Hold }
 
 // numbers tells what other limits do.
 func (e *effects) numbers() {
@@ -319,11 +352,14 @@ func (e *effects) numbers() {
 		e.say("At most %s runners instead of %s: jobs that were accepted are served, and wait beyond that.", wording.Max(after.Max), wording.Max(before.Max))
 	case after.Max > before.Max:
 		e.say("At most %s runners instead of %s.", wording.Max(after.Max), wording.Max(before.Max))
-	case e.head.Spec.Scale.Numbers().Max != e.base.Spec.Scale.Numbers().Max:
+	case e.later == "" && e.head.Spec.Scale.Numbers().Max != e.base.Spec.Scale.Numbers().Max:
 		e.say("The declared max has no effect: %s holds, as before.", wording.Max(after.Max))
 	}
 	if was, is := floor(*before), floor(*after); was != is {
 		e.say("%s without any job instead of %s.", capital(wording.Count(int(is), "runner")), wording.Max(was))
+	}
+	if e.later != "" {
+		e.say("%s", e.later)
 	}
 }
 

@@ -223,7 +223,7 @@ type Pool struct {
 	After  *Limits `json:"after,omitempty"`
 	// Findings are what policies say of its pod at either side, and which policies fail: the worst first.
 	Findings []Finding `json:"findings,omitempty"`
-	// Rollout is how a change of the template rolls out; nil if it does not change.
+	// Rollout is how a change of the template rolls out; nil if it does not change, or is denied.
 	Rollout *Rollout `json:"rollout,omitempty"`
 	// Schedule is what schedules make of the numbers; nil if they make the same of them.
 	Schedule *Schedule `json:"schedule,omitempty"`
@@ -262,8 +262,10 @@ type FieldChange struct {
 
 // Limits are a pool's numbers before and after policy, of an idle pool in an idle fleet.
 type Limits struct {
-	// Declared numbers at the time, schedules applied. A max of 2147483647 stands for none.
+	// Declared numbers of the pool by itself. A max of 2147483647 stands for none.
 	Declared policy.Scale `json:"declared"`
+	// Scheduled are the numbers that schedules make of them at the time; nil if none holds.
+	Scheduled *Span `json:"scheduled,omitempty"`
 	// Effective numbers; nil when a policy failed: then what held before goes on to hold.
 	Effective *policy.Scale `json:"effective,omitempty"`
 	// Hard is true when jobs accepted beyond max wait.
@@ -407,8 +409,11 @@ type PolicyChange struct {
 	// Policy as KIND/NAME or KIND/NAMESPACE/NAME.
 	Policy string `json:"policy"`
 	Change Change `json:"change"`
-	// What changed: rules (modules and data), mode, selector (of pools), or rules in ConfigMaps (which ConfigMaps; they aren't read).
+	// What changed: rules (modules, and what else they are made of), data, parameters, mode, selector (of pools), or rules in ConfigMaps
+	// (which ConfigMaps; they aren't read).
 	What []string `json:"what,omitempty"`
+	// Fields of data, parameters, library and selector that differ, as data.grants.ads; their class is empty.
+	Fields []FieldChange `json:"fields,omitempty"`
 	// Before and After are its mode and digest.
 	Before *PolicyState `json:"before,omitempty"`
 	After  *PolicyState `json:"after,omitempty"`

@@ -134,7 +134,9 @@ func sideOf(t testing.TB, name string, given files) Side {
 	result := compileOnce(t, tree)
 	s.Objects, s.Diagnostics = result.Objects, append(s.Diagnostics, result.Diagnostics...)
 	for i := range s.Objects {
-		s.Objects[i].Manifest.SetNamespace("ci")
+		if s.Objects[i].Manifest.GetNamespace() == "" {
+			s.Objects[i].Manifest.SetNamespace("ci")
+		}
 	}
 	for _, o := range s.Objects {
 		if o.Manifest.GetKind() == policy.KindRunnerPolicy {
@@ -400,7 +402,7 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 			files{"p.cue": linux, "r.rego": nightly}, files{"p.cue": linux, "r.rego": change(t, nightly, `"atMost": 9`, `"atMost": 0`)},
 			[]string{
 				"Allowed", `Moved linux [] from ""`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
-				"  : From 2026-07-05T20:00:00Z on policies make max 0, min 0, idle 0 of it instead of max 9, min 0, idle 2.",
+				"  : From 2026-07-05T20:00:00Z on it has max 0, min 0, idle 0 instead of max 9, min 0, idle 2.",
 				"policy Changed RunnerPolicy/ci/repository [rules] moved [ci/linux]",
 			},
 		},
