@@ -421,7 +421,7 @@ func connectionBlocks(r *review.Result) []block {
 			b.said = plainly("%s", c.Class.Words())
 		}
 		b.tell(c.Fields)
-		if c.Class == review.Identity {
+		if c.Class == review.Replaced {
 			b.words, b.level = classOf("replaced").words, Warning
 		}
 		if len(c.Pools) > 0 {

@@ -49,7 +49,7 @@ func poolBlock(alike []review.Pool, causes map[string]Place) block {
 		var all []string
 		for _, c := range p.Classes {
 			word := c.Words()
-			if c == review.Template && p.Rollout == nil {
+			if c == review.ReplacesRunners && p.Rollout == nil {
 				word = "another template, denied"
 			}
 			all = append(all, word)

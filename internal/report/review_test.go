@@ -47,14 +47,14 @@ func allParts() *review.Result {
 			Moment: review.Moment{At: noon, Zone: "Europe/Berlin"},
 		},
 		Warnings: []string{"It would remove 2 of 3 pools. A PoolSource refuses this."},
-		Summary:  review.Summary{Changed: 1, Deleted: 1, Moved: 1, Denied: 1, NewlyDenied: 1, Warnings: 2, Classes: map[review.Class]int{review.Routing: 1}},
+		Summary:  review.Summary{Changed: 1, Deleted: 1, Moved: 1, Denied: 1, NewlyDenied: 1, Warnings: 2, Classes: map[review.Class]int{review.ReroutesJobs: 1}},
 		Pools: []review.Pool{
 			{
-				Namespace: "ci", Name: "web", Change: review.Changed, Classes: []review.Class{review.Routing, review.Template, review.Scale},
+				Namespace: "ci", Name: "web", Change: review.Changed, Classes: []review.Class{review.ReroutesJobs, review.ReplacesRunners, review.OtherLimits},
 				Effects: []string{"Jobs that ask for x64 no longer come here.", "2 runners without any job instead of 3."}, Places: review.Places{BaseAt: at("pools.cue", 6), HeadAt: at("pools.cue", 7)},
 				Fields: []review.FieldChange{
-					{Path: "spec.scale.max", Before: json.RawMessage(`50`), Places: review.Places{BaseAt: at("pools.cue", 12)}, Class: review.Scale},
-					{Path: "spec.labels", Before: json.RawMessage(`["linux","x64"]`), After: json.RawMessage(`["a|b"]`), Places: review.Places{BaseAt: at("pools.cue", 9), HeadAt: at("labels.cue", 1)}, Class: review.Routing},
+					{Path: "spec.scale.max", Before: json.RawMessage(`50`), Places: review.Places{BaseAt: at("pools.cue", 12)}, Class: review.OtherLimits},
+					{Path: "spec.labels", Before: json.RawMessage(`["linux","x64"]`), After: json.RawMessage(`["a|b"]`), Places: review.Places{BaseAt: at("pools.cue", 9), HeadAt: at("labels.cue", 1)}, Class: review.ReroutesJobs},
 					{Path: "spec.trust", After: json.RawMessage("\"two `lines`\\n\""), Places: review.Places{HeadAt: at("pools.cue", 10)}, Class: review.Settings},
 				},
 				Before: &review.Limits{Declared: policy.Scale{Max: 50, Min: 1}, Effective: &policy.Scale{Max: 50, Min: 1}, Conflicts: []string{"old"}},
@@ -85,7 +85,7 @@ func allParts() *review.Result {
 			{Namespace: "ci", Name: "moved", Change: review.Moved, Places: review.Places{BaseAt: at("pools.cue", 20), HeadAt: at("pools.cue", 21)},
 				Before: &review.Limits{Declared: policy.Scale{Max: 9}, Effective: &policy.Scale{Max: 9}}, After: &review.Limits{Declared: policy.Scale{Max: 9}}},
 		},
-		Connections: []review.Connection{{Name: "acme", Namespace: "ci", Change: review.Changed, Class: review.Identity, Effects: []string{"The API server refuses this."},
+		Connections: []review.Connection{{Name: "acme", Namespace: "ci", Change: review.Changed, Class: review.Replaced, Effects: []string{"The API server refuses this."},
 			Places: review.Places{BaseAt: at("c.cue", 2), HeadAt: at("c.cue", 3)}, Pools: []string{"ci/web"},
 			Fields: []review.FieldChange{{Path: "spec.url", Before: json.RawMessage(`"https://github.com/a"`), After: json.RawMessage(`"https://github.com/b"`), Places: review.Places{BaseAt: at("c.cue", 2), HeadAt: at("c.cue", 3)}}}}},
 		Policies: []review.PolicyChange{
@@ -138,7 +138,7 @@ func large(pools int, text string) *review.Result {
 	r := &review.Result{Verdict: review.Allowed, Notes: []string{text, text}, Compared: review.Compared{Base: review.Revision{Name: text}, Head: review.Revision{Name: text}}}
 	for i := range pools {
 		p := review.Pool{
-			Name: fmt.Sprintf("pool-%d", i), Change: review.Changed, Classes: []review.Class{review.Scale}, Places: review.Places{HeadAt: at(text, 1)},
+			Name: fmt.Sprintf("pool-%d", i), Change: review.Changed, Classes: []review.Class{review.OtherLimits}, Places: review.Places{HeadAt: at(text, 1)},
 			Effects: []string{fmt.Sprint(i, text)}, Cost: &review.Cost{Currency: text, Basis: text, After: &review.Amounts{}},
 		}
 		for j := range 60 {

@@ -18,12 +18,12 @@ var fieldClasses = []struct {
 	path  string
 	class Class
 }{
-	{"metadata.name", Identity}, {"metadata.namespace", Identity}, {"metadata", Settings},
-	{"spec.connectionRef", Identity}, {"spec.registration", Identity}, {"spec.lifetime", Identity},
-	{"spec.scaleSetName", Routing}, {"spec.runnerGroup", Routing}, {"spec.labels", Routing}, {"spec.mode", Routing}, {"spec.suspend", Routing},
-	{"spec.demand.webhook", Routing},
-	{"spec.template", Template}, {"spec.containerMode", Template},
-	{"spec.scale", Scale}, {"spec.demand", Scale},
+	{"metadata.name", Replaced}, {"metadata.namespace", Replaced}, {"metadata", Settings},
+	{"spec.connectionRef", Replaced}, {"spec.registration", Replaced}, {"spec.lifetime", Replaced},
+	{"spec.scaleSetName", ReroutesJobs}, {"spec.runnerGroup", ReroutesJobs}, {"spec.labels", ReroutesJobs}, {"spec.mode", ReroutesJobs}, {"spec.suspend", ReroutesJobs},
+	{"spec.demand.webhook", ReroutesJobs},
+	{"spec.template", ReplacesRunners}, {"spec.containerMode", ReplacesRunners},
+	{"spec.scale", OtherLimits}, {"spec.demand", OtherLimits},
 }
 
 // classOf is the class that a field of a pool is of.
@@ -39,7 +39,7 @@ func classOf(path string) Class {
 // classOf is the class that a field of both has: labels in another order or case route no job otherwise.
 func (p *pair) classOf(path string) Class {
 	class := classOf(path)
-	if class == Routing && isWithin(path, "spec.labels") && len(without(p.base.Spec.Labels, p.head.Spec.Labels))+len(without(p.head.Spec.Labels, p.base.Spec.Labels)) == 0 {
+	if class == ReroutesJobs && isWithin(path, "spec.labels") && len(without(p.base.Spec.Labels, p.head.Spec.Labels))+len(without(p.head.Spec.Labels, p.base.Spec.Labels)) == 0 {
 		return Settings
 	}
 	return class
@@ -48,7 +48,7 @@ func (p *pair) classOf(path string) Class {
 // classByTemplate gives fields of the template another class, if runners are made of the same one as before: a default that is spelled out
 // replaces none.
 func (p *pair) classByTemplate() {
-	isTemplate := func(f FieldChange) bool { return f.Class == Template }
+	isTemplate := func(f FieldChange) bool { return f.Class == ReplacesRunners }
 	if !slices.ContainsFunc(p.shown.Fields, isTemplate) || !p.keepsRevision() {
 		return
 	}
@@ -69,7 +69,7 @@ func isWithin(path, field string) bool {
 func classesOf(p *Pool) []Class {
 	var classes []Class
 	for _, class := range Classes() {
-		if p.Change == Renamed && class == Identity || slices.ContainsFunc(p.Fields, func(f FieldChange) bool { return f.Class == class }) {
+		if p.Change == Renamed && class == Replaced || slices.ContainsFunc(p.Fields, func(f FieldChange) bool { return f.Class == class }) {
 			classes = append(classes, class)
 		}
 	}

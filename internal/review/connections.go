@@ -19,9 +19,9 @@ import (
 func connectionClass(path string) Class {
 	switch {
 	case path == "spec.url":
-		return Identity
+		return Replaced
 	case strings.HasPrefix(path, "spec.allowedNamespaces"):
-		return Routing
+		return ReroutesJobs
 	}
 	return Settings
 }
@@ -114,7 +114,7 @@ func (s *side) poolsOn(name string) []string {
 
 func (c *comparison) deletedConnection(shown *Connection, name string) {
 	if left := len(shown.Pools); left > 0 {
-		shown.Class = Identity
+		shown.Class = Replaced
 		shown.Effects = append(shown.Effects, fmt.Sprintf("%s still name it: they register no runners, and jobs that wait for them are lost.", capital(wording.Count(left, "pool"))))
 	}
 	shown.Pools = append(shown.Pools, c.base.poolsOn(name)...)

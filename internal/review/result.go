@@ -173,25 +173,27 @@ type Class string
 
 // Classes, the most far-reaching first.
 const (
-	// Identity is a pool that becomes another one on GitHub: jobs that wait for its scale set are lost.
-	Identity Class = "Replaced"
-	// Routing sends jobs elsewhere than before: runners go on.
-	Routing Class = "ReroutesJobs"
-	// Template rolls runners: those of the former template are replaced when they have no job.
-	Template Class = "ReplacesRunners"
-	// Scale changes how many runners there are, and nothing else.
-	Scale Class = "Limits"
+	// Replaced is a pool that becomes another one on GitHub: jobs that wait for its scale set are lost.
+	Replaced Class = "Replaced"
+	// ReroutesJobs sends jobs elsewhere than before: runners go on.
+	ReroutesJobs Class = "ReroutesJobs"
+	// ReplacesRunners is another template: those of the former template are replaced when they have no job.
+	ReplacesRunners Class = "ReplacesRunners"
+	// OtherLimits change how many runners there are, and nothing else.
+	OtherLimits Class = "Limits"
 	// Settings changes none of these: deadlines, how updates roll out, trust, metadata, a default of spec.containerMode that is spelled out.
 	Settings Class = "Settings"
 )
 
 // Words are the class as people read it.
 func (c Class) Words() string {
-	return map[Class]string{Identity: "replaced", Routing: "reroutes jobs", Template: "replaces runners", Scale: "limits", Settings: "settings"}[c]
+	return map[Class]string{Replaced: "replaced", ReroutesJobs: "reroutes jobs", ReplacesRunners: "replaces runners", OtherLimits: "limits", Settings: "settings"}[c]
 }
 
 // Classes are all classes, the most far-reaching first.
-func Classes() []Class { return []Class{Identity, Routing, Template, Scale, Settings} }
+func Classes() []Class {
+	return []Class{Replaced, ReroutesJobs, ReplacesRunners, OtherLimits, Settings}
+}
 
 // Place is a place in a file, as seen from where the review's files are named from.
 type Place struct {

@@ -186,11 +186,11 @@ func (c *comparison) describe(p *pair) {
 		s.Effects = e.all
 	case p.head == nil:
 		s.Change = Deleted
-		s.Classes, s.Effects = []Class{Identity}, deletedEffects(p.base)
+		s.Classes, s.Effects = []Class{Replaced}, deletedEffects(p.base)
 	default:
 		c.compareFields(p)
 	}
-	s.LosesJobs = p.base != nil && s.Class() == Identity && !p.base.observes() && !p.base.isREST()
+	s.LosesJobs = p.base != nil && s.Class() == Replaced && !p.base.observes() && !p.base.isREST()
 	s.Schedule = c.compareSchedules(p)
 }
 
@@ -207,7 +207,7 @@ func (c *comparison) compareFields(p *pair) {
 		p.classByTemplate()
 	}
 	s.Classes = classesOf(s)
-	if slices.Contains(s.Classes, Template) && s.Change == Changed {
+	if slices.Contains(s.Classes, ReplacesRunners) && s.Change == Changed {
 		p.rollout = c.head.rollout(c.ctx, p.head, p.after, revisionOf(p.base), revisionOf(p.head))
 		if s.isDenied() {
 			p.formerDenied = c.head.denies(c.ctx, p)
@@ -345,7 +345,7 @@ func (f *Finding) denies() bool { return f.Level == Deny || f.Level == Failure }
 
 // rank orders pools by how far their change reaches.
 func (p *Pool) rank() int {
-	ranks := map[Class]int{Identity: 0, Routing: 1, Template: 2, Scale: 4, Settings: 5}
+	ranks := map[Class]int{Replaced: 0, ReroutesJobs: 1, ReplacesRunners: 2, OtherLimits: 4, Settings: 5}
 	switch p.Change {
 	case Added, Uncompared:
 		return 3

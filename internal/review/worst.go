@@ -35,21 +35,23 @@ type Consequence struct {
 var ofPools, ofPoolsAfter = []poolConsequence{
 	{string(Deleted), func(p *Pool) bool { return p.Change == Deleted && p.LosesJobs }, "deleted: its waiting jobs are lost", "deleted: their waiting jobs are lost"},
 	{string(Renamed), func(p *Pool) bool { return p.Change == Renamed && p.LosesJobs }, "renamed: its waiting jobs are lost", "renamed: their waiting jobs are lost"},
-	{string(Identity), func(p *Pool) bool { return p.isReplaced() && p.LosesJobs }, "replaced: its waiting jobs are lost", "replaced: their waiting jobs are lost"},
+	{string(Replaced), func(p *Pool) bool { return p.isReplaced() && p.LosesJobs }, "replaced: its waiting jobs are lost", "replaced: their waiting jobs are lost"},
 	{"PolicyFailed", func(p *Pool) bool { return p.has(Failure, New, Unknown) }, "undecided: a policy fails", "undecided: policies fail"},
 	{"NewlyDenied", func(p *Pool) bool { return p.has(Deny, New) }, "newly denied", "newly denied"},
 	{"Denied", func(p *Pool) bool { return p.has(Deny, Unknown) }, "denied", "denied"},
 	{string(Deleted), func(p *Pool) bool { return p.Change == Deleted && !p.LosesJobs }, "deleted", "deleted"},
 	{string(Renamed), func(p *Pool) bool { return p.Change == Renamed && !p.LosesJobs }, "renamed", "renamed"},
-	{string(Identity), func(p *Pool) bool { return p.isReplaced() && !p.LosesJobs }, "replaced", "replaced"},
+	{string(Replaced), func(p *Pool) bool { return p.isReplaced() && !p.LosesJobs }, "replaced", "replaced"},
 	{"Suspended", func(p *Pool) bool { return p.becomes("spec.suspend", "true") }, "suspended: its jobs wait", "suspended: their jobs wait"},
-	{string(Routing), func(p *Pool) bool { return slices.Contains(p.Classes, Routing) && !p.becomes("spec.suspend", "true") }, "reroutes jobs", "reroute jobs"},
-	{string(Template), func(p *Pool) bool { return p.rolls() }, "replaces its runners", "replace their runners"},
+	{string(ReroutesJobs), func(p *Pool) bool {
+		return slices.Contains(p.Classes, ReroutesJobs) && !p.becomes("spec.suspend", "true")
+	}, "reroutes jobs", "reroute jobs"},
+	{string(ReplacesRunners), func(p *Pool) bool { return p.rolls() }, "replaces its runners", "replace their runners"},
 	{"Denied", func(p *Pool) bool { return !p.has(Deny, New) && p.has(Deny, Still) }, "denied as before", "denied as before"},
 	{"PolicyFailed", func(p *Pool) bool { return !p.has(Failure, New) && p.has(Failure, Still) }, "undecided as before", "undecided as before"},
 	{"Warned", func(p *Pool) bool { return p.has(Warn, New) }, "newly warned of", "newly warned of"},
 }, []poolConsequence{
-	{string(Template), func(p *Pool) bool { return p.Rollout != nil && p.Rollout.Hold }, "with a template on hold", "with a template on hold"},
+	{string(ReplacesRunners), func(p *Pool) bool { return p.Rollout != nil && p.Rollout.Hold }, "with a template on hold", "with a template on hold"},
 	{string(Moved), func(p *Pool) bool { return p.Change == Moved }, "changed by policies alone", "changed by policies alone"},
 	{string(Settings), func(p *Pool) bool { return p.Class() == Settings }, "with other settings", "with other settings"},
 }
@@ -67,6 +69,15 @@ func Worst(r *Result) []Consequence {
 	for _, c := range ofPools {
 		w.pools(c)
 	}
+	connections, policies := map[Change]int{}, map[Change]int{}
+	for _, c := range r.Connections {
+		connections[c.Change]++
+	}
+	for _, p := range r.Policies {
+		policies[p.Change]++
+	}
+	w.others("Connections", "%s deleted", "connection", connections[Deleted])
+	w.others("Policies", "%s deleted", "policy", policies[Deleted])
 	fell := r.Summary.MaxAfter < r.Summary.MaxBefore
 	if fell {
 		w.limits()
@@ -80,10 +91,10 @@ func Worst(r *Result) []Consequence {
 		w.pools(c)
 	}
 	w.others("Overlaps", "%s newly for the same jobs", "pool pair", len(r.Overlaps))
-	for _, change := range []Change{Deleted, Changed, Added} {
+	for _, change := range []Change{Changed, Added} {
 		words := "%s " + strings.ToLower(string(change))
-		w.others("Connections", words, "connection", len(slices.DeleteFunc(slices.Clone(r.Connections), func(c Connection) bool { return c.Change != change })))
-		w.others("Policies", words, "policy", len(slices.DeleteFunc(slices.Clone(r.Policies), func(p PolicyChange) bool { return p.Change != change })))
+		w.others("Connections", words, "connection", connections[change])
+		w.others("Policies", words, "policy", policies[change])
 	}
 	if r.Prices != nil {
 		w.others("Prices", "%s changed", "price", len(r.Prices.Fields))
@@ -148,7 +159,7 @@ func (c *Consequence) count(p *Pool) {
 // limits tell of numbers in force: of max all together.
 func (w *worst) limits() {
 	r := w.result
-	c := Consequence{Class: string(Scale)}
+	c := Consequence{Class: string(OtherLimits)}
 	for i := range r.Pools {
 		if p := &r.Pools[i]; p.Before.max() != p.After.max() || p.Before != nil && p.After != nil && !p.Before.same(p.After) {
 			c.count(p)
@@ -209,7 +220,7 @@ func (p *Pool) becomes(path, value string) bool {
 	return slices.ContainsFunc(p.Fields, func(f FieldChange) bool { return f.Path == path && string(f.After) == value })
 }
 
-func (p *Pool) isReplaced() bool { return p.Change == Changed && p.Class() == Identity }
+func (p *Pool) isReplaced() bool { return p.Change == Changed && p.Class() == Replaced }
 
 // has says whether policies say something at a level, in one of some states.
 func (p *Pool) has(level Level, states ...State) bool {
