@@ -64,6 +64,8 @@ var effects = map[string]effect{
 		value: map[string]any{"cert-manager.io/cluster-issuer": "main"}, with: ingress, want: "cert-manager.io/cluster-issuer: main",
 	},
 	"webhook.ingress.tlsSecretName":        {value: "corral-tls", with: ingress, want: "secretName: corral-tls"},
+	"metrics.jobs.labels":                  {value: []any{"repository", "workflow"}, want: "--job-metric-labels=repository,workflow"},
+	"metrics.jobs.labelLimit":              {value: 20, with: "metrics.jobs.labels", want: "--job-metric-label-limit=20"},
 	"metrics.serviceMonitor.enabled":       {value: true, want: "kind: ServiceMonitor"},
 	"metrics.serviceMonitor.labels":        {value: map[string]any{"prometheus": "main"}, with: "metrics.serviceMonitor.enabled", want: "prometheus: main"},
 	"metrics.serviceMonitor.interval":      {value: "30s", with: "metrics.serviceMonitor.enabled", want: "interval: 30s"},
