@@ -76,6 +76,9 @@ var effects = map[string]effect{
 	"metrics.prometheusRule.disabled": {
 		value: []any{"CorralLeftOnGitHub"}, with: "metrics.prometheusRule.enabled", gone: "alert: CorralLeftOnGitHub",
 	},
+	"metrics.dashboard.enabled":          {value: true, want: "name: corral-dashboard"},
+	"metrics.dashboard.labels":           {value: map[string]any{"dashboards": "ci"}, with: "metrics.dashboard.enabled", want: "dashboards: ci"},
+	"metrics.dashboard.annotations":      {value: map[string]any{"grafana_folder": "CI"}, with: "metrics.dashboard.enabled", want: "grafana_folder: CI"},
 	"networkPolicy.enabled":              {value: true, want: "kind: NetworkPolicy"},
 	"networkPolicy.metricsFrom":          {value: []any{peer("monitoring")}, with: "networkPolicy.enabled", want: "kubernetes.io/metadata.name: monitoring"},
 	"networkPolicy.webhookFrom":          {value: []any{peer("ingress")}, with: "networkPolicy.enabled webhook.enabled", want: "kubernetes.io/metadata.name: ingress"},
