@@ -181,6 +181,8 @@ func (p pass) run(ctx context.Context) (kube.Done, error) {
 		o.Job = job
 		o.jobOver = o.jobOver || job.CompletedAt != nil
 		state = decide(o, p.Now())
+	} else if missed, isIt := p.unsettled(o, state); isIt {
+		state = missed
 	}
 	o.Exit = p.withTaints(ctx, o, state)
 	p.project(o, state)
