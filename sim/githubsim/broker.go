@@ -232,7 +232,7 @@ func (s *Server) stepOut(rn *runner, session string, left bool) answer {
 		rn.scaleSet.free.remove(rn)
 	}
 	switch {
-	case left:
+	case left && rn.polls == 0: // with another poll its process is still there
 		s.setOnline(rn, false)
 		if rn.job != nil && rn.job.State != JobRunning {
 			s.takeBack(rn)
