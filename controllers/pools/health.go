@@ -42,7 +42,7 @@ type health struct {
 type healthMemory struct {
 	// connected has runners that GitHub was seen to count.
 	connected map[string]bool
-	// unsettled is when some runner was last starting or ending.
+	// unsettled is when some runner was last on its way out.
 	unsettled time.Time
 	// counts is true once GitHub counted a runner of the pool: not every server does.
 	counts bool
@@ -63,7 +63,7 @@ func checkHealth(o observation, results runners.Results) health {
 	o.runners = o.runners.with(h.failed)
 	s := o.github.Statistics
 	h.memory.counts = h.memory.counts || o.github.Known && s.RegisteredRunners+s.IdleRunners+s.BusyRunners > 0
-	if len(o.staying(v1alpha1.RunnerIdle))+len(o.staying(v1alpha1.RunnerBusy)) < len(o.runners) {
+	if slices.ContainsFunc(o.runners, func(x observed) bool { return x.isEnding() || !x.waits() && x.verdict.State != v1alpha1.RunnerBusy }) {
 		h.memory.unsettled = o.now
 	}
 	c := checkConnections(o, h.memory)

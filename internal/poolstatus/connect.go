@@ -28,7 +28,7 @@ type Suspects struct {
 type Connected struct {
 	// Suspects are idle runners that GitHub may not see.
 	Suspects Suspects
-	// Ask is true when GitHub's count is from before some runner had to be connected.
+	// Ask is true when GitHub's count is from before some runner had to be connected, or may have one instead that is gone.
 	Ask bool
 	// Next is the time until the next runner has to be connected; 0 for none.
 	Next time.Duration
@@ -39,11 +39,11 @@ type Connected struct {
 // Online is how many runners GitHub counted as online.
 type Online struct {
 	Count int
-	// At is when it counted, Unsettled when some runner was last starting or ending: GitHub may count that, too.
+	// At is when it counted, Unsettled when some runner was last on its way out, which GitHub may count, too.
 	At, Unsettled time.Time
 }
 
-// countAgain is how old a count has to be that nothing but runners that start or end makes doubtful.
+// countAgain is how old a count has to be that nothing but runners on their way out makes doubtful.
 const countAgain = time.Minute
 
 // Connections compares idle runners and the number of busy ones with how many runners
