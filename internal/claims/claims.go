@@ -123,20 +123,22 @@ func later(a, b time.Time) time.Time {
 }
 
 // failedAt is when a claim last kept a runner from starting, if several did lately; zero otherwise.
-func failedAt(all []Claim, now time.Time) (at time.Time) {
-	avoided := 0
+func failedAt(all []Claim, now time.Time) time.Time {
+	if avoided, last := failures(all, now); avoided >= maxAvoided {
+		return last
+	}
+	return time.Time{}
+}
+
+// failures counts the claims that kept a runner from starting lately, and says when one last did.
+func failures(all []Claim, now time.Time) (avoided int, last time.Time) {
 	for _, c := range all {
-		if c.Ending || !now.Before(c.Avoid) {
-			continue
-		}
-		if avoided++; c.Avoid.Add(-AvoidFor).After(at) {
-			at = c.Avoid.Add(-AvoidFor)
+		if !c.Ending && now.Before(c.Avoid) {
+			avoided++
+			last = later(last, c.Avoid.Add(-AvoidFor))
 		}
 	}
-	if avoided < maxAvoided {
-		return time.Time{}
-	}
-	return at
+	return avoided, last
 }
 
 func isFree(spec *v1alpha1.CacheSpec, c Claim, now time.Time) bool {
