@@ -32,6 +32,8 @@ type Claim struct {
 	Taken  time.Time
 	// InUse is true unless its holder and its holder's pod are gone.
 	InUse bool
+	// Leaving is true of one in use whose holder is being ended.
+	Leaving bool
 	// Avoid is until when no runner takes it.
 	Avoid time.Time
 	// Ending is true of one that is being deleted; Lost of one whose volume is gone.
@@ -49,8 +51,9 @@ type Choice struct {
 	Own  bool
 	// Make is the number of a claim to make, -1 for none.
 	Make int
-	// Missing is why there is no claim; "" if there is one.
+	// Missing is why there is no claim; "" if there is one. Soon says that there will be one, as a runner with one ends or one is being deleted.
 	Missing string
+	Soon    bool
 }
 
 // Choose returns the claim for a runner: its own, else the free one that was used last, as its contents are the newest, else
@@ -77,7 +80,8 @@ func Choose(spec *v1alpha1.CacheSpec, all []Claim, runner types.UID, now time.Ti
 			return Choice{Make: number}
 		}
 	}
-	return Choice{Make: -1, Missing: missing(spec, all, now)}
+	soon := func(c Claim) bool { return c.Ending || c.InUse && c.Leaving }
+	return Choice{Make: -1, Missing: missing(spec, all, now), Soon: slices.ContainsFunc(all, soon)}
 }
 
 // failedAt is when a claim last kept a runner from starting, if several did lately; zero otherwise.
