@@ -222,7 +222,7 @@ func TestAPausedUpdateMakesRunnersOfTheFormerTemplate(t *testing.T) {
 	if n := b.made()[b.pool().Status.Revision]; n != 1 || b.phase() != v1alpha1.UpdateRolling {
 		t.Errorf("%s with %d new runners", b.phase(), n)
 	}
-	for range 8 {
+	for range 12 {
 		b.runAll()
 	}
 	b.now = b.now.Add(v1alpha1.DefaultConnectDeadline)
@@ -433,15 +433,15 @@ func TestAnUpdateGoesOnThoughOldRunnersHaveAllClaims(t *testing.T) {
 	for name, tc := range map[string]struct {
 		cache   *v1alpha1.CacheSpec
 		desired int32
-		// peak is how many runners there may be at once.
-		peak     int
-		persists bool
+		// peak is how many runners there may be at once, rest how many there are in the end: no more are made while one waits.
+		peak, rest int
+		persists   bool
 	}{
-		"they wait":                        {waits, 2, 2, false},
-		"more are wanted than have claims": {waits, 4, 4, false},
-		"one that stays":                   {stays, 1, 2, true},
-		"all that stay":                    {stays, 2, 2, true},
-		"claims are left":                  {waits, 1, 2, false},
+		"they wait":                        {waits, 2, 2, 2, false},
+		"more are wanted than have claims": {waits, 4, 4, 3, false},
+		"one that stays":                   {stays, 1, 2, 1, true},
+		"all that stay":                    {stays, 2, 2, 2, true},
+		"claims are left":                  {waits, 1, 2, 1, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
@@ -460,16 +460,20 @@ func TestAnUpdateGoesOnThoughOldRunnersHaveAllClaims(t *testing.T) {
 			if n := b.shareClaims(2); n != most {
 				t.Fatalf("%d run", n)
 			}
-			b.now = b.now.Add(time.Hour)
+			b.now = b.now.Add(time.Minute)
 			b.edit("runner:2")
 			b.reconcile()
-			want, peak := map[string]int{b.pool().Status.Revision: int(tc.desired)}, 0
-			for range 8 {
-				peak = max(peak, len(b.runners()))
+			want, peak := map[string]int{b.pool().Status.Revision: tc.rest}, 0
+			for range 12 {
+				all := 0
+				for _, n := range b.made() {
+					all += n
+				}
+				peak = max(peak, all)
 				if n := b.shareClaims(2); n < most-1 {
 					t.Errorf("%d are there for jobs", n)
 				}
-				b.now = b.now.Add(time.Minute)
+				b.now = b.now.Add(15 * time.Second)
 				b.reconcile()
 			}
 			if diff := cmp.Diff(want, b.made()); diff != "" || peak > tc.peak {
