@@ -135,6 +135,8 @@ const (
 	RunnerLabel = "corral.dev/runner"
 	// RunnerUIDAnnotation on a Pod is the UID of its Runner, which deletes it.
 	RunnerUIDAnnotation = "corral.dev/runner-uid"
+	// ObjectMetadataAnnotation on a ScaleSet lists the keys that it has by spec.objectMetadata of its pool.
+	ObjectMetadataAnnotation = "corral.dev/object-metadata"
 	// RunnerIDAnnotation on a Pod is the id of its runner's registration on GitHub.
 	RunnerIDAnnotation = "corral.dev/runner-id"
 	// RevisionLabel names the ControllerRevision (template revision) of a Runner and its Pod.

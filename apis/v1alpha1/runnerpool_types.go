@@ -106,14 +106,7 @@ type RunnerPoolSpec struct {
 	// +kubebuilder:pruning:PreserveUnknownFields
 	Template runtime.RawExtension `json:"template"`
 
-	// containerMode says how the containers of jobs run: by a Docker daemon in the runner's pod, or as pods of their own. Default: the
-	// template alone says it.
-	// +optional
-	ContainerMode *ContainerMode `json:"containerMode,omitempty"`
-
-	// cache declares volumes that outlive runners and are taken over by the next runner of the pool.
-	// +optional
-	Cache *CacheSpec `json:"cache,omitempty"`
+	TemplateAdditions `json:",inline"`
 
 	// suspend takes in no new jobs and starts no runners beyond those that accepted
 	// jobs need; idle runners end, busy ones finish.

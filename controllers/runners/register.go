@@ -190,7 +190,7 @@ func (p pass) storeSecret(ctx context.Context, jit github.JIT, network github.Ne
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: p.runner.Namespace, Name: podspec.SecretName(p.runner.Name),
-			Labels: podspec.Labels(p.identity(), nil),
+			Labels: podspec.Labels(p.identity(), p.pool.Spec.LabelsOfObjects()), Annotations: p.pool.Spec.AnnotationsOfObjects(),
 		},
 		Data: data,
 	}

@@ -35,6 +35,8 @@ type Claim struct {
 	Taken  time.Time
 	// InUse is true unless its holder and its holder's pod are gone.
 	InUse bool
+	// Leaving is true of one in use whose holder is being ended.
+	Leaving bool
 	// Avoid is until when no runner takes it.
 	Avoid time.Time
 	// Ending is true of one that is being deleted; Lost of one whose volume is gone.
@@ -52,8 +54,9 @@ type Choice struct {
 	Own  bool
 	// Make is the number of a claim to make, -1 for none.
 	Make int
-	// Missing is why there is no claim; "" if there is one.
+	// Missing is why there is no claim; "" if there is one. Soon says that there will be one, as a runner with one ends or one is being deleted.
 	Missing string
+	Soon    bool
 }
 
 // Choose returns the claim for a runner: its own, else the free one that was used last, as its contents are the newest, else
@@ -83,7 +86,8 @@ func Choose(spec *v1alpha1.CacheSpec, all []Claim, runner types.UID, now time.Ti
 	if again := retry(spec, all, now); again >= 0 {
 		return Choice{Take: all[again].Name, Make: -1}
 	}
-	return Choice{Make: -1, Missing: missing(spec, all, now)}
+	soon := func(c Claim) bool { return c.Ending || c.InUse && c.Leaving }
+	return Choice{Make: -1, Missing: missing(spec, all, now), Soon: slices.ContainsFunc(all, soon)}
 }
 
 // retry returns one of the claims that are left alone, where runners do without none and none in use will come free: what kept runners

@@ -48,7 +48,15 @@ func TestChoose(t *testing.T) {
 		"that one again, later": {[]claims.Claim{with(free(0, 0), func(c *claims.Claim) { c.Avoid = now })}, claims.Choice{Take: "a", Make: -1}},
 		"none at the bound": {
 			[]claims.Claim{with(free(0, 0), inUse), with(free(1, 0), func(c *claims.Claim) { c.Ending = true }), with(free(2, 0), func(c *claims.Claim) { c.Avoid = now.Add(1) })},
-			claims.Choice{Make: -1, Missing: "none of at most 3 claims is free: 1 in use, 1 kept a runner from starting lately, 1 being deleted"},
+			claims.Choice{Make: -1, Missing: "none of at most 3 claims is free: 1 in use, 1 kept a runner from starting lately, 1 being deleted", Soon: true},
+		},
+		"none, until a runner is gone that ends": {
+			[]claims.Claim{with(free(0, 0), inUse), with(free(1, 0), inUse), with(free(2, 0), func(c *claims.Claim) { c.InUse, c.Leaving = true, true })},
+			claims.Choice{Make: -1, Missing: "none of at most 3 claims is free: 3 in use, 0 kept a runner from starting lately, 0 being deleted", Soon: true},
+		},
+		"none, and nobody ends": {
+			[]claims.Claim{with(free(0, 0), inUse), with(free(1, 0), inUse), with(free(2, 0), inUse)},
+			claims.Choice{Make: -1, Missing: "none of at most 3 claims is free: 3 in use, 0 kept a runner from starting lately, 0 being deleted"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

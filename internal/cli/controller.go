@@ -61,6 +61,7 @@ func (f *controllerOptions) bind(c *cobra.Command) {
 	flags.StringSliceVar(&f.manager.Namespaces, "watch-namespaces", nil, "namespaces to work in (default: all)")
 	flags.StringVar(&f.manager.MetricsAddress, "metrics-addr", ":8080", "address that serves /metrics and /loglevel; 0 for none")
 	flags.StringVar(&f.manager.HealthAddress, "health-addr", ":9440", "address that serves /healthz and /readyz; 0 for none")
+	flags.Uint16Var(&f.manager.ProfilesPort, "profiles-port", 0, "port of localhost that serves Go's profiles at /debug/pprof/, reached by kubectl port-forward (default: none)")
 	flags.BoolVar(&f.manager.LeaderElection, "leader-elect", true, "elect one of several replicas to work")
 	flags.StringVar(&f.manager.LeaderElectionNamespace, "leader-election-namespace", "", "namespace of the lease (default: the pod's)")
 	flags.StringVar(&f.controllers.Cluster, "cluster-id", "", "name of this cluster to GitHub (default: the UID of namespace kube-system)")

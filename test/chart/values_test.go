@@ -87,6 +87,7 @@ var effects = map[string]effect{
 	"podDisruptionBudget.maxUnavailable":         {value: "50%", with: "replicas", want: "maxUnavailable: 50%"},
 	"decisionLog.mode":                           {value: "off", want: "--decision-log=off"},
 	"decisionLog.sample":                         {value: 100, want: "--decision-log-sample=100"},
+	"profiles.port":                              {value: 6060, want: "--profiles-port=6060"},
 	"timeZone":                                   {value: "Europe/Berlin", want: "--time-zone=Europe/Berlin"},
 	"probes.liveness.periodSeconds":              {value: 11, want: "periodSeconds: 11"},
 	"probes.liveness.timeoutSeconds":             {value: 12, want: "timeoutSeconds: 12"},
