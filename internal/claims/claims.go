@@ -32,6 +32,8 @@ type Claim struct {
 	Taken  time.Time
 	// InUse is true unless its holder and its holder's pod are gone.
 	InUse bool
+	// LeavesBy is by when one in use should be free, as its holder has ended; zero if it hasn't.
+	LeavesBy time.Time
 	// Avoid is until when no runner takes it.
 	Avoid time.Time
 	// Ending is true of one that is being deleted; Lost of one whose volume is gone.
@@ -51,6 +53,8 @@ type Choice struct {
 	Make int
 	// Missing is why there is no claim; "" if there is one.
 	Missing string
+	// Soon is true if one is about to be free.
+	Soon bool
 }
 
 // Choose returns the claim for a runner: its own, else the free one that was used last, as its contents are the newest, else
@@ -77,7 +81,10 @@ func Choose(spec *v1alpha1.CacheSpec, all []Claim, runner types.UID, now time.Ti
 			return Choice{Make: number}
 		}
 	}
-	return Choice{Make: -1, Missing: missing(spec, all, now)}
+	leaving := func(c Claim) bool {
+		return now.Before(c.LeavesBy) && fits(spec, c) && !c.Ending && !now.Before(c.Avoid)
+	}
+	return Choice{Make: -1, Missing: missing(spec, all, now), Soon: slices.ContainsFunc(all, leaving)}
 }
 
 // failedAt is when a claim last kept a runner from starting, if several did lately; zero otherwise.

@@ -7,7 +7,6 @@ package e2e
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -18,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
@@ -59,10 +57,10 @@ func (b *bed) theSecondJobFindsTheCache(t *testing.T) {
 	b.pool(t, "cache", strings.ReplaceAll(cachePool, "GOROOT", os.Getenv("CORRAL_E2E_GOROOT")))
 	var jobs [2]githubsim.JobTimeline
 	var claims [2]corev1.PersistentVolumeClaim
-	for i := range jobs {
+	for i := range jobs { // the second is queued before the first one's pod is gone
 		jobs[i] = b.job(t, "cache-org", "build", build)
 		t.Logf("job %d: queued %s, worked %s, %s", i+1, jobs[i].Started.Sub(jobs[i].Queued).Round(time.Millisecond), jobs[i].Finished.Sub(jobs[i].Started).Round(time.Millisecond), jobs[i].Log)
-		claims[i] = b.freeClaim(t, "cache")
+		claims[i] = b.onlyClaim(t, "cache")
 	}
 	if !strings.HasPrefix(jobs[0].Log, "found 0 files") || strings.HasPrefix(jobs[1].Log, "found 0 files") {
 		t.Error("the second job found nothing, or the first something")
@@ -77,23 +75,14 @@ func (b *bed) theSecondJobFindsTheCache(t *testing.T) {
 	b.end(t, "cache", "build")
 }
 
-// freeClaim waits until no runner and no pod is left, and returns the only claim.
-func (b *bed) freeClaim(t *testing.T, namespace string) (claim corev1.PersistentVolumeClaim) {
+func (b *bed) onlyClaim(t *testing.T, namespace string) corev1.PersistentVolumeClaim {
 	t.Helper()
-	eventually(t, func(ctx context.Context) error {
-		runners, pods, claims := &v1alpha1.RunnerList{}, &corev1.PodList{}, &corev1.PersistentVolumeClaimList{}
-		for _, list := range []client.ObjectList{runners, pods, claims} {
-			if err := b.world.Client.List(ctx, list, client.InNamespace(namespace)); err != nil {
-				return err
-			}
-		}
-		if len(runners.Items)+len(pods.Items) != 0 || len(claims.Items) != 1 || !claims.Items[0].DeletionTimestamp.IsZero() {
-			return fmt.Errorf("%d runners, %d pods, %d claims", len(runners.Items), len(pods.Items), len(claims.Items))
-		}
-		claim = claims.Items[0]
-		return nil
-	})
-	return claim
+	claims := &corev1.PersistentVolumeClaimList{}
+	must(t, b.world.Client.List(t.Context(), claims, client.InNamespace(namespace)))
+	if len(claims.Items) != 1 {
+		t.Fatalf("%d claims, want one", len(claims.Items))
+	}
+	return claims.Items[0]
 }
 
 // provision makes a volume on the node's disk for each claim of the storage class, until the test ends.
