@@ -255,7 +255,7 @@ type RunnerPoolStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// conditions: Ready, TemplateValid, PolicyAllowed, Healthy, Updated, RunnerVersion, and Reconciling or Stalled while they hold.
+	// conditions: Ready, TemplateValid, PolicyAllowed, Healthy, Updated, RunnerVersion, Saturated, and Reconciling or Stalled while they hold.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -276,6 +276,10 @@ type RunnerPoolStatus struct {
 	// jobs assigned to the pool and not finished.
 	// +optional
 	Jobs int32 `json:"jobs"`
+
+	// waiting is how many more jobs wait because the pool accepts no more.
+	// +optional
+	Waiting int32 `json:"waiting,omitempty"`
 
 	// demand is what each of several sources says.
 	// +optional

@@ -40,6 +40,7 @@ func (r *Reconciler) act(ctx context.Context, o observation, d decision) error {
 		r.Results.SuspectSome(o.key().Namespace, s, o.health.memory.connected, o.now)
 	}
 	r.markFailed(o)
+	countFailed(o)
 	r.tellRetired(o, d)
 	ends := slices.Concat(d.step.End, d.plan.Drain)
 	if d.plan.Create > 0 || len(ends) > 0 {

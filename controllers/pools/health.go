@@ -27,6 +27,8 @@ const passing = 5 * time.Second
 type health struct {
 	// failed has the runners that this pass gives up, by name, with their new state.
 	failed map[string]poolstatus.Assessment
+	// failures of runners since the last pass.
+	failures []runners.Failure
 	// suspects are runners some of whose registrations are to be looked up.
 	suspects []poolstatus.Suspects
 	// refresh is true when GitHub is to be asked for newer counts.
@@ -68,6 +70,7 @@ func checkHealth(o observation, results runners.Results) health {
 	}
 	o.memory.health.connected = c.connected
 	h.memory.circuits = countFailures(o, results)
+	h.failures = results.Failures
 	hold, quota := checkQuota(o.runners, o.sources(o.pool.Status.Update))
 	h.holds = append(h.holds, hold...)
 	admitted, claims := checkClaims(o.pool, o.runners, o.sources(o.pool.Status.Update))
@@ -165,7 +168,7 @@ func countFailures(o observation, results runners.Results) map[string]scaling.Ci
 		}
 	}
 	for _, f := range results.Failures {
-		if c, ok := circuits[f.Revision]; ok && o.isCertain(f) {
+		if c, ok := circuits[f.Revision]; ok && !f.HadJob && o.isCertain(f) {
 			circuits[f.Revision] = c.Failed(f.Cause, f.Message, f.Began, f.At)
 		}
 	}

@@ -107,11 +107,15 @@ type completion struct {
 	forgotten bool      // GitHub has removed the runner's registration by itself
 }
 
-// Failure of a runner that never had a job.
+// Failure of a runner.
 type Failure struct {
 	Runner, Revision string
-	Cause            v1alpha1.RunnerCause
-	Message          string
+	// Cause is "" of one that failed with a job: it's the job's matter, not the template's.
+	Cause   v1alpha1.RunnerCause
+	HadJob  bool
+	Message string
+	// Exit is how its container ended; nil if it didn't, or with exit code 0.
+	Exit *v1alpha1.RunnerExit
 	// Began is when the runner was created, At when it failed.
 	Began, At time.Time
 	// Clean is true of a container that ended with exit code 0: it may have had a job.

@@ -6,6 +6,7 @@ package runners
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strconv"
 	"strings"
 	"testing"
@@ -815,5 +816,55 @@ func TestThePodOverItsConnectionIsTheOneThatPoliciesSee(t *testing.T) {
 	}
 	if spec := b.pod().Spec; len(spec.Volumes) != 1 || len(spec.Containers[0].VolumeMounts) != 1 || len(spec.Containers[0].Env) != 10 {
 		t.Errorf("pod %+v", spec)
+	}
+}
+
+// While no session was open, as after a crash, a runner may have had a job that nobody was told of. GitHub forgets an ephemeral runner with its
+// job, and only then: what it says is told, and no failure that isn't one.
+func TestARunnerWhoseJobWasMissedIsNotCalledFailed(t *testing.T) {
+	missed := "Normal Finished ended; GitHub's word on its job was missed while no session was open. GitHub has forgotten the runner, as it does after a job"
+	for name, tc := range map[string]struct {
+		forgotten, away bool
+		event           string
+		failures        int
+	}{
+		"GitHub has forgotten it":  {forgotten: true, event: missed},
+		"GitHub still has it":      {event: "Warning Failed Crash: ended without a job", failures: 1},
+		"GitHub can't be asked":    {away: true},
+		"GitHub was away for long": {away: true, forgotten: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.reconcile()
+			gh, _ := b.Clients.Get("")
+			if tc.forgotten {
+				if err := gh.RemoveRunner(t.Context(), b.runner().Status.RunnerID); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b.setPod(ended(b.now))
+			if tc.away {
+				b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointFindAgent, Status: http.StatusServiceUnavailable})
+			}
+			b.reconcile()
+			b.now = b.now.Add(2 * poolstatus.Settle)
+			_, _ = b.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "ci", Name: "linux-a"}}) // it may have to try again
+			var told []string
+			for len(b.events) > 0 {
+				if e := <-b.events; strings.Contains(e, "Failed") || strings.Contains(e, "Finished ended") {
+					told = append(told, e)
+				}
+			}
+			var want []string
+			if tc.event != "" {
+				want = []string{tc.event}
+			}
+			if diff := cmp.Diff(want, told); diff != "" {
+				t.Errorf("told (-want +got):\n%s", diff)
+			}
+			if f := b.Memory.SinceLastPass(client.ObjectKey{Namespace: "ci", Name: "linux"}).Failures; len(f) != tc.failures {
+				t.Errorf("failures %+v", f)
+			}
+		})
 	}
 }

@@ -20,6 +20,8 @@ const (
 	exitDenied = 2
 	// exitChanged means that there are changes, for who asked for it.
 	exitChanged = 3
+	// exitFailOn means that something else is so that --fail-on names.
+	exitFailOn = 4
 )
 
 var (
@@ -27,6 +29,8 @@ var (
 	errDenied = errors.New("denied by policy")
 	// errChanged is the error of a command that was asked to fail when there are changes.
 	errChanged = errors.New("there are changes")
+	// errFailOn is wrapped by the error of a command that was asked to fail on what is so.
+	errFailOn = errors.New("as --fail-on asks")
 	// errDiffers is the error of one that found a GitHub that isn't as it should be.
 	errDiffers = errors.New("differ from what Corral relies on, or weren't shown")
 )
@@ -35,7 +39,8 @@ const longHelp = `Corral runs fleets of GitHub Actions runners on Kubernetes. Po
 live in Git, and are compiled to objects that controllers act on.
 
 Exit codes: 0 all is well, 1 an error (also: something is wrong with the definitions),
-2 denied by a policy, 3 there are changes (review --exit-code) or differences (conformance).`
+2 denied by a policy, 3 there are changes (review --exit-code) or differences (conformance),
+4 what review --fail-on names.`
 
 // NewRoot returns the command corral.
 func NewRoot(version string) *cobra.Command {
@@ -62,6 +67,8 @@ func exitCode(err error) int {
 		return exitDenied
 	case errors.Is(err, errChanged), errors.Is(err, errDiffers):
 		return exitChanged
+	case errors.Is(err, errFailOn):
+		return exitFailOn
 	}
 	return exitError
 }
