@@ -308,6 +308,15 @@ func (m *Memory) takeSuspicion(key types.NamespacedName) bool {
 	return true
 }
 
+// suspectStill has the next pass look at a runner again, as this one's look failed.
+func (m *Memory) suspectStill(key types.NamespacedName) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.suspects[key]
+	s.open = true
+	m.suspects[key] = s
+}
+
 // looked notes what a look at a suspected runner found, and returns what was known before.
 func (m *Memory) looked(key types.NamespacedName, known *registered) (before suspicion) {
 	m.mu.Lock()

@@ -226,6 +226,16 @@ func (p pass) verify(ctx context.Context) error {
 	if access != allowed || !p.Memory.takeSuspicion(key) {
 		return nil
 	}
+	err := p.lookUp(ctx, gh)
+	if err != nil {
+		p.Memory.suspectStill(key)
+	}
+	return err
+}
+
+// lookUp ends a suspected runner if GitHub has forgotten it, or doesn't see it.
+func (p pass) lookUp(ctx context.Context, gh registrar) error {
+	key := client.ObjectKeyFromObject(p.runner)
 	known, err := gh.look(ctx, p.runner.Status.RunnerID)
 	if err != nil {
 		return p.githubOutcome(err)

@@ -171,9 +171,7 @@ func (p pass) run(ctx context.Context) (kube.Done, error) {
 	}
 	startErr := p.start(ctx)
 	p.runner.Status.RunnerID = p.registrationID()
-	if err := p.verify(ctx); err != nil {
-		return kube.Done{}, err
-	}
+	lookErr := p.verify(ctx)
 	o := p.observe(startErr)
 	state := decide(o, p.Now())
 	job, err := p.findJob(ctx, o, state)
@@ -191,6 +189,9 @@ func (p pass) run(ctx context.Context) (kube.Done, error) {
 	}
 	if err == nil {
 		err = p.end(ctx, state, startErr)
+	}
+	if err == nil {
+		err = lookErr
 	}
 	return p.done(state), err
 }

@@ -621,6 +621,27 @@ func TestARunnerThatIsDoubtedIsLookedUpBeforeItEnds(t *testing.T) {
 	}
 }
 
+// Nothing but the pool's next doubt, a minute later, would have it looked up again.
+func TestARunnerThatIsDoubtedIsLookedUpUntilGitHubAnswers(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	b.setPod(corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Time{Time: b.now}}})
+	b.now = b.now.Add(v1alpha1.DefaultConnectDeadline)
+	b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointGetAgent, Status: 503, Times: 2})
+	b.Memory.Suspect(client.ObjectKey{Namespace: "ci", Name: "linux-a"}, false, b.now)
+	for range 2 {
+		if b.reconcile(); b.runner().Status.State != v1alpha1.RunnerIdle || !b.runner().DeletionTimestamp.IsZero() {
+			t.Fatalf("while GitHub doesn't answer: %+v", b.runner().Status)
+		}
+	}
+	if b.reconcile(); b.runner().DeletionTimestamp.IsZero() {
+		t.Error("it isn't ended")
+	}
+	if n := len(b.Memory.SinceLastPass(client.ObjectKey{Namespace: "ci", Name: "linux"}).Failures); n != 1 {
+		t.Errorf("%d failures", n)
+	}
+}
+
 func TestWhoIsFoundOnlineIsDoubtedLessAndLess(t *testing.T) {
 	m, key, now := NewMemory(), client.ObjectKey{Namespace: "ci", Name: "linux-a"}, time.Unix(0, 0)
 	looks := 0

@@ -239,19 +239,37 @@ func (o *reviewOptions) judge(r *review.Result) error {
 // failsOn is the error for one word of --fail-on.
 func failsOn(word string, r *review.Result) error {
 	s := r.Summary
-	limit, isCost := costLimit(word)
-	switch {
-	case word == "denied" && s.Denied > 0, word == "newly-denied" && (s.NewlyDenied > 0 || s.Denied > 0 && !r.Comparable()):
-		return deniedOf(s.Denied, r.Head.Pools, slices.ContainsFunc(r.Pools, failedAt))
-	case word != "deleted" && !isCost:
+	switch limit, isCost := costLimit(word); {
+	case word == "broken":
+		return nil
+	case word == "denied" || word == "newly-denied" && !r.Comparable():
+		return deniedIf(s.Denied > 0, r)
+	case word == "newly-denied":
+		return deniedIf(s.NewlyDenied > 0, r)
 	case !r.Comparable():
 		return fmt.Errorf("the base can't be compared, so nobody knows of --fail-on %s", word)
-	case word == "deleted" && s.Deleted > 0:
+	case isCost:
+		return dearer(limit, word, r.Cost)
+	case s.Deleted > 0:
 		return fmt.Errorf("%s deleted, %w", wording.Count(s.Deleted, "pool"), errFailOn)
-	case isCost && (r.Cost == nil || r.Cost.Before == nil):
+	}
+	return nil
+}
+
+func deniedIf(is bool, r *review.Result) error {
+	if !is {
+		return nil
+	}
+	return deniedOf(r.Summary.Denied, r.Head.Pools, slices.ContainsFunc(r.Pools, failedAt))
+}
+
+// dearer fails if a month costs more than before by more than a limit.
+func dearer(limit float64, word string, c *review.Cost) error {
+	if c == nil || c.Before == nil {
 		return fmt.Errorf("no prices of both sides are known, so nobody knows of --fail-on %s", word)
-	case isCost && r.Cost.After.Typical-r.Cost.Before.Typical > limit:
-		return fmt.Errorf("%s %s more a month, %w", review.Money(r.Cost.After.Typical-r.Cost.Before.Typical), r.Cost.Currency, errFailOn)
+	}
+	if more := c.After.Typical - c.Before.Typical; more > limit {
+		return fmt.Errorf("%s %s more a month, %w", review.Money(more), c.Currency, errFailOn)
 	}
 	return nil
 }

@@ -98,24 +98,31 @@ func summary(r *review.Result) []phrase {
 	case r.Verdict == review.Allowed:
 		lines = slices.Insert(lines, 0, plainly("Allowed: no policy denies it"))
 	}
-	if asked := len(r.Head.Policies); asked+len(r.Base.Policies) > 0 {
-		said := "as before, "
-		switch {
-		case !r.Comparable():
-			said = ""
-		case r.Base.Digest != r.Head.Digest:
-			said = "not those of the base, "
-		}
-		text := fmt.Sprintf("Policies: %s asked, %sat %s (%s)", wording.Count(asked, "policy"), said, r.At.Format(rfc3339), r.Zone)
-		if n := r.Summary.Warnings; n > 0 {
-			text += "; " + wording.Count(n, "warning")
-		}
-		lines = append(lines, plainly("%s", text))
+	if line := policyLine(r); line != nil {
+		lines = append(lines, line)
 	}
 	if line := costLine(r.Cost); line != nil {
 		lines = append(lines, join(plainly("Cost of all pools by month: "), line))
 	}
 	return lines
+}
+
+// policyLine says which policies were asked; nil if there are none.
+func policyLine(r *review.Result) phrase {
+	asked, said := len(r.Head.Policies), "as before, "
+	switch {
+	case asked+len(r.Base.Policies) == 0:
+		return nil
+	case !r.Comparable():
+		said = ""
+	case r.Base.Digest != r.Head.Digest:
+		said = "not those of the base, "
+	}
+	text := fmt.Sprintf("Policies: %s asked, %sat %s (%s)", wording.Count(asked, "policy"), said, r.At.Format(rfc3339), r.Zone)
+	if n := r.Summary.Warnings; n > 0 {
+		text += "; " + wording.Count(n, "warning")
+	}
+	return plainly("%s", text)
 }
 
 func declared(l *review.Limits, field string) string { return wording.Max(*l.Declared.Number(field)) }

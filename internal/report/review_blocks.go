@@ -291,28 +291,34 @@ func (f finding) key() string {
 	return keyOf(f.Finding)
 }
 
-// findingBlock is what a policy says of some pools' pods.
-func findingBlock(alike []finding) block {
-	f := alike[0]
-	words, said := "denied", "denied"
+// words are the class of what a policy says, and how that begins.
+func (f *finding) words() (class, said string) {
+	class, said = "denied", "denied"
 	switch f.Level {
 	case review.Failure:
-		words, said = "undecided", "undecided, a policy fails"
+		class, said = "undecided", "undecided, a policy fails"
 	case review.Warn:
-		words, said = "newly warned of", "warned of"
+		class, said = "newly warned of", "warned of"
 	case review.Audit:
-		words, said = "audit", "audited"
+		class, said = "audit", "audited"
 	}
 	switch f.State {
 	case review.New:
 		said = "newly " + said
 	case review.Fixed:
-		words, said = "no longer", "no longer "+said
+		class, said = "no longer", "no longer "+said
 	case review.Still:
 		if said += " as before"; f.Level == review.Warn || f.Level == review.Audit {
-			words = "as before"
+			class = "as before"
 		}
 	}
+	return class, said
+}
+
+// findingBlock is what a policy says of some pools' pods.
+func findingBlock(alike []finding) block {
+	f := alike[0]
+	words, said := f.words()
 	b := block{class: classOf(words), kind: "pool", said: plainly("%s: %s", said, f.Message), path: f.Path, source: Place{File: f.Rule.File, Line: f.Rule.Line}}
 	if b.level != "" && b.rule == "" {
 		if b.rule = f.Rule.Name; f.Code != "" && !strings.Contains(b.rule, f.Code) {

@@ -30,9 +30,9 @@ const (
 func ReviewMarkdown(w io.Writer, marker string, r *review.Result) error {
 	t := tell(r)
 	m := &markdown{}
-	m.add("<!-- %s -->\n### %s\n\n", marker, t.headline.markdown(maxLine))
+	m.add("<!-- %s -->\n### %s\n\n", marker, t.headline.markdown())
 	for _, line := range t.summary {
-		m.add("- %s\n", line.markdown(maxLine))
+		m.add("- %s\n", line.markdown())
 	}
 	notes := notesMarkdown(t.notes)
 	room := MaxMarkdown - len(notes) - 1000
@@ -84,7 +84,7 @@ func (m *markdown) addWithin(room int, text string) bool {
 // list adds a line each, and counts those beyond some.
 func (m *markdown) list(lines []phrase) {
 	for _, line := range lines[:min(len(lines), maxLines)] {
-		m.add("- %s\n", line.markdown(maxLine))
+		m.add("- %s\n", line.markdown())
 	}
 	if more := len(lines) - maxLines; more > 0 {
 		m.add("- and %d more\n", more)
@@ -98,7 +98,7 @@ func notesMarkdown(notes []phrase) string {
 	m := &markdown{}
 	m.add("\n<details><summary>Taken for granted, or not known</summary>\n\n")
 	for i, n := range notes {
-		if !m.addWithin(notesShare, "- "+n.markdown(maxLine)+"\n") {
+		if !m.addWithin(notesShare, "- "+n.markdown()+"\n") {
 			m.add("- and %s\n", wording.Count(len(notes)-i, "more note"))
 			break
 		}
@@ -109,7 +109,7 @@ func notesMarkdown(notes []phrase) string {
 
 func (b *block) markdown() string {
 	m := &markdown{}
-	m.add("\n#### %s\n\n", b.heading(true).markdown(maxLine))
+	m.add("\n#### %s\n\n", b.heading(true).markdown())
 	m.list(b.body())
 	if n := len(b.fields); n > 0 { // a table is too wide for a phone
 		m.add("\n<details><summary>%s</summary>\n\n", wording.Count(n, "field"))
@@ -133,9 +133,10 @@ func (b *block) markdown() string {
 	return m.String()
 }
 
-// markdown writes a phrase of at most so many characters.
-func (p phrase) markdown(most int) string {
+// markdown writes a phrase of at most maxLine characters.
+func (p phrase) markdown() string {
 	var b strings.Builder
+	most := maxLine
 	for _, s := range p {
 		text := wording.TruncateRunes(clean(begin(s.text, most)), most)
 		most -= len([]rune(text))

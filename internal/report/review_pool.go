@@ -196,19 +196,7 @@ func limitLine(p *review.Pool, name string) phrase {
 	if p.Before != nil && p.After != nil && declaredAs(p.Before) == declaredAs(p.After) && (p.After.Effective == nil || inForce(p.Before) == inForce(p.After)) {
 		return nil // it is the same, or what policies that fail leave
 	}
-	var rules phrase
-	known := map[string]bool{}
-	for _, side := range []struct {
-		*review.Limits
-		when string
-	}{{p.After, "; "}, {p.Before, "; before: "}} {
-		for i := 0; side.Limits != nil && i < len(side.Bounds); i++ {
-			if b := side.Bounds[i]; b.Field == name && !known[b.Rule.Name+b.Reason] {
-				known[b.Rule.Name+b.Reason] = true
-				rules = join(rules, plainly("%s%s (", side.when, b.Reason), byRule(b.Rule), plainly(")"))
-			}
-		}
-	}
+	rules := ruleWords(p, name)
 	switch {
 	case said != holds || rules != nil:
 		return join(plainly("%s: declared %s, in force %s", name, said, holds), rules)
@@ -216,6 +204,24 @@ func limitLine(p *review.Pool, name string) phrase {
 		return nil // the field tells it
 	}
 	return plainly("%s: %s", name, said)
+}
+
+// ruleWords tell which rules make a number at the head, and which others did at the base.
+func ruleWords(p *review.Pool, field string) phrase {
+	var rules phrase
+	known := map[string]bool{}
+	for _, side := range []struct {
+		*review.Limits
+		when string
+	}{{p.After, "; "}, {p.Before, "; before: "}} {
+		for i := 0; side.Limits != nil && i < len(side.Bounds); i++ {
+			if b := side.Bounds[i]; b.Field == field && !known[b.Rule.Name+b.Reason] {
+				known[b.Rule.Name+b.Reason] = true
+				rules = join(rules, plainly("%s%s (", side.when, b.Reason), byRule(b.Rule), plainly(")"))
+			}
+		}
+	}
+	return rules
 }
 
 // rolloutLines tell the steps in which a change of one pool's template rolls out, unless it is on hold: the effects tell the rest.

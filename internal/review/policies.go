@@ -89,7 +89,7 @@ func whatChanged(before, after *Policy, fields []FieldChange) []string {
 	touches := func(path string) bool {
 		return slices.ContainsFunc(fields, func(f FieldChange) bool { return isWithin(f.Path, path) })
 	}
-	if before.Digest() != after.Digest() && !(touches("data") || touches("parameters")) || touches("modules") || touches("library") {
+	if before.Digest() != after.Digest() && !touches("data") && !touches("parameters") || touches("modules") || touches("library") {
 		what = append(what, "rules")
 	}
 	for _, field := range []string{"data", "parameters"} {
