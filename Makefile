@@ -114,7 +114,7 @@ test-race-part: ## One of RACE_PARTS (20) parts of the packages under the race d
 	CGO_ENABLED=1 $(GO) test -race -timeout 20m $$packages
 
 .PHONY: e2e
-e2e: build ## One story on a real kubelet, containerd and runc; skipped with a word where that can't be.
+e2e: build ## Jobs on a real kubelet, containerd, runc and Docker; skipped with a word where that can't be, or failed with E2E=required.
 	hack/e2e/run.sh
 
 .PHONY: generate
