@@ -202,6 +202,10 @@ func limitLine(p *review.Pool, name string) phrase {
 		*review.Limits
 		when string
 	}{{p.After, "; "}, {p.Before, "; before: "}} {
+		if by := scheduledBy(side.Limits, name); by != "" && !known[by] {
+			known[by] = true
+			rules = join(rules, plainly("%s%s", side.when, by))
+		}
 		for i := 0; side.Limits != nil && i < len(side.Bounds); i++ {
 			if b := side.Bounds[i]; b.Field == name && !known[b.Rule.Name+b.Reason] {
 				known[b.Rule.Name+b.Reason] = true
@@ -216,6 +220,14 @@ func limitLine(p *review.Pool, name string) phrase {
 		return nil // the field tells it
 	}
 	return plainly("%s: %s", name, said)
+}
+
+// scheduledBy says which number schedules make of a declared one; empty if it is the same.
+func scheduledBy(l *review.Limits, name string) string {
+	if l == nil || l.Scheduled == nil || *l.Scheduled.Scale.Number(name) == *l.Declared.Number(name) {
+		return ""
+	}
+	return fmt.Sprintf("%s by schedule %s", wording.Max(*l.Scheduled.Scale.Number(name)), strings.Join(l.Scheduled.Active, ", "))
 }
 
 // rolloutLines tell the steps in which a change of one pool's template rolls out, unless it is on hold: the effects tell the rest.
