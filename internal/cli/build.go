@@ -78,8 +78,7 @@ func newBuild() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		_, err = exactly(c.OutOrStdout()).Write(text)
-		return err
+		return writeYAML(c.OutOrStdout(), text)
 	}
 	return c
 }

@@ -4,7 +4,9 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"regexp"
@@ -12,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	yamlv3 "go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
@@ -49,13 +52,50 @@ func (v visible) Write(p []byte) (int, error) {
 	return len(p), err
 }
 
-// exactly returns a writer for YAML, in which an escape would be a part of the text: its encoder escapes what acts on a terminal, and
-// what turns the direction of reading is to arrive as it was written.
-func exactly(w io.Writer) io.Writer {
+// writeYAML writes documents of YAML, in which an escape would be a part of the text: the encoder escapes what acts on a terminal, and what
+// turns the direction of reading is to arrive as it was written. Texts in which GitHub's runner would see a command are written with
+// escapes of YAML, which mean the same.
+func writeYAML(w io.Writer, text []byte) error {
 	if v, ok := w.(visible); ok {
-		return v.to
+		w = v.to
 	}
-	return w
+	if bytes.Contains(text, []byte("##[")) {
+		var err error
+		if text, err = quoted(text); err != nil {
+			return fmt.Errorf("encoding the output: %w", err)
+		}
+	}
+	_, err := w.Write(text)
+	return err
+}
+
+// quoted writes texts with what the runner takes for a command in quotes, where there are escapes.
+func quoted(text []byte) ([]byte, error) {
+	var b bytes.Buffer
+	decoder, encoder := yamlv3.NewDecoder(bytes.NewReader(text)), yamlv3.NewEncoder(&b)
+	encoder.SetIndent(2)
+	for {
+		var document yamlv3.Node
+		if err := decoder.Decode(&document); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return nil, err
+		}
+		quote(&document)
+		if err := encoder.Encode(&document); err != nil {
+			return nil, err
+		}
+	}
+	return bytes.ReplaceAll(b.Bytes(), []byte("##["), []byte(`#\u0023[`)), encoder.Close()
+}
+
+func quote(n *yamlv3.Node) {
+	if n.Kind == yamlv3.ScalarNode && strings.Contains(n.Value, "##[") {
+		n.Style = yamlv3.DoubleQuotedStyle
+	}
+	for _, child := range n.Content {
+		quote(child)
+	}
 }
 
 // checked is the value of a flag that must pass a check.
@@ -129,14 +169,20 @@ func (f *format) write(w io.Writer, v any) error {
 		_, err := io.WriteString(w, t.Text())
 		return err
 	}
-	data, err := json.MarshalIndent(v, "", "  ")
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(v)
 	if err == nil && f.value == "yaml" {
-		data, err = yaml.JSONToYAML(data)
-		w = exactly(w)
+		var data []byte
+		if data, err = yaml.JSONToYAML(b.Bytes()); err == nil {
+			return writeYAML(w, data)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("encoding the output: %w", err)
 	}
-	_, err = fmt.Fprintln(w, strings.TrimSuffix(string(data), "\n"))
+	_, err = w.Write(b.Bytes())
 	return err
 }

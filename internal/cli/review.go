@@ -137,6 +137,9 @@ func (o *reviewOptions) check(args []string) ([]formFile, error) {
 		if !ok || file == "" || !slices.Contains(reviewForms, form) {
 			return nil, fmt.Errorf("--write must be FORM=FILE, with one of the forms %s; found %q", strings.Join(reviewForms, ", "), w)
 		}
+		if file == "-" {
+			return nil, fmt.Errorf("--write %s: standard output is for --output; name a file", w)
+		}
 		files = append(files, formFile{form, file})
 	}
 	return files, nil

@@ -278,6 +278,9 @@ func (o *reviewOptions) readPrices(t namedTree) (*review.Prices, []v1alpha1.Diag
 		return nil, nil, nil
 	}
 	for folder := path.Clean(t.path); ; folder = path.Dir(folder) {
+		if wrong := t.unreadPrices(folder); wrong != nil {
+			return nil, wrong, nil
+		}
 		name := path.Join(folder, pricesFile)
 		file, err := t.fsys.Open(name)
 		if err == nil {
@@ -290,6 +293,22 @@ func (o *reviewOptions) readPrices(t namedTree) (*review.Prices, []v1alpha1.Diag
 			return nil, nil, nil
 		}
 	}
+}
+
+// unreadPrices says which price files of a folder are none, as nobody would miss them: a link, and those of other names.
+func (t namedTree) unreadPrices(folder string) []v1alpha1.Diagnostic {
+	for _, base := range []string{pricesFile, "prices.yml", "prices.json"} {
+		name := path.Join(folder, base)
+		info, err := fs.Lstat(t.fsys, name)
+		switch {
+		case err != nil:
+		case base != pricesFile:
+			return []v1alpha1.Diagnostic{{File: shown(t.root, name), Message: "only " + pricesFile + " is read; rename it, or remove it"}}
+		case info.Mode()&fs.ModeSymlink != 0:
+			return []v1alpha1.Diagnostic{{File: shown(t.root, name), Message: compile.Link}}
+		}
+	}
+	return nil
 }
 
 func pricesIn(file fs.File, name string) (*review.Prices, []v1alpha1.Diagnostic, error) {

@@ -199,6 +199,9 @@ func (w *walk) readOthers() error {
 	return nil
 }
 
+// Link is why a link isn't read.
+const Link = "a link, which is not followed; commit the file itself"
+
 // maxLinks is how many links in a row are followed to learn what they lead to.
 const maxLinks = 8
 
@@ -231,7 +234,7 @@ func (g *gatherer) read(m *module, name string) error {
 		return g.refuse(name, "the file can't be read: %v", err)
 	}
 	if isLink(info) {
-		return g.refuse(name, "a link, which is not followed; commit the file itself")
+		return g.refuse(name, Link)
 	}
 	if !info.Mode().IsRegular() {
 		return g.refuse(name, "not a regular file")

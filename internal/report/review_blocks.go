@@ -385,7 +385,7 @@ func changed(at review.Places, fields []review.FieldChange, class review.Class) 
 }
 
 // movesNone is said of a policy that moves no pool. It has no time: that would make it another alert of code scanning each day.
-const movesNone = "moves no pool that is declared as before, neither now nor in the week to come as far as rules say until"
+const movesNone = "moves no pool that is declared as before, neither now nor in the week to come"
 
 // policyBlocks tell of policies that change.
 func policyBlocks(r *review.Result) []block {

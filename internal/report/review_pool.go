@@ -206,7 +206,7 @@ func limitLine(p *review.Pool, name string) phrase {
 	return plainly("%s: %s", name, said)
 }
 
-// ruleWords tell which rules make a number at the head, and which others did at the base.
+// ruleWords tell which schedules and rules make a number at the head, and which others did at the base.
 func ruleWords(p *review.Pool, field string) phrase {
 	var rules phrase
 	known := map[string]bool{}
@@ -214,6 +214,10 @@ func ruleWords(p *review.Pool, field string) phrase {
 		*review.Limits
 		when string
 	}{{p.After, "; "}, {p.Before, "; before: "}} {
+		if by := scheduledBy(side.Limits, field); by != "" && !known[by] {
+			known[by] = true
+			rules = join(rules, plainly("%s%s", side.when, by))
+		}
 		for i := 0; side.Limits != nil && i < len(side.Bounds); i++ {
 			if b := side.Bounds[i]; b.Field == field && !known[b.Rule.Name+b.Reason] {
 				known[b.Rule.Name+b.Reason] = true
@@ -222,6 +226,14 @@ func ruleWords(p *review.Pool, field string) phrase {
 		}
 	}
 	return rules
+}
+
+// scheduledBy says which number schedules make of a declared one; empty if it is the same.
+func scheduledBy(l *review.Limits, name string) string {
+	if l == nil || l.Scheduled == nil || *l.Scheduled.Scale.Number(name) == *l.Declared.Number(name) {
+		return ""
+	}
+	return fmt.Sprintf("%s by schedule %s", wording.Max(*l.Scheduled.Scale.Number(name)), strings.Join(l.Scheduled.Active, ", "))
 }
 
 // rolloutLines tell the steps in which a change of one pool's template rolls out, unless it is on hold: the effects tell the rest.

@@ -4,13 +4,15 @@
 package review
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
-	"unicode/utf8"
 
 	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 const (
@@ -124,8 +126,8 @@ func nameOf(v any) string {
 }
 
 // namesAlso are the names in a list that another has, too, in the order of the former.
-func namesAlso(list, other []any) []string {
-	var names []string
+func namesAlso(list, other []any) []any {
+	var names []any
 	for _, element := range list {
 		name := nameOf(element)
 		if slices.ContainsFunc(other, func(o any) bool { return nameOf(o) == name }) {
@@ -153,23 +155,26 @@ func (d *differ) note(basePath, headPath string, before, after any) {
 	d.changes = append(d.changes, change)
 }
 
-// shown is a value as JSON. Of a long one, the beginning, as a text.
+// shown is a value as JSON, as it was written. Of a long list, the first elements; of a long text, the beginning.
 func shown(v any) json.RawMessage {
-	data, err := json.Marshal(v)
-	if err != nil {
+	data := encoded(v)
+	switch v := v.(type) {
+	case []any:
+		for n := len(v) - 1; n >= 0 && len(data) > maxValue; n-- {
+			data = encoded(append(slices.Clone(v[:n]), fmt.Sprintf("… and %d more", len(v)-n)))
+		}
+	case string:
+		return encoded(wording.Truncate(v, maxValue))
+	}
+	return data
+}
+
+func encoded(v any) json.RawMessage {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	if encoder.Encode(v) != nil {
 		return json.RawMessage(`"…"`)
 	}
-	if len(data) <= maxValue {
-		return data
-	}
-	text := string(data)
-	if whole, ok := v.(string); ok {
-		text = whole
-	}
-	text = text[:min(len(text), maxValue)]
-	for len(text) > 0 && !utf8.ValidString(text) {
-		text = text[:len(text)-1]
-	}
-	data, _ = json.Marshal(text + "…") // a string always can be
-	return data
+	return bytes.TrimSpace(b.Bytes())
 }

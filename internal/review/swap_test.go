@@ -5,6 +5,7 @@ package review
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -60,5 +61,21 @@ func TestADeniedTemplateHasNoRollout(t *testing.T) {
 	}
 	if p := compareSides(t, files{"p.cue": linux, "d.rego": denyOld}, files{"p.cue": newer, "d.rego": denyOld}).Pools[0]; p.Rollout == nil {
 		t.Error("a template that is allowed rolls out")
+	}
+}
+
+func TestLongValuesAreShortenedAsWhatTheyAre(t *testing.T) {
+	long := strings.Repeat("é", 90)
+	for name, tt := range map[string]struct {
+		value any
+		want  string
+	}{
+		"a list":       {[]any{long, long, long, "x"}, `["` + long + `","` + long + `","… and 2 more"]`},
+		"a short list": {[]any{"a && b", int64(3)}, `["a && b",3]`},
+		"a text":       {strings.Repeat(long, 4), `"` + strings.Repeat("é", 198) + `…"`},
+	} {
+		if got := string(shown(tt.value)); got != tt.want {
+			t.Errorf("%s: %s", name, got)
+		}
 	}
 }
