@@ -86,9 +86,11 @@ func Choose(spec *v1alpha1.CacheSpec, all []Claim, runner types.UID, now time.Ti
 	if again := retry(spec, all, now); again >= 0 {
 		return Choice{Take: all[again].Name, Make: -1}
 	}
-	soon := func(c Claim) bool { return c.Ending || c.InUse && c.Leaving }
-	return Choice{Make: -1, Missing: missing(spec, all, now), Soon: slices.ContainsFunc(all, soon)}
+	return Choice{Make: -1, Missing: missing(spec, all, now), Soon: slices.ContainsFunc(all, isLeft)}
 }
+
+// isLeft reports whether a claim, or its number, will be free when who ends is gone.
+func isLeft(c Claim) bool { return c.Ending || c.InUse && c.Leaving }
 
 // retry returns one of the claims that are left alone, where runners do without none and none in use will come free: what kept runners
 // from starting may be over. One is tried each retryEach, from the last failure on. -1 for none.
