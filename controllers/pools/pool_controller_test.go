@@ -722,3 +722,29 @@ func TestARunnerThatGitHubSawOnceIsDoubtedAsOneThatWasOnline(t *testing.T) {
 		t.Errorf("doubted %v (was online: %v), given up %v", b.doubted, b.wasOnline, b.condemned)
 	}
 }
+
+// A pool that has as many jobs as it may says so, and how many wait; it doesn't change its mind between two jobs.
+func TestAFullPoolSaysHowManyJobsWait(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	for _, step := range []struct {
+		assigned, available int
+		full                bool
+		waiting             int32
+		why                 string
+	}{
+		{4, 3, false, 0, "4 jobs"},
+		{5, 3, true, 3, "5 jobs: full (max 5); 3 more wait on GitHub"},
+		{4, 3, true, 3, "4 jobs: full (max 5); 3 more wait on GitHub"},
+		{5, 0, false, 0, "5 jobs"},
+		{4, 3, false, 0, "4 jobs"},
+	} {
+		b.words.Assigned, b.words.Statistics.AssignedJobs, b.words.Statistics.AvailableJobs = step.assigned, step.assigned, step.available
+		b.now = b.now.Add(time.Minute)
+		b.reconcile()
+		s := b.pool().Status
+		if full := conditions.IsTrue(b.pool(), v1alpha1.SaturatedCondition); full != step.full || s.Waiting != step.waiting || s.Decision.Reason != step.why {
+			t.Errorf("%+v: full %t, %d wait: %s", step, full, s.Waiting, s.Decision.Reason)
+		}
+	}
+}

@@ -26,6 +26,11 @@ const (
 	claimRetry = 2 * time.Second
 	// claimTries is how many claims are tried in one pass that turn out to be another's.
 	claimTries = 8
+	// leavingRetry is the time to the next look for one that is about to be free, leavingWait how long a runner waits for it. Kubernetes
+	// takes a second or two to take a pod away that ended, and replacements are made before that.
+	leavingRetry, leavingWait = 250 * time.Millisecond, 5 * time.Second
+	// leavingWithin is how long a runner that ended may take to go.
+	leavingWithin = 30 * time.Second
 	// claimShown is how long the cache may take to show a claim that was taken.
 	claimShown = 10 * time.Second
 	// claimPatience is how long after its creation a persistent runner waits for the claim of one that ends.
@@ -67,6 +72,9 @@ func (p pass) takeClaim(ctx context.Context, template []byte) (claim, missing st
 	}
 	for range claimTries {
 		choice := p.Memory.claims.choose(p.pool, all, p.runner.UID, p.Now())
+		if choice.Ended && p.Now().Sub(p.runner.CreationTimestamp.Time) < leavingWait {
+			return "", "", kube.Progress(leavingRetry, "waiting for a claim of the cache whose runner has ended")
+		}
 		if choice.Missing != "" {
 			return "", choice.Missing, p.waitForClaim(v1alpha1.CacheUnavailableReason, choice.Missing, choice.Soon)
 		}

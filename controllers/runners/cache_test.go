@@ -352,6 +352,52 @@ func TestWithoutAFreeClaimTheRunnerStartsWithoutOrWaits(t *testing.T) {
 	}
 }
 
+// A node takes a pod away some time after it ended. The replacement of its runner waits for that, for a bound: it would start without a
+// cache in every pool that is full.
+func TestARunnerWaitsShortlyForAClaimThatLeaves(t *testing.T) {
+	for name, tc := range map[string]struct {
+		age   time.Duration // of the runner
+		ended bool          // the holder, whose runner is gone and whose pod is being deleted
+		waits bool
+	}{
+		"the pod of the holder is going": {0, true, true},
+		"it doesn't go":                  {leavingWait, true, false},
+		"the holder goes on":             {0, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newCachedBench(t, 1)
+			b.formerOf(0, "linux-z", "uid-z")
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+				Namespace: "ci", Name: "linux-z", Annotations: map[string]string{v1alpha1.RunnerUIDAnnotation: "uid-z"}, Finalizers: []string{"node"},
+			}}
+			b.create(pod)
+			if tc.ended {
+				if err := b.Client.Delete(t.Context(), pod); err != nil {
+					t.Fatal(err)
+				}
+				pod = get(b, &corev1.Pod{}, "linux-z")
+				b.now = pod.DeletionTimestamp.Truncate(time.Second)
+			}
+			next := b.another("linux-b", "u2")
+			b.now = b.now.Add(tc.age)
+			b.reconcileOf(next)
+			made := get(b, &corev1.Pod{}, "linux-b")
+			if (made == nil) != tc.waits {
+				t.Fatalf("waits: %t", made == nil)
+			}
+			if !tc.waits {
+				return
+			}
+			pod.Finalizers = nil
+			b.update(pod)
+			b.reconcileOf(next)
+			if made := get(b, &corev1.Pod{}, "linux-b"); made == nil || made.Annotations[v1alpha1.CacheClaimAnnotation] == "" {
+				t.Errorf("with the claim free: %+v", made)
+			}
+		})
+	}
+}
+
 func TestAQuotaOnClaimsIsToldByItsCause(t *testing.T) {
 	quota := apierrors.NewForbidden(schema.GroupResource{Resource: "persistentvolumeclaims"}, "corral-cache-linux-0", fmt.Errorf("exceeded quota: storage, requested: requests.storage=1Gi"))
 	for _, missing := range []v1alpha1.CacheMissing{v1alpha1.StartWithout, v1alpha1.WaitForClaim} {

@@ -34,7 +34,7 @@ func (n *claimNotes) choose(pool *v1alpha1.RunnerPool, all []PoolClaim, runner t
 		key := types.NamespacedName{Namespace: pool.Namespace, Name: x.Name}
 		shown[key] = true
 		if holder, ok := n.taken[key]; ok && holder != x.Holder {
-			x.Holder, x.InUse, x.Leaving = holder, true, false
+			x.Holder, x.InUse, x.Leaving, x.LeavesBy = holder, true, false, time.Time{}
 		} else if ok {
 			delete(n.taken, key)
 		}

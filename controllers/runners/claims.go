@@ -59,10 +59,11 @@ func (c Claims) Of(ctx context.Context, pool *v1alpha1.RunnerPool) ([]PoolClaim,
 	all := make([]PoolClaim, 0, len(list.Items))
 	for i := range list.Items {
 		x := read(pool, &list.Items[i])
-		var err error
-		if x.InUse, x.Leaving, err = holds(ctx, c.Client, x); err != nil {
+		h, err := holderOf(ctx, c.Client, x)
+		if err != nil {
 			return nil, err
 		}
+		x.InUse, x.Leaving, x.LeavesBy = h.isThere(), h.leaves(), c.leavesBy(h)
 		all = append(all, x)
 	}
 	c.Memory.claims.retain(client.ObjectKeyFromObject(pool), all)
@@ -120,24 +121,57 @@ func (c Claims) isFree(ctx context.Context, x PoolClaim) (bool, error) {
 	if c.Memory.claims.sawGone(client.ObjectKeyFromObject(x.object), x.Holder) {
 		return true, nil
 	}
-	held, _, err := holds(ctx, c.Live, x)
-	return !held, err
+	h, err := holderOf(ctx, c.Live, x)
+	return !h.isThere(), err
 }
 
-// holds says whether the runner that a claim names, or its pod, is there, and whether that runner ends. Of a claim that names none nobody knows.
-func holds(ctx context.Context, from client.Reader, x PoolClaim) (held, leaving bool, err error) {
+// claimHolder is what there is of the runner that a claim names.
+type claimHolder struct {
+	unknown bool // the claim names none
+	runner  *v1alpha1.Runner
+	pod     *corev1.Pod
+}
+
+func (h claimHolder) isThere() bool { return h.unknown || h.runner != nil || h.pod != nil }
+
+// leaves reports whether the runner is being ended, or is gone while its pod is there.
+func (h claimHolder) leaves() bool {
+	return !h.unknown && (h.runner == nil || !h.runner.DeletionTimestamp.IsZero())
+}
+
+// leavesBy is by when a holder that has ended should be gone, with its pod; zero if it hasn't ended. A pod whose node is gone stays longer.
+func (c Claims) leavesBy(h claimHolder) time.Time {
+	switch r := h.runner; {
+	case r != nil && r.DeletionTimestamp != nil && !r.Persists():
+		if _, over := c.Memory.Completion(client.ObjectKeyFromObject(r), r.UID); over || r.Status.EndedAt != nil {
+			return r.DeletionTimestamp.Add(leavingWithin)
+		}
+	case r == nil && h.pod != nil && h.pod.DeletionTimestamp != nil:
+		return h.pod.DeletionTimestamp.Add(leavingWait) // its grace period is in it
+	}
+	return time.Time{}
+}
+
+// holderOf looks for the runner that a claim names, and its pod. Of a claim that names none nobody knows.
+func holderOf(ctx context.Context, from client.Reader, x PoolClaim) (claimHolder, error) {
 	if x.runner == "" || x.Holder == "" {
-		return true, false, nil
+		return claimHolder{unknown: true}, nil
 	}
 	key := client.ObjectKey{Namespace: x.object.Namespace, Name: x.runner}
 	runner, pod := &v1alpha1.Runner{}, &corev1.Pod{}
 	for _, o := range []client.Object{runner, pod} {
 		if err := from.Get(ctx, key, o); client.IgnoreNotFound(err) != nil {
-			return true, false, fmt.Errorf("looking for the holder of claim %s: %w", x.Name, err)
+			return claimHolder{unknown: true}, fmt.Errorf("looking for the holder of claim %s: %w", x.Name, err)
 		}
 	}
-	isThere := runner.UID == x.Holder
-	return isThere || pod.Annotations[v1alpha1.RunnerUIDAnnotation] == string(x.Holder), !isThere || !runner.DeletionTimestamp.IsZero(), nil
+	var h claimHolder
+	if runner.UID == x.Holder {
+		h.runner = runner
+	}
+	if pod.Annotations[v1alpha1.RunnerUIDAnnotation] == string(x.Holder) {
+		h.pod = pod
+	}
+	return h, nil
 }
 
 // take makes a free claim a runner's, unless it is another's by now.

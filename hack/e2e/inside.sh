@@ -19,6 +19,7 @@ ip address add 10.99.0.1/24 dev corral0
 ip link set corral0 up
 ip route add default via 10.99.0.1 dev corral0
 
-export CORRAL_E2E_CACHE=$cache PATH=$cache/debian/usr/sbin:$cache/debian/usr/bin:$PATH
+CORRAL_E2E_GOROOT=$(go env GOROOT)
+export CORRAL_E2E_GOROOT CORRAL_E2E_CACHE=$cache PATH=$cache/node/usr/sbin:$cache/node/usr/bin:$PATH
 cd test/e2e
-"$cache/bin/e2e.test" -test.v -test.timeout 5m "$@"
+"$cache/bin/e2e.test" -test.v -test.timeout 15m "$@"

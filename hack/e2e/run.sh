@@ -2,15 +2,19 @@
 # SPDX-FileCopyrightText: The Corral Authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# Runs test/e2e on a real node of its own: kubelet (built from Go modules), containerd, runc and CNI plug-ins (Debian's
-# packages, unpacked but not installed), images made here from static Go binaries. All of it lives in fresh process, mount
-# and network namespaces, with its files in memory, and ends with this script however that ends.
+# Runs test/e2e on a real node of its own: kubelet and kube-scheduler (built from Go modules), containerd, runc and CNI plug-ins
+# (Debian's packages, unpacked but not installed), images made here from such packages and static Go binaries. All of it lives in
+# fresh process, mount and network namespaces, with its files in memory, and ends with this script however that ends.
 #
-# Exit code 0 also when it cannot run here; it then says why.
+# Where it cannot run, it says why and ends with exit code 0; with E2E=required, with 1.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 skip() {
+	if [ "${E2E:-}" = required ]; then
+		echo "e2e: FAILED: $*; E2E=required asks for it to run" >&2
+		exit 1
+	fi
 	echo "e2e: SKIPPED: $*"
 	exit 0
 }
@@ -28,26 +32,13 @@ export CGO_ENABLED=0 GOFLAGS="-buildvcs=false -trimpath"
 cache=$PWD/.cache/e2e
 mkdir -p "$cache/bin" "$cache/images"
 
-packages="containerd runc containernetworking-plugins"
-if [ ! -d "$cache/debian" ]; then
-	echo "e2e: downloading $packages (35 MB, once)"
-	rm -rf "$cache/unfinished"
-	mkdir -p "$cache/unfinished/archives"
-	(cd "$cache/unfinished/archives" && apt-get -qq -o APT::Sandbox::User=root download $packages) || {
-		echo "e2e: apt-get cannot download the packages; 'apt-get update' may help" >&2
-		exit 1
-	}
-	for archive in "$cache"/unfinished/archives/*.deb; do
-		dpkg -x "$archive" "$cache/unfinished"
-	done
-	rm -r "$cache/unfinished/archives"
-	mv "$cache/unfinished" "$cache/debian"
-fi
+hack/e2e/packages.sh "$cache"
+unshare --net chroot "$cache/dind" /usr/sbin/iptables -t nat -L >/dev/null 2>&1 ||
+	skip "the kernel has no nf_tables, of which Docker's networks are made"
 KUBEBUILDER_ASSETS=$(go run ./sim/localcluster/cmd/assets)
 export KUBEBUILDER_ASSETS
 go build -ldflags '-s -w' -o "$cache/bin/" ./cmd/corral ./sim/githubsim/cmd/simrunner ./hack/e2e/pause ./hack/e2e/image
-"$cache/bin/image" corral.test/pause:1 65535:65535 "$cache/bin/pause" >"$cache/images/pause.tar"
-"$cache/bin/image" corral.test/runner:1 1001:1001 "$cache/bin/simrunner" >"$cache/images/runner.tar"
+hack/e2e/images.sh "$cache"
 go test -c -tags e2e -o "$cache/bin/e2e.test" ./test/e2e
 
 # What a kubelet changes outside of its namespaces is put back: three settings and its control groups.

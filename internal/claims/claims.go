@@ -37,6 +37,8 @@ type Claim struct {
 	InUse bool
 	// Leaving is true of one in use whose holder is being ended.
 	Leaving bool
+	// LeavesBy is by when one in use should be free, as its holder has ended; zero if it hasn't.
+	LeavesBy time.Time
 	// Avoid is until when no runner takes it.
 	Avoid time.Time
 	// Ending is true of one that is being deleted; Lost of one whose volume is gone.
@@ -56,7 +58,9 @@ type Choice struct {
 	Make int
 	// Missing is why there is no claim; "" if there is one. Soon says that there will be one, as a runner with one ends or one is being deleted.
 	Missing string
-	Soon    bool
+	Soon bool
+	// Ended says that the runner of one has ended: it is free within seconds.
+	Ended bool
 }
 
 // Choose returns the claim for a runner: its own, else the free one that was used last, as its contents are the newest, else
@@ -83,14 +87,22 @@ func Choose(spec *v1alpha1.CacheSpec, all []Claim, runner types.UID, now time.Ti
 			return Choice{Make: number}
 		}
 	}
+	return chooseAtBound(spec, all, now)
+}
+
+// chooseAtBound is for when no claim is free and no more may be made.
+func chooseAtBound(spec *v1alpha1.CacheSpec, all []Claim, now time.Time) Choice {
 	if again := retry(spec, all, now); again >= 0 {
 		return Choice{Take: all[again].Name, Make: -1}
 	}
-	return Choice{Make: -1, Missing: missing(spec, all, now), Soon: slices.ContainsFunc(all, isLeft)}
+	left := func(c Claim) bool { return c.Ending || c.InUse && c.Leaving }
+	ended := func(c Claim) bool {
+		return now.Before(c.LeavesBy) && fits(spec, c) && !c.Ending && !now.Before(c.Avoid)
+	}
+	return Choice{
+		Make: -1, Missing: missing(spec, all, now), Soon: slices.ContainsFunc(all, left), Ended: slices.ContainsFunc(all, ended),
+	}
 }
-
-// isLeft reports whether a claim, or its number, will be free when who ends is gone.
-func isLeft(c Claim) bool { return c.Ending || c.InUse && c.Leaving }
 
 // retry returns one of the claims that are left alone, where runners do without none and none in use will come free: what kept runners
 // from starting may be over. One is tried each retryEach, from the last failure on. -1 for none.

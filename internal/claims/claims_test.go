@@ -58,6 +58,18 @@ func TestChoose(t *testing.T) {
 			[]claims.Claim{with(free(0, 0), inUse), with(free(1, 0), inUse), with(free(2, 0), inUse)},
 			claims.Choice{Make: -1, Missing: "none of at most 3 claims is free: 3 in use, 0 kept a runner from starting lately, 0 being deleted"},
 		},
+		"none, but one leaves": {
+			[]claims.Claim{with(free(0, 0), inUse), with(free(1, 0), inUse), with(with(free(2, 0), inUse), func(c *claims.Claim) { c.LeavesBy = now.Add(1) })},
+			claims.Choice{Make: -1, Missing: "none of at most 3 claims is free: 3 in use, 0 kept a runner from starting lately, 0 being deleted", Ended: true},
+		},
+		"one should have left": {
+			[]claims.Claim{with(free(0, 0), inUse), with(free(1, 0), inUse), with(with(free(2, 0), inUse), func(c *claims.Claim) { c.LeavesBy = now })},
+			claims.Choice{Make: -1, Missing: "none of at most 3 claims is free: 3 in use, 0 kept a runner from starting lately, 0 being deleted"},
+		},
+		"one leaves that is unlike": {
+			[]claims.Claim{with(free(0, 0), inUse), with(free(1, 0), inUse), with(with(free(2, 0), inUse), func(c *claims.Claim) { c.LeavesBy, c.Unlike = now.Add(1), true })},
+			claims.Choice{Make: -1, Missing: "none of at most 3 claims is free: 3 in use, 0 kept a runner from starting lately, 0 being deleted"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := claims.Choose(&v1alpha1.CacheSpec{MaxClaims: 3}, tc.all, "me", now)

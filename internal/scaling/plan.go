@@ -156,7 +156,7 @@ func Decide(in Input) Plan {
 func (in Input) saturate(p Plan) Plan {
 	known := max(0, in.Demand.Jobs-max(in.Jobs, p.Announce)) // by other sources
 	offered := in.Demand.Offered
-	if in.Jobs < p.Announce && !(in.Saturated && in.Jobs > 0) {
+	if in.Jobs < p.Announce && (!in.Saturated || in.Jobs == 0) {
 		offered = 0
 	}
 	p.Waiting = max(known, offered)

@@ -271,7 +271,7 @@ func (s *Server) runnerStarts(r *http.Request) answer {
 		s.emitJob(j, "in_progress")
 		s.watchRunner(rn, rn.session)
 	}
-	return ok(runnerwire.Work{DurationMillis: j.spec.Duration.Milliseconds(), Result: j.spec.Result})
+	return ok(runnerwire.Work{Script: j.spec.Script, DurationMillis: j.spec.Duration.Milliseconds(), Result: j.spec.Result})
 }
 
 // runnerRenews is held while the job runs. It ends early when the job is
@@ -337,6 +337,7 @@ func (s *Server) runnerCompletes(r *http.Request) answer {
 	if !rn.persistent {
 		s.removeRunner(rn)
 	}
+	j.Log = body.Log
 	s.finish(j, body.Result)
 	return noContent()
 }

@@ -28,6 +28,8 @@ type Job struct {
 	Waiting bool `json:"waiting,omitempty"`
 	// Duration that the runner takes for it, real time.
 	Duration time.Duration `json:"-"`
+	// Script is run by a runner that can, as a workflow's steps are; its exit code is the result. Duration and Result then mean nothing.
+	Script string `json:"script,omitempty"`
 	// Result that it ends with unless it is cancelled or lost; "succeeded" when empty.
 	Result string `json:"result,omitempty"`
 }
@@ -85,6 +87,8 @@ type JobTimeline struct {
 	Attempts int `json:"attempts"`
 	// Starts counts the runners that began it.
 	Starts int `json:"starts"`
+	// Log is the end of what its script wrote.
+	Log string `json:"log,omitempty"`
 }
 
 type job struct {

@@ -5,6 +5,7 @@ package githubsim_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -90,6 +91,49 @@ func TestRunnerDoesItsJobAndIsForgotten(t *testing.T) {
 	}
 	if end := runToEnd(t, p.jit.EncodedJITConfig); end.code != simrunner.ExitTerminated {
 		t.Errorf("a process with the used configuration ended with %+v", end)
+	}
+}
+
+func TestARunnerThatRunsScriptsTellsHowTheyEnd(t *testing.T) {
+	for name, tc := range map[string]struct {
+		script      func(ctx context.Context, script string) (string, error)
+		result, log string
+	}{
+		"well":             {func(_ context.Context, script string) (string, error) { return "did " + script, nil }, githubsim.ResultSucceeded, "did make"},
+		"with an error":    {func(context.Context, string) (string, error) { return "tried", errors.New("exit status 2") }, githubsim.ResultFailed, "tried\nexit status 2"},
+		"without a script": {nil, githubsim.ResultFailed, "this runner runs no scripts"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sim := start(t, githubsim.Options{})
+			p := newPool(t, sim)
+			addJob(t, sim, githubsim.Job{Script: "make"})
+			poll(t, p.session, 0, 1)
+			code, err := simrunner.Hooks{Script: tc.script}.Run(testContext(t), p.jit.EncodedJITConfig)
+			if code != simrunner.ExitOK || err != nil {
+				t.Errorf("the process ended with %d, %v", code, err)
+			}
+			if j := sim.Jobs()[0]; j.Result != tc.result || j.Log != tc.log {
+				t.Errorf("the job %s and wrote %q", j.Result, j.Log)
+			}
+		})
+	}
+}
+
+func TestACancelledScriptIsStopped(t *testing.T) {
+	sim := start(t, githubsim.Options{})
+	p := newPool(t, sim)
+	job := addJob(t, sim, githubsim.Job{Script: "make"})
+	poll(t, p.session, 0, 1)
+	hooks := simrunner.Hooks{Script: func(ctx context.Context, _ string) (string, error) {
+		sim.CancelJob(job)
+		<-ctx.Done()
+		return "", ctx.Err()
+	}}
+	if code, err := hooks.Run(testContext(t), p.jit.EncodedJITConfig); code != simrunner.ExitOK || err != nil {
+		t.Errorf("the process ended with %d, %v", code, err)
+	}
+	if j := sim.Jobs()[0]; j.Result != githubsim.ResultCanceled {
+		t.Errorf("the job %s", j.Result)
 	}
 }
 

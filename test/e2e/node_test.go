@@ -53,7 +53,8 @@ func startNode(t *testing.T, w *world.World) *node {
 	}
 	n.start(t, "containerd", "--config", n.path("containerd.toml"))
 	n.importImages(t)
-	n.start(t, filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubelet"),
+	n.startControlPlane(t)
+	n.start(t, asset("kubelet"),
 		"--config="+n.path("kubelet.yaml"), "--kubeconfig="+w.Cluster.Kubeconfig(), "--root-dir="+n.path("kubelet"),
 		"--cert-dir="+n.path("certificates"), "--hostname-override="+nodeName, "--node-ip="+bridgeIP)
 	t.Cleanup(func() {
@@ -66,6 +67,18 @@ func startNode(t *testing.T, w *world.World) *node {
 	eventually(t, n.ready)
 	return n
 }
+
+// startControlPlane runs what a cluster with nodes has besides the world's: who gives pods nodes, and claims volumes.
+func (n *node) startControlPlane(t *testing.T) {
+	t.Helper()
+	kubeconfig := "--kubeconfig=" + n.world.Cluster.Kubeconfig()
+	n.start(t, asset("kube-scheduler"), kubeconfig, "--leader-elect=false", "--secure-port=0")
+	n.start(t, asset("kube-controller-manager"), kubeconfig, "--leader-elect=false", "--secure-port=0",
+		"--controllers=node-lifecycle-controller,persistentvolume-binder-controller")
+}
+
+// asset is a binary of the local control plane.
+func asset(name string) string { return filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), name) }
 
 func (n *node) path(name string) string { return filepath.Join(n.dir, name) }
 
@@ -112,7 +125,7 @@ func showLog(t *testing.T, path string) {
 func (n *node) importImages(t *testing.T) {
 	t.Helper()
 	eventually(t, func(ctx context.Context) error { return n.ctr(ctx, "version").Run() })
-	for _, image := range []string{"pause", "runner"} {
+	for _, image := range []string{"pause", "runner", "dind"} {
 		out, err := n.ctr(t.Context(), "images", "import", filepath.Join(n.cache, "images", image+".tar")).CombinedOutput()
 		if err != nil {
 			t.Fatalf("importing image %s: %v\n%s", image, err, out)

@@ -3,7 +3,7 @@
 
 //go:build e2e
 
-// Package e2e tells one story on a real node: kubelet, containerd and runc run the runners' pods. It needs what
+// Package e2e tells stories on a real node: kubelet, containerd and runc run the runners' pods. It needs what
 // hack/e2e/run.sh prepares; rules are tested in lower layers, and other stories in test/suite.
 package e2e
 
@@ -28,7 +28,7 @@ import (
 	"github.com/corral-dev/corral/sim/world"
 )
 
-// manifest is what a user applies. The pods name the real node, as the world has a played one too.
+// manifest is what a user applies.
 const manifest = `
 apiVersion: v1
 kind: Secret
@@ -51,24 +51,56 @@ spec:
   scale: {max: 5}
   template:
     spec:
-      nodeName: ` + nodeName + `
       securityContext: {runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}
       containers:
       - name: runner
         image: corral.test/runner:1
         imagePullPolicy: Never
+        command: [/home/runner/run.sh]
         resources: {requests: {cpu: 50m, memory: 32Mi}, limits: {memory: 128Mi}}
         securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
 `
 
-// jobs is how many jobs the story has.
-const jobs = 2
+// bed is what all stories share. Each has a namespace and an organization of its own.
+type bed struct {
+	world *world.World
+	node  *node
+	hooks string // where the controller takes in webhooks
+}
 
-func TestJobsRunInRealContainers(t *testing.T) {
+func TestOnARealNode(t *testing.T) {
 	log.SetLogger(logr.Discard())
 	w := startWorld(t)
-	n := startNode(t, w)
-	startController(t, w, filepath.Join(n.cache, "bin", "corral"))
+	b := &bed{world: w, node: startNode(t, w)}
+	b.hooks = startController(t, w, filepath.Join(b.node.cache, "bin", "corral"))
+	for _, story := range []struct {
+		name string
+		tell func(t *testing.T)
+	}{
+		{"jobs run in real containers", b.jobsRunInRealContainers},
+		{"a job builds and runs containers with a real Docker daemon", b.aJobUsesDocker},
+		{"the second job finds what the first left in the cache", b.theSecondJobFindsTheCache},
+		{"a runner that stays does three jobs in one pod", b.aRunnerStays},
+	} {
+		if !t.Run(story.name, story.tell) {
+			b.showPods(t)
+		}
+	}
+	eventually(t, func(context.Context) error {
+		if left := w.GitHub.Leftovers(); len(left) > 0 {
+			return fmt.Errorf("left on GitHub: %v", left)
+		}
+		return nil
+	})
+	eventually(t, b.node.idle)
+	if broken := w.GitHub.Invariants(); len(broken) > 0 {
+		t.Errorf("broken promises: %v", broken)
+	}
+}
+
+func (b *bed) jobsRunInRealContainers(t *testing.T) {
+	const jobs = 2
+	w := b.world
 	w.GitHub.AddOrg("acme")
 	must(t, w.Cluster.CreateNamespace(t.Context(), "ci"))
 	kubectl(t, w, strings.NewReplacer("TOKEN", world.Token, "GITHUB", w.GitHub.ConfigURL("acme")).Replace(manifest), "apply", "-f", "-")
@@ -80,44 +112,96 @@ func TestJobsRunInRealContainers(t *testing.T) {
 	containers := map[string]bool{}
 	eventually(t, func(ctx context.Context) error {
 		must(t, seeContainers(ctx, w, containers))
-		return allSucceeded(w)
+		return b.allSucceeded("acme")
 	})
 	t.Logf("%d jobs done in %d containers", jobs, len(containers))
 	if len(containers) < jobs {
 		t.Errorf("%d jobs ran in the containers %v, want one each", jobs, containers)
 	}
+	b.end(t, "ci", "linux")
+}
 
-	kubectl(t, w, "", "delete", "runnerpool", "linux", "--namespace=ci")
-	eventually(t, func(ctx context.Context) error { return nothingLeft(ctx, w) })
-	eventually(t, n.idle)
-	if broken := w.GitHub.Invariants(); len(broken) > 0 {
-		t.Errorf("broken promises: %v", broken)
+// end deletes a pool, and waits until all that it had is gone.
+func (b *bed) end(t *testing.T, namespace, pool string) {
+	t.Helper()
+	kubectl(t, b.world, "", "delete", "runnerpool", pool, "--namespace="+namespace)
+	eventually(t, func(ctx context.Context) error { return b.nothingLeft(ctx, namespace) })
+}
+
+// pool applies a pool in a namespace of its own, whose organization sends the controller its webhooks.
+func (b *bed) pool(t *testing.T, namespace, manifest string) {
+	t.Helper()
+	_, err := b.world.ConnectHook(t.Context(), namespace, "acme", namespace+"-org", b.hooks)
+	must(t, err)
+	kubectl(t, b.world, manifest, "apply", "--namespace="+namespace, "-f", "-")
+}
+
+// job is a job of an organization that runs a script, once it is over.
+func (b *bed) job(t *testing.T, organization, label, script string) githubsim.JobTimeline {
+	t.Helper()
+	id := b.queue(t, organization, label, script)
+	var done githubsim.JobTimeline
+	eventually(t, func(context.Context) error {
+		if done = b.timeline(id); done.State != githubsim.JobCompleted {
+			return fmt.Errorf("the job is %s", done.State)
+		}
+		return nil
+	})
+	if done.Result != githubsim.ResultSucceeded {
+		t.Fatalf("the job %s:\n%s", done.Result, done.Log)
 	}
+	return done
+}
+
+func (b *bed) queue(t *testing.T, organization, label, script string) (id string) {
+	t.Helper()
+	id, err := b.world.GitHub.AddJob(githubsim.Job{Repository: organization + "/app", Labels: []string{label}, Script: script})
+	must(t, err)
+	return id
+}
+
+func (b *bed) timeline(id string) githubsim.JobTimeline {
+	for _, j := range b.world.GitHub.Jobs() {
+		if j.ID == id {
+			return j
+		}
+	}
+	return githubsim.JobTimeline{}
+}
+
+// showPods shows what a failed story's pods came to.
+func (b *bed) showPods(t *testing.T) {
+	kubectl(t, b.world, "", "get", "pods,pvc,pv,runners,runnerpools", "--all-namespaces", "-o", "wide")
+	kubectl(t, b.world, "", "get", "events", "--all-namespaces", "-o", "wide")
 }
 
 // startWorld runs the control plane, and GitHub where pods reach it.
 func startWorld(t *testing.T) *world.World {
 	t.Helper()
-	w, err := world.Start(t.Context(), world.Options{GitHub: githubsim.Options{Address: bridgeIP + ":0", SessionExpiry: 3 * time.Second}})
+	w, err := world.Start(t.Context(), world.Options{NoNodes: true, GitHub: githubsim.Options{Address: bridgeIP + ":0", SessionExpiry: 3 * time.Second}})
 	must(t, err)
 	t.Cleanup(func() { must(t, w.Stop()) })
 	return w
 }
 
-func startController(t *testing.T, w *world.World, binary string) {
+// startController returns where it takes in webhooks.
+func startController(t *testing.T, w *world.World, binary string) (hooks string) {
 	t.Helper()
-	c, err := w.RunController(t.Context(), binary)
+	hooks, err := world.FreeAddress()
+	must(t, err)
+	c, err := w.RunController(t.Context(), binary, "--webhook-addr="+hooks)
 	must(t, err)
 	t.Cleanup(func() {
 		must(t, c.Stop())
 		showLog(t, c.LogPath)
 	})
+	return hooks
 }
 
 // kubectl runs the real command as the administrator.
 func kubectl(t *testing.T, w *world.World, input string, args ...string) {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubectl"), args...)
+	command := exec.CommandContext(t.Context(), asset("kubectl"), args...)
 	command.Env = append(os.Environ(), "KUBECONFIG="+w.Cluster.Kubeconfig())
 	command.Stdin = strings.NewReader(input)
 	out, err := command.CombinedOutput()
@@ -141,33 +225,32 @@ func seeContainers(ctx context.Context, w *world.World, seen map[string]bool) er
 	return nil
 }
 
-func allSucceeded(w *world.World) error {
-	for _, j := range w.GitHub.Jobs() {
-		if j.Result != githubsim.ResultSucceeded {
+func (b *bed) allSucceeded(organization string) error {
+	for _, j := range b.world.GitHub.Jobs() {
+		if strings.HasPrefix(j.Repository, organization+"/") && j.Result != githubsim.ResultSucceeded {
 			return fmt.Errorf("job %s is %s %s", j.ID, j.State, j.Result)
 		}
 	}
 	return nil
 }
 
-// nothingLeft complains about what should be gone with the pool, in the cluster and on GitHub.
-func nothingLeft(ctx context.Context, w *world.World) error {
-	for _, list := range []client.ObjectList{&v1alpha1.RunnerList{}, &v1alpha1.ScaleSetList{}, &corev1.PodList{}} {
-		if err := w.Client.List(ctx, list, client.InNamespace("ci")); err != nil {
+// nothingLeft complains about what should be gone with a namespace's pool.
+func (b *bed) nothingLeft(ctx context.Context, namespace string) error {
+	for _, list := range []client.ObjectList{
+		&v1alpha1.RunnerList{}, &v1alpha1.ScaleSetList{}, &corev1.PodList{}, &corev1.PersistentVolumeClaimList{},
+	} {
+		if err := b.world.Client.List(ctx, list, client.InNamespace(namespace)); err != nil {
 			return err
 		}
 		if left := meta.LenList(list); left > 0 {
 			return fmt.Errorf("%d of %T are left", left, list)
 		}
 	}
-	if left := w.GitHub.Leftovers(); len(left) > 0 {
-		return fmt.Errorf("left on GitHub: %v", left)
-	}
 	return nil
 }
 
 // patience bounds the wait for anything that must come about.
-const patience = 90 * time.Second
+const patience = 3 * time.Minute
 
 // eventually looks again and again until check is content; the last complaint is the failure.
 func eventually(t *testing.T, check func(ctx context.Context) error) {

@@ -14,9 +14,11 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -151,7 +153,11 @@ func TestJobsThatRunAsPodsLeaveNothingBehind(t *testing.T) {
 	})
 	t.Run("what a killed runner's hooks left goes, and nothing else", func(t *testing.T) {
 		own.T = t
-		w.killInJob(t, own)
+		w.hooksLeaveBehind(t, own)
+	})
+	t.Run("what the account may not delete any more is named", func(t *testing.T) {
+		own.T = t
+		w.hooksLoseRights(t, own)
 	})
 	t.Run("of another type it has other rights, and a job keeps those of the former", func(t *testing.T) {
 		own.T = t
@@ -179,8 +185,9 @@ func TestJobsThatRunAsPodsLeaveNothingBehind(t *testing.T) {
 	w.cleanUp(t, hooksNamespace)
 }
 
-// killInJob plays the hooks of a runner that is killed in its job, and sees to what is left.
-func (w *story) killInJob(t *testing.T, own *tenant) {
+// killedInJob returns a runner with a job, in which it is killed soon.
+func (w *story) killedInJob(t *testing.T, own *tenant) *v1alpha1.Runner {
+	t.Helper()
 	t.Cleanup(w.Node.Inject(nodeplay.Fault{
 		Kind: nodeplay.KilledInJob, Namespace: hooksNamespace, Labels: map[string]string{v1alpha1.PoolLabel: "jobs"}, Times: 1, After: 5 * time.Second,
 	}))
@@ -200,9 +207,19 @@ func (w *story) killInJob(t *testing.T, own *tenant) {
 	if runner.Spec.HooksAccount != "jobs-hooks" {
 		t.Errorf("its hooks act as %q", runner.Spec.HooksAccount)
 	}
+	return runner
+}
+
+// hooksLeaveBehind plays the hooks of a runner that is killed in its job: they make a pod, lose it to an eviction, make it again, and leave that.
+func (w *story) hooksLeaveBehind(t *testing.T, own *tenant) {
+	runner := w.killedInJob(t, own)
 	hooks := w.hooksOf(t)
-	must(t, hooks.Create(t.Context(), ofHooks(&corev1.Pod{Spec: jobPod}, runner.Name, "workflow")))
-	must(t, hooks.Delete(t.Context(), ofHooks(&corev1.Pod{}, runner.Name, "workflow"), client.GracePeriodSeconds(0))) // and makes it again
+	lost := ofHooks(&corev1.Pod{Spec: jobPod}, runner.Name, "workflow")
+	must(t, hooks.Create(t.Context(), lost))
+	must(t, w.Client.SubResource("eviction").Create(t.Context(), lost, &policyv1.Eviction{DeleteOptions: &metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}}))
+	if err := hooks.Get(t.Context(), client.ObjectKeyFromObject(lost), &corev1.Pod{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the hooks' look for the pod that they lost: %v", err)
+	}
 	var left []client.Object
 	for _, name := range []string{runner.Name, "another-runner"} {
 		for _, obj := range []client.Object{
@@ -249,6 +266,20 @@ func (w *story) changeType(t *testing.T, own *tenant) {
 		}
 		return nil
 	})
+}
+
+// hooksLoseRights plays hooks whose account is bound to its Role no more when their runner is killed.
+func (w *story) hooksLoseRights(t *testing.T, own *tenant) {
+	runner := w.killedInJob(t, own)
+	left := ofHooks(&corev1.Pod{Spec: jobPod}, runner.Name, "workflow")
+	must(t, w.hooksOf(t).Create(t.Context(), left))
+	binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: hooksNamespace, Name: "jobs-hooks"}}
+	must(t, w.Client.Delete(t.Context(), binding))
+	w.waitEvent(t, hooksNamespace, runner.Name, "HookObjectsLeft", "its container hooks may have left behind Pod "+left.GetName()+", and Secrets and Jobs")
+	w.waitEvent(t, hooksNamespace, runner.Name, "HookObjectsLeft", "Let ServiceAccount jobs-hooks list and delete them. "+
+		"To delete them: kubectl delete pods,secrets,jobs -n "+hooksNamespace+" -l runner-pod="+runner.Name)
+	must(t, w.Client.Get(t.Context(), client.ObjectKeyFromObject(left), left))
+	must(t, w.Client.Delete(t.Context(), left, client.GracePeriodSeconds(0)))
 }
 
 // hooksOf is a client that acts as the hooks do, with their token and no more rights than theirs.

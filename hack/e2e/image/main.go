@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command image writes a container image that holds one static binary, as a tar file in the OCI image layout that
+// Command image writes a container image made of folders, a layer each, as a tar file in the OCI image layout that
 // `ctr images import` reads. It needs no daemon, no registry and no root.
 //
-//	image NAME USER BINARY > FILE.tar
+//	image [-user USER] [-workdir FOLDER] [-entrypoint PROGRAM] [-volume FOLDER] NAME FOLDER... > FILE.tar
 //
 // Format: https://github.com/opencontainers/image-spec/blob/v1.1.0/image-layout.md.
 package main
@@ -14,112 +14,185 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
+)
+
+const (
+	layerType    = "application/vnd.oci.image.layer.v1.tar"
+	configType   = "application/vnd.oci.image.config.v1+json"
+	manifestType = "application/vnd.oci.image.manifest.v1+json"
 )
 
 // descriptor points to a blob of the layout.
 type descriptor struct {
 	MediaType   string            `json:"mediaType"`
 	Digest      string            `json:"digest"`
-	Size        int               `json:"size"`
+	Size        int64             `json:"size"`
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
+// config says how containers of the image start.
+type config struct {
+	User       string              `json:"User,omitempty"`
+	WorkingDir string              `json:"WorkingDir,omitempty"`
+	Entrypoint []string            `json:"Entrypoint,omitempty"`
+	Volumes    map[string]struct{} `json:"Volumes,omitempty"`
+}
+
 func main() {
-	if len(os.Args) != 4 {
-		fmt.Fprintln(os.Stderr, "usage: image NAME USER BINARY > FILE.tar")
+	var c config
+	flag.StringVar(&c.User, "user", "", "user of its containers, USER or USER:GROUP")
+	flag.StringVar(&c.WorkingDir, "workdir", "", "their working folder")
+	flag.Func("entrypoint", "the program that they start", func(program string) error {
+		c.Entrypoint = []string{program}
+		return nil
+	})
+	flag.Func("volume", "a folder that is a volume in each of them", func(folder string) error {
+		c.Volumes = map[string]struct{}{folder: {}}
+		return nil
+	})
+	flag.Parse()
+	if flag.NArg() < 2 {
+		flag.Usage()
 		os.Exit(2)
 	}
-	if err := write(os.Stdout, os.Args[1], os.Args[2], os.Args[3]); err != nil {
+	if err := write(os.Stdout, flag.Arg(0), c, flag.Args()[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "image:", err)
 		os.Exit(1)
 	}
 }
 
 // write makes the layers from the inside out: each blob names the digests of those before it.
-func write(w io.Writer, name, user, binary string) error {
-	layer, err := layerOf(binary)
+func write(w io.Writer, name string, c config, folders []string) error {
+	out := tar.NewWriter(w)
+	var layers []descriptor
+	var digests []string
+	for _, folder := range folders {
+		layer, err := addLayer(out, folder)
+		if err != nil {
+			return fmt.Errorf("packing %s: %w", folder, err)
+		}
+		layers, digests = append(layers, layer), append(digests, layer.Digest)
+	}
+	image, err := addDocument(out, configType, map[string]any{
+		"architecture": runtime.GOARCH, "os": "linux", "config": c,
+		"rootfs": map[string]any{"type": "layers", "diff_ids": digests},
+	})
 	if err != nil {
 		return err
 	}
-	out := &layout{tar: tar.NewWriter(w)}
-	filesystem := out.blob("application/vnd.oci.image.layer.v1.tar", layer)
-	config := out.document("application/vnd.oci.image.config.v1+json", map[string]any{
-		"architecture": runtime.GOARCH,
-		"os":           "linux",
-		"config":       map[string]any{"Entrypoint": []string{"/" + filepath.Base(binary)}, "User": user, "WorkingDir": "/tmp"},
-		"rootfs":       map[string]any{"type": "layers", "diff_ids": []string{filesystem.Digest}},
+	manifest, err := addDocument(out, manifestType, map[string]any{
+		"schemaVersion": 2, "mediaType": manifestType, "config": image, "layers": layers,
 	})
-	manifest := out.document("application/vnd.oci.image.manifest.v1+json", map[string]any{
-		"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "config": config, "layers": []descriptor{filesystem},
-	})
-	manifest.Annotations = map[string]string{"io.containerd.image.name": name}
-	out.file("index.json", encode(map[string]any{"schemaVersion": 2, "manifests": []descriptor{manifest}}))
-	out.file("oci-layout", []byte(`{"imageLayoutVersion":"1.0.0"}`))
-	return out.close()
-}
-
-// layerOf is a root filesystem with the binary and a /tmp that all may write to.
-func layerOf(binary string) ([]byte, error) {
-	content, err := os.ReadFile(binary)
 	if err != nil {
-		return nil, fmt.Errorf("reading the binary: %w", err)
+		return err
 	}
-	var buffer bytes.Buffer
-	layer := &layout{tar: tar.NewWriter(&buffer)}
-	layer.entry(&tar.Header{Typeflag: tar.TypeDir, Name: "tmp/", Mode: 0o1777}, nil)
-	layer.entry(&tar.Header{Typeflag: tar.TypeReg, Name: filepath.Base(binary), Mode: 0o755, Size: int64(len(content))}, content)
-	return buffer.Bytes(), layer.close()
-}
-
-// layout writes tar entries and keeps the first error for close.
-type layout struct {
-	tar *tar.Writer
-	err error
-}
-
-func (l *layout) document(mediaType string, content any) descriptor {
-	return l.blob(mediaType, encode(content))
-}
-
-func (l *layout) blob(mediaType string, content []byte) descriptor {
-	digest := fmt.Sprintf("%x", sha256.Sum256(content))
-	l.file("blobs/sha256/"+digest, content)
-	return descriptor{MediaType: mediaType, Digest: "sha256:" + digest, Size: len(content)}
-}
-
-func (l *layout) file(name string, content []byte) {
-	l.entry(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(content))}, content)
-}
-
-func (l *layout) entry(header *tar.Header, content []byte) {
-	if l.err == nil {
-		l.err = l.tar.WriteHeader(header)
+	manifest.Annotations = map[string]string{"io.containerd.image.name": name}
+	index, err := json.Marshal(map[string]any{"schemaVersion": 2, "manifests": []descriptor{manifest}})
+	if err != nil {
+		return fmt.Errorf("encoding the index: %w", err)
 	}
-	if l.err == nil {
-		_, l.err = l.tar.Write(content)
+	for file, content := range map[string][]byte{"index.json": index, "oci-layout": []byte(`{"imageLayoutVersion":"1.0.0"}`)} {
+		if err := addFile(out, file, int64(len(content)), bytes.NewReader(content)); err != nil {
+			return err
+		}
 	}
+	return out.Close()
 }
 
-func (l *layout) close() error {
-	if l.err == nil {
-		l.err = l.tar.Close()
-	}
-	if l.err != nil {
-		return fmt.Errorf("writing the image: %w", l.err)
-	}
-	return nil
-}
-
-// encode cannot fail: it is given maps, slices and strings only.
-func encode(content any) []byte {
+func addDocument(out *tar.Writer, mediaType string, content any) (descriptor, error) {
 	text, err := json.Marshal(content)
 	if err != nil {
-		panic(err)
+		return descriptor{}, fmt.Errorf("encoding %s: %w", mediaType, err)
 	}
-	return text
+	digest := fmt.Sprintf("%x", sha256.Sum256(text))
+	size := int64(len(text))
+	return descriptor{MediaType: mediaType, Digest: "sha256:" + digest, Size: size}, addFile(out, "blobs/sha256/"+digest, size, bytes.NewReader(text))
+}
+
+// addLayer packs a folder into a file first: a blob's name is its digest, and its size comes before its content.
+func addLayer(out *tar.Writer, folder string) (descriptor, error) {
+	packed, err := os.CreateTemp("", "layer-")
+	if err != nil {
+		return descriptor{}, err
+	}
+	defer func() {
+		_ = packed.Close() // it was read to its end
+		_ = os.Remove(packed.Name())
+	}()
+	sum := sha256.New()
+	if err := pack(io.MultiWriter(packed, sum), folder); err != nil {
+		return descriptor{}, err
+	}
+	size, err := packed.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return descriptor{}, err
+	}
+	if _, err := packed.Seek(0, io.SeekStart); err != nil {
+		return descriptor{}, err
+	}
+	digest := fmt.Sprintf("%x", sum.Sum(nil))
+	return descriptor{MediaType: layerType, Digest: "sha256:" + digest, Size: size}, addFile(out, "blobs/sha256/"+digest, size, packed)
+}
+
+// pack writes all of a folder with its owners and modes.
+func pack(w io.Writer, folder string) error {
+	layer := tar.NewWriter(w)
+	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || path == folder {
+			return err
+		}
+		return packEntry(layer, folder, path, entry)
+	})
+	if err != nil {
+		return err
+	}
+	return layer.Close()
+}
+
+func packEntry(layer *tar.Writer, folder, path string, entry fs.DirEntry) error {
+	info, err := entry.Info()
+	if err != nil {
+		return err
+	}
+	target := ""
+	if info.Mode()&fs.ModeSymlink != 0 {
+		if target, err = os.Readlink(path); err != nil {
+			return err
+		}
+	}
+	header, err := tar.FileInfoHeader(info, target)
+	if err != nil {
+		return err
+	}
+	if header.Name, err = filepath.Rel(folder, path); err != nil {
+		return err
+	}
+	header.Uname, header.Gname = "", "" // numbers alone: the image has other names
+	if err := layer.WriteHeader(header); err != nil || !info.Mode().IsRegular() {
+		return err
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }() // it was only read
+	_, err = io.Copy(layer, file)
+	return err
+}
+
+func addFile(out *tar.Writer, name string, size int64, content io.Reader) error {
+	if err := out.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: size}); err != nil {
+		return fmt.Errorf("writing %s: %w", name, err)
+	}
+	if _, err := io.Copy(out, content); err != nil {
+		return fmt.Errorf("writing %s: %w", name, err)
+	}
+	return nil
 }

@@ -165,8 +165,10 @@ type JobMessage struct {
 	Name  string `json:"name"`
 }
 
-// Work answers the acknowledgement: what to pretend to do.
+// Work answers the acknowledgement: what to do, or to pretend to do.
 type Work struct {
+	// Script is a shell script whose exit code is the job's result; without one, the job takes its time and ends as it is told to.
+	Script string `json:"script,omitempty"`
 	// DurationMillis is how long the job takes, in milliseconds.
 	DurationMillis int64 `json:"durationMillis"`
 	// Result is what the job ends with when nobody cancels it.
@@ -182,4 +184,6 @@ type Renewal struct {
 // Completion is the body of the report of a job's end.
 type Completion struct {
 	Result string `json:"result"`
+	// Log is the end of what the job's script wrote.
+	Log string `json:"log,omitempty"`
 }

@@ -3,7 +3,7 @@
 
 // Package simrunner does what the process of a GitHub Actions runner does,
 // against the simulated GitHub: it connects with its JIT configuration, waits
-// for a job, pretends to do it, reports the result and exits.
+// for a job, does it or pretends to, reports the result and exits.
 package simrunner
 
 import (
@@ -36,12 +36,14 @@ const (
 	ExitKilled = 137
 )
 
-// Hooks tell how far a runner has come. Each may be nil; none may block.
+// Hooks tell how far a runner has come. Each may be nil; none but Script may block.
 type Hooks struct {
 	// Connected is called once the server knows the process.
 	Connected func()
 	// Working is called once a job is the runner's.
 	Working func()
+	// Script runs the script of a job until it ends or ctx does, and returns the end of what it wrote. Without this hook such a job fails.
+	Script func(ctx context.Context, script string) (log string, err error)
 	// Transport is the network; that of the process if nil.
 	Transport *http.Transport
 }
@@ -175,12 +177,12 @@ func (p *process) live(ctx context.Context) error {
 			continue
 		}
 		tell(p.hooks.Working)
-		result, err := p.work(ctx, *work)
+		done, err := p.work(ctx, *work)
 		if err != nil {
 			p.leave(ctx)
 			return err
 		}
-		if err := p.complete(ctx, result); err != nil || !p.persistent {
+		if err := p.complete(ctx, done); err != nil || !p.persistent {
 			return err
 		}
 		if ctx.Err() != nil {
@@ -232,27 +234,67 @@ func (p *process) nextJob(ctx context.Context) (*runnerwire.Work, error) {
 	return &work, nil
 }
 
-// work passes the job's time, renewing its lock, and gives its result.
-func (p *process) work(ctx context.Context, work runnerwire.Work) (string, error) {
-	if work.DurationMillis <= 0 {
-		return work.Result, nil
+// work does the job, renewing its lock meanwhile, and tells how it ended.
+func (p *process) work(ctx context.Context, work runnerwire.Work) (runnerwire.Completion, error) {
+	if work.DurationMillis <= 0 && work.Script == "" {
+		return runnerwire.Completion{Result: work.Result}, nil
 	}
-	renewing, stop := context.WithCancel(ctx)
+	working, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan error, 1)
-	go func() { ended <- p.renew(renewing) }()
+	go func() { ended <- p.renew(working) }()
+	over := make(chan *runnerwire.Completion, 1)
+	go func() { over <- p.carryOut(working, work) }()
+	select {
+	case done := <-over:
+		if done != nil {
+			stop()
+			<-ended //nolint:errcheck // the job is over: how the renewals ended doesn't matter
+			return *done, nil
+		}
+		return abandoned(<-ended)
+	case err := <-ended:
+		stop()
+		<-over
+		return abandoned(err)
+	}
+}
+
+// abandoned tells of a job whose renewals ended before it did.
+func abandoned(err error) (runnerwire.Completion, error) {
+	if err != nil {
+		return runnerwire.Completion{}, fmt.Errorf("renewing the job's lock: %w", err)
+	}
+	return runnerwire.Completion{Result: "canceled"}, nil
+}
+
+// carryOut runs the job's script, or passes the job's time; nil when ctx ended before it did.
+func (p *process) carryOut(ctx context.Context, work runnerwire.Work) *runnerwire.Completion {
+	if work.Script != "" {
+		return p.runScript(ctx, work.Script)
+	}
 	timer := time.NewTimer(time.Duration(work.DurationMillis) * time.Millisecond)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		stop()
-		<-ended //nolint:errcheck // the job is over: how the renewals ended doesn't matter
-		return work.Result, nil
-	case err := <-ended:
-		if err != nil {
-			return "", fmt.Errorf("renewing the job's lock: %w", err)
-		}
-		return "canceled", nil
+		return &runnerwire.Completion{Result: work.Result}
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+func (p *process) runScript(ctx context.Context, script string) *runnerwire.Completion {
+	if p.hooks.Script == nil {
+		return &runnerwire.Completion{Result: "failed", Log: "this runner runs no scripts"}
+	}
+	log, err := p.hooks.Script(ctx, script)
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case err != nil:
+		return &runnerwire.Completion{Result: "failed", Log: log + "\n" + err.Error()}
+	default:
+		return &runnerwire.Completion{Result: "succeeded", Log: log}
 	}
 }
 
@@ -269,11 +311,11 @@ func (p *process) renew(ctx context.Context) error {
 	}
 }
 
-// complete reports the result. Once sent it must arrive, also when ctx ends.
-func (p *process) complete(ctx context.Context, result string) error {
+// complete reports how the job ended. Once sent it must arrive, also when ctx ends.
+func (p *process) complete(ctx context.Context, done runnerwire.Completion) error {
 	ctx, cancel := outlasting(ctx, callTimeout)
 	defer cancel()
-	_, err := p.call(ctx, http.MethodPost, runnerwire.PathComplete, runnerwire.Completion{Result: result}, nil)
+	_, err := p.call(ctx, http.MethodPost, runnerwire.PathComplete, done, nil)
 	if err != nil {
 		return fmt.Errorf("reporting the result: %w", err)
 	}

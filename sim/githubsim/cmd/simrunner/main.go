@@ -4,24 +4,97 @@
 // Command simrunner is the simulated runner as a container's main process. It
 // takes its JIT configuration from ACTIONS_RUNNER_INPUT_JITCONFIG and exits as
 // the wrapper script of the real image does.
+//
+//	simrunner                    as run.sh: one job, or job after job where a configuration was made
+//	simrunner configure OPTIONS  as config.sh: registers, and leaves .runner in the working folder
 package main
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
 	"log/slog"
 	"os"
+	"os/exec"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
+	"time"
 
 	"github.com/corral-dev/corral/sim/githubsim/simrunner"
 )
 
+const (
+	// configuration is the file that config.sh leaves.
+	configuration = ".runner"
+	// inputs begin the variables that the runner reads and jobs don't get.
+	inputs = "ACTIONS_RUNNER_INPUT_"
+	// workFolder is where scripts run.
+	workFolder = "_work"
+	// maxLog is how much of a script's output is told.
+	maxLog = 64 << 10
+	// killDelay is how long what a script left running may hold its output.
+	killDelay = 5 * time.Second
+)
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
-	code, err := simrunner.Run(ctx, os.Getenv("ACTIONS_RUNNER_INPUT_JITCONFIG"))
+	if len(os.Args) > 1 && os.Args[1] == "configure" {
+		err := configure(ctx, os.Args[2:])
+		stop()
+		if err != nil {
+			slog.Error("the runner isn't configured", "error", err)
+			os.Exit(1)
+		}
+		return
+	}
+	code, err := run(ctx)
 	stop()
 	if err != nil {
 		slog.Error("the runner ended without a job done", "exitCode", code, "error", err)
 	}
 	os.Exit(simrunner.ContainerExitCode(code, os.Getenv("ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE") == "1"))
+}
+
+func configure(ctx context.Context, args []string) error {
+	config, err := simrunner.Hooks{}.Configure(ctx, os.Getenv(inputs+"TOKEN"), args)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(configuration, []byte(config), 0o600); err != nil {
+		return fmt.Errorf("keeping the configuration: %w", err)
+	}
+	return nil
+}
+
+func run(ctx context.Context) (exitCode int, err error) {
+	hooks := simrunner.Hooks{Script: runScript}
+	made, err := os.ReadFile(configuration)
+	switch {
+	case err == nil:
+		return hooks.Stay(ctx, string(made))
+	case errors.Is(err, fs.ErrNotExist):
+		return hooks.Run(ctx, os.Getenv(inputs+"JITCONFIG"))
+	default:
+		return simrunner.ExitTerminated, fmt.Errorf("reading the configuration: %w", err)
+	}
+}
+
+// runScript runs a job's script in the work folder, without what only the runner is to know.
+func runScript(ctx context.Context, script string) (log string, err error) {
+	if err := os.MkdirAll(workFolder, 0o755); err != nil {
+		return "", fmt.Errorf("making the work folder: %w", err)
+	}
+	var out bytes.Buffer
+	command := exec.CommandContext(ctx, "/bin/sh", "-e", "-c", script)
+	command.Dir, command.WaitDelay = workFolder, killDelay
+	command.Env = slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, inputs) })
+	command.Stdout = io.MultiWriter(os.Stdout, &out)
+	command.Stderr = command.Stdout
+	err = command.Run()
+	return string(out.Bytes()[max(0, out.Len()-maxLog):]), err
 }
