@@ -265,8 +265,8 @@ func (k *kindStory) checkClaims() {
 
 // The API server judges the example's pod by the rules of os.name windows, by which it refuses what only Linux has.
 func TestAnAPIServerTakesAPodOfWindows(t *testing.T) {
-	w := newStory(t, "windows")
-	must(t, w.Cluster.CreateNamespace(t.Context(), "windows"))
+	w := newStory(t, "kind-windows")
+	must(t, w.Cluster.CreateNamespace(t.Context(), "kind-windows"))
 	text, err := os.ReadFile(filepath.Join("..", "..", "examples", "windows", "objects.yaml"))
 	must(t, err)
 	pool := &v1alpha1.RunnerPool{}
@@ -275,7 +275,7 @@ func TestAnAPIServerTakesAPodOfWindows(t *testing.T) {
 			must(t, yaml.UnmarshalStrict([]byte(document), pool))
 		}
 	}
-	pool.Namespace, pool.Spec.WorkFolder = "windows", `D:\work`
+	pool.Namespace, pool.Spec.WorkFolder = "kind-windows", `D:\work`
 	pool.Spec.Cache = &v1alpha1.CacheSpec{Size: "1Gi", MountPath: "/cache"}
 	pod, err := podspec.SpecimenOver(pool, podspec.Network{Proxies: true, CA: true})
 	must(t, err)
