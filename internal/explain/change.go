@@ -13,24 +13,6 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// remedies say what to do, by the reason of Ready.
-var remedies = map[string]string{
-	v1alpha1.InvalidSpecReason:           "Correct spec: the message names the fields. Meanwhile the fields that can be read hold.",
-	v1alpha1.SuspendedReason:             "Set spec.suspend to false: then it accepts jobs again.",
-	v1alpha1.AccessDeniedReason:          "Have the owner of the GitHubConnection add the pool's namespace to its spec.allowedNamespaces, or name another in spec.connectionRef.",
-	v1alpha1.RunnerGroupNotFoundReason:   "Create the runner group on GitHub, let the connection see it, or correct spec.runnerGroup.",
-	v1alpha1.OwnedElsewhereReason:        "Choose another spec.scaleSetName, or end the pool that holds the scale set.",
-	v1alpha1.SessionRefusedReason:        "Wait: a session that was not closed expires within 92 s.",
-	v1alpha1.GitHubUnavailableReason:     "Wait for GitHub: it is asked again.",
-	v1alpha1.RunnersFailingReason:        "Fix what makes its runners fail. One is tried from time to time; the first that works lets the pool go on.",
-	v1alpha1.CacheUnavailableReason:      "Raise spec.cache.maxClaims, or set spec.cache.onMissing to StartWithout.",
-	v1alpha1.QuotaExceededReason:         "Raise the namespace's ResourceQuota, or lower spec.scale.max.",
-	v1alpha1.TemplateInvalidReason:       "Correct spec.template: the message names the field.",
-	v1alpha1.ServiceAccountMissingReason: "Create the ServiceAccount, or name another in spec.template.spec.serviceAccountName.",
-	v1alpha1.PolicyPendingReason:         "Fix the policies that fail: until each has answered once, the pool starts no runners and accepts no jobs.",
-	v1alpha1.PolicyFailedReason:          "Fix the policies that fail: until then the last limits hold.",
-}
-
 // ofConnection are reasons that only a fix of the pool's GitHubConnection removes.
 var ofConnection = []string{
 	v1alpha1.ConnectionNotReadyReason, v1alpha1.CredentialsMissingReason, v1alpha1.CredentialsRefusedReason,
@@ -101,6 +83,8 @@ func (f *PoolFacts) blockers() []string {
 	case !ready.isFalse():
 	case slices.Contains(ofConnection, ready.Reason):
 		all = append(all, fmt.Sprintf("Fix the GitHubConnection %s: %s", f.Pool.Spec.ConnectionRef.From(f.Pool.Namespace), ready.Message))
+	case s.Template != nil && !s.Template.Allowed && ready.Reason == v1alpha1.PolicyDeniedReason, f.Pool.Status.Update != nil && ready.Reason == v1alpha1.RolledBackReason:
+		// the findings, or the update, say it
 	case remedies[ready.Reason] != "":
 		all = append(all, remedies[ready.Reason])
 	}

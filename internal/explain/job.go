@@ -252,6 +252,9 @@ func (f *PoolFacts) situation() (open bool, words string) {
 	case d.Announced == 0:
 		return false, none + ": " + cmp.Or(why, d.Reason)
 	}
+	if closed := f.closed(); closed != nil {
+		return false, none + ": " + closed.Reason
+	}
 	isFull, words := f.room(d)
 	switch {
 	case isFull:
@@ -279,7 +282,7 @@ func (f *PoolFacts) room(d *v1alpha1.Decision) (isFull bool, words string) {
 	default:
 		words = fmt.Sprintf("has %s and room for %d more", jobs, d.Announced-s.Jobs)
 	}
-	if waiting := s.Jobs - s.Runners.Busy; waiting > 0 {
+	if waiting := Waiting(s); waiting > 0 {
 		words += fmt.Sprintf("; %d without a runner yet (%s)", waiting, runnersWords(s.Runners))
 	}
 	return false, words
