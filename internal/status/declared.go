@@ -77,11 +77,11 @@ func (w *world) lookAtSources() {
 			continue
 		}
 		s := w.condition(of, ready)
-		s.pools = pools[of.key()]
-		w.add(s)
-		if s.rank.severity == Note { // else its trouble says it
+		if s.pools, s.goOn = pools[of.key()], true; s.rank.severity == Note { // else its trouble says it
+			s.key, s.pools = s.key+"|"+sourceKind, nil
 			w.lookWhetherRead(of, src, ready)
 		}
+		w.add(s)
 	}
 }
 

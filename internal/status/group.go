@@ -29,6 +29,7 @@ const (
 	runnerKind        = "Runner"
 	policyKind        = "RunnerPolicy"
 	clusterPolicyKind = "ClusterRunnerPolicy"
+	quotaKind         = "ResourceQuota"
 )
 
 // object names an object.
@@ -39,6 +40,13 @@ func (o object) String() string {
 		return o.kind + "/" + o.name
 	}
 	return o.kind + "/" + o.namespace + "/" + o.name
+}
+
+// kinds in the order in which objects are named: those that are a cause come first.
+var kinds = []string{"Lease", connectionKind, sourceKind, clusterPolicyKind, policyKind, quotaKind, poolKind, scaleSetKind, runnerKind}
+
+func (o object) compare(other object) int {
+	return cmp.Or(cmp.Compare(slices.Index(kinds, o.kind), slices.Index(kinds, other.kind)), strings.Compare(o.String(), other.String()))
 }
 
 func (o object) key() string { return o.namespace + "/" + o.name }
@@ -53,8 +61,9 @@ type symptom struct {
 	do      string
 	since   time.Time
 	by      time.Time
-	// pools that suffer, as NAMESPACE/NAME.
+	// pools that suffer, as NAMESPACE/NAME. No job waits for it if they goOn.
 	pools []string
+	goOn  bool
 }
 
 // telling is an object that tells of a reason.
@@ -114,7 +123,7 @@ func (w *world) add(s symptom) {
 		return
 	}
 	if s.rank.grace > 0 && w.Now.Sub(s.since) < s.rank.grace {
-		s.rank.severity = Note
+		s.rank.severity, s.rank.what = Note, cmp.Or(s.rank.lately, s.rank.what)
 		s.key += "|lately"
 	}
 	if _, ok := w.keys[s.of]; !ok {
@@ -162,35 +171,30 @@ func (w *world) finding(of []symptom) Finding {
 		return cmp.Compare(slices.Index(severities, a.rank.severity), slices.Index(severities, b.rank.severity))
 	})
 	f := Finding{Severity: worst.rank.severity, Reason: worst.reason, What: worst.rank.what, Message: worst.message, Do: worst.do, key: worst.key}
-	objects, pools := map[object]bool{}, map[string]bool{}
+	objects, pools := map[object]bool{}, map[string]bool{} // true of pools with jobs that wait for it
 	for _, s := range of {
 		objects[s.of] = true
+		if s.of.kind == poolKind {
+			pools[s.of.key()] = pools[s.of.key()] || !s.goOn
+		}
 		for _, p := range s.pools {
-			pools[p] = true
+			pools[p] = pools[p] || !s.goOn
 		}
-		f.Since, f.By = earlier(f.Since, s.since), earlier(f.By, s.by)
-		if f.Next = earlier(f.Next, nextOf(s.message, w.Now)); f.Message == "" {
-			f.Message = s.message
-		}
+		f.Since, f.By, f.Next = earlier(f.Since, s.since), earlier(f.By, s.by), earlier(f.Next, nextOf(s.message, w.Now))
 	}
-	var names []string
-	for o := range objects {
-		names = append(names, o.String())
-		if o.kind == poolKind {
-			pools[o.key()] = true
+	for pool, waits := range pools {
+		if p := w.pools[pool]; p != nil && waits && f.isTrouble() {
+			f.Hurts.Jobs += explain.Waiting(&p.Status)
 		}
-		f.Hurts.count(o.kind)
 	}
 	f.Hurts.Pools = len(pools)
-	if f.Severity != Ahead && f.Severity != Note {
-		for p := range pools {
-			if pool := w.pools[p]; pool != nil {
-				f.Hurts.Jobs += explain.Waiting(&pool.Status)
-			}
+	sorted := slices.SortedFunc(maps.Keys(objects), object.compare)
+	for i, o := range sorted {
+		if f.Hurts.count(o.kind); i < maxObjects {
+			f.Objects = append(f.Objects, o.String())
 		}
 	}
-	slices.Sort(names)
-	f.Objects, f.More = names[:min(len(names), maxObjects)], max(0, len(names)-maxObjects)
+	f.More = max(0, len(sorted)-maxObjects)
 	return f
 }
 

@@ -54,7 +54,6 @@ func (w *world) lookAtPools() {
 				do: explain.Remedy(poolKind, v1alpha1.SuspendedReason)})
 		}
 		w.lookAtDemand(of, p)
-		w.lookAtJobs(of, p, ready)
 	}
 }
 
@@ -124,32 +123,46 @@ func (w *world) lookAtDemand(of object, p *v1alpha1.RunnerPool) {
 			w.add(symptom{
 				key: staleReason + "|" + d.Name + "|" + alike(d.Reason), of: of, reason: staleReason,
 				rank:    rank{severity: Warning, what: fmt.Sprintf("the source of demand %q gives no signal, and its last number counts", d.Name)},
-				message: d.Reason, do: "Fix what the source reads: corral explain pool/" + p.Name + " -n " + p.Namespace + " names it.",
+				message: d.Reason, do: "Fix what the source reads. " + explainPool,
 			})
 		}
 	}
 }
 
-// lookAtJobs finds jobs that wait although nothing else is told of their pool.
-func (w *world) lookAtJobs(of object, p *v1alpha1.RunnerPool, ready *explain.Condition) {
-	waiting, d := explain.Waiting(&p.Status), p.Status.Decision
-	if waiting == 0 || d == nil || isAmiss(ready) {
-		return
+// explainPool is what else to ask about a pool.
+const explainPool = "corral explain pool/NAME says what would change it."
+
+// lookAtJobs finds pools that are full, and jobs that wait although nothing else is told of their pool.
+func (w *world) lookAtJobs() {
+	told := map[string]bool{}
+	for _, s := range w.symptoms {
+		if s.of.kind == poolKind {
+			told[s.of.key()] = true
+		}
+		for _, p := range s.pools {
+			told[p] = told[p] || !s.goOn
+		}
 	}
-	explained := "corral explain pool/" + p.Name + " -n " + p.Namespace + " says what would change it."
-	switch full := p.Status.Jobs - d.Desired; {
-	case full > 0:
-		w.add(symptom{
-			key: fullReason + "|" + of.String(), of: of, reason: fullReason, rank: rank{severity: Warning, what: "a pool is full, and jobs wait"},
-			message: fmt.Sprintf("%s for %s: %s", wording.Count(d.Desired, "runner"), wording.Count(p.Status.Jobs, "job"), d.Reason),
-			since:   d.Time.Time, do: "Raise spec.scale.max, or wait. " + explained,
-		})
-	case w.Now.Sub(d.Time.Time) > p.Spec.Deadlines.GetStartup():
-		w.add(symptom{
-			key: jobsWaitReason, of: of, reason: jobsWaitReason, rank: rank{severity: Warning, what: "jobs wait for runners"},
-			message: fmt.Sprintf("%s; %s", wording.Count(p.Status.Jobs, "job"), explain.RunnersWords(p.Status.Runners)),
-			since:   d.Time.Time, do: explained,
-		})
+	for i := range w.Pools {
+		p := &w.Pools[i]
+		of, d := object{poolKind, p.Namespace, p.Name}, p.Status.Decision
+		if explain.Waiting(&p.Status) == 0 || d == nil || isAmiss(explain.ConditionOf(p.Status.Conditions, v1alpha1.ReadyCondition)) {
+			continue
+		}
+		switch {
+		case p.Status.Jobs > d.Desired:
+			w.add(symptom{
+				key: fullReason, of: of, reason: fullReason, rank: rank{severity: Warning, what: "full, and jobs wait"},
+				message: fmt.Sprintf("%s: %s for %s: %s", of.key(), wording.Count(d.Desired, "runner"), wording.Count(p.Status.Jobs, "job"), d.Reason),
+				since:   d.Time.Time, do: "Raise spec.scale.max, or wait. " + explainPool,
+			})
+		case !told[of.key()] && w.Now.Sub(d.Time.Time) > p.Spec.Deadlines.GetStartup():
+			w.add(symptom{
+				key: jobsWaitReason, of: of, reason: jobsWaitReason, rank: rank{severity: Warning, what: "jobs wait for runners"},
+				message: fmt.Sprintf("%s: %s; %s", of.key(), wording.Count(p.Status.Jobs, "job"), explain.RunnersWords(p.Status.Runners)),
+				since:   d.Time.Time, do: explainPool,
+			})
+		}
 	}
 }
 
@@ -168,7 +181,9 @@ func (w *world) lookAtScaleSets() {
 		}
 		of = object{poolKind, pool.Namespace, pool.Name}
 		if labels := explain.ConditionOf(set.Status.Conditions, v1alpha1.LabelsAcceptedCondition); labels != nil && labels.Status == metav1.ConditionFalse {
-			w.add(w.condition(of, labels))
+			s := w.condition(of, labels)
+			s.goOn = true
+			w.add(s)
 		}
 		ofPool := explain.ConditionOf(pool.Status.Conditions, v1alpha1.ReadyCondition)
 		if isAmiss(ready) && !isAmiss(ofPool) && ready.Status == metav1.ConditionFalse {
@@ -185,7 +200,7 @@ func (w *world) lookAtSession(of object, set *v1alpha1.ScaleSet, pool *v1alpha1.
 	switch ofPool := explain.ConditionOf(pool.Status.Conditions, v1alpha1.ReadyCondition); {
 	case listening != nil && !isOpen && !isAmiss(ready) && !isAmiss(ofPool):
 		s := w.condition(of, listening)
-		s.reason, s.rank = notListening, rank{Error, "a pool listens to no messages of GitHub", lookGrace}
+		s.reason, s.rank = notListening, rank{severity: Error, what: "a pool listens to no messages of GitHub", grace: lookGrace, lately: "a message session is being opened"}
 		s.key, s.message = notListening+"|"+s.key, listening.Reason+": "+listening.Message
 		w.add(s)
 	case isOpen && set.Status.SessionID == "":
@@ -193,5 +208,34 @@ func (w *world) lookAtSession(of object, set *v1alpha1.ScaleSet, pool *v1alpha1.
 			key: noResumeReason, of: of, reason: noResumeReason, rank: rank{severity: Ahead, what: "a restart of the controller couldn't resume a session: no new jobs for up to 92 s"},
 			message: "status.sessionID is empty", do: "Nothing, unless it stays so: the id is written with the next look at the session.",
 		})
+	}
+}
+
+// lookAtHolds takes over what corral explain tells of a pool that nothing else was told of: the two never disagree.
+func (w *world) lookAtHolds() {
+	for i := range w.Pools {
+		p := &w.Pools[i]
+		of := object{poolKind, p.Namespace, p.Name}
+		if _, ok := w.keys[of]; ok {
+			continue
+		}
+		f := explain.PoolFacts{Pool: p, Now: w.Now}
+		if set := w.sets[p.Namespace+"/"+p.Name]; set != nil && set.Spec.PoolUID == string(p.UID) {
+			f.ScaleSet = set
+		}
+		answer, err := explain.Pool(f)
+		if err != nil {
+			continue // of the past alone
+		}
+		for _, h := range answer.Held {
+			s := symptom{
+				key: heldReason + "|" + h.What + "|" + alike(h.Reason), of: of, reason: heldReason, rank: rank{severity: Warning, what: h.What + " of a pool is held back", grace: lookGrace},
+				message: h.Reason, do: explainPool,
+			}
+			if h.Since != nil {
+				s.since = h.Since.Time
+			}
+			w.add(s)
+		}
 	}
 }

@@ -40,7 +40,7 @@ func (w *world) lookAtRunners() {
 		pool := w.pools[r.Namespace+"/"+r.Spec.PoolRef.Name]
 		one := symptom{
 			key: fmt.Sprintf("%s|%s|%s", runnersWaitReason, s.Cause, alike(s.Reason)), of: object{runnerKind, r.Namespace, r.Name}, reason: string(s.Cause),
-			rank:    rank{Error, fmt.Sprintf("runners don't start (%s)", s.Cause), startGrace},
+			rank:    rank{Error, fmt.Sprintf("runners don't start (%s)", s.Cause), startGrace, fmt.Sprintf("runners wait to start (%s)", s.Cause)},
 			message: s.Reason, since: r.CreationTimestamp.Time, do: explain.CauseRemedy(s.Cause),
 		}
 		if s.State == v1alpha1.RunnerFailed {
@@ -84,7 +84,7 @@ func (w *world) lookAtQuotas() {
 				continue
 			}
 			w.add(symptom{
-				key: quotaNearReason + "|" + q.Namespace, of: object{"ResourceQuota", q.Namespace, q.Name}, reason: quotaNearReason,
+				key: quotaNearReason + "|" + q.Namespace, of: object{quotaKind, q.Namespace, q.Name}, reason: quotaNearReason,
 				rank:    rank{severity: Ahead, what: "a quota is nearly used up"},
 				message: fmt.Sprintf("%s: %s of %s used", name, used.String(), hard.String()), pools: pools[q.Namespace],
 				do: explain.Remedy(poolKind, v1alpha1.QuotaExceededReason),

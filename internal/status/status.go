@@ -171,6 +171,8 @@ func Look(s *Snapshot) Page {
 	w.lookAtScaleSets()
 	w.lookAtRunners()
 	w.lookAtQuotas()
+	w.lookAtJobs()
+	w.lookAtHolds()
 	p := Page{
 		APIVersion: APIVersion, Kind: Kind, Time: metav1.Time{Time: s.Now.UTC()}, Namespace: s.Namespace,
 		Verdict: Well, Findings: w.group(), NotLookedAt: s.Unseen, Totals: w.totals(),

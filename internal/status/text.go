@@ -19,6 +19,8 @@ import (
 const (
 	// maxNamed is how many objects a line names.
 	maxNamed = 3
+	// maxFindings is how many findings the text has.
+	maxFindings = 30
 	// maxMessage is how many characters of a message the text has; corral explain has the rest.
 	maxMessage = 240
 )
@@ -28,17 +30,24 @@ func (p Page) Text() string {
 	var b strings.Builder
 	line := func(format string, args ...any) { b.WriteString(printable(fmt.Sprintf(format, args...)) + "\n") }
 	line("%s", p.headline())
-	for i := range p.Findings {
+	for i := range p.Findings[:min(len(p.Findings), maxFindings)] {
 		f := &p.Findings[i]
 		line("")
 		line("%-8s  %s", strings.ToUpper(string(f.Severity)), f.headline(p.Time.Time))
 		line("          %s", f.named())
+		if f.Severity == Note {
+			continue
+		}
 		if f.Message != "" {
 			line("          says: %s", wording.TruncateRunes(strings.Join(strings.Fields(f.Message), " "), maxMessage))
 		}
 		if f.Do != "" {
 			line("          do:   %s", f.Do)
 		}
+	}
+	if rest := len(p.Findings) - maxFindings; rest > 0 {
+		line("")
+		line("And %d more: -o json has them.", rest)
 	}
 	if len(p.Findings) > 0 {
 		line("")
