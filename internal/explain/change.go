@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/wording"
 )
@@ -44,7 +46,7 @@ func (f *PoolFacts) changes() []string {
 		all = append(all, "Set spec.mode to Active: then it acts on what it decides. It never goes back to Observe.")
 	}
 	all = slices.Concat(all, f.blockers(), f.ofDemand(), f.bounds(), f.starting(), f.ofUpdate())
-	if d := f.Pool.Status.Decision; d != nil && d.Announced > 0 && f.Pool.Status.Jobs == 0 && len(all) == 0 {
+	if d := f.Pool.Status.Decision; d != nil && d.Announced > 0 && f.Pool.Status.Jobs == 0 && len(all) == 0 && f.closed() == nil {
 		all = append(all, f.jobsWanted())
 	}
 	return all
@@ -80,7 +82,7 @@ func (f *PoolFacts) blockers() []string {
 	}
 	ready := ConditionOf(s.Conditions, v1alpha1.ReadyCondition)
 	switch {
-	case !ready.isFalse():
+	case ready == nil || ready.Status == metav1.ConditionTrue:
 	case slices.Contains(ofConnection, ready.Reason):
 		all = append(all, fmt.Sprintf("Fix the GitHubConnection %s: %s", f.Pool.Spec.ConnectionRef.From(f.Pool.Namespace), ready.Message))
 	case s.Template != nil && !s.Template.Allowed && ready.Reason == v1alpha1.PolicyDeniedReason, f.Pool.Status.Update != nil && ready.Reason == v1alpha1.RolledBackReason:
