@@ -114,7 +114,7 @@ func Pool(f PoolFacts) (PoolAnswer, error) {
 	return PoolAnswer{
 		PoolHeader: PoolHeader{
 			Pool: f.name(), Time: metav1.Time{Time: f.Now}, Ready: ConditionOf(s.Conditions, v1alpha1.ReadyCondition),
-			Behind: s.ObservedGeneration < f.Pool.Generation,
+			Behind:       s.ObservedGeneration < f.Pool.Generation,
 			Registration: f.Pool.Spec.GetRegistration(), Mode: f.Pool.Spec.GetMode(),
 		},
 		PoolNumbers: PoolNumbers{

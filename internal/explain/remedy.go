@@ -46,15 +46,15 @@ var remedies = map[string]string{
 	v1alpha1.ScopeNotFoundReason:        "Make another GitHubConnection with the right spec.url, or let the App or token see the organization, repository or enterprise.",
 	v1alpha1.WebhookSecretMissingReason: "Create the Secret of spec.webhook with the key secret. Until then GitHub's events are refused.",
 
-	v1alpha1.DependencyNotReadyReason:   "Fix the source in spec.dependsOn that the message names.",
-	v1alpha1.ArtifactFailedReason:       "Check URL, reference and credentials of the source. The last good revision runs on.",
-	v1alpha1.VerificationFailedReason:   "Sign the revision and push it again, or add the signer's key to spec.git.verify. The last good revision runs on.",
-	v1alpha1.CommitStatusFailedReason:   "Let the connection of spec.commitStatus write commit statuses and check runs.",
-	v1alpha1.BuildFailedReason:          "Correct the definitions at the place that the message names, and push. The last good revision runs on.",
-	v1alpha1.ApplyFailedReason:          "Correct the object that the message names, and push. The last good revision runs on.",
-	v1alpha1.PruneRefusedReason:         "Restore the pools in the source, or allow their removal by the annotation that the message has.",
-	v1alpha1.PruneFailedReason:          "Remove what keeps the object that the message names from being deleted.",
-	v1alpha1.PolicyInvalidReason:        "Correct the policy: status.diagnostics has file and line. Its pools keep what was decided last.",
+	v1alpha1.DependencyNotReadyReason: "Fix the source in spec.dependsOn that the message names.",
+	v1alpha1.ArtifactFailedReason:     "Check URL, reference and credentials of the source. The last good revision runs on.",
+	v1alpha1.VerificationFailedReason: "Sign the revision and push it again, or add the signer's key to spec.git.verify. The last good revision runs on.",
+	v1alpha1.CommitStatusFailedReason: "Let the connection of spec.commitStatus write commit statuses and check runs.",
+	v1alpha1.BuildFailedReason:        "Correct the definitions at the place that the message names, and push. The last good revision runs on.",
+	v1alpha1.ApplyFailedReason:        "Correct the object that the message names, and push. The last good revision runs on.",
+	v1alpha1.PruneRefusedReason:       "Restore the pools in the source, or allow their removal by the annotation that the message has.",
+	v1alpha1.PruneFailedReason:        "Remove what keeps the object that the message names from being deleted.",
+	v1alpha1.PolicyInvalidReason:      "Correct the policy: status.diagnostics has file and line. Its pools keep what was decided last.",
 }
 
 // kinds whose reasons ask for something else than a pool's.
