@@ -30,6 +30,10 @@ func (s *Snapshot) isDead(l Lease) bool {
 // lookAtControllers finds leases that nobody renews.
 func (w *world) lookAtControllers() {
 	dead := 0
+	var all []string
+	for i := range w.Pools {
+		all = append(all, w.Pools[i].Namespace+"/"+w.Pools[i].Name)
+	}
 	for _, l := range w.Leases {
 		if !w.isDead(l) {
 			continue
@@ -41,12 +45,18 @@ func (w *world) lookAtControllers() {
 		}
 		w.add(symptom{
 			key: noLeaderReason, of: object{kind: "Lease", name: l.Name}, reason: noLeaderReason, rank: rank{severity: Critical, what: "no controller works"},
-			message: message, since: l.Renewed.Time,
+			message: message, since: l.Renewed.Time, pools: all,
 			do: "Look at the controller's pods: kubectl get pods -n corral-system. Running jobs go on; no runner is started or ended.",
 		})
 	}
-	if dead > 0 && dead == len(w.Leases) {
+	switch {
+	case dead == 0:
+	case dead == len(w.Leases):
 		w.dead = noLeaderReason
+	default: // whose pools suffer isn't known
+		for i := range w.symptoms {
+			w.symptoms[i].pools = nil
+		}
 	}
 }
 

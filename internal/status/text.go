@@ -39,7 +39,7 @@ func (p Page) Text() string {
 			continue
 		}
 		if f.Message != "" {
-			line("          says: %s", wording.TruncateRunes(strings.Join(strings.Fields(f.Message), " "), maxMessage))
+			line("          says: %s", wording.TruncateRunes(wording.FirstLine(strings.TrimSpace(f.Message)), maxMessage))
 		}
 		if f.Do != "" {
 			line("          do:   %s", f.Do)
