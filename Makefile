@@ -80,8 +80,8 @@ chaos: ## A storm of every fault for each of SEEDS (1-20), four at a time; one t
 	$(GO) run ./sim/localcluster/cmd/assets
 	CORRAL_CHAOS_SEEDS=$(SEEDS) $(GO) test -count=1 -timeout 60m -run TestStorm -v ./test/chaos
 
-.PHONY: interop interop-github interop-flux interop-argocd
-interop: interop-github interop-flux interop-argocd ## Meet GitHub's published descriptions, and Flux's and Argo CD's real controllers, built from their modules (20 CPU-minutes the first time).
+.PHONY: interop interop-github interop-flux interop-argocd interop-prometheus
+interop: interop-github interop-flux interop-argocd interop-prometheus ## Meet GitHub's published descriptions, and Flux's, Argo CD's and Prometheus's real programs, built from their modules (25 CPU-minutes the first time).
 
 interop-github: ## What GitHub publishes of its REST API and webhooks alone (31 MB by npm, once).
 	folder=$$(test/interop/github/fetch.sh); CORRAL_INTEROP_GITHUB=$$folder $(GO) test -count=1 -timeout 20m ./test/interop/github
@@ -92,6 +92,10 @@ interop-flux: ## Flux's source-controller and kustomize-controller alone.
 
 interop-argocd: ## Argo CD's server of plugins and its health scripts alone.
 	$(GO) -C test/interop/argocd test -count=1 -timeout 60m -v ./...
+
+interop-prometheus: ## Prometheus's engine alone: alerts and dashboard, over ten minutes of trouble.
+	$(GO) run ./sim/localcluster/cmd/assets
+	CORRAL_INTEROP=1 $(GO) test -count=1 -timeout 40m -v ./test/interop/prometheus
 
 .PHONY: test-race
 test-race: ## All tests under the race detector (needs a C compiler).

@@ -58,7 +58,7 @@ func Scheme() *runtime.Scheme {
 
 // Collectors returns the metrics of all controllers and of the calls to GitHub, to be registered once.
 func Collectors() []prometheus.Collector {
-	return slices.Concat(sources.Collectors(), policies.Collectors(), pools.Collectors(), runners.Collectors(), scalesets.Collectors(), jobs.Collectors(), scaleset.Collectors(), rest.Collectors(), fairqueue.Collectors(), webhooks.Collectors(), notify.Collectors())
+	return slices.Concat([]prometheus.Collector{buildInfo, readiness}, sources.Collectors(), policies.Collectors(), pools.Collectors(), runners.Collectors(), scalesets.Collectors(), jobs.Collectors(), scaleset.Collectors(), rest.Collectors(), fairqueue.Collectors(), webhooks.Collectors(), notify.Collectors())
 }
 
 // Options of the controllers.
@@ -87,6 +87,8 @@ type Options struct {
 	Others int
 	// PrometheusServers that pools' metrics may name, each as NAME=URL.
 	PrometheusServers []string
+	// JobMetrics says by what the metrics of jobs are told apart besides the pool.
+	JobMetrics jobs.MeterOptions
 	// Webhook is where GitHub's webhooks are answered; nil if they aren't.
 	Webhook *WebhookOptions
 }
@@ -151,6 +153,7 @@ type shared struct {
 	sessions    *scalesets.Sessions
 	memory      *runners.Memory
 	versions    *runners.Versions
+	jobs        *jobs.JobMeter
 	accounts    *sources.Impersonator
 }
 
@@ -163,7 +166,7 @@ func newShared(mgr *Manager, o Options) (shared, error) {
 		report: report, ofPools: report, ofRunners: report, live: mgr.GetAPIReader(),
 		engine: policies.NewEngine(time.Now), connections: github.NewConnections(time.Now),
 		access:   &connections.Access{Connections: mgr.GetClient(), Namespaces: o.Namespaces, Now: time.Now},
-		sessions: scalesets.NewSessions(mgr.lease), memory: runners.NewMemory(),
+		sessions: scalesets.NewSessions(mgr.lease), memory: runners.NewMemory(), jobs: jobs.NewJobMeter(o.JobMetrics),
 		accounts: sources.NewImpersonator(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()}),
 	}
 	s.ofPools.Gathered = kube.Gather(poolStatusInterval, statusRate, time.Now)
@@ -187,6 +190,7 @@ func All(mgr *Manager, o Options) error {
 	if err != nil {
 		return err
 	}
+	measure(mgr, o.Version)
 	tracker := newTracker(mgr, s)
 	poller, err := newPoller(mgr, o, s)
 	if err != nil {
@@ -203,7 +207,7 @@ func All(mgr *Manager, o Options) error {
 		tracker.SetupWithManager(mgr),
 		poller.SetupWithManager(mgr),
 		addWebhook(mgr, o.Webhook, tracker),
-		scalesets.New(s.report, s.scaleSets, s.sessions, s.access, s.memory, o.Cluster).SetupWithManager(mgr, o.Others),
+		scalesets.New(s.report, s.scaleSets, s.sessions, s.access, s.memory, s.jobs, o.Cluster).SetupWithManager(mgr, o.Others),
 		addPools(mgr, o, s, tracker, poller),
 		s.versions.SetupWithManager(mgr, o.Others),
 		mgr.Add(runners.NewCollector(s.report, s.live, s.rest, s.access, s.memory, o.Cluster)),
@@ -261,7 +265,7 @@ func newTracker(mgr ctrl.Manager, s shared) *jobs.JobTracker {
 		Record: func(ctx context.Context, namespace string, events []scaleset.JobEvent) error {
 			return (&runners.Recorder{Client: mgr.GetClient(), Namespace: namespace, Memory: s.memory}).RecordJobs(ctx, events)
 		},
-		Access: s.access, Now: time.Now,
+		Access: s.access, Meter: s.jobs, Now: time.Now,
 	})
 }
 

@@ -33,6 +33,8 @@ type ManagerOptions struct {
 	Namespaces []string
 	// MetricsAddress and HealthAddress to listen on; "0" for none.
 	MetricsAddress, HealthAddress string
+	// ProfilesPort of localhost serves the process' profiles; 0 for none.
+	ProfilesPort uint16
 	// LogLevel answers GET and PUT of /loglevel beside the metrics.
 	LogLevel http.Handler
 	// LeaderElection lets one of several replicas work; LeaderElectionNamespace holds the lease.
@@ -56,6 +58,14 @@ func (o ManagerOptions) Lease() types.NamespacedName {
 		namespace = string(own)
 	}
 	return types.NamespacedName{Namespace: namespace, Name: leaseName}
+}
+
+// profilesAddress is where profiles are served. They show what is in the process' memory, so no other host reaches it; "" for none.
+func (o ManagerOptions) profilesAddress() string {
+	if o.ProfilesPort == 0 {
+		return ""
+	}
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), o.ProfilesPort).String()
 }
 
 // Manager is a manager, and the lease by which it leads.
@@ -98,6 +108,7 @@ func NewManager(config *rest.Config, o ManagerOptions) (*Manager, error) {
 		LeaseDuration:                       new(leaseDuration),
 		LeaderElectionReleaseOnCancel:       true,
 		HealthProbeBindAddress:              o.HealthAddress,
+		PprofBindAddress:                    o.profilesAddress(),
 		Metrics:                             metricsserver.Options{BindAddress: o.MetricsAddress, ExtraHandlers: map[string]http.Handler{"/loglevel": o.LogLevel}},
 		Client:                              client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}}}},
 		Cache: cache.Options{

@@ -223,7 +223,9 @@ func (c *trick) pod(t *testing.T) json.RawMessage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pod, err := podspec.SpecimenOf(&v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux"}, Spec: v1alpha1.RunnerPoolSpec{Cache: c.cache}}, "linux-1", template, c.over)
+	pool := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux"}}
+	pool.Spec.Template.Raw, pool.Spec.Cache = template, c.cache
+	pod, err := podspec.SpecimenOver(pool, c.over)
 	if err != nil {
 		t.Fatalf("%s: %v", c.name, err)
 	}
@@ -332,7 +334,7 @@ func TestNaiveRulesFindTheUsual(t *testing.T) {
 
 func TestTenantAllowsAGoodPod(t *testing.T) {
 	good := trick{spec: `"dnsPolicy":"ClusterFirst","shareProcessNamespace":false,"nodeSelector":{"kubernetes.io/arch":"arm64"}`, before: `"restartPolicy":"Always"`, over: podspec.Network{Proxies: true, CA: true},
-		cache: &v1alpha1.CacheSpec{MountPath: "/cache"}}
+		cache: &v1alpha1.CacheSpec{Size: "1Gi", MountPath: "/cache"}}
 	if found := denials(t, bind(t, tenant()), good.pod(t)); len(found) > 0 {
 		t.Error(found)
 	}

@@ -26,6 +26,8 @@ const (
 	// RunnerVersionCondition is on a RunnerPool: False when GitHub may refuse its runners within 14 days, as their version is old; absent
 	// while GitHub doesn't tell.
 	RunnerVersionCondition = "RunnerVersion"
+	// SaturatedCondition is on a RunnerPool: True while it has as many jobs as max allows, and more wait; absent otherwise.
+	SaturatedCondition = "Saturated"
 	// ListeningCondition is on a ScaleSet: a message session is open and was polled.
 	ListeningCondition = "Listening"
 	// LabelsAcceptedCondition is on a ScaleSet: GitHub read back the labels we set.
@@ -72,6 +74,8 @@ const (
 	LabelsDroppedReason = "LabelsDropped"
 	// DisruptionBudgetsReason is true when another PodDisruptionBudget selects runners that have a job.
 	DisruptionBudgetsReason = "DisruptionBudgets"
+	// MaxReachedReason is true while jobs wait because a pool has as many as its max allows.
+	MaxReachedReason = "MaxReached"
 	// LabelsKeptReason is true when GitHub keeps labels that a pool has no more: it doesn't change those of a scale set.
 	LabelsKeptReason = "LabelsKept"
 	// DrainingReason is true while runners end before something is deleted.
@@ -131,6 +135,8 @@ const (
 	RunnerLabel = "corral.dev/runner"
 	// RunnerUIDAnnotation on a Pod is the UID of its Runner, which deletes it.
 	RunnerUIDAnnotation = "corral.dev/runner-uid"
+	// ObjectMetadataAnnotation on a ScaleSet lists the keys that it has by spec.objectMetadata of its pool.
+	ObjectMetadataAnnotation = "corral.dev/object-metadata"
 	// RunnerIDAnnotation on a Pod is the id of its runner's registration on GitHub.
 	RunnerIDAnnotation = "corral.dev/runner-id"
 	// RevisionLabel names the ControllerRevision (template revision) of a Runner and its Pod.

@@ -16,8 +16,9 @@ const (
 	DefaultDockerImage = "docker:dind"
 	// DefaultDockerGroupID is the group that owns the daemon's socket: that of docker in the runner's image.
 	DefaultDockerGroupID = 123
-	// hooksAccountSuffix ends the name of the ServiceAccount that is made for a pool whose jobs run as pods.
-	hooksAccountSuffix = "-hooks"
+	// Suffixes end the name of the ServiceAccount that is made for a pool whose jobs run as pods. Each type has one of its own: its rights
+	// stay with it while runners of a former template need them.
+	hooksAccountSuffix, noVolumeAccountSuffix = "-hooks", "-hooks-novolume"
 )
 
 // ContainerModeType says what runs the containers of jobs.
@@ -175,6 +176,9 @@ func (p *RunnerPool) GetHooksAccount() string {
 	_ = json.Unmarshal(p.Spec.Template.Raw, &template) // what is wrong with it is told elsewhere
 	if template.Spec.ServiceAccountName+template.Spec.ServiceAccount != "" {
 		return ""
+	}
+	if p.Spec.ContainerMode.Type == KubernetesNoVolumeMode {
+		return p.Name + noVolumeAccountSuffix
 	}
 	return p.Name + hooksAccountSuffix
 }

@@ -5,6 +5,7 @@ package v1alpha1
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/fluxcd/pkg/apis/meta"
@@ -275,6 +276,11 @@ const AllNamespaces = "*"
 // Allows says whether pools of a namespace may use the connection.
 func (c *GitHubConnection) Allows(namespace string) bool {
 	return namespace == c.Namespace || slices.Contains(c.Spec.AllowedNamespaces, AllNamespaces) || slices.Contains(c.Spec.AllowedNamespaces, namespace)
+}
+
+// NoConsent says that pools of a namespace may not use a connection, NAMESPACE/NAME, or that there is none.
+func NoConsent(connection, namespace string) string {
+	return fmt.Sprintf("there is no GitHubConnection %s that namespace %s may use: its owner has to add %[2]s to its spec.allowedNamespaces", connection, namespace)
 }
 
 // Secrets names the Secrets that the connection reads, which no runner may.

@@ -45,6 +45,11 @@ type RunnerSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	HooksAccount string `json:"hooksAccount,omitempty"`
+
+	// workFolder is where jobs work, if that isn't _work.
+	// +optional
+	// +kubebuilder:validation:MaxLength=4096
+	WorkFolder string `json:"workFolder,omitempty"`
 }
 
 // RESTRegistration is how a runner registers by GitHub's REST API.

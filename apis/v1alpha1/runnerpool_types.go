@@ -106,14 +106,7 @@ type RunnerPoolSpec struct {
 	// +kubebuilder:pruning:PreserveUnknownFields
 	Template runtime.RawExtension `json:"template"`
 
-	// containerMode says how the containers of jobs run: by a Docker daemon in the runner's pod, or as pods of their own. Default: the
-	// template alone says it.
-	// +optional
-	ContainerMode *ContainerMode `json:"containerMode,omitempty"`
-
-	// cache declares volumes that outlive runners and are taken over by the next runner of the pool.
-	// +optional
-	Cache *CacheSpec `json:"cache,omitempty"`
+	TemplateAdditions `json:",inline"`
 
 	// suspend takes in no new jobs and starts no runners beyond those that accepted
 	// jobs need; idle runners end, busy ones finish.
@@ -255,7 +248,7 @@ type RunnerPoolStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// conditions: Ready, TemplateValid, PolicyAllowed, Healthy, Updated, RunnerVersion, and Reconciling or Stalled while they hold.
+	// conditions: Ready, TemplateValid, PolicyAllowed, Healthy, Updated, RunnerVersion, Saturated, and Reconciling or Stalled while they hold.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -276,6 +269,10 @@ type RunnerPoolStatus struct {
 	// jobs assigned to the pool and not finished.
 	// +optional
 	Jobs int32 `json:"jobs"`
+
+	// waiting is how many more jobs wait because the pool accepts no more.
+	// +optional
+	Waiting int32 `json:"waiting,omitempty"`
 
 	// demand is what each of several sources says.
 	// +optional

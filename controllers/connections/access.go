@@ -78,7 +78,7 @@ func (a *Access) Denial(connection types.NamespacedName, namespace string) strin
 	if a != nil && a.unwatched(connection.Namespace) {
 		return fmt.Sprintf("GitHubConnection %s can't be used: namespace %s is not among --watch-namespaces", connection, connection.Namespace)
 	}
-	return fmt.Sprintf("there is no GitHubConnection %s that namespace %s may use: its owner has to add %s to its spec.allowedNamespaces", connection, namespace, namespace)
+	return v1alpha1.NoConsent(connection.String(), namespace)
 }
 
 // CleansUp reports whether what a namespace has on GitHub may be removed there with a connection: if it may be used, or might be

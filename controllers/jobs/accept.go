@@ -153,13 +153,10 @@ func (a *account) takeJob(job jobmatch.Job, d webhook.Delivery, owners owners, n
 		u := update{
 			job:   job,
 			event: reservation.Event{ID: d.Job.ID, State: state, Repository: d.Repository.FullName, Runner: d.Job.RunnerName},
-			owner: owners.in(s, a.pools),
+			owner: owners.in(s, a.pools), told: d.Job,
 		}
 		if e, ok := jobEvent(d); ok && u.owner != nil && u.owner.rest && u.owner.serves(job) { // only the webhook says at once who has the job
 			a.pending.record = append(a.pending.record, recordedJob{pool: u.owner.key, runner: d.Job.RunnerName, event: e})
-		}
-		if state == reservation.Done {
-			u.ended = d.Job
 		}
 		result = min(result, a.enter(s, u, now), a.enter(s, u.observed(), now))
 	}
@@ -189,7 +186,7 @@ type update struct {
 	event    reservation.Event
 	owner    *pool                // whose Runner has the job; nil if no pool's has
 	observes bool                 // it is for the pools that observe
-	ended    *webhook.WorkflowJob // the job, if it has ended
+	told     *webhook.WorkflowJob // what an event tells of the job
 }
 
 // observed is the same update for pools that observe: they have no runners, and count a job as long as any runner has it.
@@ -224,12 +221,13 @@ func (a *account) enter(s *space, u update, now time.Time) outcome {
 		s.keepUnmatched(u, now)
 		return unmatched
 	}
+	before := holder.ledger.Has(u.event.ID)
 	if !a.enterAt(holder, u.event, now) {
 		return known
 	}
 	s.hold(u.key(), holder)
-	if u.ended != nil {
-		holder.tallyJob(u.ended)
+	if u.told != nil {
+		holder.measure(a.meter, newsOfWebhook(u), before)
 	}
 	return taken
 }

@@ -22,6 +22,7 @@ type account struct {
 	conns  map[types.NamespacedName]*connection
 	// mayUse reports whether pools of a namespace may use a connection.
 	mayUse func(connection types.NamespacedName, namespace string) bool
+	meter  *JobMeter
 
 	pending changes // of the call that is under way
 }
@@ -42,9 +43,9 @@ type recordedJob struct {
 	event  scaleset.JobEvent
 }
 
-func newAccount(mayUse func(connection types.NamespacedName, namespace string) bool) *account {
+func newAccount(meter *JobMeter, mayUse func(connection types.NamespacedName, namespace string) bool) *account {
 	return &account{
-		pools: map[types.NamespacedName]*pool{}, spaces: map[spaceKey]*space{}, conns: map[types.NamespacedName]*connection{}, mayUse: mayUse,
+		pools: map[types.NamespacedName]*pool{}, spaces: map[spaceKey]*space{}, conns: map[types.NamespacedName]*connection{}, mayUse: mayUse, meter: meter,
 	}
 }
 
@@ -113,6 +114,7 @@ func (a *account) drop(p *pool, now time.Time) {
 	}
 	delete(a.pools, p.key)
 	unmeasure(p.key)
+	a.meter.Forget(p.key)
 	a.leave(p.space(), p)
 }
 

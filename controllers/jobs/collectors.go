@@ -22,14 +22,11 @@ var (
 
 // Collectors returns the metrics of this package.
 func Collectors() []prometheus.Collector {
-	return append(pollerCollectors(), events, caught, expired, compared, writes, queueSeconds, runSeconds, conclusions)
+	return append(append(pollerCollectors(), events, caught, expired, compared, writes), jobCollectors()...)
 }
 
 // unmeasure drops the series of a pool that is gone.
 func unmeasure(key types.NamespacedName) {
 	labels := prometheus.Labels{"namespace": key.Namespace, "pool": key.Name}
 	expired.DeletePartialMatch(labels)
-	queueSeconds.DeletePartialMatch(labels)
-	runSeconds.DeletePartialMatch(labels)
-	conclusions.DeletePartialMatch(labels)
 }

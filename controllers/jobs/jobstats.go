@@ -4,43 +4,329 @@
 package jobs
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/corral-dev/corral/internal/github/rest"
+	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/meter"
-	"github.com/corral-dev/corral/internal/webhook"
+	"github.com/corral-dev/corral/internal/reservation"
 )
 
 // jobBuckets are seconds, from half a second to six hours.
 var jobBuckets = []float64{0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 10800, 21600}
 
+// jobLabels are of each metric of jobs. Repository and workflow are empty, which Prometheus takes for absent, unless they are asked for.
+var jobLabels = []string{"namespace", "pool", "repository", "workflow"}
+
 var (
+	jobsStarted  = meter.Counters("corral_workflow_jobs_started_total", "Jobs that a runner of a pool got.", jobLabels...)
 	queueSeconds = meter.Histograms("corral_workflow_job_queue_duration_seconds",
-		"Time that jobs which ended had waited for a runner.", jobBuckets, "namespace", "pool")
-	runSeconds  = meter.Histograms("corral_workflow_job_run_duration_seconds", "Time that jobs which ended had run.", jobBuckets, "namespace", "pool")
-	conclusions = meter.Counters("corral_workflow_job_conclusions_total", "Jobs that ended, by how.", "namespace", "pool", "conclusion")
+		"Time that jobs which a runner got had waited since they were queued.", jobBuckets, jobLabels...)
+	startupSeconds = meter.Histograms("corral_workflow_job_startup_duration_seconds",
+		"Time from a job's assignment to a scale set to its start on a runner.", jobBuckets, jobLabels...)
+	runSeconds  = meter.Histograms("corral_workflow_job_run_duration_seconds", "Time that jobs which ended had run.", jobBuckets, jobLabels...)
+	conclusions = meter.Counters("corral_workflow_job_conclusions_total", "Jobs that ended, by how.", append(jobLabels, "conclusion")...)
 )
 
-// conclusionOf bounds what is told in metrics to what GitHub says today:
+func jobCollectors() []prometheus.Collector {
+	return []prometheus.Collector{jobsStarted, queueSeconds, startupSeconds, runSeconds, conclusions}
+}
+
+const (
+	// DefaultLabelLimit is how many pairs of repository and workflow a pool has series of, if labels are asked for and nothing else is said.
+	DefaultLabelLimit = 100
+	// maxLabelLimit bounds what may be asked for: each pair has some 60 series.
+	maxLabelLimit = 1_000
+	// otherLabel stands for all repositories and workflows beyond the limit.
+	otherLabel = "other"
+	// maxLabel bounds a label's value, in bytes.
+	maxLabel = 140
+	// rememberedJobs is how many jobs are remembered at least, so that one that is told of again isn't counted again.
+	rememberedJobs = 32_768
+	// takenBack is the conclusion of a job whose scale set's messages end it before a runner had it. GitHub says canceled, whether
+	// somebody cancelled it or it is queued again.
+	takenBack = "taken_back"
+)
+
+// MeterOptions say by what the metrics of jobs are told apart besides the pool.
+type MeterOptions struct {
+	// Repository and Workflow are labels if they are true.
+	Repository, Workflow bool
+	// Limit of the pairs of both for each pool; those beyond are "other".
+	Limit int
+}
+
+// NewMeterOptions reads the names of labels and their limit.
+func NewMeterOptions(labels []string, limit int) (MeterOptions, error) {
+	o := MeterOptions{Limit: limit}
+	for _, name := range labels {
+		switch name {
+		case "repository":
+			o.Repository = true
+		case "workflow":
+			o.Workflow = true
+		default:
+			return o, fmt.Errorf("%q is neither repository nor workflow", name)
+		}
+	}
+	if limit < 1 || limit > maxLabelLimit {
+		return o, errors.New("the limit isn't from 1 to " + strconv.Itoa(maxLabelLimit))
+	}
+	return o, nil
+}
+
+// JobMeter measures the jobs of pools, whoever tells of them: messages of scale sets, webhooks or lists. Each pool has one teller, by how its
+// runners are registered, and each job is counted once. The zero value has no labels.
+type JobMeter struct {
+	options MeterOptions
+
+	mu    sync.Mutex
+	known [2]map[measuredJob]facts // the newer, the older
+	pairs map[types.NamespacedName]map[[2]string]bool
+}
+
+// NewJobMeter returns a JobMeter that knows no job.
+func NewJobMeter(o MeterOptions) *JobMeter { return &JobMeter{options: o} }
+
+// measuredJob names a job of a pool.
+type measuredJob struct {
+	pool types.NamespacedName
+	id   string
+}
+
+// facts of a job are counted once each, in whatever order they are told.
+type facts uint8
+
+const (
+	factStart facts = 1 << iota
+	factEnd
+	factTakenBack
+)
+
+// jobNews is what is told of a job.
+type jobNews struct {
+	id, repository, workflow string
+	facts                    facts
+	conclusion               string // of one that ended
+	ran                      bool   // a runner had it
+
+	queued, assigned, started, ended time.Time
+}
+
+// Told measures what a message of a pool's scale set tells of jobs. It may tell it again.
+func (m *JobMeter) Told(pool types.NamespacedName, events []scaleset.JobEvent) {
+	for _, e := range events {
+		if n, ok := newsOfMessage(e); ok {
+			m.take(pool, n, 0)
+		}
+	}
+}
+
+// newsOfMessage is what a scale set's message tells of a job. Its start has a message of its own.
+func newsOfMessage(e scaleset.JobEvent) (jobNews, bool) {
+	n := jobNews{
+		id: e.JobID, repository: e.Repository, workflow: fileOf(e.Workflow), ran: e.RunnerName != "",
+		queued: e.QueuedAt, assigned: e.AssignedAt, started: e.StartedAt,
+	}
+	switch {
+	case e.Type == scaleset.JobStarted:
+		n.facts, n.started = factStart, orTime(e.StartedAt, e.At)
+	case e.Type == scaleset.JobCompleted && n.ran:
+		n.facts, n.conclusion, n.ended = factEnd, conclusionOf(e.Result), e.At
+	case e.Type == scaleset.JobCompleted:
+		n.facts, n.conclusion = factTakenBack, takenBack
+	}
+	return n, n.facts != 0 && n.id != ""
+}
+
+// newsOfWebhook is what an event tells of a job. The event of its start may have been lost.
+func newsOfWebhook(u update) jobNews {
+	j := u.told
+	n := jobNews{
+		id: strconv.FormatInt(j.ID, 10), repository: u.job.Repository, workflow: j.Workflow, ran: j.RunnerName != "",
+		conclusion: conclusionOf(j.Conclusion), queued: j.CreatedAt, started: j.StartedAt, ended: j.CompletedAt,
+	}
+	switch u.event.State {
+	case reservation.Running:
+		n.facts = factStart
+	case reservation.Done:
+		n.facts = factEnd
+		if n.ran {
+			n.facts |= factStart
+		}
+	}
+	return n
+}
+
+// newsOfList is what a list tells of a job: it has none that has ended.
+func newsOfList(repository string, j *rest.Job, state reservation.State) jobNews {
+	n := jobNews{
+		id: strconv.FormatInt(j.ID, 10), repository: repository, workflow: j.Workflow, ran: true, queued: j.CreatedAt, started: j.StartedAt,
+	}
+	if state == reservation.Running {
+		n.facts = factStart
+	}
+	return n
+}
+
+// factsOf is what a ledger, which outlives the process, knows of a job.
+func factsOf(s reservation.State) facts {
+	switch s {
+	case reservation.Running, reservation.Elsewhere:
+		return factStart
+	case reservation.Done:
+		return factStart | factEnd
+	}
+	return 0
+}
+
+// measure measures what an event or a list tells of a job, unless the pool's scale set tells of it, too. Before is what its ledger knew.
+func (p *pool) measure(m *JobMeter, n jobNews, before reservation.State) {
+	if (p.rest || p.observes) && n.facts != 0 {
+		m.take(p.key, n, factsOf(before))
+	}
+}
+
+// take measures what is new.
+func (m *JobMeter) take(pool types.NamespacedName, n jobNews, before facts) {
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	job := measuredJob{pool, n.id}
+	before |= m.known[0][job] | m.known[1][job]
+	m.remember(job, before|n.facts)
+	got := n.facts &^ before
+	if got == 0 {
+		return
+	}
+	repository, workflow := m.labels(pool, n)
+	labels := []string{pool.Namespace, pool.Name, repository, workflow}
+	if got&factStart != 0 {
+		jobsStarted.WithLabelValues(labels...).Inc()
+		observe(queueSeconds.WithLabelValues(labels...), n.queued, n.started)
+	}
+	if got&factStart != 0 && !n.assigned.IsZero() {
+		observe(startupSeconds.WithLabelValues(labels...), n.assigned, n.started)
+	}
+	if got&factEnd != 0 && n.ran {
+		observe(runSeconds.WithLabelValues(labels...), n.started, n.ended)
+	}
+	if got&(factEnd|factTakenBack) != 0 {
+		conclusions.WithLabelValues(append(labels, n.conclusion)...).Inc()
+	}
+}
+
+// remember notes what was told of a job. Those not heard of for the longest are forgotten.
+func (m *JobMeter) remember(job measuredJob, told facts) {
+	if len(m.known[0]) >= rememberedJobs {
+		m.known[1], m.known[0] = m.known[0], nil
+	}
+	if m.known[0] == nil {
+		m.known[0] = map[measuredJob]facts{}
+	}
+	m.known[0][job] = told
+}
+
+// labels of a job, within the limit of its pool.
+func (m *JobMeter) labels(pool types.NamespacedName, n jobNews) (repository, workflow string) {
+	if m.options.Repository {
+		repository = cmp.Or(clip(strings.ToLower(n.repository)), otherLabel)
+	}
+	if m.options.Workflow {
+		workflow = cmp.Or(clip(n.workflow), otherLabel)
+	}
+	if repository+workflow == "" {
+		return "", ""
+	}
+	known, pair := m.pairs[pool], [2]string{repository, workflow}
+	switch {
+	case known[pair]:
+		return repository, workflow
+	case len(known) >= m.options.Limit:
+		if repository != "" {
+			repository = otherLabel
+		}
+		if workflow != "" {
+			workflow = otherLabel
+		}
+		return repository, workflow
+	case known == nil:
+		if m.pairs == nil {
+			m.pairs = map[types.NamespacedName]map[[2]string]bool{}
+		}
+		known = map[[2]string]bool{}
+		m.pairs[pool] = known
+	}
+	known[pair] = true
+	return repository, workflow
+}
+
+// Forget drops the series of a pool that is gone.
+func (m *JobMeter) Forget(pool types.NamespacedName) {
+	labels := prometheus.Labels{"namespace": pool.Namespace, "pool": pool.Name}
+	for _, c := range jobCollectors() {
+		if series, ok := c.(interface{ DeletePartialMatch(prometheus.Labels) int }); ok {
+			series.DeletePartialMatch(labels)
+		}
+	}
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.pairs, pool)
+}
+
+// conclusionOf bounds what is told in metrics to what GitHub says today, in one wording for webhooks and messages:
 // https://docs.github.com/rest/actions/workflow-jobs
 func conclusionOf(text string) string {
-	switch text {
+	switch word := strings.ToLower(text); word {
 	case "success", "failure", "neutral", "cancelled", "skipped", "timed_out", "action_required", "startup_failure", "stale":
-		return text
+		return word
+	case "succeeded":
+		return "success"
+	case "failed":
+		return "failure"
+	case "canceled":
+		return "cancelled"
 	}
 	return "other"
 }
 
-// tallyJob counts a job of a pool that has ended, and how long it waited and ran. One that never had a runner did neither.
-func (p *pool) tallyJob(j *webhook.WorkflowJob) {
-	namespace, name := p.key.Namespace, p.key.Name
-	conclusions.WithLabelValues(namespace, name, conclusionOf(j.Conclusion)).Inc()
-	if j.RunnerName == "" {
-		return
+// fileOf is the name of a workflow's file: OWNER/NAME/.github/workflows/FILE@REF has a value for each branch.
+func fileOf(ref string) string {
+	file, _, _ := strings.Cut(ref, "@")
+	if file == "" {
+		return ""
 	}
-	observe(queueSeconds.WithLabelValues(namespace, name), j.CreatedAt, j.StartedAt)
-	observe(runSeconds.WithLabelValues(namespace, name), j.StartedAt, j.CompletedAt)
+	return path.Base(file)
+}
+
+// clip bounds a text, in whole characters.
+func clip(text string) string {
+	if len(text) <= maxLabel {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxLabel], "")
+}
+
+func orTime(a, b time.Time) time.Time {
+	if a.IsZero() {
+		return b
+	}
+	return a
 }
 
 // observe a time between two that were told; GitHub's clocks may differ by a second.

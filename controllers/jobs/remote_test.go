@@ -6,14 +6,11 @@ package jobs
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -586,52 +583,6 @@ func TestSlackIsForCoveredRepositoriesOnly(t *testing.T) {
 		owners := []metav1.OwnerReference{*metav1.NewControllerRef(poolOf("gpu"), v1alpha1.GroupVersion.WithKind("RunnerPool"))}
 		if diff := cmp.Diff(owners, x.config("gpu-jobs").OwnerReferences); diff != "" {
 			t.Errorf("owners (-want +got):\n%s", diff)
-		}
-	})
-}
-
-// A job that ends is counted once, where its runner is, with how long it waited and ran.
-func TestJobsThatEndAreMeasured(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		big := poolOf("big", func(p *v1alpha1.RunnerPool) { p.Spec.Labels = []string{"gpu", "big"} })
-		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"), big, runnerOf("big-1", "big"))
-		x.lead()
-		defer x.end()
-		conclusions.Reset() // of other tests' jobs
-		queueSeconds.Reset()
-		runSeconds.Reset()
-		d := job(1, "completed", "gpu", "big-1")
-		d.Job.CreatedAt = time.Now().Add(-time.Minute)
-		d.Job.StartedAt, d.Job.CompletedAt = d.Job.CreatedAt.Add(10*time.Second), d.Job.CreatedAt.Add(40*time.Second)
-		skipped := job(2, "completed", "gpu")
-		skipped.Job.Conclusion, skipped.Job.StartedAt, skipped.Job.CreatedAt = "brand_new", time.Now(), time.Now()
-		x.take(job(1, "queued", "gpu"), d, d, skipped, skipped)
-		want := `
-			# HELP corral_workflow_job_conclusions_total Jobs that ended, by how.
-			# TYPE corral_workflow_job_conclusions_total counter
-			corral_workflow_job_conclusions_total{conclusion="other",namespace="ci",pool="gpu"} 1
-			corral_workflow_job_conclusions_total{conclusion="success",namespace="ci",pool="big"} 1
-		`
-		if err := testutil.CollectAndCompare(conclusions, strings.NewReader(want)); err != nil {
-			t.Error(err)
-		}
-		for name, h := range map[string]struct {
-			of  prometheus.Collector
-			sum float64
-		}{"waited": {queueSeconds, 10}, "ran": {runSeconds, 30}} {
-			r := prometheus.NewPedanticRegistry()
-			r.MustRegister(h.of)
-			families, err := r.Gather()
-			if err != nil || len(families) != 1 || len(families[0].GetMetric()) != 1 {
-				t.Fatal(families, err)
-			}
-			if got := families[0].GetMetric()[0].GetHistogram(); got.GetSampleSum() != h.sum || got.GetSampleCount() != 1 {
-				t.Errorf("it %s %v s in %d jobs, want %v in one", name, got.GetSampleSum(), got.GetSampleCount(), h.sum)
-			}
-		}
-		unmeasure(keyOf("big"))
-		if n := testutil.CollectAndCount(conclusions); n != 1 {
-			t.Errorf("%d series are left of the other pool, want 1", n)
 		}
 	})
 }

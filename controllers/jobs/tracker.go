@@ -48,6 +48,8 @@ type Config struct {
 	Record func(ctx context.Context, namespace string, events []scaleset.JobEvent) error
 	// Access says which connections of other namespaces pools may use; nil for none.
 	Access Access
+	// Meter measures the jobs that events and lists tell of; nil measures none.
+	Meter *JobMeter
 	// Now is the clock.
 	Now func() time.Time
 }
@@ -72,7 +74,7 @@ func NewJobTracker(c Config) *JobTracker {
 	mayUse := func(connection types.NamespacedName, namespace string) bool {
 		return mayUse(context.Background(), c.Access, connection, namespace) == nil
 	}
-	k := &JobTracker{Config: c, writer: string(uuid.NewUUID()), account: newAccount(mayUse), records: map[types.NamespacedName]*record{}}
+	k := &JobTracker{Config: c, writer: string(uuid.NewUUID()), account: newAccount(c.Meter, mayUse), records: map[types.NamespacedName]*record{}}
 	k.workers = newWorkers(k)
 	return k
 }

@@ -170,6 +170,7 @@ func (a *account) reconcile(c *connection, repository string, list rest.JobList,
 				}
 				if p, e := a.assign(s, u, now); p != nil {
 					shares[p] = append(shares[p], e)
+					p.measure(a.meter, newsOfList(repository, &list.Jobs[i], e.State), p.ledger.Has(e.ID))
 				}
 			}
 			for _, p := range s.class(observes).pools {

@@ -40,6 +40,7 @@ func (r *Reconciler) act(ctx context.Context, o observation, d decision) error {
 		r.Results.SuspectSome(o.key().Namespace, s, o.health.memory.connected, o.now)
 	}
 	r.markFailed(o)
+	countFailed(o)
 	r.tellRetired(o, d)
 	ends := slices.Concat(d.step.End, d.plan.Drain)
 	if d.plan.Create > 0 || len(ends) > 0 {
@@ -72,12 +73,14 @@ func (r *Reconciler) createOne(ctx context.Context, o observation, spec v1alpha1
 		return fmt.Errorf("making a runner of revision %s: %w", revision, err)
 	}
 	spec.HooksAccount = podspec.HooksAccount(o.revisions.templates[revision])
+	spec.WorkFolder = podspec.WorkFolder(o.revisions.templates[revision])
 	expected := o.memory.expectations
 	name := stem(o.pool.Name, o.pool.UID) + strconv.FormatInt(expected.next(), 10)
 	runner := &v1alpha1.Runner{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: o.key().Namespace, Name: name, Finalizers: []string{v1alpha1.RunnerFinalizer},
-			Labels: podspec.Labels(podspec.Runner{Name: name, Pool: o.pool.Name, Revision: revision}, nil),
+			Labels:      podspec.Labels(podspec.Runner{Name: name, Pool: o.pool.Name, Revision: revision}, o.pool.Spec.LabelsOfObjects()),
+			Annotations: o.pool.Spec.AnnotationsOfObjects(),
 		},
 		Spec: spec,
 	}

@@ -6,18 +6,12 @@ package pools
 import (
 	"cmp"
 	"context"
-	"fmt"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/runners"
 	"github.com/corral-dev/corral/internal/claims"
 	"github.com/corral-dev/corral/internal/scaling"
 )
-
-// cacheDeleted is the reason of the event about claims that are of no use any more.
-const cacheDeleted = "CacheDeleted"
 
 // poolCache is what there is of a pool's cache.
 type poolCache struct {
@@ -51,11 +45,7 @@ func (r *Reconciler) readCache(ctx context.Context, o observation, missed string
 
 // sweepClaims deletes the claims that are of no use.
 func (r *Reconciler) sweepClaims(ctx context.Context, o observation) error {
-	done, err := r.Claims.Remove(ctx, o.cache.claims, o.cache.useless)
-	for _, x := range done {
-		r.Event(o.pool, corev1.EventTypeNormal, cacheDeleted, fmt.Sprintf("claim %s of the cache is deleted: %s", x.Name, x.Reason))
-	}
-	return err
+	return r.Claims.Remove(ctx, o.pool, r.Reporter, o.cache.claims, o.cache.useless)
 }
 
 // checkClaims takes in no more than there are claims for, as long as a runner waits for one.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fluxcd/pkg/runtime/conditions"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -90,8 +91,9 @@ func scalingInput(o observation) scaling.Input {
 		Jobs:      o.demand.accepted, IdleReason: o.scale.idleReason, Holds: o.health.holds, Now: o.now,
 		Demand: scaling.Demand{
 			Known: o.demand.Known, Keep: o.demand.Keep, Jobs: o.demand.Jobs, Reason: o.demand.Reason,
-			Total: o.demand.Total, TotalReason: o.demand.TotalReason,
+			Total: o.demand.Total, TotalReason: o.demand.TotalReason, Offered: o.demand.offered,
 		},
+		Saturated: conditions.IsTrue(o.pool, v1alpha1.SaturatedCondition),
 	}
 	if o.denied != nil {
 		in.SuspendedReason = "the connection may not be used"

@@ -36,8 +36,8 @@ type JobTracker interface {
 // poolDemand is how much work there is for the pool.
 type poolDemand struct {
 	demand.Demand
-	// accepted are the jobs that GitHub assigned.
-	accepted int32
+	// accepted are the jobs that GitHub assigned, offered those that it has for the pool beyond.
+	accepted, offered int32
 	// actual is what runs beside a pool that observes; nil if that isn't known.
 	actual *demand.Actual
 }
@@ -56,8 +56,12 @@ func (r *Reconciler) readDemand(o observation) poolDemand {
 	}
 	isKnown := o.github.Known && o.github.State != scaleset.OwnedElsewhere
 	jobs := int32(o.github.Assigned) //nolint:gosec // GitHub's counts fit
+	var offered int32
+	if isKnown {
+		offered = int32(o.github.Statistics.AvailableJobs) //nolint:gosec // GitHub's counts fit
+	}
 	if !hasDemand(o.pool) {
-		return poolDemand{accepted: jobs, Demand: demand.Demand{Known: isKnown, Jobs: jobs}}
+		return poolDemand{accepted: jobs, offered: offered, Demand: demand.Demand{Known: isKnown, Jobs: jobs}}
 	}
 	in := demand.Input{Before: o.pool.Status.Demand, Busy: busy}
 	if !isREST(o.pool) && !observes(o.pool) {
@@ -67,7 +71,7 @@ func (r *Reconciler) readDemand(o observation) poolDemand {
 		}
 		in.Readings = append(in.Readings, set)
 	}
-	d := poolDemand{accepted: jobs}
+	d := poolDemand{accepted: jobs, offered: offered}
 	for _, source := range r.Demand {
 		reading := source.Reading(o.key())
 		in.Readings = append(in.Readings, reading)

@@ -27,6 +27,8 @@ const passing = 5 * time.Second
 type health struct {
 	// failed has the runners that this pass gives up, by name, with their new state.
 	failed map[string]poolstatus.Assessment
+	// failures of runners since the last pass.
+	failures []runners.Failure
 	// suspects are runners some of whose registrations are to be looked up.
 	suspects []poolstatus.Suspects
 	// refresh is true when GitHub is to be asked for newer counts.
@@ -42,6 +44,8 @@ type health struct {
 type healthMemory struct {
 	// connected has runners that GitHub was seen to count.
 	connected map[string]bool
+	// unsettled is when some runner was last on its way out.
+	unsettled time.Time
 	// counts is true once GitHub counted a runner of the pool: not every server does.
 	counts bool
 	// circuits are of the revisions that runners are made from.
@@ -61,6 +65,9 @@ func checkHealth(o observation, results runners.Results) health {
 	o.runners = o.runners.with(h.failed)
 	s := o.github.Statistics
 	h.memory.counts = h.memory.counts || o.github.Known && s.RegisteredRunners+s.IdleRunners+s.BusyRunners > 0
+	if slices.ContainsFunc(o.runners, func(x observed) bool { return x.isEnding() || !x.waits() && x.verdict.State != v1alpha1.RunnerBusy }) {
+		h.memory.unsettled = o.now
+	}
 	c := checkConnections(o, h.memory)
 	h.suspects, h.refresh, h.memory.connected = []poolstatus.Suspects{c.suspects}, c.refresh, c.connected
 	if o.github.Known && h.memory.counts { // those that are busy only by our account
@@ -68,6 +75,7 @@ func checkHealth(o observation, results runners.Results) health {
 	}
 	o.memory.health.connected = c.connected
 	h.memory.circuits = countFailures(o, results)
+	h.failures = results.Failures
 	hold, quota := checkQuota(o.runners, o.sources(o.pool.Status.Update))
 	h.holds = append(h.holds, hold...)
 	admitted, claims := checkClaims(o.pool, o.runners, o.sources(o.pool.Status.Update))
@@ -112,9 +120,9 @@ func checkConnections(o observation, m healthMemory) connectionCheck {
 	if !o.github.Known || o.github.Counted.IsZero() || o.github.State != scaleset.Listening {
 		return connectionCheck{connected: m.connected}
 	}
-	idle, busy := o.staying(v1alpha1.RunnerIdle), len(o.staying(v1alpha1.RunnerBusy))
-	deadline, s := o.pool.Spec.Deadlines.GetConnect(), o.github.Statistics
-	seen := poolstatus.Connections(idle, busy, s.IdleRunners+s.BusyRunners, o.github.Counted, deadline, o.now)
+	s := o.github.Statistics
+	online := poolstatus.Online{Count: s.IdleRunners + s.BusyRunners, At: o.github.Counted, Unsettled: m.unsettled}
+	seen := poolstatus.Connections(o.staying(v1alpha1.RunnerIdle), len(o.staying(v1alpha1.RunnerBusy)), online, o.pool.Spec.Deadlines.GetConnect(), o.now)
 	c := connectionCheck{suspects: seen.Suspects, refresh: seen.Ask, next: seen.Next, connected: map[string]bool{}}
 	if seen.Suspects.Missing > 0 {
 		c.next = soonest(c.next, runners.SuspectInterval)
@@ -124,10 +132,8 @@ func checkConnections(o observation, m healthMemory) connectionCheck {
 			c.connected[x.runner.Name] = true
 		}
 	}
-	for _, r := range idle { // they had to be connected when GitHub counted and missed none
-		if !seen.Ask && seen.Suspects.Missing == 0 && !o.github.Counted.Before(r.Since.Add(deadline)) {
-			c.connected[r.Name] = true
-		}
+	for _, r := range seen.Sure {
+		c.connected[r.Name] = true
 	}
 	return c
 }
@@ -165,7 +171,7 @@ func countFailures(o observation, results runners.Results) map[string]scaling.Ci
 		}
 	}
 	for _, f := range results.Failures {
-		if c, ok := circuits[f.Revision]; ok && o.isCertain(f) {
+		if c, ok := circuits[f.Revision]; ok && !f.HadJob && o.isCertain(f) {
 			circuits[f.Revision] = c.Failed(f.Cause, f.Message, f.Began, f.At)
 		}
 	}

@@ -153,8 +153,9 @@ func (r *Reconciler) nameTaken(pool *v1alpha1.RunnerPool, h *history, config *co
 // putHistory creates the ConfigMap, or changes the version of it that is known.
 func (r *Reconciler) putHistory(ctx context.Context, pool *v1alpha1.RunnerPool, h *history, config *corev1.ConfigMap) error {
 	config.Data = map[string]string{explain.HistoryKey: h.entries.String()}
+	config.Labels, config.Annotations = pool.Spec.LabelsOfObjects(), pool.Spec.AnnotationsOfObjects()
 	if len(validation.IsValidLabelValue(pool.Name)) == 0 {
-		config.Labels = map[string]string{v1alpha1.PoolLabel: pool.Name}
+		config.Labels = with(config.Labels, v1alpha1.PoolLabel, pool.Name)
 	}
 	if err := controllerutil.SetControllerReference(pool, config, r.Client.Scheme()); err != nil {
 		return fmt.Errorf("owning the history: %w", err)

@@ -4,7 +4,11 @@
 package pools
 
 import (
+	"cmp"
+	"math"
+
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -20,6 +24,10 @@ var (
 	limitGauge    = gauge("corral_pool_limit", "Numbers that hold for a pool after schedules and policies.", "field")
 	demandGauge   = gauge("corral_pool_demand", "What a source of demand asks for.", "source", "of")
 	updateByGauge = gauge("corral_pool_runner_update_by_timestamp_seconds", "When GitHub may refuse the version of a pool's runners, in seconds since 1970; absent while it is the latest.", "version")
+	waitingGauge  = gauge("corral_pool_jobs_waiting", "Jobs that wait because a pool accepts no more.")
+	fullGauge     = gauge("corral_pool_saturated", "1 while a pool has as many jobs as its max allows and more wait, else 0.")
+	healthyGauge  = gauge("corral_pool_healthy", "0 while a pool's runners fail one after the other, else 1.")
+	failuresTotal = meter.Counters("corral_pool_runner_failures_total", "Runners that failed, by cause.", "namespace", "pool", "cause")
 	createdTotal  = meter.Counters("corral_pool_runners_created_total", "Runners created for a pool.", "namespace", "pool")
 )
 
@@ -29,19 +37,42 @@ func gauge(name, help string, labels ...string) *prometheus.GaugeVec {
 
 // Collectors returns the metrics of this package, each with series by namespace and pool.
 func Collectors() []prometheus.Collector {
-	return []prometheus.Collector{runnersGauge, jobsGauge, desiredGauge, announced, limitGauge, demandGauge, updateByGauge, createdTotal}
+	return []prometheus.Collector{runnersGauge, jobsGauge, desiredGauge, announced, limitGauge, demandGauge, updateByGauge, waitingGauge, fullGauge, healthyGauge, failuresTotal, createdTotal}
 }
 
-// measure sets a pool's gauges.
+// causeWithJob is told in metrics of a runner that failed with a job.
+const causeWithJob = "WithJob"
+
+// countFailed counts the runners that failed since the last pass, and those that this pass gives up.
+func countFailed(o observation) {
+	count := func(cause v1alpha1.RunnerCause) {
+		failuresTotal.WithLabelValues(o.key().Namespace, o.key().Name, cmp.Or(string(cause), causeWithJob)).Inc()
+	}
+	for _, f := range o.health.failures {
+		count(f.Cause)
+	}
+	for _, x := range o.givenUp() {
+		count(x.verdict.Cause)
+	}
+}
+
+// measure sets a pool's gauges. No bound is told as infinite.
 func measure(key types.NamespacedName, s *v1alpha1.RunnerPoolStatus, desired, capacity int32) {
 	set := func(g *prometheus.GaugeVec, v int32, labels ...string) {
-		g.WithLabelValues(append([]string{key.Namespace, key.Name}, labels...)...).Set(float64(v))
+		number := float64(v)
+		if v == v1alpha1.UnboundedMax {
+			number = math.Inf(1)
+		}
+		g.WithLabelValues(append([]string{key.Namespace, key.Name}, labels...)...).Set(number)
 	}
 	r := s.Runners
 	for state, number := range map[string]int32{"pending": r.Pending, "idle": r.Idle, "busy": r.Busy, "finished": r.Finished, "failed": r.Failed} {
 		set(runnersGauge, number, state)
 	}
 	set(jobsGauge, s.Jobs)
+	set(waitingGauge, s.Waiting)
+	set(fullGauge, oneIf(meta.IsStatusConditionTrue(s.Conditions, v1alpha1.SaturatedCondition)))
+	set(healthyGauge, oneIf(!meta.IsStatusConditionFalse(s.Conditions, v1alpha1.HealthyCondition)))
 	set(desiredGauge, desired)
 	set(announced, capacity)
 	updateByGauge.DeletePartialMatch(prometheus.Labels{"namespace": key.Namespace, "pool": key.Name})
@@ -61,6 +92,13 @@ func measure(key types.NamespacedName, s *v1alpha1.RunnerPoolStatus, desired, ca
 		set(limitGauge, d.Limits.Max, "max")
 		set(limitGauge, d.Limits.Idle, "idle")
 	}
+}
+
+func oneIf(holds bool) int32 {
+	if holds {
+		return 1
+	}
+	return 0
 }
 
 // unmeasure drops the series of a pool that is gone.

@@ -4,6 +4,7 @@
 package pools
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers/runners"
 )
 
 // Each metric is measured of a pool that has everything, and none is left of one that is gone.
@@ -26,11 +28,19 @@ func TestMetricsComeAndGoWithTheirPool(t *testing.T) {
 	}
 	before := series()
 	measure(key, &v1alpha1.RunnerPoolStatus{
-		Decision:      &v1alpha1.Decision{Limits: &v1alpha1.DecidedLimits{}},
+		Decision:      &v1alpha1.Decision{Limits: &v1alpha1.DecidedLimits{Max: v1alpha1.UnboundedMax}},
 		Demand:        []v1alpha1.DemandStatus{{Name: "webhook", Jobs: new(int32(1))}},
 		RunnerVersion: &v1alpha1.RunnerVersionStatus{Version: "2.0.0", UpdateBy: &metav1.Time{Time: time.Unix(1, 0)}},
 	}, 1, 1)
 	createdTotal.WithLabelValues(key.Namespace, key.Name).Inc()
+	pool := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	countFailed(observation{pool: pool, health: health{failures: []runners.Failure{{Cause: v1alpha1.CauseCrash}, {HadJob: true}}}})
+	if n := testutil.ToFloat64(failuresTotal.WithLabelValues(key.Namespace, key.Name, causeWithJob)); n != 1 {
+		t.Errorf("%v runners are counted that failed with a job", n)
+	}
+	if max := testutil.ToFloat64(limitGauge.WithLabelValues(key.Namespace, key.Name, "max")); !math.IsInf(max, 1) {
+		t.Errorf("no bound is told as %v", max)
+	}
 	during := series()
 	unmeasure(key)
 	for i, after := range series() {

@@ -636,6 +636,39 @@ func TestARunnerThatGitHubDoesNotCountIsDoubted(t *testing.T) {
 	}
 }
 
+// Messages bring counts, and none comes while nothing happens: a count that was made while another runner was on its way out would hide for
+// minutes that one is missing.
+func TestACountThatARunnerWhichEndedMayBeInIsAskedForAgain(t *testing.T) {
+	b := newBench(t)
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(2)) })
+	b.start()
+	b.reconcile()
+	for _, r := range b.runners() {
+		b.run(r)
+	}
+	must(t, b.Client.Delete(t.Context(), &b.runners()[0])) // it is deregistered yet
+	b.reconcile()
+	b.run(b.runners()[2])
+	b.now = b.now.Add(v1alpha1.DefaultConnectDeadline)
+	b.words.Counted, b.words.Statistics.IdleRunners = b.now, 2 // the one that ends, and one of the two others
+	b.reconcile()
+	gone := b.runners()[0]
+	gone.Finalizers = nil
+	must(t, b.Client.Update(t.Context(), &gone))
+	b.reconcile()
+	if len(b.runners()) != 2 || b.asked != 0 || len(b.doubted) != 0 {
+		t.Fatalf("%d runners, GitHub asked %d times, doubted %v", len(b.runners()), b.asked, b.doubted)
+	}
+	b.now = b.now.Add(time.Minute)
+	if b.reconcile(); b.asked != 1 {
+		t.Fatalf("GitHub asked %d times", b.asked)
+	}
+	b.words.Counted, b.words.Statistics.IdleRunners = b.now, 1
+	if b.reconcile(); len(b.doubted) != 2 || b.wasOnline {
+		t.Errorf("doubted %v (was online: %t)", b.doubted, b.wasOnline)
+	}
+}
+
 // The message of a completion can be lost, and its container can hang.
 func TestARunnerThatIsBusyOnlyByOurAccountIsDoubted(t *testing.T) {
 	b := newBench(t)
@@ -687,5 +720,31 @@ func TestARunnerThatGitHubSawOnceIsDoubtedAsOneThatWasOnline(t *testing.T) {
 	b.reconcile()
 	if len(b.doubted) != 1 || !b.wasOnline || len(b.condemned) != 0 {
 		t.Errorf("doubted %v (was online: %v), given up %v", b.doubted, b.wasOnline, b.condemned)
+	}
+}
+
+// A pool that has as many jobs as it may says so, and how many wait; it doesn't change its mind between two jobs.
+func TestAFullPoolSaysHowManyJobsWait(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	for _, step := range []struct {
+		assigned, available int
+		full                bool
+		waiting             int32
+		why                 string
+	}{
+		{4, 3, false, 0, "4 jobs"},
+		{5, 3, true, 3, "5 jobs: full (max 5); 3 more wait on GitHub"},
+		{4, 3, true, 3, "4 jobs: full (max 5); 3 more wait on GitHub"},
+		{5, 0, false, 0, "5 jobs"},
+		{4, 3, false, 0, "4 jobs"},
+	} {
+		b.words.Assigned, b.words.Statistics.AssignedJobs, b.words.Statistics.AvailableJobs = step.assigned, step.assigned, step.available
+		b.now = b.now.Add(time.Minute)
+		b.reconcile()
+		s := b.pool().Status
+		if full := conditions.IsTrue(b.pool(), v1alpha1.SaturatedCondition); full != step.full || s.Waiting != step.waiting || s.Decision.Reason != step.why {
+			t.Errorf("%+v: full %t, %d wait: %s", step, full, s.Waiting, s.Decision.Reason)
+		}
 	}
 }

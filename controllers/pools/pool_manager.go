@@ -98,6 +98,7 @@ func runnerChanged() predicate.Predicate {
 func (r *Reconciler) forget(ctx context.Context, key types.NamespacedName) error {
 	r.memory.drop(key)
 	r.Results.SinceLastPass(key)
+	r.Claims.Forget(key)
 	unmeasure(key)
 	left := &v1alpha1.RunnerList{}
 	if err := r.Client.List(ctx, left, client.InNamespace(key.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: key.Name}, client.UnsafeDisableDeepCopy); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/corral-dev/corral/internal/explain"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/poolstatus"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // project is the status that a pass leads to. D is nil if the pass ended before it decided, and err is why it ended before
@@ -44,6 +45,7 @@ func project(o observation, d *decision, err error) v1alpha1.RunnerPoolStatus {
 		return *s
 	}
 	markPolicies(pool, o, d)
+	markSaturated(pool, d, observes(o.pool))
 	markUpdated(pool, d.step, s.Revision)
 	s.Observed = nil
 	if observes(o.pool) {
@@ -78,6 +80,20 @@ func markVersion(pool *v1alpha1.RunnerPool, o observation) {
 		conditions.MarkFalse(pool, v1alpha1.RunnerVersionCondition, v1alpha1.RunnerOutdatedReason, "GitHub may refuse runner %s from %s on: update the image to %s",
 			v.Version, v.UpdateBy.Format(time.DateOnly), v.Latest)
 	}
+}
+
+// markSaturated sets the condition that says that a pool is full while more jobs wait. How many is told elsewhere: a condition that changed
+// with each job would be written with each.
+func markSaturated(pool *v1alpha1.RunnerPool, d *decision, observes bool) {
+	pool.Status.Waiting = d.plan.Waiting
+	if observes { // it accepts none
+		pool.Status.Waiting = 0
+	}
+	if !d.plan.Full || observes {
+		conditions.Delete(pool, v1alpha1.SaturatedCondition)
+		return
+	}
+	conditions.MarkTrue(pool, v1alpha1.SaturatedCondition, v1alpha1.MaxReachedReason, "as many jobs as max allows, %s; more wait", wording.Max(d.limits.Max))
 }
 
 // markPolicies sets the condition that says what policies make of the pool.

@@ -6,6 +6,9 @@ package pools
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/fluxcd/pkg/runtime/conditions"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -68,7 +71,7 @@ func (r *Reconciler) record(ctx context.Context, pool *v1alpha1.RunnerPool, deni
 	case denied != nil: // what there is stays as it is, for the pool may be allowed again
 	case g.moving:
 		return g, r.retire(ctx, set)
-	case !equality.Semantic.DeepEqual(set.Spec, wantedSet(pool)):
+	case !equality.Semantic.DeepEqual(set.Spec, wantedSet(pool)), !hasMetadata(set, pool):
 		return g, r.applyScaleSet(ctx, pool)
 	}
 	return g, nil
@@ -182,14 +185,38 @@ func wantedSet(pool *v1alpha1.RunnerPool) v1alpha1.ScaleSetSpec {
 	}
 }
 
+// metadataKeys lists the keys of spec.objectMetadata that hold.
+func metadataKeys(pool *v1alpha1.RunnerPool) string {
+	keys := slices.Concat(slices.Sorted(maps.Keys(pool.Spec.LabelsOfObjects())), slices.Sorted(maps.Keys(pool.Spec.AnnotationsOfObjects())))
+	return strings.Join(keys, " ")
+}
+
+// hasMetadata reports whether a record has the labels and annotations that the pool declares, and none that it declared before.
+func hasMetadata(set *v1alpha1.ScaleSet, pool *v1alpha1.RunnerPool) bool {
+	has := func(all, wanted map[string]string) bool {
+		for key, value := range wanted {
+			if found, ok := all[key]; !ok || found != value {
+				return false
+			}
+		}
+		return true
+	}
+	return set.Annotations[v1alpha1.ObjectMetadataAnnotation] == metadataKeys(pool) &&
+		has(set.Labels, pool.Spec.LabelsOfObjects()) && has(set.Annotations, pool.Spec.AnnotationsOfObjects())
+}
+
 func (r *Reconciler) applyScaleSet(ctx context.Context, pool *v1alpha1.RunnerPool) error {
 	set := &v1alpha1.ScaleSet{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: pool.Namespace, Name: pool.Name,
-			Labels:     map[string]string{v1alpha1.PoolLabel: pool.Name},
-			Finalizers: []string{v1alpha1.ScaleSetFinalizer},
+			Labels:      with(pool.Spec.LabelsOfObjects(), v1alpha1.PoolLabel, pool.Name),
+			Annotations: pool.Spec.AnnotationsOfObjects(),
+			Finalizers:  []string{v1alpha1.ScaleSetFinalizer},
 		},
 		Spec: wantedSet(pool),
+	}
+	if keys := metadataKeys(pool); keys != "" {
+		set.Annotations = with(set.Annotations, v1alpha1.ObjectMetadataAnnotation, keys)
 	}
 	if err := controllerutil.SetControllerReference(pool, set, r.Client.Scheme()); err != nil {
 		return fmt.Errorf("owning the scale set's record: %w", err)

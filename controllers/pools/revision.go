@@ -75,7 +75,7 @@ func (r *Reconciler) storeTemplate(ctx context.Context, pool *v1alpha1.RunnerPoo
 		return t, err
 	}
 	t.verdict, t.failures, err = r.permit(ctx, pool, p, t, name, isStored)
-	this := fmt.Sprint(name, " ", t.digest, p.network, podspec.SpecimenCache(pool.Spec.Cache))
+	this := fmt.Sprint(name, " ", t.digest, p.network)
 	switch {
 	case err != nil:
 	case !isStored:
@@ -168,8 +168,8 @@ func (r *Reconciler) storeRevision(ctx context.Context, pool *v1alpha1.RunnerPoo
 	revision := &appsv1.ControllerRevision{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: pool.Namespace, Name: name,
-			Labels:      map[string]string{v1alpha1.PoolLabel: pool.Name},
-			Annotations: map[string]string{v1alpha1.TemplateDigestAnnotation: t.digest},
+			Labels:      with(pool.Spec.LabelsOfObjects(), v1alpha1.PoolLabel, pool.Name),
+			Annotations: with(pool.Spec.AnnotationsOfObjects(), v1alpha1.TemplateDigestAnnotation, t.digest),
 		},
 		Data:     runtime.RawExtension{Raw: t.content},
 		Revision: pool.Generation,
@@ -185,11 +185,19 @@ func (r *Reconciler) storeRevision(ctx context.Context, pool *v1alpha1.RunnerPoo
 	return nil
 }
 
+// with adds an entry to a map, which may be nil.
+func with(given map[string]string, key, value string) map[string]string {
+	all := make(map[string]string, len(given)+1)
+	maps.Copy(all, given)
+	all[key] = value
+	return all
+}
+
 // buildProbe makes the pod of the template.
 func buildProbe(pool *v1alpha1.RunnerPool, template []byte, n podspec.Network) (*corev1.Pod, error) {
 	identity := podspec.Runner{
 		Namespace: pool.Namespace, Name: pool.Name + "-" + probeName, Pool: pool.Name, Revision: probeName, UID: pool.UID,
-		Network: n, Self: podspec.RegistrationOfSpecimen(pool), Cache: podspec.SpecimenCache(pool.Spec.Cache),
+		Network: n, Self: podspec.RegistrationOfSpecimen(pool), Claim: podspec.SpecimenClaim,
 	}
 	pod, err := podspec.Build(identity, template)
 	if err != nil {

@@ -6,6 +6,7 @@ package pools
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -28,7 +29,7 @@ const maxTried = 256
 // planUpdate plans the next step of an update, within the limits of the input.
 func planUpdate(o observation, u updateLimits, in scaling.Input, list []rollout.Runner) rollout.Plan {
 	desired, _ := scaling.Desired(in)
-	bounds, hold := rollout.Declared(o.pool.Spec.Update, desired), u.hold
+	bounds, hold := boundsOf(o.pool, desired), u.hold
 	if u.answer != (rollout.Bounds{}) {
 		bounds = bounds.Narrowed(u.asked, u.answer)
 	}
@@ -42,7 +43,7 @@ func planUpdate(o observation, u updateLimits, in scaling.Input, list []rollout.
 	records, next := o.records()
 	step := rollout.Next(rollout.Input{
 		To: to, Stored: o.pool.Status.Revision, State: o.pool.Status.Update, Bounds: bounds, Hold: hold, Denied: denied,
-		Desired: desired, JobsKnown: in.Demand.Known, Runners: list, Usable: o.revisions.usable(), Records: records,
+		Desired: min(desired, roomFor(o.pool)), JobsKnown: in.Demand.Known, Runners: list, Usable: o.revisions.usable(), Records: records,
 		Tried: o.memory.trial.over(), Well: o.pool.Spec.Deadlines.GetConnect(), Now: o.now,
 	})
 	if in.Demand.Known {
@@ -50,6 +51,24 @@ func planUpdate(o observation, u updateLimits, in scaling.Input, list []rollout.
 	}
 	step.LookAgain = soonest(step.LookAgain, next, o.nextRetirement())
 	return step
+}
+
+// boundsOf are the bounds of an update that the pool declares. New runners that would have no claim of its cache are no surge: they would
+// wait for those of old ones or, if they stay, be without one for life.
+func boundsOf(pool *v1alpha1.RunnerPool, desired int32) rollout.Bounds {
+	b, room := rollout.Declared(pool.Spec.Update, desired), roomFor(pool)
+	if c := pool.Spec.Cache; c != nil && pool.Spec.Persists() {
+		room = min(room, c.MaxClaims)
+	}
+	return b.Within(room, desired)
+}
+
+// roomFor is how many runners of the pool can run.
+func roomFor(pool *v1alpha1.RunnerPool) int32 {
+	if c := pool.Spec.Cache; c != nil && c.GetOnMissing() == v1alpha1.WaitForClaim {
+		return c.MaxClaims
+	}
+	return math.MaxInt32
 }
 
 // withUpdate has scaling take a step of an update into account. The list has the runners of the input, in their order.
@@ -156,7 +175,7 @@ func (o observation) change() (policy.Change, rollout.Bounds, bool) {
 	if d := o.pool.Status.Decision; d != nil {
 		desired = d.Desired
 	}
-	b := rollout.Declared(o.pool.Spec.Update, desired)
+	b := boundsOf(o.pool, desired)
 	c.Strategy, c.MaxSurge, c.MaxUnavailable, c.Canary = string(b.Strategy), b.MaxSurge, b.MaxUnavailable, b.Canary
 	return c, b, true
 }

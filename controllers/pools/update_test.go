@@ -222,7 +222,7 @@ func TestAPausedUpdateMakesRunnersOfTheFormerTemplate(t *testing.T) {
 	if n := b.made()[b.pool().Status.Revision]; n != 1 || b.phase() != v1alpha1.UpdateRolling {
 		t.Errorf("%s with %d new runners", b.phase(), n)
 	}
-	for range 8 {
+	for range 12 {
 		b.runAll()
 	}
 	b.now = b.now.Add(v1alpha1.DefaultConnectDeadline)
@@ -395,5 +395,90 @@ func TestAnUpdateBeginsOnceItIsPlanned(t *testing.T) {
 	b.reconcile()
 	if diff := cmp.Diff(map[string]int{former: 1}, b.made()); diff != "" || b.phase() != v1alpha1.UpdateHeld {
 		t.Errorf("%s, runners (-want +got):\n%s", b.phase(), diff)
+	}
+}
+
+// shareClaims lets as many runners run as there are claims, and those go that are being ended; the others wait. It returns how many are there for jobs.
+func (b *bench) shareClaims(n int) (available int) {
+	b.t.Helper()
+	for _, r := range b.runners() {
+		if !r.DeletionTimestamp.IsZero() {
+			r.Finalizers = nil
+			must(b.t, b.Client.Update(b.t.Context(), &r))
+		}
+	}
+	for _, r := range b.runners() {
+		if r.Status.StartedAt != nil {
+			available++
+		}
+	}
+	for _, r := range b.runners() {
+		switch {
+		case r.Status.StartedAt != nil:
+		case available < n:
+			b.run(r)
+			available++
+		default:
+			r.Status.State, r.Status.Cause, r.Status.Reason = v1alpha1.RunnerPending, v1alpha1.CauseCache, "none of at most 2 claims is free"
+			must(b.t, b.Client.Status().Update(b.t.Context(), &r))
+		}
+	}
+	return available
+}
+
+// A new runner would wait for the claim of an old one, which would wait for the new one to run; or be without a cache for life.
+func TestAnUpdateGoesOnThoughOldRunnersHaveAllClaims(t *testing.T) {
+	waits := &v1alpha1.CacheSpec{Size: "1Gi", MountPath: "/cache", MaxClaims: 2, OnMissing: v1alpha1.WaitForClaim}
+	stays := &v1alpha1.CacheSpec{Size: "1Gi", MountPath: "/cache", MaxClaims: 2}
+	for name, tc := range map[string]struct {
+		cache   *v1alpha1.CacheSpec
+		desired int32
+		// peak is how many runners there may be at once, rest how many there are in the end: no more are made while one waits.
+		peak, rest int
+		persists   bool
+	}{
+		"they wait":                        {waits, 2, 2, 2, false},
+		"more are wanted than have claims": {waits, 4, 4, 3, false},
+		"one that stays":                   {stays, 1, 2, 1, true},
+		"all that stay":                    {stays, 2, 2, 2, true},
+		"claims are left":                  {waits, 1, 2, 1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.Cluster, b.REST, b.reading = "cluster", serving(true), told(0, 0)
+			b.declare(func(s *v1alpha1.RunnerPoolSpec) {
+				s.Cache, s.Scale.Min = tc.cache, &tc.desired
+				if tc.persists {
+					s.Registration, s.Lifetime = v1alpha1.RegisterREST, v1alpha1.LifetimePersistent
+				}
+			})
+			if !tc.persists {
+				b.start()
+			}
+			b.reconcile()
+			most := min(2, int(tc.desired))
+			if n := b.shareClaims(2); n != most {
+				t.Fatalf("%d run", n)
+			}
+			b.now = b.now.Add(time.Minute)
+			b.edit("runner:2")
+			b.reconcile()
+			want, peak := map[string]int{b.pool().Status.Revision: tc.rest}, 0
+			for range 12 {
+				all := 0
+				for _, n := range b.made() {
+					all += n
+				}
+				peak = max(peak, all)
+				if n := b.shareClaims(2); n < most-1 {
+					t.Errorf("%d are there for jobs", n)
+				}
+				b.now = b.now.Add(15 * time.Second)
+				b.reconcile()
+			}
+			if diff := cmp.Diff(want, b.made()); diff != "" || peak > tc.peak {
+				t.Errorf("at most %d runners at once; in the end (-want +got):\n%s", peak, diff)
+			}
+		})
 	}
 }

@@ -28,8 +28,10 @@ const (
 	claimTries = 8
 	// claimShown is how long the cache may take to show a claim that was taken.
 	claimShown = 10 * time.Second
-	// Events about a runner without a claim, and about one whose claim is deleted, or may not be.
-	cacheMissing, cacheDeleted, cacheKept = "CacheMissing", "CacheDeleted", "CacheKept"
+	// claimPatience is how long after its creation a persistent runner waits for the claim of one that ends.
+	claimPatience = 2 * time.Minute
+	// Events about a runner without a claim, and about one whose claim may not be deleted.
+	cacheMissing, cacheKept = "CacheMissing", "CacheKept"
 )
 
 // claimMemory is what this process knows of a runner's claim.
@@ -53,27 +55,27 @@ func (m claimMemory) podIsGone() bool { return m.seen || m.neverUsed() }
 
 func (p pass) claims() Claims { return Claims{p.Client, p.Live, p.Memory} }
 
-// takeClaim finds the runner a claim of its pool's cache. Missing is why it starts without one; "" if it has one, or needs none.
-func (p pass) takeClaim(ctx context.Context) (cache podspec.Cache, missing string, err error) {
-	spec := p.pool.Spec.Cache
-	if spec == nil {
-		return podspec.Cache{}, "", nil
+// takeClaim finds the runner a claim of its pool's cache, if its template mounts one. Missing is why it starts without one; "" if it has one, or
+// needs none.
+func (p pass) takeClaim(ctx context.Context, template []byte) (claim, missing string, err error) {
+	if p.pool.Spec.Cache == nil || !podspec.MountsCache(template) {
+		return "", "", nil
 	}
 	all, err := p.claims().Of(ctx, p.pool)
 	if err != nil {
-		return podspec.Cache{}, "", err
+		return "", "", err
 	}
 	for range claimTries {
 		choice := p.Memory.claims.choose(p.pool, all, p.runner.UID, p.Now())
 		if choice.Missing != "" {
-			return podspec.Cache{}, choice.Missing, p.waitForClaim(v1alpha1.CacheUnavailableReason, choice.Missing)
+			return "", choice.Missing, p.waitForClaim(v1alpha1.CacheUnavailableReason, choice.Missing, choice.Soon)
 		}
 		name, err := p.tryClaim(ctx, all, choice)
 		if err == nil {
 			if p.memory.claim.name = name; !choice.Own {
 				p.memory.claim.takenAt = p.Now()
 			}
-			return podspec.Cache{Claim: name, MountPath: spec.MountPath}, "", nil
+			return name, "", nil
 		}
 		p.Memory.claims.release(client.ObjectKey{Namespace: p.runner.Namespace, Name: name}, p.runner.UID)
 		switch {
@@ -84,12 +86,12 @@ func (p pass) takeClaim(ctx context.Context) (cache podspec.Cache, missing strin
 			if IsQuota(err) {
 				reason = v1alpha1.QuotaExceededReason
 			}
-			return podspec.Cache{}, err.Error(), p.waitForClaim(reason, err.Error())
+			return "", err.Error(), p.waitForClaim(reason, err.Error(), false)
 		default:
-			return podspec.Cache{}, "", err
+			return "", "", err
 		}
 	}
-	return podspec.Cache{}, "", kube.Wait(v1alpha1.CacheUnavailableReason, claimRetry, "other runners take the claims of the cache")
+	return "", "", kube.Wait(v1alpha1.CacheUnavailableReason, claimRetry, "other runners take the claims of the cache")
 }
 
 // tryClaim does what was chosen, and returns the claim's name.
@@ -116,9 +118,10 @@ func without(all []PoolClaim, pool, name string) []PoolClaim {
 	return append(list, PoolClaim{Claim: claims.Claim{Name: name, Number: numberOf(pool, name), InUse: true}})
 }
 
-// waitForClaim is nil if the runner starts without a claim.
-func (p pass) waitForClaim(reason, why string) error {
-	if p.pool.Spec.Cache.GetOnMissing() == v1alpha1.StartWithout {
+// waitForClaim is nil if the runner starts without a claim. One that stays would be without for life: it waits a while where one is free soon.
+func (p pass) waitForClaim(reason, why string, soon bool) error {
+	isPatient := soon && p.runner.Persists() && p.Now().Sub(p.runner.CreationTimestamp.Time) < min(claimPatience, p.pool.Spec.Deadlines.GetStartup()/2)
+	if !isPatient && p.pool.Spec.Cache.GetOnMissing() == v1alpha1.StartWithout {
 		return nil
 	}
 	return kube.Wait(reason, claimRetry, "spec.cache: %s", why)
@@ -191,10 +194,7 @@ func (p pass) applyFate(ctx context.Context, x PoolClaim, fate claims.Fate, why 
 	case claims.Avoid:
 		return p.claims().avoid(ctx, x, p.Now().Add(claims.AvoidFor))
 	case claims.Delete:
-		if err := p.claims().delete(ctx, x); err != nil {
-			return err
-		}
-		p.Event(p.runner, corev1.EventTypeNormal, cacheDeleted, fmt.Sprintf("claim %s of the cache is deleted: %s", x.Name, why))
+		return p.claims().delete(ctx, x, p.Reporter, p.runner, why)
 	}
 	return nil
 }

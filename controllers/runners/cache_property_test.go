@@ -349,7 +349,7 @@ func (w *cacheWorld) settle() {
 	for _, x := range all {
 		list = append(list, x.Claim)
 	}
-	if _, err := c.Remove(w.t.Context(), all, claims.Remove(nil, list, w.now)); err != nil {
+	if err := c.Remove(w.t.Context(), w.pool(), w.Reporter, all, claims.Remove(nil, list, w.now)); err != nil {
 		w.t.Fatal(err)
 	}
 	w.protect()

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,10 +31,23 @@ import (
 func newCachedBench(t *testing.T, maxClaims int32) *bench {
 	t.Helper()
 	b := newBench(t)
-	p := b.pool()
-	p.Spec.Cache = &v1alpha1.CacheSpec{Size: "1Gi", MountPath: "/cache", MaxClaims: maxClaims}
-	b.update(p)
+	b.cache(maxClaims)
 	return b
+}
+
+// cache gives the pool a cache of so many claims, and its revision.
+func (b *bench) cache(maxClaims int32) {
+	b.t.Helper()
+	p, revision := b.pool(), get(b, &appsv1.ControllerRevision{}, "linux-1")
+	p.Spec.Template.Raw = revision.Data.Raw
+	p.Spec.Cache = &v1alpha1.CacheSpec{Size: "1Gi", MountPath: "/cache", MaxClaims: maxClaims}
+	template, err := podspec.Template(p)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	revision.Data.Raw = template
+	b.update(p)
+	b.update(revision)
 }
 
 func (b *bench) claim(number int) *corev1.PersistentVolumeClaim {
@@ -264,9 +278,7 @@ func TestTheClaimOfAPersistentRunnerThatCrashedIsDeleted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newPersistentBench(t)
-			p := b.pool()
-			p.Spec.Cache = &v1alpha1.CacheSpec{Size: "1Gi", MountPath: "/cache", MaxClaims: 1}
-			b.update(p)
+			b.cache(1)
 			b.reconcile()
 			if b.claim(0) == nil {
 				t.Fatal("it has no claim")
@@ -492,5 +504,88 @@ func TestAClaimThatIsGoneHoldsUpNoEnd(t *testing.T) {
 	b.reconcile()
 	if b.runner() != nil {
 		t.Errorf("it isn't let go: %+v", b.runner().Status)
+	}
+}
+
+// A runner of a revision without a cache takes no claim, although its pool has one by now.
+func TestARunnerOfARevisionWithoutACacheTakesNoClaim(t *testing.T) {
+	b := newCachedBench(t, 1)
+	revision := get(b, &appsv1.ControllerRevision{}, "linux-1")
+	revision.Data.Raw = b.pool().Spec.Template.Raw
+	b.update(revision)
+	b.reconcile()
+	if b.pod() == nil || b.claim(0) != nil || b.mounted() != "" {
+		t.Errorf("pod %v, claim %v", b.pod(), b.claim(0))
+	}
+}
+
+// A persistent runner would be without a cache for life: it waits for the claim of a runner that ends, for a while.
+func TestAPersistentRunnerWaitsForTheClaimOfOneThatEnds(t *testing.T) {
+	for name, tc := range map[string]struct {
+		persists, isEnding bool
+		age                time.Duration
+		waits              bool
+	}{
+		"of one that ends":             {true, true, time.Minute, true},
+		"not of one that stays":        {true, false, time.Minute, false},
+		"not for long":                 {true, true, 3 * time.Minute, false},
+		"not one that takes one job":   {false, true, time.Minute, false},
+		"of one that ends, at the end": {true, true, 2 * time.Minute, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			if tc.persists {
+				b = newPersistentBench(t)
+			}
+			b.cache(1)
+			b.formerOf(0, "linux-z", "uid-z")
+			former := &v1alpha1.Runner{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux-z", UID: "uid-z", Finalizers: []string{v1alpha1.RunnerFinalizer}}}
+			b.create(former)
+			if tc.isEnding {
+				if err := b.Client.Delete(t.Context(), former); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b.now = b.now.Add(tc.age)
+			b.reconcile()
+			if waits := b.pod() == nil; waits != tc.waits {
+				t.Fatalf("it waits: %t; %s", waits, b.told())
+			}
+			if !tc.waits {
+				if b.mounted() != "" || !strings.Contains(b.told(), "it starts without a cache") {
+					t.Errorf("it has %q", b.mounted())
+				}
+				return
+			}
+			former = get(b, &v1alpha1.Runner{}, "linux-z")
+			former.Finalizers = nil
+			b.update(former)
+			b.reconcile()
+			if b.pod() == nil || b.mounted() != "corral-cache-linux-0" {
+				t.Errorf("once that is gone, pod %v; %s", b.pod(), b.told())
+			}
+		})
+	}
+}
+
+// What is noted of claims that are gone is forgotten.
+func TestNotesOfClaimsGoWithThem(t *testing.T) {
+	b := newCachedBench(t, 1)
+	b.reconcile()
+	b.doJob()
+	b.finish()
+	claim := client.ObjectKeyFromObject(b.claim(0))
+	if !b.Memory.claims.sawGone(claim, "u1") {
+		t.Fatal("it isn't known that its holder is gone")
+	}
+	claims := Claims{b.Client, b.Live, b.Memory}
+	if _, err := claims.Of(t.Context(), b.pool()); err != nil || !b.Memory.claims.sawGone(claim, "u1") {
+		t.Error("it is forgotten while the claim is there")
+	}
+	if err := b.Client.Delete(t.Context(), b.claim(0)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := claims.Of(t.Context(), b.pool()); err != nil || len(b.Memory.claims.gone) > 0 {
+		t.Errorf("noted is %v", b.Memory.claims.gone)
 	}
 }

@@ -4,6 +4,7 @@
 package runners
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -33,7 +34,7 @@ func (n *claimNotes) choose(pool *v1alpha1.RunnerPool, all []PoolClaim, runner t
 		key := types.NamespacedName{Namespace: pool.Namespace, Name: x.Name}
 		shown[key] = true
 		if holder, ok := n.taken[key]; ok && holder != x.Holder {
-			x.Holder, x.InUse = holder, true
+			x.Holder, x.InUse, x.Leaving = holder, true, false
 		} else if ok {
 			delete(n.taken, key)
 		}
@@ -80,6 +81,18 @@ func (n *claimNotes) sawGone(claim types.NamespacedName, holder types.UID) bool 
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.gone[claim] == holder
+}
+
+// retain drops what is noted of the holders of those of a pool's claims that aren't there.
+func (n *claimNotes) retain(pool types.NamespacedName, there []PoolClaim) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for key := range n.gone {
+		isThere := func(x PoolClaim) bool { return x.Name == key.Name }
+		if key.Namespace == pool.Namespace && numberOf(pool.Name, key.Name) >= 0 && !slices.ContainsFunc(there, isThere) {
+			delete(n.gone, key)
+		}
+	}
 }
 
 // forget notes that a runner is gone; surely if its pod is, too.

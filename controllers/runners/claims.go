@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/claims"
+	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/podspec"
 )
 
@@ -58,13 +60,17 @@ func (c Claims) Of(ctx context.Context, pool *v1alpha1.RunnerPool) ([]PoolClaim,
 	for i := range list.Items {
 		x := read(pool, &list.Items[i])
 		var err error
-		if x.InUse, err = holds(ctx, c.Client, x); err != nil {
+		if x.InUse, x.Leaving, err = holds(ctx, c.Client, x); err != nil {
 			return nil, err
 		}
 		all = append(all, x)
 	}
+	c.Memory.claims.retain(client.ObjectKeyFromObject(pool), all)
 	return all, nil
 }
+
+// Forget drops what is noted of the claims of a pool that is gone.
+func (c Claims) Forget(pool types.NamespacedName) { c.Memory.claims.retain(pool, nil) }
 
 // read is what a claim itself tells. One of a former pool of that name goes with that pool.
 func read(pool *v1alpha1.RunnerPool, object *corev1.PersistentVolumeClaim) PoolClaim {
@@ -114,23 +120,24 @@ func (c Claims) isFree(ctx context.Context, x PoolClaim) (bool, error) {
 	if c.Memory.claims.sawGone(client.ObjectKeyFromObject(x.object), x.Holder) {
 		return true, nil
 	}
-	held, err := holds(ctx, c.Live, x)
+	held, _, err := holds(ctx, c.Live, x)
 	return !held, err
 }
 
-// holds says whether the runner that a claim names, or its pod, is there. Of a claim that names none nobody knows.
-func holds(ctx context.Context, from client.Reader, x PoolClaim) (bool, error) {
+// holds says whether the runner that a claim names, or its pod, is there, and whether that runner ends. Of a claim that names none nobody knows.
+func holds(ctx context.Context, from client.Reader, x PoolClaim) (held, leaving bool, err error) {
 	if x.runner == "" || x.Holder == "" {
-		return true, nil
+		return true, false, nil
 	}
 	key := client.ObjectKey{Namespace: x.object.Namespace, Name: x.runner}
 	runner, pod := &v1alpha1.Runner{}, &corev1.Pod{}
 	for _, o := range []client.Object{runner, pod} {
 		if err := from.Get(ctx, key, o); client.IgnoreNotFound(err) != nil {
-			return true, fmt.Errorf("looking for the holder of claim %s: %w", x.Name, err)
+			return true, false, fmt.Errorf("looking for the holder of claim %s: %w", x.Name, err)
 		}
 	}
-	return runner.UID == x.Holder || pod.Annotations[v1alpha1.RunnerUIDAnnotation] == string(x.Holder), nil
+	isThere := runner.UID == x.Holder
+	return isThere || pod.Annotations[v1alpha1.RunnerUIDAnnotation] == string(x.Holder), !isThere || !runner.DeletionTimestamp.IsZero(), nil
 }
 
 // take makes a free claim a runner's, unless it is another's by now.
@@ -168,10 +175,11 @@ func (c Claims) make(ctx context.Context, pool *v1alpha1.RunnerPool, number int,
 	if err != nil {
 		return err
 	}
+	labels := map[string]string{v1alpha1.CacheLabel: pool.Name, v1alpha1.PoolLabel: pool.Name}
+	maps.Copy(labels, pool.Spec.LabelsOfObjects())
 	claim := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: pool.Namespace, Name: podspec.ClaimName(pool.Name, number),
-			Labels: map[string]string{v1alpha1.CacheLabel: pool.Name, v1alpha1.PoolLabel: pool.Name},
+			Namespace: pool.Namespace, Name: podspec.ClaimName(pool.Name, number), Labels: labels, Annotations: pool.Spec.AnnotationsOfObjects(),
 		},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes: []corev1.PersistentVolumeAccessMode{spec.GetAccessMode()},
@@ -214,31 +222,35 @@ func (c Claims) disown(ctx context.Context, x PoolClaim) error {
 	return c.replace(ctx, x, nobodys)
 }
 
-// delete deletes a claim as it was read. Kubernetes keeps it until no pod mounts it.
-func (c Claims) delete(ctx context.Context, x PoolClaim) error {
+// cacheDeleted is the reason of the event about a claim that is deleted.
+const cacheDeleted = "CacheDeleted"
+
+// delete deletes a claim as it was read, and tells why, unless it was gone. Kubernetes keeps it until no pod mounts it.
+func (c Claims) delete(ctx context.Context, x PoolClaim, tell kube.Reporter, about client.Object, why string) error {
 	err := c.Client.Delete(ctx, x.object.DeepCopy(), client.Preconditions{UID: &x.object.UID, ResourceVersion: &x.object.ResourceVersion})
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("deleting claim %s: %w", x.Name, err)
 	}
+	if err == nil {
+		tell.Event(about, corev1.EventTypeNormal, cacheDeleted, fmt.Sprintf("claim %s of the cache is deleted: %s", x.Name, why))
+	}
 	return nil
 }
 
-// Remove deletes claims of a pool, but for those that a runner has taken meanwhile, and returns those that are deleted.
-func (c Claims) Remove(ctx context.Context, all []PoolClaim, removals []claims.Removal) (done []claims.Removal, err error) {
+// Remove deletes claims of a pool, but for those that a runner has taken meanwhile.
+func (c Claims) Remove(ctx context.Context, pool *v1alpha1.RunnerPool, tell kube.Reporter, all []PoolClaim, removals []claims.Removal) error {
 	for _, r := range removals {
 		x := all[slices.IndexFunc(all, func(x PoolClaim) bool { return x.Name == r.Name })]
 		free, err := c.isFree(ctx, x)
 		if err != nil {
-			return done, err
+			return err
 		}
 		if !free || c.Memory.claims.isReserved(client.ObjectKeyFromObject(x.object)) {
 			continue
 		}
-		if err := c.delete(ctx, x); err == nil {
-			done = append(done, r)
-		} else if !apierrors.IsConflict(err) {
-			return done, err
+		if err := c.delete(ctx, x, tell, pool, r.Reason); err != nil && !apierrors.IsConflict(err) {
+			return err
 		}
 	}
-	return done, nil
+	return nil
 }

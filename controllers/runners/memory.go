@@ -107,11 +107,15 @@ type completion struct {
 	forgotten bool      // GitHub has removed the runner's registration by itself
 }
 
-// Failure of a runner that never had a job.
+// Failure of a runner.
 type Failure struct {
 	Runner, Revision string
-	Cause            v1alpha1.RunnerCause
-	Message          string
+	// Cause is "" of one that failed with a job: it's the job's matter, not the template's.
+	Cause   v1alpha1.RunnerCause
+	HadJob  bool
+	Message string
+	// Exit is how its container ended; nil if it didn't, or with exit code 0.
+	Exit *v1alpha1.RunnerExit
 	// Began is when the runner was created, At when it failed.
 	Began, At time.Time
 	// Clean is true of a container that ended with exit code 0: it may have had a job.
@@ -302,6 +306,15 @@ func (m *Memory) takeSuspicion(key types.NamespacedName) bool {
 	s.open = false
 	m.suspects[key] = s
 	return true
+}
+
+// suspectStill has the next pass look at a runner again, as this one's look failed.
+func (m *Memory) suspectStill(key types.NamespacedName) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.suspects[key]
+	s.open = true
+	m.suspects[key] = s
 }
 
 // looked notes what a look at a suspected runner found, and returns what was known before.

@@ -317,9 +317,7 @@ func TestARegistrationWithAnotherPoolsMarkIsNotEnded(t *testing.T) {
 // GitHub doesn't let go of a runner with a job: what its pod is marked with is over by then.
 func TestThePersistentRunnerLeavesItsClaimThatGitHubLetGoAfterAJob(t *testing.T) {
 	b := newPersistentBench(t)
-	p := b.pool()
-	p.Spec.Cache = &v1alpha1.CacheSpec{Size: "1Gi", MountPath: "/cache", MaxClaims: 1}
-	b.update(p)
+	b.cache(1)
 	b.reconcile()
 	b.setPod(running(b.now))
 	defer b.stay(b.configure())(false)

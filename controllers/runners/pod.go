@@ -41,11 +41,11 @@ func (p pass) createPod(ctx context.Context) error {
 	if err := p.permit(ctx, template, digest, network); err != nil {
 		return err
 	}
-	cache, missing, err := p.takeClaim(ctx)
+	claim, missing, err := p.takeClaim(ctx, template)
 	if err != nil {
 		return err
 	}
-	pod, err := p.buildPod(ctx, template, network, cache)
+	pod, err := p.buildPod(ctx, template, network, claim)
 	if err != nil {
 		return err
 	}
@@ -85,9 +85,9 @@ func (p pass) madeAccount() string {
 }
 
 // buildPod makes the pod, if it reads no Secret that it must not.
-func (p pass) buildPod(ctx context.Context, template []byte, n podspec.Network, c podspec.Cache) (_ *corev1.Pod, err error) {
+func (p pass) buildPod(ctx context.Context, template []byte, n podspec.Network, claim string) (_ *corev1.Pod, err error) {
 	identity := p.identity()
-	identity.Network, identity.Cache = n, c
+	identity.Network, identity.Claim = n, claim
 	if identity.NamespaceUID, err = p.namespaceUID(ctx, p.runner.Namespace); err != nil {
 		return nil, err
 	}

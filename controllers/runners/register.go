@@ -190,7 +190,7 @@ func (p pass) storeSecret(ctx context.Context, jit github.JIT, network github.Ne
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: p.runner.Namespace, Name: podspec.SecretName(p.runner.Name),
-			Labels: podspec.Labels(p.identity(), nil),
+			Labels: podspec.Labels(p.identity(), p.pool.Spec.LabelsOfObjects()), Annotations: p.pool.Spec.AnnotationsOfObjects(),
 		},
 		Data: data,
 	}
@@ -226,6 +226,16 @@ func (p pass) verify(ctx context.Context) error {
 	if access != allowed || !p.Memory.takeSuspicion(key) {
 		return nil
 	}
+	err := p.lookUp(ctx, gh)
+	if err != nil {
+		p.Memory.suspectStill(key)
+	}
+	return err
+}
+
+// lookUp ends a suspected runner if GitHub has forgotten it, or doesn't see it.
+func (p pass) lookUp(ctx context.Context, gh registrar) error {
+	key := client.ObjectKeyFromObject(p.runner)
 	known, err := gh.look(ctx, p.runner.Status.RunnerID)
 	if err != nil {
 		return p.githubOutcome(err)

@@ -8,7 +8,11 @@ import (
 	"slices"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/corral-dev/corral/internal/github"
+	"github.com/corral-dev/corral/internal/podspec"
+	"github.com/corral-dev/corral/sim/githubsim/runnerwire"
 )
 
 func TestARunnerGetsOfTheNetworkWhatItNeeds(t *testing.T) {
@@ -20,5 +24,22 @@ func TestARunnerGetsOfTheNetworkWhatItNeeds(t *testing.T) {
 	network.RunnersUseProxy = true
 	if got := keys(network); !slices.Equal(got, []string{"HTTPS_PROXY", "NO_PROXY", "ca.crt"}) {
 		t.Errorf("keys with proxies %v", got)
+	}
+}
+
+// The folder that jobs work in is part of the registration, by a scale set and without.
+func TestJobsWorkInTheFolderOfTheirRevision(t *testing.T) {
+	for name, newBench := range map[string]func(*testing.T) *bench{"with a scale set": newBench, "by REST": newRESTBench} {
+		for declared, want := range map[string]string{"": "_work", "/builds": "/builds"} {
+			b := newBench(t)
+			r := b.runner()
+			r.Spec.WorkFolder = declared
+			b.update(r)
+			b.reconcile()
+			config, err := runnerwire.Decode(string(get(b, &corev1.Secret{}, "linux-a-jit").Data[podspec.JITKey]))
+			if err != nil || config.Settings.WorkFolder != want {
+				t.Errorf("%s, %q: %+v, %v", name, declared, config.Settings, err)
+			}
+		}
 	}
 }

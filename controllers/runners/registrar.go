@@ -68,7 +68,7 @@ func (p pass) client(ctx context.Context) (registrar, access) {
 	key, as := connections.Key(p.connectionKey()), p.runner.Spec.REST
 	if as == nil {
 		if gh, ok := p.Clients.Get(key); ok {
-			return byScaleSet{gh: gh, name: p.runner.Name, setID: p.runner.Spec.ScaleSetID}, allowed
+			return byScaleSet{gh: gh, name: p.runner.Name, setID: p.runner.Spec.ScaleSetID, folder: p.runner.Spec.WorkFolder}, allowed
 		}
 	} else if p.REST != nil {
 		gh, ok := p.REST.Get(key)
@@ -76,7 +76,7 @@ func (p pass) client(ctx context.Context) (registrar, access) {
 		case ok && !leadsTo(gh, as):
 			return nil, moved
 		case ok:
-			return byREST{gh: gh, name: p.runner.Name, as: *as}, allowed
+			return byREST{gh: gh, name: p.runner.Name, as: *as, folder: p.runner.Spec.WorkFolder}, allowed
 		}
 	}
 	return nil, notReady
@@ -97,13 +97,14 @@ func inFlow(ctx context.Context, r *v1alpha1.Runner) context.Context {
 
 // byScaleSet registers a runner with a scale set.
 type byScaleSet struct {
-	gh    *scaleset.Client
-	name  string
-	setID int64
+	gh     *scaleset.Client
+	name   string
+	setID  int64
+	folder string // that jobs work in; empty for the default
 }
 
 func (s byScaleSet) generate(ctx context.Context) (github.JIT, error) {
-	return s.gh.GenerateJIT(ctx, s.setID, s.name)
+	return s.gh.GenerateJITIn(ctx, s.setID, s.name, s.folder)
 }
 
 // find looks by name: an id in a status can be another runner's.
@@ -145,9 +146,10 @@ func (s byScaleSet) check(ctx context.Context) error {
 
 // byREST registers a runner by the REST API.
 type byREST struct {
-	gh   *rest.Client
-	name string
-	as   v1alpha1.RESTRegistration
+	gh     *rest.Client
+	name   string
+	as     v1alpha1.RESTRegistration
+	folder string // that jobs work in; empty for the default
 }
 
 // generate registers the runner. GitHub answers 404 to who lacks the right to; an Enterprise
@@ -166,7 +168,7 @@ func (s byREST) register(ctx context.Context) (jit github.JIT, err error) {
 		jit.Encoded, err = s.gh.RegistrationToken(ctx)
 		return jit, err
 	}
-	return s.gh.GenerateJIT(ctx, rest.Registration{Name: s.name, Group: s.as.RunnerGroup, Labels: s.as.Labels})
+	return s.gh.GenerateJIT(ctx, rest.Registration{Name: s.name, Group: s.as.RunnerGroup, Labels: s.as.Labels, WorkFolder: s.folder})
 }
 
 func (s byREST) find(ctx context.Context, id int64) (*registered, error) {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -14,10 +15,10 @@ import (
 	"github.com/corral-dev/corral/internal/poolstatus"
 )
 
-// findJob asks GitHub whether a runner without a scale set had a job, when it ended and no event told of
-// one: webhooks may be late, lost, or not used at all. It returns the job; nil if nothing new is known. GitHub
+// findJob asks GitHub whether a runner had a job, when it ended and no event told of one: webhooks may be late, lost, or not used at all, and
+// messages of a scale set come late after a crash. It returns the job; nil if nothing new is known. GitHub
 // forgets an ephemeral runner with its job, and only then; one that was killed in its job it counts as busy for a while. It
-// is asked when the container has ended and, as it may take GitHub a moment, once more before a runner that ended
+// is asked when the container of a runner without a scale set has ended and, as it may take GitHub a moment, before a runner that ended
 // without an error is called failed.
 func (p pass) findJob(ctx context.Context, o observation, state poolstatus.Assessment) (*v1alpha1.JobReference, error) {
 	id := p.registrationID()
@@ -38,6 +39,9 @@ func (p pass) findJob(ctx context.Context, o observation, state poolstatus.Asses
 	}
 	switch here := known != nil && known.id == id; {
 	case !here:
+		if p.runner.Spec.REST == nil {
+			p.Event(p.runner, corev1.EventTypeNormal, string(v1alpha1.RunnerFinished), jobMissed)
+		}
 		p.Memory.recordCompletion(client.ObjectKeyFromObject(p.runner), p.runner.UID, p.Now(), true)
 		job.CompletedAt = &metav1.Time{Time: p.Now()}
 	case !known.busy || o.Job != nil:
@@ -47,8 +51,22 @@ func (p pass) findJob(ctx context.Context, o observation, state poolstatus.Asses
 	return &job, nil
 }
 
-// lacksJob reports whether a runner without a scale set ended, and no event told how its job ended, or that it had one.
+// jobMissed is told of a runner that had a job, by all that is known.
+const jobMissed = "ended; GitHub's word on its job was missed while no session was open. GitHub has forgotten the runner, as it does after a job"
+
+// unsettled is the state of a runner with a scale set that ended without an error and, as far as anybody was told, without a job, until GitHub
+// was asked about it.
+func (p pass) unsettled(o observation, state poolstatus.Assessment) (poolstatus.Assessment, bool) {
+	isIt := p.runner.Spec.REST == nil && !p.runner.Persists() && p.registrationID() != 0 && !p.memory.hadNoJob &&
+		state.State == v1alpha1.RunnerFailed && !o.EndedAt.IsZero() && o.EndedClean && o.Job == nil && !o.Terminating
+	return poolstatus.Assessment{State: v1alpha1.RunnerFinished, Since: state.Since, Reason: "ended; whether it had a job isn't known, as GitHub can't be asked"}, isIt
+}
+
+// lacksJob reports whether a runner ended, and no event told how its job ended, or that it had one.
 func (p pass) lacksJob(o observation, state poolstatus.Assessment) bool {
+	if _, isIt := p.unsettled(o, state); isIt {
+		return !errors.As(o.startErr, new(*conflictError))
+	}
 	ended := !o.EndedAt.IsZero() && (state.Settling || state.State == v1alpha1.RunnerFailed)
 	// Who named the job tells of its end, too.
 	known := o.Job != nil && (o.Job.ID != v1alpha1.UnknownJob || o.Job.CompletedAt != nil)

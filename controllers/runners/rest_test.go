@@ -314,7 +314,7 @@ func TestARESTRunnerThatIsKilledInItsJobIsNoFailureOfThePools(t *testing.T) {
 	}
 	end()
 	b.reconcile()
-	if failures := b.failures(); b.runner() != nil || len(failures) != 0 {
+	if failures := b.failures(); b.runner() != nil || len(failures) != 1 || !failures[0].HadJob || failures[0].Cause != "" {
 		t.Errorf("runner %+v, failures %+v", b.runner(), failures)
 	}
 }

@@ -171,9 +171,7 @@ func (p pass) run(ctx context.Context) (kube.Done, error) {
 	}
 	startErr := p.start(ctx)
 	p.runner.Status.RunnerID = p.registrationID()
-	if err := p.verify(ctx); err != nil {
-		return kube.Done{}, err
-	}
+	lookErr := p.verify(ctx)
 	o := p.observe(startErr)
 	state := decide(o, p.Now())
 	job, err := p.findJob(ctx, o, state)
@@ -181,6 +179,8 @@ func (p pass) run(ctx context.Context) (kube.Done, error) {
 		o.Job = job
 		o.jobOver = o.jobOver || job.CompletedAt != nil
 		state = decide(o, p.Now())
+	} else if missed, isIt := p.unsettled(o, state); isIt {
+		state = missed
 	}
 	o.Exit = p.withTaints(ctx, o, state)
 	p.project(o, state)
@@ -189,6 +189,9 @@ func (p pass) run(ctx context.Context) (kube.Done, error) {
 	}
 	if err == nil {
 		err = p.end(ctx, state, startErr)
+	}
+	if err == nil {
+		err = lookErr
 	}
 	return p.done(state), err
 }
@@ -305,8 +308,7 @@ func (p pass) end(ctx context.Context, state poolstatus.Assessment, startErr err
 	return End(ctx, p.Client, p.runner)
 }
 
-// reportFailure emits an event, and tells the pool why the runner failed, once. The failure of a runner
-// with a job is the job's matter, not the pool's.
+// reportFailure emits an event, and tells the pool why the runner failed, once.
 func (p pass) reportFailure(state poolstatus.Assessment) {
 	key := client.ObjectKeyFromObject(p.runner)
 	if p.Memory.failure(key, p.runner.UID) != nil {
@@ -318,11 +320,9 @@ func (p pass) reportFailure(state poolstatus.Assessment) {
 		message += "; " + exit.String()
 	}
 	p.Event(p.runner, corev1.EventTypeWarning, string(v1alpha1.RunnerFailed), message)
-	if p.runner.CurrentJob() != nil {
-		return
-	}
 	p.Memory.recordFailure(p.poolKey(), Failure{
-		Runner: p.runner.Name, Revision: p.runner.Spec.Revision, Cause: state.Cause, Message: state.Reason, Began: p.runner.CreationTimestamp.Time, At: p.Now(),
+		Runner: p.runner.Name, Revision: p.runner.Spec.Revision, Cause: state.Cause, HadJob: p.runner.CurrentJob() != nil, Message: state.Reason,
+		Exit: p.runner.Status.Exit, Began: p.runner.CreationTimestamp.Time, At: p.Now(),
 		Clean: p.runner.Status.EndedClean && !p.memory.hadNoJob,
 	})
 }

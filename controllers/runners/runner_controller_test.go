@@ -6,6 +6,7 @@ package runners
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strconv"
 	"strings"
 	"testing"
@@ -620,6 +621,27 @@ func TestARunnerThatIsDoubtedIsLookedUpBeforeItEnds(t *testing.T) {
 	}
 }
 
+// Nothing but the pool's next doubt, a minute later, would have it looked up again.
+func TestARunnerThatIsDoubtedIsLookedUpUntilGitHubAnswers(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	b.setPod(corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Time{Time: b.now}}})
+	b.now = b.now.Add(v1alpha1.DefaultConnectDeadline)
+	b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointGetAgent, Status: 503, Times: 2})
+	b.Memory.Suspect(client.ObjectKey{Namespace: "ci", Name: "linux-a"}, false, b.now)
+	for range 2 {
+		if b.reconcile(); b.runner().Status.State != v1alpha1.RunnerIdle || !b.runner().DeletionTimestamp.IsZero() {
+			t.Fatalf("while GitHub doesn't answer: %+v", b.runner().Status)
+		}
+	}
+	if b.reconcile(); b.runner().DeletionTimestamp.IsZero() {
+		t.Error("it isn't ended")
+	}
+	if n := len(b.Memory.SinceLastPass(client.ObjectKey{Namespace: "ci", Name: "linux"}).Failures); n != 1 {
+		t.Errorf("%d failures", n)
+	}
+}
+
 func TestWhoIsFoundOnlineIsDoubtedLessAndLess(t *testing.T) {
 	m, key, now := NewMemory(), client.ObjectKey{Namespace: "ci", Name: "linux-a"}, time.Unix(0, 0)
 	looks := 0
@@ -815,5 +837,55 @@ func TestThePodOverItsConnectionIsTheOneThatPoliciesSee(t *testing.T) {
 	}
 	if spec := b.pod().Spec; len(spec.Volumes) != 1 || len(spec.Containers[0].VolumeMounts) != 1 || len(spec.Containers[0].Env) != 10 {
 		t.Errorf("pod %+v", spec)
+	}
+}
+
+// While no session was open, as after a crash, a runner may have had a job that nobody was told of. GitHub forgets an ephemeral runner with its
+// job, and only then: what it says is told, and no failure that isn't one.
+func TestARunnerWhoseJobWasMissedIsNotCalledFailed(t *testing.T) {
+	missed := "Normal Finished ended; GitHub's word on its job was missed while no session was open. GitHub has forgotten the runner, as it does after a job"
+	for name, tc := range map[string]struct {
+		forgotten, away bool
+		event           string
+		failures        int
+	}{
+		"GitHub has forgotten it":  {forgotten: true, event: missed},
+		"GitHub still has it":      {event: "Warning Failed Crash: ended without a job", failures: 1},
+		"GitHub can't be asked":    {away: true},
+		"GitHub was away for long": {away: true, forgotten: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.reconcile()
+			gh, _ := b.Clients.Get("")
+			if tc.forgotten {
+				if err := gh.RemoveRunner(t.Context(), b.runner().Status.RunnerID); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b.setPod(ended(b.now))
+			if tc.away {
+				b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointFindAgent, Status: http.StatusServiceUnavailable})
+			}
+			b.reconcile()
+			b.now = b.now.Add(2 * poolstatus.Settle)
+			_, _ = b.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "ci", Name: "linux-a"}}) // it may have to try again
+			var told []string
+			for len(b.events) > 0 {
+				if e := <-b.events; strings.Contains(e, "Failed") || strings.Contains(e, "Finished ended") {
+					told = append(told, e)
+				}
+			}
+			var want []string
+			if tc.event != "" {
+				want = []string{tc.event}
+			}
+			if diff := cmp.Diff(want, told); diff != "" {
+				t.Errorf("told (-want +got):\n%s", diff)
+			}
+			if f := b.Memory.SinceLastPass(client.ObjectKey{Namespace: "ci", Name: "linux"}).Failures; len(f) != tc.failures {
+				t.Errorf("failures %+v", f)
+			}
+		})
 	}
 }

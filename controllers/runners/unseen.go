@@ -43,11 +43,14 @@ func giveUp(ctx context.Context, report kube.Reporter, memory *Memory, r *v1alph
 		cause, why = v1alpha1.CauseRemoved, "GitHub doesn't see it any more: is its node gone?"
 	}
 	memory.MarkFailed(client.ObjectKeyFromObject(r), r.UID, poolstatus.Assessment{State: v1alpha1.RunnerFailed, Since: now, Cause: cause, Reason: why})
+	if err := End(ctx, report.Client, r); err != nil {
+		return err
+	}
 	report.Event(r, corev1.EventTypeWarning, string(v1alpha1.RunnerFailed), fmt.Sprintf("%s: %s", cause, why))
 	memory.recordFailure(types.NamespacedName{Namespace: r.Namespace, Name: r.Spec.PoolRef.Name}, Failure{
 		Runner: r.Name, Revision: r.Spec.Revision, Cause: cause, Message: why, Began: r.CreationTimestamp.Time, At: now,
 	})
-	return End(ctx, report.Client, r)
+	return nil
 }
 
 // judge looks at a suspected runner that is registered. One that waits for a job by our account and isn't connected is given

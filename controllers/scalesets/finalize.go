@@ -162,7 +162,7 @@ func (r *Reconciler) abandon(set *v1alpha1.ScaleSet, id int64, why string) {
 // release ends the session and removes the finalizer.
 func (r *Reconciler) release(ctx context.Context, set *v1alpha1.ScaleSet) error {
 	r.stop(ctx, set)
-	r.Sessions.forget(client.ObjectKeyFromObject(set))
+	r.forget(client.ObjectKeyFromObject(set))
 	r.verified.Delete(set.UID)
 	base := set.DeepCopy()
 	controllerutil.RemoveFinalizer(set, v1alpha1.ScaleSetFinalizer)

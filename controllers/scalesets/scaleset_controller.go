@@ -48,6 +48,13 @@ type Clients interface {
 	Get(key string) (*scaleset.Client, bool)
 }
 
+// JobMeter measures jobs.
+type JobMeter interface {
+	// Told may be told of an event again.
+	Told(pool types.NamespacedName, events []scaleset.JobEvent)
+	Forget(pool types.NamespacedName)
+}
+
 // +kubebuilder:rbac:groups=corral.dev,resources=scalesets,verbs=list;watch;patch
 // +kubebuilder:rbac:groups=corral.dev,resources=scalesets/status,verbs=patch
 // +kubebuilder:rbac:groups=corral.dev,resources=runnerpools;runners,verbs=list;watch
@@ -61,6 +68,8 @@ type Reconciler struct {
 	// Access says which connections of other namespaces may be used; nil for none.
 	Access *connections.Access
 	Memory *runners.Memory
+	// Jobs is told of the jobs that messages tell of, and of pools that are gone; nil for nobody.
+	Jobs JobMeter
 	// Cluster identifies this cluster in the session owner's name.
 	Cluster string
 	Now     func() time.Time
@@ -69,8 +78,8 @@ type Reconciler struct {
 }
 
 // New returns a Reconciler. cluster identifies this cluster in the names of session owners.
-func New(report kube.Reporter, clients Clients, sessions *Sessions, access *connections.Access, memory *runners.Memory, cluster string) *Reconciler {
-	return &Reconciler{Reporter: report, Clients: clients, Sessions: sessions, Access: access, Memory: memory, Cluster: cluster, Now: time.Now}
+func New(report kube.Reporter, clients Clients, sessions *Sessions, access *connections.Access, memory *runners.Memory, jobs JobMeter, cluster string) *Reconciler {
+	return &Reconciler{Reporter: report, Clients: clients, Sessions: sessions, Access: access, Memory: memory, Jobs: jobs, Cluster: cluster, Now: time.Now}
 }
 
 // verification is what GitHub had when it was last asked, for which generation of
@@ -104,7 +113,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err := r.Client.Get(ctx, req.NamespacedName, set); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.Sessions.Stop(ctx, req.NamespacedName) // somebody took its finalizer away
-			r.Sessions.forget(req.NamespacedName)
+			r.forget(req.NamespacedName)
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
@@ -363,12 +372,38 @@ func (r *Reconciler) ensureSession(set *v1alpha1.ScaleSet, gh *scaleset.Client, 
 	key := client.ObjectKeyFromObject(set)
 	r.Sessions.Ensure(key, connectionOf(set), scaleset.Config{
 		Client: gh, SetID: id, Owner: r.Cluster + "/" + set.Spec.PoolUID,
-		Recorder:  &runners.Recorder{Client: r.Client, Namespace: set.Namespace, Memory: r.Memory},
+		Recorder:  measured{&runners.Recorder{Client: r.Client, Namespace: set.Namespace, Memory: r.Memory}, r.Jobs, key},
 		OwnerGone: r.ownerGone, Now: r.Now,
 		Log: slog.New(logr.ToSlogHandler(log.Log.WithName("session").WithValues("scaleSet", klog.KObj(set)))),
 	}, r.unsealed(set, gh, id))
 	s, _ := r.Sessions.Snapshot(key)
 	return s
+}
+
+// measured is a Recorder that has jobs measured whose events are durable.
+type measured struct {
+	scaleset.Recorder
+	jobs JobMeter
+	pool types.NamespacedName
+}
+
+// RecordJobs records events, and then measures them: what can't be recorded comes again.
+func (m measured) RecordJobs(ctx context.Context, events []scaleset.JobEvent) error {
+	if err := m.Recorder.RecordJobs(ctx, events); err != nil {
+		return err
+	}
+	if m.jobs != nil {
+		m.jobs.Told(m.pool, events)
+	}
+	return nil
+}
+
+// forget forgets a pool that is no more.
+func (r *Reconciler) forget(pool types.NamespacedName) {
+	r.Sessions.forget(pool)
+	if r.Jobs != nil {
+		r.Jobs.Forget(pool)
+	}
 }
 
 // sealed is the id of a session as the status has it: with a seal, for whoever may write a status could claim to have held any.

@@ -81,7 +81,7 @@ type plan struct {
 // applied is what the source had applied before, should an object have lost its label.
 func makePlan(source types.NamespacedName, declared []compile.Object, now existing, applied sets.Set[id]) plan {
 	p := plan{held: now.heldBy(source.Name), withheld: sets.New[string]()}
-	wanted := sets.New[id]()
+	wanted, own := sets.New[id](), compile.IntoNamespace(source.Namespace)
 	for _, o := range declared {
 		i := id{o.Manifest.GetKind(), o.Manifest.GetName()}
 		wanted.Insert(i)
@@ -93,7 +93,7 @@ func makePlan(source types.NamespacedName, declared []compile.Object, now existi
 		if now.isToldByAnother(i) {
 			continue
 		}
-		why := refusal(source, o, holder, now)
+		why := refusal(source, o, holder, now, own)
 		if why == "" && isTakeover {
 			why = takeoverRefusal(source, i, holder)
 		}
@@ -145,8 +145,8 @@ func takeoverRefusal(source types.NamespacedName, i id, holder string) string {
 }
 
 // refusal says why an object may not be applied; it is empty if it may.
-func refusal(source types.NamespacedName, o compile.Object, holder string, now existing) string {
-	namespace, version := o.Manifest.GetNamespace(), o.Manifest.GetAPIVersion()
+func refusal(source types.NamespacedName, o compile.Object, holder string, now existing, own *compile.OneNamespace) string {
+	version := o.Manifest.GetAPIVersion()
 	switch i := idOf(o); {
 	case !slices.Contains(kinds, i.kind) || version != groupVersion(i.kind).String():
 		return fmt.Sprintf("a PoolSource applies only %s and %s of %s, not %s of %s",
@@ -154,13 +154,10 @@ func refusal(source types.NamespacedName, o compile.Object, holder string, now e
 	case i.givesRights() && !now.byAccount:
 		return "with its Role and RoleBinding it is applied only as the ServiceAccount that spec.serviceAccountName of the PoolSource names, by whose rights it is: " +
 			"name one, or name a ServiceAccount of your own in spec.template.spec.serviceAccountName of the pool"
-	case namespace != "" && namespace != source.Namespace:
-		return fmt.Sprintf("it names namespace %s, and a PoolSource applies only into its own, %s; leave metadata.namespace out",
-			namespace, source.Namespace)
 	case holder != "" && holder != source.Name && now.sources.Has(holder):
 		return fmt.Sprintf("held by PoolSource %s; remove it there first", holder)
 	}
-	return ""
+	return own.Refusal(&o)
 }
 
 func idOf(o compile.Object) id { return id{o.Manifest.GetKind(), o.Manifest.GetName()} }

@@ -112,6 +112,10 @@ func TestMakePlan(t *testing.T) {
 			want: want{Refused: []string{
 				"a.cue:3:5: RunnerPool a: it names namespace kube-system, and a PoolSource applies only into its own, ci; leave metadata.namespace out"}},
 		},
+		"a name that is taken twice is refused": {
+			declared: []compile.Object{pool("a"), inOwn},
+			want:     want{Apply: []string{"RunnerPool a"}, Refused: []string{"a.cue:3:5: RunnerPool a: RunnerPool a is declared twice, here and as "}},
+		},
 		"the own namespace may be named": {
 			declared: []compile.Object{inOwn},
 			want:     want{Apply: []string{"RunnerPool a"}},

@@ -22,6 +22,9 @@ const AvoidFor = 10 * time.Minute
 // maxAvoided is how many claims that kept runners from starting lately tell of the others: no zone of theirs has nodes.
 const maxAvoided = 3
 
+// retryEach is the time between claims that are tried although they are left alone.
+const retryEach = time.Minute
+
 // Claim is one claim of a cache.
 type Claim struct {
 	Name string
@@ -32,6 +35,8 @@ type Claim struct {
 	Taken  time.Time
 	// InUse is true unless its holder and its holder's pod are gone.
 	InUse bool
+	// Leaving is true of one in use whose holder is being ended.
+	Leaving bool
 	// Avoid is until when no runner takes it.
 	Avoid time.Time
 	// Ending is true of one that is being deleted; Lost of one whose volume is gone.
@@ -49,8 +54,9 @@ type Choice struct {
 	Own  bool
 	// Make is the number of a claim to make, -1 for none.
 	Make int
-	// Missing is why there is no claim; "" if there is one.
+	// Missing is why there is no claim; "" if there is one. Soon says that there will be one, as a runner with one ends or one is being deleted.
 	Missing string
+	Soon    bool
 }
 
 // Choose returns the claim for a runner: its own, else the free one that was used last, as its contents are the newest, else
@@ -77,24 +83,66 @@ func Choose(spec *v1alpha1.CacheSpec, all []Claim, runner types.UID, now time.Ti
 			return Choice{Make: number}
 		}
 	}
-	return Choice{Make: -1, Missing: missing(spec, all, now)}
+	if again := retry(spec, all, now); again >= 0 {
+		return Choice{Take: all[again].Name, Make: -1}
+	}
+	soon := func(c Claim) bool { return c.Ending || c.InUse && c.Leaving }
+	return Choice{Make: -1, Missing: missing(spec, all, now), Soon: slices.ContainsFunc(all, soon)}
+}
+
+// retry returns one of the claims that are left alone, where runners do without none and none in use will come free: what kept runners
+// from starting may be over. One is tried each retryEach, from the last failure on. -1 for none.
+func retry(spec *v1alpha1.CacheSpec, all []Claim, now time.Time) int {
+	if spec.GetOnMissing() != v1alpha1.WaitForClaim {
+		return -1
+	}
+	var failed time.Time
+	for _, c := range all {
+		if now.Before(c.Avoid) && !c.Ending {
+			failed = later(failed, c.Avoid.Add(-AvoidFor))
+		}
+	}
+	best, last := -1, failed
+	for i, c := range all {
+		switch {
+		case c.InUse && c.Taken.Before(failed):
+			return -1
+		case c.InUse:
+			last = later(last, c.Taken) // it was tried
+		case fits(spec, c) && !c.Ending && (best < 0 || cmp.Or(c.Avoid.Compare(all[best].Avoid), all[best].Taken.Compare(c.Taken)) < 0):
+			best = i
+		}
+	}
+	if now.Sub(last) < retryEach {
+		return -1
+	}
+	return best
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
 }
 
 // failedAt is when a claim last kept a runner from starting, if several did lately; zero otherwise.
-func failedAt(all []Claim, now time.Time) (at time.Time) {
-	avoided := 0
+func failedAt(all []Claim, now time.Time) time.Time {
+	if avoided, last := failures(all, now); avoided >= maxAvoided {
+		return last
+	}
+	return time.Time{}
+}
+
+// failures counts the claims that kept a runner from starting lately, and says when one last did.
+func failures(all []Claim, now time.Time) (avoided int, last time.Time) {
 	for _, c := range all {
-		if c.Ending || !now.Before(c.Avoid) {
-			continue
-		}
-		if avoided++; c.Avoid.Add(-AvoidFor).After(at) {
-			at = c.Avoid.Add(-AvoidFor)
+		if !c.Ending && now.Before(c.Avoid) {
+			avoided++
+			last = later(last, c.Avoid.Add(-AvoidFor))
 		}
 	}
-	if avoided < maxAvoided {
-		return time.Time{}
-	}
-	return at
+	return avoided, last
 }
 
 func isFree(spec *v1alpha1.CacheSpec, c Claim, now time.Time) bool {

@@ -48,7 +48,15 @@ func TestChoose(t *testing.T) {
 		"that one again, later": {[]claims.Claim{with(free(0, 0), func(c *claims.Claim) { c.Avoid = now })}, claims.Choice{Take: "a", Make: -1}},
 		"none at the bound": {
 			[]claims.Claim{with(free(0, 0), inUse), with(free(1, 0), func(c *claims.Claim) { c.Ending = true }), with(free(2, 0), func(c *claims.Claim) { c.Avoid = now.Add(1) })},
-			claims.Choice{Make: -1, Missing: "none of at most 3 claims is free: 1 in use, 1 kept a runner from starting lately, 1 being deleted"},
+			claims.Choice{Make: -1, Missing: "none of at most 3 claims is free: 1 in use, 1 kept a runner from starting lately, 1 being deleted", Soon: true},
+		},
+		"none, until a runner is gone that ends": {
+			[]claims.Claim{with(free(0, 0), inUse), with(free(1, 0), inUse), with(free(2, 0), func(c *claims.Claim) { c.InUse, c.Leaving = true, true })},
+			claims.Choice{Make: -1, Missing: "none of at most 3 claims is free: 3 in use, 0 kept a runner from starting lately, 0 being deleted", Soon: true},
+		},
+		"none, and nobody ends": {
+			[]claims.Claim{with(free(0, 0), inUse), with(free(1, 0), inUse), with(free(2, 0), inUse)},
+			claims.Choice{Make: -1, Missing: "none of at most 3 claims is free: 3 in use, 0 kept a runner from starting lately, 0 being deleted"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -85,6 +93,38 @@ func TestChooseAfterManyFailures(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(tc.want, claims.Choose(spec, tc.all, "me", now)); diff != "" {
 				t.Error(diff)
+			}
+		})
+	}
+}
+
+// Nodes that are slow for a while make every claim one that is left alone.
+func TestWhoWaitsForAClaimTriesOneThatIsLeftAloneEachMinute(t *testing.T) {
+	spec := &v1alpha1.CacheSpec{MaxClaims: 3, OnMissing: v1alpha1.WaitForClaim}
+	failed := func(number int, before time.Duration) claims.Claim {
+		return claims.Claim{Name: string(rune('a' + number)), Number: number, Holder: "gone", Taken: ago(before + 10*time.Second), Avoid: now.Add(claims.AvoidFor - before)}
+	}
+	inUse := func(number int, taken time.Duration) claims.Claim {
+		return claims.Claim{Name: string(rune('a' + number)), Number: number, Holder: "other", Taken: ago(taken), InUse: true}
+	}
+	without := *spec
+	without.OnMissing = v1alpha1.StartWithout
+	for name, tc := range map[string]struct {
+		spec *v1alpha1.CacheSpec
+		all  []claims.Claim
+		want string
+	}{
+		"too soon":                         {spec, []claims.Claim{failed(0, 2*time.Minute), failed(1, 59*time.Second), failed(2, 2*time.Minute)}, ""},
+		"the one that failed first":        {spec, []claims.Claim{failed(0, 2*time.Minute), failed(1, time.Minute), failed(2, 3*time.Minute)}, "c"},
+		"others are being tried":           {spec, []claims.Claim{failed(0, 2*time.Minute), failed(1, 2*time.Minute), inUse(2, 59*time.Second)}, ""},
+		"another was, and still is in use": {spec, []claims.Claim{failed(0, 2*time.Minute), failed(1, 2*time.Minute), inUse(2, time.Minute)}, "a"},
+		"one in use will come free":        {spec, []claims.Claim{failed(0, 2*time.Minute), failed(1, 2*time.Minute), inUse(2, time.Hour)}, ""},
+		"its runners start without one":    {&without, []claims.Claim{failed(0, 2*time.Minute), failed(1, time.Minute), failed(2, 3*time.Minute)}, ""},
+		"all are in use":                   {spec, []claims.Claim{inUse(0, time.Hour), inUse(1, time.Hour), inUse(2, time.Minute)}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := claims.Choose(tc.spec, tc.all, "me", now); got.Take != tc.want || (got.Missing == "") != (tc.want != "") {
+				t.Errorf("%+v, want %q", got, tc.want)
 			}
 		})
 	}

@@ -36,7 +36,7 @@ func bindCluster(flags *pflag.FlagSet, version, when string) *clusterOptions {
 }
 
 // connect returns a client, and the namespace that was named, or else the context's.
-func (o *clusterOptions) connect() (client.Reader, string, error) {
+func (o *clusterOptions) connect() (client.Client, string, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.kubeconfig
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.context})

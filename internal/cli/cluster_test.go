@@ -23,6 +23,9 @@ import (
 func kubeconfigOf(t *testing.T, answer func(path string) (code int, body any)) (kubeconfig string) {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.URL.Query().Get("dryRun") != "All" {
+			t.Errorf("%s %s would change the cluster", r.Method, r.URL)
+		}
 		code, body := answer(r.URL.Path)
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(code)

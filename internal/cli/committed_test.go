@@ -37,7 +37,7 @@ func TestWhatNoSourceHasIsToldAndNotReviewed(t *testing.T) {
 		t.Errorf("build: got %+v", got)
 	}
 	got := corral(t, folder, "review", "--at", reviewedAt)
-	if !strings.Contains(got.stdout, "Pools: 1 added, 1 the same") || !strings.Contains(got.stdout, "Git ignores pools/my.local.cue: left out, as no source has it.") || strings.Contains(got.stdout, "local (") {
+	if !strings.Contains(got.stdout, "; 1 pool the same\n") || !strings.Contains(got.stdout, "Git ignores pools/my.local.cue: left out, as no source has it.") || strings.Contains(got.stdout, "local (") {
 		t.Errorf("review: got %+v", got)
 	}
 

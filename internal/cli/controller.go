@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/corral-dev/corral/controllers"
+	"github.com/corral-dev/corral/controllers/jobs"
 )
 
 // controllerOptions are the flags of `corral controller`; names as Flux users know them.
@@ -35,6 +36,8 @@ type controllerOptions struct {
 	remoteLogLevel bool
 	logEncoding    string
 	decisionLog    string
+	jobLabels      []string
+	jobLabelLimit  int
 	webhook        webhookOptions
 }
 
@@ -58,6 +61,7 @@ func (f *controllerOptions) bind(c *cobra.Command) {
 	flags.StringSliceVar(&f.manager.Namespaces, "watch-namespaces", nil, "namespaces to work in (default: all)")
 	flags.StringVar(&f.manager.MetricsAddress, "metrics-addr", ":8080", "address that serves /metrics and /loglevel; 0 for none")
 	flags.StringVar(&f.manager.HealthAddress, "health-addr", ":9440", "address that serves /healthz and /readyz; 0 for none")
+	flags.Uint16Var(&f.manager.ProfilesPort, "profiles-port", 0, "port of localhost that serves Go's profiles at /debug/pprof/, reached by kubectl port-forward (default: none)")
 	flags.BoolVar(&f.manager.LeaderElection, "leader-elect", true, "elect one of several replicas to work")
 	flags.StringVar(&f.manager.LeaderElectionNamespace, "leader-election-namespace", "", "namespace of the lease (default: the pod's)")
 	flags.StringVar(&f.controllers.Cluster, "cluster-id", "", "name of this cluster to GitHub (default: the UID of namespace kube-system)")
@@ -77,6 +81,8 @@ func (f *controllerOptions) bind(c *cobra.Command) {
 	flags.StringVar(&f.decisionLog, "decision-log", "changes", "changes or off: log each decision of policies that differs from the one before")
 	flags.IntVar(&f.controllers.DecisionSample, "decision-log-sample", 0, "also log one in so many of the decisions that change nothing; 0 for none")
 	flags.StringArrayVar(&f.controllers.PrometheusServers, "prometheus-server", nil, "Prometheus server that pools may name in spec.demand.metrics, as NAME=URL; may be given several times (default: none)")
+	flags.StringSliceVar(&f.jobLabels, "job-metric-labels", nil, "labels of the metrics of jobs besides the pool: repository, workflow or both (default: none)")
+	flags.IntVar(&f.jobLabelLimit, "job-metric-label-limit", jobs.DefaultLabelLimit, "pairs of these that a pool has series of, at most 1000; those beyond are \"other\"")
 	f.webhook.bind(flags)
 }
 
@@ -94,6 +100,9 @@ func (f *controllerOptions) run(c *cobra.Command) error {
 	}
 	if err := f.setDecisionLog(); err != nil {
 		return err
+	}
+	if f.controllers.JobMetrics, err = jobs.NewMeterOptions(f.jobLabels, f.jobLabelLimit); err != nil {
+		return fmt.Errorf("--job-metric-labels: %w", err)
 	}
 	if err := f.webhook.listen(f); err != nil {
 		return err

@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/corral-dev/corral/internal/review"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // reviewOptions are the flags of review.
@@ -26,8 +28,9 @@ type reviewOptions struct {
 	recorded    string
 	writes      []string
 	marker      string
+	failOn      []string
 	exitCode    bool
-	live        bool
+	live, diff  bool
 	cluster     *clusterOptions
 	version     string
 	// folder of the head.
@@ -79,7 +82,9 @@ func newReview(version string) *cobra.Command {
 	flags.StringArrayVar(&o.writes, "write", nil, "write another form to a file, as FORM=FILE; may be repeated")
 	flags.StringVar(&o.marker, "marker", defaultMarker, "first line of the markdown, as <!-- MARKER -->, by which a comment is found again")
 	flags.BoolVar(&o.exitCode, "exit-code", false, "exit with 3 when there are changes")
-	flags.BoolVar(&o.live, "live", false, "read what runs now from the cluster, with your own rights")
+	flags.StringSliceVar(&o.failOn, "fail-on", []string{"broken", "denied"}, "fail on any of "+strings.Join(failWords, ", ")+"; a head that is broken always fails")
+	flags.BoolVar(&o.diff, "diff", false, "add a unified diff of the objects as they are applied")
+	flags.BoolVar(&o.live, "live", false, "read what runs now from the cluster, and ask it what it would say to each changed object, with your own rights")
 	o.cluster = bindCluster(flags, version, "with --live: ")
 	c.RunE = func(c *cobra.Command, args []string) error { return o.run(c, args) }
 	return c
@@ -121,6 +126,11 @@ func (o *reviewOptions) check(args []string) ([]formFile, error) {
 	if !validMarker.MatchString(o.marker) || strings.Contains(o.marker, "--") {
 		return nil, fmt.Errorf("--marker must be at most 100 letters, digits, spaces, dots, slashes and single dashes, found %q", o.marker)
 	}
+	for _, word := range o.failOn {
+		if _, isCost := costLimit(word); !isCost && !slices.Contains(failWords[:len(failWords)-1], word) {
+			return nil, fmt.Errorf("--fail-on must be of %s with a number N; found %q", strings.Join(failWords, ", "), word)
+		}
+	}
 	var files []formFile
 	for _, w := range o.writes {
 		form, file, ok := strings.Cut(w, "=")
@@ -140,7 +150,7 @@ func (o *reviewOptions) review(c *cobra.Command, args []string) (*review.Result,
 		}
 	}
 	ctx := c.Context()
-	in := review.Input{Moment: review.Moment{At: o.at.time(), Zone: o.at.zone}}
+	in := review.Input{Moment: review.Moment{At: o.at.time(), Zone: o.at.zone}, Namespace: o.policies.namespace, Diff: o.diff}
 	sides, err := o.sides(ctx, args)
 	if err != nil {
 		return nil, err
@@ -150,9 +160,11 @@ func (o *reviewOptions) review(c *cobra.Command, args []string) (*review.Result,
 		return nil, err
 	}
 	if o.live {
-		if in.Live, in.LiveNamespace, err = o.cluster.pools(ctx, namespacesOf(in)); err != nil {
+		notes, err := o.askCluster(ctx, &in)
+		if err != nil {
 			return nil, err
 		}
+		sides.notes = append(sides.notes, notes...)
 	}
 	result, err := review.Compare(ctx, in)
 	if err != nil {
@@ -198,15 +210,66 @@ func namespacesOf(in review.Input) []string {
 	return slices.Compact(namespaces)
 }
 
+// failWords are what --fail-on takes; N is an amount by month.
+var failWords = []string{"broken", "denied", "newly-denied", "deleted", "cost>N"}
+
+// costLimit reads cost>N.
+func costLimit(word string) (limit float64, ok bool) {
+	text, ok := strings.CutPrefix(word, "cost>")
+	limit, err := strconv.ParseFloat(text, 64)
+	return limit, ok && err == nil && limit >= 0
+}
+
 // judge is what review ends with.
 func (o *reviewOptions) judge(r *review.Result) error {
-	switch {
-	case r.Verdict == review.Broken:
+	if r.Verdict == review.Broken {
 		return fmt.Errorf("%s: %w", r.Problem(), problems(r.Head.Diagnostics))
-	case r.Verdict == review.Denied:
-		return deniedOf(r.Summary.Denied, r.Head.Pools, slices.ContainsFunc(r.Pools, failedAt))
-	case o.exitCode && r.HasChanges():
+	}
+	var failures []error
+	for _, word := range o.failOn {
+		failures = append(failures, failsOn(word, r))
+	}
+	err := errors.Join(failures...)
+	if err == nil && o.exitCode && r.HasChanges() {
 		return errChanged
+	}
+	return err
+}
+
+// failsOn is the error for one word of --fail-on.
+func failsOn(word string, r *review.Result) error {
+	s := r.Summary
+	switch limit, isCost := costLimit(word); {
+	case word == "broken":
+		return nil
+	case word == "denied" || word == "newly-denied" && !r.Comparable():
+		return deniedIf(s.Denied > 0, r)
+	case word == "newly-denied":
+		return deniedIf(s.NewlyDenied > 0, r)
+	case !r.Comparable():
+		return fmt.Errorf("the base can't be compared, so nobody knows of --fail-on %s", word)
+	case isCost:
+		return dearer(limit, word, r.Cost)
+	case s.Deleted > 0:
+		return fmt.Errorf("%s deleted, %w", wording.Count(s.Deleted, "pool"), errFailOn)
+	}
+	return nil
+}
+
+func deniedIf(is bool, r *review.Result) error {
+	if !is {
+		return nil
+	}
+	return deniedOf(r.Summary.Denied, r.Head.Pools, slices.ContainsFunc(r.Pools, failedAt))
+}
+
+// dearer fails if a month costs more than before by more than a limit.
+func dearer(limit float64, word string, c *review.Cost) error {
+	if c == nil || c.Before == nil {
+		return fmt.Errorf("no prices of both sides are known, so nobody knows of --fail-on %s", word)
+	}
+	if more := c.After.Typical - c.Before.Typical; more > limit {
+		return fmt.Errorf("%s %s more a month, %w", review.Money(more), c.Currency, errFailOn)
 	}
 	return nil
 }

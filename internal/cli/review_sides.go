@@ -10,9 +10,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -212,7 +214,10 @@ func (o *reviewOptions) side(ctx context.Context, t namedTree, result compiled, 
 	}
 	w.given = given
 	beside, err := policiesAmong(w.Objects, w.root, w.options.namespace)
-	if err != nil {
+	if err == nil && len(beside) == 0 && !t.absent {
+		beside, side.Diagnostics, err = o.policiesAbove(ctx, t, result.compiler)
+	}
+	if err != nil || len(side.Diagnostics) > 0 {
 		return side, nil, err
 	}
 	if err := w.loadPolicies(ctx, beside); err != nil {
@@ -230,6 +235,30 @@ func (o *reviewOptions) side(ctx context.Context, t namedTree, result compiled, 
 	var diagnostics []v1alpha1.Diagnostic
 	side.Prices, diagnostics, err = o.readPrices(t)
 	return side, diagnostics, err
+}
+
+// policiesAbove are the policies of the closest folder policies above the definitions, in their module; none if there are none.
+func (o *reviewOptions) policiesAbove(ctx context.Context, t namedTree, compiler *worker.Compiler) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
+	for folder := path.Clean(t.path); folder != "." && folder != "/"; {
+		folder = path.Dir(folder)
+		beside := path.Join(folder, "policies")
+		if info, err := fs.Stat(t.fsys, beside); err != nil || !info.IsDir() {
+			continue
+		}
+		files, diagnostics := compile.Gather(t.fsys, beside)
+		if len(diagnostics) > 0 {
+			return nil, diagnostics, nil
+		}
+		maps.DeleteFunc(files, func(name string, _ []byte) bool {
+			return !strings.HasPrefix(name, beside+"/") || path.Ext(name) != ".rego" && !compile.IsPolicyData(name)
+		})
+		above, err := compileTree(ctx, compiler, tree{files, t.root, "."}, compile.Options{AllowEmpty: true})
+		if err != nil || len(above.Objects)+len(above.Diagnostics) > 0 {
+			policies, problem := policiesAmong(above.Objects, t.root, o.policies.namespace)
+			return policies, above.Diagnostics, cmp.Or(err, problem)
+		}
+	}
+	return nil, nil, nil
 }
 
 func locateIn(p *declaredPolicy) func(module string, line int) review.Place {

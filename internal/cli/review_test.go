@@ -27,55 +27,97 @@ import (
 const reviewedAt = "2026-07-07T10:00:00Z"
 
 // recordedExits are the exit codes of the pull requests that don't end with 0.
-var recordedExits = map[string]int{"06-blocking-policy": exitDenied, "09-connection": exitError, "12-broken-cue": exitError}
+var recordedExits = map[string]int{
+	"06-blocking-policy": exitDenied, "09-connection": exitError, "12-broken-cue": exitError, "14-half-a-fleet": exitDenied, "20-denied-template": exitDenied,
+	"22-denied-as-before": exitDenied, "24-policy-fails": exitDenied, "25-connection-deleted": exitError,
+}
 
 func TestRecordedPullRequestsHaveTheirReportsInEachForm(t *testing.T) {
 	sarif, err := jsonschema.NewCompiler().Compile(filepath.Join(top, "internal/report/testdata/sarif-schema-2.1.0.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	folders, err := filepath.Glob(filepath.Join(top, "testdata/reviews/*/base"))
-	if err != nil || len(folders) != 12 {
-		t.Fatalf("got %d recorded pull requests, %v", len(folders), err)
+	recordings, err := filepath.Abs(filepath.Join(top, "testdata/reviews"))
+	if err != nil {
+		t.Fatal(err)
 	}
-	forms := map[string]string{"text": "review.txt", "markdown": "review.md", "github": "annotations.txt", "sarif": "review.sarif", "json": "review.json"}
-	for _, base := range folders {
-		folder, err := filepath.Abs(filepath.Dir(base))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Run(filepath.Base(folder), func(t *testing.T) {
+	names, err := filepath.Glob(filepath.Join(recordings, "[0-9]*"))
+	if err != nil || len(names) != 30 {
+		t.Fatalf("got %d recorded pull requests, %v", len(names), err)
+	}
+	forms := map[string]string{
+		"text": "review.txt", "markdown": "review.md", "github": "annotations.txt", "sarif": "review.sarif", "json": "review.json", "yaml": "review.yaml",
+	}
+	var first strings.Builder
+	for _, name := range names {
+		name := filepath.Base(name)
+		t.Run(name, func(t *testing.T) {
+			folder, written := recorded(t, name), t.TempDir()
 			t.Setenv("GITHUB_WORKSPACE", folder)
-			written := t.TempDir()
 			args := []string{"review", "base", "head", "--at", reviewedAt}
 			for form, file := range forms {
 				args = append(args, "--write", form+"="+filepath.Join(written, file))
 			}
 			got := corral(t, folder, args...)
-			if want := recordedExits[filepath.Base(folder)]; got.code != want {
+			if want := recordedExits[name]; got.code != want {
 				t.Errorf("it ended with %d, want %d: %s", got.code, want, got.stderr)
 			}
 			for form, file := range forms {
 				text := readFile(t, filepath.Join(written, file))
-				golden.Compare(t, filepath.Join(folder, "golden", file), text)
+				golden.Compare(t, filepath.Join(recordings, name, "golden", file), text)
 				if form == "text" && got.stdout != text {
 					t.Error("what is printed is not what is written")
 				}
 			}
-			log, err := jsonschema.UnmarshalJSON(strings.NewReader(readFile(t, filepath.Join(written, "review.sarif"))))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := sarif.Validate(log); err != nil {
-				t.Error(err)
-			}
-			decoder := json.NewDecoder(bytes.NewReader([]byte(readFile(t, filepath.Join(written, "review.json")))))
-			decoder.DisallowUnknownFields()
-			var back review.Result
-			if err := decoder.Decode(&back); err != nil || back.APIVersion != review.APIVersion || back.Kind != review.Kind {
-				t.Errorf("the JSON is %s %s, %v", back.APIVersion, back.Kind, err)
-			}
+			lines := strings.SplitN(got.stdout, "\n", 4)
+			fmt.Fprintf(&first, "%s\n  %s\n\n", name, strings.Join(lines[:min(3, len(lines))], "\n  "))
+			checkMachineForms(t, written, sarif)
 		})
+	}
+	golden.Compare(t, filepath.Join(recordings, "first-lines.txt"), first.String())
+}
+
+// checkMachineForms reads what programs do.
+func checkMachineForms(t *testing.T, written string, sarif *jsonschema.Schema) {
+	t.Helper()
+	log, err := jsonschema.UnmarshalJSON(strings.NewReader(readFile(t, filepath.Join(written, "review.sarif"))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sarif.Validate(log); err != nil {
+		t.Error(err)
+	}
+	decoder := json.NewDecoder(bytes.NewReader([]byte(readFile(t, filepath.Join(written, "review.json")))))
+	decoder.DisallowUnknownFields()
+	var back review.Result
+	if err := decoder.Decode(&back); err != nil || back.APIVersion != review.APIVersion || back.Kind != review.Kind {
+		t.Errorf("the JSON is %s %s, %v", back.APIVersion, back.Kind, err)
+	}
+}
+
+// recorded is a folder with the two sides of a recorded pull request, base and head.
+func recorded(t *testing.T, name string) (folder string) {
+	t.Helper()
+	folder = t.TempDir()
+	for _, side := range []string{"base", "head"} {
+		recordedSide(t, name, side, filepath.Join(folder, side))
+	}
+	return folder
+}
+
+// recordedSide writes one side of a recorded pull request over a folder: what all have in common, and over it what the base and then the head
+// has otherwise. A file without content isn't there.
+func recordedSide(t *testing.T, name, side, to string) {
+	t.Helper()
+	recordings := filepath.Join(top, "testdata/reviews")
+	layers := []string{"common", name + "/base", name + "/head"}
+	if side == "base" {
+		layers = layers[:2]
+	}
+	for _, layer := range layers {
+		if _, err := os.Stat(filepath.Join(recordings, layer)); err == nil {
+			overwrite(t, filepath.Join(recordings, layer), to)
+		}
 	}
 }
 
@@ -101,7 +143,7 @@ func history(t *testing.T, recorded, below string) string {
 	git("add", ".")
 	git("commit", "-qm", "nothing yet")
 	for _, side := range []string{"base", "head"} {
-		overwrite(t, filepath.Join(top, "testdata/reviews", recorded, side), filepath.Join(repository, below))
+		recordedSide(t, recorded, side, filepath.Join(repository, below))
 		git("add", ".")
 		git("commit", "-qm", side)
 	}
@@ -117,7 +159,7 @@ func gitIn(t *testing.T, repository string, args ...string) {
 	}
 }
 
-// overwrite copies the files of a folder over those of another.
+// overwrite copies the files of a folder over those of another; one without content removes that.
 func overwrite(t *testing.T, from, to string) {
 	t.Helper()
 	err := filepath.WalkDir(from, func(name string, entry fs.DirEntry, err error) error {
@@ -131,7 +173,11 @@ func overwrite(t *testing.T, from, to string) {
 		if entry.IsDir() {
 			return os.MkdirAll(filepath.Join(to, rel), 0o700)
 		}
-		return os.WriteFile(filepath.Join(to, rel), []byte(readFile(t, name)), 0o600)
+		text := readFile(t, name)
+		if text == "" {
+			return os.Remove(filepath.Join(to, rel))
+		}
+		return os.WriteFile(filepath.Join(to, rel), []byte(text), 0o600)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -218,7 +264,7 @@ func TestAReviewThatFailsReplacesTheFormerOne(t *testing.T) {
 	for _, args := range [][]string{{"--base", "nosuch"}, {"--base", ""}, {"--recorded", "nosuch"}} {
 		got := corral(t, repository, append([]string{"review", "--write", "markdown=" + written, "-o", "github"}, args...)...)
 		text := readFile(t, written)
-		if got.code != exitError || !strings.Contains(text, "**Broken: the review failed (1 problem)**") || !strings.HasPrefix(got.stdout, "::error title=The review failed::") {
+		if got.code != exitError || !strings.Contains(text, "### Broken: the review failed (1 problem)\n") || !strings.HasPrefix(got.stdout, "::error title=The review failed::") {
 			t.Errorf("%v: %+v\n%s", args, got, text)
 		}
 		if _, why, _ := strings.Cut(got.stderr, "Error: "); why == "" {
@@ -262,8 +308,8 @@ func TestRevisionsOfARepositoryAreReviewed(t *testing.T) {
 		t.Fatal(err)
 	}
 	const (
-		web = "::notice file=pools.cue,line=7,col=2,title=Other numbers::pool web: "
-		gpu = "::notice file=pools.cue,line=30,col=2,title=Other numbers::pool gpu: At most 4 runners instead of 8"
+		web = "::notice file=pools.cue,line=12,col=27,title=Other limits::pool web: limits · idle 2 → 5 · max 50 → 80%0A"
+		gpu = "::notice file=pools.cue,line=35,col=16,title=Other limits::pool gpu: limits · max 8 → 4%0AAt most 4 runners instead of 8"
 	)
 	for name, tc := range map[string]struct {
 		args []string
@@ -310,7 +356,7 @@ func TestAHeadThatTheClusterWouldNotReadIsBroken(t *testing.T) {
 	for form, want := range map[string]string{
 		"text":     "Broken: the head can't be applied (1 problem)\nCompared: HEAD^1",
 		"github":   "::error title=Definition refused::reading revision HEAD: too large: ",
-		"markdown": "\n- reading revision HEAD: too large: ",
+		"markdown": "\n#### reading revision HEAD: too large: ",
 	} {
 		got := corral(t, repository, "review", "--base", "HEAD^1", "--head", "HEAD", "-o", form)
 		if got.code != exitError || !strings.Contains(got.stdout, want) {
@@ -323,13 +369,13 @@ func TestAFolderOfARepositoryIsReviewed(t *testing.T) {
 	repository := history(t, "05-policy-only", "runners/ci")
 	t.Setenv("GITHUB_WORKSPACE", "")
 	for name, tc := range map[string]struct{ folder, argument, place string }{
-		"from the top":            {repository, "runners/ci", "file=runners/ci/policies/limits.rego,"},
-		"from the folder":         {filepath.Join(repository, "runners/ci"), ".", "file=runners/ci/policies/limits.rego,"},
-		"from elsewhere, by path": {t.TempDir(), filepath.Join(repository, "runners/ci"), "file=runners/ci/policies/limits.rego,"},
+		"from the top":            {repository, "runners/ci", "file=runners/ci/policies/data.yaml,line=4,"},
+		"from the folder":         {filepath.Join(repository, "runners/ci"), ".", "file=runners/ci/policies/data.yaml,line=4,"},
+		"from elsewhere, by path": {t.TempDir(), filepath.Join(repository, "runners/ci"), "file=runners/ci/policies/data.yaml,line=4,"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := corral(t, tc.folder, "review", "--base", "HEAD^1", "--at", reviewedAt, "-o", "github", tc.argument)
-			if got.code != exitOK || !strings.Contains(got.stdout, tc.place) || !strings.Contains(got.stdout, "moves 2 pools: release, web") {
+			if got.code != exitOK || !strings.Contains(got.stdout, tc.place) || !strings.Contains(got.stdout, "moves 2 pools that are not declared otherwise: release, web") {
 				t.Errorf("got %+v", got)
 			}
 		})
@@ -342,21 +388,15 @@ func TestGuardRailsJudgeBothSides(t *testing.T) {
 	if err := os.WriteFile(guard, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	folder, err := filepath.Abs(filepath.Join(top, "testdata/reviews/01-scale"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	folder := recorded(t, "01-scale")
 	got := corral(t, folder, "review", "base", "head", "--policy", guard, "--at", reviewedAt)
-	if got.code != exitDenied || !strings.Contains(got.stdout, "as before: denied: too much") || !strings.Contains(got.stderr, "1 of 3 pools denied by policy\n") {
+	if got.code != exitDenied || !strings.Contains(got.stdout, "denied as before: too much") || !strings.Contains(got.stderr, "1 of 3 pools denied by policy\n") {
 		t.Errorf("got %+v", got)
 	}
 }
 
 func TestRecordedDecisionsLeaveATrace(t *testing.T) {
-	folder, err := filepath.Abs(filepath.Join(top, "testdata/reviews/05-policy-only"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	folder := recorded(t, "05-policy-only")
 	const decision = `{"decision_id": "x", "path": "corral/scaling", "timestamp": "2026-07-07T09:00:00Z", ` +
 		`"input": {"pool": {"namespace": "ci", "name": "web", "labels": {"team": "web"}, "scale": {"max": 50}}}}` + "\n"
 	const noRecord = "Error: reading recorded decisions: there is no line of a decision log that can be read\n"
@@ -387,13 +427,10 @@ func TestRecordedDecisionsLeaveATrace(t *testing.T) {
 }
 
 func TestAReviewIsPrintedThoughAFileCantBeWritten(t *testing.T) {
-	folder, err := filepath.Abs(filepath.Join(top, "testdata/reviews/06-blocking-policy"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	folder := recorded(t, "06-blocking-policy")
 	absent, written := filepath.Join(t.TempDir(), "absent", "x"), filepath.Join(t.TempDir(), "review.json")
 	got := corral(t, folder, "review", "base", "head", "--at", reviewedAt, "--write", "sarif="+absent, "--write", "json="+written)
-	if got.code != exitError || !strings.HasPrefix(got.stdout, "Denied: ") || !strings.Contains(got.stderr, "writing the review as sarif: ") {
+	if got.code != exitError || !strings.Contains(got.stdout, "\nDenied: ") || !strings.Contains(got.stderr, "writing the review as sarif: ") {
 		t.Errorf("got %+v", got)
 	}
 	if readFile(t, written) == "" {
@@ -402,10 +439,7 @@ func TestAReviewIsPrintedThoughAFileCantBeWritten(t *testing.T) {
 }
 
 func TestABaseWhosePricesAreBrokenHasNoCosts(t *testing.T) {
-	folder := t.TempDir()
-	for _, side := range []string{"base", "head"} {
-		overwrite(t, filepath.Join(top, "testdata/reviews/01-scale", side), filepath.Join(folder, side))
-	}
+	folder := recorded(t, "01-scale")
 	if err := os.WriteFile(filepath.Join(folder, "base", pricesFile), []byte("currency: [\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -424,10 +458,7 @@ func TestABaseWhosePricesAreBrokenHasNoCosts(t *testing.T) {
 
 func TestBrokenPricesOfTheHeadAreCalledThat(t *testing.T) {
 	t.Setenv("GITHUB_WORKSPACE", "")
-	folder := t.TempDir()
-	for _, side := range []string{"base", "head"} {
-		overwrite(t, filepath.Join(top, "testdata/reviews/01-scale", side), filepath.Join(folder, side))
-	}
+	folder := recorded(t, "01-scale")
 	if err := os.WriteFile(filepath.Join(folder, "head", pricesFile), []byte("currency: [\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -488,9 +519,8 @@ func (c *counting) Ask(ctx context.Context, p *policy.Policy, q policy.Question)
 // 200 pools take less than 2 s, as `make bench` shows; what that depends on is how often policies are asked.
 func TestAReviewOfManyPoolsAsksPoliciesOnceEach(t *testing.T) {
 	const pools = 200
-	folder := t.TempDir()
+	folder := recorded(t, "01-scale")
 	for _, side := range []string{"base", "head"} {
-		overwrite(t, filepath.Join(top, "testdata/reviews/01-scale", side), filepath.Join(folder, side))
 		var b strings.Builder
 		b.WriteString("package pools\n\nimport \"corral.dev/schema@v0\"\n\npools: schema.#Pools & {\n")
 		for i := range pools - 3 {

@@ -22,6 +22,8 @@ const (
 	exitDenied = 2
 	// exitChanged means that there are changes, for who asked for it; or that not all could be looked at.
 	exitChanged = 3
+	// exitFailOn means that something else is so that --fail-on names.
+	exitFailOn = 4
 )
 
 var (
@@ -29,6 +31,8 @@ var (
 	errDenied = errors.New("denied by policy")
 	// errChanged is the error of a command that was asked to fail when there are changes.
 	errChanged = errors.New("there are changes")
+	// errFailOn is wrapped by the error of a command that was asked to fail on what is so.
+	errFailOn = errors.New("as --fail-on asks")
 	// errDiffers is the error of one that found a GitHub that isn't as it should be.
 	errDiffers = errors.New("differ from what Corral relies on, or weren't shown")
 )
@@ -38,7 +42,7 @@ live in Git, and are compiled to objects that controllers act on.
 
 Exit codes: 0 all is well, 1 an error (also: something is wrong with the definitions),
 2 denied by a policy, 3 there are changes (review --exit-code), differences (conformance), or what
-could not be looked at (status).
+could not be looked at (status), 4 what review --fail-on names.
 
 As kubectl-corral on the PATH, a link will do, it is kubectl's plugin: kubectl corral status.`
 
@@ -79,6 +83,8 @@ func exitCode(err error) int {
 		return exitDenied
 	case errors.Is(err, errChanged), errors.Is(err, errDiffers), errors.Is(err, errUnseen):
 		return exitChanged
+	case errors.Is(err, errFailOn):
+		return exitFailOn
 	}
 	return exitError
 }

@@ -212,5 +212,5 @@ func (c *compilation) dropDuplicates() {
 }
 
 func (c *compilation) reportTwice(o, other Object) {
-	c.report(o.Diagnostic("", fmt.Sprintf("%s %s is declared twice, here and as %s", o.Manifest.GetKind(), o.Manifest.GetName(), other.Path)))
+	c.report(o.Diagnostic("", twice(&o, &other)))
 }

@@ -10,6 +10,7 @@ import (
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/token"
+	yamlv3 "go.yaml.in/yaml/v3"
 )
 
 // MaxPositionBytes bounds what positions of fields take in total. Those beyond are left out: then the place of what is around them is
@@ -138,11 +139,37 @@ func (w *fieldWalk) visit(path, label string, v cue.Value, around token.Position
 
 // note keeps a position that says more than that of what is around it.
 func (w *fieldWalk) note(path string, at, around token.Position) {
+	if at.Filename != "" && at != around {
+		w.notePosition(w.found, path, Position{File: at.Filename, Line: at.Line, Column: at.Column})
+	}
+}
+
+func (c *compilation) notePosition(found map[string]Position, path string, at Position) {
 	const rest = 30 // of the JSON
-	if at.Filename == "" || at == around {
+	if c.positionBytes += len(path) + len(at.File) + rest; c.positionBytes <= MaxPositionBytes {
+		found[path] = at
+	}
+}
+
+// YAMLPositions tells where the parts of a YAML or JSON document are written that is at a path of an object; nothing if it can't be read.
+func YAMLPositions(path, file string, text []byte, note func(path string, at Position)) {
+	var root yamlv3.Node
+	if yamlv3.Unmarshal(text, &root) != nil || len(root.Content) == 0 {
 		return
 	}
-	if w.positionBytes += len(path) + len(at.Filename) + rest; w.positionBytes <= MaxPositionBytes {
-		w.found[path] = Position{File: at.Filename, Line: at.Line, Column: at.Column}
+	var visit func(path string, n *yamlv3.Node)
+	visit = func(path string, n *yamlv3.Node) {
+		note(path, Position{File: file, Line: n.Line, Column: n.Column})
+		switch n.Kind {
+		case yamlv3.MappingNode:
+			for i := 0; i+1 < len(n.Content); i += 2 {
+				visit(FieldOf(path, n.Content[i].Value), n.Content[i+1])
+			}
+		case yamlv3.SequenceNode:
+			for i, element := range n.Content {
+				visit(ElementOf(path, i), element)
+			}
+		}
 	}
+	visit(path, root.Content[0])
 }

@@ -4,6 +4,7 @@
 package compile
 
 import (
+	"maps"
 	"slices"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -46,7 +47,12 @@ func (c *compilation) addHooksAccounts() {
 			if pool.Namespace != "" {
 				manifest.SetNamespace(pool.Namespace)
 			}
-			manifest.SetLabels(map[string]string{v1alpha1.PoolLabel: pool.Name})
+			labels := map[string]string{v1alpha1.PoolLabel: pool.Name}
+			maps.Copy(labels, pool.Spec.LabelsOfObjects())
+			manifest.SetLabels(labels)
+			if annotations := pool.Spec.AnnotationsOfObjects(); len(annotations) > 0 {
+				manifest.SetAnnotations(annotations)
+			}
 			if !c.fits(0) {
 				return
 			}

@@ -21,12 +21,13 @@ func TestPoolsWhoseJobsRunAsPodsComeWithAnAccount(t *testing.T) {
 		"RoleBinding/linux-hooks pools.cue:6:8 pools.linux", "RunnerPool/linux pools.cue:6:8 pools.linux",
 	}
 	alone := all[3:]
+	noVolume := []string{strings.Replace(all[0], "-hooks", "-hooks-novolume", 1), strings.Replace(all[1], "-hooks", "-hooks-novolume", 1), strings.Replace(all[2], "-hooks", "-hooks-novolume", 1), all[3]}
 	for name, tc := range map[string]struct {
 		cue  string
 		want []string
 	}{
 		"on a volume":             {mode(claimed, ""), all},
-		"without one":             {mode("\tcontainerMode: type: \"KubernetesNoVolume\"\n", ""), all},
+		"without one":             {mode("\tcontainerMode: type: \"KubernetesNoVolume\"\n", ""), noVolume},
 		"an account of their own": {mode(claimed, `serviceAccountName: "mine", `), alone},
 		"by its former name":      {mode(claimed, `serviceAccount: "mine", `), alone},
 		"by Docker":               {mode("\tcontainerMode: type: \"Docker\"\n", ""), alone},

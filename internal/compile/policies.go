@@ -50,10 +50,14 @@ func (c *compilation) compilePolicy(t *tree, name string) {
 	if len(modules) == 0 {
 		return
 	}
-	origin := map[string]string{}
+	origin, positions := map[string]string{}, map[string]Position{}
 	for _, f := range files {
-		if IsPolicyData(f) {
-			c.mergeData(data, origin, f, t.file(f))
+		if !IsPolicyData(f) {
+			continue
+		}
+		c.mergeData(data, origin, f, t.file(f))
+		if c.positions {
+			YAMLPositions("spec.data", f, t.file(f), func(path string, at Position) { c.notePosition(positions, path, at) })
 		}
 	}
 	spec := map[string]any{"modules": modules}
@@ -62,7 +66,7 @@ func (c *compilation) compilePolicy(t *tree, name string) {
 	}
 	first := slices.IndexFunc(files, func(f string) bool { return modules[f] != nil })
 	c.objects = append(c.objects, Object{
-		File: files[first], Line: 1, Column: 1,
+		File: files[first], Line: 1, Column: 1, Positions: positions,
 		Manifest: unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": v1alpha1.GroupVersion.String(), "kind": policyKind,
 			"metadata": map[string]any{"name": cmp.Or(name, DefaultPolicyName)}, "spec": spec,

@@ -81,19 +81,29 @@ func (f *PoolFacts) blockers() []string {
 		}
 	}
 	ready := ConditionOf(s.Conditions, v1alpha1.ReadyCondition)
-	switch {
-	case ready == nil || ready.Status == metav1.ConditionTrue:
-	case slices.Contains(ofConnection, ready.Reason):
-		all = append(all, fmt.Sprintf("Fix the GitHubConnection %s: %s", f.Pool.Spec.ConnectionRef.From(f.Pool.Namespace), ready.Message))
-	case s.Template != nil && !s.Template.Allowed && ready.Reason == v1alpha1.PolicyDeniedReason, f.Pool.Status.Update != nil && ready.Reason == v1alpha1.RolledBackReason:
-		// the findings, or the update, say it
-	case remedies[ready.Reason] != "":
-		all = append(all, remedies[ready.Reason])
+	if words := f.unready(ready); words != "" {
+		all = append(all, words)
 	}
 	if f.Pool.Spec.Suspend && (ready == nil || ready.Reason != v1alpha1.SuspendedReason) {
 		all = append(all, remedies[v1alpha1.SuspendedReason])
 	}
 	return all
+}
+
+// unready says what to do by the pool's condition Ready; "" for nothing, and if more is said elsewhere.
+func (f *PoolFacts) unready(ready *Condition) string {
+	s := &f.Pool.Status
+	switch {
+	case ready == nil || ready.Status == metav1.ConditionTrue:
+		return ""
+	case slices.Contains(ofConnection, ready.Reason):
+		return fmt.Sprintf("Fix the GitHubConnection %s: %s", f.Pool.Spec.ConnectionRef.From(f.Pool.Namespace), ready.Message)
+	case ready.Reason == v1alpha1.PolicyDeniedReason && s.Template != nil && !s.Template.Allowed:
+		return "" // the findings say it
+	case ready.Reason == v1alpha1.RolledBackReason && s.Update != nil:
+		return "" // the update says it
+	}
+	return remedies[ready.Reason]
 }
 
 // denialWords say what to change of a template.
@@ -117,7 +127,7 @@ func (f *PoolFacts) bounds() []string {
 			all = append(all, f.noEffect(b, d.Limits))
 		}
 	}
-	wanted := int64(f.Pool.Status.Jobs) + int64(d.Limits.Idle)
+	wanted := int64(f.Pool.Status.Jobs) + int64(f.Pool.Status.Waiting) + int64(d.Limits.Idle)
 	byRule := slices.ContainsFunc(d.Limits.Bounds, func(b v1alpha1.LimitBound) bool { return b.Field == "max" })
 	if !byRule && wanted > int64(d.Limits.Max) && !f.Pool.Spec.Suspend {
 		all = append(all, f.raise(wanted)...)

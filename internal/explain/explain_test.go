@@ -130,6 +130,14 @@ func TestPool(t *testing.T) {
 			f.Pool.Status.Decision.Limits.Max, f.Pool.Status.Decision.Desired, f.Pool.Status.Decision.Announced = 5, 5, 5
 			f.Pool.Status.Decision.Reason = "7 jobs accepted before max fell to 5 are served"
 		},
+		"pool-full": func(f *PoolFacts) {
+			s := &f.Pool.Status
+			f.Pool.Spec.Scale = v1alpha1.ScaleSpec{Max: new(int32(2))}
+			s.Jobs, s.Waiting, s.Runners = 2, 4, v1alpha1.RunnerCounts{Total: 2, Busy: 2}
+			s.Decision.Limits = &v1alpha1.DecidedLimits{Max: 2}
+			s.Decision.Desired, s.Decision.Announced, s.Decision.Reason = 2, 2, "2 jobs: full (max 2); 4 more wait on GitHub"
+			f.condition(v1alpha1.SaturatedCondition, metav1.ConditionTrue, v1alpha1.MaxReachedReason, "as many jobs as max allows, 2; more wait")
+		},
 		"pool-denied": func(f *PoolFacts) {
 			s := &f.Pool.Status
 			s.Decision, s.Jobs, s.Runners = nil, 0, v1alpha1.RunnerCounts{}

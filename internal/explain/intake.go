@@ -16,8 +16,8 @@ import (
 // withoutSession are reasons of Ready that leave a pool without a message session: what was announced to GitHub holds no more.
 var withoutSession = []string{v1alpha1.OwnedElsewhereReason, v1alpha1.SessionRefusedReason, v1alpha1.AccessDeniedReason}
 
-// Waiting is how many of a pool's jobs have no runner that works on them.
-func Waiting(s *v1alpha1.RunnerPoolStatus) int32 { return max(0, s.Jobs-s.Runners.Busy) }
+// Waiting is how many jobs have no runner that works on them: those that the pool accepted, and those that it has no room for.
+func Waiting(s *v1alpha1.RunnerPoolStatus) int32 { return max(0, s.Jobs-s.Runners.Busy) + s.Waiting }
 
 // closed says why the pool accepts no jobs, whatever was decided; nil if nothing is known to be in the way. What was decided is told to
 // GitHub by the message session, so that without one it has no effect.

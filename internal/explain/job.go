@@ -282,7 +282,7 @@ func (f *PoolFacts) room(d *v1alpha1.Decision) (isFull bool, words string) {
 	default:
 		words = fmt.Sprintf("has %s and room for %d more", jobs, d.Announced-s.Jobs)
 	}
-	if waiting := Waiting(s); waiting > 0 {
+	if waiting := s.Jobs - s.Runners.Busy; waiting > 0 {
 		words += fmt.Sprintf("; %d without a runner yet (%s)", waiting, runnersWords(s.Runners))
 	}
 	return false, words

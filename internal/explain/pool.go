@@ -219,6 +219,9 @@ func (f *PoolFacts) held() []Held {
 	if u := s.Update; u != nil && u.Phase == v1alpha1.UpdateHeld {
 		held = append(held, Held{What: "update", Reason: with("from "+u.From+" to "+u.To, u.Reason), Since: &u.Since})
 	}
+	if c := ConditionOf(s.Conditions, v1alpha1.SaturatedCondition); c != nil && c.Status == metav1.ConditionTrue {
+		held = append(held, Held{What: "intake", Reason: fmt.Sprintf("full, %s waiting", wording.Count(s.Waiting, "more job")), Since: &c.Since})
+	}
 	if d := s.Decision; d != nil && d.Waiting > 0 {
 		held = append(held, Held{What: "intake", Reason: wording.Count(d.Waiting, "accepted job") + " wait, because a policy made max hard", Since: &d.Time})
 	}

@@ -49,6 +49,9 @@ func (o Options) For(creds Credentials) Options {
 // DefaultRunnerGroupID is the id of the runner group that always is there.
 const DefaultRunnerGroupID = 1
 
+// WorkFolder is where the jobs of a runner work that is to register, by a path or below the runner's own folder; empty for GitHub's default.
+func WorkFolder(declared string) string { return cmp.Or(declared, "_work") }
+
 // JIT is the registration of a runner that is yet to start.
 type JIT struct {
 	// RunnerID on GitHub. The runner is registered, and offline, from now on.

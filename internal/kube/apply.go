@@ -66,7 +66,10 @@ func PutConfigMap(ctx context.Context, c client.Client, config *corev1.ConfigMap
 		}
 		return nil
 	}
-	held := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{ResourceVersion: version}, Data: config.Data, BinaryData: config.BinaryData}
+	held := corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{ResourceVersion: version, Labels: config.Labels, Annotations: config.Annotations},
+		Data:       config.Data, BinaryData: config.BinaryData,
+	}
 	patch, err := json.Marshal(held)
 	if err != nil {
 		return fmt.Errorf("encoding ConfigMap %s: %w", config.Name, err)

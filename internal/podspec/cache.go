@@ -4,9 +4,9 @@
 package podspec
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,12 +21,9 @@ const (
 	cacheVolume = "corral-cache"
 	// claimPrefix begins the names of all claims of caches, so that a template that names one is recognised.
 	claimPrefix = "corral-cache-"
-	// specimenClaim stands for the claim of any runner. It is no pool's: theirs end in a number.
-	specimenClaim = claimPrefix + "specimen"
+	// SpecimenClaim stands for the claim of any runner. It is no pool's: theirs end in a number.
+	SpecimenClaim = claimPrefix + "specimen"
 )
-
-// Cache is what a pod gets of its pool's cache; without a claim, nothing.
-type Cache struct{ Claim, MountPath string }
 
 // ClaimName is the name of a claim of a pool's cache, by its number. There are as many names as there may be claims, so that no more
 // than these can be made, whatever a cache shows.
@@ -34,50 +31,50 @@ func ClaimName(pool string, number int) string {
 	return claimPrefix + pool + "-" + strconv.Itoa(number)
 }
 
-// SpecimenCache is what a specimen has of a cache; nil is none.
-func SpecimenCache(spec *v1alpha1.CacheSpec) Cache {
-	if spec == nil {
-		return Cache{}
+// MountsCache reports whether runners of a template mount a claim of their pool's cache.
+func MountsCache(template []byte) bool {
+	if !bytes.Contains(template, []byte(cacheVolume)) {
+		return false
 	}
-	return Cache{Claim: specimenClaim, MountPath: spec.MountPath}
+	t, err := decode(template)
+	return err == nil && slices.ContainsFunc(t.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == cacheVolume })
 }
 
-// mountCache gives the claim to the runner's container alone: no other writes to it.
-func mountCache(spec *corev1.PodSpec, runner int, c Cache) error {
-	if c.Claim == "" {
-		return nil
+// mountCache puts the runner's claim in its place in the template, if that has one, and reports whether it did. Without a claim the runner
+// has no such volume.
+func mountCache(spec *corev1.PodSpec, runner int, claim string) bool {
+	i := slices.IndexFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == cacheVolume })
+	if i >= 0 && claim == "" {
+		container := &spec.Containers[runner]
+		spec.Volumes = slices.Delete(spec.Volumes, i, i+1)
+		container.VolumeMounts = slices.DeleteFunc(container.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == cacheVolume })
 	}
-	container := &spec.Containers[runner]
-	at := func(m corev1.VolumeMount) bool { return path.Clean(m.MountPath) == path.Clean(c.MountPath) }
-	if i := slices.IndexFunc(container.VolumeMounts, at); i >= 0 {
-		return fmt.Errorf("spec.cache.mountPath: the template mounts volume %q at %s, too (containers[%d].volumeMounts[%d]); choose another path",
-			container.VolumeMounts[i].Name, c.MountPath, runner, i)
+	if i < 0 || claim == "" {
+		return false
 	}
-	container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: cacheVolume, MountPath: c.MountPath})
-	spec.Volumes = append(spec.Volumes, corev1.Volume{Name: cacheVolume, VolumeSource: corev1.VolumeSource{
-		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: c.Claim},
-	}})
-	return nil
+	spec.Volumes[i].VolumeSource = corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}
+	return true
 }
 
-// checkClaims refuses a volume in the place of the cache's, and claims of caches: one is a single runner's, and which it is, isn't up to a template.
+// checkClaims refuses claims of caches, and a volume in the place of the cache's that Template didn't put there: a claim is a single runner's,
+// and which it is, isn't up to a template.
 func checkClaims(spec *corev1.PodSpec) error {
 	for i, v := range spec.Volumes {
-		if v.Name == cacheVolume {
+		if v.Name == cacheVolume && v.Ephemeral == nil {
 			return fmt.Errorf("spec.template.spec.volumes[%d].name: %s is the volume of spec.cache; choose another name", i, cacheVolume)
 		}
 		if c := v.PersistentVolumeClaim; c != nil && strings.HasPrefix(c.ClaimName, claimPrefix) {
 			return fmt.Errorf("spec.template.spec.volumes[%d].persistentVolumeClaim.claimName: claims named %s* are of pools' caches, each for one runner at a time; use spec.cache", i, claimPrefix)
 		}
 	}
-	return cmp.Or(checkCacheMounts("containers", spec.Containers), checkCacheMounts("initContainers", spec.InitContainers))
+	return cmp.Or(checkCacheMounts("containers", spec.Containers, v1alpha1.RunnerContainerName), checkCacheMounts("initContainers", spec.InitContainers, ""))
 }
 
-// checkCacheMounts refuses mounts of the cache's volume: each container that has it writes to the claim, and may outlive the runner's.
-func checkCacheMounts(field string, list []corev1.Container) error {
+// checkCacheMounts refuses mounts of the cache's volume, but in one container: each that has it writes to the claim, and may outlive the runner's.
+func checkCacheMounts(field string, list []corev1.Container, but string) error {
 	for i, c := range list {
 		for j, m := range c.VolumeMounts {
-			if m.Name == cacheVolume {
+			if m.Name == cacheVolume && c.Name != but {
 				return fmt.Errorf("spec.template.spec.%s[%d].volumeMounts[%d].name: %s is the volume of spec.cache, which the runner's container alone has; remove the mount", field, i, j, cacheVolume)
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,7 +30,7 @@ const (
 
 // Folders in the runner's image, which the runner and its hooks expect there.
 const (
-	workFolder      = "/home/runner/_work"
+	runnerFolder    = "/home/runner"
 	externalsFolder = "/home/runner/externals"
 	socketFolder    = "/var/run"
 	hooksFolder     = "/etc/corral/hook-template"
@@ -52,35 +53,6 @@ var hooks = map[v1alpha1.ContainerModeType]string{
 // runnerGroup is the group of the runner's user in its image, who writes to the work volume.
 const runnerGroup = 1001
 
-// Template returns the template that the pool's runners are made of: spec.template, and what spec.containerMode adds to it. Without a
-// mode it is spec.template, byte for byte. An error names the field of the pool.
-func Template(pool *v1alpha1.RunnerPool) ([]byte, error) {
-	mode, declared := pool.Spec.ContainerMode, pool.Spec.Template.Raw
-	if mode == nil {
-		return declared, nil
-	}
-	if err := checkCacheMode(pool); err != nil {
-		return nil, err
-	}
-	x, err := newExpansion(declared)
-	if err != nil {
-		return nil, err
-	}
-	if mode.Type == v1alpha1.DockerMode {
-		err = x.addDocker(mode.Docker)
-	} else {
-		err = x.addHooks(mode, pool.GetHooksAccount())
-	}
-	if err != nil {
-		return nil, err
-	}
-	expanded, err := json.Marshal(x.content)
-	if err != nil {
-		return nil, fmt.Errorf("spec.template: %w", err)
-	}
-	return expanded, nil
-}
-
 // object is a part of a template as JSON. What is added is written so, and not as Go types are encoded: that changes with their library,
 // and with it the digests of all templates.
 type object = map[string]any
@@ -90,14 +62,16 @@ type expansion struct {
 	template *corev1.PodTemplateSpec // as declared
 	index    int                     // of the runner's container
 	content  object
+	work     string // the folder that jobs work in
 }
 
-func newExpansion(declared []byte) (*expansion, error) {
+func newExpansion(pool *v1alpha1.RunnerPool) (*expansion, error) {
+	declared := pool.Spec.Template.Raw
 	t, err := decode(declared)
 	if err != nil {
 		return nil, err
 	}
-	x := &expansion{template: t}
+	x := &expansion{template: t, work: workPath(pool.Spec.GetWorkFolder())}
 	if x.index, err = runnerIndex(&t.Spec); err != nil {
 		return nil, err
 	}
@@ -246,8 +220,8 @@ func (x *expansion) checkDocker(d *v1alpha1.DockerSpec) (work corev1.VolumeMount
 			return work, fmt.Errorf("%s: %s is where the socket of the Docker daemon is; name the volume %s, or mount it elsewhere", x.at("volumeMounts[%d].mountPath", i), socketFolder, socketVolume)
 		}
 	}
-	work = corev1.VolumeMount{Name: workVolume, MountPath: workFolder}
-	if i := workMount(mounts); i >= 0 {
+	work = corev1.VolumeMount{Name: workVolume, MountPath: x.work}
+	if i := x.workMount(); i >= 0 {
 		work = mounts[i]
 		if own == "" && work.SubPathExpr != "" {
 			return work, fmt.Errorf("%s: must not be set: the Docker daemon doesn't have the runner's variables; set subPath instead, or declare a container %s that mounts the volume in the same way", x.at("volumeMounts[%d].subPathExpr", i), dockerContainer)
@@ -259,10 +233,11 @@ func (x *expansion) checkDocker(d *v1alpha1.DockerSpec) (work corev1.VolumeMount
 // folderOf is where a volume is mounted, without a slash at the end.
 func folderOf(m corev1.VolumeMount) string { return strings.TrimSuffix(m.MountPath, "/") }
 
-// workMount is the index of the runner's mount of its work folder: the one at its place in the image, or else the first of the volume of
+// workMount is the index of the runner's mount of its work folder: the one at its place, or else the first of the volume of
 // that name; -1 if there is none.
-func workMount(mounts []corev1.VolumeMount) int {
-	if i := slices.IndexFunc(mounts, func(m corev1.VolumeMount) bool { return folderOf(m) == workFolder }); i >= 0 {
+func (x *expansion) workMount() int {
+	mounts := x.declaredRunner().VolumeMounts
+	if i := slices.IndexFunc(mounts, func(m corev1.VolumeMount) bool { return folderOf(m) == x.work }); i >= 0 {
 		return i
 	}
 	return slices.IndexFunc(mounts, func(m corev1.VolumeMount) bool { return m.Name == workVolume })
@@ -318,7 +293,7 @@ func (x *expansion) addHooks(mode *v1alpha1.ContainerMode, account string) error
 
 // addWork adds the volume that the runner shares with the pods of its job.
 func (x *expansion) addWork(claim *v1alpha1.WorkVolumeClaim) {
-	add(x.runner(), "volumeMounts", object{"name": workVolume, "mountPath": workFolder})
+	add(x.runner(), "volumeMounts", object{"name": workVolume, "mountPath": x.work})
 	setDefault(x.spec(), "securityContext", object{})
 	setDefault(x.spec()["securityContext"].(object), "fsGroup", runnerGroup)
 	if claim == nil { // the volume is the template's
@@ -357,6 +332,10 @@ func (x *expansion) checkHooks(mode v1alpha1.ContainerModeType, h *v1alpha1.Hook
 	if mode == v1alpha1.KubernetesNoVolumeMode {
 		return nil
 	}
+	if path.Dir(x.work) != runnerFolder || !strings.HasSuffix(x.work, v1alpha1.DefaultWorkFolder) {
+		return fmt.Errorf("spec.workFolder: must be a name that ends in %s, such as my%s: the runner's hooks know the folder by that, and share it with the pods of jobs; or choose type KubernetesNoVolume",
+			v1alpha1.DefaultWorkFolder, v1alpha1.DefaultWorkFolder)
+	}
 	return x.checkWork(h.WorkVolumeClaim)
 }
 
@@ -380,8 +359,8 @@ func (x *expansion) checkWork(claim *v1alpha1.WorkVolumeClaim) error {
 		switch {
 		case m.Name == workVolume && m.SubPath+m.SubPathExpr != "":
 			return fmt.Errorf("%s: must not be set: the pods of jobs look for the work folder at the top of the volume", x.at("volumeMounts[%d].subPath", i))
-		case m.Name != workVolume && folderOf(m) == workFolder:
-			return fmt.Errorf("%s: must not be %s: volume %s is mounted there, which the pods of jobs share", x.at("volumeMounts[%d].mountPath", i), workFolder, workVolume)
+		case m.Name != workVolume && folderOf(m) == x.work:
+			return fmt.Errorf("%s: must not be %s: volume %s is mounted there, which the pods of jobs share", x.at("volumeMounts[%d].mountPath", i), x.work, workVolume)
 		}
 	}
 	return nil
@@ -425,7 +404,7 @@ func DeclaredPath(pool *v1alpha1.RunnerPool, path string) string {
 	if mode := pool.Spec.ContainerMode; !ok || !closed || err != nil || mode == nil || mode.Type != v1alpha1.DockerMode {
 		return path
 	}
-	x, err := newExpansion(pool.Spec.Template.Raw)
+	x, err := newExpansion(pool)
 	if err != nil {
 		return path
 	}

@@ -108,7 +108,9 @@ template:
 			never, account, token,
 			{"securityContext.fsGroup", "", "1001", "the runner's user can't write to many kinds of volumes else"},
 		}},
-		"KubernetesNoVolume": {"{type: KubernetesNoVolume}", "", []difference{never, account, token}},
+		"KubernetesNoVolume": {"{type: KubernetesNoVolume}", "", []difference{
+			never, {account.path, account.arc, `"pool-hooks-novolume"`, "so named, and each mode has its own: their rights differ"}, token,
+		}},
 	} {
 		t.Run(mode, func(t *testing.T) {
 			text, err := os.ReadFile("testdata/arc/" + mode + ".yaml")
@@ -170,8 +172,8 @@ func TestWithoutAModeTheTemplateStaysByteForByte(t *testing.T) {
 func TestDigestsOfModesStay(t *testing.T) {
 	for mode, want := range map[string]string{
 		"{type: Docker, docker: {image: i, groupID: 5, mtu: 1400, registryMirrors: [\"https://m\"], resources: {limits: {cpu: 2}}}}": "a78ac35ad0",
-		"{type: Kubernetes, kubernetes: {workVolumeClaim: {size: 1Gi}, hookTemplate: {name: n, key: k}}}":                            "aa8f380661",
-		"{type: KubernetesNoVolume}": "392890b384",
+		"{type: Kubernetes, kubernetes: {workVolumeClaim: {size: 1Gi}, hookTemplate: {name: 'false', key: k}}}":                      "aa8f380661",
+		"{type: KubernetesNoVolume}": "d023adc584",
 	} {
 		text, err := podspec.Template(poolOf(t, "connectionRef: {name: c}\ncontainerMode: "+mode+"\ntemplate: {spec: {containers: [{name: runner, image: r}]}}"))
 		if err != nil {
@@ -310,7 +312,7 @@ func TestTemplateRefusesWithTheField(t *testing.T) {
 	const (
 		runner  = "containers: [{name: runner, image: r}]"
 		claimed = "{type: Kubernetes, kubernetes: {workVolumeClaim: {size: 1Gi}}}"
-		hooked  = "{type: KubernetesNoVolume, kubernetes: {hookTemplate: {name: n, key: k}}}"
+		hooked  = "{type: KubernetesNoVolume, kubernetes: {hookTemplate: {name: 'n', key: k}}}"
 	)
 	for name, tc := range map[string]struct{ mode, spec, want string }{
 		"an unknown field":               {"{type: Docker}", `containers: [{name: runner, imge: r}]`, `spec.template: unknown field "spec.containers[0].imge"`},

@@ -41,6 +41,7 @@ func NetworkOf(spec *v1alpha1.GitHubConnectionSpec) Network {
 // template sets stays. Keys that the Secret lacks, as the connection was another when it was made, are none of the containers'.
 func useNetwork(pod *corev1.Pod, n Network) {
 	secret := SecretName(pod.Name)
+	n.CA = n.CA && !isWindows(&pod.Spec) // which has another way to trust them
 	if n.CA {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: caVolume, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
 			SecretName: secret, Items: []corev1.KeyToPath{{Key: v1alpha1.CAKey, Path: caFile}}, Optional: new(true),
@@ -84,6 +85,9 @@ func hasOwnTrust(container *corev1.Container) bool {
 
 // OwnTrust says which containers don't get their connection's certificates; empty if all do.
 func OwnTrust(pod *corev1.Pod) string {
+	if isWindows(&pod.Spec) {
+		return "the connection's certificates don't reach containers of Windows: put them into the image"
+	}
 	var names []string
 	for _, container := range containersOf(&pod.Spec) {
 		if hasOwnTrust(container) {

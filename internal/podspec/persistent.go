@@ -97,6 +97,8 @@ func checkPersistent(spec *corev1.PodSpec, runner int) error {
 		return fmt.Errorf("%s.restartPolicy: must be Always, a persistent runner runs again; found %s", field, *container.RestartPolicy)
 	case len(container.RestartPolicyRules) > 0:
 		return fmt.Errorf("%s.restartPolicyRules: must not be set, a persistent runner runs again however it ended", field)
+	case len(container.Command) == 0 && isWindows(spec):
+		return fmt.Errorf("%s.command: must be set with os.name windows: one that registers a persistent runner and runs it", field)
 	case len(container.Command) == 0 && len(container.Args) > 0:
 		return fmt.Errorf("%s.args: leave them out: a persistent runner registers before it runs; or set a command that does both", field)
 	case len(command) == 1 && path.Base(command[0]) == "run.sh":

@@ -60,8 +60,8 @@ type Runner struct {
 	Network Network
 	// Self is what a persistent runner registers itself with; nil for one that takes one job.
 	Self *SelfRegistration
-	// Cache is the claim of the pool's cache that the pod mounts; the zero value for none.
-	Cache Cache
+	// Claim of the pool's cache that the pod mounts, if its template has a cache; empty for none.
+	Claim string
 }
 
 // BelongsTo says whether a pod is the Runner's, and not another's of the same name.
@@ -124,9 +124,7 @@ func Build(r Runner, template []byte) (*corev1.Pod, error) {
 	if err := cmp.Or(checkRestarts(&t.Spec, i, r.Self != nil), checkVolumes(&t.Spec)); err != nil {
 		return nil, err
 	}
-	if err := mountCache(&t.Spec, i, r.Cache); err != nil {
-		return nil, err
-	}
+	hasClaim := mountCache(&t.Spec, i, r.Claim)
 	container := &t.Spec.Containers[i]
 	container.Env = slices.DeleteFunc(container.Env, func(e corev1.EnvVar) bool { return e.Name == JITEnv })
 	if r.Self != nil {
@@ -150,8 +148,8 @@ func Build(r Runner, template []byte) (*corev1.Pod, error) {
 	if r.ID != 0 {
 		annotations[v1alpha1.RunnerIDAnnotation] = strconv.FormatInt(r.ID, 10)
 	}
-	if r.Cache.Claim != "" {
-		annotations[v1alpha1.CacheClaimAnnotation] = r.Cache.Claim
+	if hasClaim {
+		annotations[v1alpha1.CacheClaimAnnotation] = r.Claim
 	}
 	pod := &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},

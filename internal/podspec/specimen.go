@@ -40,6 +40,6 @@ func SpecimenOver(pool *v1alpha1.RunnerPool, n Network) (*corev1.Pod, error) {
 func SpecimenOf(pool *v1alpha1.RunnerPool, revision string, template []byte, n Network) (*corev1.Pod, error) {
 	return Build(Runner{
 		Namespace: pool.Namespace, Name: pool.Name + specimenSuffix, Pool: pool.Name, Revision: revision, UID: specimenUID,
-		Network: n, Self: RegistrationOfSpecimen(pool), Cache: SpecimenCache(pool.Spec.Cache),
+		Network: n, Self: RegistrationOfSpecimen(pool), Claim: SpecimenClaim,
 	}, template)
 }

@@ -27,10 +27,12 @@ type Needs struct {
 	AnyLabel bool
 	// Members is true when a rule reads the members of a group, or what they claim.
 	Members bool
+	// Clock is true when a rule that somebody wrote reads the time.
+	Clock bool
 }
 
 // everything is what is needed when it isn't known what a rule reads.
-var everything = Needs{AnyField: true, Granted: true, All: true, Namespace: true, Connection: true, AnyLabel: true, Members: true}
+var everything = Needs{AnyField: true, Granted: true, All: true, Namespace: true, Connection: true, AnyLabel: true, Members: true, Clock: true}
 
 // Usage is true when a rule reads input.usage at all.
 func (n Needs) Usage() bool {
@@ -43,7 +45,7 @@ func (n Needs) and(o Needs) Needs {
 		Fields: slices.Concat(n.Fields, o.Fields), AnyField: n.AnyField || o.AnyField,
 		Granted: n.Granted || o.Granted, All: n.All || o.All, Namespace: n.Namespace || o.Namespace,
 		Connection: n.Connection || o.Connection, AnyLabel: n.AnyLabel || o.AnyLabel, Members: n.Members || o.Members,
-		Labels: slices.Concat(n.Labels, o.Labels),
+		Labels: slices.Concat(n.Labels, o.Labels), Clock: n.Clock || o.Clock,
 	}.normal()
 }
 
@@ -97,7 +99,9 @@ func (n *Needs) addCeiling(c v1alpha1.Ceiling) {
 // elsewhere, in a rule that is given its value.
 func (n *Needs) addReference(ref ast.Ref) {
 	if len(ref) > 1 && isName(ref[1]) && !ref[1].Equal(usageKey) {
-		if name := string(ref[1].Value.(ast.String)); !slices.Contains(alwaysRead, name) {
+		name := string(ref[1].Value.(ast.String))
+		n.Clock = n.Clock || name == "now"
+		if !slices.Contains(alwaysRead, name) {
 			n.Fields = append(n.Fields, name)
 		}
 		return

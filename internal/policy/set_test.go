@@ -17,7 +17,8 @@ func TestNeedsAreWhatScalingRulesRead(t *testing.T) {
 		body string
 		want Needs
 	}{
-		"nothing":           {`input.now > 3`, Needs{}},
+		"nothing":           {`input.pool.name == "a"`, Needs{}},
+		"the clock":         {`input.now > 3`, Needs{Clock: true}},
 		"jobs and runners":  {`input.jobs > input.runners.busy`, Needs{Fields: []string{"jobs", "runners"}}},
 		"its own":           {`input.usage.granted > 3`, Needs{Granted: true}},
 		"all":               {`input.usage.all.granted > 3`, Needs{All: true}},
@@ -45,7 +46,7 @@ func TestNeedsAreWhatScalingRulesRead(t *testing.T) {
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("needs differ (-want +got):\n%s", diff)
 			}
-			if got.Usage() != !cmp.Equal(got, Needs{Fields: got.Fields}) {
+			if got.Usage() != !cmp.Equal(got, Needs{Fields: got.Fields, Clock: got.Clock}) {
 				t.Errorf("Usage() is %v of %+v", got.Usage(), got)
 			}
 		})

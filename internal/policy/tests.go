@@ -153,8 +153,12 @@ func (t *testRun) run(ctx context.Context, data ast.Object) (TestReport, error) 
 	if err != nil {
 		return TestReport{}, err //nolint:wrapcheck // the compiler's errors, to be told one by one
 	}
-	var report TestReport
+	var ended []*tester.Result
 	for r := range results {
+		ended = append(ended, r)
+	}
+	var report TestReport
+	for _, r := range ended { // only now: while a test runs, what is wrong with its inputs is being noted
 		report.Tests = append(report.Tests, t.result(r))
 	}
 	slices.SortFunc(report.Tests, func(a, b TestResult) int {

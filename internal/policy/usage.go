@@ -84,7 +84,7 @@ func UsageOf(p Pool, needs Needs, others func(GroupKey) Group) Usage {
 	return u
 }
 
-// IdleFleet is pools none of which has a runner, or wants one.
+// IdleFleet is pools none of which has a runner, or wants one, but those that are granted some.
 type IdleFleet map[GroupKey][]Member
 
 // NewIdleFleet groups pools.
@@ -98,11 +98,21 @@ func NewIdleFleet(pools []Pool) IdleFleet {
 	return f
 }
 
+// Grant gives one of the pools so many runners.
+func (f IdleFleet) Grant(p Pool, runners int32) {
+	for _, g := range GroupsOf(p) {
+		for i, m := range f[g] {
+			if m.Namespace == p.Namespace && m.Name == p.Name {
+				f[g][i].Granted, f[g][i].Wanted = runners, runners
+			}
+		}
+	}
+}
+
 // Usage is what a pool's rules are told of it.
 func (f IdleFleet) Usage(p Pool, needs Needs) Usage {
-	own := Member{Namespace: p.Namespace, Name: p.Name}
 	return UsageOf(p, needs, func(g GroupKey) Group {
-		return GroupOf(slices.DeleteFunc(slices.Clone(f[g]), func(m Member) bool { return m == own }))
+		return GroupOf(slices.DeleteFunc(slices.Clone(f[g]), func(m Member) bool { return m.Namespace == p.Namespace && m.Name == p.Name }))
 	})
 }
 

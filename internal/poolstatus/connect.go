@@ -28,37 +28,63 @@ type Suspects struct {
 type Connected struct {
 	// Suspects are idle runners that GitHub may not see.
 	Suspects Suspects
-	// Ask is true when GitHub's count is from before some runner had to be connected.
+	// Ask is true when GitHub's count is from before some runner had to be connected, or may have one instead that is gone.
 	Ask bool
 	// Next is the time until the next runner has to be connected; 0 for none.
 	Next time.Duration
+	// Sure are idle runners that GitHub surely saw.
+	Sure []Runner
 }
 
+// Online is how many runners GitHub counted as online.
+type Online struct {
+	Count int
+	// At is when it counted, Unsettled when some runner was last on its way out, which GitHub may count, too.
+	At, Unsettled time.Time
+}
+
+// countAgain is how old a count has to be that nothing but runners on their way out makes doubtful.
+const countAgain = time.Minute
+
 // Connections compares idle runners and the number of busy ones with how many runners
-// GitHub counted as online at a time. A runner has to be online by its deadline after
+// GitHub counted as online. A runner has to be online by its deadline after
 // its container started.
-func Connections(idle []Runner, busy, online int, counted time.Time, deadline time.Duration, now time.Time) Connected {
+func Connections(idle []Runner, busy int, online Online, deadline time.Duration, now time.Time) Connected {
 	var c Connected
 	var old []Runner
 	for _, r := range idle {
 		due := r.Since.Add(deadline)
 		switch {
-		case !counted.Before(due):
+		case !online.At.Before(due):
 			old = append(old, r)
 		case !now.Before(due):
 			c.Ask = true
 		default:
-			if left := due.Sub(now); c.Next == 0 || left < c.Next {
-				c.Next = left
-			}
+			c.wait(due.Sub(now))
 		}
 	}
 	if c.Ask {
 		return Connected{Ask: true}
 	}
 	// Those that aren't due may be online too: then one too few is missing, until their time comes.
-	c.Suspects = suspects(old, len(old)+busy-online)
+	c.Suspects = suspects(old, len(old)+busy-online.Count)
+	switch age := now.Sub(online.At); {
+	case len(old) == 0 || c.Suspects.Missing > 0:
+	case !online.At.After(online.Unsettled) && age >= countAgain:
+		c.Ask = true // one that is gone by now may have been counted instead of one of them
+	case !online.At.After(online.Unsettled):
+		c.wait(countAgain - age)
+	case len(idle)+busy <= online.Count:
+		c.Sure = old
+	}
 	return c
+}
+
+// wait makes Next no later than that.
+func (c *Connected) wait(d time.Duration) {
+	if c.Next == 0 || d < c.Next {
+		c.Next = d
+	}
 }
 
 // Overdue returns runners that are taken for busy although GitHub counted fewer as busy

@@ -147,27 +147,39 @@ func TestWhatWaitingWontMendIsNotWaitedForLong(t *testing.T) {
 
 func TestUnconnected(t *testing.T) {
 	start := time.Unix(1_000_000, 0)
-	idle := []poolstatus.Runner{{Name: "b", Since: start.Add(time.Second)}, {Name: "a", Since: start}, {Name: "young", Since: start.Add(time.Minute)}}
+	idle := []poolstatus.Runner{{Name: "b", Since: start.Add(time.Second)}, {Name: "a", Since: start}, {Name: "young", Since: start.Add(2 * time.Minute)}}
 	cases := map[string]struct {
-		online, busy int
-		counted      time.Duration
-		want         poolstatus.Suspects
-		ask          bool
-		next         time.Duration
+		online, busy       int
+		counted, unsettled time.Duration
+		now                time.Duration // 31 s if 0
+		want               poolstatus.Suspects
+		ask                bool
+		next               time.Duration
+		sure               []string
 	}{
-		"all are online":                       {online: 3, counted: 31 * time.Second, next: 59 * time.Second},
+		"all are online":                       {online: 3, counted: 31 * time.Second, next: 119 * time.Second, sure: []string{"b", "a"}},
 		"counted too early to tell":            {counted: 10 * time.Second, ask: true},
-		"one is missing, any":                  {online: 1, counted: 31 * time.Second, want: missing(1), next: 59 * time.Second},
-		"none is online":                       {counted: 31 * time.Second, want: missing(2), next: 59 * time.Second},
-		"a busy one is online too":             {online: 3, busy: 1, counted: 31 * time.Second, next: 59 * time.Second},
-		"the busy one is online, an idle not":  {online: 2, busy: 1, counted: 31 * time.Second, want: missing(1), next: 59 * time.Second},
-		"those that are young may yet connect": {online: 2, counted: 31 * time.Second, next: 59 * time.Second},
+		"one is missing, any":                  {online: 1, counted: 31 * time.Second, want: missing(1), next: 119 * time.Second},
+		"none is online":                       {counted: 31 * time.Second, want: missing(2), next: 119 * time.Second},
+		"a busy one is online too":             {online: 4, busy: 1, counted: 31 * time.Second, next: 119 * time.Second, sure: []string{"b", "a"}},
+		"the busy one is online, an idle not":  {online: 2, busy: 1, counted: 31 * time.Second, want: missing(1), next: 119 * time.Second},
+		"those that are young may yet connect": {online: 2, counted: 31 * time.Second, next: 119 * time.Second},
+		"one that ended may have been counted": {online: 3, counted: 31 * time.Second, unsettled: 32 * time.Second, now: 41 * time.Second, next: 50 * time.Second},
+		"and it was a while ago":               {online: 3, counted: 31 * time.Second, unsettled: 31 * time.Second, now: 91 * time.Second, ask: true, next: 59 * time.Second},
+		"and one is missing all the same":      {online: 1, counted: 31 * time.Second, unsettled: 32 * time.Second, now: 41 * time.Second, want: missing(1), next: 109 * time.Second},
+		"counted after the last one ended":     {online: 3, counted: 31 * time.Second, unsettled: 30 * time.Second, next: 119 * time.Second, sure: []string{"b", "a"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			got := poolstatus.Connections(idle, tc.busy, tc.online, start.Add(tc.counted), 30*time.Second, start.Add(31*time.Second))
+			online := poolstatus.Online{Count: tc.online, At: start.Add(tc.counted), Unsettled: start.Add(tc.unsettled)}
+			got := poolstatus.Connections(idle, tc.busy, online, 30*time.Second, start.Add(max(tc.now, 31*time.Second)))
+			var sure []string
+			for _, r := range got.Sure {
+				sure = append(sure, r.Name)
+			}
+			got.Sure = nil
 			want := poolstatus.Connected{Suspects: tc.want, Ask: tc.ask, Next: tc.next}
-			if diff := cmp.Diff(want, got); diff != "" {
+			if diff := cmp.Diff(want, got) + cmp.Diff(tc.sure, sure); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})

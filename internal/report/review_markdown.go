@@ -18,38 +18,34 @@ import (
 const (
 	// MaxMarkdown is the most that it takes, in bytes.
 	MaxMarkdown = 60_000
-	// overviewShare is what the overview may take of it, and notesShare the notes.
-	overviewShare, notesShare = 20_000, 8_000
-	// minSection is room for less than a section.
-	minSection = 100
-	// maxRows and maxLines bound one section.
-	maxRows, maxLines = 40, 60
-	// maxLine and maxValue bound a line and a value, in characters.
-	maxLine, maxValue = 800, 200
+	// notesShare is what the notes may take of it.
+	notesShare = 8_000
+	// maxLines bounds each list of a block, and maxLine a line, in characters.
+	maxLines, maxLine = 40, 800
 )
 
 // ReviewMarkdown writes a review as a comment: it begins with the marker in an HTML comment, by which the comment is found
-// again, and takes at most MaxMarkdown bytes. What is left out is counted. Nothing of it links, mentions or formats as
+// again, and takes at most MaxMarkdown bytes: the least severe end is left out and counted. Nothing of it links, mentions or formats as
 // whoever wrote the definitions pleases, but for a commit's hash, which GitHub links to that commit. The marker must not hold "--" or ">".
 func ReviewMarkdown(w io.Writer, marker string, r *review.Result) error {
 	t := tell(r)
 	m := &markdown{}
-	m.add("<!-- %s -->\n## Corral review\n\n**%s**\n\n", marker, t.headline.markdown(maxLine))
+	m.add("<!-- %s -->\n### %s\n\n", marker, t.headline.markdown())
 	for _, line := range t.summary {
-		m.add("- %s\n", line.markdown(maxLine))
-	}
-	if t.overview != nil {
-		m.add("\n%s", t.overview.markdown(overviewShare, len(t.overview.rows)))
+		m.add("- %s\n", line.markdown())
 	}
 	notes := notesMarkdown(t.notes)
-	left, room := 0, MaxMarkdown-len(notes)-200
-	for _, s := range t.sections {
-		if m.Len() > room-minSection || !m.addWithin(room, "\n"+s.markdown(), "\n"+s.brief()) {
-			left++
+	room := MaxMarkdown - len(notes) - 1000
+	for i := range t.blocks {
+		b := &t.blocks[i]
+		if m.addWithin(room, b.markdown()) {
+			continue
 		}
-	}
-	if left > 0 {
-		m.add("\n%s left out: this comment has no room for more. `corral review` prints all of it.\n", wording.Count(left, "part"))
+		b.lines, b.details, b.fields, b.folded = []phrase{plainly("more than there is room for: `corral review` prints it")}, nil, nil, nil
+		if !m.addWithin(room, b.markdown()) {
+			m.add("\nLeft out, as this comment has no room for more: %s. `corral review` prints all of it.\n", counted(t.blocks[i:]))
+			break
+		}
 	}
 	m.add("%s", notes)
 	if _, err := io.WriteString(w, m.String()); err != nil {
@@ -58,20 +54,41 @@ func ReviewMarkdown(w io.Writer, marker string, r *review.Result) error {
 	return nil
 }
 
+// counted counts what blocks tell of by their class.
+func counted(blocks []block) string {
+	var parts []string
+	for _, alike := range groups(blocks, func(b block) string { return b.words }) {
+		n := 0
+		for _, b := range alike {
+			n += max(1, len(b.names))
+		}
+		parts = append(parts, fmt.Sprintf("%d %s", n, alike[0].words))
+	}
+	return strings.Join(parts, ", ")
+}
+
 // markdown is a text that grows.
 type markdown struct{ strings.Builder }
 
 func (m *markdown) add(format string, args ...any) { fmt.Fprintf(m, format, args...) }
 
-// addWithin adds the first of the texts that there is room for.
-func (m *markdown) addWithin(room int, texts ...string) bool {
-	for _, text := range texts {
-		if m.Len()+len(text) <= room {
-			m.WriteString(text)
-			return true
-		}
+// addWithin adds a text if there is room for it.
+func (m *markdown) addWithin(room int, text string) bool {
+	if m.Len()+len(text) > room {
+		return false
 	}
-	return false
+	m.WriteString(text)
+	return true
+}
+
+// list adds a line each, and counts those beyond some.
+func (m *markdown) list(lines []phrase) {
+	for _, line := range lines[:min(len(lines), maxLines)] {
+		m.add("- %s\n", line.markdown())
+	}
+	if more := len(lines) - maxLines; more > 0 {
+		m.add("- and %d more\n", more)
+	}
 }
 
 func notesMarkdown(notes []phrase) string {
@@ -81,7 +98,7 @@ func notesMarkdown(notes []phrase) string {
 	m := &markdown{}
 	m.add("\n<details><summary>Taken for granted, or not known</summary>\n\n")
 	for i, n := range notes {
-		if !m.addWithin(notesShare, "- "+n.markdown(maxLine)+"\n") {
+		if !m.addWithin(notesShare, "- "+n.markdown()+"\n") {
 			m.add("- and %s\n", wording.Count(len(notes)-i, "more note"))
 			break
 		}
@@ -90,72 +107,36 @@ func notesMarkdown(notes []phrase) string {
 	return m.String()
 }
 
-// markdown writes a table of as many rows as there is room for, at most some.
-func (t *table) markdown(room, most int) string {
+func (b *block) markdown() string {
 	m := &markdown{}
-	m.add("| %s |\n|%s\n", strings.Join(t.head, " | "), strings.Repeat("---|", len(t.head)))
-	for i, row := range t.rows {
-		cells := make([]string, len(row))
-		for j, cell := range row {
-			cells[j] = strings.ReplaceAll(cell.markdown(maxValue), "|", `\|`)
-		}
-		if i >= most || !m.addWithin(room, "| "+strings.Join(cells, " | ")+" |\n") {
-			m.add("\nand %d more\n", len(t.rows)-i)
-			break
-		}
-	}
-	return m.String()
-}
-
-func (s *section) markdown() string {
-	m := &markdown{}
-	m.add("### %s\n\n", s.heading.markdown(maxLine))
-	for _, line := range s.lines[:min(len(s.lines), maxLines)] {
-		m.add("- %s\n", line.markdown(maxLine))
-	}
-	if more := max(0, len(s.lines)-maxLines) + s.more; more > 0 {
-		m.add("- and %d more\n", more)
-	}
-	if s.fields != nil {
-		m.add("\n<details><summary>%s</summary>\n\n%s\n</details>\n", wording.Count(len(s.fields.rows), "field"), s.fields.markdown(MaxMarkdown, maxRows))
-	}
-	if s.folded != nil {
-		m.add("\n<details><summary>%s</summary>\n\n", s.folded.heading)
-		for i, line := range s.folded.lines {
-			if i == maxLines {
-				m.add("    and %d more\n", len(s.folded.lines)-i)
-				break
-			}
-			m.add("    %s\n", wording.TruncateRunes(clean(line), maxLine))
-		}
+	m.add("\n#### %s\n\n", b.heading(true).markdown())
+	m.list(b.body())
+	if n := len(b.fields); n > 0 { // a table is too wide for a phone
+		m.add("\n<details><summary>%s</summary>\n\n", wording.Count(n, "field"))
+		m.list(b.differences())
 		m.add("\n</details>\n")
 	}
-	return m.String()
-}
-
-// brief is a section of which there is no room for more than its heading and what comes first.
-func (s *section) brief() string {
-	m := &markdown{}
-	m.add("### %s\n\n", s.heading.markdown(maxValue))
-	if len(s.lines) > 0 {
-		m.add("- %s\n", s.lines[0].markdown(maxValue))
-	}
-	rest := max(0, len(s.lines)-1) + s.more
-	if s.fields != nil {
-		rest += len(s.fields.rows)
-	}
-	if s.folded != nil {
-		rest += len(s.folded.lines)
-	}
-	if rest > 0 {
-		m.add("- %s left out\n", wording.Count(rest, "line"))
+	for _, f := range b.folded {
+		text := &markdown{}
+		for i, line := range f.lines {
+			if !text.addWithin(MaxMarkdown/3, wording.TruncateRunes(clean(line), maxLine)+"\n") {
+				text.add("and %d more lines\n", len(f.lines)-i)
+				break
+			}
+		}
+		fence := "```"
+		for strings.Contains(text.String(), fence) {
+			fence += "`"
+		}
+		m.add("\n<details><summary>%s</summary>\n\n%s%s\n%s%s\n\n</details>\n", f.heading, fence, f.language, text.String(), fence)
 	}
 	return m.String()
 }
 
-// markdown writes a phrase of at most so many characters.
-func (p phrase) markdown(most int) string {
+// markdown writes a phrase of at most maxLine characters.
+func (p phrase) markdown() string {
 	var b strings.Builder
+	most := maxLine
 	for _, s := range p {
 		text := wording.TruncateRunes(clean(begin(s.text, most)), most)
 		most -= len([]rune(text))

@@ -4,89 +4,156 @@
 package report
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
-	"math"
+	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/review"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// poolSection tells all of one pool.
-func poolSection(p *review.Pool) section {
-	heading := join(plainly("pool "), code(wording.Qualified(p.Namespace, p.Name)), plainly(": %s", changeWord(p)))
-	if p.Former != "" {
-		heading = join(heading, plainly(", was "), code(p.Former))
+const rfc3339 = time.RFC3339
+
+// poolKey is the same of pools that change alike: what each has for itself is left out.
+func poolKey(p review.Pool) string {
+	if p.Change == review.Deleted || len(limitLines(&p)) == 0 {
+		p.Before, p.After = nil, nil
 	}
-	if at := cmp.Or(where(p.HeadAt), where(p.BaseAt)); at != "" {
-		heading = join(heading, plainly(" – "), code(at))
+	p.Namespace, p.Name, p.Former, p.Places, p.Findings, p.Cost, p.Live = "", "", "", review.Places{}, nil, nil, nil
+	p.Fields = slices.Clone(p.Fields)
+	for i := range p.Fields {
+		p.Fields[i].Places = review.Places{}
 	}
-	s := section{heading: heading, fields: fieldTable(p.Fields), folded: scheduleLines(p.Schedule)}
-	s.lines = slices.Concat(each(p.Effects), findingLines(p.Findings), limitLines(p), rolloutLines(p.Rollout))
-	if line := costLine(p.Cost); line != nil {
+	if r := p.Rollout; r != nil {
+		p.Rollout = &review.Rollout{Hold: r.Hold, Strategy: r.Strategy, Reasons: r.Reasons}
+	}
+	return keyOf(p)
+}
+
+// poolBlock tells what becomes of pools that change alike. Of one that is the same, what policies say is told elsewhere. Causes are the places of
+// what changes of policies, by the pools that only they change.
+func poolBlock(alike []review.Pool, causes map[string]Place) block {
+	p := &alike[0]
+	if p.Change == review.Same {
+		return block{}
+	}
+	words := map[review.Change]string{
+		review.Added: "added", review.Deleted: "deleted", review.Renamed: "renamed", review.Moved: "changed by policies alone", review.Uncompared: "not compared",
+	}[p.Change]
+	b := block{kind: "pool", said: plainly("%s", words)}
+	if words == "" {
+		words = p.Class().Words()
+		var all []string
+		for _, c := range p.Classes {
+			word := c.Words()
+			if c == review.ReplacesRunners && p.Rollout == nil {
+				word = "another template, denied"
+			}
+			all = append(all, word)
+		}
+		b.said = plainly("%s", strings.Join(all, ", "))
+	}
+	b.class = classOf(words)
+	b.tell(p.Fields)
+	b.lines = slices.Concat(each(p.Effects), limitLines(p))
+	b.details, b.folded = rolloutLines(alike), scheduleLines(p.Schedule)
+	var places []Place
+	var total *review.Cost
+	var live []phrase
+	for i := range alike {
+		name := wording.Qualified(alike[i].Namespace, alike[i].Name)
+		if alike[i].Former != "" {
+			b.lines = append(b.lines, join(code(name), plainly(" was "), code(alike[i].Former)))
+		}
+		b.names = append(b.names, name)
+		if at, ok := causes[name]; ok && p.Change == review.Moved {
+			places = append(places, at)
+		} else {
+			places = append(places, changed(alike[i].Places, alike[i].Fields, p.Class()))
+		}
+		total = plus(total, alike[i].Cost)
+		live = append(live, liveLines(name, alike[i].Live)...)
+	}
+	b.at(places)
+	if line := costLine(total); line != nil && keyOf(total.Before) != keyOf(total.After) {
 		line = join(plainly("cost by month: "), line)
-		if p.Cost.Basis != "" {
-			line = join(line, plainly(" (%s)", p.Cost.Basis))
+		if total.Basis != "" {
+			line = join(line, plainly(" (%s)", total.Basis))
 		}
-		s.lines = append(s.lines, line)
+		b.details = append(b.details, line)
 	}
-	s.lines = append(s.lines, liveLines(p.Live)...)
-	return s
+	b.details = append(b.details, live...)
+	return b
 }
 
-// findingLines tell what policies say of the pod.
-func findingLines(findings []review.Finding) []phrase {
-	var lines []phrase
-	for _, f := range findings {
-		line := plainly("%s: %s", stateWord(f), f.Message)
-		if f.Path != "" {
-			line = join(line, plainly(", at "), code(f.Path))
-		}
-		if by := byRule(f.Rule); by != nil {
-			line = join(line, plainly(" "), by)
-		}
-		if f.Remediation != "" && f.State != review.Fixed {
-			line = join(line, plainly("; fix: %s", f.Remediation))
-		}
-		lines = append(lines, line)
+// plus adds the cost of a pool to that of others.
+func plus(total, c *review.Cost) *review.Cost {
+	if total == nil || c == nil {
+		return c
 	}
-	return lines
+	sum := *total
+	sum.Before, sum.After = add(total.Before, c.Before), add(total.After, c.After)
+	if total.Basis != c.Basis {
+		sum.Basis = ""
+	}
+	return &sum
 }
 
-// stateWord begins a finding.
-func stateWord(f review.Finding) string {
-	word := map[review.Level]string{
-		review.Failure: "undecided, a policy fails", review.Deny: "denied", review.Warn: "warning", review.Audit: "audit",
-	}[f.Level]
-	switch f.State {
-	case review.New:
-		return "new: " + word
-	case review.Fixed:
-		return "no longer: " + word
-	case review.Still:
-		return "as before: " + word
-	}
-	return word
-}
-
-// byRule names a rule in brackets.
-func byRule(r v1alpha1.RuleReference) phrase {
-	at := Place{File: r.File, Line: r.Line}.String()
-	switch {
-	case r.Name == "" && r.Policy == "":
+func add(a, b *review.Amounts) *review.Amounts {
+	if a == nil || b == nil {
 		return nil
-	case r.Name == "":
-		return join(plainly("("), code(r.Policy), plainly(")"))
-	case at == "":
-		return join(plainly("("), code(r.Name), plainly(" of "), code(r.Policy), plainly(")"))
 	}
-	return join(plainly("("), code(r.Name), plainly(", "), code(at), plainly(")"))
+	sum := &review.Amounts{Min: a.Min + b.Min, Typical: a.Typical + b.Typical}
+	if a.Max != nil && b.Max != nil {
+		most := *a.Max + *b.Max
+		sum.Max = &most
+	}
+	return sum
+}
+
+const (
+	// maxShort bounds how many fields a heading tells of, and shortest a value there.
+	maxShort, shortest = 2, 40
+)
+
+// tell adds what differs: to what is said if that is little, and as a table unless all of it is said.
+func (b *block) tell(fields []review.FieldChange) {
+	if len(fields) != 1 {
+		b.fields = fields
+	}
+	if len(fields) > maxShort {
+		b.said = join(b.said, plainly(" · %s", wording.Count(len(fields), "field")))
+		return
+	}
+	for _, f := range fields {
+		name := strings.TrimPrefix(strings.TrimPrefix(f.Path, "spec."), "scale.")
+		if in, ok := strings.CutPrefix(name, "template.spec.containers["); ok {
+			_, name, _ = strings.Cut(in, "].")
+		}
+		was, is := readable(f.Before), readable(f.After)
+		if cut := imageTag(was, is); cut > 0 {
+			was, is = was[cut:], is[cut:]
+		}
+		b.said = join(b.said, plainly(" · "), code(name))
+		if len(was) > shortest || len(is) > shortest {
+			b.fields = fields
+			continue
+		}
+		b.said = join(b.said, plainly(" "), code(was), plainly(" → "), code(is))
+	}
+}
+
+var image = regexp.MustCompile(`^[\w./-]+(:\d+)?/[\w./-]+[:@]`)
+
+// imageTag is where the tags or digests of two versions of an image begin; 0 if they are none.
+func imageTag(before, after string) int {
+	if prefix := image.FindString(before); prefix != "" && prefix == image.FindString(after) {
+		return len(prefix)
+	}
+	return 0
 }
 
 // limitLines tell the numbers that change, or that policies make others.
@@ -118,124 +185,109 @@ func unlessKnown(now []string, before *review.Limits, of func(*review.Limits) []
 	return slices.DeleteFunc(slices.Clone(now), func(s string) bool { return slices.Contains(known, s) })
 }
 
-// limitLine tells one number; nil if there is nothing to tell.
+// limitLine tells one number, and the rules that make it on either side; nil if there is nothing to tell.
 func limitLine(p *review.Pool, name string) phrase {
 	declaredAs := func(l *review.Limits) string { return declared(l, name) }
 	inForce := func(l *review.Limits) string { return effective(l, name, "what held before") }
 	said, holds := both(p.Before, p.After, declaredAs), both(p.Before, p.After, inForce)
-	rules := boundsOf(p, name)
-	same := p.Before != nil && p.After != nil && declaredAs(p.Before) == declaredAs(p.After) && inForce(p.Before) == inForce(p.After)
-	switch {
-	case p.Change == review.Deleted, same:
+	if p.Change == review.Deleted {
 		return nil
-	case said == holds && len(rules) == 0:
-		return plainly("%s: %s", name, said)
 	}
-	line := plainly("%s: declared %s, in force %s", name, said, holds)
-	for _, b := range rules {
-		line = join(line, plainly("; %s ", b.Reason), byRule(b.Rule))
+	if p.Before != nil && p.After != nil && declaredAs(p.Before) == declaredAs(p.After) && (p.After.Effective == nil || inForce(p.Before) == inForce(p.After)) {
+		return nil // it is the same, or what policies that fail leave
 	}
-	return line
+	rules := ruleWords(p, name)
+	switch {
+	case said != holds || rules != nil:
+		return join(plainly("%s: declared %s, in force %s", name, said, holds), rules)
+	case slices.ContainsFunc(p.Fields, func(f review.FieldChange) bool { return f.Path == "spec.scale."+name }):
+		return nil // the field tells it
+	}
+	return plainly("%s: %s", name, said)
 }
 
-// boundsOf returns the rules that made a field's number at the head, or else at the base, each rule once.
-func boundsOf(p *review.Pool, field string) []v1alpha1.LimitBound {
-	var bounds []v1alpha1.LimitBound
-	for _, l := range []*review.Limits{p.After, p.Before} {
-		if l == nil {
-			continue
-		}
-		for _, b := range l.Bounds {
-			if b.Field == field {
-				bounds = append(bounds, b)
+// ruleWords tell which rules make a number at the head, and which others did at the base.
+func ruleWords(p *review.Pool, field string) phrase {
+	var rules phrase
+	known := map[string]bool{}
+	for _, side := range []struct {
+		*review.Limits
+		when string
+	}{{p.After, "; "}, {p.Before, "; before: "}} {
+		for i := 0; side.Limits != nil && i < len(side.Bounds); i++ {
+			if b := side.Bounds[i]; b.Field == field && !known[b.Rule.Name+b.Reason] {
+				known[b.Rule.Name+b.Reason] = true
+				rules = join(rules, plainly("%s%s (", side.when, b.Reason), byRule(b.Rule), plainly(")"))
 			}
 		}
-		if len(bounds) > 0 {
-			return bounds
-		}
 	}
-	return nil
+	return rules
 }
 
-func rolloutLines(r *review.Rollout) []phrase {
-	if r == nil {
+// rolloutLines tell the steps in which a change of one pool's template rolls out, unless it is on hold: the effects tell the rest.
+func rolloutLines(alike []review.Pool) []phrase {
+	r := alike[0].Rollout
+	if len(alike) > 1 || r == nil || r.Hold {
 		return nil
 	}
 	text := fmt.Sprintf("rolls out by %s, at most %d more and %d fewer than wanted meanwhile", r.Strategy, r.MaxSurge, r.MaxUnavailable)
 	if r.Canary > 0 {
 		text += fmt.Sprintf(", %d first", r.Canary)
 	}
-	if r.Hold {
-		text += "; held for now"
-	}
-	if len(r.Reasons) > 0 {
-		text += ": " + strings.Join(r.Reasons, "; ")
-	}
-	return []phrase{plainly("%s", text)}
+	return []phrase{plainly("%s", strings.Join(append([]string{text}, r.Reasons...), "; "))}
 }
 
 // liveLines tell what runs now.
-func liveLines(l *review.Live) []phrase {
+func liveLines(name string, l *review.Live) []phrase {
 	if l == nil {
 		return nil
 	}
 	if l.Absent {
-		return []phrase{join(plainly("the cluster has no such pool in the namespace "), code(l.Namespace))}
+		return []phrase{join(plainly("the cluster has no pool "), code(name), plainly(" in the namespace "), code(l.Namespace))}
 	}
-	lines := []phrase{plainly("now: %s, %s (%d busy, %d idle, %d pending)", wording.Count(int(l.Jobs), "job"), wording.Count(int(l.Runners.Total), "runner"),
-		l.Runners.Busy, l.Runners.Idle, l.Runners.Pending)}
+	begin := join(plainly("now "), code(name), plainly(": "))
+	lines := []phrase{join(begin, plainly("%s, %s (%d busy, %d idle, %d pending)", wording.Count(int(l.Jobs), "job"), wording.Count(int(l.Runners.Total), "runner"),
+		l.Runners.Busy, l.Runners.Idle, l.Runners.Pending))}
 	if len(l.Differs) > 0 {
-		lines = append(lines, join(plainly("the cluster's pool is not the base's: "), code(strings.Join(l.Differs, ", "))))
+		lines = append(lines, join(begin, plainly("the cluster's pool is not the base's: "), code(strings.Join(l.Differs, ", "))))
 	}
 	for _, e := range l.Effects {
-		lines = append(lines, plainly("now: %s", e))
+		lines = append(lines, join(begin, plainly("%s", e)))
 	}
 	return lines
 }
 
-// fieldTable lists fields that differ with their places.
-func fieldTable(fields []review.FieldChange) *table {
-	if len(fields) == 0 {
-		return nil
-	}
-	t := &table{head: []string{"Field", "Before", "After", "Where"}}
-	for _, f := range fields {
-		t.rows = append(t.rows, []phrase{code(f.Path), value(f.Before), value(f.After), code(pair(where(f.BaseAt), where(f.HeadAt)))})
-	}
-	return t
-}
-
-// value shows a JSON value as short as it is understood.
-func value(raw json.RawMessage) phrase {
+// readable shows a JSON value as short as it is understood.
+func readable(raw json.RawMessage) string {
 	if raw == nil {
-		return plainly("–")
+		return "–"
 	}
 	var text string
 	if err := json.Unmarshal(raw, &text); err == nil && text != "" && strings.TrimSpace(text) == text && !strings.ContainsAny(text, "\n\t\r") {
-		return code(text)
+		return text
 	}
-	return code(string(raw))
+	return string(raw)
 }
 
 // scheduleLines list what schedules make of the numbers, on both sides.
-func scheduleLines(s *review.Schedule) *folded {
+func scheduleLines(s *review.Schedule) []folded {
 	if s == nil {
 		return nil
 	}
-	f := &folded{heading: "Schedules, the seven days to come"}
+	f := folded{heading: "Schedules, the seven days to come"}
 	for _, side := range []struct {
 		name  string
 		spans []review.Span
 	}{{"before", s.Before}, {"after", s.After}} {
 		for _, span := range side.spans {
-			text := fmt.Sprintf("%-6s from %s  max %s, min %d, idle %d", side.name, span.From.Format(time.RFC3339), wording.Max(span.Scale.Max), span.Scale.Min, span.Scale.Idle)
+			text := fmt.Sprintf("%-6s from %s  max %s, min %d, idle %d", side.name, span.From.Format(rfc3339), wording.Max(span.Scale.Max), span.Scale.Min, span.Scale.Idle)
 			if len(span.Active) > 0 {
 				text += "  " + strings.Join(span.Active, ", ")
 			}
 			f.lines = append(f.lines, text)
 		}
 	}
-	return f
+	return []folded{f}
 }
 
 // costLine tells the three amounts; nil without any.
@@ -243,14 +295,15 @@ func costLine(c *review.Cost) phrase {
 	if c == nil || c.Before == nil && c.After == nil {
 		return nil
 	}
-	least := both(c.Before, c.After, func(a *review.Amounts) string { return money(a.Min) })
+	least := both(c.Before, c.After, func(a *review.Amounts) string { return review.Money(a.Min) })
+	typical := both(c.Before, c.After, func(a *review.Amounts) string { return review.Money(a.Typical) })
 	most := both(c.Before, c.After, func(a *review.Amounts) string {
 		if a.Max == nil {
 			return "unbounded"
 		}
-		return money(*a.Max)
+		return review.Money(*a.Max)
 	})
-	line := plainly("min %s, typical %s, max %s %s", least, typical(c), most, c.Currency)
+	line := plainly("min %s, typical %s, max %s %s", least, typical, most, c.Currency)
 	line = join(line, leftOut("", ", whose price isn't known", c.Before, c.UnknownBefore, c.Unknown))
 	return join(line, leftOut("max ", ", which no max bounds", c.Before, c.UnboundedBefore, c.Unbounded))
 }
@@ -260,7 +313,7 @@ func leftOut(what, why string, base *review.Amounts, before, after []string) phr
 	var line phrase
 	names := func(when string, pools []string) {
 		if len(pools) > 0 {
-			line = join(line, plainly("; %s%swithout ", what, when), code(strings.Join(pools, ", ")), plainly("%s", why))
+			line = join(line, plainly("; %s%swithout ", what, when), listed(pools), plainly("%s", why))
 		}
 	}
 	if base == nil { // there is one side
@@ -270,28 +323,4 @@ func leftOut(what, why string, base *review.Amounts, before, after []string) phr
 	names("before ", slices.DeleteFunc(slices.Clone(before), func(p string) bool { return slices.Contains(after, p) }))
 	names("after ", slices.DeleteFunc(slices.Clone(after), func(p string) bool { return slices.Contains(before, p) }))
 	return line
-}
-
-// typical is the typical amount on both sides.
-func typical(c *review.Cost) string {
-	return both(c.Before, c.After, func(a *review.Amounts) string { return money(a.Typical) })
-}
-
-// money writes an amount: whole numbers in groups of three, or cents below a hundred.
-func money(v float64) string {
-	if math.Abs(v) < 100 {
-		return strconv.FormatFloat(v, 'f', 2, 64)
-	}
-	digits := strconv.FormatFloat(math.Abs(v), 'f', 0, 64)
-	var b strings.Builder
-	if v < 0 {
-		b.WriteByte('-')
-	}
-	for i, d := range digits {
-		if i > 0 && (len(digits)-i)%3 == 0 {
-			b.WriteByte(',')
-		}
-		b.WriteRune(d)
-	}
-	return b.String()
 }

@@ -31,6 +31,12 @@ func amount(v float64) *float64 { return &v }
 // everything is a review in which each part of a result has something to say; the recorded pull requests under testdata/reviews
 // have those that come together.
 func everything() *review.Result {
+	r := allParts()
+	r.Worst = review.Worst(r)
+	return r
+}
+
+func allParts() *review.Result {
 	noon := time.Date(2026, 7, 7, 12, 0, 0, 0, time.UTC)
 	rule := v1alpha1.RuleReference{Policy: "RunnerPolicy/ci/repository", Name: "corral.template.deny", File: "policies/pods.rego", Line: 9}
 	return &review.Result{
@@ -41,14 +47,14 @@ func everything() *review.Result {
 			Moment: review.Moment{At: noon, Zone: "Europe/Berlin"},
 		},
 		Warnings: []string{"It would remove 2 of 3 pools. A PoolSource refuses this."},
-		Summary:  review.Summary{Changed: 1, Deleted: 1, Moved: 1, Denied: 1, NewlyDenied: 1, Warnings: 2, Classes: map[review.Class]int{review.Routing: 1}},
+		Summary:  review.Summary{Changed: 1, Deleted: 1, Moved: 1, Denied: 1, NewlyDenied: 1, Warnings: 2, Classes: map[review.Class]int{review.ReroutesJobs: 1}},
 		Pools: []review.Pool{
 			{
-				Namespace: "ci", Name: "web", Change: review.Changed, Classes: []review.Class{review.Routing, review.Template, review.Scale},
+				Namespace: "ci", Name: "web", Change: review.Changed, Classes: []review.Class{review.ReroutesJobs, review.ReplacesRunners, review.OtherLimits},
 				Effects: []string{"Jobs that ask for x64 no longer come here.", "2 runners without any job instead of 3."}, Places: review.Places{BaseAt: at("pools.cue", 6), HeadAt: at("pools.cue", 7)},
 				Fields: []review.FieldChange{
-					{Path: "spec.scale.max", Before: json.RawMessage(`50`), Places: review.Places{BaseAt: at("pools.cue", 12)}, Class: review.Scale},
-					{Path: "spec.labels", Before: json.RawMessage(`["linux","x64"]`), After: json.RawMessage(`["a|b"]`), Places: review.Places{BaseAt: at("pools.cue", 9), HeadAt: at("labels.cue", 1)}, Class: review.Routing},
+					{Path: "spec.scale.max", Before: json.RawMessage(`50`), Places: review.Places{BaseAt: at("pools.cue", 12)}, Class: review.OtherLimits},
+					{Path: "spec.labels", Before: json.RawMessage(`["linux","x64"]`), After: json.RawMessage(`["a|b"]`), Places: review.Places{BaseAt: at("pools.cue", 9), HeadAt: at("labels.cue", 1)}, Class: review.ReroutesJobs},
 					{Path: "spec.trust", After: json.RawMessage("\"two `lines`\\n\""), Places: review.Places{HeadAt: at("pools.cue", 10)}, Class: review.Settings},
 				},
 				Before: &review.Limits{Declared: policy.Scale{Max: 50, Min: 1}, Effective: &policy.Scale{Max: 50, Min: 1}, Conflicts: []string{"old"}},
@@ -79,7 +85,7 @@ func everything() *review.Result {
 			{Namespace: "ci", Name: "moved", Change: review.Moved, Places: review.Places{BaseAt: at("pools.cue", 20), HeadAt: at("pools.cue", 21)},
 				Before: &review.Limits{Declared: policy.Scale{Max: 9}, Effective: &policy.Scale{Max: 9}}, After: &review.Limits{Declared: policy.Scale{Max: 9}}},
 		},
-		Connections: []review.Connection{{Name: "acme", Namespace: "ci", Change: review.Changed, Class: review.Identity, Effects: []string{"The API server refuses this."},
+		Connections: []review.Connection{{Name: "acme", Namespace: "ci", Change: review.Changed, Class: review.Replaced, Effects: []string{"The API server refuses this."},
 			Places: review.Places{BaseAt: at("c.cue", 2), HeadAt: at("c.cue", 3)}, Pools: []string{"ci/web"},
 			Fields: []review.FieldChange{{Path: "spec.url", Before: json.RawMessage(`"https://github.com/a"`), After: json.RawMessage(`"https://github.com/b"`), Places: review.Places{BaseAt: at("c.cue", 2), HeadAt: at("c.cue", 3)}}}}},
 		Policies: []review.PolicyChange{
@@ -132,13 +138,13 @@ func large(pools int, text string) *review.Result {
 	r := &review.Result{Verdict: review.Allowed, Notes: []string{text, text}, Compared: review.Compared{Base: review.Revision{Name: text}, Head: review.Revision{Name: text}}}
 	for i := range pools {
 		p := review.Pool{
-			Name: fmt.Sprintf("pool-%d", i), Change: review.Changed, Classes: []review.Class{review.Scale}, Places: review.Places{HeadAt: at(text, 1)},
-			Effects: []string{text}, Cost: &review.Cost{Currency: text, Basis: text, After: &review.Amounts{}},
+			Name: fmt.Sprintf("pool-%d", i), Change: review.Changed, Classes: []review.Class{review.OtherLimits}, Places: review.Places{HeadAt: at(text, 1)},
+			Effects: []string{fmt.Sprint(i, text)}, Cost: &review.Cost{Currency: text, Basis: text, After: &review.Amounts{}},
 		}
 		for j := range 60 {
 			value, _ := json.Marshal(text)
 			p.Fields = append(p.Fields, review.FieldChange{Path: fmt.Sprintf("spec.f%d", j), Before: value, After: value, Places: review.Places{BaseAt: at(text, j)}})
-			p.Findings = append(p.Findings, review.Finding{Level: review.Warn, State: review.New, PolicyFinding: v1alpha1.PolicyFinding{Message: text, Path: text, Remediation: text}})
+			p.Findings = append(p.Findings, review.Finding{Level: review.Warn, State: review.New, PolicyFinding: v1alpha1.PolicyFinding{Message: fmt.Sprint(j, text), Path: text, Remediation: text}})
 		}
 		r.Pools = append(r.Pools, p)
 	}
@@ -151,7 +157,7 @@ func TestABaseThatCantBeComparedIsAWarning(t *testing.T) {
 	if err := report.GitHub(&b, report.ReviewFindings(r)); err != nil {
 		t.Fatal(err)
 	}
-	const want = "::warning title=The base can't be compared::1 problem of main, so what changes isn't known. The first: p.cue:3:1: expected }\n"
+	const want = "::warning title=The base can't be compared::1 problem of the base main, so what changes isn't known%0Ap.cue:3:1: expected }\n"
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Error(diff)
 	}
@@ -176,7 +182,7 @@ func TestMarkdownHasRoomInAComment(t *testing.T) {
 		if opened, closed := strings.Count(text, "<details>"), strings.Count(text, "</details>"); opened != closed && name != "hostile" {
 			t.Errorf("%s: %d details are opened and %d closed", name, opened, closed)
 		}
-		if len(r.Pools) > 10 && !strings.Contains(text, "left out") {
+		if len(r.Pools) > 10 && !strings.Contains(text, "Left out, as ") {
 			t.Errorf("%s: it doesn't say that something is left out", name)
 		}
 	}

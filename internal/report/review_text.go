@@ -7,8 +7,9 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"regexp"
+	"slices"
 	"strings"
-	"text/tabwriter"
 	"unicode"
 
 	"github.com/corral-dev/corral/internal/review"
@@ -18,17 +19,11 @@ import (
 func ReviewText(w io.Writer, r *review.Result) error {
 	t := tell(r)
 	var b bytes.Buffer
-	fmt.Fprintln(&b, t.headline.text())
-	for _, line := range t.summary {
+	for _, line := range append([]phrase{t.headline}, t.summary...) {
 		fmt.Fprintln(&b, line.text())
 	}
-	if t.overview != nil {
-		b.WriteString("\n")
-		t.overview.writeText(&b)
-	}
-	for _, s := range t.sections {
-		b.WriteString("\n")
-		s.writeText(&b)
+	for i := range t.blocks {
+		t.blocks[i].writeText(&b)
 	}
 	if len(t.notes) > 0 {
 		b.WriteString("\nTaken for granted, or not known:\n")
@@ -42,39 +37,21 @@ func ReviewText(w io.Writer, r *review.Result) error {
 	return nil
 }
 
-func (t *table) writeText(b *bytes.Buffer) {
-	w := tabwriter.NewWriter(b, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(w, strings.ToUpper(strings.Join(t.head, "\t")))
-	for _, row := range t.rows {
-		cells := make([]string, len(row))
-		for i, cell := range row {
-			cells[i] = cell.text()
-		}
-		fmt.Fprintln(w, strings.Join(cells, "\t"))
+func (b *block) writeText(to *bytes.Buffer) {
+	fmt.Fprintf(to, "\n%s\n", b.heading(true).text())
+	for _, line := range slices.Concat(b.body(), b.differences()) {
+		fmt.Fprintf(to, "  %s\n", line.text())
 	}
-	w.Flush() //nolint:errcheck // a buffer takes it
+	for _, f := range b.folded {
+		fmt.Fprintf(to, "  %s:\n", f.heading)
+		for _, line := range f.lines {
+			fmt.Fprintf(to, "    %s\n", workflowCommand.ReplaceAllString(clean(line), `$1\u003a$2`))
+		}
+	}
 }
 
-func (s *section) writeText(b *bytes.Buffer) {
-	fmt.Fprintln(b, s.heading.text())
-	for _, line := range s.lines {
-		fmt.Fprintf(b, "  %s\n", line.text())
-	}
-	if s.more > 0 {
-		fmt.Fprintf(b, "  and %d more\n", s.more)
-	}
-	if s.fields != nil {
-		for _, row := range s.fields.rows {
-			fmt.Fprintf(b, "  %s: %s → %s  (%s)\n", row[0].text(), row[1].text(), row[2].text(), row[3].text())
-		}
-	}
-	if s.folded != nil {
-		fmt.Fprintf(b, "  %s:\n", s.folded.heading)
-		for _, line := range s.folded.lines {
-			fmt.Fprintf(b, "    %s\n", clean(line))
-		}
-	}
-}
+// workflowCommand is what the runner of a workflow takes for a command: it passes over spaces.
+var workflowCommand = regexp.MustCompile(`^(\s*):(:)`)
 
 // text is a phrase as it is read on a terminal.
 func (p phrase) text() string {

@@ -18,12 +18,12 @@ var fieldClasses = []struct {
 	path  string
 	class Class
 }{
-	{"metadata.name", Identity}, {"metadata.namespace", Identity}, {"metadata", Settings},
-	{"spec.connectionRef", Identity}, {"spec.registration", Identity}, {"spec.lifetime", Identity},
-	{"spec.scaleSetName", Routing}, {"spec.runnerGroup", Routing}, {"spec.labels", Routing}, {"spec.mode", Routing}, {"spec.suspend", Routing},
-	{"spec.demand.webhook", Routing},
-	{"spec.template", Template}, {"spec.containerMode", Template},
-	{"spec.scale", Scale}, {"spec.demand", Scale},
+	{"metadata.name", Replaced}, {"metadata.namespace", Replaced}, {"metadata", Settings},
+	{"spec.connectionRef", Replaced}, {"spec.registration", Replaced}, {"spec.lifetime", Replaced},
+	{"spec.scaleSetName", ReroutesJobs}, {"spec.runnerGroup", ReroutesJobs}, {"spec.labels", ReroutesJobs}, {"spec.mode", ReroutesJobs}, {"spec.suspend", ReroutesJobs},
+	{"spec.demand.webhook", ReroutesJobs},
+	{"spec.template", ReplacesRunners}, {"spec.containerMode", ReplacesRunners},
+	{"spec.scale", OtherLimits}, {"spec.demand", OtherLimits},
 }
 
 // classOf is the class that a field of a pool is of.
@@ -39,7 +39,7 @@ func classOf(path string) Class {
 // classOf is the class that a field of both has: labels in another order or case route no job otherwise.
 func (p *pair) classOf(path string) Class {
 	class := classOf(path)
-	if class == Routing && isWithin(path, "spec.labels") && len(without(p.base.Spec.Labels, p.head.Spec.Labels))+len(without(p.head.Spec.Labels, p.base.Spec.Labels)) == 0 {
+	if class == ReroutesJobs && isWithin(path, "spec.labels") && len(without(p.base.Spec.Labels, p.head.Spec.Labels))+len(without(p.head.Spec.Labels, p.base.Spec.Labels)) == 0 {
 		return Settings
 	}
 	return class
@@ -48,7 +48,7 @@ func (p *pair) classOf(path string) Class {
 // classByTemplate gives fields of the template another class, if runners are made of the same one as before: a default that is spelled out
 // replaces none.
 func (p *pair) classByTemplate() {
-	isTemplate := func(f FieldChange) bool { return f.Class == Template }
+	isTemplate := func(f FieldChange) bool { return f.Class == ReplacesRunners }
 	if !slices.ContainsFunc(p.shown.Fields, isTemplate) || !p.keepsRevision() {
 		return
 	}
@@ -69,7 +69,7 @@ func isWithin(path, field string) bool {
 func classesOf(p *Pool) []Class {
 	var classes []Class
 	for _, class := range Classes() {
-		if p.Change == Renamed && class == Identity || slices.ContainsFunc(p.Fields, func(f FieldChange) bool { return f.Class == class }) {
+		if p.Change == Renamed && class == Replaced || slices.ContainsFunc(p.Fields, func(f FieldChange) bool { return f.Class == class }) {
 			classes = append(classes, class)
 		}
 	}
@@ -80,6 +80,9 @@ func classesOf(p *Pool) []Class {
 func (p *Pool) touches(path string) bool {
 	return slices.ContainsFunc(p.Fields, func(f FieldChange) bool { return isWithin(f.Path, path) })
 }
+
+// maxTakers bounds how many pools are named that jobs go to.
+const maxTakers = 3
 
 const noRunnerGoes = "It only observed: no runner goes."
 
@@ -103,13 +106,12 @@ func deletedEffects(p *pool) []string {
 	if p.isREST() {
 		return []string{"Runners without a job end, busy ones finish. Jobs that wait for its labels " + p.fate() + "."}
 	}
-	return []string{fmt.Sprintf(
-		"Runners without a job end, busy ones finish; then the scale set %q is deleted on GitHub. Jobs that wait for it are lost.", p.GetScaleSetName())}
+	return []string{"Runners without a job end, busy ones finish; then its scale set is deleted on GitHub. Jobs that wait for it are lost."}
 }
 
 // effectsOf say what a change does to jobs and runners.
-func effectsOf(p *pair) []string {
-	e := &effects{pair: p}
+func (c *comparison) effectsOf(p *pair) []string {
+	e := &effects{pair: p, c: c}
 	if p.shown.Change == Renamed {
 		e.renamed()
 		e.denied()
@@ -152,7 +154,7 @@ func (p *pair) outcome() outcome {
 		return startsNone
 	case denied(Still):
 		return unaffected
-	case p.shown.Rollout != nil && !p.formerDenied:
+	case p.rollout != nil && !p.formerDenied:
 		return keepsFormer
 	}
 	return endsIdle
@@ -170,6 +172,7 @@ func (e *effects) denied() {
 
 type effects struct {
 	*pair
+	c   *comparison
 	all []string
 }
 
@@ -183,7 +186,7 @@ func (e *effects) renamed() {
 	if !e.base.observes() {
 		goes = fmt.Sprintf("Jobs that wait for the former %s; busy runners finish.", e.base.fate())
 	}
-	e.say("To the cluster it is another pool: %s is deleted and this one is made. %s", e.base.name(), goes)
+	e.say("To the cluster it is another pool: the former is deleted and this one is made. %s", goes)
 	sameSet := strings.EqualFold(e.base.GetScaleSetName(), e.head.GetScaleSetName()) && strings.EqualFold(e.base.Spec.GetRunnerGroup(), e.head.Spec.GetRunnerGroup())
 	if sameSet && !e.base.observes() && !e.head.isREST() && e.base.connectionName() == e.head.connectionName() {
 		e.say("Both are the scale set %q: the new one can't hold it until the former is gone (OwnedElsewhere).", e.head.GetScaleSetName())
@@ -210,19 +213,48 @@ func (e *effects) identity() {
 	}
 }
 
-// labels tells which jobs come here no more, and which do from now on.
+// labels tells which jobs come here no more and who takes them, and which do from now on and who took them.
 func (e *effects) labels() {
 	before, after := e.base.GetRunnerLabels(), e.head.GetRunnerLabels()
 	lost, gained := without(before, after), without(after, before)
-	if len(lost) > 0 {
-		e.say("Jobs that ask for %s no longer come here: without another pool for them they wait.", anyOf(lost))
+	was, is := e.c.base.contenders()[e.base.name()], e.c.head.contenders()[e.head.name()]
+	for _, g := range grouped(lost, func(label string) []string { return e.c.head.takers(is, label) }) {
+		fate := "without another pool for them they wait"
+		if g.pools != "" {
+			fate = g.pools + " takes them"
+		}
+		e.say("Jobs that ask for %s no longer come here: %s.", anyOf(g.labels), fate)
 	}
-	if len(gained) > 0 {
-		e.say("Jobs that ask for %s may come here from now on.", anyOf(gained))
+	for _, g := range grouped(gained, func(label string) []string { return without(e.c.base.takers(was, label), e.c.head.takers(is, label)) }) {
+		come := " may come"
+		if g.pools != "" {
+			come = fmt.Sprintf(", which %s took, come", g.pools)
+		}
+		e.say("Jobs that ask for %s%s here from now on.", anyOf(g.labels), come)
 	}
 	if len(lost)+len(gained) > 0 && e.head.isREST() {
 		e.say("Runners without a job register anew: labels reach no runner that has registered.")
 	}
+}
+
+// labelGroup is labels that the same pools have.
+type labelGroup struct {
+	labels []string
+	pools  string
+}
+
+// grouped puts labels together that the same pools have.
+func grouped(labels []string, by func(label string) []string) []labelGroup {
+	var groups []labelGroup
+	for _, label := range labels {
+		pools := wording.List(by(label), maxTakers)
+		if i := slices.IndexFunc(groups, func(g labelGroup) bool { return g.pools == pools }); i >= 0 {
+			groups[i].labels = append(groups[i].labels, label)
+		} else {
+			groups = append(groups, labelGroup{[]string{label}, pools})
+		}
+	}
+	return groups
 }
 
 // without are the texts of a list that aren't in another, whatever their case.
@@ -265,7 +297,7 @@ func (e *effects) intake() {
 }
 
 func (e *effects) template() {
-	r := e.shown.Rollout
+	r := e.rollout
 	switch {
 	case r == nil:
 	case e.formerDenied:
@@ -278,7 +310,7 @@ func (e *effects) template() {
 	case r.Strategy == v1alpha1.Recreate:
 		e.say("Runners without a job are ended at once and made anew (Recreate); busy ones finish.")
 	default:
-		e.say("Runners without a job are replaced in steps, %s; busy ones finish.", steps(r))
+		e.say("Runners without a job are replaced in steps; busy ones finish.")
 	}
 }
 
@@ -303,16 +335,7 @@ func isUnlike(was, is *v1alpha1.CacheSpec) bool {
 }
 
 // rolls says whether runners are replaced.
-func (p *Pool) rolls() bool { return p.Rollout != nil && !p.Rollout.Hold && !p.isDenied() }
-
-// steps tells the steps of a rolling update.
-func steps(r *Rollout) string {
-	words := fmt.Sprintf("up to %d more and %d fewer meanwhile", r.MaxSurge, r.MaxUnavailable)
-	if r.Canary > 0 {
-		words = fmt.Sprintf("%d first as canaries, ", r.Canary) + words
-	}
-	return words
-}
+func (p *Pool) rolls() bool { return p.Rollout != nil && !p.Rollout.Hold }
 
 // numbers tells what other limits do.
 func (e *effects) numbers() {
@@ -329,11 +352,14 @@ func (e *effects) numbers() {
 		e.say("At most %s runners instead of %s: jobs that were accepted are served, and wait beyond that.", wording.Max(after.Max), wording.Max(before.Max))
 	case after.Max > before.Max:
 		e.say("At most %s runners instead of %s.", wording.Max(after.Max), wording.Max(before.Max))
-	case e.head.Spec.Scale.Numbers().Max != e.base.Spec.Scale.Numbers().Max:
+	case e.later == "" && e.head.Spec.Scale.Numbers().Max != e.base.Spec.Scale.Numbers().Max:
 		e.say("The declared max has no effect: %s holds, as before.", wording.Max(after.Max))
 	}
 	if was, is := floor(*before), floor(*after); was != is {
 		e.say("%s without any job instead of %s.", capital(wording.Count(int(is), "runner")), wording.Max(was))
+	}
+	if e.later != "" {
+		e.say("%s", e.later)
 	}
 }
 

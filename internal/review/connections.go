@@ -4,12 +4,14 @@
 package review
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
@@ -17,11 +19,53 @@ import (
 func connectionClass(path string) Class {
 	switch {
 	case path == "spec.url":
-		return Identity
+		return Replaced
 	case strings.HasPrefix(path, "spec.allowedNamespaces"):
-		return Routing
+		return ReroutesJobs
 	}
 	return Settings
+}
+
+// refuseObjects adds which objects of the head a PoolSource refuses for where they would go, and which pools get no connection. If the
+// source's namespace isn't known, all must be in one; those of a base that aren't are applied by something else.
+func (c *comparison) refuseObjects() {
+	before := c.base.namespaces()
+	anywhere := c.in.Namespace == "" && len(before) > 1
+	own := compile.IntoNamespace(cmp.Or(c.in.Namespace, slices.Concat(before, c.head.namespaces(), []string{""})[0]))
+	for i := range c.head.Objects {
+		o := &c.head.Objects[i]
+		if why := own.Refusal(o); why != "" && !anywhere {
+			c.refuse(o, "", why)
+		} else if p := c.head.pools[wording.Qualified(o.Manifest.GetNamespace(), o.Manifest.GetName())]; p != nil && p.object == o {
+			c.refuseConnection(p)
+		}
+	}
+}
+
+// namespaces that objects name, in their order.
+func (s *side) namespaces() []string {
+	var named []string
+	for i := range s.Objects {
+		if namespace := s.Objects[i].Manifest.GetNamespace(); namespace != "" && !slices.Contains(named, namespace) {
+			named = append(named, namespace)
+		}
+	}
+	return named
+}
+
+// refuseConnection adds why a pool of the head gets no connection. One that isn't declared may be in the cluster: if it is in a namespace
+// of others, if none is declared here, or if pools used it before that was undeclared, too.
+func (c *comparison) refuseConnection(p *pool) {
+	const path = "spec.connectionRef"
+	name := p.connectionName()
+	switch used := cmp.Or(c.head.connections[name], c.head.connections[p.Spec.ConnectionRef.Name]); {
+	case used != nil && used.Namespace != "" && !used.Allows(p.Namespace):
+		c.refuse(p.object, path, v1alpha1.NoConsent(name, p.Namespace))
+	case used != nil:
+	case c.base.connections[name] != nil,
+		c.result.Comparable() && len(c.head.names) > 0 && p.Spec.ConnectionRef.From(p.Namespace).Namespace == p.Namespace && len(c.base.poolsOn(name)) == 0:
+		c.refuse(p.object, path, fmt.Sprintf("there is no GitHubConnection %s: declare it, or name another", name))
+	}
 }
 
 // compareConnections tells which connections change, and what that does to pools.
@@ -70,7 +114,7 @@ func (s *side) poolsOn(name string) []string {
 
 func (c *comparison) deletedConnection(shown *Connection, name string) {
 	if left := len(shown.Pools); left > 0 {
-		shown.Class = Identity
+		shown.Class = Replaced
 		shown.Effects = append(shown.Effects, fmt.Sprintf("%s still name it: they register no runners, and jobs that wait for them are lost.", capital(wording.Count(left, "pool"))))
 	}
 	shown.Pools = append(shown.Pools, c.base.poolsOn(name)...)

@@ -59,9 +59,24 @@ func (c *comparison) price() {
 		p.shown.Cost = c.costOf(p, before, after)
 		total.add(p)
 	}
+	isShared := c.share(total.Before, c.base, total.UnboundedBefore)
+	isShared = c.share(total.After, c.head, total.Unbounded) || isShared
 	total.round()
-	total.Assumptions = c.assumptions(after)
+	total.Assumptions = c.assumptions(after, isShared)
 	c.result.Cost = total
+}
+
+// share takes from the highest amount of all pools of a side what ceilings don't allow that they share, and says whether that is any.
+func (c *comparison) share(all *Amounts, s *side, unbounded []string) bool {
+	if all == nil {
+		return false
+	}
+	excess := cents(c.excess(s))
+	*all.Max -= excess
+	if excess > 0 && len(unbounded) == 0 {
+		all.Typical = min(all.Typical, *all.Max)
+	}
+	return excess > 0
 }
 
 // comparePrices tells what differs between the price files.
@@ -85,7 +100,7 @@ func (c *comparison) costOf(p *pair, before, after *Prices) *Cost {
 	cost := &Cost{Currency: after.Currency}
 	if p.base != nil && before != nil {
 		if rate, basis, known := before.rate(p.base); known {
-			cost.Rate, cost.Basis = rate, basis
+			cost.Rate, cost.Basis, p.baseRate = rate, basis, rate*before.HoursPerMonth
 			cost.Before = c.amounts(c.base, p.base, p.before, before, rate)
 		}
 	}
@@ -95,11 +110,11 @@ func (c *comparison) costOf(p *pair, before, after *Prices) *Cost {
 			runs = p.base
 		}
 		if rate, basis, known := after.rate(runs); known {
-			cost.Rate, cost.Basis = rate, basis
+			cost.Rate, cost.Basis, p.headRate = rate, basis, rate*after.HoursPerMonth
 			cost.After = c.amounts(c.head, p.head, p.after, after, rate)
 		}
 		if outcome == startsNone || outcome == endsIdle {
-			cost.After, cost.Basis = &Amounts{Max: new(float64)}, "denied: no runners"
+			cost.After, cost.Basis, p.headRate = &Amounts{Max: new(float64)}, "denied: no runners", 0
 		}
 	}
 	if cost.Before == nil && cost.After == nil {
@@ -140,10 +155,10 @@ func (s *side) profile(ctx context.Context, p *pool, a scaled) profile {
 	if p.rests() {
 		return week
 	}
-	end := s.in.At.Add(lookout)
+	end, switches := s.in.At.Add(lookout), s.switchesOf(ctx, p)
 	for at, changes := s.in.At, 0; at.Before(end); changes++ {
 		next := end
-		for _, t := range []time.Time{p.plan.At(at, p.Spec.Scale).Next, a.answer.Until} {
+		for _, t := range []time.Time{a.Next, a.answer.Until, firstAfter(switches, at)} {
 			if t.After(at) && t.Before(next) {
 				next = t
 			}
@@ -166,13 +181,61 @@ func (s *side) profile(ctx context.Context, p *pool, a scaled) profile {
 	return week
 }
 
+// maxSampled bounds of how many pools of one set of policies the clock is sampled. Others are asked whenever something changes of those.
+const maxSampled = 8
+
+// switchesOf are the hours of the week at which rules that read the clock say something else of pools that the same policies bind: rules
+// need not say until when something holds. They are asked about pools with other labels each.
+func (s *side) switchesOf(ctx context.Context, p *pool) []time.Time {
+	digest := p.bound.Digest()
+	found, known := s.switches[digest]
+	if known || !p.bound.Needs().Clock {
+		return found
+	}
+	seen := map[string]bool{}
+	for _, o := range s.order {
+		if labels := fmt.Sprint(o.Labels); o.bound.Digest() == digest && !o.rests() && !seen[labels] && len(seen) < maxSampled {
+			seen[labels] = true
+			found = append(found, s.sample(ctx, o)...)
+		}
+	}
+	slices.SortFunc(found, time.Time.Compare)
+	found = slices.Compact(found)
+	s.switches[digest] = found
+	return found
+}
+
+// sample asks about each hour of the week.
+func (s *side) sample(ctx context.Context, p *pool) []time.Time {
+	var found []time.Time
+	last := s.scaling(ctx, p, s.in.At)
+	for at := s.in.At.Truncate(time.Hour).Add(time.Hour); at.Before(s.in.At.Add(lookout)); at = at.Add(time.Hour) {
+		now := s.scaling(ctx, p, at)
+		if now.inForce() != last.inForce() {
+			found = append(found, at)
+		}
+		last = now
+	}
+	return found
+}
+
+// firstAfter is the first of sorted times after one; zero if there is none.
+func firstAfter(times []time.Time, at time.Time) time.Time {
+	for _, t := range times {
+		if t.After(at) {
+			return t
+		}
+	}
+	return time.Time{}
+}
+
 // rests says whether a pool has no runners, whatever its numbers.
 func (p *pool) rests() bool { return p.Spec.Suspend || p.observes() }
 
-// inForce are the numbers that hold: as declared while a policy fails.
+// inForce are the numbers that hold: as declared and scheduled while a policy fails.
 func (a *scaled) inForce() policy.Scale {
 	if len(a.answer.Failures) > 0 {
-		return a.declared
+		return a.Scale
 	}
 	return a.answer.Scale
 }
@@ -226,10 +289,13 @@ func (t *Cost) round() {
 }
 
 // assumptions that amounts rest on.
-func (c *comparison) assumptions(p *Prices) []string {
+func (c *comparison) assumptions(p *Prices, isShared bool) []string {
 	said := []string{
 		fmt.Sprintf("A month has %g hours, each as those of the week from %s.", p.HoursPerMonth, c.in.At.UTC().Format(time.DateOnly)),
 		"Min is without any job, max with as many as policies allow, always.",
+	}
+	if isShared {
+		said = append(said, "Max of all pools together is what ceilings allow that they share.")
 	}
 	if p.Note != "" {
 		said = append(said, "Prices: "+strings.TrimSuffix(p.Note, ".")+".")

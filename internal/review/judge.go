@@ -16,6 +16,7 @@ import (
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/rollout"
+	"github.com/corral-dev/corral/internal/schedule"
 )
 
 // judgement is what a side's policies say of a pool.
@@ -71,7 +72,7 @@ func (j *judgement) at(p *pool) *judgement {
 func (s *side) judge(ctx context.Context, p *pool) *judgement {
 	j := &judgement{digest: p.bound.Digest(), profile: &profile{}}
 	j.asked = s.scaling(ctx, p, s.in.At)
-	j.limits = s.limits(j.asked)
+	j.limits = s.limits(p, j.asked)
 	j.addFailures(p, j.asked.answer.Failures)
 	question, err := TemplateInput(p.RunnerPool, s.network(p))
 	if err != nil {
@@ -145,22 +146,27 @@ func TemplateInput(p *v1alpha1.RunnerPool, n podspec.Network) (policy.TemplateIn
 	return policy.TemplateInput{Pool: policy.PoolOf(p), Pod: content}, nil
 }
 
-// scaled is an answer on limits, and what was asked.
+// scaled is an answer on limits, and what was asked: the numbers that schedules make.
 type scaled struct {
-	declared policy.Scale
-	answer   policy.Scaling
+	schedule.Now
+	answer policy.Scaling
 }
 
 // scaling asks what limits hold for an idle pool in an idle fleet at a time.
 func (s *side) scaling(ctx context.Context, p *pool, at time.Time) scaled {
 	in := policy.ScalingInput{Pool: p.input, Now: at.UnixNano(), Zone: s.in.Zone, Usage: p.usage}
-	in.Pool.Scale = p.plan.At(at, p.Spec.Scale).Scale
-	return scaled{in.Pool.Scale, p.bound.Scaling(ctx, in)}
+	now := p.plan.At(at, p.Spec.Scale)
+	in.Pool.Scale = now.Scale
+	return scaled{now, p.bound.Scaling(ctx, in)}
 }
 
 // limits are an answer as it is shown.
-func (s *side) limits(a scaled) *Limits {
-	l := &Limits{Declared: a.declared, Hard: a.answer.Hard, Until: a.answer.Until, Conflicts: a.answer.Conflicts}
+func (s *side) limits(p *pool, a scaled) *Limits {
+	l := &Limits{Declared: p.Spec.Scale.Numbers(), Hard: a.answer.Hard, Until: a.answer.Until, Conflicts: a.answer.Conflicts}
+	if len(a.Active) > 0 {
+		now := span(s.in.At, a.Now)
+		l.Scheduled = &now
+	}
 	if len(a.answer.Failures) == 0 {
 		scale := a.answer.Scale
 		l.Effective = &scale

@@ -71,7 +71,7 @@ func (l *Live) judge(p *pair) {
 	free := int(l.Runners.Idle + l.Runners.Pending)
 	switch {
 	case p.base != nil && p.base.observes():
-	case p.shown.Class() == Identity:
+	case p.shown.Class() == Replaced:
 		if l.Jobs > l.Runners.Busy {
 			say("%s for it now without a runner: such jobs %s.", waits(int(l.Jobs-l.Runners.Busy)), p.base.fate())
 		}

@@ -62,15 +62,29 @@ func overlapped(p, other *pair, before map[string]*contender) bool {
 
 // contenders are the side's pools by name.
 func (s *side) contenders() map[string]*contender {
-	all := map[string]*contender{}
+	if s.contending != nil {
+		return s.contending
+	}
+	s.contending = map[string]*contender{}
 	for _, p := range s.order {
 		labels := p.GetRunnerLabels()
 		if p.isREST() {
 			labels = p.GetRegisteredLabels()
 		}
-		all[p.name()] = &contender{pool: p, Pool: jobmatch.Of(p.RunnerPool, s.scopeOf(p)), labels: labels}
+		s.contending[p.name()] = &contender{pool: p, Pool: jobmatch.Of(p.RunnerPool, s.scopeOf(p)), labels: labels}
 	}
-	return all
+	return s.contending
+}
+
+// takers name the other pools of the side that jobs are for which ask for a label, and are otherwise as those of a pool.
+func (s *side) takers(as *contender, label string) []string {
+	var names []string
+	for _, p := range s.order {
+		if o := s.contenders()[p.name()]; p.name() != as.name() && !p.rests() && o.Bears([]string{label}) && as.competes(o) {
+			names = append(names, p.name())
+		}
+	}
+	return names
 }
 
 // scopeOf is what a pool's connection is for. Of one that isn't declared here, only the name is known.
@@ -85,13 +99,15 @@ func (s *side) scopeOf(p *pool) jobmatch.Scope {
 
 // overlaps says whether there are jobs for both.
 func (a *contender) overlaps(b *contender) bool {
+	return a.competes(b) && (a.Bears(b.labels) || b.Bears(a.labels))
+}
+
+// competes says whether there are jobs for both, if their labels are the same.
+func (a *contender) competes(b *contender) bool {
 	if !strings.EqualFold(a.Scope.Host, b.Scope.Host) || !strings.EqualFold(a.Scope.Path, b.Scope.Path) || !strings.EqualFold(a.Group, b.Group) {
 		return false
 	}
-	if a.Spec.GetMode() != b.Spec.GetMode() || !shareRepositories(a.Repositories, b.Repositories) {
-		return false
-	}
-	return a.Bears(b.labels) || b.Bears(a.labels)
+	return a.Spec.GetMode() == b.Spec.GetMode() && shareRepositories(a.Repositories, b.Repositories)
 }
 
 // shareRepositories says whether two lists of patterns have a repository in common.

@@ -4,10 +4,18 @@
 package review
 
 import (
+	"fmt"
 	"maps"
-	"reflect"
 	"slices"
+	"strings"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/wording"
 )
+
+// maxFreed bounds how many pools are named in a warning.
+const maxFreed = 10
 
 // comparePolicies tells which policies change, and which pools only they move.
 func (c *comparison) comparePolicies() {
@@ -17,7 +25,9 @@ func (c *comparison) comparePolicies() {
 		if p, changes := c.comparePolicy(ref); changes {
 			c.result.Policies = append(c.result.Policies, p)
 		}
+		c.warnOfPolicy(ref)
 	}
+	c.warnOfLabels()
 }
 
 func (c *comparison) comparePolicy(ref string) (PolicyChange, bool) {
@@ -31,7 +41,9 @@ func (c *comparison) comparePolicy(ref string) (PolicyChange, bool) {
 	case after == nil:
 		p.Change = Deleted
 	default:
-		p.What = c.whatChanged(ref, before, after)
+		p.Fields = c.policyFields(ref)
+		p.What = whatChanged(before, after, p.Fields)
+		p.Fields = slices.DeleteFunc(p.Fields, func(f FieldChange) bool { return isWithin(f.Path, "modules") })
 	}
 	for _, pair := range c.pairs {
 		if pair.shown.Change == Moved && (binds(before, pair.base) || binds(after, pair.head)) {
@@ -58,20 +70,133 @@ func (s *side) stateOf(p *Policy) (*PolicyState, *Place) {
 
 func binds(p *Policy, on *pool) bool { return p != nil && on != nil && p.Binds(on.input) }
 
-// whatChanged compares what two policies are made of: one that moves no pool today may tomorrow.
-func (c *comparison) whatChanged(ref string, before, after *Policy) []string {
+// policyFields are what differs of the policies that a reference names, if both are among the objects. Of modules there is no telling.
+func (c *comparison) policyFields(ref string) []FieldChange {
+	was, is := c.base.declared[ref], c.head.declared[ref]
+	if was == nil || is == nil {
+		return nil
+	}
+	fields := diff(was, is, func(string) Class { return "" })
+	for i := range fields {
+		fields[i].Path = strings.TrimPrefix(fields[i].Path, "spec.")
+	}
+	return slices.DeleteFunc(fields, func(f FieldChange) bool { return isWithin(f.Path, "metadata") })
+}
+
+// whatChanged names what two policies differ in: one that moves no pool today may tomorrow.
+func whatChanged(before, after *Policy, fields []FieldChange) []string {
 	var what []string
-	if before.Digest() != after.Digest() {
+	touches := func(path string) bool {
+		return slices.ContainsFunc(fields, func(f FieldChange) bool { return isWithin(f.Path, path) })
+	}
+	if before.Digest() != after.Digest() && !touches("data") && !touches("parameters") || touches("modules") || touches("library") {
 		what = append(what, "rules")
+	}
+	for _, field := range []string{"data", "parameters"} {
+		if touches(field) {
+			what = append(what, field)
+		}
 	}
 	if before.Mode() != after.Mode() {
 		what = append(what, "mode")
 	}
-	was, is := c.base.declared[ref], c.head.declared[ref]
 	for _, f := range []struct{ field, name string }{{"selector", "selector"}, {"modulesFrom", "rules in ConfigMaps"}} {
-		if !reflect.DeepEqual(was[f.field], is[f.field]) {
+		if touches(f.field) {
 			what = append(what, f.name)
 		}
 	}
 	return what
+}
+
+func isAudited(p *Policy) bool { return p.Mode() == v1alpha1.PolicyAudit }
+
+func isEnforced(p *Policy, on *pool) bool { return binds(p, on) && !isAudited(p) }
+
+// warnOfPolicy warns of a policy that bound pools, and that binds none any more that is labelled so.
+func (c *comparison) warnOfPolicy(ref string) {
+	before, after := c.base.policies[ref], c.head.policies[ref]
+	var freed []string
+	for _, p := range c.pairs {
+		if p.head != nil && isEnforced(before, p.base) && !isEnforced(after, p.base) {
+			words := ""
+			if was := p.before.limits.Effective; was != nil {
+				words = looser(*was, p.after.limits)
+			}
+			freed = append(freed, p.name()+words)
+		}
+	}
+	what := ref + " selects other pools"
+	switch {
+	case after == nil:
+		what = ref + " is gone"
+	case isAudited(after):
+		what = ref + " is only audited from now on"
+	}
+	c.warnOfFreed(what, "it", freed)
+}
+
+// warnOfLabels warns of labels that go from pools, if limits of the head hang on them.
+func (c *comparison) warnOfLabels() {
+	freed := map[string][]string{}
+	for _, p := range c.pairs {
+		gone := p.goneLabels()
+		if len(gone) == 0 {
+			continue
+		}
+		labelled := *p.head
+		labelled.input.Labels = p.base.input.Labels
+		labelled.bound = c.head.set.For(labelled.input)
+		if a := c.head.scaling(c.ctx, &labelled, c.in.At); len(a.answer.Failures) == 0 {
+			if words := looser(a.answer.Scale, p.after.limits); words != "" {
+				labels := strings.Join(gone, ", ")
+				freed[labels] = append(freed[labels], p.name()+words)
+			}
+		}
+	}
+	for _, labels := range slices.Sorted(maps.Keys(freed)) {
+		c.warnOfFreed("Without "+labels, "limits that hang on labels", freed[labels])
+	}
+}
+
+// goneLabels are the labels that a pool doesn't have any more, as NAME=VALUE.
+func (p *pair) goneLabels() []string {
+	if p.base == nil || p.head == nil {
+		return nil
+	}
+	var gone []string
+	for name, value := range p.base.Labels {
+		if now, ok := p.head.Labels[name]; !ok || now != value {
+			gone = append(gone, name+"="+value)
+		}
+	}
+	slices.Sort(gone)
+	return gone
+}
+
+// looser says which numbers in force keep less than others; empty if none does.
+func looser(than policy.Scale, now *Limits) string {
+	if now.Effective == nil {
+		return ""
+	}
+	var words []string
+	if now.Effective.Max > than.Max {
+		words = append(words, fmt.Sprintf("max %s → %s", wording.Max(than.Max), wording.Max(now.Effective.Max)))
+	}
+	if now.Effective.Min < than.Min {
+		words = append(words, fmt.Sprintf("min %d → %d", than.Min, now.Effective.Min))
+	}
+	if len(words) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(words, ", ") + ")"
+}
+
+func (c *comparison) warnOfFreed(what, of string, pools []string) {
+	if n := len(pools); n > 0 {
+		verb := "are"
+		if n == 1 {
+			verb = "is"
+		}
+		c.result.Warnings = append(c.result.Warnings, fmt.Sprintf("%s: %s %s free of %s: %s.", what, wording.Count(n, "pool"), verb, of, wording.List(pools, maxFreed)))
+	}
 }

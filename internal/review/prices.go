@@ -146,30 +146,13 @@ func yamlProblems(file string, err error) []v1alpha1.Diagnostic {
 
 // index keeps the file as an object with places, for what differs.
 func (p *Prices) index(data []byte) {
-	var root yamlv3.Node
 	content := map[string]any{}
-	if yamlv3.Unmarshal(data, &root) != nil || yamlv3.Unmarshal(data, &content) != nil {
+	if yamlv3.Unmarshal(data, &content) != nil {
 		return // Decode told
 	}
 	p.object = compile.Object{File: p.file, Line: 1, Column: 1, Positions: map[string]compile.Position{}}
 	p.object.Manifest = unstructured.Unstructured{Object: map[string]any{"spec": content}}
-	if len(root.Content) > 0 {
-		p.positions("spec", root.Content[0])
-	}
-}
-
-func (p *Prices) positions(at string, n *yamlv3.Node) {
-	p.object.Positions[at] = compile.Position{File: p.file, Line: n.Line, Column: n.Column}
-	switch n.Kind {
-	case yamlv3.MappingNode:
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			p.positions(compile.FieldOf(at, n.Content[i].Value), n.Content[i+1])
-		}
-	case yamlv3.SequenceNode:
-		for i, element := range n.Content {
-			p.positions(compile.ElementOf(at, i), element)
-		}
-	}
+	compile.YAMLPositions("spec", p.file, data, func(path string, at compile.Position) { p.object.Positions[path] = at })
 }
 
 // fault is a field that isn't as it must be.

@@ -27,6 +27,8 @@ type Result struct {
 	Verdict Verdict `json:"verdict"`
 	// Failed is true if the review failed itself: the head's diagnostics say why, and nothing else is known.
 	Failed bool `json:"failed,omitempty"`
+	// Worst tells what it comes to, the worst first; see Worst.
+	Worst []Consequence `json:"worst,omitempty"`
 	// Warnings of the change as a whole, in whole sentences: what sync refuses until it is allowed there.
 	Warnings []string `json:"warnings,omitempty"`
 	// Summary counts.
@@ -46,6 +48,8 @@ type Result struct {
 	Cost *Cost `json:"cost,omitempty"`
 	// Recorded is what the head's policies make of decisions that were recorded; nil unless they were asked for.
 	Recorded *Recorded `json:"recorded,omitempty"`
+	// Diff is a unified diff of the objects as they are applied; empty unless it was asked for.
+	Diff string `json:"diff,omitempty"`
 	// Notes tell what this review can't know or takes for granted, in whole sentences.
 	Notes []string `json:"notes,omitempty"`
 }
@@ -109,6 +113,9 @@ type Summary struct {
 	NewlyDenied int `json:"newlyDenied"`
 	// Warnings of policies at the head.
 	Warnings int `json:"warnings"`
+	// MaxBefore and MaxAfter are the max in force of all pools together; 2147483647 stands for none.
+	MaxBefore int64 `json:"maxBefore"`
+	MaxAfter  int64 `json:"maxAfter"`
 	// Classes counts changed pools by the first of their classes.
 	Classes map[Class]int `json:"classes,omitempty"`
 }
@@ -124,10 +131,12 @@ func (r *Result) HasChanges() bool {
 
 // Failed is the result of a review that failed itself: nothing is known but why.
 func Failed(err error, at Moment) *Result {
-	return &Result{
+	r := &Result{
 		APIVersion: APIVersion, Kind: Kind, Verdict: Broken, Failed: true,
 		Compared: Compared{Head: Revision{Diagnostics: []v1alpha1.Diagnostic{{Message: err.Error()}}}, Moment: Moment{At: at.At.UTC(), Zone: at.Zone}},
 	}
+	r.Worst = Worst(r)
+	return r
 }
 
 // Problem says in words what keeps a broken head from being reviewed.
@@ -164,20 +173,27 @@ type Class string
 
 // Classes, the most far-reaching first.
 const (
-	// Identity is a pool that becomes another one on GitHub: jobs that wait for its scale set are lost.
-	Identity Class = "Identity"
-	// Routing sends jobs elsewhere than before: runners go on.
-	Routing Class = "Routing"
-	// Template rolls runners: those of the former template are replaced when they have no job.
-	Template Class = "Template"
-	// Scale changes how many runners there are, and nothing else.
-	Scale Class = "Scale"
+	// Replaced is a pool that becomes another one on GitHub: jobs that wait for its scale set are lost.
+	Replaced Class = "Replaced"
+	// ReroutesJobs sends jobs elsewhere than before: runners go on.
+	ReroutesJobs Class = "ReroutesJobs"
+	// ReplacesRunners is another template: those of the former template are replaced when they have no job.
+	ReplacesRunners Class = "ReplacesRunners"
+	// OtherLimits change how many runners there are, and nothing else.
+	OtherLimits Class = "Limits"
 	// Settings changes none of these: deadlines, how updates roll out, trust, metadata, a default of spec.containerMode that is spelled out.
 	Settings Class = "Settings"
 )
 
+// Words are the class as people read it.
+func (c Class) Words() string {
+	return map[Class]string{Replaced: "replaced", ReroutesJobs: "reroutes jobs", ReplacesRunners: "replaces runners", OtherLimits: "limits", Settings: "settings"}[c]
+}
+
 // Classes are all classes, the most far-reaching first.
-func Classes() []Class { return []Class{Identity, Routing, Template, Scale, Settings} }
+func Classes() []Class {
+	return []Class{Replaced, ReroutesJobs, ReplacesRunners, OtherLimits, Settings}
+}
 
 // Place is a place in a file, as seen from where the review's files are named from.
 type Place struct {
@@ -197,6 +213,8 @@ type Pool struct {
 	Former string `json:"former,omitempty"`
 	// Classes of the change, the most far-reaching first; none of a pool that is only moved, or the same.
 	Classes []Class `json:"classes,omitempty"`
+	// LosesJobs is true when jobs that wait for it are lost.
+	LosesJobs bool `json:"losesJobs,omitempty"`
 	// Effects say in a sentence each what the change does to jobs and runners.
 	Effects []string `json:"effects,omitempty"`
 	Places
@@ -207,7 +225,7 @@ type Pool struct {
 	After  *Limits `json:"after,omitempty"`
 	// Findings are what policies say of its pod at either side, and which policies fail: the worst first.
 	Findings []Finding `json:"findings,omitempty"`
-	// Rollout is how a change of the template rolls out; nil if it does not change.
+	// Rollout is how a change of the template rolls out; nil if it does not change, or is denied.
 	Rollout *Rollout `json:"rollout,omitempty"`
 	// Schedule is what schedules make of the numbers; nil if they make the same of them.
 	Schedule *Schedule `json:"schedule,omitempty"`
@@ -246,8 +264,10 @@ type FieldChange struct {
 
 // Limits are a pool's numbers before and after policy, of an idle pool in an idle fleet.
 type Limits struct {
-	// Declared numbers at the time, schedules applied. A max of 2147483647 stands for none.
+	// Declared numbers of the pool by itself. A max of 2147483647 stands for none.
 	Declared policy.Scale `json:"declared"`
+	// Scheduled are the numbers that schedules make of them at the time; nil if none holds.
+	Scheduled *Span `json:"scheduled,omitempty"`
 	// Effective numbers; nil when a policy failed: then what held before goes on to hold.
 	Effective *policy.Scale `json:"effective,omitempty"`
 	// Hard is true when jobs accepted beyond max wait.
@@ -391,8 +411,11 @@ type PolicyChange struct {
 	// Policy as KIND/NAME or KIND/NAMESPACE/NAME.
 	Policy string `json:"policy"`
 	Change Change `json:"change"`
-	// What changed: rules (modules and data), mode, selector (of pools), or rules in ConfigMaps (which ConfigMaps; they aren't read).
+	// What changed: rules (modules, and what else they are made of), data, parameters, mode, selector (of pools), or rules in ConfigMaps
+	// (which ConfigMaps; they aren't read).
 	What []string `json:"what,omitempty"`
+	// Fields of data, parameters, library and selector that differ, as data.grants.ads; their class is empty.
+	Fields []FieldChange `json:"fields,omitempty"`
 	// Before and After are its mode and digest.
 	Before *PolicyState `json:"before,omitempty"`
 	After  *PolicyState `json:"after,omitempty"`

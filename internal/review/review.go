@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
@@ -25,6 +24,8 @@ type Input struct {
 	// Base is what is; Head what would be.
 	Base, Head Side
 	Moment
+	// Namespace of the PoolSource that applies either side; empty if it isn't known.
+	Namespace string
 	// Records of decisions; nil unless they were asked for; see ReadRecords. Unread is how many lines were passed over.
 	Records []Record
 	Unread  int
@@ -32,6 +33,10 @@ type Input struct {
 	Live map[string]*v1alpha1.RunnerPool
 	// LiveNamespace is the cluster's for pools that name none.
 	LiveNamespace string
+	// Refused is what the cluster would refuse of the head.
+	Refused []v1alpha1.Diagnostic
+	// Diff asks for the objects' differences.
+	Diff bool
 }
 
 // Side is one of the two compared: definitions that were compiled, and the policies that bind its pools.
@@ -76,7 +81,12 @@ func Compare(ctx context.Context, in Input) (*Result, error) {
 	}
 	if len(in.Head.Diagnostics) > 0 {
 		r.Verdict = Broken
+		r.Worst = Worst(r)
 		return r, nil
+	}
+	r.Head.Diagnostics = append(r.Head.Diagnostics, in.Refused...)
+	if in.Diff && r.Comparable() {
+		r.Diff = diffObjects(&in.Base, &in.Head)
 	}
 	c := &comparison{ctx: ctx, in: &in, base: base, head: head, result: r}
 	c.run()
@@ -98,9 +108,15 @@ type pair struct {
 	base, head *pool
 	before     *judgement
 	after      *judgement
+	// rollout of a template that changes, allowed or not.
+	rollout *Rollout
+	// later says from when on it has other numbers than before, if it has the same now.
+	later string
 	// formerDenied is true if the head's policies deny the template of the base, too.
 	formerDenied bool
 	shown        Pool
+	// baseRate and headRate are what a runner costs by month; 0 if it isn't known, or there are none.
+	baseRate, headRate float64
 }
 
 // name of the pool as it is at the head, or else was.
@@ -114,6 +130,7 @@ func (c *comparison) run() {
 		c.judge(p)
 		c.describe(p)
 	}
+	c.refuseObjects()
 	if c.result.Comparable() {
 		c.comparePolicies()
 		c.compareConnections()
@@ -126,6 +143,7 @@ func (c *comparison) run() {
 	c.look()
 	c.summarize()
 	c.prune()
+	c.result.Worst = Worst(c.result)
 }
 
 // judge asks each side's policies.
@@ -168,10 +186,11 @@ func (c *comparison) describe(p *pair) {
 		s.Effects = e.all
 	case p.head == nil:
 		s.Change = Deleted
-		s.Classes, s.Effects = []Class{Identity}, deletedEffects(p.base)
+		s.Classes, s.Effects = []Class{Replaced}, deletedEffects(p.base)
 	default:
 		c.compareFields(p)
 	}
+	s.LosesJobs = p.base != nil && s.Class() == Replaced && !p.base.observes() && !p.base.isREST()
 	s.Schedule = c.compareSchedules(p)
 }
 
@@ -188,19 +207,25 @@ func (c *comparison) compareFields(p *pair) {
 		p.classByTemplate()
 	}
 	s.Classes = classesOf(s)
-	if slices.Contains(s.Classes, Template) && s.Change == Changed {
-		s.Rollout = c.head.rollout(c.ctx, p.head, p.after, revisionOf(p.base), revisionOf(p.head))
+	if slices.Contains(s.Classes, ReplacesRunners) && s.Change == Changed {
+		p.rollout = c.head.rollout(c.ctx, p.head, p.after, revisionOf(p.base), revisionOf(p.head))
+		if s.isDenied() {
+			p.formerDenied = c.head.denies(c.ctx, p)
+		} else {
+			s.Rollout = p.rollout
+		}
 	}
-	if s.Rollout != nil && s.isDenied() {
-		p.formerDenied = c.head.denies(c.ctx, p)
-	}
-	s.Effects = effectsOf(p)
+	p.later = c.laterWords(p)
+	s.Effects = c.effectsOf(p)
 	c.refuseFields(p)
 	if s.Change != Same {
 		return
 	}
-	later := c.laterEffects(p)
-	if s.Effects = append(s.Effects, later...); isMoved(p) || len(later) > 0 {
+	next := c.nextRollout(p)
+	if next != "" {
+		s.Effects = append(s.Effects, next)
+	}
+	if isMoved(p) || next != "" || p.later != "" {
 		s.Change = Moved
 	}
 }
@@ -221,11 +246,11 @@ func (c *comparison) refuseFields(p *pair) {
 	}
 }
 
-// refuse adds why an object of the head can't be applied, in the words of the API server.
+// refuse adds why an object of the head can't be applied, in the words of the cluster.
 func (c *comparison) refuse(o *compile.Object, path, message string) {
 	at := fieldPlace(o, path)
 	c.result.Head.Diagnostics = append(c.result.Head.Diagnostics, v1alpha1.Diagnostic{
-		File: at.File, Line: at.Line, Column: at.Column, Path: strings.TrimPrefix(o.Path+"."+path, "."), Message: message,
+		File: at.File, Line: at.Line, Column: at.Column, Path: strings.Trim(o.Path+"."+path, "."), Message: message,
 	})
 }
 
@@ -234,51 +259,18 @@ func isMoved(p *pair) bool {
 	return !p.before.limits.same(p.after.limits) || slices.ContainsFunc(p.shown.Findings, func(f Finding) bool { return f.State != Still })
 }
 
-// laterEffects say what other policies will do to a pool that is declared as before: at another time of the week, and when its template
-// changes.
-func (c *comparison) laterEffects(p *pair) []string {
+// nextRollout says that another template of a pool that is declared as before would roll out otherwise; empty if it wouldn't.
+func (c *comparison) nextRollout(p *pair) string {
 	if p.before.digest == p.after.digest {
-		return nil
-	}
-	var effects []string
-	if at, was, is, differ := c.firstDifference(p); differ && at.After(c.in.At) {
-		effects = append(effects, fmt.Sprintf("From %s on policies make %s of it instead of %s.",
-			at.UTC().Format(time.RFC3339), scaleWords(is, false), scaleWords(was, false)))
+		return ""
 	}
 	// Of as many runners: that a max makes smaller steps is no news.
 	next := p.head.Name + "-next"
 	was, is := c.base.rollout(c.ctx, p.base, p.after, revisionOf(p.base), next), c.head.rollout(c.ctx, p.head, p.after, revisionOf(p.head), next)
 	if before, after := was.words(), is.words(); before != after {
-		effects = append(effects, fmt.Sprintf("Another template would roll out otherwise: %s instead of %s.", after, before))
+		return fmt.Sprintf("Another template would roll out otherwise: %s instead of %s.", after, before)
 	}
-	return effects
-}
-
-// firstDifference is when in the week a pool first has other numbers by the head's policies than by the base's, and which.
-func (c *comparison) firstDifference(p *pair) (at time.Time, was, is policy.Scale, differ bool) {
-	before, after := c.base.week(c.ctx, p.base, p.before).steps, c.head.week(c.ctx, p.head, p.after).steps
-	steps := slices.SortedFunc(slices.Values(slices.Concat(before, after)), func(a, b step) int { return a.from.Compare(b.from) })
-	for _, s := range steps {
-		if scaleAt(before, s.from) == scaleAt(after, s.from) {
-			continue
-		}
-		// Changes that are close are taken together, and not by both sides alike: what counts is the answer.
-		a, b := c.base.scaling(c.ctx, p.base, s.from), c.head.scaling(c.ctx, p.head, s.from)
-		if was, is = a.inForce(), b.inForce(); was != is {
-			return s.from, was, is, true
-		}
-	}
-	return at, was, is, false
-}
-
-// scaleAt are the numbers at a time.
-func scaleAt(steps []step, at time.Time) (scale policy.Scale) {
-	for _, s := range steps {
-		if !s.from.After(at) {
-			scale = s.scale
-		}
-	}
-	return scale
+	return ""
 }
 
 // summarize counts, sorts, and drops what isn't worth showing.
@@ -287,6 +279,8 @@ func (c *comparison) summarize() {
 	s.Classes = map[Class]int{}
 	for _, p := range c.pairs {
 		s.count(&p.shown)
+		addMax(&s.MaxBefore, p.shown.Before.max())
+		addMax(&s.MaxAfter, p.shown.After.max())
 		if p.shown.Change != Same || p.shown.isDenied() {
 			r.Pools = append(r.Pools, p.shown)
 		}
@@ -351,7 +345,7 @@ func (f *Finding) denies() bool { return f.Level == Deny || f.Level == Failure }
 
 // rank orders pools by how far their change reaches.
 func (p *Pool) rank() int {
-	ranks := map[Class]int{Identity: 0, Routing: 1, Template: 2, Scale: 4, Settings: 5}
+	ranks := map[Class]int{Replaced: 0, ReroutesJobs: 1, ReplacesRunners: 2, OtherLimits: 4, Settings: 5}
 	switch p.Change {
 	case Added, Uncompared:
 		return 3

@@ -134,7 +134,9 @@ func sideOf(t testing.TB, name string, given files) Side {
 	result := compileOnce(t, tree)
 	s.Objects, s.Diagnostics = result.Objects, append(s.Diagnostics, result.Diagnostics...)
 	for i := range s.Objects {
-		s.Objects[i].Manifest.SetNamespace("ci")
+		if s.Objects[i].Manifest.GetNamespace() == "" {
+			s.Objects[i].Manifest.SetNamespace("ci")
+		}
 	}
 	for _, o := range s.Objects {
 		if o.Manifest.GetKind() == policy.KindRunnerPolicy {
@@ -281,22 +283,22 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 		"scale above a ceiling": {
 			files{"p.cue": linux, "r.rego": ceiling}, files{"p.cue": change(t, linux, "max: 50", "max: 80"), "r.rego": ceiling},
 			[]string{
-				"Allowed", `Changed linux [Scale] from ""`, "  spec.scale.max 50 -> 80 p.cue:8 p.cue:8", "  0/2/50 0/2/50 -> 0/2/80 0/2/60 max<60 by r.rego:5",
+				"Allowed", `Changed linux [Limits] from ""`, "  spec.scale.max 50 -> 80 p.cue:8 p.cue:8", "  0/2/50 0/2/50 -> 0/2/80 0/2/60 max<60 by r.rego:5",
 				"  : At most 60 runners instead of 50.",
 			},
 		},
 		"template": {
 			files{"p.cue": linux}, files{"p.cue": change(t, linux, "template: #T", `template: #T & {spec: containers: [{image: "runner:2"}]}`)},
 			[]string{
-				"Allowed", `Changed linux [Template] from ""`,
+				"Allowed", `Changed linux [ReplacesRunners] from ""`,
 				`  spec.template.spec.containers[0].image "runner:1" -> "runner:2" connections.cue:13 p.cue:9`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
-				"  : Runners without a job are replaced in steps, up to 13 more and 0 fewer meanwhile; busy ones finish.",
+				"  : Runners without a job are replaced in steps; busy ones finish.",
 			},
 		},
 		"container mode": {
 			files{"p.cue": linux, "d.rego": unprivileged}, files{"p.cue": change(t, linux, "template: #T", "template: #T\n\t\tcontainerMode: type: \"Docker\""), "d.rego": unprivileged},
 			[]string{
-				"Denied", `Changed linux [Template] from ""`,
+				"Denied", `Changed linux [ReplacesRunners] from ""`,
 				`  spec.containerMode.type  -> "Docker" - p.cue:10`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
 				"  New Deny: no privileged containers, p.cue:10 by RunnerPolicy/ci/repository d.rego:5",
 				"  : Policies deny it, or can't be asked: runners go on with the former template.",
@@ -312,8 +314,8 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 		"another group of the Docker daemon": {
 			files{"p.cue": docker}, files{"p.cue": change(t, docker, `{type: "Docker"}`, `{type: "Docker", docker: groupID: 124}`)},
 			[]string{
-				"Allowed", `Changed linux [Template] from ""`, `  spec.containerMode.docker.groupID  -> 124 - p.cue:10`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
-				"  : Runners without a job are replaced in steps, up to 13 more and 0 fewer meanwhile; busy ones finish.",
+				"Allowed", `Changed linux [ReplacesRunners] from ""`, `  spec.containerMode.docker.groupID  -> 124 - p.cue:10`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
+				"  : Runners without a job are replaced in steps; busy ones finish.",
 			},
 		},
 		"a container mode that is refused before and after": {
@@ -321,9 +323,9 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 			[]string{
 				"Broken",
 				"broken p.cue:6:2: pools.linux: spec.containerMode.kubernetes.workVolumeClaim: must be set, or a volume work in the template: the pods of jobs share it; or choose type KubernetesNoVolume",
-				`Changed linux [Template] from ""`,
+				`Changed linux [ReplacesRunners] from ""`,
 				`  spec.containerMode.kubernetes.hookTemplate.key  -> "k" - p.cue:10`, `  spec.containerMode.kubernetes.hookTemplate.name  -> "n" - p.cue:10`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
-				"  : Runners without a job are replaced in steps, up to 13 more and 0 fewer meanwhile; busy ones finish.",
+				"  : Runners without a job are replaced in steps; busy ones finish.",
 			},
 		},
 		"access modes of the work volume spelled out": {
@@ -336,7 +338,7 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 		"an order that a policy denies": {
 			files{"p.cue": linux, "connections.cue": helper, "d.rego": first}, files{"p.cue": linux, "connections.cue": turned, "d.rego": first},
 			[]string{
-				"Denied", `Changed linux [Template] from ""`,
+				"Denied", `Changed linux [ReplacesRunners] from ""`,
 				`  spec.template.spec.containers ["runner","helper"] -> ["helper","runner"] p.cue:9 p.cue:9`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
 				"  New Deny: the runner comes first, p.cue:6 by RunnerPolicy/ci/repository d.rego:5",
 				"  : Policies deny it, or can't be asked: runners go on with the former template.",
@@ -351,7 +353,7 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 		"labels": {
 			files{"p.cue": two}, files{"p.cue": change(t, two, "scale: {", "labels: [\"windows\", \"big\"]\n\t\tscale: {")},
 			[]string{
-				"Allowed", `Changed linux [Routing] from ""`, `  spec.labels  -> ["windows","big"] - p.cue:9`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
+				"Allowed", `Changed linux [ReroutesJobs] from ""`, `  spec.labels  -> ["windows","big"] - p.cue:9`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
 				"  : Jobs that ask for linux no longer come here: without another pool for them they wait.",
 				"  : Jobs that ask for windows or big may come here from now on.",
 				"overlap ci/linux ci/windows [windows] p.cue:9",
@@ -360,7 +362,7 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 		"connection of a pool": {
 			files{"p.cue": linux}, files{"p.cue": change(t, linux, `"acme"`, `"other"`)},
 			[]string{
-				"Allowed", `Changed linux [Identity] from ""`, `  spec.connectionRef.name "acme" -> "other" p.cue:7 p.cue:7`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
+				"Allowed", `Changed linux [Replaced] from ""`, `  spec.connectionRef.name "acme" -> "other" p.cue:7 p.cue:7`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
 				"  : Its scale set on ci/acme is deleted once its runners are done, and made anew on ci/other: jobs that wait for it are lost.",
 			},
 		},
@@ -368,7 +370,7 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 			files{"p.cue": labelled}, files{"p.cue": change(t, labelled, "scale:", "registration: \"REST\"\n\t\tscale:")},
 			[]string{
 				"Broken", "broken p.cue:9:17: pools.linux.spec.registration: registration never changes: make another pool",
-				`Changed linux [Identity] from ""`, `  spec.registration  -> "REST" - p.cue:9`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
+				`Changed linux [Replaced] from ""`, `  spec.registration  -> "REST" - p.cue:9`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
 				"  : The API server refuses this: registration never changes. Make another pool.",
 			},
 		},
@@ -376,7 +378,7 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 			files{"p.cue": stays}, files{"p.cue": change(t, stays, "registration: \"REST\"", "registration: \"REST\"\n\t\tlifetime: \"Persistent\"")},
 			[]string{
 				"Broken", "broken p.cue:9:13: pools.linux.spec.lifetime: lifetime never changes: make another pool",
-				`Changed linux [Identity] from ""`, `  spec.lifetime  -> "Persistent" - p.cue:9`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
+				`Changed linux [Replaced] from ""`, `  spec.lifetime  -> "Persistent" - p.cue:9`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
 				"  : The API server refuses this: lifetime never changes. Make another pool.",
 			},
 		},
@@ -384,7 +386,7 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 			files{"p.cue": linux}, files{"p.cue": change(t, linux, "scale:", "mode: \"Observe\"\n\t\tscale:")},
 			[]string{
 				"Broken", "broken p.cue:8:9: pools.linux.spec.mode: mode never goes back to Observe: suspend the pool, or make another",
-				`Changed linux [Routing] from ""`, `  spec.mode  -> "Observe" - p.cue:8`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
+				`Changed linux [ReroutesJobs] from ""`, `  spec.mode  -> "Observe" - p.cue:8`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
 				"  : The API server refuses this: mode never goes back to Observe. Suspend the pool, or make another.",
 			},
 		},
@@ -400,7 +402,7 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 			files{"p.cue": linux, "r.rego": nightly}, files{"p.cue": linux, "r.rego": change(t, nightly, `"atMost": 9`, `"atMost": 0`)},
 			[]string{
 				"Allowed", `Moved linux [] from ""`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
-				"  : From 2026-07-05T20:00:00Z on policies make max 0, min 0, idle 0 of it instead of max 9, min 0, idle 2.",
+				"  : From 2026-07-05T20:00:00Z on it has max 0, min 0, idle 0 instead of max 9, min 0, idle 2.",
 				"policy Changed RunnerPolicy/ci/repository [rules] moved [ci/linux]",
 			},
 		},
@@ -440,10 +442,10 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 			files{"p.cue": linux, "d.rego": denyOld},
 			files{"p.cue": change(t, linux, "template: #T", `template: #T & {spec: containers: [{image: "runner:2"}]}`), "d.rego": denyOld},
 			[]string{
-				"Allowed", `Changed linux [Template] from ""`,
+				"Allowed", `Changed linux [ReplacesRunners] from ""`,
 				`  spec.template.spec.containers[0].image "runner:1" -> "runner:2" connections.cue:13 p.cue:9`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
 				"  Fixed Deny: image is old, connections.cue:13 by RunnerPolicy/ci/repository d.rego:5",
-				"  : Runners without a job are replaced in steps, up to 13 more and 0 fewer meanwhile; busy ones finish.",
+				"  : Runners without a job are replaced in steps; busy ones finish.",
 			},
 		},
 		"certificates, and a rule against Secrets": {
@@ -461,7 +463,7 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 			files{"p.cue": linux}, files{"p.cue": linux, "connections.cue": change(t, connections, "acme\", secretRef: name: \"app\"", "acme2\", secretRef: name: \"app2\"")},
 			[]string{
 				"Broken", "broken connections.cue:6:20: connections.acme.spec.url: url never changes: make another GitHubConnection and point the pools at it",
-				"connection Changed acme Identity [ci/linux]",
+				"connection Changed acme Replaced [ci/linux]",
 				"  : The API server refuses this: url never changes. Make another GitHubConnection and point the pools at it; jobs that wait for them on https://github.com/acme are lost then.",
 				"  : It signs in with other credentials, Secret app2 instead of Secret app: its 1 pool go on once GitHub takes them.",
 			},
@@ -469,16 +471,16 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 		"deleted": {
 			files{"p.cue": two}, files{"p.cue": linux},
 			[]string{
-				"Allowed", `Deleted windows [Identity] from ""`, "  0/0/5 0/0/5 -> -",
-				`  : Runners without a job end, busy ones finish; then the scale set "windows" is deleted on GitHub. Jobs that wait for it are lost.`,
+				"Allowed", `Deleted windows [Replaced] from ""`, "  0/0/5 0/0/5 -> -",
+				`  : Runners without a job end, busy ones finish; then its scale set is deleted on GitHub. Jobs that wait for it are lost.`,
 			},
 		},
 		"renamed": {
 			files{"p.cue": labelled}, files{"p.cue": change(t, labelled, "linux:", "tux:", "idle: 2", "idle: 3")},
 			[]string{
-				"Allowed", `Renamed tux [Identity Scale] from "ci/linux"`, `  metadata.name "linux" -> "tux" p.cue:6 p.cue:6`, "  spec.scale.idle 2 -> 3 p.cue:9 p.cue:9",
+				"Allowed", `Renamed tux [Replaced Limits] from "ci/linux"`, `  metadata.name "linux" -> "tux" p.cue:6 p.cue:6`, "  spec.scale.idle 2 -> 3 p.cue:9 p.cue:9",
 				"  0/2/50 0/2/50 -> 0/3/50 0/3/50",
-				"  : To the cluster it is another pool: ci/linux is deleted and this one is made. Jobs that wait for the former are lost; busy runners finish.",
+				"  : To the cluster it is another pool: the former is deleted and this one is made. Jobs that wait for the former are lost; busy runners finish.",
 			},
 		},
 		"broken": {
@@ -542,13 +544,13 @@ func TestWhatBecomesOfJobsOfPoolsWithoutAScaleSet(t *testing.T) {
 			"live: 4 runners are without a job: ended. 8 runners are busy: each finishes its job.",
 		}},
 		"REST, under another name": {rest, renamed(rest), []string{
-			"To the cluster it is another pool: ci/linux is deleted and this one is made. Jobs that wait for the former stay queued until other runners take them; busy runners finish.",
+			"To the cluster it is another pool: the former is deleted and this one is made. Jobs that wait for the former stay queued until other runners take them; busy runners finish.",
 			"live: 12 jobs wait for it now without a runner: such jobs stay queued until other runners take them.",
 			"live: 4 runners are without a job: ended. 8 runners are busy: each finishes its job.",
 		}},
 		"observed, on another connection": {watching, moved(watching), []string{"It only observes, from now on on ci/other: no runner goes."}},
 		"observed, under another name": {watching, renamed(watching), []string{
-			"To the cluster it is another pool: ci/linux is deleted and this one is made. It only observed: no runner goes.",
+			"To the cluster it is another pool: the former is deleted and this one is made. It only observed: no runner goes.",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
@@ -26,8 +27,10 @@ type side struct {
 	connections map[string]*connection
 	names       []string // of connections, sorted
 	policies    map[string]*Policy
-	declared    map[string]map[string]any // specs of policies among the objects, by reference
+	declared    map[string]*compile.Object // policies among the objects, by reference
 	set         *policy.Set
+	contending  map[string]*contender  // once they are asked for
+	switches    map[string][]time.Time // see switchesOf
 }
 
 // pool is a pool of one side.
@@ -77,7 +80,7 @@ func fieldPlace(o *compile.Object, path string) Place { return Place(o.PositionO
 func open(s *Side, in *Input) (*side, error) {
 	o := &side{
 		Side: s, in: in, pools: map[string]*pool{}, connections: map[string]*connection{}, policies: map[string]*Policy{},
-		declared: map[string]map[string]any{}, set: policy.NewSet(),
+		declared: map[string]*compile.Object{}, set: policy.NewSet(), switches: map[string][]time.Time{},
 	}
 	if len(s.Diagnostics) > 0 {
 		return o, nil
@@ -129,7 +132,7 @@ func (s *side) add(o *compile.Object) error {
 		s.names = append(s.names, name)
 	case policy.KindRunnerPolicy:
 		ref := policy.Source{Kind: policy.KindRunnerPolicy, Namespace: o.Manifest.GetNamespace(), Name: o.Manifest.GetName()}.Ref()
-		s.declared[ref], _ = o.Manifest.Object["spec"].(map[string]any)
+		s.declared[ref] = o
 	}
 	return nil
 }

@@ -45,6 +45,16 @@ func Declared(spec v1alpha1.UpdateSpec, desired int32) Bounds {
 	return b
 }
 
+// Within are the bounds where no more than so many runners can have what they need, such as volumes: a new one beyond them would wait
+// for an old one to end. As of a Deployment, if no surge is left, one runner may be unavailable.
+func (b Bounds) Within(room, desired int32) Bounds {
+	b.MaxSurge = min(b.MaxSurge, max(0, room-desired))
+	if b.MaxSurge == 0 && b.MaxUnavailable == 0 {
+		b.MaxUnavailable = 1
+	}
+	return b
+}
+
 // Narrowed are the bounds after somebody was asked, who got to see some and answered with
 // others: what the answer makes more careful holds.
 func (b Bounds) Narrowed(asked, answer Bounds) Bounds {

@@ -58,6 +58,9 @@ type Demand struct {
 	// Total is how many runners a source other than jobs asks for; TotalReason says why.
 	Total       int32
 	TotalReason string
+	// Offered is how many jobs GitHub has for the pool beyond those that are assigned. It is of no use while the pool takes in more: the count
+	// can be old.
+	Offered int32
 }
 
 // Input is the state a decision is taken on.
@@ -77,6 +80,8 @@ type Input struct {
 	// Pace puts another number in the place of the desired one; nil for none.
 	Pace    *Pace
 	Runners []Runner
+	// Saturated is true if jobs waited for room at the last decision.
+	Saturated bool
 	// Holds keep the plan below what the limits allow, for reasons of health or quota.
 	Holds []Hold
 	// Extra is how many runners to have beyond the desired number while an update replaces
@@ -117,6 +122,9 @@ type Plan struct {
 	Drain []string
 	// Announce is the most jobs GitHub may have assigned to the pool in total.
 	Announce int32
+	// Waiting is how many jobs wait because no more are accepted. Full is true if that is for the limit max alone.
+	Waiting int32
+	Full    bool
 	// Reason for Desired in one sentence.
 	Reason string
 	// LookAgain is the time after which a runner leaves its protection window; 0 for none.
@@ -137,9 +145,29 @@ func Decide(in Input) Plan {
 		p.Create = min(p.Create, h.Create)
 		p.Reason += "; " + h.Reason
 	}
+	p = in.saturate(p)
 	if !in.Demand.Keep {
 		p.Drain, p.LookAgain = drains(in, c, desired)
 	}
+	return p
+}
+
+// saturate says how many jobs wait because no more are accepted. A pool that was full stays so between the end of a job and the start of the next.
+func (in Input) saturate(p Plan) Plan {
+	known := max(0, in.Demand.Jobs-max(in.Jobs, p.Announce)) // by other sources
+	offered := in.Demand.Offered
+	if in.Jobs < p.Announce && (!in.Saturated || in.Jobs == 0) {
+		offered = 0
+	}
+	p.Waiting = max(known, offered)
+	p.Full = p.Waiting > 0 && !in.Suspended && p.Announce >= in.Limits.Max
+	if offered == 0 {
+		return p
+	}
+	if p.Full && !strings.Contains(p.Reason, "max") {
+		p.Reason += fmt.Sprintf(": full (max %d)", in.Limits.Max)
+	}
+	p.Reason += fmt.Sprintf("; %d more wait on GitHub", offered)
 	return p
 }
 

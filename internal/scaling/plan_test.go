@@ -63,7 +63,7 @@ func TestDecide(t *testing.T) {
 		},
 		"jobs that are only told of are not served above max": {
 			in:   scaling.Input{Limits: v1alpha1.Scale{Max: 4}, Jobs: 1, Demand: scaling.Demand{Jobs: 9}},
-			want: scaling.Plan{Desired: 4, Create: 4, Announce: 4, Reason: "9 jobs, bounded by max 4"},
+			want: scaling.Plan{Desired: 4, Create: 4, Announce: 4, Waiting: 5, Full: true, Reason: "9 jobs, bounded by max 4"},
 		},
 		"not all was heard: none ends": {
 			in:   scaling.Input{Limits: v1alpha1.Scale{Max: 10}, Demand: scaling.Demand{Keep: true}, Runners: many(2, v1alpha1.RunnerIdle, old)},
@@ -76,6 +76,39 @@ func TestDecide(t *testing.T) {
 		"a total is bounded by max": {
 			in:   scaling.Input{Limits: v1alpha1.Scale{Max: 5}, Demand: scaling.Demand{Total: 6, TotalReason: "metric busy"}},
 			want: scaling.Plan{Desired: 5, Create: 5, Announce: 5, Reason: "0 jobs, raised to 6 by metric busy, bounded by max 5"},
+		},
+		"full, while more wait": {
+			in:   scaling.Input{Limits: v1alpha1.Scale{Max: 2}, Jobs: 2, Demand: scaling.Demand{Offered: 4}, Runners: many(2, v1alpha1.RunnerBusy, old)},
+			want: scaling.Plan{Desired: 2, Supply: 2, Announce: 2, Waiting: 4, Full: true, Reason: "2 jobs: full (max 2); 4 more wait on GitHub"},
+		},
+		"full with idle ones, while more wait": {
+			in:   scaling.Input{Limits: v1alpha1.Scale{Max: 2, Idle: 1}, Jobs: 2, Demand: scaling.Demand{Offered: 1}, Runners: many(2, v1alpha1.RunnerBusy, old)},
+			want: scaling.Plan{Desired: 2, Supply: 2, Announce: 2, Waiting: 1, Full: true, Reason: "2 jobs + 1 idle, bounded by max 2; 1 more wait on GitHub"},
+		},
+		"between the end of a job and the start of the next it stays full": {
+			in:   scaling.Input{Limits: v1alpha1.Scale{Max: 2}, Jobs: 1, Saturated: true, Demand: scaling.Demand{Offered: 4}, Runners: many(1, v1alpha1.RunnerBusy, old)},
+			want: scaling.Plan{Desired: 1, Supply: 1, Announce: 2, Waiting: 4, Full: true, Reason: "1 job: full (max 2); 4 more wait on GitHub"},
+		},
+		"what GitHub offers to a pool with room is on its way, or old": {
+			in:   scaling.Input{Limits: v1alpha1.Scale{Max: 2}, Jobs: 1, Demand: scaling.Demand{Offered: 4}, Runners: many(1, v1alpha1.RunnerBusy, old)},
+			want: scaling.Plan{Desired: 1, Supply: 1, Announce: 2, Reason: "1 job"},
+		},
+		"what GitHub offers when all is over is old": {
+			in:   scaling.Input{Limits: v1alpha1.Scale{Max: 2}, Saturated: true, Demand: scaling.Demand{Offered: 4}},
+			want: scaling.Plan{Announce: 2, Reason: "0 jobs"},
+		},
+		"max 0, while jobs wait": {
+			in:   scaling.Input{Demand: scaling.Demand{Offered: 4}},
+			want: scaling.Plan{Waiting: 4, Full: true, Reason: "0 jobs: full (max 0); 4 more wait on GitHub"},
+		},
+		"suspended, while jobs wait": {
+			in:   scaling.Input{Suspended: true, Limits: v1alpha1.Scale{Max: 2}, Demand: scaling.Demand{Offered: 4}},
+			want: scaling.Plan{Waiting: 4, Reason: "suspended: serving 0 jobs; 4 more wait on GitHub"},
+		},
+		"held back, while jobs wait": {
+			in: scaling.Input{Limits: v1alpha1.Scale{Max: 10}, Jobs: 1, Demand: scaling.Demand{Offered: 4}, Runners: many(1, v1alpha1.RunnerBusy, old),
+				Holds: []scaling.Hold{{Announce: 1, Reason: "the namespace's quota admits 1"}}},
+			want: scaling.Plan{Desired: 1, Supply: 1, Announce: 1, Waiting: 4, Reason: "1 job; the namespace's quota admits 1; 4 more wait on GitHub"},
 		},
 		"on the way up": {
 			in:   scaling.Input{Limits: v1alpha1.Scale{Max: 10}, Jobs: 8, Pace: &scaling.Pace{Desired: 4, Reason: "8 jobs; at most 4 at once"}},

@@ -86,6 +86,11 @@ func decisions() []variant {
 			p.Status.Jobs, p.Status.Runners = 14, v1alpha1.RunnerCounts{Total: 10, Busy: 10}
 			d.Desired, d.Reason = 10, "14 jobs + 1 idle, bounded by max 10"
 		})},
+		{"saturated", decided(func(p *v1alpha1.RunnerPool, d *v1alpha1.Decision) {
+			p.Status.Jobs, p.Status.Waiting, p.Status.Runners = 10, 4, v1alpha1.RunnerCounts{Total: 10, Busy: 10}
+			d.Desired, d.Reason = 10, "10 jobs: full (max 10); 4 more wait on GitHub"
+			is(&p.Status.Conditions, v1alpha1.SaturatedCondition, metav1.ConditionTrue, v1alpha1.MaxReachedReason, "as many jobs as max allows, 10; more wait")
+		})},
 		{"unbounded", decided(func(p *v1alpha1.RunnerPool, d *v1alpha1.Decision) {
 			p.Spec.Scale.Max, d.Announced, d.Limits.Max = nil, v1alpha1.UnboundedMax, v1alpha1.UnboundedMax
 		})},

@@ -24,6 +24,7 @@ var watched = []struct {
 	{v1alpha1.PolicyCondition, metav1.ConditionFalse},
 	{v1alpha1.UpdatedCondition, metav1.ConditionFalse},
 	{v1alpha1.RunnerVersionCondition, metav1.ConditionFalse},
+	{v1alpha1.SaturatedCondition, metav1.ConditionTrue},
 }
 
 // lookAtPools finds what is wrong with pools.
@@ -65,8 +66,8 @@ func (w *world) causeOf(p *v1alpha1.RunnerPool, s symptom) symptom {
 		s.key = s.reason + "|" + p.Namespace
 	case v1alpha1.AccessDeniedReason:
 		s.key = s.reason + "|" + connection.String()
-	case v1alpha1.SuspendedReason, v1alpha1.UpdateHeldReason:
-		s.key = s.reason // whoever did it, knows
+	case v1alpha1.SuspendedReason, v1alpha1.UpdateHeldReason, v1alpha1.MaxReachedReason:
+		s.key = s.reason // each has its own message
 	case v1alpha1.PolicyFailedReason, v1alpha1.PolicyPendingReason:
 		if ref := policyRef.FindString(s.message); ref != "" {
 			s.key = s.reason + "|" + ref
@@ -150,11 +151,12 @@ func (w *world) lookAtJobs() {
 			continue
 		}
 		switch {
-		case p.Status.Jobs > d.Desired:
+		case told[of.key()] && explain.ConditionOf(p.Status.Conditions, v1alpha1.SaturatedCondition) != nil:
+		case p.Status.Jobs > d.Desired: // accepted, or known of without a scale set
 			w.add(symptom{
-				key: fullReason, of: of, reason: fullReason, rank: rank{severity: Warning, what: "full, and jobs wait"},
+				key: v1alpha1.MaxReachedReason, of: of, reason: v1alpha1.MaxReachedReason, rank: rankOf(v1alpha1.MaxReachedReason),
 				message: fmt.Sprintf("%s: %s for %s: %s", of.key(), wording.Count(d.Desired, "runner"), wording.Count(p.Status.Jobs, "job"), d.Reason),
-				since:   d.Time.Time, do: "Raise spec.scale.max, or wait. " + explainPool,
+				since:   d.Time.Time, do: explain.Remedy(poolKind, v1alpha1.MaxReachedReason),
 			})
 		case !told[of.key()] && w.Now.Sub(d.Time.Time) > p.Spec.Deadlines.GetStartup():
 			w.add(symptom{

@@ -48,6 +48,7 @@ var ranks = map[string]rank{
 	v1alpha1.PolicyFailedReason:         {Warning, "policies fail, and what they decided last holds", 0, ""},
 	v1alpha1.PolicyInvalidReason:        {Warning, "a policy can't be loaded", 0, ""},
 	v1alpha1.RolledBackReason:           {Warning, "an update was rolled back", 0, ""},
+	v1alpha1.MaxReachedReason:           {Warning, "full, and jobs wait", 0, ""},
 	v1alpha1.LabelsDroppedReason:        {Warning, "GitHub kept fewer labels", 0, ""},
 	v1alpha1.LabelsKeptReason:           {Warning, "GitHub keeps former labels", 0, ""},
 	v1alpha1.RunnerOutdatedReason:       {Warning, "GitHub may refuse the runners' version", 0, ""},
@@ -76,7 +77,6 @@ const (
 	notLookedAtReason = "NotLookedAt"
 	runnersWaitReason = "RunnersWait"
 	jobsWaitReason    = "JobsWait"
-	fullReason        = "Full"
 	staleReason       = "DemandStale"
 	heldReason        = "Held"
 	notListening      = "NotListening"

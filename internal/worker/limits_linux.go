@@ -87,8 +87,15 @@ func memoryOf(pid int) (uint64, error) {
 // goFirst has the kernel choose this process, and not its parent, when memory is short.
 func goFirst() error { return os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0) }
 
-// comeSecond gives what this thread starts a third of the CPU time that the rest of this process gets where both want it.
-func comeSecond() error { return unix.Setpriority(unix.PRIO_PROCESS, 0, 5) }
+// comeSecond gives what this thread starts a third of the CPU time that the rest of this process gets where both want it, also where
+// this process was made to come after others.
+func comeSecond() error {
+	own, err := unix.Getpriority(unix.PRIO_PROCESS, 0) // 20 less the nice value
+	if err != nil {
+		return fmt.Errorf("reading the priority: %w", err)
+	}
+	return unix.Setpriority(unix.PRIO_PROCESS, 0, min(19, 20-own+5))
+}
 
 // comeLast has a process run only when nobody else wants the CPU, for good: the kernel takes a CPU that runs nothing but such
 // processes for idle. The nice value is not enough: who wakes is then still put beside others rather than there.

@@ -5,6 +5,7 @@ package worker
 
 import (
 	"os"
+	"runtime"
 	"testing"
 	"time"
 
@@ -28,8 +29,24 @@ func TestAChildComesAfterItsParent(t *testing.T) {
 		t.Fatal(err)
 	}
 	its, err := unix.Getpriority(unix.PRIO_PROCESS, child.pid())
-	if err != nil || its >= own {
-		t.Errorf("the child has priority %d, its parent %d (more comes first): %v", its, own, err)
+	if want := max(1, own-5); err != nil || its != want {
+		t.Errorf("the child has priority %d, want %d, its parent has %d (more comes first): %v", its, want, own, err)
+	}
+}
+
+func TestWhatAThreadStartsComesAfterItWhateverItsPriority(t *testing.T) {
+	runtime.LockOSThread() // for good: the thread ends with the test
+	for range 3 {
+		own, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := comeSecond(); err != nil {
+			t.Fatal(err)
+		}
+		if its, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err != nil || its != max(1, own-5) {
+			t.Errorf("after %d it is %d (more comes first): %v", own, its, err)
+		}
 	}
 }
 

@@ -85,6 +85,9 @@ func (s *Server) runnerJoins(r *http.Request) answer {
 		return restError(http.StatusConflict, "A session for this runner already exists.")
 	}
 	rn.session, rn.everSeen, rn.lastSeen = s.newID(), true, s.now()
+	if rn.persistent {
+		delete(s.excused, rn.name)
+	}
 	s.setOnline(rn, true)
 	s.watchRunner(rn, rn.session)
 	return created(runnerwire.Session{SessionID: rn.session})
@@ -128,7 +131,7 @@ func (s *Server) runnerEnds(rn *runner, how string) {
 	case j.State != JobRunning:
 		s.takeBack(rn)
 	default:
-		s.blame(rn, "busy runner ended: %s %s with job %s", rn.name, how, j.ID)
+		s.blame(rn, j, "busy runner ended: %s %s with job %s", rn.name, how, j.ID)
 		left := rn.lastSeen.Add(s.opts.LostAfter).Sub(s.now())
 		s.after(left, func() { s.lose(rn, j) })
 	}
@@ -140,7 +143,7 @@ func (s *Server) lose(rn *runner, j *job) {
 		return
 	}
 	s.setJob(rn, nil)
-	s.blame(rn, "job %s is lost: no communication with runner %s", j.ID, rn.name)
+	s.blame(rn, j, "job %s is lost: no communication with runner %s", j.ID, rn.name)
 	s.finish(j, ResultFailed)
 }
 
@@ -232,7 +235,7 @@ func (s *Server) stepOut(rn *runner, session string, left bool) answer {
 		rn.scaleSet.free.remove(rn)
 	}
 	switch {
-	case left:
+	case left && rn.polls == 0: // with another poll its process is still there
 		s.setOnline(rn, false)
 		if rn.job != nil && rn.job.State != JobRunning {
 			s.takeBack(rn)

@@ -242,16 +242,16 @@ func (s *Server) scaleSetOf(r *http.Request) string {
 }
 
 // Excuse says that what becomes of a runner's process from now on is the doing
-// of a fault: neither its end nor the loss of its job is a broken invariant.
+// of a fault: neither its end nor the loss of its job is a broken invariant. The next process of a persistent runner answers for itself.
 func (s *Server) Excuse(runnerName string) {
 	s.lock()
 	defer s.unlock()
 	s.excused[runnerName] = true
 }
 
-// blame notes a broken invariant, unless the runner's end is excused.
-func (s *Server) blame(rn *runner, format string, args ...any) {
-	if !s.excused[rn.name] {
+// blame notes a broken invariant, unless the runner's end with the job is excused.
+func (s *Server) blame(rn *runner, j *job, format string, args ...any) {
+	if j.excused = j.excused || s.excused[rn.name]; !j.excused {
 		s.breach(format, args...)
 	}
 }

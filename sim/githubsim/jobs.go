@@ -97,6 +97,7 @@ type job struct {
 	scaleSet  *scaleSet
 	runner    *runner
 	cancel    chan struct{} // closed when a running job is to stop
+	excused   bool          // its loss is a fault's doing
 }
 
 type jobIndex struct {

@@ -89,6 +89,17 @@ func TestAPersistentRunnerThatIsKilledInAJobComesBackWithoutIt(t *testing.T) {
 	if jobs := sim.Jobs(); jobs[0].ID != lost || jobs[0].Result != githubsim.ResultFailed || jobs[0].Starts != 1 {
 		t.Errorf("jobs: %+v", jobs)
 	}
+	if broken := sim.Invariants(); len(broken) != 0 {
+		t.Errorf("broken: %v", broken)
+	}
+	addJob(t, sim, githubsim.Job{Labels: []string{"gpu"}, Duration: time.Hour})
+	end = stay(t, config)
+	waitUntil(t, sim, func() bool { return sim.Report().Jobs[githubsim.JobRunning] == 1 })
+	end(errors.New("killed by nobody's leave"))
+	waitUntil(t, sim, func() bool { return sim.Report().Results[githubsim.ResultFailed] == 2 })
+	if broken := sim.Invariants(); len(broken) != 2 {
+		t.Errorf("the excuse was for the former process: %v", broken)
+	}
 }
 
 func TestWhoMayRegisterARunner(t *testing.T) {

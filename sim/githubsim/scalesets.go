@@ -95,17 +95,31 @@ func (x *scaleSetIndex) find(sc *scope, groupID int, name string) *scaleSet {
 	return nil
 }
 
+// queuedFor is how many jobs wait that the scale set would accept.
+func (s *Server) queuedFor(ss *scaleSet) int {
+	n := 0
+	for _, b := range s.jobs.buckets {
+		if b.head() != nil && s.accepts(ss, b.repo, b.labels) {
+			n += len(b.jobs)
+		}
+	}
+	return n
+}
+
 // told are the statistics as clients get them.
-func (ss *scaleSet) told() Statistics {
+func (s *Server) told(ss *scaleSet) Statistics {
 	stats := ss.stats
+	if s.opts.Mode == AutoAssign {
+		stats.Available += s.queuedFor(ss)
+	}
 	if ss.idleUncounted {
 		stats.Idle = 0
 	}
 	return stats
 }
 
-func (ss *scaleSet) body(base string) scaleSetBody {
-	stats, setting := ss.told(), ss.setting
+func (s *Server) body(ss *scaleSet, base string) scaleSetBody {
+	stats, setting := s.told(ss), ss.setting
 	return scaleSetBody{
 		ID: ss.id, Name: ss.name, GroupID: ss.group.id, GroupName: ss.group.Name,
 		Labels: slices.Clone(ss.labels), RunnerSetting: &setting, CreatedOn: ss.created, Statistics: &stats,
@@ -131,13 +145,13 @@ func (s *Server) findScaleSet(r *http.Request, sc *scope) answer {
 	}
 	var found []scaleSetBody
 	if ss := s.scaleSets.find(sc, groupID, query.Get("name")); ss != nil {
-		found = append(found, ss.body(s.baseURL(r)))
+		found = append(found, s.body(ss, s.baseURL(r)))
 	}
 	return ok(listOf(found))
 }
 
 func (s *Server) getScaleSet(r *http.Request, ss *scaleSet) answer {
-	body := ss.body(s.baseURL(r))
+	body := s.body(ss, s.baseURL(r))
 	if alteration(r) == AlterNoStatistics {
 		body.Statistics = nil
 	}
@@ -170,7 +184,7 @@ func (s *Server) createScaleSet(r *http.Request, sc *scope) answer {
 	}
 	s.scaleSets.byID[ss.id] = ss
 	s.scaleSets.ordered = append(s.scaleSets.ordered, ss)
-	return ok(ss.body(s.baseURL(r)))
+	return ok(s.body(ss, s.baseURL(r)))
 }
 
 func scaleSetExists(name string) answer {
@@ -215,7 +229,7 @@ func (s *Server) updateScaleSet(r *http.Request, ss *scaleSet) answer {
 		ss.setting = *body.RunnerSetting
 	}
 	s.dispatch(ss)
-	return ok(ss.body(s.baseURL(r)))
+	return ok(s.body(ss, s.baseURL(r)))
 }
 
 func (s *Server) deleteScaleSet(_ *http.Request, ss *scaleSet) answer {

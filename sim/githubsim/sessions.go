@@ -29,10 +29,10 @@ type sessionBody struct {
 }
 
 func (s *Server) sessionBody(r *http.Request, ss *scaleSet) sessionBody {
-	stats := ss.told()
+	stats := s.told(ss)
 	query := url.Values{"scaleSetId": {strconv.Itoa(ss.id)}, "sessionId": {ss.session.id}}
 	body := sessionBody{
-		SessionID: ss.session.id, OwnerName: ss.session.owner, ScaleSet: ss.body(s.baseURL(r)), Statistics: &stats,
+		SessionID: ss.session.id, OwnerName: ss.session.owner, ScaleSet: s.body(ss, s.baseURL(r)), Statistics: &stats,
 		QueueURL: s.baseURL(r) + queuePath + "?" + query.Encode(),
 		AccessToken: s.sign(queueAudience, s.opts.QueueTokenTTL, serviceClaims{
 			Tenant: ss.scope.tenant, Session: ss.session.id, Epoch: s.identities.queueEpoch,

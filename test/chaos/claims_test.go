@@ -55,35 +55,53 @@ func (s *storm) watchClaims() {
 	c, err := client.NewWithWatch(w.Cluster.Config, client.Options{Scheme: controllers.Scheme()})
 	harness.Must(s.T, err)
 	ctx, cancel := context.WithCancel(context.Background())
-	follow, err := c.Watch(ctx, &corev1.PodList{}, client.InNamespace(s.namespace))
-	harness.Must(s.T, err)
 	var done sync.WaitGroup
 	done.Go(func() {
-		held, shared := mounts{}, map[string]int{}
-		for event := range follow.ResultChan() {
-			pod, ok := event.Object.(*corev1.Pod)
-			if !ok {
+		users := map[string]map[types.UID]bool{}
+		for ctx.Err() == nil { // a busy API server ends watches
+			follow, err := c.Watch(ctx, &corev1.PodList{}, client.InNamespace(s.namespace))
+			if err != nil {
 				continue
 			}
-			if event.Type == watch.Added && pod.Annotations[v1alpha1.CacheClaimAnnotation] != "" {
-				shared[pod.Annotations[v1alpha1.CacheClaimAnnotation]]++
-			}
-			if claim := held.see(event.Type, pod); claim != "" {
-				s.complain("claim %s is held twice: %v", claim, held[claim])
-			}
+			s.followClaims(follow, users)
 		}
-		again := 0
-		for _, n := range shared {
-			again += n - 1
-		}
-		s.log.add("", "claims", "%d pods had a claim that another had before", again)
-		s.Logf("seed %d: %d pods had a claim that another had before", s.seed, again)
-		if again == 0 && !s.Failed() {
-			s.complain("no claim was ever taken over")
-		}
+		s.tellClaims(users)
 	})
 	s.Cleanup(func() {
 		cancel()
 		done.Wait()
 	})
+}
+
+// followClaims looks at one watch's events, the first of which are the pods that there are. It notes the pods that had each claim.
+func (s *storm) followClaims(follow watch.Interface, users map[string]map[types.UID]bool) {
+	held := mounts{}
+	for event := range follow.ResultChan() {
+		pod, ok := event.Object.(*corev1.Pod)
+		if !ok {
+			continue
+		}
+		if claim := pod.Annotations[v1alpha1.CacheClaimAnnotation]; claim != "" {
+			if users[claim] == nil {
+				users[claim] = map[types.UID]bool{}
+			}
+			users[claim][pod.UID] = true
+		}
+		if claim := held.see(event.Type, pod); claim != "" {
+			s.complain("claim %s is held twice: %v", claim, held[claim])
+		}
+	}
+}
+
+// tellClaims says how many claims were taken over.
+func (s *storm) tellClaims(users map[string]map[types.UID]bool) {
+	again := 0
+	for _, pods := range users {
+		again += len(pods) - 1
+	}
+	s.log.add("", "claims", "%d pods had a claim that another had before", again)
+	s.Logf("seed %d: %d pods had a claim that another had before", s.seed, again)
+	if again == 0 && !s.Failed() {
+		s.complain("no claim was ever taken over")
+	}
 }

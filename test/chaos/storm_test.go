@@ -33,6 +33,7 @@ type storm struct {
 	github    *githubsim.Running
 	node      *nodeplay.Node
 	log       *eventLog
+	pulse     pulse
 
 	running    sync.WaitGroup // what the schedule started
 	mu         sync.Mutex
@@ -69,6 +70,7 @@ func (s *storm) prepare() {
 	harness.Must(s.T, w.Cluster.CreateNamespace(s.Context(), s.namespace))
 	s.log.watch()
 	s.watchClaims()
+	s.pulse.feel(s.T, s.namespace)
 	for i := range connections {
 		s.connect(i)
 	}

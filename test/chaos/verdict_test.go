@@ -11,7 +11,9 @@ import (
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -34,6 +36,7 @@ func (s *storm) judge() {
 		s.log.add("", "storm", "the capacity is back")
 	}
 	s.eachJob()
+	s.stayed()
 	for _, p := range s.allPools() {
 		if err := w.Client.Delete(s.Context(), p); err != nil {
 			s.Error(err)
@@ -73,7 +76,7 @@ func (s *storm) eventually(check func(ctx context.Context) error) (came bool) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			s.complain("after %s: %v", recovery, complaint)
+			s.complain("after %s: %v\n%s", recovery, complaint, s.pulse.tell())
 			return false
 		}
 	}
@@ -150,12 +153,29 @@ func (s *storm) eachJob() {
 	}
 }
 
+// stayed checks that runners took job after job, and says how many did.
+func (s *storm) stayed() {
+	jobs, most := map[string]int{}, 0
+	for _, j := range s.github.Jobs() {
+		if strings.HasPrefix(j.Runner, staying+"-") {
+			jobs[j.Runner]++
+			most = max(most, jobs[j.Runner])
+		}
+	}
+	s.log.add("", "stayed", "%v", jobs)
+	s.Logf("seed %d: %d runners that stay had jobs, one of them %d", s.seed, len(jobs), most)
+	if len(jobs) == 0 {
+		s.complain("no runner that stays had a job")
+	}
+}
+
 // nothingLeft says what the deleted pools left behind.
 func (s *storm) nothingLeft(ctx context.Context) error {
 	var errs []error
 	for kind, list := range map[string]client.ObjectList{
 		"Runner": &v1alpha1.RunnerList{}, "ScaleSet": &v1alpha1.ScaleSetList{}, "Pod": &corev1.PodList{}, "Secret": &corev1.SecretList{},
-		"PersistentVolumeClaim": &corev1.PersistentVolumeClaimList{},
+		"PersistentVolumeClaim": &corev1.PersistentVolumeClaimList{}, "ControllerRevision": &appsv1.ControllerRevisionList{},
+		"PodDisruptionBudget": &policyv1.PodDisruptionBudgetList{},
 	} {
 		in := []client.ListOption{client.InNamespace(s.namespace)}
 		if kind == "Secret" {

@@ -47,9 +47,7 @@ type sighting struct {
 
 // observer sees every version of our objects, as Argo CD's cache does, and asks their health.
 type observer struct {
-	t       *testing.T
-	scripts map[string]string
-
+	t    *testing.T
 	mu   sync.Mutex
 	seen []sighting
 }
@@ -57,7 +55,7 @@ type observer struct {
 // observe watches the seven kinds in a namespace, and those of the cluster whose name it begins, until the test ends.
 func observe(t *testing.T, namespace string) *observer {
 	t.Helper()
-	o := &observer{t: t, scripts: map[string]string{}}
+	o := &observer{t: t}
 	c, err := client.NewWithWatch(shared.Cluster.Config, client.Options{})
 	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -67,7 +65,6 @@ func observe(t *testing.T, namespace string) *observer {
 		gvk := v1alpha1.GroupVersion.WithKind(kind)
 		script, err := argocd.Script(gvk.GroupKind())
 		must(t, err)
-		o.scripts[kind] = script
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(gvk.GroupVersion().WithKind(kind + "List"))
 		watcher, err := c.Watch(ctx, list)
@@ -77,7 +74,7 @@ func observe(t *testing.T, namespace string) *observer {
 			for event := range watcher.ResultChan() {
 				object, ok := event.Object.(*unstructured.Unstructured)
 				if ok && (object.GetNamespace() == namespace || strings.HasPrefix(object.GetName(), namespace)) {
-					o.note(object)
+					o.note(object, script)
 				}
 			}
 		})
@@ -85,11 +82,11 @@ func observe(t *testing.T, namespace string) *observer {
 	return o
 }
 
-func (o *observer) note(object *unstructured.Unstructured) {
+func (o *observer) note(object *unstructured.Unstructured, script string) {
 	if object.GetDeletionTimestamp() != nil {
 		return // Argo CD says "Pending deletion" itself, and asks no script
 	}
-	health, err := argocd.Ask(o.scripts[object.GetKind()], object.Object)
+	health, err := argocd.Ask(script, object.Object)
 	if err != nil || health.Status == "" || health.Message == "" {
 		o.t.Errorf("%s %s: %+v, %v", object.GetKind(), object.GetName(), health, err)
 	}

@@ -153,6 +153,10 @@ func TestJobsThatRunAsPodsLeaveNothingBehind(t *testing.T) {
 		own.T = t
 		w.killInJob(t, own)
 	})
+	t.Run("of another type it has other rights, and a job keeps those of the former", func(t *testing.T) {
+		own.T = t
+		w.changeType(t, own)
+	})
 	t.Run("what gave the rights goes with the pool", func(t *testing.T) {
 		own.T = t
 		w.atZero(t, pool)
@@ -166,8 +170,10 @@ func TestJobsThatRunAsPodsLeaveNothingBehind(t *testing.T) {
 		})
 		own.Write("pools.cue", jobPods(false))
 		own.applied(own.pushAndRequest("Remove it"))
-		for _, obj := range []client.Object{&corev1.ServiceAccount{}, &rbacv1.Role{}, &rbacv1.RoleBinding{}} {
-			absent(t, obj, key(hooksNamespace, "jobs-hooks"))
+		for _, name := range []string{"jobs-hooks", "jobs-hooks-novolume"} {
+			for _, obj := range []client.Object{&corev1.ServiceAccount{}, &rbacv1.Role{}, &rbacv1.RoleBinding{}} {
+				absent(t, obj, key(hooksNamespace, name))
+			}
 		}
 	})
 	w.cleanUp(t, hooksNamespace)
@@ -219,6 +225,30 @@ func (w *story) killInJob(t *testing.T, own *tenant) {
 		return nil
 	})
 	w.waitEvent(t, hooksNamespace, runner.Name, "HookObjectsDeleted", "Pod "+runner.Name+"-workflow, Secret "+runner.Name+"-secret-1, Job "+runner.Name+"-step-1")
+}
+
+// changeType has jobs' pods have no volume any more while a job runs whose pod has one: its hooks may make Jobs until it is over.
+func (w *story) changeType(t *testing.T, own *tenant) {
+	id := own.job("jobs", 6*time.Second)
+	own.runnerOf(id)
+	own.Write("pools.cue", strings.Replace(jobPods(true), `{type: "Kubernetes", kubernetes: workVolumeClaim: size: "1Gi"}`, `{type: "KubernetesNoVolume"}`, 1))
+	own.applied(own.pushAndRequest("Copy the work folder"))
+	mayMakeJobs := func(name string) bool {
+		role := &rbacv1.Role{}
+		must(t, w.Client.Get(t.Context(), key(hooksNamespace, name), role))
+		return slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, "jobs") })
+	}
+	if !mayMakeJobs("jobs-hooks") || mayMakeJobs("jobs-hooks-novolume") {
+		t.Error("the rights are none of the types'")
+	}
+	own.finished(id)
+	eventually(t, func(ctx context.Context) error {
+		err := w.Client.Get(ctx, key(hooksNamespace, "jobs-hooks"), &rbacv1.Role{})
+		if !apierrors.IsNotFound(err) {
+			return fmt.Errorf("the former Role is there: %w", err)
+		}
+		return nil
+	})
 }
 
 // hooksOf is a client that acts as the hooks do, with their token and no more rights than theirs.

@@ -12,6 +12,8 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -129,6 +131,27 @@ func declared(t *testing.T, obj client.Object) []byte {
 	text, err = json.Marshal(content)
 	must(t, err)
 	return text
+}
+
+// Profiles are those of a running process, on a port of localhost that was asked for.
+func TestProfilesAreServedToLocalhost(t *testing.T) {
+	w := newStory(t, "profiles")
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	must(t, err)
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	must(t, err)
+	must(t, l.Close())
+	w.controller(t, "--profiles-port="+port)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1:"+port+"/debug/pprof/goroutine?debug=1", nil)
+	must(t, err)
+	answer, err := http.DefaultClient.Do(request)
+	must(t, err)
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	must(t, err)
+	if answer.StatusCode != http.StatusOK || !strings.Contains(string(text), "goroutine profile: total") {
+		t.Errorf("%s: %.200s", answer.Status, text)
+	}
 }
 
 func TestTheLogLevelIsChangedAtRunTime(t *testing.T) {

@@ -23,8 +23,6 @@ const (
 	mostPages = 150
 	// leastAge keeps callers from listing the same again and again.
 	leastAge = 15 * time.Second
-	// workFolder is where a runner checks out, below its own folder; GitHub's default.
-	workFolder = "_work"
 )
 
 // Runner is a runner's registration.
@@ -54,6 +52,8 @@ type Registration struct {
 	Group string
 	// Labels that the runner has, and no others: GitHub adds none.
 	Labels []string
+	// WorkFolder is where its jobs work; empty for the default.
+	WorkFolder string
 }
 
 func runnerOf(r *gogithub.Runner) Runner {
@@ -78,7 +78,7 @@ func (c *Client) GenerateJIT(ctx context.Context, r Registration) (github.JIT, e
 	if err != nil {
 		return github.JIT{}, err
 	}
-	body := gogithub.CreateJITConfigRequest{Name: r.Name, RunnerGroupID: group, Labels: r.Labels, WorkFolder: gogithub.Ptr(workFolder)}
+	body := gogithub.CreateJITConfigRequest{Name: r.Name, RunnerGroupID: group, Labels: r.Labels, WorkFolder: gogithub.Ptr(github.WorkFolder(r.WorkFolder))}
 	doing := fmt.Sprintf("registering runner %q", r.Name)
 	made, err := ask(ctx, c, kindJIT, doing, func(ctx context.Context, gh *gogithub.Client) (*gogithub.JITRunnerConfig, *gogithub.Response, error) {
 		switch c.target.Scope {

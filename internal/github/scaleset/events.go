@@ -40,8 +40,9 @@ type JobEvent struct {
 	RunnerName string
 	// Result of a completed job: succeeded, failed, canceled or another word of GitHub's.
 	Result string
-	// QueuedAt is when the job was queued; zero when GitHub didn't say.
-	QueuedAt time.Time
+	// QueuedAt is when the job was queued, AssignedAt when it was assigned to the scale set, StartedAt when a runner got it; each is
+	// zero when GitHub didn't say.
+	QueuedAt, AssignedAt, StartedAt time.Time
 	// At is when it happened; when the message came, if GitHub didn't say.
 	At time.Time
 }
@@ -70,7 +71,8 @@ func eventOf(kind EventType, job official.JobMessageBase, at, received time.Time
 	}
 	return JobEvent{
 		Type: kind, JobID: job.JobID, Repository: repository(job.OwnerName, job.RepositoryName), Workflow: job.JobWorkflowRef,
-		Name: job.JobDisplayName, RunID: job.WorkflowRunID, QueuedAt: job.QueueTime, At: at,
+		Name: job.JobDisplayName, RunID: job.WorkflowRunID, At: at,
+		QueuedAt: job.QueueTime, AssignedAt: job.ScaleSetAssignTime, StartedAt: job.RunnerAssignTime,
 	}
 }
 

@@ -197,7 +197,7 @@ func TestJobIsSeenFromAssignmentToCompletion(t *testing.T) {
 			want := JobEvent{
 				Type: JobCompleted, JobID: job.ID, Repository: "acme/app", Workflow: "acme/app/.github/workflows/ci.yml@refs/heads/main",
 				Name: "build", RunID: job.RunID, RunnerID: int64(job.RunnerID), RunnerName: "linux-1", Result: "succeeded",
-				QueuedAt: job.Queued.UTC(), At: job.Finished.UTC(),
+				QueuedAt: job.Queued.UTC(), AssignedAt: job.Assigned.UTC(), StartedAt: job.Started.UTC(), At: job.Finished.UTC(),
 			}
 			if diff := cmp.Diff(want, snapshot.Completed["linux-1"], cmpopts.EquateApproxTime(time.Second)); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)

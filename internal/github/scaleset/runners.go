@@ -15,9 +15,6 @@ import (
 	"github.com/corral-dev/corral/internal/github"
 )
 
-// workFolder is where a runner checks out, below its own folder; GitHub's default.
-const workFolder = "_work"
-
 // Runner is a runner's registration.
 type Runner struct {
 	ID    int64
@@ -44,9 +41,14 @@ type agent struct {
 // GenerateJIT registers a runner. A name that is taken: KindRunnerExists, also when
 // GitHub's answer to an earlier call was lost; then RunnerByName, RemoveRunner, again.
 func (c *Client) GenerateJIT(ctx context.Context, setID int64, runnerName string) (github.JIT, error) {
+	return c.GenerateJITIn(ctx, setID, runnerName, "")
+}
+
+// GenerateJITIn is GenerateJIT of a runner whose jobs work in a folder; empty for the default.
+func (c *Client) GenerateJITIn(ctx context.Context, setID int64, runnerName, folder string) (github.JIT, error) {
 	var jit github.JIT
 	err := c.do(ctx, endpointGenerateJIT, fmt.Sprintf("registering runner %q", runnerName), func(ctx context.Context, oc *official.Client) error {
-		config, err := oc.GenerateJitRunnerConfig(ctx, &official.RunnerScaleSetJitRunnerSetting{Name: runnerName, WorkFolder: workFolder}, int(setID))
+		config, err := oc.GenerateJitRunnerConfig(ctx, &official.RunnerScaleSetJitRunnerSetting{Name: runnerName, WorkFolder: github.WorkFolder(folder)}, int(setID))
 		if err != nil {
 			return err
 		}

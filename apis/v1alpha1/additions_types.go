@@ -1,0 +1,124 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// DefaultWorkFolder is where jobs work, below the runner's own folder.
+const DefaultWorkFolder = "_work"
+
+// TemplateAdditions are what a pool adds to its template, and to what else is made for it.
+type TemplateAdditions struct {
+	// containerMode says how the containers of jobs run: by a Docker daemon in the runner's pod, or as pods of their own. Default: the
+	// template alone says it.
+	// +optional
+	ContainerMode *ContainerMode `json:"containerMode,omitempty"`
+
+	// cache declares volumes that outlive runners and are taken over by the next runner of the pool.
+	// +optional
+	Cache *CacheSpec `json:"cache,omitempty"`
+
+	// workFolder is where jobs work (ARC's workDir): a path, or a name below the runner's own folder. Default: _work.
+	// +optional
+	// +kubebuilder:validation:MaxLength=200
+	// +kubebuilder:validation:Pattern=`^([A-Za-z]:)?[A-Za-z0-9._/\\-]*[A-Za-z0-9_-]$`
+	// +kubebuilder:validation:XValidation:rule="!self.contains('..')",message="workFolder must not have .. in it"
+	WorkFolder string `json:"workFolder,omitempty"`
+
+	// objectMetadata has labels and annotations for all that is made for the pool: pods, where the template doesn't set them, Runners, their
+	// Secrets, revisions, the ScaleSet, claims of the cache, the ConfigMap of decisions and what gives rights to hooks.
+	// +optional
+	ObjectMetadata *ObjectMetadata `json:"objectMetadata,omitempty"`
+}
+
+// ObjectMetadata are labels and annotations.
+type ObjectMetadata struct {
+	// labels, but none by which other tools know what is theirs.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=32
+	Labels map[string]LabelValue `json:"labels,omitempty"`
+	// annotations, alike.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=32
+	Annotations map[string]AnnotationValue `json:"annotations,omitempty"`
+}
+
+// LabelValue is the value of a label.
+// +kubebuilder:validation:MaxLength=63
+// +kubebuilder:validation:Pattern=`^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$`
+type LabelValue string
+
+// AnnotationValue is the value of an annotation.
+// +kubebuilder:validation:MaxLength=1024
+type AnnotationValue string
+
+// foreignKeys are those by which Argo CD, Flux, Helm and kubectl know what they applied, or a domain of such keys: what has them and isn't
+// declared is pruned, or counts as changed.
+var foreignKeys = []string{
+	"app.kubernetes.io/instance", "app.kubernetes.io/managed-by", "argocd.argoproj.io/", "kubectl.kubernetes.io/", "applyset.kubernetes.io/",
+	"kustomize.toolkit.fluxcd.io/", "helm.toolkit.fluxcd.io/", "fluxcd.controlplane.io/", "meta.helm.sh/", "helm.sh/", "config.k8s.io/",
+}
+
+// Check returns an error that names the field of what can't be set, or would have another tool take the object for its own; the
+// metadata may be nil.
+func (m *ObjectMetadata) Check() error {
+	if m == nil {
+		return nil
+	}
+	asWritten := func(key string) string { return key }
+	return cmp.Or(checkKeys("labels", m.Labels, asWritten), checkKeys("annotations", m.Annotations, strings.ToLower))
+}
+
+// checkKeys checks keys as Kubernetes reads them.
+func checkKeys[V any](field string, of map[string]V, as func(string) string) error {
+	for _, key := range slices.Sorted(maps.Keys(of)) {
+		at := fmt.Sprintf("spec.objectMetadata.%s[%s]", field, key)
+		if wrong := validation.IsQualifiedName(as(key)); len(wrong) > 0 {
+			return fmt.Errorf("%s: is no key: %s", at, wrong[0])
+		}
+		domain, _, hasDomain := strings.Cut(key, "/")
+		if hasDomain && strings.HasSuffix("."+domain, "."+GroupVersion.Group) {
+			return fmt.Errorf("%s: keys of %s are the controller's own", at, domain)
+		}
+		if slices.Contains(foreignKeys, key) || hasDomain && slices.Contains(foreignKeys, domain+"/") {
+			return fmt.Errorf("%s: by it a tool knows what it applied itself, and would delete what it didn't; choose another key", at)
+		}
+	}
+	return nil
+}
+
+// LabelsOfObjects are the labels that all that is made for the pool gets; none if some are refused.
+func (s *TemplateAdditions) LabelsOfObjects() map[string]string {
+	if s.ObjectMetadata.Check() != nil || s.ObjectMetadata == nil {
+		return nil
+	}
+	return plain(s.ObjectMetadata.Labels)
+}
+
+// AnnotationsOfObjects are the annotations that all that is made for the pool gets; none if some are refused.
+func (s *TemplateAdditions) AnnotationsOfObjects() map[string]string {
+	if s.ObjectMetadata.Check() != nil || s.ObjectMetadata == nil {
+		return nil
+	}
+	return plain(s.ObjectMetadata.Annotations)
+}
+
+func plain[V ~string](values map[string]V) map[string]string {
+	all := make(map[string]string, len(values))
+	for key, value := range values {
+		all[key] = string(value)
+	}
+	return all
+}
+
+// GetWorkFolder returns where jobs of the pool's runners work.
+func (s *TemplateAdditions) GetWorkFolder() string { return cmp.Or(s.WorkFolder, DefaultWorkFolder) }

@@ -1,0 +1,73 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/review"
+	"github.com/corral-dev/corral/internal/wording"
+)
+
+const (
+	// sourceOwner is the field manager of a PoolSource.
+	sourceOwner = client.FieldOwner("corral-source")
+	// maxAsked bounds about how many objects a cluster is asked, askedAtOnce how many at a time.
+	maxAsked, askedAtOnce = 500, 8
+)
+
+// askCluster adds what runs now, and what the API server says to each object of the head that isn't as at the base. It returns notes on what
+// wasn't asked.
+func (o *reviewOptions) askCluster(ctx context.Context, in *review.Input) (notes []string, err error) {
+	if in.Live, in.LiveNamespace, err = o.cluster.pools(ctx, namespacesOf(*in)); err != nil || len(in.Base.Diagnostics)+len(in.Head.Diagnostics) > 0 {
+		return nil, err
+	}
+	c, own, err := o.cluster.connect()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	var asked []review.ChangedObject
+	for _, object := range review.ChangedObjects(&in.Base, &in.Head) {
+		if object.Head != nil {
+			asked = append(asked, object)
+		}
+	}
+	if more := len(asked) - maxAsked; more > 0 {
+		asked, notes = asked[:maxAsked], append(notes, fmt.Sprintf("The cluster wasn't asked about %s.", wording.Count(more, "more object")))
+	}
+	answers := make([]error, len(asked))
+	var group errgroup.Group
+	group.SetLimit(askedAtOnce)
+	for i := range asked {
+		group.Go(func() error { answers[i] = dryRun(ctx, c, own, asked[i].Head); return nil })
+	}
+	_ = group.Wait() // each has its answer
+	for i, answer := range answers {
+		switch at := asked[i].Head; {
+		case answer == nil:
+		case apierrors.IsForbidden(answer), apierrors.ReasonForError(answer) == "":
+			notes = append(notes, fmt.Sprintf("The cluster wasn't asked about %s: %v.", asked[i].Name, answer))
+		default:
+			in.Refused = append(in.Refused, v1alpha1.Diagnostic{File: at.File, Line: at.Line, Column: at.Column, Path: at.Path, Message: "the cluster refuses it: " + answer.Error()})
+		}
+	}
+	return notes, nil
+}
+
+// dryRun is what the API server says to an object, which it doesn't keep.
+func dryRun(ctx context.Context, c client.Client, namespace string, object *compile.Object) error {
+	u := object.Manifest.DeepCopy()
+	u.SetNamespace(cmp.Or(u.GetNamespace(), namespace))
+	return c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), sourceOwner, client.ForceOwnership, client.DryRunAll)
+}

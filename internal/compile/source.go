@@ -1,0 +1,34 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package compile
+
+import "fmt"
+
+// OneNamespace says what a PoolSource refuses of objects that it is to apply into its own namespace.
+type OneNamespace struct {
+	name  string
+	first map[[2]string]*Object
+}
+
+// IntoNamespace is the namespace of a PoolSource.
+func IntoNamespace(name string) *OneNamespace {
+	return &OneNamespace{name, map[[2]string]*Object{}}
+}
+
+// Refusal says why the next object is refused; it is empty if it isn't.
+func (n *OneNamespace) Refusal(o *Object) string {
+	if named := o.Manifest.GetNamespace(); named != "" && named != n.name {
+		return fmt.Sprintf("it names namespace %s, and a PoolSource applies only into its own, %s; leave metadata.namespace out", named, n.name)
+	}
+	key := [2]string{o.Manifest.GetKind(), o.Manifest.GetName()}
+	if other := n.first[key]; other != nil {
+		return twice(o, other)
+	}
+	n.first[key] = o
+	return ""
+}
+
+func twice(o, other *Object) string {
+	return fmt.Sprintf("%s %s is declared twice, here and as %s", o.Manifest.GetKind(), o.Manifest.GetName(), other.Path)
+}

@@ -1,0 +1,161 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package podspec
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// workFolderEnv is the variable that config.sh reads the work folder from; run.sh takes it out of the environment. The registration of a
+// runner that takes one job has the folder, too.
+const workFolderEnv = "ACTIONS_RUNNER_INPUT_WORK"
+
+// Template returns the template that the pool's runners are made of: spec.template, and what other fields add to it. Without these
+// it is spec.template, byte for byte. All that differs between pods of the pool by what it declares is in it: another is another revision. An error
+// names the field of the pool.
+func Template(pool *v1alpha1.RunnerPool) ([]byte, error) {
+	s, declared := &pool.Spec, pool.Spec.Template.Raw
+	isPlain := s.ContainerMode == nil && s.Cache == nil && s.WorkFolder == "" && s.ObjectMetadata == nil
+	if isPlain && !bytes.Contains(declared, []byte(cacheVolume)) {
+		return declared, nil
+	}
+	if err := cmp.Or(checkCacheMode(pool), s.ObjectMetadata.Check()); err != nil {
+		return nil, err
+	}
+	x, err := newExpansion(pool)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkDeclaredVolumes(&x.template.Spec); err != nil {
+		return nil, err
+	}
+	if isPlain {
+		return declared, nil
+	}
+	x.addWorkFolder(s)
+	if err := cmp.Or(x.addMode(s.ContainerMode, pool.GetHooksAccount()), x.addCache(s.Cache)); err != nil {
+		return nil, err
+	}
+	x.addMetadata(s)
+	expanded, err := json.Marshal(x.content)
+	if err != nil {
+		return nil, fmt.Errorf("spec.template: %w", err)
+	}
+	return expanded, nil
+}
+
+// addMode adds what runs the containers of jobs.
+func (x *expansion) addMode(mode *v1alpha1.ContainerMode, account string) error {
+	switch {
+	case mode == nil:
+		return nil
+	case isWindows(&x.template.Spec):
+		return fmt.Errorf("spec.containerMode: must not be set with os.name windows: neither the Docker daemon nor the runner's hooks run there; remove it")
+	case x.work == "":
+		return fmt.Errorf("spec.workFolder: must be a path of Linux with spec.containerMode: the containers of jobs mount it by that path")
+	case mode.Type == v1alpha1.DockerMode:
+		return x.addDocker(mode.Docker)
+	}
+	return x.addHooks(mode, account)
+}
+
+// workPath is the path of a work folder in Linux containers; "" for one of Windows.
+func workPath(folder string) string {
+	switch {
+	case strings.ContainsAny(folder, `\:`):
+		return ""
+	case path.IsAbs(folder):
+		return path.Clean(folder)
+	}
+	return path.Join(runnerFolder, folder)
+}
+
+// addWorkFolder has the runner work in another folder than its own.
+func (x *expansion) addWorkFolder(s *v1alpha1.RunnerPoolSpec) {
+	if s.WorkFolder != "" {
+		add(x.runner(), "env", env(workFolderEnv, s.WorkFolder))
+	}
+}
+
+// WorkFolder returns the folder that jobs of a template's runners work in; empty for GitHub's default.
+func WorkFolder(template []byte) string {
+	if !bytes.Contains(template, []byte(workFolderEnv)) {
+		return ""
+	}
+	t, err := decode(template)
+	if err != nil {
+		return "" // no runner is made of it
+	}
+	i, err := runnerIndex(&t.Spec)
+	if err != nil {
+		return ""
+	}
+	for _, e := range t.Spec.Containers[i].Env {
+		if e.Name == workFolderEnv {
+			return e.Value
+		}
+	}
+	return ""
+}
+
+// addCache adds a volume in the place of that of any runner's claim.
+func (x *expansion) addCache(c *v1alpha1.CacheSpec) error {
+	if c == nil {
+		return nil
+	}
+	mounts, _ := x.runner()["volumeMounts"].([]any)
+	for i, m := range mounts {
+		o, _ := m.(object)
+		if at, _ := o["mountPath"].(string); path.Clean(at) == path.Clean(c.MountPath) {
+			return fmt.Errorf("spec.cache.mountPath: the template mounts volume %q at %s, too (containers[%d].volumeMounts[%d]); choose another path",
+				o["name"], c.MountPath, x.index, i)
+		}
+	}
+	x.runner()["volumeMounts"] = append(mounts, object{"name": cacheVolume, "mountPath": c.MountPath})
+	claim := object{"accessModes": []any{c.GetAccessMode()}, "resources": object{"requests": object{"storage": c.Size}}}
+	if c.StorageClassName != "" {
+		claim["storageClassName"] = c.StorageClassName
+	}
+	add(x.spec(), "volumes", object{"name": cacheVolume, "ephemeral": object{"volumeClaimTemplate": object{"spec": claim}}})
+	return nil
+}
+
+// addMetadata adds labels and annotations that the template doesn't set.
+func (x *expansion) addMetadata(s *v1alpha1.RunnerPoolSpec) {
+	if s.ObjectMetadata == nil {
+		return
+	}
+	setDefault(x.content, "metadata", object{})
+	metadata := x.content["metadata"].(object)
+	for field, values := range map[string]map[string]string{"labels": s.LabelsOfObjects(), "annotations": s.AnnotationsOfObjects()} {
+		for key, value := range values {
+			setDefault(metadata, field, object{})
+			if _, set := metadata[field].(object)[key]; !set {
+				metadata[field].(object)[key] = value
+			}
+		}
+	}
+}
+
+// isWindows reports whether pods of a template run on Windows.
+func isWindows(spec *corev1.PodSpec) bool { return spec.OS != nil && spec.OS.Name == corev1.Windows }
+
+// checkDeclaredVolumes refuses a volume in the place of the cache's.
+func checkDeclaredVolumes(spec *corev1.PodSpec) error {
+	isCache := func(v corev1.Volume) bool { return v.Name == cacheVolume }
+	if i := slices.IndexFunc(spec.Volumes, isCache); i >= 0 {
+		return fmt.Errorf("spec.template.spec.volumes[%d].name: %s is the volume of spec.cache; choose another name", i, cacheVolume)
+	}
+	return cmp.Or(checkCacheMounts("containers", spec.Containers, ""), checkCacheMounts("initContainers", spec.InitContainers, ""))
+}

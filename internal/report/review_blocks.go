@@ -1,0 +1,488 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/review"
+	"github.com/corral-dev/corral/internal/wording"
+)
+
+// block is one thing that a review tells: of one subject, or once of all those of which it is true.
+type block struct {
+	class
+	// names of the subjects, which are of a kind as pool.
+	kind  string
+	names []string
+	// place of the line that changed, how many others there are, and the path of the field that is judged. Source is where a rule stands.
+	place  Place
+	others int
+	path   string
+	source Place
+	// said in the heading.
+	said phrase
+	// lines are told in all forms, details to people alone: they change from day to day.
+	lines, details []phrase
+	// fields that differ, and texts, are folded away where a form can do that.
+	fields []review.FieldChange
+	folded []folded
+}
+
+// folded are lines under a heading, in code.
+type folded struct {
+	heading, language string
+	lines             []string
+}
+
+// class is what a block is told and counted as. One without a rule is no finding.
+type class struct {
+	words string
+	level Level
+	rule  string
+	title string
+}
+
+// Classes of blocks, the worst first.
+var classes = []class{
+	{"problem", Error, "corral.definition", "Definition refused"},
+	{"base that can't be compared", Warning, "corral.review.base", "The base can't be compared"},
+	{"deleted", Warning, "corral.review.deleted", "Pool deleted"},
+	{"renamed", Warning, "corral.review.renamed", "Pool renamed"},
+	{"replaced", Warning, "corral.review.replaced", "Another pool to GitHub"},
+	{"undecided", Error, "corral.policy.failed", "Policy failed"},
+	{"denied", Error, "", "Denied by policy"},
+	{"warning", Warning, "corral.review.warning", "Warning of the change"},
+	{"reroutes jobs", Warning, "corral.review.reroutes-jobs", "Jobs go elsewhere"},
+	{"for the same jobs", Warning, "corral.review.overlap", "Pools for the same jobs"},
+	{"replaces runners", Note, "corral.review.replaces-runners", "Another template"},
+	{"connection", Note, "corral.review.connection", "Connection changed"},
+	{"policy", Note, "corral.review.policy", "Policy changed"},
+	{"changed by policies alone", Note, "corral.review.moved", "Changed by policies alone"},
+	{"limits", Note, "corral.review.limits", "Other limits"},
+	{"prices", Note, "corral.review.prices", "Prices changed"},
+	{"added", "", "", ""},
+	{"not compared", "", "", ""},
+	{"newly warned of", Warning, "", "Warning by policy"},
+	{"settings", Note, "corral.review.settings", "Other settings"},
+	{"audit", Note, "corral.policy.audit", "Audited policy"},
+	{"as before", "", "", ""},
+	{"no longer", "", "", ""},
+	{"recorded decisions", "", "", ""},
+	{"diff", "", "", ""},
+}
+
+func classOf(words string) class {
+	return classes[slices.IndexFunc(classes, func(c class) bool { return c.words == words })]
+}
+
+// blocksOf are the blocks of a result, the worst first.
+func blocksOf(r *review.Result) []block {
+	blocks := problemBlocks(r)
+	for _, text := range r.Warnings {
+		blocks = append(blocks, block{class: classOf("warning"), said: plainly("warning: %s", text)})
+	}
+	causes := map[string]Place{}
+	for _, p := range r.Policies {
+		for _, name := range p.Moved {
+			causes[name] = changed(p.Places, p.Fields, "")
+		}
+	}
+	for _, alike := range groups(r.Pools, poolKey) {
+		blocks = append(blocks, poolBlock(alike, causes))
+	}
+	var judged []finding
+	for i := range r.Pools {
+		for _, f := range r.Pools[i].Findings {
+			judged = append(judged, finding{f, wording.Qualified(r.Pools[i].Namespace, r.Pools[i].Name)})
+		}
+	}
+	for _, alike := range groups(judged, finding.key) {
+		blocks = append(blocks, findingBlock(alike))
+	}
+	blocks = slices.Concat(blocks, overlapBlocks(r), policyBlocks(r), connectionBlocks(r), priceBlocks(r), recordedBlocks(r))
+	if r.Diff != "" {
+		lines := strings.Split(strings.TrimSuffix(r.Diff, "\n"), "\n")
+		blocks = append(blocks, block{class: classOf("diff"), said: plainly("the objects as they are applied"), folded: []folded{{"diff", "diff", lines}}})
+	}
+	blocks = slices.DeleteFunc(blocks, func(b block) bool { return b.words == "" })
+	rank := func(b block) int { return slices.IndexFunc(classes, func(c class) bool { return c.words == b.words }) }
+	slices.SortStableFunc(blocks, func(a, b block) int { return cmp.Compare(rank(a), rank(b)) })
+	return blocks
+}
+
+// groups puts those together that have the same key; they stay in the order of the first of each.
+func groups[T any](all []T, key func(T) string) [][]T {
+	index := map[string]int{}
+	var found [][]T
+	for _, one := range all {
+		k := key(one)
+		i, known := index[k]
+		if !known {
+			i = len(found)
+			index[k], found = i, append(found, nil)
+		}
+		found[i] = append(found[i], one)
+	}
+	return found
+}
+
+// keyOf is a text that is the same of equal values.
+func keyOf(v any) string {
+	key, err := json.Marshal(v)
+	if err != nil {
+		return err.Error() // all of it is plain data
+	}
+	return string(key)
+}
+
+// at puts a block at the first of some places.
+func (b *block) at(places []Place) {
+	b.place = places[0]
+	slices.SortFunc(places, func(x, y Place) int {
+		return cmp.Or(strings.Compare(x.File, y.File), x.Line-y.Line, x.Column-y.Column)
+	})
+	b.others = len(slices.Compact(places)) - 1
+}
+
+// maxNames bounds how many subjects a heading names, and maxList a line.
+const maxNames, maxList = 3, 30
+
+// heading says what is told of whom, and where.
+func (b *block) heading(place bool) phrase {
+	line := b.said
+	switch {
+	case len(b.names) == 0:
+	case len(b.names) <= maxNames:
+		kind := b.kind
+		if len(b.names) > 1 {
+			kind = strings.TrimLeft(wording.Count(len(b.names), kind), "0123456789 ")
+		}
+		line = join(plainly("%s ", kind), listed(b.names), plainly(": "), line)
+	default:
+		line = join(plainly("%s: ", wording.Count(len(b.names), b.kind)), line)
+	}
+	at := b.place.String()
+	switch {
+	case !place || at == "":
+	case b.words == "problem": // as compilers do
+		line = join(code(at), plainly(": "), line)
+	default:
+		line = join(line, plainly(" – "), code(at))
+		if b.others > 0 {
+			line = join(line, plainly(" and %s", wording.Count(b.others, "other place")))
+		}
+	}
+	return line
+}
+
+// list names the subjects that the heading only counts.
+func (b *block) list() []phrase {
+	if len(b.names) <= maxNames {
+		return nil
+	}
+	return []phrase{listed(b.names)}
+}
+
+// listed names some, and counts the others.
+func listed(names []string) phrase {
+	var line phrase
+	for i, name := range names[:min(len(names), maxList)] {
+		if i > 0 {
+			line = join(line, plainly(", "))
+		}
+		line = join(line, code(name))
+	}
+	if more := len(names) - maxList; more > 0 {
+		line = join(line, plainly(" and %d more", more))
+	}
+	return line
+}
+
+// body is what people read below the heading.
+func (b *block) body() []phrase {
+	lines := b.list()
+	if b.path != "" {
+		lines = append(lines, join(plainly("field: "), code(b.path)))
+	}
+	return slices.Concat(lines, b.lines, b.details)
+}
+
+// differences are a line for each field.
+func (b *block) differences() []phrase {
+	var lines []phrase
+	for _, f := range b.fields {
+		lines = append(lines, join(code(f.Path), plainly(": "), code(readable(f.Before)), plainly(" → "), code(readable(f.After)),
+			plainly("  ("), code(pair(where(f.BaseAt), where(f.HeadAt))), plainly(")")))
+	}
+	return lines
+}
+
+// ReviewFindings lists what of a review belongs to a line of a file: for annotations and SARIF. Denials are errors. Changes that
+// lose jobs or send them elsewhere, and what policies newly warn of, are warnings; the rest are notes.
+func ReviewFindings(r *review.Result) []Finding {
+	var findings []Finding
+	for _, b := range blocksOf(r) {
+		if b.rule == "" {
+			continue
+		}
+		f := Finding{Level: b.level, Rule: b.rule, Title: b.title, Place: b.place, Path: b.path, Source: b.source}
+		for _, line := range slices.Concat([]phrase{b.heading(false)}, b.list(), b.lines) {
+			f.Message += "\n" + line.text()
+		}
+		f.Message = strings.TrimPrefix(f.Message, "\n")
+		findings = append(findings, f)
+	}
+	return findings
+}
+
+// problemBlocks say why a side can't be read.
+func problemBlocks(r *review.Result) []block {
+	var blocks []block
+	c := classOf("problem")
+	switch {
+	case r.Failed:
+		c.rule, c.title = "corral.review.failed", "The review failed"
+	case r.Head.Unpriced:
+		c.rule, c.title = "corral.prices", "Prices can't be read"
+	}
+	for _, alike := range groups(r.Head.Diagnostics, func(d v1alpha1.Diagnostic) string { return keyOf([]string{d.Message, afterSpec(d.Path)}) }) {
+		b := block{class: c, said: plainly("%s", alike[0].Message), path: alike[0].Path}
+		var places []Place
+		for _, d := range alike {
+			places = append(places, Place{File: d.File, Line: d.Line, Column: d.Column})
+		}
+		b.at(places)
+		blocks = append(blocks, b)
+	}
+	if n := len(r.Base.Diagnostics); n > 0 {
+		b := block{class: classOf("base that can't be compared"), said: join(plainly("%s of the base ", wording.Count(n, "problem")), code(r.Base.Name), plainly(", so what changes isn't known"))}
+		for _, d := range r.Base.Diagnostics {
+			b.lines = append(b.lines, plainly("%s", compile.Format(d)))
+		}
+		blocks = append(blocks, b)
+	}
+	return blocks
+}
+
+// afterSpec is the path of a field in its object.
+func afterSpec(path string) string {
+	if _, field, ok := strings.Cut(path, ".spec."); ok {
+		return field
+	}
+	return path
+}
+
+// finding is what a policy says of a pool.
+type finding struct {
+	review.Finding
+	pool string
+}
+
+func (f finding) key() string {
+	f.At = review.Place{}
+	return keyOf(f.Finding)
+}
+
+// words are the class of what a policy says, and how that begins.
+func (f *finding) words() (class, said string) {
+	class, said = "denied", "denied"
+	switch f.Level {
+	case review.Failure:
+		class, said = "undecided", "undecided, a policy fails"
+	case review.Warn:
+		class, said = "newly warned of", "warned of"
+	case review.Audit:
+		class, said = "audit", "audited"
+	}
+	switch f.State {
+	case review.New:
+		said = "newly " + said
+	case review.Fixed:
+		class, said = "no longer", "no longer "+said
+	case review.Still:
+		if said += " as before"; f.Level == review.Warn || f.Level == review.Audit {
+			class = "as before"
+		}
+	}
+	return class, said
+}
+
+// findingBlock is what a policy says of some pools' pods.
+func findingBlock(alike []finding) block {
+	f := alike[0]
+	words, said := f.words()
+	b := block{class: classOf(words), kind: "pool", said: plainly("%s: %s", said, f.Message), path: f.Path, source: Place{File: f.Rule.File, Line: f.Rule.Line}}
+	if b.level != "" && b.rule == "" {
+		if b.rule = f.Rule.Name; f.Code != "" && !strings.Contains(b.rule, f.Code) {
+			b.rule += "/" + f.Code
+		}
+	}
+	if by := byRule(f.Rule); by != nil {
+		b.lines = append(b.lines, join(plainly("rule: "), by))
+	}
+	if f.Remediation != "" && f.State != review.Fixed {
+		b.lines = append(b.lines, plainly("fix: %s", f.Remediation))
+	}
+	var places []Place
+	for _, f := range alike {
+		b.names, places = append(b.names, f.pool), append(places, Place(f.At))
+	}
+	b.at(places)
+	return b
+}
+
+// byRule names a rule, its policy and its place.
+func byRule(r v1alpha1.RuleReference) phrase {
+	at := Place{File: r.File, Line: r.Line}.String()
+	switch {
+	case r.Name == "" && r.Policy == "":
+		return nil
+	case r.Name == "":
+		return code(r.Policy)
+	case at == "":
+		return join(code(r.Name), plainly(" of "), code(r.Policy))
+	}
+	return join(code(r.Name), plainly(", "), code(at))
+}
+
+// overlapBlocks tell of pools that the same jobs are for.
+func overlapBlocks(r *review.Result) []block {
+	var blocks []block
+	for _, alike := range groups(r.Overlaps, func(o review.Overlap) string { return o.Message }) {
+		b := block{class: classOf("for the same jobs"), kind: "pool", said: plainly("%s", alike[0].Message)}
+		b.lines = append(b.lines, plainly("fix: give one of them another label or runner group, if that isn't meant"))
+		var places []Place
+		for _, o := range alike {
+			b.names, places = append(b.names, o.Pool), append(places, Place(o.At))
+		}
+		b.at(places)
+		blocks = append(blocks, b)
+	}
+	return blocks
+}
+
+// changed is the place of what changes: of the first field, or else of the whole; of what is only at the base there is the file, as its lines are
+// others now.
+func changed(at review.Places, fields []review.FieldChange, class review.Class) Place {
+	i := max(0, slices.IndexFunc(fields, func(f review.FieldChange) bool { return f.Class == class && f.HeadAt != nil }))
+	switch {
+	case len(fields) > i && fields[i].HeadAt != nil && fields[i].HeadAt.File != "":
+		return Place(*fields[i].HeadAt)
+	case at.HeadAt != nil:
+		return Place(*at.HeadAt)
+	case at.BaseAt != nil:
+		return Place{File: at.BaseAt.File}
+	}
+	return Place{}
+}
+
+// movesNone is said of a policy that moves no pool. It has no time: that would make it another alert of code scanning each day.
+const movesNone = "moves no pool that is declared as before, neither now nor in the week to come as far as rules say until"
+
+// policyBlocks tell of policies that change.
+func policyBlocks(r *review.Result) []block {
+	var blocks []block
+	for _, p := range r.Policies {
+		b := block{class: classOf("policy"), kind: "policy", names: []string{p.Policy}, place: changed(p.Places, p.Fields, ""), said: plainly("%s", strings.ToLower(string(p.Change)))}
+		if len(p.What) > 0 {
+			b.said = join(b.said, plainly(": %s", strings.Join(p.What, ", ")))
+		}
+		b.tell(p.Fields)
+		mode := both(p.Before, p.After, func(x *review.PolicyState) string { return string(x.Mode) })
+		binds := both(p.Before, p.After, func(x *review.PolicyState) string { return wording.Count(x.Pools, "pool") })
+		b.lines = append(b.lines, plainly(movesNone))
+		if n := len(p.Moved); n > 0 {
+			b.lines[0] = join(plainly("moves %s that %s not declared otherwise: ", wording.Count(n, "pool"), isAre(n)), listed(p.Moved))
+		}
+		b.details = append(b.details, plainly("mode %s, binds %s", mode, binds))
+		blocks = append(blocks, b)
+	}
+	return blocks
+}
+
+func isAre(n int) string {
+	if n == 1 {
+		return "is"
+	}
+	return "are"
+}
+
+// connectionBlocks tell of connections that change.
+func connectionBlocks(r *review.Result) []block {
+	var blocks []block
+	for _, c := range r.Connections {
+		b := block{
+			class: classOf("connection"), kind: "connection", names: []string{wording.Qualified(c.Namespace, c.Name)}, place: changed(c.Places, c.Fields, c.Class),
+			said: plainly("%s", strings.ToLower(string(c.Change))), lines: each(c.Effects),
+		}
+		if c.Change == review.Changed {
+			b.said = plainly("%s", c.Class.Words())
+		}
+		b.tell(c.Fields)
+		if c.Class == review.Replaced {
+			b.words, b.level = classOf("replaced").words, Warning
+		}
+		if len(c.Pools) > 0 {
+			b.lines = append(b.lines, join(plainly("used by "), listed(c.Pools)))
+		}
+		blocks = append(blocks, b)
+	}
+	return blocks
+}
+
+// priceBlocks tell which prices differ.
+func priceBlocks(r *review.Result) []block {
+	if r.Prices == nil {
+		return nil
+	}
+	b := block{class: classOf("prices"), said: plainly("prices")}
+	b.tell(r.Prices.Fields)
+	b.place = changed(review.Places{HeadAt: &review.Place{File: cmp.Or(r.Prices.HeadFile, r.Prices.BaseFile)}}, r.Prices.Fields, "")
+	return []block{b}
+}
+
+// recordedBlocks tell what recorded decisions would have been.
+func recordedBlocks(r *review.Result) []block {
+	rec := r.Recorded
+	if rec == nil {
+		return nil
+	}
+	text := fmt.Sprintf("Recorded decisions: %s judged again, %d passed over", wording.Count(rec.Decisions, "decision"), rec.Skipped)
+	if !rec.From.IsZero() {
+		text += fmt.Sprintf(", from %s to %s", rec.From.Format(rfc3339), rec.To.Format(rfc3339))
+	}
+	b := block{class: classOf("recorded decisions"), said: plainly("%s: %d would have been decided otherwise than by the base's policies", text, rec.Differ)}
+	if rec.Unbound > 0 {
+		b.details = append(b.details, plainly("%s passed over because no policy binds the pool: policies that name no namespace are of the one that --namespace names",
+			wording.Count(rec.Unbound, "decision")))
+	}
+	if rec.Drifted > 0 {
+		b.details = append(b.details, plainly("%s would have been taken otherwise by the base's policies already: others were asked then, or the log leaves out what they read",
+			wording.Count(rec.Drifted, "decision")))
+	}
+	for _, c := range rec.Changed {
+		line := join(plainly("%s ", c.Time.Format(rfc3339)), code(c.Pool), plainly(" %s: %s → %s", c.Decision, c.Before, c.After))
+		for _, rule := range c.Rules {
+			line = join(line, plainly(" ("), byRule(rule), plainly(")"))
+		}
+		if c.Waiting > 0 {
+			line = join(line, plainly("; %s would have waited", wording.Count(int(c.Waiting), "job")))
+		}
+		if c.Inexact {
+			line = join(line, plainly("; the log leaves out some of what is asked"))
+		}
+		b.details = append(b.details, line)
+	}
+	if more := rec.Differ - len(rec.Changed); more > 0 {
+		b.details = append(b.details, plainly("and %d more", more))
+	}
+	return []block{b}
+}

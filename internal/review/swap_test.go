@@ -1,0 +1,64 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package review
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// labelled are pools with labels, one after the other.
+func labelled(labels ...string) string {
+	text := "package pools\n\nimport \"corral.dev/schema@v0\"\n\npools: schema.#Pools & {\n"
+	for i, list := range labels {
+		text += fmt.Sprintf("\t%c: spec: {connectionRef: name: \"acme\", labels: [%s], template: #T}\n", 'a'+i, list)
+	}
+	return text + "}\n"
+}
+
+func TestALabelThatMovesSaysWhoseJobsGoWhere(t *testing.T) {
+	for name, tt := range map[string]struct {
+		base, head string
+		want       []string
+	}{
+		"swapped": {labelled(`"x64"`, `"arm"`), labelled(`"arm"`, `"x64"`), []string{
+			"a: Jobs that ask for x64 no longer come here: ci/b takes them.",
+			"a: Jobs that ask for arm, which ci/b took, come here from now on.",
+			"b: Jobs that ask for arm no longer come here: ci/a takes them.",
+			"b: Jobs that ask for x64, which ci/a took, come here from now on.",
+		}},
+		"given away and lost": {labelled(`"x64", "old"`, `"arm"`), labelled(`"arm"`, `"arm", "X64"`), []string{
+			"a: Jobs that ask for x64 no longer come here: ci/b takes them.",
+			"a: Jobs that ask for old no longer come here: without another pool for them they wait.",
+			"a: Jobs that ask for arm may come here from now on.",
+			"b: Jobs that ask for X64, which ci/a took, come here from now on.",
+		}},
+		"of nobody": {labelled(`"x64"`), labelled(`"x64", "arm"`), []string{"a: Jobs that ask for arm may come here from now on."}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, p := range compareSides(t, files{"p.cue": tt.base}, files{"p.cue": tt.head}).Pools {
+				for _, e := range p.Effects {
+					got = append(got, p.Name+": "+e)
+				}
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestADeniedTemplateHasNoRollout(t *testing.T) {
+	newer := change(t, linux, "template: #T", `template: #T & {spec: containers: [{image: "runner:2"}]}`)
+	denyNew := change(t, denyOld, `"runner:1"`, `"runner:2"`)
+	if p := compareSides(t, files{"p.cue": linux, "d.rego": denyNew}, files{"p.cue": newer, "d.rego": denyNew}).Pools[0]; p.Rollout != nil || p.Class() != ReplacesRunners {
+		t.Errorf("%s: it rolls out %+v", p.Class(), p.Rollout)
+	}
+	if p := compareSides(t, files{"p.cue": linux, "d.rego": denyOld}, files{"p.cue": newer, "d.rego": denyOld}).Pools[0]; p.Rollout == nil {
+		t.Error("a template that is allowed rolls out")
+	}
+}

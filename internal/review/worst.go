@@ -1,0 +1,271 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package review
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/wording"
+)
+
+// maxNamed bounds how many pools a consequence names.
+const maxNamed = 10
+
+// Consequence is what a change comes to.
+type Consequence struct {
+	// Class as Broken, Deleted, NewlyDenied, one of Classes, or Cost.
+	Class string `json:"class"`
+	// Count pools, or what the class is about, of Of.
+	Count int `json:"count"`
+	Of    int `json:"of,omitempty"`
+	// Pools NAMESPACE/NAME, the first 10.
+	Pools []string `json:"pools,omitempty"`
+	// Text says it in plain words. The texts of all, joined, are one line.
+	Text string `json:"text"`
+}
+
+// ofPools are the consequences for pools before numbers, and afterwards those that follow them, the worst first, with words for one and for several.
+var ofPools, ofPoolsAfter = []poolConsequence{
+	{string(Deleted), func(p *Pool) bool { return p.Change == Deleted && p.LosesJobs }, "deleted: its waiting jobs are lost", "deleted: their waiting jobs are lost"},
+	{string(Renamed), func(p *Pool) bool { return p.Change == Renamed && p.LosesJobs }, "renamed: its waiting jobs are lost", "renamed: their waiting jobs are lost"},
+	{string(Replaced), func(p *Pool) bool { return p.isReplaced() && p.LosesJobs }, "replaced: its waiting jobs are lost", "replaced: their waiting jobs are lost"},
+	{"PolicyFailed", func(p *Pool) bool { return p.has(Failure, New, Unknown) }, "undecided: a policy fails", "undecided: policies fail"},
+	{"NewlyDenied", func(p *Pool) bool { return p.has(Deny, New) }, "newly denied", "newly denied"},
+	{"Denied", func(p *Pool) bool { return p.has(Deny, Unknown) }, "denied", "denied"},
+	{string(Deleted), func(p *Pool) bool { return p.Change == Deleted && !p.LosesJobs }, "deleted", "deleted"},
+	{string(Renamed), func(p *Pool) bool { return p.Change == Renamed && !p.LosesJobs }, "renamed", "renamed"},
+	{string(Replaced), func(p *Pool) bool { return p.isReplaced() && !p.LosesJobs }, "replaced", "replaced"},
+	{"Suspended", func(p *Pool) bool { return p.becomes("spec.suspend", "true") }, "suspended: its jobs wait", "suspended: their jobs wait"},
+	{string(ReroutesJobs), func(p *Pool) bool {
+		return slices.Contains(p.Classes, ReroutesJobs) && !p.becomes("spec.suspend", "true")
+	}, "reroutes jobs", "reroute jobs"},
+	{string(ReplacesRunners), func(p *Pool) bool { return p.rolls() }, "replaces its runners", "replace their runners"},
+	{"Denied", func(p *Pool) bool { return !p.has(Deny, New) && p.has(Deny, Still) }, "denied as before", "denied as before"},
+	{"PolicyFailed", func(p *Pool) bool { return !p.has(Failure, New) && p.has(Failure, Still) }, "undecided as before", "undecided as before"},
+	{"Warned", func(p *Pool) bool { return p.has(Warn, New) }, "newly warned of", "newly warned of"},
+}, []poolConsequence{
+	{string(ReplacesRunners), func(p *Pool) bool { return p.Rollout != nil && p.Rollout.Hold }, "with a template on hold", "with a template on hold"},
+	{string(Moved), func(p *Pool) bool { return p.Change == Moved }, "changed by policies alone", "changed by policies alone"},
+	{string(Settings), func(p *Pool) bool { return p.Class() == Settings }, "with other settings", "with other settings"},
+}
+
+type poolConsequence struct {
+	class     string
+	of        func(*Pool) bool
+	one, many string
+}
+
+// Worst tells what a review comes to, the worst first; nothing if nothing changes and nothing is wrong.
+func Worst(r *Result) []Consequence {
+	w := worst{result: r}
+	w.problems()
+	for _, c := range ofPools {
+		w.pools(c)
+	}
+	connections, policies := map[Change]int{}, map[Change]int{}
+	for _, c := range r.Connections {
+		connections[c.Change]++
+	}
+	for _, p := range r.Policies {
+		policies[p.Change]++
+	}
+	w.others("Connections", "%s deleted", "connection", connections[Deleted])
+	w.others("Policies", "%s deleted", "policy", policies[Deleted])
+	fell := r.Summary.MaxAfter < r.Summary.MaxBefore
+	if fell {
+		w.limits()
+	}
+	w.pools(poolConsequence{string(Added), func(p *Pool) bool { return p.Change == Added }, "added", "added"})
+	if !fell {
+		w.limits()
+	}
+	w.cost()
+	for _, c := range ofPoolsAfter {
+		w.pools(c)
+	}
+	w.others("Overlaps", "%s newly for the same jobs", "pool pair", len(r.Overlaps))
+	for _, change := range []Change{Changed, Added} {
+		words := "%s " + strings.ToLower(string(change))
+		w.others("Connections", words, "connection", connections[change])
+		w.others("Policies", words, "policy", policies[change])
+	}
+	if r.Prices != nil {
+		w.others("Prices", "%s changed", "price", len(r.Prices.Fields))
+	}
+	return w.all
+}
+
+type worst struct {
+	result *Result
+	all    []Consequence
+}
+
+func (w *worst) add(c Consequence) { w.all = append(w.all, c) }
+
+// problems are what keeps a side from being read.
+func (w *worst) problems() {
+	r := w.result
+	if n := len(r.Head.Diagnostics); r.Verdict == Broken {
+		w.add(Consequence{Class: string(Broken), Count: n, Text: fmt.Sprintf("Broken: %s (%s)", r.Problem(), wording.Count(n, "problem"))})
+		return
+	}
+	if n := len(r.Base.Diagnostics); n > 0 {
+		text := "The base can't be compared: " + compile.Format(r.Base.Diagnostics[0])
+		if n > 1 {
+			text += fmt.Sprintf(" (and %s)", wording.Count(n-1, "more problem"))
+		}
+		w.add(Consequence{Class: string(Uncompared), Count: n, Text: text})
+	}
+}
+
+// pools adds what is true of some. The first to name pools says of how many.
+func (w *worst) pools(what poolConsequence) {
+	c := Consequence{Class: what.class, Of: w.result.Head.Pools}
+	if what.class == string(Deleted) {
+		c.Of = w.result.Base.Pools
+	}
+	for i := range w.result.Pools {
+		if p := &w.result.Pools[i]; what.of(p) {
+			c.count(p)
+		}
+	}
+	if c.Count == 0 {
+		return
+	}
+	number := strconv.Itoa(c.Count)
+	if !slices.ContainsFunc(w.all, func(c Consequence) bool { return c.Of > 0 }) {
+		number = fmt.Sprintf("%d of %s", c.Count, wording.Count(c.Of, "pool"))
+	}
+	c.Text = number + " " + what.many
+	if c.Count == 1 {
+		c.Text = number + " " + what.one
+	}
+	w.add(c)
+}
+
+func (c *Consequence) count(p *Pool) {
+	if c.Count++; c.Count <= maxNamed {
+		c.Pools = append(c.Pools, wording.Qualified(p.Namespace, p.Name))
+	}
+}
+
+// limits tell of numbers in force: of max all together.
+func (w *worst) limits() {
+	r := w.result
+	c := Consequence{Class: string(OtherLimits)}
+	for i := range r.Pools {
+		if p := &r.Pools[i]; p.Before.max() != p.After.max() || p.Before != nil && p.After != nil && !p.Before.same(p.After) {
+			c.count(p)
+		}
+	}
+	switch was, is := r.Summary.MaxBefore, r.Summary.MaxAfter; {
+	case !r.Comparable() || c.Count == 0:
+		return
+	case was != is:
+		c.Text = fmt.Sprintf("max in force %s → %s", maxWords(was), maxWords(is))
+	default:
+		c.Text = fmt.Sprintf("%d with other limits", c.Count)
+	}
+	w.add(c)
+}
+
+// cost tells how much more a month is.
+func (w *worst) cost() {
+	total := w.result.Cost
+	if total == nil || total.Before == nil || total.After == nil {
+		return
+	}
+	more := cents(total.After.Typical - total.Before.Typical)
+	if more == 0 {
+		return
+	}
+	c := Consequence{Class: "Cost", Text: fmt.Sprintf("%s %s a month", signed(more, Money), total.Currency)}
+	for i := range w.result.Pools {
+		if p := &w.result.Pools[i]; p.Cost != nil && p.Cost.typicalRise() != 0 {
+			c.count(p)
+		}
+	}
+	if was := total.Before.Typical; was > 0 {
+		c.Text += fmt.Sprintf(" (%s %%)", signed(100*more/was, func(v float64) string { return strconv.FormatFloat(v, 'f', 0, 64) }))
+	}
+	w.add(c)
+}
+
+func (c *Cost) typicalRise() float64 {
+	var was, is float64
+	if c.Before != nil {
+		was = c.Before.Typical
+	}
+	if c.After != nil {
+		is = c.After.Typical
+	}
+	return cents(is - was)
+}
+
+func (w *worst) others(class, words, noun string, n int) {
+	if n > 0 {
+		w.add(Consequence{Class: class, Count: n, Text: fmt.Sprintf(words, wording.Count(n, noun))})
+	}
+}
+
+// becomes says whether a field gets a value.
+func (p *Pool) becomes(path, value string) bool {
+	return slices.ContainsFunc(p.Fields, func(f FieldChange) bool { return f.Path == path && string(f.After) == value })
+}
+
+func (p *Pool) isReplaced() bool { return p.Change == Changed && p.Class() == Replaced }
+
+// has says whether policies say something at a level, in one of some states.
+func (p *Pool) has(level Level, states ...State) bool {
+	return slices.ContainsFunc(p.Findings, func(f Finding) bool { return f.Level == level && slices.Contains(states, f.State) })
+}
+
+// max in force; as declared while a policy fails, 0 of a pool that isn't there.
+func (l *Limits) max() int64 {
+	switch {
+	case l == nil:
+		return 0
+	case l.Effective == nil:
+		return int64(l.Declared.Max)
+	}
+	return int64(l.Effective.Max)
+}
+
+// addMax adds a max to a sum; none makes the sum none.
+func addMax(sum *int64, most int64) { *sum = min(*sum+most, v1alpha1.UnboundedMax) }
+
+func maxWords(n int64) string { return wording.Max(int32(min(n, v1alpha1.UnboundedMax))) } //nolint:gosec // no more than that
+
+// signed writes what was added or taken off.
+func signed(v float64, write func(float64) string) string {
+	if v < 0 {
+		return "−" + write(-v)
+	}
+	return "+" + write(v)
+}
+
+// Money writes an amount: whole numbers in groups of three, or cents below a hundred.
+func Money(v float64) string {
+	if math.Abs(v) < 100 {
+		return strconv.FormatFloat(v, 'f', 2, 64)
+	}
+	digits := strconv.FormatFloat(math.Abs(v), 'f', 0, 64)
+	var b strings.Builder
+	if v < 0 {
+		b.WriteByte('-')
+	}
+	for i, d := range digits {
+		if i > 0 && (len(digits)-i)%3 == 0 {
+			b.WriteByte(',')
+		}
+		b.WriteRune(d)
+	}
+	return b.String()
+}

@@ -1,0 +1,66 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// pulse tells a slow machine from a slow controller: how long the API server takes for what costs it nothing.
+type pulse struct {
+	mu    sync.Mutex
+	began time.Time
+	slow  []string // answers that took a second or more
+}
+
+const (
+	beat     = time.Second
+	maxBeats = 1000
+)
+
+// feel asks the API server now and then, until the test ends.
+func (p *pulse) feel(t *testing.T, namespace string) {
+	p.began = time.Now()
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() {
+		tick := time.NewTicker(beat)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case due := <-tick.C:
+				err := w.Client.Get(ctx, client.ObjectKey{Name: namespace}, &corev1.Namespace{})
+				p.note(due, time.Now(), err)
+			}
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		done.Wait()
+	})
+}
+
+// note keeps an answer that was slow.
+func (p *pulse) note(due, now time.Time, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if took := now.Sub(due); took >= beat && len(p.slow) < maxBeats {
+		p.slow = append(p.slow, fmt.Sprintf("after %s: %s, %v", due.Sub(p.began).Round(time.Second), took.Round(time.Millisecond), err))
+	}
+}
+
+func (p *pulse) tell() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return fmt.Sprintf("of the API server's answers, one asked for each second, %d took a second or more: %v", len(p.slow), p.slow)
+}

@@ -1,0 +1,13 @@
+# SPDX-FileCopyrightText: The Corral Authors
+# SPDX-License-Identifier: Apache-2.0
+
+# What limits hold now?
+package corral.scaling
+
+# METADATA
+# title: A pool has at most what its team is granted
+limit contains {"field": "max", "atMost": granted, "reason": reason} if {
+	team := input.pool.labels.team
+	granted := to_number(data.teams[team])
+	reason := sprintf("team %s is granted %d runners a pool", [team, granted])
+}
