@@ -551,7 +551,7 @@ type UpdateStatus struct {
 // +kubebuilder:printcolumn:name="Runners",type=integer,JSONPath=`.status.runners.total`
 // +kubebuilder:printcolumn:name="Idle",type=integer,JSONPath=`.status.runners.idle`
 // +kubebuilder:printcolumn:name="Busy",type=integer,JSONPath=`.status.runners.busy`
-// +kubebuilder:printcolumn:name="Max",type=integer,JSONPath=`.spec.scale.max`
+// +kubebuilder:printcolumn:name="Max",type=integer,JSONPath=`.status.decision.limits.max`
 // +kubebuilder:printcolumn:name="Why",type=string,JSONPath=`.status.decision.reason`
 // +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`

@@ -69,7 +69,7 @@ type ScaleSetStatus struct {
 // +kubebuilder:resource:categories=corral
 // +kubebuilder:printcolumn:name="ID",type=integer,JSONPath=`.status.id`
 // +kubebuilder:printcolumn:name="Name",type=string,JSONPath=`.spec.name`
-// +kubebuilder:printcolumn:name="Group",type=string,JSONPath=`.spec.runnerGroup`
+// +kubebuilder:printcolumn:name="Group",type=string,JSONPath=`.status.runnerGroup`
 // +kubebuilder:printcolumn:name="Listening",type=string,JSONPath=`.status.conditions[?(@.type=="Listening")].status`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`

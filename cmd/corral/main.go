@@ -19,5 +19,5 @@ func main() {
 	if worker.IsChild() {
 		worker.Main()
 	}
-	os.Exit(cli.Run(cli.NewRoot(version)))
+	os.Exit(cli.Run(cli.NewRootAs(os.Args[0], version)))
 }

@@ -148,6 +148,40 @@ func TestEachMetricIsExplained(t *testing.T) {
 	}
 }
 
+// maxRunbook is how many lines a runbook has at most, empty ones not counted.
+const maxRunbook = 10
+
+func TestEachAlertLinksToItsRunbook(t *testing.T) {
+	page := read(t, filepath.Join(top, "docs/operations.md"))
+	runbooks := map[string]string{}
+	for _, section := range strings.Split(page, "\n### Corral")[1:] {
+		text, _, _ := strings.Cut(section, "\n## ")
+		name, body, _ := strings.Cut(text, "\n")
+		runbooks["Corral"+name] = body
+	}
+	alert := regexp.MustCompile(`(?m)^ +- alert: (\w+)$`)
+	const url = "runbook_url: https://github.com/corral-dev/corral/blob/main/docs/operations.md#"
+	rules := alert.Split(read(t, filepath.Join(top, "charts/corral/files/alerts.yaml")), -1)
+	names := alert.FindAllStringSubmatch(read(t, filepath.Join(top, "charts/corral/files/alerts.yaml")), -1)
+	for i, m := range names {
+		name := m[1]
+		if !strings.Contains(rules[i+1], url+strings.ToLower(name)+"\n") {
+			t.Errorf("the alert %s has no %s%s", name, url, strings.ToLower(name))
+		}
+		lines := slices.DeleteFunc(strings.Split(runbooks[name], "\n"), func(l string) bool { return l == "" })
+		if len(lines) == 0 || len(lines) > maxRunbook {
+			t.Errorf("the runbook of %s in docs/operations.md has %d lines, want 1 to %d", name, len(lines), maxRunbook)
+		}
+		delete(runbooks, name)
+	}
+	if len(names) == 0 || len(runbooks) > 0 {
+		t.Errorf("%d alerts; runbooks of none: %v", len(names), runbooks)
+	}
+	if begin := page[:strings.Index(page, "\n## Flags")]; !strings.Contains(begin, "$ corral status") {
+		t.Error("docs/operations.md doesn't begin with corral status")
+	}
+}
+
 func TestCommandsAreReadFromTheAnswerToAShell(t *testing.T) {
 	got := parseCommands("build\tPrint\nhelp\tHelp about any command\nvet\tCheck\n:4\n")
 	if want := []command{{"build", "Print"}, {"vet", "Check"}}; !slices.Equal(got, want) {

@@ -26,7 +26,7 @@ var (
 		"apis/v1alpha1", "internal/admission", "internal/claims", "internal/compile", "internal/demand", "internal/explain", "internal/jobmatch", "internal/podspec", "internal/policy",
 		"internal/poolstatus", "internal/quota", "internal/reservation", "internal/rollout", "internal/scaling", "internal/schedule",
 	}, "no I/O, no clock, no goroutine; `now` is an argument; don't import each other, but for `apis/v1alpha1`"}
-	Review   = Layer{"review", []string{"internal/review"}, "pure as well; here, as in controllers, pure packages meet"}
+	Review   = Layer{"review", []string{"internal/review", "internal/status"}, "pure as well; here, as in controllers, pure packages meet"}
 	Adapters = Layer{"adapters", []string{
 		"internal/fairqueue", "internal/fluxsource", "internal/github", "internal/gitsource", "internal/kube", "internal/metricsource",
 		"internal/neterr", "internal/notify", "internal/turns", "internal/webhook", "internal/worker",

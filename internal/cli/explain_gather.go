@@ -100,9 +100,21 @@ func (e *explainer) pool(ctx context.Context, name string, at time.Time) (texter
 	f := explain.PoolFacts{Pool: pool, Now: e.now, At: at, History: e.history(ctx, pool)}
 	if at.IsZero() {
 		f.Runners, f.Policies, f.Webhooks = e.runners(ctx, pool), e.policies(ctx, pool), e.webhooks(ctx, pool)
+		f.ScaleSet = e.scaleSet(ctx, pool)
 	}
 	f.Unknown = e.unknown
 	return explain.Pool(f)
+}
+
+// scaleSet reads the pool's record of what exists on GitHub; nil if there is none.
+func (e *explainer) scaleSet(ctx context.Context, pool *v1alpha1.RunnerPool) *v1alpha1.ScaleSet {
+	set := &v1alpha1.ScaleSet{}
+	err := e.client.Get(ctx, client.ObjectKeyFromObject(pool), set)
+	e.cannot("the pool's scale set", client.IgnoreNotFound(err))
+	if err != nil || set.Spec.PoolUID != string(pool.UID) {
+		return nil // or of a former pool of the name
+	}
+	return set
 }
 
 // history reads the decisions that are kept of a pool.
@@ -220,7 +232,9 @@ func (e *explainer) job(ctx context.Context, raw string, labels []string) (texte
 		return nil, err
 	}
 	pools, connections, runners, pods := &v1alpha1.RunnerPoolList{}, &v1alpha1.GitHubConnectionList{}, &v1alpha1.RunnerList{}, &corev1.PodList{}
+	sets := &v1alpha1.ScaleSetList{}
 	e.list(ctx, "RunnerPools", pools)
+	e.list(ctx, "ScaleSets", sets)
 	e.list(ctx, "GitHubConnections", connections)
 	e.list(ctx, "Runners", runners)
 	e.list(ctx, "pods of the workflow run", pods, client.MatchingLabels{v1alpha1.JobRunIDLabel: strconv.FormatInt(at.RunID, 10)})
@@ -234,7 +248,7 @@ func (e *explainer) job(ctx context.Context, raw string, labels []string) (texte
 		}
 	}
 	f.Pods = jobPods(pods, runners)
-	f.Pools = poolsOf(pools, runners, e.now)
+	f.Pools = poolsOf(pools, sets, runners, e.now)
 	f.Events = e.events(ctx, at, labels, pools.Items, connections.Items)
 	f.Unknown = e.unknown
 	return explain.Job(f), nil
@@ -294,17 +308,25 @@ func jobPods(pods *corev1.PodList, runners *v1alpha1.RunnerList) []explain.JobPo
 }
 
 // poolsOf are pools with their runners, as their status has them.
-func poolsOf(pools *v1alpha1.RunnerPoolList, runners *v1alpha1.RunnerList, now time.Time) []explain.PoolFacts {
+func poolsOf(pools *v1alpha1.RunnerPoolList, sets *v1alpha1.ScaleSetList, runners *v1alpha1.RunnerList, now time.Time) []explain.PoolFacts {
 	byPool := map[client.ObjectKey][]explain.Runner{}
 	for i := range runners.Items {
 		r := &runners.Items[i]
 		key := client.ObjectKey{Namespace: r.Namespace, Name: r.Spec.PoolRef.Name}
 		byPool[key] = append(byPool[key], explain.Runner{Object: r, Judgement: explain.Judgement{State: r.Status.State, Reason: r.Status.Reason, Cause: r.Status.Cause}})
 	}
+	bySet := map[client.ObjectKey]*v1alpha1.ScaleSet{}
+	for i := range sets.Items {
+		bySet[client.ObjectKeyFromObject(&sets.Items[i])] = &sets.Items[i]
+	}
 	var all []explain.PoolFacts
 	for i := range pools.Items {
 		p := &pools.Items[i]
-		all = append(all, explain.PoolFacts{Pool: p, Runners: byPool[client.ObjectKeyFromObject(p)], Now: now})
+		f := explain.PoolFacts{Pool: p, Runners: byPool[client.ObjectKeyFromObject(p)], Now: now}
+		if set := bySet[client.ObjectKeyFromObject(p)]; set != nil && set.Spec.PoolUID == string(p.UID) {
+			f.ScaleSet = set
+		}
+		all = append(all, f)
 	}
 	slices.SortFunc(all, func(a, b explain.PoolFacts) int {
 		return cmp.Or(cmp.Compare(a.Pool.Namespace, b.Pool.Namespace), cmp.Compare(a.Pool.Name, b.Pool.Name))

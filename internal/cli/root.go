@@ -6,6 +6,8 @@ package cli
 
 import (
 	"errors"
+	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -18,7 +20,7 @@ const (
 	exitError = 1
 	// exitDenied means that a policy refuses what it was asked about.
 	exitDenied = 2
-	// exitChanged means that there are changes, for who asked for it.
+	// exitChanged means that there are changes, for who asked for it; or that not all could be looked at.
 	exitChanged = 3
 	// exitFailOn means that something else is so that --fail-on names.
 	exitFailOn = 4
@@ -39,8 +41,22 @@ const longHelp = `Corral runs fleets of GitHub Actions runners on Kubernetes. Po
 live in Git, and are compiled to objects that controllers act on.
 
 Exit codes: 0 all is well, 1 an error (also: something is wrong with the definitions),
-2 denied by a policy, 3 there are changes (review --exit-code) or differences (conformance),
-4 what review --fail-on names.`
+2 denied by a policy, 3 there are changes (review --exit-code), differences (conformance), or what
+could not be looked at (status), 4 what review --fail-on names.
+
+As kubectl-corral on the PATH, a link will do, it is kubectl's plugin: kubectl corral status.`
+
+// pluginName is the file name by which kubectl finds a plugin.
+const pluginName = "kubectl-corral"
+
+// NewRootAs returns the command as it is called by a program's path: by kubectl, or by its own name.
+func NewRootAs(program, version string) *cobra.Command {
+	root := NewRoot(version)
+	if name := filepath.Base(program); strings.TrimSuffix(name, ".exe") == pluginName {
+		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl corral"}
+	}
+	return root
+}
 
 // NewRoot returns the command corral.
 func NewRoot(version string) *cobra.Command {
@@ -53,7 +69,7 @@ func NewRoot(version string) *cobra.Command {
 	}
 	root.AddCommand(
 		newBuild(), newCalendar(), newConformance(version), newController(version), newEval(), newExplain(version), newInit(version),
-		newReview(version), newTest(), newVersion(version), newVet(version),
+		newReview(version), newStatus(version), newTest(), newVersion(version), newVet(version),
 	)
 	return root
 }
@@ -65,7 +81,7 @@ func exitCode(err error) int {
 		return exitOK
 	case errors.Is(err, errDenied):
 		return exitDenied
-	case errors.Is(err, errChanged), errors.Is(err, errDiffers):
+	case errors.Is(err, errChanged), errors.Is(err, errDiffers), errors.Is(err, errUnseen):
 		return exitChanged
 	case errors.Is(err, errFailOn):
 		return exitFailOn

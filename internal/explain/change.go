@@ -9,27 +9,11 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/wording"
 )
-
-// remedies say what to do, by the reason of Ready.
-var remedies = map[string]string{
-	v1alpha1.InvalidSpecReason:           "Correct spec: the message names the fields. Meanwhile the fields that can be read hold.",
-	v1alpha1.SuspendedReason:             "Set spec.suspend to false: then it accepts jobs again.",
-	v1alpha1.AccessDeniedReason:          "Have the owner of the GitHubConnection add the pool's namespace to its spec.allowedNamespaces, or name another in spec.connectionRef.",
-	v1alpha1.RunnerGroupNotFoundReason:   "Create the runner group on GitHub, let the connection see it, or correct spec.runnerGroup.",
-	v1alpha1.OwnedElsewhereReason:        "Choose another spec.scaleSetName, or end the pool that holds the scale set.",
-	v1alpha1.SessionRefusedReason:        "Wait: a session that was not closed expires within 92 s.",
-	v1alpha1.GitHubUnavailableReason:     "Wait for GitHub: it is asked again.",
-	v1alpha1.RunnersFailingReason:        "Fix what makes its runners fail. One is tried from time to time; the first that works lets the pool go on.",
-	v1alpha1.CacheUnavailableReason:      "Raise spec.cache.maxClaims, or set spec.cache.onMissing to StartWithout.",
-	v1alpha1.QuotaExceededReason:         "Raise the namespace's ResourceQuota, or lower spec.scale.max.",
-	v1alpha1.TemplateInvalidReason:       "Correct spec.template: the message names the field.",
-	v1alpha1.ServiceAccountMissingReason: "Create the ServiceAccount, or name another in spec.template.spec.serviceAccountName.",
-	v1alpha1.PolicyPendingReason:         "Fix the policies that fail: until each has answered once, the pool starts no runners and accepts no jobs.",
-	v1alpha1.PolicyFailedReason:          "Fix the policies that fail: until then the last limits hold.",
-}
 
 // ofConnection are reasons that only a fix of the pool's GitHubConnection removes.
 var ofConnection = []string{
@@ -62,7 +46,7 @@ func (f *PoolFacts) changes() []string {
 		all = append(all, "Set spec.mode to Active: then it acts on what it decides. It never goes back to Observe.")
 	}
 	all = slices.Concat(all, f.blockers(), f.ofDemand(), f.bounds(), f.starting(), f.ofUpdate())
-	if d := f.Pool.Status.Decision; d != nil && d.Announced > 0 && f.Pool.Status.Jobs == 0 && len(all) == 0 {
+	if d := f.Pool.Status.Decision; d != nil && d.Announced > 0 && f.Pool.Status.Jobs == 0 && len(all) == 0 && f.closed() == nil {
 		all = append(all, f.jobsWanted())
 	}
 	return all
@@ -97,17 +81,29 @@ func (f *PoolFacts) blockers() []string {
 		}
 	}
 	ready := ConditionOf(s.Conditions, v1alpha1.ReadyCondition)
-	switch {
-	case !ready.isFalse():
-	case slices.Contains(ofConnection, ready.Reason):
-		all = append(all, fmt.Sprintf("Fix the GitHubConnection %s: %s", f.Pool.Spec.ConnectionRef.From(f.Pool.Namespace), ready.Message))
-	case remedies[ready.Reason] != "":
-		all = append(all, remedies[ready.Reason])
+	if words := f.unready(ready); words != "" {
+		all = append(all, words)
 	}
 	if f.Pool.Spec.Suspend && (ready == nil || ready.Reason != v1alpha1.SuspendedReason) {
 		all = append(all, remedies[v1alpha1.SuspendedReason])
 	}
 	return all
+}
+
+// unready says what to do by the pool's condition Ready; "" for nothing, and if more is said elsewhere.
+func (f *PoolFacts) unready(ready *Condition) string {
+	s := &f.Pool.Status
+	switch {
+	case ready == nil || ready.Status == metav1.ConditionTrue:
+		return ""
+	case slices.Contains(ofConnection, ready.Reason):
+		return fmt.Sprintf("Fix the GitHubConnection %s: %s", f.Pool.Spec.ConnectionRef.From(f.Pool.Namespace), ready.Message)
+	case ready.Reason == v1alpha1.PolicyDeniedReason && s.Template != nil && !s.Template.Allowed:
+		return "" // the findings say it
+	case ready.Reason == v1alpha1.RolledBackReason && s.Update != nil:
+		return "" // the update says it
+	}
+	return remedies[ready.Reason]
 }
 
 // denialWords say what to change of a template.

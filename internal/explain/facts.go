@@ -14,6 +14,8 @@ import (
 // PoolFacts is what is known of a pool.
 type PoolFacts struct {
 	Pool *v1alpha1.RunnerPool
+	// ScaleSet is the pool's record of what exists on GitHub; nil if there is none, or it isn't known.
+	ScaleSet *v1alpha1.ScaleSet
 	// Runners of the pool, sorted by name.
 	Runners []Runner
 	// Policies that apply to the pool.

@@ -252,6 +252,9 @@ func (f *PoolFacts) situation() (open bool, words string) {
 	case d.Announced == 0:
 		return false, none + ": " + cmp.Or(why, d.Reason)
 	}
+	if closed := f.closed(); closed != nil {
+		return false, none + ": " + closed.Reason
+	}
 	isFull, words := f.room(d)
 	switch {
 	case isFull:

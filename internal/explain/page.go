@@ -68,6 +68,9 @@ func (p *page) String() string { return p.b.String() }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
+// Distance writes how long ago a time was, or in how long it comes.
+func Distance(t, now time.Time) string { return distance(t, now) }
+
 // distance writes how long ago a time was, or in how long it comes.
 func distance(t, now time.Time) string {
 	d := now.Sub(t)

@@ -39,6 +39,8 @@ type PoolAnswer struct {
 	Unknown []string `json:"unknown,omitempty"`
 
 	now time.Time
+	// closed is true while no job is accepted, whatever was decided.
+	closed bool
 }
 
 // PoolHeader says which pool an answer is about, at which time, and whether the pool is ready.
@@ -51,6 +53,8 @@ type PoolHeader struct {
 	Past bool `json:"past,omitempty"`
 	// Ready is the pool's condition.
 	Ready *Condition `json:"ready,omitempty"`
+	// Behind is true while the controller hasn't looked at the pool's spec as it is now.
+	Behind bool `json:"behind,omitempty"`
 	// Registration of its runners, and Mode, whether it acts. Of a time in the past the mode isn't known.
 	Registration v1alpha1.Registration `json:"registration"`
 	Mode         v1alpha1.PoolMode     `json:"mode,omitempty"`
@@ -110,6 +114,7 @@ func Pool(f PoolFacts) (PoolAnswer, error) {
 	return PoolAnswer{
 		PoolHeader: PoolHeader{
 			Pool: f.name(), Time: metav1.Time{Time: f.Now}, Ready: ConditionOf(s.Conditions, v1alpha1.ReadyCondition),
+			Behind:       s.ObservedGeneration < f.Pool.Generation,
 			Registration: f.Pool.Spec.GetRegistration(), Mode: f.Pool.Spec.GetMode(),
 		},
 		PoolNumbers: PoolNumbers{
@@ -117,7 +122,7 @@ func Pool(f PoolFacts) (PoolAnswer, error) {
 			Demand: f.demand(), Schedule: f.schedule(), Observed: s.Observed, Limits: f.limits(s.Decision),
 		},
 		Template: s.Template, Update: s.Update, RunnerVersion: s.RunnerVersion, Held: f.held(), Changes: f.changes(), Policies: f.Policies,
-		Recent: f.History[:min(len(f.History), recent)], Unknown: f.Unknown, now: f.Now,
+		Recent: f.History[:min(len(f.History), recent)], Unknown: f.Unknown, now: f.Now, closed: f.closed() != nil,
 	}, nil
 }
 
@@ -199,6 +204,9 @@ func (f *PoolFacts) held() []Held {
 			held = append(held, Held{What: what, Reason: c.words(), Since: &c.Since})
 		}
 	}
+	if closed := f.closed(); closed != nil {
+		held = append(held, *closed)
+	}
 	if ready := ConditionOf(s.Conditions, v1alpha1.ReadyCondition); f.Pool.Spec.Suspend {
 		h := Held{What: "intake", Reason: "spec.suspend is set: no new jobs are accepted"}
 		if ready.isFalse() && ready.Reason == v1alpha1.SuspendedReason {
@@ -216,6 +224,9 @@ func (f *PoolFacts) held() []Held {
 	}
 	if d := s.Decision; d != nil && d.Waiting > 0 {
 		held = append(held, Held{What: "intake", Reason: wording.Count(d.Waiting, "accepted job") + " wait, because a policy made max hard", Since: &d.Time})
+	}
+	if words := f.otherGroup(); words != "" {
+		held = append(held, Held{What: "runner group", Reason: words})
 	}
 	return held
 }
@@ -252,17 +263,22 @@ func (a PoolAnswer) Text() string {
 	return p.String()
 }
 
-func (a *PoolHeader) title(p *page) {
+func (a *PoolAnswer) title(p *page) {
 	switch {
 	case a.Past:
 		p.line(0, "RunnerPool %s at %s", a.Pool, p.when(a.Time.Time))
 	case a.Ready == nil:
 		p.line(0, "RunnerPool %s: the controller has not looked at it yet", a.Pool)
+	case a.Ready.Status == metav1.ConditionTrue && a.closed:
+		p.line(0, "RunnerPool %s was ready when it was last looked at; it accepts no jobs now", a.Pool)
 	case a.Ready.Status == metav1.ConditionTrue:
 		p.line(0, "RunnerPool %s is ready: %s", a.Pool, a.Ready.Message)
 	default:
 		p.line(0, "RunnerPool %s is not ready since %s", a.Pool, p.when(a.Ready.Since.Time))
 		p.line(0, "%s", a.Ready.words())
+	}
+	if a.Behind && a.Ready != nil {
+		p.line(0, "Its spec changed since: the controller has not looked at it as it is now.")
 	}
 }
 
@@ -299,9 +315,14 @@ func (a *PoolAnswer) target() string {
 		return fmt.Sprintf("Desired: %s; max: %s.", runners, wording.Max(most))
 	case a.Past:
 		return fmt.Sprintf("Desired: %s; it accepted %s.", runners, capacity(most))
+	case a.closed:
+		return fmt.Sprintf("Desired: %s. It accepts no new jobs now, and up to %s once nothing is in the way.", runners, wording.Max(most))
 	}
 	return fmt.Sprintf("Desired: %s; it accepts %s.", runners, capacity(most))
 }
+
+// RunnersWords count runners, and how many are in each state.
+func RunnersWords(c v1alpha1.RunnerCounts) string { return runnersWords(c) }
 
 func runnersWords(c v1alpha1.RunnerCounts) string {
 	words := wording.Count(c.Total, "runner")

@@ -24,3 +24,11 @@ func Count(c *v1alpha1.RunnerCounts, state v1alpha1.RunnerState, outdated bool) 
 		c.Outdated++
 	}
 }
+
+// Sum adds the counts of two pools.
+func Sum(a, b v1alpha1.RunnerCounts) v1alpha1.RunnerCounts {
+	return v1alpha1.RunnerCounts{
+		Total: a.Total + b.Total, Pending: a.Pending + b.Pending, Idle: a.Idle + b.Idle, Busy: a.Busy + b.Busy,
+		Finished: a.Finished + b.Finished, Failed: a.Failed + b.Failed, Outdated: a.Outdated + b.Outdated,
+	}
+}

@@ -1,0 +1,176 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers"
+	"github.com/corral-dev/corral/internal/status"
+)
+
+const (
+	// defaultLeaseNamespace is where the docs install the controller.
+	defaultLeaseNamespace = "corral-system"
+	// pageSize is how many objects are read at a time.
+	pageSize = 500
+	// maxRead is how many objects of a kind are read.
+	maxRead = 10_000
+	// maxElsewhere is how many connections of other namespaces are read.
+	maxElsewhere = 50
+)
+
+// statusReader reads what a page is made of.
+type statusReader struct {
+	client client.Reader
+	// namespace to look in, "" for all; own is that of the context, which is looked in if the others may not be read.
+	namespace, own string
+	// lease is the namespace of the controller's lease.
+	lease  string
+	now    time.Time
+	unseen []status.Unseen
+}
+
+// read takes a snapshot.
+func (g *statusReader) read(ctx context.Context) *status.Snapshot {
+	s := &status.Snapshot{Now: g.now, Namespace: g.namespace}
+	listed(ctx, g, "RunnerPools", func(l *v1alpha1.RunnerPoolList) { s.Pools = append(s.Pools, l.Items...) })
+	listed(ctx, g, "GitHubConnections", func(l *v1alpha1.GitHubConnectionList) { s.Connections = append(s.Connections, l.Items...) })
+	listed(ctx, g, "PoolSources", func(l *v1alpha1.PoolSourceList) { s.Sources = append(s.Sources, l.Items...) })
+	listed(ctx, g, "ScaleSets", func(l *v1alpha1.ScaleSetList) { s.ScaleSets = append(s.ScaleSets, l.Items...) })
+	listed(ctx, g, "Runners", func(l *v1alpha1.RunnerList) { s.Runners = append(s.Runners, l.Items...) })
+	listed(ctx, g, "RunnerPolicies", func(l *v1alpha1.RunnerPolicyList) { s.Policies = append(s.Policies, l.Items...) })
+	listed(ctx, g, "ResourceQuotas", func(l *corev1.ResourceQuotaList) { s.Quotas = append(s.Quotas, l.Items...) })
+	g.cannot("ClusterRunnerPolicies", pages(ctx, g.client, func(l *v1alpha1.ClusterRunnerPolicyList) {
+		s.ClusterPolicies = append(s.ClusterPolicies, l.Items...)
+	}))
+	g.elsewhere(ctx, s)
+	s.Leases = g.leases(ctx)
+	s.Unseen = g.unseen
+	return s
+}
+
+// cannot notes what could not be read.
+func (g *statusReader) cannot(what string, err error) {
+	if err == nil {
+		return
+	}
+	why := err.Error()
+	if apierrors.IsForbidden(err) {
+		why = "you may not read them"
+	}
+	g.unseen = append(g.unseen, status.Unseen{What: what, Why: why})
+}
+
+// errMore is the error of a list that is longer than what is read.
+var errMore = fmt.Errorf("there are more than the %d that are read", maxRead)
+
+// listOf is a list of objects of one kind.
+type listOf[T any] interface {
+	*T
+	client.ObjectList
+}
+
+// pages lists objects, some at a time, and has each part taken.
+func pages[T any, L listOf[T]](ctx context.Context, from client.Reader, take func(L), options ...client.ListOption) error {
+	more, n := "", 0
+	for {
+		list := L(new(T)) // a part that is decoded over another would change it
+		if err := from.List(ctx, list, append(options, client.Limit(pageSize), client.Continue(more))...); err != nil {
+			return err
+		}
+		take(list)
+		n += meta.LenList(list)
+		switch more = list.GetContinue(); {
+		case more == "":
+			return nil
+		case n >= maxRead:
+			return errMore
+		}
+	}
+}
+
+// listed lists objects of all namespaces or of one, and of the context's alone if the others may not be read.
+func listed[T any, L listOf[T]](ctx context.Context, g *statusReader, what string, take func(L)) {
+	err := pages(ctx, g.client, take, client.InNamespace(g.namespace))
+	if g.namespace == "" && apierrors.IsForbidden(err) {
+		g.cannot(what+" of other namespaces than "+g.own, err)
+		err = pages(ctx, g.client, take, client.InNamespace(g.own))
+		what += " of namespace " + g.own
+	}
+	g.cannot(what, err)
+}
+
+// elsewhere reads the connections of other namespaces that pools use.
+func (g *statusReader) elsewhere(ctx context.Context, s *status.Snapshot) {
+	if g.namespace == "" {
+		return
+	}
+	seen := map[client.ObjectKey]bool{}
+	for i := range s.Pools {
+		key := s.Pools[i].Spec.ConnectionRef.From(s.Pools[i].Namespace)
+		if key.Namespace == g.namespace || seen[key] {
+			continue
+		}
+		if seen[key] = true; len(seen) > maxElsewhere {
+			g.cannot("GitHubConnections of other namespaces", fmt.Errorf("pools use more than the %d that are read", maxElsewhere))
+			return
+		}
+		c := v1alpha1.GitHubConnection{}
+		if err := g.client.Get(ctx, key, &c); err == nil {
+			s.Connections = append(s.Connections, c)
+		} else if !apierrors.IsNotFound(err) {
+			g.cannot("GitHubConnection "+key.String(), err)
+		}
+	}
+}
+
+// leases finds the leases of controllers: in the namespace that was named and, if all are looked at, wherever they are.
+func (g *statusReader) leases(ctx context.Context) []status.Lease {
+	lease := &coordinationv1.Lease{}
+	key := controllers.ManagerOptions{LeaderElectionNamespace: g.lease}.Lease()
+	err := g.client.Get(ctx, key, lease)
+	var found []status.Lease
+	if err == nil {
+		found = append(found, leaseOf(lease))
+	}
+	if g.namespace == "" {
+		_ = pages(ctx, g.client, func(list *coordinationv1.LeaseList) { // the one that was named is looked for in any case
+			for i := range list.Items {
+				if l := &list.Items[i]; l.Namespace != g.lease {
+					found = append(found, leaseOf(l))
+				}
+			}
+		}, client.MatchingFields{"metadata.name": key.Name})
+	}
+	switch {
+	case len(found) > 0:
+		return found
+	case apierrors.IsNotFound(err):
+		err = fmt.Errorf("there is no Lease %s: --lease-namespace says where it is, and a controller with --leader-elect=false has none", key)
+	case apierrors.IsForbidden(err):
+		err = fmt.Errorf("you may not read Lease %s", key)
+	}
+	g.cannot("whether a controller works", err)
+	return nil
+}
+
+func leaseOf(l *coordinationv1.Lease) status.Lease {
+	one := status.Lease{Name: l.Namespace + "/" + l.Name, Holder: ptr.Deref(l.Spec.HolderIdentity, "")}
+	if l.Spec.RenewTime != nil {
+		one.Renewed = metav1.Time{Time: l.Spec.RenewTime.UTC()}
+	}
+	return one
+}

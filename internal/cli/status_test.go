@@ -1,0 +1,260 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers"
+	"github.com/corral-dev/corral/internal/status"
+)
+
+// wellKept is a cluster in which all that status reads is there: a pool in each of two namespaces, and a leader.
+func wellKept() []client.Object {
+	ready := []metav1.Condition{{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.SucceededReason, LastTransitionTime: metav1.Time{Time: noon}}}
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "corral-system", Name: "corral.corral.dev"}}
+	lease.Spec.HolderIdentity, lease.Spec.RenewTime = new("corral-0"), &metav1.MicroTime{Time: noon.Add(-time.Second)}
+	objects := []client.Object{lease}
+	for _, namespace := range []string{"ci", "qa"} {
+		c := &v1alpha1.GitHubConnection{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "acme"}}
+		p := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "linux"}}
+		p.Spec.ConnectionRef = v1alpha1.ConnectionReference{Name: "acme", Namespace: "ci"}
+		p.Status.Conditions, c.Status.Conditions = slices.Clone(ready), slices.Clone(ready)
+		objects = append(objects, c, p)
+	}
+	return objects
+}
+
+// statusOf reads a cluster, in which some requests are refused.
+func statusOf(namespace string, refuse func(obj any, namespace string) bool, objects ...client.Object) status.Page {
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "things"}, "", errors.New("no"))
+	c := fake.NewClientBuilder().WithScheme(controllers.Scheme()).WithObjects(objects...).
+		WithIndex(&coordinationv1.Lease{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).
+		WithInterceptorFuncs(interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+				if refuse != nil && refuse(obj, key.Namespace) {
+					return forbidden
+				}
+				return c.Get(ctx, key, obj, opts...)
+			},
+			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+				o := client.ListOptions{}
+				o.ApplyOptions(opts)
+				if refuse != nil && refuse(list, o.Namespace) {
+					return forbidden
+				}
+				return c.List(ctx, list, opts...)
+			},
+		}).Build()
+	g := &statusReader{client: c, namespace: namespace, own: "ci", lease: "corral-system", now: noon}
+	return status.Look(g.read(context.Background()))
+}
+
+func TestStatusReadsWithTheCallersRights(t *testing.T) {
+	for name, tc := range map[string]struct {
+		namespace string
+		refuse    func(any, string) bool
+		drop      string // kind that isn't there
+		verdict   status.Verdict
+		pools     int
+		want      []string
+	}{
+		"all namespaces": {verdict: status.Well, pools: 2, want: []string{"All is well in all namespaces", "corral-0 leads"}},
+		"one namespace":  {namespace: "qa", verdict: status.Well, pools: 1, want: []string{"All is well in namespace qa", "2 connections"}},
+		"rights in one namespace": {
+			namespace: "ci", refuse: func(obj any, namespace string) bool { return namespace != "ci" }, verdict: status.Unknown, pools: 1,
+			want: []string{"not all was looked at", "ClusterRunnerPolicies (you may not read them); whether a controller works (you may not read Lease corral-system/corral.corral.dev)"},
+		},
+		"rights in one namespace, asked for all": {
+			refuse: func(_ any, namespace string) bool { return namespace != "ci" }, verdict: status.Unknown, pools: 1,
+			want: []string{"RunnerPools of other namespaces than ci, GitHubConnections of other namespaces than ci"},
+		},
+		"no right at all": {
+			namespace: "ci", refuse: func(any, string) bool { return true }, verdict: status.Unknown,
+			want: []string{"RunnerPools, GitHubConnections, PoolSources, ScaleSets, Runners, RunnerPolicies, ResourceQuotas, ClusterRunnerPolicies (you may not read them)"},
+		},
+		"a connection of another namespace that may not be read": {
+			namespace: "qa", refuse: func(obj any, namespace string) bool {
+				_, is := obj.(*v1alpha1.GitHubConnection)
+				return is && namespace == "ci"
+			},
+			verdict: status.Unknown, pools: 1, want: []string{"GitHubConnection ci/acme (you may not read them)"},
+		},
+		"no lease": {drop: "Lease", verdict: status.Unknown, pools: 2, want: []string{"whether a controller works (there is no Lease corral-system/corral.corral.dev: --lease-namespace says where it is"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := wellKept()
+			if tc.drop == "Lease" {
+				objects = objects[1:]
+			}
+			page := statusOf(tc.namespace, tc.refuse, objects...)
+			text := page.Text()
+			if page.Verdict != tc.verdict || page.Totals.Pools != tc.pools {
+				t.Errorf("%s, %d pools", page.Verdict, page.Totals.Pools)
+			}
+			for _, words := range tc.want {
+				if !strings.Contains(text, words) {
+					t.Errorf("%q is not in\n%s", words, text)
+				}
+			}
+		})
+	}
+}
+
+// A lease elsewhere is found with -A alone.
+func TestTheLeaseIsFoundWhereverItIs(t *testing.T) {
+	objects := wellKept()
+	objects[0].SetNamespace("platform")
+	if page := statusOf("", nil, objects...); page.Verdict != status.Well || len(page.Totals.Leaders) != 1 {
+		t.Errorf("got\n%s", page.Text())
+	}
+}
+
+// pagedClient serves quotas without end, some at a time.
+type pagedClient struct {
+	client.Reader
+	pages int
+}
+
+func (p *pagedClient) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	o := client.ListOptions{}
+	o.ApplyOptions(opts)
+	n, _ := strconv.Atoi(o.Continue)
+	quotas := list.(*corev1.ResourceQuotaList)
+	for i := range o.Limit {
+		quotas.Items = append(quotas.Items, corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("q%d", int64(n)*o.Limit+i)}})
+	}
+	if n+1 < p.pages {
+		quotas.Continue = strconv.Itoa(n + 1)
+	}
+	return nil
+}
+
+func TestObjectsAreReadInBoundedParts(t *testing.T) {
+	for name, tc := range map[string]struct {
+		pages, want int
+		err         error
+	}{
+		"a few parts": {3, 3 * pageSize, nil},
+		"too many":    {1000, maxRead, errMore},
+	} {
+		t.Run(name, func(t *testing.T) {
+			names := map[string]bool{}
+			err := pages(t.Context(), &pagedClient{pages: tc.pages}, func(l *corev1.ResourceQuotaList) {
+				for i := range l.Items {
+					names[l.Items[i].Name] = true
+				}
+			})
+			if len(names) != tc.want || !errors.Is(err, tc.err) {
+				t.Errorf("%d objects, %v", len(names), err)
+			}
+		})
+	}
+}
+
+func TestTheVerdictIsTheExitCode(t *testing.T) {
+	for verdict, want := range map[status.Verdict]int{status.Well: exitOK, status.Trouble: exitError, status.Unknown: exitChanged} {
+		if got := exitCode(verdictError(&status.Page{Verdict: verdict})); got != want {
+			t.Errorf("%s: %d, want %d", verdict, got, want)
+		}
+	}
+}
+
+func TestStatusAsJSONHasAVersion(t *testing.T) {
+	var b bytes.Buffer
+	if err := (&format{value: "json"}).write(&b, statusOf("", nil, wellKept()...)); err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		APIVersion, Kind, Verdict string
+		Totals                    struct{ Pools int }
+	}
+	if err := json.Unmarshal(b.Bytes(), &got); err != nil || got.APIVersion != "status.corral.dev/v1alpha1" || got.Kind != "Status" || got.Verdict != "Well" || got.Totals.Pools != 2 {
+		t.Errorf("%v: %s", err, b.String())
+	}
+}
+
+// What is followed is shown when it changes: on a terminal as a page, else as lines.
+func TestStatusIsShownWhenItChanges(t *testing.T) {
+	well := statusOf("", nil, wellKept()...)
+	objects := wellKept()
+	objects[2].(*v1alpha1.RunnerPool).Status.Conditions[0].Status = metav1.ConditionFalse
+	objects[2].(*v1alpha1.RunnerPool).Status.Conditions[0].Reason = v1alpha1.RunnersFailingReason
+	trouble := statusOf("", nil, objects...)
+	for name, tc := range map[string]struct {
+		page, former *status.Page
+		isTerminal   bool
+		want         string
+	}{
+		"at first":                  {&well, nil, false, well.Text()},
+		"at first on a terminal":    {&well, nil, true, clear + well.Text()},
+		"nothing new":               {&well, &well, false, ""},
+		"nothing new on a terminal": {&well, &well, true, ""},
+		"trouble":                   {&trouble, &well, false, "12:00:00Z ERROR runners fail: 1 pool, since 12:00:00Z (now): RunnerPool/ci/linux\n"},
+		"trouble on a terminal":     {&trouble, &well, true, clear + trouble.Text()},
+		"over":                      {&well, &trouble, false, "12:00:00Z OVER runners fail: RunnerPool/ci/linux\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var b bytes.Buffer
+			if err := show(&b, tc.page, tc.former, tc.isTerminal); err != nil || b.String() != tc.want {
+				t.Errorf("%v: %q, want %q", err, b.String(), tc.want)
+			}
+		})
+	}
+}
+
+// Who follows is shown each change until they end it, and the exit code is that of the last page.
+func TestFollowingEndsWithTheLastVerdict(t *testing.T) {
+	well := statusOf("", nil, wellKept()...)
+	unknown := statusOf("", nil, wellKept()[1:]...)
+	ctx, cancel := context.WithCancel(t.Context())
+	looks := 0
+	look := func(context.Context) status.Page {
+		if looks++; looks == 3 {
+			cancel()
+		}
+		if looks > 1 {
+			return unknown
+		}
+		return well
+	}
+	var b bytes.Buffer
+	err := (&statusOptions{interval: time.Millisecond}).follow(ctx, &b, look)
+	if !errors.Is(err, errUnseen) || strings.Count(b.String(), "NOT LOOKED AT whether a controller works") != 1 || !strings.HasPrefix(b.String(), "All is well") {
+		t.Errorf("%v:\n%s", err, b.String())
+	}
+}
+
+func TestKubectlsPluginNamesItselfAsKubectlDoes(t *testing.T) {
+	for program, want := range map[string]string{
+		"/usr/local/bin/kubectl-corral": "kubectl corral status [flags]", "kubectl-corral.exe": "kubectl corral status [flags]", "/usr/local/bin/corral": "\n  corral status [flags]",
+	} {
+		root := NewRootAs(program, "v1.2.3")
+		var b bytes.Buffer
+		root.SetOut(&b)
+		root.SetArgs([]string{"help", "status"})
+		if err := root.Execute(); err != nil || !strings.Contains(b.String(), want) {
+			t.Errorf("%s: %v, %q is not in\n%s", program, err, want, b.String())
+		}
+	}
+}

@@ -1,0 +1,53 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// withoutSession are reasons of Ready that leave a pool without a message session: what was announced to GitHub holds no more.
+var withoutSession = []string{v1alpha1.OwnedElsewhereReason, v1alpha1.SessionRefusedReason, v1alpha1.AccessDeniedReason}
+
+// Waiting is how many jobs have no runner that works on them: those that the pool accepted, and those that it has no room for.
+func Waiting(s *v1alpha1.RunnerPoolStatus) int32 { return max(0, s.Jobs-s.Runners.Busy) + s.Waiting }
+
+// closed says why the pool accepts no jobs, whatever was decided; nil if nothing is known to be in the way. What was decided is told to
+// GitHub by the message session, so that without one it has no effect.
+func (f *PoolFacts) closed() *Held {
+	if f.isREST() || f.observes() {
+		return nil
+	}
+	if f.ScaleSet != nil {
+		listening := ConditionOf(f.ScaleSet.Status.Conditions, v1alpha1.ListeningCondition)
+		switch {
+		case listening == nil:
+			return &Held{What: "intake", Reason: "no message session was opened yet"}
+		case listening.Status != metav1.ConditionTrue:
+			return &Held{What: "intake", Reason: "no message session is open: " + listening.words(), Since: &listening.Since}
+		}
+	}
+	if ready := ConditionOf(f.Pool.Status.Conditions, v1alpha1.ReadyCondition); ready.isFalse() && slices.Contains(withoutSession, ready.Reason) {
+		return &Held{What: "intake", Reason: ready.words(), Since: &ready.Since}
+	}
+	return nil
+}
+
+// otherGroup says in which runner group GitHub has the scale set, if the pool declares another; else "".
+func (f *PoolFacts) otherGroup() string {
+	if f.ScaleSet == nil || f.ScaleSet.Status.ID == 0 {
+		return ""
+	}
+	has, wanted := f.ScaleSet.Status.RunnerGroup, f.Pool.Spec.GetRunnerGroup()
+	if has == "" || strings.EqualFold(has, wanted) {
+		return ""
+	}
+	return fmt.Sprintf("GitHub has the scale set in %q, not yet in %q", has, wanted)
+}

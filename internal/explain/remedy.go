@@ -1,0 +1,97 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"cmp"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// fixConnection is for reasons of a GitHubConnection, wherever they are told.
+const fixConnection = "Fix the GitHubConnection: the message says what it lacks. It is looked at again every minute."
+
+// remedies say what to do, by the reason of a condition. Those of a pool are the first; remediesOf has what is otherwise for another kind.
+var remedies = map[string]string{
+	v1alpha1.InvalidSpecReason:           "Correct spec: the message names the fields. Meanwhile the fields that can be read hold.",
+	v1alpha1.SuspendedReason:             "Set spec.suspend to false: then it accepts jobs again.",
+	v1alpha1.AccessDeniedReason:          "Have the owner of the GitHubConnection add the pool's namespace to its spec.allowedNamespaces, or name another in spec.connectionRef.",
+	v1alpha1.RunnerGroupNotFoundReason:   "Create the runner group on GitHub, let the connection see it, or correct spec.runnerGroup.",
+	v1alpha1.OwnedElsewhereReason:        "Choose another spec.scaleSetName, or end the pool that holds the scale set.",
+	v1alpha1.SessionRefusedReason:        "Wait: a session that was not closed expires within 92 s.",
+	v1alpha1.GitHubUnavailableReason:     "Wait for GitHub: it is asked again.",
+	v1alpha1.RunnersFailingReason:        "Fix what makes its runners fail. One is tried from time to time; the first that works lets the pool go on.",
+	v1alpha1.CacheUnavailableReason:      "Raise spec.cache.maxClaims, or set spec.cache.onMissing to StartWithout.",
+	v1alpha1.QuotaExceededReason:         "Raise the namespace's ResourceQuota, or lower spec.scale.max.",
+	v1alpha1.TemplateInvalidReason:       "Correct spec.template: the message names the field.",
+	v1alpha1.ServiceAccountMissingReason: "Create the ServiceAccount, or name another in spec.template.spec.serviceAccountName.",
+	v1alpha1.PolicyPendingReason:         "Fix the policies that fail: until each has answered once, the pool starts no runners and accepts no jobs.",
+	v1alpha1.PolicyFailedReason:          "Fix the policies that fail: until then the last limits hold.",
+	v1alpha1.PolicyDeniedReason:          "Change spec.template as the message says, or have the policy's owner allow it. A former template that policies allow goes on.",
+	v1alpha1.RolledBackReason:            "Change spec.template: runners of the new one failed, and the former one is in force again.",
+	v1alpha1.UpdateHeldReason:            "Set spec.update.paused to false, or change the policy that holds the update.",
+	v1alpha1.RunnerOutdatedReason:        "Update the runner in the pool's image.",
+	v1alpha1.LabelsDroppedReason:         "Give the pool one label, or update GitHub Enterprise Server to 3.21.",
+	v1alpha1.LabelsKeptReason:            "Delete the pool and declare it again, or let another name have the new labels.",
+	v1alpha1.MaxReachedReason:            "Raise max, of spec.scale, a schedule or a policy, or wait: corral explain pool/NAME says which.",
+	v1alpha1.DisruptionBudgetsReason:     "Let your PodDisruptionBudget leave out pods with the label corral.dev/job-id.",
+	v1alpha1.DrainingReason:              "Wait: runners with a job finish it.",
+	v1alpha1.ProgressingReason:           "Wait. If it takes long, read the controller's log.",
+	v1alpha1.ProgressingWithRetryReason:  "Read the message: it is tried again, more and more seldom.",
+
+	v1alpha1.ConnectionNotReadyReason:   fixConnection,
+	v1alpha1.CredentialsMissingReason:   "Create the Secret or folder, or the key in it, that the message names.",
+	v1alpha1.CredentialsRefusedReason:   "Put good credentials into the connection's Secret. A restart stops pools that go on with the former ones.",
+	v1alpha1.PermissionMissingReason:    "Grant the App or the token the right that the message names.",
+	v1alpha1.ScopeNotFoundReason:        "Make another GitHubConnection with the right spec.url, or let the App or token see the organization, repository or enterprise.",
+	v1alpha1.WebhookSecretMissingReason: "Create the Secret of spec.webhook with the key secret. Until then GitHub's events are refused.",
+
+	v1alpha1.DependencyNotReadyReason: "Fix the source in spec.dependsOn that the message names.",
+	v1alpha1.ArtifactFailedReason:     "Check URL, reference and credentials of the source. The last good revision runs on.",
+	v1alpha1.VerificationFailedReason: "Sign the revision and push it again, or add the signer's key to spec.git.verify. The last good revision runs on.",
+	v1alpha1.CommitStatusFailedReason: "Let the connection of spec.commitStatus write commit statuses and check runs.",
+	v1alpha1.BuildFailedReason:        "Correct the definitions at the place that the message names, and push. The last good revision runs on.",
+	v1alpha1.ApplyFailedReason:        "Correct the object that the message names, and push. The last good revision runs on.",
+	v1alpha1.PruneRefusedReason:       "Restore the pools in the source, or allow their removal by the annotation that the message has.",
+	v1alpha1.PruneFailedReason:        "Remove what keeps the object that the message names from being deleted.",
+	v1alpha1.PolicyInvalidReason:      "Correct the policy: status.diagnostics has file and line. Its pools keep what was decided last.",
+}
+
+// kinds whose reasons ask for something else than a pool's.
+const (
+	sourceKind     = "PoolSource"
+	connectionKind = "GitHubConnection"
+	scaleSetKind   = "ScaleSet"
+)
+
+var remediesOf = map[string]map[string]string{
+	sourceKind: {
+		v1alpha1.AccessDeniedReason:       "Grant its ServiceAccount the right that the message names, or name an object of its own namespace.",
+		v1alpha1.InvalidSpecReason:        "Correct the source's spec: the message says what can't be.",
+		v1alpha1.SuspendedReason:          "Set spec.suspend to false: then it is read again. What was applied runs on.",
+		v1alpha1.CredentialsMissingReason: "Create the Secret, or the keys in it, that the message names. The last good revision runs on.",
+	},
+	connectionKind: {
+		v1alpha1.SuspendedReason:   "Set spec.suspend to false once: its credentials were never verified.",
+		v1alpha1.InvalidSpecReason: "Correct the connection's URL, keys or proxy: the message says what can't be.",
+	},
+	scaleSetKind: {
+		v1alpha1.InvalidSpecReason: "Delete the ScaleSet: somebody made it by hand.",
+	},
+}
+
+// Remedy says what to do about an object of a kind, by the reason of its condition; "" where nothing is to be done.
+func Remedy(kind, reason string) string {
+	return cmp.Or(remediesOf[kind][reason], remedies[reason])
+}
+
+// CauseRemedy says what to do about runners that a cause keeps from starting, or ended; "" where nothing is to be done.
+func CauseRemedy(cause v1alpha1.RunnerCause) string {
+	for _, c := range causes {
+		if c.cause == cause {
+			return c.remedy
+		}
+	}
+	return ""
+}

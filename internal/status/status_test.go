@@ -1,0 +1,331 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/explain"
+	"github.com/corral-dev/corral/test/golden"
+)
+
+var noon = time.Date(2026, 7, 6, 12, 0, 0, 0, time.UTC)
+
+func ago(d time.Duration) metav1.Time { return metav1.Time{Time: noon.Add(-d)} }
+
+// of is the metadata of an object that the controller looked at.
+func of(namespace, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(namespace + "-" + name), Generation: 1, CreationTimestamp: ago(24 * time.Hour)}
+}
+
+// is sets a condition that came about 20 minutes ago.
+func is(conditions *[]metav1.Condition, name string, status metav1.ConditionStatus, reason, message string) {
+	since(conditions, 20*time.Minute, name, status, reason, message)
+}
+
+func since(conditions *[]metav1.Condition, d time.Duration, name string, status metav1.ConditionStatus, reason, message string) {
+	for i := range *conditions {
+		if (*conditions)[i].Type == name {
+			*conditions = append((*conditions)[:i], (*conditions)[i+1:]...)
+			break
+		}
+	}
+	*conditions = append(*conditions, metav1.Condition{Type: name, Status: status, Reason: reason, Message: message, LastTransitionTime: ago(d)})
+}
+
+func fails(conditions *[]metav1.Condition, reason, message string) {
+	is(conditions, v1alpha1.ReadyCondition, metav1.ConditionFalse, reason, message)
+}
+
+// calm is an installation of so many pools in which all is well.
+func calm(pools int) *Snapshot {
+	s := &Snapshot{Now: noon, Leases: []Lease{{Name: "corral-system/corral.corral.dev", Holder: "corral-0", Renewed: ago(2 * time.Second)}}}
+	c := v1alpha1.GitHubConnection{ObjectMeta: of("ci", "acme")}
+	is(&c.Status.Conditions, v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.SucceededReason, "connected to acme as app/acme")
+	c.Status.ObservedGeneration = 1
+	src := v1alpha1.PoolSource{ObjectMeta: of("ci", "pools")}
+	src.Spec.Interval.Duration, src.Status.ObservedGeneration = time.Minute, 1
+	is(&src.Status.Conditions, v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.SucceededReason, "applied main@sha1:1234")
+	p := v1alpha1.RunnerPolicy{ObjectMeta: of("ci", "limits")}
+	p.Status.ObservedGeneration = 1
+	is(&p.Status.Conditions, v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.SucceededReason, "loaded")
+	s.Connections, s.Sources, s.Policies = []v1alpha1.GitHubConnection{c}, []v1alpha1.PoolSource{src}, []v1alpha1.RunnerPolicy{p}
+	for i := range pools {
+		s.addPool(fmt.Sprintf("linux-%02d", i+1))
+	}
+	return s
+}
+
+// addPool adds a pool in which all is well, with its scale set.
+func (s *Snapshot) addPool(name string) {
+	p := v1alpha1.RunnerPool{ObjectMeta: of("ci", name)}
+	p.Labels = map[string]string{v1alpha1.SourceLabel: "pools"}
+	p.Spec.ConnectionRef.Name, p.Spec.Scale.Max = "acme", new(int32(10))
+	p.Status = v1alpha1.RunnerPoolStatus{
+		ObservedGeneration: 1, Jobs: 2, Runners: v1alpha1.RunnerCounts{Total: 3, Busy: 2, Idle: 1},
+		Decision: &v1alpha1.Decision{Time: ago(5 * time.Minute), Desired: 3, Announced: 10, Reason: "2 jobs + 1 idle", Limits: &v1alpha1.DecidedLimits{Max: 10, Idle: 1}},
+	}
+	is(&p.Status.Conditions, v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.SucceededReason, "listening as scale set")
+	is(&p.Status.Conditions, v1alpha1.HealthyCondition, metav1.ConditionTrue, v1alpha1.SucceededReason, "runners start")
+	set := v1alpha1.ScaleSet{ObjectMeta: of("ci", name)}
+	set.Spec = v1alpha1.ScaleSetSpec{PoolRef: v1alpha1.LocalObjectReference{Name: name}, PoolUID: string(p.UID), Name: name, RunnerGroup: "default"}
+	set.Status = v1alpha1.ScaleSetStatus{ObservedGeneration: 1, ID: 7, Name: name, RunnerGroup: "default", SessionID: "s.seal"}
+	is(&set.Status.Conditions, v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.SucceededReason, "listening")
+	is(&set.Status.Conditions, v1alpha1.ListeningCondition, metav1.ConditionTrue, v1alpha1.SucceededReason, "session open")
+	s.Pools, s.ScaleSets = append(s.Pools, p), append(s.ScaleSets, set)
+}
+
+// addRunner adds a runner of a pool in a state.
+func (s *Snapshot) addRunner(name, pool string, state v1alpha1.RunnerState, cause v1alpha1.RunnerCause, reason string) {
+	r := v1alpha1.Runner{ObjectMeta: of("ci", name)}
+	r.CreationTimestamp, r.Spec.PoolRef.Name = ago(5*time.Minute), pool
+	r.Status.State, r.Status.Cause, r.Status.Reason = state, cause, reason
+	s.Runners = append(s.Runners, r)
+}
+
+// pages are situations, each with a page in testdata.
+var pages = map[string]func() *Snapshot{
+	"well": func() *Snapshot { return calm(3) },
+	"github-answers-500": func() *Snapshot {
+		s := calm(12)
+		fails(&s.Connections[0].Status.Conditions, v1alpha1.GitHubUnavailableReason, "GitHub answered 500; next try 12:00:10")
+		for i := range s.Pools {
+			p := &s.Pools[i]
+			p.Status.Jobs, p.Status.Runners = 4, v1alpha1.RunnerCounts{Total: 2, Busy: 1 + int32(i%2), Idle: int32(1 - i%2)} //nolint:gosec // small
+			fails(&p.Status.Conditions, v1alpha1.GitHubUnavailableReason, fmt.Sprintf("scale set: listening: opening the message session of scale set %d: GitHub answered 500", i))
+			fails(&s.ScaleSets[i].Status.Conditions, v1alpha1.GitHubUnavailableReason, "listening: GitHub answered 500")
+			is(&s.ScaleSets[i].Status.Conditions, v1alpha1.ListeningCondition, metav1.ConditionUnknown, v1alpha1.ProgressingReason, "opening a session")
+		}
+		return s
+	},
+	"credentials-refused": func() *Snapshot {
+		s := calm(3)
+		fails(&s.Connections[0].Status.Conditions, v1alpha1.CredentialsRefusedReason, `Secret "acme": github_token is wrong, expired or revoked: GitHub answered 401`)
+		fails(&s.Pools[0].Status.Conditions, v1alpha1.ConnectionNotReadyReason, `scale set: GitHubConnection "acme" isn't ready`)
+		fails(&s.Pools[1].Status.Conditions, v1alpha1.CredentialsRefusedReason, "scale set: GitHub answered 401")
+		return s
+	},
+	"nobody-leads": func() *Snapshot {
+		s := calm(3)
+		s.Leases[0].Renewed = ago(7 * time.Minute)
+		s.Pools[0].Generation, s.Pools[0].ManagedFields = 2, []metav1.ManagedFieldsEntry{{Manager: "kubectl", Time: new(ago(6 * time.Minute))}}
+		s.Pools[1].Status.Conditions, s.Pools[1].Status.ObservedGeneration, s.Pools[1].CreationTimestamp = nil, -1, ago(30*time.Second)
+		s.Sources[0].Annotations = map[string]string{"reconcile.fluxcd.io/requestedAt": noon.Add(-3 * time.Minute).Format(time.RFC3339Nano)}
+		return s
+	},
+	"mixed": mixed,
+	"ahead": func() *Snapshot {
+		s := calm(2)
+		for i := range s.Pools {
+			p := &s.Pools[i]
+			p.Status.RunnerVersion = &v1alpha1.RunnerVersionStatus{Version: "2.330.0", Latest: "2.331.0", UpdateBy: &metav1.Time{Time: noon.Add(10 * 24 * time.Hour)}}
+			is(&p.Status.Conditions, v1alpha1.RunnerVersionCondition, metav1.ConditionFalse, v1alpha1.RunnerOutdatedReason, "GitHub may refuse runner 2.330.0 from 2026-07-16 on: update the image to 2.331.0")
+		}
+		s.ScaleSets[0].Status.SessionID = ""
+		q := corev1.ResourceQuota{ObjectMeta: of("ci", "runners")}
+		q.Status.Hard = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("10"), "services": resource.MustParse("1")}
+		q.Status.Used = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("9"), "services": resource.MustParse("1")}
+		s.Quotas = []corev1.ResourceQuota{q}
+		s.Sources[0].Spec.Suspend = true
+		since(&s.Sources[0].Status.Conditions, 2*time.Hour, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.SuspendedReason, "suspended: what was applied keeps running")
+		return s
+	},
+	"restricted": func() *Snapshot {
+		s := calm(1)
+		s.Namespace, s.Leases = "ci", nil
+		s.Unseen = []Unseen{{"ResourceQuotas", "you may not read them"}, {"ClusterRunnerPolicies", "you may not read them"}, {"whether a controller works", "you may not read Lease corral-system/corral.corral.dev"}}
+		return s
+	},
+	"passing": func() *Snapshot { // what passes by itself is no trouble
+		s := calm(3)
+		for i, reason := range []string{v1alpha1.SessionRefusedReason, v1alpha1.ProgressingReason} {
+			since(&s.Pools[i].Status.Conditions, 30*time.Second, v1alpha1.ReadyCondition, metav1.ConditionFalse, reason, "wait")
+		}
+		s.Pools[2].Spec.Suspend = true
+		fails(&s.Pools[2].Status.Conditions, v1alpha1.SuspendedReason, "suspended: no new jobs are taken in")
+		s.addRunner("linux-01-1", "linux-01", v1alpha1.RunnerPending, v1alpha1.CauseUnschedulable, "Unschedulable: 0/3 nodes are available")
+		s.Runners[0].CreationTimestamp = ago(time.Minute)
+		return s
+	},
+}
+
+// mixed has several causes at once, one of them in three namespaces' objects.
+func mixed() *Snapshot {
+	s := calm(8)
+	fails(&s.Sources[0].Status.Conditions, v1alpha1.BuildFailedReason, "compiling revision main@sha1:1234: pools/linux.cue:12:3: pools.linux.spec.scale.max: invalid value \"ten\"")
+	fails(&s.Policies[0].Status.Conditions, v1alpha1.PolicyInvalidReason, "limits.rego:3: rego_parse_error")
+	for i, message := range []string{"what was decided last goes on to hold: RunnerPolicy/ci/limits: it can't be loaded", "the same of RunnerPolicy/ci/limits"} {
+		fails(&s.Pools[i].Status.Conditions, v1alpha1.PolicyFailedReason, message)
+		is(&s.Pools[i].Status.Conditions, v1alpha1.PolicyCondition, metav1.ConditionFalse, v1alpha1.PolicyFailedReason, message)
+	}
+	s.Pools[2].Status.Jobs = 5
+	fails(&s.Pools[2].Status.Conditions, v1alpha1.RunnersFailingReason, "3 runners in a row failed (Crash: Error (exit code 1)); one is tried after 10s")
+	is(&s.Pools[2].Status.Conditions, v1alpha1.HealthyCondition, metav1.ConditionFalse, v1alpha1.RunnersFailingReason, "3 runners in a row failed (Crash: Error (exit code 1)); one is tried after 10s")
+	s.addRunner("linux-03-7", "linux-03", v1alpha1.RunnerFailed, v1alpha1.CauseCrash, "Error (exit code 1)")
+	for i := range 4 {
+		s.addRunner(fmt.Sprintf("linux-04-%d", i), "linux-04", v1alpha1.RunnerPending, v1alpha1.CauseUnschedulable, fmt.Sprintf("Unschedulable: 0/%d nodes are available", i+2))
+	}
+	s.Pools[3].Status.Jobs, s.Pools[3].Status.Decision.Desired = 6, 7
+	s.Pools[4].Status.Jobs, s.Pools[4].Status.Runners = 14, v1alpha1.RunnerCounts{Total: 10, Busy: 10}
+	s.Pools[4].Status.Decision.Desired, s.Pools[4].Status.Decision.Reason = 10, "14 jobs + 1 idle, bounded by max 10"
+	s.Pools[4].Status.Jobs, s.Pools[4].Status.Waiting = 10, 4
+	s.Pools[4].Status.Decision.Reason = "10 jobs: full (max 10); 4 more wait on GitHub"
+	is(&s.Pools[4].Status.Conditions, v1alpha1.SaturatedCondition, metav1.ConditionTrue, v1alpha1.MaxReachedReason, "as many jobs as max allows, 10; more wait")
+	is(&s.ScaleSets[5].Status.Conditions, v1alpha1.LabelsAcceptedCondition, metav1.ConditionFalse, v1alpha1.LabelsDroppedReason, "GitHub kept linux of linux, x64")
+	fails(&s.Pools[6].Status.Conditions, v1alpha1.QuotaExceededReason, `runner linux-07-3: creating the pod: pods "linux-07-3" is forbidden: exceeded quota: runners`)
+	s.addRunner("linux-07-3", "linux-07", v1alpha1.RunnerPending, v1alpha1.CauseQuota, `creating the pod: pods "linux-07-3" is forbidden: exceeded quota: runners`)
+	s.Pools[7].Status.Demand = []v1alpha1.DemandStatus{{Name: "queue", Stale: true, Reason: "no answer from http://prometheus:9090"}}
+	return s
+}
+
+func TestPages(t *testing.T) {
+	for name, make := range pages {
+		t.Run(name, func(t *testing.T) {
+			golden.Compare(t, filepath.Join("testdata", name+".txt"), Look(make()).Text())
+		})
+	}
+}
+
+func TestVerdicts(t *testing.T) {
+	want := map[string]Verdict{"well": Well, "ahead": Well, "passing": Well, "restricted": Unknown}
+	for name, make := range pages {
+		expected := want[name]
+		if expected == "" {
+			expected = Trouble
+		}
+		if got := Look(make()).Verdict; got != expected {
+			t.Errorf("%s: %s, want %s", name, got, expected)
+		}
+	}
+}
+
+// A line in a log says what came and what went, and nothing while all stays.
+func TestChanges(t *testing.T) {
+	before, after := Look(calm(3)), Look(pages["credentials-refused"]())
+	if lines := after.Changes(&after); len(lines) != 0 {
+		t.Errorf("nothing changed, but %q", lines)
+	}
+	began, over := after.Changes(&before), before.Changes(&after)
+	if len(began) != 1 || !strings.HasPrefix(began[0], "ERROR GitHub refuses the credentials: 1 connection, 3 pools") {
+		t.Errorf("it began with %q", began)
+	}
+	if len(over) != 1 || !strings.HasPrefix(over[0], "OVER GitHub refuses the credentials") {
+		t.Errorf("it was over with %q", over)
+	}
+}
+
+// constants returns the string constants of the API's conditions whose names end in a word, by name.
+func constants(t *testing.T, file, suffix string) map[string]string {
+	t.Helper()
+	parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join("../../apis/v1alpha1", file), nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]string{}
+	ast.Inspect(parsed, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok {
+			return true
+		}
+		for i, name := range spec.Names {
+			if literal, isLiteral := spec.Values[i].(*ast.BasicLit); isLiteral && strings.HasSuffix(name.Name, suffix) {
+				value, err := strconv.Unquote(literal.Value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				found[name.Name] = value
+			}
+		}
+		return true
+	})
+	if len(found) == 0 {
+		t.Fatalf("%s has no constants that end in %s", file, suffix)
+	}
+	return found
+}
+
+func TestEachReasonIsRankedAndHasARemedy(t *testing.T) {
+	reasons := constants(t, "conditions.go", "Reason")
+	known := map[string]bool{}
+	for name, reason := range reasons {
+		known[reason] = true
+		r, ok := ranks[reason]
+		switch {
+		case !ok:
+			t.Errorf("corral status doesn't know the reason %s (%s): add it to ranks", reason, name)
+		case r != healthy && (r.what == "" || r.severity == ""):
+			t.Errorf("the reason %s has the rank %+v", reason, r)
+		case r != healthy && explain.Remedy(poolKind, reason) == "":
+			t.Errorf("nobody is told what to do about %s: add it to the remedies of internal/explain", reason)
+		}
+	}
+	for reason := range ranks {
+		if !known[reason] {
+			t.Errorf("the reason %s is ranked, and the API has none such", reason)
+		}
+	}
+}
+
+func TestEachConditionIsLookedAt(t *testing.T) {
+	looked := map[string]bool{
+		v1alpha1.ReadyCondition: true, v1alpha1.ListeningCondition: true, v1alpha1.LabelsAcceptedCondition: true,
+		v1alpha1.ReconcilingCondition: true, v1alpha1.StalledCondition: true, // they say no more than Ready
+	}
+	for _, c := range watched {
+		looked[c.name] = true
+	}
+	for name, condition := range constants(t, "conditions.go", "Condition") {
+		if !looked[condition] {
+			t.Errorf("corral status doesn't look at the condition %s (%s)", condition, name)
+		}
+	}
+}
+
+func TestEachCauseOfARunnerHasARemedy(t *testing.T) {
+	for _, cause := range []v1alpha1.RunnerCause{
+		v1alpha1.CauseUnschedulable, v1alpha1.CauseQuota, v1alpha1.CauseRefused, v1alpha1.CauseImagePull, v1alpha1.CauseConfig, v1alpha1.CauseCrash,
+		v1alpha1.CauseOutdated, v1alpha1.CauseNeverConnected, v1alpha1.CauseGitHub, v1alpha1.CauseCache, v1alpha1.CauseSlow,
+	} {
+		if explain.CauseRemedy(cause) == "" {
+			t.Errorf("nobody is told what to do about %s", cause)
+		}
+	}
+}
+
+// The whole of a large installation is looked at in no time.
+func TestThreeHundredPoolsInASecond(t *testing.T) {
+	s := calm(300)
+	for i := range s.Pools {
+		fails(&s.Pools[i].Status.Conditions, v1alpha1.RunnersFailingReason, fmt.Sprintf("3 runners in a row failed (Crash: pod %d)", i))
+		for j := range 30 {
+			s.addRunner(fmt.Sprintf("r-%d-%d", i, j), s.Pools[i].Name, v1alpha1.RunnerFailed, v1alpha1.CauseCrash, fmt.Sprintf("exit code %d", j))
+		}
+	}
+	page := Page{}
+	took := testing.Benchmark(func(b *testing.B) {
+		for b.Loop() {
+			page = Look(s)
+		}
+	})
+	if len(page.Findings) != 1 || page.Findings[0].Hurts.Pools != 300 || page.Findings[0].Hurts.Runners != 9000 || page.Findings[0].More != 9280 {
+		t.Errorf("got %+v", page.Findings)
+	}
+	if took.NsPerOp() > time.Second.Nanoseconds() {
+		t.Errorf("it took %s", took)
+	}
+}

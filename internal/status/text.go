@@ -1,0 +1,228 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/corral-dev/corral/internal/explain"
+	"github.com/corral-dev/corral/internal/wording"
+)
+
+const (
+	// maxNamed is how many objects a line names.
+	maxNamed = 3
+	// maxFindings is how many findings the text has.
+	maxFindings = 30
+	// maxMessage is how many characters of a message the text has; corral explain has the rest.
+	maxMessage = 240
+)
+
+// Text writes the page for people.
+func (p Page) Text() string {
+	var b strings.Builder
+	line := func(format string, args ...any) { b.WriteString(printable(fmt.Sprintf(format, args...)) + "\n") }
+	line("%s", p.headline())
+	for i := range p.Findings[:min(len(p.Findings), maxFindings)] {
+		f := &p.Findings[i]
+		line("")
+		line("%-8s  %s", strings.ToUpper(string(f.Severity)), f.headline(p.Time.Time))
+		line("          %s", f.named())
+		if f.Severity == Note {
+			continue
+		}
+		if f.Message != "" {
+			line("          says: %s", wording.TruncateRunes(wording.FirstLine(strings.TrimSpace(f.Message)), maxMessage))
+		}
+		if f.Do != "" {
+			line("          do:   %s", f.Do)
+		}
+	}
+	if rest := len(p.Findings) - maxFindings; rest > 0 {
+		line("")
+		line("And %d more: -o json has them.", rest)
+	}
+	if len(p.Findings) > 0 {
+		line("")
+	}
+	if len(p.NotLookedAt) > 0 {
+		line("Not looked at: %s.", p.unseen())
+	}
+	line("%s", p.Totals.words())
+	if words := p.leaders(); words != "" {
+		line("%s", words)
+	}
+	return b.String()
+}
+
+// printable replaces what isn't to be printed: messages are anybody's.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, text)
+}
+
+func (p *Page) headline() string {
+	where := "in all namespaces"
+	if p.Namespace != "" {
+		where = "in namespace " + p.Namespace
+	}
+	where += ", at " + p.Time.UTC().Format(time.RFC3339)
+	counts := map[Severity]int{}
+	for _, f := range p.Findings {
+		counts[f.Severity]++
+	}
+	troubles := counts[Critical] + counts[Error] + counts[Warning]
+	switch {
+	case troubles == 1:
+		return "1 thing is wrong " + where + "."
+	case troubles > 1:
+		return fmt.Sprintf("%d things are wrong %s.", troubles, where)
+	case p.Verdict == Unknown:
+		return "Nothing is known to be wrong " + where + ", but not all was looked at."
+	case counts[Ahead] > 0:
+		return "Nothing is wrong yet " + where + "."
+	}
+	return "All is well " + where + "."
+}
+
+// headline says in one line what is wrong, whom it hurts, since when, and when it is tried again.
+func (f *Finding) headline(now time.Time) string {
+	text := f.What
+	if hurts := f.Hurts.words(); hurts != "" {
+		text += ": " + hurts
+	}
+	if f.Since != nil {
+		text += ", since " + clock(f.Since, now)
+	}
+	if f.By != nil {
+		text += ", by " + clock(f.By, now)
+	}
+	if f.Next != nil {
+		text += ", next attempt " + clock(f.Next, now)
+	}
+	return text
+}
+
+// words say whom it hurts.
+func (h Hurts) words() string {
+	var parts []string
+	for _, c := range []struct {
+		n    int
+		noun string
+	}{{h.Connections, "connection"}, {h.Sources, "source"}, {h.Policies, "policy"}, {h.Pools, "pool"}, {h.Runners, "runner"}} {
+		if c.n > 0 {
+			parts = append(parts, wording.Count(c.n, c.noun))
+		}
+	}
+	switch {
+	case h.Jobs == 1:
+		parts = append(parts, "1 job waits")
+	case h.Jobs > 1:
+		parts = append(parts, fmt.Sprintf("%d jobs wait", h.Jobs))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// named names the first objects.
+func (f *Finding) named() string {
+	text := strings.Join(f.Objects[:min(len(f.Objects), maxNamed)], ", ")
+	if rest := len(f.Objects) + f.More - maxNamed; rest > 0 {
+		text += fmt.Sprintf(", and %d more", rest)
+	}
+	return text
+}
+
+// unseen says what wasn't looked at, those for the same reason together.
+func (p *Page) unseen() string {
+	var whys []string
+	for _, u := range p.NotLookedAt {
+		if !slices.Contains(whys, u.Why) {
+			whys = append(whys, u.Why)
+		}
+	}
+	var parts []string
+	for _, why := range whys {
+		var what []string
+		for _, u := range p.NotLookedAt {
+			if u.Why == why {
+				what = append(what, u.What)
+			}
+		}
+		parts = append(parts, fmt.Sprintf("%s (%s)", strings.Join(what, ", "), why))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// words are the numbers.
+func (t *Totals) words() string {
+	text := fmt.Sprintf("%s, %s, %s, %s. %s", wording.Count(t.Sources, "source"), wording.Count(t.Connections, "connection"),
+		wording.Count(t.Policies, "policy"), wording.Count(t.Pools, "pool"), explain.RunnersWords(t.Runners))
+	text += ". " + wording.Count(t.Jobs, "job")
+	if t.Waiting > 0 {
+		text += fmt.Sprintf(", %d of them without a runner", t.Waiting)
+	}
+	return text + "."
+}
+
+// leaders say which controllers work.
+func (p *Page) leaders() string {
+	var parts []string
+	for _, l := range p.Totals.Leaders {
+		parts = append(parts, fmt.Sprintf("%s leads (lease %s, renewed %s)", l.Holder, l.Name, clock(&l.Renewed, p.Time.Time)))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return "Controllers: " + strings.Join(parts, ", ") + "."
+}
+
+// clock writes a time, of this day alone, and its distance.
+func clock(t *metav1.Time, now time.Time) string {
+	layout := "15:04:05Z"
+	if d := now.Sub(t.Time); d > 12*time.Hour || d < -12*time.Hour {
+		layout = "2006-01-02 15:04Z"
+	}
+	return fmt.Sprintf("%s (%s)", t.UTC().Format(layout), explain.Distance(t.Time, now))
+}
+
+// Changes are lines on what became other since a former page: what is new, and what is over.
+func (p *Page) Changes(former *Page) []string {
+	was := map[string]string{}
+	for i := range former.Findings {
+		f := &former.Findings[i]
+		was[f.key] = f.line()
+	}
+	var lines []string
+	for i := range p.Findings {
+		f := &p.Findings[i]
+		if was[f.key] != f.line() {
+			lines = append(lines, printable(fmt.Sprintf("%s %s", strings.ToUpper(string(f.Severity)), f.headline(p.Time.Time))+": "+f.named()))
+		}
+		delete(was, f.key)
+	}
+	for i := range former.Findings {
+		if f := &former.Findings[i]; was[f.key] != "" {
+			lines = append(lines, printable("OVER "+f.What+": "+f.named()))
+		}
+	}
+	if p.unseen() != former.unseen() {
+		lines = append(lines, printable("NOT LOOKED AT "+p.unseen()))
+	}
+	return lines
+}
+
+// line is what makes a finding another one.
+func (f *Finding) line() string {
+	return fmt.Sprintf("%s %s %s %s", f.Severity, f.What, f.Hurts.words(), f.named())
+}
