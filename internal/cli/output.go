@@ -52,13 +52,19 @@ func (v visible) Write(p []byte) (int, error) {
 	return len(p), err
 }
 
+// exactly returns a writer to which nothing is escaped.
+func exactly(w io.Writer) io.Writer {
+	if v, ok := w.(visible); ok {
+		return v.to
+	}
+	return w
+}
+
 // writeYAML writes documents of YAML, in which an escape would be a part of the text: the encoder escapes what acts on a terminal, and what
 // turns the direction of reading is to arrive as it was written. Texts in which GitHub's runner would see a command are written with
 // escapes of YAML, which mean the same.
 func writeYAML(w io.Writer, text []byte) error {
-	if v, ok := w.(visible); ok {
-		w = v.to
-	}
+	w = exactly(w)
 	if bytes.Contains(text, []byte("##[")) {
 		var err error
 		if text, err = quoted(text); err != nil {
