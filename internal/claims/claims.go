@@ -58,7 +58,7 @@ type Choice struct {
 	Make int
 	// Missing is why there is no claim; "" if there is one. Soon says that there will be one, as a runner with one ends or one is being deleted.
 	Missing string
-	Soon bool
+	Soon    bool
 	// Ended says that the runner of one has ended: it is free within seconds.
 	Ended bool
 }
@@ -110,12 +110,7 @@ func retry(spec *v1alpha1.CacheSpec, all []Claim, now time.Time) int {
 	if spec.GetOnMissing() != v1alpha1.WaitForClaim {
 		return -1
 	}
-	var failed time.Time
-	for _, c := range all {
-		if now.Before(c.Avoid) && !c.Ending {
-			failed = later(failed, c.Avoid.Add(-AvoidFor))
-		}
-	}
+	_, failed := failures(all, now)
 	best, last := -1, failed
 	for i, c := range all {
 		switch {

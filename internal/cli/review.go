@@ -131,8 +131,13 @@ func (o *reviewOptions) check(args []string) ([]formFile, error) {
 			return nil, fmt.Errorf("--fail-on must be of %s with a number N; found %q", strings.Join(failWords, ", "), word)
 		}
 	}
-	var files []formFile
-	for _, w := range o.writes {
+	return formFiles(o.writes)
+}
+
+// formFiles reads the values of --write.
+func formFiles(writes []string) ([]formFile, error) {
+	files := make([]formFile, 0, len(writes))
+	for _, w := range writes {
 		form, file, ok := strings.Cut(w, "=")
 		if !ok || file == "" || !slices.Contains(reviewForms, form) {
 			return nil, fmt.Errorf("--write must be FORM=FILE, with one of the forms %s; found %q", strings.Join(reviewForms, ", "), w)

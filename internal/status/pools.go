@@ -135,15 +135,7 @@ const explainPool = "corral explain pool/NAME says what would change it."
 
 // lookAtJobs finds pools that are full, and jobs that wait although nothing else is told of their pool.
 func (w *world) lookAtJobs() {
-	told := map[string]bool{}
-	for _, s := range w.symptoms {
-		if s.of.kind == poolKind {
-			told[s.of.key()] = true
-		}
-		for _, p := range s.pools {
-			told[p] = told[p] || !s.goOn
-		}
-	}
+	told := w.toldPools()
 	for i := range w.Pools {
 		p := &w.Pools[i]
 		of, d := object{poolKind, p.Namespace, p.Name}, p.Status.Decision
@@ -166,6 +158,20 @@ func (w *world) lookAtJobs() {
 			})
 		}
 	}
+}
+
+// toldPools are those of which something is told already.
+func (w *world) toldPools() map[string]bool {
+	told := map[string]bool{}
+	for _, s := range w.symptoms {
+		if s.of.kind == poolKind {
+			told[s.of.key()] = true
+		}
+		for _, p := range s.pools {
+			told[p] = told[p] || !s.goOn
+		}
+	}
+	return told
 }
 
 // lookAtScaleSets finds what pools don't say themselves: labels that GitHub didn't take, sessions, and records of pools that are gone.
