@@ -75,6 +75,13 @@ func (s *fixture) wholeLife() {
 	s.github.ExpireQueueTokens()
 	s.patch(pool, `{"spec":{"scale":{"max":9}}}`) // ends the held poll, whose token was good
 	s.jobs("x64", 3)
+	eventually(s.T, func(ctx context.Context) error { // only one that is registered is to be removed from GitHub
+		p := &v1alpha1.RunnerPool{}
+		if err := w.Client.Get(ctx, client.ObjectKeyFromObject(pool), p); err != nil || p.Status.Runners.Idle == 0 {
+			return fmt.Errorf("no runner is idle: %v, %w", p.Status.Runners, err)
+		}
+		return nil
+	})
 	s.dismiss(pool)
 }
 

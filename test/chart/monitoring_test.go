@@ -166,7 +166,7 @@ func TestAlertsAreExplained(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	explained := regexp.MustCompile("(?m)^\\| `(Corral[A-Za-z]+)`").FindAllStringSubmatch(string(text), -1)
+	explained := regexp.MustCompile(`(?m)^### (Corral[A-Za-z]+)$`).FindAllStringSubmatch(string(text), -1)
 	var got, want []string
 	for _, m := range explained {
 		got = append(got, m[1])
