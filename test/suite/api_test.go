@@ -205,7 +205,7 @@ func TestKubectlGetReadsWell(t *testing.T) {
 		must(t, w.Client.Create(t.Context(), obj))
 	}
 	const status = `{"status":{"jobs":12,"runners":{"total":14,"pending":1,"idle":2,"busy":11,"finished":0,"failed":0,"outdated":0},` +
-		`"decision":{"time":"2000-01-01T00:00:00Z","desired":14,"announced":20,"reason":"12 jobs + 2 idle"},` +
+		`"decision":{"time":"2000-01-01T00:00:00Z","desired":14,"announced":20,"reason":"12 jobs + 2 idle","limits":{"min":0,"max":10,"idle":2}},` +
 		`"conditions":[{"type":"Ready","status":"True","reason":"Succeeded","message":"listening","lastTransitionTime":"2000-01-01T00:00:00Z"}]}}`
 	must(t, w.Client.Status().Patch(t.Context(), objects[0], client.RawPatch("application/merge-patch+json", []byte(status))))
 	const busy = `{"status":{"state":"Busy","reason":"running a job","job":{"id":"j","repository":"acme/app","name":"build"}}}`
