@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -40,13 +39,11 @@ type visible struct {
 	plain bool
 }
 
-var workflowCommand = regexp.MustCompile(`(?m)^([ \t]*):(:)`)
-
 // Write implements io.Writer.
 func (v visible) Write(p []byte) (int, error) {
 	text := strings.ReplaceAll(wording.Escape(string(p), "\n\t"), "##[", `#\u0023[`)
 	if v.plain {
-		text = workflowCommand.ReplaceAllString(text, `$1\u003a$2`)
+		text = wording.EscapeCommands(text)
 	}
 	_, err := io.WriteString(v.to, text)
 	return len(p), err
