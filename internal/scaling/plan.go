@@ -155,7 +155,7 @@ func Decide(in Input) Plan {
 // saturate says how many jobs wait because no more are accepted. A pool that was full stays so between the end of a job and the start of the next.
 func (in Input) saturate(p Plan) Plan {
 	known := max(0, in.Demand.Jobs-max(in.Jobs, p.Announce)) // by other sources
-	offered := in.Demand.Offered
+	offered := max(0, in.Demand.Offered)
 	if in.Jobs < p.Announce && (!in.Saturated || in.Jobs == 0) {
 		offered = 0
 	}

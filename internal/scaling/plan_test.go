@@ -274,3 +274,12 @@ func TestDecideKeepsItsInvariants(t *testing.T) {
 		}
 	}
 }
+
+func TestANegativeCountOfGitHubIsNoJob(t *testing.T) {
+	in := scaling.Input{Limits: v1alpha1.Scale{Max: 2}, Jobs: 2, Demand: scaling.Demand{Known: true, Jobs: 2}, Now: now}
+	want := scaling.Decide(in)
+	in.Demand.Offered = -3
+	if diff := cmp.Diff(want, scaling.Decide(in)); diff != "" {
+		t.Errorf("with -3 jobs beyond (-none +got):\n%s", diff)
+	}
+}
