@@ -61,11 +61,12 @@ type LabelValue string
 // +kubebuilder:validation:MaxLength=1024
 type AnnotationValue string
 
-// foreignKeys are those by which Argo CD, Flux, Helm and kubectl know what they applied, or a domain of such keys: what has them and isn't
-// declared is pruned, or counts as changed.
+// foreignKeys are those by which Argo CD, Flux, Helm, kubectl and their like know what they applied, or a domain of such keys: what has
+// them and isn't declared is pruned, or counts as changed.
 var foreignKeys = []string{
 	"app.kubernetes.io/instance", "app.kubernetes.io/managed-by", "argocd.argoproj.io/", "kubectl.kubernetes.io/", "applyset.kubernetes.io/",
 	"kustomize.toolkit.fluxcd.io/", "helm.toolkit.fluxcd.io/", "fluxcd.controlplane.io/", "meta.helm.sh/", "helm.sh/", "config.k8s.io/",
+	"kapp.k14s.io/", "objectset.rio.cattle.io/", "addonmanager.kubernetes.io/",
 }
 
 // Check returns an error that names the field of what can't be set, or would have another tool take the object for its own; the
