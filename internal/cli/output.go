@@ -40,7 +40,8 @@ type visible struct {
 	plain bool
 }
 
-var workflowCommand = regexp.MustCompile(`(?m)^([ \t]*):(:)`)
+// workflowCommand passes over all that Unicode takes for spaces, as the runner does.
+var workflowCommand = regexp.MustCompile(`(?m)^([ \t\v\f\r\x{85}\p{Z}]*):(:)`)
 
 // Write implements io.Writer.
 func (v visible) Write(p []byte) (int, error) {
@@ -65,7 +66,7 @@ func exactly(w io.Writer) io.Writer {
 // escapes of YAML, which mean the same.
 func writeYAML(w io.Writer, text []byte) error {
 	w = exactly(w)
-	if bytes.Contains(text, []byte("##[")) {
+	if bytes.Contains(text, []byte("##[")) || workflowCommand.Match(text) {
 		var err error
 		if text, err = quoted(text); err != nil {
 			return fmt.Errorf("encoding the output: %w", err)
@@ -96,7 +97,7 @@ func quoted(text []byte) ([]byte, error) {
 }
 
 func quote(n *yamlv3.Node) {
-	if n.Kind == yamlv3.ScalarNode && strings.Contains(n.Value, "##[") {
+	if n.Kind == yamlv3.ScalarNode && (strings.Contains(n.Value, "##[") || strings.Contains(n.Value, "::")) {
 		n.Style = yamlv3.DoubleQuotedStyle
 	}
 	for _, child := range n.Content {

@@ -50,8 +50,8 @@ func (b *block) writeText(to *bytes.Buffer) {
 	}
 }
 
-// workflowCommand is what the runner of a workflow takes for a command: it passes over spaces.
-var workflowCommand = regexp.MustCompile(`^(\s*):(:)`)
+// workflowCommand is what the runner of a workflow takes for a command: it passes over all that Unicode takes for spaces.
+var workflowCommand = regexp.MustCompile(`^([\s\x{85}\p{Z}]*):(:)`)
 
 // text is a phrase as it is read on a terminal.
 func (p phrase) text() string {
