@@ -209,8 +209,9 @@ func (c Claims) make(ctx context.Context, pool *v1alpha1.RunnerPool, number int,
 	if err != nil {
 		return err
 	}
-	labels := map[string]string{v1alpha1.CacheLabel: pool.Name, v1alpha1.PoolLabel: pool.Name}
+	labels := map[string]string{}
 	maps.Copy(labels, pool.Spec.LabelsOfObjects())
+	labels[v1alpha1.CacheLabel], labels[v1alpha1.PoolLabel] = pool.Name, pool.Name
 	claim := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: pool.Namespace, Name: podspec.ClaimName(pool.Name, number), Labels: labels, Annotations: pool.Spec.AnnotationsOfObjects(),

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -40,14 +39,11 @@ type visible struct {
 	plain bool
 }
 
-// workflowCommand passes over all that Unicode takes for spaces, as the runner does.
-var workflowCommand = regexp.MustCompile(`(?m)^([ \t\v\f\r\x{85}\p{Z}]*):(:)`)
-
 // Write implements io.Writer.
 func (v visible) Write(p []byte) (int, error) {
 	text := strings.ReplaceAll(wording.Escape(string(p), "\n\t"), "##[", `#\u0023[`)
 	if v.plain {
-		text = workflowCommand.ReplaceAllString(text, `$1\u003a$2`)
+		text = wording.EscapeCommands(text)
 	}
 	_, err := io.WriteString(v.to, text)
 	return len(p), err
@@ -66,7 +62,7 @@ func exactly(w io.Writer) io.Writer {
 // escapes of YAML, which mean the same.
 func writeYAML(w io.Writer, text []byte) error {
 	w = exactly(w)
-	if bytes.Contains(text, []byte("##[")) || workflowCommand.Match(text) {
+	if bytes.Contains(text, []byte("##[")) || wording.EscapeCommands(string(text)) != string(text) {
 		var err error
 		if text, err = quoted(text); err != nil {
 			return fmt.Errorf("encoding the output: %w", err)

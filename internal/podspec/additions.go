@@ -90,23 +90,12 @@ func (x *expansion) addWorkFolder(s *v1alpha1.RunnerPoolSpec) {
 
 // WorkFolder returns the folder that jobs of a template's runners work in; empty for GitHub's default.
 func WorkFolder(template []byte) string {
-	if !bytes.Contains(template, []byte(workFolderEnv)) {
+	_, runner := runnerWith(template, workFolderEnv)
+	if runner == nil {
 		return ""
 	}
-	t, err := decode(template)
-	if err != nil {
-		return "" // no runner is made of it
-	}
-	i, err := runnerIndex(&t.Spec)
-	if err != nil {
-		return ""
-	}
-	for _, e := range t.Spec.Containers[i].Env {
-		if e.Name == workFolderEnv {
-			return e.Value
-		}
-	}
-	return ""
+	i := slices.IndexFunc(runner.Env, func(e corev1.EnvVar) bool { return e.Name == workFolderEnv })
+	return runner.Env[i].Value
 }
 
 // addCache adds a volume in the place of that of any runner's claim.

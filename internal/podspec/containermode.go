@@ -377,21 +377,31 @@ func HooksMayRead(pool *v1alpha1.RunnerPool) string {
 
 // HooksAccount returns the ServiceAccount as which the container hooks of a template make pods; empty if it has no such hooks.
 func HooksAccount(template []byte) string {
-	if !bytes.Contains(template, []byte(hooksEnv)) {
+	t, runner := runnerWith(template, hooksEnv)
+	if runner == nil {
 		return ""
 	}
-	t, err := decode(template)
-	if err != nil {
-		return "" // no runner is made of it
-	}
-	i, err := runnerIndex(&t.Spec)
-	if err != nil || !hasEnv(&t.Spec.Containers[i], hooksEnv) {
-		return ""
-	}
-	if mounts := t.Spec.AutomountServiceAccountToken; (mounts == nil || !*mounts) && !mountsToken(&t.Spec.Containers[i]) {
+	if mounts := t.Spec.AutomountServiceAccountToken; (mounts == nil || !*mounts) && !mountsToken(runner) {
 		return "" // the hooks can make nothing
 	}
 	return cmp.Or(t.Spec.ServiceAccountName, t.Spec.DeprecatedServiceAccount, "default")
+}
+
+// runnerWith returns a template and its runner's container, if that has an environment variable; nil otherwise, and of a template of which no
+// runner is made. Most templates don't have it, and aren't decoded.
+func runnerWith(template []byte, variable string) (*corev1.PodTemplateSpec, *corev1.Container) {
+	if !bytes.Contains(template, []byte(variable)) {
+		return nil, nil
+	}
+	t, err := decode(template)
+	if err != nil {
+		return nil, nil
+	}
+	i, err := runnerIndex(&t.Spec)
+	if err != nil || !hasEnv(&t.Spec.Containers[i], variable) {
+		return nil, nil
+	}
+	return t, &t.Spec.Containers[i]
 }
 
 // DeclaredPath returns where a field of the template that runners are made of is declared: containers of spec.containerMode come before

@@ -7,12 +7,12 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
 
 	"github.com/corral-dev/corral/internal/review"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // ReviewText writes a review for a terminal, without colours or control characters.
@@ -45,13 +45,10 @@ func (b *block) writeText(to *bytes.Buffer) {
 	for _, f := range b.folded {
 		fmt.Fprintf(to, "  %s:\n", f.heading)
 		for _, line := range f.lines {
-			fmt.Fprintf(to, "    %s\n", workflowCommand.ReplaceAllString(clean(line), `$1\u003a$2`))
+			fmt.Fprintf(to, "    %s\n", wording.EscapeCommands(clean(line)))
 		}
 	}
 }
-
-// workflowCommand is what the runner of a workflow takes for a command: it passes over all that Unicode takes for spaces.
-var workflowCommand = regexp.MustCompile(`^([\s\x{85}\p{Z}]*):(:)`)
 
 // text is a phrase as it is read on a terminal.
 func (p phrase) text() string {

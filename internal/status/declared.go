@@ -15,12 +15,7 @@ import (
 
 // lookAtConnections finds connections that aren't ready, and the pools that use them.
 func (w *world) lookAtConnections() {
-	users := map[string][]string{}
-	for i := range w.Pools {
-		p := &w.Pools[i]
-		key := p.Spec.ConnectionRef.From(p.Namespace).String()
-		users[key] = append(users[key], p.Namespace+"/"+p.Name)
-	}
+	users := w.poolsBy(func(p *v1alpha1.RunnerPool) string { return p.Spec.ConnectionRef.From(p.Namespace).String() })
 	for i := range w.Connections {
 		c := &w.Connections[i]
 		of := object{connectionKind, c.Namespace, c.Name}
@@ -38,6 +33,16 @@ func (w *world) lookAtConnections() {
 		}
 		w.add(s)
 	}
+}
+
+// poolsBy lists the pools, as NAMESPACE/NAME, by what they belong to.
+func (w *world) poolsBy(owner func(*v1alpha1.RunnerPool) string) map[string][]string {
+	pools := map[string][]string{}
+	for i := range w.Pools {
+		p := &w.Pools[i]
+		pools[owner(p)] = append(pools[owner(p)], p.Namespace+"/"+p.Name)
+	}
+	return pools
 }
 
 // lookAtPolicies finds policies that can't be asked.
@@ -61,14 +66,7 @@ func (w *world) lookAtPolicies() {
 
 // lookAtSources finds sources whose last revision isn't in force, and those that weren't read for long.
 func (w *world) lookAtSources() {
-	pools := map[string][]string{}
-	for i := range w.Pools {
-		p := &w.Pools[i]
-		if source := p.Labels[v1alpha1.SourceLabel]; source != "" {
-			key := p.Namespace + "/" + source
-			pools[key] = append(pools[key], p.Namespace+"/"+p.Name)
-		}
-	}
+	pools := w.poolsBy(func(p *v1alpha1.RunnerPool) string { return p.Namespace + "/" + p.Labels[v1alpha1.SourceLabel] })
 	for i := range w.Sources {
 		src := &w.Sources[i]
 		of := object{sourceKind, src.Namespace, src.Name}

@@ -68,11 +68,7 @@ func (w *world) ofPool(s symptom, pool *v1alpha1.RunnerPool, cause v1alpha1.Runn
 
 // lookAtQuotas finds quotas of namespaces with pools that are nearly used up.
 func (w *world) lookAtQuotas() {
-	pools := map[string][]string{}
-	for i := range w.Pools {
-		p := &w.Pools[i]
-		pools[p.Namespace] = append(pools[p.Namespace], p.Namespace+"/"+p.Name)
-	}
+	pools := w.poolsBy(func(p *v1alpha1.RunnerPool) string { return p.Namespace })
 	for i := range w.Quotas {
 		q := &w.Quotas[i]
 		if len(pools[q.Namespace]) == 0 || w.isTold(v1alpha1.QuotaExceededReason, q.Namespace) {

@@ -68,6 +68,13 @@ func Escape(text, keep string) string {
 	return b.String()
 }
 
+// workflowCommand is what GitHub's runner takes for a command at the beginning of a line: it passes over all that
+// Unicode takes for spaces.
+var workflowCommand = regexp.MustCompile(`(?m)^([ \t\v\f\r\x{85}\p{Z}]*):(:)`)
+
+// EscapeCommands returns a text of which no line begins with a command to GitHub's runner.
+func EscapeCommands(text string) string { return workflowCommand.ReplaceAllString(text, `$1\u003a$2`) }
+
 // credentials are expressions of what looks like one, each with parts, in lower case, one of which each of them has: expressions are slow, and most texts
 // have none. Groups are kept.
 var credentials = []struct {
