@@ -62,7 +62,7 @@ func exactly(w io.Writer) io.Writer {
 // escapes of YAML, which mean the same.
 func writeYAML(w io.Writer, text []byte) error {
 	w = exactly(w)
-	if bytes.Contains(text, []byte("##[")) {
+	if bytes.Contains(text, []byte("##[")) || wording.EscapeCommands(string(text)) != string(text) {
 		var err error
 		if text, err = quoted(text); err != nil {
 			return fmt.Errorf("encoding the output: %w", err)
@@ -93,7 +93,7 @@ func quoted(text []byte) ([]byte, error) {
 }
 
 func quote(n *yamlv3.Node) {
-	if n.Kind == yamlv3.ScalarNode && strings.Contains(n.Value, "##[") {
+	if n.Kind == yamlv3.ScalarNode && (strings.Contains(n.Value, "##[") || strings.Contains(n.Value, "::")) {
 		n.Style = yamlv3.DoubleQuotedStyle
 	}
 	for _, child := range n.Content {

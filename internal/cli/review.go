@@ -257,7 +257,7 @@ func failsOn(word string, r *review.Result) error {
 	case !r.Comparable():
 		return fmt.Errorf("the base can't be compared, so nobody knows of --fail-on %s", word)
 	case isCost:
-		return dearer(limit, word, r.Cost)
+		return dearer(limit, word, r)
 	case s.Deleted > 0:
 		return fmt.Errorf("%s deleted, %w", wording.Count(s.Deleted, "pool"), errFailOn)
 	}
@@ -272,12 +272,16 @@ func deniedIf(is bool, r *review.Result) error {
 }
 
 // dearer fails if a month costs more than before by more than a limit.
-func dearer(limit float64, word string, c *review.Cost) error {
+func dearer(limit float64, word string, r *review.Result) error {
+	c := r.Cost
 	if c == nil || c.Before == nil {
 		return fmt.Errorf("no prices of both sides are known, so nobody knows of --fail-on %s", word)
 	}
 	if more := c.After.Typical - c.Before.Typical; more > limit {
 		return fmt.Errorf("%s %s more a month, %w", review.Money(more), c.Currency, errFailOn)
+	}
+	if n := len(r.Uncounted()); n > 0 {
+		return fmt.Errorf("%s of no known price or max, so nobody knows of --fail-on %s", wording.Count(n, "pool"), word)
 	}
 	return nil
 }

@@ -70,6 +70,26 @@ func TestAReviewFailsOnWhatItIsAskedTo(t *testing.T) {
 	}
 }
 
+func TestAPoolThatLosesItsMaxIsNoSaving(t *testing.T) {
+	unbounded := edited(t, "01-scale", "", nil)
+	if err := os.RemoveAll(filepath.Join(unbounded, "head/policies")); err != nil {
+		t.Fatal(err)
+	}
+	pools := filepath.Join(unbounded, "head/pools.cue")
+	overwriteWith(t, pools, strings.Replace(readFile(t, pools), "scale: max: 8", "scale: min: 0", 1))
+	const uncounted = "Error: 1 pool of no known price or max, so nobody knows of --fail-on cost>10000\n"
+	if got := corral(t, unbounded, "review", "base", "head", "--at", reviewedAt, "--fail-on", "cost>10000"); got.code != exitError || got.stderr != uncounted {
+		t.Errorf("a pool loses its max: %+v", got)
+	}
+}
+
+func TestPricesTakenOutAreNoSaving(t *testing.T) {
+	unpriced := edited(t, "02-template", pricesFile, func(string) string { return "currency: EUR\n" })
+	if got := corral(t, unpriced, "review", "base", "head", "--at", reviewedAt, "--fail-on", "cost>10000"); got.code != exitError || !strings.Contains(got.stderr, "3 pools of no known price or max") {
+		t.Errorf("prices are taken out: %+v", got)
+	}
+}
+
 func TestAReviewShowsTheDiffOfObjects(t *testing.T) {
 	folder := edited(t, "01-scale", "pools.cue", func(text string) string {
 		return strings.Replace(text, `metadata: labels: team: "web"`, `metadata: {labels: team: "web", annotations: "example.com/note": "x\n::error::y"}`, 1)

@@ -6,6 +6,7 @@ package cli
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -129,5 +130,23 @@ func TestNoFormIsWrittenToADash(t *testing.T) {
 	got := corral(t, repository, "review", "--write", "markdown=-")
 	if _, err := os.Stat(filepath.Join(repository, "-")); err == nil || got.code != exitError || !strings.Contains(got.stderr, "--write markdown=-: standard output is for --output; name a file") {
 		t.Errorf("%v, %+v", err, got)
+	}
+}
+
+// At the beginning of a line, after any spaces, :: is a command, too: in a text of several lines, or one that is folded.
+func TestNoFormBeginsALineWithACommand(t *testing.T) {
+	begins := regexp.MustCompile(`(?m)^[ \t\v\f\r\x{85}\p{Z}]*::`)
+	for _, note := range []string{"a\\n::error::b", "a\\n\\u00a0::error::b", "a\\n\\u2003::error::b", strings.Repeat("a", 90) + " ::error::b"} {
+		t.Run(note, func(t *testing.T) {
+			repository := history(t, "01-scale", ".")
+			pools := filepath.Join(repository, "pools.cue")
+			overwriteWith(t, pools, readFile(t, pools)+"\npools: web: metadata: annotations: \"example.com/note\": \""+strings.ReplaceAll(note, `\\`, `\`)+"\"\n")
+			for _, form := range []string{"text", "markdown", "json", "yaml", "sarif"} {
+				got := corral(t, repository, "review", "--diff", "-o", form)
+				if line := begins.FindString(got.stdout); got.code != exitOK || line != "" {
+					t.Errorf("%s of %q has %q: %s", form, note, line, got.stderr)
+				}
+			}
+		})
 	}
 }

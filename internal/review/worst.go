@@ -4,6 +4,7 @@
 package review
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -182,8 +183,8 @@ func (w *worst) cost() {
 	if total == nil || total.Before == nil || total.After == nil {
 		return
 	}
-	more := cents(total.After.Typical - total.Before.Typical)
-	if more == 0 {
+	more, uncounted := cents(total.After.Typical-total.Before.Typical), len(w.result.Uncounted())
+	if more == 0 && uncounted == 0 {
 		return
 	}
 	c := Consequence{Class: "Cost", Text: fmt.Sprintf("%s %s a month", signed(more, Money), total.Currency)}
@@ -195,7 +196,33 @@ func (w *worst) cost() {
 	if was := total.Before.Typical; was > 0 {
 		c.Text += fmt.Sprintf(" (%s %%)", signed(100*more/was, func(v float64) string { return strconv.FormatFloat(v, 'f', 0, 64) }))
 	}
+	if uncounted > 0 {
+		c.Text += fmt.Sprintf(" without %s of no known price or max", wording.Count(uncounted, "pool"))
+	}
 	w.add(c)
+}
+
+// Uncounted are the pools that may cost more than the amounts tell: without a price or a max that they had before, or with a greater
+// max and no price.
+func (r *Result) Uncounted() []string {
+	t := cmp.Or(r.Cost, &Cost{})
+	grown := map[string]bool{}
+	for i := range r.Pools {
+		p := &r.Pools[i]
+		grown[wording.Qualified(p.Namespace, p.Name)] = p.Before.max() < p.After.max()
+	}
+	var names []string
+	for _, name := range t.Unknown {
+		if grown[name] || !slices.Contains(t.UnknownBefore, name) {
+			names = append(names, name)
+		}
+	}
+	for _, name := range t.Unbounded {
+		if !slices.Contains(t.UnboundedBefore, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 func (c *Cost) typicalRise() float64 {

@@ -68,8 +68,9 @@ func Escape(text, keep string) string {
 	return b.String()
 }
 
-// workflowCommand is what GitHub's runner takes for a command at the beginning of a line: it passes over spaces.
-var workflowCommand = regexp.MustCompile(`(?m)^([ \t]*):(:)`)
+// workflowCommand is what GitHub's runner takes for a command at the beginning of a line: it passes over all that
+// Unicode takes for spaces.
+var workflowCommand = regexp.MustCompile(`(?m)^([ \t\v\f\r\x{85}\p{Z}]*):(:)`)
 
 // EscapeCommands returns a text of which no line begins with a command to GitHub's runner.
 func EscapeCommands(text string) string { return workflowCommand.ReplaceAllString(text, `$1\u003a$2`) }
