@@ -275,18 +275,18 @@ func (m *JobMeter) labels(pool types.NamespacedName, n jobNews) (repository, wor
 
 // Forget drops the series of a pool that is gone.
 func (m *JobMeter) Forget(pool types.NamespacedName) {
+	if m == nil {
+		return
+	}
+	m.mu.Lock() // no series is made meanwhile
+	defer m.mu.Unlock()
+	delete(m.pairs, pool)
 	labels := prometheus.Labels{"namespace": pool.Namespace, "pool": pool.Name}
 	for _, c := range jobCollectors() {
 		if series, ok := c.(interface{ DeletePartialMatch(prometheus.Labels) int }); ok {
 			series.DeletePartialMatch(labels)
 		}
 	}
-	if m == nil {
-		return
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.pairs, pool)
 }
 
 // conclusionOf bounds what is told in metrics to what GitHub says today, in one wording for webhooks and messages:

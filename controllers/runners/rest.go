@@ -55,10 +55,11 @@ func (p pass) findJob(ctx context.Context, o observation, state poolstatus.Asses
 const jobMissed = "ended; GitHub's word on its job was missed while no session was open. GitHub has forgotten the runner, as it does after a job"
 
 // unsettled is the state of a runner with a scale set that ended without an error and, as far as anybody was told, without a job, until GitHub
-// was asked about it.
+// was asked about it. If GitHub doesn't say so for long, it counts as failed: a pool whose runners fail stops, also while only these questions
+// aren't answered.
 func (p pass) unsettled(o observation, state poolstatus.Assessment) (poolstatus.Assessment, bool) {
 	isIt := p.runner.Spec.REST == nil && !p.runner.Persists() && p.registrationID() != 0 && !p.memory.hadNoJob &&
-		state.State == v1alpha1.RunnerFailed && !o.EndedAt.IsZero() && o.EndedClean && o.Job == nil && !o.Terminating
+		state.State == v1alpha1.RunnerFailed && !o.EndedAt.IsZero() && o.EndedClean && o.Job == nil && !o.Terminating && p.Now().Before(o.EndedAt.Add(poolstatus.JobLost))
 	return poolstatus.Assessment{State: v1alpha1.RunnerFinished, Since: state.Since, Reason: "ended; whether it had a job isn't known, as GitHub can't be asked"}, isIt
 }
 

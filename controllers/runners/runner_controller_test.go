@@ -846,6 +846,7 @@ func TestARunnerWhoseJobWasMissedIsNotCalledFailed(t *testing.T) {
 	missed := "Normal Finished ended; GitHub's word on its job was missed while no session was open. GitHub has forgotten the runner, as it does after a job"
 	for name, tc := range map[string]struct {
 		forgotten, away bool
+		later           time.Duration
 		event           string
 		failures        int
 	}{
@@ -853,6 +854,7 @@ func TestARunnerWhoseJobWasMissedIsNotCalledFailed(t *testing.T) {
 		"GitHub still has it":      {event: "Warning Failed Crash: ended without a job", failures: 1},
 		"GitHub can't be asked":    {away: true},
 		"GitHub was away for long": {away: true, forgotten: true},
+		"GitHub never says":        {away: true, later: poolstatus.JobLost, event: "Warning Failed Crash: ended without a job", failures: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
@@ -868,7 +870,7 @@ func TestARunnerWhoseJobWasMissedIsNotCalledFailed(t *testing.T) {
 				b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointFindAgent, Status: http.StatusServiceUnavailable})
 			}
 			b.reconcile()
-			b.now = b.now.Add(2 * poolstatus.Settle)
+			b.now = b.now.Add(2*poolstatus.Settle + tc.later)
 			_, _ = b.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "ci", Name: "linux-a"}}) // it may have to try again
 			var told []string
 			for len(b.events) > 0 {

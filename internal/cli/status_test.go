@@ -130,6 +130,16 @@ func TestTheLeaseIsFoundWhereverItIs(t *testing.T) {
 	}
 }
 
+// One that was found elsewhere doesn't tell of the one that was named.
+func TestALeaseThatCanNotBeReadIsTold(t *testing.T) {
+	objects := wellKept()
+	objects[0].SetNamespace("platform")
+	named := func(obj any, _ string) bool { _, isOne := obj.(*coordinationv1.Lease); return isOne }
+	if page := statusOf("", named, objects...); page.Verdict != status.Unknown || len(page.Totals.Leaders) != 1 {
+		t.Errorf("got\n%s", page.Text())
+	}
+}
+
 // pagedClient serves quotas without end, some at a time.
 type pagedClient struct {
 	client.Reader

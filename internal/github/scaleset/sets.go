@@ -6,6 +6,7 @@ package scaleset
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/url"
 	"strings"
 
@@ -140,9 +141,10 @@ func statisticsOf(wire *official.RunnerScaleSetStatistic) *Statistics {
 	if wire == nil {
 		return nil
 	}
+	count := func(n int) int { return min(max(n, 0), math.MaxInt32) } // nothing says that GitHub's numbers are any
 	return &Statistics{
-		AvailableJobs: wire.TotalAvailableJobs, AcquiredJobs: wire.TotalAcquiredJobs,
-		AssignedJobs: wire.TotalAssignedJobs, RunningJobs: wire.TotalRunningJobs,
-		RegisteredRunners: wire.TotalRegisteredRunners, BusyRunners: wire.TotalBusyRunners, IdleRunners: wire.TotalIdleRunners,
+		AvailableJobs: count(wire.TotalAvailableJobs), AcquiredJobs: count(wire.TotalAcquiredJobs),
+		AssignedJobs: count(wire.TotalAssignedJobs), RunningJobs: count(wire.TotalRunningJobs),
+		RegisteredRunners: count(wire.TotalRegisteredRunners), BusyRunners: count(wire.TotalBusyRunners), IdleRunners: count(wire.TotalIdleRunners),
 	}
 }

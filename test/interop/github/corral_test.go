@@ -41,7 +41,7 @@ var asks = []ask{
 		_, err := a.RegistrationToken(ctx)
 		return err
 	}},
-	{"Groups GroupID Visible", asker.ofRepository, askGroups},
+	{"AllowsPublic Groups GroupID Visible", asker.ofRepository, askGroups},
 	{"Job Jobs Repositories", nil, askJobs},
 	{"ReportCommit", nil, askReport},
 	{"Deliveries Payload Redeliver", asker.ofEnterprise, askDeliveries},
@@ -146,10 +146,11 @@ func askGroups(ctx context.Context, a asker) error {
 	groups, err := a.Groups(ctx)
 	_, err2 := a.GroupID(ctx, a.group)
 	seen, err3 := a.Visible(ctx, a.group, "acme/app")
+	_, err4 := a.AllowsPublic(ctx, a.group)
 	if len(groups) != 2 || !seen {
 		return fmt.Errorf("groups %+v; %q is visible: %v", groups, a.group, seen)
 	}
-	return errors.Join(err, err2, err3)
+	return errors.Join(err, err2, err3, err4)
 }
 
 func askJobs(ctx context.Context, a asker) error {
