@@ -5,6 +5,7 @@ package scalesets
 
 import (
 	"context"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -278,6 +279,23 @@ func TestDeletionWithoutTheConnectionIsGivenUpAfterABound(t *testing.T) {
 	b := newBench(t)
 	s := b.settle(ready)
 	b.Clients.(*registry).gone = true
+	must(t, b.Client.Delete(t.Context(), s))
+	if b.reconcile(); b.set() == nil {
+		t.Fatal("given up at once")
+	}
+	b.clock.SetTime(b.set().DeletionTimestamp.Add(orphanAfter))
+	b.settle(gone)
+}
+
+// A token that was revoked doesn't hold the deletion of its pools for ever.
+func TestDeletionWithRefusedCredentialsIsGivenUpAfterABound(t *testing.T) {
+	b := newBench(t)
+	s := b.settle(ready)
+	b.github.RevokeToken("t")
+	b.github.ExpireAdminTokens() // that the connection has from before
+	for _, e := range []githubsim.Endpoint{githubsim.EndpointGetMessage, githubsim.EndpointRefreshSession, githubsim.EndpointCreateSession} {
+		b.github.AddFault(githubsim.Fault{Endpoint: e, Status: http.StatusUnauthorized})
+	}
 	must(t, b.Client.Delete(t.Context(), s))
 	if b.reconcile(); b.set() == nil {
 		t.Fatal("given up at once")

@@ -338,6 +338,7 @@ var troubles = map[string]trouble{
 		begin: func(s *scene) { s.on(githubsim.Options{}); s.create(s.pool("linux")) },
 		worsen: func(s *scene) {
 			s.github.RevokeToken(world.Token)
+			s.github.ExpireAdminTokens() // with which the connection could go on
 			for _, e := range []githubsim.Endpoint{githubsim.EndpointGetMessage, githubsim.EndpointRefreshSession, githubsim.EndpointCreateSession} {
 				s.github.AddFault(githubsim.Fault{Endpoint: e, Status: http.StatusUnauthorized})
 			}
