@@ -90,6 +90,14 @@ func TestPricesTakenOutAreNoSaving(t *testing.T) {
 	}
 }
 
+// A review of the wrong folder is no all-clear.
+func TestFoldersWithoutPoolsAreWarnedOf(t *testing.T) {
+	got := corral(t, t.TempDir(), "review", t.TempDir(), t.TempDir(), "--at", reviewedAt)
+	if got.code != exitOK || !strings.Contains(got.stdout, "warning: Neither side declares a pool, so nothing was judged") {
+		t.Errorf("got %+v", got)
+	}
+}
+
 func TestAReviewShowsTheDiffOfObjects(t *testing.T) {
 	folder := edited(t, "01-scale", "pools.cue", func(text string) string {
 		return strings.Replace(text, `metadata: labels: team: "web"`, `metadata: {labels: team: "web", annotations: "example.com/note": "x\n::error::y"}`, 1)

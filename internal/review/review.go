@@ -293,6 +293,8 @@ func (c *comparison) summarize() {
 		r.Verdict = Broken
 	case s.Denied > 0:
 		r.Verdict = Denied
+	case len(c.base.order)+len(c.head.order) == 0:
+		r.Warnings = append(r.Warnings, "Neither side declares a pool, so nothing was judged: is this the folder of the definitions?")
 	}
 	r.Notes = append(r.Notes, c.notes()...)
 }
