@@ -1,0 +1,353 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package review
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// outcome is what a pull request comes to.
+type outcome struct {
+	*pair
+	pools    []*judged
+	problems []string // FILE:LINE of each
+	cost     [2]amounts
+	max      [2]int // in force of all pools
+	endless  [2]bool
+	unbound  int // pools that lose their max
+}
+
+// judgeAll judges all pools of both sides.
+func (x *pair) judgeAll() *outcome {
+	o := &outcome{pair: x, cost: [2]amounts{{Max: new(float64)}, {Max: new(float64)}}}
+	if x.head.broken {
+		o.problems = []string{x.head.places["broken"]}
+		return o
+	}
+	base, head := map[int]*pool{}, map[int]*pool{}
+	for _, p := range x.base.pools {
+		base[p.id] = p
+	}
+	for _, p := range x.head.pools {
+		head[p.id] = p
+	}
+	all := maps.Clone(base)
+	maps.Copy(all, head)
+	for _, id := range slices.Sorted(maps.Keys(all)) {
+		j := x.judge(base[id], head[id])
+		o.pools, o.problems = append(o.pools, j), append(o.problems, x.refuses(j.head)...)
+		o.add(j)
+	}
+	o.share()
+	return o
+}
+
+// add adds the numbers of a pool.
+func (o *outcome) add(j *judged) {
+	for side, most := range []int{j.was.Max, j.is.Max} {
+		o.max[side] = min(unbounded, o.max[side]+most)
+		all, cost := &o.cost[side], j.cost[side]
+		if cost == nil {
+			continue
+		}
+		all.Min += cost.Min
+		all.Typical += cost.Typical
+		if cost.Max != nil {
+			*all.Max += *cost.Max
+			continue
+		}
+		o.endless[side] = true
+		if side == 1 && (j.cost[0] == nil || j.cost[0].Max != nil) {
+			o.unbound++
+		}
+	}
+}
+
+// share takes off what ceilings that pools share keep them from having together.
+func (o *outcome) share() {
+	if o.head.prices == nil {
+		return
+	}
+	var members [2][]*member
+	for _, j := range o.pools {
+		if j.base != nil {
+			members[0] = append(members[0], &member{j.base, o.priced().rate(j.base), func(t time.Time) numbers { n, _ := o.base.limited(j.base, t); return n }})
+		}
+		if j.head != nil {
+			members[1] = append(members[1], &member{j.head, j.rate, func(t time.Time) numbers { return o.decided(j, t) }})
+		}
+	}
+	for side, f := range []*fleet{o.base, o.head} {
+		all, less := &o.cost[side], f.together(members[side])
+		*all.Max -= less
+		if less > 0 && !o.endless[side] {
+			all.Typical = min(all.Typical, *all.Max)
+		}
+		*all = amounts{cents(all.Min), cents(all.Typical), new(cents(*all.Max))}
+	}
+}
+
+// refuses are the places at which a PoolSource or the API server refuses the pool.
+func (x *pair) refuses(p *pool) []string {
+	if p == nil {
+		return nil
+	}
+	ns, _, isFar := strings.Cut(p.connection, "/")
+	switch {
+	case x.head.own != "" && p.ns != x.head.own:
+		return []string{x.head.place(p, "")}
+	case isFar && ns != p.ns && !slices.Contains(x.head.consent, p.ns):
+		return []string{x.head.place(p, "spec.connectionRef.name")}
+	}
+	return nil
+}
+
+// bears are the labels of a pool's runners on GitHub.
+func (p *pool) bears() []string {
+	all := folded(p.labels)
+	if p.rest {
+		all = append(all, "self-hosted", "x64")
+	}
+	return all
+}
+
+// overlaps says whether the same jobs are for both: those that ask for all labels of one.
+func overlaps(a, b *pool) bool {
+	within := func(a, b *pool) bool {
+		return !slices.ContainsFunc(a.bears(), func(l string) bool { return !slices.Contains(b.bears(), l) })
+	}
+	_, from, isFar := strings.Cut(a.connection, "/")
+	_, to, isToo := strings.Cut(b.connection, "/")
+	if !isFar {
+		from = a.connection
+	}
+	if !isToo {
+		to = b.connection
+	}
+	return from == to && a.group == b.group && (within(a, b) || within(b, a))
+}
+
+// newOverlaps counts pairs of pools that are newly for the same jobs.
+func (o *outcome) newOverlaps() (n int) {
+	for i, a := range o.pools {
+		for _, b := range o.pools[:i] {
+			redeclared := slices.ContainsFunc([]*judged{a, b}, func(j *judged) bool { return j.change != "Same" && j.change != "Moved" })
+			if a.head == nil || b.head == nil || !redeclared || !overlaps(a.head, b.head) {
+				continue
+			}
+			if a.base == nil || b.base == nil || !overlaps(a.base, b.base) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// words are the parts of the first line.
+type words struct {
+	*outcome
+	all     []string
+	counted bool
+}
+
+func count(n int, noun string) string {
+	switch {
+	case n == 1:
+		return "1 " + noun
+	case noun == "policy":
+		return fmt.Sprintf("%d policies", n)
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// pools counts those of which something is so.
+func (w *words) pools(is func(*judged) bool, one, many string) {
+	n, of := 0, len(w.head.pools)
+	for _, j := range w.outcome.pools {
+		if is(j) {
+			n++
+		}
+	}
+	if n == 0 {
+		return
+	}
+	if strings.HasPrefix(one, "deleted") {
+		of = len(w.base.pools)
+	}
+	text, number := many, strconv.Itoa(n)
+	if n == 1 {
+		text = one
+	}
+	if !w.counted {
+		number = fmt.Sprintf("%d of %s", n, count(of, "pool"))
+	}
+	w.counted = true
+	w.all = append(w.all, number+" "+text)
+}
+
+func (w *words) others(n int, format, noun string) {
+	if n > 0 {
+		w.all = append(w.all, fmt.Sprintf(format, count(n, noun)))
+	}
+}
+
+// line is the first line: lost jobs and denials first, then what happens to runners and jobs, numbers, and what does no harm.
+func (o *outcome) line() string {
+	w := &words{outcome: o}
+	if len(o.problems) > 0 {
+		w.all = append(w.all, fmt.Sprintf("Broken: the head can't be applied (%s)", count(len(o.problems), "problem")))
+	}
+	for _, loses := range []bool{true, false} {
+		for _, change := range []string{"Deleted", "Renamed", "Changed"} {
+			one, many := strings.ToLower(change), ""
+			if change == "Changed" {
+				one = "replaced"
+			}
+			if many = one; loses {
+				one, many = one+": its waiting jobs are lost", many+": their waiting jobs are lost"
+			}
+			w.pools(func(j *judged) bool { return j.change == change && j.hasClass("Replaced") && j.losesJobs() == loses }, one, many)
+		}
+		if loses {
+			w.pools(func(j *judged) bool { return j.has("Failure", "New") }, "undecided: a policy fails", "undecided: policies fail")
+			w.pools(func(j *judged) bool { return j.has("Deny", "New") }, "newly denied", "newly denied")
+		}
+	}
+	w.pools(func(j *judged) bool { return j.becomesQuiet }, "suspended: its jobs wait", "suspended: their jobs wait")
+	w.pools(func(j *judged) bool { return j.hasClass("ReroutesJobs") && !j.becomesQuiet }, "reroutes jobs", "reroute jobs")
+	w.pools((*judged).rolls, "replaces its runners", "replace their runners")
+	w.pools(func(j *judged) bool { return j.has("Deny", "Still") && !j.has("Deny", "New") }, "denied as before", "denied as before")
+	w.pools(func(j *judged) bool { return j.has("Warn", "New") }, "newly warned of", "newly warned of")
+	w.numbers()
+	if len(w.all) > 6 {
+		w.all = append(w.all[:6], fmt.Sprintf("%d more", len(w.all)-6))
+	}
+	if len(w.all) == 0 {
+		return "Nothing changes"
+	}
+	return strings.Join(w.all, " · ")
+}
+
+// rolls says whether runners of a template replace those of another.
+func (j *judged) rolls() bool {
+	return j.change == "Changed" && j.hasClass("ReplacesRunners") && !j.has("Deny", "New") && !j.has("Deny", "Still")
+}
+
+// numbers are the parts from the limits on.
+func (w *words) numbers() {
+	if w.head.broken {
+		return
+	}
+	gone, added, changed := w.policies()
+	w.others(gone, "%s deleted", "policy")
+	limits := func(is bool) {
+		n := 0
+		for _, j := range w.outcome.pools {
+			if j.otherLimits {
+				n++
+			}
+		}
+		switch {
+		case !is || n == 0:
+		case w.max[0] != w.max[1]:
+			w.all = append(w.all, fmt.Sprintf("max in force %s → %s", most(w.max[0]), most(w.max[1])))
+		default:
+			w.all = append(w.all, fmt.Sprintf("%d with other limits", n))
+		}
+	}
+	limits(w.max[1] < w.max[0])
+	w.pools(func(j *judged) bool { return j.change == "Added" }, "added", "added")
+	limits(w.max[1] >= w.max[0])
+	w.money()
+	w.pools(func(j *judged) bool { return j.change == "Moved" }, "changed by policies alone", "changed by policies alone")
+	w.pools(func(j *judged) bool { return len(j.classes) > 0 && j.classes[0] == "Settings" }, "with other settings", "with other settings")
+	w.others(w.newOverlaps(), "%s newly for the same jobs", "pool pair")
+	connections := 0
+	if w.base.secret != w.head.secret {
+		connections++
+	}
+	if !slices.Equal(w.base.consent, w.head.consent) {
+		connections++
+	}
+	w.others(connections, "%s changed", "connection")
+	w.others(changed, "%s changed", "policy")
+	w.others(added, "%s added", "policy")
+	w.others(w.prices(), "%s changed", "price")
+}
+
+func most(n int) string {
+	if n == unbounded {
+		return "unbounded"
+	}
+	return strconv.Itoa(n)
+}
+
+func (w *words) policies() (gone, added, changed int) {
+	was, is := w.base.rules, w.head.rules
+	for _, has := range [][2]bool{{was.quiet != nil, is.quiet != nil}, {was.extra, is.extra}} {
+		switch {
+		case has[0] && !has[1]:
+			gone++
+		case has[1] && !has[0]:
+			added++
+		}
+	}
+	if was.quiet != nil && is.quiet != nil && *was.quiet != *is.quiet {
+		changed++
+	}
+	was.quiet, is.quiet, was.extra, is.extra = nil, nil, false, false
+	if fmt.Sprint(was) != fmt.Sprint(is) {
+		changed++
+	}
+	return gone, added, changed
+}
+
+// money tells what it costs.
+func (w *words) money() {
+	if w.head.prices == nil {
+		return
+	}
+	was, more := w.cost[0].Typical, cents(w.cost[1].Typical-w.cost[0].Typical)
+	if more == 0 && w.unbound == 0 {
+		return
+	}
+	sign, size := "+", more
+	if more < 0 {
+		sign, size = "−", -more
+	}
+	amount := fmt.Sprintf("%.2f", size)
+	if size >= 100 {
+		if amount = fmt.Sprintf("%.0f", size); len(amount) > 3 {
+			amount = amount[:len(amount)-3] + "," + amount[len(amount)-3:]
+		}
+	}
+	text := fmt.Sprintf("%s%s EUR a month (%s%.0f %%)", sign, amount, sign, 100*size/was)
+	if w.unbound > 0 {
+		text += fmt.Sprintf(" without %s of no known price or max", count(w.unbound, "pool"))
+	}
+	w.all = append(w.all, text)
+}
+
+// prices counts those that differ.
+func (w *words) prices() (n int) {
+	const fields = 13 // of a file
+	was, is := w.base.prices, w.head.prices
+	switch {
+	case was == nil && is == nil:
+		return 0
+	case was == nil || is == nil:
+		return fields
+	}
+	for _, differs := range []bool{was.cpu != is.cpu, was.gib != is.gib, was.label != is.label, was.node != is.node, was.share != is.share} {
+		if differs {
+			n++
+		}
+	}
+	return n
+}

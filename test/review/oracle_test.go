@@ -1,0 +1,517 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package review
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	rfc3339 = time.RFC3339
+	tick    = 30 * time.Minute // all that happens in the fleet does at a half hour
+	week    = 7 * 24 * time.Hour
+	year    = 366 * 24 * time.Hour
+)
+
+// at is the time of all reviews here: a Tuesday.
+var at = time.Date(2026, 7, 7, 10, 0, 0, 0, time.UTC)
+
+// holds says whether the window does at a time.
+func (w *window) holds(t time.Time) bool {
+	if w.once != "" {
+		from, _ := time.Parse(rfc3339, w.from)
+		to, _ := time.Parse(rfc3339, w.to)
+		return !t.Before(from) && t.Before(to)
+	}
+	zone, err := time.LoadLocation(w.zone)
+	if err != nil {
+		panic(err)
+	}
+	local := t.In(zone)
+	clock := local.Format("15:04")
+	return slices.Contains(w.days, local.Weekday().String()) && w.from <= clock && clock < w.to
+}
+
+// scheduled are the numbers before policies.
+func (p *pool) scheduled(t time.Time) numbers {
+	n, set := p.scale, map[string]bool{}
+	for _, w := range p.windows {
+		if set[w.field] || !w.holds(t) {
+			continue
+		}
+		set[w.field] = true
+		switch w.field {
+		case "min":
+			n.Min = w.number
+		case "max":
+			n.Max = w.number
+		case "idle":
+			n.Idle = w.number
+		}
+	}
+	return n.cut()
+}
+
+func (n numbers) cut() numbers { return numbers{min(n.Min, n.Max), n.Max, min(n.Idle, n.Max)} }
+
+// fewest is how many runners there are without a job.
+func (n numbers) fewest() int { return max(n.Min, n.Idle) }
+
+// quietly says whether the RunnerPolicy of the name binds the pool.
+func (f *fleet) quietly(p *pool) bool {
+	q := f.rules.quiet
+	return q != nil && p.ns == cmp.Or(f.own, "ml") && p.tier == q.tier
+}
+
+// isBeside says whether the rules beside the pools bind it.
+func (f *fleet) isBeside(p *pool) bool { return p.ns == f.own }
+
+// limited are the numbers after policies, of an idle pool in an idle fleet. They are none if a policy fails.
+func (f *fleet) limited(p *pool, t time.Time) (n numbers, decided bool) {
+	n = p.scheduled(t)
+	if f.fails(p) {
+		return n, false
+	}
+	if f.isBeside(p) {
+		if most, ok := f.rules.grants[p.team]; ok && !f.rules.ungranted {
+			n.Max = min(n.Max, most)
+		}
+		if most, ok := f.rules.ceilings[p.tier]; ok {
+			n.Max = min(n.Max, most)
+		}
+		if f.rules.nights && p.team == "web" && t.UTC().Hour() < 6 {
+			n.Max = min(n.Max, 3)
+		}
+		n.Idle = min(n.Idle, f.rules.idle)
+	}
+	if f.quietly(p) && f.rules.quiet.mode == "Enforce" {
+		n.Max = min(n.Max, f.rules.quiet.most)
+	}
+	if f.rules.extra && p.ns == cmp.Or(f.own, "ml") {
+		n.Max = min(n.Max, 5)
+	}
+	if slices.Contains(p.labels, "A100") {
+		n.Min = max(n.Min, 1)
+	}
+	return n.cut(), true
+}
+
+// fails says whether the rules beside the pool answer nonsense of it.
+func (f *fleet) fails(p *pool) bool { return f.isBeside(p) && p.team == f.rules.fails && p.team != "" }
+
+// limits are the numbers after policies in words, with what else they say of them.
+func (f *fleet) limits(p *pool) string {
+	n, decided := f.limited(p, at)
+	if !decided {
+		return "undecided"
+	}
+	words := fmt.Sprint(n)
+	if most, ok := f.rules.ceilings[p.tier]; ok && f.isBeside(p) && most == n.Max {
+		words += " hard"
+	}
+	if f.quietly(p) && f.rules.quiet.mode == "Audit" && f.rules.quiet.most < n.Max {
+		words += " audited"
+	}
+	return words
+}
+
+// findings are what policies say of a pod, by code, with what the place of each is called.
+func (f *fleet) findings(p *pool) map[string]string {
+	found := map[string]string{}
+	if !f.isBeside(p) {
+		return found
+	}
+	if f.fails(p) {
+		found["Failure "] = ""
+	}
+	if p.mem > f.rules.memory {
+		found["Deny memory"] = "spec.template.spec.containers[0].resources.limits.memory"
+	}
+	if f.rules.private && p.group == "public" {
+		found["Deny private"] = ""
+	}
+	if strings.HasSuffix(cmp.Or(p.image, f.image), ":latest") {
+		found["Warn latest"] = "spec.template.spec.containers[0].image"
+	}
+	return found
+}
+
+// rate is what a runner costs in an hour.
+func (f *fleet) rate(p *pool) float64 {
+	switch {
+	case slices.Contains(p.labels, "A100"):
+		return f.prices.label
+	case p.node != "":
+		return f.prices.node * math.Max(float64(p.cpu)/4, float64(p.mem)/16)
+	}
+	return float64(p.cpu)*f.prices.cpu + float64(p.mem)*f.prices.gib
+}
+
+// amounts by month.
+type amounts struct {
+	Min, Typical float64
+	Max          *float64
+}
+
+// cost is what a pool with the numbers of each half hour of the week costs.
+func (f *fleet) cost(p *pool, rate float64, numbersAt func(time.Time) numbers) *amounts {
+	fewest, highest, endless := 0, 0, false
+	for t := at; t.Before(at.Add(week)) && !p.suspended; t = t.Add(tick) {
+		n := numbersAt(t)
+		fewest, highest, endless = fewest+n.fewest(), highest+n.Max, endless || n.Max == unbounded
+	}
+	least, most := float64(fewest)/float64(week/tick), float64(highest)/float64(week/tick)
+	share := f.prices.share
+	if strings.HasPrefix(p.name, "free-") {
+		share = 0.573
+	}
+	monthly := rate * 730
+	if endless {
+		return &amounts{cents(least * monthly), cents(least * monthly), nil}
+	}
+	top := cents(most * monthly)
+	return &amounts{cents(least * monthly), cents((least + share*(most-least)) * monthly), &top}
+}
+
+func cents(v float64) float64 { return math.Round(v*100) / 100 }
+
+// together is how much less than each alone pools of a tier cost at most that share a ceiling.
+func (f *fleet) together(members []*member) (less float64) {
+	if f.prices == nil {
+		return 0
+	}
+	slices.SortStableFunc(members, func(a, b *member) int { return cmp.Compare(b.rate, a.rate) })
+	for t := at; t.Before(at.Add(week)); t = t.Add(tick) {
+		left := map[string]int{}
+		for _, m := range members {
+			most, shared := f.rules.ceilings[m.tier]
+			if !shared || !f.isBeside(m.pool) || m.suspended || m.rate == 0 {
+				continue
+			}
+			if _, met := left[m.tier]; !met {
+				left[m.tier] = most
+			}
+			want := m.numbersAt(t).Max
+			got := min(want, left[m.tier])
+			left[m.tier] -= got
+			less += float64(want-got) * m.rate * 730 / float64(week/tick)
+		}
+	}
+	return cents(less)
+}
+
+type member struct {
+	*pool
+	rate      float64
+	numbersAt func(time.Time) numbers
+}
+
+// classes of a change, and the fields that they come from. What isn't here is of settings.
+var classes = []struct {
+	name  string
+	paths []string
+}{
+	{"Replaced", []string{"metadata.name", "metadata.namespace", "spec.connectionRef", "spec.registration"}},
+	{"ReroutesJobs", []string{"spec.labels", "spec.runnerGroup", "spec.suspend"}},
+	{"ReplacesRunners", []string{"spec.template"}},
+	{"Limits", []string{"spec.scale"}},
+	{"Settings", []string{""}},
+}
+
+// judged is what becomes of a pool, as the oracle sees it.
+type judged struct {
+	base, head   *pool
+	change       string
+	classes      []string
+	facts        []string // as they are compared
+	states       map[string]string
+	was, is      numbers // in force
+	cost         [2]*amounts
+	rate         float64 // of an hour at the head
+	otherLimits  bool
+	isListed     bool
+	becomesQuiet bool // is suspended from now on
+}
+
+// pair is a pull request.
+type pair struct{ base, head *fleet }
+
+func name(p *pool) string { return strings.TrimPrefix(p.ns+"/"+p.name, "/") }
+
+// judge says what becomes of one pool.
+func (x *pair) judge(base, head *pool) *judged {
+	j := &judged{base: base, head: head, change: "Same", states: map[string]string{}}
+	x.compareFields(j)
+	x.compareFindings(j)
+	x.compareLimits(j)
+	x.compareCost(j)
+	if head != nil && j.change == "Same" && (j.otherLimits || slices.ContainsFunc(j.facts, isNews)) {
+		j.change = "Moved"
+	}
+	j.isListed = j.change != "Same" || j.has("Deny", "Still") || j.has("Failure", "Still")
+	j.facts = append(j.facts, fmt.Sprintf("%s %v loses jobs: %t", j.change, j.classes, j.losesJobs()),
+		"declared at "+x.base.place(base, "")+" → "+x.head.place(head, ""))
+	slices.Sort(j.facts)
+	return j
+}
+
+// place is where a field of a pool stands, or the pool; of those of a table that is where they are made.
+func (f *fleet) place(p *pool, path string) string {
+	switch {
+	case p == nil:
+		return ""
+	case path == "" && p.table:
+		return f.places["rows"]
+	case path == "":
+		return f.places[strconv.Itoa(p.id)]
+	}
+	return f.places[fmt.Sprintf("%d/%s", p.id, path)]
+}
+
+func isNews(fact string) bool {
+	return strings.HasPrefix(fact, "from ") || strings.HasPrefix(fact, "New ") || strings.HasPrefix(fact, "Fixed ")
+}
+
+func (j *judged) losesJobs() bool { return j.base != nil && j.hasClass("Replaced") && !j.base.rest }
+
+func (j *judged) hasClass(class string) bool { return slices.Contains(j.classes, class) }
+
+func (j *judged) has(level, state string) bool {
+	for finding, s := range j.states {
+		if strings.HasPrefix(finding, level) && s == state {
+			return true
+		}
+	}
+	return false
+}
+
+// compareFields finds what differs, and its classes.
+func (x *pair) compareFields(j *judged) {
+	switch {
+	case j.base == nil:
+		j.change = "Added"
+		return
+	case j.head == nil:
+		j.change, j.classes = "Deleted", []string{"Replaced"}
+		return
+	case name(j.base) != name(j.head):
+		j.change = "Renamed"
+	}
+	was, is := values(x.base.leaves(j.base)), values(x.head.leaves(j.head))
+	sameLabels := slices.Equal(folded(j.base.labels), folded(j.head.labels))
+	found := map[string]bool{}
+	for _, path := range union(was, is) {
+		if was[path] == is[path] {
+			continue
+		}
+		side, p := x.head, j.head
+		if is[path] == "" {
+			side, p = x.base, j.base
+		}
+		class := classOf(path)
+		if path == "spec.labels" && sameLabels {
+			class = "Settings"
+		}
+		found[class] = true
+		j.facts = append(j.facts, fmt.Sprintf("%s of %s at %s", class, path, side.place(p, path)))
+	}
+	if j.change == "Same" && len(found) > 0 {
+		j.change = "Changed"
+	}
+	for _, class := range classes {
+		if found[class.name] {
+			j.classes = append(j.classes, class.name)
+		}
+	}
+	j.becomesQuiet = j.head.suspended && !j.base.suspended
+}
+
+func classOf(path string) string {
+	for _, class := range classes {
+		if slices.ContainsFunc(class.paths, func(prefix string) bool { return strings.HasPrefix(path, prefix) }) {
+			return class.name
+		}
+	}
+	return ""
+}
+
+func values(leaves []leaf) map[string]string {
+	all := map[string]string{}
+	for _, l := range leaves {
+		for _, path := range strings.Fields(l.paths) {
+			all[path] = l.value
+		}
+	}
+	return all
+}
+
+func union(a, b map[string]string) (keys []string) {
+	for _, m := range []map[string]string{a, b} {
+		for key := range m {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+// folded are labels as GitHub compares them.
+func folded(labels []string) []string {
+	var all []string
+	for _, l := range labels {
+		all = append(all, strings.ToLower(l))
+	}
+	slices.Sort(all)
+	return all
+}
+
+func (x *pair) compareFindings(j *judged) {
+	was, is := map[string]string{}, map[string]string{}
+	if j.base != nil {
+		was = x.base.findings(j.base)
+	}
+	if j.head != nil {
+		is = x.head.findings(j.head)
+	}
+	for _, finding := range union(was, is) {
+		side, p := x.head, j.head
+		_, before := was[finding]
+		_, after := is[finding]
+		state := "Still"
+		switch {
+		case !before:
+			state = "New"
+		case !after:
+			state, side, p = "Fixed", x.base, j.base
+		}
+		j.states[finding] = state
+		path := was[finding] + is[finding]
+		if before && after {
+			path = is[finding]
+		}
+		_, code, _ := strings.Cut(finding, " ")
+		j.facts = append(j.facts, fmt.Sprintf("%s %s at %s by %s", state, finding, side.place(p, path), side.places["rule/"+code]))
+	}
+}
+
+// decided are the numbers that hold at the head: while a policy fails, those of the last decision, or the declared ones where these are lower.
+func (x *pair) decided(j *judged, t time.Time) numbers {
+	n, ok := x.head.limited(j.head, t)
+	if ok {
+		return n
+	}
+	if j.base == nil || j.change == "Renamed" {
+		return numbers{}
+	}
+	last, _ := x.base.limited(j.base, at)
+	return numbers{min(n.Min, last.Min), min(n.Max, last.Max), min(n.Idle, last.Idle)}.cut()
+}
+
+func (x *pair) compareLimits(j *judged) {
+	words := [2]string{"none", "none"}
+	if j.base != nil {
+		j.was, _ = x.base.limited(j.base, at)
+		words[0] = x.base.limits(j.base)
+	}
+	if j.head != nil {
+		j.is = x.decided(j, at)
+		words[1] = x.head.limits(j.head)
+	}
+	j.facts = append(j.facts, "limits "+words[0]+" → "+words[1])
+	if j.base == nil || j.head == nil {
+		j.otherLimits = j.was.Max != j.is.Max
+		return
+	}
+	j.otherLimits = words[0] != words[1] || j.base.scale != j.head.scale
+	if was, is := j.was, j.is; was != is || j.head.suspended || x.sameNumbers(j) {
+		return
+	}
+	for t := at; t.Before(at.Add(x.horizon(j))); t = t.Add(tick) {
+		was, _ := x.base.limited(j.base, t)
+		if is := x.decided(j, t); was != is {
+			j.facts = append(j.facts, "from "+t.Format(rfc3339))
+			return
+		}
+	}
+}
+
+// sameNumbers says whether nothing that numbers come from differs.
+func (x *pair) sameNumbers(j *judged) bool {
+	a, b := *j.base, *j.head
+	return fmt.Sprint(x.base.rules, x.base.rules.quiet, a.scale, a.windows, a.team, a.tier, a.labels) == fmt.Sprint(x.head.rules, x.head.rules.quiet, b.scale, b.windows, b.team, b.tier, b.labels)
+}
+
+func (x *pair) horizon(j *judged) time.Duration {
+	for _, w := range slices.Concat(j.base.windows, j.head.windows) {
+		if w.once != "" {
+			return year
+		}
+	}
+	return week
+}
+
+// runs is the pool whose runners there are at the head: that of the base, if its template goes on; nil if there are none.
+func (x *pair) runs(j *judged) *pool {
+	isDenied := j.has("Deny", "New") || j.has("Deny", "Still")
+	isNewTemplate := j.change == "Changed" && j.hasClass("ReplacesRunners")
+	switch {
+	case isDenied && (j.base == nil || j.change == "Renamed"):
+		return nil // none of its templates was ever allowed
+	case !isDenied: // a failure is of the limits
+		return j.head
+	case !isNewTemplate && !j.has("Deny", "Still"):
+		return nil
+	case !isNewTemplate:
+		return j.head // what was so before goes on
+	}
+	former := *j.base
+	former.group, former.labels, former.ns = j.head.group, j.head.labels, j.head.ns
+	for finding := range x.head.findings(&former) {
+		if strings.HasPrefix(finding, "Deny") && !j.has("Deny", "Still") {
+			return nil // the former template isn't allowed, either
+		}
+	}
+	return &former
+}
+
+func (x *pair) compareCost(j *judged) {
+	if x.head.prices == nil {
+		return // nobody knows
+	}
+	if j.base != nil {
+		j.cost[0] = x.priced().cost(j.base, x.priced().rate(j.base), func(t time.Time) numbers { n, _ := x.base.limited(j.base, t); return n })
+	}
+	if j.head != nil {
+		j.cost[1] = &amounts{Max: new(float64)}
+		if p := x.runs(j); p != nil {
+			j.rate = x.head.rate(p)
+			j.cost[1] = x.head.cost(j.head, j.rate, func(t time.Time) numbers { return x.decided(j, t) })
+		}
+	}
+	j.facts = append(j.facts, "cost "+j.cost[0].words()+" → "+j.cost[1].words())
+}
+
+// priced is the base with prices: those of the head, if it has none.
+func (x *pair) priced() *fleet {
+	base := *x.base
+	base.prices = cmp.Or(x.base.prices, x.head.prices)
+	return &base
+}
+
+func (a *amounts) words() string {
+	if a == nil {
+		return "none"
+	}
+	most := "endless"
+	if a.Max != nil {
+		most = fmt.Sprintf("%.2f", *a.Max)
+	}
+	return fmt.Sprintf("%.2f/%.2f/%s", a.Min, a.Typical, most)
+}

@@ -1,0 +1,256 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package review holds what `corral review` tells to an oracle: generated pull requests over a generated fleet, and what becomes of
+// each pool by an arithmetic of its own, which knows what the fleet means and reads none of its files.
+package review
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/corral-dev/corral/internal/cli"
+	"github.com/corral-dev/corral/internal/worker"
+)
+
+func TestMain(m *testing.M) {
+	if worker.IsChild() {
+		worker.Main()
+	}
+	os.Exit(m.Run())
+}
+
+type place struct {
+	File string
+	Line int
+}
+
+func (p *place) String() string {
+	if p == nil || p.File == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s:%d", p.File, p.Line)
+}
+
+// told is what the review tells programs.
+type told struct {
+	Verdict string
+	Head    struct {
+		Diagnostics []struct {
+			place
+			Path, Message string
+		}
+	}
+	Pools []toldPool
+	Cost  *toldCost
+}
+
+type toldPool struct {
+	Namespace, Name, Change, Former string
+	Classes                         []string
+	LosesJobs                       bool
+	HeadAt, BaseAt                  *place
+	Effects                         []string
+	Fields                          []struct {
+		Path, Class    string
+		BaseAt, HeadAt *place
+	}
+	Before, After *toldLimits
+	Findings      []struct {
+		Level, State, Code string
+		At, Rule           place
+	}
+	Cost *toldCost
+}
+
+type toldLimits struct {
+	Effective *numbers
+	Hard      bool
+	Audit     []string
+}
+
+type toldCost struct{ Before, After *amounts }
+
+func git(t *testing.T, folder string, args ...string) {
+	t.Helper()
+	c := exec.Command("git", append([]string{"-C", folder, "-c", "user.name=x", "-c", "user.email=x@example.com", "-c", "commit.gpgsign=false"}, args...)...)
+	c.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null")
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("git %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+// commit writes a side over the folder and commits it.
+func (f *fleet) commit(t *testing.T, folder string) {
+	t.Helper()
+	f.files, f.places = map[string]string{}, map[string]string{}
+	f.render()
+	git(t, folder, "rm", "-rq", "--ignore-unmatch", ".")
+	for name, text := range f.files {
+		file := filepath.Join(folder, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	git(t, folder, "add", ".")
+	git(t, folder, "commit", "-qm", "side", "--allow-empty")
+}
+
+// corral runs the command, and returns what it prints and what it writes for programs.
+func corral(t *testing.T, folder, own string) (text string, review told) {
+	t.Helper()
+	t.Chdir(folder)
+	written, rules := filepath.Join(t.TempDir(), "review.json"), filepath.Join(t.TempDir(), "guard.rego")
+	if err := os.WriteFile(rules, []byte(guard), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var stdout, stderr bytes.Buffer
+	root := cli.NewRoot("v1.2.3")
+	root.SetArgs([]string{"review", "--base", "HEAD^1", "--head", "HEAD", "--at", at.Format(rfc3339), "--policy", rules, "--write", "json=" + written, "--namespace", own})
+	root.SetOut(&stdout)
+	root.SetErr(&stderr)
+	cli.Run(root)
+	data, err := os.ReadFile(written)
+	if err == nil {
+		err = json.Unmarshal(data, &review)
+	}
+	if err != nil {
+		t.Fatalf("%v: %s", err, &stderr)
+	}
+	return stdout.String(), review
+}
+
+// facts are what is told of a pool, as the oracle puts them.
+func (p *toldPool) facts() []string {
+	facts := []string{
+		fmt.Sprintf("%s %v loses jobs: %t", p.Change, p.Classes, p.LosesJobs),
+		fmt.Sprintf("declared at %s → %s", p.BaseAt, p.HeadAt),
+		"limits " + p.Before.words() + " → " + p.After.words(),
+	}
+	for _, f := range p.Fields {
+		at := f.HeadAt
+		if at == nil {
+			at = f.BaseAt
+		}
+		facts = append(facts, fmt.Sprintf("%s of %s at %s", f.Class, f.Path, at))
+	}
+	for _, f := range p.Findings {
+		facts = append(facts, fmt.Sprintf("%s %s %s at %s by %s", f.State, f.Level, f.Code, &f.At, &f.Rule))
+	}
+	for _, effect := range p.Effects {
+		if from, _, ok := strings.Cut(effect, " on it has "); ok {
+			facts = append(facts, strings.ToLower(from[:1])+from[1:])
+		}
+	}
+	if p.Cost != nil {
+		facts = append(facts, "cost "+p.Cost.Before.words()+" → "+p.Cost.After.words())
+	}
+	slices.Sort(facts)
+	return facts
+}
+
+func (l *toldLimits) words() string {
+	switch {
+	case l == nil:
+		return "none"
+	case l.Effective == nil:
+		return "undecided"
+	}
+	words := fmt.Sprint(*l.Effective)
+	if l.Hard {
+		words += " hard"
+	}
+	if len(l.Audit) > 0 {
+		words += " audited"
+	}
+	return words
+}
+
+const pullRequests = 60
+
+func TestReviewsAgreeWithAnOracle(t *testing.T) {
+	t.Setenv("GITHUB_WORKSPACE", "")
+	for i := range pullRequests {
+		r := rand.New(rand.NewPCG(17, uint64(i)))
+		base := newFleet(r, []string{"", "ci"}[i%2])
+		head := base.clone()
+		a := &author{Rand: r, fleet: head, touched: map[int]bool{}}
+		chosen := []int{i % len(edits)}
+		for range i % 3 {
+			chosen = append(chosen, r.IntN(len(edits)))
+		}
+		var names []string
+		for n, e := range chosen {
+			if n == 0 || !slices.Contains(lonely, edits[e].name) && !slices.Contains(chosen[:n], e) {
+				edits[e].make(a)
+				names = append(names, edits[e].name)
+			}
+		}
+		t.Run(fmt.Sprintf("%02d %s", i, strings.Join(names, " and ")), func(t *testing.T) { compare(t, base, head, a.says) })
+	}
+}
+
+// compare holds a review to the oracle.
+func compare(t *testing.T, base, head *fleet, says []string) {
+	t.Helper()
+	folder := t.TempDir()
+	git(t, folder, "init", "-q")
+	base.commit(t, folder)
+	head.commit(t, folder)
+	text, got := corral(t, folder, base.own)
+	want := (&pair{base, head}).judgeAll()
+	if first, _, _ := strings.Cut(text, "\n"); first != want.line() {
+		t.Errorf("the first line is\n%s, want\n%s", first, want.line())
+	}
+	told, known := map[string][]string{}, map[string][]string{}
+	for i := range got.Pools {
+		p := &got.Pools[i]
+		told[strings.TrimPrefix(p.Namespace+"/"+p.Name, "/")] = p.facts()
+	}
+	for _, j := range want.pools {
+		if j.isListed {
+			known[name(cmp.Or(j.head, j.base))] = j.facts
+		}
+	}
+	if diff := gocmp.Diff(known, told); diff != "" {
+		t.Errorf("of pools (-want +got):\n%s", diff)
+	}
+	var problems []string
+	for _, d := range got.Head.Diagnostics {
+		problems = append(problems, d.place.String())
+	}
+	slices.Sort(problems)
+	slices.Sort(want.problems)
+	if !slices.Equal(problems, want.problems) {
+		t.Errorf("problems at %v, want %v", problems, want.problems)
+	}
+	if !head.broken && head.prices != nil {
+		for side, is := range []*amounts{got.Cost.Before, got.Cost.After} {
+			if was := want.cost[side]; is.words() != was.words() {
+				t.Errorf("costs of side %d are %s, want %s", side, is.words(), was.words())
+			}
+		}
+	}
+	for _, s := range says {
+		if !strings.Contains(text, s) {
+			t.Errorf("there is no %q in\n%s", s, text)
+		}
+	}
+	if t.Failed() && testing.Verbose() {
+		t.Log(text)
+	}
+}
