@@ -44,6 +44,9 @@ func (o *Object) PositionOf(path string) Position {
 		if at, ok := o.Positions[path]; ok {
 			return at
 		}
+		if path == "metadata.name" {
+			break // it is what the object is called where it is declared
+		}
 		path = around(path)
 	}
 	return Position{File: o.File, Line: o.Line, Column: o.Column}

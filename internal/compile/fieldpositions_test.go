@@ -81,7 +81,7 @@ func TestFieldsAreFoundWhereTheirValuesAreWritten(t *testing.T) {
 		"large spec.template.spec.containers[0].image":                  "template.cue:7",
 		"large spec.template.spec.containers[0].resources.requests.cpu": "pools.cue:7",
 		"large spec.template.spec.containers[0].env[0].value":           "pools.cue:14",
-		"other metadata.name":                                           "pools.cue:18",
+		"other metadata.name":                                           "pools.cue:17",
 		`other metadata.annotations["corral.dev/owner"]`:                "pools.cue:18",
 		"other spec.connectionRef.name":                                 "pools.cue:20",
 		"other spec.scale.max":                                          "pools.cue:19",

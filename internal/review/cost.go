@@ -15,8 +15,8 @@ import (
 	"github.com/corral-dev/corral/internal/policy"
 )
 
-// Changes within an hour are taken together, and after many of them those within some hours: rules may say that something changes each
-// minute, and 200 pools are reviewed in seconds.
+// Rules may ask for another question each minute, and 200 pools are reviewed in seconds: their until is put off to an hour, and after
+// many changes those within some hours are taken together.
 const (
 	closest     = time.Hour
 	manyChanges = 30
@@ -157,18 +157,17 @@ func (s *side) profile(ctx context.Context, p *pool, a scaled) profile {
 	}
 	end, switches := s.in.At.Add(lookout), s.switchesOf(ctx, p)
 	for at, changes := s.in.At, 0; at.Before(end); changes++ {
-		next := end
-		for _, t := range []time.Time{a.Next, a.answer.Until, firstAfter(switches, at)} {
+		next, until := end, a.answer.Until
+		if soonest := at.Add(closest); until.After(at) && until.Before(soonest) {
+			until = soonest
+		}
+		for _, t := range []time.Time{a.Next, until, firstAfter(switches, at)} {
 			if t.After(at) && t.Before(next) {
 				next = t
 			}
 		}
-		wait := closest
-		if changes >= manyChanges {
-			wait, week.coarse = closestThen, true
-		}
-		if soonest := at.Add(wait); next.Before(soonest) {
-			next = soonest
+		if soonest := at.Add(closestThen); changes >= manyChanges && next.Before(soonest) {
+			next, week.coarse = soonest, true
 		}
 		if next.After(end) {
 			next = end
@@ -232,12 +231,15 @@ func firstAfter(times []time.Time, at time.Time) time.Time {
 // rests says whether a pool has no runners, whatever its numbers.
 func (p *pool) rests() bool { return p.Spec.Suspend || p.observes() }
 
-// inForce are the numbers that hold: as declared and scheduled while a policy fails.
+// inForce are the numbers that hold: while a policy fails, those of the last decision, or the declared and scheduled where they are lower.
 func (a *scaled) inForce() policy.Scale {
-	if len(a.answer.Failures) > 0 {
-		return a.Scale
+	switch last := a.last; {
+	case len(a.answer.Failures) == 0:
+		return a.answer.Scale
+	case last != nil:
+		return policy.Scale{Min: min(a.Scale.Min, last.Min), Max: min(a.Scale.Max, last.Max), Idle: min(a.Scale.Idle, last.Idle)}
 	}
-	return a.answer.Scale
+	return a.Scale
 }
 
 // add adds a time with the same numbers.

@@ -150,6 +150,7 @@ func TemplateInput(p *v1alpha1.RunnerPool, n podspec.Network) (policy.TemplateIn
 type scaled struct {
 	schedule.Now
 	answer policy.Scaling
+	last   *policy.Scale
 }
 
 // scaling asks what limits hold for an idle pool in an idle fleet at a time.
@@ -157,12 +158,12 @@ func (s *side) scaling(ctx context.Context, p *pool, at time.Time) scaled {
 	in := policy.ScalingInput{Pool: p.input, Now: at.UnixNano(), Zone: s.in.Zone, Usage: p.usage}
 	now := p.plan.At(at, p.Spec.Scale)
 	in.Pool.Scale = now.Scale
-	return scaled{now, p.bound.Scaling(ctx, in)}
+	return scaled{now, p.bound.Scaling(ctx, in), p.last}
 }
 
 // limits are an answer as it is shown.
 func (s *side) limits(p *pool, a scaled) *Limits {
-	l := &Limits{Declared: p.Spec.Scale.Numbers(), Hard: a.answer.Hard, Until: a.answer.Until, Conflicts: a.answer.Conflicts}
+	l := &Limits{Declared: p.Spec.Scale.Numbers(), inForce: a.inForce().Max, Hard: a.answer.Hard, Until: a.answer.Until, Conflicts: a.answer.Conflicts}
 	if len(a.Active) > 0 {
 		now := span(s.in.At, a.Now)
 		l.Scheduled = &now

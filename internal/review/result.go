@@ -270,6 +270,7 @@ type Limits struct {
 	Scheduled *Span `json:"scheduled,omitempty"`
 	// Effective numbers; nil when a policy failed: then what held before goes on to hold.
 	Effective *policy.Scale `json:"effective,omitempty"`
+	inForce   int32         // max, also when a policy failed
 	// Hard is true when jobs accepted beyond max wait.
 	Hard bool `json:"hard,omitempty"`
 	// Until is when policies want to be asked again.

@@ -157,9 +157,21 @@ func (c *comparison) judge(p *pair) {
 	if p.base != nil && p.before.holdsFor(c.base, c.head, p) {
 		p.after = p.before.at(p.head)
 	} else {
+		p.head.last = c.lastDecision(p)
 		p.after = c.head.judge(c.ctx, p.head)
 	}
 	c.result.Head.Diagnostics = append(c.result.Head.Diagnostics, p.after.diagnostics...)
+}
+
+// lastDecision is the base's on a pool; one that is new has none, so that it may have nothing.
+func (c *comparison) lastDecision(p *pair) *policy.Scale {
+	switch {
+	case !c.result.Comparable():
+		return nil
+	case p.base == nil || p.base.name() != p.head.name():
+		return &policy.Scale{}
+	}
+	return p.before.limits.Effective
 }
 
 // describe fills in what is shown of a pair.

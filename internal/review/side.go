@@ -43,6 +43,8 @@ type pool struct {
 	bound *policy.Bound
 	// usage is what its rules read of an idle fleet.
 	usage policy.Usage
+	// last decision, which holds while a policy fails; nil if it isn't known.
+	last *policy.Scale
 }
 
 // connection is a connection of one side.

@@ -260,7 +260,7 @@ func (l *Limits) max() int64 {
 	case l == nil:
 		return 0
 	case l.Effective == nil:
-		return int64(l.Declared.Max)
+		return int64(l.inForce)
 	}
 	return int64(l.Effective.Max)
 }
