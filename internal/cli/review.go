@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/review"
 	"github.com/corral-dev/corral/internal/wording"
 )
@@ -204,14 +205,12 @@ func (o *reviewOptions) records(stdin io.Reader) ([]review.Record, int, error) {
 	return records, skipped, nil
 }
 
-// namespacesOf lists the namespaces that pools of both sides are in.
-func namespacesOf(in review.Input) []string {
+// namespacesOf lists the namespaces that pools among objects are in.
+func namespacesOf(objects []compile.Object) []string {
 	var namespaces []string
-	for _, side := range []review.Side{in.Base, in.Head} {
-		for _, object := range side.Objects {
-			if object.Manifest.GetKind() == "RunnerPool" {
-				namespaces = append(namespaces, object.Manifest.GetNamespace())
-			}
+	for _, object := range objects {
+		if object.Manifest.GetKind() == "RunnerPool" {
+			namespaces = append(namespaces, object.Manifest.GetNamespace())
 		}
 	}
 	slices.Sort(namespaces)

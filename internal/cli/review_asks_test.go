@@ -187,6 +187,18 @@ func TestAFolderHasThePoliciesAboveIt(t *testing.T) {
 	}
 }
 
+// A PoolSource applies policies beside pools where it applies the pools: rules that bind nothing would be a false all-clear.
+func TestPoliciesBesidePoolsAreOfTheNamespaceThatAllPoolsName(t *testing.T) {
+	folder := recorded(t, "06-blocking-policy")
+	for _, side := range []string{"base", "head"} {
+		file := filepath.Join(folder, side, "pools.cue")
+		overwriteWith(t, file, strings.ReplaceAll(readFile(t, file), "metadata: labels: team:", "metadata: namespace: \"ci\", metadata: labels: team:"))
+	}
+	if got := corral(t, folder, "review", "base", "head", "--at", reviewedAt); got.code != exitDenied || !strings.HasPrefix(got.stdout, "2 of 3 pools newly denied") {
+		t.Errorf("got %+v", got)
+	}
+}
+
 func TestTheClusterIsAskedAboutWhatChanges(t *testing.T) {
 	folder := edited(t, "02-template", "", nil)
 	kubeconfig := kubeconfigOf(t, func(path string) (int, any) {

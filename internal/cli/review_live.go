@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -28,7 +29,7 @@ const (
 // askCluster adds what runs now, and what the API server says to each object of the head that isn't as at the base. It returns notes on what
 // wasn't asked.
 func (o *reviewOptions) askCluster(ctx context.Context, in *review.Input) (notes []string, err error) {
-	if in.Live, in.LiveNamespace, err = o.cluster.pools(ctx, namespacesOf(*in)); err != nil || len(in.Base.Diagnostics)+len(in.Head.Diagnostics) > 0 {
+	if in.Live, in.LiveNamespace, err = o.cluster.pools(ctx, namespacesOf(slices.Concat(in.Base.Objects, in.Head.Objects))); err != nil || len(in.Base.Diagnostics)+len(in.Head.Diagnostics) > 0 {
 		return nil, err
 	}
 	c, own, err := o.cluster.connect()

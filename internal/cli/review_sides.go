@@ -88,6 +88,14 @@ func (o *reviewOptions) sides(ctx context.Context, args []string) (bothSides, er
 	if err := group.Wait(); err != nil {
 		return both, err
 	}
+	for _, side := range results {
+		if named := namespacesOf(side.Objects); len(named) > 0 {
+			if len(named) == 1 { // what names none goes where all pools go
+				o.policies.namespace = cmp.Or(o.policies.namespace, named[0])
+			}
+			break
+		}
+	}
 	given := map[string][]*declaredPolicy{}
 	both.notes = head.notes
 	for i, t := range []namedTree{base, head} {

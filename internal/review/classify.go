@@ -132,7 +132,7 @@ func (c *comparison) effectsOf(p *pair) []string {
 type outcome int
 
 const (
-	// unaffected is allowed, or denied as before, or by policies that fail: what was decided holds.
+	// unaffected is allowed, or denied as before, or policies fail: what was decided holds.
 	unaffected outcome = iota
 	// startsNone never gets runners: no template of it was allowed.
 	startsNone
@@ -144,27 +144,35 @@ const (
 
 // outcome of a pair's pool at the head.
 func (p *pair) outcome() outcome {
-	denied := func(state State) bool {
-		return slices.ContainsFunc(p.shown.Findings, func(f Finding) bool { return f.Level == Deny && f.State == state })
-	}
+	asBefore := p.shown.has(Deny, Still)
 	switch {
-	case p.head == nil, !denied(New) && !denied(Still): // of a base that can't be compared nobody knows what went on
+	case p.head == nil || !p.isRefused():
 		return unaffected
 	case p.base == nil, p.shown.Change == Renamed:
 		return startsNone
-	case denied(Still):
-		return unaffected
-	case p.rollout != nil && !p.formerDenied:
+	case p.rollout != nil && (asBefore || !p.formerDenied):
 		return keepsFormer
+	case asBefore || !p.shown.has(Deny, New):
+		return unaffected
 	}
 	return endsIdle
+}
+
+// isRefused says whether the head's template isn't taken: policies deny it, or can't be asked. Of a base that can't be compared nobody
+// knows what went on.
+func (p *pair) isRefused() bool {
+	return p.shown.has(Deny, New, Still) || p.after.unasked && !p.shown.has(Failure, Unknown)
 }
 
 // denied tells what becomes of a pool that policies deny.
 func (e *effects) denied() {
 	switch e.outcome() {
 	case startsNone:
-		e.say("Policies deny its pod: it starts no runners, and takes in no jobs.")
+		says := "deny its pod"
+		if e.after.unasked {
+			says = "can't be asked about its pod"
+		}
+		e.say("Policies %s: it starts no runners, and takes in no jobs.", says)
 	case endsIdle:
 		e.say("Policies deny its pod from now on: runners without a job end, busy ones finish, and it takes in no jobs.")
 	}
@@ -301,7 +309,7 @@ func (e *effects) template() {
 	switch {
 	case r == nil:
 	case e.formerDenied:
-	case e.shown.isDenied():
+	case e.isRefused():
 		e.say("Policies deny it, or can't be asked: runners go on with the former template.")
 	case r.Hold:
 		e.say("Runners of the new template are held: %s.", strings.TrimSuffix(strings.Join(r.Reasons, "; "), "."))

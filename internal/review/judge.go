@@ -25,6 +25,8 @@ type judgement struct {
 	findings    []Finding // without state
 	diagnostics []v1alpha1.Diagnostic
 	digest      string
+	// unasked is true when a policy fails that has a say about the pod.
+	unasked bool
 	// asked is the answer on limits at the time of the review.
 	asked scaled
 	// profile of the week, once it is asked for. Judgements that are the same share it.
@@ -83,6 +85,7 @@ func (s *side) judge(ctx context.Context, p *pool) *judgement {
 	j.add(s, p, Deny, verdict.Denials)
 	j.add(s, p, Warn, verdict.Warnings)
 	j.addFailures(p, verdict.Failures)
+	j.unasked = len(verdict.Failures) > 0
 	for _, a := range verdict.Audit {
 		j.findings = append(j.findings, Finding{Level: Audit, At: *p.at(), PolicyFinding: auditFinding(a.Policy, a.Message)})
 	}

@@ -221,7 +221,7 @@ func (c *comparison) compareFields(p *pair) {
 	s.Classes = classesOf(s)
 	if slices.Contains(s.Classes, ReplacesRunners) && s.Change == Changed {
 		p.rollout = c.head.rollout(c.ctx, p.head, p.after, revisionOf(p.base), revisionOf(p.head))
-		if s.isDenied() {
+		if p.isRefused() {
 			p.formerDenied = c.head.denies(c.ctx, p)
 		} else {
 			s.Rollout = p.rollout

@@ -122,6 +122,7 @@ var edits = []struct {
 	{"a rule for nights", func(a *author) { a.rules.nights = true }},
 	{"a rule less", func(a *author) { a.rules.ungranted = true }},
 	{"a rule that fails", func(a *author) { a.rules.fails = "core" }},
+	{"a rule of pods that fails", func(a *author) { a.rules.failsPods = "free" }},
 	{"a policy less", func(a *author) { a.rules.quiet = nil; a.says = append(a.says, "quiet is gone: ") }},
 	{"an audited policy", func(a *author) {
 		a.rules.quiet.mode = "Audit"
@@ -145,7 +146,7 @@ var edits = []struct {
 	}},
 	{"consent", func(a *author) { a.consent = []string{"other"} }},
 	{"a namespace that isn't permitted", func(a *author) { a.pick(func(p *pool) bool { return p.id >= 56 }).ns = "rogue" }},
-	{"broken CUE", func(a *author) { a.broken = true }},
+	{"broken CUE", func(a *author) { a.broken = a.pick(alone).id }},
 	{"another Secret", func(a *author) { a.secret = "github-app" }},
 	{"nothing that counts", func(*author) {}},
 }

@@ -50,7 +50,7 @@ type rules struct {
 	memory, idle     int            // the most GiB of a runner, and the most idle runners
 	ungranted        bool           // the rule of grants is gone
 	nights           bool           // team web has 3 runners until six in the morning, UTC
-	fails            string         // the rule answers nonsense of this team
+	fails, failsPods string         // rules answer nonsense of these teams
 	private          bool           // the runner group public is denied
 	quiet            *quiet         // a RunnerPolicy in CUE
 	extra            bool           // another one
@@ -74,7 +74,7 @@ type fleet struct {
 	pools   []*pool
 	rules   rules
 	prices  *prices
-	broken  bool
+	broken  int // the pool that is a mistake, or -1
 
 	files  map[string]string
 	places map[string]string // FILE:LINE by what stands there
@@ -103,7 +103,7 @@ func (f *fleet) clone() *fleet {
 // newFleet makes 60 pools of three namespaces, or all of one that --namespace names.
 func newFleet(r *rand.Rand, own string) *fleet {
 	f := &fleet{
-		own: own, image: "ghcr.io/acme/runner:2.329.0", secret: "github", consent: []string{"lab"},
+		own: own, broken: -1, image: "ghcr.io/acme/runner:2.329.0", secret: "github", consent: []string{"lab"},
 		rules: rules{
 			grants: map[string]int{"web": 12, "core": 25, "batch": 8}, ceilings: map[string]int{"spot": 40}, memory: 32, idle: 4,
 			quiet: &quiet{most: 6, mode: "Enforce", tier: "spot"},
@@ -197,7 +197,9 @@ func (f *fleet) leaves(p *pool) []leaf {
 	set(p.rest, "spec.registration", "REST", "spec: registration: ")
 	set(p.suspended, "spec.suspend", true, "spec: suspend: ")
 	set(p.scale.Min > 0 || p.table, "spec.scale.min", p.scale.Min, "spec: scale: min: ")
-	set(p.scale.Max != unbounded, "spec.scale.max", p.scale.Max, "spec: scale: max: ")
+	if set(p.scale.Max != unbounded, "spec.scale.max", p.scale.Max, "spec: scale: max: "); f.broken == p.id {
+		all[len(all)-1].line = `spec: scale: max: "many"`
+	}
 	set(p.scale.Idle > 0 || p.table, "spec.scale.idle", p.scale.Idle, "spec: scale: idle: ")
 	for i, w := range p.windows {
 		all = append(all, w.leaves(i, len(p.windows))...)
@@ -260,9 +262,6 @@ func (f *fleet) render() {
 	f.renderPools()
 	f.renderPolicies()
 	f.renderPrices()
-	if f.broken {
-		f.write("pools.cue", "broken", "pools: \"core-01\": spec: scale: max: \"many\"")
-	}
 }
 
 // named is the line by which an object of a namespace names it.
@@ -362,6 +361,9 @@ func (f *fleet) renderPolicies() {
 	f.write(pods, "", "\tto_number(trim_suffix(input.pod.spec.containers[0].resources.limits.memory, \"Gi\")) > data.memory\n}")
 	f.write(pods, "rule/latest", "warn contains {\"code\": \"latest\", \"msg\": \"another image tomorrow\", \"path\": \"spec.containers[0].image\"} if "+
 		"endswith(input.pod.spec.containers[0].image, \":latest\")")
+	if f.rules.failsPods != "" {
+		f.write(pods, "", "deny contains {\"msg\": 7} if input.pool.labels.team == %q", f.rules.failsPods)
+	}
 	if f.rules.private {
 		f.write(pods, "rule/private", "deny contains {\"code\": \"private\", \"msg\": \"runners for everybody\"} if input.pool.runnerGroup == \"public\"")
 	}

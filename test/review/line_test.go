@@ -26,8 +26,8 @@ type outcome struct {
 // judgeAll judges all pools of both sides.
 func (x *pair) judgeAll() *outcome {
 	o := &outcome{pair: x, cost: [2]amounts{{Max: new(float64)}, {Max: new(float64)}}}
-	if x.head.broken {
-		o.problems = []string{x.head.places["broken"]}
+	if id := x.head.broken; id >= 0 {
+		o.problems = []string{x.head.places[fmt.Sprintf("%d/spec.scale.max", id)]}
 		return o
 	}
 	base, head := map[int]*pool{}, map[int]*pool{}
@@ -236,12 +236,12 @@ func (o *outcome) line() string {
 
 // rolls says whether runners of a template replace those of another.
 func (j *judged) rolls() bool {
-	return j.change == "Changed" && j.hasClass("ReplacesRunners") && !j.has("Deny", "New") && !j.has("Deny", "Still")
+	return j.change == "Changed" && j.hasClass("ReplacesRunners") && !j.isRefused()
 }
 
 // numbers are the parts from the limits on.
 func (w *words) numbers() {
-	if w.head.broken {
+	if w.head.broken >= 0 {
 		return
 	}
 	gone, added, changed := w.policies()

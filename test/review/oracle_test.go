@@ -106,6 +106,11 @@ func (f *fleet) limited(p *pool, t time.Time) (n numbers, decided bool) {
 // fails says whether the rules beside the pool answer nonsense of it.
 func (f *fleet) fails(p *pool) bool { return f.isBeside(p) && p.team == f.rules.fails && p.team != "" }
 
+// unasked says whether the rules beside the pool answer nonsense of its pod.
+func (f *fleet) unasked(p *pool) bool {
+	return f.isBeside(p) && p.team == f.rules.failsPods && p.team != ""
+}
+
 // limits are the numbers after policies in words, with what else they say of them.
 func (f *fleet) limits(p *pool) string {
 	n, decided := f.limited(p, at)
@@ -127,6 +132,9 @@ func (f *fleet) findings(p *pool) map[string]string {
 	found := map[string]string{}
 	if !f.isBeside(p) {
 		return found
+	}
+	if f.unasked(p) {
+		return map[string]string{"Failure ": ""}
 	}
 	if f.fails(p) {
 		found["Failure "] = ""
@@ -237,6 +245,7 @@ type judged struct {
 	rate         float64 // of an hour at the head
 	otherLimits  bool
 	isListed     bool
+	unasked      bool // policies about its pod fail
 	becomesQuiet bool // is suspended from now on
 }
 
@@ -379,6 +388,7 @@ func (x *pair) compareFindings(j *judged) {
 	}
 	if j.head != nil {
 		is = x.head.findings(j.head)
+		j.unasked = x.head.unasked(j.head)
 	}
 	for _, finding := range union(was, is) {
 		side, p := x.head, j.head
@@ -457,16 +467,18 @@ func (x *pair) horizon(j *judged) time.Duration {
 	return week
 }
 
+// isRefused says whether the pod at the head isn't taken.
+func (j *judged) isRefused() bool { return j.has("Deny", "New") || j.has("Deny", "Still") || j.unasked }
+
 // runs is the pool whose runners there are at the head: that of the base, if its template goes on; nil if there are none.
 func (x *pair) runs(j *judged) *pool {
-	isDenied := j.has("Deny", "New") || j.has("Deny", "Still")
 	isNewTemplate := j.change == "Changed" && j.hasClass("ReplacesRunners")
 	switch {
-	case isDenied && (j.base == nil || j.change == "Renamed"):
-		return nil // none of its templates was ever allowed
-	case !isDenied: // a failure is of the limits
+	case !j.isRefused():
 		return j.head
-	case !isNewTemplate && !j.has("Deny", "Still"):
+	case j.base == nil || j.change == "Renamed":
+		return nil // none of its templates was ever allowed
+	case !isNewTemplate && j.has("Deny", "New") && !j.has("Deny", "Still"):
 		return nil
 	case !isNewTemplate:
 		return j.head // what was so before goes on
@@ -503,6 +515,12 @@ func (x *pair) priced() *fleet {
 	base := *x.base
 	base.prices = cmp.Or(x.base.prices, x.head.prices)
 	return &base
+}
+
+// near says whether amounts are the same but for what is rounded on the way.
+func (a *amounts) near(o *amounts) bool {
+	isNear := func(x, y float64) bool { return math.Abs(x-y) < 0.015 }
+	return isNear(a.Min, o.Min) && isNear(a.Typical, o.Typical) && isNear(*a.Max, *o.Max)
 }
 
 func (a *amounts) words() string {

@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -180,17 +181,20 @@ func (l *toldLimits) words() string {
 	return words
 }
 
-const pullRequests = 60
-
+// CORRAL_REVIEWS=300 tries more.
 func TestReviewsAgreeWithAnOracle(t *testing.T) {
 	t.Setenv("GITHUB_WORKSPACE", "")
+	pullRequests, err := strconv.Atoi(cmp.Or(os.Getenv("CORRAL_REVIEWS"), "60"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	for i := range pullRequests {
 		r := rand.New(rand.NewPCG(17, uint64(i)))
 		base := newFleet(r, []string{"", "ci"}[i%2])
 		head := base.clone()
 		a := &author{Rand: r, fleet: head, touched: map[int]bool{}}
 		chosen := []int{i % len(edits)}
-		for range i % 3 {
+		for range i % 4 {
 			chosen = append(chosen, r.IntN(len(edits)))
 		}
 		var names []string
@@ -238,9 +242,9 @@ func compare(t *testing.T, base, head *fleet, says []string) {
 	if !slices.Equal(problems, want.problems) {
 		t.Errorf("problems at %v, want %v", problems, want.problems)
 	}
-	if !head.broken && head.prices != nil {
+	if head.broken < 0 && head.prices != nil {
 		for side, is := range []*amounts{got.Cost.Before, got.Cost.After} {
-			if was := want.cost[side]; is.words() != was.words() {
+			if was := want.cost[side]; !is.near(&was) {
 				t.Errorf("costs of side %d are %s, want %s", side, is.words(), was.words())
 			}
 		}
