@@ -125,6 +125,9 @@ func (c *comparison) effectsOf(p *pair) []string {
 	e.cache()
 	e.denied()
 	e.numbers()
+	if e.later != "" {
+		e.say("%s", e.later)
+	}
 	return e.all
 }
 
@@ -365,9 +368,6 @@ func (e *effects) numbers() {
 	}
 	if was, is := floor(*before), floor(*after); was != is {
 		e.say("%s without any job instead of %s.", capital(wording.Count(int(is), "runner")), wording.Max(was))
-	}
-	if e.later != "" {
-		e.say("%s", e.later)
 	}
 }
 

@@ -62,7 +62,7 @@ var edits = []struct {
 	make func(a *author)
 }{
 	{"more runners", func(a *author) { p := a.pick(alone); p.scale.Max += 1 + a.IntN(9) }},
-	{"fewer runners", func(a *author) { p := a.pick(alone); p.scale.Max = max(1, p.scale.Max/2) }},
+	{"fewer runners", func(a *author) { p := a.pick(alone); p.scale.Max = max(p.scale.Min, p.scale.Idle, p.scale.Max/2) }},
 	{"a row of the table", func(a *author) {
 		p := a.pick(func(p *pool) bool { return p.table })
 		p.scale = numbers{1, p.scale.Max + 1 - 2*a.IntN(2), 1}

@@ -133,10 +133,7 @@ func (f *fleet) findings(p *pool) map[string]string {
 	if !f.isBeside(p) {
 		return found
 	}
-	if f.unasked(p) {
-		return map[string]string{"Failure ": ""}
-	}
-	if f.fails(p) {
+	if f.fails(p) || f.unasked(p) {
 		found["Failure "] = ""
 	}
 	if p.mem > f.rules.memory {
@@ -207,7 +204,10 @@ func (f *fleet) together(members []*member) (less float64) {
 				left[m.tier] = most
 			}
 			want := m.numbersAt(t).Max
-			got := min(want, left[m.tier])
+			got := min(want, max(0, left[m.tier]))
+			if f.fails(m.pool) {
+				got = want // the ceiling isn't asked for
+			}
 			left[m.tier] -= got
 			less += float64(want-got) * m.rate * 730 / float64(week/tick)
 		}
@@ -507,7 +507,6 @@ func (x *pair) compareCost(j *judged) {
 			j.cost[1] = x.head.cost(j.head, j.rate, func(t time.Time) numbers { return x.decided(j, t) })
 		}
 	}
-	j.facts = append(j.facts, "cost "+j.cost[0].words()+" → "+j.cost[1].words())
 }
 
 // priced is the base with prices: those of the head, if it has none.
@@ -515,21 +514,4 @@ func (x *pair) priced() *fleet {
 	base := *x.base
 	base.prices = cmp.Or(x.base.prices, x.head.prices)
 	return &base
-}
-
-// near says whether amounts are the same but for what is rounded on the way.
-func (a *amounts) near(o *amounts) bool {
-	isNear := func(x, y float64) bool { return math.Abs(x-y) < 0.015 }
-	return isNear(a.Min, o.Min) && isNear(a.Typical, o.Typical) && isNear(*a.Max, *o.Max)
-}
-
-func (a *amounts) words() string {
-	if a == nil {
-		return "none"
-	}
-	most := "endless"
-	if a.Max != nil {
-		most = fmt.Sprintf("%.2f", *a.Max)
-	}
-	return fmt.Sprintf("%.2f/%.2f/%s", a.Min, a.Typical, most)
 }

@@ -20,6 +20,7 @@ import (
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/corral-dev/corral/internal/cli"
 	"github.com/corral-dev/corral/internal/worker"
@@ -157,11 +158,14 @@ func (p *toldPool) facts() []string {
 			facts = append(facts, strings.ToLower(from[:1])+from[1:])
 		}
 	}
-	if p.Cost != nil {
-		facts = append(facts, "cost "+p.Cost.Before.words()+" → "+p.Cost.After.words())
-	}
 	slices.Sort(facts)
 	return facts
+}
+
+// seen is what is known of a pool.
+type seen struct {
+	Facts         []string
+	Before, After *amounts
 }
 
 func (l *toldLimits) words() string {
@@ -220,17 +224,19 @@ func compare(t *testing.T, base, head *fleet, says []string) {
 	if first, _, _ := strings.Cut(text, "\n"); first != want.line() {
 		t.Errorf("the first line is\n%s, want\n%s", first, want.line())
 	}
-	told, known := map[string][]string{}, map[string][]string{}
+	told, known := map[string]seen{}, map[string]seen{}
 	for i := range got.Pools {
 		p := &got.Pools[i]
-		told[strings.TrimPrefix(p.Namespace+"/"+p.Name, "/")] = p.facts()
+		cost := cmp.Or(p.Cost, &toldCost{})
+		told[strings.TrimPrefix(p.Namespace+"/"+p.Name, "/")] = seen{p.facts(), cost.Before, cost.After}
 	}
 	for _, j := range want.pools {
 		if j.isListed {
-			known[name(cmp.Or(j.head, j.base))] = j.facts
+			known[name(cmp.Or(j.head, j.base))] = seen{j.facts, j.cost[0], j.cost[1]}
 		}
 	}
-	if diff := gocmp.Diff(known, told); diff != "" {
+	const cent = 0.011 // a half of one may be rounded either way
+	if diff := gocmp.Diff(known, told, cmpopts.EquateApprox(0, cent)); diff != "" {
 		t.Errorf("of pools (-want +got):\n%s", diff)
 	}
 	var problems []string
@@ -243,10 +249,9 @@ func compare(t *testing.T, base, head *fleet, says []string) {
 		t.Errorf("problems at %v, want %v", problems, want.problems)
 	}
 	if head.broken < 0 && head.prices != nil {
-		for side, is := range []*amounts{got.Cost.Before, got.Cost.After} {
-			if was := want.cost[side]; !is.near(&was) {
-				t.Errorf("costs of side %d are %s, want %s", side, is.words(), was.words())
-			}
+		all := toldCost{&want.cost[0], &want.cost[1]}
+		if diff := gocmp.Diff(&all, got.Cost, cmpopts.EquateApprox(0, 10*cent)); diff != "" {
+			t.Errorf("costs of side (-want +got):\n%s", diff)
 		}
 	}
 	for _, s := range says {
