@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/claims"
 	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/poolstatus"
@@ -451,6 +452,43 @@ func TestAClaimOfAnotherZoneIsLeftAloneForAWhile(t *testing.T) {
 	}
 	if f := b.Memory.SinceLastPass(client.ObjectKey{Namespace: "ci", Name: "linux"}).Failures; len(f) != 1 || f[0].Cause.Permanent() {
 		t.Errorf("failures %+v", f)
+	}
+}
+
+// Nothing makes volumes of the class: without this, each runner would make another claim and wait for it until its deadline.
+func TestRunnersStartWithoutAClaimWhereTheClassHasNoVolumes(t *testing.T) {
+	b := newCachedBench(t, 100)
+	b.reconcile()
+	c := b.claim(0)
+	c.Status.Phase = corev1.ClaimPending
+	if err := b.Client.Status().Update(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	b.now = b.now.Add(v1alpha1.DefaultStartupDeadline)
+	for range 3 {
+		b.reconcile()
+	}
+	if b.runner() != nil || b.claim(0).Annotations[v1alpha1.CacheAvoidAnnotation] == "" {
+		t.Fatalf("it isn't replaced: %+v, claim %+v", b.runner(), b.claim(0))
+	}
+	mounts := func(name string) string {
+		b.reconcileOf(b.another(name, "uid-"+name))
+		return get(b, &corev1.Pod{}, name).Annotations[v1alpha1.CacheClaimAnnotation]
+	}
+	if got := mounts("linux-b"); got != "" || !strings.Contains(b.told(), "new ones get no volume") {
+		t.Errorf("the next runner has %q", got)
+	}
+	b.now = b.now.Add(claims.AvoidFor)
+	if first, second := mounts("linux-c"), mounts("linux-d"); first != "corral-cache-linux-0" || second != "" {
+		t.Errorf("later, two have %q and %q", first, second)
+	}
+	c = b.claim(0)
+	c.Status.Phase = corev1.ClaimBound
+	if err := b.Client.Status().Update(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	if got := mounts("linux-e"); got != "corral-cache-linux-1" {
+		t.Errorf("once there are volumes, a runner has %q", got)
 	}
 }
 

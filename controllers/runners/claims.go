@@ -78,13 +78,18 @@ func read(pool *v1alpha1.RunnerPool, object *corev1.PersistentVolumeClaim) PoolC
 	x := PoolClaim{object: object}
 	name, uid, _ := strings.Cut(object.Annotations[v1alpha1.CacheHolderAnnotation], "/")
 	x.Name, x.Number, x.runner, x.Holder = object.Name, numberOf(pool.Name, object.Name), name, types.UID(uid)
-	x.Taken, x.Avoid = timeOf(object, v1alpha1.CacheTakenAnnotation), timeOf(object, v1alpha1.CacheAvoidAnnotation)
+	x.Taken = timeOf(object, v1alpha1.CacheTakenAnnotation)
 	if x.Taken.IsZero() {
 		x.Taken = object.CreationTimestamp.Time
 	}
+	avoid := timeOf(object, v1alpha1.CacheAvoidAnnotation)
+	if x.Failed = !avoid.IsZero(); !x.Taken.After(avoid.Add(-claims.AvoidFor)) { // else it was taken since
+		x.Avoid = avoid
+	}
 	owner := metav1.GetControllerOf(object)
 	x.Orphan, x.Ending = owner == nil, !object.DeletionTimestamp.IsZero() || owner != nil && owner.UID != pool.UID
-	x.Lost, x.Unlike = object.Status.Phase == corev1.ClaimLost, unlike(pool.Spec.Cache, &object.Spec)
+	x.Unbound, x.Lost = object.Status.Phase == corev1.ClaimPending, object.Status.Phase == corev1.ClaimLost
+	x.Unlike = unlike(pool.Spec.Cache, &object.Spec)
 	return x
 }
 
@@ -184,7 +189,6 @@ func (c Claims) take(ctx context.Context, x PoolClaim, runner *v1alpha1.Runner, 
 	}
 	taken := x.object.DeepCopy()
 	holdBy(taken, runner, now)
-	delete(taken.Annotations, v1alpha1.CacheAvoidAnnotation)
 	return c.replace(ctx, x, taken)
 }
 

@@ -199,8 +199,8 @@ func causeOf(waiting string) v1alpha1.RunnerCause {
 	return ""
 }
 
-// claimWords are what kube-scheduler says of claims and their volumes (pkg/scheduler/framework/plugins/volumebinding and volumezone); that of
-// another zone is the first until Kubernetes 1.34, and "didn't match PersistentVolume's node affinity" since.
+// claimWords are what kube-scheduler says of claims and their volumes (pkg/scheduler/framework/plugins/volumebinding and volumezone). Of another
+// zone it says the first, or since kubernetes/kubernetes#129887 "node(s) didn't match PersistentVolume's node affinity".
 var claimWords = []string{
 	"volume node affinity conflict", "persistentvolume", "storageclass", "persistent volumes to bind", "volume zone", "free storage", "pvc(s)",
 }
