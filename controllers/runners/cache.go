@@ -4,9 +4,11 @@
 package runners
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -80,6 +82,9 @@ func (p pass) takeClaim(ctx context.Context, template []byte) (claim, missing st
 		}
 		name, err := p.tryClaim(ctx, all, choice)
 		if err == nil {
+			if before := p.memory.claim.name; before != name {
+				p.Memory.claims.release(client.ObjectKey{Namespace: p.runner.Namespace, Name: before}, p.runner.UID)
+			}
 			if p.memory.claim.name = name; !choice.Own {
 				p.memory.claim.takenAt = p.Now()
 			}
@@ -105,7 +110,11 @@ func (p pass) takeClaim(ctx context.Context, template []byte) (claim, missing st
 // tryClaim does what was chosen, and returns the claim's name.
 func (p pass) tryClaim(ctx context.Context, all []PoolClaim, choice claims.Choice) (string, error) {
 	if choice.Take == "" {
-		return podspec.ClaimName(p.pool.Name, choice.Make), p.claims().make(ctx, p.pool, choice.Make, p.runner, p.Now())
+		name := podspec.ClaimName(p.pool.Name, choice.Make)
+		if awaited, err := p.isAwaited(ctx, name); awaited || err != nil {
+			return name, cmp.Or(err, errTaken)
+		}
+		return name, p.claims().make(ctx, p.pool, choice.Make, p.runner, p.Now())
 	}
 	for _, x := range all {
 		if x.Name == choice.Take && !choice.Own {
@@ -113,6 +122,19 @@ func (p pass) tryClaim(ctx context.Context, all []PoolClaim, choice claims.Choic
 		}
 	}
 	return choice.Take, nil
+}
+
+// isAwaited reports whether the pod of another runner is to have a claim that isn't there: somebody deleted it while the pod had no node, which
+// Kubernetes doesn't protect. It would have a new one of that name, too.
+func (p pass) isAwaited(ctx context.Context, claim string) (bool, error) {
+	list := &corev1.PodList{}
+	if err := p.Client.List(ctx, list, client.InNamespace(p.pool.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: p.pool.Name}, client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("looking for pods that wait for claim %s: %w", claim, err)
+	}
+	return slices.ContainsFunc(list.Items, func(pod corev1.Pod) bool {
+		ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+		return pod.Annotations[v1alpha1.CacheClaimAnnotation] == claim && !podspec.BelongsTo(&pod, p.runner) && !ended
+	}), nil
 }
 
 // without is a list in which a claim is another's.

@@ -575,6 +575,34 @@ func TestAClaimThatAnotherTookMeanwhileIsLeftToIt(t *testing.T) {
 	}
 }
 
+// Kubernetes keeps a deleted claim only for pods that have a node: one that waits for a node would have the new claim of that name, too.
+func TestAClaimThatAPodWaitsForIsNotMadeForAnother(t *testing.T) {
+	for name, shown := range map[string]bool{"the cache shows the pod": true, "the cache doesn't yet": false} {
+		t.Run(name, func(t *testing.T) {
+			b := newCachedBench(t, 2)
+			b.reconcile()
+			b.reconcileOf(b.another("linux-b", "u2"))
+			if err := b.Client.Delete(t.Context(), b.claim(0)); err != nil {
+				t.Fatal(err)
+			}
+			if shown {
+				b.restart()
+			} else {
+				b.Client = interceptor.NewClient(b.Client.(client.WithWatch), interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+					if _, ok := l.(*corev1.PodList); ok {
+						return nil
+					}
+					return c.List(ctx, l, opts...)
+				}})
+			}
+			b.reconcileOf(b.another("linux-c", "u3"))
+			if b.claim(0) != nil || !strings.Contains(b.told(), "none of at most 2 claims is free: 2 in use") {
+				t.Errorf("claim 0 is %v", b.claim(0))
+			}
+		})
+	}
+}
+
 // Somebody deletes the claim by hand, and nothing of it is left.
 func TestAClaimThatIsGoneHoldsUpNoEnd(t *testing.T) {
 	b := newCachedBench(t, 1)
