@@ -12,7 +12,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -94,7 +93,7 @@ func (p pass) takeClaim(ctx context.Context, template []byte) (claim, missing st
 		switch {
 		case errors.Is(err, errTaken):
 			all = without(all, p.pool.Name, name)
-		case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
+		case kube.IsRefused(err):
 			reason := v1alpha1.CacheUnavailableReason
 			if IsQuota(err) {
 				reason = v1alpha1.QuotaExceededReason
@@ -232,13 +231,13 @@ func (p pass) applyFate(ctx context.Context, x PoolClaim, fate claims.Fate, why 
 // giveUpClaim lets go of a claim after a while without the rights to it. One to be deleted becomes nobody's, so that no runner takes it;
 // without the right to that, none can.
 func (p pass) giveUpClaim(ctx context.Context, x PoolClaim, fate claims.Fate, refused error) error {
-	if !apierrors.IsForbidden(refused) || p.Now().Sub(p.runner.DeletionTimestamp.Time) < orphanAfter {
+	if !kube.IsRefused(refused) || p.Now().Sub(p.runner.DeletionTimestamp.Time) < orphanAfter {
 		return refused
 	}
 	if fate != claims.Delete {
 		return nil
 	}
-	if err := p.claims().disown(ctx, x); err != nil && !apierrors.IsForbidden(err) {
+	if err := p.claims().disown(ctx, x); err != nil && !kube.IsRefused(err) {
 		return err
 	}
 	p.Event(p.runner, corev1.EventTypeWarning, cacheKept, fmt.Sprintf("claim %s of the cache may not be deleted, and no runner takes it: %s. To delete it: kubectl delete pvc -n %s %s",

@@ -5,6 +5,7 @@ package runners
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -206,19 +207,25 @@ func TestTheClaimIsDeletedBeforeThePod(t *testing.T) {
 
 // The runner is let go without the rights to delete its claim, which no other gets all the same.
 func TestAClaimThatMayNotBeDeletedHoldsUpNoEnd(t *testing.T) {
+	for name, refused := range refusals() {
+		t.Run(name, func(t *testing.T) { testAClaimThatMayNotBeDeleted(t, refused) })
+	}
+}
+
+func testAClaimThatMayNotBeDeleted(t *testing.T, refused error) {
+	t.Helper()
 	b := newCachedBench(t, 1)
 	b.reconcile()
-	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "persistentvolumeclaims"}, "corral-cache-linux-0", fmt.Errorf("no"))
 	b.Client = interceptor.NewClient(b.Client.(client.WithWatch), interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 		if _, ok := o.(*corev1.PersistentVolumeClaim); ok {
-			return forbidden
+			return refused
 		}
 		return c.Delete(ctx, o, opts...)
 	}})
 	b.setPod(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, StartedAt: metav1.Time{Time: b.now}, FinishedAt: metav1.Time{Time: b.now}}})
 	b.reconcile()
 	b.now = b.runner().DeletionTimestamp.Add(orphanAfter - time.Second)
-	if _, err := b.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(b.runner())}); !apierrors.IsForbidden(err) || b.runner() == nil {
+	if _, err := b.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(b.runner())}); !errors.Is(err, refused) || b.runner() == nil {
 		t.Fatalf("runner %v: %v", b.runner(), err)
 	}
 	b.now = b.now.Add(time.Second)
