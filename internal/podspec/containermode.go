@@ -71,10 +71,15 @@ func newExpansion(pool *v1alpha1.RunnerPool) (*expansion, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &expansion{template: t, work: workPath(pool.Spec.GetWorkFolder())}
+	x := &expansion{template: t}
 	if x.index, err = runnerIndex(&t.Spec); err != nil {
 		return nil, err
 	}
+	folder, err := x.workFolder(&pool.Spec)
+	if err != nil {
+		return nil, err
+	}
+	x.work = workPath(folder)
 	d := json.NewDecoder(bytes.NewReader(declared))
 	d.UseNumber()
 	if err := d.Decode(&x.content); err != nil {
