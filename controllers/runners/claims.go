@@ -26,6 +26,7 @@ import (
 	"github.com/corral-dev/corral/internal/claims"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/podspec"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=list;watch;create;patch;delete
@@ -287,7 +288,10 @@ func (c Claims) Remove(ctx context.Context, pool *v1alpha1.RunnerPool, tell kube
 		if !free || c.Memory.claims.isReserved(client.ObjectKeyFromObject(x.object)) {
 			continue
 		}
-		if err := c.delete(ctx, x, tell, pool, r.Reason); err != nil && !apierrors.IsConflict(err) {
+		switch err := c.delete(ctx, x, tell, pool, r.Reason); {
+		case kube.IsRefused(err):
+			tell.Event(pool, corev1.EventTypeWarning, cacheKept, fmt.Sprintf("claim %s of the cache may not be deleted, although %s: %s", x.Name, r.Reason, wording.TruncateRunes(err.Error(), 300)))
+		case err != nil && !apierrors.IsConflict(err):
 			return err
 		}
 	}
