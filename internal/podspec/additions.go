@@ -78,6 +78,12 @@ var (
 	driveOnly      = regexp.MustCompile(`^[A-Za-z]:[^/\\]`)
 )
 
+// isTaken reports whether a folder, by its clean path, is of the runner itself or of its system.
+func isTaken(folder string) bool {
+	name, _, _ := strings.Cut(strings.TrimPrefix(folder, runnerFolder+"/"), "/")
+	return slices.Contains(systemFolders, folder) || slices.Contains(runnersFolders, name)
+}
+
 // workFolder is the folder that jobs work in: the template's, or else the pool's.
 func (x *expansion) workFolder(s *v1alpha1.RunnerPoolSpec) (string, error) {
 	folder := s.GetWorkFolder()
@@ -90,12 +96,10 @@ func (x *expansion) workFolder(s *v1alpha1.RunnerPoolSpec) (string, error) {
 		}
 		folder = e.Value
 	}
-	at := workPath(strings.ReplaceAll(folder, `\`, "/"))
-	name, _, _ := strings.Cut(strings.TrimPrefix(at, runnerFolder+"/"), "/")
 	switch {
 	case driveOnly.MatchString(folder):
 		return "", fmt.Errorf("spec.workFolder: must have a slash after the drive; found %s", folder)
-	case slices.Contains(systemFolders, at), slices.Contains(runnersFolders, name):
+	case isTaken(workPath(strings.ReplaceAll(folder, `\`, "/"))):
 		return "", fmt.Errorf("spec.workFolder: %s is of the runner itself or of its system; choose another", folder)
 	}
 	return folder, nil
@@ -133,6 +137,9 @@ func WorkFolder(template []byte) string {
 func (x *expansion) addCache(c *v1alpha1.CacheSpec) error {
 	if c == nil {
 		return nil
+	}
+	if isTaken(path.Clean(c.MountPath)) {
+		return fmt.Errorf("spec.cache.mountPath: %s is of the runner itself or of its system; choose another", c.MountPath)
 	}
 	mounts, _ := x.runner()["volumeMounts"].([]any)
 	for i, m := range mounts {
