@@ -396,6 +396,9 @@ func TestARunnerWaitsShortlyForAClaimThatLeaves(t *testing.T) {
 			if !tc.waits {
 				return
 			}
+			if cause := get(b, &v1alpha1.Runner{}, "linux-b").Status.Cause; cause != "" {
+				t.Errorf("it waits for %s", cause)
+			}
 			pod.Finalizers = nil
 			b.update(pod)
 			b.reconcileOf(next)
