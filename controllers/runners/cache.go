@@ -253,7 +253,7 @@ func (p pass) ending(o observation, state poolstatus.Assessment) claims.Ending {
 	return claims.Ending{
 		Known:   p.pod != nil || s.StartedAt != nil || p.memory.claim.neverUsed(),
 		Started: !o.StartedAt.IsZero(), Ended: !o.EndedAt.IsZero(), Clean: o.EndedClean,
-		HasJob: o.Job != nil && !jobGone, JobOver: (o.jobOver || o.Job != nil && o.Job.CompletedAt != nil) && !p.memory.claim.died && !p.jobOutlived(o),
+		HasJob: o.Job != nil && !jobGone, JobOver: (p.jobOver() || o.Job != nil && o.Job.CompletedAt != nil) && !p.memory.claim.died && !p.jobOutlived(o),
 		Crashed: o.Exit != nil && o.Exit.Code != 0,
 		LetGo:   letGo, Cause: state.Cause,
 	}

@@ -261,6 +261,30 @@ func TestTheTimeToLiveBeginsAtTheEndOfALongRunner(t *testing.T) {
 	}
 }
 
+// Nobody told of its job but GitHub, which didn't let go of it, and then forgot it.
+func TestARunnerThatGotAJobAsItWasEndedLeavesItsClaim(t *testing.T) {
+	for exit, kept := range map[int32]bool{0: true, 1: false} {
+		b := newRESTBench(t)
+		b.cache(1)
+		b.reconcile()
+		end := b.job()
+		b.setPod(running(b.now))
+		b.delete()
+		if after := b.reconcile().RequeueAfter; after != busyRetry {
+			t.Fatalf("looks again in %s", after)
+		}
+		end()
+		over := ended(b.now)
+		over.Terminated.ExitCode = exit
+		b.setPod(over)
+		b.reconcile()
+		b.reconcile()
+		if b.runner() != nil || kept != (b.claim(0) != nil) {
+			t.Errorf("exit code %d: runner %v, claim %v, told %s", exit, b.runner(), b.claim(0), b.told())
+		}
+	}
+}
+
 func TestAnIdleRunnerThatIsNotWantedLeavesItsClaim(t *testing.T) {
 	b := newCachedBench(t, 1)
 	b.reconcile()

@@ -119,6 +119,7 @@ func (p pass) deregister(ctx context.Context, state poolstatus.Assessment) error
 	}
 	id, err := p.ownRegistration(ctx, gh, state)
 	if err == nil && id == 0 {
+		p.recordOver()
 		return p.mayRegister()
 	}
 	if err != nil {
@@ -137,9 +138,17 @@ func (p pass) deregister(ctx context.Context, state poolstatus.Assessment) error
 	case err != nil:
 		return p.githubOutcome(err)
 	}
+	p.recordOver()
 	p.memory.deregistered = true
 	p.runner.Status.DeregisteredAt = &metav1.Time{Time: p.Now()}
 	return nil
+}
+
+// recordOver notes that the job is over which GitHub alone told of: it lets go of the runner.
+func (p pass) recordOver() {
+	if p.memory.busy && !p.runner.Persists() && !p.jobOver() {
+		p.Memory.recordCompletion(client.ObjectKeyFromObject(p.runner), p.runner.UID, p.Now(), true)
+	}
 }
 
 // recordBusy records that a runner has a job which nobody told of: without the mark of one, its pod could be evicted.
