@@ -66,9 +66,9 @@ type Choice struct {
 
 // Choose returns the claim for a runner: its own, else the free one that was used last, as its contents are the newest, else
 // a new one within the bound. While many kept runners from starting, it takes none but those that were taken since: a new one has its
-// volume where there are nodes. While new ones get no volume, it makes none, and one runner at a time tries one that failed before.
+// volume where there are nodes. While new ones get no volume, and runners may start without, it makes none, and one runner at a time tries one that failed before.
 func Choose(spec *v1alpha1.CacheSpec, all []Claim, runner types.UID, now time.Time) Choice {
-	since, noVolumes, tried := failedAt(all, now), slices.ContainsFunc(all, Claim.lacksVolume), slices.ContainsFunc(all, Claim.isTried)
+	since, noVolumes, tried := failedAt(all, now), lacksVolumes(spec, all), slices.ContainsFunc(all, Claim.isTried)
 	best, made := -1, map[int]bool{}
 	for i, c := range all {
 		made[c.Number] = true
@@ -144,6 +144,11 @@ func failedAt(all []Claim, now time.Time) time.Time {
 	return time.Time{}
 }
 
+// lacksVolumes reports whether new claims are of no use. Who waits for one all the same loses nothing by trying.
+func lacksVolumes(spec *v1alpha1.CacheSpec, all []Claim) bool {
+	return spec.GetOnMissing() == v1alpha1.StartWithout && slices.ContainsFunc(all, Claim.lacksVolume)
+}
+
 // lacksVolume reports whether the claim kept a runner from starting and has no volume still: another new one would, too.
 func (c Claim) lacksVolume() bool { return c.Unbound && c.Failed && !c.Ending }
 
@@ -191,7 +196,7 @@ func missing(spec *v1alpha1.CacheSpec, all []Claim, now time.Time) string {
 	}
 	text := fmt.Sprintf("none of at most %d claims is free: %d in use, %d kept a runner from starting lately, %d being deleted",
 		spec.MaxClaims, inUse, avoided, ending)
-	if slices.ContainsFunc(all, Claim.lacksVolume) {
+	if lacksVolumes(spec, all) {
 		text += "; new ones get no volume"
 	} else if free > 0 {
 		text += fmt.Sprintf("; %d aren't tried, as these did", free)

@@ -143,6 +143,10 @@ func TestChooseWhereNewClaimsGetNoVolume(t *testing.T) {
 			}
 		})
 	}
+	waits := &v1alpha1.CacheSpec{MaxClaims: 1000, OnMissing: v1alpha1.WaitForClaim}
+	if got := claims.Choose(waits, []claims.Claim{claim(0, failed)}, "me", now); got.Make != 1 {
+		t.Errorf("who can't start without: %+v", got)
+	}
 }
 
 // Nodes that are slow for a while make every claim one that is left alone.
