@@ -258,8 +258,18 @@ func failsOn(word string, r *review.Result) error {
 		return fmt.Errorf("the base can't be compared, so nobody knows of --fail-on %s", word)
 	case isCost:
 		return dearer(limit, word, r)
-	case s.Deleted > 0:
-		return fmt.Errorf("%s deleted, %w", wording.Count(s.Deleted, "pool"), errFailOn)
+	}
+	gone, words := 0, "deleted"
+	for _, p := range r.Pools {
+		if p.Change == review.Deleted || p.LosesJobs {
+			gone++
+		}
+	}
+	if gone > s.Deleted { // the scale sets of the others go, with the jobs that wait
+		words = "deleted, renamed or replaced"
+	}
+	if gone > 0 {
+		return fmt.Errorf("%s %s, %w", wording.Count(gone, "pool"), words, errFailOn)
 	}
 	return nil
 }
@@ -281,7 +291,7 @@ func dearer(limit float64, word string, r *review.Result) error {
 		return fmt.Errorf("%s %s more a month, %w", review.Money(more), c.Currency, errFailOn)
 	}
 	if n := len(r.Uncounted()); n > 0 {
-		return fmt.Errorf("%s of no known price or max, so nobody knows of --fail-on %s", wording.Count(n, "pool"), word)
+		return fmt.Errorf("%s without a price or without a max, so nobody knows of --fail-on %s", wording.Count(n, "pool"), word)
 	}
 	return nil
 }

@@ -57,6 +57,8 @@ type Finding struct {
 	// Source is where the rule stands; By says so in words, and names its policy.
 	Source Place  `json:"source,omitzero"`
 	By     string `json:"by,omitempty"`
+	// Known is what a finding of several subjects is known again by, beside its rule, whoever joins them; empty of others.
+	Known string `json:"-"`
 }
 
 // Suite is a group of cases.
@@ -128,6 +130,7 @@ func together(group []Finding) Finding {
 		names = append(names, strings.TrimPrefix(other.Subject, kind+" "))
 	}
 	slices.Sort(names)
+	f.Known = f.Message + "\x00" + afterSpec(f.Path)
 	f.Message += fmt.Sprintf(" (%s: %s)", wording.Count(len(names), kind), wording.List(names, maxAlone))
 	return f
 }

@@ -27,6 +27,9 @@ type block struct {
 	others int
 	path   string
 	source Place
+	// known is what code scanning knows it again by beside its rule and field: nothing that is another when a subject joins. Empty of what is
+	// alone: it is what is said of whom.
+	known string
 	// said in the heading.
 	said phrase
 	// lines are told in all forms, details to people alone: they change from day to day.
@@ -87,7 +90,7 @@ func classOf(words string) class {
 func blocksOf(r *review.Result) []block {
 	blocks := problemBlocks(r)
 	for _, text := range r.Warnings {
-		blocks = append(blocks, block{class: classOf("warning"), said: plainly("warning: %s", text)})
+		blocks = append(blocks, block{class: classOf("warning"), said: plainly("warning: %s", text), known: strings.SplitN(text, ":", 2)[0]})
 	}
 	causes := map[string]Place{}
 	for _, p := range r.Policies {
@@ -165,7 +168,7 @@ func (b *block) heading(place bool) phrase {
 		if len(b.names) > 1 {
 			kind = strings.TrimLeft(wording.Count(len(b.names), kind), "0123456789 ")
 		}
-		line = join(plainly("%s ", kind), listed(b.names), plainly(": "), line)
+		line = join(plainly("%s ", kind), listed(b.names, maxList), plainly(": "), line)
 	default:
 		line = join(plainly("%s: ", wording.Count(len(b.names), b.kind)), line)
 	}
@@ -188,19 +191,19 @@ func (b *block) list() []phrase {
 	if len(b.names) <= maxNames {
 		return nil
 	}
-	return []phrase{listed(b.names)}
+	return []phrase{listed(b.names, maxList)}
 }
 
 // listed names some, and counts the others.
-func listed(names []string) phrase {
+func listed(names []string, most int) phrase {
 	var line phrase
-	for i, name := range names[:min(len(names), maxList)] {
+	for i, name := range names[:min(len(names), most)] {
 		if i > 0 {
 			line = join(line, plainly(", "))
 		}
 		line = join(line, code(name))
 	}
-	if more := len(names) - maxList; more > 0 {
+	if more := len(names) - most; more > 0 {
 		line = join(line, plainly(" and %d more", more))
 	}
 	return line
@@ -234,6 +237,7 @@ func ReviewFindings(r *review.Result) []Finding {
 			continue
 		}
 		f := Finding{Level: b.level, Rule: b.rule, Title: b.title, Place: b.place, Path: b.path, Source: b.source}
+		f.Known = keyOf([]string{cmp.Or(b.known, b.heading(false).text()), afterSpec(b.path)})
 		for _, line := range slices.Concat([]phrase{b.heading(false)}, b.list(), b.lines) {
 			f.Message += "\n" + line.text()
 		}
@@ -320,6 +324,7 @@ func findingBlock(alike []finding) block {
 	f := alike[0]
 	words, said := f.words()
 	b := block{class: classOf(words), kind: "pool", said: plainly("%s: %s", said, f.Message), path: f.Path, source: Place{File: f.Rule.File, Line: f.Rule.Line}}
+	b.known = b.said.text()
 	if b.level != "" && b.rule == "" {
 		if b.rule = f.Rule.Name; f.Code != "" && !strings.Contains(b.rule, f.Code) {
 			b.rule += "/" + f.Code
@@ -357,7 +362,7 @@ func byRule(r v1alpha1.RuleReference) phrase {
 func overlapBlocks(r *review.Result) []block {
 	var blocks []block
 	for _, alike := range groups(r.Overlaps, func(o review.Overlap) string { return o.Message }) {
-		b := block{class: classOf("for the same jobs"), kind: "pool", said: plainly("%s", alike[0].Message)}
+		b := block{class: classOf("for the same jobs"), kind: "pool", said: plainly("%s", alike[0].Message), known: alike[0].Message}
 		b.lines = append(b.lines, plainly("fix: give one of them another label or runner group, if that isn't meant"))
 		var places []Place
 		for _, o := range alike {
@@ -400,7 +405,7 @@ func policyBlocks(r *review.Result) []block {
 		binds := both(p.Before, p.After, func(x *review.PolicyState) string { return wording.Count(x.Pools, "pool") })
 		b.lines = append(b.lines, plainly(movesNone))
 		if n := len(p.Moved); n > 0 {
-			b.lines[0] = join(plainly("moves %s that %s not declared otherwise: ", wording.Count(n, "pool"), isAre(n)), listed(p.Moved))
+			b.lines[0] = join(plainly("moves %s that %s not declared otherwise: ", wording.Count(n, "pool"), isAre(n)), listed(p.Moved, maxList))
 		}
 		b.details = append(b.details, plainly("mode %s, binds %s", mode, binds))
 		blocks = append(blocks, b)
@@ -431,7 +436,7 @@ func connectionBlocks(r *review.Result) []block {
 			b.words, b.level = classOf("replaced").words, Warning
 		}
 		if len(c.Pools) > 0 {
-			b.lines = append(b.lines, join(plainly("used by "), listed(c.Pools)))
+			b.lines = append(b.lines, join(plainly("used by "), listed(c.Pools, maxList)))
 		}
 		blocks = append(blocks, b)
 	}

@@ -15,7 +15,11 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-const rfc3339 = time.RFC3339
+const (
+	rfc3339 = time.RFC3339
+	// maxLeftOut bounds how many pools a line of costs names.
+	maxLeftOut = 5
+)
 
 // poolKey is the same of pools that change alike: what each has for itself is left out.
 func poolKey(p review.Pool) string {
@@ -59,6 +63,7 @@ func poolBlock(alike []review.Pool, causes map[string]Place) block {
 	b.class = classOf(words)
 	b.tell(p.Fields)
 	b.lines = slices.Concat(each(p.Effects), limitLines(p))
+	b.known = keyOf([]any{b.said.text(), p.Effects})
 	b.details, b.folded = rolloutLines(alike), scheduleLines(p.Schedule)
 	var places []Place
 	var total *review.Cost
@@ -316,23 +321,23 @@ func costLine(c *review.Cost) phrase {
 		return review.Money(*a.Max)
 	})
 	line := plainly("min %s, typical %s, max %s %s", least, typical, most, c.Currency)
-	line = join(line, leftOut("", ", whose price isn't known", c.Before, c.UnknownBefore, c.Unknown))
-	return join(line, leftOut("max ", ", which no max bounds", c.Before, c.UnboundedBefore, c.Unbounded))
+	line = join(line, leftOut("", "as no price is known", c.Before, c.UnknownBefore, c.Unknown))
+	return join(line, leftOut(" of max", "as nothing bounds it", c.Before, c.UnboundedBefore, c.Unbounded))
 }
 
-// leftOut names the pools that aren't in amounts: in neither side's, or in those of one.
+// leftOut says why pools aren't in amounts, and names them: those in neither side's, or in those of one.
 func leftOut(what, why string, base *review.Amounts, before, after []string) phrase {
 	var line phrase
 	names := func(when string, pools []string) {
 		if len(pools) > 0 {
-			line = join(line, plainly("; %s%swithout ", what, when), listed(pools), plainly("%s", why))
+			line = join(line, plainly("; left out%s%s, %s: ", what, when, why), listed(pools, maxLeftOut))
 		}
 	}
 	if base == nil { // there is one side
 		before = after
 	}
 	names("", slices.DeleteFunc(slices.Clone(after), func(p string) bool { return !slices.Contains(before, p) }))
-	names("before ", slices.DeleteFunc(slices.Clone(before), func(p string) bool { return slices.Contains(after, p) }))
-	names("after ", slices.DeleteFunc(slices.Clone(after), func(p string) bool { return slices.Contains(before, p) }))
+	names(" before", slices.DeleteFunc(slices.Clone(before), func(p string) bool { return slices.Contains(after, p) }))
+	names(" after", slices.DeleteFunc(slices.Clone(after), func(p string) bool { return slices.Contains(before, p) }))
 	return line
 }

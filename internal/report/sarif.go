@@ -99,7 +99,11 @@ func resultOf(f Finding, rule int) sarifResult {
 
 // fingerprint names a finding whatever moves it: neither lines nor columns are in it.
 func fingerprint(f Finding) string {
-	sum := sha256.Sum256([]byte(strings.Join([]string{f.Rule, f.Subject, f.Place.File, f.Path, f.Message}, "\x00")))
+	what := []string{f.Rule, f.Subject, f.Place.File, f.Path, f.Message}
+	if f.Known != "" {
+		what = []string{f.Rule, f.Known}
+	}
+	sum := sha256.Sum256([]byte(strings.Join(what, "\x00")))
 	return hex.EncodeToString(sum[:])[:32]
 }
 

@@ -144,20 +144,29 @@ const (
 
 // outcome of a pair's pool at the head.
 func (p *pair) outcome() outcome {
-	denied := func(state State) bool {
-		return slices.ContainsFunc(p.shown.Findings, func(f Finding) bool { return f.Level == Deny && f.State == state })
-	}
 	switch {
-	case p.head == nil, !denied(New) && !denied(Still): // of a base that can't be compared nobody knows what went on
+	case p.head == nil, !p.shown.has(Deny, New, Still): // of a base that can't be compared nobody knows what went on
 		return unaffected
 	case p.base == nil, p.shown.Change == Renamed:
 		return startsNone
-	case denied(Still):
+	case p.shown.has(Deny, Still):
 		return unaffected
 	case p.rollout != nil && !p.formerDenied:
 		return keepsFormer
 	}
 	return endsIdle
+}
+
+// countMost says how many runners there may be at either side: none that policies deny, unless the pool goes on with the template that was
+// allowed.
+func (p *pair) countMost() {
+	s := &p.shown
+	if !s.has(Deny, Still, Fixed) {
+		s.mostBefore = s.Before.max()
+	}
+	if outcome := p.outcome(); outcome == keepsFormer || outcome == unaffected && !s.has(Deny, Still) {
+		s.mostAfter = s.After.max()
+	}
 }
 
 // denied tells what becomes of a pool that policies deny.
@@ -347,11 +356,11 @@ func (e *effects) numbers() {
 	case after.Max > before.Max && after.Max == v1alpha1.UnboundedMax:
 		e.say("Nothing bounds how many runners there are any more; it was %s.", wording.Max(before.Max))
 	case after.Max < before.Max && before.Max == v1alpha1.UnboundedMax:
-		e.say("At most %s runners, where nothing bounded them: jobs that were accepted are served, and wait beyond that.", wording.Max(after.Max))
+		e.say("At most %s, where nothing bounded them: jobs that were accepted are served, and wait beyond that.", wording.Count(after.Max, "runner"))
 	case after.Max < before.Max:
-		e.say("At most %s runners instead of %s: jobs that were accepted are served, and wait beyond that.", wording.Max(after.Max), wording.Max(before.Max))
+		e.say("At most %s instead of %s: jobs that were accepted are served, and wait beyond that.", wording.Count(after.Max, "runner"), wording.Max(before.Max))
 	case after.Max > before.Max:
-		e.say("At most %s runners instead of %s.", wording.Max(after.Max), wording.Max(before.Max))
+		e.say("At most %s instead of %s.", wording.Count(after.Max, "runner"), wording.Max(before.Max))
 	case e.later == "" && e.head.Spec.Scale.Numbers().Max != e.base.Spec.Scale.Numbers().Max:
 		e.say("The declared max has no effect: %s holds, as before.", wording.Max(after.Max))
 	}

@@ -132,11 +132,12 @@ func (c *comparison) warnOfPolicy(ref string) {
 	case isAudited(after):
 		what = ref + " is only audited from now on"
 	}
-	c.warnOfFreed(what, "it", freed)
+	c.warnOfFreed(what, "it", ref, freed)
 }
 
 // warnOfLabels warns of labels that go from pools, if limits of the head hang on them.
 func (c *comparison) warnOfLabels() {
+	const onLabels = "limits that hang on labels"
 	freed := map[string][]string{}
 	for _, p := range c.pairs {
 		gone := p.goneLabels()
@@ -154,7 +155,7 @@ func (c *comparison) warnOfLabels() {
 		}
 	}
 	for _, labels := range slices.Sorted(maps.Keys(freed)) {
-		c.warnOfFreed("Without "+labels, "limits that hang on labels", freed[labels])
+		c.warnOfFreed("Without "+labels, onLabels, onLabels, freed[labels])
 	}
 }
 
@@ -191,12 +192,19 @@ func looser(than policy.Scale, now *Limits) string {
 	return " (" + strings.Join(words, ", ") + ")"
 }
 
-func (c *comparison) warnOfFreed(what, of string, pools []string) {
+// warnOfFreed warns of pools, each with words on its numbers, that are free of something by a name.
+func (c *comparison) warnOfFreed(what, of, name string, pools []string) {
 	if n := len(pools); n > 0 {
 		verb := "are"
 		if n == 1 {
 			verb = "is"
 		}
+		freed := Consequence{Class: "Freed", Text: name}
+		for _, pool := range pools {
+			pool, _, _ = strings.Cut(pool, " ")
+			freed.count(pool)
+		}
+		c.result.freed = append(c.result.freed, freed)
 		c.result.Warnings = append(c.result.Warnings, fmt.Sprintf("%s: %s %s free of %s: %s.", what, wording.Count(n, "pool"), verb, of, wording.List(pools, maxFreed)))
 	}
 }

@@ -52,6 +52,8 @@ type Result struct {
 	Diff string `json:"diff,omitempty"`
 	// Notes tell what this review can't know or takes for granted, in whole sentences.
 	Notes []string `json:"notes,omitempty"`
+	// freed are pools that policies no longer bind, with what they are free of as text.
+	freed []Consequence
 }
 
 // Compared are the two sides of a review, and the moment that it is for.
@@ -113,7 +115,7 @@ type Summary struct {
 	NewlyDenied int `json:"newlyDenied"`
 	// Warnings of policies at the head.
 	Warnings int `json:"warnings"`
-	// MaxBefore and MaxAfter are the max in force of all pools together; 2147483647 stands for none.
+	// MaxBefore and MaxAfter are the max in force of all pools together that policies let start runners; 2147483647 stands for none.
 	MaxBefore int64 `json:"maxBefore"`
 	MaxAfter  int64 `json:"maxAfter"`
 	// Classes counts changed pools by the first of their classes.
@@ -233,6 +235,8 @@ type Pool struct {
 	Cost *Cost `json:"cost,omitempty"`
 	// Live is what runs now; nil unless it was asked for.
 	Live *Live `json:"live,omitempty"`
+	// mostBefore and mostAfter are how many runners there may be.
+	mostBefore, mostAfter int64
 }
 
 // Places are where something is declared at the base and at the head; nil on a side that has none.

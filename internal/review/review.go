@@ -279,8 +279,9 @@ func (c *comparison) summarize() {
 	s.Classes = map[Class]int{}
 	for _, p := range c.pairs {
 		s.count(&p.shown)
-		addMax(&s.MaxBefore, p.shown.Before.max())
-		addMax(&s.MaxAfter, p.shown.After.max())
+		p.countMost()
+		addMax(&s.MaxBefore, p.shown.mostBefore)
+		addMax(&s.MaxAfter, p.shown.mostAfter)
 		if p.shown.Change != Same || p.shown.isDenied() {
 			r.Pools = append(r.Pools, p.shown)
 		}
