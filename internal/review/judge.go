@@ -249,10 +249,8 @@ func (s *side) rollout(ctx context.Context, p *pool, j *judgement, from, to stri
 			MaxSurge: declared.MaxSurge, MaxUnavailable: declared.MaxUnavailable, Canary: declared.Canary,
 		},
 	})
-	r := &Rollout{
-		Hold: answer.Hold || spec.Paused || len(answer.Failures) > 0, Strategy: answer.Strategy,
-		MaxSurge: answer.MaxSurge, MaxUnavailable: answer.MaxUnavailable, Canary: answer.Canary,
-	}
+	r := rolloutOf(&answer)
+	r.Hold = r.Hold || spec.Paused || len(answer.Failures) > 0
 	if spec.Paused {
 		r.Reasons = append(r.Reasons, "spec.update.paused is true")
 	}
@@ -263,6 +261,10 @@ func (s *side) rollout(ctx context.Context, p *pool, j *judgement, from, to stri
 		r.Reasons = append(r.Reasons, s.locate(reason.Rule).Says(cmp.Or(reason.Message, "no reason given")))
 	}
 	return r
+}
+
+func rolloutOf(a *policy.Update) *Rollout {
+	return &Rollout{Hold: a.Hold, Strategy: a.Strategy, MaxSurge: a.MaxSurge, MaxUnavailable: a.MaxUnavailable, Canary: a.Canary}
 }
 
 // revisionOf names the revision of a pool's template; the pool's name if there is none.

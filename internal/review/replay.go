@@ -20,48 +20,56 @@ const longestHold = time.Hour
 // failed stands for a decision that isn't taken.
 const failed = "no decision: a policy fails"
 
-// ask puts a recorded question to the side's policies that bind its pool.
-func (s *side) ask(ctx context.Context, b *policy.Bound, q *question) (r replayed) {
-	var failures []policy.Failure
+// ask puts a recorded question to the side's policies that bind its pool. It returns the rules that make the answer.
+func (s *side) ask(ctx context.Context, b *policy.Bound, q *question) (d decided, rules []v1alpha1.RuleReference) {
+	by := func(r v1alpha1.RuleReference) { rules = append(rules, s.locate(r)) }
 	switch q.decision {
 	case policy.DecisionScaling:
 		a := b.Scaling(ctx, q.scaling)
-		failures, r.words, r.max = a.Failures, scaleWords(a.Scale, a.Hard), a.Scale.Max
+		d = decided{Limits: &a.Scale, Hard: a.Hard, Failures: a.Failures}
 		for _, b := range a.Bounds {
-			r.rules = append(r.rules, s.locate(b.Rule))
+			by(b.Rule)
 		}
 	case policy.DecisionTemplate:
 		a := b.Template(ctx, q.template)
-		failures, r.words = a.Failures, denialWords(a.Denials)
-		for _, d := range a.Denials {
-			r.rules = append(r.rules, s.locate(d.Rule))
+		d = decided{Denials: a.Denials, Failures: a.Failures}
+		for _, denial := range a.Denials {
+			by(denial.Rule)
 		}
 	default:
 		a := b.Update(ctx, q.update)
-		failures, r.words = a.Failures, rolloutWords(recordedRollout{a.Hold, a.Strategy, a.MaxSurge, a.MaxUnavailable, a.Canary})
+		d = decided{Rollout: rolloutOf(&a), Failures: a.Failures}
 		for _, reason := range a.Reasons {
-			r.rules = append(r.rules, s.locate(reason.Rule))
+			by(reason.Rule)
 		}
 	}
-	if len(failures) > 0 {
-		r.words, r.rules = failed, nil
+	if len(d.Failures) > 0 {
+		rules = nil
 	}
-	return r
+	return d, rules
 }
 
-// words tell a recorded outcome; empty if there is none in the record.
-func (r *Record) words() string {
+// words tell an outcome; empty if there is none.
+func (d *decided) words(decision string) string {
 	switch {
-	case len(r.result.Failures) > 0:
+	case len(d.Failures) > 0:
 		return failed
-	case r.decision == policy.DecisionTemplate:
-		return denialWords(r.result.Denials)
-	case r.result.Limits != nil:
-		return scaleWords(*r.result.Limits, r.result.Hard)
-	case r.result.Rollout != nil:
-		return rolloutWords(*r.result.Rollout)
+	case decision == policy.DecisionTemplate:
+		return denialWords(d.Denials)
+	case d.Limits != nil:
+		return scaleWords(*d.Limits, d.Hard)
+	case d.Rollout != nil:
+		return d.Rollout.words()
 	}
 	return ""
+}
+
+// waiting is how many of the jobs at the time wait beyond max.
+func (d *decided) waiting(q *question) int32 {
+	if d.Limits == nil {
+		return 0
+	}
+	return max(0, q.scaling.Jobs-d.Limits.Max)
 }
 
 func scaleWords(s policy.Scale, hard bool) string {
@@ -84,10 +92,6 @@ func denialWords(denials []v1alpha1.PolicyFinding) string {
 }
 
 func (r *Rollout) words() string {
-	return rolloutWords(recordedRollout{r.Hold, r.Strategy, r.MaxSurge, r.MaxUnavailable, r.Canary})
-}
-
-func rolloutWords(r recordedRollout) string {
 	words := fmt.Sprintf("%s, maxSurge %d, maxUnavailable %d, canary %d", r.Strategy, r.MaxSurge, r.MaxUnavailable, r.Canary)
 	if r.Hold {
 		words = "hold, " + words
@@ -129,9 +133,9 @@ func (c *comparison) recordedJobs() map[string][]jobsAt {
 	c.jobs = map[string][]jobsAt{}
 	for i := range c.in.Records {
 		r := &c.in.Records[i]
-		if q, err := r.question(); err == nil && q.decision == policy.DecisionScaling {
+		if q, ok := r.question(); ok && q.decision == policy.DecisionScaling {
 			name := wording.Qualified(q.pool.Namespace, q.pool.Name)
-			c.jobs[name] = append(c.jobs[name], jobsAt{r.at, q.scaling.Jobs})
+			c.jobs[name] = append(c.jobs[name], jobsAt{r.Timestamp, q.scaling.Jobs})
 		}
 	}
 	return c.jobs
