@@ -189,6 +189,10 @@ func (e *effects) say(format string, args ...any) {
 	e.all = append(e.all, fmt.Sprintf(format, args...))
 }
 
+func (e *effects) refuse(field, message string) {
+	e.say("%s.", e.c.refuseChange(e.head.object, "spec."+field, message))
+}
+
 // renamed tells of a pool that is another one to the cluster.
 func (e *effects) renamed() {
 	goes := noRunnerGoes
@@ -215,10 +219,10 @@ func (e *effects) identity() {
 		e.say("Its scale set on %s is deleted once its runners are done, and made anew on %s: jobs that wait for it are lost.", from, to)
 	}
 	if e.base.Spec.GetRegistration() != e.head.Spec.GetRegistration() {
-		e.say("The API server refuses this: registration never changes. Make another pool.")
+		e.refuse("registration", "registration never changes: make another pool")
 	}
 	if e.base.Spec.GetLifetime() != e.head.Spec.GetLifetime() {
-		e.say("The API server refuses this: lifetime never changes. Make another pool.")
+		e.refuse("lifetime", "lifetime never changes: make another pool")
 	}
 }
 
@@ -299,7 +303,7 @@ func (e *effects) intake() {
 	switch from, to := was.GetMode(), is.GetMode(); {
 	case from == to:
 	case to == v1alpha1.Observe:
-		e.say("The API server refuses this: mode never goes back to Observe. Suspend the pool, or make another.")
+		e.refuse("mode", "mode never goes back to Observe: suspend the pool, or make another")
 	default:
 		e.say("It acts on what it decides from now on, and takes in jobs.")
 	}

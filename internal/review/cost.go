@@ -85,13 +85,8 @@ func (c *comparison) comparePrices() {
 		return
 	}
 	before, after := cmp.Or(c.base.Prices, &Prices{}), cmp.Or(c.head.Prices, &Prices{})
-	change := &PriceChange{BaseFile: before.file, HeadFile: after.file}
-	change.Fields = diff(&before.object, &after.object, func(string) Class { return "" })
-	for i := range change.Fields {
-		change.Fields[i].Path = strings.TrimPrefix(change.Fields[i].Path, "spec.")
-	}
-	if len(change.Fields) > 0 {
-		c.result.Prices = change
+	if fields := specFields(&before.object, &after.object); len(fields) > 0 {
+		c.result.Prices = &PriceChange{before.file, after.file, fields}
 	}
 }
 
@@ -155,10 +150,10 @@ func (s *side) profile(ctx context.Context, p *pool, a scaled) profile {
 	if p.rests() {
 		return week
 	}
-	end, switches := s.in.At.Add(lookout), s.switchesOf(ctx, p)
+	end, switches := s.in.At.Add(lookout), slices.Clip(s.switchesOf(ctx, p))
 	for at, changes := s.in.At, 0; at.Before(end); changes++ {
 		next := end
-		for _, t := range []time.Time{a.Next, a.answer.Until, firstAfter(switches, at)} {
+		for _, t := range append(switches, a.Next, a.answer.Until) {
 			if t.After(at) && t.Before(next) {
 				next = t
 			}
@@ -217,16 +212,6 @@ func (s *side) sample(ctx context.Context, p *pool) []time.Time {
 		last = now
 	}
 	return found
-}
-
-// firstAfter is the first of sorted times after one; zero if there is none.
-func firstAfter(times []time.Time, at time.Time) time.Time {
-	for _, t := range times {
-		if t.After(at) {
-			return t
-		}
-	}
-	return time.Time{}
 }
 
 // rests says whether a pool has no runners, whatever its numbers.
@@ -307,10 +292,9 @@ func (c *comparison) assumptions(p *Prices, isShared bool) []string {
 	for _, s := range p.Typical.Pools {
 		shares = append(shares, s.Share)
 	}
-	slices.Sort(shares)
-	words := fmt.Sprintf("%g%%", 100*shares[0])
-	if last := shares[len(shares)-1]; last != shares[0] {
-		words += fmt.Sprintf(" to %g%%", 100*last)
+	words := fmt.Sprintf("%g%%", 100*slices.Min(shares))
+	if most := slices.Max(shares); most != slices.Min(shares) {
+		words += fmt.Sprintf(" to %g%%", 100*most)
 	}
 	return append(said, fmt.Sprintf("Typical is %s of the way from min to max; of a pool without a max it is min.", words))
 }

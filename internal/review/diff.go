@@ -68,8 +68,8 @@ func (d *differ) compareStructs(basePath, headPath string, before, after map[str
 	}
 }
 
-// names are the sorted names of fields of two structs.
-func names(a, b map[string]any) []string {
+// names are the sorted keys of two maps.
+func names[T any](a, b map[string]T) []string {
 	all := slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b))
 	slices.Sort(all)
 	return slices.Compact(all)

@@ -63,7 +63,7 @@ func (j *judgement) at(p *pool) *judgement {
 	}
 	moved.diagnostics = nil
 	for _, d := range j.diagnostics {
-		moved.diagnostics = append(moved.diagnostics, p.diagnostic(d.Message))
+		moved.diagnostics = append(moved.diagnostics, p.object.Diagnostic("", d.Message))
 	}
 	return &moved
 }
@@ -76,7 +76,7 @@ func (s *side) judge(ctx context.Context, p *pool) *judgement {
 	j.addFailures(p, j.asked.answer.Failures)
 	question, err := TemplateInput(p.RunnerPool, s.network(p))
 	if err != nil {
-		j.diagnostics = append(j.diagnostics, p.diagnostic(err.Error()))
+		j.diagnostics = append(j.diagnostics, p.object.Diagnostic("", err.Error()))
 		return j
 	}
 	verdict := p.bound.Template(ctx, question)
@@ -96,12 +96,6 @@ func (s *side) denies(ctx context.Context, p *pair) bool {
 		return true // it can't be made any more
 	}
 	return len(p.head.bound.Template(ctx, question).Denials) > 0
-}
-
-// diagnostic says why a pool can't be applied.
-func (p *pool) diagnostic(message string) v1alpha1.Diagnostic {
-	at := p.at()
-	return v1alpha1.Diagnostic{File: at.File, Line: at.Line, Column: at.Column, Path: p.object.Path, Message: message}
 }
 
 func auditFinding(ref, message string) v1alpha1.PolicyFinding {
@@ -192,14 +186,7 @@ func (l *Limits) same(o *Limits) bool {
 // compareFindings tells what is new, still there and fixed. The same rule's word on the same field is the same finding, if there is
 // no other of the very same words.
 func compareFindings(before, after *judgement) []Finding {
-	var old []Finding
-	if before != nil {
-		old = slices.Clone(before.findings)
-	}
-	var all []Finding
-	if after != nil {
-		all = slices.Clone(after.findings)
-	}
+	old, all := slices.Clone(cmp.Or(before, &judgement{}).findings), slices.Clone(cmp.Or(after, &judgement{}).findings)
 	for _, alike := range []func(a, b *Finding) bool{(*Finding).equals, (*Finding).resembles} {
 		for i := range all {
 			if all[i].State != "" {

@@ -5,9 +5,7 @@ package review
 
 import (
 	"fmt"
-	"maps"
 	"reflect"
-	"slices"
 	"strings"
 
 	"github.com/pmezard/go-difflib/difflib"
@@ -32,28 +30,23 @@ type ChangedObject struct {
 
 // ChangedObjects lists the objects that differ, by name.
 func ChangedObjects(base, head *Side) []ChangedObject {
-	all := map[string]ChangedObject{}
-	for _, side := range []*Side{base, head} {
-		for i := range side.Objects {
-			o := &side.Objects[i]
-			name := o.Manifest.GetKind() + "/" + wording.Qualified(o.Manifest.GetNamespace(), o.Manifest.GetName())
-			c := all[name]
-			c.Name = name
-			if side == base {
-				c.Base = o
-			} else {
-				c.Head = o
-			}
-			all[name] = c
-		}
-	}
+	before, after := base.byName(), head.byName()
 	var changed []ChangedObject
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if c := all[name]; c.Base == nil || c.Head == nil || !reflect.DeepEqual(c.Base.Manifest.Object, c.Head.Manifest.Object) {
-			changed = append(changed, c)
+	for _, name := range names(before, after) {
+		if was, is := before[name], after[name]; was == nil || is == nil || !reflect.DeepEqual(was.Manifest.Object, is.Manifest.Object) {
+			changed = append(changed, ChangedObject{name, was, is})
 		}
 	}
 	return changed
+}
+
+func (s *Side) byName() map[string]*compile.Object {
+	objects := map[string]*compile.Object{}
+	for i := range s.Objects {
+		o := &s.Objects[i]
+		objects[o.Manifest.GetKind()+"/"+wording.Qualified(o.Manifest.GetNamespace(), o.Manifest.GetName())] = o
+	}
+	return objects
 }
 
 // diffObjects is a unified diff of the objects as they are applied, in YAML.

@@ -10,18 +10,14 @@ import (
 	"strings"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// maxFreed bounds how many pools are named in a warning.
-const maxFreed = 10
-
 // comparePolicies tells which policies change, and which pools only they move.
 func (c *comparison) comparePolicies() {
-	refs := maps.Clone(c.base.policies)
-	maps.Copy(refs, c.head.policies)
-	for _, ref := range slices.Sorted(maps.Keys(refs)) {
+	for _, ref := range names(c.base.policies, c.head.policies) {
 		if p, changes := c.comparePolicy(ref); changes {
 			c.result.Policies = append(c.result.Policies, p)
 		}
@@ -76,6 +72,11 @@ func (c *comparison) policyFields(ref string) []FieldChange {
 	if was == nil || is == nil {
 		return nil
 	}
+	return specFields(was, is)
+}
+
+// specFields are what differs of two specs that have no classes.
+func specFields(was, is *compile.Object) []FieldChange {
 	fields := diff(was, is, func(string) Class { return "" })
 	for i := range fields {
 		fields[i].Path = strings.TrimPrefix(fields[i].Path, "spec.")
@@ -89,20 +90,16 @@ func whatChanged(before, after *Policy, fields []FieldChange) []string {
 	touches := func(path string) bool {
 		return slices.ContainsFunc(fields, func(f FieldChange) bool { return isWithin(f.Path, path) })
 	}
-	if before.Digest() != after.Digest() && !touches("data") && !touches("parameters") || touches("modules") || touches("library") {
-		what = append(what, "rules")
-	}
-	for _, field := range []string{"data", "parameters"} {
-		if touches(field) {
-			what = append(what, field)
-		}
-	}
-	if before.Mode() != after.Mode() {
-		what = append(what, "mode")
-	}
-	for _, f := range []struct{ field, name string }{{"selector", "selector"}, {"modulesFrom", "rules in ConfigMaps"}} {
-		if touches(f.field) {
-			what = append(what, f.name)
+	rules := before.Digest() != after.Digest() && !touches("data") && !touches("parameters") || touches("modules") || touches("library")
+	for _, part := range []struct {
+		differs bool
+		name    string
+	}{
+		{rules, "rules"}, {touches("data"), "data"}, {touches("parameters"), "parameters"}, {before.Mode() != after.Mode(), "mode"},
+		{touches("selector"), "selector"}, {touches("modulesFrom"), "rules in ConfigMaps"},
+	} {
+		if part.differs {
+			what = append(what, part.name)
 		}
 	}
 	return what
@@ -118,11 +115,7 @@ func (c *comparison) warnOfPolicy(ref string) {
 	var freed []string
 	for _, p := range c.pairs {
 		if p.head != nil && isEnforced(before, p.base) && !isEnforced(after, p.base) {
-			words := ""
-			if was := p.before.limits.Effective; was != nil {
-				words = looser(*was, p.after.limits)
-			}
-			freed = append(freed, p.name()+words)
+			freed = append(freed, p.name()+looser(p.before.limits.Effective, p.after.limits))
 		}
 	}
 	what := ref + " selects other pools"
@@ -148,7 +141,7 @@ func (c *comparison) warnOfLabels() {
 		labelled.input.Labels = p.base.input.Labels
 		labelled.bound = c.head.set.For(labelled.input)
 		if a := c.head.scaling(c.ctx, &labelled, c.in.At); len(a.answer.Failures) == 0 {
-			if words := looser(a.answer.Scale, p.after.limits); words != "" {
+			if words := looser(&a.answer.Scale, p.after.limits); words != "" {
 				labels := strings.Join(gone, ", ")
 				freed[labels] = append(freed[labels], p.name()+words)
 			}
@@ -174,9 +167,9 @@ func (p *pair) goneLabels() []string {
 	return gone
 }
 
-// looser says which numbers in force keep less than others; empty if none does.
-func looser(than policy.Scale, now *Limits) string {
-	if now.Effective == nil {
+// looser says which numbers in force keep less than others; empty if none does, or nobody knows.
+func looser(than *policy.Scale, now *Limits) string {
+	if than == nil || now.Effective == nil {
 		return ""
 	}
 	var words []string
@@ -194,17 +187,15 @@ func looser(than policy.Scale, now *Limits) string {
 
 // warnOfFreed warns of pools, each with words on its numbers, that are free of something by a name.
 func (c *comparison) warnOfFreed(what, of, name string, pools []string) {
-	if n := len(pools); n > 0 {
-		verb := "are"
-		if n == 1 {
-			verb = "is"
-		}
-		freed := Consequence{Class: "Freed", Text: name}
-		for _, pool := range pools {
-			pool, _, _ = strings.Cut(pool, " ")
-			freed.count(pool)
-		}
-		c.result.freed = append(c.result.freed, freed)
-		c.result.Warnings = append(c.result.Warnings, fmt.Sprintf("%s: %s %s free of %s: %s.", what, wording.Count(n, "pool"), verb, of, wording.List(pools, maxFreed)))
+	if len(pools) == 0 {
+		return
 	}
+	freed := Consequence{Class: "Freed", Text: name}
+	for _, pool := range pools {
+		pool, _, _ = strings.Cut(pool, " ")
+		freed.count(pool)
+	}
+	c.result.freed = append(c.result.freed, freed)
+	free := agreeing(len(pools), "pool", "is", "are")
+	c.result.Warnings = append(c.result.Warnings, fmt.Sprintf("%s: %s free of %s: %s.", what, free, of, wording.List(pools, maxNamed)))
 }

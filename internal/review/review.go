@@ -217,7 +217,6 @@ func (c *comparison) compareFields(p *pair) {
 	}
 	p.later = c.laterWords(p)
 	s.Effects = c.effectsOf(p)
-	c.refuseFields(p)
 	if s.Change != Same {
 		return
 	}
@@ -230,28 +229,19 @@ func (c *comparison) compareFields(p *pair) {
 	}
 }
 
-// refuseFields adds what the API server refuses of a change, as the types' validation rules say.
-func (c *comparison) refuseFields(p *pair) {
-	if p.shown.Change == Renamed {
-		return // another pool may have others
-	}
-	if p.base.Spec.GetRegistration() != p.head.Spec.GetRegistration() {
-		c.refuse(p.head.object, "spec.registration", "registration never changes: make another pool")
-	}
-	if p.base.Spec.GetLifetime() != p.head.Spec.GetLifetime() {
-		c.refuse(p.head.object, "spec.lifetime", "lifetime never changes: make another pool")
-	}
-	if p.base.Spec.GetMode() != v1alpha1.Observe && p.head.Spec.GetMode() == v1alpha1.Observe {
-		c.refuse(p.head.object, "spec.mode", "mode never goes back to Observe: suspend the pool, or make another")
-	}
-}
-
 // refuse adds why an object of the head can't be applied, in the words of the cluster.
 func (c *comparison) refuse(o *compile.Object, path, message string) {
 	at := fieldPlace(o, path)
 	c.result.Head.Diagnostics = append(c.result.Head.Diagnostics, v1alpha1.Diagnostic{
 		File: at.File, Line: at.Line, Column: at.Column, Path: strings.Trim(o.Path+"."+path, "."), Message: message,
 	})
+}
+
+// refuseChange adds what the API server refuses of a change, as the types' validation rules say, and what to do. It returns that as an effect.
+func (c *comparison) refuseChange(o *compile.Object, path, message string) string {
+	c.refuse(o, path, message)
+	what, remedy, _ := strings.Cut(message, ": ")
+	return fmt.Sprintf("The API server refuses this: %s. %s", what, capital(remedy))
 }
 
 // isMoved says whether policies judge a pool otherwise that is declared as before.

@@ -22,21 +22,18 @@ func (c *comparison) compareSchedules(p *pair) *Schedule {
 	if p.base != nil && p.head != nil && !p.shown.touches("spec.scale.schedules") {
 		return nil
 	}
-	s := &Schedule{}
-	if p.base != nil && len(p.base.Spec.Scale.Schedules) > 0 {
-		s.Before = p.base.spans(c.in.At)
-	}
-	if p.head != nil && len(p.head.Spec.Scale.Schedules) > 0 {
-		s.After = p.head.spans(c.in.At)
-	}
+	s := &Schedule{p.base.spans(c.in.At), p.head.spans(c.in.At)}
 	if len(s.Before)+len(s.After) == 0 {
 		return nil
 	}
 	return s
 }
 
-// spans are the times with the same numbers from a time on.
+// spans are the times with the same numbers from a time on; nil of a pool without schedules, or no pool.
 func (p *pool) spans(from time.Time) []Span {
+	if p == nil || len(p.Spec.Scale.Schedules) == 0 {
+		return nil
+	}
 	spans := []Span{span(from, p.plan.At(from, p.Spec.Scale))}
 	for _, change := range p.plan.Changes(from, from.Add(lookout), p.Spec.Scale, maxSpans) {
 		next := span(change.At, change.Now)

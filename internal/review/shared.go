@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/policy"
 )
 
 // maxQuestions bounds how often policies of a side are asked what pools have together.
@@ -77,11 +76,7 @@ func momentsOf(sharers []sharer) []time.Time {
 
 // fill is what all pay by hour that have as many runners as the former leave them.
 func (s *side) fill(c *comparison, sharers []sharer, at time.Time) float64 {
-	inputs := make([]policy.Pool, len(s.order))
-	for i, p := range s.order {
-		inputs[i] = p.input
-	}
-	fleet, total := policy.NewIdleFleet(inputs), 0.0
+	fleet, total := s.idleFleet(), 0.0
 	for _, p := range sharers {
 		asked := *p.pool
 		asked.usage = fleet.Usage(p.input, p.bound.Needs())

@@ -131,13 +131,7 @@ func (w *worst) problems() {
 // pools adds what is true of some.
 func (w *worst) pools(consequences ...poolConsequence) {
 	for _, what := range consequences {
-		c := Consequence{Class: what.class}
-		for i := range w.result.Pools {
-			if p := &w.result.Pools[i]; what.of(p) {
-				c.count(wording.Qualified(p.Namespace, p.Name))
-			}
-		}
-		words := what.many
+		c, words := w.count(what.class, what.of), what.many
 		if c.Count == 1 {
 			words = what.one
 		}
@@ -145,6 +139,17 @@ func (w *worst) pools(consequences ...poolConsequence) {
 			w.addPools(c, words)
 		}
 	}
+}
+
+// count names and counts pools.
+func (w *worst) count(class string, of func(*Pool) bool) Consequence {
+	c := Consequence{Class: class}
+	for i := range w.result.Pools {
+		if p := &w.result.Pools[i]; of(p) {
+			c.count(wording.Qualified(p.Namespace, p.Name))
+		}
+	}
+	return c
 }
 
 // addPools adds what becomes of some pools. The first to name pools says of how many.
@@ -170,12 +175,9 @@ func (c *Consequence) count(name string) {
 // limits tell of numbers in force: of max all together.
 func (w *worst) limits() {
 	r := w.result
-	c := Consequence{Class: string(OtherLimits)}
-	for i := range r.Pools {
-		if p := &r.Pools[i]; p.mostBefore != p.mostAfter || p.Before != nil && p.After != nil && !p.Before.same(p.After) {
-			c.count(wording.Qualified(p.Namespace, p.Name))
-		}
-	}
+	c := w.count(string(OtherLimits), func(p *Pool) bool {
+		return p.mostBefore != p.mostAfter || p.Before != nil && p.After != nil && !p.Before.same(p.After)
+	})
 	switch was, is := r.Summary.MaxBefore, r.Summary.MaxAfter; {
 	case !r.Comparable() || c.Count == 0:
 		return
@@ -197,12 +199,8 @@ func (w *worst) cost() {
 	if more == 0 && uncounted == 0 {
 		return
 	}
-	c := Consequence{Class: "Cost", Text: fmt.Sprintf("%s %s a month", signed(more, Money), total.Currency)}
-	for i := range w.result.Pools {
-		if p := &w.result.Pools[i]; p.Cost != nil && p.Cost.typicalRise() != 0 {
-			c.count(wording.Qualified(p.Namespace, p.Name))
-		}
-	}
+	c := w.count("Cost", func(p *Pool) bool { return p.Cost != nil && p.Cost.typicalRise() != 0 })
+	c.Text = fmt.Sprintf("%s %s a month", signed(more, Money), total.Currency)
 	if was := total.Before.Typical; was > 0 {
 		c.Text += fmt.Sprintf(" (%s %%)", signed(100*more/was, func(v float64) string { return strconv.FormatFloat(v, 'f', 0, 64) }))
 	}
@@ -235,15 +233,9 @@ func (r *Result) Uncounted() []string {
 	return names
 }
 
+// typicalRise is how much more a month typically is; nothing on a side without amounts.
 func (c *Cost) typicalRise() float64 {
-	var was, is float64
-	if c.Before != nil {
-		was = c.Before.Typical
-	}
-	if c.After != nil {
-		is = c.After.Typical
-	}
-	return cents(is - was)
+	return cents(cmp.Or(c.After, &Amounts{}).Typical - cmp.Or(c.Before, &Amounts{}).Typical)
 }
 
 func (w *worst) others(class, words, noun string, n int) {
