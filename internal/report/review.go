@@ -26,11 +26,11 @@ func plainly(format string, args ...any) phrase { return phrase{{text: fmt.Sprin
 
 func code(text string) phrase { return phrase{{text: text, code: true}} }
 
-// each makes a phrase of each text.
-func each(texts []string) []phrase {
+// each makes a phrase of each text, after a word.
+func each(word string, texts []string) []phrase {
 	var all []phrase
 	for _, text := range texts {
-		all = append(all, plainly("%s", text))
+		all = append(all, plainly("%s%s", word, text))
 	}
 	return all
 }
@@ -52,7 +52,8 @@ const maxHeadline = 6
 
 // tell puts a result in words.
 func tell(r *review.Result) telling {
-	t := telling{headline: plainly("Nothing changes"), summary: summary(r), blocks: blocksOf(r)}
+	t := telling{headline: plainly("Nothing changes"), summary: summary(r)}
+	t.addBlocks(r)
 	var worst []string
 	for i, c := range r.Worst {
 		if i == maxHeadline {
@@ -65,9 +66,9 @@ func tell(r *review.Result) telling {
 		t.headline = plainly("%s", strings.Join(worst, " · "))
 	}
 	if r.Cost != nil {
-		t.notes = append(t.notes, each(r.Cost.Assumptions)...)
+		t.notes = each("", r.Cost.Assumptions)
 	}
-	t.notes = append(t.notes, each(r.Notes)...)
+	t.notes = append(t.notes, each("", r.Notes)...)
 	return t
 }
 
@@ -123,15 +124,6 @@ func policyLine(r *review.Result) phrase {
 		text += "; " + wording.Count(n, "warning")
 	}
 	return plainly("%s", text)
-}
-
-func declared(l *review.Limits, field string) string { return wording.Max(*l.Declared.Number(field)) }
-
-func effective(l *review.Limits, field, undecided string) string {
-	if l.Effective == nil {
-		return undecided
-	}
-	return wording.Max(*l.Effective.Number(field))
 }
 
 // both tells a value of something on both sides; it is nil on a side that doesn't have it.

@@ -4,6 +4,7 @@
 package report
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -37,13 +38,9 @@ func poolKey(p review.Pool) string {
 	return keyOf(p)
 }
 
-// poolBlock tells what becomes of pools that change alike. Of one that is the same, what policies say is told elsewhere. Causes are the places of
-// what changes of policies, by the pools that only they change.
+// poolBlock tells what becomes of pools that change alike. Causes are the places of what changes of policies, by the pools that only they change.
 func poolBlock(alike []review.Pool, causes map[string]Place) block {
 	p := &alike[0]
-	if p.Change == review.Same {
-		return block{}
-	}
 	words := map[review.Change]string{
 		review.Added: "added", review.Deleted: "deleted", review.Renamed: "renamed", review.Moved: "changed by policies alone", review.Uncompared: "not compared",
 	}[p.Change]
@@ -62,10 +59,9 @@ func poolBlock(alike []review.Pool, causes map[string]Place) block {
 	}
 	b.class = classOf(words)
 	b.tell(p.Fields)
-	b.lines = slices.Concat(each(p.Effects), limitLines(p))
+	b.lines = slices.Concat(each("", p.Effects), limitLines(p))
 	b.known = keyOf([]any{b.said.text(), p.Effects})
 	b.details, b.folded = rolloutLines(alike), scheduleLines(p.Schedule)
-	var places []Place
 	var total *review.Cost
 	var live []phrase
 	for i := range alike {
@@ -73,16 +69,14 @@ func poolBlock(alike []review.Pool, causes map[string]Place) block {
 		if alike[i].Former != "" {
 			b.lines = append(b.lines, join(code(name), plainly(" was "), code(alike[i].Former)))
 		}
-		b.names = append(b.names, name)
-		if at, ok := causes[name]; ok && p.Change == review.Moved {
-			places = append(places, at)
-		} else {
-			places = append(places, changed(alike[i].Places, alike[i].Fields, p.Class()))
+		at, ok := causes[name]
+		if !ok || p.Change != review.Moved {
+			at = changed(alike[i].Places, alike[i].Fields, p.Class())
 		}
+		b.add(name, at)
 		total = plus(total, alike[i].Cost)
 		live = append(live, liveLines(name, alike[i].Live)...)
 	}
-	b.at(places)
 	if line := costLine(total); line != nil && keyOf(total.Before) != keyOf(total.After) {
 		line = join(plainly("cost by month: "), line)
 		if total.Basis != "" {
@@ -113,8 +107,7 @@ func add(a, b *review.Amounts) *review.Amounts {
 	}
 	sum := &review.Amounts{Min: a.Min + b.Min, Typical: a.Typical + b.Typical}
 	if a.Max != nil && b.Max != nil {
-		most := *a.Max + *b.Max
-		sum.Max = &most
+		sum.Max = new(*a.Max + *b.Max)
 	}
 	return sum
 }
@@ -172,28 +165,24 @@ func limitLines(p *review.Pool) []phrase {
 	if p.After == nil {
 		return lines
 	}
-	for _, c := range unlessKnown(p.After.Conflicts, p.Before, func(b *review.Limits) []string { return b.Conflicts }) {
-		lines = append(lines, plainly("conflict: %s", c))
-	}
-	for _, a := range unlessKnown(p.After.Audit, p.Before, func(b *review.Limits) []string { return b.Audit }) {
-		lines = append(lines, plainly("audit: %s", a))
-	}
-	return lines
+	before := cmp.Or(p.Before, &review.Limits{})
+	return slices.Concat(lines, each("conflict: ", unlessKnown(p.After.Conflicts, before.Conflicts)), each("audit: ", unlessKnown(p.After.Audit, before.Audit)))
 }
 
-// unlessKnown leaves out what was so before.
-func unlessKnown(now []string, before *review.Limits, of func(*review.Limits) []string) []string {
-	if before == nil {
-		return now
-	}
-	known := of(before)
+// unlessKnown leaves out what is known.
+func unlessKnown(now, known []string) []string {
 	return slices.DeleteFunc(slices.Clone(now), func(s string) bool { return slices.Contains(known, s) })
 }
 
 // limitLine tells one number, and the rules that make it on either side; nil if there is nothing to tell.
 func limitLine(p *review.Pool, name string) phrase {
-	declaredAs := func(l *review.Limits) string { return declared(l, name) }
-	inForce := func(l *review.Limits) string { return effective(l, name, "what held before") }
+	declaredAs := func(l *review.Limits) string { return wording.Max(*l.Declared.Number(name)) }
+	inForce := func(l *review.Limits) string {
+		if l.Effective == nil {
+			return "what held before"
+		}
+		return wording.Max(*l.Effective.Number(name))
+	}
 	said, holds := both(p.Before, p.After, declaredAs), both(p.Before, p.After, inForce)
 	if p.Change == review.Deleted {
 		return nil
@@ -336,8 +325,8 @@ func leftOut(what, why string, base *review.Amounts, before, after []string) phr
 	if base == nil { // there is one side
 		before = after
 	}
-	names("", slices.DeleteFunc(slices.Clone(after), func(p string) bool { return !slices.Contains(before, p) }))
-	names(" before", slices.DeleteFunc(slices.Clone(before), func(p string) bool { return slices.Contains(after, p) }))
-	names(" after", slices.DeleteFunc(slices.Clone(after), func(p string) bool { return slices.Contains(before, p) }))
+	names("", unlessKnown(after, unlessKnown(after, before)))
+	names(" before", unlessKnown(before, after))
+	names(" after", unlessKnown(after, before))
 	return line
 }

@@ -73,7 +73,7 @@ func (l *Live) judge(p *pair) {
 	case p.base != nil && p.base.observes():
 	case p.shown.Class() == Replaced:
 		if l.Jobs > l.Runners.Busy {
-			say("%s for it now without a runner: such jobs %s.", agreeing(int(l.Jobs-l.Runners.Busy), "job", "waits", "wait"), p.base.fate())
+			say("%s for it now without a runner: such jobs %s.", Agreeing(int(l.Jobs-l.Runners.Busy), "job", "waits", "wait"), p.base.fate())
 		}
 		say("%s without a job: ended. %s busy: each finishes its job.", are(free), are(int(l.Runners.Busy)))
 	case p.shown.rolls():
@@ -94,10 +94,10 @@ func (l *Live) judge(p *pair) {
 	}
 }
 
-func are(n int) string { return agreeing(n, "runner", "is", "are") }
+func are(n int) string { return Agreeing(n, "runner", "is", "are") }
 
-// agreeing counts something, with a verb for one and for several.
-func agreeing(n int, noun, one, many string) string {
+// Agreeing counts something, with a verb for one and for several.
+func Agreeing(n int, noun, one, many string) string {
 	verb := many
 	if n == 1 {
 		verb = one

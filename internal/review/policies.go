@@ -196,6 +196,6 @@ func (c *comparison) warnOfFreed(what, of, name string, pools []string) {
 		freed.count(pool)
 	}
 	c.result.freed = append(c.result.freed, freed)
-	free := agreeing(len(pools), "pool", "is", "are")
+	free := Agreeing(len(pools), "pool", "is", "are")
 	c.result.Warnings = append(c.result.Warnings, fmt.Sprintf("%s: %s free of %s: %s.", what, free, of, wording.List(pools, maxNamed)))
 }
