@@ -159,26 +159,25 @@ func (o *reviewOptions) review(c *cobra.Command, args []string) (*review.Result,
 	}
 	ctx := c.Context()
 	in := review.Input{Moment: review.Moment{At: o.at.time(), Zone: o.at.zone}, Namespace: o.policies.namespace, Diff: o.diff}
-	sides, err := o.sides(ctx, args)
+	notes, err := o.sides(ctx, args, &in)
 	if err != nil {
 		return nil, err
 	}
-	in.Base, in.Head = sides.base, sides.head
 	if in.Records, in.Unread, err = o.records(c.InOrStdin()); err != nil {
 		return nil, err
 	}
 	if o.live {
-		notes, err := o.askCluster(ctx, &in)
+		more, err := o.askCluster(ctx, &in)
 		if err != nil {
 			return nil, err
 		}
-		sides.notes = append(sides.notes, notes...)
+		notes = append(notes, more...)
 	}
 	result, err := review.Compare(ctx, in)
 	if err != nil {
 		return nil, err
 	}
-	result.Notes = append(result.Notes, sides.notes...)
+	result.Notes = append(result.Notes, notes...)
 	if len(args) < 2 && o.base+o.head == "" && result.Verdict != review.Broken && !result.HasChanges() {
 		result.Notes = append(result.Notes, "Nothing was compared: no definition here differs from HEAD's. Give --base to see what a branch changes, as --base origin/main.")
 	}
@@ -202,20 +201,6 @@ func (o *reviewOptions) records(stdin io.Reader) ([]review.Record, int, error) {
 		return nil, 0, errors.New("reading recorded decisions: there is no line of a decision log that can be read")
 	}
 	return records, skipped, nil
-}
-
-// namespacesOf lists the namespaces that pools of both sides are in.
-func namespacesOf(in review.Input) []string {
-	var namespaces []string
-	for _, side := range []review.Side{in.Base, in.Head} {
-		for _, object := range side.Objects {
-			if object.Manifest.GetKind() == "RunnerPool" {
-				namespaces = append(namespaces, object.Manifest.GetNamespace())
-			}
-		}
-	}
-	slices.Sort(namespaces)
-	return slices.Compact(namespaces)
 }
 
 // failWords are what --fail-on takes; N is an amount by month.
@@ -246,14 +231,16 @@ func (o *reviewOptions) judge(r *review.Result) error {
 
 // failsOn is the error for one word of --fail-on.
 func failsOn(word string, r *review.Result) error {
-	s := r.Summary
+	denied := map[string]int{"denied": r.Summary.Denied, "newly-denied": r.Summary.NewlyDenied}
+	if !r.Comparable() {
+		denied["newly-denied"] = r.Summary.Denied
+	}
+	n, isDenied := denied[word]
 	switch limit, isCost := costLimit(word); {
-	case word == "broken":
+	case n > 0:
+		return deniedOf(r.Summary.Denied, r.Head.Pools, slices.ContainsFunc(r.Pools, func(p review.Pool) bool { return p.Fails() }))
+	case isDenied || word == "broken":
 		return nil
-	case word == "denied" || word == "newly-denied" && !r.Comparable():
-		return deniedIf(s.Denied > 0, r)
-	case word == "newly-denied":
-		return deniedIf(s.NewlyDenied > 0, r)
 	case !r.Comparable():
 		return fmt.Errorf("the base can't be compared, so nobody knows of --fail-on %s", word)
 	case isCost:
@@ -265,20 +252,13 @@ func failsOn(word string, r *review.Result) error {
 			gone++
 		}
 	}
-	if gone > s.Deleted { // the scale sets of the others go, with the jobs that wait
+	if gone > r.Summary.Deleted { // the scale sets of the others go, with the jobs that wait
 		words = "deleted, renamed or replaced"
 	}
 	if gone > 0 {
 		return fmt.Errorf("%s %s, %w", wording.Count(gone, "pool"), words, errFailOn)
 	}
 	return nil
-}
-
-func deniedIf(is bool, r *review.Result) error {
-	if !is {
-		return nil
-	}
-	return deniedOf(r.Summary.Denied, r.Head.Pools, slices.ContainsFunc(r.Pools, failedAt))
 }
 
 // dearer fails if a month costs more than before by more than a limit.
@@ -290,13 +270,8 @@ func dearer(limit float64, word string, r *review.Result) error {
 	if more := c.After.Typical - c.Before.Typical; more > limit {
 		return fmt.Errorf("%s %s more a month, %w", review.Money(more), c.Currency, errFailOn)
 	}
-	if n := len(r.Uncounted()); n > 0 {
+	if n := r.Uncounted(); n > 0 {
 		return fmt.Errorf("%s without a price or without a max, so nobody knows of --fail-on %s", wording.Count(n, "pool"), word)
 	}
 	return nil
-}
-
-// failedAt says whether a policy fails for a pool at the head.
-func failedAt(p review.Pool) bool {
-	return slices.ContainsFunc(p.Findings, func(f review.Finding) bool { return f.Level == review.Failure && f.State != review.Fixed })
 }

@@ -40,14 +40,14 @@ func junitOf(s Suite) (junitSuite, time.Duration) {
 		switch {
 		case c.Failure != "":
 			first, _, _ := strings.Cut(c.Failure, "\n")
-			j.Failure = &junitFailure{Message: first, Text: c.Failure}
+			j.Failure = &junitText{Message: first, Text: c.Failure}
 			suite.Failures++
 		case c.Skipped:
 			j.Skipped = &struct{}{}
 			suite.Skipped++
 		}
 		if c.Output != "" {
-			j.Output = &junitOutput{Text: c.Output}
+			j.Output = &junitText{Text: c.Output}
 		}
 		suite.Cases = append(suite.Cases, j)
 		total += c.Duration
@@ -76,20 +76,17 @@ type (
 		Cases    []junitCase `xml:"testcase"`
 	}
 	junitCase struct {
-		Class   string        `xml:"classname,attr"`
-		Name    string        `xml:"name,attr"`
-		File    string        `xml:"file,attr,omitempty"`
-		Line    int           `xml:"line,attr,omitempty"`
-		Time    string        `xml:"time,attr"`
-		Failure *junitFailure `xml:"failure"`
-		Skipped *struct{}     `xml:"skipped"`
-		Output  *junitOutput  `xml:"system-out"`
+		Class   string     `xml:"classname,attr"`
+		Name    string     `xml:"name,attr"`
+		File    string     `xml:"file,attr,omitempty"`
+		Line    int        `xml:"line,attr,omitempty"`
+		Time    string     `xml:"time,attr"`
+		Failure *junitText `xml:"failure"`
+		Skipped *struct{}  `xml:"skipped"`
+		Output  *junitText `xml:"system-out"`
 	}
-	junitFailure struct {
-		Message string `xml:"message,attr"`
+	junitText struct {
+		Message string `xml:"message,attr,omitempty"`
 		Text    string `xml:",chardata"`
-	}
-	junitOutput struct {
-		Text string `xml:",chardata"`
 	}
 )

@@ -154,7 +154,7 @@ func where(p *review.Place) string {
 	if p == nil || p.File == "" {
 		return ""
 	}
-	text := Place(*p).String()
+	text := p.String()
 	if p.Line > 0 && p.Column > 0 {
 		text += ":" + strconv.Itoa(p.Column)
 	}

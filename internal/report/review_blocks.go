@@ -82,7 +82,9 @@ var classes = []class{
 	{"diff", "", "", ""},
 }
 
-func rank(words string) int { return slices.IndexFunc(classes, func(c class) bool { return c.words == words }) }
+func rank(words string) int {
+	return slices.IndexFunc(classes, func(c class) bool { return c.words == words })
+}
 
 func classOf(words string) class { return classes[rank(words)] }
 
@@ -272,7 +274,7 @@ func (t *telling) problems(r *review.Result) {
 	for _, alike := range groups(r.Head.Diagnostics, func(d v1alpha1.Diagnostic) string { return keyOf([]string{d.Message, afterSpec(d.Path)}) }) {
 		b := block{class: c, said: plainly("%s", alike[0].Message), path: alike[0].Path}
 		for _, d := range alike {
-			b.places = append(b.places, Place{d.File, d.Line, d.Column})
+			b.places = append(b.places, Place{File: d.File, Line: d.Line, Column: d.Column})
 		}
 		t.add(b)
 	}
@@ -346,7 +348,7 @@ func findingBlock(alike []finding) block {
 		b.lines = append(b.lines, plainly("fix: %s", f.Remediation))
 	}
 	for _, f := range alike {
-		b.add(f.pool, Place(f.At))
+		b.add(f.pool, f.At)
 	}
 	return b
 }
@@ -371,7 +373,7 @@ func (t *telling) overlaps(overlaps []review.Overlap) {
 		b := block{class: classOf("for the same jobs"), kind: "pool", said: plainly("%s", alike[0].Message), known: alike[0].Message}
 		b.lines = append(b.lines, plainly("fix: give one of them another label or runner group, if that isn't meant"))
 		for _, o := range alike {
-			b.add(o.Pool, Place(o.At))
+			b.add(o.Pool, o.At)
 		}
 		t.add(b)
 	}
@@ -383,9 +385,9 @@ func changed(at review.Places, fields []review.FieldChange, class review.Class) 
 	i := max(0, slices.IndexFunc(fields, func(f review.FieldChange) bool { return f.Class == class && f.HeadAt != nil }))
 	switch {
 	case len(fields) > i && fields[i].HeadAt != nil && fields[i].HeadAt.File != "":
-		return Place(*fields[i].HeadAt)
+		return *fields[i].HeadAt
 	case at.HeadAt != nil:
-		return Place(*at.HeadAt)
+		return *at.HeadAt
 	case at.BaseAt != nil:
 		return Place{File: at.BaseAt.File}
 	}

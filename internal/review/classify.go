@@ -230,7 +230,7 @@ func (e *effects) identity() {
 func (e *effects) labels() {
 	before, after := e.base.GetRunnerLabels(), e.head.GetRunnerLabels()
 	lost, gained := without(before, after), without(after, before)
-	was, is := e.c.base.contenders()[e.base.name()], e.c.head.contenders()[e.head.name()]
+	was, is := e.c.base.contenders[e.base.name()], e.c.head.contenders[e.head.name()]
 	for _, g := range grouped(lost, func(label string) []string { return e.c.head.takers(is, label) }) {
 		fate := "without another pool for them they wait"
 		if g.pools != "" {

@@ -61,7 +61,6 @@ func (c *comparison) price() {
 	}
 	isShared := c.share(total.Before, c.base, total.UnboundedBefore)
 	isShared = c.share(total.After, c.head, total.Unbounded) || isShared
-	total.round()
 	total.Assumptions = c.assumptions(after, isShared)
 	c.result.Cost = total
 }
@@ -72,7 +71,7 @@ func (c *comparison) share(all *Amounts, s *side, unbounded []string) bool {
 		return false
 	}
 	excess := cents(c.excess(s))
-	*all.Max -= excess
+	*all.Max = cents(*all.Max - excess)
 	if excess > 0 && len(unbounded) == 0 {
 		all.Typical = min(all.Typical, *all.Max)
 	}
@@ -93,24 +92,14 @@ func (c *comparison) comparePrices() {
 // costOf is what a pool costs; nil if nobody knows a rate.
 func (c *comparison) costOf(p *pair, before, after *Prices) *Cost {
 	cost := &Cost{Currency: after.Currency}
-	if p.base != nil && before != nil {
-		if rate, basis, known := before.rate(p.base); known {
-			cost.Rate, cost.Basis, p.baseRate = rate, basis, rate*before.HoursPerMonth
-			cost.Before = c.amounts(c.base, p.base, p.before, before, rate)
-		}
+	cost.Before, p.baseRate = c.amounts(cost, c.base, p.base, p.base, p.before, before)
+	runs, outcome := p.head, p.outcome()
+	if outcome == keepsFormer {
+		runs = p.base
 	}
-	if p.head != nil {
-		runs, outcome := p.head, p.outcome()
-		if outcome == keepsFormer {
-			runs = p.base
-		}
-		if rate, basis, known := after.rate(runs); known {
-			cost.Rate, cost.Basis, p.headRate = rate, basis, rate*after.HoursPerMonth
-			cost.After = c.amounts(c.head, p.head, p.after, after, rate)
-		}
-		if outcome == startsNone || outcome == endsIdle {
-			cost.After, cost.Basis, p.headRate = &Amounts{Max: new(float64)}, "denied: no runners", 0
-		}
+	cost.After, p.headRate = c.amounts(cost, c.head, p.head, runs, p.after, after)
+	if outcome == startsNone || outcome == endsIdle {
+		cost.After, cost.Basis, p.headRate = &Amounts{Max: new(float64)}, "denied: no runners", 0
 	}
 	if cost.Before == nil && cost.After == nil {
 		return nil
@@ -118,21 +107,28 @@ func (c *comparison) costOf(p *pair, before, after *Prices) *Cost {
 	return cost
 }
 
-// amounts are what a pool costs on one side.
-func (c *comparison) amounts(s *side, p *pool, j *judgement, prices *Prices, rate float64) *Amounts {
+// amounts are what a pool costs on one side, with runners of a pool's template, and what a runner costs by month; nil if nobody knows a rate.
+func (c *comparison) amounts(cost *Cost, s *side, p, runs *pool, j *judgement, prices *Prices) (a *Amounts, monthly float64) {
+	if p == nil || prices == nil {
+		return nil, 0
+	}
+	rate, basis, known := prices.rate(runs)
+	if !known {
+		return nil, 0
+	}
+	cost.Rate, cost.Basis = rate, basis
 	week, monthly := s.week(c.ctx, p, j), rate*prices.HoursPerMonth
-	a := &Amounts{Min: cents(week.floor * monthly)}
+	a = &Amounts{Min: cents(week.floor * monthly)}
 	typical := week.floor
 	if !week.unbounded {
-		most := cents(week.most * monthly)
-		a.Max = &most
+		a.Max = new(cents(week.most * monthly))
 		typical += prices.share(p.Name) * (week.most - week.floor)
 	}
 	if seen, ok := c.recordedRunners(p, j); ok && !p.rests() {
 		typical = seen
 	}
 	a.Typical = cents(typical * monthly)
-	return a
+	return a, monthly
 }
 
 // week is a pool's profile, made when it is first asked for.
@@ -256,21 +252,12 @@ func (a *Amounts) add(name string, o *Amounts, unknown, unbounded *[]string) {
 		*unknown = append(*unknown, name)
 		return
 	}
-	a.Min += o.Min
-	a.Typical += o.Typical
+	a.Min, a.Typical = cents(a.Min+o.Min), cents(a.Typical+o.Typical)
 	if o.Max == nil {
 		*unbounded = append(*unbounded, name)
 		return
 	}
-	*a.Max += *o.Max
-}
-
-func (t *Cost) round() {
-	for _, a := range []*Amounts{t.Before, t.After} {
-		if a != nil {
-			a.Min, a.Typical, *a.Max = cents(a.Min), cents(a.Typical), cents(*a.Max)
-		}
-	}
+	*a.Max = cents(*a.Max + *o.Max)
 }
 
 // assumptions that amounts rest on.

@@ -144,12 +144,10 @@ func (d *differ) note(basePath, headPath string, before, after any) {
 		change.Path = basePath
 	}
 	if before != nil {
-		at := fieldPlace(d.base, basePath)
-		change.Before, change.BaseAt = shown(before), &at
+		change.Before, change.BaseAt = shown(before), new(fieldPlace(d.base, basePath))
 	}
 	if after != nil {
-		at := fieldPlace(d.head, headPath)
-		change.After, change.HeadAt = shown(after), &at
+		change.After, change.HeadAt = shown(after), new(fieldPlace(d.head, headPath))
 	}
 	change.Class = d.class(change.Path)
 	d.changes = append(d.changes, change)

@@ -158,12 +158,10 @@ func (s *side) scaling(ctx context.Context, p *pool, at time.Time) scaled {
 func (s *side) limits(p *pool, a scaled) *Limits {
 	l := &Limits{Declared: p.Spec.Scale.Numbers(), Hard: a.answer.Hard, Until: a.answer.Until, Conflicts: a.answer.Conflicts}
 	if len(a.Active) > 0 {
-		now := span(s.in.At, a.Now)
-		l.Scheduled = &now
+		l.Scheduled = new(span(s.in.At, a.Now))
 	}
 	if len(a.answer.Failures) == 0 {
-		scale := a.answer.Scale
-		l.Effective = &scale
+		l.Effective = new(a.answer.Scale)
 	}
 	for _, b := range a.answer.Bounds {
 		b.Rule = s.locate(b.Rule)

@@ -60,8 +60,7 @@ func (s *side) stateOf(p *Policy) (*PolicyState, *Place) {
 			state.Pools++
 		}
 	}
-	at := p.At
-	return state, &at
+	return state, new(p.At)
 }
 
 func binds(p *Policy, on *pool) bool { return p != nil && on != nil && p.Binds(on.input) }

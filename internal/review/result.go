@@ -5,6 +5,7 @@ package review
 
 import (
 	"encoding/json"
+	"strconv"
 	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -204,6 +205,14 @@ type Place struct {
 	// Line and Column count from 1; 0 if unknown.
 	Line   int `json:"line,omitempty"`
 	Column int `json:"column,omitempty"`
+}
+
+// String writes a place as FILE:LINE.
+func (p Place) String() string {
+	if p.Line == 0 {
+		return p.File
+	}
+	return p.File + ":" + strconv.Itoa(p.Line)
 }
 
 // Pool is what becomes of one pool.

@@ -28,7 +28,7 @@ type side struct {
 	policies    map[string]*Policy
 	declared    map[string]*compile.Object // policies among the objects, by reference
 	set         *policy.Set
-	contending  map[string]*contender  // once they are asked for
+	contenders  map[string]*contender
 	switches    map[string][]time.Time // see switchesOf
 }
 
@@ -77,7 +77,7 @@ func fieldPlace(o *compile.Object, path string) Place { return Place(o.PositionO
 func open(s *Side, in *Input) (*side, error) {
 	o := &side{
 		Side: s, in: in, pools: map[string]*pool{}, connections: map[string]*connection{}, policies: map[string]*Policy{},
-		declared: map[string]*compile.Object{}, set: policy.NewSet(), switches: map[string][]time.Time{},
+		declared: map[string]*compile.Object{}, set: policy.NewSet(), contenders: map[string]*contender{}, switches: map[string][]time.Time{},
 	}
 	if len(s.Diagnostics) > 0 {
 		return o, nil
@@ -96,6 +96,7 @@ func open(s *Side, in *Input) (*side, error) {
 	o.set = policy.NewSet(loaded...)
 	fleet := o.idleFleet()
 	for _, p := range o.order {
+		o.contenders[p.name()] = o.contenderOf(p)
 		p.bound = o.set.For(p.input)
 		p.usage = fleet.Usage(p.input, p.bound.Needs())
 	}

@@ -195,7 +195,7 @@ func (w *worst) cost() {
 	if total == nil || total.Before == nil || total.After == nil {
 		return
 	}
-	more, uncounted := cents(total.After.Typical-total.Before.Typical), len(w.result.Uncounted())
+	more, uncounted := cents(total.After.Typical-total.Before.Typical), w.result.Uncounted()
 	if more == 0 && uncounted == 0 {
 		return
 	}
@@ -210,27 +210,18 @@ func (w *worst) cost() {
 	w.add(c)
 }
 
-// Uncounted are the pools that may cost more than the amounts tell: without a price or a max that they had before, or with a greater
+// Uncounted is how many pools may cost more than the amounts tell: without a price or a max that they had before, or with a greater
 // max and no price.
-func (r *Result) Uncounted() []string {
+func (r *Result) Uncounted() int {
 	t := cmp.Or(r.Cost, &Cost{})
-	grown := map[string]bool{}
+	n := len(without(t.Unknown, t.UnknownBefore)) + len(without(t.Unbounded, t.UnboundedBefore))
 	for i := range r.Pools {
 		p := &r.Pools[i]
-		grown[wording.Qualified(p.Namespace, p.Name)] = p.mostBefore < p.mostAfter
-	}
-	var names []string
-	for _, name := range t.Unknown {
-		if grown[name] || !slices.Contains(t.UnknownBefore, name) {
-			names = append(names, name)
+		if name := wording.Qualified(p.Namespace, p.Name); p.mostBefore < p.mostAfter && slices.Contains(t.Unknown, name) && slices.Contains(t.UnknownBefore, name) {
+			n++
 		}
 	}
-	for _, name := range t.Unbounded {
-		if !slices.Contains(t.UnboundedBefore, name) {
-			names = append(names, name)
-		}
-	}
-	return names
+	return n
 }
 
 // typicalRise is how much more a month typically is; nothing on a side without amounts.
@@ -250,6 +241,9 @@ func (p *Pool) becomes(path, value string) bool {
 }
 
 func (p *Pool) isReplaced() bool { return p.Change == Changed && p.Class() == Replaced }
+
+// Fails says whether a policy fails for the pool at the head.
+func (p *Pool) Fails() bool { return p.has(Failure, New, Still, Unknown) }
 
 // has says whether policies say something at a level, in one of some states.
 func (p *Pool) has(level Level, states ...State) bool {
