@@ -308,15 +308,10 @@ func (f finding) key() string {
 
 // words are the class of what a policy says, and how that begins.
 func (f *finding) words() (class, said string) {
-	class, said = "denied", "denied"
-	switch f.Level {
-	case review.Failure:
-		class, said = "undecided", "undecided, a policy fails"
-	case review.Warn:
-		class, said = "newly warned of", "warned of"
-	case review.Audit:
-		class, said = "audit", "audited"
-	}
+	words := map[review.Level][2]string{
+		review.Failure: {"undecided", "undecided, a policy fails"}, review.Deny: {"denied", "denied"}, review.Warn: {"newly warned of", "warned of"}, review.Audit: {"audit", "audited"},
+	}[f.Level]
+	class, said = words[0], words[1]
 	switch f.State {
 	case review.New:
 		said = "newly " + said

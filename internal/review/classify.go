@@ -39,7 +39,7 @@ func classOf(path string) Class {
 // classOf is the class that a field of both has: labels in another order or case route no job otherwise.
 func (p *pair) classOf(path string) Class {
 	class := classOf(path)
-	if class == ReroutesJobs && isWithin(path, "spec.labels") && len(without(p.base.Spec.Labels, p.head.Spec.Labels))+len(without(p.head.Spec.Labels, p.base.Spec.Labels)) == 0 {
+	if class == ReroutesJobs && isWithin(path, "spec.labels") && isSame(p.base.Spec.Labels, p.head.Spec.Labels) {
 		return Settings
 	}
 	return class
@@ -231,43 +231,41 @@ func (e *effects) labels() {
 	before, after := e.base.GetRunnerLabels(), e.head.GetRunnerLabels()
 	lost, gained := without(before, after), without(after, before)
 	was, is := e.c.base.contenders[e.base.name()], e.c.head.contenders[e.head.name()]
-	for _, g := range grouped(lost, func(label string) []string { return e.c.head.takers(is, label) }) {
+	takers := func(label string) []string { return e.c.head.takers(is, label) }
+	grouped(lost, takers, func(labels, pools string) {
 		fate := "without another pool for them they wait"
-		if g.pools != "" {
-			fate = g.pools + " takes them"
+		if pools != "" {
+			fate = pools + " takes them"
 		}
-		e.say("Jobs that ask for %s no longer come here: %s.", anyOf(g.labels), fate)
-	}
-	for _, g := range grouped(gained, func(label string) []string { return without(e.c.base.takers(was, label), e.c.head.takers(is, label)) }) {
+		e.say("Jobs that ask for %s no longer come here: %s.", labels, fate)
+	})
+	grouped(gained, func(label string) []string { return without(e.c.base.takers(was, label), takers(label)) }, func(labels, pools string) {
 		come := " may come"
-		if g.pools != "" {
-			come = fmt.Sprintf(", which %s took, come", g.pools)
+		if pools != "" {
+			come = fmt.Sprintf(", which %s took, come", pools)
 		}
-		e.say("Jobs that ask for %s%s here from now on.", anyOf(g.labels), come)
-	}
+		e.say("Jobs that ask for %s%s here from now on.", labels, come)
+	})
 	if len(lost)+len(gained) > 0 && e.head.isREST() {
 		e.say("Runners without a job register anew: labels reach no runner that has registered.")
 	}
 }
 
-// labelGroup is labels that the same pools have.
-type labelGroup struct {
-	labels []string
-	pools  string
-}
-
 // grouped puts labels together that the same pools have.
-func grouped(labels []string, by func(label string) []string) []labelGroup {
-	var groups []labelGroup
+func grouped(labels []string, by func(label string) []string, say func(labels, pools string)) {
+	groups, order := map[string]string{}, []string{}
 	for _, label := range labels {
 		pools := wording.List(by(label), maxTakers)
-		if i := slices.IndexFunc(groups, func(g labelGroup) bool { return g.pools == pools }); i >= 0 {
-			groups[i].labels = append(groups[i].labels, label)
+		if known, ok := groups[pools]; ok {
+			label = known + " or " + label
 		} else {
-			groups = append(groups, labelGroup{[]string{label}, pools})
+			order = append(order, pools)
 		}
+		groups[pools] = label
 	}
-	return groups
+	for _, pools := range order {
+		say(groups[pools], pools)
+	}
 }
 
 // without are the texts of a list that aren't in another, whatever their case.
@@ -277,7 +275,8 @@ func without(list, other []string) []string {
 	})
 }
 
-func anyOf(list []string) string { return strings.Join(list, " or ") }
+// isSame says whether two lists have the same texts, in whatever order and case.
+func isSame(a, b []string) bool { return len(without(a, b))+len(without(b, a)) == 0 }
 
 func (e *effects) group() {
 	if from, to := e.base.Spec.GetRunnerGroup(), e.head.Spec.GetRunnerGroup(); !strings.EqualFold(from, to) {

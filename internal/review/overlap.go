@@ -5,7 +5,6 @@ package review
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/corral-dev/corral/internal/jobmatch"
@@ -98,16 +97,7 @@ func (a *contender) competes(b *contender) bool {
 	if !strings.EqualFold(a.Scope.Host, b.Scope.Host) || !strings.EqualFold(a.Scope.Path, b.Scope.Path) || !strings.EqualFold(a.Group, b.Group) {
 		return false
 	}
-	return a.Spec.GetMode() == b.Spec.GetMode() && shareRepositories(a.Repositories, b.Repositories)
-}
-
-// shareRepositories says whether two lists of patterns have a repository in common.
-func shareRepositories(a, b []string) bool {
-	if len(a) == 0 || len(b) == 0 {
-		return true
-	}
-	return slices.ContainsFunc(a, func(x string) bool { return jobmatch.AnyGlob(b, x) }) ||
-		slices.ContainsFunc(b, func(x string) bool { return jobmatch.AnyGlob(a, x) })
+	return a.Spec.GetMode() == b.Spec.GetMode() && jobmatch.ShareRepositories(a.Repositories, b.Repositories)
 }
 
 func overlapOf(p, other *contender) Overlap {

@@ -70,6 +70,8 @@ type Moment struct {
 	Zone string    `json:"zone"`
 }
 
+func (m Moment) utc() Moment { return Moment{m.At.UTC(), m.Zone} }
+
 // Verdict is what a review comes to.
 type Verdict string
 
@@ -134,10 +136,13 @@ func (r *Result) HasChanges() bool {
 
 // Failed is the result of a review that failed itself: nothing is known but why.
 func Failed(err error, at Moment) *Result {
-	r := &Result{
-		APIVersion: APIVersion, Kind: Kind, Verdict: Broken, Failed: true,
-		Compared: Compared{Head: Revision{Diagnostics: []v1alpha1.Diagnostic{{Message: err.Error()}}}, Moment: Moment{At: at.At.UTC(), Zone: at.Zone}},
-	}
+	head := Revision{Diagnostics: []v1alpha1.Diagnostic{{Message: err.Error()}}}
+	return (&Result{APIVersion: APIVersion, Kind: Kind, Failed: true, Compared: Compared{Head: head, Moment: at.utc()}}).broken()
+}
+
+// broken is a result of which nothing else is known.
+func (r *Result) broken() *Result {
+	r.Verdict = Broken
 	r.Worst = Worst(r)
 	return r
 }

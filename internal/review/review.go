@@ -75,14 +75,9 @@ func Compare(ctx context.Context, in Input) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Result{
-		APIVersion: APIVersion, Kind: Kind, Verdict: Allowed,
-		Compared: Compared{Base: base.revision(), Head: head.revision(), Moment: Moment{At: in.At.UTC(), Zone: in.Zone}},
-	}
+	r := &Result{APIVersion: APIVersion, Kind: Kind, Verdict: Allowed, Compared: Compared{base.revision(), head.revision(), in.Moment.utc()}}
 	if len(in.Head.Diagnostics) > 0 {
-		r.Verdict = Broken
-		r.Worst = Worst(r)
-		return r, nil
+		return r.broken(), nil
 	}
 	r.Head.Diagnostics = append(r.Head.Diagnostics, in.Refused...)
 	if in.Diff && r.Comparable() {
