@@ -92,14 +92,14 @@ func (c *comparison) comparePrices() {
 // costOf is what a pool costs; nil if nobody knows a rate.
 func (c *comparison) costOf(p *pair, before, after *Prices) *Cost {
 	cost := &Cost{Currency: after.Currency}
-	cost.Before, p.baseRate = c.amounts(cost, c.base, p.base, p.base, p.before, before)
+	cost.Before = c.amounts(cost, c.base, p.before, p.base, before)
 	runs, outcome := p.head, p.outcome()
 	if outcome == keepsFormer {
 		runs = p.base
 	}
-	cost.After, p.headRate = c.amounts(cost, c.head, p.head, runs, p.after, after)
+	cost.After = c.amounts(cost, c.head, p.after, runs, after)
 	if outcome == startsNone || outcome == endsIdle {
-		cost.After, cost.Basis, p.headRate = &Amounts{Max: new(float64)}, "denied: no runners", 0
+		cost.After, cost.Basis, p.after.rate = &Amounts{Max: new(float64)}, "denied: no runners", 0
 	}
 	if cost.Before == nil && cost.After == nil {
 		return nil
@@ -107,34 +107,33 @@ func (c *comparison) costOf(p *pair, before, after *Prices) *Cost {
 	return cost
 }
 
-// amounts are what a pool costs on one side, with runners of a pool's template, and what a runner costs by month; nil if nobody knows a rate.
-func (c *comparison) amounts(cost *Cost, s *side, p, runs *pool, j *judgement, prices *Prices) (a *Amounts, monthly float64) {
-	if p == nil || prices == nil {
-		return nil, 0
+// amounts are what a pool costs on one side, with runners of a pool's template; nil if nobody knows a rate.
+func (c *comparison) amounts(cost *Cost, s *side, j *judgement, runs *pool, prices *Prices) *Amounts {
+	if j == nil || prices == nil {
+		return nil
 	}
 	rate, basis, known := prices.rate(runs)
 	if !known {
-		return nil, 0
+		return nil
 	}
-	cost.Rate, cost.Basis = rate, basis
-	week, monthly := s.week(c.ctx, p, j), rate*prices.HoursPerMonth
-	a = &Amounts{Min: cents(week.floor * monthly)}
-	typical := week.floor
+	cost.Rate, cost.Basis, j.rate = rate, basis, rate*prices.HoursPerMonth
+	week := s.week(c.ctx, j)
+	a, typical := &Amounts{Min: cents(week.floor * j.rate)}, week.floor
 	if !week.unbounded {
-		a.Max = new(cents(week.most * monthly))
-		typical += prices.share(p.Name) * (week.most - week.floor)
+		a.Max = new(cents(week.most * j.rate))
+		typical += prices.share(j.pool.Name) * (week.most - week.floor)
 	}
-	if seen, ok := c.recordedRunners(p, j); ok && !p.rests() {
+	if seen, ok := c.recordedRunners(j); ok && !j.pool.rests() {
 		typical = seen
 	}
-	a.Typical = cents(typical * monthly)
-	return a, monthly
+	a.Typical = cents(typical * j.rate)
+	return a
 }
 
 // week is a pool's profile, made when it is first asked for.
-func (s *side) week(ctx context.Context, p *pool, j *judgement) *profile {
+func (s *side) week(ctx context.Context, j *judgement) *profile {
 	if !j.profile.known {
-		*j.profile = s.profile(ctx, p, j.asked)
+		*j.profile = s.profile(ctx, j.pool, j.asked)
 	}
 	return j.profile
 }

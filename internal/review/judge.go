@@ -21,6 +21,7 @@ import (
 
 // judgement is what a side's policies say of a pool.
 type judgement struct {
+	pool        *pool
 	limits      *Limits
 	findings    []Finding // without state
 	diagnostics []v1alpha1.Diagnostic
@@ -29,6 +30,8 @@ type judgement struct {
 	asked scaled
 	// profile of the week, once it is asked for. Judgements that are the same share it.
 	profile *profile
+	// rate is what a runner costs by month; 0 if nobody knows, or there are none.
+	rate float64
 }
 
 // isCoarse says whether changes that are close were taken together; a judgement may be nil.
@@ -57,6 +60,7 @@ func (s *side) samePlaces(o *side) bool {
 // at is the judgement of a pool that is the same, and stands elsewhere by now.
 func (j *judgement) at(p *pool) *judgement {
 	moved := *j
+	moved.pool = p
 	moved.findings = slices.Clone(j.findings)
 	for i := range moved.findings {
 		moved.findings[i].At = findingPlace(p, moved.findings[i].Path)
@@ -70,7 +74,7 @@ func (j *judgement) at(p *pool) *judgement {
 
 // judge asks the side's policies about a pool.
 func (s *side) judge(ctx context.Context, p *pool) *judgement {
-	j := &judgement{digest: p.bound.Digest(), profile: &profile{}}
+	j := &judgement{pool: p, digest: p.bound.Digest(), profile: &profile{}}
 	j.asked = s.scaling(ctx, p, s.in.At)
 	j.limits = s.limits(p, j.asked)
 	j.addFailures(p, j.asked.answer.Failures)

@@ -37,7 +37,7 @@ func (c *comparison) laterWords(p *pair) string {
 // changesInWeek are the times at which the weeks of both sides differ. Changes that are close are taken together, and not by both sides alike:
 // what counts is the answer.
 func (c *comparison) changesInWeek(p *pair) (times []time.Time) {
-	before, after := c.base.week(c.ctx, p.base, p.before).steps, c.head.week(c.ctx, p.head, p.after).steps
+	before, after := c.base.week(c.ctx, p.before).steps, c.head.week(c.ctx, p.after).steps
 	for _, s := range slices.Concat(before, after) {
 		if scaleAt(before, s.from) != scaleAt(after, s.from) {
 			times = append(times, s.from)

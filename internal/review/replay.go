@@ -101,11 +101,11 @@ func (r *Rollout) words() string {
 
 // recordedRunners is how many runners a pool would have had on average, by the jobs of its recorded decisions and the limits of a side;
 // false if there are fewer than two of them. Each holds until the next, and an hour at most.
-func (c *comparison) recordedRunners(p *pool, j *judgement) (float64, bool) {
+func (c *comparison) recordedRunners(j *judgement) (float64, bool) {
 	if j.limits.Effective == nil {
 		return 0, false
 	}
-	jobs := c.recordedJobs()[p.name()]
+	jobs := c.recordedJobs()[j.pool.name()]
 	limits, total, hours := *j.limits.Effective, 0.0, 0.0
 	for i := range len(jobs) - 1 {
 		held := min(jobs[i+1].at.Sub(jobs[i].at), longestHold).Hours()

@@ -110,8 +110,6 @@ type pair struct {
 	// formerDenied is true if the head's policies deny the template of the base, too.
 	formerDenied bool
 	shown        Pool
-	// baseRate and headRate are what a runner costs by month; 0 if it isn't known, or there are none.
-	baseRate, headRate float64
 }
 
 // name of the pool as it is at the head, or else was.
@@ -287,12 +285,7 @@ func (c *comparison) summarize() {
 
 // prune warns of what a PoolSource refuses for the number of pools that go. To the cluster a renamed pool is one that goes, too.
 func (c *comparison) prune() {
-	var removed []string
-	for _, p := range c.base.order {
-		if c.head.pools[p.name()] == nil {
-			removed = append(removed, p.name())
-		}
-	}
+	removed := slices.DeleteFunc(names(c.base.pools, nil), func(name string) bool { return c.head.pools[name] != nil })
 	why := compile.RemovesTooMany(len(c.base.order), removed, len(c.head.order))
 	if why == "" {
 		return
@@ -314,7 +307,7 @@ func (s *Summary) count(p *Pool) {
 	if p.isDenied() {
 		s.Denied++
 	}
-	if slices.ContainsFunc(p.Findings, func(f Finding) bool { return f.State == New && f.denies() }) {
+	if p.has(Deny, New) || p.has(Failure, New) {
 		s.NewlyDenied++
 	}
 	for _, f := range p.Findings {
@@ -325,24 +318,14 @@ func (s *Summary) count(p *Pool) {
 }
 
 // isDenied says whether a policy denies the pool at the head, or fails for it.
-func (p *Pool) isDenied() bool {
-	return slices.ContainsFunc(p.Findings, func(f Finding) bool { return f.State != Fixed && f.denies() })
-}
-
-func (f *Finding) denies() bool { return f.Level == Deny || f.Level == Failure }
+func (p *Pool) isDenied() bool { return p.Fails() || p.has(Deny, New, Still, Unknown) }
 
 // rank orders pools by how far their change reaches.
 func (p *Pool) rank() int {
-	ranks := map[Class]int{Replaced: 0, ReroutesJobs: 1, ReplacesRunners: 2, OtherLimits: 4, Settings: 5}
-	switch p.Change {
-	case Added, Uncompared:
-		return 3
-	case Moved:
-		return 6
-	case Same:
-		return 7
+	if rank, known := map[Change]int{Added: 3, Uncompared: 3, Moved: 6, Same: 7}[p.Change]; known {
+		return rank
 	}
-	return ranks[p.Class()]
+	return map[Class]int{Replaced: 0, ReroutesJobs: 1, ReplacesRunners: 2, OtherLimits: 4, Settings: 5}[p.Class()]
 }
 
 // notes tell what the review takes for granted.

@@ -14,26 +14,19 @@ import (
 // maxQuestions bounds how often policies of a side are asked what pools have together.
 const maxQuestions = 2000
 
-// sharer is a pool that what others have may keep from having more.
-type sharer struct {
-	*pool
-	rate float64
-	week *profile
-}
-
-// sharers are the pools of a side whose rules read what others have, and that have a rate and a max: the dearest first.
-func (c *comparison) sharers(s *side) []sharer {
-	var sharers []sharer
+// sharers are the pools of a side that what others have may keep from having more: their rules read that, and they have a rate and a max.
+// The dearest are first.
+func (c *comparison) sharers(s *side) (sharers []*judgement) {
 	for _, p := range c.pairs {
-		on, j, rate := p.head, p.after, p.headRate
+		j := p.after
 		if s == c.base {
-			on, j, rate = p.base, p.before, p.baseRate
+			j = p.before
 		}
-		if on != nil && rate > 0 && !on.rests() && on.bound.Needs().Usage() && !s.week(c.ctx, on, j).unbounded {
-			sharers = append(sharers, sharer{on, rate, j.profile})
+		if j != nil && j.rate > 0 && !j.pool.rests() && j.pool.bound.Needs().Usage() && !s.week(c.ctx, j).unbounded {
+			sharers = append(sharers, j)
 		}
 	}
-	slices.SortStableFunc(sharers, func(a, b sharer) int { return cmp.Compare(b.rate, a.rate) })
+	slices.SortStableFunc(sharers, func(a, b *judgement) int { return cmp.Compare(b.rate, a.rate) })
 	return sharers
 }
 
@@ -43,7 +36,7 @@ func (c *comparison) excess(s *side) float64 {
 	sharers := c.sharers(s)
 	alone, together := 0.0, 0.0
 	for _, p := range sharers {
-		alone += p.week.most * p.rate
+		alone += p.profile.most * p.rate
 	}
 	moments := momentsOf(sharers)
 	for i, at := range moments {
@@ -57,10 +50,10 @@ func (c *comparison) excess(s *side) float64 {
 }
 
 // momentsOf are the times of the week from which on any of the pools has other numbers; of many, some.
-func momentsOf(sharers []sharer) []time.Time {
+func momentsOf(sharers []*judgement) []time.Time {
 	var times []time.Time
 	for _, p := range sharers {
-		for _, step := range p.week.steps {
+		for _, step := range p.profile.steps {
 			times = append(times, step.from)
 		}
 	}
@@ -75,14 +68,14 @@ func momentsOf(sharers []sharer) []time.Time {
 }
 
 // fill is what all pay by hour that have as many runners as the former leave them.
-func (s *side) fill(c *comparison, sharers []sharer, at time.Time) float64 {
+func (s *side) fill(c *comparison, sharers []*judgement, at time.Time) float64 {
 	fleet, total := s.idleFleet(), 0.0
 	for _, p := range sharers {
 		asked := *p.pool
-		asked.usage = fleet.Usage(p.input, p.bound.Needs())
+		asked.usage = fleet.Usage(asked.input, asked.bound.Needs())
 		a := s.scaling(c.ctx, &asked, at)
 		if runners := a.inForce().Max; runners != v1alpha1.UnboundedMax {
-			fleet.Grant(p.input, runners)
+			fleet.Grant(asked.input, runners)
 			total += float64(runners) * p.rate
 		}
 	}
