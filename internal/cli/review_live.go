@@ -45,12 +45,7 @@ func (o *reviewOptions) askCluster(ctx context.Context, in *review.Input) (notes
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	var asked []review.ChangedObject
-	for _, object := range review.ChangedObjects(&in.Base, &in.Head) {
-		if object.Head != nil {
-			asked = append(asked, object)
-		}
-	}
+	asked := slices.DeleteFunc(review.ChangedObjects(&in.Base, &in.Head), func(o review.ChangedObject) bool { return o.Head == nil })
 	if more := len(asked) - maxAsked; more > 0 {
 		asked, notes = asked[:maxAsked], append(notes, fmt.Sprintf("The cluster wasn't asked about %s.", wording.Count(more, "more object")))
 	}

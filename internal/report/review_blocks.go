@@ -179,10 +179,7 @@ func (b *block) heading(place bool) phrase {
 	switch {
 	case len(b.names) == 0:
 	case len(b.names) <= maxNames:
-		kind := b.kind
-		if len(b.names) > 1 {
-			kind = strings.TrimLeft(wording.Count(len(b.names), kind), "0123456789 ")
-		}
+		kind := strings.TrimLeft(wording.Count(len(b.names), b.kind), "0123456789 ")
 		line = join(plainly("%s ", kind), listed(b.names, maxList), plainly(": "), line)
 	default:
 		line = join(plainly("%s: ", wording.Count(len(b.names), b.kind)), line)

@@ -258,15 +258,11 @@ func rolloutOf(a *policy.Update) *Rollout {
 
 // revisionOf names the revision of a pool's template; the pool's name if there is none.
 func revisionOf(p *pool) string {
-	template, err := podspec.Template(p.RunnerPool)
+	revision, _, err := podspec.RevisionOf(p.RunnerPool)
 	if err != nil {
 		return p.Name
 	}
-	digest, err := podspec.Digest(template)
-	if err != nil {
-		return p.Name
-	}
-	return podspec.RevisionNames(p.Name, digest)[0]
+	return revision
 }
 
 // keepsRevision says whether the templates of both are known to be one revision.
