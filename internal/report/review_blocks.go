@@ -6,7 +6,6 @@ package report
 import (
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -189,10 +188,8 @@ func (b *block) heading(place bool) phrase {
 	case !place || at.File == "":
 	case b.words == "problem": // as compilers do
 		line = join(code(at.String()), plainly(": "), line)
-	case others > 0:
-		line = join(line, plainly(" – "), code(at.String()), plainly(" and %s", wording.Count(others, "other place")))
 	default:
-		line = join(line, plainly(" – "), code(at.String()))
+		line = join(line, plainly(" – "), code(at.String()), when(others > 0, " and %s", wording.Count(others, "other place")))
 	}
 	return line
 }
@@ -214,10 +211,8 @@ func listed(names []string, most int) phrase {
 		}
 		line = join(line, code(name))
 	}
-	if more := len(names) - most; more > 0 {
-		line = join(line, plainly(" and %d more", more))
-	}
-	return line
+	more := len(names) - most
+	return join(line, when(more > 0, " and %d more", more))
 }
 
 // body is what people read below the heading.
@@ -336,9 +331,7 @@ func findingBlock(alike []finding) block {
 	if by := byRule(f.Rule); by != nil {
 		b.lines = append(b.lines, join(plainly("rule: "), by))
 	}
-	if f.Remediation != "" && f.State != review.Fixed {
-		b.lines = append(b.lines, plainly("fix: %s", f.Remediation))
-	}
+	b.lines = append(b.lines, present(when(f.Remediation != "" && f.State != review.Fixed, "fix: %s", f.Remediation))...)
 	for _, f := range alike {
 		b.add(f.pool, f.At)
 	}
@@ -392,11 +385,9 @@ const movesNone = "moves no pool that is declared as before, neither now nor in 
 // policies tell of policies that change.
 func (t *telling) policies(policies []review.PolicyChange) {
 	for _, p := range policies {
-		b := block{class: classOf("policy"), kind: "policy", said: plainly("%s", strings.ToLower(string(p.Change)))}
+		b := block{class: classOf("policy"), kind: "policy"}
+		b.said = join(plainly("%s", strings.ToLower(string(p.Change))), when(len(p.What) > 0, ": %s", strings.Join(p.What, ", ")))
 		b.add(p.Policy, changed(p.Places, p.Fields, ""))
-		if len(p.What) > 0 {
-			b.said = join(b.said, plainly(": %s", strings.Join(p.What, ", ")))
-		}
 		b.tell(p.Fields)
 		mode := both(p.Before, p.After, func(x *review.PolicyState) string { return string(x.Mode) })
 		binds := both(p.Before, p.After, func(x *review.PolicyState) string { return wording.Count(x.Pools, "pool") })
@@ -444,34 +435,24 @@ func (t *telling) recorded(rec *review.Recorded) {
 	if rec == nil {
 		return
 	}
-	text := fmt.Sprintf("Recorded decisions: %s judged again, %d passed over", wording.Count(rec.Decisions, "decision"), rec.Skipped)
-	if !rec.From.IsZero() {
-		text += fmt.Sprintf(", from %s to %s", rec.From.Format(rfc3339), rec.To.Format(rfc3339))
-	}
-	b := block{class: classOf("recorded decisions"), said: plainly("%s: %d would have been decided otherwise than by the base's policies", text, rec.Differ)}
-	if rec.Unbound > 0 {
-		b.details = append(b.details, plainly("%s passed over because no policy binds the pool: policies that name no namespace are of the one that --namespace names",
-			wording.Count(rec.Unbound, "decision")))
-	}
-	if rec.Drifted > 0 {
-		b.details = append(b.details, plainly("%s would have been taken otherwise by the base's policies already: others were asked then, or the log leaves out what they read",
+	b := block{class: classOf("recorded decisions")}
+	b.said = join(plainly("Recorded decisions: %s judged again, %d passed over", wording.Count(rec.Decisions, "decision"), rec.Skipped),
+		when(!rec.From.IsZero(), ", from %s to %s", rec.From.Format(rfc3339), rec.To.Format(rfc3339)),
+		plainly(": %d would have been decided otherwise than by the base's policies", rec.Differ))
+	b.details = present(
+		when(rec.Unbound > 0, "%s passed over because no policy binds the pool: policies that name no namespace are of the one that --namespace names",
+			wording.Count(rec.Unbound, "decision")),
+		when(rec.Drifted > 0, "%s would have been taken otherwise by the base's policies already: others were asked then, or the log leaves out what they read",
 			wording.Count(rec.Drifted, "decision")))
-	}
 	for _, c := range rec.Changed {
 		line := join(plainly("%s ", c.Time.Format(rfc3339)), code(c.Pool), plainly(" %s: %s → %s", c.Decision, c.Before, c.After))
 		for _, rule := range c.Rules {
 			line = join(line, plainly(" ("), byRule(rule), plainly(")"))
 		}
-		if c.Waiting > 0 {
-			line = join(line, plainly("; %s would have waited", wording.Count(int(c.Waiting), "job")))
-		}
-		if c.Inexact {
-			line = join(line, plainly("; the log leaves out some of what is asked"))
-		}
-		b.details = append(b.details, line)
+		b.details = append(b.details, join(line, when(c.Waiting > 0, "; %s would have waited", wording.Count(c.Waiting, "job")),
+			when(c.Inexact, "; the log leaves out some of what is asked")))
 	}
-	if more := rec.Differ - len(rec.Changed); more > 0 {
-		b.details = append(b.details, plainly("and %d more", more))
-	}
+	more := rec.Differ - len(rec.Changed)
+	b.details = append(b.details, present(when(more > 0, "and %d more", more))...)
 	t.add(b)
 }

@@ -77,12 +77,8 @@ func poolBlock(alike []review.Pool, causes map[string]Place) block {
 		total = plus(total, alike[i].Cost)
 		live = append(live, liveLines(name, alike[i].Live)...)
 	}
-	if line := costLine(total); line != nil && keyOf(total.Before) != keyOf(total.After) {
-		line = join(plainly("cost by month: "), line)
-		if total.Basis != "" {
-			line = join(line, plainly(" (%s)", total.Basis))
-		}
-		b.details = append(b.details, line)
+	if line := costLine("cost by month: ", total); line != nil && keyOf(total.Before) != keyOf(total.After) {
+		b.details = append(b.details, join(line, when(total.Basis != "", " (%s)", total.Basis)))
 	}
 	b.details = append(b.details, live...)
 	return b
@@ -156,12 +152,7 @@ func imageTag(before, after string) int {
 
 // limitLines tell the numbers that change, or that policies make others.
 func limitLines(p *review.Pool) []phrase {
-	var lines []phrase
-	for _, field := range []string{"max", "min", "idle"} {
-		if line := limitLine(p, field); line != nil {
-			lines = append(lines, line)
-		}
-	}
+	lines := present(limitLine(p, "max"), limitLine(p, "min"), limitLine(p, "idle"))
 	if p.After == nil {
 		return lines
 	}
@@ -236,11 +227,8 @@ func rolloutLines(alike []review.Pool) []phrase {
 	if len(alike) > 1 || r == nil || r.Hold {
 		return nil
 	}
-	text := fmt.Sprintf("rolls out by %s, at most %d more and %d fewer than wanted meanwhile", r.Strategy, r.MaxSurge, r.MaxUnavailable)
-	if r.Canary > 0 {
-		text += fmt.Sprintf(", %d first", r.Canary)
-	}
-	return []phrase{plainly("%s", strings.Join(append([]string{text}, r.Reasons...), "; "))}
+	return []phrase{join(plainly("rolls out by %s, at most %d more and %d fewer than wanted meanwhile", r.Strategy, r.MaxSurge, r.MaxUnavailable),
+		when(r.Canary > 0, ", %d first", r.Canary), slices.Concat(each("; ", r.Reasons)...))}
 }
 
 // liveLines tell what runs now.
@@ -296,8 +284,8 @@ func scheduleLines(s *review.Schedule) []folded {
 	return []folded{f}
 }
 
-// costLine tells the three amounts; nil without any.
-func costLine(c *review.Cost) phrase {
+// costLine tells the three amounts, after a word; nil without any.
+func costLine(word string, c *review.Cost) phrase {
 	if c == nil || c.Before == nil && c.After == nil {
 		return nil
 	}
@@ -309,9 +297,9 @@ func costLine(c *review.Cost) phrase {
 		}
 		return review.Money(*a.Max)
 	})
-	line := plainly("min %s, typical %s, max %s %s", least, typical, most, c.Currency)
-	line = join(line, leftOut("", "as no price is known", c.Before, c.UnknownBefore, c.Unknown))
-	return join(line, leftOut(" of max", "as nothing bounds it", c.Before, c.UnboundedBefore, c.Unbounded))
+	return join(plainly("%smin %s, typical %s, max %s %s", word, least, typical, most, c.Currency),
+		leftOut("", "as no price is known", c.Before, c.UnknownBefore, c.Unknown),
+		leftOut(" of max", "as nothing bounds it", c.Before, c.UnboundedBefore, c.Unbounded))
 }
 
 // leftOut says why pools aren't in amounts, and names them: those in neither side's, or in those of one.
