@@ -41,11 +41,8 @@ type reviewOptions struct {
 	folder string
 }
 
-const reviewHelp = `Say what a change of definitions and policies would do, before it is merged: which pools
-change and how far that reaches (identity, routing, template, scale, settings), their limits
-before and after policies with the rule that moved them, what policies newly deny or warn of,
-pools that the same jobs are for, what it costs, each field that differs with its place on
-both sides, and the pools that only a policy moves.
+const reviewHelp = `Say what a change of definitions and policies would do, before it is merged: to pools, to jobs
+that wait, to limits before and after policies, and to costs, with each place that differs.
 
 Compared is the revision --base of the repository that DIR (default: the current folder) is
 in with the files as they lie in DIR, or with the revision --head; or two folders. A pull
@@ -57,12 +54,8 @@ Policies are those beside the pools, of each side its own, and those of --policy
 are read from prices.yaml in DIR or the closest folder above it, of each side its own, or from
 --prices for both. No network, no cluster and no credentials are used, unless --live asks for them.
 
---output prints one form, and --write writes others to files: text, markdown for a comment (it
-begins with a marker and takes at most 60,000 bytes), github for annotations, sarif for
-code scanning, json and yaml.
-
-Exit codes: 0 nothing is denied, 1 the head can't be applied, or something else is wrong, 2
-policies deny a pool of the head, 3 with --exit-code: there are changes, and none is denied.`
+Exit codes: 0 nothing fails, 1 the head can't be applied, or something else is wrong, 2 policies
+deny a pool of the head, 3 with --exit-code: there are changes, 4 what else --fail-on names.`
 
 func newReview(version string) *cobra.Command {
 	c := &cobra.Command{

@@ -37,7 +37,7 @@ func (c *comparison) comparePolicy(ref string) (PolicyChange, bool) {
 	case after == nil:
 		p.Change = Deleted
 	default:
-		p.Fields = c.policyFields(ref)
+		p.Fields = specFields(c.base.declared[ref], c.head.declared[ref])
 		p.What = whatChanged(before, after, p.Fields)
 		p.Fields = slices.DeleteFunc(p.Fields, func(f FieldChange) bool { return isWithin(f.Path, "modules") })
 	}
@@ -65,17 +65,11 @@ func (s *side) stateOf(p *Policy) (*PolicyState, *Place) {
 
 func binds(p *Policy, on *pool) bool { return p != nil && on != nil && p.Binds(on.input) }
 
-// policyFields are what differs of the policies that a reference names, if both are among the objects. Of modules there is no telling.
-func (c *comparison) policyFields(ref string) []FieldChange {
-	was, is := c.base.declared[ref], c.head.declared[ref]
+// specFields are what differs of two specs that have no classes; none if either isn't among the objects.
+func specFields(was, is *compile.Object) []FieldChange {
 	if was == nil || is == nil {
 		return nil
 	}
-	return specFields(was, is)
-}
-
-// specFields are what differs of two specs that have no classes.
-func specFields(was, is *compile.Object) []FieldChange {
 	fields := diff(was, is, func(string) Class { return "" })
 	for i := range fields {
 		fields[i].Path = strings.TrimPrefix(fields[i].Path, "spec.")
@@ -86,9 +80,7 @@ func specFields(was, is *compile.Object) []FieldChange {
 // whatChanged names what two policies differ in: one that moves no pool today may tomorrow.
 func whatChanged(before, after *Policy, fields []FieldChange) []string {
 	var what []string
-	touches := func(path string) bool {
-		return slices.ContainsFunc(fields, func(f FieldChange) bool { return isWithin(f.Path, path) })
-	}
+	touches := (&Pool{Fields: fields}).touches
 	rules := before.Digest() != after.Digest() && !touches("data") && !touches("parameters") || touches("modules") || touches("library")
 	for _, part := range []struct {
 		differs bool
