@@ -100,6 +100,7 @@ type comparison struct {
 
 // pair is a pool on both sides, or on one.
 type pair struct {
+	c          *comparison
 	base, head *pool
 	before     *judgement
 	after      *judgement
@@ -120,6 +121,7 @@ func (p *pair) either() *pool { return cmp.Or(p.head, p.base) }
 func (c *comparison) run() {
 	c.pairs = pairUp(c.base, c.head)
 	for _, p := range c.pairs {
+		p.c = c
 		c.judge(p)
 		c.describe(p)
 	}
@@ -174,12 +176,10 @@ func (c *comparison) describe(p *pair) {
 		}
 	case p.base == nil:
 		s.Change = Added
-		e := &effects{pair: p}
-		e.denied()
-		s.Effects = e.all
+		p.denied()
 	case p.head == nil:
-		s.Change = Deleted
-		s.Classes, s.Effects = []Class{Replaced}, deletedEffects(p.base)
+		s.Change, s.Classes = Deleted, []Class{Replaced}
+		p.deleted()
 	default:
 		c.compareFields(p)
 	}
@@ -209,15 +209,8 @@ func (c *comparison) compareFields(p *pair) {
 		}
 	}
 	p.later = c.laterWords(p)
-	s.Effects = c.effectsOf(p)
-	if s.Change != Same {
-		return
-	}
-	next := c.nextRollout(p)
-	if next != "" {
-		s.Effects = append(s.Effects, next)
-	}
-	if isMoved(p) || next != "" || p.later != "" {
+	p.effects()
+	if s.Change == Same && (c.rollsOtherwise(p) || isMoved(p) || p.later != "") {
 		s.Change = Moved
 	}
 }
@@ -242,18 +235,19 @@ func isMoved(p *pair) bool {
 	return !p.before.limits.same(p.after.limits) || slices.ContainsFunc(p.shown.Findings, func(f Finding) bool { return f.State != Still })
 }
 
-// nextRollout says that another template of a pool that is declared as before would roll out otherwise; empty if it wouldn't.
-func (c *comparison) nextRollout(p *pair) string {
+// rollsOtherwise tells if another template of a pool that is declared as before would roll out otherwise.
+func (c *comparison) rollsOtherwise(p *pair) bool {
 	if p.before.digest == p.after.digest {
-		return ""
+		return false
 	}
 	// Of as many runners: that a max makes smaller steps is no news.
 	next := p.head.Name + "-next"
-	was, is := c.base.rollout(c.ctx, p.base, p.after, revisionOf(p.base), next), c.head.rollout(c.ctx, p.head, p.after, revisionOf(p.head), next)
-	if before, after := was.words(), is.words(); before != after {
-		return fmt.Sprintf("Another template would roll out otherwise: %s instead of %s.", after, before)
+	was := c.base.rollout(c.ctx, p.base, p.after, revisionOf(p.base), next).words()
+	is := c.head.rollout(c.ctx, p.head, p.after, revisionOf(p.head), next).words()
+	if was != is {
+		p.say("Another template would roll out otherwise: %s instead of %s.", is, was)
 	}
-	return ""
+	return was != is
 }
 
 // summarize counts, sorts, and drops what isn't worth showing.
