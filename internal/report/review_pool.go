@@ -128,8 +128,8 @@ func (b *block) tell(fields []review.FieldChange) {
 			_, name, _ = strings.Cut(in, "].")
 		}
 		was, is := readable(f.Before), readable(f.After)
-		if cut := imageTag(was, is); cut > 0 {
-			was, is = was[cut:], is[cut:]
+		if prefix := image.FindString(was); prefix == image.FindString(is) {
+			was, is = was[len(prefix):], is[len(prefix):]
 		}
 		b.said = join(b.said, plainly(" · "), code(name))
 		if len(was) > shortest || len(is) > shortest {
@@ -140,15 +140,8 @@ func (b *block) tell(fields []review.FieldChange) {
 	}
 }
 
+// image is what is before the tag or digest of one.
 var image = regexp.MustCompile(`^[\w./-]+(:\d+)?/[\w./-]+[:@]`)
-
-// imageTag is where the tags or digests of two versions of an image begin; 0 if they are none.
-func imageTag(before, after string) int {
-	if prefix := image.FindString(before); prefix != "" && prefix == image.FindString(after) {
-		return len(prefix)
-	}
-	return 0
-}
 
 // limitLines tell the numbers that change, or that policies make others.
 func limitLines(p *review.Pool) []phrase {

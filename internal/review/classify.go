@@ -13,22 +13,25 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// fieldClasses are the classes of a pool's fields, by their path or the beginning of it; the first that fits holds.
-var fieldClasses = []struct {
+// fieldClasses are the classes of fields, by their path or the beginning of it; the first that fits holds.
+type fieldClasses []struct {
 	path  string
 	class Class
-}{
+}
+
+// poolClasses are the classes of a pool's fields, connectionClasses those of a connection's.
+var poolClasses, connectionClasses = fieldClasses{
 	{"metadata.name", Replaced}, {"metadata.namespace", Replaced}, {"metadata", Settings},
 	{"spec.connectionRef", Replaced}, {"spec.registration", Replaced}, {"spec.lifetime", Replaced},
 	{"spec.scaleSetName", ReroutesJobs}, {"spec.runnerGroup", ReroutesJobs}, {"spec.labels", ReroutesJobs}, {"spec.mode", ReroutesJobs}, {"spec.suspend", ReroutesJobs},
 	{"spec.demand.webhook", ReroutesJobs},
 	{"spec.template", ReplacesRunners}, {"spec.containerMode", ReplacesRunners},
 	{"spec.scale", OtherLimits}, {"spec.demand", OtherLimits},
-}
+}, fieldClasses{{"spec.url", Replaced}, {"spec.allowedNamespaces", ReroutesJobs}}
 
-// classOf is the class that a field of a pool is of.
-func classOf(path string) Class {
-	for _, f := range fieldClasses {
+// of is the class that a field is of.
+func (c fieldClasses) of(path string) Class {
+	for _, f := range c {
 		if isWithin(path, f.path) {
 			return f.class
 		}
@@ -38,7 +41,7 @@ func classOf(path string) Class {
 
 // classOf is the class that a field of both has: labels in another order or case route no job otherwise.
 func (p *pair) classOf(path string) Class {
-	class := classOf(path)
+	class := poolClasses.of(path)
 	if class == ReroutesJobs && isWithin(path, "spec.labels") && isSame(p.base.Spec.Labels, p.head.Spec.Labels) {
 		return Settings
 	}
@@ -49,7 +52,8 @@ func (p *pair) classOf(path string) Class {
 // replaces none.
 func (p *pair) classByTemplate() {
 	isTemplate := func(f FieldChange) bool { return f.Class == ReplacesRunners }
-	if !slices.ContainsFunc(p.shown.Fields, isTemplate) || !p.keepsRevision() {
+	revision := revisionOf(p.head)
+	if !slices.ContainsFunc(p.shown.Fields, isTemplate) || revision != revisionOf(p.base) || revision == p.head.Name { // that names none
 		return
 	}
 	for i := range p.shown.Fields {

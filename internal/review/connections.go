@@ -15,17 +15,6 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// connectionClass is the class that a field of a connection is of.
-func connectionClass(path string) Class {
-	switch {
-	case path == "spec.url":
-		return Replaced
-	case strings.HasPrefix(path, "spec.allowedNamespaces"):
-		return ReroutesJobs
-	}
-	return Settings
-}
-
 // refuseObjects adds which objects of the head a PoolSource refuses for where they would go, and which pools get no connection. If the
 // source's namespace isn't known, all must be in one; those of a base that aren't are applied by something else.
 func (c *comparison) refuseObjects() {
@@ -80,7 +69,7 @@ func (c *comparison) compareConnections() {
 			shown.Change = Deleted
 			c.deletedConnection(&shown, name)
 		default:
-			shown.Fields = diff(before.object, after.object, connectionClass)
+			shown.Fields = diff(before.object, after.object, connectionClasses.of)
 			if len(shown.Fields) == 0 {
 				continue
 			}

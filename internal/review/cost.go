@@ -233,10 +233,7 @@ func (w *profile) add(from, to time.Time, scale policy.Scale) {
 
 // add adds a pool to the total, and says what isn't in it.
 func (t *Cost) add(p *pair) {
-	cost := p.shown.Cost
-	if cost == nil {
-		cost = &Cost{}
-	}
+	cost := cmp.Or(p.shown.Cost, &Cost{})
 	if p.base != nil && t.Before != nil {
 		t.Before.add(p.name(), cost.Before, &t.UnknownBefore, &t.UnboundedBefore)
 	}

@@ -53,7 +53,9 @@ func (d *differ) compare(basePath, headPath string, before, after any) {
 		return
 	}
 	if was, is, ok := both[map[string]any](before, after); ok && len(was)+len(is) > 0 {
-		d.compareStructs(basePath, headPath, was, is)
+		for _, name := range names(was, is) {
+			d.compare(compile.FieldOf(basePath, name), compile.FieldOf(headPath, name), was[name], is[name])
+		}
 		return
 	}
 	if was, is, ok := both[[]any](before, after); ok && (hasStructs(was) || hasStructs(is)) {
@@ -68,12 +70,6 @@ func both[T any](before, after any) (was, is T, ok bool) {
 	was, wasT := before.(T)
 	is, isT := after.(T)
 	return was, is, (wasT || before == nil) && (isT || after == nil)
-}
-
-func (d *differ) compareStructs(basePath, headPath string, before, after map[string]any) {
-	for _, name := range names(before, after) {
-		d.compare(compile.FieldOf(basePath, name), compile.FieldOf(headPath, name), before[name], after[name])
-	}
 }
 
 // names are the sorted keys of two maps.

@@ -264,9 +264,3 @@ func revisionOf(p *pool) string {
 	}
 	return revision
 }
-
-// keepsRevision says whether the templates of both are known to be one revision.
-func (p *pair) keepsRevision() bool {
-	revision := revisionOf(p.head)
-	return revision == revisionOf(p.base) && revision != p.head.Name // that names none
-}

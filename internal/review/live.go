@@ -50,7 +50,7 @@ func differing(declared, runs *v1alpha1.RunnerPool) []string {
 		return nil
 	}
 	var paths []string
-	for _, f := range diff(a, b, classOf) {
+	for _, f := range diff(a, b, poolClasses.of) {
 		paths = append(paths, f.Path)
 	}
 	return paths[:min(len(paths), maxDiffering)]
