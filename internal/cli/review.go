@@ -215,11 +215,10 @@ func (o *reviewOptions) judge(r *review.Result) error {
 	if r.Verdict == review.Broken {
 		return fmt.Errorf("%s: %w", r.Problem(), problems(r.Head.Diagnostics))
 	}
-	var failures []error
+	var err error
 	for _, word := range o.failOn {
-		failures = append(failures, failsOn(word, r))
+		err = errors.Join(err, failsOn(word, r))
 	}
-	err := errors.Join(failures...)
 	if err == nil && o.exitCode && r.HasChanges() {
 		return errChanged
 	}

@@ -240,10 +240,7 @@ func (o *reviewOptions) policiesAbove(ctx context.Context, t namedTree, compiler
 func (o *reviewOptions) readPrices(t namedTree) (*review.Prices, []v1alpha1.Diagnostic, error) {
 	if o.prices != "" {
 		file, err := os.Open(o.prices)
-		if err != nil {
-			return nil, nil, fmt.Errorf("reading prices: %w", err)
-		}
-		return pricesIn(file, filepath.ToSlash(o.prices))
+		return pricesIn(file, err, filepath.ToSlash(o.prices))
 	}
 	if t.absent {
 		return nil, nil, nil
@@ -254,10 +251,8 @@ func (o *reviewOptions) readPrices(t namedTree) (*review.Prices, []v1alpha1.Diag
 		}
 		name := path.Join(folder, pricesFile)
 		switch file, err := t.fsys.Open(name); {
-		case err == nil:
-			return pricesIn(file, shown(t.root, name))
 		case !errors.Is(err, fs.ErrNotExist):
-			return nil, nil, fmt.Errorf("reading prices: %w", err)
+			return pricesIn(file, err, shown(t.root, name))
 		case folder == "." || folder == "/":
 			return nil, nil, nil
 		}
@@ -278,9 +273,13 @@ func (t namedTree) unreadPrices(folder string) []v1alpha1.Diagnostic {
 	return nil
 }
 
-func pricesIn(file fs.File, name string) (*review.Prices, []v1alpha1.Diagnostic, error) {
-	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, review.MaxPriceBytes+1))
+// pricesIn reads a file, if it could be opened.
+func pricesIn(file fs.File, err error, name string) (*review.Prices, []v1alpha1.Diagnostic, error) {
+	var data []byte
+	if err == nil {
+		defer file.Close()
+		data, err = io.ReadAll(io.LimitReader(file, review.MaxPriceBytes+1))
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading prices: %w", err)
 	}

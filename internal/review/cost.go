@@ -29,15 +29,9 @@ type profile struct {
 	// floor without any job, and most with as many jobs as there may be.
 	floor, most float64
 	unbounded   bool
-	steps       []step
+	steps       []Span // with other numbers each
 	// coarse is true when there were many changes.
 	coarse bool
-}
-
-// step is a time from which on a pool has other numbers.
-type step struct {
-	from  time.Time
-	scale policy.Scale
 }
 
 // price says what pools cost.
@@ -226,8 +220,8 @@ func (w *profile) add(from, to time.Time, scale policy.Scale) {
 	w.floor += weight * float64(floor(scale))
 	w.most += weight * float64(scale.Max)
 	w.unbounded = w.unbounded || scale.Max == v1alpha1.UnboundedMax
-	if n := len(w.steps); n == 0 || w.steps[n-1].scale != scale {
-		w.steps = append(w.steps, step{from, scale})
+	if n := len(w.steps); n == 0 || w.steps[n-1].Scale != scale {
+		w.steps = append(w.steps, Span{From: from, Scale: scale})
 	}
 }
 
@@ -325,7 +319,7 @@ func momentsOf(sharers []*judgement) []time.Time {
 	var times []time.Time
 	for _, p := range sharers {
 		for _, step := range p.profile.steps {
-			times = append(times, step.from)
+			times = append(times, step.From)
 		}
 	}
 	slices.SortFunc(times, time.Time.Compare)

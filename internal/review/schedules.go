@@ -76,18 +76,18 @@ func (c *comparison) laterWords(p *pair) string {
 func (c *comparison) changesInWeek(p *pair) (times []time.Time) {
 	before, after := c.base.week(c.ctx, p.before).steps, c.head.week(c.ctx, p.after).steps
 	for _, s := range slices.Concat(before, after) {
-		if scaleAt(before, s.from) != scaleAt(after, s.from) {
-			times = append(times, s.from)
+		if scaleAt(before, s.From) != scaleAt(after, s.From) {
+			times = append(times, s.From)
 		}
 	}
 	return times
 }
 
 // scaleAt are the numbers at a time.
-func scaleAt(steps []step, at time.Time) (scale policy.Scale) {
+func scaleAt(steps []Span, at time.Time) (scale policy.Scale) {
 	for _, s := range steps {
-		if !s.from.After(at) {
-			scale = s.scale
+		if !s.From.After(at) {
+			scale = s.Scale
 		}
 	}
 	return scale
