@@ -75,7 +75,7 @@ func Compare(ctx context.Context, in Input) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Result{APIVersion: APIVersion, Kind: Kind, Verdict: Allowed, Compared: Compared{base.revision(), head.revision(), in.Moment.utc()}}
+	r := &Result{APIVersion: APIVersion, Kind: Kind, Verdict: Allowed, Compared: Compared{base.revision(), head.revision(), in.utc()}}
 	if len(in.Head.Diagnostics) > 0 {
 		return r.broken(), nil
 	}
