@@ -15,6 +15,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/explain"
 	"github.com/corral-dev/corral/internal/poolstatus"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // maxObjects is how many objects a finding names.
@@ -180,7 +181,7 @@ func (w *world) finding(of []symptom) Finding {
 		for _, p := range s.pools {
 			pools[p] = pools[p] || !s.goOn
 		}
-		f.Since, f.By, f.Next = earlier(f.Since, s.since), earlier(f.By, s.by), earlier(f.Next, nextOf(s.message, w.Now))
+		f.Since, f.By, f.Next = earlier(f.Since, s.since), earlier(f.By, s.by), earlier(f.Next, wording.NextTryIn(s.message, w.Now))
 	}
 	for pool, waits := range pools {
 		if p := w.pools[pool]; p != nil && waits && f.isTrouble() {
