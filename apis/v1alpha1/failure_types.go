@@ -3,7 +3,12 @@
 
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
 
 // MaxFailures is how many failed runners the status of a pool has.
 const MaxFailures = 5
@@ -32,7 +37,7 @@ type RunnerFailure struct {
 	// +optional
 	Node string `json:"node,omitempty"`
 
-	// exit is how its container ended, unless with exit code 0: at most 500 bytes of its message and 3 taints.
+	// exit is how its container ended, unless with exit code 0: at most 500 bytes of its message and 3 taints, and without the node.
 	// +optional
 	Exit *RunnerExit `json:"exit,omitempty"`
 }
@@ -49,10 +54,12 @@ func (f *RunnerFailure) String() string {
 	case f.Reason != "":
 		text += ": " + f.Reason
 	}
-	if f.Exit != nil {
-		exit := *f.Exit
-		exit.Node = ""
-		text += "; " + exit.String()
+	if f.Exit == nil {
+		return text
 	}
-	return text
+	words := f.Exit.String()
+	if code := fmt.Sprintf("exit code %d", f.Exit.Code); strings.Contains(f.Reason, code) {
+		return text + strings.TrimPrefix(words, code)
+	}
+	return text + "; " + words
 }

@@ -62,6 +62,8 @@ type symptom struct {
 	do      string
 	since   time.Time
 	by      time.Time
+	// failed is the pool's last failed runner, if that is what it tells of.
+	failed *v1alpha1.RunnerFailure
 	// pools that suffer, as NAMESPACE/NAME. No job waits for it if they goOn.
 	pools []string
 	goOn  bool
@@ -180,6 +182,9 @@ func (w *world) finding(of []symptom) Finding {
 		}
 		for _, p := range s.pools {
 			pools[p] = pools[p] || !s.goOn
+		}
+		if s.failed != nil && (f.LastFailure == nil || f.LastFailure.Time.Before(&s.failed.Time)) {
+			f.LastFailure = s.failed
 		}
 		f.Since, f.By, f.Next = earlier(f.Since, s.since), earlier(f.By, s.by), earlier(f.Next, wording.NextTryIn(s.message, w.Now))
 	}

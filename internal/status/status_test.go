@@ -176,6 +176,10 @@ func mixed() *Snapshot {
 	s.Pools[2].Status.Jobs = 5
 	fails(&s.Pools[2].Status.Conditions, v1alpha1.RunnersFailingReason, "3 runners in a row failed (Crash: Error (exit code 1)); next try 12:00:07Z")
 	is(&s.Pools[2].Status.Conditions, v1alpha1.HealthyCondition, metav1.ConditionFalse, v1alpha1.RunnersFailingReason, "3 runners in a row failed (Crash: Error (exit code 1)); next try 12:00:07Z")
+	s.Pools[2].Status.Failures = []v1alpha1.RunnerFailure{{
+		Runner: "linux-03-6", Time: ago(3 * time.Second), Cause: v1alpha1.CauseCrash, Reason: "Error (exit code 1)", Node: "n1",
+		Exit: &v1alpha1.RunnerExit{Code: 1, Message: "no such file: run.sh"},
+	}}
 	s.addRunner("linux-03-7", "linux-03", v1alpha1.RunnerFailed, v1alpha1.CauseCrash, "Error (exit code 1)")
 	for i := range 4 {
 		s.addRunner(fmt.Sprintf("linux-04-%d", i), "linux-04", v1alpha1.RunnerPending, v1alpha1.CauseUnschedulable, fmt.Sprintf("Unschedulable: 0/%d nodes are available", i+2))
