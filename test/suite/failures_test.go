@@ -71,6 +71,7 @@ func TestACrashLoopLeavesItsTracesAndOneWordEndsIt(t *testing.T) {
 	}
 	newQuestion(t, namespace).says([]string{"pool/linux", "-n", namespace}, "Last failures", last.Runner+" on node "+last.Node+": Crash: Error (exit code 1)", "; it said last: Connecting to GitHub", "; next try ")
 	kept := w.keptPod(t, client.ObjectKeyFromObject(pool))
+	newQuestion(t, namespace).says([]string{"pool/linux", "-n", namespace}, "kubectl logs -n "+namespace+" "+kept.Name)
 
 	heal()
 	asked := time.Now()
