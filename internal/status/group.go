@@ -183,10 +183,7 @@ func (w *world) finding(of []symptom) Finding {
 		for _, p := range s.pools {
 			pools[p] = pools[p] || !s.goOn
 		}
-		if s.failed != nil && (f.LastFailure == nil || f.LastFailure.Time.Before(&s.failed.Time)) {
-			f.LastFailure = s.failed
-		}
-		f.Since, f.By, f.Next = earlier(f.Since, s.since), earlier(f.By, s.by), earlier(f.Next, wording.NextTryIn(s.message, w.Now))
+		f.date(s, w.Now)
 	}
 	for pool, waits := range pools {
 		if p := w.pools[pool]; p != nil && waits && f.isTrouble() {
@@ -202,6 +199,14 @@ func (w *world) finding(of []symptom) Finding {
 	}
 	f.More = max(0, len(sorted)-maxObjects)
 	return f
+}
+
+// date takes the times of a symptom in, and the last runner that failed.
+func (f *Finding) date(s symptom, now time.Time) {
+	f.Since, f.By, f.Next = earlier(f.Since, s.since), earlier(f.By, s.by), earlier(f.Next, wording.NextTryIn(s.message, now))
+	if s.failed != nil && (f.LastFailure == nil || f.LastFailure.Time.Before(&s.failed.Time)) {
+		f.LastFailure = s.failed
+	}
 }
 
 // count counts an object of a kind.
