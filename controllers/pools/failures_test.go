@@ -16,6 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -267,5 +269,23 @@ func TestAKeptPodGoesWithItsPoolAndWithKeepFailed(t *testing.T) {
 				t.Errorf("%s is kept", got)
 			}
 		})
+	}
+}
+
+func TestOnlyAnotherValueOfTheAnnotationWakesThePool(t *testing.T) {
+	pool := func(value, other string) client.Object {
+		return &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.RetryAnnotation: value, "other": other}}}
+	}
+	for _, tc := range []struct {
+		before, after client.Object
+		want          bool
+	}{
+		{pool("1", ""), pool("2", ""), true},
+		{&v1alpha1.RunnerPool{}, pool("1", ""), true},
+		{pool("1", ""), pool("1", "x"), false},
+	} {
+		if got := retryRequested().Update(event.UpdateEvent{ObjectOld: tc.before, ObjectNew: tc.after}); got != tc.want {
+			t.Errorf("from %v to %v: %t", tc.before.GetAnnotations(), tc.after.GetAnnotations(), got)
+		}
 	}
 }
