@@ -22,6 +22,7 @@ import (
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
 	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 const (
@@ -202,7 +203,7 @@ func (v verification) outcome(now time.Time, conn *v1alpha1.GitHubConnection) er
 		return fmt.Errorf("verifying the credentials: %w", v.err)
 	}
 	if e.Reason == v1alpha1.GitHubUnavailableReason {
-		return kube.Wait(e.Reason, min(rereadInterval, max(time.Second, v.next.Sub(now))), "%w", e)
+		return kube.Wait(e.Reason, min(rereadInterval, max(time.Second, v.next.Sub(now))), "%w; %s", e, wording.NextTry(v.next))
 	}
 	if conn.Spec.SecretRef != nil && e.Reason == v1alpha1.CredentialsRefusedReason {
 		return kube.Stall(e.Reason, "Secret %q: %w", conn.Spec.SecretRef.Name, e)

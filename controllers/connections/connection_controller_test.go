@@ -29,6 +29,7 @@ import (
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
 	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 var key = types.NamespacedName{Namespace: "team", Name: "main"}
@@ -260,6 +261,9 @@ func TestUnavailableGitHubIsWaitedForWithBackOff(t *testing.T) {
 	if first < retryMin*9/10 || first > retryMin*11/10 {
 		t.Errorf("first after %s", first)
 	}
+	if message := conditions.GetMessage(conn, v1alpha1.ReadyCondition); !strings.HasSuffix(message, wording.NextTry(s.now.Add(first))) {
+		t.Errorf("%q doesn't tell the next try", message)
+	}
 	s.reconcile()
 	if len(s.asked) != 1 {
 		t.Error("asked before it was time")
@@ -270,6 +274,9 @@ func TestUnavailableGitHubIsWaitedForWithBackOff(t *testing.T) {
 	}
 	if len(s.asked) != 9 {
 		t.Errorf("asked %d times; want 9", len(s.asked))
+	}
+	if n := len(s.events.Events); n != 1 {
+		t.Errorf("%d events tell that GitHub is away", n)
 	}
 	s.now = s.now.Add(retryMax / 2)
 	if s.reconcile(); len(s.asked) != 9 {

@@ -35,7 +35,7 @@ const gathering = 100 * time.Millisecond
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int, events ...source.Source) error {
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named("runnerpool").
-		For(&v1alpha1.RunnerPool{}, builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicates.ReconcileRequestedPredicate{}))).
+		For(&v1alpha1.RunnerPool{}, builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicates.ReconcileRequestedPredicate{}, retryRequested()))).
 		Owns(&v1alpha1.ScaleSet{}).
 		Watches(&v1alpha1.Runner{}, gathered(), builder.WithPredicates(runnerChanged())).
 		Watches(&corev1.Pod{}, gathered(), builder.WithPredicates(runners.PodChanged())).
@@ -100,6 +100,9 @@ func (r *Reconciler) forget(ctx context.Context, key types.NamespacedName) error
 	r.Results.SinceLastPass(key)
 	r.Claims.Forget(key)
 	unmeasure(key)
+	if err := r.forgetKept(ctx, key); err != nil {
+		return err
+	}
 	left := &v1alpha1.RunnerList{}
 	if err := r.Client.List(ctx, left, client.InNamespace(key.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: key.Name}, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing runners of a pool that is gone: %w", err)

@@ -19,51 +19,72 @@ import (
 // one after the other. Lost with the process: the API server refuses the second, and is asked who is gone.
 type claimNotes struct {
 	mu sync.Mutex
-	// taken has the runner that takes or took a claim, until the cache shows that.
-	taken map[types.NamespacedName]types.UID
+	// taken has the runner that takes or took a claim, until the cache shows that, and its pod.
+	taken map[types.NamespacedName]taking
 	// gone has the last holder of a claim that was seen to be gone, and its pod.
 	gone map[types.NamespacedName]types.UID
+}
+
+// taking is of a runner that takes a claim, or took it; shown is true once the cache showed that.
+type taking struct {
+	by    types.UID
+	shown bool
 }
 
 // choose chooses a claim for a runner, and notes it as the runner's.
 func (n *claimNotes) choose(pool *v1alpha1.RunnerPool, all []PoolClaim, runner types.UID, now time.Time) claims.Choice {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	list, shown := make([]claims.Claim, 0, len(all)), map[types.NamespacedName]bool{}
-	for _, x := range all {
-		key := types.NamespacedName{Namespace: pool.Namespace, Name: x.Name}
-		shown[key] = true
-		if holder, ok := n.taken[key]; ok && holder != x.Holder {
-			x.Holder, x.InUse, x.Leaving, x.LeavesBy = holder, true, false, time.Time{}
-		} else if ok {
-			delete(n.taken, key)
-		}
-		list = append(list, x.Claim)
-	}
-	for key, holder := range n.taken {
-		if number := numberOf(pool.Name, key.Name); key.Namespace == pool.Namespace && number >= 0 && !shown[key] {
-			list = append(list, claims.Claim{Name: key.Name, Number: number, Holder: holder, InUse: true})
-		}
-	}
-	choice := claims.Choose(pool.Spec.Cache, list, runner, now)
+	choice := claims.Choose(pool.Spec.Cache, n.known(pool, all, runner), runner, now)
 	name := choice.Take
 	if choice.Make >= 0 {
 		name = podspec.ClaimName(pool.Name, choice.Make)
 	}
 	if name != "" && !choice.Own {
 		if n.taken == nil {
-			n.taken = map[types.NamespacedName]types.UID{}
+			n.taken = map[types.NamespacedName]taking{}
 		}
-		n.taken[types.NamespacedName{Namespace: pool.Namespace, Name: name}] = runner
+		n.taken[types.NamespacedName{Namespace: pool.Namespace, Name: name}] = taking{by: runner}
 	}
 	return choice
+}
+
+// known are the claims that the cache shows and those that this process took since. The caller holds the lock.
+func (n *claimNotes) known(pool *v1alpha1.RunnerPool, all []PoolClaim, runner types.UID) []claims.Claim {
+	list, shown := make([]claims.Claim, 0, len(all)), map[types.NamespacedName]bool{}
+	for _, x := range all {
+		key := types.NamespacedName{Namespace: pool.Namespace, Name: x.Name}
+		shown[key] = true
+		if t, ok := n.taken[key]; ok && t.by != x.Holder {
+			x.Holder, x.InUse, x.Leaving, x.LeavesBy = t.by, true, false, time.Time{}
+		} else if ok {
+			n.taken[key] = taking{t.by, true}
+		}
+		list = append(list, x.Claim)
+	}
+	for key, t := range n.taken {
+		isOwnAndGone := t.shown && t.by == runner // another's pod may wait for it
+		if number := numberOf(pool.Name, key.Name); key.Namespace == pool.Namespace && number >= 0 && !shown[key] && !isOwnAndGone {
+			list = append(list, claims.Claim{Name: key.Name, Number: number, Holder: t.by, InUse: true})
+		}
+	}
+	return list
 }
 
 // release forgets that a claim is a runner's.
 func (n *claimNotes) release(claim types.NamespacedName, runner types.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.taken[claim] == runner {
+	if n.taken[claim].by == runner {
+		delete(n.taken, claim)
+	}
+}
+
+// podShown notes that the cache shows the pod of a claim's runner.
+func (n *claimNotes) podShown(claim types.NamespacedName, runner types.UID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.taken[claim] == (taking{runner, true}) {
 		delete(n.taken, claim)
 	}
 }

@@ -92,6 +92,7 @@ type runnerMemory struct {
 type podMemory struct {
 	created bool      // and not in the cache yet
 	deleted types.UID // of the pod whose deletion was asked for
+	stopped time.Time // when it was asked to end, without its deletion
 }
 
 // containerMemory is about a runner's container.
@@ -114,6 +115,8 @@ type Failure struct {
 	Cause   v1alpha1.RunnerCause
 	HadJob  bool
 	Message string
+	// Node that its pod was on; "" for none.
+	Node string
 	// Exit is how its container ended; nil if it didn't, or with exit code 0.
 	Exit *v1alpha1.RunnerExit
 	// Began is when the runner was created, At when it failed.

@@ -153,6 +153,7 @@ func (r *Reconciler) read(ctx context.Context, runner *v1alpha1.Runner, memory *
 	if pod != nil {
 		memory.pod.created, memory.claim.seen = false, true
 		memory.claim.name = cmp.Or(memory.claim.name, pod.Annotations[v1alpha1.CacheClaimAnnotation])
+		r.Memory.claims.podShown(client.ObjectKey{Namespace: pod.Namespace, Name: memory.claim.name}, runner.UID)
 	}
 	if runner.Status.StartedAt == nil {
 		runner.Status.StartedAt = timeOrNil(memory.container.started)
@@ -282,6 +283,9 @@ func (e *conflictError) Error() string { return e.message }
 
 // causeOf names what keeps a runner from being registered or from getting its pod.
 func causeOf(startErr error) v1alpha1.RunnerCause {
+	if kube.IsProgress(startErr) {
+		return "" // nothing is amiss
+	}
 	switch kube.ReasonOf(startErr, v1alpha1.GitHubUnavailableReason) {
 	case v1alpha1.TemplateInvalidReason, v1alpha1.ServiceAccountMissingReason, v1alpha1.PolicyDeniedReason:
 		return v1alpha1.CauseRefused
@@ -322,9 +326,20 @@ func (p pass) reportFailure(state poolstatus.Assessment) {
 	p.Event(p.runner, corev1.EventTypeWarning, string(v1alpha1.RunnerFailed), message)
 	p.Memory.recordFailure(p.poolKey(), Failure{
 		Runner: p.runner.Name, Revision: p.runner.Spec.Revision, Cause: state.Cause, HadJob: p.runner.CurrentJob() != nil, Message: state.Reason,
-		Exit: p.runner.Status.Exit, Began: p.runner.CreationTimestamp.Time, At: p.Now(),
+		Node: nodeOf(p.pod, p.runner.Status.Exit), Exit: p.runner.Status.Exit, Began: p.runner.CreationTimestamp.Time, At: p.Now(),
 		Clean: p.runner.Status.EndedClean && !p.memory.hadNoJob,
 	})
+}
+
+// nodeOf names the node of a pod; that of a pod that is gone is known by how its container ended.
+func nodeOf(pod *corev1.Pod, exit *v1alpha1.RunnerExit) string {
+	switch {
+	case pod != nil:
+		return pod.Spec.NodeName
+	case exit != nil:
+		return exit.Node
+	}
+	return ""
 }
 
 func (p pass) poolKey() types.NamespacedName {
@@ -396,6 +411,9 @@ func (r *Reconciler) sweep(ctx context.Context, req ctrl.Request, reading error)
 	}
 	if pod.Annotations[v1alpha1.RunnerUIDAnnotation] == "" || !pod.DeletionTimestamp.IsZero() {
 		return nil
+	}
+	if KeptUntil(pod, r.Now()).After(r.Now()) {
+		return nil // its pool deletes it
 	}
 	if !isOver(pod) {
 		log.FromContext(ctx).Info("The Runner of a pod is gone; the pod is left as it may have a job", "pod", pod.Name, "namespace", pod.Namespace,

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
@@ -38,12 +39,7 @@ func (o *reviewOptions) askCluster(ctx context.Context, in *review.Input) (notes
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	var asked []review.ChangedObject
-	for _, object := range review.ChangedObjects(&in.Base, &in.Head) {
-		if object.Head != nil {
-			asked = append(asked, object)
-		}
-	}
+	asked := slices.DeleteFunc(review.ChangedObjects(&in.Base, &in.Head), func(o review.ChangedObject) bool { return o.Head == nil })
 	if more := len(asked) - maxAsked; more > 0 {
 		asked, notes = asked[:maxAsked], append(notes, fmt.Sprintf("The cluster wasn't asked about %s.", wording.Count(more, "more object")))
 	}
@@ -64,6 +60,17 @@ func (o *reviewOptions) askCluster(ctx context.Context, in *review.Input) (notes
 		}
 	}
 	return notes, nil
+}
+
+// namespacesOf lists the namespaces that pools among objects are in.
+func namespacesOf(objects []compile.Object) []string {
+	namespaces := map[string]bool{}
+	for _, object := range objects {
+		if object.Manifest.GetKind() == "RunnerPool" {
+			namespaces[object.Manifest.GetNamespace()] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(namespaces))
 }
 
 // dryRun is what the API server says to an object, which it doesn't keep.

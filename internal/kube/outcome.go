@@ -72,7 +72,8 @@ func IsStalled(err error) bool {
 	return errors.As(err, &s)
 }
 
-func isProgress(err error) bool {
+// IsProgress says whether the outcome is a Progress.
+func IsProgress(err error) bool {
 	p := new(progressing)
 	return errors.As(err, &p)
 }

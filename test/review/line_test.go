@@ -4,6 +4,7 @@
 package review
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -50,7 +51,7 @@ func (x *pair) judgeAll() *outcome {
 
 // add adds the numbers of a pool.
 func (o *outcome) add(j *judged) {
-	for side, most := range []int{j.was.Max, j.is.Max} {
+	for side, most := range j.most {
 		o.max[side] = min(unbounded, o.max[side]+most)
 		all, cost := &o.cost[side], j.cost[side]
 		if cost == nil {
@@ -219,6 +220,9 @@ func (o *outcome) line() string {
 			w.pools(func(j *judged) bool { return j.has("Deny", "New") }, "newly denied", "newly denied")
 		}
 	}
+	for _, of := range []string{"RunnerPolicy/" + cmp.Or(w.head.own, "ml") + "/quiet", "limits that hang on labels"} {
+		w.pools(func(j *judged) bool { return w.isFreed(j, of) }, "freed of "+of, "freed of "+of)
+	}
 	w.pools(func(j *judged) bool { return j.becomesQuiet }, "suspended: its jobs wait", "suspended: their jobs wait")
 	w.pools(func(j *judged) bool { return j.hasClass("ReroutesJobs") && !j.becomesQuiet }, "reroutes jobs", "reroute jobs")
 	w.pools((*judged).rolls, "replaces its runners", "replace their runners")
@@ -232,6 +236,22 @@ func (o *outcome) line() string {
 		return "Nothing changes"
 	}
 	return strings.Join(w.all, " · ")
+}
+
+// isFreed says whether the policy binds the pool no more, or limits at the head would keep it from more if it had its former labels.
+func (x *pair) isFreed(j *judged, of string) bool {
+	if j.base == nil || j.head == nil {
+		return false
+	}
+	if strings.HasPrefix(of, "RunnerPolicy/") {
+		isEnforced := func(f *fleet) bool { return f.quietly(j.base) && f.rules.quiet.mode == "Enforce" }
+		return isEnforced(x.base) && !isEnforced(x.head)
+	}
+	labelled := *j.head
+	labelled.team, labelled.tier = j.base.team, j.base.tier
+	than, decided := x.head.limited(&labelled, at)
+	is, known := x.head.limited(j.head, at)
+	return decided && known && (is.Max > than.Max || is.Min < than.Min)
 }
 
 // rolls says whether runners of a template replace those of another.
@@ -285,7 +305,14 @@ func most(n int) string {
 	if n == unbounded {
 		return "unbounded"
 	}
-	return strconv.Itoa(n)
+	return thousands(strconv.Itoa(n))
+}
+
+func thousands(digits string) string {
+	if n := len(digits) - 3; n > 0 {
+		return digits[:n] + "," + digits[n:]
+	}
+	return digits
 }
 
 func (w *words) policies() (gone, added, changed int) {
@@ -323,13 +350,11 @@ func (w *words) money() {
 	}
 	amount := fmt.Sprintf("%.2f", size)
 	if size >= 100 {
-		if amount = fmt.Sprintf("%.0f", size); len(amount) > 3 {
-			amount = amount[:len(amount)-3] + "," + amount[len(amount)-3:]
-		}
+		amount = thousands(fmt.Sprintf("%.0f", size))
 	}
 	text := fmt.Sprintf("%s%s EUR a month (%s%.0f %%)", sign, amount, sign, 100*size/was)
 	if w.unbound > 0 {
-		text += fmt.Sprintf(" without %s of no known price or max", count(w.unbound, "pool"))
+		text += fmt.Sprintf(", not counting %s without a price or without a max", count(w.unbound, "pool"))
 	}
 	w.all = append(w.all, text)
 }

@@ -241,6 +241,7 @@ type judged struct {
 	facts        []string // as they are compared
 	states       map[string]string
 	was, is      numbers // in force
+	most         [2]int  // runners in force; none that policies deny
 	cost         [2]*amounts
 	rate         float64 // of an hour at the head
 	otherLimits  bool
@@ -264,6 +265,7 @@ func (x *pair) judge(base, head *pool) *judged {
 	if head != nil && j.change == "Same" && (j.otherLimits || slices.ContainsFunc(j.facts, isNews)) {
 		j.change = "Moved"
 	}
+	j.countMost(x)
 	j.isListed = j.change != "Same" || j.has("Deny", "Still") || j.has("Failure", "Still")
 	j.facts = append(j.facts, fmt.Sprintf("%s %v loses jobs: %t", j.change, j.classes, j.losesJobs()),
 		"declared at "+x.base.place(base, "")+" → "+x.head.place(head, ""))
@@ -282,6 +284,17 @@ func (f *fleet) place(p *pool, path string) string {
 		return f.places[strconv.Itoa(p.id)]
 	}
 	return f.places[fmt.Sprintf("%d/%s", p.id, path)]
+}
+
+// countMost says how many runners there may be: none that policies deny.
+func (j *judged) countMost(x *pair) {
+	if !j.has("Deny", "Still") && !j.has("Deny", "Fixed") {
+		j.most[0] = j.was.Max
+	}
+	if j.head != nil && !j.has("Deny", "Still") && x.runs(j) != nil {
+		j.most[1] = j.is.Max
+	}
+	j.otherLimits = j.otherLimits || j.most[0] != j.most[1]
 }
 
 func isNews(fact string) bool {
@@ -436,7 +449,6 @@ func (x *pair) compareLimits(j *judged) {
 	}
 	j.facts = append(j.facts, "limits "+words[0]+" → "+words[1])
 	if j.base == nil || j.head == nil {
-		j.otherLimits = j.was.Max != j.is.Max
 		return
 	}
 	j.otherLimits = words[0] != words[1] || j.base.scale != j.head.scale
