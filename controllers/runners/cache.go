@@ -140,8 +140,7 @@ func (p pass) isAwaited(ctx context.Context, claim string) (bool, error) {
 		return false, fmt.Errorf("looking for pods that wait for claim %s: %w", claim, err)
 	}
 	return slices.ContainsFunc(list.Items, func(pod corev1.Pod) bool {
-		ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-		return pod.Annotations[v1alpha1.CacheClaimAnnotation] == claim && !podspec.BelongsTo(&pod, p.runner) && !ended
+		return pod.Annotations[v1alpha1.CacheClaimAnnotation] == claim && !podspec.BelongsTo(&pod, p.runner) && !poolstatus.HasEnded(&pod)
 	}), nil
 }
 

@@ -50,6 +50,8 @@ func TestContainerModesAreChecked(t *testing.T) {
 			`pools/other.cue:6:82: pools.other.spec.template.spec.volumes[0].name: work is the volume of`},
 		"credentials in reach of its jobs": {`type: "KubernetesNoVolume"`, `containers: [{name: "runner", image: "a:1"}]`,
 			`pools/other.cue:3:8: pools.other.spec.containerMode: warning: jobs can read each Secret of the namespace, and GitHubConnection acme is in it: keep its credentials in another`},
+		"the socket where nobody looks": {`type: "Docker"`, `containers: [{name: "runner", image: "a:1", volumeMounts: [{name: "dind-sock", mountPath: "/docker"}]}]`,
+			"pools/other.cue:6:109: pools.other.spec.template.spec.containers[0].volumeMounts[0].mountPath: invalid value \"/docker\": must be /var/run, or DOCKER_HOST be set"},
 		"a mount of what it adds": {`type: "Docker"`, `containers: [{name: "runner", image: "a:1", volumeMounts: [{name: "dind-sock", mountPath: "/var/run"}]}]`, ""},
 		"a fault after its containers": {`type: "Docker"`, `initContainers: [{name: "a"}], containers: [{name: "runner", image: "a:1"}]`,
 			`pools/other.cue:6:36: pools.other.spec.template.spec.initContainers[0].image: `},
