@@ -19,8 +19,9 @@ const (
 	maxSpans = 64
 	// year is how far schedules, and times that policies name, are looked at for a first difference.
 	year = 366 * 24 * time.Hour
-	// maxSwitches bounds how many changes of schedules are looked at in it, maxAsked about how many of them policies are asked.
-	maxSwitches = 200
+	// maxSwitches bounds how many changes of schedules are looked at in it: two schedules of each day have 1,464. maxAsked bounds about how
+	// many of them policies are asked.
+	maxSwitches = 1500
 	maxAsked    = 32
 )
 

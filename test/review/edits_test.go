@@ -32,7 +32,9 @@ func (a *author) pick(is func(*pool) bool) *pool {
 func anyPool(*pool) bool { return true }
 
 // alone are pools with a text of their own, which nothing is wrong with.
-func alone(p *pool) bool { return !p.table && !p.rest && !p.suspended && p.mem <= 16 && p.id < 56 }
+func alone(p *pool) bool {
+	return !p.table && !p.rest && !p.suspended && p.mem <= 16 && p.id < firstGuest
+}
 
 func scheduled(p *pool) bool { return alone(p) && len(p.windows) > 0 }
 
@@ -93,7 +95,7 @@ var edits = []struct {
 	{"a denied runner group", func(a *author) { a.pick(plain).group = "public"; a.rules.private = true }},
 	{"a deletion", func(a *author) { a.remove(a.pick(anyPool)) }},
 	{"half of the fleet is deleted", func(a *author) {
-		for range 31 {
+		for range fleetSize/2 + 1 {
 			a.remove(a.pick(anyPool))
 		}
 		a.says = append(a.says, "warning: ")
@@ -141,11 +143,11 @@ var edits = []struct {
 	{"a number of a schedule", func(a *author) { p := a.pick(scheduled); p.windows[0].number += 2 }},
 	{"a schedule for December", func(a *author) {
 		p := a.pick(func(p *pool) bool { return alone(p) && p.scale.Max > 2 && len(p.windows) < 2 })
-		p.windows = append(p.windows, window{name: "year-end", once: "once", from: "2026-12-24T00:00:00Z", to: "2027-01-02T00:00:00Z", field: "max", number: 1})
+		p.windows = append(p.windows, window{name: "year-end", once: true, from: "2026-12-24T00:00:00Z", to: "2027-01-02T00:00:00Z", field: "max", number: 1})
 		a.says = append(a.says, "From 2026-12-24T00:00:00Z on it has")
 	}},
 	{"consent", func(a *author) { a.consent = []string{"other"} }},
-	{"a namespace that isn't permitted", func(a *author) { a.pick(func(p *pool) bool { return p.id >= 56 }).ns = "rogue" }},
+	{"a namespace that isn't permitted", func(a *author) { a.pick(func(p *pool) bool { return p.id >= firstGuest }).ns = "rogue" }},
 	{"broken CUE", func(a *author) { a.broken = a.pick(alone).id }},
 	{"another Secret", func(a *author) { a.secret = "github-app" }},
 	{"nothing that counts", func(*author) {}},

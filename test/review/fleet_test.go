@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -19,12 +20,12 @@ type numbers struct{ Min, Max, Idle int }
 
 // window is a schedule: from an hour to another on some days of the week, or once.
 type window struct {
-	name       string
+	name, zone string
 	days       []string
 	from, to   string // HH:MM, or times of one that is once
+	once       bool
 	field      string
 	number     int
-	once, zone string
 }
 
 // pool is a pool as somebody means it. Its id stays when it gets another name.
@@ -100,7 +101,10 @@ func (f *fleet) clone() *fleet {
 	return &c
 }
 
-// newFleet makes 60 pools of three namespaces, or all of one that --namespace names.
+// Of fleetSize pools, those from the first row on are of a table, and those from the first guest on use a connection of another namespace.
+const firstRow, firstGuest, fleetSize = 28, 44, 48
+
+// newFleet makes pools of three namespaces, or all of one that --namespace names.
 func newFleet(r *rand.Rand, own string) *fleet {
 	f := &fleet{
 		own: own, broken: -1, image: "ghcr.io/acme/runner:2.329.0", secret: "github", consent: []string{"lab"},
@@ -110,16 +114,16 @@ func newFleet(r *rand.Rand, own string) *fleet {
 		},
 		prices: &prices{cpu: 0.03, gib: 0.004, label: 2.4, node: 1.2, share: 0.317},
 	}
-	for i := range 60 {
+	for i := range fleetSize {
 		p := &pool{
 			id: i, team: []string{"web", "core", "free"}[i%3], group: "default", connection: "acme", cpu: 1 + r.IntN(4), mem: 1 + r.IntN(16),
 			scale: numbers{Max: 2 + r.IntN(30), Idle: r.IntN(3)},
 		}
 		p.name = fmt.Sprintf("%s-%02d", p.team, i)
 		switch {
-		case i >= 56:
+		case i >= firstGuest:
 			p.ns, p.connection, p.team = "lab", "ml/research", "lab"
-		case i >= 36:
+		case i >= firstRow:
 			p.ns, p.connection, p.team, p.table = "ml", "research", "batch", true
 			p.scale.Max = min(p.scale.Max, 12)
 		case i%9 == 1:
@@ -161,7 +165,7 @@ func (p *pool) decorate(r *rand.Rand) {
 	case 5:
 		p.suspended = p.id%12 == 5
 	}
-	if p.id == 11 || p.id == 50 {
+	if p.id == 11 || p.id == 38 {
 		p.labels = append(p.labels, "A100")
 	}
 }
@@ -201,9 +205,11 @@ func (f *fleet) leaves(p *pool) []leaf {
 		all[len(all)-1].line = `spec: scale: max: "many"`
 	}
 	set(p.scale.Idle > 0 || p.table, "spec.scale.idle", p.scale.Idle, "spec: scale: idle: ")
+	add("", "", "spec: scale: schedules: [")
 	for i, w := range p.windows {
-		all = append(all, w.leaves(i, len(p.windows))...)
+		all = append(all, w.leaves(i)...)
 	}
+	add("", "", "]")
 	set(p.node != "", `spec.template.spec.nodeSelector["node.kubernetes.io/instance-type"]`, p.node, `spec: template: spec: nodeSelector: "node.kubernetes.io/instance-type": `)
 	add("", "", "spec: template: spec: containers: [#Runner & {")
 	add(container+"resources.requests.cpu", p.cpu, "\t#cpu: \"%d\"", p.cpu)
@@ -216,33 +222,21 @@ func (f *fleet) leaves(p *pool) []leaf {
 	return all
 }
 
-// leaves are the fields of the window of so many, with the list around.
-func (w *window) leaves(i, of int) []leaf {
-	at := fmt.Sprintf("spec.scale.schedules[%d].", i)
-	all := []leaf{{at + "name", w.name, fmt.Sprintf("\tname: %q", w.name)}}
-	begin, end := "", "},"
-	if i == 0 {
-		all = append([]leaf{{"", "", "spec: scale: schedules: [{"}}, all...)
-	} else {
-		begin = "{"
-		all = append([]leaf{{"", "", begin}}, all...)
+// leaves are the fields of the window of a place in the list.
+func (w *window) leaves(i int) []leaf {
+	at, kind := fmt.Sprintf("spec.scale.schedules[%d].", i), "weekly"
+	if w.once {
+		kind = "once"
 	}
-	kind := "weekly"
-	if w.once != "" {
-		kind = w.once
-	}
+	all := []leaf{{"", "", "{"}, {at + "name", w.name, fmt.Sprintf("\tname: %q", w.name)}}
 	if len(w.days) > 0 {
 		all = append(all, leaf{at + kind + ".days", fmt.Sprint(w.days), fmt.Sprintf("\tweekly: days: [\"%s\"]", strings.Join(w.days, `", "`))})
 	}
 	if w.zone != "" {
 		all = append(all, leaf{at + "zone", w.zone, fmt.Sprintf("\tzone: %q", w.zone)})
 	}
-	all = append(all, leaf{at + kind + ".from", w.from, fmt.Sprintf("\t%s: from: %q", kind, w.from)}, leaf{at + kind + ".to", w.to, fmt.Sprintf("\t%s: to: %q", kind, w.to)})
-	all = append(all, leaf{at + "scale." + w.field, fmt.Sprint(w.number), fmt.Sprintf("\tscale: %s: %d", w.field, w.number)})
-	if i == of-1 {
-		end = "}]"
-	}
-	return append(all, leaf{"", "", end})
+	return append(all, leaf{at + kind + ".from", w.from, fmt.Sprintf("\t%s: from: %q", kind, w.from)}, leaf{at + kind + ".to", w.to, fmt.Sprintf("\t%s: to: %q", kind, w.to)},
+		leaf{at + "scale." + w.field, strconv.Itoa(w.number), fmt.Sprintf("\tscale: %s: %d", w.field, w.number)}, leaf{"", "", "},"})
 }
 
 // write appends a line to a file, and remembers where what it holds stands.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -23,18 +24,26 @@ const (
 // at is the time of all reviews here: a Tuesday.
 var at = time.Date(2026, 7, 7, 10, 0, 0, 0, time.UTC)
 
+// berlin is the zone of all schedules that name one.
+var berlin = sync.OnceValue(func() *time.Location {
+	zone, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		panic(err)
+	}
+	return zone
+})
+
 // holds says whether the window does at a time.
 func (w *window) holds(t time.Time) bool {
-	if w.once != "" {
+	if w.once {
 		from, _ := time.Parse(rfc3339, w.from)
 		to, _ := time.Parse(rfc3339, w.to)
 		return !t.Before(from) && t.Before(to)
 	}
-	zone, err := time.LoadLocation(w.zone)
-	if err != nil {
-		panic(err)
+	local := t.UTC()
+	if w.zone != "" {
+		local = t.In(berlin())
 	}
-	local := t.In(zone)
 	clock := local.Format("15:04")
 	return slices.Contains(w.days, local.Weekday().String()) && w.from <= clock && clock < w.to
 }
@@ -472,7 +481,7 @@ func (x *pair) sameNumbers(j *judged) bool {
 
 func (x *pair) horizon(j *judged) time.Duration {
 	for _, w := range slices.Concat(j.base.windows, j.head.windows) {
-		if w.once != "" {
+		if w.once {
 			return year
 		}
 	}
