@@ -150,15 +150,14 @@ const (
 
 // outcome of a pair's pool at the head.
 func (p *pair) outcome() outcome {
-	asBefore := p.shown.has(Deny, Still)
 	switch {
 	case p.head == nil || !p.isRefused():
 		return unaffected
 	case p.base == nil, p.shown.Change == Renamed:
 		return startsNone
-	case p.rollout != nil && (asBefore || !p.formerDenied):
+	case p.rollout != nil && !p.formerDenied:
 		return keepsFormer
-	case asBefore || !p.shown.has(Deny, New):
+	case p.shown.has(Deny, Still) || !p.shown.has(Deny, New):
 		return unaffected
 	}
 	return endsIdle
@@ -170,16 +169,18 @@ func (p *pair) isRefused() bool {
 	return p.shown.has(Deny, New, Still) || p.after.unasked && !p.shown.has(Failure, Unknown)
 }
 
-// countMost says how many runners there may be at either side: none that policies deny, unless the pool goes on with the template that was
-// allowed.
-func (p *pair) countMost() {
-	s := &p.shown
-	if !s.has(Deny, Still, Fixed) {
-		s.mostBefore = s.Before.max()
+// runs are the pools whose templates there are runners of at either side: nil where policies deny them, but for one that goes on.
+func (p *pair) runs() (before, after *pool) {
+	if !p.shown.has(Deny, Still, Fixed) {
+		before = p.base
 	}
-	if outcome := p.outcome(); !s.has(Deny, Still) && (outcome == keepsFormer || outcome == unaffected) {
-		s.mostAfter = s.After.max()
+	switch outcome := p.outcome(); {
+	case outcome == keepsFormer:
+		after = p.base
+	case outcome == unaffected && !p.shown.has(Deny, Still):
+		after = p.head
 	}
+	return before, after
 }
 
 // denied tells what becomes of a pool that policies deny.

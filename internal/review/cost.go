@@ -86,25 +86,23 @@ func (c *comparison) comparePrices() {
 // costOf is what a pool costs; nil if nobody knows a rate.
 func (c *comparison) costOf(p *pair, before, after *Prices) *Cost {
 	cost := &Cost{Currency: after.Currency}
-	cost.Before = c.amounts(cost, c.base, p.before, p.base, before)
-	runs, outcome := p.head, p.outcome()
-	if outcome == keepsFormer {
-		runs = p.base
-	}
-	cost.After = c.amounts(cost, c.head, p.after, runs, after)
-	if outcome == startsNone || outcome == endsIdle {
-		cost.After, cost.Basis, p.after.rate = &Amounts{Max: new(float64)}, "denied: no runners", 0
-	}
+	was, is := p.runs()
+	cost.Before = c.amounts(cost, c.base, p.before, was, before)
+	cost.After = c.amounts(cost, c.head, p.after, is, after)
 	if cost.Before == nil && cost.After == nil {
 		return nil
 	}
 	return cost
 }
 
-// amounts are what a pool costs on one side, with runners of a pool's template; nil if nobody knows a rate.
+// amounts are what a pool costs on one side, with runners of a pool's template, or none if policies deny it; nil if nobody knows a rate.
 func (c *comparison) amounts(cost *Cost, s *side, j *judgement, runs *pool, prices *Prices) *Amounts {
 	if j == nil || prices == nil {
 		return nil
+	}
+	if runs == nil {
+		cost.Basis = "denied: no runners"
+		return &Amounts{Max: new(float64)}
 	}
 	rate, basis, known := prices.rate(runs)
 	if !known {

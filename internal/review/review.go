@@ -268,7 +268,8 @@ func (c *comparison) summarize() {
 	s.Classes = map[Class]int{}
 	for _, p := range c.pairs {
 		s.count(&p.shown)
-		p.countMost()
+		before, after := p.runs()
+		p.shown.mostBefore, p.shown.mostAfter = before.most(p.shown.Before), after.most(p.shown.After)
 		addMax(&s.MaxBefore, p.shown.mostBefore)
 		addMax(&s.MaxAfter, p.shown.mostAfter)
 		if p.shown.Change != Same || p.shown.isDenied() {

@@ -250,15 +250,12 @@ func (p *Pool) has(level Level, states ...State) bool {
 	return slices.ContainsFunc(p.Findings, func(f Finding) bool { return f.Level == level && slices.Contains(states, f.State) })
 }
 
-// max in force; as declared while a policy fails, 0 of a pool that isn't there.
-func (l *Limits) max() int64 {
-	switch {
-	case l == nil:
+// most is how many runners of the pool there may be within limits.
+func (p *pool) most(l *Limits) int64 {
+	if p == nil {
 		return 0
-	case l.Effective == nil:
-		return int64(l.inForce)
 	}
-	return int64(l.Effective.Max)
+	return int64(l.inForce)
 }
 
 // addMax adds a max to a sum; none makes the sum none.

@@ -112,8 +112,8 @@ var edits = []struct {
 	{"an end of a suspension", func(a *author) { a.pick(func(p *pool) bool { return p.suspended }).suspended = false }},
 	{"the connection", func(a *author) { a.pick(alone).connection = "acme-eu" }},
 	{"the team", func(a *author) {
-		p := a.pick(func(p *pool) bool { return plain(p) && p.team == "web" && p.scale.Max > 12 })
-		p.team = "free"
+		p := a.pick(func(p *pool) bool { return plain(p) && p.team == "web" })
+		p.team, p.scale.Max = "free", 20
 		a.says = append(a.says, "limits that hang on labels: "+name(p))
 	}},
 	{"a note", func(a *author) { a.pick(alone).note = "ask the web team" }},

@@ -78,10 +78,10 @@ func (o *outcome) share() {
 	var members [2][]*member
 	for _, j := range o.pools {
 		if j.base != nil {
-			members[0] = append(members[0], &member{j.base, o.priced().rate(j.base), func(t time.Time) numbers { n, _ := o.base.limited(j.base, t); return n }})
+			members[0] = append(members[0], &member{j.base, j.rates[0], func(t time.Time) numbers { n, _ := o.base.limited(j.base, t); return n }})
 		}
 		if j.head != nil {
-			members[1] = append(members[1], &member{j.head, j.rate, func(t time.Time) numbers { return o.decided(j, t) }})
+			members[1] = append(members[1], &member{j.head, j.rates[1], func(t time.Time) numbers { return o.decided(j, t) }})
 		}
 	}
 	for side, f := range []*fleet{o.base, o.head} {

@@ -187,7 +187,7 @@ func (f *fleet) cost(p *pool, rate float64, numbersAt func(time.Time) numbers) *
 		share = 0.573
 	}
 	monthly := rate * 730
-	if endless {
+	if endless && rate > 0 {
 		return &amounts{cents(least * monthly), cents(least * monthly), nil}
 	}
 	top := cents(most * monthly)
@@ -252,7 +252,7 @@ type judged struct {
 	was, is      numbers // in force
 	most         [2]int  // runners in force; none that policies deny
 	cost         [2]*amounts
-	rate         float64 // of an hour at the head
+	rates        [2]float64 // of an hour; none without runners
 	otherLimits  bool
 	isListed     bool
 	unasked      bool // policies about its pod fail
@@ -297,10 +297,10 @@ func (f *fleet) place(p *pool, path string) string {
 
 // countMost says how many runners there may be: none that policies deny.
 func (j *judged) countMost(x *pair) {
-	if !j.has("Deny", "Still") && !j.has("Deny", "Fixed") {
+	if j.ran() {
 		j.most[0] = j.was.Max
 	}
-	if j.head != nil && !j.has("Deny", "Still") && x.runs(j) != nil {
+	if x.runs(j) != nil {
 		j.most[1] = j.is.Max
 	}
 	j.otherLimits = j.otherLimits || j.most[0] != j.most[1]
@@ -491,15 +491,22 @@ func (x *pair) horizon(j *judged) time.Duration {
 // isRefused says whether the pod at the head isn't taken.
 func (j *judged) isRefused() bool { return j.has("Deny", "New") || j.has("Deny", "Still") || j.unasked }
 
+// ran says whether the pool had runners at the base.
+func (j *judged) ran() bool {
+	return j.base != nil && !j.has("Deny", "Still") && !j.has("Deny", "Fixed")
+}
+
 // runs is the pool whose runners there are at the head: that of the base, if its template goes on; nil if there are none.
 func (x *pair) runs(j *judged) *pool {
 	isNewTemplate := j.change == "Changed" && j.hasClass("ReplacesRunners")
 	switch {
+	case j.head == nil || j.has("Deny", "Still"):
+		return nil
 	case !j.isRefused():
 		return j.head
 	case j.base == nil || j.change == "Renamed":
 		return nil // none of its templates was ever allowed
-	case !isNewTemplate && j.has("Deny", "New") && !j.has("Deny", "Still"):
+	case !isNewTemplate && j.has("Deny", "New"):
 		return nil
 	case !isNewTemplate:
 		return j.head // what was so before goes on
@@ -507,7 +514,7 @@ func (x *pair) runs(j *judged) *pool {
 	former := *j.base
 	former.group, former.labels, former.ns = j.head.group, j.head.labels, j.head.ns
 	for finding := range x.head.findings(&former) {
-		if strings.HasPrefix(finding, "Deny") && !j.has("Deny", "Still") {
+		if strings.HasPrefix(finding, "Deny") {
 			return nil // the former template isn't allowed, either
 		}
 	}
@@ -519,14 +526,16 @@ func (x *pair) compareCost(j *judged) {
 		return // nobody knows
 	}
 	if j.base != nil {
-		j.cost[0] = x.priced().cost(j.base, x.priced().rate(j.base), func(t time.Time) numbers { n, _ := x.base.limited(j.base, t); return n })
+		if j.ran() {
+			j.rates[0] = x.priced().rate(j.base)
+		}
+		j.cost[0] = x.priced().cost(j.base, j.rates[0], func(t time.Time) numbers { n, _ := x.base.limited(j.base, t); return n })
 	}
 	if j.head != nil {
-		j.cost[1] = &amounts{Max: new(float64)}
 		if p := x.runs(j); p != nil {
-			j.rate = x.head.rate(p)
-			j.cost[1] = x.head.cost(j.head, j.rate, func(t time.Time) numbers { return x.decided(j, t) })
+			j.rates[1] = x.head.rate(p)
 		}
+		j.cost[1] = x.head.cost(j.head, j.rates[1], func(t time.Time) numbers { return x.decided(j, t) })
 	}
 }
 
