@@ -99,7 +99,7 @@ func (s *side) poolsOn(name string) []string {
 func (c *comparison) deletedConnection(shown *Connection, name string) {
 	if left := len(shown.Pools); left > 0 {
 		shown.Class = Replaced
-		shown.Effects = append(shown.Effects, fmt.Sprintf("%s still name it: they register no runners, and jobs that wait for them are lost.", capital(wording.Count(left, "pool"))))
+		shown.Effects = append(shown.Effects, Agreeing(left, "pool", "still names", "still name")+" it: no runners register, and jobs that wait for them are lost.")
 	}
 	shown.Pools = append(shown.Pools, c.base.poolsOn(name)...)
 	slices.Sort(shown.Pools)

@@ -17,7 +17,7 @@ type author struct {
 	says    []string // in the text, besides what the oracle knows
 }
 
-// pick returns a pool that nobody has touched yet.
+// pick returns a pool that nobody has touched yet; if none is left, one that isn't in the fleet.
 func (a *author) pick(is func(*pool) bool) *pool {
 	start := a.IntN(len(a.pools))
 	for i := range a.pools {
@@ -26,7 +26,7 @@ func (a *author) pick(is func(*pool) bool) *pool {
 			return p
 		}
 	}
-	panic("no pool is left for an edit")
+	return &pool{id: -1, labels: []string{"linux", "none"}, windows: make([]window, 1)}
 }
 
 func anyPool(*pool) bool { return true }
@@ -86,7 +86,9 @@ var edits = []struct {
 	{"a swap of labels", func(a *author) {
 		p, o := a.pick(plain), a.pick(plain)
 		p.labels, o.labels = o.labels, p.labels
-		a.says = append(a.says, name(p)+" takes them", name(o)+" takes them")
+		if min(p.id, o.id) >= 0 {
+			a.says = append(a.says, name(p)+" takes them", name(o)+" takes them")
+		}
 	}},
 	{"a label less", func(a *author) { p := a.pick(alone); p.labels = p.labels[:1] }},
 	{"a label more", func(a *author) { p := a.pick(alone); p.labels = append(p.labels, "large") }},
@@ -114,7 +116,9 @@ var edits = []struct {
 	{"the team", func(a *author) {
 		p := a.pick(func(p *pool) bool { return plain(p) && p.team == "web" })
 		p.team, p.scale.Max = "free", 20
-		a.says = append(a.says, "limits that hang on labels: "+name(p))
+		if p.id >= 0 {
+			a.says = append(a.says, "limits that hang on labels: "+name(p))
+		}
 	}},
 	{"a note", func(a *author) { a.pick(alone).note = "ask the web team" }},
 	{"grants", func(a *author) { a.rules.grants["web"], a.rules.grants["core"] = 6, 30 }},
@@ -144,7 +148,6 @@ var edits = []struct {
 	{"a schedule for December", func(a *author) {
 		p := a.pick(func(p *pool) bool { return alone(p) && p.scale.Max > 2 && len(p.windows) < 2 })
 		p.windows = append(p.windows, window{name: "year-end", once: true, from: "2026-12-24T00:00:00Z", to: "2027-01-02T00:00:00Z", field: "max", number: 1})
-		a.says = append(a.says, "From 2026-12-24T00:00:00Z on it has")
 	}},
 	{"consent", func(a *author) { a.consent = []string{"other"} }},
 	{"a namespace that isn't permitted", func(a *author) { a.pick(func(p *pool) bool { return p.id >= firstGuest }).ns = "rogue" }},
