@@ -193,17 +193,18 @@ func (o *reviewOptions) records(stdin io.Reader) ([]review.Record, int, error) {
 	if o.recorded == "" {
 		return nil, 0, nil
 	}
+	var records []review.Record
+	skipped := 0
 	from, err := openInput(stdin, o.recorded)
+	if err == nil {
+		defer from.Close()
+		records, skipped, err = review.ReadRecords(from)
+	}
+	if err == nil && len(records) == 0 {
+		err = errors.New("there is no line of a decision log that can be read")
+	}
 	if err != nil {
 		return nil, 0, fmt.Errorf("reading recorded decisions: %w", err)
-	}
-	defer from.Close()
-	records, skipped, err := review.ReadRecords(from)
-	if err != nil {
-		return nil, 0, fmt.Errorf("reading recorded decisions: %w", err)
-	}
-	if len(records) == 0 {
-		return nil, 0, errors.New("reading recorded decisions: there is no line of a decision log that can be read")
 	}
 	return records, skipped, nil
 }

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -79,13 +80,8 @@ func (o *reviewOptions) sides(ctx context.Context, args []string, in *review.Inp
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	for _, side := range results {
-		if named := namespacesOf(side.Objects); len(named) > 0 {
-			if len(named) == 1 { // what names none goes where all pools go
-				o.policies.namespace = cmp.Or(o.policies.namespace, named[0])
-			}
-			break
-		}
+	if before := namespacesOf(results[0].Objects); len(before) < 2 { // what names none goes where all pools go
+		o.policies.namespace = cmp.Or(o.policies.namespace, slices.Concat(before, namespacesOf(results[1].Objects), []string{""})[0])
 	}
 	given := map[string][]*declaredPolicy{}
 	var unpriced []v1alpha1.Diagnostic

@@ -134,66 +134,39 @@ func (p *pair) effects() {
 	}
 }
 
-// outcome is what becomes of a pool whose pod policies deny at the head.
-type outcome int
-
-const (
-	// unaffected is allowed, or denied as before, or policies fail: what was decided holds.
-	unaffected outcome = iota
-	// startsNone never gets runners: no template of it was allowed.
-	startsNone
-	// endsIdle ends the runners that have no job.
-	endsIdle
-	// keepsFormer goes on with the template that was allowed.
-	keepsFormer
-)
-
-// outcome of a pair's pool at the head.
-func (p *pair) outcome() outcome {
-	switch {
-	case p.head == nil || !p.isRefused():
-		return unaffected
-	case p.base == nil, p.shown.Change == Renamed:
-		return startsNone
-	case p.rollout != nil && !p.formerDenied:
-		return keepsFormer
-	case p.shown.has(Deny, Still) || !p.shown.has(Deny, New):
-		return unaffected
-	}
-	return endsIdle
-}
-
 // isRefused says whether the head's template isn't taken: policies deny it, or can't be asked. Of a base that can't be compared nobody
 // knows what went on.
 func (p *pair) isRefused() bool {
 	return p.shown.has(Deny, New, Still) || p.after.unasked && !p.shown.has(Failure, Unknown)
 }
 
-// runs are the pools whose templates there are runners of at either side: nil where policies deny them, but for one that goes on.
-func (p *pair) runs() (before, after *pool) {
+// runs are the pools whose templates there are runners of at either side, nil where there are none, and what is said of a pool that policies
+// deny: it goes on with the template that was allowed, if there is one.
+func (p *pair) runs() (before, after *pool, says string) {
 	if !p.shown.has(Deny, Still, Fixed) {
 		before = p.base
 	}
-	switch outcome := p.outcome(); {
-	case outcome == keepsFormer:
-		after = p.base
-	case outcome == unaffected && !p.shown.has(Deny, Still):
-		after = p.head
+	switch {
+	case p.head == nil || !p.isRefused():
+		return before, p.head, ""
+	case (p.base == nil || p.shown.Change == Renamed) && p.after.unasked:
+		return before, nil, "Policies can't be asked about its pod: it starts no runners, and takes in no jobs."
+	case p.base == nil || p.shown.Change == Renamed:
+		return before, nil, "Policies deny its pod: it starts no runners, and takes in no jobs."
+	case p.shown.has(Deny, Still):
+		return before, nil, ""
+	case p.rollout != nil && !p.formerDenied:
+		return before, p.base, ""
+	case !p.shown.has(Deny, New): // what was decided holds
+		return before, p.head, ""
 	}
-	return before, after
+	return before, nil, "Policies deny its pod from now on: runners without a job end, busy ones finish, and it takes in no jobs."
 }
 
 // denied tells what becomes of a pool that policies deny.
 func (p *pair) denied() {
-	switch p.outcome() {
-	case startsNone:
-		says := "deny its pod"
-		if p.after.unasked {
-			says = "can't be asked about its pod"
-		}
-		p.say("Policies %s: it starts no runners, and takes in no jobs.", says)
-	case endsIdle:
-		p.say("Policies deny its pod from now on: runners without a job end, busy ones finish, and it takes in no jobs.")
+	if _, _, says := p.runs(); says != "" {
+		p.say("%s", says)
 	}
 }
 

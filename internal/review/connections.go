@@ -108,11 +108,7 @@ func (c *comparison) deletedConnection(shown *Connection, name string) {
 
 // changedConnection tells what a change does.
 func (c *comparison) changedConnection(s *Connection, before, after *connection) {
-	for _, f := range s.Fields {
-		if slices.Index(Classes(), f.Class) < slices.Index(Classes(), s.Class) {
-			s.Class = f.Class
-		}
-	}
+	s.Class = classesOf(&Pool{Fields: s.Fields})[0]
 	say := func(format string, args ...any) { s.Effects = append(s.Effects, fmt.Sprintf(format, args...)) }
 	if before.Spec.URL != after.Spec.URL {
 		refused := c.refuseChange(after.object, "spec.url", "url never changes: make another GitHubConnection and point the pools at it")

@@ -42,11 +42,11 @@ func (c *comparison) price() {
 		return
 	}
 	total := &Cost{Currency: after.Currency, Before: &Amounts{Max: new(float64)}, After: &Amounts{Max: new(float64)}}
-	if before.Currency != after.Currency {
+	isOther := before.Currency != after.Currency
+	if isOther {
 		c.result.Notes = append(c.result.Notes, fmt.Sprintf("What it cost is not told: prices were in %s and are in %s.", before.Currency, after.Currency))
-		before, total.Before = nil, nil
 	}
-	if c.base.Unpriced || !c.result.Comparable() {
+	if isOther || c.base.Unpriced || !c.result.Comparable() {
 		before, total.Before = nil, nil
 	}
 	for _, p := range c.pairs {
@@ -86,7 +86,7 @@ func (c *comparison) comparePrices() {
 // costOf is what a pool costs; nil if nobody knows a rate.
 func (c *comparison) costOf(p *pair, before, after *Prices) *Cost {
 	cost := &Cost{Currency: after.Currency}
-	was, is := p.runs()
+	was, is, _ := p.runs()
 	cost.Before = c.amounts(cost, c.base, p.before, was, before)
 	cost.After = c.amounts(cost, c.head, p.after, is, after)
 	if cost.Before == nil && cost.After == nil {

@@ -45,8 +45,7 @@ func (j *judgement) holdsFor(base, head *side, p *pair) bool {
 	if j.digest != p.head.bound.Digest() || base.network(p.base) != head.network(p.head) || !reflect.DeepEqual(p.base.usage, p.head.usage) {
 		return false
 	}
-	before, after := p.base.object.Manifest.Object, p.head.object.Manifest.Object
-	return reflect.DeepEqual(before["metadata"], after["metadata"]) && reflect.DeepEqual(before["spec"], after["spec"]) && base.samePlaces(head)
+	return reflect.DeepEqual(p.base.object.Manifest.Object, p.head.object.Manifest.Object) && base.samePlaces(head)
 }
 
 // samePlaces says whether the policies of two sides are declared at the same places.

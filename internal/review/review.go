@@ -268,7 +268,7 @@ func (c *comparison) summarize() {
 	s.Classes = map[Class]int{}
 	for _, p := range c.pairs {
 		s.count(&p.shown)
-		before, after := p.runs()
+		before, after, _ := p.runs()
 		p.shown.mostBefore, p.shown.mostAfter = before.most(p.shown.Before), after.most(p.shown.After)
 		addMax(&s.MaxBefore, p.shown.mostBefore)
 		addMax(&s.MaxAfter, p.shown.mostAfter)
@@ -338,10 +338,7 @@ func (p *Pool) rank() int {
 // notes tell what the review takes for granted.
 func (c *comparison) notes() []string {
 	var notes []string
-	reads := func(s *side) bool {
-		return slices.ContainsFunc(s.order, func(p *pool) bool { return p.bound.Needs().Usage() })
-	}
-	if reads(c.head) || reads(c.base) {
+	if slices.ContainsFunc(slices.Concat(c.base.order, c.head.order), func(p *pool) bool { return p.bound.Needs().Usage() }) {
 		notes = append(notes, "Rules that read what runs were asked about an idle pool in an idle fleet: shared ceilings and fair shares may bound it further.")
 	}
 	coarse := 0

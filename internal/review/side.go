@@ -141,18 +141,10 @@ func (s *side) add(o *compile.Object) error {
 
 // revision is what is shown of the side.
 func (s *side) revision() Revision {
-	r := Revision{Name: s.Name, Pools: len(s.order), Diagnostics: s.Diagnostics, Unpriced: s.Unpriced}
+	r := Revision{Name: s.Name, Pools: len(s.order), Policies: names(s.policies, nil), Diagnostics: s.Diagnostics, Unpriced: s.Unpriced}
 	h := sha256.New()
-	for i := range s.Policies {
-		r.Policies = append(r.Policies, s.Policies[i].Ref())
-	}
-	slices.Sort(r.Policies)
 	for _, ref := range r.Policies {
-		p := s.policies[ref]
-		if p == nil { // the side is broken
-			return r
-		}
-		fmt.Fprintln(h, ref, p.Mode(), p.Digest())
+		fmt.Fprintln(h, ref, s.policies[ref].Mode(), s.policies[ref].Digest())
 	}
 	if len(r.Policies) > 0 {
 		r.Digest = fmt.Sprintf("sha256:%x", h.Sum(nil))
