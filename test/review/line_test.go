@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -123,15 +124,7 @@ func overlaps(a, b *pool) bool {
 	within := func(a, b *pool) bool {
 		return !slices.ContainsFunc(a.bears(), func(l string) bool { return !slices.Contains(b.bears(), l) })
 	}
-	_, from, isFar := strings.Cut(a.connection, "/")
-	_, to, isToo := strings.Cut(b.connection, "/")
-	if !isFar {
-		from = a.connection
-	}
-	if !isToo {
-		to = b.connection
-	}
-	return from == to && a.group == b.group && (within(a, b) || within(b, a))
+	return path.Base(a.connection) == path.Base(b.connection) && a.group == b.group && (within(a, b) || within(b, a))
 }
 
 // newOverlaps counts pairs of pools that are newly for the same jobs.

@@ -6,6 +6,7 @@ package review
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -383,14 +384,10 @@ func values(leaves []leaf) map[string]string {
 	return all
 }
 
-func union(a, b map[string]string) (keys []string) {
-	for _, m := range []map[string]string{a, b} {
-		for key := range m {
-			keys = append(keys, key)
-		}
-	}
-	slices.Sort(keys)
-	return slices.Compact(keys)
+func union(a, b map[string]string) []string {
+	all := maps.Clone(a)
+	maps.Copy(all, b)
+	return slices.Sorted(maps.Keys(all))
 }
 
 // folded are labels as GitHub compares them.
@@ -424,10 +421,7 @@ func (x *pair) compareFindings(j *judged) {
 			state, side, p = "Fixed", x.base, j.base
 		}
 		j.states[finding] = state
-		path := was[finding] + is[finding]
-		if before && after {
-			path = is[finding]
-		}
+		path := cmp.Or(is[finding], was[finding])
 		_, code, _ := strings.Cut(finding, " ")
 		j.facts = append(j.facts, fmt.Sprintf("%s %s at %s by %s", state, finding, side.place(p, path), side.places["rule/"+code]))
 	}
