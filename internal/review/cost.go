@@ -209,7 +209,7 @@ func (a *scaled) inForce() policy.Scale {
 	case len(a.answer.Failures) == 0:
 		return a.answer.Scale
 	case last != nil:
-		return policy.Scale{Min: min(a.Scale.Min, last.Min), Max: min(a.Scale.Max, last.Max), Idle: min(a.Scale.Idle, last.Idle)}
+		return policy.Scale{Min: min(a.Min, last.Min), Max: min(a.Max, last.Max), Idle: min(a.Idle, last.Idle)}
 	}
 	return a.Scale
 }

@@ -139,7 +139,7 @@ var edits = []struct {
 	{"a policy more", func(a *author) { a.rules.extra = true }},
 	{"prices", func(a *author) { a.prices.cpu, a.prices.node = 0.04, 1.6 }},
 	{"the price of a label", func(a *author) { a.prices.label, a.prices.share = 3, 0.5 }},
-	{"no prices", func(a *author) { a.fleet.prices = nil }},
+	{"no prices", func(a *author) { a.prices = nil }},
 	{"a schedule", func(a *author) {
 		p := a.pick(plain)
 		p.windows = append(p.windows, window{name: "rush", days: []string{"Tuesday", "Thursday"}, from: "09:00", to: "12:30", field: "max", number: p.scale.Max + 3})

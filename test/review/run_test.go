@@ -241,7 +241,7 @@ func compare(t *testing.T, base, head *fleet, says []string) {
 	}
 	var problems []string
 	for _, d := range got.Head.Diagnostics {
-		problems = append(problems, d.place.String())
+		problems = append(problems, d.String())
 	}
 	slices.Sort(problems)
 	slices.Sort(want.problems)
