@@ -127,8 +127,12 @@ var edits = []struct {
 	{"less memory by policy", func(a *author) { a.rules.memory = 12 }},
 	{"a rule for nights", func(a *author) { a.rules.nights = true }},
 	{"a rule less", func(a *author) { a.rules.ungranted = true }},
-	{"a rule that fails", func(a *author) { a.rules.fails = "core" }},
-	{"a rule of pods that fails", func(a *author) { a.rules.failsPods = "free" }},
+	{"a rule that fails", func(a *author) { a.rules.fails = "free" }},
+	{"a rule of pods that fails", func(a *author) {
+		a.rules.failsPods = "core"
+		a.pick(func(p *pool) bool { return alone(p) && p.team == "core" }).cpu++
+		a.add(pool{name: "late", team: "core", cpu: 2, mem: 4, scale: numbers{Max: 9}})
+	}},
 	{"a policy less", func(a *author) { a.rules.quiet = nil; a.says = append(a.says, "quiet is gone: ") }},
 	{"an audited policy", func(a *author) {
 		a.rules.quiet.mode = "Audit"
