@@ -28,40 +28,48 @@ import (
 // Each situation is what somebody may be called for at night. All that they could read then is testdata/oncall/SITUATION.txt.
 var situations = []struct {
 	name string
-	// warnings are how many Warnings the whole of it is worth: one a trouble.
+	// cause is said by each command that is asked why; "" where nothing is wrong.
+	cause string
+	// warnings are how many events the trouble is worth.
 	warnings int
 	tell     func(*situation)
 }{
-	{"normal-job", 0, aNormalJob},
-	{"good-commit", 0, aGoodCommit},
-	{"broken-commit", 1, aBrokenCommit},
-	{"pruning-commit", 1, aPruningCommit},
-	{"wrong-token", 1, aWrongToken},
-	{"missing-group", 1, aMissingGroup},
-	{"github-500", 1, aGitHubThatAnswers500},
-	{"github-429", 1, aGitHubThatAnswers429},
-	{"failing-pods", 1, failingPods},
-	{"full-pool", 0, aFullPool},
-	{"suspended", 0, aSuspendedPool},
-	{"denied", 1, aDeniedPool},
-	{"ceiling", 0, aCeiling},
-	{"stuck-runner", 0, aStuckRunner},
-	{"stolen-session", 1, aStolenSession},
-	{"deletion-while-busy", 0, aDeletionWhileBusy},
-	{"secret-gone", 1, aSecretThatIsGone},
-	{"restart-in-a-burst", 0, aRestartInABurst},
+	{"normal-job", "", 0, aNormalJob},
+	{"good-commit", "", 0, aGoodCommit},
+	{"broken-commit", "pools.cue:7:2: pools.linux.spec.lables: field not allowed", 1, aBrokenCommit},
+	{"pruning-commit", "", 1, aPruningCommit},
+	{"wrong-token", "GitHub answered 401", 1, aWrongToken},
+	{"missing-group", `runner group "gpu"`, 1, aMissingGroup},
+	{"github-500", "GitHub answered 500", 1, aGitHubThatAnswers500},
+	{"github-429", "GitHub answered 429", 1, aGitHubThatAnswers429},
+	{"failing-pods", "Error (exit code 1)", 1, failingPods},
+	{"full-pool", "full", 0, aFullPool},
+	{"suspended", "suspend", 0, aSuspendedPool},
+	{"denied", "container runner is privileged", 1, aDeniedPool},
+	{"ceiling", "corral.scaling.limit (limits.rego:3)", 0, aCeiling},
+	{"stuck-runner", "Unschedulable", 0, aStuckRunner},
+	{"stolen-session", "held by somebody else", 1, aStolenSession},
+	{"deletion-while-busy", "deleted", 0, aDeletionWhileBusy},
+	{"secret-gone", `Secret "acme"`, 1, aSecretThatIsGone},
+	{"restart-in-a-burst", "", 0, aRestartInABurst},
 }
 
 func TestOnCall(t *testing.T) {
-	for _, s := range situations {
-		t.Run(s.name, func(t *testing.T) {
-			s.tell(newSituation(t, s.name))
+	for _, told := range situations {
+		t.Run(told.name, func(t *testing.T) {
+			s := newSituation(t, told.name)
+			s.cause, s.warnings = told.cause, told.warnings
+			told.tell(s)
+			s.close()
 		})
 	}
 }
 
 // situation is a story whose whole output is written down: a namespace with the connection acme.
-type situation struct{ *recorder }
+type situation struct {
+	*recorder
+	warnings int
+}
 
 // jobsRun is the first workflow run of a situation.
 const jobsRun = 9001
@@ -71,9 +79,7 @@ func newSituation(t *testing.T, name string) *situation {
 	w := newStory(t, name)
 	w.elect(t, name+"-lease")
 	must(t, w.Connect(t.Context(), name, "acme", name+"-org"))
-	s := &situation{newRecorder(t, w, name)}
-	t.Cleanup(s.close)
-	return s
+	return &situation{recorder: newRecorder(t, w, name)}
 }
 
 // begin runs the controller.
@@ -193,7 +199,7 @@ func (s *situation) calm(ctx context.Context) error {
 func (s *situation) ends() {
 	s.t.Helper()
 	eventually(s.t, s.calm)
-	s.tale("the whole story")
+	s.tale("the whole story", s.warnings)
 	s.w.cleanUp(s.t, s.namespace)
 }
 
@@ -430,7 +436,7 @@ func aDeletionWhileBusy(s *situation) {
 	}, "pool/linux", s.job(0))
 	s.cancel(ids)
 	s.w.cleanUp(s.t, s.namespace)
-	s.tale("the whole story")
+	s.tale("the whole story", s.warnings)
 }
 
 func aSecretThatIsGone(s *situation) {

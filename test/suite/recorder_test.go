@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"os"
@@ -22,6 +21,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -40,6 +40,8 @@ type recorder struct {
 	t         *testing.T
 	w         *story
 	namespace string
+	// cause is in each answer about what is wrong.
+	cause string
 	// logs of the story's controllers.
 	logs     []*world.Controller
 	reviewed map[string]string
@@ -101,51 +103,63 @@ func (r *recorder) close() {
 	golden.Compare(r.t, goldenOf(r.namespace), r.written.String())
 }
 
-// look writes down what kubectl and corral say now, questions of corral explain among it, once check is content.
+// look writes down what kubectl and corral say now, answers of corral explain among it, once check is content. Each answer has the cause.
 func (r *recorder) look(title string, check func(context.Context) error, questions ...string) {
 	r.t.Helper()
+	var answers []string
 	r.part(title, func(ctx context.Context) (string, error) {
 		if err := check(ctx); err != nil {
 			return "", err
 		}
-		out := &strings.Builder{}
-		code := r.corral(ctx, out, "status", "--lease-namespace", "none")
-		fmt.Fprintf(out, "exit code %d\n", code)
+		answers = []string{r.corral(ctx, "status", "--lease-namespace", r.namespace+"-lease")}
 		for _, question := range questions {
-			fmt.Fprintln(out)
-			r.corral(ctx, out, append([]string{"explain"}, strings.Fields(question)...)...)
+			answers = append(answers, r.corral(ctx, append([]string{"explain"}, strings.Fields(question)...)...))
 		}
 		columns, err := r.columns(ctx)
 		if err != nil {
 			return "", err
 		}
 		conditions, err := r.conditions(ctx)
-		return out.String() + "\n" + columns + "\n" + conditions, err
+		return strings.Join(append(answers, columns, conditions), "\n"), err
 	})
+	for _, answer := range answers {
+		if !strings.Contains(answer, r.cause) {
+			r.t.Errorf("%s: %q isn't in the answer:\n%s", title, r.cause, answer)
+		}
+	}
 }
 
-// tale writes down what was told so far: events and the log.
-func (r *recorder) tale(title string) {
+// tale writes down what was told so far: events, of which so many are Warnings, and the log.
+func (r *recorder) tale(title string, warnings int) {
 	r.t.Helper()
+	told := 0
 	r.part(title, func(ctx context.Context) (string, error) {
-		events, err := r.events(ctx)
-		if err != nil {
+		var events string
+		var err error
+		if events, told, err = r.events(ctx); err != nil {
 			return "", err
 		}
 		log, err := r.log()
 		return "events\n" + events + "\nlog\n" + log, err
 	})
+	if told > warnings {
+		r.t.Errorf("%d Warnings, where %d are enough", told, warnings)
+	}
 }
 
-// corral runs the command with the administrator's rights and writes down what it says.
-func (r *recorder) corral(ctx context.Context, out io.Writer, args ...string) (code int) {
+// corral runs the command with the administrator's rights and returns what it says.
+func (r *recorder) corral(ctx context.Context, args ...string) string {
+	out := &strings.Builder{}
 	fmt.Fprintf(out, "$ corral %s\n", strings.Join(args, " "))
 	root := cli.NewRoot("test")
 	root.SetContext(ctx)
 	root.SetOut(out)
 	root.SetErr(out)
 	root.SetArgs(append(args, "--kubeconfig", r.w.Cluster.Kubeconfig(), "-n", r.namespace))
-	return cli.Run(root)
+	if code := cli.Run(root); code != 0 {
+		fmt.Fprintf(out, "exit code %d\n", code)
+	}
+	return out.String()
 }
 
 // resources are the kinds of Corral in a namespace, by their names in URLs.
@@ -236,11 +250,11 @@ func (r *recorder) conditions(ctx context.Context) (string, error) {
 	return "conditions\n" + strings.Join(alike(all), "\n") + "\n", nil
 }
 
-// events of Corral, by object in the order in which they came.
-func (r *recorder) events(ctx context.Context) (string, error) {
+// events of Corral, by object in the order in which they came, and how many are Warnings.
+func (r *recorder) events(ctx context.Context) (text string, warnings int, err error) {
 	list := &eventsv1.EventList{}
 	if err := r.w.Client.List(ctx, list, client.InNamespace(r.namespace)); err != nil {
-		return "", err
+		return "", 0, err
 	}
 	slices.SortFunc(list.Items, func(a, b eventsv1.Event) int { return a.EventTime.Compare(b.EventTime.Time) })
 	told := map[string][]string{}
@@ -254,8 +268,11 @@ func (r *recorder) events(ctx context.Context) (string, error) {
 		}
 		about := e.Regarding.Kind + " " + e.Regarding.Name
 		told[about] = append(told[about], line)
+		if e.Type == corev1.EventTypeWarning {
+			warnings++
+		}
 	}
-	return byObject(told), nil
+	return byObject(told), warnings, nil
 }
 
 // log is what the controllers logged at the level info and above, by object.
