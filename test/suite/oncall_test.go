@@ -36,7 +36,7 @@ var situations = []struct {
 }{
 	{"normal-job", "", 0, aNormalJob},
 	{"good-commit", "", 0, aGoodCommit},
-	{"broken-commit", "pools.cue:7:2: pools.linux.spec.lables: field not allowed", 1, aBrokenCommit},
+	{"broken-commit", "pools.cue:8:2: pools.linux.spec.lables: field not allowed", 1, aBrokenCommit},
 	{"pruning-commit", "", 1, aPruningCommit},
 	{"wrong-token", "GitHub answered 401", 1, aWrongToken},
 	{"missing-group", `runner group "gpu"`, 1, aMissingGroup},
@@ -76,7 +76,8 @@ const jobsRun = 9001
 
 func newSituation(t *testing.T, name string) *situation {
 	t.Helper()
-	w := newStory(t, name)
+	t.Parallel()
+	w := newStoryOn(t, githubsim.Options{SessionExpiry: 10 * time.Second, LostAfter: 10 * time.Second}, "--watch-namespaces="+name)
 	w.elect(t, name+"-lease")
 	must(t, w.Connect(t.Context(), name, "acme", name+"-org"))
 	return &situation{recorder: newRecorder(t, w, name)}

@@ -185,7 +185,7 @@ func (r *recorder) columns(ctx context.Context) (string, error) {
 }
 
 func (r *recorder) table(ctx context.Context, c *http.Client, kind string) (*metav1.Table, error) {
-	url := fmt.Sprintf("%s/apis/%s/namespaces/%s/%s", r.w.Cluster.Config.Host, v1alpha1.GroupVersion, r.namespace, kind)
+	url := fmt.Sprintf("%s/apis/%s/namespaces/%s/%s", strings.TrimSuffix(r.w.Cluster.Config.Host, "/"), v1alpha1.GroupVersion, r.namespace, kind)
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return nil, err
@@ -288,8 +288,7 @@ func (r *recorder) log() (string, error) {
 			if err := json.Unmarshal(line, &fields); err != nil {
 				fields = map[string]any{"level": "none", "msg": string(bytes.TrimSpace(line))}
 			}
-			if fields["level"] != "debug" {
-				about, said := logged(fields)
+			if about, said := logged(fields); about != nobody || fields["level"] != "info" {
 				told[about] = append(told[about], said)
 			}
 		}
@@ -303,10 +302,13 @@ var everywhere = []string{
 	"decision_id", "bundles", "input", "erased", "masked", "timestamp", "metrics",
 }
 
+// nobody is whom a line is about that names no object.
+const nobody = "the controller"
+
 // logged is a line of the log, and what it is about.
 func logged(fields map[string]any) (about, said string) {
-	about = "the controller"
-	if kind, ok := fields["controllerKind"].(string); ok {
+	about = nobody
+	if kind, ok := fields["controllerKind"].(string); ok && fields["name"] != nil {
 		about = fmt.Sprintf("%s %s", kind, fields["name"])
 		delete(fields, kind)
 	} else if set, ok := fields["scaleSet"].(map[string]any); ok { // of its session
@@ -317,12 +319,11 @@ func logged(fields map[string]any) (about, said string) {
 		about = fmt.Sprintf("Runner %s", runner)
 	}
 	said = fmt.Sprintf("%-5s %s", fields["level"], fields["msg"])
-	for _, key := range everywhere {
-		delete(fields, key)
-	}
 	for _, key := range slices.Sorted(maps.Keys(fields)) {
-		value, _ := json.Marshal(fields[key]) // it was read as JSON
-		said += fmt.Sprintf(" %s=%s", key, value)
+		if !slices.Contains(everywhere, key) {
+			value, _ := json.Marshal(fields[key]) // it was read as JSON
+			said += fmt.Sprintf(" %s=%s", key, value)
+		}
 	}
 	return about, said
 }
@@ -360,7 +361,7 @@ var varying = []struct {
 }{
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`), "TIME"},
 	{regexp.MustCompile(`\d\d:\d\d:\d\dZ`), "CLOCK"},
-	{regexp.MustCompile(`\([0-9a-z]+ ago\)`), "(AGO)"},
+	{regexp.MustCompile(`(TIME|CLOCK) \([^)]*\)`), "$1 (AGO)"},
 	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "UUID"},
 	{regexp.MustCompile(`sha1:[0-9a-f]{7,40}`), "sha1:COMMIT"},
 	{regexp.MustCompile(`file:///\S+\.git`), "REPOSITORY"},
