@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -134,6 +135,17 @@ func Max(n int32) string {
 		return "unbounded"
 	}
 	return strconv.Itoa(int(n))
+}
+
+// nextTry is what NextTry writes.
+var nextTry = regexp.MustCompile(`next try \d\d:\d\d:\d\d`)
+
+// NextTry says when something is tried again, as the end of a message: "next try 15:04:05", in UTC.
+func NextTry(t time.Time) string { return "next try " + t.UTC().Format(time.TimeOnly) }
+
+// SameButNextTry reports whether two messages differ at most in what NextTry wrote: then one attempt ended as the other did.
+func SameButNextTry(a, b string) bool {
+	return a == b || nextTry.ReplaceAllString(a, "") == nextTry.ReplaceAllString(b, "")
 }
 
 // Qualified names an object, with its namespace if it has one.

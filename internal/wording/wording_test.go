@@ -6,6 +6,7 @@ package wording
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestTextsAreCutBetweenCharacters(t *testing.T) {
@@ -80,6 +81,19 @@ func TestWhatLooksLikeCredentialsIsReplaced(t *testing.T) {
 	} {
 		if got := Redact(text); got != want {
 			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+func TestNextTries(t *testing.T) {
+	at := time.Date(2026, 7, 6, 19, 57, 5, 0, time.FixedZone("CEST", 2*60*60))
+	first, second := "GitHub answered 500; "+NextTry(at), "GitHub answered 500; "+NextTry(at.Add(time.Minute))
+	if first != "GitHub answered 500; next try 17:57:05" {
+		t.Errorf("got %q", first)
+	}
+	for other, want := range map[string]bool{first: true, second: true, "GitHub answered 500": false, "GitHub answered 502; " + NextTry(at): false} {
+		if got := SameButNextTry(first, other); got != want {
+			t.Errorf("%q and %q: %t, want %t", first, other, got, want)
 		}
 	}
 }
