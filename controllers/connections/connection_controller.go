@@ -113,7 +113,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err == nil {
 		err = r.trouble(conn)
 	}
-	conn.Status.Outage = outageOf(err)
+	conn.Status.Outage = OutageOf(err)
 	if former := goOn(conn); err != nil && former != "" {
 		err = fmt.Errorf("%w%s", err, former)
 	} else if done.Unready != "" {

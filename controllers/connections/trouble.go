@@ -26,20 +26,23 @@ type outage struct {
 	is      v1alpha1.GitHubOutage
 }
 
-func (o *outage) Error() string { return o.message + "; " + wording.NextTry(o.is.NextAttempt.Time) }
+func (o *outage) Error() string { return o.message }
 
 // unavailable is the outcome of a GitHub that can't be used.
 func unavailable(after time.Duration, message string, code int, next time.Time) error {
 	is := v1alpha1.GitHubOutage{Code: int32(code), NextAttempt: &metav1.Time{Time: next.Truncate(time.Second)}} //nolint:gosec // of HTTP
-	return kube.Wait(v1alpha1.GitHubUnavailableReason, after, "%w", &outage{message, is})
+	return kube.Wait(v1alpha1.GitHubUnavailableReason, after, "%w", &outage{message + "; " + wording.NextTry(next), is})
 }
 
-// outageOf is the outage that an outcome tells of; nil for none.
-func outageOf(err error) *v1alpha1.GitHubOutage {
+// OutageOf is the outage that an outcome tells of; nil for none.
+func OutageOf(err error) *v1alpha1.GitHubOutage {
+	if kube.ReasonOf(err, "") != v1alpha1.GitHubUnavailableReason {
+		return nil
+	}
 	if o := new(outage); errors.As(err, &o) {
 		return &o.is
 	}
-	return nil
+	return &v1alpha1.GitHubOutage{Code: int32(github.CodeOf(err))} //nolint:gosec // of HTTP
 }
 
 // trouble is an outage if calls for the connection's pools fail one after the other: credentials that GitHub took ten minutes ago are of
