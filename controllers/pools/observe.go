@@ -65,6 +65,11 @@ func (r *Reconciler) observe(ctx context.Context, pool *v1alpha1.RunnerPool, mem
 	} else if o, err = r.observeRunners(ctx, o); err != nil {
 		return o, err
 	}
+	if o.denied == nil {
+		if o.registration.former, err = r.goesOn(ctx, pool); err != nil {
+			return o, err
+		}
+	}
 	if r.Versions != nil {
 		o.template.version = r.Versions.Of(o.key())
 	}

@@ -138,6 +138,9 @@ func doneBy(o observation, d *decision, s v1alpha1.RunnerPoolStatus, err error) 
 	case set != nil:
 		done.Message = fmt.Sprintf("listening as scale set %q (id %d)", set.Status.Name, set.Status.ID)
 	}
+	if o.registration.former {
+		done.Message += fmt.Sprintf(", with former credentials of GitHubConnection %q: a restart of the controller would stop it", o.pool.Spec.ConnectionRef.Name)
+	}
 	return done
 }
 
