@@ -277,6 +277,9 @@ func TestUnavailableGitHubIsWaitedForWithBackOff(t *testing.T) {
 	if len(s.asked) != 9 {
 		t.Errorf("asked %d times; want 9", len(s.asked))
 	}
+	if n := len(s.events.Events); n != 1 {
+		t.Errorf("%d events tell that GitHub is away", n)
+	}
 	s.now = s.now.Add(retryMax / 2)
 	if s.reconcile(); len(s.asked) != 9 {
 		t.Error("no back-off")

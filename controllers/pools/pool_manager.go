@@ -35,7 +35,7 @@ const gathering = 100 * time.Millisecond
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int, events ...source.Source) error {
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named("runnerpool").
-		For(&v1alpha1.RunnerPool{}, builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicates.ReconcileRequestedPredicate{}))).
+		For(&v1alpha1.RunnerPool{}, builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicates.ReconcileRequestedPredicate{}, retryRequested()))).
 		Owns(&v1alpha1.ScaleSet{}).
 		Watches(&v1alpha1.Runner{}, gathered(), builder.WithPredicates(runnerChanged())).
 		Watches(&corev1.Pod{}, gathered(), builder.WithPredicates(runners.PodChanged())).

@@ -22,7 +22,7 @@ var remedies = map[string]string{
 	v1alpha1.OwnedElsewhereReason:        "Choose another spec.scaleSetName, or end the pool that holds the scale set.",
 	v1alpha1.SessionRefusedReason:        "Wait: a session that was not closed expires within 92 s.",
 	v1alpha1.GitHubUnavailableReason:     "Wait: GitHub is asked again. Editing the connection doesn't help, unless GitHub can't be reached at all.",
-	v1alpha1.RunnersFailingReason:        "Fix what makes its runners fail. One is tried from time to time; the first that works lets the pool go on.",
+	v1alpha1.RunnersFailingReason:        "Fix what makes its runners fail, then give the pool's annotation corral.dev/retry another value. Else one is tried from time to time, and the first that works lets the pool go on.",
 	v1alpha1.CacheUnavailableReason:      "Raise spec.cache.maxClaims, or set spec.cache.onMissing to StartWithout.",
 	v1alpha1.QuotaExceededReason:         "Raise the namespace's ResourceQuota, or lower spec.scale.max.",
 	v1alpha1.TemplateInvalidReason:       "Correct spec.template: the message names the field.",
@@ -30,7 +30,7 @@ var remedies = map[string]string{
 	v1alpha1.PolicyPendingReason:         "Fix the policies that fail: until each has answered once, the pool starts no runners and accepts no jobs.",
 	v1alpha1.PolicyFailedReason:          "Fix the policies that fail: until then the last limits hold.",
 	v1alpha1.PolicyDeniedReason:          "Change spec.template as the message says, or have the policy's owner allow it. A former template that policies allow goes on.",
-	v1alpha1.RolledBackReason:            "Change spec.template: runners of the new one failed, and the former one is in force again.",
+	v1alpha1.RolledBackReason:            "Change spec.template, or give the pool's annotation corral.dev/retry another value: runners of the new one failed, and the former one is in force again.",
 	v1alpha1.UpdateHeldReason:            "Set spec.update.paused to false, or change the policy that holds the update.",
 	v1alpha1.RunnerOutdatedReason:        "Update the runner in the pool's image.",
 	v1alpha1.LabelsDroppedReason:         "Give the pool one label, or update GitHub Enterprise Server to 3.21.",
@@ -108,8 +108,13 @@ func RunnerRemedy(r *Runner) string {
 			return remedies[ready.Reason]
 		}
 	}
+	return CauseRemedy(r.Cause)
+}
+
+// CauseRemedy says what to do about runners that a cause keeps from starting, or ended; "" where nothing is to be done.
+func CauseRemedy(cause v1alpha1.RunnerCause) string {
 	for _, c := range causes {
-		if c.cause == r.Cause {
+		if c.cause == cause {
 			return c.remedy
 		}
 	}

@@ -74,8 +74,8 @@ type Error struct {
 	ActivityID, RequestID string
 	// Message is what GitHub said, or why it wasn't asked.
 	Message string
-	// Uncalled is true if no request was sent, as GitHub asked to wait or doesn't answer.
-	Uncalled bool
+	// Next is when GitHub is called again, if no request was sent, as it asked to wait or doesn't answer.
+	Next time.Time
 	// Silent is true if a request was sent and not even the header of an answer came.
 	Silent bool
 	// Err is the error of the library that made the call; nil for none.
@@ -114,8 +114,8 @@ func (e *Error) cause() string {
 // passing is what differs each time.
 func (e *Error) passing() string {
 	var b strings.Builder
-	if e.Uncalled {
-		fmt.Fprintf(&b, " (next attempt in %s)", e.RetryAfter.Round(time.Second))
+	if !e.Next.IsZero() {
+		fmt.Fprintf(&b, " (%s)", wording.NextTry(e.Next))
 	}
 	if e.ActivityID != "" {
 		fmt.Fprintf(&b, " (ActivityId %s)", e.ActivityID)

@@ -41,7 +41,7 @@ func TestTheCodeThatKeepsGitHubFromBeingUsed(t *testing.T) {
 	}{
 		"an answer":       {NewError(KindUnavailable, "getting", 500, 0, "", nil), 500},
 		"a limit":         {NewError(KindRateLimited, "getting", 403, 0, "secondary rate limit", nil), 403},
-		"a limit obeyed":  {&Error{Kind: KindRateLimited, Uncalled: true}, 429},
+		"a limit obeyed":  {&Error{Kind: KindRateLimited, Next: time.Unix(1, 0)}, 429},
 		"no answer":       {&Error{Kind: KindUnavailable, Silent: true}, 0},
 		"another's error": {errors.New("500"), 0},
 	} {

@@ -225,10 +225,10 @@ func (a *Attempt) retrying(reason string, outcome error) {
 	conditions.MarkReconciling(a.obj, v1alpha1.ProgressingWithRetryReason, "%s", message)
 }
 
-// tell speaks of a change of Ready, once.
+// tell speaks of a change of Ready, once; that it was tried again in vain is none.
 func (a *Attempt) tell(ctx context.Context, outcome error) {
 	was, is := conditions.Get(a.before, v1alpha1.ReadyCondition), conditions.Get(a.obj, v1alpha1.ReadyCondition)
-	if is == nil || (was != nil && was.Status == is.Status && was.Reason == is.Reason && wording.SameButNextTry(was.Message, is.Message)) {
+	if is == nil || was != nil && was.Status == is.Status && was.Reason == is.Reason && wording.WithoutNextTry(was.Message) == wording.WithoutNextTry(is.Message) {
 		return
 	}
 	kind := corev1.EventTypeNormal

@@ -15,6 +15,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/explain"
 	"github.com/corral-dev/corral/internal/poolstatus"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // maxObjects is how many objects a finding names.
@@ -61,6 +62,8 @@ type symptom struct {
 	do      string
 	since   time.Time
 	by      time.Time
+	// failed is the pool's last failed runner, if that is what it tells of.
+	failed *v1alpha1.RunnerFailure
 	// pools that suffer, as NAMESPACE/NAME. No job waits for it if they goOn.
 	pools []string
 	goOn  bool
@@ -180,7 +183,10 @@ func (w *world) finding(of []symptom) Finding {
 		for _, p := range s.pools {
 			pools[p] = pools[p] || !s.goOn
 		}
-		f.Since, f.By, f.Next = earlier(f.Since, s.since), earlier(f.By, s.by), earlier(f.Next, nextOf(s.message, w.Now))
+		if s.failed != nil && (f.LastFailure == nil || f.LastFailure.Time.Before(&s.failed.Time)) {
+			f.LastFailure = s.failed
+		}
+		f.Since, f.By, f.Next = earlier(f.Since, s.since), earlier(f.By, s.by), earlier(f.Next, wording.NextTryIn(s.message, w.Now))
 	}
 	for pool, waits := range pools {
 		if p := w.pools[pool]; p != nil && waits && f.isTrouble() {

@@ -62,6 +62,10 @@ func (w *world) lookAtPools() {
 func (w *world) causeOf(p *v1alpha1.RunnerPool, s symptom) symptom {
 	connection := p.Spec.ConnectionRef.From(p.Namespace)
 	switch s.reason {
+	case v1alpha1.RunnersFailingReason, v1alpha1.RolledBackReason:
+		if len(p.Status.Failures) > 0 {
+			s.failed = &p.Status.Failures[0]
+		}
 	case v1alpha1.QuotaExceededReason:
 		s.key = s.reason + "|" + p.Namespace
 	case v1alpha1.AccessDeniedReason:

@@ -102,7 +102,6 @@ func rankOf(reason string) rank {
 var (
 	answered  = regexp.MustCompile(`GitHub answered (\d{3})`)
 	unheard   = regexp.MustCompile(`GitHub didn't answer`)
-	nextTry   = regexp.MustCompile(`next (?:try|attempt)(?: at)? (\d\d:\d\d:\d\d)`)
 	varying   = regexp.MustCompile(`"[^"]*"|'[^']*'|\d+`)
 	policyRef = regexp.MustCompile(`\b(?:Cluster)?RunnerPolicy/[A-Za-z0-9./-]*[A-Za-z0-9]`)
 )
@@ -122,25 +121,3 @@ func whatOf(reason, message string) string {
 
 // alike returns a message without names and numbers, by which causes of several objects are told to be one.
 func alike(message string) string { return varying.ReplaceAllString(message, "*") }
-
-// nextOf reads the time of the next attempt from a message; the zero time for none. A message has the time of day alone: the next one
-// after what it was written, which is now or lately.
-func nextOf(message string, now time.Time) time.Time {
-	m := nextTry.FindStringSubmatch(message)
-	if m == nil {
-		return time.Time{}
-	}
-	clock, err := time.Parse(time.TimeOnly, m[1])
-	if err != nil {
-		return time.Time{}
-	}
-	now = now.UTC()
-	at := time.Date(now.Year(), now.Month(), now.Day(), clock.Hour(), clock.Minute(), clock.Second(), 0, time.UTC)
-	if now.Sub(at) > 12*time.Hour {
-		at = at.AddDate(0, 0, 1)
-	}
-	if now.Sub(at) > time.Minute {
-		return time.Time{} // the message is old
-	}
-	return at
-}

@@ -127,6 +127,8 @@ type Finding struct {
 	More    int      `json:"more,omitempty"`
 	// Message of the first object.
 	Message string `json:"message,omitempty"`
+	// LastFailure is the runner that failed last, of pools whose runners fail.
+	LastFailure *v1alpha1.RunnerFailure `json:"lastFailure,omitempty"`
 	// Do says what to do.
 	Do string `json:"do,omitempty"`
 

@@ -103,7 +103,7 @@ var pages = map[string]func() *Snapshot{
 	"well": func() *Snapshot { return calm(3) },
 	"github-answers-500": func() *Snapshot {
 		s := calm(12)
-		fails(&s.Connections[0].Status.Conditions, v1alpha1.GitHubUnavailableReason, "GitHub answered 500; next try 12:00:10")
+		fails(&s.Connections[0].Status.Conditions, v1alpha1.GitHubUnavailableReason, "GitHub answered 500; next try 12:00:10Z")
 		for i := range s.Pools {
 			p := &s.Pools[i]
 			p.Status.Jobs, p.Status.Runners = 4, v1alpha1.RunnerCounts{Total: 2, Busy: 1 + int32(i%2), Idle: int32(1 - i%2)} //nolint:gosec // small
@@ -174,8 +174,12 @@ func mixed() *Snapshot {
 		is(&s.Pools[i].Status.Conditions, v1alpha1.PolicyCondition, metav1.ConditionFalse, v1alpha1.PolicyFailedReason, message)
 	}
 	s.Pools[2].Status.Jobs = 5
-	fails(&s.Pools[2].Status.Conditions, v1alpha1.RunnersFailingReason, "3 runners in a row failed (Crash: Error (exit code 1)); one is tried after 10s")
-	is(&s.Pools[2].Status.Conditions, v1alpha1.HealthyCondition, metav1.ConditionFalse, v1alpha1.RunnersFailingReason, "3 runners in a row failed (Crash: Error (exit code 1)); one is tried after 10s")
+	fails(&s.Pools[2].Status.Conditions, v1alpha1.RunnersFailingReason, "3 runners in a row failed (Crash: Error (exit code 1)); next try 12:00:07Z")
+	is(&s.Pools[2].Status.Conditions, v1alpha1.HealthyCondition, metav1.ConditionFalse, v1alpha1.RunnersFailingReason, "3 runners in a row failed (Crash: Error (exit code 1)); next try 12:00:07Z")
+	s.Pools[2].Status.Failures = []v1alpha1.RunnerFailure{{
+		Runner: "linux-03-6", Time: ago(3 * time.Second), Cause: v1alpha1.CauseCrash, Reason: "Error (exit code 1)", Node: "n1",
+		Exit: &v1alpha1.RunnerExit{Code: 1, Message: "no such file: run.sh"},
+	}}
 	s.addRunner("linux-03-7", "linux-03", v1alpha1.RunnerFailed, v1alpha1.CauseCrash, "Error (exit code 1)")
 	for i := range 4 {
 		s.addRunner(fmt.Sprintf("linux-04-%d", i), "linux-04", v1alpha1.RunnerPending, v1alpha1.CauseUnschedulable, fmt.Sprintf("Unschedulable: 0/%d nodes are available", i+2))

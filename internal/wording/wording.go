@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -30,6 +29,14 @@ func Truncate(text string, most int) string {
 		return text
 	}
 	return strings.ToValidUTF8(text[:most-len(dots)], "") + dots
+}
+
+// TruncateStart returns the end of a text, of at most so many bytes, 3 or more.
+func TruncateStart(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return dots + strings.ToValidUTF8(text[len(text)-most+len(dots):], "")
 }
 
 // TruncateRunes returns a text of at most so many characters; none if most is not above 0.
@@ -135,17 +142,6 @@ func Max(n int32) string {
 		return "unbounded"
 	}
 	return strconv.Itoa(int(n))
-}
-
-// nextTry is what NextTry writes.
-var nextTry = regexp.MustCompile(`next try \d\d:\d\d:\d\d`)
-
-// NextTry says when something is tried again, as the end of a message: "next try 15:04:05", in UTC.
-func NextTry(t time.Time) string { return "next try " + t.UTC().Format(time.TimeOnly) }
-
-// SameButNextTry reports whether two messages differ at most in what NextTry wrote: then one attempt ended as the other did.
-func SameButNextTry(a, b string) bool {
-	return a == b || nextTry.ReplaceAllString(a, "") == nextTry.ReplaceAllString(b, "")
 }
 
 // Qualified names an object, with its namespace if it has one.

@@ -6,7 +6,6 @@ package wording
 import (
 	"strings"
 	"testing"
-	"time"
 )
 
 func TestTextsAreCutBetweenCharacters(t *testing.T) {
@@ -19,6 +18,9 @@ func TestTextsAreCutBetweenCharacters(t *testing.T) {
 		"bytes that fit":            {Truncate, "grün", 5, "grün"},
 		"bytes that don't":          {Truncate, "grünes", 6, "gr…"},
 		"a character at the cut":    {Truncate, "abcü-ü", 7, "abc…"},
+		"the end that fits":         {TruncateStart, "grün", 5, "grün"},
+		"the end that doesn't":      {TruncateStart, "grünes", 6, "…nes"},
+		"a character at its cut":    {TruncateStart, "abcüde", 6, "…de"},
 		"only dots":                 {Truncate, "grünes", 3, "…"},
 		"characters that fit":       {TruncateRunes, "grün", 4, "grün"},
 		"characters that don't":     {TruncateRunes, "grünes", 4, "grü…"},
@@ -81,19 +83,6 @@ func TestWhatLooksLikeCredentialsIsReplaced(t *testing.T) {
 	} {
 		if got := Redact(text); got != want {
 			t.Errorf("%q, want %q", got, want)
-		}
-	}
-}
-
-func TestNextTries(t *testing.T) {
-	at := time.Date(2026, 7, 6, 19, 57, 5, 0, time.FixedZone("CEST", 2*60*60))
-	first, second := "GitHub answered 500; "+NextTry(at), "GitHub answered 500; "+NextTry(at.Add(time.Minute))
-	if first != "GitHub answered 500; next try 17:57:05" {
-		t.Errorf("got %q", first)
-	}
-	for other, want := range map[string]bool{first: true, second: true, "GitHub answered 500": false, "GitHub answered 502; " + NextTry(at): false} {
-		if got := SameButNextTry(first, other); got != want {
-			t.Errorf("%q and %q: %t, want %t", first, other, got, want)
 		}
 	}
 }

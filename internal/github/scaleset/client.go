@@ -247,11 +247,12 @@ const maxLimit = 10 * time.Minute
 func (c *Client) obeyLimit(class endpoint, doing string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	left := c.limited[class].Sub(c.options.Now())
+	until := c.limited[class]
+	left := until.Sub(c.options.Now())
 	if left <= 0 {
 		return nil
 	}
-	return &github.Error{Kind: github.KindRateLimited, Doing: doing, RetryAfter: left, Message: "GitHub asked to wait", Uncalled: true}
+	return &github.Error{Kind: github.KindRateLimited, Doing: doing, RetryAfter: left, Message: "GitHub asked to wait", Next: until}
 }
 
 func (c *Client) noteLimit(class endpoint, err error) {
