@@ -146,6 +146,10 @@ const (
 	TemplateDigestAnnotation = "corral.dev/template-digest"
 	// SourceLabel names the PoolSource that applied an object.
 	SourceLabel = "corral.dev/source"
+	// RetryAnnotation on a RunnerPool: a new value ends its back-off after failures, and tries an update again that was rolled back.
+	RetryAnnotation = "corral.dev/retry"
+	// KeptUntilAnnotation on the pod of a runner that failed is when the pod is deleted (spec.keepFailed).
+	KeptUntilAnnotation = "corral.dev/kept-until"
 	// TerminateAnnotation on a Runner ends it although it may have a job; its value is the reason.
 	TerminateAnnotation = "corral.dev/terminate"
 	// AllowPruneAnnotation on a PoolSource allows one revision to remove more pools

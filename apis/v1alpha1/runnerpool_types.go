@@ -112,6 +112,11 @@ type RunnerPoolSpec struct {
 	// jobs need; idle runners end, busy ones finish.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
+
+	// keepFailed keeps the pod of the last runner that failed for ten minutes, ended, so that its log can be read. It counts for nothing. A
+	// pod that was never on a node, or has a claim of the cache, isn't kept.
+	// +optional
+	KeepFailed bool `json:"keepFailed,omitempty"`
 }
 
 // ScaleSpec bounds the number of runners: 0 ≤ min ≤ max, 0 ≤ idle ≤ max.
@@ -302,6 +307,16 @@ type RunnerPoolStatus struct {
 	// decision is the last scaling decision that changed something.
 	// +optional
 	Decision *Decision `json:"decision,omitempty"`
+
+	// failures are the last runners that failed, the newest first.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=5
+	Failures []RunnerFailure `json:"failures,omitempty"`
+
+	// lastHandledRetryAt is the last value of the annotation corral.dev/retry that was acted on.
+	// +optional
+	LastHandledRetryAt string `json:"lastHandledRetryAt,omitempty"`
 
 	meta.ReconcileRequestStatus `json:",inline"`
 }

@@ -48,6 +48,9 @@ func NotReady(ctx context.Context, c client.Reader, key client.ObjectKey) error 
 	if conditions.IsReady(found) {
 		return kube.Wait(v1alpha1.ConnectionNotReadyReason, startRetry, "just started: GitHubConnection %q is about to be used", key.Name)
 	}
+	if o := found.Status.Outage; o != nil {
+		return kube.Wait(v1alpha1.GitHubUnavailableReason, readyRetry, "GitHubConnection %q: %w", key.Name, &outage{o.String(), v1alpha1.GitHubOutage{Code: o.Code}})
+	}
 	message := fmt.Sprintf("GitHubConnection %q is not ready", key.Name)
 	if reason := conditions.GetReason(found, v1alpha1.ReadyCondition); reason != "" {
 		message += ": " + reason

@@ -41,6 +41,7 @@ func (r *Reconciler) act(ctx context.Context, o observation, d decision) error {
 	}
 	r.markFailed(o)
 	countFailed(o)
+	logFailed(ctx, o)
 	r.tellRetired(o, d)
 	ends := slices.Concat(d.step.End, d.plan.Drain)
 	if d.plan.Create > 0 || len(ends) > 0 {

@@ -23,14 +23,14 @@ type poolCache struct {
 }
 
 // readCache counts the claims of the pool, and finds those that are of no use.
-func (r *Reconciler) readCache(ctx context.Context, o observation, missed string) (c poolCache, err error) {
+func (r *Reconciler) readCache(ctx context.Context, o observation) (c poolCache, err error) {
 	spec := o.pool.Spec.Cache
 	if c.claims, err = r.Claims.Of(ctx, o.pool); err != nil || spec == nil && len(c.claims) == 0 {
 		return c, err
 	}
-	c.status = &v1alpha1.CacheStatus{Claims: int32(len(c.claims)), Missed: missed} //nolint:gosec // bounded by their names
+	c.status = &v1alpha1.CacheStatus{Claims: int32(len(c.claims))} //nolint:gosec // bounded by their names
 	if before := o.pool.Status.Cache; before != nil {
-		c.status.Missed = cmp.Or(missed, before.Missed)
+		c.status.Missed = before.Missed
 	}
 	list := make([]claims.Claim, 0, len(c.claims))
 	for _, x := range c.claims {
@@ -41,6 +41,13 @@ func (r *Reconciler) readCache(ctx context.Context, o observation, missed string
 	}
 	c.useless = claims.Remove(spec, list, o.now)
 	return c, nil
+}
+
+// missed notes which runner started without a claim since the last pass; "" for none.
+func (c poolCache) missed(runner string) {
+	if c.status != nil {
+		c.status.Missed = cmp.Or(runner, c.status.Missed)
+	}
 }
 
 // sweepClaims deletes the claims that are of no use.

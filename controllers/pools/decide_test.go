@@ -86,7 +86,7 @@ func TestDecide(t *testing.T) {
 				o.memory.health.circuits = map[string]scaling.Circuit{"linux-1": c}
 			},
 			answer: answer, desired: 4, id: "this", ready: v1alpha1.RunnersFailingReason, wanted: 4,
-			reason: "4 jobs; 3 runners in a row failed (ImagePull: no such image); one is tried after 10s",
+			reason: "4 jobs; 3 runners in a row failed (ImagePull: no such image); next try 13:46:50Z",
 		},
 		"behavior paces": {
 			change: func(o *observation) {

@@ -27,8 +27,10 @@ const passing = 5 * time.Second
 type health struct {
 	// failed has the runners that this pass gives up, by name, with their new state.
 	failed map[string]poolstatus.Assessment
-	// failures of runners since the last pass.
+	// failures of runners since the last pass, with those that this pass gives up.
 	failures []runners.Failure
+	// retries is true in the pass that acts on a request for another attempt.
+	retries bool
 	// suspects are runners some of whose registrations are to be looked up.
 	suspects []poolstatus.Suspects
 	// refresh is true when GitHub is to be asked for newer counts.
@@ -50,6 +52,10 @@ type healthMemory struct {
 	counts bool
 	// circuits are of the revisions that runners are made from.
 	circuits map[string]scaling.Circuit
+	// failures are the last ones, the newest first; nil before the first pass.
+	failures []v1alpha1.RunnerFailure
+	// retried is the last value of the annotation by which somebody asked for another attempt.
+	retried string
 }
 
 // notReady is why a pool isn't ready although its record and template are good; the zero value for no reason.
@@ -58,7 +64,9 @@ type notReady struct{ reason, message string }
 // checkHealth gives up runners that policies deny by now, doubts those that GitHub may not see, counts failures in a row, and
 // holds the pool back for a quota.
 func checkHealth(o observation, results runners.Results) health {
-	h := health{failed: evictDenied(o.runners, o.revisions.denied, o.now), memory: o.memory.health}
+	h := health{failed: evictDenied(o.runners, o.revisions.denied, o.now), retries: o.isToRetry(), memory: o.memory.health}
+	h.failures = append(slices.Clip(results.Failures), failuresOf(o, h.failed)...)
+	h.memory.failures = lastFailures(o, h.failures)
 	if o.revisions.denied[o.template.revision] != "" {
 		h.holds = append(h.holds, scaling.Hold{Reason: "policy denies the template"})
 	}
@@ -74,8 +82,10 @@ func checkHealth(o observation, results runners.Results) health {
 		h.suspects = append(h.suspects, poolstatus.Overdue(o.staying(v1alpha1.RunnerBusy), s.BusyRunners, o.github.Counted))
 	}
 	o.memory.health.connected = c.connected
+	if h.retries {
+		o.memory.health.circuits, h.memory.retried = nil, o.pool.Annotations[v1alpha1.RetryAnnotation]
+	}
 	h.memory.circuits = countFailures(o, results)
-	h.failures = results.Failures
 	hold, quota := checkQuota(o.runners, o.sources(o.pool.Status.Update))
 	h.holds = append(h.holds, hold...)
 	admitted, claims := checkClaims(o.pool, o.runners, o.sources(o.pool.Status.Update))

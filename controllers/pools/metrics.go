@@ -45,14 +45,8 @@ const causeWithJob = "WithJob"
 
 // countFailed counts the runners that failed since the last pass, and those that this pass gives up.
 func countFailed(o observation) {
-	count := func(cause v1alpha1.RunnerCause) {
-		failuresTotal.WithLabelValues(o.key().Namespace, o.key().Name, cmp.Or(string(cause), causeWithJob)).Inc()
-	}
 	for _, f := range o.health.failures {
-		count(f.Cause)
-	}
-	for _, x := range o.givenUp() {
-		count(x.verdict.Cause)
+		failuresTotal.WithLabelValues(o.key().Namespace, o.key().Name, cmp.Or(string(f.Cause), causeWithJob)).Inc()
 	}
 }
 

@@ -65,6 +65,11 @@ func (r *Reconciler) observe(ctx context.Context, pool *v1alpha1.RunnerPool, mem
 	} else if o, err = r.observeRunners(ctx, o); err != nil {
 		return o, err
 	}
+	if o.denied == nil {
+		if o.registration.former, err = r.goesOn(ctx, pool); err != nil {
+			return o, err
+		}
+	}
 	if r.Versions != nil {
 		o.template.version = r.Versions.Of(o.key())
 	}
@@ -95,17 +100,22 @@ func (r *Reconciler) observeRunners(ctx context.Context, o observation) (_ obser
 	if o.revisions, err = r.readRevisions(ctx, o.pool, o.policies, o.template); err != nil {
 		return o, err
 	}
-	results := r.Results.SinceLastPass(o.key())
+	if o.cache, err = r.readCache(ctx, o); err != nil {
+		return o, err
+	}
+	results := r.Results.SinceLastPass(o.key()) // last: what is taken here is told in this pass, or by nobody
+	o.cache.missed(results.Missed)
 	o.health = checkHealth(o, results)
 	o.memory.health, o.runners = o.health.memory, o.runners.with(o.health.failed)
-	o.cache, err = r.readCache(ctx, o, results.Missed)
-	return o, err
+	return o, nil
 }
 
 // observed is one runner and the state it is in.
 type observed struct {
 	runner  *v1alpha1.Runner
 	verdict poolstatus.Assessment
+	// node that its pod is on; "" for none.
+	node string
 	retirement
 }
 
@@ -175,7 +185,11 @@ func (r *Reconciler) list(ctx context.Context, o observation) (runnerList, error
 	var list runnerList
 	for _, runner := range all {
 		present[runner.Name] = true
-		list = append(list, observed{runner: runner, verdict: r.stateOf(runner, podOf[runner.Name], o), retirement: r.retirementOf(runner, o)})
+		x := observed{runner: runner, verdict: r.stateOf(runner, podOf[runner.Name], o), retirement: r.retirementOf(runner, o)}
+		if pod := podOf[runner.Name]; pod != nil {
+			x.node = pod.Spec.NodeName
+		}
+		list = append(list, x)
 	}
 	keep := func(name string) bool { return present[name] }
 	r.Sessions.Retain(o.key(), keep)

@@ -54,6 +54,7 @@ type bench struct {
 	refusedRevision error
 	stale           bool // the cache shows no Runner
 	broken          bool // it can't be read
+	claimsBroken    bool // nor can the claims
 	asked           int  // for newer counts
 	results         runners.Results
 	condemned       []v1alpha1.RunnerCause
@@ -144,6 +145,9 @@ func (b *bench) list(ctx context.Context, c client.WithWatch, list client.Object
 		return nil
 	case runners && b.broken:
 		return fmt.Errorf("the cache is broken")
+	}
+	if _, claims := list.(*corev1.PersistentVolumeClaimList); claims && b.claimsBroken {
+		return fmt.Errorf("the cache of claims is broken")
 	}
 	return c.List(ctx, list, o...)
 }
@@ -501,7 +505,7 @@ func TestARowOfFailuresHoldsThePoolBack(t *testing.T) {
 	if n, last := len(b.runners()), b.announced[len(b.announced)-1]; n != 0 || last != 0 {
 		t.Errorf("%d runners made, %d announced", n, last)
 	}
-	if got := b.readyReason(); got != "False RunnersFailing: 3 runners in a row failed (ImagePull: no such image); one is tried after 10s" || !conditions.IsFalse(b.pool(), v1alpha1.HealthyCondition) {
+	if got := b.readyReason(); got != "False RunnersFailing: 3 runners in a row failed (ImagePull: no such image); next try 13:46:50Z" || !conditions.IsFalse(b.pool(), v1alpha1.HealthyCondition) {
 		t.Errorf("ready: %s", got)
 	}
 	b.now = b.now.Add(scaling.ProbeMin)

@@ -35,11 +35,11 @@ const gathering = 100 * time.Millisecond
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int, events ...source.Source) error {
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named("runnerpool").
-		For(&v1alpha1.RunnerPool{}, builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicates.ReconcileRequestedPredicate{}))).
+		For(&v1alpha1.RunnerPool{}, builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicates.ReconcileRequestedPredicate{}, retryRequested()))).
 		Owns(&v1alpha1.ScaleSet{}).
 		Watches(&v1alpha1.Runner{}, gathered(), builder.WithPredicates(runnerChanged())).
 		Watches(&corev1.Pod{}, gathered(), builder.WithPredicates(runners.PodChanged())).
-		Watches(&v1alpha1.GitHubConnection{}, handler.EnqueueRequestsFromMapFunc(r.poolsOf), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.GitHubConnection{}, handler.EnqueueRequestsFromMapFunc(r.poolsOf), builder.WithPredicates(connectionChanged())).
 		WatchesRawSource(r.Policies.Pools()).
 		WithOptions(kube.Fair(concurrent, tenant))
 	for _, e := range events {
@@ -65,6 +65,15 @@ func (r *Reconciler) poolsOf(ctx context.Context, obj client.Object) []reconcile
 		}
 	}
 	return all
+}
+
+// connectionChanged lets those updates of connections pass that change what pools do or say.
+func connectionChanged() predicate.Predicate {
+	return predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, ok1 := e.ObjectOld.(*v1alpha1.GitHubConnection)
+		after, ok2 := e.ObjectNew.(*v1alpha1.GitHubConnection)
+		return !ok1 || !ok2 || before.Status.FormerCredentials != after.Status.FormerCredentials
+	}})
 }
 
 // gathered wakes the pool of an object a moment after the first of many events.

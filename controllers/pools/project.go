@@ -32,6 +32,7 @@ func project(o observation, d *decision, err error) v1alpha1.RunnerPoolStatus {
 	}
 	s.Revision, s.Update = o.template.revision, d.step.State
 	s.Runners, s.Jobs, s.Demand, s.Schedule, s.Cache = o.counts, o.demand.Jobs, nil, o.scale.schedule, o.cache.status
+	s.Failures = o.memory.health.failures
 	if hasDemand(o.pool) {
 		s.Demand = o.demand.Statuses
 	}
@@ -58,6 +59,7 @@ func project(o observation, d *decision, err error) v1alpha1.RunnerPoolStatus {
 	if at, ok := meta.ReconcileAnnotationValue(pool.Annotations); ok {
 		s.LastHandledReconcileAt = at
 	}
+	s.LastHandledRetryAt = cmp.Or(o.memory.health.retried, s.LastHandledRetryAt)
 	return *s
 }
 
@@ -138,6 +140,9 @@ func doneBy(o observation, d *decision, s v1alpha1.RunnerPoolStatus, err error) 
 	case set != nil:
 		done.Message = fmt.Sprintf("listening as scale set %q (id %d)", set.Status.Name, set.Status.ID)
 	}
+	if o.registration.former {
+		done.Message += fmt.Sprintf(", with former credentials of GitHubConnection %q: a restart of the controller would stop it", o.pool.Spec.ConnectionRef.Name)
+	}
 	return done
 }
 
@@ -145,7 +150,7 @@ func doneBy(o observation, d *decision, s v1alpha1.RunnerPoolStatus, err error) 
 // template is refused, or fails, have to be durable.
 func isNews(o observation, d *decision, s v1alpha1.RunnerPoolStatus, err error) bool {
 	before := o.pool.Status
-	if s.Revision != before.Revision || isAllowed(s.Template) != isAllowed(before.Template) {
+	if s.Revision != before.Revision || s.LastHandledRetryAt != before.LastHandledRetryAt || isAllowed(s.Template) != isAllowed(before.Template) {
 		return true
 	}
 	return err == nil && (phaseKey(s.Update) != phaseKey(before.Update) || newLimits(o.lastLimits(), d.limits))

@@ -30,6 +30,8 @@ type registration struct {
 	moving bool
 	// rest is how runners register by the REST API; its URL is empty while the connection isn't there.
 	rest *v1alpha1.RESTRegistration
+	// former is true while the pool goes on with credentials that are its connection's no more.
+	former bool
 	// notReady is what keeps runners without a scale set from being registered; nil for nothing.
 	notReady error
 }
@@ -42,6 +44,15 @@ func (r *Reconciler) authorize(ctx context.Context, pool *v1alpha1.RunnerPool) (
 		return nil, denied
 	}
 	return denied, nil
+}
+
+// goesOn reports whether the pool goes on with former credentials of its connection.
+func (r *Reconciler) goesOn(ctx context.Context, pool *v1alpha1.RunnerPool) (bool, error) {
+	conn := &v1alpha1.GitHubConnection{}
+	if err := r.Client.Get(ctx, connectionKey(pool), conn, client.UnsafeDisableDeepCopy); client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("reading the connection: %w", err)
+	}
+	return conn.Status.FormerCredentials, nil
 }
 
 // connectionKey names the pool's connection.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/github/rest"
@@ -108,5 +109,23 @@ func TestAPoolTellsThatItsConnectionDoesNotServe(t *testing.T) {
 	b.reconcile()
 	if got := b.readyReason(); !strings.HasPrefix(got, "False ConnectionNotReady") {
 		t.Errorf("ready: %s", got)
+	}
+}
+
+// A pool that goes on with a former token is ready, and nobody is to find out by a restart that it isn't any more.
+func TestFormerCredentialsAreSaidByThePool(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	conn := &v1alpha1.GitHubConnection{}
+	must(t, b.Client.Get(t.Context(), types.NamespacedName{Namespace: "ci", Name: "acme"}, conn))
+	for former, want := range map[bool]string{
+		true:  `True Succeeded: listening as scale set "linux" (id 7), with former credentials of GitHubConnection "acme": a restart of the controller would stop it`,
+		false: `True Succeeded: listening as scale set "linux" (id 7)`,
+	} {
+		conn.Status.FormerCredentials = former
+		must(t, b.Client.Update(t.Context(), conn))
+		if b.reconcile(); b.readyReason() != want {
+			t.Errorf("%t: %s", former, b.readyReason())
+		}
 	}
 }

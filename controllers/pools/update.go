@@ -42,7 +42,7 @@ func planUpdate(o observation, u updateLimits, in scaling.Input, list []rollout.
 	}
 	records, next := o.records()
 	step := rollout.Next(rollout.Input{
-		To: to, Stored: o.pool.Status.Revision, State: o.pool.Status.Update, Bounds: bounds, Hold: hold, Denied: denied,
+		To: to, Stored: o.pool.Status.Revision, State: o.updateState(), Bounds: bounds, Hold: hold, Denied: denied,
 		Desired: min(desired, roomFor(o.pool)), JobsKnown: in.Demand.Known, Runners: list, Usable: o.revisions.usable(), Records: records,
 		Tried: o.memory.trial.over(), Well: o.pool.Spec.Deadlines.GetConnect(), Now: o.now,
 	})
@@ -51,6 +51,17 @@ func planUpdate(o observation, u updateLimits, in scaling.Input, list []rollout.
 	}
 	step.LookAgain = soonest(step.LookAgain, next, o.nextRetirement())
 	return step
+}
+
+// updateState is the update under way, or the last that was rolled back; that begins anew when somebody asked for another attempt.
+func (o observation) updateState() *v1alpha1.UpdateStatus {
+	u := o.pool.Status.Update
+	if u == nil || u.Phase != v1alpha1.UpdateRolledBack || !o.health.retries {
+		return u
+	}
+	again := *u
+	again.Phase = ""
+	return &again
 }
 
 // boundsOf are the bounds of an update that the pool declares. New runners that would have no claim of its cache are no surge: they would
@@ -153,7 +164,7 @@ func (o observation) records() (records map[string]rollout.Record, next time.Dur
 // change is what corral.update is asked about; false if no update is under way that could
 // be held. The numbers are for the runners that were desired last.
 func (o observation) change() (policy.Change, rollout.Bounds, bool) {
-	u, to := o.pool.Status.Update, o.template.revision
+	u, to := o.updateState(), o.template.revision
 	c := policy.Change{To: to}
 	switch {
 	case u != nil && u.To == to:

@@ -322,7 +322,7 @@ func (v *visit) check(ctx context.Context, r *v1alpha1.Runner, known rest.Runner
 		return false
 	}
 	if v.offline[r.UID] {
-		if err := giveUp(ctx, v.Reporter, v.Memory, r, v.online[r.UID], v.Now()); err != nil {
+		if err := giveUp(ctx, v.Reporter, v.Memory, r, pod, v.online[r.UID], v.Now()); err != nil {
 			v.log.Error(err, "Ending a runner that GitHub doesn't see", "runner", r.Name)
 		}
 	}

@@ -114,6 +114,8 @@ type Failure struct {
 	Cause   v1alpha1.RunnerCause
 	HadJob  bool
 	Message string
+	// Node that its pod was on; "" for none.
+	Node string
 	// Exit is how its container ended; nil if it didn't, or with exit code 0.
 	Exit *v1alpha1.RunnerExit
 	// Began is when the runner was created, At when it failed.

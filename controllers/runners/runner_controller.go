@@ -322,9 +322,20 @@ func (p pass) reportFailure(state poolstatus.Assessment) {
 	p.Event(p.runner, corev1.EventTypeWarning, string(v1alpha1.RunnerFailed), message)
 	p.Memory.recordFailure(p.poolKey(), Failure{
 		Runner: p.runner.Name, Revision: p.runner.Spec.Revision, Cause: state.Cause, HadJob: p.runner.CurrentJob() != nil, Message: state.Reason,
-		Exit: p.runner.Status.Exit, Began: p.runner.CreationTimestamp.Time, At: p.Now(),
+		Node: nodeOf(p.pod, p.runner.Status.Exit), Exit: p.runner.Status.Exit, Began: p.runner.CreationTimestamp.Time, At: p.Now(),
 		Clean: p.runner.Status.EndedClean && !p.memory.hadNoJob,
 	})
+}
+
+// nodeOf names the node of a pod; that of a pod that is gone is known by how its container ended.
+func nodeOf(pod *corev1.Pod, exit *v1alpha1.RunnerExit) string {
+	switch {
+	case pod != nil:
+		return pod.Spec.NodeName
+	case exit != nil:
+		return exit.Node
+	}
+	return ""
 }
 
 func (p pass) poolKey() types.NamespacedName {

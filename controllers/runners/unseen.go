@@ -36,7 +36,7 @@ func connectDeadline(ctx context.Context, c client.Reader, r *v1alpha1.Runner) t
 }
 
 // giveUp ends a runner that GitHub doesn't see: it is deregistered first, so it can't be one with a job.
-func giveUp(ctx context.Context, report kube.Reporter, memory *Memory, r *v1alpha1.Runner, wasOnline bool, now time.Time) error {
+func giveUp(ctx context.Context, report kube.Reporter, memory *Memory, r *v1alpha1.Runner, pod *corev1.Pod, wasOnline bool, now time.Time) error {
 	cause := v1alpha1.CauseNeverConnected
 	why := fmt.Sprintf("its container runs, but GitHub doesn't see it %s later: can it reach GitHub?", connectDeadline(ctx, report.Client, r))
 	if wasOnline {
@@ -48,7 +48,7 @@ func giveUp(ctx context.Context, report kube.Reporter, memory *Memory, r *v1alph
 	}
 	report.Event(r, corev1.EventTypeWarning, string(v1alpha1.RunnerFailed), fmt.Sprintf("%s: %s", cause, why))
 	memory.recordFailure(types.NamespacedName{Namespace: r.Namespace, Name: r.Spec.PoolRef.Name}, Failure{
-		Runner: r.Name, Revision: r.Spec.Revision, Cause: cause, Message: why, Began: r.CreationTimestamp.Time, At: now,
+		Runner: r.Name, Revision: r.Spec.Revision, Cause: cause, Message: why, Node: nodeOf(pod, nil), Began: r.CreationTimestamp.Time, At: now,
 	})
 	return nil
 }
@@ -63,5 +63,5 @@ func (p pass) judge(ctx context.Context, known *registered) error {
 	case !known.offline, hasJob, before.wasOnline && !before.offline, !isOverdue(ctx, p.Client, p.runner, p.pod, now, now):
 		return nil
 	}
-	return giveUp(ctx, p.Reporter, p.Memory, p.runner, before.wasOnline, now)
+	return giveUp(ctx, p.Reporter, p.Memory, p.runner, p.pod, before.wasOnline, now)
 }

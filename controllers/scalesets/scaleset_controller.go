@@ -135,6 +135,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, nil // its finalizer is off: there is no status to write any more
 	}
 	project(set, o)
+	set.Status.Outage = connections.OutageOf(err)
 	after := verifyInterval
 	if kube.IsStalled(err) {
 		after = settingRetry
@@ -348,7 +349,7 @@ func listening(name string, s scaleset.Snapshot, owner string) (*metav1.Conditio
 	}
 	err := kube.Progress(connectionRetry, "opening a session")
 	if s.Err != nil {
-		err = kube.Wait(v1alpha1.GitHubUnavailableReason, connectionRetry, "listening: %s", s.Message)
+		err = kube.Wait(v1alpha1.GitHubUnavailableReason, connectionRetry, "listening: %w", github.Summarize(s.Err))
 	}
 	return conditions.UnknownCondition(condition, v1alpha1.ProgressingReason, "opening a session"), err
 }
@@ -520,7 +521,7 @@ func normalLabels(labels []string) []string {
 // refusals stall until somebody changes something.
 func outcome(err error) error {
 	if after, away := github.ComeBack(err); away {
-		return kube.Wait(v1alpha1.GitHubUnavailableReason, max(after, connectionRetry), "%s", github.Summary(err))
+		return kube.Wait(v1alpha1.GitHubUnavailableReason, max(after, connectionRetry), "%w", github.Summarize(err))
 	}
 	switch {
 	case github.IsUnauthorized(err):

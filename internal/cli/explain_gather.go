@@ -236,9 +236,10 @@ func (e *explainer) job(ctx context.Context, raw string, labels []string) (texte
 	e.list(ctx, "RunnerPools", pools)
 	e.list(ctx, "ScaleSets", sets)
 	e.list(ctx, "GitHubConnections", connections)
+	before := len(e.unknown)
 	e.list(ctx, "Runners", runners)
 	e.list(ctx, "pods of the workflow run", pods, client.MatchingLabels{v1alpha1.JobRunIDLabel: strconv.FormatInt(at.RunID, 10)})
-	f := explain.JobFacts{URL: at, RunsOn: labels, Connections: map[string]explain.Connection{}, Now: e.now}
+	f := explain.JobFacts{URL: at, RunsOn: labels, Connections: map[string]explain.Connection{}, Now: e.now, Unseen: len(e.unknown) > before || !e.everywhere}
 	for i := range connections.Items {
 		c := &connections.Items[i]
 		if known, err := githubOf(c); err != nil {

@@ -31,7 +31,7 @@ var causes = []struct {
 	{v1alpha1.CauseRefused, "Correct spec.template, or what refuses its pod."},
 	{v1alpha1.CauseImagePull, "Correct the image's name, or let the nodes pull it."},
 	{v1alpha1.CauseConfig, "Create what the container needs, such as a ConfigMap or a Secret."},
-	{v1alpha1.CauseCrash, "Look at the container's log while its pod is there: it ends before it has a job."},
+	{v1alpha1.CauseCrash, "Look at the log of its container, which ends before it has a job: spec.keepFailed keeps the last such pod for ten minutes."},
 	{v1alpha1.CauseOutdated, "Update the image: GitHub refuses the version of the runner in it."},
 	{v1alpha1.CauseNeverConnected, "Let the runner reach GitHub: its container runs, and GitHub doesn't see it."},
 	{v1alpha1.CauseGitHub, "Fix the GitHubConnection, or wait for GitHub: it registers no runners."},
@@ -84,10 +84,25 @@ func (f *PoolFacts) blockers() []string {
 	if words := f.unready(ready); words != "" {
 		all = append(all, words)
 	}
+	if ready != nil && ready.Reason == v1alpha1.RunnersFailingReason {
+		all = append(all, f.ofFailures()...)
+	}
 	if f.Pool.Spec.Suspend && (ready == nil || ready.Reason != v1alpha1.SuspendedReason) {
 		all = append(all, remedies[v1alpha1.SuspendedReason])
 	}
 	return all
+}
+
+// ofFailures says what to do about the last failure, unless a runner that is still there tells of it.
+func (f *PoolFacts) ofFailures() []string {
+	if len(f.Pool.Status.Failures) == 0 {
+		return nil
+	}
+	last := f.Pool.Status.Failures[0].Cause
+	if slices.ContainsFunc(f.Runners, func(r Runner) bool { return r.Cause == last }) || CauseRemedy(last) == "" {
+		return nil
+	}
+	return []string{CauseRemedy(last)}
 }
 
 // unready says what to do by the pool's condition Ready; "" for nothing, and if more is said elsewhere.
@@ -98,6 +113,8 @@ func (f *PoolFacts) unready(ready *Condition) string {
 		return ""
 	case slices.Contains(ofConnection, ready.Reason):
 		return fmt.Sprintf("Fix the GitHubConnection %s: %s", f.Pool.Spec.ConnectionRef.From(f.Pool.Namespace), ready.Message)
+	case ready.Reason == v1alpha1.GitHubUnavailableReason && f.ScaleSet != nil:
+		return OutageRemedy(f.ScaleSet.Status.Outage)
 	case ready.Reason == v1alpha1.PolicyDeniedReason && s.Template != nil && !s.Template.Allowed:
 		return "" // the findings say it
 	case ready.Reason == v1alpha1.RolledBackReason && s.Update != nil:
@@ -174,18 +191,18 @@ func (f *PoolFacts) noEffect(b v1alpha1.LimitBound, l *v1alpha1.DecidedLimits) s
 func (f *PoolFacts) starting() []string {
 	var all []string
 	for _, c := range causes {
-		n, says, verb := 0, "", "doesn't start"
-		for _, r := range f.Runners {
-			if r.Cause == c.cause && (r.State == v1alpha1.RunnerPending || r.State == v1alpha1.RunnerFailed) {
+		n, says, remedy, verb := 0, "", "", "doesn't start"
+		for i := range f.Runners {
+			if r := &f.Runners[i]; r.Cause == c.cause && (r.State == v1alpha1.RunnerPending || r.State == v1alpha1.RunnerFailed) {
 				n++
-				says = r.Reason
+				says, remedy = r.Reason, RunnerRemedy(r)
 			}
 		}
 		if n > 1 {
 			verb = "don't start"
 		}
 		if n > 0 {
-			all = append(all, fmt.Sprintf("%s %s (%s): %s", wording.Count(n, "runner"), verb, with(string(c.cause), says), c.remedy))
+			all = append(all, fmt.Sprintf("%s %s (%s): %s", wording.Count(n, "runner"), verb, with(string(c.cause), says), remedy))
 		}
 	}
 	return all
@@ -202,7 +219,7 @@ func (f *PoolFacts) ofUpdate() []string {
 	case u.Phase == v1alpha1.UpdateHeld:
 		return []string{"The update goes on when nothing holds it: " + u.Reason}
 	case u.Phase == v1alpha1.UpdateRolledBack:
-		return []string{"Change spec.template: runners of " + u.To + " failed, and " + u.From + " is in force again."}
+		return []string{"Change spec.template, or give the pool's annotation corral.dev/retry another value: runners of " + u.To + " failed, and " + u.From + " is in force again."}
 	}
 	return nil
 }

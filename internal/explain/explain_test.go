@@ -166,6 +166,16 @@ func TestPool(t *testing.T) {
 			}
 			f.Unknown = []string{"pods of the namespace ci: forbidden"}
 		},
+		"pool-crash-loop": func(f *PoolFacts) {
+			message := "4 runners in a row failed (Crash: Error (exit code 1)); next try 12:00:15Z"
+			f.ready(metav1.ConditionFalse, v1alpha1.RunnersFailingReason, message)
+			f.condition(v1alpha1.HealthyCondition, metav1.ConditionFalse, v1alpha1.RunnersFailingReason, message)
+			f.Pool.Status.Failures = []v1alpha1.RunnerFailure{
+				{Runner: "linux-4", Time: ago(5 * time.Second), Revision: "linux-6f1c", Cause: v1alpha1.CauseCrash, Reason: "Error (exit code 1)", Node: "n1", Exit: &v1alpha1.RunnerExit{Code: 1, Message: "no such file: run.sh"}},
+				{Runner: "linux-3", Time: ago(time.Minute), Revision: "linux-6f1c", Cause: v1alpha1.CauseNeverConnected, Reason: "its container runs, but GitHub doesn't see it", Node: "n2"},
+				{Runner: "linux-2", Time: ago(time.Hour), Revision: "linux-6f1c", Reason: "Error (exit code 137), with a job: GitHub will fail it", Node: "n2", Exit: &v1alpha1.RunnerExit{Code: 137, Taints: []string{"spot=gone:NoExecute"}}},
+			}
+		},
 		"pool-update-held": func(f *PoolFacts) {
 			f.Pool.Status.Runners.Outdated = 4
 			f.Pool.Status.Update = &v1alpha1.UpdateStatus{

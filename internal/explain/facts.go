@@ -109,8 +109,9 @@ type JobFacts struct {
 	URL JobURL
 	// RunsOn are the labels that the job asks for; none if they aren't known.
 	RunsOn []string
-	// Pods of the job's workflow run.
-	Pods []JobPod
+	// Pods of the job's workflow run. Unseen is true if not all runners could be read.
+	Pods   []JobPod
+	Unseen bool
 	// Pools of the cluster, or of the namespaces that can be read, sorted.
 	Pools []PoolFacts
 	// Events by NAMESPACE/NAME of the pools that count GitHub's events.

@@ -29,6 +29,8 @@ type PoolAnswer struct {
 	RunnerVersion *v1alpha1.RunnerVersionStatus `json:"runnerVersion,omitempty"`
 	// Held lists what holds the pool back, and since when.
 	Held []Held `json:"held,omitempty"`
+	// Failures are the last runners that failed, the newest first.
+	Failures []v1alpha1.RunnerFailure `json:"failures,omitempty"`
 	// Changes say what would change the answer.
 	Changes []string `json:"changes,omitempty"`
 	// Policies that apply to the pool.
@@ -121,7 +123,7 @@ func Pool(f PoolFacts) (PoolAnswer, error) {
 			Jobs: s.Jobs, Runners: s.Runners, Decision: s.Decision,
 			Demand: f.demand(), Schedule: f.schedule(), Observed: s.Observed, Limits: f.limits(s.Decision),
 		},
-		Template: s.Template, Update: s.Update, RunnerVersion: s.RunnerVersion, Held: f.held(), Changes: f.changes(), Policies: f.Policies,
+		Template: s.Template, Update: s.Update, RunnerVersion: s.RunnerVersion, Held: f.held(), Failures: s.Failures, Changes: f.changes(), Policies: f.Policies,
 		Recent: f.History[:min(len(f.History), recent)], Unknown: f.Unknown, now: f.Now, closed: f.closed() != nil,
 	}, nil
 }
@@ -250,6 +252,7 @@ func (a PoolAnswer) Text() string {
 		}
 	}
 	a.holds(p)
+	a.failures(p)
 	p.list("What would change this", a.Changes)
 	a.policies(p)
 	a.decision(p)
@@ -469,6 +472,17 @@ func (a *PoolAnswer) holds(p *page) {
 			since = ", since " + p.when(h.Since.Time)
 		}
 		p.line(2, "- %s%s: %s", h.What, since, h.Reason)
+	}
+}
+
+func (a *PoolAnswer) failures(p *page) {
+	if len(a.Failures) == 0 {
+		return
+	}
+	p.section("Last failures")
+	for i := range a.Failures {
+		f := &a.Failures[i]
+		p.line(2, "- %s, %s", p.when(f.Time.Time), f)
 	}
 }
 

@@ -74,8 +74,8 @@ type Error struct {
 	ActivityID, RequestID string
 	// Message is what GitHub said, or why it wasn't asked.
 	Message string
-	// Uncalled is true if no request was sent, as GitHub asked to wait or doesn't answer.
-	Uncalled bool
+	// Next is when GitHub is called again, if no request was sent, as it asked to wait or doesn't answer.
+	Next time.Time
 	// Silent is true if a request was sent and not even the header of an answer came.
 	Silent bool
 	// Err is the error of the library that made the call; nil for none.
@@ -114,8 +114,8 @@ func (e *Error) cause() string {
 // passing is what differs each time.
 func (e *Error) passing() string {
 	var b strings.Builder
-	if e.Uncalled {
-		fmt.Fprintf(&b, " (next attempt in %s)", e.RetryAfter.Round(time.Second))
+	if !e.Next.IsZero() {
+		fmt.Fprintf(&b, " (%s)", wording.NextTry(e.Next))
 	}
 	if e.ActivityID != "" {
 		fmt.Fprintf(&b, " (ActivityId %s)", e.ActivityID)
@@ -133,6 +133,26 @@ func Summary(err error) string {
 		return strings.Replace(err.Error(), e.passing(), "", 1)
 	}
 	return err.Error()
+}
+
+// Summarize returns an error with the text of Summary.
+func Summarize(err error) error { return summarized{err} }
+
+type summarized struct{ err error }
+
+func (s summarized) Error() string { return Summary(s.err) }
+func (s summarized) Unwrap() error { return s.err }
+
+// CodeOf returns the HTTP status that keeps GitHub from being used; 0 if there was no answer.
+func CodeOf(err error) int {
+	e := new(Error)
+	switch {
+	case !errors.As(err, &e):
+		return 0
+	case e.Kind == KindRateLimited && e.Status == 0: // it isn't called, as it asked before
+		return http.StatusTooManyRequests
+	}
+	return e.Status
 }
 
 // Unwrap returns the library's error.

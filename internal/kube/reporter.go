@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/fluxcd/pkg/runtime/conditions"
@@ -113,6 +114,7 @@ func (a *Attempt) About(metadata map[string]string) { a.about = metadata }
 func (a *Attempt) Finish(ctx context.Context, done Done, outcome error) (ctrl.Result, error) {
 	a.obj.SetObservedGeneration(a.obj.GetGeneration())
 	result, retry := a.summarize(done, outcome)
+	a.keepBeginnings()
 	if wait := a.putOff(done, outcome); wait > 0 {
 		if retry != nil {
 			return ctrl.Result{}, retry
@@ -204,16 +206,29 @@ func (a *Attempt) summarize(done Done, outcome error) (ctrl.Result, error) {
 	return ctrl.Result{RequeueAfter: done.After}, nil
 }
 
+// keepBeginnings leaves the time of a condition that has the status and reason that it had: another message is no transition, and since when
+// it is wrong must not be lost by it.
+func (a *Attempt) keepBeginnings() {
+	is := slices.Clone(a.obj.GetConditions())
+	for i := range is {
+		was := conditions.Get(a.before, is[i].Type)
+		if was != nil && was.Status == is[i].Status && was.Reason == is[i].Reason {
+			is[i].LastTransitionTime = was.LastTransitionTime
+		}
+	}
+	a.obj.SetConditions(is)
+}
+
 func (a *Attempt) retrying(reason string, outcome error) {
 	message := wording.Truncate(outcome.Error(), maxConditionMessage)
 	conditions.MarkFalse(a.obj, v1alpha1.ReadyCondition, reason, "%s", message)
 	conditions.MarkReconciling(a.obj, v1alpha1.ProgressingWithRetryReason, "%s", message)
 }
 
-// tell speaks of a change of Ready, once.
+// tell speaks of a change of Ready, once; that it was tried again in vain is none.
 func (a *Attempt) tell(ctx context.Context, outcome error) {
 	was, is := conditions.Get(a.before, v1alpha1.ReadyCondition), conditions.Get(a.obj, v1alpha1.ReadyCondition)
-	if is == nil || (was != nil && was.Status == is.Status && was.Reason == is.Reason && was.Message == is.Message) {
+	if is == nil || was != nil && was.Status == is.Status && was.Reason == is.Reason && wording.WithoutNextTry(was.Message) == wording.WithoutNextTry(is.Message) {
 		return
 	}
 	kind := corev1.EventTypeNormal

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // A Circuit opens when Tolerated runners in a row failed for a permanent cause. While
@@ -87,7 +88,7 @@ func (c Circuit) Hold(busy, free, probes int32, now time.Time) (Hold, time.Durat
 	if probes > 0 {
 		return h, 0
 	}
-	if wait := c.Last.Add(c.Interval()).Sub(now); wait > 0 {
+	if wait := c.nextProbe().Sub(now); wait > 0 {
 		return h, wait
 	}
 	h.Announce, h.Create = busy+1, 1
@@ -100,6 +101,7 @@ func (c Circuit) Row() string {
 }
 
 // String says what is amiss, in words that change only with a failure.
-func (c Circuit) String() string {
-	return fmt.Sprintf("%s; one is tried after %s", c.Row(), c.Interval())
-}
+func (c Circuit) String() string { return c.Row() + "; " + wording.NextTry(c.nextProbe()) }
+
+// nextProbe is when a runner is tried, unless one is under way.
+func (c Circuit) nextProbe() time.Time { return c.Last.Add(c.Interval()) }

@@ -22,7 +22,7 @@ func TestCircuit(t *testing.T) {
 		}
 		return c
 	}
-	const words = " runners in a row failed (ImagePull: no such image); one is tried after "
+	const words = " runners in a row failed (ImagePull: no such image); next try "
 	cases := map[string]struct {
 		circuit    scaling.Circuit
 		after      time.Duration
@@ -35,13 +35,13 @@ func TestCircuit(t *testing.T) {
 		"two failures are tolerated":                  {circuit: failing(2, v1alpha1.CauseImagePull)},
 		"want of room passes by itself":               {circuit: failing(9, v1alpha1.CauseUnschedulable)},
 		"a success closes it":                         {circuit: failing(9, v1alpha1.CauseImagePull).Succeeded()},
-		"open: what has a job goes on":                {circuit: failing(3, v1alpha1.CauseImagePull), busy: 4, open: true, want: scaling.Hold{Announce: 4, Reason: "3" + words + "10s"}, wait: 10 * time.Second},
-		"open: one is tried when its time has come":   {circuit: failing(3, v1alpha1.CauseImagePull), after: 10 * time.Second, open: true, want: scaling.Hold{Announce: 1, Create: 1, Reason: "3" + words + "10s"}},
-		"open: a probe under way is waited for":       {circuit: failing(3, v1alpha1.CauseImagePull), after: time.Minute, free: 1, probes: 1, open: true, want: scaling.Hold{Announce: 1, Reason: "3" + words + "10s"}},
-		"open: what was idle before gets a job":       {circuit: failing(3, v1alpha1.CauseImagePull), free: 2, open: true, want: scaling.Hold{Announce: 1, Reason: "3" + words + "10s"}, wait: 10 * time.Second},
-		"open: what was idle before is no probe":      {circuit: failing(3, v1alpha1.CauseImagePull), after: time.Minute, free: 2, open: true, want: scaling.Hold{Announce: 1, Create: 1, Reason: "3" + words + "10s"}},
-		"open: the next failure doubles the interval": {circuit: failing(5, v1alpha1.CauseImagePull), after: 10 * time.Second, open: true, want: scaling.Hold{Reason: "5" + words + "40s"}, wait: 30 * time.Second},
-		"open: the interval has an end":               {circuit: failing(60, v1alpha1.CauseImagePull), open: true, want: scaling.Hold{Reason: "60" + words + "5m0s"}, wait: 5 * time.Minute},
+		"open: what has a job goes on":                {circuit: failing(3, v1alpha1.CauseImagePull), busy: 4, open: true, want: scaling.Hold{Announce: 4, Reason: "3" + words + "13:46:50Z"}, wait: 10 * time.Second},
+		"open: one is tried when its time has come":   {circuit: failing(3, v1alpha1.CauseImagePull), after: 10 * time.Second, open: true, want: scaling.Hold{Announce: 1, Create: 1, Reason: "3" + words + "13:46:50Z"}},
+		"open: a probe under way is waited for":       {circuit: failing(3, v1alpha1.CauseImagePull), after: time.Minute, free: 1, probes: 1, open: true, want: scaling.Hold{Announce: 1, Reason: "3" + words + "13:46:50Z"}},
+		"open: what was idle before gets a job":       {circuit: failing(3, v1alpha1.CauseImagePull), free: 2, open: true, want: scaling.Hold{Announce: 1, Reason: "3" + words + "13:46:50Z"}, wait: 10 * time.Second},
+		"open: what was idle before is no probe":      {circuit: failing(3, v1alpha1.CauseImagePull), after: time.Minute, free: 2, open: true, want: scaling.Hold{Announce: 1, Create: 1, Reason: "3" + words + "13:46:50Z"}},
+		"open: the next failure doubles the interval": {circuit: failing(5, v1alpha1.CauseImagePull), after: 10 * time.Second, open: true, want: scaling.Hold{Reason: "5" + words + "13:47:20Z"}, wait: 30 * time.Second},
+		"open: the interval has an end":               {circuit: failing(60, v1alpha1.CauseImagePull), open: true, want: scaling.Hold{Reason: "60" + words + "13:51:40Z"}, wait: 5 * time.Minute},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -41,6 +41,9 @@ func (p Page) Text() string {
 		if f.Message != "" {
 			line("          says: %s", wording.TruncateRunes(wording.FirstLine(strings.TrimSpace(f.Message)), maxMessage))
 		}
+		if l := f.LastFailure; l != nil {
+			line("          last: %s, %s", clock(&l.Time, p.Time.Time), wording.TruncateRunes(l.String(), maxMessage))
+		}
 		if f.Do != "" {
 			line("          do:   %s", f.Do)
 		}

@@ -31,6 +31,14 @@ func Truncate(text string, most int) string {
 	return strings.ToValidUTF8(text[:most-len(dots)], "") + dots
 }
 
+// TruncateStart returns the end of a text, of at most so many bytes, 3 or more.
+func TruncateStart(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return dots + strings.ToValidUTF8(text[len(text)-most+len(dots):], "")
+}
+
 // TruncateRunes returns a text of at most so many characters; none if most is not above 0.
 func TruncateRunes(text string, most int) string {
 	switch {

@@ -177,8 +177,9 @@ func (h *health) unanswered(p *pass, cause string) *github.Error {
 
 // refusal tells of what is dead in words that are the same at each attempt.
 func (b *breaker) refusal(now time.Time) *github.Error {
+	after := max(b.first, b.next.Sub(now))
 	return &github.Error{
-		Kind: github.KindUnavailable, RetryAfter: max(b.first, b.next.Sub(now)), Uncalled: true,
+		Kind: github.KindUnavailable, RetryAfter: after, Next: now.Add(after),
 		Message: fmt.Sprintf("GitHub didn't answer the last %d calls (%s)", b.after, b.cause),
 	}
 }

@@ -1,0 +1,104 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pools
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers/runners"
+	"github.com/corral-dev/corral/internal/poolstatus"
+	"github.com/corral-dev/corral/internal/wording"
+)
+
+// Bounds of what the status of a pool has of a runner that failed: of texts in bytes, and of taints.
+const (
+	maxReason    = 300
+	maxLastWords = 500
+	maxTaint     = 100
+	maxTaints    = 3
+)
+
+// isToRetry reports whether somebody asked for another attempt that no pass has acted on.
+func (o observation) isToRetry() bool {
+	asked := o.pool.Annotations[v1alpha1.RetryAnnotation]
+	return asked != "" && asked != o.pool.Status.LastHandledRetryAt && asked != o.memory.health.retried
+}
+
+// retryRequested lets updates pass by which somebody asks for another attempt.
+func retryRequested() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		return e.ObjectOld.GetAnnotations()[v1alpha1.RetryAnnotation] != e.ObjectNew.GetAnnotations()[v1alpha1.RetryAnnotation]
+	}}
+}
+
+// failuresOf are the failures of the runners that this pass gives up.
+func failuresOf(o observation, failed map[string]poolstatus.Assessment) (list []runners.Failure) {
+	for _, x := range o.runners {
+		if why, ok := failed[x.runner.Name]; ok {
+			list = append(list, runners.Failure{
+				Runner: x.runner.Name, Revision: x.runner.Spec.Revision, Cause: why.Cause, Message: why.Reason, Node: x.node,
+				Began: x.runner.CreationTimestamp.Time, At: o.now,
+			})
+		}
+	}
+	return list
+}
+
+// lastFailures are the last failures of the pool's runners, the newest first. A process that has just started goes on with those of the
+// status.
+func lastFailures(o observation, fresh []runners.Failure) []v1alpha1.RunnerFailure {
+	known := o.memory.health.failures
+	if known == nil {
+		known = o.pool.Status.Failures
+	}
+	list := make([]v1alpha1.RunnerFailure, 0, len(fresh)+len(known))
+	for _, f := range slices.Backward(fresh) {
+		list = append(list, failureOf(f))
+	}
+	list = append(list, known...)
+	return list[:min(len(list), v1alpha1.MaxFailures)]
+}
+
+// failureOf is a failure as the status has it: small, and with a time as the API server keeps it.
+func failureOf(f runners.Failure) v1alpha1.RunnerFailure {
+	short := v1alpha1.RunnerFailure{
+		Runner: f.Runner, Time: metav1.Time{Time: f.At.Truncate(time.Second)}, Revision: f.Revision, Cause: f.Cause, Reason: wording.Truncate(f.Message, maxReason),
+		Node: f.Node,
+	}
+	if f.Exit != nil {
+		exit := v1alpha1.RunnerExit{Code: f.Exit.Code, Signal: f.Exit.Signal, Message: wording.TruncateStart(f.Exit.Message, maxLastWords)}
+		for _, t := range f.Exit.Taints[:min(len(f.Exit.Taints), maxTaints)] {
+			exit.Taints = append(exit.Taints, wording.Truncate(t, maxTaint))
+		}
+		short.Exit = &exit
+	}
+	return short
+}
+
+// logFailed writes one line for each runner that failed: an error if another attempt is likely to end the same way.
+func logFailed(ctx context.Context, o observation) {
+	for _, f := range o.health.failures {
+		short := failureOf(f)
+		about := []any{"runner", f.Runner, "revision", f.Revision, "cause", f.Cause, "reason", short.Reason, "node", f.Node, "hadJob", f.HadJob}
+		if short.Exit != nil {
+			about = append(about, "exit", short.Exit.String())
+		}
+		if f.Cause.Permanent() {
+			log.FromContext(ctx).Error(nil, "Runner failed", about...)
+		} else {
+			log.FromContext(ctx).Info("Runner failed", about...)
+		}
+	}
+	if o.health.retries {
+		log.FromContext(ctx).Info("Trying again, as asked", "annotation", v1alpha1.RetryAnnotation, "value", o.memory.health.retried)
+	}
+}

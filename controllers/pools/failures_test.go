@@ -1,0 +1,202 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pools
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fluxcd/pkg/runtime/conditions"
+	"github.com/go-logr/logr/funcr"
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers/runners"
+)
+
+// failed is a failure of a runner as its own controller has it.
+func (b *bench) failed(name string) runners.Failure {
+	return runners.Failure{
+		Runner: name, Revision: b.pool().Status.Revision, Cause: v1alpha1.CauseCrash, Message: "Error (exit code 1)", Node: "n1",
+		Exit: &v1alpha1.RunnerExit{Code: 1, Node: "n1", Message: "no such file: run.sh"}, Began: b.now, At: b.now,
+	}
+}
+
+// names are those of the failed runners in the status.
+func (b *bench) names() string {
+	var names []string
+	for _, f := range b.pool().Status.Failures {
+		names = append(names, f.Runner)
+	}
+	return strings.Join(names, " ")
+}
+
+func TestTheLastFailuresAreInTheStatus(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.now = b.now.Add(time.Second / 2)
+	b.results.Failures = []runners.Failure{b.failed("a")}
+	b.reconcile()
+	want := []v1alpha1.RunnerFailure{{
+		Runner: "a", Time: metav1.Unix(1_000_000, 0), Revision: b.pool().Status.Revision, Cause: v1alpha1.CauseCrash, Reason: "Error (exit code 1)", Node: "n1",
+		Exit: &v1alpha1.RunnerExit{Code: 1, Message: "no such file: run.sh"},
+	}}
+	if diff := cmp.Diff(want, b.pool().Status.Failures); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	written := b.pool().ResourceVersion
+	b.reconcile()
+	if now := b.pool().ResourceVersion; now != written {
+		t.Error("a pass without a failure writes the status")
+	}
+	b.results.Failures = []runners.Failure{b.failed("b"), b.failed("c")}
+	b.reconcile()
+	if got := b.names(); got != "c b a" {
+		t.Errorf("failures of %s", got)
+	}
+	b.memory = memory{} // another process
+	b.results.Failures = []runners.Failure{b.failed("d"), b.failed("e"), b.failed("f")}
+	b.reconcile()
+	if got := b.names(); got != "f e d c b" {
+		t.Errorf("after a restart, failures of %s", got)
+	}
+}
+
+func TestAFailureIsNotLostWithThePassThatFails(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.results.Failures = []runners.Failure{b.failed("a")}
+	b.claimsBroken = true
+	if _, err := b.Reconcile(t.Context(), ctrl.Request{NamespacedName: key}); err == nil {
+		t.Fatal("the pass went well")
+	}
+	b.claimsBroken = false
+	b.reconcile()
+	if got := b.names(); got != "a" {
+		t.Errorf("failures of %q", got)
+	}
+}
+
+// What a container writes, and what anybody taints a node with, has bounds in the status of a pool.
+func TestAFailureInTheStatusIsSmall(t *testing.T) {
+	long := strings.Repeat("ü", 1000)
+	f := failureOf(runners.Failure{Runner: "a", Message: long, Exit: &v1alpha1.RunnerExit{Code: 137, Message: long + "the end", Taints: []string{long, long, long, long}}})
+	if n := len(f.String()); n > 1300 {
+		t.Errorf("%d bytes", n)
+	}
+	if !strings.HasSuffix(f.Exit.Message, "the end") || len(f.Exit.Taints) != 3 || !strings.HasPrefix(f.Reason, "üü") {
+		t.Errorf("%+v", f)
+	}
+}
+
+func TestARunnerThatThePoolGivesUpIsAFailureToo(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.words.Assigned = 1
+	b.reconcile()
+	b.put("p", deny("runner:1"))
+	b.reconcile()
+	got := b.pool().Status.Failures
+	if len(got) != 1 || got[0].Runner != b.runners()[0].Name || got[0].Cause != v1alpha1.CauseRefused || got[0].Exit != nil {
+		t.Errorf("failures %+v", got)
+	}
+}
+
+func TestEachRunnerThatFailedHasALineInTheLog(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	var lines []string
+	logger := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
+	passing := b.failed("b")
+	passing.Cause, passing.Exit, passing.Message = v1alpha1.CauseRemoved, nil, "the pod is gone"
+	b.results.Failures = []runners.Failure{b.failed("a"), passing}
+	for range 2 {
+		_, err := b.Reconcile(log.IntoContext(t.Context(), logger), ctrl.Request{NamespacedName: key})
+		must(t, err)
+	}
+	var got []string
+	for _, l := range lines {
+		if strings.Contains(l, "Runner failed") {
+			got = append(got, l)
+		}
+	}
+	revision := b.pool().Status.Revision
+	want := []string{
+		fmt.Sprintf(`"msg"="Runner failed" "error"=null "runner"="a" "revision"=%q "cause"="Crash" "reason"="Error (exit code 1)" "node"="n1" "hadJob"=false "exit"="exit code 1; it said last: no such file: run.sh"`, revision),
+		fmt.Sprintf(`"level"=0 "msg"="Runner failed" "runner"="b" "revision"=%q "cause"="Removed" "reason"="the pod is gone" "node"="n1" "hadJob"=false`, revision),
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// retry asks for another attempt.
+func (b *bench) retry(value string) {
+	b.t.Helper()
+	p := b.pool()
+	metav1.SetMetaDataAnnotation(&p.ObjectMeta, v1alpha1.RetryAnnotation, value)
+	must(b.t, b.Client.Update(b.t.Context(), p))
+}
+
+func TestAPoolThatIsAskedToTriesAgainAtOnce(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.words.Assigned = 2
+	b.fail(3, v1alpha1.CauseCrash)
+	b.reconcile()
+	if n := len(b.runners()); n != 0 || conditions.IsTrue(b.pool(), v1alpha1.HealthyCondition) {
+		t.Fatalf("%d runners, %s", n, b.readyReason())
+	}
+	b.retry("1")
+	b.reconcile()
+	if p := b.pool(); len(b.runners()) != 2 || !conditions.IsTrue(p, v1alpha1.HealthyCondition) || p.Status.LastHandledRetryAt != "1" || b.lastAnnounced() != 5 {
+		t.Errorf("%d runners, handled %q, announced %d, %s", len(b.runners()), p.Status.LastHandledRetryAt, b.lastAnnounced(), b.readyReason())
+	}
+	b.now = b.now.Add(time.Minute)
+	b.fail(3, v1alpha1.CauseCrash)
+	b.reconcile()
+	if conditions.IsTrue(b.pool(), v1alpha1.HealthyCondition) {
+		t.Error("one request is acted on twice")
+	}
+	b.memory = memory{}
+	b.fail(3, v1alpha1.CauseCrash)
+	b.reconcile()
+	if conditions.IsTrue(b.pool(), v1alpha1.HealthyCondition) {
+		t.Error("a former request is acted on after a restart")
+	}
+	b.retry("2")
+	b.reconcile()
+	if !conditions.IsTrue(b.pool(), v1alpha1.HealthyCondition) {
+		t.Errorf("another request is not acted on: %s", b.readyReason())
+	}
+}
+
+func TestAnUpdateThatWasRolledBackIsTriedAgainWhenAsked(t *testing.T) {
+	b := newBench(t)
+	b.warm(2)
+	good := b.edit("runner:2")
+	b.reconcile()
+	b.fail(3, v1alpha1.CauseImagePull)
+	b.reconcile()
+	b.reconcile()
+	if b.phase() != v1alpha1.UpdateRolledBack {
+		t.Fatal(b.phase())
+	}
+	b.runAll()
+	b.retry("1")
+	b.reconcile()
+	to := b.pool().Status.Revision
+	if u := b.pool().Status.Update; b.phase() != v1alpha1.UpdateRolling || u.From != good || b.made()[to] != 1 {
+		t.Errorf("update %+v, runners %v", u, b.made())
+	}
+	b.reconcile()
+	if b.phase() != v1alpha1.UpdateRolling {
+		t.Errorf("then %s: %s", b.phase(), b.readyReason())
+	}
+}
