@@ -59,7 +59,7 @@ func (c Circuit) Failed(cause v1alpha1.RunnerCause, message string, began, at ti
 }
 
 // said are the words of String.
-var said = regexp.MustCompile(`(?s)^(\d+) runners in a row failed \((\w+): (.*)\); one is tried after \S+$`)
+var said = regexp.MustCompile(`(?s)^(\d{1,9}) runners in a row failed \((\w+): (.*)\); one is tried after \S+$`)
 
 // Recall reads the words of a circuit that another process left open, whose last failure was at a time. None of its failures are the template's own,
 // as those were acted on. It is closed if the words are others.
