@@ -5,7 +5,6 @@ package pools
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/fluxcd/pkg/runtime/predicates"
@@ -100,19 +99,4 @@ func runnerChanged() predicate.Predicate {
 		return !ok1 || !ok2 || before.Generation != after.Generation || before.Status.Cause != after.Status.Cause ||
 			before.Status.State != after.Status.State
 	}}
-}
-
-// forget drops what is remembered of a pool that is gone. Its runners with a job go on, and count where
-// pools share a ceiling; each that ends leads here again.
-func (r *Reconciler) forget(ctx context.Context, key types.NamespacedName) error {
-	r.memory.drop(key)
-	r.Results.SinceLastPass(key)
-	r.Claims.Forget(key)
-	unmeasure(key)
-	left := &v1alpha1.RunnerList{}
-	if err := r.Client.List(ctx, left, client.InNamespace(key.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: key.Name}, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("listing runners of a pool that is gone: %w", err)
-	}
-	r.Policies.Forget(key, int32(len(left.Items))) //nolint:gosec // far below
-	return nil
 }

@@ -101,6 +101,7 @@ func (r *Reconciler) retire(ctx context.Context, set *v1alpha1.ScaleSet) error {
 	if err := r.Client.Delete(ctx, set.DeepCopy()); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("deleting the former scale set's record: %w", err)
 	}
+	kube.LogDeleted(ctx, r.Client, set, "", "it is of another connection, or of a former pool of this name")
 	return nil
 }
 
@@ -171,8 +172,11 @@ func (g registration) copyCondition(pool *v1alpha1.RunnerPool) error {
 	if isREST(pool) || observes(pool) {
 		return g.notReady
 	}
-	if g.set == nil || g.moving {
+	if g.set == nil {
 		return kube.Progress(recordRetry, "the scale set is being made")
+	}
+	if g.moving {
+		return kube.Progress(recordRetry, "the former scale set goes first: %s", conditions.GetMessage(g.set, v1alpha1.ReadyCondition))
 	}
 	ready := conditions.Get(g.set, v1alpha1.ReadyCondition)
 	switch {

@@ -8,9 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fluxcd/pkg/runtime/conditions"
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/github/rest"
@@ -106,6 +108,10 @@ func TestRESTRunnersThatAreRegisteredOtherwiseAreReplacedAfterTheirJob(t *testin
 func TestAPoolTellsThatItsConnectionDoesNotServe(t *testing.T) {
 	b := newRESTPool(t)
 	b.REST = serving(false)
+	conn := &v1alpha1.GitHubConnection{}
+	must(t, b.Client.Get(t.Context(), client.ObjectKey{Namespace: "ci", Name: "acme"}, conn))
+	conditions.MarkFalse(conn, v1alpha1.ReadyCondition, v1alpha1.CredentialsRefusedReason, "401")
+	must(t, b.Client.Update(t.Context(), conn))
 	b.reconcile()
 	if got := b.readyReason(); !strings.HasPrefix(got, "False ConnectionNotReady") {
 		t.Errorf("ready: %s", got)

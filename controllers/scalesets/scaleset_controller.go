@@ -168,7 +168,7 @@ func (r *Reconciler) keep(ctx context.Context, set *v1alpha1.ScaleSet) (o observ
 	case scaleset.OwnedElsewhere:
 		owner, o.session = r.nameHolder(ctx, set, remote.ID, session.Owner), new("")
 	}
-	if o.listening, err = listening(set.Spec.Name, session, owner); err != nil {
+	if o.listening, err = listening(set.Spec.Name, session, owner, conditions.Has(set, v1alpha1.ListeningCondition)); err != nil {
 		return o, err
 	}
 	if o.remote, err = r.update(ctx, gh, set, remote); err != nil {
@@ -334,8 +334,9 @@ func findOrCreate(ctx context.Context, gh *scaleset.Client, set *v1alpha1.ScaleS
 	return gh.Create(ctx, scaleset.Set{Name: set.Spec.Name, GroupID: group, Labels: set.Spec.Labels})
 }
 
-// listening says how the session stands, and what is to be waited for. Owner names who holds a session that is another's.
-func listening(name string, s scaleset.Snapshot, owner string) (*metav1.Condition, error) {
+// listening says how the session stands, and what is to be waited for; nil of one that is being opened if the condition is said already. Owner
+// names who holds a session that is another's.
+func listening(name string, s scaleset.Snapshot, owner string, isSaid bool) (*metav1.Condition, error) {
 	const condition = v1alpha1.ListeningCondition
 	switch s.State {
 	case scaleset.Listening:
@@ -347,11 +348,14 @@ func listening(name string, s scaleset.Snapshot, owner string) (*metav1.Conditio
 		return conditions.FalseCondition(condition, v1alpha1.SessionRefusedReason, "an earlier session of this pool has not expired yet"),
 			kube.Wait(v1alpha1.SessionRefusedReason, connectionRetry, "an earlier session of this pool has not expired yet; jobs are served meanwhile")
 	}
-	err := kube.Progress(connectionRetry, "opening a session")
+	opening := conditions.UnknownCondition(condition, v1alpha1.ProgressingReason, "opening a session")
 	if s.Err != nil {
-		err = kube.Wait(v1alpha1.GitHubUnavailableReason, connectionRetry, "listening: %w", github.Summarize(s.Err))
+		return opening, kube.Wait(v1alpha1.GitHubUnavailableReason, connectionRetry, "listening: %w", github.Summarize(s.Err))
 	}
-	return conditions.UnknownCondition(condition, v1alpha1.ProgressingReason, "opening a session"), err
+	if isSaid {
+		opening = nil
+	}
+	return opening, kube.Starting(connectionRetry, "opening a session")
 }
 
 // labelsAccepted says whether GitHub kept all labels.

@@ -27,7 +27,7 @@ func TestHowASessionStandsDecidesTheCondition(t *testing.T) {
 		"opening":     {scaleset.Snapshot{}, metav1.ConditionUnknown, v1alpha1.ProgressingReason, "opening a session", false},
 		"failing":     {scaleset.Snapshot{Err: &github.Error{Kind: github.KindUnavailable, Doing: "polling", Status: 503, ActivityID: "1"}}, metav1.ConditionUnknown, v1alpha1.ProgressingReason, "listening: polling: GitHub answered 503", false},
 	} {
-		c, err := listening("linux", tc.session, "them")
+		c, err := listening("linux", tc.session, "them", false)
 		said := ""
 		if err != nil {
 			said = err.Error()

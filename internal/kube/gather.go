@@ -90,7 +90,7 @@ func (a *Attempt) putOff(done Done, outcome error) time.Duration {
 // isNews reports whether a condition changed in a way that somebody may wait for: a
 // trouble, and for kinds that live long each change of a status or reason.
 func (a *Attempt) isNews(outcome error) bool {
-	if a.reporter.Quiet && (outcome == nil || isProgress(outcome)) {
+	if a.reporter.Quiet && (outcome == nil || IsProgress(outcome)) {
 		return false
 	}
 	return !equality.Semantic.DeepEqual(statuses(a.saved.GetConditions()), statuses(a.obj.GetConditions()))
