@@ -50,7 +50,7 @@ var situations = []struct {
 	{"stuck-runner", "Unschedulable", 0, aStuckRunner},
 	{"stolen-session", "held by somebody else", 1, aStolenSession},
 	{"deletion-while-busy", "deleted", 0, aDeletionWhileBusy},
-	{"secret-gone", `Secret "acme"`, 1, aSecretThatIsGone},
+	{"secret-gone", "Secret acme isn't there", 1, aSecretThatIsGone},
 	{"restart-in-a-burst", "", 0, aRestartInABurst},
 }
 
@@ -200,7 +200,7 @@ func (s *situation) calm(ctx context.Context) error {
 func (s *situation) ends() {
 	s.t.Helper()
 	eventually(s.t, s.calm)
-	s.tale("the whole story", s.warnings)
+	s.tale("the whole story", s.warnings, false)
 	s.w.cleanUp(s.t, s.namespace)
 }
 
@@ -437,7 +437,7 @@ func aDeletionWhileBusy(s *situation) {
 	}, "pool/linux", s.job(0))
 	s.cancel(ids)
 	s.w.cleanUp(s.t, s.namespace)
-	s.tale("the whole story", s.warnings)
+	s.tale("the whole story", s.warnings, false)
 }
 
 func aSecretThatIsGone(s *situation) {
@@ -445,7 +445,7 @@ func aSecretThatIsGone(s *situation) {
 	s.listening()
 	must(s.t, s.w.Client.Delete(s.t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "acme"}}))
 	s.requestConnection()
-	s.look("the credentials are gone", s.says(s.connection(), v1alpha1.CredentialsMissingReason), "pool/linux", s.job(0))
+	s.look("the credentials are gone", s.says(s.connection(), v1alpha1.CredentialsMissingReason), "pool/linux")
 	must(s.t, s.w.Client.Create(s.t.Context(), s.w.CredentialsSecret(s.namespace, "acme")))
 	eventually(s.t, s.ready(s.connection()))
 	s.w.allDone(s.t, s.jobs(1, time.Millisecond))
@@ -462,5 +462,6 @@ func aRestartInABurst(s *situation) {
 	s.begin()
 	s.w.allDone(s.t, ids)
 	s.look("all jobs are done", s.calm, "pool/linux")
-	s.ends()
+	s.tale("what was said of it", s.warnings, true)
+	s.w.cleanUp(s.t, s.namespace)
 }

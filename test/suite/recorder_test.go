@@ -129,8 +129,9 @@ func (r *recorder) look(title string, check func(context.Context) error, questio
 	}
 }
 
-// tale writes down what was told so far: events, of which so many are Warnings, and the log.
-func (r *recorder) tale(title string, warnings int) {
+// tale writes down what was told so far: events, of which so many are Warnings, and the log; of that only what is above the level info if the
+// rest depends on the moment.
+func (r *recorder) tale(title string, warnings int, quiet bool) {
 	r.t.Helper()
 	told := 0
 	r.part(title, func(ctx context.Context) (string, error) {
@@ -139,7 +140,7 @@ func (r *recorder) tale(title string, warnings int) {
 		if events, told, err = r.events(ctx); err != nil {
 			return "", err
 		}
-		log, err := r.log()
+		log, err := r.log(quiet)
 		return "events\n" + events + "\nlog\n" + log, err
 	})
 	if told > warnings {
@@ -196,8 +197,9 @@ func (r *recorder) table(ctx context.Context, c *http.Client, kind string) (*met
 		return nil, err
 	}
 	defer answer.Body.Close()
-	table := &metav1.Table{}
-	return table, json.NewDecoder(answer.Body).Decode(table)
+	table, decoder := &metav1.Table{}, json.NewDecoder(answer.Body)
+	decoder.UseNumber()
+	return table, decoder.Decode(table)
 }
 
 // written is a table as kubectl prints it, without ages.
@@ -208,7 +210,11 @@ func written(table *metav1.Table) string {
 		var cells []string
 		for i, column := range table.ColumnDefinitions {
 			if column.Name != "Age" && column.Format != "date" {
-				cells = append(cells, fmt.Sprint(cell(i)))
+				line, _, more := strings.Cut(fmt.Sprint(cell(i)), "\n")
+				if more {
+					line += "..."
+				}
+				cells = append(cells, line)
 			}
 		}
 		return settle(strings.ReplaceAll(strings.Join(cells, "\t"), "<nil>", ""))
@@ -276,7 +282,7 @@ func (r *recorder) events(ctx context.Context) (text string, warnings int, err e
 }
 
 // log is what the controllers logged at the level info and above, by object.
-func (r *recorder) log() (string, error) {
+func (r *recorder) log(quiet bool) (string, error) {
 	told := map[string][]string{}
 	for _, c := range r.logs {
 		text, err := os.ReadFile(c.LogPath)
@@ -288,7 +294,7 @@ func (r *recorder) log() (string, error) {
 			if err := json.Unmarshal(line, &fields); err != nil {
 				fields = map[string]any{"level": "none", "msg": string(bytes.TrimSpace(line))}
 			}
-			if about, said := logged(fields); about != nobody || fields["level"] != "info" {
+			if about, said := logged(fields); about != nobody && !quiet || fields["level"] != "info" {
 				told[about] = append(told[about], said)
 			}
 		}
