@@ -46,19 +46,19 @@ func (r *Reconciler) act(ctx context.Context, o observation, d decision) error {
 	logFailed(ctx, o)
 	r.tellRetired(o, d)
 	ends := slices.Concat(d.step.End, d.plan.Drain)
+	spec := o.registration.newRunner(o.pool, o.denied)
+	if spec == nil { // its scale set is another's by now, or not known yet
+		d.plan.Create = 0
+	}
 	if d.plan.Create > 0 || len(ends) > 0 {
 		log.FromContext(ctx).Info("Scaling", "desired", d.plan.Desired, "supply", d.plan.Supply,
 			"create", d.plan.Create, "drain", len(ends), "announce", d.plan.Announce, "reason", d.plan.Reason)
 	}
-	return errors.Join(r.create(ctx, o, d), r.drain(ctx, o, d), r.endFailed(ctx, o), r.sweepRevisions(ctx, o, d.step.State), r.sweepClaims(ctx, o))
+	return errors.Join(r.create(ctx, o, d, spec), r.drain(ctx, o, d), r.endFailed(ctx, o), r.sweepRevisions(ctx, o, d.step.State), r.sweepClaims(ctx, o))
 }
 
 // create creates the runners that are missing.
-func (r *Reconciler) create(ctx context.Context, o observation, d decision) error {
-	spec := o.registration.newRunner(o.pool, o.denied)
-	if d.plan.Create == 0 || spec == nil {
-		return nil
-	}
+func (r *Reconciler) create(ctx context.Context, o observation, d decision, spec *v1alpha1.RunnerSpec) error {
 	var g errgroup.Group
 	g.SetLimit(parallel)
 	for i := range d.plan.Create {

@@ -277,6 +277,11 @@ func because(bounds []v1alpha1.LimitBound) string {
 	return text.String()
 }
 
+// ofMax are the bounds of max.
+func ofMax(bounds []v1alpha1.LimitBound) []v1alpha1.LimitBound {
+	return slices.DeleteFunc(slices.Clone(bounds), func(b v1alpha1.LimitBound) bool { return b.Field != "max" })
+}
+
 // heldMessage says that limits are held because of failures.
 func heldMessage(failures []policy.Failure) string {
 	return "what was decided last goes on to hold: " + describe(failures)

@@ -101,7 +101,7 @@ func markSaturated(pool *v1alpha1.RunnerPool, d *decision, observes bool) {
 		conditions.Delete(pool, v1alpha1.SaturatedCondition)
 		return
 	}
-	conditions.MarkTrue(pool, v1alpha1.SaturatedCondition, v1alpha1.MaxReachedReason, "as many jobs as max allows, %s; more wait", wording.Max(d.limits.Max))
+	conditions.MarkTrue(pool, v1alpha1.SaturatedCondition, v1alpha1.MaxReachedReason, "as many jobs as max allows, %s; more wait%s", wording.Max(d.limits.Max), because(ofMax(d.limits.Bounds)))
 }
 
 // markPolicies sets the condition that says what policies make of the pool.

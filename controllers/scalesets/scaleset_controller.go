@@ -350,7 +350,8 @@ func listening(name string, s scaleset.Snapshot, owner string, isSaid bool) (*me
 	}
 	opening := conditions.UnknownCondition(condition, v1alpha1.ProgressingReason, "opening a session")
 	if s.Err != nil {
-		return opening, kube.Wait(v1alpha1.GitHubUnavailableReason, connectionRetry, "listening: %w", github.Summarize(s.Err))
+		return conditions.FalseCondition(condition, v1alpha1.GitHubUnavailableReason, "%s", github.Summarize(s.Err)),
+			kube.Wait(v1alpha1.GitHubUnavailableReason, connectionRetry, "listening: %w", github.Summarize(s.Err))
 	}
 	if isSaid {
 		opening = nil

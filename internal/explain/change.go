@@ -112,7 +112,11 @@ func (f *PoolFacts) unready(ready *Condition) string {
 	case ready == nil || ready.Status == metav1.ConditionTrue:
 		return ""
 	case slices.Contains(ofConnection, ready.Reason):
-		return fmt.Sprintf("Fix the GitHubConnection %s: %s", f.Pool.Spec.ConnectionRef.From(f.Pool.Namespace), ready.Message)
+		why := ready.Message
+		if f.Connection.isFalse() {
+			why = f.Connection.words()
+		}
+		return fmt.Sprintf("Fix the GitHubConnection %s: %s", f.Pool.Spec.ConnectionRef.From(f.Pool.Namespace), why)
 	case ready.Reason == v1alpha1.GitHubUnavailableReason && f.ScaleSet != nil:
 		return OutageRemedy(f.ScaleSet.Status.Outage)
 	case ready.Reason == v1alpha1.PolicyDeniedReason && s.Template != nil && !s.Template.Allowed:

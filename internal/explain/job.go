@@ -78,8 +78,10 @@ type Candidate struct {
 	// Changes say what would make it accept jobs.
 	Changes []string `json:"changes,omitempty"`
 
-	open    bool     // accepts jobs
-	sources []string // of a REST pool that counts no events: what sets the number of its runners
+	open bool // accepts jobs
+	// starting says why its runners don't start.
+	starting []string
+	sources  []string // of a REST pool that counts no events: what sets the number of its runners
 }
 
 // Offer has the labels and the group of a pool's runners, compared with the labels of the job.
@@ -195,7 +197,8 @@ func (f *PoolFacts) candidate(connection Connection, certain bool, job JobFacts)
 		return c
 	}
 	if !c.open || c.Jobs > c.Runners.Busy {
-		c.Changes = slices.Concat(f.blockers(), f.starting())
+		c.starting = f.starting()
+		c.Changes = slices.Concat(f.blockers(), c.starting)
 	}
 	if !c.open && (c.Announced > 0 || !c.Ready.isFalse()) {
 		c.Changes = append(c.Changes, f.bounds()...)
@@ -354,7 +357,11 @@ func (a *JobAnswer) waits(fit []Candidate) string {
 	if i := slices.IndexFunc(fit, func(c Candidate) bool { return c.open }); i >= 0 && fit[i].isREST() {
 		return fmt.Sprintf("%s If it waits, RunnerPool %s fits: it %s.", a.nobody(), fit[i].Pool, fit[i].Situation)
 	} else if i >= 0 {
-		return fmt.Sprintf("%s RunnerPool %s %s: if it waits, GitHub has not assigned it there, or did a moment ago.", a.nobody(), fit[i].Pool, fit[i].Situation)
+		where := "GitHub has not assigned it there, or did a moment ago"
+		if c := &fit[i]; c.Jobs > c.Runners.Busy {
+			where = strings.Join(append([]string{"it may be one of those without a runner"}, c.starting...), ". ")
+		}
+		return fmt.Sprintf("%s RunnerPool %s %s: if it waits, %s.", a.nobody(), fit[i].Pool, fit[i].Situation, strings.TrimSuffix(where, "."))
 	}
 	only := ""
 	if len(a.runsOn) == 0 {

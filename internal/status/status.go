@@ -156,7 +156,7 @@ type Totals struct {
 	Connections int `json:"connections"`
 	Policies    int `json:"policies"`
 	Pools       int `json:"pools"`
-	// Runners by state, and Jobs, as the pools have them.
+	// Runners by state, and Jobs, as the pools have them: those that wait on GitHub for a full pool too.
 	Runners v1alpha1.RunnerCounts `json:"runners"`
 	Jobs    int32                 `json:"jobs"`
 	// Waiting are jobs without a runner.

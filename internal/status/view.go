@@ -90,7 +90,7 @@ func (v view) totals() Totals {
 	for i := range v.Pools {
 		s := &v.Pools[i].Status
 		t.Runners = poolstatus.Sum(t.Runners, s.Runners)
-		t.Jobs += s.Jobs
+		t.Jobs += s.Jobs + s.Waiting
 		t.Waiting += explain.Waiting(s)
 	}
 	for _, l := range v.Leases {
