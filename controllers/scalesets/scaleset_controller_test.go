@@ -308,7 +308,9 @@ func TestDeletionWithRefusedCredentialsIsGivenUpAfterABound(t *testing.T) {
 func TestTheCodeOfAnOutageIsInTheStatus(t *testing.T) {
 	b := newBench(t)
 	b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, Status: 500})
-	s := b.settle(func(s *v1alpha1.ScaleSet) bool { return conditions.GetReason(s, v1alpha1.ReadyCondition) == v1alpha1.GitHubUnavailableReason })
+	s := b.settle(func(s *v1alpha1.ScaleSet) bool {
+		return conditions.GetReason(s, v1alpha1.ReadyCondition) == v1alpha1.GitHubUnavailableReason
+	})
 	if o := s.Status.Outage; o == nil || o.Code != 500 {
 		t.Errorf("%+v: %s", o, conditions.GetMessage(s, v1alpha1.ReadyCondition))
 	}
