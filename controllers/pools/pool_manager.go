@@ -109,6 +109,9 @@ func (r *Reconciler) forget(ctx context.Context, key types.NamespacedName) error
 	r.Results.SinceLastPass(key)
 	r.Claims.Forget(key)
 	unmeasure(key)
+	if err := r.forgetKept(ctx, key); err != nil {
+		return err
+	}
 	left := &v1alpha1.RunnerList{}
 	if err := r.Client.List(ctx, left, client.InNamespace(key.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: key.Name}, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing runners of a pool that is gone: %w", err)

@@ -53,12 +53,14 @@ var masks = []struct {
 }{
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`), "TIME"},
 	{regexp.MustCompile(`\d\d:\d\d:\d\dZ \([^)]*\)`), "CLOCK (AGO)"},
-	{regexp.MustCompile(`next try \d\d:\d\d:\d\dZ`), "next try CLOCK"},
 	{regexp.MustCompile(`sha1:[0-9a-f]{8,40}`), "sha1:COMMIT"},
 	{regexp.MustCompile(`(, )?Runner/status/[a-z0-9-]+(, and \d+ more)?`), ""},
 	{regexp.MustCompile(`, \d+ runners?(,)`), "$1"}, // of a pool that fails, by the moment
 	{regexp.MustCompile(`\d+ runners in a row`), "SOME runners in a row"},
-	{regexp.MustCompile(`one is tried after \d+\w+`), "one is tried after A WHILE"},
+	{regexp.MustCompile(`next try \d\d:\d\d:\d\dZ`), "next try CLOCK"},
+	{regexp.MustCompile(`, next attempt CLOCK \([^)]*\)`), ""}, // until a minute after it
+	{regexp.MustCompile(`, crash-\w+-\d+ on node`), ", RUNNER on node"},
+	{regexp.MustCompile(`, tainted [^;]*`), ""}, // while the node is not ready yet
 	{regexp.MustCompile(`\d+ runners?(: [^.]*)?\. `), "SOME runners. "},
 	{regexp.MustCompile(`Controllers: \S+ leads`), "Controllers: SOMEBODY leads"},
 	{regexp.MustCompile(`corral.dev: \S+ renewed it last`), "corral.dev: SOMEBODY renewed it last"},
