@@ -53,9 +53,9 @@ func (r *Reconciler) trouble(conn *v1alpha1.GitHubConnection) error {
 	case !yes:
 		return nil
 	case t.Code == 0:
-		return unavailable(troubleLook, "GitHub didn't answer the last calls of "+t.Class, t.Code, t.Next)
+		return unavailable(troubleLook, "GitHub didn't answer the last calls for pools", t.Code, t.Next)
 	}
-	return unavailable(troubleLook, fmt.Sprintf("GitHub answered %d to the last calls of %s", t.Code, t.Class), t.Code, t.Next)
+	return unavailable(troubleLook, fmt.Sprintf("GitHub answered %d to the last calls for pools", t.Code), t.Code, t.Next)
 }
 
 // goOn says that pools go on with credentials that are the connection's no more, if they do.

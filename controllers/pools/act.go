@@ -54,7 +54,7 @@ func (r *Reconciler) act(ctx context.Context, o observation, d decision) error {
 		log.FromContext(ctx).Info("Scaling", "desired", d.plan.Desired, "supply", d.plan.Supply,
 			"create", d.plan.Create, "drain", len(ends), "announce", d.plan.Announce, "reason", d.plan.Reason)
 	}
-	return errors.Join(r.create(ctx, o, d, spec), r.drain(ctx, o, d), r.endFailed(ctx, o), r.sweepRevisions(ctx, o, d.step.State), r.sweepClaims(ctx, o))
+	return errors.Join(r.create(ctx, o, d, spec), r.drain(ctx, o, d), r.endFailed(ctx, o), r.deletePods(ctx, o.health.pods), r.sweepRevisions(ctx, o, d.step.State), r.sweepClaims(ctx, o))
 }
 
 // create creates the runners that are missing.

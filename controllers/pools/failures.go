@@ -4,11 +4,18 @@
 package pools
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -101,4 +108,47 @@ func logFailed(ctx context.Context, o observation) {
 	if o.health.retries {
 		log.FromContext(ctx).Info("Trying again, as asked", "annotation", v1alpha1.RetryAnnotation, "value", o.memory.health.retried)
 	}
+}
+
+// keptTooLong are the pods of runners that failed which are kept and are to be deleted: all but the last one, and that one, too, when its time is
+// over or the pool keeps none any more.
+func keptTooLong(pool *v1alpha1.RunnerPool, kept []*corev1.Pod, now time.Time) []*corev1.Pod {
+	until := func(pod *corev1.Pod) time.Time { return runners.KeptUntil(pod, now) }
+	kept = slices.SortedFunc(slices.Values(kept), func(a, b *corev1.Pod) int {
+		return cmp.Or(until(b).Compare(until(a)), strings.Compare(b.Name, a.Name))
+	})
+	if len(kept) > 0 && pool.Spec.KeepFailed && until(kept[0]).After(now) {
+		return kept[1:]
+	}
+	return kept
+}
+
+// forgetKept deletes the pod that is kept for a pool that is gone.
+func (r *Reconciler) forgetKept(ctx context.Context, pool types.NamespacedName) error {
+	pods := &corev1.PodList{}
+	if err := r.Client.List(ctx, pods, client.InNamespace(pool.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: pool.Name}, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing pods of a pool that is gone: %w", err)
+	}
+	var kept []*corev1.Pod
+	for i := range pods.Items {
+		if pods.Items[i].Annotations[v1alpha1.KeptUntilAnnotation] != "" {
+			kept = append(kept, &pods.Items[i])
+		}
+	}
+	return r.deletePods(ctx, kept)
+}
+
+func (r *Reconciler) deletePods(ctx context.Context, pods []*corev1.Pod) error {
+	var g errgroup.Group
+	g.SetLimit(parallel)
+	for _, pod := range pods {
+		g.Go(func() error {
+			of := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
+			if err := r.Client.Delete(ctx, of, client.Preconditions{UID: &pod.UID}); client.IgnoreNotFound(err) != nil {
+				return fmt.Errorf("deleting pod %s, which was kept: %w", pod.Name, err)
+			}
+			return nil
+		})
+	}
+	return g.Wait()
 }

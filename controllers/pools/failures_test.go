@@ -12,8 +12,12 @@ import (
 	"github.com/fluxcd/pkg/runtime/conditions"
 	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -198,5 +202,90 @@ func TestAnUpdateThatWasRolledBackIsTriedAgainWhenAsked(t *testing.T) {
 	b.reconcile()
 	if b.phase() != v1alpha1.UpdateRolling {
 		t.Errorf("then %s: %s", b.phase(), b.readyReason())
+	}
+}
+
+// keep puts a pod on the cluster that is kept, of a runner with a number, and returns its name.
+func (b *bench) keep(number int, until time.Duration) string {
+	b.t.Helper()
+	name := fmt.Sprint(stem("linux", "p1"), number)
+	must(b.t, b.Client.Create(b.t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "ci", Name: name, UID: types.UID(name), Labels: map[string]string{v1alpha1.PoolLabel: "linux"},
+		Annotations: map[string]string{v1alpha1.KeptUntilAnnotation: b.now.Add(until).Format(time.RFC3339)},
+	}}))
+	return name
+}
+
+// kept names the pods that are still there.
+func (b *bench) kept() string {
+	b.t.Helper()
+	pods := &corev1.PodList{}
+	must(b.t, b.Client.List(b.t.Context(), pods))
+	var names []string
+	for i := range pods.Items {
+		names = append(names, pods.Items[i].Name)
+	}
+	return strings.Join(names, " ")
+}
+
+func TestAPoolKeepsOnePodForItsTime(t *testing.T) {
+	b := newBench(t)
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.KeepFailed = true })
+	b.start()
+	b.keep(7, 5*time.Minute)
+	last := b.keep(3, 9*time.Minute)
+	b.words.Assigned = 1
+	b.reconcile()
+	if got := b.kept(); got != last {
+		t.Errorf("%s are kept, want %s", got, last)
+	}
+	if r := b.runners(); len(r) != 1 || r[0].Name != stem("linux", "p1")+"8" || b.pool().Status.Runners.Total != 0 {
+		t.Errorf("a pod that is kept counts, or its name is given again: %+v", r)
+	}
+	b.now = b.now.Add(9 * time.Minute)
+	b.reconcile()
+	if got := b.kept(); got != "" {
+		t.Errorf("%s is kept for longer", got)
+	}
+}
+
+func TestAKeptPodGoesWithItsPoolAndWithKeepFailed(t *testing.T) {
+	for name, change := range map[string]func(*bench){
+		"keepFailed is taken back": func(b *bench) { b.change(func(p *v1alpha1.RunnerPool) { p.Spec.KeepFailed = false }) },
+		"the pool is gone":         func(b *bench) { must(b.t, b.Client.Delete(b.t.Context(), b.pool())) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.change(func(p *v1alpha1.RunnerPool) { p.Spec.KeepFailed = true })
+			b.start()
+			b.keep(1, 5*time.Minute)
+			b.reconcile()
+			if b.kept() == "" {
+				t.Fatal("nothing is kept")
+			}
+			change(b)
+			b.reconcile()
+			if got := b.kept(); got != "" {
+				t.Errorf("%s is kept", got)
+			}
+		})
+	}
+}
+
+func TestOnlyAnotherValueOfTheAnnotationWakesThePool(t *testing.T) {
+	pool := func(value, other string) client.Object {
+		return &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.RetryAnnotation: value, "other": other}}}
+	}
+	for _, tc := range []struct {
+		before, after client.Object
+		want          bool
+	}{
+		{pool("1", ""), pool("2", ""), true},
+		{&v1alpha1.RunnerPool{}, pool("1", ""), true},
+		{pool("1", ""), pool("1", "x"), false},
+	} {
+		if got := retryRequested().Update(event.UpdateEvent{ObjectOld: tc.before, ObjectNew: tc.after}); got != tc.want {
+			t.Errorf("from %v to %v: %t", tc.before.GetAnnotations(), tc.after.GetAnnotations(), got)
+		}
 	}
 }

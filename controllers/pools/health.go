@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fluxcd/pkg/runtime/conditions"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/runners"
@@ -33,6 +34,8 @@ type health struct {
 	retries bool
 	// suspects are runners some of whose registrations are to be looked up.
 	suspects []poolstatus.Suspects
+	// pods of runners that failed, which were kept for long enough.
+	pods []*corev1.Pod
 	// refresh is true when GitHub is to be asked for newer counts.
 	refresh  bool
 	holds    []scaling.Hold

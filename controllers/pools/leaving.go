@@ -73,6 +73,9 @@ func (r *Reconciler) forget(ctx context.Context, key types.NamespacedName) error
 	r.Results.SinceLastPass(key)
 	r.Claims.Forget(key)
 	unmeasure(key)
+	if err := r.forgetKept(ctx, key); err != nil {
+		return err
+	}
 	l, err := r.leavingOf(ctx, key)
 	if err != nil {
 		return err

@@ -132,6 +132,13 @@ func (e *expectations) missing(stem string, shown []*v1alpha1.Runner, now time.T
 	return missing
 }
 
+// skip has the number of a pod not be given again that is there without its runner.
+func (e *expectations) skip(stem, name string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.last = max(e.last, numberOf(stem, name))
+}
+
 // next returns the next runner's number.
 func (e *expectations) next() int64 {
 	e.mu.Lock()

@@ -95,7 +95,8 @@ func (r *Reconciler) observeRunners(ctx context.Context, o observation) (_ obser
 	// is judged by it.
 	o.now = r.Now()
 	o.github, _ = r.Sessions.Snapshot(o.key())
-	if o.runners, err = r.list(ctx, o); err != nil {
+	var kept []*corev1.Pod
+	if o.runners, kept, err = r.list(ctx, o); err != nil {
 		return o, err
 	}
 	if o.revisions, err = r.readRevisions(ctx, o.pool, o.policies, o.template); err != nil {
@@ -107,6 +108,7 @@ func (r *Reconciler) observeRunners(ctx context.Context, o observation) (_ obser
 	results := r.Results.SinceLastPass(o.key()) // last: what is taken here is told in this pass, or by nobody
 	o.cache.missed(results.Missed)
 	o.health = checkHealth(o, results)
+	o.health.pods = keptTooLong(o.pool, kept, o.now)
 	o.memory.health, o.runners = o.health.memory, o.runners.with(o.health.failed)
 	return o, nil
 }
@@ -158,21 +160,26 @@ func (l runnerList) with(states map[string]poolstatus.Assessment) runnerList {
 	return list
 }
 
-// list returns the pool's runners with their states, those just created included that the cache does not show yet. The
-// Runner objects are the cache's own: not to be changed. What sessions and jobs remember of other runners is dropped.
-func (r *Reconciler) list(ctx context.Context, o observation) (runnerList, error) {
+// list returns the pool's runners with their states, those just created included that the cache does not show yet, and the pods that are kept
+// of runners that failed. All objects are the cache's own: not to be changed. What sessions and jobs remember of other runners is dropped.
+func (r *Reconciler) list(ctx context.Context, o observation) (list runnerList, kept []*corev1.Pod, err error) {
 	shown := &v1alpha1.RunnerList{}
 	mine := []client.ListOption{client.InNamespace(o.key().Namespace), client.MatchingLabels{v1alpha1.PoolLabel: o.pool.Name}, client.UnsafeDisableDeepCopy}
 	if err := r.Client.List(ctx, shown, mine...); err != nil {
-		return nil, fmt.Errorf("listing runners: %w", err)
+		return nil, nil, fmt.Errorf("listing runners: %w", err)
 	}
 	pods := &corev1.PodList{}
 	if err := r.Client.List(ctx, pods, mine...); err != nil {
-		return nil, fmt.Errorf("listing pods: %w", err)
+		return nil, nil, fmt.Errorf("listing pods: %w", err)
 	}
 	podOf := make(map[string]*corev1.Pod, len(pods.Items))
 	for i := range pods.Items {
-		podOf[pods.Items[i].Name] = &pods.Items[i]
+		pod := &pods.Items[i]
+		podOf[pod.Name] = pod
+		if pod.Annotations[v1alpha1.KeptUntilAnnotation] != "" {
+			kept = append(kept, pod)
+			o.memory.expectations.skip(stem(o.pool.Name, o.pool.UID), pod.Name)
+		}
 	}
 	var all []*v1alpha1.Runner
 	for i := range shown.Items {
@@ -184,7 +191,6 @@ func (r *Reconciler) list(ctx context.Context, o observation) (runnerList, error
 	all = append(all, o.memory.expectations.missing(stem(o.pool.Name, o.pool.UID), all, o.now)...)
 	slices.SortFunc(all, func(a, b *v1alpha1.Runner) int { return strings.Compare(a.Name, b.Name) })
 	present := make(map[string]bool, len(all))
-	var list runnerList
 	for _, runner := range all {
 		present[runner.Name] = true
 		x := observed{runner: runner, verdict: r.stateOf(runner, podOf[runner.Name], o), retirement: r.retirementOf(runner, o)}
@@ -196,7 +202,7 @@ func (r *Reconciler) list(ctx context.Context, o observation) (runnerList, error
 	keep := func(name string) bool { return present[name] }
 	r.Sessions.Retain(o.key(), keep)
 	r.Jobs.Retain(o.key(), keep)
-	return list, nil
+	return list, kept, nil
 }
 
 // stateOf judges a runner by its object, its pod and what GitHub said last.

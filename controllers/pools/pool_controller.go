@@ -54,7 +54,7 @@ type RunnerResults interface {
 // +kubebuilder:rbac:groups=corral.dev,resources=scalesets,verbs=list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=corral.dev,resources=githubconnections;poolsources,verbs=list;watch
 // +kubebuilder:rbac:groups=apps,resources=controllerrevisions,verbs=list;watch;create;delete
-// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;delete
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 // Reconciler reconciles RunnerPools.

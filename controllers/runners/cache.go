@@ -144,10 +144,15 @@ func (p pass) startedWithout(missing string) {
 	p.Memory.recordMissed(p.poolKey(), fmt.Sprintf("runner %s: %s", p.runner.Name, missing))
 }
 
-// endPod ends the runner's pod. What becomes of its claim is settled first, as long as the pod tells how the runner ended.
+// endPod ends the runner's pod, and deletes it unless it is kept. What becomes of its claim is settled first, as long as the pod tells how the runner ended.
 func (p pass) endPod(ctx context.Context, o observation, state poolstatus.Assessment) error {
 	if err := p.settleClaim(ctx, o, state); err != nil {
 		return err
+	}
+	if p.mayKeep(state) {
+		if kept, err := p.keepPod(ctx); kept || err != nil {
+			return err
+		}
 	}
 	return p.deletePod(ctx)
 }

@@ -92,6 +92,7 @@ type runnerMemory struct {
 type podMemory struct {
 	created bool      // and not in the cache yet
 	deleted types.UID // of the pod whose deletion was asked for
+	stopped time.Time // when it was asked to end, without its deletion
 }
 
 // containerMemory is about a runner's container.

@@ -413,6 +413,9 @@ func (r *Reconciler) sweep(ctx context.Context, req ctrl.Request, reading error)
 	if pod.Annotations[v1alpha1.RunnerUIDAnnotation] == "" || !pod.DeletionTimestamp.IsZero() {
 		return nil
 	}
+	if KeptUntil(pod, r.Now()).After(r.Now()) {
+		return nil // its pool deletes it
+	}
 	if !isOver(pod) {
 		kube.Warn(ctx, "The Runner of a pod is gone; the pod is left as it may have a job", "pod", pod.Name, "job", pod.Labels[v1alpha1.JobIDLabel])
 		return nil

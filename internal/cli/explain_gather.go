@@ -99,7 +99,8 @@ func (e *explainer) pool(ctx context.Context, name string, at time.Time) (texter
 	}
 	f := explain.PoolFacts{Pool: pool, Now: e.now, At: at, History: e.history(ctx, pool)}
 	if at.IsZero() {
-		f.Runners, f.Policies, f.Webhooks = e.runners(ctx, pool), e.policies(ctx, pool), e.webhooks(ctx, pool)
+		f.Runners, f.Kept = e.runners(ctx, pool)
+		f.Policies, f.Webhooks = e.policies(ctx, pool), e.webhooks(ctx, pool)
 		f.ScaleSet, f.Connection = e.scaleSet(ctx, pool), e.connection(ctx, pool)
 		f.Source, f.Applied = e.source(ctx, pool)
 	}
@@ -157,8 +158,8 @@ func (e *explainer) history(ctx context.Context, pool *v1alpha1.RunnerPool) []ex
 	return entries
 }
 
-// runners reads a pool's runners and judges them by their pods.
-func (e *explainer) runners(ctx context.Context, pool *v1alpha1.RunnerPool) []explain.Runner {
+// runners reads a pool's runners and judges them by their pods. Kept is a pod that is kept of one that failed.
+func (e *explainer) runners(ctx context.Context, pool *v1alpha1.RunnerPool) (runners []explain.Runner, kept string) {
 	list, pods := &v1alpha1.RunnerList{}, &corev1.PodList{}
 	of := []client.ListOption{client.InNamespace(pool.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: pool.Name}}
 	e.cannot("the pool's runners", e.client.List(ctx, list, of...))
@@ -166,13 +167,15 @@ func (e *explainer) runners(ctx context.Context, pool *v1alpha1.RunnerPool) []ex
 	byName := map[string]*corev1.Pod{}
 	for i := range pods.Items {
 		byName[pods.Items[i].Name] = &pods.Items[i]
+		if pods.Items[i].Annotations[v1alpha1.KeptUntilAnnotation] != "" {
+			kept = pool.Namespace + "/" + pods.Items[i].Name
+		}
 	}
-	var runners []explain.Runner
 	for i := range list.Items {
 		r := &list.Items[i]
 		runners = append(runners, e.judge(r, pool, byName[r.Name]))
 	}
-	return runners
+	return runners, kept
 }
 
 // judge says how a runner is, as the controller would. Without its pool the deadline is the usual one.

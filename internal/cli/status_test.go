@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -267,6 +268,27 @@ func TestObjectsAreReadInBoundedParts(t *testing.T) {
 				t.Errorf("%d objects, %v", len(names), err)
 			}
 		})
+	}
+}
+
+func TestStatusRefusesWhatItCanNotShow(t *testing.T) {
+	for args, want := range map[string]struct {
+		says string
+		code int
+	}{
+		"--watch -o json":                  {"--watch: it shows text alone, not json", exitError},
+		"--watch --interval 10ms":          {"--interval: 10ms is below 1s", exitError},
+		"-n ci -A":                         {"none of the others can be", exitError},
+		"-o table":                         {"table", exitError},
+		"--kubeconfig /nowhere/kubeconfig": {"reading the kubeconfig", exitChanged}, // nothing was looked at
+	} {
+		root := NewRoot("v1.2.3")
+		root.SetOut(io.Discard)
+		root.SetErr(io.Discard)
+		root.SetArgs(append([]string{"status"}, strings.Fields(args)...))
+		if err := root.Execute(); err == nil || !strings.Contains(err.Error(), want.says) || exitCode(err) != want.code {
+			t.Errorf("%s: exit code %d: %v", args, exitCode(err), err)
+		}
 	}
 }
 

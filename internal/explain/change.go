@@ -99,7 +99,8 @@ func (f *PoolFacts) ofFailures() []string {
 		return nil
 	}
 	last := f.Pool.Status.Failures[0].Cause
-	if slices.ContainsFunc(f.Runners, func(r Runner) bool { return r.Cause == last }) || CauseRemedy(last) == "" {
+	isTold := slices.ContainsFunc(f.Runners, func(r Runner) bool { return r.Cause == last })
+	if isTold || CauseRemedy(last) == "" || last == v1alpha1.CauseCrash && f.Kept != "" {
 		return nil
 	}
 	return []string{CauseRemedy(last)}

@@ -173,8 +173,12 @@ func TestPool(t *testing.T) {
 			f.Pool.Status.Failures = []v1alpha1.RunnerFailure{
 				{Runner: "linux-4", Time: ago(5 * time.Second), Revision: "linux-6f1c", Cause: v1alpha1.CauseCrash, Reason: "Error (exit code 1)", Node: "n1", Exit: &v1alpha1.RunnerExit{Code: 1, Message: "no such file: run.sh"}},
 				{Runner: "linux-3", Time: ago(time.Minute), Revision: "linux-6f1c", Cause: v1alpha1.CauseNeverConnected, Reason: "its container runs, but GitHub doesn't see it", Node: "n2"},
-				{Runner: "linux-2", Time: ago(time.Hour), Revision: "linux-6f1c", Reason: "Error (exit code 137), with a job: GitHub will fail it", Node: "n2", Exit: &v1alpha1.RunnerExit{Code: 137, Taints: []string{"spot=gone:NoExecute"}}},
+				{Runner: "linux-2", Time: ago(time.Hour), Revision: "linux-6f1c", Reason: "OOMKilled (exit code 137), with a job: GitHub will fail it", Node: "n2", Exit: &v1alpha1.RunnerExit{Code: 137, Taints: []string{"spot=gone:NoExecute"}}},
 			}
+		},
+		"pool-failed-kept": func(f *PoolFacts) {
+			f.Kept = "ci/linux-9"
+			f.Pool.Status.Failures = []v1alpha1.RunnerFailure{{Runner: "linux-9", Time: ago(5 * time.Minute), Cause: v1alpha1.CauseRemoved, Reason: "the pod is gone", Node: "n1"}}
 		},
 		"pool-update-held": func(f *PoolFacts) {
 			f.Pool.Status.Runners.Outdated = 4

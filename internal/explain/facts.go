@@ -23,6 +23,8 @@ type PoolFacts struct {
 	Applied *Condition
 	// Runners of the pool, sorted by name.
 	Runners []Runner
+	// Kept is the pod of a runner that failed, as NAMESPACE/NAME, which is kept; "" for none.
+	Kept string
 	// Policies that apply to the pool.
 	Policies []Policy
 	// History of the pool, the newest first.

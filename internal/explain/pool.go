@@ -31,6 +31,8 @@ type PoolAnswer struct {
 	Held []Held `json:"held,omitempty"`
 	// Failures are the last runners that failed, the newest first.
 	Failures []v1alpha1.RunnerFailure `json:"failures,omitempty"`
+	// Kept is the pod of such a runner, as NAMESPACE/NAME, which is kept for its log.
+	Kept string `json:"kept,omitempty"`
 	// Changes say what would change the answer.
 	Changes []string `json:"changes,omitempty"`
 	// Policies that apply to the pool.
@@ -123,7 +125,7 @@ func Pool(f PoolFacts) (PoolAnswer, error) {
 			Jobs: s.Jobs, Runners: s.Runners, Decision: s.Decision,
 			Demand: f.demand(), Schedule: f.schedule(), Observed: s.Observed, Limits: f.limits(s.Decision),
 		},
-		Template: s.Template, Update: s.Update, RunnerVersion: s.RunnerVersion, Held: f.held(), Failures: s.Failures, Changes: f.changes(), Policies: f.Policies,
+		Template: s.Template, Update: s.Update, RunnerVersion: s.RunnerVersion, Held: f.held(), Failures: s.Failures, Kept: f.Kept, Changes: f.changes(), Policies: f.Policies,
 		Recent: f.History[:min(len(f.History), recent)], Unknown: f.Unknown, now: f.Now, closed: f.closed() != nil,
 	}, nil
 }
@@ -486,6 +488,9 @@ func (a *PoolAnswer) failures(p *page) {
 	for i := range a.Failures {
 		f := &a.Failures[i]
 		p.line(2, "- %s, %s", p.when(f.Time.Time), f)
+	}
+	if namespace, name, ok := strings.Cut(a.Kept, "/"); ok {
+		p.line(2, "The pod of %s is kept: kubectl logs -n %s %s", name, namespace, name)
 	}
 }
 

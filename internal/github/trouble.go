@@ -22,8 +22,6 @@ const (
 
 // Trouble is what GitHub answers to the calls of a class, one after the other, instead of what it was asked for.
 type Trouble struct {
-	// Class of the calls, as metrics have it.
-	Class string
 	// Code of the last answer; 0 if there was none.
 	Code int
 	// Next is when such a call is made again at the latest.
@@ -54,9 +52,9 @@ func (c *Connections) Trouble(key string) (t Trouble, yes bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var first time.Time
-	for class, f := range c.failing[key] {
+	for _, f := range c.failing[key] {
 		if f.isTrouble(c.now()) && (!yes || f.first.Before(first)) {
-			t, first, yes = Trouble{Class: class, Code: f.code, Next: f.next}, f.first, true
+			t, first, yes = Trouble{Code: f.code, Next: f.next}, f.first, true
 		}
 	}
 	return t, yes

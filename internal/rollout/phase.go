@@ -91,7 +91,7 @@ func (u *update) hasFailed() bool {
 		return u.canGoBack()
 	}
 	record := u.Records[u.To]
-	u.reason = fmt.Sprintf("%s: %s goes on until spec.template changes", record.Message, u.from)
+	u.reason = fmt.Sprintf("%s: %s goes on until spec.template or the annotation corral.dev/retry changes", record.Message, u.from)
 	return record.Owned >= Tolerated && u.isSound() && !u.bothFail()
 }
 

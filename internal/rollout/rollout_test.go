@@ -231,7 +231,7 @@ func TestNext(t *testing.T) {
 			in: rollout.Input{State: state("A", "B", "Canary"), Desired: 4, Bounds: tried, Records: map[string]rollout.Record{"B": broken},
 				Runners: slices.Concat(idle("A", 2), busy("B", 1), idle("B", 1), pending("B", 1))},
 			want: outcome{Phase: "RolledBack", From: "A", InForce: "A", Extra: 1, Surge: 2, End: []string{"B-Pending-0"}, Next3: allA,
-				Reason: "3 runners in a row failed (ImagePull: no such image): A goes on until spec.template changes"},
+				Reason: "3 runners in a row failed (ImagePull: no such image): A goes on until spec.template or the annotation corral.dev/retry changes"},
 		},
 		"rolled back, it stays so with the same words": {
 			in:   rollout.Input{State: state("A", "B", "RolledBack"), Hold: "paused", Desired: 1, Bounds: rolling, Runners: slices.Concat(idle("A", 1), idle("B", 1))},
@@ -256,7 +256,7 @@ func TestNext(t *testing.T) {
 			in: rollout.Input{State: state("A", "B", "Rolling"), Desired: 2, Bounds: rolling, Runners: idle("A", 2),
 				Records: map[string]rollout.Record{"B": broken, "A": {Owned: 1, First: now.Add(-time.Hour), Last: now.Add(-time.Hour)}}},
 			want: outcome{Phase: "RolledBack", From: "A", InForce: "A", Next3: allA,
-				Reason: "3 runners in a row failed (ImagePull: no such image): A goes on until spec.template changes"},
+				Reason: "3 runners in a row failed (ImagePull: no such image): A goes on until spec.template or the annotation corral.dev/retry changes"},
 		},
 		"the former is known to fail: a new one is tried at once": {
 			in: rollout.Input{Stored: "A", Desired: 2, Bounds: tried, Runners: idle("A", 1), Records: map[string]rollout.Record{"A": broken}},

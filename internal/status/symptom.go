@@ -84,11 +84,11 @@ func (all symptoms) at(now time.Time) symptoms {
 	return found
 }
 
-// causes are the keys by which objects have their first symptom, other than that nobody looked at them.
+// causes are the keys by which objects have their first symptom now, other than that nobody looked at them.
 func (all symptoms) causes() map[object]string {
 	keys := map[object]string{}
 	for _, s := range all {
-		if _, ok := keys[s.of]; !ok && s.reason != notLookedAtReason {
+		if _, ok := keys[s.of]; !ok && s.reason != notLookedAtReason && s.rank.severity != Ahead {
 			keys[s.of] = s.key
 		}
 	}

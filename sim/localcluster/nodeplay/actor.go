@@ -46,8 +46,10 @@ type actor struct {
 	fault  *injected   // that strikes the pod; nil for none
 	spent  atomic.Bool // it killed the process, which runs again
 
-	term     context.Context // ends when the pod is being deleted: SIGTERM
+	term     context.Context // ends when the pod is being deleted, or its deadline has passed: SIGTERM
 	sendTerm context.CancelFunc
+	deleted  context.Context // ends when the pod is being deleted
+	delete   context.CancelFunc
 	kill     context.Context // ends with the grace period: SIGKILL
 	sendKill context.CancelFunc
 	life     context.Context // ends when the pod or the node is no more
@@ -63,7 +65,8 @@ func newActor(ctx context.Context, n *Node, pod *corev1.Pod, runner *corev1.Cont
 	a := &actor{node: n, pod: pod, runner: runner, place: pod.Spec.NodeName}
 	a.life, a.end = context.WithCancelCause(ctx)
 	a.kill, a.sendKill = context.WithCancel(a.life)
-	a.term, a.sendTerm = context.WithCancel(a.kill)
+	a.deleted, a.delete = context.WithCancel(a.kill)
+	a.term, a.sendTerm = context.WithCancel(a.deleted)
 	a.status = statusWriter{pod: pod, runner: runner, address: podIP(n.address.Add(1))}
 	return a
 }
@@ -73,7 +76,7 @@ func (a *actor) gone() { a.end(nil) }
 
 // terminate asks the pod to end, and insists when the grace period is over. Asked again, only a shorter period changes that.
 func (a *actor) terminate(graceSeconds *int64) {
-	a.sendTerm()
+	a.delete()
 	if graceSeconds == nil || a.grace != nil && *graceSeconds >= *a.grace {
 		return
 	}
@@ -110,11 +113,14 @@ func (a *actor) toEnd() error {
 			a.struck(SidecarStays)
 			status = a.status.runnerEnded(end)
 		}
+		if a.term.Err() != nil && a.deleted.Err() == nil {
+			status.Phase, status.Reason = corev1.PodFailed, "DeadlineExceeded"
+		}
 		if err := a.report(status); err != nil {
 			return err
 		}
 	}
-	<-a.term.Done()
+	<-a.deleted.Done()
 	if a.life.Err() != nil {
 		return nil
 	}

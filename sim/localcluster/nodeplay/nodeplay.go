@@ -211,6 +211,9 @@ func (n *Node) observe(pod *corev1.Pod) {
 	}
 	if pod.DeletionTimestamp != nil {
 		a.terminate(pod.DeletionGracePeriodSeconds)
+	} else if deadline := pod.Spec.ActiveDeadlineSeconds; deadline != nil && pod.Status.StartTime != nil {
+		left := time.Until(pod.Status.StartTime.Add(time.Duration(*deadline) * time.Second))
+		n.later(a.life, left, func() error { a.sendTerm(); return nil })
 	}
 }
 

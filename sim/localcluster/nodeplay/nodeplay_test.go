@@ -20,6 +20,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	watchtools "k8s.io/client-go/tools/watch"
@@ -367,4 +368,26 @@ func TestNothingRunsOnAfterTheNode(t *testing.T) {
 	stop()
 	// A connection may outlive its last request by a moment, and the test has one of its own.
 	goleak.VerifyNone(t, ignore, goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*clientConnReadLoop).run"))
+}
+
+func TestAPodEndsAtItsDeadlineAndStays(t *testing.T) {
+	namespace := newNamespace(t)
+	play(t, func(ctx context.Context, _ string) int {
+		<-ctx.Done()
+		return 0
+	})
+	createSecret(t, namespace, "r", "config")
+	pod := createPod(t, namespace, "r")
+	follow(t, pod, func(p *corev1.Pod, _ bool) bool { pod = p; return p.Status.Phase == corev1.PodRunning })
+	if _, err := api.CoreV1().Pods(namespace).Patch(t.Context(), "r", types.MergePatchType, []byte(`{"spec":{"activeDeadlineSeconds":1}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	follow(t, pod, func(p *corev1.Pod, _ bool) bool { pod = p; return p.Status.Phase == corev1.PodFailed })
+	if pod.DeletionTimestamp != nil || pod.Status.Reason != "DeadlineExceeded" {
+		t.Errorf("%s, deleted %v", pod.Status.Reason, pod.DeletionTimestamp)
+	}
+	if err := api.CoreV1().Pods(namespace).Delete(t.Context(), "r", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	follow(t, pod, func(_ *corev1.Pod, deleted bool) bool { return deleted })
 }
