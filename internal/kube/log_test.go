@@ -6,7 +6,6 @@ package kube_test
 import (
 	"errors"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -34,7 +34,7 @@ func TestWhatIsNotKnownYetLeavesTheConditionsAsTheyAre(t *testing.T) {
 			}
 			return result.RequeueAfter
 		}
-		if finish(starting); !conditions.IsUnknown(b.pool(t), v1alpha1.ReadyCondition) || !strings.HasPrefix(<-b.events, "Normal Progressing") {
+		if finish(starting); !conditions.IsUnknown(b.pool(t), v1alpha1.ReadyCondition) || len(b.events) > 0 {
 			t.Errorf("%s: nothing was said yet, and now it is %+v", name, b.pool(t).Status.Conditions)
 		}
 		finish(before)
@@ -53,6 +53,38 @@ func TestWhatIsNotKnownYetLeavesTheConditionsAsTheyAre(t *testing.T) {
 		}
 		if finish(starting); !conditions.IsUnknown(b.pool(t), v1alpha1.ReadyCondition) {
 			t.Errorf("%s: of another generation it says %+v", name, b.pool(t).Status.Conditions)
+		}
+	}
+}
+
+// What another object repeats is told of that alone, unless it is deleted, when the other is gone.
+func TestWhatAnotherObjectRepeatsIsToldOnce(t *testing.T) {
+	b := newBench(t)
+	b.reporter.Mirrored = true
+	gone := b.pool(t)
+	gone.Finalizers = []string{"corral.dev/test"}
+	for _, pool := range []*v1alpha1.RunnerPool{b.pool(t), gone} {
+		if pool == gone {
+			pool.DeletionTimestamp = new(metav1.Now())
+		}
+		if _, err := b.reporter.Begin(pool).Finish(t.Context(), kube.Done{}, kube.Stall(v1alpha1.RunnerGroupNotFoundReason, "no group")); err != nil {
+			t.Fatal(err)
+		}
+		if told := len(b.events) > 0; told != (pool == gone) {
+			t.Errorf("deleted %v, told %v", pool == gone, told)
+		}
+	}
+}
+
+// One more runner that fails for the same cause is no news.
+func TestWhatFailsAgainForTheSameCauseIsToldOnce(t *testing.T) {
+	b := newBench(t)
+	for i, words := range []string{"3 runners in a row failed (Crash: ended)", "4 runners in a row failed (Crash: ended)", "5 runners in a row failed (ImagePull: no image)"} {
+		if _, err := b.reporter.Begin(b.pool(t)).Finish(t.Context(), kube.Done{}, kube.Wait(v1alpha1.RunnersFailingReason, time.Second, "%s", words)); err != nil {
+			t.Fatal(err)
+		}
+		if told, said := len(b.events), conditions.GetMessage(b.pool(t), v1alpha1.ReadyCondition); told != 1+i/2 || said != words {
+			t.Errorf("%q: %d events, the condition says %q", words, told, said)
 		}
 	}
 }
@@ -86,7 +118,7 @@ func TestTroubleIsLoggedAsAWarningAndAPassAtTheLevelOfDebug(t *testing.T) {
 		got = append(got, l.Level.String()+" "+l.Message)
 	}
 	pass := "debug Pass"
-	if want := []string{pass, "info Ready changed", pass, pass, "warn Ready changed", pass, "warn Ready changed", pass, "info Ready changed", "info Deleted"}; !slices.Equal(got, want) {
+	if want := []string{pass, "info Ready changed", pass, pass, "warn Ready changed", pass, "warn Ready changed", pass, "info Deleted"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	want := map[string]any{"kind": "RunnerPool", "namespace": "ci", "name": "linux", "revision": "main@sha1:1", "reason": "it left the source"}

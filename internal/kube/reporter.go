@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"time"
 
@@ -61,6 +62,8 @@ type Reporter struct {
 	// Quiet leaves out events, for kinds that live briefly and are many: what is worth an
 	// event of theirs is told by Event. With Gathered, only their troubles are news.
 	Quiet bool
+	// Mirrored leaves out events and lines of objects whose Ready another object repeats, until they are deleted: one cause is told once.
+	Mirrored bool
 	// Gathered puts off writes that bring no news; nil writes each change at once.
 	Gathered *Gathered
 	// Written is what was written and the cache may not show yet; nil where objects are read without a cache.
@@ -234,12 +237,30 @@ func (a *Attempt) retrying(reason string, outcome error) {
 	conditions.MarkReconciling(a.obj, v1alpha1.ProgressingWithRetryReason, "%s", message)
 }
 
+// numbers are those of a message that counts what fails, or names one of the runners that do.
+var numbers = regexp.MustCompile(`\d+`)
+
+// gist is what is new of a condition's message if it differs.
+func gist(c *metav1.Condition) string {
+	message := wording.WithoutNextTry(c.Message)
+	if c.Reason == v1alpha1.RunnersFailingReason || c.Reason == v1alpha1.QuotaExceededReason {
+		return numbers.ReplaceAllString(message, "")
+	}
+	return message
+}
+
 // tell speaks of a change of Ready, once; that it was tried again in vain is none. Of a calm wait, whose message counts what is left, it speaks
 // when it begins.
 func (a *Attempt) tell(ctx context.Context, outcome error) {
 	was, is := conditions.Get(a.before, v1alpha1.ReadyCondition), conditions.Get(a.obj, v1alpha1.ReadyCondition)
 	same := is != nil && was != nil && was.Status == is.Status && was.Reason == is.Reason
-	if is == nil || same && (wording.WithoutNextTry(was.Message) == wording.WithoutNextTry(is.Message) || isCalm(outcome)) {
+	if is == nil || a.reporter.Mirrored && a.obj.GetDeletionTimestamp().IsZero() {
+		return
+	}
+	if is.Status == metav1.ConditionUnknown && !a.reporter.Quiet { // under way, as at each start: no news until it's known how it ended
+		return
+	}
+	if same && (gist(was) == gist(is) || isCalm(outcome)) {
 		return
 	}
 	kind, say := corev1.EventTypeNormal, log.FromContext(ctx).Info

@@ -21,6 +21,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/scaling"
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/localcluster/nodeplay"
 )
@@ -42,7 +43,7 @@ var situations = []struct {
 	{"missing-group", `runner group "gpu"`, 1, aMissingGroup},
 	{"github-500", "GitHub answered 500", 1, aGitHubThatAnswers500},
 	{"github-429", "GitHub answered 429", 1, aGitHubThatAnswers429},
-	{"failing-pods", "Error (exit code 1)", 1, failingPods},
+	{"failing-pods", "Error (exit code 1)", 1 + scaling.Tolerated, failingPods},
 	{"full-pool", "full", 0, aFullPool},
 	{"suspended", "suspend", 0, aSuspendedPool},
 	{"denied", "container runner is privileged", 1, aDeniedPool},
@@ -77,7 +78,11 @@ const jobsRun = 9001
 func newSituation(t *testing.T, name string) *situation {
 	t.Helper()
 	t.Parallel()
-	w := newStoryOn(t, githubsim.Options{SessionExpiry: 10 * time.Second, LostAfter: 10 * time.Second}, "--watch-namespaces="+name)
+	options := githubsim.Options{LostAfter: 10 * time.Second}
+	if name == "stolen-session" {
+		options.SessionExpiry = 15 * time.Second // the thief never polls
+	}
+	w := newStoryOn(t, options, "--watch-namespaces="+name)
 	w.elect(t, name+"-lease")
 	must(t, w.Connect(t.Context(), name, "acme", name+"-org"))
 	return &situation{recorder: newRecorder(t, w, name)}
@@ -323,9 +328,9 @@ func aGitHubThatAnswers429(s *situation) {
 	s.ends()
 }
 
-// inject strikes the situation's pods.
-func (s *situation) inject(kind nodeplay.FaultKind) (heal func()) {
-	heal = s.w.Node.Inject(nodeplay.Fault{Kind: kind, Namespace: s.namespace})
+// inject strikes so many of the situation's pods; all if 0.
+func (s *situation) inject(kind nodeplay.FaultKind, times int) (heal func()) {
+	heal = s.w.Node.Inject(nodeplay.Fault{Kind: kind, Namespace: s.namespace, Times: times})
 	s.t.Cleanup(heal)
 	return heal
 }
@@ -333,10 +338,9 @@ func (s *situation) inject(kind nodeplay.FaultKind) (heal func()) {
 func failingPods(s *situation) {
 	s.begin()
 	p := s.listening()
-	heal := s.inject(nodeplay.CrashBeforeConnecting)
+	s.inject(nodeplay.CrashBeforeConnecting, scaling.Tolerated)
 	ids := s.jobs(1, time.Millisecond)
 	s.look("its runners fail", s.says(p, v1alpha1.RunnersFailingReason), "pool/linux", s.job(0))
-	heal()
 	s.w.allDone(s.t, ids)
 	s.ends()
 }
@@ -393,7 +397,7 @@ func aCeiling(s *situation) {
 func aStuckRunner(s *situation) {
 	s.begin()
 	s.listening()
-	heal := s.inject(nodeplay.Unschedulable)
+	heal := s.inject(nodeplay.Unschedulable, 0)
 	ids := s.jobs(1, time.Millisecond)
 	var stuck string
 	eventually(s.t, func(ctx context.Context) error {
@@ -461,7 +465,7 @@ func aRestartInABurst(s *situation) {
 	s.logs[0].Kill()
 	s.begin()
 	s.w.allDone(s.t, ids)
-	s.look("all jobs are done", s.calm, "pool/linux")
+	s.look("all jobs are done", s.calm)
 	s.tale("what was said of it", s.warnings, true)
 	s.w.cleanUp(s.t, s.namespace)
 }

@@ -52,7 +52,7 @@ const (
 	// tooLong is how long a part is waited for. It may hold for the next attempt of what failed.
 	tooLong = time.Minute
 	// still is how long a part must not have changed to be written anew.
-	still = 4 * time.Second
+	still = 3 * time.Second
 )
 
 func newRecorder(t *testing.T, w *story, namespace string) *recorder {
@@ -338,6 +338,9 @@ func logged(fields map[string]any) (about, said string) {
 func byObject(told map[string][]string) string {
 	var all []string
 	for about, lines := range told {
+		if strings.HasPrefix(about, "Runner ") {
+			slices.Sort(lines) // two controllers and the session tell of it at a time
+		}
 		all = append(all, settle(about+"\n  "+strings.Join(lines, "\n  ")))
 	}
 	return strings.Join(alike(all), "\n") + "\n"
@@ -371,6 +374,10 @@ var varying = []struct {
 	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "UUID"},
 	{regexp.MustCompile(`sha1:[0-9a-f]{7,40}`), "sha1:COMMIT"},
 	{regexp.MustCompile(`file:///\S+\.git`), "REPOSITORY"},
+	{regexp.MustCompile(`sha256:[0-9a-f]{64}`), "sha256:DIGEST"},
+	{regexp.MustCompile(`\bid [0-9a-f]{16}\b`), "id DECISION"},
+	{regexp.MustCompile(` \(X-GitHub-Request-Id [0-9A-F-]+\)`), ""},
+	{regexp.MustCompile(`reason="(Finished: [^"]*|its job is over: \w+)"`), `reason="ITS JOB IS OVER"`}, // as the pool or GitHub's message was first
 	{regexp.MustCompile(`127\.0\.0\.1:\d+`), "HOST"},
 	{regexp.MustCompile(`\b([a-z][a-z0-9]*)-[a-v0-9]{5}-\d+\b`), "$1-RUNNER"},
 	{regexp.MustCompile(`Controllers: \S+ leads`), "Controllers: SOMEBODY leads"},
