@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fluxcd/pkg/apis/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -22,7 +23,6 @@ import (
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
 	"github.com/corral-dev/corral/internal/kube"
-	"github.com/corral-dev/corral/internal/wording"
 )
 
 const (
@@ -93,6 +93,7 @@ func Key(connection types.NamespacedName) string { return connection.String() }
 //  3. use: good ones become the client of all pools on the connection
 //  4. lacks: what GitHub doesn't have, asked once
 //  5. webhook: whether there is a secret for GitHub's events
+//  6. trouble: what GitHub answers to whoever works for the connection's pools
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	conn := &v1alpha1.GitHubConnection{}
 	if err := r.Client.Get(ctx, req.NamespacedName, conn); client.IgnoreNotFound(err) != nil {
@@ -109,12 +110,25 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		conn.Status.SetLastHandledReconcileRequest(request)
 	}
 	done, err := r.reconcile(ctx, conn)
+	if err == nil {
+		err = r.trouble(conn)
+	}
+	conn.Status.Outage = OutageOf(err)
+	if former := goOn(conn); err != nil && former != "" {
+		err = fmt.Errorf("%w%s", err, former)
+	} else if done.Unready != "" {
+		done.Message += former
+	}
 	return attempt.Finish(ctx, done, err)
 }
 
 func (r *Reconciler) reconcile(ctx context.Context, conn *v1alpha1.GitHubConnection) (kube.Done, error) {
 	again := kube.Done{After: rereadInterval}
 	creds, err := r.credentials(ctx, conn)
+	if err == nil || kube.IsStalled(err) { // else they aren't known
+		serving := r.Connections.Serving(Key(client.ObjectKeyFromObject(conn)))
+		conn.Status.FormerCredentials = serving != "" && serving != identify(creds)
+	}
 	if err != nil {
 		return again, err
 	}
@@ -137,7 +151,11 @@ func (r *Reconciler) reconcile(ctx context.Context, conn *v1alpha1.GitHubConnect
 	}
 	conn.Status.Scope, conn.Status.Identity, conn.Status.ServerVersion = string(v.identity.Scope), v.identity.Login, v.identity.ServerVersion
 	conn.Status.Lacks, conn.Status.Probed = r.lacks(ctx, conn, v)
-	again.Message = fmt.Sprintf("connected to %s %s as %s%s", v.identity.Scope, conn.Spec.URL, v.identity.Login, lacking(conn.Status.Lacks))
+	conn.Status.TokenExpires = nil
+	if !v.identity.Expires.IsZero() {
+		conn.Status.TokenExpires = &metav1.Time{Time: v.identity.Expires}
+	}
+	again.Message = fmt.Sprintf("connected to %s %s as %s%s%s", v.identity.Scope, conn.Spec.URL, v.identity.Login, ending(conn, r.Now()), lacking(conn.Status.Lacks))
 	return again, r.checkWebhook(ctx, conn)
 }
 
@@ -157,7 +175,7 @@ func (r *Reconciler) use(conn *v1alpha1.GitHubConnection, creds github.Credentia
 	if err := r.Connections.Set(Key(client.ObjectKeyFromObject(conn)), creds); err != nil {
 		return kube.Stall(v1alpha1.InvalidSpecReason, "using the credentials: %w", err)
 	}
-	conn.Status.CredentialsHash, conn.Status.NetworkHash = creds.Hash(), creds.NetworkHash()
+	conn.Status.CredentialsHash, conn.Status.NetworkHash, conn.Status.FormerCredentials = creds.Hash(), creds.NetworkHash(), false
 	return nil
 }
 
@@ -167,7 +185,7 @@ func (r *Reconciler) verify(ctx context.Context, conn *v1alpha1.GitHubConnection
 	r.mu.Lock()
 	last, seen := r.verified[key]
 	r.mu.Unlock()
-	v := verification{uid: conn.UID, generation: conn.Generation, hash: creds.Hash() + creds.NetworkHash(), request: conn.Annotations[meta.ReconcileRequestAnnotation]}
+	v := verification{uid: conn.UID, generation: conn.Generation, hash: identify(creds), request: conn.Annotations[meta.ReconcileRequestAnnotation]}
 	same := seen && v.uid == last.uid && v.generation == last.generation && v.hash == last.hash && v.request == last.request
 	if same && now.Before(last.next) {
 		return last
@@ -203,7 +221,7 @@ func (v verification) outcome(now time.Time, conn *v1alpha1.GitHubConnection) er
 		return fmt.Errorf("verifying the credentials: %w", v.err)
 	}
 	if e.Reason == v1alpha1.GitHubUnavailableReason {
-		return kube.Wait(e.Reason, min(rereadInterval, max(time.Second, v.next.Sub(now))), "%w; %s", e, wording.NextTry(v.next))
+		return unavailable(min(rereadInterval, max(time.Second, v.next.Sub(now))), e.Error(), e.Code, v.next)
 	}
 	if conn.Spec.SecretRef != nil && e.Reason == v1alpha1.CredentialsRefusedReason {
 		return kube.Stall(e.Reason, "Secret %q: %w", conn.Spec.SecretRef.Name, e)

@@ -178,7 +178,7 @@ func (o observation) staying(state v1alpha1.RunnerState) []poolstatus.Runner {
 func countFailures(o observation, results runners.Results) map[string]scaling.Circuit {
 	circuits := map[string]scaling.Circuit{}
 	for _, revision := range o.sources(o.pool.Status.Update) {
-		circuits[revision] = scaling.Circuit{Revision: revision}
+		circuits[revision] = recalled(o, revision)
 		if c, ok := o.memory.health.circuits[revision]; ok {
 			circuits[revision] = c
 		}
@@ -194,6 +194,16 @@ func countFailures(o observation, results runners.Results) map[string]scaling.Ci
 		}
 	}
 	return circuits
+}
+
+// recalled is the circuit of a revision as the status says it, if this process has seen nothing of the pool yet; closed otherwise.
+func recalled(o observation, revision string) scaling.Circuit {
+	s := &o.pool.Status
+	c := conditions.Get(o.pool, v1alpha1.HealthyCondition)
+	if o.memory.health.circuits != nil || c == nil || c.ObservedGeneration != o.pool.Generation || s.Update != nil || revision != s.Revision {
+		return scaling.Circuit{Revision: revision}
+	}
+	return scaling.Recall(revision, c.Message, c.LastTransitionTime.Time)
 }
 
 // succeeded reports whether a runner of the circuit's template got a job since the last

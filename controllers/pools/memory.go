@@ -27,8 +27,8 @@ type memory struct {
 // maps are replaced, not changed.
 //
 // All of it is lost with the process, and rebuilt: runners that the cache does not show yet are created again under the same
-// names, which the API server refuses; the template is tried again; policies are read without the cache; failures are counted from
-// zero, and other canaries are tried; warm capacity and behavior begin anew at the last decision in status.
+// names, which the API server refuses; the template is tried again; policies are read without the cache; failures are counted on from
+// the condition Healthy, and other canaries are tried; warm capacity and behavior begin anew at the last decision in status.
 type poolMemory struct {
 	expectations *expectations
 	history      *history
@@ -36,6 +36,8 @@ type poolMemory struct {
 	template string
 	// limits are those that were decided last; nil before the first decision of this process.
 	limits *v1alpha1.DecidedLimits
+	// loadingSince is since when policies are loaded that may bind the pool; zero if they are there.
+	loadingSince time.Time
 	// policiesRead is true once policies were read without the cache, which may not show them yet.
 	policiesRead bool
 	health       healthMemory
@@ -78,10 +80,13 @@ func (m *memory) commit(pool types.NamespacedName, now poolMemory) {
 	m.pools[pool] = now
 }
 
-func (m *memory) drop(pool types.NamespacedName) {
+// drop forgets a pool, and reports whether it was known.
+func (m *memory) drop(pool types.NamespacedName) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	_, known := m.pools[pool]
 	delete(m.pools, pool)
+	return known
 }
 
 // expectations are the runners that this process created and the cache may not show yet. A pass

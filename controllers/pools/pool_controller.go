@@ -113,8 +113,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, r.forget(ctx, req.NamespacedName)
 	}
 	attempt := r.Begin(pool)
-	if !pool.DeletionTimestamp.IsZero() {
-		return ctrl.Result{}, nil // garbage collection reaches its runners and its ScaleSet
+	if !pool.DeletionTimestamp.IsZero() { // garbage collection reaches its runners and its ScaleSet
+		return r.leave(ctx, attempt, pool)
 	}
 	if err := kube.Unreadable(pool); err != nil {
 		return attempt.Finish(ctx, kube.Done{}, err)

@@ -247,14 +247,13 @@ func (p pass) lookUp(ctx context.Context, gh registrar) error {
 		return nil // this may not be the GitHub that the runner is registered with
 	}
 	hadJob := p.runner.Spec.REST != nil || p.runner.Status.Job != nil || p.pod != nil && poolstatus.JobOf(p.pod) != nil
+	const why = "GitHub has forgotten its registration"
 	if p.runner.Persists() || !hadJob { // GitHub forgets a persistent one for another reason than a job
-		p.Memory.MarkFailed(key, p.runner.UID, poolstatus.Assessment{
-			State: v1alpha1.RunnerFailed, Since: p.Now(), Cause: v1alpha1.CauseRemoved, Reason: "GitHub has forgotten its registration",
-		})
+		p.Memory.MarkFailed(key, p.runner.UID, poolstatus.Assessment{State: v1alpha1.RunnerFailed, Since: p.Now(), Cause: v1alpha1.CauseRemoved, Reason: why})
 	} else {
 		p.Memory.recordCompletion(key, p.runner.UID, p.Now(), true)
 	}
-	return End(ctx, p.Client, p.runner)
+	return End(ctx, p.Client, p.runner, why)
 }
 
 // githubOutcome turns GitHub's refusals into waits: while it is away or asks to come

@@ -22,7 +22,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/connections"
@@ -233,7 +232,7 @@ func (p pass) observe(startErr error) observation {
 		startErr:    startErr, jobOver: p.jobOver(),
 		failed: p.Memory.failure(client.ObjectKeyFromObject(p.runner), p.runner.UID),
 	}
-	if startErr != nil && o.StartedAt.IsZero() {
+	if startErr != nil && !kube.IsProgress(startErr) && o.StartedAt.IsZero() {
 		o.EndReason, o.Cause = startErr.Error(), causeOf(startErr)
 	}
 	p.memory.container.started = o.StartedAt
@@ -309,7 +308,7 @@ func (p pass) end(ctx context.Context, state poolstatus.Assessment, startErr err
 	case state.State != v1alpha1.RunnerFinished || state.Settling:
 		return nil
 	}
-	return End(ctx, p.Client, p.runner)
+	return End(ctx, p.Client, p.runner, fmt.Sprintf("%s: %s", state.State, state.Reason))
 }
 
 // reportFailure emits an event, and tells the pool why the runner failed, once.
@@ -346,12 +345,18 @@ func (p pass) poolKey() types.NamespacedName {
 	return types.NamespacedName{Namespace: p.runner.Namespace, Name: p.runner.Spec.PoolRef.Name}
 }
 
-// End begins the end of a runner; one that is gone is fine.
-func End(ctx context.Context, c client.Client, r *v1alpha1.Runner) error {
-	uid := r.UID
-	err := c.Delete(ctx, r.DeepCopy(), client.Preconditions{UID: &uid})
+// End begins the end of a runner, and logs why; one that is gone is fine.
+func End(ctx context.Context, c client.Client, r *v1alpha1.Runner, why string) error {
+	var only client.Preconditions
+	if r.UID != "" { // as of one that was just made, and that the cache doesn't show yet
+		only.UID = new(r.UID)
+	}
+	err := c.Delete(ctx, r.DeepCopy(), only)
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("ending runner %s: %w", r.Name, err)
+	}
+	if err == nil && r.DeletionTimestamp.IsZero() {
+		kube.LogDeleted(ctx, c, r, r.Spec.Revision, why)
 	}
 	return nil
 }
@@ -416,11 +421,14 @@ func (r *Reconciler) sweep(ctx context.Context, req ctrl.Request, reading error)
 		return nil // its pool deletes it
 	}
 	if !isOver(pod) {
-		log.FromContext(ctx).Info("The Runner of a pod is gone; the pod is left as it may have a job", "pod", pod.Name, "namespace", pod.Namespace,
-			"job", pod.Labels[v1alpha1.JobIDLabel])
+		kube.Warn(ctx, "The Runner of a pod is gone; the pod is left as it may have a job", "pod", pod.Name, "job", pod.Labels[v1alpha1.JobIDLabel])
 		return nil
 	}
-	return client.IgnoreNotFound(r.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}))
+	if err := r.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	kube.LogDeleted(ctx, r.Client, pod, pod.Labels[v1alpha1.RevisionLabel], "it ended, and its Runner is gone")
+	return nil
 }
 
 // isOver reports whether a pod ended. One of a persistent runner starts its container again for ever: it is over when that is down, unless it

@@ -101,7 +101,8 @@ func (e *explainer) pool(ctx context.Context, name string, at time.Time) (texter
 	if at.IsZero() {
 		f.Runners, f.Kept = e.runners(ctx, pool)
 		f.Policies, f.Webhooks = e.policies(ctx, pool), e.webhooks(ctx, pool)
-		f.ScaleSet = e.scaleSet(ctx, pool)
+		f.ScaleSet, f.Connection = e.scaleSet(ctx, pool), e.connection(ctx, pool)
+		f.Source, f.Applied = e.source(ctx, pool)
 	}
 	f.Unknown = e.unknown
 	return explain.Pool(f)
@@ -116,6 +117,27 @@ func (e *explainer) scaleSet(ctx context.Context, pool *v1alpha1.RunnerPool) *v1
 		return nil // or of a former pool of the name
 	}
 	return set
+}
+
+// connection returns how the pool's connection is; nil if it isn't there or is another namespace's that may not be read.
+func (e *explainer) connection(ctx context.Context, pool *v1alpha1.RunnerPool) *explain.Condition {
+	connection := &v1alpha1.GitHubConnection{}
+	err := e.client.Get(ctx, pool.Spec.ConnectionRef.From(pool.Namespace), connection)
+	if !apierrors.IsForbidden(err) {
+		e.cannot("the pool's connection", client.IgnoreNotFound(err))
+	}
+	return explain.ConditionOf(connection.Status.Conditions, v1alpha1.ReadyCondition)
+}
+
+// source returns the PoolSource that applies the pool, and how it is.
+func (e *explainer) source(ctx context.Context, pool *v1alpha1.RunnerPool) (name string, applied *explain.Condition) {
+	key := client.ObjectKey{Namespace: pool.Namespace, Name: pool.Labels[v1alpha1.SourceLabel]}
+	if key.Name == "" {
+		return "", nil
+	}
+	source := &v1alpha1.PoolSource{}
+	e.cannot("the pool's source", client.IgnoreNotFound(e.client.Get(ctx, key, source)))
+	return key.String(), explain.ConditionOf(source.Status.Conditions, v1alpha1.ReadyCondition)
 }
 
 // history reads the decisions that are kept of a pool.
@@ -239,11 +261,14 @@ func (e *explainer) job(ctx context.Context, raw string, labels []string) (texte
 	e.list(ctx, "RunnerPools", pools)
 	e.list(ctx, "ScaleSets", sets)
 	e.list(ctx, "GitHubConnections", connections)
+	before := len(e.unknown)
 	e.list(ctx, "Runners", runners)
 	e.list(ctx, "pods of the workflow run", pods, client.MatchingLabels{v1alpha1.JobRunIDLabel: strconv.FormatInt(at.RunID, 10)})
-	f := explain.JobFacts{URL: at, RunsOn: labels, Connections: map[string]explain.Connection{}, Now: e.now}
+	f := explain.JobFacts{URL: at, RunsOn: labels, Connections: map[string]explain.Connection{}, Now: e.now, Unseen: len(e.unknown) > before || !e.everywhere}
+	ready := map[client.ObjectKey]*explain.Condition{}
 	for i := range connections.Items {
 		c := &connections.Items[i]
+		ready[client.ObjectKeyFromObject(c)] = explain.ConditionOf(c.Status.Conditions, v1alpha1.ReadyCondition)
 		if known, err := githubOf(c); err != nil {
 			e.cannot("where GitHubConnection "+c.Namespace+"/"+c.Name+" points to", err)
 		} else {
@@ -252,6 +277,9 @@ func (e *explainer) job(ctx context.Context, raw string, labels []string) (texte
 	}
 	f.Pods = jobPods(pods, runners)
 	f.Pools = poolsOf(pools, sets, runners, e.now)
+	for i := range f.Pools {
+		f.Pools[i].Connection = ready[f.Pools[i].Pool.Spec.ConnectionRef.From(f.Pools[i].Pool.Namespace)]
+	}
 	f.Events = e.events(ctx, at, labels, pools.Items, connections.Items)
 	f.Unknown = e.unknown
 	return explain.Job(f), nil

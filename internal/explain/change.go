@@ -113,7 +113,13 @@ func (f *PoolFacts) unready(ready *Condition) string {
 	case ready == nil || ready.Status == metav1.ConditionTrue:
 		return ""
 	case slices.Contains(ofConnection, ready.Reason):
-		return fmt.Sprintf("Fix the GitHubConnection %s: %s", f.Pool.Spec.ConnectionRef.From(f.Pool.Namespace), ready.Message)
+		why := ready.Message
+		if f.Connection.isFalse() {
+			why = f.Connection.words()
+		}
+		return fmt.Sprintf("Fix the GitHubConnection %s: %s", f.Pool.Spec.ConnectionRef.From(f.Pool.Namespace), why)
+	case ready.Reason == v1alpha1.GitHubUnavailableReason && f.ScaleSet != nil:
+		return OutageRemedy(f.ScaleSet.Status.Outage)
 	case ready.Reason == v1alpha1.PolicyDeniedReason && s.Template != nil && !s.Template.Allowed:
 		return "" // the findings say it
 	case ready.Reason == v1alpha1.RolledBackReason && s.Update != nil:
@@ -190,18 +196,18 @@ func (f *PoolFacts) noEffect(b v1alpha1.LimitBound, l *v1alpha1.DecidedLimits) s
 func (f *PoolFacts) starting() []string {
 	var all []string
 	for _, c := range causes {
-		n, says, verb := 0, "", "doesn't start"
-		for _, r := range f.Runners {
-			if r.Cause == c.cause && (r.State == v1alpha1.RunnerPending || r.State == v1alpha1.RunnerFailed) {
+		n, says, remedy, verb := 0, "", "", "doesn't start"
+		for i := range f.Runners {
+			if r := &f.Runners[i]; r.Cause == c.cause && (r.State == v1alpha1.RunnerPending || r.State == v1alpha1.RunnerFailed) {
 				n++
-				says = r.Reason
+				says, remedy = r.Reason, RunnerRemedy(r)
 			}
 		}
 		if n > 1 {
 			verb = "don't start"
 		}
 		if n > 0 {
-			all = append(all, fmt.Sprintf("%s %s (%s): %s", wording.Count(n, "runner"), verb, with(string(c.cause), says), c.remedy))
+			all = append(all, fmt.Sprintf("%s %s (%s): %s", wording.Count(n, "runner"), verb, with(string(c.cause), says), remedy))
 		}
 	}
 	return all

@@ -229,6 +229,9 @@ func (f *PoolFacts) held() []Held {
 	if d := s.Decision; d != nil && d.Waiting > 0 {
 		held = append(held, Held{What: "intake", Reason: wording.Count(d.Waiting, "accepted job") + " wait, because a policy made max hard", Since: &d.Time})
 	}
+	if f.Applied.isFalse() {
+		held = append(held, Held{What: "definitions", Reason: fmt.Sprintf("PoolSource %s: %s", f.Source, wording.FirstLine(f.Applied.words())), Since: &f.Applied.Since})
+	}
 	if words := f.otherGroup(); words != "" {
 		held = append(held, Held{What: "runner group", Reason: words})
 	}

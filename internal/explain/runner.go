@@ -90,10 +90,8 @@ func OfRunner(f RunnerFacts) RunnerAnswer {
 		a.Current = new(f.Pool.Status.Revision == r.Spec.Revision)
 		a.Outdated = outdated(r, f.Pool)
 	}
-	for _, c := range causes {
-		if c.cause == a.Cause && (a.State == v1alpha1.RunnerPending || a.State == v1alpha1.RunnerFailed) {
-			a.Changes = append(a.Changes, c.remedy)
-		}
+	if remedy := RunnerRemedy(&f.Runner); remedy != "" && (a.State == v1alpha1.RunnerPending || a.State == v1alpha1.RunnerFailed) {
+		a.Changes = append(a.Changes, remedy)
 	}
 	if a.State == v1alpha1.RunnerBusy {
 		a.Changes = append(a.Changes, fmt.Sprintf("Only a person can end it before its job is over: kubectl annotate runner.corral.dev -n %s %s %s=REASON.",

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/fluxcd/pkg/runtime/conditions"
@@ -113,6 +114,8 @@ func (a *Attempt) About(metadata map[string]string) { a.about = metadata }
 func (a *Attempt) Finish(ctx context.Context, done Done, outcome error) (ctrl.Result, error) {
 	a.obj.SetObservedGeneration(a.obj.GetGeneration())
 	result, retry := a.summarize(done, outcome)
+	a.keepBeginnings()
+	a.note(ctx, result, outcome)
 	if wait := a.putOff(done, outcome); wait > 0 {
 		if retry != nil {
 			return ctrl.Result{}, retry
@@ -140,7 +143,7 @@ func (a *Attempt) Save(ctx context.Context) error {
 		return err
 	}
 	if lost := a.saved.LostStatus(); lost != "" {
-		log.FromContext(ctx).Info("The status can't be read and is written anew", "error", lost)
+		Warn(ctx, "The status can't be read and is written anew", "error", lost)
 	}
 	written := a.obj.DeepCopyObject().(Object)
 	answer := written.DeepCopyObject().(Object)
@@ -178,6 +181,8 @@ func (a *Attempt) patch() (client.Patch, error) {
 func (a *Attempt) summarize(done Done, outcome error) (ctrl.Result, error) {
 	stall, wait, progress := new(stalling), new(waiting), new(progressing)
 	switch {
+	case errors.As(outcome, &progress) && progress.starting && a.isSaid():
+		return ctrl.Result{RequeueAfter: progress.after}, nil
 	case errors.As(outcome, &progress):
 		conditions.MarkUnknown(a.obj, v1alpha1.ReadyCondition, v1alpha1.ProgressingReason, "%s", progress.message)
 		conditions.MarkReconciling(a.obj, v1alpha1.ProgressingReason, "%s", progress.message)
@@ -204,26 +209,47 @@ func (a *Attempt) summarize(done Done, outcome error) (ctrl.Result, error) {
 	return ctrl.Result{RequeueAfter: done.After}, nil
 }
 
+// keepBeginnings leaves the time of a condition that has the status and reason that it had: another message is no transition, and since when
+// it is wrong must not be lost by it.
+func (a *Attempt) keepBeginnings() {
+	is := slices.Clone(a.obj.GetConditions())
+	for i := range is {
+		was := conditions.Get(a.before, is[i].Type)
+		if was != nil && was.Status == is[i].Status && was.Reason == is[i].Reason {
+			is[i].LastTransitionTime = was.LastTransitionTime
+		}
+	}
+	a.obj.SetConditions(is)
+}
+
+// isSaid reports whether the status says how the object's generation is.
+func (a *Attempt) isSaid() bool {
+	ready := conditions.Get(a.obj, v1alpha1.ReadyCondition)
+	return ready != nil && ready.ObservedGeneration == a.obj.GetGeneration()
+}
+
 func (a *Attempt) retrying(reason string, outcome error) {
 	message := wording.Truncate(outcome.Error(), maxConditionMessage)
 	conditions.MarkFalse(a.obj, v1alpha1.ReadyCondition, reason, "%s", message)
 	conditions.MarkReconciling(a.obj, v1alpha1.ProgressingWithRetryReason, "%s", message)
 }
 
-// tell speaks of a change of Ready, once; that it was tried again in vain is none.
+// tell speaks of a change of Ready, once; that it was tried again in vain is none. Of a calm wait, whose message counts what is left, it speaks
+// when it begins.
 func (a *Attempt) tell(ctx context.Context, outcome error) {
 	was, is := conditions.Get(a.before, v1alpha1.ReadyCondition), conditions.Get(a.obj, v1alpha1.ReadyCondition)
-	if is == nil || was != nil && was.Status == is.Status && was.Reason == is.Reason && wording.WithoutNextTry(was.Message) == wording.WithoutNextTry(is.Message) {
+	same := is != nil && was != nil && was.Status == is.Status && was.Reason == is.Reason
+	if is == nil || same && (wording.WithoutNextTry(was.Message) == wording.WithoutNextTry(is.Message) || isCalm(outcome)) {
 		return
 	}
-	kind := corev1.EventTypeNormal
-	if is.Status == metav1.ConditionFalse && outcome != nil {
-		kind = corev1.EventTypeWarning
+	kind, say := corev1.EventTypeNormal, log.FromContext(ctx).Info
+	if is.Status == metav1.ConditionFalse && outcome != nil && !isCalm(outcome) {
+		kind, say = corev1.EventTypeWarning, func(msg string, about ...any) { Warn(ctx, msg, about...) }
 	}
 	if !a.reporter.Quiet {
 		a.reporter.EventAbout(a.obj, a.about, kind, is.Reason, is.Message)
 	}
-	log.FromContext(ctx).Info("Ready changed", "status", is.Status, "reason", is.Reason, "message", is.Message)
+	say("Ready changed", "status", is.Status, "reason", is.Reason, "message", is.Message)
 }
 
 // Event records an event about an object; the reason is a condition reason or a

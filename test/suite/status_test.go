@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fluxcd/pkg/runtime/conditions"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -134,7 +135,7 @@ func TestStatusSaysWhatIsWrong(t *testing.T) {
 
 	w.GitHub.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointGetMessage, Status: 500})
 	w.GitHub.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, Status: 500})
-	on.sees("github-answers-500", 1, "GitHub answers 500: 2 pools")
+	on.sees("github-answers-500", 1, "GitHub answers 500: 1 connection, 2 pools")
 	w.GitHub.ClearFaults()
 	on.sees("well", 0, "All is well")
 
@@ -158,6 +159,12 @@ func TestStatusSaysWhatIsWrong(t *testing.T) {
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "acme"}}
 	must(t, w.Client.Delete(t.Context(), secret))
 	on.sees("secret-gone", 1, "credentials are missing: 1 connection")
+	waitPool(t, key(namespace, "linux"), func(p *v1alpha1.RunnerPool) error {
+		if message := conditions.GetMessage(p, v1alpha1.ReadyCondition); !strings.HasSuffix(message, "a restart of the controller would stop it") {
+			return fmt.Errorf("it goes on with a former token, and says %q", message)
+		}
+		return nil
+	})
 	must(t, w.Client.Create(t.Context(), w.CredentialsSecret(namespace, "acme")))
 	on.sees("well", 0, "All is well")
 

@@ -211,6 +211,7 @@ func (a *sessionLoop) isWanted(ctx context.Context) bool {
 		case <-linger.C:
 			recorded = a.recorder.recorded
 		case <-taken.C: // GitHub holds it: what went wrong is over
+			a.config.Client.holds()
 			a.enter(Listening, "", nil)
 		case <-recorded:
 			return true
