@@ -182,7 +182,8 @@ func (w *world) lookAtScaleSets() {
 		ready := w.ready(of, set, set.Status.ObservedGeneration, "")
 		pool := w.pools[set.Namespace+"/"+set.Spec.PoolRef.Name]
 		if pool == nil || string(pool.UID) != set.Spec.PoolUID {
-			if isAmiss(ready) {
+			gone := telling{object{poolKind, set.Namespace, set.Spec.PoolRef.Name}, v1alpha1.DrainingReason}
+			if _, isTold := w.told[gone]; isAmiss(ready) && (!isTold || ready.Reason != v1alpha1.DrainingReason) {
 				w.add(w.condition(of, ready))
 			}
 			continue

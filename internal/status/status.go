@@ -168,6 +168,7 @@ func Look(s *Snapshot) Page {
 	w.lookAtPolicies()
 	w.lookAtSources()
 	w.lookAtPools()
+	w.lookAtLeaving()
 	w.lookAtScaleSets()
 	w.lookAtRunners()
 	w.lookAtQuotas()
