@@ -5,6 +5,7 @@ package explain
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -68,7 +69,8 @@ func (a GoneAnswer) Text() string {
 	if a.Deleted != nil {
 		p.line(0, "RunnerPool %s is gone: %s", a.Pool, wording.Leaving(a.Deleted.Time, working, len(a.Runners)-working))
 	} else {
-		p.line(0, "RunnerPool %s is gone; %s stay that nobody deletes: kubectl delete runners.corral.dev -n NAMESPACE -l %s=POOL", a.Pool, wording.Count(len(a.Runners), "runner"), v1alpha1.PoolLabel)
+		namespace, name, _ := strings.Cut(a.Pool, "/")
+		p.line(0, "RunnerPool %s is gone, and its deletion hasn't reached its runners. If that stays so: kubectl delete runners.corral.dev -n %s -l %s=%s", a.Pool, namespace, v1alpha1.PoolLabel, name)
 	}
 	p.section("Runners")
 	for _, r := range a.Runners {

@@ -46,9 +46,10 @@ func (w *world) lookAtLeaving() {
 		all[of] = l
 	}
 	for of, l := range all {
+		words := wording.Leaving(l.since, l.working, l.ending)
 		w.add(symptom{
-			key: v1alpha1.DrainingReason + "|" + of.String(), of: of, reason: v1alpha1.DrainingReason, rank: rankOf(v1alpha1.DrainingReason),
-			message: wording.Leaving(l.since, l.working, l.ending), since: l.since, do: explain.Remedy(poolKind, v1alpha1.DrainingReason),
+			key: v1alpha1.DrainingReason + "|" + of.String(), of: of, reason: v1alpha1.DrainingReason, rank: rank{severity: Note, what: words},
+			message: words, since: l.since, do: explain.Remedy(poolKind, v1alpha1.DrainingReason),
 		})
 	}
 }
