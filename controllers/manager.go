@@ -105,6 +105,7 @@ func NewManager(config *rest.Config, o ManagerOptions) (*Manager, error) {
 		Scheme:                              Scheme(),
 		LeaderElection:                      o.LeaderElection,
 		LeaderElectionResourceLockInterface: held,
+		LeaderElectionID:                    o.Lease().Name, // by which metrics name it
 		LeaseDuration:                       new(leaseDuration),
 		LeaderElectionReleaseOnCancel:       true,
 		HealthProbeBindAddress:              o.HealthAddress,

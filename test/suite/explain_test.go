@@ -27,6 +27,7 @@ import (
 	"github.com/corral-dev/corral/internal/explain"
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/localcluster"
+	"github.com/corral-dev/corral/sim/world"
 )
 
 // asker is who may read Corral's objects and pods of one namespace, and one ConfigMap: what
@@ -158,15 +159,21 @@ func TestAnOldVersionOfTheRunnerIsTold(t *testing.T) {
 		return nil
 	})
 	newQuestion(t, namespace).says([]string{"pool/linux", "-n", namespace}, "2.330.0: GitHub may refuse it from "+by.Format(time.RFC3339)+" (in ", "2.331.0 is the latest.")
+	measures(t, c, fmt.Sprintf(`corral_pool_runner_update_by_timestamp_seconds{namespace="version",pool="linux",version="2.330.0"} %v`, float64(by.Unix())))
+	w.cleanUp(t, namespace)
+}
+
+// measures fails unless a line stands in a controller's metrics.
+func measures(t *testing.T, c *world.Controller, line string) {
+	t.Helper()
 	answer, err := http.Get(c.MetricsURL)
 	must(t, err)
 	defer answer.Body.Close()
 	measured, err := io.ReadAll(answer.Body)
 	must(t, err)
-	if want := fmt.Sprintf(`corral_pool_runner_update_by_timestamp_seconds{namespace="version",pool="linux",version="2.330.0"} %v`, float64(by.Unix())); !strings.Contains(string(measured), want) {
-		t.Errorf("the metrics lack %s", want)
+	if !strings.Contains(string(measured), line+"\n") {
+		t.Errorf("the metrics lack %s", line)
 	}
-	w.cleanUp(t, namespace)
 }
 
 // longJob adds a job that lasts until it is cancelled.

@@ -27,7 +27,9 @@ func TestALeaderLostInAStormOfWebhooksLosesNoEvent(t *testing.T) {
 	d := w.newDemandWorld(t, "replicas", "127.0.0.1:1")
 	d.example("webhooks", "max: 50", "max: 20")
 	d.until("linux-web", ready)
-	_, address := replica()
+	second, address := replica()
+	measures(t, leader, `leader_election_master_status{name="corral.corral.dev"} 1`) // without it, CorralNobodyLeads fires
+	measures(t, second, `leader_election_master_status{name="corral.corral.dev"} 0`)
 	w.GitHub.ChangeHook(d.hook, func(h *githubsim.Hook) {
 		h.URL, h.Parallel = world.WebhookURL(address, d.namespace, "acme"), 8
 	})

@@ -346,7 +346,7 @@ var troubles = map[string]trouble{
 		},
 		mend:   func(*scene) {},
 		sign:   "corral_orphaned_scale_sets_total 1",
-		alerts: []string{"CorralLeftOnGitHub,"},
+		alerts: []string{"CorralLeftOnGitHub,", "CorralGitHubRefuses code=401 endpoint=registration_token,"},
 	},
 	"forged": {
 		begin: func(s *scene) {
@@ -599,12 +599,12 @@ func play(t *testing.T) (main, slow []phase) {
 type backlog struct {
 	*scene
 	controller *world.Controller
-	url        string
+	port       int
 }
 
 func newBacklog(t *testing.T) *backlog {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp4", ":0")
 	must(t, err)
 	t.Cleanup(func() { must(t, l.Close()) })
 	go func() {
@@ -619,13 +619,13 @@ func newBacklog(t *testing.T) *backlog {
 	const namespace = "behind"
 	must(t, w.Cluster.CreateNamespace(t.Context(), namespace))
 	c := w.Controller(t, "--watch-namespaces="+namespace, "--leader-elect=false", "--concurrent=1")
-	return &backlog{&scene{T: t, namespace: namespace}, c, "https://" + l.Addr().String() + "/pools.git"}
+	return &backlog{&scene{T: t, namespace: namespace}, c, l.Addr().(*net.TCPAddr).Port}
 }
 
 func (b *backlog) sources() []client.Object {
 	var all []client.Object
 	for i := range 6 {
-		s := b.source(b.url)
+		s := b.source(fmt.Sprintf("https://127.0.0.%d:%d/pools.git", i+1, b.port)) // of a server that is known to be silent, few are asked
 		s.Name = fmt.Sprintf("pools-%d", i)
 		all = append(all, s)
 	}
