@@ -177,7 +177,7 @@ func TestARestartDoesNotLookLikeAnOutage(t *testing.T) {
 	must(t, s.each(t.Context(), func(kind string, o kube.Object) error {
 		eventually(t, func(ctx context.Context) error {
 			if err := w.Client.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil || !conditions.IsReady(o) {
-				return fmt.Errorf("%s %s: %v, %+v", kind, o.GetName(), err, o.GetConditions())
+				return fmt.Errorf("%s %s: %w, %+v", kind, o.GetName(), err, o.GetConditions())
 			}
 			return nil
 		})
@@ -260,7 +260,7 @@ func (s *settledWorld) deletionsAreTold(runner, working string) {
 		}
 		set := &v1alpha1.ScaleSet{}
 		if err := s.w.Client.Get(t.Context(), key(s.namespace, "full"), set); err != nil || conditions.GetReason(set, v1alpha1.ReadyCondition) != v1alpha1.DrainingReason {
-			return fmt.Errorf("%v: %+v", err, set.Status.Conditions)
+			return fmt.Errorf("%w: %+v", err, set.Status.Conditions)
 		}
 		return nil
 	})
