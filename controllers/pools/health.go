@@ -86,7 +86,7 @@ func checkHealth(o observation, results runners.Results) health {
 	}
 	o.memory.health.connected = c.connected
 	if h.retries {
-		o.memory.health.circuits, h.memory.retried = nil, o.pool.Annotations[v1alpha1.RetryAnnotation]
+		o.memory.health.circuits, h.memory.retried = map[string]scaling.Circuit{}, o.pool.Annotations[v1alpha1.RetryAnnotation]
 	}
 	h.memory.circuits = countFailures(o, results)
 	hold, quota := checkQuota(o.runners, o.sources(o.pool.Status.Update))
@@ -203,7 +203,11 @@ func recalled(o observation, revision string) scaling.Circuit {
 	if o.memory.health.circuits != nil || c == nil || c.ObservedGeneration != o.pool.Generation || s.Update != nil || revision != s.Revision {
 		return scaling.Circuit{Revision: revision}
 	}
-	return scaling.Recall(revision, c.Message, c.LastTransitionTime.Time)
+	last := c.LastTransitionTime.Time
+	if i := slices.IndexFunc(s.Failures, func(f v1alpha1.RunnerFailure) bool { return f.Revision == revision && f.Cause.Permanent() }); i >= 0 {
+		last = s.Failures[i].Time.Time // the condition has been so since the third
+	}
+	return scaling.Recall(revision, c.Message, last)
 }
 
 // succeeded reports whether a runner of the circuit's template got a job since the last

@@ -61,6 +61,8 @@ type Reporter struct {
 	// Quiet leaves out events, for kinds that live briefly and are many: what is worth an
 	// event of theirs is told by Event. With Gathered, only their troubles are news.
 	Quiet bool
+	// Mirrored leaves out events and lines of objects whose Ready another object repeats, until they are deleted: one cause is told once.
+	Mirrored bool
 	// Gathered puts off writes that bring no news; nil writes each change at once.
 	Gathered *Gathered
 	// Written is what was written and the cache may not show yet; nil where objects are read without a cache.
@@ -239,7 +241,13 @@ func (a *Attempt) retrying(reason string, outcome error) {
 func (a *Attempt) tell(ctx context.Context, outcome error) {
 	was, is := conditions.Get(a.before, v1alpha1.ReadyCondition), conditions.Get(a.obj, v1alpha1.ReadyCondition)
 	same := is != nil && was != nil && was.Status == is.Status && was.Reason == is.Reason
-	if is == nil || same && (wording.WithoutNextTry(was.Message) == wording.WithoutNextTry(is.Message) || isCalm(outcome)) {
+	if is == nil || a.reporter.Mirrored && a.obj.GetDeletionTimestamp().IsZero() {
+		return
+	}
+	if is.Status == metav1.ConditionUnknown && !a.reporter.Quiet { // under way, as at each start: no news until it's known how it ended
+		return
+	}
+	if same && (wording.WithoutNextTry(was.Message) == wording.WithoutNextTry(is.Message) || isCalm(outcome)) {
 		return
 	}
 	kind, say := corev1.EventTypeNormal, log.FromContext(ctx).Info

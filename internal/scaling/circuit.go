@@ -59,13 +59,13 @@ func (c Circuit) Failed(cause v1alpha1.RunnerCause, message string, began, at ti
 	return c
 }
 
-// said are the words of String.
-var said = regexp.MustCompile(`(?s)^(\d{1,9}) runners in a row failed \((\w+): (.*)\); one is tried after \S+$`)
+// said are the words of Row.
+var said = regexp.MustCompile(`(?s)^(\d{1,9}) runners in a row failed \((\w+): (.*)\)$`)
 
 // Recall reads the words of a circuit that another process left open, whose last failure was at a time. None of its failures are the template's own,
 // as those were acted on. It is closed if the words are others.
 func Recall(revision, words string, last time.Time) Circuit {
-	parts := said.FindStringSubmatch(words)
+	parts := said.FindStringSubmatch(wording.WithoutNextTry(words))
 	if parts == nil {
 		return Circuit{Revision: revision}
 	}
